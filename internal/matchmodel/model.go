@@ -14,6 +14,7 @@ package matchmodel
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -55,8 +56,15 @@ type search struct {
 	seen   map[string]bool // states known to lead nowhere
 }
 
-// Check returns nil if the rules allow h, else an error that describes it.
+// maxCount bounds receives, sources and messages of one source: the search is exponential in the worst case.
+const maxCount = 255
+
+// Check returns nil if the rules allow h, else an error that describes it. A history with more than 255 receives, sources, or
+// messages of one source is refused.
 func Check(h *History) error {
+	if len(h.Recvs) > maxCount || len(h.Messages) > maxCount || slices.ContainsFunc(h.Messages, func(m []uint64) bool { return len(m) > maxCount }) {
+		return fmt.Errorf("history too large to check: at most %d receives, sources and messages of a source", maxCount)
+	}
 	s := &search{h: h, taker: map[message]int{}, next: make([]int, len(h.Messages)), seen: map[string]bool{}}
 	for i := range h.Recvs {
 		r := &h.Recvs[i]
@@ -189,10 +197,17 @@ func (s *search) firstPosted(m message) int {
 	return -1
 }
 
+// key names a state; Check has made sure that every count fits in a byte.
 func (s *search) key() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d|%v|%v", s.posted, s.next, s.unexp)
-	return b.String()
+	b := make([]byte, 0, 64)
+	b = append(b, byte(s.posted))
+	for _, n := range s.next {
+		b = append(b, byte(n))
+	}
+	for _, m := range s.unexp {
+		b = append(b, byte(m.src), byte(m.seq))
+	}
+	return string(b)
 }
 
 // String lists the history for people.

@@ -47,7 +47,7 @@ func TestRules(t *testing.T) {
 // that both accept both messages of one source must not be.
 func TestRandom(t *testing.T) {
 	refused := 0
-	for seed := range uint64(3000) {
+	for seed := range uint64(1500) {
 		h := play(rand.New(rand.NewPCG(seed, 1)))
 		require.NoError(t, Check(h), "seed %d", seed)
 		if swapOneSource(h) {
@@ -55,7 +55,7 @@ func TestRandom(t *testing.T) {
 			require.Error(t, Check(h), "seed %d, after a swap", seed)
 		}
 	}
-	require.Greater(t, refused, 500)
+	require.Greater(t, refused, 200)
 }
 
 // play makes a history by simulating one interleaving.
