@@ -1,0 +1,75 @@
+package soft
+
+import (
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// protDomain is a protection domain.
+type protDomain struct {
+	d     *Device
+	users int // MRs, SRQs, QPs
+	gone  bool
+}
+
+func fail(op string, errno syscall.Errno, detail string) error {
+	return &verbs.Error{Op: op, Errno: errno, Detail: detail}
+}
+
+// AllocPD makes a protection domain.
+func (d *Device) AllocPD() (verbs.PD, error) {
+	d.users++
+	return &protDomain{d: d}, nil
+}
+
+// Dealloc frees the domain.
+func (p *protDomain) Dealloc() error {
+	if p.gone {
+		return fail("dealloc_pd", syscall.EINVAL, "the protection domain is gone already")
+	}
+	if p.users > 0 {
+		return fail("dealloc_pd", syscall.EBUSY, "memory regions, SRQs or QPs of the protection domain live")
+	}
+	p.gone = true
+	p.d.users--
+	return nil
+}
+
+const accessAll = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+
+// RegMR registers buf. It allocates nothing in steady state, since every rendezvous registers.
+func (p *protDomain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
+	switch {
+	case len(buf) == 0:
+		return nil, fail("reg_mr", syscall.EINVAL, "empty buffer")
+	case access&^accessAll != 0:
+		return nil, fail("reg_mr", syscall.EINVAL, "unknown access flags")
+	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
+		// ibv_reg_mr(3): remote write and atomics need local write.
+		return nil, fail("reg_mr", syscall.EINVAL, "remote write or atomic access without AccessLocalWrite")
+	}
+	r, err := p.d.regions.register(buf, access, p)
+	if err != nil {
+		return nil, fail("reg_mr", syscall.ENOMEM, err.Error())
+	}
+	p.users++
+	return r, nil
+}
+
+func (r *memRegion) LKey() uint32 { return r.rkey }
+func (r *memRegion) RKey() uint32 { return r.rkey }
+func (r *memRegion) Addr() uint64 { return r.addr }
+func (r *memRegion) Len() int     { return len(r.buf) }
+
+// Dereg withdraws the region.
+func (r *memRegion) Dereg() error {
+	if r.rkey == 0 {
+		return fail("dereg_mr", syscall.EINVAL, "the memory region is gone already")
+	}
+	if r.pd != nil {
+		r.pd.users--
+	}
+	r.t.remove(r.rkey)
+	return nil
+}

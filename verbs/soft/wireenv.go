@@ -1,0 +1,10 @@
+package soft
+
+// wireEnv is what a wire gets from the device that opens it.
+type wireEnv struct {
+	cfg     *Config      // defaults filled in
+	self    *address     // id, rank and pid are set; each wire adds where it can be reached, before the address is encoded
+	rx      receiver     // the device; it is a placer too
+	notif   notifier     // where the owner sleeps
+	regions *regionTable // the device's registered memory; shm may move its slots with rehome before anything is registered
+}
