@@ -1,0 +1,183 @@
+package matching
+
+import (
+	"fmt"
+	"testing"
+)
+
+var sinkBool bool
+
+func BenchmarkPostedPostMatchExact(b *testing.B) {
+	q, v := NewPosted[*int](1), new(int)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		q.Post(uint64(i), exact, v)
+		_, sinkBool = q.Match(uint64(i))
+	}
+}
+
+func BenchmarkPostedPostMatchAny(b *testing.B) {
+	q, v := NewPosted[*int](1), new(int)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		q.Post(0, 0, v)
+		_, sinkBool = q.Match(uint64(i))
+	}
+}
+
+func BenchmarkPostedPostRemove(b *testing.B) {
+	q, v := NewPosted[*int](1), new(int)
+	for i := 0; b.Loop(); i++ {
+		_, sinkBool = q.Remove(q.Post(uint64(i), exact, v))
+	}
+}
+
+func BenchmarkPostedMatchEmpty(b *testing.B) {
+	q := NewPosted[*int](1)
+	for i := 0; b.Loop(); i++ {
+		_, sinkBool = q.Match(uint64(i))
+	}
+}
+
+func BenchmarkUnexpectedMatchEmpty(b *testing.B) {
+	q := NewUnexpected[*int](1)
+	for i := 0; b.Loop(); i++ {
+		_, sinkBool = q.Match(uint64(i), exact)
+	}
+}
+
+func BenchmarkUnexpectedAddMatchExact(b *testing.B) {
+	q, v := NewUnexpected[*int](1), new(int)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		q.Add(uint64(i), v)
+		_, sinkBool = q.Match(uint64(i), exact)
+	}
+}
+
+func BenchmarkUnexpectedAddMatchAny(b *testing.B) {
+	q, v := NewUnexpected[*int](1), new(int)
+	for i := 0; b.Loop(); i++ {
+		q.Add(uint64(i), v)
+		_, sinkBool = q.Match(0, 0)
+	}
+}
+
+var depths = []int{0, 100, 10_000, 1_000_000}
+
+// BenchmarkDepthPosted is one exact post and match behind D other receives.
+func BenchmarkDepthPosted(b *testing.B) {
+	for _, d := range depths {
+		b.Run(fmt.Sprint(d), func(b *testing.B) {
+			q, v := NewPosted[*int](1), new(int)
+			for i := range d {
+				q.Post(uint64(i), exact, v)
+			}
+			for i := uint64(d); b.Loop(); i++ {
+				q.Post(i, exact, v)
+				_, sinkBool = q.Match(i)
+			}
+		})
+	}
+}
+
+// BenchmarkDepthPostedRandom takes receives out of a queue of depth D at
+// random places, so that caches do not help.
+func BenchmarkDepthPostedRandom(b *testing.B) {
+	for _, d := range depths[1:] {
+		b.Run(fmt.Sprint(d), func(b *testing.B) {
+			q, v := NewPosted[*int](1), new(int)
+			for i := range d {
+				q.Post(uint64(i), exact, v)
+			}
+			rnd := uint64(1)
+			for b.Loop() {
+				rnd = rnd*6364136223846793005 + 1442695040888963407
+				tag := (rnd >> 33) % uint64(d)
+				_, sinkBool = q.Match(tag)
+				q.Post(tag, exact, v)
+			}
+		})
+	}
+}
+
+// BenchmarkDepthSameTag has D receives of the same tag.
+func BenchmarkDepthSameTag(b *testing.B) {
+	for _, d := range depths {
+		b.Run(fmt.Sprint(d), func(b *testing.B) {
+			q, v := NewPosted[*int](1), new(int)
+			for range d {
+				q.Post(7, exact, v)
+			}
+			for b.Loop() {
+				q.Post(7, exact, v)
+				_, sinkBool = q.Match(7)
+			}
+		})
+	}
+}
+
+// BenchmarkMasks is an exact post and match with receives of M other masks.
+func BenchmarkMasks(b *testing.B) {
+	for _, m := range []int{0, 1, 4, 16, 64} {
+		b.Run(fmt.Sprint(m), func(b *testing.B) {
+			q, v := NewPosted[*int](1), new(int)
+			for i := range m {
+				q.Post(1<<63, 1<<63|uint64(i), v)
+			}
+			for i := uint64(0); b.Loop(); i++ {
+				q.Post(i, exact, v)
+				_, sinkBool = q.Match(i)
+			}
+		})
+	}
+}
+
+// BenchmarkDepthUnexpected adds and takes one message behind D others.
+func BenchmarkDepthUnexpected(b *testing.B) {
+	for _, mask := range []uint64{exact, 0xffff << 48} {
+		for _, d := range depths {
+			b.Run(fmt.Sprintf("mask=%x/%d", mask, d), func(b *testing.B) {
+				q, v := NewUnexpected[*int](1), new(int)
+				for i := range d {
+					q.Add(uint64(i), v)
+				}
+				for range 20 { // until the index is built
+					q.Match(1<<60, mask)
+				}
+				for b.Loop() {
+					q.Add(1<<60, v)
+					_, sinkBool = q.Match(1<<60, mask)
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkBuildIndex(b *testing.B) {
+	q, v := NewUnexpected[*int](1), new(int)
+	const n = 1_000_000
+	for i := range n {
+		q.Add(uint64(i), v)
+	}
+	for b.Loop() {
+		q.built = nil
+		q.build(^uint64(0xff))
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
+}
+
+// BenchmarkWorstPost reports the longest single Post while filling a queue.
+func BenchmarkOverlapping(b *testing.B) {
+	for _, d := range depths {
+		b.Run(fmt.Sprint(d), func(b *testing.B) {
+			q, v := NewPosted[*int](1), new(int)
+			for i := range d {
+				q.Post(uint64(i), exact, v)
+			}
+			for b.Loop() {
+				sinkBool = q.Overlapping(1<<40, exact, q.NextStamp(), nil)
+			}
+		})
+	}
+}

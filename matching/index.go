@@ -1,0 +1,150 @@
+package matching
+
+const (
+	// scanFree is how far a scan costs no more than a probe of an index. A
+	// queue no longer than this is scanned, whatever indexes there are, and
+	// such use does not keep an index alive.
+	scanFree = 16
+
+	// buildCost is the cost of indexing a message in units of scanning one.
+	buildCost = 8
+
+	// maxIndexes bounds the memory (24 bytes a message and index, and the
+	// buckets) and the work of each Add.
+	maxIndexes = 16
+
+	// maxDebts is how many masks without an index are kept account of.
+	maxDebts = 32
+
+	// idleFloor keeps short queues from dropping and building all the time.
+	idleFloor = 1024
+)
+
+// index finds messages by tag&mask. Its links lie parallel to the slab's.
+type index struct {
+	table
+	mask  uint64
+	links links
+	idle  int // messages added since it was last of use
+}
+
+func (x *index) add(i uint32, tag uint64) {
+	c := int(i >> chunkBits)
+	if c >= len(x.links) || x.links[c] == nil {
+		x.growLinks(c)
+	}
+	x.push(x.links, i, tag&x.mask, 0)
+}
+
+func (x *index) growLinks(c int) {
+	for c >= len(x.links) {
+		x.links = append(x.links, nil)
+	}
+	x.links[c] = new([chunkSize]link)
+}
+
+// debt is the scanning that receives with a mask have caused.
+type debt struct {
+	mask uint64
+	work int
+}
+
+// indexes is the set of indexes by mask, and the accounts that decide on it.
+// The rule is that of the ski rental problem, twice: an index is built once as
+// much has been spent on scanning as it costs to build, and dropped once as
+// much has been spent on keeping it unused. So the cost stays within a small
+// factor of the best possible, whatever receives come, and none of it hangs on
+// a clock.
+type indexes struct {
+	built []*index
+	debts []debt
+}
+
+func (xs *indexes) index(mask uint64) *index {
+	for _, x := range xs.built {
+		if x.mask == mask {
+			return x
+		}
+	}
+	return nil
+}
+
+// charge books the work of a scan and tells whether an index over n messages
+// is due. When the accounts are full the smallest is taken over with what is
+// on it, so that a mask in heavy use cannot be overlooked.
+func (xs *indexes) charge(mask uint64, work, n int) bool {
+	d := xs.account(mask)
+	d.work += work
+	if d.work < buildCost*n {
+		return false
+	}
+	last := len(xs.debts) - 1
+	*d = xs.debts[last]
+	xs.debts = xs.debts[:last]
+	return true
+}
+
+func (xs *indexes) account(mask uint64) *debt {
+	least := 0
+	for k := range xs.debts {
+		if xs.debts[k].mask == mask {
+			return &xs.debts[k]
+		}
+		if xs.debts[k].work < xs.debts[least].work {
+			least = k
+		}
+	}
+	if len(xs.debts) < maxDebts {
+		xs.debts = append(xs.debts, debt{})
+		least = len(xs.debts) - 1
+	}
+	xs.debts[least].mask = mask
+	return &xs.debts[least]
+}
+
+// install adds a new index, in the place of the least used when there are
+// enough.
+func (xs *indexes) install(x *index) {
+	if len(xs.built) < maxIndexes {
+		xs.built = append(xs.built, x)
+		return
+	}
+	worst := 0
+	for k, y := range xs.built {
+		if y.idle > xs.built[worst].idle {
+			worst = k
+		}
+	}
+	xs.built[worst] = x
+}
+
+// indexAdd enters a message everywhere, and drops indexes out of use.
+func (q *unexpected) indexAdd(i uint32, tag uint64) {
+	limit := 2*q.n + idleFloor
+	for k := 0; k < len(q.built); k++ {
+		x := q.built[k]
+		if x.idle++; x.idle <= limit {
+			x.add(i, tag)
+			continue
+		}
+		last := len(q.built) - 1
+		q.built[k], q.built[last] = q.built[last], nil
+		q.built = q.built[:last]
+		k--
+	}
+}
+
+func (q *unexpected) indexRemove(i uint32) {
+	for _, x := range q.built {
+		x.remove(x.links, i)
+	}
+}
+
+// indexDrop follows the slab in letting go of a chunk.
+func (q *unexpected) indexDrop(c uint32) {
+	for _, x := range q.built {
+		if int(c) < len(x.links) {
+			x.links[c] = nil
+		}
+	}
+}

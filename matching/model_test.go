@@ -1,0 +1,345 @@
+package matching
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// naive is the model of both queues: a list in order, searched from the front.
+type naive struct {
+	list []item
+	next Stamp
+}
+
+type item struct {
+	tag, mask uint64
+	stamp     Stamp
+	v         int
+	h         Handle
+}
+
+func (m *naive) add(tag, mask uint64, v int, h Handle) {
+	m.list = append(m.list, item{tag & mask, mask, m.next, v, h})
+	m.next++
+}
+
+func (m *naive) find(tag, mask uint64, limit Stamp) int {
+	return slices.IndexFunc(m.list, func(e item) bool {
+		return e.stamp < limit && (tag^e.tag)&mask&e.mask == 0
+	})
+}
+
+func (m *naive) byHandle(h Handle) int {
+	return slices.IndexFunc(m.list, func(e item) bool { return e.h == h })
+}
+
+func (m *naive) take(k int) item {
+	e := m.list[k]
+	m.list = slices.Delete(m.list, k, k+1)
+	return e
+}
+
+// Few tags and masks, so that everything meets everything; and some of any kind.
+var (
+	someTag  = rapid.OneOf(rapid.Uint64Range(0, 7), rapid.SampledFrom([]uint64{1 << 63, 1<<63 | 1, exact}), rapid.Uint64())
+	someMask = rapid.OneOf(rapid.Just(exact), rapid.Uint64Range(0, 7), rapid.SampledFrom([]uint64{exact, 0, 1 << 63, exact &^ 1, exact &^ 3}), rapid.Uint64())
+)
+
+// handles remembers every handle ever given, so that stale ones are tried.
+type handles []Handle
+
+func (hs handles) draw(t *rapid.T) Handle {
+	if len(hs) == 0 || rapid.IntRange(0, 9).Draw(t, "bogus") == 0 {
+		return Handle(rapid.Uint64().Draw(t, "handle"))
+	}
+	// Recent ones more often.
+	back := rapid.OneOf(rapid.IntRange(0, 5), rapid.IntRange(0, len(hs)-1)).Draw(t, "back")
+	return hs[max(0, len(hs)-1-back)]
+}
+
+type postedMachine struct {
+	q    *Posted[int]
+	m    naive
+	seen handles
+}
+
+func (s *postedMachine) Post(t *rapid.T) {
+	tag, mask := someTag.Draw(t, "tag"), someMask.Draw(t, "mask")
+	require.Equal(t, s.m.next, s.q.NextStamp())
+	v := int(s.m.next)
+	h := s.q.Post(tag, mask, v)
+	require.NotZero(t, h)
+	s.m.add(tag, mask, v, h)
+	s.seen = append(s.seen, h)
+}
+
+// Burst deepens the queue, so that tables grow and chunks fill.
+func (s *postedMachine) Burst(t *rapid.T) {
+	tag, mask := someTag.Draw(t, "tag"), someMask.Draw(t, "mask")
+	stride := rapid.Uint64Range(0, 3).Draw(t, "stride")
+	for k := range rapid.Uint64Range(1, 200).Draw(t, "n") {
+		v := int(s.m.next)
+		h := s.q.Post(tag+k*stride, mask, v)
+		s.m.add(tag+k*stride, mask, v, h)
+		s.seen = append(s.seen, h)
+	}
+}
+
+func (s *postedMachine) Drain(t *rapid.T) {
+	for range rapid.IntRange(1, 300).Draw(t, "n") {
+		if len(s.m.list) == 0 {
+			return
+		}
+		s.match(t, s.m.list[len(s.m.list)/2].tag, ^Stamp(0))
+	}
+}
+
+func (s *postedMachine) match(t *rapid.T, tag uint64, limit Stamp) {
+	var v int
+	var ok bool
+	if limit == ^Stamp(0) {
+		v, ok = s.q.Match(tag)
+	} else {
+		v, ok = s.q.MatchBefore(tag, limit)
+	}
+	k := s.m.find(tag, exact, limit)
+	require.Equal(t, k >= 0, ok)
+	if ok {
+		require.Equal(t, s.m.take(k).v, v)
+	}
+}
+
+func (s *postedMachine) Match(t *rapid.T) { s.match(t, someTag.Draw(t, "tag"), ^Stamp(0)) }
+
+func (s *postedMachine) MatchBefore(t *rapid.T) {
+	s.match(t, someTag.Draw(t, "tag"), rapid.Uint64Range(0, s.m.next).Draw(t, "limit"))
+}
+
+func (s *postedMachine) Find(t *rapid.T) {
+	tag := someTag.Draw(t, "tag")
+	v, h, ok := s.q.Find(tag)
+	k := s.m.find(tag, exact, ^Stamp(0))
+	require.Equal(t, k >= 0, ok)
+	if ok {
+		require.Equal(t, s.m.list[k].v, v)
+		require.Equal(t, s.m.list[k].h, h)
+	}
+}
+
+func (s *postedMachine) Remove(t *rapid.T) {
+	h := s.seen.draw(t)
+	k := s.m.byHandle(h)
+	stamp, has := s.q.Stamp(h)
+	v, ok := s.q.Remove(h)
+	require.Equal(t, k >= 0, ok)
+	require.Equal(t, ok, has)
+	if ok {
+		e := s.m.take(k)
+		require.Equal(t, e.v, v)
+		require.Equal(t, e.stamp, stamp)
+	}
+}
+
+func (s *postedMachine) Overlapping(t *rapid.T) {
+	tag, mask := someTag.Draw(t, "tag"), someMask.Draw(t, "mask")
+	before := rapid.Uint64Range(0, s.m.next).Draw(t, "before")
+	odd := func(v int) bool { return v%2 == 1 }
+	any := func(int) bool { return true }
+	for _, pred := range []func(int) bool{nil, odd} {
+		got := s.q.Overlapping(tag, mask, before, pred)
+		if pred == nil {
+			pred = any
+		}
+		want := slices.ContainsFunc(s.m.list, func(e item) bool {
+			return e.stamp < before && Overlap(tag, mask, e.tag, e.mask) && pred(e.v)
+		})
+		// A deep queue may be answered on the safe side.
+		if want || len(s.m.list) <= overlapBudget {
+			require.Equal(t, want, got)
+		}
+	}
+}
+
+// All removes some of what it visits, and now and then something else.
+func (s *postedMachine) All(t *rapid.T) {
+	mode := rapid.IntRange(0, 3).Draw(t, "mode")
+	want := slices.Clone(s.m.list)
+	for h, v := range s.q.All() {
+		require.Equal(t, want[0].h, h)
+		require.Equal(t, want[0].v, v)
+		want = want[1:]
+		if mode >= 1 && v%2 == 0 {
+			_, ok := s.q.Remove(h)
+			require.True(t, ok)
+			s.m.take(s.m.byHandle(h))
+		}
+		if mode >= 2 && len(want) > 0 && v%3 == 0 { // the next as well
+			s.q.Remove(want[0].h)
+			s.m.take(s.m.byHandle(want[0].h))
+			want = want[1:]
+		}
+		if mode == 3 && v%5 == 0 {
+			s.m.add(3, exact, int(s.m.next), s.q.Post(3, exact, int(s.m.next)))
+		}
+	}
+	require.Empty(t, want)
+}
+
+func (s *postedMachine) Check(t *rapid.T) {
+	require.Equal(t, len(s.m.list), s.q.Len())
+	if !s.q.lone.on {
+		checkSlab(t, &s.q.slab)
+	}
+}
+
+// checkSlab checks what no answer of a queue would show: that free entries are
+// neither lost nor given out twice, and that the lists of chunks are right.
+func checkSlab(t require.TestingT, s *slab) {
+	partial := map[uint32]bool{}
+	for c := s.partial; c != 0; c = s.shelves[c-1].next {
+		partial[c-1] = true
+	}
+	free := 0
+	for c := range s.shelves {
+		first, live := s.shelves[c].free, s.shelves[c].live
+		if uint32(c) == s.cur {
+			first, live = s.free, s.live
+		}
+		k := 0
+		if s.nodes[c] != nil {
+			for i := first; i != 0; i = s.node(i).next {
+				require.EqualValues(t, c, i>>chunkBits)
+				k++
+			}
+			require.Equal(t, chunkSize, k+int(live), "chunk %d", c)
+		}
+		require.Equal(t, uint32(c) != s.cur && k > 0 && live > 0, partial[uint32(c)])
+		require.Equal(t, uint32(c) != s.cur && s.nodes[c] != nil && live == 0, slices.Contains(s.empty, uint32(c)))
+		require.Equal(t, s.nodes[c] == nil, slices.Contains(s.vacant, uint32(c)))
+		free += k
+	}
+}
+
+func runPosted(t *rapid.T) {
+	s := &postedMachine{q: NewPosted[int](rapid.Uint64().Draw(t, "seed")), m: naive{next: 1}}
+	t.Repeat(rapid.StateMachineActions(s))
+}
+
+func TestPostedModel(t *testing.T) { rapid.Check(t, runPosted) }
+
+type unexpectedMachine struct {
+	q    *Unexpected[int]
+	m    naive
+	seen handles
+}
+
+func (s *unexpectedMachine) add(tag uint64) {
+	v := int(s.m.next)
+	h := s.q.Add(tag, v)
+	s.m.add(tag, exact, v, h)
+	s.seen = append(s.seen, h)
+}
+
+func (s *unexpectedMachine) Add(t *rapid.T) { s.add(someTag.Draw(t, "tag")) }
+
+func (s *unexpectedMachine) Burst(t *rapid.T) {
+	tag := someTag.Draw(t, "tag")
+	stride := rapid.Uint64Range(0, 3).Draw(t, "stride")
+	for k := range rapid.Uint64Range(1, 200).Draw(t, "n") {
+		s.add(tag + k*stride)
+	}
+}
+
+// Wild looks often enough with one mask to have an index built.
+func (s *unexpectedMachine) Wild(t *rapid.T) {
+	tag, mask := someTag.Draw(t, "tag"), someMask.Draw(t, "mask")
+	for k := range rapid.Uint64Range(1, 40).Draw(t, "n") {
+		s.find(t, tag+k, mask)
+		if k%4 == 0 {
+			s.match(t, tag+k, mask)
+		}
+	}
+}
+
+func (s *unexpectedMachine) match(t *rapid.T, tag, mask uint64) {
+	v, ok := s.q.Match(tag, mask)
+	k := s.m.find(tag, mask, ^Stamp(0))
+	require.Equal(t, k >= 0, ok)
+	if ok {
+		require.Equal(t, s.m.take(k).v, v)
+	}
+}
+
+func (s *unexpectedMachine) find(t *rapid.T, tag, mask uint64) {
+	v, h, ok := s.q.Find(tag, mask)
+	k := s.m.find(tag, mask, ^Stamp(0))
+	require.Equal(t, k >= 0, ok)
+	if ok {
+		require.Equal(t, s.m.list[k].v, v)
+		require.Equal(t, s.m.list[k].h, h)
+	}
+}
+
+func (s *unexpectedMachine) Match(t *rapid.T) {
+	s.match(t, someTag.Draw(t, "tag"), someMask.Draw(t, "mask"))
+}
+
+func (s *unexpectedMachine) Drain(t *rapid.T) {
+	for range rapid.IntRange(1, 300).Draw(t, "n") {
+		if len(s.m.list) > 0 {
+			s.match(t, s.m.list[len(s.m.list)/2].tag, exact)
+		}
+	}
+}
+
+func (s *unexpectedMachine) Remove(t *rapid.T) {
+	h := s.seen.draw(t)
+	k := s.m.byHandle(h)
+	tag, has := s.q.Tag(h)
+	v, ok := s.q.Remove(h)
+	require.Equal(t, k >= 0, ok)
+	require.Equal(t, ok, has)
+	if ok {
+		e := s.m.take(k)
+		require.Equal(t, e.v, v)
+		require.Equal(t, e.tag, tag)
+	}
+}
+
+func (s *unexpectedMachine) All(t *rapid.T) {
+	remove := rapid.Bool().Draw(t, "remove")
+	want := slices.Clone(s.m.list)
+	for h, v := range s.q.All() {
+		require.Equal(t, want[0].h, h)
+		require.Equal(t, want[0].v, v)
+		want = want[1:]
+		if remove && v%2 == 0 {
+			s.q.Remove(h)
+			s.m.take(s.m.byHandle(h))
+		}
+	}
+	require.Empty(t, want)
+}
+
+func (s *unexpectedMachine) Check(t *rapid.T) {
+	require.Equal(t, len(s.m.list), s.q.Len())
+	if !s.q.lone.on {
+		checkSlab(t, &s.q.slab)
+	}
+	require.LessOrEqual(t, len(s.q.built), maxIndexes)
+	require.LessOrEqual(t, len(s.q.debts), maxDebts)
+}
+
+func runUnexpected(t *rapid.T) {
+	s := &unexpectedMachine{q: NewUnexpected[int](rapid.Uint64().Draw(t, "seed")), m: naive{next: 1}}
+	actions := rapid.StateMachineActions(s)
+	t.Repeat(actions)
+}
+
+func TestUnexpectedModel(t *testing.T) { rapid.Check(t, runUnexpected) }
+
+func FuzzPosted(f *testing.F)     { f.Fuzz(rapid.MakeFuzz(runPosted)) }
+func FuzzUnexpected(f *testing.F) { f.Fuzz(rapid.MakeFuzz(runUnexpected)) }

@@ -1,0 +1,274 @@
+package matching
+
+import "iter"
+
+// exact is the mask of a receive that wants one tag.
+const exact = ^uint64(0)
+
+// Overlap tells whether some tag satisfies both receives.
+func Overlap(tagA, maskA, tagB, maskB uint64) bool {
+	return (tagA^tagB)&maskA&maskB == 0
+}
+
+// class is the receives that share a mask, in a table keyed by tag&mask.
+type class struct {
+	table
+	mask  uint64
+	owner uint32 // its place in posted.classes
+	pos   int    // its place in posted.active
+}
+
+// posted is all of Posted that does not depend on the caller's type.
+type posted struct {
+	slab
+	exact   class
+	active  []*class // those with entries, exact aside
+	idle    []*class // those without; an empty table serves any mask
+	classes []*class // by owner; 0 is exact
+}
+
+// Posted holds receives in the order they were posted. It is not safe for
+// concurrent use.
+type Posted[T any] struct {
+	posted
+	lone lone[T]
+	vals values[T]
+}
+
+// NewPosted returns an empty queue. The seed keys its hash tables; take it
+// from a random source where peers are not to know it.
+func NewPosted[T any](seed uint64) *Posted[T] {
+	q := new(Posted[T])
+	q.slab.init()
+	q.exact.init(newHasher(seed))
+	q.exact.mask = exact
+	q.classes = []*class{&q.exact}
+	return q
+}
+
+// Len returns the number of entries.
+func (q *Posted[T]) Len() int { return q.n }
+
+// NextStamp returns the stamp that the next Post will get.
+func (q *Posted[T]) NextStamp() Stamp { return q.stamp }
+
+// Post appends a receive that matches each tag t with (t^tag)&mask == 0.
+func (q *Posted[T]) Post(tag, mask uint64, v T) Handle {
+	if q.n == 0 {
+		q.lone.put(tag, mask, q.stamp, v)
+		q.n = 1
+		q.stamp++
+		return q.lone.handle()
+	}
+	return q.post(tag, mask, v)
+}
+
+func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
+	if q.lone.on {
+		q.settle()
+	}
+	i := q.add()
+	q.enter(i, tag, mask)
+	q.vals.set(i, v)
+	return q.handle(i)
+}
+
+// settle gives the lone receive its place in slab and table.
+func (q *Posted[T]) settle() {
+	l := &q.lone
+	q.enlist(loneIndex, l.stamp)
+	q.enter(loneIndex, l.tag, l.mask)
+	q.vals.set(loneIndex, l.take())
+}
+
+// Match removes and returns the oldest receive that matches the tag.
+func (q *Posted[T]) Match(tag uint64) (v T, ok bool) {
+	if q.n == 0 {
+		return v, false
+	}
+	return q.match(tag, ^Stamp(0))
+}
+
+// MatchBefore is Match among the receives with a stamp below limit.
+func (q *Posted[T]) MatchBefore(tag uint64, limit Stamp) (v T, ok bool) {
+	if q.n == 0 {
+		return v, false
+	}
+	return q.match(tag, limit)
+}
+
+// match looks at the oldest match alone: when that is not below the limit,
+// none is.
+func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
+	if l := &q.lone; l.on {
+		if (tag^l.tag)&l.mask != 0 || l.stamp >= limit {
+			return v, false
+		}
+		q.n = 0
+		return l.take(), true
+	}
+	c, p := q.search(tag)
+	i := *p
+	if i == 0 || q.node(i).stamp >= limit {
+		return v, false
+	}
+	c.pop(q.links, p)
+	return q.finish(c, i), true
+}
+
+// Find returns what Match would, and leaves it in the queue.
+func (q *Posted[T]) Find(tag uint64) (v T, h Handle, ok bool) {
+	switch l := &q.lone; {
+	case q.n == 0:
+		return v, 0, false
+	case l.on && (tag^l.tag)&l.mask == 0:
+		return l.v, l.handle(), true
+	case l.on:
+		return v, 0, false
+	}
+	_, p := q.search(tag)
+	if *p == 0 {
+		return v, 0, false
+	}
+	return q.vals.get(*p), q.handle(*p), true
+}
+
+// Remove removes one receive; false when the handle is stale.
+func (q *Posted[T]) Remove(h Handle) (v T, ok bool) {
+	if q.lone.on {
+		if h != q.lone.handle() {
+			return v, false
+		}
+		q.n = 0
+		return q.lone.take(), true
+	}
+	i := q.resolve(h)
+	if i == 0 {
+		return v, false
+	}
+	c := q.classes[q.links.at(i).owner]
+	c.remove(q.links, i)
+	return q.finish(c, i), true
+}
+
+// finish ends the life of an entry that has left the table of its class.
+func (q *Posted[T]) finish(c *class, i uint32) T {
+	if c.keys == 0 && c != &q.exact {
+		q.retire(c)
+	}
+	v := q.vals.take(i)
+	q.release(i)
+	if q.surplus {
+		q.trim()
+	}
+	return v
+}
+
+// trim lets go of chunks that are not worth keeping.
+func (q *Posted[T]) trim() {
+	for c, ok := q.drop(); ok; c, ok = q.drop() {
+		q.vals[c] = nil
+	}
+}
+
+// Stamp returns the stamp of a receive; false when the handle is stale.
+func (q *Posted[T]) Stamp(h Handle) (Stamp, bool) {
+	if q.lone.on && h == q.lone.handle() {
+		return q.lone.stamp, true
+	}
+	i := q.resolve(h)
+	return q.node(i).stamp, i != 0 // node 0 has stamp 0
+}
+
+// All walks the receives in posting order. The body may change the queue in
+// any way; receives that it posts are not visited.
+func (q *Posted[T]) All() iter.Seq2[Handle, T] {
+	return func(yield func(Handle, T) bool) {
+		if q.lone.on {
+			q.settle()
+		}
+		for i := range q.walk() {
+			if !yield(q.handle(i), q.vals.get(i)) {
+				return
+			}
+		}
+	}
+}
+
+// search returns the class of the oldest match and the word that holds it,
+// which is 0 when there is none.
+func (q *posted) search(tag uint64) (*class, *uint32) {
+	p := q.exact.lookup(q.links, tag)
+	if len(q.active) == 0 {
+		return &q.exact, p
+	}
+	return q.searchWild(tag, p)
+}
+
+// searchWild is search when there are classes besides the exact one, where p
+// was found.
+func (q *posted) searchWild(tag uint64, p *uint32) (*class, *uint32) {
+	c, oldest := &q.exact, ^Stamp(0)
+	if *p != 0 {
+		oldest = q.node(*p).stamp
+	}
+	for _, w := range q.active {
+		wp := w.lookup(q.links, tag&w.mask)
+		if *wp == 0 {
+			continue
+		}
+		if s := q.node(*wp).stamp; s < oldest {
+			c, p, oldest = w, wp, s
+		}
+	}
+	return c, p
+}
+
+// enter puts entry i into the table of its class.
+func (q *posted) enter(i uint32, tag, mask uint64) {
+	c := &q.exact
+	if mask != exact {
+		c = q.class(mask)
+	}
+	c.push(q.links, i, tag&mask, c.owner)
+}
+
+// class returns the class of a mask. The search is linear, as that of a match.
+func (q *posted) class(mask uint64) *class {
+	for _, c := range q.active {
+		if c.mask == mask {
+			return c
+		}
+	}
+	return q.employ(mask)
+}
+
+// employ puts an idle class, or a new one, to work for the mask.
+func (q *posted) employ(mask uint64) *class {
+	var c *class
+	if k := len(q.idle); k != 0 {
+		c, q.idle = q.idle[k-1], q.idle[:k-1]
+	} else {
+		c = &class{owner: uint32(len(q.classes))}
+		c.init(q.exact.hash)
+		q.classes = append(q.classes, c)
+	}
+	c.mask, c.pos = mask, len(q.active)
+	q.active = append(q.active, c)
+	return c
+}
+
+// keepBuckets is the largest array of buckets that an idle class keeps.
+const keepBuckets = 4096
+
+// retire takes a class without entries out of the search.
+func (q *posted) retire(c *class) {
+	k := len(q.active) - 1
+	last := q.active[k]
+	q.active[c.pos], last.pos = last, c.pos
+	q.active = q.active[:k]
+	if len(c.cur) > keepBuckets {
+		c.reset()
+	}
+	q.idle = append(q.idle, c)
+}

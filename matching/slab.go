@@ -1,0 +1,291 @@
+package matching
+
+import "iter"
+
+// Entries live in chunks of a fixed size and are named by index, so that
+// growth never moves or copies an entry, links cost four bytes, and the
+// garbage collector has no links to follow.
+const (
+	chunkBits = 7
+	chunkSize = 1 << chunkBits
+	chunkMask = chunkSize - 1
+
+	// keepEmpty is how many chunks without entries a queue always keeps: a
+	// queue that swings by less than keepEmpty*chunkSize never allocates.
+	keepEmpty = 64
+)
+
+// A Handle is the index in the low bits and the low bits of the stamp above.
+// The stamp is the generation: it needs no memory of its own and survives the
+// release of a chunk. A stale handle could be taken for a live one only after
+// exactly a multiple of 2^36 further entries, in the same slot.
+const (
+	indexBits  = 28
+	indexMask  = 1<<indexBits - 1
+	genMask    = 1<<(64-indexBits) - 1
+	maxEntries = 1 << indexBits
+)
+
+// Handle names one entry of one queue. The zero Handle is never valid, and the
+// handle of an entry that has left its queue is rejected.
+type Handle uint64
+
+// Stamp is a place in posting or arrival order. The first entry of a queue
+// gets 1, each further one the next number, and none is ever given twice.
+type Stamp = uint64
+
+// node is an entry's place in arrival order. Index 0 is no entry: as a link
+// it means "none", and node 0 is the root of the circular order list.
+type node struct {
+	stamp uint64 // 0 while the entry is free
+	prev  uint32
+	next  uint32 // of a free entry: the next free one of its chunk
+}
+
+// shelf is the bookkeeping of one chunk; that of the current chunk is in the
+// slab itself.
+type shelf struct {
+	free       uint32 // first free entry, 0 when full
+	live       uint32
+	prev, next uint32 // neighbours in the list of partly used chunks, plus 1
+}
+
+// slab hands out entries and keeps those in use in the order they were added.
+type slab struct {
+	nodes   []*[chunkSize]node
+	links   links
+	shelves []shelf
+	stamp   uint64 // of the next entry
+	n       int
+
+	cur     uint32   // the chunk that entries are taken from; on no list
+	free    uint32   // its first free entry, 0 when full
+	live    uint32   // its entries in use
+	partial uint32   // list of the others that have both, plus 1
+	empty   []uint32 // chunks without entries
+	vacant  []uint32 // chunk numbers without memory
+	surplus bool     // there are more empty chunks than are worth keeping
+}
+
+// init makes the first chunk, where entry 0 and the lone one are taken for good.
+func (s *slab) init() {
+	s.stamp = 1
+	s.addChunk()
+	s.free, s.live = loneIndex+1, loneIndex+1
+	s.nodes[0][0].next = 0
+}
+
+func (s *slab) node(i uint32) *node { return &s.nodes[i>>chunkBits][i&chunkMask] }
+
+// add takes a free entry, stamps it and puts it last in order.
+func (s *slab) add() uint32 {
+	if s.free == 0 {
+		s.nextChunk()
+	}
+	i := s.free
+	s.free = s.node(i).next
+	s.live++
+	s.n++
+	s.enlist(i, s.stamp)
+	s.stamp++
+	return i
+}
+
+// enlist appends an entry to the order list.
+func (s *slab) enlist(i uint32, stamp uint64) {
+	root := &s.nodes[0][0]
+	last := root.prev
+	*s.node(i) = node{stamp: stamp, prev: last}
+	s.node(last).next = i
+	root.prev = i
+}
+
+// release takes an entry out of the order list and frees it.
+func (s *slab) release(i uint32) {
+	e := s.node(i)
+	s.node(e.prev).next = e.next
+	s.node(e.next).prev = e.prev
+	e.stamp = 0
+	s.n--
+	switch {
+	case i == loneIndex: // never on a free list
+	case i>>chunkBits == s.cur:
+		e.next = s.free
+		s.free = i
+		s.live--
+	default:
+		s.giveBack(i, e)
+	}
+}
+
+// giveBack frees an entry of a chunk that is not the current one.
+func (s *slab) giveBack(i uint32, e *node) {
+	c := i >> chunkBits
+	sh := &s.shelves[c]
+	full := sh.free == 0
+	e.next = sh.free
+	sh.free = i
+	sh.live--
+	if full || sh.live == 0 {
+		s.reshelve(c, full)
+	}
+}
+
+// reshelve puts a chunk on the list that it belongs to after a release.
+func (s *slab) reshelve(c uint32, wasFull bool) {
+	if s.shelves[c].live != 0 {
+		s.linkPartial(c)
+		return
+	}
+	if !wasFull {
+		s.unlinkPartial(c)
+	}
+	s.empty = append(s.empty, c)
+	s.surplus = len(s.empty) > s.keep()
+}
+
+// keep is how many empty chunks to keep: as many as are in use, so that memory
+// stays within twice the need, and some for small swings.
+func (s *slab) keep() int {
+	return max(keepEmpty, len(s.shelves)-len(s.vacant)-len(s.empty))
+}
+
+// nextChunk makes a chunk with free entries the current one. Partly used ones
+// come first, so that the others can run empty.
+func (s *slab) nextChunk() {
+	s.shelves[s.cur] = shelf{live: s.live}
+	switch {
+	case s.partial != 0:
+		s.cur = s.partial - 1
+		s.unlinkPartial(s.cur)
+	case len(s.empty) != 0:
+		s.cur = s.empty[len(s.empty)-1]
+		s.empty = s.empty[:len(s.empty)-1]
+	default:
+		s.cur = s.addChunk()
+	}
+	s.free, s.live = s.shelves[s.cur].free, s.shelves[s.cur].live
+}
+
+func (s *slab) linkPartial(c uint32) {
+	sh := &s.shelves[c]
+	sh.prev, sh.next = 0, s.partial
+	if sh.next != 0 {
+		s.shelves[sh.next-1].prev = c + 1
+	}
+	s.partial = c + 1
+}
+
+func (s *slab) unlinkPartial(c uint32) {
+	sh := &s.shelves[c]
+	if sh.prev != 0 {
+		s.shelves[sh.prev-1].next = sh.next
+	} else {
+		s.partial = sh.next
+	}
+	if sh.next != 0 {
+		s.shelves[sh.next-1].prev = sh.prev
+	}
+	sh.prev, sh.next = 0, 0
+}
+
+// addChunk makes a chunk of free entries, chained in ascending order so that
+// a fresh queue walks memory forwards.
+func (s *slab) addChunk() uint32 {
+	var c uint32
+	if k := len(s.vacant); k != 0 {
+		c, s.vacant = s.vacant[k-1], s.vacant[:k-1]
+	} else {
+		c = uint32(len(s.nodes))
+		if c >= maxEntries/chunkSize {
+			panic("matching: queue has more than 2^28 entries")
+		}
+		s.nodes = append(s.nodes, nil)
+		s.links = append(s.links, nil)
+		s.shelves = append(s.shelves, shelf{})
+	}
+	nodes, first := new([chunkSize]node), c<<chunkBits
+	for k := range nodes[:chunkMask] {
+		nodes[k].next = first + uint32(k) + 1
+	}
+	s.nodes[c], s.links[c] = nodes, new([chunkSize]link)
+	s.shelves[c] = shelf{free: first}
+	return c
+}
+
+// drop lets go of the memory of one empty chunk and returns its number; the
+// caller drops what it keeps beside the slab. False when there is no surplus.
+func (s *slab) drop() (uint32, bool) {
+	k := len(s.empty)
+	if k <= s.keep() {
+		s.surplus = false
+		return 0, false
+	}
+	c := s.empty[k-1]
+	s.empty = s.empty[:k-1]
+	s.nodes[c], s.links[c] = nil, nil
+	s.vacant = append(s.vacant, c)
+	return c, true
+}
+
+func (s *slab) handle(i uint32) Handle {
+	return Handle(s.node(i).stamp<<indexBits | uint64(i))
+}
+
+// resolve returns the entry of a handle, or 0 when it is stale or foreign.
+func (s *slab) resolve(h Handle) uint32 {
+	i := uint32(h & indexMask)
+	if int(i>>chunkBits) >= len(s.nodes) || s.nodes[i>>chunkBits] == nil {
+		return 0
+	}
+	stamp := s.node(i).stamp
+	if stamp == 0 || stamp&genMask != uint64(h>>indexBits) {
+		return 0
+	}
+	return i
+}
+
+// after returns the first entry whose stamp is above stamp, the slow way.
+func (s *slab) after(stamp uint64) uint32 {
+	i := s.nodes[0][0].next
+	for i != 0 && s.node(i).stamp <= stamp {
+		i = s.node(i).next
+	}
+	return i
+}
+
+// walk yields the entries that exist now in order. Anything may be removed
+// or added meanwhile; added entries are not visited.
+func (s *slab) walk() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		end := s.stamp
+		i := s.nodes[0][0].next
+		for i != 0 && s.node(i).stamp < end {
+			stamp, next := s.node(i).stamp, s.node(i).next
+			nextStamp := s.node(next).stamp
+			if !yield(i) {
+				return
+			}
+			i = s.resume(i, stamp, next, nextStamp)
+		}
+	}
+}
+
+// resume finds the entry to visit after entry i. The loop's body may have
+// removed i, its neighbour or both, and their chunks with them.
+func (s *slab) resume(i uint32, stamp uint64, next uint32, nextStamp uint64) uint32 {
+	switch {
+	case s.is(i, stamp):
+		return s.node(i).next
+	case next == 0 || s.is(next, nextStamp):
+		return next
+	default:
+		return s.after(stamp)
+	}
+}
+
+// is tells whether entry i is still the one that had the stamp.
+func (s *slab) is(i uint32, stamp uint64) bool {
+	c := s.nodes[i>>chunkBits]
+	return c != nil && c[i&chunkMask].stamp == stamp
+}

@@ -1,0 +1,233 @@
+package matching
+
+import "iter"
+
+// unexpected is all of Unexpected that does not depend on the caller's type.
+type unexpected struct {
+	slab
+	full table // by the whole tag, of every message
+	indexes
+}
+
+// Unexpected holds messages in the order they arrived. It is not safe for
+// concurrent use.
+type Unexpected[T any] struct {
+	unexpected
+	lone lone[T]
+	vals values[T]
+}
+
+// NewUnexpected returns an empty queue. The seed keys its hash tables; take it
+// from a random source where peers are not to know it.
+func NewUnexpected[T any](seed uint64) *Unexpected[T] {
+	q := new(Unexpected[T])
+	q.slab.init()
+	q.full.init(newHasher(seed))
+	return q
+}
+
+// Len returns the number of messages.
+func (q *Unexpected[T]) Len() int { return q.n }
+
+// Add appends a message.
+func (q *Unexpected[T]) Add(tag uint64, v T) Handle {
+	if q.n == 0 {
+		q.lone.put(tag, exact, q.stamp, v)
+		q.n = 1
+		q.stamp++
+		return q.lone.handle()
+	}
+	return q.insert(tag, v)
+}
+
+func (q *Unexpected[T]) insert(tag uint64, v T) Handle {
+	if q.lone.on {
+		q.settle()
+	}
+	i := q.add()
+	q.enter(i, tag)
+	q.vals.set(i, v)
+	return q.handle(i)
+}
+
+// settle gives the lone message its place in slab and tables.
+func (q *Unexpected[T]) settle() {
+	l := &q.lone
+	q.enlist(loneIndex, l.stamp)
+	q.enter(loneIndex, l.tag)
+	q.vals.set(loneIndex, l.take())
+}
+
+// Match removes and returns the oldest message whose tag t satisfies
+// (t^tag)&mask == 0.
+func (q *Unexpected[T]) Match(tag, mask uint64) (v T, ok bool) {
+	if q.n == 0 {
+		return v, false
+	}
+	return q.match(tag, mask)
+}
+
+func (q *Unexpected[T]) match(tag, mask uint64) (v T, ok bool) {
+	if l := &q.lone; l.on {
+		if (tag^l.tag)&mask != 0 {
+			return v, false
+		}
+		q.n = 0
+		return l.take(), true
+	}
+	if mask != exact {
+		i := q.findWild(tag, mask)
+		if i == 0 {
+			return v, false
+		}
+		q.full.remove(q.links, i)
+		return q.finish(i), true
+	}
+	p := q.full.lookup(q.links, tag)
+	i := *p
+	if i == 0 {
+		return v, false
+	}
+	q.full.pop(q.links, p)
+	return q.finish(i), true
+}
+
+// Find returns what Match would, and leaves it in the queue.
+func (q *Unexpected[T]) Find(tag, mask uint64) (v T, h Handle, ok bool) {
+	switch l := &q.lone; {
+	case q.n == 0:
+		return v, 0, false
+	case l.on && (tag^l.tag)&mask == 0:
+		return l.v, l.handle(), true
+	case l.on:
+		return v, 0, false
+	}
+	i := q.find(tag, mask)
+	if i == 0 {
+		return v, 0, false
+	}
+	return q.vals.get(i), q.handle(i), true
+}
+
+// Remove removes one message; false when the handle is stale.
+func (q *Unexpected[T]) Remove(h Handle) (v T, ok bool) {
+	if q.lone.on {
+		if h != q.lone.handle() {
+			return v, false
+		}
+		q.n = 0
+		return q.lone.take(), true
+	}
+	i := q.resolve(h)
+	if i == 0 {
+		return v, false
+	}
+	q.full.remove(q.links, i)
+	return q.finish(i), true
+}
+
+// finish ends the life of a message that has left the table by full tag.
+func (q *Unexpected[T]) finish(i uint32) T {
+	if len(q.built) != 0 {
+		q.indexRemove(i)
+	}
+	v := q.vals.take(i)
+	q.release(i)
+	if q.surplus {
+		q.trim()
+	}
+	return v
+}
+
+// trim lets go of chunks that are not worth keeping.
+func (q *Unexpected[T]) trim() {
+	for c, ok := q.drop(); ok; c, ok = q.drop() {
+		q.vals[c] = nil
+		q.indexDrop(c)
+	}
+}
+
+// Tag returns the tag of a message; false when the handle is stale.
+func (q *Unexpected[T]) Tag(h Handle) (uint64, bool) {
+	if q.lone.on && h == q.lone.handle() {
+		return q.lone.tag, true
+	}
+	i := q.resolve(h)
+	if i == 0 {
+		return 0, false
+	}
+	return q.links.at(i).key, true
+}
+
+// All walks the messages in arrival order. The body may change the queue in
+// any way; messages that it adds are not visited.
+func (q *Unexpected[T]) All() iter.Seq2[Handle, T] {
+	return func(yield func(Handle, T) bool) {
+		if q.lone.on {
+			q.settle()
+		}
+		for i := range q.walk() {
+			if !yield(q.handle(i), q.vals.get(i)) {
+				return
+			}
+		}
+	}
+}
+
+// enter puts entry i into all tables.
+func (q *unexpected) enter(i uint32, tag uint64) {
+	q.full.push(q.links, i, tag, 0)
+	if len(q.built) != 0 {
+		q.indexAdd(i, tag)
+	}
+}
+
+// find returns the oldest message that matches, 0 when there is none.
+func (q *unexpected) find(tag, mask uint64) uint32 {
+	if mask == exact {
+		return *q.full.lookup(q.links, tag)
+	}
+	return q.findWild(tag, mask)
+}
+
+// findWild is find for any other mask.
+func (q *unexpected) findWild(tag, mask uint64) uint32 {
+	if mask == 0 {
+		return q.nodes[0][0].next
+	}
+	tag &= mask
+	if q.n > scanFree {
+		if x := q.index(mask); x != nil {
+			x.idle = 0
+			return *x.lookup(x.links, tag)
+		}
+	}
+	i, seen := q.scan(tag, mask)
+	if seen > scanFree && q.charge(mask, seen-scanFree, q.n) {
+		q.build(mask)
+	}
+	return i
+}
+
+// scan looks through the messages in arrival order and counts those seen.
+func (q *unexpected) scan(tag, mask uint64) (found uint32, seen int) {
+	i := q.nodes[0][0].next
+	for i != 0 {
+		seen++
+		if q.links.at(i).key&mask == tag {
+			break
+		}
+		i = q.node(i).next
+	}
+	return i, seen
+}
+
+// build makes an index of all messages by mask.
+func (q *unexpected) build(mask uint64) {
+	x := &index{mask: mask}
+	x.init(q.full.hash)
+	for i := q.nodes[0][0].next; i != 0; i = q.node(i).next {
+		x.add(i, q.links.at(i).key)
+	}
+	q.install(x)
+}
