@@ -1,0 +1,167 @@
+package bootstrap
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// Bootstrap tells ranks of each other.
+type Bootstrap interface {
+	Rank() int
+	Size() int
+	// Put offers value to all ranks under this rank's key, from the next Fence on. The value is copied; a later Put of
+	// the same key replaces it.
+	Put(ctx context.Context, key string, value []byte) error
+	// Fence waits for all ranks to call it and makes visible what they have put. If ctx ends first this rank gives the
+	// job up: the Fence of the others fails too, naming it.
+	Fence(ctx context.Context) error
+	// Get returns what rank put under key before a Fence that has ended. The caller must not change the bytes.
+	Get(ctx context.Context, rank int, key string) ([]byte, error)
+	// Abort ends the job: the calls of all ranks fail from then on, and the launcher is told to stop them with code. It
+	// does not end this process.
+	Abort(code int, reason string)
+	// Close leaves the job. Rank 0 waits a couple of seconds at most for the others to leave too.
+	Close() error
+}
+
+// The facets below are what a Bootstrap may know besides; find them by type assertion. All those of this package have
+// all of them.
+type (
+	// LocalRanker knows the ranks of this host. Both numbers are -1 when the launcher does not say.
+	LocalRanker interface {
+		LocalRank() int
+		LocalSize() int
+	}
+	// Secreter has the job secret, 32 bytes that the caller must not change, and says where it comes from.
+	Secreter interface {
+		Secret() (secret []byte, origin string)
+	}
+	// LocalAddresser has the address at which the other ranks reach this host: the local end of the connection to rank
+	// 0, or loopback when all ranks are on one host.
+	LocalAddresser interface {
+		LocalIP() netip.Addr
+	}
+	// Launched names the launcher that was found, as in Launchers.
+	Launched interface {
+		Launcher() string
+	}
+	// Jobber has an identifier that is the same on all ranks and different for each run of a job.
+	Jobber interface {
+		JobID() string
+	}
+	// Aborter reports an Abort of any rank, this one included: the channel gives one AbortInfo and is then closed. It
+	// is closed without one by Close.
+	Aborter interface {
+		Aborted() <-chan AbortInfo
+	}
+)
+
+// AbortInfo says who aborted the job and why. Rank is -1 when it was the launcher.
+type AbortInfo struct {
+	Rank   int
+	Code   int
+	Reason string
+}
+
+// Limits of what a rank may exchange.
+const (
+	MaxKey   = 1 << 10 // bytes of a key
+	MaxValue = 1 << 20 // bytes of a value
+	MaxFence = 8 << 20 // bytes that one rank may put between two fences, keys included
+)
+
+// SecretSize is the length of a job secret in bytes.
+const SecretSize = 32
+
+// Options of Detect. The zero value finds everything in the environment; a field that is set wins over its variable.
+type Options struct {
+	Getenv   func(string) string // default os.Getenv
+	Unsetenv func(string) error  // default os.Unsetenv, or nothing when Getenv is set
+
+	Launcher      string        // TAGMATCH_LAUNCHER: "" finds one, else a name that Launchers lists
+	Secret        []byte        // TAGMATCH_SECRET, TAGMATCH_SECRET_FILE: SecretSize bytes
+	RequireSecret bool          // TAGMATCH_REQUIRE_SECRET: refuse a job to which no secret was given
+	Listen        string        // TAGMATCH_LISTEN: address of this host at which rank 0 serves; "0.0.0.0" or "::" for all
+	Timeout       time.Duration // TAGMATCH_JOIN_TIMEOUT: how long Detect waits for all ranks; default 5 minutes
+	Linger        time.Duration // how long Close of rank 0 waits for the others; default 2 seconds
+	Logger        *slog.Logger  // refused connections and the like; nil: silent
+
+	handshake time.Duration // tests shorten it
+}
+
+// Found is what Inspect learns without joining the job.
+type Found struct {
+	Launcher             string
+	Rank, Size           int
+	LocalRank, LocalSize int    // -1: not said
+	Rendezvous           string // host:port, "" when there is none
+	SecretOrigin         string
+	Ignored              []string // launchers whose variables are there, but which this package cannot speak to yet
+}
+
+// Detect finds the launcher, joins its job and returns when all ranks have joined. It ends with ctx, or after
+// Options.Timeout.
+func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
+	opt.setDefaults()
+	p, err := find(&opt)
+	if err != nil {
+		return nil, err
+	}
+	timeout, err := opt.timeout()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return p.join(ctx)
+}
+
+// Inspect says what Detect would find, without touching the network.
+func Inspect(opt Options) (Found, error) {
+	opt.setDefaults()
+	p, err := find(&opt)
+	if err != nil {
+		return Found{}, err
+	}
+	return p.found(), nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Unsetenv == nil {
+		if o.Getenv == nil {
+			o.Unsetenv = os.Unsetenv
+		} else {
+			o.Unsetenv = func(string) error { return nil }
+		}
+	}
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	if o.Linger == 0 {
+		o.Linger = 2 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.handshake == 0 {
+		o.handshake = 10 * time.Second
+	}
+}
+
+func (o *Options) timeout() (time.Duration, error) {
+	if o.Timeout != 0 {
+		return o.Timeout, nil
+	}
+	s := o.Getenv(EnvJoinTimeout)
+	if s == "" {
+		return 5 * time.Minute, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, configErrorf("%s is %q: give a positive duration such as 90s or 5m", EnvJoinTimeout, s)
+	}
+	return d, nil
+}

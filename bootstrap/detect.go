@@ -1,0 +1,225 @@
+package bootstrap
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// plan is a launcher that was found, ready to be joined.
+type plan interface {
+	found() Found
+	join(ctx context.Context) (Bootstrap, error)
+}
+
+// launcher is one row of the detection table.
+type launcher struct {
+	name string
+	// find returns nil when the launcher is not there, and an error when it is there but its settings are wrong. Forced
+	// says that the user asked for this launcher by name.
+	find func(opt *Options, forced bool) (plan, error)
+}
+
+// launchers is the order in which Detect looks. Process managers that speak PMI or PMIx will come before "env": a
+// program under mpiexec may well inherit RANK from a shell, but PMI_FD only from mpiexec.
+func launchers() []launcher {
+	return []launcher{
+		{"env", findEnvironment},
+		{"singleton", findSingleton},
+	}
+}
+
+// Launchers lists the launchers that Detect knows, in the order in which it looks for them.
+func Launchers() []string {
+	var names []string
+	for _, l := range launchers() {
+		names = append(names, l.name)
+	}
+	return names
+}
+
+// foreign are launchers that are recognised, so that Inspect and the log can say so, but not yet spoken to.
+var foreign = []struct {
+	name string
+	vars []string
+}{
+	{"PMI", []string{"PMI_FD", "PMI_PORT"}},
+	{"PMIx", []string{"PMIX_NAMESPACE", "PMIX_RANK"}},
+}
+
+func find(opt *Options) (plan, error) {
+	want := opt.Launcher
+	if want == "" {
+		want = opt.Getenv(EnvLauncher)
+	}
+	known := false
+	for _, l := range launchers() {
+		if want != "" && want != l.name {
+			continue
+		}
+		known = true
+		p, err := l.find(opt, want != "")
+		if p != nil || err != nil {
+			return p, err
+		}
+	}
+	if !known {
+		return nil, configErrorf("%s is %q: this program knows %s", EnvLauncher, want, strings.Join(Launchers(), ", "))
+	}
+	return nil, configErrorf("no launcher found") // not reached: a singleton is always there
+}
+
+// ignored lists the foreign launchers whose variables are set.
+func ignored(opt *Options) []string {
+	var names []string
+	for _, f := range foreign {
+		for _, v := range f.vars {
+			if opt.Getenv(v) != "" {
+				names = append(names, f.name)
+				break
+			}
+		}
+	}
+	return names
+}
+
+// jobVars is what the environment says about the job.
+type jobVars struct {
+	rank, size           int
+	localRank, localSize int
+	host, port           string
+	epoch                string
+}
+
+func findEnvironment(opt *Options, forced bool) (plan, error) {
+	var set, missing []string
+	for _, v := range []string{EnvRank, EnvWorldSize, EnvMasterAddr, EnvMasterPort} {
+		if opt.Getenv(v) != "" {
+			set = append(set, v)
+		} else {
+			missing = append(missing, v)
+		}
+	}
+	if len(set) == 0 && !forced {
+		return nil, nil
+	}
+	if len(set) == 0 {
+		return nil, configErrorf("launcher \"env\" was asked for, but %s are not set", strings.Join(missing, ", "))
+	}
+	if len(missing) > 0 {
+		return nil, configErrorf("%s set but not %s: a launcher sets all four of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; "+
+			"set what is missing, or unset all of them for a job of one rank", strings.Join(set, ", "), strings.Join(missing, ", "))
+	}
+	job, err := parseJob(opt.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	sec, err := resolveSecret(opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := sec.checkRequired(opt); err != nil {
+		return nil, err
+	}
+	return &envPlan{opt: opt, job: job, secret: sec}, nil
+}
+
+func parseJob(getenv func(string) string) (jobVars, error) {
+	var j jobVars
+	var err error
+	if j.size, err = number(getenv, EnvWorldSize, 1, maxSize); err != nil {
+		return j, err
+	}
+	if j.rank, err = number(getenv, EnvRank, 0, maxSize); err != nil {
+		return j, err
+	}
+	if j.rank >= j.size {
+		return j, configErrorf("RANK is %d but WORLD_SIZE is %d: ranks go from 0 to WORLD_SIZE-1, so RANK must be below %d", j.rank, j.size, j.size)
+	}
+	port, err := number(getenv, EnvMasterPort, 1, 65535)
+	if err != nil {
+		return j, err
+	}
+	j.host, j.port = strings.Trim(getenv(EnvMasterAddr), "[]"), strconv.Itoa(port)
+	j.epoch = epochOf(getenv)
+	return j, parseLocal(getenv, &j)
+}
+
+// parseLocal reads LOCAL_RANK and LOCAL_WORLD_SIZE, both optional. Some launchers give every process its own "host" and
+// so LOCAL_RANK 0; that is taken as it is.
+func parseLocal(getenv func(string) string, j *jobVars) error {
+	j.localRank, j.localSize = -1, -1
+	var err error
+	if getenv(EnvLocalWorldSize) != "" {
+		if j.localSize, err = number(getenv, EnvLocalWorldSize, 1, j.size); err != nil {
+			return err
+		}
+	}
+	if getenv(EnvLocalRank) == "" {
+		return nil
+	}
+	below, name := j.size, EnvWorldSize
+	if j.localSize > 0 {
+		below, name = j.localSize, EnvLocalWorldSize
+	}
+	if j.localRank, err = number(getenv, EnvLocalRank, 0, maxSize); err != nil {
+		return err
+	}
+	if j.localRank >= below {
+		return configErrorf("LOCAL_RANK is %d but %s is %d: LOCAL_RANK must be below it", j.localRank, name, below)
+	}
+	return nil
+}
+
+// epochOf tells incarnations of an elastic job apart: a rank left over from before a restart must not join the next one.
+func epochOf(getenv func(string) string) string {
+	id := getenv("TORCHELASTIC_RUN_ID")
+	if id == "" {
+		return ""
+	}
+	return cut(id+"/"+getenv("TORCHELASTIC_RESTART_COUNT"), maxEpoch)
+}
+
+func number(getenv func(string) string, name string, low, high int) (int, error) {
+	s := getenv(name)
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, configErrorf("%s is %q, which is not a whole number; it must be from %d to %d", name, s, low, high)
+	}
+	if n < low || n > high {
+		return 0, configErrorf("%s is %d, which is out of range; it must be from %d to %d", name, n, low, high)
+	}
+	return n, nil
+}
+
+func (j *jobVars) address() string { return net.JoinHostPort(j.host, j.port) }
+
+// singletonPlan is a job of one: nobody to meet, nothing to listen on.
+type singletonPlan struct {
+	opt    *Options
+	secret jobSecret
+}
+
+func findSingleton(opt *Options, _ bool) (plan, error) {
+	sec, err := resolveSecret(opt)
+	if err != nil {
+		return nil, err
+	}
+	if sec.bytes == nil {
+		sec = madeSecret("made by this process, a job of one rank")
+	}
+	return &singletonPlan{opt, sec}, nil
+}
+
+func (p *singletonPlan) found() Found {
+	return Found{Launcher: "singleton", Size: 1, LocalSize: 1, SecretOrigin: p.secret.origin, Ignored: ignored(p.opt)}
+}
+
+func (p *singletonPlan) join(context.Context) (Bootstrap, error) {
+	if names := ignored(p.opt); len(names) > 0 {
+		p.opt.Logger.Warn("a launcher is present that is not spoken to: each process is a job of one rank; "+
+			"start with `tagmatch run`, torchrun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set", "launchers", names)
+	}
+	return newLocal(1, "singleton", p.secret)[0], nil
+}

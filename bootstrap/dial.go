@@ -1,0 +1,260 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// dialer joins a job as one of the ranks above 0.
+type dialer struct {
+	opt    *Options
+	job    jobVars
+	secret jobSecret
+}
+
+const (
+	firstBackoff = 10 * time.Millisecond
+	lastBackoff  = time.Second
+)
+
+// join dials until rank 0 has let this rank in, turned it away, or ctx ends.
+func (d *dialer) join(ctx context.Context) (*endpoint, error) {
+	backoff := firstBackoff
+	for {
+		e, err := d.try(ctx)
+		if err == nil {
+			return e, nil
+		}
+		if final(err) {
+			return nil, errorf(err, "rank %d cannot join the job at %s=%s: %s", d.job.rank, masterVars, d.job.address(), bare(err))
+		}
+		d.opt.Logger.Debug("rendezvous: trying again", "address", d.job.address(), "error", err)
+		t := time.NewTimer(backoff/2 + rand.N(backoff))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return nil, errorf(ctx.Err(), "rank %d of %d could not join the job at %s=%s (%v): %s%s",
+				d.job.rank, d.job.size, masterVars, d.job.address(), ctx.Err(), bare(err), d.hint())
+		}
+		backoff = min(2*backoff, lastBackoff)
+	}
+}
+
+const masterVars = EnvMasterAddr + ":" + EnvMasterPort
+
+// final reports whether trying again is of no use.
+func final(err error) bool {
+	for _, cond := range []error{ErrSecret, ErrVersion, ErrRefused, ErrProtocol, ErrAborted, ErrConfig} {
+		if errors.Is(err, cond) {
+			return true
+		}
+	}
+	return false
+}
+
+// hint says what often is the matter when nobody answers.
+func (d *dialer) hint() string {
+	s := "; is rank 0 running, and is that its address?"
+	if d.secret.bytes == nil {
+		s += fmt.Sprintf(" Without a job secret rank 0 serves its own host only: for several hosts set %s or %s for all ranks, or %s at rank 0",
+			EnvSecret, EnvSecretFile, EnvListen)
+	}
+	return s
+}
+
+func (d *dialer) try(ctx context.Context) (*endpoint, error) {
+	conn, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The deadline also unblocks reads and writes when ctx ends.
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	e, f, err := d.handshake(conn)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	l := &wireLink{f: f, done: make(chan struct{})}
+	e.up = l
+	go l.readLoop(e)
+	return e, nil
+}
+
+// connect dials the address of rank 0; if that is this host, also loopback: without a secret rank 0 listens there only,
+// whatever MASTER_ADDR says.
+func (d *dialer) connect(ctx context.Context) (net.Conn, error) {
+	nd := net.Dialer{Timeout: 5 * time.Second, KeepAliveConfig: keepAlive}
+	conn, err := nd.DialContext(ctx, "tcp", d.job.address())
+	if err == nil && conn.LocalAddr().String() == conn.RemoteAddr().String() {
+		conn.Close() // a port of the ephemeral range, met itself: nobody listens there
+		return nil, syscall.ECONNREFUSED
+	}
+	if err == nil || ctx.Err() != nil || !isThisHost(ctx, d.job.host) {
+		return conn, err
+	}
+	for _, ip := range []string{"127.0.0.1", "::1"} {
+		if conn, err := nd.DialContext(ctx, "tcp", net.JoinHostPort(ip, d.job.port)); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// keepAlive finds a host that went away without a word.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
+
+func (d *dialer) handshake(conn net.Conn) (*endpoint, *framer, error) {
+	conn.SetDeadline(time.Now().Add(d.opt.handshake))
+	f := newFramer(conn)
+	if err := f.writePreface(); err != nil {
+		return nil, nil, err
+	}
+	hello := &helloMsg{rank: uint32(d.job.rank), size: uint32(d.job.size), secret: d.secret.bytes != nil, nonce: newNonce(), epoch: d.job.epoch}
+	if err := f.write(hello); err != nil {
+		return nil, nil, err
+	}
+	if err := d.readPreface(f); err != nil {
+		return nil, nil, err
+	}
+	c, err := expect[*challengeMsg](f, maxHandshake)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := d.authenticate(f, hello, c); err != nil {
+		return nil, nil, err
+	}
+	conn.SetDeadline(time.Time{}) // the roll may take long; ctx bounds it
+	w, err := expect[*welcomeMsg](f, maxHandshake)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := d.welcome(w, ipOf(conn.LocalAddr()))
+	return e, f, err
+}
+
+func (d *dialer) readPreface(f *framer) error {
+	version, err := f.readPreface()
+	if errors.Is(err, ErrProtocol) {
+		return fmt.Errorf("%w: another program listens there (with torchrun that may be its own store: set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun)", err)
+	}
+	if err != nil {
+		return err
+	}
+	if version != protocolVersion {
+		if _, err := expect[*challengeMsg](f, maxHandshake); errors.Is(err, ErrVersion) {
+			return err // rank 0 has said it itself
+		}
+		return errorf(ErrVersion, "rank 0 speaks version %d of the rendezvous protocol, this rank version %d: use one build of the program on all ranks", version, protocolVersion)
+	}
+	return nil
+}
+
+// authenticate checks rank 0's proof before this rank gives its own.
+func (d *dialer) authenticate(f *framer, hello *helloMsg, c *challengeMsg) error {
+	s := newSession(d.secret.bytes, hello, c)
+	if c.secret != hello.secret || !s.check(labelRoot, c.mac) {
+		f.write(wrongSecret(hello.rank))
+		return errorf(ErrSecret, "the job secret of this rank (from %s) is not that of rank 0: give all ranks the same %s or %s",
+			d.secret.origin, EnvSecret, EnvSecretFile)
+	}
+	if err := f.write(&proofMsg{s.mac(labelRank)}); err != nil {
+		return err
+	}
+	s.sealRank(f)
+	return nil
+}
+
+func (d *dialer) welcome(w *welcomeMsg, ip netip.Addr) (*endpoint, error) {
+	sec := d.secret
+	if (len(w.secret) == SecretSize) != (sec.bytes == nil) {
+		return nil, errorf(ErrProtocol, "rank 0 handed out a secret of %d bytes", len(w.secret))
+	}
+	if sec.bytes == nil {
+		sec = jobSecret{w.secret, handedOut}
+	}
+	if ip.IsLoopback() && w.root.IsValid() {
+		ip = w.root // on rank 0's host, and some rank is not
+	}
+	e := newEndpoint(d.job.identity(sec, ip))
+	e.jobID = w.jobID
+	return e, nil
+}
+
+func (j *jobVars) identity(sec jobSecret, ip netip.Addr) identity {
+	return identity{rank: j.rank, size: j.size, localRank: j.localRank, localSize: j.localSize, launcher: "env", secret: sec, ip: ip}
+}
+
+// wireLink is the uplink of a rank that has dialed.
+type wireLink struct {
+	f    *framer
+	done chan struct{} // closed when the reader has ended
+}
+
+func (l *wireLink) send(m message) error { return l.f.write(m) }
+
+func (l *wireLink) readLoop(e *endpoint) {
+	defer close(l.done)
+	limit := int(min(int64(maxFromRoot), int64(e.size)*2*maxFromRank+maxHandshake))
+	for {
+		m, err := l.f.read(limit)
+		if err == nil {
+			e.deliver(m)
+			continue
+		}
+		if errors.Is(err, ErrProtocol) {
+			e.fail(err)
+		} else {
+			e.fail(&RankError{0, "was lost: " + lossReason(err)})
+		}
+		return
+	}
+}
+
+// close says goodbye and waits shortly for rank 0 to hang up, so that nothing that was written is discarded.
+func (l *wireLink) close() error {
+	err := l.f.write(&byeMsg{})
+	if tc, ok := l.f.conn.(*net.TCPConn); ok && err == nil {
+		err = tc.CloseWrite()
+	}
+	l.f.conn.SetReadDeadline(time.Now().Add(time.Second))
+	<-l.done
+	l.f.conn.Close()
+	if err != nil && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || isReset(err)) {
+		err = nil // rank 0 has left before: there is nobody to say goodbye to
+	}
+	return err
+}
+
+// isThisHost reports whether host leads to this host.
+func isThisHost(ctx context.Context, host string) bool {
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return false
+	}
+	own, _ := net.InterfaceAddrs()
+	for _, ip := range ips {
+		if ip.IsLoopback() {
+			return true
+		}
+		for _, a := range own {
+			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {
+				return true
+			}
+		}
+	}
+	return false
+}

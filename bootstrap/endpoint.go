@@ -1,0 +1,307 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/hex"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// giveUpWait is how long a Fence whose context has ended waits to hear which ranks it waited for.
+const giveUpWait = 250 * time.Millisecond
+
+// uplink carries messages from a rank to the hub.
+type uplink interface {
+	send(m message) error
+	// close says goodbye and frees what the rank holds; abandon skips the goodbye.
+	close() error
+}
+
+// identity is what does not change while an endpoint lives.
+type identity struct {
+	rank, size           int
+	localRank, localSize int
+	launcher             string
+	secret               jobSecret
+	ip                   netip.Addr
+	jobID                [jobIDSize]byte
+}
+
+// endpoint is one rank's Bootstrap, the same for ranks that share the hub's process and for those that dial it.
+type endpoint struct {
+	identity
+	up       uplink
+	launched launcherLink  // told of an Abort; may be nil
+	fencing  chan struct{} // holds a token while a Fence is under way
+	broken   chan struct{} // closed when err is set
+	aborted  chan AbortInfo
+
+	mu       sync.Mutex // guards what follows
+	pending  []entry
+	size8    int // bytes of pending, as FENCE carries it
+	table    map[slot][]byte
+	fences   uint32 // fences that have ended
+	waiting  chan struct{}
+	err      error // the first failure; Fence and Abort end with it
+	finished bool  // aborted has been closed
+	closed   bool
+}
+
+type slot struct {
+	rank uint32
+	key  string
+}
+
+// launcherLink is the way back to the launcher.
+type launcherLink interface {
+	Abort(code int, reason string)
+	Close() error
+}
+
+func newEndpoint(id identity) *endpoint {
+	return &endpoint{identity: id, table: map[slot][]byte{}, fencing: make(chan struct{}, 1),
+		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1)}
+}
+
+func (e *endpoint) Rank() int                { return e.rank }
+func (e *endpoint) Size() int                { return e.size }
+func (e *endpoint) LocalRank() int           { return e.localRank }
+func (e *endpoint) LocalSize() int           { return e.localSize }
+func (e *endpoint) Launcher() string         { return e.launcher }
+func (e *endpoint) LocalIP() netip.Addr      { return e.ip }
+func (e *endpoint) JobID() string            { return hex.EncodeToString(e.jobID[:]) }
+func (e *endpoint) Secret() ([]byte, string) { return e.secret.bytes, e.secret.origin }
+
+// Aborted implements Aborter.
+func (e *endpoint) Aborted() <-chan AbortInfo { return e.aborted }
+
+// Put implements Bootstrap. It is local.
+func (e *endpoint) Put(ctx context.Context, key string, value []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if key == "" || len(key) > MaxKey {
+		return configErrorf("put: a key has 1 to %d bytes, this one has %d", MaxKey, len(key))
+	}
+	if len(value) > MaxValue {
+		return configErrorf("put of %q: a value has at most %d bytes, this one has %d: split it over several keys", cut(key, 64), MaxValue, len(value))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.stateLocked(); err != nil {
+		return err
+	}
+	n := entrySize + len(key) + len(value)
+	if e.size8+n > MaxFence {
+		return configErrorf("put of %q: at most %d bytes between two fences, keys included: call Fence in between", cut(key, 64), MaxFence)
+	}
+	e.size8 += n
+	e.pending = append(e.pending, entry{uint32(e.rank), key, slices.Clone(value)})
+	return nil
+}
+
+// Get implements Bootstrap. It is local.
+func (e *endpoint) Get(ctx context.Context, rank int, key string) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if rank < 0 || rank >= e.size {
+		return nil, configErrorf("get of %q from rank %d: ranks go from 0 to %d", cut(key, 64), rank, e.size-1)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, ErrClosed
+	}
+	if _, ok := e.err.(*AbortError); ok {
+		return nil, e.err
+	}
+	v, ok := e.table[slot{uint32(rank), key}]
+	if !ok {
+		return nil, errorf(ErrNotFound, "rank %d had put nothing under %q at the last fence (%d fences have ended)", rank, cut(key, 64), e.fences)
+	}
+	return v, nil
+}
+
+// Fence implements Bootstrap.
+func (e *endpoint) Fence(ctx context.Context) error {
+	select {
+	case e.fencing <- struct{}{}:
+		defer func() { <-e.fencing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m, done, err := e.arrive()
+	if err != nil {
+		return err
+	}
+	if err := e.up.send(m); err != nil {
+		e.fail(&RankError{0, "cannot be reached: " + bare(err)})
+	}
+	select {
+	case <-done:
+		return nil
+	case <-e.broken:
+		return e.outcome(done)
+	case <-ctx.Done():
+		return e.giveUp(ctx, m.seq, done)
+	}
+}
+
+// arrive takes what was put and makes ready for the answer.
+func (e *endpoint) arrive() (*fenceMsg, chan struct{}, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.stateLocked(); err != nil {
+		return nil, nil, err
+	}
+	m := &fenceMsg{seq: e.fences + 1, entries: e.pending}
+	e.pending, e.size8 = nil, 0
+	e.waiting = make(chan struct{})
+	return m, e.waiting, nil
+}
+
+// outcome of a fence when the job failed: the fence may have ended just before.
+func (e *endpoint) outcome(done chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	default:
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// giveUp withdraws from a fence whose context has ended. A rank cannot be in half a fence, so the job has failed for
+// everybody; the hub's answer names those who did not come.
+func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) error {
+	reason := cut(context.Cause(ctx).Error(), maxReason)
+	sent := e.up.send(&giveUpMsg{seq, reason})
+	t := time.NewTimer(giveUpWait)
+	defer t.Stop()
+	if sent == nil {
+		select {
+		case <-done:
+			return nil // it ended in that very moment
+		case <-e.broken:
+		case <-t.C:
+		}
+	}
+	text := "rank 0 did not answer"
+	e.mu.Lock()
+	if e.err != nil {
+		text = bare(e.err)
+	}
+	e.mu.Unlock()
+	err := errorf(ctx.Err(), "fence %d: %v: %s", seq, ctx.Err(), text)
+	e.fail(err)
+	return err
+}
+
+// Abort implements Bootstrap.
+func (e *endpoint) Abort(code int, reason string) {
+	m := &abortMsg{int32(e.rank), int32(code), cut(reason, maxReason)}
+	e.mu.Lock()
+	over := e.stateLocked() != nil
+	e.mu.Unlock()
+	if !over {
+		e.deliver(m)
+		e.up.send(m)
+	}
+	if e.launched != nil {
+		e.launched.Abort(code, reason)
+	}
+}
+
+// Close implements Bootstrap.
+func (e *endpoint) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	if e.err == nil {
+		e.breakLocked(ErrClosed)
+	}
+	if !e.finished {
+		e.finished = true
+		close(e.aborted)
+	}
+	e.mu.Unlock()
+	err := e.up.close()
+	if e.launched != nil {
+		e.launched.Close()
+	}
+	return err
+}
+
+// stateLocked is the error of calls that need the other ranks.
+func (e *endpoint) stateLocked() error {
+	if e.closed {
+		return ErrClosed
+	}
+	return e.err
+}
+
+// deliver takes a message from the hub. It does not block.
+func (e *endpoint) deliver(m message) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch m := m.(type) {
+	case *releaseMsg:
+		e.releaseLocked(m)
+	case *failMsg:
+		e.breakLocked(endError(m))
+	case *abortMsg:
+		e.breakLocked(endError(m))
+		if !e.finished {
+			e.finished = true
+			e.aborted <- m.err().(*AbortError).AbortInfo
+			close(e.aborted)
+		}
+	case *welcomeMsg:
+		e.jobID = m.jobID
+	default:
+		e.breakLocked(errorf(ErrProtocol, "%v frame from rank 0", m.kind()))
+	}
+}
+
+func (e *endpoint) releaseLocked(m *releaseMsg) {
+	if e.waiting == nil || m.seq != e.fences+1 {
+		e.breakLocked(errorf(ErrProtocol, "rank 0 ended fence %d, this rank is in %d", m.seq, e.fences+1))
+		return
+	}
+	for _, v := range m.entries {
+		if int(v.rank) >= e.size {
+			e.breakLocked(errorf(ErrProtocol, "rank 0 sent a value of rank %d in a job of %d", v.rank, e.size))
+			return
+		}
+	}
+	for _, v := range m.entries {
+		e.table[slot{v.rank, v.key}] = v.value
+	}
+	e.fences++
+	close(e.waiting)
+	e.waiting = nil
+}
+
+// fail makes this rank's calls fail from now on with err, unless they do already.
+func (e *endpoint) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.breakLocked(err)
+}
+
+func (e *endpoint) breakLocked(err error) {
+	if e.err == nil {
+		e.err = err
+		close(e.broken)
+	}
+}

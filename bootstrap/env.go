@@ -1,0 +1,215 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/launch/link"
+)
+
+// envPlan joins the job that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe.
+type envPlan struct {
+	opt    *Options
+	job    jobVars
+	secret jobSecret
+}
+
+func (p *envPlan) found() Found {
+	f := Found{Launcher: "env", Rank: p.job.rank, Size: p.job.size, LocalRank: p.job.localRank, LocalSize: p.job.localSize,
+		Rendezvous: p.job.address(), SecretOrigin: p.secret.origin, Ignored: ignored(p.opt)}
+	if p.secret.bytes == nil {
+		f.SecretOrigin = handedOut
+	}
+	return f
+}
+
+func (p *envPlan) join(ctx context.Context) (Bootstrap, error) {
+	e, err := p.endpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l := link.Open(p.opt.Getenv); l != nil {
+		e.launched = l
+	}
+	return e, nil
+}
+
+func (p *envPlan) endpoint(ctx context.Context) (*endpoint, error) {
+	if p.job.rank != 0 {
+		d := dialer{p.opt, p.job, p.secret}
+		return d.join(ctx)
+	}
+	if p.job.size == 1 && p.opt.Getenv(EnvRendezvousFD) == "" {
+		return p.alone(), nil
+	}
+	ln, err := p.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sec := p.secret
+	if sec.bytes == nil {
+		sec = madeSecret(handedOut)
+		p.opt.Logger.Warn("no job secret was given: rank 0 hands one to whoever completes the roll of ranks", "listen", ln.Addr())
+	}
+	return p.serve(ctx, ln, sec)
+}
+
+// alone is a job of one: nobody will dial, so there is nothing to listen for.
+func (p *envPlan) alone() *endpoint {
+	sec := p.secret
+	if sec.bytes == nil {
+		sec = madeSecret("made by this process, a job of one rank")
+	}
+	h := newHub(1)
+	e := newEndpoint(p.job.identity(sec, loopback))
+	e.up = &localLink{h, 0}
+	h.join(0, localMember{e})
+	return e
+}
+
+// serve runs the store and waits until all ranks have joined.
+func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*endpoint, error) {
+	h := newHub(p.job.size)
+	e := newEndpoint(p.job.identity(sec, loopback))
+	m := &rootMember{localMember: localMember{e}}
+	h.join(0, m) // before anybody can dial and say that it is rank 0
+	root := &rootLink{localLink{h, 0}, newStore(h, ln, p.opt, p.job.epoch, sec), p.opt.Linger}
+	e.up = root
+	select {
+	case <-h.full:
+		if m.root.IsValid() {
+			e.ip = m.root
+		}
+		return e, nil
+	case <-ctx.Done():
+		err := errorf(ctx.Err(), "rank 0 waited at %s for all ranks to join (%v); %s", ln.Addr(), ctx.Err(), h.absent())
+		h.fail(0, "gave up waiting for all ranks to join; "+h.absent())
+		root.store.close()
+		return nil, err
+	}
+}
+
+// rootMember is rank 0 in its own hub. It learns from WELCOME, as the others do, where it is reached.
+type rootMember struct {
+	localMember
+	root netip.Addr // written before full is closed
+}
+
+func (m *rootMember) deliver(msg message) {
+	if w, ok := msg.(*welcomeMsg); ok {
+		m.root = w.root
+	}
+	m.localMember.deliver(msg)
+}
+
+// rootLink is the uplink of rank 0.
+type rootLink struct {
+	localLink
+	store  *store
+	linger time.Duration
+}
+
+// send waits for an Abort to be written: the caller may well exit next.
+func (l *rootLink) send(m message) error {
+	err := l.localLink.send(m)
+	if m.kind() == kindAbort {
+		l.hub.flush(time.Second)
+	}
+	return err
+}
+
+// close waits for the others, so that the last message of each is read and answered, and tells those that stay on.
+func (l *rootLink) close() error {
+	l.localLink.close()
+	t := time.NewTimer(l.linger)
+	defer t.Stop()
+	select {
+	case <-l.hub.empty:
+	case <-t.C:
+		l.hub.fail(0, "closed its bootstrap")
+	}
+	l.store.close()
+	return nil
+}
+
+// listen opens the rendezvous, or takes over the socket that the local launcher has opened for it.
+func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
+	if s := p.opt.Getenv(EnvRendezvousFD); s != "" {
+		fd, err := strconv.Atoi(s)
+		if err != nil || fd < 0 {
+			return nil, configErrorf("%s is %q, which is not a file descriptor: unset it; only `tagmatch run` sets it", EnvRendezvousFD, s)
+		}
+		ln, err := inheritListener(fd)
+		if err != nil {
+			return nil, configErrorf("%s=%d: %v: unset it; only `tagmatch run` sets it, for the process that it starts", EnvRendezvousFD, fd, err)
+		}
+		p.opt.Unsetenv(EnvRendezvousFD) // not for children of this process
+		return ln, nil
+	}
+	host, err := p.listenHost(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
+	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, p.job.port))
+	if err == nil {
+		return ln, nil
+	}
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return nil, errorf(err, "rank 0 cannot listen on %s: %v (port from %s, address from %s or %s)",
+			net.JoinHostPort(host, p.job.port), err, EnvMasterPort, EnvListen, EnvMasterAddr)
+	}
+	return nil, errorf(err, "port %s (%s) is in use on this host: give the job another %s%s", p.job.port, EnvMasterPort, EnvMasterPort, p.agentHint())
+}
+
+// agentHint explains the most frequent reason for a taken port.
+func (p *envPlan) agentHint() string {
+	if p.opt.Getenv("TORCHELASTIC_USE_AGENT_STORE") != "True" {
+		return ""
+	}
+	return "; torchrun's own store listens there: start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, or with --rdzv_backend=c10d in older versions"
+}
+
+// listenHost decides who can reach the rendezvous.
+func (p *envPlan) listenHost(ctx context.Context) (string, error) {
+	host := p.opt.Listen
+	if host == "" {
+		host = p.opt.Getenv(EnvListen)
+	}
+	if host != "" {
+		if _, err := netip.ParseAddr(host); err != nil {
+			return "", configErrorf("%s is %q: give an IP address of this host, or 0.0.0.0 or :: for all; the port is %s", EnvListen, host, EnvMasterPort)
+		}
+		return host, nil
+	}
+	ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", p.job.host) // a name may not resolve yet: then not loopback
+	if allLoopback(ips) {
+		return ips[0].Unmap().String(), nil
+	}
+	if p.secret.bytes != nil {
+		return "", nil
+	}
+	if n := p.job.localSize; n > 0 && n < p.job.size {
+		return "", configErrorf("no job secret, but only %d of %d ranks are on this host: set %s or %s for all ranks, or %s=0.0.0.0 at rank 0 to let in whoever comes first",
+			n, p.job.size, EnvSecret, EnvSecretFile, EnvListen)
+	}
+	return loopback.String(), nil
+}
+
+func allLoopback(ips []netip.Addr) bool {
+	for _, ip := range ips {
+		if !ip.IsLoopback() {
+			return false
+		}
+	}
+	return len(ips) > 0
+}
+
+func isReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ENOTCONN)
+}

@@ -1,0 +1,84 @@
+package bootstrap
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Conditions to test with errors.Is.
+var (
+	ErrConfig   = errors.New("bootstrap: wrong configuration")
+	ErrSecret   = errors.New("bootstrap: job secrets differ")
+	ErrRefused  = errors.New("bootstrap: refused by rank 0")
+	ErrVersion  = errors.New("bootstrap: protocol versions differ")
+	ErrPeerLost = errors.New("bootstrap: rank lost")
+	ErrAborted  = errors.New("bootstrap: job aborted")
+	ErrClosed   = errors.New("bootstrap: closed")
+	ErrNotFound = errors.New("bootstrap: key not found")
+	ErrProtocol = errors.New("bootstrap: protocol violation")
+)
+
+// RankError names the rank whose loss, departure or surrender made a call fail. It is an ErrPeerLost.
+type RankError struct {
+	Rank   int
+	Reason string
+}
+
+func (e *RankError) Error() string        { return fmt.Sprintf("bootstrap: rank %d %s", e.Rank, e.Reason) }
+func (e *RankError) Is(target error) bool { return target == ErrPeerLost }
+
+// AbortError is what calls return after an Abort. It is an ErrAborted.
+type AbortError struct{ AbortInfo }
+
+func (e *AbortError) Error() string {
+	who := "the launcher"
+	if e.Rank >= 0 {
+		who = "rank " + strconv.Itoa(e.Rank)
+	}
+	return fmt.Sprintf("bootstrap: job aborted by %s with code %d: %s", who, e.Code, e.Reason)
+}
+
+func (e *AbortError) Is(target error) bool { return target == ErrAborted }
+
+// conditionError is a sentence of its own that is one of the conditions above.
+type conditionError struct {
+	text string
+	cond error
+}
+
+func (e *conditionError) Error() string { return "bootstrap: " + e.text }
+func (e *conditionError) Unwrap() error { return e.cond }
+
+func errorf(cond error, format string, args ...any) error {
+	return &conditionError{fmt.Sprintf(format, args...), cond}
+}
+
+// bare is err's text without the package's name, to be put into a longer sentence.
+func bare(err error) string { return strings.TrimPrefix(err.Error(), "bootstrap: ") }
+
+func configErrorf(format string, args ...any) error { return errorf(ErrConfig, format, args...) }
+
+// rankList writes ranks for people: "rank 3", "ranks 1, 4", long lists cut.
+func rankList(ranks []int) string {
+	const most = 16
+	ranks = slices.Sorted(slices.Values(ranks))
+	var b strings.Builder
+	b.WriteString("rank")
+	if len(ranks) != 1 {
+		b.WriteString("s")
+	}
+	for i, r := range ranks {
+		if i == most {
+			fmt.Fprintf(&b, " and %d more", len(ranks)-most)
+			break
+		}
+		if i > 0 {
+			b.WriteString(",")
+		}
+		b.WriteString(" " + strconv.Itoa(r))
+	}
+	return b.String()
+}

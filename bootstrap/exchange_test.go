@@ -1,0 +1,245 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// kinds are the ways to make a job of n ranks; every rule of exchange holds for all.
+var kinds = []struct {
+	name  string
+	start func(t *testing.T, n int) []Bootstrap
+}{
+	{"local", func(t *testing.T, n int) []Bootstrap {
+		list := NewLocal(n)
+		t.Cleanup(func() { closeAll(t, list) })
+		return list
+	}},
+	{"open", func(t *testing.T, n int) []Bootstrap { return startJob(t, n) }},
+	{"secret", func(t *testing.T, n int) []Bootstrap { return startJob(t, n, EnvSecret, hexSecret) }},
+}
+
+func forKinds(t *testing.T, n int, f func(t *testing.T, list []Bootstrap)) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) { f(t, k.start(t, n)) })
+	}
+}
+
+func TestExchange(t *testing.T) {
+	const n, rounds = 8, 5
+	forKinds(t, n, func(t *testing.T, list []Bootstrap) {
+		ctx := timeout(t, 10*time.Second)
+		each(t, n, func(r int) error {
+			b := list[r]
+			if b.Rank() != r || b.Size() != n {
+				return fmt.Errorf("rank %d of %d", b.Rank(), b.Size())
+			}
+			for i := range rounds {
+				if err := exchangeRound(ctx, b, i); err != nil {
+					return fmt.Errorf("round %d: %w", i, err)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// exchangeRound puts a value under a new key, one under an old key and nothing under another, and checks everybody's.
+func exchangeRound(ctx context.Context, b Bootstrap, round int) error {
+	value := func(rank, round int) []byte { return fmt.Appendf(nil, "value %d of %d", round, rank) }
+	if err := b.Put(ctx, fmt.Sprint("round", round), value(b.Rank(), round)); err != nil {
+		return err
+	}
+	if err := b.Put(ctx, "latest", value(b.Rank(), round)); err != nil {
+		return err
+	}
+	if err := b.Fence(ctx); err != nil {
+		return err
+	}
+	for r := range b.Size() {
+		for _, key := range []string{"round0", fmt.Sprint("round", round), "latest"} {
+			want := value(r, round)
+			if key == "round0" {
+				want = value(r, 0)
+			}
+			got, err := b.Get(ctx, r, key)
+			if err != nil || !bytes.Equal(got, want) {
+				return fmt.Errorf("get %q of rank %d: %q, %v; want %q", key, r, got, err, want)
+			}
+		}
+	}
+	return nil
+}
+
+func TestValueSizes(t *testing.T) {
+	sizes := []int{0, 1, 512, 1023, 4096, 100_000, MaxValue}
+	forKinds(t, 3, func(t *testing.T, list []Bootstrap) {
+		ctx := timeout(t, 10*time.Second)
+		each(t, 3, func(r int) error {
+			for _, n := range sizes {
+				if err := list[r].Put(ctx, fmt.Sprint(n), bytes.Repeat([]byte{byte(r)}, n)); err != nil {
+					return err
+				}
+			}
+			return list[r].Fence(ctx)
+		})
+		for r := range list {
+			for _, n := range sizes {
+				got, err := list[0].Get(ctx, r, fmt.Sprint(n))
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(bytes.Repeat([]byte{byte(r)}, n), got), "%d bytes of rank %d", n, r)
+			}
+		}
+	})
+}
+
+func TestPutGetRules(t *testing.T) {
+	b := NewLocal(1)[0]
+	ctx := context.Background()
+	require.ErrorContains(t, b.Put(ctx, "", nil), "a key has 1 to 1024 bytes")
+	require.ErrorContains(t, b.Put(ctx, strings.Repeat("k", MaxKey+1), nil), "a key has 1 to 1024 bytes")
+	require.ErrorContains(t, b.Put(ctx, "k", make([]byte, MaxValue+1)), "split it over several keys")
+	value := []byte("before")
+	require.NoError(t, b.Put(ctx, "k", value))
+	copy(value, "after!")
+	_, err := b.Get(ctx, 0, "k")
+	require.ErrorIs(t, err, ErrNotFound, "not visible before the fence")
+	require.NoError(t, b.Fence(ctx))
+	got, err := b.Get(ctx, 0, "k")
+	require.NoError(t, err)
+	require.Equal(t, "before", string(got))
+	_, err = b.Get(ctx, 1, "k")
+	require.ErrorContains(t, err, "ranks go from 0 to 0")
+
+	for i := range MaxFence/MaxValue - 1 {
+		require.NoError(t, b.Put(ctx, fmt.Sprint(i), make([]byte, MaxValue)))
+	}
+	require.ErrorContains(t, b.Put(ctx, "last", make([]byte, MaxValue)), "call Fence in between")
+	require.NoError(t, b.Close())
+	require.NoError(t, b.Close())
+	require.ErrorIs(t, b.Put(ctx, "k", nil), ErrClosed)
+	require.ErrorIs(t, b.Fence(ctx), ErrClosed)
+	_, err = b.Get(ctx, 0, "k")
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestFacets(t *testing.T) {
+	forKinds(t, 3, func(t *testing.T, list []Bootstrap) {
+		first := list[0].(Secreter)
+		secret, origin := first.Secret()
+		require.Len(t, secret, SecretSize)
+		require.NotEmpty(t, origin)
+		require.Len(t, list[0].(Jobber).JobID(), 2*jobIDSize)
+		for r, b := range list {
+			s, o := b.(Secreter).Secret()
+			require.Equal(t, secret, s)
+			require.Equal(t, origin, o)
+			require.Equal(t, list[0].(Jobber).JobID(), b.(Jobber).JobID())
+			require.True(t, b.(LocalAddresser).LocalIP().IsLoopback(), "rank %d: %v", r, b.(LocalAddresser).LocalIP())
+			require.Contains(t, []string{"local", "env"}, b.(Launched).Launcher())
+			require.GreaterOrEqual(t, b.(LocalRanker).LocalRank(), -1)
+		}
+	})
+	list := startJob(t, 2, "LOCAL_RANK", "0", "LOCAL_WORLD_SIZE", "1", EnvListen, "127.0.0.1")
+	require.Equal(t, 0, list[1].(LocalRanker).LocalRank())
+	require.Equal(t, 1, list[1].(LocalRanker).LocalSize())
+	_, origin := list[1].(Secreter).Secret()
+	require.Equal(t, handedOut, origin)
+}
+
+func TestFenceContextNamesMissing(t *testing.T) {
+	forKinds(t, 4, func(t *testing.T, list []Bootstrap) {
+		long, short := timeout(t, 10*time.Second), timeout(t, 100*time.Millisecond)
+		errs := outcomes(2, func(r int) error {
+			if r == 0 {
+				return list[0].Fence(long)
+			}
+			return list[2].Fence(short)
+		})
+		require.ErrorIs(t, errs[1], context.DeadlineExceeded)
+		require.ErrorContains(t, errs[1], "still missing: ranks 1, 3")
+		require.ErrorIs(t, errs[0], ErrPeerLost)
+		require.ErrorContains(t, errs[0], "rank 2 gave up waiting in fence 1 (context deadline exceeded); still missing: ranks 1, 3")
+		require.Error(t, list[1].Fence(long), "the job has failed for all")
+	})
+}
+
+func TestAbort(t *testing.T) {
+	for _, from := range []int{0, 2} {
+		forKinds(t, 4, func(t *testing.T, list []Bootstrap) {
+			ctx := timeout(t, 10*time.Second)
+			want := AbortInfo{Rank: from, Code: 42, Reason: "no more paper"}
+			each(t, 4, func(r int) error {
+				if r == from {
+					time.Sleep(10 * time.Millisecond) // the others may be in the fence, or not: both must do
+					list[r].Abort(42, "no more paper")
+				} else if err := list[r].Fence(ctx); err == nil {
+					return fmt.Errorf("fence without an error")
+				}
+				if got := <-list[r].(Aborter).Aborted(); got != want {
+					return fmt.Errorf("got %+v", got)
+				}
+				return nil
+			})
+			for r, b := range list {
+				_, err := b.Get(ctx, 0, "k")
+				require.ErrorIs(t, err, ErrAborted, "rank %d", r)
+				require.ErrorContains(t, b.Fence(ctx), "job aborted by rank "+fmt.Sprint(from)+" with code 42: no more paper")
+			}
+		})
+	}
+}
+
+func TestAbortedClosesWithoutAbort(t *testing.T) {
+	b := NewLocal(1)[0]
+	require.NoError(t, b.Close())
+	_, ok := <-b.(Aborter).Aborted()
+	require.False(t, ok)
+}
+
+func TestCleanCloseThenFence(t *testing.T) {
+	forKinds(t, 3, func(t *testing.T, list []Bootstrap) {
+		ctx := timeout(t, 10*time.Second)
+		each(t, 3, func(r int) error { return list[r].Fence(ctx) })
+		require.NoError(t, list[1].Close())
+		_, err := list[2].Get(ctx, 1, "nothing")
+		require.ErrorIs(t, err, ErrNotFound, "a clean close disturbs nobody")
+		errs := outcomes(2, func(i int) error { return list[2*i].Fence(ctx) })
+		for _, err := range errs {
+			require.ErrorIs(t, err, ErrPeerLost)
+			require.ErrorContains(t, err, "rank 1 ")
+			require.ErrorContains(t, err, "before fence 2")
+		}
+	})
+}
+
+// TestLastFence closes at once after the last fence: rank 0 must not take the answer away from the others.
+func TestLastFence(t *testing.T) {
+	for range 10 {
+		list := startJob(t, 6)
+		ctx := timeout(t, 10*time.Second)
+		each(t, 6, func(r int) error {
+			if err := list[r].Fence(ctx); err != nil {
+				return err
+			}
+			return list[r].Close()
+		})
+	}
+}
+
+func TestRootClosesEarly(t *testing.T) {
+	list := startJob(t, 3)
+	start := time.Now()
+	require.NoError(t, list[0].Close())
+	require.Less(t, time.Since(start), 2*time.Second, "the wait for others is bounded")
+	err := list[1].Fence(timeout(t, 5*time.Second))
+	require.ErrorIs(t, err, ErrPeerLost)
+	require.ErrorContains(t, err, "rank 0 closed its bootstrap")
+	require.NoError(t, list[1].Close())
+}

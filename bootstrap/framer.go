@@ -1,0 +1,163 @@
+package bootstrap
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// writeTimeout bounds one write. Both sides read all the time, so only a peer that hangs lets it pass.
+const writeTimeout = 30 * time.Second
+
+// framer reads and writes frames on one connection. One goroutine may read while others write. From seal on, every
+// frame carries a MAC over its number and content, so that whoever merely relays the handshake cannot change or inject
+// anything after it.
+type framer struct {
+	conn net.Conn
+	r    *bufio.Reader
+
+	in    hash.Hash // nil before seal; owned by the reader
+	inSeq uint64
+
+	mu     sync.Mutex // writers
+	out    hash.Hash
+	outSeq uint64
+	buf    []byte
+}
+
+func newFramer(conn net.Conn) *framer {
+	return &framer{conn: conn, r: bufio.NewReader(conn)}
+}
+
+// seal makes frames authenticated from here on, with one key for each direction.
+func (f *framer) seal(in, out []byte) {
+	f.in = hmac.New(sha256.New, in)
+	f.mu.Lock()
+	f.out = hmac.New(sha256.New, out)
+	f.mu.Unlock()
+}
+
+func (f *framer) writePreface() error {
+	b := be.AppendUint32([]byte(magic), protocolVersion)
+	_, err := f.conn.Write(b)
+	return err
+}
+
+// readPreface returns the peer's version. What does not begin with the magic is not ours: errNotOurs.
+func (f *framer) readPreface() (uint32, error) {
+	var b [prefaceSize]byte
+	if _, err := io.ReadFull(f.r, b[:]); err != nil {
+		return 0, err
+	}
+	if string(b[:len(magic)]) != magic {
+		return 0, errorf(ErrProtocol, "not the rendezvous protocol: it begins with %q", b[:])
+	}
+	return be.Uint32(b[len(magic):]), nil
+}
+
+func (f *framer) write(m message) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := append(f.buf[:0], 0, 0, 0, 0, byte(m.kind()))
+	b = m.append(b)
+	n := len(b) - 4
+	if f.out != nil {
+		n += macSize
+	}
+	be.PutUint32(b, uint32(n))
+	if f.out != nil {
+		b = appendMAC(b, f.out, f.outSeq, b)
+		f.outSeq++
+	}
+	f.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_, err := f.conn.Write(b)
+	if cap(b) <= 64<<10 {
+		f.buf = b
+	}
+	return err
+}
+
+// appendMAC adds to b the MAC over frame, which is the seq-th of its direction.
+func appendMAC(b []byte, h hash.Hash, seq uint64, frame []byte) []byte {
+	var s [8]byte
+	be.PutUint64(s[:], seq)
+	h.Reset()
+	h.Write(s[:])
+	h.Write(frame)
+	return h.Sum(b)
+}
+
+// read returns the next message; its frame may have at most limit bytes.
+func (f *framer) read(limit int) (message, error) {
+	var h [headerSize]byte
+	if _, err := io.ReadFull(f.r, h[:]); err != nil {
+		return nil, err
+	}
+	n, overhead := int64(be.Uint32(h[:])), int64(1)
+	if f.in != nil {
+		overhead += macSize
+	}
+	if n < overhead || n > int64(limit)+overhead {
+		return nil, errorf(ErrProtocol, "%v frame of %d bytes, at most %d are allowed", kind(h[4]), n, limit)
+	}
+	// Memory follows the bytes that have arrived, not the length that was claimed.
+	var frame bytes.Buffer
+	frame.Write(h[:])
+	if _, err := io.CopyN(&frame, f.r, n-1); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	b := frame.Bytes()
+	if f.in != nil {
+		end := len(b) - macSize
+		want := appendMAC(nil, f.in, f.inSeq, b[:end])
+		if !hmac.Equal(want, b[end:]) {
+			return nil, errorf(ErrProtocol, "%v frame with a wrong MAC", kind(h[4]))
+		}
+		f.inSeq++
+		b = b[:end]
+	}
+	return decode(kind(h[4]), b[headerSize:])
+}
+
+// expect reads a message of type M, or fails with the peer's REJECT or FAIL.
+func expect[M message](f *framer, limit int) (M, error) {
+	var none M
+	m, err := f.read(limit)
+	if err != nil {
+		return none, err
+	}
+	switch m := m.(type) {
+	case M:
+		return m, nil
+	case *rejectMsg:
+		return none, &rejection{m.code, m.reason}
+	case *failMsg:
+		return none, &rejection{rejectEnded, fmt.Sprintf("rank %d %s", m.rank, m.reason)}
+	case *abortMsg:
+		return none, m.err()
+	}
+	return none, errorf(ErrProtocol, "%v frame where %v belongs", m.kind(), none.kind())
+}
+
+// rejection is a REJECT that was received.
+type rejection struct {
+	code   rejectCode
+	reason string
+}
+
+func (e *rejection) Error() string { return "bootstrap: " + e.reason }
+func (e *rejection) Unwrap() error { return e.code.cond() }
+
+func (m *abortMsg) err() error {
+	return &AbortError{AbortInfo{int(m.rank), int(m.code), m.reason}}
+}

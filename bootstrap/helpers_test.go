@@ -1,0 +1,99 @@
+package bootstrap
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var hexSecret = strings.Repeat("5a", SecretSize)
+
+// vars is an environment.
+type vars map[string]string
+
+func (v vars) get(name string) string { return v[name] }
+
+func (v vars) with(more ...string) vars {
+	c := vars{}
+	for k, s := range v {
+		c[k] = s
+	}
+	for i := 0; i < len(more); i += 2 {
+		c[more[i]] = more[i+1]
+	}
+	return c
+}
+
+// freePort finds a port. Somebody else may take it before it is used; the tests with a listener of their own do not.
+func freePort(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	return port
+}
+
+func envOf(rank, size int, port string) vars {
+	return vars{"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+}
+
+func options(v vars) Options {
+	return Options{Getenv: v.get, Linger: 300 * time.Millisecond, handshake: 2 * time.Second}
+}
+
+func timeout(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// each runs f for all ranks at once and fails with their errors.
+func each(t *testing.T, n int, f func(rank int) error) {
+	t.Helper()
+	for r, err := range outcomes(n, f) {
+		require.NoError(t, err, "rank %d", r)
+	}
+}
+
+func outcomes(n int, f func(rank int) error) []error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		wg.Go(func() { errs[r] = f(r) })
+	}
+	wg.Wait()
+	return errs
+}
+
+// startJob joins n ranks over TCP, each with the environment that change makes of its own.
+func startJob(t *testing.T, n int, more ...string) []Bootstrap {
+	t.Helper()
+	port := freePort(t)
+	list := make([]Bootstrap, n)
+	ctx := timeout(t, 20*time.Second)
+	each(t, n, func(r int) (err error) {
+		list[r], err = Detect(ctx, options(envOf(r, n, port).with(more...)))
+		return err
+	})
+	t.Cleanup(func() { closeAll(t, list) })
+	return list
+}
+
+func closeAll(t *testing.T, list []Bootstrap) {
+	t.Helper()
+	each(t, len(list), func(r int) error {
+		if list[r] == nil {
+			return nil
+		}
+		return list[r].Close()
+	})
+}

@@ -1,0 +1,294 @@
+package bootstrap
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+// hub is the rendezvous without a network: who has joined, who waits in the fence, what was put. It starts no goroutine
+// and does no I/O; members are told what happens through deliver.
+type hub struct {
+	size  int
+	jobID [jobIDSize]byte
+	full  chan struct{} // closed when all ranks have joined
+	empty chan struct{} // closed when all ranks that have joined are gone again, never before full
+
+	mu       sync.Mutex // guards what follows
+	seats    []seat
+	joined   int // ranks that have joined, gone ones included
+	gone     int // of them, those that left or were lost
+	fence    uint32
+	arrived  int
+	entries  []entry
+	bytes    int64
+	end      message  // *failMsg or *abortMsg once the job has failed
+	refusals []string // what was turned away, newest last, for the error of those who wait in vain
+}
+
+type seat struct {
+	member  member // nil: not joined yet
+	gone    bool
+	inFence bool
+}
+
+// member is the hub's way to a rank. Its methods are called with the hub's lock held and must not block.
+type member interface {
+	deliver(m message)
+	// where is the address that the rank came from, for people; local is this host's end of the connection to it, or
+	// not valid when there is none.
+	where() string
+	local() netip.Addr
+}
+
+func newHub(size int) *hub {
+	h := &hub{size: size, fence: 1, seats: make([]seat, size), full: make(chan struct{}), empty: make(chan struct{})}
+	copy(h.jobID[:], madeSecret("").bytes)
+	return h
+}
+
+// join seats rank. The last one to join makes the job start.
+func (h *hub) join(rank int, m member) *rejectMsg {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if old := h.seats[rank].member; old != nil {
+		return h.refuseLocked(m.where(), &rejectMsg{rejectRank, fmt.Sprintf(
+			"rank %d has joined already from %s, and %s says to be rank %d too: give each process its own RANK",
+			rank, old.where(), m.where(), rank)})
+	}
+	if h.end != nil {
+		return &rejectMsg{rejectEnded, cut("the job has failed already: "+endError(h.end).Error(), maxReason)}
+	}
+	h.seats[rank].member = m
+	h.joined++
+	if h.joined == h.size {
+		h.startLocked()
+	}
+	return nil
+}
+
+// startLocked welcomes everybody. Only now is known whether some rank is on another host, and so which address of rank
+// 0's host the ranks beside it must name to the others.
+func (h *hub) startLocked() {
+	w := &welcomeMsg{jobID: h.jobID}
+	for i := range h.seats {
+		if ip := h.seats[i].member.local(); ip.IsValid() && !ip.IsLoopback() {
+			w.root = ip
+			break
+		}
+	}
+	for i := range h.seats {
+		h.seats[i].member.deliver(w)
+	}
+	close(h.full)
+}
+
+// refuse notes that somebody was turned away.
+func (h *hub) refuse(from string, r *rejectMsg) *rejectMsg {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refuseLocked(from, r)
+}
+
+func (h *hub) refuseLocked(from string, r *rejectMsg) *rejectMsg {
+	const most = 4
+	r.reason = cut(r.reason, maxReason)
+	h.refusals = append(h.refusals, from+": "+r.reason)
+	if len(h.refusals) > most {
+		h.refusals = h.refusals[1:]
+	}
+	return r
+}
+
+// absent says for people who has not joined, and who was turned away meanwhile.
+func (h *hub) absent() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var ranks []int
+	for r := range h.seats {
+		if h.seats[r].member == nil {
+			ranks = append(ranks, r)
+		}
+	}
+	s := fmt.Sprintf("still missing: %s of %d", rankList(ranks), h.size)
+	if len(h.refusals) > 0 {
+		s += "; turned away: " + strings.Join(h.refusals, "; ")
+	}
+	return s
+}
+
+// handle carries out what rank says. It reports false when rank broke the protocol.
+func (h *hub) handle(rank int, m message) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.joined < h.size {
+		return false // nobody has been welcomed yet
+	}
+	if h.seats[rank].gone {
+		return true
+	}
+	switch m := m.(type) {
+	case *fenceMsg:
+		return h.fenceLocked(rank, m)
+	case *giveUpMsg:
+		if h.seats[rank].inFence && m.seq == h.fence {
+			h.failLocked(rank, fmt.Sprintf("gave up waiting in fence %d (%s); %s", m.seq, m.reason, h.awaitedLocked()))
+		}
+	case *abortMsg:
+		m.rank = int32(rank)
+		h.endLocked(m)
+	case *byeMsg:
+		if h.arrived > 0 {
+			h.failLocked(rank, fmt.Sprintf("closed its bootstrap before fence %d", h.fence))
+		}
+		h.goneLocked(rank)
+	default:
+		return false
+	}
+	return true
+}
+
+func (h *hub) fenceLocked(rank int, m *fenceMsg) bool {
+	s := &h.seats[rank]
+	if h.end != nil {
+		s.member.deliver(h.end)
+		return true
+	}
+	if s.inFence || m.seq != h.fence {
+		return false
+	}
+	for r := range h.seats {
+		if h.seats[r].gone {
+			h.failLocked(r, fmt.Sprintf("left the job before fence %d", h.fence))
+			return true
+		}
+	}
+	s.inFence = true
+	h.arrived++
+	for _, e := range m.entries {
+		e.rank = uint32(rank)
+		h.entries = append(h.entries, e)
+		h.bytes += int64(4 + entrySize + len(e.key) + len(e.value))
+	}
+	if h.bytes > maxFromRoot-4 {
+		h.failLocked(rank, fmt.Sprintf("brought what all ranks have put before fence %d above %d bytes: put less between two fences", h.fence, maxFromRoot))
+		return true
+	}
+	if h.arrived == h.size {
+		h.releaseLocked()
+	}
+	return true
+}
+
+func (h *hub) releaseLocked() {
+	m := &releaseMsg{seq: h.fence, entries: h.entries}
+	h.fence++
+	h.arrived, h.entries, h.bytes = 0, nil, 0
+	for r := range h.seats {
+		h.seats[r].inFence = false
+		h.seats[r].member.deliver(m)
+	}
+}
+
+// awaitedLocked says who has not come to the fence.
+func (h *hub) awaitedLocked() string {
+	var ranks []int
+	for r := range h.seats {
+		if !h.seats[r].inFence {
+			ranks = append(ranks, r)
+		}
+	}
+	return "still missing: " + rankList(ranks)
+}
+
+// lost is called when the connection to rank ends without a BYE. Before the job has started the rank only loses its
+// seat: it may be restarted by whatever started it, and join again.
+func (h *hub) lost(rank int, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &h.seats[rank]
+	if s.gone {
+		return
+	}
+	if h.joined < h.size {
+		h.refuseLocked(s.member.where(), &rejectMsg{rejectRank, fmt.Sprintf("rank %d had joined, then its connection ended (%s)", rank, reason)})
+		s.member = nil
+		h.joined--
+		return
+	}
+	h.failLocked(rank, reason)
+	h.goneLocked(rank)
+}
+
+func (h *hub) goneLocked(rank int) {
+	h.seats[rank].gone = true
+	h.gone++
+	if h.gone == h.size {
+		close(h.empty)
+	}
+}
+
+func (h *hub) fail(rank int, reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failLocked(rank, reason)
+}
+
+func (h *hub) failLocked(rank int, reason string) {
+	h.endLocked(&failMsg{uint32(rank), cut(reason, maxReason)})
+}
+
+// endLocked makes the job fail for everybody. What came first stays the reason.
+func (h *hub) endLocked(m message) {
+	if h.end != nil {
+		return
+	}
+	h.end = m
+	for r := range h.seats {
+		if s := &h.seats[r]; s.member != nil && !s.gone {
+			s.member.deliver(m)
+		}
+	}
+}
+
+// endError is the error that calls return after m.
+func endError(m message) error {
+	switch m := m.(type) {
+	case *failMsg:
+		return &RankError{int(m.rank), m.reason}
+	case *abortMsg:
+		return m.err()
+	}
+	return nil
+}
+
+// flushMark in a member's queue is closed when what was queued before it has been written. It is not sent.
+type flushMark chan struct{}
+
+func (flushMark) kind() kind             { return 0 }
+func (flushMark) append(b []byte) []byte { return b }
+
+// flush waits, at most for limit, until everything delivered has been written.
+func (h *hub) flush(limit time.Duration) {
+	var marks []flushMark
+	h.mu.Lock()
+	for r := range h.seats {
+		if m, ok := h.seats[r].member.(*remote); ok && !h.seats[r].gone {
+			mark := make(flushMark)
+			marks = append(marks, mark)
+			m.deliver(mark)
+		}
+	}
+	h.mu.Unlock()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	for _, mark := range marks {
+		select {
+		case <-mark:
+		case <-t.C:
+			return
+		}
+	}
+}

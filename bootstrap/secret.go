@@ -1,0 +1,95 @@
+package bootstrap
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+)
+
+// jobSecret is the secret and, for people, where it comes from. No bytes: none was given.
+type jobSecret struct {
+	bytes  []byte
+	origin string
+}
+
+// handedOut is the origin of a secret that the rendezvous made.
+const handedOut = "made by rank 0, handed out over the rendezvous"
+
+func madeSecret(origin string) jobSecret {
+	b := make([]byte, SecretSize)
+	rand.Read(b) // never fails
+	return jobSecret{b, origin}
+}
+
+func resolveSecret(opt *Options) (jobSecret, error) {
+	if opt.Secret != nil {
+		if len(opt.Secret) != SecretSize {
+			return jobSecret{}, configErrorf("Options.Secret has %d bytes: give %d random ones", len(opt.Secret), SecretSize)
+		}
+		return jobSecret{slices.Clone(opt.Secret), "given by the program"}, nil
+	}
+	if s := opt.Getenv(EnvSecret); s != "" {
+		b, err := hex.DecodeString(s)
+		if err != nil || len(b) != SecretSize {
+			return jobSecret{}, configErrorf("%s must be %d hexadecimal digits (it has %d characters): make one with `openssl rand -hex %d`",
+				EnvSecret, 2*SecretSize, len(s), SecretSize)
+		}
+		return jobSecret{b, EnvSecret}, nil
+	}
+	if name := opt.Getenv(EnvSecretFile); name != "" {
+		b, err := readSecretFile(opt, name)
+		return jobSecret{b, EnvSecretFile + " " + name}, err
+	}
+	return jobSecret{}, nil
+}
+
+// checkRequired refuses a job of several ranks without a secret where that was asked for.
+func (s jobSecret) checkRequired(opt *Options) error {
+	required, err := opt.requireSecret()
+	if err != nil || !required || s.bytes != nil {
+		return err
+	}
+	return configErrorf("no job secret, and %s refuses to start without one: set %s or %s for all ranks, or start with `tagmatch run`",
+		EnvRequireSecret, EnvSecret, EnvSecretFile)
+}
+
+func (o *Options) requireSecret() (bool, error) {
+	s := o.Getenv(EnvRequireSecret)
+	if o.RequireSecret || s == "" {
+		return o.RequireSecret, nil
+	}
+	v, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, configErrorf("%s is %q: give 1 or 0", EnvRequireSecret, s)
+	}
+	return v, nil
+}
+
+// readSecretFile takes 64 hexadecimal digits or 32 raw bytes. Others' read permission is only warned about: Kubernetes
+// mounts secrets that way.
+func readSecretFile(opt *Options, name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, configErrorf("%s: %v", EnvSecretFile, err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, 4*SecretSize))
+	if err != nil {
+		return nil, configErrorf("%s: %v", EnvSecretFile, err)
+	}
+	if st, err := f.Stat(); err == nil && st.Mode().Perm()&0o007 != 0 {
+		opt.Logger.Warn("the file with the job secret is open to everybody on this host", "file", name, "mode", st.Mode().Perm())
+	}
+	if len(raw) == SecretSize {
+		return raw, nil
+	}
+	b, err := hex.DecodeString(string(bytes.TrimSpace(raw)))
+	if err != nil || len(b) != SecretSize {
+		return nil, configErrorf("%s %s must hold %d hexadecimal digits or %d bytes", EnvSecretFile, name, 2*SecretSize, SecretSize)
+	}
+	return b, nil
+}

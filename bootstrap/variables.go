@@ -1,0 +1,46 @@
+package bootstrap
+
+// Names of the environment variables that this package reads.
+const (
+	EnvRank           = "RANK"
+	EnvWorldSize      = "WORLD_SIZE"
+	EnvLocalRank      = "LOCAL_RANK"
+	EnvLocalWorldSize = "LOCAL_WORLD_SIZE"
+	EnvMasterAddr     = "MASTER_ADDR"
+	EnvMasterPort     = "MASTER_PORT"
+
+	EnvLauncher      = "TAGMATCH_LAUNCHER"
+	EnvSecret        = "TAGMATCH_SECRET"
+	EnvSecretFile    = "TAGMATCH_SECRET_FILE"
+	EnvRequireSecret = "TAGMATCH_REQUIRE_SECRET"
+	EnvListen        = "TAGMATCH_LISTEN"
+	EnvJoinTimeout   = "TAGMATCH_JOIN_TIMEOUT"
+	EnvRendezvousFD  = "TAGMATCH_RENDEZVOUS_FD"
+)
+
+// Variable describes an environment variable for people.
+type Variable struct {
+	Name    string
+	Meaning string
+	Default string
+	Secret  bool // its value must not be shown
+}
+
+// Variables lists what Detect reads from the environment.
+func Variables() []Variable {
+	return []Variable{
+		{Name: EnvLauncher, Meaning: "launcher to use, instead of looking for one", Default: "auto"},
+		{Name: EnvRank, Meaning: "rank of this process"},
+		{Name: EnvWorldSize, Meaning: "number of ranks"},
+		{Name: EnvLocalRank, Meaning: "rank among those of this host"},
+		{Name: EnvLocalWorldSize, Meaning: "number of ranks on this host"},
+		{Name: EnvMasterAddr, Meaning: "host of rank 0"},
+		{Name: EnvMasterPort, Meaning: "port at which rank 0 serves the rendezvous"},
+		{Name: EnvSecret, Meaning: "job secret, 64 hexadecimal digits", Secret: true},
+		{Name: EnvSecretFile, Meaning: "file with the job secret"},
+		{Name: EnvRequireSecret, Meaning: "1: refuse a job to which no secret was given", Default: "0"},
+		{Name: EnvListen, Meaning: "address at which rank 0 serves the rendezvous", Default: "loopback without a secret, else where MASTER_ADDR leads"},
+		{Name: EnvJoinTimeout, Meaning: "how long to wait for all ranks to join", Default: "5m"},
+		{Name: EnvRendezvousFD, Meaning: "listening socket that rank 0 inherits from tagmatch run"},
+	}
+}

@@ -1,0 +1,394 @@
+package bootstrap
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+)
+
+// The rendezvous protocol, version 1. All integers are big-endian.
+//
+//	connection  preface frame*, in both directions; the dialing side speaks first
+//	preface     "tagmatch" version:u32
+//	frame       length:u32 kind:u8 body mac
+//	length      bytes of kind, body and mac
+//	mac         nothing until WELCOME, then 32 bytes: see framer
+//
+// The preface, the frame header and REJECT must stay as they are in all versions, so that every version can tell every
+// other why it is turned away.
+//
+//	dialing rank                     rank 0
+//	HELLO   rank, size, nonce  ──▶
+//	                           ◀──   CHALLENGE nonce, mac
+//	PROOF   mac                ──▶
+//	                           ◀──   WELCOME   when all ranks have joined
+//	FENCE   what was put       ──▶
+//	                           ◀──   RELEASE   what all ranks have put
+//	BYE                        ──▶
+//
+// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP may come at any time after it.
+const (
+	magic           = "tagmatch"
+	protocolVersion = 1
+	prefaceSize     = len(magic) + 4
+	headerSize      = 5
+
+	nonceSize = 32
+	macSize   = 32
+	jobIDSize = 16
+
+	maxSize      = 1 << 20 // ranks
+	maxEpoch     = 128
+	maxReason    = 512
+	maxHandshake = 1024         // bytes of a frame before authentication
+	maxFromRank  = MaxFence + 4 // bytes of a frame from an authenticated rank; the limit of Put counts all but the number
+	maxFromRoot  = 1 << 30
+	entrySize    = 2 + 4 // what an entry of FENCE takes besides key and value
+)
+
+type kind uint8
+
+const (
+	kindHello kind = iota + 1
+	kindChallenge
+	kindProof
+	kindWelcome
+	kindReject
+	kindFence
+	kindRelease
+	kindAbort
+	kindFail
+	kindGiveUp
+	kindBye
+)
+
+// message is one frame's content.
+type message interface {
+	kind() kind
+	// append adds the body to b.
+	append(b []byte) []byte
+}
+
+type (
+	helloMsg struct {
+		rank, size uint32
+		secret     bool // the sender has a job secret
+		nonce      [nonceSize]byte
+		epoch      string
+	}
+	challengeMsg struct {
+		secret bool
+		nonce  [nonceSize]byte
+		mac    [macSize]byte
+	}
+	proofMsg   struct{ mac [macSize]byte }
+	welcomeMsg struct {
+		jobID  [jobIDSize]byte
+		secret []byte     // empty unless the rendezvous made it
+		root   netip.Addr // where rank 0 is reached from other hosts; invalid: all ranks are on its host
+	}
+	rejectMsg struct {
+		code   rejectCode
+		reason string
+	}
+	fenceMsg struct {
+		seq     uint32
+		entries []entry
+	}
+	releaseMsg struct {
+		seq     uint32
+		entries []entry
+		encoded []byte // body, made once for all receivers
+	}
+	abortMsg struct {
+		rank   int32
+		code   int32
+		reason string
+	}
+	failMsg struct {
+		rank   uint32
+		reason string
+	}
+	giveUpMsg struct {
+		seq    uint32
+		reason string
+	}
+	byeMsg struct{}
+)
+
+// entry is one value that rank has put; rank is not sent in FENCE.
+type entry struct {
+	rank  uint32
+	key   string
+	value []byte
+}
+
+type rejectCode uint16
+
+const (
+	rejectVersion rejectCode = iota + 1
+	rejectSecret
+	rejectSize
+	rejectRank
+	rejectEpoch
+	rejectProtocol
+	rejectEnded
+)
+
+// cond is the condition that a rejection with code c is reported as.
+func (c rejectCode) cond() error {
+	switch c {
+	case rejectVersion:
+		return ErrVersion
+	case rejectSecret:
+		return ErrSecret
+	}
+	return ErrRefused
+}
+
+func (*helloMsg) kind() kind     { return kindHello }
+func (*challengeMsg) kind() kind { return kindChallenge }
+func (*proofMsg) kind() kind     { return kindProof }
+func (*welcomeMsg) kind() kind   { return kindWelcome }
+func (*rejectMsg) kind() kind    { return kindReject }
+func (*fenceMsg) kind() kind     { return kindFence }
+func (*releaseMsg) kind() kind   { return kindRelease }
+func (*abortMsg) kind() kind     { return kindAbort }
+func (*failMsg) kind() kind      { return kindFail }
+func (*giveUpMsg) kind() kind    { return kindGiveUp }
+func (*byeMsg) kind() kind       { return kindBye }
+
+var be = binary.BigEndian
+
+func (m *helloMsg) append(b []byte) []byte {
+	b = be.AppendUint32(b, m.rank)
+	b = be.AppendUint32(b, m.size)
+	b = appendBool(b, m.secret)
+	b = append(b, m.nonce[:]...)
+	return appendString(b, m.epoch)
+}
+
+func (m *challengeMsg) append(b []byte) []byte {
+	b = appendBool(b, m.secret)
+	b = append(b, m.nonce[:]...)
+	return append(b, m.mac[:]...)
+}
+
+func (m *proofMsg) append(b []byte) []byte { return append(b, m.mac[:]...) }
+
+func (m *welcomeMsg) append(b []byte) []byte {
+	b = append(b, m.jobID[:]...)
+	b = append(b, byte(len(m.secret)))
+	b = append(b, m.secret...)
+	return appendString(b, string(m.root.AsSlice()))
+}
+
+func (m *rejectMsg) append(b []byte) []byte {
+	return appendString(be.AppendUint16(b, uint16(m.code)), m.reason)
+}
+
+func (m *fenceMsg) append(b []byte) []byte {
+	b = be.AppendUint32(b, m.seq)
+	for i := range m.entries {
+		b = m.entries[i].append(b)
+	}
+	return b
+}
+
+func (m *releaseMsg) append(b []byte) []byte {
+	if m.encoded != nil {
+		return append(b, m.encoded...)
+	}
+	b = be.AppendUint32(b, m.seq)
+	for i := range m.entries {
+		b = m.entries[i].append(be.AppendUint32(b, m.entries[i].rank))
+	}
+	return b
+}
+
+func (m *abortMsg) append(b []byte) []byte {
+	b = be.AppendUint32(b, uint32(m.rank))
+	b = be.AppendUint32(b, uint32(m.code))
+	return appendString(b, m.reason)
+}
+
+func (m *failMsg) append(b []byte) []byte {
+	return appendString(be.AppendUint32(b, m.rank), m.reason)
+}
+
+func (m *giveUpMsg) append(b []byte) []byte {
+	return appendString(be.AppendUint32(b, m.seq), m.reason)
+}
+
+func (*byeMsg) append(b []byte) []byte { return b }
+
+func (e *entry) append(b []byte) []byte {
+	b = appendString(b, e.key)
+	b = be.AppendUint32(b, uint32(len(e.value)))
+	return append(b, e.value...)
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(be.AppendUint16(b, uint16(len(s))), s...)
+}
+
+// cut shortens s to at most n bytes.
+func cut(s string, n int) string {
+	if len(s) > n {
+		return s[:n]
+	}
+	return s
+}
+
+// decode reads the body of a frame. Values in the result are slices of body.
+func decode(k kind, body []byte) (message, error) {
+	d := decoder{b: body}
+	m := d.message(k)
+	if m == nil {
+		return nil, errorf(ErrProtocol, "unknown frame kind %d", k)
+	}
+	if d.bad || len(d.b) != 0 {
+		return nil, errorf(ErrProtocol, "malformed frame of kind %d, %d bytes", k, len(body))
+	}
+	return m, nil
+}
+
+// decoder takes values off b; a value that is not there sets bad and reads as zero.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) message(k kind) message {
+	switch k {
+	case kindHello:
+		m := &helloMsg{rank: d.u32(), size: d.u32(), secret: d.bool()}
+		copy(m.nonce[:], d.take(nonceSize))
+		m.epoch = d.string(maxEpoch)
+		return m
+	case kindChallenge:
+		m := &challengeMsg{secret: d.bool()}
+		copy(m.nonce[:], d.take(nonceSize))
+		copy(m.mac[:], d.take(macSize))
+		return m
+	case kindProof:
+		m := &proofMsg{}
+		copy(m.mac[:], d.take(macSize))
+		return m
+	case kindWelcome:
+		return d.welcome()
+	case kindReject:
+		return &rejectMsg{code: rejectCode(d.u16()), reason: d.string(maxReason)}
+	case kindFence:
+		return &fenceMsg{seq: d.u32(), entries: d.entries(false)}
+	case kindRelease:
+		return &releaseMsg{seq: d.u32(), entries: d.entries(true)}
+	case kindAbort:
+		return &abortMsg{rank: int32(d.u32()), code: int32(d.u32()), reason: d.string(maxReason)}
+	case kindFail:
+		return &failMsg{rank: d.u32(), reason: d.string(maxReason)}
+	case kindGiveUp:
+		return &giveUpMsg{seq: d.u32(), reason: d.string(maxReason)}
+	case kindBye:
+		return &byeMsg{}
+	}
+	return nil
+}
+
+func (d *decoder) welcome() message {
+	m := &welcomeMsg{}
+	copy(m.jobID[:], d.take(jobIDSize))
+	n := int(d.u8())
+	if n != 0 && n != SecretSize {
+		d.bad = true
+	}
+	m.secret = d.take(n)
+	ip := d.string(16)
+	addr, ok := netip.AddrFromSlice([]byte(ip))
+	if !ok && ip != "" {
+		d.bad = true
+	}
+	m.root = addr
+	return m
+}
+
+func (d *decoder) entries(ranked bool) []entry {
+	var list []entry
+	for !d.bad && len(d.b) > 0 {
+		var e entry
+		if ranked {
+			e.rank = d.u32()
+		}
+		e.key = d.string(MaxKey)
+		n := d.u32()
+		if n > MaxValue || e.key == "" {
+			d.bad = true
+			break
+		}
+		e.value = d.take(int(n))
+		list = append(list, e)
+	}
+	return list
+}
+
+func (d *decoder) take(n int) []byte {
+	if d.bad || len(d.b) < n {
+		d.bad = true
+		return nil
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) u8() uint8 {
+	if v := d.take(1); v != nil {
+		return v[0]
+	}
+	return 0
+}
+
+func (d *decoder) u16() uint16 {
+	if v := d.take(2); v != nil {
+		return be.Uint16(v)
+	}
+	return 0
+}
+
+func (d *decoder) u32() uint32 {
+	if v := d.take(4); v != nil {
+		return be.Uint32(v)
+	}
+	return 0
+}
+
+func (d *decoder) bool() bool {
+	v := d.u8()
+	if v > 1 {
+		d.bad = true
+	}
+	return v == 1
+}
+
+func (d *decoder) string(most int) string {
+	n := int(d.u16())
+	if n > most {
+		d.bad = true
+	}
+	return string(d.take(n))
+}
+
+func (k kind) String() string {
+	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE"}
+	if i := int(k) - 1; i >= 0 && i < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}

@@ -1,0 +1,40 @@
+package link
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// duplicate opens descriptor fd once more if it is the socket with that inode. The original stays, for others in this
+// process, but is not passed on to its children.
+func duplicate(fd int, inode uint64) *os.File {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Ino != inode {
+		return nil
+	}
+	unix.CloseOnExec(fd)
+	unix.SetNonblock(fd, true) // so that the runtime's poller takes it: deadlines, and Close ends a Wait
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(n), "launcher")
+}
+
+// Pair makes a link: the launcher's end, the rank's end, and the value of Env for a rank that gets its end as fd.
+func Pair(fd int) (parent, child *os.File, env string, err error) {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, "", os.NewSyscallError("socketpair", err)
+	}
+	parent, child = os.NewFile(uintptr(p[0]), "rank"), os.NewFile(uintptr(p[1]), "launcher")
+	var st unix.Stat_t
+	if err := unix.Fstat(p[1], &st); err != nil {
+		parent.Close()
+		child.Close()
+		return nil, nil, "", os.NewSyscallError("fstat", err)
+	}
+	return parent, child, fmt.Sprintf("%d:%d", fd, st.Ino), nil
+}
