@@ -1,0 +1,112 @@
+package progress
+
+import (
+	"context"
+	"fmt"
+)
+
+// Flush returns when everything that was sent is delivered and has left this process.
+func (e *Engine) Flush(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.lock()
+	defer e.mu.Unlock()
+	if e.broken != nil {
+		return e.broken
+	}
+	op := e.newOpLocked()
+	op.state = opFlushing
+	e.flushers = append(e.flushers, op)
+	_, err := e.finishLocked(ctx, op)
+	return err
+}
+
+// flushedLocked ends flushes once nothing is under way.
+func (e *Engine) flushedLocked() {
+	if e.sends.used != 0 || e.busyLocked() || !e.tr.Drained() {
+		return
+	}
+	for _, op := range e.flushers {
+		e.completeLocked(op, Status{}, nil)
+	}
+	e.flushers = e.flushers[:0]
+}
+
+// busyLocked tells whether some peer is still to get something.
+func (e *Engine) busyLocked() bool {
+	for _, rank := range e.dirty {
+		p := &e.peers[rank]
+		if !p.sendq.empty() || len(p.fins) != 0 || len(p.ctrls) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Close ends the engine at once. Operations end with cause, or ErrClosed where it is nil. Safe to call twice.
+func (e *Engine) Close(cause error) error {
+	e.closeOnce.Do(func() { e.closeErr = e.close(cause) })
+	return e.closeErr
+}
+
+func (e *Engine) close(cause error) error {
+	if cause == nil {
+		cause = ErrClosed
+	}
+	e.lock()
+	e.closing = true
+	if e.broken == nil {
+		e.broken = cause
+	}
+	running := e.loop.running
+	e.kickLocked()
+	e.tr.Wake()
+	e.mu.Unlock()
+	// Nobody may be inside the transport when it goes.
+	if running {
+		<-e.loop.done
+	}
+	e.lock()
+	defer e.mu.Unlock()
+	for e.wait.sleeper != nil {
+		e.wait.awake.Wait()
+	}
+	err := e.tr.Close()
+	e.closed = true
+	e.failAllLocked(e.broken)
+	return err
+}
+
+// abortPolls is how often Abort polls to get its word out.
+const abortPolls = 1000
+
+// Abort ends the job: operations of this rank end with err, and so do, as soon as they hear of it, those of all others.
+func (e *Engine) Abort(err error) {
+	if err == nil {
+		err = ErrAborted
+	}
+	e.lock()
+	defer e.mu.Unlock()
+	if e.broken != nil {
+		return
+	}
+	e.breakLocked(err)
+	reason := []byte(err.Error())
+	reason = reason[:min(len(reason), e.caps.MaxCtrl-ctrlLen)]
+	for i := range e.peers {
+		if p := &e.peers[i]; i != e.cfg.Rank && p.lost == nil {
+			e.ctrlLocked(p, ctrl{kind: ctrlAbort, body: reason})
+		}
+	}
+	for range abortPolls {
+		if e.pollLocked(); !e.busyLocked() && e.tr.Drained() {
+			return
+		}
+	}
+}
+
+// abortedLocked ends this rank's operations because another rank aborted the job.
+func (e *Engine) abortedLocked(src int, reason []byte) {
+	e.breakLocked(fmt.Errorf("%w by rank %d: %.200q", ErrAborted, src, reason))
+}

@@ -1,0 +1,242 @@
+package progress
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// Config of an Engine. Fields left zero take the default said beside them.
+type Config struct {
+	Rank, Size int
+
+	EagerLimit      int           // bytes up to which a message is sent at once and copied; default and upper bound: the transport's
+	UnexpectedLimit int64         // bytes of eager messages that all peers together may have buffered here; default 64 MiB
+	SendLimit       int64         // bytes of queued sends above which Isend fails with ErrFull; default 64 MiB
+	SpinLimit       time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
+	Manual          bool          // no progress goroutine: operations move only inside calls
+	Seed            uint64        // of the hash tables; 0 takes a random one
+	Logger          *slog.Logger  // nil: silent
+	MaxTags         int           // receives offered to a device's tag list; see offload.go
+	OffloadMin      int           // smallest receive offered, bytes
+}
+
+const (
+	defaultUnexpectedLimit = 64 << 20
+	defaultSendLimit       = 64 << 20
+)
+
+// Engine is one rank's messaging state. All fields without a word of their own are guarded by mu.
+type Engine struct {
+	mu   sync.Mutex
+	want atomic.Int32 // goroutines in lockSlow: the poller gives way to them
+
+	cfg    Config // constant
+	tr     transport.Transport
+	caps   transport.Caps // constant
+	tags   transport.TagList
+	log    *slog.Logger
+	window uint64 // constant: eager bytes that one peer may have under way to us
+
+	posted *matching.Posted[*Op]
+	unexp  *matching.Unexpected[*message]
+	peers  []peer
+	dirty  []int // peers that have something to post again
+	again  []int // spare backing of dirty
+
+	sends slots // rendezvous sends, by what the peer calls them
+	reads slots // receives that read, by read id
+
+	ops     opPool
+	buffers bufferPool
+	waiters *waiter // free ones
+
+	hdr      transport.RndvHdr // scratch
+	hdrExtra [rndvExtraLen]byte
+
+	queued    int64 // bytes of queued sends, against SendLimit
+	flushers  []*Op
+	lost      []int // in order of loss
+	unacked   int   // ranks in lost that AckFailures has not been told
+	broken    error // why new operations fail: closed, aborted, transport failure
+	closing   bool
+	closed    bool
+	handled   uint32 // C of the offload protocol: unexpected messages completely handled
+	m         Metrics
+	wait      waitState
+	loop      loopState
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// peer is what the engine knows of one rank.
+type peer struct {
+	rank  int
+	lost  error // why, nil while it is there
+	acked bool  // AckFailures was told
+	dirty bool  // is in Engine.dirty
+
+	sendq opList // sends in order that the transport has not taken yet
+	readq opList // receives with reads that it has not taken yet
+	fins  []uint32
+	ctrls [][]byte
+
+	credit  credit   // ours at the peer
+	account account  // the peer's here
+	rndvs   *message // unexpected rendezvous requests of this peer, newest first
+}
+
+// New makes an engine on the transport that newTransport makes around the engine's sink.
+func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport, error)) (*Engine, error) {
+	if cfg.Size < 1 || cfg.Rank < 0 || cfg.Rank >= cfg.Size {
+		return nil, fmt.Errorf("%w: rank %d of %d", ErrInvalid, cfg.Rank, cfg.Size)
+	}
+	e := &Engine{cfg: cfg, log: cfg.Logger}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	tr, err := newTransport((*sink)(e))
+	if err != nil {
+		return nil, fmt.Errorf("progress: transport: %w", err)
+	}
+	e.tr, e.caps, e.tags = tr, tr.Caps(), tr.TagList()
+	if err := e.configure(); err != nil {
+		_ = tr.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Engine) configure() error {
+	c := &e.cfg
+	if e.caps.MaxHdr < rndvExtraLen || e.caps.MaxCtrl < ctrlLen || e.caps.MaxRead == 0 {
+		return fmt.Errorf("progress: transport %s has too little room: header %d, control %d, read %d bytes",
+			e.caps.Name, e.caps.MaxHdr, e.caps.MaxCtrl, e.caps.MaxRead)
+	}
+	if c.EagerLimit == 0 || c.EagerLimit > e.caps.MaxEager {
+		c.EagerLimit = e.caps.MaxEager
+	}
+	c.EagerLimit = max(c.EagerLimit, 0)
+	if c.UnexpectedLimit == 0 {
+		c.UnexpectedLimit = defaultUnexpectedLimit
+	}
+	if c.SendLimit == 0 {
+		c.SendLimit = defaultSendLimit
+	}
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64()
+	}
+	e.window = creditWindow(c.UnexpectedLimit, c.Size)
+	e.posted = matching.NewPosted[*Op](c.Seed)
+	e.unexp = matching.NewUnexpected[*message](c.Seed)
+	e.buffers.init(c.UnexpectedLimit)
+	e.sends.init(sendSlots)
+	e.reads.init(readSlots)
+	e.peers = make([]peer, c.Size)
+	for i := range e.peers {
+		e.peers[i].rank = i
+		e.peers[i].account.init(e.window)
+	}
+	e.wait.init(c.SpinLimit)
+	e.wait.awake.L = &e.mu
+	e.loop.init()
+	return nil
+}
+
+// Address is what the peer ranks pass to Connect.
+func (e *Engine) Address() []byte {
+	return encodeAddress(address{window: e.window, transport: e.tr.Address()})
+}
+
+// Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own included, before Start.
+func (e *Engine) Connect(peer int, addr []byte) error {
+	if peer < 0 || peer >= len(e.peers) {
+		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, peer, len(e.peers))
+	}
+	a, err := decodeAddress(addr)
+	if err != nil {
+		return fmt.Errorf("progress: address of rank %d: %w", peer, err)
+	}
+	e.lock()
+	defer e.mu.Unlock()
+	e.peers[peer].credit.window = a.window
+	return e.tr.Connect(peer, a.transport)
+}
+
+// Start begins progress; all ranks are connected.
+func (e *Engine) Start() {
+	e.lock()
+	defer e.mu.Unlock()
+	if !e.cfg.Manual && !e.loop.running && !e.closing {
+		e.loop.running = true
+		go e.progressLoop()
+	}
+}
+
+// Poll makes progress once, without waiting, and returns how many events there were.
+func (e *Engine) Poll() int {
+	e.lock()
+	n := e.pollLocked()
+	e.mu.Unlock()
+	return n
+}
+
+// lock takes the mutex; a poller that holds it for long sees that it is wanted.
+func (e *Engine) lock() {
+	if !e.mu.TryLock() {
+		e.lockSlow()
+	}
+}
+
+func (e *Engine) lockSlow() {
+	e.want.Add(1)
+	e.mu.Lock()
+	e.want.Add(-1)
+}
+
+// giveWayLocked lets those who want the lock have it. sync.Mutex alone would let the poller take it again at once and
+// starve them for a millisecond.
+func (e *Engine) giveWayLocked() {
+	e.mu.Unlock()
+	for i := 1; e.want.Load() != 0 && i < 1024; i++ {
+		if i%256 == 0 || e.wait.oneP {
+			runtime.Gosched()
+		}
+	}
+	e.mu.Lock()
+}
+
+// pollLocked drives the transport, which calls the sink, and posts again what had no room.
+func (e *Engine) pollLocked() int {
+	if e.closed {
+		return 0
+	}
+	n, err := e.tr.Poll()
+	if err != nil {
+		e.breakLocked(fmt.Errorf("progress: transport failed: %w", err))
+	}
+	if len(e.dirty) != 0 {
+		n += e.retryLocked()
+	}
+	if len(e.flushers) != 0 {
+		e.flushedLocked()
+	}
+	return n
+}
+
+// breakLocked ends everything: the transport is of no more use.
+func (e *Engine) breakLocked(err error) {
+	if e.broken != nil {
+		return
+	}
+	e.log.Error("engine stopped", "rank", e.cfg.Rank, "err", err)
+	e.broken = err
+	e.failAllLocked(err)
+}

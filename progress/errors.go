@@ -1,0 +1,66 @@
+package progress
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Conditions to test with errors.Is. Package p2p gives them to its users under its own names, hence the texts.
+var (
+	ErrTruncated = errors.New("p2p: message longer than the buffer")
+	ErrCanceled  = errors.New("p2p: operation canceled by Cancel")
+	ErrPeerLost  = errors.New("p2p: peer lost")
+	ErrAborted   = errors.New("p2p: job aborted")
+	ErrClosed    = errors.New("p2p: world closed")
+	ErrFull      = errors.New("p2p: limit reached")
+	ErrInactive  = errors.New("p2p: request already completed")
+	ErrInvalid   = errors.New("p2p: invalid argument")
+	ErrProtocol  = errors.New("p2p: peer broke the protocol")
+)
+
+// PeerError is in the chain of every error that a lost rank causes.
+type PeerError struct {
+	Ranks []int
+	Cause error
+}
+
+func (e *PeerError) Error() string {
+	var b strings.Builder
+	b.WriteString("rank")
+	if len(e.Ranks) != 1 {
+		b.WriteByte('s')
+	}
+	for i, r := range e.Ranks {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(" " + strconv.Itoa(r))
+	}
+	b.WriteString(" lost")
+	if e.Cause != nil {
+		b.WriteString(": " + e.Cause.Error())
+	}
+	return b.String()
+}
+
+func (e *PeerError) Unwrap() error        { return e.Cause }
+func (e *PeerError) Is(target error) bool { return target == ErrPeerLost }
+
+// peerError is the error of an operation that rank's loss ends.
+func peerError(rank int, cause error) error {
+	return &PeerError{Ranks: []int{rank}, Cause: cause}
+}
+
+// protocolError says what a peer did wrong.
+func protocolError(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
+}
+
+func sortedRanks(ranks []int) []int {
+	ranks = slices.Clone(ranks)
+	slices.Sort(ranks)
+	return ranks
+}

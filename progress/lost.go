@@ -1,0 +1,126 @@
+package progress
+
+import "slices"
+
+// lostLocked ends everything that depends on p. It may be called again.
+func (e *Engine) lostLocked(p *peer, cause error) {
+	if p.lost != nil {
+		return
+	}
+	if cause == nil {
+		cause = ErrPeerLost
+	}
+	e.log.Warn("peer lost", "rank", e.cfg.Rank, "peer", p.rank, "err", cause)
+	p.lost = cause
+	e.lost = append(e.lost, p.rank)
+	e.unacked++
+	e.m.PeersLost++
+	p.fins, p.ctrls = nil, nil
+	err := peerError(p.rank, cause)
+	e.failSendsLocked(p, err)
+	e.failReadsLocked(p, err)
+	// Receives go before the requests that nobody can read any more: neither can match the other.
+	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
+	for m := p.rndvs; m != nil; m = p.rndvs {
+		e.unexp.Remove(m.handle)
+		e.dropRndvLocked(m)
+	}
+}
+
+// failSendsLocked ends the sends to p, queued and requested.
+func (e *Engine) failSendsLocked(p *peer, err error) {
+	for op := p.sendq.head; op != nil; op = p.sendq.head {
+		e.unqueueLocked(p, op)
+		e.endSendLocked(op, Status{}, err)
+	}
+	for i := range e.sends.entries {
+		if op := e.sends.entries[i].op; op != nil && op.peer == p.rank {
+			e.endRequestLocked(op, Status{}, err)
+		}
+	}
+}
+
+// failReadsLocked ends the receives that wait for room to read from p. Those with reads under way end with their last
+// ReadDone: until then the transport has their buffers.
+func (e *Engine) failReadsLocked(p *peer, err error) {
+	for op := p.readq.head; op != nil; op = p.readq.head {
+		p.readq.remove(op)
+		op.read.err = err
+		if op.read.active == 0 {
+			e.reads.release(op.slot)
+			e.completeLocked(op, Status{}, err)
+		}
+	}
+}
+
+func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
+	for h, op := range e.posted.All() {
+		if which(op) {
+			e.posted.Remove(h)
+			e.completeLocked(op, Status{}, err)
+		}
+	}
+}
+
+// lossLocked is the error of receives from any source: it names the ranks that AckFailures was not told.
+func (e *Engine) lossLocked() error {
+	err := &PeerError{}
+	for _, r := range e.lost {
+		if p := &e.peers[r]; !p.acked {
+			err.Ranks = append(err.Ranks, r)
+			err.Cause = p.lost
+		}
+	}
+	slices.Sort(err.Ranks)
+	return err
+}
+
+// Failed lists the ranks that are known to be lost.
+func (e *Engine) Failed() []int {
+	e.lock()
+	defer e.mu.Unlock()
+	return sortedRanks(e.lost)
+}
+
+// AckFailures lets receives from any source go on without these ranks.
+func (e *Engine) AckFailures(ranks ...int) {
+	e.lock()
+	defer e.mu.Unlock()
+	for _, r := range ranks {
+		if r < 0 || r >= len(e.peers) {
+			continue
+		}
+		if p := &e.peers[r]; p.lost != nil && !p.acked {
+			p.acked = true
+			e.unacked--
+		}
+	}
+}
+
+// failAllLocked ends every operation, except receives whose buffers the transport still has: those end with their reads,
+// or when the transport is closed.
+func (e *Engine) failAllLocked(err error) {
+	for i := range e.peers {
+		p := &e.peers[i]
+		e.failSendsLocked(p, err)
+		e.failReadsLocked(p, err)
+	}
+	e.failReceivesLocked(func(*Op) bool { return true }, err)
+	for _, op := range e.flushers {
+		e.completeLocked(op, Status{}, err)
+	}
+	e.flushers = nil
+	if e.closed {
+		e.dropReadsLocked(err)
+	}
+}
+
+// dropReadsLocked ends the receives that were reading; the transport is closed and has let go of their buffers.
+func (e *Engine) dropReadsLocked(err error) {
+	for i := range e.reads.entries {
+		if op := e.reads.entries[i].op; op != nil {
+			e.reads.release(op.slot)
+			e.completeLocked(op, Status{}, err)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package progress
+
+import (
+	"sync/atomic"
+
+	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// Status describes a message. Len is its length, larger than the buffer after ErrTruncated.
+type Status struct {
+	Source int
+	Tag    uint64
+	Len    int64
+}
+
+// opState says where an operation is, and with that who has a pointer to it.
+type opState uint8
+
+const (
+	opIdle        opState = iota
+	opQueued              // send in peer.sendq
+	opRequested           // send in Engine.sends: the peer knows of it
+	opWithdrawing         // as opRequested, and asked back
+	opPosted              // receive in Engine.posted
+	opReading             // receive in Engine.reads, perhaps in peer.readq
+	opFlushing            // flush in Engine.flushers
+	opEnded
+)
+
+var opStateNames = [...]string{"idle", "queued", "requested", "withdrawing", "posted", "reading", "flushing", "ended"}
+
+// Op is one operation. Ops are pooled and never given back to the runtime while the engine lives, so that a stale Request
+// meets an Op of another generation, never foreign memory.
+type Op struct {
+	// life is generation<<1, plus 1 once the operation has ended. The engine sets the low bit, under the lock; the goroutine
+	// whose compare-and-swap to the next generation succeeds has consumed the outcome and owns the Op.
+	life atomic.Uint64
+	e    *Engine // constant; nil for Failed
+
+	// All below is the engine's, under its lock, until the low bit of life is set; then the consumer's.
+	state  opState
+	sync   bool // always rendezvous: completion means matched
+	queued bool // is in a peer's sendq or readq
+	peer   int  // destination, or source; -1 any
+	tag    uint64
+	mask   uint64
+	buf    []byte
+	status Status
+	err    error
+
+	next, prev *Op // in an opList or a free list
+	handle     matching.Handle
+	slot       slot
+	region     transport.Region
+	read       readState
+
+	waiters *waiter
+	done    chan struct{} // made by Done
+}
+
+// pending is the value of life while the operation of generation gen is under way.
+func pending(gen uint64) uint64 { return gen << 1 }
+
+// completeLocked ends an operation, exactly once. The caller has unlinked it from everywhere.
+func (e *Engine) completeLocked(op *Op, st Status, err error) {
+	life := op.life.Load()
+	if life&1 != 0 {
+		e.log.Error("operation completed twice", "tag", op.tag, "err", err)
+		return
+	}
+	op.state = opEnded
+	op.status, op.err = st, err
+	op.buf = nil
+	op.life.Store(life | 1)
+	if op.waiters != nil || op.done != nil {
+		e.announceLocked(op)
+	}
+}
+
+// announceLocked wakes whoever waits for op alone.
+func (e *Engine) announceLocked(op *Op) {
+	for w := op.waiters; w != nil; w = op.waiters {
+		op.waiters = w.nextOnOp
+		w.nextOnOp, w.op = nil, nil
+		e.wakeLocked(w)
+	}
+	if op.done != nil {
+		close(op.done)
+		op.done = nil
+	}
+}
+
+// opPool keeps Ops. The consumer of a Request gives its Op back without the lock, through a stack that is only ever taken
+// as a whole and so has no ABA problem.
+type opPool struct {
+	free     *Op
+	returned atomic.Pointer[Op]
+}
+
+func (e *Engine) newOpLocked() *Op {
+	op := e.ops.free
+	if op == nil {
+		if op = e.ops.returned.Swap(nil); op == nil {
+			return &Op{e: e}
+		}
+	}
+	e.ops.free = op.next
+	op.next = nil
+	return op
+}
+
+// consumeLocked takes the outcome of an ended Op that no Request names, and frees it.
+func (e *Engine) consumeLocked(op *Op) (Status, error) {
+	st, err := op.status, op.err
+	op.err = nil
+	op.life.Add(1)
+	op.next = e.ops.free
+	e.ops.free = op
+	return st, err
+}
+
+// consume takes the outcome of the ended operation of generation gen, if nobody has before.
+func (op *Op) consume(gen uint64) (Status, error, bool) {
+	// The outcome must be read before the Op is given back, and only by the one whose swap succeeds.
+	if !op.life.CompareAndSwap(pending(gen)|1, pending(gen+1)) {
+		return Status{}, nil, false
+	}
+	st, err := op.status, op.err
+	op.err = nil
+	if op.e != nil {
+		op.e.ops.giveBack(op)
+	}
+	return st, err, true
+}
+
+func (p *opPool) giveBack(op *Op) {
+	for {
+		head := p.returned.Load()
+		op.next = head
+		if p.returned.CompareAndSwap(head, op) {
+			return
+		}
+	}
+}
+
+// opList is a queue of Ops that any of them can leave.
+type opList struct{ head, tail *Op }
+
+func (l *opList) empty() bool { return l.head == nil }
+
+func (l *opList) push(op *Op) {
+	op.prev, op.next = l.tail, nil
+	if l.tail == nil {
+		l.head = op
+	} else {
+		l.tail.next = op
+	}
+	l.tail = op
+	op.queued = true
+}
+
+func (l *opList) pushFront(op *Op) {
+	op.prev, op.next = nil, l.head
+	if l.head == nil {
+		l.tail = op
+	} else {
+		l.head.prev = op
+	}
+	l.head = op
+	op.queued = true
+}
+
+func (l *opList) remove(op *Op) {
+	if op.prev == nil {
+		l.head = op.next
+	} else {
+		op.prev.next = op.next
+	}
+	if op.next == nil {
+		l.tail = op.prev
+	} else {
+		op.next.prev = op.prev
+	}
+	op.next, op.prev = nil, nil
+	op.queued = false
+}

@@ -1,0 +1,116 @@
+package progress
+
+import (
+	"context"
+	"fmt"
+)
+
+// AnySource as a receive's source: any rank may satisfy it. Matching goes by tag and mask alone; the source only says whose
+// loss ends the receive.
+const AnySource = -1
+
+// Recv takes the oldest message that matches into buf. When ctx ends first the receive is cancelled; the call returns once the
+// buffer is free, with ctx's error if no message was faster.
+func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte) (Status, error) {
+	if err := ctx.Err(); err != nil {
+		return Status{}, err
+	}
+	e.lock()
+	if m, ok := e.unexp.Match(tag, mask); ok {
+		if !m.rndv {
+			st, err := e.takeLocked(m, buf)
+			e.mu.Unlock()
+			return st, err
+		}
+		op := e.newOpLocked()
+		op.peer, op.tag, op.mask, op.buf = src, tag, mask, buf
+		e.pullLocked(op, m)
+		st, err := e.finishLocked(ctx, op)
+		e.mu.Unlock()
+		return st, err
+	}
+	if err := e.checkRecvLocked(src); err != nil {
+		e.mu.Unlock()
+		return Status{}, err
+	}
+	op := e.newOpLocked()
+	op.peer, op.tag, op.mask, op.buf = src, tag, mask, buf
+	e.postLocked(op)
+	st, err := e.finishLocked(ctx, op)
+	e.mu.Unlock()
+	return st, err
+}
+
+// Irecv starts a receive. It never blocks.
+func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
+	e.lock()
+	op := e.newOpLocked()
+	op.peer, op.tag, op.mask = src, tag, mask
+	gen := op.life.Load() >> 1
+	if m, ok := e.unexp.Match(tag, mask); ok {
+		if m.rndv {
+			op.buf = buf
+			e.pullLocked(op, m)
+		} else {
+			st, err := e.takeLocked(m, buf)
+			e.completeLocked(op, st, err)
+		}
+	} else if err := e.checkRecvLocked(src); err != nil {
+		e.completeLocked(op, Status{}, err)
+	} else {
+		op.buf = buf
+		e.postLocked(op)
+	}
+	e.mu.Unlock()
+	return Request{op, gen}
+}
+
+// checkRecvLocked tells why a receive that no message waits for cannot be posted. Messages that arrived before a loss were
+// looked for already.
+func (e *Engine) checkRecvLocked(src int) error {
+	switch {
+	case e.broken != nil:
+		return e.broken
+	case src == AnySource:
+		if e.unacked != 0 {
+			return e.lossLocked()
+		}
+	case src < 0 || src >= len(e.peers):
+		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, src, len(e.peers))
+	case e.peers[src].lost != nil:
+		return peerError(src, e.peers[src].lost)
+	}
+	return nil
+}
+
+// postLocked appends a receive to the shadow list. The unexpected messages were searched under the same lock.
+func (e *Engine) postLocked(op *Op) {
+	op.state = opPosted
+	op.handle = e.posted.Post(op.tag, op.mask, op)
+}
+
+// deliverLocked ends a receive, which is unlinked already, with an eager message.
+func (e *Engine) deliverLocked(op *Op, src int, tag uint64, payload []byte) {
+	n := copy(op.buf, payload)
+	e.m.EagerReceived++
+	e.completeLocked(op, Status{src, tag, int64(len(payload))}, e.truncatedLocked(n, uint64(len(payload))))
+}
+
+// truncatedLocked is the error of a receive that got n bytes of a message of length total.
+func (e *Engine) truncatedLocked(n int, total uint64) error {
+	if uint64(n) < total {
+		e.m.Truncated++
+		return ErrTruncated
+	}
+	return nil
+}
+
+// takeLocked copies an unexpected eager message, which is unlinked already, into buf.
+func (e *Engine) takeLocked(m *message, buf []byte) (Status, error) {
+	n := copy(buf, m.data)
+	st := Status{m.src, m.tag, int64(len(m.data))}
+	e.m.EagerReceived++
+	err := e.truncatedLocked(n, uint64(len(m.data)))
+	e.dropLocked(m)
+	return st, err
+}

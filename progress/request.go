@@ -1,0 +1,145 @@
+package progress
+
+import (
+	"context"
+)
+
+// Request is a handle on a nonblocking operation, a small value to copy and store. A use after completion was reported is
+// ErrInactive. The zero Request is inactive: Wait and Test return at once, without an error.
+type Request struct {
+	op  *Op
+	gen uint64
+}
+
+// inactiveSource is Status.Source of the zero Request.
+const inactiveSource = -2
+
+var closedChan = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// Failed returns a request that was born failed.
+func Failed(err error) Request {
+	op := &Op{state: opEnded, err: err}
+	op.life.Store(pending(0) | 1)
+	return Request{op, 0}
+}
+
+// Active reports whether the request still has an outcome to give.
+func (r Request) Active() bool {
+	return r.op != nil && r.op.life.Load()>>1 == r.gen
+}
+
+// Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns ctx's error and the
+// operation goes on.
+func (r Request) Wait(ctx context.Context) (Status, error) {
+	op := r.op
+	if op == nil {
+		return Status{Source: inactiveSource}, nil
+	}
+	if st, err, ok := op.consume(r.gen); ok {
+		return st, err
+	}
+	if op.life.Load() != pending(r.gen) {
+		return Status{}, ErrInactive
+	}
+	return r.waitSlow(ctx)
+}
+
+func (r Request) waitSlow(ctx context.Context) (Status, error) {
+	if err := ctx.Err(); err != nil {
+		return Status{}, err
+	}
+	e := r.op.e
+	e.lock()
+	err := e.awaitLocked(ctx, r.op, pending(r.gen))
+	e.mu.Unlock()
+	if err != nil {
+		return Status{}, err
+	}
+	st, err, ok := r.op.consume(r.gen)
+	if !ok {
+		return Status{}, ErrInactive
+	}
+	return st, err
+}
+
+// Test makes progress and reports whether the operation has ended; if so it consumes the handle.
+func (r Request) Test() (Status, bool, error) {
+	op := r.op
+	if op == nil {
+		return Status{Source: inactiveSource}, true, nil
+	}
+	// Also a finished request makes progress for the others: a loop over many Tests must move all of them.
+	if e := op.e; e != nil && op.life.Load() == pending(r.gen) && e.mu.TryLock() {
+		e.pollLocked()
+		e.mu.Unlock()
+	}
+	if st, err, ok := op.consume(r.gen); ok {
+		return st, true, err
+	}
+	if op.life.Load() != pending(r.gen) {
+		return Status{}, true, ErrInactive
+	}
+	return Status{}, false, nil
+}
+
+// Cancel asks for the operation's end and returns at once. The outcome is the request's: ErrCanceled, or success if the
+// message was faster.
+func (r Request) Cancel() {
+	if r.op == nil || r.op.life.Load() != pending(r.gen) {
+		return
+	}
+	e := r.op.e
+	e.lock()
+	if r.op.life.Load() == pending(r.gen) {
+		e.cancelLocked(r.op)
+	}
+	e.mu.Unlock()
+}
+
+// Done gives a channel that closes when the operation has ended; Wait then returns at once.
+func (r Request) Done() <-chan struct{} {
+	if r.op == nil || r.op.life.Load() != pending(r.gen) {
+		return closedChan
+	}
+	e := r.op.e
+	e.lock()
+	defer e.mu.Unlock()
+	if r.op.life.Load() != pending(r.gen) {
+		return closedChan
+	}
+	if r.op.done == nil {
+		r.op.done = make(chan struct{})
+	}
+	e.kickLocked()
+	return r.op.done
+}
+
+// WaitAll waits for all requests and consumes them; inactive ones are skipped. each, if not nil, gets the outcome of every
+// request that was consumed. The error is that of the lowest failing index. If ctx ends first its error is returned, and what
+// has not ended goes on.
+func WaitAll(ctx context.Context, reqs []Request, each func(i int, st Status, err error)) error {
+	var first error
+	for i, r := range reqs {
+		if !r.Active() {
+			continue
+		}
+		st, err := r.Wait(ctx)
+		if err == ErrInactive {
+			continue // another goroutine was faster
+		}
+		if err != nil && r.Active() {
+			return err // ctx ended
+		}
+		if each != nil {
+			each(i, st, err)
+		}
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}

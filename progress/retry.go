@@ -1,0 +1,81 @@
+package progress
+
+import "github.com/tagmatch/tagmatch/transport"
+
+// markDirtyLocked remembers that p has something to post again.
+func (e *Engine) markDirtyLocked(p *peer) {
+	if !p.dirty {
+		p.dirty = true
+		e.dirty = append(e.dirty, p.rank)
+	}
+}
+
+// retryLocked posts again what had no room, and returns how much went.
+func (e *Engine) retryLocked() int {
+	n := 0
+	work := e.dirty
+	e.dirty, e.again = e.again[:0], work
+	for _, rank := range work {
+		p := &e.peers[rank]
+		p.dirty = false
+		n += e.drainLocked(p)
+		if !p.sendq.empty() || !p.readq.empty() || len(p.fins) != 0 || len(p.ctrls) != 0 || p.lost == nil && p.grantDue() {
+			e.markDirtyLocked(p)
+		}
+	}
+	return n
+}
+
+// drainLocked posts what p has waiting: first what frees others, last what is new.
+func (e *Engine) drainLocked(p *peer) int {
+	n := 0
+	for len(p.fins) != 0 && e.tr.SendFin(p.rank, p.fins[0]) != transport.ErrAgain {
+		p.fins = p.fins[1:]
+		n++
+	}
+	for len(p.ctrls) != 0 && e.tr.SendCtrl(p.rank, p.ctrls[0]) != transport.ErrAgain {
+		p.ctrls = p.ctrls[1:]
+		n++
+	}
+	if p.lost == nil && p.grantDue() {
+		e.grantLocked(p)
+	}
+	for op := p.readq.head; op != nil; op = p.readq.head {
+		p.readq.remove(op)
+		if !e.readMoreLocked(p, op) {
+			break // it is in the queue again
+		}
+		n++
+	}
+	for op := p.sendq.head; op != nil; op = p.sendq.head {
+		e.unqueueLocked(p, op) // first: once it has ended, the Op may be somebody else's
+		if !e.launchLocked(p, op) {
+			e.requeueLocked(p, op)
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// finLocked tells the sender of a rendezvous that its buffer was read.
+func (e *Engine) finLocked(p *peer, appCtx uint32) {
+	if len(p.fins) == 0 {
+		if e.tr.SendFin(p.rank, appCtx) != transport.ErrAgain {
+			return // sent, or the peer is lost
+		}
+	}
+	p.fins = append(p.fins, appCtx)
+	e.markDirtyLocked(p)
+}
+
+func (e *Engine) ctrlLocked(p *peer, c ctrl) {
+	msg := c.encode()
+	if len(p.ctrls) == 0 {
+		if e.tr.SendCtrl(p.rank, msg) != transport.ErrAgain {
+			return
+		}
+	}
+	p.ctrls = append(p.ctrls, msg)
+	e.markDirtyLocked(p)
+}

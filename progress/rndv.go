@@ -1,0 +1,201 @@
+package progress
+
+import (
+	"math"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// A rendezvous: the sender registers its buffer and sends a request; the receiver that matches it reads the bytes straight
+// into its own buffer and answers Fin, which names the send by slot and generation.
+
+// requestLocked sends the rendezvous request of op; false means that there is no room.
+func (e *Engine) requestLocked(p *peer, op *Op) bool {
+	h := &e.hdr // not on the stack: it would escape through the interface
+	*h = transport.RndvHdr{Tag: op.tag, Len: uint64(len(op.buf))}
+	if len(op.buf) != 0 {
+		if op.region == nil {
+			region, err := e.tr.Register(op.buf)
+			if err == transport.ErrAgain {
+				return false
+			}
+			if err != nil {
+				e.completeLocked(op, Status{}, err)
+				return true
+			}
+			op.region = region // kept while op is queued
+		}
+		h.VA, h.RKey = op.region.Addr(), op.region.RKey()
+	}
+	s, ok := e.sends.take(op)
+	if !ok {
+		return false
+	}
+	h.AppCtx = s.wire()
+	rndvExtra{source: uint32(e.cfg.Rank), length: h.Len}.encode(&e.hdrExtra)
+	h.Extra = e.hdrExtra[:]
+	switch err := e.tr.SendRndv(p.rank, h); err {
+	case nil:
+		op.state, op.slot = opRequested, s
+		e.m.RndvSent++
+	case transport.ErrAgain:
+		e.sends.release(s)
+		return false
+	default:
+		e.sends.release(s)
+		e.endSendLocked(op, Status{}, e.sendError(p, err))
+	}
+	return true
+}
+
+// endSendLocked ends a send that is in no queue and no slot any more; its buffer is withdrawn from the peers first.
+func (e *Engine) endSendLocked(op *Op, st Status, err error) {
+	if r := op.region; r != nil {
+		op.region = nil
+		if derr := r.Dereg(); derr != nil {
+			e.log.Error("send buffer stays registered", "rank", e.cfg.Rank, "err", derr)
+		}
+	}
+	e.completeLocked(op, st, err)
+}
+
+// endRequestLocked ends a send that has a slot.
+func (e *Engine) endRequestLocked(op *Op, st Status, err error) {
+	e.sends.release(op.slot)
+	e.endSendLocked(op, st, err)
+}
+
+// requestOfLocked finds the send that a peer names. A name that is late, repeated or forged finds nothing.
+func (e *Engine) requestOfLocked(src int, name uint32) *Op {
+	op := e.sends.byWire(name)
+	if op == nil || op.peer != src {
+		e.m.Stale++
+		return nil
+	}
+	return op
+}
+
+// readState is a rendezvous as its receiver sees it.
+type readState struct {
+	src    int
+	appCtx uint32
+	rkey   uint32
+	va     uint64
+	total  uint64 // bytes of the message
+	want   uint64 // bytes to read
+	posted uint64 // bytes that reads were posted for
+	active int    // reads that have not ended
+	err    error
+}
+
+// checkRndv turns a request into what a receiver needs, or says what is wrong with it.
+func (e *Engine) checkRndv(src int, h *transport.RndvHdr) (readState, error) {
+	x, err := decodeRndvExtra(h.Extra)
+	switch {
+	case err != nil:
+		return readState{}, protocolError("rendezvous header of rank %d: %v", src, err)
+	case int64(x.source) != int64(src):
+		return readState{}, protocolError("rank %d sends as rank %d", src, x.source)
+	case x.length != h.Len || h.Len > math.MaxInt64 || h.VA+h.Len < h.VA:
+		return readState{}, protocolError("rank %d offers %d bytes at %#x as %d", src, h.Len, h.VA, x.length)
+	}
+	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil
+}
+
+// pullLocked satisfies a receive by an unexpected rendezvous request.
+func (e *Engine) pullLocked(op *Op, m *message) {
+	op.read = readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length}
+	op.tag = m.tag
+	e.dropRndvLocked(m)
+	e.startReadLocked(op)
+}
+
+// startReadLocked reads the message that op.read describes into op's buffer.
+func (e *Engine) startReadLocked(op *Op) {
+	r := &op.read
+	p := &e.peers[r.src]
+	r.want = min(r.total, uint64(len(op.buf)))
+	op.state = opReading
+	if r.want == 0 {
+		e.readEndedLocked(p, op)
+		return
+	}
+	s, ok := e.reads.take(op)
+	if !ok {
+		// 2^24 reads are under way; no room like any other would end this state sooner.
+		e.completeLocked(op, Status{}, ErrFull)
+		return
+	}
+	op.slot = s
+	e.readMoreLocked(p, op)
+}
+
+// readMoreLocked posts the reads that are left; false means that there was no room, and that op waits in p's queue.
+func (e *Engine) readMoreLocked(p *peer, op *Op) bool {
+	r := &op.read
+	for r.posted < r.want && r.err == nil {
+		n := min(r.want-r.posted, e.caps.MaxRead)
+		dst := op.buf[r.posted : r.posted+n : r.posted+n]
+		err := e.tr.Read(r.src, dst, r.va+r.posted, r.rkey, op.slot.id())
+		if err == transport.ErrAgain {
+			p.readq.push(op)
+			e.markDirtyLocked(p)
+			return false
+		}
+		if err != nil {
+			r.err = err
+			break
+		}
+		r.posted += n
+		r.active++
+	}
+	if r.active == 0 {
+		e.endReadLocked(p, op)
+	}
+	return true
+}
+
+// readDoneLocked takes the end of one read. All reads of one receive carry the same id: only their number counts.
+func (e *Engine) readDoneLocked(id uint64, err error) {
+	op := e.reads.byID(id)
+	if op == nil || op.read.active == 0 {
+		e.log.Error("transport reports a read that was not posted", "id", id)
+		return
+	}
+	r := &op.read
+	r.active--
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	if r.active != 0 || r.posted < r.want && r.err == nil {
+		return
+	}
+	p := &e.peers[r.src]
+	if op.queued {
+		p.readq.remove(op)
+	}
+	e.endReadLocked(p, op)
+}
+
+// endReadLocked ends the reading of a receive that has a slot and no read under way.
+func (e *Engine) endReadLocked(p *peer, op *Op) {
+	e.reads.release(op.slot)
+	e.readEndedLocked(p, op)
+}
+
+func (e *Engine) readEndedLocked(p *peer, op *Op) {
+	r := op.read
+	if r.err != nil && e.broken != nil {
+		e.completeLocked(op, Status{}, e.broken)
+		return
+	}
+	if r.err != nil {
+		// A failed read leaves the connection in error: whatever the cause, nothing more comes from this peer.
+		e.lostLocked(p, r.err)
+		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+		return
+	}
+	e.finLocked(p, r.appCtx)
+	e.m.RndvReceived++
+	e.completeLocked(op, Status{r.src, op.tag, int64(r.total)}, e.truncatedLocked(int(r.want), r.total))
+}

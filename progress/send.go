@@ -1,0 +1,193 @@
+package progress
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// Send sends buf to rank dst and returns when buf may be used again. When ctx ends first the send is cancelled; the call
+// returns once the buffer is free, with ctx's error if the message was not sent.
+func (e *Engine) Send(ctx context.Context, dst int, tag uint64, buf []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.lock()
+	if e.sendNowLocked(dst, tag, buf) {
+		e.mu.Unlock()
+		return nil
+	}
+	return e.sendSlowLocked(ctx, dst, tag, buf, false)
+}
+
+// Ssend is Send that returns when the message is matched.
+func (e *Engine) Ssend(ctx context.Context, dst int, tag uint64, buf []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.lock()
+	return e.sendSlowLocked(ctx, dst, tag, buf, true)
+}
+
+// Isend starts a send. It never blocks.
+func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
+	e.lock()
+	op := e.newOpLocked()
+	op.peer, op.tag, op.sync = dst, tag, false
+	gen := op.life.Load() >> 1
+	if e.sendNowLocked(dst, tag, buf) {
+		e.completeLocked(op, e.sentStatus(tag, len(buf)), nil)
+	} else {
+		e.isendSlowLocked(op, buf)
+	}
+	e.mu.Unlock()
+	return Request{op, gen}
+}
+
+// Issend is Isend that completes when the message is matched.
+func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
+	e.lock()
+	op := e.newOpLocked()
+	op.peer, op.tag, op.sync = dst, tag, true
+	gen := op.life.Load() >> 1
+	e.isendSlowLocked(op, buf)
+	e.mu.Unlock()
+	return Request{op, gen}
+}
+
+// sendNowLocked is the path of a small message to a peer that has room: no Op, nothing remembered.
+func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
+	if uint(dst) >= uint(len(e.peers)) || len(buf) > e.cfg.EagerLimit {
+		return false
+	}
+	p := &e.peers[dst]
+	cost := eagerCost(len(buf))
+	if e.broken != nil || p.lost != nil || !p.sendq.empty() || !e.coversLocked(p, cost) {
+		return false
+	}
+	if e.tr.SendEager(dst, uint32(e.cfg.Rank), tag, buf) != nil {
+		return false // the slow path finds out why
+	}
+	p.credit.charged += cost
+	e.m.EagerSent++
+	return true
+}
+
+func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []byte, sync bool) error {
+	if err := e.checkSendLocked(dst); err != nil {
+		e.mu.Unlock()
+		return err
+	}
+	op := e.newOpLocked()
+	op.peer, op.tag, op.buf, op.sync = dst, tag, buf, sync
+	e.submitLocked(op)
+	_, err := e.finishLocked(ctx, op)
+	e.mu.Unlock()
+	return err
+}
+
+func (e *Engine) isendSlowLocked(op *Op, buf []byte) {
+	if err := e.checkSendLocked(op.peer); err != nil {
+		e.completeLocked(op, Status{}, err)
+		return
+	}
+	if e.queued > 0 && e.queued+int64(eagerCost(len(buf))) > e.cfg.SendLimit {
+		e.completeLocked(op, Status{}, fmt.Errorf("%w: %d bytes of sends are queued", ErrFull, e.queued))
+		return
+	}
+	op.buf = buf
+	e.submitLocked(op)
+}
+
+func (e *Engine) checkSendLocked(dst int) error {
+	if e.broken != nil {
+		return e.broken
+	}
+	if dst < 0 || dst >= len(e.peers) {
+		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, dst, len(e.peers))
+	}
+	if p := &e.peers[dst]; p.lost != nil {
+		return peerError(dst, p.lost)
+	}
+	return nil
+}
+
+func (e *Engine) sentStatus(tag uint64, n int) Status {
+	return Status{Source: e.cfg.Rank, Tag: tag, Len: int64(n)}
+}
+
+// submitLocked sends op, or queues it behind those that wait already.
+func (e *Engine) submitLocked(op *Op) {
+	p := &e.peers[op.peer]
+	if p.sendq.empty() && e.launchLocked(p, op) {
+		return
+	}
+	op.state = opQueued
+	p.sendq.push(op)
+	e.queued += int64(eagerCost(len(op.buf)))
+	e.m.Queued++
+	e.markDirtyLocked(p)
+}
+
+// unqueueLocked takes a send out of its peer's queue.
+func (e *Engine) unqueueLocked(p *peer, op *Op) {
+	p.sendq.remove(op)
+	e.queued -= int64(eagerCost(len(op.buf)))
+}
+
+// requeueLocked puts a send back to the head of its queue.
+func (e *Engine) requeueLocked(p *peer, op *Op) {
+	p.sendq.pushFront(op)
+	e.queued += int64(eagerCost(len(op.buf)))
+}
+
+// launchLocked gives a send to the transport; false means that it has no room. Which protocol carries the message is
+// decided only here: in the queue it might still come by credit.
+func (e *Engine) launchLocked(p *peer, op *Op) bool {
+	cost := eagerCost(len(op.buf))
+	if op.sync || op.region != nil || len(op.buf) > e.cfg.EagerLimit {
+		return e.requestLocked(p, op)
+	}
+	if !e.coversLocked(p, cost) {
+		e.m.NoCredit++
+		return e.requestLocked(p, op)
+	}
+	switch err := e.tr.SendEager(p.rank, uint32(e.cfg.Rank), op.tag, op.buf); err {
+	case nil:
+		p.credit.charged += cost
+		e.m.EagerSent++
+		e.completeLocked(op, e.sentStatus(op.tag, len(op.buf)), nil)
+	case transport.ErrAgain:
+		return false
+	default:
+		e.completeLocked(op, Status{}, e.sendError(p, err))
+	}
+	return true
+}
+
+// sendError is the outcome of a send that the transport refused for good: it does so only for a peer that is lost.
+func (e *Engine) sendError(p *peer, err error) error {
+	if p.lost != nil {
+		err = p.lost
+	}
+	return peerError(p.rank, err)
+}
+
+// finishLocked waits for an operation of a blocking call and takes its outcome. The lock is held before and after, not
+// meanwhile. When ctx ends the operation is cancelled, and the call goes on until the buffer is free.
+func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
+	life := op.life.Load()
+	if life&1 == 0 {
+		if err := e.awaitLocked(ctx, op, life); err != nil {
+			e.cancelLocked(op)
+			_ = e.awaitLocked(context.Background(), op, life)
+			st, opErr := e.consumeLocked(op)
+			if opErr == ErrCanceled {
+				opErr = err
+			}
+			return st, opErr
+		}
+	}
+	return e.consumeLocked(op)
+}

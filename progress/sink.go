@@ -1,0 +1,109 @@
+package progress
+
+import (
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// sink is the engine as its transport sees it. It is called from inside Poll, so under the engine's lock.
+type sink Engine
+
+var _ transport.Sink = (*sink)(nil)
+
+// hears tells whether messages of src still count. A peer that broke the protocol stays connected: it is not heard.
+func (e *Engine) hears(src int) bool {
+	if uint(src) >= uint(len(e.peers)) {
+		e.log.Error("message of a rank that does not exist", "src", src, "size", len(e.peers))
+		return false
+	}
+	return e.peers[src].lost == nil
+}
+
+func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
+	e := (*Engine)(s)
+	if !e.hears(src) {
+		return
+	}
+	p := &e.peers[src]
+	cost := eagerCost(len(payload))
+	if int64(appCtx) != int64(src) || !p.account.receive(cost) {
+		e.refuseEagerLocked(p, appCtx)
+		return
+	}
+	if op, ok := e.posted.Match(tag); ok {
+		e.deliverLocked(op, src, tag, payload)
+		e.consumeCreditLocked(p, cost)
+	} else {
+		e.keepLocked(src, tag, payload)
+	}
+	e.handled++
+}
+
+func (e *Engine) refuseEagerLocked(p *peer, appCtx uint32) {
+	err := protocolError("rank %d sent more than its credit of %d bytes", p.rank, e.window)
+	if int64(appCtx) != int64(p.rank) {
+		err = protocolError("rank %d sends as rank %d", p.rank, appCtx)
+	}
+	e.lostLocked(p, err)
+}
+
+func (s *sink) Rndv(src int, h *transport.RndvHdr) {
+	e := (*Engine)(s)
+	if !e.hears(src) {
+		return
+	}
+	r, err := e.checkRndv(src, h)
+	if err != nil {
+		e.lostLocked(&e.peers[src], err)
+		return
+	}
+	if op, ok := e.posted.Match(h.Tag); ok {
+		op.read = r
+		op.tag = h.Tag
+		e.startReadLocked(op)
+	} else {
+		e.keepRndvLocked(r, h.Tag)
+	}
+	e.handled++
+}
+
+func (s *sink) Fin(src int, appCtx uint32) {
+	e := (*Engine)(s)
+	if !e.hears(src) {
+		return
+	}
+	if op := e.requestOfLocked(src, appCtx); op != nil {
+		e.endRequestLocked(op, e.sentStatus(op.tag, len(op.buf)), nil)
+	}
+}
+
+func (s *sink) Ctrl(src int, msg []byte) {
+	e := (*Engine)(s)
+	if !e.hears(src) {
+		return
+	}
+	p := &e.peers[src]
+	c, err := decodeCtrl(msg)
+	if err != nil {
+		e.lostLocked(p, protocolError("control message of rank %d: %v", src, err))
+		return
+	}
+	switch c.kind {
+	case ctrlWithdraw:
+		e.withdrawLocked(p, c.id)
+	case ctrlWithdrawn:
+		e.withdrawnLocked(p, c.id)
+	case ctrlAbort:
+		e.abortedLocked(src, c.body)
+	default:
+		e.lostLocked(p, protocolError("control message of kind %d from rank %d", c.kind, src))
+	}
+}
+
+func (s *sink) ReadDone(id uint64, err error) { (*Engine)(s).readDoneLocked(id, err) }
+
+func (s *sink) PeerLost(peer int, err error) {
+	e := (*Engine)(s)
+	if e.hears(peer) {
+		e.lostLocked(&e.peers[peer], err)
+	}
+}

@@ -1,0 +1,92 @@
+package progress
+
+// slot names an Op to the outside: an index and a generation, so that a late or forged answer is told from a good one.
+type slot struct {
+	index uint32
+	gen   uint32
+}
+
+const (
+	slotIndexBits = 20
+	slotGenBits   = 12
+	slotGenMask   = 1<<slotGenBits - 1
+
+	sendSlots = 1 << slotIndexBits // named by 32 bits on the wire
+	readSlots = 1 << 24            // named by 64 bits, locally
+)
+
+// wire is the 32-bit name of a send.
+func (s slot) wire() uint32 { return s.index | (s.gen&slotGenMask)<<slotIndexBits }
+
+// id is the 64-bit name of a read.
+func (s slot) id() uint64 { return uint64(s.index) | uint64(s.gen)<<32 }
+
+// slots is a table of Ops. Free slots are used again oldest first, so that a generation of 12 bits comes round late.
+type slots struct {
+	entries    []slotEntry
+	limit      int
+	head, tail uint32 // free entries by index plus 1; 0 none
+	used       int
+}
+
+type slotEntry struct {
+	op   *Op
+	gen  uint32
+	next uint32
+}
+
+// eagerSlots is how many slots a table grows to before it uses any again.
+const eagerSlots = 64
+
+func (t *slots) init(limit int) { t.limit = limit }
+
+// take gives op a slot; false when all are in use.
+func (t *slots) take(op *Op) (slot, bool) {
+	if t.head == 0 || len(t.entries) < eagerSlots {
+		if len(t.entries) == t.limit {
+			return slot{}, false
+		}
+		t.entries = append(t.entries, slotEntry{op: op})
+		t.used++
+		return slot{index: uint32(len(t.entries) - 1)}, true
+	}
+	i := t.head - 1
+	en := &t.entries[i]
+	t.head = en.next
+	if t.head == 0 {
+		t.tail = 0
+	}
+	en.op, en.next = op, 0
+	t.used++
+	return slot{index: i, gen: en.gen}, true
+}
+
+func (t *slots) release(s slot) {
+	en := &t.entries[s.index]
+	en.op = nil
+	en.gen++
+	if t.tail == 0 {
+		t.head = s.index + 1
+	} else {
+		t.entries[t.tail-1].next = s.index + 1
+	}
+	t.tail = s.index + 1
+	t.used--
+}
+
+// byWire finds the Op of a name that came from a peer; nil when it is stale or was never given.
+func (t *slots) byWire(name uint32) *Op {
+	i, gen := name&(1<<slotIndexBits-1), name>>slotIndexBits
+	if int(i) >= len(t.entries) || t.entries[i].gen&slotGenMask != gen {
+		return nil
+	}
+	return t.entries[i].op
+}
+
+func (t *slots) byID(id uint64) *Op {
+	i, gen := id&(1<<32-1), uint32(id>>32)
+	if i >= uint64(len(t.entries)) || t.entries[i].gen != gen {
+		return nil
+	}
+	return t.entries[i].op
+}

@@ -1,0 +1,154 @@
+package progress
+
+import (
+	"math/bits"
+
+	"github.com/tagmatch/tagmatch/matching"
+)
+
+// message is one that arrived before its receive: an eager one with its bytes, or a rendezvous request.
+type message struct {
+	src  int
+	tag  uint64
+	rndv bool
+
+	data []byte // eager; from bufferPool
+
+	appCtx     uint32 // rendezvous, from here on
+	va         uint64
+	rkey       uint32
+	length     uint64
+	handle     matching.Handle
+	next, prev *message // among those of its peer; next also in the free list
+}
+
+// keepLocked stores an eager message whose credit was checked.
+func (e *Engine) keepLocked(src int, tag uint64, payload []byte) {
+	m := e.buffers.message()
+	m.src, m.tag, m.rndv = src, tag, false
+	m.data = e.buffers.get(len(payload))
+	copy(m.data, payload)
+	e.unexp.Add(tag, m)
+	e.m.Unexpected++
+	e.m.UnexpectedBytes += int64(len(payload))
+	e.m.UnexpectedPeak = max(e.m.UnexpectedPeak, e.m.UnexpectedBytes)
+}
+
+// dropLocked frees an eager message that has left the queue, and gives its credit back.
+func (e *Engine) dropLocked(m *message) {
+	n := len(m.data)
+	e.m.UnexpectedBytes -= int64(n)
+	e.buffers.put(m.data)
+	m.data = nil
+	e.consumeCreditLocked(&e.peers[m.src], eagerCost(n))
+	e.buffers.freeMessage(m)
+}
+
+// keepRndvLocked stores a rendezvous request.
+func (e *Engine) keepRndvLocked(r readState, tag uint64) {
+	m := e.buffers.message()
+	m.src, m.tag, m.rndv = r.src, tag, true
+	m.appCtx, m.va, m.rkey, m.length = r.appCtx, r.va, r.rkey, r.total
+	p := &e.peers[r.src]
+	if m.next = p.rndvs; m.next != nil {
+		m.next.prev = m
+	}
+	p.rndvs = m
+	m.handle = e.unexp.Add(tag, m)
+	e.m.Unexpected++
+}
+
+// dropRndvLocked frees a rendezvous request that has left the queue.
+func (e *Engine) dropRndvLocked(m *message) {
+	if m.prev == nil {
+		e.peers[m.src].rndvs = m.next
+	} else {
+		m.prev.next = m.next
+	}
+	if m.next != nil {
+		m.next.prev = m.prev
+	}
+	m.next, m.prev = nil, nil
+	e.buffers.freeMessage(m)
+}
+
+// Buffers come in classes four to a power of two, so that at most a fifth of one is waste.
+const (
+	minBuffer  = 64
+	numClasses = 4 * 24
+)
+
+// bufferPool keeps the memory of unexpected messages for the next ones.
+type bufferPool struct {
+	classes [numClasses][][]byte
+	kept    int64 // bytes in classes
+	keep    int64 // most
+	free    *message
+	records int // in free
+}
+
+// keepRecords is how many message records are kept.
+const keepRecords = 1 << 14
+
+func (b *bufferPool) init(limit int64) {
+	b.keep = max(limit/4, 1<<20)
+}
+
+// class returns the class of the buffers for n bytes and their size.
+func class(n int) (c, size int) {
+	if n <= minBuffer {
+		return 0, minBuffer
+	}
+	shift := bits.Len(uint(n-1)) - 3 // leaves three bits, the first set: 4 to 7
+	quarter := (n - 1) >> shift
+	return (shift-4)*4 + quarter - 3, (quarter + 1) << shift
+}
+
+func (b *bufferPool) get(n int) []byte {
+	if n == 0 {
+		return nil
+	}
+	c, size := class(n)
+	if c >= numClasses {
+		return make([]byte, n)
+	}
+	if k := len(b.classes[c]); k != 0 {
+		buf := b.classes[c][k-1]
+		b.classes[c][k-1] = nil
+		b.classes[c] = b.classes[c][:k-1]
+		b.kept -= int64(size)
+		return buf[:n]
+	}
+	return make([]byte, n, size)
+}
+
+func (b *bufferPool) put(buf []byte) {
+	if cap(buf) == 0 || b.kept+int64(cap(buf)) > b.keep {
+		return
+	}
+	c, size := class(cap(buf))
+	if c >= numClasses || size != cap(buf) {
+		return
+	}
+	b.classes[c] = append(b.classes[c], buf[:0])
+	b.kept += int64(size)
+}
+
+func (b *bufferPool) message() *message {
+	m := b.free
+	if m == nil {
+		return new(message)
+	}
+	b.free, m.next = m.next, nil
+	b.records--
+	return m
+}
+
+func (b *bufferPool) freeMessage(m *message) {
+	if b.records >= keepRecords {
+		return
+	}
+	m.next = b.free
+	b.free = m
+	b.records++
+}

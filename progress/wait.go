@@ -1,0 +1,354 @@
+package progress
+
+import (
+	"context"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Waiting. One waiter at a time has the poller role; it polls for all. The others watch their own operation for a moment, take
+// the role if it becomes free, and park. Whoever leaves the role wakes a parked waiter to take it over, and whoever was
+// parked and leaves does the same if the role is free: so the role cannot get lost with a waiter that did not need it.
+//
+// A poller whose budget is used up parks as well. Then the progress goroutine sleeps in the transport for everybody, or, in
+// Manual mode, the poller itself does and keeps the role.
+
+const (
+	holdPolls  = 128                   // polls under one hold of the lock, before the first look at a clock
+	clockPolls = 32                    // polls between looks at the clock and the context
+	afterYield = 16                    // polls after having yielded, before parking
+	followSpin = 512                   // looks at the own operation while another goroutine polls
+	spinMax    = 50 * time.Microsecond // budget of a poller
+	spinBusy   = 3 * time.Microsecond  // the same where somebody else could use the processor
+	roomTick   = time.Millisecond      // longest sleep while something waits for room in the transport
+)
+
+// waitState is the engine's part of waiting. Fields without a word are guarded by Engine.mu.
+type waitState struct {
+	polling  atomic.Bool // somebody has the poller role; written under mu
+	limit    time.Duration
+	oneP     bool // GOMAXPROCS is 1; refreshed at each park; read without mu only by its poller
+	parked   waiterList
+	sleeper  *waiter // Manual: who is in transport.Wait
+	awake    sync.Cond
+	runnable []metrics.Sample // the poller's
+}
+
+func (w *waitState) init(limit time.Duration) {
+	w.limit = limit
+	w.oneP = runtime.GOMAXPROCS(0) == 1
+	w.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
+}
+
+// waiter is a parked goroutine. All fields are guarded by Engine.mu; tokens are sent under it too, so that draining ch under it
+// is final.
+type waiter struct {
+	ch         chan struct{} // capacity 1
+	op         *Op
+	nextOnOp   *waiter
+	next, prev *waiter // in waitState.parked; next also in the free list
+	parked     bool
+}
+
+type waiterList struct{ head, tail *waiter }
+
+func (l *waiterList) push(w *waiter) {
+	w.parked = true
+	w.prev, w.next = l.tail, nil
+	if l.tail == nil {
+		l.head = w
+	} else {
+		l.tail.next = w
+	}
+	l.tail = w
+}
+
+func (l *waiterList) remove(w *waiter) {
+	if w.prev == nil {
+		l.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.next, w.prev, w.parked = nil, nil, false
+}
+
+// awaitLocked waits until op's life is not the given one any more, or ctx has ended: then it returns ctx's error. The lock is
+// held on entry and on return.
+func (e *Engine) awaitLocked(ctx context.Context, op *Op, life uint64) error {
+	if op.life.Load() != life {
+		return nil
+	}
+	if e.wait.polling.Load() {
+		return e.awaitSlowLocked(ctx, op, life, false)
+	}
+	// The path of a message that is about to come: no clock, no context, the lock held throughout unless somebody wants it.
+	e.wait.polling.Store(true)
+	hold := holdPolls
+	if e.wait.limit < 0 || e.wait.oneP {
+		hold = clockPolls
+	}
+	for range hold {
+		e.pollLocked()
+		if op.life.Load() != life {
+			e.leaveLocked()
+			return nil
+		}
+		if e.want.Load() != 0 {
+			e.giveWayLocked()
+		}
+	}
+	return e.awaitSlowLocked(ctx, op, life, true)
+}
+
+// awaitSlowLocked is awaitLocked after the first polls; role says whether the caller has the poller role.
+func (e *Engine) awaitSlowLocked(ctx context.Context, op *Op, life uint64, role bool) error {
+	for {
+		if !role {
+			role = e.followLocked(op, life)
+		}
+		if role && op.life.Load() == life {
+			e.spinLocked(ctx, op, life)
+		}
+		var err error
+		if op.life.Load() == life {
+			if err = ctx.Err(); err == nil {
+				role = e.parkLocked(ctx, op, life, role)
+			}
+		}
+		if err != nil || op.life.Load() != life {
+			if role {
+				e.leaveLocked()
+			} else {
+				e.handOverLocked()
+			}
+			return err
+		}
+	}
+}
+
+// leaveLocked gives the poller role up.
+func (e *Engine) leaveLocked() {
+	e.wait.polling.Store(false)
+	e.loop.polls++
+	if e.wait.parked.head != nil {
+		e.handOverLocked()
+	}
+}
+
+// handOverLocked wakes a parked waiter to take the poller role, if nobody has it.
+func (e *Engine) handOverLocked() {
+	if w := e.wait.parked.head; w != nil && !e.wait.polling.Load() {
+		// To the end of the line: if this one does not need the role, it hands over to the next.
+		e.wait.parked.remove(w)
+		e.wait.parked.push(w)
+		e.wakeLocked(w)
+	}
+}
+
+// followLocked watches an operation that somebody else polls for. It reports true when the role was free and is now the
+// caller's.
+func (e *Engine) followLocked(op *Op, life uint64) bool {
+	e.mu.Unlock()
+	spin := followSpin
+	if e.wait.limit < 0 {
+		spin = 0
+	}
+	for range spin {
+		if op.life.Load() != life || !e.wait.polling.Load() {
+			break
+		}
+	}
+	e.lock()
+	if op.life.Load() != life || e.wait.polling.Load() {
+		return false
+	}
+	e.wait.polling.Store(true)
+	return true
+}
+
+// spinLocked polls, with the role, until op or ctx has ended or the budget is used up. At its end it has yielded, once to
+// the Go scheduler and once to the kernel: the peer may need this very processor.
+func (e *Engine) spinLocked(ctx context.Context, op *Op, life uint64) {
+	e.disarmLocked()
+	if e.wait.limit >= 0 {
+		start := time.Now()
+		budget := e.budgetLocked()
+		for time.Since(start) < budget {
+			if e.pollForLocked(op, life, clockPolls) || ctx.Err() != nil {
+				return
+			}
+		}
+	}
+	e.mu.Unlock()
+	runtime.Gosched()
+	yieldProcessor()
+	e.lock()
+	e.pollForLocked(op, life, afterYield)
+}
+
+// pollForLocked polls up to n times and reports whether op has ended.
+func (e *Engine) pollForLocked(op *Op, life uint64, n int) bool {
+	for range n {
+		if op.life.Load() != life {
+			return true
+		}
+		if e.want.Load() != 0 {
+			e.giveWayLocked()
+		}
+		e.pollLocked()
+	}
+	return op.life.Load() != life
+}
+
+// budgetLocked is how long to poll before parking.
+func (e *Engine) budgetLocked() time.Duration {
+	w := &e.wait
+	if w.limit > 0 {
+		return w.limit
+	}
+	if w.oneP {
+		return spinBusy
+	}
+	metrics.Read(w.runnable)
+	if w.runnable[0].Value.Kind() == metrics.KindUint64 && w.runnable[0].Value.Uint64() > 0 {
+		return spinBusy
+	}
+	return spinMax
+}
+
+// parkLocked sleeps until op may have ended, the poller role is offered, or ctx has ended. It gives the role up, unless the
+// waiter sleeps in the transport itself; it returns whether the caller has the role.
+func (e *Engine) parkLocked(ctx context.Context, op *Op, life uint64, role bool) bool {
+	e.wait.oneP = runtime.GOMAXPROCS(0) == 1
+	w := e.newWaiterLocked(op)
+	e.m.Parks++
+	if role && e.cfg.Manual && !e.closing {
+		e.sleepLocked(ctx, w, life)
+	} else {
+		if role {
+			e.wait.polling.Store(false)
+			role = false
+		}
+		if !e.cfg.Manual {
+			e.kickLocked()
+		}
+		e.parkOnChannelLocked(ctx, w)
+	}
+	e.freeWaiterLocked(w)
+	return role
+}
+
+func (e *Engine) parkOnChannelLocked(ctx context.Context, w *waiter) {
+	e.wait.parked.push(w)
+	if e.cfg.Manual {
+		e.handOverLocked() // the role may have become free since the caller looked; then it wakes itself or another
+	}
+	e.mu.Unlock()
+	if done := ctx.Done(); done == nil {
+		<-w.ch
+	} else {
+		select {
+		case <-w.ch:
+		case <-done:
+		}
+	}
+	e.lock()
+	e.wait.parked.remove(w)
+}
+
+// sleepLocked sleeps in the transport, in Manual mode, with the poller role.
+func (e *Engine) sleepLocked(ctx context.Context, w *waiter, life uint64) {
+	if err := e.tr.Arm(); err != nil {
+		e.breakLocked(err)
+		return
+	}
+	e.wait.sleeper = w
+	if e.pollLocked() == 0 && w.op != nil && w.op.life.Load() == life {
+		stop := e.wakeOn(ctx)
+		room := e.roomTimerLocked()
+		e.m.Sleeps++
+		e.mu.Unlock()
+		err := e.tr.Wait()
+		e.lock()
+		if room != nil {
+			room.Stop()
+		}
+		stop()
+		if err != nil {
+			e.breakLocked(err)
+		}
+	}
+	e.wait.sleeper = nil
+	e.tr.Disarm()
+	if e.closing {
+		e.wait.awake.Broadcast()
+	}
+}
+
+// wakeOn ends transport.Wait when ctx ends.
+func (e *Engine) wakeOn(ctx context.Context) (stop func() bool) {
+	if ctx.Done() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, e.tr.Wake)
+}
+
+// roomTimerLocked bounds a sleep while something waits for room, or for the transport to drain: devices are not held to
+// report that as an event.
+func (e *Engine) roomTimerLocked() *time.Timer {
+	if len(e.dirty) == 0 && len(e.flushers) == 0 {
+		return nil
+	}
+	return time.AfterFunc(roomTick, e.tr.Wake)
+}
+
+// wakeLocked wakes a waiter, wherever it sleeps.
+func (e *Engine) wakeLocked(w *waiter) {
+	if w == e.wait.sleeper {
+		e.tr.Wake()
+		return
+	}
+	select {
+	case w.ch <- struct{}{}:
+	default:
+	}
+}
+
+func (e *Engine) newWaiterLocked(op *Op) *waiter {
+	w := e.waiters
+	if w == nil {
+		w = &waiter{ch: make(chan struct{}, 1)}
+	} else {
+		e.waiters, w.next = w.next, nil
+	}
+	w.op, w.nextOnOp = op, op.waiters
+	op.waiters = w
+	return w
+}
+
+// freeWaiterLocked takes w back; if its operation has not ended it still names w.
+func (e *Engine) freeWaiterLocked(w *waiter) {
+	if w.op != nil {
+		for at := &w.op.waiters; *at != nil; at = &(*at).nextOnOp {
+			if *at == w {
+				*at = w.nextOnOp
+				break
+			}
+		}
+		w.op, w.nextOnOp = nil, nil
+	}
+	select {
+	case <-w.ch:
+	default:
+	}
+	w.next = e.waiters
+	e.waiters = w
+}

@@ -1,0 +1,123 @@
+package progress
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Everything the engine itself puts on the wire, little endian, versioned; encodings only ever grow at the end.
+
+// wireVersion is that of addresses, rendezvous headers and control messages.
+const wireVersion = 1
+
+// address is what one engine tells the others.
+//
+//	0  version
+//	1  reserved, 7 bytes
+//	8  window: eager bytes that each peer may have under way to this rank
+//	16 the transport's address
+type address struct {
+	window    uint64
+	transport []byte
+}
+
+const addressLen = 16
+
+var errShort = errors.New("too short")
+
+func encodeAddress(a address) []byte {
+	b := make([]byte, addressLen, addressLen+len(a.transport))
+	b[0] = wireVersion
+	binary.LittleEndian.PutUint64(b[8:], a.window)
+	return append(b, a.transport...)
+}
+
+func decodeAddress(b []byte) (address, error) {
+	if len(b) < addressLen {
+		return address{}, errShort
+	}
+	if b[0] != wireVersion {
+		return address{}, fmt.Errorf("speaks version %d of the engine's protocol, this rank version %d", b[0], wireVersion)
+	}
+	return address{window: binary.LittleEndian.Uint64(b[8:]), transport: b[addressLen:]}, nil
+}
+
+// rndvExtra is the software header of a rendezvous request.
+//
+//	0  version
+//	1  flags, reserved
+//	4  source rank
+//	8  length of the message
+type rndvExtra struct {
+	source uint32
+	length uint64
+}
+
+const rndvExtraLen = 16
+
+func (x rndvExtra) encode(b *[rndvExtraLen]byte) {
+	*b = [rndvExtraLen]byte{wireVersion}
+	binary.LittleEndian.PutUint32(b[4:], x.source)
+	binary.LittleEndian.PutUint64(b[8:], x.length)
+}
+
+func decodeRndvExtra(b []byte) (rndvExtra, error) {
+	if len(b) < rndvExtraLen {
+		return rndvExtra{}, errShort
+	}
+	if b[0] != wireVersion {
+		return rndvExtra{}, fmt.Errorf("version %d", b[0])
+	}
+	return rndvExtra{
+		source: binary.LittleEndian.Uint32(b[4:]),
+		length: binary.LittleEndian.Uint64(b[8:]),
+	}, nil
+}
+
+// ctrlKind is the kind of a control message.
+type ctrlKind uint8
+
+const (
+	ctrlWithdraw  ctrlKind = 1 // id: the sender wants its rendezvous request back
+	ctrlWithdrawn ctrlKind = 2 // id: it was not matched and is gone; otherwise a Fin comes
+	ctrlAbort     ctrlKind = 3 // body: the reason, text
+
+	// Reserved for the credit of rendezvous requests and for pulling from a stalled sender (design.md section 5):
+	//
+	//	4 request credit: body 8 bytes, cumulative number of requests the peer may send
+	//	5 stalled:        the sender has messages that credit holds back
+	//	6 pull:           id receive slot and generation; body tag, mask, 8 bytes each
+	//	7 pull answer:    id as in the pull; body 1 byte, 0 none, 1 a request bound to the receive follows
+)
+
+// A control message is ctrlLen bytes and then its body.
+//
+//	0  version
+//	1  kind
+//	2  reserved
+//	4  id
+type ctrl struct {
+	kind ctrlKind
+	id   uint32
+	body []byte
+}
+
+const ctrlLen = 8
+
+func (c ctrl) encode() []byte {
+	b := make([]byte, ctrlLen, ctrlLen+len(c.body))
+	b[0], b[1] = wireVersion, byte(c.kind)
+	binary.LittleEndian.PutUint32(b[4:], c.id)
+	return append(b, c.body...)
+}
+
+func decodeCtrl(b []byte) (ctrl, error) {
+	if len(b) < ctrlLen {
+		return ctrl{}, errShort
+	}
+	if b[0] != wireVersion {
+		return ctrl{}, fmt.Errorf("version %d", b[0])
+	}
+	return ctrl{kind: ctrlKind(b[1]), id: binary.LittleEndian.Uint32(b[4:]), body: b[ctrlLen:]}, nil
+}
