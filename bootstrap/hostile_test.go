@@ -1,0 +1,337 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// openStore starts a store for size ranks of which rank 0 has joined, and gives its port.
+func openStore(t *testing.T, size int, secret jobSecret) (*hub, string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	opt := options(nil)
+	opt.setDefaults()
+	h := newHub(size)
+	e := newEndpoint(identity{rank: 0, size: size})
+	e.up = &localLink{h, 0}
+	h.join(0, localMember{e})
+	s := newStore(h, ln, &opt, "", secret)
+	t.Cleanup(s.close)
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	return h, port
+}
+
+// TestWrongSecret has an impostor try first: both sides are told, and the job goes on without it.
+func TestWrongSecret(t *testing.T) {
+	tests := []struct{ name, root, rank, want string }{
+		{"different", hexSecret, strings.Repeat("00", 32), "the job secret of this rank (from TAGMATCH_SECRET) is not that of rank 0"},
+		{"missing at the rank", hexSecret, "", "rank 0 has a job secret, rank 1 has none"},
+		{"missing at rank 0", "", hexSecret, "rank 1 has a job secret, rank 0 has none"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			port := freePort(t)
+			ctx := timeout(t, 10*time.Second)
+			var wrong atomic.Value
+			list := make([]Bootstrap, 2)
+			each(t, 2, func(r int) (err error) {
+				if r == 1 {
+					_, err := Detect(ctx, options(envOf(1, 2, port).with(EnvSecret, tt.rank)))
+					wrong.Store(err)
+				}
+				list[r], err = Detect(ctx, options(envOf(r, 2, port).with(EnvSecret, tt.root)))
+				return err
+			})
+			err := wrong.Load().(error)
+			require.ErrorIs(t, err, ErrSecret)
+			require.ErrorContains(t, err, tt.want)
+			each(t, 2, func(r int) error { return list[r].Fence(ctx) })
+			closeAll(t, list)
+		})
+	}
+}
+
+func TestWrongSecretIsNamedAtRankZero(t *testing.T) {
+	port := freePort(t)
+	errs := outcomes(2, func(r int) error {
+		secret := []string{hexSecret, strings.Repeat("00", 32)}[r]
+		_, err := Detect(timeout(t, 500*time.Millisecond), options(envOf(r, 2, port).with(EnvSecret, secret)))
+		return err
+	})
+	require.ErrorContains(t, errs[0], "still missing: rank 1 of 2; turned away: 127.0.0.1:")
+	require.ErrorContains(t, errs[0], "the job secret of rank 1 is not that of rank 0")
+	require.ErrorIs(t, errs[1], ErrSecret)
+}
+
+// TestForgedProof dials as a rank that does not know the secret and does not care what rank 0 proves.
+func TestForgedProof(t *testing.T) {
+	h, port := openStore(t, 2, madeSecret("test"))
+	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+	require.NoError(t, err)
+	defer conn.Close()
+	f := newFramer(conn)
+	require.NoError(t, f.writePreface())
+	require.NoError(t, f.write(&helloMsg{rank: 1, size: 2, secret: true, nonce: newNonce()}))
+	_, err = f.readPreface()
+	require.NoError(t, err)
+	c, err := expect[*challengeMsg](f, maxHandshake)
+	require.NoError(t, err)
+	require.NoError(t, f.write(&proofMsg{c.mac})) // reflection: rank 0's own proof
+	_, err = expect[*welcomeMsg](f, maxHandshake)
+	require.ErrorIs(t, err, ErrSecret)
+	require.Contains(t, h.absent(), "the job secret of rank 1 is not that of rank 0")
+}
+
+func TestRejections(t *testing.T) {
+	tests := []struct {
+		name string
+		env  func(v vars) vars
+		cond error
+		want string
+	}{
+		{"size", func(v vars) vars { return v.with("WORLD_SIZE", "3") }, ErrRefused, "WORLD_SIZE is 2 at rank 0 but 3 at rank 1"},
+		{"epoch", func(v vars) vars { return v.with("TORCHELASTIC_RUN_ID", "x", "TORCHELASTIC_RESTART_COUNT", "1") }, ErrRefused,
+			`rank 0 belongs to run "" and rank 1 to "x/1"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, port := openStore(t, 2, madeSecret(handedOut))
+			_, err := Detect(timeout(t, 5*time.Second), options(tt.env(envOf(1, 2, port))))
+			require.ErrorIs(t, err, tt.cond)
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestDuplicateRank(t *testing.T) {
+	list := startJob(t, 3)
+	port := list[0].(*endpoint).up.(*rootLink).store.ln.Addr().(*net.TCPAddr).Port
+	_, err := Detect(timeout(t, 5*time.Second), options(envOf(1, 3, fmt.Sprint(port))))
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "rank 1 has joined already from 127.0.0.1:")
+	ctx := timeout(t, 5*time.Second)
+	each(t, 3, func(r int) error { return list[r].Fence(ctx) })
+}
+
+func TestOtherVersion(t *testing.T) {
+	_, port := openStore(t, 2, madeSecret(handedOut))
+	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+	require.NoError(t, err)
+	defer conn.Close()
+	conn.Write(be.AppendUint32([]byte(magic), 7))
+	f := newFramer(conn)
+	v, err := f.readPreface()
+	require.NoError(t, err)
+	require.EqualValues(t, protocolVersion, v)
+	_, err = expect[*challengeMsg](f, maxHandshake)
+	require.ErrorIs(t, err, ErrVersion)
+	require.ErrorContains(t, err, "rank 0 speaks version 1 of the rendezvous protocol and the dialing rank version 7")
+}
+
+// fakeRoot answers one connection with answer after the dialing rank has spoken.
+func fakeRoot(t *testing.T, answer []byte) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		conn, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		conn.Read(make([]byte, 1024))
+		conn.Write(answer)
+		io.Copy(io.Discard, conn)
+	}()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	return port
+}
+
+func TestOddRoots(t *testing.T) {
+	tests := []struct {
+		name, answer string
+		cond         error
+		want         string
+	}{
+		{"another program", "HTTP/1.1 400 Bad Request\r\n\r\n", ErrProtocol, "another program listens there"},
+		{"another version", string(be.AppendUint32([]byte(magic), 9)) + "\x00\x00\x00\x01\x63", ErrVersion, "rank 0 speaks version 9"},
+		{"long frame", string(be.AppendUint32([]byte(magic), 1)) + "\xff\xff\xff\xff\x02", ErrProtocol, "at most 1024 are allowed"},
+		{"frame out of turn", string(be.AppendUint32([]byte(magic), 1)) + "\x00\x00\x00\x01\x0b", ErrProtocol, "BYE frame where CHALLENGE belongs"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			port := fakeRoot(t, []byte(tt.answer))
+			_, err := Detect(timeout(t, 5*time.Second), options(envOf(1, 2, port)))
+			require.ErrorIs(t, err, tt.cond)
+			require.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+// TestGarbage throws bytes at the rendezvous while a job starts and runs.
+func TestGarbage(t *testing.T) {
+	port := freePort(t)
+	ctx, cancel := context.WithCancel(timeout(t, 20*time.Second))
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ctx.Err() == nil; i++ {
+			throwGarbage(port, i)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	list := make([]Bootstrap, 4)
+	each(t, 4, func(r int) (err error) {
+		time.Sleep(time.Duration(r) * 20 * time.Millisecond)
+		list[r], err = Detect(ctx, options(envOf(r, 4, port).with(EnvSecret, hexSecret)))
+		return err
+	})
+	each(t, 4, func(r int) error { return exchangeRound(ctx, list[r], 0) })
+	cancel()
+	<-done
+	closeAll(t, list)
+}
+
+func throwGarbage(port string, i int) {
+	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	preface := be.AppendUint32([]byte(magic), protocolVersion)
+	junk := make([]byte, 1<<(i%14))
+	rand.Read(junk)
+	switch i % 5 {
+	case 0:
+		conn.Write(junk)
+	case 1:
+		conn.Write(append(preface, junk...))
+	case 2:
+		conn.Write(append(preface, 0xff, 0xff, 0xff, 0xff, byte(kindHello)))
+	case 3:
+		f := newFramer(conn)
+		f.writePreface()
+		f.write(&helloMsg{rank: 1, size: 4, secret: true})
+		f.write(&proofMsg{})
+	case 4: // nothing at all
+	}
+}
+
+// TestSilentConnections checks that those who say nothing are dropped after the deadline, and hold no slot for longer.
+func TestSilentConnections(t *testing.T) {
+	_, port := openStore(t, 2, madeSecret("test"))
+	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+	require.NoError(t, err)
+	defer conn.Close()
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	start := time.Now()
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	require.Less(t, time.Since(start), 5*time.Second)
+}
+
+// kill ends a rank the way a killed process does: its connection closes without a BYE.
+func kill(b Bootstrap) { b.(*endpoint).up.(*wireLink).f.conn.Close() }
+
+func TestKilledPeer(t *testing.T) {
+	list := startJob(t, 4)
+	ctx := timeout(t, 10*time.Second)
+	each(t, 4, func(r int) error { return list[r].Fence(ctx) })
+	errs := outcomes(4, func(r int) error {
+		if r == 2 {
+			time.Sleep(20 * time.Millisecond)
+			kill(list[2])
+			return nil
+		}
+		return list[r].Fence(ctx)
+	})
+	for _, r := range []int{0, 1, 3} {
+		require.ErrorIs(t, errs[r], ErrPeerLost)
+		require.ErrorContains(t, errs[r], "rank 2 was lost: its process ended")
+	}
+	_, err := list[1].Get(ctx, 0, "nothing")
+	require.ErrorIs(t, err, ErrNotFound, "what has been exchanged stays readable")
+}
+
+func TestKilledRoot(t *testing.T) {
+	list := startJob(t, 3)
+	s := list[0].(*endpoint).up.(*rootLink).store
+	s.mu.Lock()
+	for c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	err := list[1].Fence(timeout(t, 5*time.Second))
+	require.ErrorIs(t, err, ErrPeerLost)
+	require.ErrorContains(t, err, "rank 0 was lost")
+}
+
+// TestRestartBeforeStart lets a rank die and come back before the roll is complete.
+func TestRestartBeforeStart(t *testing.T) {
+	h, port := openStore(t, 3, madeSecret(handedOut))
+	_, err := Detect(timeout(t, 200*time.Millisecond), options(envOf(1, 3, port)))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "ranks 1, 2 of 3") }, 5*time.Second, time.Millisecond)
+	list := make([]Bootstrap, 2)
+	each(t, 2, func(i int) (err error) {
+		list[i], err = Detect(timeout(t, 5*time.Second), options(envOf(i+1, 3, port)))
+		return err
+	})
+	closeAll(t, list)
+}
+
+// TestTamperedFrame changes one bit after the handshake, as somebody who relays the connection could.
+func TestTamperedFrame(t *testing.T) {
+	sec := madeSecret("test")
+	_, port := openStore(t, 2, sec)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		relay(ln, "127.0.0.1:"+port)
+	}()
+	_, via, _ := net.SplitHostPort(ln.Addr().String())
+	opt := options(envOf(1, 2, via))
+	opt.Secret = sec.bytes
+	_, err = Detect(timeout(t, 5*time.Second), opt)
+	require.ErrorIs(t, err, ErrProtocol)
+	require.ErrorContains(t, err, "WELCOME frame with a wrong MAC")
+	<-done
+}
+
+// relay passes one connection on and flips a bit in the first frame after CHALLENGE.
+func relay(ln net.Listener, to string) {
+	in, err := ln.Accept()
+	if err != nil {
+		return
+	}
+	defer in.Close()
+	out, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	go func() {
+		io.Copy(out, in)
+		out.(*net.TCPConn).CloseWrite()
+	}()
+	io.CopyN(in, out, int64(prefaceSize+headerSize+1+nonceSize+macSize))
+	frame := make([]byte, headerSize+jobIDSize)
+	io.ReadFull(out, frame)
+	frame[headerSize+3] ^= 1
+	in.Write(frame)
+	io.Copy(in, out)
+}

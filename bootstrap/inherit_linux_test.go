@@ -1,0 +1,75 @@
+package bootstrap
+
+import (
+	"context"
+	"net"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// inheritable gives a descriptor that nothing in this process owns.
+func inheritable(t *testing.T, f *os.File, err error) int {
+	require.NoError(t, err)
+	defer f.Close()
+	fd, err := unix.Dup(int(f.Fd()))
+	require.NoError(t, err)
+	return fd
+}
+
+func TestInheritedListener(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	f, err := ln.(*net.TCPListener).File()
+	fd := inheritable(t, f, err)
+	require.NoError(t, ln.Close())
+
+	list := make([]Bootstrap, 2)
+	unset := ""
+	each(t, 2, func(r int) (err error) {
+		opt := options(envOf(r, 2, port))
+		if r == 0 {
+			opt = options(envOf(r, 2, port).with(EnvRendezvousFD, strconv.Itoa(fd)))
+			opt.Unsetenv = func(name string) error { unset = name; return nil }
+		}
+		list[r], err = Detect(timeout(t, 10*time.Second), opt)
+		return err
+	})
+	require.Equal(t, EnvRendezvousFD, unset)
+	// It is closed; its number may be in use again, for something that children do not get either.
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	require.True(t, err == unix.EBADF || flags&unix.FD_CLOEXEC != 0, "the descriptor must not stay open for children")
+	closeAll(t, list)
+}
+
+func TestInheritedNonsense(t *testing.T) {
+	file, err := os.Create(t.TempDir() + "/file")
+	plain := inheritable(t, file, err)
+	defer unix.Close(plain)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	f, err := conn.(*net.TCPConn).File()
+	connected := inheritable(t, f, err)
+	defer unix.Close(connected)
+	tests := []struct{ value, want string }{
+		{"three", "which is not a file descriptor"},
+		{"-1", "which is not a file descriptor"},
+		{"999999", "it is not an open socket"},
+		{strconv.Itoa(plain), "it is not an open socket"},
+		{strconv.Itoa(connected), "the socket does not listen"},
+	}
+	for _, tt := range tests {
+		_, err := Detect(context.Background(), options(envOf(0, 2, "1").with(EnvRendezvousFD, tt.value)))
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, tt.want)
+	}
+}

@@ -1,0 +1,134 @@
+package bootstrap
+
+import (
+	"encoding/hex"
+	"net"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// samples has one message of each kind, with its bytes: they are what other builds expect.
+func samples() []struct {
+	m    message
+	body string
+} {
+	return []struct {
+		m    message
+		body string
+	}{
+		{&helloMsg{rank: 1, size: 4, secret: true, nonce: [32]byte{31: 9}, epoch: "run/0"}, "00000001" + "00000004" + "01" + zeros(31) + "09" + "0005" + "72756e2f30"},
+		{&challengeMsg{secret: true, nonce: [32]byte{31: 1}, mac: [32]byte{31: 2}}, "01" + zeros(31) + "01" + zeros(31) + "02"},
+		{&proofMsg{mac: [32]byte{31: 3}}, zeros(31) + "03"},
+		{&welcomeMsg{jobID: [16]byte{15: 4}, root: netip.MustParseAddr("10.0.0.1")}, zeros(15) + "04" + "00" + "0004" + "0a000001"},
+		{&welcomeMsg{secret: make([]byte, 32)}, zeros(16) + "20" + zeros(32) + "0000"},
+		{&rejectMsg{rejectSecret, "no"}, "0002" + "0002" + "6e6f"},
+		{&fenceMsg{seq: 1, entries: []entry{{key: "k", value: []byte("vw")}}}, "00000001" + "0001" + "6b" + "00000002" + "7677"},
+		{&releaseMsg{seq: 1, entries: []entry{{rank: 3, key: "k", value: []byte("v")}}}, "00000001" + "00000003" + "0001" + "6b" + "00000001" + "76"},
+		{&abortMsg{rank: -1, code: 7, reason: "x"}, "ffffffff" + "00000007" + "0001" + "78"},
+		{&failMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
+		{&giveUpMsg{seq: 2, reason: "x"}, "00000002" + "0001" + "78"},
+		{&byeMsg{}, ""},
+	}
+}
+
+func zeros(n int) string { return hex.EncodeToString(make([]byte, n)) }
+
+func TestGoldenBytes(t *testing.T) {
+	for _, s := range samples() {
+		body := s.m.append(nil)
+		require.Equal(t, s.body, hex.EncodeToString(body), "%v", s.m.kind())
+		got, err := decode(s.m.kind(), body)
+		require.NoError(t, err, "%v", s.m.kind())
+		require.Equal(t, s.body, hex.EncodeToString(got.append(nil)), "%v", s.m.kind())
+		for n := range body {
+			_, err := decode(s.m.kind(), body[:n])
+			if err == nil { // lists of entries have no count: they may end after any entry
+				require.Contains(t, []kind{kindFence, kindRelease}, s.m.kind(), "%v cut to %d bytes", s.m.kind(), n)
+			}
+		}
+		_, err = decode(s.m.kind(), append(body, 0))
+		require.ErrorIs(t, err, ErrProtocol, "%v with a byte too many", s.m.kind())
+	}
+}
+
+// FuzzDecode looks for bytes that crash the decoder, and for two encodings of one message.
+func FuzzDecode(f *testing.F) {
+	for _, s := range samples() {
+		f.Add(byte(s.m.kind()), s.m.append(nil))
+	}
+	f.Fuzz(func(t *testing.T, k byte, body []byte) {
+		m, err := decode(kind(k), body)
+		if err != nil {
+			return
+		}
+		again := m.append(nil)
+		if string(again) != string(body) {
+			t.Fatalf("%v: %x decodes to %+v, which encodes to %x", kind(k), body, m, again)
+		}
+		m2, err := decode(kind(k), again)
+		if err != nil || !reflect.DeepEqual(m, m2) {
+			t.Fatalf("%v: %+v, again %+v, %v", kind(k), m, m2, err)
+		}
+	})
+}
+
+// FuzzHandshake feeds bytes to a store's connection.
+func FuzzHandshake(f *testing.F) {
+	preface := be.AppendUint32([]byte(magic), protocolVersion)
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Add(append(preface, 0, 0, 0, 1, byte(kindBye)))
+	for _, s := range samples() {
+		body := s.m.append(nil)
+		f.Add(append(append(be.AppendUint32(append([]byte{}, preface...), uint32(len(body)+1)), byte(s.m.kind())), body...))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		opt := options(nil)
+		opt.setDefaults()
+		opt.handshake = time.Second
+		s := &store{hub: newHub(4), opt: &opt, secret: make([]byte, SecretSize), slots: make(chan struct{}, 1), conns: map[net.Conn]struct{}{}}
+		in, out := net.Pipe()
+		go func() {
+			out.Write(b)
+			out.Close()
+		}()
+		go func() { // what the store answers
+			p := make([]byte, 4096)
+			for {
+				if _, err := out.Read(p); err != nil {
+					return
+				}
+			}
+		}()
+		if _, _, err := s.handshake(in); err == nil {
+			t.Fatal("let in without the secret")
+		}
+		in.Close()
+	})
+}
+
+// FuzzFrames feeds bytes to the reader behind an authenticated connection that has lost its MAC: only lengths and
+// contents are left to protect it.
+func FuzzFrames(f *testing.F) {
+	for _, s := range samples() {
+		body := s.m.append(nil)
+		f.Add(append(append(be.AppendUint32(nil, uint32(len(body)+1)), byte(s.m.kind())), body...))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h := newHub(1)
+		e := newEndpoint(identity{size: 1})
+		e.up = &localLink{h, 0}
+		h.join(0, localMember{e})
+		in, out := net.Pipe()
+		go func() {
+			out.Write(b)
+			out.Close()
+		}()
+		m := &remote{f: newFramer(in)}
+		m.read(0, h)
+		in.Close()
+	})
+}

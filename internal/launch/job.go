@@ -1,0 +1,175 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/launch/link"
+)
+
+// abortCourtesy is how long ranks have to end by themselves after an Abort, which they all hear of.
+const abortCourtesy = time.Second
+
+// watch reports what happens to one rank.
+func (j *job) watch(r *rank) {
+	aborts := make(chan struct{})
+	go func() {
+		defer close(aborts)
+		if r.link != nil {
+			link.ReadAborts(r.link, func(code int, reason string) {
+				j.report(event{rank: r.n, abort: true, code: code, reason: reason})
+			})
+		}
+	}()
+	awaitExit(r.cmd.Process.Pid)
+	// Not reaped yet, so the group's number cannot be anybody else's.
+	signalGroup(r.cmd.Process, syscall.SIGKILL)
+	err := r.cmd.Wait()
+	r.out.flush()
+	r.err.flush()
+	if r.link != nil {
+		r.link.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // what it wrote last; a descendant may keep it open
+	}
+	<-aborts
+	if r.link != nil {
+		r.link.Close()
+	}
+	code, reason := exitCode(r.cmd.ProcessState, err)
+	j.report(event{rank: r.n, code: code, reason: reason})
+}
+
+func (j *job) report(e event) {
+	select {
+	case j.events <- e:
+	case <-j.quit:
+	}
+}
+
+func exitCode(st *os.ProcessState, err error) (int, string) {
+	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal()), "was killed by a signal: " + ws.Signal().String()
+	}
+	if c := st.ExitCode(); c != 0 {
+		return c, fmt.Sprintf("exited with code %d", c)
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		return 1, "has lost output: " + err.Error()
+	}
+	return 0, ""
+}
+
+// supervisor is the state of a job's end.
+type supervisor struct {
+	*job
+	left   int
+	code   int
+	err    error
+	ending bool
+	next   syscall.Signal // sent when timer fires
+	timer  *time.Timer
+}
+
+func (j *job) run(ctx context.Context) (int, error) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	s := &supervisor{job: j, timer: time.NewTimer(time.Hour)}
+	s.timer.Stop()
+	defer s.timer.Stop()
+	if err := j.start(); err != nil {
+		s.err, s.code = err, 1
+		s.end(syscall.SIGKILL)
+	}
+	s.left = len(j.ranks)
+	over := ctx.Done()
+	for s.left > 0 {
+		select {
+		case e := <-j.events:
+			s.happened(e)
+		case sig := <-signals:
+			s.interrupted(sig.(syscall.Signal))
+		case <-over:
+			over = nil
+			s.err = ctx.Err()
+			s.fail(1, "the job was cancelled: "+ctx.Err().Error())
+		case <-s.timer.C:
+			s.end(s.next)
+		}
+	}
+	close(j.quit)
+	j.wg.Wait()
+	return s.code, s.err
+}
+
+func (s *supervisor) happened(e event) {
+	switch {
+	case e.abort:
+		code := e.code
+		if code == 0 {
+			code = 1 // a job that was aborted did not succeed
+		}
+		if s.note(code, fmt.Sprintf("rank %d aborted the job with code %d: %s", e.rank, e.code, e.reason)) {
+			s.next = syscall.SIGTERM
+			s.timer.Reset(abortCourtesy)
+		}
+	default:
+		s.ranks[e.rank].running = false
+		s.left--
+		if e.code != 0 {
+			s.fail(e.code, fmt.Sprintf("rank %d %s", e.rank, e.reason))
+		}
+	}
+}
+
+// note remembers the first failure and says so.
+func (s *supervisor) note(code int, text string) (first bool) {
+	if s.code != 0 {
+		return false
+	}
+	s.code = code
+	s.say(text)
+	return true
+}
+
+func (s *supervisor) fail(code int, text string) {
+	if s.note(code, text) {
+		s.end(syscall.SIGTERM)
+	}
+}
+
+// interrupted passes a signal on: the ranks are not in the terminal's process group. A second one does not wait.
+func (s *supervisor) interrupted(sig syscall.Signal) {
+	if s.ending {
+		s.end(syscall.SIGKILL)
+		return
+	}
+	s.note(128+int(sig), "got "+sig.String())
+	s.end(syscall.SIGTERM)
+}
+
+func (s *supervisor) say(text string) {
+	s.output.Lock()
+	defer s.output.Unlock()
+	fmt.Fprintf(s.opt.Stderr, "tagmatch: %s\n", text)
+}
+
+// end sends sig to all ranks that are left, and sees to it that SIGKILL follows.
+func (s *supervisor) end(sig syscall.Signal) {
+	s.ending = true
+	for _, r := range s.ranks {
+		if r.running {
+			signalGroup(r.cmd.Process, sig)
+		}
+	}
+	if sig != syscall.SIGKILL {
+		s.next = syscall.SIGKILL
+		s.timer.Reset(s.opt.Grace)
+	}
+}

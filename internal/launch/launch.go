@@ -1,0 +1,247 @@
+package launch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/launch/link"
+)
+
+// EnvPin is the variable in which a rank finds its CPU: see PinSelf.
+const EnvPin = "TAGMATCH_PIN"
+
+// MaxRanks bounds Options.N, so that a slip of the finger does not bring the host down.
+const MaxRanks = 4096
+
+// Options of Run. Zero values are good defaults, but for N and Command.
+type Options struct {
+	N       int      // number of ranks
+	Command []string // program and arguments
+	Env     []string // default os.Environ(); what describes another job in it is replaced
+	Dir     string   // working directory; default this process's
+
+	Stdin          *os.File  // for rank 0; default none. The others have none
+	Stdout, Stderr io.Writer // default os.Stdout and os.Stderr
+	NoPrefix       bool      // do not put "[rank] " in front of each line
+
+	Pin   bool          // give rank i the i-th allowed CPU, modulo their number; it takes effect by PinSelf
+	Grace time.Duration // between SIGTERM and SIGKILL; default 5 s
+}
+
+// Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when all have ended: 0, or
+// the first code other than 0 of a rank, 128 + the signal's number if one killed it. When that happens, or an Abort, or
+// SIGINT or SIGTERM reach this process, or ctx ends, it ends the other ranks. The error is for a job that could not be
+// started, and for ctx.
+func Run(ctx context.Context, opt Options) (code int, err error) {
+	if err := opt.setDefaults(); err != nil {
+		return 1, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// The parent-death signal is sent when the thread that started the child ends, not the process. So one thread
+		// starts them all and stays until they are gone.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		j := &job{opt: &opt, events: make(chan event), quit: make(chan struct{})}
+		code, err = j.run(ctx)
+	}()
+	<-done
+	return code, err
+}
+
+func (o *Options) setDefaults() error {
+	if o.N < 1 || o.N > MaxRanks {
+		return fmt.Errorf("launch: %d ranks: give a number from 1 to %d", o.N, MaxRanks)
+	}
+	if len(o.Command) == 0 {
+		return errors.New("launch: no command: say which program the ranks run")
+	}
+	if o.Env == nil {
+		o.Env = os.Environ()
+	}
+	if o.Stdout == nil {
+		o.Stdout = os.Stdout
+	}
+	if o.Stderr == nil {
+		o.Stderr = os.Stderr
+	}
+	if o.Grace == 0 {
+		o.Grace = 5 * time.Second
+	}
+	return nil
+}
+
+// job is one Run. Its fields belong to the goroutine that runs it.
+type job struct {
+	opt    *Options
+	ranks  []*rank
+	output sync.Mutex // one line at a time, on both streams
+	events chan event
+	quit   chan struct{} // closed when nobody receives events any more
+	wg     sync.WaitGroup
+}
+
+type rank struct {
+	n        int
+	cmd      *exec.Cmd
+	link     *os.File // the launcher's end; nil where links are not supported
+	out, err *lineWriter
+	running  bool
+}
+
+// event is what happens to a job: a rank ended or called Abort.
+type event struct {
+	rank   int
+	abort  bool
+	code   int
+	reason string
+}
+
+// start starts all ranks or none.
+func (j *job) start() error {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("launch: no port for the rendezvous: %w", err)
+	}
+	defer ln.Close() // rank 0 has it by then, so that nobody else can get the port
+	env := j.environment(ln.Addr().(*net.TCPAddr).Port)
+	cpus, err := j.cpus()
+	if err != nil {
+		return err
+	}
+	for n := range j.opt.N {
+		r := &rank{n: n}
+		if err := j.startRank(r, env, cpus, ln); err != nil {
+			return fmt.Errorf("launch: rank %d: %w", n, err)
+		}
+		r.running = true
+		j.ranks = append(j.ranks, r)
+		j.wg.Go(func() { j.watch(r) })
+	}
+	return nil
+}
+
+func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) error {
+	prefix := ""
+	if !j.opt.NoPrefix {
+		prefix = fmt.Sprintf("[%d] ", r.n)
+	}
+	r.out = &lineWriter{mu: &j.output, w: j.opt.Stdout, prefix: prefix}
+	r.err = &lineWriter{mu: &j.output, w: j.opt.Stderr, prefix: prefix}
+	c := exec.Command(j.opt.Command[0], j.opt.Command[1:]...)
+	c.Dir, c.Stdout, c.Stderr = j.opt.Dir, r.out, r.err
+	c.SysProcAttr = processAttr()
+	c.WaitDelay = time.Second // output of a descendant that escaped from the group does not hold up the job
+	c.Env = append(env, fmt.Sprintf("%s=%d", bootstrap.EnvRank, r.n), fmt.Sprintf("%s=%d", bootstrap.EnvLocalRank, r.n))
+	if cpus != nil {
+		c.Env = append(c.Env, fmt.Sprintf("%s=%d", EnvPin, cpus[r.n%len(cpus)]))
+	}
+	if r.n == 0 && j.opt.Stdin != nil {
+		c.Stdin = j.opt.Stdin
+	}
+	inherited, err := j.inherit(r, c, ln)
+	defer closeFiles(inherited)
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		if r.link != nil {
+			r.link.Close()
+		}
+		return err
+	}
+	r.cmd = c
+	return nil
+}
+
+// inherit gives the rank its link and, if it is rank 0, the rendezvous's socket.
+func (j *job) inherit(r *rank, c *exec.Cmd, ln net.Listener) ([]*os.File, error) {
+	parent, child, env, err := link.Pair(3 + len(c.ExtraFiles))
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return nil, nil // neither links nor inherited sockets here: the rank opens the port itself
+	case err != nil:
+		return nil, err
+	}
+	r.link = parent
+	c.ExtraFiles = append(c.ExtraFiles, child)
+	c.Env = append(c.Env, link.Env+"="+env)
+	if r.n != 0 {
+		return c.ExtraFiles, nil
+	}
+	f, err := ln.(*net.TCPListener).File()
+	if err != nil {
+		parent.Close()
+		return c.ExtraFiles, err
+	}
+	c.Env = append(c.Env, fmt.Sprintf("%s=%d", bootstrap.EnvRendezvousFD, 3+len(c.ExtraFiles)))
+	c.ExtraFiles = append(c.ExtraFiles, f)
+	return c.ExtraFiles, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// environment is what all ranks share.
+func (j *job) environment(port int) []string {
+	env := make([]string, 0, len(j.opt.Env)+16)
+	for _, kv := range j.opt.Env {
+		if name, _, _ := strings.Cut(kv, "="); !ofJob(name) {
+			env = append(env, kv)
+		}
+	}
+	secret := make([]byte, bootstrap.SecretSize)
+	rand.Read(secret)
+	n := strconv.Itoa(j.opt.N)
+	env = append(env,
+		bootstrap.EnvWorldSize+"="+n, bootstrap.EnvLocalWorldSize+"="+n,
+		bootstrap.EnvMasterAddr+"=127.0.0.1", bootstrap.EnvMasterPort+"="+strconv.Itoa(port),
+		bootstrap.EnvSecret+"="+hex.EncodeToString(secret),
+		bootstrap.EnvLauncher+"=env", // also when this process was itself started by some other launcher
+	)
+	return env[:len(env):len(env)]
+}
+
+// ofJob reports whether a variable describes the job that this process belongs to, and so not the one it starts.
+func ofJob(name string) bool {
+	switch name {
+	case bootstrap.EnvRank, bootstrap.EnvWorldSize, bootstrap.EnvLocalRank, bootstrap.EnvLocalWorldSize,
+		bootstrap.EnvMasterAddr, bootstrap.EnvMasterPort, bootstrap.EnvSecret, bootstrap.EnvSecretFile,
+		bootstrap.EnvLauncher, bootstrap.EnvListen, bootstrap.EnvRendezvousFD, link.Env, EnvPin:
+		return true
+	}
+	for _, p := range []string{"PMI_", "PMIX_", "TORCHELASTIC_"} {
+		if strings.HasPrefix(name, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (j *job) cpus() ([]int, error) {
+	if !j.opt.Pin {
+		return nil, nil
+	}
+	cpus, err := allowedCPUs()
+	if err != nil {
+		return nil, fmt.Errorf("launch: pinning: %w", err)
+	}
+	return cpus, nil
+}

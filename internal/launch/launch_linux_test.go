@@ -1,0 +1,170 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tagmatch/tagmatch/internal/launch/link"
+	"golang.org/x/sys/unix"
+)
+
+func ignoreTerm() { signal.Ignore(syscall.SIGTERM) }
+
+// alive reports whether pid runs; a zombie that its new parent has not reaped yet does not.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(rest, "Z")
+}
+
+func requireGone(t *testing.T, pids []int) {
+	t.Helper()
+	for _, pid := range pids {
+		require.Eventually(t, func() bool { return !alive(pid) }, 5*time.Second, 5*time.Millisecond, "process %d is left", pid)
+	}
+}
+
+// nested is a launcher of its own, for tests that kill it. Its ranks run a shell that starts a child.
+func nested(string) int {
+	env := append(os.Environ(), envRole+"=")
+	code, err := Run(context.Background(), Options{N: 2, Env: env, NoPrefix: true, Grace: 300 * time.Millisecond,
+		Command: []string{"sh", "-c", os.Getenv("NESTED_COMMAND")}})
+	if err != nil {
+		fmt.Println(err)
+	}
+	return code
+}
+
+// startNested starts a launcher as a process and waits until its ranks have written n pids.
+func startNested(t *testing.T, command string, n int) (*exec.Cmd, *buffer) {
+	t.Helper()
+	var out buffer
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), envRole+"=nested", "NESTED_COMMAND="+command)
+	c.Stdout, c.Stderr = &out, &out
+	c.WaitDelay = time.Second
+	require.NoError(t, c.Start())
+	t.Cleanup(func() { c.Process.Kill() })
+	require.Eventually(t, func() bool { return len(pids(out.String())) == n }, 10*time.Second, 5*time.Millisecond, "%v", &out)
+	return c, &out
+}
+
+func TestLauncherKilled(t *testing.T) {
+	c, out := startNested(t, "echo pid $$; exec sleep 60", 2)
+	require.NoError(t, c.Process.Kill())
+	c.Wait()
+	requireGone(t, pids(out.String()))
+}
+
+// TestLauncherKilledReachesDescendants has a program behind a shell, which the parent-death signal does not reach.
+func TestLauncherKilledReachesDescendants(t *testing.T) {
+	program := envRole + "=watcher " + os.Args[0]
+	c, out := startNested(t, program+" & "+"wait; true", 2)
+	require.NoError(t, c.Process.Kill())
+	c.Wait()
+	requireGone(t, pids(out.String()))
+}
+
+func init() {
+	roles["watcher"] = func(string) int {
+		WatchParent()
+		fmt.Printf("pid %d\n", os.Getpid())
+		time.Sleep(time.Minute)
+		return 0
+	}
+	roles["pinned"] = pinned
+}
+
+func TestLauncherInterrupted(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		c, out := startNested(t, "sleep 60 & echo pid $!; echo pid $$; wait", 4)
+		require.NoError(t, c.Process.Signal(sig))
+		c.Wait()
+		require.Equal(t, 128+int(sig), c.ProcessState.ExitCode(), "%v", out)
+		require.Contains(t, out.String(), "tagmatch: got "+sig.String())
+		requireGone(t, pids(out.String()))
+	}
+}
+
+// TestBackgroundProcesses leaves a process behind in the rank's group.
+func TestBackgroundProcesses(t *testing.T) {
+	var out, errs buffer
+	code, err := Run(context.Background(), Options{N: 2, Command: []string{"sh", "-c", "sleep 60 & echo pid $!"}, Stdout: &out, Stderr: &errs})
+	require.NoError(t, err)
+	require.Zero(t, code, "%v", &errs)
+	require.Len(t, pids(out.String()), 2)
+	requireGone(t, pids(out.String()))
+}
+
+// pinned tells its affinity, thread by thread, after some threads have been started.
+func pinned(string) int {
+	before := fmt.Sprint(gomaxprocs())
+	for range 4 {
+		go func() { time.Sleep(time.Second) }()
+	}
+	if err := PinSelf(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	tasks, _ := os.ReadDir("/proc/self/task")
+	for _, task := range tasks {
+		b, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/status")
+		for line := range strings.Lines(string(b)) {
+			if s, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok && strings.TrimSpace(s) != os.Getenv(EnvPin) {
+				fmt.Printf("thread %s on %s", task.Name(), s)
+				return 1
+			}
+		}
+	}
+	fmt.Printf("pinned to %s, GOMAXPROCS kept %v\n", os.Getenv(EnvPin), before == fmt.Sprint(gomaxprocs()))
+	return 0
+}
+
+func TestPin(t *testing.T) {
+	cpus, err := allowedCPUs()
+	require.NoError(t, err)
+	code, out, errs := play(t, 3, "pinned", func(o *Options) { o.Pin = true })
+	require.Zero(t, code, "%s%s", out, errs)
+	for r := range 3 {
+		require.Contains(t, out, fmt.Sprintf("[%d] pinned to %d, GOMAXPROCS kept true\n", r, cpus[r%len(cpus)]))
+	}
+}
+
+func TestLinkSurvivesNonsense(t *testing.T) {
+	parent, child, env, err := link.Pair(3)
+	require.NoError(t, err)
+	defer parent.Close()
+	defer child.Close()
+	_, inode, _ := strings.Cut(env, ":")
+	get := func(v string) func(string) string { return func(string) string { return v } }
+	for _, v := range []string{"", "3", "x:1", "3:x", "-1:5", "99999:" + inode, "0:" + inode} {
+		require.Nil(t, link.Open(get(v)), "%q", v)
+	}
+	fd, err := unix.Dup(int(child.Fd()))
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	l := link.Open(get(fmt.Sprintf("%d:%s", fd, inode)))
+	require.NotNil(t, l)
+	fmt.Fprintf(child, "hello\n%s\nabort 1\nabort x \"y\"\n", strings.Repeat("long", 1000))
+	l.Abort(5, "a \"quoted\"\nreason "+strings.Repeat("!", 5000))
+	require.NoError(t, l.Close())
+	parent.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	calls := 0
+	link.ReadAborts(parent, func(code int, reason string) {
+		calls++
+		require.Equal(t, 5, code)
+		require.True(t, strings.HasPrefix(reason, "a \"quoted\"\nreason !!"), reason)
+	})
+	require.Equal(t, 1, calls)
+}

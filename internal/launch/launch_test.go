@@ -1,0 +1,304 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/tagmatch/tagmatch/bootstrap"
+	"go.uber.org/goleak"
+)
+
+// envRole makes this test binary a program for the ranks of a test.
+const envRole = "LAUNCH_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(envRole); role != "" {
+		os.Exit(roles[role](os.Getenv("RANK")))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// roles are programs; they get their rank and return their exit code.
+var roles = map[string]func(rank string) int{
+	"env": func(string) int {
+		for _, v := range []string{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"} {
+			fmt.Printf("%s=%s\n", v, os.Getenv(v))
+		}
+		fmt.Printf("secret of %d digits, PMI_FD=%q\n", len(os.Getenv("TAGMATCH_SECRET")), os.Getenv("PMI_FD"))
+		return 0
+	},
+	"lines": func(string) int {
+		for i := range 200 {
+			fmt.Print("line ")
+			fmt.Fprint(os.Stderr, "err")
+			fmt.Println(i, strings.Repeat("x", i))
+			fmt.Fprintln(os.Stderr, "or", i)
+		}
+		fmt.Print("no newline")
+		return 0
+	},
+	"fail": func(rank string) int { // rank 1 fails, the others wait
+		if rank == "1" {
+			return 7
+		}
+		fmt.Printf("pid %d\n", os.Getpid())
+		time.Sleep(time.Minute)
+		return 0
+	},
+	"panic": func(rank string) int {
+		if rank == "0" {
+			p, _ := os.FindProcess(os.Getpid())
+			p.Kill()
+		}
+		time.Sleep(time.Minute)
+		return 0
+	},
+	"stubborn": func(rank string) int {
+		ignoreTerm()
+		if rank == "1" {
+			return 3
+		}
+		time.Sleep(time.Minute)
+		return 0
+	},
+	"exchange": exchange,
+	"abort": func(rank string) int {
+		b, err := bootstrap.Detect(context.Background(), bootstrap.Options{})
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		if rank == "1" {
+			b.Abort(9, "out of paper")
+			time.Sleep(time.Minute)
+		}
+		info := <-b.(bootstrap.Aborter).Aborted()
+		fmt.Printf("told: %+v\n", info)
+		time.Sleep(time.Minute)
+		return 0
+	},
+	"stdin": func(rank string) int {
+		b := make([]byte, 100)
+		n, err := os.Stdin.Read(b)
+		fmt.Printf("%s %v\n", b[:n], err)
+		return 0
+	},
+	"wait": func(string) int {
+		time.Sleep(time.Minute)
+		return 0
+	},
+	"nested": nested,
+}
+
+func exchange(string) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	b, err := bootstrap.Detect(ctx, bootstrap.Options{})
+	if err == nil {
+		defer b.Close()
+		err = b.Put(ctx, "k", []byte(strconv.Itoa(b.Rank()*b.Rank())))
+	}
+	if err == nil {
+		err = b.Fence(ctx)
+	}
+	sum := 0
+	for r := 0; err == nil && r < b.Size(); r++ {
+		var v []byte
+		v, err = b.Get(ctx, r, "k")
+		n, _ := strconv.Atoi(string(v))
+		sum += n
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	_, origin := b.(bootstrap.Secreter).Secret()
+	fmt.Printf("sum %d secret %s fd %q\n", sum, origin, os.Getenv(bootstrap.EnvRendezvousFD))
+	return 0
+}
+
+func gomaxprocs() int { return runtime.GOMAXPROCS(0) }
+
+// buffer is an output that several writers may share.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// play runs n ranks in a role.
+func play(t *testing.T, n int, role string, change func(*Options)) (code int, out, errs string) {
+	t.Helper()
+	var o, e buffer
+	opt := roleOptions(n, role, &o, &e)
+	if change != nil {
+		change(&opt)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	code, err := Run(ctx, opt)
+	require.NoError(t, err)
+	return code, o.String(), e.String()
+}
+
+func roleOptions(n int, role string, out, errs *buffer) Options {
+	return Options{N: n, Command: []string{os.Args[0]}, Env: append(os.Environ(), envRole+"="+role),
+		Stdout: out, Stderr: errs, Grace: 300 * time.Millisecond}
+}
+
+func TestEnvironment(t *testing.T) {
+	code, out, errs := play(t, 3, "env", func(o *Options) { o.Env = append(o.Env, "PMI_FD=5", "RANK=77") })
+	require.Zero(t, code, errs)
+	for r := range 3 {
+		for _, want := range []string{"RANK=%d", "WORLD_SIZE=3", "LOCAL_RANK=%d", "LOCAL_WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1"} {
+			require.Contains(t, out, fmt.Sprintf("[%d] %s\n", r, strings.ReplaceAll(want, "%d", fmt.Sprint(r))))
+		}
+	}
+	require.Contains(t, out, "[2] secret of 64 digits, PMI_FD=\"\"\n")
+}
+
+func TestLinesAreWhole(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		code, out, errs := play(t, 3, "lines", func(o *Options) { o.NoPrefix = plain })
+		require.Zero(t, code)
+		var want []string
+		for r := range 3 {
+			prefix := ""
+			if !plain {
+				prefix = fmt.Sprintf("[%d] ", r)
+			}
+			for i := range 200 {
+				want = append(want, fmt.Sprintf("%sline %d %s", prefix, i, strings.Repeat("x", i)))
+			}
+			want = append(want, prefix+"no newline")
+		}
+		got := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+		slices.Sort(got)
+		slices.Sort(want)
+		require.Equal(t, want, got)
+		require.Equal(t, 600, strings.Count(errs, "error "))
+		require.Equal(t, 600, strings.Count(errs, "\n"))
+	}
+}
+
+func TestLongLineIsCut(t *testing.T) {
+	var out bytes.Buffer
+	l := &lineWriter{mu: new(sync.Mutex), w: &out, prefix: "[0] "}
+	for range 3 {
+		n, err := l.Write(bytes.Repeat([]byte("x"), maxLine))
+		require.NoError(t, err)
+		require.Equal(t, maxLine, n)
+	}
+	l.flush()
+	require.Equal(t, 2, bytes.Count(out.Bytes(), []byte("\n")))
+	require.LessOrEqual(t, cap(l.buf), 3*maxLine)
+}
+
+func TestFailureEndsTheRest(t *testing.T) {
+	start := time.Now()
+	code, out, errs := play(t, 3, "fail", nil)
+	require.Equal(t, 7, code)
+	require.Contains(t, errs, "tagmatch: rank 1 exited with code 7\n")
+	require.Less(t, time.Since(start), 10*time.Second)
+	requireGone(t, pids(out))
+}
+
+func TestSignalledRank(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no signals")
+	}
+	code, _, errs := play(t, 2, "panic", nil)
+	require.Equal(t, 128+9, code)
+	require.Contains(t, errs, "rank 0 was killed by a signal: killed")
+}
+
+func TestKillAfterGrace(t *testing.T) {
+	code, _, _ := play(t, 2, "stubborn", nil)
+	require.Equal(t, 3, code)
+}
+
+func TestExchange(t *testing.T) {
+	code, out, errs := play(t, 4, "exchange", nil)
+	require.Zero(t, code, "%s%s", out, errs)
+	require.Equal(t, 4, strings.Count(out, "] sum 14 secret TAGMATCH_SECRET fd \"\"\n"), out)
+}
+
+func TestAbort(t *testing.T) {
+	code, out, errs := play(t, 3, "abort", nil)
+	require.Equal(t, 9, code)
+	require.Contains(t, errs, "tagmatch: rank 1 aborted the job with code 9: out of paper\n")
+	require.Equal(t, 2, strings.Count(out, "told: {Rank:1 Code:9 Reason:out of paper}"), out)
+}
+
+func TestStdinGoesToRankZero(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	w.WriteString("hello")
+	w.Close()
+	code, out, _ := play(t, 2, "stdin", func(o *Options) { o.Stdin = r })
+	require.Zero(t, code)
+	require.Contains(t, out, "[0] hello <nil>\n")
+	require.Contains(t, out, "[1]  EOF\n")
+}
+
+func TestCancel(t *testing.T) {
+	var o, e buffer
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	code, err := Run(ctx, roleOptions(2, "wait", &o, &e))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotZero(t, code)
+}
+
+func TestCannotStart(t *testing.T) {
+	tests := []struct {
+		opt  Options
+		want string
+	}{
+		{Options{N: 0, Command: []string{"x"}}, "0 ranks: give a number from 1 to 4096"},
+		{Options{N: 5000, Command: []string{"x"}}, "5000 ranks"},
+		{Options{N: 2}, "no command"},
+		{Options{N: 2, Command: []string{"/nonexistent/program"}}, "rank 0: fork/exec /nonexistent/program: no such file"},
+		{Options{N: 2, Command: []string{"no-such-program-anywhere"}}, "executable file not found"},
+	}
+	for _, tt := range tests {
+		code, err := Run(context.Background(), tt.opt)
+		require.ErrorContains(t, err, tt.want)
+		require.Equal(t, 1, code)
+	}
+}
+
+// pids finds the "pid N" lines of ranks.
+func pids(out string) []int {
+	var list []int
+	for line := range strings.Lines(out) {
+		if _, s, ok := strings.Cut(line, "pid "); ok {
+			if n, err := strconv.Atoi(strings.TrimSpace(s)); err == nil {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}

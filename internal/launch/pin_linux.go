@@ -1,0 +1,71 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// allowedCPUs lists the CPUs that this process may use.
+func allowedCPUs() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, os.NewSyscallError("sched_getaffinity", err)
+	}
+	var cpus []int
+	for i := range 8 * len(set) * 8 {
+		if set.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	return cpus, nil
+}
+
+// PinSelf binds all threads of this process to the CPU that the launcher has named in TAGMATCH_PIN, if it has. It does
+// so to the running threads, not before the program starts, and first fixes GOMAXPROCS at its value, because the
+// runtime would take it from the new affinity.
+func PinSelf() error {
+	s := os.Getenv(EnvPin)
+	if s == "" {
+		return nil
+	}
+	cpu, err := strconv.Atoi(s)
+	if err != nil || cpu < 0 {
+		return fmt.Errorf("launch: %s is %q: give the number of a CPU", EnvPin, s)
+	}
+	var set unix.CPUSet
+	set.Set(cpu)
+	if !set.IsSet(cpu) {
+		return fmt.Errorf("launch: %s is %d, which is beyond the CPUs that can be named", EnvPin, cpu)
+	}
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	return pinThreads(&set)
+}
+
+// pinThreads goes over the threads until it finds no new one: those started meanwhile by a thread that was not pinned
+// yet have its old affinity.
+func pinThreads(set *unix.CPUSet) error {
+	seen := map[int]bool{}
+	for again := true; again; {
+		again = false
+		tasks, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			return fmt.Errorf("launch: pinning: %w", err)
+		}
+		for _, task := range tasks {
+			tid, err := strconv.Atoi(task.Name())
+			if err != nil || seen[tid] {
+				continue
+			}
+			seen[tid], again = true, true
+			if err := unix.SchedSetaffinity(tid, set); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("launch: pinning thread %d: %w", tid, os.NewSyscallError("sched_setaffinity", err))
+			}
+		}
+	}
+	return nil
+}
