@@ -204,9 +204,10 @@ func (e *Engine) lockSlow() {
 // giveWayLocked lets those who want the lock have it. sync.Mutex alone would let the poller take it again at once and
 // starve them for a millisecond.
 func (e *Engine) giveWayLocked() {
+	oneP := e.wait.oneP
 	e.mu.Unlock()
 	for i := 1; e.want.Load() != 0 && i < 1024; i++ {
-		if i%256 == 0 || e.wait.oneP {
+		if i%256 == 0 || oneP {
 			runtime.Gosched()
 		}
 	}

@@ -15,6 +15,7 @@ type loopState struct {
 	armed    bool          // the transport ends Wait at the next event
 	asleep   bool          // the goroutine is in transport.Wait
 	watching bool          // the goroutine looks once a tick; a kick is worth its while
+	woke     bool          // a waiter was woken; it is likely to poll soon
 	polls    uint64        // rises when an application goroutine has polled
 	seen     uint64        // polls at the last tick
 	kick     chan struct{} // capacity 1
@@ -86,9 +87,11 @@ func (e *Engine) attendLocked() {
 		}
 	}
 	e.disarmLocked()
-	if e.pollLocked(); e.broken != nil {
-		l.seen = l.polls - 1 // a failed transport may not block any more
+	e.pollLocked()
+	if l.woke || e.broken != nil { // a failed transport may not block any more
+		l.seen = l.polls - 1
 	}
+	l.woke = false
 }
 
 // disarmLocked spares the peers their wake-ups while somebody polls. The progress goroutine, if it sleeps, is told to look

@@ -32,6 +32,7 @@ type waitState struct {
 	limit    time.Duration
 	oneP     bool // GOMAXPROCS is 1; refreshed at each park; read without mu only by its poller
 	parked   waiterList
+	heir     *waiter // was woken to take the role and has not looked yet
 	sleeper  *waiter // Manual: who is in transport.Wait
 	awake    sync.Cond
 	runnable []metrics.Sample // the poller's
@@ -50,13 +51,11 @@ type waiter struct {
 	op         *Op
 	nextOnOp   *waiter
 	next, prev *waiter // in waitState.parked; next also in the free list
-	parked     bool
 }
 
 type waiterList struct{ head, tail *waiter }
 
 func (l *waiterList) push(w *waiter) {
-	w.parked = true
 	w.prev, w.next = l.tail, nil
 	if l.tail == nil {
 		l.head = w
@@ -77,7 +76,7 @@ func (l *waiterList) remove(w *waiter) {
 	} else {
 		w.next.prev = w.prev
 	}
-	w.next, w.prev, w.parked = nil, nil, false
+	w.next, w.prev = nil, nil
 }
 
 // awaitLocked waits until op's life is not the given one any more, or ctx has ended: then it returns ctx's error. The lock is
@@ -127,7 +126,7 @@ func (e *Engine) awaitSlowLocked(ctx context.Context, op *Op, life uint64, role 
 			if role {
 				e.leaveLocked()
 			} else {
-				e.handOverLocked()
+				e.passLocked()
 			}
 			return err
 		}
@@ -145,11 +144,23 @@ func (e *Engine) leaveLocked() {
 
 // handOverLocked wakes a parked waiter to take the poller role, if nobody has it.
 func (e *Engine) handOverLocked() {
-	if w := e.wait.parked.head; w != nil && !e.wait.polling.Load() {
-		// To the end of the line: if this one does not need the role, it hands over to the next.
-		e.wait.parked.remove(w)
-		e.wait.parked.push(w)
-		e.wakeLocked(w)
+	w := e.wait.parked.head
+	if w == nil || e.wait.heir != nil || e.wait.polling.Load() {
+		return
+	}
+	e.wait.heir = w
+	e.wakeLocked(w)
+}
+
+// passLocked is for a waiter that goes without having had the role: it may have been the heir.
+func (e *Engine) passLocked() {
+	if e.wait.parked.head == nil || e.wait.polling.Load() {
+		return
+	}
+	if e.cfg.Manual {
+		e.handOverLocked()
+	} else {
+		e.kickLocked() // sleeping for all is cheaper than waking one more
 	}
 }
 
@@ -248,9 +259,6 @@ func (e *Engine) parkLocked(ctx context.Context, op *Op, life uint64, role bool)
 
 func (e *Engine) parkOnChannelLocked(ctx context.Context, w *waiter) {
 	e.wait.parked.push(w)
-	if e.cfg.Manual {
-		e.handOverLocked() // the role may have become free since the caller looked; then it wakes itself or another
-	}
 	e.mu.Unlock()
 	if done := ctx.Done(); done == nil {
 		<-w.ch
@@ -262,6 +270,9 @@ func (e *Engine) parkOnChannelLocked(ctx context.Context, w *waiter) {
 	}
 	e.lock()
 	e.wait.parked.remove(w)
+	if e.wait.heir == w {
+		e.wait.heir = nil
+	}
 }
 
 // sleepLocked sleeps in the transport, in Manual mode, with the poller role.
@@ -298,7 +309,7 @@ func (e *Engine) wakeOn(ctx context.Context) (stop func() bool) {
 	if ctx.Done() == nil {
 		return func() bool { return true }
 	}
-	return context.AfterFunc(ctx, e.tr.Wake)
+	return context.AfterFunc(ctx, e.wakeTransport)
 }
 
 // roomTimerLocked bounds a sleep while something waits for room, or for the transport to drain: devices are not held to
@@ -307,11 +318,21 @@ func (e *Engine) roomTimerLocked() *time.Timer {
 	if len(e.dirty) == 0 && len(e.flushers) == 0 {
 		return nil
 	}
-	return time.AfterFunc(roomTick, e.tr.Wake)
+	return time.AfterFunc(roomTick, e.wakeTransport)
+}
+
+// wakeTransport is for timers, which may fire late: a transport that is closed must not be woken.
+func (e *Engine) wakeTransport() {
+	e.lock()
+	if !e.closed {
+		e.tr.Wake()
+	}
+	e.mu.Unlock()
 }
 
 // wakeLocked wakes a waiter, wherever it sleeps.
 func (e *Engine) wakeLocked(w *waiter) {
+	e.loop.woke = true
 	if w == e.wait.sleeper {
 		e.tr.Wake()
 		return

@@ -1,0 +1,400 @@
+package progress
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const exact = ^uint64(0)
+
+var bg = context.Background()
+
+// cluster is some engines on one fakeNet.
+type cluster struct {
+	t   testing.TB
+	net *fakeNet
+	e   []*Engine
+}
+
+func newCluster(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
+	c := &cluster{t: t, net: newFakeNet(n, 1, opts)}
+	for i := range n {
+		cfg := cfg
+		cfg.Rank, cfg.Size = i, n
+		if cfg.Seed == 0 {
+			cfg.Seed = 1
+		}
+		e, err := New(cfg, func(s transport.Sink) (transport.Transport, error) {
+			c.net.nodes[i].sink = s
+			return c.net.nodes[i], nil
+		})
+		require.NoError(t, err)
+		c.e = append(c.e, e)
+	}
+	for i := range n {
+		for j := range n {
+			require.NoError(t, c.e[i].Connect(j, c.e[j].Address()))
+		}
+	}
+	for _, e := range c.e {
+		e.Start()
+	}
+	t.Cleanup(func() {
+		for _, e := range c.e {
+			require.NoError(t, e.Close(nil))
+		}
+	})
+	return c
+}
+
+// manual is a cluster that moves only by step.
+func manual(t testing.TB, n int, opts fakeOpts) *cluster {
+	return newCluster(t, n, Config{Manual: true}, opts)
+}
+
+// step polls all engines until nothing happens.
+func (c *cluster) step() {
+	for range 10000 {
+		n := 0
+		for i, e := range c.e {
+			if !c.net.nodes[i].dead {
+				n += e.Poll()
+			}
+		}
+		if n == 0 && !c.net.opts.random {
+			return
+		}
+	}
+	if !c.net.opts.random {
+		c.t.Fatal("never comes to rest")
+	}
+}
+
+// ended is the outcome of a request that must have ended.
+func ended(t testing.TB, r Request) (Status, error) {
+	t.Helper()
+	st, done, err := r.Test()
+	require.True(t, done, "request has not ended")
+	return st, err
+}
+
+func open(t testing.TB, r Request) {
+	t.Helper()
+	_, done, err := r.Test()
+	require.False(t, done, "request has ended: %v", err)
+}
+
+func fill(n int, seed byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = seed + byte(i*7)
+	}
+	return b
+}
+
+var sizes = []int{0, 1, 8, 255, 256, 257, 1000, 100000}
+
+func TestSendRecv(t *testing.T) {
+	for _, room := range []int{0, 1} {
+		for _, size := range sizes {
+			for _, early := range []bool{false, true} {
+				t.Run(fmt.Sprintf("room=%d size=%d early=%v", room, size, early), func(t *testing.T) {
+					c := manual(t, 2, fakeOpts{room: room, maxRead: 4096})
+					msg, buf := fill(size, 3), make([]byte, size)
+					var r Request
+					if early {
+						r = c.e[1].Irecv(0, 5, exact, buf)
+					}
+					s := c.e[0].Isend(1, 5, msg)
+					c.step()
+					if !early {
+						r = c.e[1].Irecv(AnySource, 5, exact, buf)
+						c.step()
+					}
+					st, err := ended(t, r)
+					require.NoError(t, err)
+					require.Equal(t, Status{0, 5, int64(size)}, st)
+					require.Equal(t, msg, buf)
+					st, err = ended(t, s)
+					require.NoError(t, err)
+					require.Equal(t, int64(size), st.Len)
+					c.quiet()
+				})
+			}
+		}
+	}
+}
+
+// quiet checks that nothing is left anywhere.
+func (c *cluster) quiet() {
+	c.t.Helper()
+	for i, e := range c.e {
+		m := e.Metrics()
+		require.Zero(c.t, m.PostedNow+m.UnexpectedNow+m.RequestsNow+m.ReadsNow, "rank %d: %+v", i, m)
+		require.Zero(c.t, m.QueuedBytes+m.UnexpectedBytes, "rank %d: %+v", i, m)
+		require.Empty(c.t, c.net.nodes[i].regions, "rank %d leaves buffers registered", i)
+		require.Empty(c.t, e.dirty)
+	}
+}
+
+func TestTruncation(t *testing.T) {
+	for _, size := range []int{100, 1000} {
+		for _, room := range []int{0, 10} {
+			for _, early := range []bool{false, true} {
+				c := manual(t, 2, fakeOpts{})
+				msg, buf := fill(size, 1), make([]byte, room)
+				var r Request
+				if early {
+					r = c.e[1].Irecv(0, 5, exact, buf)
+				}
+				s := c.e[0].Isend(1, 5, msg)
+				c.step()
+				if !early {
+					r = c.e[1].Irecv(0, 5, exact, buf)
+					c.step()
+				}
+				st, err := ended(t, r)
+				require.ErrorIs(t, err, ErrTruncated)
+				require.Equal(t, int64(size), st.Len)
+				require.Equal(t, msg[:room], buf)
+				_, err = ended(t, s)
+				require.NoError(t, err)
+				c.quiet()
+			}
+		}
+	}
+}
+
+// Messages of all sizes from one sender are matched in the order of sending, also where the queue and missing credit change
+// their protocol on the way.
+func TestNoOvertaking(t *testing.T) {
+	for _, room := range []int{0, 1, 3} {
+		for _, limit := range []int64{1, 1 << 20} {
+			c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: limit}, fakeOpts{room: room})
+			var sends []Request
+			for i := range 200 {
+				sends = append(sends, c.e[0].Isend(1, 9, fill(sizes[i%len(sizes)]+1, byte(i))))
+				if i%50 == 0 {
+					c.step()
+				}
+			}
+			for i := range 200 {
+				buf := make([]byte, 100001)
+				r := c.e[1].Irecv(AnySource, 8, ^uint64(1), buf)
+				c.step()
+				st, err := ended(t, r)
+				require.NoError(t, err)
+				require.Equal(t, fill(sizes[i%len(sizes)]+1, byte(i)), buf[:st.Len], "message %d", i)
+			}
+			require.NoError(t, WaitAll(bg, sends, nil))
+			c.quiet()
+		}
+	}
+}
+
+func TestSelf(t *testing.T) {
+	c := manual(t, 1, fakeOpts{})
+	for _, size := range sizes {
+		buf := make([]byte, size)
+		r := c.e[0].Irecv(0, 1, exact, buf)
+		s := c.e[0].Isend(0, 1, fill(size, 2))
+		_, err := r.Wait(bg)
+		require.NoError(t, err)
+		_, err = s.Wait(bg)
+		require.NoError(t, err)
+		require.Equal(t, fill(size, 2), buf)
+	}
+	c.quiet()
+}
+
+func TestSsendWaitsForMatch(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	s := c.e[0].Issend(1, 5, fill(8, 1))
+	z := c.e[0].Issend(1, 6, nil)
+	c.step()
+	open(t, s)
+	open(t, z)
+	r := c.e[1].Irecv(0, 5, exact, make([]byte, 8))
+	q := c.e[1].Irecv(0, 6, exact, nil)
+	c.step()
+	for _, r := range []Request{s, z, r, q} {
+		_, err := ended(t, r)
+		require.NoError(t, err)
+	}
+	c.quiet()
+}
+
+func TestRequestMisuse(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	var zero Request
+	require.False(t, zero.Active())
+	_, err := zero.Wait(bg)
+	require.NoError(t, err)
+	_, done, err := zero.Test()
+	require.True(t, done)
+	require.NoError(t, err)
+	zero.Cancel()
+	<-zero.Done()
+
+	r := c.e[0].Isend(1, 1, nil)
+	require.True(t, r.Active())
+	_, err = r.Wait(bg)
+	require.NoError(t, err)
+	require.False(t, r.Active())
+	other := c.e[0].Irecv(1, 1, exact, nil) // takes the same Op
+	r.Cancel()
+	<-r.Done()
+	_, err = r.Wait(bg)
+	require.Equal(t, ErrInactive, err)
+	_, done, err = r.Test()
+	require.True(t, done)
+	require.Equal(t, ErrInactive, err)
+	open(t, other)
+	other.Cancel()
+	_, err = other.Wait(bg)
+	require.Equal(t, ErrCanceled, err)
+
+	boom := errors.New("boom")
+	f := Failed(boom)
+	require.True(t, f.Active())
+	_, err = f.Wait(bg)
+	require.Equal(t, boom, err)
+	_, err = f.Wait(bg)
+	require.Equal(t, ErrInactive, err)
+}
+
+func TestArguments(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	e := c.e[0]
+	for _, rank := range []int{-3, -1, 2, 1 << 40} {
+		require.ErrorIs(t, e.Send(bg, rank, 1, nil), ErrInvalid)
+		_, err := e.Isend(rank, 1, nil).Wait(bg)
+		require.ErrorIs(t, err, ErrInvalid)
+		if rank != AnySource {
+			_, err = e.Recv(bg, rank, 1, exact, nil)
+			require.ErrorIs(t, err, ErrInvalid)
+			_, err = e.Irecv(rank, 1, exact, nil).Wait(bg)
+			require.ErrorIs(t, err, ErrInvalid)
+		}
+		require.Error(t, e.Connect(rank, e.Address()))
+	}
+	require.Error(t, e.Connect(1, nil))
+	bad := e.Address()
+	bad[0] = 77
+	require.ErrorContains(t, e.Connect(1, bad), "version 77")
+	_, err := New(Config{Rank: 3, Size: 2}, nil)
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestSendLimit(t *testing.T) {
+	c := newCluster(t, 2, Config{Manual: true, SendLimit: 1000}, fakeOpts{room: 1})
+	var reqs []Request
+	for range 40 {
+		reqs = append(reqs, c.e[0].Isend(1, 1, fill(100, 1)))
+	}
+	full := 0
+	for range 40 {
+		c.step()
+		for i, r := range reqs {
+			if st, done, err := r.Test(); done && r != (Request{}) {
+				_ = st
+				reqs[i] = Request{}
+				if err != nil {
+					require.ErrorIs(t, err, ErrFull)
+					full++
+				}
+			}
+		}
+	}
+	require.Equal(t, 40-7, full) // one is under way, six are queued
+}
+
+func TestWaitAll(t *testing.T) {
+	c := manual(t, 1, fakeOpts{})
+	e := c.e[0]
+	buf := make([]byte, 4)
+	reqs := []Request{{}, e.Irecv(0, 1, exact, buf), Failed(ErrFull), Failed(ErrClosed), e.Isend(0, 1, fill(8, 0))}
+	seen := map[int]error{}
+	err := WaitAll(bg, reqs, func(i int, _ Status, err error) { seen[i] = err })
+	require.Equal(t, ErrTruncated, err)
+	require.Equal(t, map[int]error{1: ErrTruncated, 2: ErrFull, 3: ErrClosed, 4: nil}, seen)
+	require.NoError(t, WaitAll(bg, reqs, nil))
+
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	r := e.Irecv(0, 1, exact, buf)
+	require.Equal(t, context.Canceled, WaitAll(ctx, []Request{r}, nil))
+	require.True(t, r.Active())
+}
+
+func TestClose(t *testing.T) {
+	c := manual(t, 2, fakeOpts{room: 1})
+	e := c.e[0]
+	reqs := []Request{e.Irecv(1, 1, exact, nil), e.Irecv(-1, 1, 0, nil), e.Isend(1, 1, fill(1000, 0)), e.Isend(1, 1, fill(1000, 0))}
+	boom := errors.New("boom")
+	require.NoError(t, e.Close(boom))
+	require.NoError(t, e.Close(nil))
+	for _, r := range reqs {
+		_, err := r.Wait(bg)
+		require.Equal(t, boom, err)
+	}
+	require.Equal(t, boom, e.Send(bg, 1, 1, nil))
+	_, err := e.Recv(bg, 1, 1, exact, nil)
+	require.Equal(t, boom, err)
+	require.Equal(t, boom, e.Flush(bg))
+	require.Empty(t, c.net.nodes[0].regions)
+}
+
+func TestAbort(t *testing.T) {
+	c := manual(t, 3, fakeOpts{})
+	r := c.e[1].Irecv(-1, 1, exact, nil)
+	s := c.e[0].Isend(1, 2, fill(1000, 0))
+	why := fmt.Errorf("%w: code 3", ErrAborted)
+	c.e[0].Abort(why)
+	c.step()
+	_, err := ended(t, s)
+	require.Equal(t, why, err)
+	_, err = ended(t, r)
+	require.ErrorIs(t, err, ErrAborted)
+	require.ErrorContains(t, err, "code 3")
+	require.ErrorIs(t, c.e[2].Send(bg, 0, 1, nil), ErrAborted)
+}
+
+func TestFlush(t *testing.T) {
+	c := manual(t, 2, fakeOpts{room: 1})
+	require.NoError(t, c.e[0].Flush(bg))
+	s := c.e[0].Isend(1, 5, fill(1000, 1))
+	q := c.e[0].Isend(1, 5, fill(10, 1))
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	require.Equal(t, context.Canceled, c.e[0].Flush(ctx))
+	r := c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
+	c.step()
+	require.NoError(t, c.e[0].Flush(bg))
+	require.NoError(t, WaitAll(bg, []Request{s, q, r}, nil))
+}
+
+func TestDump(t *testing.T) {
+	c := manual(t, 2, fakeOpts{room: 1})
+	c.e[0].Irecv(-1, 0x11, exact, make([]byte, 5))
+	c.e[0].Isend(1, 0x22, fill(1000, 1))
+	c.e[0].Isend(1, 0x33, fill(1000, 1))
+	c.e[1].Isend(0, 0x44, fill(10, 1))
+	c.e[0].Poll()
+	var b bytes.Buffer
+	require.NoError(t, c.e[0].Dump(&b))
+	for _, want := range []string{"rank 0 of 2", "from any tag 0x11", "requested: rank 1 tag 0x22", "from 1 tag 0x44, 10 bytes, eager", "rank 1: 1 sends"} {
+		require.True(t, strings.Contains(b.String(), want), "%q not in\n%s", want, b.String())
+	}
+}

@@ -1,0 +1,329 @@
+package progress
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// fakeNet is an in-memory transport between engines. Packets of a pair keep their order; which pair comes next, and how many
+// packets a poll brings, is up to the seed.
+type fakeNet struct {
+	mu    sync.Mutex
+	rng   *rand.Rand
+	opts  fakeOpts
+	nodes []*fakeNode
+
+	// onDeliver sees each packet just before its receiver does.
+	onDeliver func(dst int, p *packet)
+}
+
+type fakeOpts struct {
+	room     int    // packets under way a pair; 0 without bound
+	maxEager int    // default 256
+	maxRead  uint64 // default 1 << 30
+	random   bool   // polls bring between nothing and 3 packets
+}
+
+type packetKind uint8
+
+const (
+	pkEager packetKind = iota
+	pkRndv
+	pkFin
+	pkCtrl
+	pkRead
+)
+
+type packet struct {
+	kind    packetKind
+	src     int
+	app     uint32
+	tag     uint64
+	payload []byte
+	hdr     transport.RndvHdr
+	id      uint64 // of a read
+	peer    int
+	dst     []byte
+}
+
+type fakeNode struct {
+	net     *fakeNet
+	rank    int
+	sink    transport.Sink
+	in      [][]packet // by source
+	reads   []packet
+	regions map[uint32]*fakeRegion
+	nextKey uint32
+	cells   []uint64 // granted by peer
+	dead    bool
+	losses  []int // not reported yet
+	armed   bool
+	waiting int
+	notify  chan struct{}
+	holdRds bool // reads stay where they are
+	failRds bool
+}
+
+type fakeRegion struct {
+	node *fakeNode
+	buf  []byte
+	key  uint32
+}
+
+func (r *fakeRegion) Addr() uint64 { return uint64(r.key) << 32 }
+func (r *fakeRegion) RKey() uint32 { return r.key }
+func (r *fakeRegion) Dereg() error {
+	r.node.net.mu.Lock()
+	defer r.node.net.mu.Unlock()
+	if r.node.regions[r.key] != r {
+		return errors.New("deregistered twice")
+	}
+	delete(r.node.regions, r.key)
+	return nil
+}
+
+func newFakeNet(n int, seed uint64, opts fakeOpts) *fakeNet {
+	if opts.maxEager == 0 {
+		opts.maxEager = 256
+	}
+	if opts.maxRead == 0 {
+		opts.maxRead = 1 << 30
+	}
+	f := &fakeNet{rng: rand.New(rand.NewPCG(seed, 1)), opts: opts}
+	for i := range n {
+		f.nodes = append(f.nodes, &fakeNode{net: f, rank: i, in: make([][]packet, n), cells: make([]uint64, n),
+			regions: map[uint32]*fakeRegion{}, notify: make(chan struct{}, 1)})
+	}
+	return f
+}
+
+// kill makes a rank disappear: the others hear of it when they poll.
+func (f *fakeNet) kill(rank int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nodes[rank].dead = true
+	for i, n := range f.nodes {
+		if i != rank {
+			n.losses = append(n.losses, rank)
+			n.eventLocked()
+		}
+	}
+}
+
+func (n *fakeNode) eventLocked() {
+	if n.armed {
+		n.armed = false
+		n.token()
+	}
+}
+
+func (n *fakeNode) token() {
+	select {
+	case n.notify <- struct{}{}:
+	default:
+	}
+}
+
+func (n *fakeNode) Caps() transport.Caps {
+	return transport.Caps{Name: "fake", Device: "none", MaxEager: n.net.opts.maxEager, MaxCtrl: 256, MaxRead: n.net.opts.maxRead, MaxHdr: 16}
+}
+func (n *fakeNode) Address() []byte                  { return []byte{byte(n.rank)} }
+func (n *fakeNode) TagList() transport.TagList       { return nil }
+func (n *fakeNode) Connect(peer int, _ []byte) error { return nil }
+
+func (n *fakeNode) send(peer int, p packet) error {
+	f := n.net
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := f.nodes[peer]
+	if d.dead {
+		return fmt.Errorf("rank %d is dead", peer)
+	}
+	if f.opts.room != 0 && len(d.in[n.rank]) >= f.opts.room {
+		return transport.ErrAgain
+	}
+	p.src = n.rank
+	d.in[n.rank] = append(d.in[n.rank], p)
+	d.eventLocked()
+	return nil
+}
+
+func (n *fakeNode) SendEager(peer int, app uint32, tag uint64, payload []byte) error {
+	return n.send(peer, packet{kind: pkEager, app: app, tag: tag, payload: append([]byte(nil), payload...)})
+}
+
+func (n *fakeNode) SendRndv(peer int, h *transport.RndvHdr) error {
+	p := packet{kind: pkRndv, app: h.AppCtx, tag: h.Tag, hdr: *h}
+	p.hdr.Extra = append([]byte(nil), h.Extra...)
+	return n.send(peer, p)
+}
+
+func (n *fakeNode) SendFin(peer int, app uint32) error {
+	return n.send(peer, packet{kind: pkFin, app: app})
+}
+
+func (n *fakeNode) SendCtrl(peer int, msg []byte) error {
+	return n.send(peer, packet{kind: pkCtrl, payload: append([]byte(nil), msg...)})
+}
+
+func (n *fakeNode) Register(buf []byte) (transport.Region, error) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	n.nextKey++
+	r := &fakeRegion{n, buf, n.nextKey}
+	n.regions[r.key] = r
+	return r, nil
+}
+
+func (n *fakeNode) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error {
+	f := n.net
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.nodes[peer].dead {
+		return fmt.Errorf("rank %d is dead", peer)
+	}
+	if f.opts.room != 0 && len(n.reads) >= f.opts.room {
+		return transport.ErrAgain
+	}
+	n.reads = append(n.reads, packet{kind: pkRead, peer: peer, dst: dst, id: id, app: rkey, tag: va})
+	n.eventLocked()
+	return nil
+}
+
+// doReadLocked carries out one read.
+func (n *fakeNode) doReadLocked(p *packet) error {
+	s := n.net.nodes[p.peer]
+	r := s.regions[p.app]
+	off := p.tag - uint64(p.app)<<32
+	if s.dead || n.failRds || r == nil || off+uint64(len(p.dst)) > uint64(len(r.buf)) {
+		return errors.New("remote access error")
+	}
+	copy(p.dst, r.buf[off:])
+	return nil
+}
+
+func (n *fakeNode) Grant(peer int, total uint64) error {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	n.net.nodes[peer].cells[n.rank] = total
+	return nil
+}
+
+func (n *fakeNode) Granted(peer int) uint64 {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	return n.cells[peer]
+}
+
+func (n *fakeNode) Poll() (int, error) {
+	f := n.net
+	f.mu.Lock()
+	most := 1 << 30
+	if f.opts.random {
+		most = f.rng.IntN(4)
+	}
+	events := 0
+	for events < most {
+		p, err, ok := n.nextLocked()
+		if !ok {
+			break
+		}
+		f.mu.Unlock()
+		if p.kind != pkRead && f.onDeliver != nil {
+			f.onDeliver(n.rank, &p)
+		}
+		n.deliver(&p, err)
+		events++
+		f.mu.Lock()
+	}
+	for len(n.losses) != 0 && len(n.reads) == 0 && !n.inputOf(n.losses[0]) {
+		lost := n.losses[0]
+		n.losses = n.losses[1:]
+		f.mu.Unlock()
+		n.sink.PeerLost(lost, errors.New("killed"))
+		events++
+		f.mu.Lock()
+	}
+	f.mu.Unlock()
+	return events, nil
+}
+
+func (n *fakeNode) inputOf(rank int) bool { return len(n.in[rank]) != 0 }
+
+// nextLocked picks what happens next.
+func (n *fakeNode) nextLocked() (p packet, err error, ok bool) {
+	start := 0
+	if n.net.opts.random {
+		start = n.net.rng.IntN(len(n.in) + 1)
+	}
+	for i := range len(n.in) + 1 {
+		k := (start + i) % (len(n.in) + 1)
+		if k == len(n.in) {
+			if len(n.reads) != 0 && (!n.holdRds || len(n.losses) != 0) {
+				p, n.reads = n.reads[0], n.reads[1:]
+				return p, n.doReadLocked(&p), true
+			}
+		} else if q := n.in[k]; len(q) != 0 {
+			p, n.in[k] = q[0], q[1:]
+			if s := n.net.nodes[k]; s.armed && n.net.opts.room != 0 {
+				s.eventLocked()
+			}
+			return p, nil, true
+		}
+	}
+	return p, nil, false
+}
+
+func (n *fakeNode) deliver(p *packet, err error) {
+	switch p.kind {
+	case pkEager:
+		n.sink.Eager(p.src, p.app, p.tag, p.payload)
+	case pkRndv:
+		n.sink.Rndv(p.src, &p.hdr)
+	case pkFin:
+		n.sink.Fin(p.src, p.app)
+	case pkCtrl:
+		n.sink.Ctrl(p.src, p.payload)
+	case pkRead:
+		n.sink.ReadDone(p.id, err)
+	}
+	for i := range p.payload {
+		p.payload[i] = 0xEE // it was lent
+	}
+}
+
+func (n *fakeNode) Drained() bool { return true }
+
+func (n *fakeNode) Arm() error {
+	n.net.mu.Lock()
+	n.armed = true
+	n.net.mu.Unlock()
+	return nil
+}
+
+func (n *fakeNode) Disarm() {
+	n.net.mu.Lock()
+	n.armed = false
+	n.net.mu.Unlock()
+}
+
+func (n *fakeNode) Wait() error {
+	n.net.mu.Lock()
+	n.waiting++
+	if n.waiting > 1 {
+		panic("two goroutines in Wait")
+	}
+	n.net.mu.Unlock()
+	<-n.notify
+	n.net.mu.Lock()
+	n.waiting--
+	n.net.mu.Unlock()
+	return nil
+}
+
+func (n *fakeNode) Wake()        { n.token() }
+func (n *fakeNode) Close() error { return nil }
