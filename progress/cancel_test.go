@@ -1,0 +1,166 @@
+package progress
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCancelRecvPosted(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	first := c.e[1].Irecv(0, 5, exact, make([]byte, 8))
+	buf := make([]byte, 8)
+	second := c.e[1].Irecv(0, 5, exact, buf)
+	first.Cancel()
+	first.Cancel()
+	_, err := ended(t, first)
+	require.Equal(t, ErrCanceled, err)
+	require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 1)))
+	c.step()
+	_, err = ended(t, second)
+	require.NoError(t, err)
+	require.Equal(t, fill(8, 1), buf)
+	c.quiet()
+}
+
+func TestCancelRecvReading(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	c.net.nodes[1].holdRds = true
+	buf := make([]byte, 1000)
+	r := c.e[1].Irecv(0, 5, exact, buf)
+	s := c.e[0].Isend(1, 5, fill(1000, 1))
+	c.step()
+	r.Cancel()
+	c.step()
+	open(t, r)
+	s.Cancel() // too late as well
+	c.step()
+	open(t, s)
+	c.net.nodes[1].holdRds = false
+	c.step()
+	for _, r := range []Request{r, s} {
+		_, err := ended(t, r)
+		require.NoError(t, err)
+	}
+	require.Equal(t, fill(1000, 1), buf)
+	c.quiet()
+}
+
+func TestCancelSendQueued(t *testing.T) {
+	for _, size := range []int{8, 1000} {
+		c := manual(t, 2, fakeOpts{room: 1})
+		var reqs []Request
+		for i := range 3 {
+			reqs = append(reqs, c.e[0].Isend(1, 5, fill(size+i, 0)))
+		}
+		reqs[1].Cancel()
+		_, err := ended(t, reqs[1])
+		require.Equal(t, ErrCanceled, err)
+		for _, want := range []int{size, size + 2} {
+			r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
+			c.step()
+			st, err := ended(t, r)
+			require.NoError(t, err)
+			require.Equal(t, int64(want), st.Len)
+		}
+		c.step()
+		for _, i := range []int{0, 2} {
+			_, err := ended(t, reqs[i])
+			require.NoError(t, err)
+		}
+		c.quiet()
+	}
+}
+
+func TestCancelSendRequested(t *testing.T) {
+	for _, arrived := range []bool{false, true} {
+		c := manual(t, 2, fakeOpts{})
+		s := c.e[0].Isend(1, 5, fill(1000, 0))
+		other := c.e[0].Isend(1, 5, fill(1001, 0))
+		if arrived {
+			c.step()
+		}
+		s.Cancel()
+		s.Cancel()
+		open(t, s)
+		c.step()
+		_, err := ended(t, s)
+		require.Equal(t, ErrCanceled, err)
+		r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
+		c.step()
+		st, err := ended(t, r)
+		require.NoError(t, err)
+		require.Equal(t, int64(1001), st.Len)
+		_, err = ended(t, other)
+		require.NoError(t, err)
+		c.quiet()
+	}
+}
+
+// A receive is posted while the withdrawal is on its way: the message was faster.
+func TestCancelSendLosesRace(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	s := c.e[0].Isend(1, 5, fill(1000, 0))
+	c.step()
+	s.Cancel()
+	r := c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
+	c.step()
+	for _, r := range []Request{s, r} {
+		_, err := ended(t, r)
+		require.NoError(t, err)
+	}
+	c.quiet()
+}
+
+// With no room for control messages the withdrawal is late, not lost.
+func TestCancelSendWithoutRoom(t *testing.T) {
+	c := manual(t, 2, fakeOpts{room: 1})
+	s := c.e[0].Isend(1, 5, fill(1000, 0))
+	s.Cancel()
+	c.step()
+	_, err := ended(t, s)
+	require.Equal(t, ErrCanceled, err)
+	c.quiet()
+}
+
+// A blocking call ends with its context, whether the peer answers or the operation is still here, and not before the buffer
+// is free.
+func TestContextEndsBlockingCalls(t *testing.T) {
+	for _, m := range []bool{false, true} {
+		c := newCluster(t, 2, Config{Manual: m}, fakeOpts{})
+		ctx, cancel := context.WithTimeout(bg, 5*time.Millisecond)
+		_, err := c.e[0].Recv(ctx, 1, 5, exact, nil)
+		require.Equal(t, context.DeadlineExceeded, err)
+		_, err = c.e[0].Recv(ctx, 1, 5, exact, nil)
+		require.Equal(t, context.DeadlineExceeded, err)
+		require.Equal(t, context.DeadlineExceeded, c.e[0].Send(ctx, 1, 5, nil))
+		cancel()
+
+		stop := make(chan struct{})
+		if m { // the peer must be inside a call to answer
+			go func() {
+				defer close(stop)
+				_, _ = c.e[1].Recv(bg, 0, 77, exact, nil)
+			}()
+		}
+		ctx, cancel = context.WithTimeout(bg, 5*time.Millisecond)
+		require.Equal(t, context.DeadlineExceeded, c.e[0].Send(ctx, 1, 5, fill(1000, 0)))
+		cancel()
+		r := c.e[0].Irecv(1, 6, exact, nil)
+		ctx, cancel = context.WithTimeout(bg, 5*time.Millisecond)
+		_, err = r.Wait(ctx)
+		require.Equal(t, context.DeadlineExceeded, err)
+		require.True(t, r.Active())
+		cancel()
+		r.Cancel()
+		_, err = r.Wait(bg)
+		require.Equal(t, ErrCanceled, err)
+		if m {
+			require.NoError(t, c.e[0].Send(bg, 1, 77, nil))
+			<-stop
+		}
+		c.quiet()
+	}
+}

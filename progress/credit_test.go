@@ -1,0 +1,134 @@
+package progress
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// However much the peers send, the eager bytes that wait at a receiver stay within its limit, and every message arrives.
+func TestUnexpectedBound(t *testing.T) {
+	const n, limit, count = 4, 64 << 10, 2000
+	c := newCluster(t, n, Config{Manual: true, UnexpectedLimit: limit}, fakeOpts{})
+	rng := rand.New(rand.NewPCG(1, 2))
+	sent := make([][]int, n)
+	var reqs []Request
+	for range count {
+		for s := 1; s < n; s++ {
+			size := rng.IntN(257)
+			sent[s] = append(sent[s], size)
+			reqs = append(reqs, c.e[s].Isend(0, uint64(s), fill(size, byte(size))))
+		}
+		c.step()
+		m := c.e[0].Metrics()
+		records := int64(0)
+		for _, u := range c.e[0].unexp.All() {
+			if !u.rndv {
+				records++
+			}
+		}
+		require.LessOrEqual(t, m.UnexpectedBytes+records*messageOverhead, int64(limit))
+	}
+	require.NotZero(t, c.e[1].Metrics().NoCredit)
+	for i := range count {
+		for s := 1; s < n; s++ {
+			buf := make([]byte, 257)
+			r := c.e[0].Irecv(s, uint64(s), exact, buf)
+			c.step()
+			st, err := ended(t, r)
+			require.NoError(t, err)
+			require.EqualValues(t, sent[s][i], st.Len)
+			require.Equal(t, fill(sent[s][i], byte(sent[s][i])), buf[:st.Len])
+		}
+	}
+	require.NoError(t, WaitAll(bg, reqs, nil))
+	c.quiet()
+
+	// The credit is back: small messages are eager again.
+	before := c.e[1].Metrics().NoCredit
+	for range 10000 {
+		r := c.e[0].Irecv(1, 1, exact, nil)
+		require.NoError(t, c.e[1].Send(bg, 0, 1, nil))
+		c.step()
+		_, err := ended(t, r)
+		require.NoError(t, err)
+	}
+	require.Equal(t, before, c.e[1].Metrics().NoCredit)
+}
+
+// A peer that ignores its credit is not heard any more.
+func TestCreditIsEnforced(t *testing.T) {
+	c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: 8 << 10}, fakeOpts{})
+	r := c.e[0].Irecv(1, 2, exact, nil)
+	for range 1000 {
+		c.net.nodes[0].sink.Eager(1, 1, 1, make([]byte, 100))
+	}
+	_, err := ended(t, r)
+	require.ErrorIs(t, err, ErrProtocol)
+	require.LessOrEqual(t, c.e[0].Metrics().UnexpectedBytes, int64(8<<10))
+}
+
+// A grant beyond what was charged is the peer's mistake and must not wrap the account.
+func TestGrantTooHigh(t *testing.T) {
+	c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: 8 << 10}, fakeOpts{})
+	c.net.nodes[0].cells[1] = 1 << 63
+	for range 200 {
+		_, err := c.e[0].Isend(1, 1, make([]byte, 100)).Wait(bg)
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, c.e[0].peers[1].credit.granted, c.e[0].peers[1].credit.charged)
+}
+
+func TestBufferPool(t *testing.T) {
+	for n := 1; n < 1<<20; n += 1 + n/50 {
+		c, size := class(n)
+		require.GreaterOrEqual(t, size, n)
+		require.Less(t, c, numClasses)
+		if n > minBuffer {
+			require.LessOrEqual(t, size, n+n/4+1, "%d", n)
+		}
+		again, same := class(size)
+		require.Equal(t, []int{c, size}, []int{again, same}, "size %d is not of its own class", n)
+	}
+	var b bufferPool
+	b.init(1)
+	for range 100 {
+		b.put(make([]byte, 1<<16))
+	}
+	require.LessOrEqual(t, b.kept, b.keep)
+	require.Len(t, b.get(1<<16), 1<<16)
+	b.put(b.get(0))
+	b.put(make([]byte, 100)) // not one of ours: no class has this size
+}
+
+func TestSlots(t *testing.T) {
+	var s slots
+	s.init(100)
+	seen := map[uint32]bool{}
+	for range 64 << slotGenBits {
+		op := &Op{}
+		x, ok := s.take(op)
+		require.True(t, ok)
+		require.False(t, seen[x.wire()])
+		seen[x.wire()] = true
+		require.Same(t, op, s.byWire(x.wire()))
+		require.Same(t, op, s.byID(x.id()))
+		s.release(x)
+		require.Nil(t, s.byWire(x.wire()))
+		require.Nil(t, s.byID(x.id()))
+	}
+	var held []slot
+	for {
+		x, ok := s.take(&Op{})
+		if !ok {
+			break
+		}
+		held = append(held, x)
+	}
+	require.Len(t, held, 100)
+	for _, x := range held {
+		s.release(x)
+	}
+	require.Zero(t, s.used)
+}

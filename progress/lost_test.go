@@ -1,0 +1,170 @@
+package progress
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+func requireLost(t *testing.T, r Request, rank int) {
+	t.Helper()
+	_, err := ended(t, r)
+	require.ErrorIs(t, err, ErrPeerLost)
+	var pe *PeerError
+	require.ErrorAs(t, err, &pe)
+	require.Equal(t, []int{rank}, pe.Ranks)
+	require.Error(t, pe.Cause)
+}
+
+// Rank 2 dies while rank 0 has an operation with it in every state.
+func TestPeerLost(t *testing.T) {
+	c := manual(t, 3, fakeOpts{room: 2, maxRead: 100})
+	e := c.e[0]
+	c.net.nodes[0].holdRds = true
+
+	reading := e.Irecv(2, 1, exact, make([]byte, 1000)) // ten reads, room for two
+	big := c.e[2].Isend(0, 1, fill(1000, 0))
+	e.Poll()
+	require.NoError(t, c.e[2].Send(bg, 0, 2, fill(8, 7))) // arrives in time
+	late := c.e[2].Isend(0, 3, fill(1000, 0))             // a request that nobody can read any more
+	e.Poll()
+	posted := e.Irecv(2, 4, exact, nil)
+	anySource := e.Irecv(AnySource, 5, 0xFF, nil)
+	other := e.Irecv(1, 6, exact, make([]byte, 8))
+	requested := e.Isend(2, 7, fill(1000, 0))
+	withdrawn := e.Isend(2, 8, fill(1000, 0))
+	withdrawn.Cancel()
+	queued := e.Isend(2, 9, fill(8, 0))
+	for _, r := range []Request{reading, posted, anySource, other, requested, withdrawn, queued} {
+		open(t, r)
+	}
+	c.net.kill(2)
+	c.step()
+	for _, r := range []Request{reading, posted, anySource, requested, withdrawn, queued} {
+		requireLost(t, r, 2)
+	}
+	open(t, other)
+	require.Equal(t, []int{2}, e.Failed())
+	require.ErrorIs(t, e.Send(bg, 2, 1, nil), ErrPeerLost)
+	_, err := e.Isend(2, 1, fill(1000, 0)).Wait(bg)
+	require.ErrorIs(t, err, ErrPeerLost)
+
+	// What arrived before stays, also for any source; after that receives from any source fail until told otherwise.
+	buf := make([]byte, 8)
+	st, err := e.Recv(bg, AnySource, 2, exact, buf)
+	require.NoError(t, err)
+	require.Equal(t, Status{2, 2, 8}, st)
+	require.Equal(t, fill(8, 7), buf)
+	requireLost(t, e.Irecv(AnySource, 3, exact, nil), 2)
+	requireLost(t, e.Irecv(2, 3, exact, nil), 2)
+	e.AckFailures(-1, 1, 2, 2, 99)
+	again := e.Irecv(AnySource, 5, exact, buf)
+	open(t, again)
+	require.Equal(t, []int{2}, e.Failed())
+
+	require.NoError(t, c.e[1].Send(bg, 0, 6, fill(8, 1)))
+	require.NoError(t, c.e[1].Send(bg, 0, 5, fill(8, 1)))
+	c.step()
+	for _, r := range []Request{other, again} {
+		_, err := ended(t, r)
+		require.NoError(t, err)
+	}
+	require.Empty(t, c.net.nodes[0].regions)
+	require.Zero(t, e.Metrics().ReadsNow+e.Metrics().RequestsNow+e.Metrics().UnexpectedNow)
+	_, _ = big, late
+}
+
+// A failed read means that the connection is gone, even before the transport says so.
+func TestReadFails(t *testing.T) {
+	c := manual(t, 2, fakeOpts{maxRead: 300})
+	c.net.nodes[1].failRds = true
+	s := c.e[0].Isend(1, 1, fill(1000, 0))
+	r := c.e[1].Irecv(0, 1, exact, make([]byte, 1000))
+	c.step()
+	requireLost(t, r, 0)
+	require.Equal(t, []int{0}, c.e[1].Failed())
+	open(t, s)
+}
+
+// Wrong, late, repeated and forged answers change nothing; broken messages end the peer's connection, never the rank.
+func TestForgedAnswers(t *testing.T) {
+	c := manual(t, 3, fakeOpts{})
+	s := c.e[0].Isend(1, 1, fill(1000, 0))
+	var name uint32
+	c.net.onDeliver = func(_ int, p *packet) {
+		if p.kind == pkRndv {
+			name = p.app
+		}
+	}
+	c.step()
+	sink := c.net.nodes[0].sink
+	sink.Fin(2, name)                                     // of another rank
+	sink.Fin(1, name+1<<slotIndexBits)                    // of another generation
+	sink.Fin(1, name+1)                                   // of no slot
+	sink.Fin(1, 1<<32-1)                                  //
+	sink.Fin(99, name)                                    // of no rank
+	sink.Ctrl(1, ctrl{ctrlWithdrawn, name, nil}.encode()) // never asked for
+	sink.Ctrl(1, ctrl{ctrlWithdraw, name, nil}.encode())  // of no request of theirs
+	open(t, s)
+	sink.Fin(1, name)
+	sink.Fin(1, name)
+	_, err := ended(t, s)
+	require.NoError(t, err)
+	require.Empty(t, c.e[0].Failed()[:0])
+	require.Equal(t, []int(nil), c.e[0].Failed())
+}
+
+func TestBrokenMessages(t *testing.T) {
+	extra := func(src uint32, n uint64) []byte {
+		var b [rndvExtraLen]byte
+		rndvExtra{src, n}.encode(&b)
+		return b[:]
+	}
+	for name, do := range map[string]func(s transport.Sink){
+		"source of eager":      func(s transport.Sink) { s.Eager(1, 0, 1, nil) },
+		"source of rendezvous": func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Extra: extra(0, 0)}) },
+		"no header":            func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{}) },
+		"lengths differ":       func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Len: 5, Extra: extra(1, 6)}) },
+		"negative length":      func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Len: 1 << 63, Extra: extra(1, 1<<63)}) },
+		"address wraps":        func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{VA: 1<<64 - 1, Len: 2, Extra: extra(1, 2)}) },
+		"version":              func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Extra: append([]byte{9}, make([]byte, 15)...)}) },
+		"short control":        func(s transport.Sink) { s.Ctrl(1, []byte{1}) },
+		"control version":      func(s transport.Sink) { s.Ctrl(1, []byte{9, 1, 0, 0, 0, 0, 0, 0}) },
+		"control kind":         func(s transport.Sink) { s.Ctrl(1, []byte{1, 200, 0, 0, 0, 0, 0, 0}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := manual(t, 3, fakeOpts{})
+			r := c.e[0].Irecv(1, 1, exact, nil)
+			do(c.net.nodes[0].sink)
+			_, err := ended(t, r)
+			require.ErrorIs(t, err, ErrPeerLost)
+			require.ErrorIs(t, err, ErrProtocol)
+			require.Equal(t, []int{1}, c.e[0].Failed())
+			// It is not heard any more.
+			c.net.nodes[0].sink.Eager(1, 1, 1, nil)
+			c.net.nodes[0].sink.Rndv(1, &transport.RndvHdr{Extra: extra(1, 0)})
+			c.net.nodes[0].sink.PeerLost(1, errors.New("again"))
+			require.Zero(t, c.e[0].Metrics().UnexpectedNow)
+			require.EqualValues(t, 1, c.e[0].Metrics().PeersLost)
+			require.NoError(t, c.e[2].Send(bg, 0, 4, nil))
+			_, err = c.e[0].Recv(bg, 2, 4, exact, nil)
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestTagSinkWithoutTagList(t *testing.T) {
+	for _, do := range []func(s transport.Sink){
+		func(s transport.Sink) { s.Matched(1, 0, 0, 0) },
+		func(s transport.Sink) { s.Delivered(1, 0, nil) },
+		func(s transport.Sink) { s.Deleted(1, true) },
+		func(s transport.Sink) { s.Incomplete(1, nil) },
+	} {
+		c := manual(t, 1, fakeOpts{})
+		do(c.net.nodes[0].sink)
+		require.ErrorIs(t, c.e[0].Send(bg, 0, 1, nil), ErrProtocol)
+	}
+}
