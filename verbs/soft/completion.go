@@ -1,0 +1,338 @@
+package soft
+
+import (
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+var wcOpcodes = [...]verbs.WCOpcode{
+	verbs.WRRDMAWrite: verbs.WCRDMAWrite, verbs.WRRDMAWriteWithImm: verbs.WCRDMAWrite, verbs.WRSend: verbs.WCSend,
+	verbs.WRSendWithImm: verbs.WCSend, verbs.WRRDMARead: verbs.WCRDMARead, verbs.WRAtomicCmpAndSwp: verbs.WCCompSwap,
+	verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd,
+}
+
+// retire completes requests from done on, in posting order. An unsignalled send passes as soon as it was sent: the ack of
+// a later signalled one covers it.
+func (q *queuePair) retire() {
+	for q.done != q.sent {
+		e := &q.sq[q.done&q.mask]
+		switch {
+		case e.status != 0:
+			st := verbs.WCStatus(e.status)
+			q.toErr(st, q.done, false, st)
+			return
+		case e.flags&entryAnswer != 0:
+			if e.flags&entryGot == 0 {
+				return
+			}
+		case e.flags&entrySignaled != 0 && int32(q.acked-q.done) <= 0:
+			return
+		}
+		q.done++
+		if e.flags&entrySignaled != 0 {
+			e.flags |= entryDone
+			wc := verbs.WC{WRID: e.wrid, Opcode: wcOpcodes[e.op], ByteLen: e.length, QPNum: q.num}
+			q.scq.push(&wc, q, q.done, false)
+		}
+	}
+}
+
+// outstanding says that request i has neither completed nor silently succeeded.
+func (q *queuePair) outstanding(i uint32) bool {
+	e := &q.sq[i&q.mask]
+	if e.flags&entryDone != 0 {
+		return false
+	}
+	if e.flags&entrySignaled != 0 {
+		return true
+	}
+	if e.flags&entryAnswer != 0 {
+		return e.flags&entryGot == 0
+	}
+	return int32(q.acked-i) <= 0
+}
+
+// flushSQ completes all outstanding requests from first on: the first of them with status, the others with WR_FLUSH_ERR.
+// Errors complete unsignalled requests too (TMO 8.2).
+func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
+	if int32(first-q.reclaimed) < 0 {
+		first = q.reclaimed
+	}
+	for i := first; i != q.posted; i++ {
+		if !q.outstanding(i) {
+			continue
+		}
+		e := &q.sq[i&q.mask]
+		e.flags |= entryDone
+		wc := verbs.WC{WRID: e.wrid, Status: status, Opcode: wcOpcodes[e.op], QPNum: q.num}
+		q.scq.push(&wc, q, i+1, false)
+		status = verbs.WCWRFlushErr
+	}
+	q.dropInline()
+	q.sent, q.done = q.posted, q.posted
+}
+
+// dropInline gives back the buffers of inline data that was not sent.
+func (q *queuePair) dropInline() {
+	if q.more == nil {
+		return
+	}
+	for i := q.sent; i != q.posted; i++ {
+		if w := &q.more[i&q.mask]; w.buf != nil {
+			q.d.pool.put(w.buf)
+			w.buf = nil
+		}
+	}
+}
+
+// recvAck takes a cumulative acknowledgement.
+func (q *queuePair) recvAck(l link, h *header) {
+	i := h.psn - q.psn
+	if i-q.reclaimed >= q.sent-q.reclaimed {
+		if q.state == verbs.QPSRTS && int32(i-q.reclaimed) >= 0 {
+			q.d.violation(l, "acknowledges request %d of QP %d, %d were sent", h.psn, q.num, q.sent)
+		}
+		return // of before the flush or the reset
+	}
+	if int32(i+1-q.acked) > 0 {
+		q.acked = i + 1
+		q.retire()
+	}
+}
+
+// recvNak takes the failure of a request.
+func (q *queuePair) recvNak(l link, h *header) {
+	if q.state != verbs.QPSRTS {
+		return
+	}
+	i, status := h.psn-q.psn, verbs.WCStatus(h.status)
+	if status == verbs.WCSuccess || status > verbs.WCTMRndvIncomplete || i-q.reclaimed > q.sent-q.reclaimed || i == q.posted {
+		q.d.violation(l, "refuses request %d of QP %d with status %d: no such request", h.psn, q.num, h.status)
+		return
+	}
+	if int32(i-q.acked) > 0 {
+		q.acked = i
+	}
+	q.retire() // what came before
+	if q.connected() {
+		q.toErr(status, i, true, 0)
+	}
+}
+
+// recvDisconnected learns that the peer's QP answers no more. qpn 0: the peer has no QP of number addr.
+func (d *Device) recvDisconnected(l link, h *header) {
+	event := verbs.EventQPFatal
+	if verbs.WCStatus(h.status) == verbs.WCRemAccessErr {
+		event = verbs.EventQPAccessErr // the peer found out itself that our region refuses it
+	}
+	for _, q := range d.qps {
+		if q == nil || q.link != l || uint64(q.attr.DestQPN) != h.addr || h.qpn != 0 && h.qpn != q.num {
+			continue
+		}
+		q.peerLost(fmt.Errorf("the peer's queue pair %d is gone or in error (%v)", h.addr, verbs.WCStatus(h.status)), event)
+	}
+}
+
+// issueRead starts an RDMA read: by copying from the peer's memory, or by asking for packets.
+func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
+	if q.attr.MaxRdAtomic == 0 {
+		e.status = uint8(verbs.WCLocQPOpErr)
+		q.halt()
+		return false
+	}
+	// A direct read must not pass a write or atomic of this QP that is still on its way.
+	if int32(q.written-q.acked) <= 0 && q.link.memory() != nil {
+		w.off = 0
+		if e.length == 0 {
+			e.flags |= entryGot
+			return true
+		}
+		q.mreads.push(q.sent)
+		if !q.reading {
+			q.reading = true
+			q.d.readers = append(q.d.readers, q)
+		}
+		return true
+	}
+	return q.request(opReadReq, w, uint64(e.length), nil)
+}
+
+// issueAtomic starts an atomic.
+func (q *queuePair) issueAtomic(e *sendEntry, w *sendWork) bool {
+	if q.attr.MaxRdAtomic == 0 {
+		e.status = uint8(verbs.WCLocQPOpErr)
+		q.halt()
+		return false
+	}
+	var operands [16]byte
+	putOperands(operands[:], w.comp, w.swap)
+	w.imm = 0
+	if verbs.SendOpcode(e.op) == verbs.WRAtomicFetchAndAdd {
+		w.imm = 1
+	}
+	return q.request(opAtomicReq, w, 8, append(q.d.operands[:0], operands[:]...))
+}
+
+// request sends a request for packets, unless MaxRdAtomic are under way.
+func (q *queuePair) request(op opcode, w *sendWork, total uint64, body []byte) bool {
+	if q.rdq.len() >= int(q.attr.MaxRdAtomic) {
+		return false
+	}
+	h := &q.d.scratch
+	*h = header{op: op, flags: flagFirst | flagLast, qpn: q.hdr.qpn, psn: q.sent + q.psn, rkey: w.rkey, addr: w.addr,
+		total: total, length: uint32(len(body)), imm: w.imm}
+	if !q.link.send(h, body, nil) {
+		return false
+	}
+	q.d.dirty = true
+	w.off = 0
+	q.rdq.push(q.sent)
+	if op == opAtomicReq {
+		q.written = q.sent + 1
+	}
+	return true
+}
+
+// copyChunk copies the next chunk of the oldest direct read. It returns true if there is more to copy.
+func (q *queuePair) copyChunk() bool {
+	if q.mreads.len() == 0 || q.link == nil {
+		q.mreads.clear()
+		q.reading = false
+		return false
+	}
+	i := *q.mreads.front()
+	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
+	mem := q.link.memory()
+	sges := q.sgesOf(i & q.mask)[:w.nsge]
+	dst, _ := gather(sges, w.off, maxChunk)
+	switch {
+	case mem == nil:
+		e.status = uint8(verbs.WCRetryExcErr)
+	case !q.mayWrite(sges, w.off, dst):
+		e.status = uint8(verbs.WCLocProtErr)
+	default:
+		e.status = uint8(mem.read(dst, w.addr+w.off, w.rkey))
+	}
+	w.off += uint64(len(dst))
+	if e.status == 0 && w.off < uint64(e.length) {
+		return true
+	}
+	q.mreads.pop()
+	if e.status == 0 {
+		e.flags |= entryGot
+	} else {
+		q.fast = false
+		q.mreads.clear()
+	}
+	q.retire()
+	q.reading = q.mreads.len() > 0
+	if q.sent != q.posted {
+		q.d.queue(q) // a fence may have waited
+	}
+	return q.reading
+}
+
+// mayWrite checks again that dst, a piece of the list at off, is in a region that we may write to.
+func (q *queuePair) mayWrite(sges []verbs.SGE, off uint64, dst []byte) bool {
+	for i := range sges {
+		if n := uint64(len(sges[i].Data)); off >= n {
+			off -= n
+			continue
+		}
+		return q.d.regions.local(q.pd, sges[i].LKey, dst, verbs.AccessLocalWrite)
+	}
+	return len(dst) == 0
+}
+
+// answered returns the read or atomic that a response is for, or nil.
+func (q *queuePair) answered(l link, h *header, op opcode) (*sendEntry, *sendWork, uint32) {
+	if q.state != verbs.QPSRTS {
+		return nil, nil, 0
+	}
+	i := h.psn - q.psn
+	if q.rdq.len() == 0 || *q.rdq.front() != i || (op == opReadResp) != (verbs.SendOpcode(q.sq[i&q.mask].op) == verbs.WRRDMARead) {
+		q.d.violation(l, "answers request %d of QP %d, which does not wait for that", h.psn, q.num)
+		return nil, nil, 0
+	}
+	return &q.sq[i&q.mask], &q.more[i&q.mask], i
+}
+
+// recvReadResp takes a piece of an RDMA read.
+func (q *queuePair) recvReadResp(l link, h *header, payload []byte) {
+	e, w, i := q.answered(l, h, opReadResp)
+	if e == nil {
+		return
+	}
+	end := w.off + uint64(len(payload))
+	last := h.flags&flagLast != 0
+	if h.addr != w.off || h.total != uint64(e.length) || end > h.total || last != (end == h.total) {
+		q.d.violation(l, "answers the read %d of QP %d with a piece that does not fit", h.psn, q.num)
+		return
+	}
+	if !q.scatter(q.sgesOf(i & q.mask)[:w.nsge], w.off, payload) {
+		e.status = uint8(verbs.WCLocProtErr)
+	}
+	w.off = end
+	if last || e.status != 0 {
+		q.gotAnswer(e)
+	}
+}
+
+// recvAtomicResp takes the old value.
+func (q *queuePair) recvAtomicResp(l link, h *header, payload []byte) {
+	e, w, i := q.answered(l, h, opAtomicResp)
+	if e == nil {
+		return
+	}
+	if len(payload) != 8 {
+		q.d.violation(l, "answers an atomic with %d bytes", len(payload))
+		return
+	}
+	if !q.scatter(q.sgesOf(i & q.mask)[:w.nsge], 0, payload) {
+		e.status = uint8(verbs.WCLocProtErr)
+	}
+	q.gotAnswer(e)
+}
+
+// gotAnswer ends the oldest read or atomic by packets. Its answer says too that everything before was executed.
+func (q *queuePair) gotAnswer(e *sendEntry) {
+	i := *q.rdq.front()
+	q.rdq.pop()
+	if int32(i+1-q.acked) > 0 {
+		q.acked = i + 1
+	}
+	e.flags |= entryGot
+	if e.status != 0 {
+		q.fast = false
+	}
+	q.retire()
+	if q.sent != q.posted {
+		q.d.queue(q)
+	}
+}
+
+// scatter puts data at offset off of the list. Data that lies there already (see place) is left alone.
+func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
+	for i := range sges {
+		if len(data) == 0 {
+			return true
+		}
+		b := sges[i].Data
+		if off >= uint64(len(b)) {
+			off -= uint64(len(b))
+			continue
+		}
+		b = b[off:]
+		off = 0
+		b = b[:min(len(b), len(data))]
+		if !q.d.regions.local(q.pd, sges[i].LKey, b, verbs.AccessLocalWrite) {
+			return false
+		}
+		if &b[0] != &data[0] {
+			copy(b, data)
+		}
+		data = data[len(b):]
+	}
+	return len(data) == 0
+}

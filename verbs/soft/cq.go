@@ -1,0 +1,210 @@
+package soft
+
+import (
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// compQueue is a completion queue. While PollCQ runs on it, completions go straight into the caller's array (dst);
+// at other times, and when the array is full, into the ring. The ring is older than what goes into dst afterwards, so
+// the order is kept as long as the ring is empty whenever dst is used.
+type compQueue struct {
+	d        *Device
+	dst      []verbs.WC // array of the PollCQ under way that still has room, else empty
+	n        int        // completions in dst
+	ring     []cqEntry
+	head     uint32
+	tail     uint32
+	limit    uint32 // capacity
+	arm      armState
+	overrun  bool
+	gone     bool
+	hasChan  bool
+	channel  *compChannel
+	users    int // QPs and SRQs
+	wantTags bool
+}
+
+type armState uint8
+
+const (
+	disarmed armState = iota
+	armedSolicited
+	armedAny
+)
+
+// cqEntry is a completion that waits, and the send queue whose slots below upto it frees when it is polled.
+type cqEntry struct {
+	wc   verbs.WC
+	qp   *queuePair
+	upto uint32
+}
+
+const maxCQE = 1 << 22
+
+// CreateCQ makes a completion queue.
+func (d *Device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
+	switch {
+	case attr.CQE < 1 || attr.CQE > maxCQE:
+		return nil, fail("create_cq", syscall.EINVAL, "CQE must be between 1 and the device's MaxCQE")
+	case attr.WCFlags&^verbs.WCExWithTMInfo != 0:
+		return nil, fail("create_cq", syscall.EOPNOTSUPP, "unknown WCFlags")
+	}
+	c := &compQueue{d: d, limit: uint32(attr.CQE), ring: make([]cqEntry, min(ringSize(attr.CQE), 64))}
+	c.wantTags = attr.WCFlags&verbs.WCExWithTMInfo != 0
+	if attr.Channel != nil {
+		ch, ok := attr.Channel.(*compChannel)
+		if !ok || ch.d != d {
+			return nil, fail("create_cq", syscall.EINVAL, "the completion channel is of another device")
+		}
+		c.channel = ch
+		ch.users++
+	}
+	d.users++
+	return c, nil
+}
+
+// ringSize is the power of two that holds n.
+func ringSize(n int) int {
+	size := 1
+	for size < n {
+		size <<= 1
+	}
+	return size
+}
+
+// PollCQ makes progress and takes completions.
+func (c *compQueue) PollCQ(wc []verbs.WC) (int, error) {
+	if c.overrun || c.gone {
+		return 0, fail("poll_cq", syscall.EIO, "the completion queue was overrun or destroyed")
+	}
+	n := 0
+	if c.head != c.tail {
+		if n = c.drain(wc); n == len(wc) {
+			return n, nil // nothing lent can be among them: what is in the ring was copied
+		}
+	}
+	c.dst, c.n = wc, n
+	c.d.progress(len(wc) - n)
+	n = c.n
+	c.dst, c.n = nil, 0
+	return n, nil
+}
+
+// drain moves completions from the ring to wc.
+func (c *compQueue) drain(wc []verbs.WC) int {
+	mask := uint32(len(c.ring) - 1)
+	n := 0
+	for n < len(wc) && c.head != c.tail {
+		e := &c.ring[c.head&mask]
+		wc[n] = e.wc
+		if e.qp != nil {
+			e.qp.reclaim(e.upto)
+			e.qp = nil
+		}
+		n++
+		c.head++
+	}
+	return n
+}
+
+// slot returns the place of the next completion in the array of the PollCQ under way, or nil when it has to go to the
+// ring (then use push). The caller fills in every field.
+func (c *compQueue) slot() *verbs.WC {
+	if c.n >= len(c.dst) {
+		return nil
+	}
+	w := &c.dst[c.n]
+	c.n++
+	return w
+}
+
+// push adds a completion. qp, if not nil, is the queue pair whose send queue slots below upto it frees.
+func (c *compQueue) push(wc *verbs.WC, qp *queuePair, upto uint32, solicited bool) {
+	if w := c.slot(); w != nil {
+		*w = *wc
+		if qp != nil {
+			qp.reclaim(upto)
+		}
+		return
+	}
+	if c.tail-c.head >= c.limit {
+		c.fail()
+		return
+	}
+	if c.tail-c.head == uint32(len(c.ring)) {
+		c.grow()
+	}
+	c.ring[c.tail&uint32(len(c.ring)-1)] = cqEntry{wc: *wc, qp: qp, upto: upto}
+	c.tail++
+	if c.arm == armedAny || c.arm == armedSolicited && (solicited || wc.Status != verbs.WCSuccess) {
+		c.arm = disarmed
+		c.d.notif.wake()
+	}
+}
+
+// grow doubles the ring: memory follows what is really outstanding, up to the capacity that was asked for.
+func (c *compQueue) grow() {
+	ring := make([]cqEntry, 2*len(c.ring))
+	for i := c.head; i != c.tail; i++ {
+		ring[i&uint32(len(ring)-1)] = c.ring[i&uint32(len(c.ring)-1)]
+	}
+	c.ring = ring
+}
+
+// forget cuts the waiting completions of a QP loose from it: they free none of its slots any more.
+func (c *compQueue) forget(q *queuePair) {
+	for i := c.head; i != c.tail; i++ {
+		if e := &c.ring[i&uint32(len(c.ring)-1)]; e.qp == q {
+			e.qp = nil
+		}
+	}
+}
+
+// fail makes the queue unusable: a completion found no room (ibv_poll_cq(3)).
+func (c *compQueue) fail() {
+	if !c.overrun {
+		c.overrun = true
+		c.d.event(verbs.AsyncEvent{Type: verbs.EventCQErr,
+			Err: fail("poll_cq", syscall.EOVERFLOW, "completion queue overrun: create it with more CQE or poll it more often")})
+	}
+}
+
+// Arm asks for one event at the next completion. See package verbs for the protocol.
+func (c *compQueue) Arm(solicitedOnly bool) error {
+	if c.channel == nil {
+		return fail("req_notify_cq", syscall.EINVAL, "the completion queue has no channel")
+	}
+	c.arm = armedAny
+	if solicitedOnly {
+		c.arm = armedSolicited
+	}
+	c.d.armWires()
+	if c.head != c.tail || c.overrun {
+		c.d.notif.wake()
+	}
+	return nil
+}
+
+// Disarm takes Arm back.
+func (c *compQueue) Disarm() {
+	c.arm = disarmed
+	c.d.disarmWires()
+}
+
+// Destroy frees the queue.
+func (c *compQueue) Destroy() error {
+	switch {
+	case c.gone:
+		return fail("destroy_cq", syscall.EINVAL, "the completion queue is gone already")
+	case c.users > 0:
+		return fail("destroy_cq", syscall.EBUSY, "queue pairs or SRQs use the completion queue")
+	}
+	c.gone = true
+	c.d.users--
+	if c.channel != nil {
+		c.channel.users--
+	}
+	return nil
+}

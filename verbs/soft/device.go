@@ -1,0 +1,402 @@
+package soft
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// Limits of the device.
+const (
+	maxQP       = 1 << qpIndexBits
+	maxQPWR     = 1 << 16
+	maxRdAtomic = 64
+	maxMsgSize  = 1 << 31
+
+	// A QP number is an index into Device.qps and a generation, 24 bits together, so that a late packet for a destroyed QP
+	// does not hit its successor.
+	qpIndexBits = 14
+	qpIndexMask = maxQP - 1
+	qpNumMask   = 1<<24 - 1
+
+	defaultMaxInline = 64 << 10
+	defaultRingBytes = 256 << 10
+	idleBudget       = 16 // packets taken by a PollCQ that has no room for completions
+)
+
+// Device is an opened software device. All of its state is owned by whoever may call it (package verbs), except what says
+// otherwise.
+type Device struct {
+	cfg     Config
+	self    address
+	encoded []byte
+	attr    verbs.DeviceAttr
+
+	regions *regionTable
+	notif   notifier
+	wires   []wire
+	self1   wire // link to ourselves, in wires once it is used
+	now     func() int64
+
+	qps     []*queuePair // by index of the QP number; slot 0 stays empty
+	qpGen   []uint32
+	freeQP  []uint32
+	lastSRQ uint32
+	users   int // PDs, CQs and the channel
+	channel *compChannel
+	events  []verbs.AsyncEvent
+
+	work    []*queuePair // have something to transmit
+	readers []*queuePair // copy from peers' memory
+	ghosts  []*queuePair // of destroyed or reset QPs: have to tell their peers
+	scratch header       // for packets off the fast path; not kept across calls
+	pool    bufPool
+
+	took     bool // a poll took packets: release before the next
+	dirty    bool // something was sent since the last flush
+	armed    bool // wires signal arrivals
+	stalled  bool // a packet was refused for want of a receive
+	more     bool // the last pass stopped for fairness, not for want of room
+	wakeAt   int64
+	operands [16]byte // of an atomic on its way into a packet
+	closed   bool
+}
+
+// Open opens a device on the wires that cfg names.
+func Open(cfg Config) (*Device, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	d := &Device{cfg: cfg, regions: newRegionTable(nil), now: monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1)}
+	_, _ = rand.Read(d.self.id[:])
+	d.self.rank, d.self.pid = uint32(cfg.Rank), uint32(os.Getpid())
+	var err error
+	if d.notif, err = d.makeNotifier(); err != nil {
+		return nil, fmt.Errorf("verbs/soft: open: %w", err)
+	}
+	if err := d.openWires(); err != nil {
+		d.closeWires()
+		return nil, err
+	}
+	d.encoded = d.self.encode()
+	d.attr = verbs.DeviceAttr{
+		MaxQP: maxQP - 1, MaxQPWR: maxQPWR, MaxSGE: maxSGE,
+		MaxCQ: 1 << 16, MaxCQE: maxCQE,
+		MaxSRQ: 1 << 16, MaxSRQWR: maxSRQWR, SRQSGE: maxSGE,
+		MaxMR: maxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
+		MaxQPRdAtom: maxRdAtomic, MaxMTU: verbs.MTU4096, Wires: slices.Clone(cfg.Wires),
+	}
+	return d, nil
+}
+
+// fill sets the defaults and checks the rest.
+func (c *Config) fill() error {
+	var errs []error
+	if c.Name == "" {
+		c.Name = "soft"
+	}
+	if len(c.Wires) == 0 {
+		c.Wires = []string{WireSHM, WireTCP}
+		if c.Fabric != nil {
+			c.Wires = []string{WireLoop}
+		}
+	}
+	if c.MaxInline == 0 {
+		c.MaxInline = defaultMaxInline
+	}
+	if c.RingBytes == 0 {
+		c.RingBytes = defaultRingBytes
+	}
+	if c.TCPListen == "" {
+		c.TCPListen = "127.0.0.1:0"
+	}
+	if c.MaxInline < 0 || c.MaxInline > 1<<20 {
+		errs = append(errs, fmt.Errorf("MaxInline is %d: use 1 to 1 MiB", c.MaxInline))
+	}
+	if c.RingBytes < 4096 || c.RingBytes&(c.RingBytes-1) != 0 {
+		errs = append(errs, fmt.Errorf("RingBytes is %d: use a power of two from 4096", c.RingBytes))
+	}
+	for i, w := range c.Wires {
+		switch {
+		case w != WireLoop && w != WireSHM && w != WireTCP:
+			errs = append(errs, fmt.Errorf("unknown wire %q: use loop, shm or tcp", w))
+		case w == WireLoop && c.Fabric == nil:
+			errs = append(errs, errors.New("wire loop needs a Fabric"))
+		case slices.Contains(c.Wires[:i], w):
+			errs = append(errs, fmt.Errorf("wire %q is named twice", w))
+		}
+	}
+	if len(errs) > 0 {
+		return fail("open", syscall.EINVAL, errors.Join(errs...).Error())
+	}
+	return nil
+}
+
+// onlyLoop says that no wire needs file descriptors.
+func (d *Device) onlyLoop() bool { return len(d.cfg.Wires) == 1 && d.cfg.Wires[0] == WireLoop }
+
+func (d *Device) makeNotifier() (notifier, error) {
+	if d.onlyLoop() {
+		return newChanNotifier(), nil
+	}
+	return newNotifier()
+}
+
+func (d *Device) openWires() error {
+	env := wireEnv{cfg: &d.cfg, self: &d.self, rx: d, notif: d.notif, regions: d.regions}
+	for _, name := range d.cfg.Wires {
+		var w wire
+		var err error
+		switch name {
+		case WireLoop:
+			w = newLoopWire(d.cfg.Fabric, env)
+			if clock := d.cfg.Fabric.clock(); clock != nil {
+				d.now = clock
+			}
+		case WireSHM:
+			w, err = newSHMWire(env)
+		case WireTCP:
+			w, err = newTCPWire(env)
+		}
+		if err != nil {
+			return fmt.Errorf("verbs/soft: open: wire %s: %w", name, err)
+		}
+		d.wires = append(d.wires, w)
+	}
+	return nil
+}
+
+var started = time.Now()
+
+// monotonic is the clock, in nanoseconds, where no fabric has a virtual one.
+func monotonic() int64 { return int64(time.Since(started)) }
+
+// Name is the device's name.
+func (d *Device) Name() string { return d.cfg.Name }
+
+// Attr returns the limits.
+func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
+
+// Address is how peers find the device.
+func (d *Device) Address() []byte { return d.encoded }
+
+// PollAsync takes the oldest asynchronous event.
+func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
+	if len(d.events) == 0 {
+		return verbs.AsyncEvent{}, false
+	}
+	e := d.events[0]
+	d.events = d.events[1:]
+	return e, true
+}
+
+func (d *Device) event(e verbs.AsyncEvent) {
+	d.events = append(d.events, e)
+	if d.armed {
+		d.notif.wake()
+	}
+}
+
+// Close frees the device. A Wait under way ends with an error.
+func (d *Device) Close() error {
+	if d.closed {
+		return fail("close_device", syscall.EINVAL, "the device is closed already")
+	}
+	n := d.users
+	if d.channel != nil && d.channel.users == 0 {
+		n-- // the channel alone does not keep the device
+	}
+	if n > 0 {
+		return fail("close_device", syscall.EBUSY, fmt.Sprintf("%d protection domains, completion queues or channels live", n))
+	}
+	d.closed = true
+	if d.channel != nil {
+		d.channel.closed.Store(true)
+	}
+	d.pump() // the last acknowledgements
+	for _, w := range d.wires {
+		w.flush()
+	}
+	d.closeWires()
+	return nil
+}
+
+func (d *Device) closeWires() {
+	for _, w := range d.wires {
+		w.close()
+	}
+	_ = d.notif.close()
+}
+
+// progress is one pass over everything the device has to do. room is how many completions the caller can take.
+func (d *Device) progress(room int) {
+	if d.took {
+		d.took = false
+		for _, w := range d.wires {
+			w.release()
+		}
+	}
+	if room <= 0 {
+		room = idleBudget
+	}
+	d.stalled, d.more = false, false
+	budget, n := room, 0
+	for _, w := range d.wires {
+		k := w.poll(budget)
+		n += k
+		budget = max(budget-k, 1) // every wire gets a turn
+	}
+	if n > 0 {
+		d.took = true
+		d.more = n >= room
+	}
+	if len(d.readers) > 0 {
+		d.copyChunk()
+	}
+	if len(d.work) > 0 {
+		d.pump()
+	}
+	if d.dirty {
+		d.flush()
+	}
+	if d.armed {
+		d.keepAwake()
+	}
+}
+
+func (d *Device) flush() {
+	d.dirty = false
+	for _, w := range d.wires {
+		w.flush()
+	}
+}
+
+// pump transmits for every QP that has something. The one that was first goes last the next time.
+func (d *Device) pump() {
+	keep := 0
+	for i := 0; i < len(d.work); i++ { // pumping may add to the list
+		q := d.work[i]
+		if q.pump() {
+			d.work[keep] = q
+			keep++
+		} else {
+			q.inWork = false
+		}
+	}
+	clear(d.work[keep:])
+	d.work = d.work[:keep]
+	if keep > 1 {
+		first := d.work[0]
+		copy(d.work, d.work[1:])
+		d.work[keep-1] = first
+	}
+}
+
+// queue puts a QP on the list of those that have something to transmit.
+func (d *Device) queue(q *queuePair) {
+	if !q.inWork {
+		q.inWork = true
+		d.work = append(d.work, q)
+	}
+}
+
+// copyChunk copies one chunk from a peer's memory; QPs take turns.
+func (d *Device) copyChunk() {
+	q := d.readers[0]
+	more := q.copyChunk()
+	copy(d.readers, d.readers[1:])
+	d.readers = d.readers[:len(d.readers)-1]
+	if more {
+		d.readers = append(d.readers, q)
+	}
+}
+
+func (d *Device) armWires() {
+	d.armed = true
+	for _, w := range d.wires {
+		w.arm()
+	}
+	d.keepAwake()
+}
+
+func (d *Device) disarmWires() {
+	if d.armed {
+		d.armed = false
+		for _, w := range d.wires {
+			w.disarm()
+		}
+	}
+}
+
+// keepAwake makes the next wait return at once when there is work that no arrival announces: a copy under way, packets
+// left over. RNR waits get a timer.
+func (d *Device) keepAwake() {
+	if d.more || len(d.readers) > 0 {
+		d.notif.wake()
+	}
+	if d.stalled && d.wakeAt != 0 {
+		time.AfterFunc(time.Duration(max(d.wakeAt-d.now(), 0)), d.notif.wake)
+		d.wakeAt = 0
+	}
+}
+
+// postedRecv wakes a sleeper that has refused a packet for want of a receive.
+func (d *Device) postedRecv() {
+	if d.armed && d.stalled {
+		d.notif.wake()
+	}
+}
+
+// posted is called after a post that could not go out at once or has to be flushed, while another goroutine may sleep.
+func (d *Device) posted() {
+	if len(d.work) > 0 || len(d.readers) > 0 {
+		d.notif.wake()
+	}
+	if d.dirty {
+		d.flush()
+	}
+}
+
+// connect finds the link to the device at addr: ourselves, or the first wire that reaches it.
+func (d *Device) connect(addr []byte) (link, error) {
+	a, err := decodeAddress(addr)
+	if err != nil {
+		return nil, fail("modify_qp", syscall.EINVAL, "AV.Address: "+err.Error())
+	}
+	if a.id == d.self.id {
+		return d.selfLink()
+	}
+	errs := make([]error, 0, len(d.wires))
+	for _, w := range d.wires {
+		if w == d.self1 {
+			continue
+		}
+		l, err := w.connect(a)
+		if err == nil {
+			return l, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", w.name(), err))
+	}
+	return nil, fail("modify_qp", syscall.EHOSTUNREACH, fmt.Sprintf("no wire reaches rank %d: %v", a.rank, errors.Join(errs...)))
+}
+
+// selfLink is the link to ourselves: a loop without delays, whatever wires are configured.
+func (d *Device) selfLink() (link, error) {
+	if d.self1 == nil {
+		env := wireEnv{cfg: &d.cfg, self: &address{id: d.self.id}, rx: d, notif: d.notif, regions: d.regions}
+		d.self1 = newLoopWire(NewFabric(FabricOptions{}), env)
+		d.wires = append(d.wires, d.self1)
+	}
+	return d.self1.connect(&d.self)
+}
+
+func unsupportedWire(name string) error {
+	return fmt.Errorf("the %s wire needs Linux, this is %s: %w", name, runtime.GOOS, errors.ErrUnsupported)
+}

@@ -1,0 +1,35 @@
+package soft
+
+// fifo is a queue that grows when it has to and then stays as it is.
+type fifo[T any] struct {
+	buf        []T // power of two
+	head, tail uint32
+}
+
+func (f *fifo[T]) len() int { return int(f.tail - f.head) }
+
+func (f *fifo[T]) front() *T { return &f.buf[f.head&uint32(len(f.buf)-1)] }
+
+func (f *fifo[T]) push(v T) {
+	if f.len() == len(f.buf) {
+		buf := make([]T, max(4, 2*len(f.buf)))
+		for i := f.head; i != f.tail; i++ {
+			buf[i&uint32(len(buf)-1)] = f.buf[i&uint32(len(f.buf)-1)]
+		}
+		f.buf = buf
+	}
+	f.buf[f.tail&uint32(len(f.buf)-1)] = v
+	f.tail++
+}
+
+// pop drops the front.
+func (f *fifo[T]) pop() {
+	var zero T
+	*f.front() = zero
+	f.head++
+}
+
+func (f *fifo[T]) clear() {
+	clear(f.buf)
+	f.head, f.tail = 0, 0
+}

@@ -1,0 +1,23 @@
+package soft
+
+import "math/bits"
+
+// bufPool keeps buffers for inline data that could not be sent at once, by size class.
+type bufPool struct {
+	class [21][][]byte // class i holds buffers of 1<<i bytes
+}
+
+func (p *bufPool) get(n int) []byte {
+	c := bits.Len(uint(max(n, 64) - 1))
+	if k := len(p.class[c]); k > 0 {
+		b := p.class[c][k-1]
+		p.class[c] = p.class[c][:k-1]
+		return b[:n]
+	}
+	return make([]byte, n, 1<<c)
+}
+
+func (p *bufPool) put(b []byte) {
+	c := bits.Len(uint(cap(b) - 1))
+	p.class[c] = append(p.class[c], b[:0])
+}

@@ -1,0 +1,402 @@
+package soft
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// requester is the sending half of a queue pair. Work requests have indexes that count from 0 at RTS; the packet sequence
+// number is the index plus SQPSN. In the ring sq they pass these points, in this order:
+//
+//	reclaimed <= done <= sent <= posted
+//
+// sent: everything before has been given to the link (reads: requested). done: everything before has completed, or is
+// unsignalled and sent. reclaimed: slots before are free, which only the polling of a later signalled completion brings
+// about (TMO 8.2).
+type requester struct {
+	sq        []sendEntry
+	more      []sendWork // details of those that did not go out at once; made at first need
+	sges      []verbs.SGE
+	mask      uint32
+	depth     uint32
+	posted    uint32
+	sent      uint32
+	done      uint32
+	reclaimed uint32
+	acked     uint32 // everything before was executed by the peer
+	written   uint32 // one above the newest write or atomic: direct reads must not pass it
+	psn       uint32 // of index 0
+	hdr       header // of plain sends; only flags, lengths and psn change
+	fast      bool   // RTS and nothing is wrong
+	sigAll    bool
+
+	mreads fifo[uint32] // indexes of reads from the peer's memory under way
+	rdq    fifo[uint32] // indexes of reads and atomics that wait for packets
+}
+
+// sendEntry is a posted send request: what is needed until its completion.
+type sendEntry struct {
+	wrid   uint64
+	op     uint8
+	flags  uint8
+	status uint8 // verbs.WCStatus: failed here
+	_      uint8
+	length uint32
+}
+
+const (
+	entrySignaled uint8 = 1 << iota
+	entryAnswer         // read or atomic: complete when entryGot is set, not by an ack
+	entryGot            // the answer is complete
+	entryDone           // its completion was made
+)
+
+// sendWork is what is needed to transmit a request that is not out yet, or to take the answer.
+type sendWork struct {
+	flags verbs.SendFlags
+	imm   uint32
+	rkey  uint32
+	nsge  int
+	addr  uint64
+	off   uint64 // bytes sent or received
+	comp  uint64
+	swap  uint64
+	buf   []byte // inline data
+}
+
+func (r *requester) start(q *queuePair) {
+	r.psn = q.attr.SQPSN - r.posted
+	r.fast = true
+	r.hdr = header{op: opSend, qpn: q.attr.DestQPN, status: q.attr.RNRRetry}
+}
+
+func (r *requester) clear() {
+	r.posted, r.sent, r.done, r.reclaimed, r.acked, r.written, r.fast = 0, 0, 0, 0, 0, 0, false
+	r.mreads.clear()
+	r.rdq.clear()
+}
+
+// reclaim frees the slots below upto.
+func (q *queuePair) reclaim(upto uint32) {
+	if int32(upto-q.reclaimed) > 0 && int32(q.posted-upto) >= 0 {
+		q.reclaimed = upto
+	}
+}
+
+// PostSend posts a chain of requests.
+func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
+	for ; wr != nil; wr = wr.Next {
+		if q.sendNow(wr) {
+			continue
+		}
+		if err := q.postSlow(wr); err != nil {
+			return wr, err
+		}
+	}
+	if q.d.armed {
+		q.d.posted()
+	}
+	return nil, nil
+}
+
+// sendNow is the fast path: a plain SEND that the link takes at once as one packet. It does nothing and returns false for
+// everything else, errors included.
+func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
+	if !q.fast || q.sent != q.posted || q.posted-q.reclaimed >= q.depth || wr.Opcode != verbs.WRSend || len(wr.SGList) > 2 {
+		return false
+	}
+	var head, body []byte
+	switch len(wr.SGList) {
+	case 2:
+		body = wr.SGList[1].Data
+		fallthrough
+	case 1:
+		head = wr.SGList[0].Data
+	}
+	n := len(head) + len(body)
+	if n > q.maxPay || !q.plainOK(wr, n) {
+		return false
+	}
+	h := &q.hdr
+	h.flags = flagFirst | flagLast
+	var flags uint8
+	if wr.Flags&verbs.SendSignaled != 0 || q.sigAll {
+		h.flags |= flagAckReq
+		flags = entrySignaled
+	}
+	if wr.Flags&verbs.SendSolicited != 0 {
+		h.flags |= flagSolicited
+	}
+	h.psn, h.length, h.total = q.posted+q.psn, uint32(n), uint64(n)
+	if !q.link.send(h, head, body) {
+		return false
+	}
+	q.d.dirty = true
+	q.sq[q.posted&q.mask] = sendEntry{wrid: wr.WRID, op: uint8(verbs.WRSend), flags: flags, length: uint32(n)}
+	q.posted++
+	q.sent = q.posted
+	return true
+}
+
+// plainOK checks flags and keys of a request on the fast path.
+func (q *queuePair) plainOK(wr *verbs.SendWR, n int) bool {
+	const known = verbs.SendSignaled | verbs.SendInline | verbs.SendSolicited
+	if wr.Flags&^known != 0 || len(wr.SGList) > int(q.init.Cap.MaxSendSGE) {
+		return false
+	}
+	if wr.Flags&verbs.SendInline != 0 {
+		return n <= int(q.init.Cap.MaxInlineData)
+	}
+	for i := range wr.SGList {
+		if !q.d.regions.local(q.pd, wr.SGList[i].LKey, wr.SGList[i].Data, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// postSlow checks and queues any request, and transmits what it can.
+func (q *queuePair) postSlow(wr *verbs.SendWR) error {
+	total, err := q.checkSend(wr)
+	if err != nil {
+		return err
+	}
+	q.enqueue(wr, total)
+	if q.state == verbs.QPSErr {
+		q.flushSQ(verbs.WCWRFlushErr, q.reclaimed)
+		return nil
+	}
+	if q.pump() {
+		q.d.queue(q)
+	}
+	return nil
+}
+
+// checkSend checks what PostSend refuses outright and returns the length.
+func (q *queuePair) checkSend(wr *verbs.SendWR) (uint64, error) {
+	const op = "post_send"
+	if q.state != verbs.QPSRTS && q.state != verbs.QPSErr || q.gone {
+		return 0, fail(op, syscall.EINVAL, fmt.Sprintf("the queue pair is in %v: sends need RTS", q.state))
+	}
+	if err := verbs.CheckSend(verbs.QPTRC, wr.Opcode, wr.Flags); err != nil {
+		return 0, err
+	}
+	switch wr.Opcode {
+	case verbs.WRLocalInv, verbs.WRBindMW, verbs.WRSendWithInv:
+		return 0, fail(op, syscall.EOPNOTSUPP, fmt.Sprintf("this device does not do %v", wr.Opcode))
+	}
+	var total uint64
+	for i := range wr.SGList {
+		total += uint64(len(wr.SGList[i].Data))
+	}
+	atomic := wr.Opcode == verbs.WRAtomicCmpAndSwp || wr.Opcode == verbs.WRAtomicFetchAndAdd
+	switch {
+	case len(wr.SGList) > int(q.init.Cap.MaxSendSGE):
+		return 0, fail(op, syscall.EINVAL, "more scatter/gather entries than MaxSendSGE")
+	case wr.Flags&verbs.SendInline != 0 && total > uint64(q.init.Cap.MaxInlineData):
+		return 0, fail(op, syscall.EINVAL, fmt.Sprintf("%d bytes inline, MaxInlineData is %d", total, q.init.Cap.MaxInlineData))
+	case total > maxMsgSize:
+		return 0, fail(op, syscall.EINVAL, "message above the device's MaxMsgSize")
+	case atomic && total != 8:
+		return 0, fail(op, syscall.EINVAL, "an atomic needs 8 bytes to put the old value into")
+	case q.posted-q.reclaimed >= q.depth:
+		return 0, fail(op, syscall.ENOMEM, "the send queue is full: slots come back when a later signalled completion is polled")
+	}
+	return total, nil
+}
+
+// enqueue puts a request into the ring, with a copy of inline data.
+func (q *queuePair) enqueue(wr *verbs.SendWR, total uint64) {
+	if q.more == nil {
+		q.more = make([]sendWork, len(q.sq))
+		q.sges = make([]verbs.SGE, len(q.sq)*int(q.init.Cap.MaxSendSGE))
+	}
+	i := q.posted & q.mask
+	e, w := &q.sq[i], &q.more[i]
+	*e = sendEntry{wrid: wr.WRID, op: uint8(wr.Opcode), length: uint32(total)}
+	if wr.Flags&verbs.SendSignaled != 0 || q.sigAll {
+		e.flags = entrySignaled
+	}
+	*w = sendWork{flags: wr.Flags, imm: wr.Imm, rkey: wr.RKey, addr: wr.RemoteAddr, comp: wr.CompareAdd, swap: wr.Swap}
+	need := verbs.AccessFlags(0)
+	switch wr.Opcode {
+	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+		e.flags |= entryAnswer
+		need = verbs.AccessLocalWrite
+	}
+	q.posted++
+	sges := q.sgesOf(i)
+	if wr.Flags&verbs.SendInline != 0 {
+		w.buf = q.d.pool.get(int(total))
+		b := w.buf[:0]
+		for k := range wr.SGList {
+			b = append(b, wr.SGList[k].Data...)
+		}
+		sges[0] = verbs.SGE{Data: b}
+		w.nsge = 1
+		return
+	}
+	w.nsge = copy(sges, wr.SGList)
+	for k := range wr.SGList {
+		if !q.d.regions.local(q.pd, wr.SGList[k].LKey, wr.SGList[k].Data, need) {
+			e.status = uint8(verbs.WCLocProtErr)
+		}
+	}
+}
+
+func (q *queuePair) sgesOf(slot uint32) []verbs.SGE {
+	n := q.init.Cap.MaxSendSGE
+	return q.sges[slot*n : (slot+1)*n]
+}
+
+// pump transmits acknowledgements, requests and responses as far as there is room. It returns true if something is left.
+func (q *queuePair) pump() bool {
+	if q.link == nil {
+		return false
+	}
+	if !q.sendAck() {
+		return true
+	}
+	left := false
+	for q.fast && q.sent != q.posted {
+		if !q.transmit() {
+			left = q.fast
+			break
+		}
+	}
+	if q.resp.len() > 0 && !q.respond() {
+		return true
+	}
+	if q.discDue {
+		q.discDue = !q.sendDisconnect()
+	}
+	return left || q.discDue
+}
+
+func (q *queuePair) sendDisconnect() bool {
+	q.d.scratch = header{op: opDisconnected, flags: flagFirst | flagLast, status: q.discStatus, qpn: q.attr.DestQPN,
+		addr: uint64(q.num)}
+	if !q.link.send(&q.d.scratch, nil, nil) {
+		return false
+	}
+	q.d.dirty = true
+	return true
+}
+
+// transmit gives the request at sent to the link. It returns false when that has to wait, or failed.
+func (q *queuePair) transmit() bool {
+	i := q.sent & q.mask
+	e, w := &q.sq[i], &q.more[i]
+	if e.status != 0 {
+		q.halt()
+		return false
+	}
+	if w.flags&verbs.SendFence != 0 && q.mreads.len()+q.rdq.len() > 0 {
+		return false
+	}
+	ok := false
+	switch verbs.SendOpcode(e.op) {
+	case verbs.WRRDMARead:
+		ok = q.issueRead(e, w)
+	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+		ok = q.issueAtomic(e, w)
+	default:
+		ok = q.sendPackets(e, w, q.sgesOf(i)[:w.nsge])
+	}
+	if !ok {
+		return false
+	}
+	if w.buf != nil {
+		q.d.pool.put(w.buf)
+		w.buf = nil
+	}
+	q.sent++
+	if e.flags&entryGot != 0 {
+		q.retire() // a read of nothing
+	}
+	return true
+}
+
+// halt stops transmission at a request that failed; it completes when everything before has.
+func (q *queuePair) halt() {
+	q.fast = false
+	q.sent++
+	q.retire()
+}
+
+// sendPackets transmits a send or write, from where it stopped the last time.
+func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) bool {
+	h := &q.d.scratch
+	*h = header{op: opSend, qpn: q.hdr.qpn, psn: q.sent + q.psn, total: uint64(e.length), status: q.hdr.status}
+	last := flagLast
+	if e.flags&entrySignaled != 0 {
+		last |= flagAckReq
+	}
+	if w.flags&verbs.SendSolicited != 0 {
+		last |= flagSolicited
+	}
+	switch verbs.SendOpcode(e.op) {
+	case verbs.WRSendWithImm:
+		last |= flagImm
+	case verbs.WRRDMAWriteWithImm:
+		last |= flagImm
+		h.op, h.rkey = opWrite, w.rkey
+	case verbs.WRRDMAWrite:
+		h.op, h.rkey = opWrite, w.rkey
+	}
+	if h.op == opWrite {
+		q.written = q.sent + 1
+	}
+	for {
+		head, body := gather(sges, w.off, q.maxPay)
+		n := uint64(len(head) + len(body))
+		h.flags, h.imm = 0, 0
+		if w.off == 0 {
+			h.flags = flagFirst
+		}
+		if w.off+n == uint64(e.length) {
+			h.flags |= last
+			h.imm = w.imm
+		}
+		h.length = uint32(n)
+		if h.op == opWrite {
+			h.addr = w.addr + w.off
+		}
+		if !q.link.send(h, head, body) {
+			return false
+		}
+		q.d.dirty = true
+		w.off += n
+		if w.off == uint64(e.length) {
+			return true
+		}
+	}
+}
+
+// gather returns up to limit bytes of the list from offset off on, as two pieces.
+func gather(sges []verbs.SGE, off uint64, limit int) (head, body []byte) {
+	for i := range sges {
+		b := sges[i].Data
+		if off >= uint64(len(b)) {
+			off -= uint64(len(b))
+			continue
+		}
+		b = b[off:]
+		off = 0
+		if len(b) > limit {
+			b = b[:limit]
+		}
+		if head == nil {
+			head = b
+			limit -= len(b)
+			if limit == 0 {
+				return head, nil
+			}
+			continue
+		}
+		return head, b
+	}
+	return head, nil
+}

@@ -1,0 +1,340 @@
+package soft
+
+import (
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// responder is the receiving half of a queue pair.
+type responder struct {
+	rx       rxMessage // a message of several packets under way
+	expect   uint32    // psn of the next request
+	ackPSN   uint32
+	ackDue   bool
+	refuse   bool // a request failed: nothing after it is executed
+	rnr      bool // a packet waits for a receive, until rnrUntil
+	rnrUntil int64
+	resp     fifo[response]
+}
+
+// rxMessage is a message of which not all packets have come.
+type rxMessage struct {
+	active bool
+	hasWR  bool // sges are of a receive that was taken
+	op     opcode
+	psn    uint32
+	wrid   uint64
+	off    uint64
+	total  uint64
+	nsge   int
+	sges   [maxSGE]verbs.SGE
+}
+
+// response is something to answer, in the order of the requests.
+type response struct {
+	op     opcode // opReadResp, opAtomicResp, opNak
+	status uint8
+	psn    uint32
+	rkey   uint32
+	addr   uint64
+	total  uint64
+	off    uint64
+	value  uint64
+}
+
+// respBurst is how many packets of a read one pass sends, so that other traffic gets between them.
+const respBurst = 8
+
+func (r *responder) start(psn uint32) {
+	r.clear()
+	r.expect = psn
+}
+
+func (r *responder) clear() {
+	resp := r.resp
+	resp.clear()
+	*r = responder{resp: resp}
+}
+
+// receive takes a packet from a wire. Every field is the peer's word, and checked.
+func (d *Device) receive(l link, h *header, payload []byte) (ok, lent bool) {
+	i := h.qpn & qpIndexMask
+	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.qpn {
+		return d.stray(l, h), false
+	}
+	q := d.qps[i]
+	if q.link != l {
+		// Before RTR the peer may be ahead of us: it has to wait. Anything else is none of this QP's business.
+		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false
+	}
+	if len(payload) != int(h.length) {
+		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.length)
+		return true, false
+	}
+	if h.op == opSend {
+		return q.recvSend(l, h, payload)
+	}
+	return q.recvOther(l, h, payload), false
+}
+
+// stray handles packets for QPs that do not exist: who asks for something learns that.
+func (d *Device) stray(l link, h *header) bool {
+	switch h.op {
+	case opSend, opWrite, opReadReq, opAtomicReq:
+		if h.flags&flagLast == 0 {
+			return true
+		}
+		d.scratch = header{op: opDisconnected, flags: flagFirst | flagLast, addr: uint64(h.qpn)}
+		if !l.send(&d.scratch, nil, nil) {
+			return false
+		}
+		d.dirty = true
+	case opDisconnected:
+		if h.qpn == 0 {
+			d.recvDisconnected(l, h)
+		}
+	}
+	return true
+}
+
+func (q *queuePair) recvOther(l link, h *header, payload []byte) bool {
+	switch h.op {
+	case opWrite:
+		return q.recvWrite(l, h, payload)
+	case opReadReq:
+		q.recvReadReq(l, h)
+	case opReadResp:
+		q.recvReadResp(l, h, payload)
+	case opAtomicReq:
+		q.recvAtomicReq(l, h, payload)
+	case opAtomicResp:
+		q.recvAtomicResp(l, h, payload)
+	case opAck:
+		q.recvAck(l, h)
+	case opNak:
+		q.recvNak(l, h)
+	case opDisconnected:
+		q.d.recvDisconnected(l, h)
+	default:
+		q.d.violation(l, "unknown packet opcode %d", h.op)
+	}
+	return true
+}
+
+// accepts says whether a request is to be executed now; if not, drop says that it is to be forgotten.
+func (q *queuePair) accepts(l link, h *header) bool {
+	if !q.connected() || q.refuse {
+		return false
+	}
+	if h.flags&flagFirst == 0 {
+		if q.rx.active && q.rx.op == h.op && q.rx.psn == h.psn && q.rx.total == h.total {
+			return true
+		}
+		q.d.violation(l, "a packet for QP %d in the middle of no message", q.num)
+		return false
+	}
+	switch {
+	case q.rx.active:
+		q.d.violation(l, "a message for QP %d starts inside another", q.num)
+	case h.total > maxMsgSize:
+		q.d.violation(l, "a message of %d bytes", h.total)
+	case (h.op == opSend || h.op == opWrite) && (uint64(h.length) > h.total || (h.flags&flagLast != 0) != (uint64(h.length) == h.total)):
+		q.d.violation(l, "the length of a message to QP %d does not fit its packet", q.num)
+	case h.psn-q.expect > maxQPWR:
+		// Requests may be missing in between: those that were done without packets. Real devices drop a wrong number until
+		// the requester gives up.
+		q.nak(h.psn, verbs.WCRetryExcErr)
+	default:
+		return true
+	}
+	return false
+}
+
+// recvSend takes a packet of a SEND. The common case, a message of one packet, is lent to the caller of PollCQ.
+func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) {
+	if h.flags&(flagFirst|flagLast) != flagFirst|flagLast {
+		return q.recvSendPart(l, h, payload), false
+	}
+	if !q.accepts(l, h) {
+		return true, false
+	}
+	rq := q.rq
+	if rq.head == rq.tail {
+		return q.notReady(h), false
+	}
+	e := &rq.ring[rq.head&uint32(len(rq.ring)-1)]
+	if e.badSG || uint64(len(payload)) > e.size {
+		q.recvFails(h.psn)
+		return true, false
+	}
+	wc := q.rcq.slot()
+	if wc != nil {
+		*wc = verbs.WC{WRID: e.wrid, Opcode: verbs.WCRecv, ByteLen: h.length, QPNum: q.num, Data: payload}
+		if h.flags&flagImm != 0 {
+			wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.imm
+		}
+		rq.head++
+	} else if !q.recvCopy(h, payload) {
+		return true, false
+	}
+	if rq.limit != 0 {
+		rq.took()
+	}
+	q.executed(h)
+	return true, wc != nil
+}
+
+// recvCopy delivers a message of one packet into the posted buffer and the completion queue's ring.
+func (q *queuePair) recvCopy(h *header, payload []byte) bool {
+	if !q.scatter(q.rq.headSGEs(), 0, payload) {
+		q.recvFails(h.psn)
+		return false
+	}
+	wc := verbs.WC{WRID: q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid, Opcode: verbs.WCRecv, ByteLen: h.length, QPNum: q.num}
+	q.rq.head++
+	q.complete(&wc, h)
+	return true
+}
+
+// complete adds a receive completion.
+func (q *queuePair) complete(wc *verbs.WC, h *header) {
+	if h.flags&flagImm != 0 {
+		wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.imm
+	}
+	q.rcq.push(wc, nil, 0, h.flags&flagSolicited != 0)
+}
+
+// executed notes that a request is done.
+func (q *queuePair) executed(h *header) {
+	q.expect = h.psn + 1
+	q.rnr = false
+	if h.flags&flagAckReq != 0 {
+		q.ackPSN, q.ackDue = h.psn, true
+		q.d.queue(q)
+	}
+}
+
+// recvSendPart takes one packet of a message of several, and puts it into the posted buffer.
+func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
+	if !q.accepts(l, h) {
+		return true
+	}
+	if h.flags&flagFirst != 0 {
+		if q.rq.head == q.rq.tail {
+			return q.notReady(h)
+		}
+		e := &q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)]
+		if e.badSG || h.total > e.size {
+			q.recvFails(h.psn)
+			return true
+		}
+		q.startMessage(h)
+		q.takeRecv()
+	}
+	m := &q.rx
+	if !q.fits(l, h) {
+		return true
+	}
+	if !q.scatter(m.sges[:m.nsge], m.off, payload) {
+		q.fail(h.psn, verbs.WCLocProtErr, verbs.WCRemOpErr, m.wrid)
+		return true
+	}
+	m.off += uint64(len(payload))
+	if h.flags&flagLast != 0 {
+		wc := verbs.WC{WRID: m.wrid, Opcode: verbs.WCRecv, ByteLen: uint32(m.total), QPNum: q.num}
+		q.rx.active = false
+		q.complete(&wc, h)
+		q.executed(h)
+	}
+	return true
+}
+
+func (q *queuePair) startMessage(h *header) {
+	m := &q.rx
+	m.active, m.hasWR, m.op, m.psn, m.off, m.total = true, false, h.op, h.psn, 0, h.total
+}
+
+// takeRecv takes the oldest receive for the message under way.
+func (q *queuePair) takeRecv() {
+	m := &q.rx
+	m.hasWR = true
+	m.wrid = q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid
+	m.nsge = copy(m.sges[:], q.rq.headSGEs())
+	q.rq.head++
+	if q.rq.limit != 0 {
+		q.rq.took()
+	}
+}
+
+// fits checks a packet of the message under way against its length.
+func (q *queuePair) fits(l link, h *header) bool {
+	end := q.rx.off + uint64(h.length)
+	if end > q.rx.total || (h.flags&flagLast != 0) != (end == q.rx.total) {
+		q.d.violation(l, "the packets of a message to QP %d do not make up its length", q.num)
+		return false
+	}
+	return true
+}
+
+// notReady is called for a SEND that finds no receive (RNR). The packet stays with the wire, and whatever is behind it on
+// the link, until a receive is posted or the requester's budget, rnr_retry times our min_rnr_timer, is used up (TMO 8.1).
+func (q *queuePair) notReady(h *header) bool {
+	q.d.stalled = true
+	retry := h.status & 7
+	if retry == 7 {
+		return false
+	}
+	now := q.d.now()
+	if !q.rnr {
+		q.rnr = true
+		q.rnrUntil = now + int64(retry)*verbs.RNRTimer(q.attr.MinRNRTimer)
+	}
+	if now < q.rnrUntil {
+		if q.d.wakeAt == 0 || q.rnrUntil < q.d.wakeAt {
+			q.d.wakeAt = q.rnrUntil
+		}
+		return false
+	}
+	q.rnr = false
+	q.nak(h.psn, verbs.WCRNRRetryExcErr)
+	return true
+}
+
+// nak refuses a request after the answers to those before it. Nothing of the peer's is executed from then on.
+func (q *queuePair) nak(psn uint32, status verbs.WCStatus) {
+	q.refuse = true
+	q.resp.push(response{op: opNak, psn: psn, status: uint8(status)})
+	q.d.queue(q)
+}
+
+// recvFails fails the oldest receive: its list is bad or too short for the message.
+func (q *queuePair) recvFails(psn uint32) {
+	e := &q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)]
+	q.rq.head++
+	if q.rq.limit != 0 {
+		q.rq.took()
+	}
+	if e.badSG {
+		q.fail(psn, verbs.WCLocProtErr, verbs.WCRemOpErr, e.wrid)
+	} else {
+		q.fail(psn, verbs.WCLocLenErr, verbs.WCRemInvReqErr, e.wrid)
+	}
+}
+
+// fail completes a receive with local, tells the requester remote, and moves the QP to ERR (TMO 8.3).
+func (q *queuePair) fail(psn uint32, local, remote verbs.WCStatus, wrid uint64) {
+	q.rx = rxMessage{}
+	wc := verbs.WC{WRID: wrid, Status: local, Opcode: verbs.WCRecv, QPNum: q.num}
+	q.rcq.push(&wc, nil, 0, true)
+	q.nak(psn, remote)
+	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+}
+
+// denied refuses a request for memory that the peer may not touch (TMO 8.3).
+func (q *queuePair) denied(psn uint32) {
+	q.nak(psn, verbs.WCRemAccessErr)
+	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QP: q.num,
+		Err: fail("responder", syscall.EACCES, "a request of the peer named memory, or a right, that it does not have")})
+}

@@ -1,0 +1,207 @@
+package soft
+
+import (
+	"encoding/binary"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// recvWrite takes a packet of an RDMA write.
+func (q *queuePair) recvWrite(l link, h *header, payload []byte) bool {
+	if !q.accepts(l, h) {
+		return true
+	}
+	imm := h.flags&flagImm != 0
+	if imm && h.flags&flagLast != 0 && q.rq.head == q.rq.tail {
+		return q.notReady(h)
+	}
+	if h.flags&flagFirst != 0 {
+		q.startMessage(h)
+	}
+	if !q.fits(l, h) {
+		return true
+	}
+	dst, ok := q.d.regions.resolve(q.pd, h.rkey, h.addr, uint64(len(payload)), verbs.AccessRemoteWrite)
+	if !ok || len(payload) > 0 && q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 {
+		q.rx = rxMessage{}
+		q.denied(h.psn)
+		return true
+	}
+	if len(dst) > 0 && &dst[0] != &payload[0] {
+		copy(dst, payload)
+	}
+	q.rx.off += uint64(len(payload))
+	if h.flags&flagLast == 0 {
+		return true
+	}
+	q.rx.active = false
+	if imm {
+		q.takeRecv()
+		q.rx.hasWR = false
+		wc := verbs.WC{WRID: q.rx.wrid, Opcode: verbs.WCRecvRDMAWithImm, ByteLen: uint32(h.total), QPNum: q.num}
+		q.complete(&wc, h)
+	}
+	q.executed(h)
+	return true
+}
+
+// recvReadReq queues the answer to an RDMA read.
+func (q *queuePair) recvReadReq(l link, h *header) {
+	if !q.accepts(l, h) {
+		return
+	}
+	_, ok := q.d.regions.resolve(q.pd, h.rkey, h.addr, h.total, verbs.AccessRemoteRead)
+	switch {
+	case !ok || h.total > 0 && q.attr.AccessFlags&verbs.AccessRemoteRead == 0:
+		q.denied(h.psn)
+		return
+	case q.resp.len() >= int(q.attr.MaxDestRdAtomic):
+		q.tooMany(h.psn)
+		return
+	}
+	q.executed(h)
+	q.answer(response{op: opReadResp, psn: h.psn, rkey: h.rkey, addr: h.addr, total: h.total})
+}
+
+// tooMany refuses a peer that has more reads and atomics under way than MaxDestRdAtomic.
+func (q *queuePair) tooMany(psn uint32) {
+	q.nak(psn, verbs.WCRemInvReqErr)
+	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+}
+
+func (q *queuePair) answer(r response) {
+	q.resp.push(r)
+	q.d.queue(q)
+}
+
+// recvAtomicReq executes an atomic. All accesses of the device's owner are made by one goroutine at a time, so that it is
+// atomic among the requests of all peers; as on NICs, not with respect to the processor.
+func (q *queuePair) recvAtomicReq(l link, h *header, payload []byte) {
+	if !q.accepts(l, h) {
+		return
+	}
+	if len(payload) != 16 || h.imm > 1 {
+		q.d.violation(l, "a malformed atomic for QP %d", q.num)
+		return
+	}
+	mem, ok := q.d.regions.resolve(q.pd, h.rkey, h.addr, 8, verbs.AccessRemoteAtomic)
+	switch {
+	case h.addr%8 != 0:
+		q.nak(h.psn, verbs.WCRemInvReqErr)
+		q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+		return
+	case !ok || q.attr.AccessFlags&verbs.AccessRemoteAtomic == 0:
+		q.denied(h.psn)
+		return
+	case q.resp.len() >= int(q.attr.MaxDestRdAtomic):
+		q.tooMany(h.psn)
+		return
+	}
+	old := binary.NativeEndian.Uint64(mem)
+	comp, swap := binary.LittleEndian.Uint64(payload), binary.LittleEndian.Uint64(payload[8:])
+	switch {
+	case h.imm == 1:
+		binary.NativeEndian.PutUint64(mem, old+comp)
+	case old == comp:
+		binary.NativeEndian.PutUint64(mem, swap)
+	}
+	q.executed(h)
+	q.answer(response{op: opAtomicResp, psn: h.psn, value: old, total: 8})
+}
+
+func putOperands(b []byte, comp, swap uint64) {
+	binary.LittleEndian.PutUint64(b, comp)
+	binary.LittleEndian.PutUint64(b[8:], swap)
+}
+
+// sendAck sends the acknowledgement that is due, if any.
+func (q *queuePair) sendAck() bool {
+	if !q.ackDue {
+		return true
+	}
+	q.d.scratch = header{op: opAck, flags: flagFirst | flagLast, qpn: q.attr.DestQPN, psn: q.ackPSN}
+	if !q.link.send(&q.d.scratch, nil, nil) {
+		return false
+	}
+	q.d.dirty = true
+	q.ackDue = false
+	return true
+}
+
+// respond sends answers as far as there is room, at most respBurst packets. It returns true when all are out.
+func (q *queuePair) respond() bool {
+	for range respBurst {
+		if q.resp.len() == 0 {
+			return true
+		}
+		r := q.resp.front()
+		h := &q.d.scratch
+		*h = header{op: r.op, flags: flagFirst | flagLast, status: r.status, qpn: q.attr.DestQPN, psn: r.psn, total: r.total}
+		var body []byte
+		switch r.op {
+		case opReadResp:
+			var ok bool
+			if body, ok = q.nextPiece(r, h); !ok {
+				psn := r.psn
+				q.resp.clear()
+				q.denied(psn) // withdrawn while it was being read
+				continue
+			}
+		case opAtomicResp:
+			body = binary.NativeEndian.AppendUint64(q.d.operands[:0], r.value)
+		}
+		h.length = uint32(len(body))
+		if !q.link.send(h, body, nil) {
+			return false
+		}
+		q.d.dirty = true
+		r.off += uint64(len(body))
+		if r.op != opReadResp || r.off == r.total {
+			q.resp.pop()
+		}
+	}
+	if q.resp.len() == 0 {
+		return true
+	}
+	q.d.more = true
+	return false
+}
+
+// nextPiece finds the next bytes of a read, checking its region again.
+func (q *queuePair) nextPiece(r *response, h *header) ([]byte, bool) {
+	n := min(r.total-r.off, uint64(q.maxPay))
+	b, ok := q.d.regions.resolve(q.pd, r.rkey, r.addr+r.off, n, verbs.AccessRemoteRead)
+	h.addr = r.off
+	h.flags = 0
+	if r.off == 0 {
+		h.flags = flagFirst
+	}
+	if r.off+n == r.total {
+		h.flags |= flagLast
+	}
+	return b, ok
+}
+
+// place names where the payload of a packet belongs, for wires that can put it there without a copy in between. The wire
+// then calls receive with that very slice. nil: receive it like any other.
+func (d *Device) place(l link, h *header) []byte {
+	i := h.qpn & qpIndexMask
+	if int(i) >= len(d.qps) || d.qps[i] == nil {
+		return nil
+	}
+	q := d.qps[i]
+	if q.num != h.qpn || q.link != l || h.op != opReadResp || q.state != verbs.QPSRTS || q.rdq.len() == 0 {
+		return nil
+	}
+	k := *q.rdq.front()
+	e, w := &q.sq[k&q.mask], &q.more[k&q.mask]
+	if h.psn-q.psn != k || h.addr != w.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
+		return nil
+	}
+	sges := q.sgesOf(k & q.mask)[:w.nsge]
+	b, _ := gather(sges, w.off, int(h.length))
+	if len(b) != int(h.length) || !q.mayWrite(sges, w.off, b) {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,174 @@
+package soft
+
+import (
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+const (
+	maxSGE   = 8
+	maxSRQWR = 1 << 20
+)
+
+// recvQueue is a ring of posted receives: an SRQ, or a queue pair's own queue.
+type recvQueue struct {
+	d     *Device
+	pd    *protDomain
+	ring  []recvEntry
+	sges  []verbs.SGE // maxSGE for each entry of ring
+	head  uint32
+	tail  uint32
+	limit uint32 // event when fewer than this are posted; 0: not armed
+	maxWR uint32
+	sge   uint32 // largest SGE list
+	num   uint32 // SRQ number; 0 for a queue pair's own queue
+	users int    // QPs attached
+	gone  bool
+}
+
+// recvEntry is a posted receive; its SGEs are in recvQueue.sges.
+type recvEntry struct {
+	wrid  uint64
+	size  uint64 // room for so many bytes
+	nsge  uint16
+	badSG bool // an SGE is outside its region: fails with LOC_PROT_ERR when a message takes it
+}
+
+func newRecvQueue(pd *protDomain, maxWR, sge uint32) *recvQueue {
+	q := &recvQueue{d: pd.d, pd: pd, maxWR: maxWR, sge: sge}
+	if maxWR > 0 {
+		n := ringSize(int(maxWR))
+		q.ring, q.sges = make([]recvEntry, n), make([]verbs.SGE, n*int(sge))
+	}
+	return q
+}
+
+func (q *recvQueue) posted() uint32 { return q.tail - q.head }
+
+// post adds one receive.
+func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
+	if len(wr.SGList) > int(q.sge) {
+		return fail(op, syscall.EINVAL, "more scatter/gather entries than the queue was created for")
+	}
+	if q.tail-q.head >= q.maxWR {
+		return fail(op, syscall.ENOMEM, "the receive queue is full")
+	}
+	i := q.tail & uint32(len(q.ring)-1)
+	e := &q.ring[i]
+	e.wrid, e.nsge, e.size, e.badSG = wr.WRID, uint16(len(wr.SGList)), 0, false
+	sges := q.sges[i*q.sge:]
+	for k := range wr.SGList {
+		s := &wr.SGList[k]
+		sges[k] = *s
+		e.size += uint64(len(s.Data))
+		if !q.d.regions.local(q.pd, s.LKey, s.Data, verbs.AccessLocalWrite) {
+			e.badSG = true
+		}
+	}
+	q.tail++
+	return nil
+}
+
+// at returns the oldest receive's SGEs.
+func (q *recvQueue) headSGEs() []verbs.SGE {
+	i := q.head & uint32(len(q.ring)-1)
+	return q.sges[i*q.sge:][:q.ring[i].nsge]
+}
+
+// took is called after the oldest receive was taken: it raises the limit event (TMO 8.4).
+func (q *recvQueue) took() {
+	if q.limit != 0 && q.tail-q.head < q.limit {
+		q.limit = 0
+		q.d.event(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, QP: q.num})
+	}
+}
+
+// sharedQueue is an SRQ.
+type sharedQueue struct {
+	recvQueue
+}
+
+// CreateSRQ makes a shared receive queue.
+func (p *protDomain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
+	const known = verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitXRCD | verbs.SRQInitCQ | verbs.SRQInitTM
+	typ := verbs.SRQTypeBasic
+	if attr.Mask&verbs.SRQInitType != 0 {
+		typ = attr.Type
+	}
+	switch {
+	case attr.Mask&^known != 0:
+		return nil, fail("create_srq", syscall.EOPNOTSUPP, "unknown bits in Mask")
+	case typ != verbs.SRQTypeBasic:
+		// The place for tag matching: attr.CQ and attr.TM, checked by TMO 1.2.
+		return nil, fail("create_srq", syscall.EOPNOTSUPP, "this device has basic SRQs only (DeviceAttr.TM tells)")
+	case attr.MaxWR < 1 || attr.MaxWR > maxSRQWR:
+		return nil, fail("create_srq", syscall.EINVAL, "MaxWR must be between 1 and the device's MaxSRQWR")
+	case attr.MaxSGE > maxSGE:
+		return nil, fail("create_srq", syscall.EINVAL, "MaxSGE is above the device's SRQSGE")
+	}
+	attr.MaxSGE = max(attr.MaxSGE, 1)
+	attr.Limit = 0 // ignored at creation, as by ibv_create_srq(3)
+	s := &sharedQueue{recvQueue: *newRecvQueue(p, attr.MaxWR, attr.MaxSGE)}
+	p.d.lastSRQ++
+	s.num = p.d.lastSRQ
+	p.users++
+	return s, nil
+}
+
+// Num is the SRQ's number in events.
+func (s *sharedQueue) Num() uint32 { return s.num }
+
+// PostSRQRecv posts receives.
+func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
+	if s.gone {
+		return wr, fail("post_srq_recv", syscall.EINVAL, "the SRQ is gone")
+	}
+	for ; wr != nil; wr = wr.Next {
+		if err := s.post("post_srq_recv", wr); err != nil {
+			return wr, err
+		}
+	}
+	s.d.postedRecv()
+	return nil, nil
+}
+
+// PostSRQOps is for tag matching, which basic SRQs have not.
+func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
+	return wr, fail("post_srq_ops", syscall.EOPNOTSUPP, "not a tag-matching SRQ")
+}
+
+// Modify arms the limit event. Resizing is refused, as by mlx5 (TMO 8.4).
+func (s *sharedQueue) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
+	switch {
+	case mask&verbs.SRQMaxWR != 0:
+		return fail("modify_srq", syscall.EINVAL, "the queue cannot be resized")
+	case mask&^verbs.SRQLimit != 0:
+		return fail("modify_srq", syscall.EINVAL, "unknown bits in mask")
+	case mask&verbs.SRQLimit != 0 && attr.Limit > s.maxWR:
+		return fail("modify_srq", syscall.EINVAL, "Limit is above the queue's size")
+	}
+	if mask&verbs.SRQLimit != 0 {
+		s.limit = attr.Limit
+		s.took() // fires at once when fewer are posted already
+	}
+	return nil
+}
+
+// Query returns the attributes.
+func (s *sharedQueue) Query() (verbs.SRQAttr, error) {
+	return verbs.SRQAttr{MaxWR: s.maxWR, MaxSGE: s.sge, Limit: s.limit}, nil
+}
+
+// Destroy frees the SRQ; receives still posted are given up without completions.
+func (s *sharedQueue) Destroy() error {
+	switch {
+	case s.gone:
+		return fail("destroy_srq", syscall.EINVAL, "the SRQ is gone already")
+	case s.users > 0:
+		return fail("destroy_srq", syscall.EBUSY, "queue pairs are attached to the SRQ")
+	}
+	s.gone = true
+	s.pd.users--
+	return nil
+}

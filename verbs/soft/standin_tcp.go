@@ -1,0 +1,5 @@
+//go:build linux
+
+package soft
+
+func newTCPWire(wireEnv) (wire, error) { return nil, unsupportedWire(WireTCP) }

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package soft
+
+func newSHMWire(wireEnv) (wire, error) { return nil, unsupportedWire(WireSHM) }
+
+func newTCPWire(wireEnv) (wire, error) { return nil, unsupportedWire(WireTCP) }

@@ -1,0 +1,316 @@
+// Package verbstest is the conformance suite for devices: every rule of the contract that a device can show by itself.
+//
+// Concurrency: each subtest owns its devices and polls all of them from one goroutine, unless it says otherwise.
+package verbstest
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// Opener opens n devices that can reach each other, and closes them when the test ends, with its objects destroyed.
+type Opener func(t *testing.T, n int) []verbs.Device
+
+// env is the devices of one subtest.
+type env struct {
+	t     *testing.T
+	nodes []*node
+}
+
+// node is a device with the usual objects on it.
+type node struct {
+	e    *env
+	dev  verbs.Device
+	pd   verbs.PD
+	cq   verbs.CQ
+	got  []verbs.WC // polled, with Data copied, not yet looked at
+	evs  []verbs.AsyncEvent
+	wc   [16]verbs.WC
+	free []func() error // destroys objects, last first
+	dead bool
+}
+
+const patience = 20 * time.Second
+
+func newEnv(t *testing.T, open Opener, n int) *env {
+	t.Helper()
+	e := &env{t: t}
+	for _, d := range open(t, n) {
+		nd := &node{e: e, dev: d}
+		var err error
+		nd.pd, err = d.AllocPD()
+		e.ok(err)
+		nd.onFree(nd.pd.Dealloc)
+		nd.cq = nd.newCQ(1024)
+		e.nodes = append(e.nodes, nd)
+	}
+	t.Cleanup(e.cleanup)
+	return e
+}
+
+func (e *env) ok(err error) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatalf("unexpected error: %v", err)
+	}
+}
+
+func (e *env) errno(err error, want syscall.Errno) {
+	e.t.Helper()
+	var ve *verbs.Error
+	if !errors.As(err, &ve) || !errors.Is(err, want) {
+		e.t.Fatalf("error is %v, want a *verbs.Error with %v", err, want)
+	}
+}
+
+func (e *env) cleanup() {
+	for _, n := range e.nodes {
+		for i := len(n.free) - 1; i >= 0; i-- {
+			if err := n.free[i](); err != nil {
+				e.t.Errorf("cleaning up: %v", err)
+			}
+		}
+	}
+}
+
+func (n *node) onFree(f func() error) { n.free = append(n.free, f) }
+
+func (n *node) newCQ(size int) verbs.CQ {
+	n.e.t.Helper()
+	cq, err := n.dev.CreateCQ(verbs.CQInitAttr{CQE: size})
+	n.e.ok(err)
+	n.onFree(cq.Destroy)
+	return cq
+}
+
+func (n *node) newSRQ(size uint32) verbs.SRQ {
+	n.e.t.Helper()
+	srq, err := n.pd.CreateSRQ(&verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: size, MaxSGE: 2}})
+	n.e.ok(err)
+	n.onFree(srq.Destroy)
+	return srq
+}
+
+// mem registers a buffer of n bytes with all rights.
+func (n *node) mem(size int) (verbs.MR, []byte) {
+	n.e.t.Helper()
+	buf := make([]byte, size)
+	return n.reg(buf, verbs.AccessLocalWrite|verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic), buf
+}
+
+func (n *node) reg(buf []byte, access verbs.AccessFlags) verbs.MR {
+	n.e.t.Helper()
+	mr, err := n.pd.RegMR(buf, access)
+	n.e.ok(err)
+	key := mr.LKey()
+	n.onFree(func() error {
+		if mr.LKey() != key {
+			return nil // the test has withdrawn it
+		}
+		return mr.Dereg()
+	})
+	return mr
+}
+
+// qpConf varies a queue pair from the usual one.
+type qpConf struct {
+	srq    verbs.SRQ
+	cap    verbs.QPCap
+	rnr    uint8 // retries; the usual is 7, for ever
+	rnrSet bool
+	access verbs.AccessFlags
+	cq     verbs.CQ
+	sigAll bool
+}
+
+func (n *node) newQP(c qpConf) verbs.QP {
+	n.e.t.Helper()
+	if c.cap == (verbs.QPCap{}) {
+		c.cap = verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 3, MaxRecvSGE: 2, MaxInlineData: 256}
+	}
+	if c.cq == nil {
+		c.cq = n.cq
+	}
+	qp, err := n.pd.CreateQP(&verbs.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, SRQ: c.srq, Cap: c.cap, Type: verbs.QPTRC, SQSigAll: c.sigAll})
+	n.e.ok(err)
+	gone := false
+	n.onFree(func() error {
+		if gone {
+			return nil
+		}
+		gone = true
+		return qp.Destroy()
+	})
+	return qp
+}
+
+const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+
+func initAttr(access verbs.AccessFlags) (*verbs.QPAttr, verbs.QPAttrMask) {
+	return &verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: access}, verbs.QPMaskInit
+}
+
+func rtrAttr(peer verbs.Device, num uint32) (*verbs.QPAttr, verbs.QPAttrMask) {
+	return &verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: peer.Address()}, PathMTU: verbs.MTU1024, DestQPN: num,
+		RQPSN: 5, MaxDestRdAtomic: 16, MinRNRTimer: 14}, verbs.QPMaskRTR
+}
+
+func rtsAttr(rnr uint8) (*verbs.QPAttr, verbs.QPAttrMask) {
+	return &verbs.QPAttr{State: verbs.QPSRTS, SQPSN: 5, MaxRdAtomic: 16, RetryCnt: 7, RNRRetry: rnr, Timeout: 14}, verbs.QPMaskRTS
+}
+
+// raise brings a QP to RTS.
+func (n *node) raise(qp verbs.QP, peer verbs.Device, num uint32, c qpConf) {
+	n.e.t.Helper()
+	access := c.access
+	if access == 0 {
+		access = allAccess
+	}
+	rnr := uint8(7)
+	if c.rnrSet {
+		rnr = c.rnr
+	}
+	n.e.ok(qp.Modify(initAttr(access)))
+	n.e.ok(qp.Modify(rtrAttr(peer, num)))
+	n.e.ok(qp.Modify(rtsAttr(rnr)))
+}
+
+// connect makes a connected pair of QPs between nodes a and b, which may be the same.
+func (e *env) connect(a, b *node, ca, cb qpConf) (verbs.QP, verbs.QP) {
+	e.t.Helper()
+	qa, qb := a.newQP(ca), b.newQP(cb)
+	a.raise(qa, b.dev, qb.Num(), ca)
+	b.raise(qb, a.dev, qa.Num(), cb)
+	return qa, qb
+}
+
+// pair opens two devices with one connection between them, and an SRQ on the second with room for 64 receives.
+func pair(t *testing.T, open Opener) (e *env, a, b *node, qa, qb verbs.QP) {
+	e = newEnv(t, open, 2)
+	a, b = e.nodes[0], e.nodes[1]
+	qa, qb = e.connect(a, b, qpConf{}, qpConf{})
+	return e, a, b, qa, qb
+}
+
+// poll polls every device once and keeps what comes.
+func (e *env) poll() {
+	e.t.Helper()
+	for _, n := range e.nodes {
+		if !n.dead {
+			n.pollCQ(n.cq)
+		}
+	}
+}
+
+func (n *node) pollCQ(cq verbs.CQ) {
+	n.e.t.Helper()
+	k, err := cq.PollCQ(n.wc[:])
+	if err != nil {
+		n.e.t.Fatalf("PollCQ: %v", err)
+	}
+	for i := range n.wc[:k] {
+		w := n.wc[i]
+		if w.Data != nil {
+			w.Data = append([]byte{}, w.Data...)
+		}
+		n.got = append(n.got, w)
+	}
+	for {
+		ev, ok := n.dev.PollAsync()
+		if !ok {
+			return
+		}
+		n.evs = append(n.evs, ev)
+	}
+}
+
+// until polls until cond holds.
+func (e *env) until(what string, cond func() bool) {
+	e.t.Helper()
+	deadline := time.Now().Add(patience)
+	for i := 1; !cond(); i++ {
+		e.poll()
+		if i%1024 == 0 && time.Now().After(deadline) {
+			e.t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// settle polls for a while, so that what must not happen had its chance.
+func (e *env) settle() {
+	e.t.Helper()
+	for range 300 {
+		e.poll()
+	}
+}
+
+// next takes the node's next completion.
+func (n *node) next() verbs.WC {
+	n.e.t.Helper()
+	n.e.until("a completion on "+n.dev.Name(), func() bool { return len(n.got) > 0 })
+	w := n.got[0]
+	n.got = n.got[1:]
+	return w
+}
+
+// want takes the node's next completion and checks it.
+func (n *node) want(wrid uint64, status verbs.WCStatus) verbs.WC {
+	n.e.t.Helper()
+	w := n.next()
+	if w.WRID != wrid || w.Status != status {
+		n.e.t.Fatalf("completion of request %d with %v, want %d with %v", w.WRID, w.Status, wrid, status)
+	}
+	return w
+}
+
+// none checks that nothing completes.
+func (n *node) none() {
+	n.e.t.Helper()
+	n.e.settle()
+	if len(n.got) > 0 {
+		n.e.t.Fatalf("unexpected completion %+v", n.got[0])
+	}
+}
+
+// wantEvent waits for an asynchronous event, dropping others.
+func (n *node) wantEvent(typ verbs.AsyncEventType) verbs.AsyncEvent {
+	n.e.t.Helper()
+	var found verbs.AsyncEvent
+	n.e.until("event "+typ.String(), func() bool {
+		for i, ev := range n.evs {
+			if ev.Type == typ {
+				found = ev
+				n.evs = append(n.evs[:i:i], n.evs[i+1:]...)
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func sge(mr verbs.MR, b []byte) []verbs.SGE { return []verbs.SGE{{Data: b, LKey: mr.LKey()}} }
+
+// received is a receive's data, lent or in the buffer that was posted.
+func received(w verbs.WC, buf []byte) []byte {
+	if w.Data != nil {
+		return w.Data
+	}
+	return buf[:w.ByteLen]
+}
+
+func (n *node) send(qp verbs.QP, wr verbs.SendWR) {
+	n.e.t.Helper()
+	_, err := qp.PostSend(&wr)
+	n.e.ok(err)
+}
+
+func (n *node) recv(qp verbs.QP, wrid uint64, sg []verbs.SGE) {
+	n.e.t.Helper()
+	_, err := qp.PostRecv(&verbs.RecvWR{WRID: wrid, SGList: sg})
+	n.e.ok(err)
+}
