@@ -3,6 +3,7 @@ package matching
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
 var sinkBool bool
@@ -167,7 +168,7 @@ func BenchmarkBuildIndex(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
 }
 
-// BenchmarkWorstPost reports the longest single Post while filling a queue.
+// BenchmarkOverlapping asks for an exact tag behind D exact receives.
 func BenchmarkOverlapping(b *testing.B) {
 	for _, d := range depths {
 		b.Run(fmt.Sprint(d), func(b *testing.B) {
@@ -180,4 +181,52 @@ func BenchmarkOverlapping(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkScan is what a wildcard costs a message before it has an index.
+func BenchmarkScan(b *testing.B) {
+	q, v := NewUnexpected[*int](1), new(int)
+	const n = 1_000_000
+	for i := range n {
+		q.Add(uint64(i), v)
+	}
+	for b.Loop() {
+		_, seen := q.scan(1<<60, exact&^0xff)
+		sinkBool = seen == n
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
+}
+
+// BenchmarkWindow posts 64 receives and then matches them.
+func BenchmarkWindow(b *testing.B) {
+	q, v := NewPosted[*int](1), new(int)
+	const window = 64
+	for i := uint64(0); b.Loop(); i += window {
+		for k := range uint64(window) {
+			q.Post(i+k, exact, v)
+		}
+		for k := range uint64(window) {
+			_, sinkBool = q.Match(i + k)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/window, "ns/pair")
+}
+
+// BenchmarkFill reports the mean and the longest single Post on the way to a
+// million receives.
+func BenchmarkFill(b *testing.B) {
+	const n = 1_000_000
+	var worst time.Duration
+	for b.Loop() {
+		q, v := NewPosted[*int](1), new(int)
+		last := time.Now()
+		for i := range uint64(n) {
+			q.Post(i, exact, v)
+			now := time.Now()
+			worst = max(worst, now.Sub(last))
+			last = now
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
+	b.ReportMetric(float64(worst.Microseconds()), "worst-us")
 }

@@ -5,4 +5,44 @@
 // I/O or log; given the seed, its behaviour is a function of the calls.
 //
 // The package carries no compatibility promise yet.
+//
+// # Rule
+//
+// A message with tag t matches a receive (tag, mask) when (t^tag)&mask == 0;
+// bits of a receive's tag outside its mask count for nothing. Of several
+// receives the one posted first takes a message, of several messages the one
+// that arrived first is taken, whatever the masks.
+//
+// # Cost
+//
+// Posted keeps a hash table for each mask in use, keyed by tag&mask; a message
+// costs one probe for each distinct mask, however many receives there are, and
+// stamps decide between the finds. Unexpected keeps a table by whole tag, takes
+// the head of the arrival list for mask 0, and gives any other mask an index of
+// its own once receives with it have scanned as much as building one costs;
+// at most 16 of them, each dropped when messages keep coming and no receive
+// uses it. Removal by handle is O(1). The only element of a queue is kept
+// beside all that, for the price of a compare.
+//
+// Tables are resized a few buckets at a time. The one step that grows with the
+// queue is getting the new array of buckets (8 MB for a million keys).
+//
+// The hash is seeded. A peer that does not know the seed cannot choose tags
+// that share a bucket.
+//
+// # Memory
+//
+// An entry takes 40 bytes, 8 to 16 of buckets, and its value; another 32 to 40
+// in each index. Nothing is allocated while the depth moves within what is
+// kept, and what a queue removes it no longer refers to. After a spike it keeps
+//
+//   - empty chunks of 128 entries: 64 of them (8,192 entries, some 0.5 MB), or as
+//     many as are in use if that is more. A single entry holds on to its chunk;
+//   - the array of buckets, which is halved again and again as further traffic
+//     shows it to be too large;
+//   - for Posted, one small table for each mask of the most that were ever in
+//     use at the same time.
+//
+// A queue is limited to 2^28 entries and panics beyond; its owner bounds it far
+// below.
 package matching

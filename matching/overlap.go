@@ -19,8 +19,8 @@ func (q *Posted[T]) Overlapping(tag, mask uint64, before Stamp, pred func(T) boo
 	if q.n == 0 {
 		return false
 	}
-	if q.lone.on {
-		q.settle()
+	if l := &q.lone; l.on {
+		return l.stamp < before && Overlap(tag, mask, l.tag, l.mask) && (pred == nil || pred(l.v))
 	}
 	o := overlap[T]{q, before, pred, overlapBudget}
 	scan := q.exact.keys != 0

@@ -67,16 +67,17 @@ func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 	if q.lone.on {
 		q.settle()
 	}
+	stamp := q.stamp
 	i := q.add()
 	q.enter(i, tag, mask)
 	q.vals.set(i, v)
-	return q.handle(i)
+	return makeHandle(i, stamp)
 }
 
 // settle gives the lone receive its place in slab and table.
 func (q *Posted[T]) settle() {
 	l := &q.lone
-	q.enlist(loneIndex, l.stamp)
+	q.enlist(loneIndex, q.node(loneIndex), l.stamp)
 	q.enter(loneIndex, l.tag, l.mask)
 	q.vals.set(loneIndex, l.take())
 }
@@ -107,7 +108,10 @@ func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 		q.n = 0
 		return l.take(), true
 	}
-	c, p := q.search(tag)
+	c, p := &q.exact, q.exact.lookup(q.links, tag)
+	if len(q.active) != 0 {
+		c, p = q.searchWild(tag, p)
+	}
 	i := *p
 	if i == 0 || q.node(i).stamp >= limit {
 		return v, false
@@ -126,7 +130,10 @@ func (q *Posted[T]) Find(tag uint64) (v T, h Handle, ok bool) {
 	case l.on:
 		return v, 0, false
 	}
-	_, p := q.search(tag)
+	p := q.exact.lookup(q.links, tag)
+	if len(q.active) != 0 {
+		_, p = q.searchWild(tag, p)
+	}
 	if *p == 0 {
 		return v, 0, false
 	}
@@ -195,26 +202,21 @@ func (q *Posted[T]) All() iter.Seq2[Handle, T] {
 	}
 }
 
-// search returns the class of the oldest match and the word that holds it,
-// which is 0 when there is none.
-func (q *posted) search(tag uint64) (*class, *uint32) {
-	p := q.exact.lookup(q.links, tag)
-	if len(q.active) == 0 {
-		return &q.exact, p
-	}
-	return q.searchWild(tag, p)
-}
-
-// searchWild is search when there are classes besides the exact one, where p
-// was found.
+// searchWild returns the class of the oldest match and the word that holds it,
+// which is 0 when there is none. The exact class was looked into already; p is
+// what was found there.
 func (q *posted) searchWild(tag uint64, p *uint32) (*class, *uint32) {
 	c, oldest := &q.exact, ^Stamp(0)
 	if *p != 0 {
 		oldest = q.node(*p).stamp
 	}
 	for _, w := range q.active {
-		wp := w.lookup(q.links, tag&w.mask)
+		key := tag & w.mask
+		wp := w.bucket(w.hash.sum(key)) // inlined: mostly nothing is there
 		if *wp == 0 {
+			continue
+		}
+		if wp = q.links.probe(wp, key); *wp == 0 {
 			continue
 		}
 		if s := q.node(*wp).stamp; s < oldest {
@@ -226,10 +228,11 @@ func (q *posted) searchWild(tag uint64, p *uint32) (*class, *uint32) {
 
 // enter puts entry i into the table of its class.
 func (q *posted) enter(i uint32, tag, mask uint64) {
-	c := &q.exact
-	if mask != exact {
-		c = q.class(mask)
+	if mask == exact {
+		q.exact.push(q.links, i, tag, 0)
+		return
 	}
+	c := q.class(mask)
 	c.push(q.links, i, tag&mask, c.owner)
 }
 

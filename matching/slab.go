@@ -83,20 +83,20 @@ func (s *slab) add() uint32 {
 		s.nextChunk()
 	}
 	i := s.free
-	s.free = s.node(i).next
+	e := s.node(i)
+	s.free = e.next
 	s.live++
 	s.n++
-	s.enlist(i, s.stamp)
+	s.enlist(i, e, s.stamp)
 	s.stamp++
 	return i
 }
 
 // enlist appends an entry to the order list.
-func (s *slab) enlist(i uint32, stamp uint64) {
+func (s *slab) enlist(i uint32, e *node, stamp uint64) {
 	root := &s.nodes[0][0]
-	last := root.prev
-	*s.node(i) = node{stamp: stamp, prev: last}
-	s.node(last).next = i
+	e.stamp, e.prev, e.next = stamp, root.prev, 0
+	s.node(e.prev).next = i
 	root.prev = i
 }
 
@@ -228,9 +228,11 @@ func (s *slab) drop() (uint32, bool) {
 	return c, true
 }
 
-func (s *slab) handle(i uint32) Handle {
-	return Handle(s.node(i).stamp<<indexBits | uint64(i))
+func makeHandle(i uint32, stamp uint64) Handle {
+	return Handle(stamp<<indexBits | uint64(i))
 }
+
+func (s *slab) handle(i uint32) Handle { return makeHandle(i, s.node(i).stamp) }
 
 // resolve returns the entry of a handle, or 0 when it is stale or foreign.
 func (s *slab) resolve(h Handle) uint32 {

@@ -44,16 +44,17 @@ func (q *Unexpected[T]) insert(tag uint64, v T) Handle {
 	if q.lone.on {
 		q.settle()
 	}
+	stamp := q.stamp
 	i := q.add()
 	q.enter(i, tag)
 	q.vals.set(i, v)
-	return q.handle(i)
+	return makeHandle(i, stamp)
 }
 
 // settle gives the lone message its place in slab and tables.
 func (q *Unexpected[T]) settle() {
 	l := &q.lone
-	q.enlist(loneIndex, l.stamp)
+	q.enlist(loneIndex, q.node(loneIndex), l.stamp)
 	q.enter(loneIndex, l.tag)
 	q.vals.set(loneIndex, l.take())
 }

@@ -51,7 +51,7 @@ func (l *lone[T]) put(tag, mask uint64, stamp Stamp, v T) {
 	l.on, l.tag, l.mask, l.stamp, l.v = true, tag, mask, stamp, v
 }
 
-func (l *lone[T]) handle() Handle { return Handle(l.stamp<<indexBits | loneIndex) }
+func (l *lone[T]) handle() Handle { return makeHandle(loneIndex, l.stamp) }
 
 // take returns the value and forgets it.
 func (l *lone[T]) take() (v T) {
