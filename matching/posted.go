@@ -63,6 +63,7 @@ func (q *Posted[T]) Post(tag, mask uint64, v T) Handle {
 	return q.post(tag, mask, v)
 }
 
+// post is Post to a queue that is not empty, kept out of line.
 func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 	if q.lone.on {
 		q.settle()
@@ -74,7 +75,8 @@ func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 	return makeHandle(i, stamp)
 }
 
-// settle gives the lone receive its place in slab and table.
+// settle gives the lone receive its place in slab and table, under the handle
+// and the stamp that it has.
 func (q *Posted[T]) settle() {
 	l := &q.lone
 	q.enlist(loneIndex, q.node(loneIndex), l.stamp)
@@ -84,22 +86,23 @@ func (q *Posted[T]) settle() {
 
 // Match removes and returns the oldest receive that matches the tag.
 func (q *Posted[T]) Match(tag uint64) (v T, ok bool) {
-	if q.n == 0 {
-		return v, false
+	if q.n != 0 { // this form is inlined
+		v, ok = q.match(tag, ^Stamp(0))
 	}
-	return q.match(tag, ^Stamp(0))
+	return v, ok
 }
 
-// MatchBefore is Match among the receives with a stamp below limit.
+// MatchBefore is Match among the receives with a stamp below limit. A device
+// whose latest entries are not live yet matches with it.
 func (q *Posted[T]) MatchBefore(tag uint64, limit Stamp) (v T, ok bool) {
-	if q.n == 0 {
-		return v, false
+	if q.n != 0 { // this form is inlined
+		v, ok = q.match(tag, limit)
 	}
-	return q.match(tag, limit)
+	return v, ok
 }
 
-// match looks at the oldest match alone: when that is not below the limit,
-// none is.
+// match is MatchBefore on a queue that is not empty. It looks at the oldest
+// match alone: when that is not below the limit, none is.
 func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 	if l := &q.lone; l.on {
 		if (tag^l.tag)&l.mask != 0 || l.stamp >= limit {
@@ -108,6 +111,7 @@ func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 		q.n = 0
 		return l.take(), true
 	}
+	// No wildcard in the queue is the case to be fast in.
 	c, p := &q.exact, q.exact.lookup(q.links, tag)
 	if len(q.active) != 0 {
 		c, p = q.searchWild(tag, p)
@@ -153,6 +157,7 @@ func (q *Posted[T]) Remove(h Handle) (v T, ok bool) {
 	if i == 0 {
 		return v, false
 	}
+	// A handle names an entry and not its mask: the link remembers whose it is.
 	c := q.classes[q.links.at(i).owner]
 	c.remove(q.links, i)
 	return q.finish(c, i), true
@@ -160,6 +165,7 @@ func (q *Posted[T]) Remove(h Handle) (v T, ok bool) {
 
 // finish ends the life of an entry that has left the table of its class.
 func (q *Posted[T]) finish(c *class, i uint32) T {
+	// A class without entries would still cost each match a probe.
 	if c.keys == 0 && c != &q.exact {
 		q.retire(c)
 	}

@@ -40,6 +40,7 @@ func (q *Unexpected[T]) Add(tag uint64, v T) Handle {
 	return q.insert(tag, v)
 }
 
+// insert is Add to a queue that is not empty, kept out of line.
 func (q *Unexpected[T]) insert(tag uint64, v T) Handle {
 	if q.lone.on {
 		q.settle()
@@ -62,12 +63,13 @@ func (q *Unexpected[T]) settle() {
 // Match removes and returns the oldest message whose tag t satisfies
 // (t^tag)&mask == 0.
 func (q *Unexpected[T]) Match(tag, mask uint64) (v T, ok bool) {
-	if q.n == 0 {
-		return v, false
+	if q.n != 0 { // this form is inlined
+		v, ok = q.match(tag, mask)
 	}
-	return q.match(tag, mask)
+	return v, ok
 }
 
+// match is Match on a queue that is not empty.
 func (q *Unexpected[T]) match(tag, mask uint64) (v T, ok bool) {
 	if l := &q.lone; l.on {
 		if (tag^l.tag)&mask != 0 {
@@ -84,6 +86,7 @@ func (q *Unexpected[T]) match(tag, mask uint64) (v T, ok bool) {
 		q.full.remove(q.links, i)
 		return q.finish(i), true
 	}
+	// The lookup's place serves for the removal too: the tag is hashed once.
 	p := q.full.lookup(q.links, tag)
 	i := *p
 	if i == 0 {
@@ -127,7 +130,8 @@ func (q *Unexpected[T]) Remove(h Handle) (v T, ok bool) {
 	return q.finish(i), true
 }
 
-// finish ends the life of a message that has left the table by full tag.
+// finish ends the life of a message that has left the table by full tag: the
+// indexes, the value and the entry.
 func (q *Unexpected[T]) finish(i uint32) T {
 	if len(q.built) != 0 {
 		q.indexRemove(i)
@@ -191,7 +195,8 @@ func (q *unexpected) find(tag, mask uint64) uint32 {
 	return q.findWild(tag, mask)
 }
 
-// findWild is find for any other mask.
+// findWild is find for any other mask: from the head of the list, from an index,
+// or by a scan that is charged to the mask, and that may end in an index.
 func (q *unexpected) findWild(tag, mask uint64) uint32 {
 	if mask == 0 {
 		return q.nodes[0][0].next
@@ -204,6 +209,7 @@ func (q *unexpected) findWild(tag, mask uint64) uint32 {
 		}
 	}
 	i, seen := q.scan(tag, mask)
+	// The index is for the next receive; this one has its answer.
 	if seen > scanFree && q.charge(mask, seen-scanFree, q.n) {
 		q.build(mask)
 	}
@@ -223,7 +229,8 @@ func (q *unexpected) scan(tag, mask uint64) (found uint32, seen int) {
 	return i, seen
 }
 
-// build makes an index of all messages by mask.
+// build makes an index of all messages by mask, in arrival order, so that the
+// first of each key is the oldest.
 func (q *unexpected) build(mask uint64) {
 	x := &index{mask: mask}
 	x.init(q.full.hash)
