@@ -211,12 +211,17 @@ func (e *endpoint) Abort(code int, reason string) {
 	over := e.stateLocked() != nil
 	e.mu.Unlock()
 	if !over {
-		e.deliver(m)
-		e.up.send(m)
+		e.abort(m)
 	}
 	if e.launched != nil {
 		e.launched.Abort(code, reason)
 	}
+}
+
+// abort fails this rank's calls first, so that they do whatever becomes of the others.
+func (e *endpoint) abort(m *abortMsg) {
+	e.deliver(m)
+	e.up.send(m)
 }
 
 // Close implements Bootstrap.

@@ -35,8 +35,22 @@ func (p *envPlan) join(ctx context.Context) (Bootstrap, error) {
 	}
 	if l := link.Open(p.opt.Getenv); l != nil {
 		e.launched = l
+		go func() { // ends with the launcher or by Close
+			l.Wait()
+			e.orphaned()
+		}()
 	}
 	return e, nil
+}
+
+// orphaned ends the job when its launcher is gone: what started this process cannot end it any more.
+func (e *endpoint) orphaned() {
+	e.mu.Lock()
+	over := e.stateLocked() != nil
+	e.mu.Unlock()
+	if !over {
+		e.abort(&abortMsg{rank: -1, code: 1, reason: "the launcher is gone"})
+	}
 }
 
 func (p *envPlan) endpoint(ctx context.Context) (*endpoint, error) {

@@ -266,12 +266,8 @@ func TestKilledPeer(t *testing.T) {
 
 func TestKilledRoot(t *testing.T) {
 	list := startJob(t, 3)
-	s := list[0].(*endpoint).up.(*rootLink).store
-	s.mu.Lock()
-	for c := range s.conns {
-		c.Close()
-	}
-	s.mu.Unlock()
+	h := list[0].(*endpoint).up.(*rootLink).hub
+	h.seats[1].member.(*remote).f.conn.Close()
 	err := list[1].Fence(timeout(t, 5*time.Second))
 	require.ErrorIs(t, err, ErrPeerLost)
 	require.ErrorContains(t, err, "rank 0 was lost")

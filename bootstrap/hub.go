@@ -137,7 +137,9 @@ func (h *hub) handle(rank int, m message) bool {
 			h.failLocked(rank, fmt.Sprintf("gave up waiting in fence %d (%s); %s", m.seq, m.reason, h.awaitedLocked()))
 		}
 	case *abortMsg:
-		m.rank = int32(rank)
+		if m.rank != -1 { // the launcher, which may tell several ranks
+			m = &abortMsg{int32(rank), m.code, m.reason}
+		}
 		h.endLocked(m)
 	case *byeMsg:
 		if h.arrived > 0 {

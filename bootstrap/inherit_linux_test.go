@@ -5,10 +5,12 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/tagmatch/tagmatch/internal/launch/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -44,6 +46,29 @@ func TestInheritedListener(t *testing.T) {
 	// It is closed; its number may be in use again, for something that children do not get either.
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	require.True(t, err == unix.EBADF || flags&unix.FD_CLOEXEC != 0, "the descriptor must not stay open for children")
+	closeAll(t, list)
+}
+
+// TestLauncherGone has rank 1 find out that its launcher has ended.
+func TestLauncherGone(t *testing.T) {
+	parent, child, env, err := link.Pair(0)
+	fd := inheritable(t, child, err)
+	defer unix.Close(fd)
+	_, inode, _ := strings.Cut(env, ":")
+	port := freePort(t)
+	list := make([]Bootstrap, 2)
+	each(t, 2, func(r int) (err error) {
+		v := envOf(r, 2, port)
+		if r == 1 {
+			v = v.with(link.Env, strconv.Itoa(fd)+":"+inode)
+		}
+		list[r], err = Detect(timeout(t, 10*time.Second), options(v))
+		return err
+	})
+	require.NoError(t, parent.Close())
+	for _, b := range list {
+		require.Equal(t, AbortInfo{Rank: -1, Code: 1, Reason: "the launcher is gone"}, <-b.(Aborter).Aborted())
+	}
 	closeAll(t, list)
 }
 

@@ -1,0 +1,84 @@
+// Command tagmatch starts jobs on this host and tells what a job would find here: `tagmatch run` and `tagmatch info`.
+//
+// Concurrency: each command runs on the main goroutine; `run` leaves the looking after ranks to internal/launch.
+//
+// Neither the commands' output nor their flags carry a compatibility promise yet.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes of tagmatch itself; `run` otherwise exits with the job's.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// execute runs one command and returns the exit code.
+func execute(args []string, in *os.File, out, errs io.Writer) int {
+	root := newRoot(in)
+	root.SetArgs(longJSON(args))
+	root.SetOut(out)
+	root.SetErr(errs)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		if e.err != nil {
+			fmt.Fprintln(errs, "tagmatch:", e.err)
+		}
+		return e.code
+	}
+	fmt.Fprintln(errs, "tagmatch:", err)
+	fmt.Fprintln(errs, "Run 'tagmatch -h' for usage.")
+	return exitUsage
+}
+
+// exitError ends the command with a code of its own; with err nil everything has been said.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit code %d: %v", e.code, e.err) }
+func (e *exitError) Unwrap() error { return e.err }
+
+func newRoot(in *os.File) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tagmatch",
+		Short: "Start message-passing jobs on this host, and look at what they find here",
+		Long: `tagmatch starts programs that use the tagmatch messaging runtime as several
+ranks on this host, and shows devices, launcher and configuration.
+
+  tagmatch run -n 4 ./prog    start four ranks of ./prog
+  tagmatch info               what a rank started here would work with`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.AddCommand(newRun(in), newInfo())
+	return root
+}
+
+// longJSON lets `info -json` be written as for the benchmark and the examples, which use the standard flag package.
+func longJSON(args []string) []string {
+	if len(args) == 0 || args[0] != "info" {
+		return args
+	}
+	list := append([]string{}, args...)
+	for i, a := range list {
+		if a == "-json" {
+			list[i] = "--json"
+		}
+	}
+	return list
+}

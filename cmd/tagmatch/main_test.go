@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// envChild makes this test binary the program tagmatch, for tests of real exit codes.
+const envChild = "TAGMATCH_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if s := os.Getenv(envChild); s != "" {
+		os.Stdout.WriteString("rank " + os.Getenv("RANK") + " " + strings.Join(os.Args[1:], " ") + "\n")
+		if s == "fail" {
+			os.Exit(5)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func command(args ...string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	code = execute(args, nil, &o, &e)
+	return code, o.String(), e.String()
+}
+
+func TestRun(t *testing.T) {
+	t.Setenv(envChild, "ok")
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	code, out, errs := command("run", "-n", "2", "--", os.Args[0], "-n", "x", "--pin")
+	require.Zero(t, code, errs)
+	require.ElementsMatch(t, []string{"[0] rank 0 -n x --pin", "[1] rank 1 -n x --pin"}, strings.Split(strings.TrimSpace(out), "\n"))
+	code, out, _ = command("run", "-n1", "--no-prefix", os.Args[0], "-json")
+	require.Zero(t, code)
+	require.Equal(t, "rank 0 -json\n", out)
+
+	t.Setenv(envChild, "fail")
+	code, _, errs = command("run", "-n", "1", os.Args[0])
+	require.Equal(t, 5, code)
+	require.Equal(t, "tagmatch: rank 0 exited with code 5\n", errs)
+}
+
+func TestUsage(t *testing.T) {
+	tests := []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"run", "prog"}, exitUsage, `required flag(s) "ranks" not set`},
+		{[]string{"run", "-n", "2"}, exitUsage, "requires at least 1 arg"},
+		{[]string{"run", "-n", "two", "prog"}, exitUsage, `invalid argument "two"`},
+		{[]string{"run", "-n", "0", "prog"}, exitFailed, "0 ranks: give a number from 1"},
+		{[]string{"run", "-n", "1", "/nonexistent"}, exitFailed, "no such file"},
+		{[]string{"sing"}, exitUsage, `unknown command "sing"`},
+		{[]string{"info", "more"}, exitUsage, `unknown command "more"`},
+	}
+	for _, tt := range tests {
+		code, _, errs := command(tt.args...)
+		require.Equal(t, tt.code, code, "%v: %s", tt.args, errs)
+		require.Contains(t, errs, tt.want)
+	}
+	for _, args := range [][]string{{"-h"}, {"run", "-h"}, {"info", "-h"}} {
+		code, out, _ := command(args...)
+		require.Zero(t, code)
+		require.Contains(t, out, "Usage:")
+	}
+}
+
+func TestInfo(t *testing.T) {
+	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TAGMATCH_LAUNCHER"} {
+		t.Setenv(v, "")
+	}
+	secret := strings.Repeat("ab", 32)
+	t.Setenv("TAGMATCH_SECRET", secret)
+	code, out, errs := command("info")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "singleton")
+	require.NotContains(t, out, secret)
+	require.Regexp(t, `job secret +32 bytes, not shown +\(TAGMATCH_SECRET\)`, out)
+	require.Regexp(t, `TAGMATCH_JOIN_TIMEOUT +5m +\(default: `, out)
+
+	for _, flag := range []string{"-json", "--json"} {
+		code, out, _ = command("info", flag)
+		require.Zero(t, code)
+		sections := map[string]int{}
+		for line := range strings.Lines(out) {
+			var r row
+			require.NoError(t, json.Unmarshal([]byte(line), &r), line)
+			require.NotEmpty(t, r.Name)
+			sections[r.Section]++
+		}
+		for _, s := range []string{"build", "host", "launcher", "launcher variables", "device shm", "device tcp"} {
+			require.NotZero(t, sections[s], s)
+		}
+	}
+}
+
+func TestInfoWithWrongSettings(t *testing.T) {
+	t.Setenv("RANK", "3")
+	code, out, errs := command("info")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "RANK set but not WORLD_SIZE, MASTER_ADDR, MASTER_PORT")
+	require.Contains(t, out, "GOMAXPROCS")
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+)
+
+func buildRows(func(string) string) ([]row, error) {
+	const section = "build"
+	version, cgo := "unknown", "0"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "CGO_ENABLED" {
+				cgo = s.Value
+			}
+		}
+	}
+	return []row{
+		{section, "version", version, ""},
+		{section, "go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, ""},
+		{section, "cgo", cgo, ""},
+	}, nil
+}
+
+func hostRows(getenv func(string) string) ([]row, error) {
+	const section = "host"
+	origin := "from the CPUs allowed"
+	if getenv("GOMAXPROCS") != "" {
+		origin = "GOMAXPROCS"
+	}
+	return []row{
+		{section, "CPUs allowed", strconv.Itoa(runtime.NumCPU()), ""},
+		{section, "GOMAXPROCS", strconv.Itoa(runtime.GOMAXPROCS(0)), origin},
+	}, nil
+}
+
+// launcherRows says which job this process would join.
+func launcherRows(getenv func(string) string) ([]row, error) {
+	const section = "launcher"
+	f, err := bootstrap.Inspect(bootstrap.Options{Getenv: getenv})
+	if err != nil {
+		return []row{{section, "launcher", "none: " + err.Error(), ""}}, err
+	}
+	origin := "environment"
+	switch {
+	case getenv(bootstrap.EnvLauncher) != "":
+		origin = bootstrap.EnvLauncher
+	case f.Launcher == "singleton":
+		origin = "no launcher found"
+	}
+	rows := []row{
+		{section, "launcher", f.Launcher, origin},
+		{section, "known launchers", strings.Join(bootstrap.Launchers(), ", "), "in this order"},
+		{section, "rank", fmt.Sprintf("%d of %d", f.Rank, f.Size), ""},
+	}
+	if f.LocalRank >= 0 {
+		rows = append(rows, row{section, "local rank", local(f), ""})
+	}
+	if f.Rendezvous != "" {
+		rows = append(rows, row{section, "rendezvous", f.Rendezvous, bootstrap.EnvMasterAddr + ", " + bootstrap.EnvMasterPort})
+	}
+	if len(f.Ignored) > 0 {
+		rows = append(rows, row{section, "ignored", strings.Join(f.Ignored, ", "), "present, but not spoken to"})
+	}
+	return append(rows, row{section, "job secret", "32 bytes, not shown", f.SecretOrigin}), nil
+}
+
+func local(f bootstrap.Found) string {
+	if f.LocalSize < 0 {
+		return strconv.Itoa(f.LocalRank)
+	}
+	return fmt.Sprintf("%d of %d", f.LocalRank, f.LocalSize)
+}
+
+// variableRows shows what package bootstrap reads from the environment.
+func variableRows(getenv func(string) string) ([]row, error) {
+	const section = "launcher variables"
+	var rows []row
+	for _, v := range bootstrap.Variables() {
+		r := row{section, v.Name, v.Default, "default: " + v.Meaning}
+		switch value := getenv(v.Name); {
+		case value != "" && v.Secret:
+			r.Value, r.Origin = "set, not shown", "environment"
+		case value != "":
+			r.Value, r.Origin = value, "environment"
+		case v.Default == "":
+			r.Value, r.Origin = "-", "not set: "+v.Meaning
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// deviceRows opens the software device on each of its wires and shows its attributes. A wire that this host lacks is a
+// fact to show, not a fault.
+func deviceRows(func(string) string) ([]row, error) {
+	var rows []row
+	for _, wire := range []string{soft.WireSHM, soft.WireTCP} {
+		section := "device " + wire
+		d, err := soft.Open(soft.Config{Wires: []string{wire}})
+		if err != nil {
+			rows = append(rows, row{section, "not available", err.Error(), ""})
+			continue
+		}
+		rows = append(rows, attrRows(section, d.Attr())...)
+		if err := d.Close(); err != nil {
+			return rows, err
+		}
+	}
+	return rows, nil
+}
+
+func attrRows(section string, a verbs.DeviceAttr) []row {
+	rows := []row{
+		{section, "tag matching", tagMatching(a.TM), ""},
+		{section, "largest message", fmt.Sprint(a.MaxMsgSize, " bytes"), ""},
+		{section, "largest inline", fmt.Sprint(a.MaxInline, " bytes"), ""},
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{
+		{"queue pairs", a.MaxQP}, {"work requests a queue", a.MaxQPWR}, {"scatter/gather entries", a.MaxSGE},
+		{"completions a queue", a.MaxCQE}, {"shared receives a queue", a.MaxSRQWR}, {"memory regions", a.MaxMR},
+		{"reads in flight", a.MaxQPRdAtom},
+	} {
+		rows = append(rows, row{section, "most " + n.name, fmt.Sprint(n.value), ""})
+	}
+	return rows
+}
+
+func tagMatching(c verbs.TMCaps) string {
+	if c.Flags&verbs.TMCapRC == 0 {
+		return "none: software matches"
+	}
+	return fmt.Sprintf("%d tags, %d operations at a time, rendezvous headers of %d bytes", c.MaxNumTags, c.MaxOps, c.MaxRndvHdrSize)
+}

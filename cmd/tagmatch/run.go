@@ -1,0 +1,68 @@
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/tagmatch/tagmatch/internal/launch"
+)
+
+const runHelp = `Run starts N copies of a program as the ranks of one job on this host.
+
+Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+MASTER_PORT and a fresh job secret (TAGMATCH_SECRET) in its environment; rank 0
+gets the standard input. Lines of output are prefixed with "[rank] ".
+
+The job ends when all ranks have ended. When one exits with a code other than 0,
+is killed, or aborts the job, the others are sent SIGTERM and, after the grace
+period, SIGKILL; so they are when tagmatch gets SIGINT or SIGTERM (a second one
+kills at once). A rank is a process group: what its program leaves running when
+it ends is killed.
+
+Exit code: 0 if all ranks exited with 0; else that of the first rank that did not
+(128 + number for a signal), or the code of an abort; 1 if the job could not be
+started; 2 for wrong usage.`
+
+func newRun(in *os.File) *cobra.Command {
+	var opt launch.Options
+	c := &cobra.Command{
+		Use:   "run -n N [flags] [--] program [arguments]",
+		Short: "Start a program as N ranks on this host",
+		Long:  runHelp,
+		Example: `  tagmatch run -n 4 ./ring
+  tagmatch run -n 2 --pin -- go run ./examples/pingpong -json`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			opt.Command = args
+			opt.Stdin = usableStdin(in)
+			opt.Stdout, opt.Stderr = c.OutOrStdout(), c.ErrOrStderr()
+			code, err := launch.Run(c.Context(), opt)
+			if code != 0 || err != nil {
+				return &exitError{code, err}
+			}
+			return nil
+		},
+	}
+	f := c.Flags()
+	f.SetInterspersed(false) // flags after the program are the program's
+	f.IntVarP(&opt.N, "ranks", "n", 0, "number of ranks (required)")
+	f.BoolVar(&opt.NoPrefix, "no-prefix", false, "do not prefix lines of output with the rank")
+	f.BoolVar(&opt.Pin, "pin", false, "name a CPU of its own to each rank (TAGMATCH_PIN; programs of this runtime bind to it)")
+	f.DurationVar(&opt.Grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL when the job is ended")
+	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
+	c.MarkFlagRequired("ranks")
+	return c
+}
+
+// usableStdin leaves a terminal out: the ranks are not its foreground process group, and reading would stop them.
+func usableStdin(in *os.File) *os.File {
+	if in == nil {
+		return nil
+	}
+	st, err := in.Stat()
+	if err != nil || st.Mode()&os.ModeCharDevice != 0 {
+		return nil
+	}
+	return in
+}
