@@ -1,0 +1,102 @@
+package jobtest
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestSchedule plays random sends, receives and cancels among real processes and compares what each saw with the model.
+func TestSchedule(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		for _, n := range []int{2, 3, 5, 8} {
+			seed := uint64(time.Now().UnixNano())
+			t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) {
+				t.Logf("seed %d", seed)
+				job{n: n, role: "schedule", device: device, arg: 60 / n, seed: seed}.succeed(t)
+			})
+		}
+	})
+}
+
+// TestStream sends 10,000 messages of 0 B to 8 MiB per pair among 4 processes.
+func TestStream(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		job{n: 4, role: "stream", device: device, arg: 10000}.succeed(t)
+	})
+}
+
+// TestAllToAll exchanges blocks among 16 processes.
+func TestAllToAll(t *testing.T) {
+	job{n: 16, role: "alltoall", device: "shm", arg: 10}.succeed(t)
+	job{n: 6, role: "alltoall", device: "tcp", arg: 10}.succeed(t)
+}
+
+// TestOneCore makes two ranks share a processor: each must give it away as soon as it has nothing to do.
+func TestOneCore(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		job{n: 2, role: "pingpong", device: device, arg: 20000, env: []string{oneCoreVar + "=1"}}.succeed(t)
+	})
+}
+
+// TestKilled kills a rank by SIGKILL in the middle of operations of all kinds.
+func TestKilled(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		tmp := t.TempDir()
+		before := names(t, "/dev/shm")
+		r := job{n: 4, role: "killed", device: device, grace: time.Minute, env: []string{"TMPDIR=" + tmp}}.run(t)
+		require.Equal(t, 128+9, r.code, "%s%s", r.out, r.err)
+		for _, rank := range []int{0, 2, 3} {
+			require.Contains(t, r.out, fmt.Sprintf("[%d] survived", rank), "%s%s", r.out, r.err)
+		}
+		require.Equal(t, before, names(t, "/dev/shm"))
+		require.Empty(t, names(t, tmp))
+	})
+}
+
+// TestOrderly checks that a message outlives its sender's Shutdown.
+func TestOrderly(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		job{n: 3, role: "orderly", device: device}.succeed(t)
+	})
+}
+
+// TestBadJobs starts ranks that do not fit together: all must end by an error that names what is wrong.
+func TestBadJobs(t *testing.T) {
+	for _, c := range []struct{ name, odd, want string }{
+		{"wrong secret", "TAGMATCH_SECRET=" + strings.Repeat("ab", 32), "secret"},
+		{"no rank", "RANK=", "RANK"},
+		{"rank twice", "RANK=0", "rank"},
+		{"other size", "WORLD_SIZE=3", "WORLD_SIZE"},
+		{"no port", "MASTER_PORT=", "MASTER_PORT"},
+		{"other device", "TAGMATCH_DEVICE=tcp", "device"},
+		{"unknown device", "TAGMATCH_DEVICE=shn", "shn"},
+		{"other eager limit", "TAGMATCH_EAGER_LIMIT=100", "eager"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			start := time.Now()
+			r := job{n: 2, role: "pingpong", device: "shm", arg: 2, env: []string{oddVar + "=" + c.odd, "TAGMATCH_JOIN_TIMEOUT=5s"}}.run(t)
+			require.NotZero(t, r.code, "%s%s", r.out, r.err)
+			require.Contains(t, r.err, c.want)
+			t.Logf("%v: %s", time.Since(start).Round(time.Millisecond), r.err)
+		})
+	}
+}
+
+// names lists a directory.
+func names(t *testing.T, dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	require.NoError(t, err)
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}

@@ -1,0 +1,71 @@
+package jobtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/launch"
+)
+
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVar)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	if err := playRole(role); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", role, err)
+		os.Exit(1)
+	}
+}
+
+// job is a run of this binary as n ranks.
+type job struct {
+	n      int
+	role   string
+	device string
+	arg    int
+	seed   uint64
+	env    []string
+	grace  time.Duration
+}
+
+// result is what a job printed and how it ended.
+type result struct {
+	code     int
+	out, err string
+}
+
+// run starts the job and waits for its end.
+func (j job) run(t *testing.T) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	var out, stderr bytes.Buffer
+	env := append(os.Environ(),
+		roleVar+"="+j.role, fmt.Sprintf("%s=%d", argVar, j.arg), fmt.Sprintf("%s=%d", seedVar, j.seed), "TAGMATCH_DEVICE="+j.device)
+	code, err := launch.Run(ctx, launch.Options{
+		N: j.n, Command: []string{os.Args[0]}, Env: append(env, j.env...), Stdout: &out, Stderr: &stderr, Grace: j.grace,
+	})
+	require.NoError(t, err, "%+v\n%s%s", j, &out, &stderr)
+	return result{code, out.String(), stderr.String()}
+}
+
+// succeed runs the job, which must end well.
+func (j job) succeed(t *testing.T) {
+	t.Helper()
+	r := j.run(t)
+	require.Zero(t, r.code, "%+v\n%s%s", j, r.out, r.err)
+}
+
+// eachDevice runs a test over shared memory and over TCP.
+func eachDevice(t *testing.T, f func(t *testing.T, device string)) {
+	for _, device := range []string{"shm", "tcp"} {
+		t.Run(device, func(t *testing.T) { f(t, device) })
+	}
+}

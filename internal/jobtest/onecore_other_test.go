@@ -1,0 +1,7 @@
+//go:build !linux
+
+package jobtest
+
+import "errors"
+
+func stayOnOneCore() error { return errors.ErrUnsupported }
