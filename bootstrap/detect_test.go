@@ -109,10 +109,9 @@ func TestJoinTimeout(t *testing.T) {
 	_, err := Detect(context.Background(), options(vars{EnvJoinTimeout: "soon"}))
 	require.ErrorContains(t, err, `TAGMATCH_JOIN_TIMEOUT is "soon"`)
 
-	port := freePort(t)
-	v := envOf(0, 4, port).with(EnvJoinTimeout, "300ms")
+	env := jobEnv(t, 4)
 	errs := outcomes(2, func(i int) error {
-		b, err := Detect(context.Background(), options(v.with("RANK", []string{"0", "2"}[i], EnvJoinTimeout, []string{"300ms", "5s"}[i])))
+		b, err := Detect(context.Background(), options(env(2*i).with(EnvJoinTimeout, []string{"300ms", "5s"}[i])))
 		if b != nil {
 			b.Close()
 		}

@@ -33,13 +33,29 @@ func (v vars) with(more ...string) vars {
 	return c
 }
 
-// freePort finds a port. Somebody else may take it before it is used; the tests with a listener of their own do not.
+// freePort finds a port, which somebody else may take before it is used: see jobEnv.
 func freePort(t *testing.T) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	return port
+}
+
+// jobEnv gives the environment of each rank. Where sockets can be handed over rank 0 gets one that listens already, so
+// that no other test can take its port.
+func jobEnv(t *testing.T, n int) func(rank int) vars {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	fd := handOver(t, ln.(*net.TCPListener))
+	ln.Close()
+	return func(rank int) vars {
+		if rank == 0 {
+			return envOf(rank, n, port).with(EnvRendezvousFD, fd)
+		}
+		return envOf(rank, n, port)
+	}
 }
 
 func envOf(rank, size int, port string) vars {
@@ -77,11 +93,11 @@ func outcomes(n int, f func(rank int) error) []error {
 // startJob joins n ranks over TCP, each with the environment that change makes of its own.
 func startJob(t *testing.T, n int, more ...string) []Bootstrap {
 	t.Helper()
-	port := freePort(t)
+	env := jobEnv(t, n)
 	list := make([]Bootstrap, n)
 	ctx := timeout(t, 20*time.Second)
 	each(t, n, func(r int) (err error) {
-		list[r], err = Detect(ctx, options(envOf(r, n, port).with(more...)))
+		list[r], err = Detect(ctx, options(env(r).with(more...)))
 		return err
 	})
 	t.Cleanup(func() { closeAll(t, list) })

@@ -40,16 +40,16 @@ func TestWrongSecret(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			port := freePort(t)
+			env := jobEnv(t, 2)
 			ctx := timeout(t, 10*time.Second)
 			var wrong atomic.Value
 			list := make([]Bootstrap, 2)
 			each(t, 2, func(r int) (err error) {
 				if r == 1 {
-					_, err := Detect(ctx, options(envOf(1, 2, port).with(EnvSecret, tt.rank)))
+					_, err := Detect(ctx, options(env(1).with(EnvSecret, tt.rank)))
 					wrong.Store(err)
 				}
-				list[r], err = Detect(ctx, options(envOf(r, 2, port).with(EnvSecret, tt.root)))
+				list[r], err = Detect(ctx, options(env(r).with(EnvSecret, tt.root)))
 				return err
 			})
 			err := wrong.Load().(error)
@@ -62,10 +62,10 @@ func TestWrongSecret(t *testing.T) {
 }
 
 func TestWrongSecretIsNamedAtRankZero(t *testing.T) {
-	port := freePort(t)
+	env := jobEnv(t, 2)
 	errs := outcomes(2, func(r int) error {
 		secret := []string{hexSecret, strings.Repeat("00", 32)}[r]
-		_, err := Detect(timeout(t, 500*time.Millisecond), options(envOf(r, 2, port).with(EnvSecret, secret)))
+		_, err := Detect(timeout(t, 500*time.Millisecond), options(env(r).with(EnvSecret, secret)))
 		return err
 	})
 	require.ErrorContains(t, errs[0], "still missing: rank 1 of 2; turned away: 127.0.0.1:")
@@ -180,7 +180,8 @@ func TestOddRoots(t *testing.T) {
 
 // TestGarbage throws bytes at the rendezvous while a job starts and runs.
 func TestGarbage(t *testing.T) {
-	port := freePort(t)
+	env := jobEnv(t, 4)
+	port := env(0)[EnvMasterPort]
 	ctx, cancel := context.WithCancel(timeout(t, 20*time.Second))
 	defer cancel()
 	done := make(chan struct{})
@@ -194,7 +195,7 @@ func TestGarbage(t *testing.T) {
 	list := make([]Bootstrap, 4)
 	each(t, 4, func(r int) (err error) {
 		time.Sleep(time.Duration(r) * 20 * time.Millisecond)
-		list[r], err = Detect(ctx, options(envOf(r, 4, port).with(EnvSecret, hexSecret)))
+		list[r], err = Detect(ctx, options(env(r).with(EnvSecret, hexSecret)))
 		return err
 	})
 	each(t, 4, func(r int) error { return exchangeRound(ctx, list[r], 0) })

@@ -23,6 +23,11 @@ func inheritable(t *testing.T, f *os.File, err error) int {
 	return fd
 }
 
+func handOver(t *testing.T, ln *net.TCPListener) string {
+	f, err := ln.File()
+	return strconv.Itoa(inheritable(t, f, err))
+}
+
 func TestInheritedListener(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -55,10 +60,10 @@ func TestLauncherGone(t *testing.T) {
 	fd := inheritable(t, child, err)
 	defer unix.Close(fd)
 	_, inode, _ := strings.Cut(env, ":")
-	port := freePort(t)
+	job := jobEnv(t, 2)
 	list := make([]Bootstrap, 2)
 	each(t, 2, func(r int) (err error) {
-		v := envOf(r, 2, port)
+		v := job(r)
 		if r == 1 {
 			v = v.with(link.Env, strconv.Itoa(fd)+":"+inode)
 		}

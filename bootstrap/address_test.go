@@ -1,0 +1,64 @@
+package bootstrap
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLocalIPOfSeveralHosts has rank 1 come from "another host" and rank 2 from beside rank 0: ranks 0 and 2 must not
+// name loopback to rank 1.
+func TestLocalIPOfSeveralHosts(t *testing.T) {
+	ip := outsideIP(t)
+	port := freePort(t)
+	list := make([]Bootstrap, 3)
+	each(t, 3, func(r int) (err error) {
+		v := envOf(r, 3, port).with(EnvListen, "0.0.0.0")
+		if r == 1 {
+			v = v.with("MASTER_ADDR", ip.String())
+		}
+		list[r], err = Detect(timeout(t, 10*time.Second), options(v))
+		return err
+	})
+	for r, b := range list {
+		require.Equal(t, ip, b.(LocalAddresser).LocalIP(), "rank %d", r)
+	}
+	closeAll(t, list)
+}
+
+// TestLoopbackStoreIsFound dials an address of this host at which, without a secret, nobody listens.
+func TestLoopbackStoreIsFound(t *testing.T) {
+	ip := outsideIP(t)
+	port := freePort(t)
+	list := make([]Bootstrap, 2)
+	each(t, 2, func(r int) (err error) {
+		list[r], err = Detect(timeout(t, 10*time.Second), options(envOf(r, 2, port).with("MASTER_ADDR", ip.String())))
+		return err
+	})
+	require.True(t, list[0].(LocalAddresser).LocalIP().IsLoopback())
+	require.True(t, list[1].(LocalAddresser).LocalIP().IsLoopback())
+	closeAll(t, list)
+}
+
+func outsideIP(t *testing.T) netip.Addr {
+	addrs, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
+			return p.Addr()
+		}
+	}
+	t.Skip("needs an interface with an IPv4 address other than loopback")
+	return netip.Addr{}
+}
+
+// TestManyRanks is about as large as one host's job gets.
+func TestManyRanks(t *testing.T) {
+	const n = 128
+	list := startJob(t, n, EnvSecret, hexSecret)
+	ctx := timeout(t, 20*time.Second)
+	each(t, n, func(r int) error { return exchangeRound(ctx, list[r], 0) })
+}
