@@ -13,10 +13,10 @@ import (
 // name loopback to rank 1.
 func TestLocalIPOfSeveralHosts(t *testing.T) {
 	ip := outsideIP(t)
-	port := freePort(t)
+	env := jobEnvAt(t, 3, "0.0.0.0") // listening already: a refused rank 1 would turn to loopback, being on this host
 	list := make([]Bootstrap, 3)
 	each(t, 3, func(r int) (err error) {
-		v := envOf(r, 3, port).with(EnvListen, "0.0.0.0")
+		v := env(r).with(EnvListen, "0.0.0.0")
 		if r == 1 {
 			v = v.with("MASTER_ADDR", ip.String())
 		}

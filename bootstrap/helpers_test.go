@@ -44,8 +44,10 @@ func freePort(t *testing.T) string {
 
 // jobEnv gives the environment of each rank. Where sockets can be handed over rank 0 gets one that listens already, so
 // that no other test can take its port.
-func jobEnv(t *testing.T, n int) func(rank int) vars {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func jobEnv(t *testing.T, n int) func(rank int) vars { return jobEnvAt(t, n, "127.0.0.1") }
+
+func jobEnvAt(t *testing.T, n int, ip string) func(rank int) vars {
+	ln, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
 	require.NoError(t, err)
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	fd := handOver(t, ln.(*net.TCPListener))
