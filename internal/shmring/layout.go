@@ -1,0 +1,83 @@
+package shmring
+
+import "fmt"
+
+const (
+	// LineBytes is the size of a line, a cache line.
+	LineBytes = 64
+	// MinBytes is the smallest ring.
+	MinBytes = 4096
+	// MaxBytes is the largest ring: lengths have 24 bits.
+	MaxBytes = 64 << 20
+
+	controlBytes = 256
+	shortHeader  = 16 // word, id
+	extHeader    = shortHeader + 24
+	shortRoom    = LineBytes - shortHeader
+	clearBatch   = 16 // lines cleared ahead in one go
+	clearLow     = 4  // clear more when fewer lines are left
+)
+
+// The word: mark<<56 | meta<<32 | form<<24 | length.
+const (
+	formShort = 0
+	formExt   = 1
+	formSkip  = 2 // fills the lines up to the end of the ring
+
+	markShift   = 56
+	metaShift   = 32
+	formShift   = 24
+	lengthMask  = 1<<formShift - 1
+	metaMask    = 1<<(markShift-metaShift) - 1
+	formMask    = 1<<(metaShift-formShift) - 1
+	controlPart = 0 // offsets in the memory of a ring
+	dataPart    = controlPart + controlBytes
+)
+
+// Ext is the extension that a packet may carry between its id and its payload.
+type Ext [3]uint64
+
+// control is the first part of a ring's memory. Each side writes a line of its own; they are two lines apart because
+// processors fetch lines in pairs.
+type control struct {
+	head  uint64 // reader: lines before this are free again
+	state uint32 // reader: hot or cold
+	_     [116]byte
+	want  uint32 // writer: 1 when it found no room
+	_     [124]byte
+}
+
+const (
+	cold = 0 // the reader does not look at the ring: raise it in its inbox. The state of fresh memory
+	hot  = 1 // the reader polls the ring
+)
+
+// mark tells laps apart, and a published word from 0.
+func mark(line, shift uint64) uint64 { return (0x80 | line>>shift&0x7f) << markShift }
+
+// Size is how much memory a ring with n bytes of lines takes.
+func Size(n int) int { return controlBytes + n }
+
+// CheckBytes says whether a ring may have n bytes of lines.
+func CheckBytes(n int) error {
+	if n < MinBytes || n > MaxBytes || n&(n-1) != 0 {
+		return fmt.Errorf("shmring: ring of %d bytes: use a power of two from %d to %d", n, MinBytes, MaxBytes)
+	}
+	return nil
+}
+
+// MaxPayload is the most payload of a packet in a ring with n bytes of lines. A packet takes at most a quarter of the
+// ring, so that it, a skip before it and the quarter that the reader has not yet reported always fit together.
+func MaxPayload(n int) int { return n/4 - extHeader }
+
+// checkMemory checks what a ring is to be made over and returns the number of lines.
+func checkMemory(mem []byte) (uint64, error) {
+	n := len(mem) - controlBytes
+	if err := CheckBytes(n); err != nil {
+		return 0, err
+	}
+	if !aligned(mem) {
+		return 0, fmt.Errorf("shmring: memory of a ring must start at a multiple of %d", LineBytes)
+	}
+	return uint64(n / LineBytes), nil
+}

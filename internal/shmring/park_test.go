@@ -1,0 +1,178 @@
+package shmring
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// parkRounds is how many messages are sent just when the reader parks.
+func parkRounds() int {
+	if testing.Short() || raceEnabled {
+		return 100_000
+	}
+	return 1_000_000
+}
+
+// sleeper stands in for the eventfd. Sleeping is looking at nothing but the flag, which keeps rounds short, so that the two
+// sides meet while the reader parks.
+type sleeper struct{ flag atomic.Bool }
+
+func (s *sleeper) wake() { s.flag.Store(true) }
+
+// sleep returns false when nobody woke it for long.
+func (s *sleeper) sleep() bool {
+	var deadline time.Time
+	for n := 1; !s.flag.Load(); n++ {
+		if n%4096 != 0 {
+			continue
+		}
+		runtime.Gosched()
+		if deadline.IsZero() {
+			deadline = time.Now().Add(10 * time.Second)
+		} else if time.Now().After(deadline) {
+			return false
+		}
+	}
+	s.flag.Store(false)
+	return true
+}
+
+func spinUntil(f func() bool) {
+	for n := 1; !f(); n++ {
+		if n%4096 == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+// delay is a short wait that differs from round to round, so that the two sides meet at every distance.
+func delay(x uint64) {
+	for range x % 61 {
+		spinSink.Add(0)
+	}
+}
+
+var spinSink atomic.Int64
+
+// TestNoLostWakeup has a reader that parks after every message and a writer that publishes just then. A message that
+// comes while the reader parks must either be seen by its last look or wake it.
+func TestNoLostWakeup(t *testing.T) {
+	p, c, _ := newPair(t, MinBytes)
+	in, err := NewInbox(alignedBytes(InboxBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rounds := parkRounds()
+	var arming atomic.Int64 // round in which the reader is about to park
+	var wake sleeper
+	go func() {
+		for i := range rounds {
+			spinUntil(func() bool { return arming.Load() > int64(i) })
+			delay(uint64(i) * 7)
+			p.Push(uint32(i)&metaMask, uint64(i), nil, nil, nil)
+			if p.NeedsSignal() && in.Raise(77) {
+				wake.wake()
+			}
+		}
+	}()
+	var pkt Packet
+	slept := 0
+	for i := range rounds {
+		c.SetHot(true)
+		arming.Store(int64(i) + 1)
+		delay(uint64(i) * 13 % 61)
+		c.SetHot(false)
+		in.Park()
+		for c.Empty() && !in.Pending() { // the last look
+			slept++
+			if !wake.sleep() {
+				t.Fatalf("round %d: a message lies in the ring and the reader sleeps", i)
+			}
+		}
+		in.Unpark()
+		in.Take(func(slot uint32) {
+			if slot != 77 {
+				t.Errorf("slot %d raised", slot)
+			}
+		})
+		spinUntil(func() bool { return !c.Empty() }) // raised, hence published
+		if ok, err := c.Peek(&pkt); !ok || err != nil || pkt.ID != uint64(i) {
+			t.Fatalf("round %d: %v %v %+v", i, ok, err, pkt)
+		}
+		c.Advance()
+		c.Release()
+	}
+	t.Logf("slept in %d of %d rounds", slept, rounds)
+}
+
+// TestNoLostRoom is the same for a writer that waits for room.
+func TestNoLostRoom(t *testing.T) {
+	p, c, _ := newPair(t, MinBytes)
+	rounds := parkRounds()
+	var wake sleeper
+	done := make(chan struct{})
+	go func() { // the reader never sleeps here
+		defer close(done)
+		var pkt Packet
+		for i := range rounds {
+			spinUntil(func() bool { return !c.Empty() })
+			_, _ = c.Peek(&pkt)
+			c.Advance()
+			delay(uint64(i) * 5)
+			if c.Release() {
+				wake.wake()
+			}
+		}
+	}()
+	slept := 0
+	for i := range rounds {
+		for !p.Push(0, uint64(i), nil, nil, nil) {
+			slept++
+			if !wake.sleep() {
+				t.Fatalf("message %d: the ring has room and the writer sleeps", i)
+			}
+		}
+	}
+	<-done
+	t.Logf("slept %d times in %d messages", slept, rounds)
+}
+
+// TestInboxManyRaisers: no raise of any slot by any peer is lost.
+func TestInboxManyRaisers(t *testing.T) {
+	in, err := NewInbox(alignedBytes(InboxBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const raisers = 4
+	rounds := parkRounds() / 10
+	var posted, seen [raisers]atomic.Int64
+	for r := range raisers {
+		go func() {
+			for i := range rounds {
+				posted[r].Store(int64(i) + 1)
+				in.Raise(uint32(r * 1021))
+				spinUntil(func() bool { return seen[r].Load() > int64(i) })
+			}
+		}()
+	}
+	deadline := time.Now().Add(time.Minute)
+	for n := 1; ; n++ {
+		if in.Pending() {
+			in.Take(func(slot uint32) { seen[slot/1021].Store(posted[slot/1021].Load()) })
+		} else if n%1024 == 0 {
+			runtime.Gosched()
+			if time.Now().After(deadline) {
+				t.Fatalf("a raise was lost: posted %v, seen %v", &posted, &seen)
+			}
+		}
+		all := true
+		for r := range raisers {
+			all = all && seen[r].Load() == int64(rounds)
+		}
+		if all {
+			return
+		}
+	}
+}

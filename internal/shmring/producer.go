@@ -1,0 +1,141 @@
+package shmring
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// Producer is the writing end of a ring.
+type Producer struct {
+	data    lines
+	ctl     *control
+	mask    uint64
+	shift   uint64
+	tail    uint64 // next line to write; lines are numbered on for ever
+	cleared uint64 // words of the lines from tail to before cleared are 0; always above tail
+	limit   uint64 // lines before this are free, as far as we know
+}
+
+// NewProducer makes the writing end over mem, which must be zero and stay reachable, and mapped, as long as the
+// Producer is used.
+func NewProducer(mem []byte) (*Producer, error) {
+	n, err := checkMemory(mem)
+	if err != nil {
+		return nil, err
+	}
+	return &Producer{data: linesOf(mem), ctl: controlOf(mem), mask: n - 1, shift: uint64(bits.TrailingZeros64(n)),
+		cleared: n, limit: n}, nil
+}
+
+// Push writes one packet: 24 bits of meta, id, ext if not nil, and head and body one after the other. It returns false,
+// having written nothing, when there is no room; the reader then raises the writer after it made some (Consumer.Release).
+// After true the caller must ask NeedsSignal. The payload must not be longer than MaxPayload.
+func (p *Producer) Push(meta uint32, id uint64, ext *Ext, head, body []byte) bool {
+	n := uint64(len(head) + len(body))
+	if ext != nil || n > shortRoom || p.tail+1 >= p.cleared {
+		return p.pushAny(meta, id, ext, head, body)
+	}
+	line := p.tail & p.mask
+	*p.data.id(line) = id
+	if len(head) > 0 {
+		p.data.put(line, shortHeader, head)
+	}
+	p.data.put(line, shortHeader+uint64(len(head)), body)
+	p.publish(line, 1, uint64(meta&metaMask)<<metaShift|n)
+	return true
+}
+
+// publish makes the packet of n lines at line visible and moves on.
+func (p *Producer) publish(line, n, word uint64) {
+	word |= mark(p.tail, p.shift)
+	p.tail += n
+	// Load-bearing: this store is also the full barrier between a packet and the reading of the reader's state in
+	// NeedsSignal. With a plain store the reader can park on a ring that is not empty.
+	atomic.StoreUint64(p.data.word(line), word)
+	if p.cleared-p.tail < clearLow {
+		p.clearAhead()
+	}
+}
+
+// NeedsSignal says, after a Push, that the reader does not look at this ring by itself: raise it in the reader's Inbox.
+func (p *Producer) NeedsSignal() bool { return atomic.LoadUint32(&p.ctl.state) != hot }
+
+// clearAhead clears words of lines that come next, as far as they are free.
+func (p *Producer) clearAhead() {
+	to := p.cleared + clearBatch
+	if to > p.limit {
+		p.refresh()
+		to = min(to, p.limit)
+	}
+	for ; p.cleared < to; p.cleared++ {
+		*p.data.word(p.cleared & p.mask) = 0
+	}
+}
+
+// refresh reads how far the reader is. What it says is believed only as far as it can be true.
+func (p *Producer) refresh() {
+	size := p.mask + 1
+	if head := atomic.LoadUint64(&p.ctl.head); head <= p.tail && head+size > p.limit {
+		p.limit = head + size
+	}
+}
+
+// pushAny is Push for every packet.
+func (p *Producer) pushAny(meta uint32, id uint64, ext *Ext, head, body []byte) bool {
+	size := uint64(len(head) + len(body))
+	off, form := uint64(shortHeader), uint64(formShort)
+	if ext != nil {
+		off, form = extHeader, formExt
+	}
+	n := (off + size + LineBytes - 1) / LineBytes
+	if n > (p.mask+1)/4 {
+		panic("shmring: payload above MaxPayload")
+	}
+	skip := p.mask + 1 - p.tail&p.mask
+	if n <= skip {
+		skip = 0
+	}
+	if !p.reserve(skip + n) {
+		return false
+	}
+	if skip > 0 {
+		p.clearBehind(skip)
+		p.publish(p.tail&p.mask, skip, formSkip<<formShift)
+	}
+	line := p.tail & p.mask
+	*p.data.id(line) = id
+	if ext != nil {
+		*p.data.ext(line) = *ext
+	}
+	dst := p.data.bytes(line, off, size)
+	copy(dst[copy(dst, head):], body)
+	p.clearBehind(n)
+	p.publish(line, n, uint64(meta&metaMask)<<metaShift|form<<formShift|size)
+	return true
+}
+
+// clearBehind clears the word behind a packet of n lines that is about to be published.
+func (p *Producer) clearBehind(n uint64) {
+	if next := p.tail + n; p.cleared <= next {
+		*p.data.word(next & p.mask) = 0
+		p.cleared = next + 1
+	}
+}
+
+// reserve reports whether n lines and the one behind them are free.
+func (p *Producer) reserve(n uint64) bool {
+	if p.tail+n < p.limit {
+		return true
+	}
+	p.refresh()
+	if p.tail+n < p.limit {
+		return true
+	}
+	// A full barrier again: either we see what the reader frees from here on, or it sees that we want it.
+	atomic.StoreUint32(&p.ctl.want, 1)
+	p.refresh()
+	return p.tail+n < p.limit
+}
+
+// Pushed is how many lines have been written since the ring was made.
+func (p *Producer) Pushed() uint64 { return p.tail }
