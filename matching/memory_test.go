@@ -190,7 +190,7 @@ func TestIndexLifecycle(t *testing.T) {
 		q.Find(exact, wild)
 	}
 	require.Len(t, q.built, 1)
-	require.Equal(t, uint64(wild), q.built[0].mask)
+	require.Equal(t, wild, q.built[0].mask)
 
 	for round := range 2 * buildCost {
 		for m := range uint64(2*maxIndexes + 4) {
