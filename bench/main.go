@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/internal/benchkit"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// tests are the subcommands that measure ours alone.
+var tests = []benchkit.Command{
+	{
+		Name:  "lat",
+		About: "half round trip by message size",
+		Sizes: benchkit.Sizes{0, 8, 64, 512, 1 << 10, 4 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20},
+		Run:   benchkit.PingPong,
+	},
+	{
+		Name:   "bw",
+		About:  "bandwidth of a stream by message size",
+		Sizes:  benchkit.Sizes{1 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20},
+		Window: 64,
+		Run:    benchkit.Bandwidth,
+	},
+	{
+		Name:   "rate",
+		About:  "messages a second by message size",
+		Sizes:  benchkit.Sizes{0, 8, 64, 512},
+		Window: 64,
+		Run:    benchkit.Rate,
+	},
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	name := ""
+	if len(args) > 0 {
+		name = args[0]
+	}
+	if name == "compare" {
+		return compare(args[1:], stdout, stderr)
+	}
+	i := slices.IndexFunc(tests, func(c benchkit.Command) bool { return c.Name == name })
+	if i < 0 {
+		return usage(name, stderr)
+	}
+	c := tests[i]
+	c.Name = "bench " + c.Name
+	return c.Exec(args[1:], stdout, stderr)
+}
+
+func usage(name string, stderr io.Writer) int {
+	if name != "" && !strings.HasPrefix(name, "-h") && name != "--help" && name != "help" {
+		fmt.Fprintf(stderr, "bench: there is no test %q\n", name)
+	}
+	fmt.Fprintf(stderr, "usage: bench TEST [flags], and bench TEST -h for its flags. TEST is one of:\n")
+	for _, c := range tests {
+		fmt.Fprintf(stderr, "  %-8s %s\n", c.Name, c.About)
+	}
+	fmt.Fprintf(stderr, "  %-8s %s\n", "compare", "ratios to UCX, measured by turns in one run")
+	return 2
+}

@@ -1,0 +1,97 @@
+package benchkit
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/launch"
+)
+
+// Command is a measuring command: a benchmark, or an example.
+type Command struct {
+	Name   string // for messages
+	About  string // one line
+	Sizes  Sizes  // default of -sizes
+	Window int    // default of -window; 0: not a stream
+	// Run measures one size on both ranks; the result of the first rank is reported. It verifies payloads before timing.
+	Run func(s *Session, size, iters int) (Result, error)
+}
+
+// Main runs the command with the flags of this process and ends it.
+func (c Command) Main() { os.Exit(c.Exec(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// Exec runs the command and returns its exit code. Started plainly, it launches itself as two ranks on this host.
+func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
+	f := Flags{Sizes: c.Sizes, Window: c.Window}
+	fs := flag.NewFlagSet(c.Name, flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.Usage = func() {
+		fmt.Fprintf(stderr, "%s: %s\n\nFlags:\n", c.Name, c.About)
+		fs.PrintDefaults()
+	}
+	f.Register(fs)
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return 0
+		}
+		return 2
+	}
+	if fs.NArg() > 0 {
+		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", c.Name, fs.Arg(0))
+		return 2
+	}
+	if err := f.validate(c.Window > 0); err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", c.Name, err)
+		return 2
+	}
+	code, err := c.start(f, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", c.Name, err)
+		return max(code, 1)
+	}
+	return code
+}
+
+// start launches ranks, or is one.
+func (c Command) start(f Flags, stdout io.Writer) (int, error) {
+	if !launch.Launched() {
+		return launchSelf(f)
+	}
+	launch.WatchParent()
+	if !f.NoPin {
+		if err := launch.PinSelf(); err != nil {
+			return 1, err
+		}
+	}
+	return 0, c.rank(f, stdout)
+}
+
+// rank is the life of one rank. Ranks beyond the second wait for the end, as long as it takes.
+func (c Command) rank(f Flags, stdout io.Writer) error {
+	s, measure, err := join(f, stdout, c.Window > 0)
+	if err != nil {
+		return err
+	}
+	defer s.World.Close()
+	if !measure {
+		return s.leave(24 * time.Hour)
+	}
+	for _, size := range f.Sizes {
+		if err := wrap(size, c.size(s, size)); err != nil {
+			return err
+		}
+	}
+	return s.leave(joinTimeout)
+}
+
+func (c Command) size(s *Session, size int) error {
+	r, err := c.Run(s, size, s.messages(size))
+	if err != nil || !s.First {
+		return err
+	}
+	return s.report.print(&r)
+}

@@ -1,0 +1,128 @@
+package benchkit
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// Tags of the library's own messages; those of a test are below.
+const (
+	tagSync p2p.Tag = 1<<62 + iota
+	tagNumber
+)
+
+// Session is one of the two ranks that measure.
+type Session struct {
+	Flags
+	World *p2p.World
+	Peer  int
+	First bool // rank 0: begins, measures and reports
+
+	report *reporter
+}
+
+// joinTimeout bounds the start and the end of a job; a test in between may take as long as it likes.
+const joinTimeout = time.Minute
+
+// join makes this process a rank. measure is false for ranks that only wait for the end.
+func join(f Flags, out io.Writer, window bool) (s *Session, measure bool, err error) {
+	if f.GOMAXPROCS > 0 {
+		runtime.GOMAXPROCS(f.GOMAXPROCS)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
+	defer cancel()
+	w, err := p2p.Init(ctx, p2p.Config{Device: f.Device, Transport: f.Transport})
+	if err != nil {
+		return nil, false, err
+	}
+	if w.Size() < 2 {
+		w.Close()
+		return nil, false, errors.New("this job has one rank, measuring takes two: start it with two or more, or plainly, without a launcher")
+	}
+	s = &Session{Flags: f, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0,
+		report: &reporter{out: out, json: f.JSON, window: window}}
+	return s, w.Rank() < 2, nil
+}
+
+// leave is the orderly end.
+func (s *Session) leave(wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	return s.World.Shutdown(ctx)
+}
+
+// sync returns when both ranks have called it.
+func (s *Session) sync() error {
+	ctx := context.Background()
+	send := s.World.Isend(s.Peer, tagSync, nil)
+	if _, err := s.World.Recv(ctx, tagSync, p2p.Exact, nil); err != nil {
+		return err
+	}
+	_, err := send.Wait(ctx)
+	return err
+}
+
+// total adds the second rank's number to the first's, on the first.
+func (s *Session) total(mine time.Duration) (time.Duration, error) {
+	ctx := context.Background()
+	var buf [8]byte
+	if !s.First {
+		binary.LittleEndian.PutUint64(buf[:], uint64(mine))
+		return mine, s.World.Send(ctx, s.Peer, tagNumber, buf[:])
+	}
+	_, err := s.World.Recv(ctx, tagNumber, p2p.Exact, buf[:])
+	return mine + time.Duration(binary.LittleEndian.Uint64(buf[:])), err
+}
+
+// device is what carries the messages of this pair, for the report.
+func (s *Session) device() string { return s.World.Metrics().Device }
+
+// result fills in what all tests report. elapsed is the time that one message takes times iters.
+func (s *Session) result(test string, size, iters int, elapsed time.Duration) Result {
+	seconds := elapsed.Seconds()
+	return Result{
+		Test: test, Device: s.device(), Transport: s.World.Metrics().Transport, Size: size, Iters: iters,
+		AvgUs: seconds * 1e6 / float64(iters),
+		MBs:   float64(size) * float64(iters) / seconds / 1e6,
+		MsgS:  float64(iters) / seconds,
+	}
+}
+
+// fill writes the payload of message seq into buf.
+func fill(buf []byte, seq int) {
+	x := uint64(seq)*0x9e3779b97f4a7c15 + 1
+	for i := 0; i < len(buf); i += 8 {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+		if len(buf)-i >= 8 {
+			binary.LittleEndian.PutUint64(buf[i:], x)
+			continue
+		}
+		for j := range buf[i:] {
+			buf[i+j] = byte(x >> (8 * j))
+		}
+	}
+}
+
+// verify compares what was received with the payload of message seq.
+func verify(got []byte, st p2p.Status, seq int) error {
+	if int(st.Len) != len(got) {
+		return fmt.Errorf("message %d from rank %d has %d bytes, want %d", seq, st.Source, st.Len, len(got))
+	}
+	want := make([]byte, len(got))
+	fill(want, seq)
+	for i := range want {
+		if got[i] != want[i] {
+			return fmt.Errorf("message %d of %d bytes from rank %d arrived damaged: byte %d is %#x, want %#x", seq, len(got), st.Source, i, got[i], want[i])
+		}
+	}
+	return nil
+}

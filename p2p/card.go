@@ -1,0 +1,146 @@
+package p2p
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// cardKey is the key under which every rank puts its card.
+const cardKey = "p2p.card"
+
+// cardVersion changes when a rank that knows only an older one could not work with this one.
+const cardVersion = 1
+
+// card is what a rank tells the others before they connect. Fields are only ever added.
+type card struct {
+	Version   int    `json:"v"`
+	Host      string `json:"host"`
+	Device    string `json:"device"`
+	Transport string `json:"transport"`
+	Eager     int    `json:"eager"`
+	Check     string `json:"check"` // proves to holders of the job secret that this rank has the same one
+	Address   []byte `json:"address,omitempty"`
+	Failure   string `json:"failure,omitempty"` // why this rank cannot take part: the others must not wait for it
+}
+
+func newCard(c *Config, secret []byte) card {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return card{
+		Version: cardVersion, Host: host, Device: orAuto(c.Device), Transport: orAuto(c.Transport), Eager: c.EagerLimit,
+		Check: secretCheck(secret),
+	}
+}
+
+// secretCheck tells secrets apart without telling them: the connections' own authentication would notice a difference too,
+// but only at the first message, and not on all ranks.
+func secretCheck(secret []byte) string {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte("tagmatch p2p card: same secret?"))
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// exchange puts mine and returns the cards of all ranks.
+func exchange(ctx context.Context, b Bootstrap, mine card) ([]card, error) {
+	value, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Put(ctx, cardKey, value); err != nil {
+		return nil, err
+	}
+	if err := b.Fence(ctx); err != nil {
+		return nil, err
+	}
+	cards := make([]card, b.Size())
+	for r := range cards {
+		value, err := b.Get(ctx, r, cardKey)
+		if err != nil {
+			return nil, fmt.Errorf("rank %d's card: %w", r, err)
+		}
+		if err := json.Unmarshal(value, &cards[r]); err != nil {
+			return nil, errorf(ErrProtocol, "rank %d's card: %v", r, err)
+		}
+	}
+	return cards, nil
+}
+
+// agree compares all cards with rank 0's. Every rank sees the same cards and so comes to the same verdict.
+func agree(cards []card) error {
+	var errs []error
+	for r := range cards {
+		if f := cards[r].Failure; f != "" {
+			errs = append(errs, fmt.Errorf("rank %d on %s cannot take part: %s", r, cards[r].Host, f))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(short(errs)...)
+	}
+	for r := 1; r < len(cards); r++ {
+		if diff := cards[r].differs(&cards[0]); diff != "" {
+			errs = append(errs, invalidf("rank %d on %s has %s: give all ranks the same", r, cards[r].Host, diff))
+		}
+	}
+	return errors.Join(short(errs)...)
+}
+
+// differs says in what a card cannot work with rank 0's.
+func (c *card) differs(zero *card) string {
+	if c.Version != zero.Version {
+		return fmt.Sprintf("card version %d, rank 0 has %d (another release of tagmatch)", c.Version, zero.Version)
+	}
+	var diffs []string
+	differ := func(what, mine, its string) {
+		if mine != its {
+			diffs = append(diffs, fmt.Sprintf("%s %s where rank 0 has %s", what, mine, its))
+		}
+	}
+	differ("Device (TAGMATCH_DEVICE)", c.Device, zero.Device)
+	differ("Transport (TAGMATCH_TRANSPORT)", c.Transport, zero.Transport)
+	differ("EagerLimit (TAGMATCH_EAGER_LIMIT)", strconv.Itoa(c.Eager), strconv.Itoa(zero.Eager))
+	if c.Check != zero.Check {
+		diffs = append(diffs, "another job secret than rank 0")
+	}
+	return strings.Join(diffs, ", ")
+}
+
+// short keeps a fault that all ranks share from filling the screen.
+func short(errs []error) []error {
+	const most = 8
+	if len(errs) <= most {
+		return errs
+	}
+	return append(errs[:most:most], fmt.Errorf("and %d more ranks", len(errs)-most))
+}
+
+// locals gives rank and size among the ranks of this host: as the launcher says or, where it does not, by host name.
+func locals(b Bootstrap, cards []card) (rank, size int) {
+	rank, size = -1, -1
+	if l, ok := b.(localRanker); ok {
+		rank, size = l.LocalRank(), l.LocalSize()
+	}
+	if rank >= 0 && size > rank {
+		return rank, size
+	}
+	rank, size = 0, 0
+	for r := range cards {
+		if cards[r].Host != cards[b.Rank()].Host {
+			continue
+		}
+		if r < b.Rank() {
+			rank++
+		}
+		size++
+	}
+	return rank, size
+}

@@ -1,0 +1,45 @@
+package p2p
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+)
+
+func TestAgree(t *testing.T) {
+	good := newCard(&Config{}, []byte("secret"))
+	require.NoError(t, agree([]card{good, good}))
+
+	other := newCard(&Config{Device: "tcp", EagerLimit: 512}, []byte("another"))
+	other.Host = "elsewhere"
+	err := agree([]card{good, good, other})
+	require.ErrorIs(t, err, ErrInvalid)
+	require.EqualError(t, err, "p2p: invalid argument: rank 2 on elsewhere has Device (TAGMATCH_DEVICE) tcp where rank 0 has auto, "+
+		"EagerLimit (TAGMATCH_EAGER_LIMIT) 512 where rank 0 has 0, another job secret than rank 0: give all ranks the same")
+
+	older := good
+	older.Version = 0
+	require.ErrorContains(t, agree([]card{good, older}), "card version 0, rank 0 has 1")
+
+	broken := other
+	broken.Failure = "no memory"
+	require.EqualError(t, agree([]card{good, good, broken}), "rank 2 on elsewhere cannot take part: no memory")
+
+	many := make([]card, 30)
+	many[0] = good
+	require.ErrorContains(t, agree(many), "and 21 more ranks")
+}
+
+func TestLocals(t *testing.T) {
+	cards := []card{{Host: "a"}, {Host: "b"}, {Host: "a"}, {Host: "b"}, {Host: "b"}}
+	ranks := bootstrap.NewLocal(len(cards))
+	rank, size := locals(struct{ Bootstrap }{ranks[3]}, cards) // hides what the launcher knows
+	require.Equal(t, [2]int{1, 3}, [2]int{rank, size})
+	rank, size = locals(ranks[3], cards)
+	require.Equal(t, [2]int{3, 5}, [2]int{rank, size})
+	for _, r := range ranks {
+		require.NoError(t, r.Close())
+	}
+}

@@ -1,0 +1,104 @@
+package p2p
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ProgressMode says who moves operations while the program computes.
+type ProgressMode uint8
+
+const (
+	ProgressAuto   ProgressMode = iota // default: one goroutine of the World's
+	ProgressManual                     // nobody, see the package comment
+)
+
+// Names of Config.Device and Config.Transport.
+const (
+	auto      = "auto"
+	deviceSHM = "shm"
+	deviceTCP = "tcp"
+
+	transportRC = "rc"
+)
+
+// Devices lists what Config.Device may name in this build, Transports what Config.Transport may.
+func Devices() []string    { return []string{auto, deviceSHM, deviceTCP} }
+func Transports() []string { return []string{auto, transportRC} }
+
+// Config of Init. The zero value finds everything by itself. A field that is set wins over its TAGMATCH_ variable, which
+// wins over the default; `tagmatch info` prints each value with its origin. For numbers, 0 = default, -1 = none.
+type Config struct {
+	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes it with the World.
+	Bootstrap       Bootstrap
+	Device          string        // "auto" (""), or a name that Devices lists; TAGMATCH_DEVICE
+	Transport       string        // "auto" (""), or a name that Transports lists; TAGMATCH_TRANSPORT
+	Secret          []byte        // 32 bytes; nil: the Bootstrap's
+	Progress        ProgressMode  // TAGMATCH_PROGRESS: auto or manual
+	SpinLimit       time.Duration // polling before a waiter parks; default adaptive, below 50 us; -1 parks at once; TAGMATCH_SPIN_LIMIT
+	EagerLimit      int           // bytes, the same on all ranks; default measured; TAGMATCH_EAGER_LIMIT
+	UnexpectedLimit int64         // bytes that all peers together may have buffered here unasked; default 64 MiB; TAGMATCH_UNEXPECTED_LIMIT
+	SendLimit       int64         // bytes of buffered, unsent messages before Isend fails with ErrFull; default 64 MiB; TAGMATCH_SEND_LIMIT
+	Logger          *slog.Logger  // nil: silent
+}
+
+// Bounds and defaults of the numbers.
+const (
+	secretSize = 32
+
+	maxSpin  = time.Second
+	maxEager = 64 << 10
+	maxLimit = 1 << 40
+
+	defaultSpin       = 50 * time.Microsecond
+	defaultEager      = 8 << 10
+	defaultUnexpected = 64 << 20
+	defaultSend       = 64 << 20
+)
+
+// Validate reports every fault of c at once (errors.Join). Init calls it.
+func (c *Config) Validate() error {
+	var errs []error
+	fault := func(field string, value any, allowed string) {
+		errs = append(errs, invalidf("Config.%s is %v: %s", field, value, allowed))
+	}
+	if !validName(c.Device, Devices()) {
+		fault("Device", fmt.Sprintf("%q", c.Device), oneOf(Devices()))
+	}
+	if !validName(c.Transport, Transports()) {
+		fault("Transport", fmt.Sprintf("%q", c.Transport), oneOf(Transports()))
+	}
+	if c.Secret != nil && len(c.Secret) != secretSize {
+		fault("Secret", fmt.Sprintf("%d bytes long", len(c.Secret)), fmt.Sprintf("give %d random bytes, or nil for the launcher's", secretSize))
+	}
+	if c.Progress > ProgressManual {
+		fault("Progress", uint8(c.Progress), "give ProgressAuto or ProgressManual")
+	}
+	if c.SpinLimit < -1 || c.SpinLimit > maxSpin {
+		fault("SpinLimit", c.SpinLimit, allowedSpin)
+	}
+	if c.EagerLimit < -1 || c.EagerLimit > maxEager {
+		fault("EagerLimit", c.EagerLimit, allowedEager)
+	}
+	if c.UnexpectedLimit < -1 || c.UnexpectedLimit > maxLimit {
+		fault("UnexpectedLimit", c.UnexpectedLimit, allowedLimit)
+	}
+	if c.SendLimit < -1 || c.SendLimit > maxLimit {
+		fault("SendLimit", c.SendLimit, allowedLimit)
+	}
+	return errors.Join(errs...)
+}
+
+var (
+	allowedSpin  = fmt.Sprintf("give up to %v, 0 for the default, or -1 to park at once", maxSpin)
+	allowedEager = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxEager)
+	allowedLimit = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxLimit)
+)
+
+func validName(name string, names []string) bool { return name == "" || slices.Contains(names, name) }
+
+func oneOf(names []string) string { return "this build has " + strings.Join(names, ", ") }

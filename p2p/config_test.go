@@ -1,0 +1,90 @@
+package p2p
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestValidateReportsEverything(t *testing.T) {
+	c := Config{Device: "foo", Transport: "bar", Secret: []byte("short"), Progress: 7, SpinLimit: -2, EagerLimit: 1 << 30,
+		UnexpectedLimit: -5, SendLimit: -2}
+	err := c.Validate()
+	require.ErrorIs(t, err, ErrInvalid)
+	for _, part := range []string{
+		`Config.Device is "foo": this build has auto, shm, tcp`,
+		`Config.Transport is "bar": this build has auto, rc`,
+		"Config.Secret is 5 bytes long: give 32",
+		"Config.Progress is 7: give ProgressAuto",
+		"Config.SpinLimit is -2ns: give up to 1s, 0 for the default, or -1 to park at once",
+		"Config.EagerLimit is 1073741824: give 1 to 65536 bytes",
+		"Config.UnexpectedLimit is -5",
+		"Config.SendLimit is -2",
+	} {
+		require.ErrorContains(t, err, part)
+	}
+	require.NoError(t, (&Config{}).Validate())
+	require.NoError(t, (&Config{EagerLimit: -1, SpinLimit: -1, UnexpectedLimit: -1, SendLimit: -1}).Validate())
+}
+
+func env(pairs map[string]string) func(string) string {
+	return func(name string) string { return pairs[name] }
+}
+
+func TestPrecedence(t *testing.T) {
+	vars := env(map[string]string{
+		"TAGMATCH_DEVICE": "tcp", "TAGMATCH_EAGER_LIMIT": "4k", "TAGMATCH_SPIN_LIMIT": "20us",
+		"TAGMATCH_UNEXPECTED_LIMIT": "none", "TAGMATCH_SEND_LIMIT": "1G", "TAGMATCH_PROGRESS": "manual",
+	})
+	c := Config{Device: "shm"}
+	full, settings, err := c.resolve(vars)
+	require.NoError(t, err)
+	require.Equal(t, Config{Device: "shm", Progress: ProgressManual, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
+		UnexpectedLimit: -1, SendLimit: 1 << 30}, full)
+	require.Equal(t, []Setting{
+		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
+		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
+		{"Progress", "TAGMATCH_PROGRESS", "manual", "TAGMATCH_PROGRESS"},
+		{"SpinLimit", "TAGMATCH_SPIN_LIMIT", "20µs", "TAGMATCH_SPIN_LIMIT"},
+		{"EagerLimit", "TAGMATCH_EAGER_LIMIT", "4096 bytes", "TAGMATCH_EAGER_LIMIT"},
+		{"UnexpectedLimit", "TAGMATCH_UNEXPECTED_LIMIT", "none", "TAGMATCH_UNEXPECTED_LIMIT"},
+		{"SendLimit", "TAGMATCH_SEND_LIMIT", "1073741824 bytes", "TAGMATCH_SEND_LIMIT"},
+	}, settings)
+	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
+}
+
+func TestVariablesAreChecked(t *testing.T) {
+	for name, value := range map[string]string{
+		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "tmsrq", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
+		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2",
+	} {
+		_, err := (&Config{}).Effective(env(map[string]string{name: value}))
+		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorContains(t, err, name+` is "`+value+`": `)
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "17": 17, "2k": 2048, "3M": 3 << 20, "1g": 1 << 30, "-1": -1, "none": -1} {
+		n, err := parseBytes(text, maxLimit, "")
+		require.NoError(t, err, text)
+		require.Equal(t, want, n, text)
+	}
+	for _, text := range []string{"k", "-1k", "1t", "9999999999g", "1.5k", " 1"} {
+		_, err := parseBytes(text, maxLimit, "allowed")
+		require.EqualError(t, err, "allowed", text)
+	}
+}
+
+func TestErrorTexts(t *testing.T) {
+	err := error(&OpError{opRecv, 3, 7, truncated(16, 8)})
+	require.EqualError(t, err, "p2p: recv from 3, tag 0x7: message longer than the buffer: 16 bytes into 8")
+	require.ErrorIs(t, err, ErrTruncated)
+	err = &OpError{opSend, 2, 0, &PeerError{[]int{2}, errors.New("its process ended")}}
+	require.EqualError(t, err, "p2p: send to 2, tag 0x0: rank 2 lost: its process ended")
+	require.ErrorIs(t, err, ErrPeerLost)
+	err = &OpError{opRecv, AnySource, AnyTag, &PeerError{Ranks: []int{1, 4}}}
+	require.EqualError(t, err, "p2p: recv from any, any tag: ranks 1, 4 lost")
+}

@@ -1,0 +1,37 @@
+// Package p2p exchanges tagged messages between the ranks of a job.
+//
+// # Concurrency
+//
+// Every method may be called from any goroutine, also at once on one value, unless it says otherwise. Messages that one
+// goroutine sends to one rank are matched there in the order of the calls; calls of two goroutines are ordered only if the
+// program orders them (a channel, a mutex). Two receives that could take one message are served in the order of posting.
+//
+// # Buffers
+//
+//  1. A blocking call has the buffer until it returns, whatever it returns. No error leaves a buffer in the library's hands.
+//  2. A nonblocking call has it until a Wait, Test or WaitAll reports that request complete, success or error. Wait ending
+//     because of its context is not completion: see Request.Wait.
+//  3. A send buffer may be read, not written, while the library has it; a receive buffer may be neither.
+//  4. After an error a receive buffer's content is undefined, except ErrTruncated: it is filled with the message's first bytes.
+//  5. A nil or empty buffer is a zero-length message. Buffers may be any Go or mapped memory; the library holds the
+//     slice (never only its address) until completion, and pins it where a device or a peer reaches it by address.
+//
+// # Contexts
+//
+// A context must not be nil. One that has ended already fails the call before anything is posted. Send, Recv and the other
+// blocking calls CANCEL the operation when their context ends and return once the buffer is free again: at once, except that
+// a peer which is just writing into the buffer finishes its chunk (at most 256 KiB) or is found dead; one that a signal stops
+// in that very moment holds the call up. Contexts of Wait and WaitAll bound only the waiting. context.Background costs
+// nothing; a cancellable context about 10 ns a call.
+//
+// # Progress
+//
+// One goroutine a World, asleep while an application goroutine waits in the library or nothing arrives, completes operations
+// while the program computes. Config.Progress = ProgressManual leaves it out: then nothing moves, also no Done channel or
+// failure detector, unless some goroutine is inside a call of this package.
+//
+// # Errors
+//
+// Errors of operations are *OpError; test the condition with errors.Is (ErrTruncated, context.DeadlineExceeded...), read the
+// facts with errors.As (*OpError, *PeerError). Wrong arguments are ErrInvalid, from Wait for nonblocking calls; never a panic.
+package p2p

@@ -1,0 +1,153 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// Conditions to test with errors.Is. A feature that a device lacks is errors.ErrUnsupported of the standard library.
+var (
+	ErrTruncated = progress.ErrTruncated // message longer than the buffer
+	ErrCanceled  = progress.ErrCanceled  // operation canceled by Cancel; ended contexts give the context's own error
+	ErrPeerLost  = progress.ErrPeerLost
+	ErrAborted   = progress.ErrAborted
+	ErrClosed    = progress.ErrClosed
+	ErrFull      = progress.ErrFull     // limit reached
+	ErrInactive  = progress.ErrInactive // request already completed
+	ErrInvalid   = progress.ErrInvalid  // wrong argument
+	ErrProtocol  = progress.ErrProtocol // a peer broke the protocol
+)
+
+const prefix = "p2p: "
+
+// OpError says which operation failed: `p2p: recv from 3, tag 0x7: message longer than the buffer: 16 bytes into 8`.
+type OpError struct {
+	Op   string // "send", "recv", ...
+	Rank int    // the peer, or AnySource
+	Tag  Tag
+	Err  error
+}
+
+func (e *OpError) Error() string {
+	var b strings.Builder
+	b.WriteString(prefix + e.Op)
+	switch {
+	case e.Op != opSend && e.Rank == AnySource:
+		b.WriteString(" from any")
+	case e.Op != opSend:
+		b.WriteString(" from " + strconv.Itoa(e.Rank))
+	default:
+		b.WriteString(" to " + strconv.Itoa(e.Rank))
+	}
+	if e.Tag == AnyTag {
+		b.WriteString(", any tag: ")
+	} else {
+		fmt.Fprintf(&b, ", tag %#x: ", uint64(e.Tag))
+	}
+	b.WriteString(strings.TrimPrefix(e.Err.Error(), prefix))
+	return b.String()
+}
+
+// Unwrap gives the condition.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// Names of operations in an OpError.
+const (
+	opSend = "send"
+	opRecv = "recv"
+)
+
+// PeerError is in the chain of every error that a lost rank causes.
+type PeerError struct {
+	Ranks []int
+	Cause error // pidfd, reset, timeout, protocol
+}
+
+func (e *PeerError) Error() string {
+	s := prefix + rankList(e.Ranks) + " lost"
+	if e.Cause == nil {
+		return s
+	}
+	return s + ": " + strings.TrimPrefix(e.Cause.Error(), prefix)
+}
+
+// Unwrap gives the cause.
+func (e *PeerError) Unwrap() error { return e.Cause }
+
+// Is makes every PeerError an ErrPeerLost.
+func (e *PeerError) Is(target error) bool { return target == ErrPeerLost }
+
+// opError wraps the engine's error of an operation.
+func opError(op string, rank int, tag Tag, err error) error {
+	if own, ok := err.(*OpError); ok {
+		return own // of a request that had failed before it was posted
+	}
+	return &OpError{op, rank, tag, fromEngine(err)}
+}
+
+// fromEngine makes a PeerError this package's.
+func fromEngine(err error) error {
+	var peer *progress.PeerError
+	if errors.As(err, &peer) {
+		return &PeerError{peer.Ranks, peer.Cause}
+	}
+	return err
+}
+
+// recvError wraps the engine's error of a receive into a buffer of room bytes.
+func recvError(rank int, tag Tag, n int64, room int, err error) error {
+	if err == ErrTruncated {
+		err = truncated(n, room)
+	}
+	return opError(opRecv, rank, tag, err)
+}
+
+func truncated(n int64, room int) error { return errorf(ErrTruncated, "%d bytes into %d", n, room) }
+
+// conditionError is one of the conditions above with its facts.
+type conditionError struct {
+	cond error
+	text string
+}
+
+func (e *conditionError) Error() string { return e.cond.Error() + ": " + e.text }
+func (e *conditionError) Unwrap() error { return e.cond }
+
+func errorf(cond error, format string, args ...any) error {
+	return &conditionError{cond, fmt.Sprintf(format, args...)}
+}
+
+func invalidf(format string, args ...any) error { return errorf(ErrInvalid, format, args...) }
+
+// rankList writes ranks for people: "rank 3", "ranks 1, 4"; long lists are cut.
+func rankList(ranks []int) string {
+	const most = 16
+	var b strings.Builder
+	b.WriteString("rank")
+	if len(ranks) != 1 {
+		b.WriteString("s")
+	}
+	for i, r := range ranks {
+		if i == most {
+			fmt.Fprintf(&b, " and %d more", len(ranks)-most)
+			break
+		}
+		if i > 0 {
+			b.WriteString(",")
+		}
+		b.WriteString(" " + strconv.Itoa(r))
+	}
+	return b.String()
+}
+
+var errNoContext = invalidf("the context is nil: use context.Background where nothing should end the call")
+
+// stopped tells whether err is how a wait ends when ctx does.
+func stopped(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (err == ctx.Err() || err == context.Cause(ctx))
+}

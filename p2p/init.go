@@ -1,0 +1,189 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/p2p/internal/hook"
+	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// Facets of a Bootstrap; see package bootstrap.
+type (
+	localRanker    = bootstrap.LocalRanker
+	secreter       = bootstrap.Secreter
+	localAddresser = bootstrap.LocalAddresser
+	aborter        = bootstrap.Aborter
+)
+
+// parts are what a World is wired from, in the order in which they are opened.
+type parts struct {
+	boot Bootstrap
+	dev  verbs.Device
+}
+
+// joined is set once this process has taken its launcher's place in the job.
+var joined atomic.Bool
+
+// Init joins the job: collective, ends with ctx. cfg is copied. A process has one World per launcher; a second Init without
+// its own Config.Bootstrap is ErrInvalid. (Package p2ptest: Run(t, n, func(w *World)) gives n Worlds in one process.)
+func Init(ctx context.Context, cfg Config) (*World, error) {
+	if ctx == nil {
+		return nil, errNoContext
+	}
+	full, _, err := cfg.resolve(os.Getenv)
+	if err != nil {
+		if cfg.Bootstrap != nil {
+			_ = cfg.Bootstrap.Close()
+		}
+		return nil, err
+	}
+	if full.Bootstrap == nil {
+		if !joined.CompareAndSwap(false, true) {
+			return nil, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
+		}
+		if full.Bootstrap, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: full.Secret, Logger: full.Logger}); err != nil {
+			joined.Store(false)
+			return nil, fmt.Errorf("p2p: init: %w", err)
+		}
+	}
+	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), parts: parts{boot: full.Bootstrap}}
+	w.comm = Comm{w: w, base: namespace | worldContext<<contextShift}
+	if err := w.start(ctx); err != nil {
+		_ = w.release(err)
+		return nil, fmt.Errorf("p2p: init: %w", err)
+	}
+	return w, nil
+}
+
+// start opens what this rank needs, meets the others and connects to them. A rank that cannot take part says so instead of
+// leaving the others to wait for it.
+func (w *World) start(ctx context.Context) error {
+	if w.size > maxRanks {
+		return invalidf("%d ranks: at most %d are supported", w.size, maxRanks)
+	}
+	secret := w.secret()
+	mine := newCard(&w.cfg, secret)
+	if err := w.open(secret); err != nil {
+		mine.Failure = err.Error()
+	} else {
+		mine.Address = w.eng.Address()
+	}
+	cards, err := exchange(ctx, w.parts.boot, mine)
+	if err != nil {
+		return errors.Join(err, failure(mine))
+	}
+	if err := agree(cards); err != nil {
+		return err
+	}
+	for r := range cards {
+		if err := w.eng.Connect(r, cards[r].Address); err != nil {
+			return fmt.Errorf("connecting to rank %d on %s: %w", r, cards[r].Host, err)
+		}
+	}
+	w.localRank, w.localSize = locals(w.parts.boot, cards)
+	w.eng.Start()
+	w.watch()
+	return nil
+}
+
+// failure is what kept this rank from taking part, to be told even where the others could not be.
+func failure(mine card) error {
+	if mine.Failure == "" {
+		return nil
+	}
+	return errors.New(mine.Failure)
+}
+
+// secret is the job's: the program's own, or the Bootstrap's.
+func (w *World) secret() []byte {
+	if w.cfg.Secret != nil {
+		return w.cfg.Secret
+	}
+	if s, ok := w.parts.boot.(secreter); ok {
+		secret, _ := s.Secret()
+		return secret
+	}
+	return nil
+}
+
+// open makes the device, the transport and the engine.
+func (w *World) open(secret []byte) error {
+	dev, err := soft.Open(w.deviceConfig(secret))
+	if err != nil {
+		return fmt.Errorf("device %s: %w", orAuto(w.cfg.Device), err)
+	}
+	w.parts.dev = dev
+	cfg := progress.Config{
+		Rank: w.rank, Size: w.size,
+		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
+		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
+	}
+	if h, ok := w.parts.boot.(*hook.Wiring); ok {
+		cfg.Seed = h.Seed
+	}
+	w.eng, err = progress.New(cfg, func(sink transport.Sink) (transport.Transport, error) {
+		return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: max(w.cfg.EagerLimit, 0)}, sink)
+	})
+	return err
+}
+
+// deviceConfig chooses the wires. A World of one that asks for nothing in particular needs no sockets.
+func (w *World) deviceConfig(secret []byte) soft.Config {
+	c := soft.Config{Name: orAuto(w.cfg.Device), Secret: secret, Rank: w.rank, Logger: w.cfg.Logger}
+	h, hooked := w.parts.boot.(*hook.Wiring)
+	switch {
+	case hooked && h.Fabric != nil:
+		c.Name, c.Wires, c.Fabric = soft.WireLoop, []string{soft.WireLoop}, h.Fabric
+	case w.cfg.Device == deviceSHM:
+		c.Wires = []string{soft.WireSHM}
+	case w.cfg.Device == deviceTCP:
+		c.Wires = []string{soft.WireTCP}
+	case w.size == 1:
+		c.Name, c.Wires, c.Fabric = soft.WireLoop, []string{soft.WireLoop}, soft.NewFabric(soft.FabricOptions{})
+	default:
+		c.Wires = []string{soft.WireSHM, soft.WireTCP}
+	}
+	c.TCPListen = listenAddress(w.parts.boot)
+	return c
+}
+
+// listenAddress is where the other ranks can reach this host, as the launcher's connections show.
+func listenAddress(b Bootstrap) string {
+	ip := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if a, ok := b.(localAddresser); ok && a.LocalIP().IsValid() && !a.LocalIP().IsLoopback() {
+		ip = a.LocalIP()
+	}
+	return net.JoinHostPort(ip.String(), "0")
+}
+
+// watch ends operations when another rank, or the launcher, aborts the job.
+func (w *World) watch() {
+	a, ok := w.parts.boot.(aborter)
+	if !ok {
+		return
+	}
+	w.watcher.Go(func() {
+		for info := range a.Aborted() {
+			w.eng.Abort(abortError(info))
+		}
+	})
+}
+
+func abortError(info bootstrap.AbortInfo) error {
+	who := fmt.Sprintf("rank %d", info.Rank)
+	if info.Rank < 0 {
+		who = "the launcher"
+	}
+	return errorf(ErrAborted, "by %s with code %d: %s", who, info.Code, info.Reason)
+}

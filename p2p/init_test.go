@@ -1,0 +1,140 @@
+package p2p_test
+
+import (
+	"bytes"
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/p2p/p2ptest"
+)
+
+func skipUnlessLinux(t *testing.T, device string) {
+	if device != "" && runtime.GOOS != "linux" {
+		t.Skipf("device %s needs Linux", device)
+	}
+}
+
+// initAll starts ranks with a Config each and returns their errors.
+func initAll(t *testing.T, configs ...p2p.Config) []error {
+	errs := make([]error, len(configs))
+	var ranks sync.WaitGroup
+	for r, b := range bootstrap.NewLocal(len(configs)) {
+		configs[r].Bootstrap = b
+		ranks.Go(func() {
+			ctx, cancel := context.WithTimeout(background, 20*time.Second)
+			defer cancel()
+			w, err := p2p.Init(ctx, configs[r])
+			if errs[r] = err; err == nil {
+				assert.NoError(t, w.Close())
+			}
+		})
+	}
+	ranks.Wait()
+	return errs
+}
+
+func TestMismatchIsRefusedEverywhere(t *testing.T) {
+	skipUnlessLinux(t, "shm")
+	secret := bytes.Repeat([]byte{1}, 32)
+	for part, other := range map[string]p2p.Config{
+		"rank 1": {Device: "tcp", Secret: secret},
+		"has EagerLimit (TAGMATCH_EAGER_LIMIT) 100 where rank 0 has 0": {Device: "shm", Secret: secret, EagerLimit: 100},
+		"has another job secret than rank 0":                           {Device: "shm", Secret: bytes.Repeat([]byte{2}, 32)},
+	} {
+		good := p2p.Config{Device: "shm", Secret: secret}
+		for r, err := range initAll(t, good, other, good) {
+			require.ErrorContains(t, err, "p2p: init: ", "rank %d", r)
+			require.ErrorContains(t, err, part, "rank %d", r)
+			require.ErrorContains(t, err, "rank 1 on ", "rank %d", r)
+			require.NotContains(t, err.Error(), "rank 2 on", "rank %d", r)
+		}
+	}
+}
+
+func TestFaultyRankDoesNotHoldUpTheOthers(t *testing.T) {
+	errs := initAll(t, p2p.Config{Device: "shm"}, p2p.Config{Device: "mlx5_0"})
+	require.ErrorContains(t, errs[1], `Config.Device is "mlx5_0": this build has auto, shm, tcp`)
+	require.Error(t, errs[0])
+}
+
+func TestSecondInit(t *testing.T) {
+	w, err := p2p.Init(background, p2p.Config{}) // a World of one
+	require.NoError(t, err)
+	_, err = p2p.Init(background, p2p.Config{})
+	require.ErrorIs(t, err, p2p.ErrInvalid)
+	require.NoError(t, w.Shutdown(background))
+	require.NoError(t, w.Close())
+	_, err = p2p.Init(background, p2p.Config{})
+	require.ErrorIs(t, err, p2p.ErrInvalid)
+}
+
+func TestShutdownNamesWhatIsMissing(t *testing.T) {
+	p2ptest.Run(t, 2, func(w *p2p.World) {
+		if w.Rank() == 1 {
+			time.Sleep(100 * time.Millisecond) // not in Shutdown when rank 0 gives up
+			require.NoError(t, w.Close())
+			return
+		}
+		w.Irecv(5, p2p.Exact, make([]byte, 3))
+		ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
+		defer cancel()
+		err := w.Shutdown(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "rank 1")
+		require.ErrorContains(t, err, "tag 0x5 mask 0xffffffffffffffff, 3 bytes")
+		require.NoError(t, w.Close())
+		require.ErrorIs(t, w.Shutdown(background), p2p.ErrClosed)
+	})
+}
+
+func TestShutdownDelivers(t *testing.T) {
+	everywhere(t, 2, func(t *testing.T, w *p2p.World) {
+		for _, size := range []int{10, 2 << 20} {
+			if w.Rank() == 0 {
+				w.Isend(1, 1, make([]byte, size)) // nobody waits for it but Shutdown
+				continue
+			}
+			time.Sleep(20 * time.Millisecond) // rank 0 is in Shutdown by then
+			_, err := w.Recv(background, 1, p2p.Exact, make([]byte, size))
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestCloseEndsShutdown(t *testing.T) {
+	p2ptest.Run(t, 2, func(w *p2p.World) {
+		if w.Rank() == 1 {
+			time.Sleep(50 * time.Millisecond)
+			require.NoError(t, w.Close())
+			return
+		}
+		time.AfterFunc(20*time.Millisecond, func() { _ = w.Close() })
+		require.Error(t, w.Shutdown(background))
+	})
+}
+
+func TestSmallMessagesDoNotAllocate(t *testing.T) {
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		buf := make([]byte, 8)
+		step := func() {
+			if err := w.Send(background, 0, 1, buf); err != nil {
+				t.Error(err)
+			}
+			if _, err := w.Recv(background, 1, p2p.Exact, buf); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 1000 {
+			step()
+		}
+		require.Zero(t, testing.AllocsPerRun(1000, step))
+	})
+}

@@ -1,0 +1,129 @@
+package p2p
+
+import (
+	"context"
+
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// Request is a handle, a small value to copy and store freely. Its object is pooled; a generation number in the handle makes
+// any use after completion a clean ErrInactive, never somebody else's operation. The zero Request is inactive: Wait and Test
+// return at once with no error. A request must be completed by Wait, Test or WaitAll.
+type Request struct {
+	r    progress.Request // object and generation
+	tag  Tag              // this and what follows are for the error
+	room int              // bytes of the buffer
+	rank int32
+	send bool
+}
+
+// Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns ctx's error and the
+// operation GOES ON, still holding its buffer: call Wait again, or Cancel and then Wait.
+func (r Request) Wait(ctx context.Context) (Status, error) {
+	st, _, err := r.wait(ctx)
+	return st, err
+}
+
+// wait is Wait that also says whether the handle is consumed.
+func (r Request) wait(ctx context.Context) (st Status, consumed bool, err error) {
+	if ctx == nil {
+		return nothing, false, r.fault(errNoContext)
+	}
+	if r == (Request{}) {
+		return nothing, true, nil
+	}
+	est, err := r.r.Wait(ctx)
+	if err == nil {
+		return status(est), true, nil
+	}
+	if stopped(ctx, err) && r.r.Active() {
+		return nothing, false, err
+	}
+	return status(est), true, r.failed(est, err)
+}
+
+// Test makes progress and reports whether the operation has ended; if so it consumes the handle.
+func (r Request) Test() (st Status, done bool, err error) {
+	if r == (Request{}) {
+		return nothing, true, nil
+	}
+	est, done, err := r.r.Test()
+	if err != nil {
+		err = r.failed(est, err)
+	}
+	return status(est), done, err
+}
+
+// Cancel asks for the operation's end and returns at once. Its outcome is the request's: ErrCanceled, or success if the
+// message was faster.
+func (r Request) Cancel() {
+	if r != (Request{}) {
+		r.r.Cancel()
+	}
+}
+
+// Done gives a channel that closes when the operation has ended; Wait then returns at once. The only call that allocates.
+func (r Request) Done() <-chan struct{} {
+	if r == (Request{}) {
+		return closedChan
+	}
+	return r.r.Done()
+}
+
+var closedChan = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// WaitAll waits for all of reqs. It skips inactive requests and sets those that it consumes to Request{}, so that loops end.
+// If ctx ends first it returns its error and what has not ended goes on. Otherwise its error is that of the lowest failing
+// index; with out (nil, or as long as reqs) it gives each its own.
+func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	if out != nil && len(out) != len(reqs) {
+		return invalidf("out has %d elements for %d requests: give nil or as many as requests", len(out), len(reqs))
+	}
+	var first error
+	for i := range reqs {
+		st, consumed, err := reqs[i].wait(ctx)
+		if !consumed {
+			return err
+		}
+		if out != nil {
+			out[i] = Completion{Data: uint64(i), Status: st, Err: err}
+		}
+		if err != nil && first == nil {
+			first = err
+		}
+		reqs[i] = Request{}
+	}
+	return first
+}
+
+// failed wraps the error of an operation that has ended.
+func (r Request) failed(st progress.Status, err error) error {
+	if err == ErrTruncated {
+		err = truncated(st.Len, r.room)
+	}
+	return r.fault(err)
+}
+
+// fault wraps an error of this request.
+func (r Request) fault(err error) error {
+	op := opRecv
+	if r.send {
+		op = opSend
+	}
+	return opError(op, int(r.rank), r.tag, err)
+}
+
+// failedRequest is a request that has already ended with err; nil stands for an operation with ProcNull, which is inactive.
+func failedRequest(op string, rank int, tag Tag, err error) Request {
+	if err == nil {
+		return Request{}
+	}
+	return Request{r: progress.Failed(err), tag: tag, rank: int32(rank), send: op == opSend}
+}

@@ -1,0 +1,174 @@
+package p2p
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Setting is one value in effect, for people.
+type Setting struct {
+	Field  string // of Config
+	Env    string // its variable
+	Value  string
+	Origin string // "program", the variable's name, or "default"
+}
+
+// variable ties a field of Config to its variable.
+type variable struct {
+	field, env string
+	unset      func(c *Config) bool // the program left the default
+	parse      func(c *Config, s string) error
+	show       func(c *Config) string // the value in effect, defaults filled in
+}
+
+func variables() []variable {
+	return []variable{
+		{"Device", "TAGMATCH_DEVICE",
+			func(c *Config) bool { return c.Device == "" },
+			func(c *Config, s string) error { c.Device = s; return known(s, Devices()) },
+			func(c *Config) string { return orAuto(c.Device) }},
+		{"Transport", "TAGMATCH_TRANSPORT",
+			func(c *Config) bool { return c.Transport == "" },
+			func(c *Config, s string) error { c.Transport = s; return known(s, Transports()) },
+			func(c *Config) string { return orAuto(c.Transport) }},
+		{"Progress", "TAGMATCH_PROGRESS",
+			func(c *Config) bool { return c.Progress == ProgressAuto },
+			parseProgress,
+			func(c *Config) string { return progressNames[c.Progress] }},
+		{"SpinLimit", "TAGMATCH_SPIN_LIMIT",
+			func(c *Config) bool { return c.SpinLimit == 0 },
+			parseSpin,
+			showSpin},
+		{"EagerLimit", "TAGMATCH_EAGER_LIMIT",
+			func(c *Config) bool { return c.EagerLimit == 0 },
+			func(c *Config, s string) (err error) {
+				n, err := parseBytes(s, maxEager, allowedEager)
+				c.EagerLimit = int(n)
+				return err
+			},
+			func(c *Config) string { return showBytes(int64(c.EagerLimit), defaultEager) }},
+		{"UnexpectedLimit", "TAGMATCH_UNEXPECTED_LIMIT",
+			func(c *Config) bool { return c.UnexpectedLimit == 0 },
+			func(c *Config, s string) (err error) {
+				c.UnexpectedLimit, err = parseBytes(s, maxLimit, allowedLimit)
+				return err
+			},
+			func(c *Config) string { return showBytes(c.UnexpectedLimit, defaultUnexpected) }},
+		{"SendLimit", "TAGMATCH_SEND_LIMIT",
+			func(c *Config) bool { return c.SendLimit == 0 },
+			func(c *Config, s string) (err error) {
+				c.SendLimit, err = parseBytes(s, maxLimit, allowedLimit)
+				return err
+			},
+			func(c *Config) string { return showBytes(c.SendLimit, defaultSend) }},
+	}
+}
+
+// Effective lists the settings that Init would work with, in the order field, variable, default, and every fault of the
+// fields and variables at once. The launcher's own variables are those of package bootstrap.
+func (c *Config) Effective(getenv func(string) string) ([]Setting, error) {
+	_, settings, err := c.resolve(getenv)
+	return settings, err
+}
+
+// resolve returns c with the variables filled in.
+func (c *Config) resolve(getenv func(string) string) (Config, []Setting, error) {
+	out := *c
+	errs := []error{c.Validate()}
+	var settings []Setting
+	for _, v := range variables() {
+		origin := "program"
+		if v.unset(&out) {
+			origin = "default"
+			if s := getenv(v.env); s != "" {
+				origin = v.env
+				scratch := out
+				if err := v.parse(&scratch, s); err != nil {
+					errs = append(errs, invalidf("%s is %q: %v", v.env, s, err))
+				} else {
+					out = scratch
+				}
+			}
+		}
+		settings = append(settings, Setting{v.field, v.env, v.show(&out), origin})
+	}
+	return out, settings, errors.Join(errs...)
+}
+
+var progressNames = map[ProgressMode]string{ProgressAuto: auto, ProgressManual: "manual"}
+
+func known(name string, names []string) error {
+	if !validName(name, names) {
+		return errors.New(oneOf(names))
+	}
+	return nil
+}
+
+func orAuto(name string) string {
+	if name == "" {
+		return auto
+	}
+	return name
+}
+
+func parseProgress(c *Config, s string) error {
+	for mode, name := range progressNames {
+		if s == name {
+			c.Progress = mode
+			return nil
+		}
+	}
+	return errors.New("give auto or manual")
+}
+
+func parseSpin(c *Config, s string) error {
+	if s == "-1" || s == "none" {
+		c.SpinLimit = -1
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || d > maxSpin {
+		return errors.New(strings.Replace(allowedSpin, "give", "give a duration such as 20us,", 1))
+	}
+	c.SpinLimit = d
+	return nil
+}
+
+func showSpin(c *Config) string {
+	switch {
+	case c.SpinLimit < 0:
+		return "none"
+	case c.SpinLimit == 0:
+		return fmt.Sprintf("adaptive, at most %v", defaultSpin)
+	}
+	return c.SpinLimit.String()
+}
+
+// parseBytes reads "none", -1, or a number with an optional k, m or g (powers of 1024).
+func parseBytes(s string, most int64, allowed string) (int64, error) {
+	if s == "none" {
+		return -1, nil
+	}
+	digits, shift := s, 0
+	if i := strings.IndexByte("kmg", s[len(s)-1]|0x20); i >= 0 {
+		digits, shift = s[:len(s)-1], 10*(i+1)
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < -1 || n > most>>shift || n < 0 && shift > 0 {
+		return 0, errors.New(allowed)
+	}
+	return n << shift, nil
+}
+
+func showBytes(n int64, def int64) string {
+	switch {
+	case n < 0:
+		return "none"
+	case n == 0:
+		n = def
+	}
+	return strconv.FormatInt(n, 10) + " bytes"
+}

@@ -1,0 +1,61 @@
+package p2p
+
+import "context"
+
+// Tag labels a message. It is a type of its own, so that ranks, tags and masks cannot be swapped unseen.
+type Tag uint64
+
+// Mask says which bits of a Tag a receive compares: a message matches when (its tag ^ tag) & mask == 0.
+type Mask uint64
+
+// Masks of World's receives.
+const (
+	Exact Mask = 1<<64 - 1 // only this tag
+	Any   Mask = 0         // every tag
+)
+
+// Limits and wildcards.
+const (
+	// MaxTag is the largest tag of World's own calls: bit 63 marks Comm and library traffic, and is part of every mask, so
+	// that World.Recv(ctx, 0, Any, buf) never takes a communicator's message.
+	MaxTag Tag = 1<<63 - 1
+	// MaxCommTag is the largest tag of a Comm, whose packing is 1 | context 11 | source 20 | tag 32.
+	MaxCommTag Tag = 1<<32 - 1
+
+	AnyTag    Tag = 1<<64 - 1 // Comm receives
+	AnySource     = -1        // Comm receives
+	ProcNull      = -2        // Comm: a peer that is not there; operations succeed at once with nothing moved
+)
+
+// Status describes a message. Len is the message's length, larger than the buffer after ErrTruncated.
+type Status struct {
+	Source int // rank in the World or Comm that received; ProcNull for an inactive request
+	Tag    Tag
+	Len    int64
+}
+
+// nothing is the status where no message moved: an inactive request, or ProcNull as the peer.
+var nothing = Status{Source: ProcNull, Tag: AnyTag}
+
+// Completion is one outcome. Data is the index in the slice given to WaitAll.
+type Completion struct {
+	Data   uint64
+	Status Status
+	Err    error
+}
+
+// Bootstrap tells ranks of each other. Package bootstrap has those of all launchers.
+type Bootstrap interface {
+	Rank() int
+	Size() int
+	Put(ctx context.Context, key string, value []byte) error
+	Fence(ctx context.Context) error
+	Get(ctx context.Context, rank int, key string) ([]byte, error)
+	Abort(code int, reason string)
+	Close() error
+}
+
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
