@@ -1,0 +1,56 @@
+package rc
+
+import (
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// bouncePool is registered buffers for messages that the device does not take inline. A buffer comes back with the
+// completion of its send.
+type bouncePool struct {
+	mr   verbs.MR
+	slab []byte
+	size int
+	free []uint32
+}
+
+const maxBounce = 64
+
+// open makes the pool if some message of BufferSize(maxEager) bytes can be larger than inline.
+func (b *bouncePool) open(pd verbs.PD, inline, maxEager, depth int) error {
+	b.size = BufferSize(maxEager)
+	if inline >= b.size {
+		return nil
+	}
+	n := min(depth, maxBounce)
+	b.slab = make([]byte, n*b.size)
+	mr, err := pd.RegMR(b.slab, 0)
+	if err != nil {
+		return fmt.Errorf("bounce buffers, %d of %d bytes: %w", n, b.size, err)
+	}
+	b.mr = mr
+	for i := range n {
+		b.free = append(b.free, uint32(n-1-i))
+	}
+	return nil
+}
+
+func (b *bouncePool) get() (slot uint32, buf []byte, ok bool) {
+	if len(b.free) == 0 {
+		return 0, nil, false
+	}
+	slot = b.free[len(b.free)-1]
+	b.free = b.free[:len(b.free)-1]
+	off := int(slot) * b.size
+	return slot, b.slab[off : off+b.size], true
+}
+
+func (b *bouncePool) put(slot uint32) { b.free = append(b.free, slot) }
+
+func (b *bouncePool) close() error {
+	if b.mr == nil {
+		return nil
+	}
+	return b.mr.Dereg()
+}

@@ -1,0 +1,22 @@
+package rc
+
+import "github.com/tagmatch/tagmatch/verbs"
+
+// Drained reports that the peers' devices have everything that was posted so far. The device contract has no verb for
+// that, but a completion says so (TMO 8.2): where the newest request is not signalled, a write of no bytes that is gets
+// posted behind it. Ask again after polling.
+func (l *Links) Drained() bool {
+	drained := true
+	for i := range l.peers {
+		p := &l.peers[i]
+		if p.limit == 0 || p.posted == p.done && !p.grantDue {
+			continue // unusable, or nothing under way
+		}
+		drained = false
+		if p.signalled != p.posted && p.posted-p.done < p.limit && !p.grantDue {
+			l.write.RemoteAddr, l.write.RKey, l.write.SGList = p.cellAddr, p.cellRKey, nil
+			_ = l.post(p, &l.write, kindSend, verbs.SendSignaled) // a failure loses the peer, which is reported
+		}
+	}
+	return drained
+}

@@ -1,0 +1,241 @@
+package rc
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// What a work request is for, in the top bits of its WRID: after an error status nothing else tells (ibv_poll_cq(3)).
+// Receives have kind 0 and their slot below. Send requests have the sequence number in their queue in the low 32 bits and,
+// where they use one, a slot above that.
+const (
+	kindRecv uint64 = iota << kindShift
+	kindSend
+	kindBounce // slot: bounce buffer
+	kindRead   // slot: Links.reads
+
+	kindShift = 60
+	slotShift = 32
+	slotMask  = 1<<(kindShift-slotShift) - 1
+)
+
+// LinksConfig is what Links need; the transport makes the device's objects and keeps them.
+type LinksConfig struct {
+	Self      Address // QPNs, CellAddr and CellRKey are filled in by NewLinks
+	Device    verbs.Device
+	PD        verbs.PD
+	CQ        verbs.CQ
+	SRQ       verbs.SRQ
+	SendDepth int
+	Sink      transport.Sink
+}
+
+// Links are the queue pairs to all ranks with what goes out on them: messages, reads, credits. Completions of send
+// requests come in through Completed, errors of any through Failed; the transport calls Settle when it has handled all
+// completions there were.
+type Links struct {
+	cfg      LinksConfig
+	sink     transport.Sink
+	peers    []peer
+	byQPN    table
+	maxEager int
+	inline   int    // largest inline message, headers included
+	depth    uint32 // of each send queue
+	every    uint32 // of so many requests at least one is signalled
+	maxRead  uint64
+
+	eager  verbs.SendWR // two SGEs: header, payload; always inline
+	small  verbs.SendWR // the same for the other messages
+	write  verbs.SendWR // credit, flush
+	read   verbs.SendWR
+	eagerB [verbs.TMHSize]byte
+	smallB [MaxRndv]byte
+	cellB  [8]byte
+	eagerS [2]verbs.SGE
+	smallS [2]verbs.SGE
+	writeS [1]verbs.SGE
+	readS  [1]verbs.SGE
+
+	bounce bouncePool
+	reads  []read
+	freeRd []uint32
+	cells  cells
+
+	grantsDue int
+	todo      bool // something for Settle or Regrant
+}
+
+// peer is one rank's link. Owned by the transport's owner, as everything here.
+type peer struct {
+	qp verbs.QP
+	// Sequence numbers of send requests. Requests from done to posted hold slots of the send queue; a completion of one
+	// signalled frees all before it (TMO 8.2). limit is how many there may be, 0 while the link is not usable: one
+	// comparison answers both.
+	posted, signalled, done uint32
+	limit                   uint32
+
+	state   linkState
+	reads   int // under way
+	maxRead int
+	qpn     uint32
+
+	cellAddr uint64
+	cellRKey uint32
+	grantDue bool
+	grant    uint64
+
+	cause cause
+	err   error // why the link is lost
+}
+
+type linkState uint8
+
+const (
+	linkNew   linkState = iota // not connected
+	linkUp                     //
+	linkDying                  // failed; reads under way have to end, and the sink to be told
+	linkLost                   // the sink was told
+)
+
+var errNotConnected = errors.New("transport/rc: the rank is not connected")
+
+// NewLinks makes the queue pairs, in INIT.
+func NewLinks(l *Links, cfg LinksConfig) error {
+	attr := cfg.Device.Attr()
+	n := cfg.Self.Size
+	*l = Links{cfg: cfg, sink: cfg.Sink, peers: make([]peer, n), byQPN: newTable(n), maxEager: cfg.Self.MaxEager,
+		depth: uint32(cfg.SendDepth), maxRead: attr.MaxMsgSize}
+	l.inline = min(attr.MaxInline, BufferSize(l.maxEager))
+	l.every = max(l.depth/2, 1)
+	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
+	l.small = verbs.SendWR{Opcode: verbs.WRSend, SGList: l.smallS[:]}
+	l.write = verbs.SendWR{Opcode: verbs.WRRDMAWrite}
+	l.read = verbs.SendWR{Opcode: verbs.WRRDMARead}
+	l.eagerS[0].Data = l.eagerB[:]
+	if err := l.cells.open(cfg.PD, n); err != nil {
+		return err
+	}
+	l.cfg.Self.CellAddr, l.cfg.Self.CellRKey = l.cells.mr.Addr(), l.cells.mr.RKey()
+	if err := l.bounce.open(cfg.PD, l.inline, l.maxEager, cfg.SendDepth); err != nil {
+		return err
+	}
+	qpns := make([]uint32, n)
+	for rank := range l.peers {
+		p := &l.peers[rank]
+		if err := l.openQP(p); err != nil {
+			return fmt.Errorf("queue pair for rank %d: %w", rank, err)
+		}
+		p.qpn = p.qp.Num()
+		qpns[rank] = p.qpn
+		l.byQPN.add(p.qpn, rank)
+	}
+	l.cfg.Self.QPNs = append(l.cfg.Self.QPNs, qpns)
+	return nil
+}
+
+func (l *Links) openQP(p *peer) error {
+	init := verbs.QPInitAttr{SendCQ: l.cfg.CQ, RecvCQ: l.cfg.CQ, SRQ: l.cfg.SRQ, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: l.depth, MaxSendSGE: 2, MaxInlineData: uint32(l.inline)}}
+	qp, err := l.cfg.PD.CreateQP(&init)
+	if err != nil {
+		return err
+	}
+	p.qp = qp
+	return qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1,
+		AccessFlags: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}, verbs.QPMaskInit)
+}
+
+// Address is what the peers pass to Connect.
+func (l *Links) Address() []byte { return l.cfg.Self.Encode() }
+
+// Connect makes rank reachable. addr is its Address.
+func (l *Links) Connect(rank int, addr []byte) error {
+	err := l.connect(rank, addr)
+	if err != nil {
+		return fmt.Errorf("transport/%s: connect rank %d: %w", l.cfg.Self.Mode, rank, err)
+	}
+	return nil
+}
+
+func (l *Links) connect(rank int, addr []byte) error {
+	if uint(rank) >= uint(len(l.peers)) {
+		return fmt.Errorf("the job has %d ranks", len(l.peers))
+	}
+	p := &l.peers[rank]
+	if p.state != linkNew {
+		return errors.New("it is connected already")
+	}
+	a, err := DecodeAddress(addr)
+	if err != nil {
+		return err
+	}
+	if err := l.cfg.Self.Accept(a, rank); err != nil {
+		return err
+	}
+	if err := l.raise(p.qp, a, 0, 0); err != nil {
+		return err
+	}
+	p.cellAddr, p.cellRKey = a.CellAddr+8*uint64(l.cfg.Self.Rank), a.CellRKey
+	p.maxRead = max(1, min(l.cfg.Self.RdAtomic, a.RdAtomic))
+	p.state, p.limit = linkUp, l.depth
+	return nil
+}
+
+// Timers of the queue pairs, for devices whose packets can be lost (TMO 8.1).
+const (
+	minRNRTimer = 12 // 0.64 ms
+	ackTimeout  = 18 // 1.07 s
+)
+
+// raise moves a queue pair to RTS. own and theirs are the sets of Address.QPNs that it and its partner belong to.
+func (l *Links) raise(qp verbs.QP, a *Address, own, theirs int) error {
+	self := &l.cfg.Self
+	depth := uint8(max(1, min(self.RdAtomic, a.RdAtomic)))
+	dest := a.QPNs[theirs][self.Rank]
+	// The first sequence number of each direction follows from its sender's queue pair number: both ends know it, and it
+	// differs between successive connections.
+	rtr := verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: a.Device}, DestQPN: dest, RQPSN: dest & (1<<24 - 1),
+		PathMTU: verbs.MTU(min(self.MTU, a.MTU)), MaxDestRdAtomic: depth, MinRNRTimer: minRNRTimer}
+	if err := qp.Modify(&rtr, verbs.QPMaskRTR); err != nil {
+		return err
+	}
+	rts := verbs.QPAttr{State: verbs.QPSRTS, SQPSN: self.QPNs[own][a.Rank] & (1<<24 - 1), MaxRdAtomic: depth,
+		RetryCnt: 7, RNRRetry: 7, Timeout: ackTimeout}
+	return qp.Modify(&rts, verbs.QPMaskRTS)
+}
+
+// Rank finds the rank of a queue pair number, or -1.
+func (l *Links) Rank(qpn uint32) int { return l.byQPN.find(qpn) }
+
+// CloseQPs destroys the queue pairs; Close the rest, after the SRQ and the CQ.
+func (l *Links) CloseQPs() error {
+	var errs []error
+	for i := range l.peers {
+		p := &l.peers[i]
+		if p.qp != nil {
+			errs = append(errs, p.qp.Destroy())
+		}
+		p.limit, p.grantDue = 0, false
+		if p.err == nil {
+			p.err = errClosed
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var errClosed = errors.New("transport/rc: closed")
+
+// Close withdraws registered memory.
+func (l *Links) Close() error {
+	errs := []error{l.bounce.close(), l.cells.close()}
+	for i := range l.reads {
+		if mr := l.reads[i].mr; mr != nil {
+			errs = append(errs, mr.Dereg())
+		}
+	}
+	l.reads = nil
+	return errors.Join(errs...)
+}

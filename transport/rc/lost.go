@@ -1,0 +1,148 @@
+package rc
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// cause ranks what is known about the end of a link: one event shows up as flushed requests, as a status and as an
+// asynchronous event, and the most telling of them is reported.
+type cause uint8
+
+const (
+	causeNone   cause = iota
+	causeFlush        // something ended the queue pair before
+	causeStatus       // a completion with an error status
+	causeEvent        // an asynchronous event that says what happened
+	causeLocal        // found out here: a violation, a refused request
+)
+
+// Lose ends a link: the queue pair goes to ERR, which flushes what is under way, and Settle tells the sink. It may be
+// called again with a better cause until then.
+func (l *Links) Lose(p *peer, c cause, err error) {
+	if p.state == linkLost || p.state == linkDying && c <= p.cause {
+		return
+	}
+	p.cause = c
+	p.err = fmt.Errorf("transport/%s: rank %d: %w", l.cfg.Self.Mode, l.byQPN.find(p.qpn), err)
+	p.limit = 0
+	l.todo = true
+	if p.state == linkDying {
+		return
+	}
+	p.state = linkDying
+	if p.qp.State() != verbs.QPSErr {
+		if err := p.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState); err != nil {
+			p.err = errors.Join(p.err, err)
+		}
+	}
+}
+
+// Violation ends the link to a rank that sent something impossible.
+func (l *Links) Violation(rank int, err error) {
+	l.Lose(&l.peers[rank], causeLocal, fmt.Errorf("it broke the protocol: %w", err))
+}
+
+// Deaf says that nothing that comes from a rank is to be believed or delivered any more.
+func (l *Links) Deaf(rank int) bool {
+	p := &l.peers[rank]
+	return p.state == linkLost || p.state == linkDying && p.cause == causeLocal
+}
+
+// Completed handles the successful completion of a send request.
+func (l *Links) Completed(wc *verbs.WC) {
+	rank := l.byQPN.find(wc.QPNum)
+	if rank < 0 {
+		return
+	}
+	p := &l.peers[rank]
+	p.done = uint32(wc.WRID) + 1
+	switch wc.WRID >> kindShift << kindShift {
+	case kindBounce:
+		l.bounce.put(uint32(wc.WRID >> slotShift & slotMask))
+	case kindRead:
+		l.readDone(p, wc.WRID, nil)
+	}
+}
+
+// Failed handles a completion with an error status, of a send request or a receive. The first of them ends the link;
+// what was under way ends with it.
+func (l *Links) Failed(wc *verbs.WC) {
+	rank := l.byQPN.find(wc.QPNum)
+	if rank < 0 {
+		return
+	}
+	p := &l.peers[rank]
+	c := causeStatus
+	if wc.Status == verbs.WCWRFlushErr {
+		c = causeFlush
+	}
+	l.Lose(p, c, fmt.Errorf("the connection failed: %v", wc.Status))
+	switch wc.WRID >> kindShift << kindShift {
+	case kindBounce:
+		l.bounce.put(uint32(wc.WRID >> slotShift & slotMask))
+	case kindRead:
+		l.readDone(p, wc.WRID, p.err)
+	}
+}
+
+// Events takes the device's asynchronous events. An error means that the transport as a whole cannot go on.
+func (l *Links) Events() error {
+	for {
+		ev, ok := l.cfg.Device.PollAsync()
+		if !ok {
+			return nil
+		}
+		if ev.Type == verbs.EventCQErr || ev.Type == verbs.EventSRQErr {
+			return fmt.Errorf("transport/%s: device event %d: %w", l.cfg.Self.Mode, ev.Type, orUnknown(ev.Err))
+		}
+		rank := l.byQPN.find(ev.QP)
+		if rank < 0 {
+			continue
+		}
+		p := &l.peers[rank]
+		switch ev.Type {
+		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
+			l.Lose(p, causeEvent, orUnknown(ev.Err))
+		case verbs.EventQPLastWQEReached:
+			l.Lose(p, causeFlush, errors.New("the connection failed: its queue pair is in error"))
+		}
+	}
+}
+
+func orUnknown(err error) error {
+	if err == nil {
+		return errors.New("the device does not say why")
+	}
+	return err
+}
+
+// Settle does what is left to do after completions were handled. all says that there were no more of them: only then are
+// the messages of a peer that died all delivered, and its loss may be told. It returns how many peers were lost.
+func (l *Links) Settle(all bool) int {
+	l.todo = false
+	if l.grantsDue > 0 {
+		l.regrant()
+	}
+	n, dying := 0, false
+	for i := range l.peers {
+		p := &l.peers[i]
+		if p.state != linkDying {
+			continue
+		}
+		if !all || p.reads > 0 {
+			dying = true
+			continue
+		}
+		p.state = linkLost
+		n++
+		l.sink.PeerLost(i, p.err)
+	}
+	l.todo = l.todo || dying || l.grantsDue > 0
+	return n
+}
+
+// Todo says that Settle is needed.
+func (l *Links) Todo() bool { return l.todo }

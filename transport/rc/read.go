@@ -1,0 +1,108 @@
+package rc
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// read is an RDMA read under way; its slot is in the request's WRID.
+type read struct {
+	id   uint64
+	mr   verbs.MR // of the destination; nil: nothing to read
+	peer *peer    // nil: the slot is free
+	seq  uint32   // of the request: a completion must name it too
+}
+
+// Register makes buf readable for peers. A region of no bytes needs no registration.
+func (l *Links) Register(buf []byte) (transport.Region, error) {
+	if len(buf) == 0 {
+		return noRegion{}, nil
+	}
+	mr, err := l.cfg.PD.RegMR(buf, verbs.AccessRemoteRead)
+	if err != nil {
+		return nil, err
+	}
+	return mr, nil
+}
+
+type noRegion struct{}
+
+func (noRegion) Addr() uint64 { return 0 }
+func (noRegion) RKey() uint32 { return 0 }
+func (noRegion) Dereg() error { return nil }
+
+// Read copies len(dst) bytes from a peer's memory; Sink.ReadDone(id) reports the end. At most as many reads are under way
+// as the peer answers at once: more would hold up the messages behind them (TMO 8.1).
+func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) error {
+	p, err := l.usable(from)
+	switch {
+	case err != nil:
+		return err
+	case p.reads >= p.maxRead:
+		return transport.ErrAgain
+	case uint64(len(dst)) > l.maxRead:
+		return fmt.Errorf("transport/%s: a read of %d bytes, the limit is %d", l.cfg.Self.Mode, len(dst), l.maxRead)
+	}
+	l.read.SGList = l.readS[:0]
+	var mr verbs.MR
+	if len(dst) > 0 {
+		if mr, err = l.cfg.PD.RegMR(dst, verbs.AccessLocalWrite); err != nil {
+			if errors.Is(err, syscall.ENOMEM) && len(l.freeRd) != len(l.reads) {
+				return transport.ErrAgain // reads that end give regions back
+			}
+			return err
+		}
+		l.readS[0] = verbs.SGE{Data: dst, LKey: mr.LKey()}
+		l.read.SGList = l.readS[:]
+	}
+	slot := l.readSlot()
+	l.reads[slot] = read{id: id, mr: mr, peer: p, seq: p.posted}
+	p.reads++
+	l.read.RemoteAddr, l.read.RKey = va, rkey
+	err = l.post(p, &l.read, kindRead|uint64(slot)<<slotShift, verbs.SendSignaled)
+	l.readS[0] = verbs.SGE{}
+	if err != nil {
+		_, _ = l.endRead(slot)
+	}
+	return err
+}
+
+func (l *Links) readSlot() uint32 {
+	if n := len(l.freeRd); n > 0 {
+		slot := l.freeRd[n-1]
+		l.freeRd = l.freeRd[:n-1]
+		return slot
+	}
+	l.reads = append(l.reads, read{})
+	return uint32(len(l.reads) - 1)
+}
+
+// endRead frees a slot and returns the read's id.
+func (l *Links) endRead(slot uint32) (id uint64, err error) {
+	r := &l.reads[slot]
+	id = r.id
+	if r.mr != nil {
+		err = r.mr.Dereg()
+	}
+	r.peer.reads--
+	*r = read{}
+	l.freeRd = append(l.freeRd, slot)
+	return id, err
+}
+
+// readDone reports the end of a read to the sink.
+func (l *Links) readDone(p *peer, wrid uint64, failure error) {
+	slot := uint32(wrid >> slotShift & slotMask)
+	if int(slot) >= len(l.reads) || l.reads[slot].peer != p || l.reads[slot].seq != uint32(wrid) {
+		return
+	}
+	id, err := l.endRead(slot)
+	if failure == nil && err != nil {
+		failure = err
+	}
+	l.sink.ReadDone(id, failure)
+}

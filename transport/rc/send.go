@@ -1,0 +1,155 @@
+package rc
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// SendEager sends a tagged message; payload is copied before it returns. This is the small-message path: nothing is
+// allocated, and the work request of the last call is used again with what differs.
+func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) error {
+	if uint(to) >= uint(len(l.peers)) {
+		return errRank(to, len(l.peers))
+	}
+	p := &l.peers[to]
+	if p.posted-p.done >= p.limit {
+		return l.noRoom(p)
+	}
+	if n := verbs.TMHSize + len(payload); n > l.inline || len(payload) > l.maxEager {
+		return l.sendBig(to, appCtx, tag, payload)
+	}
+	PutEager(l.eagerB[:], appCtx, tag)
+	l.eagerS[1].Data = payload
+	return l.post(p, &l.eager, kindSend, 0)
+}
+
+// sendBig sends what does not fit inline.
+func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error {
+	if len(payload) > l.maxEager {
+		return fmt.Errorf("transport/%s: an eager message of %d bytes, the limit is %d", l.cfg.Self.Mode, len(payload), l.maxEager)
+	}
+	n := PutEager(l.smallB[:], appCtx, tag)
+	return l.message(&l.peers[to], n, payload)
+}
+
+// post posts a request with the next sequence number, signalled when too many before it were not, so that slots come
+// back. The caller has checked that there is room.
+func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags) error {
+	seq := p.posted
+	if seq-p.signalled >= l.every-1 {
+		flags |= verbs.SendSignaled
+	}
+	base := wr.Flags
+	wr.WRID = id | uint64(seq)
+	wr.Flags = base | flags
+	_, err := p.qp.PostSend(wr)
+	wr.Flags = base
+	if err != nil {
+		return l.refused(p, err)
+	}
+	p.posted = seq + 1
+	if flags&verbs.SendSignaled != 0 {
+		p.signalled = seq + 1
+	}
+	return nil
+}
+
+// refused handles a request that the device did not take. Slots are counted, so that a full queue is not expected; a
+// device that says so all the same is believed.
+func (l *Links) refused(p *peer, err error) error {
+	if errors.Is(err, syscall.ENOMEM) && p.posted != p.done && p.signalled != p.done {
+		return transport.ErrAgain
+	}
+	l.Lose(p, causeLocal, fmt.Errorf("posting a request: %w", err))
+	return p.err
+}
+
+// noRoom says why a peer takes nothing now.
+func (l *Links) noRoom(p *peer) error {
+	switch p.state {
+	case linkUp:
+		return transport.ErrAgain
+	case linkNew:
+		if p.err == nil {
+			return errNotConnected
+		}
+	}
+	return p.err
+}
+
+func errRank(rank, size int) error {
+	return fmt.Errorf("transport/rc: rank %d: the job has %d ranks", rank, size)
+}
+
+// usable returns the peer if it can take a request.
+func (l *Links) usable(to int) (*peer, error) {
+	if uint(to) >= uint(len(l.peers)) {
+		return nil, errRank(to, len(l.peers))
+	}
+	p := &l.peers[to]
+	if p.posted-p.done >= p.limit {
+		return nil, l.noRoom(p)
+	}
+	return p, nil
+}
+
+// message sends n bytes of smallB followed by payload: inline if possible, else from a bounce buffer.
+func (l *Links) message(p *peer, n int, payload []byte) error {
+	l.smallS[0] = verbs.SGE{Data: l.smallB[:n]}
+	l.smallS[1] = verbs.SGE{Data: payload}
+	wr := &l.small
+	if n+len(payload) <= l.inline {
+		wr.SGList = l.smallS[:]
+		return l.post(p, wr, kindSend, verbs.SendInline)
+	}
+	slot, buf, ok := l.bounce.get()
+	if !ok {
+		return transport.ErrAgain
+	}
+	copy(buf[copy(buf, l.smallB[:n]):], payload)
+	l.smallS[0] = verbs.SGE{Data: buf[:n+len(payload)], LKey: l.bounce.mr.LKey()}
+	wr.SGList = l.smallS[:1]
+	// Signalled, for the buffer to come back.
+	err := l.post(p, wr, kindBounce|uint64(slot)<<slotShift, verbs.SendSignaled)
+	if err != nil {
+		l.bounce.put(slot)
+	}
+	return err
+}
+
+// SendRndv sends a rendezvous request.
+func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
+	p, err := l.usable(to)
+	if err != nil {
+		return err
+	}
+	if len(h.Extra) > MaxExtra {
+		return fmt.Errorf("transport/%s: a rendezvous header of %d bytes, the limit is %d", l.cfg.Self.Mode, len(h.Extra), MaxExtra)
+	}
+	return l.message(p, PutRndv(l.smallB[:], h), nil)
+}
+
+// SendFin tells the sender of rendezvous appCtx that its buffer was read.
+func (l *Links) SendFin(to int, appCtx uint32) error {
+	p, err := l.usable(to)
+	if err != nil {
+		return err
+	}
+	return l.message(p, PutFin(l.smallB[:], appCtx), nil)
+}
+
+// SendCtrl sends an untagged message, ordered with the others; msg is copied.
+func (l *Links) SendCtrl(to int, msg []byte) error {
+	p, err := l.usable(to)
+	if err != nil {
+		return err
+	}
+	if len(msg) > MaxCtrl {
+		return fmt.Errorf("transport/%s: a control message of %d bytes, the limit is %d", l.cfg.Self.Mode, len(msg), MaxCtrl)
+	}
+	return l.message(p, PutCtrl(l.smallB[:]), msg)
+}
