@@ -37,7 +37,7 @@ func newCard(c *Config, secret []byte) card {
 		host = "unknown host"
 	}
 	return card{
-		Version: cardVersion, Host: host, Device: orAuto(c.Device), Transport: orAuto(c.Transport), Eager: c.EagerLimit,
+		Version: cardVersion, Host: host, Device: orAuto(c.Device), Transport: orAuto(c.Transport), Eager: c.eagerLimit(),
 		Check: secretCheck(secret),
 	}
 }

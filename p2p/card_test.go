@@ -17,7 +17,7 @@ func TestAgree(t *testing.T) {
 	err := agree([]card{good, good, other})
 	require.ErrorIs(t, err, ErrInvalid)
 	require.EqualError(t, err, "p2p: invalid argument: rank 2 on elsewhere has Device (TAGMATCH_DEVICE) tcp where rank 0 has auto, "+
-		"EagerLimit (TAGMATCH_EAGER_LIMIT) 512 where rank 0 has 0, another job secret than rank 0: give all ranks the same")
+		"EagerLimit (TAGMATCH_EAGER_LIMIT) 512 where rank 0 has 32768, another job secret than rank 0: give all ranks the same")
 
 	older := good
 	older.Version = 0

@@ -40,7 +40,7 @@ type Config struct {
 	Secret          []byte        // 32 bytes; nil: the Bootstrap's
 	Progress        ProgressMode  // TAGMATCH_PROGRESS: auto or manual
 	SpinLimit       time.Duration // polling before a waiter parks; default adaptive, below 50 us; -1 parks at once; TAGMATCH_SPIN_LIMIT
-	EagerLimit      int           // bytes, the same on all ranks; default measured; TAGMATCH_EAGER_LIMIT
+	EagerLimit      int           // bytes, the same on all ranks; default 32 KiB; TAGMATCH_EAGER_LIMIT
 	UnexpectedLimit int64         // bytes that all peers together may have buffered here unasked; default 64 MiB; TAGMATCH_UNEXPECTED_LIMIT
 	SendLimit       int64         // bytes of buffered, unsent messages before Isend fails with ErrFull; default 64 MiB; TAGMATCH_SEND_LIMIT
 	Logger          *slog.Logger  // nil: silent
@@ -55,7 +55,7 @@ const (
 	maxLimit = 1 << 40
 
 	defaultSpin       = 50 * time.Microsecond
-	defaultEager      = 8 << 10
+	defaultEager      = 32 << 10 // beyond it one copy by system call beats two through a ring
 	defaultUnexpected = 64 << 20
 	defaultSend       = 64 << 20
 )
@@ -102,3 +102,11 @@ var (
 func validName(name string, names []string) bool { return name == "" || slices.Contains(names, name) }
 
 func oneOf(names []string) string { return "this build has " + strings.Join(names, ", ") }
+
+// eagerLimit is the limit in effect, below zero for none.
+func (c *Config) eagerLimit() int {
+	if c.EagerLimit == 0 {
+		return defaultEager
+	}
+	return c.EagerLimit
+}

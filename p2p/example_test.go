@@ -7,14 +7,12 @@ import (
 	"log"
 	"time"
 
-	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// one joins a job of one rank. Programs leave Config.Bootstrap alone; then `go run` gives a World of one, and `tagmatch run -n 4`
-// one of four.
-func one() *p2p.World {
-	w, err := p2p.Init(context.Background(), p2p.Config{Bootstrap: bootstrap.NewLocal(1)[0]})
+// join is what every program begins with. Here it gives a World of one; under `tagmatch run -n 4`, one of four.
+func join() *p2p.World {
+	w, err := p2p.Init(context.Background(), p2p.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -23,7 +21,10 @@ func one() *p2p.World {
 
 func Example() {
 	ctx := context.Background()
-	w := one() // p2p.Init(ctx, p2p.Config{}) in a program
+	w, err := p2p.Init(ctx, p2p.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer w.Close()
 	buf := make([]byte, 8)
 	next := (w.Rank() + 1) % w.Size()
@@ -44,7 +45,7 @@ func Example() {
 
 // A receive with a mask takes every message whose tag agrees in the bits of the mask.
 func ExampleWorld_Recv() {
-	w := one()
+	w := join()
 	defer w.Close()
 	ctx := context.Background()
 	_ = w.Send(ctx, w.Rank(), 0x2_0007, []byte("step 7 of job 2"))
@@ -59,7 +60,7 @@ func ExampleWorld_Recv() {
 
 // A blocking call whose context ends is cancelled, and has given its buffer back.
 func ExampleWorld_Recv_deadline() {
-	w := one()
+	w := join()
 	defer w.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -73,7 +74,7 @@ func ExampleWorld_Recv_deadline() {
 
 // Everything is posted first, then waited for: no order of the ranks can block.
 func ExampleWaitAll() {
-	w := one()
+	w := join()
 	defer w.Close()
 	ctx, c := context.Background(), w.Comm()
 	in := make([]byte, c.Size())

@@ -24,6 +24,7 @@ type (
 	secreter       = bootstrap.Secreter
 	localAddresser = bootstrap.LocalAddresser
 	aborter        = bootstrap.Aborter
+	jobber         = bootstrap.Jobber
 )
 
 // parts are what a World is wired from, in the order in which they are opened.
@@ -32,11 +33,12 @@ type parts struct {
 	dev  verbs.Device
 }
 
-// joined is set once this process has taken its launcher's place in the job.
+// joined is set once this process has taken the place in the job that its launcher gave it.
 var joined atomic.Bool
 
 // Init joins the job: collective, ends with ctx. cfg is copied. A process has one World per launcher; a second Init without
-// its own Config.Bootstrap is ErrInvalid. (Package p2ptest: Run(t, n, func(w *World)) gives n Worlds in one process.)
+// its own Config.Bootstrap is ErrInvalid, also after Close, except where no launcher has started the process and the first
+// World is closed. (Package p2ptest: Run(t, n, func(w *World)) gives n Worlds in one process.)
 func Init(ctx context.Context, cfg Config) (*World, error) {
 	if ctx == nil {
 		return nil, errNoContext
@@ -48,22 +50,34 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		}
 		return nil, err
 	}
+	alone := false
 	if full.Bootstrap == nil {
-		if !joined.CompareAndSwap(false, true) {
-			return nil, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
-		}
-		if full.Bootstrap, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: full.Secret, Logger: full.Logger}); err != nil {
-			joined.Store(false)
-			return nil, fmt.Errorf("p2p: init: %w", err)
+		if full.Bootstrap, alone, err = detect(ctx, &full); err != nil {
+			return nil, err
 		}
 	}
-	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), parts: parts{boot: full.Bootstrap}}
+	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone, parts: parts{boot: full.Bootstrap}}
 	w.comm = Comm{w: w, base: namespace | worldContext<<contextShift}
 	if err := w.start(ctx); err != nil {
 		_ = w.release(err)
 		return nil, fmt.Errorf("p2p: init: %w", err)
 	}
 	return w, nil
+}
+
+// detect takes this process's place in its launcher's job. alone says that there is no launcher, so that the place can be
+// taken again.
+func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err error) {
+	if !joined.CompareAndSwap(false, true) {
+		return nil, false, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
+	}
+	b, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: cfg.Secret, Logger: cfg.Logger})
+	if err != nil {
+		joined.Store(false)
+		return nil, false, fmt.Errorf("p2p: init: %w", err)
+	}
+	l, ok := b.(bootstrap.Launched)
+	return b, ok && l.Launcher() == "singleton", nil
 }
 
 // start opens what this rank needs, meets the others and connects to them. A rank that cannot take part says so instead of
@@ -133,9 +147,17 @@ func (w *World) open(secret []byte) error {
 		cfg.Seed = h.Seed
 	}
 	w.eng, err = progress.New(cfg, func(sink transport.Sink) (transport.Transport, error) {
-		return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: max(w.cfg.EagerLimit, 0)}, sink)
+		return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job()}, sink)
 	})
 	return err
+}
+
+// job tells runs of a job apart, where the launcher does.
+func (w *World) job() string {
+	if j, ok := w.parts.boot.(jobber); ok {
+		return j.JobID()
+	}
+	return ""
 }
 
 // deviceConfig chooses the wires. A World of one that asks for nothing in particular needs no sockets.

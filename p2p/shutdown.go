@@ -92,6 +92,9 @@ func (w *World) release(cause error) error {
 	}
 	errs = append(errs, w.parts.boot.Close())
 	w.watcher.Wait()
+	if w.alone {
+		joined.Store(false)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("p2p: close: %w", err)
 	}

@@ -17,6 +17,7 @@ type World struct {
 
 	localRank, localSize int
 	cfg                  Config // with variables filled in
+	alone                bool   // no launcher: see detect
 	parts                parts
 	watcher              sync.WaitGroup // goroutines that wait for an Abort
 
