@@ -65,7 +65,7 @@ func (f *Fabric) Advance(d time.Duration) { f.now.Add(int64(d)) }
 var (
 	errLinkCut    = errors.New("the link was cut")
 	errDeviceDead = errors.New("the peer's device died")
-	errPeerClosed = errors.New("the peer's device was closed")
+	errLoopClosed = errors.New("the peer's device was closed")
 )
 
 // Break cuts the link between two devices; packets on their way are lost.

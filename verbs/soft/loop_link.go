@@ -128,7 +128,7 @@ func (l *loopLink) deliver(budget int) int {
 	opts := &l.wire.f.opts
 	if l.hold > 0 {
 		l.hold--
-		l.wire.wakeAgain()
+		l.wire.signal() // an armed owner must not sleep over a delivery that was put off
 		return 0
 	}
 	if opts.MaxBurst > 0 {
@@ -151,23 +151,23 @@ func (l *loopLink) deliver(budget int) int {
 			p.h.length = uint32(len(p.buf))
 		}
 		if ok, _ := l.wire.env.rx.receive(l, &p.h, p.buf); !ok {
-			break
+			return n // waits for a receive; posting one wakes
 		}
 		l.in.take()
 		n++
 	}
+	if l.in.ready.Load() != 0 {
+		l.wire.signal()
+	}
 	return n
 }
-
-// wakeAgain keeps an armed owner from sleeping over a delivery that was put off.
-func (w *loopWire) wakeAgain() { w.signal() }
 
 func (l *loopLink) send(h *header, head, body []byte) bool {
 	opts := &l.wire.f.opts
 	if opts.MaxRefuse > 0 {
 		if l.refused < l.wire.rng.IntN(opts.MaxRefuse+1) {
 			l.refused++
-			l.wire.wakeAgain()
+			l.wire.signal()
 			return false
 		}
 		l.refused = 0
@@ -195,8 +195,8 @@ func (l *loopLink) close() {
 		return
 	}
 	l.closed = true
-	l.out.finish(errPeerClosed)
-	l.in.finish(errPeerClosed)
+	l.out.finish(errLoopClosed)
+	l.in.finish(errLoopClosed)
 	l.peer.signal()
 }
 

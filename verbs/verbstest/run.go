@@ -1,13 +1,13 @@
 package verbstest
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Run runs the suite. open must open devices that reach each other.
+// Run runs the suite. open must open n devices that reach each other and see to their closing when the test ends; a test
+// may have closed one already.
 func Run(t *testing.T, open func(t *testing.T, n int) []verbs.Device) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open) })
@@ -20,21 +20,50 @@ type testCase struct {
 }
 
 var cases = []testCase{
+	{"Attributes", testAttributes},
+	{"Transitions", testTransitions},
+	{"PostStates", testPostStates},
+	{"DestroyOrder", testDestroyOrder},
+	{"TagMatchingUnsupported", testTagMatchingUnsupported},
+	{"MRRules", testMRRules},
 	{"SendRecv", testSendRecv},
-}
-
-func testSendRecv(t *testing.T, open Opener) {
-	e, a, b, qa, qb := pair(t, open)
-	mr, buf := b.mem(4096)
-	for i := range 200 {
-		b.recv(qb, uint64(i), sge(mr, buf))
-		msg := bytes.Repeat([]byte{byte(i)}, i)
-		wr := verbs.SendWR{WRID: 7, Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSignaled, SGList: []verbs.SGE{{Data: msg}}}
-		a.send(qa, wr)
-		w := b.want(uint64(i), verbs.WCSuccess)
-		if !bytes.Equal(received(w, buf), msg) {
-			e.t.Fatalf("message %d: wrong data", i)
-		}
-		a.want(7, verbs.WCSuccess)
-	}
+	{"SendSelf", testSendSelf},
+	{"SendImm", testSendImm},
+	{"ZeroLength", testZeroLength},
+	{"MultiPacket", testMultiPacket},
+	{"Gather", testGather},
+	{"Inline", testInline},
+	{"Opcodes", testOpcodes},
+	{"ChainFails", testChainFails},
+	{"SelectiveSignalling", testSelectiveSignalling},
+	{"UnsignaledReclaim", testUnsignaledReclaim},
+	{"Backlog", testBacklog},
+	{"SmallPoll", testSmallPoll},
+	{"CQOverrun", testCQOverrun},
+	{"SRQPost", testSRQPost},
+	{"SRQLimit", testSRQLimit},
+	{"SRQOrder", testSRQOrder},
+	{"RNRForever", testRNRForever},
+	{"RNRFinite", testRNRFinite},
+	{"TooLong", testTooLong},
+	{"TooLongMultiPacket", testTooLongMultiPacket},
+	{"BadLKey", testBadLKey},
+	{"BadRecvLKey", testBadRecvLKey},
+	{"Flush", testFlush},
+	{"FlushOnlyOwn", testFlushOnlyOwn},
+	{"Reset", testReset},
+	{"Write", testWrite},
+	{"WriteImm", testWriteImm},
+	{"ReadSizes", testReadSizes},
+	{"ReadOrder", testReadOrder},
+	{"ReadAfterWrite", testReadAfterWrite},
+	{"ReadNotBlocking", testReadNotBlocking},
+	{"ReadWithdrawn", testReadWithdrawn},
+	{"RemoteAccess", testRemoteAccess},
+	{"Fence", testFence},
+	{"Atomics", testAtomics},
+	{"ArmWait", testArmWait},
+	{"ChannelClose", testChannelClose},
+	{"PeerDestroysQP", testPeerDestroysQP},
+	{"PeerCloses", testPeerCloses},
 }

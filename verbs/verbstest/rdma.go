@@ -1,0 +1,243 @@
+package verbstest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+func rdma(op verbs.SendOpcode, wrid uint64, local []verbs.SGE, mr verbs.MR, off int) verbs.SendWR {
+	return verbs.SendWR{WRID: wrid, Opcode: op, Flags: verbs.SendSignaled, SGList: local, RemoteAddr: mr.Addr() + uint64(off), RKey: mr.RKey()}
+}
+
+func testWrite(t *testing.T, open Opener) {
+	_, a, b, qa, _ := pair(t, open)
+	amr, abuf := a.mem(200_000)
+	bmr, bbuf := b.mem(200_100)
+	for i, size := range []int{1, 1000, 200_000} {
+		copy(abuf, pattern(size, i))
+		clear(bbuf)
+		a.send(qa, rdma(verbs.WRRDMAWrite, 1, sge(amr, abuf[:size]), bmr, 50))
+		if w := a.want(1, verbs.WCSuccess); w.Opcode != verbs.WCRDMAWrite {
+			t.Fatalf("%+v", w)
+		}
+		if !bytes.Equal(bbuf[50:50+size], abuf[:size]) || bbuf[49] != 0 || bbuf[50+size] != 0 {
+			t.Fatalf("%d bytes written wrong", size)
+		}
+	}
+	wr := rdma(verbs.WRRDMAWrite, 2, []verbs.SGE{{Data: []byte("inline")}}, bmr, 7)
+	wr.Flags |= verbs.SendInline
+	a.send(qa, wr)
+	a.want(2, verbs.WCSuccess)
+	if string(bbuf[7:13]) != "inline" {
+		t.Error("inline write went wrong")
+	}
+	b.none()
+}
+
+func testWriteImm(t *testing.T, open Opener) {
+	_, a, b, qa, qb := pair(t, open)
+	amr, abuf := a.mem(50_000)
+	bmr, bbuf := b.mem(50_000)
+	copy(abuf, pattern(len(abuf), 1))
+	for _, size := range []int{0, 10, 50_000} {
+		wr := rdma(verbs.WRRDMAWriteWithImm, 1, sge(amr, abuf[:size]), bmr, 0)
+		wr.Imm = 42
+		a.send(qa, wr)
+		a.none() // needs a receive
+		b.recv(qb, 2, nil)
+		w := b.want(2, verbs.WCSuccess)
+		if w.Opcode != verbs.WCRecvRDMAWithImm || w.Imm != 42 || w.Flags&verbs.WCFlagWithImm == 0 || int(w.ByteLen) != size {
+			t.Fatalf("%+v", w)
+		}
+		if !bytes.Equal(bbuf[:size], abuf[:size]) {
+			t.Fatal("wrong data")
+		}
+		a.want(1, verbs.WCSuccess)
+	}
+}
+
+func testReadSizes(t *testing.T, open Opener) {
+	_, a, b, qa, _ := pair(t, open)
+	const most = 8 << 20
+	amr, abuf := a.mem(most)
+	bmr, bbuf := b.mem(most + 3)
+	copy(bbuf, pattern(len(bbuf), 5))
+	for _, size := range []int{0, 1, 100, 4096, 65_537, 256 << 10, 1<<20 + 1, most} {
+		clear(abuf)
+		a.send(qa, rdma(verbs.WRRDMARead, 1, sge(amr, abuf[:size]), bmr, 3))
+		if w := a.want(1, verbs.WCSuccess); w.Opcode != verbs.WCRDMARead || int(w.ByteLen) != size {
+			t.Fatalf("%+v", w)
+		}
+		if !bytes.Equal(abuf[:size], bbuf[3:3+size]) {
+			t.Fatalf("%d bytes read wrong", size)
+		}
+	}
+	b.none()
+}
+
+// testReadOrder: completions come in posting order, whatever mix of reads and sends.
+func testReadOrder(t *testing.T, open Opener) {
+	_, a, b, qa, qb := pair(t, open)
+	amr, abuf := a.mem(40 * 10_000)
+	bmr, bbuf := b.mem(40 * 10_000)
+	copy(bbuf, pattern(len(bbuf), 9))
+	for i := range 40 {
+		at, size := i*10_000, (i*i*7)%10_000
+		if i%3 == 0 {
+			b.recv(qb, uint64(i), nil)
+			a.send(qa, inline(uint64(i), verbs.SendSignaled, nil))
+		} else {
+			a.send(qa, rdma(verbs.WRRDMARead, uint64(i), sge(amr, abuf[at:at+size]), bmr, at))
+		}
+	}
+	for i := range 40 {
+		a.want(uint64(i), verbs.WCSuccess)
+		if at, size := i*10_000, (i*i*7)%10_000; i%3 != 0 && !bytes.Equal(abuf[at:at+size], bbuf[at:at+size]) {
+			t.Fatalf("read %d: wrong data", i)
+		}
+	}
+}
+
+// testReadAfterWrite: a read sees what writes before it on the same QP have written.
+func testReadAfterWrite(t *testing.T, open Opener) {
+	_, a, b, qa, _ := pair(t, open)
+	amr, abuf := a.mem(2 * 30_000)
+	bmr, _ := b.mem(30_000)
+	for i := range 10 {
+		copy(abuf, pattern(30_000, i))
+		wr := rdma(verbs.WRRDMAWrite, 1, sge(amr, abuf[:30_000]), bmr, 0)
+		wr.Flags = 0
+		a.send(qa, wr)
+		a.send(qa, rdma(verbs.WRRDMARead, 2, sge(amr, abuf[30_000:]), bmr, 0))
+		a.want(2, verbs.WCSuccess)
+		if !bytes.Equal(abuf[:30_000], abuf[30_000:]) {
+			t.Fatal("the read passed the write")
+		}
+	}
+}
+
+// testReadNotBlocking: a send posted behind a long read does not wait for it.
+func testReadNotBlocking(t *testing.T, open Opener) {
+	e, a, b, qa, qb := pair(t, open)
+	amr, abuf := a.mem(8 << 20)
+	bmr, _ := b.mem(8 << 20)
+	b.recv(qb, 1, nil)
+	a.send(qa, rdma(verbs.WRRDMARead, 1, sge(amr, abuf), bmr, 0))
+	a.send(qa, inline(2, verbs.SendSignaled, nil))
+	b.want(1, verbs.WCSuccess)
+	if len(a.got) > 0 && a.got[0].WRID == 1 {
+		t.Error("the send waited for the read")
+	}
+	a.want(1, verbs.WCSuccess)
+	a.want(2, verbs.WCSuccess)
+	_ = e
+}
+
+// testReadWithdrawn: a region that is withdrawn before or during a read fails it.
+func testReadWithdrawn(t *testing.T, open Opener) {
+	for _, polls := range []int{0, 2} {
+		e, a, b, qa, qb := pair(t, open)
+		amr, abuf := a.mem(8 << 20)
+		bmr := b.reg(make([]byte, 8<<20), allAccess)
+		if polls == 0 {
+			wr := rdma(verbs.WRRDMARead, 1, sge(amr, abuf), bmr, 0)
+			e.ok(bmr.Dereg())
+			a.send(qa, wr)
+		} else {
+			a.send(qa, rdma(verbs.WRRDMARead, 1, sge(amr, abuf), bmr, 0))
+			for range polls {
+				e.poll()
+			}
+			e.ok(bmr.Dereg())
+		}
+		a.want(1, verbs.WCRemAccessErr)
+		b.wantEvent(verbs.EventQPAccessErr)
+		e.until("both QPs in ERR", func() bool { return qa.State() == verbs.QPSErr && qb.State() == verbs.QPSErr })
+	}
+}
+
+// testRemoteAccess: bounds, keys and rights are checked at the target (TMO 8.3).
+func testRemoteAccess(t *testing.T, open Opener) {
+	e := newEnv(t, open, 2)
+	a, b := e.nodes[0], e.nodes[1]
+	amr, abuf := a.mem(64)
+	bbuf := make([]byte, 64)
+	all := b.reg(bbuf, allAccess)
+	none := b.reg(make([]byte, 64), verbs.AccessLocalWrite)
+	local := sge(amr, abuf)
+	for _, op := range []verbs.SendOpcode{verbs.WRRDMARead, verbs.WRRDMAWrite} {
+		bad := []verbs.SendWR{rdma(op, 1, local, all, 1), rdma(op, 1, local, all, -1), rdma(op, 1, local, none, 0)}
+		key := rdma(op, 1, local, all, 0)
+		key.RKey ^= 1 << 20
+		zero := rdma(op, 1, local, all, 0)
+		zero.RKey = 0
+		wrap := rdma(op, 1, local, all, 0)
+		wrap.RemoteAddr = ^uint64(0) - 10
+		for i, wr := range append(bad, key, zero, wrap) {
+			qa, qb := e.connect(a, b, qpConf{}, qpConf{})
+			a.send(qa, wr)
+			if w := a.next(); w.Status != verbs.WCRemAccessErr {
+				t.Fatalf("%v, case %d: %v", op, i, w.Status)
+			}
+			if ev := b.wantEvent(verbs.EventQPAccessErr); ev.QP != qb.Num() {
+				t.Fatalf("%v, case %d: %+v", op, i, ev)
+			}
+		}
+	}
+	qa, _ := e.connect(a, b, qpConf{}, qpConf{access: verbs.AccessLocalWrite}) // the QP itself forbids writes
+	a.send(qa, rdma(verbs.WRRDMAWrite, 1, local, all, 0))
+	a.want(1, verbs.WCRemAccessErr)
+	if !bytes.Equal(bbuf, make([]byte, 64)) {
+		t.Error("memory was written")
+	}
+}
+
+// testFence: a fenced send waits for the reads before it.
+func testFence(t *testing.T, open Opener) {
+	_, a, b, qa, qb := pair(t, open)
+	amr, abuf := a.mem(4 << 20)
+	bmr, bbuf := b.mem(4 << 20)
+	copy(bbuf, pattern(len(bbuf), 2))
+	for range 3 {
+		clear(abuf)
+		b.recv(qb, 1, nil)
+		a.send(qa, rdma(verbs.WRRDMARead, 1, sge(amr, abuf), bmr, 0))
+		a.send(qa, inline(2, verbs.SendSignaled|verbs.SendFence, nil))
+		b.want(1, verbs.WCSuccess)
+		if !bytes.Equal(abuf, bbuf) {
+			t.Fatal("the fenced send passed the read")
+		}
+		a.want(1, verbs.WCSuccess)
+		a.want(2, verbs.WCSuccess)
+	}
+}
+
+func testAtomics(t *testing.T, open Opener) {
+	e, a, b, qa, _ := pair(t, open)
+	amr, abuf := a.mem(8)
+	bmr, bbuf := b.mem(16)
+	word := func(p []byte) uint64 { return binary.NativeEndian.Uint64(p) }
+	for i := range uint64(20) {
+		wr := rdma(verbs.WRAtomicFetchAndAdd, i, sge(amr, abuf), bmr, 8)
+		wr.CompareAdd = 3
+		a.send(qa, wr)
+		if w := a.want(i, verbs.WCSuccess); w.Opcode != verbs.WCFetchAdd || word(abuf) != 3*i || word(bbuf[8:]) != 3*i+3 {
+			t.Fatalf("fetch and add: %+v, old %d, new %d", w, word(abuf), word(bbuf[8:]))
+		}
+	}
+	for i, comp := range []uint64{1, 60} {
+		wr := rdma(verbs.WRAtomicCmpAndSwp, 1, sge(amr, abuf), bmr, 8)
+		wr.CompareAdd, wr.Swap = comp, 99
+		a.send(qa, wr)
+		a.want(1, verbs.WCSuccess)
+		if word(abuf) != 60 || word(bbuf[8:]) != []uint64{60, 99}[i] {
+			t.Fatalf("compare and swap with %d: old %d, new %d", comp, word(abuf), word(bbuf[8:]))
+		}
+	}
+	a.send(qa, rdma(verbs.WRAtomicFetchAndAdd, 1, sge(amr, abuf), bmr, 4))
+	a.want(1, verbs.WCRemInvReqErr) // not aligned
+	_ = e
+}

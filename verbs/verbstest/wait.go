@@ -1,0 +1,149 @@
+package verbstest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// testArmWait: a parked receiver wakes for a message, each time; its device is used from another goroutine than the
+// sender's.
+func testArmWait(t *testing.T, open Opener) {
+	e := newEnv(t, open, 2)
+	a, b := e.nodes[0], e.nodes[1]
+	ch, err := b.dev.CreateCompChannel()
+	e.ok(err)
+	cq, err := b.dev.CreateCQ(verbs.CQInitAttr{CQE: 64, Channel: ch})
+	e.ok(err)
+	b.onFree(ch.Close)
+	b.onFree(cq.Destroy)
+	qa, qb := e.connect(a, b, qpConf{}, qpConf{cq: cq})
+	const rounds = 200
+	var wg sync.WaitGroup
+	step := make(chan struct{})
+	wg.Go(func() { receiveParked(t, b.dev, ch, cq, qb, rounds, step) })
+	for i := range rounds {
+		select {
+		case <-step:
+		case <-time.After(patience):
+			t.Errorf("round %d: the receiver does not get ready", i)
+			ch.Wake()
+			wg.Wait()
+			return
+		}
+		a.send(qa, inline(uint64(i), verbs.SendSignaled, nil))
+		b.dead = true // the receiver polls for itself
+		a.want(uint64(i), verbs.WCSuccess)
+	}
+	wg.Wait()
+}
+
+// receiveParked receives rounds messages, sleeping for each; step gets a value when it is about to wait for the next.
+func receiveParked(t *testing.T, _ verbs.Device, ch verbs.CompChannel, cq verbs.CQ, qp verbs.QP, rounds int, step chan<- struct{}) {
+	var wc [4]verbs.WC
+	for i := range rounds {
+		if _, err := qp.PostRecv(&verbs.RecvWR{WRID: uint64(i)}); err != nil {
+			t.Error(err)
+			return
+		}
+		step <- struct{}{}
+		for got := 0; got == 0; {
+			if err := cq.Arm(false); err != nil {
+				t.Error(err)
+				return
+			}
+			n, err := cq.PollCQ(wc[:])
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got = n; n == 0 {
+				if err := ch.Wait(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+		if i%2 == 0 {
+			cq.Disarm()
+		}
+	}
+	for range 2000 { // send the last acknowledgement
+		if _, err := cq.PollCQ(wc[:]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// testChannelClose: Wake and Close end a Wait.
+func testChannelClose(t *testing.T, open Opener) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	ch, err := n.dev.CreateCompChannel()
+	e.ok(err)
+	ch.Wake()
+	e.ok(ch.Wait())
+	ended := make(chan error)
+	go func() {
+		for {
+			if err := ch.Wait(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	e.ok(ch.Close())
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("Wait goes on after Close")
+	}
+}
+
+// testPeerDestroysQP: a QP whose peer is gone fails instead of waiting for ever.
+func testPeerDestroysQP(t *testing.T, open Opener) {
+	e, a, _, qa, qb := pair(t, open)
+	a.send(qa, inline(1, verbs.SendSignaled, nil)) // RNR at the peer
+	a.send(qa, inline(2, verbs.SendSignaled, nil))
+	a.none()
+	e.ok(qb.Destroy())
+	a.want(1, verbs.WCRetryExcErr)
+	a.want(2, verbs.WCWRFlushErr)
+	if ev := a.wantEvent(verbs.EventQPFatal); ev.QP != qa.Num() || ev.Err == nil {
+		t.Errorf("%+v", ev)
+	}
+	e.nodes[1].free = e.nodes[1].free[:2] // qb is gone
+}
+
+func testPeerCloses(t *testing.T, open Opener) {
+	e := newEnv(t, open, 3)
+	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
+	q1, _ := e.connect(a, b, qpConf{}, qpConf{})
+	q2, _ := e.connect(a, b, qpConf{}, qpConf{})
+	q3, p3 := e.connect(a, c, qpConf{}, qpConf{})
+	c.recv(p3, 1, nil)
+	for _, q := range []verbs.QP{q1, q2} {
+		a.send(q, inline(uint64(q.Num()), verbs.SendSignaled, nil))
+	}
+	e.settle()
+	b.dead = true
+	for i := len(b.free) - 1; i >= 0; i-- {
+		e.ok(b.free[i]())
+	}
+	b.free = nil
+	e.ok(b.dev.Close())
+	for range 2 {
+		if w := a.next(); w.Status != verbs.WCRetryExcErr {
+			t.Errorf("%+v", w)
+		}
+		a.wantEvent(verbs.EventQPFatal)
+	}
+	a.send(q3, inline(7, verbs.SendSignaled, nil)) // others go on
+	a.want(7, verbs.WCSuccess)
+	c.want(1, verbs.WCSuccess)
+	if q3.State() != verbs.QPSRTS {
+		t.Errorf("an uninvolved QP is in %v", q3.State())
+	}
+}
