@@ -72,7 +72,6 @@ func (r Request) Test() (Status, bool, error) {
 	if op == nil {
 		return Status{Source: inactiveSource}, true, nil
 	}
-	// Also a finished request makes progress for the others: a loop over many Tests must move all of them.
 	if e := op.e; e != nil && op.life.Load() == pending(r.gen) && e.mu.TryLock() {
 		e.pollLocked()
 		e.mu.Unlock()

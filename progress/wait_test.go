@@ -312,3 +312,82 @@ func crossfire(e *Engine, peer, n int) error {
 	}
 	return e.Flush(bg)
 }
+
+// parkedWaiters waits until n goroutines sleep in e, one of them perhaps in the transport.
+func parkedWaiters(t *testing.T, e *Engine, n int) {
+	require.Eventually(t, func() bool {
+		e.lock()
+		defer e.mu.Unlock()
+		k := 0
+		for w := e.wait.parked.head; w != nil; w = w.next {
+			k++
+		}
+		if e.wait.sleeper != nil {
+			k++
+		}
+		return k == n
+	}, 10*time.Second, 10*time.Microsecond)
+}
+
+// Three wait. The one that polls gets its message just when the context of the next in line ends: the third must get the role
+// from one or the other.
+func TestRoleIsHandedOver(t *testing.T) {
+	modes(t, func(t *testing.T, cfg Config) {
+		c := newCluster(t, 2, cfg, fakeOpts{})
+		e := c.e[0]
+		for i := range roundsOr(300) {
+			got := make([]chan error, 3)
+			ctx, cancel := context.WithCancel(bg)
+			for k := range got {
+				got[k] = make(chan error, 1)
+				go func() {
+					ctx := ctx
+					if k != 1 {
+						ctx = bg
+					}
+					_, err := e.Recv(ctx, 1, uint64(k), exact, nil)
+					got[k] <- err
+				}()
+				parkedWaiters(t, e, k+1)
+			}
+			if i%2 == 0 {
+				go cancel()
+			}
+			require.NoError(t, c.e[1].Send(bg, 0, 0, nil))
+			require.NoError(t, <-got[0])
+			cancel()
+			require.Equal(t, context.Canceled, <-got[1])
+			require.NoError(t, c.e[1].Send(bg, 0, 2, nil))
+			require.NoError(t, <-got[2])
+		}
+	})
+}
+
+// One poll brings the messages of the poller and of the next in line. That one was to have the role and does not need it any
+// more: it has to pass it on.
+func TestRoleIsPassedOn(t *testing.T) {
+	modes(t, func(t *testing.T, cfg Config) {
+		c := newCluster(t, 2, cfg, fakeOpts{})
+		e := c.e[0]
+		for range roundsOr(200) {
+			got := make([]chan error, 3)
+			for k := range got {
+				got[k] = make(chan error, 1)
+				go func() {
+					_, err := e.Recv(bg, 1, uint64(k), exact, nil)
+					got[k] <- err
+				}()
+				parkedWaiters(t, e, k+1)
+			}
+			e.lock()
+			for k := range 2 {
+				require.NoError(t, c.e[1].Send(bg, 0, uint64(k), nil))
+			}
+			e.mu.Unlock()
+			require.NoError(t, <-got[0])
+			require.NoError(t, <-got[1])
+			require.NoError(t, c.e[1].Send(bg, 0, 2, nil))
+			require.NoError(t, <-got[2])
+		}
+	})
+}
