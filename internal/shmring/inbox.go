@@ -78,3 +78,10 @@ func (b Inbox) Park() { atomic.StoreUint32(&b.m.parked, parked) }
 
 // Unpark says that the owner is awake. It returns true when a peer has woken it, or is just about to.
 func (b Inbox) Unpark() (signalled bool) { return atomic.SwapUint32(&b.m.parked, awake) == woken }
+
+// Keep marks a slot ready for the owner itself, which is awake.
+func (b Inbox) Keep(slot uint32) {
+	w := slot & slotMax / 64
+	atomic.OrUint64(&b.m.ready[w], 1<<(slot%64))
+	atomic.OrUint64(&b.m.summary, 1<<w)
+}

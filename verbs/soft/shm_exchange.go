@@ -1,0 +1,293 @@
+//go:build linux
+
+package soft
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/shmring"
+)
+
+// What goes over the Unix socket after authentication, in both directions at once, little-endian:
+//
+//	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
+//	verdict  1 byte: whether the sender can read the receiver's memory
+//	bye      1 byte, when the link is closed on purpose
+const (
+	shmMagic   = "tmshm\x00"
+	shmVersion = 1
+	offerBytes = 64
+	offerFDs   = 4
+
+	shmCanRead    = 1
+	shmCannotRead = 2
+	shmBye        = 3
+
+	stagger = shmring.LineBytes
+)
+
+// shmOffer describes the ring that the sender of it receives on.
+type shmOffer struct {
+	pid, slot uint32
+	ringBytes uint32
+	shift     uint32 // where in the ring's segment the ring starts
+	probeAddr uint64 // of a word of the sender's that holds probe
+	probe     uint64
+	regions   uint32 // size of the region table
+	inbox     uint32 // size of the inbox, bytes
+}
+
+func (o *shmOffer) encode() []byte {
+	b := make([]byte, 0, offerBytes)
+	b = append(b, shmMagic...)
+	b = binary.LittleEndian.AppendUint16(b, shmVersion)
+	for _, v := range []uint32{o.pid, o.slot, o.ringBytes, o.shift} {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	b = binary.LittleEndian.AppendUint64(b, o.probeAddr)
+	b = binary.LittleEndian.AppendUint64(b, o.probe)
+	b = binary.LittleEndian.AppendUint32(b, o.regions)
+	b = binary.LittleEndian.AppendUint32(b, o.inbox)
+	return append(b, make([]byte, offerBytes-len(b))...)
+}
+
+// decodeOffer decodes and checks an offer by itself, and against what this device has.
+func decodeOffer(b []byte, ringBytes int) (*shmOffer, error) {
+	if len(b) != offerBytes || string(b[:6]) != shmMagic {
+		return nil, errors.New("the peer does not speak the shared-memory exchange")
+	}
+	if v := binary.LittleEndian.Uint16(b[6:]); v != shmVersion {
+		return nil, fmt.Errorf("the peer speaks version %d of the shared-memory exchange, this is %d: use one release in a job", v, shmVersion)
+	}
+	u32 := func(i int) uint32 { return binary.LittleEndian.Uint32(b[i:]) }
+	o := &shmOffer{pid: u32(8), slot: u32(12), ringBytes: u32(16), shift: u32(20),
+		probeAddr: binary.LittleEndian.Uint64(b[24:]), probe: binary.LittleEndian.Uint64(b[32:]), regions: u32(40), inbox: u32(44)}
+	switch {
+	case int64(o.ringBytes) != int64(ringBytes):
+		return nil, fmt.Errorf("the peer's rings have %d bytes, ours %d: set RingBytes alike in the whole job", o.ringBytes, ringBytes)
+	case o.slot == eventSlot || o.slot >= shmring.Slots:
+		return nil, fmt.Errorf("the peer names inbox slot %d", o.slot)
+	case o.shift%stagger != 0 || o.shift >= uint32(os.Getpagesize()):
+		return nil, fmt.Errorf("the peer's ring starts at byte %d", o.shift)
+	case o.regions != maxRegions || o.inbox != shmring.InboxBytes:
+		return nil, errors.New("the peer's tables are of another release")
+	}
+	return o, nil
+}
+
+// ringSegmentBytes is the size of a ring's segment: a page of room for the shift.
+func ringSegmentBytes(ringBytes int) int { return os.Getpagesize() + shmring.Size(ringBytes) }
+
+// upgrade exchanges descriptors with an authenticated peer. It runs in the background.
+func (w *shmWire) upgrade(_ context.Context, conn net.Conn, peer *address, _ bool) (any, error) {
+	uc, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("%T is no Unix socket", conn)
+	}
+	p := &shmPeer{w: w, evfd: -1, sock: -1, pidfd: -1}
+	if err := p.establish(uc, peer); err != nil {
+		_ = p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *shmPeer) establish(uc *net.UnixConn, peer *address) error {
+	cfg := p.w.env.cfg
+	if err := p.identify(uc, peer); err != nil {
+		return err
+	}
+	probe := new(uint64)
+	defer runtime.KeepAlive(probe)
+	mine, err := p.offer(probe)
+	if err != nil {
+		return err
+	}
+	fds := unix.UnixRights(p.rxSeg.fd, p.w.local.inboxSeg.fd, p.w.local.tableSeg.fd, p.w.local.evfd)
+	if _, _, err := uc.WriteMsgUnix(mine.encode(), fds, nil); err != nil {
+		return err
+	}
+	closeFD(&p.rxSeg.fd)
+	theirs, got, err := readOffer(uc, cfg.RingBytes)
+	if err == nil {
+		err = p.adopt(theirs, got)
+	}
+	for i := range got {
+		closeFD(&got[i])
+	}
+	if err != nil {
+		return err
+	}
+	verdict := [1]byte{shmCannotRead}
+	if !cfg.NoDirect && p.probe(theirs) {
+		p.direct, verdict[0] = true, shmCanRead
+	}
+	if _, err := uc.Write(verdict[:]); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(uc, verdict[:]); err != nil {
+		return fmt.Errorf("the peer gave up the shared-memory exchange: %w", err)
+	}
+	if verdict[0] != shmCanRead && verdict[0] != shmCannotRead {
+		return fmt.Errorf("the peer's verdict is %d", verdict[0])
+	}
+	p.peerDirect = verdict[0] == shmCanRead
+	return p.keepSocket(uc)
+}
+
+// identify finds out from the kernel who is at the other end, and gets a hold of that process.
+func (p *shmPeer) identify(uc *net.UnixConn, peer *address) error {
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	switch {
+	case cerr != nil || err != nil:
+		return fmt.Errorf("peer credentials: %w", errors.Join(cerr, err))
+	case int(cred.Uid) != os.Geteuid():
+		return fmt.Errorf("the peer runs as user %d, this process as %d", cred.Uid, os.Geteuid())
+	case uint32(cred.Pid) != peer.pid:
+		return fmt.Errorf("the peer says that it is process %d, the kernel says %d", peer.pid, cred.Pid)
+	}
+	p.pid = int(cred.Pid)
+	// The exchange that follows shows that the process lived after this, so that the pidfd is of the right one.
+	p.pidfd, err = unix.PidfdOpen(p.pid, 0)
+	return os.NewSyscallError("pidfd_open", err)
+}
+
+// offer makes the ring that we receive on.
+func (p *shmPeer) offer(probe *uint64) (*shmOffer, error) {
+	cfg := p.w.env.cfg
+	p.w.slotMu.Lock()
+	slot, err := p.w.slots.get()
+	p.w.slotMu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	p.slot = slot
+	if p.rxSeg, err = newSegment("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), false); err != nil {
+		return nil, err
+	}
+	// Rings start at different lines of a page: otherwise the lines that poll looks at would all fall into one set of
+	// the processor's cache.
+	shift := int(slot) * stagger % os.Getpagesize()
+	if p.rx, err = shmring.NewConsumer(p.rxSeg.mem[shift:][:shmring.Size(cfg.RingBytes)]); err != nil {
+		return nil, err
+	}
+	_, _ = rand.Read(wordBytes(probe))
+	if !cfg.NoDirect {
+		allowReading()
+	}
+	return &shmOffer{pid: uint32(os.Getpid()), slot: slot, ringBytes: uint32(cfg.RingBytes), shift: uint32(shift),
+		probeAddr: wordAddr(probe), probe: *probe, regions: maxRegions, inbox: shmring.InboxBytes}, nil
+}
+
+// readOffer reads an offer and its descriptors, which the caller closes, with an error too.
+func readOffer(uc *net.UnixConn, ringBytes int) (*shmOffer, []int, error) {
+	buf, n := make([]byte, offerBytes), 0
+	var fds []int
+	for n < offerBytes {
+		oob := make([]byte, unix.CmsgSpace(4*offerFDs))
+		k, oobn, flags, _, err := uc.ReadMsgUnix(buf[n:], oob)
+		more, perr := parseRights(oob[:oobn])
+		fds = append(fds, more...)
+		switch {
+		case err == nil && k == 0:
+			err = io.ErrUnexpectedEOF
+		case err == nil && flags&unix.MSG_CTRUNC != 0:
+			err = errors.New("the peer sent too many descriptors, or we may not open more")
+		case err == nil:
+			err = perr
+		}
+		if err != nil {
+			return nil, fds, fmt.Errorf("shared-memory exchange: %w", err)
+		}
+		n += k
+	}
+	o, err := decodeOffer(buf, ringBytes)
+	if err == nil && len(fds) != offerFDs {
+		err = fmt.Errorf("the peer sent %d descriptors, want %d", len(fds), offerFDs)
+	}
+	return o, fds, err
+}
+
+// parseRights returns the descriptors in a control message.
+func parseRights(oob []byte) (fds []int, err error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	for i := range msgs {
+		more, perr := unix.ParseUnixRights(&msgs[i])
+		fds = append(fds, more...)
+		err = errors.Join(err, perr)
+	}
+	return fds, err
+}
+
+// adopt maps what the peer offers.
+func (p *shmPeer) adopt(o *shmOffer, fds []int) (err error) {
+	ringBytes := int(o.ringBytes)
+	const readWrite = unix.PROT_READ | unix.PROT_WRITE
+	if p.txSeg, err = adoptSegment(fds[0], ringSegmentBytes(ringBytes), readWrite); err != nil {
+		return fmt.Errorf("ring: %w", err)
+	}
+	if p.tx, err = shmring.NewProducer(p.txSeg.mem[o.shift:][:shmring.Size(ringBytes)]); err != nil {
+		return err
+	}
+	if p.inboxSeg, err = adoptSegment(fds[1], shmring.InboxBytes, readWrite); err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	if p.inbox, err = shmring.NewInbox(p.inboxSeg.mem); err != nil {
+		return err
+	}
+	if p.tableSeg, err = adoptSegment(fds[2], maxRegions*regionSlotBytes, unix.PROT_READ); err != nil {
+		return fmt.Errorf("region table: %w", err)
+	}
+	p.table = regionSlots(p.tableSeg.mem)
+	if err := checkEventFD(fds[3]); err != nil {
+		return err
+	}
+	p.evfd, fds[3] = fds[3], -1
+	p.peerSlot = o.slot
+	return nil
+}
+
+// checkEventFD refuses anything that a write could block on, or worse.
+func checkEventFD(fd int) error {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil || name != "anon_inode:[eventfd]" {
+		return fmt.Errorf("the peer's descriptor is no eventfd but %q", name)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_NONBLOCK == 0 {
+		return errors.New("the peer's eventfd would block")
+	}
+	return nil
+}
+
+// keepSocket takes a descriptor of the connection for ourselves, whose end tells that the peer is gone.
+func (p *shmPeer) keepSocket(uc *net.UnixConn) error {
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		p.sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	return errors.Join(cerr, err)
+}

@@ -1,0 +1,135 @@
+//go:build linux
+
+package soft
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/shmring"
+)
+
+// shmLocal is what a device shares with all its peers.
+type shmLocal struct {
+	inboxSeg *segment
+	tableSeg *segment
+	inbox    shmring.Inbox
+	slots    []region // the region table, in tableSeg
+	evfd     int
+	added    bool // evfd is in the notifier
+}
+
+func newSHMLocal() (*shmLocal, error) {
+	l := &shmLocal{evfd: -1}
+	var err error
+	if l.inboxSeg, err = newSegment("tagmatch-inbox", shmring.InboxBytes, false); err == nil {
+		l.inbox, err = shmring.NewInbox(l.inboxSeg.mem)
+	}
+	if err == nil {
+		l.tableSeg, err = newSegment("tagmatch-regions", maxRegions*regionSlotBytes, true)
+	}
+	if err == nil {
+		l.slots = regionSlots(l.tableSeg.mem)
+		l.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// drain takes what peers have written to the eventfd.
+func (l *shmLocal) drain() {
+	var b [8]byte
+	_, _ = unix.Read(l.evfd, b[:])
+}
+
+func (l *shmLocal) close() {
+	l.inboxSeg.close()
+	l.tableSeg.close()
+	closeFD(&l.evfd)
+}
+
+// shmPeer is what a device has of one peer: both rings and what the peer shares with everybody.
+type shmPeer struct {
+	w        *shmWire
+	rxSeg    *segment
+	txSeg    *segment
+	inboxSeg *segment
+	tableSeg *segment
+
+	rx       *shmring.Consumer
+	tx       *shmring.Producer
+	inbox    shmring.Inbox // the peer's
+	table    []region      // the peer's
+	slot     uint32        // of this link in our inbox; 0: none yet
+	peerSlot uint32        // and in the peer's
+	evfd     int           // wakes the peer
+	sock     int
+	pidfd    int
+	pid      int
+	watched  bool
+
+	direct     bool // we may read the peer's memory
+	peerDirect bool // the peer may read ours
+
+	local  [1]unix.Iovec // of the read under way
+	remote [1]unix.RemoteIovec
+}
+
+// Close gives everything back. The ring's payloads must not be used any more.
+func (p *shmPeer) Close() error {
+	p.rx, p.tx, p.table = nil, nil, nil
+	for _, s := range []*segment{p.rxSeg, p.txSeg, p.inboxSeg, p.tableSeg} {
+		s.close()
+	}
+	closeFD(&p.evfd)
+	closeFD(&p.sock)
+	closeFD(&p.pidfd)
+	if p.slot != 0 {
+		p.w.slotMu.Lock()
+		p.w.slots.put(p.slot)
+		p.w.slotMu.Unlock()
+		p.slot = 0
+	}
+	return nil
+}
+
+var eventOne = binary.NativeEndian.AppendUint64(nil, 1)
+
+// signal tells the peer to look at this link's rings, and wakes it if it sleeps.
+func (p *shmPeer) signal() {
+	if p.inbox.Raise(p.peerSlot) {
+		_, _ = unix.Write(p.evfd, eventOne)
+	}
+}
+
+func closeFD(fd *int) {
+	if *fd >= 0 {
+		_ = unix.Close(*fd)
+		*fd = -1
+	}
+}
+
+// slotSet hands out inbox slots from 1.
+type slotSet [shmring.Slots / 64]uint64
+
+var errSlots = errors.New("too many peers on this host")
+
+func (s *slotSet) get() (uint32, error) {
+	s[0] |= 1 // eventSlot
+	for i := range s {
+		if free := ^s[i]; free != 0 {
+			b := bits.TrailingZeros64(free)
+			s[i] |= 1 << b
+			return uint32(i*64 + b), nil
+		}
+	}
+	return 0, errSlots
+}
+
+func (s *slotSet) put(slot uint32) { s[slot/64] &^= 1 << (slot % 64) }
