@@ -218,7 +218,7 @@ func (l *Links) CloseQPs() error {
 		if p.qp != nil {
 			errs = append(errs, p.qp.Destroy())
 		}
-		p.limit, p.grantDue = 0, false
+		p.limit, p.grantDue, p.state = 0, false, linkLost
 		if p.err == nil {
 			p.err = errClosed
 		}

@@ -1,0 +1,103 @@
+package rc_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+func deliver(t *testing.T, msg []byte, maxEager int) (transporttest.Recorder, error) {
+	t.Helper()
+	var sink transporttest.Recorder
+	var h transport.RndvHdr
+	err := rc.Deliver(&sink, 3, msg, maxEager, &h)
+	return sink, err
+}
+
+// TestGolden pins the bytes: a change of them is a change of the address version.
+func TestGolden(t *testing.T) {
+	b := make([]byte, rc.MaxRndv)
+	n := rc.PutEager(b, 0x01020304, 0x1112131415161718)
+	require.Equal(t, []byte{3, 0, 0, 0, 1, 2, 3, 4, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18}, b[:n])
+
+	n = rc.PutRndv(b, &transport.RndvHdr{AppCtx: 5, Tag: 6, VA: 7, RKey: 8, Len: 9<<32 | 10, Extra: []byte("ab")})
+	require.Equal(t, []byte{
+		1, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6,
+		0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 255, 255, 255, 255,
+		0, 0, 0, 9, 0, 0, 0, 10, 'a', 'b',
+	}, b[:n])
+
+	n = rc.PutFin(b, 11)
+	require.Equal(t, append([]byte{2, 0, 0, 0, 0, 0, 0, 11}, make([]byte, 24)...), b[:n])
+
+	n = rc.PutCtrl(b)
+	require.Equal(t, []byte{0, 1}, b[:n])
+}
+
+func TestDeliver(t *testing.T) {
+	b := make([]byte, rc.MaxRndv)
+	for _, size := range []uint64{0, 1, 1<<32 - 2, 1<<32 - 1, 1 << 32, 1<<64 - 1} {
+		for extra := 0; extra <= rc.MaxExtra; extra++ {
+			h := transport.RndvHdr{AppCtx: 1, Tag: 2, VA: 3, RKey: 4, Len: size, Extra: bytes.Repeat([]byte{7}, extra)}
+			sink, err := deliver(t, b[:rc.PutRndv(b, &h)], 0)
+			require.NoError(t, err)
+			require.Len(t, sink.Events, 1)
+			e := sink.Events[0]
+			require.Equal(t, transporttest.Event{Kind: "rndv", Src: 3, AppCtx: 1, Tag: 2, VA: 3, RKey: 4, Len: size,
+				Data: append([]byte{}, h.Extra...)}, e)
+		}
+	}
+	// A FIN may come without RVH, from devices that send none (TMO 2.4).
+	for n := verbs.TMHSize; n <= rc.MaxRndv; n++ {
+		clear(b)
+		rc.PutFin(b, 9)
+		sink, err := deliver(t, b[:n], 0)
+		require.NoError(t, err)
+		require.Equal(t, []transporttest.Event{{Kind: "fin", Src: 3, AppCtx: 9}}, sink.Events)
+	}
+}
+
+func TestBufferSize(t *testing.T) {
+	for _, limit := range []int{0, 1, 100, 1000, 32 << 10, 60 << 10} {
+		n := rc.BufferSize(limit)
+		require.Zero(t, n%64)
+		require.GreaterOrEqual(t, n, limit+verbs.TMHSize)
+		require.GreaterOrEqual(t, n, rc.MaxRndv)
+		require.GreaterOrEqual(t, n, rc.MaxCtrl+2)
+	}
+}
+
+// FuzzDeliver: whatever comes in is delivered once or refused, never both, and never more than it holds.
+func FuzzDeliver(f *testing.F) {
+	b := make([]byte, rc.MaxRndv)
+	f.Add(append([]byte{}, b[:rc.PutEager(b, 1, 2)]...))
+	f.Add(append([]byte{}, b[:rc.PutRndv(b, &transport.RndvHdr{Len: 1 << 40, Extra: []byte("x")})]...))
+	f.Add(append([]byte{}, b[:rc.PutFin(b, 1)]...))
+	f.Add([]byte{0, 1, 2, 3})
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		const maxEager = 100
+		sink, err := deliver(t, msg, maxEager)
+		if err != nil {
+			require.Empty(t, sink.Events)
+			return
+		}
+		require.Len(t, sink.Events, 1)
+		e := sink.Events[0]
+		require.LessOrEqual(t, len(e.Data), len(msg))
+		switch e.Kind {
+		case "eager":
+			require.LessOrEqual(t, len(e.Data), maxEager)
+		case "ctrl":
+			require.LessOrEqual(t, len(e.Data), rc.MaxCtrl)
+		case "rndv":
+			require.LessOrEqual(t, len(e.Data), rc.MaxExtra)
+		}
+	})
+}

@@ -1,0 +1,165 @@
+package transporttest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// patience bounds every wait of the suite: longer than any machine needs, and no test measures it.
+const patience = 30 * time.Second
+
+// cluster is the ranks of a test.
+type cluster struct {
+	t     *testing.T
+	job   *Job
+	ranks []*rank
+	rng   *rand.Rand
+}
+
+// rank is a transport with what its sink was told.
+type rank struct {
+	transport.Transport
+	Recorder
+	n      int
+	closed bool // the test polls it no more
+}
+
+// open makes n ranks that are not connected.
+func (h Harness) open(t *testing.T, n int, opts Options) *cluster {
+	t.Helper()
+	c := &cluster{t: t, job: h.Devices(t, n, opts), rng: rand.New(rand.NewPCG(opts.Seed, 1))}
+	t.Cleanup(c.closeDevices)
+	for i := range n {
+		r := &rank{n: i}
+		tr, err := h.New(c.job.Devices[i], i, n, opts, &r.Recorder)
+		require.NoError(t, err)
+		r.Transport = tr
+		c.ranks = append(c.ranks, r)
+		t.Cleanup(func() { c.close(r) })
+	}
+	return c
+}
+
+// start makes n ranks, all connected.
+func (h Harness) start(t *testing.T, n int, opts Options) *cluster {
+	t.Helper()
+	c := h.open(t, n, opts)
+	c.connect(c.ranks)
+	return c
+}
+
+func (c *cluster) connect(ranks []*rank) {
+	c.t.Helper()
+	for _, a := range ranks {
+		for _, b := range ranks {
+			require.NoError(c.t, a.Connect(b.n, b.Address()))
+		}
+	}
+}
+
+func (c *cluster) close(r *rank) {
+	if !r.closed {
+		r.closed = true
+		require.NoError(c.t, r.Close(), "rank %d", r.n)
+	}
+}
+
+// closeDevices fails the test if a transport has left something behind in its device (EBUSY).
+func (c *cluster) closeDevices() {
+	for i, d := range c.job.Devices {
+		require.NoError(c.t, d.Close(), "device of rank %d", i)
+	}
+}
+
+// step polls one rank, which the seed chooses.
+func (c *cluster) step() {
+	if r := c.ranks[c.rng.IntN(len(c.ranks))]; !r.closed {
+		_, err := r.Poll()
+		require.NoError(c.t, err, "rank %d polls", r.n)
+	}
+}
+
+// until polls the ranks till cond holds.
+func (c *cluster) until(what string, cond func() bool) {
+	c.t.Helper()
+	untilWith(c.t, what, cond, c.step)
+}
+
+func untilWith(t *testing.T, what string, cond func() bool, step func()) {
+	t.Helper()
+	end := time.Now().Add(patience)
+	for i := 1; !cond(); i++ {
+		step()
+		if i%256 == 0 {
+			runtime.Gosched()
+			require.True(t, time.Now().Before(end), "waited %v for: %s", patience, what)
+		}
+	}
+}
+
+// steps polls n times.
+func (c *cluster) steps(n int) {
+	for range n {
+		c.step()
+	}
+}
+
+// post repeats a posting call while it gets ErrAgain.
+func (c *cluster) post(f func() error) {
+	c.t.Helper()
+	var err error
+	c.until("a posting call to be accepted", func() bool {
+		err = f()
+		return err != transport.ErrAgain
+	})
+	require.NoError(c.t, err)
+}
+
+// ping checks that messages pass between two ranks, both ways.
+func (c *cluster) ping(a, b *rank) {
+	c.t.Helper()
+	for _, p := range [][2]*rank{{a, b}, {b, a}} {
+		n := len(p[1].messages(p[0].n))
+		c.post(func() error { return p[0].SendCtrl(p[1].n, []byte("ping")) })
+		c.until("a ping", func() bool { return len(p[1].messages(p[0].n)) == n+1 })
+	}
+}
+
+// requireMessages compares what came from a rank with what was sent.
+func (c *cluster) requireMessages(at *rank, src int, want []Event) {
+	c.t.Helper()
+	got := at.messages(src)
+	for i := range min(len(got), len(want)) {
+		require.True(c.t, want[i].equal(got[i]), "rank %d, message %d from rank %d:\n got %v\nwant %v", at.n, i, src, got[i], want[i])
+	}
+	require.Len(c.t, got, len(want), "rank %d, from rank %d", at.n, src)
+}
+
+// requireLost checks that r was told once, and of one peer only.
+func (c *cluster) requireLost(r *rank, peer int) {
+	c.t.Helper()
+	lost := r.of("lost")
+	require.Len(c.t, lost, 1, "rank %d", r.n)
+	require.Equal(c.t, peer, lost[0].Src)
+	require.Error(c.t, lost[0].Err)
+	require.ErrorContains(c.t, lost[0].Err, "rank")
+}
+
+// requireGone checks that all posting calls for a peer fail, and not with back-pressure.
+func requireGone(t *testing.T, r *rank, peer int) {
+	t.Helper()
+	for i, err := range []error{
+		r.SendEager(peer, 0, 1, nil), r.SendRndv(peer, &transport.RndvHdr{}), r.SendFin(peer, 1), r.SendCtrl(peer, []byte("x")),
+		r.Grant(peer, 1), r.Read(peer, make([]byte, 8), 0, 0, 1),
+	} {
+		require.Error(t, err, "call %d", i)
+		require.False(t, errors.Is(err, transport.ErrAgain), "call %d: %v", i, err)
+	}
+}

@@ -1,0 +1,84 @@
+package transporttest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// Options of a test's devices and transports. Zero values mean the defaults.
+type Options struct {
+	MaxEager  int // as in rc.Config: negative for 0
+	SendDepth int
+	SRQDepth  int
+	MaxInline int // of the devices
+	Seed      uint64
+}
+
+// Job is devices that reach each other, one a rank.
+type Job struct {
+	Devices []verbs.Device
+	// Kill lets a rank's device die as its process would; nil where that cannot be done inside one process.
+	Kill func(rank int)
+}
+
+// Harness says how to open what is tested.
+type Harness struct {
+	// Devices opens n devices, or skips the test and names the capability that is missing. The suite closes them, and
+	// fails if something is left in them.
+	Devices func(t *testing.T, n int, opts Options) *Job
+	// New makes the transport of a rank.
+	New func(dev verbs.Device, rank, size int, opts Options, sink transport.Sink) (transport.Transport, error)
+	// Seeds to run with; nil: one. More than one makes sense where the seed decides what the wire does.
+	Seeds []uint64
+	// Long runs more and larger cases.
+	Long bool
+}
+
+// Run runs the suite.
+func Run(t *testing.T, h Harness) {
+	seeds := h.Seeds
+	if len(seeds) == 0 {
+		seeds = []uint64{1}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { h.run(t, seed) })
+	}
+}
+
+// limits are the eager limits that the suite sweeps; as Options.MaxEager.
+var limits = []int{-1, 1, 64, 1 << 10, 8 << 10, 32 << 10, 60 << 10}
+
+func (h Harness) run(t *testing.T, seed uint64) {
+	test := func(name string, f func(t *testing.T, h Harness, opts Options)) {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			f(t, h, Options{Seed: seed})
+		})
+	}
+	test("Caps", testCaps)
+	test("Order", testOrder)
+	test("OrderBounced", testOrderBounced)
+	test("Sizes", testSizes)
+	test("TooLarge", testTooLarge)
+	test("BackPressure", testBackPressure)
+	test("ManyPeers", testManyPeers)
+	test("Concurrent", testConcurrent)
+	test("Reads", testReads)
+	test("ReadsAtOnce", testReadsAtOnce)
+	test("ReadRefused", testReadRefused)
+	test("Grants", testGrants)
+	test("GrantsUnderPressure", testGrantsUnderPressure)
+	test("Drained", testDrained)
+	test("Wake", testWake)
+	test("Park", testPark)
+	test("WakeByLoss", testWakeByLoss)
+	test("PeerCloses", testPeerCloses)
+	test("PeerDies", testPeerDies)
+	test("Refused", testRefused)
+	test("Hostile", testHostile)
+	test("HostileNoise", testHostileNoise)
+	test("Closed", testClosed)
+}

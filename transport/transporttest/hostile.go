@@ -1,0 +1,135 @@
+package transporttest
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// attack opens three ranks of which rank 1 is an impostor, lets it do something, and returns when the victim, rank 0, has
+// lost it or, if survives is set, has got through as many messages.
+func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impostor, victim *rank)) *rank {
+	t.Helper()
+	c := &cluster{t: t, job: h.Devices(t, 3, opts)}
+	c.rng = newRNG(opts.Seed)
+	for _, n := range []int{0, 2} {
+		r := &rank{n: n}
+		tr, err := h.New(c.job.Devices[n], n, 3, opts, &r.Recorder)
+		require.NoError(t, err)
+		r.Transport = tr
+		c.ranks = append(c.ranks, r)
+	}
+	victim, other := c.ranks[0], c.ranks[1]
+	c.connect(c.ranks)
+	p := newImpostor(t, c.job.Devices[1], 1, victim.Address())
+	p.connect(victim)
+	do(p, victim)
+	step := func() {
+		p.poll()
+		c.step()
+	}
+	untilWith(t, name+": the loss of the impostor", func() bool { return len(victim.of("lost")) > 0 }, step)
+	c.requireLost(victim, 1)
+	require.Empty(t, other.Events)
+	requireGone(t, victim, 1)
+	c.ping(victim, other)
+	c.ping(victim, victim)
+	p.close()
+	for _, r := range c.ranks {
+		c.close(r)
+	}
+	c.closeDevices()
+	return victim
+}
+
+// header makes the start of a message.
+func header(op verbs.TMHOpcode, size int) []byte {
+	b := make([]byte, size)
+	b[0] = byte(op)
+	return b
+}
+
+func rndv(short uint32, long uint64, size int) []byte {
+	b := header(verbs.TMHRndv, 100)
+	verbs.RVH{VA: 1, RKey: 2, Len: short}.Put(b[verbs.TMHSize:])
+	binary.BigEndian.PutUint64(b[verbs.TMHSize+verbs.RVHSize:], long)
+	return b[:size]
+}
+
+func testHostile(t *testing.T, h Harness, opts Options) {
+	opts.MaxEager = 1000
+	for name, msg := range map[string][]byte{
+		"nothing":                  {},
+		"unknown opcode":           header(9, 16),
+		"opcode 255":               header(255, 64),
+		"an opcode alone":          header(verbs.TMHEager, 1),
+		"a short eager header":     header(verbs.TMHEager, 15),
+		"eager above the limit":    header(verbs.TMHEager, 16+1001),
+		"a short fin":              header(verbs.TMHFin, 15),
+		"a long fin":               header(verbs.TMHFin, 65),
+		"a short request":          rndv(0, 0, 39),
+		"a request without RVH":    rndv(0, 0, 16),
+		"a long request":           rndv(0, 0, 65),
+		"lengths that contradict":  rndv(5, 6, 40),
+		"lengths that contradict2": rndv(1<<32-1, 5, 40),
+		"lengths that contradict3": rndv(5, 1<<32|5, 64),
+		"untagged without a kind":  header(verbs.TMHNoTag, 1),
+		"untagged of unknown kind": {0, 200, 1, 2},
+		"control above the limit":  append([]byte{0, 1}, make([]byte, 500)...),
+		"larger than any buffer":   header(verbs.TMHEager, 100000),
+	} {
+		victim := attack(t, h, opts, name, func(p *impostor, _ *rank) { p.say(msg) })
+		require.Len(t, victim.messages(1), 0, "%s: nothing is delivered", name)
+	}
+	for name, wr := range map[string]verbs.SendWR{
+		"a write to nowhere":   {Opcode: verbs.WRRDMAWrite, RemoteAddr: 4096, RKey: 1},
+		"a read from nowhere":  {Opcode: verbs.WRRDMARead, RemoteAddr: 4096, RKey: 1},
+		"an immediate":         {Opcode: verbs.WRRDMAWriteWithImm},
+		"an atomic to nowhere": {Opcode: verbs.WRAtomicFetchAndAdd, RemoteAddr: 4096, RKey: 1},
+	} {
+		size := 8
+		if wr.Opcode == verbs.WRRDMAWriteWithImm {
+			size = 0
+		}
+		attack(t, h, opts, name, func(p *impostor, _ *rank) { p.post(wr, make([]byte, size)) })
+	}
+	// A write beside the credit cells.
+	attack(t, h, opts, "a write behind the cells", func(p *impostor, victim *rank) {
+		a := decode(t, victim.Address())
+		p.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: a.CellAddr + 3*8 - 4, RKey: a.CellRKey}, make([]byte, 8))
+	})
+	// What is good before the bad is delivered; what is good after it is not.
+	victim := attack(t, h, opts, "good, bad, good", func(p *impostor, _ *rank) {
+		p.say(header(verbs.TMHEager, 16))
+		p.say(header(77, 16))
+		p.say(header(verbs.TMHEager, 16))
+	})
+	require.Len(t, victim.messages(1), 1)
+}
+
+// testHostileNoise sends random bytes that start like messages.
+func testHostileNoise(t *testing.T, h Harness, opts Options) {
+	rng := newRNG(opts.Seed)
+	rounds := 5
+	if h.Long {
+		rounds = 50
+	}
+	for range rounds {
+		attack(t, h, opts, "noise", func(p *impostor, _ *rank) {
+			for range 30 {
+				b := make([]byte, rng.IntN(100))
+				for i := range b {
+					b[i] = byte(rng.Uint32())
+				}
+				if len(b) > 0 {
+					b[0] = byte(rng.IntN(5))
+				}
+				p.say(b)
+			}
+			p.say([]byte{99})
+		})
+	}
+}

@@ -1,0 +1,85 @@
+package transporttest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// impostor is a rank that speaks through a bare queue pair, and so can say anything.
+type impostor struct {
+	t    *testing.T
+	dev  verbs.Device
+	pd   verbs.PD
+	cq   verbs.CQ
+	qp   verbs.QP
+	mr   verbs.MR
+	buf  []byte
+	self rc.Address
+	wcs  [16]verbs.WC
+}
+
+// newImpostor takes a rank's place. like is the address of an honest rank.
+func newImpostor(t *testing.T, dev verbs.Device, rank int, like []byte) *impostor {
+	t.Helper()
+	a, err := rc.DecodeAddress(like)
+	require.NoError(t, err)
+	p := &impostor{t: t, dev: dev, buf: make([]byte, 256<<10), self: *a}
+	p.pd, err = dev.AllocPD()
+	require.NoError(t, err)
+	p.cq, err = dev.CreateCQ(verbs.CQInitAttr{CQE: 256})
+	require.NoError(t, err)
+	p.mr, err = p.pd.RegMR(p.buf, verbs.AccessLocalWrite)
+	require.NoError(t, err)
+	p.qp, err = p.pd.CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	require.NoError(t, err)
+	require.NoError(t, p.qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMaskInit))
+	p.self.Rank, p.self.Device = rank, dev.Address()
+	for i := range p.self.QPNs[0] {
+		p.self.QPNs[0][i] = p.qp.Num()
+	}
+	return p
+}
+
+// connect joins the impostor to its victim, both ways.
+func (p *impostor) connect(victim *rank) {
+	p.t.Helper()
+	require.NoError(p.t, victim.Connect(p.self.Rank, p.self.Encode()))
+	a, err := rc.DecodeAddress(victim.Address())
+	require.NoError(p.t, err)
+	dest := a.QPNs[0][p.self.Rank]
+	require.NoError(p.t, p.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: a.Device}, DestQPN: dest,
+		RQPSN: dest & (1<<24 - 1), PathMTU: verbs.MTU4096, MaxDestRdAtomic: 1}, verbs.QPMaskRTR))
+	require.NoError(p.t, p.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: p.qp.Num() & (1<<24 - 1), MaxRdAtomic: 1,
+		RetryCnt: 7, RNRRetry: 7}, verbs.QPMaskRTS))
+}
+
+// say sends a message as it is.
+func (p *impostor) say(msg []byte) {
+	p.post(verbs.SendWR{Opcode: verbs.WRSend}, msg)
+}
+
+func (p *impostor) post(wr verbs.SendWR, msg []byte) {
+	p.t.Helper()
+	n := copy(p.buf, msg)
+	wr.SGList = []verbs.SGE{{Data: p.buf[:n], LKey: p.mr.LKey()}}
+	wr.Flags = verbs.SendSignaled
+	_, err := p.qp.PostSend(&wr)
+	require.NoError(p.t, err)
+}
+
+func (p *impostor) poll() {
+	_, _ = p.cq.PollCQ(p.wcs[:])
+}
+
+// finish sends until everything that was said is acknowledged or refused.
+func (p *impostor) close() {
+	require.NoError(p.t, p.qp.Destroy())
+	require.NoError(p.t, p.cq.Destroy())
+	require.NoError(p.t, p.mr.Dereg())
+	require.NoError(p.t, p.pd.Dealloc())
+}

@@ -1,0 +1,78 @@
+package transporttest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+func testPeerCloses(t *testing.T, h Harness, opts Options) {
+	testLoss(t, h, opts, func(c *cluster) { c.close(c.ranks[1]) })
+}
+
+func testPeerDies(t *testing.T, h Harness, opts Options) {
+	testLoss(t, h, opts, func(c *cluster) {
+		if c.job.Kill == nil {
+			t.Skip("this wire's devices cannot die inside one process")
+		}
+		c.job.Kill(1)
+		c.close(c.ranks[1])
+	})
+}
+
+// testLoss lets rank 1 go, with nothing under way and with reads and sends under way.
+func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
+	opts.SRQDepth, opts.SendDepth = 8, 32
+	for _, reads := range []int{0, 1, 5} {
+		c := h.start(t, 3, opts)
+		a := c.ranks[0]
+		c.ping(a, c.ranks[1])
+		c.ping(c.ranks[2], c.ranks[1])
+		for _, r := range c.ranks {
+			r.Events = nil
+		}
+		buf := fill(4<<20, 1)
+		region, err := c.ranks[1].Register(buf)
+		require.NoError(t, err)
+		for i := range reads {
+			c.post(func() error { return a.Read(1, make([]byte, len(buf)), region.Addr(), region.RKey(), uint64(i)) })
+			for range 20 {
+				if err := a.SendEager(1, 0, 0, buf[:1000]); err != transport.ErrAgain {
+					require.NoError(t, err)
+				}
+			}
+		}
+		c.steps(c.rng.IntN(50))
+		require.NoError(t, region.Dereg())
+		end(c)
+		for _, r := range []*rank{a, c.ranks[2]} {
+			c.until("the loss", func() bool { return len(r.of("lost")) > 0 })
+			c.steps(600)
+			c.requireLost(r, 1)
+			requireGone(t, r, 1)
+			require.True(t, r.Drained(), "what went to a lost peer is no longer under way")
+		}
+		require.Len(t, a.of("read"), reads, "each read ends once")
+		require.Equal(t, "lost", a.Events[len(a.Events)-1].Kind, "reads end before the peer is lost")
+		c.ping(a, c.ranks[2])
+		c.ping(a, a)
+	}
+}
+
+// testClosed uses a transport after Close.
+func testClosed(t *testing.T, h Harness, opts Options) {
+	c := h.start(t, 2, opts)
+	r := c.ranks[0]
+	region, err := r.Register(make([]byte, 100))
+	require.NoError(t, err)
+	require.NoError(t, region.Dereg())
+	c.close(r)
+	require.NoError(t, r.Close(), "a second time")
+	requireGone(t, r, 0)
+	requireGone(t, r, 1)
+	_, err = r.Poll()
+	require.Error(t, err)
+	require.Empty(t, r.Events)
+}

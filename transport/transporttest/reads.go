@@ -1,0 +1,116 @@
+package transporttest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+func readSizes(long bool) []int {
+	s := []int{0, 1, 7, 8, 63, 64, 65, 4095, 4096, 4097, 8191, 8193, 65537, 262143, 262145, 1<<20 + 3}
+	if long {
+		s = append(s, 8<<20)
+	}
+	return s
+}
+
+func testReads(t *testing.T, h Harness, opts Options) {
+	c := h.start(t, 2, opts)
+	src := fill(8<<20+4096, 3)
+	for from, r := range c.ranks {
+		region, err := r.Register(src)
+		require.NoError(t, err)
+		reader := c.ranks[0]
+		for i, n := range readSizes(h.Long) {
+			off := 1 + 13*i
+			room := bytes.Repeat([]byte{0xEE}, n+32)
+			dst := room[16 : 16+n]
+			id := uint64(from)<<32 | uint64(i)
+			c.post(func() error {
+				return reader.Read(from, dst, region.Addr()+uint64(off), region.RKey(), id)
+			})
+			c.until("a read", func() bool { return len(reader.of("read")) == 1 })
+			require.NoError(t, reader.Events[0].Err)
+			require.Equal(t, id, reader.Events[0].ID)
+			require.True(t, bytes.Equal(dst, src[off:off+n]), "%d bytes at %d", n, off)
+			for _, guard := range [][]byte{room[:16], room[16+n:]} {
+				require.Equal(t, bytes.Repeat([]byte{0xEE}, 16), guard)
+			}
+			reader.Events = nil
+		}
+		require.NoError(t, region.Dereg())
+	}
+}
+
+// testReadsAtOnce keeps more reads under way than a peer answers, between messages.
+func testReadsAtOnce(t *testing.T, h Harness, opts Options) {
+	opts.SendDepth = 64
+	c := h.start(t, 3, opts)
+	a := c.ranks[0]
+	src := fill(1<<20, 9)
+	region, err := c.ranks[1].Register(src)
+	require.NoError(t, err)
+	const n, size = 100, 10001
+	dst := make([][]byte, n)
+	for i := range dst {
+		dst[i] = make([]byte, size)
+		c.post(func() error { return a.Read(1, dst[i], region.Addr()+uint64(i), region.RKey(), uint64(i)) })
+		c.post(func() error { return a.SendCtrl(1, []byte{byte(i)}) })
+	}
+	c.until("all reads", func() bool { return len(a.of("read")) == n })
+	seen := map[uint64]bool{}
+	for _, e := range a.of("read") {
+		require.NoError(t, e.Err)
+		require.False(t, seen[e.ID], "read %d ends twice", e.ID)
+		seen[e.ID] = true
+		require.True(t, bytes.Equal(dst[e.ID], src[e.ID:e.ID+size]), "read %d", e.ID)
+	}
+	c.until("the messages between", func() bool { return len(c.ranks[1].messages(0)) == n })
+	require.NoError(t, region.Dereg())
+}
+
+// testReadRefused reads what is not to be read: that ends the link to this peer, and no other.
+func testReadRefused(t *testing.T, h Harness, opts Options) {
+	type where struct {
+		va   uint64
+		rkey uint32
+	}
+	buf := fill(64<<10, 1)
+	for name, spoil := range map[string]func(region transport.Region) where{
+		"withdrawn": func(r transport.Region) where {
+			w := where{r.Addr(), r.RKey()}
+			_ = r.Dereg()
+			return w
+		},
+		"behind": func(r transport.Region) where { return where{r.Addr() + 1, r.RKey()} },
+		"before": func(r transport.Region) where { return where{r.Addr() - 1, r.RKey()} },
+		"wraps":  func(r transport.Region) where { return where{^uint64(0) - 5, r.RKey()} },
+		"rkey":   func(r transport.Region) where { return where{r.Addr(), r.RKey() + 1<<20} },
+		"null":   func(transport.Region) where { return where{} },
+	} {
+		c := h.start(t, 3, opts)
+		a := c.ranks[0]
+		region, err := c.ranks[1].Register(buf)
+		require.NoError(t, err)
+		w := spoil(region)
+		require.NoError(t, a.Read(1, make([]byte, len(buf)), w.va, w.rkey, 42))
+		c.until(name+": the loss", func() bool { return len(a.of("lost")) > 0 })
+		reads := a.of("read")
+		require.Len(t, reads, 1, name)
+		require.Error(t, reads[0].Err, name)
+		require.Equal(t, "read", a.Events[0].Kind, "reads end before the peer is lost")
+		c.requireLost(a, 1)
+		c.until(name+": the loss on the other side", func() bool { return len(c.ranks[1].of("lost")) > 0 })
+		c.requireLost(c.ranks[1], 0)
+		requireGone(t, a, 1)
+		c.ping(a, c.ranks[2])
+		c.ping(c.ranks[1], c.ranks[2])
+		c.ping(a, a)
+		if name != "withdrawn" {
+			require.NoError(t, region.Dereg())
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package transporttest
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// Event is one call of a Sink.
+type Event struct {
+	Kind   string // "eager", "rndv", "fin", "ctrl", "read", "lost"
+	Src    int
+	AppCtx uint32
+	Tag    uint64
+	Data   []byte // payload, control message, or software header
+	VA     uint64
+	RKey   uint32
+	Len    uint64
+	ID     uint64
+	Err    error
+}
+
+func (e Event) String() string {
+	return fmt.Sprintf("%s src=%d ctx=%d tag=%#x %d bytes va=%#x rkey=%d len=%d id=%d err=%v", e.Kind, e.Src, e.AppCtx, e.Tag,
+		len(e.Data), e.VA, e.RKey, e.Len, e.ID, e.Err)
+}
+
+func (e Event) equal(o Event) bool {
+	return e.Kind == o.Kind && e.Src == o.Src && e.AppCtx == o.AppCtx && e.Tag == o.Tag && bytes.Equal(e.Data, o.Data) &&
+		e.VA == o.VA && e.RKey == o.RKey && e.Len == o.Len
+}
+
+// Recorder is a Sink that keeps what it is told.
+type Recorder struct {
+	Events []Event
+}
+
+func (r *Recorder) add(e Event) { r.Events = append(r.Events, e) }
+
+// Eager records a message with a copy of its payload.
+func (r *Recorder) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
+	r.add(Event{Kind: "eager", Src: src, AppCtx: appCtx, Tag: tag, Data: bytes.Clone(payload)})
+}
+
+// Rndv records a request with a copy of its software header.
+func (r *Recorder) Rndv(src int, h *transport.RndvHdr) {
+	r.add(Event{Kind: "rndv", Src: src, AppCtx: h.AppCtx, Tag: h.Tag, Data: bytes.Clone(h.Extra), VA: h.VA, RKey: h.RKey, Len: h.Len})
+}
+
+// Fin records it.
+func (r *Recorder) Fin(src int, appCtx uint32) { r.add(Event{Kind: "fin", Src: src, AppCtx: appCtx}) }
+
+// Ctrl records a copy of the message.
+func (r *Recorder) Ctrl(src int, msg []byte) {
+	r.add(Event{Kind: "ctrl", Src: src, Data: bytes.Clone(msg)})
+}
+
+// ReadDone records it.
+func (r *Recorder) ReadDone(id uint64, err error) { r.add(Event{Kind: "read", ID: id, Err: err}) }
+
+// PeerLost records it.
+func (r *Recorder) PeerLost(peer int, err error) { r.add(Event{Kind: "lost", Src: peer, Err: err}) }
+
+// Matched, Delivered, Incomplete and Deleted belong to tag lists, which this suite leaves empty.
+func (r *Recorder) Matched(id uint64, src int, appCtx uint32, tag uint64) {
+	r.add(Event{Kind: "matched", ID: id, Src: src, AppCtx: appCtx, Tag: tag})
+}
+
+// Delivered: see Matched.
+func (r *Recorder) Delivered(id uint64, n uint64, err error) {
+	r.add(Event{Kind: "delivered", ID: id, Len: n, Err: err})
+}
+
+// Incomplete: see Matched.
+func (r *Recorder) Incomplete(id uint64, _ *transport.RndvHdr) {
+	r.add(Event{Kind: "incomplete", ID: id})
+}
+
+// Deleted: see Matched.
+func (r *Recorder) Deleted(id uint64, _ bool) { r.add(Event{Kind: "deleted", ID: id}) }
+
+// of returns the events of a kind.
+func (r *Recorder) of(kind string) []Event {
+	var out []Event
+	for _, e := range r.Events {
+		if e.Kind == kind {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// messages returns what came from src, in order.
+func (r *Recorder) messages(src int) []Event {
+	var out []Event
+	for _, e := range r.Events {
+		switch e.Kind {
+		case "eager", "rndv", "fin", "ctrl":
+			if e.Src == src {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,62 @@
+package transporttest
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport/rc"
+)
+
+func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
+
+func decode(t *testing.T, b []byte) *rc.Address {
+	t.Helper()
+	a, err := rc.DecodeAddress(b)
+	require.NoError(t, err)
+	return a
+}
+
+// testRefused connects to addresses that do not fit: the error names the rank and the difference, and nothing is harmed.
+func testRefused(t *testing.T, h Harness, opts Options) {
+	c := h.open(t, 2, opts)
+	a, b := c.ranks[0], c.ranks[1]
+	good := b.Address()
+	refuse := func(addr []byte, words ...string) {
+		t.Helper()
+		err := a.Connect(1, addr)
+		require.Error(t, err)
+		require.ErrorContains(t, err, "rank 1")
+		for _, w := range words {
+			require.ErrorContains(t, err, w)
+		}
+	}
+	for n := range good {
+		refuse(good[:n])
+	}
+	refuse(append(good[:len(good):len(good)], 0))
+	for _, v := range []byte{0, 2, 255} {
+		addr := append([]byte(nil), good...)
+		addr[3] = v
+		refuse(addr, "version")
+	}
+	with := func(change func(a *rc.Address)) []byte {
+		x := decode(t, good)
+		change(x)
+		return x.Encode()
+	}
+	refuse(with(func(a *rc.Address) { a.MaxEager = 77 }), "eager limit", "77")
+	refuse(with(func(a *rc.Address) { a.Mode = "other" }), "other", a.Caps().Name)
+	refuse(with(func(a *rc.Address) { a.Job = "elsewhere" }), "elsewhere")
+	refuse(with(func(a *rc.Address) { a.Rank = 0 }), "rank 0")
+	refuse(with(func(a *rc.Address) { a.Size = 1; a.Rank = 0; a.QPNs[0] = a.QPNs[0][:1] }), "2")
+	refuse(with(func(a *rc.Address) { a.Device = []byte("nonsense") }))
+	require.Error(t, a.Connect(2, good))
+	require.Error(t, a.Connect(-1, good))
+	requireGone(t, a, 1) // not connected is not back-pressure
+
+	c.connect(c.ranks)
+	refuse(good, "already")
+	c.ping(a, b)
+}

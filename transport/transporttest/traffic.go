@@ -1,0 +1,173 @@
+package transporttest
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// fill makes bytes that depend on seed and position.
+func fill(n int, seed uint64) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(seed + uint64(i)*7 + uint64(i)>>8)
+	}
+	return b
+}
+
+// randomMessage makes a message from src, of any kind.
+func randomMessage(rng *rand.Rand, src int, caps transport.Caps) Event {
+	e := Event{Src: src, AppCtx: rng.Uint32()}
+	switch rng.IntN(8) {
+	case 0:
+		e.Kind, e.Tag, e.VA, e.RKey, e.Len = "rndv", rng.Uint64(), rng.Uint64(), rng.Uint32(), rng.Uint64()>>rng.IntN(64)
+		e.Data = fill(rng.IntN(caps.MaxHdr+1), rng.Uint64())
+	case 1:
+		e.Kind = "fin"
+	case 2:
+		e.Kind, e.AppCtx, e.Data = "ctrl", 0, fill(rng.IntN(caps.MaxCtrl+1), rng.Uint64())
+	default:
+		e.Kind, e.Tag = "eager", rng.Uint64()
+		n := rng.IntN(min(caps.MaxEager, 96) + 1)
+		if rng.IntN(8) == 0 {
+			n = rng.IntN(caps.MaxEager + 1)
+		}
+		e.Data = fill(n, rng.Uint64())
+	}
+	return e
+}
+
+// send posts a message once.
+func send(r transport.Transport, to int, e Event) error {
+	switch e.Kind {
+	case "rndv":
+		return r.SendRndv(to, &transport.RndvHdr{AppCtx: e.AppCtx, Tag: e.Tag, VA: e.VA, RKey: e.RKey, Len: e.Len, Extra: e.Data})
+	case "fin":
+		return r.SendFin(to, e.AppCtx)
+	case "ctrl":
+		return r.SendCtrl(to, e.Data)
+	}
+	return r.SendEager(to, e.AppCtx, e.Tag, e.Data)
+}
+
+// sent keeps, for each pair of ranks, what was sent.
+type sent map[[2]int][]Event
+
+// exchange sends total random messages between random ranks, themselves included, and checks that all arrive in order.
+func (c *cluster) exchange(total int) {
+	c.t.Helper()
+	want, n := sent{}, 0
+	for _, r := range c.ranks {
+		r.Events = nil
+	}
+	for range total {
+		a, b := c.rng.IntN(len(c.ranks)), c.rng.IntN(len(c.ranks))
+		e := randomMessage(c.rng, a, c.ranks[a].Caps())
+		scratch := e
+		scratch.Data = append([]byte(nil), e.Data...)
+		c.post(func() error { return send(c.ranks[a], b, scratch) })
+		clear(scratch.Data) // posting has copied it
+		want[[2]int{a, b}] = append(want[[2]int{a, b}], e)
+		n++
+		c.steps(c.rng.IntN(3))
+	}
+	c.until("all messages", func() bool {
+		got := 0
+		for _, r := range c.ranks {
+			got += len(r.Events)
+		}
+		return got >= n
+	})
+	for pair, events := range want {
+		c.requireMessages(c.ranks[pair[1]], pair[0], events)
+	}
+	c.steps(200)
+	for _, r := range c.ranks {
+		require.Empty(c.t, r.of("lost"))
+		n -= len(r.Events)
+		r.Events = nil
+	}
+	require.Zero(c.t, n, "more events than messages")
+}
+
+func testCaps(t *testing.T, h Harness, opts Options) {
+	c := h.open(t, 1, opts)
+	caps := c.ranks[0].Caps()
+	require.NotEmpty(t, caps.Name)
+	require.Equal(t, c.job.Devices[0].Name(), caps.Device)
+	require.Positive(t, caps.MaxEager)
+	require.GreaterOrEqual(t, caps.MaxCtrl, 64)
+	require.GreaterOrEqual(t, caps.MaxHdr, 16)
+	require.NotZero(t, caps.MaxRead)
+	require.Equal(t, caps.Tags > 0, c.ranks[0].TagList() != nil)
+}
+
+func testOrder(t *testing.T, h Harness, opts Options) {
+	for _, depth := range []int{0, 4} {
+		opts.SendDepth, opts.SRQDepth = depth, depth
+		h.start(t, 3, opts).exchange(600)
+	}
+}
+
+// testOrderBounced is for devices that take little inline, as NICs do.
+func testOrderBounced(t *testing.T, h Harness, opts Options) {
+	for _, inline := range []int{4, 48} {
+		opts.MaxInline, opts.SendDepth = inline, 8
+		h.start(t, 2, opts).exchange(400)
+	}
+}
+
+func testManyPeers(t *testing.T, h Harness, opts Options) {
+	opts.SRQDepth = 16
+	h.start(t, 8, opts).exchange(1500)
+}
+
+var sizes = []int{0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 4095, 4096, 4097}
+
+func testSizes(t *testing.T, h Harness, opts Options) {
+	for _, limit := range limits {
+		opts.MaxEager = limit
+		c := h.start(t, 2, opts)
+		a, maxEager := c.ranks[0], max(limit, 0)
+		require.Equal(t, maxEager, a.Caps().MaxEager)
+		want := map[int][]Event{}
+		for i, n := range append(sizes, maxEager-1, maxEager) {
+			if n < 0 || n > maxEager {
+				continue
+			}
+			for to := range c.ranks {
+				e := Event{Kind: "eager", AppCtx: uint32(i), Tag: uint64(n), Data: fill(n, uint64(i))}
+				c.post(func() error { return send(a, to, e) })
+				want[to] = append(want[to], e)
+			}
+		}
+		for to, r := range c.ranks {
+			c.until("all sizes", func() bool { return len(r.messages(0)) >= len(want[to]) })
+			c.requireMessages(r, 0, want[to])
+		}
+		c.exchange(50)
+	}
+}
+
+func testTooLarge(t *testing.T, h Harness, opts Options) {
+	for _, limit := range limits {
+		opts.MaxEager = limit
+		c := h.start(t, 2, opts)
+		r, caps := c.ranks[0], c.ranks[0].Caps()
+		for _, err := range []error{
+			r.SendEager(1, 0, 0, make([]byte, caps.MaxEager+1)),
+			r.SendEager(1, 0, 0, make([]byte, caps.MaxEager+100000)),
+			r.SendCtrl(1, make([]byte, caps.MaxCtrl+1)),
+			r.SendRndv(1, &transport.RndvHdr{Extra: make([]byte, caps.MaxHdr+1)}),
+			r.SendEager(2, 0, 0, nil), r.SendFin(-1, 0), r.SendCtrl(7, nil), r.SendRndv(2, &transport.RndvHdr{}),
+			r.Grant(2, 1), r.Read(2, nil, 0, 0, 1),
+		} {
+			require.Error(t, err)
+			require.NotErrorIs(t, err, transport.ErrAgain)
+		}
+		c.ping(r, c.ranks[1])
+	}
+}
