@@ -19,6 +19,19 @@ import (
 	"go.uber.org/goleak"
 )
 
+// within fails the test when f takes longer than any healthy run could.
+func within(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		buf := make([]byte, 1<<16)
+		t.Fatalf("%s: stuck\n%s", what, buf[:runtime.Stack(buf, true)])
+	}
+}
+
 // connEnd is a connector under test with what it has delivered.
 type connEnd struct {
 	*connector

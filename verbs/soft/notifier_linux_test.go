@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -17,19 +16,6 @@ func openNotifier(t testing.TB) *epollNotifier {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.close()) })
 	return n
-}
-
-// within fails the test when f takes longer than any healthy run could.
-func within(t testing.TB, what string, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { defer close(done); f() }()
-	select {
-	case <-done:
-	case <-time.After(20 * time.Second):
-		buf := make([]byte, 1<<16)
-		t.Fatalf("%s: stuck\n%s", what, buf[:runtime.Stack(buf, true)])
-	}
 }
 
 func TestNotifierWakeBeforeWait(t *testing.T) {

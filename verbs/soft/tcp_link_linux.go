@@ -1,0 +1,166 @@
+package soft
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tcpLink is a connection to a peer device, or one that is still to be made. Its descriptor belongs to the wire's owner
+// alone and is in no netpoller, so that nobody else can close it or wait for it.
+type tcpLink struct {
+	w      *tcpWire
+	peer   *address
+	fd     int    // -1: none
+	asked  bool   // the connector has been told to connect
+	up     bool   // packets can be sent
+	gone   bool   // closed, or reported as down
+	lost   error  // sending failed; what has come in is still being received
+	events uint32 // events that the wire's epoll looks for
+
+	hot     bool   // read at each poll
+	queued  bool   // on the wire's backlog
+	seen    uint32 // poll at which something came last
+	visited uint32 // poll at which it was last received from
+
+	out tcpOut
+	in  tcpIn
+	vec vector
+}
+
+func (l *tcpLink) maxPayload() int      { return tcpMaxPayload }
+func (l *tcpLink) memory() remoteMemory { return nil }
+
+// attach gives the link its connection: a descriptor of its own, with conn closed.
+func (l *tcpLink) attach(conn net.Conn) error {
+	fd, err := takeDescriptor(conn)
+	if err != nil {
+		return err
+	}
+	l.asked = true
+	l.events = unix.EPOLLIN | unix.EPOLLRDHUP
+	if err = setSocketOptions(fd); err == nil {
+		err = os.NewSyscallError("epoll_ctl",
+			unix.EpollCtl(l.w.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: l.events, Fd: int32(fd)}))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	l.fd, l.up = fd, true
+	return nil
+}
+
+// takeDescriptor duplicates the connection's descriptor and closes the original, which takes it out of Go's netpoller.
+func takeDescriptor(conn net.Conn) (fd int, err error) {
+	defer conn.Close()
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return -1, fmt.Errorf("a %T has no descriptor", conn)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	cerr := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if cerr != nil {
+		return -1, cerr
+	}
+	return fd, os.NewSyscallError("fcntl", err)
+}
+
+// A peer that is silent is asked after tcpAskAfter; one that answers neither that nor data for tcpDeadAfter is dead.
+const (
+	tcpAskAfter  = 5 * time.Second
+	tcpDeadAfter = 20 * time.Second
+)
+
+func setSocketOptions(fd int) error {
+	for _, o := range []struct{ level, name, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(tcpAskAfter / time.Second)},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(tcpAskAfter / time.Second)},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, int(tcpDeadAfter/tcpAskAfter) - 1},
+		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(tcpDeadAfter / time.Millisecond)},
+	} {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	return nil
+}
+
+// watch tells the wire's epoll what the link waits for: room when output is blocked, and input unless the device refuses
+// what is here already, which more input does not change. The peer's end is always seen.
+func (l *tcpLink) watch() {
+	want := uint32(unix.EPOLLRDHUP)
+	if !l.in.stalled || !l.w.armed {
+		want |= unix.EPOLLIN
+	}
+	if l.out.blocked {
+		want |= unix.EPOLLOUT
+	}
+	if want == l.events || l.fd < 0 || l.gone {
+		return
+	}
+	l.events = want
+	// It fails only when the descriptor is not there, and it is.
+	_ = unix.EpollCtl(l.w.ep, unix.EPOLL_CTL_MOD, l.fd, &unix.EpollEvent{Events: want, Fd: int32(l.fd)})
+}
+
+// visit has each poll look at the link although its socket may have nothing new.
+func (l *tcpLink) visit() {
+	if !l.queued {
+		l.queued = true
+		l.w.backlog = append(l.w.backlog, l)
+	}
+}
+
+// fail ends the link and reports it. Only from inside poll.
+func (l *tcpLink) fail(err error) {
+	if l.gone {
+		return
+	}
+	l.drop()
+	l.w.env.rx.linkDown(l, fmt.Errorf("tcp: connection to %v is gone: %w", l.peer, err))
+}
+
+// close ends the link without a report.
+func (l *tcpLink) close() {
+	if l.gone {
+		return
+	}
+	if l.up && l.out.pending() > 0 {
+		l.write()
+	}
+	l.drop()
+}
+
+// drop forgets the link; lists that it is on find that out later.
+func (l *tcpLink) drop() {
+	l.gone, l.up = true, false
+	w := l.w
+	if w.links[l.peer.id] == l {
+		delete(w.links, l.peer.id)
+	}
+	if l.fd < 0 {
+		return
+	}
+	delete(w.byFD, int32(l.fd))
+	w.blocked = remove(w.blocked, l)
+	// Bytes that are here and unread would make the kernel reset the connection, and what we sent last might be lost.
+	for {
+		if n, e := rawRecv(l.fd, w.trash[:]); e != 0 || n < len(w.trash) {
+			break
+		}
+	}
+	_ = unix.Shutdown(l.fd, unix.SHUT_RDWR)
+	_ = unix.Close(l.fd)
+	l.fd = -1
+	w.conn.forget(l.peer.id)
+}
