@@ -22,7 +22,8 @@ const (
 	afterYield = 16                    // polls after having yielded, before parking
 	followSpin = 512                   // looks at the own operation while another goroutine polls
 	spinMax    = 50 * time.Microsecond // budget of a poller
-	spinBusy   = 3 * time.Microsecond  // the same where somebody else could use the processor
+	spinBusy   = 3 * time.Microsecond  // the same where other goroutines could use the processor
+	spinShares = 64                    // offers of the processor with GOMAXPROCS 1; a round takes about 1 us if nobody wants it
 	roomTick   = time.Millisecond      // longest sleep while something waits for room in the transport
 )
 
@@ -191,10 +192,16 @@ func (e *Engine) spinLocked(ctx context.Context, op *Op, life uint64) {
 	e.disarmLocked()
 	if e.wait.limit >= 0 {
 		start := time.Now()
-		budget := e.budgetLocked()
-		for time.Since(start) < budget {
+		budget, share := e.budgetLocked()
+		for share > 0 || time.Since(start) < budget {
 			if e.pollForLocked(op, life, clockPolls) || ctx.Err() != nil {
 				return
+			}
+			if share > 0 {
+				share--
+				e.mu.Unlock()
+				yieldProcessor()
+				e.lock()
 			}
 		}
 	}
@@ -219,20 +226,22 @@ func (e *Engine) pollForLocked(op *Op, life uint64, n int) bool {
 	return op.life.Load() != life
 }
 
-// budgetLocked is how long to poll before parking.
-func (e *Engine) budgetLocked() time.Duration {
+// budgetLocked is how long to poll before parking; or how often, if not 0, with the processor offered to others each time. With
+// GOMAXPROCS 1 the peer may have a processor of its own, then parking too early is dear, or share this one, then it cannot
+// run while this rank polls. Offering it costs little in the first case and is all that helps in the second.
+func (e *Engine) budgetLocked() (budget time.Duration, share int) {
 	w := &e.wait
 	if w.limit > 0 {
-		return w.limit
-	}
-	if w.oneP {
-		return spinBusy
+		return w.limit, 0
 	}
 	metrics.Read(w.runnable)
-	if w.runnable[0].Value.Kind() == metrics.KindUint64 && w.runnable[0].Value.Uint64() > 0 {
-		return spinBusy
+	switch v := w.runnable[0].Value; {
+	case v.Kind() == metrics.KindUint64 && v.Uint64() > 0:
+		return spinBusy, 0
+	case w.oneP:
+		return 0, spinShares
 	}
-	return spinMax
+	return spinMax, 0
 }
 
 // parkLocked sleeps until op may have ended, the poller role is offered, or ctx has ended. It gives the role up, unless the
