@@ -120,9 +120,7 @@ func (w *shmWire) open() (err error) {
 	}
 	w.conns = newConnector(connectorConfig{
 		self: w.env.self, secret: w.env.cfg.Secret, kind: WireSHM, listener: ln, log: w.env.cfg.Logger,
-		dial: func(ctx context.Context, a *address) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", a.shm)
-		},
+		dial:    dialSHM,
 		upgrade: w.upgrade,
 		wake: func() {
 			w.local.inbox.Keep(eventSlot)
@@ -130,6 +128,16 @@ func (w *shmWire) open() (err error) {
 		},
 	})
 	return nil
+}
+
+// dialSHM dials a. Every device listens before it gives out its address, and nothing listens at an abstract address after
+// a device is gone: a refusal is final.
+func dialSHM(ctx context.Context, a *address) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", a.shm)
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil, refuse(rejectClosing, "its device was closed, or its process has ended")
+	}
+	return conn, err
 }
 
 func (w *shmWire) name() string { return WireSHM }

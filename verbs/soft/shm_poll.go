@@ -39,13 +39,13 @@ func (w *shmWire) pollSlow(budget int) int {
 	w.unmapGone()
 	if w.local.inbox.Pending() {
 		w.local.inbox.Take(w.take)
+		if w.conns.pending() {
+			w.results() // adds to ready
+		}
 		for _, l := range w.ready {
 			n += w.serve(l, budget-n)
 		}
 		w.ready = w.ready[:0]
-		if w.conns.pending() {
-			w.results()
-		}
 	}
 	if w.attention || w.polls%lookEvery == 0 && w.watch.due() {
 		w.watch.look(w.lost)
@@ -178,7 +178,9 @@ func (w *shmWire) up(l *shmLink, p *shmPeer) {
 	}
 	l.state = shmUp
 	w.bySlot[p.slot] = l
-	w.local.inbox.Keep(p.slot) // what it sent before we knew the slot
+	// What it sent before we knew the slot may have been raised and taken in vain. It must be served by this very poll,
+	// which may be the last one before we sleep.
+	w.ready = append(w.ready, l)
 	w.env.rx.writable(l)
 }
 
