@@ -71,10 +71,23 @@ func (c *cluster) close(r *rank) {
 	}
 }
 
-// closeDevices fails the test if a transport has left something behind in its device (EBUSY).
+// leave ends a rank as a process that ends in order does.
+func (c *cluster) leave(r *rank) {
+	c.close(r)
+	c.closeDevice(r.n)
+}
+
+// closeDevice fails the test if the transport has left something behind in its device (EBUSY).
+func (c *cluster) closeDevice(rank int) {
+	if d := c.job.Devices[rank]; d != nil {
+		c.job.Devices[rank] = nil
+		require.NoError(c.t, d.Close(), "device of rank %d", rank)
+	}
+}
+
 func (c *cluster) closeDevices() {
-	for i, d := range c.job.Devices {
-		require.NoError(c.t, d.Close(), "device of rank %d", i)
+	for i := range c.job.Devices {
+		c.closeDevice(i)
 	}
 }
 

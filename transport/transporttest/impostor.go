@@ -17,7 +17,8 @@ type impostor struct {
 	cq   verbs.CQ
 	qp   verbs.QP
 	mr   verbs.MR
-	buf  []byte
+	buf  []byte // messages one behind the other: each is the device's until it was sent
+	used int
 	self rc.Address
 	wcs  [16]verbs.WC
 }
@@ -27,7 +28,7 @@ func newImpostor(t *testing.T, dev verbs.Device, rank int, like []byte) *imposto
 	t.Helper()
 	a, err := rc.DecodeAddress(like)
 	require.NoError(t, err)
-	p := &impostor{t: t, dev: dev, buf: make([]byte, 256<<10), self: *a}
+	p := &impostor{t: t, dev: dev, buf: make([]byte, 128<<10), self: *a}
 	p.pd, err = dev.AllocPD()
 	require.NoError(t, err)
 	p.cq, err = dev.CreateCQ(verbs.CQInitAttr{CQE: 256})
@@ -65,8 +66,9 @@ func (p *impostor) say(msg []byte) {
 
 func (p *impostor) post(wr verbs.SendWR, msg []byte) {
 	p.t.Helper()
-	n := copy(p.buf, msg)
-	wr.SGList = []verbs.SGE{{Data: p.buf[:n], LKey: p.mr.LKey()}}
+	b := p.buf[p.used:][:len(msg)]
+	p.used += copy(b, msg)
+	wr.SGList = []verbs.SGE{{Data: b, LKey: p.mr.LKey()}}
 	wr.Flags = verbs.SendSignaled
 	_, err := p.qp.PostSend(&wr)
 	require.NoError(p.t, err)
@@ -76,7 +78,6 @@ func (p *impostor) poll() {
 	_, _ = p.cq.PollCQ(p.wcs[:])
 }
 
-// finish sends until everything that was said is acknowledged or refused.
 func (p *impostor) close() {
 	require.NoError(p.t, p.qp.Destroy())
 	require.NoError(p.t, p.cq.Destroy())

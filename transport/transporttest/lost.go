@@ -9,7 +9,7 @@ import (
 )
 
 func testPeerCloses(t *testing.T, h Harness, opts Options) {
-	testLoss(t, h, opts, func(c *cluster) { c.close(c.ranks[1]) })
+	testLoss(t, h, opts, func(c *cluster) { c.leave(c.ranks[1]) })
 }
 
 func testPeerDies(t *testing.T, h Harness, opts Options) {
@@ -18,7 +18,7 @@ func testPeerDies(t *testing.T, h Harness, opts Options) {
 			t.Skip("this wire's devices cannot die inside one process")
 		}
 		c.job.Kill(1)
-		c.close(c.ranks[1])
+		c.leave(c.ranks[1])
 	})
 }
 

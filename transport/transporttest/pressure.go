@@ -107,7 +107,7 @@ func testDrained(t *testing.T, h Harness, opts Options) {
 			c.post(func() error { return send(a, 1, Event{Kind: kind, AppCtx: uint32(i), Data: fill(i, 1)}) })
 		}
 		c.until("a drained sender", a.Drained)
-		c.close(a)
+		c.leave(a)
 		c.until("everything", func() bool { return len(b.messages(0)) >= n })
 		c.until("the loss", func() bool { return len(b.of("lost")) > 0 })
 		require.Equal(t, "lost", b.Events[len(b.Events)-1].Kind, "messages come before the loss")

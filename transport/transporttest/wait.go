@@ -136,7 +136,7 @@ func testWakeByLoss(t *testing.T, h Harness, opts Options) {
 	r := c.ranks[0]
 	var err error
 	done := inBackground(func() { err = park(r, func() bool { return len(r.of("lost")) > 0 }) })
-	c.close(c.ranks[1])
+	c.leave(c.ranks[1])
 	await(t, "the sleeper to learn of the loss", done)
 	require.NoError(t, err)
 	c.requireLost(r, 1)
