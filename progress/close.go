@@ -72,9 +72,10 @@ func (e *Engine) close(cause error) error {
 	for e.wait.sleeper != nil {
 		e.wait.awake.Wait()
 	}
+	e.failAllLocked(e.broken) // withdraws the buffers that are offered to peers, while the transport is there for it
 	err := e.tr.Close()
 	e.closed = true
-	e.failAllLocked(e.broken)
+	e.failAllLocked(e.broken) // what was reading
 	return err
 }
 

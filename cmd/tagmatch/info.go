@@ -33,7 +33,7 @@ type source func(getenv func(string) string) ([]row, error)
 
 // sources lists the sections in the order of output.
 func sources() []source {
-	return []source{buildRows, hostRows, launcherRows, variableRows, deviceRows}
+	return []source{buildRows, hostRows, launcherRows, variableRows, deviceRows, configRows}
 }
 
 func newInfo() *cobra.Command {
