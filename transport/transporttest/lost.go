@@ -25,6 +25,10 @@ func testPeerDies(t *testing.T, h Harness, opts Options) {
 // testLoss lets rank 1 go, with nothing under way and with reads and sends under way.
 func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
 	opts.SRQDepth, opts.SendDepth = 8, 32
+	size := 64 << 10
+	if h.Long {
+		size = 4 << 20
+	}
 	for _, reads := range []int{0, 1, 5} {
 		c := h.start(t, 3, opts)
 		a := c.ranks[0]
@@ -33,7 +37,7 @@ func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
 		for _, r := range c.ranks {
 			r.Events = nil
 		}
-		buf := fill(4<<20, 1)
+		buf := fill(size, 1)
 		region, err := c.ranks[1].Register(buf)
 		require.NoError(t, err)
 		for i := range reads {
