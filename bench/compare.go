@@ -182,7 +182,7 @@ func (c *comparison) jobs() []job {
 }
 
 // most is how many rounds are made for each quiet one before the noise is accepted as a fact.
-const most = 4
+const most = 3
 
 // measure makes rounds until there are enough quiet ones.
 func (c *comparison) measure(ctx context.Context, j job) (*figure, error) {

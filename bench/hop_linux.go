@@ -27,21 +27,26 @@ func processors() ([]int, error) {
 	return cpus, nil
 }
 
-// hopSlices of hopRounds are one probe: the median of the slices leaves out what interrupted a few of them.
+// hopSlices of hopRounds are one probe: the median of the slices leaves out what interrupted a few of them. On processors
+// that others use too a probe takes as many slices as fit into hopTime.
 const (
 	hopSlices = 21
-	hopRounds = 2000
+	hopRounds = 1000
+	hopTime   = 200 * time.Millisecond
 )
 
 // probeHop measures what limits every message, whoever sends it: a cache line's way from one processor to the other. It
 // changes for seconds at a time on shared machines.
 func probeHop(cpus [2]int) (time.Duration, error) {
+	if runtime.GOMAXPROCS(0) < 2 {
+		runtime.GOMAXPROCS(2) // of this process, which measures nothing else: the two sides must run at once
+	}
 	var line struct {
 		_    [64]byte
 		turn atomic.Uint32
 		_    [64]byte
 	}
-	var took [hopSlices]time.Duration
+	var took []time.Duration
 	var errs [2]error
 	var sides sync.WaitGroup
 	for side := range 2 {
@@ -49,13 +54,20 @@ func probeHop(cpus [2]int) (time.Duration, error) {
 			// The thread ends with its goroutine, so nobody inherits its affinity.
 			runtime.LockOSThread()
 			errs[side] = pinThread(cpus[side])
-			for i := range took {
-				start := time.Now()
-				bounce(&line.turn, uint32(side))
-				if side == 0 {
-					took[i] = time.Since(start)
+			if side == 1 {
+				for bounce(&line.turn, 1) {
 				}
+				return
 			}
+			begin := time.Now()
+			for len(took) < hopSlices && time.Since(begin) < hopTime {
+				start := time.Now()
+				bounce(&line.turn, 0)
+				took = append(took, time.Since(start))
+			}
+			for line.turn.Load() != 0 {
+			}
+			line.turn.Store(hopOver)
 		})
 	}
 	sides.Wait()
@@ -64,17 +76,24 @@ func probeHop(cpus [2]int) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	slices.Sort(took[:])
-	return took[hopSlices/2] / (2 * hopRounds), nil
+	slices.Sort(took)
+	return took[len(took)/2] / (2 * hopRounds), nil
 }
 
-// bounce waits for its turn and passes it on, hopRounds times.
-func bounce(turn *atomic.Uint32, side uint32) {
+// hopOver is the turn of nobody.
+const hopOver = 2
+
+// bounce waits for its turn and passes it on, hopRounds times; false when there are no more turns.
+func bounce(turn *atomic.Uint32, side uint32) bool {
 	for range hopRounds {
-		for turn.Load() != side {
+		for t := turn.Load(); t != side; t = turn.Load() {
+			if t == hopOver {
+				return false
+			}
 		}
 		turn.Store(1 - side)
 	}
+	return true
 }
 
 func pinThread(cpu int) error {
