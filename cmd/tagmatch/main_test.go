@@ -96,7 +96,7 @@ func TestInfo(t *testing.T) {
 			require.NotEmpty(t, r.Name)
 			sections[r.Section]++
 		}
-		for _, s := range []string{"build", "host", "launcher", "launcher variables", "device shm", "device tcp"} {
+		for _, s := range []string{"build", "host", "launcher", "launcher variables", "device shm", "device tcp", "configuration"} {
 			require.NotZero(t, sections[s], s)
 		}
 	}
