@@ -233,6 +233,7 @@ func (d *Device) closeWires() {
 		w.close()
 	}
 	_ = d.notif.close()
+	d.regions.close()
 }
 
 // progress is one pass over everything the device has to do. room is how many completions the caller can take.

@@ -3,6 +3,7 @@ package soft
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/tagmatch/tagmatch/verbs"
@@ -42,6 +43,34 @@ type regionTable struct {
 	head  int
 	nfree int
 	live  int
+	kept  bool // in keptTables
+}
+
+// keptTables holds every table that has registered memory until its device is closed: the runtime panics when pinned memory
+// is collected, and a program that forgets a device shall lose memory, not crash.
+var keptTables struct {
+	sync.Mutex
+	m map[*regionTable]bool
+}
+
+func (t *regionTable) keep() {
+	t.kept = true
+	keptTables.Lock()
+	defer keptTables.Unlock()
+	if keptTables.m == nil {
+		keptTables.m = make(map[*regionTable]bool)
+	}
+	keptTables.m[t] = true
+}
+
+// close lets the table go, unless regions are still registered.
+func (t *regionTable) close() {
+	if t.kept && t.live == 0 {
+		keptTables.Lock()
+		defer keptTables.Unlock()
+		delete(keptTables.m, t)
+		t.kept = false
+	}
 }
 
 // memRegion is the owner's side of a slot, and the verbs.MR handed out. The object is used again for a later region, so
@@ -110,6 +139,9 @@ func (t *regionTable) register(buf []byte, access verbs.AccessFlags, pd *protDom
 	t.head = (t.head + 1) & regionIndexMask
 	t.nfree--
 	t.live++
+	if !t.kept {
+		t.keep()
+	}
 	r := t.own[i]
 	r.pin.Pin(&buf[0])
 	r.rkey, r.buf, r.access, r.pd, r.addr = r.next, buf, access, pd, addrOf(buf)

@@ -1,0 +1,116 @@
+package soft
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// fakeLink takes everything and forgets it.
+type fakeLink struct{ closed bool }
+
+func (l *fakeLink) send(*header, []byte, []byte) bool { return true }
+func (l *fakeLink) maxPayload() int                   { return 4096 }
+func (l *fakeLink) memory() remoteMemory              { return nil }
+func (l *fakeLink) drained() bool                     { return true }
+func (l *fakeLink) close()                            { l.closed = true }
+
+// hostileQP is a QP in RTS whose peer is l, with everything posted.
+func hostileQP(t *testing.T, d *Device, pd verbs.PD, cq verbs.CQ, mr verbs.MR, buf []byte, l link) *queuePair {
+	v, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxInlineData: 64}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := v.(*queuePair)
+	q.state, q.link, q.maxPay = verbs.QPSRTS, l, l.maxPayload()
+	q.attr = verbs.QPAttr{MaxRdAtomic: 4, MaxDestRdAtomic: 4, DestQPN: 9,
+		AccessFlags: verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic}
+	q.responder.start(0)
+	q.requester.start(q)
+	list := []verbs.SGE{{Data: buf, LKey: mr.LKey()}}
+	for i := range uint64(8) {
+		_, err1 := q.PostRecv(&verbs.RecvWR{WRID: i, SGList: list})
+		_, err2 := q.PostSend(&verbs.SendWR{WRID: i, Opcode: []verbs.SendOpcode{verbs.WRSend, verbs.WRRDMARead}[i%2],
+			Flags: verbs.SendFlags(i/2%2) * verbs.SendSignaled, SGList: list})
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+	}
+	return q
+}
+
+// TestHostilePackets feeds packets that are random where it hurts. Nothing may panic, memory outside the region stays as it
+// is, and the books of the queues stay sound.
+func TestHostilePackets(t *testing.T) {
+	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	pd, _ := d.AllocPD()
+	arena := make([]byte, 3*4096)
+	buf := arena[4096:8192]
+	mr, _ := pd.RegMR(buf, accessAll)
+	const seed = 1
+	rng := rand.New(rand.NewPCG(seed, 0))
+	pick := func(vs ...uint64) uint64 { return vs[rng.IntN(len(vs))] }
+	payload := make([]byte, 5000)
+	for i := range payload {
+		payload[i] = 0xee
+	}
+	var wc [16]verbs.WC
+	broken := 0
+	for round := range 3000 {
+		cq, _ := d.CreateCQ(verbs.CQInitAttr{CQE: 256})
+		l := &fakeLink{}
+		q := hostileQP(t, d, pd, cq, mr, buf, l)
+		for range 20 {
+			n := pick(0, 1, 8, 16, 64, 4096, 5000)
+			h := header{
+				op: opcode(rng.IntN(12)), flags: uint8(rng.IntN(64)), status: uint8(pick(0, 1, 7, 10, 13, 200)),
+				length: uint32(pick(n, n, n, n, n+1)), qpn: uint32(pick(uint64(q.num), uint64(q.num), uint64(q.num), 0, 1<<24-1)),
+				psn: uint32(pick(0, 1, 2, 3, uint64(q.expect), uint64(q.rx.psn), 1<<32-1)), rkey: uint32(pick(uint64(mr.RKey()), uint64(mr.RKey()), 0, 5)),
+				addr:  pick(mr.Addr(), mr.Addr()+8, mr.Addr()+4090, mr.Addr()-1, 0, 64, 9, 1<<64-1),
+				total: pick(n, n, 2*n, q.rx.total, 4096, 1<<40, 1<<64-1), imm: uint32(rng.IntN(3)),
+			}
+			_, _ = d.receive(l, &h, payload[:n])
+			_ = d.place(l, &h)
+			d.pump()
+			if q.posted-q.reclaimed > q.depth || q.sent-q.reclaimed > q.posted-q.reclaimed || q.rq.posted() > 16 {
+				t.Fatalf("seed %d round %d: posted %d sent %d done %d reclaimed %d", seed, round, q.posted, q.sent, q.done, q.reclaimed)
+			}
+		}
+		if l.closed {
+			broken++
+		}
+		for n := 1; n > 0; {
+			n, _ = cq.PollCQ(wc[:])
+		}
+		if err := q.Destroy(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cq.Destroy(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, b := range arena {
+		if b != 0 && (i < 4096 || i >= 8192) {
+			t.Fatalf("byte %d outside the region was written", i)
+		}
+	}
+	if broken == 0 {
+		t.Error("no violation was found in any round")
+	}
+	if err := mr.Dereg(); err != nil {
+		t.Error(err)
+	}
+	if err := pd.Dealloc(); err != nil {
+		t.Error(err)
+	}
+}
