@@ -1,0 +1,286 @@
+//go:build linux
+
+package soft
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// The second process of these tests and benchmarks is this binary started again with the parent's address in the
+// environment. It ends when the link does.
+const shmChildEnv = "TAGMATCH_SHM_CHILD"
+
+func init() {
+	if a := os.Getenv(shmChildEnv); a != "" {
+		if err := shmChild(a); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// What the child does with a packet, by its QP number.
+const (
+	childEcho  = 1 // answers with a packet of the same size
+	childCount = 2 // answers those with flagAckReq
+	childRead  = 3 // reads total bytes at addr/rkey and answers with the status
+)
+
+type childDevice struct {
+	table *regionTable
+	down  error
+	dst   []byte
+}
+
+func (d *childDevice) writable(link)              {}
+func (d *childDevice) linkDown(_ link, err error) { d.down = err }
+func (d *childDevice) receive(l link, h *header, payload []byte) (ok, lent bool) {
+	switch h.qpn {
+	case childEcho:
+		r := header{op: opSend, qpn: 1, length: h.length, total: h.total}
+		return l.send(&r, payload, nil), true
+	case childCount:
+		if len(payload) > 64 {
+			copy(d.dst, payload)
+		}
+		return h.flags&flagAckReq == 0 || l.send(&header{op: opAck, psn: h.psn}, nil, nil), true
+	case childRead:
+		st := l.memory().read(d.dst[:h.total], h.addr, h.rkey)
+		return l.send(&header{op: opNak, status: uint8(st)}, nil, nil), false
+	}
+	return true, false
+}
+
+func shmChild(parent string) error {
+	raw, err := hex.DecodeString(parent)
+	if err != nil {
+		return err
+	}
+	a, err := decodeAddress(raw)
+	if err != nil {
+		return err
+	}
+	d := &childDevice{table: newRegionTable(nil), dst: make([]byte, maxChunk)}
+	n, err := newNotifier()
+	if err != nil {
+		return err
+	}
+	self := &address{id: randomID(), rank: 1, pid: uint32(os.Getpid())}
+	cfg := &Config{Secret: []byte("secret"), Rank: 1, RingBytes: defaultRingBytes}
+	w, err := newSHMWire(wireEnv{cfg: cfg, self: self, rx: d, notif: n, regions: d.table})
+	if err != nil {
+		return err
+	}
+	l, err := w.connect(a)
+	if err != nil {
+		return err
+	}
+	for !l.send(&header{op: opAck, psn: 99}, nil, nil) {
+		w.poll(1)
+	}
+	fmt.Println("up")
+	for idle := 0; d.down == nil; idle++ {
+		w.release()
+		if w.poll(64) > 0 {
+			idle = 0
+		} else if idle%10000 == 9999 {
+			yield() // the machine may have other things to do
+		}
+	}
+	w.close()
+	return n.close()
+}
+
+// yield lets another process run.
+func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// startSHMChild starts a second process and waits until it is connected.
+func startSHMChild(t testing.TB) (*shmEnd, *shmLink, *exec.Cmd) {
+	e := newSHMEnd(t, 0, func(c *Config) { c.RingBytes = defaultRingBytes })
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), shmChildEnv+"="+hex.EncodeToString(e.self.encode()))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { e.stop(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	pollUntil(t, "the child", func() bool { return len(e.got) > 0 }, e)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "up\n", line)
+	var l *shmLink
+	for _, l = range e.w.links {
+	}
+	e.got, e.data = nil, nil
+	return e, l, cmd
+}
+
+func TestSHMTwoProcesses(t *testing.T) {
+	e, l, cmd := startSHMChild(t)
+	require.Equal(t, cmd.Process.Pid, l.peer.pid)
+	for i := range 500 {
+		size := i * 131 % 60000
+		msg := []byte(strings.Repeat(string(rune('a'+i%26)), size))
+		h := header{op: opSend, qpn: childEcho, length: uint32(size), total: uint64(size)}
+		pollUntil(t, "room", func() bool { return l.send(&h, msg, nil) }, e)
+		pollUntil(t, "the echo", func() bool { return len(e.got) > 0 }, e)
+		require.Equal(t, string(msg), string(e.data[0]))
+		e.got, e.data = nil, nil
+	}
+	buf := make([]byte, 100000)
+	key, err := e.table.add(buf, verbs.AccessRemoteRead)
+	require.NoError(t, err)
+	defer e.table.remove(key)
+	for k, want := range map[uint32]verbs.WCStatus{key: verbs.WCSuccess, key + 1: verbs.WCRemAccessErr} {
+		e.got = nil
+		h := header{op: opReadReq, qpn: childRead, addr: addrOf(buf), rkey: k, total: uint64(len(buf))}
+		require.True(t, l.send(&h, nil, nil))
+		pollUntil(t, "the read", func() bool { return len(e.got) > 0 }, e)
+		require.Equal(t, uint8(want), e.got[0].status)
+	}
+}
+
+// TestSHMKilled: the death of a peer is noticed within a second, spinning and parked, and nothing is left of it.
+func TestSHMKilled(t *testing.T) {
+	left := func() []string {
+		var names []string
+		for _, dir := range []string{"/dev/shm", os.TempDir()} {
+			list, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			for _, f := range list {
+				if strings.Contains(f.Name(), "tagmatch-") && !f.IsDir() {
+					names = append(names, f.Name())
+				}
+			}
+		}
+		return names
+	}
+	before := left()
+	for _, parked := range []bool{false, true} {
+		e, l, cmd := startSHMChild(t)
+		pid := l.peer.pid
+		start := time.Now()
+		require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
+		for len(e.down) == 0 && time.Since(start) < 10*time.Second {
+			if parked {
+				e.w.arm()
+			}
+			if e.poll() == 0 && parked && len(e.down) == 0 {
+				within(t, "the wake", func() { require.NoError(t, e.notif.wait()) })
+			}
+		}
+		took := time.Since(start)
+		require.Len(t, e.down, 1)
+		require.ErrorContains(t, e.down[0], fmt.Sprintf("rank 1 (pid %d): the peer's process has ended", pid))
+		require.Less(t, took, time.Second)
+		t.Logf("parked %v: noticed after %v", parked, took)
+		_ = cmd.Wait()
+		text, err := os.ReadFile("/proc/net/unix")
+		require.NoError(t, err)
+		require.NotContains(t, string(text), l.addr.shm)
+	}
+	require.Equal(t, before, left())
+}
+
+func BenchmarkSHMWireRoundTrip(b *testing.B) {
+	for _, size := range []int{8, 1024, 32 << 10} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			e, l, _ := startSHMChild(b)
+			got := 0
+			e.onRecv = func(link, *header, []byte) (bool, bool) { got++; return true, true }
+			msg := make([]byte, size)
+			h := header{op: opSend, qpn: childEcho, length: uint32(size), total: uint64(size)}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				for !l.send(&h, msg, nil) {
+					e.poll()
+				}
+				for got <= i {
+					e.poll()
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2, "ns/half")
+		})
+	}
+}
+
+func BenchmarkSHMWireStream(b *testing.B) {
+	for _, size := range []int{8, 1024, 32 << 10, 64<<10 - 64} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			e, l, _ := startSHMChild(b)
+			acked := false
+			e.onRecv = func(link, *header, []byte) (bool, bool) { acked = true; return true, false }
+			msg := make([]byte, size)
+			h := header{op: opSend, qpn: childCount, length: uint32(size), total: uint64(size)}
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				if i == b.N-1 {
+					h.flags = flagAckReq
+				}
+				for !l.send(&h, msg, nil) {
+					e.poll()
+				}
+			}
+			for !acked {
+				e.poll()
+			}
+		})
+	}
+}
+
+func BenchmarkSHMRead(b *testing.B) {
+	for _, size := range []int{8, 16 << 10, 64 << 10, 256 << 10} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			e, l, _ := startSHMChild(b)
+			acked := false
+			e.onRecv = func(link, *header, []byte) (bool, bool) { acked = true; return true, false }
+			buf := make([]byte, size)
+			key, err := e.table.add(buf, verbs.AccessRemoteRead)
+			require.NoError(b, err)
+			defer e.table.remove(key)
+			h := header{op: opReadReq, qpn: childRead, addr: addrOf(buf), rkey: key, total: uint64(size)}
+			b.SetBytes(int64(size))
+			b.ResetTimer()
+			for range b.N {
+				acked = false
+				l.send(&h, nil, nil)
+				for !acked {
+					e.poll()
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSHMIdlePoll is what a poll costs that finds nothing, by the number of neighbours.
+func BenchmarkSHMIdlePoll(b *testing.B) {
+	for _, n := range []int{1, 8, 64} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			hub := newSHMEnd(b, 0)
+			for i := range n {
+				joinSHM(b, newSHMEnd(b, uint32(i+1)), hub)
+			}
+			b.ResetTimer()
+			for range b.N {
+				hub.w.poll(16)
+			}
+		})
+	}
+}
