@@ -48,3 +48,10 @@ func TestWrongFlags(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, stderr, "this build has auto, shm, tcp")
 }
+
+func TestEnvironmentChooses(t *testing.T) {
+	t.Setenv("TAGMATCH_DEVICE", "tcp")
+	stdout, stderr, err := benchtest.Run(t, "-sizes", "8", "-iters", "5")
+	require.NoError(t, err, stderr)
+	require.Contains(t, stdout, "# device tcp,")
+}

@@ -38,7 +38,7 @@ func join(f Flags, out io.Writer, window bool) (s *Session, measure bool, err er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()
-	w, err := p2p.Init(ctx, p2p.Config{Device: f.Device, Transport: f.Transport})
+	w, err := p2p.Init(ctx, p2p.Config{Device: given(f.Device), Transport: given(f.Transport)})
 	if err != nil {
 		return nil, false, err
 	}
@@ -49,6 +49,14 @@ func join(f Flags, out io.Writer, window bool) (s *Session, measure bool, err er
 	s = &Session{Flags: f, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0,
 		report: &reporter{out: out, json: f.JSON, window: window}}
 	return s, w.Rank() < 2, nil
+}
+
+// given makes the flags' default one that leaves the choice to the environment.
+func given(name string) string {
+	if name == "auto" {
+		return ""
+	}
+	return name
 }
 
 // leave is the orderly end.
