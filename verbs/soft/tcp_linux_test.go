@@ -192,19 +192,19 @@ func TestTCPStream(t *testing.T) {
 
 // stream is one direction of TestTCPStream. Packet i is the same function of the seed on both sides.
 type stream struct {
-	t            testing.TB
-	seed         uint64
-	count        int
-	from, to     *fakeDevice
-	out          *tcpLink
-	sent, got    int
-	refuse       int
-	lend, place  bool
-	r            *rand.Rand
-	borrowed     [][]byte
-	copies       [][]byte
-	dst          []byte
-	placed, lied int
+	t           testing.TB
+	seed        uint64
+	count       int
+	from, to    *fakeDevice
+	out         *tcpLink
+	sent, got   int
+	refuse      int
+	lend, place bool
+	r           *rand.Rand
+	borrowed    [][]byte
+	copies      [][]byte
+	dst         []byte
+	placed      int
 }
 
 func newStream(t testing.TB, seed uint64, count int, from *fakeDevice, out *tcpLink, to *fakeDevice, in *tcpLink) *stream {
@@ -398,6 +398,19 @@ func TestTCPPeerGone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTCPKilled kills the process of a peer.
+func TestTCPKilled(t *testing.T) {
+	d, l, child := benchPeer(t)
+	got := 0
+	d.onRecv = func(link, *header, []byte) (bool, bool) { got++; return true, false }
+	require.True(t, l.send(&header{op: opSend, qpn: 1}, nil, nil))
+	until(t, "answer", func() bool { return got == 1 }, d)
+	require.NoError(t, child.Kill())
+	until(t, "end", func() bool { return len(d.down) == 1 }, d)
+	require.ErrorContains(t, d.down[0], "rank 1")
+	require.ErrorContains(t, d.down[0], l.peer.tcp[0])
 }
 
 // TestTCPLastWords checks that what a peer sent before it went is received although sending to it fails already.
