@@ -132,7 +132,7 @@ func (a *Address) check(d *decoder, sets int) error {
 	return nil
 }
 
-// Accept checks that the transport at peer's address can talk to the one at a, which belongs to rank a.Rank. The error names the difference.
+// Accept checks that the transport at a can talk to peer, which is said to be rank's. The error names the difference.
 func (a *Address) Accept(peer *Address, rank int) error {
 	switch {
 	case peer.Mode != a.Mode:

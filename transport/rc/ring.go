@@ -12,6 +12,7 @@ import (
 type Ring struct {
 	srq   verbs.SRQ
 	mr    verbs.MR
+	lkey  uint32
 	slab  []byte
 	size  int // of a slot
 	batch int
@@ -36,7 +37,7 @@ func NewRing(pd verbs.PD, srq verbs.SRQ, depth, size int) (*Ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("receive buffers, %d of %d bytes: %w", depth, size, err)
 	}
-	r.mr = mr
+	r.mr, r.lkey = mr, mr.LKey()
 	for i := range depth {
 		if err := r.Done(uint64(i)); err != nil {
 			return r, err
@@ -59,7 +60,7 @@ func (r *Ring) Filled(slot uint64, n uint32) []byte {
 func (r *Ring) Done(slot uint64) error {
 	off := int(slot) * r.size
 	r.wrs[r.n].WRID = slot
-	r.sgs[r.n] = verbs.SGE{Data: r.slab[off : off+r.size : off+r.size], LKey: r.mr.LKey()}
+	r.sgs[r.n] = verbs.SGE{Data: r.slab[off : off+r.size : off+r.size], LKey: r.lkey}
 	r.n++
 	if r.n < r.batch {
 		return nil

@@ -63,7 +63,8 @@ func (c *Config) fill() error {
 		c.SendDepth, c.cqe(), attr.MaxCQE)
 	check(c.Size > attr.MaxQP, "%d ranks need as many queue pairs, the device has %d", c.Size, attr.MaxQP)
 	check(len(c.Job) > maxJob, "Job has %d characters: the most is %d", len(c.Job), maxJob)
-	check(len(c.Device.Address()) > maxDeviceAddr, "the device's address has %d bytes: the most is %d", len(c.Device.Address()), maxDeviceAddr)
+	check(len(c.Device.Address()) > maxDeviceAddr, "the device's address has %d bytes: the most is %d",
+		len(c.Device.Address()), maxDeviceAddr)
 	return errors.Join(errs...)
 }
 

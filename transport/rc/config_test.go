@@ -1,0 +1,92 @@
+package rc_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+func openLoop(t *testing.T, f *soft.Fabric, rank int) *soft.Device {
+	t.Helper()
+	dev, err := soft.Open(soft.Config{Fabric: f, Rank: rank})
+	require.NoError(t, err)
+	return dev
+}
+
+// TestConfig: everything that is wrong is named at once, and nothing is left in the device.
+func TestConfig(t *testing.T) {
+	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
+	_, err := rc.New(rc.Config{}, nil)
+	require.ErrorContains(t, err, "Device")
+	_, err = rc.New(rc.Config{Device: dev, Rank: 5, Size: 3, MaxEager: 1 << 30, SRQDepth: -1, SendDepth: 1,
+		Job: strings.Repeat("x", 100)}, nil)
+	for _, name := range []string{"Rank", "MaxEager", "SRQDepth", "SendDepth", "Job"} {
+		require.ErrorContains(t, err, name)
+	}
+	_, err = rc.New(rc.Config{Device: dev, Size: 10_000, SendDepth: 10_000}, nil)
+	require.ErrorContains(t, err, "completion queue")
+	require.NoError(t, dev.Close())
+}
+
+// TestOpenFails takes the device's only completion channel away: New must undo what it did.
+func TestOpenFails(t *testing.T) {
+	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
+	first, err := rc.New(rc.Config{Device: dev, Size: 1}, &counter{})
+	require.NoError(t, err)
+	_, err = rc.New(rc.Config{Device: dev, Size: 1}, &counter{})
+	require.ErrorContains(t, err, "channel")
+	require.NoError(t, first.Close())
+	require.NoError(t, dev.Close())
+}
+
+// TestLargeJob: the default send depth shrinks before the completion queue gets too large.
+func TestLargeJob(t *testing.T) {
+	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
+	tr, err := rc.New(rc.Config{Device: dev, Size: 300}, &counter{})
+	require.NoError(t, err)
+	a, err := rc.DecodeAddress(tr.Address())
+	require.NoError(t, err)
+	require.Len(t, a.QPNs[0], 300)
+	require.NoError(t, tr.Close())
+	require.NoError(t, dev.Close())
+}
+
+// TestCause: the loss of a peer is reported with what the device knows about it, not with the first symptom.
+func TestCause(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		f := soft.NewFabric(soft.FabricOptions{})
+		devs := [2]*soft.Device{openLoop(t, f, 0), openLoop(t, f, 1)}
+		var tr [2]*rc.Transport
+		var sink [2]transporttest.Recorder
+		var err error
+		for i := range tr {
+			tr[i], err = rc.New(rc.Config{Device: devs[i], Rank: i, Size: 2}, &sink[i])
+			require.NoError(t, err)
+		}
+		for i := range tr {
+			for k := range tr {
+				require.NoError(t, tr[i].Connect(k, tr[k].Address()))
+			}
+		}
+		for i := 0; busy && i < 20; i++ {
+			require.NoError(t, tr[0].SendEager(1, 0, 0, make([]byte, 100)))
+		}
+		f.Kill(devs[1])
+		for range 1000 {
+			_, err := tr[0].Poll()
+			require.NoError(t, err)
+		}
+		require.Len(t, sink[0].Events, 1)
+		require.Equal(t, "lost", sink[0].Events[0].Kind)
+		require.ErrorContains(t, sink[0].Events[0].Err, "rank 1: the peer's device died")
+		for i := range tr {
+			require.NoError(t, tr[i].Close())
+			require.NoError(t, devs[i].Close())
+		}
+	}
+}
