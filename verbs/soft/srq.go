@@ -70,7 +70,7 @@ func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
 	return nil
 }
 
-// at returns the oldest receive's SGEs.
+// headSGEs returns the oldest receive's SGEs.
 func (q *recvQueue) headSGEs() []verbs.SGE {
 	i := q.head & uint32(len(q.ring)-1)
 	return q.sges[i*q.sge:][:q.ring[i].nsge]

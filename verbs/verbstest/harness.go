@@ -188,7 +188,7 @@ func (e *env) connect(a, b *node, ca, cb qpConf) (verbs.QP, verbs.QP) {
 	return qa, qb
 }
 
-// pair opens two devices with one connection between them, and an SRQ on the second with room for 64 receives.
+// pair opens two devices with one connection between them.
 func pair(t *testing.T, open Opener) (e *env, a, b *node, qa, qb verbs.QP) {
 	e = newEnv(t, open, 2)
 	a, b = e.nodes[0], e.nodes[1]

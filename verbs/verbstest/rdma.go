@@ -121,7 +121,7 @@ func testReadAfterWrite(t *testing.T, open Opener) {
 
 // testReadNotBlocking: a send posted behind a long read does not wait for it.
 func testReadNotBlocking(t *testing.T, open Opener) {
-	e, a, b, qa, qb := pair(t, open)
+	_, a, b, qa, qb := pair(t, open)
 	amr, abuf := a.mem(8 << 20)
 	bmr, _ := b.mem(8 << 20)
 	b.recv(qb, 1, nil)
@@ -133,7 +133,6 @@ func testReadNotBlocking(t *testing.T, open Opener) {
 	}
 	a.want(1, verbs.WCSuccess)
 	a.want(2, verbs.WCSuccess)
-	_ = e
 }
 
 // testReadWithdrawn: a region that is withdrawn before or during a read fails it.
@@ -216,7 +215,7 @@ func testFence(t *testing.T, open Opener) {
 }
 
 func testAtomics(t *testing.T, open Opener) {
-	e, a, b, qa, _ := pair(t, open)
+	_, a, b, qa, _ := pair(t, open)
 	amr, abuf := a.mem(8)
 	bmr, bbuf := b.mem(16)
 	word := func(p []byte) uint64 { return binary.NativeEndian.Uint64(p) }
@@ -239,5 +238,4 @@ func testAtomics(t *testing.T, open Opener) {
 	}
 	a.send(qa, rdma(verbs.WRAtomicFetchAndAdd, 1, sge(amr, abuf), bmr, 4))
 	a.want(1, verbs.WCRemInvReqErr) // not aligned
-	_ = e
 }
