@@ -78,7 +78,7 @@ func Open(cfg Config) (*Device, error) {
 	d.self.rank, d.self.pid = uint32(cfg.Rank), uint32(os.Getpid())
 	var err error
 	if d.notif, err = d.makeNotifier(); err != nil {
-		return nil, fmt.Errorf("verbs/soft: open: %w", err)
+		return nil, fmt.Errorf("verbs/soft: open: wires %v: %w", cfg.Wires, err)
 	}
 	if err := d.openWires(); err != nil {
 		d.closeWires()
