@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -16,6 +17,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
+
+var tcpSeed = flag.Uint64("tcpseed", 0, "TestTCPStream: play this seed")
 
 // fakeDevice is a receiver that records, refuses, borrows and names destinations as its test likes.
 type fakeDevice struct {
@@ -159,8 +162,11 @@ func TestTCPStream(t *testing.T) {
 		{name: "tiny buffers", tiny: true, refuse: 20, lend: true, place: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
+			seed := *tcpSeed
+			if seed == 0 {
+				seed = rand.Uint64()
+			}
+			t.Logf("replay with -tcpseed %d", seed)
 			a, b, ab, ba := joined(t)
 			if c.tiny {
 				// Not the receive buffers: a window below loopback's huge segments moves at the speed of its probe timer.
