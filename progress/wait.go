@@ -17,14 +17,15 @@ import (
 // Manual mode, the poller itself does and keeps the role.
 
 const (
-	holdPolls  = 128                   // polls under one hold of the lock, before the first look at a clock
-	clockPolls = 32                    // polls between looks at the clock and the context
-	afterYield = 16                    // polls after having yielded, before parking
-	followSpin = 512                   // looks at the own operation while another goroutine polls
-	spinMax    = 50 * time.Microsecond // budget of a poller
-	spinBusy   = 3 * time.Microsecond  // the same where other goroutines could use the processor
-	spinShares = 64                    // offers of the processor with GOMAXPROCS 1; a round takes about 1 us if nobody wants it
-	roomTick   = time.Millisecond      // longest sleep while something waits for room in the transport
+	holdPolls    = 128                   // polls under one hold of the lock, before the first look at a clock
+	clockPolls   = 32                    // polls between looks at the clock and the context
+	afterYield   = 16                    // polls after having yielded, before parking
+	followSpin   = 512                   // looks at the own operation while another goroutine polls
+	spinMax      = 50 * time.Microsecond // budget of a poller
+	spinTransfer = 2 * time.Millisecond  // most that a large message adds to the budget
+	spinBusy     = 3 * time.Microsecond  // the same where other goroutines could use the processor
+	spinShares   = 64                    // offers of the processor with GOMAXPROCS 1; a round takes about 1 us if nobody wants it
+	roomTick     = time.Millisecond      // longest sleep while something waits for room in the transport
 )
 
 // waitState is the engine's part of waiting. Fields without a word are guarded by Engine.mu.
@@ -193,7 +194,7 @@ func (e *Engine) spinLocked(ctx context.Context, op *Op, life uint64) {
 	if e.wait.limit >= 0 {
 		start := time.Now()
 		budget, share := e.budgetLocked()
-		for share > 0 || time.Since(start) < budget {
+		for share > 0 || time.Since(start) < budget+op.transferTimeLocked() {
 			if e.pollForLocked(op, life, clockPolls) || ctx.Err() != nil {
 				return
 			}
@@ -242,6 +243,19 @@ func (e *Engine) budgetLocked() (budget time.Duration, share int) {
 		return 0, spinShares
 	}
 	return spinMax, 0
+}
+
+// transferTimeLocked is what a waiter adds to its budget while a large message is on its way: a wake-up would cost it more than
+// watching the transfer, and a receiver that polls is itself what moves the bytes.
+func (op *Op) transferTimeLocked() time.Duration {
+	var n uint64
+	switch op.state {
+	case opRequested:
+		n = uint64(len(op.buf))
+	case opReading:
+		n = op.read.want
+	}
+	return min(time.Duration(n)*time.Nanosecond, spinTransfer) // at 1 GB/s
 }
 
 // parkLocked sleeps until op may have ended, the poller role is offered, or ctx has ended. It gives the role up, unless the
