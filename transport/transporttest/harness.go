@@ -68,6 +68,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("Concurrent", testConcurrent)
 	test("Reads", testReads)
 	test("ReadsAtOnce", testReadsAtOnce)
+	test("ReadsLeaveRoom", testReadsLeaveRoom)
 	test("ReadRefused", testReadRefused)
 	test("Grants", testGrants)
 	test("GrantsUnderPressure", testGrantsUnderPressure)

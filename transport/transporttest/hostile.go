@@ -61,6 +61,7 @@ func rndv(short uint32, long uint64, size int) []byte {
 
 func testHostile(t *testing.T, h Harness, opts Options) {
 	opts.MaxEager = 1000
+	opts.SRQDepth = 1 // a buffer that does not come back after an attack is missed at once
 	for name, msg := range map[string][]byte{
 		"nothing":                  {},
 		"unknown opcode":           header(9, 16),

@@ -73,6 +73,24 @@ func testReadsAtOnce(t *testing.T, h Harness, opts Options) {
 	require.NoError(t, region.Dereg())
 }
 
+// testReadsLeaveRoom: reads that wait do not use up the room for messages.
+func testReadsLeaveRoom(t *testing.T, h Harness, opts Options) {
+	opts.SendDepth = 64
+	c := h.start(t, 2, opts)
+	a := c.ranks[0]
+	region, err := c.ranks[1].Register(make([]byte, 100))
+	require.NoError(t, err)
+	n := 0
+	for a.Read(1, make([]byte, 100), region.Addr(), region.RKey(), uint64(n)) == nil {
+		n++
+		require.Less(t, n, opts.SendDepth)
+	}
+	require.NoError(t, a.SendCtrl(1, []byte("message")))
+	c.until("the message", func() bool { return len(c.ranks[1].messages(0)) == 1 })
+	c.until("the reads", func() bool { return len(a.of("read")) == n })
+	require.NoError(t, region.Dereg())
+}
+
 // testReadRefused reads what is not to be read: that ends the link to this peer, and no other.
 func testReadRefused(t *testing.T, h Harness, opts Options) {
 	type where struct {

@@ -1,0 +1,35 @@
+package rc
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+type lostSink struct {
+	transport.Sink
+	lost []int
+}
+
+func (s *lostSink) PeerLost(peer int, _ error) { s.lost = append(s.lost, peer) }
+
+// TestSettle: a loss is told when all messages before it are delivered and all reads have ended, once.
+func TestSettle(t *testing.T) {
+	sink := &lostSink{}
+	l := &Links{sink: sink, peers: make([]peer, 3), todo: true}
+	p := &l.peers[1]
+	p.state, p.err, p.reads = linkDying, errors.New("gone"), 1
+
+	require.Zero(t, l.Settle(true))
+	require.True(t, l.Todo(), "a read is under way")
+	p.reads = 0
+	require.Zero(t, l.Settle(false))
+	require.True(t, l.Todo(), "there may be messages left")
+	require.Equal(t, 1, l.Settle(true))
+	require.False(t, l.Todo())
+	require.Zero(t, l.Settle(true))
+	require.Equal(t, []int{1}, sink.lost)
+}
