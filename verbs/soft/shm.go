@@ -55,7 +55,7 @@ type shmWire struct {
 
 	links  map[deviceID]*shmLink
 	bySlot [shmring.Slots]*shmLink
-	hot    []*shmLink
+	hot    []hotRing
 	ready  []*shmLink // taken from the inbox, being served
 	owing  []*shmLink // lent or took something since the last release
 	dying  []*shmLink // peer is gone, packets may be left
@@ -74,6 +74,12 @@ type shmWire struct {
 
 	slotMu sync.Mutex // upgrades allocate slots in the background
 	slots  slotSet
+}
+
+// hotRing is a ring that poll looks at.
+type hotRing struct {
+	probe shmring.Probe
+	l     *shmLink
 }
 
 func newSHMWire(env wireEnv) (wire, error) {
@@ -179,8 +185,8 @@ func (w *shmWire) flush() {}
 // arm makes every arrival signal. Every store in it is a full barrier; the poll that follows is the last look.
 func (w *shmWire) arm() {
 	w.armed, w.attention = true, true
-	for _, l := range w.hot {
-		l.peer.rx.SetHot(false)
+	for i := range w.hot {
+		w.hot[i].l.peer.rx.SetHot(false)
 	}
 	w.local.drain()
 	w.local.inbox.Park()
@@ -190,8 +196,8 @@ func (w *shmWire) arm() {
 func (w *shmWire) disarm() {
 	w.armed, w.attention = false, true
 	w.local.inbox.Unpark()
-	for _, l := range w.hot {
-		l.peer.rx.SetHot(true)
+	for i := range w.hot {
+		w.hot[i].l.peer.rx.SetHot(true)
 	}
 }
 

@@ -20,6 +20,7 @@ type shmLocal struct {
 	slots    []region // the region table, in tableSeg
 	evfd     int
 	added    bool // evfd is in the notifier
+	buf      [8]byte
 }
 
 func newSHMLocal() (*shmLocal, error) {
@@ -44,8 +45,7 @@ func newSHMLocal() (*shmLocal, error) {
 
 // drain takes what peers have written to the eventfd.
 func (l *shmLocal) drain() {
-	var b [8]byte
-	_, _ = unix.Read(l.evfd, b[:])
+	_, _ = unix.Read(l.evfd, l.buf[:])
 }
 
 func (l *shmLocal) close() {

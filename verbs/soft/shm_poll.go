@@ -17,9 +17,10 @@ const lookEvery = 256
 func (w *shmWire) poll(budget int) int {
 	w.polls++
 	n := 0
-	for _, l := range w.hot {
-		if !l.peer.rx.Empty() {
-			n += w.drain(l, budget-n)
+	for i := range w.hot { // drain changes no place in it
+		if h := &w.hot[i]; !h.probe.Empty() {
+			n += w.drain(h.l, budget-n)
+			h.probe = h.l.peer.rx.Probe()
 		}
 	}
 	if w.attention || w.local.inbox.Pending() || w.polls%lookEvery == 0 {
@@ -61,6 +62,7 @@ func (w *shmWire) pollSlow(budget int) int {
 // serve receives from a ring that was raised.
 func (w *shmWire) serve(l *shmLink, budget int) int {
 	n := w.drain(l, budget)
+	w.reprobe(l)
 	if l.state != shmUp {
 		return n
 	}
@@ -77,22 +79,35 @@ func (w *shmWire) serve(l *shmLink, budget int) int {
 	return n
 }
 
+// reprobe sets the probe of a hot ring after packets were taken from it elsewhere than in poll's loop. A probe that is
+// behind looks at a word that the writer may have cleared: the ring would seem empty for ever.
+func (w *shmWire) reprobe(l *shmLink) {
+	if !l.hot {
+		return
+	}
+	for i := range w.hot {
+		if w.hot[i].l == l {
+			w.hot[i].probe = l.peer.rx.Probe()
+		}
+	}
+}
+
 // promote makes a ring hot if there is a place, or one whose ring has been idle.
 func (w *shmWire) promote(l *shmLink) {
 	if len(w.hot) == maxHot {
 		victim := 0
 		for i, h := range w.hot {
-			if h.last < w.hot[victim].last {
+			if h.l.last < w.hot[victim].l.last {
 				victim = i
 			}
 		}
-		if w.polls-w.hot[victim].last < hotPatience {
+		if w.polls-w.hot[victim].l.last < hotPatience {
 			return
 		}
 		w.demote(victim)
 	}
 	l.hot = true
-	w.hot = append(w.hot, l)
+	w.hot = append(w.hot, hotRing{l.peer.rx.Probe(), l})
 	if !w.armed {
 		l.peer.rx.SetHot(true)
 	}
@@ -100,7 +115,7 @@ func (w *shmWire) promote(l *shmLink) {
 
 // demote makes hot ring i cold. A packet that came meanwhile without a signal is seen by the look afterwards.
 func (w *shmWire) demote(i int) {
-	l := w.hot[i]
+	l := w.hot[i].l
 	w.hot = append(w.hot[:i], w.hot[i+1:]...)
 	l.hot = false
 	l.peer.rx.SetHot(false)
@@ -199,6 +214,7 @@ func (w *shmWire) drainDying(budget int) int {
 	n, keep := 0, w.dying[:0]
 	for _, l := range w.dying {
 		n += w.drain(l, budget-n)
+		w.reprobe(l)
 		switch {
 		case l.state != shmDying:
 		case l.peer.rx.Empty() || monotonic() > l.deadline:
@@ -246,7 +262,7 @@ func (w *shmWire) forget(l *shmLink) {
 		return
 	}
 	for i, h := range w.hot {
-		if h == l {
+		if h.l == l {
 			w.hot = append(w.hot[:i], w.hot[i+1:]...)
 			break
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,10 +22,16 @@ import (
 
 // The second process of these tests and benchmarks is this binary started again with the parent's address in the
 // environment. It ends when the link does.
-const shmChildEnv = "TAGMATCH_SHM_CHILD"
+const (
+	shmChildEnv = "TAGMATCH_SHM_CHILD"
+	shmPinEnv   = "TAGMATCH_SHM_PIN" // set: on the second processor
+)
 
 func init() {
 	if a := os.Getenv(shmChildEnv); a != "" {
+		if os.Getenv(shmPinEnv) != "" {
+			pin(1)
+		}
 		if err := shmChild(a); err != nil {
 			fmt.Fprintln(os.Stderr, "child:", err)
 			os.Exit(1)
@@ -103,6 +110,22 @@ func shmChild(parent string) error {
 	}
 	w.close()
 	return n.close()
+}
+
+// pin keeps the calling goroutine on a processor, where the machine lets it.
+func pin(cpu int) {
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(cpu)
+	_ = unix.SchedSetaffinity(0, &set)
+}
+
+// pinnedSHMChild starts a second process for a benchmark, each process on a processor of its own.
+func pinnedSHMChild(b *testing.B) (*shmEnd, *shmLink) {
+	b.Setenv(shmPinEnv, "1")
+	e, l, _ := startSHMChild(b)
+	pin(0) // not undone: the thread ends with the benchmark's goroutine
+	return e, l
 }
 
 // yield lets another process run.
@@ -199,7 +222,7 @@ func TestSHMKilled(t *testing.T) {
 func BenchmarkSHMWireRoundTrip(b *testing.B) {
 	for _, size := range []int{8, 1024, 32 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			e, l, _ := startSHMChild(b)
+			e, l := pinnedSHMChild(b)
 			got := 0
 			e.onRecv = func(link, *header, []byte) (bool, bool) { got++; return true, true }
 			msg := make([]byte, size)
@@ -222,7 +245,7 @@ func BenchmarkSHMWireRoundTrip(b *testing.B) {
 func BenchmarkSHMWireStream(b *testing.B) {
 	for _, size := range []int{8, 1024, 32 << 10, 64<<10 - 64} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			e, l, _ := startSHMChild(b)
+			e, l := pinnedSHMChild(b)
 			acked := false
 			e.onRecv = func(link, *header, []byte) (bool, bool) { acked = true; return true, false }
 			msg := make([]byte, size)
@@ -248,7 +271,7 @@ func BenchmarkSHMWireStream(b *testing.B) {
 func BenchmarkSHMRead(b *testing.B) {
 	for _, size := range []int{8, 16 << 10, 64 << 10, 256 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			e, l, _ := startSHMChild(b)
+			e, l := pinnedSHMChild(b)
 			acked := false
 			e.onRecv = func(link, *header, []byte) (bool, bool) { acked = true; return true, false }
 			buf := make([]byte, size)

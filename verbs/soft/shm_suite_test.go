@@ -4,6 +4,7 @@ package soft_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -24,7 +25,63 @@ func shmOpener(cfg soft.Config) verbstest.Opener {
 			t.Cleanup(func() { _ = d.Close() })
 			devs[i] = d
 		}
+		for i := range devs {
+			for _, d := range devs[:i] {
+				warm(t, d, devs[i])
+			}
+		}
 		return devs
+	}
+}
+
+// warm connects two devices and leaves no objects. The suite counts polls in places, and a connection takes some time.
+func warm(t *testing.T, a, b verbs.Device) {
+	t.Helper()
+	type end struct {
+		dev verbs.Device
+		pd  verbs.PD
+		cq  verbs.CQ
+		qp  verbs.QP
+	}
+	mk := func(d verbs.Device) *end {
+		e := &end{dev: d, pd: must(d.AllocPD()), cq: must(d.CreateCQ(verbs.CQInitAttr{CQE: 16}))}
+		e.qp = must(e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTRC,
+			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+		return e
+	}
+	x, y := mk(a), mk(b)
+	for _, e := range [][2]*end{{x, y}, {y, x}} {
+		for _, step := range []struct {
+			attr verbs.QPAttr
+			mask verbs.QPAttrMask
+		}{
+			{verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMaskInit},
+			{verbs.QPAttr{State: verbs.QPSRTR, PathMTU: 3, DestQPN: e[1].qp.Num(), AV: verbs.AddressVector{Address: e[1].dev.Address()}},
+				verbs.QPMaskRTR},
+			{verbs.QPAttr{State: verbs.QPSRTS, RNRRetry: 7}, verbs.QPMaskRTS},
+		} {
+			if err := e[0].qp.Modify(&step.attr, step.mask); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = must(y.qp.PostRecv(&verbs.RecvWR{}))
+	_ = must(x.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled}))
+	var wc [4]verbs.WC
+	for done, start := 0, time.Now(); done < 2; {
+		for _, e := range []*end{x, y} {
+			done += must(e.cq.PollCQ(wc[:]))
+		}
+		if time.Since(start) > 20*time.Second {
+			t.Fatal("the devices do not connect")
+		}
+	}
+	for _, e := range []*end{x, y} {
+		for _, f := range []func() error{e.qp.Destroy, e.cq.Destroy, e.pd.Dealloc} {
+			if err := f(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
