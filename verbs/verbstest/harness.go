@@ -257,6 +257,13 @@ func (n *node) next() verbs.WC {
 	return w
 }
 
+// wantLast waits for the success of request wrid and drops the completions before it.
+func (n *node) wantLast(wrid uint64) {
+	n.e.t.Helper()
+	for w := n.next(); w.WRID != wrid || w.Status != verbs.WCSuccess; w = n.next() {
+	}
+}
+
 // want takes the node's next completion and checks it.
 func (n *node) want(wrid uint64, status verbs.WCStatus) verbs.WC {
 	n.e.t.Helper()

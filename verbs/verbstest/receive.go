@@ -248,14 +248,21 @@ func testFlushOnlyOwn(t *testing.T, open Opener) {
 // testReset: RESET forgets everything without completions, and the QP can be used again.
 func testReset(t *testing.T, open Opener) {
 	e, a, b, qa, qb := pair(t, open)
+	wa, wb := e.connect(a, b, qpConf{}, qpConf{})
 	a.send(qa, inline(1, verbs.SendSignaled, nil))
 	a.recv(qa, 2, nil)
 	for _, q := range []verbs.QP{qa, qb} {
 		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
 	}
-	e.settle()
-	a.got, b.got = nil, nil
+	// What the queue pairs' former life has left on the wire must be gone: all their packets take the way of these two.
+	b.recv(wb, 5, nil)
+	a.send(wa, inline(6, 0, nil))
+	b.wantLast(5)
+	a.recv(wa, 7, nil)
+	b.send(wb, inline(8, 0, nil))
+	a.wantLast(7)
+	e.settle() // notices may leave behind what was sent after them
 	a.raise(qa, b.dev, qb.Num(), qpConf{})
 	b.raise(qb, a.dev, qa.Num(), qpConf{})
 	b.recv(qb, 4, nil)
