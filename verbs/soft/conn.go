@@ -95,7 +95,7 @@ func (c *connector) connect(a *address) {
 	if p.wanted || p.live > 0 {
 		return
 	}
-	p.wanted, p.deadline = true, time.Now().Add(c.cfg.limits.retry)
+	p.wanted, p.since = true, time.Now()
 	c.dialIfNeededLocked(p)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -20,7 +21,7 @@ import (
 type connPeer struct {
 	addr      *address
 	wanted    bool      // connect asked, and has had no result
-	deadline  time.Time // of dials
+	since     time.Time // when it was wanted
 	dial      *connDial // our dial, if one is under way
 	incoming  int       // connections let in that wait for the dialler's confirm
 	upgrading int       // confirmed, and in upgrade
@@ -143,7 +144,8 @@ func (c *connector) again(p *connPeer, d *connDial, err error) bool {
 	rejected := errors.As(err, &r)
 	d.failed = d.failed || !rejected
 	retry := !rejected || r.code == rejectDuplicate || len(p.addr.tcp) > 1 && (r.code == rejectMagic || r.code == rejectDestination)
-	if retry && time.Now().Before(p.deadline) {
+	tried := time.Since(p.since)
+	if retry && tried < c.patience(err) {
 		c.mu.Unlock()
 		return true
 	}
@@ -151,10 +153,19 @@ func (c *connector) again(p *connPeer, d *connDial, err error) bool {
 	c.dropIdleLocked(p)
 	c.mu.Unlock()
 	if retry {
-		err = fmt.Errorf("%w (tried for %v)", err, c.cfg.limits.retry)
+		err = fmt.Errorf("%w (tried for %v)", err, tried.Round(10*time.Millisecond))
 	}
 	c.deliver(connResult{peer: p.addr, err: c.failure(p.addr, err)})
 	return false
+}
+
+// patience is how long dials that end with err are repeated. A device listens before anybody learns of its address: where
+// nobody does, its process has most likely ended.
+func (c *connector) patience(err error) time.Duration {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return min(c.cfg.limits.retry, refusedTime)
+	}
+	return c.cfg.limits.retry
 }
 
 func (c *connector) failure(peer *address, err error) error {

@@ -340,7 +340,7 @@ func TestConnectorRetriesForATime(t *testing.T) {
 	require.ErrorContains(t, r.err, "rank 3")
 	require.ErrorContains(t, r.err, at)
 	require.ErrorContains(t, r.err, "refused")
-	require.ErrorContains(t, r.err, "tried for 50ms")
+	require.ErrorContains(t, r.err, "tried for ")
 	require.Empty(t, a.peers)
 }
 

@@ -10,6 +10,9 @@ import (
 // handshakeTime bounds the whole handshake, so that a silent stranger holds nothing for long.
 const handshakeTime = 5 * time.Second
 
+// refusedTime bounds how long a dial that finds no listener is repeated.
+const refusedTime = time.Second
+
 // dialHandshake runs the dialler's side up to the acceptor's accept. claim then decides whether the connection is still
 // wanted; if so the acceptor is told with a confirm.
 func (c *connector) dialHandshake(conn net.Conn, peer *address, claim func() bool) error {
