@@ -69,8 +69,8 @@ func (p *shmPeer) readFailed(err error) verbs.WCStatus {
 	}
 }
 
-// probe tries whether the kernel lets us read the peer's memory.
-func (p *shmPeer) probe(o *shmOffer) bool {
+// canRead tries whether the kernel lets us read the peer's memory.
+func (p *shmPeer) canRead(o *shmOffer) bool {
 	got := new(uint64)
 	k, err := p.readSome(wordBytes(got), o.probeAddr)
 	return err == nil && k == 8 && *got == o.probe

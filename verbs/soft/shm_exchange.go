@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +21,7 @@ import (
 //
 //	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
 //	verdict  1 byte: whether the sender can read the receiver's memory
-//	bye      1 byte, when the link is closed on purpose
+//	bye      1 byte, when the link is closed on purpose: an orderly end, or because of what the receiver did
 const (
 	shmMagic   = "tmshm\x00"
 	shmVersion = 1
@@ -32,6 +31,7 @@ const (
 	shmCanRead    = 1
 	shmCannotRead = 2
 	shmBye        = 3
+	shmViolated   = 4
 
 	stagger = shmring.LineBytes
 )
@@ -107,9 +107,7 @@ func (p *shmPeer) establish(uc *net.UnixConn, peer *address) error {
 	if err := p.identify(uc, peer); err != nil {
 		return err
 	}
-	probe := new(uint64)
-	defer runtime.KeepAlive(probe)
-	mine, err := p.offer(probe)
+	mine, err := p.offer()
 	if err != nil {
 		return err
 	}
@@ -129,7 +127,7 @@ func (p *shmPeer) establish(uc *net.UnixConn, peer *address) error {
 		return err
 	}
 	verdict := [1]byte{shmCannotRead}
-	if !cfg.NoDirect && p.probe(theirs) {
+	if !cfg.NoDirect && p.canRead(theirs) {
 		p.direct, verdict[0] = true, shmCanRead
 	}
 	if _, err := uc.Write(verdict[:]); err != nil {
@@ -170,7 +168,7 @@ func (p *shmPeer) identify(uc *net.UnixConn, peer *address) error {
 }
 
 // offer makes the ring that we receive on.
-func (p *shmPeer) offer(probe *uint64) (*shmOffer, error) {
+func (p *shmPeer) offer() (*shmOffer, error) {
 	cfg := p.w.env.cfg
 	p.w.slotMu.Lock()
 	slot, err := p.w.slots.get()
@@ -188,12 +186,12 @@ func (p *shmPeer) offer(probe *uint64) (*shmOffer, error) {
 	if p.rx, err = shmring.NewConsumer(p.rxSeg.mem[shift:][:shmring.Size(cfg.RingBytes)]); err != nil {
 		return nil, err
 	}
-	_, _ = rand.Read(wordBytes(probe))
+	_, _ = rand.Read(wordBytes(&p.probeWord))
 	if !cfg.NoDirect {
 		allowReading()
 	}
 	return &shmOffer{pid: uint32(os.Getpid()), slot: slot, ringBytes: uint32(cfg.RingBytes), shift: uint32(shift),
-		probeAddr: wordAddr(probe), probe: *probe, regions: maxRegions, inbox: shmring.InboxBytes}, nil
+		probeAddr: wordAddr(&p.probeWord), probe: p.probeWord, regions: maxRegions, inbox: shmring.InboxBytes}, nil
 }
 
 // readOffer reads an offer and its descriptors, which the caller closes, with an error too.

@@ -118,10 +118,15 @@ func (l *shmLink) close() {
 	if l.state == shmDead {
 		return
 	}
-	if l.peer != nil {
-		_ = unix.Send(l.peer.sock, []byte{shmBye}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	}
+	l.sayBye(shmBye)
 	l.w.down(l, nil)
+}
+
+// sayBye tells the peer why the socket is about to be closed.
+func (l *shmLink) sayBye(why byte) {
+	if l.peer != nil {
+		_ = unix.Send(l.peer.sock, []byte{why}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}
 }
 
 // giveBack tells the writer what is free, when it is worth it, and wakes it if it waits for that.

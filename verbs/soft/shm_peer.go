@@ -74,8 +74,9 @@ type shmPeer struct {
 	pid      int
 	watched  bool
 
-	direct     bool // we may read the peer's memory
-	peerDirect bool // the peer may read ours
+	probeWord  uint64 // the peer tries to read it; here, because what lies on a stack may move
+	direct     bool   // we may read the peer's memory
+	peerDirect bool   // the peer may read ours
 
 	local  [1]unix.Iovec // of the read under way
 	remote [1]unix.RemoteIovec

@@ -133,6 +133,7 @@ func (w *shmWire) drain(l *shmLink, budget int) int {
 			err = decodePacket(&w.pkt, &w.h)
 		}
 		if err != nil {
+			l.sayBye(shmViolated)
 			w.down(l, err)
 			break
 		}

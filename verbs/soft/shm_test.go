@@ -282,6 +282,7 @@ func TestSHMHostileRing(t *testing.T) {
 	pollUntil(t, "the end", func() bool { return len(b.down) > 0 && len(a.down) > 0 }, a, b)
 	require.ErrorContains(t, b.down[0], "bad packet word 0xa5a5a5a5a5a5a5a5")
 	require.ErrorContains(t, b.down[0], "rank 0")
+	require.ErrorContains(t, a.down[0], "protocol violation by this process")
 	require.True(t, other.send(&header{op: opSend}, nil, nil))
 	pollUntil(t, "a message", func() bool { return len(b.got) == 1 }, b, c)
 	// An opcode that the ring does not know, but the wire.

@@ -89,6 +89,8 @@ func (p *shmPeer) fate() error {
 	switch {
 	case n == 1 && b[0] == shmBye:
 		return errors.New("the peer has closed it")
+	case n == 1 && b[0] == shmViolated:
+		return errors.New("the peer has broken it off, because of a protocol violation by this process")
 	case n > 0:
 		return fmt.Errorf("protocol violation: %d unexpected bytes on the socket", n)
 	case n == 0 || err == unix.ECONNRESET:
