@@ -73,7 +73,8 @@ func (b Inbox) Take(f func(slot uint32)) {
 }
 
 // Park says that the owner is about to sleep. It must look at Pending and at its hot rings once more afterwards; the
-// store is the full barrier that this needs.
+// store is the full barrier that this needs. It holds for one wake-up, also for a late one that was meant for an earlier
+// sleep: park again before sleeping again.
 func (b Inbox) Park() { atomic.StoreUint32(&b.m.parked, parked) }
 
 // Unpark says that the owner is awake. It returns true when a peer has woken it, or is just about to.
