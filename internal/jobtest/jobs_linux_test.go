@@ -17,7 +17,7 @@ func TestSchedule(t *testing.T) {
 			seed := uint64(time.Now().UnixNano())
 			t.Run(fmt.Sprintf("%d ranks", n), func(t *testing.T) {
 				t.Logf("seed %d", seed)
-				job{n: n, role: "schedule", device: device, arg: 240 / n, seed: seed}.succeed(t)
+				job{n: n, role: "schedule", device: device, arg: 240 / n / effort, seed: seed}.succeed(t)
 			})
 		}
 	})
@@ -26,7 +26,7 @@ func TestSchedule(t *testing.T) {
 // TestStream sends 10,000 messages of 0 B to 8 MiB per pair among 4 processes.
 func TestStream(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
-		job{n: 4, role: "stream", device: device, arg: 10000}.succeed(t)
+		job{n: 4, role: "stream", device: device, arg: 10000 / effort}.succeed(t)
 	})
 }
 
@@ -39,7 +39,7 @@ func TestAllToAll(t *testing.T) {
 // TestOneCore makes two ranks share a processor: each must give it away as soon as it has nothing to do.
 func TestOneCore(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
-		job{n: 2, role: "pingpong", device: device, arg: 20000, env: []string{oneCoreVar + "=1"}}.succeed(t)
+		job{n: 2, role: "pingpong", device: device, arg: 20000 / effort, env: []string{oneCoreVar + "=1"}}.succeed(t)
 	})
 }
 

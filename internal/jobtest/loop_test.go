@@ -31,7 +31,7 @@ func TestLoopSchedule(t *testing.T) {
 		return
 	}
 	start := uint64(time.Now().UnixNano())
-	for seed := start; seed < start+1000; seed++ {
+	for seed := start; seed < start+1000/effort; seed++ {
 		require.NoError(t, playLoop(seed), "replay with: go test ./internal/jobtest -run TestLoopSchedule -seed %d", seed)
 	}
 }
@@ -309,7 +309,7 @@ func (j *loopJob) history(rank int) (*matchmodel.History, error) {
 
 // TestLoopClosedMidway closes everything with operations of all kinds under way: nothing may stay behind in the devices.
 func TestLoopClosedMidway(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(300 / effort) {
 		j := newLoopJob(t.Context(), seed+1)
 		require.NoError(t, j.open(2+j.rng.IntN(loopRanks-1)))
 		j.act()
