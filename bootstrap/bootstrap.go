@@ -57,7 +57,18 @@ type (
 	Aborter interface {
 		Aborted() <-chan AbortInfo
 	}
+	// LossWatcher reports the ranks that leave the job, one by one, whether they died or called Close. The channel is
+	// closed by Close.
+	LossWatcher interface {
+		Losses() <-chan Loss
+	}
 )
+
+// Loss says that a rank is not in the job any more.
+type Loss struct {
+	Rank   int
+	Reason string
+}
 
 // AbortInfo says who aborted the job and why. Rank is -1 when it was the launcher.
 type AbortInfo struct {

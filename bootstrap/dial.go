@@ -218,7 +218,9 @@ func (l *wireLink) readLoop(e *endpoint) {
 		if errors.Is(err, ErrProtocol) {
 			e.fail(err)
 		} else {
-			e.fail(&RankError{0, "was lost: " + lossReason(err)})
+			reason := "was lost: " + lossReason(err)
+			e.deliver(&goneMsg{0, reason})
+			e.fail(&RankError{0, reason})
 		}
 		return
 	}

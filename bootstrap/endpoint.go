@@ -37,6 +37,7 @@ type endpoint struct {
 	fencing  chan struct{} // holds a token while a Fence is under way
 	broken   chan struct{} // closed when err is set
 	aborted  chan AbortInfo
+	losses   chan Loss // has room for every rank
 
 	mu       sync.Mutex // guards what follows
 	pending  []entry
@@ -44,8 +45,9 @@ type endpoint struct {
 	table    map[slot][]byte
 	fences   uint32 // fences that have ended
 	waiting  chan struct{}
-	err      error // the first failure; Fence and Abort end with it
-	finished bool  // aborted has been closed
+	err      error  // the first failure; Fence and Abort end with it
+	finished bool   // aborted has been closed
+	told     []bool // ranks in losses
 	closed   bool
 }
 
@@ -62,7 +64,8 @@ type launcherLink interface {
 
 func newEndpoint(id identity) *endpoint {
 	return &endpoint{identity: id, table: map[slot][]byte{}, fencing: make(chan struct{}, 1),
-		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1)}
+		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1),
+		losses: make(chan Loss, id.size), told: make([]bool, id.size)}
 }
 
 func (e *endpoint) Rank() int                { return e.rank }
@@ -76,6 +79,9 @@ func (e *endpoint) Secret() ([]byte, string) { return e.secret.bytes, e.secret.o
 
 // Aborted implements Aborter.
 func (e *endpoint) Aborted() <-chan AbortInfo { return e.aborted }
+
+// Losses implements LossWatcher.
+func (e *endpoint) Losses() <-chan Loss { return e.losses }
 
 // Put implements Bootstrap. It is local.
 func (e *endpoint) Put(ctx context.Context, key string, value []byte) error {
@@ -239,6 +245,7 @@ func (e *endpoint) Close() error {
 		e.finished = true
 		close(e.aborted)
 	}
+	close(e.losses)
 	e.mu.Unlock()
 	err := e.up.close()
 	if e.launched != nil {
@@ -271,10 +278,19 @@ func (e *endpoint) deliver(m message) {
 			e.aborted <- m.err().(*AbortError).AbortInfo
 			close(e.aborted)
 		}
+	case *goneMsg:
+		e.lostLocked(m.rank, m.reason)
 	case *welcomeMsg:
 		e.jobID = m.jobID
 	default:
 		e.breakLocked(errorf(ErrProtocol, "%v frame from rank 0", m.kind()))
+	}
+}
+
+func (e *endpoint) lostLocked(rank uint32, reason string) {
+	if int64(rank) < int64(e.size) && !e.told[rank] && !e.closed {
+		e.told[rank] = true
+		e.losses <- Loss{int(rank), reason}
 	}
 }
 

@@ -145,7 +145,7 @@ func (h *hub) handle(rank int, m message) bool {
 		if h.arrived > 0 {
 			h.failLocked(rank, fmt.Sprintf("closed its bootstrap before fence %d", h.fence))
 		}
-		h.goneLocked(rank)
+		h.goneLocked(rank, "left the job")
 	default:
 		return false
 	}
@@ -221,12 +221,19 @@ func (h *hub) lost(rank int, reason string) {
 		return
 	}
 	h.failLocked(rank, reason)
-	h.goneLocked(rank)
+	h.goneLocked(rank, reason)
 }
 
-func (h *hub) goneLocked(rank int) {
+// goneLocked is told to the others, each of whom may be waiting for something of this rank.
+func (h *hub) goneLocked(rank int, reason string) {
 	h.seats[rank].gone = true
 	h.gone++
+	m := &goneMsg{uint32(rank), cut(reason, maxReason)}
+	for r := range h.seats {
+		if s := &h.seats[r]; s.member != nil && !s.gone {
+			s.member.deliver(m)
+		}
+	}
 	if h.gone == h.size {
 		close(h.empty)
 	}

@@ -60,6 +60,7 @@ const (
 	kindFail
 	kindGiveUp
 	kindBye
+	kindGone
 )
 
 // message is one frame's content.
@@ -114,6 +115,11 @@ type (
 		reason string
 	}
 	byeMsg struct{}
+	// goneMsg tells the others that a rank is not in the job any more.
+	goneMsg struct {
+		rank   uint32
+		reason string
+	}
 )
 
 // entry is one value that rank has put; rank is not sent in FENCE.
@@ -157,6 +163,7 @@ func (*abortMsg) kind() kind     { return kindAbort }
 func (*failMsg) kind() kind      { return kindFail }
 func (*giveUpMsg) kind() kind    { return kindGiveUp }
 func (*byeMsg) kind() kind       { return kindBye }
+func (*goneMsg) kind() kind      { return kindGone }
 
 var be = binary.BigEndian
 
@@ -221,6 +228,10 @@ func (m *giveUpMsg) append(b []byte) []byte {
 }
 
 func (*byeMsg) append(b []byte) []byte { return b }
+
+func (m *goneMsg) append(b []byte) []byte {
+	return appendString(be.AppendUint32(b, m.rank), m.reason)
+}
 
 func (e *entry) append(b []byte) []byte {
 	b = appendString(b, e.key)
@@ -298,6 +309,8 @@ func (d *decoder) message(k kind) message {
 		return &giveUpMsg{seq: d.u32(), reason: d.string(maxReason)}
 	case kindBye:
 		return &byeMsg{}
+	case kindGone:
+		return &goneMsg{rank: d.u32(), reason: d.string(maxReason)}
 	}
 	return nil
 }

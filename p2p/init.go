@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/p2p/internal/hook"
@@ -24,6 +26,7 @@ type (
 	secreter       = bootstrap.Secreter
 	localAddresser = bootstrap.LocalAddresser
 	aborter        = bootstrap.Aborter
+	lossWatcher    = bootstrap.LossWatcher
 	jobber         = bootstrap.Jobber
 )
 
@@ -189,8 +192,20 @@ func listenAddress(b Bootstrap) string {
 	return net.JoinHostPort(ip.String(), "0")
 }
 
-// watch ends operations when another rank, or the launcher, aborts the job.
+// lossGrace is how long the device has to notice a loss that the launcher reports: its news comes after the messages that
+// the rank has sent, and after the end of an orderly Shutdown there is nobody left to tell.
+const lossGrace = 500 * time.Millisecond
+
+// watch ends operations when another rank, or the launcher, aborts the job, and those that wait for a rank that has left it
+// without ever having been connected to.
 func (w *World) watch() {
+	if l, ok := w.parts.boot.(lossWatcher); ok {
+		w.watcher.Go(func() {
+			for loss := range l.Losses() {
+				time.AfterFunc(lossGrace, func() { w.eng.PeerLost(loss.Rank, errors.New(strings.TrimPrefix(loss.Reason, "was lost: "))) })
+			}
+		})
+	}
 	a, ok := w.parts.boot.(aborter)
 	if !ok {
 		return

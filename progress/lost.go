@@ -2,6 +2,16 @@ package progress
 
 import "slices"
 
+// PeerLost tells the engine of a loss that its transport has not noticed: it knows nothing of ranks that it was never
+// connected to.
+func (e *Engine) PeerLost(rank int, cause error) {
+	e.lock()
+	defer e.mu.Unlock()
+	if rank >= 0 && rank < len(e.peers) && !e.closing {
+		e.lostLocked(&e.peers[rank], cause)
+	}
+}
+
 // lostLocked ends everything that depends on p. It may be called again.
 func (e *Engine) lostLocked(p *peer, cause error) {
 	if p.lost != nil {

@@ -58,6 +58,19 @@ func TestKilled(t *testing.T) {
 	})
 }
 
+// TestStrangerLost loses a rank, killed or closed, that nobody has been connected to.
+func TestStrangerLost(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		for arg, code := range []int{128 + 9, 0} {
+			r := job{n: 4, role: "stranger", device: device, arg: arg, grace: time.Minute}.run(t)
+			require.Equal(t, code, r.code, "%s%s", r.out, r.err)
+			for _, rank := range []int{0, 2, 3} {
+				require.Contains(t, r.out, fmt.Sprintf("[%d] survived", rank), "%s%s", r.out, r.err)
+			}
+		}
+	})
+}
+
 // TestOrderly checks that a message outlives its sender's Shutdown.
 func TestOrderly(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {

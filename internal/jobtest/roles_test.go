@@ -35,6 +35,7 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 	"pingpong": pingPongRole,
 	"killed":   killedRole,
 	"orderly":  orderlyRole,
+	"stranger": strangerRole,
 }
 
 // playRole is the main function of a rank.
@@ -52,7 +53,10 @@ func playRole(name string) error {
 	if err := roles[name](ctx, w); err != nil {
 		return err
 	}
-	return w.Shutdown(ctx)
+	if err := w.Shutdown(ctx); !errors.Is(err, p2p.ErrClosed) { // a role may have closed its World itself
+		return err
+	}
+	return nil
 }
 
 // prepare does to this process what its environment asks for.
@@ -247,6 +251,28 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 	}
 	fmt.Println("survived")
 	return w.Close() // no Shutdown: it is collective, and rank 1 will not come. After Close it does nothing
+}
+
+// strangerRole takes rank 1 out of the job before anybody has been connected to it, by SIGKILL or, if argVar is set, by Close.
+func strangerRole(ctx context.Context, w *p2p.World) error {
+	signal.Ignore(syscall.SIGTERM)
+	if w.Rank() == 1 {
+		if number(argVar) != 0 {
+			return w.Close()
+		}
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	if err := lostRank1(w.Comm().Recv(ctx, 1, 5, nil)); err != nil {
+		return fmt.Errorf("receive: %w", err)
+	}
+	if err := lostRank1(p2p.Status{}, w.Comm().Send(ctx, 1, 5, nil)); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	if err := survivorsTalk(ctx, w); err != nil {
+		return err
+	}
+	fmt.Println("survived")
+	return w.Close()
 }
 
 // lostRank1 checks the outcome of an operation with the killed rank.
