@@ -28,6 +28,10 @@ type rxMessage struct {
 	off    uint64
 	total  uint64
 	nsge   int
+	kind   uint8 // tag matching: rxTagged, ...
+	opcode verbs.WCOpcode
+	flags  verbs.WCFlags
+	hnd    uint32 // rxTagged
 	sges   [maxSGE]verbs.SGE
 }
 
@@ -73,6 +77,9 @@ func (d *Device) receive(l link, h *header, payload []byte) (ok, lent bool) {
 		return true, false
 	}
 	if h.op == opSend {
+		if q.tm != nil {
+			return q.recvTM(l, h, payload)
+		}
 		return q.recvSend(l, h, payload)
 	}
 	return q.recvOther(l, h, payload), false
@@ -252,7 +259,7 @@ func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
 
 func (q *queuePair) startMessage(h *header) {
 	m := &q.rx
-	m.active, m.hasWR, m.op, m.psn, m.off, m.total = true, false, h.op, h.psn, 0, h.total
+	m.active, m.hasWR, m.op, m.psn, m.off, m.total, m.kind = true, false, h.op, h.psn, 0, h.total, rxPlain
 }
 
 // takeRecv takes the oldest receive for the message under way.

@@ -250,6 +250,10 @@ func testFlushOnlyOwn(t *testing.T, open Opener) {
 // testReset: RESET forgets everything without completions, and the QP can be used again.
 func testReset(t *testing.T, open Opener) {
 	e, a, b, qa, qb := pair(t, open)
+	b.recv(qb, 9, nil) // once through, so that the link is up and what the resets send is not late
+	a.send(qa, inline(8, verbs.SendSignaled, nil))
+	b.want(9, verbs.WCSuccess)
+	a.want(8, verbs.WCSuccess)
 	a.send(qa, inline(1, verbs.SendSignaled, nil))
 	a.recv(qa, 2, nil)
 	for _, q := range []verbs.QP{qa, qb} {
