@@ -14,6 +14,7 @@ type Options struct {
 	SendDepth int
 	SRQDepth  int
 	MaxInline int // of the devices
+	MaxTags   int // as in tmsrq.Config; transports without a device's tag list ignore it
 	Seed      uint64
 }
 
