@@ -67,6 +67,7 @@ type Device struct {
 	more     bool // the last pass stopped for fairness, not for want of room
 	wakeAt   int64
 	operands [16]byte // of an atomic on its way into a packet
+	first    [tmMaxRndvHdr]byte
 	closed   bool
 }
 

@@ -142,7 +142,7 @@ func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 	s := t.slotOf(wr.Handle)
 	if s == nil {
 		i := wr.Handle & (1<<t.slotBits - 1)
-		if !signaled || t.cfg.Strict || int(i) >= len(t.slots) {
+		if !signaled || int(i) >= len(t.slots) {
 			return fail("post_srq_ops", syscall.EINVAL, "the handle names no entry")
 		}
 		o.bare = true

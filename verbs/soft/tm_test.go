@@ -35,6 +35,7 @@ func addAndMatch(tb testing.TB, n int, run func(f func())) {
 	wr := verbs.OpsWR{Flags: verbs.OpsSignaled, Add: verbs.TagAdd{SGList: []verbs.SGE{{Data: buf, LKey: mr.LKey()}}, Mask: ^uint64(0)}}
 	msg := make([]byte, verbs.TMHSize+8)
 	h := header{op: opSend, flags: flagFirst | flagLast, length: uint32(len(msg)), total: uint64(len(msg))}
+	tb.Cleanup(func() { require.NoError(tb, mr.Dereg()) })
 	var wc [4]verbs.WC
 	tag := uint64(0)
 	run(func() {
