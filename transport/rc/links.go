@@ -29,6 +29,7 @@ type LinksConfig struct {
 	Device    verbs.Device
 	PD        verbs.PD
 	CQ        verbs.CQ
+	RecvCQ    verbs.CQ // of receives; nil: CQ
 	SRQ       verbs.SRQ
 	SendDepth int
 	Sink      transport.Sink
@@ -115,6 +116,9 @@ func NewLinks(l *Links, cfg LinksConfig) error {
 	n := cfg.Self.Size
 	*l = Links{cfg: cfg, sink: cfg.Sink, peers: make([]peer, n), byQPN: newTable(2 * n), maxEager: cfg.Self.MaxEager,
 		depth: uint32(cfg.SendDepth), maxRead: attr.MaxMsgSize}
+	if l.cfg.RecvCQ == nil {
+		l.cfg.RecvCQ = cfg.CQ
+	}
 	l.inline = min(attr.MaxInline, BufferSize(l.maxEager))
 	l.every = max(l.depth/2, 1)
 	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
@@ -146,7 +150,7 @@ func (l *Links) openQPs(queues verbs.QPCap, access verbs.AccessFlags, place func
 	qpns := make([]uint32, len(l.peers))
 	for rank := range l.peers {
 		p := &l.peers[rank]
-		qp, err := l.cfg.PD.CreateQP(&verbs.QPInitAttr{SendCQ: l.cfg.CQ, RecvCQ: l.cfg.CQ, SRQ: l.cfg.SRQ, Type: verbs.QPTRC,
+		qp, err := l.cfg.PD.CreateQP(&verbs.QPInitAttr{SendCQ: l.cfg.CQ, RecvCQ: l.cfg.RecvCQ, SRQ: l.cfg.SRQ, Type: verbs.QPTRC,
 			Cap: queues})
 		if err == nil {
 			*place(p) = qp

@@ -64,8 +64,8 @@ func (t *Transport) open(sink transport.Sink) (err error) {
 		return err
 	}
 	base := rc.Config{Device: dev, Rank: cfg.Rank, Size: cfg.Size, MaxEager: cfg.MaxEager, Job: cfg.Job}
-	if err = rc.NewLinks(&t.Links, rc.LinksConfig{Self: rc.SelfAddress(Mode, &base), Device: dev, PD: t.pd, CQ: t.scq, SRQ: t.srq,
-		SendDepth: cfg.SendDepth, Sink: sink, Twin: true}); err != nil {
+	if err = rc.NewLinks(&t.Links, rc.LinksConfig{Self: rc.SelfAddress(Mode, &base), Device: dev, PD: t.pd, CQ: t.scq, RecvCQ: t.rcq,
+		SRQ: t.srq, SendDepth: cfg.SendDepth, Sink: sink, Twin: true}); err != nil {
 		return err
 	}
 	if cfg.MaxTags == 0 {
