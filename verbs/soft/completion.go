@@ -9,7 +9,7 @@ import (
 var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.WRRDMAWrite: verbs.WCRDMAWrite, verbs.WRRDMAWriteWithImm: verbs.WCRDMAWrite, verbs.WRSend: verbs.WCSend,
 	verbs.WRSendWithImm: verbs.WCSend, verbs.WRRDMARead: verbs.WCRDMARead, verbs.WRAtomicCmpAndSwp: verbs.WCCompSwap,
-	verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd,
+	verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd, verbs.WRSendWithInv: verbs.WCSend,
 }
 
 // retire completes requests from done on, in posting order. An unsignalled send passes as soon as it was sent: the ack of

@@ -140,6 +140,17 @@ func (t *regionTable) remove(rkey uint32) {
 	t.put(uint16(i))
 }
 
+// invalidate ends what peers may do with a region of pd; false if there is none. Its owner can use it on, and deregister it.
+func (t *regionTable) invalidate(pd *protDomain, rkey uint32) bool {
+	r := t.find(rkey)
+	if r == nil || r.pd != pd {
+		return false
+	}
+	r.access &= verbs.AccessLocalWrite
+	atomic.StoreUint32(&t.slots[rkey&regionIndexMask].gen, 0)
+	return true
+}
+
 // find returns the region of a key, or nil.
 func (t *regionTable) find(key uint32) *memRegion {
 	i := int(key & regionIndexMask)

@@ -184,7 +184,7 @@ func (q *queuePair) checkSend(wr *verbs.SendWR) (uint64, error) {
 		return 0, err
 	}
 	switch wr.Opcode {
-	case verbs.WRLocalInv, verbs.WRBindMW, verbs.WRSendWithInv:
+	case verbs.WRLocalInv, verbs.WRBindMW:
 		return 0, fail(op, syscall.EOPNOTSUPP, fmt.Sprintf("this device does not do %v", wr.Opcode))
 	}
 	var total uint64
@@ -340,6 +340,8 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 	switch verbs.SendOpcode(e.op) {
 	case verbs.WRSendWithImm:
 		last |= flagImm
+	case verbs.WRSendWithInv:
+		last |= flagInv
 	case verbs.WRRDMAWriteWithImm:
 		last |= flagImm
 		h.op, h.rkey = opWrite, w.rkey

@@ -160,7 +160,7 @@ func (q *queuePair) accepts(l link, h *header) bool {
 
 // recvSend takes a packet of a SEND. The common case, a message of one packet, is lent to the caller of PollCQ.
 func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) {
-	if h.flags&(flagFirst|flagLast) != flagFirst|flagLast {
+	if h.flags&(flagFirst|flagLast|flagInv) != flagFirst|flagLast {
 		return q.recvSendPart(l, h, payload), false
 	}
 	if !q.accepts(l, h) {
@@ -206,9 +206,7 @@ func (q *queuePair) recvCopy(h *header, payload []byte) bool {
 
 // complete adds a receive completion.
 func (q *queuePair) complete(wc *verbs.WC, h *header) {
-	if h.flags&flagImm != 0 {
-		wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.imm
-	}
+	withImm(wc, h)
 	q.rcq.push(wc, nil, 0, h.flags&flagSolicited != 0)
 }
 
@@ -240,7 +238,7 @@ func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
 		q.takeRecv()
 	}
 	m := &q.rx
-	if !q.fits(l, h) {
+	if !q.fits(l, h) || !q.invalidates(h) {
 		return true
 	}
 	if !q.scatter(m.sges[:m.nsge], m.off, payload) {

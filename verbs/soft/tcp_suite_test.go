@@ -10,9 +10,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
-// TestTCP runs the tag-matching suite over tcp; one goroutine drives both devices.
+// TestTCP runs the device suite over tcp; one goroutine drives both devices.
 func TestTCP(t *testing.T) {
-	verbstest.RunTags(t, func(t *testing.T, n int) []verbs.Device {
+	verbstest.Run(t, func(t *testing.T, n int) []verbs.Device {
 		t.Helper()
 		devs := make([]verbs.Device, n)
 		for i := range devs {
@@ -24,5 +24,5 @@ func TestTCP(t *testing.T) {
 			devs[i] = d
 		}
 		return devs
-	}, verbstest.TagOptions{})
+	})
 }

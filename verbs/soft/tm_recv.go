@@ -21,6 +21,9 @@ func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
 	if !q.accepts(l, h) {
 		return true, false
 	}
+	if !q.invalidates(h) {
+		return true, false
+	}
 	if uint64(len(payload)) < min(h.total, tmMaxRndvHdr) {
 		q.d.violation(l, "the first packet of a tagged message has %d bytes only", len(payload))
 		return true, false
@@ -119,9 +122,14 @@ func (t *tagQueue) mtu(q *queuePair) int {
 	return q.attr.PathMTU.Bytes()
 }
 
+// withImm adds immediate data, or the rkey that was invalidated.
 func withImm(wc *verbs.WC, h *header) {
-	if h.flags&flagImm != 0 {
+	switch {
+	case h.flags&flagImm != 0:
 		wc.Flags |= verbs.WCFlagWithImm
+		wc.Imm = h.imm
+	case h.flags&flagInv != 0:
+		wc.Flags |= verbs.WCFlagWithInv
 		wc.Imm = h.imm
 	}
 }
@@ -191,7 +199,7 @@ func (q *queuePair) forgetUnexpected(kind uint8) {
 
 // recvTMPart takes a packet of a message of several. l is nil for the first, which was checked.
 func (q *queuePair) recvTMPart(l link, h *header, payload []byte) bool {
-	if l != nil && (!q.accepts(l, h) || !q.fits(l, h)) {
+	if l != nil && (!q.accepts(l, h) || !q.fits(l, h) || !q.invalidates(h)) {
 		return true
 	}
 	m := &q.rx

@@ -172,7 +172,7 @@ func (q *queuePair) abandonRndv() {
 
 // deviceFailed tells why the device's own requests failed, since they have no completions.
 func (q *queuePair) deviceFailed(status verbs.WCStatus) {
-	if status == verbs.WCWRFlushErr {
+	if status == verbs.WCWRFlushErr || status == verbs.WCRetryExcErr { // of a lost peer there is an event already
 		return
 	}
 	typ := verbs.EventQPFatal

@@ -30,6 +30,7 @@ var cases = []testCase{
 	{"SendRecv", testSendRecv},
 	{"SendSelf", testSendSelf},
 	{"SendImm", testSendImm},
+	{"SendInv", testSendInv},
 	{"ZeroLength", testZeroLength},
 	{"MultiPacket", testMultiPacket},
 	{"Gather", testGather},
