@@ -40,25 +40,47 @@ type Harness struct {
 
 // Run runs the suite.
 func Run(t *testing.T, h Harness) {
-	seeds := h.Seeds
-	if len(seeds) == 0 {
-		seeds = []uint64{1}
-	}
-	for _, seed := range seeds {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { h.run(t, seed) })
-	}
+	h.seeds(t, h.run)
 }
 
 // limits are the eager limits that the suite sweeps; as Options.MaxEager.
 var limits = []int{-1, 1, 64, 1 << 10, 8 << 10, 32 << 10, 60 << 10}
 
-func (h Harness) run(t *testing.T, seed uint64) {
-	test := func(name string, f func(t *testing.T, h Harness, opts Options)) {
+// RunTags runs the tests of tag lists that hold however long a device takes for operations of its list.
+func RunTags(t *testing.T, h Harness) {
+	h.seeds(t, h.runTags)
+}
+
+func (h Harness) seeds(t *testing.T, run func(*testing.T, uint64)) {
+	seeds := h.Seeds
+	if len(seeds) == 0 {
+		seeds = []uint64{1}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(t, seed) })
+	}
+}
+
+func (h Harness) tester(t *testing.T, seed uint64) func(name string, f func(t *testing.T, h Harness, opts Options)) {
+	return func(name string, f func(t *testing.T, h Harness, opts Options)) {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)
 			f(t, h, Options{Seed: seed})
 		})
 	}
+}
+
+func (h Harness) runTags(t *testing.T, seed uint64) {
+	test := h.tester(t, seed)
+	test("TagsCancelRace", testTagsCancelRace)
+	test("TagsOpsFull", testTagsOpsFull)
+	test("TagsLied", testTagsLied)
+	test("TagsLost", testTagsLost)
+	test("TagsRandom", testTagsRandom)
+}
+
+func (h Harness) run(t *testing.T, seed uint64) {
+	test := h.tester(t, seed)
 	test("Caps", testCaps)
 	test("Order", testOrder)
 	test("OrderBounced", testOrderBounced)
@@ -87,9 +109,6 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("TagsMasks", testTagsMasks)
 	test("TagsDormant", testTagsDormant)
 	test("TagsCancel", testTagsCancel)
-	test("TagsCancelRace", testTagsCancelRace)
-	test("TagsOpsFull", testTagsOpsFull)
 	test("TagsRndv", testTagsRndv)
-	test("TagsLied", testTagsLied)
-	test("TagsLost", testTagsLost)
+	h.runTags(t, seed)
 }

@@ -136,6 +136,8 @@ func testTagsLost(t *testing.T, h Harness, opts Options) {
 		if x.l == nil {
 			t.Skip("this transport has no tag list")
 		}
+		c.ping(x.a, x.b)
+		c.ping(x.b, c.ranks[2])
 		const n, size = 4, 300 << 10
 		region, err := x.a.Register(fill(size, 1))
 		require.NoError(t, err)
