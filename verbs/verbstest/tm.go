@@ -59,6 +59,8 @@ var tagCases = []tagCase{
 	{"TagRndvBadKey", testTagRndvBadKey},
 	{"TagRndvPeerGone", testTagRndvPeerGone},
 	{"TagRndvFINWaits", testTagRndvFINWaits},
+	{"TagBothSides", testTagBothSides},
+	{"TagOwnSendQueue", testTagOwnSendQueue},
 	{"TagTeardown", testTagTeardown},
 }
 
@@ -72,8 +74,8 @@ type tagRig struct {
 	abuf   []byte
 	bmr    verbs.MR
 	bbuf   []byte
-	ubuf   []byte // untagged buffers, untaggedSize each
 	umr    verbs.MR
+	ubuf   []byte // untagged buffers, untaggedSize each
 	count  uint32 // unexpected messages handled (C of TMO 5.1)
 	opts   TagOptions
 	posted int // untagged buffers

@@ -262,3 +262,85 @@ func testTagRndvFINWaits(t *testing.T, open Opener, opts TagOptions) {
 		r.wantFIN(20+i, 5, uint32(i), fin)
 	}
 }
+
+// testTagBothSides: both ways at once, two QPs on each side (TMO 1.3): the FIN lands in the sender's tag-matching SRQ, where
+// it is of the NO_TAG class, on the QP that the request left from.
+func testTagBothSides(t *testing.T, open Opener, opts TagOptions) {
+	e := newEnv(t, open, 2)
+	if e.nodes[0].dev.Attr().TM.Flags&verbs.TMCapRC == 0 {
+		t.Skip("the device has no tag matching")
+	}
+	const rounds, size = 20, 70_000
+	var srq [2]verbs.SRQ
+	var tx, tm [2]verbs.QP
+	var mr [2]verbs.MR
+	var buf [2][]byte
+	for i, n := range e.nodes {
+		n.cq, srq[i] = n.tagSRQ(15, 64)
+		mr[i], buf[i] = n.mem(2*size + 64)
+		tx[i] = n.newQP(qpConf{srq: srq[i], cap: verbs.QPCap{MaxSendWR: 16, MaxSendSGE: 1, MaxInlineData: 64}})
+		tm[i] = n.newQP(qpConf{srq: srq[i], cap: verbs.QPCap{MaxRecvSGE: 1}})
+	}
+	for i, n := range e.nodes {
+		n.raise(tx[i], e.nodes[1-i].dev, tm[1-i].Num(), qpConf{})
+		n.raise(tm[i], e.nodes[1-i].dev, tx[1-i].Num(), qpConf{})
+	}
+	for k := range uint32(rounds) {
+		for i, n := range e.nodes {
+			copy(buf[i][:size], pattern(size, i+int(k)))
+			clear(buf[i][size:])
+			n.srqRecv(srq[i], untaggedID, sge(mr[i], buf[i][2*size:]))
+			_, err := srq[i].PostSRQOps(&verbs.OpsWR{Opcode: verbs.WRTagAdd, Flags: verbs.OpsTMSync | verbs.OpsSignaled, WRID: 6,
+				UnexpectedCnt: opts.InitialCount, Add: verbs.TagAdd{RecvWRID: 5, SGList: sge(mr[i], buf[i][size:2*size]), Tag: 8, Mask: exact}})
+			e.ok(err)
+			n.want(6, verbs.WCSuccess)
+		}
+		for i, n := range e.nodes {
+			m := make([]byte, 32)
+			verbs.TMH{Opcode: verbs.TMHRndv, Tag: 8, AppCtx: k}.Put(m)
+			verbs.RVH{VA: mr[i].Addr(), RKey: mr[i].RKey(), Len: size}.Put(m[16:])
+			n.send(tx[i], inline(77, verbs.SendSignaled, m))
+		}
+		for i, n := range e.nodes {
+			ends := 0
+			for ends < 3 {
+				w := n.next()
+				switch {
+				case w.Status != verbs.WCSuccess:
+					t.Fatalf("%+v", w)
+				case w.Opcode == verbs.WCTMNoTag:
+					if h := verbs.ParseTMH(received(w, buf[i][2*size:])); h.Opcode != verbs.TMHFin || h.AppCtx != k || w.QPNum != tx[i].Num() {
+						t.Fatalf("%+v on QP %d is not the FIN", h, w.QPNum)
+					}
+					ends++
+				case w.Opcode == verbs.WCSend, w.Flags&verbs.WCFlagTMDataValid != 0:
+					ends++
+				}
+			}
+			if !bytes.Equal(buf[i][size:2*size], pattern(size, 1-i+int(k))) {
+				t.Fatalf("round %d: wrong data", k)
+			}
+		}
+	}
+}
+
+// testTagOwnSendQueue: on a QP whose send queue is the program's the device matches, but it can neither read nor send a
+// FIN: software does.
+func testTagOwnSendQueue(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	qa, _ := r.connect(r.a, r.b, qpConf{}, qpConf{srq: r.srq})
+	r.add(1, 5, exact, r.bbuf)
+	r.add(2, 5, exact, r.bbuf)
+	m := r.rndvOn(qa, 5, 1, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: 1000})
+	w := r.b.want(1, verbs.WCTMRndvIncomplete)
+	if w.Flags&verbs.WCFlagTMDataValid == 0 {
+		r.b.want(1, verbs.WCSuccess)
+	}
+	if !bytes.Equal(r.bbuf[:32], m[:32]) {
+		t.Error("the headers are not in the buffer")
+	}
+	r.qa = qa
+	m = r.eager(5, 3, 70)
+	r.matched(2, 5, 3, m[16:], r.bbuf)
+	r.sent()
+}
