@@ -78,6 +78,7 @@ func (t *tagQueue) post(wr *verbs.OpsWR) error {
 	}
 	if t.cfg.DelayOps == 0 {
 		t.run(o)
+		o.buf = verbs.SGE{} // keep nothing alive
 		return nil
 	}
 	o.due = t.polls + int64(t.rng.IntN(t.cfg.DelayOps+1))

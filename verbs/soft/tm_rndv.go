@@ -223,11 +223,9 @@ func (t *tagQueue) tick() bool {
 		t.pending.pop()
 		t.run(&o)
 	}
-	later := t.later
-	t.later = t.later[len(later):]
-	keep := later[:0]
-	for i := range later {
-		it := &later[i]
+	keep := t.later[:0]
+	for i := range t.later {
+		it := &t.later[i]
 		switch {
 		case it.due > t.polls:
 			keep = append(keep, *it)
@@ -238,7 +236,7 @@ func (t *tagQueue) tick() bool {
 			t.cq.pushTM(&it.wc, t, it.hnd, 0, it.solicited)
 		}
 	}
-	clear(later[len(keep):])
+	clear(t.later[len(keep):])
 	t.later = keep
 	return len(keep) > 0 || t.pending.len() > 0
 }
