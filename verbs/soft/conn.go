@@ -64,7 +64,6 @@ type connector struct {
 
 var (
 	errSuperseded = errors.New("the peer's own connection came first")
-	errConnClosed = errors.New("the device is being closed")
 )
 
 func newConnector(cfg connectorConfig) *connector {

@@ -20,7 +20,6 @@ type compQueue struct {
 	arm      armState
 	overrun  bool
 	gone     bool
-	hasChan  bool
 	channel  *compChannel
 	users    int // QPs and SRQs
 	wantTags bool

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -403,8 +402,4 @@ func (d *Device) selfLink() (link, error) {
 		d.wires = append(d.wires, d.self1)
 	}
 	return d.self1.connect(d.self1.env.self)
-}
-
-func unsupportedWire(name string) error {
-	return fmt.Errorf("the %s wire needs Linux, this is %s: %w", name, runtime.GOOS, errors.ErrUnsupported)
 }

@@ -90,15 +90,7 @@ func (t *regionTable) put(i uint16) {
 	t.nfree++
 }
 
-// add registers buf and returns its key, which serves as rkey and lkey and is never 0.
-func (t *regionTable) add(buf []byte, access verbs.AccessFlags) (rkey uint32, err error) {
-	r, err := t.register(buf, access, nil)
-	if err != nil {
-		return 0, err
-	}
-	return r.rkey, nil
-}
-
+// register makes a region. Its key serves as rkey and lkey and is never 0.
 func (t *regionTable) register(buf []byte, access verbs.AccessFlags, pd *protDomain) (*memRegion, error) {
 	if t.nfree == 0 {
 		t.grow(len(t.own))

@@ -192,19 +192,19 @@ func TestTCPStream(t *testing.T) {
 
 // stream is one direction of TestTCPStream. Packet i is the same function of the seed on both sides.
 type stream struct {
-	t            testing.TB
-	seed         uint64
-	count        int
-	from, to     *fakeDevice
-	out          *tcpLink
-	sent, got    int
-	refuse       int
-	lend, place  bool
-	r            *rand.Rand
-	borrowed     [][]byte
-	copies       [][]byte
-	dst          []byte
-	placed, lied int
+	t           testing.TB
+	seed        uint64
+	count       int
+	from, to    *fakeDevice
+	out         *tcpLink
+	sent, got   int
+	refuse      int
+	lend, place bool
+	r           *rand.Rand
+	borrowed    [][]byte
+	copies      [][]byte
+	dst         []byte
+	placed      int
 }
 
 func newStream(t testing.TB, seed uint64, count int, from *fakeDevice, out *tcpLink, to *fakeDevice, in *tcpLink) *stream {
