@@ -62,24 +62,24 @@ func seeds(n int) []uint64 {
 }
 
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}, soft.Config{}), New: newTM, Long: !testing.Short()})
+	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}, soft.Config{}), New: newTM, Tags: true, Long: !testing.Short()})
 }
 
 // TestLoopRough lets the wire delay, cut and refuse at random.
 func TestLoopRough(t *testing.T) {
 	rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
-	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(rough, soft.Config{}), New: newTM, Seeds: seeds(3)})
+	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(rough, soft.Config{}), New: newTM, Tags: true, Seeds: seeds(3)})
 }
 
 func TestSHM(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{}), New: newTM})
+	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{}), New: newTM, Tags: true})
 }
 
 // TestSHMCopied is without direct access to peers' memory.
 func TestSHMCopied(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{NoDirect: true, RingBytes: 16 << 10}), New: newTM})
+	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{NoDirect: true, RingBytes: 16 << 10}), New: newTM, Tags: true})
 }
 
 func TestTCP(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireTCP, soft.Config{}), New: newTM})
+	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireTCP, soft.Config{}), New: newTM, Tags: true})
 }

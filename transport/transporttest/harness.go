@@ -34,6 +34,8 @@ type Harness struct {
 	New func(dev verbs.Device, rank, size int, opts Options, sink transport.Sink) (transport.Transport, error)
 	// Seeds to run with; nil: one. More than one makes sense where the seed decides what the wire does.
 	Seeds []uint64
+	// Tags says that the transport has a tag list.
+	Tags bool
 	// Long runs more and larger cases.
 	Long bool
 }
@@ -74,7 +76,6 @@ func (h Harness) runTags(t *testing.T, seed uint64) {
 	test := h.tester(t, seed)
 	test("TagsCancelRace", testTagsCancelRace)
 	test("TagsOpsFull", testTagsOpsFull)
-	test("TagsLied", testTagsLied)
 	test("TagsLost", testTagsLost)
 	test("TagsRandom", testTagsRandom)
 }
@@ -104,11 +105,15 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("Hostile", testHostile)
 	test("HostileNoise", testHostileNoise)
 	test("Closed", testClosed)
+	if !h.Tags {
+		return
+	}
 	test("TagsExpected", testTagsExpected)
 	test("TagsSizes", testTagsSizes)
 	test("TagsMasks", testTagsMasks)
 	test("TagsDormant", testTagsDormant)
 	test("TagsCancel", testTagsCancel)
 	test("TagsRndv", testTagsRndv)
+	test("TagsLied", testTagsLied)
 	h.runTags(t, seed)
 }
