@@ -13,6 +13,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
+// strict devices check the host's side of the bargain: V11, V13, V14, V19.
+var strict = soft.TMConfig{Strict: true}
+
 func newTM(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
 	return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
 		SendDepth: o.SendDepth, MaxTags: o.MaxTags, Job: "conformance"}, sink)
@@ -62,24 +65,24 @@ func seeds(n int) []uint64 {
 }
 
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}, soft.Config{}), New: newTM, Tags: true, Long: !testing.Short()})
+	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}, soft.Config{TM: strict}), New: newTM, Tags: true, Long: !testing.Short()})
 }
 
 // TestLoopRough lets the wire delay, cut and refuse at random.
 func TestLoopRough(t *testing.T) {
 	rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
-	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(rough, soft.Config{}), New: newTM, Tags: true, Seeds: seeds(3)})
+	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(rough, soft.Config{TM: strict}), New: newTM, Tags: true, Seeds: seeds(3)})
 }
 
 func TestSHM(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{}), New: newTM, Tags: true})
+	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{TM: strict}), New: newTM, Tags: true})
 }
 
 // TestSHMCopied is without direct access to peers' memory.
 func TestSHMCopied(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{NoDirect: true, RingBytes: 16 << 10}), New: newTM, Tags: true})
+	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{TM: strict, NoDirect: true, RingBytes: 16 << 10}), New: newTM, Tags: true})
 }
 
 func TestTCP(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireTCP, soft.Config{}), New: newTM, Tags: true})
+	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireTCP, soft.Config{TM: strict}), New: newTM, Tags: true})
 }
