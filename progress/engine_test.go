@@ -51,6 +51,9 @@ func newCluster(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
 		e.Start()
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			return // perhaps inside of Poll, with the lock
+		}
 		for _, e := range c.e {
 			require.NoError(t, e.Close(nil))
 		}
