@@ -68,18 +68,35 @@ func (x *tagged) rendezvous(id, tag uint64, room, size int) {
 	require.NoError(t, region.Dereg())
 }
 
-// testTagsLied: a rank sends in the name of another; the receive ends with an error, and the liar is lost.
+// testTagsLied: a rank sends in the name of another; the receive ends with an error, and so does all that is under way from
+// the liar, before its loss is told.
 func testTagsLied(t *testing.T, h Harness, opts Options) {
 	for _, tag := range []uint64{packed(2, 1), packed(1<<20-1, 1), 5} {
 		c := h.start(t, 3, opts)
 		x := &tagged{cluster: c, a: c.ranks[0], b: c.ranks[1], l: c.ranks[1].TagList()}
 		require.NotNil(t, x.l)
-		x.add(1, tag, exact, make([]byte, 10))
+		const n, size = 3, 300 << 10
+		region, err := x.a.Register(fill(size, 1))
+		require.NoError(t, err)
+		for i := range uint64(n) {
+			x.add(i, packed(0, uint32(i)), exact, make([]byte, size))
+			x.post(func() error {
+				return x.a.SendRndv(1, &transport.RndvHdr{Tag: packed(0, uint32(i)), VA: region.Addr(), RKey: region.RKey(), Len: size})
+			})
+		}
+		x.add(n, tag, exact, make([]byte, 10))
 		x.post(func() error { return x.a.SendEager(1, 2, tag, []byte("lie")) })
 		x.until("the loss", func() bool { return len(x.b.of("lost")) > 0 })
+		c.steps(200)
 		c.requireLost(x.b, 0)
-		require.Equal(t, 0, x.event("matched", 0).Src)
-		require.Error(t, x.event("delivered", 0).Err)
+		require.Equal(t, 0, x.event("matched", n).Src)
+		delivered := x.b.of("delivered")
+		require.Len(t, delivered, n+1)
+		for _, e := range delivered {
+			require.True(t, e.ID != n || e.Err != nil, "the lie is an error")
+		}
+		require.Equal(t, "lost", x.b.Events[len(x.b.Events)-1].Kind, "receives end before the peer is lost")
+		require.NoError(t, region.Dereg())
 		c.ping(x.b, c.ranks[2])
 	}
 }
