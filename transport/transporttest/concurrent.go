@@ -21,7 +21,6 @@ type player struct {
 	rng    *rand.Rand
 	count  int
 	posted []int
-	want   [][]Event
 }
 
 // script is what src sends to dst: both ends can compute it.

@@ -37,7 +37,6 @@ type receive struct {
 	got       uint64 // tag
 	n         uint64
 	err       error
-	want      uint64 // bytes of a rendezvous to be read
 	appCtx    uint32
 }
 
