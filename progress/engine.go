@@ -229,7 +229,7 @@ func (e *Engine) pollLocked() int {
 		n += e.retryLocked()
 	}
 	if e.tags != nil {
-		e.tendLocked(n)
+		n += e.tendLocked(n)
 	}
 	if len(e.flushers) != 0 {
 		e.flushedLocked()

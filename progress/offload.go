@@ -156,11 +156,11 @@ func (e *Engine) reportLocked(count uint32) {
 // promoteLocked offers receives that software has kept, the earliest eligible one first. Where a receive stays in software no
 // later one that overlaps it can have gone to the device before it, so that the device's order is the posting order wherever
 // it matters (TMO 5.6, 6.3).
-func (e *Engine) promoteLocked() {
+func (e *Engine) promoteLocked() (promoted int) {
 	o := &e.off
 	o.due = false
 	if o.resting > 0 || o.waiting.empty() {
-		return
+		return 0
 	}
 	look := promoteLook
 	for op := o.waiting.head; op != nil && look > 0; {
@@ -171,12 +171,14 @@ func (e *Engine) promoteLocked() {
 			o.kept.Remove(op.kept)
 			o.waiting.remove(op)
 			e.m.Offload.Promoted++
+			promoted++
 		} else {
 			break
 		}
 		op = next
 	}
 	o.due = o.full // room is no event: look again at each poll
+	return promoted
 }
 
 // leftLocked follows a receive that software has unlinked from the shadow list, for a message or because it ends.
@@ -236,23 +238,23 @@ func (e *Engine) endLocked(dropped bool) {
 	o.ended, o.dropped = 0, 0
 }
 
-// tendLocked is the list's share of a poll, which brought n events.
-func (e *Engine) tendLocked(n int) {
+// tendLocked is the list's share of a poll, which brought n events. It returns how much it posted.
+func (e *Engine) tendLocked(n int) (posted int) {
 	o := &e.off
 	if len(o.drops)+len(o.recalls) != 0 {
-		e.dropLateLocked()
-		e.recallLateLocked()
+		posted = e.dropLateLocked() + e.recallLateLocked()
 	}
 	if e.broken != nil {
-		return
+		return posted
 	}
 	if o.due {
-		e.promoteLocked()
+		posted += e.promoteLocked()
 	}
 	behind := e.handled - o.reported
 	if behind >= syncBound || behind != 0 && n == 0 && o.entries > 0 {
 		e.syncLocked()
 	}
+	return posted
 }
 
 // syncLocked tells the device how many messages were handled, so that what is dormant becomes live (TMO 5.4). The transport

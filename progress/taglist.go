@@ -171,9 +171,8 @@ func (e *Engine) delLocked(op *Op) bool {
 }
 
 // recallLateLocked posts the DELs that had no room. What has been matched meanwhile does not need one.
-func (e *Engine) recallLateLocked() {
+func (e *Engine) recallLateLocked() (done int) {
 	o := &e.off
-	done := 0
 	for _, id := range o.recalls {
 		if op := o.slots.byID(id); op != nil && op.state == opOffered && !e.delLocked(op) {
 			break
@@ -181,13 +180,13 @@ func (e *Engine) recallLateLocked() {
 		done++
 	}
 	o.recalls = o.recalls[:copy(o.recalls, o.recalls[done:])]
+	return done
 }
 
 // dropLateLocked takes receives out of the device whose messages came unexpected. It is called as soon as those are counted;
 // until there is room for all, nothing else is posted.
-func (e *Engine) dropLateLocked() {
+func (e *Engine) dropLateLocked() (done int) {
 	o := &e.off
-	done := 0
 	for _, d := range o.drops {
 		if err := e.tags.Drop(d.id, d.count); err == transport.ErrAgain {
 			break
@@ -198,6 +197,7 @@ func (e *Engine) dropLateLocked() {
 		e.releaseLocked(slotOf(d.id))
 	}
 	o.drops = o.drops[:copy(o.drops, o.drops[done:])]
+	return done
 }
 
 // dropTaggedLocked ends the receives that the device had; the transport is closed and has let go of their buffers.
