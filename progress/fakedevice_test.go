@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -22,9 +23,8 @@ type fakeDevice struct {
 	polled uint32   // unexpected messages that the engine has seen
 	turn   int
 	syncs  int
-	lostDl int
 
-	holdOps, holdWire, holdData, holdCQ bool
+	holdOps, holdWire, holdData, holdCQ, noSync bool
 }
 
 type fakeEntry struct {
@@ -119,10 +119,8 @@ func (d *fakeDevice) Drop(id uint64, handled uint32) error { return d.remove(fak
 func (d *fakeDevice) Sync(handled uint32) error {
 	d.n.net.mu.Lock()
 	defer d.n.net.mu.Unlock()
-	for _, op := range d.ops {
-		if op.kind == fakeSync {
-			return transport.ErrAgain
-		}
+	if d.noSync || slices.ContainsFunc(d.ops, func(op fakeListOp) bool { return op.kind == fakeSync }) {
+		return transport.ErrAgain
 	}
 	err := d.postLocked(fakeSync, nil, handled)
 	if err == nil {
@@ -186,9 +184,7 @@ func (d *fakeDevice) executeLocked(op fakeListOp) {
 		en.present = true
 		d.list = append(d.list, en)
 	case fakeDel:
-		if !d.takeLocked(en) {
-			d.lostDl++
-		}
+		d.takeLocked(en)
 		d.cq = append(d.cq, packet{kind: pkDeleted, id: en.id, src: -1, app: boolBit(en.present)})
 		en.present = false
 	case fakeDrop:
