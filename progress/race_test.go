@@ -1,10 +1,7 @@
 package progress
 
 import (
-	"bytes"
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -389,22 +386,6 @@ func TestRace33RendezvousTooLong(t *testing.T) {
 }
 
 // An eager message that is too long ends as it does without a device; and what the device matched gives its credit back.
-func TestOffloadedTruncationAndCredit(t *testing.T) {
-	r := newRace(t, Config{UnexpectedLimit: 1}, fakeOpts{tags: 4})
-	for range 200 {
-		req, buf := r.recv(5, exact, 10)
-		r.step()
-		r.send(5, 100, 1)
-		r.step()
-		st, err := ended(t, req)
-		require.Equal(t, ErrTruncated, err)
-		require.EqualValues(t, 100, st.Len)
-		require.Equal(t, fill(100, 1)[:10], buf)
-	}
-	require.EqualValues(t, 200, r.m().Matched)
-	require.Zero(t, r.cluster.e[0].Metrics().NoCredit)
-}
-
 func TestRace39WildcardAndExact(t *testing.T) {
 	for _, masks := range [][2]uint64{{6, exact}, {exact, 6}} {
 		for _, sizes := range [][2]int{{64, 64}, {10, 64}, {64, 10}, {10, 10}} {
@@ -498,86 +479,5 @@ func TestRace57SwitchUnderLoad(t *testing.T) {
 }
 
 // A peer goes while the device has receives for it, one of them matched.
-func TestOffloadedPeerLost(t *testing.T) {
-	c := newCluster(t, 3, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 8})
-	e, dev := c.e[0], c.net.nodes[0].dev
-	dev.holdData = true
-	inFlight := e.Irecv(2, 1, exact, make([]byte, 1000))
-	posted := e.Irecv(2, 2, exact, make([]byte, 8))
-	anyone := e.Irecv(AnySource, 0x13, 0xff, make([]byte, 8))
-	buf := make([]byte, 8)
-	other := e.Irecv(1, 4, exact, buf)
-	c.step()
-	c.e[2].Isend(0, 1, fill(1000, 1))
-	c.step()
-	c.net.kill(2)
-	dev.holdData = false
-	c.step()
-	for _, r := range []Request{inFlight, posted, anyone} {
-		requireLost(t, r, 2)
-	}
-	open(t, other)
-	require.NoError(t, c.e[1].Send(bg, 0, 4, fill(8, 1)))
-	c.step()
-	_, err := ended(t, other)
-	require.NoError(t, err)
-	require.Equal(t, fill(8, 1), buf)
-	require.EqualValues(t, 2, e.Metrics().Offload.Dels)
-	require.Empty(t, dev.byID)
-}
-
 // The buffers stay the device's until the transport is closed.
-func TestOffloadedClose(t *testing.T) {
-	for _, abort := range []bool{false, true} {
-		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 2})
-		e, dev := c.e[1], c.net.nodes[1].dev
-		var reqs []Request
-		for tag := range uint64(4) {
-			reqs = append(reqs, e.Irecv(0, tag, exact, make([]byte, 8)))
-		}
-		c.step()
-		reqs[1].Cancel()
-		dev.holdData = true
-		require.NoError(t, c.e[0].Send(bg, 1, 0, nil))
-		e.Poll()
-		dev.holdCQ = true
-		if abort {
-			e.Abort(nil)
-			open(t, reqs[0])
-		}
-		require.NoError(t, e.Close(nil))
-		for i, r := range reqs {
-			if i == 1 && !abort {
-				continue // was taken out before
-			}
-			_, err := ended(t, r)
-			require.Error(t, err)
-		}
-		require.Zero(t, e.off.entries+e.off.slots.used+e.posted.Len())
-	}
-}
-
 // A blocking receive returns when the device has given its buffer back.
-func TestOffloadedContextEnds(t *testing.T) {
-	for _, m := range []bool{false, true} {
-		c := newCluster(t, 2, Config{Manual: m, OffloadMin: -1}, fakeOpts{tags: 2})
-		ctx, cancel := context.WithTimeout(bg, 5*time.Millisecond)
-		_, err := c.e[0].Recv(ctx, 1, 5, exact, make([]byte, 8))
-		cancel()
-		require.Equal(t, context.DeadlineExceeded, err)
-		require.EqualValues(t, 1, c.e[0].Metrics().Offload.Dels)
-		c.quiet()
-	}
-}
-
-func TestOffloadedDump(t *testing.T) {
-	r := newRace(t, Config{}, fakeOpts{tags: 2})
-	req, _ := r.recv(5, exact, 8)
-	var b bytes.Buffer
-	require.NoError(t, r.e.Dump(&b))
-	require.Contains(t, b.String(), "tag 0x5 mask 0xffffffffffffffff, 8 bytes, in the device")
-	require.Contains(t, b.String(), "receives in the device: 1")
-	req.Cancel()
-	r.step()
-	r.canceled(req)
-}
