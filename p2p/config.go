@@ -23,12 +23,13 @@ const (
 	deviceSHM = "shm"
 	deviceTCP = "tcp"
 
-	transportRC = "rc"
+	transportRC    = "rc"
+	transportTMSRQ = "tmsrq" // the device matches
 )
 
 // Devices lists what Config.Device may name in this build, Transports what Config.Transport may.
 func Devices() []string    { return []string{auto, deviceSHM, deviceTCP} }
-func Transports() []string { return []string{auto, transportRC} }
+func Transports() []string { return []string{auto, transportRC, transportTMSRQ} }
 
 // Config of Init. The zero value finds everything by itself. A field that is set wins over its TAGMATCH_ variable, which
 // wins over the default; `tagmatch info` prints each value with its origin. For numbers, 0 = default, -1 = none.
@@ -43,6 +44,8 @@ type Config struct {
 	EagerLimit      int           // bytes, the same on all ranks; default 32 KiB; TAGMATCH_EAGER_LIMIT
 	UnexpectedLimit int64         // bytes that all peers together may have buffered here unasked; default 64 MiB; TAGMATCH_UNEXPECTED_LIMIT
 	SendLimit       int64         // bytes of buffered, unsent messages before Isend fails with ErrFull; default 64 MiB; TAGMATCH_SEND_LIMIT
+	MaxTags         int           // receives that the device's tag list holds, Transport tmsrq; default 1024; -1 none: software matches; TAGMATCH_MAX_TAGS
+	OffloadMin      int           // bytes of the smallest receive that the device gets; default 1024; -1 no minimum: all; TAGMATCH_OFFLOAD_MIN
 	Logger          *slog.Logger  // nil: silent
 }
 
@@ -53,11 +56,14 @@ const (
 	maxSpin  = time.Second
 	maxEager = 64 << 10
 	maxLimit = 1 << 40
+	maxTags  = 1 << 16
 
 	defaultSpin       = 50 * time.Microsecond
 	defaultEager      = 32 << 10 // beyond it one copy by system call beats two through a ring
 	defaultUnexpected = 64 << 20
 	defaultSend       = 64 << 20
+	defaultTags       = 1024
+	defaultOffloadMin = 1024
 )
 
 // Validate reports every fault of c at once (errors.Join). Init calls it.
@@ -90,6 +96,12 @@ func (c *Config) Validate() error {
 	if c.SendLimit < -1 || c.SendLimit > maxLimit {
 		fault("SendLimit", c.SendLimit, allowedLimit)
 	}
+	if c.MaxTags < -1 || c.MaxTags > maxTags {
+		fault("MaxTags", c.MaxTags, allowedTags)
+	}
+	if c.OffloadMin < -1 || c.OffloadMin > maxLimit {
+		fault("OffloadMin", c.OffloadMin, allowedMin)
+	}
 	return errors.Join(errs...)
 }
 
@@ -97,6 +109,8 @@ var (
 	allowedSpin  = fmt.Sprintf("give up to %v, 0 for the default, or -1 to park at once", maxSpin)
 	allowedEager = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxEager)
 	allowedLimit = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxLimit)
+	allowedTags  = fmt.Sprintf("give 1 to %d, 0 for the default, or -1 for none", maxTags)
+	allowedMin   = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for no minimum", maxLimit)
 )
 
 func validName(name string, names []string) bool { return name == "" || slices.Contains(names, name) }

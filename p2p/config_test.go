@@ -10,18 +10,20 @@ import (
 
 func TestValidateReportsEverything(t *testing.T) {
 	c := Config{Device: "foo", Transport: "bar", Secret: []byte("short"), Progress: 7, SpinLimit: -2, EagerLimit: 1 << 30,
-		UnexpectedLimit: -5, SendLimit: -2}
+		UnexpectedLimit: -5, SendLimit: -2, MaxTags: -3, OffloadMin: -2}
 	err := c.Validate()
 	require.ErrorIs(t, err, ErrInvalid)
 	for _, part := range []string{
 		`Config.Device is "foo": this build has auto, shm, tcp`,
-		`Config.Transport is "bar": this build has auto, rc`,
+		`Config.Transport is "bar": this build has auto, rc, tmsrq`,
 		"Config.Secret is 5 bytes long: give 32",
 		"Config.Progress is 7: give ProgressAuto",
 		"Config.SpinLimit is -2ns: give up to 1s, 0 for the default, or -1 to park at once",
 		"Config.EagerLimit is 1073741824: give 1 to 65536 bytes",
 		"Config.UnexpectedLimit is -5",
 		"Config.SendLimit is -2",
+		"Config.MaxTags is -3: give 1 to 65536, 0 for the default, or -1 for none",
+		"Config.OffloadMin is -2: give 1 to 1099511627776 bytes, 0 for the default, or -1 for no minimum",
 	} {
 		require.ErrorContains(t, err, part)
 	}
@@ -37,12 +39,13 @@ func TestPrecedence(t *testing.T) {
 	vars := env(map[string]string{
 		"TAGMATCH_DEVICE": "tcp", "TAGMATCH_EAGER_LIMIT": "4k", "TAGMATCH_SPIN_LIMIT": "20us",
 		"TAGMATCH_UNEXPECTED_LIMIT": "none", "TAGMATCH_SEND_LIMIT": "1G", "TAGMATCH_PROGRESS": "manual",
+		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64",
 	})
 	c := Config{Device: "shm"}
 	full, settings, err := c.resolve(vars)
 	require.NoError(t, err)
 	require.Equal(t, Config{Device: "shm", Progress: ProgressManual, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
-		UnexpectedLimit: -1, SendLimit: 1 << 30}, full)
+		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64}, full)
 	require.Equal(t, []Setting{
 		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
 		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
@@ -51,13 +54,15 @@ func TestPrecedence(t *testing.T) {
 		{"EagerLimit", "TAGMATCH_EAGER_LIMIT", "4096 bytes", "TAGMATCH_EAGER_LIMIT"},
 		{"UnexpectedLimit", "TAGMATCH_UNEXPECTED_LIMIT", "none", "TAGMATCH_UNEXPECTED_LIMIT"},
 		{"SendLimit", "TAGMATCH_SEND_LIMIT", "1073741824 bytes", "TAGMATCH_SEND_LIMIT"},
+		{"MaxTags", "TAGMATCH_MAX_TAGS", "none", "TAGMATCH_MAX_TAGS"},
+		{"OffloadMin", "TAGMATCH_OFFLOAD_MIN", "64 bytes", "TAGMATCH_OFFLOAD_MIN"},
 	}, settings)
 	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
 }
 
 func TestVariablesAreChecked(t *testing.T) {
 	for name, value := range map[string]string{
-		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "tmsrq", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
+		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "ud", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
 		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2",
 	} {
 		_, err := (&Config{}).Effective(env(map[string]string{name: value}))

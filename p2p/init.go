@@ -16,6 +16,7 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
@@ -145,14 +146,24 @@ func (w *World) open(secret []byte) error {
 		Rank: w.rank, Size: w.size,
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
+		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin,
 	}
 	if h, ok := w.parts.boot.(*hook.Wiring); ok {
 		cfg.Seed = h.Seed
 	}
 	w.eng, err = progress.New(cfg, func(sink transport.Sink) (transport.Transport, error) {
-		return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job()}, sink)
+		return w.openTransport(dev, sink)
 	})
 	return err
+}
+
+// openTransport makes the transport; "auto" is rc.
+func (w *World) openTransport(dev verbs.Device, sink transport.Sink) (transport.Transport, error) {
+	if w.cfg.Transport == transportTMSRQ {
+		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job(),
+			MaxTags: w.cfg.MaxTags}, sink)
+	}
+	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job()}, sink)
 }
 
 // job tells runs of a job apart, where the launcher does.

@@ -22,19 +22,50 @@ type Metrics struct {
 	UnexpectedBytes int64 // of them, buffered here
 	UnexpectedPeak  int64 // the most there ever were
 	QueuedBytes     int64 // of sends that wait for room, see Config.SendLimit
+
+	UnexpectedBySize [6]uint64 // of Unexpected: messages up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and longer ones
+	Offload          Offload
+}
+
+// Offload counts what became of receives where the device matches; all zero where it does not.
+type Offload struct {
+	Offloaded   uint64 // receives that the device got, promoted ones included
+	Promoted    uint64 // of them, those that software kept at first
+	Matched     uint64 // of them, those that the device matched
+	KeptSmall   uint64 // receives kept in software because they are shorter than Config.OffloadMin,
+	KeptOverlap uint64 // because an earlier one in software could take the same message,
+	KeptFull    uint64 // because the list was full,
+	KeptOff     uint64 // because offloading did not pay, see Rests
+	Rests       uint64 // times that offloading stopped for a while, because messages mostly came before the device was ready
+	Dels        uint64 // receives asked back from the device, cancelled ones for example
+	DelsLost    uint64 // of them, those that the device had matched before
+	Drops       uint64 // receives taken out because a message that the device did not match found them
+	Syncs       uint64 // counts of handled messages that the device was told for their own sake
+
+	InDevice int // receives that the device has and has not matched
+	Dormant  int // of them, those that it cannot match yet; an estimate
 }
 
 // Metrics returns the counters as they are now.
 func (w *World) Metrics() Metrics {
 	m := w.eng.Metrics()
 	return Metrics{
-		Device: w.deviceName(), Transport: transportRC,
+		Device: w.deviceName(), Transport: w.transportName(),
 		EagerSent: m.EagerSent, EagerReceived: m.EagerReceived, RndvSent: m.RndvSent, RndvReceived: m.RndvReceived,
 		Unexpected: m.Unexpected, Truncated: m.Truncated, Canceled: m.Canceled, NoCredit: m.NoCredit, Queued: m.Queued,
 		PeersLost: m.PeersLost, Parks: m.Parks,
 		PostedNow: m.PostedNow, UnexpectedNow: m.UnexpectedNow, UnexpectedBytes: m.UnexpectedBytes,
 		UnexpectedPeak: m.UnexpectedPeak, QueuedBytes: m.QueuedBytes,
+		UnexpectedBySize: m.UnexpectedBySize, Offload: Offload(m.Offload),
 	}
+}
+
+// transportName is the transport that was named or, where none was, what was chosen.
+func (w *World) transportName() string {
+	if w.cfg.Transport == transportTMSRQ {
+		return transportTMSRQ
+	}
+	return transportRC
 }
 
 // deviceName is the device that was named or, where none was, what its choice by itself amounts to.

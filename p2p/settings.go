@@ -64,6 +64,22 @@ func variables() []variable {
 				return err
 			},
 			func(c *Config) string { return showBytes(c.SendLimit, defaultSend) }},
+		{"MaxTags", "TAGMATCH_MAX_TAGS",
+			func(c *Config) bool { return c.MaxTags == 0 },
+			func(c *Config, s string) error {
+				n, err := parseBytes(s, maxTags, allowedTags)
+				c.MaxTags = int(n)
+				return err
+			},
+			func(c *Config) string { return strings.TrimSuffix(showBytes(int64(c.MaxTags), defaultTags), " bytes") }},
+		{"OffloadMin", "TAGMATCH_OFFLOAD_MIN",
+			func(c *Config) bool { return c.OffloadMin == 0 },
+			func(c *Config, s string) error {
+				n, err := parseBytes(s, maxLimit, allowedMin)
+				c.OffloadMin = int(n)
+				return err
+			},
+			func(c *Config) string { return showBytes(int64(c.OffloadMin), defaultOffloadMin) }},
 	}
 }
 

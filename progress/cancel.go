@@ -6,8 +6,13 @@ func (e *Engine) cancelLocked(op *Op) {
 	switch op.state {
 	case opPosted:
 		if _, ok := e.posted.Remove(op.handle); ok {
+			if e.tags != nil {
+				e.leftLocked(op)
+			}
 			e.canceledLocked(op)
 		}
+	case opOffered:
+		e.recallLocked(op, ErrCanceled)
 	case opQueued:
 		e.unqueueLocked(&e.peers[op.peer], op)
 		e.m.Canceled++

@@ -31,7 +31,11 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 			fmt.Fprintf(b, "  ...\n")
 			break
 		}
-		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes\n", rankName(op.peer), op.tag, op.mask, len(op.buf))
+		where := ""
+		if op.state == opOffered {
+			where = ", in the device"
+		}
+		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, len(op.buf), where)
 	}
 	fmt.Fprintf(b, "unexpected messages: %d, %d eager bytes\n", e.unexp.Len(), e.m.UnexpectedBytes)
 	n = 0
@@ -45,6 +49,9 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 			kind, size = "rendezvous", m.length
 		}
 		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, %s\n", m.src, m.tag, size, kind)
+	}
+	if e.tags != nil {
+		e.dumpSlots(b, "receives in the device", &e.off.slots)
 	}
 	e.dumpSlots(b, "rendezvous sends", &e.sends)
 	e.dumpSlots(b, "receives that read", &e.reads)

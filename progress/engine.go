@@ -24,8 +24,8 @@ type Config struct {
 	Manual          bool          // no progress goroutine: operations move only inside calls
 	Seed            uint64        // of the hash tables; 0 takes a random one
 	Logger          *slog.Logger  // nil: silent
-	MaxTags         int           // receives offered to a device's tag list; see offload.go
-	OffloadMin      int           // smallest receive offered, bytes
+	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
+	OffloadMin      int           // bytes of the smallest receive that the device gets; 0: 1024; below 0: it may be empty
 }
 
 const (
@@ -69,6 +69,7 @@ type Engine struct {
 	closing   bool
 	closed    bool
 	handled   uint32 // C of the offload protocol: unexpected messages completely handled
+	off       offload
 	m         Metrics
 	wait      waitState
 	loop      loopState
@@ -137,6 +138,7 @@ func (e *Engine) configure() error {
 	e.posted = matching.NewPosted[*Op](c.Seed)
 	e.unexp = matching.NewUnexpected[*message](c.Seed)
 	e.buffers.init(c.UnexpectedLimit)
+	e.initOffload()
 	e.sends.init(sendSlots)
 	e.reads.init(readSlots)
 	e.peers = make([]peer, c.Size)
@@ -225,6 +227,9 @@ func (e *Engine) pollLocked() int {
 	}
 	if len(e.dirty) != 0 {
 		n += e.retryLocked()
+	}
+	if e.tags != nil {
+		n += e.tendLocked(n)
 	}
 	if len(e.flushers) != 0 {
 		e.flushedLocked()

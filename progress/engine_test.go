@@ -51,6 +51,9 @@ func newCluster(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
 		e.Start()
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			return // perhaps inside of Poll, with the lock
+		}
 		for _, e := range c.e {
 			require.NoError(t, e.Close(nil))
 		}
@@ -71,6 +74,9 @@ func (c *cluster) step() {
 			if !c.net.nodes[i].dead {
 				n += e.Poll()
 			}
+		}
+		for _, e := range c.e {
+			n += len(e.off.drops) + len(e.off.recalls)
 		}
 		if n == 0 && !c.net.opts.random {
 			return

@@ -15,6 +15,7 @@ type fakeNet struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
 	opts  fakeOpts
+	seed  uint64 // for messages
 	nodes []*fakeNode
 
 	// onDeliver sees each packet just before its receiver does.
@@ -26,6 +27,10 @@ type fakeOpts struct {
 	maxEager int    // default 256
 	maxRead  uint64 // default 1 << 30
 	random   bool   // polls bring between nothing and 3 packets
+	tags     int    // receives that each node's device matches; 0: no device
+	maxOps   int    // list operations posted and not executed; 0: enough
+	rts      int    // 0: devices do rendezvous; 1: by turns; 2: every one is a software request (TMO 6.7)
+	count    uint16 // where the device's counters begin
 }
 
 type packetKind uint8
@@ -36,6 +41,9 @@ const (
 	pkFin
 	pkCtrl
 	pkRead
+	pkDelivered // from here on only a device's
+	pkIncomplete
+	pkDeleted
 )
 
 type packet struct {
@@ -48,6 +56,8 @@ type packet struct {
 	id      uint64 // of a read
 	peer    int
 	dst     []byte
+	peek    []byte     // the first bytes of a rendezvous
+	entry   *fakeEntry // that the device gave it to
 }
 
 type fakeNode struct {
@@ -66,6 +76,7 @@ type fakeNode struct {
 	notify  chan struct{}
 	holdRds bool // reads stay where they are
 	failRds bool
+	dev     *fakeDevice
 }
 
 type fakeRegion struct {
@@ -94,6 +105,13 @@ func newFakeNet(n int, seed uint64, opts fakeOpts) *fakeNet {
 		opts.maxRead = 1 << 30
 	}
 	f := &fakeNet{rng: rand.New(rand.NewPCG(seed, 1)), opts: opts}
+	defer func() {
+		for _, n := range f.nodes {
+			if opts.tags != 0 {
+				n.dev = newFakeDevice(n)
+			}
+		}
+	}()
 	for i := range n {
 		f.nodes = append(f.nodes, &fakeNode{net: f, rank: i, in: make([][]packet, n), cells: make([]uint64, n),
 			regions: map[uint32]*fakeRegion{}, notify: make(chan struct{}, 1)})
@@ -131,8 +149,13 @@ func (n *fakeNode) token() {
 func (n *fakeNode) Caps() transport.Caps {
 	return transport.Caps{Name: "fake", Device: "none", MaxEager: n.net.opts.maxEager, MaxCtrl: 256, MaxRead: n.net.opts.maxRead, MaxHdr: 16}
 }
-func (n *fakeNode) Address() []byte                  { return []byte{byte(n.rank)} }
-func (n *fakeNode) TagList() transport.TagList       { return nil }
+func (n *fakeNode) Address() []byte { return []byte{byte(n.rank)} }
+func (n *fakeNode) TagList() transport.TagList {
+	if n.dev == nil {
+		return nil
+	}
+	return n.dev
+}
 func (n *fakeNode) Connect(peer int, _ []byte) error { return nil }
 
 func (n *fakeNode) send(peer int, p packet) error {
@@ -159,6 +182,11 @@ func (n *fakeNode) SendEager(peer int, app uint32, tag uint64, payload []byte) e
 func (n *fakeNode) SendRndv(peer int, h *transport.RndvHdr) error {
 	p := packet{kind: pkRndv, app: h.AppCtx, tag: h.Tag, hdr: *h}
 	p.hdr.Extra = append([]byte(nil), h.Extra...)
+	n.net.mu.Lock()
+	if r := n.regions[h.RKey]; r != nil {
+		p.peek = append(p.peek, r.buf[:min(8, len(r.buf))]...)
+	}
+	n.net.mu.Unlock()
 	return n.send(peer, p)
 }
 
@@ -221,6 +249,13 @@ func (n *fakeNode) Granted(peer int) uint64 {
 
 func (n *fakeNode) Poll() (int, error) {
 	f := n.net
+	if n.dev != nil {
+		defer func() {
+			if r := recover(); r != nil {
+				n.dev.fault(fmt.Sprint(r))
+			}
+		}()
+	}
 	f.mu.Lock()
 	most := 1 << 30
 	if f.opts.random {
@@ -228,12 +263,16 @@ func (n *fakeNode) Poll() (int, error) {
 	}
 	events := 0
 	for events < most {
-		p, err, ok := n.nextLocked()
+		next := n.nextLocked
+		if n.dev != nil {
+			next = n.dev.nextLocked
+		}
+		p, err, ok := next()
 		if !ok {
 			break
 		}
 		f.mu.Unlock()
-		if p.kind != pkRead && f.onDeliver != nil {
+		if p.kind < pkRead && f.onDeliver != nil {
 			f.onDeliver(n.rank, &p)
 		}
 		n.deliver(&p, err)
@@ -252,7 +291,9 @@ func (n *fakeNode) Poll() (int, error) {
 	return events, nil
 }
 
-func (n *fakeNode) inputOf(rank int) bool { return len(n.in[rank]) != 0 }
+func (n *fakeNode) inputOf(rank int) bool {
+	return len(n.in[rank]) != 0 || n.dev != nil && n.dev.holdsOf(rank)
+}
 
 // nextLocked picks what happens next.
 func (n *fakeNode) nextLocked() (p packet, err error, ok bool) {
@@ -279,6 +320,13 @@ func (n *fakeNode) nextLocked() (p packet, err error, ok bool) {
 }
 
 func (n *fakeNode) deliver(p *packet, err error) {
+	if p.entry != nil {
+		n.dev.deliver(p, err)
+		return
+	}
+	if n.dev != nil && (p.kind == pkEager || p.kind == pkRndv) {
+		n.dev.polled++
+	}
 	switch p.kind {
 	case pkEager:
 		n.sink.Eager(p.src, p.app, p.tag, p.payload)
@@ -290,6 +338,8 @@ func (n *fakeNode) deliver(p *packet, err error) {
 		n.sink.Ctrl(p.src, p.payload)
 	case pkRead:
 		n.sink.ReadDone(p.id, err)
+	default:
+		n.dev.deliver(p, err)
 	}
 	for i := range p.payload {
 		p.payload[i] = 0xEE // it was lent

@@ -65,8 +65,17 @@ func (e *Engine) failReadsLocked(p *peer, err error) {
 
 func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 	for h, op := range e.posted.All() {
-		if which(op) {
+		switch {
+		case !which(op):
+		case op.state == opOffered:
+			if !e.closing {
+				e.recallLocked(op, err) // the device has the buffer
+			}
+		default:
 			e.posted.Remove(h)
+			if e.tags != nil {
+				e.leftLocked(op)
+			}
 			e.completeLocked(op, Status{}, err)
 		}
 	}
@@ -108,7 +117,7 @@ func (e *Engine) AckFailures(ranks ...int) {
 }
 
 // failAllLocked ends every operation, except receives whose buffers the transport still has: those end with their reads,
-// or when the transport is closed.
+// by the device, or when the transport is closed.
 func (e *Engine) failAllLocked(err error) {
 	for i := range e.peers {
 		p := &e.peers[i]
@@ -122,6 +131,7 @@ func (e *Engine) failAllLocked(err error) {
 	e.flushers = nil
 	if e.closed {
 		e.dropReadsLocked(err)
+		e.dropTaggedLocked(err)
 	}
 }
 

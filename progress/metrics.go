@@ -5,6 +5,7 @@ type Metrics struct {
 	EagerSent, EagerReceived uint64 // messages
 	RndvSent, RndvReceived   uint64 // messages
 	Unexpected               uint64 // messages that came before their receive
+	UnexpectedBySize         [SizeClasses]uint64
 	Truncated                uint64
 	Canceled                 uint64
 	NoCredit                 uint64 // small messages that went as rendezvous requests for lack of credit
@@ -14,6 +15,7 @@ type Metrics struct {
 	PeersLost                uint64
 	Parks                    uint64 // waiters that slept
 	Sleeps                   uint64 // waits for events in the transport
+	Offload                  OffloadMetrics
 
 	PostedNow       int   // receives that wait for a message
 	UnexpectedNow   int   // messages that wait for a receive
@@ -24,6 +26,42 @@ type Metrics struct {
 	ReadsNow        int   // receives that read
 }
 
+// OffloadMetrics counts what became of receives where a device has a tag list; all zero where it has none.
+type OffloadMetrics struct {
+	Offloaded   uint64 // receives that the device got, promoted ones included
+	Promoted    uint64 // of them, those that software kept at first
+	Matched     uint64 // of them, those that the device matched
+	KeptSmall   uint64 // receives kept in software because they are short,
+	KeptOverlap uint64 // because an earlier one in software overlaps them,
+	KeptFull    uint64 // because the list was full,
+	KeptOff     uint64 // because offloading did not pay, see Rests
+	Rests       uint64 // times that the device was given up for a while, because messages mostly came before it was ready
+	Dels        uint64 // receives asked back, cancelled ones for example
+	DelsLost    uint64 // of them, those that the device had matched before
+	Drops       uint64 // receives taken out because a message that the device did not match found them
+	Syncs       uint64 // counts of handled messages that were sent for their own sake
+
+	InDevice int // receives that the device has and has not matched
+	Dormant  int // of them, those that it cannot match yet; an estimate
+}
+
+// SizeClasses is how many classes of size Metrics tells apart: up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and more.
+const SizeClasses = 6
+
+func sizeClass(n uint64) int {
+	c := 0
+	for limit := uint64(64); n > limit && c < SizeClasses-1; limit <<= 4 {
+		c++
+	}
+	return c
+}
+
+// unexpectedLocked counts a message that no receive waited for.
+func (e *Engine) unexpectedLocked(n uint64) {
+	e.m.Unexpected++
+	e.m.UnexpectedBySize[sizeClass(n)]++
+}
+
 // Metrics returns the counters as they are now.
 func (e *Engine) Metrics() Metrics {
 	e.lock()
@@ -31,6 +69,7 @@ func (e *Engine) Metrics() Metrics {
 	m := e.m
 	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()
 	m.QueuedBytes = e.queued
+	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.dormantLocked()
 	m.RequestsNow, m.ReadsNow = e.sends.used, e.reads.used
 	return m
 }

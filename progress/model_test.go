@@ -25,6 +25,7 @@ type modelRecv struct {
 	buf       []byte
 	got       *modelMsg
 	canceled  bool
+	asked     bool // to be cancelled, while the device had it: the outcome is the device's
 	reported  bool
 }
 
@@ -51,16 +52,25 @@ func (md *model) post(r *modelRecv) {
 	md.posted = append(md.posted, r)
 }
 
-func (md *model) arrive(t *testing.T, m *modelMsg) {
+// recalled tells whether only the device can still give the receive a message.
+func (r *modelRecv) recalled() bool {
+	return r.asked && (r.req.op.life.Load() != pending(r.req.gen) || r.req.op.state == opRecalled)
+}
+
+// arrive takes a message that comes to the engine; en is the entry of the device that matched it, if one did.
+func (md *model) arrive(t *testing.T, m *modelMsg, en *fakeEntry) {
 	require.Greater(t, m.seq, md.lastSeq[m.src], "message overtook another")
 	md.lastSeq[m.src] = m.seq
 	for i, r := range md.posted {
-		if matches(r, m) {
+		own := en != nil && &en.buf[0] == &r.buf[0]
+		if matches(r, m) && (own || !r.recalled()) {
+			require.Equal(t, en != nil, own, "the device and software differ")
 			md.posted = append(md.posted[:i:i], md.posted[i+1:]...)
 			r.got, m.matched = m, true
 			return
 		}
 	}
+	require.Nil(t, en, "the device matched a receive that was not there")
 	md.arrived = append(md.arrived, m)
 }
 
@@ -103,8 +113,16 @@ type schedule struct {
 	seq    [][]int
 }
 
-func TestRandomSchedules(t *testing.T) {
-	count := 150
+func TestRandomSchedules(t *testing.T) { randomSchedules(t, 150, fakeOpts{}) }
+
+// TestRandomSchedulesOffload is the same with devices that match, of several sizes.
+func TestRandomSchedulesOffload(t *testing.T) {
+	for _, tags := range []int{1, 2, 7, 127} {
+		t.Run(fmt.Sprintf("tags=%d", tags), func(t *testing.T) { randomSchedules(t, 100, fakeOpts{tags: tags}) })
+	}
+}
+
+func randomSchedules(t *testing.T, count int, opts fakeOpts) {
 	if testing.Short() {
 		count = 20
 	}
@@ -114,21 +132,30 @@ func TestRandomSchedules(t *testing.T) {
 	}
 	for i := range count {
 		seed := first + uint64(i)
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runSchedule(t, seed) })
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { runSchedule(t, seed, opts) })
 	}
 }
 
-func runSchedule(t *testing.T, seed uint64) {
+func runSchedule(t *testing.T, seed uint64, opts fakeOpts) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	n := 1 + rng.IntN(4)
 	cfg := Config{Manual: true, Seed: seed | 1, UnexpectedLimit: 1 << (10 + rng.IntN(12)), EagerLimit: 16 << rng.IntN(5)}
-	opts := fakeOpts{room: rng.IntN(5), random: true, maxRead: 1 << (4 + rng.IntN(10))}
+	opts.room, opts.random, opts.maxRead = rng.IntN(5), true, 1<<(4+rng.IntN(10))
+	if opts.tags != 0 {
+		cfg.OffloadMin = []int{-1, -1, 300}[rng.IntN(3)]
+		opts.maxOps, opts.rts = rng.IntN(5), rng.IntN(3)
+		opts.count = []uint16{0, 65530}[rng.IntN(2)]
+	}
 	c := newCluster(t, n, cfg, opts)
-	c.net.rng = rng
+	c.net.rng, c.net.seed = rng, seed
 	s := &schedule{t: t, c: c, rng: rng, recvs: make([][]*modelRecv, n)}
-	for range n {
+	for i := range n {
 		s.models = append(s.models, &model{lastSeq: make([]int, n)})
 		s.seq = append(s.seq, make([]int, n))
+		if rng.IntN(2) == 0 { // given up and taken up again all the time
+			o := &c.e[i].off
+			o.window, o.rest, o.backoff = 4, 8, 8
+		}
 	}
 	c.net.onDeliver = s.observe
 	for range 2000 {
@@ -141,10 +168,9 @@ func runSchedule(t *testing.T, seed uint64) {
 func (s *schedule) observe(dst int, p *packet) {
 	switch p.kind {
 	case pkEager:
-		s.models[dst].arrive(s.t, s.msgs[binary.LittleEndian.Uint64(p.payload)])
+		s.models[dst].arrive(s.t, s.msgs[binary.LittleEndian.Uint64(p.payload)], p.entry)
 	case pkRndv:
-		buf := s.c.net.nodes[p.src].regions[p.hdr.RKey].buf
-		s.models[dst].arrive(s.t, s.msgs[binary.LittleEndian.Uint64(buf)])
+		s.models[dst].arrive(s.t, s.msgs[binary.LittleEndian.Uint64(p.peek)], p.entry)
 	case pkCtrl:
 		if c, err := decodeCtrl(p.payload); err == nil && c.kind == ctrlWithdraw {
 			s.models[dst].withdraw(c.id, p.src)
@@ -162,8 +188,7 @@ func (s *schedule) act() {
 	case k == 8 && len(s.recvs[rank]) != 0:
 		r := s.recvs[rank][s.rng.IntN(len(s.recvs[rank]))]
 		if !r.reported {
-			s.models[rank].cancel(r)
-			r.req.Cancel()
+			s.cancel(rank, r)
 		}
 	case k == 9 && len(s.msgs) != 0:
 		s.msgs[s.rng.IntN(len(s.msgs))].req.Cancel()
@@ -171,6 +196,15 @@ func (s *schedule) act() {
 		s.c.e[rank].Poll()
 	}
 	s.check(16)
+}
+
+func (s *schedule) cancel(rank int, r *modelRecv) {
+	if op := r.req.op; op.life.Load() == pending(r.req.gen) && (op.state == opOffered || op.state == opRecalled) {
+		r.asked = true
+	} else {
+		s.models[rank].cancel(r)
+	}
+	r.req.Cancel()
 }
 
 func (s *schedule) send(rank int) {
@@ -219,6 +253,9 @@ func (s *schedule) checkRecv(rank int, r *modelRecv) {
 		return
 	}
 	r.reported = true
+	if r.asked && err == ErrCanceled {
+		s.models[rank].cancel(r)
+	}
 	if r.canceled {
 		require.Equal(s.t, ErrCanceled, err)
 		return
@@ -262,8 +299,7 @@ func (s *schedule) finish() {
 		for _, r := range list {
 			if !r.reported {
 				require.Nil(s.t, r.got, "a matched receive does not end")
-				s.models[rank].cancel(r)
-				r.req.Cancel()
+				s.cancel(rank, r)
 			}
 		}
 	}

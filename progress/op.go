@@ -22,13 +22,16 @@ const (
 	opQueued              // send in peer.sendq
 	opRequested           // send in Engine.sends: the peer knows of it
 	opWithdrawing         // as opRequested, and asked back
-	opPosted              // receive in Engine.posted
+	opPosted              // receive in Engine.posted, and in offload.kept if there is a device
+	opOffered             // receive in Engine.posted and in the device
+	opRecalled            // receive in the device, which was asked to give it up
+	opMatched             // receive that the device has matched and not finished
 	opReading             // receive in Engine.reads, perhaps in peer.readq
 	opFlushing            // flush in Engine.flushers
 	opEnded
 )
 
-var opStateNames = [...]string{"idle", "queued", "requested", "withdrawing", "posted", "reading", "flushing", "ended"}
+var opStateNames = [...]string{"idle", "queued", "requested", "withdrawing", "posted", "offered", "recalled", "matched", "reading", "flushing", "ended"}
 
 // Op is one operation. Ops are pooled and never given back to the runtime while the engine lives, so that a stale Request
 // meets an Op of another generation, never foreign memory.
@@ -41,7 +44,7 @@ type Op struct {
 	// All below is the engine's, under its lock, until the low bit of life is set; then the consumer's.
 	state  opState
 	sync   bool // always rendezvous: completion means matched
-	queued bool // is in a peer's sendq or readq
+	queued bool // is in a peer's sendq or readq, or in offload.waiting
 	peer   int  // destination, or source; -1 any
 	tag    uint64
 	mask   uint64
@@ -51,6 +54,9 @@ type Op struct {
 
 	next, prev *Op // in an opList or a free list
 	handle     matching.Handle
+	kept       matching.Handle // in offload.kept
+	added      uint32          // Engine.handled when the device got it
+	cause      error           // why it was recalled
 	slot       slot
 	region     transport.Region
 	read       readState

@@ -87,6 +87,9 @@ func (e *Engine) checkRecvLocked(src int) error {
 func (e *Engine) postLocked(op *Op) {
 	op.state = opPosted
 	op.handle = e.posted.Post(op.tag, op.mask, op)
+	if e.tags != nil {
+		e.offerLocked(op)
+	}
 }
 
 // deliverLocked ends a receive, which is unlinked already, with an eager message.

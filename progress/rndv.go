@@ -88,15 +88,17 @@ type readState struct {
 	err    error
 }
 
+const maxMessage = math.MaxInt64
+
 // checkRndv turns a request into what a receiver needs, or says what is wrong with it.
-func (e *Engine) checkRndv(src int, h *transport.RndvHdr) (readState, error) {
+func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 	x, err := decodeRndvExtra(h.Extra)
 	switch {
 	case err != nil:
 		return readState{}, protocolError("rendezvous header of rank %d: %v", src, err)
 	case int64(x.source) != int64(src):
 		return readState{}, protocolError("rank %d sends as rank %d", src, x.source)
-	case x.length != h.Len || h.Len > math.MaxInt64 || h.VA+h.Len < h.VA:
+	case x.length != h.Len || h.Len > maxMessage || h.VA+h.Len < h.VA:
 		return readState{}, protocolError("rank %d offers %d bytes at %#x as %d", src, h.Len, h.VA, x.length)
 	}
 	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil

@@ -20,6 +20,20 @@ func (e *Engine) hears(src int) bool {
 
 func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e := (*Engine)(s)
+	e.eagerLocked(src, appCtx, tag, payload)
+	e.countLocked()
+}
+
+// countLocked counts an unexpected message once it is delivered, visible, or refused (V8), and then takes the receive that it
+// found out of the device: by the operation that tells of it, or before any that does (V9).
+func (e *Engine) countLocked() {
+	e.handled++
+	if len(e.off.drops) != 0 {
+		e.dropLateLocked()
+	}
+}
+
+func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte) {
 	if !e.hears(src) {
 		return
 	}
@@ -30,12 +44,14 @@ func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 		return
 	}
 	if op, ok := e.posted.Match(tag); ok {
+		if e.tags != nil {
+			e.leftLocked(op)
+		}
 		e.deliverLocked(op, src, tag, payload)
 		e.consumeCreditLocked(p, cost)
 	} else {
 		e.keepLocked(src, tag, payload)
 	}
-	e.handled++
 }
 
 func (e *Engine) refuseEagerLocked(p *peer, appCtx uint32) {
@@ -48,22 +64,29 @@ func (e *Engine) refuseEagerLocked(p *peer, appCtx uint32) {
 
 func (s *sink) Rndv(src int, h *transport.RndvHdr) {
 	e := (*Engine)(s)
+	e.rndvLocked(src, h)
+	e.countLocked()
+}
+
+func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	if !e.hears(src) {
 		return
 	}
-	r, err := e.checkRndv(src, h)
+	r, err := checkRndv(src, h)
 	if err != nil {
 		e.lostLocked(&e.peers[src], err)
 		return
 	}
 	if op, ok := e.posted.Match(h.Tag); ok {
+		if e.tags != nil {
+			e.leftLocked(op)
+		}
 		op.read = r
 		op.tag = h.Tag
 		e.startReadLocked(op)
 	} else {
 		e.keepRndvLocked(r, h.Tag)
 	}
-	e.handled++
 }
 
 func (s *sink) Fin(src int, appCtx uint32) {

@@ -8,20 +8,26 @@ type slot struct {
 
 const (
 	slotIndexBits = 20
-	slotGenBits   = 12
+	slotGenBits   = 11
 	slotGenMask   = 1<<slotGenBits - 1
+
+	// rndvName marks the name of a rendezvous send. The app_ctx of an eager message is its sender's rank: so a receiver whose
+	// device has matched a message can tell which of the two it was.
+	rndvName = 1 << 31
 
 	sendSlots = 1 << slotIndexBits // named by 32 bits on the wire
 	readSlots = 1 << 24            // named by 64 bits, locally
 )
 
 // wire is the 32-bit name of a send.
-func (s slot) wire() uint32 { return s.index | (s.gen&slotGenMask)<<slotIndexBits }
+func (s slot) wire() uint32 { return rndvName | s.index | (s.gen&slotGenMask)<<slotIndexBits }
 
-// id is the 64-bit name of a read.
+// id is the 64-bit name of a read, or of a receive in a device.
 func (s slot) id() uint64 { return uint64(s.index) | uint64(s.gen)<<32 }
 
-// slots is a table of Ops. Free slots are used again oldest first, so that a generation of 12 bits comes round late.
+func slotOf(id uint64) slot { return slot{index: uint32(id), gen: uint32(id >> 32)} }
+
+// slots is a table of Ops. Free slots are used again oldest first, so that a generation of 11 bits comes round late.
 type slots struct {
 	entries    []slotEntry
 	limit      int
@@ -74,10 +80,13 @@ func (t *slots) release(s slot) {
 	t.used--
 }
 
+// detach leaves a slot taken that names no Op any more.
+func (t *slots) detach(s slot) { t.entries[s.index].op = nil }
+
 // byWire finds the Op of a name that came from a peer; nil when it is stale or was never given.
 func (t *slots) byWire(name uint32) *Op {
-	i, gen := name&(1<<slotIndexBits-1), name>>slotIndexBits
-	if int(i) >= len(t.entries) || t.entries[i].gen&slotGenMask != gen {
+	i, gen := name&(1<<slotIndexBits-1), name>>slotIndexBits&slotGenMask
+	if name&rndvName == 0 || int(i) >= len(t.entries) || t.entries[i].gen&slotGenMask != gen {
 		return nil
 	}
 	return t.entries[i].op

@@ -29,7 +29,7 @@ func (e *Engine) keepLocked(src int, tag uint64, payload []byte) {
 	m.data = e.buffers.get(len(payload))
 	copy(m.data, payload)
 	e.unexp.Add(tag, m)
-	e.m.Unexpected++
+	e.unexpectedLocked(uint64(len(payload)))
 	e.m.UnexpectedBytes += int64(len(payload))
 	e.m.UnexpectedPeak = max(e.m.UnexpectedPeak, e.m.UnexpectedBytes)
 }
@@ -55,7 +55,7 @@ func (e *Engine) keepRndvLocked(r readState, tag uint64) {
 	}
 	p.rndvs = m
 	m.handle = e.unexp.Add(tag, m)
-	e.m.Unexpected++
+	e.unexpectedLocked(r.total)
 }
 
 // dropRndvLocked frees a rendezvous request that has left the queue.

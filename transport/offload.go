@@ -2,28 +2,39 @@ package transport
 
 // TagList is a device's tag list: receives are offered to it in posting order, subject to the overlap rule
 // (docs/tag-matching-offload.md 6.3), and come back through TagSink. The engine keeps the shadow list.
+//
+// The count that these calls take, C of section 5.1, is that of the calls of Sink.Eager and Sink.Rndv that are done with,
+// also of messages that the engine chose to ignore; what never got so far is the transport's to count.
 type TagList interface {
 	// Capacity is the number of receives the list holds at most; Free how many more fit now (list and operation queue).
 	Capacity() int
 	Free() int
-	// Add offers a receive. id names it in TagSink. handled is the count C of unexpected messages completely handled
-	// (section 5.1). ErrAgain: full, keep the receive in software.
+	// Add offers a receive. id names it in TagSink: it must differ from those that have not ended. The transport has buf
+	// until the receive ended or Drop returned. ErrAgain: no room now, or memory that the device cannot use; keep the
+	// receive in software.
 	Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error
-	// Del asks for receive id to be taken out, signalled; TagSink.Deleted reports the outcome (section 6.6).
+	// Del asks for receive id to be taken out, signalled; TagSink.Deleted reports the outcome (section 6.6). It is never
+	// refused for want of room. It is an error after Matched.
 	Del(id uint64, handled uint32) error
-	// Drop takes out a receive that is known to be dormant, because an unexpected message matched it (section 5.3).
+	// Drop takes out a receive that is known to be dormant, because an unexpected message matched it (section 5.3): call
+	// it from inside Sink.Eager or Sink.Rndv of that message, with a count that may include it. Never refused for want of
+	// room; buf is free when it returns. After Del it stands for that, and Deleted is not called.
 	Drop(id uint64, handled uint32) error
-	// Sync reports handled without another operation (section 5.4).
+	// Sync reports handled without another operation (section 5.4). ErrAgain: another is under way, or no room.
 	Sync(handled uint32) error
 }
 
-// TagSink is the part of Sink that a transport with a TagList calls.
+// TagSink is the part of Sink that a transport with a TagList calls. A receive ends with Delivered, Incomplete, Deleted with
+// ok, or Drop. Deleted is called once for each Del, also if the receive's end was reported before it.
 type TagSink interface {
-	// Matched reports that the device gave receive id to a message: unlink it from the shadow list now.
+	// Matched reports that the device gave receive id to a message: unlink it from the shadow list now. Delivered or
+	// Incomplete follows, with an error at the latest when the peer is lost, and before PeerLost. src is -1 where a
+	// message lied about its source and the device does not tell; Delivered then has an error.
 	Matched(id uint64, src int, appCtx uint32, tag uint64)
-	// Delivered reports the end of a matched receive: n payload bytes are in its buffer.
+	// Delivered reports the end of a matched receive: the message has n bytes, and those that fit are in its buffer.
 	Delivered(id uint64, n uint64, err error)
-	// Incomplete reports a matched rendezvous that the device left to software: h says where the data is (section 6.7).
+	// Incomplete reports a matched rendezvous that is left to software: h says where the data is (section 6.7), and is lent.
+	// h.Extra is nil where the device lost it.
 	Incomplete(id uint64, h *RndvHdr)
 	// Deleted reports the outcome of Del: ok false means that the device had matched the receive before.
 	Deleted(id uint64, ok bool)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/tagmatch/tagmatch/p2p"
 )
 
 // Flags are those of every measuring command.
@@ -18,13 +20,17 @@ type Flags struct {
 	Check      bool
 	JSON       bool
 	NoPin      bool
+	OffloadMin int // below 0: as the environment or the default says
+	MaxTags    int // below 0: the same
 	GOMAXPROCS int
 }
 
 // Register adds the flags to fs; what f holds already are the defaults.
 func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.StringVar(&f.Device, "device", "auto", "`name`: auto, shm or tcp")
-	fs.StringVar(&f.Transport, "transport", "auto", "`name`: auto or rc")
+	fs.StringVar(&f.Transport, "transport", "auto", "`name`: auto, rc, or tmsrq, where the device matches")
+	fs.IntVar(&f.OffloadMin, "offload-min", -1, "`bytes` of the smallest receive that the device matches, 0: of any size, -1: as TAGMATCH_OFFLOAD_MIN says")
+	fs.IntVar(&f.MaxTags, "max-tags", -1, "`receives` that the device's tag list holds, 0: none, -1: as TAGMATCH_MAX_TAGS says")
 	fs.Var(&f.Sizes, "sizes", "message `sizes` in bytes, separated by commas; k and m are powers of 1024")
 	fs.IntVar(&f.Iters, "iters", 0, "messages of each size, 0: as many as the size calls for")
 	if f.Window > 0 {
@@ -45,10 +51,30 @@ func (f *Flags) validate(hasWindow bool) error {
 	if hasWindow && (f.Window < 1 || f.Window > maxWindow) {
 		errs = append(errs, fmt.Errorf("-window is %d: give 1 to %d", f.Window, maxWindow))
 	}
+	if f.OffloadMin < -1 {
+		errs = append(errs, fmt.Errorf("-offload-min is %d: give bytes, or -1 for the default", f.OffloadMin))
+	}
+	if f.MaxTags < -1 {
+		errs = append(errs, fmt.Errorf("-max-tags is %d: give a number, or -1 for the default", f.MaxTags))
+	}
 	if f.GOMAXPROCS < 0 {
 		errs = append(errs, fmt.Errorf("-gomaxprocs is %d: give 1 or more, or 0 to leave it", f.GOMAXPROCS))
 	}
 	return errors.Join(errs...)
+}
+
+// config is what the flags ask of a World. There 0 means the default and -1 none.
+func (f *Flags) config() p2p.Config {
+	none := func(n int) int {
+		switch {
+		case n < 0:
+			return 0
+		case n == 0:
+			return -1
+		}
+		return n
+	}
+	return p2p.Config{Device: given(f.Device), Transport: given(f.Transport), OffloadMin: none(f.OffloadMin), MaxTags: none(f.MaxTags)}
 }
 
 const (

@@ -89,9 +89,12 @@ func (c Command) rank(f Flags, stdout io.Writer) error {
 }
 
 func (c Command) size(s *Session, size int) error {
+	before := s.World.Metrics()
 	r, err := c.Run(s, size, s.messages(size))
 	if err != nil || !s.First {
 		return err
 	}
+	now := s.World.Metrics()
+	r.Offload = offload(&before, &now)
 	return s.report.print(&r)
 }

@@ -5,22 +5,61 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/tagmatch/tagmatch/p2p"
 )
 
 // Result is one line of output. Latency is half a round trip; MB is 10^6 bytes.
 type Result struct {
-	Test      string  `json:"test"`
-	Device    string  `json:"device"`
-	Transport string  `json:"transport"`
-	Size      int     `json:"size"`
-	Iters     int     `json:"iters"`
-	AvgUs     float64 `json:"avg_us"`
-	P50Us     float64 `json:"p50_us"`
-	P99Us     float64 `json:"p99_us"`
-	MBs       float64 `json:"mb_s"`
-	MsgS      float64 `json:"msg_s"`
-	Window    int     `json:"window,omitempty"`
-	CPUPerGB  float64 `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks for 10^9 bytes
+	Test      string   `json:"test"`
+	Device    string   `json:"device"`
+	Transport string   `json:"transport"`
+	Size      int      `json:"size"`
+	Iters     int      `json:"iters"`
+	AvgUs     float64  `json:"avg_us"`
+	P50Us     float64  `json:"p50_us"`
+	P99Us     float64  `json:"p99_us"`
+	MBs       float64  `json:"mb_s"`
+	MsgS      float64  `json:"msg_s"`
+	Window    int      `json:"window,omitempty"`
+	CPUPerGB  float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks for 10^9 bytes
+	Offload   *Offload `json:"offload,omitempty"`      // transport tmsrq: what happened on the first rank during the test
+}
+
+// Offload says what became of receives where the device matches, see p2p.Offload.
+type Offload struct {
+	Offloaded   uint64    `json:"offloaded"`
+	Promoted    uint64    `json:"promoted"`
+	Matched     uint64    `json:"matched"`
+	KeptSmall   uint64    `json:"kept_small"`
+	KeptOverlap uint64    `json:"kept_overlap"`
+	KeptFull    uint64    `json:"kept_full"`
+	KeptOff     uint64    `json:"kept_off"`
+	Rests       uint64    `json:"rests"`
+	Dels        uint64    `json:"dels"`
+	DelsLost    uint64    `json:"dels_lost"`
+	Drops       uint64    `json:"drops"`
+	Syncs       uint64    `json:"syncs"`
+	Dormant     int       `json:"dormant"`
+	Unexpected  [6]uint64 `json:"unexpected_by_size"` // up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, more
+}
+
+// offload is what happened since the metrics were before; nil where the device does not match.
+func offload(before, now *p2p.Metrics) *Offload {
+	if now.Transport != "tmsrq" {
+		return nil
+	}
+	a, b := &before.Offload, &now.Offload
+	o := &Offload{
+		Offloaded: b.Offloaded - a.Offloaded, Promoted: b.Promoted - a.Promoted, Matched: b.Matched - a.Matched,
+		KeptSmall: b.KeptSmall - a.KeptSmall, KeptOverlap: b.KeptOverlap - a.KeptOverlap, KeptFull: b.KeptFull - a.KeptFull,
+		KeptOff: b.KeptOff - a.KeptOff, Rests: b.Rests - a.Rests, Dels: b.Dels - a.Dels, DelsLost: b.DelsLost - a.DelsLost,
+		Drops: b.Drops - a.Drops, Syncs: b.Syncs - a.Syncs, Dormant: b.Dormant,
+	}
+	for i := range o.Unexpected {
+		o.Unexpected[i] = now.UnexpectedBySize[i] - before.UnexpectedBySize[i]
+	}
+	return o
 }
 
 // reporter writes results as a table or as JSON lines.

@@ -38,7 +38,7 @@ func join(f Flags, out io.Writer, window bool) (s *Session, measure bool, err er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()
-	w, err := p2p.Init(ctx, p2p.Config{Device: given(f.Device), Transport: given(f.Transport)})
+	w, err := p2p.Init(ctx, f.config())
 	if err != nil {
 		return nil, false, err
 	}

@@ -19,6 +19,12 @@ func TestSchedule(t *testing.T) {
 				t.Logf("seed %d", seed)
 				job{n: n, role: "schedule", device: device, arg: 240 / n / effort, seed: seed}.succeed(t)
 			})
+			t.Run(fmt.Sprintf("%d ranks tmsrq", n), func(t *testing.T) {
+				t.Logf("seed %d", seed)
+				for _, tags := range []string{"TAGMATCH_MAX_TAGS=0", "TAGMATCH_MAX_TAGS=2"} {
+					job{n: n, role: "schedule", device: device, arg: 120 / n, seed: seed, env: append([]string{tags}, tmsrqEnv...)}.succeed(t)
+				}
+			})
 		}
 	})
 }
@@ -27,6 +33,15 @@ func TestSchedule(t *testing.T) {
 func TestStream(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
 		job{n: 4, role: "stream", device: device, arg: 10000 / effort}.succeed(t)
+	})
+}
+
+// TestOffloaded plays other roles with devices that match.
+func TestOffloaded(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		job{n: 3, role: "stream", device: device, arg: 2000, env: tmsrqEnv}.succeed(t)
+		job{n: 6, role: "alltoall", device: device, arg: 10, env: tmsrqEnv}.succeed(t)
+		job{n: 3, role: "orderly", device: device, env: tmsrqEnv}.succeed(t)
 	})
 }
 
@@ -45,10 +60,20 @@ func TestOneCore(t *testing.T) {
 
 // TestKilled kills a rank by SIGKILL in the middle of operations of all kinds.
 func TestKilled(t *testing.T) {
+	for _, transport := range []string{"rc", "tmsrq"} {
+		t.Run(transport, func(t *testing.T) { testKilled(t, transport) })
+	}
+}
+
+func testKilled(t *testing.T, transport string) {
 	eachDevice(t, func(t *testing.T, device string) {
 		tmp := t.TempDir()
 		before := names(t, "/dev/shm")
-		r := job{n: 4, role: "killed", device: device, grace: time.Minute, env: []string{"TMPDIR=" + tmp}}.run(t)
+		env := []string{"TMPDIR=" + tmp}
+		if transport == "tmsrq" {
+			env = append(env, tmsrqEnv...)
+		}
+		r := job{n: 4, role: "killed", device: device, grace: time.Minute, env: env}.run(t)
 		require.Equal(t, 128+9, r.code, "%s%s", r.out, r.err)
 		for _, rank := range []int{0, 2, 3} {
 			require.Contains(t, r.out, fmt.Sprintf("[%d] survived", rank), "%s%s", r.out, r.err)

@@ -18,6 +18,7 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
@@ -26,33 +27,43 @@ var loopSeed = flag.Uint64("seed", 0, "TestLoopSchedule: play this seed only")
 // TestLoopSchedule plays random schedules on the loop wire: engines, transports and devices of 2 to 8 ranks, all stepped by one
 // goroutine, so that a seed replays exactly. What every rank saw must agree with the model of MPI matching.
 func TestLoopSchedule(t *testing.T) {
-	if *loopSeed != 0 {
-		require.NoError(t, playLoop(*loopSeed))
-		return
-	}
-	start := uint64(time.Now().UnixNano())
-	for seed := start; seed < start+1000/effort; seed++ {
-		require.NoError(t, playLoop(seed), "replay with: go test ./internal/jobtest -run TestLoopSchedule -seed %d", seed)
+	for _, tags := range []int{-1, 0, 1, 2, 7, 127} { // -1: transport rc
+		t.Run(fmt.Sprintf("tags=%d", tags), func(t *testing.T) {
+			if *loopSeed != 0 {
+				require.NoError(t, playLoop(*loopSeed, tags))
+				return
+			}
+			count := uint64(300 / effort)
+			if tags < 0 {
+				count = 1000 / effort
+			}
+			start := uint64(time.Now().UnixNano())
+			for seed := start; seed < start+count; seed++ {
+				require.NoError(t, playLoop(seed, tags), "replay with: go test ./internal/jobtest -run %s -seed %d", t.Name(), seed)
+			}
+		})
 	}
 }
 
 // TestLoopReplays checks that a seed decides everything.
 func TestLoopReplays(t *testing.T) {
 	for seed := range uint64(20) {
-		a, b := newLoopJob(t.Context(), seed+1), newLoopJob(t.Context(), seed+1)
+		tags := int(seed%2)*8 - 1
+		a, b := newLoopJob(t.Context(), seed+1, tags), newLoopJob(t.Context(), seed+1, tags)
 		require.NoError(t, a.play())
 		require.NoError(t, b.play())
 		require.Equal(t, a.trace, b.trace, "seed %d", seed+1)
 	}
 }
 
-func playLoop(seed uint64) error {
-	return newLoopJob(context.Background(), seed).play()
+func playLoop(seed uint64, tags int) error {
+	return newLoopJob(context.Background(), seed, tags).play()
 }
 
 // loopJob is ranks of one process on one goroutine.
 type loopJob struct {
 	ctx     context.Context
+	tags    int // what the devices' lists hold; -1: transport rc
 	rng     *rand.Rand
 	fabric  *soft.Fabric
 	devices []*soft.Device
@@ -80,9 +91,9 @@ const (
 	loopRanks = 8
 )
 
-func newLoopJob(ctx context.Context, seed uint64) *loopJob {
+func newLoopJob(ctx context.Context, seed uint64, tags int) *loopJob {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	return &loopJob{ctx: ctx, rng: rng, fabric: soft.NewFabric(soft.FabricOptions{
+	return &loopJob{ctx: ctx, tags: tags, rng: rng, fabric: soft.NewFabric(soft.FabricOptions{
 		Seed: seed, MaxDelay: rng.IntN(6), MaxBurst: rng.IntN(4), MaxRefuse: rng.IntN(4), MaxPayload: 512 << rng.IntN(4),
 		Queue: 1 + rng.IntN(64), Step: time.Microsecond, Direct: rng.IntN(2) == 0,
 	})}
@@ -118,8 +129,15 @@ func (j *loopJob) open(n int) error {
 			return err
 		}
 		j.devices = append(j.devices, dev)
-		e, err := progress.New(progress.Config{Rank: rank, Size: n, Manual: true, Seed: 1, UnexpectedLimit: limit},
+		e, err := progress.New(progress.Config{Rank: rank, Size: n, Manual: true, Seed: 1, UnexpectedLimit: limit, OffloadMin: -1},
 			func(sink transport.Sink) (transport.Transport, error) {
+				if j.tags >= 0 {
+					cfg := tmsrq.Config{Device: dev, Rank: rank, Size: n, MaxEager: maxEager, SRQDepth: 16, SendDepth: 8, MaxTags: j.tags}
+					if j.tags == 0 {
+						cfg.MaxTags = -1
+					}
+					return tmsrq.New(cfg, sink)
+				}
 				return rc.New(rc.Config{Device: dev, Rank: rank, Size: n, MaxEager: maxEager, SRQDepth: 16, SendDepth: 8}, sink)
 			})
 		if err != nil {
@@ -310,7 +328,7 @@ func (j *loopJob) history(rank int) (*matchmodel.History, error) {
 // TestLoopClosedMidway closes everything with operations of all kinds under way: nothing may stay behind in the devices.
 func TestLoopClosedMidway(t *testing.T) {
 	for seed := range uint64(300 / effort) {
-		j := newLoopJob(t.Context(), seed+1)
+		j := newLoopJob(t.Context(), seed+1, int(seed%2)*8-1)
 		require.NoError(t, j.open(2+j.rng.IntN(loopRanks-1)))
 		j.act()
 		require.NoError(t, j.close(), "seed %d", seed+1)

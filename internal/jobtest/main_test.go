@@ -63,6 +63,9 @@ func (j job) succeed(t *testing.T) {
 	require.Zero(t, r.code, "%+v\n%s%s", j, r.out, r.err)
 }
 
+// tmsrqEnv makes the devices match, receives of any size.
+var tmsrqEnv = []string{"TAGMATCH_TRANSPORT=tmsrq", "TAGMATCH_OFFLOAD_MIN=-1"}
+
 // eachDevice runs a test over shared memory and over TCP.
 func eachDevice(t *testing.T, f func(t *testing.T, device string)) {
 	for _, device := range []string{"shm", "tcp"} {

@@ -20,6 +20,7 @@ const (
 	MaxRndv  = 64 // largest RNDV message: max_rndv_hdr_size of the known devices (TMO 1.1)
 	MaxExtra = MaxRndv - rndvSize
 	MaxCtrl  = 256
+	maxSmall = 96 // largest of the messages that are put together here, payloads not counted
 
 	rndvSize = verbs.TMHSize + verbs.RVHSize + 8
 	finSize  = verbs.TMHSize + verbs.RVHSize

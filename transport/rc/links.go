@@ -11,6 +11,7 @@ import (
 // What a work request is for, in the top bits of its WRID: after an error status nothing else tells (ibv_poll_cq(3)).
 // Receives have kind 0 and their slot below. Send requests have the sequence number in their queue in the low 32 bits and,
 // where they use one, a slot above that.
+// Kinds from 8 on are not used here: transport/tmsrq has them in completion queues of its own.
 const (
 	kindRecv uint64 = iota << kindShift
 	kindSend
@@ -28,9 +29,13 @@ type LinksConfig struct {
 	Device    verbs.Device
 	PD        verbs.PD
 	CQ        verbs.CQ
+	RecvCQ    verbs.CQ // of receives; nil: CQ
 	SRQ       verbs.SRQ
 	SendDepth int
 	Sink      transport.Sink
+	// Twin adds a second queue pair for each rank, without a send queue: peers' messages arrive there, and a tag-matching
+	// SRQ sends on it (TMO 1.3). The first then receives only what the peer's second sends.
+	Twin bool
 }
 
 // Links are the queue pairs to all ranks with what goes out on them: messages, reads, credits. Completions of send
@@ -52,7 +57,7 @@ type Links struct {
 	write  verbs.SendWR // credit, flush
 	read   verbs.SendWR
 	eagerB [verbs.TMHSize]byte
-	smallB [MaxRndv]byte
+	smallB [maxSmall]byte
 	cellB  [8]byte
 	eagerS [2]verbs.SGE
 	smallS [2]verbs.SGE
@@ -64,13 +69,15 @@ type Links struct {
 	freeRd []uint32
 	cells  cells
 
+	waiting   int // signalled requests under way
 	grantsDue int
 	todo      bool // something for Settle or Regrant
 }
 
 // peer is one rank's link. Owned by the transport's owner, as everything here.
 type peer struct {
-	qp verbs.QP
+	qp   verbs.QP
+	twin verbs.QP // with LinksConfig.Twin
 	// Sequence numbers of send requests. Requests from done to posted hold slots of the send queue; a completion of one
 	// signalled frees all before it (TMO 8.2). limit is how many there may be, 0 while the link is not usable: one
 	// comparison answers both.
@@ -78,9 +85,10 @@ type peer struct {
 	limit                   uint32
 
 	state   linkState
+	waiting int // signalled requests under way
 	reads   int // under way
+	held    int // by Hold
 	maxRead int
-	qpn     uint32
 
 	cellAddr uint64
 	cellRKey uint32
@@ -100,14 +108,17 @@ const (
 	linkLost                   // the sink was told
 )
 
-var errNotConnected = errors.New("transport/rc: the rank is not connected")
+var errNotConnected = errors.New("transport: the rank is not connected")
 
 // NewLinks makes the queue pairs, in INIT.
 func NewLinks(l *Links, cfg LinksConfig) error {
 	attr := cfg.Device.Attr()
 	n := cfg.Self.Size
-	*l = Links{cfg: cfg, sink: cfg.Sink, peers: make([]peer, n), byQPN: newTable(n), maxEager: cfg.Self.MaxEager,
+	*l = Links{cfg: cfg, sink: cfg.Sink, peers: make([]peer, n), byQPN: newTable(2 * n), maxEager: cfg.Self.MaxEager,
 		depth: uint32(cfg.SendDepth), maxRead: attr.MaxMsgSize}
+	if l.cfg.RecvCQ == nil {
+		l.cfg.RecvCQ = cfg.CQ
+	}
 	l.inline = min(attr.MaxInline, BufferSize(l.maxEager))
 	l.every = max(l.depth/2, 1)
 	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
@@ -122,30 +133,37 @@ func NewLinks(l *Links, cfg LinksConfig) error {
 	if err := l.bounce.open(cfg.PD, l.inline, l.maxEager, cfg.SendDepth); err != nil {
 		return err
 	}
-	qpns := make([]uint32, n)
-	for rank := range l.peers {
-		p := &l.peers[rank]
-		if err := l.openQP(p); err != nil {
-			return fmt.Errorf("queue pair for rank %d: %w", rank, err)
-		}
-		p.qpn = p.qp.Num()
-		qpns[rank] = p.qpn
-		l.byQPN.add(p.qpn, rank)
+	sends := verbs.QPCap{MaxSendWR: l.depth, MaxSendSGE: 2, MaxInlineData: uint32(l.inline)}
+	if !cfg.Twin {
+		return l.openQPs(sends, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, func(p *peer) *verbs.QP { return &p.qp })
 	}
-	l.cfg.Self.QPNs = append(l.cfg.Self.QPNs, qpns)
-	return nil
-}
-
-func (l *Links) openQP(p *peer) error {
-	init := verbs.QPInitAttr{SendCQ: l.cfg.CQ, RecvCQ: l.cfg.CQ, SRQ: l.cfg.SRQ, Type: verbs.QPTRC,
-		Cap: verbs.QPCap{MaxSendWR: l.depth, MaxSendSGE: 2, MaxInlineData: uint32(l.inline)}}
-	qp, err := l.cfg.PD.CreateQP(&init)
+	// What peers post arrives at the twin; at the first only what their devices do: reads for rendezvous, and FIN.
+	err := l.openQPs(sends, verbs.AccessRemoteRead, func(p *peer) *verbs.QP { return &p.qp })
 	if err != nil {
 		return err
 	}
-	p.qp = qp
-	return qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1,
-		AccessFlags: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}, verbs.QPMaskInit)
+	return l.openQPs(verbs.QPCap{}, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, func(p *peer) *verbs.QP { return &p.twin })
+}
+
+// openQPs makes a queue pair for every rank, in INIT, and adds their numbers to the address.
+func (l *Links) openQPs(queues verbs.QPCap, access verbs.AccessFlags, place func(*peer) *verbs.QP) error {
+	qpns := make([]uint32, len(l.peers))
+	for rank := range l.peers {
+		p := &l.peers[rank]
+		qp, err := l.cfg.PD.CreateQP(&verbs.QPInitAttr{SendCQ: l.cfg.CQ, RecvCQ: l.cfg.RecvCQ, SRQ: l.cfg.SRQ, Type: verbs.QPTRC,
+			Cap: queues})
+		if err == nil {
+			*place(p) = qp
+			err = qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: access}, verbs.QPMaskInit)
+		}
+		if err != nil {
+			return fmt.Errorf("queue pair for rank %d: %w", rank, err)
+		}
+		qpns[rank] = qp.Num()
+		l.byQPN.add(qp.Num(), rank)
+	}
+	l.cfg.Self.QPNs = append(l.cfg.Self.QPNs, qpns)
+	return nil
 }
 
 // Address is what the peers pass to Connect.
@@ -175,7 +193,7 @@ func (l *Links) connect(rank int, addr []byte) error {
 	if err := l.cfg.Self.Accept(a, rank); err != nil {
 		return err
 	}
-	if err := l.raise(p.qp, a, 0, 0); err != nil {
+	if err := l.raiseAll(p, a); err != nil {
 		return err
 	}
 	p.cellAddr, p.cellRKey = a.CellAddr+8*uint64(l.cfg.Self.Rank), a.CellRKey
@@ -189,6 +207,17 @@ const (
 	minRNRTimer = 12 // 0.64 ms
 	ackTimeout  = 18 // 1.07 s
 )
+
+// raiseAll moves a peer's queue pairs to RTS. The first of each end is connected to the second of the other (TMO 1.3).
+func (l *Links) raiseAll(p *peer, a *Address) error {
+	if p.twin == nil {
+		return l.raise(p.qp, a, 0, 0)
+	}
+	if err := l.raise(p.twin, a, 1, 0); err != nil {
+		return err
+	}
+	return l.raise(p.qp, a, 0, 1)
+}
 
 // raise moves a queue pair to RTS. own and theirs are the sets of Address.QPNs that it and its partner belong to.
 func (l *Links) raise(qp verbs.QP, a *Address, own, theirs int) error {
@@ -218,6 +247,9 @@ func (l *Links) CloseQPs() error {
 		if p.qp != nil {
 			errs = append(errs, p.qp.Destroy())
 		}
+		if p.twin != nil {
+			errs = append(errs, p.twin.Destroy())
+		}
 		p.limit, p.grantDue, p.state = 0, false, linkLost
 		if p.err == nil {
 			p.err = errClosed
@@ -226,7 +258,7 @@ func (l *Links) CloseQPs() error {
 	return errors.Join(errs...)
 }
 
-var errClosed = errors.New("transport/rc: closed")
+var errClosed = errors.New("transport: closed")
 
 // Close withdraws registered memory.
 func (l *Links) Close() error {

@@ -26,19 +26,44 @@ func (l *Links) Lose(p *peer, c cause, err error) {
 		return
 	}
 	p.cause = c
-	p.err = fmt.Errorf("transport/%s: rank %d: %w", l.cfg.Self.Mode, l.byQPN.find(p.qpn), err)
+	p.err = fmt.Errorf("transport/%s: rank %d: %w", l.cfg.Self.Mode, l.Rank(p.qp.Num()), err)
 	p.limit = 0
 	l.todo = true
 	if p.state == linkDying {
 		return
 	}
 	p.state = linkDying
-	if p.qp.State() != verbs.QPSErr {
-		if err := p.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState); err != nil {
+	l.waiting -= p.waiting
+	p.waiting = 0
+	for _, qp := range []verbs.QP{p.qp, p.twin} {
+		if qp == nil || qp.State() == verbs.QPSErr {
+			continue
+		}
+		if err := qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState); err != nil {
 			p.err = errors.Join(p.err, err)
 		}
 	}
 }
+
+// Broken returns why a rank's link does not work, nil while it does. It looks at the queue pairs too: a completion can say
+// that something ended before the event that says why was taken.
+func (l *Links) Broken(rank int) error {
+	p := &l.peers[rank]
+	switch {
+	case p.err != nil:
+		return p.err
+	case p.qp.State() == verbs.QPSErr || p.twin != nil && p.twin.State() == verbs.QPSErr:
+		return fmt.Errorf("transport/%s: rank %d: the connection failed", l.cfg.Self.Mode, rank)
+	}
+	return nil
+}
+
+// Hold keeps the loss of a rank from being told until as many Holds of -1 as of 1 were made: something of its is under way
+// that has to end first.
+func (l *Links) Hold(rank, n int) { l.peers[rank].held += n }
+
+// Waiting says that a completion of a send request is to be expected.
+func (l *Links) Waiting() bool { return l.waiting > 0 }
 
 // Violation ends the link to a rank that sent something impossible.
 func (l *Links) Violation(rank int, err error) {
@@ -59,6 +84,10 @@ func (l *Links) Completed(wc *verbs.WC) {
 	}
 	p := &l.peers[rank]
 	p.done = uint32(wc.WRID) + 1
+	if p.waiting > 0 {
+		p.waiting--
+		l.waiting--
+	}
 	switch wc.WRID >> kindShift << kindShift {
 	case kindBounce:
 		l.bounce.put(uint32(wc.WRID >> slotShift & slotMask))
@@ -132,7 +161,7 @@ func (l *Links) Settle(all bool) int {
 		if p.state != linkDying {
 			continue
 		}
-		if !all || p.reads > 0 {
+		if !all || p.reads > 0 || p.held > 0 {
 			dying = true
 			continue
 		}

@@ -54,6 +54,8 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 	p.posted = seq + 1
 	if flags&verbs.SendSignaled != 0 {
 		p.signalled = seq + 1
+		p.waiting++
+		l.waiting++
 	}
 	return nil
 }
@@ -82,7 +84,7 @@ func (l *Links) noRoom(p *peer) error {
 }
 
 func errRank(rank, size int) error {
-	return fmt.Errorf("transport/rc: rank %d: the job has %d ranks", rank, size)
+	return fmt.Errorf("transport: rank %d: the job has %d ranks", rank, size)
 }
 
 // usable returns the peer if it can take a request.
@@ -131,6 +133,19 @@ func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
 		return fmt.Errorf("transport/%s: a rendezvous header of %d bytes, the limit is %d", l.cfg.Self.Mode, len(h.Extra), MaxExtra)
 	}
 	return l.message(p, PutRndv(l.smallB[:], h), nil)
+}
+
+// SendMarked sends a message of at most 96 bytes, headers included, that carries immediate data: zero, a marker of
+// the transport above (TMO 2.6). msg is copied.
+func (l *Links) SendMarked(to int, msg []byte) error {
+	p, err := l.usable(to)
+	if err != nil {
+		return err
+	}
+	l.small.Opcode = verbs.WRSendWithImm
+	err = l.message(p, copy(l.smallB[:], msg), nil)
+	l.small.Opcode = verbs.WRSend
+	return err
 }
 
 // SendFin tells the sender of rendezvous appCtx that its buffer was read.

@@ -31,8 +31,8 @@ const (
 	maxRdAtomic      = 16
 )
 
-// fill sets the defaults and reports everything that is wrong.
-func (c *Config) fill() error {
+// Fill sets the defaults and reports everything that is wrong. qps is how many queue pairs a rank takes.
+func (c *Config) Fill(qps int) error {
 	if c.Device == nil {
 		return errors.New("Config.Device is missing")
 	}
@@ -61,7 +61,7 @@ func (c *Config) fill() error {
 		minSendDepth, attr.MaxQPWR)
 	check(c.cqe() > attr.MaxCQE, "%d ranks with SendDepth %d need a completion queue of %d, the device has %d", c.Size,
 		c.SendDepth, c.cqe(), attr.MaxCQE)
-	check(c.Size > attr.MaxQP, "%d ranks need as many queue pairs, the device has %d", c.Size, attr.MaxQP)
+	check(c.Size*qps > attr.MaxQP, "%d ranks need %d queue pairs, the device has %d", c.Size, c.Size*qps, attr.MaxQP)
 	check(len(c.Job) > maxJob, "Job has %d characters: the most is %d", len(c.Job), maxJob)
 	check(len(c.Device.Address()) > maxDeviceAddr, "the device's address has %d bytes: the most is %d",
 		len(c.Device.Address()), maxDeviceAddr)
@@ -89,7 +89,7 @@ type Transport struct {
 
 // New makes a transport; no peer is reachable before Connect.
 func New(cfg Config, sink transport.Sink) (*Transport, error) {
-	if err := cfg.fill(); err != nil {
+	if err := cfg.Fill(1); err != nil {
 		return nil, fmt.Errorf("transport/rc: %w", err)
 	}
 	t := &Transport{cfg: cfg}

@@ -14,6 +14,7 @@ type Options struct {
 	SendDepth int
 	SRQDepth  int
 	MaxInline int // of the devices
+	MaxTags   int // as in tmsrq.Config; transports without a device's tag list ignore it
 	Seed      uint64
 }
 
@@ -33,31 +34,54 @@ type Harness struct {
 	New func(dev verbs.Device, rank, size int, opts Options, sink transport.Sink) (transport.Transport, error)
 	// Seeds to run with; nil: one. More than one makes sense where the seed decides what the wire does.
 	Seeds []uint64
+	// Tags says that the transport has a tag list.
+	Tags bool
 	// Long runs more and larger cases.
 	Long bool
 }
 
 // Run runs the suite.
 func Run(t *testing.T, h Harness) {
-	seeds := h.Seeds
-	if len(seeds) == 0 {
-		seeds = []uint64{1}
-	}
-	for _, seed := range seeds {
-		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { h.run(t, seed) })
-	}
+	h.seeds(t, h.run)
 }
 
 // limits are the eager limits that the suite sweeps; as Options.MaxEager.
 var limits = []int{-1, 1, 64, 1 << 10, 8 << 10, 32 << 10, 60 << 10}
 
-func (h Harness) run(t *testing.T, seed uint64) {
-	test := func(name string, f func(t *testing.T, h Harness, opts Options)) {
+// RunTags runs the tests of tag lists that hold however long a device takes for operations of its list.
+func RunTags(t *testing.T, h Harness) {
+	h.seeds(t, h.runTags)
+}
+
+func (h Harness) seeds(t *testing.T, run func(*testing.T, uint64)) {
+	seeds := h.Seeds
+	if len(seeds) == 0 {
+		seeds = []uint64{1}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(t, seed) })
+	}
+}
+
+func (h Harness) tester(t *testing.T, seed uint64) func(name string, f func(t *testing.T, h Harness, opts Options)) {
+	return func(name string, f func(t *testing.T, h Harness, opts Options)) {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)
 			f(t, h, Options{Seed: seed})
 		})
 	}
+}
+
+func (h Harness) runTags(t *testing.T, seed uint64) {
+	test := h.tester(t, seed)
+	test("TagsCancelRace", testTagsCancelRace)
+	test("TagsOpsFull", testTagsOpsFull)
+	test("TagsLost", testTagsLost)
+	test("TagsRandom", testTagsRandom)
+}
+
+func (h Harness) run(t *testing.T, seed uint64) {
+	test := h.tester(t, seed)
 	test("Caps", testCaps)
 	test("Order", testOrder)
 	test("OrderBounced", testOrderBounced)
@@ -82,4 +106,15 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("Hostile", testHostile)
 	test("HostileNoise", testHostileNoise)
 	test("Closed", testClosed)
+	if !h.Tags {
+		return
+	}
+	test("TagsExpected", testTagsExpected)
+	test("TagsSizes", testTagsSizes)
+	test("TagsMasks", testTagsMasks)
+	test("TagsDormant", testTagsDormant)
+	test("TagsCancel", testTagsCancel)
+	test("TagsRndv", testTagsRndv)
+	test("TagsLied", testTagsLied)
+	h.runTags(t, seed)
 }

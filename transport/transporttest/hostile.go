@@ -37,12 +37,27 @@ func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impos
 	requireGone(t, victim, 1)
 	c.ping(victim, other)
 	c.ping(victim, victim)
+	c.stillMatches(victim)
 	p.close()
 	for _, r := range c.ranks {
 		c.close(r)
 	}
 	c.closeDevices()
 	return victim
+}
+
+// stillMatches checks that what a peer did has not put a device's counts out of phase for good (TMO 5.1): then no new entry
+// of its list would ever be live.
+func (c *cluster) stillMatches(r *rank) {
+	c.t.Helper()
+	l := r.TagList()
+	if l == nil {
+		return
+	}
+	tag := packed(r.n, 99)
+	require.NoError(c.t, l.Add(1, tag, exact, make([]byte, 8), uint32(len(r.of("eager"))+len(r.of("rndv")))))
+	require.NoError(c.t, r.SendEager(r.n, 0, tag, []byte("match")))
+	c.until("a match", func() bool { return len(r.of("delivered")) == 1 })
 }
 
 // header makes the start of a message.

@@ -16,6 +16,7 @@ type impostor struct {
 	pd   verbs.PD
 	cq   verbs.CQ
 	qp   verbs.QP
+	twin verbs.QP // where the victim has two queue pairs for each rank (TMO 1.3)
 	mr   verbs.MR
 	buf  []byte // messages one behind the other: each is the device's until it was sent
 	used int
@@ -35,15 +36,28 @@ func newImpostor(t *testing.T, dev verbs.Device, rank int, like []byte) *imposto
 	require.NoError(t, err)
 	p.mr, err = p.pd.RegMR(p.buf, verbs.AccessLocalWrite)
 	require.NoError(t, err)
-	p.qp, err = p.pd.CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, Type: verbs.QPTRC,
-		Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}})
-	require.NoError(t, err)
-	require.NoError(t, p.qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMaskInit))
+	p.qp = p.open()
+	qps := []verbs.QP{p.qp}
+	if len(p.self.QPNs) == 2 {
+		p.twin = p.open()
+		qps = append(qps, p.twin)
+	}
 	p.self.Rank, p.self.Device = rank, dev.Address()
-	for i := range p.self.QPNs[0] {
-		p.self.QPNs[0][i] = p.qp.Num()
+	for set, qp := range qps {
+		for i := range p.self.QPNs[set] {
+			p.self.QPNs[set][i] = qp.Num()
+		}
 	}
 	return p
+}
+
+func (p *impostor) open() verbs.QP {
+	p.t.Helper()
+	qp, err := p.pd.CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	require.NoError(p.t, err)
+	require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: verbs.AccessRemoteRead}, verbs.QPMaskInit))
+	return qp
 }
 
 // connect joins the impostor to its victim, both ways.
@@ -52,10 +66,18 @@ func (p *impostor) connect(victim *rank) {
 	require.NoError(p.t, victim.Connect(p.self.Rank, p.self.Encode()))
 	a, err := rc.DecodeAddress(victim.Address())
 	require.NoError(p.t, err)
-	dest := a.QPNs[0][p.self.Rank]
-	require.NoError(p.t, p.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: a.Device}, DestQPN: dest,
+	p.raise(p.qp, a, len(a.QPNs)-1)
+	if p.twin != nil {
+		p.raise(p.twin, a, 0)
+	}
+}
+
+func (p *impostor) raise(qp verbs.QP, a *rc.Address, theirs int) {
+	p.t.Helper()
+	dest := a.QPNs[theirs][p.self.Rank]
+	require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: a.Device}, DestQPN: dest,
 		RQPSN: dest & (1<<24 - 1), PathMTU: verbs.MTU4096, MaxDestRdAtomic: 1}, verbs.QPMaskRTR))
-	require.NoError(p.t, p.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: p.qp.Num() & (1<<24 - 1), MaxRdAtomic: 1,
+	require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, SQPSN: qp.Num() & (1<<24 - 1), MaxRdAtomic: 1,
 		RetryCnt: 7, RNRRetry: 7}, verbs.QPMaskRTS))
 }
 
@@ -80,6 +102,9 @@ func (p *impostor) poll() {
 
 func (p *impostor) close() {
 	require.NoError(p.t, p.qp.Destroy())
+	if p.twin != nil {
+		require.NoError(p.t, p.twin.Destroy())
+	}
 	require.NoError(p.t, p.cq.Destroy())
 	require.NoError(p.t, p.mr.Dereg())
 	require.NoError(p.t, p.pd.Dealloc())

@@ -9,7 +9,7 @@ import (
 
 // Event is one call of a Sink.
 type Event struct {
-	Kind   string // "eager", "rndv", "fin", "ctrl", "read", "lost"
+	Kind   string // the Sink's method: "eager", "rndv", "fin", "ctrl", "read", "lost", "matched", "delivered", ...
 	Src    int
 	AppCtx uint32
 	Tag    uint64
@@ -19,6 +19,7 @@ type Event struct {
 	Len    uint64
 	ID     uint64
 	Err    error
+	OK     bool // of "deleted"
 }
 
 func (e Event) String() string {
@@ -62,23 +63,24 @@ func (r *Recorder) ReadDone(id uint64, err error) { r.add(Event{Kind: "read", ID
 // PeerLost records it.
 func (r *Recorder) PeerLost(peer int, err error) { r.add(Event{Kind: "lost", Src: peer, Err: err}) }
 
-// Matched, Delivered, Incomplete and Deleted belong to tag lists, which this suite leaves empty.
+// Matched records it.
 func (r *Recorder) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	r.add(Event{Kind: "matched", ID: id, Src: src, AppCtx: appCtx, Tag: tag})
 }
 
-// Delivered: see Matched.
+// Delivered records it.
 func (r *Recorder) Delivered(id uint64, n uint64, err error) {
 	r.add(Event{Kind: "delivered", ID: id, Len: n, Err: err})
 }
 
-// Incomplete: see Matched.
-func (r *Recorder) Incomplete(id uint64, _ *transport.RndvHdr) {
-	r.add(Event{Kind: "incomplete", ID: id})
+// Incomplete records the request with a copy of its software header.
+func (r *Recorder) Incomplete(id uint64, h *transport.RndvHdr) {
+	r.add(Event{Kind: "incomplete", ID: id, AppCtx: h.AppCtx, Tag: h.Tag, Data: bytes.Clone(h.Extra), VA: h.VA, RKey: h.RKey,
+		Len: h.Len})
 }
 
-// Deleted: see Matched.
-func (r *Recorder) Deleted(id uint64, _ bool) { r.add(Event{Kind: "deleted", ID: id}) }
+// Deleted records it.
+func (r *Recorder) Deleted(id uint64, ok bool) { r.add(Event{Kind: "deleted", ID: id, OK: ok}) }
 
 // of returns the events of a kind.
 func (r *Recorder) of(kind string) []Event {

@@ -18,6 +18,12 @@ func decode(t *testing.T, b []byte) *rc.Address {
 	return a
 }
 
+func cut(sets [][]uint32, n int) {
+	for i := range sets {
+		sets[i] = sets[i][:n]
+	}
+}
+
 // testRefused connects to addresses that do not fit: the error names the rank and the difference, and nothing is harmed.
 func testRefused(t *testing.T, h Harness, opts Options) {
 	c := h.open(t, 2, opts)
@@ -50,7 +56,7 @@ func testRefused(t *testing.T, h Harness, opts Options) {
 	refuse(with(func(a *rc.Address) { a.Mode = "other" }), "other", a.Caps().Name)
 	refuse(with(func(a *rc.Address) { a.Job = "elsewhere" }), "elsewhere")
 	refuse(with(func(a *rc.Address) { a.Rank = 0 }), "rank 0")
-	refuse(with(func(a *rc.Address) { a.Size = 1; a.Rank = 0; a.QPNs[0] = a.QPNs[0][:1] }), "2")
+	refuse(with(func(a *rc.Address) { a.Size = 1; a.Rank = 0; cut(a.QPNs, 1) }), "2")
 	refuse(with(func(a *rc.Address) { a.Device = []byte("nonsense") }))
 	require.Error(t, a.Connect(2, good))
 	require.Error(t, a.Connect(-1, good))

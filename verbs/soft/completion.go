@@ -9,7 +9,7 @@ import (
 var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.WRRDMAWrite: verbs.WCRDMAWrite, verbs.WRRDMAWriteWithImm: verbs.WCRDMAWrite, verbs.WRSend: verbs.WCSend,
 	verbs.WRSendWithImm: verbs.WCSend, verbs.WRRDMARead: verbs.WCRDMARead, verbs.WRAtomicCmpAndSwp: verbs.WCCompSwap,
-	verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd,
+	verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd, verbs.WRSendWithInv: verbs.WCSend,
 }
 
 // retire completes requests from done on, in posting order. An unsignalled send passes as soon as it was sent: the ack of
@@ -33,8 +33,14 @@ func (q *queuePair) retire() {
 		if e.flags&entrySignaled != 0 {
 			e.flags |= entryDone
 			wc := verbs.WC{WRID: e.wrid, Opcode: wcOpcodes[e.op], ByteLen: e.length, QPNum: q.num}
-			q.scq.push(&wc, q, q.done, false)
+			if q.dev == nil {
+				q.scq.push(&wc, q, q.done, false)
+			}
 		}
+	}
+	if q.dev != nil && q.reclaimed != q.done {
+		q.reclaimed = q.done
+		q.feed()
 	}
 }
 
@@ -66,7 +72,11 @@ func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
 		e := &q.sq[i&q.mask]
 		e.flags |= entryDone
 		wc := verbs.WC{WRID: e.wrid, Status: status, Opcode: wcOpcodes[e.op], QPNum: q.num}
-		q.scq.push(&wc, q, i+1, false)
+		if q.dev == nil {
+			q.scq.push(&wc, q, i+1, false)
+		} else {
+			q.deviceFailed(status)
+		}
 		status = verbs.WCWRFlushErr
 	}
 	q.dropInline()
@@ -221,6 +231,9 @@ func (q *queuePair) copyChunk() bool {
 	q.mreads.pop()
 	if e.status == 0 {
 		e.flags |= entryGot
+		if q.dev != nil {
+			q.readDone(i)
+		}
 	} else {
 		q.fast = false
 		q.mreads.clear()
@@ -305,6 +318,8 @@ func (q *queuePair) gotAnswer(e *sendEntry) {
 	e.flags |= entryGot
 	if e.status != 0 {
 		q.fast = false
+	} else if q.dev != nil {
+		q.readDone(i)
 	}
 	q.retire()
 	if q.sent != q.posted {

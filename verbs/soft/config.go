@@ -22,5 +22,7 @@ type Config struct {
 	RingBytes int  // shm: bytes of each receive ring, a power of two; default 256 KiB
 	NoDirect  bool // shm: never read peers' memory directly, as where the kernel forbids it
 
+	TM TMConfig // tag matching
+
 	Logger *slog.Logger // nil: silent
 }

@@ -33,11 +33,13 @@ const (
 	armedAny
 )
 
-// cqEntry is a completion that waits, and the send queue whose slots below upto it frees when it is polled.
+// cqEntry is a completion that waits, and the send queue or the tag queue whose slots it frees when it is polled.
 type cqEntry struct {
 	wc   verbs.WC
 	qp   *queuePair
-	upto uint32
+	tm   *tagQueue
+	upto uint32 // slots below are free: of the send queue, or of the command queue
+	hnd  uint32 // tag queue: the entry concerned
 }
 
 const maxCQE = 1 << 22
@@ -101,6 +103,9 @@ func (c *compQueue) drain(wc []verbs.WC) int {
 		if e.qp != nil {
 			e.qp.reclaim(e.upto)
 			e.qp = nil
+		} else if e.tm != nil {
+			e.tm.polled(&wc[n], e.hnd, e.upto)
+			e.tm = nil
 		}
 		n++
 		c.head++
@@ -128,6 +133,21 @@ func (c *compQueue) push(wc *verbs.WC, qp *queuePair, upto uint32, solicited boo
 		}
 		return
 	}
+	c.wait(cqEntry{wc: *wc, qp: qp, upto: upto}, solicited)
+}
+
+// pushTM adds a completion that settles something in a tag queue (tagQueue.polled).
+func (c *compQueue) pushTM(wc *verbs.WC, t *tagQueue, hnd, upto uint32, solicited bool) {
+	if w := c.slot(); w != nil {
+		*w = *wc
+		t.polled(w, hnd, upto)
+		return
+	}
+	c.wait(cqEntry{wc: *wc, tm: t, hnd: hnd, upto: upto}, solicited)
+}
+
+// wait puts a completion into the ring.
+func (c *compQueue) wait(e cqEntry, solicited bool) {
 	if c.tail-c.head >= c.limit {
 		c.fail()
 		return
@@ -135,9 +155,9 @@ func (c *compQueue) push(wc *verbs.WC, qp *queuePair, upto uint32, solicited boo
 	if c.tail-c.head == uint32(len(c.ring)) {
 		c.grow()
 	}
-	c.ring[c.tail&uint32(len(c.ring)-1)] = cqEntry{wc: *wc, qp: qp, upto: upto}
+	c.ring[c.tail&uint32(len(c.ring)-1)] = e
 	c.tail++
-	if c.arm == armedAny || c.arm == armedSolicited && (solicited || wc.Status != verbs.WCSuccess) {
+	if c.arm == armedAny || c.arm == armedSolicited && (solicited || e.wc.Status != verbs.WCSuccess) {
 		c.arm = disarmed
 		c.d.notif.wake()
 	}

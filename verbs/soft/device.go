@@ -54,6 +54,7 @@ type Device struct {
 
 	work    []*queuePair // have something to transmit
 	readers []*queuePair // copy from peers' memory
+	slow    []*tagQueue  // hold something back
 	ghosts  []*queuePair // of destroyed or reset QPs: have to tell their peers
 	scratch header       // for packets off the fast path; not kept across calls
 	pool    bufPool
@@ -65,6 +66,7 @@ type Device struct {
 	more     bool // the last pass stopped for fairness, not for want of room
 	wakeAt   int64
 	operands [16]byte // of an atomic on its way into a packet
+	first    [tmMaxRndvHdr]byte
 	closed   bool
 }
 
@@ -90,7 +92,7 @@ func Open(cfg Config) (*Device, error) {
 		MaxCQ: 1 << 16, MaxCQE: maxCQE,
 		MaxSRQ: 1 << 16, MaxSRQWR: maxSRQWR, SRQSGE: maxSGE,
 		MaxMR: maxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
-		MaxQPRdAtom: maxRdAtomic, MaxMTU: verbs.MTU4096, Wires: slices.Clone(cfg.Wires),
+		MaxQPRdAtom: maxRdAtomic, MaxMTU: verbs.MTU4096, TM: cfg.TM.caps(), Wires: slices.Clone(cfg.Wires),
 	}
 	return d, nil
 }
@@ -121,6 +123,9 @@ func (c *Config) fill() error {
 	}
 	if c.RingBytes < 4096 || c.RingBytes&(c.RingBytes-1) != 0 {
 		errs = append(errs, fmt.Errorf("RingBytes is %d: use a power of two from 4096", c.RingBytes))
+	}
+	if err := c.TM.fill(); err != nil {
+		errs = append(errs, err)
 	}
 	for i, w := range c.Wires {
 		switch {
@@ -257,6 +262,9 @@ func (d *Device) progress(room int) {
 		d.took = true
 		d.more = n >= room
 	}
+	if len(d.slow) > 0 {
+		d.tickTags()
+	}
 	if len(d.readers) > 0 {
 		d.copyChunk()
 	}
@@ -338,7 +346,7 @@ func (d *Device) disarmWires() {
 // keepAwake makes the next wait return at once when there is work that no arrival announces: a copy under way, packets
 // left over. RNR waits get a timer.
 func (d *Device) keepAwake() {
-	if d.more || len(d.readers) > 0 {
+	if d.more || len(d.readers) > 0 || len(d.slow) > 0 {
 		d.notif.wake()
 	}
 	if d.stalled && d.wakeAt != 0 {

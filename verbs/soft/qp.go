@@ -20,6 +20,9 @@ type queuePair struct {
 	rq    *recvQueue
 	srq   *sharedQueue // nil: rq is the QP's own
 
+	tm  *tagQueue    // of srq, if it matches tags
+	dev *deviceQueue // the send queue is the device's
+
 	link    link // from RTR until the link breaks
 	maxPay  int
 	inWork  bool // on Device.work
@@ -78,11 +81,16 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 		}
 		q.srq, q.rq = s, &s.recvQueue
 		c.MaxRecvWR, c.MaxRecvSGE = 0, 0 // ignored with an SRQ (ibv_create_qp(3))
+		q.attachTags(s.tm, c.MaxSendWR)
 	} else {
 		q.rq = newRecvQueue(p, c.MaxRecvWR, c.MaxRecvSGE)
 	}
 	q.init = *attr
-	q.sq = make([]sendEntry, ringSize(int(c.MaxSendWR)))
+	n := ringSize(int(c.MaxSendWR))
+	if q.dev != nil {
+		n = deviceDepth
+	}
+	q.sq = make([]sendEntry, n)
 	q.mask, q.depth = uint32(len(q.sq)-1), c.MaxSendWR
 	q.sigAll = attr.SQSigAll
 	return q, nil
@@ -190,6 +198,9 @@ func (q *queuePair) enter(to verbs.QPState) {
 	case verbs.QPSRTS:
 		q.state = to
 		q.requester.start(q)
+		if q.dev != nil {
+			q.feed()
+		}
 	default:
 		q.state = to
 	}
@@ -199,6 +210,7 @@ func (q *queuePair) enter(to verbs.QPState) {
 func (q *queuePair) reset() {
 	q.dropInline()
 	q.state = verbs.QPSReset
+	q.abandonTags()
 	q.attr = verbs.QPAttr{}
 	q.used = q.used || q.link != nil
 	q.link = nil
@@ -269,6 +281,7 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	q.flushSQ(status, first)
 	q.mreads.clear()
 	q.rdq.clear()
+	q.abandonTags()
 	q.flushRQ()
 	if q.srq != nil {
 		q.d.event(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.num})

@@ -119,15 +119,7 @@ func (t *regionTable) put(i uint16) {
 	t.nfree++
 }
 
-// add registers buf and returns its key, which serves as rkey and lkey and is never 0.
-func (t *regionTable) add(buf []byte, access verbs.AccessFlags) (rkey uint32, err error) {
-	r, err := t.register(buf, access, nil)
-	if err != nil {
-		return 0, err
-	}
-	return r.rkey, nil
-}
-
+// register makes a region. Its key serves as rkey and lkey and is never 0.
 func (t *regionTable) register(buf []byte, access verbs.AccessFlags, pd *protDomain) (*memRegion, error) {
 	if t.nfree == 0 {
 		t.grow(len(t.own))
@@ -170,6 +162,17 @@ func (t *regionTable) remove(rkey uint32) {
 	r.pin.Unpin()
 	t.live--
 	t.put(uint16(i))
+}
+
+// invalidate ends what peers may do with a region of pd; false if there is none. Its owner can use it on, and deregister it.
+func (t *regionTable) invalidate(pd *protDomain, rkey uint32) bool {
+	r := t.find(rkey)
+	if r == nil || r.pd != pd {
+		return false
+	}
+	r.access &= verbs.AccessLocalWrite
+	atomic.StoreUint32(&t.slots[rkey&regionIndexMask].gen, 0)
+	return true
 }
 
 // find returns the region of a key, or nil.

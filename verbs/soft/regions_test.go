@@ -97,3 +97,12 @@ func TestRegionKeyWrap(t *testing.T) {
 		t.Errorf("next key %#x", tab.own[0].next)
 	}
 }
+
+// add registers buf outside of any protection domain and returns its key.
+func (t *regionTable) add(buf []byte, access verbs.AccessFlags) (uint32, error) {
+	r, err := t.register(buf, access, nil)
+	if err != nil {
+		return 0, err
+	}
+	return r.rkey, nil
+}

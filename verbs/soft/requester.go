@@ -184,7 +184,7 @@ func (q *queuePair) checkSend(wr *verbs.SendWR) (uint64, error) {
 		return 0, err
 	}
 	switch wr.Opcode {
-	case verbs.WRLocalInv, verbs.WRBindMW, verbs.WRSendWithInv:
+	case verbs.WRLocalInv, verbs.WRBindMW:
 		return 0, fail(op, syscall.EOPNOTSUPP, fmt.Sprintf("this device does not do %v", wr.Opcode))
 	}
 	var total uint64
@@ -340,6 +340,8 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 	switch verbs.SendOpcode(e.op) {
 	case verbs.WRSendWithImm:
 		last |= flagImm
+	case verbs.WRSendWithInv:
+		last |= flagInv
 	case verbs.WRRDMAWriteWithImm:
 		last |= flagImm
 		h.op, h.rkey = opWrite, w.rkey
@@ -352,6 +354,10 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 	for {
 		head, body := gather(sges, w.off, q.maxPay)
 		n := uint64(len(head) + len(body))
+		if n < tmMaxRndvHdr && w.off == 0 && n < uint64(e.length) {
+			head, body = q.d.firstBytes(sges), nil
+			n = uint64(len(head))
+		}
 		h.flags, h.imm = 0, 0
 		if w.off == 0 {
 			h.flags = flagFirst
@@ -373,6 +379,16 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 			return true
 		}
 	}
+}
+
+// firstBytes collects the start of a message that is scattered over short pieces: the headers for tag matching must be in
+// the first packet.
+func (d *Device) firstBytes(sges []verbs.SGE) []byte {
+	n := 0
+	for i := range sges {
+		n += copy(d.first[n:], sges[i].Data)
+	}
+	return d.first[:n]
 }
 
 // gather returns up to limit bytes of the list from offset off on, as two pieces.

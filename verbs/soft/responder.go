@@ -28,6 +28,10 @@ type rxMessage struct {
 	off    uint64
 	total  uint64
 	nsge   int
+	kind   uint8 // tag matching: rxTagged, ...
+	opcode verbs.WCOpcode
+	flags  verbs.WCFlags
+	hnd    uint32 // rxTagged
 	sges   [maxSGE]verbs.SGE
 }
 
@@ -73,6 +77,9 @@ func (d *Device) receive(l link, h *header, payload []byte) (ok, lent bool) {
 		return true, false
 	}
 	if h.op == opSend {
+		if q.tm != nil {
+			return q.recvTM(l, h, payload)
+		}
 		return q.recvSend(l, h, payload)
 	}
 	return q.recvOther(l, h, payload), false
@@ -153,7 +160,7 @@ func (q *queuePair) accepts(l link, h *header) bool {
 
 // recvSend takes a packet of a SEND. The common case, a message of one packet, is lent to the caller of PollCQ.
 func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) {
-	if h.flags&(flagFirst|flagLast) != flagFirst|flagLast {
+	if h.flags&(flagFirst|flagLast|flagInv) != flagFirst|flagLast {
 		return q.recvSendPart(l, h, payload), false
 	}
 	if !q.accepts(l, h) {
@@ -199,9 +206,7 @@ func (q *queuePair) recvCopy(h *header, payload []byte) bool {
 
 // complete adds a receive completion.
 func (q *queuePair) complete(wc *verbs.WC, h *header) {
-	if h.flags&flagImm != 0 {
-		wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.imm
-	}
+	withImm(wc, h)
 	q.rcq.push(wc, nil, 0, h.flags&flagSolicited != 0)
 }
 
@@ -233,7 +238,7 @@ func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
 		q.takeRecv()
 	}
 	m := &q.rx
-	if !q.fits(l, h) {
+	if !q.fits(l, h) || !q.invalidates(h) {
 		return true
 	}
 	if !q.scatter(m.sges[:m.nsge], m.off, payload) {
@@ -252,7 +257,7 @@ func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
 
 func (q *queuePair) startMessage(h *header) {
 	m := &q.rx
-	m.active, m.hasWR, m.op, m.psn, m.off, m.total = true, false, h.op, h.psn, 0, h.total
+	m.active, m.hasWR, m.op, m.psn, m.off, m.total, m.kind = true, false, h.op, h.psn, 0, h.total, rxPlain
 }
 
 // takeRecv takes the oldest receive for the message under way.

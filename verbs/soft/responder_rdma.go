@@ -114,6 +114,16 @@ func putOperands(b []byte, comp, swap uint64) {
 	binary.LittleEndian.PutUint64(b[8:], swap)
 }
 
+// invalidates withdraws the region that a SEND_WITH_INV names, if h is the last packet of one. A wrong key fails the QP.
+// A packet may come here again after RNR: the region stays known until it is deregistered.
+func (q *queuePair) invalidates(h *header) bool {
+	if h.flags&(flagInv|flagLast) != flagInv|flagLast || q.d.regions.invalidate(q.pd, h.imm) {
+		return true
+	}
+	q.denied(h.psn)
+	return false
+}
+
 // sendAck sends the acknowledgement that is due, if any.
 func (q *queuePair) sendAck() bool {
 	if !q.ackDue {

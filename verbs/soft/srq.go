@@ -87,6 +87,7 @@ func (q *recvQueue) took() {
 // sharedQueue is an SRQ.
 type sharedQueue struct {
 	recvQueue
+	tm *tagQueue // nil: no tag matching
 }
 
 // CreateSRQ makes a shared receive queue.
@@ -99,17 +100,27 @@ func (p *protDomain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	switch {
 	case attr.Mask&^known != 0:
 		return nil, fail("create_srq", syscall.EOPNOTSUPP, "unknown bits in Mask")
-	case typ != verbs.SRQTypeBasic:
-		// The place for tag matching: attr.CQ and attr.TM, checked by TMO 1.2.
-		return nil, fail("create_srq", syscall.EOPNOTSUPP, "this device has basic SRQs only (DeviceAttr.TM tells)")
+	case typ != verbs.SRQTypeBasic && typ != verbs.SRQTypeTM:
+		return nil, fail("create_srq", syscall.EOPNOTSUPP, "this device has basic and tag-matching SRQs only")
 	case attr.MaxWR < 1 || attr.MaxWR > maxSRQWR:
 		return nil, fail("create_srq", syscall.EINVAL, "MaxWR must be between 1 and the device's MaxSRQWR")
 	case attr.MaxSGE > maxSGE:
 		return nil, fail("create_srq", syscall.EINVAL, "MaxSGE is above the device's SRQSGE")
 	}
+	var tm *tagQueue
+	if typ == verbs.SRQTypeTM {
+		var err error
+		if tm, err = p.newTagQueue(attr); err != nil {
+			return nil, err
+		}
+		tm.cq.users++
+	}
 	attr.MaxSGE = max(attr.MaxSGE, 1)
 	attr.Limit = 0 // ignored at creation, as by ibv_create_srq(3)
-	s := &sharedQueue{recvQueue: *newRecvQueue(p, attr.MaxWR, attr.MaxSGE)}
+	s := &sharedQueue{recvQueue: *newRecvQueue(p, attr.MaxWR, attr.MaxSGE), tm: tm}
+	if tm != nil {
+		tm.s = s
+	}
 	p.d.lastSRQ++
 	s.num = p.d.lastSRQ
 	p.users++
@@ -131,11 +142,6 @@ func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
 	}
 	s.d.postedRecv()
 	return nil, nil
-}
-
-// PostSRQOps is for tag matching, which basic SRQs have not.
-func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
-	return wr, fail("post_srq_ops", syscall.EOPNOTSUPP, "not a tag-matching SRQ")
 }
 
 // Modify arms the limit event. Resizing is refused, as by mlx5 (TMO 8.4).
@@ -169,6 +175,9 @@ func (s *sharedQueue) Destroy() error {
 		return fail("destroy_srq", syscall.EBUSY, "queue pairs are attached to the SRQ")
 	}
 	s.gone = true
+	if s.tm != nil {
+		s.tm.cq.users--
+	}
 	s.pd.users--
 	return nil
 }

@@ -194,6 +194,53 @@ func testRemoteAccess(t *testing.T, open Opener) {
 	}
 }
 
+// testSendInv: the region that a SEND_WITH_INV names is closed to peers when its completion is there; its owner can use it
+// on. A key that names nothing fails both sides.
+func testSendInv(t *testing.T, open Opener) {
+	e := newEnv(t, open, 2)
+	a, b := e.nodes[0], e.nodes[1]
+	if wr := (&verbs.SendWR{Opcode: verbs.WRSendWithInv}); !supported(e, a, b, wr) {
+		t.Skip("the device has no SEND_WITH_INV")
+	}
+	amr, abuf := a.mem(64)
+	rmr, rbuf := b.mem(1 << 16)
+	for _, n := range []int{0, 10, 40_000} {
+		qa, qb := e.connect(a, b, qpConf{}, qpConf{})
+		bmr, _ := b.mem(64)
+		smr, sbuf := a.mem(n + 1)
+		b.recv(qb, 1, sge(rmr, rbuf))
+		a.send(qa, rdma(verbs.WRRDMARead, 2, sge(amr, abuf), bmr, 0))
+		a.want(2, verbs.WCSuccess)
+		a.send(qa, verbs.SendWR{WRID: 3, Opcode: verbs.WRSendWithInv, Imm: bmr.RKey(), SGList: sge(smr, sbuf[:n]), Flags: verbs.SendSignaled})
+		w := b.want(1, verbs.WCSuccess)
+		if w.Flags != verbs.WCFlagWithInv || w.Imm != bmr.RKey() || int(w.ByteLen) != n {
+			t.Fatalf("%+v", w)
+		}
+		a.want(3, verbs.WCSuccess)
+		a.send(qa, rdma(verbs.WRRDMARead, 4, sge(amr, abuf), bmr, 0))
+		a.want(4, verbs.WCRemAccessErr)
+		b.wantEvent(verbs.EventQPAccessErr)
+		e.ok(bmr.Dereg())
+	}
+	qa, qb := e.connect(a, b, qpConf{}, qpConf{})
+	b.recv(qb, 1, nil)
+	a.send(qa, verbs.SendWR{WRID: 3, Opcode: verbs.WRSendWithInv, Imm: 0x7ffffff0})
+	a.want(3, verbs.WCRemAccessErr)
+	b.want(1, verbs.WCWRFlushErr)
+}
+
+// supported says whether a QP takes the request, on a connection of its own that fails afterwards.
+func supported(e *env, a, b *node, wr *verbs.SendWR) bool {
+	qa, qb := e.connect(a, b, qpConf{}, qpConf{})
+	_, err := qa.PostSend(wr)
+	for _, q := range []verbs.QP{qa, qb} {
+		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	}
+	e.settle()
+	a.got, b.got, b.evs = nil, nil, nil
+	return err == nil
+}
+
 // testFence: a fenced send waits for the reads before it.
 func testFence(t *testing.T, open Opener) {
 	_, a, b, qa, qb := pair(t, open)

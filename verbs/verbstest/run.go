@@ -12,6 +12,7 @@ func Run(t *testing.T, open func(t *testing.T, n int) []verbs.Device) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open) })
 	}
+	RunTags(t, open, TagOptions{})
 }
 
 type testCase struct {
@@ -29,6 +30,7 @@ var cases = []testCase{
 	{"SendRecv", testSendRecv},
 	{"SendSelf", testSendSelf},
 	{"SendImm", testSendImm},
+	{"SendInv", testSendInv},
 	{"ZeroLength", testZeroLength},
 	{"MultiPacket", testMultiPacket},
 	{"Gather", testGather},

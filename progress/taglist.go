@@ -1,0 +1,217 @@
+package progress
+
+import "github.com/tagmatch/tagmatch/transport"
+
+// A receive in the device's list: offered, then either matched by the device, which unlinks it (V5) and ends it by Delivered
+// or Incomplete; or found by an unexpected message, and dropped; or recalled, because it was cancelled or its peer is lost:
+// then Deleted ends it, unless the device was faster (TMO 6.6).
+
+// Matched unlinks a receive that the device has given to a message.
+func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
+	e := (*Engine)(s)
+	op := e.off.slots.byID(id)
+	if op == nil || op.state != opOffered && op.state != opRecalled {
+		e.unofferedLocked("match", id)
+		return
+	}
+	if op.state == opOffered {
+		e.posted.Remove(op.handle)
+	}
+	op.state, op.cause = opMatched, nil
+	op.tag = tag
+	op.read = readState{src: src, appCtx: appCtx}
+	e.goneLocked(op)
+	e.endLocked(false)
+	e.m.Offload.Matched++
+}
+
+// Delivered ends a receive that the device has matched. Its error means that the peer is lost.
+func (s *sink) Delivered(id uint64, n uint64, err error) {
+	e := (*Engine)(s)
+	op := e.matchedLocked("delivery", id)
+	if op == nil {
+		return
+	}
+	p := e.sourceLocked(op, err)
+	if p == nil {
+		return
+	}
+	if eager := op.read.appCtx&rndvName == 0; !eager {
+		e.m.RndvReceived++
+	} else if cost := eagerCost(int(n)); int64(op.read.appCtx) != int64(p.rank) || !p.account.receive(cost) {
+		e.refuseEagerLocked(p, op.read.appCtx)
+		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+		return
+	} else {
+		e.m.EagerReceived++
+		e.consumeCreditLocked(p, cost)
+	}
+	got := min(n, uint64(len(op.buf)))
+	e.completeLocked(op, Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
+}
+
+// Incomplete goes on in software with a rendezvous that the device has matched and left (TMO 6.7).
+func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
+	e := (*Engine)(s)
+	op := e.matchedLocked("rendezvous", id)
+	if op == nil {
+		return
+	}
+	p := e.sourceLocked(op, nil)
+	if p == nil {
+		return
+	}
+	r, err := checkMatchedRndv(p.rank, h)
+	if err != nil {
+		e.lostLocked(p, err)
+		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+		return
+	}
+	op.read = r
+	e.startReadLocked(op)
+}
+
+// checkMatchedRndv is checkRndv for a request that the device has matched: what it leaves need not have the software header.
+func checkMatchedRndv(src int, h *transport.RndvHdr) (readState, error) {
+	if len(h.Extra) != 0 {
+		return checkRndv(src, h)
+	}
+	if h.Len > maxMessage || h.VA+h.Len < h.VA {
+		return readState{}, protocolError("rank %d offers %d bytes at %#x", src, h.Len, h.VA)
+	}
+	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil
+}
+
+// matchedLocked gives the matched receive that id names, and takes its slot back.
+func (e *Engine) matchedLocked(what string, id uint64) *Op {
+	op := e.off.slots.byID(id)
+	if op == nil || op.state != opMatched {
+		e.unofferedLocked(what, id)
+		return nil
+	}
+	e.releaseLocked(op.slot)
+	return op
+}
+
+// sourceLocked gives the sender of a matched message. It ends the receive, and returns nil, if the message failed or nobody
+// is known to have sent it.
+func (e *Engine) sourceLocked(op *Op, err error) *peer {
+	src := op.read.src
+	switch {
+	case err != nil && e.broken != nil:
+		e.completeLocked(op, Status{}, e.broken)
+	case src < 0 || src >= len(e.peers):
+		e.completeLocked(op, Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
+	case err != nil:
+		p := &e.peers[src]
+		e.lostLocked(p, err)
+		e.completeLocked(op, Status{}, peerError(src, p.lost))
+	default:
+		return &e.peers[src]
+	}
+	return nil
+}
+
+// Deleted is the outcome of a recall. If the device was faster the receive ends as a matched one, or has already.
+func (s *sink) Deleted(id uint64, ok bool) {
+	e := (*Engine)(s)
+	if !ok {
+		e.m.Offload.DelsLost++
+		return
+	}
+	op := e.off.slots.byID(id)
+	if op == nil || op.state != opRecalled {
+		e.unofferedLocked("deletion", id)
+		return
+	}
+	e.goneLocked(op)
+	e.releaseLocked(op.slot)
+	cause := op.cause
+	op.cause = nil
+	if cause == ErrCanceled {
+		e.m.Canceled++
+	}
+	e.completeLocked(op, Status{}, cause)
+}
+
+func (e *Engine) unofferedLocked(what string, id uint64) {
+	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
+}
+
+// recallLocked asks the device for a receive, which ends with cause unless the device has matched it.
+func (e *Engine) recallLocked(op *Op, cause error) {
+	if op.cause != nil {
+		return // asked already
+	}
+	op.cause = cause
+	if !e.delLocked(op) {
+		e.off.recalls = append(e.off.recalls, op.slot.id()) // deferred, never lost (TMO 6.6)
+	}
+}
+
+// delLocked posts the DEL of a receive; false means that there is no room. The receive leaves the shadow list only with the
+// DEL: from then on unexpected messages skip it, which is safe because whatever reports them comes behind the DEL.
+func (e *Engine) delLocked(op *Op) bool {
+	if len(e.off.drops) != 0 { // V9
+		return false
+	}
+	err := e.tags.Del(op.slot.id(), e.handled)
+	if err == transport.ErrAgain {
+		return false
+	}
+	e.posted.Remove(op.handle)
+	op.state = opRecalled
+	if err != nil { // the transport is done for: the buffer is its until it closes
+		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "tag", op.tag, "err", err)
+		return true
+	}
+	e.reportLocked(e.handled)
+	e.m.Offload.Dels++
+	return true
+}
+
+// recallLateLocked posts the DELs that had no room. What has been matched meanwhile does not need one.
+func (e *Engine) recallLateLocked() (done int) {
+	o := &e.off
+	for _, id := range o.recalls {
+		if op := o.slots.byID(id); op != nil && op.state == opOffered && !e.delLocked(op) {
+			break
+		}
+		done++
+	}
+	o.recalls = o.recalls[:copy(o.recalls, o.recalls[done:])]
+	return done
+}
+
+// dropLateLocked takes receives out of the device whose messages came unexpected. It is called as soon as those are counted;
+// until there is room for all, nothing else is posted.
+func (e *Engine) dropLateLocked() (done int) {
+	o := &e.off
+	for _, d := range o.drops {
+		if err := e.tags.Drop(d.id, d.count); err == transport.ErrAgain {
+			break
+		}
+		done++
+		e.reportLocked(d.count)
+		e.m.Offload.Drops++
+		e.releaseLocked(slotOf(d.id))
+	}
+	o.drops = o.drops[:copy(o.drops, o.drops[done:])]
+	return done
+}
+
+// dropTaggedLocked ends the receives that the device had; the transport is closed and has let go of their buffers.
+func (e *Engine) dropTaggedLocked(err error) {
+	o := &e.off
+	for i := range o.slots.entries {
+		if op := o.slots.entries[i].op; op != nil {
+			if op.state == opOffered {
+				e.posted.Remove(op.handle)
+			}
+			o.slots.release(op.slot)
+			op.cause = nil
+			e.completeLocked(op, Status{}, err)
+		}
+	}
+	o.drops, o.recalls, o.entries = nil, nil, 0
+}

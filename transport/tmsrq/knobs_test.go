@@ -1,0 +1,144 @@
+package tmsrq_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/tmsrq"
+	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// startingAt is newTM for devices whose counters start at n (TMO 5.5).
+func startingAt(n uint16) func(verbs.Device, int, int, transporttest.Options, transport.Sink) (transport.Transport, error) {
+	return func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
+		tr, err := newTM(dev, rank, size, o, sink)
+		if err == nil {
+			tmsrq.SetCount(tr.(*tmsrq.Transport), n)
+		}
+		return tr, err
+	}
+}
+
+// TestKnobs runs on devices that decide otherwise what the sources leave open (TMO 9). The device checks the host's side of
+// the bargain: V11, V13, V14, V19.
+func TestKnobs(t *testing.T) {
+	for name, tm := range map[string]soft.TMConfig{
+		"incomplete in two": {TwoIncomplete: true, RecvUnexpected: true},
+		"small MTU":         {MTU: 256, QuirkSyncReq: true},
+		"wrap":              {InitialCount: 65530},
+		"few operations":    {MaxOps: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tm.Strict = true
+			transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}, soft.Config{TM: tm}),
+				New: startingAt(tm.InitialCount), Tags: true})
+		})
+	}
+}
+
+// TestDelays is on devices that take their time.
+func TestDelays(t *testing.T) {
+	for name, tm := range map[string]soft.TMConfig{
+		"operations":   {DelayOps: 7},
+		"data":         {DelayData: 9, TwoIncomplete: true},
+		"fin":          {DelayFIN: 9},
+		"all":          {DelayOps: 5, DelayData: 5, DelayFIN: 5, MTU: 128, Seed: 3},
+		"one at once":  {MaxOps: 1, DelayOps: 2},
+		"two at once":  {MaxOps: 2, DelayData: 2},
+		"lost SYNCs":   {DropSync: 1},
+		"all dormant":  {LiveGoDormant: true},
+		"expected RNR": {RNRWhenEmpty: true, InitialCount: 65500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tm.Strict = true
+			rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2}
+			transporttest.RunTags(t, transporttest.Harness{Devices: loopDevices(rough, soft.Config{TM: tm}), Seeds: seeds(2),
+				New: startingAt(tm.InitialCount), Tags: true})
+		})
+	}
+}
+
+func open(t testing.TB, f *soft.Fabric, rank int, tm soft.TMConfig) *soft.Device {
+	dev, err := soft.Open(soft.Config{Fabric: f, Rank: rank, TM: tm})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+// TestWithout is on a device that matches no tags.
+func TestWithout(t *testing.T) {
+	none := soft.TMConfig{MaxNumTags: -1}
+	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, none)
+	_, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1}, &transporttest.Recorder{})
+	require.ErrorContains(t, err, "tag matching")
+	require.ErrorContains(t, err, "rc")
+	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}, soft.Config{TM: none}),
+		New: func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
+			o.MaxTags = -1
+			return newTM(dev, rank, size, o, sink)
+		}})
+}
+
+// TestOtherTransport: rc and tmsrq refuse each other by name (TMO 1.3).
+func TestOtherTransport(t *testing.T) {
+	f := soft.NewFabric(soft.FabricOptions{})
+	a, err := rc.New(rc.Config{Device: open(t, f, 0, soft.TMConfig{}), Rank: 0, Size: 2}, &transporttest.Recorder{})
+	require.NoError(t, err)
+	b, err := tmsrq.New(tmsrq.Config{Device: open(t, f, 1, soft.TMConfig{}), Rank: 1, Size: 2}, &transporttest.Recorder{})
+	require.NoError(t, err)
+	for _, err := range []error{a.Connect(1, b.Address()), b.Connect(0, a.Address())} {
+		require.ErrorContains(t, err, `"rc"`)
+		require.ErrorContains(t, err, `"tmsrq"`)
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}
+
+func TestConfig(t *testing.T) {
+	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, soft.TMConfig{MaxNumTags: 100, MaxOps: 10})
+	for _, c := range []struct{ want, tags int }{{0, 100}, {7, 7}, {1000, 100}, {-1, 0}} {
+		tr, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1, MaxTags: c.want}, &transporttest.Recorder{})
+		require.NoError(t, err)
+		require.Equal(t, c.tags, tr.Caps().Tags)
+		require.Equal(t, c.tags > 0, tr.TagList() != nil)
+		require.NoError(t, tr.Close())
+	}
+	_, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1, MaxTags: 1 << 20}, &transporttest.Recorder{})
+	require.ErrorContains(t, err, "MaxTags")
+	_, err = tmsrq.New(tmsrq.Config{}, &transporttest.Recorder{})
+	require.ErrorContains(t, err, "Device")
+}
+
+// overwriter reads what a request names into the receive's buffer at once, which is where the request landed.
+type overwriter struct {
+	transporttest.Recorder
+	buf []byte
+}
+
+func (o *overwriter) Incomplete(id uint64, h *transport.RndvHdr) {
+	clear(o.buf)
+	o.Recorder.Incomplete(id, h)
+}
+
+// TestRequestOutlivesBuffer: the header of a software request stays whole although its bytes lie in the receive's buffer.
+func TestRequestOutlivesBuffer(t *testing.T) {
+	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, soft.TMConfig{})
+	sink := &overwriter{buf: make([]byte, 1000)}
+	tr, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1, MaxEager: 64}, sink)
+	require.NoError(t, err)
+	require.NoError(t, tr.Connect(0, tr.Address()))
+	require.NoError(t, tr.TagList().Add(1, 5, ^uint64(0), sink.buf, 0))
+	require.NoError(t, tr.SendRndv(0, &transport.RndvHdr{Tag: 5, VA: 7, Len: 9, Extra: []byte("header")}))
+	for range 20 {
+		_, err := tr.Poll()
+		require.NoError(t, err)
+	}
+	require.Len(t, sink.Events, 2)
+	require.Equal(t, "header", string(sink.Events[1].Data))
+	require.NoError(t, tr.Close())
+}

@@ -1,0 +1,300 @@
+package soft
+
+import (
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// tagOp is a list operation on its way into effect.
+type tagOp struct {
+	op     verbs.OpsOpcode
+	flags  verbs.OpsFlags
+	bare   bool // DEL of a handle that names nothing any more
+	hnd    uint32
+	count  uint32
+	index  uint32 // in the command queue
+	wrid   uint64
+	recvID uint64
+	tag    uint64
+	mask   uint64
+	buf    verbs.SGE
+	due    int64
+}
+
+// PostSRQOps posts list operations (TMO 3): those before the first that fails take effect.
+func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
+	const op = "post_srq_ops"
+	t := s.tm
+	switch {
+	case t == nil && s.d.cfg.TM.MaxNumTags < 0:
+		return wr, fail(op, syscall.EOPNOTSUPP, "this device has no tag matching")
+	case t == nil || s.gone:
+		return wr, fail(op, syscall.EINVAL, "not a live tag-matching SRQ")
+	}
+	for ; wr != nil; wr = wr.Next {
+		if err := t.post(wr); err != nil {
+			return wr, err
+		}
+	}
+	if t.slow && t.d.armed {
+		t.d.notif.wake()
+	}
+	return nil, nil
+}
+
+// post checks one operation, books its resources and lets it take effect.
+func (t *tagQueue) post(wr *verbs.OpsWR) error {
+	const op = "post_srq_ops"
+	signaled := wr.Flags&verbs.OpsSignaled != 0
+	if wr.Flags&^(verbs.OpsSignaled|verbs.OpsTMSync) != 0 {
+		return fail(op, syscall.EINVAL, "unknown flags")
+	}
+	used := t.posted - t.tail
+	switch {
+	case used >= t.maxOps:
+		return fail(op, syscall.ENOMEM, "MaxOps operations are outstanding: slots come back when a signalled one's completion is polled")
+	case t.cfg.Strict && !signaled && used+1 == t.maxOps && int32(t.signaled-t.tail) <= 0:
+		return fail(op, syscall.EINVAL, "V14: with this unsignalled operation the command queue would be stuck for ever")
+	}
+	o := &t.op
+	*o = tagOp{op: wr.Opcode, flags: wr.Flags, count: wr.UnexpectedCnt, index: t.posted, wrid: wr.WRID, hnd: noHandle}
+	var err error
+	switch wr.Opcode {
+	case verbs.WRTagAdd:
+		err = t.postAdd(wr, o)
+	case verbs.WRTagDel:
+		err = t.postDel(wr, o)
+	case verbs.WRTagSync:
+	default:
+		err = fail(op, syscall.EINVAL, "unknown opcode")
+	}
+	if err != nil {
+		return err
+	}
+	t.posted++
+	if signaled {
+		t.signaled = t.posted
+	}
+	if t.cfg.DelayOps == 0 {
+		t.run(o)
+		o.buf = verbs.SGE{} // keep nothing alive
+		return nil
+	}
+	o.due = t.polls + int64(t.rng.IntN(t.cfg.DelayOps+1))
+	t.pending.push(*o)
+	t.goSlow()
+	return nil
+}
+
+// postAdd takes the slot at the head of the free ones; the last of them stays (TMO 3.4).
+func (t *tagQueue) postAdd(wr *verbs.OpsWR, o *tagOp) error {
+	const op = "post_srq_ops"
+	a := &wr.Add
+	switch {
+	case len(a.SGList) > tmMaxSGE:
+		return fail(op, syscall.EINVAL, "more scatter/gather entries than the device's TM.MaxSGE")
+	case t.cfg.Strict && a.Tag&^a.Mask != 0:
+		return fail(op, syscall.EINVAL, "V19: the tag has bits outside the mask, nothing could match it")
+	case t.nfree <= 1:
+		return fail(op, syscall.ENOMEM, "the tag list is full")
+	}
+	i := t.free[t.head]
+	t.head = t.next(t.head)
+	t.nfree--
+	s := &t.slots[i]
+	s.debt = 1
+	if wr.Flags&verbs.OpsSignaled != 0 {
+		s.debt = 2
+	}
+	o.hnd = s.gen<<t.slotBits | i
+	o.recvID, o.tag, o.mask = a.RecvWRID, a.Tag, a.Mask
+	if len(a.SGList) > 0 {
+		o.buf = a.SGList[0]
+	}
+	wr.Handle = o.hnd
+	return nil
+}
+
+func (t *tagQueue) next(i uint32) uint32 {
+	if i++; i == uint32(len(t.free)) {
+		return 0
+	}
+	return i
+}
+
+// slotOf returns the slot of a handle, or nil when that is not its handle any more.
+func (t *tagQueue) slotOf(hnd uint32) *tagSlot {
+	i := hnd & (1<<t.slotBits - 1)
+	if int(i) >= len(t.slots) {
+		return nil
+	}
+	s := &t.slots[i]
+	if s.gen<<t.slotBits != hnd&^(1<<t.slotBits-1) || s.debt == 0 {
+		return nil
+	}
+	return s
+}
+
+// postDel books the removal of an entry. A handle that is out of use can be a mistake, or its last completion lies in the
+// array that the host is just working through: signalled, it gets TM_ERR; else EINVAL.
+func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
+	signaled := wr.Flags&verbs.OpsSignaled != 0
+	s := t.slotOf(wr.Handle)
+	if s == nil {
+		i := wr.Handle & (1<<t.slotBits - 1)
+		if !signaled || int(i) >= len(t.slots) {
+			return fail("post_srq_ops", syscall.EINVAL, "the handle names no entry")
+		}
+		o.bare = true
+		return nil
+	}
+	o.hnd = wr.Handle
+	if signaled {
+		s.debt++
+	} else {
+		t.pay(wr.Handle, 1) // at once: this is why it is for dormant entries only (TMO 3.4)
+	}
+	return nil
+}
+
+// pay settles n completions of a slot and frees it when none is left. It returns false if the slot is not the handle's
+// any more.
+func (t *tagQueue) pay(hnd, n uint32) bool {
+	s := t.slotOf(hnd)
+	if s == nil {
+		return false
+	}
+	if s.debt -= min(n, s.debt); s.debt == 0 {
+		s.gen++
+		i := t.head + t.nfree
+		if i >= uint32(len(t.free)) {
+			i -= uint32(len(t.free))
+		}
+		t.free[i] = hnd & (1<<t.slotBits - 1)
+		t.nfree++
+	}
+	return true
+}
+
+// run lets an operation take effect: rules 1 to 4 of TMO 5.2.
+func (t *tagQueue) run(o *tagOp) {
+	wc := verbs.WC{WRID: o.wrid, Opcode: verbs.WCTMSync}
+	told := t.mlx.last
+	if o.flags&verbs.OpsTMSync != 0 {
+		told = int64(o.count)
+	}
+	base := told // what the mlx5 driver compares with
+	switch o.op {
+	case verbs.WRTagAdd:
+		wc.Opcode = verbs.WCTMAdd
+		t.insert(o, told)
+	case verbs.WRTagDel:
+		wc.Opcode = verbs.WCTMDel
+		if !o.bare {
+			base = t.slots[o.hnd&(1<<t.slotBits-1)].count
+		}
+		if !t.remove(o) {
+			wc.Status = verbs.WCTMErr
+		}
+	}
+	if o.flags&verbs.OpsTMSync != 0 && !t.dropped(o) {
+		t.c = uint16(o.count)
+	}
+	t.mlx.last = told
+	t.activate()
+	if o.flags&verbs.OpsSignaled == 0 {
+		return
+	}
+	if o.op != verbs.WRTagSync && t.opSyncReq(base) {
+		wc.Flags = verbs.WCFlagTMSyncReq
+	}
+	t.cq.pushTM(&wc, t, o.hnd, o.index+1, false)
+}
+
+func (t *tagQueue) dropped(o *tagOp) bool {
+	if t.cfg.DropSync == 0 || o.op != verbs.WRTagSync {
+		return false
+	}
+	t.syncs++
+	return t.syncs%t.cfg.DropSync == 0
+}
+
+// opSyncReq is SYNC_REQ of TM_ADD and TM_DEL (TMO 4.6).
+func (t *tagQueue) opSyncReq(base int64) bool {
+	if t.cfg.QuirkSyncReq {
+		return int64(t.h) != base
+	}
+	return t.h != t.c
+}
+
+// unexpSyncReq is SYNC_REQ of an unexpected message, which was counted already.
+func (t *tagQueue) unexpSyncReq() bool {
+	if t.cfg.QuirkSyncReq {
+		return t.mlx.in-t.mlx.out > 0x3fff
+	}
+	return t.h-t.c > 0x3fff
+}
+
+// insert appends an entry; it is dormant until activate.
+func (t *tagQueue) insert(o *tagOp, told int64) {
+	i := o.hnd & (1<<t.slotBits - 1)
+	s := &t.slots[i]
+	s.hnd, s.listed, s.wrid, s.buf, s.count = o.hnd, true, o.recvID, o.buf, told
+	s.never = o.tag&^o.mask != 0
+	if !s.never {
+		s.entry = t.list.Post(o.tag, o.mask, i)
+	}
+	if o.flags&verbs.OpsTMSync != 0 {
+		t.mlx.out = int64(o.count)
+	}
+}
+
+// remove takes an entry out of the list. False: a message has consumed it, or it was removed before.
+func (t *tagQueue) remove(o *tagOp) bool {
+	if o.bare {
+		return false
+	}
+	s := &t.slots[o.hnd&(1<<t.slotBits-1)]
+	unsignaled := o.flags&verbs.OpsSignaled == 0
+	if s.hnd != o.hnd || !s.listed {
+		if unsignaled {
+			t.strictErr("V11: unsignalled DEL of an entry that a message has consumed")
+		}
+		return false
+	}
+	s.listed, s.buf = false, verbs.SGE{}
+	if s.never {
+		return true
+	}
+	if stamp, _ := t.list.Stamp(s.entry); unsignaled && stamp < t.limit {
+		t.strictErr("V11: unsignalled DEL of a live entry")
+	}
+	t.list.Remove(s.entry)
+	return true
+}
+
+// polled settles what a completion was outstanding for. The host gets it now.
+func (t *tagQueue) polled(wc *verbs.WC, hnd, upto uint32) {
+	switch wc.Opcode {
+	case verbs.WCTMAdd:
+		t.tail = upto
+		t.pay(hnd, 1)
+	case verbs.WCTMDel:
+		t.tail = upto
+		if hnd == noHandle {
+			return
+		}
+		if wc.Status == verbs.WCSuccess {
+			t.pay(hnd, 2)
+		} else {
+			t.pay(hnd, 1) // the receive pays the rest
+		}
+	case verbs.WCTMSync:
+		t.tail = upto
+	default:
+		if !t.pay(hnd, 1) && t.cfg.Strict {
+			wc.Status = verbs.WCGeneralErr // V13: the slot is not its entry's any more (TMO 3.4)
+		}
+	}
+}

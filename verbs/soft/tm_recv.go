@@ -1,0 +1,271 @@
+package soft
+
+import (
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// Kinds of a message to a tag-matching SRQ of which not all packets have come.
+const (
+	rxPlain      uint8 = iota
+	rxTagged           // goes to an entry's buffer, MATCH was reported
+	rxUnexpected       // goes to an untagged buffer, was counted
+	rxNoTag            // goes to an untagged buffer
+)
+
+// recvTM takes a packet of a SEND to a tag-matching SRQ (rules 5 and 6 of TMO 5.2). Messages are classified by their first
+// packet, which has the headers.
+func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
+	if h.flags&flagFirst == 0 {
+		return q.recvTMPart(l, h, payload), false
+	}
+	if !q.accepts(l, h) {
+		return true, false
+	}
+	if !q.invalidates(h) {
+		return true, false
+	}
+	if uint64(len(payload)) < min(h.total, tmMaxRndvHdr) {
+		q.d.violation(l, "the first packet of a tagged message has %d bytes only", len(payload))
+		return true, false
+	}
+	op := verbs.TMHNoTag
+	if len(payload) > 0 {
+		op = verbs.TMHOpcode(payload[0])
+	}
+	switch op {
+	case verbs.TMHEager:
+		if h.total < verbs.TMHSize {
+			q.malformed(h)
+			return true, false
+		}
+		return q.arrive(h, payload, false)
+	case verbs.TMHRndv:
+		if h.total < verbs.TMHSize+verbs.RVHSize || h.total > tmMaxRndvHdr {
+			q.malformed(h)
+			return true, false
+		}
+		return q.arrive(h, payload, true)
+	default:
+		return q.untagged(h, payload, verbs.WCTMNoTag, rxNoTag)
+	}
+}
+
+// malformed refuses a message whose opcode promises more than it has, or that is too long for a rendezvous request.
+func (q *queuePair) malformed(h *header) {
+	q.nak(h.psn, verbs.WCRemInvReqErr)
+	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+}
+
+// arrive matches an eager message or a rendezvous request.
+func (q *queuePair) arrive(h *header, payload []byte, rndv bool) (ok, lent bool) {
+	t := q.tm
+	if t.cfg.RNRWhenEmpty && q.rq.head == q.rq.tail {
+		return q.notReady(h), false
+	}
+	tmh := verbs.ParseTMH(payload)
+	i, found := t.list.MatchBefore(tmh.Tag, t.limit)
+	if !found {
+		op := verbs.WCTMRecv
+		if t.cfg.RecvUnexpected {
+			op = verbs.WCRecv
+		}
+		return q.untagged(h, payload, op, rxUnexpected)
+	}
+	s := &t.slots[i]
+	s.listed = false
+	if rndv {
+		q.rndvMatched(h, payload, tmh, s)
+	} else {
+		q.eagerMatched(h, payload, tmh, s)
+	}
+	return true, false
+}
+
+// eagerMatched puts an eager message, or its first packet, into the tagged buffer.
+func (q *queuePair) eagerMatched(h *header, payload []byte, tmh verbs.TMH, s *tagSlot) {
+	t := q.tm
+	wc := verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
+	body, size := payload[verbs.TMHSize:], h.total-verbs.TMHSize
+	m := &q.rx
+	m.hnd, m.wrid, m.sges[0], m.nsge = s.hnd, s.wrid, s.buf, 1
+	s.buf = verbs.SGE{}
+	whole := h.flags&flagLast != 0
+	switch {
+	case size > uint64(len(m.sges[0].Data)):
+		q.tmFails(h.psn, verbs.WCLocLenErr, verbs.WCRemInvReqErr) // TMO 6.8
+		return
+	case !q.scatter(m.sges[:1], 0, body):
+		q.tmFails(h.psn, verbs.WCLocProtErr, verbs.WCRemOpErr)
+		return
+	case whole && h.total <= uint64(t.mtu(q)):
+		wc.Flags |= verbs.WCFlagTMDataValid
+		wc.ByteLen = uint32(size)
+		withImm(&wc, h)
+		t.cq.pushTM(&wc, t, m.hnd, 0, h.flags&flagSolicited != 0)
+		m.sges[0] = verbs.SGE{}
+		q.executed(h)
+		return
+	}
+	t.cq.push(&wc, nil, 0, false)
+	q.startMessage(h)
+	m.kind, m.off = rxTagged, h.total-size+uint64(len(body))
+	if whole {
+		q.messageDone(h)
+	}
+}
+
+// mtu is the size from which a message is one of several packets.
+func (t *tagQueue) mtu(q *queuePair) int {
+	if t.cfg.MTU > 0 {
+		return t.cfg.MTU
+	}
+	return q.attr.PathMTU.Bytes()
+}
+
+// withImm adds immediate data, or the rkey that was invalidated.
+func withImm(wc *verbs.WC, h *header) {
+	switch {
+	case h.flags&flagImm != 0:
+		wc.Flags |= verbs.WCFlagWithImm
+		wc.Imm = h.imm
+	case h.flags&flagInv != 0:
+		wc.Flags |= verbs.WCFlagWithInv
+		wc.Imm = h.imm
+	}
+}
+
+// untagged puts a message, or its first packet, headers and all, into the oldest untagged buffer.
+func (q *queuePair) untagged(h *header, payload []byte, op verbs.WCOpcode, kind uint8) (ok, lent bool) {
+	rq := q.rq
+	if rq.head == rq.tail {
+		return q.notReady(h), false
+	}
+	e := &rq.ring[rq.head&uint32(len(rq.ring)-1)]
+	if e.badSG || h.total > e.size {
+		q.recvFails(h.psn)
+		return true, false
+	}
+	var flags verbs.WCFlags
+	if kind == rxUnexpected {
+		flags = q.tm.unexpected()
+	}
+	if h.flags&flagLast == 0 {
+		q.startMessage(h)
+		q.takeRecv()
+		q.rx.kind, q.rx.opcode, q.rx.flags = kind, op, flags
+		return q.recvTMPart(nil, h, payload), false
+	}
+	wc := verbs.WC{WRID: e.wrid, Opcode: op, Flags: flags, ByteLen: h.length, QPNum: q.num}
+	withImm(&wc, h)
+	if w := q.rcq.slot(); w != nil {
+		wc.Data = payload
+		*w, lent = wc, true
+	} else if q.scatter(rq.headSGEs(), 0, payload) {
+		q.rcq.push(&wc, nil, 0, h.flags&flagSolicited != 0)
+	} else {
+		q.forgetUnexpected(kind)
+		q.recvFails(h.psn)
+		return true, false
+	}
+	rq.head++
+	if rq.limit != 0 {
+		rq.took()
+	}
+	q.executed(h)
+	return true, lent
+}
+
+// unexpected counts a message and says which flags its completion gets.
+func (t *tagQueue) unexpected() verbs.WCFlags {
+	t.h++
+	t.mlx.in++
+	if t.cfg.LiveGoDormant {
+		t.limit = 0
+	}
+	if t.unexpSyncReq() {
+		return verbs.WCFlagTMSyncReq
+	}
+	return 0
+}
+
+// forgetUnexpected takes back the count of a message that was classified but will never be reported: software could not
+// account for it, and no entry would become live any more.
+func (q *queuePair) forgetUnexpected(kind uint8) {
+	if kind == rxUnexpected {
+		q.tm.h--
+		q.tm.mlx.in--
+	}
+}
+
+// recvTMPart takes a packet of a message of several. l is nil for the first, which was checked.
+func (q *queuePair) recvTMPart(l link, h *header, payload []byte) bool {
+	if l != nil && (!q.accepts(l, h) || !q.fits(l, h) || !q.invalidates(h)) {
+		return true
+	}
+	m := &q.rx
+	off := m.off
+	if m.kind == rxTagged {
+		off -= verbs.TMHSize
+	}
+	if !q.scatter(m.sges[:m.nsge], off, payload) {
+		q.tmFails(h.psn, verbs.WCLocProtErr, verbs.WCRemOpErr)
+		return true
+	}
+	m.off += uint64(len(payload))
+	if h.flags&flagLast != 0 {
+		q.messageDone(h)
+	}
+	return true
+}
+
+// messageDone reports the end of a message that had MATCH before, or was not matched.
+func (q *queuePair) messageDone(h *header) {
+	m := &q.rx
+	wc := verbs.WC{WRID: m.wrid, Opcode: m.opcode, Flags: m.flags, ByteLen: uint32(m.total), QPNum: q.num}
+	m.active, m.hasWR = false, false
+	if m.kind == rxTagged {
+		m.sges[0] = verbs.SGE{}
+		wc.Opcode, wc.Flags, wc.ByteLen = verbs.WCTMRecv, verbs.WCFlagTMDataValid, uint32(m.total-verbs.TMHSize)
+		withImm(&wc, h)
+		q.tm.dataValid(&wc, m.hnd, h.flags&flagSolicited != 0)
+	} else {
+		withImm(&wc, h)
+		q.rcq.push(&wc, nil, 0, h.flags&flagSolicited != 0)
+	}
+	q.executed(h)
+}
+
+// tmFails completes the receive of the message under way with local, tells the requester remote, and moves the QP to ERR.
+func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
+	m := &q.rx
+	kind, tm := m.kind, m.kind == rxTagged || !m.active
+	wc := verbs.WC{WRID: m.wrid, Status: local, Opcode: verbs.WCTMRecv, QPNum: q.num}
+	if tm {
+		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
+	} else {
+		q.forgetUnexpected(kind)
+		q.rcq.push(&wc, nil, 0, true)
+	}
+	*m = rxMessage{}
+	q.nak(psn, remote)
+	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+}
+
+// abandonRx ends the message under way when its QP fails or goes: whoever got MATCH gets a terminal completion (TMO 9),
+// and an untagged buffer comes back flushed.
+func (q *queuePair) abandonRx() {
+	m := &q.rx
+	if !m.active || m.kind == rxPlain {
+		return
+	}
+	wc := verbs.WC{WRID: m.wrid, Opcode: verbs.WCTMRecv, QPNum: q.num}
+	if m.kind == rxTagged {
+		wc.Status, wc.Flags = verbs.WCTMRndvIncomplete, verbs.WCFlagTMDataValid
+		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
+	} else {
+		q.forgetUnexpected(m.kind)
+		wc.Status = verbs.WCWRFlushErr
+		q.rcq.push(&wc, nil, 0, true)
+	}
+	*m = rxMessage{}
+}

@@ -1,0 +1,254 @@
+package soft
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// deviceQueue is a send queue of length 0 of a QP on a tag-matching SRQ: the device issues the RDMA reads and FINs of
+// rendezvous on it (TMO 1.3).
+type deviceQueue struct {
+	jobs   fifo[rndvJob]
+	issued int // jobs whose read is in the send queue
+	fins   fifo[[finSize]byte]
+	buf    [finSize]byte
+	sg     [1]verbs.SGE
+	wr     verbs.SendWR
+}
+
+const (
+	finSize     = verbs.TMHSize + verbs.RVHSize // TMO 2.4
+	deviceDepth = 256                           // reads and FINs under way
+)
+
+// rndvJob is a rendezvous between MATCH and DATA_VALID.
+type rndvJob struct {
+	tmh       verbs.TMH
+	rvh       verbs.RVH
+	index     uint32 // of the read in the send queue
+	done      bool
+	solicited bool
+	hnd       uint32
+	wc        verbs.WC // of its end
+	buf       verbs.SGE
+}
+
+// rndvMatched starts a rendezvous, or leaves it to software.
+func (q *queuePair) rndvMatched(h *header, payload []byte, tmh verbs.TMH, s *tagSlot) {
+	rvh := verbs.ParseRVH(payload[verbs.TMHSize:])
+	t := q.tm
+	wc := verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
+	if q.dev == nil || uint64(rvh.Len) > uint64(len(s.buf.Data)) || rvh.Len > maxMsgSize {
+		q.rndvIncomplete(h, payload, wc, s)
+		return
+	}
+	t.cq.push(&wc, nil, 0, false)
+	j := rndvJob{tmh: tmh, rvh: rvh, hnd: s.hnd, solicited: h.flags&flagSolicited != 0,
+		wc: verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMDataValid, ByteLen: rvh.Len, QPNum: q.num}}
+	withImm(&j.wc, h)
+	j.buf = verbs.SGE{Data: s.buf.Data[:rvh.Len], LKey: s.buf.LKey}
+	s.buf = verbs.SGE{}
+	q.executed(h)
+	if rvh.Len == 0 {
+		q.rndvDone(&j)
+	} else {
+		q.dev.jobs.push(j)
+	}
+	q.feed()
+}
+
+// rndvIncomplete hands a matched rendezvous to software: TMH and RVH go into the tagged buffer, as far as they fit
+// (TMO 4.2, 9).
+func (q *queuePair) rndvIncomplete(h *header, payload []byte, wc verbs.WC, s *tagSlot) {
+	t := q.tm
+	m := &q.rx
+	m.hnd, m.wrid, m.sges[0] = s.hnd, s.wrid, s.buf
+	n := min(finSize, len(s.buf.Data))
+	s.buf = verbs.SGE{}
+	if !q.scatter(m.sges[:1], 0, payload[:n]) {
+		q.tmFails(h.psn, verbs.WCLocProtErr, verbs.WCRemOpErr)
+		return
+	}
+	m.sges[0] = verbs.SGE{}
+	wc.Status, wc.ByteLen = verbs.WCTMRndvIncomplete, uint32(n)
+	solicited := h.flags&flagSolicited != 0
+	if !t.cfg.TwoIncomplete {
+		wc.Flags |= verbs.WCFlagTMDataValid
+		withImm(&wc, h)
+		t.cq.pushTM(&wc, t, m.hnd, 0, solicited)
+	} else {
+		t.cq.push(&wc, nil, 0, solicited)
+		wc.Status, wc.Flags, wc.Tag, wc.Priv = verbs.WCSuccess, verbs.WCFlagTMDataValid, 0, 0
+		withImm(&wc, h)
+		t.dataValid(&wc, m.hnd, solicited)
+	}
+	q.executed(h)
+}
+
+// feed moves FINs and reads into the send queue as far as it has room.
+func (q *queuePair) feed() {
+	v := q.dev
+	if q.state != verbs.QPSRTS {
+		return
+	}
+	for q.posted-q.reclaimed < uint32(len(q.sq)) {
+		switch {
+		case v.fins.len() > 0:
+			v.buf = *v.fins.front()
+			v.fins.pop()
+			v.sg[0] = verbs.SGE{Data: v.buf[:]}
+			v.wr = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSignaled, SGList: v.sg[:]}
+			q.enqueue(&v.wr, finSize)
+		case v.issued < v.jobs.len():
+			j := v.jobs.at(v.issued)
+			v.issued++
+			j.index = q.posted
+			v.sg[0] = j.buf
+			v.wr = verbs.SendWR{Opcode: verbs.WRRDMARead, SGList: v.sg[:], RemoteAddr: j.rvh.VA, RKey: j.rvh.RKey}
+			q.enqueue(&v.wr, uint64(len(j.buf.Data)))
+		default:
+			v.sg[0] = verbs.SGE{}
+			q.d.queue(q)
+			return
+		}
+	}
+	v.sg[0] = verbs.SGE{}
+	q.d.queue(q)
+}
+
+// readDone ends the job whose read was request i. Reads from memory and by packets may overtake each other.
+func (q *queuePair) readDone(i uint32) {
+	v := q.dev
+	for k := range v.issued {
+		if j := v.jobs.at(k); j.index == i && !j.done {
+			j.done = true
+			q.rndvDone(j)
+			break
+		}
+	}
+	for v.issued > 0 && v.jobs.front().done {
+		v.jobs.pop()
+		v.issued--
+	}
+	q.feed()
+}
+
+// rndvDone tells both sides that the data is there: the sender by a FIN with its own headers (TMO 2.4).
+func (q *queuePair) rndvDone(j *rndvJob) {
+	var fin [finSize]byte
+	j.tmh.Opcode = verbs.TMHFin
+	j.tmh.Put(fin[:])
+	j.rvh.Put(fin[verbs.TMHSize:])
+	if n := q.tm.cfg.DelayFIN; n > 0 {
+		q.tm.postpone(tagLater{q: q, fin: fin}, n)
+	} else {
+		q.dev.fins.push(fin)
+	}
+	q.tm.dataValid(&j.wc, j.hnd, j.solicited)
+}
+
+// abandonRndv ends the jobs of a QP that fails or goes (code 0xC of TMO 4.3).
+func (q *queuePair) abandonRndv() {
+	v := q.dev
+	for ; v.jobs.len() > 0; v.jobs.pop() {
+		if j := v.jobs.front(); !j.done {
+			j.wc.Status, j.wc.ByteLen = verbs.WCTMRndvIncomplete, 0
+			q.tm.cq.pushTM(&j.wc, q.tm, j.hnd, 0, true)
+		}
+	}
+	v.issued = 0
+	v.fins.clear()
+	keep := q.tm.later[:0]
+	for _, it := range q.tm.later {
+		if it.q != q {
+			keep = append(keep, it)
+		}
+	}
+	clear(q.tm.later[len(keep):])
+	q.tm.later = keep
+}
+
+// deviceFailed tells why the device's own requests failed, since they have no completions.
+func (q *queuePair) deviceFailed(status verbs.WCStatus) {
+	if status == verbs.WCWRFlushErr || status == verbs.WCRetryExcErr { // of a lost peer there is an event already
+		return
+	}
+	typ := verbs.EventQPFatal
+	if status == verbs.WCRemAccessErr {
+		typ = verbs.EventQPAccessErr
+	}
+	q.d.event(verbs.AsyncEvent{Type: typ, QP: q.num,
+		Err: fail("rendezvous", syscall.EIO, fmt.Sprintf("the device's read or FIN failed: %v", status))})
+}
+
+// tagLater is something that a delay holds back: a completion, or the FIN for q.
+type tagLater struct {
+	due       int64
+	q         *queuePair
+	fin       [finSize]byte
+	wc        verbs.WC
+	hnd       uint32
+	solicited bool
+}
+
+// dataValid reports the end of a receive whose MATCH was reported.
+func (t *tagQueue) dataValid(wc *verbs.WC, hnd uint32, solicited bool) {
+	if n := t.cfg.DelayData; n > 0 {
+		t.postpone(tagLater{wc: *wc, hnd: hnd, solicited: solicited}, n)
+		return
+	}
+	t.cq.pushTM(wc, t, hnd, 0, solicited)
+}
+
+func (t *tagQueue) postpone(it tagLater, most int) {
+	it.due = t.polls + int64(t.rng.IntN(most+1))
+	t.later = append(t.later, it)
+	t.goSlow()
+}
+
+func (t *tagQueue) goSlow() {
+	if !t.slow {
+		t.slow = true
+		t.d.slow = append(t.d.slow, t)
+	}
+}
+
+// tick is a poll for the delays. It returns false when nothing is held back any more.
+func (t *tagQueue) tick() bool {
+	t.polls++
+	for t.pending.len() > 0 && t.pending.front().due <= t.polls {
+		o := *t.pending.front()
+		t.pending.pop()
+		t.run(&o)
+	}
+	keep := t.later[:0]
+	for i := range t.later {
+		it := &t.later[i]
+		switch {
+		case it.due > t.polls:
+			keep = append(keep, *it)
+		case it.q != nil:
+			it.q.dev.fins.push(it.fin)
+			it.q.feed()
+		default:
+			t.cq.pushTM(&it.wc, t, it.hnd, 0, it.solicited)
+		}
+	}
+	clear(t.later[len(keep):])
+	t.later = keep
+	return len(keep) > 0 || t.pending.len() > 0
+}
+
+// tickTags is a poll for all delays.
+func (d *Device) tickTags() {
+	keep := d.slow[:0]
+	for _, t := range d.slow {
+		if t.slow = !t.s.gone && t.tick(); t.slow {
+			keep = append(keep, t)
+		}
+	}
+	clear(d.slow[len(keep):])
+	d.slow = keep
+}

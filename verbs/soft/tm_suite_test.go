@@ -1,0 +1,52 @@
+package soft_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/verbstest"
+)
+
+// tagOpener is loopOpener for devices with knobs.
+func tagOpener(opts soft.FabricOptions, tm soft.TMConfig) verbstest.Opener {
+	return func(t *testing.T, n int) []verbs.Device {
+		f := soft.NewFabric(opts)
+		var out []verbs.Device
+		for i := range n {
+			d, err := soft.Open(soft.Config{Fabric: f, Rank: i, TM: tm})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			out = append(out, d)
+		}
+		return out
+	}
+}
+
+// TestTagKnobs runs the tag-matching suite over the devices that TMO 9 thinks possible.
+func TestTagKnobs(t *testing.T) {
+	rough := soft.FabricOptions{Seed: 11, MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 1024, Queue: 8, Step: 10 * time.Microsecond}
+	direct := soft.FabricOptions{Direct: true}
+	for name, c := range map[string]struct {
+		fabric soft.FabricOptions
+		tm     soft.TMConfig
+		opts   verbstest.TagOptions
+	}{
+		"wrap":    {direct, soft.TMConfig{InitialCount: 65530}, verbstest.TagOptions{InitialCount: 65530}},
+		"mlx5":    {direct, soft.TMConfig{QuirkSyncReq: true, RecvUnexpected: true, TwoIncomplete: true, MTU: 64}, verbstest.TagOptions{}},
+		"strict":  {direct, soft.TMConfig{Strict: true}, verbstest.TagOptions{Strict: true}},
+		"dormant": {direct, soft.TMConfig{LiveGoDormant: true}, verbstest.TagOptions{Dormant: true}},
+		"late":    {direct, soft.TMConfig{Seed: 3, DelayOps: 4, DelayData: 5, DelayFIN: 6}, verbstest.TagOptions{}},
+		"rough": {rough, soft.TMConfig{Seed: 4, DelayOps: 9, DelayData: 9, DelayFIN: 9, InitialCount: 65500, TwoIncomplete: true},
+			verbstest.TagOptions{InitialCount: 65500}},
+	} {
+		t.Run(name, func(t *testing.T) { verbstest.RunTags(t, tagOpener(c.fabric, c.tm), c.opts) })
+	}
+}

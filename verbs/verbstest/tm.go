@@ -1,0 +1,292 @@
+package verbstest
+
+import (
+	"bytes"
+	"syscall"
+	"testing"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// TagOptions say what the tag-matching tests cannot ask the device for.
+type TagOptions struct {
+	InitialCount uint32 // of unexpected messages, on both sides
+	Strict       bool   // entries that nothing can match are refused
+	Dormant      bool   // an unexpected message makes earlier entries dormant too (TMO 9)
+}
+
+// RunTags runs the tag-matching part of the suite, for devices in more configurations than the usual one.
+func RunTags(t *testing.T, open func(t *testing.T, n int) []verbs.Device, opts TagOptions) {
+	for _, c := range tagCases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, open, opts) })
+	}
+}
+
+type tagCase struct {
+	name string
+	run  func(t *testing.T, open Opener, opts TagOptions)
+}
+
+// tagCases are the rows of TMO 7.2 that a device can show by itself, and the rules of sections 1 to 5 that they rest on.
+var tagCases = []tagCase{
+	{"TagCreate", testTagCreate},
+	{"TagEager", testTagEager},
+	{"TagImm", testTagImm},
+	{"TagUnexpected", testTagUnexpected},
+	{"TagDormant", testTagDormant},
+	{"TagStaleSync", testTagStaleSync},
+	{"TagWildcards", testTagWildcards},
+	{"TagNoTag", testTagNoTag},
+	{"TagTooLong", testTagTooLong},
+	{"TagMalformed", testTagMalformed},
+	{"TagBadKey", testTagBadKey},
+	{"TagDel", testTagDel},
+	{"TagDelStale", testTagDelStale},
+	{"TagListFull", testTagListFull},
+	{"TagOpsFull", testTagOpsFull},
+	{"TagChain", testTagChain},
+	{"TagHandleReuse", testTagHandleReuse},
+	{"TagRNR", testTagRNR},
+	{"TagLimit", testTagLimit},
+	{"TagSources", testTagSources},
+	{"TagModel", testTagModel},
+	{"TagRndv", testTagRndv},
+	{"TagRndvBurst", testTagRndvBurst},
+	{"TagRndvEmpty", testTagRndvEmpty},
+	{"TagRndvUnexpected", testTagRndvUnexpected},
+	{"TagRndvIncomplete", testTagRndvIncomplete},
+	{"TagRndvDel", testTagRndvDel},
+	{"TagRndvBadKey", testTagRndvBadKey},
+	{"TagRndvPeerGone", testTagRndvPeerGone},
+	{"TagRndvFINWaits", testTagRndvFINWaits},
+	{"TagBothSides", testTagBothSides},
+	{"TagOwnSendQueue", testTagOwnSendQueue},
+	{"TagTeardown", testTagTeardown},
+}
+
+// tagRig is a sender, which is a plain RC peer, and a receiver with a tag-matching SRQ.
+type tagRig struct {
+	*env
+	a, b   *node
+	qa, qb verbs.QP
+	srq    verbs.SRQ
+	amr    verbs.MR
+	abuf   []byte
+	bmr    verbs.MR
+	bbuf   []byte
+	umr    verbs.MR
+	ubuf   []byte // untagged buffers, untaggedSize each
+	count  uint32 // unexpected messages handled (C of TMO 5.1)
+	opts   TagOptions
+	posted int // untagged buffers
+}
+
+const (
+	untaggedSize  = 100_000
+	untaggedDepth = 64
+	untaggedID    = 1 << 40 // of the first untagged buffer
+	exact         = ^uint64(0)
+)
+
+func newTagRig(t *testing.T, open Opener, opts TagOptions, tags, ops uint32) *tagRig {
+	t.Helper()
+	e := newEnv(t, open, 2)
+	r := &tagRig{env: e, a: e.nodes[0], b: e.nodes[1], opts: opts, count: opts.InitialCount}
+	if r.b.dev.Attr().TM.Flags&verbs.TMCapRC == 0 {
+		t.Skip("the device has no tag matching")
+	}
+	r.b.cq, r.srq = r.b.tagSRQ(tags, ops)
+	r.qa, r.qb = e.connect(r.a, r.b, qpConf{}, r.conf())
+	r.amr, r.abuf = r.a.mem(4 << 20)
+	r.bmr, r.bbuf = r.b.mem(4 << 20)
+	r.umr, r.ubuf = r.b.mem(untaggedSize * untaggedDepth)
+	copy(r.abuf, pattern(len(r.abuf), 3))
+	return r
+}
+
+// conf is a QP whose send queue is the device's (TMO 1.3).
+func (r *tagRig) conf() qpConf {
+	return qpConf{srq: r.srq, cap: verbs.QPCap{MaxRecvSGE: 1}}
+}
+
+func (n *node) tagCQ(size int) verbs.CQ {
+	n.e.t.Helper()
+	cq, err := n.dev.CreateCQ(verbs.CQInitAttr{CQE: size, WCFlags: verbs.WCExWithTMInfo})
+	n.e.ok(err)
+	n.onFree(cq.Destroy)
+	return cq
+}
+
+func (n *node) tagSRQ(tags, ops uint32) (verbs.CQ, verbs.SRQ) {
+	n.e.t.Helper()
+	cq := n.tagCQ(4096)
+	srq, err := n.pd.CreateSRQ(tagAttr(cq, tags, ops))
+	n.e.ok(err)
+	n.onFree(srq.Destroy)
+	return cq, srq
+}
+
+func tagAttr(cq verbs.CQ, tags, ops uint32) *verbs.SRQInitAttr {
+	return &verbs.SRQInitAttr{Mask: verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitCQ | verbs.SRQInitTM, Type: verbs.SRQTypeTM,
+		CQ: cq, SRQAttr: verbs.SRQAttr{MaxWR: untaggedDepth, MaxSGE: 1}, TM: verbs.TMCap{MaxNumTags: tags, MaxOps: ops}}
+}
+
+// untagged posts k untagged buffers; their wr_ids count up.
+func (r *tagRig) untagged(k int) {
+	r.t.Helper()
+	for range k {
+		i := r.posted % untaggedDepth
+		r.b.srqRecv(r.srq, untaggedID+uint64(r.posted), sge(r.umr, r.ubuf[i*untaggedSize:(i+1)*untaggedSize]))
+		r.posted++
+	}
+}
+
+// do posts a signalled list operation with the count and waits for its completion, which must be the next one.
+func (r *tagRig) do(wr verbs.OpsWR, status verbs.WCStatus) uint32 {
+	r.t.Helper()
+	wr.Flags |= verbs.OpsSignaled | verbs.OpsTMSync
+	wr.UnexpectedCnt = r.count
+	wr.WRID = 1<<50 + uint64(wr.Handle) + uint64(wr.Opcode)<<32
+	r.post(&wr)
+	w := r.b.want(wr.WRID, status)
+	if want := verbs.WCTMAdd + verbs.WCOpcode(wr.Opcode); w.Opcode != want && status == verbs.WCSuccess {
+		r.t.Fatalf("opcode %d of a list operation, want %d", w.Opcode, want)
+	}
+	return wr.Handle
+}
+
+func (r *tagRig) post(wr *verbs.OpsWR) {
+	r.t.Helper()
+	if bad, err := r.srq.PostSRQOps(wr); err != nil {
+		r.t.Fatalf("PostSRQOps: %v (%+v)", err, bad)
+	}
+}
+
+// add posts a tagged receive of id into buf and waits until it is in the list.
+func (r *tagRig) add(id, tag, mask uint64, buf []byte) uint32 {
+	r.t.Helper()
+	return r.do(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(id, tag, mask, buf)}, verbs.WCSuccess)
+}
+
+func (r *tagRig) tagAdd(id, tag, mask uint64, buf []byte) verbs.TagAdd {
+	return verbs.TagAdd{RecvWRID: id, SGList: sge(r.bmr, buf), Tag: tag, Mask: mask}
+}
+
+func (r *tagRig) del(hnd uint32, status verbs.WCStatus) {
+	r.t.Helper()
+	r.do(verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: hnd}, status)
+}
+
+func (r *tagRig) sync() { r.t.Helper(); r.do(verbs.OpsWR{Opcode: verbs.WRTagSync}, verbs.WCSuccess) }
+
+// message is a tagged message of n bytes of payload, which it puts into the sender's memory behind its header.
+func (r *tagRig) message(op verbs.TMHOpcode, tag uint64, ctx uint32, n int) []byte {
+	verbs.TMH{Opcode: op, Tag: tag, AppCtx: ctx}.Put(r.abuf)
+	return r.abuf[:verbs.TMHSize+n]
+}
+
+// eager sends n bytes with the tag, header and payload as two entries of a list.
+func (r *tagRig) eager(tag uint64, ctx uint32, n int) []byte {
+	r.t.Helper()
+	m := r.message(verbs.TMHEager, tag, ctx, n)
+	key := r.amr.LKey()
+	r.a.send(r.qa, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled,
+		SGList: []verbs.SGE{{Data: m[:8], LKey: key}, {Data: m[8:20:20][:min(12, len(m)-8)], LKey: key}, {Data: m[min(20, len(m)):], LKey: key}}})
+	return m
+}
+
+// sent waits for the sender's completion, so that its memory can be used again.
+func (r *tagRig) sent() { r.t.Helper(); r.a.want(77, verbs.WCSuccess) }
+
+// matched takes the completion or completions of an expected message and checks tag, priv, length and data.
+func (r *tagRig) matched(id, tag uint64, ctx uint32, want, buf []byte) verbs.WC {
+	r.t.Helper()
+	w := r.b.want(id, verbs.WCSuccess)
+	const both = verbs.WCFlagTMMatch | verbs.WCFlagTMDataValid
+	if w.Opcode != verbs.WCTMRecv || w.Flags&verbs.WCFlagTMMatch == 0 || w.Tag != tag || w.Priv != ctx {
+		r.t.Fatalf("%+v is not a MATCH of tag %#x", w, tag)
+	}
+	if w.Flags&both != both {
+		w = r.b.want(id, verbs.WCSuccess)
+		if w.Opcode != verbs.WCTMRecv || w.Flags&both != verbs.WCFlagTMDataValid {
+			r.t.Fatalf("%+v is no DATA_VALID", w)
+		}
+	}
+	if int(w.ByteLen) != len(want) || !bytes.Equal(buf[:w.ByteLen], want) || w.Data != nil {
+		r.t.Fatalf("tag %#x: %d bytes arrived, want %d", tag, w.ByteLen, len(want))
+	}
+	return w
+}
+
+// unexpected takes the completion of an unexpected message in untagged buffer k and checks it. It is not counted yet.
+func (r *tagRig) unexpected(k int, msg []byte) verbs.WC {
+	r.t.Helper()
+	w := r.b.want(untaggedID+uint64(k), verbs.WCSuccess)
+	const flags = verbs.WCFlagTMMatch | verbs.WCFlagTMDataValid
+	if w.Opcode != verbs.WCTMRecv && w.Opcode != verbs.WCRecv || w.Flags&flags != 0 || w.Tag != 0 {
+		r.t.Fatalf("%+v is not an unexpected message", w)
+	}
+	i := k % untaggedDepth * untaggedSize
+	if !bytes.Equal(received(w, r.ubuf[i:]), msg) {
+		r.t.Fatalf("the message in untagged buffer %d is not what was sent: %d bytes, want %d", k, w.ByteLen, len(msg))
+	}
+	return w
+}
+
+func testTagCreate(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	tm := n.dev.Attr().TM
+	if tm.Flags&verbs.TMCapRC == 0 {
+		t.Skip("the device has no tag matching")
+	}
+	if tm.MaxRndvHdrSize < 32 || tm.MaxNumTags == 0 || tm.MaxOps == 0 || tm.MaxSGE == 0 {
+		t.Errorf("capabilities %+v", tm)
+	}
+	cq := n.tagCQ(16)
+	for name, c := range map[string]struct {
+		errno  syscall.Errno
+		change func(a *verbs.SRQInitAttr)
+	}{
+		"unknown mask bit": {syscall.EOPNOTSUPP, func(a *verbs.SRQInitAttr) { a.Mask |= 1 << 5 }},
+		"no CQ bit":        {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.Mask &^= verbs.SRQInitCQ }},
+		"no TM bit":        {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.Mask &^= verbs.SRQInitTM }},
+		"no CQ":            {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.CQ = nil }},
+		"CQ without tags":  {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.CQ = n.cq }},
+		"no tags":          {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.TM.MaxNumTags = 0 }},
+		"too many tags":    {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.TM.MaxNumTags = tm.MaxNumTags + 1 }},
+		"too many ops":     {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.TM.MaxOps = tm.MaxOps + 1 }},
+		"ring too large":   {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.MaxWR = 1 << 31 }},
+		"too many SGEs":    {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.MaxSGE = 1 << 10 }},
+	} {
+		attr := tagAttr(cq, 7, 16)
+		c.change(attr)
+		if srq, err := n.pd.CreateSRQ(attr); err == nil {
+			t.Errorf("%s: no error", name)
+			e.ok(srq.Destroy())
+		} else {
+			e.errno(err, c.errno)
+		}
+	}
+	_, srq := n.tagSRQ(tm.MaxNumTags, min(tm.MaxOps, 64))
+	attr := tagAttr(cq, 1, 1)
+	attr.Mask &^= verbs.SRQInitPD // the PD is the one that is asked
+	s2, err := n.pd.CreateSRQ(attr)
+	e.ok(err)
+	e.errno(cq.Destroy(), syscall.EBUSY)
+	qp := n.newQP(qpConf{srq: s2, cap: verbs.QPCap{MaxRecvSGE: 1}})
+	e.errno(s2.Destroy(), syscall.EBUSY)
+	n.raise(qp, n.dev, qp.Num(), qpConf{})
+	_, err = qp.PostSend(&verbs.SendWR{Opcode: verbs.WRSend}) // the send queue is the device's
+	e.errno(err, syscall.ENOMEM)
+	e.ok(qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	n.onFree(s2.Destroy) // runs before the QP's: order of the list is the reverse of making
+	n.free = append(n.free[:len(n.free)-2], n.free[len(n.free)-1], n.free[len(n.free)-2])
+	wr := &verbs.OpsWR{Opcode: verbs.WRTagSync}
+	bad, err := n.newSRQ(4).PostSRQOps(wr)
+	e.errno(err, syscall.EINVAL)
+	if bad != wr {
+		t.Error("the failing request is not the first")
+	}
+	_ = srq
+}

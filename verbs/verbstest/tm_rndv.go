@@ -1,0 +1,346 @@
+package verbstest
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// rndvOffset is where the data of rendezvous lies in the sender's memory.
+const rndvOffset = 4096
+
+// rndv sends a request for the n bytes at rndvOffset, with a software header of 7 bytes.
+func (r *tagRig) rndv(tag uint64, ctx uint32, n int) []byte {
+	r.t.Helper()
+	return r.rndvOn(r.qa, tag, ctx, verbs.RVH{VA: r.amr.Addr() + rndvOffset, RKey: r.amr.RKey(), Len: uint32(n)})
+}
+
+func (r *tagRig) rndvOn(qp verbs.QP, tag uint64, ctx uint32, rvh verbs.RVH) []byte {
+	r.t.Helper()
+	m := make([]byte, verbs.TMHSize+verbs.RVHSize+7)
+	verbs.TMH{Opcode: verbs.TMHRndv, Tag: tag, AppCtx: ctx}.Put(m)
+	rvh.Put(m[verbs.TMHSize:])
+	copy(m[32:], "softhdr")
+	r.a.send(qp, inline(77, 0, m))
+	return m
+}
+
+// wantFIN takes the FIN in the sender's receive id (TMO 2.4).
+func (r *tagRig) wantFIN(id, tag uint64, ctx uint32, buf []byte) {
+	r.t.Helper()
+	w := r.a.want(id, verbs.WCSuccess)
+	b := received(w, buf)
+	if len(b) < verbs.TMHSize {
+		r.t.Fatalf("a FIN of %d bytes", len(b))
+	}
+	if h := verbs.ParseTMH(b); h.Opcode != verbs.TMHFin || h.AppCtx != ctx || h.Tag != tag {
+		r.t.Fatalf("FIN %+v, want tag %#x and context %d", h, tag, ctx)
+	}
+}
+
+// testTagRndv: row 3, over sizes.
+func testTagRndv(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	fmr, fin := r.a.mem(64)
+	for i, n := range []int{1, 31, 4096, 100_000, 1 << 20, 3 << 20} {
+		clear(r.bbuf)
+		id, ctx := uint64(i), 1000+uint32(i)
+		r.a.recv(r.qa, id, sge(fmr, fin))
+		r.add(id, 5, exact, r.bbuf)
+		r.rndv(5, ctx, n)
+		r.matched(id, 5, ctx, r.abuf[rndvOffset:][:n], r.bbuf)
+		r.wantFIN(id, 5, ctx, fin)
+		if r.bbuf[n] != 0 {
+			t.Fatal("more was written than was sent")
+		}
+	}
+}
+
+// testTagRndvBurst: many rendezvous at once, with eager messages in between: each ends once, with its data.
+func testTagRndvBurst(t *testing.T, open Opener, opts TagOptions) {
+	const n, size = 60, 30_000
+	r := newTagRig(t, open, opts, 255, 600)
+	fmr, fin := r.a.mem(64 * n)
+	for i := range uint64(n) {
+		r.a.recv(r.qa, 1000+i, sge(fmr, fin[i*64:(i+1)*64]))
+		r.add(i, i, exact, r.bbuf[i*size:(i+1)*size])
+		r.add(500+i, 500+i, exact, r.bbuf[n*size:])
+	}
+	for i := range uint64(n) {
+		at := verbs.RVH{VA: r.amr.Addr() + 13*i, RKey: r.amr.RKey(), Len: uint32(size - i*17)}
+		r.rndvOn(r.qa, i, uint32(i), at)
+		var m [verbs.TMHSize]byte
+		verbs.TMH{Opcode: verbs.TMHEager, Tag: 500 + i}.Put(m[:])
+		r.a.send(r.qa, inline(77, verbs.SendSignaled, m[:]))
+		r.sentKeepingFINs()
+	}
+	order, ended := uint64(0), map[uint64]bool{}
+	for len(ended) < 2*n {
+		w := r.b.next()
+		if w.Status != verbs.WCSuccess {
+			t.Fatalf("%+v", w)
+		}
+		if w.Flags&verbs.WCFlagTMMatch != 0 && w.WRID < 500 {
+			if w.WRID != order {
+				t.Fatalf("MATCH of %d, want %d", w.WRID, order)
+			}
+			order++
+		}
+		if w.Flags&verbs.WCFlagTMDataValid == 0 {
+			continue
+		}
+		if ended[w.WRID] {
+			t.Fatalf("receive %d ends twice", w.WRID)
+		}
+		ended[w.WRID] = true
+		if i := w.WRID; i < 500 && !bytes.Equal(r.bbuf[i*size:][:w.ByteLen], r.abuf[13*i:][:size-i*17]) {
+			t.Fatalf("receive %d has wrong data", i)
+		}
+	}
+	seen := map[uint32]bool{}
+	for range n {
+		w := r.a.next()
+		b := received(w, fin[(w.WRID-1000)*64:])
+		ctx := verbs.ParseTMH(b).AppCtx
+		if b[0] != byte(verbs.TMHFin) || seen[ctx] {
+			t.Fatalf("FIN %d comes twice, or is none", ctx)
+		}
+		seen[ctx] = true
+	}
+}
+
+// sentKeepingFINs waits for a send completion while FINs may come first.
+func (r *tagRig) sentKeepingFINs() {
+	r.t.Helper()
+	r.until("the send's completion", func() bool {
+		for i, w := range r.a.got {
+			if w.WRID == 77 {
+				r.a.got = append(r.a.got[:i:i], r.a.got[i+1:]...)
+				return w.Status == verbs.WCSuccess
+			}
+		}
+		return false
+	})
+}
+
+// testTagRndvEmpty: row 36: nothing to read, and a FIN all the same.
+func testTagRndvEmpty(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	fmr, fin := r.a.mem(64)
+	for i := range uint64(3) {
+		r.a.recv(r.qa, i, sge(fmr, fin))
+		r.add(i, 5, exact, r.bbuf[:i])
+		r.rndvOn(r.qa, 5, 3, verbs.RVH{}) // no key is looked at
+		r.matched(i, 5, 3, nil, r.bbuf)
+		r.wantFIN(i, 5, 3, fin)
+	}
+}
+
+// testTagRndvUnexpected: the whole request arrives in software, which reads and answers itself.
+func testTagRndvUnexpected(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	r.untagged(4)
+	m := r.rndv(5, 1, 1000)
+	r.unexpected(0, m)
+	r.count++
+	r.add(1, 5, exact, r.bbuf)
+	e := r.eager(5, 2, 20)
+	r.matched(1, 5, 2, e[16:], r.bbuf)
+	r.sent()
+}
+
+// testTagRndvIncomplete: rows 33 and 34: too large for the buffer, software goes on from the headers.
+func testTagRndvIncomplete(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	for i, n := range []int{999, 32, 31, 5, 0} {
+		clear(r.bbuf)
+		id := uint64(i)
+		h := r.add(id, 5, exact, r.bbuf[:n])
+		m := r.rndv(5, 9, 1000)
+		w := r.b.want(id, verbs.WCTMRndvIncomplete)
+		if w.Flags&verbs.WCFlagTMDataValid == 0 {
+			w = r.b.want(id, verbs.WCSuccess)
+		}
+		k := min(n, 32)
+		if w.Flags&verbs.WCFlagTMDataValid == 0 || !bytes.Equal(r.bbuf[:k], m[:k]) || r.bbuf[k] != 0 {
+			t.Fatalf("buffer of %d: %+v, %x", n, w, r.bbuf[:40])
+		}
+		r.del(h, verbs.WCTMErr)
+	}
+	r.add(9, 5, exact, r.bbuf) // the QP goes on
+	m := r.eager(5, 2, 20)
+	r.matched(9, 5, 2, m[16:], r.bbuf)
+	r.sent()
+	r.a.none()
+}
+
+// testTagRndvDel: row 17: MATCH, then TM_ERR and DATA_VALID in either order.
+func testTagRndvDel(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	fmr, fin := r.a.mem(64)
+	for i := range uint64(5) {
+		r.a.recv(r.qa, 1, sge(fmr, fin))
+		h := r.add(10+i, 5, exact, r.bbuf)
+		r.rndv(5, 4, 2<<20)
+		w := r.b.want(10+i, verbs.WCSuccess)
+		if w.Flags&verbs.WCFlagTMMatch == 0 {
+			t.Fatalf("%+v", w)
+		}
+		r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h, WRID: 5, Flags: verbs.OpsSignaled})
+		for range 2 {
+			if w := r.b.next(); w.WRID == 5 && w.Status != verbs.WCTMErr || w.WRID != 5 && w.Flags&verbs.WCFlagTMDataValid == 0 {
+				t.Fatalf("%+v", w)
+			}
+		}
+		r.wantFIN(1, 5, 4, fin)
+		if !bytes.Equal(r.bbuf[:2<<20], r.abuf[rndvOffset:][:2<<20]) {
+			t.Fatal("wrong data")
+		}
+	}
+}
+
+// testTagRndvBadKey: row 49, and that the others on the SRQ do not notice.
+func testTagRndvBadKey(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
+	r.add(1, 5, exact, r.bbuf)
+	r.add(2, 6, exact, r.bbuf)
+	r.rndvOn(qa, 5, 1, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey() ^ 1<<20, Len: 100})
+	if w := r.b.want(1, verbs.WCSuccess); w.Flags&verbs.WCFlagTMMatch == 0 {
+		t.Fatalf("%+v", w)
+	}
+	r.b.want(1, verbs.WCTMRndvIncomplete)
+	if qb.State() != verbs.QPSErr {
+		t.Errorf("the QP is in %v", qb.State())
+	}
+	r.until("the sender's QP in ERR", func() bool { return qa.State() == verbs.QPSErr })
+	r.a.got = nil // its request may have completed or not
+	m := r.eager(6, 0, 8)
+	r.matched(2, 6, 0, m[16:], r.bbuf)
+	r.sent()
+	r.b.none()
+}
+
+// testTagRndvPeerGone: row 47: the sender's QP goes while the device reads.
+func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	for i := range uint64(6) {
+		qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
+		r.add(i, 5, exact, r.bbuf)
+		r.rndvOn(qa, 5, 1, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: 4 << 20})
+		if w := r.b.want(i, verbs.WCSuccess); w.Flags&verbs.WCFlagTMMatch == 0 {
+			t.Fatalf("%+v", w)
+		}
+		for range i {
+			r.poll()
+		}
+		r.ok(qa.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+		w := r.b.next()
+		if w.WRID != i || w.Status != verbs.WCTMRndvIncomplete && (w.Status != verbs.WCSuccess || w.Flags&verbs.WCFlagTMDataValid == 0) {
+			t.Fatalf("%+v", w)
+		}
+		r.until("ERR", func() bool { return qb.State() == verbs.QPSErr })
+		r.settle()
+		r.a.got = nil
+		if len(r.b.got) > 0 {
+			t.Fatalf("%+v after the end", r.b.got)
+		}
+	}
+}
+
+// testTagRndvFINWaits: row 31: the sender has no receive for the FIN; its send ends later.
+func testTagRndvFINWaits(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	fmr, fin := r.a.mem(64)
+	for i := range uint64(3) {
+		r.add(i, 5, exact, r.bbuf)
+		r.rndv(5, uint32(i), 50_000)
+		r.matched(i, 5, uint32(i), r.abuf[rndvOffset:][:50_000], r.bbuf)
+		r.a.none()
+		r.a.recv(r.qa, 20+i, sge(fmr, fin))
+		r.wantFIN(20+i, 5, uint32(i), fin)
+	}
+}
+
+// testTagBothSides: both ways at once, two QPs on each side (TMO 1.3): the FIN lands in the sender's tag-matching SRQ, where
+// it is of the NO_TAG class, on the QP that the request left from.
+func testTagBothSides(t *testing.T, open Opener, opts TagOptions) {
+	e := newEnv(t, open, 2)
+	if e.nodes[0].dev.Attr().TM.Flags&verbs.TMCapRC == 0 {
+		t.Skip("the device has no tag matching")
+	}
+	const rounds, size = 20, 70_000
+	var srq [2]verbs.SRQ
+	var tx, tm [2]verbs.QP
+	var mr [2]verbs.MR
+	var buf [2][]byte
+	for i, n := range e.nodes {
+		n.cq, srq[i] = n.tagSRQ(15, 64)
+		mr[i], buf[i] = n.mem(2*size + 64)
+		tx[i] = n.newQP(qpConf{srq: srq[i], cap: verbs.QPCap{MaxSendWR: 16, MaxSendSGE: 1, MaxInlineData: 64}})
+		tm[i] = n.newQP(qpConf{srq: srq[i], cap: verbs.QPCap{MaxRecvSGE: 1}})
+	}
+	for i, n := range e.nodes {
+		n.raise(tx[i], e.nodes[1-i].dev, tm[1-i].Num(), qpConf{})
+		n.raise(tm[i], e.nodes[1-i].dev, tx[1-i].Num(), qpConf{})
+	}
+	for k := range uint32(rounds) {
+		for i, n := range e.nodes {
+			copy(buf[i][:size], pattern(size, i+int(k)))
+			clear(buf[i][size:])
+			n.srqRecv(srq[i], untaggedID, sge(mr[i], buf[i][2*size:]))
+			_, err := srq[i].PostSRQOps(&verbs.OpsWR{Opcode: verbs.WRTagAdd, Flags: verbs.OpsTMSync | verbs.OpsSignaled, WRID: 6,
+				UnexpectedCnt: opts.InitialCount, Add: verbs.TagAdd{RecvWRID: 5, SGList: sge(mr[i], buf[i][size:2*size]), Tag: 8, Mask: exact}})
+			e.ok(err)
+			n.want(6, verbs.WCSuccess)
+		}
+		for i, n := range e.nodes {
+			m := make([]byte, 32)
+			verbs.TMH{Opcode: verbs.TMHRndv, Tag: 8, AppCtx: k}.Put(m)
+			verbs.RVH{VA: mr[i].Addr(), RKey: mr[i].RKey(), Len: size}.Put(m[16:])
+			n.send(tx[i], inline(77, verbs.SendSignaled, m))
+		}
+		for i, n := range e.nodes {
+			ends := 0
+			for ends < 3 {
+				w := n.next()
+				switch {
+				case w.Status != verbs.WCSuccess:
+					t.Fatalf("%+v", w)
+				case w.Opcode == verbs.WCTMNoTag:
+					if h := verbs.ParseTMH(received(w, buf[i][2*size:])); h.Opcode != verbs.TMHFin || h.AppCtx != k || w.QPNum != tx[i].Num() {
+						t.Fatalf("%+v on QP %d is not the FIN", h, w.QPNum)
+					}
+					ends++
+				case w.Opcode == verbs.WCSend, w.Flags&verbs.WCFlagTMDataValid != 0:
+					ends++
+				}
+			}
+			if !bytes.Equal(buf[i][size:2*size], pattern(size, 1-i+int(k))) {
+				t.Fatalf("round %d: wrong data", k)
+			}
+		}
+	}
+}
+
+// testTagOwnSendQueue: on a QP whose send queue is the program's the device matches, but it can neither read nor send a
+// FIN: software does.
+func testTagOwnSendQueue(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	qa, _ := r.connect(r.a, r.b, qpConf{}, qpConf{srq: r.srq})
+	r.add(1, 5, exact, r.bbuf)
+	r.add(2, 5, exact, r.bbuf)
+	m := r.rndvOn(qa, 5, 1, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: 1000})
+	w := r.b.want(1, verbs.WCTMRndvIncomplete)
+	if w.Flags&verbs.WCFlagTMDataValid == 0 {
+		r.b.want(1, verbs.WCSuccess)
+	}
+	if !bytes.Equal(r.bbuf[:32], m[:32]) {
+		t.Error("the headers are not in the buffer")
+	}
+	r.qa = qa
+	m = r.eager(5, 3, 70)
+	r.matched(2, 5, 3, m[16:], r.bbuf)
+	r.sent()
+}
