@@ -42,7 +42,7 @@ func (r Request) Wait(ctx context.Context) (Status, error) {
 	if st, err, ok := op.consume(r.gen); ok {
 		return st, err
 	}
-	if op.life.Load() != pending(r.gen) {
+	if !r.Active() { // it may have ended since: only another generation means that it was consumed
 		return Status{}, ErrInactive
 	}
 	return r.waitSlow(ctx)
@@ -79,7 +79,7 @@ func (r Request) Test() (Status, bool, error) {
 	if st, err, ok := op.consume(r.gen); ok {
 		return st, true, err
 	}
-	if op.life.Load() != pending(r.gen) {
+	if !r.Active() {
 		return Status{}, true, ErrInactive
 	}
 	return Status{}, false, nil
