@@ -52,7 +52,10 @@ func playRole(name string) error {
 	if err := roles[name](ctx, w); err != nil {
 		return err
 	}
-	return w.Shutdown(ctx)
+	if err := w.Shutdown(ctx); !errors.Is(err, p2p.ErrClosed) { // a role may have closed it
+		return err
+	}
+	return nil
 }
 
 // prepare does to this process what its environment asks for.
@@ -246,7 +249,7 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	fmt.Println("survived")
-	return w.Close() // no Shutdown: it is collective, and rank 1 will not come. After Close it does nothing
+	return w.Close() // no Shutdown: it is collective, and rank 1 will not come
 }
 
 // lostRank1 checks the outcome of an operation with the killed rank.
