@@ -74,7 +74,8 @@ func (d *fakeDevice) postLocked(kind fakeOpKind, en *fakeEntry, handled uint32) 
 	if handled > d.polled {
 		d.fault("V8: a count of messages that were not even seen")
 	}
-	if !d.opRoomLocked() {
+	o := &d.n.net.opts
+	if !d.opRoomLocked() || o.random && o.maxOps != 0 && d.n.net.rng.IntN(4) == 0 { // there may be room the next moment
 		return transport.ErrAgain
 	}
 	d.ops = append(d.ops, fakeListOp{kind, en, uint16(handled) + d.n.net.opts.count})

@@ -250,7 +250,7 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	fmt.Println("survived")
-	return w.Close() // no Shutdown: it is collective, and rank 1 will not come. After Close it does nothing
+	return w.Close() // no Shutdown: it is collective, and rank 1 will not come
 }
 
 // strangerRole takes rank 1 out of the job before anybody has been connected to it, by SIGKILL or, if argVar is set, by Close.
