@@ -35,7 +35,7 @@ func TestRun(t *testing.T) {
 func TestOffload(t *testing.T) {
 	for _, tags := range []string{"-1", "1", "0"} {
 		stdout, stderr, err := benchtest.Run(t, "-transport", "tmsrq", "-offload-min", "0", "-max-tags", tags,
-			"-sizes", "8,4k,1m", "-iters", "200", "-check", "-json")
+			"-sizes", "8,4k,64k", "-iters", "100", "-check", "-json")
 		require.NoError(t, err, stderr)
 		for line := range strings.Lines(stdout) {
 			var r benchkit.Result
