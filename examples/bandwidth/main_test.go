@@ -48,3 +48,10 @@ func TestWrongFlags(t *testing.T) {
 	require.Error(t, err)
 	require.Contains(t, stderr, "this build has auto, shm, tcp")
 }
+
+// All receives share one buffer: what the device puts there for software to read must not be lost to the others' data.
+func TestOffload(t *testing.T) {
+	stdout, stderr, err := benchtest.Run(t, "-transport", "tmsrq", "-sizes", "4k,64k,1m", "-iters", "2000", "-json")
+	require.NoError(t, err, stderr)
+	require.Equal(t, 3, strings.Count(stdout, `"offload":`))
+}

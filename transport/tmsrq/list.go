@@ -100,7 +100,7 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 	}
 	slot := l.free[len(l.free)-1]
 	e := &l.entries[slot]
-	if !l.place(e, buf) {
+	if !l.place(e, buf, tag&mask&packedTag != 0) {
 		return transport.ErrAgain
 	}
 	l.sge[0].Data = e.landing[:min(len(e.landing), l.longest)]
@@ -124,9 +124,9 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 
 // place chooses where a receive's message lands: in buf where every message that the device may put there fits, else in a
 // bounce buffer, so that a message that is too long is found by software (TMO 6.8).
-func (l *tagList) place(e *entry, buf []byte) bool {
+func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
 	e.buf, e.bounce = buf, -1
-	if len(buf) < l.direct {
+	if !packed || len(buf) < l.direct {
 		e.bounce, e.landing = l.bounce.get()
 		l.sge[0].LKey = l.bounce.mr.LKey()
 		return e.bounce >= 0
