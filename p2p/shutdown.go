@@ -70,9 +70,11 @@ func (w *World) unfinished() string {
 // Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError unless all had called
 // Shutdown. After Shutdown it does nothing, so `defer w.Close()` is always right. Safe to call twice.
 func (w *World) Close() error {
-	// These two end a Shutdown under way, which holds the lock.
-	err := errors.Join(w.eng.Close(ErrClosed), w.parts.boot.Close())
-	w.ending.Lock()
+	err := w.eng.Close(ErrClosed)
+	if !w.ending.TryLock() { // a Shutdown is under way, perhaps in the fence: end that too
+		err = errors.Join(err, w.parts.boot.Close())
+		w.ending.Lock()
+	}
 	defer w.ending.Unlock()
 	if w.state != alive {
 		return nil

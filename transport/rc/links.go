@@ -52,6 +52,9 @@ type Links struct {
 	every    uint32 // of so many requests at least one is signalled
 	maxRead  uint64
 
+	offered, maxOffered int // send buffers that peers may read
+	freeOffers          *offer
+
 	eager  verbs.SendWR // two SGEs: header, payload; always inline
 	small  verbs.SendWR // the same for the other messages
 	write  verbs.SendWR // credit, flush
@@ -115,7 +118,8 @@ func NewLinks(l *Links, cfg LinksConfig) error {
 	attr := cfg.Device.Attr()
 	n := cfg.Self.Size
 	*l = Links{cfg: cfg, sink: cfg.Sink, peers: make([]peer, n), byQPN: newTable(2 * n), maxEager: cfg.Self.MaxEager,
-		depth: uint32(cfg.SendDepth), maxRead: attr.MaxMsgSize}
+		depth: uint32(cfg.SendDepth), maxRead: attr.MaxMsgSize,
+		maxOffered: max(attr.MaxMR-readRegions, attr.MaxMR/2)}
 	if l.cfg.RecvCQ == nil {
 		l.cfg.RecvCQ = cfg.CQ
 	}

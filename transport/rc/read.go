@@ -22,11 +22,44 @@ func (l *Links) Register(buf []byte) (transport.Region, error) {
 	if len(buf) == 0 {
 		return noRegion{}, nil
 	}
+	if l.offered >= l.maxOffered {
+		return nil, transport.ErrAgain // sends that end give regions back
+	}
 	mr, err := l.cfg.PD.RegMR(buf, verbs.AccessRemoteRead)
+	if errors.Is(err, syscall.ENOMEM) {
+		return nil, transport.ErrAgain
+	}
 	if err != nil {
 		return nil, err
 	}
-	return mr, nil
+	r := l.freeOffers
+	if r == nil {
+		r = &offer{l: l}
+	} else {
+		l.freeOffers, r.next = r.next, nil
+	}
+	r.MR = mr
+	l.offered++
+	return r, nil
+}
+
+// readRegions is how many of the device's regions are left for reads, so that receives go on when sends have taken all
+// that they may: a local shortage must not stop both.
+const readRegions = 1024
+
+// offer is a send buffer that a peer may read. Offers are counted and reused.
+type offer struct {
+	verbs.MR
+	l    *Links
+	next *offer
+}
+
+func (r *offer) Dereg() error {
+	err := r.MR.Dereg()
+	r.MR = nil
+	r.l.offered--
+	r.next, r.l.freeOffers = r.l.freeOffers, r
+	return err
 }
 
 type noRegion struct{}
@@ -51,8 +84,8 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 	var mr verbs.MR
 	if len(dst) > 0 {
 		if mr, err = l.cfg.PD.RegMR(dst, verbs.AccessLocalWrite); err != nil {
-			if errors.Is(err, syscall.ENOMEM) && len(l.freeRd) != len(l.reads) {
-				return transport.ErrAgain // reads that end give regions back
+			if errors.Is(err, syscall.ENOMEM) {
+				return transport.ErrAgain // what ends gives regions back
 			}
 			return err
 		}

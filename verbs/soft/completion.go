@@ -140,7 +140,7 @@ func (d *Device) recvDisconnected(l link, h *header) {
 		if q == nil || q.link != l || uint64(q.attr.DestQPN) != h.addr || h.qpn != 0 && h.qpn != q.num {
 			continue
 		}
-		q.peerLost(fmt.Errorf("the peer's queue pair %d is gone or in error (%v)", h.addr, verbs.WCStatus(h.status)), event)
+		q.peerLost(goneError(h), event)
 	}
 }
 
@@ -350,4 +350,12 @@ func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
 		data = data[len(b):]
 	}
 	return len(data) == 0
+}
+
+// goneError says what a peer's notice tells of its queue pair.
+func goneError(h *header) error {
+	if h.status == uint8(verbs.WCSuccess) {
+		return fmt.Errorf("the peer's queue pair %d is gone or in error", h.addr)
+	}
+	return fmt.Errorf("the peer's queue pair %d is gone or in error (%v)", h.addr, verbs.WCStatus(h.status))
 }
