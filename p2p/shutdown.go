@@ -106,6 +106,6 @@ func (w *World) release(cause error) error {
 // Abort ends the job: operations on all ranks end with ErrAborted, and the launcher is told to stop them with code. It does
 // not exit this process.
 func (w *World) Abort(code int, reason string) {
+	w.parts.boot.Abort(code, reason) // first: it reaches also ranks that this one is not connected to
 	w.eng.Abort(abortError(bootstrap.AbortInfo{Rank: w.rank, Code: code, Reason: reason}))
-	w.parts.boot.Abort(code, reason)
 }

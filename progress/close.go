@@ -3,6 +3,9 @@ package progress
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"strings"
+	"time"
 )
 
 // Flush returns when everything that was sent is delivered and has left this process.
@@ -82,6 +85,9 @@ func (e *Engine) close(cause error) error {
 // abortPolls is how often Abort polls to get its word out.
 const abortPolls = 1000
 
+// abortTime is the same in time: a peer that is slow should hear of the abort before it sees this rank leave.
+const abortTime = time.Second
+
 // Abort ends the job: operations of this rank end with err, and so do, as soon as they hear of it, those of all others.
 func (e *Engine) Abort(err error) {
 	if err == nil {
@@ -93,6 +99,20 @@ func (e *Engine) Abort(err error) {
 		return
 	}
 	e.breakLocked(err)
+	e.tellAbortLocked(err)
+	start := time.Now()
+	for i := 0; i < abortPolls || !e.cfg.Manual && time.Since(start) < abortTime; i++ {
+		if e.pollLocked(); !e.busyLocked() && e.tr.Drained() {
+			return
+		}
+		if i%64 == 63 {
+			runtime.Gosched() // peers in this process need a processor to hear of it
+		}
+	}
+}
+
+// tellAbortLocked tells all peers that the job is aborted, and why.
+func (e *Engine) tellAbortLocked(err error) {
 	reason := []byte(err.Error())
 	reason = reason[:min(len(reason), e.caps.MaxCtrl-ctrlLen)]
 	for i := range e.peers {
@@ -100,14 +120,19 @@ func (e *Engine) Abort(err error) {
 			e.ctrlLocked(p, ctrl{kind: ctrlAbort, body: reason})
 		}
 	}
-	for range abortPolls {
-		if e.pollLocked(); !e.busyLocked() && e.tr.Drained() {
-			return
-		}
-	}
 }
 
-// abortedLocked ends this rank's operations because another rank aborted the job.
-func (e *Engine) abortedLocked(src int, reason []byte) {
-	e.breakLocked(fmt.Errorf("%w by rank %d: %.200q", ErrAborted, src, reason))
+// abortedLocked ends this rank's operations because another rank aborted the job. It passes the word on: others must hear
+// it before they see this rank leave.
+func (e *Engine) abortedLocked(reason []byte) {
+	if e.broken != nil {
+		return
+	}
+	text := strings.ToValidUTF8(string(reason[:min(len(reason), maxAbortText)]), "?")
+	err := fmt.Errorf("%w: %s", ErrAborted, strings.TrimPrefix(text, ErrAborted.Error()+": "))
+	e.breakLocked(err)
+	e.tellAbortLocked(err)
 }
+
+// maxAbortText bounds what a peer can put into an error, bytes.
+const maxAbortText = 200

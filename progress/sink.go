@@ -116,7 +116,7 @@ func (s *sink) Ctrl(src int, msg []byte) {
 	case ctrlWithdrawn:
 		e.withdrawnLocked(p, c.id)
 	case ctrlAbort:
-		e.abortedLocked(src, c.body)
+		e.abortedLocked(c.body)
 	default:
 		e.lostLocked(p, protocolError("control message of kind %d from rank %d", c.kind, src))
 	}
