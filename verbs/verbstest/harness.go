@@ -1,6 +1,3 @@
-// Package verbstest is the conformance suite for devices: every rule of the contract that a device can show by itself.
-//
-// Concurrency: each subtest owns its devices and polls all of them from one goroutine, unless it says otherwise.
 package verbstest
 
 import (
