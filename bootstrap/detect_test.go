@@ -125,7 +125,7 @@ func TestJoinTimeout(t *testing.T) {
 
 func TestNobodyAnswers(t *testing.T) {
 	port := freePort(t)
-	_, err := Detect(timeout(t, 200*time.Millisecond), options(envOf(1, 2, port)))
+	_, err := Detect(timeout(t, 500*time.Millisecond), options(envOf(1, 2, port)))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "MASTER_ADDR:MASTER_PORT=127.0.0.1:"+port)
 	require.ErrorContains(t, err, "connection refused")

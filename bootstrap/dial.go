@@ -27,10 +27,14 @@ const (
 // join dials until rank 0 has let this rank in, turned it away, or ctx ends.
 func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 	backoff := firstBackoff
+	var why error // of the last try that ctx did not cut short: it says what the matter is
 	for {
 		e, err := d.try(ctx)
 		if err == nil {
 			return e, nil
+		}
+		if why == nil || ctx.Err() == nil {
+			why = err
 		}
 		if final(err) {
 			return nil, errorf(err, "rank %d cannot join the job at %s=%s: %s", d.job.rank, masterVars, d.job.address(), bare(err))
@@ -44,7 +48,7 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		t.Stop()
 		if ctx.Err() != nil {
 			return nil, errorf(ctx.Err(), "rank %d of %d could not join the job at %s=%s (%v): %s%s",
-				d.job.rank, d.job.size, masterVars, d.job.address(), ctx.Err(), bare(err), d.hint())
+				d.job.rank, d.job.size, masterVars, d.job.address(), ctx.Err(), bare(why), d.hint())
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
