@@ -21,10 +21,11 @@
 // A context must not be nil. One that has ended already fails the call before anything is posted. Send, Recv and the other
 // blocking calls CANCEL the operation when their context ends and return once the buffer is free again: at once, except that
 // a peer which is just writing into the buffer finishes its chunk (at most 256 KiB) or is found dead; one that a signal stops
-// in that very moment holds the call up. A Send whose large buffer has been offered to its receiver ends when that rank
-// confirms the withdrawal, at once where its progress goroutine runs; one that is stopped, or in ProgressManual does not call
-// this package, holds the call up too, until it goes on or is lost. Contexts of Wait and WaitAll bound only the waiting.
-// context.Background costs nothing; a cancellable context about 10 ns a call.
+// in that very moment holds the call up. A Send that has offered a large buffer asks its receiver first whether it has the
+// message, for at most 10 ms: one that does not answer, because it is stopped or in ProgressManual does not call this package,
+// finds the message withdrawn (ErrWithdrawn), or may have received it just then. (Not so on a NIC, where only the receiver's
+// answer frees the buffer.) Contexts of Wait and WaitAll bound only the waiting. context.Background costs nothing; a
+// cancellable context about 10 ns a call.
 //
 // # Progress
 //

@@ -14,6 +14,9 @@ import (
 var (
 	ErrTruncated = progress.ErrTruncated // message longer than the buffer
 	ErrCanceled  = progress.ErrCanceled  // operation canceled by Cancel; ended contexts give the context's own error
+	// ErrWithdrawn ends a nonblocking receive whose message its sender took back while it was received, because the context
+	// of its Send had ended and this rank did not answer. Recv goes on to the next message by itself.
+	ErrWithdrawn = progress.ErrWithdrawn
 	ErrPeerLost  = progress.ErrPeerLost
 	ErrAborted   = progress.ErrAborted
 	ErrClosed    = progress.ErrClosed

@@ -12,6 +12,8 @@ type Metrics struct {
 	Unexpected               uint64 // messages that came before their receive
 	Truncated                uint64
 	Canceled                 uint64
+	Revoked                  uint64 // of them, sends whose receiver did not say whether it has the message
+	Withdrawn                uint64 // receives that met ErrWithdrawn, those of Recv included
 	NoCredit                 uint64 // small messages that had to be read out of their sender's buffer, see Config.UnexpectedLimit
 	Queued                   uint64 // sends that had to wait for room
 	PeersLost                uint64
@@ -52,7 +54,8 @@ func (w *World) Metrics() Metrics {
 	return Metrics{
 		Device: w.deviceName(), Transport: w.transportName(),
 		EagerSent: m.EagerSent, EagerReceived: m.EagerReceived, RndvSent: m.RndvSent, RndvReceived: m.RndvReceived,
-		Unexpected: m.Unexpected, Truncated: m.Truncated, Canceled: m.Canceled, NoCredit: m.NoCredit, Queued: m.Queued,
+		Unexpected: m.Unexpected, Truncated: m.Truncated, Canceled: m.Canceled, Revoked: m.Revoked, Withdrawn: m.Withdrawn,
+		NoCredit: m.NoCredit, Queued: m.Queued,
 		PeersLost: m.PeersLost, Parks: m.Parks,
 		PostedNow: m.PostedNow, UnexpectedNow: m.UnexpectedNow, UnexpectedBytes: m.UnexpectedBytes,
 		UnexpectedPeak: m.UnexpectedPeak, QueuedBytes: m.QueuedBytes,

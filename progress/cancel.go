@@ -1,5 +1,10 @@
 package progress
 
+import (
+	"context"
+	"time"
+)
+
 // cancelLocked asks for the end of an operation. What can end at once does; a rendezvous request is asked back from the peer;
 // what is matched completes normally. The outcome is reported once, by whoever decides it.
 func (e *Engine) cancelLocked(op *Op) {
@@ -34,6 +39,33 @@ func (e *Engine) cancelLocked(op *Op) {
 func (e *Engine) canceledLocked(op *Op) {
 	e.m.Canceled++
 	e.completeLocked(op, Status{}, ErrCanceled)
+}
+
+// revokeGrace is how long the context of a blocking send waits for the answer to a withdrawal before the buffer is taken back.
+// A rank that makes progress answers in much less, and then exactly one of both sides has the message.
+const revokeGrace = 10 * time.Millisecond
+
+// reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous request that its receiver
+// does not answer, because it is stopped or does not call the library, is revoked: reads of the buffer fail from then on.
+func (e *Engine) reclaimLocked(op *Op, life uint64) {
+	if op.state == opWithdrawing && e.caps.Revoke {
+		ctx, cancel := context.WithTimeout(context.Background(), revokeGrace)
+		defer cancel()
+		if e.awaitLocked(ctx, op, life) != nil {
+			e.m.Canceled++
+			e.m.Revoked++
+			e.endRequestLocked(op, Status{}, ErrCanceled)
+		}
+		return
+	}
+	_ = e.awaitLocked(context.Background(), op, life)
+}
+
+// withdrawnFromLocked ends a receive whose message was taken back while it was received. It is unlinked already, and later
+// receives may have got later messages: it cannot go back to its place, but its end keeps it.
+func (e *Engine) withdrawnFromLocked(op *Op) {
+	e.m.Withdrawn++
+	e.completeLocked(op, Status{}, ErrWithdrawn)
 }
 
 // withdrawLocked answers a sender that wants a request back. A request that is not here any more was matched: its Fin is on

@@ -164,3 +164,51 @@ func TestContextEndsBlockingCalls(t *testing.T) {
 		c.quiet()
 	}
 }
+
+// sendBriefly sends a large message from rank 0 to rank 1, which does not poll meanwhile.
+func sendBriefly(t *testing.T, c *cluster, tag uint64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(bg, time.Millisecond)
+	defer cancel()
+	require.Equal(t, context.DeadlineExceeded, c.e[0].Send(ctx, 1, tag, fill(1000, 1)))
+}
+
+// A deadline on a send takes the buffer back from a receiver that does not answer. Nonblocking receives keep their order.
+func TestRevoke(t *testing.T) {
+	for _, tags := range []int{0, 4} {
+		c := manual(t, 2, fakeOpts{revoke: true, tags: tags})
+		first, buf := c.e[1].Irecv(0, 5, exact, make([]byte, 2000)), make([]byte, 2000)
+		second := c.e[1].Irecv(0, 5, exact, buf)
+		sendBriefly(t, c, 5)
+		sendBriefly(t, c, 6) // unexpected: nobody ever sees it
+		require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 2)))
+		c.step()
+		_, err := ended(t, first)
+		require.Equal(t, ErrWithdrawn, err)
+		st, err := ended(t, second)
+		require.NoError(t, err)
+		require.Equal(t, fill(8, 2), buf[:st.Len])
+		require.EqualValues(t, 2, c.e[0].Metrics().Revoked)
+		require.EqualValues(t, 1, c.e[1].Metrics().Withdrawn)
+		c.quiet()
+	}
+}
+
+// Recv goes on to the next message, whether it waits when the withdrawn one comes or finds it waiting.
+func TestRevokeRecv(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		c := manual(t, 2, fakeOpts{revoke: true})
+		sendBriefly(t, c, 5)
+		require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 2)))
+		if early {
+			c.net.nodes[1].in[0] = append(c.net.nodes[1].in[0][:1], c.net.nodes[1].in[0][2:]...) // the withdrawal is late
+			c.step()
+		}
+		buf := make([]byte, 2000)
+		st, err := c.e[1].Recv(bg, 0, 5, exact, buf)
+		require.NoError(t, err)
+		require.Equal(t, fill(8, 2), buf[:st.Len])
+		require.EqualValues(t, 1, c.e[1].Metrics().Withdrawn)
+		c.quiet()
+	}
+}

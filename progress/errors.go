@@ -12,6 +12,7 @@ import (
 var (
 	ErrTruncated = errors.New("p2p: message longer than the buffer")
 	ErrCanceled  = errors.New("p2p: operation canceled by Cancel")
+	ErrWithdrawn = errors.New("p2p: message withdrawn by its sender")
 	ErrPeerLost  = errors.New("p2p: peer lost")
 	ErrAborted   = errors.New("p2p: job aborted")
 	ErrClosed    = errors.New("p2p: world closed")

@@ -31,6 +31,7 @@ type fakeOpts struct {
 	maxOps   int    // list operations posted and not executed; 0: enough
 	rts      int    // 0: devices do rendezvous; 1: by turns; 2: every one is a software request (TMO 6.7)
 	count    uint16 // where the device's counters begin
+	revoke   bool   // regions can be withdrawn at any time
 }
 
 type packetKind uint8
@@ -58,6 +59,7 @@ type packet struct {
 	dst     []byte
 	peek    []byte     // the first bytes of a rendezvous
 	entry   *fakeEntry // that the device gave it to
+	failure error      // of the device's read
 }
 
 type fakeNode struct {
@@ -147,7 +149,8 @@ func (n *fakeNode) token() {
 }
 
 func (n *fakeNode) Caps() transport.Caps {
-	return transport.Caps{Name: "fake", Device: "none", MaxEager: n.net.opts.maxEager, MaxCtrl: 256, MaxRead: n.net.opts.maxRead, MaxHdr: 16}
+	return transport.Caps{Name: "fake", Device: "none", MaxEager: n.net.opts.maxEager, MaxCtrl: 256, MaxRead: n.net.opts.maxRead, MaxHdr: 16,
+		Revoke: n.net.opts.revoke}
 }
 func (n *fakeNode) Address() []byte { return []byte{byte(n.rank)} }
 func (n *fakeNode) TagList() transport.TagList {
@@ -227,6 +230,9 @@ func (n *fakeNode) doReadLocked(p *packet) error {
 	s := n.net.nodes[p.peer]
 	r := s.regions[p.app]
 	off := p.tag - uint64(p.app)<<32
+	if r == nil && !s.dead && n.net.opts.revoke {
+		return transport.ErrWithdrawn
+	}
 	if s.dead || n.failRds || r == nil || off+uint64(len(p.dst)) > uint64(len(r.buf)) {
 		return errors.New("remote access error")
 	}

@@ -1,7 +1,6 @@
 package progress
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -150,10 +149,7 @@ func (d *fakeDevice) nextLocked() (p packet, err error, ok bool) {
 		return p, nil, false
 	}
 	p, d.cq = d.cq[0], d.cq[1:]
-	if p.kind == pkDelivered && p.hdr.Len != 0 {
-		err = errors.New("flushed")
-	}
-	return p, err, true
+	return p, p.failure, true
 }
 
 func (d *fakeDevice) stepLocked(what int) bool {
@@ -284,8 +280,10 @@ func (d *fakeDevice) finishLocked(p packet) {
 	default:
 		read := packet{peer: p.src, app: p.hdr.RKey, tag: p.hdr.VA, dst: p.entry.buf[:p.hdr.Len]}
 		ev.tag = p.hdr.Len
-		if p.hdr.Len != 0 && d.n.doReadLocked(&read) != nil {
-			ev.hdr.Len = 1 // failed
+		if p.hdr.Len != 0 {
+			ev.failure = d.n.doReadLocked(&read)
+		}
+		if ev.failure != nil {
 			break
 		}
 		s := d.n.net.nodes[p.src]

@@ -8,6 +8,8 @@ type Metrics struct {
 	UnexpectedBySize         [SizeClasses]uint64
 	Truncated                uint64
 	Canceled                 uint64
+	Revoked                  uint64 // of them, sends whose buffer was taken back without the receiver's answer
+	Withdrawn                uint64 // receives whose message was taken back while it was received
 	NoCredit                 uint64 // small messages that went as rendezvous requests for lack of credit
 	Queued                   uint64 // sends that had to wait for room
 	Grants                   uint64 // credit given back

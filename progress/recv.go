@@ -12,6 +12,15 @@ const AnySource = -1
 // Recv takes the oldest message that matches into buf. When ctx ends first the receive is cancelled; the call returns once the
 // buffer is free, with ctx's error if no message was faster.
 func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte) (Status, error) {
+	for {
+		// Nothing that this goroutine posts can come behind a Recv: a message that is withdrawn leaves no gap in its order.
+		if st, err := e.recvOnce(ctx, src, tag, mask, buf); err != ErrWithdrawn {
+			return st, err
+		}
+	}
+}
+
+func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []byte) (Status, error) {
 	if err := ctx.Err(); err != nil {
 		return Status{}, err
 	}

@@ -191,8 +191,12 @@ func (e *Engine) readEndedLocked(p *peer, op *Op) {
 		e.completeLocked(op, Status{}, e.broken)
 		return
 	}
+	if r.err == transport.ErrWithdrawn {
+		e.withdrawnFromLocked(op)
+		return
+	}
 	if r.err != nil {
-		// A failed read leaves the connection in error: whatever the cause, nothing more comes from this peer.
+		// Any other failed read leaves the connection in error: whatever the cause, nothing more comes from this peer.
 		e.lostLocked(p, r.err)
 		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
 		return

@@ -181,7 +181,7 @@ func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 	if life&1 == 0 {
 		if err := e.awaitLocked(ctx, op, life); err != nil {
 			e.cancelLocked(op)
-			_ = e.awaitLocked(context.Background(), op, life)
+			e.reclaimLocked(op, life)
 			st, opErr := e.consumeLocked(op)
 			if opErr == ErrCanceled {
 				opErr = err

@@ -25,7 +25,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e.m.Offload.Matched++
 }
 
-// Delivered ends a receive that the device has matched. Its error means that the peer is lost.
+// Delivered ends a receive that the device has matched. Its error means that the peer is lost, or has taken the message back.
 func (s *sink) Delivered(id uint64, n uint64, err error) {
 	e := (*Engine)(s)
 	op := e.matchedLocked("delivery", id)
@@ -100,6 +100,8 @@ func (e *Engine) sourceLocked(op *Op, err error) *peer {
 	switch {
 	case err != nil && e.broken != nil:
 		e.completeLocked(op, Status{}, e.broken)
+	case err == transport.ErrWithdrawn:
+		e.withdrawnFromLocked(op)
 	case src < 0 || src >= len(e.peers):
 		e.completeLocked(op, Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
 	case err != nil:

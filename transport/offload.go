@@ -32,6 +32,7 @@ type TagSink interface {
 	// message lied about its source and the device does not tell; Delivered then has an error.
 	Matched(id uint64, src int, appCtx uint32, tag uint64)
 	// Delivered reports the end of a matched receive: the message has n bytes, and those that fit are in its buffer.
+	// err is ErrWithdrawn if the sender took the message back while the device read it; any other means the peer's loss.
 	Delivered(id uint64, n uint64, err error)
 	// Incomplete reports a matched rendezvous that is left to software: h says where the data is (section 6.7), and is lent.
 	// h.Extra is nil where the device lost it.

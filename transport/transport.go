@@ -5,6 +5,9 @@ import "errors"
 // ErrAgain is back-pressure, not failure: nothing was posted; post again after the next Poll.
 var ErrAgain = errors.New("transport: no room now, poll and post again")
 
+// ErrWithdrawn is the end of a read of memory that its owner has withdrawn. The link goes on (Caps.Revoke).
+var ErrWithdrawn = errors.New("transport: the memory to be read was withdrawn")
+
 // Caps are what a transport can do; constant after New.
 type Caps struct {
 	Name     string // "rc", "tmsrq"
@@ -14,6 +17,7 @@ type Caps struct {
 	MaxCtrl  int    // largest message of SendCtrl, bytes
 	MaxRead  uint64 // largest Read, bytes
 	MaxHdr   int    // largest RndvHdr.Extra, bytes
+	Revoke   bool   // a region may be withdrawn while peers read it: their reads end with ErrWithdrawn
 	Tags     int    // receives that the device's tag list holds; 0: no TagList
 }
 
@@ -31,7 +35,7 @@ type RndvHdr struct {
 type Region interface {
 	Addr() uint64
 	RKey() uint32
-	// Dereg withdraws it: peers' reads fail from then on.
+	// Dereg withdraws it: peers' reads fail from then on, and without Caps.Revoke end the link to this rank.
 	Dereg() error
 }
 

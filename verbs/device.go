@@ -115,6 +115,7 @@ type DeviceAttr struct {
 	MaxQPRdAtom              int    // RDMA reads and atomics that a QP may have outstanding as their target
 	MaxMTU                   MTU
 	TM                       TMCaps
+	ReadFaults               bool     // QPInitAttr.ReadFaults is possible
 	Wires                    []string // software device: the wires that it can take ("shm", "tcp", "loop")
 }
 

@@ -46,6 +46,11 @@ type QPInitAttr struct {
 	Cap            QPCap
 	Type           QPType
 	SQSigAll       bool // every send request is signalled
+
+	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults): an RDMA read that the peer refuses, because its
+	// region was withdrawn, fails alone, with WCRemAccessErr; both QPs stay in RTS. So a buffer that was offered can be
+	// taken back at any time.
+	ReadFaults bool
 }
 
 // QPCap are the sizes of a QP's queues.

@@ -36,6 +36,7 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 	"killed":   killedRole,
 	"orderly":  orderlyRole,
 	"stranger": strangerRole,
+	"stopped":  stoppedRole,
 }
 
 // playRole is the main function of a rank.

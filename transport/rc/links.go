@@ -155,7 +155,7 @@ func (l *Links) openQPs(queues verbs.QPCap, access verbs.AccessFlags, place func
 	for rank := range l.peers {
 		p := &l.peers[rank]
 		qp, err := l.cfg.PD.CreateQP(&verbs.QPInitAttr{SendCQ: l.cfg.CQ, RecvCQ: l.cfg.RecvCQ, SRQ: l.cfg.SRQ, Type: verbs.QPTRC,
-			Cap: queues})
+			Cap: queues, ReadFaults: l.cfg.Device.Attr().ReadFaults})
 		if err == nil {
 			*place(p) = qp
 			err = qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: access}, verbs.QPMaskInit)

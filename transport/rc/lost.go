@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -78,11 +79,13 @@ func (l *Links) Deaf(rank int) bool {
 
 // Completed handles the successful completion of a send request.
 func (l *Links) Completed(wc *verbs.WC) {
-	rank := l.byQPN.find(wc.QPNum)
-	if rank < 0 {
-		return
+	if rank := l.byQPN.find(wc.QPNum); rank >= 0 {
+		l.completed(&l.peers[rank], wc, nil)
 	}
-	p := &l.peers[rank]
+}
+
+// completed frees what a request held; failure is that of a read that failed alone.
+func (l *Links) completed(p *peer, wc *verbs.WC, failure error) {
 	p.done = uint32(wc.WRID) + 1
 	if p.waiting > 0 {
 		p.waiting--
@@ -92,18 +95,22 @@ func (l *Links) Completed(wc *verbs.WC) {
 	case kindBounce:
 		l.bounce.put(uint32(wc.WRID >> slotShift & slotMask))
 	case kindRead:
-		l.readDone(p, wc.WRID, nil)
+		l.readDone(p, wc.WRID, failure)
 	}
 }
 
-// Failed handles a completion with an error status, of a send request or a receive. The first of them ends the link;
-// what was under way ends with it.
+// Failed handles a completion with an error status, of a send request or a receive. The first of them ends the link, and
+// what was under way ends with it; but for a read of withdrawn memory, which fails alone where the device can do that.
 func (l *Links) Failed(wc *verbs.WC) {
 	rank := l.byQPN.find(wc.QPNum)
 	if rank < 0 {
 		return
 	}
 	p := &l.peers[rank]
+	if wc.Status == verbs.WCRemAccessErr && wc.WRID>>kindShift<<kindShift == kindRead && p.qp.State() == verbs.QPSRTS {
+		l.completed(p, wc, transport.ErrWithdrawn)
+		return
+	}
 	c := causeStatus
 	if wc.Status == verbs.WCWRFlushErr {
 		c = causeFlush

@@ -132,7 +132,7 @@ func SelfAddress(mode string, cfg *Config) Address {
 func (t *Transport) Caps() transport.Caps {
 	attr := t.cfg.Device.Attr()
 	return transport.Caps{Name: Mode, Device: t.cfg.Device.Name(), Wires: attr.Wires, MaxEager: t.cfg.MaxEager, MaxCtrl: MaxCtrl,
-		MaxRead: attr.MaxMsgSize, MaxHdr: MaxExtra}
+		MaxRead: attr.MaxMsgSize, MaxHdr: MaxExtra, Revoke: attr.ReadFaults}
 }
 
 // TagList is nil: matching is in software.

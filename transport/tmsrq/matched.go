@@ -3,6 +3,7 @@ package tmsrq
 import (
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -123,6 +124,10 @@ func (l *tagList) matchFrom(e *entry, src int) {
 // receive.
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
+	if wc.Status == verbs.WCRemAccessErr && e.matched && e.src >= 0 && t.Broken(e.src) == nil {
+		e.bad = transport.ErrWithdrawn // the device's read failed alone
+		return
+	}
 	t.Failed(wc) // ends the link
 	if !e.matched {
 		l.matchFrom(e, t.Rank(wc.QPNum))

@@ -94,6 +94,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("ReadsAtOnce", testReadsAtOnce)
 	test("ReadsLeaveRoom", testReadsLeaveRoom)
 	test("ReadRefused", testReadRefused)
+	test("ReadRevoked", testReadRevoked)
 	test("Grants", testGrants)
 	test("GrantsUnderPressure", testGrantsUnderPressure)
 	test("Drained", testDrained)

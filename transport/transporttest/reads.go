@@ -91,7 +91,8 @@ func testReadsLeaveRoom(t *testing.T, h Harness, opts Options) {
 	require.NoError(t, region.Dereg())
 }
 
-// testReadRefused reads what is not to be read: that ends the link to this peer, and no other.
+// testReadRefused reads what is not to be read: that ends with ErrWithdrawn or, without Caps.Revoke, ends the link to this
+// peer, and no other.
 func testReadRefused(t *testing.T, h Harness, opts Options) {
 	type where struct {
 		va   uint64
@@ -116,6 +117,13 @@ func testReadRefused(t *testing.T, h Harness, opts Options) {
 		require.NoError(t, err)
 		w := spoil(region)
 		require.NoError(t, a.Read(1, make([]byte, len(buf)), w.va, w.rkey, 42))
+		if a.Caps().Revoke {
+			requireWithdrawn(t, c, name)
+			if name != "withdrawn" {
+				require.NoError(t, region.Dereg())
+			}
+			continue
+		}
 		c.until(name+": the loss", func() bool { return len(a.of("lost")) > 0 })
 		reads := a.of("read")
 		require.Len(t, reads, 1, name)
@@ -132,4 +140,60 @@ func testReadRefused(t *testing.T, h Harness, opts Options) {
 			require.NoError(t, region.Dereg())
 		}
 	}
+}
+
+// requireWithdrawn sees read 42 of rank 0 from rank 1 end alone.
+func requireWithdrawn(t *testing.T, c *cluster, name string) {
+	a, b := c.ranks[0], c.ranks[1]
+	c.until(name+": the read", func() bool { return len(a.of("read")) > 0 })
+	require.Equal(t, []Event{{Kind: "read", ID: 42, Err: transport.ErrWithdrawn}}, a.of("read"), name)
+	c.steps(50)
+	require.Empty(t, a.of("lost"), name)
+	require.Empty(t, b.of("lost"), name)
+	a.Events = nil
+	c.ping(a, b)
+	c.ping(b, a)
+}
+
+// testReadRevoked withdraws memory at every moment of its being read, with other reads and messages around: only its own read
+// fails, if it was not faster.
+func testReadRevoked(t *testing.T, h Harness, opts Options) {
+	c := h.start(t, 2, opts)
+	a, b := c.ranks[0], c.ranks[1]
+	if !a.Caps().Revoke {
+		return // testReadRefused shows what happens then
+	}
+	const size = 3 << 20
+	src := fill(size, 5)
+	kept, err := b.Register(src)
+	require.NoError(t, err)
+	faults := 0
+	for i := range uint64(40) {
+		gone, err := b.Register(src)
+		require.NoError(t, err)
+		one, two := make([]byte, size), make([]byte, 1000)
+		c.post(func() error { return a.Read(1, one, gone.Addr(), gone.RKey(), 2*i) })
+		c.post(func() error { return a.Read(1, two, kept.Addr(), kept.RKey(), 2*i+1) })
+		c.post(func() error { return a.SendCtrl(1, []byte{byte(i)}) })
+		c.steps(int(i) / 2)
+		require.NoError(t, gone.Dereg())
+		c.until("both reads", func() bool { return len(a.of("read")) == 2 })
+		for _, e := range a.of("read") {
+			switch {
+			case e.ID == 2*i+1:
+				require.NoError(t, e.Err)
+				require.True(t, bytes.Equal(two, src[:1000]))
+			case e.Err == nil:
+				require.True(t, bytes.Equal(one, src), "a read that succeeded is whole")
+			default:
+				require.Equal(t, transport.ErrWithdrawn, e.Err)
+				faults++
+			}
+		}
+		a.Events = nil
+	}
+	require.NotZero(t, faults)
+	c.until("the messages between", func() bool { return len(b.messages(0)) == 40 })
+	require.Empty(t, b.of("lost"))
+	require.NoError(t, kept.Dereg())
 }

@@ -30,9 +30,12 @@ func (q *queuePair) retire() {
 			return
 		}
 		q.done++
-		if e.flags&entrySignaled != 0 {
+		if e.flags&(entrySignaled|entryRefused) != 0 {
 			e.flags |= entryDone
 			wc := verbs.WC{WRID: e.wrid, Opcode: wcOpcodes[e.op], ByteLen: e.length, QPNum: q.num}
+			if e.flags&entryRefused != 0 {
+				wc.Status, wc.ByteLen = verbs.WCRemAccessErr, 0
+			}
 			if q.dev == nil {
 				q.scq.push(&wc, q, q.done, false)
 			}
@@ -165,6 +168,10 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 		}
 		return true
 	}
+	w.imm = 0
+	if q.init.ReadFaults {
+		w.imm = 1
+	}
 	return q.request(opReadReq, w, uint64(e.length), nil)
 }
 
@@ -225,15 +232,15 @@ func (q *queuePair) copyChunk() bool {
 		e.status = uint8(mem.read(dst, w.addr+w.off, w.rkey))
 	}
 	w.off += uint64(len(dst))
-	if e.status == 0 && w.off < uint64(e.length) {
+	if q.init.ReadFaults && e.status == uint8(verbs.WCRemAccessErr) {
+		e.status = 0
+		e.flags |= entryRefused
+	} else if e.status == 0 && w.off < uint64(e.length) {
 		return true
 	}
 	q.mreads.pop()
 	if e.status == 0 {
-		e.flags |= entryGot
-		if q.dev != nil {
-			q.readDone(i)
-		}
+		q.readEnded(e, i)
 	} else {
 		q.fast = false
 		q.mreads.clear()
@@ -244,6 +251,14 @@ func (q *queuePair) copyChunk() bool {
 		q.d.queue(q) // a fence may have waited
 	}
 	return q.reading
+}
+
+// readEnded notes that a read has got its data, or was refused alone.
+func (q *queuePair) readEnded(e *sendEntry, i uint32) {
+	e.flags |= entryGot
+	if q.dev != nil {
+		q.readDone(i, e.flags&entryRefused != 0)
+	}
 }
 
 // mayWrite checks again that dst, a piece of the list at off, is in a region that we may write to.
@@ -277,6 +292,10 @@ func (q *queuePair) recvReadResp(l link, h *header, payload []byte) {
 	if e == nil {
 		return
 	}
+	if h.status != 0 {
+		q.readRefused(l, e, h)
+		return
+	}
 	end := w.off + uint64(len(payload))
 	last := h.flags&flagLast != 0
 	if h.addr != w.off || h.total != uint64(e.length) || end > h.total || last != (end == h.total) {
@@ -290,6 +309,16 @@ func (q *queuePair) recvReadResp(l link, h *header, payload []byte) {
 	if last || e.status != 0 {
 		q.gotAnswer(e)
 	}
+}
+
+// readRefused takes the refusal of a read that fails alone.
+func (q *queuePair) readRefused(l link, e *sendEntry, h *header) {
+	if !q.init.ReadFaults || h.status != uint8(verbs.WCRemAccessErr) || h.length != 0 {
+		q.d.violation(l, "refuses the read %d of QP %d with status %d", h.psn, q.num, h.status)
+		return
+	}
+	e.flags |= entryRefused
+	q.gotAnswer(e)
 }
 
 // recvAtomicResp takes the old value.
@@ -315,11 +344,11 @@ func (q *queuePair) gotAnswer(e *sendEntry) {
 	if int32(i+1-q.acked) > 0 {
 		q.acked = i + 1
 	}
-	e.flags |= entryGot
 	if e.status != 0 {
+		e.flags |= entryGot
 		q.fast = false
-	} else if q.dev != nil {
-		q.readDone(i)
+	} else {
+		q.readEnded(e, i)
 	}
 	q.retire()
 	if q.sent != q.posted {

@@ -92,7 +92,7 @@ func Open(cfg Config) (*Device, error) {
 		MaxCQ: 1 << 16, MaxCQE: maxCQE,
 		MaxSRQ: 1 << 16, MaxSRQWR: maxSRQWR, SRQSGE: maxSGE,
 		MaxMR: maxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
-		MaxQPRdAtom: maxRdAtomic, MaxMTU: verbs.MTU4096, TM: cfg.TM.caps(), Wires: slices.Clone(cfg.Wires),
+		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.TM.caps(), Wires: slices.Clone(cfg.Wires),
 	}
 	return d, nil
 }

@@ -10,8 +10,8 @@ type opcode uint8
 const (
 	opSend         opcode = 1 + iota // payload for a receive of the peer's QP
 	opWrite                          // payload for addr/rkey
-	opReadReq                        // asks for total bytes from addr/rkey; psn names the request
-	opReadResp                       // payload at offset addr of read psn
+	opReadReq                        // asks for total bytes from addr/rkey; psn names the request; imm 1: a refusal fails it alone
+	opReadResp                       // payload at offset addr of read psn; status: refused, the rest does not come
 	opAtomicReq                      // payload: compare/add and swap, 16 bytes little-endian; imm: 0 compare and swap, 1 fetch and add
 	opAtomicResp                     // payload: the old value, 8 bytes
 	opAck                            // requests up to and including psn have been executed
@@ -34,7 +34,7 @@ const (
 type header struct {
 	op     opcode
 	flags  uint8
-	status uint8  // opNak: verbs.WCStatus for the requester
+	status uint8  // opNak, opReadResp: verbs.WCStatus for the requester
 	length uint32 // payload bytes of this packet
 	qpn    uint32 // destination QP
 	psn    uint32 // sequence number of the requester's work request, modulo 2^32

@@ -51,6 +51,7 @@ const (
 	entryAnswer         // read or atomic: complete when entryGot is set, not by an ack
 	entryGot            // the answer is complete
 	entryDone           // its completion was made
+	entryRefused        // read that failed alone (verbs.QPInitAttr.ReadFaults)
 )
 
 // sendWork is what is needed to transmit a request that is not out yet, or to take the answer.

@@ -39,6 +39,7 @@ type rxMessage struct {
 type response struct {
 	op     opcode // opReadResp, opAtomicResp, opNak
 	status uint8
+	alone  bool // a refusal fails this read alone
 	psn    uint32
 	rkey   uint32
 	addr   uint64

@@ -50,17 +50,20 @@ func (q *queuePair) recvReadReq(l link, h *header) {
 	if !q.accepts(l, h) {
 		return
 	}
+	r := response{op: opReadResp, psn: h.psn, rkey: h.rkey, addr: h.addr, total: h.total, alone: h.imm == 1}
 	_, ok := q.d.regions.resolve(q.pd, h.rkey, h.addr, h.total, verbs.AccessRemoteRead)
 	switch {
-	case !ok || h.total > 0 && q.attr.AccessFlags&verbs.AccessRemoteRead == 0:
+	case h.total > 0 && q.attr.AccessFlags&verbs.AccessRemoteRead == 0, !ok && !r.alone:
 		q.denied(h.psn)
 		return
 	case q.resp.len() >= int(q.attr.MaxDestRdAtomic):
 		q.tooMany(h.psn)
 		return
+	case !ok:
+		r.status = uint8(verbs.WCRemAccessErr)
 	}
 	q.executed(h)
-	q.answer(response{op: opReadResp, psn: h.psn, rkey: h.rkey, addr: h.addr, total: h.total})
+	q.answer(r)
 }
 
 // tooMany refuses a peer that has more reads and atomics under way than MaxDestRdAtomic.
@@ -150,8 +153,7 @@ func (q *queuePair) respond() bool {
 		var body []byte
 		switch r.op {
 		case opReadResp:
-			var ok bool
-			if body, ok = q.nextPiece(r, h); !ok {
+			if body = q.nextPiece(r, h); r.status != 0 && !r.alone {
 				psn := r.psn
 				q.resp.clear()
 				q.denied(psn) // withdrawn while it was being read
@@ -166,7 +168,7 @@ func (q *queuePair) respond() bool {
 		}
 		q.d.dirty = true
 		r.off += uint64(len(body))
-		if r.op != opReadResp || r.off == r.total {
+		if r.op != opReadResp || r.off == r.total || r.status != 0 {
 			q.resp.pop()
 		}
 	}
@@ -177,10 +179,15 @@ func (q *queuePair) respond() bool {
 	return false
 }
 
-// nextPiece finds the next bytes of a read, checking its region again.
-func (q *queuePair) nextPiece(r *response, h *header) ([]byte, bool) {
+// nextPiece finds the next bytes of a read. It checks the region again, and marks r refused if it was withdrawn.
+func (q *queuePair) nextPiece(r *response, h *header) []byte {
 	n := min(r.total-r.off, uint64(q.maxPay))
 	b, ok := q.d.regions.resolve(q.pd, r.rkey, r.addr+r.off, n, verbs.AccessRemoteRead)
+	if !ok || r.status != 0 {
+		r.status = uint8(verbs.WCRemAccessErr)
+		h.status = r.status
+		return nil
+	}
 	h.addr = r.off
 	h.flags = 0
 	if r.off == 0 {
@@ -189,7 +196,7 @@ func (q *queuePair) nextPiece(r *response, h *header) ([]byte, bool) {
 	if r.off+n == r.total {
 		h.flags |= flagLast
 	}
-	return b, ok
+	return b
 }
 
 // place names where the payload of a packet belongs, for wires that can put it there without a copy in between. The wire

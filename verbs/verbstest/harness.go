@@ -123,6 +123,7 @@ type qpConf struct {
 	access verbs.AccessFlags
 	cq     verbs.CQ
 	sigAll bool
+	faults bool
 }
 
 func (n *node) newQP(c qpConf) verbs.QP {
@@ -133,7 +134,8 @@ func (n *node) newQP(c qpConf) verbs.QP {
 	if c.cq == nil {
 		c.cq = n.cq
 	}
-	qp, err := n.pd.CreateQP(&verbs.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, SRQ: c.srq, Cap: c.cap, Type: verbs.QPTRC, SQSigAll: c.sigAll})
+	qp, err := n.pd.CreateQP(&verbs.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, SRQ: c.srq, Cap: c.cap, Type: verbs.QPTRC, SQSigAll: c.sigAll,
+		ReadFaults: c.faults})
 	n.e.ok(err)
 	gone := false
 	n.onFree(func() error {

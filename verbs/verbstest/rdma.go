@@ -3,6 +3,7 @@ package verbstest
 import (
 	"bytes"
 	"encoding/binary"
+	"syscall"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
@@ -155,6 +156,68 @@ func testReadWithdrawn(t *testing.T, open Opener) {
 		a.want(1, verbs.WCRemAccessErr)
 		b.wantEvent(verbs.EventQPAccessErr)
 		e.until("both QPs in ERR", func() bool { return qa.State() == verbs.QPSErr && qb.State() == verbs.QPSErr })
+	}
+}
+
+// testReadFaults: with ReadFaults a refused read fails alone, signalled or not, whenever its region is withdrawn; what is
+// posted before and behind it is carried out, and both QPs live on.
+func testReadFaults(t *testing.T, open Opener) {
+	const size = 1 << 20
+	for polls := range 6 {
+		e := newEnv(t, open, 2)
+		a, b := e.nodes[0], e.nodes[1]
+		if !a.dev.Attr().ReadFaults {
+			_, err := a.pd.CreateQP(&verbs.QPInitAttr{SendCQ: a.cq, RecvCQ: a.cq, Type: verbs.QPTRC, ReadFaults: true})
+			e.errno(err, syscall.EOPNOTSUPP)
+			return
+		}
+		qa, qb := e.connect(a, b, qpConf{faults: true}, qpConf{faults: true})
+		amr, abuf := a.mem(size)
+		kept, keptBuf := b.mem(64)
+		gone := b.reg(make([]byte, size), allAccess)
+		copy(keptBuf, "kept")
+		bmr, bbuf := b.mem(64)
+		b.recv(qb, 9, sge(bmr, bbuf))
+		lmr, lbuf := a.mem(64)
+		wr := rdma(verbs.WRRDMARead, 1, sge(amr, abuf), gone, 0)
+		quiet := rdma(verbs.WRRDMARead, 2, sge(amr, abuf), gone, 0)
+		quiet.Flags = 0
+		if polls == 0 {
+			e.ok(gone.Dereg())
+		}
+		a.send(qa, wr)
+		a.send(qa, quiet)
+		a.send(qa, rdma(verbs.WRRDMARead, 3, sge(lmr, lbuf), kept, 0))
+		a.send(qa, verbs.SendWR{WRID: 4, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(lmr, lbuf[:5])})
+		if polls > 0 {
+			for range polls - 1 {
+				e.poll()
+			}
+			e.ok(gone.Dereg())
+		}
+		b.want(9, verbs.WCSuccess)
+		e.until("the reads and the send", func() bool { return len(a.got) > 0 && a.got[len(a.got)-1].WRID == 4 })
+		wantFaults(t, a.got, polls == 0)
+		if string(lbuf[:4]) != "kept" || qa.State() != verbs.QPSRTS || qb.State() != verbs.QPSRTS {
+			t.Errorf("after a refused read: %q, %v, %v", lbuf[:4], qa.State(), qb.State())
+		}
+	}
+}
+
+// wantFaults checks the completions of testReadFaults. A read that was faster than the withdrawal has succeeded.
+func wantFaults(t *testing.T, got []verbs.WC, all bool) {
+	t.Helper()
+	if all && (len(got) != 4 || got[0].Status == verbs.WCSuccess || got[1].Status == verbs.WCSuccess) {
+		t.Errorf("completions of reads of what was withdrawn before: %+v", got)
+	}
+	last := uint64(0)
+	for i := range got {
+		wc := &got[i]
+		fault := wc.Status == verbs.WCRemAccessErr && wc.WRID <= 2 && wc.Opcode == verbs.WCRDMARead
+		if wc.WRID <= last || !fault && wc.Status != verbs.WCSuccess {
+			t.Errorf("completion %+v after %d", *wc, last)
+		}
+		last = wc.WRID
 	}
 }
 

@@ -61,6 +61,7 @@ var cases = []testCase{
 	{"ReadAfterWrite", testReadAfterWrite},
 	{"ReadNotBlocking", testReadNotBlocking},
 	{"ReadWithdrawn", testReadWithdrawn},
+	{"ReadFaults", testReadFaults},
 	{"RemoteAccess", testRemoteAccess},
 	{"Fence", testFence},
 	{"Atomics", testAtomics},

@@ -1,0 +1,137 @@
+package jobtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// TestStopped sends large messages with a deadline to a rank that a signal has stopped.
+func TestStopped(t *testing.T) {
+	for _, transport := range []string{"rc", "tmsrq"} {
+		t.Run(transport, func(t *testing.T) {
+			var env []string
+			if transport == "tmsrq" {
+				env = tmsrqEnv
+			}
+			eachDevice(t, func(t *testing.T, device string) {
+				r := job{n: 2, role: "stopped", device: device, env: env}.run(t)
+				require.Zero(t, r.code, "%s%s", r.out, r.err)
+			})
+		})
+	}
+}
+
+const (
+	tagAwaited p2p.Tag = 5 // an Irecv waits for it
+	tagSurprise
+	tagBlocked // a Recv waits for it
+)
+
+// stoppedRole: the Sends return while the receiver is still stopped; it finds the messages withdrawn, and what was sent after
+// them, in order.
+func stoppedRole(ctx context.Context, w *p2p.World) error {
+	pid := uint64(os.Getpid())
+	pids, err := exchange(ctx, w, 1, []uint64{pid, pid})
+	if err != nil {
+		return err
+	}
+	if w.Rank() == 0 {
+		return sendToStopped(ctx, w, int(pids[1]))
+	}
+	return stopAndReceive(ctx, w)
+}
+
+func sendToStopped(ctx context.Context, w *p2p.World, pid int) error {
+	if err := untilStopped(ctx, pid); err != nil {
+		return err
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
+	buf := make([]byte, 1<<20)
+	for _, tag := range []p2p.Tag{tagAwaited, tagSurprise, tagBlocked} {
+		fill(buf, uint64(tag))
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		err := w.Comm().Send(short, 1, tag, buf)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("send of tag %d to a stopped rank: %w", tag, err)
+		}
+		clear(buf) // the buffer is ours again
+		if err := w.Comm().Send(ctx, 1, tag, fmt.Append(nil, "after ", tag)); err != nil {
+			return err
+		}
+	}
+	if m := w.Metrics(); m.Revoked != 3 {
+		return fmt.Errorf("%d sends revoked", m.Revoked)
+	}
+	return nil
+}
+
+// untilStopped waits until the kernel says that process pid is stopped.
+func untilStopped(ctx context.Context, pid int) error {
+	for ctx.Err() == nil {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return err
+		}
+		if _, rest, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(rest, "T") {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return ctx.Err()
+}
+
+func stopAndReceive(ctx context.Context, w *p2p.World) error {
+	c := w.Comm()
+	first, second := c.Irecv(0, tagAwaited, make([]byte, 1<<20)), make([]byte, 100)
+	next := c.Irecv(0, tagAwaited, second)
+	blocked := make(chan error, 1)
+	go func() { blocked <- receiveAfter(ctx, w, tagBlocked) }()
+	for w.Metrics().PostedNow < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	if _, err := first.Wait(ctx); !errors.Is(err, p2p.ErrWithdrawn) {
+		return fmt.Errorf("receive of a withdrawn message: %w", err)
+	}
+	st, err := next.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	if err := checkAfter(tagAwaited, second[:st.Len]); err != nil {
+		return err
+	}
+	if err := receiveAfter(ctx, w, tagSurprise); err != nil {
+		return err
+	}
+	return <-blocked
+}
+
+func receiveAfter(ctx context.Context, w *p2p.World, tag p2p.Tag) error {
+	buf := make([]byte, 1<<20)
+	st, err := w.Comm().Recv(ctx, 0, tag, buf)
+	if err != nil {
+		return err
+	}
+	return checkAfter(tag, buf[:st.Len])
+}
+
+func checkAfter(tag p2p.Tag, got []byte) error {
+	if want := fmt.Append(nil, "after ", tag); !bytes.Equal(got, want) {
+		return fmt.Errorf("tag %d: got %d bytes, want %q", tag, len(got), want)
+	}
+	return nil
+}
