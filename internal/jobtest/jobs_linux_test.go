@@ -83,6 +83,22 @@ func testKilled(t *testing.T, transport string) {
 	})
 }
 
+// TestStopped sends large messages with a deadline to a rank that a signal has stopped.
+func TestStopped(t *testing.T) {
+	for _, transport := range []string{"rc", "tmsrq"} {
+		t.Run(transport, func(t *testing.T) {
+			var env []string
+			if transport == "tmsrq" {
+				env = tmsrqEnv
+			}
+			eachDevice(t, func(t *testing.T, device string) {
+				r := job{n: 2, role: "stopped", device: device, env: env}.run(t)
+				require.Zero(t, r.code, "%s%s", r.out, r.err)
+			})
+		})
+	}
+}
+
 // TestStrangerLost loses a rank, killed or closed, that nobody has been connected to.
 func TestStrangerLost(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {

@@ -8,29 +8,10 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/p2p"
 )
-
-// TestStopped sends large messages with a deadline to a rank that a signal has stopped.
-func TestStopped(t *testing.T) {
-	for _, transport := range []string{"rc", "tmsrq"} {
-		t.Run(transport, func(t *testing.T) {
-			var env []string
-			if transport == "tmsrq" {
-				env = tmsrqEnv
-			}
-			eachDevice(t, func(t *testing.T, device string) {
-				r := job{n: 2, role: "stopped", device: device, env: env}.run(t)
-				require.Zero(t, r.code, "%s%s", r.out, r.err)
-			})
-		})
-	}
-}
 
 const (
 	tagAwaited p2p.Tag = 5 // an Irecv waits for it
