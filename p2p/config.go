@@ -33,10 +33,13 @@ func Transports() []string { return []string{auto, transportRC, transportTMSRQ} 
 
 // Config of Init. The zero value finds everything by itself. A field that is set wins over its TAGMATCH_ variable, which
 // wins over the default; `tagmatch info` prints each value with its origin. For numbers, 0 = default, -1 = none.
+//
+// Several devices, such as "shm,tcp", are named best first: each rank is reached over the first that can reach it. Only the
+// first matches tags. "auto" is one device with all wires, which is better wherever it will do.
 type Config struct {
 	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes it with the World.
 	Bootstrap       Bootstrap
-	Device          string        // "auto" (""), or a name that Devices lists; TAGMATCH_DEVICE
+	Device          string        // "auto" (""), or a name that Devices lists, or several with commas, see below; TAGMATCH_DEVICE
 	Transport       string        // "auto" (""), or a name that Transports lists; TAGMATCH_TRANSPORT
 	Secret          []byte        // 32 bytes; nil: the Bootstrap's
 	Progress        ProgressMode  // TAGMATCH_PROGRESS: auto or manual
@@ -72,8 +75,8 @@ func (c *Config) Validate() error {
 	fault := func(field string, value any, allowed string) {
 		errs = append(errs, invalidf("Config.%s is %v: %s", field, value, allowed))
 	}
-	if !validName(c.Device, Devices()) {
-		fault("Device", fmt.Sprintf("%q", c.Device), oneOf(Devices()))
+	if err := checkDevice(c.Device); err != nil {
+		fault("Device", fmt.Sprintf("%q", c.Device), err.Error())
 	}
 	if !validName(c.Transport, Transports()) {
 		fault("Transport", fmt.Sprintf("%q", c.Transport), oneOf(Transports()))

@@ -31,6 +31,20 @@ func TestValidateReportsEverything(t *testing.T) {
 	require.NoError(t, (&Config{EagerLimit: -1, SpinLimit: -1, UnexpectedLimit: -1, SendLimit: -1}).Validate())
 }
 
+func TestSeveralDevices(t *testing.T) {
+	for name, want := range map[string]string{
+		"shm,tcp": "", "tcp,shm": "", "auto": "", "": "",
+		"shm,foo": `there is no device "foo"`, "shm,": `there is no device ""`, "shm,tcp,shm": "shm is named twice", "auto,tcp": "auto stands alone",
+	} {
+		err := (&Config{Device: name}).Validate()
+		if want == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
 func env(pairs map[string]string) func(string) string {
 	return func(name string) string { return pairs[name] }
 }

@@ -4,21 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
-	"github.com/tagmatch/tagmatch/p2p/internal/hook"
-	"github.com/tagmatch/tagmatch/progress"
-	"github.com/tagmatch/tagmatch/transport"
-	"github.com/tagmatch/tagmatch/transport/rc"
-	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
 // Facets of a Bootstrap; see package bootstrap.
@@ -34,7 +26,7 @@ type (
 // parts are what a World is wired from, in the order in which they are opened.
 type parts struct {
 	boot Bootstrap
-	dev  verbs.Device
+	devs []verbs.Device // best first
 }
 
 // joined is set once this process has taken the place in the job that its launcher gave it.
@@ -133,74 +125,6 @@ func (w *World) secret() []byte {
 		return secret
 	}
 	return nil
-}
-
-// open makes the device, the transport and the engine.
-func (w *World) open(secret []byte) error {
-	dev, err := soft.Open(w.deviceConfig(secret))
-	if err != nil {
-		return fmt.Errorf("device %s: %w", orAuto(w.cfg.Device), err)
-	}
-	w.parts.dev = dev
-	cfg := progress.Config{
-		Rank: w.rank, Size: w.size,
-		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
-		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
-		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin,
-	}
-	if h, ok := w.parts.boot.(*hook.Wiring); ok {
-		cfg.Seed = h.Seed
-	}
-	w.eng, err = progress.New(cfg, func(sink transport.Sink) (transport.Transport, error) {
-		return w.openTransport(dev, sink)
-	})
-	return err
-}
-
-// openTransport makes the transport; "auto" is rc.
-func (w *World) openTransport(dev verbs.Device, sink transport.Sink) (transport.Transport, error) {
-	if w.cfg.Transport == transportTMSRQ {
-		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job(),
-			MaxTags: w.cfg.MaxTags}, sink)
-	}
-	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job()}, sink)
-}
-
-// job tells runs of a job apart, where the launcher does.
-func (w *World) job() string {
-	if j, ok := w.parts.boot.(jobber); ok {
-		return j.JobID()
-	}
-	return ""
-}
-
-// deviceConfig chooses the wires. A World of one that asks for nothing in particular needs no sockets.
-func (w *World) deviceConfig(secret []byte) soft.Config {
-	c := soft.Config{Name: orAuto(w.cfg.Device), Secret: secret, Rank: w.rank, Logger: w.cfg.Logger}
-	h, hooked := w.parts.boot.(*hook.Wiring)
-	switch {
-	case hooked && h.Fabric != nil:
-		c.Name, c.Wires, c.Fabric = soft.WireLoop, []string{soft.WireLoop}, h.Fabric
-	case w.cfg.Device == deviceSHM:
-		c.Wires = []string{soft.WireSHM}
-	case w.cfg.Device == deviceTCP:
-		c.Wires = []string{soft.WireTCP}
-	case w.size == 1:
-		c.Name, c.Wires, c.Fabric = soft.WireLoop, []string{soft.WireLoop}, soft.NewFabric(soft.FabricOptions{})
-	default:
-		c.Wires = []string{soft.WireSHM, soft.WireTCP}
-	}
-	c.TCPListen = listenAddress(w.parts.boot)
-	return c
-}
-
-// listenAddress is where the other ranks can reach this host, as the launcher's connections show.
-func listenAddress(b Bootstrap) string {
-	ip := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	if a, ok := b.(localAddresser); ok && a.LocalIP().IsValid() && !a.LocalIP().IsLoopback() {
-		ip = a.LocalIP()
-	}
-	return net.JoinHostPort(ip.String(), "0")
 }
 
 // lossGrace is how long the device has to notice a loss that the launcher reports: its news comes after the messages that

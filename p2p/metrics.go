@@ -1,7 +1,5 @@
 package p2p
 
-import "github.com/tagmatch/tagmatch/verbs/soft"
-
 // Metrics are counters of what a World has done so far, and a few present values.
 type Metrics struct {
 	Device    string // what carries the messages: "shm", "tcp", "shm+tcp" where ranks are on several hosts, "loop" inside a process
@@ -36,6 +34,7 @@ type Offload struct {
 	Matched     uint64 // of them, those that the device matched
 	KeptSmall   uint64 // receives kept in software because they are shorter than Config.OffloadMin,
 	KeptOverlap uint64 // because an earlier one in software could take the same message,
+	KeptPath    uint64 // because their message may come by another device, see Config.Device,
 	KeptFull    uint64 // because the list was full,
 	KeptOff     uint64 // because offloading did not pay, see Rests
 	Rests       uint64 // times that offloading stopped for a while, because messages mostly came before the device was ready
@@ -69,16 +68,4 @@ func (w *World) transportName() string {
 		return transportTMSRQ
 	}
 	return transportRC
-}
-
-// deviceName is the device that was named or, where none was, what its choice by itself amounts to.
-func (w *World) deviceName() string {
-	name := w.parts.dev.Name()
-	switch {
-	case name != auto:
-		return name
-	case w.localSize == w.size:
-		return soft.WireSHM
-	}
-	return soft.WireSHM + "+" + soft.WireTCP
 }

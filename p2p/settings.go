@@ -28,7 +28,7 @@ func variables() []variable {
 	return []variable{
 		{"Device", "TAGMATCH_DEVICE",
 			func(c *Config) bool { return c.Device == "" },
-			func(c *Config, s string) error { c.Device = s; return known(s, Devices()) },
+			func(c *Config, s string) error { c.Device = s; return checkDevice(s) },
 			func(c *Config) string { return orAuto(c.Device) }},
 		{"Transport", "TAGMATCH_TRANSPORT",
 			func(c *Config) bool { return c.Transport == "" },

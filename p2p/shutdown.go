@@ -89,8 +89,8 @@ func (w *World) release(cause error) error {
 	if w.eng != nil {
 		errs = append(errs, w.eng.Close(cause))
 	}
-	if w.parts.dev != nil {
-		errs = append(errs, w.parts.dev.Close())
+	for _, dev := range w.parts.devs {
+		errs = append(errs, dev.Close())
 	}
 	errs = append(errs, w.parts.boot.Close())
 	w.watcher.Wait()

@@ -25,6 +25,7 @@ type loopEntry struct {
 
 func (l *loopTags) TagList() transport.TagList { return l }
 func (l *loopTags) Capacity() int              { return 4 }
+func (l *loopTags) Covers(int) bool            { return true }
 func (l *loopTags) Free() int                  { return 4 - len(l.entries) }
 func (l *loopTags) Sync(uint32) error          { return nil }
 

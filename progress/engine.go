@@ -79,10 +79,11 @@ type Engine struct {
 
 // peer is what the engine knows of one rank.
 type peer struct {
-	rank  int
-	lost  error // why, nil while it is there
-	acked bool  // AckFailures was told
-	dirty bool  // is in Engine.dirty
+	rank    int
+	lost    error // why, nil while it is there
+	acked   bool  // AckFailures was told
+	foreign bool  // its messages come by another device than that with the tag list
+	dirty   bool  // is in Engine.dirty
 
 	sendq opList // sends in order that the transport has not taken yet
 	readq opList // receives with reads that it has not taken yet
@@ -168,8 +169,16 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	}
 	e.lock()
 	defer e.mu.Unlock()
-	e.peers[peer].credit.window = a.window
-	return e.tr.Connect(peer, a.transport)
+	p := &e.peers[peer]
+	p.credit.window = a.window
+	if err := e.tr.Connect(peer, a.transport); err != nil {
+		return err
+	}
+	if e.tags != nil && !e.tags.Covers(peer) {
+		p.foreign = true
+		e.off.foreign++
+	}
+	return nil
 }
 
 // Start begins progress; all ranks are connected.

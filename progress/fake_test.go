@@ -31,6 +31,7 @@ type fakeOpts struct {
 	maxOps   int    // list operations posted and not executed; 0: enough
 	rts      int    // 0: devices do rendezvous; 1: by turns; 2: every one is a software request (TMO 6.7)
 	count    uint16 // where the device's counters begin
+	split    bool   // messages between an odd and an even rank come by another device than that with the list
 	revoke   bool   // regions can be withdrawn at any time
 }
 
@@ -201,7 +202,7 @@ func (n *fakeNode) SendCtrl(peer int, msg []byte) error {
 	return n.send(peer, packet{kind: pkCtrl, payload: append([]byte(nil), msg...)})
 }
 
-func (n *fakeNode) Register(buf []byte) (transport.Region, error) {
+func (n *fakeNode) Register(_ int, buf []byte) (transport.Region, error) {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
 	n.nextKey++
@@ -330,7 +331,7 @@ func (n *fakeNode) deliver(p *packet, err error) {
 		n.dev.deliver(p, err)
 		return
 	}
-	if n.dev != nil && (p.kind == pkEager || p.kind == pkRndv) {
+	if n.dev != nil && (p.kind == pkEager || p.kind == pkRndv) && n.dev.Covers(p.src) {
 		n.dev.polled++
 	}
 	switch p.kind {

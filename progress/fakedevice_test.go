@@ -56,6 +56,8 @@ func newFakeDevice(n *fakeNode) *fakeDevice {
 
 func (d *fakeDevice) Capacity() int { return d.n.net.opts.tags }
 
+func (d *fakeDevice) Covers(rank int) bool { return !d.n.net.opts.split || (rank^d.n.rank)&1 == 0 }
+
 func (d *fakeDevice) Free() int {
 	d.n.net.mu.Lock()
 	defer d.n.net.mu.Unlock()
@@ -244,7 +246,7 @@ func (d *fakeDevice) classifyLocked() bool {
 }
 
 func (d *fakeDevice) matchLocked(p packet) {
-	if p.kind != pkEager && p.kind != pkRndv {
+	if p.kind != pkEager && p.kind != pkRndv || !d.Covers(p.src) {
 		d.cq = append(d.cq, p)
 		return
 	}

@@ -122,6 +122,9 @@ func TestRandomSchedulesOffload(t *testing.T) {
 	}
 }
 
+// TestRandomSchedulesSplit has half of the messages come by another device than that with the list.
+func TestRandomSchedulesSplit(t *testing.T) { randomSchedules(t, 100, fakeOpts{tags: 7, split: true}) }
+
 func randomSchedules(t *testing.T, count int, opts fakeOpts) {
 	if testing.Short() {
 		count = 20
@@ -210,7 +213,8 @@ func (s *schedule) cancel(rank int, r *modelRecv) {
 func (s *schedule) send(rank int) {
 	dst := s.rng.IntN(len(s.models))
 	s.seq[rank][dst]++
-	m := &modelMsg{src: rank, dst: dst, seq: s.seq[rank][dst], tag: uint64(s.rng.IntN(8)), data: make([]byte, 8+s.rng.IntN(600))}
+	m := &modelMsg{src: rank, dst: dst, seq: s.seq[rank][dst], tag: uint64(rank)<<3 | s.rng.Uint64N(8),
+		data: make([]byte, 8+s.rng.IntN(600))}
 	for i := range m.data {
 		m.data[i] = byte(s.rng.Uint32())
 	}
@@ -223,10 +227,19 @@ func (s *schedule) send(rank int) {
 	}
 }
 
+// A tag is source<<3 | number: a receive that asks for a source does so by its mask too.
 func (s *schedule) recv(rank int) {
 	masks := []uint64{exact, exact, exact, 0, 6, 1}
-	r := &modelRecv{tag: uint64(s.rng.IntN(8)), mask: masks[s.rng.IntN(len(masks))], buf: make([]byte, 8+s.rng.IntN(800))}
-	r.req = s.c.e[rank].Irecv(AnySource, r.tag, r.mask, r.buf)
+	r := &modelRecv{tag: s.rng.Uint64N(8), mask: masks[s.rng.IntN(len(masks))], buf: make([]byte, 8+s.rng.IntN(800))}
+	src := s.rng.IntN(2*len(s.models)) - len(s.models)
+	if src < 0 {
+		src = AnySource
+		r.mask &= 7
+	} else {
+		r.mask |= 7 << 3
+		r.tag |= uint64(src) << 3
+	}
+	r.req = s.c.e[rank].Irecv(src, r.tag, r.mask, r.buf)
 	s.models[rank].post(r)
 	s.recvs[rank] = append(s.recvs[rank], r)
 }

@@ -40,6 +40,7 @@ type offload struct {
 	least    int    // bytes of the smallest receive that is offered
 	most     int    // entries
 	low      int    // room at which a list that was full is used again
+	foreign  int    // ranks whose messages come by another device
 	entries  int    // in the list, not known to be matched
 	fresh    int    // of them, those added with the count that was reported last
 	reported uint32 // C as the device knows it (TMO 5.4)
@@ -86,9 +87,12 @@ func (e *Engine) initOffload() {
 func (e *Engine) offerLocked(op *Op) {
 	o := &e.off
 	large := len(op.buf) >= o.least
+	eligible := large && e.coveredLocked(op)
 	why := &e.m.Offload.KeptSmall
 	switch {
 	case !large:
+	case !eligible:
+		why = &e.m.Offload.KeptPath
 	case o.resting > 0:
 		why = &e.m.Offload.KeptOff
 		if o.resting--; o.resting == 0 {
@@ -104,9 +108,25 @@ func (e *Engine) offerLocked(op *Op) {
 	}
 	*why++
 	op.kept = o.kept.Post(op.tag, op.mask, op)
-	if large {
+	if eligible {
 		o.waiting.push(op)
 	}
+}
+
+// coveredLocked tells whether all messages that a receive could get come by the device with the list (TMO 6.4).
+func (e *Engine) coveredLocked(op *Op) bool {
+	return e.off.foreign == 0 || op.peer >= 0 && !e.peers[op.peer].foreign
+}
+
+// forgedLocked ends a peer whose message comes by another device and would match a receive that only the list's device can
+// get a message for: its tag names another source.
+func (e *Engine) forgedLocked(p *peer, tag uint64) bool {
+	op, _, ok := e.posted.Find(tag)
+	if !ok || op.state != opOffered {
+		return false
+	}
+	e.lostLocked(p, protocolError("rank %d sends tag %#x in the name of another rank", p.rank, tag))
+	return true
 }
 
 // addLocked adds a receive that no earlier one in software overlaps (V6) to the device's list.

@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// AnySource as a receive's source: any rank may satisfy it. Matching goes by tag and mask alone; the source only says whose
-// loss ends the receive.
+// AnySource as a receive's source: any rank may satisfy it. Matching goes by tag and mask alone; the source says whose loss
+// ends the receive, and by which device its message comes. So a receive from one source must have a tag and a mask that only
+// messages of that source match.
 const AnySource = -1
 
 // Recv takes the oldest message that matches into buf. When ctx ends first the receive is cancelled; the call returns once the

@@ -15,7 +15,7 @@ func (e *Engine) requestLocked(p *peer, op *Op) bool {
 	*h = transport.RndvHdr{Tag: op.tag, Len: uint64(len(op.buf))}
 	if len(op.buf) != 0 {
 		if op.region == nil {
-			region, err := e.tr.Register(op.buf)
+			region, err := e.tr.Register(p.rank, op.buf)
 			if err == transport.ErrAgain {
 				return false
 			}

@@ -21,12 +21,16 @@ func (e *Engine) hears(src int) bool {
 func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e := (*Engine)(s)
 	e.eagerLocked(src, appCtx, tag, payload)
-	e.countLocked()
+	e.countLocked(src)
 }
 
 // countLocked counts an unexpected message once it is delivered, visible, or refused (V8), and then takes the receive that it
-// found out of the device: by the operation that tells of it, or before any that does (V9).
-func (e *Engine) countLocked() {
+// found out of the device: by the operation that tells of it, or before any that does (V9). What came by another device than
+// the list's does not count.
+func (e *Engine) countLocked(src int) {
+	if uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
+		return
+	}
 	e.handled++
 	if len(e.off.drops) != 0 {
 		e.dropLateLocked()
@@ -41,6 +45,9 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	cost := eagerCost(len(payload))
 	if int64(appCtx) != int64(src) || !p.account.receive(cost) {
 		e.refuseEagerLocked(p, appCtx)
+		return
+	}
+	if p.foreign && e.forgedLocked(p, tag) {
 		return
 	}
 	if op, ok := e.posted.Match(tag); ok {
@@ -65,7 +72,7 @@ func (e *Engine) refuseEagerLocked(p *peer, appCtx uint32) {
 func (s *sink) Rndv(src int, h *transport.RndvHdr) {
 	e := (*Engine)(s)
 	e.rndvLocked(src, h)
-	e.countLocked()
+	e.countLocked(src)
 }
 
 func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
@@ -75,6 +82,9 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	r, err := checkRndv(src, h)
 	if err != nil {
 		e.lostLocked(&e.peers[src], err)
+		return
+	}
+	if p := &e.peers[src]; p.foreign && e.forgedLocked(p, h.Tag) {
 		return
 	}
 	if op, ok := e.posted.Match(h.Tag); ok {

@@ -3,11 +3,15 @@ package transport
 // TagList is a device's tag list: receives are offered to it in posting order, subject to the overlap rule
 // (docs/tag-matching-offload.md 6.3), and come back through TagSink. The engine keeps the shadow list.
 //
-// The count that these calls take, C of section 5.1, is that of the calls of Sink.Eager and Sink.Rndv that are done with,
-// also of messages that the engine chose to ignore; what never got so far is the transport's to count.
+// The count that these calls take, C of section 5.1, is that of the calls of Sink.Eager and Sink.Rndv, for ranks that the
+// list covers, that are done with, also of messages that the engine chose to ignore; what never got so far is the
+// transport's to count.
 type TagList interface {
 	// Capacity is the number of receives the list holds at most; Free how many more fit now (list and operation queue).
 	Capacity() int
+	// Covers reports whether the messages of a rank, once it is connected, come by the device with this list. Only those
+	// are matched by it, and only those are counted (TMO 6.4).
+	Covers(rank int) bool
 	Free() int
 	// Add offers a receive. id names it in TagSink: it must differ from those that have not ended. The transport has buf
 	// until the receive ended or Drop returned. ErrAgain: no room now, or memory that the device cannot use; keep the

@@ -59,8 +59,8 @@ type Transport interface {
 	// SendCtrl sends an untagged message of the engine's own, ordered with the others; msg is copied.
 	SendCtrl(peer int, msg []byte) error
 
-	// Register makes buf readable for peers. The transport holds the slice until Dereg.
-	Register(buf []byte) (Region, error)
+	// Register makes buf readable for a peer. The transport holds the slice until Dereg.
+	Register(peer int, buf []byte) (Region, error)
 	// Read copies len(dst) bytes from a peer's registered memory; Sink.ReadDone(id) reports the end. The transport has
 	// dst until then.
 	Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error

@@ -33,6 +33,7 @@ type Offload struct {
 	Matched     uint64    `json:"matched"`
 	KeptSmall   uint64    `json:"kept_small"`
 	KeptOverlap uint64    `json:"kept_overlap"`
+	KeptPath    uint64    `json:"kept_path"`
 	KeptFull    uint64    `json:"kept_full"`
 	KeptOff     uint64    `json:"kept_off"`
 	Rests       uint64    `json:"rests"`
@@ -53,7 +54,7 @@ func offload(before, now *p2p.Metrics) *Offload {
 	o := &Offload{
 		Offloaded: b.Offloaded - a.Offloaded, Promoted: b.Promoted - a.Promoted, Matched: b.Matched - a.Matched,
 		KeptSmall: b.KeptSmall - a.KeptSmall, KeptOverlap: b.KeptOverlap - a.KeptOverlap, KeptFull: b.KeptFull - a.KeptFull,
-		KeptOff: b.KeptOff - a.KeptOff, Rests: b.Rests - a.Rests, Dels: b.Dels - a.Dels, DelsLost: b.DelsLost - a.DelsLost,
+		KeptPath: b.KeptPath - a.KeptPath, KeptOff: b.KeptOff - a.KeptOff, Rests: b.Rests - a.Rests, Dels: b.Dels - a.Dels, DelsLost: b.DelsLost - a.DelsLost,
 		Drops: b.Drops - a.Drops, Syncs: b.Syncs - a.Syncs, Dormant: b.Dormant,
 	}
 	for i := range o.Unexpected {

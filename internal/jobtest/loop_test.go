@@ -17,6 +17,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/mux"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -66,6 +67,7 @@ type loopJob struct {
 	tags    int // what the devices' lists hold; -1: transport rc
 	rng     *rand.Rand
 	fabric  *soft.Fabric
+	near    []*soft.Fabric // of the two hosts, where ranks have two devices; else empty
 	devices []*soft.Device
 	engines []*progress.Engine
 	ops     [][]*loopOp // by rank, in the order of posting
@@ -93,10 +95,15 @@ const (
 
 func newLoopJob(ctx context.Context, seed uint64, tags int) *loopJob {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	return &loopJob{ctx: ctx, tags: tags, rng: rng, fabric: soft.NewFabric(soft.FabricOptions{
+	opts := soft.FabricOptions{
 		Seed: seed, MaxDelay: rng.IntN(6), MaxBurst: rng.IntN(4), MaxRefuse: rng.IntN(4), MaxPayload: 512 << rng.IntN(4),
 		Queue: 1 + rng.IntN(64), Step: time.Microsecond, Direct: rng.IntN(2) == 0,
-	})}
+	}
+	j := &loopJob{ctx: ctx, tags: tags, rng: rng, fabric: soft.NewFabric(opts)}
+	if rng.IntN(3) == 0 {
+		j.near = []*soft.Fabric{soft.NewFabric(opts), soft.NewFabric(opts)}
+	}
+	return j
 }
 
 func (j *loopJob) play() (err error) {
@@ -124,21 +131,13 @@ func (j *loopJob) open(n int) error {
 	maxEager := []int{-1, 64, 1 << 10, 8 << 10}[j.rng.IntN(4)]
 	limit := int64([]int{1 << 10, 64 << 20}[j.rng.IntN(2)]) // the small one leaves the least credit
 	for rank := range n {
-		dev, err := soft.Open(soft.Config{Fabric: j.fabric, Rank: rank})
-		if err != nil {
-			return err
-		}
-		j.devices = append(j.devices, dev)
 		e, err := progress.New(progress.Config{Rank: rank, Size: n, Manual: true, Seed: 1, UnexpectedLimit: limit, OffloadMin: -1},
 			func(sink transport.Sink) (transport.Transport, error) {
-				if j.tags >= 0 {
-					cfg := tmsrq.Config{Device: dev, Rank: rank, Size: n, MaxEager: maxEager, SRQDepth: 16, SendDepth: 8, MaxTags: j.tags}
-					if j.tags == 0 {
-						cfg.MaxTags = -1
-					}
-					return tmsrq.New(cfg, sink)
+				far := j.opener(j.fabric, rank, n, maxEager)
+				if len(j.near) == 0 {
+					return far(sink)
 				}
-				return rc.New(rc.Config{Device: dev, Rank: rank, Size: n, MaxEager: maxEager, SRQDepth: 16, SendDepth: 8}, sink)
+				return mux.New(n, sink, j.opener(j.near[rank%2], rank, n, maxEager), far)
 			})
 		if err != nil {
 			return err
@@ -156,6 +155,25 @@ func (j *loopJob) open(n int) error {
 		e.Start()
 	}
 	return nil
+}
+
+// opener opens a device of a rank and the transport on it.
+func (j *loopJob) opener(fabric *soft.Fabric, rank, n, maxEager int) func(transport.Sink) (transport.Transport, error) {
+	return func(sink transport.Sink) (transport.Transport, error) {
+		dev, err := soft.Open(soft.Config{Fabric: fabric, Rank: rank, TM: soft.TMConfig{Strict: true}})
+		if err != nil {
+			return nil, err
+		}
+		j.devices = append(j.devices, dev)
+		if j.tags < 0 {
+			return rc.New(rc.Config{Device: dev, Rank: rank, Size: n, MaxEager: maxEager, SRQDepth: 16, SendDepth: 8}, sink)
+		}
+		cfg := tmsrq.Config{Device: dev, Rank: rank, Size: n, MaxEager: maxEager, SRQDepth: 16, SendDepth: 8, MaxTags: j.tags}
+		if j.tags == 0 {
+			cfg.MaxTags = -1
+		}
+		return tmsrq.New(cfg, sink)
+	}
 }
 
 func (j *loopJob) close() error {

@@ -95,7 +95,7 @@ func TestNoAllocation(t *testing.T) {
 			for i := range 8 {
 				ok(t, tr[0].SendEager(1, 1, uint64(i), payload))
 			}
-			region, err := tr[0].Register(buf)
+			region, err := tr[0].Register(1, buf)
 			ok(t, err)
 			ok(t, tr[0].Grant(1, 5))
 			ok(t, tr[1].Read(0, dst, region.Addr(), region.RKey(), 1))

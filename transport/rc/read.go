@@ -17,8 +17,8 @@ type read struct {
 	seq  uint32   // of the request: a completion must name it too
 }
 
-// Register makes buf readable for peers. A region of no bytes needs no registration.
-func (l *Links) Register(buf []byte) (transport.Region, error) {
+// Register makes buf readable for peers, whichever is named. A region of no bytes needs no registration.
+func (l *Links) Register(_ int, buf []byte) (transport.Region, error) {
 	if len(buf) == 0 {
 		return noRegion{}, nil
 	}

@@ -91,7 +91,7 @@ func BenchmarkIdlePoll(b *testing.B) {
 func TestNoAllocation(t *testing.T) {
 	tr, sinks := pair(t)
 	payload, small, large := make([]byte, 100), make([]byte, 100), make([]byte, 40_000)
-	region, err := tr[0].Register(make([]byte, 40_000))
+	region, err := tr[0].Register(1, make([]byte, 40_000))
 	require.NoError(t, err)
 	l := tr[1].TagList()
 	id, want := uint64(0), 0

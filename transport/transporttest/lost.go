@@ -38,7 +38,7 @@ func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
 			r.Events = nil
 		}
 		buf := fill(size, 1)
-		region, err := c.ranks[1].Register(buf)
+		region, err := c.ranks[1].Register(0, buf)
 		require.NoError(t, err)
 		for i := range reads {
 			c.post(func() error { return a.Read(1, make([]byte, len(buf)), region.Addr(), region.RKey(), uint64(i)) })
@@ -69,7 +69,7 @@ func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
 func testClosed(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 2, opts)
 	r := c.ranks[0]
-	region, err := r.Register(make([]byte, 100))
+	region, err := r.Register(r.n, make([]byte, 100))
 	require.NoError(t, err)
 	require.NoError(t, region.Dereg())
 	c.close(r)

@@ -22,7 +22,7 @@ func testReads(t *testing.T, h Harness, opts Options) {
 	readSize := readSizes(h.Long)
 	src := fill(readSize[len(readSize)-1]+4096, 3)
 	for from, r := range c.ranks {
-		region, err := r.Register(src)
+		region, err := r.Register(0, src)
 		require.NoError(t, err)
 		reader := c.ranks[0]
 		for i, n := range readSize {
@@ -52,7 +52,7 @@ func testReadsAtOnce(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 3, opts)
 	a := c.ranks[0]
 	src := fill(1<<20, 9)
-	region, err := c.ranks[1].Register(src)
+	region, err := c.ranks[1].Register(0, src)
 	require.NoError(t, err)
 	const n, size = 100, 10001
 	dst := make([][]byte, n)
@@ -78,7 +78,7 @@ func testReadsLeaveRoom(t *testing.T, h Harness, opts Options) {
 	opts.SendDepth = 64
 	c := h.start(t, 2, opts)
 	a := c.ranks[0]
-	region, err := c.ranks[1].Register(make([]byte, 100))
+	region, err := c.ranks[1].Register(0, make([]byte, 100))
 	require.NoError(t, err)
 	n := 0
 	for a.Read(1, make([]byte, 100), region.Addr(), region.RKey(), uint64(n)) == nil {
@@ -113,7 +113,7 @@ func testReadRefused(t *testing.T, h Harness, opts Options) {
 	} {
 		c := h.start(t, 3, opts)
 		a := c.ranks[0]
-		region, err := c.ranks[1].Register(buf)
+		region, err := c.ranks[1].Register(0, buf)
 		require.NoError(t, err)
 		w := spoil(region)
 		require.NoError(t, a.Read(1, make([]byte, len(buf)), w.va, w.rkey, 42))
@@ -165,11 +165,11 @@ func testReadRevoked(t *testing.T, h Harness, opts Options) {
 	}
 	const size = 3 << 20
 	src := fill(size, 5)
-	kept, err := b.Register(src)
+	kept, err := b.Register(0, src)
 	require.NoError(t, err)
 	faults := 0
 	for i := range uint64(40) {
-		gone, err := b.Register(src)
+		gone, err := b.Register(0, src)
 		require.NoError(t, err)
 		one, two := make([]byte, size), make([]byte, 1000)
 		c.post(func() error { return a.Read(1, one, gone.Addr(), gone.RKey(), 2*i) })

@@ -49,7 +49,7 @@ func testTagsCancel(t *testing.T, h Harness, opts Options) {
 func testTagsCancelRace(t *testing.T, h Harness, opts Options) {
 	opts.MaxEager = 1 << 10
 	x := h.tagged(t, opts)
-	region, err := x.a.Register(fill(3000, 3))
+	region, err := x.a.Register(1, fill(3000, 3))
 	require.NoError(t, err)
 	const rounds = 200
 	for i := range uint64(rounds) {
@@ -138,7 +138,7 @@ func testTagsLost(t *testing.T, h Harness, opts Options) {
 		c.ping(x.a, x.b)
 		c.ping(x.b, c.ranks[2])
 		const n, size = 4, 300 << 10
-		region, err := x.a.Register(fill(size, 1))
+		region, err := x.a.Register(1, fill(size, 1))
 		require.NoError(t, err)
 		for i := range uint64(n) {
 			x.add(i, packed(0, uint32(i)), exact, make([]byte, size))

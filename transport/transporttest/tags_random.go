@@ -135,7 +135,7 @@ func (s *schedule) sendRandom(me, to int) {
 	if big {
 		s.nextID++
 		ctx := uint32(s.nextID)
-		region, regErr := e.tr.Register(data)
+		region, regErr := e.tr.Register(to, data)
 		require.NoError(s.t, regErr)
 		err = e.tr.SendRndv(to, &transport.RndvHdr{AppCtx: ctx, Tag: tag, VA: region.Addr(), RKey: region.RKey(), Len: uint64(len(data))})
 		if err == nil {

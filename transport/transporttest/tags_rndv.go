@@ -32,7 +32,7 @@ func (x *tagged) rendezvous(id, tag uint64, room, size int) {
 	t := x.t
 	t.Helper()
 	data, buf := fill(size, id), make([]byte, room)
-	region, err := x.a.Register(data)
+	region, err := x.a.Register(1, data)
 	require.NoError(t, err)
 	x.add(id, tag, exact, buf)
 	req := &transport.RndvHdr{AppCtx: uint32(id)<<8 | 1, Tag: tag, VA: region.Addr(), RKey: region.RKey(), Len: uint64(size),
@@ -76,7 +76,7 @@ func testTagsLied(t *testing.T, h Harness, opts Options) {
 		x := &tagged{cluster: c, a: c.ranks[0], b: c.ranks[1], l: c.ranks[1].TagList()}
 		require.NotNil(t, x.l)
 		const n, size = 3, 300 << 10
-		region, err := x.a.Register(fill(size, 1))
+		region, err := x.a.Register(1, fill(size, 1))
 		require.NoError(t, err)
 		for i := range uint64(n) {
 			x.add(i, packed(0, uint32(i)), exact, make([]byte, size))

@@ -17,9 +17,11 @@ type Bootstrap interface {
 	Close() error
 }
 
-// Wiring is a Bootstrap that also says over what its ranks are connected: the loop wire of Fabric.
+// Wiring is a Bootstrap that also says over what its ranks are connected: the loop wire of Fabric, and before it, with a
+// device for each, of the fabrics in Near, where the other rank has them too.
 type Wiring struct {
 	Bootstrap
 	Fabric *soft.Fabric
+	Near   []*soft.Fabric
 	Seed   uint64
 }

@@ -1,0 +1,146 @@
+package p2p
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/p2p/internal/hook"
+	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/mux"
+	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/tmsrq"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// open makes the devices, the transport and the engine.
+func (w *World) open(secret []byte) error {
+	for _, c := range w.deviceConfigs(secret) {
+		dev, err := soft.Open(c)
+		if err != nil {
+			return fmt.Errorf("device %s: %w", c.Name, err)
+		}
+		w.parts.devs = append(w.parts.devs, dev)
+	}
+	cfg := progress.Config{
+		Rank: w.rank, Size: w.size,
+		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
+		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
+		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin,
+	}
+	if h, ok := w.parts.boot.(*hook.Wiring); ok {
+		cfg.Seed = h.Seed
+	}
+	var err error
+	w.eng, err = progress.New(cfg, w.openTransport)
+	return err
+}
+
+// openTransport makes the transport, one for each device where there are several. The first device matches tags if one
+// is to: receives are for one list only, and the others' messages are matched in software.
+func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) {
+	if len(w.parts.devs) == 1 {
+		return w.transportOn(w.parts.devs[0], w.cfg.Transport, sink)
+	}
+	var open []func(transport.Sink) (transport.Transport, error)
+	for i, dev := range w.parts.devs {
+		name := transportRC
+		if i == 0 {
+			name = w.cfg.Transport
+		}
+		open = append(open, func(sink transport.Sink) (transport.Transport, error) { return w.transportOn(dev, name, sink) })
+	}
+	return mux.New(w.size, sink, open...)
+}
+
+// transportOn makes the transport of one device; "auto" is rc.
+func (w *World) transportOn(dev verbs.Device, name string, sink transport.Sink) (transport.Transport, error) {
+	if name == transportTMSRQ {
+		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job(),
+			MaxTags: w.cfg.MaxTags}, sink)
+	}
+	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job()}, sink)
+}
+
+// job tells runs of a job apart, where the launcher does.
+func (w *World) job() string {
+	if j, ok := w.parts.boot.(jobber); ok {
+		return j.JobID()
+	}
+	return ""
+}
+
+// deviceConfigs chooses the devices and their wires.
+func (w *World) deviceConfigs(secret []byte) []soft.Config {
+	var list []soft.Config
+	add := func(name string, fabric *soft.Fabric, wires ...string) {
+		list = append(list, soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, Rank: w.rank, Logger: w.cfg.Logger,
+			TCPListen: listenAddress(w.parts.boot)})
+	}
+	h, hooked := w.parts.boot.(*hook.Wiring)
+	switch name := orAuto(w.cfg.Device); {
+	case hooked && h.Fabric != nil:
+		for _, f := range append(slices.Clone(h.Near), h.Fabric) {
+			add(soft.WireLoop, f, soft.WireLoop)
+		}
+	case name != auto:
+		for _, wire := range strings.Split(name, ",") {
+			add(wire, nil, wire)
+		}
+	case w.size == 1: // nothing in particular was asked for: no sockets are needed
+		add(soft.WireLoop, soft.NewFabric(soft.FabricOptions{}), soft.WireLoop)
+	default:
+		add(auto, nil, soft.WireSHM, soft.WireTCP)
+	}
+	return list
+}
+
+// listenAddress is where the other ranks can reach this host, as the launcher's connections show.
+func listenAddress(b Bootstrap) string {
+	ip := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if a, ok := b.(localAddresser); ok && a.LocalIP().IsValid() && !a.LocalIP().IsLoopback() {
+		ip = a.LocalIP()
+	}
+	return net.JoinHostPort(ip.String(), "0")
+}
+
+// deviceName is the devices that were named or, where none was, what their choice amounts to.
+func (w *World) deviceName() string {
+	names := make([]string, 0, len(w.parts.devs))
+	for _, dev := range w.parts.devs {
+		names = append(names, dev.Name())
+	}
+	switch {
+	case len(names) != 1 || names[0] != auto:
+		return strings.Join(names, ",")
+	case w.localSize == w.size:
+		return soft.WireSHM
+	}
+	return soft.WireSHM + "+" + soft.WireTCP
+}
+
+// checkDevice says what is wrong with a name of Config.Device.
+func checkDevice(name string) error {
+	if name == "" || name == auto {
+		return nil
+	}
+	list := strings.Split(name, ",")
+	if len(list) == 1 {
+		return known(name, Devices())
+	}
+	for i, n := range list {
+		switch {
+		case n == auto:
+			return fmt.Errorf("auto stands alone: %s", oneOf(Devices()))
+		case !slices.Contains(Devices(), n):
+			return fmt.Errorf("there is no device %q: %s", n, oneOf(Devices()))
+		case slices.Contains(list[:i], n):
+			return fmt.Errorf("%s is named twice", n)
+		}
+	}
+	return nil
+}
