@@ -15,7 +15,8 @@ var (
 	ErrTruncated = progress.ErrTruncated // message longer than the buffer
 	ErrCanceled  = progress.ErrCanceled  // operation canceled by Cancel; ended contexts give the context's own error
 	// ErrWithdrawn ends a nonblocking receive whose message its sender took back while it was received, because the context
-	// of its Send had ended and this rank did not answer. Recv goes on to the next message by itself.
+	// of its Send had ended and this rank did not answer. Recv goes on to the next message by itself. The Send's error is
+	// ErrWithdrawn too, beside the context's: the receiver may have the message.
 	ErrWithdrawn = progress.ErrWithdrawn
 	ErrPeerLost  = progress.ErrPeerLost
 	ErrAborted   = progress.ErrAborted

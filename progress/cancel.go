@@ -18,6 +18,10 @@ func (e *Engine) cancelLocked(op *Op) {
 		}
 	case opOffered:
 		e.recallLocked(op, ErrCanceled)
+	case opRecalled:
+		if op.cause == errReturned {
+			op.cause = ErrCanceled
+		}
 	case opQueued:
 		e.unqueueLocked(&e.peers[op.peer], op)
 		e.m.Canceled++
@@ -41,24 +45,39 @@ func (e *Engine) canceledLocked(op *Op) {
 	e.completeLocked(op, Status{}, ErrCanceled)
 }
 
-// revokeGrace is how long the context of a blocking send waits for the answer to a withdrawal before the buffer is taken back.
-// A rank that makes progress answers in much less, and then exactly one of both sides has the message.
-const revokeGrace = 10 * time.Millisecond
+// revokeGrace is how long a blocking send whose context has ended waits for its receiver's answer before it takes the buffer
+// back. A rank that makes progress answers in much less; then exactly one of both sides has the message.
+const revokeGrace = 50 * time.Millisecond
 
-// reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous request that its receiver
-// does not answer, because it is stopped or does not call the library, is revoked: reads of the buffer fail from then on.
+// reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous request whose receiver does
+// not answer, because it is stopped or does not call the library, is revoked: reads of the buffer fail from then on. One that
+// is receiving the message is asked again and again whether it still does. A receive whose message is being read gives it back.
 func (e *Engine) reclaimLocked(op *Op, life uint64) {
-	if op.state == opWithdrawing && e.caps.Revoke {
-		ctx, cancel := context.WithTimeout(context.Background(), revokeGrace)
-		defer cancel()
-		if e.awaitLocked(ctx, op, life) != nil {
+	for op.state == opWithdrawing && e.caps.Revoke {
+		op.taken = false
+		if e.awaitForLocked(revokeGrace, op, life) {
+			return
+		}
+		if !op.taken {
 			e.m.Canceled++
 			e.m.Revoked++
-			e.endRequestLocked(op, Status{}, ErrCanceled)
+			e.endRequestLocked(op, Status{}, errRevoked)
+			return
 		}
+		e.ctrlLocked(&e.peers[op.peer], ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
+	}
+	if op.state == opReading && e.caps.Revoke {
+		e.abandonLocked(op)
 		return
 	}
 	_ = e.awaitLocked(context.Background(), op, life)
+}
+
+// awaitForLocked waits at most d for the end of op and reports whether it has ended.
+func (e *Engine) awaitForLocked(d time.Duration, op *Op, life uint64) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return e.awaitLocked(ctx, op, life) == nil
 }
 
 // withdrawnFromLocked ends a receive whose message was taken back while it was received. It is unlinked already, and later
@@ -68,17 +87,36 @@ func (e *Engine) withdrawnFromLocked(op *Op) {
 	e.completeLocked(op, Status{}, ErrWithdrawn)
 }
 
-// withdrawLocked answers a sender that wants a request back. A request that is not here any more was matched: its Fin is on
-// the way, and is the answer.
+// withdrawLocked answers a sender that wants a request back. One that is being received stays; of one that is not here any
+// more the Fin is on the way, and is the answer.
 func (e *Engine) withdrawLocked(p *peer, id uint32) {
 	for m := p.rndvs; m != nil; m = m.next {
 		if m.appCtx == id {
-			e.unexp.Remove(m.handle)
+			e.unlinkRndvLocked(m)
 			e.dropRndvLocked(m)
 			e.ctrlLocked(p, ctrl{kind: ctrlWithdrawn, id: id})
 			return
 		}
 	}
+	op := receiverOf(&e.reads, p, id)
+	if op == nil {
+		op = receiverOf(&e.off.slots, p, id)
+	}
+	if op != nil {
+		op.read.asked = true
+		e.ctrlLocked(p, ctrl{kind: ctrlTaken, id: id})
+	}
+}
+
+// receiverOf finds the receive in a table that has matched request id of p.
+func receiverOf(t *slots, p *peer, id uint32) *Op {
+	for i := range t.entries {
+		op := t.entries[i].op
+		if op != nil && (op.state == opReading || op.state == opMatched) && op.read.src == p.rank && op.read.appCtx == id {
+			return op
+		}
+	}
+	return nil
 }
 
 // withdrawnLocked ends a send that the peer gave back. An answer that nobody asked for is ignored: the buffer is still in

@@ -170,7 +170,10 @@ func sendBriefly(t *testing.T, c *cluster, tag uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(bg, time.Millisecond)
 	defer cancel()
-	require.Equal(t, context.DeadlineExceeded, c.e[0].Send(ctx, 1, tag, fill(1000, 1)))
+	err := c.e[0].Send(ctx, 1, tag, fill(1000, 1))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, ErrWithdrawn)
+	require.ErrorContains(t, err, "may have the message")
 }
 
 // A deadline on a send takes the buffer back from a receiver that does not answer. Nonblocking receives keep their order.
@@ -209,6 +212,38 @@ func TestRevokeRecv(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, fill(8, 2), buf[:st.Len])
 		require.EqualValues(t, 1, c.e[1].Metrics().Withdrawn)
+		c.quiet()
+	}
+}
+
+// A receiver that is receiving the message says so when it is asked to give it back.
+func TestWithdrawTaken(t *testing.T) {
+	for _, tags := range []int{0, 4} {
+		c := manual(t, 2, fakeOpts{revoke: true, tags: tags})
+		if tags != 0 {
+			c.net.nodes[1].dev.holdData = true
+		}
+		c.net.nodes[1].holdRds = true
+		r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
+		s := c.e[0].Isend(1, 5, fill(1000, 1))
+		c.step()
+		for range 3 {
+			s.op.taken = false
+			c.e[0].lock()
+			c.e[0].ctrlLocked(&c.e[0].peers[1], ctrl{kind: ctrlWithdraw, id: s.op.slot.wire()})
+			c.e[0].mu.Unlock()
+			c.step()
+			require.True(t, s.op.taken)
+		}
+		c.net.nodes[1].holdRds = false
+		if tags != 0 {
+			c.net.nodes[1].dev.holdData = false
+		}
+		c.step()
+		for _, r := range []Request{s, r} {
+			_, err := ended(t, r)
+			require.NoError(t, err)
+		}
 		c.quiet()
 	}
 }

@@ -45,11 +45,13 @@ type Engine struct {
 	log    *slog.Logger
 	window uint64 // constant: eager bytes that one peer may have under way to us
 
-	posted *matching.Posted[*Op]
-	unexp  *matching.Unexpected[*message]
-	peers  []peer
-	dirty  []int // peers that have something to post again
-	again  []int // spare backing of dirty
+	posted   *matching.Posted[*Op]
+	unexp    *matching.Unexpected[*message]
+	returned []*message // rendezvous requests that receives have given back, in order of arrival
+	arrivals uint64     // messages that were given a number
+	peers    []peer
+	dirty    []int // peers that have something to post again
+	again    []int // spare backing of dirty
 
 	sends slots // rendezvous sends, by what the peer calls them
 	reads slots // receives that read, by read id

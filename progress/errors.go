@@ -22,6 +22,21 @@ var (
 	ErrProtocol  = errors.New("p2p: peer broke the protocol")
 )
 
+// errReturned is why a receive is asked back from a device when it is not to end.
+var errReturned = errors.New("p2p: a message waits for the receive")
+
+// errRevoked ends a send whose buffer was taken back; finishLocked makes a revokedError of it.
+var errRevoked = errors.New("p2p: send revoked")
+
+// revokedError is the context's error of a send whose receiver did not answer.
+type revokedError struct{ ctx error }
+
+func (e *revokedError) Error() string {
+	return e.ctx.Error() + " (the receiver did not answer and may have the message)"
+}
+func (e *revokedError) Unwrap() error        { return e.ctx }
+func (e *revokedError) Is(target error) bool { return target == ErrWithdrawn }
+
 // PeerError is in the chain of every error that a lost rank causes.
 type PeerError struct {
 	Ranks []int

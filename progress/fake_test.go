@@ -226,6 +226,16 @@ func (n *fakeNode) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64)
 	return nil
 }
 
+func (n *fakeNode) Abandon(_ int, id uint64) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	for i := range n.reads {
+		if n.reads[i].id == id {
+			n.reads[i].dst = nil
+		}
+	}
+}
+
 // doReadLocked carries out one read.
 func (n *fakeNode) doReadLocked(p *packet) error {
 	s := n.net.nodes[p.peer]

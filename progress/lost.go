@@ -32,7 +32,7 @@ func (e *Engine) lostLocked(p *peer, cause error) {
 	// Receives go before the requests that nobody can read any more: neither can match the other.
 	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
 	for m := p.rndvs; m != nil; m = p.rndvs {
-		e.unexp.Remove(m.handle)
+		e.unlinkRndvLocked(m)
 		e.dropRndvLocked(m)
 	}
 }
@@ -138,8 +138,14 @@ func (e *Engine) failAllLocked(err error) {
 // dropReadsLocked ends the receives that were reading; the transport is closed and has let go of their buffers.
 func (e *Engine) dropReadsLocked(err error) {
 	for i := range e.reads.entries {
-		if op := e.reads.entries[i].op; op != nil {
-			e.reads.release(op.slot)
+		op := e.reads.entries[i].op
+		if op == nil {
+			continue
+		}
+		e.reads.release(op.slot)
+		if op.state == opAbandoned {
+			e.freeLocked(op)
+		} else {
 			e.completeLocked(op, Status{}, err)
 		}
 	}

@@ -70,7 +70,7 @@ func (e *Engine) Metrics() Metrics {
 	e.lock()
 	defer e.mu.Unlock()
 	m := e.m
-	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()
+	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()+len(e.returned)
 	m.QueuedBytes = e.queued
 	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.dormantLocked()
 	m.RequestsNow, m.ReadsNow = e.sends.used, e.reads.used

@@ -1,10 +1,12 @@
 package progress
 
 import (
+	"bytes"
 	"encoding/binary"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +19,7 @@ type model struct {
 	posted  []*modelRecv
 	arrived []*modelMsg
 	lastSeq []int // by source
+	count   int   // of arrivals
 }
 
 type modelRecv struct {
@@ -25,16 +28,19 @@ type modelRecv struct {
 	buf       []byte
 	got       *modelMsg
 	canceled  bool
-	asked     bool // to be cancelled, while the device had it: the outcome is the device's
+	left      []byte // of a receive that gave its message back: buf, which nobody may write to
+	asked     bool   // to be cancelled, while the device had it: the outcome is the device's
 	reported  bool
 }
 
 type modelMsg struct {
 	src, dst, seq int
+	arrival       int // at the receiver, of all sources
 	tag           uint64
 	data          []byte
 	req           Request
 	matched       bool
+	asked         bool // its sender wanted it back while it was received
 	withdrawn     bool
 	reported      bool
 }
@@ -61,6 +67,8 @@ func (r *modelRecv) recalled() bool {
 func (md *model) arrive(t *testing.T, m *modelMsg, en *fakeEntry) {
 	require.Greater(t, m.seq, md.lastSeq[m.src], "message overtook another")
 	md.lastSeq[m.src] = m.seq
+	md.count++
+	m.arrival = md.count
 	for i, r := range md.posted {
 		own := en != nil && &en.buf[0] == &r.buf[0]
 		if matches(r, m) && (own || !r.recalled()) {
@@ -72,6 +80,28 @@ func (md *model) arrive(t *testing.T, m *modelMsg, en *fakeEntry) {
 	}
 	require.Nil(t, en, "the device matched a receive that was not there")
 	md.arrived = append(md.arrived, m)
+}
+
+// giveBack ends a receive that has a message: the message is as if it had not been matched.
+func (md *model) giveBack(r *modelRecv) {
+	m := r.got
+	r.got, r.canceled, m.matched = nil, true, false
+	if m.asked {
+		m.withdrawn = true
+		return
+	}
+	for i, x := range md.posted {
+		if matches(x, m) {
+			md.posted = slices.Delete(md.posted, i, i+1)
+			x.got, m.matched = m, true
+			return
+		}
+	}
+	i := slices.IndexFunc(md.arrived, func(x *modelMsg) bool { return x.arrival > m.arrival })
+	if i < 0 {
+		i = len(md.arrived)
+	}
+	md.arrived = slices.Insert(md.arrived, i, m)
 }
 
 func (md *model) withdraw(id uint32, src int) {
@@ -177,6 +207,9 @@ func (s *schedule) observe(dst int, p *packet) {
 	case pkCtrl:
 		if c, err := decodeCtrl(p.payload); err == nil && c.kind == ctrlWithdraw {
 			s.models[dst].withdraw(c.id, p.src)
+			for _, m := range s.msgs {
+				m.asked = m.asked || m.matched && m.src == p.src && m.dst == dst && m.wireName() == c.id
+			}
 		}
 	}
 }
@@ -193,6 +226,8 @@ func (s *schedule) act() {
 		if !r.reported {
 			s.cancel(rank, r)
 		}
+	case k == 10 && len(s.recvs[rank]) != 0 && s.c.net.opts.tags == 0:
+		s.abandon(rank, s.recvs[rank][s.rng.IntN(len(s.recvs[rank]))])
 	case k == 9 && len(s.msgs) != 0:
 		s.msgs[s.rng.IntN(len(s.msgs))].req.Cancel()
 	default:
@@ -208,6 +243,18 @@ func (s *schedule) cancel(rank int, r *modelRecv) {
 		s.models[rank].cancel(r)
 	}
 	r.req.Cancel()
+}
+
+// abandon does what the context of a blocking receive does.
+func (s *schedule) abandon(rank int, r *modelRecv) {
+	e := s.c.e[rank]
+	e.lock()
+	defer e.mu.Unlock()
+	if op := r.req.op; !r.reported && op.life.Load() == pending(r.req.gen) && op.state == opReading {
+		s.models[rank].giveBack(r)
+		e.abandonLocked(op)
+		r.left = slices.Clone(r.buf)
+	}
 }
 
 func (s *schedule) send(rank int) {
@@ -326,6 +373,7 @@ func (s *schedule) finish() {
 	for _, list := range s.recvs {
 		for _, r := range list {
 			require.True(s.t, r.reported)
+			require.True(s.t, r.left == nil || bytes.Equal(r.left, r.buf), "written to after its end")
 		}
 	}
 	for _, m := range s.msgs {
@@ -333,6 +381,7 @@ func (s *schedule) finish() {
 	}
 	// Only eager messages that nobody wanted are left, and the model knows each of them.
 	for i, e := range s.c.e {
+		require.Empty(s.t, e.returned)
 		require.Equal(s.t, len(s.models[i].arrived), e.unexp.Len())
 		for _, m := range s.models[i].arrived {
 			buf := make([]byte, len(m.data))

@@ -27,11 +27,12 @@ const (
 	opRecalled            // receive in the device, which was asked to give it up
 	opMatched             // receive that the device has matched and not finished
 	opReading             // receive in Engine.reads, perhaps in peer.readq
+	opAbandoned           // nobody's: stands in Engine.reads for a receive that has ended while its reads were under way
 	opFlushing            // flush in Engine.flushers
 	opEnded
 )
 
-var opStateNames = [...]string{"idle", "queued", "requested", "withdrawing", "posted", "offered", "recalled", "matched", "reading", "flushing", "ended"}
+var opStateNames = [...]string{"idle", "queued", "requested", "withdrawing", "posted", "offered", "recalled", "matched", "reading", "abandoned", "flushing", "ended"}
 
 // Op is one operation. Ops are pooled and never given back to the runtime while the engine lives, so that a stale Request
 // meets an Op of another generation, never foreign memory.
@@ -44,6 +45,7 @@ type Op struct {
 	// All below is the engine's, under its lock, until the low bit of life is set; then the consumer's.
 	state  opState
 	sync   bool // always rendezvous: completion means matched
+	taken  bool // send: the receiver has answered lately that it is receiving the message
 	queued bool // is in a peer's sendq or readq, or in offload.waiting
 	peer   int  // destination, or source; -1 any
 	tag    uint64
@@ -138,6 +140,13 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 		op.e.ops.giveBack(op)
 	}
 	return st, err, true
+}
+
+// freeLocked takes back an Op that nobody has had a Request of.
+func (e *Engine) freeLocked(op *Op) {
+	op.state, op.buf = opIdle, nil
+	op.next = e.ops.free
+	e.ops.free = op
 }
 
 func (p *opPool) giveBack(op *Op) {

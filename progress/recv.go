@@ -26,7 +26,7 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 		return Status{}, err
 	}
 	e.lock()
-	if m, ok := e.unexp.Match(tag, mask); ok {
+	if m, ok := e.arrivedLocked(tag, mask); ok {
 		if !m.rndv {
 			st, err := e.takeLocked(m, buf)
 			e.mu.Unlock()
@@ -57,7 +57,7 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	op := e.newOpLocked()
 	op.peer, op.tag, op.mask = src, tag, mask
 	gen := op.life.Load() >> 1
-	if m, ok := e.unexp.Match(tag, mask); ok {
+	if m, ok := e.arrivedLocked(tag, mask); ok {
 		if m.rndv {
 			op.buf = buf
 			e.pullLocked(op, m)

@@ -82,6 +82,8 @@ type readState struct {
 	rkey   uint32
 	va     uint64
 	total  uint64 // bytes of the message
+	seq    uint64 // message.seq
+	asked  bool   // the sender wants it back
 	want   uint64 // bytes to read
 	posted uint64 // bytes that reads were posted for
 	active int    // reads that have not ended
@@ -106,7 +108,7 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 
 // pullLocked satisfies a receive by an unexpected rendezvous request.
 func (e *Engine) pullLocked(op *Op, m *message) {
-	op.read = readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length}
+	op.read = readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq}
 	op.tag = m.tag
 	e.dropRndvLocked(m)
 	e.startReadLocked(op)
@@ -166,6 +168,10 @@ func (e *Engine) readDoneLocked(id uint64, err error) {
 	}
 	r := &op.read
 	r.active--
+	if op.state == opAbandoned {
+		e.abandonedLocked(op)
+		return
+	}
 	if err != nil && r.err == nil {
 		r.err = err
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // Send sends buf to rank dst and returns when buf may be used again. When ctx ends first the send is cancelled; the call
-// returns once the buffer is free, with ctx's error if the message was not sent.
+// returns once the buffer is free, with ctx's error if the message was not sent. An error that is ErrWithdrawn too says that
+// the receiver did not answer: it may have the message.
 func (e *Engine) Send(ctx context.Context, dst int, tag uint64, buf []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -183,8 +184,11 @@ func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 			e.cancelLocked(op)
 			e.reclaimLocked(op, life)
 			st, opErr := e.consumeLocked(op)
-			if opErr == ErrCanceled {
+			switch opErr {
+			case ErrCanceled:
 				opErr = err
+			case errRevoked:
+				opErr = &revokedError{err}
 			}
 			return st, opErr
 		}

@@ -84,6 +84,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		e.lostLocked(&e.peers[src], err)
 		return
 	}
+	r.seq = e.arrivalLocked()
 	if p := &e.peers[src]; p.foreign && e.forgedLocked(p, h.Tag) {
 		return
 	}
@@ -125,6 +126,10 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		e.withdrawLocked(p, c.id)
 	case ctrlWithdrawn:
 		e.withdrawnLocked(p, c.id)
+	case ctrlTaken:
+		if op := e.requestOfLocked(src, c.id); op != nil {
+			op.taken = true
+		}
 	case ctrlAbort:
 		e.abortedLocked(c.body)
 	default:

@@ -17,12 +17,16 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	if op.state == opOffered {
 		e.posted.Remove(op.handle)
 	}
+	awaited := op.cause == errReturned
 	op.state, op.cause = opMatched, nil
 	op.tag = tag
 	op.read = readState{src: src, appCtx: appCtx}
 	e.goneLocked(op)
 	e.endLocked(false)
 	e.m.Offload.Matched++
+	if awaited {
+		e.offerReturnedLocked()
+	}
 }
 
 // Delivered ends a receive that the device has matched. Its error means that the peer is lost, or has taken the message back.
@@ -67,6 +71,7 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
 		return
 	}
+	r.seq, r.asked = e.arrivalLocked(), op.read.asked
 	op.read = r
 	e.startReadLocked(op)
 }
@@ -130,6 +135,10 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	e.releaseLocked(op.slot)
 	cause := op.cause
 	op.cause = nil
+	if cause == errReturned {
+		e.recalledLocked(op)
+		return
+	}
 	if cause == ErrCanceled {
 		e.m.Canceled++
 	}
@@ -142,6 +151,9 @@ func (e *Engine) unofferedLocked(what string, id uint64) {
 
 // recallLocked asks the device for a receive, which ends with cause unless the device has matched it.
 func (e *Engine) recallLocked(op *Op, cause error) {
+	if op.cause == errReturned {
+		op.cause = cause // asked already; it ends now
+	}
 	if op.cause != nil {
 		return // asked already
 	}

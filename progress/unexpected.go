@@ -2,6 +2,7 @@ package progress
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/tagmatch/tagmatch/matching"
 )
@@ -10,6 +11,7 @@ import (
 type message struct {
 	src  int
 	tag  uint64
+	seq  uint64 // in the order of arrival
 	rndv bool
 
 	data []byte // eager; from bufferPool
@@ -25,7 +27,7 @@ type message struct {
 // keepLocked stores an eager message whose credit was checked.
 func (e *Engine) keepLocked(src int, tag uint64, payload []byte) {
 	m := e.buffers.message()
-	m.src, m.tag, m.rndv = src, tag, false
+	m.src, m.tag, m.seq, m.rndv = src, tag, e.arrivalLocked(), false
 	m.data = e.buffers.get(len(payload))
 	copy(m.data, payload)
 	e.unexp.Add(tag, m)
@@ -44,18 +46,57 @@ func (e *Engine) dropLocked(m *message) {
 	e.buffers.freeMessage(m)
 }
 
+// arrivalLocked numbers messages.
+func (e *Engine) arrivalLocked() uint64 {
+	e.arrivals++
+	return e.arrivals
+}
+
 // keepRndvLocked stores a rendezvous request.
 func (e *Engine) keepRndvLocked(r readState, tag uint64) {
+	m := e.requestRecordLocked(r, tag)
+	m.handle = e.unexp.Add(tag, m)
+	e.unexpectedLocked(r.total)
+}
+
+// requestRecordLocked makes the record of a rendezvous request, known to its peer and in no queue yet.
+func (e *Engine) requestRecordLocked(r readState, tag uint64) *message {
 	m := e.buffers.message()
-	m.src, m.tag, m.rndv = r.src, tag, true
-	m.appCtx, m.va, m.rkey, m.length = r.appCtx, r.va, r.rkey, r.total
+	m.src, m.tag, m.seq, m.rndv = r.src, tag, r.seq, true
+	m.appCtx, m.va, m.rkey, m.length, m.handle = r.appCtx, r.va, r.rkey, r.total, 0
 	p := &e.peers[r.src]
 	if m.next = p.rndvs; m.next != nil {
 		m.next.prev = m
 	}
 	p.rndvs = m
-	m.handle = e.unexp.Add(tag, m)
-	e.unexpectedLocked(r.total)
+	return m
+}
+
+// arrivedLocked takes the oldest message that a receive matches out of its queue. Requests that a receive has given back
+// are in a list of their own, since the queue has no way back to an old place.
+func (e *Engine) arrivedLocked(tag, mask uint64) (*message, bool) {
+	if len(e.returned) == 0 {
+		return e.unexp.Match(tag, mask)
+	}
+	i := slices.IndexFunc(e.returned, func(m *message) bool { return (m.tag^tag)&mask == 0 })
+	if i < 0 {
+		return e.unexp.Match(tag, mask)
+	}
+	m := e.returned[i]
+	if u, h, ok := e.unexp.Find(tag, mask); ok && u.seq < m.seq {
+		return e.unexp.Remove(h)
+	}
+	e.returned = slices.Delete(e.returned, i, i+1)
+	return m, true
+}
+
+// unlinkRndvLocked takes a rendezvous request out of the queue that it is in.
+func (e *Engine) unlinkRndvLocked(m *message) {
+	if m.handle != 0 {
+		e.unexp.Remove(m.handle)
+	} else if i := slices.Index(e.returned, m); i >= 0 {
+		e.returned = slices.Delete(e.returned, i, i+1)
+	}
 }
 
 // dropRndvLocked frees a rendezvous request that has left the queue.

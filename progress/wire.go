@@ -83,6 +83,8 @@ const (
 	ctrlWithdrawn ctrlKind = 2 // id: it was not matched and is gone; otherwise a Fin comes
 	ctrlAbort     ctrlKind = 3 // body: the reason, text
 
+	ctrlTaken ctrlKind = 8 // id: answer to withdraw: it was matched and is being received; a Fin comes
+
 	// Reserved for the credit of rendezvous requests and for pulling from a stalled sender (design.md section 5):
 	//
 	//	4 request credit: body 8 bytes, cumulative number of requests the peer may send

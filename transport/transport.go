@@ -5,7 +5,7 @@ import "errors"
 // ErrAgain is back-pressure, not failure: nothing was posted; post again after the next Poll.
 var ErrAgain = errors.New("transport: no room now, poll and post again")
 
-// ErrWithdrawn is the end of a read of memory that its owner has withdrawn. The link goes on (Caps.Revoke).
+// ErrWithdrawn is the end of a read from, or to, memory that its owner has withdrawn. The link goes on (Caps.Revoke).
 var ErrWithdrawn = errors.New("transport: the memory to be read was withdrawn")
 
 // Caps are what a transport can do; constant after New.
@@ -17,7 +17,7 @@ type Caps struct {
 	MaxCtrl  int    // largest message of SendCtrl, bytes
 	MaxRead  uint64 // largest Read, bytes
 	MaxHdr   int    // largest RndvHdr.Extra, bytes
-	Revoke   bool   // a region may be withdrawn while peers read it: their reads end with ErrWithdrawn
+	Revoke   bool   // memory may be withdrawn while it is read from or to: reads end with ErrWithdrawn, see also Abandon
 	Tags     int    // receives that the device's tag list holds; 0: no TagList
 }
 
@@ -64,6 +64,10 @@ type Transport interface {
 	// Read copies len(dst) bytes from a peer's registered memory; Sink.ReadDone(id) reports the end. The transport has
 	// dst until then.
 	Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error
+
+	// Abandon takes the destination of the reads with this id back: nothing is written to it once Abandon has returned.
+	// Sink.ReadDone is called for each of them all the same. Only with Caps.Revoke.
+	Abandon(peer int, id uint64)
 
 	// Grant stores total into this rank's cell at the peer (a cumulative count of credit bytes); a later Grant replaces an
 	// earlier one, and only the newest need arrive. Granted reads the cell that peer writes for us.

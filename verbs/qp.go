@@ -47,9 +47,10 @@ type QPInitAttr struct {
 	Type           QPType
 	SQSigAll       bool // every send request is signalled
 
-	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults): an RDMA read that the peer refuses, because its
-	// region was withdrawn, fails alone, with WCRemAccessErr; both QPs stay in RTS. So a buffer that was offered can be
-	// taken back at any time.
+	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults): an RDMA read fails alone, and both QPs stay in RTS,
+	// if the peer refuses it because its region was withdrawn (WCRemAccessErr), or if the region that it reads into was
+	// withdrawn (WCLocProtErr); nothing is written to that any more when Dereg has returned. So a buffer that was offered,
+	// or that a read was posted for, can be taken back at any time.
 	ReadFaults bool
 }
 

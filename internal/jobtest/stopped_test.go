@@ -28,9 +28,15 @@ func stoppedRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	if w.Rank() == 0 {
-		return sendToStopped(ctx, w, int(pids[1]))
+		if err := sendToStopped(ctx, w, int(pids[1])); err != nil {
+			return err
+		}
+		return receiveFromStopped(ctx, w, int(pids[1]))
 	}
-	return stopAndReceive(ctx, w)
+	if err := stopAndReceive(ctx, w); err != nil {
+		return err
+	}
+	return sendAndStop(ctx, w)
 }
 
 func sendToStopped(ctx context.Context, w *p2p.World, pid int) error {
@@ -113,6 +119,62 @@ func receiveAfter(ctx context.Context, w *p2p.World, tag p2p.Tag) error {
 func checkAfter(tag p2p.Tag, got []byte) error {
 	if want := fmt.Append(nil, "after ", tag); !bytes.Equal(got, want) {
 		return fmt.Errorf("tag %d: got %d bytes, want %q", tag, len(got), want)
+	}
+	return nil
+}
+
+const (
+	tagLarge p2p.Tag = 20 + iota // raw: a message whose data a stopped rank does not send
+	tagGo
+	largeSize = 8 << 20
+)
+
+func sendAndStop(ctx context.Context, w *p2p.World) error {
+	buf := make([]byte, largeSize)
+	fill(buf, 1)
+	large := w.Isend(0, tagLarge, buf)
+	if _, err := w.Recv(ctx, tagGo, p2p.Exact, nil); err != nil {
+		return err
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	_, err := large.Wait(ctx)
+	return err
+}
+
+// receiveFromStopped: the receive returns although its message cannot come, and the message is there for the next. Over shared
+// memory it comes without its sender's help.
+func receiveFromStopped(ctx context.Context, w *p2p.World, pid int) error {
+	for w.Metrics().UnexpectedNow == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := w.Send(ctx, 1, tagGo, nil); err != nil {
+		return err
+	}
+	if err := untilStopped(ctx, pid); err != nil {
+		return err
+	}
+	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
+	buf, want := make([]byte, largeSize), make([]byte, largeSize)
+	fill(want, 1)
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	_, err := w.Recv(short, tagLarge, p2p.Exact, buf)
+	switch tcp := w.Metrics().Device == "tcp"; {
+	case tcp && !errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("receive from a stopped rank: %w", err)
+	case err != nil:
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			return err
+		}
+		clear(buf)
+		if _, err := w.Recv(ctx, tagLarge, p2p.Exact, buf); err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(buf, want) {
+		return errors.New("the message is not what was sent")
 	}
 	return nil
 }

@@ -191,6 +191,13 @@ func (t *Transport) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64
 	return p.Read(peer, dst, va, rkey, id)
 }
 
+// Abandon takes back the destination of reads.
+func (t *Transport) Abandon(peer int, id uint64) {
+	if p, err := t.to(peer); err == nil {
+		p.Abandon(peer, id)
+	}
+}
+
 // Grant stores a count of credit at the peer.
 func (t *Transport) Grant(peer int, total uint64) error {
 	p, err := t.to(peer)

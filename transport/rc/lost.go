@@ -100,14 +100,15 @@ func (l *Links) completed(p *peer, wc *verbs.WC, failure error) {
 }
 
 // Failed handles a completion with an error status, of a send request or a receive. The first of them ends the link, and
-// what was under way ends with it; but for a read of withdrawn memory, which fails alone where the device can do that.
+// what was under way ends with it; but for a read from or to withdrawn memory, which fails alone where the device can do so.
 func (l *Links) Failed(wc *verbs.WC) {
 	rank := l.byQPN.find(wc.QPNum)
 	if rank < 0 {
 		return
 	}
 	p := &l.peers[rank]
-	if wc.Status == verbs.WCRemAccessErr && wc.WRID>>kindShift<<kindShift == kindRead && p.qp.State() == verbs.QPSRTS {
+	alone := wc.Status == verbs.WCRemAccessErr || wc.Status == verbs.WCLocProtErr
+	if alone && wc.WRID>>kindShift<<kindShift == kindRead && p.qp.State() == verbs.QPSRTS {
 		l.completed(p, wc, transport.ErrWithdrawn)
 		return
 	}

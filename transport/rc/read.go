@@ -104,6 +104,20 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 	return err
 }
 
+// Abandon takes back the destination of the reads with this id.
+func (l *Links) Abandon(from int, id uint64) {
+	for i := range l.reads {
+		r := &l.reads[i]
+		if r.id != id || r.mr == nil || r.peer != &l.peers[from] {
+			continue
+		}
+		if err := r.mr.Dereg(); err != nil {
+			l.Lose(r.peer, causeLocal, fmt.Errorf("taking back the buffer of a read: %w", err))
+		}
+		r.mr = nil
+	}
+}
+
 func (l *Links) readSlot() uint32 {
 	if n := len(l.freeRd); n > 0 {
 		slot := l.freeRd[n-1]

@@ -97,6 +97,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("ReadsLeaveRoom", testReadsLeaveRoom)
 	test("ReadRefused", testReadRefused)
 	test("ReadRevoked", testReadRevoked)
+	test("ReadAbandoned", testReadAbandoned)
 	test("Grants", testGrants)
 	test("GrantsUnderPressure", testGrantsUnderPressure)
 	test("Drained", testDrained)

@@ -197,3 +197,39 @@ func testReadRevoked(t *testing.T, h Harness, opts Options) {
 	require.Empty(t, b.of("lost"))
 	require.NoError(t, kept.Dereg())
 }
+
+// testReadAbandoned takes the destination of reads back at every moment: nothing is written to it from then on, each read
+// ends all the same, and others go on.
+func testReadAbandoned(t *testing.T, h Harness, opts Options) {
+	c := h.start(t, 2, opts)
+	a, b := c.ranks[0], c.ranks[1]
+	if !a.Caps().Revoke {
+		return
+	}
+	const size = 1 << 20
+	src := fill(size, 5)
+	region, err := b.Register(0, src)
+	require.NoError(t, err)
+	for i := range uint64(30) {
+		one, two := make([]byte, size), make([]byte, 1000)
+		for range 2 { // with one id, as reads of one receive
+			c.post(func() error { return a.Read(1, one, region.Addr(), region.RKey(), 2*i) })
+		}
+		c.post(func() error { return a.Read(1, two, region.Addr(), region.RKey(), 2*i+1) })
+		c.steps(int(i) / 2)
+		a.Abandon(1, 2*i)
+		left := bytes.Clone(one)
+		a.Abandon(1, 2*i)
+		c.until("all reads", func() bool { return len(a.of("read")) == 3 })
+		for _, e := range a.of("read") {
+			if e.ID == 2*i+1 || e.Err != nil {
+				require.Equal(t, e.ID == 2*i, e.Err == transport.ErrWithdrawn, e)
+			}
+		}
+		require.True(t, bytes.Equal(left, one), "written to after Abandon")
+		require.True(t, bytes.Equal(two, src[:1000]))
+		a.Events = nil
+	}
+	c.ping(a, b)
+	require.NoError(t, region.Dereg())
+}

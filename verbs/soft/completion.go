@@ -18,7 +18,7 @@ func (q *queuePair) retire() {
 	for q.done != q.sent {
 		e := &q.sq[q.done&q.mask]
 		switch {
-		case e.status != 0:
+		case e.status != 0 && e.flags&entryRefused == 0:
 			st := verbs.WCStatus(e.status)
 			q.toErr(st, q.done, false, st)
 			return
@@ -34,7 +34,7 @@ func (q *queuePair) retire() {
 			e.flags |= entryDone
 			wc := verbs.WC{WRID: e.wrid, Opcode: wcOpcodes[e.op], ByteLen: e.length, QPNum: q.num}
 			if e.flags&entryRefused != 0 {
-				wc.Status, wc.ByteLen = verbs.WCRemAccessErr, 0
+				wc.Status, wc.ByteLen = verbs.WCStatus(e.status), 0
 			}
 			if q.dev == nil {
 				q.scq.push(&wc, q, q.done, false)
@@ -232,14 +232,14 @@ func (q *queuePair) copyChunk() bool {
 		e.status = uint8(mem.read(dst, w.addr+w.off, w.rkey))
 	}
 	w.off += uint64(len(dst))
-	if q.init.ReadFaults && e.status == uint8(verbs.WCRemAccessErr) {
-		e.status = 0
-		e.flags |= entryRefused
-	} else if e.status == 0 && w.off < uint64(e.length) {
+	if e.status == 0 && w.off < uint64(e.length) {
 		return true
 	}
+	if s := verbs.WCStatus(e.status); q.init.ReadFaults && (s == verbs.WCRemAccessErr || s == verbs.WCLocProtErr) {
+		e.flags |= entryRefused
+	}
 	q.mreads.pop()
-	if e.status == 0 {
+	if e.status == 0 || e.flags&entryRefused != 0 {
 		q.readEnded(e, i)
 	} else {
 		q.fast = false
@@ -257,7 +257,7 @@ func (q *queuePair) copyChunk() bool {
 func (q *queuePair) readEnded(e *sendEntry, i uint32) {
 	e.flags |= entryGot
 	if q.dev != nil {
-		q.readDone(i, e.flags&entryRefused != 0)
+		q.readDone(i, verbs.WCStatus(e.status))
 	}
 }
 
@@ -302,11 +302,14 @@ func (q *queuePair) recvReadResp(l link, h *header, payload []byte) {
 		q.d.violation(l, "answers the read %d of QP %d with a piece that does not fit", h.psn, q.num)
 		return
 	}
-	if !q.scatter(q.sgesOf(i & q.mask)[:w.nsge], w.off, payload) {
+	if e.status == 0 && !q.scatter(q.sgesOf(i & q.mask)[:w.nsge], w.off, payload) {
 		e.status = uint8(verbs.WCLocProtErr)
+		if q.init.ReadFaults {
+			e.flags |= entryRefused // the rest comes all the same
+		}
 	}
 	w.off = end
-	if last || e.status != 0 {
+	if last || e.status != 0 && e.flags&entryRefused == 0 {
 		q.gotAnswer(e)
 	}
 }
@@ -318,6 +321,7 @@ func (q *queuePair) readRefused(l link, e *sendEntry, h *header) {
 		return
 	}
 	e.flags |= entryRefused
+	e.status = h.status
 	q.gotAnswer(e)
 }
 
@@ -344,7 +348,7 @@ func (q *queuePair) gotAnswer(e *sendEntry) {
 	if int32(i+1-q.acked) > 0 {
 		q.acked = i + 1
 	}
-	if e.status != 0 {
+	if e.status != 0 && e.flags&entryRefused == 0 {
 		e.flags |= entryGot
 		q.fast = false
 	} else {

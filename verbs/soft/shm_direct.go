@@ -30,15 +30,18 @@ func (p *shmPeer) read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	if !regionReadable(p.table, rkey, addr, n, verbs.AccessRemoteRead) {
 		return verbs.WCRemAccessErr
 	}
-	for len(dst) > 0 {
-		k, err := p.readSome(dst, addr)
-		if err != nil {
-			return p.readFailed(err)
-		}
-		dst, addr = dst[k:], addr+uint64(k)
+	var err error
+	at := addr
+	for len(dst) > 0 && err == nil {
+		var k int
+		k, err = p.readSome(dst, at)
+		dst, at = dst[k:], at+uint64(k)
 	}
-	if !regionReadable(p.table, rkey, addr-n, n, verbs.AccessRemoteRead) {
+	switch {
+	case !regionReadable(p.table, rkey, addr, n, verbs.AccessRemoteRead):
 		return verbs.WCRemAccessErr
+	case err != nil:
+		return p.readFailed(err)
 	}
 	return verbs.WCSuccess
 }
@@ -53,17 +56,16 @@ func (p *shmPeer) readSome(dst []byte, addr uint64) (int, error) {
 	if err == nil && k == 0 {
 		err = unix.EFAULT
 	}
-	return k, err
+	return max(k, 0), err
 }
 
-// readFailed is the status for a read that the kernel refused; the next poll looks whether the peer still lives.
+// readFailed is the status for a read that the kernel refused; the next poll looks whether the peer still lives. EFAULT is
+// memory that is registered and not there, on either side: unmapped, protected, or beyond the end of a file.
 func (p *shmPeer) readFailed(err error) verbs.WCStatus {
 	p.w.attention = true
 	switch err {
 	case unix.ESRCH:
 		return verbs.WCRetryExcErr
-	case unix.EFAULT:
-		return verbs.WCRemAccessErr
 	default:
 		return verbs.WCRemOpErr
 	}

@@ -254,11 +254,12 @@ func TestSHMRead(t *testing.T) {
 	defer func() { _ = unix.Munmap(hole) }()
 	key, err = b.table.add(hole, verbs.AccessRemoteRead)
 	require.NoError(t, err)
-	require.Equal(t, verbs.WCRemAccessErr, mem.read(dst[:8], addrOf(hole), key))
+	require.Equal(t, verbs.WCRemOpErr, mem.read(dst[:8], addrOf(hole), key), "not withdrawn")
 	b.table.remove(key)
 
 	key, err = b.table.add(src, verbs.AccessRemoteRead)
 	require.NoError(t, err)
+	require.Equal(t, verbs.WCRemOpErr, mem.read(hole[:8], addrOf(src), key), "the destination is not there")
 	l.peer.pid = 1 << 30 // no such process
 	require.Equal(t, verbs.WCRetryExcErr, mem.read(dst[:8], addrOf(src), key))
 	b.table.remove(key)

@@ -73,7 +73,9 @@ func takeDescriptor(conn net.Conn) (fd int, err error) {
 	return fd, os.NewSyscallError("fcntl", err)
 }
 
-// A peer that is silent is asked after tcpAskAfter; one that answers neither that nor data for tcpDeadAfter is dead.
+// A peer that is silent is asked after tcpAskAfter; one that does not answer for tcpDeadAfter is dead. While data waits for
+// it the kernel's patience with retransmissions counts instead, some 15 minutes; the launcher mostly knows before.
+// TCP_USER_TIMEOUT would be quicker, but ends a connection also whose peer is well and just does not read for so long.
 const (
 	tcpAskAfter  = 5 * time.Second
 	tcpDeadAfter = 20 * time.Second
@@ -86,7 +88,6 @@ func setSocketOptions(fd int) error {
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(tcpAskAfter / time.Second)},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(tcpAskAfter / time.Second)},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, int(tcpDeadAfter/tcpAskAfter) - 1},
-		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(tcpDeadAfter / time.Millisecond)},
 	} {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
 			return os.NewSyscallError("setsockopt", err)

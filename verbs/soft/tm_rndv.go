@@ -118,15 +118,15 @@ func (q *queuePair) feed() {
 	q.d.queue(q)
 }
 
-// readDone ends the job whose read was request i. Reads from memory and by packets may overtake each other. A read that was
-// refused alone ends its receive with an error, and the sender hears no FIN: it has taken the message back.
-func (q *queuePair) readDone(i uint32, refused bool) {
+// readDone ends the job whose read was request i. Reads from memory and by packets may overtake each other. A read that failed
+// alone ends its receive with an error, and the sender hears no FIN.
+func (q *queuePair) readDone(i uint32, status verbs.WCStatus) {
 	v := q.dev
 	for k := range v.issued {
 		if j := v.jobs.at(k); j.index == i && !j.done {
 			j.done = true
-			if refused {
-				j.wc.Status, j.wc.ByteLen = verbs.WCRemAccessErr, 0
+			if status != verbs.WCSuccess {
+				j.wc.Status, j.wc.ByteLen = status, 0
 				q.tm.dataValid(&j.wc, j.hnd, j.solicited)
 			} else {
 				q.rndvDone(j)

@@ -204,6 +204,44 @@ func testReadFaults(t *testing.T, open Opener) {
 	}
 }
 
+// testReadIntoWithdrawn: the same for the region that a read writes to, to which nothing is written after Dereg.
+func testReadIntoWithdrawn(t *testing.T, open Opener) {
+	const size = 1 << 20
+	faults := 0
+	for polls := range 8 {
+		e := newEnv(t, open, 2)
+		a, b := e.nodes[0], e.nodes[1]
+		if !a.dev.Attr().ReadFaults {
+			return
+		}
+		qa, qb := e.connect(a, b, qpConf{faults: true}, qpConf{faults: true})
+		amr, abuf := a.mem(size)
+		lmr, lbuf := a.mem(64)
+		bmr, bbuf := b.mem(size)
+		copy(bbuf, pattern(size, 1))
+		a.send(qa, rdma(verbs.WRRDMARead, 1, sge(amr, abuf), bmr, 0))
+		a.send(qa, rdma(verbs.WRRDMARead, 2, sge(lmr, lbuf), bmr, 0))
+		for range polls {
+			e.poll()
+		}
+		e.ok(amr.Dereg())
+		left := bytes.Clone(abuf)
+		e.until("both reads", func() bool { return len(a.got) == 2 })
+		switch first := a.got[0]; {
+		case first.WRID != 1 || first.Status != verbs.WCSuccess && first.Status != verbs.WCLocProtErr, a.got[1].Status != verbs.WCSuccess:
+			t.Errorf("completions %+v", a.got)
+		case first.Status == verbs.WCLocProtErr:
+			faults++
+		}
+		if !bytes.Equal(left, abuf) || !bytes.Equal(lbuf, bbuf[:64]) || qa.State() != verbs.QPSRTS || qb.State() != verbs.QPSRTS {
+			t.Errorf("after a read into what was withdrawn: %v, %v", qa.State(), qb.State())
+		}
+	}
+	if faults == 0 {
+		t.Error("no read failed")
+	}
+}
+
 // wantFaults checks the completions of testReadFaults. A read that was faster than the withdrawal has succeeded.
 func wantFaults(t *testing.T, got []verbs.WC, all bool) {
 	t.Helper()

@@ -62,6 +62,7 @@ var cases = []testCase{
 	{"ReadNotBlocking", testReadNotBlocking},
 	{"ReadWithdrawn", testReadWithdrawn},
 	{"ReadFaults", testReadFaults},
+	{"ReadIntoWithdrawn", testReadIntoWithdrawn},
 	{"RemoteAccess", testRemoteAccess},
 	{"Fence", testFence},
 	{"Atomics", testAtomics},

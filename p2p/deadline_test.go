@@ -1,0 +1,71 @@
+package p2p_test
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/p2p/p2ptest"
+)
+
+// TestDeadlineAgainstIdleRank has rank 0 send to, and receive from, a rank in ProgressManual that does not call the library.
+func TestDeadlineAgainstIdleRank(t *testing.T) {
+	for _, cfg := range []p2p.Config{{}, {Device: "shm"}, {Device: "tcp"}, {Device: "tcp", Transport: "tmsrq"}} {
+		t.Run(cmpOr(cfg.Device, "loop")+cfg.Transport, func(t *testing.T) {
+			skipUnlessLinux(t, cfg.Device)
+			cfg.Progress = p2p.ProgressManual
+			message := bytes.Repeat([]byte("0123456789abcdef"), 256<<10)
+			var idle sync.WaitGroup
+			idle.Add(1)
+			p2ptest.RunConfig(t, 2, cfg, func(w *p2p.World) {
+				if w.Rank() == 0 {
+					defer idle.Done()
+					impatient(t, w, message)
+				} else {
+					idler(t, w, message, &idle)
+				}
+			})
+		})
+	}
+}
+
+func impatient(t *testing.T, w *p2p.World, message []byte) {
+	_, err := w.Recv(background, 1, p2p.Exact, nil) // its request is here too, then
+	require.NoError(t, err)
+	require.NoError(t, w.Send(background, 1, 4, nil))
+	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
+	defer cancel()
+	buf := make([]byte, len(message))
+	if _, err = w.Recv(ctx, 2, p2p.Exact, buf); err == nil { // shared memory needs no help
+		require.True(t, bytes.Equal(message, buf))
+	} else {
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	ctx, cancel = context.WithTimeout(background, 20*time.Millisecond)
+	defer cancel()
+	err = w.Send(ctx, 1, 3, message)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, p2p.ErrWithdrawn)
+	require.NoError(t, w.Send(background, 1, 3, []byte("small")))
+}
+
+func idler(t *testing.T, w *p2p.World, message []byte, idle *sync.WaitGroup) {
+	large := w.Isend(0, 2, message)
+	require.NoError(t, w.Send(background, 0, 1, nil))
+	_, err := w.Recv(background, 4, p2p.Exact, nil)
+	require.NoError(t, err)
+	idle.Wait()
+	buf := make([]byte, len(message))
+	st, err := w.Recv(background, 3, p2p.Exact, buf)
+	require.NoError(t, err)
+	require.Equal(t, "small", string(buf[:st.Len]))
+	large.Cancel() // unless it was received
+	if _, err := large.Wait(background); err != nil {
+		require.ErrorIs(t, err, p2p.ErrCanceled)
+	}
+}

@@ -1,0 +1,99 @@
+package progress
+
+import "slices"
+
+// A blocking receive whose context ends while its message is being read gives the message back: the reads are abandoned, so
+// that the buffer is free at once, and the request waits for another receive at its old place, as if it had not been matched.
+
+// abandonLocked ends a receive that reads.
+func (e *Engine) abandonLocked(op *Op) {
+	r, tag := op.read, op.tag
+	if op.queued {
+		e.peers[r.src].readq.remove(op)
+	}
+	if r.active == 0 {
+		e.reads.release(op.slot)
+	} else {
+		e.tr.Abandon(r.src, op.slot.id())
+		stand := e.newOpLocked()
+		stand.state, stand.peer, stand.tag, stand.slot, stand.read = opAbandoned, r.src, tag, op.slot, r
+		e.reads.entries[op.slot.index].op = stand
+	}
+	e.canceledLocked(op)
+	if e.peers[r.src].lost == nil {
+		e.returnLocked(r, tag)
+	}
+}
+
+// abandonedLocked counts the end of a read whose receive has ended before.
+func (e *Engine) abandonedLocked(op *Op) {
+	if op.read.active == 0 {
+		e.reads.release(op.slot)
+		e.freeLocked(op)
+	}
+}
+
+// returnLocked finds another receive for a request that was given back, or lets it wait for one; if its sender has asked for
+// it meanwhile, that gets it.
+func (e *Engine) returnLocked(r readState, tag uint64) {
+	if r.asked {
+		e.ctrlLocked(&e.peers[r.src], ctrl{kind: ctrlWithdrawn, id: r.appCtx})
+		return
+	}
+	op, _, ok := e.posted.Find(tag)
+	if ok && op.state == opPosted {
+		e.posted.Match(tag)
+		if e.tags != nil {
+			e.leftLocked(op)
+		}
+		op.read, op.tag = r.again(), tag
+		e.startReadLocked(op)
+		return
+	}
+	m := e.requestRecordLocked(r, tag)
+	i, _ := slices.BinarySearchFunc(e.returned, m.seq, func(m *message, seq uint64) int {
+		if m.seq < seq {
+			return -1
+		}
+		return 1
+	})
+	e.returned = slices.Insert(e.returned, i, m)
+	if ok && op.state == opOffered {
+		e.recallLocked(op, errReturned) // the device has it, live: only its answer frees it for this message
+	}
+}
+
+// offerReturnedLocked looks for receives of the requests that wait once more: one that was asked back for them has got another
+// message.
+func (e *Engine) offerReturnedLocked() {
+	for _, m := range slices.Clone(e.returned) {
+		e.unlinkRndvLocked(m)
+		r, tag := readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq}, m.tag
+		e.dropRndvLocked(m)
+		e.returnLocked(r, tag)
+	}
+}
+
+// again is what a second reader of the message needs.
+func (r readState) again() readState {
+	return readState{src: r.src, appCtx: r.appCtx, rkey: r.rkey, va: r.va, total: r.total, seq: r.seq}
+}
+
+// recalledLocked goes on with a receive that was asked back from the device for a message that waits, or has found
+// another receive meanwhile.
+func (e *Engine) recalledLocked(op *Op) {
+	m, ok := e.arrivedLocked(op.tag, op.mask)
+	switch {
+	case !ok:
+		if err := e.checkRecvLocked(op.peer); err != nil {
+			e.completeLocked(op, Status{}, err)
+			return
+		}
+		e.postLocked(op)
+	case m.rndv:
+		e.pullLocked(op, m)
+	default:
+		st, err := e.takeLocked(m, op.buf)
+		e.completeLocked(op, st, err)
+	}
+}
