@@ -255,6 +255,54 @@ func TestRequests(t *testing.T) {
 	})
 }
 
+// TestStatusOfFailed: an operation that moved nothing must not look as if it had heard from rank 0.
+func TestStatusOfFailed(t *testing.T) {
+	nothing := p2p.Status{Source: p2p.ProcNull, Tag: p2p.AnyTag}
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		ended, cancel := context.WithCancel(background)
+		cancel()
+		c, buf := w.Comm(), make([]byte, 2)
+		r := c.Irecv(0, 1, buf)
+		st, done, err := r.Test()
+		require.False(t, done)
+		require.NoError(t, err)
+		require.Equal(t, nothing, st)
+		st, err = r.Wait(ended)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, nothing, st)
+		r.Cancel()
+		st, err = r.Wait(background)
+		require.ErrorIs(t, err, p2p.ErrCanceled)
+		require.Equal(t, nothing, st)
+		st, _, err = r.Test() // stale
+		require.ErrorIs(t, err, p2p.ErrInactive)
+		require.Equal(t, nothing, st)
+		for _, recv := range []func() (p2p.Status, error){
+			func() (p2p.Status, error) { return c.Recv(ended, 0, 1, buf) },
+			func() (p2p.Status, error) { return w.Recv(ended, 1, p2p.Exact, buf) },
+			func() (p2p.Status, error) { return c.Irecv(7, 1, buf).Wait(background) },
+			func() (p2p.Status, error) { return w.Isend(7, 1, buf).Wait(background) },
+		} {
+			st, err := recv()
+			require.Error(t, err)
+			require.Equal(t, nothing, st)
+		}
+
+		// A message that was too long did come.
+		require.NoError(t, c.Send(background, 0, 1, make([]byte, 5)))
+		st, err = c.Recv(background, p2p.AnySource, p2p.AnyTag, buf)
+		require.ErrorIs(t, err, p2p.ErrTruncated)
+		require.Equal(t, p2p.Status{Source: 0, Tag: 1, Len: 5}, st)
+
+		r = c.Irecv(0, 1, buf)
+		require.NoError(t, w.Close())
+		st, done, err = r.Test()
+		require.True(t, done)
+		require.ErrorIs(t, err, p2p.ErrClosed)
+		require.Equal(t, nothing, st)
+	})
+}
+
 func TestCloseEndsOperations(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {
 		r := w.Irecv(1, p2p.Exact, make([]byte, 8))
