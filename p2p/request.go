@@ -26,11 +26,13 @@ func (r Request) Wait(ctx context.Context) (Status, error) {
 
 // wait is Wait that also says whether the handle is consumed.
 func (r Request) wait(ctx context.Context) (st Status, consumed bool, err error) {
-	if ctx == nil {
-		return nothing, false, r.fault(errNoContext)
-	}
-	if r == (Request{}) {
+	switch {
+	case r == (Request{}) && ctx == nil:
+		return nothing, false, errNoContext // there is no operation to name
+	case r == (Request{}):
 		return nothing, true, nil
+	case ctx == nil:
+		return nothing, false, r.fault(errNoContext)
 	}
 	est, err := r.r.Wait(ctx)
 	if err == nil {

@@ -177,7 +177,22 @@ func TestWrongArguments(t *testing.T) {
 		} {
 			require.ErrorIs(t, err, p2p.ErrInvalid)
 		}
-		_, err := p2p.Init(none, p2p.Config{})
+		// The zero Request has no operation that an error could name.
+		nothing := p2p.Status{Source: p2p.ProcNull, Tag: p2p.AnyTag}
+		st, err := p2p.Request{}.Wait(none)
+		require.EqualError(t, err, "p2p: invalid argument: the context is nil: use context.Background where nothing should end the call")
+		require.Equal(t, nothing, st)
+		require.EqualError(t, p2p.WaitAll(none, make([]p2p.Request, 1), nil), err.Error())
+		st, done, err := p2p.Request{}.Test()
+		require.True(t, done)
+		require.NoError(t, err)
+		require.Equal(t, nothing, st)
+		r := c.Irecv(0, 7, nil)
+		require.EqualError(t, recv(r.Wait(none)), "p2p: recv from 0, tag 0x7: invalid argument: the context is nil: use context.Background where nothing should end the call")
+		r.Cancel()
+		require.ErrorIs(t, wait(r), p2p.ErrCanceled)
+
+		_, err = p2p.Init(none, p2p.Config{})
 		require.ErrorIs(t, err, p2p.ErrInvalid)
 	})
 }
