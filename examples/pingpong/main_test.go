@@ -58,14 +58,7 @@ func TestCheckAndTable(t *testing.T) {
 }
 
 func TestWrongFlags(t *testing.T) {
-	for _, args := range [][]string{{"-sizes", "huge"}, {"-iters", "-3"}, {"-gomaxprocs", "-1"}, {"extra"}, {"-no-such-flag"}} {
-		_, stderr, err := benchtest.Run(t, args...)
-		require.Error(t, err)
-		require.NotEmpty(t, stderr)
-	}
-	_, stderr, err := benchtest.Run(t, "-device", "mlx5_0")
-	require.Error(t, err)
-	require.Contains(t, stderr, "this build has auto, shm, tcp")
+	benchtest.WrongFlags(t, "pingpong")
 }
 
 func TestEnvironmentChooses(t *testing.T) {
