@@ -37,7 +37,8 @@ type endpoint struct {
 	fencing  chan struct{} // holds a token while a Fence is under way
 	broken   chan struct{} // closed when err is set
 	aborted  chan AbortInfo
-	losses   chan Loss // has room for every rank
+	losses   chan Loss     // has room for every rank
+	patience time.Duration // giveUpWait, but in tests
 
 	mu       sync.Mutex // guards what follows
 	pending  []entry
@@ -65,7 +66,7 @@ type launcherLink interface {
 func newEndpoint(id identity) *endpoint {
 	return &endpoint{identity: id, table: map[slot][]byte{}, fencing: make(chan struct{}, 1),
 		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1),
-		losses: make(chan Loss, id.size), told: make([]bool, id.size)}
+		losses: make(chan Loss, id.size), patience: giveUpWait, told: make([]bool, id.size)}
 }
 
 func (e *endpoint) Rank() int                { return e.rank }
@@ -189,7 +190,7 @@ func (e *endpoint) outcome(done chan struct{}) error {
 func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) error {
 	reason := cut(context.Cause(ctx).Error(), maxReason)
 	sent := e.up.send(&giveUpMsg{seq, reason})
-	t := time.NewTimer(giveUpWait)
+	t := time.NewTimer(e.patience)
 	defer t.Stop()
 	if sent == nil {
 		select {

@@ -65,7 +65,12 @@ func TestWrongSecretIsNamedAtRankZero(t *testing.T) {
 	env := jobEnv(t, 2)
 	errs := outcomes(2, func(r int) error {
 		secret := []string{hexSecret, strings.Repeat("00", 32)}[r]
-		_, err := Detect(timeout(t, 500*time.Millisecond), options(env(r).with(EnvSecret, secret)))
+		opt := options(env(r).with(EnvSecret, secret))
+		ctx := timeout(t, 10*time.Second)
+		if r == 0 {
+			ctx = cancelOn(t, &opt, "rendezvous turned a connection away")
+		}
+		_, err := Detect(ctx, opt)
 		return err
 	})
 	require.ErrorContains(t, errs[0], "still missing: rank 1 of 2; turned away: 127.0.0.1:")
@@ -236,10 +241,8 @@ func TestSilentConnections(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-	start := time.Now()
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
-	require.Less(t, time.Since(start), 5*time.Second)
 }
 
 // kill ends a rank the way a killed process does: its connection closes without a BYE.
@@ -251,9 +254,9 @@ func TestKilledPeer(t *testing.T) {
 	each(t, 4, func(r int) error { return list[r].Fence(ctx) })
 	errs := outcomes(4, func(r int) error {
 		if r == 2 {
-			time.Sleep(20 * time.Millisecond)
+			err := awaitArrival(hubOf(list[0]), 3)
 			kill(list[2])
-			return nil
+			return err
 		}
 		return list[r].Fence(ctx)
 	})
@@ -277,8 +280,15 @@ func TestKilledRoot(t *testing.T) {
 // TestRestartBeforeStart lets a rank die and come back before the roll is complete.
 func TestRestartBeforeStart(t *testing.T) {
 	h, port := openStore(t, 3, madeSecret(handedOut))
-	_, err := Detect(timeout(t, 200*time.Millisecond), options(envOf(1, 3, port)))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ctx, die := context.WithCancel(timeout(t, 10*time.Second))
+	died := make(chan error)
+	go func() {
+		_, err := Detect(ctx, options(envOf(1, 3, port)))
+		died <- err
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "missing: rank 2 of 3") }, 10*time.Second, time.Millisecond)
+	die()
+	require.ErrorIs(t, <-died, context.Canceled)
 	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "ranks 1, 2 of 3") }, 5*time.Second, time.Millisecond)
 	list := make([]Bootstrap, 2)
 	each(t, 2, func(i int) (err error) {

@@ -140,6 +140,7 @@ func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 		drain(f)
 		return nil, 0, errors.New(r.reason)
 	}
+	s.opt.Logger.Debug("rendezvous: rank has joined", "rank", hello.rank, "from", conn.RemoteAddr())
 	return m, int(hello.rank), nil
 }
 
