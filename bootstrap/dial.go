@@ -210,6 +210,8 @@ type wireLink struct {
 
 func (l *wireLink) send(m message) error { return l.f.write(m) }
 
+func (l *wireLink) fenced() {}
+
 func (l *wireLink) readLoop(e *endpoint) {
 	defer close(l.done)
 	limit := int(min(int64(maxFromRoot), int64(e.size)*2*maxFromRank+maxHandshake))

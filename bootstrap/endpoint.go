@@ -15,6 +15,8 @@ const giveUpWait = 250 * time.Millisecond
 // uplink carries messages from a rank to the hub.
 type uplink interface {
 	send(m message) error
+	// fenced is called when a fence has ended, before this rank goes on.
+	fenced()
 	// close says goodbye and frees what the rank holds; abandon skips the goodbye.
 	close() error
 }
@@ -152,6 +154,7 @@ func (e *endpoint) Fence(ctx context.Context) error {
 	}
 	select {
 	case <-done:
+		e.up.fenced()
 		return nil
 	case <-e.broken:
 		return e.outcome(done)

@@ -137,6 +137,9 @@ func (l *rootLink) send(m message) error {
 	return err
 }
 
+// fenced waits until the others have been told: the fence has ended for all, even if this process dies the moment after.
+func (l *rootLink) fenced() { l.hub.flush(time.Second) }
+
 // close waits for the others, so that the last message of each is read and answered, and tells those that stay on.
 func (l *rootLink) close() error {
 	l.localLink.close()

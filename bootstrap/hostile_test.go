@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -275,6 +276,25 @@ func TestKilledRoot(t *testing.T) {
 	err := list[1].Fence(timeout(t, 5*time.Second))
 	require.ErrorIs(t, err, ErrPeerLost)
 	require.ErrorContains(t, err, "rank 0 was lost")
+}
+
+// TestRootKilledAfterFence ends rank 0 the moment its fence has ended: the others have passed it too.
+func TestRootKilledAfterFence(t *testing.T) {
+	for range 20 {
+		list := startJob(t, 5)
+		ctx := timeout(t, 10*time.Second)
+		h := hubOf(list[0])
+		each(t, 5, func(r int) error {
+			err := list[r].Fence(ctx)
+			if r != 0 {
+				return err
+			}
+			for _, s := range h.seats[1:] { // nobody joins any more
+				err = errors.Join(err, s.member.(*remote).f.conn.Close())
+			}
+			return err
+		})
+	}
 }
 
 // TestRestartBeforeStart lets a rank die and come back before the roll is complete.

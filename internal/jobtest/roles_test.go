@@ -38,10 +38,11 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 	"orderly":  orderlyRole,
 	"stranger": strangerRole,
 	"stopped":  stoppedRole,
+	"hasty":    hastyRole,
 }
 
 // surviving are the roles whose ranks outlive another's death, after which the launcher ends them all by SIGTERM.
-var surviving = []string{"killed", "stranger"}
+var surviving = []string{"killed", "stranger", "hasty"}
 
 // playRole is the main function of a rank.
 func playRole(name string) error {
@@ -270,7 +271,6 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 // strangerRole takes rank 1 out of the job before anybody has been connected to it, by SIGKILL or, if argVar is set, by Close.
 func strangerRole(ctx context.Context, w *p2p.World) error {
 	if w.Rank() == 1 {
-		time.Sleep(200 * time.Millisecond) // a rank that goes while others are still in Init makes their Init fail
 		if number(argVar) != 0 {
 			return w.Close()
 		}
@@ -284,6 +284,15 @@ func strangerRole(ctx context.Context, w *p2p.World) error {
 	}
 	if err := survivorsTalk(ctx, w); err != nil {
 		return err
+	}
+	fmt.Println("survived")
+	return w.Close()
+}
+
+// hastyRole kills rank argVar as soon as it has joined. That the others join too is all that they are asked.
+func hastyRole(_ context.Context, w *p2p.World) error {
+	if w.Rank() == int(number(argVar)) {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	fmt.Println("survived")
 	return w.Close()
