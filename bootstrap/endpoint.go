@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -231,7 +232,7 @@ func (e *endpoint) Abort(code int, reason string) {
 // abort fails this rank's calls first, so that they do whatever becomes of the others.
 func (e *endpoint) abort(m *abortMsg) {
 	e.deliver(m)
-	e.up.send(m)
+	_ = e.up.send(m) // rank 0 may be gone: the launcher still hears of it
 }
 
 // Close implements Bootstrap.
@@ -253,7 +254,7 @@ func (e *endpoint) Close() error {
 	e.mu.Unlock()
 	err := e.up.close()
 	if e.launched != nil {
-		e.launched.Close()
+		err = errors.Join(err, e.launched.Close())
 	}
 	return err
 }

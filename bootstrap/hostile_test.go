@@ -134,7 +134,8 @@ func TestOtherVersion(t *testing.T) {
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
 	require.NoError(t, err)
 	defer conn.Close()
-	conn.Write(be.AppendUint32([]byte(magic), 7))
+	_, err = conn.Write(be.AppendUint32([]byte(magic), 7))
+	require.NoError(t, err)
 	f := newFramer(conn)
 	v, err := f.readPreface()
 	require.NoError(t, err)
@@ -155,9 +156,9 @@ func fakeRoot(t *testing.T, answer []byte) string {
 			return
 		}
 		defer conn.Close()
-		conn.Read(make([]byte, 1024))
-		conn.Write(answer)
-		io.Copy(io.Discard, conn)
+		_, _ = conn.Read(make([]byte, 1024))
+		_, _ = conn.Write(answer)
+		_, _ = io.Copy(io.Discard, conn)
 	}()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	return port
@@ -221,16 +222,16 @@ func throwGarbage(port string, i int) {
 	rand.Read(junk)
 	switch i % 5 {
 	case 0:
-		conn.Write(junk)
+		_, _ = conn.Write(junk)
 	case 1:
-		conn.Write(append(preface, junk...))
+		_, _ = conn.Write(append(preface, junk...))
 	case 2:
-		conn.Write(append(preface, 0xff, 0xff, 0xff, 0xff, byte(kindHello)))
+		_, _ = conn.Write(append(preface, 0xff, 0xff, 0xff, 0xff, byte(kindHello)))
 	case 3:
 		f := newFramer(conn)
-		f.writePreface()
-		f.write(&helloMsg{rank: 1, size: 4, secret: true})
-		f.write(&proofMsg{})
+		_ = f.writePreface()
+		_ = f.write(&helloMsg{rank: 1, size: 4, secret: true})
+		_ = f.write(&proofMsg{})
 	case 4: // nothing at all
 	}
 }
@@ -352,13 +353,13 @@ func relay(ln net.Listener, to string) {
 	}
 	defer out.Close()
 	go func() {
-		io.Copy(out, in)
-		out.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(out, in)
+		_ = out.(*net.TCPConn).CloseWrite()
 	}()
-	io.CopyN(in, out, int64(prefaceSize+headerSize+1+nonceSize+macSize))
+	_, _ = io.CopyN(in, out, int64(prefaceSize+headerSize+1+nonceSize+macSize))
 	frame := make([]byte, headerSize+jobIDSize)
-	io.ReadFull(out, frame)
+	_, _ = io.ReadFull(out, frame)
 	frame[headerSize+3] ^= 1
-	in.Write(frame)
-	io.Copy(in, out)
+	_, _ = in.Write(frame)
+	_, _ = io.Copy(in, out)
 }

@@ -38,11 +38,13 @@ func (j *job) watch(r *rank) {
 	r.out.flush()
 	r.err.flush()
 	if r.link != nil {
-		r.link.SetReadDeadline(time.Now().Add(lastWords)) // a descendant may keep it open
+		if err := r.link.SetReadDeadline(time.Now().Add(lastWords)); err != nil { // a descendant may keep it open
+			_ = r.link.Close()
+		}
 	}
 	<-aborts
 	if r.link != nil {
-		r.link.Close()
+		_ = r.link.Close()
 	}
 	code, reason := exitCode(r.cmd.ProcessState, err)
 	j.report(event{rank: r.n, code: code, reason: reason})

@@ -58,7 +58,7 @@ var roles = map[string]func(rank string) int{
 	"panic": func(rank string) int {
 		if rank == "0" {
 			p, _ := os.FindProcess(os.Getpid())
-			p.Kill()
+			_ = p.Kill()
 		}
 		time.Sleep(time.Minute)
 		return 0
@@ -106,7 +106,7 @@ func exchange(string) int {
 	defer cancel()
 	b, err := bootstrap.Detect(ctx, bootstrap.Options{})
 	if err == nil {
-		defer b.Close()
+		defer func() { _ = b.Close() }()
 		err = b.Put(ctx, "k", []byte(strconv.Itoa(b.Rank()*b.Rank())))
 	}
 	if err == nil {
@@ -253,9 +253,10 @@ func TestAbort(t *testing.T) {
 func TestStdinGoesToRankZero(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
-	defer r.Close()
-	w.WriteString("hello")
-	w.Close()
+	defer func() { _ = r.Close() }()
+	_, err = w.WriteString("hello")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
 	code, out, _ := play(t, 2, "stdin", func(o *Options) { o.Stdin = r })
 	require.Zero(t, code)
 	require.Contains(t, out, "[0] hello <nil>\n")
