@@ -171,7 +171,7 @@ func (d *dialer) readPreface(f *framer) error {
 func (d *dialer) authenticate(f *framer, hello *helloMsg, c *challengeMsg) error {
 	s := newSession(d.secret.bytes, hello, c)
 	if c.secret != hello.secret || !s.check(labelRoot, c.mac) {
-		f.write(wrongSecret(hello.rank))
+		_ = f.write(wrongSecret(hello.rank)) // for its log; it may be an impostor
 		return errorf(ErrSecret, "the job secret of this rank (from %s) is not that of rank 0: give all ranks the same %s or %s",
 			d.secret.origin, EnvSecret, EnvSecretFile)
 	}
@@ -209,6 +209,8 @@ type wireLink struct {
 }
 
 func (l *wireLink) send(m message) error { return l.f.write(m) }
+
+func (l *wireLink) fenced() {}
 
 func (l *wireLink) readLoop(e *endpoint) {
 	defer close(l.done)

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -15,6 +16,8 @@ const giveUpWait = 250 * time.Millisecond
 // uplink carries messages from a rank to the hub.
 type uplink interface {
 	send(m message) error
+	// fenced is called when a fence has ended, before this rank goes on.
+	fenced()
 	// close says goodbye and frees what the rank holds; abandon skips the goodbye.
 	close() error
 }
@@ -37,7 +40,8 @@ type endpoint struct {
 	fencing  chan struct{} // holds a token while a Fence is under way
 	broken   chan struct{} // closed when err is set
 	aborted  chan AbortInfo
-	losses   chan Loss // has room for every rank
+	losses   chan Loss     // has room for every rank
+	patience time.Duration // giveUpWait, but in tests
 
 	mu       sync.Mutex // guards what follows
 	pending  []entry
@@ -65,7 +69,7 @@ type launcherLink interface {
 func newEndpoint(id identity) *endpoint {
 	return &endpoint{identity: id, table: map[slot][]byte{}, fencing: make(chan struct{}, 1),
 		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1),
-		losses: make(chan Loss, id.size), told: make([]bool, id.size)}
+		losses: make(chan Loss, id.size), patience: giveUpWait, told: make([]bool, id.size)}
 }
 
 func (e *endpoint) Rank() int                { return e.rank }
@@ -151,6 +155,7 @@ func (e *endpoint) Fence(ctx context.Context) error {
 	}
 	select {
 	case <-done:
+		e.up.fenced()
 		return nil
 	case <-e.broken:
 		return e.outcome(done)
@@ -189,7 +194,7 @@ func (e *endpoint) outcome(done chan struct{}) error {
 func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) error {
 	reason := cut(context.Cause(ctx).Error(), maxReason)
 	sent := e.up.send(&giveUpMsg{seq, reason})
-	t := time.NewTimer(giveUpWait)
+	t := time.NewTimer(e.patience)
 	defer t.Stop()
 	if sent == nil {
 		select {
@@ -227,7 +232,7 @@ func (e *endpoint) Abort(code int, reason string) {
 // abort fails this rank's calls first, so that they do whatever becomes of the others.
 func (e *endpoint) abort(m *abortMsg) {
 	e.deliver(m)
-	e.up.send(m)
+	_ = e.up.send(m) // rank 0 may be gone: the launcher still hears of it
 }
 
 // Close implements Bootstrap.
@@ -249,7 +254,7 @@ func (e *endpoint) Close() error {
 	e.mu.Unlock()
 	err := e.up.close()
 	if e.launched != nil {
-		e.launched.Close()
+		err = errors.Join(err, e.launched.Close())
 	}
 	return err
 }

@@ -137,9 +137,12 @@ func (l *rootLink) send(m message) error {
 	return err
 }
 
+// fenced waits until the others have been told: the fence has ended for all, even if this process dies the moment after.
+func (l *rootLink) fenced() { l.hub.flush(time.Second) }
+
 // close waits for the others, so that the last message of each is read and answered, and tells those that stay on.
 func (l *rootLink) close() error {
-	l.localLink.close()
+	_ = l.localLink.close()
 	t := time.NewTimer(l.linger)
 	defer t.Stop()
 	select {
@@ -162,7 +165,10 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 		if err != nil {
 			return nil, configErrorf("%s=%d: %v: unset it; only `tagmatch run` sets it, for the process that it starts", EnvRendezvousFD, fd, err)
 		}
-		p.opt.Unsetenv(EnvRendezvousFD) // not for children of this process
+		if err := p.opt.Unsetenv(EnvRendezvousFD); err != nil { // not for children of this process
+			ln.Close()
+			return nil, configErrorf("%s cannot be unset: %v", EnvRendezvousFD, err)
+		}
 		return ln, nil
 	}
 	host, err := p.listenHost(ctx)

@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -60,25 +59,3 @@ func errorf(cond error, format string, args ...any) error {
 func bare(err error) string { return strings.TrimPrefix(err.Error(), "bootstrap: ") }
 
 func configErrorf(format string, args ...any) error { return errorf(ErrConfig, format, args...) }
-
-// rankList writes ranks for people: "rank 3", "ranks 1, 4", long lists cut.
-func rankList(ranks []int) string {
-	const most = 16
-	ranks = slices.Sorted(slices.Values(ranks))
-	var b strings.Builder
-	b.WriteString("rank")
-	if len(ranks) != 1 {
-		b.WriteString("s")
-	}
-	for i, r := range ranks {
-		if i == most {
-			fmt.Fprintf(&b, " and %d more", len(ranks)-most)
-			break
-		}
-		if i > 0 {
-			b.WriteString(",")
-		}
-		b.WriteString(" " + strconv.Itoa(r))
-	}
-	return b.String()
-}

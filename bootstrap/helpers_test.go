@@ -2,6 +2,8 @@ package bootstrap
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"strings"
@@ -72,6 +74,56 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// logHook is a Logger's handler that calls do when a record says msg: what no call shows a test can wait for in the log.
+type logHook struct {
+	msg string
+	do  func()
+}
+
+func (h logHook) Enabled(context.Context, slog.Level) bool { return true }
+func (h logHook) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h logHook) WithGroup(string) slog.Handler            { return h }
+func (h logHook) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == h.msg {
+		h.do()
+	}
+	return nil
+}
+
+// cancelOn gives a context that is cancelled when the Logger of opt says msg.
+func cancelOn(t *testing.T, opt *Options, msg string) context.Context {
+	ctx, cancel := context.WithCancel(timeout(t, 20*time.Second))
+	t.Cleanup(cancel)
+	opt.Logger = slog.New(logHook{msg, cancel})
+	return ctx
+}
+
+// hubOf is the hub of the job whose rank 0 is root.
+func hubOf(root Bootstrap) *hub {
+	switch up := root.(*endpoint).up.(type) {
+	case *localLink:
+		return up.hub
+	case *rootLink:
+		return up.hub
+	}
+	panic("not rank 0")
+}
+
+// awaitArrival waits until n ranks are in the fence.
+func awaitArrival(h *hub, n int) error {
+	arrived := func() int {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.arrived
+	}
+	for end := time.Now().Add(10 * time.Second); arrived() < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("%d ranks are in the fence, want %d", arrived(), n)
+		}
+	}
+	return nil
 }
 
 // each runs f for all ranks at once and fails with their errors.

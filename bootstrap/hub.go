@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
 // hub is the rendezvous without a network: who has joined, who waits in the fence, what was put. It starts no goroutine
@@ -106,13 +108,13 @@ func (h *hub) refuseLocked(from string, r *rejectMsg) *rejectMsg {
 func (h *hub) absent() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var ranks []int
+	var missing []int
 	for r := range h.seats {
 		if h.seats[r].member == nil {
-			ranks = append(ranks, r)
+			missing = append(missing, r)
 		}
 	}
-	s := fmt.Sprintf("still missing: %s of %d", rankList(ranks), h.size)
+	s := fmt.Sprintf("still missing: %s of %d", ranks.List(missing), h.size)
 	if len(h.refusals) > 0 {
 		s += "; turned away: " + strings.Join(h.refusals, "; ")
 	}
@@ -196,13 +198,13 @@ func (h *hub) releaseLocked() {
 
 // awaitedLocked says who has not come to the fence.
 func (h *hub) awaitedLocked() string {
-	var ranks []int
+	var missing []int
 	for r := range h.seats {
 		if !h.seats[r].inFence {
-			ranks = append(ranks, r)
+			missing = append(missing, r)
 		}
 	}
-	return "still missing: " + rankList(ranks)
+	return "still missing: " + ranks.List(missing)
 }
 
 // lost is called when the connection to rank ends without a BYE. Before the job has started the rank only loses its

@@ -23,6 +23,6 @@ func inheritListener(fd int) (net.Listener, error) {
 		return nil, errors.New("the socket does not listen")
 	}
 	f := os.NewFile(uintptr(fd), "rendezvous")
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return net.FileListener(f) // a duplicate, close-on-exec
 }

@@ -17,7 +17,7 @@ import (
 // inheritable gives a descriptor that nothing in this process owns.
 func inheritable(t *testing.T, f *os.File, err error) int {
 	require.NoError(t, err)
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	fd, err := unix.Dup(int(f.Fd()))
 	require.NoError(t, err)
 	return fd

@@ -35,6 +35,8 @@ func (l *localLink) send(m message) error {
 	return nil
 }
 
+func (l *localLink) fenced() {}
+
 func (l *localLink) close() error { return l.send(&byeMsg{}) }
 
 // localMember is the hub's way to such a rank.

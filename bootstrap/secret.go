@@ -76,7 +76,7 @@ func readSecretFile(opt *Options, name string) ([]byte, error) {
 	if err != nil {
 		return nil, configErrorf("%s: %v", EnvSecretFile, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	raw, err := io.ReadAll(io.LimitReader(f, 4*SecretSize))
 	if err != nil {
 		return nil, configErrorf("%s: %v", EnvSecretFile, err)

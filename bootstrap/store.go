@@ -140,6 +140,7 @@ func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 		drain(f)
 		return nil, 0, errors.New(r.reason)
 	}
+	s.opt.Logger.Debug("rendezvous: rank has joined", "rank", hello.rank, "from", conn.RemoteAddr())
 	return m, int(hello.rank), nil
 }
 
@@ -186,7 +187,7 @@ func wrongSecret(rank uint32) *rejectMsg {
 // reject turns a dialing process away and says why.
 func (s *store) reject(f *framer, r *rejectMsg) error {
 	s.hub.refuse(f.conn.RemoteAddr().String(), r)
-	f.write(r)
+	_ = f.write(r)
 	drain(f)
 	return errors.New(r.reason)
 }
@@ -203,7 +204,7 @@ func (s *store) note(f *framer, err error) error {
 // just written.
 func drain(f *framer) {
 	f.conn.SetReadDeadline(time.Now().Add(time.Second))
-	io.CopyN(io.Discard, f.r, 64<<10)
+	_, _ = io.CopyN(io.Discard, f.r, 64<<10)
 }
 
 // close ends the store. What has been queued for the ranks is written first.

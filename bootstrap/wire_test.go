@@ -92,7 +92,7 @@ func FuzzHandshake(f *testing.F) {
 		s := &store{hub: newHub(4), opt: &opt, secret: make([]byte, SecretSize), slots: make(chan struct{}, 1), conns: map[net.Conn]struct{}{}}
 		in, out := net.Pipe()
 		go func() {
-			out.Write(b)
+			_, _ = out.Write(b)
 			out.Close()
 		}()
 		go func() { // what the store answers
@@ -124,7 +124,7 @@ func FuzzFrames(f *testing.F) {
 		h.join(0, localMember{e})
 		in, out := net.Pipe()
 		go func() {
-			out.Write(b)
+			_, _ = out.Write(b)
 			out.Close()
 		}()
 		m := &remote{f: newFramer(in)}

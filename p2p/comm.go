@@ -55,7 +55,7 @@ func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, 
 	}
 	st, err := c.w.eng.Recv(ctx, src, want, mask, buf)
 	if err != nil {
-		return status(st), recvError(src, tag, st.Len, len(buf), err)
+		return failedStatus(st, err), recvError(src, tag, st.Len, len(buf), err)
 	}
 	return status(st), nil
 }

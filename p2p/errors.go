@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/internal/ranks"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
@@ -73,7 +74,7 @@ type PeerError struct {
 }
 
 func (e *PeerError) Error() string {
-	s := prefix + rankList(e.Ranks) + " lost"
+	s := prefix + ranks.List(e.Ranks) + " lost"
 	if e.Cause == nil {
 		return s
 	}
@@ -127,27 +128,6 @@ func errorf(cond error, format string, args ...any) error {
 }
 
 func invalidf(format string, args ...any) error { return errorf(ErrInvalid, format, args...) }
-
-// rankList writes ranks for people: "rank 3", "ranks 1, 4"; long lists are cut.
-func rankList(ranks []int) string {
-	const most = 16
-	var b strings.Builder
-	b.WriteString("rank")
-	if len(ranks) != 1 {
-		b.WriteString("s")
-	}
-	for i, r := range ranks {
-		if i == most {
-			fmt.Fprintf(&b, " and %d more", len(ranks)-most)
-			break
-		}
-		if i > 0 {
-			b.WriteString(",")
-		}
-		b.WriteString(" " + strconv.Itoa(r))
-	}
-	return b.String()
-}
 
 var errNoContext = invalidf("the context is nil: use context.Background where nothing should end the call")
 

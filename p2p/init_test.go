@@ -77,14 +77,17 @@ func TestSecondInit(t *testing.T) {
 }
 
 func TestShutdownNamesWhatIsMissing(t *testing.T) {
+	gaveUp := make(chan struct{})
 	p2ptest.Run(t, 2, func(w *p2p.World) {
 		if w.Rank() == 1 {
-			time.Sleep(100 * time.Millisecond) // not in Shutdown when rank 0 gives up
+			<-gaveUp
 			require.NoError(t, w.Close())
 			return
 		}
+		defer close(gaveUp)
 		w.Irecv(5, p2p.Exact, make([]byte, 3))
-		ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
+		// Time enough to get into the fence, which nothing shows, on a machine that stands still for a moment.
+		ctx, cancel := context.WithTimeout(background, time.Second)
 		defer cancel()
 		err := w.Shutdown(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -102,21 +105,34 @@ func TestShutdownDelivers(t *testing.T) {
 				w.Isend(1, 1, make([]byte, size)) // nobody waits for it but Shutdown
 				continue
 			}
-			time.Sleep(20 * time.Millisecond) // rank 0 is in Shutdown by then
+			awaitUnexpected(w, 1) // all of its sender that is left to do is Shutdown
 			_, err := w.Recv(background, 1, p2p.Exact, make([]byte, size))
 			require.NoError(t, err)
 		}
 	})
 }
 
+// awaitUnexpected returns when n messages wait here for a receive, in every progress mode.
+func awaitUnexpected(w *p2p.World, n int) {
+	idle := w.Irecv(1<<60, p2p.Exact, nil)
+	for w.Metrics().UnexpectedNow < n {
+		_, _, _ = idle.Test() // makes progress
+		time.Sleep(time.Millisecond)
+	}
+	idle.Cancel()
+	_, _ = idle.Wait(background)
+}
+
 func TestCloseEndsShutdown(t *testing.T) {
+	ended := make(chan struct{})
 	p2ptest.Run(t, 2, func(w *p2p.World) {
 		if w.Rank() == 1 {
-			time.Sleep(50 * time.Millisecond)
+			<-ended
 			require.NoError(t, w.Close())
 			return
 		}
-		time.AfterFunc(20*time.Millisecond, func() { _ = w.Close() })
+		defer close(ended)
+		time.AfterFunc(20*time.Millisecond, func() { _ = w.Close() }) // in Shutdown most likely, and if not no other outcome
 		require.Error(t, w.Shutdown(background))
 	})
 }

@@ -26,11 +26,13 @@ func (r Request) Wait(ctx context.Context) (Status, error) {
 
 // wait is Wait that also says whether the handle is consumed.
 func (r Request) wait(ctx context.Context) (st Status, consumed bool, err error) {
-	if ctx == nil {
-		return nothing, false, r.fault(errNoContext)
-	}
-	if r == (Request{}) {
+	switch {
+	case r == (Request{}) && ctx == nil:
+		return nothing, false, errNoContext // there is no operation to name
+	case r == (Request{}):
 		return nothing, true, nil
+	case ctx == nil:
+		return nothing, false, r.fault(errNoContext)
 	}
 	est, err := r.r.Wait(ctx)
 	if err == nil {
@@ -39,7 +41,7 @@ func (r Request) wait(ctx context.Context) (st Status, consumed bool, err error)
 	if stopped(ctx, err) && r.r.Active() {
 		return nothing, false, err
 	}
-	return status(est), true, r.failed(est, err)
+	return failedStatus(est, err), true, r.failed(est, err)
 }
 
 // Test makes progress and reports whether the operation has ended; if so it consumes the handle.
@@ -48,10 +50,13 @@ func (r Request) Test() (st Status, done bool, err error) {
 		return nothing, true, nil
 	}
 	est, done, err := r.r.Test()
-	if err != nil {
-		err = r.failed(est, err)
+	switch {
+	case err != nil:
+		return failedStatus(est, err), done, r.failed(est, err)
+	case !done:
+		return nothing, false, nil
 	}
-	return status(est), done, err
+	return status(est), true, nil
 }
 
 // Cancel asks for the operation's end and returns at once. Its outcome is the request's: ErrCanceled, or success if the

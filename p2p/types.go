@@ -29,12 +29,12 @@ const (
 
 // Status describes a message. Len is the message's length, larger than the buffer after ErrTruncated.
 type Status struct {
-	Source int // rank in the World or Comm that received; ProcNull for an inactive request
+	Source int // rank in the World or Comm that received; ProcNull for an inactive request, and where an error tells of no message
 	Tag    Tag
 	Len    int64
 }
 
-// nothing is the status where no message moved: an inactive request, or ProcNull as the peer.
+// nothing is the status where no message moved: an inactive request, ProcNull as the peer, or an operation that failed.
 var nothing = Status{Source: ProcNull, Tag: AnyTag}
 
 // Completion is one outcome. Data is the index in the slice given to WaitAll.

@@ -71,7 +71,7 @@ func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Statu
 	}
 	st, err := w.eng.Recv(ctx, AnySource, uint64(tag), uint64(mask)|namespace, buf)
 	if err != nil {
-		return status(st), recvError(AnySource, tag, st.Len, len(buf), err)
+		return failedStatus(st, err), recvError(AnySource, tag, st.Len, len(buf), err)
 	}
 	return status(st), nil
 }
@@ -121,4 +121,12 @@ func status(st progress.Status) Status {
 		st.Tag &= tagMask
 	}
 	return Status{Source: st.Source, Tag: Tag(st.Tag), Len: st.Len}
+}
+
+// failedStatus is the status beside an error: only a message that was too long has one.
+func failedStatus(st progress.Status, err error) Status {
+	if err == ErrTruncated {
+		return status(st)
+	}
+	return nothing
 }

@@ -177,7 +177,22 @@ func TestWrongArguments(t *testing.T) {
 		} {
 			require.ErrorIs(t, err, p2p.ErrInvalid)
 		}
-		_, err := p2p.Init(none, p2p.Config{})
+		// The zero Request has no operation that an error could name.
+		nothing := p2p.Status{Source: p2p.ProcNull, Tag: p2p.AnyTag}
+		st, err := p2p.Request{}.Wait(none)
+		require.EqualError(t, err, "p2p: invalid argument: the context is nil: use context.Background where nothing should end the call")
+		require.Equal(t, nothing, st)
+		require.EqualError(t, p2p.WaitAll(none, make([]p2p.Request, 1), nil), err.Error())
+		st, done, err := p2p.Request{}.Test()
+		require.True(t, done)
+		require.NoError(t, err)
+		require.Equal(t, nothing, st)
+		r := c.Irecv(0, 7, nil)
+		require.EqualError(t, recv(r.Wait(none)), "p2p: recv from 0, tag 0x7: invalid argument: the context is nil: use context.Background where nothing should end the call")
+		r.Cancel()
+		require.ErrorIs(t, wait(r), p2p.ErrCanceled)
+
+		_, err = p2p.Init(none, p2p.Config{})
 		require.ErrorIs(t, err, p2p.ErrInvalid)
 	})
 }
@@ -252,6 +267,54 @@ func TestRequests(t *testing.T) {
 		require.Equal(t, uint64(2), out[2].Data)
 		require.ErrorIs(t, out[3].Err, p2p.ErrInvalid)
 		require.NoError(t, p2p.WaitAll(background, reqs, nil))
+	})
+}
+
+// TestStatusOfFailed: an operation that moved nothing must not look as if it had heard from rank 0.
+func TestStatusOfFailed(t *testing.T) {
+	nothing := p2p.Status{Source: p2p.ProcNull, Tag: p2p.AnyTag}
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		ended, cancel := context.WithCancel(background)
+		cancel()
+		c, buf := w.Comm(), make([]byte, 2)
+		r := c.Irecv(0, 1, buf)
+		st, done, err := r.Test()
+		require.False(t, done)
+		require.NoError(t, err)
+		require.Equal(t, nothing, st)
+		st, err = r.Wait(ended)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, nothing, st)
+		r.Cancel()
+		st, err = r.Wait(background)
+		require.ErrorIs(t, err, p2p.ErrCanceled)
+		require.Equal(t, nothing, st)
+		st, _, err = r.Test() // stale
+		require.ErrorIs(t, err, p2p.ErrInactive)
+		require.Equal(t, nothing, st)
+		for _, recv := range []func() (p2p.Status, error){
+			func() (p2p.Status, error) { return c.Recv(ended, 0, 1, buf) },
+			func() (p2p.Status, error) { return w.Recv(ended, 1, p2p.Exact, buf) },
+			func() (p2p.Status, error) { return c.Irecv(7, 1, buf).Wait(background) },
+			func() (p2p.Status, error) { return w.Isend(7, 1, buf).Wait(background) },
+		} {
+			st, err := recv()
+			require.Error(t, err)
+			require.Equal(t, nothing, st)
+		}
+
+		// A message that was too long did come.
+		require.NoError(t, c.Send(background, 0, 1, make([]byte, 5)))
+		st, err = c.Recv(background, p2p.AnySource, p2p.AnyTag, buf)
+		require.ErrorIs(t, err, p2p.ErrTruncated)
+		require.Equal(t, p2p.Status{Source: 0, Tag: 1, Len: 5}, st)
+
+		r = c.Irecv(0, 1, buf)
+		require.NoError(t, w.Close())
+		st, done, err = r.Test()
+		require.True(t, done)
+		require.ErrorIs(t, err, p2p.ErrClosed)
+		require.Equal(t, nothing, st)
 	})
 }
 

@@ -110,15 +110,7 @@ func deviceReceives(ctx context.Context, e *Engine, buf []byte) error {
 func TestNoAllocationOffloaded(t *testing.T) {
 	e := newLoopTags(t)
 	buf := make([]byte, 8)
-	run := func() {
-		if err := deviceReceives(bg, e, buf); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 1000 {
-		run()
-	}
-	require.Zero(t, testing.AllocsPerRun(3000, run))
+	requireNoAllocation(t, 3000, "", func() error { return deviceReceives(bg, e, buf) })
 	m := e.Metrics().Offload
 	for _, n := range []uint64{m.Matched, m.Drops, m.Promoted, m.Dels, m.KeptFull} {
 		require.Positive(t, n, "%+v", m)

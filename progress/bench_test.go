@@ -95,17 +95,23 @@ func TestNoAllocation(t *testing.T) {
 		for _, ctx := range []context.Context{bg, ctx} {
 			e := newLoop(t)
 			buf := make([]byte, 8)
-			run := func() {
-				if err := path(ctx, e, buf); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for range 1000 {
-				run()
-			}
-			require.Zero(t, testing.AllocsPerRun(10000, run), name)
+			requireNoAllocation(t, 10000, name, func() error { return path(ctx, e, buf) })
 		}
 	}
+}
+
+// requireNoAllocation runs f until it is warm, and then counts.
+func requireNoAllocation(t *testing.T, runs int, name string, f func() error) {
+	t.Helper()
+	run := func() {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 1000 {
+		run()
+	}
+	require.Zero(t, testing.AllocsPerRun(runs, run), name)
 }
 
 func BenchmarkMessage(b *testing.B) {

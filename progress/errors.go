@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
+
+	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
 // Conditions to test with errors.Is. Package p2p gives them to its users under its own names, hence the texts.
@@ -44,22 +44,11 @@ type PeerError struct {
 }
 
 func (e *PeerError) Error() string {
-	var b strings.Builder
-	b.WriteString("rank")
-	if len(e.Ranks) != 1 {
-		b.WriteByte('s')
-	}
-	for i, r := range e.Ranks {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(" " + strconv.Itoa(r))
-	}
-	b.WriteString(" lost")
+	s := ranks.List(e.Ranks) + " lost"
 	if e.Cause != nil {
-		b.WriteString(": " + e.Cause.Error())
+		s += ": " + e.Cause.Error()
 	}
-	return b.String()
+	return s
 }
 
 func (e *PeerError) Unwrap() error        { return e.Cause }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ const envChild = "TAGMATCH_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if s := os.Getenv(envChild); s != "" {
-		os.Stdout.WriteString("rank " + os.Getenv("RANK") + " " + strings.Join(os.Args[1:], " ") + "\n")
+		fmt.Println("rank", os.Getenv("RANK"), strings.Join(os.Args[1:], " "))
 		if s == "fail" {
 			os.Exit(5)
 		}

@@ -51,7 +51,7 @@ func newRun(in *os.File) *cobra.Command {
 	f.BoolVar(&opt.Pin, "pin", false, "name a CPU of its own to each rank (TAGMATCH_PIN; programs of this runtime bind to it)")
 	f.DurationVar(&opt.Grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL when the job is ended")
 	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
-	c.MarkFlagRequired("ranks")
+	_ = c.MarkFlagRequired("ranks")
 	return c
 }
 

@@ -13,23 +13,7 @@ import (
 
 func TestMain(m *testing.M) { benchtest.Main(m, main) }
 
-func TestRun(t *testing.T) {
-	for _, device := range []string{"shm", "tcp"} {
-		t.Run(device, func(t *testing.T) {
-			stdout, stderr, err := benchtest.Run(t, "-device", device, "-sizes", "0,8,64k,1m", "-iters", "20", "-json")
-			require.NoError(t, err, stderr)
-			lines := strings.Split(strings.TrimSpace(stdout), "\n")
-			require.Len(t, lines, 4, stdout)
-			for i, size := range []int{0, 8, 64 << 10, 1 << 20} {
-				var r benchkit.Result
-				require.NoError(t, json.Unmarshal([]byte(lines[i]), &r))
-				require.Equal(t, [3]any{"lat", device, "rc"}, [3]any{r.Test, r.Device, r.Transport})
-				require.Equal(t, [2]int{size, 20}, [2]int{r.Size, r.Iters})
-				require.Positive(t, r.MsgS)
-			}
-		})
-	}
-}
+func TestRun(t *testing.T) { benchtest.Results(t, "lat") }
 
 // The device matches also what is small, a list of one holds it, and without a list software does it.
 func TestOffload(t *testing.T) {
@@ -50,23 +34,9 @@ func TestOffload(t *testing.T) {
 	require.Contains(t, stdout, `"offloaded":0,`)
 }
 
-func TestCheckAndTable(t *testing.T) {
-	stdout, stderr, err := benchtest.Run(t, "-check", "-nopin", "-gomaxprocs", "2", "-sizes", "5,100k", "-iters", "20")
-	require.NoError(t, err, stderr)
-	require.Contains(t, stdout, "# device shm, transport rc")
-	require.Contains(t, stdout, "    100k         20 ")
-}
+func TestCheckAndTable(t *testing.T) { benchtest.Table(t) }
 
-func TestWrongFlags(t *testing.T) {
-	for _, args := range [][]string{{"-sizes", "huge"}, {"-iters", "-3"}, {"-gomaxprocs", "-1"}, {"extra"}, {"-no-such-flag"}} {
-		_, stderr, err := benchtest.Run(t, args...)
-		require.Error(t, err)
-		require.NotEmpty(t, stderr)
-	}
-	_, stderr, err := benchtest.Run(t, "-device", "mlx5_0")
-	require.Error(t, err)
-	require.Contains(t, stderr, "this build has auto, shm, tcp")
-}
+func TestWrongFlags(t *testing.T) { benchtest.WrongFlags(t, "pingpong") }
 
 func TestEnvironmentChooses(t *testing.T) {
 	t.Setenv("TAGMATCH_DEVICE", "tcp")

@@ -20,15 +20,38 @@ func TestSizes(t *testing.T) {
 	require.NoError(t, fs.Parse([]string{"-sizes", "0,8,2k,3M", "-window", "7", "-json"}))
 	require.Equal(t, Sizes{0, 8, 2048, 3 << 20}, f.Sizes)
 	require.Equal(t, "0,8,2048,3145728", f.Sizes.String())
-	require.NoError(t, f.validate(true))
+	require.NoError(t, f.validate(true, noEnv))
 	for _, text := range []string{"", "8,", "-1", "k", "2g", "4096m"} {
 		require.ErrorContains(t, (&Sizes{}).Set(text), "is not a size", text)
 	}
 	f.Iters, f.Window, f.GOMAXPROCS = -1, 0, -1
-	err := f.validate(true)
+	err := f.validate(true, noEnv)
 	for _, part := range []string{"-iters is -1", "-window is 0", "-gomaxprocs is -1"} {
 		require.ErrorContains(t, err, part)
 	}
+}
+
+func noEnv(string) string { return "" }
+
+func TestFaultsOfFlags(t *testing.T) {
+	good := Flags{Sizes: Sizes{8}, Window: 1, OffloadMin: -1, MaxTags: -1}
+	for text, spoil := range map[string]func(f *Flags){
+		`-device is "foo": this build has auto, shm, tcp`:                      func(f *Flags) { f.Device = "foo" },
+		`-transport is "foo": this build has auto, rc, tmsrq`:                  func(f *Flags) { f.Transport = "foo" },
+		"-max-tags is 65537: give 0 to 65536, or -1 for the default":           func(f *Flags) { f.MaxTags = maxTags + 1 },
+		"-gomaxprocs is 1025: give 1 to 1024, or 0 to leave it":                func(f *Flags) { f.GOMAXPROCS = maxProcs + 1 },
+		"-window is 16385: give 1 to 16384":                                    func(f *Flags) { f.Window = maxWindow + 1 },
+		"-iters is -1: give 1 or more, or 0 for as many as the size calls for": func(f *Flags) { f.Iters = -1 },
+	} {
+		f := good
+		spoil(&f)
+		require.EqualError(t, f.validate(true, noEnv), text)
+	}
+	good.MaxTags, good.OffloadMin = maxTags, maxOffloadMin
+	require.NoError(t, good.validate(true, noEnv), "p2p allows less than the flags")
+
+	err := good.validate(true, func(name string) string { return map[string]string{"TAGMATCH_DEVICE": "foo"}[name] })
+	require.ErrorContains(t, err, `TAGMATCH_DEVICE is "foo": this build has auto, shm, tcp`)
 }
 
 func TestVerifyNamesTheDamage(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,8 +28,8 @@ type Flags struct {
 
 // Register adds the flags to fs; what f holds already are the defaults.
 func (f *Flags) Register(fs *flag.FlagSet) {
-	fs.StringVar(&f.Device, "device", "auto", "`name`: auto, shm or tcp")
-	fs.StringVar(&f.Transport, "transport", "auto", "`name`: auto, rc, or tmsrq, where the device matches")
+	fs.StringVar(&f.Device, "device", "auto", "`name`: "+strings.Join(p2p.Devices(), ", "))
+	fs.StringVar(&f.Transport, "transport", "auto", "`name`: "+strings.Join(p2p.Transports(), ", ")+"; with tmsrq the device matches")
 	fs.IntVar(&f.OffloadMin, "offload-min", -1, "`bytes` of the smallest receive that the device matches, 0: of any size, -1: as TAGMATCH_OFFLOAD_MIN says")
 	fs.IntVar(&f.MaxTags, "max-tags", -1, "`receives` that the device's tag list holds, 0: none, -1: as TAGMATCH_MAX_TAGS says")
 	fs.Var(&f.Sizes, "sizes", "message `sizes` in bytes, separated by commas; k and m are powers of 1024")
@@ -42,25 +43,42 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.IntVar(&f.GOMAXPROCS, "gomaxprocs", 0, "set GOMAXPROCS in each rank, 0: leave it")
 }
 
-// validate reports the faults that the flag package does not find.
-func (f *Flags) validate(hasWindow bool) error {
-	var errs []error
+// validate reports the faults that the flag package does not find, and those of the environment: once, where each rank would
+// say it again.
+func (f *Flags) validate(hasWindow bool, getenv func(string) string) error {
+	errs := f.faults(hasWindow)
+	if len(errs) == 0 {
+		c := f.config()
+		_, err := c.Effective(getenv)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (f *Flags) faults(hasWindow bool) (errs []error) {
+	name := func(flag, value string, allowed []string) {
+		if value != "" && !slices.Contains(allowed, value) {
+			errs = append(errs, fmt.Errorf("-%s is %q: this build has %s", flag, value, strings.Join(allowed, ", ")))
+		}
+	}
+	name("device", f.Device, p2p.Devices())
+	name("transport", f.Transport, p2p.Transports())
 	if f.Iters < 0 {
 		errs = append(errs, fmt.Errorf("-iters is %d: give 1 or more, or 0 for as many as the size calls for", f.Iters))
 	}
 	if hasWindow && (f.Window < 1 || f.Window > maxWindow) {
 		errs = append(errs, fmt.Errorf("-window is %d: give 1 to %d", f.Window, maxWindow))
 	}
-	if f.OffloadMin < -1 {
-		errs = append(errs, fmt.Errorf("-offload-min is %d: give bytes, or -1 for the default", f.OffloadMin))
+	if f.OffloadMin < -1 || f.OffloadMin > maxOffloadMin {
+		errs = append(errs, fmt.Errorf("-offload-min is %d: give 0 to %d bytes, or -1 for the default", f.OffloadMin, maxOffloadMin))
 	}
-	if f.MaxTags < -1 {
-		errs = append(errs, fmt.Errorf("-max-tags is %d: give a number, or -1 for the default", f.MaxTags))
+	if f.MaxTags < -1 || f.MaxTags > maxTags {
+		errs = append(errs, fmt.Errorf("-max-tags is %d: give 0 to %d, or -1 for the default", f.MaxTags, maxTags))
 	}
-	if f.GOMAXPROCS < 0 {
-		errs = append(errs, fmt.Errorf("-gomaxprocs is %d: give 1 or more, or 0 to leave it", f.GOMAXPROCS))
+	if f.GOMAXPROCS < 0 || f.GOMAXPROCS > maxProcs {
+		errs = append(errs, fmt.Errorf("-gomaxprocs is %d: give 1 to %d, or 0 to leave it", f.GOMAXPROCS, maxProcs))
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // config is what the flags ask of a World. There 0 means the default and -1 none.
@@ -80,6 +98,11 @@ func (f *Flags) config() p2p.Config {
 const (
 	maxSize   = 1 << 30
 	maxWindow = 1 << 14
+	maxProcs  = 1 << 10
+
+	// As in p2p.Config, where they are less plain to see.
+	maxOffloadMin = 1 << 40
+	maxTags       = 1 << 16
 )
 
 // Sizes is a list of message sizes as a flag.

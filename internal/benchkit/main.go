@@ -24,28 +24,15 @@ type Command struct {
 // Main runs the command with the flags of this process and ends it.
 func (c Command) Main() { os.Exit(c.Exec(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// Exec runs the command and returns its exit code. Started plainly, it launches itself as two ranks on this host.
+// Exec runs the command and returns its exit code. Started plainly, it launches itself as two ranks on this host, once its
+// flags are known to be good.
 func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
-	f := Flags{Sizes: c.Sizes, Window: c.Window}
-	fs := flag.NewFlagSet(c.Name, flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	fs.Usage = func() {
-		fmt.Fprintf(stderr, "%s: %s\n\nFlags:\n", c.Name, c.About)
-		fs.PrintDefaults()
+	f, err := c.parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
 	}
-	f.Register(fs)
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return 0
-		}
-		return 2
-	}
-	if fs.NArg() > 0 {
-		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", c.Name, fs.Arg(0))
-		return 2
-	}
-	if err := f.validate(c.Window > 0); err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", c.Name, err)
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v (-h lists the flags)\n", c.Name, err)
 		return 2
 	}
 	code, err := c.start(f, stdout)
@@ -54,6 +41,28 @@ func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 		return max(code, 1)
 	}
 	return code
+}
+
+// parse reads the flags. Its error is for people; of the flag package's own way only the list for -h is left.
+func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
+	f := Flags{Sizes: c.Sizes, Window: c.Window}
+	fs := flag.NewFlagSet(c.Name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	f.Register(fs)
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(stderr, "%s: %s\n\nFlags:\n", c.Name, c.About)
+		fs.SetOutput(stderr)
+		fs.PrintDefaults()
+		return f, err
+	case err != nil:
+		return f, err
+	case fs.NArg() > 0:
+		return f, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	return f, f.validate(c.Window > 0, os.Getenv)
 }
 
 // start launches ranks, or is one.

@@ -112,6 +112,18 @@ func TestStrangerLost(t *testing.T) {
 	})
 }
 
+// TestHasty loses a rank right after its Init, rank 0 in particular, which serves the rendezvous: the Init of the others must not
+// fail by it.
+func TestHasty(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		for i := range 12 {
+			r := job{n: 5, role: "hasty", device: device, arg: i % 2, grace: time.Minute}.run(t)
+			require.Equal(t, 128+9, r.code, "%s%s", r.out, r.err)
+			require.Equal(t, 4, strings.Count(r.out, "survived"), "%s%s", r.out, r.err)
+		}
+	})
+}
+
 // TestOrderly checks that a message outlives its sender's Shutdown.
 func TestOrderly(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {

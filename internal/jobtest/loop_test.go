@@ -179,7 +179,7 @@ func (j *loopJob) opener(fabric *soft.Fabric, rank, n, maxEager int) func(transp
 func (j *loopJob) close() error {
 	var errs []error
 	for _, e := range j.engines {
-		e.Close(progress.ErrClosed)
+		errs = append(errs, e.Close(progress.ErrClosed))
 	}
 	for _, d := range j.devices {
 		errs = append(errs, d.Close())

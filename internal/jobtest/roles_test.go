@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,12 +38,19 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 	"orderly":  orderlyRole,
 	"stranger": strangerRole,
 	"stopped":  stoppedRole,
+	"hasty":    hastyRole,
 }
+
+// surviving are the roles whose ranks outlive another's death, after which the launcher ends them all by SIGTERM.
+var surviving = []string{"killed", "stranger", "hasty"}
 
 // playRole is the main function of a rank.
 func playRole(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
+	if slices.Contains(surviving, name) {
+		signal.Ignore(syscall.SIGTERM) // from the start: the other may die before this rank gets any further
+	}
 	if err := prepare(); err != nil {
 		return err
 	}
@@ -229,14 +237,20 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
 		return err
 	}
-	signal.Ignore(syscall.SIGTERM) // by which the launcher ends the ranks after a death
-	if w.Rank() == 1 {
-		time.Sleep(100 * time.Millisecond) // the victim: let the others get into their calls
+	if w.Rank() == 1 { // the victim
+		for range w.Size() - 1 {
+			if _, err := w.Comm().Recv(ctx, p2p.AnySource, 4, nil); err != nil {
+				return err
+			}
+		}
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	big := make([]byte, 4<<20)
 	recv := w.Comm().Irecv(1, 5, make([]byte, 8))
 	send := w.Comm().Isend(1, 6, big)
+	if err := w.Comm().Send(ctx, 1, 4, nil); err != nil { // the operations are under way
+		return err
+	}
 	for what, r := range map[string]p2p.Request{"receive": recv, "send": send} {
 		if err := lostRank1(r.Wait(ctx)); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
@@ -256,9 +270,7 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 
 // strangerRole takes rank 1 out of the job before anybody has been connected to it, by SIGKILL or, if argVar is set, by Close.
 func strangerRole(ctx context.Context, w *p2p.World) error {
-	signal.Ignore(syscall.SIGTERM)
 	if w.Rank() == 1 {
-		time.Sleep(200 * time.Millisecond) // a rank that goes while others are still in Init makes their Init fail
 		if number(argVar) != 0 {
 			return w.Close()
 		}
@@ -272,6 +284,15 @@ func strangerRole(ctx context.Context, w *p2p.World) error {
 	}
 	if err := survivorsTalk(ctx, w); err != nil {
 		return err
+	}
+	fmt.Println("survived")
+	return w.Close()
+}
+
+// hastyRole kills rank argVar as soon as it has joined. That the others join too is all that they are asked.
+func hastyRole(_ context.Context, w *p2p.World) error {
+	if w.Rank() == int(number(argVar)) {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	fmt.Println("survived")
 	return w.Close()
@@ -318,13 +339,15 @@ func exchangeAmong(ctx context.Context, w *p2p.World, ranks []int) (int, error) 
 	return len(reqs), p2p.WaitAll(ctx, reqs, nil)
 }
 
-// orderlyRole leaves a message behind that is received only after its sender has entered Shutdown.
+// orderlyRole leaves a message behind whose sender, when it is received, has nothing left to do but Shutdown.
 func orderlyRole(ctx context.Context, w *p2p.World) error {
 	if w.Rank() == 1 {
 		return w.Send(ctx, 0, 3, make([]byte, 100))
 	}
 	if w.Rank() == 0 {
-		time.Sleep(200 * time.Millisecond)
+		for w.Metrics().UnexpectedNow == 0 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
 		_, err := w.Recv(ctx, 3, p2p.Exact, make([]byte, 100))
 		return err
 	}

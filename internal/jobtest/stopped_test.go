@@ -47,10 +47,8 @@ func sendToStopped(ctx context.Context, w *p2p.World, pid int) error {
 	buf := make([]byte, 1<<20)
 	for _, tag := range []p2p.Tag{tagAwaited, tagSurprise, tagBlocked} {
 		fill(buf, uint64(tag))
-		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-		err := w.Comm().Send(short, 1, tag, buf)
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) {
+		err := sendBriefly(ctx, w, tag, buf)
+		if !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("send of tag %d to a stopped rank: %w", tag, err)
 		}
 		clear(buf) // the buffer is ours again
@@ -62,6 +60,20 @@ func sendToStopped(ctx context.Context, w *p2p.World, pid int) error {
 		return fmt.Errorf("%d sends revoked", m.Revoked)
 	}
 	return nil
+}
+
+// sendBriefly gives a large message to rank 1 up once it has been offered.
+func sendBriefly(ctx context.Context, w *p2p.World, tag p2p.Tag, buf []byte) error {
+	short, cancel := context.WithCancel(ctx)
+	defer cancel()
+	before := w.Metrics().RndvSent
+	go func() {
+		for short.Err() == nil && w.Metrics().RndvSent == before {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	return w.Comm().Send(short, 1, tag, buf)
 }
 
 // untilStopped waits until the kernel says that process pid is stopped.

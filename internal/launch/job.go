@@ -16,6 +16,10 @@ import (
 // abortCourtesy is how long ranks have to end by themselves after an Abort, which they all hear of.
 const abortCourtesy = time.Second
 
+// lastWords is how long the launcher reads on what a rank that has ended wrote last. It counts only where the rank's
+// descendants keep the link open, and a host that stands still for a moment must not cost the reason of an Abort.
+const lastWords = time.Second
+
 // watch reports what happens to one rank.
 func (j *job) watch(r *rank) {
 	aborts := make(chan struct{})
@@ -34,11 +38,13 @@ func (j *job) watch(r *rank) {
 	r.out.flush()
 	r.err.flush()
 	if r.link != nil {
-		r.link.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // what it wrote last; a descendant may keep it open
+		if err := r.link.SetReadDeadline(time.Now().Add(lastWords)); err != nil { // a descendant may keep it open
+			_ = r.link.Close()
+		}
 	}
 	<-aborts
 	if r.link != nil {
-		r.link.Close()
+		_ = r.link.Close()
 	}
 	code, reason := exitCode(r.cmd.ProcessState, err)
 	j.report(event{rank: r.n, code: code, reason: reason})

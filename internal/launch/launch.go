@@ -160,7 +160,7 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 	}
 	if err := c.Start(); err != nil {
 		if r.link != nil {
-			r.link.Close()
+			_ = r.link.Close()
 		}
 		return err
 	}
@@ -185,7 +185,7 @@ func (j *job) inherit(r *rank, c *exec.Cmd, ln net.Listener) ([]*os.File, error)
 	}
 	f, err := ln.(*net.TCPListener).File()
 	if err != nil {
-		parent.Close()
+		_ = parent.Close()
 		return c.ExtraFiles, err
 	}
 	c.Env = append(c.Env, fmt.Sprintf("%s=%d", bootstrap.EnvRendezvousFD, 3+len(c.ExtraFiles)))
@@ -195,7 +195,7 @@ func (j *job) inherit(r *rank, c *exec.Cmd, ln net.Listener) ([]*os.File, error)
 
 func closeFiles(files []*os.File) {
 	for _, f := range files {
-		f.Close()
+		_ = f.Close()
 	}
 }
 

@@ -64,5 +64,5 @@ func (l *lineWriter) flush() {
 	if len(l.buf) > 0 {
 		l.cut()
 	}
-	l.pass() // the rank has ended: nobody is left to be told
+	_ = l.pass() // the rank has ended: nobody is left to be told
 }

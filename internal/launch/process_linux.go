@@ -26,5 +26,5 @@ func awaitExit(pid int) {
 
 // signalGroup sends sig to all of a rank's processes.
 func signalGroup(p *os.Process, sig syscall.Signal) {
-	unix.Kill(-p.Pid, sig) // nobody left to be told is well
+	_ = unix.Kill(-p.Pid, sig) // nobody left to be told is well
 }

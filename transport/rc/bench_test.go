@@ -7,6 +7,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
@@ -29,23 +30,10 @@ func (c *counter) ReadDone(_ uint64, err error) {
 
 // pair opens two connected transports over a loop that delivers at once.
 func pair(tb testing.TB, direct bool) (tr [2]*rc.Transport, sinks [2]*counter) {
-	f := soft.NewFabric(soft.FabricOptions{Direct: direct})
-	for i := range tr {
-		dev, err := soft.Open(soft.Config{Fabric: f, Rank: i})
-		require.NoError(tb, err)
-		sinks[i] = &counter{}
-		tr[i], err = rc.New(rc.Config{Device: dev, Rank: i, Size: 2}, sinks[i])
-		require.NoError(tb, err)
-		tb.Cleanup(func() {
-			require.NoError(tb, tr[i].Close())
-			require.NoError(tb, dev.Close())
-		})
-	}
-	for i := range tr {
-		for k := range tr {
-			require.NoError(tb, tr[i].Connect(k, tr[k].Address()))
-		}
-	}
+	tr = transporttest.Pair(tb, soft.FabricOptions{Direct: direct}, func(dev verbs.Device, rank int) (*rc.Transport, error) {
+		sinks[rank] = &counter{}
+		return rc.New(rc.Config{Device: dev, Rank: rank, Size: 2}, sinks[rank])
+	})
 	return tr, sinks
 }
 

@@ -1,10 +1,7 @@
 package rc_test
 
 import (
-	"errors"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/rc"
@@ -18,67 +15,24 @@ func newRC(dev verbs.Device, rank, size int, o transporttest.Options, sink trans
 		SendDepth: o.SendDepth, Job: "conformance"}, sink)
 }
 
-// loopDevices opens devices on a fabric of their own.
-func loopDevices(fo soft.FabricOptions) func(*testing.T, int, transporttest.Options) *transporttest.Job {
-	return func(t *testing.T, n int, o transporttest.Options) *transporttest.Job {
-		fo.Seed = o.Seed
-		f := soft.NewFabric(fo)
-		devs := make([]*soft.Device, n)
-		job := &transporttest.Job{Kill: func(rank int) { f.Kill(devs[rank]) }}
-		for i := range n {
-			d, err := soft.Open(soft.Config{Fabric: f, Rank: i, MaxInline: o.MaxInline})
-			require.NoError(t, err)
-			devs[i] = d
-			job.Devices = append(job.Devices, d)
-		}
-		return job
-	}
-}
-
-// wireDevices opens devices of one process that talk over a wire between processes.
-func wireDevices(wire string, config soft.Config) func(*testing.T, int, transporttest.Options) *transporttest.Job {
-	return func(t *testing.T, n int, o transporttest.Options) *transporttest.Job {
-		job := &transporttest.Job{}
-		for i := range n {
-			config.Wires, config.Secret, config.Rank, config.MaxInline = []string{wire}, []byte("secret"), i, o.MaxInline
-			d, err := soft.Open(config)
-			if errors.Is(err, errors.ErrUnsupported) {
-				t.Skipf("wire %s: %v", wire, err)
-			}
-			require.NoError(t, err)
-			job.Devices = append(job.Devices, d)
-		}
-		return job
-	}
-}
-
-func seeds(n int) []uint64 {
-	out := make([]uint64, n)
-	for i := range out {
-		out[i] = uint64(i + 1)
-	}
-	return out
-}
-
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}), New: newRC, Long: !testing.Short()})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{}), New: newRC, Long: !testing.Short()})
 }
 
 // TestLoopRough lets the wire delay, cut and refuse at random.
 func TestLoopRough(t *testing.T) {
-	rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
-	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(rough), New: newRC, Seeds: seeds(3)})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(transporttest.Rough, soft.Config{}), New: newRC, Seeds: transporttest.Seeds(3)})
 }
 
 func TestSHM(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{}), New: newRC})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, soft.Config{}), New: newRC})
 }
 
 // TestSHMCopied is without direct access to peers' memory.
 func TestSHMCopied(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{NoDirect: true, RingBytes: 16 << 10}), New: newRC})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, soft.Config{NoDirect: true, RingBytes: 16 << 10}), New: newRC})
 }
 
 func TestTCP(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireTCP, soft.Config{}), New: newRC})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, soft.Config{}), New: newRC})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
@@ -26,23 +27,10 @@ func (c *counter) Fin(int, uint32)                       { c.fins++ }
 
 // pair opens two connected transports over a loop that delivers at once.
 func pair(tb testing.TB) (tr [2]*tmsrq.Transport, sinks [2]*counter) {
-	f := soft.NewFabric(soft.FabricOptions{})
-	for i := range tr {
-		dev, err := soft.Open(soft.Config{Fabric: f, Rank: i})
-		require.NoError(tb, err)
-		sinks[i] = &counter{}
-		tr[i], err = tmsrq.New(tmsrq.Config{Device: dev, Rank: i, Size: 2}, sinks[i])
-		require.NoError(tb, err)
-		tb.Cleanup(func() {
-			require.NoError(tb, tr[i].Close())
-			require.NoError(tb, dev.Close())
-		})
-	}
-	for i := range tr {
-		for k := range tr {
-			require.NoError(tb, tr[i].Connect(k, tr[k].Address()))
-		}
-	}
+	tr = transporttest.Pair(tb, soft.FabricOptions{}, func(dev verbs.Device, rank int) (*tmsrq.Transport, error) {
+		sinks[rank] = &counter{}
+		return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: 2}, sinks[rank])
+	})
 	return tr, sinks
 }
 

@@ -1,10 +1,7 @@
 package tmsrq_test
 
 import (
-	"errors"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
@@ -21,68 +18,24 @@ func newTM(dev verbs.Device, rank, size int, o transporttest.Options, sink trans
 		SendDepth: o.SendDepth, MaxTags: o.MaxTags, Job: "conformance"}, sink)
 }
 
-// loopDevices opens devices on a fabric of their own.
-func loopDevices(fo soft.FabricOptions, config soft.Config) func(*testing.T, int, transporttest.Options) *transporttest.Job {
-	return func(t *testing.T, n int, o transporttest.Options) *transporttest.Job {
-		fo.Seed = o.Seed
-		f := soft.NewFabric(fo)
-		devs := make([]*soft.Device, n)
-		job := &transporttest.Job{Kill: func(rank int) { f.Kill(devs[rank]) }}
-		for i := range n {
-			config.Fabric, config.Rank, config.MaxInline = f, i, o.MaxInline
-			d, err := soft.Open(config)
-			require.NoError(t, err)
-			devs[i] = d
-			job.Devices = append(job.Devices, d)
-		}
-		return job
-	}
-}
-
-// wireDevices opens devices of one process that talk over a wire between processes.
-func wireDevices(wire string, config soft.Config) func(*testing.T, int, transporttest.Options) *transporttest.Job {
-	return func(t *testing.T, n int, o transporttest.Options) *transporttest.Job {
-		job := &transporttest.Job{}
-		for i := range n {
-			config.Wires, config.Secret, config.Rank, config.MaxInline = []string{wire}, []byte("secret"), i, o.MaxInline
-			d, err := soft.Open(config)
-			if errors.Is(err, errors.ErrUnsupported) {
-				t.Skipf("wire %s: %v", wire, err)
-			}
-			require.NoError(t, err)
-			job.Devices = append(job.Devices, d)
-		}
-		return job
-	}
-}
-
-func seeds(n int) []uint64 {
-	out := make([]uint64, n)
-	for i := range out {
-		out[i] = uint64(i + 1)
-	}
-	return out
-}
-
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}, soft.Config{TM: strict}), New: newTM, Tags: true, Long: !testing.Short()})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{TM: strict}), New: newTM, Tags: true, Long: !testing.Short()})
 }
 
 // TestLoopRough lets the wire delay, cut and refuse at random.
 func TestLoopRough(t *testing.T) {
-	rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
-	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(rough, soft.Config{TM: strict}), New: newTM, Tags: true, Seeds: seeds(3)})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(transporttest.Rough, soft.Config{TM: strict}), New: newTM, Tags: true, Seeds: transporttest.Seeds(3)})
 }
 
 func TestSHM(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{TM: strict}), New: newTM, Tags: true})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, soft.Config{TM: strict}), New: newTM, Tags: true})
 }
 
 // TestSHMCopied is without direct access to peers' memory.
 func TestSHMCopied(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireSHM, soft.Config{TM: strict, NoDirect: true, RingBytes: 16 << 10}), New: newTM, Tags: true})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, soft.Config{TM: strict, NoDirect: true, RingBytes: 16 << 10}), New: newTM, Tags: true})
 }
 
 func TestTCP(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: wireDevices(soft.WireTCP, soft.Config{TM: strict}), New: newTM, Tags: true})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, soft.Config{TM: strict}), New: newTM, Tags: true})
 }

@@ -35,7 +35,7 @@ func TestKnobs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tm.Strict = true
-			transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}, soft.Config{TM: tm}),
+			transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{TM: tm}),
 				New: startingAt(tm.InitialCount), Tags: true})
 		})
 	}
@@ -57,7 +57,7 @@ func TestDelays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tm.Strict = true
 			rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2}
-			transporttest.RunTags(t, transporttest.Harness{Devices: loopDevices(rough, soft.Config{TM: tm}), Seeds: seeds(2),
+			transporttest.RunTags(t, transporttest.Harness{Devices: transporttest.LoopDevices(rough, soft.Config{TM: tm}), Seeds: transporttest.Seeds(2),
 				New: startingAt(tm.InitialCount), Tags: true})
 		})
 	}
@@ -77,7 +77,7 @@ func TestWithout(t *testing.T) {
 	_, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1}, &transporttest.Recorder{})
 	require.ErrorContains(t, err, "tag matching")
 	require.ErrorContains(t, err, "rc")
-	transporttest.Run(t, transporttest.Harness{Devices: loopDevices(soft.FabricOptions{}, soft.Config{TM: none}),
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{TM: none}),
 		New: func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
 			o.MaxTags = -1
 			return newTM(dev, rank, size, o, sink)

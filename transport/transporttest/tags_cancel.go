@@ -138,14 +138,7 @@ func testTagsLost(t *testing.T, h Harness, opts Options) {
 		c.ping(x.a, x.b)
 		c.ping(x.b, c.ranks[2])
 		const n, size = 4, 300 << 10
-		region, err := x.a.Register(1, fill(size, 1))
-		require.NoError(t, err)
-		for i := range uint64(n) {
-			x.add(i, packed(0, uint32(i)), exact, make([]byte, size))
-			x.post(func() error {
-				return x.a.SendRndv(1, &transport.RndvHdr{Tag: packed(0, uint32(i)), VA: region.Addr(), RKey: region.RKey(), Len: size})
-			})
-		}
+		region := x.offer(n, size)
 		buf := make([]byte, 8)
 		x.add(n, packed(2, 7), exact, buf)
 		x.steps(round * 5)

@@ -68,6 +68,20 @@ func (x *tagged) rendezvous(id, tag uint64, room, size int) {
 	require.NoError(t, region.Dereg())
 }
 
+// offer puts n rendezvous of a under way, and the receives 0 to n-1 of b that take them.
+func (x *tagged) offer(n, size int) transport.Region {
+	region, err := x.a.Register(1, fill(size, 1))
+	require.NoError(x.t, err)
+	for i := range uint64(n) {
+		tag := packed(0, uint32(i))
+		x.add(i, tag, exact, make([]byte, size))
+		x.post(func() error {
+			return x.a.SendRndv(1, &transport.RndvHdr{Tag: tag, VA: region.Addr(), RKey: region.RKey(), Len: uint64(size)})
+		})
+	}
+	return region
+}
+
 // testTagsLied: a rank sends in the name of another; the receive ends with an error, and so does all that is under way from
 // the liar, before its loss is told.
 func testTagsLied(t *testing.T, h Harness, opts Options) {
@@ -76,14 +90,7 @@ func testTagsLied(t *testing.T, h Harness, opts Options) {
 		x := &tagged{cluster: c, a: c.ranks[0], b: c.ranks[1], l: c.ranks[1].TagList()}
 		require.NotNil(t, x.l)
 		const n, size = 3, 300 << 10
-		region, err := x.a.Register(1, fill(size, 1))
-		require.NoError(t, err)
-		for i := range uint64(n) {
-			x.add(i, packed(0, uint32(i)), exact, make([]byte, size))
-			x.post(func() error {
-				return x.a.SendRndv(1, &transport.RndvHdr{Tag: packed(0, uint32(i)), VA: region.Addr(), RKey: region.RKey(), Len: size})
-			})
-		}
+		region := x.offer(n, size)
 		x.add(n, tag, exact, make([]byte, 10))
 		x.post(func() error { return x.a.SendEager(1, 2, tag, []byte("lie")) })
 		x.until("the loss", func() bool { return len(x.b.of("lost")) > 0 })

@@ -53,13 +53,13 @@ func (l *Link) Abort(code int, reason string) {
 	if len(line) > maxLine-1 {
 		line = fmt.Sprintf("abort %d %q", code, reason[:maxLine/8])
 	}
-	l.f.SetWriteDeadline(time.Now().Add(time.Second))
-	io.WriteString(l.f, line+"\n") // a launcher that is gone needs no telling
+	_ = l.f.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = io.WriteString(l.f, line+"\n") // a launcher that is gone needs no telling
 }
 
 // Wait blocks until the launcher is gone or the link is closed.
 func (l *Link) Wait() {
-	io.Copy(io.Discard, l.f)
+	_, _ = io.Copy(io.Discard, l.f)
 }
 
 // Close gives the link up.

@@ -15,7 +15,9 @@ func duplicate(fd int, inode uint64) *os.File {
 		return nil
 	}
 	unix.CloseOnExec(fd)
-	unix.SetNonblock(fd, true) // so that the runtime's poller takes it: deadlines, and Close ends a Wait
+	if err := unix.SetNonblock(fd, true); err != nil { // so that the runtime's poller takes it: deadlines, and Close ends a Wait
+		return nil
+	}
 	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil
@@ -32,8 +34,8 @@ func Pair(fd int) (parent, child *os.File, env string, err error) {
 	parent, child = os.NewFile(uintptr(p[0]), "rank"), os.NewFile(uintptr(p[1]), "launcher")
 	var st unix.Stat_t
 	if err := unix.Fstat(p[1], &st); err != nil {
-		parent.Close()
-		child.Close()
+		_ = parent.Close()
+		_ = child.Close()
 		return nil, nil, "", os.NewSyscallError("fstat", err)
 	}
 	return parent, child, fmt.Sprintf("%d:%d", fd, st.Ino), nil

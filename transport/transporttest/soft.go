@@ -1,0 +1,82 @@
+package transporttest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// Rough is a loop wire that delays, cuts and refuses at random.
+var Rough = soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
+
+// LoopDevices is a Harness.Devices that opens software devices on a fabric of their own.
+func LoopDevices(fo soft.FabricOptions, config soft.Config) func(*testing.T, int, Options) *Job {
+	return func(t *testing.T, n int, o Options) *Job {
+		fo.Seed = o.Seed
+		f := soft.NewFabric(fo)
+		devs := make([]*soft.Device, n)
+		job := &Job{Kill: func(rank int) { f.Kill(devs[rank]) }}
+		for i := range n {
+			c := config
+			c.Fabric, c.Rank, c.MaxInline = f, i, o.MaxInline
+			d, err := soft.Open(c)
+			require.NoError(t, err)
+			devs[i] = d
+			job.Devices = append(job.Devices, d)
+		}
+		return job
+	}
+}
+
+// WireDevices is a Harness.Devices that opens software devices of one process which talk over a wire between processes.
+func WireDevices(wire string, config soft.Config) func(*testing.T, int, Options) *Job {
+	return func(t *testing.T, n int, o Options) *Job {
+		job := &Job{}
+		for i := range n {
+			c := config
+			c.Wires, c.Secret, c.Rank, c.MaxInline = []string{wire}, []byte("secret"), i, o.MaxInline
+			d, err := soft.Open(c)
+			if errors.Is(err, errors.ErrUnsupported) {
+				t.Skipf("wire %s: %v", wire, err)
+			}
+			require.NoError(t, err)
+			job.Devices = append(job.Devices, d)
+		}
+		return job
+	}
+}
+
+// Seeds is a Harness.Seeds of n: the same in each run, so that a failure comes again.
+func Seeds(n int) []uint64 {
+	out := make([]uint64, n)
+	for i := range out {
+		out[i] = uint64(i + 1)
+	}
+	return out
+}
+
+// Pair opens two connected transports, for benchmarks, over a loop that delivers at once. They are closed with the test.
+func Pair[T transport.Transport](tb testing.TB, fo soft.FabricOptions, open func(dev verbs.Device, rank int) (T, error)) (tr [2]T) {
+	f := soft.NewFabric(fo)
+	for i := range tr {
+		dev, err := soft.Open(soft.Config{Fabric: f, Rank: i})
+		require.NoError(tb, err)
+		tr[i], err = open(dev, i)
+		require.NoError(tb, err)
+		tb.Cleanup(func() {
+			require.NoError(tb, tr[i].Close())
+			require.NoError(tb, dev.Close())
+		})
+	}
+	for _, a := range tr {
+		for k, b := range tr {
+			require.NoError(tb, a.Connect(k, b.Address()))
+		}
+	}
+	return tr
+}
