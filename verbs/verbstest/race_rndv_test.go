@@ -122,35 +122,41 @@ func TestRace36EmptyRendezvous(t *testing.T) {
 	require.Equal(t, verbs.QPSRTS, r.qb.State())
 }
 
-// 47: the sender dies, its queue pair fails, or it withdraws the memory, while the device reads: the receive ends once, with
-// an error. Other connections and entries go on.
+// 47: the sender dies, its queue pair fails, or it withdraws the memory, while the device reads, by packets or directly: the
+// receive ends once, with an error. Other connections and entries go on.
 func TestRace47SenderGoneDuringRead(t *testing.T) {
-	const n = 100_000
 	for name, end := range map[string]func(r *raceRig){
 		"dies":      func(r *raceRig) { r.fabric.Kill(r.devs[0]); r.a.dead = true },
 		"fails":     func(r *raceRig) { r.toErr(r.qa) },
 		"withdraws": func(r *raceRig) { r.ok(r.amr.Dereg()) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRaceRig(t, soft.TMConfig{})
-			r.untagged(1)
-			clear(r.bbuf)
-			r.add(1, 5, exact, r.bbuf[:n])
-			r.add(2, 6, exact, r.bbuf[n:])
-			r.rndvOn(r.qa, 5, 9, r.request(n))
-			r.onlyMatch(1, 5, 9)
-			r.until("a part of the data", func() bool { return bytes.Equal(r.bbuf[:3000], r.abuf[rndvOffset:][:3000]) })
-			require.Zero(t, r.bbuf[n-1])
-			end(r)
-			w := r.b.want(1, verbs.WCTMRndvIncomplete)
-			require.Equal(t, r.qb.Num(), w.QPNum)
-			r.until("ERR", func() bool { return r.qb.State() == verbs.QPSErr })
-			r.whole(2, 6, 1, r.short(r.c, r.qc, 6, 1, 8), r.bbuf[n:])
-			require.Equal(t, verbs.QPSRTS, r.qd.State())
-			r.b.none()
-			r.fits(15)
-		})
+		t.Run(name, func(t *testing.T) { senderGone(t, raceFabric, end) })
+		direct := raceFabric
+		direct.Direct = true
+		t.Run(name+", direct", func(t *testing.T) { senderGone(t, direct, end) })
 	}
+}
+
+func senderGone(t *testing.T, fo soft.FabricOptions, end func(r *raceRig)) {
+	const n = 900_000
+	r := newRaceRigOn(t, fo, soft.TMConfig{}, 15, 64)
+	r.untagged(1)
+	clear(r.bbuf)
+	r.add(1, 5, exact, r.bbuf[:n])
+	r.add(2, 6, exact, r.bbuf[n:])
+	r.rndvOn(r.qa, 5, 9, r.request(n))
+	r.onlyMatch(1, 5, 9)
+	r.until("a part of the data", func() bool { return bytes.Equal(r.bbuf[:3000], r.abuf[rndvOffset:][:3000]) })
+	require.Zero(t, r.bbuf[n-1])
+	end(r)
+	w := r.b.want(1, verbs.WCTMRndvIncomplete)
+	require.Equal(t, r.qb.Num(), w.QPNum)
+	r.until("ERR", func() bool { return r.qb.State() == verbs.QPSErr })
+	require.Zero(t, r.bbuf[n-1], "it reads no more")
+	r.whole(2, 6, 1, r.short(r.c, r.qc, 6, 1, 8), r.bbuf[n:])
+	require.Equal(t, verbs.QPSRTS, r.qd.State())
+	r.b.none()
+	r.fits(15)
 }
 
 // 49: the request names memory that is not the sender's to give: both queue pairs fail, the receive ends with an error, and

@@ -31,7 +31,14 @@ func newRaceRig(t *testing.T, tm soft.TMConfig) *raceRig {
 
 func newRaceRigOf(t *testing.T, tm soft.TMConfig, tags, ops uint32) *raceRig {
 	t.Helper()
-	r := &raceRig{fabric: soft.NewFabric(soft.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond})}
+	return newRaceRigOn(t, raceFabric, tm, tags, ops)
+}
+
+var raceFabric = soft.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond}
+
+func newRaceRigOn(t *testing.T, fo soft.FabricOptions, tm soft.TMConfig, tags, ops uint32) *raceRig {
+	t.Helper()
+	r := &raceRig{fabric: soft.NewFabric(fo)}
 	e := newEnv(t, func(t *testing.T, n int) []verbs.Device { return r.open(t, n, tm) }, 3)
 	opts := TagOptions{InitialCount: uint32(tm.InitialCount), Strict: tm.Strict}
 	r.tagRig = &tagRig{env: e, a: e.nodes[0], b: e.nodes[1], opts: opts, count: opts.InitialCount}
