@@ -43,6 +43,36 @@ func TestRace24Promotion(t *testing.T) {
 	require.EqualValues(t, 4, r.m().Matched)
 }
 
+// 24: an entry leaves, and there is room: a receive that an older one in software overlaps does not go before that has ended,
+// one behind both that nothing overlaps does.
+func TestRace24PromotionInOrder(t *testing.T) {
+	r := newRace(t, Config{OffloadMin: 32}, fakeOpts{tags: 1})
+	one, buf1 := r.recv(1, exact, 64)
+	small, bufS := r.recv(2, 2, 8)
+	two, buf2 := r.recv(2, exact, 64)
+	three, buf3 := r.recv(1, exact, 64)
+	r.step()
+	r.send(1, 8, 1)
+	r.step()
+	r.got(one, buf1, 8, 1)
+	r.step()
+	require.EqualValues(t, 1, r.m().Promoted)
+	require.EqualValues(t, 1, r.dev.list[0].tag)
+	r.send(1, 8, 2)
+	r.step()
+	r.got(three, buf3, 8, 2)
+	r.step() // room again, for two
+	require.EqualValues(t, 1, r.m().Promoted)
+	r.send(2, 8, 3)
+	r.step()
+	r.got(small, bufS, 8, 3)
+	require.EqualValues(t, 2, r.m().Promoted)
+	r.send(2, 8, 4)
+	r.step()
+	r.got(two, buf2, 8, 4)
+	require.EqualValues(t, 3, r.m().Matched)
+}
+
 // 25: without room for operations a receive stays in software until there is some.
 func TestRace25OpsExhausted(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4, maxOps: 1})
