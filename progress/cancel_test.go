@@ -25,29 +25,6 @@ func TestCancelRecvPosted(t *testing.T) {
 	c.quiet()
 }
 
-func TestCancelRecvReading(t *testing.T) {
-	c := manual(t, 2, fakeOpts{})
-	c.net.nodes[1].holdRds = true
-	buf := make([]byte, 1000)
-	r := c.e[1].Irecv(0, 5, exact, buf)
-	s := c.e[0].Isend(1, 5, fill(1000, 1))
-	c.step()
-	r.Cancel()
-	c.step()
-	open(t, r)
-	s.Cancel() // too late as well
-	c.step()
-	open(t, s)
-	c.net.nodes[1].holdRds = false
-	c.step()
-	for _, r := range []Request{r, s} {
-		_, err := ended(t, r)
-		require.NoError(t, err)
-	}
-	require.Equal(t, fill(1000, 1), buf)
-	c.quiet()
-}
-
 func TestCancelSendQueued(t *testing.T) {
 	for _, size := range []int{8, 1000} {
 		c := manual(t, 2, fakeOpts{room: 1})

@@ -24,6 +24,7 @@ type fakeDevice struct {
 	syncs  int
 
 	holdOps, holdWire, holdData, holdCQ, noSync bool
+	loseSync                                    bool // they are taken and have no effect
 }
 
 type fakeEntry struct {
@@ -179,6 +180,10 @@ func (d *fakeDevice) stepLocked(what int) bool {
 // executeLocked carries out a list operation: removal, then the count, then activation (V10).
 func (d *fakeDevice) executeLocked(op fakeListOp) {
 	switch en := op.en; op.kind {
+	case fakeSync:
+		if d.loseSync {
+			return
+		}
 	case fakeAdd:
 		en.present = true
 		d.list = append(d.list, en)

@@ -113,32 +113,3 @@ func TestConfig(t *testing.T) {
 	_, err = tmsrq.New(tmsrq.Config{}, &transporttest.Recorder{})
 	require.ErrorContains(t, err, "Device")
 }
-
-// overwriter reads what a request names into the receive's buffer at once, which is where the request landed.
-type overwriter struct {
-	transporttest.Recorder
-	buf []byte
-}
-
-func (o *overwriter) Incomplete(id uint64, h *transport.RndvHdr) {
-	clear(o.buf)
-	o.Recorder.Incomplete(id, h)
-}
-
-// TestRequestOutlivesBuffer: the header of a software request stays whole although its bytes lie in the receive's buffer.
-func TestRequestOutlivesBuffer(t *testing.T) {
-	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, soft.TMConfig{})
-	sink := &overwriter{buf: make([]byte, 1000)}
-	tr, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1, MaxEager: 64}, sink)
-	require.NoError(t, err)
-	require.NoError(t, tr.Connect(0, tr.Address()))
-	require.NoError(t, tr.TagList().Add(1, 5, ^uint64(0), sink.buf, 0))
-	require.NoError(t, tr.SendRndv(0, &transport.RndvHdr{Tag: 5, VA: 7, Len: 9, Extra: []byte("header")}))
-	for range 20 {
-		_, err := tr.Poll()
-		require.NoError(t, err)
-	}
-	require.Len(t, sink.Events, 2)
-	require.Equal(t, "header", string(sink.Events[1].Data))
-	require.NoError(t, tr.Close())
-}

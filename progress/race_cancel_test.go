@@ -1,0 +1,189 @@
+package progress
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// 15: a DEL before any message succeeds; the message is unexpected then.
+func TestRace15DelFirst(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	req, _ := r.recv(5, exact, 64)
+	r.step()
+	r.dev.holdOps = true
+	req.Cancel()
+	r.e.Poll()
+	open(t, req) // the buffer is the device's
+	r.release()
+	r.canceled(req)
+	r.send(5, 8, 1)
+	r.step()
+	require.Equal(t, 1, r.e.Metrics().UnexpectedNow)
+	require.EqualValues(t, 1, r.m().Dels)
+}
+
+// 16: a DEL after the device has matched fails; the receive ends once, with its message.
+func TestRace16DelAfterMatch(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	req, buf := r.recv(5, exact, 64)
+	r.step()
+	r.dev.holdCQ = true
+	r.send(5, 8, 1)
+	r.e.Poll()
+	req.Cancel()
+	req.Cancel()
+	r.release()
+	r.got(req, buf, 8, 1)
+	require.EqualValues(t, 1, r.m().DelsLost)
+	r.quiet()
+}
+
+// 17: a DEL while the data of a rendezvous is under way fails, before or after the data is there.
+func TestRace17DelDuringRendezvous(t *testing.T) {
+	for _, dataFirst := range []bool{false, true} {
+		r := newRace(t, Config{}, fakeOpts{tags: 4})
+		req, buf := r.recv(5, exact, 1000)
+		r.step()
+		r.dev.holdCQ, r.dev.holdData = true, !dataFirst
+		s := r.send(5, 1000, 1)
+		r.e.Poll()
+		req.Cancel()
+		r.e.Poll() // the DEL fails
+		r.dev.holdCQ = false
+		r.step()
+		if !dataFirst {
+			open(t, req)
+			req.Cancel() // matched: too late at once
+			open(t, s)
+		}
+		r.release()
+		r.got(req, buf, 1000, 1)
+		_, err := ended(t, s)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, r.m().DelsLost)
+		require.EqualValues(t, 1, r.m().Dels)
+		r.quiet()
+	}
+}
+
+// 18: a DEL of a dormant receive succeeds.
+func TestRace18DelDormant(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	req, _ := r.dormant(5, 9)
+	req.Cancel()
+	r.release()
+	r.canceled(req)
+}
+
+// 19: a receive that is to leave the device for two reasons, and is asked for more than once, is deleted once.
+func TestRace19CancelTwice(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 4, maxOps: 1})
+		e, dev := c.e[1], c.net.nodes[1].dev
+		req := e.Irecv(0, 5, exact, make([]byte, 8))
+		if !full {
+			e.Poll() // the ADD is done
+		}
+		dev.holdOps = true
+		for range 3 {
+			req.Cancel()
+		}
+		c.net.kill(0)
+		e.Poll()
+		open(t, req)
+		require.Equal(t, full, len(e.off.recalls) == 1)
+		dev.holdOps = false
+		c.step()
+		_, err := ended(t, req)
+		require.Equal(t, ErrCanceled, err)
+		require.EqualValues(t, 1, e.Metrics().Offload.Dels)
+		require.Empty(t, dev.byID)
+	}
+}
+
+// 20: a cancel that finds no room in the command queue is late, not lost, also if a message is faster.
+func TestRace20CancelWithoutRoom(t *testing.T) {
+	for _, faster := range []bool{false, true} {
+		r := newRace(t, Config{}, fakeOpts{tags: 4, maxOps: 1})
+		r.dev.holdOps = true
+		req, buf := r.recv(5, exact, 64) // its ADD fills the queue
+		req.Cancel()
+		require.Len(t, r.e.off.recalls, 1)
+		if faster {
+			r.send(5, 8, 1)
+			r.e.Poll()
+			r.got(req, buf, 8, 1)
+		}
+		open(t, r.e.Irecv(0, 77, exact, nil))
+		r.release()
+		if !faster {
+			r.canceled(req)
+		}
+		require.NoError(t, r.cluster.e[0].Send(bg, 1, 77, nil))
+		r.step()
+		require.Empty(t, r.e.off.recalls)
+		require.Empty(t, r.e.off.drops)
+	}
+}
+
+// 21: a cancel meets an unexpected message for the receive: it is cancelled, and the message is the next one's.
+func TestRace21CancelAgainstUnexpected(t *testing.T) {
+	for _, second := range []bool{false, true} {
+		r := newRace(t, Config{}, fakeOpts{tags: 4})
+		req, _ := r.dormant(5, 5)
+		r.dev.holdOps = true
+		req.Cancel()
+		var other Request
+		buf := make([]byte, 64)
+		if second {
+			other = r.e.Irecv(0, 5, exact, buf)
+		}
+		r.dev.holdCQ = false
+		r.step() // the message skips the first
+		open(t, req)
+		r.release()
+		r.canceled(req)
+		if !second {
+			other = r.e.Irecv(0, 5, exact, buf)
+		}
+		r.got(other, buf, 8, 99)
+		r.quiet()
+	}
+}
+
+// 48: receiver and sender cancel while the data is under way, be it read by the device or by software: it is too late, and
+// both end with the message.
+func TestRace48CancelDuringRendezvous(t *testing.T) {
+	for _, tags := range []int{0, 4} {
+		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: tags})
+		c.net.nodes[1].holdRds = true
+		if tags != 0 {
+			c.net.nodes[1].dev.holdData = true
+		}
+		buf := make([]byte, 1000)
+		r := c.e[1].Irecv(0, 5, exact, buf)
+		c.e[1].Poll()
+		s := c.e[0].Isend(1, 5, fill(1000, 1))
+		c.step()
+		r.Cancel()
+		c.step()
+		open(t, r)
+		s.Cancel() // too late as well
+		c.step()
+		open(t, s)
+		c.net.nodes[1].holdRds = false
+		if tags != 0 {
+			require.EqualValues(t, 1, c.e[1].Metrics().Offload.Matched)
+			require.Zero(t, c.e[1].Metrics().Offload.Dels)
+			c.net.nodes[1].dev.holdData = false
+		}
+		c.step()
+		for _, r := range []Request{r, s} {
+			_, err := ended(t, r)
+			require.NoError(t, err)
+		}
+		require.Equal(t, fill(1000, 1), buf)
+		c.quiet()
+	}
+}

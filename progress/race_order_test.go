@@ -1,0 +1,381 @@
+package progress
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// 4: a message that is here before its receive is delivered from the queue, and counted; the device never hears of the receive.
+func TestRace04MessageFirst(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	r.send(5, 8, 1)
+	r.step()
+	require.EqualValues(t, 1, r.e.handled)
+	req, buf := r.recv(5, exact, 8)
+	r.got(req, buf, 8, 1)
+	require.Zero(t, r.m().Offloaded)
+}
+
+// 5: a receive is posted while a message for it lies unpolled: it is dormant, gets the message and leaves the device by force.
+func TestRace05MessageUnpolled(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	req, buf := r.dormant(5, 5)
+	r.release()
+	r.got(req, buf, 8, 99)
+	require.EqualValues(t, 1, r.m().Drops)
+	require.Empty(t, r.dev.byID)
+}
+
+// 5: the same with a rendezvous, which software reads.
+func TestRace05RendezvousUnpolled(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	r.dev.holdCQ = true
+	s := r.send(5, 1000, 1)
+	r.e.Poll()
+	req, buf := r.recv(5, exact, 1000)
+	r.e.Poll()
+	require.Len(t, r.dev.list, 1)
+	r.release()
+	r.got(req, buf, 1000, 1)
+	_, err := ended(t, s)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.m().Drops)
+	r.quiet()
+}
+
+// 5: there is no room to take the receive out by force: nothing that tells of its message goes before that, though room
+// comes.
+func TestRace05DropWithoutRoom(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4, maxOps: 1})
+	req, buf := r.dormant(5, 5)
+	r.dev.holdOps = true
+	full, buf2 := r.recv(9, exact, 64)
+	r.dev.holdCQ = false
+	r.e.Poll()
+	r.got(req, buf, 8, 99)
+	require.Len(t, r.e.off.drops, 1)
+	r.dev.holdOps = false
+	r.net.mu.Lock()
+	r.dev.stepLocked(0)
+	r.net.mu.Unlock()
+	next, buf3 := r.recv(7, exact, 64) // would make the first one live
+	full.Cancel()                      // so would this
+	r.step()
+	r.canceled(full)
+	r.send(7, 8, 1)
+	r.step()
+	r.got(next, buf3, 8, 1)
+	require.EqualValues(t, 1, r.m().Matched)
+	require.Equal(t, make([]byte, 64), buf2)
+}
+
+// 6: as 5, and a second message comes before the first is polled: it is unexpected too, and stays behind the first.
+func TestRace06SecondBeforePoll(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	req, buf := r.dormant(5, 5)
+	r.send(5, 8, 2)
+	r.release()
+	r.got(req, buf, 8, 99)
+	require.Equal(t, 1, r.e.Metrics().UnexpectedNow)
+	require.Zero(t, r.m().Matched)
+}
+
+// 7: as 5 with two receives and two messages: first to first, second to second; then the device matches again.
+func TestRace07TwoByTwo(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	one, buf1 := r.dormant(5, 5)
+	two, buf2 := r.recv(5, exact, 64)
+	r.send(5, 8, 2)
+	r.release()
+	r.got(one, buf1, 8, 99)
+	r.got(two, buf2, 8, 2)
+	three, buf3 := r.recv(5, exact, 64)
+	r.step()
+	r.send(5, 8, 3)
+	r.step()
+	r.got(three, buf3, 8, 3)
+	require.EqualValues(t, 1, r.m().Matched) // live again
+	require.EqualValues(t, 2, r.m().Drops)
+}
+
+// 8: an unexpected message of another kind leaves a live receive live.
+func TestRace08LiveStaysLive(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	req, buf := r.recv(5, exact, 64)
+	r.e.Poll()
+	r.dev.holdCQ = true
+	r.send(9, 8, 1)
+	r.send(5, 8, 2)
+	r.release()
+	r.got(req, buf, 8, 2)
+	require.EqualValues(t, 1, r.m().Matched)
+}
+
+// 9: a receive that stays dormant, because nothing tells the device, gets its message from software.
+func TestRace09DormantWithoutSync(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	r.dev.noSync = true
+	req, buf := r.dormant(5, 9)
+	r.release()
+	require.Equal(t, 1, r.m().Dormant)
+	r.send(5, 8, 2)
+	r.step()
+	r.got(req, buf, 8, 2)
+	require.EqualValues(t, 1, r.m().Drops)
+	require.Zero(t, r.m().Matched)
+}
+
+// 10: a SYNC makes what is dormant live.
+func TestRace10SyncWakes(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	req, buf := r.dormant(5, 9)
+	r.release()
+	require.EqualValues(t, 1, r.m().Syncs)
+	require.Zero(t, r.m().Dormant)
+	r.send(5, 8, 2)
+	r.step()
+	r.got(req, buf, 8, 2)
+	require.EqualValues(t, 1, r.m().Matched)
+}
+
+// 11: a SYNC that gets lost costs the device a match, and nothing else; the next operation tells what it was to tell.
+func TestRace11SyncLost(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	r.dev.loseSync = true
+	req, buf := r.dormant(5, 9)
+	r.release()
+	require.EqualValues(t, 1, r.m().Syncs)
+	require.Zero(t, r.m().Dormant, "the engine knows no better")
+	require.False(t, r.dev.list[0].live)
+	r.send(5, 8, 2)
+	r.step()
+	r.got(req, buf, 8, 2)
+	require.EqualValues(t, 1, r.m().Drops)
+	next, buf := r.recv(5, exact, 64)
+	r.step()
+	r.send(5, 8, 3)
+	r.step()
+	r.got(next, buf, 8, 3)
+	require.EqualValues(t, 1, r.m().Matched)
+}
+
+// 13: the counters pass 65535 twice, by one at a time and by far; matching goes on, and every 2^14 messages there is a SYNC.
+func TestRace13CountWraps(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4, count: 65530})
+	matched := uint64(0)
+	match := func() {
+		req, buf := r.recv(5, exact, 64)
+		r.step()
+		r.send(5, 8, byte(matched))
+		r.step()
+		r.got(req, buf, 8, byte(matched))
+		matched++
+		require.Equal(t, matched, r.m().Matched)
+	}
+	early := func() {
+		r.send(6, 0, 0)
+		r.e.Poll()
+		_, err := r.e.Recv(bg, AnySource, 6, exact, nil)
+		require.NoError(t, err)
+	}
+	for range 12 {
+		early()
+		match()
+	}
+	for i := range 70_000 {
+		early()
+		require.EqualValues(t, (i+1)/syncBound, r.m().Syncs, "message %d", i)
+	}
+	match()
+	req, buf := r.dormant(5, 5) // behind by one across all that
+	r.release()
+	r.got(req, buf, 8, 99)
+	match()
+}
+
+// 14: the device is told of 2^14 messages even where nothing else would be posted.
+func TestRace14SyncBound(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4, count: 65530})
+	buf := make([]byte, 8)
+	for i := range 1<<14 + 10 {
+		r.send(5, 8, byte(i))
+		r.e.Poll()
+		_, err := r.e.Recv(bg, AnySource, 5, exact, buf)
+		require.NoError(t, err)
+	}
+	r.e.Poll()
+	require.EqualValues(t, 1, r.m().Syncs)
+	req, big := r.recv(5, exact, 64)
+	r.step()
+	r.send(5, 8, 2)
+	r.step()
+	r.got(req, big, 8, 2)
+	require.EqualValues(t, 1, r.m().Matched)
+}
+
+// 38: bits of a tag outside its mask do not count: the device gets the receive without them, and matches.
+func TestRace38BitsOutsideMask(t *testing.T) {
+	for i, tag := range []uint64{7, exact} {
+		for _, mask := range []uint64{0, 0xf0} {
+			r := newRace(t, Config{}, fakeOpts{tags: 4})
+			req, buf := r.recv(tag, mask, 64)
+			r.step()
+			require.Equal(t, tag&mask, r.dev.list[0].tag)
+			r.send(tag&mask|0x100+uint64(i), 8, 1)
+			r.step()
+			r.got(req, buf, 8, 1)
+			require.EqualValues(t, 1, r.m().Matched)
+		}
+	}
+}
+
+// 39: wildcard and exact receives take messages in the order of posting, whichever of them software keeps.
+func TestRace39WildcardAndExact(t *testing.T) {
+	for _, masks := range [][2]uint64{{6, exact}, {exact, 6}} {
+		for _, sizes := range [][2]int{{64, 64}, {10, 64}, {64, 10}, {10, 10}} {
+			r := newRace(t, Config{OffloadMin: 32}, fakeOpts{tags: 4})
+			one, buf1 := r.recv(4, masks[0], sizes[0])
+			two, buf2 := r.recv(4, masks[1], sizes[1])
+			r.step()
+			r.send(4, 8, 1)
+			r.send(4, 8, 2)
+			r.step()
+			r.got(one, buf1, 8, 1)
+			r.got(two, buf2, 8, 2)
+		}
+	}
+}
+
+// 40: while software keeps a receive from any source, a later one that overlaps it is kept too.
+func TestRace40AnySourceInSoftware(t *testing.T) {
+	r := newRace(t, Config{OffloadMin: 32}, fakeOpts{tags: 4})
+	wild, bufW := r.recv(0, 0, 10)
+	exactly, buf := r.recv(4, exact, 64)
+	r.step()
+	require.Zero(t, r.m().Offloaded)
+	require.EqualValues(t, 1, r.m().KeptSmall)
+	require.EqualValues(t, 1, r.m().KeptOverlap)
+	r.send(4, 8, 1)
+	r.step()
+	r.got(wild, bufW, 8, 1)
+	require.EqualValues(t, 1, r.m().Promoted)
+	r.send(4, 8, 2)
+	r.step()
+	r.got(exactly, buf, 8, 2)
+	require.EqualValues(t, 1, r.m().Matched)
+}
+
+// 41: receives that overlap nothing go to the device around one that software keeps.
+func TestRace41Unrelated(t *testing.T) {
+	r := newRace(t, Config{OffloadMin: 32}, fakeOpts{tags: 4})
+	var reqs []Request
+	for tag, size := range []int{64, 10, 64} {
+		req, _ := r.recv(uint64(tag), exact, size)
+		reqs = append(reqs, req)
+	}
+	require.EqualValues(t, 2, r.m().Offloaded)
+	r.step()
+	for tag := range reqs {
+		r.send(uint64(tag), 8, 0)
+	}
+	r.step()
+	require.NoError(t, WaitAll(bg, reqs, nil))
+	require.EqualValues(t, 2, r.m().Matched)
+}
+
+// 42: messages of two sources find receives from any source in their list, in software, and not at all yet: those of one
+// source stay in order, whatever becomes of each.
+func TestRace42TwoSources(t *testing.T) {
+	var matched, early, kept uint64
+	for seed := range uint64(20) {
+		c := newCluster(t, 3, Config{Manual: true, OffloadMin: 32}, fakeOpts{tags: 3, random: true})
+		c.net.rng = rand.New(rand.NewPCG(seed, 7))
+		const each = 40
+		e, sent := c.e[0], [3]int{}
+		bufs := make([][]byte, 2*each)
+		reqs := make([]Request, 2*each)
+		for i := range reqs {
+			for src := 1; src < 3; src++ {
+				if sent[src] < each && c.net.rng.IntN(2) == 0 {
+					c.e[src].Isend(0, 5, []byte{byte(sent[src]), byte(src)})
+					sent[src]++
+				}
+			}
+			bufs[i] = make([]byte, []int{8, 64}[c.net.rng.IntN(2)])
+			reqs[i] = e.Irecv(AnySource, 5, exact, bufs[i])
+			e.Poll()
+		}
+		for src := 1; src < 3; src++ {
+			for ; sent[src] < each; sent[src]++ {
+				c.e[src].Isend(0, 5, []byte{byte(sent[src]), byte(src)})
+			}
+		}
+		c.step()
+		var next [3]int
+		for i, r := range reqs {
+			st, err := ended(t, r)
+			require.NoError(t, err)
+			require.Equal(t, []byte{byte(next[st.Source]), byte(st.Source)}, bufs[i][:2], "seed %d, receive %d", seed, i)
+			next[st.Source]++
+		}
+		m := e.Metrics()
+		matched, early, kept = matched+m.Offload.Matched, early+m.Unexpected, kept+m.Offload.KeptSmall+m.Offload.KeptOverlap
+	}
+	for _, n := range []uint64{matched, early, kept} {
+		require.Greater(t, n, uint64(100))
+	}
+}
+
+// 52: no message comes by another path than the device's: what a rank sends to itself is matched by the device too.
+func TestRace52OwnMessages(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	one, buf1 := r.recv(5, exact, 64)
+	two, buf2 := r.recv(5, exact, 64)
+	r.e.Isend(1, 5, fill(8, 1))
+	r.e.Poll()
+	r.send(5, 8, 2)
+	r.step()
+	r.got(one, buf1, 8, 1)
+	r.got(two, buf2, 8, 2)
+	require.EqualValues(t, 2, r.m().Matched)
+	require.Zero(t, r.m().Drops)
+}
+
+// 58: who looks for a message sees those that software has, whole, and leaves them; nothing that the device has matched, and
+// nothing that it has not reported.
+func TestRace58Peek(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	peek := func(tag uint64) (n int) {
+		m, _, ok := r.e.unexp.Find(tag, exact)
+		if !ok {
+			return -1
+		}
+		return len(m.data)
+	}
+	req, buf := r.recv(5, exact, 64)
+	idle, _ := r.recv(7, exact, 64)
+	r.step()
+	r.dev.holdData, r.dev.holdCQ = true, true
+	r.send(5, 8, 1)  // in the device
+	r.send(6, 33, 2) // unexpected
+	r.e.Poll()
+	require.Equal(t, [3]int{-1, -1, -1}, [3]int{peek(5), peek(6), peek(7)})
+	require.Zero(t, r.e.handled)
+	r.dev.holdCQ = false
+	r.step()
+	for range 2 {
+		require.Equal(t, [3]int{-1, 33, -1}, [3]int{peek(5), peek(6), peek(7)})
+	}
+	require.Equal(t, 1, r.m().InDevice)
+	r.release()
+	r.got(req, buf, 8, 1)
+	require.Equal(t, -1, peek(5))
+	req, buf = r.recv(6, exact, 64)
+	r.got(req, buf, 33, 2)
+	require.Equal(t, -1, peek(6))
+	idle.Cancel()
+	r.step()
+	r.canceled(idle)
+}

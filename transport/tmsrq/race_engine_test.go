@@ -1,0 +1,223 @@
+package tmsrq_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/tmsrq"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// Scenarios that take the engine, the transport and the device together.
+
+// stack is ranks with engines; messages go to rank 1.
+type stack struct {
+	t    *testing.T
+	f    *soft.Fabric
+	dev  []*soft.Device
+	e    []*progress.Engine
+	dead int // a rank that is polled no more, or -1
+}
+
+func newStack(t *testing.T, tm soft.TMConfig, n int) *stack {
+	t.Helper()
+	s := &stack{t: t, dead: -1}
+	s.f, s.dev = raceDevices(t, tm, n)
+	for i, d := range s.dev {
+		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: -1, Seed: 1},
+			func(sink transport.Sink) (transport.Transport, error) {
+				return tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager}, sink)
+			})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Close(nil)) })
+		s.e = append(s.e, e)
+	}
+	for i := range s.e {
+		for k := range s.e {
+			require.NoError(t, s.e[i].Connect(k, s.e[k].Address()))
+		}
+	}
+	return s
+}
+
+func (s *stack) steps(n int) {
+	for range n {
+		for i, e := range s.e {
+			if i != s.dead {
+				e.Poll()
+			}
+		}
+	}
+}
+
+func (s *stack) until(what string, cond func() bool) {
+	s.t.Helper()
+	for range manySteps {
+		if cond() {
+			return
+		}
+		s.steps(1)
+	}
+	s.t.Fatal("waited in vain for " + what)
+}
+
+func (s *stack) recv(src int, tag uint64, n int) (progress.Request, []byte) {
+	buf := make([]byte, n)
+	return s.e[1].Irecv(src, tag, exact, buf), buf
+}
+
+// got checks how a receive ends.
+func (s *stack) got(r progress.Request, buf []byte, src int, want []byte) {
+	s.t.Helper()
+	st, err := s.end(r)
+	require.NoError(s.t, err)
+	require.Equal(s.t, [2]int{src, len(want)}, [2]int{st.Source, int(st.Len)})
+	require.Equal(s.t, want, buf[:len(want)])
+}
+
+// end waits for the end of a request: it is polled for, never blocked on.
+func (s *stack) end(r progress.Request) (st progress.Status, err error) {
+	s.t.Helper()
+	s.until("the end of a request", func() bool {
+		select {
+		case <-r.Done():
+			return true
+		default:
+			return false
+		}
+	})
+	return r.Wait(context.Background())
+}
+
+func (s *stack) offload() progress.OffloadMetrics { return s.e[1].Metrics().Offload }
+
+// 43: receives are posted when an unexpected message is half here. The device has counted it, software has not seen it: they
+// are dormant, whatever else comes meanwhile, and messages of one source keep their order.
+func TestRace43ReceiveBetweenFragments(t *testing.T) {
+	for _, interloper := range []bool{false, true} {
+		s := newStack(t, soft.TMConfig{}, 3)
+		long, short, other := fill(20_000, 1), fill(8, 2), fill(8, 3)
+		s.e[0].Isend(1, 5, long)
+		s.e[0].Isend(1, 5, short)
+		s.steps(5)
+		r1, buf1 := s.recv(progress.AnySource, 5, maxEager)
+		r2, buf2 := s.recv(progress.AnySource, 5, maxEager)
+		require.EqualValues(t, 2, s.offload().Offloaded)
+		require.Zero(t, s.e[1].Metrics().UnexpectedNow, "it shows only when it is whole")
+		if interloper {
+			s.e[2].Isend(1, 5, other)
+			s.got(r1, buf1, 2, other)
+			require.Zero(t, s.offload().Matched)
+			s.got(r2, buf2, 0, long)
+			r1, buf1 = s.recv(0, 5, maxEager)
+			s.got(r1, buf1, 0, short)
+		} else {
+			s.got(r1, buf1, 0, long)
+			require.Zero(t, s.offload().Matched)
+			s.got(r2, buf2, 0, short)
+		}
+		matched := s.offload().Matched
+		r3, buf3 := s.recv(0, 5, 8)
+		s.steps(10)
+		s.e[0].Isend(1, 5, short)
+		s.got(r3, buf3, 0, short)
+		require.Equal(t, matched+1, s.offload().Matched, "all were counted, each once")
+	}
+}
+
+// 46: the receiver dies when its device has matched a rendezvous and is reading: the sender ends with the loss.
+func TestRace46ReceiverDies(t *testing.T) {
+	s := newStack(t, soft.TMConfig{}, 3)
+	tag, size := packed(0, 5), 200_000
+	r, buf := s.recv(0, tag, size)
+	s.steps(5)
+	req := s.e[0].Isend(1, tag, fill(size, 1))
+	s.until("a part of the data", func() bool { return buf[3000] != 0 })
+	require.EqualValues(t, 1, s.offload().Matched)
+	require.True(t, r.Active())
+	s.f.Kill(s.dev[1])
+	s.dead = 1
+	_, err := s.end(req)
+	require.ErrorIs(t, err, progress.ErrPeerLost)
+	require.Equal(t, []int{1}, s.e[0].Failed())
+	require.Zero(t, s.e[0].Metrics().RequestsNow)
+	s.e[0].Isend(2, 5, fill(8, 1)) // others do not notice
+	st, err := s.end(s.e[2].Irecv(0, 5, exact, make([]byte, 8)))
+	require.NoError(t, err)
+	require.EqualValues(t, 8, st.Len)
+}
+
+// 47: the sender dies while the receiver's device reads from it: the receive ends with the loss, and receives for others stay
+// where they are.
+func TestRace47SenderDies(t *testing.T) {
+	s := newStack(t, soft.TMConfig{}, 3)
+	tag, size := packed(0, 5), 200_000
+	r, buf := s.recv(0, tag, size)
+	mine, _ := s.recv(0, packed(0, 6), size)
+	other, buf2 := s.recv(2, packed(2, 5), 8)
+	s.steps(5)
+	s.e[0].Isend(1, tag, fill(size, 1))
+	s.until("a part of the data", func() bool { return buf[3000] != 0 })
+	s.f.Kill(s.dev[0])
+	s.dead = 0
+	for _, req := range []progress.Request{r, mine} {
+		_, err := s.end(req)
+		require.ErrorIs(t, err, progress.ErrPeerLost)
+	}
+	require.Zero(t, buf[size-1])
+	require.Equal(t, []int{0}, s.e[1].Failed())
+	require.Equal(t, 1, s.offload().InDevice)
+	s.e[2].Isend(1, packed(2, 5), fill(8, 2))
+	s.got(other, buf2, 2, fill(8, 2))
+	require.EqualValues(t, 2, s.offload().Matched)
+}
+
+// 51: the same buffer is posted twice, for the device to write to directly or not: each receive ends with its own message,
+// also when the other is taken back.
+func TestRace51SameBufferTwice(t *testing.T) {
+	for _, size := range []int{64, maxEager} {
+		s := newStack(t, soft.TMConfig{}, 2)
+		buf := make([]byte, size)
+		var reqs [3]progress.Request
+		for i := range reqs {
+			reqs[i] = s.e[1].Irecv(0, packed(0, uint32(i)), exact, buf)
+		}
+		reqs[1].Cancel()
+		_, err := s.end(reqs[1])
+		require.Equal(t, progress.ErrCanceled, err)
+		for _, i := range []int{2, 0} {
+			s.e[0].Isend(1, packed(0, uint32(i)), fill(size, byte(i)))
+			s.got(reqs[i], buf, 0, fill(size, byte(i)))
+		}
+		require.EqualValues(t, 2, s.offload().Matched)
+		require.Zero(t, s.offload().InDevice)
+	}
+}
+
+// 58: a message of many packets does not show before it is whole, and then with its length; nor does one that the device
+// has matched, at any time.
+func TestRace58NotBeforeWhole(t *testing.T) {
+	s := newStack(t, soft.TMConfig{}, 2)
+	r, buf := s.recv(0, packed(0, 5), maxEager)
+	s.steps(5)
+	s.e[0].Isend(1, packed(0, 5), fill(20_000, 1)) // the device's
+	s.e[0].Isend(1, packed(0, 6), fill(20_000, 2)) // unexpected
+	steps := 0
+	s.until("the message", func() bool {
+		m := s.e[1].Metrics()
+		require.Equal(t, int64(m.UnexpectedNow)*20_000, m.UnexpectedBytes)
+		if steps++; steps < 35 { // packets
+			require.Zero(t, m.UnexpectedNow)
+		}
+		return m.UnexpectedNow == 1
+	})
+	s.got(r, buf, 0, fill(20_000, 1))
+	require.EqualValues(t, 1, s.offload().Matched)
+	require.Equal(t, 1, s.e[1].Metrics().UnexpectedNow)
+	r, buf = s.recv(0, packed(0, 6), maxEager)
+	s.got(r, buf, 0, fill(20_000, 2))
+}

@@ -1,0 +1,135 @@
+package tmsrq_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// 19: a receive is taken out twice, before and after the outcome is known, and when its slot is another's, and one that is
+// matched is taken out: that is refused here and never gets to the device.
+func TestRace19DelTwice(t *testing.T) {
+	for _, delay := range []int{0, 30} {
+		r := newRaceRig(t, soft.TMConfig{DelayOps: delay, MaxNumTags: 2}, 2)
+		refused := func(err error) {
+			t.Helper()
+			require.Error(t, err)
+			require.NotErrorIs(t, err, transport.ErrAgain)
+		}
+		for i := range uint64(20) {
+			buf := make([]byte, 20_000)
+			r.add(2*i, 5, nil)
+			require.NoError(t, r.l.Del(2*i, 0))
+			refused(r.l.Del(2*i, 0))
+			require.Equal(t, transporttest.Event{Kind: "deleted", ID: 2 * i, OK: true}, r.event("deleted", int(i)))
+			refused(r.l.Del(2*i, 0))
+			refused(r.l.Drop(2*i, 0))
+			r.add(2*i+1, 5, buf)
+			refused(r.l.Del(2*i, 0))
+			r.settle()
+			r.send(0, 5, fill(len(buf), byte(i)))
+			require.Equal(t, 2*i+1, r.event("matched", int(i)).ID)
+			require.Len(t, r.of(1, "delivered"), int(i), "the data is under way")
+			refused(r.l.Del(2*i+1, 0))
+			require.Equal(t, 2*i+1, r.event("delivered", int(i)).ID)
+			require.Equal(t, fill(len(buf), byte(i)), buf)
+			refused(r.l.Del(2*i+1, 0))
+			r.settle()
+		}
+		require.Len(t, r.of(1, "deleted"), 20)
+		require.Empty(t, r.of(1, "eager"))
+	}
+}
+
+// 52: a message comes by another path, past the device, and matches a receive that the device has. The receive is taken out
+// with a signal: if that succeeds the message is its, else the device's is, and the other one goes to the next receive.
+func TestRace52OtherPath(t *testing.T) {
+	for name, c := range map[string]struct {
+		delay  int
+		before func(r *raceRig)
+		after  func(r *raceRig)
+		ok     bool
+	}{
+		"DEL is first":              {0, func(*raceRig) {}, func(r *raceRig) { r.send(0, 5, fill(8, 1)) }, true},
+		"message is matched unseen": {0, func(r *raceRig) { r.send(0, 5, fill(8, 1)); r.unseen(5) }, func(*raceRig) {}, false},
+		"message passes the DEL":    {90, func(*raceRig) {}, func(r *raceRig) { r.send(0, 5, fill(8, 1)) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRaceRig(t, soft.TMConfig{DelayOps: c.delay}, 2)
+			bufs := [2][]byte{make([]byte, 8), make([]byte, 8)} // of the receive in the device, and of the next
+			r.add(1, 5, bufs[0])
+			r.settle()
+			c.before(r)
+			require.NoError(t, r.l.Del(1, 0))
+			c.after(r)
+			if ev := r.event("deleted", 0); ev.OK {
+				copy(bufs[0], fill(8, 2)) // by the other path
+			} else {
+				copy(bufs[1], fill(8, 2))
+			}
+			r.settle()
+			require.Equal(t, c.ok, r.of(1, "deleted")[0].OK)
+			if c.ok {
+				require.Equal(t, [2][]byte{fill(8, 2), make([]byte, 8)}, bufs)
+				require.Equal(t, fill(8, 1), r.of(1, "eager")[0].Data)
+				require.Empty(t, r.of(1, "matched"))
+			} else {
+				require.Equal(t, [2][]byte{fill(8, 1), fill(8, 2)}, bufs)
+				require.EqualValues(t, 1, r.of(1, "delivered")[0].ID)
+				require.Empty(t, r.of(1, "eager"))
+			}
+			require.Len(t, r.of(1, "deleted"), 1)
+		})
+	}
+}
+
+// 52: by force it may not be taken out: it is live. The device tells, and the transport ends.
+func TestRace52OtherPathByForce(t *testing.T) {
+	r := newRaceRig(t, soft.TMConfig{}, 2)
+	r.add(1, 5, make([]byte, 8))
+	r.settle()
+	require.NoError(t, r.l.Drop(1, 0))
+	require.NoError(t, r.tr[1].Arm()) // the next poll looks for events
+	_, err := r.tr[1].Poll()
+	require.ErrorContains(t, err, "V11")
+	r.gone = 1
+}
+
+// 55: the transport ends while receives are in the list, the device reads, a message is half here, completions are not polled
+// and a DEL waits for room: nothing is told any more, and the device is left empty.
+func TestRace55Close(t *testing.T) {
+	for polls := range 12 {
+		r := newRaceRig(t, soft.TMConfig{DelayOps: 30, MaxOps: 2}, 3)
+		big := fill(100_000, 3)
+		r.add(1, packed(0, 1), make([]byte, len(big)))
+		r.add(2, packed(2, 2), make([]byte, maxEager))
+		r.settle()
+		r.add(3, 7, make([]byte, 8))
+		for id := uint64(1); id <= 3; id++ {
+			if id != 1 {
+				require.NoError(t, r.l.Del(id, 0))
+			}
+		}
+		r.rndv(packed(0, 1), big, uint64(len(big)))
+		r.send(2, packed(2, 9), fill(maxEager, 1))
+		r.send(0, 8, nil)
+		r.unseen(8)
+		for range polls {
+			r.step()
+		}
+		n := len(r.sink[1].Events)
+		require.NoError(t, r.tr[1].Close())
+		r.freeSpin()
+		require.NoError(t, r.dev[1].Close())
+		require.Len(t, r.sink[1].Events, n)
+		_, err := r.tr[1].Poll()
+		require.Error(t, err)
+		require.Error(t, r.l.Add(9, 9, exact, nil, 0))
+		r.gone = 1
+		r.until("the loss", func() bool { return len(r.of(0, "lost"))+len(r.of(2, "lost")) == 2 })
+	}
+}
