@@ -7,7 +7,7 @@
 #   progress/models/check.sh -show phase.pml -DLOOSE -DFAULT_NO_PHASE    prints the run that leads to the error
 set -euo pipefail
 cd "$(dirname "$0")"
-models=$PWD full= memory=2048
+models=$PWD full= memory=2048 optimize=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -17,7 +17,7 @@ fail() { printf 'check.sh: %s\n' "$1" >&2; exit 1; }
 build() {
   local model=$1; shift
   (cd "$work" && rm -f pan* model.pml* && cp "$models/$model" model.pml && spin -a "$@" model.pml >spin.log &&
-    gcc -O2 -w -DSAFETY -DMEMLIM="$memory" -o pan pan.c) || { cat "$work/spin.log"; fail "$model $*: does not build"; }
+    gcc -O"$optimize" -w -DSAFETY -DMEMLIM="$memory" -o pan pan.c) || { cat "$work/spin.log"; fail "$model $*: does not build"; }
 }
 
 # search: one run of the verifier; sets errors, states and seconds.
@@ -35,7 +35,7 @@ report() { printf '%-6s %9s states %6ss  %s\n' "$1" "$states" "$seconds" "$2"; }
 # holds MODEL FLAGS: no error in all states, and every statement is reached, but for the ends of endless processes. With partial set
 # other statements may be unreached too.
 holds() {
-  build "$@"
+  optimize=2 build "$@"
   search
   [ "$errors" = 0 ] || { cat "$work/pan.log"; (cd "$work" && spin -t -p -g model.pml | tail -60); fail "$*: must hold"; }
   if ! grep -q '^Full statespace search' "$work/pan.log" || grep -qiE 'not completed|depth too small|out of memory|memory bound' "$work/pan.log"; then
@@ -85,4 +85,35 @@ phase() {
   breaks phase.pml -DLOOSE -DMOD=3
 }
 
+park() {
+  holds park.pml
+  partial=1 holds park.pml -DDEATH -DPACKETS=1 # there is one packet only
+  if [ -n "$full" ]; then
+    partial=1 holds park.pml -DDEATH
+    holds park.pml -DPACKETS=3
+  fi
+  local fault
+  for fault in PLAIN_PUBLISH PLAIN_COLD PLAIN_PARK STATE_FIRST PARKED_FIRST NO_LOOK LOOK_HOT LOOK_INBOX COLD_LATE DRAIN_LATE PARK_ONCE \
+    SUMMARY_FIRST SUMMARY_LAST DEMOTE_BLIND PROMOTE_ARMED; do
+    breaks park.pml -DFAULT_$fault
+  done
+  breaks park.pml -DDEATH -DPACKETS=1 -DFAULT_DEATH_UNSEEN
+}
+
+room() {
+  holds room.pml
+  holds room.pml -DLINES=12
+  local fault
+  for fault in PLAIN_WANT PLAIN_HEAD NO_LOOK WANT_FIRST CLEAR_LATE REPORT_LATE; do breaks room.pml -DFAULT_$fault; done
+}
+
+notifier() {
+  holds notifier.pml
+  local fault
+  for fault in FLAG_FIRST WAKE_FIRST LATE_RESET NO_TAKE_FLAG WRITE_FIRST; do breaks notifier.pml -DFAULT_$fault; done
+}
+
 phase
+park
+room
+notifier
