@@ -70,8 +70,10 @@ phase() {
   holds phase.pml -DOLD_COUNT
   holds phase.pml -DLIVE_GO_DORMANT
   partial=1 holds phase.pml -DLOOSE -DFAULT_NO_SYNC # but for what takes a SYNC
-  holds phase.pml -DCANCEL -DMSGS=3
+  holds phase.pml -DCANCEL -DMSGS=3 -DOPS=1
+  holds phase.pml -DCANCEL -DRECVS=2
   if [ -n "$full" ]; then
+    holds phase.pml -DCANCEL -DMSGS=3
     holds phase.pml -DCANCEL
     holds phase.pml -DMSGS=6
     holds phase.pml -DMSGS=5 -DOPS=4
