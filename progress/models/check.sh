@@ -13,20 +13,20 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { printf 'check.sh: %s\n' "$1" >&2; exit 1; }
 
-# build MODEL FLAGS: makes the verifier. Safety properties alone: no model has endless runs that matter.
+# build MODEL FLAGS: makes the verifier.
 build() {
   local model=$1; shift
   (cd "$work" && rm -f pan* model.pml* && cp "$models/$model" model.pml && spin -a "$@" model.pml >spin.log &&
-    gcc -O"$optimize" -w -DSAFETY -DMEMLIM="$memory" -o pan pan.c) || { cat "$work/spin.log"; fail "$model $*: does not build"; }
+    gcc -O"$optimize" -w "-D${property-SAFETY}" -DMEMLIM="$memory" -o pan pan.c) || { cat "$work/spin.log"; fail "$model $*: does not build"; }
 }
 
-# search: one run of the verifier; sets errors, states and seconds.
+# search ARGS: one run of the verifier; sets errors, states and seconds.
 search() {
   local start=$EPOCHREALTIME
-  (cd "$work" && ./pan -m100000 -w22 >pan.log 2>&1) || true
+  (cd "$work" && ./pan -m100000 -w22 "$@" >pan.log 2>&1) || true
   seconds=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN {printf "%.1f", b - a}')
   errors=$(sed -n 's/^State-vector.* errors: \([0-9]*\)$/\1/p' "$work/pan.log")
-  states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' "$work/pan.log")
+  states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' "$work/pan.log" | head -1)
   [ -n "$errors" ] || { cat "$work/pan.log"; fail "the verifier gave no result"; }
 }
 
@@ -45,6 +45,14 @@ holds() {
     grep -A20 '^unreached' "$work/pan.log"; fail "$*: statements that are never reached"
   fi
   report holds "$*"
+}
+
+# ends MODEL FLAGS: no run is endless, so that what holds where nothing more can happen holds in the end.
+ends() {
+  optimize=1 property=NP build "$@"
+  search -E -l
+  [ "$errors" = 0 ] || { cat "$work/pan.log"; fail "$*: a run without an end"; }
+  report ends "$*"
 }
 
 # breaks MODEL FLAGS: the search finds an error.
@@ -79,6 +87,7 @@ phase() {
     holds phase.pml -DMSGS=5 -DOPS=4
   fi
   breaks phase.pml -DFAULT_NO_SYNC
+  ends phase.pml -DMSGS=3
   local fault
   for fault in NO_PHASE EARLY_COUNT DOUBLE_COUNT ACTIVATE_FIRST NO_OVERLAP PROMOTE_ANY NO_SEARCH LATE_DROP LATER_COUNT OTHER_PATH; do
     breaks phase.pml -DLOOSE -DFAULT_$fault
@@ -94,6 +103,7 @@ park() {
     partial=1 holds park.pml -DDEATH
     holds park.pml -DPACKETS=3
   fi
+  ends park.pml -DPACKETS=1
   local fault
   for fault in PLAIN_PUBLISH PLAIN_COLD PLAIN_PARK STATE_FIRST PARKED_FIRST NO_LOOK LOOK_HOT LOOK_INBOX COLD_LATE DRAIN_LATE PARK_ONCE \
     SUMMARY_FIRST SUMMARY_LAST DEMOTE_BLIND PROMOTE_ARMED; do
@@ -105,17 +115,36 @@ park() {
 room() {
   holds room.pml
   holds room.pml -DLINES=12
+  ends room.pml
   local fault
   for fault in PLAIN_WANT PLAIN_HEAD NO_LOOK WANT_FIRST CLEAR_LATE REPORT_LATE; do breaks room.pml -DFAULT_$fault; done
 }
 
 notifier() {
   holds notifier.pml
+  ends notifier.pml
   local fault
   for fault in FLAG_FIRST WAKE_FIRST LATE_RESET NO_TAKE_FLAG WRITE_FIRST; do breaks notifier.pml -DFAULT_$fault; done
+}
+
+role() {
+  local partial=1 # what several places share is not all used in each
+  holds role.pml
+  holds role.pml -DMANUAL
+  holds role.pml -DMANUAL -DWAITERS=3
+  if [ -n "$full" ]; then
+    holds role.pml -DWAITERS=3
+    breaks role.pml -DWAITERS=3 -DFAULT_NO_PASS
+  fi
+  ends role.pml -DMANUAL
+  local fault
+  for fault in NO_KICK NO_WAKE KEEP_ROLE PUSH_LATE; do breaks role.pml -DFAULT_$fault; done
+  for fault in NO_HANDOVER NO_LOOK SLEEPER_LATE NO_AFTERFUNC; do breaks role.pml -DMANUAL -DFAULT_$fault; done
+  for fault in NO_PASS HEIR_STAYS; do breaks role.pml -DMANUAL -DWAITERS=3 -DFAULT_$fault; done
 }
 
 phase
 park
 room
 notifier
+role
