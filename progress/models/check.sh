@@ -3,7 +3,7 @@
 # and each broken variant by the error that the search must find. Each model says what it stands for and what its variants are.
 #
 #   progress/models/check.sh           all; about a minute on one processor
-#   progress/models/check.sh -full     with larger runs of what must hold; up to 3 GB
+#   progress/models/check.sh -full     with larger runs of what must hold; up to 3 GB, a few minutes
 #   progress/models/check.sh -show phase.pml -DLOOSE -DFAULT_NO_PHASE    prints the run that leads to the error
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -71,7 +71,7 @@ if [ "${1-}" = -show ]; then
   cd "$work" && spin -t -p -g model.pml
   exit
 fi
-[ "${1-}" != -full ] || full=1 memory=4000
+[ "${1-}" != -full ] || full=1 memory=3500
 
 phase() {
   holds phase.pml
@@ -97,9 +97,10 @@ phase() {
 }
 
 park() {
-  holds park.pml
+  holds park.pml -DTWICE
   partial=1 holds park.pml -DDEATH -DPACKETS=1 # there is one packet only
   if [ -n "$full" ]; then
+    holds park.pml
     partial=1 holds park.pml -DDEATH
     holds park.pml -DPACKETS=3
   fi

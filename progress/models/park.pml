@@ -29,6 +29,7 @@
  *
  * Variants that must hold as well
  *
+ *   TWICE                 arm is called twice: transport/tmsrq arms two completion queues, and each arms the wires
  *   DEATH                 a writer may be killed at any point, even between taking on to wake the reader and waking it
  *
  * Variants that must fail
@@ -48,7 +49,9 @@
  *   FAULT_SUMMARY_LAST    Take clears the summary after the bits
  *   FAULT_DEMOTE_BLIND    a ring is made cold without a look at it afterwards
  *   FAULT_PROMOTE_ARMED   a ring that becomes hot while the reader is armed is marked hot at once
- *   FAULT_DEATH_UNSEEN    with DEATH: nobody watches for it
+ *   FAULT_DEATH_UNSEEN    with DEATH: nobody watches for it. Packets of others are lost too: the dead writer had taken on to wake the
+ *                         reader for all. A writer that is stopped just there, not killed, is this case until it goes on; that
+ *                         is a limit of the protocol
  */
 
 #ifndef WRITERS
@@ -342,7 +345,30 @@ inline coldall()
 	w = 0
 }
 
-/* hasnews: a poll would find something. The reader polls on while nobody sends; those polls are no steps of the model. */
+/* arm is shmWire.arm. */
+inline arm()
+{
+	armed = 1;
+#ifndef FAULT_COLD_LATE
+	coldall();
+#endif
+#ifndef FAULT_DRAIN_LATE
+	eventfd = 0;
+#endif
+#ifdef FAULT_PARK_ONCE
+	if
+	:: !parkedonce -> parkedonce = 1; park()
+	:: else
+	fi;
+#else
+	park();
+#endif
+#ifdef FAULT_DRAIN_LATE
+	eventfd = 0;
+#endif
+}
+
+/* RINGNEWS: a poll would find something. The reader polls on while nobody sends; those polls are no steps of the model. */
 #if WRITERS == 1
 #define RINGNEWS (hot[0] && cell[WORD(0)] != taken[0])
 #else
@@ -383,23 +409,9 @@ active proctype Reader()
 		:: break
 		od;
 		/* attendLocked: Arm */
-		armed = 1;
-#ifndef FAULT_COLD_LATE
-		coldall();
-#endif
-#ifndef FAULT_DRAIN_LATE
-		eventfd = 0;
-#endif
-#ifdef FAULT_PARK_ONCE
-		if
-		:: !parkedonce -> parkedonce = 1; park()
-		:: else
-		fi;
-#else
-		park();
-#endif
-#ifdef FAULT_DRAIN_LATE
-		eventfd = 0;
+		arm();
+#ifdef TWICE
+		arm();
 #endif
 		events = 0;
 #ifndef FAULT_NO_LOOK
@@ -418,7 +430,11 @@ active proctype Reader()
 				/* Nothing more can happen. */
 				w = 0;
 				do
+#ifdef FAULT_DEATH_UNSEEN
+				:: w < WRITERS -> assert(taken[w] == cell[WORD(w)] || died[w]); w++
+#else
 				:: w < WRITERS -> assert(taken[w] == cell[WORD(w)]); w++
+#endif
 				:: else -> break
 				od;
 				goto done
