@@ -12,6 +12,8 @@ import (
 // device has not got are in offload.kept as well, which answers the overlap rule. An unexpected message searches the shadow
 // list alone; if it finds a receive that is in the device, that one is dormant there and taken out by force (TMO 5.3).
 //
+// models/phase.pml is this protocol as a model that is searched through, and what goes wrong without each of its rules.
+//
 // All is decided under the engine's lock, which also covers the polling of the transport (V7, TMO 5.4).
 
 const (

@@ -15,6 +15,8 @@ import (
 //
 // A poller whose budget is used up parks as well. Then the progress goroutine sleeps in the transport for everybody, or, in
 // Manual mode, the poller itself does and keeps the role.
+//
+// models/role.pml is this as a model that is searched through, models/park.pml what happens below Arm, Wait and Wake.
 
 const (
 	holdPolls    = 128                   // polls under one hold of the lock, before the first look at a clock

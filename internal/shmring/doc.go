@@ -22,7 +22,8 @@
 // writer publishes and then reads the state (NeedsSignal). Each side stores, then loads what the other stored, so there
 // must be a full barrier between the two on both sides, or both can miss each other and the reader sleeps beside a full
 // ring. Go's atomic stores are sequentially consistent: an exchange on amd64, a store-release ordered before later
-// load-acquires on arm64. They must not be weakened to plain stores.
+// load-acquires on arm64. They must not be weakened to plain stores. progress/models has this as models, park.pml and
+// room.pml, and what goes wrong without each barrier.
 //
 // This package carries no compatibility promise yet; both ends of a ring come from the same release.
 package shmring
