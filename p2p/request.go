@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tagmatch/tagmatch/progress"
 )
@@ -96,6 +97,9 @@ func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 		st, consumed, err := reqs[i].wait(ctx)
 		if !consumed {
 			return err
+		}
+		if errors.Is(err, ErrInactive) { // consumed elsewhere
+			st, err = nothing, nil
 		}
 		if out != nil {
 			out[i] = Completion{Data: uint64(i), Status: st, Err: err}

@@ -20,6 +20,9 @@ const (
 
 // Shutdown is the orderly end, collective: it delivers what was sent, waits until all ranks are here, then closes. If ctx ends
 // first it closes as Close does and returns an error that lists unfinished requests by origin and ranks not yet seen.
+//
+// Leaving the launcher's store can take up to 2 seconds more, here and in Close, if another rank does not answer: rank 0
+// serves it until all have left.
 func (w *World) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
@@ -27,7 +30,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 	w.ending.Lock()
 	defer w.ending.Unlock()
 	if w.state != alive {
-		return fmt.Errorf("p2p: shutdown: %w", ErrClosed)
+		return errorf(ErrClosed, "there is nothing to shut down")
 	}
 	err := w.eng.Flush(ctx)
 	if err != nil {

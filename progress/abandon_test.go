@@ -116,7 +116,7 @@ func TestAbandonedRecall(t *testing.T) {
 		third.Cancel()
 		c.step()
 		for _, r := range []Request{first, s, third} {
-			ended(t, r)
+			_, _ = ended(t, r)
 		}
 		c.quiet()
 	}
