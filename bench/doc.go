@@ -3,9 +3,11 @@
 //	go run ./bench lat     [flags] [-json]    half round trip by message size
 //	go run ./bench bw      [flags] [-json]    bandwidth of a stream, and what it costs in processor time
 //	go run ./bench rate    [flags] [-json]    messages a second
+//	go run ./bench overlap [flags] [-json]    how much of a transfer a computing receiver gets for nothing
 //	go run ./bench compare [flags] [-json]    ratios to ucx_perftest, ours and theirs by turns
 //
-// lat, bw and rate launch themselves as two ranks on this host, or use a launcher's first two ranks. compare starts both
+// lat, bw and rate launch themselves as two ranks on this host, or use a launcher's first two ranks; overlap does so once for
+// each line of its table, and under a launcher measures what the flags say. compare starts both
 // programs itself and needs Debian's package ucx-utils; see its -h for what it does against noise.
 //
 // Concurrency: each rank has one goroutine that sends and receives; compare runs one measurement at a time. This command

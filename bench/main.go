@@ -34,6 +34,14 @@ var tests = []benchkit.Command{
 		Window: 64,
 		Run:    benchkit.Rate,
 	},
+	{
+		Name:  "overlap",
+		About: "how much of a transfer a computing receiver gets for nothing; each transport and device, with and without the progress goroutine",
+		Sizes: benchkit.Sizes{4 << 20},
+		Iters: 100,
+		Run:   benchkit.Overlap,
+		Rows:  benchkit.OverlapRows,
+	},
 }
 
 func run(args []string, stdout, stderr io.Writer) int {

@@ -49,6 +49,7 @@ type Config struct {
 	SendLimit       int64         // bytes of buffered, unsent messages before Isend fails with ErrFull; default 64 MiB; TAGMATCH_SEND_LIMIT
 	MaxTags         int           // receives that the device's tag list holds, Transport tmsrq; default 1024; -1 none: software matches; TAGMATCH_MAX_TAGS
 	OffloadMin      int           // bytes of the smallest receive that the device gets; default 1024; -1 no minimum: all; TAGMATCH_OFFLOAD_MIN
+	Async           bool          // the device works by itself while the program computes, see the package comment; TAGMATCH_ASYNC: on or off
 	Logger          *slog.Logger  // nil: silent
 }
 

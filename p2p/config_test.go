@@ -53,13 +53,13 @@ func TestPrecedence(t *testing.T) {
 	vars := env(map[string]string{
 		"TAGMATCH_DEVICE": "tcp", "TAGMATCH_EAGER_LIMIT": "4k", "TAGMATCH_SPIN_LIMIT": "20us",
 		"TAGMATCH_UNEXPECTED_LIMIT": "none", "TAGMATCH_SEND_LIMIT": "1G", "TAGMATCH_PROGRESS": "manual",
-		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64",
+		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64", "TAGMATCH_ASYNC": "on",
 	})
 	c := Config{Device: "shm"}
 	full, settings, err := c.resolve(vars)
 	require.NoError(t, err)
 	require.Equal(t, Config{Device: "shm", Progress: ProgressManual, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
-		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64}, full)
+		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: true}, full)
 	require.Equal(t, []Setting{
 		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
 		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
@@ -70,6 +70,7 @@ func TestPrecedence(t *testing.T) {
 		{"SendLimit", "TAGMATCH_SEND_LIMIT", "1073741824 bytes", "TAGMATCH_SEND_LIMIT"},
 		{"MaxTags", "TAGMATCH_MAX_TAGS", "none", "TAGMATCH_MAX_TAGS"},
 		{"OffloadMin", "TAGMATCH_OFFLOAD_MIN", "64 bytes", "TAGMATCH_OFFLOAD_MIN"},
+		{"Async", "TAGMATCH_ASYNC", "on", "TAGMATCH_ASYNC"},
 	}, settings)
 	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
 }
@@ -77,7 +78,7 @@ func TestPrecedence(t *testing.T) {
 func TestVariablesAreChecked(t *testing.T) {
 	for name, value := range map[string]string{
 		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "ud", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
-		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2",
+		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2", "TAGMATCH_ASYNC": "yes",
 	} {
 		_, err := (&Config{}).Effective(env(map[string]string{name: value}))
 		require.ErrorIs(t, err, ErrInvalid, name)

@@ -19,12 +19,14 @@ import (
 
 // open makes the devices, the transport and the engine.
 func (w *World) open(secret []byte) error {
+	var devs []*soft.Device
 	for _, c := range w.deviceConfigs(secret) {
 		dev, err := soft.Open(c)
 		if err != nil {
 			return fmt.Errorf("device %s: %w", c.Name, err)
 		}
 		w.parts.devs = append(w.parts.devs, dev)
+		devs = append(devs, dev)
 	}
 	cfg := progress.Config{
 		Rank: w.rank, Size: w.size,
@@ -35,9 +37,23 @@ func (w *World) open(secret []byte) error {
 	if h, ok := w.parts.boot.(*hook.Wiring); ok {
 		cfg.Seed = h.Seed
 	}
+	if w.cfg.Async {
+		cfg.Left = func() {
+			for _, d := range devs {
+				d.Left()
+			}
+		}
+	}
 	var err error
-	w.eng, err = progress.New(cfg, w.openTransport)
-	return err
+	if w.eng, err = progress.New(cfg, w.openTransport); err != nil || !w.cfg.Async {
+		return err
+	}
+	for _, d := range devs {
+		if err := d.Async(w.eng.Owner()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openTransport makes the transport, one for each device where there are several. The first device matches tags if one

@@ -80,6 +80,10 @@ func variables() []variable {
 				return err
 			},
 			func(c *Config) string { return showBytes(int64(c.OffloadMin), defaultOffloadMin) }},
+		{"Async", "TAGMATCH_ASYNC",
+			func(c *Config) bool { return !c.Async },
+			parseAsync,
+			func(c *Config) string { return onOff[c.Async] }},
 	}
 }
 
@@ -138,6 +142,16 @@ func parseProgress(c *Config, s string) error {
 		}
 	}
 	return errors.New("give auto or manual")
+}
+
+var onOff = map[bool]string{true: "on", false: "off"}
+
+func parseAsync(c *Config, s string) error {
+	if s != onOff[true] && s != onOff[false] {
+		return errors.New("give on or off")
+	}
+	c.Async = s == onOff[true]
+	return nil
 }
 
 func parseSpin(c *Config, s string) error {

@@ -24,6 +24,7 @@ type Config struct {
 	Manual          bool          // no progress goroutine: operations move only inside calls
 	Seed            uint64        // of the hash tables; 0 takes a random one
 	Logger          *slog.Logger  // nil: silent
+	Left            func()        // called under the lock when nobody polls any more; nil: nothing
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; 0: 1024; below 0: it may be empty
 }
@@ -200,6 +201,14 @@ func (e *Engine) Poll() int {
 	e.mu.Unlock()
 	return n
 }
+
+// Owner is the engine's lock, for a device that works by itself while nobody is in the engine.
+func (e *Engine) Owner() sync.Locker { return (*owner)(e) }
+
+type owner Engine
+
+func (o *owner) Lock()   { (*Engine)(o).lock() }
+func (o *owner) Unlock() { o.mu.Unlock() }
 
 // lock takes the mutex; a poller that holds it for long sees that it is wanted.
 func (e *Engine) lock() {

@@ -279,6 +279,14 @@ func (e *Engine) tendLocked(n int) (posted int) {
 	return posted
 }
 
+// leaveDeviceLocked leaves everything to a device that works by itself. What is dormant could not be matched meanwhile.
+func (e *Engine) leaveDeviceLocked() {
+	if e.tags != nil && e.handled != e.off.reported && e.off.entries > 0 && e.broken == nil {
+		e.syncLocked()
+	}
+	e.cfg.Left()
+}
+
 // syncLocked tells the device how many messages were handled, so that what is dormant becomes live (TMO 5.4). The transport
 // has one of these under way at most.
 func (e *Engine) syncLocked() {

@@ -141,6 +141,9 @@ func (e *Engine) awaitSlowLocked(ctx context.Context, op *Op, life uint64, role 
 func (e *Engine) leaveLocked() {
 	e.wait.polling.Store(false)
 	e.loop.polls++
+	if e.cfg.Left != nil {
+		e.leaveDeviceLocked()
+	}
 	if e.wait.parked.head != nil {
 		e.handOverLocked()
 	}

@@ -23,6 +23,8 @@ type Flags struct {
 	NoPin      bool
 	OffloadMin int // below 0: as the environment or the default says
 	MaxTags    int // below 0: the same
+	Manual     bool
+	Async      bool
 	GOMAXPROCS int
 }
 
@@ -32,8 +34,10 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.StringVar(&f.Transport, "transport", "auto", "`name`: "+strings.Join(p2p.Transports(), ", ")+"; with tmsrq the device matches")
 	fs.IntVar(&f.OffloadMin, "offload-min", -1, "`bytes` of the smallest receive that the device matches, 0: of any size, -1: as TAGMATCH_OFFLOAD_MIN says")
 	fs.IntVar(&f.MaxTags, "max-tags", -1, "`receives` that the device's tag list holds, 0: none, -1: as TAGMATCH_MAX_TAGS says")
+	fs.BoolVar(&f.Manual, "manual", false, "without the progress goroutine")
+	fs.BoolVar(&f.Async, "async", false, "let the device work by itself while the program computes; else as TAGMATCH_ASYNC says")
 	fs.Var(&f.Sizes, "sizes", "message `sizes` in bytes, separated by commas; k and m are powers of 1024")
-	fs.IntVar(&f.Iters, "iters", 0, "messages of each size, 0: as many as the size calls for")
+	fs.IntVar(&f.Iters, "iters", f.Iters, "messages of each size, 0: as many as the size calls for")
 	if f.Window > 0 {
 		fs.IntVar(&f.Window, "window", f.Window, "messages under way at once")
 	}
@@ -92,7 +96,12 @@ func (f *Flags) config() p2p.Config {
 		}
 		return n
 	}
-	return p2p.Config{Device: given(f.Device), Transport: given(f.Transport), OffloadMin: none(f.OffloadMin), MaxTags: none(f.MaxTags)}
+	c := p2p.Config{Device: given(f.Device), Transport: given(f.Transport), OffloadMin: none(f.OffloadMin), MaxTags: none(f.MaxTags),
+		Async: f.Async}
+	if f.Manual {
+		c.Progress = p2p.ProgressManual
+	}
+	return c
 }
 
 const (

@@ -17,8 +17,11 @@ type Command struct {
 	About  string // one line
 	Sizes  Sizes  // default of -sizes
 	Window int    // default of -window; 0: not a stream
+	Iters  int    // messages of each size; 0: as many as the size calls for
 	// Run measures one size on both ranks; the result of the first rank is reported. It verifies payloads before timing.
 	Run func(s *Session, size, iters int) (Result, error)
+	// Rows are the jobs that a plain start runs instead of one; nil: one.
+	Rows func(f Flags) []Flags
 }
 
 // Main runs the command with the flags of this process and ends it.
@@ -45,7 +48,7 @@ func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 
 // parse reads the flags. Its error is for people; of the flag package's own way only the list for -h is left.
 func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
-	f := Flags{Sizes: c.Sizes, Window: c.Window}
+	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters}
 	fs := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
@@ -67,7 +70,11 @@ func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
 
 // start launches ranks, or is one.
 func (c Command) start(f Flags, stdout io.Writer) (int, error) {
-	if !launch.Launched() {
+	switch {
+	case launch.Launched():
+	case c.Rows != nil:
+		return c.rows(f, stdout)
+	default:
 		return launchSelf(f)
 	}
 	launch.WatchParent()

@@ -11,19 +11,24 @@ import (
 
 // Result is one line of output. Latency is half a round trip; MB is 10^6 bytes.
 type Result struct {
-	Test      string   `json:"test"`
-	Device    string   `json:"device"`
-	Transport string   `json:"transport"`
-	Size      int      `json:"size"`
-	Iters     int      `json:"iters"`
-	AvgUs     float64  `json:"avg_us"`
-	P50Us     float64  `json:"p50_us"`
-	P99Us     float64  `json:"p99_us"`
-	MBs       float64  `json:"mb_s"`
-	MsgS      float64  `json:"msg_s"`
-	Window    int      `json:"window,omitempty"`
-	CPUPerGB  float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks for 10^9 bytes
-	Offload   *Offload `json:"offload,omitempty"`      // transport tmsrq: what happened on the first rank during the test
+	Test       string   `json:"test"`
+	Device     string   `json:"device"`
+	Transport  string   `json:"transport"`
+	Size       int      `json:"size"`
+	Iters      int      `json:"iters"`
+	AvgUs      float64  `json:"avg_us"`
+	P50Us      float64  `json:"p50_us"`
+	P99Us      float64  `json:"p99_us"`
+	MBs        float64  `json:"mb_s"`
+	MsgS       float64  `json:"msg_s"`
+	Window     int      `json:"window,omitempty"`
+	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks for 10^9 bytes
+	Progress   string   `json:"progress,omitempty"`     // overlap: "goroutine" or "manual"; its latencies are of a transfer that is waited for
+	Async      bool     `json:"async,omitempty"`        // the device works by itself
+	ComputeUs  float64  `json:"compute_us,omitempty"`
+	ExtraUs    float64  `json:"extra_us,omitempty"` // what the transfer adds to the computation, median
+	OverlapPct *float64 `json:"overlap_pct,omitempty"`
+	Offload    *Offload `json:"offload,omitempty"` // transport tmsrq: what happened on the first rank during the test
 }
 
 // Offload says what became of receives where the device matches, see p2p.Offload.
@@ -84,7 +89,9 @@ func (p *reporter) print(r *Result) error {
 		p.header = true
 		p.head(r)
 	}
-	if p.window {
+	if r.OverlapPct != nil {
+		p.overlap(r)
+	} else if p.window {
 		fmt.Fprintf(p.out, "%10s %10d %12.1f %12.4f %12.3f\n", sizeName(r.Size), r.Iters, r.MBs, r.MsgS/1e6, r.CPUPerGB)
 	} else {
 		fmt.Fprintf(p.out, "%10s %10d %10.3f %10.3f %10.3f %12.1f\n", sizeName(r.Size), r.Iters, r.AvgUs, r.P50Us, r.P99Us, r.MBs)
@@ -92,7 +99,18 @@ func (p *reporter) print(r *Result) error {
 	return nil
 }
 
+func (p *reporter) overlap(r *Result) {
+	fmt.Fprintf(p.out, "%10s %8s %10s %10s %6v %8d %12.1f %12.1f %12.1f %8.1f %%\n", sizeName(r.Size), r.Device, r.Transport, r.Progress, r.Async,
+		r.Iters, r.P50Us, r.ComputeUs, r.ExtraUs, *r.OverlapPct)
+}
+
 func (p *reporter) head(r *Result) {
+	if r.OverlapPct != nil {
+		fmt.Fprintf(p.out, "# medians in us: a transfer that is waited for, a computation, and what the transfer adds to it\n")
+		fmt.Fprintf(p.out, "%10s %8s %10s %10s %6s %8s %12s %12s %12s %10s\n", "size", "device", "transport", "progress", "async",
+			"rounds", "transfer", "compute", "extra", "overlap")
+		return
+	}
 	fmt.Fprintf(p.out, "# device %s, transport %s", r.Device, r.Transport)
 	if p.window {
 		fmt.Fprintf(p.out, ", %d messages under way; MB are 10^6 bytes, cpu s/GB are processor seconds of both ranks\n", r.Window)

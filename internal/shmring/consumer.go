@@ -142,3 +142,6 @@ func (c *Consumer) SetHot(on bool) {
 	}
 	atomic.StoreUint32(&c.ctl.state, state)
 }
+
+// Busy reports what the writer has said with SetBusy.
+func (c *Consumer) Busy() bool { return atomic.LoadUint32(&c.ctl.busy) != 0 }

@@ -44,7 +44,8 @@ type control struct {
 	state uint32 // reader: hot or cold
 	_     [116]byte
 	want  uint32 // writer: 1 when it found no room
-	_     [124]byte
+	busy  uint32 // writer: 1 while it copies to memory of the reader's
+	_     [120]byte
 }
 
 const (

@@ -137,5 +137,16 @@ func (p *Producer) reserve(n uint64) bool {
 	return p.tail+n < p.limit
 }
 
+// SetBusy tells the reader that this end is copying to memory of the reader's, outside the ring, or is done with it. The
+// store is a full barrier: whoever sets busy and then looks whether it may still copy, and whoever forbids it and then looks
+// whether the writer is busy, cannot both miss each other.
+func (p *Producer) SetBusy(on bool) {
+	v := uint32(0)
+	if on {
+		v = 1
+	}
+	atomic.StoreUint32(&p.ctl.busy, v)
+}
+
 // Pushed is how many lines have been written since the ring was made.
 func (p *Producer) Pushed() uint64 { return p.tail }

@@ -159,12 +159,8 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 		w.off = 0
 		if e.length == 0 {
 			e.flags |= entryGot
-			return true
-		}
-		q.mreads.push(q.sent)
-		if !q.reading {
-			q.reading = true
-			q.d.readers = append(q.d.readers, q)
+		} else if !q.askPush(w, e) {
+			q.readDirect(q.sent)
 		}
 		return true
 	}
@@ -173,6 +169,16 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 		w.imm = 1
 	}
 	return q.request(opReadReq, w, uint64(e.length), nil)
+}
+
+// readDirect starts the copying of read i from the peer's memory.
+func (q *queuePair) readDirect(i uint32) {
+	q.more[i&q.mask].off = 0
+	q.mreads.push(i)
+	if !q.reading {
+		q.reading = true
+		q.d.readers = append(q.d.readers, q)
+	}
 }
 
 // issueAtomic starts an atomic.
@@ -279,11 +285,22 @@ func (q *queuePair) answered(l link, h *header, op opcode) (*sendEntry, *sendWor
 		return nil, nil, 0
 	}
 	i := h.psn - q.psn
-	if q.rdq.len() == 0 || *q.rdq.front() != i || (op == opReadResp) != (verbs.SendOpcode(q.sq[i&q.mask].op) == verbs.WRRDMARead) {
+	if q.rdq.len() == 0 || *q.rdq.front() != i || op != q.asked(i) {
 		q.d.violation(l, "answers request %d of QP %d, which does not wait for that", h.psn, q.num)
 		return nil, nil, 0
 	}
 	return &q.sq[i&q.mask], &q.more[i&q.mask], i
+}
+
+// asked is which answer read or atomic i waits for.
+func (q *queuePair) asked(i uint32) opcode {
+	switch {
+	case verbs.SendOpcode(q.sq[i&q.mask].op) != verbs.WRRDMARead:
+		return opAtomicResp
+	case q.more[i&q.mask].push != 0:
+		return opPushResp
+	}
+	return opReadResp
 }
 
 // recvReadResp takes a piece of an RDMA read.

@@ -86,6 +86,9 @@ func (c *compQueue) PollCQ(wc []verbs.WC) (int, error) {
 			return n, nil // nothing lent can be among them: what is in the ring was copied
 		}
 	}
+	if c.d.async != nil {
+		c.d.async.polled()
+	}
 	c.dst, c.n = wc, n
 	c.d.progress(len(wc) - n)
 	n = c.n
@@ -159,7 +162,7 @@ func (c *compQueue) wait(e cqEntry, solicited bool) {
 	c.tail++
 	if c.arm == armedAny || c.arm == armedSolicited && (solicited || e.wc.Status != verbs.WCSuccess) {
 		c.arm = disarmed
-		c.d.notif.wake()
+		c.d.sleeper().wake()
 	}
 }
 
@@ -199,9 +202,12 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 	if solicitedOnly {
 		c.arm = armedSolicited
 	}
+	if a := c.d.async; a != nil {
+		a.hostArmed = true
+	}
 	c.d.armWires()
 	if c.head != c.tail || c.overrun {
-		c.d.notif.wake()
+		c.d.sleeper().wake()
 	}
 	return nil
 }
@@ -209,7 +215,12 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 // Disarm takes Arm back.
 func (c *compQueue) Disarm() {
 	c.arm = disarmed
-	c.d.disarmWires()
+	if a := c.d.async; a == nil {
+		c.d.disarmWires()
+	} else if a.hostArmed {
+		a.hostArmed = false
+		a.disarm()
+	}
 }
 
 // Destroy frees the queue.

@@ -40,6 +40,7 @@ type Device struct {
 
 	regions *regionTable
 	notif   notifier
+	async   *async // nil: the device works inside calls only
 	wires   []wire
 	self1   *loopWire // link to ourselves, in wires once it is used
 	now     func() int64
@@ -204,7 +205,7 @@ func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 func (d *Device) event(e verbs.AsyncEvent) {
 	d.events = append(d.events, e)
 	if d.armed {
-		d.notif.wake()
+		d.sleeper().wake()
 	}
 }
 
@@ -223,6 +224,9 @@ func (d *Device) Close() error {
 	d.closed = true
 	if d.channel != nil {
 		d.channel.closed.Store(true)
+	}
+	if d.async != nil {
+		d.async.close()
 	}
 	d.pump() // the last acknowledgements
 	for _, w := range d.wires {

@@ -17,6 +17,10 @@ const (
 	opAck                            // requests up to and including psn have been executed
 	opNak                            // request psn failed with status at the target; nothing after it was executed
 	opDisconnected                   // the sender's QP left RTS: flush
+	opPushReq                        // asks for total bytes from addr/rkey to be written to what the payload names
+	opPushResp                       // the push psn is over, with status
+
+	opEnd // not an opcode
 )
 
 // Flags of a packet.

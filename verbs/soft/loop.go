@@ -3,6 +3,7 @@ package soft
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -260,6 +261,12 @@ func (w *loopWire) flush() {}
 func (w *loopWire) arm() { w.armed.Store(true) }
 
 func (w *loopWire) disarm() { w.armed.Store(false) }
+
+func (w *loopWire) pending() bool {
+	return w.hasNew.Load() || slices.ContainsFunc(w.links, func(l *loopLink) bool { return l.in.ready.Load() != 0 })
+}
+
+func (w *loopWire) unsignal() {}
 
 func (w *loopWire) close() {
 	w.closing = true

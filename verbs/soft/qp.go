@@ -210,6 +210,7 @@ func (q *queuePair) enter(to verbs.QPState) {
 func (q *queuePair) reset() {
 	q.dropInline()
 	q.state = verbs.QPSReset
+	q.endPushes()
 	q.abandonTags()
 	q.attr = verbs.QPAttr{}
 	q.used = q.used || q.link != nil
@@ -278,6 +279,7 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	q.state = verbs.QPSErr
 	q.fast = false
 	q.dropInline()
+	q.endPushes()
 	q.flushSQ(status, first)
 	q.mreads.clear()
 	q.rdq.clear()

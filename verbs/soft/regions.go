@@ -210,10 +210,10 @@ func (t *regionTable) local(pd *protDomain, lkey uint32, data []byte, need verbs
 	return ok
 }
 
-// regionReadable reports whether a peer whose table is slots lets n bytes at addr of region rkey be accessed with need.
+// regionAllows reports whether a peer whose table is slots lets n bytes at addr of region rkey be accessed with need.
 // It is safe against changes by the peer meanwhile; to know that data copied afterwards was valid, ask again after the
 // copy.
-func regionReadable(slots []region, rkey uint32, addr, n uint64, need verbs.AccessFlags) bool {
+func regionAllows(slots []region, rkey uint32, addr, n uint64, need verbs.AccessFlags) bool {
 	i := int(rkey & regionIndexMask)
 	if rkey == 0 || i >= len(slots) {
 		return false

@@ -35,19 +35,19 @@ func TestRegionBounds(t *testing.T) {
 		{0, base, 1, 0, false},
 		{top32, base, 1, 0, false},
 	} {
-		if got := regionReadable(tab.slots, c.key, c.addr, c.n, c.need); got != c.ok {
-			t.Errorf("regionReadable(%#x, base%+d, %d, %d) = %v", c.key, int64(c.addr-base), c.n, c.need, got)
+		if got := regionAllows(tab.slots, c.key, c.addr, c.n, c.need); got != c.ok {
+			t.Errorf("regionAllows(%#x, base%+d, %d, %d) = %v", c.key, int64(c.addr-base), c.n, c.need, got)
 		}
 		if b, got := tab.resolve(nil, c.key, c.addr, c.n, c.need); got != c.ok || got && uint64(len(b)) != c.n {
 			t.Errorf("resolve(%#x, base%+d, %d, %d) = %v", c.key, int64(c.addr-base), c.n, c.need, got)
 		}
 	}
-	if regionReadable(tab.slots[:0], key, base, 1, 0) {
+	if regionAllows(tab.slots[:0], key, base, 1, 0) {
 		t.Error("an empty table has a region")
 	}
 	tab.remove(key)
 	tab.remove(key)
-	if regionReadable(tab.slots, key, base, 1, 0) || tab.find(key) != nil {
+	if regionAllows(tab.slots, key, base, 1, 0) || tab.find(key) != nil {
 		t.Error("a withdrawn region is still there")
 	}
 }

@@ -59,6 +59,7 @@ type sendWork struct {
 	flags verbs.SendFlags
 	imm   uint32
 	rkey  uint32
+	push  uint32 // key of the region that the peer writes to; 0: it was not asked to
 	nsge  int
 	addr  uint64
 	off   uint64 // bytes sent or received

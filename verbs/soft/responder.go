@@ -37,15 +37,16 @@ type rxMessage struct {
 
 // response is something to answer, in the order of the requests.
 type response struct {
-	op     opcode // opReadResp, opAtomicResp, opNak
+	op     opcode // opReadResp, opAtomicResp, opPushResp, opNak
 	status uint8
 	alone  bool // a refusal fails this read alone
 	psn    uint32
 	rkey   uint32
+	key    uint32 // opPushResp: of the destination
 	addr   uint64
 	total  uint64
 	off    uint64
-	value  uint64
+	value  uint64 // opPushResp: address of the destination
 }
 
 // respBurst is how many packets of a read one pass sends, so that other traffic gets between them.
@@ -89,7 +90,7 @@ func (d *Device) receive(l link, h *header, payload []byte) (ok, lent bool) {
 // stray handles packets for QPs that do not exist: who asks for something learns that.
 func (d *Device) stray(l link, h *header) bool {
 	switch h.op {
-	case opSend, opWrite, opReadReq, opAtomicReq:
+	case opSend, opWrite, opReadReq, opAtomicReq, opPushReq:
 		if h.flags&flagLast == 0 {
 			return true
 		}
@@ -118,6 +119,10 @@ func (q *queuePair) recvOther(l link, h *header, payload []byte) bool {
 		q.recvAtomicReq(l, h, payload)
 	case opAtomicResp:
 		q.recvAtomicResp(l, h, payload)
+	case opPushReq:
+		q.recvPushReq(l, h, payload)
+	case opPushResp:
+		q.recvPushResp(l, h)
 	case opAck:
 		q.recvAck(l, h)
 	case opNak:

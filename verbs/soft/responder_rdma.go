@@ -47,10 +47,13 @@ func (q *queuePair) recvWrite(l link, h *header, payload []byte) bool {
 
 // recvReadReq queues the answer to an RDMA read.
 func (q *queuePair) recvReadReq(l link, h *header) {
-	if !q.accepts(l, h) {
-		return
+	if q.accepts(l, h) {
+		q.answerRead(h, response{op: opReadResp, psn: h.psn, rkey: h.rkey, addr: h.addr, total: h.total, alone: h.imm == 1})
 	}
-	r := response{op: opReadResp, psn: h.psn, rkey: h.rkey, addr: h.addr, total: h.total, alone: h.imm == 1}
+}
+
+// answerRead checks what a read asks for, and queues its answer or refuses it.
+func (q *queuePair) answerRead(h *header, r response) {
 	_, ok := q.d.regions.resolve(q.pd, h.rkey, h.addr, h.total, verbs.AccessRemoteRead)
 	switch {
 	case h.total > 0 && q.attr.AccessFlags&verbs.AccessRemoteRead == 0, !ok && !r.alone:
@@ -148,6 +151,9 @@ func (q *queuePair) respond() bool {
 			return true
 		}
 		r := q.resp.front()
+		if r.op == opPushResp && !q.push(r) {
+			break
+		}
 		h := &q.d.scratch
 		*h = header{op: r.op, flags: flagFirst | flagLast, status: r.status, qpn: q.attr.DestQPN, psn: r.psn, total: r.total}
 		var body []byte

@@ -201,6 +201,18 @@ func (w *shmWire) disarm() {
 	}
 }
 
+// pending looks at what arm has made cold, and at what was raised before it.
+func (w *shmWire) pending() bool {
+	for i := range w.hot {
+		if !w.hot[i].probe.Empty() {
+			return true
+		}
+	}
+	return w.local.inbox.Pending()
+}
+
+func (w *shmWire) unsignal() { w.local.drain() }
+
 // close ends all links and the background work, and gives back every descriptor and mapping.
 func (w *shmWire) close() {
 	if w.closed {

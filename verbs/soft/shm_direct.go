@@ -12,7 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Reading a peer's memory by process_vm_readv: one copy, done by the reader alone.
+// Reading a peer's memory by process_vm_readv: one copy, done by the reader alone. Or by the peer alone, see push.go.
 //
 // Where both sides are to copy (twice the bandwidth): the reader would publish a transfer in a block beside its inbox,
 // {rkey, addr, destination, length, cursor}, and raise the peer; both then take chunks of maxChunk from the cursor by an
@@ -27,31 +27,34 @@ func (p *shmPeer) read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	if n == 0 {
 		return verbs.WCSuccess
 	}
-	if !regionReadable(p.table, rkey, addr, n, verbs.AccessRemoteRead) {
+	if !regionAllows(p.table, rkey, addr, n, verbs.AccessRemoteRead) {
 		return verbs.WCRemAccessErr
 	}
 	var err error
 	at := addr
 	for len(dst) > 0 && err == nil {
 		var k int
-		k, err = p.readSome(dst, at)
+		k, err = p.move(unix.ProcessVMReadv, dst, at)
 		dst, at = dst[k:], at+uint64(k)
 	}
 	switch {
-	case !regionReadable(p.table, rkey, addr, n, verbs.AccessRemoteRead):
+	case !regionAllows(p.table, rkey, addr, n, verbs.AccessRemoteRead):
 		return verbs.WCRemAccessErr
 	case err != nil:
-		return p.readFailed(err)
+		return p.moveFailed(err)
 	}
 	return verbs.WCSuccess
 }
 
-// readSome is one system call. The vectors are in p so that nothing is allocated.
-func (p *shmPeer) readSome(dst []byte, addr uint64) (int, error) {
-	p.local[0].Base = &dst[0]
-	p.local[0].SetLen(len(dst))
-	p.remote[0] = unix.RemoteIovec{Base: uintptr(addr), Len: len(dst)}
-	k, err := unix.ProcessVMReadv(p.pid, p.local[:], p.remote[:], 0)
+// vmCall is process_vm_readv or process_vm_writev.
+type vmCall func(pid int, local []unix.Iovec, remote []unix.RemoteIovec, flags uint) (int, error)
+
+// move is one system call between ours and the peer's memory at addr. The vectors are in p so that nothing is allocated.
+func (p *shmPeer) move(call vmCall, ours []byte, addr uint64) (int, error) {
+	p.local[0].Base = &ours[0]
+	p.local[0].SetLen(len(ours))
+	p.remote[0] = unix.RemoteIovec{Base: uintptr(addr), Len: len(ours)}
+	k, err := call(p.pid, p.local[:], p.remote[:], 0)
 	p.local[0].Base = nil
 	if err == nil && k == 0 {
 		err = unix.EFAULT
@@ -59,9 +62,9 @@ func (p *shmPeer) readSome(dst []byte, addr uint64) (int, error) {
 	return max(k, 0), err
 }
 
-// readFailed is the status for a read that the kernel refused; the next poll looks whether the peer still lives. EFAULT is
+// moveFailed is the status for a copy that the kernel refused; the next poll looks whether the peer still lives. EFAULT is
 // memory that is registered and not there, on either side: unmapped, protected, or beyond the end of a file.
-func (p *shmPeer) readFailed(err error) verbs.WCStatus {
+func (p *shmPeer) moveFailed(err error) verbs.WCStatus {
 	p.w.attention = true
 	switch err {
 	case unix.ESRCH:
@@ -74,7 +77,7 @@ func (p *shmPeer) readFailed(err error) verbs.WCStatus {
 // canRead tries whether the kernel lets us read the peer's memory.
 func (p *shmPeer) canRead(o *shmOffer) bool {
 	got := new(uint64)
-	k, err := p.readSome(wordBytes(got), o.probeAddr)
+	k, err := p.move(unix.ProcessVMReadv, wordBytes(got), o.probeAddr)
 	return err == nil && k == 8 && *got == o.probe
 }
 

@@ -24,7 +24,7 @@ import (
 //	bye      1 byte, when the link is closed on purpose: an orderly end, or because of what the receiver did
 const (
 	shmMagic   = "tmshm\x00"
-	shmVersion = 1
+	shmVersion = 2
 	offerBytes = 64
 	offerFDs   = 4
 

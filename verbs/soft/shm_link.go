@@ -75,7 +75,7 @@ func (l *shmLink) send(h *header, head, body []byte) bool {
 // decodePacket is the reverse of send.
 func decodePacket(p *shmring.Packet, h *header) error {
 	op := opcode(p.Meta & metaOp)
-	if op < opSend || op > opDisconnected {
+	if op < opSend || op >= opEnd {
 		return fmt.Errorf("protocol violation: packet with unknown opcode %d", op)
 	}
 	n := uint32(len(p.Payload))

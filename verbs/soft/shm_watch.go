@@ -96,8 +96,7 @@ func (p *shmPeer) fate() error {
 	case n == 0 || err == unix.ECONNRESET:
 		return errors.New("the peer's process has ended or was killed")
 	}
-	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
-	if k, _ := unix.Poll(fds, 0); k > 0 {
+	if p.ended() {
 		return errors.New("the peer's process has ended or was killed")
 	}
 	if err != nil && err != unix.EAGAIN && err != unix.EINTR {

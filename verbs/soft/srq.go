@@ -177,6 +177,7 @@ func (s *sharedQueue) Destroy() error {
 	s.gone = true
 	if s.tm != nil {
 		s.tm.cq.users--
+		s.tm.d.listed(-s.tm.waiting())
 	}
 	s.pd.users--
 	return nil

@@ -203,3 +203,13 @@ func (t *tagQueue) strictErr(what string) {
 		t.d.event(verbs.AsyncEvent{Type: verbs.EventSRQErr, QP: t.s.num, Err: fail("post_srq_ops", syscall.EINVAL, what)})
 	}
 }
+
+// waiting is how many entries wait for a message.
+func (t *tagQueue) waiting() (n int) {
+	for i := range t.slots {
+		if t.slots[i].listed {
+			n++
+		}
+	}
+	return n
+}

@@ -40,6 +40,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 	if t.slow && t.d.armed {
 		t.d.notif.wake()
 	}
+	t.d.Left() // a receive is often the last that a program posts before it computes
 	return nil, nil
 }
 
@@ -242,6 +243,7 @@ func (t *tagQueue) insert(o *tagOp, told int64) {
 	s := &t.slots[i]
 	s.hnd, s.listed, s.wrid, s.buf, s.count = o.hnd, true, o.recvID, o.buf, told
 	s.never = o.tag&^o.mask != 0
+	t.d.listed(1)
 	if !s.never {
 		s.entry = t.list.Post(o.tag, o.mask, i)
 	}
@@ -264,6 +266,7 @@ func (t *tagQueue) remove(o *tagOp) bool {
 		return false
 	}
 	s.listed, s.buf = false, verbs.SGE{}
+	t.d.listed(-1)
 	if s.never {
 		return true
 	}

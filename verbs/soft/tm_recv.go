@@ -73,6 +73,7 @@ func (q *queuePair) arrive(h *header, payload []byte, rndv bool) (ok, lent bool)
 	}
 	s := &t.slots[i]
 	s.listed = false
+	t.d.listed(-1)
 	if rndv {
 		q.rndvMatched(h, payload, tmh, s)
 	} else {

@@ -1,0 +1,189 @@
+package benchkit
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// Overlap measures how much of a transfer a receiver gets for nothing while it computes. Each round times, after a barrier
+// each, a transfer that the receiver waits for, a computation, and a transfer with that computation between posting and
+// waiting. The computation is a fixed amount of work, twice the transfer's time: a processor that the library takes away for
+// a while shows as extra time. The sender is in a blocking Send.
+func Overlap(s *Session, size, iters int) (Result, error) {
+	o := overlap{s: s, buf: make([]byte, size)}
+	if err := o.verified(); err != nil {
+		return Result{}, err
+	}
+	if err := o.calibrate(min(iters, calibrations)); err != nil {
+		return Result{}, err
+	}
+	alone, extra, compute := make([]time.Duration, iters), make([]time.Duration, iters), make([]time.Duration, iters)
+	for i := range iters {
+		var total time.Duration
+		var err error
+		if alone[i], err = o.round(true, 0); err == nil {
+			if compute[i], err = o.round(false, o.units); err == nil {
+				total, err = o.round(true, o.units)
+			}
+		}
+		if err != nil {
+			return Result{}, err
+		}
+		extra[i] = total - compute[i] // of one round: the machine changes its pace
+	}
+	return o.result(alone, compute, extra), nil
+}
+
+const (
+	calibrations = 20
+	computeFor   = 2 // times the transfer
+)
+
+// overlap is one rank's side; the first rank receives.
+type overlap struct {
+	s     *Session
+	buf   []byte
+	units int // of work that take computeFor transfers
+	sink  uint64
+}
+
+// round is a barrier, and then a transfer, a computation, or one during the other. It returns how long that took the
+// receiver.
+func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
+	ctx := context.Background()
+	var r p2p.Request
+	if transfer && o.s.First {
+		r = o.s.World.Comm().Irecv(o.s.Peer, data, o.buf)
+	}
+	if err := o.s.sync(); err != nil {
+		return 0, err
+	}
+	if !o.s.First {
+		if !transfer {
+			return 0, nil
+		}
+		return 0, o.s.World.Comm().Send(ctx, o.s.Peer, data, o.buf)
+	}
+	start := time.Now()
+	o.compute(units)
+	if transfer {
+		if _, err := r.Wait(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(start), nil
+}
+
+// verified is a transfer whose payload is compared.
+func (o *overlap) verified() error {
+	if !o.s.First {
+		fill(o.buf, 1)
+	}
+	ctx := context.Background()
+	if !o.s.First {
+		_, err := o.round(true, 0)
+		return err
+	}
+	r := o.s.World.Comm().Irecv(o.s.Peer, data, o.buf)
+	if err := o.s.sync(); err != nil {
+		return err
+	}
+	o.compute(calibrationUnits)
+	st, err := r.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	return verify(o.buf, st, 1)
+}
+
+// unitSteps make a unit of work about a microsecond.
+const (
+	unitSteps        = 300
+	calibrationUnits = 2000
+)
+
+// compute is work that touches no memory, so that only a lost processor slows it down.
+func (o *overlap) compute(units int) {
+	x := o.sink | 1
+	for range units * unitSteps {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+	}
+	o.sink = x
+}
+
+// calibrate finds how much work takes computeFor transfers. Both ranks call it.
+func (o *overlap) calibrate(rounds int) error {
+	alone, work := make([]time.Duration, rounds), make([]time.Duration, rounds)
+	for i := range rounds {
+		var err error
+		if alone[i], err = o.round(true, 0); err == nil {
+			work[i], err = o.round(false, calibrationUnits)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if t := middle(work); t > 0 {
+		o.units = int(computeFor * float64(calibrationUnits) * float64(middle(alone)) / float64(t))
+	}
+	return nil
+}
+
+func (o *overlap) result(alone, compute, extra []time.Duration) Result {
+	var sum time.Duration
+	for _, t := range alone {
+		sum += t
+	}
+	r := o.s.result("overlap", len(o.buf), len(alone), max(sum, 1))
+	t := middle(alone)
+	r.P50Us, r.P99Us = us(t), us(alone[len(alone)*99/100]) // sorted by middle
+	r.Progress, r.Async = progressNames[o.s.Manual], o.s.Async
+	r.ComputeUs, r.ExtraUs = us(middle(compute)), us(middle(extra))
+	pct := 100 * (1 - float64(middle(extra))/float64(max(t, 1)))
+	r.OverlapPct = &pct
+	return r
+}
+
+var progressNames = map[bool]string{false: "goroutine", true: "manual"}
+
+func us(d time.Duration) float64 { return float64(d) / 1e3 }
+
+// middle is the median; it sorts.
+func middle(list []time.Duration) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// OverlapRows are the jobs that the test is made of, each a line: what the flags leave open, in all combinations. The device
+// works by itself wherever it matches.
+func OverlapRows(f Flags) []Flags {
+	either := func(given string, all ...string) []string {
+		if given != "auto" {
+			return []string{given}
+		}
+		return all
+	}
+	var rows []Flags
+	for _, device := range either(f.Device, "shm", "tcp") {
+		for _, transport := range either(f.Transport, "rc", "tmsrq") {
+			for _, manual := range []bool{false, true} {
+				if f.Manual && !manual {
+					continue
+				}
+				row := f
+				row.Device, row.Transport, row.Manual = device, transport, manual
+				row.Async = f.Async || transport == "tmsrq"
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows
+}

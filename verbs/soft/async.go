@@ -1,0 +1,172 @@
+package soft
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// asyncTick is how long a device may go unattended after its host has stopped polling without saying so (Left).
+const asyncTick = time.Millisecond
+
+// async is the asynchronous mode: a goroutine that makes the device work while the program computes, as a NIC's processor
+// does. It is the only one that sleeps in the device's notifier; a host that waits sleeps in host, and is woken from there.
+//
+// It takes turns with the host by the host's own lock, so that the host pays nothing: it holds that lock anyway, and what a
+// poll has lent is done with when it lets go. While the host polls, the wires signal nothing and the goroutine sleeps, but
+// for one look a tick. The wires are armed, and then looked at once more, by the goroutine when it finds that nobody has
+// polled for a tick; and at once when the host leaves, or posts to the tag list, with receives there that want to be
+// matched. The next poll disarms them.
+type async struct {
+	d     *Device
+	owner sync.Locker
+	host  *chanNotifier
+	done  chan struct{}
+	stop  atomic.Bool
+
+	// The owner's.
+	timer     *time.Timer // of the tick
+	ticking   bool        // the timer runs, or has just fired; always so when the wires are not armed
+	hostArmed bool        // the host sleeps, or is about to
+	alone     bool        // the goroutine runs the device
+	polls     uint64      // by the host
+	seen      uint64      // of those, at the last tick
+	listed    int         // entries of tag lists that wait for a message
+	turns     uint64
+}
+
+// signaller is a wire that signals only what comes after arm, by a descriptor that arm empties.
+type signaller interface {
+	// pending says that something is here of which no signal tells.
+	pending() bool
+	// unsignal takes signals that came too late.
+	unsignal()
+}
+
+// Async starts the asynchronous mode: from now on a goroutine of the device's own works on it whenever nobody holds owner.
+// Whoever calls the device, or anything made from it, must hold owner, but for Close, CompChannel.Wait and
+// CompChannel.Wake; and must be done with what a poll has lent before letting go of it. To be called at most once, before
+// the first Wait.
+func (d *Device) Async(owner sync.Locker) error {
+	if d.async != nil || d.closed {
+		return fail("async", syscall.EINVAL, "the device works by itself already, or is closed")
+	}
+	a := &async{d: d, owner: owner, host: newChanNotifier(), done: make(chan struct{})}
+	a.timer = time.AfterFunc(asyncTick, d.notif.wake)
+	a.ticking = true
+	d.async = a
+	go a.run()
+	return nil
+}
+
+// Left tells a device in asynchronous mode that nobody polls for now: it need not wait a tick to find out. By the holder of
+// the owner's lock; cheap when no receive waits in a tag list.
+func (d *Device) Left() {
+	if a := d.async; a != nil && a.listed > 0 {
+		a.attend()
+	}
+}
+
+func (a *async) run() {
+	defer close(a.done)
+	defer a.host.close()
+	for !a.stop.Load() {
+		a.owner.Lock()
+		again := a.turn()
+		a.owner.Unlock()
+		if again {
+			runtime.Gosched() // the host may want the lock
+		} else if a.d.notif.wait() != nil {
+			return
+		}
+	}
+}
+
+// turn makes one pass of the device, unless the host has polled lately. It returns true when there is more to do at once;
+// else the wires are armed, and were looked at after that, or the timer runs.
+func (a *async) turn() (again bool) {
+	d := a.d
+	a.turns++
+	if !d.armed && a.polls != a.seen {
+		a.seen = a.polls
+		for _, w := range d.wires {
+			if s, ok := w.(signaller); ok {
+				s.unsignal()
+			}
+		}
+		a.tick()
+		return false
+	}
+	a.ticking = false
+	d.armWires()
+	a.alone = true
+	d.progress(0)
+	a.alone = false
+	if d.took && a.hostArmed { // not everything that a host waits for has a completion: credit is written to its memory
+		a.host.wake()
+	}
+	return d.took || d.more || len(d.readers) > 0
+}
+
+// tick makes the goroutine look again in a while.
+func (a *async) tick() {
+	a.ticking = true
+	a.timer.Reset(asyncTick)
+}
+
+// polled is called at each poll of the host.
+func (a *async) polled() {
+	a.polls++
+	if a.d.armed && !a.hostArmed {
+		a.disarm()
+	}
+}
+
+func (a *async) disarm() {
+	a.d.disarmWires()
+	if !a.ticking {
+		a.tick()
+	}
+}
+
+// attend makes the wires wake the goroutine from now on.
+func (a *async) attend() {
+	d := a.d
+	if d.armed {
+		return
+	}
+	d.armWires()
+	for _, w := range d.wires {
+		if s, ok := w.(signaller); ok && s.pending() {
+			d.notif.wake()
+		}
+	}
+	if d.dirty {
+		d.flush()
+	}
+}
+
+// close ends the goroutine.
+func (a *async) close() {
+	a.stop.Store(true)
+	a.d.notif.wake()
+	<-a.done
+	a.timer.Stop()
+}
+
+// sleeper is where the host sleeps.
+func (d *Device) sleeper() notifier {
+	if d.async != nil {
+		return d.async.host
+	}
+	return d.notif
+}
+
+// listed counts entries that are put into tag lists, n above 0, or leave them.
+func (d *Device) listed(n int) {
+	if d.async != nil {
+		d.async.listed += n
+	}
+}

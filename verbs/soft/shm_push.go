@@ -1,0 +1,63 @@
+//go:build linux
+
+package soft
+
+import (
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// quietTime bounds the waiting for a peer that was stopped in the middle of a chunk, or lies: the engine's lock is held.
+const quietTime = 2 * time.Second
+
+// write copies to the peer's memory. Its region table is checked after we have said that we are copying: from then on the
+// peer waits for us before it lets the memory go.
+func (p *shmPeer) write(src []byte, addr uint64, rkey uint32) verbs.WCStatus {
+	p.tx.SetBusy(true)
+	defer p.tx.SetBusy(false)
+	if !regionAllows(p.table, rkey, addr, uint64(len(src)), verbs.AccessRemoteWrite) {
+		return verbs.WCRemAccessErr
+	}
+	for len(src) > 0 {
+		k, err := p.move(unix.ProcessVMWritev, src, addr)
+		if err != nil {
+			return p.moveFailed(err)
+		}
+		src, addr = src[k:], addr+uint64(k)
+	}
+	return verbs.WCSuccess
+}
+
+// canPush: the kernel's check is the same for reading and writing, and both sides have tried the one.
+func (l *shmLink) canPush() bool {
+	return l.state == shmUp && l.peer.direct && l.peer.peerDirect && !l.peer.noPush
+}
+
+func (l *shmLink) cannotPush() {
+	if l.peer != nil {
+		l.peer.noPush = true
+	}
+}
+
+// quiet waits for the chunk that the peer may be copying, some microseconds. What a dead peer's word says does not count.
+func (l *shmLink) quiet() {
+	if l.peer == nil || l.peer.rx == nil {
+		return
+	}
+	for start := monotonic(); l.peer.rx.Busy(); runtime.Gosched() {
+		if l.peer.ended() || monotonic()-start > int64(quietTime) {
+			return
+		}
+	}
+}
+
+// ended says that the peer's process has.
+func (p *shmPeer) ended() bool {
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	k, _ := unix.Poll(fds, 0)
+	return k > 0
+}
