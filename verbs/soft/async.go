@@ -35,6 +35,7 @@ type async struct {
 	seen      uint64      // of those, at the last tick
 	listed    int         // entries of tag lists that wait for a message
 	turns     uint64
+	pushed    uint64
 }
 
 // signaller is a wire that signals only what comes after arm, by a descriptor that arm empties.

@@ -107,6 +107,8 @@ func (q *queuePair) recvPushResp(l link, h *header) {
 		return
 	case !q.mayWrite(sges, 0, sges[0].Data):
 		e.status = uint8(verbs.WCLocProtErr)
+	default:
+		q.d.async.pushed++
 	}
 	q.gotAnswer(e)
 }

@@ -13,16 +13,18 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
+func tcpOpener(t *testing.T, n int) []verbs.Device {
+	devs := make([]verbs.Device, n)
+	for i := range devs {
+		d, err := soft.Open(soft.Config{Wires: []string{soft.WireTCP}, Secret: []byte("a secret"), Rank: i})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = d.Close() })
+		devs[i] = d
+	}
+	return devs
+}
+
 func TestTCPSuite(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	verbstest.Run(t, func(t *testing.T, n int) []verbs.Device {
-		devs := make([]verbs.Device, n)
-		for i := range devs {
-			d, err := soft.Open(soft.Config{Wires: []string{soft.WireTCP}, Secret: []byte("a secret"), Rank: i})
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = d.Close() })
-			devs[i] = d
-		}
-		return devs
-	})
+	verbstest.Run(t, tcpOpener)
 }

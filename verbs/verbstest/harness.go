@@ -10,8 +10,24 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Opener opens n devices that can reach each other, and closes them when the test ends, with its objects destroyed.
+// Opener opens n devices that can reach each other, and closes them when the test ends, with its objects destroyed. A device
+// with a method LetGo(f func()) works by itself while f runs; the suite calls it before each poll and around Wait.
 type Opener func(t *testing.T, n int) []verbs.Device
+
+// letter is a device that works by itself while its owner, the suite, lets go of it.
+type letter interface {
+	// LetGo runs f while the device may work, and takes it back.
+	LetGo(f func())
+}
+
+// letGo runs f while the device may work by itself, if it can.
+func letGo(d verbs.Device, f func()) {
+	if l, ok := d.(letter); ok {
+		l.LetGo(f)
+	} else {
+		f()
+	}
+}
 
 // env is the devices of one subtest.
 type env struct {
@@ -208,6 +224,7 @@ func (e *env) poll() {
 
 func (n *node) pollCQ(cq verbs.CQ) {
 	n.e.t.Helper()
+	letGo(n.dev, func() {})
 	k, err := cq.PollCQ(n.wc[:])
 	if err != nil {
 		n.e.t.Fatalf("PollCQ: %v", err)

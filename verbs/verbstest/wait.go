@@ -41,7 +41,7 @@ func testArmWait(t *testing.T, open Opener) {
 }
 
 // receiveParked receives rounds messages, sleeping for each; step gets a value when it is about to wait for the next.
-func receiveParked(t *testing.T, _ verbs.Device, ch verbs.CompChannel, cq verbs.CQ, qp verbs.QP, rounds int, step chan<- struct{}) {
+func receiveParked(t *testing.T, dev verbs.Device, ch verbs.CompChannel, cq verbs.CQ, qp verbs.QP, rounds int, step chan<- struct{}) {
 	var wc [4]verbs.WC
 	for i := range rounds {
 		if _, err := qp.PostRecv(&verbs.RecvWR{WRID: uint64(i)}); err != nil {
@@ -60,7 +60,7 @@ func receiveParked(t *testing.T, _ verbs.Device, ch verbs.CompChannel, cq verbs.
 				return
 			}
 			if got = n; n == 0 {
-				if err := ch.Wait(); err != nil {
+				if letGo(dev, func() { err = ch.Wait() }); err != nil {
 					t.Error(err)
 					return
 				}
@@ -71,6 +71,7 @@ func receiveParked(t *testing.T, _ verbs.Device, ch verbs.CompChannel, cq verbs.
 		}
 	}
 	for range 2000 { // send the last acknowledgement
+		letGo(dev, func() {})
 		if _, err := cq.PollCQ(wc[:]); err != nil {
 			t.Error(err)
 		}
