@@ -10,5 +10,9 @@ func AsyncPass(d *Device) {
 	a.turn()
 }
 
-// Pushed reports how many rendezvous a device has had pushed into its memory.
-func Pushed(d *Device) uint64 { return d.async.pushed }
+// Pushed reports how many rendezvous a device has had pushed into its memory. The caller does not hold the owner's lock.
+func Pushed(d *Device) uint64 {
+	d.async.owner.Lock()
+	defer d.async.owner.Unlock()
+	return d.async.pushed
+}
