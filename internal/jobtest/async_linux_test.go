@@ -1,0 +1,89 @@
+package jobtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+func init() { roles["cutshort"] = cutShortRole }
+
+// asyncEnv makes the devices match, and work while the program computes.
+var asyncEnv = append([]string{"TAGMATCH_ASYNC=on"}, tmsrqEnv...)
+
+// eachProgress runs a test with and without the progress goroutine, with devices that work by themselves.
+func eachProgress(t *testing.T, f func(t *testing.T, device string, env []string)) {
+	for _, progress := range []string{"auto", "manual"} {
+		t.Run(progress, func(t *testing.T) {
+			eachDevice(t, func(t *testing.T, device string) {
+				f(t, device, append([]string{"TAGMATCH_PROGRESS=" + progress}, asyncEnv...))
+			})
+		})
+	}
+}
+
+// TestAsync plays roles with devices that work by themselves.
+func TestAsync(t *testing.T) {
+	eachProgress(t, func(t *testing.T, device string, env []string) {
+		seed := uint64(time.Now().UnixNano())
+		t.Logf("seed %d", seed)
+		job{n: 3, role: "schedule", device: device, arg: 30, seed: seed, env: env}.succeed(t)
+		job{n: 3, role: "stream", device: device, arg: 1000 / effort, env: env}.succeed(t)
+		job{n: 2, role: "pingpong", device: device, arg: 2000 / effort, env: env}.succeed(t)
+		job{n: 3, role: "orderly", device: device, env: env}.succeed(t)
+	})
+}
+
+// TestAsyncKilled kills the sender, and then the receiver, of large messages that devices move by themselves.
+func TestAsyncKilled(t *testing.T) {
+	eachProgress(t, func(t *testing.T, device string, env []string) {
+		for victim := range 2 {
+			r := job{n: 2, role: "cutshort", device: device, arg: victim, grace: time.Minute, env: env}.run(t)
+			require.Equal(t, 128+9, r.code, "%s%s", r.out, r.err)
+			require.Contains(t, r.out, "[0] survived", "%s%s", r.out, r.err)
+		}
+	})
+}
+
+// cutShortRole sends large messages until rank 1 is killed: the sender where the argument is 0, else the receiver. Receivers
+// compute between posting and waiting.
+func cutShortRole(ctx context.Context, w *p2p.World) error {
+	signal.Ignore(syscall.SIGTERM) // by which the launcher ends the ranks after a death
+	if w.Rank() == 1 {
+		time.AfterFunc(time.Duration(20+rand.IntN(20))*time.Millisecond, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) })
+	}
+	buf := make([]byte, 16<<20)
+	sends := (w.Rank() == 1) == (number(argVar) == 0)
+	for {
+		var err error
+		if sends {
+			err = w.Comm().Send(ctx, 1-w.Rank(), 3, buf)
+		} else {
+			r := w.Comm().Irecv(1-w.Rank(), 3, buf)
+			for start := time.Now(); time.Since(start) < 3*time.Millisecond; {
+			}
+			_, err = r.Wait(ctx)
+		}
+		if err == nil {
+			continue
+		}
+		if err := lostRank1(p2p.Status{}, err); err != nil {
+			return err
+		}
+		fmt.Println("survived")
+		if err := w.Close(); err != nil && !errors.Is(err, p2p.ErrClosed) {
+			return err
+		}
+		return nil
+	}
+}
