@@ -1,0 +1,166 @@
+package tmsrq_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// shared is a transport whose device works by itself whenever no call is under way: what the engine's lock does, call by call.
+type shared struct {
+	transport.Transport
+	dev    *soft.Device
+	mu     sync.Mutex
+	inside bool // a call is under way; what the sink calls belongs to it
+}
+
+func newShared(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
+	tr, err := newTM(dev, rank, size, o, sink)
+	if err != nil {
+		return nil, err
+	}
+	s := &shared{Transport: tr, dev: dev.(*soft.Device)}
+	return s, s.dev.Async(&s.mu)
+}
+
+// call runs f as the device's owner, who leaves it afterwards.
+func (s *shared) call(f func()) {
+	if s.inside {
+		f()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inside = true
+	f()
+	s.inside = false
+	s.dev.Left()
+}
+
+func (s *shared) Connect(peer int, addr []byte) (err error) {
+	s.call(func() { err = s.Transport.Connect(peer, addr) })
+	return err
+}
+
+func (s *shared) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) (err error) {
+	s.call(func() { err = s.Transport.SendEager(peer, appCtx, tag, payload) })
+	return err
+}
+
+func (s *shared) SendRndv(peer int, h *transport.RndvHdr) (err error) {
+	s.call(func() { err = s.Transport.SendRndv(peer, h) })
+	return err
+}
+
+func (s *shared) SendFin(peer int, appCtx uint32) (err error) {
+	s.call(func() { err = s.Transport.SendFin(peer, appCtx) })
+	return err
+}
+
+func (s *shared) SendCtrl(peer int, msg []byte) (err error) {
+	s.call(func() { err = s.Transport.SendCtrl(peer, msg) })
+	return err
+}
+
+func (s *shared) Register(peer int, buf []byte) (r transport.Region, err error) {
+	s.call(func() { r, err = s.Transport.Register(peer, buf) })
+	return sharedRegion{r, s}, err
+}
+
+func (s *shared) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) (err error) {
+	s.call(func() { err = s.Transport.Read(peer, dst, va, rkey, id) })
+	return err
+}
+
+func (s *shared) Grant(peer int, total uint64) (err error) {
+	s.call(func() { err = s.Transport.Grant(peer, total) })
+	return err
+}
+
+func (s *shared) Granted(peer int) (total uint64) {
+	s.call(func() { total = s.Transport.Granted(peer) })
+	return total
+}
+
+func (s *shared) Poll() (n int, err error) {
+	s.call(func() { n, err = s.Transport.Poll() })
+	return n, err
+}
+
+func (s *shared) Drained() (ok bool) {
+	s.call(func() { ok = s.Transport.Drained() })
+	return ok
+}
+
+func (s *shared) Arm() (err error) {
+	s.call(func() { err = s.Transport.Arm() })
+	return err
+}
+
+func (s *shared) Disarm() { s.call(s.Transport.Disarm) }
+
+func (s *shared) Close() (err error) {
+	s.call(func() { err = s.Transport.Close() })
+	return err
+}
+
+func (s *shared) TagList() transport.TagList {
+	if l := s.Transport.TagList(); l != nil {
+		return &sharedList{l, s}
+	}
+	return nil
+}
+
+type sharedRegion struct {
+	transport.Region
+	s *shared
+}
+
+func (r sharedRegion) Dereg() (err error) {
+	r.s.call(func() { err = r.Region.Dereg() })
+	return err
+}
+
+type sharedList struct {
+	transport.TagList
+	s *shared
+}
+
+func (l *sharedList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) (err error) {
+	l.s.call(func() { err = l.TagList.Add(id, tag, mask, buf, handled) })
+	return err
+}
+
+func (l *sharedList) Del(id uint64, handled uint32) (err error) {
+	l.s.call(func() { err = l.TagList.Del(id, handled) })
+	return err
+}
+
+func (l *sharedList) Drop(id uint64, handled uint32) (err error) {
+	l.s.call(func() { err = l.TagList.Drop(id, handled) })
+	return err
+}
+
+func (l *sharedList) Sync(handled uint32) (err error) {
+	l.s.call(func() { err = l.TagList.Sync(handled) })
+	return err
+}
+
+// TestAsync runs the suite on devices that work by themselves.
+func TestAsync(t *testing.T) {
+	for name, config := range map[string]soft.Config{
+		"shm": {TM: strict}, "copied": {TM: strict, NoDirect: true, RingBytes: 16 << 10}, "tcp": {TM: strict},
+	} {
+		wire := soft.WireSHM
+		if name == "tcp" {
+			wire = soft.WireTCP
+		}
+		t.Run(name, func(t *testing.T) {
+			transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(wire, config), New: newShared, Tags: true})
+		})
+	}
+}
