@@ -17,8 +17,7 @@ import (
 // Where both sides are to copy (twice the bandwidth): the reader would publish a transfer in a block beside its inbox,
 // {rkey, addr, destination, length, cursor}, and raise the peer; both then take chunks of maxChunk from the cursor by an
 // atomic add, the reader here with process_vm_readv, the owner of the data in its poll with process_vm_writev, and the
-// reader completes when every chunk's done bit is set, taking over those of a peer that does not move. peerDirect says
-// whether the peer may write as well: the kernel's check is the same for both calls.
+// reader completes when every chunk's done bit is set, taking over those of a peer that does not move.
 
 // read copies from the peer's memory. The peer's region table is checked before, so that we read nothing that it does
 // not offer, and afterwards, because a region that was withdrawn meanwhile may hold anything.
@@ -81,8 +80,16 @@ func (p *shmPeer) canRead(o *shmOffer) bool {
 	return err == nil && k == 8 && *got == o.probe
 }
 
-// allowReading asks Yama, where it wants to be asked, to let other processes of this user read our memory, which is what
-// kernels without Yama allow anyway. It knows one exception a process, so it cannot be for single peers.
+// canWrite tries whether the kernel lets us write to the peer's memory: the word that lies there already.
+func (p *shmPeer) canWrite(o *shmOffer) bool {
+	word := new(uint64)
+	*word = o.probe
+	k, err := p.move(unix.ProcessVMWritev, wordBytes(word), o.probeAddr)
+	return err == nil && k == 8
+}
+
+// allowReading asks Yama, where it wants to be asked, to let other processes of this user read our memory, and write to it,
+// which is what kernels without Yama allow anyway. It knows one exception a process, so it cannot be for single peers.
 var allowReading = sync.OnceFunc(func() {
 	scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	if err == nil && strings.TrimSpace(string(scope)) == "1" {

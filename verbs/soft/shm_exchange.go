@@ -20,7 +20,7 @@ import (
 // What goes over the Unix socket after authentication, in both directions at once, little-endian:
 //
 //	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
-//	verdict  1 byte: whether the sender can read the receiver's memory
+//	verdict  1 byte: whether the sender can read the receiver's memory, or write to it too
 //	bye      1 byte, when the link is closed on purpose: an orderly end, or because of what the receiver did
 const (
 	shmMagic   = "tmshm\x00"
@@ -32,6 +32,7 @@ const (
 	shmCannotRead = 2
 	shmBye        = 3
 	shmViolated   = 4
+	shmCanBoth    = 5
 
 	stagger = shmring.LineBytes
 )
@@ -129,6 +130,9 @@ func (p *shmPeer) establish(uc *net.UnixConn, peer *address) error {
 	verdict := [1]byte{shmCannotRead}
 	if !cfg.NoDirect && p.canRead(theirs) {
 		p.direct, verdict[0] = true, shmCanRead
+		if p.canWrite(theirs) {
+			verdict[0] = shmCanBoth
+		}
 	}
 	if _, err := uc.Write(verdict[:]); err != nil {
 		return err
@@ -136,10 +140,13 @@ func (p *shmPeer) establish(uc *net.UnixConn, peer *address) error {
 	if _, err := io.ReadFull(uc, verdict[:]); err != nil {
 		return fmt.Errorf("the peer gave up the shared-memory exchange: %w", err)
 	}
-	if verdict[0] != shmCanRead && verdict[0] != shmCannotRead {
+	switch verdict[0] {
+	case shmCanRead, shmCannotRead:
+	case shmCanBoth:
+		p.peerWrites = true
+	default:
 		return fmt.Errorf("the peer's verdict is %d", verdict[0])
 	}
-	p.peerDirect = verdict[0] == shmCanRead
 	return p.keepSocket(uc)
 }
 

@@ -76,8 +76,7 @@ type shmPeer struct {
 
 	probeWord  uint64 // the peer tries to read it; here, because what lies on a stack may move
 	direct     bool   // we may read the peer's memory
-	peerDirect bool   // the peer may read ours
-	noPush     bool   // but could not write to it
+	peerWrites bool   // the peer may write to ours, and has not failed to
 
 	local  [1]unix.Iovec // of the read under way
 	remote [1]unix.RemoteIovec

@@ -32,14 +32,13 @@ func (p *shmPeer) write(src []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	return verbs.WCSuccess
 }
 
-// canPush: the kernel's check is the same for reading and writing, and both sides have tried the one.
 func (l *shmLink) canPush() bool {
-	return l.state == shmUp && l.peer.direct && l.peer.peerDirect && !l.peer.noPush
+	return l.state == shmUp && l.peer.direct && l.peer.peerWrites
 }
 
 func (l *shmLink) cannotPush() {
 	if l.peer != nil {
-		l.peer.noPush = true
+		l.peer.peerWrites = false
 	}
 }
 

@@ -231,7 +231,7 @@ func TestSHMRead(t *testing.T) {
 	l := joinSHM(t, a, b)
 	mem := l.memory()
 	require.NotNil(t, mem)
-	require.True(t, l.peer.peerDirect)
+	require.True(t, l.peer.peerWrites)
 	src, dst := bytes.Repeat([]byte("0123456789abcdef"), maxChunk/16), make([]byte, maxChunk)
 	key, err := b.table.add(src, verbs.AccessRemoteRead)
 	require.NoError(t, err)
