@@ -34,6 +34,27 @@ func TestOurs(t *testing.T) {
 	}
 }
 
+func TestOverlap(t *testing.T) {
+	stdout, stderr, err := benchtest.Run(t, "overlap", "-sizes", "100k", "-iters", "3", "-json")
+	require.NoError(t, err, stderr)
+	rows := map[[3]string]bool{}
+	for line := range strings.Lines(stdout) {
+		var r benchkit.Result
+		require.NoError(t, json.Unmarshal([]byte(line), &r))
+		require.Equal(t, [3]any{"overlap", 100 << 10, 3}, [3]any{r.Test, r.Size, r.Iters})
+		require.NotNil(t, r.OverlapPct)
+		require.Positive(t, r.ComputeUs)
+		require.Equal(t, r.Transport == "tmsrq", r.Async)
+		require.Equal(t, r.Async, r.Offload != nil && r.Offload.Matched > 0, "%+v", r)
+		rows[[3]string{r.Device, r.Transport, r.Progress}] = true
+	}
+	require.Len(t, rows, 8, stdout)
+
+	stdout, stderr, err = benchtest.Run(t, "overlap", "-device", "shm", "-transport", "tmsrq", "-manual", "-sizes", "100k", "-iters", "1")
+	require.NoError(t, err, stderr)
+	require.Equal(t, 3, strings.Count(stdout, "\n"), stdout)
+}
+
 func TestUsage(t *testing.T) {
 	_, stderr, err := benchtest.Run(t, "fly")
 	require.Error(t, err)

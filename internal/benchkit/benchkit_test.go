@@ -78,7 +78,7 @@ func TestMeasuring(t *testing.T) {
 		p2ptest.Run(t, 2, func(w *p2p.World) {
 			s := &Session{Flags: Flags{Window: 4, Check: check}, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0,
 				report: &reporter{out: &out, json: true}}
-			for _, run := range []func(*Session, int, int) (Result, error){PingPong, Bandwidth, Rate} {
+			for _, run := range []func(*Session, int, int) (Result, error){PingPong, Bandwidth, Rate, Overlap} {
 				for _, size := range []int{0, 9, 100 << 10} {
 					r, err := run(s, size, 10)
 					require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestMeasuring(t *testing.T) {
 			}
 		})
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		require.Len(t, lines, 9)
+		require.Len(t, lines, 12)
 		var r Result
 		require.NoError(t, json.Unmarshal([]byte(lines[2]), &r))
 		require.Equal(t, [4]any{"lat", "loop", 100 << 10, 10}, [4]any{r.Test, r.Device, r.Size, r.Iters})
