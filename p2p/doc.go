@@ -35,6 +35,11 @@
 // while the program computes. Config.Progress = ProgressManual leaves it out: then nothing moves, also no Done channel or
 // failure detector, unless some goroutine is inside a call of this package.
 //
+// Config.Async has the device itself work while the program computes, in either mode: with Transport "tmsrq" it matches
+// receives of a Comm and moves their bytes, on shared memory by the sender's processor alone. Everything else, raw messages,
+// receives kept in software, completing requests, is left to the calls and to the progress goroutine. It costs a tick a
+// millisecond while the program polls, and some latency where a message arrives between two calls.
+//
 // # Errors
 //
 // Errors of operations are *OpError; test the condition with errors.Is (ErrTruncated, context.DeadlineExceeded...), read the

@@ -12,5 +12,12 @@
 // Concurrency: as package verbs says, a Device has one owner at a time; background goroutines (accepting and dialling
 // connections) hand their results over through a queue that the owner drains in PollCQ.
 //
+// Asynchronous mode ([Device.Async]): a goroutine of the device's own is its owner whenever nobody else holds the owner's
+// lock and nobody has polled lately. It sleeps until something arrives, matches it, and answers, so that a program's receives
+// make progress while it computes. What it does for a rendezvous on shared memory is little: the bytes are copied by the
+// processor of the sender, who must be inside the library for that, or have a goroutine of this kind or a progress goroutine
+// itself. Where the kernel does not let it, and on tcp, the device's goroutine copies. With GOMAXPROCS 1 the Go scheduler
+// lets a computation run for up to 10 ms before it looks whether anything has arrived.
+//
 // This package carries no compatibility promise yet.
 package soft
