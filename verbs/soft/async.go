@@ -8,8 +8,14 @@ import (
 	"time"
 )
 
-// asyncTick is how long a device may go unattended after its host has stopped polling without saying so (Left).
-const asyncTick = time.Millisecond
+const (
+	// asyncTick is how long a device may go unattended after its host has stopped polling without saying so (Left).
+	asyncTick = time.Millisecond
+	// A host that was back within asyncSoon, asyncPatience times in a row, is not computing. Arming for it would cost both
+	// sides a wake-up for nearly every message, so that its word does not count until it has been away for a tick.
+	asyncSoon     = 50 * time.Microsecond
+	asyncPatience = 8
+)
 
 // async is the asynchronous mode: a goroutine that makes the device work while the program computes, as a NIC's processor
 // does. It is the only one that sleeps in the device's notifier; a host that waits sleeps in host, and is woken from there.
@@ -18,7 +24,7 @@ const asyncTick = time.Millisecond
 // poll has lent is done with when it lets go. While the host polls, the wires signal nothing and the goroutine sleeps, but
 // for one look a tick. The wires are armed, and then looked at once more, by the goroutine when it finds that nobody has
 // polled for a tick; and at once when the host leaves, or posts to the tag list, with receives there that want to be
-// matched. The next poll disarms them.
+// matched, unless it has always come back very soon. The next poll disarms them.
 type async struct {
 	d     *Device
 	owner sync.Locker
@@ -34,6 +40,8 @@ type async struct {
 	polls     uint64      // by the host
 	seen      uint64      // of those, at the last tick
 	listed    int         // entries of tag lists that wait for a message
+	left      int64       // when the wires were armed because the host left; 0: for another reason
+	soon      int         // how often in a row it was back at once
 	turns     uint64
 	pushed    uint64
 }
@@ -100,6 +108,9 @@ func (a *async) turn() (again bool) {
 		a.tick()
 		return false
 	}
+	if !d.armed {
+		a.soon, a.left = 0, 0
+	}
 	a.ticking = false
 	d.armWires()
 	a.alone = true
@@ -120,8 +131,14 @@ func (a *async) tick() {
 // polled is called at each poll of the host.
 func (a *async) polled() {
 	a.polls++
-	if a.d.armed && !a.hostArmed {
-		a.disarm()
+	if !a.d.armed || a.hostArmed {
+		return
+	}
+	a.disarm()
+	if a.left != 0 && monotonic()-a.left < int64(asyncSoon) {
+		a.soon++
+	} else {
+		a.soon = 0
 	}
 }
 
@@ -132,12 +149,13 @@ func (a *async) disarm() {
 	}
 }
 
-// attend makes the wires wake the goroutine from now on.
+// attend makes the wires wake the goroutine from now on, because the host has left.
 func (a *async) attend() {
 	d := a.d
-	if d.armed {
+	if d.armed || a.soon >= asyncPatience {
 		return
 	}
+	a.left = monotonic()
 	d.armWires()
 	for _, w := range d.wires {
 		if s, ok := w.(signaller); ok && s.pending() {
