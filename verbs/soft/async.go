@@ -42,8 +42,7 @@ type async struct {
 	listed    int         // entries of tag lists that wait for a message
 	left      int64       // when the wires were armed because the host left; 0: for another reason
 	soon      int         // how often in a row it was back at once
-	turns     uint64
-	pushed    uint64
+	pushed    uint64      // rendezvous whose bytes peers have copied
 }
 
 // signaller is a wire that signals only what comes after arm, by a descriptor that arm empties.
@@ -97,7 +96,6 @@ func (a *async) run() {
 // else the wires are armed, and were looked at after that, or the timer runs.
 func (a *async) turn() (again bool) {
 	d := a.d
-	a.turns++
 	if !d.armed && a.polls != a.seen {
 		a.seen = a.polls
 		for _, w := range d.wires {
