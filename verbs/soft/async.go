@@ -79,7 +79,7 @@ func (d *Device) Left() {
 
 func (a *async) run() {
 	defer close(a.done)
-	defer a.host.close()
+	defer func() { _ = a.host.close() }()
 	for !a.stop.Load() {
 		a.owner.Lock()
 		again := a.turn()
