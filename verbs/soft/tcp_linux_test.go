@@ -347,6 +347,31 @@ func TestTCPRefusedStays(t *testing.T) {
 	require.Greater(t, a.roomy, 1)
 }
 
+// TestTCPFilledWhileArmed fills the socket between arm and sleep, as a device does whose last poll found room: the wire must
+// wake its owner when there is room again.
+func TestTCPFilledWhileArmed(t *testing.T) {
+	a, b, ab, _ := joined(t)
+	taken := 0
+	b.onRecv = func(link, *header, []byte) (bool, bool) { taken++; return true, false }
+	body := make([]byte, 32<<10)
+	sent := 0
+	fill := func() bool {
+		for ab.send(&header{op: opSend, length: uint32(len(body))}, nil, body) {
+			sent++
+		}
+		return ab.out.blocked
+	}
+	until(t, "a full socket", fill, a)
+	ab.w.arm()
+	require.NotZero(t, ab.events&unix.EPOLLOUT)
+	until(t, "room", func() bool { return !ab.out.blocked }, a, b)
+	require.Zero(t, ab.events&unix.EPOLLOUT)
+	until(t, "a full socket again", fill, a)
+	require.NotZero(t, ab.events&unix.EPOLLOUT, "nobody would tell of room")
+	ab.w.disarm()
+	until(t, "everything", func() bool { return taken == sent }, a, b)
+}
+
 func TestTCPViolations(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"payload of 1048576 bytes": {1, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0},

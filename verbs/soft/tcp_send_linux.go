@@ -149,10 +149,16 @@ func (l *tcpLink) wrote(n int, e unix.Errno) bool {
 	return false
 }
 
+// block puts the link on the list of those that wait for room. While nobody sleeps on the wire the list is looked through by
+// each poll; who has armed it already, and polls once more, fills the socket after that.
 func (l *tcpLink) block() {
-	if !l.out.blocked {
-		l.out.blocked = true
-		l.w.blocked = append(l.w.blocked, l)
+	if l.out.blocked {
+		return
+	}
+	l.out.blocked = true
+	l.w.blocked = append(l.w.blocked, l)
+	if l.w.armed {
+		l.watch()
 	}
 }
 
