@@ -49,5 +49,6 @@ func tagMatching(c verbs.TMCaps) string {
 	if c.Flags&verbs.TMCapRC == 0 {
 		return "none: software matches"
 	}
-	return fmt.Sprintf("%d tags, %d operations at a time, rendezvous headers of %d bytes", c.MaxNumTags, c.MaxOps, c.MaxRndvHdrSize)
+	return fmt.Sprintf("on RC, %d tags, pieces of a buffer: %d, %d operations at a time, rendezvous headers of %d bytes", c.MaxNumTags,
+		c.MaxSGE, c.MaxOps, c.MaxRndvHdrSize)
 }

@@ -53,6 +53,7 @@ func TestDelays(t *testing.T) {
 		"lost SYNCs":   {DropSync: 1},
 		"all dormant":  {LiveGoDormant: true},
 		"expected RNR": {RNRWhenEmpty: true, InitialCount: 65500},
+		"random RNR":   {RNREvery: 3, DelayOps: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tm.Strict = true

@@ -43,6 +43,8 @@ type TMConfig struct {
 	DelayData    int    // DATA_VALID after MATCH comes up to so many polls late
 	DelayFIN     int    // FINs leave up to so many polls late
 	DropSync     int    // every so-manieth bare SYNC has no effect; 0: none
+	KillQPAt     int    // the so-manieth message to the SRQ moves its QP to ERR instead of being received; 0: none
+	RNREvery     int    // every so-manieth message finds the receiver not ready, once; 0: none
 }
 
 func (c *TMConfig) fill() error {
@@ -104,6 +106,9 @@ type tagQueue struct {
 	slow  bool // on Device.slow
 	syncs int
 	mlx   mlxCounts
+
+	messages int  // for KillQPAt and RNREvery
+	heldUp   bool // the last of them is to be offered again
 }
 
 // tagSlot is an element of the tag table.

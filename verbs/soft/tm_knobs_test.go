@@ -309,3 +309,28 @@ func TestNoTagMatching(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EINVAL)
 	}
 }
+
+// TestKillQPAt: the message goes nowhere, and is not counted.
+func TestKillQPAt(t *testing.T) {
+	r := newKnobRig(t, TMConfig{KillQPAt: 2})
+	r.untagged(3)
+	require.True(t, r.eager(1, 8, false))
+	require.True(t, r.eager(2, 8, false))
+	require.Equal(t, verbs.QPSErr, r.q.State())
+	require.Len(t, r.poll(), 1)
+	require.EqualValues(t, 1, r.srq.tm.h)
+	ev, ok := r.d.PollAsync()
+	require.True(t, ok)
+	require.Equal(t, verbs.EventQPFatal, ev.Type)
+	require.ErrorIs(t, ev.Err, syscall.EIO)
+}
+
+// TestRNREvery: the message stays with the wire, and is taken when it is offered again.
+func TestRNREvery(t *testing.T) {
+	r := newKnobRig(t, TMConfig{RNREvery: 2})
+	r.untagged(5)
+	for i, want := range []bool{true, false, true, true, false, true, true} {
+		require.Equal(t, want, r.eager(uint64(i), 8, false), i)
+	}
+	require.Len(t, r.poll(), 5)
+}

@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"syscall"
+
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -20,6 +22,11 @@ func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
 	}
 	if !q.accepts(l, h) {
 		return true, false
+	}
+	if q.tm.cfg.KillQPAt|q.tm.cfg.RNREvery != 0 {
+		if over, ok := q.faulty(h); over {
+			return ok, false
+		}
 	}
 	if !q.invalidates(h) {
 		return true, false
@@ -48,6 +55,26 @@ func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
 	default:
 		return q.untagged(h, payload, verbs.WCTMNoTag, rxNoTag)
 	}
+}
+
+// faulty commits the faults that are asked for. over: the message goes no further now; ok as in receiver.receive.
+func (q *queuePair) faulty(h *header) (over, ok bool) {
+	t := q.tm
+	if t.heldUp {
+		t.heldUp = false
+		return false, false
+	}
+	t.messages++
+	if t.messages == t.cfg.KillQPAt {
+		q.d.event(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here (KillQPAt)")})
+		q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+		return true, true
+	}
+	if t.cfg.RNREvery > 0 && t.messages%t.cfg.RNREvery == 0 {
+		t.heldUp = true
+		return true, q.notReady(h)
+	}
+	return false, false
 }
 
 // malformed refuses a message whose opcode promises more than it has, or that is too long for a rendezvous request.
