@@ -265,6 +265,38 @@ func TestSHMRead(t *testing.T) {
 	b.table.remove(key)
 }
 
+// TestSHMReadWithdrawn: a read that succeeds has copied what the region held before it was withdrawn, whenever that is.
+func TestSHMReadWithdrawn(t *testing.T) {
+	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
+	mem := joinSHM(t, a, b).memory()
+	before, dst := bytes.Repeat([]byte{1}, 4<<20), make([]byte, 4<<20)
+	refused := 0
+	for i := 0; i < 300 && refused < 10; i++ {
+		src := bytes.Clone(before)
+		clear(dst)
+		key, err := b.table.add(src, verbs.AccessRemoteRead)
+		require.NoError(t, err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for dst[0] == 0 { // the kernel copies from the first byte on
+				yield()
+			}
+			b.table.remove(key)
+			src[len(src)-1] = 2
+		}()
+		status := mem.read(dst, addrOf(src), key)
+		<-done
+		if status == verbs.WCSuccess {
+			require.True(t, bytes.Equal(before, dst), "round %d", i)
+			continue
+		}
+		require.Equal(t, verbs.WCRemAccessErr, status)
+		refused++
+	}
+	t.Logf("%d reads refused", refused)
+}
+
 func TestSHMNoDirect(t *testing.T) {
 	a, b := newSHMEnd(t, 0, func(c *Config) { c.NoDirect = true }), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)

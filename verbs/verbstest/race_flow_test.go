@@ -158,3 +158,16 @@ func TestRace56Limit(t *testing.T) {
 	require.Equal(t, verbs.EventSRQLimitReached, r.b.wantEvent(verbs.EventSRQLimitReached).Type)
 	take(0)
 }
+
+// 43: an unexpected message that is cut short, because its queue pair fails, is not counted: nobody will ever report it, so that no
+// entry would become live any more.
+func TestRace43UnexpectedCutShort(t *testing.T) {
+	r := newRaceRig(t, soft.TMConfig{})
+	r.untagged(2)
+	r.eager(6, 0, 10_000)
+	r.move(3) // it has taken a buffer, and more of it is to come
+	r.toErr(r.qb)
+	require.Equal(t, uint64(untaggedID), r.b.want(untaggedID, verbs.WCWRFlushErr).WRID)
+	r.add(1, 5, exact, r.bbuf)
+	r.whole(1, 5, 3, r.short(r.c, r.qc, 5, 3, 8), r.bbuf) // not live, it would be in the other buffer
+}
