@@ -37,6 +37,7 @@ func TestFaultsOfFlags(t *testing.T) {
 	good := Flags{Sizes: Sizes{8}, Window: 1, OffloadMin: -1, MaxTags: -1}
 	for text, spoil := range map[string]func(f *Flags){
 		`-device is "foo": this build has auto, shm, tcp`:                      func(f *Flags) { f.Device = "foo" },
+		`-device is "bar": this build has auto, shm, tcp`:                      func(f *Flags) { f.Device = "shm,bar" },
 		`-transport is "foo": this build has auto, rc, tmsrq`:                  func(f *Flags) { f.Transport = "foo" },
 		"-max-tags is 65537: give 0 to 65536, or -1 for the default":           func(f *Flags) { f.MaxTags = maxTags + 1 },
 		"-gomaxprocs is 1025: give 1 to 1024, or 0 to leave it":                func(f *Flags) { f.GOMAXPROCS = maxProcs + 1 },

@@ -30,7 +30,7 @@ type Flags struct {
 
 // Register adds the flags to fs; what f holds already are the defaults.
 func (f *Flags) Register(fs *flag.FlagSet) {
-	fs.StringVar(&f.Device, "device", "auto", "`name`: "+strings.Join(p2p.Devices(), ", "))
+	fs.StringVar(&f.Device, "device", "auto", "`name`: "+strings.Join(p2p.Devices(), ", ")+", or several of them with commas, best first")
 	fs.StringVar(&f.Transport, "transport", "auto", "`name`: "+strings.Join(p2p.Transports(), ", ")+"; with tmsrq the device matches")
 	fs.IntVar(&f.OffloadMin, "offload-min", -1, "`bytes` of the smallest receive that the device matches, 0: of any size, -1: as TAGMATCH_OFFLOAD_MIN says")
 	fs.IntVar(&f.MaxTags, "max-tags", -1, "`receives` that the device's tag list holds, 0: none, -1: as TAGMATCH_MAX_TAGS says")
@@ -65,7 +65,9 @@ func (f *Flags) faults(hasWindow bool) (errs []error) {
 			errs = append(errs, fmt.Errorf("-%s is %q: this build has %s", flag, value, strings.Join(allowed, ", ")))
 		}
 	}
-	name("device", f.Device, p2p.Devices())
+	for _, device := range strings.Split(f.Device, ",") { // of several Init says what is wrong with them together
+		name("device", device, p2p.Devices())
+	}
 	name("transport", f.Transport, p2p.Transports())
 	if f.Iters < 0 {
 		errs = append(errs, fmt.Errorf("-iters is %d: give 1 or more, or 0 for as many as the size calls for", f.Iters))
