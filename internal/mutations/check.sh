@@ -7,11 +7,11 @@
 #   internal/mutations/check.sh -show 004  with what the tests print
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-patches=$PWD/internal/mutations show='' patience=60
+show='' patience=60
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
-tree=$work/tree log=$work/log
+tree=$work/tree log=$work/log patches=$work/tree/internal/mutations
 
 fail() { printf 'check.sh: %s\n' "$1" >&2; exit 1; }
 
@@ -42,6 +42,10 @@ tests() {
 
 report() { printf '%-6s %6ss  %s\n' "$1" "$seconds" "$2"; }
 
+mkdir "$tree"
+git ls-files -z -co --exclude-standard | while IFS= read -rd '' f; do [ ! -f "$f" ] || printf '%s\0' "$f"; done |
+  tar --null -T - -cf - | tar -xf - -C "$tree"
+
 if [ "${1-}" = -show ]; then show=1; shift; fi
 chosen=()
 for p in "$patches"/[0-9]*.patch; do
@@ -51,10 +55,6 @@ for p in "$patches"/[0-9]*.patch; do
   done
 done
 [ ${#chosen[@]} != 0 ] || fail "no patch of that name"
-
-mkdir "$tree"
-git ls-files -z -co --exclude-standard | while IFS= read -rd '' f; do [ ! -f "$f" ] || printf '%s\0' "$f"; done |
-  tar --null -T - -cf - | tar -xf - -C "$tree"
 
 # Without a bug every command passes, or its failing would show nothing.
 declare -A sound

@@ -159,9 +159,9 @@ func TestRace56Limit(t *testing.T) {
 	take(0)
 }
 
-// 43: an unexpected message that is cut short, because its queue pair fails, is not counted: nobody will ever report it, so that no
-// entry would become live any more.
-func TestRace43UnexpectedCutShort(t *testing.T) {
+// Not of TMO 7.2: an unexpected message that is cut short, because its queue pair fails, is not counted: nobody will ever report it,
+// so that no entry would become live any more.
+func TestUnexpectedCutShort(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(2)
 	r.eager(6, 0, 10_000)
