@@ -163,15 +163,16 @@ func testReadWithdrawn(t *testing.T, open Opener) {
 // posted before and behind it is carried out, and both QPs live on.
 func testReadFaults(t *testing.T, open Opener) {
 	const size = 1 << 20
+	e := newEnv(t, open, 2)
+	a, b := e.nodes[0], e.nodes[1]
+	if !a.dev.Attr().ReadFaults {
+		_, err := a.pd.CreateQP(&verbs.QPInitAttr{SendCQ: a.cq, RecvCQ: a.cq, Type: verbs.QPTRC, ReadFaults: true})
+		e.errno(err, syscall.EOPNOTSUPP)
+		return
+	}
+	qa, qb := e.connect(a, b, qpConf{faults: true}, qpConf{faults: true})
 	for polls := range 6 {
-		e := newEnv(t, open, 2)
-		a, b := e.nodes[0], e.nodes[1]
-		if !a.dev.Attr().ReadFaults {
-			_, err := a.pd.CreateQP(&verbs.QPInitAttr{SendCQ: a.cq, RecvCQ: a.cq, Type: verbs.QPTRC, ReadFaults: true})
-			e.errno(err, syscall.EOPNOTSUPP)
-			return
-		}
-		qa, qb := e.connect(a, b, qpConf{faults: true}, qpConf{faults: true})
+		a.got = nil
 		amr, abuf := a.mem(size)
 		kept, keptBuf := b.mem(64)
 		gone := b.reg(make([]byte, size), allAccess)
@@ -208,13 +209,14 @@ func testReadFaults(t *testing.T, open Opener) {
 func testReadIntoWithdrawn(t *testing.T, open Opener) {
 	const size = 1 << 20
 	faults := 0
+	e := newEnv(t, open, 2)
+	a, b := e.nodes[0], e.nodes[1]
+	if !a.dev.Attr().ReadFaults {
+		return
+	}
+	qa, qb := e.connect(a, b, qpConf{faults: true}, qpConf{faults: true})
 	for polls := range 8 {
-		e := newEnv(t, open, 2)
-		a, b := e.nodes[0], e.nodes[1]
-		if !a.dev.Attr().ReadFaults {
-			return
-		}
-		qa, qb := e.connect(a, b, qpConf{faults: true}, qpConf{faults: true})
+		a.got = nil
 		amr, abuf := a.mem(size)
 		lmr, lbuf := a.mem(64)
 		bmr, bbuf := b.mem(size)
