@@ -76,6 +76,8 @@ func (s *shared) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) (
 	return err
 }
 
+func (s *shared) Abandon(peer int, id uint64) { s.call(func() { s.Transport.Abandon(peer, id) }) }
+
 func (s *shared) Grant(peer int, total uint64) (err error) {
 	s.call(func() { err = s.Transport.Grant(peer, total) })
 	return err

@@ -151,6 +151,9 @@ func testReadWithdrawn(t *testing.T, open Opener) {
 			for range polls {
 				e.poll()
 			}
+			if len(a.got) > 0 {
+				continue // a device that works by itself was faster
+			}
 			e.ok(bmr.Dereg())
 		}
 		a.want(1, verbs.WCRemAccessErr)
