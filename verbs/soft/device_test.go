@@ -5,31 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // loopOpener opens devices on a fabric of their own.
-func loopOpener(opts soft.FabricOptions) verbstest.Opener {
-	return func(t *testing.T, n int) []verbs.Device {
-		f := soft.NewFabric(opts)
-		var out []verbs.Device
-		for i := range n {
-			d, err := soft.Open(soft.Config{Name: fmt.Sprintf("loop%d", i), Fabric: f, Rank: i})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := d.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			out = append(out, d)
-		}
-		return out
-	}
-}
+func loopOpener(opts soft.FabricOptions) verbstest.Opener { return tagOpener(opts, soft.TMConfig{}) }
 
 func TestLoop(t *testing.T) {
 	t.Run("immediate", func(t *testing.T) { verbstest.Run(t, loopOpener(soft.FabricOptions{})) })

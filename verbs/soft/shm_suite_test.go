@@ -75,6 +75,7 @@ func warm(t *testing.T, a, b verbs.Device) {
 		if time.Since(start) > 20*time.Second {
 			t.Fatal("the devices do not connect")
 		}
+		time.Sleep(time.Microsecond) // they do so in the background: with one processor that needs it to be idle
 	}
 	for _, e := range []*end{x, y} {
 		for _, f := range []func() error{e.qp.Destroy, e.cq.Destroy, e.pd.Dealloc} {

@@ -1,6 +1,7 @@
 package soft_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ func tagOpener(opts soft.FabricOptions, tm soft.TMConfig) verbstest.Opener {
 		f := soft.NewFabric(opts)
 		var out []verbs.Device
 		for i := range n {
-			d, err := soft.Open(soft.Config{Fabric: f, Rank: i, TM: tm})
+			d, err := soft.Open(soft.Config{Name: fmt.Sprintf("loop%d", i), Fabric: f, Rank: i, TM: tm})
 			if err != nil {
 				t.Fatal(err)
 			}
