@@ -1,6 +1,9 @@
 package progress
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // A blocking receive whose context ends while its message is being read gives the message back: the reads are abandoned, so
 // that the buffer is free at once, and the request waits for another receive at its old place, as if it had not been matched.
@@ -51,12 +54,7 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 		return
 	}
 	m := e.requestRecordLocked(r, tag)
-	i, _ := slices.BinarySearchFunc(e.returned, m.seq, func(m *message, seq uint64) int {
-		if m.seq < seq {
-			return -1
-		}
-		return 1
-	})
+	i, _ := slices.BinarySearchFunc(e.returned, m.seq, func(m *message, seq uint64) int { return cmp.Compare(m.seq, seq) })
 	e.returned = slices.Insert(e.returned, i, m)
 	if ok && op.state == opOffered {
 		e.recallLocked(op, errReturned) // the device has it, live: only its answer frees it for this message
@@ -68,7 +66,7 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 func (e *Engine) offerReturnedLocked() {
 	for _, m := range slices.Clone(e.returned) {
 		e.unlinkRndvLocked(m)
-		r, tag := readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq}, m.tag
+		r, tag := m.reading(), m.tag
 		e.dropRndvLocked(m)
 		e.returnLocked(r, tag)
 	}
@@ -82,18 +80,11 @@ func (r readState) again() readState {
 // recalledLocked goes on with a receive that was asked back from the device for a message that waits, or has found
 // another receive meanwhile.
 func (e *Engine) recalledLocked(op *Op) {
-	m, ok := e.arrivedLocked(op.tag, op.mask)
-	switch {
-	case !ok:
-		if err := e.checkRecvLocked(op.peer); err != nil {
-			e.completeLocked(op, Status{}, err)
-			return
-		}
+	if m, ok := e.arrivedLocked(op.tag, op.mask); ok {
+		e.giveLocked(op, m)
+	} else if err := e.checkRecvLocked(op.peer); err != nil {
+		e.completeLocked(op, Status{}, err)
+	} else {
 		e.postLocked(op)
-	case m.rndv:
-		e.pullLocked(op, m)
-	default:
-		st, err := e.takeLocked(m, op.buf)
-		e.completeLocked(op, st, err)
 	}
 }

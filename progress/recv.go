@@ -58,13 +58,8 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	op.peer, op.tag, op.mask = src, tag, mask
 	gen := op.life.Load() >> 1
 	if m, ok := e.arrivedLocked(tag, mask); ok {
-		if m.rndv {
-			op.buf = buf
-			e.pullLocked(op, m)
-		} else {
-			st, err := e.takeLocked(m, buf)
-			e.completeLocked(op, st, err)
-		}
+		op.buf = buf
+		e.giveLocked(op, m)
 	} else if err := e.checkRecvLocked(src); err != nil {
 		e.completeLocked(op, Status{}, err)
 	} else {
@@ -73,6 +68,16 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	}
 	e.mu.Unlock()
 	return Request{op, gen}
+}
+
+// giveLocked gives a receive a message that has left the queue.
+func (e *Engine) giveLocked(op *Op, m *message) {
+	if m.rndv {
+		e.pullLocked(op, m)
+		return
+	}
+	st, err := e.takeLocked(m, op.buf)
+	e.completeLocked(op, st, err)
 }
 
 // checkRecvLocked tells why a receive that no message waits for cannot be posted. Messages that arrived before a loss were

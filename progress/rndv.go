@@ -108,7 +108,7 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 
 // pullLocked satisfies a receive by an unexpected rendezvous request.
 func (e *Engine) pullLocked(op *Op, m *message) {
-	op.read = readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq}
+	op.read = m.reading()
 	op.tag = m.tag
 	e.dropRndvLocked(m)
 	e.startReadLocked(op)

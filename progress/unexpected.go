@@ -24,6 +24,11 @@ type message struct {
 	next, prev *message // among those of its peer; next also in the free list
 }
 
+// reading is what a receive needs to read a rendezvous message.
+func (m *message) reading() readState {
+	return readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq}
+}
+
 // keepLocked stores an eager message whose credit was checked.
 func (e *Engine) keepLocked(src int, tag uint64, payload []byte) {
 	m := e.buffers.message()
