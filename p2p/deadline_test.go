@@ -22,22 +22,24 @@ func TestDeadlineAgainstIdleRank(t *testing.T) {
 			message := bytes.Repeat([]byte("0123456789abcdef"), 256<<10)
 			var idle sync.WaitGroup
 			idle.Add(1)
+			idling := make(chan struct{})
 			p2ptest.RunConfig(t, 2, cfg, func(w *p2p.World) {
 				if w.Rank() == 0 {
 					defer idle.Done()
-					impatient(t, w, message)
+					impatient(t, w, message, idling)
 				} else {
-					idler(t, w, message, &idle)
+					idler(t, w, message, idling, &idle)
 				}
 			})
 		})
 	}
 }
 
-func impatient(t *testing.T, w *p2p.World, message []byte) {
+func impatient(t *testing.T, w *p2p.World, message []byte, idling <-chan struct{}) {
 	_, err := w.Recv(background, 1, p2p.Exact, nil) // its request is here too, then
 	require.NoError(t, err)
 	require.NoError(t, w.Send(background, 1, 4, nil))
+	pollUntil(t, w, idling)
 	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
 	defer cancel()
 	buf := make([]byte, len(message))
@@ -61,11 +63,29 @@ func impatient(t *testing.T, w *p2p.World, message []byte) {
 	require.NoError(t, w.Send(background, 1, 3, []byte("small")))
 }
 
-func idler(t *testing.T, w *p2p.World, message []byte, idle *sync.WaitGroup) {
+// pollUntil polls until done closes: what was sent may still need it.
+func pollUntil(t *testing.T, w *p2p.World, done <-chan struct{}) {
+	r := w.Irecv(99, p2p.Exact, nil)
+	for waiting := true; waiting; {
+		_, _, err := r.Test()
+		require.NoError(t, err)
+		select {
+		case <-done:
+			waiting = false
+		case <-time.After(time.Microsecond):
+		}
+	}
+	r.Cancel()
+	_, err := r.Wait(background)
+	require.ErrorIs(t, err, p2p.ErrCanceled)
+}
+
+func idler(t *testing.T, w *p2p.World, message []byte, idling chan<- struct{}, idle *sync.WaitGroup) {
 	large := w.Isend(0, 2, message)
 	require.NoError(t, w.Send(background, 0, 1, nil))
 	_, err := w.Recv(background, 4, p2p.Exact, nil)
 	require.NoError(t, err)
+	close(idling)
 	idle.Wait()
 	buf := make([]byte, len(message))
 	st, err := w.Recv(background, 3, p2p.Exact, buf)
