@@ -283,6 +283,22 @@ func (d *Device) progress(room int) {
 	}
 }
 
+// Step makes the device work once without its host: completions wait in their queues until they are polled. It is for
+// simulations on a Fabric, by whoever owns the device.
+func (d *Device) Step() {
+	d.stepping(true)
+	d.progress(0)
+	d.stepping(false)
+}
+
+func (d *Device) stepping(on bool) {
+	for _, w := range d.wires {
+		if l, ok := w.(*loopWire); ok {
+			l.stepped = on
+		}
+	}
+}
+
 func (d *Device) flush() {
 	d.dirty = false
 	for _, w := range d.wires {

@@ -18,6 +18,8 @@ type FabricOptions struct {
 	MaxPayload int           // bytes of one packet; default 8 KiB
 	Queue      int           // packets that a link holds in each direction; default 64
 	Step       time.Duration // virtual clock: so much passes at each poll of any device; 0: the real clock
+	// Stepped receives packets only in Device.Step, so that a test decides how far a device runs ahead of its host.
+	Stepped bool
 	// Direct lets devices read each other's memory, as on shared memory. Only for tests that use all devices from one
 	// goroutine.
 	Direct bool
@@ -130,6 +132,7 @@ type loopWire struct {
 	armed   atomic.Bool
 	hasNew  atomic.Bool
 	closing bool
+	stepped bool // in Device.Step
 	mu      struct {
 		sync.Mutex
 		added []*loopLink // by peers
@@ -221,6 +224,9 @@ func (w *loopWire) poll(budget int) int {
 	w.adopt()
 	if w.f.opts.Step != 0 {
 		w.f.now.Add(int64(w.f.opts.Step))
+	}
+	if w.f.opts.Stepped && !w.stepped {
+		return 0
 	}
 	n := 0
 	for i := 0; i < len(w.links); i++ {

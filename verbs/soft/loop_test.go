@@ -136,3 +136,30 @@ func TestFabricReplay(t *testing.T) {
 		t.Error("another seed gives the same history")
 	}
 }
+
+// TestStep: a device runs ahead of its host, and a host that polls does not make it receive.
+func TestStep(t *testing.T) {
+	r := newRig(t, NewFabric(FabricOptions{Stepped: true}))
+	for k := range uint64(2) {
+		if _, err := r.q[1].PostRecv(&verbs.RecvWR{WRID: 100 + k}); err != nil {
+			t.Fatal(err)
+		}
+		r.post(t, 0, k)
+	}
+	for range 3 {
+		if n := len(r.poll(t, 0)) + len(r.poll(t, 1)); n != 0 {
+			t.Fatal("received without a step")
+		}
+	}
+	r.d[1].Step()
+	if n := len(r.poll(t, 0)); n != 0 {
+		t.Fatal("the sender received an acknowledgement without a step")
+	}
+	if got := r.poll(t, 1); len(got) != 2 || got[0].WRID != 100 || got[1].WRID != 101 {
+		t.Fatalf("%+v", got)
+	}
+	r.d[0].Step()
+	if got := r.poll(t, 0); len(got) != 2 || got[0].WRID != 0 || got[1].WRID != 1 {
+		t.Fatalf("%+v", got)
+	}
+}

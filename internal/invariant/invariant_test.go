@@ -1,0 +1,69 @@
+package invariant
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCheck(t *testing.T) {
+	require.NotPanics(t, func() { Check(true, "V1", "fine") })
+	require.PanicsWithError(t, "invariant V1: 2 is not 3", func() { Check(false, "V1", "%d is not %d", 2, 3) })
+}
+
+func TestPoison(t *testing.T) {
+	b := []byte{1, 2, 3}
+	Poison(b)
+	require.Equal(t, []byte{PoisonByte, PoisonByte, PoisonByte}, b)
+}
+
+func here() Stack { return Here() }
+
+func TestStack(t *testing.T) {
+	if !Enabled {
+		require.Empty(t, here().String())
+		return
+	}
+	require.Contains(t, here().String(), "invariant.TestStack\n")
+	require.NotContains(t, here().String(), "invariant.here\n")
+}
+
+// elsewhere runs f on another goroutine and returns what it panicked with.
+func elsewhere(f func()) (v any) {
+	done := make(chan any)
+	go func() {
+		defer func() { done <- recover() }()
+		f()
+	}()
+	return <-done
+}
+
+func TestMutex(t *testing.T) {
+	var m Mutex
+	m.Lock()
+	m.AssertHeld("x")
+	require.False(t, m.TryLock())
+	if Enabled {
+		require.Panics(t, m.Lock)
+		require.ErrorContains(t, elsewhere(func() { m.AssertHeld("the list") }).(error), "uses the list without the lock")
+		require.ErrorContains(t, elsewhere(m.Unlock).(error), "without the lock")
+	}
+	m.Unlock()
+	require.True(t, m.TryLock())
+	m.Unlock()
+	if Enabled {
+		require.Panics(t, func() { m.AssertHeld("x") })
+	}
+}
+
+func TestGuard(t *testing.T) {
+	var g Guard
+	g.Enter("poll")
+	g.Enter("post")
+	if Enabled {
+		require.ErrorContains(t, elsewhere(func() { g.Enter("poll") }).(error), "is in post")
+	}
+	g.Leave()
+	g.Leave()
+	require.Nil(t, elsewhere(func() { g.Enter("poll") }))
+}

@@ -1,0 +1,115 @@
+//go:build invariants
+
+package invariant
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Enabled tells whether the checks are built in.
+const Enabled = true
+
+// goroutine is the number of the calling goroutine, as its stack trace begins: "goroutine 12 [running]".
+func goroutine() uint64 {
+	var buf [32]byte
+	s := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
+	s, _, _ = bytes.Cut(s, []byte(" "))
+	n, err := strconv.ParseUint(string(s), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// Mutex is a lock that knows its owner.
+type Mutex struct {
+	mu    sync.Mutex
+	owner atomic.Uint64
+}
+
+// Lock takes the lock. Taking it twice is a Violation, not a deadlock.
+func (m *Mutex) Lock() {
+	me := goroutine()
+	if m.owner.Load() == me {
+		Broken("owner", "goroutine %d locks again what it holds", me)
+	}
+	m.mu.Lock()
+	m.owner.Store(me)
+}
+
+// TryLock takes the lock if it is free.
+func (m *Mutex) TryLock() bool {
+	if !m.mu.TryLock() {
+		return false
+	}
+	m.owner.Store(goroutine())
+	return true
+}
+
+// Unlock frees the lock. The goroutine that holds it must be the one that calls.
+func (m *Mutex) Unlock() {
+	m.AssertHeld("an unlock")
+	m.owner.Store(0)
+	m.mu.Unlock()
+}
+
+// AssertHeld panics unless the calling goroutine holds the lock. what names what it guards.
+func (m *Mutex) AssertHeld(what string) {
+	if me, owner := goroutine(), m.owner.Load(); owner != me {
+		Broken("owner", "goroutine %d uses %s without the lock, which goroutine %d holds (0: nobody)", me, what, owner)
+	}
+}
+
+// Guard finds calls that should not overlap. Enter and Leave may nest on one goroutine.
+type Guard struct {
+	mu    sync.Mutex
+	owner uint64
+	depth int
+	what  string
+}
+
+// Enter begins a call.
+func (g *Guard) Enter(what string) {
+	me := goroutine()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.depth > 0 && g.owner != me {
+		Broken("owner", "goroutine %d calls %s while goroutine %d is in %s", me, what, g.owner, g.what)
+	}
+	g.owner = me
+	g.what = what
+	g.depth++
+}
+
+// Leave ends it.
+func (g *Guard) Leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.depth--
+}
+
+// Stack is where something happened.
+type Stack struct{ pcs []uintptr }
+
+// Here is the stack of the caller's caller.
+func Here() Stack {
+	pcs := make([]uintptr, 32)
+	return Stack{pcs[:runtime.Callers(3, pcs)]}
+}
+
+func (s Stack) String() string {
+	var b strings.Builder
+	frames := runtime.CallersFrames(s.pcs)
+	for more := len(s.pcs) > 0; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		fmt.Fprintf(&b, "%s\n\t%s:%d\n", f.Function, f.File, f.Line)
+	}
+	return b.String()
+}
