@@ -50,6 +50,7 @@ type Config struct {
 	MaxTags         int           // receives that the device's tag list holds, Transport tmsrq; default 1024; -1 none: software matches; TAGMATCH_MAX_TAGS
 	OffloadMin      int           // bytes of the smallest receive that the device gets; default 1024; -1 no minimum: all; TAGMATCH_OFFLOAD_MIN
 	Async           bool          // the device works by itself while the program computes, see the package comment; TAGMATCH_ASYNC: on or off
+	AsyncCPUs       []int         // Linux: processors that an Async device works on; default those of the process; TAGMATCH_ASYNC_CPUS: such as 0,2-3
 	Logger          *slog.Logger  // nil: silent
 }
 
@@ -61,6 +62,7 @@ const (
 	maxEager = 64 << 10
 	maxLimit = 1 << 40
 	maxTags  = 1 << 16
+	maxCPU   = 1023 // what sched_setaffinity's usual set holds
 
 	defaultSpin       = 50 * time.Microsecond
 	defaultEager      = 32 << 10 // beyond it one copy by system call beats two through a ring
@@ -106,6 +108,9 @@ func (c *Config) Validate() error {
 	if c.OffloadMin < -1 || c.OffloadMin > maxLimit {
 		fault("OffloadMin", c.OffloadMin, allowedMin)
 	}
+	if i := slices.IndexFunc(c.AsyncCPUs, func(cpu int) bool { return cpu < 0 || cpu > maxCPU }); i >= 0 {
+		fault("AsyncCPUs", c.AsyncCPUs, allowedCPUs)
+	}
 	return errors.Join(errs...)
 }
 
@@ -114,6 +119,7 @@ var (
 	allowedEager = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxEager)
 	allowedLimit = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxLimit)
 	allowedTags  = fmt.Sprintf("give 1 to %d, 0 for the default, or -1 for none", maxTags)
+	allowedCPUs  = fmt.Sprintf("give processors from 0 to %d, as 0,2-3", maxCPU)
 	allowedMin   = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for no minimum", maxLimit)
 )
 

@@ -36,9 +36,11 @@
 // failure detector, unless some goroutine is inside a call of this package.
 //
 // Config.Async has the device itself work while the program computes, in either mode: with Transport "tmsrq" it matches
-// receives of a Comm and moves their bytes, on shared memory by the sender's processor alone. Everything else, raw messages,
-// receives kept in software, completing requests, is left to the calls and to the progress goroutine. It costs a tick a
-// millisecond while the program polls, and some latency where a message arrives between two calls.
+// receives of a Comm and moves their bytes, on shared memory by the sender's processor alone. Over TCP somebody on the
+// receiver's side must copy out of the socket: with Config.AsyncCPUs the device does it on processors that the program leaves
+// free, as a progress thread would. Everything else, raw messages, receives kept in software, completing requests, is left to
+// the calls and to the progress goroutine. It costs a tick a millisecond while the program polls, and some latency where a
+// message arrives between two calls.
 //
 // # Errors
 //

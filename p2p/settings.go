@@ -84,6 +84,13 @@ func variables() []variable {
 			func(c *Config) bool { return !c.Async },
 			parseAsync,
 			func(c *Config) string { return onOff[c.Async] }},
+		{"AsyncCPUs", "TAGMATCH_ASYNC_CPUS",
+			func(c *Config) bool { return c.AsyncCPUs == nil },
+			func(c *Config, s string) (err error) {
+				c.AsyncCPUs, err = parseCPUs(s)
+				return err
+			},
+			showCPUs},
 	}
 }
 
@@ -152,6 +159,33 @@ func parseAsync(c *Config, s string) error {
 	}
 	c.Async = s == onOff[true]
 	return nil
+}
+
+// parseCPUs reads a list of processors such as 0,2-3.
+func parseCPUs(s string) ([]int, error) {
+	var cpus []int
+	for part := range strings.SplitSeq(s, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		first, err1 := strconv.Atoi(low)
+		last, err2 := strconv.Atoi(high)
+		if err1 != nil || err2 != nil || first < 0 || last < first || last > maxCPU {
+			return nil, errors.New(allowedCPUs)
+		}
+		for cpu := first; cpu <= last; cpu++ {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}
+
+func showCPUs(c *Config) string {
+	if c.AsyncCPUs == nil {
+		return "those of the process"
+	}
+	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(c.AsyncCPUs), "[]")), ",")
 }
 
 func parseSpin(c *Config, s string) error {

@@ -25,8 +25,17 @@ type Flags struct {
 	MaxTags    int // below 0: the same
 	Manual     bool
 	Async      bool
+	AsyncCPUs  string
 	GOMAXPROCS int
+
+	others []int // processors that this rank is not on, if its device is to use them
 }
+
+// Where a device works that works by itself.
+const (
+	asyncOwn    = "own"
+	asyncOthers = "others"
+)
 
 // Register adds the flags to fs; what f holds already are the defaults.
 func (f *Flags) Register(fs *flag.FlagSet) {
@@ -36,6 +45,7 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.IntVar(&f.MaxTags, "max-tags", -1, "`receives` that the device's tag list holds, 0: none, -1: as TAGMATCH_MAX_TAGS says")
 	fs.BoolVar(&f.Manual, "manual", false, "without the progress goroutine")
 	fs.BoolVar(&f.Async, "async", false, "let the device work by itself while the program computes; else as TAGMATCH_ASYNC says")
+	fs.StringVar(&f.AsyncCPUs, "async-cpus", "auto", "`which` processors such a device works on: own, the rank's; others, those that the rank is not on; auto: others for overlap over tcp, else own")
 	fs.Var(&f.Sizes, "sizes", "message `sizes` in bytes, separated by commas; k and m are powers of 1024")
 	fs.IntVar(&f.Iters, "iters", f.Iters, "messages of each size, 0: as many as the size calls for")
 	if f.Window > 0 {
@@ -69,6 +79,7 @@ func (f *Flags) faults(hasWindow bool) (errs []error) {
 		name("device", device, p2p.Devices())
 	}
 	name("transport", f.Transport, p2p.Transports())
+	name("async-cpus", f.AsyncCPUs, []string{"auto", asyncOwn, asyncOthers})
 	if f.Iters < 0 {
 		errs = append(errs, fmt.Errorf("-iters is %d: give 1 or more, or 0 for as many as the size calls for", f.Iters))
 	}
@@ -99,7 +110,7 @@ func (f *Flags) config() p2p.Config {
 		return n
 	}
 	c := p2p.Config{Device: given(f.Device), Transport: given(f.Transport), OffloadMin: none(f.OffloadMin), MaxTags: none(f.MaxTags),
-		Async: f.Async}
+		Async: f.Async, AsyncCPUs: f.others}
 	if f.Manual {
 		c.Progress = p2p.ProgressManual
 	}

@@ -79,8 +79,12 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 	}
 	launch.WatchParent()
 	if !f.NoPin {
-		if err := launch.PinSelf(); err != nil {
+		others, err := launch.PinSelf()
+		if err != nil {
 			return 1, err
+		}
+		if f.AsyncCPUs == asyncOthers {
+			f.others = others
 		}
 	}
 	return 0, c.rank(f, stdout)

@@ -143,6 +143,12 @@ func (o *overlap) result(alone, compute, extra []time.Duration) Result {
 	t := middle(alone)
 	r.P50Us, r.P99Us = us(t), us(alone[len(alone)*99/100]) // sorted by middle
 	r.Progress, r.Async = progressNames[o.s.Manual], o.s.Async
+	if r.Async {
+		r.AsyncCPUs = asyncOwn
+		if len(o.s.others) > 0 {
+			r.AsyncCPUs = asyncOthers
+		}
+	}
 	r.ComputeUs, r.ExtraUs = us(middle(compute)), us(middle(extra))
 	pct := 100 * (1 - float64(middle(extra))/float64(max(t, 1)))
 	r.OverlapPct = &pct
@@ -181,6 +187,9 @@ func OverlapRows(f Flags) []Flags {
 				row := f
 				row.Device, row.Transport, row.Manual = device, transport, manual
 				row.Async = f.Async || transport == "tmsrq"
+				if f.AsyncCPUs == "auto" && device == "tcp" { // somebody must copy out of the socket
+					row.AsyncCPUs = asyncOthers
+				}
 				rows = append(rows, row)
 			}
 		}

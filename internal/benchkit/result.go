@@ -1,6 +1,7 @@
 package benchkit
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ type Result struct {
 	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks for 10^9 bytes
 	Progress   string   `json:"progress,omitempty"`     // overlap: "goroutine" or "manual"; its latencies are of a transfer that is waited for
 	Async      bool     `json:"async,omitempty"`        // the device works by itself
+	AsyncCPUs  string   `json:"async_cpus,omitempty"`   // where: on the rank's processors, "own", or on "others"
 	ComputeUs  float64  `json:"compute_us,omitempty"`
 	ExtraUs    float64  `json:"extra_us,omitempty"` // what the transfer adds to the computation, median
 	OverlapPct *float64 `json:"overlap_pct,omitempty"`
@@ -100,7 +102,7 @@ func (p *reporter) print(r *Result) error {
 }
 
 func (p *reporter) overlap(r *Result) {
-	fmt.Fprintf(p.out, "%10s %8s %10s %10s %6v %8d %12.1f %12.1f %12.1f %8.1f %%\n", sizeName(r.Size), r.Device, r.Transport, r.Progress, r.Async,
+	fmt.Fprintf(p.out, "%10s %8s %10s %10s %6s %8d %12.1f %12.1f %12.1f %8.1f %%\n", sizeName(r.Size), r.Device, r.Transport, r.Progress, cmp.Or(r.AsyncCPUs, "off"),
 		r.Iters, r.P50Us, r.ComputeUs, r.ExtraUs, *r.OverlapPct)
 }
 

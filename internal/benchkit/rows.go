@@ -42,5 +42,5 @@ func (c Command) rows(f Flags, stdout io.Writer) (int, error) {
 // chosen are the arguments that a row adds; they override earlier ones.
 func (f *Flags) chosen() []string {
 	return []string{"-device", f.Device, "-transport", f.Transport, fmt.Sprintf("-manual=%v", f.Manual),
-		fmt.Sprintf("-async=%v", f.Async), "-json"}
+		fmt.Sprintf("-async=%v", f.Async), "-async-cpus", f.AsyncCPUs, "-json"}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,14 +109,28 @@ func TestBackgroundProcesses(t *testing.T) {
 	requireGone(t, pids(out.String()))
 }
 
+func pinnedTo() int {
+	cpu, err := strconv.Atoi(os.Getenv(EnvPin))
+	if err != nil {
+		panic(err)
+	}
+	return cpu
+}
+
 // pinned tells its affinity, thread by thread, after some threads have been started.
 func pinned(string) int {
 	before := fmt.Sprint(gomaxprocs())
 	for range 4 {
 		go func() { time.Sleep(time.Second) }()
 	}
-	if err := PinSelf(); err != nil {
+	all, _ := allowedCPUs()
+	others, err := PinSelf()
+	if err != nil {
 		fmt.Println(err)
+		return 1
+	}
+	if len(others) != len(all)-1 || slices.Contains(others, pinnedTo()) {
+		fmt.Println("others", others, "of", all)
 		return 1
 	}
 	tasks, _ := os.ReadDir("/proc/self/task")

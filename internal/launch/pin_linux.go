@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -27,23 +28,27 @@ func allowedCPUs() ([]int, error) {
 
 // PinSelf binds all threads of this process to the CPU that the launcher has named in TAGMATCH_PIN, if it has. It does
 // so to the running threads, not before the program starts, and first fixes GOMAXPROCS at its value, because the
-// runtime would take it from the new affinity.
-func PinSelf() error {
+// runtime would take it from the new affinity. It returns the CPUs that the process might have used and is not on now.
+func PinSelf() (others []int, err error) {
 	s := os.Getenv(EnvPin)
 	if s == "" {
-		return nil
+		return nil, nil
 	}
 	cpu, err := strconv.Atoi(s)
 	if err != nil || cpu < 0 {
-		return fmt.Errorf("launch: %s is %q: give the number of a CPU", EnvPin, s)
+		return nil, fmt.Errorf("launch: %s is %q: give the number of a CPU", EnvPin, s)
 	}
 	var set unix.CPUSet
 	set.Set(cpu)
 	if !set.IsSet(cpu) {
-		return fmt.Errorf("launch: %s is %d, which is beyond the CPUs that can be named", EnvPin, cpu)
+		return nil, fmt.Errorf("launch: %s is %d, which is beyond the CPUs that can be named", EnvPin, cpu)
 	}
+	if others, err = allowedCPUs(); err != nil {
+		return nil, fmt.Errorf("launch: pinning: %w", err)
+	}
+	others = slices.DeleteFunc(others, func(n int) bool { return n == cpu })
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	return pinThreads(&set)
+	return others, pinThreads(&set)
 }
 
 // pinThreads goes over the threads until it finds no new one: those started meanwhile by a thread that was not pinned

@@ -10,6 +10,6 @@ import (
 func allowedCPUs() ([]int, error) { return nil, errors.ErrUnsupported }
 
 // PinSelf is for Linux; elsewhere nothing sets TAGMATCH_PIN.
-func PinSelf() error {
-	return fmt.Errorf("launch: pinning: %w", errors.ErrUnsupported)
+func PinSelf() ([]int, error) {
+	return nil, fmt.Errorf("launch: pinning: %w", errors.ErrUnsupported)
 }

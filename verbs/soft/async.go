@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -65,7 +66,13 @@ func (d *Device) Async(owner sync.Locker) error {
 	a.timer = time.AfterFunc(asyncTick, d.notif.wake)
 	a.ticking = true
 	d.async = a
-	go a.run()
+	bound := make(chan error)
+	go a.run(bound)
+	if err := <-bound; err != nil {
+		d.async = nil
+		a.timer.Stop()
+		return fail("async", syscall.EINVAL, fmt.Sprintf("AsyncCPUs is %v: %v", d.cfg.AsyncCPUs, err))
+	}
 	return nil
 }
 
@@ -77,7 +84,17 @@ func (d *Device) Left() {
 	}
 }
 
-func (a *async) run() {
+// run is the goroutine. It says on bound whether it could go where it belongs. A thread that was sent to other processors ends
+// with it.
+func (a *async) run(bound chan<- error) {
+	if cpus := a.d.cfg.AsyncCPUs; len(cpus) > 0 {
+		runtime.LockOSThread()
+		if err := bind(cpus); err != nil {
+			bound <- err
+			return
+		}
+	}
+	bound <- nil
 	defer close(a.done)
 	defer func() { _ = a.host.close() }()
 	for !a.stop.Load() {

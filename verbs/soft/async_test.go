@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -237,6 +238,31 @@ func requireEvent(t *testing.T, r *pushRig, want verbs.AsyncEventType) {
 			require.Equal(t, verbs.QPSErr, r.qa.State())
 			return
 		}
+	}
+}
+
+// TestAsyncCPUs: the goroutine goes to the processors that were named, and says so if it cannot.
+func TestAsyncCPUs(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var ours unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &ours))
+	last := 0
+	for cpu := range 1024 {
+		if ours.IsSet(cpu) {
+			last = cpu
+		}
+	}
+	open := func(cpus ...int) error {
+		d, err := soft.Open(soft.Config{Secret: []byte("secret"), AsyncCPUs: cpus})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, d.Close()) }()
+		return d.Async(new(sync.Mutex))
+	}
+	require.NoError(t, open())
+	require.NoError(t, open(last))
+	require.ErrorContains(t, open(4096), "AsyncCPUs is [4096]: there is no processor 4096")
+	if last < 1023 {
+		require.ErrorContains(t, open(1023), "AsyncCPUs is [1023]: sched_setaffinity: invalid argument")
 	}
 }
 

@@ -22,6 +22,8 @@ type Config struct {
 	RingBytes int  // shm: bytes of each receive ring, a power of two; default 256 KiB
 	NoDirect  bool // shm: never read peers' memory directly, as where the kernel forbids it
 
+	AsyncCPUs []int // processors that the goroutine of Async runs on, instead of the process's; Linux
+
 	TM TMConfig // tag matching
 
 	Logger *slog.Logger // nil: silent
