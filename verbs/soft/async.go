@@ -131,7 +131,7 @@ func (a *async) turn() (again bool) {
 	a.alone = true
 	d.progress(0)
 	a.alone = false
-	if d.took && a.hostArmed { // not everything that a host waits for has a completion: credit is written to its memory
+	if d.news && a.hostArmed { // not everything that a host waits for has a completion: credit is written to its memory
 		a.host.wake()
 	}
 	return d.took || d.more || len(d.readers) > 0

@@ -326,6 +326,9 @@ func (q *queuePair) recvReadResp(l link, h *header, payload []byte) {
 		}
 	}
 	w.off = end
+	if !last {
+		q.d.pieces++
+	}
 	if last || e.status != 0 && e.flags&entryRefused == 0 {
 		q.gotAnswer(e)
 	}

@@ -61,6 +61,8 @@ type Device struct {
 	pool    bufPool
 
 	took     bool // a poll took packets: release before the next
+	news     bool // of those, one that was not just a piece of a read's answer
+	pieces   int  // such pieces in the poll under way
 	dirty    bool // something was sent since the last flush
 	armed    bool // wires signal arrivals
 	stalled  bool // a packet was refused for want of a receive
@@ -247,7 +249,7 @@ func (d *Device) closeWires() {
 // progress is one pass over everything the device has to do. room is how many completions the caller can take.
 func (d *Device) progress(room int) {
 	if d.took {
-		d.took = false
+		d.took, d.news = false, false
 		for _, w := range d.wires {
 			w.release()
 		}
@@ -255,7 +257,7 @@ func (d *Device) progress(room int) {
 	if room <= 0 {
 		room = idleBudget
 	}
-	d.stalled, d.more = false, false
+	d.stalled, d.more, d.pieces = false, false, 0
 	budget, n := room, 0
 	for _, w := range d.wires {
 		k := w.poll(budget)
@@ -264,6 +266,7 @@ func (d *Device) progress(room int) {
 	}
 	if n > 0 {
 		d.took = true
+		d.news = n > d.pieces
 		d.more = n >= room
 	}
 	if len(d.slow) > 0 {
