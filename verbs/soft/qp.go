@@ -65,9 +65,9 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 		return nil, fail(op, syscall.EOPNOTSUPP, fmt.Sprintf("this device has RC queue pairs only, not %v", attr.Type))
 	case !ok1 || !ok2 || scq.d != p.d || rcq.d != p.d || scq.gone || rcq.gone:
 		return nil, fail(op, syscall.EINVAL, "SendCQ and RecvCQ must be live completion queues of this device")
-	case c.MaxSendWR > maxQPWR || c.MaxRecvWR > maxQPWR:
+	case c.MaxSendWR > maxQPWR || attr.SRQ == nil && c.MaxRecvWR > maxQPWR:
 		return nil, fail(op, syscall.EINVAL, "MaxSendWR or MaxRecvWR is above the device's MaxQPWR")
-	case c.MaxSendSGE > maxSGE || c.MaxRecvSGE > maxSGE:
+	case c.MaxSendSGE > maxSGE || attr.SRQ == nil && c.MaxRecvSGE > maxSGE:
 		return nil, fail(op, syscall.EINVAL, "MaxSendSGE or MaxRecvSGE is above the device's MaxSGE")
 	case int64(c.MaxInlineData) > int64(p.d.cfg.MaxInline):
 		return nil, fail(op, syscall.EINVAL, "MaxInlineData is above the device's MaxInline")
