@@ -68,8 +68,8 @@ type Device struct {
 	stalled  bool // a packet was refused for want of a receive
 	more     bool // the last pass stopped for fairness, not for want of room
 	wakeAt   int64
-	operands [16]byte // of an atomic on its way into a packet
-	first    [tmMaxRndvHdr]byte
+	operands [16]byte   // of an atomic on its way into a packet
+	first    [4096]byte // the largest MTU
 	closed   bool
 }
 

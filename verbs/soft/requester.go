@@ -356,8 +356,8 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 	for {
 		head, body := gather(sges, w.off, q.maxPay)
 		n := uint64(len(head) + len(body))
-		if n < tmMaxRndvHdr && w.off == 0 && n < uint64(e.length) {
-			head, body = q.d.firstBytes(sges), nil
+		if first := min(len(q.d.first), q.maxPay); n < uint64(first) && w.off == 0 && n < uint64(e.length) {
+			head, body = q.d.firstBytes(sges, first), nil
 			n = uint64(len(head))
 		}
 		h.flags, h.imm = 0, 0
@@ -383,12 +383,12 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 	}
 }
 
-// firstBytes collects the start of a message that is scattered over short pieces: the headers for tag matching must be in
-// the first packet.
-func (d *Device) firstBytes(sges []verbs.SGE) []byte {
+// firstBytes collects up to most bytes of the start of a message that is scattered over short pieces: the headers for tag
+// matching must be in the first packet, and what fits into an MTU is one packet (TMO 4.2).
+func (d *Device) firstBytes(sges []verbs.SGE, most int) []byte {
 	n := 0
 	for i := range sges {
-		n += copy(d.first[n:], sges[i].Data)
+		n += copy(d.first[n:most], sges[i].Data)
 	}
 	return d.first[:n]
 }
