@@ -62,6 +62,8 @@ func TestAsyncSuite(t *testing.T) {
 		"tcp":         tcpOpener,
 		"loop":        tagOpener(soft.FabricOptions{}, soft.TMConfig{}),
 	} {
-		t.Run(name, func(t *testing.T) { verbstest.Run(t, asyncOpener(open)) })
+		t.Run(name, func(t *testing.T) {
+			verbstest.Run(t, asyncOpener(open), verbstest.TagOptions{OpenReads: name == "shm"})
+		})
 	}
 }

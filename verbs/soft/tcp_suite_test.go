@@ -26,5 +26,5 @@ func tcpOpener(t *testing.T, n int) []verbs.Device {
 
 func TestTCPSuite(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	verbstest.Run(t, tcpOpener)
+	verbstest.Run(t, tcpOpener, verbstest.TagOptions{})
 }

@@ -40,16 +40,13 @@ func newRaceRigOn(t *testing.T, fo soft.FabricOptions, tm soft.TMConfig, tags, o
 	t.Helper()
 	r := &raceRig{fabric: soft.NewFabric(fo)}
 	e := newEnv(t, func(t *testing.T, n int) []verbs.Device { return r.open(t, n, tm) }, 3)
-	opts := TagOptions{InitialCount: uint32(tm.InitialCount), Strict: tm.Strict}
+	opts := TagOptions{InitialCount: uint32(tm.InitialCount), Strict: tm.Strict, RecvUnexpected: tm.RecvUnexpected}
 	r.tagRig = &tagRig{env: e, a: e.nodes[0], b: e.nodes[1], opts: opts, count: opts.InitialCount}
 	r.c, r.spin = e.nodes[2], r.b.cq
 	r.b.cq, r.srq = r.b.tagSRQ(tags, ops)
 	r.qa, r.qb = e.connect(r.a, r.b, r.source(), r.conf())
 	r.qc, r.qd = e.connect(r.c, r.b, r.source(), r.conf())
-	r.amr, r.abuf = r.a.mem(1 << 20)
-	r.bmr, r.bbuf = r.b.mem(1 << 20)
-	r.umr, r.ubuf = r.b.mem(untaggedSize * untaggedDepth)
-	copy(r.abuf, pattern(len(r.abuf), 3))
+	r.memory(1<<20, untaggedSize)
 	return r
 }
 

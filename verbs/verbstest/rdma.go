@@ -290,11 +290,16 @@ func testRemoteAccess(t *testing.T, open Opener) {
 			if ev := b.wantEvent(verbs.EventQPAccessErr); ev.QP != qb.Num() {
 				t.Fatalf("%v, case %d: %+v", op, i, ev)
 			}
+			if qa.State() != verbs.QPSErr || qb.State() != verbs.QPSErr {
+				t.Fatalf("%v, case %d: states %v, %v", op, i, qa.State(), qb.State())
+			}
 		}
 	}
-	qa, _ := e.connect(a, b, qpConf{}, qpConf{access: verbs.AccessLocalWrite}) // the QP itself forbids writes
-	a.send(qa, rdma(verbs.WRRDMAWrite, 1, local, all, 0))
-	a.want(1, verbs.WCRemAccessErr)
+	for _, op := range []verbs.SendOpcode{verbs.WRRDMAWrite, verbs.WRAtomicFetchAndAdd} {
+		qa, _ := e.connect(a, b, qpConf{}, qpConf{access: verbs.AccessLocalWrite}) // the QP itself forbids them
+		a.send(qa, rdma(op, 1, sge(amr, abuf[:8]), all, 0))
+		a.want(1, verbs.WCRemAccessErr)
+	}
 	if !bytes.Equal(bbuf, make([]byte, 64)) {
 		t.Error("memory was written")
 	}

@@ -137,10 +137,12 @@ func testTagRndvEmpty(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvUnexpected: the whole request arrives in software, which reads and answers itself.
+// testTagRndvUnexpected: the whole request arrives in software, which reads and answers itself: the device sends no FIN.
 func testTagRndvUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(4)
+	fmr, fin := r.a.mem(64)
+	r.a.recv(r.qa, 8, sge(fmr, fin))
 	m := r.rndv(5, 1, 1000)
 	r.unexpected(0, m)
 	r.count++
@@ -148,11 +150,14 @@ func testTagRndvUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	e := r.eager(5, 2, 20)
 	r.matched(1, 5, 2, e[16:], r.bbuf)
 	r.sent()
+	r.a.none()
 }
 
 // testTagRndvIncomplete: rows 33 and 34: too large for the buffer, software goes on from the headers.
 func testTagRndvIncomplete(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
+	fmr, fin := r.a.mem(64)
+	r.a.recv(r.qa, 8, sge(fmr, fin)) // for the FIN that must not come
 	for i, n := range []int{999, 32, 31, 5, 0} {
 		clear(r.bbuf)
 		id := uint64(i)
@@ -222,7 +227,7 @@ func testTagRndvBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRndvPeerGone: row 47: the sender's QP goes while the device reads.
+// testTagRndvPeerGone: row 47: the sender's QP goes while the device reads. Other connections go on.
 func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	for i := range uint64(6) {
@@ -246,6 +251,8 @@ func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 		if len(r.b.got) > 0 {
 			t.Fatalf("%+v after the end", r.b.got)
 		}
+		r.add(20, 6, exact, r.bbuf)
+		r.hit(20, 6)
 	}
 }
 
