@@ -62,25 +62,33 @@ func (q *queuePair) outstanding(i uint32) bool {
 	return int32(q.acked-i) <= 0
 }
 
-// flushSQ completes all outstanding requests from first on: the first of them with status, the others with WR_FLUSH_ERR.
-// Errors complete unsignalled requests too (TMO 8.2).
+// flushSQ completes all outstanding requests from first on: the first of them with status, the others with WR_FLUSH_ERR, as
+// well as those before that wait for a read, which the failure of a later request has overtaken. Errors complete unsignalled
+// requests too (TMO 8.2).
 func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
 	if int32(first-q.reclaimed) < 0 {
 		first = q.reclaimed
 	}
-	for i := first; i != q.posted; i++ {
+	from := first
+	if int32(q.done-first) < 0 {
+		from = q.done
+	}
+	for i := from; i != q.posted; i++ {
 		if !q.outstanding(i) {
 			continue
 		}
+		st := verbs.WCWRFlushErr
+		if int32(i-first) >= 0 {
+			st, status = status, st
+		}
 		e := &q.sq[i&q.mask]
 		e.flags |= entryDone
-		wc := verbs.WC{WRID: e.wrid, Status: status, Opcode: wcOpcodes[e.op], QPNum: q.num}
+		wc := verbs.WC{WRID: e.wrid, Status: st, Opcode: wcOpcodes[e.op], QPNum: q.num}
 		if q.dev == nil {
 			q.scq.push(&wc, q, i+1, false)
 		} else {
-			q.deviceFailed(status)
+			q.deviceFailed(st)
 		}
-		status = verbs.WCWRFlushErr
 	}
 	q.dropInline()
 	q.sent, q.done = q.posted, q.posted
