@@ -67,3 +67,20 @@ func TestGuard(t *testing.T) {
 	g.Leave()
 	require.Nil(t, elsewhere(func() { g.Enter("poll") }))
 }
+
+func TestPoisonStart(t *testing.T) {
+	b := make([]byte, 2*poisonMost)
+	PoisonStart(b)
+	require.Zero(t, b[poisonMost])
+	require.NotPanics(t, func() { RequirePoison(b, "a buffer") })
+	b[poisonMost-1] = 1
+	require.PanicsWithError(t, "invariant poison: byte 4095 of a buffer was written to after its life: 0x1", func() { RequirePoison(b, "a buffer") })
+}
+
+func TestExclusive(t *testing.T) {
+	var e Exclusive
+	e.Enter("poll")
+	require.PanicsWithError(t, "invariant owner: post while poll is under way", func() { e.Enter("post") })
+	e.Leave()
+	require.NotPanics(t, func() { e.Enter("post") })
+}

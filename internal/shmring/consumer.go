@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 // Consumer is the reading end of a ring.
@@ -111,7 +113,15 @@ func (c *Consumer) peekAny(p *Packet, word uint64) (bool, error) {
 }
 
 // Advance takes the packet that Peek returned. Its lines stay until Release.
-func (c *Consumer) Advance() { c.pos += c.size }
+func (c *Consumer) Advance() {
+	if invariant.Enabled {
+		c.checkAdvance()
+	}
+	c.pos += c.size
+	if invariant.Enabled {
+		c.size = 0
+	}
+}
 
 // Owed reports that Release has something to tell the writer.
 func (c *Consumer) Owed() bool { return c.pos-c.reported >= (c.mask+1)/4 }
@@ -122,6 +132,9 @@ func (c *Consumer) Owed() bool { return c.pos-c.reported >= (c.mask+1)/4 }
 func (c *Consumer) Release() (wanted bool) {
 	if !c.Owed() {
 		return false
+	}
+	if invariant.Enabled {
+		c.checkRelease()
 	}
 	c.reported = c.pos
 	// A full barrier: either the writer sees the room, or we see that it wants it.

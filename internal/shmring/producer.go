@@ -3,6 +3,8 @@ package shmring
 import (
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 // Producer is the writing end of a ring.
@@ -47,6 +49,9 @@ func (p *Producer) Push(meta uint32, id uint64, ext *Ext, head, body []byte) boo
 
 // publish makes the packet of n lines at line visible and moves on.
 func (p *Producer) publish(line, n, word uint64) {
+	if invariant.Enabled {
+		p.checkPublish(line, n)
+	}
 	word |= mark(p.tail, p.shift)
 	p.tail += n
 	// Load-bearing: this store is also the full barrier between a packet and the reading of the reader's state in
@@ -69,6 +74,9 @@ func (p *Producer) clearAhead() {
 	}
 	for ; p.cleared < to; p.cleared++ {
 		*p.data.word(p.cleared & p.mask) = 0
+	}
+	if invariant.Enabled {
+		p.checkCursors()
 	}
 }
 

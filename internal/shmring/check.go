@@ -1,0 +1,39 @@
+package shmring
+
+import (
+	"sync/atomic"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+)
+
+// What a build with -tags invariants checks of a ring: rule "ring" of cursors and words, rule "poison" by overwriting lines
+// that the reader gives back. The words of such lines are overwritten too: a writer that does not clear them is found out.
+
+// checkAdvance: a packet that was found is taken once. What the writer did to the ring is not checked here: it may be hostile.
+func (c *Consumer) checkAdvance() {
+	invariant.Check(c.size > 0, "ring", "Advance without a Peek that found a packet")
+}
+
+// checkRelease overwrites the lines that are given back.
+func (c *Consumer) checkRelease() {
+	for i, n := c.reported, min(c.pos-c.reported, c.mask+1); n > 0; i, n = i+1, n-1 {
+		invariant.Poison(c.data.bytes(i&c.mask, 0, LineBytes))
+	}
+}
+
+// checkPublish: the word that is about to be stored was cleared, and the lines of the packet, and the one behind, are free.
+// A reader that writes to words is taken for a mistake of ours.
+func (p *Producer) checkPublish(line, n uint64) {
+	p.checkCursors()
+	invariant.Check(p.tail+n < p.limit, "ring", "lines %d to %d are written, line %d is the first that is not free", p.tail, p.tail+n, p.limit)
+	for _, i := range []uint64{line, (p.tail + n) & p.mask} {
+		word := atomic.LoadUint64(p.data.word(i))
+		invariant.Check(word == 0, "ring", "the word of line %d is not cleared: %#x", i, word)
+	}
+}
+
+// checkCursors holds the order of tail, cleared and limit.
+func (p *Producer) checkCursors() {
+	invariant.Check(p.tail < p.cleared && p.cleared <= p.limit && p.limit-p.tail <= p.mask+1, "ring",
+		"line %d is next, words before %d are cleared, lines before %d are free, of %d", p.tail, p.cleared, p.limit, p.mask+1)
+}

@@ -1,0 +1,60 @@
+//go:build invariants
+
+package shmring
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
+)
+
+// TestCheckAdvance: a packet is taken once.
+func TestCheckAdvance(t *testing.T) {
+	p, c, _ := newPair(t, MinBytes)
+	require.True(t, p.Push(1, 2, nil, nil, []byte("packet")))
+	var pkt Packet
+	invarianttest.Violates(t, "ring", c.Advance)
+	ok, err := c.Peek(&pkt)
+	require.True(t, ok && err == nil)
+	c.Advance()
+	invarianttest.Violates(t, "ring", c.Advance)
+}
+
+// TestCheckRelease: what lay in lines that are given back is gone.
+func TestCheckRelease(t *testing.T) {
+	p, c, _ := newPair(t, MinBytes)
+	var pkt Packet
+	var payloads [][]byte
+	for !c.Owed() {
+		require.True(t, p.Push(1, 2, nil, nil, []byte("packet")))
+		ok, err := c.Peek(&pkt)
+		require.True(t, ok && err == nil)
+		payloads = append(payloads, pkt.Payload)
+		c.Advance()
+	}
+	require.Equal(t, "packet", string(payloads[0]))
+	c.Release()
+	for _, b := range payloads {
+		require.NotPanics(t, func() { invariant.RequirePoison(b, "it") })
+	}
+}
+
+// TestCheckPublish: a writer whose cursors are wrong, or that stores a word where the reader may be looking already.
+func TestCheckPublish(t *testing.T) {
+	for _, spoil := range []func(p *Producer){
+		func(p *Producer) { p.limit = p.tail },
+		func(p *Producer) { p.cleared = p.tail },
+		func(p *Producer) { p.limit += p.mask },
+		func(p *Producer) { *p.data.word(p.tail & p.mask) = 5 },
+		func(p *Producer) { *p.data.word((p.tail + 1) & p.mask) = 5 },
+	} {
+		p, _, _ := newPair(t, MinBytes)
+		require.True(t, p.Push(1, 2, nil, nil, []byte("packet")))
+		require.NotPanics(t, p.checkCursors)
+		spoil(p)
+		invarianttest.Violates(t, "ring", func() { p.publish(p.tail&p.mask, 1, 1) })
+	}
+}
