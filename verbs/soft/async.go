@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 const (
@@ -79,6 +81,13 @@ func (d *Device) Async(owner sync.Locker) error {
 // Left tells a device in asynchronous mode that nobody polls for now: it need not wait a tick to find out. By the holder of
 // the owner's lock; cheap when no receive waits in a tag list.
 func (d *Device) Left() {
+	if invariant.Enabled {
+		defer d.enter("left")()
+	}
+	d.left()
+}
+
+func (d *Device) left() {
 	if a := d.async; a != nil && a.listed > 0 {
 		a.attend()
 	}
@@ -112,6 +121,9 @@ func (a *async) run(bound chan<- error) {
 // turn makes one pass of the device, unless the host has polled lately. It returns true when there is more to do at once;
 // else the wires are armed, and were looked at after that, or the timer runs.
 func (a *async) turn() (again bool) {
+	if invariant.Enabled {
+		defer a.d.enter("a turn of the asynchronous mode")()
+	}
 	d := a.d
 	if !d.armed && a.polls != a.seen {
 		a.seen = a.polls

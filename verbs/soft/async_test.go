@@ -188,6 +188,8 @@ func TestPushSenderCloses(t *testing.T) {
 	}
 	w := r.ended()
 	require.Equal(t, verbs.WCTMRndvIncomplete, w.Status)
+	r.owner.Lock()
+	defer r.owner.Unlock()
 	require.Equal(t, verbs.QPSErr, r.qb.State())
 }
 
@@ -275,7 +277,9 @@ func TestAsyncClose(t *testing.T) {
 		var owner sync.Mutex
 		require.NoError(t, d.Async(&owner))
 		require.Error(t, d.Async(&owner))
+		owner.Lock()
 		ch := must(d.CreateCompChannel())
+		owner.Unlock()
 		waiter := make(chan error)
 		go func() {
 			for {

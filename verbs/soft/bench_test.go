@@ -3,6 +3,7 @@ package soft_test
 import (
 	"testing"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
@@ -147,13 +148,13 @@ func BenchmarkRegister(b *testing.B) {
 	}
 }
 
-// TestNoAllocs holds the budget of the small-message path and of registering: no allocation.
+// TestNoAllocs holds the budget of the small-message path and of registering: no allocation, but for what checks keep.
 func TestNoAllocs(t *testing.T) {
 	m := newMessenger(t, 16, 8)
 	for range 300 {
 		m.one()
 	}
-	if n := testing.AllocsPerRun(1000, m.one); n != 0 {
+	if n := testing.AllocsPerRun(1000, m.one); n != 0 && !invariant.Enabled {
 		t.Errorf("%v allocations a message", n)
 	}
 	buf := make([]byte, 64)
@@ -162,7 +163,7 @@ func TestNoAllocs(t *testing.T) {
 		if err != nil || mr.Dereg() != nil {
 			t.Fatal(err)
 		}
-	}); n != 0 {
+	}); n != 0 && !invariant.Enabled {
 		t.Errorf("%v allocations a registration", n)
 	}
 }

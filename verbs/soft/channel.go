@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -16,6 +17,9 @@ type compChannel struct {
 
 // CreateCompChannel makes the completion channel; a device has one at a time.
 func (d *Device) CreateCompChannel() (verbs.CompChannel, error) {
+	if invariant.Enabled {
+		defer d.enter("create_comp_channel")()
+	}
 	if d.channel != nil {
 		return nil, fail("create_comp_channel", syscall.ENOSPC, "a software device has one completion channel: share it between CQs")
 	}
@@ -42,6 +46,9 @@ func (c *compChannel) Wake() { c.d.sleeper().wake() }
 
 // Close ends the channel and a Wait under way.
 func (c *compChannel) Close() error {
+	if invariant.Enabled {
+		defer c.d.enter("destroy_comp_channel")()
+	}
 	if c.users > 0 {
 		return fail("destroy_comp_channel", syscall.EBUSY, "completion queues use the channel")
 	}

@@ -3,6 +3,7 @@ package soft
 import (
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -30,6 +31,9 @@ func (q *queuePair) retire() {
 			return
 		}
 		q.done++
+		if invariant.Enabled {
+			q.checkEnded(q.done-1, e.flags&(entrySignaled|entryRefused) != 0, verbs.WCStatus(e.status))
+		}
 		if e.flags&(entrySignaled|entryRefused) != 0 {
 			e.flags |= entryDone
 			wc := verbs.WC{WRID: e.wrid, Opcode: wcOpcodes[e.op], ByteLen: e.length, QPNum: q.num}
@@ -42,8 +46,15 @@ func (q *queuePair) retire() {
 		}
 	}
 	if q.dev != nil && q.reclaimed != q.done {
+		old := q.reclaimed
 		q.reclaimed = q.done
+		if invariant.Enabled {
+			q.checkReclaimed(old)
+		}
 		q.feed()
+	}
+	if invariant.Enabled {
+		q.checkCursors()
 	}
 }
 
@@ -83,6 +94,9 @@ func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
 		}
 		e := &q.sq[i&q.mask]
 		e.flags |= entryDone
+		if invariant.Enabled {
+			q.checkEnded(i, true, st)
+		}
 		wc := verbs.WC{WRID: e.wrid, Status: st, Opcode: wcOpcodes[e.op], QPNum: q.num}
 		if q.dev == nil {
 			q.scq.push(&wc, q, i+1, false)
@@ -92,6 +106,9 @@ func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
 	}
 	q.dropInline()
 	q.sent, q.done = q.posted, q.posted
+	if invariant.Enabled {
+		q.checkCursors()
+	}
 }
 
 // dropInline gives back the buffers of inline data that was not sent.
@@ -243,6 +260,9 @@ func (q *queuePair) copyChunk() bool {
 	case !q.mayWrite(sges, w.off, dst):
 		e.status = uint8(verbs.WCLocProtErr)
 	default:
+		if invariant.Enabled {
+			q.d.writesPart(sges, dst)
+		}
 		e.status = uint8(mem.read(dst, w.addr+w.off, w.rkey))
 	}
 	w.off += uint64(len(dst))
@@ -404,6 +424,9 @@ func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
 		b = b[:min(len(b), len(data))]
 		if !q.d.regions.local(q.pd, sges[i].LKey, b, verbs.AccessLocalWrite) {
 			return false
+		}
+		if invariant.Enabled {
+			q.d.writes(sges[i], b)
 		}
 		if &b[0] != &data[0] {
 			copy(b, data)

@@ -3,6 +3,7 @@ package soft
 import (
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -46,6 +47,9 @@ const maxCQE = 1 << 22
 
 // CreateCQ makes a completion queue.
 func (d *Device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
+	if invariant.Enabled {
+		defer d.enter("create_cq")()
+	}
 	switch {
 	case attr.CQE < 1 || attr.CQE > maxCQE:
 		return nil, fail("create_cq", syscall.EINVAL, "CQE must be between 1 and the device's MaxCQE")
@@ -77,6 +81,9 @@ func ringSize(n int) int {
 
 // PollCQ makes progress and takes completions.
 func (c *compQueue) PollCQ(wc []verbs.WC) (int, error) {
+	if invariant.Enabled {
+		defer c.d.enter("poll_cq")()
+	}
 	if c.overrun || c.gone {
 		return 0, fail("poll_cq", syscall.EIO, "the completion queue was overrun or destroyed")
 	}
@@ -141,6 +148,9 @@ func (c *compQueue) push(wc *verbs.WC, qp *queuePair, upto uint32, solicited boo
 
 // pushTM adds a completion that settles something in a tag queue (tagQueue.polled).
 func (c *compQueue) pushTM(wc *verbs.WC, t *tagQueue, hnd, upto uint32, solicited bool) {
+	if invariant.Enabled {
+		t.checkMade(wc, hnd)
+	}
 	if w := c.slot(); w != nil {
 		*w = *wc
 		t.polled(w, hnd, upto)
@@ -186,6 +196,9 @@ func (c *compQueue) forget(q *queuePair) {
 
 // fail makes the queue unusable: a completion found no room (ibv_poll_cq(3)).
 func (c *compQueue) fail() {
+	if invariant.Enabled && c.d.inv.strict {
+		invariant.Broken("V15", "a transport's completion queue of %d is overrun: it must hold the worst case (TMO 1.4)", c.limit)
+	}
 	if !c.overrun {
 		c.overrun = true
 		c.d.event(verbs.AsyncEvent{Type: verbs.EventCQErr,
@@ -195,6 +208,9 @@ func (c *compQueue) fail() {
 
 // Arm asks for one event at the next completion. See package verbs for the protocol.
 func (c *compQueue) Arm(solicitedOnly bool) error {
+	if invariant.Enabled {
+		defer c.d.enter("req_notify_cq")()
+	}
 	if c.channel == nil {
 		return fail("req_notify_cq", syscall.EINVAL, "the completion queue has no channel")
 	}
@@ -214,6 +230,9 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 
 // Disarm takes Arm back.
 func (c *compQueue) Disarm() {
+	if invariant.Enabled {
+		defer c.d.enter("disarm_cq")()
+	}
 	c.arm = disarmed
 	if a := c.d.async; a == nil {
 		c.d.disarmWires()
@@ -225,6 +244,9 @@ func (c *compQueue) Disarm() {
 
 // Destroy frees the queue.
 func (c *compQueue) Destroy() error {
+	if invariant.Enabled {
+		defer c.d.enter("destroy_cq")()
+	}
 	switch {
 	case c.gone:
 		return fail("destroy_cq", syscall.EINVAL, "the completion queue is gone already")

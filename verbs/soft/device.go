@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -71,6 +72,7 @@ type Device struct {
 	operands [16]byte   // of an atomic on its way into a packet
 	first    [4096]byte // the largest MTU
 	closed   bool
+	inv      *checks
 }
 
 // Open opens a device on the wires that cfg names.
@@ -81,6 +83,9 @@ func Open(cfg Config) (*Device, error) {
 	d := &Device{cfg: cfg, regions: newRegionTable(nil), now: monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1)}
 	_, _ = rand.Read(d.self.id[:])
 	d.self.rank, d.self.pid = uint32(cfg.Rank), uint32(os.Getpid())
+	if invariant.Enabled {
+		d.inv = newChecks()
+	}
 	var err error
 	if d.notif, err = d.makeNotifier(); err != nil {
 		return nil, fmt.Errorf("verbs/soft: open: wires %v: %w", cfg.Wires, err)
@@ -196,6 +201,9 @@ func (d *Device) Address() []byte { return d.encoded }
 
 // PollAsync takes the oldest asynchronous event.
 func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
+	if invariant.Enabled {
+		defer d.enter("get_async_event")()
+	}
 	if len(d.events) == 0 {
 		return verbs.AsyncEvent{}, false
 	}
@@ -230,6 +238,10 @@ func (d *Device) Close() error {
 	if d.async != nil {
 		d.async.close()
 	}
+	if invariant.Enabled {
+		d.inv.guard.Enter("close_device")
+		defer d.inv.guard.Leave()
+	}
 	d.pump() // the last acknowledgements
 	for _, w := range d.wires {
 		w.flush()
@@ -250,6 +262,9 @@ func (d *Device) closeWires() {
 func (d *Device) progress(room int) {
 	if d.took {
 		d.took, d.news = false, false
+		if invariant.Enabled {
+			d.inv.lendingEnds()
+		}
 		for _, w := range d.wires {
 			w.release()
 		}
@@ -289,6 +304,9 @@ func (d *Device) progress(room int) {
 // Step makes the device work once without its host: completions wait in their queues until they are polled. It is for
 // simulations on a Fabric, by whoever owns the device.
 func (d *Device) Step() {
+	if invariant.Enabled {
+		defer d.enter("step")()
+	}
 	d.stepping(true)
 	d.progress(0)
 	d.stepping(false)

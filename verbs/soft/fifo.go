@@ -1,5 +1,7 @@
 package soft
 
+import "github.com/tagmatch/tagmatch/internal/invariant"
+
 // fifo is a queue that grows when it has to and then stays as it is.
 type fifo[T any] struct {
 	buf        []T // power of two
@@ -27,6 +29,9 @@ func (f *fifo[T]) push(v T) {
 
 // pop drops the front.
 func (f *fifo[T]) pop() {
+	if invariant.Enabled {
+		invariant.Check(f.len() > 0, "order", "an empty queue gives something")
+	}
 	var zero T
 	*f.front() = zero
 	f.head++

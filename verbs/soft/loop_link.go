@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -58,6 +59,9 @@ func (q *packetQueue) put(h *header, head, body []byte) bool {
 	}
 	p := &q.mu.slots[q.mu.tail&uint32(len(q.mu.slots)-1)]
 	p.h = *h
+	if invariant.Enabled {
+		invariant.RequirePoison(p.buf, "a packet that was received before")
+	}
 	p.buf = append(append(p.buf[:0], head...), body...)
 	q.mu.tail++
 	q.mu.Unlock()
@@ -90,10 +94,20 @@ func (q *packetQueue) release() bool {
 	if q.mu.head == q.mu.next {
 		return false
 	}
+	if invariant.Enabled {
+		q.poison()
+	}
 	q.mu.head = q.mu.next
 	want := q.mu.wantRoom
 	q.mu.wantRoom = false
 	return want
+}
+
+// poison overwrites packets that are received and no longer lent.
+func (q *packetQueue) poison() {
+	for i := q.mu.head; i != q.mu.next; i++ {
+		invariant.PoisonStart(q.mu.slots[i&uint32(len(q.mu.slots)-1)].buf)
+	}
 }
 
 // finish ends the queue after what is in it.

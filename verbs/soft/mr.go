@@ -3,6 +3,7 @@ package soft
 import (
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -19,12 +20,18 @@ func fail(op string, errno syscall.Errno, detail string) error {
 
 // AllocPD makes a protection domain.
 func (d *Device) AllocPD() (verbs.PD, error) {
+	if invariant.Enabled {
+		defer d.enter("alloc_pd")()
+	}
 	d.users++
 	return &protDomain{d: d}, nil
 }
 
 // Dealloc frees the domain.
 func (p *protDomain) Dealloc() error {
+	if invariant.Enabled {
+		defer p.d.enter("dealloc_pd")()
+	}
 	if p.gone {
 		return fail("dealloc_pd", syscall.EINVAL, "the protection domain is gone already")
 	}
@@ -40,6 +47,9 @@ const accessAll = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.Acces
 
 // RegMR registers buf. It allocates nothing in steady state, since every rendezvous registers.
 func (p *protDomain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
+	if invariant.Enabled {
+		defer p.d.enter("reg_mr")()
+	}
 	switch {
 	case len(buf) == 0:
 		return nil, fail("reg_mr", syscall.EINVAL, "empty buffer")
@@ -68,6 +78,9 @@ func (r *memRegion) Dereg() error {
 		return fail("dereg_mr", syscall.EINVAL, "the memory region is gone already")
 	}
 	if r.pd != nil {
+		if invariant.Enabled {
+			defer r.pd.d.enter("dereg_mr")()
+		}
 		r.pd.users--
 	}
 	r.t.remove(r.rkey)

@@ -1,5 +1,7 @@
 package soft
 
+import "github.com/tagmatch/tagmatch/internal/invariant"
+
 import "math/bits"
 
 // bufPool keeps buffers for inline data that could not be sent at once, by size class.
@@ -12,6 +14,9 @@ func (p *bufPool) get(n int) []byte {
 	if k := len(p.class[c]); k > 0 {
 		b := p.class[c][k-1]
 		p.class[c] = p.class[c][:k-1]
+		if invariant.Enabled {
+			invariant.RequirePoison(b[:cap(b)], "a pooled buffer")
+		}
 		return b[:n]
 	}
 	return make([]byte, n, 1<<c)
@@ -19,5 +24,8 @@ func (p *bufPool) get(n int) []byte {
 
 func (p *bufPool) put(b []byte) {
 	c := bits.Len(uint(cap(b) - 1))
+	if invariant.Enabled {
+		invariant.PoisonStart(b[:cap(b)])
+	}
 	p.class[c] = append(p.class[c], b[:0])
 }

@@ -3,6 +3,7 @@ package soft
 import (
 	"encoding/binary"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -55,6 +56,9 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 		q.d.regions.remove(r.rkey)
 		return false
 	}
+	if invariant.Enabled {
+		q.d.inv.pushes[r.rkey] = &dst[0]
+	}
 	w.push = r.rkey
 	return true
 }
@@ -99,6 +103,9 @@ func (q *queuePair) recvPushResp(l link, h *header) {
 		return
 	}
 	q.d.regions.remove(w.push)
+	if invariant.Enabled {
+		delete(q.d.inv.pushes, w.push)
+	}
 	w.push = 0
 	sges := q.sgesOf(i & q.mask)[:w.nsge]
 	switch {
@@ -135,6 +142,9 @@ func (q *queuePair) endPushes() {
 	for k := range q.rdq.len() {
 		if w := &q.more[*q.rdq.at(k)&q.mask]; w.push != 0 {
 			q.d.regions.remove(w.push)
+			if invariant.Enabled {
+				delete(q.d.inv.pushes, w.push)
+			}
 			w.push, open = 0, true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -39,6 +40,9 @@ type queuePair struct {
 
 // CreateQP makes a queue pair in state RESET.
 func (p *protDomain) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
+	if invariant.Enabled {
+		defer p.d.enter("create_qp")()
+	}
 	q, err := p.newQP(attr)
 	if err != nil {
 		return nil, err
@@ -117,10 +121,18 @@ func (d *Device) number(q *queuePair) error {
 func (q *queuePair) Num() uint32 { return q.num }
 
 // State is the queue pair's state.
-func (q *queuePair) State() verbs.QPState { return q.state }
+func (q *queuePair) State() verbs.QPState {
+	if invariant.Enabled {
+		defer q.d.enter("query_qp")()
+	}
+	return q.state
+}
 
 // Query returns the attributes.
 func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
+	if invariant.Enabled {
+		defer q.d.enter("query_qp")()
+	}
 	a := q.attr
 	a.State = q.state
 	return a, q.init
@@ -128,6 +140,9 @@ func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
 
 // Modify changes attributes and state (TMO 8.1). After an error nothing has changed.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	if invariant.Enabled {
+		defer q.d.enter("modify_qp")()
+	}
 	if q.gone {
 		return fail("modify_qp", syscall.EINVAL, "the queue pair is gone")
 	}
@@ -212,6 +227,9 @@ func (q *queuePair) reset() {
 	q.state = verbs.QPSReset
 	q.endPushes()
 	q.abandonTags()
+	if invariant.Enabled {
+		q.checkReset()
+	}
 	q.attr = verbs.QPAttr{}
 	q.used = q.used || q.link != nil
 	q.link = nil
@@ -248,6 +266,9 @@ func (q *queuePair) disconnect() {
 
 // Destroy frees the queue pair. Requests that are outstanding end without completions.
 func (q *queuePair) Destroy() error {
+	if invariant.Enabled {
+		defer q.d.enter("destroy_qp")()
+	}
 	if q.gone {
 		return fail("destroy_qp", syscall.EINVAL, "the queue pair is gone already")
 	}
@@ -298,6 +319,9 @@ func (q *queuePair) flushRQ() {
 	wc := verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPNum: q.num}
 	if q.rx.active && q.rx.hasWR {
 		wc.WRID = q.rx.wrid
+		if invariant.Enabled {
+			q.rq.checkDone(wc.WRID)
+		}
 		q.rcq.push(&wc, nil, 0, false)
 	}
 	q.rx = rxMessage{}
@@ -307,12 +331,18 @@ func (q *queuePair) flushRQ() {
 	for q.rq.posted() > 0 {
 		wc.WRID = q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid
 		q.rq.head++
+		if invariant.Enabled {
+			q.rq.checkDone(wc.WRID)
+		}
 		q.rcq.push(&wc, nil, 0, false)
 	}
 }
 
 // PostRecv posts receives to the QP's own queue.
 func (q *queuePair) PostRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
+	if invariant.Enabled {
+		defer q.d.enter("post_recv")()
+	}
 	switch {
 	case q.srq != nil:
 		return wr, fail("post_recv", syscall.EINVAL, "the queue pair receives from its SRQ")

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -44,6 +45,7 @@ type regionTable struct {
 	nfree int
 	live  int
 	kept  bool // in keptTables
+	inv   *regionChecks
 }
 
 // keptTables holds every table that has registered memory until its device is closed: the runtime panics when pinned memory
@@ -89,6 +91,9 @@ type memRegion struct {
 // newRegionTable makes a table over slots, which must be maxRegions long and zero; nil: on the heap.
 func newRegionTable(slots []region) *regionTable {
 	t := &regionTable{free: make([]uint16, maxRegions)}
+	if invariant.Enabled {
+		t.inv = newRegionChecks()
+	}
 	t.rehome(slots)
 	t.grow(regionStart)
 	return t
@@ -143,6 +148,9 @@ func (t *regionTable) register(buf []byte, access verbs.AccessFlags, pd *protDom
 	atomic.StoreUint64(&s.length, uint64(len(buf)))
 	atomic.StoreUint32(&s.access, uint32(access))
 	atomic.StoreUint32(&s.gen, r.rkey)
+	if invariant.Enabled {
+		t.inv.registered(r)
+	}
 	return r, nil
 }
 
@@ -153,6 +161,9 @@ func (t *regionTable) remove(rkey uint32) {
 		return
 	}
 	i := rkey & regionIndexMask
+	if invariant.Enabled {
+		t.inv.removed(rkey)
+	}
 	atomic.StoreUint32(&t.slots[i].gen, 0)
 	r.next = r.rkey + 1<<regionIndexBits
 	if r.next>>regionIndexBits == 0 { // generation 0 would make the key of slot 0 zero
@@ -171,6 +182,9 @@ func (t *regionTable) invalidate(pd *protDomain, rkey uint32) bool {
 		return false
 	}
 	r.access &= verbs.AccessLocalWrite
+	if invariant.Enabled {
+		t.inv.invalidated(rkey)
+	}
 	atomic.StoreUint32(&t.slots[rkey&regionIndexMask].gen, 0)
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -83,12 +84,19 @@ func (r *requester) clear() {
 // reclaim frees the slots below upto.
 func (q *queuePair) reclaim(upto uint32) {
 	if int32(upto-q.reclaimed) > 0 && int32(q.posted-upto) >= 0 {
+		old := q.reclaimed
 		q.reclaimed = upto
+		if invariant.Enabled {
+			q.checkReclaimed(old)
+		}
 	}
 }
 
 // PostSend posts a chain of requests.
 func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
+	if invariant.Enabled {
+		defer q.d.enter("post_send")()
+	}
 	for ; wr != nil; wr = wr.Next {
 		if q.sendNow(wr) {
 			continue
@@ -137,6 +145,9 @@ func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
 	}
 	q.d.dirty = true
 	q.sq[q.posted&q.mask] = sendEntry{wrid: wr.WRID, op: uint8(verbs.WRSend), flags: flags, length: uint32(n)}
+	if invariant.Enabled {
+		q.checkPosted(nil)
+	}
 	q.posted++
 	q.sent = q.posted
 	return true
@@ -227,6 +238,13 @@ func (q *queuePair) enqueue(wr *verbs.SendWR, total uint64) {
 	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
 		e.flags |= entryAnswer
 		need = verbs.AccessLocalWrite
+	}
+	if invariant.Enabled {
+		if need != 0 {
+			q.checkPosted(wr.SGList)
+		} else {
+			q.checkPosted(nil)
+		}
 	}
 	q.posted++
 	sges := q.sgesOf(i)

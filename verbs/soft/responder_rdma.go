@@ -3,6 +3,7 @@ package soft
 import (
 	"encoding/binary"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -26,6 +27,9 @@ func (q *queuePair) recvWrite(l link, h *header, payload []byte) bool {
 		q.rx = rxMessage{}
 		q.denied(h.psn)
 		return true
+	}
+	if invariant.Enabled {
+		q.d.peerWrites(h.rkey, dst, verbs.AccessRemoteWrite)
 	}
 	if len(dst) > 0 && &dst[0] != &payload[0] {
 		copy(dst, payload)
@@ -102,6 +106,9 @@ func (q *queuePair) recvAtomicReq(l link, h *header, payload []byte) {
 	case q.resp.len() >= int(q.attr.MaxDestRdAtomic):
 		q.tooMany(h.psn)
 		return
+	}
+	if invariant.Enabled {
+		q.d.peerWrites(h.rkey, mem, verbs.AccessRemoteAtomic)
 	}
 	old := binary.NativeEndian.Uint64(mem)
 	comp, swap := binary.LittleEndian.Uint64(payload), binary.LittleEndian.Uint64(payload[8:])

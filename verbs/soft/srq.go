@@ -3,6 +3,7 @@ package soft
 import (
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -67,6 +68,9 @@ func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
 		}
 	}
 	q.tail++
+	if invariant.Enabled {
+		q.checkPosted(wr)
+	}
 	return nil
 }
 
@@ -92,6 +96,9 @@ type sharedQueue struct {
 
 // CreateSRQ makes a shared receive queue.
 func (p *protDomain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
+	if invariant.Enabled {
+		defer p.d.enter("create_srq")()
+	}
 	const known = verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitXRCD | verbs.SRQInitCQ | verbs.SRQInitTM
 	typ := verbs.SRQTypeBasic
 	if attr.Mask&verbs.SRQInitType != 0 {
@@ -132,6 +139,9 @@ func (s *sharedQueue) Num() uint32 { return s.num }
 
 // PostSRQRecv posts receives.
 func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
+	if invariant.Enabled {
+		defer s.d.enter("post_srq_recv")()
+	}
 	if s.gone {
 		return wr, fail("post_srq_recv", syscall.EINVAL, "the SRQ is gone")
 	}
@@ -146,6 +156,9 @@ func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
 
 // Modify arms the limit event. Resizing is refused, as by mlx5 (TMO 8.4).
 func (s *sharedQueue) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
+	if invariant.Enabled {
+		defer s.d.enter("modify_srq")()
+	}
 	switch {
 	case mask&verbs.SRQMaxWR != 0:
 		return fail("modify_srq", syscall.EINVAL, "the queue cannot be resized")
@@ -163,11 +176,17 @@ func (s *sharedQueue) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 
 // Query returns the attributes.
 func (s *sharedQueue) Query() (verbs.SRQAttr, error) {
+	if invariant.Enabled {
+		defer s.d.enter("query_srq")()
+	}
 	return verbs.SRQAttr{MaxWR: s.maxWR, MaxSGE: s.sge, Limit: s.limit}, nil
 }
 
 // Destroy frees the SRQ; receives still posted are given up without completions.
 func (s *sharedQueue) Destroy() error {
+	if invariant.Enabled {
+		defer s.d.enter("destroy_srq")()
+	}
 	switch {
 	case s.gone:
 		return fail("destroy_srq", syscall.EINVAL, "the SRQ is gone already")
@@ -175,7 +194,13 @@ func (s *sharedQueue) Destroy() error {
 		return fail("destroy_srq", syscall.EBUSY, "queue pairs are attached to the SRQ")
 	}
 	s.gone = true
+	if invariant.Enabled {
+		s.checkCleared()
+	}
 	if s.tm != nil {
+		if invariant.Enabled {
+			s.tm.checkDestroyed()
+		}
 		s.tm.cq.users--
 		s.tm.d.listed(-s.tm.waiting())
 	}

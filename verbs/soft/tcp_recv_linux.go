@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 const (
@@ -95,6 +97,9 @@ func (l *tcpLink) parseOne() bool {
 		return false
 	}
 	in.r += size
+	if invariant.Enabled && !in.lent {
+		invariant.PoisonStart(b[n:size])
+	}
 	in.bulk = false
 	return true
 }
@@ -122,6 +127,9 @@ func (l *tcpLink) startPlacing(have []byte, headerSize int) {
 	dst := l.w.placer.place(l, &in.h)
 	if len(dst) != int(in.h.length) {
 		return
+	}
+	if invariant.Enabled {
+		places(l.w.placer, dst)
 	}
 	in.dst, in.placing, in.placed = dst, true, copy(dst, have)
 	in.r += headerSize + len(have)
@@ -165,6 +173,9 @@ func (l *tcpLink) fillPlacing() (want, got int) {
 	rest := in.dst[in.placed:]
 	if len(rest) == 0 {
 		return 1, 0
+	}
+	if invariant.Enabled && !in.voided {
+		places(l.w.placer, rest)
 	}
 	var gap []byte
 	if in.r == in.w && !in.lent {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -153,6 +154,8 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 		return nil, fail(op, syscall.EINVAL, "CQ must be a live completion queue of this device")
 	case !cq.wantTags:
 		return nil, fail(op, syscall.EINVAL, "the CQ of a tag-matching SRQ must be created with WCExWithTMInfo")
+	case invariant.Enabled && p.d.inv.strict && attr.MaxWR > maxUntagged:
+		invariant.Broken("V15", "%d untagged buffers: with more than 2^14 the counts of unexpected messages can be taken for equal", attr.MaxWR)
 	case attr.TM.MaxNumTags == 0 || attr.TM.MaxNumTags > uint32(cfg.MaxNumTags):
 		return nil, fail(op, syscall.EINVAL, "TM.MaxNumTags must be between 1 and the device's")
 	case attr.TM.MaxOps == 0 || attr.TM.MaxOps > uint32(cfg.MaxOps):
@@ -169,6 +172,9 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 	t.h, t.c = cfg.InitialCount, cfg.InitialCount
 	t.mlx = mlxCounts{last: int64(t.c), in: int64(t.h), out: int64(t.c)}
 	t.rng = rand.New(rand.NewPCG(cfg.Seed, uint64(p.d.lastSRQ)))
+	if invariant.Enabled {
+		t.startChecks()
+	}
 	t.activate()
 	return t, nil
 }
@@ -177,6 +183,9 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 func (t *tagQueue) activate() {
 	if t.c == t.h {
 		t.limit = t.list.NextStamp()
+		if invariant.Enabled {
+			t.checkActivated()
+		}
 	}
 }
 
@@ -203,10 +212,18 @@ func (q *queuePair) abandonTags() {
 }
 
 // strictErr reports what only shows when an operation takes effect.
-func (t *tagQueue) strictErr(what string) {
+func (t *tagQueue) strictErr(rule, what string) {
 	if t.cfg.Strict {
-		t.d.event(verbs.AsyncEvent{Type: verbs.EventSRQErr, QP: t.s.num, Err: fail("post_srq_ops", syscall.EINVAL, what)})
+		t.d.event(verbs.AsyncEvent{Type: verbs.EventSRQErr, QP: t.s.num, Err: t.breach(rule, what)})
 	}
+}
+
+// breach is what a strict device says to a host that breaks a rule.
+func (t *tagQueue) breach(rule, what string) error {
+	if invariant.Enabled && t.d.inv.strict {
+		invariant.Broken(rule, "%s", what)
+	}
+	return fail("post_srq_ops", syscall.EINVAL, rule+": "+what)
 }
 
 // waiting is how many entries wait for a message.

@@ -3,6 +3,7 @@ package soft
 import (
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -24,6 +25,9 @@ type tagOp struct {
 
 // PostSRQOps posts list operations (TMO 3): those before the first that fails take effect.
 func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
+	if invariant.Enabled {
+		defer s.d.enter("post_srq_ops")()
+	}
 	const op = "post_srq_ops"
 	t := s.tm
 	switch {
@@ -40,7 +44,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 	if t.slow && t.d.armed {
 		t.d.notif.wake()
 	}
-	t.d.Left() // a receive is often the last that a program posts before it computes
+	t.d.left() // a receive is often the last that a program posts before it computes
 	return nil, nil
 }
 
@@ -56,7 +60,7 @@ func (t *tagQueue) post(wr *verbs.OpsWR) error {
 	case used >= t.maxOps:
 		return fail(op, syscall.ENOMEM, "MaxOps operations are outstanding: slots come back when a signalled one's completion is polled")
 	case t.cfg.Strict && !signaled && used+1 == t.maxOps && int32(t.signaled-t.tail) <= 0:
-		return fail(op, syscall.EINVAL, "V14: with this unsignalled operation the command queue would be stuck for ever")
+		return t.breach("V14", "with this unsignalled operation the command queue would be stuck for ever")
 	}
 	o := &t.op
 	*o = tagOp{op: wr.Opcode, flags: wr.Flags, count: wr.UnexpectedCnt, index: t.posted, wrid: wr.WRID, hnd: noHandle}
@@ -77,6 +81,9 @@ func (t *tagQueue) post(wr *verbs.OpsWR) error {
 	if signaled {
 		t.signaled = t.posted
 	}
+	if invariant.Enabled {
+		t.checkPostedOp()
+	}
 	if t.cfg.DelayOps == 0 {
 		t.run(o)
 		o.buf = verbs.SGE{} // keep nothing alive
@@ -96,7 +103,7 @@ func (t *tagQueue) postAdd(wr *verbs.OpsWR, o *tagOp) error {
 	case len(a.SGList) > tmMaxSGE:
 		return fail(op, syscall.EINVAL, "more scatter/gather entries than the device's TM.MaxSGE")
 	case t.cfg.Strict && a.Tag&^a.Mask != 0:
-		return fail(op, syscall.EINVAL, "V19: the tag has bits outside the mask, nothing could match it")
+		return t.breach("V19", "the tag has bits outside the mask, nothing could match it")
 	case t.nfree <= 1:
 		return fail(op, syscall.ENOMEM, "the tag list is full")
 	}
@@ -112,6 +119,9 @@ func (t *tagQueue) postAdd(wr *verbs.OpsWR, o *tagOp) error {
 	o.recvID, o.tag, o.mask = a.RecvWRID, a.Tag, a.Mask
 	if len(a.SGList) > 0 {
 		o.buf = a.SGList[0]
+	}
+	if invariant.Enabled {
+		t.checkAdded(o, s.debt == 2)
 	}
 	wr.Handle = o.hnd
 	return nil
@@ -151,6 +161,9 @@ func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 		return nil
 	}
 	o.hnd = wr.Handle
+	if invariant.Enabled {
+		t.checkDel(o.hnd, signaled)
+	}
 	if signaled {
 		s.debt++
 	} else {
@@ -167,6 +180,9 @@ func (t *tagQueue) pay(hnd, n uint32) bool {
 		return false
 	}
 	if s.debt -= min(n, s.debt); s.debt == 0 {
+		if invariant.Enabled {
+			t.checkFreed(hnd)
+		}
 		s.gen++
 		i := t.head + t.nfree
 		if i >= uint32(len(t.free)) {
@@ -180,6 +196,9 @@ func (t *tagQueue) pay(hnd, n uint32) bool {
 
 // run lets an operation take effect: rules 1 to 4 of TMO 5.2.
 func (t *tagQueue) run(o *tagOp) {
+	if invariant.Enabled {
+		defer t.checkOp(o)()
+	}
 	wc := verbs.WC{WRID: o.wrid, Opcode: verbs.WCTMSync}
 	told := t.mlx.last
 	if o.flags&verbs.OpsTMSync != 0 {
@@ -197,6 +216,9 @@ func (t *tagQueue) run(o *tagOp) {
 		}
 		if !t.remove(o) {
 			wc.Status = verbs.WCTMErr
+		}
+		if invariant.Enabled {
+			t.checkRemoved(o.hnd, wc.Status == verbs.WCSuccess)
 		}
 	}
 	if o.flags&verbs.OpsTMSync != 0 && !t.dropped(o) {
@@ -244,6 +266,9 @@ func (t *tagQueue) insert(o *tagOp, told int64) {
 	s.hnd, s.listed, s.wrid, s.buf, s.count = o.hnd, true, o.recvID, o.buf, told
 	s.never = o.tag&^o.mask != 0
 	t.d.listed(1)
+	if invariant.Enabled {
+		t.checkInserted(o.hnd)
+	}
 	if !s.never {
 		s.entry = t.list.Post(o.tag, o.mask, i)
 	}
@@ -261,7 +286,7 @@ func (t *tagQueue) remove(o *tagOp) bool {
 	unsignaled := o.flags&verbs.OpsSignaled == 0
 	if s.hnd != o.hnd || !s.listed {
 		if unsignaled {
-			t.strictErr("V11: unsignalled DEL of an entry that a message has consumed")
+			t.strictErr("V11", "unsignalled DEL of an entry that a message has consumed")
 		}
 		return false
 	}
@@ -271,7 +296,7 @@ func (t *tagQueue) remove(o *tagOp) bool {
 		return true
 	}
 	if stamp, _ := t.list.Stamp(s.entry); unsignaled && stamp < t.limit {
-		t.strictErr("V11: unsignalled DEL of a live entry")
+		t.strictErr("V11", "unsignalled DEL of a live entry")
 	}
 	t.list.Remove(s.entry)
 	return true
@@ -279,6 +304,10 @@ func (t *tagQueue) remove(o *tagOp) bool {
 
 // polled settles what a completion was outstanding for. The host gets it now.
 func (t *tagQueue) polled(wc *verbs.WC, hnd, upto uint32) {
+	if invariant.Enabled {
+		t.checkPolled(wc, hnd)
+		defer t.checkNow()
+	}
 	switch wc.Opcode {
 	case verbs.WCTMAdd:
 		t.tail = upto
@@ -297,6 +326,9 @@ func (t *tagQueue) polled(wc *verbs.WC, hnd, upto uint32) {
 		t.tail = upto
 	default:
 		if !t.pay(hnd, 1) && t.cfg.Strict {
+			if invariant.Enabled && t.d.inv.strict {
+				invariant.Broken("V13", "a receive's end, wr_id %#x, comes for handle %#x, which is used again", wc.WRID, hnd)
+			}
 			wc.Status = verbs.WCGeneralErr // V13: the slot is not its entry's any more (TMO 3.4)
 		}
 	}

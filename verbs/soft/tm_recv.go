@@ -3,6 +3,7 @@ package soft
 import (
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -90,8 +91,14 @@ func (q *queuePair) arrive(h *header, payload []byte, rndv bool) (ok, lent bool)
 		return q.notReady(h), false
 	}
 	tmh := verbs.ParseTMH(payload)
+	if invariant.Enabled {
+		defer t.checkAtomic("an arrival")()
+	}
 	i, found := t.list.MatchBefore(tmh.Tag, t.limit)
 	if !found {
+		if invariant.Enabled {
+			t.checkMatch(tmh.Tag, false, 0)
+		}
 		op := verbs.WCTMRecv
 		if t.cfg.RecvUnexpected {
 			op = verbs.WCRecv
@@ -99,6 +106,9 @@ func (q *queuePair) arrive(h *header, payload []byte, rndv bool) (ok, lent bool)
 		return q.untagged(h, payload, op, rxUnexpected)
 	}
 	s := &t.slots[i]
+	if invariant.Enabled {
+		t.checkMatch(tmh.Tag, true, s.hnd)
+	}
 	s.listed = false
 	t.d.listed(-1)
 	if rndv {
@@ -186,6 +196,9 @@ func (q *queuePair) untagged(h *header, payload []byte, op verbs.WCOpcode, kind 
 	wc := verbs.WC{WRID: e.wrid, Opcode: op, Flags: flags, ByteLen: h.length, QPNum: q.num}
 	withImm(&wc, h)
 	if w := q.rcq.slot(); w != nil {
+		if invariant.Enabled {
+			q.d.inv.lends(payload)
+		}
 		wc.Data = payload
 		*w, lent = wc, true
 	} else if q.scatter(rq.headSGEs(), 0, payload) {
@@ -196,6 +209,9 @@ func (q *queuePair) untagged(h *header, payload []byte, op verbs.WCOpcode, kind 
 		return true, false
 	}
 	rq.head++
+	if invariant.Enabled {
+		rq.checkDone(wc.WRID)
+	}
 	if rq.limit != 0 {
 		rq.took()
 	}
@@ -209,6 +225,9 @@ func (t *tagQueue) unexpected() verbs.WCFlags {
 	t.mlx.in++
 	if t.cfg.LiveGoDormant {
 		t.limit = 0
+		if invariant.Enabled {
+			t.checkAsleep()
+		}
 	}
 	if t.unexpSyncReq() {
 		return verbs.WCFlagTMSyncReq
@@ -258,6 +277,9 @@ func (q *queuePair) messageDone(h *header) {
 		q.tm.dataValid(&wc, m.hnd, h.flags&flagSolicited != 0)
 	} else {
 		withImm(&wc, h)
+		if invariant.Enabled {
+			q.rq.checkDone(wc.WRID)
+		}
 		q.rcq.push(&wc, nil, 0, h.flags&flagSolicited != 0)
 	}
 	q.executed(h)
@@ -272,6 +294,9 @@ func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
 	} else {
 		q.forgetUnexpected(kind)
+		if invariant.Enabled {
+			q.rq.checkDone(wc.WRID)
+		}
 		q.rcq.push(&wc, nil, 0, true)
 	}
 	*m = rxMessage{}
@@ -292,6 +317,9 @@ func (q *queuePair) abandonRx() {
 		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
 	} else {
 		q.forgetUnexpected(m.kind)
+		if invariant.Enabled {
+			q.rq.checkDone(wc.WRID)
+		}
 		wc.Status = verbs.WCWRFlushErr
 		q.rcq.push(&wc, nil, 0, true)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -61,7 +62,7 @@ func addAndMatch(tb testing.TB, n int, run func(f func())) {
 func TestTagPathAllocatesNothing(t *testing.T) {
 	addAndMatch(t, 10, func(f func()) {
 		f()
-		if n := testing.AllocsPerRun(100, f); n != 0 {
+		if n := testing.AllocsPerRun(100, f); n != 0 && !invariant.Enabled {
 			t.Errorf("%v allocations in 10 receives", n)
 		}
 	})

@@ -1,0 +1,222 @@
+package soft
+
+import (
+	"sync"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// checks is what a build with -tags invariants knows of a device beside the device's own state: records that are kept by
+// other means than what they check. Device.inv is nil in other builds, and everything that uses it stands behind
+// invariant.Enabled. A broken rule is a *invariant.Violation:
+//
+//	owner      two goroutines in the device at once, or a call without the lock of asynchronous mode
+//	once       a request, a receive or a slot ends twice
+//	order      cursors of a queue that contradict each other, completions out of order
+//	poison     memory was written to, or read, after its life
+//	region     keys and generations of registered memory
+//	tags       the tag queue contradicts itself
+//	V4 ...     rules of tag-matching-offload.md section 7.1
+type checks struct {
+	guard  invariant.Exclusive
+	strict bool     // the host is a transport: what it does wrong is a Violation too (Device.Strict)
+	lent   [][]byte // by the last poll
+
+	bufs   map[*byte]*openBuf // what the device may write to now, by first byte
+	pushes map[uint32]*byte   // regions that peers push into, and where they begin
+	sends  map[*queuePair]*sendChecks
+	recvs  map[*recvQueue]map[uint64][]recvCheck
+	tags   map[*tagQueue]*tagChecks
+}
+
+// openBuf is a buffer of the host's that n requests under way name as their destination.
+type openBuf struct {
+	data []byte
+	n    int
+}
+
+func newChecks() *checks {
+	return &checks{bufs: map[*byte]*openBuf{}, pushes: map[uint32]*byte{}, sends: map[*queuePair]*sendChecks{},
+		recvs: map[*recvQueue]map[uint64][]recvCheck{}, tags: map[*tagQueue]*tagChecks{}}
+}
+
+const ownerAdvice = ": a device and all that was made from it have one owner at a time (package verbs): hold one lock around all " +
+	"calls, in asynchronous mode the one that Device.Async was given"
+
+// enter begins a call of the device by its owner; what it returns ends it.
+func (d *Device) enter(call string) (leave func()) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case *invariant.Violation:
+			v.Text += ownerAdvice
+			panic(v)
+		default:
+			panic(v)
+		}
+	}()
+	if a := d.async; a != nil {
+		requireHeld(a.owner, call)
+	}
+	d.inv.guard.Enter(call)
+	return d.inv.guard.Leave
+}
+
+// requireHeld panics if it can be told that the caller does not hold owner: for sure by an invariant.Mutex, and if nobody
+// does by a sync.Mutex.
+func requireHeld(owner sync.Locker, call string) {
+	switch l := owner.(type) {
+	case interface{ AssertHeld(what string) }:
+		l.AssertHeld(call)
+	case interface{ TryLock() bool }:
+		if l.TryLock() {
+			owner.Unlock()
+			invariant.Broken("owner", "%s without the owner's lock, which nobody holds", call)
+		}
+	}
+}
+
+// lends notes what a poll lends to the host.
+func (c *checks) lends(b []byte) { c.lent = append(c.lent, b) }
+
+// lendingEnds overwrites it when the next poll begins.
+func (c *checks) lendingEnds() {
+	for _, b := range c.lent {
+		invariant.PoisonStart(b)
+	}
+	clear(c.lent)
+	c.lent = c.lent[:0]
+}
+
+// opens lets the device write to the buffers of a list.
+func (c *checks) opens(sges []verbs.SGE) {
+	for i := range sges {
+		data := sges[i].Data
+		if len(data) == 0 {
+			continue
+		}
+		b := c.bufs[&data[0]]
+		if b == nil {
+			b = &openBuf{}
+			c.bufs[&data[0]] = b
+		}
+		if len(data) > len(b.data) {
+			b.data = data
+		}
+		b.n++
+	}
+}
+
+// closes is the end of a request that may have written to the buffers of a list.
+func (c *checks) closes(sges []verbs.SGE) {
+	for i := range sges {
+		data := sges[i].Data
+		if len(data) == 0 {
+			continue
+		}
+		b := c.bufs[&data[0]]
+		invariant.Check(b != nil, "once", "a buffer of %d bytes is given back that no request under way has", len(data))
+		if b.n--; b.n > 0 {
+			continue
+		}
+		delete(c.bufs, &data[0])
+		for key, at := range c.pushes {
+			invariant.Check(at != &data[0], "V4", "a receive ends while a peer may still write to its buffer by region %#x", key)
+		}
+	}
+}
+
+// writes is called before the device writes to dst, a part of the entry s of some request's list.
+func (d *Device) writes(s verbs.SGE, dst []byte) {
+	c := d.inv
+	b := c.bufs[&s.Data[0]]
+	invariant.Check(b != nil && contains(b.data, dst), "V4",
+		"%d bytes of a buffer are written to that is no request's, or whose request has ended", len(dst))
+	invariant.Check(d.regions.inv.covers(s.LKey, dst, verbs.AccessLocalWrite), "V4",
+		"%d bytes are written to through region %#x, which is withdrawn, does not hold them or is read-only", len(dst), s.LKey)
+}
+
+// writesPart is writes for who knows the list only.
+func (d *Device) writesPart(sges []verbs.SGE, dst []byte) {
+	if len(dst) == 0 {
+		return
+	}
+	for i := range sges {
+		if contains(sges[i].Data, dst) {
+			d.writes(sges[i], dst)
+			return
+		}
+	}
+	invariant.Broken("V4", "%d bytes are written to that are none of the request's", len(dst))
+}
+
+// places is called before a wire puts bytes where they belong by itself.
+func places(p placer, dst []byte) {
+	d, ok := p.(*Device)
+	if !ok {
+		return // a test's
+	}
+	for _, b := range d.inv.bufs {
+		if contains(b.data, dst) {
+			return
+		}
+	}
+	invariant.Check(len(dst) == 0, "V4", "a wire puts %d bytes where no request wants them any more", len(dst))
+}
+
+// peerWrites is called before a peer's write or atomic changes dst, a part of region rkey.
+func (d *Device) peerWrites(rkey uint32, dst []byte, need verbs.AccessFlags) {
+	invariant.Check(len(dst) == 0 || d.regions.inv.covers(rkey, dst, need), "V4",
+		"a peer changes %d bytes through region %#x, which is withdrawn, does not hold them or does not allow it", len(dst), rkey)
+}
+
+// contains says that part, which is not empty, lies in all of b.
+func contains(b, part []byte) bool {
+	if len(b) == 0 || len(part) == 0 {
+		return false
+	}
+	off := addrOf(part) - addrOf(b) // wraps for what lies before
+	return off < uint64(len(b)) && uint64(len(part)) <= uint64(len(b))-off
+}
+
+// regionChecks are those of a regionTable.
+type regionChecks struct {
+	live map[uint32]regionCheck
+	gens map[uint32]uint32 // by index: generation of the last key
+}
+
+type regionCheck struct {
+	data   []byte
+	access verbs.AccessFlags
+}
+
+func newRegionChecks() *regionChecks {
+	return &regionChecks{live: map[uint32]regionCheck{}, gens: map[uint32]uint32{}}
+}
+
+func (c *regionChecks) registered(r *memRegion) {
+	i, gen := r.rkey&regionIndexMask, r.rkey>>regionIndexBits
+	_, live := c.live[r.rkey]
+	invariant.Check(!live && gen != 0, "region", "key %#x is given out, live already: %v", r.rkey, live)
+	last := c.gens[i]
+	invariant.Check(gen > last || gen == 1 && last == 1<<(32-regionIndexBits)-1, "region",
+		"generation %d of region %d follows generation %d: a peer's late request could hit it", gen, i, last)
+	c.gens[i] = gen
+	c.live[r.rkey] = regionCheck{r.buf, r.access}
+	invariant.Check(r.t.live == len(c.live), "region", "%d regions are counted, %d live", r.t.live, len(c.live))
+}
+
+func (c *regionChecks) removed(rkey uint32) { delete(c.live, rkey) }
+
+// invalidated takes away what peers may do.
+func (c *regionChecks) invalidated(rkey uint32) {
+	r := c.live[rkey]
+	r.access &= verbs.AccessLocalWrite
+	c.live[rkey] = r
+}
+
+func (c *regionChecks) covers(key uint32, b []byte, need verbs.AccessFlags) bool {
+	r, ok := c.live[key]
+	return ok && r.access&need == need && contains(r.data, b)
+}

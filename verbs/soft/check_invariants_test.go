@@ -1,0 +1,239 @@
+//go:build invariants
+
+package soft
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// checkRig is a device, made for one test, whose state the test spoils.
+type checkRig struct {
+	t    *testing.T
+	d    *Device
+	pd   verbs.PD
+	cq   *compQueue
+	buf  []byte
+	mr   verbs.MR
+	q    *queuePair // connected to itself
+	list []verbs.SGE
+}
+
+func newCheckRig(t *testing.T) *checkRig {
+	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})})
+	require.NoError(t, err)
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	cq, err := d.CreateCQ(verbs.CQInitAttr{CQE: 64})
+	require.NoError(t, err)
+	r := &checkRig{t: t, d: d, pd: pd, cq: cq.(*compQueue), buf: make([]byte, 256)}
+	r.mr, err = pd.RegMR(r.buf, accessAll)
+	require.NoError(t, err)
+	r.list = []verbs.SGE{{Data: r.buf, LKey: r.mr.LKey()}}
+	q, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxInlineData: 64}})
+	require.NoError(t, err)
+	r.q = q.(*queuePair)
+	for _, s := range []struct {
+		attr verbs.QPAttr
+		mask verbs.QPAttrMask
+	}{
+		{verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}, verbs.QPMaskInit},
+		{verbs.QPAttr{State: verbs.QPSRTR, PathMTU: 3, DestQPN: q.Num(), AV: verbs.AddressVector{Address: d.Address()}, MaxDestRdAtomic: 4}, verbs.QPMaskRTR},
+		{verbs.QPAttr{State: verbs.QPSRTS, RNRRetry: 7, MaxRdAtomic: 4}, verbs.QPMaskRTS},
+	} {
+		require.NoError(t, q.Modify(&s.attr, s.mask))
+	}
+	return r
+}
+
+func (r *checkRig) recv(id uint64) {
+	_, err := r.q.PostRecv(&verbs.RecvWR{WRID: id, SGList: r.list})
+	require.NoError(r.t, err)
+}
+
+func (r *checkRig) send(data []byte, flags verbs.SendFlags) {
+	_, err := r.q.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: flags | verbs.SendInline, SGList: []verbs.SGE{{Data: data}}})
+	require.NoError(r.t, err)
+}
+
+func (r *checkRig) poll() []verbs.WC {
+	wc := make([]verbs.WC, 16)
+	n, err := r.cq.PollCQ(wc)
+	require.NoError(r.t, err)
+	return wc[:n]
+}
+
+// TestCheckOwner: two goroutines in one device, which is what a program without a lock does sooner or later.
+func TestCheckOwner(t *testing.T) {
+	r := newCheckRig(t)
+	leave := r.d.enter("post_send")
+	said := make(chan string)
+	go func() { said <- invarianttest.Violates(t, "owner", func() { r.poll() }) }()
+	text := <-said
+	require.Contains(t, text, "poll_cq while post_send is under way")
+	require.Contains(t, text, "hold one lock around all calls")
+	leave()
+	require.NotPanics(t, func() { r.poll() })
+}
+
+type knownMutex struct{ invariant.Mutex }
+
+// TestCheckAsyncOwner: in asynchronous mode the owner's lock is needed.
+func TestCheckAsyncOwner(t *testing.T) {
+	for _, owner := range []sync.Locker{new(sync.Mutex), new(knownMutex)} {
+		r := newCheckRig(t)
+		require.NoError(t, r.d.Async(owner))
+		text := ""
+		require.Eventually(t, func() (found bool) { // a sync.Mutex can be the device's own for a moment
+			defer func() {
+				if v, ok := recover().(*invariant.Violation); ok {
+					text, found = v.Text, true
+				}
+			}()
+			r.d.PollAsync()
+			return false
+		}, 10*time.Second, time.Millisecond)
+		require.Contains(t, text, "get_async_event")
+		require.Contains(t, text, "that Device.Async was given")
+		owner.Lock()
+		require.NotPanics(t, func() { r.poll() })
+		require.NoError(t, r.q.Destroy())
+		owner.Unlock()
+		r.d.async.close()
+	}
+}
+
+// TestCheckLent: what a poll lends is gone with the next one.
+func TestCheckLent(t *testing.T) {
+	r := newCheckRig(t)
+	r.recv(1)
+	r.send([]byte("hello"), 0)
+	var data []byte
+	for data == nil {
+		for _, w := range r.poll() {
+			data = w.Data
+		}
+	}
+	require.Equal(t, "hello", string(data))
+	r.poll()
+	require.NotPanics(t, func() { invariant.RequirePoison(data, "it") })
+}
+
+// TestCheckPacket: a host that writes to what it was lent is found when the packet's place is used again.
+func TestCheckPacket(t *testing.T) {
+	q := newPacketQueue(1)
+	h := header{op: opSend, length: 4}
+	require.True(t, q.put(&h, []byte("abcd"), nil))
+	p, _ := q.peek()
+	lent := p.buf
+	q.take()
+	q.release()
+	require.True(t, q.put(&h, []byte("abcd"), nil))
+	q.take()
+	q.release()
+	lent[2] = 0
+	invarianttest.Violates(t, "poison", func() { q.put(&h, nil, nil) })
+}
+
+func TestCheckPool(t *testing.T) {
+	var p bufPool
+	b := p.get(100)
+	p.put(b)
+	require.NotPanics(t, func() { b = p.get(70) })
+	p.put(b)
+	b[3] = 7
+	invarianttest.Violates(t, "poison", func() { p.get(80) })
+}
+
+// TestCheckLateWrite is V4: a destination is written to for a request under way, inside its region, and for no other.
+func TestCheckLateWrite(t *testing.T) {
+	r := newCheckRig(t)
+	invarianttest.Violates(t, "V4", func() { r.q.scatter(r.list, 0, []byte("late")) })
+	r.recv(1)
+	require.NotPanics(t, func() { r.q.scatter(r.list, 0, []byte("fine")) })
+	require.NotPanics(t, func() { places(r.d, r.buf[10:20]) })
+	delete(r.d.regions.inv.live, r.mr.LKey())
+	invarianttest.Violates(t, "V4", func() { r.q.scatter(r.list, 0, []byte("withdrawn")) })
+	invarianttest.Violates(t, "V4", func() { r.d.peerWrites(r.mr.RKey(), r.buf[:1], verbs.AccessRemoteWrite) })
+	r.q.rq.checkDone(1)
+	invarianttest.Violates(t, "V4", func() { places(r.d, r.buf[10:20]) })
+	invarianttest.Violates(t, "V4", func() { r.d.writesPart(r.list, make([]byte, 3)) })
+}
+
+// TestCheckPush is V4 for a peer that writes by itself.
+func TestCheckPush(t *testing.T) {
+	r := newCheckRig(t)
+	r.recv(1)
+	r.d.inv.pushes[77] = &r.buf[0]
+	require.Contains(t, invarianttest.Violates(t, "V4", func() { r.q.rq.checkDone(1) }), "peer may still write")
+}
+
+func TestCheckRegions(t *testing.T) {
+	r := newCheckRig(t)
+	m := r.mr.(*memRegion)
+	invarianttest.Violates(t, "region", func() { r.d.regions.inv.registered(m) })
+	require.NoError(t, m.Dereg())
+	m.next -= 1 << regionIndexBits // the key of before
+	for i := range r.d.regions.free {
+		r.d.regions.free[i] = 0
+	}
+	invarianttest.Violates(t, "region", func() { _, _ = r.pd.RegMR(r.buf, 0) })
+}
+
+// TestCheckSends: a request completes once, and its slot is free once.
+func TestCheckSends(t *testing.T) {
+	r := newCheckRig(t)
+	r.recv(1)
+	r.send(nil, verbs.SendSignaled)
+	r.q.sent, r.q.acked = 1, 1
+	again := func() {
+		r.q.done = 0
+		r.q.retire()
+	}
+	require.NotPanics(t, again)
+	invarianttest.Violates(t, "once", again)
+
+	r = newCheckRig(t)
+	r.send(nil, verbs.SendSignaled)
+	require.Contains(t, invarianttest.Violates(t, "order", func() { r.q.reclaim(1) }), "before its completion")
+	r.q.checkEnded(0, true, verbs.WCSuccess)
+	r.q.reclaimed = 0
+	require.NotPanics(t, func() { r.q.reclaim(1) })
+	r.q.reclaimed = 0
+	invarianttest.Violates(t, "once", func() { r.q.reclaim(1) })
+
+	r = newCheckRig(t)
+	r.send(nil, 0)
+	invarianttest.Violates(t, "once", func() { r.q.checkEnded(0, true, verbs.WCSuccess) })
+	r.q.sent = r.q.posted + 1
+	invarianttest.Violates(t, "order", r.q.checkCursors)
+}
+
+// TestCheckRecvs: a receive completes as often as it was posted.
+func TestCheckRecvs(t *testing.T) {
+	r := newCheckRig(t)
+	r.recv(5)
+	r.recv(5)
+	r.q.rq.checkDone(5)
+	r.q.rq.checkDone(5)
+	invarianttest.Violates(t, "once", func() { r.q.rq.checkDone(5) })
+	r.recv(6)
+	r.q.rq.checkCleared()
+	invarianttest.Violates(t, "once", func() { r.q.rq.checkDone(6) })
+}
+
+// TestCheckFifo: an empty queue gives nothing.
+func TestCheckFifo(t *testing.T) {
+	var f fifo[int]
+	f.push(1)
+	f.pop()
+	invarianttest.Violates(t, "order", f.pop)
+}

@@ -1,0 +1,135 @@
+package soft
+
+import (
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// sendChecks follow the requests of one send queue: each is reported at most once, a signalled one or a failed one, and its
+// slot is free once.
+type sendChecks struct {
+	slots map[uint32]*sendCheck // by index, until reclaimed
+	last  uint32                // one above the newest signalled request that was reported
+}
+
+type sendCheck struct {
+	wrid     uint64
+	signaled bool
+	reported bool
+	writes   []verbs.SGE // destinations, until the end
+}
+
+func (q *queuePair) sendChecks() *sendChecks {
+	s := q.d.inv.sends[q]
+	if s == nil {
+		s = &sendChecks{slots: map[uint32]*sendCheck{}}
+		q.d.inv.sends[q] = s
+	}
+	return s
+}
+
+// checkPosted is called when request q.posted is complete in the ring, before it is counted. writes is what its answer goes to.
+func (q *queuePair) checkPosted(writes []verbs.SGE) {
+	s, e := q.sendChecks(), &q.sq[q.posted&q.mask]
+	depth := q.depth
+	if q.dev != nil {
+		depth = uint32(len(q.sq))
+	}
+	invariant.Check(s.slots[q.posted] == nil && len(s.slots) < int(depth), "once",
+		"request %d of QP %d takes a slot while all %d are in use", q.posted, q.num, depth)
+	r := &sendCheck{wrid: e.wrid, signaled: e.flags&entrySignaled != 0}
+	r.writes = append(r.writes, writes...)
+	q.d.inv.opens(r.writes)
+	s.slots[q.posted] = r
+}
+
+// checkEnded is called when request i has ended; reported says that a completion with this status is made.
+func (q *queuePair) checkEnded(i uint32, reported bool, status verbs.WCStatus) {
+	s := q.sendChecks()
+	r := s.slots[i]
+	invariant.Check(r != nil, "once", "request %d of QP %d ends, which is not under way", i, q.num)
+	q.d.inv.closes(r.writes)
+	r.writes = nil
+	if !reported {
+		invariant.Check(!r.signaled, "once", "signalled request %d of QP %d ends without a completion", i, q.num)
+		return
+	}
+	invariant.Check(!r.reported, "once", "request %d of QP %d, wr_id %#x, completes twice", i, q.num, r.wrid)
+	invariant.Check(r.signaled || status != verbs.WCSuccess, "once", "unsignalled request %d of QP %d completes with success", i, q.num)
+	r.reported = true
+	if r.signaled {
+		invariant.Check(int32(i-s.last) >= 0, "order", "request %d of QP %d completes after request %d", i, q.num, s.last-1)
+		s.last = i + 1
+	}
+}
+
+// checkReclaimed is called when the slots from the old mark up to q.reclaimed have become free.
+func (q *queuePair) checkReclaimed(old uint32) {
+	s := q.sendChecks()
+	for i := old; i != q.reclaimed; i++ {
+		r := s.slots[i]
+		invariant.Check(r != nil, "once", "slot of request %d of QP %d is reclaimed twice", i, q.num)
+		invariant.Check(r.reported || !r.signaled, "order", "slot of request %d of QP %d is reclaimed before its completion", i, q.num)
+		q.d.inv.closes(r.writes)
+		delete(s.slots, i)
+	}
+}
+
+// checkCursors holds the order that requester promises: reclaimed, done, sent, posted. In the middle of a flush it does not.
+func (q *queuePair) checkCursors() {
+	a, b, c := q.done-q.reclaimed, q.sent-q.reclaimed, q.posted-q.reclaimed
+	invariant.Check(a <= b && b <= c && c <= uint32(len(q.sq)), "order",
+		"send queue of QP %d: reclaimed %d, done %d, sent %d, posted %d, %d slots", q.num, q.reclaimed, q.done, q.sent, q.posted, len(q.sq))
+}
+
+// checkReset forgets what a queue pair had under way.
+func (q *queuePair) checkReset() {
+	if s := q.d.inv.sends[q]; s != nil {
+		for _, r := range s.slots {
+			q.d.inv.closes(r.writes)
+		}
+		delete(q.d.inv.sends, q)
+	}
+	if q.srq == nil {
+		q.rq.checkCleared()
+	}
+}
+
+// recvCheck is a posted receive.
+type recvCheck struct{ writes []verbs.SGE }
+
+// checkPosted is called when a receive was posted.
+func (q *recvQueue) checkPosted(wr *verbs.RecvWR) {
+	c := q.d.inv
+	m := c.recvs[q]
+	if m == nil {
+		m = map[uint64][]recvCheck{}
+		c.recvs[q] = m
+	}
+	r := recvCheck{append([]verbs.SGE(nil), wr.SGList...)}
+	c.opens(r.writes)
+	m[wr.WRID] = append(m[wr.WRID], r)
+}
+
+// checkDone is called when a receive's completion is made: each posted one has one, whatever its wr_id.
+func (q *recvQueue) checkDone(wrid uint64) {
+	list := q.d.inv.recvs[q][wrid]
+	invariant.Check(len(list) > 0, "once", "a receive with wr_id %#x completes more often than it was posted", wrid)
+	q.d.inv.closes(list[0].writes)
+	if list = list[1:]; len(list) == 0 {
+		delete(q.d.inv.recvs[q], wrid)
+	} else {
+		q.d.inv.recvs[q][wrid] = list
+	}
+	invariant.Check(q.tail-q.head <= q.maxWR, "order", "receive queue: taken %d, posted %d", q.head, q.tail)
+}
+
+// checkCleared forgets all that is posted.
+func (q *recvQueue) checkCleared() {
+	for _, list := range q.d.inv.recvs[q] {
+		for _, r := range list {
+			q.d.inv.closes(r.writes)
+		}
+	}
+	delete(q.d.inv.recvs, q)
+}

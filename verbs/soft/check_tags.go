@@ -1,0 +1,303 @@
+package soft
+
+import (
+	"slices"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// tagChecks are a model of a tag queue beside it: the list as TMO 5.2 writes it, searched from its front, and for each handle
+// what the device still owes its host.
+type tagChecks struct {
+	recs  map[uint32]*tagCheck // by handle
+	order []uint32             // handles in the list, oldest first
+	free  []uint32             // slots, in the order in which they become handles again
+	busy  string               // what takes effect just now
+	ops   int                  // operations and arrivals so far
+
+	deleting bool // a DEL takes effect, and its entry is still there
+}
+
+// tagCheck is an entry, from ADD until nothing is owed for it and it is out of the list.
+type tagCheck struct {
+	tag, mask uint64
+	buf       []verbs.SGE
+
+	inserted bool
+	listed   bool
+	live     bool
+	matched  bool
+	ended    bool // its terminal completion was made, or it was removed
+
+	owesEnd bool // completions that were not polled: the terminal one, unless an unsignalled DEL stands for it
+	owesAdd bool
+	dels    uint32
+	freed   bool // its slot is free again
+	misused bool // the host broke a rule: the accounts of TMO 3.4 tell nothing any more
+}
+
+// Up to smallList slots everything is looked at after each operation; in larger lists every checkEach-th time.
+const (
+	smallList = 64
+	checkEach = 64
+
+	maxUntagged = 1 << 14 // buffers for unexpected messages (V15)
+)
+
+func (t *tagQueue) startChecks() {
+	c := &tagChecks{recs: map[uint32]*tagCheck{}}
+	for i := range t.slots {
+		c.free = append(c.free, uint32(i))
+	}
+	t.d.inv.tags[t] = c
+}
+
+// checkDestroyed forgets the queue, and what it may write to.
+func (t *tagQueue) checkDestroyed() {
+	for _, r := range t.d.inv.tags[t].recs {
+		t.checkClosed(r)
+	}
+	delete(t.d.inv.tags, t)
+}
+
+func (t *tagQueue) checkClosed(r *tagCheck) {
+	t.d.inv.closes(r.buf)
+	r.buf = nil
+}
+
+// checkAtomic begins something that must take effect as a whole (V10); what it returns ends it.
+func (t *tagQueue) checkAtomic(what string) (done func()) {
+	c := t.d.inv.tags[t]
+	invariant.Check(c.busy == "", "V10", "%s begins inside %s", what, c.busy)
+	c.busy = what
+	return func() {
+		c.busy = ""
+		if r := recover(); r != nil {
+			panic(r) // what is half done contradicts itself
+		}
+		t.checkNow()
+	}
+}
+
+// checkOp is checkAtomic for a list operation.
+func (t *tagQueue) checkOp(o *tagOp) (done func()) {
+	done = t.checkAtomic("a list operation")
+	t.d.inv.tags[t].deleting = o.op == verbs.WRTagDel && !o.bare
+	return done
+}
+
+// checkAdded is called when an ADD has got its handle.
+func (t *tagQueue) checkAdded(o *tagOp, signaled bool) {
+	c := t.d.inv.tags[t]
+	invariant.Check(c.recs[o.hnd] == nil, "V13", "handle %#x is given out while completions of its last use are owed", o.hnd)
+	slot := o.hnd & (1<<t.slotBits - 1)
+	invariant.Check(len(c.free) > 1, "V14", "an ADD takes the last free slot: more than %d tags are live", len(t.slots)-1)
+	invariant.Check(c.free[0] == slot, "V13", "an ADD takes slot %d, %d was free first (TMO 3.4)", slot, c.free[0])
+	c.free = c.free[1:]
+	r := &tagCheck{tag: o.tag, mask: o.mask, owesEnd: true, owesAdd: signaled}
+	if len(o.buf.Data) > 0 {
+		r.buf = []verbs.SGE{o.buf}
+	}
+	t.d.inv.opens(r.buf)
+	c.recs[o.hnd] = r
+}
+
+// checkDel is called when a DEL of a handle in use is booked, before the device settles it.
+func (t *tagQueue) checkDel(hnd uint32, signaled bool) {
+	r := t.d.inv.tags[t].recs[hnd]
+	switch {
+	case signaled:
+		r.dels++
+	case r.owesEnd:
+		r.owesEnd = false
+	default:
+		r.misused = true
+	}
+}
+
+// checkPostedOp is called when an operation was booked.
+func (t *tagQueue) checkPostedOp() {
+	used := t.posted - t.tail
+	invariant.Check(used <= t.maxOps, "V14", "%d list operations are outstanding, MaxOps is %d", used, t.maxOps)
+	invariant.Check(int32(t.posted-t.signaled) >= 0, "order", "list operations: %d posted, the newest signalled is %d", t.posted, t.signaled)
+}
+
+// checkInserted is called when an ADD takes effect.
+func (t *tagQueue) checkInserted(hnd uint32) {
+	c := t.d.inv.tags[t]
+	r := c.recs[hnd]
+	invariant.Check(r != nil && !r.inserted, "once", "the ADD of handle %#x takes effect twice", hnd)
+	r.inserted, r.listed = true, true
+	c.order = append(c.order, hnd)
+}
+
+// checkRemoved is called when a DEL takes effect: ok as its completion says.
+func (t *tagQueue) checkRemoved(hnd uint32, ok bool) {
+	c := t.d.inv.tags[t]
+	c.deleting = false
+	r := c.recs[hnd]
+	invariant.Check(ok == (r != nil && r.listed), "tags", "the DEL of handle %#x has the outcome %v", hnd, ok)
+	if !ok {
+		return
+	}
+	t.checkUnlisted(hnd, r)
+	r.ended = true
+	t.checkClosed(r)
+	t.checkForget(hnd, r)
+}
+
+func (t *tagQueue) checkUnlisted(hnd uint32, r *tagCheck) {
+	c := t.d.inv.tags[t]
+	r.listed = false
+	c.order = slices.DeleteFunc(c.order, func(h uint32) bool { return h == hnd })
+}
+
+// checkActivated is called when every entry becomes live (rule 4 of TMO 5.2).
+func (t *tagQueue) checkActivated() {
+	c := t.d.inv.tags[t]
+	invariant.Check(!c.deleting, "V10", "entries become live before the DEL that takes effect has removed its own")
+	for _, h := range c.order {
+		c.recs[h].live = true
+	}
+}
+
+// checkAsleep makes every entry dormant.
+func (t *tagQueue) checkAsleep() {
+	c := t.d.inv.tags[t]
+	for _, h := range c.order {
+		c.recs[h].live = false
+	}
+}
+
+// checkMatch is rule 5 of TMO 5.2: the oldest live entry that matches takes the message; found says that there is one, hnd which.
+func (t *tagQueue) checkMatch(tag uint64, found bool, hnd uint32) {
+	c := t.d.inv.tags[t]
+	for _, h := range c.order {
+		r := c.recs[h]
+		if !r.live || tag&r.mask != r.tag {
+			continue
+		}
+		invariant.Check(found && h == hnd, "V2", "a message with tag %#x goes to handle %#x (%v), handle %#x is older", tag, hnd, found, h)
+		r.matched = true
+		t.checkUnlisted(h, r)
+		return
+	}
+	invariant.Check(!found, "V2", "a message with tag %#x goes to handle %#x, which is not live, not there, or does not match", tag, hnd)
+}
+
+// checkMade is called when a completion that settles something is made.
+func (t *tagQueue) checkMade(wc *verbs.WC, hnd uint32) {
+	if wc.Opcode != verbs.WCTMRecv {
+		return
+	}
+	c := t.d.inv.tags[t]
+	r := c.recs[hnd]
+	invariant.Check(r != nil, "V12", "receive %#x ends, whose handle %#x is not in use", wc.WRID, hnd)
+	invariant.Check(r.matched && !r.ended, "V12", "receive %#x ends: matched %v, ended before %v", wc.WRID, r.matched, r.ended)
+	r.ended = true
+	t.checkClosed(r)
+	t.checkForget(hnd, r)
+}
+
+// checkPolled is called when the host gets a completion, before the device settles it.
+func (t *tagQueue) checkPolled(wc *verbs.WC, hnd uint32) {
+	r := t.d.inv.tags[t].recs[hnd]
+	if r == nil || r.freed {
+		return // an unsignalled DEL has paid for it
+	}
+	switch {
+	case wc.Opcode == verbs.WCTMAdd:
+		invariant.Check(r.owesAdd, "once", "the ADD of handle %#x completes twice", hnd)
+		r.owesAdd = false
+	case wc.Opcode == verbs.WCTMDel:
+		invariant.Check(r.dels > 0, "once", "a DEL of handle %#x completes twice", hnd)
+		r.dels--
+		if wc.Status == verbs.WCSuccess {
+			r.owesEnd = false
+		}
+	case r.owesEnd:
+		r.owesEnd = false
+	default:
+		r.misused = true
+	}
+}
+
+// checkFreed is called when a slot's last debt was paid.
+func (t *tagQueue) checkFreed(hnd uint32) {
+	c := t.d.inv.tags[t]
+	r := c.recs[hnd]
+	invariant.Check(r != nil && !r.freed, "once", "the slot of handle %#x is freed twice", hnd)
+	invariant.Check(r.misused || !r.owesEnd && !r.owesAdd && r.dels == 0, "V13",
+		"the slot of handle %#x is freed while completions are to be polled: end %v, ADD %v, DEL %d", hnd, r.owesEnd, r.owesAdd, r.dels)
+	r.freed = true
+	c.free = append(c.free, hnd&(1<<t.slotBits-1))
+	t.checkForget(hnd, r)
+}
+
+// checkForget drops an entry of which nothing is to come.
+func (t *tagQueue) checkForget(hnd uint32, r *tagCheck) {
+	if r.freed && r.ended {
+		delete(t.d.inv.tags[t].recs, hnd)
+	}
+}
+
+// checkNow compares the tag queue with the model: all of it for a small list, now and then for a large one.
+func (t *tagQueue) checkNow() {
+	c := t.d.inv.tags[t]
+	if c.ops++; len(t.slots) > smallList && c.ops%checkEach != 0 {
+		return
+	}
+	t.checkFree(c)
+	t.checkList(c)
+	for hnd, r := range c.recs {
+		s := &t.slots[hnd&(1<<t.slotBits-1)]
+		if r.freed || r.misused {
+			continue
+		}
+		owed := r.dels
+		if r.owesEnd {
+			owed++
+		}
+		if r.owesAdd {
+			owed++
+		}
+		invariant.Check(s.debt == owed, "V13", "handle %#x: the device owes %d completions, the accounts say %d", hnd, owed, s.debt)
+	}
+}
+
+// checkFree compares the ring of free slots.
+func (t *tagQueue) checkFree(c *tagChecks) {
+	invariant.Check(int(t.nfree) == len(c.free), "tags", "%d slots are counted as free, %d are", t.nfree, len(c.free))
+	at := t.head
+	for _, slot := range c.free {
+		invariant.Check(t.free[at] == slot && t.slots[slot].debt == 0, "tags", "the ring of free slots has slot %d, debt %d, for slot %d",
+			t.free[at], t.slots[slot].debt, slot)
+		at = t.next(at)
+	}
+	used := 0
+	for i := range t.slots {
+		if t.slots[i].debt > 0 {
+			used++
+		}
+	}
+	invariant.Check(used+len(c.free) == len(t.slots), "tags", "%d slots are in use and %d free, of %d", used, len(c.free), len(t.slots))
+}
+
+// checkList compares the list: who is in it, and who of them is live.
+func (t *tagQueue) checkList(c *tagChecks) {
+	n := 0
+	for _, hnd := range c.order {
+		r, s := c.recs[hnd], &t.slots[hnd&(1<<t.slotBits-1)]
+		invariant.Check(s.listed && s.hnd == hnd, "tags", "handle %#x is in the list, its slot says %v of handle %#x", hnd, s.listed, s.hnd)
+		if s.never {
+			continue
+		}
+		n++
+		stamp, ok := t.list.Stamp(s.entry)
+		invariant.Check(ok && (stamp < t.limit) == r.live, "tags", "handle %#x: in the list %v, stamp %d, limit %d, live %v", hnd, ok, stamp,
+			t.limit, r.live)
+	}
+	invariant.Check(n == t.list.Len() && t.waiting() == len(c.order), "tags", "%d entries can be matched, %d are listed; the list has %d, %d slots wait",
+		n, len(c.order), t.list.Len(), t.waiting())
+}
