@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -17,6 +18,7 @@ type Transport struct {
 	tags  *tagList
 	wait  waits
 	turn  int // the path that is polled first
+	guard invariant.Guard
 }
 
 // MaxPaths is the most transports that can be joined.
@@ -104,6 +106,9 @@ func decodeAddress(b []byte) ([][]byte, error) {
 
 // Connect makes a rank reachable, over the first path that can.
 func (t *Transport) Connect(peer int, addr []byte) error {
+	if invariant.Enabled {
+		defer t.enter("Connect")()
+	}
 	if uint(peer) >= uint(len(t.route)) {
 		return fmt.Errorf("transport/mux: connect rank %d: the job has %d ranks", peer, len(t.route))
 	}
@@ -129,8 +134,17 @@ func (t *Transport) Connect(peer int, addr []byte) error {
 	return errors.Join(errs...)
 }
 
+// enter begins a call by the transport's owner. What the paths share, each of them checks by itself.
+func (t *Transport) enter(call string) (leave func()) {
+	t.guard.Enter("transport/mux: " + call)
+	return t.guard.Leave
+}
+
 // to gives the path to a rank.
 func (t *Transport) to(peer int) (transport.Transport, error) {
+	if invariant.Enabled {
+		defer t.enter("a call for a rank")()
+	}
 	if uint(peer) >= uint(len(t.route)) || t.route[peer] == nil {
 		return nil, fmt.Errorf("transport/mux: rank %d is not connected", peer)
 	}
@@ -218,6 +232,9 @@ func (t *Transport) Granted(peer int) uint64 {
 
 // Poll polls all paths, by turns which of them first.
 func (t *Transport) Poll() (int, error) {
+	if invariant.Enabled {
+		defer t.enter("Poll")()
+	}
 	n := 0
 	var errs error
 	t.turn++

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -97,7 +98,9 @@ func TestNoAllocation(t *testing.T) {
 		for range 200 {
 			round()
 		}
-		require.Zero(t, testing.AllocsPerRun(200, round), "direct=%v", direct)
+		if n := testing.AllocsPerRun(200, round); !invariant.Enabled {
+			require.Zero(t, n, "direct=%v", direct)
+		}
 	}
 }
 

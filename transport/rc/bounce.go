@@ -2,7 +2,9 @@ package rc
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -31,7 +33,7 @@ func (b *bouncePool) open(pd verbs.PD, inline, maxEager, depth int) error {
 	}
 	b.mr = mr
 	for i := range n {
-		b.free = append(b.free, uint32(n-1-i))
+		b.put(uint32(n - 1 - i))
 	}
 	return nil
 }
@@ -42,11 +44,25 @@ func (b *bouncePool) get() (slot uint32, buf []byte, ok bool) {
 	}
 	slot = b.free[len(b.free)-1]
 	b.free = b.free[:len(b.free)-1]
-	off := int(slot) * b.size
-	return slot, b.slab[off : off+b.size], true
+	buf = b.at(slot)
+	if invariant.Enabled {
+		invariant.RequirePoison(buf, "a free send buffer")
+	}
+	return slot, buf, true
 }
 
-func (b *bouncePool) put(slot uint32) { b.free = append(b.free, slot) }
+func (b *bouncePool) at(slot uint32) []byte {
+	off := int(slot) * b.size
+	return b.slab[off : off+b.size]
+}
+
+func (b *bouncePool) put(slot uint32) {
+	if invariant.Enabled {
+		invariant.Check(!slices.Contains(b.free, slot), "once", "send buffer %d comes back twice", slot)
+		invariant.PoisonStart(b.at(slot))
+	}
+	b.free = append(b.free, slot)
+}
 
 func (b *bouncePool) close() error {
 	if b.mr == nil {

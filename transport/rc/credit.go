@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -44,8 +45,18 @@ func (l *Links) Granted(peer int) uint64 {
 // Grant stores total into this rank's cell at the peer. When there is no room, Poll does it later: the newest total
 // stands for all before it, so a Grant is never refused for want of room.
 func (l *Links) Grant(to int, total uint64) error {
+	if invariant.Enabled {
+		defer l.inv.Enter("Grant")()
+	}
+	return l.giveCredit(to, total)
+}
+
+func (l *Links) giveCredit(to int, total uint64) error {
 	p, err := l.usable(to)
 	if err == nil {
+		if invariant.Enabled {
+			l.inv.Grants(to, total)
+		}
 		err = l.postGrant(p, total)
 	}
 	if err != transport.ErrAgain {
@@ -98,7 +109,7 @@ func (l *Links) regrant() {
 			p.grantDue = false
 			l.grantsDue--
 		} else if p.posted-p.done < p.limit {
-			_ = l.Grant(i, p.grant) // a failure loses the peer, which is reported
+			_ = l.giveCredit(i, p.grant) // a failure loses the peer, which is reported
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -75,6 +76,7 @@ type Links struct {
 	waiting   int // signalled requests under way
 	grantsDue int
 	todo      bool // something for Settle or Regrant
+	inv       *Checks
 }
 
 // peer is one rank's link. Owned by the transport's owner, as everything here.
@@ -120,6 +122,9 @@ func NewLinks(l *Links, cfg LinksConfig) error {
 	*l = Links{cfg: cfg, sink: cfg.Sink, peers: make([]peer, n), byQPN: newTable(2 * n), maxEager: cfg.Self.MaxEager,
 		depth: uint32(cfg.SendDepth), maxRead: attr.MaxMsgSize,
 		maxOffered: max(attr.MaxMR-readRegions, attr.MaxMR/2)}
+	if invariant.Enabled {
+		l.inv = cfg.Sink.(*Checks)
+	}
 	if l.cfg.RecvCQ == nil {
 		l.cfg.RecvCQ = cfg.CQ
 	}
@@ -175,6 +180,9 @@ func (l *Links) Address() []byte { return l.cfg.Self.Encode() }
 
 // Connect makes rank reachable. addr is its Address.
 func (l *Links) Connect(rank int, addr []byte) error {
+	if invariant.Enabled {
+		defer l.inv.Enter("Connect")()
+	}
 	err := l.connect(rank, addr)
 	if err != nil {
 		return fmt.Errorf("transport/%s: connect rank %d: %w", l.cfg.Self.Mode, rank, err)
@@ -245,6 +253,9 @@ func (l *Links) Rank(qpn uint32) int { return l.byQPN.find(qpn) }
 
 // CloseQPs destroys the queue pairs; Close the rest, after the SRQ and the CQ.
 func (l *Links) CloseQPs() error {
+	if invariant.Enabled && l.inv != nil {
+		l.inv.Closed()
+	}
 	var errs []error
 	for i := range l.peers {
 		p := &l.peers[i]

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -86,6 +87,9 @@ func (l *Links) Completed(wc *verbs.WC) {
 
 // completed frees what a request held; failure is that of a read that failed alone.
 func (l *Links) completed(p *peer, wc *verbs.WC, failure error) {
+	if invariant.Enabled {
+		l.checkCompleted(p, uint32(wc.WRID))
+	}
 	p.done = uint32(wc.WRID) + 1
 	if p.waiting > 0 {
 		p.waiting--

@@ -3,6 +3,7 @@ package rc
 import (
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -15,6 +16,9 @@ const (
 
 // Poll makes progress and calls the sink for what happened.
 func (t *Transport) Poll() (int, error) {
+	if invariant.Enabled {
+		defer t.inv.Polling()()
+	}
 	if t.broken != nil {
 		return 0, t.broken
 	}
@@ -35,8 +39,14 @@ func (t *Transport) Poll() (int, error) {
 
 // received handles a message.
 func (t *Transport) received(wc *verbs.WC) {
+	if invariant.Enabled {
+		t.ring.Took(wc.WRID)
+	}
 	rank := t.byQPN.find(wc.QPNum)
 	if rank < 0 || t.peers[rank].state > linkUp && t.Deaf(rank) {
+		if invariant.Enabled {
+			t.ring.Handled(wc.WRID)
+		}
 		t.repost(wc.WRID)
 		return
 	}
@@ -46,6 +56,9 @@ func (t *Transport) received(wc *verbs.WC) {
 	}
 	if err := Deliver(t.sink, rank, msg, t.maxEager, &t.rndv); err != nil {
 		t.Violation(rank, err)
+	}
+	if invariant.Enabled {
+		t.ring.Handled(wc.WRID)
 	}
 	t.repost(wc.WRID)
 }
@@ -64,6 +77,10 @@ func (t *Transport) other(wc *verbs.WC) {
 	}
 	t.Failed(wc)
 	if wc.WRID>>kindShift == 0 {
+		if invariant.Enabled {
+			t.ring.Took(wc.WRID)
+			t.ring.Handled(wc.WRID)
+		}
 		t.repost(wc.WRID) // a receive that failed has used up its buffer like any other
 	}
 }
@@ -85,12 +102,20 @@ func (t *Transport) tend(n int, err error) (int, error) {
 
 // Arm asks for Wait to end at the next event.
 func (t *Transport) Arm() error {
+	if invariant.Enabled {
+		defer t.inv.Enter("Arm")()
+	}
 	t.until = 0
 	return t.cq.Arm(false)
 }
 
 // Disarm takes Arm back.
-func (t *Transport) Disarm() { t.cq.Disarm() }
+func (t *Transport) Disarm() {
+	if invariant.Enabled {
+		defer t.inv.Enter("Disarm")()
+	}
+	t.cq.Disarm()
+}
 
 // Wait blocks until an event, Wake or Close. Any goroutine, one at a time.
 func (t *Transport) Wait() error { return t.channel.Wait() }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -19,6 +20,9 @@ type read struct {
 
 // Register makes buf readable for peers, whichever is named. A region of no bytes needs no registration.
 func (l *Links) Register(_ int, buf []byte) (transport.Region, error) {
+	if invariant.Enabled {
+		defer l.inv.Enter("Register")()
+	}
 	if len(buf) == 0 {
 		return noRegion{}, nil
 	}
@@ -55,6 +59,10 @@ type offer struct {
 }
 
 func (r *offer) Dereg() error {
+	if invariant.Enabled {
+		defer r.l.inv.Enter("Region.Dereg")()
+		invariant.Check(r.MR != nil && r.l.offered > 0, "once", "a region is withdrawn twice")
+	}
 	err := r.MR.Dereg()
 	r.MR = nil
 	r.l.offered--
@@ -71,6 +79,9 @@ func (noRegion) Dereg() error { return nil }
 // Read copies len(dst) bytes from a peer's memory; Sink.ReadDone(id) reports the end. At most as many reads are under way
 // as the peer answers at once: more would hold up the messages behind them (TMO 8.1).
 func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) error {
+	if invariant.Enabled {
+		defer l.inv.Enter("Read")()
+	}
 	p, err := l.usable(from)
 	switch {
 	case err != nil:
@@ -100,12 +111,17 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 	l.readS[0] = verbs.SGE{}
 	if err != nil {
 		_, _ = l.endRead(slot)
+	} else if invariant.Enabled {
+		l.inv.Reads(from, id)
 	}
 	return err
 }
 
 // Abandon takes back the destination of the reads with this id.
 func (l *Links) Abandon(from int, id uint64) {
+	if invariant.Enabled {
+		defer l.inv.Enter("Abandon")()
+	}
 	for i := range l.reads {
 		r := &l.reads[i]
 		if r.id != id || r.mr == nil || r.peer != &l.peers[from] {
@@ -146,6 +162,9 @@ func (l *Links) readDone(p *peer, wrid uint64, failure error) {
 	slot := uint32(wrid >> slotShift & slotMask)
 	if int(slot) >= len(l.reads) || l.reads[slot].peer != p || l.reads[slot].seq != uint32(wrid) {
 		return
+	}
+	if invariant.Enabled {
+		l.inv.ReadEnds(l.Rank(p.qp.Num()))
 	}
 	id, err := l.endRead(slot)
 	if failure == nil && err != nil {

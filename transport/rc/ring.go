@@ -3,6 +3,7 @@ package rc
 import (
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -19,6 +20,7 @@ type Ring struct {
 	n     int // slots in wrs that wait to be posted
 	wrs   [repostBatch]verbs.RecvWR
 	sgs   [repostBatch]verbs.SGE
+	inv   *ringChecks
 }
 
 // repostBatch is how many buffers go back to the SRQ in one chain, at most.
@@ -27,6 +29,9 @@ const repostBatch = 16
 // NewRing registers depth buffers of size bytes in pd and posts them to srq.
 func NewRing(pd verbs.PD, srq verbs.SRQ, depth, size int) (*Ring, error) {
 	r := &Ring{srq: srq, slab: make([]byte, depth*size), size: size, batch: min(repostBatch, max(1, depth/4))}
+	if invariant.Enabled {
+		r.inv = newRingChecks(depth)
+	}
 	for i := range r.wrs {
 		r.wrs[i].SGList = r.sgs[i : i+1 : i+1]
 		if i+1 < len(r.wrs) {
@@ -52,12 +57,18 @@ func (r *Ring) Filled(slot uint64, n uint32) []byte {
 	if uint64(n) > uint64(r.size) || off+r.size > len(r.slab) {
 		return nil
 	}
+	if invariant.Enabled {
+		r.checkFilled(slot, n)
+	}
 	return r.slab[off : off+int(n) : off+int(n)]
 }
 
 // Done gives a slot back after its message was handled. Slots are posted in chains, so that a message costs a share of
 // one call.
 func (r *Ring) Done(slot uint64) error {
+	if invariant.Enabled {
+		r.checkPosted(slot)
+	}
 	off := int(slot) * r.size
 	r.wrs[r.n].WRID = slot
 	r.sgs[r.n] = verbs.SGE{Data: r.slab[off : off+r.size : off+r.size], LKey: r.lkey}

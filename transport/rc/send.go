@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -12,6 +13,9 @@ import (
 // SendEager sends a tagged message; payload is copied before it returns. This is the small-message path: nothing is
 // allocated, and the work request of the last call is used again with what differs.
 func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) error {
+	if invariant.Enabled {
+		defer l.inv.Enter("SendEager")()
+	}
 	if uint(to) >= uint(len(l.peers)) {
 		return errRank(to, len(l.peers))
 	}
@@ -42,6 +46,9 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 	seq := p.posted
 	if seq-p.signalled >= l.every-1 {
 		flags |= verbs.SendSignaled
+	}
+	if invariant.Enabled {
+		l.checkHeader(wr)
 	}
 	base := wr.Flags
 	wr.WRID = id | uint64(seq)
@@ -125,6 +132,9 @@ func (l *Links) message(p *peer, n int, payload []byte) error {
 
 // SendRndv sends a rendezvous request.
 func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
+	if invariant.Enabled {
+		defer l.inv.Enter("SendRndv")()
+	}
 	p, err := l.usable(to)
 	if err != nil {
 		return err
@@ -138,6 +148,9 @@ func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
 // SendMarked sends a message of at most 96 bytes, headers included, that carries immediate data: zero, a marker of
 // the transport above (TMO 2.6). msg is copied.
 func (l *Links) SendMarked(to int, msg []byte) error {
+	if invariant.Enabled {
+		defer l.inv.Enter("SendMarked")()
+	}
 	p, err := l.usable(to)
 	if err != nil {
 		return err
@@ -150,6 +163,9 @@ func (l *Links) SendMarked(to int, msg []byte) error {
 
 // SendFin tells the sender of rendezvous appCtx that its buffer was read.
 func (l *Links) SendFin(to int, appCtx uint32) error {
+	if invariant.Enabled {
+		defer l.inv.Enter("SendFin")()
+	}
 	p, err := l.usable(to)
 	if err != nil {
 		return err
@@ -159,6 +175,9 @@ func (l *Links) SendFin(to int, appCtx uint32) error {
 
 // SendCtrl sends an untagged message, ordered with the others; msg is copied.
 func (l *Links) SendCtrl(to int, msg []byte) error {
+	if invariant.Enabled {
+		defer l.inv.Enter("SendCtrl")()
+	}
 	p, err := l.usable(to)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -91,6 +92,9 @@ type Transport struct {
 func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	if err := cfg.Fill(1); err != nil {
 		return nil, fmt.Errorf("transport/rc: %w", err)
+	}
+	if invariant.Enabled {
+		sink = Check(sink, cfg.Device, cfg.Size)
 	}
 	t := &Transport{cfg: cfg}
 	if err := t.open(sink); err != nil {

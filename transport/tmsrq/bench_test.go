@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
@@ -107,7 +108,9 @@ func TestNoAllocation(t *testing.T) {
 	for range 300 {
 		round()
 	}
-	require.Zero(t, testing.AllocsPerRun(200, round))
+	if n := testing.AllocsPerRun(200, round); !invariant.Enabled {
+		require.Zero(t, n)
+	}
 	require.NoError(t, region.Dereg())
 }
 

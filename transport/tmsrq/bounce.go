@@ -3,6 +3,7 @@ package tmsrq
 import (
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -23,7 +24,7 @@ func (b *bouncePool) open(pd verbs.PD, n, size int) error {
 	}
 	b.mr = mr
 	for i := range n {
-		b.free = append(b.free, int32(n-1-i))
+		b.put(int32(n - 1 - i))
 	}
 	return nil
 }
@@ -36,11 +37,24 @@ func (b *bouncePool) get() (int32, []byte) {
 	}
 	i := b.free[n-1]
 	b.free = b.free[:n-1]
-	off := int(i) * b.size
-	return i, b.slab[off : off+b.size : off+b.size]
+	buf := b.at(i)
+	if invariant.Enabled {
+		invariant.RequirePoison(buf, "a free receive buffer")
+	}
+	return i, buf
 }
 
-func (b *bouncePool) put(i int32) { b.free = append(b.free, i) }
+func (b *bouncePool) at(i int32) []byte {
+	off := int(i) * b.size
+	return b.slab[off : off+b.size : off+b.size]
+}
+
+func (b *bouncePool) put(i int32) {
+	if invariant.Enabled {
+		invariant.PoisonStart(b.at(i))
+	}
+	b.free = append(b.free, i)
+}
 
 func (b *bouncePool) close() error {
 	if b.mr == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -85,6 +86,13 @@ func (l *tagList) Covers(int) bool { return true }
 
 // Free is how many more fit now.
 func (l *tagList) Free() int {
+	if invariant.Enabled {
+		defer l.t.inv.Enter("TagList.Free")()
+	}
+	return l.vacant()
+}
+
+func (l *tagList) vacant() int {
 	if l.queued > 0 {
 		return 0
 	}
@@ -93,10 +101,14 @@ func (l *tagList) Free() int {
 
 // Add offers a receive. Its tag is made canonical: bits outside the mask would keep it from ever matching (V19).
 func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
+	if invariant.Enabled {
+		defer l.t.inv.Enter("TagList.Add")()
+		l.t.inv.Told(handled)
+	}
 	switch {
 	case l.t.broken != nil:
 		return l.t.broken
-	case l.Free() == 0:
+	case l.vacant() == 0:
 		return transport.ErrAgain
 	case l.byID.find(id) >= 0:
 		return fmt.Errorf("transport/tmsrq: receive %d is in the device's list already", id)
@@ -122,6 +134,10 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 		e.owed++
 	}
 	l.byID.add(id, slot)
+	if invariant.Enabled {
+		l.t.inv.Added(id)
+		l.check()
+	}
 	return nil
 }
 
@@ -187,6 +203,10 @@ func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 
 // Del asks for a receive to be taken out for its user, who waits for the outcome: always signalled, never lost (TMO 6.6).
 func (l *tagList) Del(id uint64, handled uint32) error {
+	if invariant.Enabled {
+		defer l.t.inv.Enter("TagList.Del")()
+		l.t.inv.Told(handled)
+	}
 	slot, e, err := l.find(id)
 	switch {
 	case err != nil:
@@ -195,12 +215,20 @@ func (l *tagList) Del(id uint64, handled uint32) error {
 		return fmt.Errorf("transport/tmsrq: receive %d is being deleted", id)
 	}
 	e.deleting = true
+	if invariant.Enabled {
+		l.t.inv.Deletes(id)
+		defer l.check()
+	}
 	return l.remove(slot, l.count(handled))
 }
 
 // Drop takes out a dormant receive (TMO 5.3): it cannot be matched before the device has the DEL, so that its buffers are
 // free at once. A DEL that its user asked for does the same.
 func (l *tagList) Drop(id uint64, handled uint32) error {
+	if invariant.Enabled {
+		defer l.t.inv.Enter("TagList.Drop")()
+		l.t.inv.Told(handled)
+	}
 	slot, e, err := l.find(id)
 	if err != nil {
 		return err
@@ -208,6 +236,10 @@ func (l *tagList) Drop(id uint64, handled uint32) error {
 	l.byID.remove(id)
 	l.release(e)
 	e.dropped = true
+	if invariant.Enabled {
+		l.t.inv.Drops(id, e.deleting)
+		defer l.check()
+	}
 	if e.deleting {
 		return nil
 	}
@@ -282,6 +314,9 @@ func (l *tagList) flush() (n int) {
 // settle frees a slot for which the device owes nothing any more (V13).
 func (l *tagList) settle(slot uint32) {
 	e := &l.entries[slot]
+	if invariant.Enabled {
+		invariant.Check(e.owed >= 0, "V13", "receive %d has %d completions to come", e.id, e.owed)
+	}
 	if e.owed != 0 || e.queued {
 		return
 	}
@@ -291,6 +326,10 @@ func (l *tagList) settle(slot uint32) {
 
 // Sync tells the device how many messages were handled. One at a time is under way (TMO 5.4).
 func (l *tagList) Sync(handled uint32) error {
+	if invariant.Enabled {
+		defer l.t.inv.Enter("TagList.Sync")()
+		l.t.inv.Told(handled)
+	}
 	switch {
 	case l.t.broken != nil:
 		return l.t.broken

@@ -3,6 +3,7 @@ package tmsrq
 import (
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -10,6 +11,9 @@ import (
 // done handles the completion of a list operation.
 func (l *tagList) done(wc *verbs.WC) {
 	kind, slot := wc.WRID>>kindShift, uint32(wc.WRID>>32)&genMask
+	if invariant.Enabled {
+		invariant.Check(uint32(wc.WRID)-l.reclaimed < l.posted-l.reclaimed, "once", "list operation %d completes, %d are posted and %d done", uint32(wc.WRID), l.posted, l.reclaimed)
+	}
 	l.reclaimed = uint32(wc.WRID) + 1
 	if int(slot) >= len(l.entries) || wc.Status != verbs.WCSuccess && (kind != kindDel || wc.Status != verbs.WCTMErr) {
 		l.t.breaks(fmt.Errorf("list operation %#x: %v", wc.WRID, wc.Status))

@@ -3,6 +3,7 @@ package tmsrq
 import (
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -32,6 +33,9 @@ const (
 // poll that finds nothing costs one pass of the device. They come first, so that messages that this pass brings are
 // handled before anything is said of their sender's loss.
 func (t *Transport) Poll() (int, error) {
+	if invariant.Enabled {
+		defer t.inv.Polling()()
+	}
 	if t.broken != nil {
 		return 0, t.broken
 	}
@@ -108,6 +112,9 @@ func (t *Transport) completion(wc *verbs.WC) {
 
 // Arm asks for Wait to end at the next event.
 func (t *Transport) Arm() error {
+	if invariant.Enabled {
+		defer t.inv.Enter("Arm")()
+	}
 	t.until = 0
 	if err := t.scq.Arm(false); err != nil {
 		return err
@@ -117,6 +124,9 @@ func (t *Transport) Arm() error {
 
 // Disarm takes Arm back.
 func (t *Transport) Disarm() {
+	if invariant.Enabled {
+		defer t.inv.Enter("Disarm")()
+	}
 	t.scq.Disarm()
 	t.rcq.Disarm()
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -92,6 +93,11 @@ func TestRace52OtherPathByForce(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{}, 2)
 	r.add(1, 5, make([]byte, 8))
 	r.settle()
+	if invariant.Enabled {
+		require.PanicsWithError(t, "invariant V11: unsignalled DEL of a live entry", func() { _ = r.l.Drop(1, 0) })
+		r.gone = 1
+		return
+	}
 	require.NoError(t, r.l.Drop(1, 0))
 	require.NoError(t, r.tr[1].Arm()) // the next poll looks for events
 	_, err := r.tr[1].Poll()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -32,6 +33,7 @@ type Transport struct {
 	until   int    // polls until the device's events are looked at
 	broken  error
 	closed  bool
+	inv     *rc.Checks
 }
 
 // New makes a transport; no peer is reachable before Connect.
@@ -39,7 +41,12 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, fmt.Errorf("transport/tmsrq: %w", err)
 	}
-	t := &Transport{cfg: cfg, sink: sink}
+	t := &Transport{cfg: cfg}
+	if invariant.Enabled {
+		t.inv = rc.Check(sink, cfg.Device, cfg.Size)
+		sink = t.inv
+	}
+	t.sink = sink
 	if err := t.open(sink); err != nil {
 		return nil, fmt.Errorf("transport/tmsrq: open: %w", errors.Join(err, t.Close()))
 	}

@@ -4,20 +4,30 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // untagged handles what came into a buffer of the ring: unexpected messages, and those that are never matched.
 func (t *Transport) untagged(wc *verbs.WC) {
+	if invariant.Enabled {
+		t.ring.Took(wc.WRID)
+	}
 	if wc.Status != verbs.WCSuccess {
 		t.Failed(wc)
+		if invariant.Enabled {
+			t.ring.Handled(wc.WRID)
+		}
 		t.repost(wc.WRID) // a receive that failed has used up its buffer like any other
 		return
 	}
 	msg := wc.Data
 	if msg == nil {
 		msg = t.ring.Filled(wc.WRID, wc.ByteLen)
+	}
+	if invariant.Enabled {
+		t.checkClass(wc, msg)
 	}
 	rank := t.Rank(wc.QPNum)
 	var err error
@@ -29,6 +39,9 @@ func (t *Transport) untagged(wc *verbs.WC) {
 			t.skip(wc, msg)
 			t.Violation(rank, err)
 		}
+	}
+	if invariant.Enabled {
+		t.ring.Handled(wc.WRID)
 	}
 	t.repost(wc.WRID) // not before the message was handled (V15)
 }

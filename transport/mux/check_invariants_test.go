@@ -1,0 +1,24 @@
+//go:build invariants
+
+package mux
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// TestCheckOwner: a second goroutine posts while the owner polls.
+func TestCheckOwner(t *testing.T) {
+	tr := &Transport{route: make([]transport.Transport, 1)}
+	defer tr.enter("Poll")()
+	said := make(chan any)
+	go func() {
+		defer func() { said <- recover() }()
+		_ = tr.SendFin(0, 1)
+	}()
+	require.ErrorContains(t, (<-said).(error), "is in transport/mux: Poll")
+	require.NotPanics(t, func() { _ = tr.SendFin(0, 1) }, "as a Sink may do")
+}

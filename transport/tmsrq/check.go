@@ -1,0 +1,46 @@
+package tmsrq
+
+import (
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// What a build with -tags invariants checks here, besides rc.Checks.
+
+// checkClass holds the device to TMO 2.3: what has a tag is counted, and nothing else is (V17).
+func (t *Transport) checkClass(wc *verbs.WC, msg []byte) {
+	if t.cfg.MaxTags == 0 || wc.Opcode == verbs.WCRecvRDMAWithImm {
+		return
+	}
+	tagged := false
+	if len(msg) > 0 {
+		op := verbs.TMHOpcode(msg[0])
+		tagged = op == verbs.TMHEager || op == verbs.TMHRndv
+	}
+	invariant.Check(tagged == (wc.Opcode != verbs.WCTMNoTag), "V17", "a message that has a tag (%v) completes as opcode %d", tagged, wc.Opcode)
+}
+
+// smallList is up to how many entries the list is looked at whole after each call; a larger one every checkEach-th time.
+const (
+	smallList = 64
+	checkEach = 64
+)
+
+// check looks at the accounts of the list.
+func (l *tagList) check() {
+	if len(l.entries) > smallList && l.posted%checkEach != 0 {
+		return
+	}
+	used := 0
+	for i := range l.entries {
+		e := &l.entries[i]
+		if e.owed == 0 && !e.queued {
+			continue
+		}
+		used++
+		at := l.byID.find(e.id)
+		invariant.Check((at == i) == (!e.dropped && !e.ended), "tags", "receive %d: entry %d, found at %d, dropped %v, ended %v", e.id,
+			i, at, e.dropped, e.ended)
+	}
+	invariant.Check(used+len(l.free) == len(l.entries), "tags", "%d entries are in use and %d free, of %d", used, len(l.free), len(l.entries))
+}

@@ -1,0 +1,101 @@
+//go:build invariants
+
+package tmsrq
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// deaf is a Sink that hears what a test of the list needs.
+type deaf struct {
+	transport.Sink
+	n int
+}
+
+func (d *deaf) Eager(int, uint32, uint64, []byte)            { d.n++ }
+func (d *deaf) Matched(id uint64, _ int, _ uint32, _ uint64) {}
+func (d *deaf) Delivered(id uint64, n uint64, err error)     { d.n++ }
+func (d *deaf) Deleted(id uint64, ok bool)                   { d.n++ }
+func newChecked(t *testing.T, tags int) (tr *Transport, d *deaf) {
+	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})})
+	require.NoError(t, err)
+	d = &deaf{}
+	tr, err = New(Config{Device: dev, Size: 1, MaxTags: tags}, d)
+	require.NoError(t, err)
+	require.NoError(t, tr.Connect(0, tr.Address()))
+	return tr, d
+}
+
+func polls(t *testing.T, tr *Transport) {
+	for range 5 {
+		_, err := tr.Poll()
+		require.NoError(t, err)
+	}
+}
+
+const whole = ^uint64(0)
+
+// TestCheckSound goes the way of a few receives; the device is strict although nobody asked for it.
+func TestCheckSound(t *testing.T) {
+	tr, d := newChecked(t, 4)
+	for id := range uint64(20) {
+		require.NoError(t, tr.list.Add(id, 5, whole, make([]byte, 8), 0))
+		if id%2 == 0 {
+			require.NoError(t, tr.list.Del(id, 0))
+		} else {
+			require.NoError(t, tr.SendEager(0, 0, 5, []byte("message")))
+		}
+		polls(t, tr)
+	}
+	require.Equal(t, 20, d.n)
+	require.Panics(t, func() { _, _ = tr.srq.PostSRQOps(&verbs.OpsWR{Add: verbs.TagAdd{Tag: 3, Mask: 1}}) })
+}
+
+// TestCheckList: the list's accounts contradict each other, or the device's.
+func TestCheckList(t *testing.T) {
+	for name, v := range map[string]struct {
+		rule string
+		do   func(tr *Transport)
+	}{
+		"an entry free and in use": {"tags", func(tr *Transport) { tr.list.free = append(tr.list.free, 1); tr.list.check() }},
+		"an id that finds nothing": {"tags", func(tr *Transport) { tr.list.byID.remove(7); tr.list.check() }},
+		"a completion too many": {"V13", func(tr *Transport) {
+			tr.list.entries[tr.list.byID.find(7)].owed = -1
+			tr.list.settle(uint32(tr.list.byID.find(7)))
+		}},
+		"an operation twice": {"once", func(tr *Transport) { tr.list.done(&verbs.WC{WRID: kindSync<<kindShift | 5}) }},
+		"operations over the top": {"V14", func(tr *Transport) {
+			tr.list.reclaimed -= tr.list.depth
+			_ = tr.list.Sync(0)
+			_, _ = tr.list.post(kindSync, 0, true, 0)
+		}},
+		"DELs over the top": {"order", func(tr *Transport) {
+			for range 5 {
+				tr.list.enqueue(0, 0)
+			}
+		}},
+		"a count of the future":  {"V8", func(tr *Transport) { _ = tr.list.Sync(1) }},
+		"a class that is wrong":  {"V17", func(tr *Transport) { tr.checkClass(&verbs.WC{Opcode: verbs.WCTMNoTag}, []byte{byte(verbs.TMHEager)}) }},
+		"a class that is wrong2": {"V17", func(tr *Transport) { tr.checkClass(&verbs.WC{Opcode: verbs.WCTMRecv}, []byte{byte(verbs.TMHFin)}) }},
+		"a late write": {"poison", func(tr *Transport) {
+			tr.list.bounce.at(tr.list.bounce.free[len(tr.list.bounce.free)-1])[2] = 1
+			_, _ = tr.list.bounce.get()
+		}},
+		"a Sink that polls": {"owner", func(tr *Transport) { defer tr.inv.Polling()(); _, _ = tr.Poll() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, _ := newChecked(t, 4)
+			require.NoError(t, tr.list.Add(7, 5, whole, make([]byte, 8), 0))
+			polls(t, tr)
+			require.NotPanics(t, tr.list.check)
+			invarianttest.Violates(t, v.rule, func() { v.do(tr) })
+		})
+	}
+}
