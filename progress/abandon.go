@@ -20,7 +20,8 @@ func (e *Engine) abandonLocked(op *Op) {
 		e.tr.Abandon(r.src, op.slot.id())
 		stand := e.newOpLocked()
 		stand.state, stand.peer, stand.tag, stand.slot, stand.read = opAbandoned, r.src, tag, op.slot, r
-		e.reads.entries[op.slot.index].op = stand
+		e.noteLocked(stand, noteStand, nil)
+		e.reads.replace(op.slot, stand)
 	}
 	e.canceledLocked(op)
 	if e.peers[r.src].lost == nil {
