@@ -62,8 +62,8 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 	}
 }
 
-// offerReturnedLocked looks for receives of the requests that wait once more: one that was asked back for them has got another
-// message.
+// offerReturnedLocked looks for receives of the requests that wait once more: one that was asked back, perhaps for them, has got
+// another message or has ended.
 func (e *Engine) offerReturnedLocked() {
 	for _, m := range slices.Clone(e.returned) {
 		e.unlinkRndvLocked(m)

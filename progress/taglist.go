@@ -17,7 +17,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	if op.state == opOffered {
 		e.posted.Remove(op.handle)
 	}
-	awaited := op.cause == errReturned
+	recalled := op.cause != nil
 	op.state, op.cause = opMatched, nil
 	e.inv.matched(e, op, src)
 	op.tag = tag
@@ -25,7 +25,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e.goneLocked(op)
 	e.endLocked(false)
 	e.m.Offload.Matched++
-	if awaited {
+	if recalled {
 		e.offerReturnedLocked()
 	}
 }
@@ -144,6 +144,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 		e.m.Canceled++
 	}
 	e.completeLocked(op, Status{}, cause)
+	e.offerReturnedLocked()
 }
 
 func (e *Engine) unofferedLocked(what string, id uint64) {
