@@ -11,13 +11,13 @@ import (
 // What must hold whenever nobody is inside the engine: after polls, posts and cancels. "V1" to "V19" are the rules of TMO 7.1.
 
 const (
-	checkSmall = 64 // an engine with more entries than this is checked
-	checkEach  = 64 // every so often only
+	checkSmall = 64 // an engine with more entries than this is checked only now and then
+	checkShare = 8  // so that a check's work on each entry is shared by an eighth of as many calls, at least checkSmall
 )
 
 // checkPolledLocked follows a poll that brought n events. Polls that bring nothing change next to nothing.
 func (e *Engine) checkPolledLocked(n int) {
-	if n == 0 && e.inv.idle < checkEach {
+	if n == 0 && e.inv.idle < checkSmall {
 		e.inv.idle++
 		return
 	}
@@ -30,7 +30,7 @@ func (e *Engine) checkLocked() {
 	c.mu.Lock()
 	n := len(c.live) + e.posted.Len() + e.unexp.Len() + len(e.returned) + e.sends.used + e.reads.used
 	c.mu.Unlock()
-	if c.idle++; e.closed || n > checkSmall && c.idle < checkEach {
+	if c.idle++; e.closed || n > checkSmall && c.idle < max(checkSmall, n/checkShare) {
 		return
 	}
 	c.idle = 0
