@@ -176,7 +176,7 @@ func TestMessagePoolIsChecked(t *testing.T) {
 	m.tag, m.seq = 1, 1
 	broken(t, "poison", func() { b.message() })
 	m = b.message()
-	m.next = m
+	m.src, m.next = 0, m
 	broken(t, "list", func() { b.freeMessage(m) })
 }
 
@@ -212,6 +212,7 @@ func TestConsumedRequestNamesItsPost(t *testing.T) {
 		require.Contains(t, err.Error(), "send of 8 bytes to 1, tag 0x55, posted at\n")
 		require.Equal(t, 2, strings.Count(err.Error(), here), "%v", err)
 		_, _, err = r.Test()
+		require.ErrorIs(t, err, ErrInactive)
 	}
 	_, err = again.Wait(bg)
 	require.NoError(t, err)

@@ -96,19 +96,18 @@ func (t *slots) checkTaken(s slot) {
 	invariant.Check(en.gen == s.gen, "slot", "slot %d is released in its generation %d and is in generation %d: %s", s.index, s.gen, en.gen, en.note.where())
 }
 
-// messageCheck is a message record's.
-type messageCheck struct{ free bool }
+// free tells whether a message record is in the pool.
+func (m *message) free() bool { return m.src == poisonInt }
 
 func (m *message) checkUnused() {
-	invariant.Check(m.inv.free && m.src == poisonInt && m.seq == poisonWord && m.appCtx == poisonWord&(1<<32-1) && m.data == nil && m.prev == nil,
+	invariant.Check(m.free() && m.seq == poisonWord && m.appCtx == poisonWord&(1<<32-1) && m.data == nil && m.prev == nil,
 		"poison", "a message in the pool was written to")
-	m.inv.free = false
 }
 
 func (m *message) poison() {
-	invariant.Check(!m.inv.free, "pool", "a message is freed twice")
+	invariant.Check(!m.free(), "pool", "a message is freed twice")
 	invariant.Check(m.prev == nil && m.next == nil, "list", "message %d of %d is freed in a list", m.seq, m.src)
-	*m = message{inv: messageCheck{free: true}, src: poisonInt, tag: poisonWord, seq: poisonWord,
+	*m = message{src: poisonInt, tag: poisonWord, seq: poisonWord,
 		appCtx: poisonWord & (1<<32 - 1), va: poisonWord, rkey: poisonWord & (1<<32 - 1), length: poisonWord, handle: poisonHandle}
 }
 

@@ -112,7 +112,7 @@ func (e *Engine) checkMessagesLocked() {
 	charged := map[int]uint64{}
 	requests := map[*message]bool{}
 	for h, m := range e.unexp.All() {
-		invariant.Check(!m.inv.free, "pool", "the unexpected messages have one that is free")
+		invariant.Check(!m.free(), "pool", "the unexpected messages have one that is free")
 		invariant.Check(m.seq > last, "V1", "message %d of %d is behind a later one", m.seq, m.src)
 		last = m.seq
 		if m.rndv {
@@ -125,7 +125,7 @@ func (e *Engine) checkMessagesLocked() {
 	}
 	last = 0
 	for _, m := range e.returned {
-		invariant.Check(!m.inv.free && m.rndv && m.handle == 0, "list", "a request that was given back is none")
+		invariant.Check(!m.free() && m.rndv && m.handle == 0, "list", "a request that was given back is none")
 		invariant.Check(m.seq > last, "V1", "request %d of %d is behind a later one", m.seq, m.src)
 		last = m.seq
 		requests[m] = true
@@ -209,7 +209,7 @@ func (e *Engine) checkPeersLocked() {
 		waits := !p.sendq.empty() || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
 		invariant.Check(p.dirty || !waits, "V18", "what waits for room at rank %d is not posted again", i)
 		invariant.Check(p.dirty == slices.Contains(e.dirty, i), "V18", "rank %d: dirty is %v", i, p.dirty)
-		invariant.Check(p.lost == nil || !waits, "list", "something waits for room at rank %d, which is lost", i)
+		invariant.Check(p.lost == nil || p.sendq.empty(), "list", "a send waits for room at rank %d, which is lost", i)
 	}
 	invariant.Check(queued == e.queued, "list", "%d bytes of queued sends are counted, there are %d", e.queued, queued)
 	for _, op := range e.flushers {

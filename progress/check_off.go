@@ -13,9 +13,8 @@ type (
 	// noteKind is its kind of operation.
 	noteKind uint8
 
-	engineCheck  struct{}
-	messageCheck struct{}
-	waiterCheck  struct{}
+	engineCheck struct{}
+	waiterCheck struct{}
 )
 
 const (

@@ -82,7 +82,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
 		"beside a returned message":     {"V7", func(e *Engine) { give(e, 12); post(e, 12) }},
 		"message out of order":          {"V1", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.seq = 0 }},
-		"message freed":                 {"pool", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.inv.free = true }},
+		"message freed":                 {"pool", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.src = poisonInt }},
 		"request without its peer":      {"list", func(e *Engine) { e.peers[0].rndvs = nil }},
 		"request of another":            {"list", func(e *Engine) { e.unexp.Match(12, exact) }},
 		"message counted twice":         {"V8", func(e *Engine) { e.handled++ }},

@@ -10,7 +10,6 @@ import (
 
 // message is one that arrived before its receive: an eager one with its bytes, or a rendezvous request.
 type message struct {
-	inv  messageCheck
 	src  int
 	tag  uint64
 	seq  uint64 // in the order of arrival
