@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -150,6 +151,9 @@ func TestSmallMessagesDoNotAllocate(t *testing.T) {
 		}
 		for range 1000 {
 			step()
+		}
+		if invariant.Enabled {
+			return // what is known of each operation is allocated
 		}
 		require.Zero(t, testing.AllocsPerRun(1000, step))
 	})

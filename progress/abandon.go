@@ -20,7 +20,8 @@ func (e *Engine) abandonLocked(op *Op) {
 		e.tr.Abandon(r.src, op.slot.id())
 		stand := e.newOpLocked()
 		stand.state, stand.peer, stand.tag, stand.slot, stand.read = opAbandoned, r.src, tag, op.slot, r
-		e.reads.entries[op.slot.index].op = stand
+		e.noteLocked(stand, noteStand, nil)
+		e.reads.replace(op.slot, stand)
 	}
 	e.canceledLocked(op)
 	if e.peers[r.src].lost == nil {
@@ -61,8 +62,8 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 	}
 }
 
-// offerReturnedLocked looks for receives of the requests that wait once more: one that was asked back for them has got another
-// message.
+// offerReturnedLocked looks for receives of the requests that wait once more: one that was asked back, perhaps for them, has got
+// another message or has ended.
 func (e *Engine) offerReturnedLocked() {
 	for _, m := range slices.Clone(e.returned) {
 		e.unlinkRndvLocked(m)

@@ -144,3 +144,35 @@ func TestAbandonedWithdrawn(t *testing.T) {
 	c.step()
 	c.quiet()
 }
+
+// A receive that was asked back from the device for such a message, and ends without it, leaves it to the next that matches.
+func TestAbandonedRecallEndsWithout(t *testing.T) {
+	for _, faster := range []bool{false, true} {
+		c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
+		e, dev := c.e[1], c.net.nodes[1].dev
+		c.net.nodes[1].holdRds = true
+		s := c.e[0].Isend(1, 5, fill(1000, 1))
+		c.step()
+		first := e.Irecv(AnySource, 5, exact, make([]byte, 10))
+		second := e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
+		buf := make([]byte, 1000)
+		third := e.Irecv(AnySource, 5, exact, buf) // too short for the device
+		c.step()
+		dev.holdOps = true
+		e.lock()
+		e.abandonLocked(first.op)
+		e.mu.Unlock()
+		second.Cancel()
+		if faster {
+			require.NoError(t, c.e[0].Send(bg, 1, 4, fill(8, 2))) // the device matches it before it hears of the cancel
+			c.step()
+		}
+		dev.holdOps, c.net.nodes[1].holdRds = false, false
+		c.step()
+		for _, r := range []Request{first, second, s, third} {
+			_, _ = ended(t, r)
+		}
+		require.Equal(t, fill(1000, 1), buf)
+		c.quiet()
+	}
+}

@@ -8,6 +8,7 @@ import (
 // cancelLocked asks for the end of an operation. What can end at once does; a rendezvous request is asked back from the peer;
 // what is matched completes normally. The outcome is reported once, by whoever decides it.
 func (e *Engine) cancelLocked(op *Op) {
+	e.mu.AssertHeld("an operation")
 	switch op.state {
 	case opPosted:
 		if _, ok := e.posted.Remove(op.handle); ok {

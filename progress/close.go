@@ -20,6 +20,7 @@ func (e *Engine) Flush(ctx context.Context) error {
 	}
 	op := e.newOpLocked()
 	op.state = opFlushing
+	e.noteLocked(op, noteFlush, nil)
 	e.flushers = append(e.flushers, op)
 	_, err := e.finishLocked(ctx, op)
 	return err
@@ -59,6 +60,7 @@ func (e *Engine) close(cause error) error {
 	}
 	e.lock()
 	e.closing = true
+	e.warnOpenLocked()
 	if e.broken == nil {
 		e.broken = cause
 	}
@@ -79,6 +81,7 @@ func (e *Engine) close(cause error) error {
 	err := e.tr.Close()
 	e.closed = true
 	e.failAllLocked(e.broken) // what was reading
+	e.checkClosedLocked()
 	return err
 }
 

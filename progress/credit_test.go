@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // However much the peers send, the eager bytes that wait at a receiver stay within its limit, and every message arrives.
@@ -62,7 +64,7 @@ func TestCreditIsEnforced(t *testing.T) {
 	c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: 8 << 10}, fakeOpts{})
 	r := c.e[0].Irecv(1, 2, exact, nil)
 	for range 1000 {
-		c.net.nodes[0].sink.Eager(1, 1, 1, make([]byte, 100))
+		c.callback(0, func(s transport.Sink) { s.Eager(1, 1, 1, make([]byte, 100)) })
 	}
 	_, err := ended(t, r)
 	require.ErrorIs(t, err, ErrProtocol)

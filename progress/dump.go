@@ -37,8 +37,21 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 		}
 		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, len(op.buf), where)
 	}
+	e.dumpUnexpectedLocked(b)
+	if e.tags != nil {
+		e.dumpSlots(b, "receives in the device", &e.off.slots)
+	}
+	e.dumpSlots(b, "rendezvous sends", &e.sends)
+	e.dumpSlots(b, "receives that read", &e.reads)
+	for i := range e.peers {
+		e.dumpPeerLocked(b, &e.peers[i])
+	}
+	e.inv.dump(b)
+}
+
+func (e *Engine) dumpUnexpectedLocked(b io.Writer) {
 	fmt.Fprintf(b, "unexpected messages: %d, %d eager bytes\n", e.unexp.Len(), e.m.UnexpectedBytes)
-	n = 0
+	n := 0
 	for _, m := range e.unexp.All() {
 		if n++; n > dumpMost {
 			fmt.Fprintf(b, "  ...\n")
@@ -49,14 +62,6 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 			kind, size = "rendezvous", m.length
 		}
 		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, %s\n", m.src, m.tag, size, kind)
-	}
-	if e.tags != nil {
-		e.dumpSlots(b, "receives in the device", &e.off.slots)
-	}
-	e.dumpSlots(b, "rendezvous sends", &e.sends)
-	e.dumpSlots(b, "receives that read", &e.reads)
-	for i := range e.peers {
-		e.dumpPeerLocked(b, &e.peers[i])
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -36,8 +37,9 @@ const (
 
 // Engine is one rank's messaging state. All fields without a word of their own are guarded by mu.
 type Engine struct {
-	mu   sync.Mutex
+	mu   invariant.Mutex
 	want atomic.Int32 // goroutines in lockSlow: the poller gives way to them
+	inv  engineCheck
 
 	cfg    Config // constant
 	tr     transport.Transport
@@ -241,7 +243,9 @@ func (e *Engine) pollLocked() int {
 	if e.closed {
 		return 0
 	}
+	e.inv.enterPoll(e)
 	n, err := e.tr.Poll()
+	e.inv.leavePoll()
 	if err != nil {
 		e.breakLocked(fmt.Errorf("progress: transport failed: %w", err))
 	}
@@ -254,11 +258,13 @@ func (e *Engine) pollLocked() int {
 	if len(e.flushers) != 0 {
 		e.flushedLocked()
 	}
+	e.checkPolledLocked(n)
 	return n
 }
 
 // breakLocked ends everything: the transport is of no more use.
 func (e *Engine) breakLocked(err error) {
+	e.mu.AssertHeld("the engine")
 	if e.broken != nil {
 		return
 	}

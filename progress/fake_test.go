@@ -67,7 +67,8 @@ type fakeNode struct {
 	net     *fakeNet
 	rank    int
 	sink    transport.Sink
-	in      [][]packet // by source
+	calls   []func(transport.Sink) // that the next poll makes
+	in      [][]packet             // by source
 	reads   []packet
 	regions map[uint32]*fakeRegion
 	nextKey uint32
@@ -279,6 +280,12 @@ func (n *fakeNode) Poll() (int, error) {
 		most = f.rng.IntN(4)
 	}
 	events := 0
+	for ; len(n.calls) != 0; n.calls = n.calls[1:] {
+		f.mu.Unlock()
+		n.calls[0](n.sink)
+		f.mu.Lock()
+		events++
+	}
 	for events < most {
 		next := n.nextLocked
 		if n.dev != nil {

@@ -97,6 +97,7 @@ func (e *Engine) attendLocked() {
 // disarmLocked spares the peers their wake-ups while somebody polls. The progress goroutine, if it sleeps, is told to look
 // once a tick instead.
 func (e *Engine) disarmLocked() {
+	e.mu.AssertHeld("the progress goroutine's state")
 	l := &e.loop
 	if !l.armed {
 		return
@@ -110,6 +111,7 @@ func (e *Engine) disarmLocked() {
 
 // kickLocked makes the progress goroutine attend to the engine now, not at its next tick.
 func (e *Engine) kickLocked() {
+	e.mu.AssertHeld("the progress goroutine's state")
 	if e.loop.watching {
 		e.loop.watching = false
 		select {

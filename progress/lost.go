@@ -14,6 +14,7 @@ func (e *Engine) PeerLost(rank int, cause error) {
 
 // lostLocked ends everything that depends on p. It may be called again.
 func (e *Engine) lostLocked(p *peer, cause error) {
+	e.mu.AssertHeld("a peer")
 	if p.lost != nil {
 		return
 	}
@@ -119,6 +120,7 @@ func (e *Engine) AckFailures(ranks ...int) {
 // failAllLocked ends every operation, except receives whose buffers the transport still has: those end with their reads,
 // by the device, or when the transport is closed.
 func (e *Engine) failAllLocked(err error) {
+	e.mu.AssertHeld("the engine")
 	for i := range e.peers {
 		p := &e.peers[i]
 		e.failSendsLocked(p, err)

@@ -100,17 +100,20 @@ func TestForgedAnswers(t *testing.T) {
 		}
 	}
 	c.step()
-	sink := c.net.nodes[0].sink
-	sink.Fin(2, name)                                     // of another rank
-	sink.Fin(1, name+1<<slotIndexBits)                    // of another generation
-	sink.Fin(1, name+1)                                   // of no slot
-	sink.Fin(1, 1<<32-1)                                  //
-	sink.Fin(99, name)                                    // of no rank
-	sink.Ctrl(1, ctrl{ctrlWithdrawn, name, nil}.encode()) // never asked for
-	sink.Ctrl(1, ctrl{ctrlWithdraw, name, nil}.encode())  // of no request of theirs
+	c.callback(0, func(sink transport.Sink) {
+		sink.Fin(2, name)                                     // of another rank
+		sink.Fin(1, name+1<<slotIndexBits)                    // of another generation
+		sink.Fin(1, name+1)                                   // of no slot
+		sink.Fin(1, 1<<32-1)                                  //
+		sink.Fin(99, name)                                    // of no rank
+		sink.Ctrl(1, ctrl{ctrlWithdrawn, name, nil}.encode()) // never asked for
+		sink.Ctrl(1, ctrl{ctrlWithdraw, name, nil}.encode())  // of no request of theirs
+	})
 	open(t, s)
-	sink.Fin(1, name)
-	sink.Fin(1, name)
+	c.callback(0, func(sink transport.Sink) {
+		sink.Fin(1, name)
+		sink.Fin(1, name)
+	})
 	_, err := ended(t, s)
 	require.NoError(t, err)
 	require.Empty(t, c.e[0].Failed()[:0])
@@ -138,15 +141,17 @@ func TestBrokenMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := manual(t, 3, fakeOpts{})
 			r := c.e[0].Irecv(1, 1, exact, nil)
-			do(c.net.nodes[0].sink)
+			c.callback(0, do)
 			_, err := ended(t, r)
 			require.ErrorIs(t, err, ErrPeerLost)
 			require.ErrorIs(t, err, ErrProtocol)
 			require.Equal(t, []int{1}, c.e[0].Failed())
 			// It is not heard any more.
-			c.net.nodes[0].sink.Eager(1, 1, 1, nil)
-			c.net.nodes[0].sink.Rndv(1, &transport.RndvHdr{Extra: extra(1, 0)})
-			c.net.nodes[0].sink.PeerLost(1, errors.New("again"))
+			c.callback(0, func(s transport.Sink) {
+				s.Eager(1, 1, 1, nil)
+				s.Rndv(1, &transport.RndvHdr{Extra: extra(1, 0)})
+				s.PeerLost(1, errors.New("again"))
+			})
 			require.Zero(t, c.e[0].Metrics().UnexpectedNow)
 			require.EqualValues(t, 1, c.e[0].Metrics().PeersLost)
 			require.NoError(t, c.e[2].Send(bg, 0, 4, nil))
@@ -164,7 +169,7 @@ func TestTagSinkWithoutTagList(t *testing.T) {
 		func(s transport.Sink) { s.Incomplete(1, nil) },
 	} {
 		c := manual(t, 1, fakeOpts{})
-		do(c.net.nodes[0].sink)
+		c.callback(0, do)
 		require.ErrorIs(t, c.e[0].Send(bg, 0, 1, nil), ErrProtocol)
 	}
 }

@@ -147,6 +147,7 @@ func (e *Engine) addLocked(op *Op) bool {
 		o.full = err == transport.ErrAgain
 		return false
 	}
+	e.inv.added(op, s)
 	e.reportLocked(e.handled)
 	op.state, op.slot, op.added = opOffered, s, e.handled
 	o.entries++
@@ -170,6 +171,7 @@ func (e *Engine) roomyLocked() bool {
 
 // reportLocked notes that an operation has carried the count of handled messages to the device.
 func (e *Engine) reportLocked(count uint32) {
+	e.inv.reporting(e, count)
 	if o := &e.off; o.reported != count {
 		o.reported, o.fresh = count, 0
 	}
@@ -216,10 +218,15 @@ func (e *Engine) leftLocked(op *Op) {
 	}
 	// It is in the device, dormant: nothing reports its message before its DEL is posted (TMO 5.3).
 	o.drops = append(o.drops, drop{op.slot.id(), e.handled + 1})
+	e.inv.found(op)
 	o.slots.detach(op.slot)
+	recalled := op.cause != nil
 	op.cause = nil
 	e.goneLocked(op)
 	e.endLocked(true)
+	if recalled {
+		e.offerReturnedLocked()
+	}
 }
 
 // goneLocked counts an entry out of the list.
@@ -234,6 +241,7 @@ func (e *Engine) goneLocked(op *Op) {
 // releaseLocked takes back the slot of a receive that the device has nothing to do with any more.
 func (e *Engine) releaseLocked(s slot) {
 	o := &e.off
+	e.inv.left(s)
 	o.slots.release(s)
 	o.due = o.due || !o.waiting.empty()
 }

@@ -41,6 +41,7 @@ type Op struct {
 	// whose compare-and-swap to the next generation succeeds has consumed the outcome and owns the Op.
 	life atomic.Uint64
 	e    *Engine // constant; nil for Failed
+	note note
 
 	// All below is the engine's, under its lock, until the low bit of life is set; then the consumer's.
 	state  opState
@@ -72,6 +73,8 @@ func pending(gen uint64) uint64 { return gen << 1 }
 
 // completeLocked ends an operation, exactly once. The caller has unlinked it from everywhere.
 func (e *Engine) completeLocked(op *Op, st Status, err error) {
+	e.mu.AssertHeld("an operation")
+	e.checkEndLocked(op, err)
 	life := op.life.Load()
 	if life&1 != 0 {
 		e.log.Error("operation completed twice", "tag", op.tag, "err", err)
@@ -107,6 +110,7 @@ type opPool struct {
 }
 
 func (e *Engine) newOpLocked() *Op {
+	e.mu.AssertHeld("the pool of operations")
 	op := e.ops.free
 	if op == nil {
 		if op = e.ops.returned.Swap(nil); op == nil {
@@ -115,14 +119,17 @@ func (e *Engine) newOpLocked() *Op {
 	}
 	e.ops.free = op.next
 	op.next = nil
+	op.checkUnused()
 	return op
 }
 
 // consumeLocked takes the outcome of an ended Op that no Request names, and frees it.
 func (e *Engine) consumeLocked(op *Op) (Status, error) {
+	e.mu.AssertHeld("the pool of operations")
 	st, err := op.status, op.err
 	op.err = nil
 	op.life.Add(1)
+	op.poison()
 	op.next = e.ops.free
 	e.ops.free = op
 	return st, err
@@ -136,15 +143,19 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 	}
 	st, err := op.status, op.err
 	op.err = nil
+	n := op.note
 	if op.e != nil {
+		op.poison()
 		op.e.ops.giveBack(op)
 	}
+	n.outcome(err)
 	return st, err, true
 }
 
 // freeLocked takes back an Op that nobody has had a Request of.
 func (e *Engine) freeLocked(op *Op) {
 	op.state, op.buf = opIdle, nil
+	op.poison()
 	op.next = e.ops.free
 	e.ops.free = op
 }

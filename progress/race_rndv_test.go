@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // 33: a rendezvous that is longer than its buffer is cut off by software, and its sender ends.
@@ -105,11 +107,11 @@ func TestRace44FinLost(t *testing.T) {
 	c.step()
 	requireLost(t, s, 1)
 	_, _, err = s.Test()
-	require.Equal(t, ErrInactive, err)
+	require.ErrorIs(t, err, ErrInactive)
 	require.Empty(t, c.net.nodes[0].regions)
 	others := crowd(c, 2)
 	for _, src := range []int{1, 2} {
-		c.net.nodes[0].sink.Fin(src, name)
+		c.callback(0, func(sink transport.Sink) { sink.Fin(src, name) })
 	}
 	require.Len(t, c.net.nodes[0].regions, len(others))
 	c.takeCrowd(2, others)
@@ -125,12 +127,12 @@ func TestRace45FinTwice(t *testing.T) {
 		_, err := ended(t, req)
 		require.NoError(t, err)
 	}
-	sink := c.net.nodes[0].sink
-	sink.Fin(1, name)
+	again := func(sink transport.Sink) { sink.Fin(1, name) }
+	c.callback(0, again)
 	others := crowd(c, 1)
 	require.NotNil(t, c.e[0].sends.entries[name&(1<<slotIndexBits-1)].op)
-	sink.Fin(1, name)
-	sink.Fin(1, name)
+	c.callback(0, again)
+	c.callback(0, again)
 	require.EqualValues(t, 3, c.e[0].Metrics().Stale)
 	require.Len(t, c.net.nodes[0].regions, len(others))
 	c.takeCrowd(1, others)

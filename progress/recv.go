@@ -34,6 +34,7 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 		}
 		op := e.newOpLocked()
 		op.peer, op.tag, op.mask, op.buf = src, tag, mask, buf
+		e.noteLocked(op, noteRecvCall, buf)
 		e.pullLocked(op, m)
 		st, err := e.finishLocked(ctx, op)
 		e.mu.Unlock()
@@ -45,8 +46,11 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 	}
 	op := e.newOpLocked()
 	op.peer, op.tag, op.mask, op.buf = src, tag, mask, buf
+	e.noteLocked(op, noteRecvCall, buf)
 	e.postLocked(op)
+	e.checkLocked()
 	st, err := e.finishLocked(ctx, op)
+	e.checkLocked()
 	e.mu.Unlock()
 	return st, err
 }
@@ -56,6 +60,7 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	e.lock()
 	op := e.newOpLocked()
 	op.peer, op.tag, op.mask = src, tag, mask
+	e.noteLocked(op, noteRecv, buf)
 	gen := op.life.Load() >> 1
 	if m, ok := e.arrivedLocked(tag, mask); ok {
 		op.buf = buf
@@ -66,8 +71,9 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 		op.buf = buf
 		e.postLocked(op)
 	}
+	e.checkLocked()
 	e.mu.Unlock()
-	return Request{op, gen}
+	return Request{op.note, op, gen}
 }
 
 // giveLocked gives a receive a message that has left the queue.
@@ -100,8 +106,10 @@ func (e *Engine) checkRecvLocked(src int) error {
 
 // postLocked appends a receive to the shadow list. The unexpected messages were searched under the same lock.
 func (e *Engine) postLocked(op *Op) {
+	e.mu.AssertHeld("the shadow list")
 	op.state = opPosted
 	op.handle = e.posted.Post(op.tag, op.mask, op)
+	e.inv.postedLocked(op)
 	if e.tags != nil {
 		e.offerLocked(op)
 	}

@@ -2,13 +2,15 @@ package progress
 
 import (
 	"context"
+	"errors"
 )
 
 // Request is a handle on a nonblocking operation, a small value to copy and store. A use after completion was reported is
 // ErrInactive. The zero Request is inactive: Wait and Test return at once, without an error.
 type Request struct {
-	op  *Op
-	gen uint64
+	note note
+	op   *Op
+	gen  uint64
 }
 
 // inactiveSource is Status.Source of the zero Request.
@@ -24,7 +26,7 @@ var closedChan = func() chan struct{} {
 func Failed(err error) Request {
 	op := &Op{state: opEnded, err: err}
 	op.life.Store(pending(0) | 1)
-	return Request{op, 0}
+	return Request{op: op}
 }
 
 // Active reports whether the request still has an outcome to give.
@@ -43,7 +45,7 @@ func (r Request) Wait(ctx context.Context) (Status, error) {
 		return st, err
 	}
 	if !r.Active() { // it may have ended since: only another generation means that it was consumed
-		return Status{}, ErrInactive
+		return Status{}, r.note.inactive()
 	}
 	return r.waitSlow(ctx)
 }
@@ -54,14 +56,16 @@ func (r Request) waitSlow(ctx context.Context) (Status, error) {
 	}
 	e := r.op.e
 	e.lock()
+	r.note.awaited(1)
 	err := e.awaitLocked(ctx, r.op, pending(r.gen))
+	r.note.awaited(-1)
 	e.mu.Unlock()
 	if err != nil {
 		return Status{}, err
 	}
 	st, err, ok := r.op.consume(r.gen)
 	if !ok {
-		return Status{}, ErrInactive
+		return Status{}, r.note.inactive()
 	}
 	return st, err
 }
@@ -80,7 +84,7 @@ func (r Request) Test() (Status, bool, error) {
 		return st, true, err
 	}
 	if !r.Active() {
-		return Status{}, true, ErrInactive
+		return Status{}, true, r.note.inactive()
 	}
 	return Status{}, false, nil
 }
@@ -95,6 +99,7 @@ func (r Request) Cancel() {
 	e.lock()
 	if r.op.life.Load() == pending(r.gen) {
 		e.cancelLocked(r.op)
+		e.checkLocked()
 	}
 	e.mu.Unlock()
 }
@@ -127,7 +132,7 @@ func WaitAll(ctx context.Context, reqs []Request, each func(i int, st Status, er
 			continue
 		}
 		st, err := r.Wait(ctx)
-		if err == ErrInactive {
+		if errors.Is(err, ErrInactive) {
 			continue // another goroutine was faster
 		}
 		if err != nil && r.Active() {

@@ -4,6 +4,7 @@ import "github.com/tagmatch/tagmatch/transport"
 
 // markDirtyLocked remembers that p has something to post again.
 func (e *Engine) markDirtyLocked(p *peer) {
+	e.mu.AssertHeld("a peer's queues")
 	if !p.dirty {
 		p.dirty = true
 		e.dirty = append(e.dirty, p.rank)

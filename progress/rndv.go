@@ -24,6 +24,7 @@ func (e *Engine) requestLocked(p *peer, op *Op) bool {
 				return true
 			}
 			op.region = region // kept while op is queued
+			op.note.registered()
 		}
 		h.VA, h.RKey = op.region.Addr(), op.region.RKey()
 	}
@@ -52,6 +53,7 @@ func (e *Engine) requestLocked(p *peer, op *Op) bool {
 func (e *Engine) endSendLocked(op *Op, st Status, err error) {
 	if r := op.region; r != nil {
 		op.region = nil
+		op.note.withdrawn()
 		if derr := r.Dereg(); derr != nil {
 			e.log.Error("send buffer stays registered", "rank", e.cfg.Rank, "err", derr)
 		}

@@ -36,14 +36,16 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	e.lock()
 	op := e.newOpLocked()
 	op.peer, op.tag, op.sync = dst, tag, false
+	e.noteLocked(op, noteSend, buf)
 	gen := op.life.Load() >> 1
 	if e.sendNowLocked(dst, tag, buf) {
 		e.completeLocked(op, e.sentStatus(tag, len(buf)), nil)
 	} else {
 		e.isendSlowLocked(op, buf)
 	}
+	e.checkLocked()
 	e.mu.Unlock()
-	return Request{op, gen}
+	return Request{op.note, op, gen}
 }
 
 // Issend is Isend that completes when the message is matched.
@@ -51,14 +53,17 @@ func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
 	e.lock()
 	op := e.newOpLocked()
 	op.peer, op.tag, op.sync = dst, tag, true
+	e.noteLocked(op, noteSend, buf)
 	gen := op.life.Load() >> 1
 	e.isendSlowLocked(op, buf)
+	e.checkLocked()
 	e.mu.Unlock()
-	return Request{op, gen}
+	return Request{op.note, op, gen}
 }
 
 // sendNowLocked is the path of a small message to a peer that has room: no Op, nothing remembered.
 func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
+	e.mu.AssertHeld("a peer's credit")
 	if uint(dst) >= uint(len(e.peers)) || len(buf) > e.cfg.EagerLimit {
 		return false
 	}
@@ -82,9 +87,13 @@ func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []
 	}
 	op := e.newOpLocked()
 	op.peer, op.tag, op.buf, op.sync = dst, tag, buf, sync
+	n := e.noteLocked(op, noteSendCall, buf)
 	e.submitLocked(op)
+	e.checkLocked()
 	_, err := e.finishLocked(ctx, op)
+	e.checkLocked()
 	e.mu.Unlock()
+	n.outcome(err)
 	return err
 }
 
@@ -120,6 +129,7 @@ func (e *Engine) sentStatus(tag uint64, n int) Status {
 
 // submitLocked sends op, or queues it behind those that wait already.
 func (e *Engine) submitLocked(op *Op) {
+	e.mu.AssertHeld("a peer's queues")
 	p := &e.peers[op.peer]
 	if p.sendq.empty() && e.launchLocked(p, op) {
 		return

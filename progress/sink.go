@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -8,6 +9,13 @@ import (
 type sink Engine
 
 var _ transport.Sink = (*sink)(nil)
+
+// engine is the way into the engine from a callback.
+func (s *sink) engine() *Engine {
+	e := (*Engine)(s)
+	e.inv.callback(e)
+	return e
+}
 
 // hears tells whether messages of src still count. A peer that broke the protocol stays connected: it is not heard.
 func (e *Engine) hears(src int) bool {
@@ -19,7 +27,7 @@ func (e *Engine) hears(src int) bool {
 }
 
 func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
-	e := (*Engine)(s)
+	e := s.engine()
 	e.eagerLocked(src, appCtx, tag, payload)
 	e.countLocked(src)
 }
@@ -32,12 +40,16 @@ func (e *Engine) countLocked(src int) {
 		return
 	}
 	e.handled++
+	e.inv.counted(e)
 	if len(e.off.drops) != 0 {
 		e.dropLateLocked()
 	}
 }
 
 func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte) {
+	if invariant.Enabled {
+		defer e.inv.settle(e, src)
+	}
 	if !e.hears(src) {
 		return
 	}
@@ -70,12 +82,15 @@ func (e *Engine) refuseEagerLocked(p *peer, appCtx uint32) {
 }
 
 func (s *sink) Rndv(src int, h *transport.RndvHdr) {
-	e := (*Engine)(s)
+	e := s.engine()
 	e.rndvLocked(src, h)
 	e.countLocked(src)
 }
 
 func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
+	if invariant.Enabled {
+		defer e.inv.settle(e, src)
+	}
 	if !e.hears(src) {
 		return
 	}
@@ -101,7 +116,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 }
 
 func (s *sink) Fin(src int, appCtx uint32) {
-	e := (*Engine)(s)
+	e := s.engine()
 	if !e.hears(src) {
 		return
 	}
@@ -111,7 +126,7 @@ func (s *sink) Fin(src int, appCtx uint32) {
 }
 
 func (s *sink) Ctrl(src int, msg []byte) {
-	e := (*Engine)(s)
+	e := s.engine()
 	if !e.hears(src) {
 		return
 	}
@@ -137,10 +152,10 @@ func (s *sink) Ctrl(src int, msg []byte) {
 	}
 }
 
-func (s *sink) ReadDone(id uint64, err error) { (*Engine)(s).readDoneLocked(id, err) }
+func (s *sink) ReadDone(id uint64, err error) { s.engine().readDoneLocked(id, err) }
 
 func (s *sink) PeerLost(peer int, err error) {
-	e := (*Engine)(s)
+	e := s.engine()
 	if e.hears(peer) {
 		e.lostLocked(&e.peers[peer], err)
 	}

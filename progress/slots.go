@@ -36,6 +36,7 @@ type slots struct {
 }
 
 type slotEntry struct {
+	note note // of its operation, or of the one before
 	op   *Op
 	gen  uint32
 	next uint32
@@ -52,7 +53,7 @@ func (t *slots) take(op *Op) (slot, bool) {
 		if len(t.entries) == t.limit {
 			return slot{}, false
 		}
-		t.entries = append(t.entries, slotEntry{op: op})
+		t.entries = append(t.entries, slotEntry{note: op.note, op: op})
 		t.used++
 		return slot{index: uint32(len(t.entries) - 1)}, true
 	}
@@ -62,12 +63,13 @@ func (t *slots) take(op *Op) (slot, bool) {
 	if t.head == 0 {
 		t.tail = 0
 	}
-	en.op, en.next = op, 0
+	en.note, en.op, en.next = op.note, op, 0
 	t.used++
 	return slot{index: i, gen: en.gen}, true
 }
 
 func (t *slots) release(s slot) {
+	t.checkTaken(s)
 	en := &t.entries[s.index]
 	en.op = nil
 	en.gen++
@@ -81,7 +83,13 @@ func (t *slots) release(s slot) {
 }
 
 // detach leaves a slot taken that names no Op any more.
-func (t *slots) detach(s slot) { t.entries[s.index].op = nil }
+func (t *slots) detach(s slot) { t.replace(s, nil) }
+
+// replace lets a slot name another Op.
+func (t *slots) replace(s slot, op *Op) {
+	t.checkTaken(s)
+	t.entries[s.index].op = op
+}
 
 // byWire finds the Op of a name that came from a peer; nil when it is stale or was never given.
 func (t *slots) byWire(name uint32) *Op {

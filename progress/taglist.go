@@ -8,7 +8,7 @@ import "github.com/tagmatch/tagmatch/transport"
 
 // Matched unlinks a receive that the device has given to a message.
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
-	e := (*Engine)(s)
+	e := s.engine()
 	op := e.off.slots.byID(id)
 	if op == nil || op.state != opOffered && op.state != opRecalled {
 		e.unofferedLocked("match", id)
@@ -17,21 +17,22 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	if op.state == opOffered {
 		e.posted.Remove(op.handle)
 	}
-	awaited := op.cause == errReturned
+	recalled := op.cause != nil
 	op.state, op.cause = opMatched, nil
+	e.inv.matched(e, op, src)
 	op.tag = tag
 	op.read = readState{src: src, appCtx: appCtx}
 	e.goneLocked(op)
 	e.endLocked(false)
 	e.m.Offload.Matched++
-	if awaited {
+	if recalled {
 		e.offerReturnedLocked()
 	}
 }
 
 // Delivered ends a receive that the device has matched. Its error means that the peer is lost, or has taken the message back.
 func (s *sink) Delivered(id uint64, n uint64, err error) {
-	e := (*Engine)(s)
+	e := s.engine()
 	op := e.matchedLocked("delivery", id)
 	if op == nil {
 		return
@@ -56,7 +57,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 
 // Incomplete goes on in software with a rendezvous that the device has matched and left (TMO 6.7).
 func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
-	e := (*Engine)(s)
+	e := s.engine()
 	op := e.matchedLocked("rendezvous", id)
 	if op == nil {
 		return
@@ -121,7 +122,7 @@ func (e *Engine) sourceLocked(op *Op, err error) *peer {
 
 // Deleted is the outcome of a recall. If the device was faster the receive ends as a matched one, or has already.
 func (s *sink) Deleted(id uint64, ok bool) {
-	e := (*Engine)(s)
+	e := s.engine()
 	if !ok {
 		e.m.Offload.DelsLost++
 		return
@@ -143,6 +144,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 		e.m.Canceled++
 	}
 	e.completeLocked(op, Status{}, cause)
+	e.offerReturnedLocked()
 }
 
 func (e *Engine) unofferedLocked(what string, id uint64) {
@@ -206,6 +208,7 @@ func (e *Engine) dropLateLocked() (done int) {
 			break
 		}
 		done++
+		e.inv.dropped(d)
 		e.reportLocked(d.count)
 		e.m.Offload.Drops++
 		e.releaseLocked(slotOf(d.id))

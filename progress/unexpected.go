@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
 )
 
@@ -80,6 +81,7 @@ func (e *Engine) requestRecordLocked(r readState, tag uint64) *message {
 // arrivedLocked takes the oldest message that a receive matches out of its queue. Requests that a receive has given back
 // are in a list of their own, since the queue has no way back to an old place.
 func (e *Engine) arrivedLocked(tag, mask uint64) (*message, bool) {
+	e.mu.AssertHeld("the unexpected messages")
 	if len(e.returned) == 0 {
 		return e.unexp.Match(tag, mask)
 	}
@@ -163,12 +165,16 @@ func (b *bufferPool) get(n int) []byte {
 		b.classes[c][k-1] = nil
 		b.classes[c] = b.classes[c][:k-1]
 		b.kept -= int64(size)
+		checkPoisoned(buf)
 		return buf[:n]
 	}
 	return make([]byte, n, size)
 }
 
 func (b *bufferPool) put(buf []byte) {
+	if invariant.Enabled {
+		invariant.Poison(buf[:cap(buf)])
+	}
 	if cap(buf) == 0 || b.kept+int64(cap(buf)) > b.keep {
 		return
 	}
@@ -187,10 +193,12 @@ func (b *bufferPool) message() *message {
 	}
 	b.free, m.next = m.next, nil
 	b.records--
+	m.checkUnused()
 	return m
 }
 
 func (b *bufferPool) freeMessage(m *message) {
+	m.poison()
 	if b.records >= keepRecords {
 		return
 	}

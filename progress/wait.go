@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 // Waiting. One waiter at a time has the poller role; it polls for all. The others watch their own operation for a moment, take
@@ -34,7 +36,8 @@ const (
 type waitState struct {
 	polling  atomic.Bool // somebody has the poller role; written under mu
 	limit    time.Duration
-	oneP     bool // GOMAXPROCS is 1; refreshed at each park; read without mu only by its poller
+	role     invariant.Guard // finds a second poller
+	oneP     bool            // GOMAXPROCS is 1; refreshed at each park; read without mu only by its poller
 	parked   waiterList
 	heir     *waiter // was woken to take the role and has not looked yet
 	sleeper  *waiter // Manual: who is in transport.Wait
@@ -51,6 +54,7 @@ func (w *waitState) init(limit time.Duration) {
 // waiter is a parked goroutine. All fields are guarded by Engine.mu; tokens are sent under it too, so that draining ch under it
 // is final.
 type waiter struct {
+	inv        waiterCheck
 	ch         chan struct{} // capacity 1
 	op         *Op
 	nextOnOp   *waiter
@@ -86,6 +90,7 @@ func (l *waiterList) remove(w *waiter) {
 // awaitLocked waits until op's life is not the given one any more, or ctx has ended: then it returns ctx's error. The lock is
 // held on entry and on return.
 func (e *Engine) awaitLocked(ctx context.Context, op *Op, life uint64) error {
+	e.mu.AssertHeld("the poller role")
 	if op.life.Load() != life {
 		return nil
 	}
@@ -93,7 +98,7 @@ func (e *Engine) awaitLocked(ctx context.Context, op *Op, life uint64) error {
 		return e.awaitSlowLocked(ctx, op, life, false)
 	}
 	// The path of a message that is about to come: no clock, no context, the lock held throughout unless somebody wants it.
-	e.wait.polling.Store(true)
+	e.takeRoleLocked()
 	hold := holdPolls
 	if e.wait.limit < 0 || e.wait.oneP {
 		hold = clockPolls
@@ -137,9 +142,20 @@ func (e *Engine) awaitSlowLocked(ctx context.Context, op *Op, life uint64, role 
 	}
 }
 
+func (e *Engine) takeRoleLocked() {
+	e.wait.role.Enter("the poller role")
+	e.wait.polling.Store(true)
+}
+
+func (e *Engine) endRoleLocked() {
+	e.mu.AssertHeld("the poller role")
+	e.wait.polling.Store(false)
+	e.wait.role.Leave()
+}
+
 // leaveLocked gives the poller role up.
 func (e *Engine) leaveLocked() {
-	e.wait.polling.Store(false)
+	e.endRoleLocked()
 	e.loop.polls++
 	if e.cfg.Left != nil {
 		e.leaveDeviceLocked()
@@ -188,7 +204,7 @@ func (e *Engine) followLocked(op *Op, life uint64) bool {
 	if op.life.Load() != life || e.wait.polling.Load() {
 		return false
 	}
-	e.wait.polling.Store(true)
+	e.takeRoleLocked()
 	return true
 }
 
@@ -273,7 +289,7 @@ func (e *Engine) parkLocked(ctx context.Context, op *Op, life uint64, role bool)
 		e.sleepLocked(ctx, w, life)
 	} else {
 		if role {
-			e.wait.polling.Store(false)
+			e.endRoleLocked()
 			role = false
 		}
 		if !e.cfg.Manual {
@@ -360,6 +376,9 @@ func (e *Engine) wakeTransport() {
 
 // wakeLocked wakes a waiter, wherever it sleeps.
 func (e *Engine) wakeLocked(w *waiter) {
+	if invariant.Enabled { // a call that does nothing would still keep this from being inlined
+		w.inv.use()
+	}
 	e.loop.woke = true
 	if w == e.wait.sleeper {
 		e.tr.Wake()
@@ -378,6 +397,7 @@ func (e *Engine) newWaiterLocked(op *Op) *waiter {
 	} else {
 		e.waiters, w.next = w.next, nil
 	}
+	w.inv.take(op)
 	w.op, w.nextOnOp = op, op.waiters
 	op.waiters = w
 	return w
@@ -398,6 +418,7 @@ func (e *Engine) freeWaiterLocked(w *waiter) {
 	case <-w.ch:
 	default:
 	}
+	w.free(e)
 	w.next = e.waiters
 	e.waiters = w
 }

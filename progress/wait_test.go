@@ -172,11 +172,10 @@ func TestManyWaitForOneRequest(t *testing.T) {
 				wg.Add(1)
 				go func() {
 					defer wg.Done()
-					switch _, err := r.Wait(bg); err {
-					case nil:
+					switch _, err := r.Wait(bg); {
+					case err == nil:
 						got.Add(1)
-					case ErrInactive:
-					default:
+					case !errors.Is(err, ErrInactive):
 						t.Error(err)
 					}
 				}()

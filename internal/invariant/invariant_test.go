@@ -84,3 +84,30 @@ func TestExclusive(t *testing.T) {
 	e.Leave()
 	require.NotPanics(t, func() { e.Enter("post") })
 }
+
+// deep is at another place of the stack for each depth.
+func deep(depth int, f func()) byte {
+	var frame [1 << 10]byte
+	if depth == 0 {
+		f()
+	} else {
+		frame[depth] = deep(depth-1, f)
+	}
+	return frame[depth]
+}
+
+// Many goroutines, whose stacks move and are used again, never take another for the owner.
+func TestMutexOwnerAnywhere(t *testing.T) {
+	var m Mutex
+	m.Lock()
+	for depth := range 100 {
+		deep(depth, func() { m.AssertHeld("x") })
+		if Enabled {
+			require.Error(t, elsewhere(func() { deep(depth, func() { m.AssertHeld("x") }) }).(error))
+		}
+	}
+	m.Unlock()
+	if Enabled {
+		require.Panics(t, func() { m.AssertHeld("x") })
+	}
+}

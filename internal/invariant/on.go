@@ -15,7 +15,7 @@ import (
 // Enabled tells whether the checks are built in.
 const Enabled = true
 
-// goroutine is the number of the calling goroutine, as its stack trace begins: "goroutine 12 [running]".
+// goroutine is, for people, the number of the calling goroutine, as its stack trace begins: "goroutine 12 [running]".
 func goroutine() uint64 {
 	var buf [32]byte
 	s := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
@@ -30,14 +30,14 @@ func goroutine() uint64 {
 // Mutex is a lock that knows its owner.
 type Mutex struct {
 	mu    sync.Mutex
-	owner atomic.Uint64
+	owner atomic.Uintptr
 }
 
 // Lock takes the lock. Taking it twice is a Violation, not a deadlock.
 func (m *Mutex) Lock() {
-	me := goroutine()
+	me := self()
 	if m.owner.Load() == me {
-		Broken("owner", "goroutine %d locks again what it holds", me)
+		Broken("owner", "goroutine %d locks again what it holds", goroutine())
 	}
 	m.mu.Lock()
 	m.owner.Store(me)
@@ -48,7 +48,7 @@ func (m *Mutex) TryLock() bool {
 	if !m.mu.TryLock() {
 		return false
 	}
-	m.owner.Store(goroutine())
+	m.owner.Store(self())
 	return true
 }
 
@@ -61,26 +61,30 @@ func (m *Mutex) Unlock() {
 
 // AssertHeld panics unless the calling goroutine holds the lock. what names what it guards.
 func (m *Mutex) AssertHeld(what string) {
-	if me, owner := goroutine(), m.owner.Load(); owner != me {
-		Broken("owner", "goroutine %d uses %s without the lock, which goroutine %d holds (0: nobody)", me, what, owner)
+	switch m.owner.Load() {
+	case self():
+	case 0:
+		Broken("owner", "goroutine %d uses %s without the lock, which nobody holds", goroutine(), what)
+	default:
+		Broken("owner", "goroutine %d uses %s without the lock, which another holds", goroutine(), what)
 	}
 }
 
 // Guard finds calls that should not overlap. Enter and Leave may nest on one goroutine.
 type Guard struct {
 	mu    sync.Mutex
-	owner uint64
+	owner uintptr
 	depth int
 	what  string
 }
 
 // Enter begins a call.
 func (g *Guard) Enter(what string) {
-	me := goroutine()
+	me := self()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.depth > 0 && g.owner != me {
-		Broken("owner", "goroutine %d calls %s while goroutine %d is in %s", me, what, g.owner, g.what)
+		Broken("owner", "goroutine %d calls %s while another is in %s", goroutine(), what, g.what)
 	}
 	g.owner = me
 	g.what = what

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -25,9 +27,13 @@ func Run(t testing.TB, n int, fn func(w *p2p.World)) {
 	RunConfig(t, n, p2p.Config{}, fn)
 }
 
-// RunConfig is Run with a Config, whose Bootstrap must be nil. Where it names a Device the ranks use that one.
+// RunConfig is Run with a Config, whose Bootstrap must be nil. Where it names a Device the ranks use that one. Builds with -tags
+// invariants log warnings to the test if it has no Logger.
 func RunConfig(t testing.TB, n int, cfg p2p.Config, fn func(w *p2p.World)) {
 	t.Helper()
+	if invariant.Enabled && cfg.Logger == nil { // it tells of requests that were never completed
+		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
 	var ranks sync.WaitGroup
 	for _, b := range wirings(n, &cfg) {
 		ranks.Go(func() {

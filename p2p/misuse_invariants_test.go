@@ -1,0 +1,110 @@
+//go:build invariants
+
+package p2p_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/p2p/p2ptest"
+)
+
+// What a program that uses p2p wrongly is told.
+
+const here = "p2p_test.Test" // in the stack of a post by a test
+
+func TestMisuseOfBuffers(t *testing.T) {
+	p2ptest.Run(t, 2, func(w *p2p.World) {
+		c, other := w.Comm(), 1-w.Rank()
+		in, out := make([]byte, 100_000), make([]byte, 100_000)
+		for range 2 { // a send that changes under way, a receive that changes before its end is reported
+			r, s := c.Irecv(other, 1, in), c.Isend(other, 1, out)
+			if w.Rank() == 0 {
+				<-r.Done()
+				<-s.Done()
+				out[7]++
+				in[9]++
+				for _, req := range []p2p.Request{s, r} {
+					v := violation(func() { _, _ = req.Wait(background) })
+					if assert.NotNil(t, v) {
+						assert.Equal(t, "buffer", v.Rule)
+						assert.Contains(t, v.Text, here)
+					}
+				}
+				continue
+			}
+			assert.NoError(t, p2p.WaitAll(background, []p2p.Request{r, s}, nil))
+		}
+	})
+}
+
+func violation(f func()) (v *invariant.Violation) {
+	defer func() { v, _ = recover().(*invariant.Violation) }()
+	f()
+	return nil
+}
+
+func TestMisuseOfRequests(t *testing.T) {
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		r := w.Isend(0, 3, []byte("x"))
+		_, err := r.Wait(background)
+		assert.NoError(t, err)
+		_, err = r.Wait(background)
+		assert.ErrorIs(t, err, p2p.ErrInactive)
+		var op *p2p.OpError
+		assert.True(t, errors.As(err, &op))
+		assert.Equal(t, 2, strings.Count(err.Error(), here), "%v", err)
+		assert.NoError(t, p2p.WaitAll(background, []p2p.Request{r}, nil))
+		_, err = w.Recv(background, 3, p2p.Exact, make([]byte, 1))
+		assert.NoError(t, err)
+	})
+}
+
+func TestForgottenRequests(t *testing.T) {
+	var out lines
+	cfg := p2p.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
+	p2ptest.RunConfig(t, 1, cfg, func(w *p2p.World) {
+		w.Irecv(5, p2p.Exact, nil)
+		w.Comm().Isend(0, 6, nil)
+		ctx, cancel := context.WithCancel(background)
+		cancel()
+		_, err := w.Irecv(7, p2p.Exact, nil).Wait(ctx) // goes on
+		assert.ErrorIs(t, err, context.Canceled)
+		var dump bytes.Buffer
+		assert.NoError(t, w.Dump(&dump))
+		assert.Contains(t, dump.String(), "operations: 3\n")
+		assert.Contains(t, dump.String(), here)
+	})
+	text := out.String()
+	require.Equal(t, 3, strings.Count(text, "request was never completed"), text)
+	require.Equal(t, 1, strings.Count(text, "messages were never received"), text)
+	require.Contains(t, text, here)
+}
+
+// lines is a log that several goroutines write.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

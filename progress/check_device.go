@@ -1,0 +1,179 @@
+//go:build invariants
+
+package progress
+
+import (
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/matching"
+)
+
+// covers tells whether messages of a rank are counted for the device with the tag list.
+func (c *engineCheck) covers(e *Engine, src int) bool {
+	return uint(src) >= uint(len(e.peers)) || !e.peers[src].foreign
+}
+
+// settle follows an unexpected message that is delivered, visible in the queue, or refused.
+func (c *engineCheck) settle(e *Engine, src int) {
+	if c.covers(e, src) {
+		c.settled++
+	}
+}
+
+// counted is V8: a message is counted once, when it is settled.
+func (c *engineCheck) counted(e *Engine) {
+	invariant.Check(e.handled == c.settled, "V8", "%d unexpected messages are counted, %d are delivered or queued", e.handled, c.settled)
+}
+
+// postedLocked follows a receive into the shadow list.
+func (c *engineCheck) postedLocked(op *Op) {
+	c.orders++
+	op.note.order = c.orders
+}
+
+// added follows a receive that the device has got in slot s.
+func (c *engineCheck) added(op *Op, s slot) {
+	if c.device == nil {
+		c.device = map[uint64]*record{}
+	}
+	invariant.Check(c.device[s.id()] == nil, "V13", "the name of a receive in the device is used again: %s", op.note.where())
+	c.device[s.id()] = op.note
+}
+
+// left follows a receive that has left the device: V12.
+func (c *engineCheck) left(s slot) {
+	invariant.Check(c.device[s.id()] != nil, "V12", "receive %#x leaves the device and is not there", s.id())
+	delete(c.device, s.id())
+}
+
+// matched is V17: what the device with the tag list matches comes by that device.
+func (c *engineCheck) matched(e *Engine, op *Op, src int) {
+	invariant.Check(c.covers(e, src), "V17", "the device matches a message of rank %d, which comes by another: %s", src, op.note.where())
+}
+
+// found follows a receive in the device that an unexpected message has found, before the message is counted.
+func (c *engineCheck) found(op *Op) {
+	c.due = append(c.due, drop{op.slot.id(), c.settled + 1})
+}
+
+// dropped follows the forced DEL of such a receive. The oldest comes first, with the count of its own message.
+func (c *engineCheck) dropped(d drop) {
+	invariant.Check(len(c.due) != 0 && c.due[0].id == d.id, "V9", "receive %#x is taken out by force, and no message found it", d.id)
+	c.due = c.due[1:]
+}
+
+// reporting is V9 and V8: an operation reports a count. All receives whose messages it includes are being taken out, and all those
+// messages are settled.
+func (c *engineCheck) reporting(e *Engine, count uint32) {
+	invariant.Check(int32(count-c.settled) <= 0, "V8", "the device is told of %d messages, %d are delivered or queued", count, c.settled)
+	invariant.Check(int32(count-e.off.reported) >= 0, "V8", "the device is told of %d messages after %d", count, e.off.reported)
+	for _, d := range c.due {
+		invariant.Check(int32(count-d.count) < 0, "V9", "the device is told of %d messages while receive %#x, found by message %d, is still in its list",
+			count, d.id, d.count)
+	}
+}
+
+// checkDeviceLocked checks the lists around the device.
+func (e *Engine) checkDeviceLocked() {
+	e.checkKeptLocked()
+	e.checkSlotsLocked()
+	e.checkOverlapLocked()
+	o := &e.off
+	invariant.Check(e.handled == e.inv.settled, "V8", "%d unexpected messages are counted, %d are delivered or queued", e.handled, e.inv.settled)
+	invariant.Check(len(o.drops) == len(e.inv.due), "V9", "%d forced DELs are due, %d are to come", len(e.inv.due), len(o.drops))
+	for i, d := range o.drops {
+		invariant.Check(d == e.inv.due[i], "V9", "the forced DEL of receive %#x carries the count %d, its message is %d", d.id, d.count, e.inv.due[i].count)
+	}
+}
+
+// checkKeptLocked: offload.kept has exactly the receives that are in the shadow list and not in the device, in order;
+// offload.waiting those of them that the device may get.
+func (e *Engine) checkKeptLocked() {
+	o := &e.off
+	n, last := 0, uint64(0)
+	for h, op := range o.kept.All() {
+		checkEntry(op, "V5", "the list of those that software keeps", opPosted)
+		invariant.Check(op.kept == h, "V5", "a receive that software keeps is under another handle: %s", op.note.where())
+		invariant.Check(op.note.order > last, "V5", "a receive that software keeps is behind one that was posted later: %s", op.note.where())
+		may := len(op.buf) >= o.least && e.coveredLocked(op)
+		invariant.Check(op.queued == may, "V18", "a receive that may go to the device, or may not, waits for it %v: %s", op.queued, op.note.where())
+		last = op.note.order
+		if op.queued {
+			n++
+		}
+	}
+	last = 0
+	for op := o.waiting.head; op != nil; op = op.next {
+		_, ok := o.kept.Stamp(op.kept)
+		invariant.Check(ok && op.queued, "V5", "a receive waits for the device that software does not keep: %s", op.note.where())
+		invariant.Check(op.note.order > last, "V5", "a receive waits for the device behind one that was posted later: %s", op.note.where())
+		last = op.note.order
+		n--
+	}
+	invariant.Check(n == 0, "V5", "%d receives that wait for the device are in no list", n)
+	posted := 0
+	for _, op := range e.posted.All() {
+		if op.state == opPosted {
+			posted++
+		}
+	}
+	invariant.Check(posted == o.kept.Len(), "V5", "software keeps %d receives, %d are in the list of them", posted, o.kept.Len())
+}
+
+// checkSlotsLocked is V12: what the device has is what it was given and has not ended.
+func (e *Engine) checkSlotsLocked() {
+	o := &e.off
+	inList, fresh := 0, 0
+	for i := range o.slots.entries {
+		en := &o.slots.entries[i]
+		op := en.op
+		if op == nil {
+			continue
+		}
+		checkEntry(op, "V12", "the device", opOffered, opRecalled, opMatched)
+		invariant.Check(op.slot == slot{uint32(i), en.gen} && e.inv.device[op.slot.id()] == op.note, "V12", "a receive is in the device under another name: %s", op.note.where())
+		recalled := op.state == opRecalled || op.state == opOffered && e.recallDueLocked(op)
+		invariant.Check(recalled == (op.cause != nil), "V12", "a receive is asked back from the device for %v: %s", op.cause, op.note.where())
+		if op.state == opMatched {
+			continue
+		}
+		inList++
+		if op.added == o.reported {
+			fresh++
+		}
+	}
+	invariant.Check(inList == o.entries, "V14", "%d receives are counted in the device's list, there are %d", o.entries, inList)
+	invariant.Check(fresh == o.fresh, "V14", "%d receives are counted as added with the last count, there are %d", o.fresh, fresh)
+	invariant.Check(len(e.inv.device) == o.slots.used && o.slots.used <= o.most, "V14", "%d receives have slots, the device has %d; it holds %d", o.slots.used, len(e.inv.device), o.most)
+}
+
+func (e *Engine) recallDueLocked(op *Op) bool {
+	for _, id := range e.off.recalls {
+		if id == op.slot.id() {
+			return true
+		}
+	}
+	return false
+}
+
+// overlapLook is how many receives in the device one check looks at; the next check goes on behind them.
+const overlapLook = 64
+
+// checkOverlapLocked is V6 as it must hold at all times: software keeps no receive that overlaps one in the device that was posted
+// later. What it keeps only ever leaves, and what comes back from the device is posted anew.
+func (e *Engine) checkOverlapLocked() {
+	entries := e.off.slots.entries
+	for range min(overlapLook, len(entries)) {
+		e.inv.looked++
+		op := entries[e.inv.looked%len(entries)].op
+		if op == nil || op.state != opOffered {
+			continue
+		}
+		for _, k := range e.off.kept.All() {
+			if k.note.order > op.note.order {
+				break
+			}
+			invariant.Check(!matching.Overlap(op.tag, op.mask, k.tag, k.mask), "V6", "a receive in the device, %s\n is overlapped by an earlier one in software, %s",
+				op.note.where(), k.note.where())
+		}
+	}
+}

@@ -1,0 +1,303 @@
+//go:build invariants
+
+package progress
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// Each check is seen to fail when the engine, or the program, breaks its rule.
+
+// doomed is a cluster that is left as it is: what is broken in it cannot be closed.
+func doomed(t *testing.T, n int, opts fakeOpts) *cluster {
+	c := newCluster(t, n, Config{Manual: true, OffloadMin: -1}, opts)
+	t.Cleanup(func() { // before newCluster's
+		for _, e := range c.e {
+			e.closeOnce.Do(func() {})
+		}
+	})
+	return c
+}
+
+// broken requires that f breaks a rule, and gives the text.
+func broken(t *testing.T, rule string, f func()) string {
+	t.Helper()
+	v := violation(f)
+	require.NotNil(t, v, "%s is not checked", rule)
+	require.Equal(t, rule, v.Rule, v.Text)
+	return v.Text
+}
+
+func violation(f func()) (v *invariant.Violation) {
+	defer func() {
+		if r := recover(); r != nil {
+			v = r.(*invariant.Violation)
+		}
+	}()
+	f()
+	return nil
+}
+
+// brokenIn is broken with the engine's lock held.
+func brokenIn(t *testing.T, e *Engine, rule string, f func()) string {
+	t.Helper()
+	e.lock()
+	defer e.mu.Unlock()
+	return broken(t, rule, f)
+}
+
+const here = "progress.Test" // in the stack of a post by a test
+
+func TestOwnerIsChecked(t *testing.T) {
+	c := doomed(t, 2, fakeOpts{})
+	e := c.e[0]
+	r := e.Irecv(1, 1, exact, nil)
+	for _, f := range []func(){
+		func() { e.completeLocked(r.op, Status{}, nil) },
+		func() { e.cancelLocked(r.op) },
+		func() { e.newOpLocked() },
+		func() { e.postLocked(r.op) },
+		func() { e.pollLocked() },
+		func() { e.arrivedLocked(1, exact) },
+		func() { e.lostLocked(&e.peers[1], nil) },
+		func() { e.markDirtyLocked(&e.peers[1]) },
+		func() { (*sink)(e).Eager(1, 1, 1, nil) },
+		func() { _ = e.awaitLocked(bg, r.op, pending(r.gen)) },
+	} {
+		broken(t, "owner", f)
+	}
+	brokenIn(t, e, "owner", func() { (*sink)(e).Fin(1, 1) }) // the lock is held, but nobody polls
+	c.callback(0, func(transport.Sink) { broken(t, "owner", func() { e.pollLocked() }) })
+}
+
+func TestSecondPollerIsFound(t *testing.T) {
+	c := doomed(t, 1, fakeOpts{})
+	e := c.e[0]
+	e.lock()
+	e.takeRoleLocked()
+	e.mu.Unlock()
+	found := make(chan *invariant.Violation)
+	go func() {
+		e.lock()
+		defer e.mu.Unlock()
+		found <- violation(e.takeRoleLocked)
+	}()
+	require.NotNil(t, <-found)
+}
+
+func TestCompletionTwice(t *testing.T) {
+	c := doomed(t, 2, fakeOpts{})
+	e := c.e[0]
+	r := e.Isend(1, 7, fill(8, 1))
+	text := brokenIn(t, e, "completion", func() { e.completeLocked(r.op, Status{}, ErrClosed) })
+	require.Contains(t, text, "send of 8 bytes to 1, tag 0x7")
+	require.Contains(t, text, here)
+	op := r.op
+	_, err := ended(t, r)
+	require.NoError(t, err)
+	brokenIn(t, e, "completion", func() { e.completeLocked(op, Status{}, nil) })
+	brokenIn(t, e, "pool", func() { e.freeLocked(op) })
+}
+
+func TestCompletionWhileLinked(t *testing.T) {
+	c := doomed(t, 2, fakeOpts{tags: 4, room: 1})
+	e := c.e[0]
+	end := func(rule string, r Request) {
+		t.Helper()
+		brokenIn(t, e, rule, func() { e.completeLocked(r.op, Status{}, nil) })
+	}
+	end("slot", e.Irecv(1, 1, exact, nil)) // in the device
+	e.off.least = 1                        // what is shorter stays in software
+	end("V5", e.Irecv(1, 2, exact, nil))
+	s := e.Issend(1, 1, fill(8, 1))
+	require.Equal(t, opRequested, s.op.state)
+	end("V16", s)
+	end("list", e.Isend(1, 1, fill(8, 1)))
+	s.op.note.region, s.op.region = false, nil
+	end("slot", s)
+}
+
+func TestSlotTwice(t *testing.T) {
+	c := doomed(t, 2, fakeOpts{})
+	e := c.e[0]
+	s := e.Issend(1, 9, fill(8, 1))
+	e.sends.release(s.op.slot)
+	text := broken(t, "slot", func() { e.sends.release(s.op.slot) })
+	require.Contains(t, text, "send of 8 bytes to 1, tag 0x9")
+	require.Contains(t, text, here)
+	broken(t, "slot", func() { e.sends.detach(s.op.slot) })
+	broken(t, "slot", func() { e.sends.release(slot{index: 1000}) })
+}
+
+func TestPoolIsChecked(t *testing.T) {
+	c := doomed(t, 2, fakeOpts{})
+	e := c.e[0]
+	for _, touch := range []func(op *Op){
+		func(op *Op) { op.tag = 1 },
+		func(op *Op) { op.peer = 1 },
+		func(op *Op) { op.handle = 1 },
+		func(op *Op) { op.slot = slot{} },
+	} {
+		_, err := ended(t, e.Isend(1, 1, nil))
+		require.NoError(t, err)
+		touch(e.ops.returned.Load())
+		brokenIn(t, e, "poison", func() { e.newOpLocked() })
+		e.ops.free = nil
+	}
+	r := e.Irecv(1, 1, exact, nil)
+	e.lock()
+	e.posted.Remove(r.op.handle)
+	e.completeLocked(r.op, Status{}, nil)
+	e.mu.Unlock()
+	r.op.queued = true
+	broken(t, "list", func() { _, _ = r.Wait(bg) })
+}
+
+func TestMessagePoolIsChecked(t *testing.T) {
+	var b bufferPool
+	b.init(1 << 20)
+	buf := b.get(100)
+	copy(buf, "left")
+	b.put(buf)
+	require.Equal(t, bytes.Repeat([]byte{invariant.PoisonByte}, 100), buf)
+	buf[3] = 1
+	broken(t, "poison", func() { b.get(100) })
+	m := b.message()
+	b.freeMessage(m)
+	broken(t, "pool", func() { b.freeMessage(m) })
+	m.tag, m.seq = 1, 1
+	broken(t, "poison", func() { b.message() })
+	m = b.message()
+	m.src, m.next = 0, m
+	broken(t, "list", func() { b.freeMessage(m) })
+}
+
+func TestFreeWaiterIsNotWoken(t *testing.T) {
+	c := doomed(t, 2, fakeOpts{})
+	e := c.e[0]
+	r := e.Irecv(1, 6, exact, nil)
+	e.lock()
+	w := e.newWaiterLocked(r.op)
+	e.wait.parked.push(w)
+	text := broken(t, "waiter", func() { e.freeWaiterLocked(w) })
+	require.Contains(t, text, "receive of up to 0 bytes from 1, tag 0x6")
+	require.Contains(t, text, here)
+	e.wait.parked.remove(w)
+	w.op = r.op
+	e.freeWaiterLocked(w)
+	broken(t, "waiter", func() { e.wakeLocked(w) })
+	e.wait.heir = w
+	broken(t, "waiter", e.checkWaitersLocked)
+	e.mu.Unlock()
+}
+
+func TestConsumedRequestNamesItsPost(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	r := c.e[0].Isend(1, 0x55, fill(8, 1))
+	_, err := r.Wait(bg)
+	require.NoError(t, err)
+	again := c.e[0].Isend(1, 1, nil) // takes the same Op
+	require.Same(t, r.op, again.op)
+	for range 2 {
+		_, err = r.Wait(bg)
+		require.ErrorIs(t, err, ErrInactive)
+		require.Contains(t, err.Error(), "send of 8 bytes to 1, tag 0x55, posted at\n")
+		require.Equal(t, 2, strings.Count(err.Error(), here), "%v", err)
+		_, _, err = r.Test()
+		require.ErrorIs(t, err, ErrInactive)
+	}
+	_, err = again.Wait(bg)
+	require.NoError(t, err)
+	_, err = Failed(ErrFull).Wait(bg)
+	require.Equal(t, ErrFull, err)
+}
+
+func TestBuffersAreLeftAlone(t *testing.T) {
+	for name, change := range map[string]func(c *cluster, buf []byte, restore byte){
+		"under way":         func(c *cluster, buf []byte, _ byte) { buf[5]++; c.step() },
+		"ended":             func(c *cluster, buf []byte, _ byte) { c.step(); buf[5]++ },
+		"restored too late": func(c *cluster, buf []byte, old byte) { buf[5]++; c.step(); buf[5] = old },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, size := range []int{8, 1000} {
+				c := manual(t, 2, fakeOpts{})
+				r := c.e[1].Irecv(0, 4, exact, make([]byte, 1000))
+				buf := fill(size, 1)
+				s := c.e[0].Isend(1, 4, buf)
+				if size == 8 && name == "restored too late" {
+					buf[5]++ // it has ended already: this restores nothing
+				}
+				change(c, buf, buf[5])
+				text := broken(t, "buffer", func() { _, _ = s.Wait(bg) })
+				require.Contains(t, text, here)
+				_, err := ended(t, r)
+				require.NoError(t, err)
+			}
+		})
+	}
+	c := manual(t, 2, fakeOpts{})
+	buf := make([]byte, 8)
+	r := c.e[1].Irecv(0, 4, exact, buf)
+	require.NoError(t, c.e[0].Send(bg, 1, 4, fill(8, 1)))
+	c.step()
+	buf[0]++
+	broken(t, "buffer", func() { _, _ = r.Wait(bg) })
+	// A send that fails makes no promise of its bytes.
+	buf = fill(1000, 1)
+	s := c.e[0].Isend(1, 4, buf)
+	buf[0]++
+	s.Cancel()
+	c.step()
+	_, err := s.Wait(bg)
+	require.Equal(t, ErrCanceled, err)
+}
+
+func TestBlockingSendBuffer(t *testing.T) {
+	c := newCluster(t, 2, Config{}, fakeOpts{})
+	buf := fill(1000, 1)
+	sent := make(chan *invariant.Violation)
+	go func() { sent <- violation(func() { _ = c.e[0].Send(bg, 1, 3, buf) }) }()
+	for c.e[0].Metrics().RequestsNow == 0 {
+	}
+	c.e[0].lock()
+	buf[0]++
+	c.e[0].mu.Unlock()
+	_, err := c.e[1].Recv(bg, 0, 3, exact, make([]byte, 1000))
+	require.NoError(t, err)
+	v := <-sent
+	require.NotNil(t, v)
+	require.Equal(t, "buffer", v.Rule)
+	require.Contains(t, v.Text, here)
+}
+
+func TestOpenRequestsAreTold(t *testing.T) {
+	var log, dump bytes.Buffer
+	c := newCluster(t, 2, Config{Manual: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}, fakeOpts{})
+	e := c.e[0]
+	open := e.Irecv(1, 0x77, exact, nil)
+	e.Isend(0, 0x78, nil)
+	_, err := e.Isend(1, 0x79, nil).Wait(bg)
+	require.NoError(t, err)
+	c.step()
+	require.NoError(t, e.Dump(&dump))
+	require.Contains(t, dump.String(), "operations: 2\n  under way: receive of up to 0 bytes from 1, tag 0x77, posted at\n")
+	require.Contains(t, dump.String(), "  ended, not completed by Wait or Test: send of 0 bytes to 0, tag 0x78, posted at\n")
+	require.NotContains(t, dump.String(), "0x79")
+	require.Contains(t, dump.String(), here)
+	require.NoError(t, e.Close(nil))
+	for _, tag := range []string{"0x77", "0x78"} {
+		require.Contains(t, log.String(), "tag "+tag)
+	}
+	require.Equal(t, 2, strings.Count(log.String(), "request was never completed"))
+	require.Equal(t, 1, strings.Count(log.String(), "messages were never received"))
+	_, err = open.Wait(bg)
+	require.Equal(t, ErrClosed, err)
+}

@@ -1,0 +1,167 @@
+//go:build invariants
+
+package progress
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/matching"
+)
+
+// engineCheck is the engine's second account of what it does. Fields without a word are guarded by Engine.mu.
+type engineCheck struct {
+	mu    sync.Mutex           // of the two that follow; consumers of requests have no other
+	live  map[*record]struct{} // operations whose outcome nobody has taken
+	posts uint64
+
+	polling bool               // in transport.Poll
+	idle    int                // polls since the last full check
+	orders  uint64             // receives that were put into the shadow list
+	settled uint32             // unexpected messages of the list's device that are done with (V8)
+	due     []drop             // forced DELs that are not posted (V9)
+	device  map[uint64]*record // receives that the device has
+	looked  int                // entries of its table that were looked at (V6)
+}
+
+// Nonsense that is told from what is meant.
+const (
+	poisonInt    = -0x2424242424242425
+	poisonWord   = 0xdbdbdbdbdbdbdbdb
+	poisonHandle = matching.Handle(poisonWord)
+)
+
+var poisonSlot = slotOf(poisonWord)
+
+// checkUnused looks at an Op that comes out of the pool: nobody has touched it there.
+func (op *Op) checkUnused() {
+	invariant.Check(op.note == nil && op.peer == poisonInt && op.tag == poisonWord && op.slot == poisonSlot && op.handle == poisonHandle,
+		"poison", "an operation in the pool was written to")
+	invariant.Check(op.waiters == nil && op.done == nil, "waiter", "an operation in the pool is waited for")
+	op.checkFree()
+}
+
+// checkFree finds what still points to an Op that nobody uses, or what it has left behind.
+func (op *Op) checkFree() {
+	invariant.Check(!op.queued && op.prev == nil, "list", "an operation is freed in a queue: %s", op.note.where())
+	invariant.Check(op.region == nil, "V16", "an operation is freed while its buffer is registered: %s", op.note.where())
+	invariant.Check(op.buf == nil && op.cause == nil, "pool", "an operation is freed before it has ended: %s", op.note.where())
+}
+
+// poison ends an Op's life, in the hands of its consumer. What waiters of the past may still read under the lock stays.
+func (op *Op) poison() {
+	r := op.note
+	invariant.Check(r != nil, "pool", "an operation is freed twice")
+	op.checkFree()
+	c := &op.e.inv
+	c.mu.Lock()
+	_, ok := c.live[r]
+	delete(c.live, r)
+	c.mu.Unlock()
+	invariant.Check(ok, "pool", "an operation is freed twice: %s", r.where())
+	at := invariant.Here()
+	r.consumed.Store(&at)
+	op.note = nil
+	op.peer, op.tag, op.mask, op.status = poisonInt, poisonWord, poisonWord, Status{poisonInt, poisonWord, poisonInt}
+	op.handle, op.kept, op.slot, op.added = poisonHandle, poisonHandle, poisonSlot, poisonWord&(1<<32-1)
+}
+
+// checkEndLocked looks at an operation that is about to end.
+func (e *Engine) checkEndLocked(op *Op, err error) {
+	r := op.note
+	invariant.Check(r != nil, "completion", "an operation ends that is in the pool (%v)", err)
+	invariant.Check(op.life.Load()&1 == 0, "completion", "an operation that has ended (%v) ends again (%v): %s", op.err, err, r.where())
+	invariant.Check(!op.queued, "list", "an operation ends in a queue: %s", r.where())
+	invariant.Check(!r.region && op.region == nil, "V16", "an operation ends while its buffer is registered: %s", r.where())
+	for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {
+		i := int(op.slot.index)
+		invariant.Check(i >= len(t.entries) || t.entries[i].op != op, "slot", "an operation ends with a slot: %s", r.where())
+	}
+	if r.kind.receives() {
+		_, ok := e.posted.Stamp(op.handle)
+		invariant.Check(!ok, "V5", "a receive ends in the shadow list: %s", r.where())
+	}
+	if r.kind.receives() && e.off.kept != nil {
+		_, ok := e.off.kept.Stamp(op.kept)
+		invariant.Check(!ok, "V5", "a receive ends in the list of those that software keeps: %s", r.where())
+	}
+	r.ended()
+}
+
+// checkTaken finds a slot that is released twice.
+func (t *slots) checkTaken(s slot) {
+	invariant.Check(int(s.index) < len(t.entries), "slot", "slot %d of %d is released", s.index, len(t.entries))
+	en := &t.entries[s.index]
+	invariant.Check(en.gen == s.gen, "slot", "slot %d is released in its generation %d and is in generation %d: %s", s.index, s.gen, en.gen, en.note.where())
+}
+
+// free tells whether a message record is in the pool.
+func (m *message) free() bool { return m.src == poisonInt }
+
+func (m *message) checkUnused() {
+	invariant.Check(m.free() && m.seq == poisonWord && m.appCtx == poisonWord&(1<<32-1) && m.data == nil && m.prev == nil,
+		"poison", "a message in the pool was written to")
+}
+
+func (m *message) poison() {
+	invariant.Check(!m.free(), "pool", "a message is freed twice")
+	invariant.Check(m.prev == nil && m.next == nil, "list", "message %d of %d is freed in a list", m.seq, m.src)
+	*m = message{src: poisonInt, tag: poisonWord, seq: poisonWord,
+		appCtx: poisonWord & (1<<32 - 1), va: poisonWord, rkey: poisonWord & (1<<32 - 1), length: poisonWord, handle: poisonHandle}
+}
+
+// checkPoisoned finds what was written into a buffer after it was given back.
+func checkPoisoned(buf []byte) {
+	buf = buf[:cap(buf)]
+	i := slices.IndexFunc(buf, func(b byte) bool { return b != invariant.PoisonByte })
+	invariant.Check(i < 0, "poison", "byte %d of %d of a free message buffer was written to", i, len(buf))
+}
+
+// waiterCheck is a waiter's.
+type waiterCheck struct {
+	note  *record // of the operation that it waits for
+	taken bool
+}
+
+func (c *waiterCheck) take(op *Op) {
+	invariant.Check(!c.taken, "waiter", "a waiter is used twice: %s", c.note.where())
+	c.note, c.taken = op.note, true
+}
+
+func (c *waiterCheck) use() {
+	invariant.Check(c.taken, "waiter", "a waiter is woken after it was freed: %s", c.note.where())
+}
+
+// free looks at a waiter that goes: nothing may wake it any more.
+func (w *waiter) free(e *Engine) {
+	w.inv.use()
+	s := &e.wait
+	invariant.Check(w.next == nil && w.prev == nil && s.parked.head != w && s.heir != w && s.sleeper != w, "waiter",
+		"a waiter is freed in a list: %s", w.inv.note.where())
+	w.inv.taken = false
+}
+
+// enterPoll and leavePoll are around transport.Poll, which does not nest.
+func (c *engineCheck) enterPoll(e *Engine) {
+	e.mu.AssertHeld("the transport")
+	invariant.Check(!c.polling, "owner", "a poll inside of a poll")
+	c.polling = true
+}
+
+func (c *engineCheck) leavePoll() { c.polling = false }
+
+// callback is at the start of all callbacks.
+func (c *engineCheck) callback(e *Engine) {
+	e.mu.AssertHeld("the sink")
+	invariant.Check(c.polling, "owner", "the sink is called outside of Poll")
+}
+
+// checkClosedLocked checks what must hold once an engine is closed: everything has ended.
+func (e *Engine) checkClosedLocked() {
+	for _, r := range e.inv.requests(func(*record) bool { return true }) {
+		invariant.Check(!r.underWay(), "completion", "an operation has not ended with its engine: %s", r.where())
+	}
+	invariant.Check(e.sends.used == 0 && e.reads.used == 0, "slot", "%d sends and %d reads have slots after the end", e.sends.used, e.reads.used)
+	e.inv.due, e.inv.device = nil, nil
+}

@@ -1,0 +1,238 @@
+//go:build invariants
+
+package progress
+
+import (
+	"slices"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+)
+
+// What must hold whenever nobody is inside the engine: after polls, posts and cancels. "V1" to "V19" are the rules of TMO 7.1.
+
+const (
+	checkSmall = 64 // an engine with more entries than this is checked only now and then
+	checkShare = 8  // so that a check's work on each entry is shared by an eighth of as many calls, at least checkSmall
+)
+
+// checkPolledLocked follows a poll that brought n events. Polls that bring nothing change next to nothing.
+func (e *Engine) checkPolledLocked(n int) {
+	if n == 0 && e.inv.idle < checkSmall {
+		e.inv.idle++
+		return
+	}
+	e.checkLocked()
+}
+
+// checkLocked checks everything; where there is much of it, only now and then, or tests with deep queues would never end.
+func (e *Engine) checkLocked() {
+	c := &e.inv
+	c.mu.Lock()
+	n := len(c.live) + e.posted.Len() + e.unexp.Len() + len(e.returned) + e.sends.used + e.reads.used
+	c.mu.Unlock()
+	if c.idle++; e.closed || n > checkSmall && c.idle < max(checkSmall, n/checkShare) {
+		return
+	}
+	c.idle = 0
+	e.checkAllLocked()
+}
+
+func (e *Engine) checkAllLocked() {
+	e.checkShadowLocked()
+	e.checkUnmatchedLocked()
+	e.checkMessagesLocked()
+	e.checkSendsLocked()
+	e.checkReadsLocked()
+	e.checkPeersLocked()
+	e.checkWaitersLocked()
+	if e.tags != nil {
+		e.checkDeviceLocked()
+	}
+}
+
+// checkEntry checks an Op in some list: it is under way, and in one of these states.
+func checkEntry(op *Op, rule, list string, states ...opState) {
+	invariant.Check(op.note != nil && op.note.underWay(), rule, "%s has an operation that has ended: %s", list, op.note.where())
+	invariant.Check(slices.Contains(states, op.state), rule, "%s has an operation that is %s: %s", list, opStateNames[op.state], op.note.where())
+}
+
+// checkShadowLocked is V5: the shadow list is exactly the posted and offered receives, in the order of posting. The records of
+// live operations are an account of their own.
+func (e *Engine) checkShadowLocked() {
+	last, listed := uint64(0), 0
+	for h, op := range e.posted.All() {
+		checkEntry(op, "V5", "the shadow list", opPosted, opOffered)
+		invariant.Check(op.handle == h, "V5", "a receive is in the shadow list under another handle: %s", op.note.where())
+		invariant.Check(op.note.order > last, "V5", "a receive comes in the shadow list behind one that was posted later: %s", op.note.where())
+		last = op.note.order
+		listed++
+	}
+	c := &e.inv
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for r := range c.live {
+		if !r.underWay() {
+			continue
+		}
+		op := r.op
+		if r.kind.receives() && (op.state == opPosted || op.state == opOffered) {
+			listed--
+		}
+		invariant.Check(op.note == r, "pool", "an operation was posted with the memory of one that is under way: %s", r.where())
+		invariant.Check(r.region == (op.region != nil), "V16", "a buffer is registered and unknown, or the reverse: %s", r.where())
+	}
+	invariant.Check(listed == 0, "V5", "the shadow list has %d receives too many (below 0: too few)", listed)
+}
+
+// checkUnmatchedLocked is V7, and with it V18: no receive waits beside a message that it matches. A request that a receive has
+// given back may wait for the device to give up the receive that is to have it.
+func (e *Engine) checkUnmatchedLocked() {
+	for _, m := range e.unexp.All() {
+		if op, _, ok := e.posted.Find(m.tag); ok {
+			invariant.Broken("V7", "a message from %d, tag %#x, waits beside its receive: %s", m.src, m.tag, op.note.where())
+		}
+	}
+	for _, m := range e.returned {
+		if op, _, ok := e.posted.Find(m.tag); ok && op.cause == nil && !e.recallingLocked(m) {
+			invariant.Broken("V7", "a message from %d, tag %#x, that was given back waits beside its receive: %s", m.src, m.tag, op.note.where())
+		}
+	}
+}
+
+// recallingLocked tells whether a receive that matches m has been asked back from the device.
+func (e *Engine) recallingLocked(m *message) bool {
+	return slices.ContainsFunc(e.off.slots.entries, func(en slotEntry) bool {
+		return en.op != nil && en.op.cause != nil && (m.tag^en.op.tag)&en.op.mask == 0
+	})
+}
+
+// checkMessagesLocked counts the unexpected messages: bytes, credit, requests by peer, order of arrival.
+func (e *Engine) checkMessagesLocked() {
+	last, bytes := uint64(0), int64(0)
+	charged := map[int]uint64{}
+	requests := map[*message]bool{}
+	for h, m := range e.unexp.All() {
+		invariant.Check(!m.free(), "pool", "the unexpected messages have one that is free")
+		invariant.Check(m.seq > last, "V1", "message %d of %d is behind a later one", m.seq, m.src)
+		last = m.seq
+		if m.rndv {
+			invariant.Check(m.handle == h, "list", "request %d of %d is under another handle", m.seq, m.src)
+			requests[m] = true
+			continue
+		}
+		bytes += int64(len(m.data))
+		charged[m.src] += eagerCost(len(m.data))
+	}
+	last = 0
+	for _, m := range e.returned {
+		invariant.Check(!m.free() && m.rndv && m.handle == 0, "list", "a request that was given back is none")
+		invariant.Check(m.seq > last, "V1", "request %d of %d is behind a later one", m.seq, m.src)
+		last = m.seq
+		requests[m] = true
+	}
+	invariant.Check(bytes == e.m.UnexpectedBytes, "credit", "%d bytes of unexpected messages are counted, there are %d", e.m.UnexpectedBytes, bytes)
+	for i := range e.peers {
+		p := &e.peers[i]
+		e.checkAccountLocked(p, charged[i])
+		for m := p.rndvs; m != nil; m = m.next {
+			invariant.Check(requests[m] && m.src == i, "list", "rank %d has a request that is in no queue: tag %#x, %d bytes", i, m.tag, m.length)
+			invariant.Check(p.lost == nil, "list", "rank %d is lost and has a request: tag %#x, %d bytes", i, m.tag, m.length)
+			delete(requests, m)
+		}
+	}
+	invariant.Check(len(requests) == 0, "list", "%d requests are in a queue and unknown to their peers", len(requests))
+}
+
+// checkAccountLocked checks the credit of a peer. Messages that a lost peer sent in excess were charged and thrown away.
+func (e *Engine) checkAccountLocked(p *peer, buffered uint64) {
+	a, c := &p.account, &p.credit
+	invariant.Check(c.granted <= c.charged && c.charged-c.granted <= c.window, "credit", "%d bytes to rank %d are charged and %d granted back; the window is %d",
+		c.charged, p.rank, c.granted, c.window)
+	if p.lost != nil {
+		return
+	}
+	invariant.Check(a.granted <= a.consumed && a.received-a.granted <= a.window, "credit", "%d bytes of rank %d are received, %d consumed, %d granted; the window is %d",
+		a.received, p.rank, a.consumed, a.granted, a.window)
+	invariant.Check(a.received-a.consumed == buffered, "credit", "%d bytes of rank %d are received and %d consumed; %d are buffered", a.received, p.rank,
+		a.consumed, buffered)
+}
+
+// checkSendsLocked is V16: what a peer may read is registered.
+func (e *Engine) checkSendsLocked() {
+	used := 0
+	for i := range e.sends.entries {
+		op := e.sends.entries[i].op
+		if op == nil {
+			continue
+		}
+		used++
+		checkEntry(op, "V16", "the table of rendezvous sends", opRequested, opWithdrawing)
+		invariant.Check(op.slot == slot{uint32(i), e.sends.entries[i].gen}, "slot", "a send is in another slot than its own: %s", op.note.where())
+		invariant.Check(len(op.buf) == 0 || op.note.region, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
+		invariant.Check(e.peers[op.peer].lost == nil, "list", "a send to a rank that is lost has not ended: %s", op.note.where())
+	}
+	invariant.Check(used == e.sends.used, "slot", "%d slots of sends are counted, %d are used", e.sends.used, used)
+}
+
+// checkReadsLocked checks the receives that read: each has a read under way or waits for room, or it would wait for ever.
+func (e *Engine) checkReadsLocked() {
+	used := 0
+	for i := range e.reads.entries {
+		op := e.reads.entries[i].op
+		if op == nil {
+			continue
+		}
+		used++
+		checkEntry(op, "V18", "the table of reads", opReading, opAbandoned)
+		invariant.Check(op.slot == slot{uint32(i), e.reads.entries[i].gen}, "slot", "a receive is in another slot than its own: %s", op.note.where())
+		r := &op.read
+		invariant.Check(r.active > 0 || op.queued, "V18", "a receive neither reads nor waits for room: %s", op.note.where())
+		invariant.Check(r.posted <= r.want && (op.state == opAbandoned || r.want <= uint64(len(op.buf))), "V4", "%d of %d bytes are read: %s", r.posted, r.want, op.note.where())
+	}
+	invariant.Check(used == e.reads.used, "slot", "%d slots of reads are counted, %d are used", e.reads.used, used)
+}
+
+// checkPeersLocked checks what waits for room: nothing of it can be forgotten.
+func (e *Engine) checkPeersLocked() {
+	var queued int64
+	for i := range e.peers {
+		p := &e.peers[i]
+		for op := p.sendq.head; op != nil; op = op.next {
+			checkEntry(op, "list", "a queue of sends", opQueued)
+			invariant.Check(op.queued && op.peer == i, "list", "a send is in the queue of rank %d: %s", i, op.note.where())
+			queued += int64(eagerCost(len(op.buf)))
+		}
+		for op := p.readq.head; op != nil; op = op.next {
+			checkEntry(op, "list", "a queue of reads", opReading)
+			invariant.Check(op.queued && op.read.src == i, "list", "a receive is in the queue of rank %d: %s", i, op.note.where())
+		}
+		waits := !p.sendq.empty() || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
+		invariant.Check(p.dirty || !waits, "V18", "what waits for room at rank %d is not posted again", i)
+		invariant.Check(p.dirty == slices.Contains(e.dirty, i), "V18", "rank %d: dirty is %v", i, p.dirty)
+		invariant.Check(p.lost == nil || p.sendq.empty(), "list", "a send waits for room at rank %d, which is lost", i)
+	}
+	invariant.Check(queued == e.queued, "list", "%d bytes of queued sends are counted, there are %d", e.queued, queued)
+	for _, op := range e.flushers {
+		checkEntry(op, "list", "the list of flushes", opFlushing)
+	}
+}
+
+// checkWaitersLocked checks the list of those that have parked.
+func (e *Engine) checkWaitersLocked() {
+	w := &e.wait
+	heir := w.heir == nil
+	for p := w.parked.head; p != nil; p = p.next {
+		invariant.Check(p.inv.taken, "waiter", "a waiter that is free is parked: %s", p.inv.note.where())
+		invariant.Check(p.op == nil || p.op.note == p.inv.note, "waiter", "a waiter is parked for an operation that is consumed: %s", p.inv.note.where())
+		heir = heir || p == w.heir
+	}
+	invariant.Check(heir, "waiter", "the heir of the poller role is not parked: %s", w.heir.noteOf())
+	invariant.Check(w.sleeper == nil || w.polling.Load(), "waiter", "a goroutine sleeps in the transport without the poller role")
+}
+
+func (w *waiter) noteOf() where {
+	if w == nil {
+		return where{}
+	}
+	return w.inv.note.where()
+}

@@ -1,0 +1,221 @@
+//go:build invariants
+
+package progress
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+)
+
+// noteKind is a kind of operation.
+type noteKind uint8
+
+const (
+	noteSend     noteKind = iota // Isend, Issend
+	noteSendCall                 // Send, Ssend
+	noteRecv                     // Irecv
+	noteRecvCall                 // Recv
+	noteFlush
+	noteStand // see opAbandoned
+)
+
+func (k noteKind) sends() bool    { return k <= noteSendCall }
+func (k noteKind) receives() bool { return k == noteRecv || k == noteRecvCall }
+
+// named tells whether the program has a Request.
+func (k noteKind) named() bool { return k == noteSend || k == noteRecv }
+
+// record is what is known of one operation, from its post until its outcome is taken; requests refer to it for longer. Fields
+// without a word are guarded by Engine.mu until the operation has ended, and its consumer's afterwards.
+type record struct {
+	op        *Op    // constant, as all up to posted; an operation of somebody else once this one is consumed
+	gen       uint64 // of op
+	kind      noteKind
+	peer      int
+	tag, mask uint64
+	length    int
+	seq       uint64          // in the order of all posts
+	posted    invariant.Stack // by whom
+
+	order   uint64 // in the shadow list
+	region  bool   // its buffer is registered
+	buf     []byte // that the program must leave alone
+	sum     uint64 // of buf: of a send as it was posted, of a receive as it ended
+	changed bool   // a send's buffer has, when it ended
+
+	waits    atomic.Int32 // goroutines in Wait
+	consumed atomic.Pointer[invariant.Stack]
+}
+
+// note is where an operation, or a Request, has its record; nil for a Request that was born failed.
+type note = *record
+
+func (r *record) String() string {
+	switch {
+	case r.kind == noteFlush:
+		return "flush"
+	case r.kind == noteStand:
+		return fmt.Sprintf("stand-in for a receive from %d, tag %#x", r.peer, r.tag)
+	case r.kind.sends():
+		return fmt.Sprintf("send of %d bytes to %d, tag %#x", r.length, r.peer, r.tag)
+	case r.mask == ^uint64(0):
+		return fmt.Sprintf("receive of up to %d bytes from %s, tag %#x", r.length, rankName(r.peer), r.tag)
+	}
+	return fmt.Sprintf("receive of up to %d bytes from %s, tag %#x mask %#x", r.length, rankName(r.peer), r.tag, r.mask)
+}
+
+// underWay tells whether the operation has not ended.
+func (r *record) underWay() bool { return r.op.life.Load() == pending(r.gen) }
+
+// where is a record with the place of its post. It is text only once somebody reads it.
+type where struct{ r *record }
+
+func (r *record) where() where { return where{r} }
+
+func (w where) String() string {
+	if w.r == nil {
+		return "an operation that is in the pool"
+	}
+	return fmt.Sprintf("%v, posted at\n%v", w.r, w.r.posted)
+}
+
+// noteLocked begins the record of an operation that is about to be posted.
+func (e *Engine) noteLocked(op *Op, kind noteKind, buf []byte) *record {
+	c := &e.inv
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.posts++
+	r := &record{op: op, gen: op.life.Load() >> 1, kind: kind, peer: op.peer, tag: op.tag, mask: op.mask, length: len(buf), seq: c.posts, posted: invariant.Here()}
+	if r.kind.sends() {
+		r.buf, r.sum = buf, xxhash.Sum64(buf)
+	} else if r.kind == noteRecv {
+		r.buf = buf
+	}
+	if c.live == nil {
+		c.live = map[*record]struct{}{}
+	}
+	c.live[r] = struct{}{}
+	op.note = r
+	return r
+}
+
+func (r *record) registered() {
+	invariant.Check(!r.region, "V16", "a buffer is registered twice: %s", r.where())
+	r.region = true
+}
+
+func (r *record) withdrawn() {
+	invariant.Check(r.region, "V16", "a buffer is withdrawn twice: %s", r.where())
+	r.region = false
+}
+
+// awaited counts the goroutines that wait for a request.
+func (r *record) awaited(n int32) {
+	if r != nil {
+		r.waits.Add(n)
+	}
+}
+
+// ended looks at the buffer of an operation that ends.
+func (r *record) ended() {
+	switch {
+	case r.kind.sends():
+		r.changed = xxhash.Sum64(r.buf) != r.sum
+	case r.kind == noteRecv:
+		r.sum = xxhash.Sum64(r.buf)
+	}
+}
+
+// outcome is called by whoever has taken the outcome of an operation, without the lock. Package p2p promises its buffers to the
+// library until then, not only until the operation ends.
+func (r *record) outcome(err error) {
+	if r == nil || r.buf == nil {
+		return
+	}
+	same := xxhash.Sum64(r.buf) == r.sum
+	switch {
+	case r.kind.receives():
+		invariant.Check(same, "buffer", "the buffer of a receive changed after the message was in it and before its request was reported complete: %s", r.where())
+	case err != nil:
+	case r.changed:
+		invariant.Broken("buffer", "the buffer of a send changed while it was under way: %s", r.where())
+	default:
+		invariant.Check(same, "buffer", "the buffer of a send changed before its request was reported complete: %s", r.where())
+	}
+}
+
+// inactive is the error of a Request that was consumed before.
+func (r *record) inactive() error {
+	if r == nil {
+		return ErrInactive
+	}
+	return &inactiveError{r}
+}
+
+type inactiveError struct{ r *record }
+
+func (e *inactiveError) Error() string {
+	s := ErrInactive.Error() + ": " + e.r.where().String()
+	if c := e.r.consumed.Load(); c != nil {
+		s += fmt.Sprintf("its outcome was taken at\n%v", *c)
+	}
+	return strings.TrimRight(s, "\n")
+}
+
+func (e *inactiveError) Unwrap() error { return ErrInactive }
+
+// requests lists the operations of the program whose outcome nobody has taken, in the order of their posts.
+func (c *engineCheck) requests(which func(*record) bool) []*record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rs := slices.SortedFunc(maps.Keys(c.live), func(a, b *record) int { return int(a.seq) - int(b.seq) })
+	return slices.DeleteFunc(rs, func(r *record) bool { return r.kind == noteStand || !which(r) })
+}
+
+// state says how far an operation of the list of requests is.
+func (r *record) state() string {
+	switch {
+	case !r.underWay():
+		return "ended, not completed by Wait or Test"
+	case r.waits.Load() != 0 || !r.kind.named():
+		return "under way, waited for"
+	}
+	return "under way"
+}
+
+func (c *engineCheck) dump(b io.Writer) {
+	rs := c.requests(func(*record) bool { return true })
+	fmt.Fprintf(b, "operations: %d\n", len(rs))
+	for i, r := range rs {
+		if i == dumpMost {
+			fmt.Fprintf(b, "  ...\n")
+			break
+		}
+		fmt.Fprintf(b, "  %s: %s", r.state(), indent(r.where().String(), "    "))
+	}
+}
+
+// indent puts an indent before each line but the first.
+func indent(s, by string) string {
+	return strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n"+by) + "\n"
+}
+
+// warnOpenLocked tells of requests and messages that the program has left when the engine ends.
+func (e *Engine) warnOpenLocked() {
+	for _, r := range e.inv.requests(func(r *record) bool { return r.kind.named() && r.waits.Load() == 0 }) {
+		e.log.Warn("request was never completed", "rank", e.cfg.Rank, "request", r.String(), "state", r.state(), "posted", r.posted.String())
+	}
+	if n := e.unexp.Len() + len(e.returned); n != 0 {
+		var b strings.Builder
+		e.dumpUnexpectedLocked(&b)
+		e.log.Warn("messages were never received", "rank", e.cfg.Rank, "messages", b.String())
+	}
+}

@@ -1,0 +1,66 @@
+//go:build !invariants
+
+package progress
+
+import "io"
+
+// What an engine checks of itself, and of the program that uses it, is in check_*.go, for builds with -tags invariants. This is
+// what is left of it in others: nothing.
+
+type (
+	// note is what such a build knows of an operation.
+	note struct{}
+	// noteKind is its kind of operation.
+	noteKind uint8
+
+	engineCheck struct{}
+	waiterCheck struct{}
+)
+
+const (
+	noteSend noteKind = iota
+	noteSendCall
+	noteRecv
+	noteRecvCall
+	noteFlush
+	noteStand
+)
+
+func (*Engine) noteLocked(*Op, noteKind, []byte) (n note) { return n }
+
+func (note) registered()     {}
+func (note) withdrawn()      {}
+func (note) awaited(int32)   {}
+func (note) outcome(error)   {}
+func (note) inactive() error { return ErrInactive }
+
+func (*Op) checkUnused() {}
+func (*Op) poison()      {}
+
+func (*message) checkUnused() {}
+func (*message) poison()      {}
+
+func (*waiterCheck) take(*Op)       {}
+func (*waiterCheck) use()           {}
+func (*waiter) free(*Engine)        {}
+func (*slots) checkTaken(slot)      {}
+func checkPoisoned([]byte)          {}
+func (*Engine) warnOpenLocked()     {}
+func (*Engine) checkLocked()        {}
+func (*engineCheck) dump(io.Writer) {}
+
+func (*Engine) checkPolledLocked(int)          {}
+func (*Engine) checkEndLocked(*Op, error)      {}
+func (*Engine) checkClosedLocked()             {}
+func (*engineCheck) enterPoll(*Engine)         {}
+func (*engineCheck) leavePoll()                {}
+func (*engineCheck) callback(*Engine)          {}
+func (*engineCheck) settle(*Engine, int)       {}
+func (*engineCheck) counted(*Engine)           {}
+func (*engineCheck) postedLocked(*Op)          {}
+func (*engineCheck) added(*Op, slot)           {}
+func (*engineCheck) found(*Op)                 {}
+func (*engineCheck) dropped(drop)              {}
+func (*engineCheck) matched(*Engine, *Op, int) {}
+func (*engineCheck) left(slot)                 {}
+func (*engineCheck) reporting(*Engine, uint32) {}

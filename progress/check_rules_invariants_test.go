@@ -1,0 +1,214 @@
+//go:build invariants
+
+package progress
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// rule breaks one rule of an engine at rest, and requires that the check of all rules says so and said nothing before.
+func rule(t *testing.T, e *Engine, name string, spoil func()) {
+	t.Helper()
+	e.lock()
+	defer e.mu.Unlock()
+	e.checkAllLocked()
+	spoil()
+	broken(t, name, e.checkAllLocked)
+}
+
+// busy is rank 1 of two with something of everything: receives in the device and kept, unexpected messages of both kinds, sends that
+// were requested and that wait for room, a receive that reads.
+func busy(t *testing.T) (*cluster, *Engine) {
+	c := doomed(t, 2, fakeOpts{tags: 8, room: 2, revoke: true})
+	e := c.e[1]
+	c.net.nodes[1].holdRds = true
+	c.e[0].Isend(1, 10, fill(1000, 1)) // is read
+	c.step()
+	e.Irecv(0, 10, exact, make([]byte, 1000))
+	c.e[0].Isend(1, 11, fill(8, 1))
+	c.e[0].Isend(1, 12, fill(1000, 1))
+	c.step()
+	e.off.least = 100
+	e.Irecv(0, 20, exact, make([]byte, 100))
+	e.Irecv(0, 21, exact, make([]byte, 100))
+	e.Irecv(0, 22, exact, make([]byte, 8))
+	e.Irecv(0, 22, exact, make([]byte, 100)) // overlapped by the one before
+	e.Irecv(0, 22, exact, make([]byte, 100))
+	for range 3 {
+		e.Issend(0, 1, fill(8, 1))
+	}
+	require.Equal(t, 1, e.reads.used)
+	require.Equal(t, 2, e.unexp.Len())
+	require.Equal(t, 5, e.posted.Len())
+	require.Equal(t, 3, e.off.kept.Len())
+	require.Equal(t, 2, e.sends.used)
+	require.False(t, e.peers[0].sendq.empty())
+	return c, e
+}
+
+// opOf is the newest receive that matches a tag.
+func opOf(e *Engine, tag uint64) (last *Op) {
+	for _, op := range e.posted.All() {
+		if (op.tag^tag)&op.mask == 0 {
+			last = op
+		}
+	}
+	return last
+}
+
+func TestRulesAreChecked(t *testing.T) {
+	for name, spoil := range map[string]struct {
+		rule string
+		do   func(e *Engine)
+	}{
+		"receive forgotten":         {"V5", func(e *Engine) { e.posted.Remove(opOf(e, 20).handle) }},
+		"receive twice in the list": {"V5", func(e *Engine) { e.posted.Post(20, exact, opOf(e, 20)) }},
+		"receive out of order": {"V5", func(e *Engine) {
+			op := opOf(e, 20)
+			e.posted.Remove(op.handle)
+			op.handle = e.posted.Post(20, exact, op)
+		}},
+		"matched receive in the list":   {"V5", func(e *Engine) { opOf(e, 20).state = opMatched }},
+		"ended receive in the list":     {"V5", func(e *Engine) { opOf(e, 20).life.Add(1) }},
+		"kept receive forgotten":        {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); e.off.kept.Remove(op.kept) }},
+		"kept receive does not wait":    {"V18", func(e *Engine) { e.off.waiting.remove(opOf(e, 22)) }},
+		"waiting receive is not kept":   {"V5", func(e *Engine) { op := opOf(e, 22); e.off.kept.Remove(op.kept); e.off.kept.Post(22, exact, op) }},
+		"overlapping receive offered":   {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
+		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.Add(20, &message{tag: 20, seq: 1 << 20}) }},
+		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
+		"beside a returned message":     {"V7", func(e *Engine) { give(e, 12); post(e, 12) }},
+		"message out of order":          {"V1", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.seq = 0 }},
+		"message freed":                 {"pool", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.src = poisonInt }},
+		"request without its peer":      {"list", func(e *Engine) { e.peers[0].rndvs = nil }},
+		"request of another":            {"list", func(e *Engine) { e.unexp.Match(12, exact) }},
+		"message counted twice":         {"V8", func(e *Engine) { e.handled++ }},
+		"message not counted":           {"V8", func(e *Engine) { e.handled-- }},
+		"forced DEL forgotten":          {"V9", func(e *Engine) { e.inv.due = append(e.inv.due, drop{1, 1}) }},
+		"forced DEL with a later count": {"V9", func(e *Engine) { e.off.drops = []drop{{1, 2}}; e.inv.due = []drop{{1, 1}} }},
+		"device has another":            {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},
+		"recalled without a cause":      {"V12", func(e *Engine) { recall(e); recalledOp(e).cause = nil }},
+		"cause without a recall":        {"V12", func(e *Engine) { opOf(e, 20).cause = ErrCanceled }},
+		"entries miscounted":            {"V14", func(e *Engine) { e.off.entries++ }},
+		"fresh entries miscounted":      {"V14", func(e *Engine) { e.off.fresh++ }},
+		"device's slot lost":            {"V14", func(e *Engine) { e.off.slots.used++ }},
+		"buffer not registered":         {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region, op.note.region = nil, false }},
+		"region forgotten":              {"V16", func(e *Engine) { e.sends.entries[0].op.region = nil }},
+		"send in a wrong slot":          {"slot", func(e *Engine) { e.sends.entries[0].op.slot.gen++ }},
+		"slots miscounted":              {"slot", func(e *Engine) { e.sends.used++ }},
+		"reads miscounted":              {"slot", func(e *Engine) { e.reads.used++ }},
+		"receive reads nothing":         {"V18", func(e *Engine) { e.reads.entries[0].op.read.active = 0 }},
+		"reads beyond the buffer":       {"V4", func(e *Engine) { r := &e.reads.entries[0].op.read; r.want++ }},
+		"peer not dirty":                {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
+		"queued bytes miscounted":       {"list", func(e *Engine) { e.queued++ }},
+		"queued send has ended":         {"list", func(e *Engine) { e.peers[0].sendq.head.state = opEnded }},
+		"lost peer has a queue": {"list", func(e *Engine) {
+			e.peers[0].rndvs = nil
+			e.unexp.Match(12, exact)
+			e.peers[0].lost = ErrPeerLost
+			e.sends = slots{}
+		}},
+		"bytes miscounted":            {"credit", func(e *Engine) { e.m.UnexpectedBytes++ }},
+		"credit given back too early": {"credit", func(e *Engine) { e.peers[0].account.consumed++ }},
+		"credit granted twice":        {"credit", func(e *Engine) { e.peers[0].account.granted = 1 << 40 }},
+		"credit used twice":           {"credit", func(e *Engine) { e.peers[0].credit.charged += 1 << 40 }},
+		"sleeper without the role":    {"waiter", func(e *Engine) { e.wait.sleeper = new(waiter) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, e := busy(t)
+			rule(t, e, spoil.rule, func() { spoil.do(e) })
+		})
+	}
+}
+
+// reorder puts a receive to the end of the shadow list.
+func reorder(e *Engine, op *Op) {
+	e.posted.Remove(op.handle)
+	op.handle = e.posted.Post(op.tag, op.mask, op)
+}
+
+// post posts a receive as Irecv does, without the search.
+func post(e *Engine, tag uint64) {
+	op := e.newOpLocked()
+	op.peer, op.tag, op.mask = 0, tag, exact
+	e.noteLocked(op, noteRecv, nil)
+	e.postLocked(op)
+}
+
+// give makes an unexpected request one that a receive has given back.
+func give(e *Engine, tag uint64) {
+	m, _ := e.unexp.Match(tag, exact)
+	m.handle = 0
+	e.returned = append(e.returned, m)
+}
+
+func recall(e *Engine) { e.recallLocked(opOf(e, 20), ErrCanceled) }
+
+func recalledOp(e *Engine) *Op {
+	for _, en := range e.off.slots.entries {
+		if en.op != nil && en.op.state == opRecalled {
+			return en.op
+		}
+	}
+	return nil
+}
+
+// What is checked at the moment it happens.
+func TestEventsAreChecked(t *testing.T) {
+	for name, do := range map[string]struct {
+		rule string
+		f    func(e *Engine)
+	}{
+		"counted before it is queued":     {"V8", func(e *Engine) { e.countLocked(0) }},
+		"device told too much":            {"V8", func(e *Engine) { e.reportLocked(e.handled + 1) }},
+		"device told less than before":    {"V8", func(e *Engine) { e.reportLocked(e.handled); e.reportLocked(e.handled - 1) }},
+		"operation before the forced DEL": {"V9", func(e *Engine) { op := opOf(e, 20); found(e, op); e.reportLocked(e.handled) }},
+		"forced DEL with a later count": {"V9", func(e *Engine) {
+			found(e, opOf(e, 20))
+			found(e, opOf(e, 21))
+			e.inv.settled += 2
+			e.inv.dropped(e.off.drops[0])
+			e.reportLocked(e.handled + 2)
+		}},
+		"forced DEL of what nobody found":   {"V9", func(e *Engine) { e.inv.dropped(drop{1, 1}) }},
+		"receive leaves the device twice":   {"V12", func(e *Engine) { s := opOf(e, 20).slot; e.releaseLocked(s); e.releaseLocked(s) }},
+		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 20); e.inv.added(op, op.slot) }},
+		"buffer registered twice":           {"V16", func(e *Engine) { e.sends.entries[0].op.note.registered() }},
+		"buffer withdrawn twice":            {"V16", func(e *Engine) { n := e.sends.entries[0].op.note; n.withdrawn(); n.withdrawn() }},
+		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; e.inv.matched(e, opOf(e, 20), 0) }},
+		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, e := busy(t)
+			brokenIn(t, e, do.rule, func() { do.f(e) })
+		})
+	}
+}
+
+// found is what an unexpected message does with a receive in the device, but for the forced DEL.
+func found(e *Engine, op *Op) {
+	e.posted.Remove(op.handle)
+	e.leftLocked(op)
+	e.inv.settle(e, 0)
+	e.handled++
+}
+
+// The rules hold in an engine that nobody has spoilt, also while messages are being given back and recalled.
+func TestRulesHold(t *testing.T) {
+	c, e := busy(t)
+	e.lock()
+	e.checkAllLocked()
+	e.mu.Unlock()
+	c.callback(0, func(s transport.Sink) { s.PeerLost(1, nil) })
+	c.callback(1, func(s transport.Sink) { s.PeerLost(0, nil) })
+	c.net.nodes[1].holdRds = false
+	c.step()
+	for _, e := range c.e {
+		e.lock()
+		e.checkAllLocked()
+		e.mu.Unlock()
+	}
+}
