@@ -59,8 +59,12 @@ type search struct {
 // maxCount bounds receives, sources and messages of one source: the search is exponential in the worst case.
 const maxCount = 255
 
+// maxStates bounds the search: states known to lead nowhere. One that the rules allow meets hardly any of them, a wrong one can
+// have more than there is memory for.
+const maxStates = 1 << 16
+
 // Check returns nil if the rules allow h, else an error that describes it. A history with more than 255 receives, sources, or
-// messages of one source is refused.
+// messages of one source is refused, and so is one for which no interleaving is found in 65536 states.
 func Check(h *History) error {
 	if len(h.Recvs) > maxCount || len(h.Messages) > maxCount || slices.ContainsFunc(h.Messages, func(m []uint64) bool { return len(m) > maxCount }) {
 		return fmt.Errorf("history too large to check: at most %d receives, sources and messages of a source", maxCount)
@@ -84,6 +88,9 @@ func Check(h *History) error {
 		s.taker[m] = i
 	}
 	if !s.run() {
+		if len(s.seen) == maxStates {
+			return fmt.Errorf("no interleaving found in %d states that explains this history:\n%s", maxStates, h)
+		}
 		return fmt.Errorf("no interleaving explains this history:\n%s", h)
 	}
 	return nil
@@ -97,13 +104,15 @@ func (s *search) run() bool {
 		return true
 	}
 	key := s.key()
-	if s.seen[key] {
+	if s.seen[key] || len(s.seen) == maxStates {
 		return false
 	}
 	if s.post() || s.arriveAny() {
 		return true
 	}
-	s.seen[key] = true
+	if len(s.seen) < maxStates {
+		s.seen[key] = true
+	}
 	return false
 }
 

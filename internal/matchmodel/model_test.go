@@ -110,3 +110,19 @@ func swapOneSource(h *History) bool {
 	}
 	return false
 }
+
+// TestGivesUp checks that a wrong history ends the search even where its states are without number.
+func TestGivesUp(t *testing.T) {
+	const sources, each = 8, 20
+	h := &History{Messages: make([][]uint64, sources)}
+	for i := range sources * each {
+		src := i % sources
+		h.Messages[src] = append(h.Messages[src], uint64(i))
+		h.Recvs = append(h.Recvs, Recv{Source: AnySource, Tag: uint64(i), Mask: ^uint64(0), GotSource: src, Got: i / sources})
+	}
+	require.NoError(t, Check(h))
+	last := len(h.Recvs) - 1
+	h.Recvs[last].Mask, h.Recvs[last-sources].Mask = 0, 0
+	h.Recvs[last].Got, h.Recvs[last-sources].Got = each-2, each-1
+	require.ErrorContains(t, Check(h), "no interleaving found in 65536 states")
+}

@@ -21,6 +21,8 @@ type Config struct {
 	SendDepth int
 	Job       string
 	MaxTags   int // receives that the device's list holds; 0: 1024; the device's limit caps it; negative: no list
+
+	Handled uint16 // where the device's counts of unexpected messages start (TMO 5.1): 0, but in tests of their wrapping
 }
 
 const (

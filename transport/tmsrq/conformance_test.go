@@ -3,20 +3,14 @@ package tmsrq_test
 import (
 	"testing"
 
-	"github.com/tagmatch/tagmatch/transport"
-	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
-	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
 // strict devices check the host's side of the bargain: V11, V13, V14, V19.
 var strict = soft.TMConfig{Strict: true}
 
-func newTM(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-	return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
-		SendDepth: o.SendDepth, MaxTags: o.MaxTags, Job: "conformance"}, sink)
-}
+var newTM = startingAt(0)
 
 func TestLoop(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{TM: strict}), New: newTM, Tags: true, Long: !testing.Short()})

@@ -55,6 +55,7 @@ func New(cfg Config, sink transport.Sink) (*Transport, error) {
 
 func (t *Transport) open(sink transport.Sink) (err error) {
 	dev, cfg := t.cfg.Device, &t.cfg
+	t.skipped = uint32(cfg.Handled)
 	if t.channel, err = dev.CreateCompChannel(); err != nil {
 		return err
 	}

@@ -49,6 +49,7 @@ type Device struct {
 	qps     []*queuePair // by index of the QP number; slot 0 stays empty
 	qpGen   []uint32
 	freeQP  []uint32
+	rnrs    uint64 // see Refusals
 	lastSRQ uint32
 	users   int // PDs, CQs and the channel
 	channel *compChannel

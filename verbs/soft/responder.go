@@ -300,6 +300,7 @@ func (q *queuePair) fits(l link, h *header) bool {
 // the link, until a receive is posted or the requester's budget, rnr_retry times our min_rnr_timer, is used up (TMO 8.1).
 func (q *queuePair) notReady(h *header) bool {
 	q.d.stalled = true
+	q.d.rnrs++
 	retry := h.status & 7
 	if retry == 7 {
 		return false

@@ -1,0 +1,24 @@
+package jobtest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/p2p/p2ptest"
+)
+
+// TestConcurrentSchedule plays the schedules of the real processes among goroutines of this one: what the race detector sees.
+func TestConcurrentSchedule(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		seed := uint64(time.Now().UnixNano())
+		p2ptest.Run(t, n, func(w *p2p.World) {
+			for i, raw := range []bool{true, false} {
+				s := &schedule{w: w, seed: seed + uint64(i), useRaw: raw, big: raw}
+				if err := s.run(t.Context(), 20); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+			}
+		})
+	}
+}

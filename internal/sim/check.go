@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// check looks at everything once a world has come to rest.
+func (w *world) check() error {
+	if err := w.checkLosses(); err != nil {
+		return err
+	}
+	for _, r := range w.ranks {
+		if r.dead {
+			continue
+		}
+		for _, o := range r.ops {
+			if err := errors.Join(o.checkBuffer(), w.checkOutcome(r, o)); err != nil {
+				return err
+			}
+		}
+		if err := w.checkHistory(r, false); err != nil {
+			return err
+		}
+		if err := w.checkMetrics(r); err != nil {
+			return err
+		}
+		w.count(r)
+	}
+	if !w.faults() {
+		return w.checkTotals()
+	}
+	return nil
+}
+
+// closed is what must hold after everything was closed: every operation has ended, and no buffer was written to afterwards.
+func (w *world) closed() error {
+	for _, r := range w.ranks {
+		w.harvest(r)
+		if len(r.active) > 0 {
+			return fail("unfinished", "rank %d, after its engine was closed: %s", r.id, r.active[0])
+		}
+		for _, o := range r.ops {
+			if err := o.checkBuffer(); err != nil {
+				return err
+			}
+			allowed := o.err == nil || o.received() || o.canceled() || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
+				errors.Is(o.err, progress.ErrWithdrawn)
+			if !allowed {
+				return fail("error", "rank %d: %s", r.id, o)
+			}
+		}
+		if r.errs.first != nil {
+			return fail("log", "rank %d reports an error: %w", r.id, r.errs.first)
+		}
+		if r.dead || w.plan.Params.CloseMid {
+			if err := w.checkHistory(r, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// faults tells whether the plan has made connections fail.
+func (w *world) faults() bool { return len(w.cut) > 0 || w.killed() || w.plan.Params.TM.KillQPAt > 0 }
+
+func (w *world) killed() bool {
+	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.dead })
+}
+
+// checkLosses finds ranks that lost each other without the plan's doing. Each device may let one queue pair fail.
+func (w *world) checkLosses() error {
+	failures := 0
+	for _, r := range w.ranks {
+		if r.dead {
+			continue
+		}
+		for _, peer := range r.engine.Failed() {
+			if !w.ranks[peer].dead && !w.cut[pair(r.id, peer)] {
+				w.cut[pair(r.id, peer)] = true
+				failures++
+			}
+		}
+	}
+	allowed := 0
+	if w.plan.Params.TM.KillQPAt > 0 {
+		for _, r := range w.ranks {
+			allowed += len(r.devices)
+		}
+	}
+	if failures > allowed {
+		return fail("loss", "%d connections failed that nobody has cut: %v", failures, w.cut)
+	}
+	w.cov[KilledQPs] += uint64(failures)
+	return nil
+}
+
+// apart tells whether two ranks have lost each other.
+func (w *world) apart(a, b int) bool { return w.cut[pair(a, b)] || w.ranks[a].dead || w.ranks[b].dead }
+
+// apartFromAny tells whether a rank has lost another.
+func (w *world) apartFromAny(a int) bool {
+	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.id != a && w.apart(a, r.id) || w.cut[pair(a, a)] })
+}
+
+// checkOutcome checks that an operation has not failed without a reason.
+func (w *world) checkOutcome(r *rank, o *op) error {
+	concerned := o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
+	switch {
+	case o.err == nil, o.received(), o.canceled():
+		return nil
+	case o.lost() && concerned:
+		return w.checkPeerError(r, o)
+	case errors.Is(o.err, progress.ErrWithdrawn) && concerned && !o.send:
+		return nil // its sender saw the loss first
+	}
+	return fail("error", "rank %d: %s", r.id, o)
+}
+
+// checkPeerError checks that a lost peer's error names ranks that are lost, and the right one.
+func (w *world) checkPeerError(r *rank, o *op) error {
+	lost, ok := errors.AsType[*progress.PeerError](o.err)
+	if !ok || len(lost.Ranks) == 0 {
+		return fail("error", "rank %d: the error names no rank: %s", r.id, o)
+	}
+	for _, peer := range lost.Ranks {
+		if !w.apart(r.id, peer) || o.peer >= 0 && o.peer != peer {
+			return fail("error", "rank %d: rank %d is not the one that the operation lost: %s", r.id, peer, o)
+		}
+	}
+	return nil
+}
+
+// checkMetrics checks that nothing is left in a rank, and that what became of its receives adds up.
+func (w *world) checkMetrics(r *rank) error {
+	m := r.engine.Metrics()
+	left := m.PostedNow + m.UnexpectedNow + int(m.UnexpectedBytes) + int(m.QueuedBytes) + m.RequestsNow + m.ReadsNow + m.Offload.InDevice + m.Offload.Dormant
+	if left != 0 {
+		return fail("metrics", "rank %d: something is left: %+v", r.id, m)
+	}
+	o := &m.Offload
+	if won := o.Dels - o.DelsLost; o.Offloaded != o.Matched+o.Drops+won {
+		return fail("metrics", "rank %d: %d receives were offloaded; %d were matched, %d dropped, %d recalled", r.id, o.Offloaded, o.Matched, o.Drops, won)
+	}
+	if kept := o.KeptSmall + o.KeptOverlap + o.KeptPath + o.KeptFull + o.KeptOff; w.plan.Params.Tags > 0 && kept+o.Offloaded-o.Promoted != r.posted {
+		return fail("metrics", "rank %d: %d receives were posted; %d were kept, %d offloaded, of those %d after they were kept",
+			r.id, r.posted, kept, o.Offloaded, o.Promoted)
+	}
+	return nil
+}
+
+// checkTotals compares what all ranks sent with what all received, where nothing was lost.
+func (w *world) checkTotals() error {
+	var eager, rndv, eagerGot, rndvGot, withdrawn uint64
+	for _, r := range w.ranks {
+		m := r.engine.Metrics()
+		eager, eagerGot = eager+m.EagerSent, eagerGot+m.EagerReceived
+		rndv, rndvGot = rndv+m.RndvSent, rndvGot+m.RndvReceived
+		for _, o := range r.ops {
+			if o.send && o.canceled() {
+				withdrawn++
+			}
+		}
+	}
+	if eager != eagerGot || rndv < rndvGot || rndv > rndvGot+withdrawn {
+		return fail("metrics", "%d eager messages were sent and %d received; %d by rendezvous and %d, %d cancelled", eager, eagerGot, rndv, rndvGot, withdrawn)
+	}
+	return nil
+}
+
+// count adds what a rank did to the coverage.
+func (w *world) count(r *rank) {
+	m := r.engine.Metrics()
+	o, c := &m.Offload, &w.cov
+	c[Matched] += o.Matched
+	c[Drops] += o.Drops
+	c[RecallsWon] += o.Dels - o.DelsLost
+	c[RecallsLost] += o.DelsLost
+	c[Promotions] += o.Promoted
+	c[ListFull] += o.KeptFull
+	c[Overlaps] += o.KeptOverlap
+	c[Rests] += o.Rests
+	c[Syncs] += o.Syncs
+	c[Truncated] += m.Truncated
+	c[NoCredit] += m.NoCredit
+	c[Queued] += m.Queued
+	refused := RNR
+	if w.plan.Params.TM.RNREvery > 0 {
+		refused = RNRAtRandom
+	}
+	for _, d := range r.devices {
+		c[refused] += d.Refusals()
+	}
+	for _, op := range r.ops {
+		c[op.event()]++
+	}
+}
+
+// event is what an operation counts as.
+func (o *op) event() Event {
+	switch {
+	case o.send && o.canceled():
+		return CanceledSends
+	case o.canceled():
+		return CanceledRecvs
+	case o.send && o.err != nil:
+		return LostSends
+	case o.err != nil && !o.received():
+		return LostRecvs
+	case o.send:
+		return Sent
+	}
+	return Messages
+}

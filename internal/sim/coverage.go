@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Event is something that runs must reach: a simulation that never does it proves nothing about it.
+type Event int
+
+// The events.
+const (
+	Messages Event = iota // received
+	Sent
+	Matched
+	Unexpected
+	Drops
+	RecallsWon
+	RecallsLost
+	Promotions
+	ListFull
+	Overlaps
+	Rests
+	Syncs
+	Incomplete
+	Wraps
+	RNR
+	RNRAtRandom
+	Truncated
+	CanceledRecvs
+	CanceledSends
+	NoCredit
+	Queued
+	LostSends
+	LostRecvs
+	KilledQPs
+	KilledRanks
+	BrokenLinks
+	ClosedMid
+	events
+)
+
+var eventNames = [events]string{
+	Messages:      "messages received",
+	Sent:          "messages sent",
+	Matched:       "matched by a device",
+	Unexpected:    "found unexpected by a device with a list",
+	Drops:         "dormant receives taken out by a forced DEL",
+	RecallsWon:    "receives that came back from the device",
+	RecallsLost:   "recalls that the device was faster than",
+	Promotions:    "receives promoted into the list",
+	ListFull:      "receives that found the list full",
+	Overlaps:      "receives kept by the overlap rule",
+	Rests:         "rests after thrashing",
+	Syncs:         "bare SYNCs",
+	Incomplete:    "matched rendezvous left to software",
+	Wraps:         "counters that wrapped",
+	RNR:           "refusals for want of a buffer",
+	RNRAtRandom:   "refusals for want of a buffer, or at random",
+	Truncated:     "truncated messages",
+	CanceledRecvs: "cancelled receives",
+	CanceledSends: "cancelled sends",
+	NoCredit:      "messages without credit",
+	Queued:        "sends queued for want of room",
+	LostSends:     "sends that a loss ended",
+	LostRecvs:     "receives that a loss ended",
+	KilledQPs:     "connections ended by a failing queue pair",
+	KilledRanks:   "killed ranks",
+	BrokenLinks:   "broken links",
+	ClosedMid:     "worlds closed midway",
+}
+
+func (e Event) String() string { return eventNames[e] }
+
+// Coverage counts events.
+type Coverage [events]uint64
+
+// Add adds what other runs counted.
+func (c *Coverage) Add(o *Coverage) {
+	for i := range o {
+		c[i] += o[i]
+	}
+}
+
+// Missing lists the events that never happened.
+func (c *Coverage) Missing() (list []Event) {
+	for i, n := range c {
+		if n == 0 {
+			list = append(list, Event(i))
+		}
+	}
+	return list
+}
+
+// String is a table.
+func (c *Coverage) String() string {
+	var b strings.Builder
+	for i, n := range c {
+		fmt.Fprintf(&b, "%12d  %s\n", n, Event(i))
+	}
+	return b.String()
+}

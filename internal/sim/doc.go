@@ -1,0 +1,15 @@
+// Package sim plays whole jobs, 2 to 16 ranks with their engines, transports and devices, on one goroutine over the loop wire, and
+// checks everything that a rank sees.
+//
+// A Plan says all that a run depends on: the knobs of engines, devices and wires, and steps such as "rank 2 sends", "the device
+// of rank 0 works twice", "the link between 1 and 3 breaks". NewPlan draws one from a seed. Run plays it: the same plan gives the
+// same run. What is checked: content, length and order of every message, by internal/matchmodel; that buffers are left alone
+// once their operation has ended (V4 of tag-matching-offload.md 7.1), and so are the bytes around them; that everything ends, also
+// where every bare SYNC is lost (V18); that errors are those of the faults in the plan; that counters add up; that nothing stays
+// registered. In a build with -tags invariants engines and devices check their own state at each poll besides.
+//
+// Shrink makes a plan that fails smaller. The command is internal/sim/cmd/sim.
+//
+// Concurrency: Run may be called by several goroutines at once, each with a Plan of its own. This package carries no
+// compatibility promise yet.
+package sim

@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/tagmatch/tagmatch/internal/matchmodel"
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// A history is what one rank saw, in terms of internal/matchmodel. What a loss has ended stays out, which changes nothing for the
+// rest: a receive that failed had no message, or had one and failed with it, as if neither had been; a message of a lost rank
+// that nobody got was never first in line for a receive that got another. So that this cannot hide a message that was
+// dropped, missing tells which of those must have been got all the same.
+
+// delivery is a message to a rank and the receive that got it.
+type delivery struct {
+	send *op
+	recv *op // nil: nobody
+}
+
+// checkHistory compares what a rank received with what was sent to it and with the model of matching. Where a rank was stopped
+// midway, what was under way is not part of it: that changes as little as what a loss ends.
+func (w *world) checkHistory(r *rank, midway bool) error {
+	mail := w.mail(r)
+	for _, o := range r.ops {
+		if o.received() {
+			if err := w.deliver(r, mail, o); err != nil {
+				return err
+			}
+		}
+	}
+	if err := matchmodel.Check(history(r, mail)); err != nil {
+		return fail("matching", "rank %d of %d: %w", r.id, w.size(), err)
+	}
+	if midway {
+		return nil
+	}
+	for src := range mail {
+		if err := w.missing(r, src, mail[src]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mail lists the messages to a rank by source, in the order of sending. Those that were withdrawn are none.
+func (w *world) mail(r *rank) [][]delivery {
+	mail := make([][]delivery, w.size())
+	for src, p := range w.ranks {
+		for _, o := range p.ops {
+			if o.send && o.peer == r.id && !o.canceled() {
+				mail[src] = append(mail[src], delivery{send: o})
+			}
+		}
+	}
+	return mail
+}
+
+// deliver finds the message that a receive got. Messages that cannot be told apart, short ones of one tag, are taken in the order
+// of sending: any other order would be a mistake, since every receive that accepts one of them accepts all.
+func (w *world) deliver(r *rank, mail [][]delivery, o *op) error {
+	if (o.err != nil) != (o.st.Len > int64(len(o.buf))) {
+		return fail("content", "rank %d: truncated without need, or not truncated: %s", r.id, o)
+	}
+	if o.st.Source < 0 || o.st.Source >= w.size() {
+		return fail("content", "rank %d: a message of nobody: %s", r.id, o)
+	}
+	for i := range mail[o.st.Source] {
+		d := &mail[o.st.Source][i]
+		if d.recv == nil && d.send.tag == o.st.Tag && int64(len(d.send.buf)) == o.st.Len && bytes.HasPrefix(d.send.buf, o.got()) {
+			d.recv = o
+			return nil
+		}
+	}
+	return fail("content", "rank %d got what was never sent, withdrawn, or received before: %s", r.id, o)
+}
+
+// missing finds messages that somebody should have got. Once a world is at rest and drained that is all of a rank that is not lost.
+// Of one that is lost, a message whose sender was told that it is sent may be on its way no more: but not if a later one
+// arrived, nor if it was matched, which synchronous sends tell. Then a receive that failed must have had it.
+func (w *world) missing(r *rank, src int, mail []delivery) error {
+	last := -1 // of those that were received
+	for i := range mail {
+		if mail[i].recv != nil {
+			last = i
+		}
+	}
+	for i := range mail {
+		s := mail[i].send
+		switch {
+		case mail[i].recv != nil:
+		case !w.apart(r.id, src):
+			return fail("lost message", "V18: rank %d never got of rank %d: %s", r.id, src, s)
+		case s.done && s.err == nil && (i < last || s.sync) && !r.failedReceive(s.tag):
+			return fail("lost message", "rank %d lost rank %d, and before that a message: %s", r.id, src, s)
+		}
+	}
+	return nil
+}
+
+// failedReceive tells whether a receive that failed could have had a message.
+func (r *rank) failedReceive(tag uint64) bool {
+	for _, o := range r.ops {
+		failed := !o.send && (o.lost() || errors.Is(o.err, progress.ErrWithdrawn))
+		if failed && (tag^o.tag)&o.mask == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// history is what rank saw. Tags name their source, so that the model needs no other word of it. A receive that was left without a
+// message when all had arrived is part of it: none of those that waited may have been for it (V18).
+func history(r *rank, mail [][]delivery) *matchmodel.History {
+	h := &matchmodel.History{Messages: make([][]uint64, len(mail))}
+	at := map[*op]int{}
+	for src := range mail {
+		for _, d := range mail[src] {
+			if d.recv != nil {
+				at[d.recv] = len(h.Messages[src])
+				h.Messages[src] = append(h.Messages[src], d.send.tag)
+			}
+		}
+	}
+	for _, o := range r.ops {
+		recv := matchmodel.Recv{Source: matchmodel.AnySource, Tag: o.tag, Mask: o.mask, GotSource: o.st.Source, Got: matchmodel.Unmatched}
+		switch {
+		case o.received():
+			recv.Got = at[o]
+			h.Recvs = append(h.Recvs, recv)
+		case o.left && o.canceled():
+			h.Recvs = append(h.Recvs, recv)
+		}
+	}
+	return h
+}

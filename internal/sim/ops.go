@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// op is an operation of a rank.
+type op struct {
+	index     int // among its rank's
+	send      bool
+	sync      bool
+	peer      int // destination; or source, or progress.AnySource
+	tag, mask uint64
+	seq       int    // sends: number among those to this peer
+	mem       []byte // the buffer between two guards
+	buf       []byte
+	req       progress.Request
+	ended     <-chan struct{}
+	left      bool // receives: nothing had come for it when the world came to rest
+	done      bool
+	st        progress.Status
+	err       error
+	sum       uint64 // of mem when the operation ended
+}
+
+// guard is how many bytes before and after a buffer nobody may touch.
+const guard = 16
+
+// blank fills what nobody has written to.
+const blank = 0xa5
+
+var blanks = bytes.Repeat([]byte{blank}, 64<<10)
+
+// newBuffer makes a buffer of n bytes with guards. Its capacity reaches into the guard: who writes beyond its length is found.
+func (o *op) newBuffer(n int) {
+	o.mem = make([]byte, n+2*guard)
+	for rest := o.mem; len(rest) > 0; {
+		rest = rest[copy(rest, blanks):]
+	}
+	o.buf = o.mem[guard : guard+n]
+}
+
+// fill writes the content of message seq from src to dst: no two messages are alike as soon as they have some bytes.
+func fill(b []byte, src, dst, seq int) {
+	x := uint64(src)<<48 | uint64(dst)<<32 | uint64(seq)
+	var word [8]byte
+	for len(b) > 0 {
+		x += 0x9e3779b97f4a7c15
+		z := (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		binary.LittleEndian.PutUint64(word[:], z^z>>27)
+		b = b[copy(b, word[:]):]
+	}
+}
+
+// end takes the outcome and remembers what the buffer looked like.
+func (o *op) end() {
+	o.st, o.done, o.err = o.req.Test()
+	o.sum = xxhash.Sum64(o.mem)
+}
+
+// received reports whether the operation is a receive that got a message.
+func (o *op) received() bool {
+	return !o.send && o.done && (o.err == nil || errors.Is(o.err, progress.ErrTruncated))
+}
+
+// got is the part of the message that is in the buffer.
+func (o *op) got() []byte { return o.buf[:min(int64(len(o.buf)), o.st.Len)] }
+
+// lost reports whether the operation ended with the loss of a peer.
+func (o *op) lost() bool { return errors.Is(o.err, progress.ErrPeerLost) }
+
+func (o *op) canceled() bool { return errors.Is(o.err, progress.ErrCanceled) }
+
+func (o *op) String() string {
+	what := fmt.Sprintf("send of %d bytes to %d", len(o.buf), o.peer)
+	if !o.send {
+		what = fmt.Sprintf("receive of %d bytes from %d, mask %#x", len(o.buf), o.peer, o.mask)
+	}
+	switch {
+	case !o.done:
+		return fmt.Sprintf("operation %d, %s, tag %#x: under way", o.index, what, o.tag)
+	case o.received():
+		return fmt.Sprintf("operation %d, %s, tag %#x: %d bytes of %d, tag %#x, error %v", o.index, what, o.tag, o.st.Len, o.st.Source, o.st.Tag, o.err)
+	}
+	return fmt.Sprintf("operation %d, %s, tag %#x: error %v", o.index, what, o.tag, o.err)
+}
+
+// checkBuffer finds writes that nobody may do: after the end (V4), before and behind the buffer, behind the message, and of
+// receives that were cancelled. What a lost peer leaves in a buffer nobody can know.
+func (o *op) checkBuffer() error {
+	if xxhash.Sum64(o.mem) != o.sum {
+		return fail("late write", "V4: the buffer was written to after its end: %s", o)
+	}
+	n := guard + len(o.buf)
+	if !untouched(o.mem[:guard]) || !untouched(o.mem[n:]) {
+		return fail("overrun", "bytes around the buffer were written to: %s", o)
+	}
+	switch {
+	case o.received() && !untouched(o.buf[len(o.got()):]):
+		return fail("overrun", "bytes behind the message were written to: %s", o)
+	case !o.send && o.canceled() && !untouched(o.buf):
+		return fail("overrun", "the buffer of a cancelled receive was written to: %s", o)
+	}
+	return nil
+}
+
+func untouched(b []byte) bool {
+	for len(b) > 0 {
+		n := min(len(b), len(blanks))
+		if !bytes.Equal(b[:n], blanks[:n]) {
+			return false
+		}
+		b = b[n:]
+	}
+	return true
+}

@@ -1,0 +1,207 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// Plan is everything that a run depends on.
+type Plan struct {
+	Seed   uint64 // of the wires' and devices' dice; NewPlan draws all the rest from it too
+	Params Params
+	Steps  []Step
+}
+
+// Params are the knobs of a world.
+type Params struct {
+	Ranks     int
+	Transport string // "rc" or "tmsrq"
+	Mux       bool   // two hosts: ranks of one reach each other by a fabric of its own, those of the other by a second device
+	Tags      int    // receives that the list holds, 0: no list
+
+	MaxEager        int // bytes, below 0: none
+	OffloadMin      int // as in progress.Config
+	UnexpectedLimit int64
+	SRQDepth        int
+	SendDepth       int
+	MaxInline       int // of the devices, 0: enough for everything
+	Refuse          int // sends, reads and grants find no room up to so many times in a row
+	RefuseOps       int // and so do list operations
+
+	Fabric   soft.FabricOptions
+	TM       soft.TMConfig
+	CloseMid bool // close after the last step, whatever is under way
+}
+
+// Op says what a step does.
+type Op string
+
+// The steps. Who a step names is taken modulo what there is, so that a plan keeps its meaning without some of its steps.
+const (
+	OpSend   Op = "send"   // Rank sends to Peer
+	OpSsend  Op = "ssend"  // the same, synchronously
+	OpRecv   Op = "recv"   // Rank receives from Peer, or from anybody as Mask says
+	OpCancel Op = "cancel" // Rank cancels its N-th operation that has not ended
+	OpPoll   Op = "poll"   // the host of Rank polls N times
+	OpStep   Op = "step"   // the device of Rank works N times without its host
+	OpBreak  Op = "break"  // the link between Rank and Peer is cut
+	OpKill   Op = "kill"   // Rank dies
+	OpAck    Op = "ack"    // Rank acknowledges the failures that it knows of
+)
+
+var ops = []Op{OpSend, OpSsend, OpRecv, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck}
+
+// Step is one decision of the scheduler.
+type Step struct {
+	Do   Op
+	Rank int
+	Peer int    `json:",omitempty"`
+	Tag  uint64 `json:",omitempty"` // number, see tagOf
+	Raw  bool   `json:",omitempty"` // the tag is the program's, else packed as a Comm's
+	Mask Mask   `json:",omitempty"`
+	Size int    `json:",omitempty"` // bytes of the message, or of the buffer
+	N    int    `json:",omitempty"`
+}
+
+// Mask says what a receive is particular about.
+type Mask string
+
+// The masks.
+const (
+	MaskExact  Mask = ""       // source and number
+	MaskSource Mask = "source" // any number
+	MaskNumber Mask = "number" // any source
+	MaskParity Mask = "parity" // the source, and the lowest bit of the number
+	MaskAny    Mask = "any"
+)
+
+// Tags are laid out as in p2p: packed 1 | context 11 | source 20 | tag 32, or the program's own, here source 8 | number 8.
+const (
+	packedBit   = 1 << 63
+	sourceShift = 32
+	sourceBits  = uint64(1<<20-1) << sourceShift
+	numberBits  = 1<<32 - 1
+	rawShift    = 8
+	rawSource   = 0xff << rawShift
+	rawNumber   = 0xff
+)
+
+func tagOf(src int, number uint64, raw bool) uint64 {
+	if raw {
+		return uint64(src)<<rawShift | number
+	}
+	return packedBit | uint64(src)<<sourceShift | number
+}
+
+// bits gives the mask and whether it leaves the source open. Only then may it let the program's tags and those of Comms through:
+// a receive from one source must not match messages of another.
+func (m Mask) bits(raw bool) (mask uint64, anySource bool) {
+	source, number, frame := sourceBits|packedBit, uint64(numberBits), uint64(packedBit)
+	if raw {
+		source, number, frame = rawSource|packedBit, rawNumber, 0
+	}
+	switch m {
+	case MaskSource:
+		return source, false
+	case MaskNumber:
+		return frame | number, true
+	case MaskParity:
+		return source | 1, false
+	case MaskAny:
+		return frame, true
+	}
+	return ^uint64(0), false
+}
+
+// String is the plan for people.
+func (p *Plan) String() string {
+	params, err := json.MarshalIndent(&p.Params, "", "  ")
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, %s\n", p.Seed, params)
+	for i := range p.Steps {
+		fmt.Fprintf(&b, "%3d %s\n", i, &p.Steps[i])
+	}
+	return b.String()
+}
+
+// String says what the step does.
+func (s *Step) String() string {
+	switch s.Do {
+	case OpSend, OpSsend:
+		return fmt.Sprintf("rank %d: %s %d bytes to %d, tag %d%s", s.Rank, s.Do, s.Size, s.Peer, s.Tag, s.space())
+	case OpRecv:
+		from := fmt.Sprintf("from %d, tag %d%s", s.Peer, s.Tag, s.space())
+		if s.Mask != MaskExact {
+			from += ", mask " + string(s.Mask)
+		}
+		return fmt.Sprintf("rank %d: recv %d bytes %s", s.Rank, s.Size, from)
+	case OpCancel, OpPoll, OpStep:
+		return fmt.Sprintf("rank %d: %s %d", s.Rank, s.Do, s.N)
+	case OpBreak:
+		return fmt.Sprintf("rank %d: %s the link to %d", s.Rank, s.Do, s.Peer)
+	}
+	return fmt.Sprintf("rank %d: %s", s.Rank, s.Do)
+}
+
+func (s *Step) space() string {
+	if s.Raw {
+		return " raw"
+	}
+	return ""
+}
+
+// Save writes the plan where Load finds it.
+func (p *Plan) Save(file string) error {
+	b, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(b, '\n'), 0o644)
+}
+
+// Load reads a plan.
+func Load(file string) (*Plan, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{}
+	if err := json.Unmarshal(b, p); err != nil {
+		return nil, fmt.Errorf("%s is not a plan: %w", file, err)
+	}
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return p, nil
+}
+
+// maxRanks bounds a world.
+const maxRanks = 16
+
+func (p *Plan) check() error {
+	q := &p.Params
+	switch {
+	case q.Ranks < 2 || q.Ranks > maxRanks:
+		return fmt.Errorf("a world of %d ranks: use 2 to %d", q.Ranks, maxRanks)
+	case q.Transport != "rc" && q.Transport != "tmsrq":
+		return fmt.Errorf("transport %q: use rc or tmsrq", q.Transport)
+	}
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.Rank < 0 || s.Peer < 0 || s.Size < 0 || s.N < 0 {
+			return fmt.Errorf("step %d has negative numbers: %s", i, s)
+		}
+		if !slices.Contains(ops, s.Do) {
+			return fmt.Errorf("step %d does %q: use one of %v", i, s.Do, ops)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// Outcome is what a run that went well tells.
+type Outcome struct {
+	Coverage Coverage
+	Trace    uint64 // of all that happened: equal for equal runs
+}
+
+// Failure is what a run found.
+type Failure struct {
+	Kind  string // the same for the same mistake, as far as can be told
+	Err   error
+	Stack []byte // of a panic
+}
+
+func (f *Failure) Error() string {
+	if f.Stack != nil {
+		return fmt.Sprintf("%s: %v\n%s", f.Kind, f.Err, f.Stack)
+	}
+	return fmt.Sprintf("%s: %v", f.Kind, f.Err)
+}
+
+func (f *Failure) Unwrap() error { return f.Err }
+
+func fail(kind, format string, args ...any) error {
+	return &Failure{Kind: kind, Err: fmt.Errorf(format, args...)}
+}
+
+// KindOf is the kind of a failure.
+func KindOf(err error) string {
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f.Kind
+	}
+	return "other"
+}
+
+// Run plays a plan. Each step and what comes of it is written to log, if that is not nil.
+func Run(p *Plan, log io.Writer) (*Outcome, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	w := newWorld(p)
+	w.log = log
+	return w.run()
+}
+
+func (w *world) run() (out *Outcome, err error) {
+	defer func() {
+		if v := recover(); v != nil { // the world stays as it is: its locks may be held
+			out, err = nil, panicked(v)
+		}
+	}()
+	if err = w.play(); err == nil {
+		err = w.close()
+	} else {
+		_ = w.close() // the first failure counts
+	}
+	if err == nil {
+		err = w.closed()
+	}
+	if err != nil {
+		w.say("%v", err)
+		return nil, err
+	}
+	return &Outcome{Coverage: w.cov, Trace: w.trace}, nil
+}
+
+func panicked(v any) error {
+	f := &Failure{Kind: "panic", Err: fmt.Errorf("panic: %v", v), Stack: debug.Stack()}
+	if b, ok := v.(*invariant.Violation); ok {
+		f.Kind = "invariant " + b.Rule
+	}
+	return f
+}
+
+func (w *world) play() error {
+	if err := w.open(); err != nil {
+		return fail("open", "%w", err)
+	}
+	for i := range w.plan.Steps {
+		s := &w.plan.Steps[i]
+		w.say("%3d %s", i, s)
+		w.step(s)
+	}
+	if w.plan.Params.CloseMid {
+		w.cov[ClosedMid]++
+		return nil
+	}
+	if err := w.settle(); err != nil {
+		return err
+	}
+	return w.check()
+}
+
+// step does one step; a rank that is dead does nothing.
+func (w *world) step(s *Step) {
+	r, peer := w.ranks[s.Rank%w.size()], w.ranks[s.Peer%w.size()]
+	if r.dead {
+		return
+	}
+	switch s.Do {
+	case OpSend, OpSsend:
+		w.send(r, peer.id, s)
+	case OpRecv:
+		mask, anySource := s.Mask.bits(s.Raw)
+		src := peer.id
+		if anySource {
+			src = progress.AnySource
+		}
+		w.receive(r, src, tagOf(peer.id, s.Tag, s.Raw)&mask, mask, s.Size)
+	case OpCancel:
+		if n := len(r.active); n > 0 {
+			r.active[s.N%n].req.Cancel()
+		}
+	case OpPoll:
+		for range s.N {
+			w.note(r.id, r.engine.Poll())
+			w.harvest(r)
+		}
+	case OpStep:
+		w.works(r, s.N)
+	case OpBreak:
+		w.breakLink(r, peer)
+	case OpKill:
+		w.kill(r)
+	case OpAck:
+		r.engine.AckFailures(r.engine.Failed()...)
+	}
+	w.harvest(r)
+}
+
+// works lets the devices of a rank work without their host.
+func (w *world) works(r *rank, n int) {
+	for range n {
+		for _, d := range r.devices {
+			d.Step()
+		}
+	}
+}
+
+func (w *world) breakLink(a, b *rank) {
+	if a == b || b.dead {
+		return
+	}
+	for i, d := range a.devices { // only one of them connects the two
+		if a.fabrics[i] == b.fabrics[i] {
+			a.fabrics[i].Break(d, b.devices[i])
+		}
+	}
+	if !w.cut[pair(a.id, b.id)] {
+		w.cut[pair(a.id, b.id)] = true
+		w.cov[BrokenLinks]++
+	}
+}
+
+// kill lets a rank die, unless it is the last.
+func (w *world) kill(r *rank) {
+	alive := 0
+	for _, p := range w.ranks {
+		if !p.dead {
+			alive++
+		}
+	}
+	if alive == 1 {
+		return
+	}
+	r.dead = true
+	w.cov[KilledRanks]++
+	for i, d := range r.devices {
+		r.fabrics[i].Kill(d)
+	}
+}
+
+// send starts a send of s.Size bytes.
+func (w *world) send(r *rank, to int, s *Step) {
+	o := &op{send: true, sync: s.Do == OpSsend, peer: to, tag: tagOf(r.id, s.Tag, s.Raw), seq: r.sent[to]}
+	r.sent[to]++
+	o.newBuffer(s.Size)
+	fill(o.buf, r.id, to, o.seq)
+	if o.sync {
+		o.req = r.engine.Issend(to, o.tag, o.buf)
+	} else {
+		o.req = r.engine.Isend(to, o.tag, o.buf)
+	}
+	r.add(o)
+}
+
+func (w *world) receive(r *rank, src int, tag, mask uint64, size int) {
+	o := &op{peer: src, tag: tag, mask: mask}
+	o.newBuffer(size)
+	before := r.engine.Metrics().PostedNow
+	o.req = r.engine.Irecv(src, tag, mask, o.buf)
+	r.add(o)
+	if r.engine.Metrics().PostedNow > before {
+		r.posted++
+	}
+}
+
+func (r *rank) add(o *op) {
+	o.ended = o.req.Done()
+	o.index = len(r.ops)
+	r.ops = append(r.ops, o)
+	r.active = append(r.active, o)
+}
+
+// harvest takes the outcomes of the operations that have ended.
+func (w *world) harvest(r *rank) {
+	keep := r.active[:0]
+	for _, o := range r.active {
+		select {
+		case <-o.ended:
+			o.end()
+			w.note(r.id, o.index, int(o.st.Len), int(o.st.Tag), o.st.Source)
+			w.say("    rank %d: %s", r.id, o)
+		default:
+			keep = append(keep, o)
+		}
+	}
+	clear(r.active[len(keep):])
+	r.active = keep
+}

@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// settle brings a world to rest: everything arrives, receives that get nothing are cancelled, and the messages that nobody took
+// are drained by wildcards, which belong to the history too. Then every operation has ended (V18).
+func (w *world) settle() error {
+	w.say("settle")
+	if err := w.rest(); err != nil {
+		return err
+	}
+	for _, r := range w.ranks {
+		if r.dead {
+			continue
+		}
+		for _, o := range r.active {
+			if !o.send {
+				o.left = true
+				o.req.Cancel()
+			}
+		}
+		w.harvest(r)
+	}
+	if err := w.rest(); err != nil {
+		return err
+	}
+	if err := w.drain(); err != nil {
+		return err
+	}
+	for _, r := range w.ranks {
+		if len(r.active) > 0 && !r.dead {
+			return fail("unfinished", "V18: rank %d: %s", r.id, r.active[0])
+		}
+	}
+	return nil
+}
+
+// drain takes the messages that wait.
+func (w *world) drain() error {
+	largest := 0
+	for i := range w.plan.Steps {
+		largest = max(largest, w.plan.Steps[i].Size)
+	}
+	for range 4 {
+		waiting := 0
+		for _, r := range w.ranks {
+			if r.dead {
+				continue
+			}
+			n := r.engine.Metrics().UnexpectedNow
+			waiting += n
+			for range n {
+				w.receive(r, progress.AnySource, 0, 0, largest)
+			}
+			w.harvest(r)
+		}
+		if waiting == 0 {
+			return nil
+		}
+		if err := w.rest(); err != nil {
+			return err
+		}
+	}
+	return fail("unfinished", "messages wait that wildcard receives do not get")
+}
+
+// restRounds is more than anything that a plan can contain needs.
+const restRounds = 50000
+
+// rest polls until nothing is under way: no device has anything to do, and after that no host finds a completion.
+func (w *world) rest() error {
+	for quiet, round := 0, 0; quiet < 2; round++ {
+		if round == restRounds {
+			return fail("unrest", "V18: after %d rounds of polls something is still under way", round)
+		}
+		n, refused := 0, w.refused
+		for _, r := range w.ranks {
+			if !r.dead {
+				n += w.turn(r)
+			}
+		}
+		quiet++
+		if n != 0 || w.refused != refused || slices.ContainsFunc(w.ranks, (*rank).busy) {
+			quiet = 0
+		}
+	}
+	return nil
+}
+
+// turn is a rank's share of a round. It returns how many events there were.
+func (w *world) turn(r *rank) int {
+	for _, p := range r.paths { // lets the next poll look for events of the device, which is otherwise done now and then
+		if err := p.Arm(); err == nil {
+			p.Disarm()
+		}
+	}
+	if w.plan.Params.Fabric.Stepped {
+		w.works(r, 1)
+	}
+	n := r.engine.Poll()
+	w.note(r.id, n)
+	w.harvest(r)
+	return n
+}
+
+// busy tells whether a device of the rank has something to do.
+func (r *rank) busy() bool {
+	return !r.dead && slices.ContainsFunc(r.devices, func(d *soft.Device) bool { return !d.Idle() })
+}

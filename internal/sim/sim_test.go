@@ -1,0 +1,135 @@
+package sim
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+var oneSeed = flag.Uint64("seed", 0, "TestSeeds: play this seed only")
+
+// TestSeeds plays random seeds; cmd/sim plays more of them.
+func TestSeeds(t *testing.T) {
+	first, n := uint64(time.Now().UnixNano()), uint64(600/effort)
+	if *oneSeed != 0 {
+		first, n = *oneSeed, 1
+	}
+	for seed := first; seed < first+n; seed++ {
+		_, err := Run(NewPlan(seed), nil)
+		require.NoError(t, err, "replay with: go run ./internal/sim/cmd/sim -v -seed %d", seed)
+	}
+}
+
+// TestCoverage checks that runs come to everything that they are to show.
+func TestCoverage(t *testing.T) {
+	const seeds uint64 = 3000 / min(effort, 3) // fewer would miss the rarest
+	var c Coverage
+	for seed := range seeds {
+		out, err := Run(NewPlan(seed), nil)
+		require.NoError(t, err, "seed %d", seed)
+		c.Add(&out.Coverage)
+	}
+	require.Empty(t, c.Missing(), "%s", &c)
+}
+
+// TestReplays checks that a plan decides everything, also one that was written to a file, and that seeds differ.
+func TestReplays(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "plan.json")
+	traces := map[uint64]bool{}
+	const n = 60
+	for seed := range uint64(n) {
+		p := NewPlan(seed)
+		a, err := Run(p, nil)
+		require.NoError(t, err, "seed %d", seed)
+		require.NoError(t, p.Save(file))
+		p, err = Load(file)
+		require.NoError(t, err)
+		b, err := Run(p, nil)
+		require.NoError(t, err, "seed %d", seed)
+		require.Equal(t, a, b, "seed %d", seed)
+		traces[a.Trace] = true
+	}
+	require.Len(t, traces, n)
+}
+
+// TestLoadRefuses checks that a file that is no plan is not played.
+func TestLoadRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "plan.json")
+	for _, change := range []func(p *Plan){
+		func(p *Plan) { p.Params.Ranks = 17 },
+		func(p *Plan) { p.Params.Transport = "ud" },
+		func(p *Plan) { p.Steps[0].Rank = -1 },
+		func(p *Plan) { p.Steps[0].Do = "jump" },
+	} {
+		p := NewPlan(1)
+		change(p)
+		require.NoError(t, p.Save(file))
+		_, err := Load(file)
+		require.ErrorContains(t, err, file)
+	}
+	_, err := Load(filepath.Join(t.TempDir(), "none"))
+	require.Error(t, err)
+}
+
+// TestShrink checks that of many steps those stay that are needed.
+func TestShrink(t *testing.T) {
+	p := NewPlan(5)
+	for i := range 40 {
+		p.Steps = append(p.Steps, Step{Do: OpPoll, N: i})
+	}
+	play := func(p *Plan) error {
+		sum := 0
+		for _, s := range p.Steps {
+			if s.N == 7 || s.N == 31 {
+				sum += s.N
+			}
+		}
+		switch {
+		case sum < 38:
+			return nil
+		case p.Params.Ranks < 3:
+			return errors.New("another failure, since it has another kind")
+		}
+		return fail("some kind", "%d ranks", p.Params.Ranks)
+	}
+	p.Params.Ranks = 16
+	small, err := Shrink(p, time.Minute, play)
+	require.Equal(t, "some kind", KindOf(err))
+	require.Len(t, small.Steps, 2)
+	require.Equal(t, 3, small.Params.Ranks)
+	require.Len(t, p.Steps, 40+len(NewPlan(5).Steps), "the plan itself stays")
+	require.NotEmpty(t, fmt.Sprint(small))
+}
+
+// TestLeftBehind checks that a message that waits beside a receive that it is for is found, although both end.
+func TestLeftBehind(t *testing.T) {
+	for tag, good := range map[uint64]bool{4: true, 5: false} {
+		w := newWorld(NewPlan(1))
+		w.ranks = []*rank{{id: 0}, {id: 1}}
+		sent := &op{send: true, peer: 1, tag: 5, done: true}
+		left := &op{peer: 0, tag: tag, mask: ^uint64(0), left: true, done: true, err: progress.ErrCanceled}
+		drained := &op{peer: progress.AnySource, done: true, st: progress.Status{Source: 0, Tag: 5}}
+		w.ranks[0].ops, w.ranks[1].ops = []*op{sent}, []*op{left, drained}
+		if err := w.checkHistory(w.ranks[1], false); good {
+			require.NoError(t, err)
+		} else {
+			require.Equal(t, "matching", KindOf(err))
+		}
+	}
+}
+
+// TestPanics checks that a panic is a failure like any other.
+func TestPanics(t *testing.T) {
+	w := newWorld(NewPlan(1))
+	w.wrap = func(int, opener) opener { panic("oops") }
+	_, err := w.run()
+	require.ErrorContains(t, err, "oops")
+	require.Equal(t, "panic", KindOf(err))
+}

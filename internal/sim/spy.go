@@ -1,0 +1,175 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// spy stands between an engine and a transport. It counts what the engine's metrics do not tell, and refuses requests as if there
+// were no room.
+type spy struct {
+	transport.Transport
+	dice *refusals
+	list *spyList
+}
+
+// refusals decides what finds no room.
+type refusals struct {
+	w    *world
+	rng  *rand.Rand
+	most int // in a row; 0: none
+	run  int
+}
+
+func (r *refusals) refuses() bool {
+	if r.most == 0 {
+		return false
+	}
+	if r.run == 0 && r.rng.IntN(3) == 0 {
+		r.run = 1 + r.rng.IntN(r.most)
+	}
+	if r.run == 0 {
+		return false
+	}
+	r.run--
+	r.w.refused++
+	return true
+}
+
+// opener opens a transport around the engine's sink.
+type opener func(transport.Sink) (transport.Transport, error)
+
+// watched opens a transport with a spy before it.
+func (w *world) watched(id int, open opener) opener {
+	return func(sink transport.Sink) (transport.Transport, error) {
+		s := &spySink{Sink: sink, w: w}
+		tr, err := open(s)
+		if err != nil {
+			return nil, err
+		}
+		q := &w.plan.Params
+		rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(id)))
+		y := &spy{Transport: tr, dice: &refusals{w: w, rng: rng, most: q.Refuse}}
+		if list := tr.TagList(); list != nil {
+			y.list = &spyList{list, &refusals{w: w, rng: rng, most: q.RefuseOps}}
+			s.counts, s.count = true, q.TM.InitialCount
+		}
+		return y, nil
+	}
+}
+
+func (s *spy) TagList() transport.TagList {
+	if s.list == nil {
+		return nil
+	}
+	return s.list
+}
+
+func (s *spy) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error {
+	if s.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return s.Transport.SendEager(peer, appCtx, tag, payload)
+}
+
+func (s *spy) SendRndv(peer int, h *transport.RndvHdr) error {
+	if s.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return s.Transport.SendRndv(peer, h)
+}
+
+func (s *spy) SendFin(peer int, appCtx uint32) error {
+	if s.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return s.Transport.SendFin(peer, appCtx)
+}
+
+func (s *spy) SendCtrl(peer int, msg []byte) error {
+	if s.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return s.Transport.SendCtrl(peer, msg)
+}
+
+func (s *spy) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error {
+	if s.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return s.Transport.Read(peer, dst, va, rkey, id)
+}
+
+func (s *spy) Grant(peer int, total uint64) error {
+	if s.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return s.Transport.Grant(peer, total)
+}
+
+type spyList struct {
+	transport.TagList
+	dice *refusals
+}
+
+func (l *spyList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
+	if l.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return l.TagList.Add(id, tag, mask, buf, handled)
+}
+
+// Del and Drop may not be refused, but the engine is ready for transports that do so.
+func (l *spyList) Del(id uint64, handled uint32) error {
+	if l.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return l.TagList.Del(id, handled)
+}
+
+func (l *spyList) Drop(id uint64, handled uint32) error {
+	if l.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return l.TagList.Drop(id, handled)
+}
+
+func (l *spyList) Sync(handled uint32) error {
+	if l.dice.refuses() {
+		return transport.ErrAgain
+	}
+	return l.TagList.Sync(handled)
+}
+
+type spySink struct {
+	transport.Sink
+	w      *world
+	counts bool   // the device has a list
+	count  uint16 // of unexpected messages, as the device has it
+}
+
+func (s *spySink) unexpected() {
+	if !s.counts {
+		return
+	}
+	s.w.cov[Unexpected]++
+	if s.count++; s.count == 0 {
+		s.w.cov[Wraps]++
+	}
+}
+
+func (s *spySink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
+	s.unexpected()
+	s.Sink.Eager(src, appCtx, tag, payload)
+}
+
+func (s *spySink) Rndv(src int, h *transport.RndvHdr) {
+	s.unexpected()
+	s.Sink.Rndv(src, h)
+}
+
+func (s *spySink) Incomplete(id uint64, h *transport.RndvHdr) {
+	s.w.cov[Incomplete]++
+	s.Sink.Incomplete(id, h)
+}

@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/mux"
+	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/tmsrq"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// world is the ranks of a plan.
+type world struct {
+	plan    *Plan
+	wrap    func(rank int, open opener) opener // nil, or a test's saboteur
+	fabric  *soft.Fabric
+	near    []*soft.Fabric // of the two hosts, with Params.Mux
+	ranks   []*rank
+	cut     map[[2]int]bool // pairs, lower rank first, whose connection the plan has broken
+	cov     Coverage
+	refused int       // requests that spies have refused
+	log     io.Writer // nil: silent
+	trace   uint64    // of all that happened
+}
+
+type rank struct {
+	id      int
+	engine  *progress.Engine
+	fabrics []*soft.Fabric
+	devices []*soft.Device        // one on each of them
+	paths   []transport.Transport // one on each of these
+	ops     []*op                 // in the order of posting
+	active  []*op                 // of them, those that have not ended
+	sent    []int                 // by destination: messages so far
+	posted  uint64                // receives that found no message waiting
+	dead    bool
+	errs    errorLog
+}
+
+// errorLog keeps what an engine logs as an error: nothing that a world does is one.
+type errorLog struct{ first error }
+
+func (l *errorLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+
+func (l *errorLog) Handle(_ context.Context, r slog.Record) error {
+	if l.first == nil {
+		text := r.Message
+		r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+		l.first = errors.New(text)
+	}
+	return nil
+}
+
+func (l *errorLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l *errorLog) WithGroup(string) slog.Handler      { return l }
+
+func newWorld(p *Plan) *world {
+	opts := p.Params.Fabric
+	opts.Seed = p.Seed
+	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}}
+	if p.Params.Mux {
+		w.near = []*soft.Fabric{soft.NewFabric(opts), soft.NewFabric(opts)}
+	}
+	return w
+}
+
+// open makes the ranks and connects them.
+func (w *world) open() error {
+	for id := range w.plan.Params.Ranks {
+		if err := w.openRank(id); err != nil {
+			return fmt.Errorf("rank %d: %w", id, err)
+		}
+	}
+	for _, r := range w.ranks {
+		for peer, p := range w.ranks {
+			if err := r.engine.Connect(peer, p.engine.Address()); err != nil {
+				return fmt.Errorf("rank %d: %w", r.id, err)
+			}
+		}
+		r.engine.Start()
+	}
+	return nil
+}
+
+func (w *world) openRank(id int) error {
+	q := &w.plan.Params
+	r := &rank{id: id, sent: make([]int, q.Ranks)}
+	r.fabrics = []*soft.Fabric{w.fabric}
+	if len(w.near) > 0 {
+		r.fabrics = []*soft.Fabric{w.near[id%2], w.fabric}
+	}
+	var paths []func(transport.Sink) (transport.Transport, error)
+	for _, f := range r.fabrics {
+		dev, err := soft.Open(soft.Config{Fabric: f, Rank: id, MaxInline: w.plan.Params.MaxInline, TM: w.knobs()})
+		if err != nil {
+			return err
+		}
+		r.devices = append(r.devices, dev)
+		paths = append(paths, w.path(r, dev))
+	}
+	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, Seed: 1, UnexpectedLimit: q.UnexpectedLimit, OffloadMin: q.OffloadMin,
+		Logger: slog.New(&r.errs)}
+	var err error
+	r.engine, err = progress.New(cfg, func(sink transport.Sink) (transport.Transport, error) {
+		if len(paths) == 1 {
+			return paths[0](sink)
+		}
+		return mux.New(q.Ranks, sink, paths...)
+	})
+	w.ranks = append(w.ranks, r)
+	return err
+}
+
+func (w *world) knobs() soft.TMConfig {
+	c := w.plan.Params.TM
+	c.Strict, c.Seed = true, w.plan.Seed
+	return c
+}
+
+// path opens a transport on a device of a rank, with a spy and perhaps a saboteur before it.
+func (w *world) path(r *rank, dev *soft.Device) opener {
+	open := func(sink transport.Sink) (transport.Transport, error) {
+		tr, err := w.transport(r.id, dev, sink)
+		if err == nil {
+			r.paths = append(r.paths, tr)
+		}
+		return tr, err
+	}
+	if w.wrap != nil {
+		open = w.wrap(r.id, open)
+	}
+	return w.watched(r.id, open)
+}
+
+func (w *world) transport(id int, dev *soft.Device, sink transport.Sink) (transport.Transport, error) {
+	q := &w.plan.Params
+	if q.Transport == "rc" {
+		return rc.New(rc.Config{Device: dev, Rank: id, Size: q.Ranks, MaxEager: q.MaxEager, SRQDepth: q.SRQDepth, SendDepth: q.SendDepth}, sink)
+	}
+	cfg := tmsrq.Config{Device: dev, Rank: id, Size: q.Ranks, MaxEager: q.MaxEager, SRQDepth: q.SRQDepth, SendDepth: q.SendDepth, MaxTags: q.Tags,
+		Handled: q.TM.InitialCount}
+	if q.Tags == 0 {
+		cfg.MaxTags = -1
+	}
+	return tmsrq.New(cfg, sink)
+}
+
+// close frees everything; what cannot be freed was left registered.
+func (w *world) close() error {
+	var errs []error
+	for _, r := range w.ranks {
+		if r.engine != nil {
+			errs = append(errs, r.engine.Close(progress.ErrClosed))
+		}
+		for _, d := range r.devices {
+			errs = append(errs, d.Close())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fail("leak", "closing: %w", err)
+	}
+	return nil
+}
+
+func (w *world) size() int { return len(w.ranks) }
+
+func pair(a, b int) [2]int { return [2]int{min(a, b), max(a, b)} }
+
+// note adds to the trace, which tells one run from another.
+func (w *world) note(what ...int) {
+	for _, n := range what {
+		w.trace = (w.trace ^ uint64(n)) * 0x100000001b3
+	}
+}
+
+func (w *world) say(format string, args ...any) {
+	if w.log != nil {
+		fmt.Fprintf(w.log, format+"\n", args...)
+	}
+}
