@@ -212,6 +212,9 @@ type owner Engine
 func (o *owner) Lock()   { (*Engine)(o).lock() }
 func (o *owner) Unlock() { o.mu.Unlock() }
 
+// AssertHeld is for builds that check who works on the device.
+func (o *owner) AssertHeld(what string) { o.mu.AssertHeld(what) }
+
 // lock takes the mutex; a poller that holds it for long sees that it is wanted.
 func (e *Engine) lock() {
 	if !e.mu.TryLock() {
