@@ -59,14 +59,17 @@ done
 # Without a bug every command passes, or its failing would show nothing.
 declare -A sound
 for p in "${chosen[@]}"; do
-  command=$(field CATCH "$p")
   [ -n "$(field BUG "$p")" ] || fail "${p##*/} does not say what its bug is"
-  case $command in "go test "*) ;; *) fail "${p##*/} does not name the tests that catch it" ;; esac
-  [ -z "${sound[$command]-}" ] || continue
-  tests "$command"
-  [ "$outcome" = pass ] || { tail -50 "$log"; fail "$command: $outcome, without any bug"; }
-  sound[$command]=1
-  report passes "$command"
+  [ -n "$(field CATCH "$p")" ] || fail "${p##*/} does not name the tests that catch it"
+  mapfile -t commands < <(field CATCH "$p")
+  for command in "${commands[@]}"; do
+    case $command in "go test "*) ;; *) fail "${p##*/} names something else than tests: $command" ;; esac
+    [ -z "${sound[$command]-}" ] || continue
+    tests "$command"
+    [ "$outcome" = pass ] || { tail -50 "$log"; fail "$command: $outcome, without any bug"; }
+    sound[$command]=1
+    report passes "$command"
+  done
 done
 
 missed=() caught=0
@@ -79,17 +82,21 @@ for p in "${chosen[@]}"; do
     miss "$name: does not apply. The code has moved: renew the patch"
     continue
   fi
-  hang=$(field HANG "$p")
-  tests "$(field CATCH "$p")" "${hang% seconds}"
+  hang=$(field HANG "$p") before=${#missed[@]}
+  mapfile -t commands < <(field CATCH "$p")
+  for command in "${commands[@]}"; do
+    tests "$command" "${hang% seconds}"
+    [ -z "$show" ] || cat "$log"
+    [ "$outcome" != hang ] || [ -z "$hang" ] || outcome=fail
+    case $outcome in
+    fail) report caught "$name by ${command#go test }" ;;
+    pass) miss "$name: passes with the bug: $command" ;;
+    hang) tail -50 "$log"; miss "$name: hangs, which counts only where the patch says HANG: $command" ;;
+    *) tail -50 "$log"; miss "$name: did not run ($outcome): $command" ;;
+    esac
+  done
   (cd "$tree" && git apply -R "$p")
-  [ -z "$show" ] || cat "$log"
-  [ "$outcome" != hang ] || [ -z "$hang" ] || outcome=fail
-  case $outcome in
-  fail) report caught "$name"; caught=$((caught + 1)) ;;
-  pass) miss "$name: the tests pass with the bug" ;;
-  hang) tail -50 "$log"; miss "$name: the tests hang, which counts only where the patch says HANG" ;;
-  *) tail -50 "$log"; miss "$name: the tests did not run ($outcome)" ;;
-  esac
+  [ ${#missed[@]} != "$before" ] || caught=$((caught + 1))
 done
 [ ${#missed[@]} = 0 ] || fail "not caught: ${missed[*]}"
 printf '%d bugs, all caught, in %ds\n' "$caught" "$SECONDS"

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,22 @@ func TestReplays(t *testing.T) {
 		traces[a.Trace] = true
 	}
 	require.Len(t, traces, n)
+}
+
+// TestPlans plays the plans of testdata. Each was shrunk from one that found the bug of internal/mutations whose number it has, and
+// still finds it there.
+func TestPlans(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			p, err := Load(file)
+			require.NoError(t, err)
+			_, err = Run(p, nil)
+			require.NoError(t, err, "%s", p)
+		})
+	}
 }
 
 // TestLoadRefuses checks that a file that is no plan is not played.
