@@ -50,7 +50,7 @@ type Config struct {
 	MaxTags         int           // receives that the device's tag list holds, Transport tmsrq; default 1024; -1 none: software matches; TAGMATCH_MAX_TAGS
 	OffloadMin      int           // bytes of the smallest receive that the device gets; default 1024; -1 no minimum: all; TAGMATCH_OFFLOAD_MIN
 	Async           bool          // the device works by itself while the program computes, see the package comment; TAGMATCH_ASYNC: on or off
-	AsyncCPUs       []int         // Linux: processors that an Async device works on; default those of the process; TAGMATCH_ASYNC_CPUS: such as 0,2-3
+	AsyncCPUs       []int         // Linux: processors that an Async device works on, copied; default those of the process; TAGMATCH_ASYNC_CPUS: such as 0,2-3
 	Logger          *slog.Logger  // nil: silent
 }
 

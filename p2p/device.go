@@ -95,7 +95,7 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 	var list []soft.Config
 	add := func(name string, fabric *soft.Fabric, wires ...string) {
 		list = append(list, soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, Rank: w.rank, Logger: w.cfg.Logger,
-			TCPListen: listenAddress(w.parts.boot), AsyncCPUs: w.cfg.AsyncCPUs})
+			TCPListen: listenAddress(w.parts.boot), AsyncCPUs: slices.Clone(w.cfg.AsyncCPUs)})
 	}
 	h, hooked := w.parts.boot.(*hook.Wiring)
 	switch name := orAuto(w.cfg.Device); {

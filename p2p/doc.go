@@ -47,9 +47,10 @@
 // A build with -tags invariants (go test -tags invariants ./...) looks for mistakes in the use of this package, at a price of
 // microseconds a message. It panics, and says where the operation was posted, if the buffer of a send changes between the call
 // and the report of its completion, or that of a nonblocking receive between the message's arrival and that report, be it by
-// another receive into the same memory. ErrInactive says where the request was posted and where it was completed. Dump lists the operations under way and the requests that have
-// ended and were never waited for, with the stacks of their posts; Shutdown and Close log such requests, and messages that nobody
-// received, at level Warn to Config.Logger. The library checks itself in such a build too.
+// another receive into the same memory. ErrInactive says where the request was posted and where it was completed. Dump lists
+// the operations under way and the requests that have ended and were never waited for, with the stacks of their posts;
+// Shutdown and Close log such requests, and messages that nobody received, at level Warn to Config.Logger. The library checks
+// itself in such a build too.
 //
 // # Errors
 //

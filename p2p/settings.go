@@ -85,7 +85,7 @@ func variables() []variable {
 			parseAsync,
 			func(c *Config) string { return onOff[c.Async] }},
 		{"AsyncCPUs", "TAGMATCH_ASYNC_CPUS",
-			func(c *Config) bool { return c.AsyncCPUs == nil },
+			func(c *Config) bool { return len(c.AsyncCPUs) == 0 },
 			func(c *Config, s string) (err error) {
 				c.AsyncCPUs, err = parseCPUs(s)
 				return err
@@ -182,7 +182,7 @@ func parseCPUs(s string) ([]int, error) {
 }
 
 func showCPUs(c *Config) string {
-	if c.AsyncCPUs == nil {
+	if len(c.AsyncCPUs) == 0 {
 		return "those of the process"
 	}
 	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(c.AsyncCPUs), "[]")), ",")

@@ -132,7 +132,7 @@ func WaitAll(ctx context.Context, reqs []Request, each func(i int, st Status, er
 			continue
 		}
 		st, err := r.Wait(ctx)
-		if errors.Is(err, ErrInactive) {
+		if err != nil && errors.Is(err, ErrInactive) {
 			continue // another goroutine was faster
 		}
 		if err != nil && r.Active() {

@@ -27,6 +27,7 @@ const (
 	followSpin   = 512                   // looks at the own operation while another goroutine polls
 	spinMax      = 50 * time.Microsecond // budget of a poller
 	spinTransfer = 2 * time.Millisecond  // most that a large message adds to the budget
+	spinOffer    = 20 * time.Microsecond // polling between offers of the processor, once only a large message is waited for
 	spinBusy     = 3 * time.Microsecond  // the same where other goroutines could use the processor
 	spinShares   = 64                    // offers of the processor with GOMAXPROCS 1; a round takes about 1 us if nobody wants it
 	roomTick     = time.Millisecond      // longest sleep while something waits for room in the transport
@@ -215,12 +216,14 @@ func (e *Engine) spinLocked(ctx context.Context, op *Op, life uint64) {
 	if e.wait.limit >= 0 {
 		start := time.Now()
 		budget, share := e.budgetLocked()
-		for share > 0 || time.Since(start) < budget+op.transferTimeLocked() {
+		offer := budget + spinOffer
+		for elapsed := time.Duration(0); share > 0 || elapsed < budget+op.transferTimeLocked(); elapsed = time.Since(start) {
 			if e.pollForLocked(op, life, clockPolls) || ctx.Err() != nil {
 				return
 			}
-			if share > 0 {
+			if share > 0 || elapsed > offer { // the peer's device may work on this processor
 				share--
+				offer = elapsed + spinOffer
 				e.mu.Unlock()
 				yieldProcessor()
 				e.lock()
@@ -271,7 +274,7 @@ func (e *Engine) budgetLocked() (budget time.Duration, share int) {
 func (op *Op) transferTimeLocked() time.Duration {
 	var n uint64
 	switch op.state {
-	case opRequested:
+	case opRequested, opMatched:
 		n = uint64(len(op.buf))
 	case opReading:
 		n = op.read.want
