@@ -21,11 +21,17 @@ func (c *Consumer) checkRelease() {
 	}
 }
 
-// checkPublish: the word that is about to be stored was cleared, and the lines of the packet, and the one behind, are free.
-// A reader that writes to words is taken for a mistake of ours.
+// ownReaders says that all readers are of this process and keep to the rules, as in tests. Elsewhere a reader can write what it
+// likes to the ring's memory, and must not be able to make the writer panic.
+var ownReaders bool
+
+// checkPublish: the lines of the packet, and the one behind, are free, and by ownReaders their words were cleared.
 func (p *Producer) checkPublish(line, n uint64) {
 	p.checkCursors()
 	invariant.Check(p.tail+n < p.limit, "ring", "lines %d to %d are written, line %d is the first that is not free", p.tail, p.tail+n, p.limit)
+	if !ownReaders {
+		return
+	}
 	for _, i := range []uint64{line, (p.tail + n) & p.mask} {
 		word := atomic.LoadUint64(p.data.word(i))
 		invariant.Check(word == 0, "ring", "the word of line %d is not cleared: %#x", i, word)

@@ -11,6 +11,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
 )
 
+func init() { ownReaders = true }
+
 // TestCheckAdvance: a packet is taken once.
 func TestCheckAdvance(t *testing.T) {
 	p, c, _ := newPair(t, MinBytes)
@@ -57,4 +59,20 @@ func TestCheckPublish(t *testing.T) {
 		spoil(p)
 		invarianttest.Violates(t, "ring", func() { p.publish(p.tail&p.mask, 1, 1) })
 	}
+}
+
+// TestCheckHostileReader: what a reader in another process writes to the ring is its doing, not the writer's.
+func TestCheckHostileReader(t *testing.T) {
+	ownReaders = false
+	defer func() { ownReaders = true }()
+	p, _, mem := newPair(t, MinBytes)
+	for i := range mem {
+		mem[i] = 0xa5
+	}
+	require.NotPanics(t, func() {
+		for range 10 * MinBytes / LineBytes {
+			p.Push(1, 2, nil, nil, []byte("packet"))
+			p.Push(1, 2, nil, nil, make([]byte, 5*LineBytes))
+		}
+	})
 }

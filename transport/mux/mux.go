@@ -13,12 +13,12 @@ import (
 
 // Transport is several transports as one. See package transport for its methods.
 type Transport struct {
+	guard invariant.Guard       // of no size where nothing is checked, unless it comes last
 	paths []transport.Transport // best first
 	route []transport.Transport // by rank; nil: not connected
 	tags  *tagList
 	wait  waits
 	turn  int // the path that is polled first
-	guard invariant.Guard
 }
 
 // MaxPaths is the most transports that can be joined.

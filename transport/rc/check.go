@@ -10,7 +10,8 @@ import (
 )
 
 // Checks is what a build with -tags invariants keeps beside a transport's own state. It stands between the transport and its
-// Sink, and holds both to package transport: what is told once, in which order, from where, and what is lent for how long.
+// Sink, and holds both to package transport: what is told once, in which order, from where, and what is lent for how long. It is
+// exported for transports that are built on this package.
 // A broken rule is a *invariant.Violation:
 //
 //	owner     two goroutines in the transport at once; Poll from inside a Sink's method
@@ -233,15 +234,24 @@ func newRingChecks(depth int) *ringChecks {
 	return &ringChecks{state: make([]slotState, depth), filled: make([]uint32, depth)}
 }
 
-// Took notes that a completion has brought a slot.
+// Took notes that a completion has brought a slot. It is for transports that are built on this package, and does nothing in
+// builds without -tags invariants.
 func (r *Ring) Took(slot uint64) {
+	if !invariant.Enabled {
+		return
+	}
 	s := &r.inv.state[slot]
 	invariant.Check(*s == slotPosted, "once", "receive buffer %d completes, which is not posted", slot)
 	*s = slotTaken
 }
 
-// Handled notes that its message is done with.
-func (r *Ring) Handled(slot uint64) { r.inv.state[slot] = slotHandled }
+// Handled notes that its message is done with. It is for transports that are built on this package, and does nothing in builds
+// without -tags invariants.
+func (r *Ring) Handled(slot uint64) {
+	if invariant.Enabled {
+		r.inv.state[slot] = slotHandled
+	}
+}
 
 // checkPosted holds V15: a buffer goes back after its message was handled. What lay in it is overwritten.
 func (r *Ring) checkPosted(slot uint64) {

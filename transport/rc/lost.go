@@ -60,6 +60,9 @@ func (l *Links) Broken(rank int) error {
 	return nil
 }
 
+// Connected says that Connect has linked a rank, whatever became of the link.
+func (l *Links) Connected(rank int) bool { return l.peers[rank].state != linkNew }
+
 // Hold keeps the loss of a rank from being told until as many Holds of -1 as of 1 were made: something of its is under way
 // that has to end first.
 func (l *Links) Hold(rank, n int) { l.peers[rank].held += n }

@@ -40,6 +40,31 @@ func polls(t *testing.T, tr *Transport) {
 	}
 }
 
+// TestCheckUnnamed: where a completion names no queue pair, the source is the peer's word. A rank that is not connected to this
+// device is a broken promise of the peer's, not a Violation of ours.
+func TestCheckUnnamed(t *testing.T) {
+	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})})
+	require.NoError(t, err)
+	d := &deaf{}
+	tr, err := New(Config{Device: dev, Size: 3, MaxTags: 4}, d)
+	require.NoError(t, err)
+	require.NoError(t, tr.Connect(0, tr.Address()))
+	for claim, want := range map[uint32]string{0: "", 1: "rank 1, which is not connected to this device", 3: "the job has 3"} {
+		require.NoError(t, tr.list.Add(uint64(claim), 5, whole, make([]byte, 8), 0))
+		e := &tr.list.entries[tr.list.byID.find(uint64(claim))]
+		polled := tr.inv.Polling()
+		tr.list.match(e, ^uint32(0), 5, claim)
+		polled()
+		if want == "" {
+			require.NoError(t, e.bad)
+			require.Equal(t, 0, e.src)
+			continue
+		}
+		require.ErrorContains(t, e.bad, want)
+		require.Equal(t, -1, e.src)
+	}
+}
+
 const whole = ^uint64(0)
 
 // TestCheckSound goes the way of a few receives; the device is strict although nobody asked for it.

@@ -106,6 +106,9 @@ func (l *tagList) match(e *entry, qpn uint32, tag uint64, appCtx uint32) {
 	case rank < 0 && claim >= t.cfg.Size:
 		e.bad = fmt.Errorf("transport/tmsrq: a message of rank %d: the job has %d", claim, t.cfg.Size)
 		claim = -1
+	case rank < 0 && !t.Connected(claim):
+		e.bad = fmt.Errorf("transport/tmsrq: a message of rank %d, which is not connected to this device", claim)
+		claim = -1
 	case rank >= 0 && claim != rank:
 		t.Violation(rank, fmt.Errorf("it sends as rank %d", claim))
 		claim = rank

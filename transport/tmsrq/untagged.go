@@ -26,7 +26,7 @@ func (t *Transport) untagged(wc *verbs.WC) {
 	if msg == nil {
 		msg = t.ring.Filled(wc.WRID, wc.ByteLen)
 	}
-	if invariant.Enabled {
+	if invariant.Enabled && wc.Data == nil {
 		t.checkClass(wc, msg)
 	}
 	rank := t.Rank(wc.QPNum)

@@ -1,19 +1,21 @@
 package soft
 
 import (
-	"fmt"
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// bind has the calling thread run on these processors only.
+// bind has the calling thread run on these processors only. Config.fill has checked their numbers.
 func bind(cpus []int) error {
 	var set unix.CPUSet
 	for _, cpu := range cpus {
-		if set.Set(cpu); !set.IsSet(cpu) {
-			return fmt.Errorf("there is no processor %d", cpu)
-		}
+		set.Set(cpu)
 	}
-	return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &set))
+	err := unix.SchedSetaffinity(0, &set)
+	if err == unix.EINVAL {
+		return errors.New("give processors that the machine has and the process may use")
+	}
+	return os.NewSyscallError("sched_setaffinity", err)
 }

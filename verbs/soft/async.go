@@ -71,6 +71,7 @@ func (d *Device) Async(owner sync.Locker) error {
 	bound := make(chan error)
 	go a.run(bound)
 	if err := <-bound; err != nil {
+		<-a.done
 		d.async = nil
 		a.timer.Stop()
 		return fail("async", syscall.EINVAL, fmt.Sprintf("AsyncCPUs is %v: %v", d.cfg.AsyncCPUs, err))
@@ -96,6 +97,8 @@ func (d *Device) left() {
 // run is the goroutine. It says on bound whether it could go where it belongs. A thread that was sent to other processors ends
 // with it.
 func (a *async) run(bound chan<- error) {
+	defer close(a.done)
+	defer func() { _ = a.host.close() }()
 	if cpus := a.d.cfg.AsyncCPUs; len(cpus) > 0 {
 		runtime.LockOSThread()
 		if err := bind(cpus); err != nil {
@@ -104,8 +107,6 @@ func (a *async) run(bound chan<- error) {
 		}
 	}
 	bound <- nil
-	defer close(a.done)
-	defer func() { _ = a.host.close() }()
 	for !a.stop.Load() {
 		a.owner.Lock()
 		again := a.turn()

@@ -4,7 +4,11 @@ package soft_test
 
 import (
 	"bytes"
+	"fmt"
+	"math"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -256,15 +260,22 @@ func TestAsyncCPUs(t *testing.T) {
 	}
 	open := func(cpus ...int) error {
 		d, err := soft.Open(soft.Config{Secret: []byte("secret"), AsyncCPUs: cpus})
-		require.NoError(t, err)
+		if err != nil {
+			return err
+		}
 		defer func() { require.NoError(t, d.Close()) }()
 		return d.Async(new(sync.Mutex))
 	}
 	require.NoError(t, open())
 	require.NoError(t, open(last))
-	require.ErrorContains(t, open(4096), "AsyncCPUs is [4096]: there is no processor 4096")
+	for _, cpu := range []int{-64, -1, 1024, 4096, math.MinInt, math.MaxInt} {
+		require.ErrorContains(t, open(last, cpu), fmt.Sprintf("AsyncCPUs is %d: there is no processor %d, use 0 to 1023", []int{last, cpu}, cpu))
+	}
 	if last < 1023 {
-		require.ErrorContains(t, open(1023), "AsyncCPUs is [1023]: sched_setaffinity: invalid argument")
+		err := open(1023)
+		require.ErrorContains(t, err, "AsyncCPUs is [1023]: give processors that the machine has and the process may use")
+		require.ErrorIs(t, err, syscall.EINVAL)
+		require.Equal(t, 1, strings.Count(err.Error(), "invalid argument"))
 	}
 }
 

@@ -14,10 +14,12 @@ import (
 //	owner      two goroutines in the device at once, or a call without the lock of asynchronous mode
 //	once       a request, a receive or a slot ends twice
 //	order      cursors of a queue that contradict each other, completions out of order
-//	poison     memory was written to, or read, after its life
+//	poison     memory was written to, or read, after its life; also by a peer that pushes (push.go) and does not say so
 //	region     keys and generations of registered memory
 //	tags       the tag queue contradicts itself
 //	V4 ...     rules of tag-matching-offload.md section 7.1
+//
+// What a peer sends, or writes to shared memory, breaks none of them: it is checked in all builds, and ends the link.
 type checks struct {
 	guard  invariant.Exclusive
 	strict bool     // the host is a transport: what it does wrong is a Violation too (Device.Strict)

@@ -90,8 +90,13 @@ func (q *queuePair) checkReset() {
 		}
 		delete(q.d.inv.sends, q)
 	}
-	if q.srq == nil {
+	switch {
+	case q.srq == nil:
 		q.rq.checkCleared()
+	case q.tm != nil:
+		q.checkAllEnded()
+	case q.rx.active && q.rx.hasWR:
+		q.rq.checkDone(q.rx.wrid) // goes without a completion, like all that is posted
 	}
 }
 
@@ -109,6 +114,37 @@ func (q *recvQueue) checkPosted(wr *verbs.RecvWR) {
 	r := recvCheck{append([]verbs.SGE(nil), wr.SGList...)}
 	c.opens(r.writes)
 	m[wr.WRID] = append(m[wr.WRID], r)
+}
+
+// checkPushed is called when a completion is made that pushTM does not make: it may be the end of a posted receive.
+func (c *compQueue) checkPushed(wc *verbs.WC) {
+	if wc.Opcode&verbs.WCRecv == 0 || wc.Flags&verbs.WCFlagTMMatch != 0 {
+		return
+	}
+	q := c.d.qps[wc.QPNum&qpIndexMask]
+	q.rq.checkDone(wc.WRID)
+	if q.tm != nil {
+		q.tm.checkCutShort(q, wc.Status)
+	}
+}
+
+// checkAllEnded is called when q has failed or goes: whatever its messages have taken has ended. A receive that leaves the ring
+// without a completion is lost to the SRQ for good.
+func (q *queuePair) checkAllEnded() {
+	open, held := 0, 0
+	for _, list := range q.d.inv.recvs[q.rq] {
+		open += len(list)
+	}
+	for _, o := range q.d.qps {
+		if o != nil && o.rq == q.rq && o.rx.active && o.rx.hasWR {
+			held++
+		}
+	}
+	invariant.Check(open == int(q.rq.posted())+held, "V12", "%d receives have no completion, %d are posted and %d have a message under way: QP %d has lost some",
+		open, q.rq.posted(), held, q.num)
+	if q.tm != nil {
+		q.tm.checkAllEnded(q)
+	}
 }
 
 // checkDone is called when a receive's completion is made: each posted one has one, whatever its wr_id.

@@ -7,9 +7,13 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// tagChecks are a model of a tag queue beside it: the list as TMO 5.2 writes it, searched from its front, and for each handle
-// what the device still owes its host.
+// tagChecks are a model of a tag queue beside it: the list and the counts as TMO 5.2 writes them, the list searched from its
+// front, and for each handle what the device still owes its host.
 type tagChecks struct {
+	h, s    uint16              // messages found unexpected; those of them that software has handled, as it said last
+	partial map[*queuePair]bool // a message in h is under way there
+	syncs   int                 // bare SYNCs with a count, for DropSync
+
 	recs  map[uint32]*tagCheck // by handle
 	order []uint32             // handles in the list, oldest first
 	free  []uint32             // slots, in the order in which they become handles again
@@ -23,6 +27,7 @@ type tagChecks struct {
 type tagCheck struct {
 	tag, mask uint64
 	buf       []verbs.SGE
+	by        *queuePair // matched: where the message came
 
 	inserted bool
 	listed   bool
@@ -46,7 +51,7 @@ const (
 )
 
 func (t *tagQueue) startChecks() {
-	c := &tagChecks{recs: map[uint32]*tagCheck{}}
+	c := &tagChecks{h: t.cfg.InitialCount, s: t.cfg.InitialCount, partial: map[*queuePair]bool{}, recs: map[uint32]*tagCheck{}}
 	for i := range t.slots {
 		c.free = append(c.free, uint32(i))
 	}
@@ -55,6 +60,7 @@ func (t *tagQueue) startChecks() {
 
 // checkDestroyed forgets the queue, and what it may write to.
 func (t *tagQueue) checkDestroyed() {
+	t.checkAllEnded(nil)
 	for _, r := range t.d.inv.tags[t].recs {
 		t.checkClosed(r)
 	}
@@ -153,12 +159,63 @@ func (t *tagQueue) checkUnlisted(hnd uint32, r *tagCheck) {
 	c.order = slices.DeleteFunc(c.order, func(h uint32) bool { return h == hnd })
 }
 
-// checkActivated is called when every entry becomes live (rule 4 of TMO 5.2).
+// checkActivated is called when the device makes every entry live. Whether it had to, checkTold says.
 func (t *tagQueue) checkActivated() {
+	invariant.Check(!t.d.inv.tags[t].deleting, "V10", "entries become live before the DEL that takes effect has removed its own")
+}
+
+// checkTold is called when an operation has taken effect: it may bring a count, and every entry becomes live if that is the
+// number of messages found unexpected (rules 1 to 4 of TMO 5.2).
+func (t *tagQueue) checkTold(o *tagOp) {
 	c := t.d.inv.tags[t]
-	invariant.Check(!c.deleting, "V10", "entries become live before the DEL that takes effect has removed its own")
+	if o.flags&verbs.OpsTMSync != 0 {
+		lost := false
+		if t.cfg.DropSync > 0 && o.op == verbs.WRTagSync {
+			c.syncs++
+			lost = c.syncs%t.cfg.DropSync == 0
+		}
+		if !lost {
+			c.s = uint16(o.count)
+		}
+	}
+	if c.s != c.h {
+		return
+	}
 	for _, h := range c.order {
 		c.recs[h].live = true
+	}
+}
+
+// checkUnexpected is called when no entry takes a message; what it returns, when the device has put it, or its first packet,
+// into a buffer, or has not. It counts from when it has its buffer, until its completion says that it is cut short.
+func (t *tagQueue) checkUnexpected(q *queuePair) (done func()) {
+	c, head := t.d.inv.tags[t], q.rq.head
+	return func() {
+		if q.rq.head != head && q.connected() {
+			c.h++
+			c.partial[q] = q.rx.active
+		}
+	}
+}
+
+// checkCutShort is called when a receive from the ring ends for a message of q.
+func (t *tagQueue) checkCutShort(q *queuePair, status verbs.WCStatus) {
+	c := t.d.inv.tags[t]
+	if c.partial[q] && status != verbs.WCSuccess {
+		c.h--
+	}
+	delete(c.partial, q)
+}
+
+// checkAllEnded is called when q has failed or goes, or with nil when the queue does: each receive that was matched there has
+// ended, or a delay holds its end back.
+func (t *tagQueue) checkAllEnded(q *queuePair) {
+	for hnd, r := range t.d.inv.tags[t].recs {
+		if !r.matched || r.ended || q != nil && r.by != q {
+			continue
+		}
+		late := slices.ContainsFunc(t.later, func(it tagLater) bool { return it.q == nil && it.hnd == hnd })
+		invariant.Check(late, "V12", "the receive with handle %#x was matched by QP %d, which is gone, and never ends", hnd, r.by.num)
 	}
 }
 
@@ -171,7 +228,7 @@ func (t *tagQueue) checkAsleep() {
 }
 
 // checkMatch is rule 5 of TMO 5.2: the oldest live entry that matches takes the message; found says that there is one, hnd which.
-func (t *tagQueue) checkMatch(tag uint64, found bool, hnd uint32) {
+func (t *tagQueue) checkMatch(q *queuePair, tag uint64, found bool, hnd uint32) {
 	c := t.d.inv.tags[t]
 	for _, h := range c.order {
 		r := c.recs[h]
@@ -179,7 +236,7 @@ func (t *tagQueue) checkMatch(tag uint64, found bool, hnd uint32) {
 			continue
 		}
 		invariant.Check(found && h == hnd, "V2", "a message with tag %#x goes to handle %#x (%v), handle %#x is older", tag, hnd, found, h)
-		r.matched = true
+		r.matched, r.by = true, q
 		t.checkUnlisted(h, r)
 		return
 	}
@@ -245,6 +302,8 @@ func (t *tagQueue) checkForget(hnd uint32, r *tagCheck) {
 // checkNow compares the tag queue with the model: all of it for a small list, now and then for a large one.
 func (t *tagQueue) checkNow() {
 	c := t.d.inv.tags[t]
+	invariant.Check(t.h == c.h && t.c == c.s, "tags", "the device counts %d messages as unexpected and %d of them as handled; %d were, and %d (TMO 5.1)",
+		t.h, t.c, c.h, c.s)
 	if c.ops++; len(t.slots) > smallList && c.ops%checkEach != 0 {
 		return
 	}

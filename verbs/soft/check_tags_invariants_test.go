@@ -55,11 +55,40 @@ func (c *tagChecker) add(tag uint64) uint32 {
 }
 
 // message lets one with this tag arrive.
-func (c *tagChecker) message(tag uint64) {
-	msg := make([]byte, verbs.TMHSize)
+func (c *tagChecker) message(tag uint64) { c.arrives(tag, verbs.TMHSize, 0) }
+
+// begins lets the first packet of a longer one arrive.
+func (c *tagChecker) begins(tag uint64) { c.arrives(tag, tmMaxRndvHdr, restSize) }
+
+const restSize = 8 // of the message of begins
+
+// arrives lets a packet of size bytes arrive, of a message that has rest bytes more.
+func (c *tagChecker) arrives(tag uint64, size, rest int) {
+	msg := make([]byte, size)
 	verbs.TMH{Opcode: verbs.TMHEager, Tag: tag}.Put(msg)
-	h := header{op: opSend, flags: flagFirst | flagLast, length: verbs.TMHSize, total: verbs.TMHSize, psn: c.q.expect}
+	h := header{op: opSend, flags: flagFirst, status: 7, length: uint32(size), total: uint64(size + rest), psn: c.q.expect}
+	if rest == 0 {
+		h.flags |= flagLast
+	}
 	_, _ = c.q.recvTM(nil, &h, msg)
+}
+
+// recv posts a buffer for unexpected messages, and returns its region.
+func (c *tagChecker) recv() verbs.MR {
+	c.Helper()
+	buf := make([]byte, 128)
+	mr, err := c.srq.pd.RegMR(buf, verbs.AccessLocalWrite)
+	require.NoError(c, err)
+	_, err = c.srq.PostSRQRecv(&verbs.RecvWR{WRID: 9, SGList: []verbs.SGE{{Data: buf, LKey: mr.LKey()}}})
+	require.NoError(c, err)
+	return mr
+}
+
+// sync tells the device how many messages were handled.
+func (c *tagChecker) sync(count uint32) {
+	c.Helper()
+	c.op(verbs.OpsWR{Opcode: verbs.WRTagSync, Flags: verbs.OpsSignaled | verbs.OpsTMSync, UnexpectedCnt: count})
+	c.poll()
 }
 
 func (c *tagChecker) poll() {
@@ -99,16 +128,95 @@ func TestCheckActivationFirst(t *testing.T) {
 	invarianttest.Violates(t, "V10", c.t.activate)
 }
 
+// TestCheckCountsSound: H and S of TMO 5.1 by an account of our own, through all that counts and that does not.
+func TestCheckCountsSound(t *testing.T) {
+	for name, tm := range map[string]TMConfig{
+		"plain":   {},
+		"wrap":    {InitialCount: 65535},
+		"dormant": {LiveGoDormant: true},
+		"lossy":   {DropSync: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newTagChecker(t, true, tm)
+			model := c.t.d.inv.tags[c.t]
+			first := tm.InitialCount
+			c.add(1)
+			c.poll()
+			c.message(2) // finds no buffer
+			c.message(2)
+			require.Equal(t, first, model.h)
+			c.recv()
+			c.message(2)
+			require.Equal(t, first+1, model.h)
+			c.recv()
+			c.message(0)
+			require.Equal(t, first+2, model.h)
+			c.sync(uint32(first) + 2)
+			c.sync(uint32(first) + 2) // lossy has lost one
+			require.Equal(t, first+2, model.s)
+			c.message(1)
+			require.Equal(t, first+2, model.h, "matched")
+			c.recv()
+			c.begins(3)
+			require.Equal(t, first+3, model.h)
+			require.NoError(t, c.q.Destroy())
+			require.Equal(t, first+2, model.h, "cut short")
+			require.NotPanics(t, c.t.checkNow)
+		})
+	}
+}
+
+// TestCheckCounts is what a device does that keeps one of the counts wrong.
+func TestCheckCounts(t *testing.T) {
+	c := newTagChecker(t, false, TMConfig{})
+	c.t.h++ // a message that found no buffer was counted
+	invarianttest.Violates(t, "tags", func() { c.message(1) })
+
+	c = newTagChecker(t, false, TMConfig{})
+	c.recv()
+	c.message(1)
+	c.t.c++
+	require.Contains(t, invarianttest.Violates(t, "tags", func() { c.add(1) }), "1 messages as unexpected and 1 of them as handled; 1 were, and 0")
+
+	c = newTagChecker(t, false, TMConfig{})
+	c.recv()
+	c.begins(1)
+	c.t.h-- // before the message is cut short: once too often
+	invarianttest.Violates(t, "tags", c.t.checkNow)
+}
+
+// TestCheckActivates: entries are live when the counts are equal, and only then; what the device takes for its limit does not
+// say so.
+func TestCheckActivates(t *testing.T) {
+	c := newTagChecker(t, false, TMConfig{})
+	c.recv()
+	c.message(1)
+	c.add(1)
+	require.False(t, c.t.d.inv.tags[c.t].recs[c.t.slots[0].hnd].live)
+	limit := c.t.limit
+	c.t.limit = c.t.list.NextStamp() // live all the same
+	invarianttest.Violates(t, "tags", c.t.checkNow)
+	c.t.limit = limit
+	c.sync(1)
+	require.True(t, c.t.d.inv.tags[c.t].recs[c.t.slots[0].hnd].live)
+	c.t.limit = limit // never became live
+	invarianttest.Violates(t, "tags", c.t.checkNow)
+	invarianttest.Violates(t, "V2", func() {
+		c.t.d.inv.tags[c.t].busy = ""
+		c.message(1)
+	})
+}
+
 // TestCheckOldestLive: the device must give a message to the oldest live entry that matches.
 func TestCheckOldestLive(t *testing.T) {
 	c := newTagChecker(t, false, TMConfig{})
 	one := c.add(1)
 	two := c.add(1)
-	invarianttest.Violates(t, "V2", func() { c.t.checkMatch(1, true, two) })
-	invarianttest.Violates(t, "V2", func() { c.t.checkMatch(1, false, 0) })
-	invarianttest.Violates(t, "V2", func() { c.t.checkMatch(2, true, one) })
+	invarianttest.Violates(t, "V2", func() { c.t.checkMatch(c.q, 1, true, two) })
+	invarianttest.Violates(t, "V2", func() { c.t.checkMatch(c.q, 1, false, 0) })
+	invarianttest.Violates(t, "V2", func() { c.t.checkMatch(c.q, 2, true, one) })
 	c.t.checkAsleep()
-	invarianttest.Violates(t, "V2", func() { c.t.checkMatch(1, true, one) })
+	invarianttest.Violates(t, "V2", func() { c.t.checkMatch(c.q, 1, true, one) })
 }
 
 // TestCheckReceiveEndsOnce is V12 by what goes wrong in the device.
@@ -120,6 +228,41 @@ func TestCheckReceiveEndsOnce(t *testing.T) {
 	c.message(1)
 	invarianttest.Violates(t, "V12", func() { c.t.cq.pushTM(&end, c.t, h, 0, false) })   // twice
 	invarianttest.Violates(t, "V12", func() { c.t.cq.pushTM(&end, c.t, h+8, 0, false) }) // of nothing
+}
+
+// TestCheckTerminal is V12 by ends that never come when a queue pair fails or goes in the middle of messages.
+func TestCheckTerminal(t *testing.T) {
+	ends := map[string]func(c *tagChecker){
+		"error":   func(c *tagChecker) { _ = c.q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState) },
+		"reset":   func(c *tagChecker) { _ = c.q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState) },
+		"destroy": func(c *tagChecker) { _ = c.q.Destroy() },
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			start := func(tag uint64, tm TMConfig) *tagChecker {
+				c := newTagChecker(t, false, tm)
+				mr := c.recv()
+				c.op(verbs.OpsWR{Flags: verbs.OpsSignaled, Add: verbs.TagAdd{RecvWRID: 1, Tag: 1, Mask: ^uint64(0),
+					SGList: []verbs.SGE{{Data: mr.(*memRegion).buf, LKey: mr.LKey()}}}})
+				c.poll()
+				c.begins(tag)
+				require.True(t, c.q.rx.active)
+				return c
+			}
+			for _, tag := range []uint64{1, 2} { // a matched message, an unexpected one
+				c := start(tag, TMConfig{})
+				require.NotPanics(t, func() { end(c) })
+				c = start(tag, TMConfig{})
+				c.q.rx = rxMessage{} // forgotten
+				invarianttest.Violates(t, "V12", func() { end(c) })
+			}
+			c := start(1, TMConfig{DelayData: 1000})
+			h := header{op: opSend, flags: flagLast, length: restSize, total: tmMaxRndvHdr + restSize, psn: c.q.expect}
+			_, _ = c.q.recvTM(c.q.link, &h, make([]byte, restSize))
+			require.Len(t, c.t.later, 1, "its end is on its way")
+			require.NotPanics(t, func() { end(c) })
+		})
+	}
 }
 
 // TestCheckHandles is V13 by what goes wrong in the device.

@@ -136,6 +136,9 @@ func (c *compQueue) slot() *verbs.WC {
 
 // push adds a completion. qp, if not nil, is the queue pair whose send queue slots below upto it frees.
 func (c *compQueue) push(wc *verbs.WC, qp *queuePair, upto uint32, solicited bool) {
+	if invariant.Enabled {
+		c.checkPushed(wc)
+	}
 	if w := c.slot(); w != nil {
 		*w = *wc
 		if qp != nil {

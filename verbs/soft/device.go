@@ -28,52 +28,53 @@ const (
 
 	defaultMaxInline = 64 << 10
 	defaultRingBytes = 256 << 10
-	idleBudget       = 16 // packets taken by a PollCQ that has no room for completions
+	maxCPU           = 1023 // of the kernel's processor sets
+	idleBudget       = 16   // packets taken by a PollCQ that has no room for completions
 )
 
 // Device is an opened software device. All of its state is owned by whoever may call it (package verbs), except what says
 // otherwise.
 type Device struct {
-	cfg     Config
-	self    address
-	encoded []byte
-	attr    verbs.DeviceAttr
-
 	regions *regionTable
 	notif   notifier
 	async   *async // nil: the device works inside calls only
 	wires   []wire
-	self1   *loopWire // link to ourselves, in wires once it is used
 	now     func() int64
 
 	qps     []*queuePair // by index of the QP number; slot 0 stays empty
-	qpGen   []uint32
-	freeQP  []uint32
-	rnrs    uint64 // see Refusals
-	lastSRQ uint32
-	users   int // PDs, CQs and the channel
-	channel *compChannel
-	events  []verbs.AsyncEvent
-
 	work    []*queuePair // have something to transmit
 	readers []*queuePair // copy from peers' memory
 	slow    []*tagQueue  // hold something back
-	ghosts  []*queuePair // of destroyed or reset QPs: have to tell their peers
-	scratch header       // for packets off the fast path; not kept across calls
-	pool    bufPool
 
-	took     bool // a poll took packets: release before the next
-	news     bool // of those, one that was not just a piece of a read's answer
-	pieces   int  // such pieces in the poll under way
-	dirty    bool // something was sent since the last flush
-	armed    bool // wires signal arrivals
-	stalled  bool // a packet was refused for want of a receive
-	more     bool // the last pass stopped for fairness, not for want of room
-	wakeAt   int64
-	operands [16]byte   // of an atomic on its way into a packet
-	first    [4096]byte // the largest MTU
-	closed   bool
+	took    bool // a poll took packets: release before the next
+	news    bool // of those, one that was not just a piece of a read's answer
+	dirty   bool // something was sent since the last flush
+	armed   bool // wires signal arrivals
+	stalled bool // a packet was refused for want of a receive
+	more    bool // the last pass stopped for fairness, not for want of room
+	closed  bool
+	pieces  int // pieces of a read's answer in the poll under way
+	wakeAt  int64
+	scratch header // for packets off the fast path; not kept across calls
+
+	// What follows is used now and then, or large.
+	qpGen    []uint32
+	freeQP   []uint32
+	rnrs     uint64 // see Refusals
+	lastSRQ  uint32
+	users    int       // PDs, CQs and the channel
+	self1    *loopWire // link to ourselves, in wires once it is used
+	channel  *compChannel
+	events   []verbs.AsyncEvent
+	ghosts   []*queuePair // of destroyed or reset QPs: have to tell their peers
 	inv      *checks
+	cfg      Config
+	self     address
+	encoded  []byte
+	attr     verbs.DeviceAttr
+	operands [16]byte // of an atomic on its way into a packet
+	pool     bufPool
+	first    [4096]byte // a packet that is gathered from a list: of the largest MTU
 }
 
 // Open opens a device on the wires that cfg names.
@@ -132,6 +133,11 @@ func (c *Config) fill() error {
 	}
 	if c.RingBytes < 4096 || c.RingBytes&(c.RingBytes-1) != 0 {
 		errs = append(errs, fmt.Errorf("RingBytes is %d: use a power of two from 4096", c.RingBytes))
+	}
+	for _, cpu := range c.AsyncCPUs {
+		if cpu < 0 || cpu > maxCPU {
+			errs = append(errs, fmt.Errorf("AsyncCPUs is %v: there is no processor %d, use 0 to %d", c.AsyncCPUs, cpu, maxCPU))
+		}
 	}
 	if err := c.TM.fill(); err != nil {
 		errs = append(errs, err)

@@ -1,8 +1,10 @@
 package soft
 
-import "github.com/tagmatch/tagmatch/internal/invariant"
+import (
+	"math/bits"
 
-import "math/bits"
+	"github.com/tagmatch/tagmatch/internal/invariant"
+)
 
 // bufPool keeps buffers for inline data that could not be sent at once, by size class.
 type bufPool struct {

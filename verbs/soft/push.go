@@ -105,6 +105,9 @@ func (q *queuePair) recvPushResp(l link, h *header) {
 	q.d.regions.remove(w.push)
 	if invariant.Enabled {
 		delete(q.d.inv.pushes, w.push)
+		if p, ok := q.link.(pushLink); ok {
+			p.quiet() // a peer that answers before it has copied is not to be taken for a late write of ours
+		}
 	}
 	w.push = 0
 	sges := q.sgesOf(i & q.mask)[:w.nsge]

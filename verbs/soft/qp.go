@@ -306,6 +306,9 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	q.rdq.clear()
 	q.abandonTags()
 	q.flushRQ()
+	if invariant.Enabled {
+		q.checkAllEnded()
+	}
 	if q.srq != nil {
 		q.d.event(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.num})
 	}
@@ -319,9 +322,6 @@ func (q *queuePair) flushRQ() {
 	wc := verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPNum: q.num}
 	if q.rx.active && q.rx.hasWR {
 		wc.WRID = q.rx.wrid
-		if invariant.Enabled {
-			q.rq.checkDone(wc.WRID)
-		}
 		q.rcq.push(&wc, nil, 0, false)
 	}
 	q.rx = rxMessage{}
@@ -331,9 +331,6 @@ func (q *queuePair) flushRQ() {
 	for q.rq.posted() > 0 {
 		wc.WRID = q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid
 		q.rq.head++
-		if invariant.Enabled {
-			q.rq.checkDone(wc.WRID)
-		}
 		q.rcq.push(&wc, nil, 0, false)
 	}
 }

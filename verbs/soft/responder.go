@@ -218,9 +218,6 @@ func (q *queuePair) recvCopy(h *header, payload []byte) bool {
 // complete adds a receive completion.
 func (q *queuePair) complete(wc *verbs.WC, h *header) {
 	withImm(wc, h)
-	if invariant.Enabled {
-		q.rq.checkDone(wc.WRID)
-	}
 	q.rcq.push(wc, nil, 0, h.flags&flagSolicited != 0)
 }
 
@@ -345,9 +342,6 @@ func (q *queuePair) recvFails(psn uint32) {
 // fail completes a receive with local, tells the requester remote, and moves the QP to ERR (TMO 8.3).
 func (q *queuePair) fail(psn uint32, local, remote verbs.WCStatus, wrid uint64) {
 	q.rx = rxMessage{}
-	if invariant.Enabled {
-		q.rq.checkDone(wrid)
-	}
 	wc := verbs.WC{WRID: wrid, Status: local, Opcode: verbs.WCRecv, QPNum: q.num}
 	q.rcq.push(&wc, nil, 0, true)
 	q.nak(psn, remote)

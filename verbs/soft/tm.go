@@ -218,7 +218,9 @@ func (t *tagQueue) strictErr(rule, what string) {
 	}
 }
 
-// breach is what a strict device says to a host that breaks a rule.
+// breach is what a strict device says to a host that breaks a rule. Not inlined: posting should not carry it.
+//
+//go:noinline
 func (t *tagQueue) breach(rule, what string) error {
 	if invariant.Enabled && t.d.inv.strict {
 		invariant.Broken(rule, "%s", what)

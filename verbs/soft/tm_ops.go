@@ -226,6 +226,9 @@ func (t *tagQueue) run(o *tagOp) {
 	}
 	t.mlx.last = told
 	t.activate()
+	if invariant.Enabled {
+		t.checkTold(o)
+	}
 	if o.flags&verbs.OpsSignaled == 0 {
 		return
 	}

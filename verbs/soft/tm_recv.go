@@ -97,7 +97,8 @@ func (q *queuePair) arrive(h *header, payload []byte, rndv bool) (ok, lent bool)
 	i, found := t.list.MatchBefore(tmh.Tag, t.limit)
 	if !found {
 		if invariant.Enabled {
-			t.checkMatch(tmh.Tag, false, 0)
+			t.checkMatch(q, tmh.Tag, false, 0)
+			defer t.checkUnexpected(q)()
 		}
 		op := verbs.WCTMRecv
 		if t.cfg.RecvUnexpected {
@@ -107,7 +108,7 @@ func (q *queuePair) arrive(h *header, payload []byte, rndv bool) (ok, lent bool)
 	}
 	s := &t.slots[i]
 	if invariant.Enabled {
-		t.checkMatch(tmh.Tag, true, s.hnd)
+		t.checkMatch(q, tmh.Tag, true, s.hnd)
 	}
 	s.listed = false
 	t.d.listed(-1)
@@ -197,6 +198,7 @@ func (q *queuePair) untagged(h *header, payload []byte, op verbs.WCOpcode, kind 
 	withImm(&wc, h)
 	if w := q.rcq.slot(); w != nil {
 		if invariant.Enabled {
+			rq.checkDone(wc.WRID)
 			q.d.inv.lends(payload)
 		}
 		wc.Data = payload
@@ -209,9 +211,6 @@ func (q *queuePair) untagged(h *header, payload []byte, op verbs.WCOpcode, kind 
 		return true, false
 	}
 	rq.head++
-	if invariant.Enabled {
-		rq.checkDone(wc.WRID)
-	}
 	if rq.limit != 0 {
 		rq.took()
 	}
@@ -277,9 +276,6 @@ func (q *queuePair) messageDone(h *header) {
 		q.tm.dataValid(&wc, m.hnd, h.flags&flagSolicited != 0)
 	} else {
 		withImm(&wc, h)
-		if invariant.Enabled {
-			q.rq.checkDone(wc.WRID)
-		}
 		q.rcq.push(&wc, nil, 0, h.flags&flagSolicited != 0)
 	}
 	q.executed(h)
@@ -294,9 +290,6 @@ func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
 	} else {
 		q.forgetUnexpected(kind)
-		if invariant.Enabled {
-			q.rq.checkDone(wc.WRID)
-		}
 		q.rcq.push(&wc, nil, 0, true)
 	}
 	*m = rxMessage{}
@@ -317,9 +310,6 @@ func (q *queuePair) abandonRx() {
 		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
 	} else {
 		q.forgetUnexpected(m.kind)
-		if invariant.Enabled {
-			q.rq.checkDone(wc.WRID)
-		}
 		wc.Status = verbs.WCWRFlushErr
 		q.rcq.push(&wc, nil, 0, true)
 	}
