@@ -20,13 +20,19 @@ type stack struct {
 	f    *soft.Fabric
 	dev  []*soft.Device
 	e    []*progress.Engine
-	dead int // a rank that is polled no more, or -1
+	dead int  // a rank that is polled no more, or -1
+	step bool // devices receive in steps, not in polls
 }
 
 func newStack(t *testing.T, tm soft.TMConfig, n int) *stack {
 	t.Helper()
-	s := &stack{t: t, dead: -1}
-	s.f, s.dev = raceDevices(t, tm, n)
+	return newStackOn(t, raceFabric, tm, n)
+}
+
+func newStackOn(t *testing.T, opts soft.FabricOptions, tm soft.TMConfig, n int) *stack {
+	t.Helper()
+	s := &stack{t: t, dead: -1, step: opts.Stepped}
+	s.f, s.dev = raceDevicesOn(t, opts, tm, n)
 	for i, d := range s.dev {
 		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: -1, Seed: 1},
 			func(sink transport.Sink) (transport.Transport, error) {
@@ -47,9 +53,13 @@ func newStack(t *testing.T, tm soft.TMConfig, n int) *stack {
 func (s *stack) steps(n int) {
 	for range n {
 		for i, e := range s.e {
-			if i != s.dead {
-				e.Poll()
+			if i == s.dead {
+				continue
 			}
+			if s.step {
+				s.dev[i].Step()
+			}
+			e.Poll()
 		}
 	}
 }
