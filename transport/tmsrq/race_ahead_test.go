@@ -13,9 +13,20 @@ import (
 
 func newAhead(t *testing.T, tm soft.TMConfig) *stack {
 	t.Helper()
+	return newAheadOf(t, tm, -1)
+}
+
+// newAheadOf keeps receives of fewer bytes than least in software.
+func newAheadOf(t *testing.T, tm soft.TMConfig, least int) *stack {
+	t.Helper()
 	opts := raceFabric
 	opts.Stepped = true
-	return newStackOn(t, opts, tm, 2)
+	return newStackOn(t, opts, tm, 2, least)
+}
+
+func (s *stack) recvMask(tag, mask uint64, n int) (progress.Request, []byte) {
+	buf := make([]byte, n)
+	return s.e[1].Irecv(progress.AnySource, tag, mask, buf), buf
 }
 
 // send sends 8 bytes of the seed to rank 1, whose device receives them; its engine does not look.
@@ -228,6 +239,80 @@ func TestRace24Promotion(t *testing.T) {
 	s.counts(5, 0, 0, 0)
 }
 
+// 24: there is room: a receive that an older one in software overlaps does not go before that has ended; one behind both that
+// nothing overlaps does.
+func TestRace24PromotionInOrder(t *testing.T) {
+	s := newAheadOf(t, soft.TMConfig{MaxNumTags: 1}, 32)
+	one, buf1 := s.recvMask(1, exact, 64)
+	small, bufS := s.recvMask(2, 2, 8)
+	two, buf2 := s.recvMask(2, exact, 64)
+	three, buf3 := s.recvMask(1, exact, 64)
+	for i, c := range []struct {
+		tag      uint64
+		r        progress.Request
+		buf      []byte
+		promoted int
+	}{{1, one, buf1, 1}, {1, three, buf3, 1}, {2, small, bufS, 2}, {2, two, buf2, 2}} {
+		s.steps(10)
+		s.send(c.tag, byte(i))
+		s.got(c.r, c.buf, 0, fill(8, byte(i)))
+		s.steps(10)
+		require.EqualValues(t, c.promoted, s.offload().Promoted, "message %d", i)
+	}
+	s.counts(3, 0, 0, 0)
+}
+
+// 39: wildcard and exact receives take messages in the order of posting, whichever of them software keeps.
+func TestRace39WildcardAndExact(t *testing.T) {
+	for _, masks := range [][2]uint64{{6, exact}, {exact, 6}} {
+		for _, sizes := range [][2]int{{64, 64}, {10, 64}, {64, 10}, {10, 10}} {
+			s := newAheadOf(t, soft.TMConfig{}, 32)
+			one, buf1 := s.recvMask(4, masks[0], sizes[0])
+			two, buf2 := s.recvMask(4, masks[1], sizes[1])
+			s.steps(10)
+			s.send(4, 1)
+			s.send(4, 2)
+			s.got(one, buf1, 0, fill(8, 1))
+			s.got(two, buf2, 0, fill(8, 2))
+		}
+	}
+}
+
+// 40: while software keeps a receive from any source, a later one that overlaps it is kept too.
+func TestRace40AnySourceInSoftware(t *testing.T) {
+	s := newAheadOf(t, soft.TMConfig{}, 32)
+	wild, bufW := s.recvMask(0, 0, 10)
+	exactly, buf := s.recvMask(4, exact, 64)
+	s.steps(10)
+	m := s.offload()
+	require.Equal(t, [3]uint64{0, 1, 1}, [3]uint64{m.Offloaded, m.KeptSmall, m.KeptOverlap})
+	s.send(4, 1)
+	s.got(wild, bufW, 0, fill(8, 1))
+	s.steps(10)
+	s.send(4, 2)
+	s.got(exactly, buf, 0, fill(8, 2))
+	s.counts(1, 0, 0, 0)
+}
+
+// 41: receives that overlap nothing go to the device around one that software keeps.
+func TestRace41Unrelated(t *testing.T) {
+	s := newAheadOf(t, soft.TMConfig{}, 32)
+	var reqs [3]progress.Request
+	var bufs [3][]byte
+	for tag, size := range []int{64, 10, 64} {
+		reqs[tag], bufs[tag] = s.recvMask(uint64(tag), exact, size)
+	}
+	require.EqualValues(t, 2, s.offload().Offloaded)
+	s.steps(10)
+	for tag := range 3 {
+		s.send(uint64(tag), byte(tag))
+	}
+	for tag := range reqs {
+		s.got(reqs[tag], bufs[tag], 0, fill(8, byte(tag)))
+	}
+	s.counts(2, 0, 0, 0)
+}
+
 // 25: the command queue is full of operations whose completions are not polled: a receive waits in software, and goes to the
 // device when they are.
 func TestRace25OpsExhausted(t *testing.T) {
@@ -250,7 +335,8 @@ func TestRace25OpsExhausted(t *testing.T) {
 func TestRace57SwitchUnderLoad(t *testing.T) {
 	s := newAhead(t, soft.TMConfig{})
 	const batch = 10
-	for s.offload().KeptOff < 3*batch {
+	for round := 0; s.offload().KeptOff < 3*batch; round++ {
+		require.Less(t, round, 50, "the device is not given up")
 		require.Zero(t, s.offload().Matched)
 		s.send(9, 0)
 		var reqs [batch]progress.Request
