@@ -75,6 +75,19 @@ func (s *stack) counts(matched, drops, dels, lost int) {
 	require.Equal(s.t, [4]int{matched, drops, dels, lost}, [4]int{int(m.Matched), int(m.Drops), int(m.Dels), int(m.DelsLost)})
 }
 
+// 4: a message that is here before its receive is delivered from the queue, and counted: the device never hears of the receive,
+// and matches the next.
+func TestRace04MessageFirst(t *testing.T) {
+	s := newAhead(t, soft.TMConfig{})
+	s.send(5, 1)
+	s.steps(1)
+	require.Equal(t, 1, s.e[1].Metrics().UnexpectedNow)
+	r, buf := s.recv(progress.AnySource, 5, 64)
+	s.got(r, buf, 0, fill(8, 1))
+	require.Zero(t, s.offload().Offloaded)
+	s.works(5)
+}
+
 // 5: a receive is posted behind its own message: it is dormant, gets the message by software, and its slot, the only one, is
 // free again.
 func TestRace05MessageUnpolled(t *testing.T) {
