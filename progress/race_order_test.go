@@ -343,8 +343,53 @@ func TestRace52OwnMessages(t *testing.T) {
 	require.Zero(t, r.m().Drops)
 }
 
+// 52: messages of rank 1 come to rank 0 by another path than the device's. No receive that could get one is in the device. One
+// that matches a receive in there all the same names another source: it is not that receive's, nor anybody's, and its sender is
+// given up.
+func TestRace52OtherPath(t *testing.T) {
+	for _, size := range []int{8, 1000} { // eager and rendezvous
+		c := newCluster(t, 3, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 8, split: true})
+		e := c.e[0]
+		recv := func(src int, tag uint64) (Request, []byte) {
+			buf := make([]byte, 1000)
+			return e.Irecv(src, tag, exact, buf), buf
+		}
+		own, bufO := recv(1, 1)
+		anyone, bufA := recv(AnySource, 3)
+		device, bufD := recv(2, 2)
+		c.step()
+		m := e.Metrics().Offload
+		require.Equal(t, [3]uint64{2, 1, 1}, [3]uint64{m.KeptPath, m.Offloaded, uint64(m.InDevice)})
+		for i, r := range []Request{own, anyone} {
+			c.e[1].Isend(0, uint64(2*i+1), fill(size, byte(i)))
+			c.step()
+			st, err := ended(t, r)
+			require.NoError(t, err)
+			require.Equal(t, [2]int{1, size}, [2]int{st.Source, int(st.Len)})
+			require.Equal(t, fill(size, byte(i)), [][]byte{bufO, bufA}[i][:size])
+		}
+		require.Zero(t, e.handled, "the device has counted none of them")
+
+		c.e[1].Isend(0, 2, fill(size, 66))
+		c.step()
+		require.Equal(t, []int{1}, e.Failed())
+		open(t, device)
+		require.Equal(t, make([]byte, 1000), bufD)
+		require.Zero(t, e.Metrics().UnexpectedNow)
+		c.e[2].Isend(0, 2, fill(size, 2))
+		c.step()
+		_, err := ended(t, device)
+		require.NoError(t, err)
+		require.Equal(t, fill(size, 2), bufD[:size])
+		m = e.Metrics().Offload
+		require.Equal(t, [3]uint64{1, 0, 0}, [3]uint64{m.Matched, m.Drops, m.Dels})
+	}
+}
+
 // 58: who looks for a message sees those that software has, whole, and leaves them; nothing that the device has matched, and
-// nothing that it has not reported.
+// nothing that it has not reported. The engine has no probe: peek is the search in the unexpected queue, nowhere else, that one
+// would be. That a message of several fragments is not there before it is whole, with its length, transport/tmsrq's
+// TestRace58NotBeforeWhole shows on the fragments.
 func TestRace58Peek(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	peek := func(tag uint64) (n int) {

@@ -20,15 +20,22 @@ type stack struct {
 	f    *soft.Fabric
 	dev  []*soft.Device
 	e    []*progress.Engine
-	dead int // a rank that is polled no more, or -1
+	dead int  // a rank that is polled no more, or -1
+	step bool // devices receive in steps, not in polls
 }
 
 func newStack(t *testing.T, tm soft.TMConfig, n int) *stack {
 	t.Helper()
-	s := &stack{t: t, dead: -1}
-	s.f, s.dev = raceDevices(t, tm, n)
+	return newStackOn(t, raceFabric, tm, n, -1)
+}
+
+// newStackOn takes the options of the fabric, and from how many bytes on receives go to the device.
+func newStackOn(t *testing.T, opts soft.FabricOptions, tm soft.TMConfig, n, least int) *stack {
+	t.Helper()
+	s := &stack{t: t, dead: -1, step: opts.Stepped}
+	s.f, s.dev = raceDevicesOn(t, opts, tm, n)
 	for i, d := range s.dev {
-		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: -1, Seed: 1},
+		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: least, Seed: 1},
 			func(sink transport.Sink) (transport.Transport, error) {
 				return tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager}, sink)
 			})
@@ -47,9 +54,13 @@ func newStack(t *testing.T, tm soft.TMConfig, n int) *stack {
 func (s *stack) steps(n int) {
 	for range n {
 		for i, e := range s.e {
-			if i != s.dead {
-				e.Poll()
+			if i == s.dead {
+				continue
 			}
+			if s.step {
+				s.dev[i].Step()
+			}
+			e.Poll()
 		}
 	}
 }
@@ -127,6 +138,28 @@ func TestRace43ReceiveBetweenFragments(t *testing.T) {
 		s.got(r3, buf3, 0, short)
 		require.Equal(t, matched+1, s.offload().Matched, "all were counted, each once")
 	}
+}
+
+// 44: the connection fails before the FIN of a rendezvous whose data is there: the send ends once, with the loss.
+func TestRace44FinLost(t *testing.T) {
+	s := newStack(t, soft.TMConfig{DelayFIN: 5000}, 3)
+	r, buf := s.recv(0, packed(0, 5), maxEager+100)
+	s.steps(5)
+	data := fill(maxEager+100, 1)
+	req := s.e[0].Isend(1, packed(0, 5), data)
+	s.got(r, buf, 0, data)
+	require.EqualValues(t, 1, s.offload().Matched)
+	s.steps(50)
+	require.True(t, req.Active())
+	s.f.Break(s.dev[0], s.dev[1])
+	_, err := s.end(req)
+	require.ErrorIs(t, err, progress.ErrPeerLost)
+	require.Equal(t, []int{1}, s.e[0].Failed())
+	s.steps(6000) // the FIN's time passes
+	require.Zero(t, s.e[0].Metrics().RequestsNow)
+	s.e[0].Isend(2, 5, fill(8, 1))
+	_, err = s.end(s.e[2].Irecv(0, 5, exact, make([]byte, 8)))
+	require.NoError(t, err)
 }
 
 // 46: the receiver dies when its device has matched a rendezvous and is reading: the sender ends with the loss.

@@ -87,9 +87,15 @@ func (r *raceRig) freeSpin() {
 	}
 }
 
+var raceFabric = soft.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond}
+
 func raceDevices(t *testing.T, tm soft.TMConfig, n int) (*soft.Fabric, []*soft.Device) {
+	return raceDevicesOn(t, raceFabric, tm, n)
+}
+
+func raceDevicesOn(t *testing.T, opts soft.FabricOptions, tm soft.TMConfig, n int) (*soft.Fabric, []*soft.Device) {
 	tm.Strict = true
-	f := soft.NewFabric(soft.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond})
+	f := soft.NewFabric(opts)
 	var out []*soft.Device
 	for i := range n {
 		out = append(out, open(t, f, i, tm))

@@ -15,6 +15,7 @@ func TestLoop(t *testing.T) {
 	}
 	run("immediate", soft.FabricOptions{}, soft.TMConfig{})
 	run("direct", soft.FabricOptions{Direct: true}, soft.TMConfig{})
+	run("untagged", soft.FabricOptions{}, soft.TMConfig{MaxNumTags: -1})
 	for seed := range uint64(4) {
 		rough := soft.FabricOptions{Seed: seed, MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 1024, Queue: 8, Step: 10 * time.Microsecond}
 		run(fmt.Sprintf("seed%d", seed), rough, soft.TMConfig{InitialCount: 65000}) // so that the counts wrap soon

@@ -157,21 +157,22 @@ func testDestroyOrder(t *testing.T, open Opener) {
 	}
 }
 
-// testTagMatchingUnsupported: a device without tag matching says so (TMO 1.1, 1.2).
+// testTagMatchingUnsupported: a device without tag matching says so (TMO 1.1, 1.2, 3.3).
 func testTagMatchingUnsupported(t *testing.T, open Opener) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
-	if n.dev.Attr().TM.Flags&verbs.TMCapRC != 0 {
-		t.Skip("the device has tag matching")
+	srq, err := n.pd.CreateSRQ(tagAttr(n.cq, 16, 16))
+	e.errno(err, syscall.EOPNOTSUPP)
+	if srq != nil {
+		t.Error("an SRQ, and an error")
 	}
-	_, err := n.pd.CreateSRQ(&verbs.SRQInitAttr{Mask: 0x1b, Type: verbs.SRQTypeTM, CQ: n.cq, SRQAttr: verbs.SRQAttr{MaxWR: 64},
-		TM: verbs.TMCap{MaxNumTags: 16, MaxOps: 16}})
-	e.errno(err, syscall.EOPNOTSUPP)
-	wr := &verbs.OpsWR{Opcode: verbs.WRTagAdd}
-	bad, err := n.newSRQ(4).PostSRQOps(wr)
-	e.errno(err, syscall.EOPNOTSUPP)
-	if bad != wr {
-		t.Error("the failing request is not the first")
+	plain := n.newSRQ(4)
+	for _, op := range []verbs.OpsOpcode{verbs.WRTagAdd, verbs.WRTagDel, verbs.WRTagSync, 7} {
+		bad, err := plain.PostSRQOps(&verbs.OpsWR{Opcode: op})
+		e.errno(err, syscall.EOPNOTSUPP)
+		if bad != nil {
+			t.Errorf("opcode %d: %+v is reported as failing, none was looked at", op, bad)
+		}
 	}
 }
 

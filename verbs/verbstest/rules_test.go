@@ -96,6 +96,10 @@ func TestRules(t *testing.T) {
 		require.NotEmpty(t, c.rules, c.name)
 		prove(c.name, c.rules)
 	}
+	for _, c := range plainCases {
+		require.NotEmpty(t, c.rules, c.name)
+		prove(c.name, c.rules)
+	}
 	for _, c := range tagCases {
 		require.NotEmpty(t, c.rules, c.name)
 		prove(c.name, c.rules)

@@ -7,16 +7,35 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Run runs the suite. open must open n devices that reach each other and see to their closing when the test ends; a test
-// may have closed one already.
+// Run runs the suite: with or without tag matching, as the devices are. open must open n devices that reach each other and see
+// to their closing when the test ends; a test may have closed one already.
 func Run(t *testing.T, open func(t *testing.T, n int) []verbs.Device, opts TagOptions) {
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			broken(t, c.rules)
-			c.run(t, open)
-		})
+	tags := matchesTags(t, open)
+	run := func(cases []testCase) {
+		for _, c := range cases {
+			t.Run(c.name, func(t *testing.T) {
+				broken(t, c.rules)
+				c.run(t, open)
+			})
+		}
 	}
-	RunTags(t, open, opts)
+	run(cases)
+	if tags {
+		RunTags(t, open, opts)
+	} else {
+		run(plainCases)
+	}
+}
+
+// matchesTags asks a device of its own, which it closes again.
+func matchesTags(t *testing.T, open Opener) bool {
+	t.Helper()
+	d := open(t, 1)[0]
+	flags := d.Attr().TM.Flags
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return flags&verbs.TMCapRC != 0
 }
 
 // RunTags runs the tag-matching part of the suite, for devices in more configurations than the usual one.
@@ -64,7 +83,6 @@ var cases = []testCase{
 	{"PostStates", testPostStates, "8.1/recv-init 8.1/send-rts 8.3/flush"},
 	{"AcceptFromRTR", testAcceptFromRTR, "8.1/recv-init 8.1/accept-rtr 8.1/send-rts"},
 	{"DestroyOrder", testDestroyOrder, "1.2/destroy api/busy"},
-	{"TagMatchingUnsupported", testTagMatchingUnsupported, "1.1/flag 1.2/unsupported 3.3/unsupported"},
 	{"MRRules", testMRRules, "api/mr"},
 	{"SendRecv", testSendRecv, "8.2/opcodes"},
 	{"SendSelf", testSendSelf, "8.2/opcodes"},
@@ -116,6 +134,11 @@ var cases = []testCase{
 	{"ChannelClose", testChannelClose, "api/arm"},
 	{"PeerDestroysQP", testPeerDestroysQP, "8.1/retry 8.3/peer-gone"},
 	{"PeerCloses", testPeerCloses, "8.1/retry 8.3/peer-gone"},
+}
+
+// plainCases are what a device without tag matching answers.
+var plainCases = []testCase{
+	{"TagMatchingUnsupported", testTagMatchingUnsupported, "1.1/flag 1.2/unsupported 3.3/unsupported"},
 }
 
 // tagCases are the rows of TMO 7.2 that a device can show by itself, and the rules of sections 1 to 5 that they rest on.

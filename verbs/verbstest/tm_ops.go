@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// testTagDel: rows 15, 16 and 18.
+// testTagDel: rows 15, 16 and 18: before a message, after one, and of a dormant entry.
 func testTagDel(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -24,6 +24,15 @@ func testTagDel(t *testing.T, open Opener, opts TagOptions) {
 	r.sent()
 	r.matched(2, 5, 0, m[16:], r.bbuf)
 	r.del(h, verbs.WCTMErr)
+	r.miss(1, 9)
+	r.count-- // as the device knows it
+	h = r.add(3, 5, exact, r.bbuf)
+	r.miss(2, 5) // it is dormant
+	r.count--
+	r.del(h, verbs.WCSuccess)
+	r.count += 2
+	r.sync() // would make it live
+	r.miss(3, 5)
 	r.b.none()
 }
 

@@ -241,6 +241,39 @@ func testTagSyncReq(t *testing.T, open Opener, opts TagOptions) {
 		t.Errorf("%+v", w)
 	}
 	r.sent()
+	if !opts.Dormant { // there, nothing matches while the counts differ
+		r.syncReqOfMatched()
+	}
+}
+
+// syncReqOfMatched: messages that are matched while the counts differ complete with the flags of TMO 4.4 and no others.
+func (r *tagRig) syncReqOfMatched() {
+	r.t.Helper()
+	const match, valid = verbs.WCFlagTMMatch, verbs.WCFlagTMDataValid
+	const size = 20_000 // several packets
+	fmr, fin := r.a.mem(64)
+	r.a.recv(r.qa, 1, sge(fmr, fin))
+	for id := range uint64(3) {
+		r.add(id, 20+id, exact, r.bbuf[id*size:][:size])
+	}
+	r.miss(2, 9)
+	flags := func(id uint64, want ...verbs.WCFlags) {
+		r.t.Helper()
+		for i, f := range want {
+			if w := r.b.want(id, verbs.WCSuccess); w.Flags != f {
+				r.t.Errorf("completion %d of receive %d while the counts differ: flags %#x, want %#x", i, id, w.Flags, f)
+			}
+		}
+	}
+	r.eager(20, 0, 8)
+	flags(0, match|valid)
+	r.sent()
+	r.eager(21, 0, size)
+	flags(1, match, valid)
+	r.sent()
+	r.rndv(22, 3, size)
+	flags(2, match, valid)
+	r.wantFIN(1, 22, 3, fin)
 }
 
 // testTagWrap: rows 13 and 14: matching goes on when the counters wrap at 2^16. While more than 0x3fff unexpected messages are
