@@ -64,6 +64,29 @@ func (w *world) closed() error {
 	return nil
 }
 
+// checkHanging finds operations that a loss should have ended: those that name a lost rank, and receives from any source, which end
+// with every loss that was not acknowledged before they were posted. What had been matched has ended too, since the world is at
+// rest. And a rank must have seen the losses that the plan made.
+func (w *world) checkHanging() error {
+	for _, r := range w.ranks {
+		if r.dead {
+			continue
+		}
+		failed := r.engine.Failed()
+		for _, o := range r.active {
+			if slices.Contains(failed, o.peer) || o.peer == progress.AnySource && len(failed) > o.acked {
+				return fail("hanging", "rank %d lost %v, and still waits: %s", r.id, failed, o)
+			}
+		}
+		for _, p := range w.ranks {
+			if (p.dead || w.cut[pair(r.id, p.id)]) && !slices.Contains(failed, p.id) {
+				return fail("unseen loss", "rank %d lost %v, and has not seen that rank %d is lost", r.id, failed, p.id)
+			}
+		}
+	}
+	return nil
+}
+
 // faults tells whether the plan has made connections fail.
 func (w *world) faults() bool { return len(w.cut) > 0 || w.killed() || w.plan.Params.TM.KillQPAt > 0 }
 

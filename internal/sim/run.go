@@ -134,7 +134,9 @@ func (w *world) step(s *Step) {
 	case OpKill:
 		w.kill(r)
 	case OpAck:
-		r.engine.AckFailures(r.engine.Failed()...)
+		failed := r.engine.Failed()
+		r.engine.AckFailures(failed...)
+		r.acked = len(failed)
 	}
 	w.harvest(r)
 }
@@ -207,7 +209,7 @@ func (w *world) receive(r *rank, src int, tag, mask uint64, size int) {
 }
 
 func (r *rank) add(o *op) {
-	o.ended = o.req.Done()
+	o.ended, o.acked = o.req.Done(), r.acked
 	o.index = len(r.ops)
 	r.ops = append(r.ops, o)
 	r.active = append(r.active, o)
