@@ -216,6 +216,7 @@ func (w *world) count(r *rank) {
 	}
 	for _, d := range r.devices {
 		c[refused] += d.Refusals()
+		c[CutShort] += d.CutShort()
 	}
 	for _, op := range r.ops {
 		c[op.event()]++

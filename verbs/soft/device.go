@@ -50,6 +50,7 @@ type Device struct {
 	qpGen   []uint32
 	freeQP  []uint32
 	rnrs    uint64 // see Refusals
+	cuts    uint64 // see CutShort
 	lastSRQ uint32
 	users   int // PDs, CQs and the channel
 	channel *compChannel

@@ -313,6 +313,7 @@ func (q *queuePair) abandonRx() {
 	}
 	wc := verbs.WC{WRID: m.wrid, Opcode: verbs.WCTMRecv, QPNum: q.num}
 	if m.kind == rxTagged {
+		q.d.cuts++
 		wc.Status, wc.Flags = verbs.WCTMRndvIncomplete, verbs.WCFlagTMDataValid
 		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
 	} else {
