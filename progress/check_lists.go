@@ -17,7 +17,7 @@ const (
 
 // checkPolledLocked follows a poll that brought n events. Polls that bring nothing change next to nothing.
 func (e *Engine) checkPolledLocked(n int) {
-	if n == 0 && e.inv.idle < checkSmall {
+	if n == 0 && e.inv.idle < checkSmall && !invariant.Thorough {
 		e.inv.idle++
 		return
 	}
@@ -30,7 +30,7 @@ func (e *Engine) checkLocked() {
 	c.mu.Lock()
 	n := len(c.live) + e.posted.Len() + e.unexp.Len() + len(e.returned) + e.sends.used + e.reads.used
 	c.mu.Unlock()
-	if c.idle++; e.closed || n > checkSmall && c.idle < max(checkSmall, n/checkShare) {
+	if c.idle++; e.closed || !invariant.Thorough && n > checkSmall && c.idle < max(checkSmall, n/checkShare) {
 		return
 	}
 	c.idle = 0

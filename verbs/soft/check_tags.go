@@ -245,7 +245,7 @@ func (t *tagQueue) checkForget(hnd uint32, r *tagCheck) {
 // checkNow compares the tag queue with the model: all of it for a small list, now and then for a large one.
 func (t *tagQueue) checkNow() {
 	c := t.d.inv.tags[t]
-	if c.ops++; len(t.slots) > smallList && c.ops%checkEach != 0 {
+	if c.ops++; !invariant.Thorough && len(t.slots) > smallList && c.ops%checkEach != 0 {
 		return
 	}
 	t.checkFree(c)
