@@ -44,6 +44,15 @@ func KindOf(err error) string {
 	return "other"
 }
 
+// Replay is the command that plays something again, with the checks of this build. what are the flags that say what.
+func Replay(what string) string {
+	build := ""
+	if invariant.Enabled {
+		build = "-tags invariants "
+	}
+	return "go run " + build + "./internal/sim/cmd/sim -v " + what
+}
+
 // Run plays a plan. Each step and what comes of it is written to log, if that is not nil.
 func Run(p *Plan, log io.Writer) (*Outcome, error) {
 	if err := p.check(); err != nil {
