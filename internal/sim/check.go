@@ -88,13 +88,24 @@ func (w *world) checkHanging() error {
 }
 
 // faults tells whether the plan has made connections fail.
-func (w *world) faults() bool { return len(w.cut) > 0 || w.killed() || w.plan.Params.TM.KillQPAt > 0 }
+func (w *world) faults() bool { return len(w.cut) > 0 || w.killed() || w.failingQPs() > 0 }
+
+// failingQPs is how many queue pairs each device may let fail.
+func (w *world) failingQPs() (n int) {
+	if w.plan.Params.TM.KillQPAt > 0 {
+		n++
+	}
+	if w.plan.Params.TM.KillQPPart > 0 {
+		n++
+	}
+	return n
+}
 
 func (w *world) killed() bool {
 	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.dead })
 }
 
-// checkLosses finds ranks that lost each other without the plan's doing. Each device may let one queue pair fail.
+// checkLosses finds ranks that lost each other without the plan's doing. Each device may let some queue pairs fail.
 func (w *world) checkLosses() error {
 	failures := 0
 	for _, r := range w.ranks {
@@ -109,10 +120,8 @@ func (w *world) checkLosses() error {
 		}
 	}
 	allowed := 0
-	if w.plan.Params.TM.KillQPAt > 0 {
-		for _, r := range w.ranks {
-			allowed += len(r.devices)
-		}
+	for _, r := range w.ranks {
+		allowed += w.failingQPs() * len(r.devices)
 	}
 	if failures > allowed {
 		return fail("loss", "%d connections failed that nobody has cut: %v", failures, w.cut)

@@ -117,6 +117,9 @@ func (g *generator) device(c *soft.TMConfig) {
 	} else if g.chance(0.05) {
 		c.KillQPAt = 1 + g.rng.IntN(20)
 	}
+	if g.cuts && g.chance(0.4) {
+		c.KillQPPart = 1 + g.rng.IntN(2)
+	}
 }
 
 func (g *generator) temper() {
@@ -253,9 +256,11 @@ func (g *generator) cut() {
 		g.add(Step{Do: OpStep, Rank: pick(g, from, to), N: 1})
 	}
 	g.add(Step{Do: OpStep, Rank: to, N: 1})
-	if g.chance(0.3) {
+	switch {
+	case g.p.Params.TM.KillQPPart > 0: // its queue pair fails of itself
+	case g.chance(0.3):
 		g.add(Step{Do: OpKill, Rank: from})
-	} else {
+	default:
 		g.add(Step{Do: OpBreak, Rank: from, Peer: to})
 	}
 }
