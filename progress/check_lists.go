@@ -17,7 +17,7 @@ const (
 
 // checkPolledLocked follows a poll that brought n events. Polls that bring nothing change next to nothing.
 func (e *Engine) checkPolledLocked(n int) {
-	if n == 0 && e.inv.idle < checkSmall {
+	if n == 0 && e.inv.idle < checkSmall && !invariant.Thorough {
 		e.inv.idle++
 		return
 	}
@@ -30,7 +30,7 @@ func (e *Engine) checkLocked() {
 	c.mu.Lock()
 	n := len(c.live) + e.posted.Len() + e.unexp.Len() + len(e.returned) + e.sends.used + e.reads.used
 	c.mu.Unlock()
-	if c.idle++; e.closed || n > checkSmall && c.idle < max(checkSmall, n/checkShare) {
+	if c.idle++; e.closed || !invariant.Thorough && n > checkSmall && c.idle < max(checkSmall, n/checkShare) {
 		return
 	}
 	c.idle = 0
@@ -215,6 +215,13 @@ func (e *Engine) checkPeersLocked() {
 	for _, op := range e.flushers {
 		checkEntry(op, "list", "the list of flushes", opFlushing)
 	}
+}
+
+// checkLostLocked follows the loss of p. What its transport reports later of messages that were matched before may wait again.
+func (e *Engine) checkLostLocked(p *peer) {
+	invariant.Check(p.sendq.empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
+	invariant.Check(p.readq.empty(), "list", "a receive waits for room to read from rank %d, which is lost", p.rank)
+	invariant.Check(p.rndvs == nil, "list", "a request of rank %d stays, which is lost", p.rank)
 }
 
 // checkWaitersLocked checks the list of those that have parked.

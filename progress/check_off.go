@@ -50,6 +50,7 @@ func (*Engine) checkLocked()        {}
 func (*engineCheck) dump(io.Writer) {}
 
 func (*Engine) checkPolledLocked(int)          {}
+func (*Engine) checkLostLocked(*peer)          {}
 func (*Engine) checkEndLocked(*Op, error)      {}
 func (*Engine) checkClosedLocked()             {}
 func (*engineCheck) enterPoll(*Engine)         {}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -120,6 +121,41 @@ func TestRulesAreChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)
 			rule(t, e, spoil.rule, func() { spoil.do(e) })
+		})
+	}
+}
+
+// A long list is checked now and then, unless that is not enough.
+func TestLongListIsChecked(t *testing.T) {
+	_, e := busy(t)
+	for tag := range uint64(checkSmall) {
+		e.Irecv(0, 100+tag, exact, make([]byte, 8))
+	}
+	e.lock()
+	defer e.mu.Unlock()
+	e.sends.used++
+	e.inv.idle = 0
+	require.NotPanics(t, e.checkLocked)
+	require.NotPanics(t, func() { e.checkPolledLocked(0) })
+	invarianttest.Thorough(t)
+	broken(t, "slot", func() { e.checkPolledLocked(0) })
+}
+
+// A loss leaves nothing that waits.
+func TestLossIsChecked(t *testing.T) {
+	for name, spoil := range map[string]func(e *Engine){
+		"send": func(e *Engine) { e.peers[0].readq, e.peers[0].rndvs = opList{}, nil },
+		"read": func(e *Engine) {
+			e.peers[0].sendq, e.peers[0].readq, e.peers[0].rndvs = opList{}, e.peers[0].sendq, nil
+		},
+		"request": func(e *Engine) { e.peers[0].sendq, e.peers[0].readq = opList{}, opList{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, e := busy(t)
+			e.lock()
+			defer e.mu.Unlock()
+			spoil(e)
+			broken(t, "list", func() { e.checkLostLocked(&e.peers[0]) })
 		})
 	}
 }

@@ -36,6 +36,7 @@ func (e *Engine) lostLocked(p *peer, cause error) {
 		e.unlinkRndvLocked(m)
 		e.dropRndvLocked(m)
 	}
+	e.checkLostLocked(p)
 }
 
 // failSendsLocked ends the sends to p, queued and requested.

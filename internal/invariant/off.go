@@ -7,6 +7,9 @@ import "sync"
 // Enabled tells whether the checks are built in.
 const Enabled = false
 
+// Thorough is set where large lists are to be looked at whole each time, in builds with the checks.
+const Thorough = false
+
 // Mutex is a lock that knows its owner where the checks are built in.
 type Mutex struct{ sync.Mutex }
 

@@ -54,6 +54,7 @@ type bug struct {
 	done  func(s *badSink, id, n uint64)
 	poll  func(s *badSink)
 	lost  bool // outcomes of Del
+	deaf  bool // to losses
 }
 
 // mail is an eager message.
@@ -96,7 +97,7 @@ var bugs = map[string]*bug{
 		},
 	},
 	"message twice": {
-		kind: "content", steps: 3,
+		kind: "content", steps: 4,
 		eager: func(s *badSink, m mail) {
 			s.deliver(m)
 			if !s.third() {
@@ -158,6 +159,7 @@ var bugs = map[string]*bug{
 		done: func(s *badSink, id, n uint64) { s.Sink.Delivered(id, n+1, nil) },
 	},
 	"cancel without an answer": {kind: "unfinished", steps: 2, lost: true},
+	"loss not told":            {kind: "unseen loss", steps: 1, deaf: true},
 }
 
 // into puts the bug between an engine and a transport.
@@ -243,6 +245,12 @@ func (s *badSink) Delivered(id, n uint64, err error) {
 		s.Sink.Delivered(id, n, err)
 	} else {
 		s.bug.done(s, id, n)
+	}
+}
+
+func (s *badSink) PeerLost(peer int, err error) {
+	if !s.bug.deaf {
+		s.Sink.PeerLost(peer, err)
 	}
 }
 

@@ -64,14 +64,48 @@ func (w *world) closed() error {
 	return nil
 }
 
+// checkHanging finds operations that a loss should have ended: those that name a lost rank, and receives from any source, which end
+// with every loss that was not acknowledged before they were posted. What had been matched has ended too, since the world is at
+// rest. And a rank must have seen the losses that the plan made.
+func (w *world) checkHanging() error {
+	for _, r := range w.ranks {
+		if r.dead {
+			continue
+		}
+		failed := r.engine.Failed()
+		for _, o := range r.active {
+			if slices.Contains(failed, o.peer) || o.peer == progress.AnySource && len(failed) > o.acked {
+				return fail("hanging", "rank %d lost %v, and still waits: %s", r.id, failed, o)
+			}
+		}
+		for _, p := range w.ranks {
+			if (p.dead || w.cut[pair(r.id, p.id)]) && !slices.Contains(failed, p.id) {
+				return fail("unseen loss", "rank %d lost %v, and has not seen that rank %d is lost", r.id, failed, p.id)
+			}
+		}
+	}
+	return nil
+}
+
 // faults tells whether the plan has made connections fail.
-func (w *world) faults() bool { return len(w.cut) > 0 || w.killed() || w.plan.Params.TM.KillQPAt > 0 }
+func (w *world) faults() bool { return len(w.cut) > 0 || w.killed() || w.failingQPs() > 0 }
+
+// failingQPs is how many queue pairs each device may let fail.
+func (w *world) failingQPs() (n int) {
+	if w.plan.Params.TM.KillQPAt > 0 {
+		n++
+	}
+	if w.plan.Params.TM.KillQPPart > 0 {
+		n++
+	}
+	return n
+}
 
 func (w *world) killed() bool {
 	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.dead })
 }
 
-// checkLosses finds ranks that lost each other without the plan's doing. Each device may let one queue pair fail.
+// checkLosses finds ranks that lost each other without the plan's doing. Each device may let some queue pairs fail.
 func (w *world) checkLosses() error {
 	failures := 0
 	for _, r := range w.ranks {
@@ -86,10 +120,8 @@ func (w *world) checkLosses() error {
 		}
 	}
 	allowed := 0
-	if w.plan.Params.TM.KillQPAt > 0 {
-		for _, r := range w.ranks {
-			allowed += len(r.devices)
-		}
+	for _, r := range w.ranks {
+		allowed += w.failingQPs() * len(r.devices)
 	}
 	if failures > allowed {
 		return fail("loss", "%d connections failed that nobody has cut: %v", failures, w.cut)
@@ -193,6 +225,7 @@ func (w *world) count(r *rank) {
 	}
 	for _, d := range r.devices {
 		c[refused] += d.Refusals()
+		c[CutShort] += d.CutShort()
 	}
 	for _, op := range r.ops {
 		c[op.event()]++

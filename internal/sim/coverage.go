@@ -34,6 +34,7 @@ const (
 	LostSends
 	LostRecvs
 	KilledQPs
+	CutShort
 	KilledRanks
 	BrokenLinks
 	ClosedMid
@@ -65,6 +66,7 @@ var eventNames = [events]string{
 	LostSends:     "sends that a loss ended",
 	LostRecvs:     "receives that a loss ended",
 	KilledQPs:     "connections ended by a failing queue pair",
+	CutShort:      "matched messages that never came whole",
 	KilledRanks:   "killed ranks",
 	BrokenLinks:   "broken links",
 	ClosedMid:     "worlds closed midway",

@@ -33,6 +33,7 @@ type generator struct {
 	cancels  float64
 	faults   float64
 	thrashes bool   // messages keep coming just before their receives
+	cuts     bool   // connections fail in the middle of a message
 	favorite int    // rank that most messages go to, -1: none
 	owed     []Step // the other halves of messages
 }
@@ -77,10 +78,16 @@ func (g *generator) params() {
 		q.Transport, q.Mux, q.MaxEager, q.OffloadMin = "tmsrq", false, 64, -1
 		q.Fabric.MaxDelay, q.Fabric.MaxBurst, q.Fabric.MaxRefuse, q.Fabric.Queue, q.Fabric.Stepped = 0, 0, 0, 64, true
 	}
+	if g.cuts = !g.thrashes && g.chance(0.02); g.cuts {
+		q.Transport, q.MaxEager, q.OffloadMin = "tmsrq", 1<<10, -1
+		q.Fabric.MaxPayload, q.Fabric.Queue, q.Fabric.Stepped = 512, pick(g, 1, 1, 4), true
+	}
 	if q.Transport == "tmsrq" {
 		q.Tags = pick(g, 0, 1, 1, 2, 2, 7, 7, 7, 127)
 		if g.thrashes {
 			q.Tags = 7
+		} else if g.cuts {
+			q.Tags = pick(g, 2, 7)
 		} else if g.chance(0.01) {
 			q.Tags = 1023
 		}
@@ -110,6 +117,9 @@ func (g *generator) device(c *soft.TMConfig) {
 	} else if g.chance(0.05) {
 		c.KillQPAt = 1 + g.rng.IntN(20)
 	}
+	if g.cuts && g.chance(0.4) {
+		c.KillQPPart = 1 + g.rng.IntN(2)
+	}
 }
 
 func (g *generator) temper() {
@@ -138,6 +148,8 @@ func (g *generator) steps() {
 	switch {
 	case g.thrashes:
 		g.thrash()
+	case g.cuts:
+		g.cut()
 	case g.chance(0.02):
 		g.flood()
 	case g.chance(0.05):
@@ -227,6 +239,29 @@ func (g *generator) flood() {
 		g.add(Step{Do: OpStep, Rank: from, N: 1})
 		g.add(Step{Do: OpPoll, Rank: from, N: 1})
 		g.add(Step{Do: OpStep, Rank: to, N: 1 + g.rng.IntN(3)})
+	}
+}
+
+// cut ends a connection while a message of several packets, whose receive is in the device, comes over it.
+func (g *generator) cut() {
+	from, to, tag := g.rank(), g.rank(), g.rng.Uint64N(g.numbers)
+	for range 1 + g.rng.IntN(3) {
+		mask := pick(g, MaskExact, MaskExact, MaskSource, MaskAny)
+		g.add(Step{Do: OpRecv, Rank: to, Peer: from, Tag: tag, Mask: mask, Size: 2 << 10})
+	}
+	g.add(Step{Do: OpPoll, Rank: to, N: 1 + g.rng.IntN(2)})
+	g.add(Step{Do: OpStep, Rank: to, N: 1 + g.rng.IntN(4)})
+	g.add(Step{Do: OpSend, Rank: from, Peer: to, Tag: tag, Size: 700 + g.rng.IntN(1<<10-700)})
+	for range 1 + g.rng.IntN(3) {
+		g.add(Step{Do: OpStep, Rank: pick(g, from, to), N: 1})
+	}
+	g.add(Step{Do: OpStep, Rank: to, N: 1})
+	switch {
+	case g.p.Params.TM.KillQPPart > 0: // its queue pair fails of itself
+	case g.chance(0.3):
+		g.add(Step{Do: OpKill, Rank: from})
+	default:
+		g.add(Step{Do: OpBreak, Rank: from, Peer: to})
 	}
 }
 

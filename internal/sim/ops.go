@@ -23,6 +23,7 @@ type op struct {
 	buf       []byte
 	req       progress.Request
 	ended     <-chan struct{}
+	acked     int  // losses that its rank had acknowledged when it was posted
 	left      bool // receives: nothing had come for it when the world came to rest
 	done      bool
 	st        progress.Status

@@ -44,6 +44,15 @@ func KindOf(err error) string {
 	return "other"
 }
 
+// Replay is the command that plays something again, with the checks of this build. what are the flags that say what.
+func Replay(what string) string {
+	build := ""
+	if invariant.Enabled {
+		build = "-tags invariants "
+	}
+	return "go run " + build + "./internal/sim/cmd/sim -v " + what
+}
+
 // Run plays a plan. Each step and what comes of it is written to log, if that is not nil.
 func Run(p *Plan, log io.Writer) (*Outcome, error) {
 	if err := p.check(); err != nil {
@@ -134,7 +143,9 @@ func (w *world) step(s *Step) {
 	case OpKill:
 		w.kill(r)
 	case OpAck:
-		r.engine.AckFailures(r.engine.Failed()...)
+		failed := r.engine.Failed()
+		r.engine.AckFailures(failed...)
+		r.acked = len(failed)
 	}
 	w.harvest(r)
 }
@@ -207,7 +218,7 @@ func (w *world) receive(r *rank, src int, tag, mask uint64, size int) {
 }
 
 func (r *rank) add(o *op) {
-	o.ended = o.req.Done()
+	o.ended, o.acked = o.req.Done(), r.acked
 	o.index = len(r.ops)
 	r.ops = append(r.ops, o)
 	r.active = append(r.active, o)

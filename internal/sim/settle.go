@@ -14,6 +14,9 @@ func (w *world) settle() error {
 	if err := w.rest(); err != nil {
 		return err
 	}
+	if err := w.checkHanging(); err != nil {
+		return err // cancels would hide it
+	}
 	for _, r := range w.ranks {
 		if r.dead {
 			continue

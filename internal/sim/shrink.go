@@ -102,6 +102,7 @@ var simpler = []func(q *Params){
 	func(q *Params) { q.TM.DropSync = 0 },
 	func(q *Params) { q.TM.KillQPAt = 0 },
 	func(q *Params) { q.TM.KillQPAt = min(q.TM.KillQPAt, 1) },
+	func(q *Params) { q.TM.KillQPPart = 0 },
 	func(q *Params) { q.TM.RNREvery = 0 },
 	func(q *Params) { q.Fabric.MaxDelay = 0 },
 	func(q *Params) { q.Fabric.MaxDelay /= 2 },

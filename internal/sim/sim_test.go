@@ -14,17 +14,21 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-var oneSeed = flag.Uint64("seed", 0, "TestSeeds: play this seed only")
+var oneSeed = flag.Uint64("seed", 0, "TestSeeds: play this `seed` only")
+
+func replay(seed uint64) string { return Replay(fmt.Sprintf("-seed %d", seed)) }
 
 // TestSeeds plays random seeds; cmd/sim plays more of them.
 func TestSeeds(t *testing.T) {
 	first, n := uint64(time.Now().UnixNano()), uint64(600/effort)
-	if *oneSeed != 0 {
-		first, n = *oneSeed, 1
-	}
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name == "seed" {
+			first, n = *oneSeed, 1
+		}
+	})
 	for seed := first; seed < first+n; seed++ {
 		_, err := Run(NewPlan(seed), nil)
-		require.NoError(t, err, "replay with: go run ./internal/sim/cmd/sim -v -seed %d", seed)
+		require.NoError(t, err, "replay with: %s", replay(seed))
 	}
 }
 
@@ -34,7 +38,7 @@ func TestCoverage(t *testing.T) {
 	var c Coverage
 	for seed := range seeds {
 		out, err := Run(NewPlan(seed), nil)
-		require.NoError(t, err, "seed %d", seed)
+		require.NoError(t, err, "replay with: %s", replay(seed))
 		c.Add(&out.Coverage)
 	}
 	require.Empty(t, c.Missing(), "%s", &c)
@@ -48,12 +52,12 @@ func TestReplays(t *testing.T) {
 	for seed := range uint64(n) {
 		p := NewPlan(seed)
 		a, err := Run(p, nil)
-		require.NoError(t, err, "seed %d", seed)
+		require.NoError(t, err, "replay with: %s", replay(seed))
 		require.NoError(t, p.Save(file))
 		p, err = Load(file)
 		require.NoError(t, err)
 		b, err := Run(p, nil)
-		require.NoError(t, err, "seed %d", seed)
+		require.NoError(t, err, "replay with: %s", replay(seed))
 		require.Equal(t, a, b, "seed %d", seed)
 		traces[a.Trace] = true
 	}

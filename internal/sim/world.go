@@ -39,6 +39,7 @@ type rank struct {
 	active  []*op                 // of them, those that have not ended
 	sent    []int                 // by destination: messages so far
 	posted  uint64                // receives that found no message waiting
+	acked   int                   // losses that it has acknowledged
 	dead    bool
 	errs    errorLog
 }

@@ -29,7 +29,7 @@ const (
 
 // check looks at the accounts of the list.
 func (l *tagList) check() {
-	if len(l.entries) > smallList && l.posted%checkEach != 0 {
+	if !invariant.Thorough && len(l.entries) > smallList && l.posted%checkEach != 0 {
 		return
 	}
 	used := 0

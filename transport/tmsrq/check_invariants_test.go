@@ -83,6 +83,17 @@ func TestCheckSound(t *testing.T) {
 	require.Panics(t, func() { _, _ = tr.srq.PostSRQOps(&verbs.OpsWR{Add: verbs.TagAdd{Tag: 3, Mask: 1}}) })
 }
 
+// TestCheckLargeList looks at everything now and then, unless that is not enough.
+func TestCheckLargeList(t *testing.T) {
+	tr, _ := newChecked(t, 2*smallList)
+	require.NoError(t, tr.list.Add(7, 5, whole, make([]byte, 8), 0))
+	polls(t, tr)
+	tr.list.byID.remove(7)
+	require.NotPanics(t, tr.list.check)
+	invarianttest.Thorough(t)
+	invarianttest.Violates(t, "tags", tr.list.check)
+}
+
 // TestCheckList: the list's accounts contradict each other, or the device's.
 func TestCheckList(t *testing.T) {
 	for name, v := range map[string]struct {

@@ -61,6 +61,7 @@ type Device struct {
 	qpGen    []uint32
 	freeQP   []uint32
 	rnrs     uint64 // see Refusals
+	cuts     uint64 // see CutShort
 	lastSRQ  uint32
 	users    int       // PDs, CQs and the channel
 	self1    *loopWire // link to ourselves, in wires once it is used

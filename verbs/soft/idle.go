@@ -21,3 +21,6 @@ func (w *loopWire) expects() bool {
 
 // Refusals is how often a message found no receive and had to wait (RNR); every try counts.
 func (d *Device) Refusals() uint64 { return d.rnrs }
+
+// CutShort is how many messages had a match and never came whole, since their queue pair failed.
+func (d *Device) CutShort() uint64 { return d.cuts }

@@ -45,6 +45,7 @@ type TMConfig struct {
 	DelayFIN     int    // FINs leave up to so many polls late
 	DropSync     int    // every so-manieth bare SYNC has no effect; 0: none
 	KillQPAt     int    // the so-manieth message to the SRQ moves its QP to ERR instead of being received; 0: none
+	KillQPPart   int    // the so-manieth packet to the SRQ that is not the first of its message does so; 0: none
 	RNREvery     int    // every so-manieth message finds the receiver not ready, once; 0: none
 }
 
@@ -109,6 +110,7 @@ type tagQueue struct {
 	mlx   mlxCounts
 
 	messages int  // for KillQPAt and RNREvery
+	parts    int  // for KillQPPart
 	heldUp   bool // the last of them is to be offered again
 }
 

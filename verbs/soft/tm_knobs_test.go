@@ -325,6 +325,26 @@ func TestKillQPAt(t *testing.T) {
 	require.ErrorIs(t, ev.Err, syscall.EIO)
 }
 
+// TestKillQPPart: a message that was matched ends with its queue pair, in its midst.
+func TestKillQPPart(t *testing.T) {
+	r := newKnobRig(t, TMConfig{KillQPPart: 1})
+	r.must(verbs.WRTagAdd, tsync, 0, 0, 1)
+	require.True(t, r.eager(1, 200, true))
+	require.Equal(t, verbs.WCFlagTMMatch, r.one().Flags)
+	require.Zero(t, r.d.CutShort())
+	ok, _ := r.q.recvTM(nil, &header{op: opSend, flags: flagLast, psn: r.q.rx.psn, total: r.q.rx.total}, make([]byte, 100))
+	require.True(t, ok)
+	require.Equal(t, verbs.QPSErr, r.q.State())
+	require.Equal(t, verbs.WCTMRndvIncomplete, r.one().Status)
+	require.EqualValues(t, 1, r.d.CutShort())
+	ev, ok := r.d.PollAsync()
+	require.True(t, ok)
+	require.Equal(t, verbs.EventQPFatal, ev.Type)
+	require.ErrorIs(t, ev.Err, syscall.EIO)
+	require.False(t, r.q.partFails(), "nothing is under way")
+	require.Equal(t, 1, r.srq.tm.parts)
+}
+
 // TestRNREvery: the message stays with the wire, and is taken when it is offered again.
 func TestRNREvery(t *testing.T) {
 	r := newKnobRig(t, TMConfig{RNREvery: 2})

@@ -19,6 +19,9 @@ const (
 // packet, which has the headers.
 func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
 	if h.flags&flagFirst == 0 {
+		if q.tm.cfg.KillQPPart != 0 && q.partFails() {
+			return true, false
+		}
 		return q.recvTMPart(l, h, payload), false
 	}
 	if !q.accepts(l, h) {
@@ -67,8 +70,7 @@ func (q *queuePair) faulty(h *header) (over, ok bool) {
 	}
 	t.messages++
 	if t.messages == t.cfg.KillQPAt {
-		q.d.event(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here (KillQPAt)")})
-		q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+		q.kill("KillQPAt")
 		return true, true
 	}
 	if t.cfg.RNREvery > 0 && t.messages%t.cfg.RNREvery == 0 {
@@ -76,6 +78,25 @@ func (q *queuePair) faulty(h *header) (over, ok bool) {
 		return true, q.notReady(h)
 	}
 	return false, false
+}
+
+// partFails is the fault of KillQPPart.
+func (q *queuePair) partFails() bool {
+	if !q.rx.active {
+		return false
+	}
+	q.tm.parts++
+	if q.tm.parts != q.tm.cfg.KillQPPart {
+		return false
+	}
+	q.kill("KillQPPart")
+	return true
+}
+
+// kill lets the queue pair fail as knob wants.
+func (q *queuePair) kill(knob string) {
+	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here ("+knob+")")})
+	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
 }
 
 // malformed refuses a message whose opcode promises more than it has, or that is too long for a rendezvous request.
@@ -306,6 +327,7 @@ func (q *queuePair) abandonRx() {
 	}
 	wc := verbs.WC{WRID: m.wrid, Opcode: verbs.WCTMRecv, QPNum: q.num}
 	if m.kind == rxTagged {
+		q.d.cuts++
 		wc.Status, wc.Flags = verbs.WCTMRndvIncomplete, verbs.WCFlagTMDataValid
 		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
 	} else {

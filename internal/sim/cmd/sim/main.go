@@ -30,6 +30,7 @@ type flags struct {
 	seeds   uint64
 	first   uint64
 	seed    uint64
+	alone   bool // play seed and nothing else
 	plan    string
 	workers int
 	verbose bool
@@ -46,7 +47,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "sim: %v (-h lists the flags)\n", err)
 		return 2
 	}
-	if f.plan != "" || f.seed != 0 {
+	if f.plan != "" || f.alone {
 		err = f.replay(stdout)
 	} else {
 		err = f.campaign(stdout, stderr)
@@ -63,7 +64,7 @@ func parse(args []string, stderr io.Writer) (*flags, error) {
 	fs := flag.NewFlagSet("sim", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
-	fs.Uint64Var(&f.seeds, "seeds", 20000, "how many `seeds` to play")
+	fs.Uint64Var(&f.seeds, "seeds", enough, "how many `seeds` to play")
 	fs.Uint64Var(&f.first, "first", 0, "the first `seed`, 0: a random one")
 	fs.Uint64Var(&f.seed, "seed", 0, "play this `seed` alone")
 	fs.StringVar(&f.plan, "plan", "", "play the plan in this `file` alone, as it was written for a failing seed")
@@ -72,6 +73,7 @@ func parse(args []string, stderr io.Writer) (*flags, error) {
 	fs.DurationVar(&f.budget, "budget", 0, "stop after this `time` even if seeds are left, 0: never")
 	fs.DurationVar(&f.shrink, "shrink", time.Minute, "spend at most this `time` to make a failing plan smaller, 0: none")
 	err := fs.Parse(args)
+	fs.Visit(func(set *flag.Flag) { f.alone = f.alone || set.Name == "seed" })
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprintf(stderr, "sim: play random worlds of ranks against a model of matching\n\nFlags:\n")
@@ -82,11 +84,13 @@ func parse(args []string, stderr io.Writer) (*flags, error) {
 		return nil, err
 	case fs.NArg() > 0:
 		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	case f.seeds == 0:
+		return nil, errors.New("-seeds is 0: give 1 or more")
 	case f.workers < 1:
 		return nil, fmt.Errorf("-j is %d: give 1 or more", f.workers)
-	case f.plan != "" && f.seed != 0:
+	case f.plan != "" && f.alone:
 		return nil, errors.New("-plan and -seed exclude each other")
-	case f.verbose && f.plan == "" && f.seed == 0:
+	case f.verbose && f.plan == "" && !f.alone:
 		return nil, errors.New("-v is for -seed and -plan")
 	}
 	for f.first == 0 {
@@ -131,6 +135,20 @@ func (f *flags) campaign(stdout, stderr io.Writer) error {
 		fmt.Fprintf(stdout, "\nseed %d fails\n", c.failed)
 		return f.explain(stdout, sim.NewPlan(c.failed), c.err)
 	}
+	if c.played < f.seeds {
+		fmt.Fprintf(stdout, "the time of -budget is over: %d seeds of %d were not played\n", f.seeds-c.played, f.seeds)
+	}
+	return missing(c.played, &c.coverage)
+}
+
+// enough seeds come to everything, even to the rarest a hundred times.
+const enough = 20000
+
+// missing tells what should have happened in so many seeds and did not.
+func missing(seeds uint64, coverage *sim.Coverage) error {
+	if list := coverage.Missing(); seeds >= enough && len(list) > 0 {
+		return fmt.Errorf("%d seeds never came to: %v", seeds, list)
+	}
 	return nil
 }
 
@@ -144,5 +162,5 @@ func (f *flags) explain(stdout io.Writer, p *sim.Plan, err error) error {
 	if saved := p.Save(file); saved != nil {
 		return errors.Join(err, saved)
 	}
-	return fmt.Errorf("%w\nseed %d; replay what is left of it with: go run ./internal/sim/cmd/sim -v -plan %s", err, p.Seed, file)
+	return fmt.Errorf("%w\nseed %d; replay what is left of it with: %s", err, p.Seed, sim.Replay("-plan "+file))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/sim"
 )
 
@@ -37,12 +38,31 @@ func TestBudget(t *testing.T) {
 	code, out, errs := play("-seeds", "1000000000", "-budget", "50ms")
 	require.Zero(t, code, errs)
 	require.Contains(t, out, "seeds in")
+	require.Regexp(t, "seeds of 1000000000 were not played\n$", out)
+	_, out, _ = play("-seeds", "10", "-budget", "1h")
+	require.NotContains(t, out, "were not played")
+}
+
+// TestMissing checks that many seeds must come to everything.
+func TestMissing(t *testing.T) {
+	var c sim.Coverage
+	for i := range c {
+		c[i] = 1
+	}
+	require.NoError(t, missing(enough, &c))
+	c[sim.Rests] = 0
+	require.NoError(t, missing(enough-1, &c))
+	require.ErrorContains(t, missing(enough, &c), "never came to: [rests after thrashing]")
 }
 
 func TestReplay(t *testing.T) {
+	code, out, errs := play("-seed", "0", "-v")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, sim.NewPlan(0).String())
+
 	code, quiet, errs := play("-seed", "3")
 	require.Zero(t, code, errs)
-	code, out, errs := play("-seed", "3", "-v")
+	code, out, errs = play("-seed", "3", "-v")
 	require.Zero(t, code, errs)
 	require.Contains(t, out, sim.NewPlan(3).String())
 	require.Contains(t, out, "settle\n")
@@ -56,7 +76,7 @@ func TestReplay(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"-seeds", "x"}, {"-no"}, {"more"}, {"-j", "0"}, {"-v"}, {"-seed", "1", "-plan", "x"}} {
+	for _, args := range [][]string{{"-seeds", "x"}, {"-no"}, {"more"}, {"-j", "0"}, {"-seeds", "0"}, {"-seed", "0", "-plan", "x"}, {"-v"}, {"-seed", "1", "-plan", "x"}} {
 		code, out, errs := play(args...)
 		require.Equal(t, 2, code, args)
 		require.Empty(t, out)
@@ -77,6 +97,7 @@ func TestExplain(t *testing.T) {
 	f := &flags{}
 	err := f.explain(&out, sim.NewPlan(3), errors.New("it fails"))
 	require.ErrorContains(t, err, "it fails\nseed 3; replay")
+	require.Equal(t, invariant.Enabled, strings.Contains(err.Error(), ": go run -tags invariants ./internal/sim/cmd/sim -v -plan "), "as it was found")
 	file := err.Error()[strings.LastIndexByte(err.Error(), ' ')+1:]
 	p, err := sim.Load(file)
 	require.NoError(t, err)

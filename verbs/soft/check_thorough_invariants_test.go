@@ -1,0 +1,21 @@
+//go:build invariants
+
+package soft
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
+)
+
+// TestCheckLargeListThoroughly looks at everything at once where that is wanted.
+func TestCheckLargeListThoroughly(t *testing.T) {
+	_, _, _, srq := tagRig(t, TMConfig{})
+	require.Greater(t, len(srq.tm.slots), smallList)
+	srq.tm.nfree--
+	require.NotPanics(t, srq.tm.checkNow)
+	invarianttest.Thorough(t)
+	invarianttest.Violates(t, "tags", srq.tm.checkNow)
+}
