@@ -79,7 +79,8 @@ type SRQ interface {
 	// PostSRQRecv posts a chain of receives. On failure it returns the first failing request; those before it are
 	// posted (TMO 1.4). A buffer is the device's until its completion was polled.
 	PostSRQRecv(wr *RecvWR) (bad *RecvWR, err error)
-	// PostSRQOps posts a chain of tag-list operations (TMO 3). EOPNOTSUPP where the device has no tag matching.
+	// PostSRQOps posts a chain of tag-list operations (TMO 3). On failure it returns the first failing request; those before
+	// it are posted. EOPNOTSUPP, and then bad is nil, where the device has no tag matching (TMO 3.3).
 	PostSRQOps(wr *OpsWR) (bad *OpsWR, err error)
 	// Modify arms the limit event (SRQLimit) or resizes the queue (SRQMaxWR), TMO 8.4.
 	Modify(attr SRQAttr, mask SRQAttrMask) error
