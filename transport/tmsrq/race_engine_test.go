@@ -20,8 +20,10 @@ type stack struct {
 	f    *soft.Fabric
 	dev  []*soft.Device
 	e    []*progress.Engine
-	dead int  // a rank that is polled no more, or -1
-	step bool // devices receive in steps, not in polls
+	tr   []transport.Transport
+	fins [][]uint32 // by rank: app_ctx of the FINs that it got
+	dead int        // a rank that is polled no more, or -1
+	step bool       // devices receive in steps, not in polls
 }
 
 func newStack(t *testing.T, tm soft.TMConfig, n int) *stack {
@@ -32,12 +34,13 @@ func newStack(t *testing.T, tm soft.TMConfig, n int) *stack {
 // newStackOn takes the options of the fabric, and from how many bytes on receives go to the device.
 func newStackOn(t *testing.T, opts soft.FabricOptions, tm soft.TMConfig, n, least int) *stack {
 	t.Helper()
-	s := &stack{t: t, dead: -1, step: opts.Stepped}
+	s := &stack{t: t, dead: -1, step: opts.Stepped, tr: make([]transport.Transport, n), fins: make([][]uint32, n)}
 	s.f, s.dev = raceDevicesOn(t, opts, tm, n)
 	for i, d := range s.dev {
 		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: least, Seed: 1},
-			func(sink transport.Sink) (transport.Transport, error) {
-				return tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager}, sink)
+			func(sink transport.Sink) (tr transport.Transport, err error) {
+				s.tr[i], err = tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager}, finSpy{sink, &s.fins[i]})
+				return s.tr[i], err
 			})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, e.Close(nil)) })
@@ -49,6 +52,17 @@ func newStackOn(t *testing.T, opts soft.FabricOptions, tm soft.TMConfig, n, leas
 		}
 	}
 	return s
+}
+
+// finSpy notes what FINs name.
+type finSpy struct {
+	transport.Sink
+	fins *[]uint32
+}
+
+func (s finSpy) Fin(src int, appCtx uint32) {
+	*s.fins = append(*s.fins, appCtx)
+	s.Sink.Fin(src, appCtx)
 }
 
 func (s *stack) steps(n int) {
@@ -160,6 +174,51 @@ func TestRace44FinLost(t *testing.T) {
 	s.e[0].Isend(2, 5, fill(8, 1))
 	_, err = s.end(s.e[2].Irecv(0, 5, exact, make([]byte, 8)))
 	require.NoError(t, err)
+}
+
+// 45: a FIN comes again, once when its send is gone, and once when another send has its place: both are ignored.
+func TestRace45FinTwice(t *testing.T) {
+	s := newStack(t, soft.TMConfig{}, 2)
+	size := maxEager + 100
+	transfer := func() {
+		r, buf := s.recv(0, packed(0, 5), size)
+		data := fill(size, 1)
+		req := s.e[0].Isend(1, packed(0, 5), data)
+		s.got(r, buf, 0, data)
+		_, err := s.end(req)
+		require.NoError(t, err)
+	}
+	again := func(name uint32) {
+		stale := s.e[0].Metrics().Stale
+		require.NoError(t, s.tr[1].SendFin(0, name))
+		s.until("the FIN", func() bool { return s.e[0].Metrics().Stale == stale+1 })
+	}
+	transfer()
+	first := s.fins[0][0]
+	again(first)
+
+	place := func(name uint32) uint32 { return name & (1<<20 - 1) } // the rest of a name is the generation, see package progress
+	for last := first; len(s.fins[0]) < 3 || place(last) != place(first); last = s.fins[0][len(s.fins[0])-1] {
+		require.Less(t, len(s.fins[0]), 1000, "the place is not used again")
+		transfer()
+	}
+	// Places are taken oldest first, so one round of open sends covers them all.
+	round := len(s.fins[0])
+	var open []progress.Request
+	for range round {
+		open = append(open, s.e[0].Isend(1, packed(0, 6), fill(size, 2)))
+	}
+	s.steps(100)
+	again(first)
+	for _, req := range open {
+		require.True(t, req.Active())
+	}
+	for _, req := range open {
+		r, buf := s.recv(0, packed(0, 6), size)
+		s.got(r, buf, 0, fill(size, 2))
+		_, err := s.end(req)
+		require.NoError(t, err)
+	}
 }
 
 // 46: the receiver dies when its device has matched a rendezvous and is reading: the sender ends with the loss.
