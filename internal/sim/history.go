@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/matchmodel"
 	"github.com/tagmatch/tagmatch/progress"
@@ -11,7 +12,8 @@ import (
 // A history is what one rank saw, in terms of internal/matchmodel. What a loss has ended stays out, which changes nothing for the
 // rest: a receive that failed had no message, or had one and failed with it, as if neither had been; a message of a lost rank
 // that nobody got was never first in line for a receive that got another. So that this cannot hide a message that was
-// dropped, missing tells which of those must have been got all the same.
+// dropped, missing tells which of those must have been got all the same. Where a message of a lost rank was got, and one that looks
+// the same was not, nobody knows which of the two it was: that pair of message and receive stays out likewise.
 
 // delivery is a message to a rank and the receive that got it.
 type delivery struct {
@@ -30,7 +32,7 @@ func (w *world) checkHistory(r *rank, midway bool) error {
 			}
 		}
 	}
-	if err := matchmodel.Check(history(r, mail)); err != nil {
+	if err := matchmodel.Check(w.history(r, mail)); err != nil {
 		return fail("matching", "rank %d of %d: %w", r.id, w.size(), err)
 	}
 	if midway {
@@ -68,12 +70,27 @@ func (w *world) deliver(r *rank, mail [][]delivery, o *op) error {
 	}
 	for i := range mail[o.st.Source] {
 		d := &mail[o.st.Source][i]
-		if d.recv == nil && d.send.tag == o.st.Tag && int64(len(d.send.buf)) == o.st.Len && bytes.HasPrefix(d.send.buf, o.got()) {
+		if d.recv == nil && d.couldBe(o) {
 			d.recv = o
 			return nil
 		}
 	}
 	return fail("content", "rank %d got what was never sent, withdrawn, or received before: %s", r.id, o)
+}
+
+// couldBe tells whether the message looks like what a receive got.
+func (d *delivery) couldBe(recv *op) bool {
+	return d.send.tag == recv.st.Tag && int64(len(d.send.buf)) == recv.st.Len && bytes.HasPrefix(d.send.buf, recv.got())
+}
+
+// doubtful tells whether a message that was got looks like one of the same source that was not, or the other way round.
+func (d *delivery) doubtful(mail []delivery) bool {
+	return slices.ContainsFunc(mail, func(e delivery) bool {
+		if d.recv != nil {
+			return e.recv == nil && e.couldBe(d.recv)
+		}
+		return e.recv != nil && d.couldBe(e.recv)
+	})
 }
 
 // missing finds messages that somebody should have got. Once a world is at rest and drained that is all of a rank that is not lost.
@@ -92,6 +109,7 @@ func (w *world) missing(r *rank, src int, mail []delivery) error {
 		case mail[i].recv != nil:
 		case !w.apart(r.id, src):
 			return fail("lost message", "V18: rank %d never got of rank %d: %s", r.id, src, s)
+		case mail[i].doubtful(mail):
 		case s.done && s.err == nil && (i < last || s.sync) && !r.failedReceive(s.tag):
 			return fail("lost message", "rank %d lost rank %d, and before that a message: %s", r.id, src, s)
 		}
@@ -112,12 +130,12 @@ func (r *rank) failedReceive(tag uint64) bool {
 
 // history is what rank saw. Tags name their source, so that the model needs no other word of it. A receive that was left without a
 // message when all had arrived is part of it: none of those that waited may have been for it (V18).
-func history(r *rank, mail [][]delivery) *matchmodel.History {
+func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	h := &matchmodel.History{Messages: make([][]uint64, len(mail))}
 	at := map[*op]int{}
 	for src := range mail {
 		for _, d := range mail[src] {
-			if d.recv != nil {
+			if d.recv != nil && !(w.apart(r.id, src) && d.doubtful(mail[src])) {
 				at[d.recv] = len(h.Messages[src])
 				h.Messages[src] = append(h.Messages[src], d.send.tag)
 			}
@@ -127,8 +145,10 @@ func history(r *rank, mail [][]delivery) *matchmodel.History {
 		recv := matchmodel.Recv{Source: matchmodel.AnySource, Tag: o.tag, Mask: o.mask, GotSource: o.st.Source, Got: matchmodel.Unmatched}
 		switch {
 		case o.received():
-			recv.Got = at[o]
-			h.Recvs = append(h.Recvs, recv)
+			if got, ok := at[o]; ok {
+				recv.Got = got
+				h.Recvs = append(h.Recvs, recv)
+			}
 		case o.left && o.canceled():
 			h.Recvs = append(h.Recvs, recv)
 		}

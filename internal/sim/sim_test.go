@@ -64,8 +64,8 @@ func TestReplays(t *testing.T) {
 	require.Len(t, traces, n)
 }
 
-// TestPlans plays the plans of testdata. Each was shrunk from one that found the bug of internal/mutations whose number it has, and
-// still finds it there.
+// TestPlans plays the plans of testdata. Those with a number were shrunk from one that found the bug of internal/mutations that has
+// it, and still find it there; the others once failed without a bug.
 func TestPlans(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	require.NoError(t, err)
