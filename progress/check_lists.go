@@ -159,37 +159,36 @@ func (e *Engine) checkAccountLocked(p *peer, buffered uint64) {
 
 // checkSendsLocked is V16: what a peer may read is registered.
 func (e *Engine) checkSendsLocked() {
-	used := 0
-	for i := range e.sends.entries {
-		op := e.sends.entries[i].op
-		if op == nil {
-			continue
-		}
-		used++
+	checkSlots("sends", &e.sends, func(op *Op) {
 		checkEntry(op, "V16", "the table of rendezvous sends", opRequested, opWithdrawing)
-		invariant.Check(op.slot == slot{uint32(i), e.sends.entries[i].gen}, "slot", "a send is in another slot than its own: %s", op.note.where())
 		invariant.Check(len(op.buf) == 0 || op.note.region, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
 		invariant.Check(e.peers[op.peer].lost == nil, "list", "a send to a rank that is lost has not ended: %s", op.note.where())
-	}
-	invariant.Check(used == e.sends.used, "slot", "%d slots of sends are counted, %d are used", e.sends.used, used)
+	})
 }
 
 // checkReadsLocked checks the receives that read: each has a read under way or waits for room, or it would wait for ever.
 func (e *Engine) checkReadsLocked() {
+	checkSlots("reads", &e.reads, func(op *Op) {
+		checkEntry(op, "V18", "the table of reads", opReading, opAbandoned)
+		r := &op.read
+		invariant.Check(r.active > 0 || op.queued, "V18", "a receive neither reads nor waits for room: %s", op.note.where())
+		invariant.Check(r.posted <= r.want && (op.state == opAbandoned || r.want <= uint64(len(op.buf))), "V4", "%d of %d bytes are read: %s", r.posted, r.want, op.note.where())
+	})
+}
+
+// checkSlots checks a table, and each operation in it: it is in the slot that it names, and all are counted.
+func checkSlots(what string, t *slots, each func(op *Op)) {
 	used := 0
-	for i := range e.reads.entries {
-		op := e.reads.entries[i].op
+	for i := range t.entries {
+		op := t.entries[i].op
 		if op == nil {
 			continue
 		}
 		used++
-		checkEntry(op, "V18", "the table of reads", opReading, opAbandoned)
-		invariant.Check(op.slot == slot{uint32(i), e.reads.entries[i].gen}, "slot", "a receive is in another slot than its own: %s", op.note.where())
-		r := &op.read
-		invariant.Check(r.active > 0 || op.queued, "V18", "a receive neither reads nor waits for room: %s", op.note.where())
-		invariant.Check(r.posted <= r.want && (op.state == opAbandoned || r.want <= uint64(len(op.buf))), "V4", "%d of %d bytes are read: %s", r.posted, r.want, op.note.where())
+		each(op)
+		invariant.Check(op.slot == slot{uint32(i), t.entries[i].gen}, "slot", "an operation is in another slot of the %s than its own: %s", what, op.note.where())
 	}
-	invariant.Check(used == e.reads.used, "slot", "%d slots of reads are counted, %d are used", e.reads.used, used)
+	invariant.Check(used == t.used, "slot", "%d slots of %s are counted, %d are used", t.used, what, used)
 }
 
 // checkPeersLocked checks what waits for room: nothing of it can be forgotten.

@@ -21,15 +21,9 @@ func (t *Transport) checkClass(wc *verbs.WC, msg []byte) {
 	invariant.Check(tagged == (wc.Opcode != verbs.WCTMNoTag), "V17", "a message that has a tag (%v) completes as opcode %d", tagged, wc.Opcode)
 }
 
-// smallList is up to how many entries the list is looked at whole after each call; a larger one every checkEach-th time.
-const (
-	smallList = 64
-	checkEach = 64
-)
-
 // check looks at the accounts of the list.
 func (l *tagList) check() {
-	if !invariant.Thorough && len(l.entries) > smallList && l.posted%checkEach != 0 {
+	if !invariant.Due(len(l.entries), l.posted) {
 		return
 	}
 	used := 0

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -85,7 +86,7 @@ func TestCheckSound(t *testing.T) {
 
 // TestCheckLargeList looks at everything now and then, unless that is not enough.
 func TestCheckLargeList(t *testing.T) {
-	tr, _ := newChecked(t, 2*smallList)
+	tr, _ := newChecked(t, 2*invariant.SmallList)
 	require.NoError(t, tr.list.Add(7, 5, whole, make([]byte, 8), 0))
 	polls(t, tr)
 	tr.list.byID.remove(7)

@@ -18,7 +18,7 @@ type tagChecks struct {
 	order []uint32             // handles in the list, oldest first
 	free  []uint32             // slots, in the order in which they become handles again
 	busy  string               // what takes effect just now
-	ops   int                  // operations and arrivals so far
+	ops   uint32               // operations and arrivals so far
 
 	deleting bool // a DEL takes effect, and its entry is still there
 }
@@ -42,11 +42,7 @@ type tagCheck struct {
 	misused bool // the host broke a rule: the accounts of TMO 3.4 tell nothing any more
 }
 
-// Up to smallList slots everything is looked at after each operation; in larger lists every checkEach-th time.
 const (
-	smallList = 64
-	checkEach = 64
-
 	maxUntagged = 1 << 14 // buffers for unexpected messages (V15)
 )
 
@@ -304,7 +300,7 @@ func (t *tagQueue) checkNow() {
 	c := t.d.inv.tags[t]
 	invariant.Check(t.h == c.h && t.c == c.s, "tags", "the device counts %d messages as unexpected and %d of them as handled; %d were, and %d (TMO 5.1)",
 		t.h, t.c, c.h, c.s)
-	if c.ops++; !invariant.Thorough && len(t.slots) > smallList && c.ops%checkEach != 0 {
+	if c.ops++; !invariant.Due(len(t.slots), c.ops) {
 		return
 	}
 	t.checkFree(c)

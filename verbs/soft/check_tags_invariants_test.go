@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -355,15 +356,15 @@ func TestCheckTransport(t *testing.T) {
 // TestCheckLargeList looks at everything now and then only.
 func TestCheckLargeList(t *testing.T) {
 	d, _, _, srq := tagRig(t, TMConfig{})
-	require.Greater(t, len(srq.tm.slots), smallList)
+	require.Greater(t, len(srq.tm.slots), invariant.SmallList)
 	srq.tm.nfree--
 	ops := 0
 	text := invarianttest.Violates(t, "tags", func() {
-		for ; ops < 2*checkEach; ops++ {
+		for ; ops < 2*invariant.CheckEach; ops++ {
 			srq.tm.checkNow()
 		}
 	})
 	require.Contains(t, text, "counted as free")
-	require.Equal(t, checkEach-1, ops)
+	require.Equal(t, invariant.CheckEach-1, ops)
 	require.NotNil(t, d.inv.tags[srq.tm])
 }

@@ -7,13 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
 )
 
 // TestCheckLargeListThoroughly looks at everything at once where that is wanted.
 func TestCheckLargeListThoroughly(t *testing.T) {
 	_, _, _, srq := tagRig(t, TMConfig{})
-	require.Greater(t, len(srq.tm.slots), smallList)
+	require.Greater(t, len(srq.tm.slots), invariant.SmallList)
 	srq.tm.nfree--
 	require.NotPanics(t, srq.tm.checkNow)
 	invarianttest.Thorough(t)
