@@ -63,10 +63,19 @@ func PutCtrl(b []byte) int {
 	return ctrlSize
 }
 
+// Opcode is what a message says it is. One without bytes counts as NO_TAG, as devices take it.
+func Opcode(msg []byte) verbs.TMHOpcode {
+	if len(msg) == 0 {
+		return verbs.TMHNoTag
+	}
+	return verbs.TMHOpcode(msg[0])
+}
+
 // Deliver gives a message that came in whole, headers included, to the sink. The message is the peer's word: every length
-// in it is checked, and the error says what is wrong with it. h is scratch.
-func Deliver(sink transport.Sink, src int, msg []byte, maxEager int, h *transport.RndvHdr) error {
-	if len(msg) >= verbs.TMHSize && msg[0] == byte(verbs.TMHEager) {
+// in it is checked, and the error says what is wrong with it. Its Opcode is read once, by the caller: the peer may still write to
+// a message that is lent, and what was decided by the opcode must hold. h is scratch.
+func Deliver(sink transport.Sink, src int, op verbs.TMHOpcode, msg []byte, maxEager int, h *transport.RndvHdr) error {
+	if op == verbs.TMHEager && len(msg) >= verbs.TMHSize {
 		if len(msg)-verbs.TMHSize > maxEager {
 			return fmt.Errorf("an eager message of %d bytes, the limit is %d", len(msg)-verbs.TMHSize, maxEager)
 		}
@@ -74,14 +83,10 @@ func Deliver(sink transport.Sink, src int, msg []byte, maxEager int, h *transpor
 		sink.Eager(src, tmh.AppCtx, tmh.Tag, msg[verbs.TMHSize:])
 		return nil
 	}
-	return deliverOther(sink, src, msg, h)
+	return deliverOther(sink, src, op, msg, h)
 }
 
-func deliverOther(sink transport.Sink, src int, msg []byte, h *transport.RndvHdr) error {
-	if len(msg) == 0 {
-		return fmt.Errorf("an empty message")
-	}
-	op := verbs.TMHOpcode(msg[0])
+func deliverOther(sink transport.Sink, src int, op verbs.TMHOpcode, msg []byte, h *transport.RndvHdr) error {
 	switch {
 	case op == verbs.TMHNoTag:
 		return deliverCtrl(sink, src, msg)
@@ -119,7 +124,7 @@ func ParseRndv(msg []byte, h *transport.RndvHdr) error {
 func deliverCtrl(sink transport.Sink, src int, msg []byte) error {
 	switch {
 	case len(msg) < ctrlSize:
-		return fmt.Errorf("a message of one byte")
+		return fmt.Errorf("a message of %d bytes, which does not tell its kind", len(msg))
 	case msg[1] != ctrlKind:
 		return fmt.Errorf("an untagged message of unknown kind %d", msg[1])
 	case len(msg) > ctrlSize+MaxCtrl:

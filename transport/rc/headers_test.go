@@ -16,7 +16,7 @@ func deliver(t *testing.T, msg []byte, maxEager int) (transporttest.Recorder, er
 	t.Helper()
 	var sink transporttest.Recorder
 	var h transport.RndvHdr
-	err := rc.Deliver(&sink, 3, msg, maxEager, &h)
+	err := rc.Deliver(&sink, 3, rc.Opcode(msg), msg, maxEager, &h)
 	return sink, err
 }
 

@@ -54,7 +54,7 @@ func (t *Transport) received(wc *verbs.WC) {
 	if msg == nil {
 		msg = t.ring.Filled(wc.WRID, wc.ByteLen)
 	}
-	if err := Deliver(t.sink, rank, msg, t.maxEager, &t.rndv); err != nil {
+	if err := Deliver(t.sink, rank, Opcode(msg), msg, t.maxEager, &t.rndv); err != nil {
 		t.Violation(rank, err)
 	}
 	if invariant.Enabled {

@@ -2,6 +2,7 @@ package tmsrq
 
 import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -13,12 +14,8 @@ func (t *Transport) checkClass(wc *verbs.WC, msg []byte) {
 	if t.cfg.MaxTags == 0 || wc.Opcode == verbs.WCRecvRDMAWithImm {
 		return
 	}
-	tagged := false
-	if len(msg) > 0 {
-		op := verbs.TMHOpcode(msg[0])
-		tagged = op == verbs.TMHEager || op == verbs.TMHRndv
-	}
-	invariant.Check(tagged == (wc.Opcode != verbs.WCTMNoTag), "V17", "a message that has a tag (%v) completes as opcode %d", tagged, wc.Opcode)
+	op := rc.Opcode(msg)
+	invariant.Check(counted(wc) == tagged(op), "V17", "a message with opcode %d completes as opcode %d", op, wc.Opcode)
 }
 
 // check looks at the accounts of the list.

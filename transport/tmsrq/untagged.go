@@ -33,10 +33,10 @@ func (t *Transport) untagged(wc *verbs.WC) {
 	var err error
 	switch {
 	case rank < 0 || t.Deaf(rank):
-		t.skip(wc, msg)
+		t.skip(wc)
 	default:
 		if err = t.deliver(rank, wc, msg); err != nil {
-			t.skip(wc, msg)
+			t.skip(wc)
 			t.Violation(rank, err)
 		}
 	}
@@ -46,15 +46,19 @@ func (t *Transport) untagged(wc *verbs.WC) {
 	t.repost(wc.WRID) // not before the message was handled (V15)
 }
 
-// skip counts a message that the sink never sees, if it is one that the device counts (TMO 5.1): dropping it is handling it.
-func (t *Transport) skip(wc *verbs.WC, msg []byte) {
-	if wc.Opcode == verbs.WCTMNoTag || len(msg) == 0 {
-		return
-	}
-	if op := verbs.TMHOpcode(msg[0]); op == verbs.TMHEager || op == verbs.TMHRndv {
+// skip counts a message that the sink never sees, if the device has counted it: dropping it is handling it.
+func (t *Transport) skip(wc *verbs.WC) {
+	if counted(wc) {
 		t.skipped++
 	}
 }
+
+// counted says whether the device has counted a message (TMO 5.1). Its header is no proof of that: when it is lent, it lies where
+// the peer can still write to it.
+func counted(wc *verbs.WC) bool { return wc.Opcode == verbs.WCTMRecv || wc.Opcode == verbs.WCRecv }
+
+// tagged says whether messages of this opcode are matched, and counted if they are unexpected (TMO 2.3).
+func tagged(op verbs.TMHOpcode) bool { return op == verbs.TMHEager || op == verbs.TMHRndv }
 
 func (t *Transport) repost(slot uint64) {
 	if err := t.ring.Done(slot); err != nil {
@@ -67,10 +71,14 @@ func (t *Transport) deliver(rank int, wc *verbs.WC, msg []byte) error {
 	if wc.Opcode == verbs.WCRecvRDMAWithImm {
 		return errors.New("a write with immediate data")
 	}
-	if wc.Flags&verbs.WCFlagWithImm == 0 {
-		return rc.Deliver(t.sink, rank, msg, t.cfg.MaxEager, &t.hdr)
+	op := rc.Opcode(msg)
+	if t.cfg.MaxTags > 0 && counted(wc) != tagged(op) {
+		return fmt.Errorf("a message whose opcode is %d now, and was another when it came", op)
 	}
-	if wc.Imm != rtsMark || len(msg) < verbs.TMHSize || msg[0] != byte(verbs.TMHEager) {
+	if wc.Flags&verbs.WCFlagWithImm == 0 {
+		return rc.Deliver(t.sink, rank, op, msg, t.cfg.MaxEager, &t.hdr)
+	}
+	if wc.Imm != rtsMark || len(msg) < verbs.TMHSize || op != verbs.TMHEager {
 		return fmt.Errorf("a message of %d bytes with immediate data %#x", len(msg), wc.Imm)
 	}
 	if err := parseRTS(msg[verbs.TMHSize:], verbs.ParseTMH(msg).Tag, rank, &t.hdr); err != nil {

@@ -1,0 +1,85 @@
+package tmsrq
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// TestHeaderChanged: a peer that rewrites the header of a message which is lent in its memory, after the device has classified it,
+// breaks the protocol. What is told to the device still covers what the device has counted, no more and no less (V8).
+func TestHeaderChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		send    func(tr *Transport) error
+		op      verbs.TMHOpcode
+		skipped uint32
+	}{
+		"counted, then not": {func(tr *Transport) error { return tr.SendEager(1, 0, 5, make([]byte, 64)) }, verbs.TMHNoTag, 1},
+		"counted, then FIN": {func(tr *Transport) error { return tr.SendEager(1, 0, 5, make([]byte, 64)) }, verbs.TMHFin, 1},
+		"not, then counted": {func(tr *Transport) error { return tr.SendCtrl(1, make([]byte, 64)) }, verbs.TMHEager, 0},
+		"counted, unknown":  {func(tr *Transport) error { return tr.SendEager(1, 0, 5, make([]byte, 64)) }, 9, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trs, rec := lenders(t)
+			tr := trs[1]
+			require.NoError(t, c.send(trs[0]))
+			wc := nextLent(t, tr)
+			wc.Data[0] = byte(c.op)
+			handle(tr, &wc)
+			require.Empty(t, rec.Events)
+			require.Equal(t, c.skipped, tr.skipped)
+			_, err := tr.Poll()
+			require.NoError(t, err)
+			require.Len(t, rec.Events, 1)
+			require.Equal(t, "lost", rec.Events[0].Kind)
+			require.ErrorContains(t, rec.Events[0].Err, "opcode")
+		})
+	}
+}
+
+// lenders are two transports, the second with a recorder, on devices that lend what comes in.
+func lenders(t *testing.T) (trs [2]*Transport, rec *transporttest.Recorder) {
+	fabric := soft.NewFabric(soft.FabricOptions{})
+	rec = &transporttest.Recorder{}
+	for i, sink := range []*transporttest.Recorder{{}, rec} {
+		dev, err := soft.Open(soft.Config{Fabric: fabric, Rank: i})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, dev.Close()) })
+		trs[i], err = New(Config{Device: dev, Rank: i, Size: 2, MaxTags: 4}, sink)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, trs[i].Close()) })
+	}
+	for i, tr := range trs {
+		require.NoError(t, tr.Connect(1-i, trs[1-i].Address()))
+	}
+	return trs, rec
+}
+
+// handle is Poll for one completion.
+func handle(tr *Transport, wc *verbs.WC) {
+	if invariant.Enabled {
+		defer tr.inv.Polling()()
+	}
+	tr.untagged(wc)
+}
+
+// nextLent polls for a message behind the transport's back.
+func nextLent(t *testing.T, tr *Transport) verbs.WC {
+	t.Helper()
+	for range 100 {
+		var wcs [1]verbs.WC
+		n, err := tr.rcq.PollCQ(wcs[:])
+		require.NoError(t, err)
+		if n == 1 {
+			require.NotNil(t, wcs[0].Data)
+			return wcs[0]
+		}
+	}
+	t.Fatal("no message came")
+	return verbs.WC{}
+}
