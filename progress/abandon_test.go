@@ -18,6 +18,13 @@ func recvBriefly(t *testing.T, e *Engine, tag uint64, buf []byte) {
 	require.Equal(t, context.DeadlineExceeded, err)
 }
 
+// abandon does what the context of a blocking receive does.
+func abandon(r Request) {
+	r.op.e.lock()
+	r.op.e.abandonLocked(r.op)
+	r.op.e.mu.Unlock()
+}
+
 // A deadline on a receive gives the message back whose data is on its way: the buffer is free, and the message keeps its place
 // before those that came later, whether it had waited for the receive or the receive for it.
 func TestAbandon(t *testing.T) {
@@ -61,9 +68,7 @@ func TestAbandonedFindsReceive(t *testing.T) {
 		buf := make([]byte, 2000)
 		second := e.Irecv(AnySource, 4, ^uint64(1), buf) // in the device, where there is one
 		require.Equal(t, tags != 0, second.op.state == opOffered)
-		e.lock()
-		e.abandonLocked(first.op)
-		e.mu.Unlock()
+		abandon(first)
 		_, err := ended(t, first)
 		require.Equal(t, ErrCanceled, err)
 		c.net.nodes[1].holdRds = false
@@ -77,45 +82,62 @@ func TestAbandonedFindsReceive(t *testing.T) {
 	}
 }
 
+// recalled is a receive in the device (second) that is asked back for a message which another one (first) has just abandoned: the
+// device's completions are held. buf is second's.
+type recalled struct {
+	*cluster
+	s             Request // the message, of 1000 bytes with tag 5
+	first, second Request
+	buf           []byte
+}
+
+// askedBack sets it up; before is called when the two receives are there.
+func askedBack(t *testing.T, before func(e *Engine)) *recalled {
+	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
+	r := &recalled{cluster: c, buf: make([]byte, 2000)}
+	c.net.nodes[1].holdRds = true
+	r.s = c.e[0].Isend(1, 5, fill(1000, 1))
+	c.step()
+	r.first = r.e[1].Irecv(AnySource, 5, exact, make([]byte, 10))
+	r.second = r.e[1].Irecv(AnySource, 4, ^uint64(1), r.buf)
+	before(r.e[1])
+	c.step()
+	c.net.nodes[1].dev.holdOps = true
+	abandon(r.first)
+	return r
+}
+
+// goOn lets the device's completions and the reads come.
+func (r *recalled) goOn() {
+	r.net.nodes[1].dev.holdOps, r.net.nodes[1].holdRds = false, false
+	r.step()
+}
+
 // A receive that is asked back from the device for such a message can still be cancelled, or get another one there.
 func TestAbandonedRecall(t *testing.T) {
 	for _, cancel := range []bool{false, true} {
-		c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
-		e, dev := c.e[1], c.net.nodes[1].dev
-		c.net.nodes[1].holdRds = true
-		s := c.e[0].Isend(1, 5, fill(1000, 1))
-		c.step()
-		first := e.Irecv(AnySource, 5, exact, make([]byte, 10))
-		buf := make([]byte, 2000)
-		second := e.Irecv(AnySource, 4, ^uint64(1), buf)
-		c.step()
-		dev.holdOps = true
-		e.lock()
-		e.abandonLocked(first.op)
-		e.mu.Unlock()
-		third := e.Irecv(AnySource, 4, exact, make([]byte, 2000))
+		c := askedBack(t, func(*Engine) {})
+		third := c.e[1].Irecv(AnySource, 4, exact, make([]byte, 2000))
 		if cancel {
-			second.Cancel()
+			c.second.Cancel()
 		} else {
 			require.NoError(t, c.e[0].Send(bg, 1, 4, fill(8, 2))) // the device is faster than the recall
 			c.step()
 		}
-		dev.holdOps = false
-		c.net.nodes[1].holdRds = false
-		c.step()
-		_, err := ended(t, second)
+		c.goOn()
+		_, err := ended(t, c.second)
 		if cancel {
 			require.Equal(t, ErrCanceled, err)
 		} else {
 			require.NoError(t, err)
-			require.Equal(t, fill(8, 2), buf[:8])
+			require.Equal(t, fill(8, 2), c.buf[:8])
 		}
-		st, err := e.Recv(bg, AnySource, 5, exact, buf)
+		st, err := c.e[1].Recv(bg, AnySource, 5, exact, c.buf)
 		require.NoError(t, err)
-		require.Equal(t, fill(1000, 1), buf[:st.Len])
+		require.Equal(t, fill(1000, 1), c.buf[:st.Len])
 		third.Cancel()
 		c.step()
-		for _, r := range []Request{first, s, third} {
+		for _, r := range []Request{c.first, c.s, third} {
 			_, _ = ended(t, r)
 		}
 		c.quiet()
@@ -132,9 +154,7 @@ func TestAbandonedWithdrawn(t *testing.T) {
 	s.Cancel()
 	c.step()
 	open(t, s)
-	c.e[1].lock()
-	c.e[1].abandonLocked(r.op)
-	c.e[1].mu.Unlock()
+	abandon(r)
 	c.step()
 	for _, r := range []Request{r, s} {
 		_, err := ended(t, r)
@@ -148,28 +168,16 @@ func TestAbandonedWithdrawn(t *testing.T) {
 // A receive that was asked back from the device for such a message, and ends without it, leaves it to the next that matches.
 func TestAbandonedRecallEndsWithout(t *testing.T) {
 	for _, faster := range []bool{false, true} {
-		c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
-		e, dev := c.e[1], c.net.nodes[1].dev
-		c.net.nodes[1].holdRds = true
-		s := c.e[0].Isend(1, 5, fill(1000, 1))
-		c.step()
-		first := e.Irecv(AnySource, 5, exact, make([]byte, 10))
-		second := e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
 		buf := make([]byte, 1000)
-		third := e.Irecv(AnySource, 5, exact, buf) // too short for the device
-		c.step()
-		dev.holdOps = true
-		e.lock()
-		e.abandonLocked(first.op)
-		e.mu.Unlock()
-		second.Cancel()
+		var third Request
+		c := askedBack(t, func(e *Engine) { third = e.Irecv(AnySource, 5, exact, buf) }) // too short for the device
+		c.second.Cancel()
 		if faster {
 			require.NoError(t, c.e[0].Send(bg, 1, 4, fill(8, 2))) // the device matches it before it hears of the cancel
 			c.step()
 		}
-		dev.holdOps, c.net.nodes[1].holdRds = false, false
-		c.step()
-		for _, r := range []Request{first, second, s, third} {
+		c.goOn()
+		for _, r := range []Request{c.first, c.second, c.s, third} {
 			_, _ = ended(t, r)
 		}
 		require.Equal(t, fill(1000, 1), buf)

@@ -158,12 +158,12 @@ func TestCheckRing(t *testing.T) {
 // TestCheckBounce: a send buffer comes back once, and nobody writes to it while it is free.
 func TestCheckBounce(t *testing.T) {
 	tr, _ := lone(t, 64)
-	slot, buf, ok := tr.bounce.get()
+	slot, buf, ok := tr.bounce.Get()
 	require.True(t, ok)
-	tr.bounce.put(slot)
-	invarianttest.Violates(t, "once", func() { tr.bounce.put(slot) })
+	tr.bounce.Put(slot)
+	invarianttest.Violates(t, "once", func() { tr.bounce.Put(slot) })
 	buf[0] = 1
-	invarianttest.Violates(t, "poison", func() { tr.bounce.get() })
+	invarianttest.Violates(t, "poison", func() { tr.bounce.Get() })
 }
 
 // TestCheckCompleted: a send request completes once.

@@ -85,15 +85,15 @@ func (l *Links) postGrant(p *peer, total uint64) error {
 		l.write.SGList = l.writeS[:]
 		return l.post(p, &l.write, kindSend, verbs.SendInline)
 	}
-	slot, buf, ok := l.bounce.get()
+	slot, buf, ok := l.bounce.Get()
 	if !ok {
 		return transport.ErrAgain
 	}
-	l.writeS[0] = verbs.SGE{Data: buf[:copy(buf, data)], LKey: l.bounce.mr.LKey()}
+	l.writeS[0] = verbs.SGE{Data: buf[:copy(buf, data)], LKey: l.bounce.LKey()}
 	l.write.SGList = l.writeS[:]
 	err := l.post(p, &l.write, kindBounce|uint64(slot)<<slotShift, verbs.SendSignaled)
 	if err != nil {
-		l.bounce.put(slot)
+		l.bounce.Put(slot)
 	}
 	return err
 }

@@ -39,6 +39,9 @@ type LinksConfig struct {
 	Twin bool
 }
 
+// maxBounce is how many messages can be under way that the device does not take inline.
+const maxBounce = 64
+
 // Links are the queue pairs to all ranks with what goes out on them: messages, reads, credits. Completions of send
 // requests come in through Completed, errors of any through Failed; the transport calls Settle when it has handled all
 // completions there were.
@@ -68,7 +71,7 @@ type Links struct {
 	writeS [1]verbs.SGE
 	readS  [1]verbs.SGE
 
-	bounce bouncePool
+	bounce Pool // for messages that the device does not take inline
 	reads  []read
 	freeRd []uint32
 	cells  cells
@@ -139,8 +142,10 @@ func NewLinks(l *Links, cfg LinksConfig) error {
 		return err
 	}
 	l.cfg.Self.CellAddr, l.cfg.Self.CellRKey = l.cells.mr.Addr(), l.cells.mr.RKey()
-	if err := l.bounce.open(cfg.PD, l.inline, l.maxEager, cfg.SendDepth); err != nil {
-		return err
+	if size := BufferSize(l.maxEager); size > l.inline {
+		if err := l.bounce.Open(cfg.PD, min(cfg.SendDepth, maxBounce), size, 0); err != nil {
+			return err
+		}
 	}
 	sends := verbs.QPCap{MaxSendWR: l.depth, MaxSendSGE: 2, MaxInlineData: uint32(l.inline)}
 	if !cfg.Twin {
@@ -277,7 +282,7 @@ var errClosed = errors.New("transport: closed")
 
 // Close withdraws registered memory.
 func (l *Links) Close() error {
-	errs := []error{l.bounce.close(), l.cells.close()}
+	errs := []error{l.bounce.Close(), l.cells.close()}
 	for i := range l.reads {
 		if mr := l.reads[i].mr; mr != nil {
 			errs = append(errs, mr.Dereg())

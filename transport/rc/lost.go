@@ -100,7 +100,7 @@ func (l *Links) completed(p *peer, wc *verbs.WC, failure error) {
 	}
 	switch wc.WRID >> kindShift << kindShift {
 	case kindBounce:
-		l.bounce.put(uint32(wc.WRID >> slotShift & slotMask))
+		l.bounce.Put(uint32(wc.WRID >> slotShift & slotMask))
 	case kindRead:
 		l.readDone(p, wc.WRID, failure)
 	}
@@ -126,7 +126,7 @@ func (l *Links) Failed(wc *verbs.WC) {
 	l.Lose(p, c, fmt.Errorf("the connection failed: %v", wc.Status))
 	switch wc.WRID >> kindShift << kindShift {
 	case kindBounce:
-		l.bounce.put(uint32(wc.WRID >> slotShift & slotMask))
+		l.bounce.Put(uint32(wc.WRID >> slotShift & slotMask))
 	case kindRead:
 		l.readDone(p, wc.WRID, p.err)
 	}

@@ -115,17 +115,17 @@ func (l *Links) message(p *peer, n int, payload []byte) error {
 		wr.SGList = l.smallS[:]
 		return l.post(p, wr, kindSend, verbs.SendInline)
 	}
-	slot, buf, ok := l.bounce.get()
+	slot, buf, ok := l.bounce.Get()
 	if !ok {
 		return transport.ErrAgain
 	}
 	copy(buf[copy(buf, l.smallB[:n]):], payload)
-	l.smallS[0] = verbs.SGE{Data: buf[:n+len(payload)], LKey: l.bounce.mr.LKey()}
+	l.smallS[0] = verbs.SGE{Data: buf[:n+len(payload)], LKey: l.bounce.LKey()}
 	wr.SGList = l.smallS[:1]
 	// Signalled, for the buffer to come back.
 	err := l.post(p, wr, kindBounce|uint64(slot)<<slotShift, verbs.SendSignaled)
 	if err != nil {
-		l.bounce.put(slot)
+		l.bounce.Put(slot)
 	}
 	return err
 }

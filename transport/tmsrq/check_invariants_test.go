@@ -122,8 +122,10 @@ func TestCheckList(t *testing.T) {
 		"a class that is wrong":  {"V17", func(tr *Transport) { tr.checkClass(&verbs.WC{Opcode: verbs.WCTMNoTag}, []byte{byte(verbs.TMHEager)}) }},
 		"a class that is wrong2": {"V17", func(tr *Transport) { tr.checkClass(&verbs.WC{Opcode: verbs.WCTMRecv}, []byte{byte(verbs.TMHFin)}) }},
 		"a late write": {"poison", func(tr *Transport) {
-			tr.list.bounce.at(tr.list.bounce.free[len(tr.list.bounce.free)-1])[2] = 1
-			_, _ = tr.list.bounce.get()
+			slot, buf, _ := tr.list.bounce.Get()
+			tr.list.bounce.Put(slot)
+			buf[2] = 1
+			_, _, _ = tr.list.bounce.Get()
 		}},
 		"a Sink that polls": {"owner", func(tr *Transport) { defer tr.inv.Polling()(); _, _ = tr.Poll() }},
 	} {

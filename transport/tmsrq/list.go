@@ -6,6 +6,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -16,9 +17,9 @@ type tagList struct {
 	entries []entry
 	free    []uint32
 	byID    index
-	bounce  bouncePool
-	direct  int // smallest buffer that messages go straight into
-	longest int // longest part of one that the device gets
+	bounce  rc.Pool // where messages for short receives land, so that it is software that finds them too long (TMO 6.8)
+	direct  int     // smallest buffer that messages go straight into
+	longest int     // longest part of one that the device gets
 	ops
 }
 
@@ -64,11 +65,11 @@ func (l *tagList) open(t *Transport) error {
 	l.direct = max(t.cfg.MaxEager, minLanding)
 	l.longest = int(min(t.cfg.Device.Attr().MaxMsgSize, 1<<31))
 	l.ops.open(t.srq, uint32(t.cfg.maxOps()), n)
-	return l.bounce.open(t.pd, t.cfg.bounces(), t.cfg.bounceSize())
+	return l.bounce.Open(t.pd, t.cfg.bounces(), t.cfg.bounceSize(), verbs.AccessLocalWrite)
 }
 
 func (l *tagList) close() error {
-	errs := []error{l.bounce.close()}
+	errs := []error{l.bounce.Close()}
 	for i := range l.entries {
 		if mr := l.entries[i].mr; mr != nil {
 			errs = append(errs, mr.Dereg())
@@ -146,9 +147,12 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
 	e.buf, e.bounce = buf, -1
 	if !packed || len(buf) < l.direct {
-		e.bounce, e.landing = l.bounce.get()
-		l.sge[0].LKey = l.bounce.mr.LKey()
-		return e.bounce >= 0
+		slot, landing, ok := l.bounce.Get()
+		if ok {
+			e.bounce, e.landing = int32(slot), landing
+			l.sge[0].LKey = l.bounce.LKey()
+		}
+		return ok
 	}
 	mr, err := l.t.pd.RegMR(buf, verbs.AccessLocalWrite)
 	if err != nil {
@@ -162,7 +166,7 @@ func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
 // release lets go of a receive's buffers: the device touches them no more.
 func (l *tagList) release(e *entry) {
 	if e.bounce >= 0 {
-		l.bounce.put(e.bounce)
+		l.bounce.Put(uint32(e.bounce))
 	}
 	if e.mr != nil {
 		if err := e.mr.Dereg(); err != nil {

@@ -1,0 +1,72 @@
+package rc
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// Pool is registered buffers of one size, for what a device does not take from, or bring to, where the caller has it. Its slab is
+// one allocation: where it is large, its pages come fresh from the system and are touched only when used. Who has taken a buffer
+// owns it until putting it back, which is not before the device is done with it.
+type Pool struct {
+	mr   verbs.MR
+	slab []byte
+	size int
+	free []uint32
+}
+
+// Open makes n buffers of size bytes with the given rights.
+func (b *Pool) Open(pd verbs.PD, n, size int, access verbs.AccessFlags) error {
+	b.size, b.slab = size, make([]byte, n*size)
+	mr, err := pd.RegMR(b.slab, access)
+	if err != nil {
+		return fmt.Errorf("bounce buffers, %d of %d bytes: %w", n, size, err)
+	}
+	b.mr = mr
+	for i := range n {
+		b.Put(uint32(n - 1 - i))
+	}
+	return nil
+}
+
+// LKey is the key of all the buffers.
+func (b *Pool) LKey() uint32 { return b.mr.LKey() }
+
+// Get takes a buffer, if there is one.
+func (b *Pool) Get() (slot uint32, buf []byte, ok bool) {
+	if len(b.free) == 0 {
+		return 0, nil, false
+	}
+	slot = b.free[len(b.free)-1]
+	b.free = b.free[:len(b.free)-1]
+	buf = b.at(slot)
+	if invariant.Enabled {
+		invariant.RequirePoison(buf, "a free bounce buffer")
+	}
+	return slot, buf, true
+}
+
+func (b *Pool) at(slot uint32) []byte {
+	off := int(slot) * b.size
+	return b.slab[off : off+b.size : off+b.size]
+}
+
+// Put gives a buffer back.
+func (b *Pool) Put(slot uint32) {
+	if invariant.Enabled {
+		invariant.Check(!slices.Contains(b.free, slot), "once", "bounce buffer %d comes back twice", slot)
+		invariant.PoisonStart(b.at(slot))
+	}
+	b.free = append(b.free, slot)
+}
+
+// Close withdraws the buffers, if there are any.
+func (b *Pool) Close() error {
+	if b.mr == nil {
+		return nil
+	}
+	return b.mr.Dereg()
+}
