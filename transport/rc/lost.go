@@ -98,11 +98,16 @@ func (l *Links) completed(p *peer, wc *verbs.WC, failure error) {
 		p.waiting--
 		l.waiting--
 	}
-	switch wc.WRID >> kindShift << kindShift {
+	l.gaveBack(p, wc.WRID, failure)
+}
+
+// gaveBack ends what a request held: the device is done with it, or has failed with failure.
+func (l *Links) gaveBack(p *peer, wrid uint64, failure error) {
+	switch wrid >> kindShift << kindShift {
 	case kindBounce:
-		l.bounce.Put(uint32(wc.WRID >> slotShift & slotMask))
+		l.bounce.Put(uint32(wrid >> slotShift & slotMask))
 	case kindRead:
-		l.readDone(p, wc.WRID, failure)
+		l.readDone(p, wrid, failure)
 	}
 }
 
@@ -124,12 +129,7 @@ func (l *Links) Failed(wc *verbs.WC) {
 		c = causeFlush
 	}
 	l.Lose(p, c, fmt.Errorf("the connection failed: %v", wc.Status))
-	switch wc.WRID >> kindShift << kindShift {
-	case kindBounce:
-		l.bounce.Put(uint32(wc.WRID >> slotShift & slotMask))
-	case kindRead:
-		l.readDone(p, wc.WRID, p.err)
-	}
+	l.gaveBack(p, wc.WRID, p.err)
 }
 
 // Events takes the device's asynchronous events. An error means that the transport as a whole cannot go on.
