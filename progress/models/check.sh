@@ -64,15 +64,20 @@ breaks() {
   report breaks "$*"
 }
 
-if [ "${1-}" = -show ]; then
+case ${1-} in
+-show)
   shift
+  [ -f "${1-}" ] || fail "-show: which model? There are $(echo *.pml)"
   build "$@"
   search
   [ "$errors" != 0 ] || fail "$*: there is no error"
   cd "$work" && spin -t -p -g model.pml
   exit
-fi
-[ "${1-}" != -full ] || full=1 memory=3500
+  ;;
+-full) full=1 memory=3500 ;;
+'') ;;
+*) fail "$1: no such flag; there are -full and -show" ;;
+esac
 
 phase() {
   holds phase.pml
