@@ -84,3 +84,32 @@ func TestOffloadedDump(t *testing.T) {
 	r.step()
 	r.canceled(req)
 }
+
+// TestFullListEmptiesALittle: a list that was full is not used again for each entry that leaves, but when some of it is free
+// (TMO 6.10).
+func TestFullListEmptiesALittle(t *testing.T) {
+	const tags, low = 16, 2
+	r := newRace(t, Config{}, fakeOpts{tags: tags})
+	var reqs []Request
+	for i := range uint64(tags + 3) {
+		req, _ := r.recv(i, exact, 64)
+		reqs = append(reqs, req)
+	}
+	r.step()
+	promoted := func() uint64 { r.step(); return r.m().Promoted }
+	require.EqualValues(t, tags, r.m().Offloaded)
+	for i := range uint64(low - 1) {
+		r.send(i, 8, 1)
+		require.Zero(t, promoted(), "%d of %d entries are free", i+1, tags)
+	}
+	r.send(low-1, 8, 1)
+	require.EqualValues(t, low, promoted())
+	for i := uint64(low); i < tags+3; i++ {
+		r.send(i, 8, 1)
+		require.EqualValues(t, min(low+(i-low+1)/low, 3), promoted())
+	}
+	for _, req := range reqs {
+		_, err := ended(t, req)
+		require.NoError(t, err)
+	}
+}
