@@ -32,9 +32,11 @@ func TestRace24Promotion(t *testing.T) {
 	last, bufL := r.recv(4, exact, 64)
 	r.step()
 	for i, tag := range []uint64{1, 2, 2, 4} {
+		r.send(9, 0, 0) // of which the next ADD tells
 		r.send(tag, 8, byte(i))
 		r.step()
 		require.EqualValues(t, min(i+1, 3), r.m().Promoted, "message %d", i)
+		require.Zero(t, r.m().Syncs)
 	}
 	r.got(one, buf1, 8, 0)
 	r.got(two, buf2, 8, 1)
@@ -73,21 +75,30 @@ func TestRace24PromotionInOrder(t *testing.T) {
 	require.EqualValues(t, 3, r.m().Matched)
 }
 
-// 25: without room for operations a receive stays in software until there is some.
+// 25: without room for operations a receive stays in software until there is some, and one that overlaps it does not pass it
+// when there is.
 func TestRace25OpsExhausted(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4, maxOps: 1})
 	r.dev.holdOps = true
 	one, buf1 := r.recv(1, exact, 64)
 	two, buf2 := r.recv(1, exact, 64)
 	require.EqualValues(t, 1, r.m().KeptFull)
-	r.release()
+	r.dev.holdOps = false
+	r.net.mu.Lock()
+	r.dev.stepLocked(0) // there is room, unpolled
+	r.net.mu.Unlock()
+	three, buf3 := r.recv(1, 1, 64)
+	require.EqualValues(t, 1, r.m().KeptOverlap)
 	r.step()
-	require.EqualValues(t, 1, r.m().Promoted)
-	r.send(1, 8, 1)
-	r.send(1, 8, 2)
+	require.EqualValues(t, 2, r.m().Promoted)
+	for i := range 3 {
+		r.send(1, 8, byte(i))
+	}
 	r.step()
-	r.got(one, buf1, 8, 1)
-	r.got(two, buf2, 8, 2)
+	r.got(one, buf1, 8, 0)
+	r.got(two, buf2, 8, 1)
+	r.got(three, buf3, 8, 2)
+	require.EqualValues(t, 3, r.m().Matched)
 }
 
 // Operations in any number find room in a short command queue. What keeps it from being wedged (row 26) is the transport's:

@@ -186,13 +186,19 @@ func TestRace13CountWraps(t *testing.T) {
 	}
 	for i := range 70_000 {
 		early()
-		require.EqualValues(t, (i+1)/syncBound, r.m().Syncs, "message %d", i)
+		require.EqualValues(t, (i+1)>>14, r.m().Syncs, "message %d", i)
 	}
 	match()
 	req, buf := r.dormant(5, 5) // behind by one across all that
 	r.release()
 	r.got(req, buf, 8, 99)
 	match()
+	req, buf = r.dormant(5, 9)
+	r.release() // a SYNC wakes it
+	r.send(5, 8, 1)
+	r.step()
+	r.got(req, buf, 8, 1)
+	require.Equal(t, matched+1, r.m().Matched)
 }
 
 // 14: the device is told of 2^14 messages even where nothing else would be posted.

@@ -25,7 +25,10 @@ func newRace(t *testing.T, cfg Config, opts fakeOpts) *race {
 	t.Cleanup(func() {
 		if !t.Failed() {
 			assert.Empty(t, r.dev.list) // not require, which would hide what the test panics with
-			assert.Zero(t, r.e.off.entries)
+			assert.Zero(t, r.e.off.entries+r.e.off.slots.used)
+			for _, e := range c.e {
+				assert.NoError(t, e.broken) // the device would have said something that cannot be
+			}
 		}
 	})
 	return r

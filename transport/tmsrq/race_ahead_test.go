@@ -85,19 +85,25 @@ func TestRace04MessageFirst(t *testing.T) {
 	r, buf := s.recv(progress.AnySource, 5, 64)
 	s.got(r, buf, 0, fill(8, 1))
 	require.Zero(t, s.offload().Offloaded)
-	s.works(5)
+	r, buf = s.recv(progress.AnySource, 5, 64)
+	s.send(5, 2)
+	s.got(r, buf, 0, fill(8, 2))
+	s.counts(1, 0, 0, 0)
+	require.Zero(t, s.offload().Syncs, "the ADD has told the device")
 }
 
-// 5: a receive is posted behind its own message: it is dormant, gets the message by software, and its slot, the only one, is
-// free again.
+// 5: a receive is posted behind its own message: it is dormant, gets the message by software, and its slot is free again,
+// whether the DEL is signalled, as where there is one slot only, or not.
 func TestRace05MessageUnpolled(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{MaxNumTags: 1})
-	for i := range 5 {
-		r, buf := s.dormant(5, 5)
-		s.got(r, buf, 0, fill(8, 99))
-		require.Zero(t, s.offload().InDevice)
-		s.counts(i, i+1, 0, 0)
-		s.works(5)
+	for _, tags := range []int{1, 4} {
+		s := newAhead(t, soft.TMConfig{MaxNumTags: tags})
+		for i := range 5 * tags {
+			r, buf := s.dormant(5, 5)
+			s.got(r, buf, 0, fill(8, 99))
+			require.Zero(t, s.offload().InDevice)
+			s.counts(i, i+1, 0, 0)
+			s.works(5)
+		}
 	}
 }
 
@@ -152,18 +158,48 @@ func TestRace09DormantWithoutSync(t *testing.T) {
 
 func TestRace10SyncWakes(t *testing.T) {
 	s := newAhead(t, soft.TMConfig{})
-	r, buf := s.dormant(5, 9)
-	s.steps(10)
-	require.EqualValues(t, 1, s.offload().Syncs)
-	s.send(5, 2)
-	s.got(r, buf, 0, fill(8, 2))
-	s.counts(1, 0, 0, 0)
+	for i := range 3 {
+		r, buf := s.dormant(5, 9)
+		s.steps(10)
+		require.EqualValues(t, i+1, s.offload().Syncs)
+		s.send(5, byte(i))
+		s.got(r, buf, 0, fill(8, byte(i)))
+		s.counts(i+1, 0, 0, 0)
+		r, buf = s.recv(progress.AnySource, 9, 64)
+		s.got(r, buf, 0, fill(8, 99))
+	}
+}
+
+// 11: a SYNC gets lost: what is dormant gets its message by software, as without one, and the next operation tells the device
+// what the SYNC was to tell, though the engine has no news for it.
+func TestRace11SyncLost(t *testing.T) {
+	for _, add := range []bool{false, true} {
+		s := newAhead(t, soft.TMConfig{DropSync: 1})
+		r, buf := s.dormant(5, 9)
+		s.steps(10)
+		require.EqualValues(t, 1, s.offload().Syncs)
+		require.Zero(t, s.offload().Dormant, "the engine knows no better")
+		if add {
+			next, bufN := s.recv(progress.AnySource, 7, 64)
+			s.send(7, 1)
+			s.got(next, bufN, 0, fill(8, 1))
+			s.counts(1, 0, 0, 0)
+		}
+		s.send(5, 2)
+		s.got(r, buf, 0, fill(8, 2))
+		if add {
+			s.counts(2, 0, 0, 0)
+		} else {
+			s.counts(0, 1, 0, 0)
+		}
+		s.works(5)
+	}
 }
 
 // 15: a receive is cancelled before any message: its message is unexpected.
 func TestRace15DelFirst(t *testing.T) {
 	for _, delay := range []int{0, 20} {
-		s := newAhead(t, soft.TMConfig{DelayOps: delay})
+		s := newAhead(t, soft.TMConfig{DelayOps: delay, MaxNumTags: 1})
 		r, _ := s.recv(progress.AnySource, 5, 64)
 		s.steps(50)
 		r.Cancel()
@@ -171,12 +207,16 @@ func TestRace15DelFirst(t *testing.T) {
 		s.send(5, 1)
 		s.until("the message", func() bool { return s.e[1].Metrics().UnexpectedNow == 1 })
 		s.counts(0, 0, 1, 0)
+		next, _ := s.recv(progress.AnySource, 6, 64)
+		require.Equal(t, 1, s.offload().InDevice, "the slot is free")
+		next.Cancel()
+		s.canceled(next)
 	}
 }
 
 // 16: a receive is cancelled that the device has matched: it ends once, with its message.
 func TestRace16DelAfterMatch(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{})
+	s := newAhead(t, soft.TMConfig{MaxNumTags: 1})
 	r, buf := s.recv(progress.AnySource, 5, 64)
 	s.steps(10)
 	s.send(5, 1)
@@ -188,14 +228,20 @@ func TestRace16DelAfterMatch(t *testing.T) {
 	s.works(5)
 }
 
-// 18: a dormant receive is cancelled.
+// 18: a dormant receive is cancelled, which the engine knows to be dormant or does not.
 func TestRace18DelDormant(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{})
-	r, _ := s.dormant(5, 9)
-	r.Cancel()
-	s.canceled(r)
-	s.counts(0, 0, 1, 0)
-	s.works(5)
+	for _, known := range []bool{false, true} {
+		s := newAhead(t, soft.TMConfig{})
+		r, _ := s.dormant(5, 9)
+		if known {
+			require.Positive(t, s.e[1].Poll())
+			require.Equal(t, 1, s.offload().Dormant)
+		}
+		r.Cancel()
+		s.canceled(r)
+		s.counts(0, 0, 1, 0)
+		s.works(5)
+	}
 }
 
 // 20: there is no room in the command queue for a cancel: it is late, not lost.
@@ -220,14 +266,23 @@ func TestRace20CancelWithoutRoom(t *testing.T) {
 // 21: a cancel meets an unexpected message for the receive: it is cancelled, and the message is the next one's.
 func TestRace21CancelAgainstUnexpected(t *testing.T) {
 	for _, delay := range []int{0, 20} {
-		s := newAhead(t, soft.TMConfig{DelayOps: delay})
-		r, buf := s.dormant(5, 5)
-		r.Cancel()
-		s.canceled(r)
-		require.Equal(t, make([]byte, 64), buf)
-		r, buf = s.recv(progress.AnySource, 5, 64)
-		s.got(r, buf, 0, fill(8, 99))
-		require.Zero(t, s.offload().Matched)
+		for _, early := range []bool{false, true} { // is the next one
+			s := newAhead(t, soft.TMConfig{DelayOps: delay})
+			r, buf := s.dormant(5, 5)
+			var next progress.Request
+			var bufN []byte
+			if early {
+				next, bufN = s.recv(progress.AnySource, 5, 64)
+			}
+			r.Cancel()
+			s.canceled(r)
+			require.Equal(t, make([]byte, 64), buf)
+			if !early {
+				next, bufN = s.recv(progress.AnySource, 5, 64)
+			}
+			s.got(next, bufN, 0, fill(8, 99))
+			require.Zero(t, s.offload().Matched)
+		}
 	}
 }
 
@@ -241,15 +296,17 @@ func TestRace24Promotion(t *testing.T) {
 		r, buf := s.recv(progress.AnySource, 5, 64)
 		reqs, bufs = append(reqs, r), append(bufs, buf)
 	}
-	require.EqualValues(t, 1, s.offload().Offloaded)
-	require.Positive(t, s.offload().KeptFull)
+	m := s.offload()
+	require.Equal(t, [3]uint64{1, 1, 3}, [3]uint64{m.Offloaded, m.KeptFull, m.KeptOverlap})
 	for i := range reqs {
+		s.send(9, 0) // of which the next ADD tells
 		s.send(5, byte(i))
 		s.got(reqs[i], bufs[i], 0, fill(8, byte(i)))
 		s.steps(10)
 		require.EqualValues(t, min(i+1, 4), s.offload().Promoted)
 	}
 	s.counts(5, 0, 0, 0)
+	require.Zero(t, s.offload().Syncs)
 }
 
 // 24: there is room: a receive that an older one in software overlaps does not go before that has ended; one behind both that
@@ -332,15 +389,19 @@ func TestRace25OpsExhausted(t *testing.T) {
 	s := newAhead(t, soft.TMConfig{MaxOps: 1, MaxNumTags: 4})
 	one, buf1 := s.recv(progress.AnySource, 5, 64)
 	two, buf2 := s.recv(progress.AnySource, 5, 64)
-	require.EqualValues(t, 1, s.offload().KeptFull)
+	three, buf3 := s.recvMask(5, 4, 64)
+	m := s.offload()
+	require.Equal(t, [3]uint64{1, 1, 1}, [3]uint64{m.Offloaded, m.KeptFull, m.KeptOverlap})
 	s.steps(10)
-	require.EqualValues(t, 1, s.offload().Promoted)
-	require.Equal(t, 2, s.offload().InDevice)
-	s.send(5, 1)
-	s.send(5, 2)
-	s.got(one, buf1, 0, fill(8, 1))
-	s.got(two, buf2, 0, fill(8, 2))
-	s.counts(2, 0, 0, 0)
+	require.EqualValues(t, 2, s.offload().Promoted)
+	require.Equal(t, 3, s.offload().InDevice)
+	for i := range 3 {
+		s.send(5, byte(i))
+	}
+	s.got(one, buf1, 0, fill(8, 0))
+	s.got(two, buf2, 0, fill(8, 1))
+	s.got(three, buf3, 0, fill(8, 2))
+	s.counts(3, 0, 0, 0)
 }
 
 // 57: messages always come before the device is ready: it is given up under load, nothing is lost or overtaken, and later it

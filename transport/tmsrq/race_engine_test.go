@@ -9,6 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
@@ -46,12 +47,22 @@ func newStackOn(t *testing.T, opts soft.FabricOptions, tm soft.TMConfig, n, leas
 		t.Cleanup(func() { require.NoError(t, e.Close(nil)) })
 		s.e = append(s.e, e)
 	}
+	t.Cleanup(s.lawful)
 	for i := range s.e {
 		for k := range s.e {
 			require.NoError(t, s.e[i].Connect(k, s.e[k].Address()))
 		}
 	}
 	return s
+}
+
+// lawful checks that no device has caught its host: the hosts look for events now and then only.
+func (s *stack) lawful() {
+	for _, d := range s.dev {
+		for ev, ok := d.PollAsync(); ok; ev, ok = d.PollAsync() {
+			require.NotEqual(s.t, verbs.EventSRQErr, ev.Type, "%v", ev.Err)
+		}
+	}
 }
 
 // finSpy notes what FINs name.
