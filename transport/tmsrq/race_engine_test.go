@@ -131,6 +131,26 @@ func (s *stack) end(r progress.Request) (st progress.Status, err error) {
 
 func (s *stack) offload() progress.OffloadMetrics { return s.e[1].Metrics().Offload }
 
+// 33: a rendezvous is longer than the buffer that the device has matched to it: the receive gets what fits, and how long the
+// message is, and the send ends.
+func TestRace33RendezvousTooLong(t *testing.T) {
+	const size = 2 * maxEager
+	s := newStack(t, soft.TMConfig{}, 2)
+	for i, room := range []int{0, 1, 31, 32, maxEager - 1, maxEager, size - 1} { // from maxEager on it is the program's
+		r, buf := s.recv(0, packed(0, 5), room)
+		s.steps(10)
+		req := s.e[0].Isend(1, packed(0, 5), fill(size, byte(i)))
+		st, err := s.end(r)
+		require.Equal(t, progress.ErrTruncated, err)
+		require.Equal(t, progress.Status{Source: 0, Tag: packed(0, 5), Len: size}, st)
+		require.Equal(t, fill(size, byte(i))[:room], buf)
+		require.True(t, req.Active(), "before the FIN")
+		_, err = s.end(req)
+		require.NoError(t, err)
+		require.EqualValues(t, i+1, s.offload().Matched)
+	}
+}
+
 // 43: receives are posted when an unexpected message is half here. The device has counted it, software has not seen it: they
 // are dormant, whatever else comes meanwhile, and messages of one source keep their order.
 func TestRace43ReceiveBetweenFragments(t *testing.T) {
