@@ -108,15 +108,16 @@ func TestRace31FinWithoutBuffer(t *testing.T) {
 	require.Equal(t, verbs.QPSRTS, tx.State())
 }
 
-// 32: an eager message that is longer than its buffer ends both QPs, and frees the entry. Others do not notice.
+// 32: an eager message that is longer than its buffer, be it by its last packet, ends both QPs, and frees the entry. Others do
+// not notice.
 func TestRace32EagerTooLong(t *testing.T) {
-	for _, n := range []int{1, 240} {
+	for _, n := range []int{1, 240, 5000} {
 		r := newRaceRig(t, soft.TMConfig{})
 		r.untagged(1)
-		clear(r.bbuf[:300])
+		clear(r.bbuf[:6000])
 		r.add(1, 5, exact, r.bbuf[:n-1])
-		r.add(2, 6, exact, r.bbuf[300:])
-		r.short(r.a, r.qa, 5, 0, n)
+		r.add(2, 6, exact, r.bbuf[6000:])
+		r.eager(5, 0, n)
 		r.short(r.a, r.qa, 6, 0, 8)
 		w := r.b.want(1, verbs.WCLocLenErr)
 		require.Equal(t, r.qb.Num(), w.QPNum)
@@ -124,7 +125,7 @@ func TestRace32EagerTooLong(t *testing.T) {
 		r.a.want(77, verbs.WCWRFlushErr)
 		require.Equal(t, [2]verbs.QPState{verbs.QPSErr, verbs.QPSErr}, [2]verbs.QPState{r.qa.State(), r.qb.State()})
 		require.Zero(t, r.bbuf[n-1])
-		r.whole(2, 6, 1, r.short(r.c, r.qc, 6, 1, 8), r.bbuf[300:])
+		r.whole(2, 6, 1, r.short(r.c, r.qc, 6, 1, 8), r.bbuf[6000:])
 		r.b.none()
 		r.fits(15)
 	}
