@@ -179,7 +179,7 @@ func TestRace42TwoSources(t *testing.T) {
 		r.add(id, 0, 0, r.bbuf[id*room:][:room])
 	}
 	message := func(from []byte, src, k int) []byte {
-		m := from[k*room:][:verbs.TMHSize+(k*3779+src)%(room-verbs.TMHSize)]
+		m := from[k*room:][:verbs.TMHSize+(k*3779+src*2500)%(room-verbs.TMHSize)]
 		copy(m, pattern(len(m), src*100+k))
 		verbs.TMH{Opcode: verbs.TMHEager, Tag: uint64(src)<<32 | uint64(k)}.Put(m)
 		return m
