@@ -168,6 +168,28 @@ func TestRace57SwitchUnderLoad(t *testing.T) {
 	require.Equal(t, o.rest, o.backoff)
 }
 
+// 57: the device is taken up again while receives wait in software: those that overlap them do not pass them.
+func TestRace57BackInOrder(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 8})
+	r.e.off.resting = 2
+	var reqs [4]Request
+	var bufs [4][]byte
+	for i := range reqs {
+		reqs[i], bufs[i] = r.recv(5, exact, 64)
+	}
+	m := r.m()
+	require.Equal(t, [3]uint64{2, 2, 0}, [3]uint64{m.KeptOff, m.KeptOverlap, m.Offloaded})
+	r.step()
+	for i := range reqs {
+		r.send(5, 8, byte(i))
+	}
+	r.step()
+	for i := range reqs {
+		r.got(reqs[i], bufs[i], 8, byte(i))
+	}
+	require.EqualValues(t, 4, r.m().Matched)
+}
+
 // 55: the engine ends while receives are in the device, one of them matched and one being taken out: their buffers are the
 // device's until the transport is closed; each ends once.
 func TestRace55Close(t *testing.T) {
