@@ -39,6 +39,7 @@ func TestRace19DelTwice(t *testing.T) {
 				}
 			}
 			require.NotEqual(t, h, again)
+			r.fits(0) // it has not given up a slot either
 			r.hit(30+i, 5, r.bbuf)
 			r.hit(20+i, 6, r.bbuf[50:])
 			r.del(other, verbs.WCTMErr)
