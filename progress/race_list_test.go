@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // 23: receives that find no room in the list stay in software, and so do those that overlap them.
@@ -168,17 +170,28 @@ func TestRace57SwitchUnderLoad(t *testing.T) {
 	require.Equal(t, o.rest, o.backoff)
 }
 
-// 57: the device is taken up again while receives wait in software: those that overlap them do not pass them.
+// 57: a device that is given up gets no receive, whatever leaves software. It is taken up again while receives wait there: those
+// that overlap them do not pass them.
 func TestRace57BackInOrder(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 8})
-	r.e.off.resting = 2
+	r.e.off.resting = 4
+	one, buf1 := r.recv(1, exact, 64)
+	two, buf2 := r.recv(2, exact, 64)
+	for i, tag := range []uint64{1, 2} {
+		r.send(tag, 8, byte(i))
+		r.step()
+		require.Zero(t, r.m().Offloaded)
+	}
+	r.got(one, buf1, 8, 0)
+	r.got(two, buf2, 8, 1)
+
 	var reqs [4]Request
 	var bufs [4][]byte
 	for i := range reqs {
 		reqs[i], bufs[i] = r.recv(5, exact, 64)
 	}
 	m := r.m()
-	require.Equal(t, [3]uint64{2, 2, 0}, [3]uint64{m.KeptOff, m.KeptOverlap, m.Offloaded})
+	require.Equal(t, [3]uint64{4, 2, 0}, [3]uint64{m.KeptOff, m.KeptOverlap, m.Offloaded})
 	r.step()
 	for i := range reqs {
 		r.send(5, 8, byte(i))
@@ -188,6 +201,17 @@ func TestRace57BackInOrder(t *testing.T) {
 		r.got(reqs[i], bufs[i], 8, byte(i))
 	}
 	require.EqualValues(t, 4, r.m().Matched)
+}
+
+// closing tells when the engine lets go of its transport.
+type closing struct {
+	transport.Transport
+	before func()
+}
+
+func (c closing) Close() error {
+	c.before()
+	return c.Transport.Close()
 }
 
 // 55: the engine ends while receives are in the device, one of them matched and one being taken out: their buffers are the
@@ -210,6 +234,9 @@ func TestRace55Close(t *testing.T) {
 			e.Abort(nil)
 			open(t, reqs[0])
 		}
+		e.tr = closing{e.tr, func() {
+			require.Equal(t, pending(reqs[0].gen), reqs[0].op.life.Load(), "its buffer is the device's still")
+		}}
 		require.NoError(t, e.Close(nil))
 		for i, r := range reqs {
 			if i == 1 && !abort {

@@ -411,13 +411,14 @@ func TestRace58Peek(t *testing.T) {
 	r.dev.holdData, r.dev.holdCQ = true, true
 	r.send(5, 8, 1)  // in the device
 	r.send(6, 33, 2) // unexpected
+	r.send(8, 12, 3) // this too
 	r.e.Poll()
 	require.Equal(t, [3]int{-1, -1, -1}, [3]int{peek(5), peek(6), peek(7)})
 	require.Zero(t, r.e.handled)
 	r.dev.holdCQ = false
 	r.step()
 	for range 2 {
-		require.Equal(t, [3]int{-1, 33, -1}, [3]int{peek(5), peek(6), peek(7)})
+		require.Equal(t, [4]int{-1, 33, -1, 12}, [4]int{peek(5), peek(6), peek(7), peek(8)})
 	}
 	require.Equal(t, 1, r.m().InDevice)
 	r.release()

@@ -102,7 +102,7 @@ func TestRace44FinLost(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, pkFin, c.net.nodes[0].in[1][0].kind)
 	c.net.nodes[0].in[1] = nil
-	require.True(t, s.Active())
+	open(t, s)
 	c.net.kill(1)
 	c.step()
 	requireLost(t, s, 1)

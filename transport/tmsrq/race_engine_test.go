@@ -118,15 +118,23 @@ func (s *stack) got(r progress.Request, buf []byte, src int, want []byte) {
 // end waits for the end of a request: it is polled for, never blocked on.
 func (s *stack) end(r progress.Request) (st progress.Status, err error) {
 	s.t.Helper()
-	s.until("the end of a request", func() bool {
-		select {
-		case <-r.Done():
-			return true
-		default:
-			return false
-		}
-	})
+	s.until("the end of a request", func() bool { return ended(r) })
 	return r.Wait(context.Background())
+}
+
+func ended(r progress.Request) bool {
+	select {
+	case <-r.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// open checks that a request has not ended.
+func (s *stack) open(r progress.Request) {
+	s.t.Helper()
+	require.False(s.t, ended(r), "a request has ended")
 }
 
 func (s *stack) offload() progress.OffloadMetrics { return s.e[1].Metrics().Offload }
@@ -144,7 +152,7 @@ func TestRace33RendezvousTooLong(t *testing.T) {
 		require.Equal(t, progress.ErrTruncated, err)
 		require.Equal(t, progress.Status{Source: 0, Tag: packed(0, 5), Len: size}, st)
 		require.Equal(t, fill(size, byte(i))[:room], buf)
-		require.True(t, req.Active(), "before the FIN")
+		s.open(req)
 		_, err = s.end(req)
 		require.NoError(t, err)
 		require.EqualValues(t, i+1, s.offload().Matched)
@@ -195,7 +203,7 @@ func TestRace44FinLost(t *testing.T) {
 	s.got(r, buf, 0, data)
 	require.EqualValues(t, 1, s.offload().Matched)
 	s.steps(50)
-	require.True(t, req.Active())
+	s.open(req)
 	s.f.Break(s.dev[0], s.dev[1])
 	_, err := s.end(req)
 	require.ErrorIs(t, err, progress.ErrPeerLost)
@@ -242,7 +250,7 @@ func TestRace45FinTwice(t *testing.T) {
 	s.steps(100)
 	again(first)
 	for _, req := range open {
-		require.True(t, req.Active())
+		s.open(req)
 	}
 	for _, req := range open {
 		r, buf := s.recv(0, packed(0, 6), size)
@@ -261,7 +269,7 @@ func TestRace46ReceiverDies(t *testing.T) {
 	req := s.e[0].Isend(1, tag, fill(size, 1))
 	s.until("a part of the data", func() bool { return buf[3000] != 0 })
 	require.EqualValues(t, 1, s.offload().Matched)
-	require.True(t, r.Active())
+	s.open(r)
 	s.f.Kill(s.dev[1])
 	s.dead = 1
 	_, err := s.end(req)
