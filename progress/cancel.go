@@ -50,13 +50,18 @@ func (e *Engine) canceledLocked(op *Op) {
 // back. A rank that makes progress answers in much less; then exactly one of both sides has the message.
 const revokeGrace = 50 * time.Millisecond
 
+// graceByClock is Config.Grace where time is the clock's.
+func graceByClock() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), revokeGrace)
+}
+
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous request whose receiver does
 // not answer, because it is stopped or does not call the library, is revoked: reads of the buffer fail from then on. One that
 // is receiving the message is asked again and again whether it still does. A receive whose message is being read gives it back.
 func (e *Engine) reclaimLocked(op *Op, life uint64) {
 	for op.state == opWithdrawing && e.caps.Revoke {
 		op.taken = false
-		if e.awaitForLocked(revokeGrace, op, life) {
+		if e.awaitGraceLocked(op, life) {
 			return
 		}
 		if !op.taken {
@@ -74,9 +79,9 @@ func (e *Engine) reclaimLocked(op *Op, life uint64) {
 	_ = e.awaitLocked(context.Background(), op, life)
 }
 
-// awaitForLocked waits at most d for the end of op and reports whether it has ended.
-func (e *Engine) awaitForLocked(d time.Duration, op *Op, life uint64) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+// awaitGraceLocked waits for the end of op while its receiver may take its time, and reports whether it has ended.
+func (e *Engine) awaitGraceLocked(op *Op, life uint64) bool {
+	ctx, cancel := e.cfg.Grace()
 	defer cancel()
 	return e.awaitLocked(ctx, op, life) == nil
 }

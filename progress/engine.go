@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -28,6 +29,9 @@ type Config struct {
 	Left            func()        // called under the lock when nobody polls any more; nil: nothing
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; 0: 1024; below 0: it may be empty
+
+	// Grace bounds the wait for a receiver that is to answer for a send, see reclaimLocked; nil: by the clock.
+	Grace func() (context.Context, context.CancelFunc)
 }
 
 const (
@@ -139,6 +143,9 @@ func (e *Engine) configure() error {
 	}
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
+	}
+	if c.Grace == nil {
+		c.Grace = graceByClock
 	}
 	e.window = creditWindow(c.UnexpectedLimit, c.Size)
 	e.posted = matching.NewPosted[*Op](c.Seed)
