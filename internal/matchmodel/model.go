@@ -9,7 +9,8 @@
 // Check searches for an interleaving that gives exactly the observed outcome.
 //
 // A receive that ended cancelled, and a message that was withdrawn, are left out by the caller: neither was ever first in
-// line for the other side, so the rest behaves as if they had not been.
+// line for the other side, so the rest behaves as if they had not been. A receive that may have had a message, and gave it back, is
+// not left out: others could not get that message meanwhile.
 package matchmodel
 
 import (
@@ -30,6 +31,11 @@ type Recv struct {
 	Tag, Mask uint64
 	// Got and GotSource name the message taken: the Got-th of Messages[GotSource]. Got may be Unmatched.
 	GotSource, Got int
+
+	// Gone says that the receive has ended without a message, when at least From and at most Until receives had been posted. If
+	// it had matched one it has given it back: to the first posted receive that waits and accepts it, or to its old place.
+	Gone        bool
+	From, Until int
 }
 
 func (r *Recv) accepts(src int, tag uint64) bool {
@@ -54,6 +60,12 @@ type search struct {
 	posted int
 	unexp  []message
 	seen   map[string]bool // states known to lead nowhere
+
+	gone    []int           // the receives with Gone
+	over    map[int]bool    // those of them that have ended
+	held    map[int]message // what those of them have that have not
+	holder  map[message]int // the same the other way round
+	arrived map[message]int // when, to find an old place again
 }
 
 // maxCount bounds receives, sources and messages of one source: the search is exponential in the worst case.
@@ -69,10 +81,14 @@ func Check(h *History) error {
 	if len(h.Recvs) > maxCount || len(h.Messages) > maxCount || slices.ContainsFunc(h.Messages, func(m []uint64) bool { return len(m) > maxCount }) {
 		return fmt.Errorf("history too large to check: at most %d receives, sources and messages of a source", maxCount)
 	}
-	s := &search{h: h, taker: map[message]int{}, next: make([]int, len(h.Messages)), seen: map[string]bool{}}
+	s := &search{h: h, taker: map[message]int{}, next: make([]int, len(h.Messages)), seen: map[string]bool{},
+		over: map[int]bool{}, held: map[int]message{}, holder: map[message]int{}, arrived: map[message]int{}}
 	for i := range h.Recvs {
 		r := &h.Recvs[i]
-		if r.Got == Unmatched {
+		if r.Gone {
+			s.gone = append(s.gone, i)
+		}
+		if r.Gone || r.Got == Unmatched {
 			continue
 		}
 		if r.GotSource < 0 || r.GotSource >= len(h.Messages) || r.Got < 0 || r.Got >= len(h.Messages[r.GotSource]) {
@@ -107,7 +123,7 @@ func (s *search) run() bool {
 	if s.seen[key] || len(s.seen) == maxStates {
 		return false
 	}
-	if s.post() || s.arriveAny() {
+	if s.post() || s.endAny() || s.arriveAny() {
 		return true
 	}
 	if len(s.seen) < maxStates {
@@ -117,7 +133,7 @@ func (s *search) run() bool {
 }
 
 func (s *search) done() bool {
-	if s.posted < len(s.h.Recvs) {
+	if s.posted < len(s.h.Recvs) || len(s.over) < len(s.gone) {
 		return false
 	}
 	for src, n := range s.next {
@@ -130,7 +146,7 @@ func (s *search) done() bool {
 
 // post tries the next receive's posting.
 func (s *search) post() bool {
-	if s.posted == len(s.h.Recvs) {
+	if s.posted == len(s.h.Recvs) || slices.ContainsFunc(s.gone, func(i int) bool { return i < s.posted && !s.over[i] && s.h.Recvs[i].Until <= s.posted }) {
 		return false
 	}
 	r := &s.h.Recvs[s.posted]
@@ -142,7 +158,7 @@ func (s *search) post() bool {
 		}
 	}
 	if at < 0 {
-		if r.Got != Unmatched && r.Got < s.next[r.GotSource] {
+		if !s.waits(r) {
 			return false // its message has come and gone to somebody else
 		}
 		s.posted++
@@ -150,15 +166,28 @@ func (s *search) post() bool {
 		s.posted--
 		return ok
 	}
-	if r.Got == Unmatched || s.unexp[at] != (message{r.GotSource, r.Got}) {
+	m := s.unexp[at]
+	if !r.Gone && (r.Got == Unmatched || m != (message{r.GotSource, r.Got})) {
 		return false
 	}
 	old := s.unexp
-	s.unexp = append(append([]message(nil), old[:at]...), old[at+1:]...)
+	s.unexp = slices.Delete(slices.Clone(old), at, at+1)
 	s.posted++
-	ok := s.run()
+	ok := s.holding(s.posted-1, m, s.run)
 	s.posted--
 	s.unexp = old
+	return ok
+}
+
+// holding goes on with a message in the hands of a receive, which keeps it if it is one that will end without.
+func (s *search) holding(recv int, m message, then func() bool) bool {
+	if !s.h.Recvs[recv].Gone {
+		return then()
+	}
+	s.held[recv], s.holder[m] = m, recv
+	ok := then()
+	delete(s.held, recv)
+	delete(s.holder, m)
 	return ok
 }
 
@@ -174,36 +203,80 @@ func (s *search) arriveAny() bool {
 // arrive tries the arrival of src's next message.
 func (s *search) arrive(src int) bool {
 	m := message{src, s.next[src]}
-	taker, taken := s.taker[m]
 	first := s.firstPosted(m)
-	switch {
-	case first >= 0 && (!taken || taker != first):
-		return false // the model gives it to a receive that did not get it
-	case first < 0 && taken && taker < s.posted:
-		return false // its receive was posted before and is not waiting any more
-	}
 	s.next[src]++
-	old := s.unexp
-	if first < 0 {
-		s.unexp = append(append([]message(nil), old...), m)
-	}
-	ok := s.run()
-	s.unexp = old
+	s.arrived[m] = len(s.arrived)
+	ok := s.offer(m, first)
+	delete(s.arrived, m)
 	s.next[src]--
 	return ok
 }
 
-// firstPosted is the first posted receive that waits and accepts m, or -1. A posted receive waits as long as its message
-// has not arrived.
+// offer goes on with a message that the model gives to receive first, or lets wait.
+func (s *search) offer(m message, first int) bool {
+	taker, taken := s.taker[m]
+	switch {
+	case first >= 0 && s.h.Recvs[first].Gone:
+		return s.holding(first, m, s.run)
+	case first >= 0:
+		return taken && taker == first && s.run() // else the model gives it to a receive that did not get it
+	case taken && taker < s.posted:
+		return false // its receive was posted before and is not waiting any more
+	}
+	old := s.unexp
+	at := slices.IndexFunc(old, func(u message) bool { return s.arrived[u] > s.arrived[m] })
+	if at < 0 {
+		at = len(old)
+	}
+	s.unexp = slices.Insert(slices.Clone(old), at, m)
+	ok := s.run()
+	s.unexp = old
+	return ok
+}
+
+func (s *search) endAny() bool {
+	return slices.ContainsFunc(s.gone, func(i int) bool {
+		return i < s.posted && !s.over[i] && s.h.Recvs[i].From <= s.posted && s.end(i)
+	})
+}
+
+// end tries the end of a receive that gets nothing.
+func (s *search) end(i int) bool {
+	m, holds := s.held[i]
+	s.over[i] = true
+	first := -1
+	if holds {
+		first = s.firstPosted(m)
+		delete(s.held, i)
+		delete(s.holder, m)
+	}
+	ok := holds && s.offer(m, first) || !holds && s.run()
+	delete(s.over, i)
+	if holds {
+		s.held[i], s.holder[m] = m, i
+	}
+	return ok
+}
+
+// firstPosted is the first posted receive that waits and accepts m, or -1.
 func (s *search) firstPosted(m message) int {
 	for i := range s.posted {
 		r := &s.h.Recvs[i]
-		waits := r.Got == Unmatched || r.Got >= s.next[r.GotSource]
-		if waits && r.accepts(m.src, s.tag(m)) {
+		_, holds := s.held[i]
+		if !holds && !s.over[i] && s.waits(r) && r.accepts(m.src, s.tag(m)) {
 			return i
 		}
 	}
 	return -1
+}
+
+// waits tells whether a posted receive waits: its message has not arrived, or another will give it back.
+func (s *search) waits(r *Recv) bool {
+	if r.Got == Unmatched || r.Gone || r.Got >= s.next[r.GotSource] {
+		return true
+	}
+	_, held := s.holder[message{r.GotSource, r.Got}]
+	return held
 }
 
 // key names a state; Check has made sure that every count fits in a byte.
@@ -216,6 +289,26 @@ func (s *search) key() string {
 	for _, m := range s.unexp {
 		b = append(b, byte(m.src), byte(m.seq))
 	}
+	if len(s.gone) == 0 {
+		return string(b)
+	}
+	for _, i := range s.gone { // held messages have a place among those that wait
+		m, holds := s.held[i]
+		switch {
+		case holds:
+			before := 0
+			for other, at := range s.arrived {
+				if _, held := s.holder[other]; at < s.arrived[m] && (held || slices.Contains(s.unexp, other)) {
+					before++
+				}
+			}
+			b = append(b, 2, byte(m.src), byte(m.seq), byte(before))
+		case s.over[i]:
+			b = append(b, 1)
+		default:
+			b = append(b, 0)
+		}
+	}
 	return string(b)
 }
 
@@ -227,6 +320,10 @@ func (h *History) String() string {
 	}
 	for i, r := range h.Recvs {
 		fmt.Fprintf(&b, "receive %d: source %d tag %x mask %x got ", i, r.Source, r.Tag, r.Mask)
+		if r.Gone {
+			fmt.Fprintf(&b, "nothing, and ended after %d to %d receives\n", r.From, r.Until)
+			continue
+		}
 		if r.Got == Unmatched {
 			b.WriteString("nothing\n")
 			continue

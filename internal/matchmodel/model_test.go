@@ -2,6 +2,7 @@ package matchmodel
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,9 @@ func TestRules(t *testing.T) {
 	const all = ^uint64(0)
 	recv := func(src int, tag, mask uint64, gotSrc, got int) Recv {
 		return Recv{Source: src, Tag: tag, Mask: mask, GotSource: gotSrc, Got: got}
+	}
+	gone := func(tag, mask uint64, from, until int) Recv {
+		return Recv{Source: AnySource, Tag: tag, Mask: mask, Gone: true, From: from, Until: until}
 	}
 	for _, c := range []struct {
 		name string
@@ -32,6 +36,14 @@ func TestRules(t *testing.T) {
 		{"later receive stole", History{[]Recv{recv(AnySource, 7, all, 0, Unmatched), recv(AnySource, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
 		// Receive 0 got source 1's only after source 0's second was taken by receive 1: needs a cycle in time.
 		{"cycle", History{[]Recv{recv(AnySource, 0, 0, 0, 1), recv(0, 0, 0, 0, 0)}, [][]uint64{{1, 2}}}, false},
+		{"given back and got", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 1)}, [][]uint64{{7, 7}}}, true},
+		{"given back to its old place", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, false},
+		{"later one got meanwhile", History{[]Recv{gone(7, all, 2, 2), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, true},
+		{"given back to who waits", History{[]Recv{gone(7, all, 2, 2), recv(0, 0, 0, 0, 0), recv(0, 7, all, 0, 1)}, [][]uint64{{7, 7}}}, true},
+		{"who waits is passed over", History{[]Recv{gone(7, all, 2, 2), recv(0, 7, all, 0, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
+		{"given back twice", History{[]Recv{gone(7, all, 2, 2), gone(7, all, 3, 3), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, true},
+		{"given back and lost", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, Unmatched)}, [][]uint64{{7}}}, false},
+		{"ended before it was posted", History{[]Recv{recv(0, 7, all, 0, 0), gone(7, all, 1, 2)}, [][]uint64{{7}}}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := Check(&c.h); c.ok {
@@ -56,6 +68,91 @@ func TestRandom(t *testing.T) {
 		}
 	}
 	require.Greater(t, refused, 200)
+}
+
+// TestRandomGone plays likewise where some receives give back what they have had.
+func TestRandomGone(t *testing.T) {
+	refused := 0
+	for seed := range uint64(1500) {
+		p := &player{rng: rand.New(rand.NewPCG(seed, 2))}
+		h := p.play()
+		require.NoError(t, Check(h), "seed %d\n%s", seed, h)
+		if p.back > 0 && swapOneSource(h) && Check(h) != nil {
+			refused++
+		}
+	}
+	require.Greater(t, refused, 100)
+}
+
+// player plays one interleaving, in its own way: it knows when everything happened.
+type player struct {
+	rng  *rand.Rand
+	h    History
+	sent []sent
+	back int // messages given back
+}
+
+// sent is a message, in the order of arrival.
+type sent struct {
+	src, seq, taker int // -1: nobody
+}
+
+func (p *player) play() *History {
+	p.h.Messages = make([][]uint64, 1+p.rng.IntN(2))
+	for range 4 + p.rng.IntN(12) {
+		switch p.rng.IntN(5) {
+		case 0, 1:
+			p.h.Recvs = append(p.h.Recvs, Recv{Source: AnySource, Tag: p.rng.Uint64N(2), Mask: p.rng.Uint64N(2), Got: Unmatched})
+		case 2, 3:
+			src := p.rng.IntN(len(p.h.Messages))
+			p.sent = append(p.sent, sent{src, len(p.h.Messages[src]), -1})
+			p.h.Messages[src] = append(p.h.Messages[src], p.rng.Uint64N(2))
+		default:
+			p.end()
+		}
+		p.match()
+	}
+	for i, m := range p.sent {
+		if m.taker >= 0 {
+			r := &p.h.Recvs[m.taker]
+			r.GotSource, r.Got = p.sent[i].src, p.sent[i].seq
+		}
+	}
+	return &p.h
+}
+
+// end ends a receive, which gives back what it has.
+func (p *player) end() {
+	n := len(p.h.Recvs)
+	if n == 0 {
+		return
+	}
+	i := p.rng.IntN(n)
+	r := &p.h.Recvs[i]
+	if r.Gone {
+		return
+	}
+	r.Gone, r.From, r.Until = true, n, n
+	for j := range p.sent {
+		if p.sent[j].taker == i {
+			p.sent[j].taker = -1
+			p.back++
+		}
+	}
+}
+
+// match gives messages that nobody has to receives that have none: the oldest to the first.
+func (p *player) match() {
+	for j := range p.sent {
+		m := &p.sent[j]
+		for i := range p.h.Recvs {
+			r := &p.h.Recvs[i]
+			busy := r.Gone || slices.ContainsFunc(p.sent, func(o sent) bool { return o.taker == i })
+			if m.taker < 0 && !busy && r.accepts(m.src, p.h.Messages[m.src][m.seq]) {
+				m.taker = i
+			}
+		}
+	}
 }
 
 // play makes a history by simulating one interleaving.
