@@ -21,7 +21,7 @@ func (w *world) check() error {
 				return err
 			}
 		}
-		if err := w.checkHistory(r, false); err != nil {
+		if err := w.checkHistory(r, r.stopped); err != nil {
 			return err
 		}
 		if err := w.checkMetrics(r); err != nil {
@@ -29,7 +29,7 @@ func (w *world) check() error {
 		}
 		w.count(r)
 	}
-	if !w.faults() {
+	if !w.faults() && !w.aborted() {
 		return w.checkTotals()
 	}
 	return nil
@@ -47,8 +47,8 @@ func (w *world) closed() error {
 				return err
 			}
 			allowed := o.err == nil || o.received() || o.canceled() || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
-				errors.Is(o.err, progress.ErrWithdrawn)
-			if !allowed {
+				errors.Is(o.err, progress.ErrWithdrawn) || o.aborted() && w.aborted()
+			if !allowed || !o.inTime() {
 				return fail("error", "rank %d: %s", r.id, o)
 			}
 		}
@@ -142,12 +142,15 @@ func (w *world) apartFromAny(a int) bool {
 func (w *world) checkOutcome(r *rank, o *op) error {
 	concerned := o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
 	switch {
-	case o.err == nil, o.received(), o.canceled():
+	case !o.inTime():
+	case o.err == nil, o.received(), o.canceled(), o.revoked():
+		return nil
+	case o.aborted() && r.stopped:
 		return nil
 	case o.lost() && concerned:
 		return w.checkPeerError(r, o)
-	case errors.Is(o.err, progress.ErrWithdrawn) && concerned && !o.send:
-		return nil // its sender saw the loss first
+	case errors.Is(o.err, progress.ErrWithdrawn) && o.isRecv() && !o.call:
+		return nil // see checkTaken
 	}
 	return fail("error", "rank %d: %s", r.id, o)
 }
@@ -166,9 +169,69 @@ func (w *world) checkPeerError(r *rank, o *op) error {
 	return nil
 }
 
+// inTime tells whether contexts have ended where the outcome says so.
+func (o *op) inTime() bool {
+	return (!o.canceled() || !o.call || o.expired > 0) && (!o.revoked() || o.expired > 1)
+}
+
+// mayPostAgain tells whether receives may have been posted more than once: those that waited for another message after one that was
+// withdrawn, and those that were asked back from the device for one that was given back.
+func (r *rank) mayPostAgain() bool {
+	return r.again > 0 || slices.ContainsFunc(r.ops, func(o *op) bool { return o.isRecv() && o.call && o.expired > 0 })
+}
+
+// flushed checks what a Flush that has returned promises: what was sent before has ended, and has left this rank.
+func (w *world) flushed(r *rank, flush *op) {
+	for _, o := range r.ops[:flush.index] {
+		if o.send && !o.done && r.early == nil {
+			r.early = fail("flush", "rank %d: operation %d, a flush, has ended before: %s", r.id, flush.index, o)
+		}
+		o.flushed = o.send
+	}
+	for _, p := range r.paths {
+		if !p.Drained() && r.early == nil {
+			r.early = fail("flush", "rank %d: operation %d, a flush, has ended before everything has left", r.id, flush.index)
+		}
+	}
+}
+
+// aborted tells whether some rank has aborted the job.
+func (w *world) aborted() bool {
+	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.aborts })
+}
+
+// checkAborted checks that an abort is heard by everybody that can be reached, and has ended everything there.
+func (w *world) checkAborted() error {
+	for _, r := range w.ranks {
+		_, _, err := r.engine.Isend(-1, 0, nil).Test()
+		r.stopped = errors.Is(err, progress.ErrAborted)
+	}
+	for _, r := range w.ranks {
+		switch {
+		case r.dead:
+		case r.aborts && !r.stopped:
+			return fail("abort", "rank %d has aborted the job and goes on", r.id)
+		case r.stopped && len(r.active) > 0:
+			return fail("abort", "rank %d is stopped, and still waits: %s", r.id, r.active[0])
+		}
+		for _, p := range w.ranks {
+			if p.stopped && !r.dead && !r.stopped && !w.apart(r.id, p.id) {
+				return fail("abort", "rank %d is stopped, and rank %d has not heard of it", p.id, r.id)
+			}
+		}
+	}
+	return nil
+}
+
 // checkMetrics checks that nothing is left in a rank, and that what became of its receives adds up.
 func (w *world) checkMetrics(r *rank) error {
+	if r.early != nil {
+		return r.early
+	}
 	m := r.engine.Metrics()
+	if r.stopped {
+		return nil // it was stopped with whatever it had
+	}
 	left := m.PostedNow + m.UnexpectedNow + int(m.UnexpectedBytes) + int(m.QueuedBytes) + m.RequestsNow + m.ReadsNow + m.Offload.InDevice + m.Offload.Dormant
 	if left != 0 {
 		return fail("metrics", "rank %d: something is left: %+v", r.id, m)
@@ -177,7 +240,8 @@ func (w *world) checkMetrics(r *rank) error {
 	if won := o.Dels - o.DelsLost; o.Offloaded != o.Matched+o.Drops+won {
 		return fail("metrics", "rank %d: %d receives were offloaded; %d were matched, %d dropped, %d recalled", r.id, o.Offloaded, o.Matched, o.Drops, won)
 	}
-	if kept := o.KeptSmall + o.KeptOverlap + o.KeptPath + o.KeptFull + o.KeptOff; w.plan.Params.Tags > 0 && kept+o.Offloaded-o.Promoted != r.posted {
+	kept := o.KeptSmall + o.KeptOverlap + o.KeptPath + o.KeptFull + o.KeptOff
+	if posted := kept + o.Offloaded - o.Promoted; w.plan.Params.Tags > 0 && (posted < r.posted || posted > r.posted && !r.mayPostAgain()) {
 		return fail("metrics", "rank %d: %d receives were posted; %d were kept, %d offloaded, of those %d after they were kept",
 			r.id, r.posted, kept, o.Offloaded, o.Promoted)
 	}
@@ -192,7 +256,7 @@ func (w *world) checkTotals() error {
 		eager, eagerGot = eager+m.EagerSent, eagerGot+m.EagerReceived
 		rndv, rndvGot = rndv+m.RndvSent, rndvGot+m.RndvReceived
 		for _, o := range r.ops {
-			if o.send && o.canceled() {
+			if o.send && (o.canceled() || o.revoked()) {
 				withdrawn++
 			}
 		}
@@ -235,10 +299,22 @@ func (w *world) count(r *rank) {
 // event is what an operation counts as.
 func (o *op) event() Event {
 	switch {
+	case o.flush:
+		return Flushes
+	case o.aborted():
+		return Aborted
+	case o.revoked():
+		return Revoked
+	case o.send && o.call && o.canceled():
+		return ExpiredSends
+	case o.call && o.canceled() && !o.left:
+		return ExpiredRecvs
 	case o.send && o.canceled():
 		return CanceledSends
 	case o.canceled():
 		return CanceledRecvs
+	case o.isRecv() && errors.Is(o.err, progress.ErrWithdrawn):
+		return Withdrawn
 	case o.send && o.err != nil:
 		return LostSends
 	case o.err != nil && !o.received():

@@ -38,6 +38,18 @@ const (
 	KilledRanks
 	BrokenLinks
 	ClosedMid
+	Calls
+	Slept
+	ExpiredRecvs
+	ExpiredSends
+	Abandoned
+	Revoked
+	Withdrawn
+	Reposts
+	Flushes
+	Aborts
+	Aborted
+	ClosedCalls
 	events
 )
 
@@ -70,6 +82,18 @@ var eventNames = [events]string{
 	KilledRanks:   "killed ranks",
 	BrokenLinks:   "broken links",
 	ClosedMid:     "worlds closed midway",
+	Calls:         "blocking calls",
+	Slept:         "blocking calls that had to wait",
+	ExpiredRecvs:  "blocking receives that their context ended",
+	ExpiredSends:  "blocking sends that their context ended",
+	Abandoned:     "reads under way that a receive gave back",
+	Revoked:       "sends taken back without their receiver's answer",
+	Withdrawn:     "receives whose message was taken back",
+	Reposts:       "blocking receives that went on to another message",
+	Flushes:       "flushes",
+	Aborts:        "aborts",
+	Aborted:       "operations that an abort ended",
+	ClosedCalls:   "blocking calls that a close ended",
 }
 
 func (e Event) String() string { return eventNames[e] }

@@ -32,9 +32,12 @@ type generator struct {
 	ahead    float64 // how many of the others are the device's
 	cancels  float64
 	faults   float64
-	thrashes bool   // messages keep coming just before their receives
-	cuts     bool   // connections fail in the middle of a message
-	favorite int    // rank that most messages go to, -1: none
+	thrashes bool    // messages keep coming just before their receives
+	cuts     bool    // connections fail in the middle of a message
+	favorite int     // rank that most messages go to, -1: none
+	calls    float64 // of the posts
+	flushes  float64
+	aborts   bool
 	owed     []Step // the other halves of messages
 }
 
@@ -134,6 +137,10 @@ func (g *generator) temper() {
 	if g.chance(0.15) {
 		g.faults = 0.06
 	}
+	if g.chance(0.4) {
+		g.calls, g.flushes = pick(g, 0.1, 0.3, 0.6), pick(g, 0, 0.02, 0.1)
+	}
+	g.aborts = g.chance(0.02)
 	g.favorite = -1
 	if g.chance(0.4) {
 		g.favorite = g.rng.IntN(g.p.Params.Ranks)
@@ -152,6 +159,12 @@ func (g *generator) steps() {
 		g.cut()
 	case g.chance(0.02):
 		g.flood()
+	case g.calls > 0 && g.chance(0.03):
+		g.giveBack()
+	case g.calls > 0 && g.chance(0.15):
+		for range 1 + g.rng.IntN(3) {
+			g.giveUp()
+		}
 	case g.chance(0.05):
 		posts = min(4*posts, maxPosts)
 	}
@@ -174,6 +187,12 @@ func (g *generator) schedule() {
 	switch {
 	case g.chance(g.faults):
 		s.Do, s.Peer, s.N = pick(g, OpBreak, OpBreak, OpKill, OpAck), g.rank(), 0
+	case g.calls > 0 && g.chance(0.1):
+		s.Do, s.N = OpExpire, 0
+	case g.chance(g.flushes):
+		s.Do, s.N = OpFlush, 0
+	case g.aborts && g.chance(0.05):
+		s.Do, s.N = OpAbort, 0
 	case g.chance(g.cancels):
 		s.Do, s.N = OpCancel, g.rng.IntN(8)
 	case g.chance(g.ahead):
@@ -209,6 +228,7 @@ func (g *generator) post() {
 		recv.Size = g.size()
 	}
 	recv.Mask = pick(g, MaskExact, MaskExact, MaskExact, MaskSource, MaskNumber, MaskParity, MaskAny)
+	send.Call, recv.Call = g.chance(g.calls), g.chance(g.calls)
 	if !g.chance(g.sends) {
 		send, recv = recv, send
 	}

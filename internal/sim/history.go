@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"slices"
 
@@ -17,8 +18,9 @@ import (
 
 // delivery is a message to a rank and the receive that got it.
 type delivery struct {
-	send *op
-	recv *op // nil: nobody
+	send  *op
+	recv  *op  // nil: nobody
+	apart bool // the two ranks have lost each other
 }
 
 // checkHistory compares what a rank received with what was sent to it and with the model of matching. Where a rank was stopped
@@ -34,6 +36,9 @@ func (w *world) checkHistory(r *rank, midway bool) error {
 	}
 	if err := matchmodel.Check(w.history(r, mail)); err != nil {
 		return fail("matching", "rank %d of %d: %w", r.id, w.size(), err)
+	}
+	if err := w.checkTaken(r, mail); err != nil {
+		return err
 	}
 	if midway {
 		return nil
@@ -52,7 +57,7 @@ func (w *world) mail(r *rank) [][]delivery {
 	for src, p := range w.ranks {
 		for _, o := range p.ops {
 			if o.send && o.peer == r.id && !o.canceled() {
-				mail[src] = append(mail[src], delivery{send: o})
+				mail[src] = append(mail[src], delivery{send: o, apart: w.apart(r.id, src)})
 			}
 		}
 	}
@@ -83,11 +88,16 @@ func (d *delivery) couldBe(recv *op) bool {
 	return d.send.tag == recv.st.Tag && int64(len(d.send.buf)) == recv.st.Len && bytes.HasPrefix(d.send.buf, recv.got())
 }
 
-// doubtful tells whether a message that was got looks like one of the same source that was not, or the other way round.
+// doubtful tells whether a message that was got looks like one of the same source that was not, or the other way round, where that
+// need not be a mistake; or whether it looks like one of which nobody knows whether it was to be got.
 func (d *delivery) doubtful(mail []delivery) bool {
 	return slices.ContainsFunc(mail, func(e delivery) bool {
-		if d.recv != nil {
-			return e.recv == nil && e.couldBe(d.recv)
+		revoked := d.send != e.send && (d.send.revoked() || e.send.revoked())
+		switch {
+		case !d.apart && !revoked:
+			return false
+		case d.recv != nil:
+			return (revoked || e.recv == nil) && e.couldBe(d.recv)
 		}
 		return e.recv != nil && d.couldBe(e.recv)
 	})
@@ -103,14 +113,15 @@ func (w *world) missing(r *rank, src int, mail []delivery) error {
 			last = i
 		}
 	}
+	arrives := !w.cut[pair(r.id, src)] && w.failingQPs() == 0 // what had left the source when it died
 	for i := range mail {
 		s := mail[i].send
 		switch {
-		case mail[i].recv != nil:
+		case mail[i].recv != nil, s.revoked():
+		case mail[i].doubtful(mail):
 		case !w.apart(r.id, src):
 			return fail("lost message", "V18: rank %d never got of rank %d: %s", r.id, src, s)
-		case mail[i].doubtful(mail):
-		case s.done && s.err == nil && (i < last || s.sync) && !r.failedReceive(s.tag):
+		case s.done && s.err == nil && (i < last || s.sync || s.flushed && arrives) && !r.failedReceive(s.tag):
 			return fail("lost message", "rank %d lost rank %d, and before that a message: %s", r.id, src, s)
 		}
 	}
@@ -120,7 +131,7 @@ func (w *world) missing(r *rank, src int, mail []delivery) error {
 // failedReceive tells whether a receive that failed could have had a message.
 func (r *rank) failedReceive(tag uint64) bool {
 	for _, o := range r.ops {
-		failed := !o.send && (o.lost() || errors.Is(o.err, progress.ErrWithdrawn))
+		failed := o.isRecv() && (o.lost() || errors.Is(o.err, progress.ErrWithdrawn))
 		if failed && (tag^o.tag)&o.mask == 0 {
 			return true
 		}
@@ -129,29 +140,89 @@ func (r *rank) failedReceive(tag uint64) bool {
 }
 
 // history is what rank saw. Tags name their source, so that the model needs no other word of it. A receive that was left without a
-// message when all had arrived is part of it: none of those that waited may have been for it (V18).
+// message when all had arrived is part of it: none of those that waited may have been for it (V18). So is one whose call has ended
+// with its context, since it may have had a message for some time.
 func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	h := &matchmodel.History{Messages: make([][]uint64, len(mail))}
 	at := map[*op]int{}
 	for src := range mail {
-		for _, d := range mail[src] {
-			if d.recv != nil && !(w.apart(r.id, src) && d.doubtful(mail[src])) {
+		for i := range mail[src] {
+			if d := &mail[src][i]; d.recv != nil && !d.doubtful(mail[src]) {
 				at[d.recv] = len(h.Messages[src])
 				h.Messages[src] = append(h.Messages[src], d.send.tag)
 			}
 		}
 	}
-	for _, o := range r.ops {
+	ops := slices.Clone(r.ops)
+	slices.SortStableFunc(ops, func(a, b *op) int { return cmp.Compare(a.order, b.order) })
+	var orders []int
+	for _, o := range ops {
 		recv := matchmodel.Recv{Source: matchmodel.AnySource, Tag: o.tag, Mask: o.mask, GotSource: o.st.Source, Got: matchmodel.Unmatched}
+		got, known := at[o]
 		switch {
-		case o.received():
-			if got, ok := at[o]; ok {
-				recv.Got = got
-				h.Recvs = append(h.Recvs, recv)
+		case o.received() && known:
+			recv.Got = got
+		case o.isRecv() && o.left && o.canceled():
+		case o.isRecv() && o.call && o.canceled():
+			recv.Gone, recv.From, recv.Until = true, o.from, o.until
+			if w.vanished(r, o) {
+				recv.From = 0
 			}
-		case o.left && o.canceled():
-			h.Recvs = append(h.Recvs, recv)
+		default:
+			continue
 		}
+		h.Recvs, orders = append(h.Recvs, recv), append(orders, o.order)
+	}
+	for i := range h.Recvs { // some receives are not there
+		recv := &h.Recvs[i]
+		recv.From, _ = slices.BinarySearch(orders, recv.From)
+		recv.Until, _ = slices.BinarySearch(orders, recv.Until)
 	}
 	return h
+}
+
+// vanished tells whether a receive may have had a message that is not part of the history, and so was as if it had ended.
+func (w *world) vanished(r *rank, o *op) bool {
+	return slices.ContainsFunc(w.ranks, func(p *rank) bool {
+		return slices.ContainsFunc(p.ops, func(s *op) bool {
+			accepted := s.send && s.peer == r.id && (s.tag^o.tag)&o.mask == 0
+			return accepted && (w.apart(r.id, p.id) || s.err != nil)
+		})
+	})
+}
+
+// checkTaken finds receives whose messages were withdrawn while they were received, although nobody did so: their senders have
+// ended without an answer.
+func (w *world) checkTaken(r *rank, mail [][]delivery) error {
+	var sends []*op
+	for src := range mail {
+		for _, d := range mail[src] {
+			if d.recv == nil && (!d.send.done || d.send.err != nil) {
+				sends = append(sends, d.send)
+			}
+		}
+	}
+	taken := map[*op]int{} // by which of the receives
+	for i, o := range r.took {
+		if !r.take(i, sends, taken, map[*op]bool{}) {
+			return fail("error", "rank %d: nobody has withdrawn its message: %s", r.id, o)
+		}
+	}
+	return nil
+}
+
+// take finds a message for receive i of r.took; others may have to take another instead.
+func (r *rank) take(i int, sends []*op, taken map[*op]int, tried map[*op]bool) bool {
+	o := r.took[i]
+	for _, s := range sends {
+		if tried[s] || (s.tag^o.tag)&o.mask != 0 {
+			continue
+		}
+		tried[s] = true
+		if other, ok := taken[s]; !ok || r.take(other, sends, taken, tried) {
+			taken[s] = i
+			return true
+		}
+	}
+	return false
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,8 +22,15 @@ type op struct {
 	seq       int    // sends: number among those to this peer
 	mem       []byte // the buffer between two guards
 	buf       []byte
-	req       progress.Request
+	req       progress.Request // none of a call
+	call      bool             // it blocks, see call
+	flush     bool
+	flushed   bool // sends: a Flush has returned since
+	expired   int  // contexts of a call that have ended: its own, and those that its receiver had to answer in
 	ended     <-chan struct{}
+	order     int  // receives: how many were posted before
+	from      int  // calls: how many were posted when its context ended, at least,
+	until     int  // and when it returned
 	acked     int  // losses that its rank had acknowledged when it was posted
 	left      bool // receives: nothing had come for it when the world came to rest
 	done      bool
@@ -62,13 +70,15 @@ func fill(b []byte, src, dst, seq int) {
 
 // end takes the outcome and remembers what the buffer looked like.
 func (o *op) end() {
-	o.st, o.done, o.err = o.req.Test()
+	if o.done = true; !o.call {
+		o.st, o.done, o.err = o.req.Test()
+	}
 	o.sum = xxhash.Sum64(o.mem)
 }
 
 // received reports whether the operation is a receive that got a message.
 func (o *op) received() bool {
-	return !o.send && o.done && (o.err == nil || errors.Is(o.err, progress.ErrTruncated))
+	return o.isRecv() && o.done && (o.err == nil || errors.Is(o.err, progress.ErrTruncated))
 }
 
 // got is the part of the message that is in the buffer.
@@ -77,11 +87,25 @@ func (o *op) got() []byte { return o.buf[:min(int64(len(o.buf)), o.st.Len)] }
 // lost reports whether the operation ended with the loss of a peer.
 func (o *op) lost() bool { return errors.Is(o.err, progress.ErrPeerLost) }
 
-func (o *op) canceled() bool { return errors.Is(o.err, progress.ErrCanceled) }
+// canceled tells whether a request was cancelled, or a call's context has ended, and nothing was sent or received.
+func (o *op) canceled() bool {
+	return errors.Is(o.err, progress.ErrCanceled) || errors.Is(o.err, context.DeadlineExceeded) && !o.revoked()
+}
+
+// revoked reports whether the operation is a send that has ended without its receiver's answer. Nobody knows what became of it.
+func (o *op) revoked() bool {
+	return o.send && errors.Is(o.err, context.DeadlineExceeded) && errors.Is(o.err, progress.ErrWithdrawn)
+}
+
+func (o *op) aborted() bool { return errors.Is(o.err, progress.ErrAborted) }
+
+func (o *op) isRecv() bool { return !o.send && !o.flush }
 
 func (o *op) String() string {
 	what := fmt.Sprintf("send of %d bytes to %d", len(o.buf), o.peer)
-	if !o.send {
+	if o.flush {
+		what = "flush"
+	} else if !o.send {
 		what = fmt.Sprintf("receive of %d bytes from %d, mask %#x", len(o.buf), o.peer, o.mask)
 	}
 	switch {
@@ -106,7 +130,7 @@ func (o *op) checkBuffer() error {
 	switch {
 	case o.received() && !untouched(o.buf[len(o.got()):]):
 		return fail("overrun", "bytes behind the message were written to: %s", o)
-	case !o.send && o.canceled() && !untouched(o.buf):
+	case !o.send && !o.call && o.canceled() && !untouched(o.buf): // what a call had begun to read may be there
 		return fail("overrun", "the buffer of a cancelled receive was written to: %s", o)
 	}
 	return nil

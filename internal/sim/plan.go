@@ -52,9 +52,12 @@ const (
 	OpBreak  Op = "break"  // the link between Rank and Peer is cut
 	OpKill   Op = "kill"   // Rank dies
 	OpAck    Op = "ack"    // Rank acknowledges the failures that it knows of
+	OpFlush  Op = "flush"  // Rank calls Flush
+	OpExpire Op = "expire" // the context ends that the call of Rank waits with
+	OpAbort  Op = "abort"  // Rank aborts the job
 )
 
-var ops = []Op{OpSend, OpSsend, OpRecv, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck}
+var ops = []Op{OpSend, OpSsend, OpRecv, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck, OpFlush, OpExpire, OpAbort}
 
 // Step is one decision of the scheduler.
 type Step struct {
@@ -64,6 +67,7 @@ type Step struct {
 	Tag  uint64 `json:",omitempty"` // number, see tagOf
 	Raw  bool   `json:",omitempty"` // the tag is the program's, else packed as a Comm's
 	Mask Mask   `json:",omitempty"`
+	Call bool   `json:",omitempty"` // it blocks; where Rank is in a call already, another of its goroutines posts it
 	Size int    `json:",omitempty"` // bytes of the message, or of the buffer
 	N    int    `json:",omitempty"`
 }
@@ -136,13 +140,13 @@ func (p *Plan) String() string {
 func (s *Step) String() string {
 	switch s.Do {
 	case OpSend, OpSsend:
-		return fmt.Sprintf("rank %d: %s %d bytes to %d, tag %d%s", s.Rank, s.Do, s.Size, s.Peer, s.Tag, s.space())
+		return fmt.Sprintf("rank %d: %s%s %d bytes to %d, tag %d%s", s.Rank, s.calls(), s.Do, s.Size, s.Peer, s.Tag, s.space())
 	case OpRecv:
 		from := fmt.Sprintf("from %d, tag %d%s", s.Peer, s.Tag, s.space())
 		if s.Mask != MaskExact {
 			from += ", mask " + string(s.Mask)
 		}
-		return fmt.Sprintf("rank %d: recv %d bytes %s", s.Rank, s.Size, from)
+		return fmt.Sprintf("rank %d: %srecv %d bytes %s", s.Rank, s.calls(), s.Size, from)
 	case OpCancel, OpPoll, OpStep:
 		return fmt.Sprintf("rank %d: %s %d", s.Rank, s.Do, s.N)
 	case OpBreak:
@@ -154,6 +158,13 @@ func (s *Step) String() string {
 func (s *Step) space() string {
 	if s.Raw {
 		return " raw"
+	}
+	return ""
+}
+
+func (s *Step) calls() string {
+	if s.Call {
+		return "call "
 	}
 	return ""
 }

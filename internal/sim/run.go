@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -72,7 +73,7 @@ func (w *world) run() (out *Outcome, err error) {
 	if err = w.play(); err == nil {
 		err = w.close()
 	} else {
-		_ = w.close() // the first failure counts
+		w.discard() // the first failure counts
 	}
 	if err == nil {
 		err = w.closed()
@@ -84,7 +85,10 @@ func (w *world) run() (out *Outcome, err error) {
 	return &Outcome{Coverage: w.cov, Trace: w.trace}, nil
 }
 
-func panicked(v any) error {
+func panicked(v any) *Failure {
+	if f, ok := v.(*Failure); ok { // of a call, which has its own stack
+		return f
+	}
 	f := &Failure{Kind: "panic", Err: fmt.Errorf("panic: %v", v), Stack: debug.Stack()}
 	if b, ok := v.(*invariant.Violation); ok {
 		f.Kind = "invariant " + b.Rule
@@ -126,16 +130,19 @@ func (w *world) step(s *Step) {
 		if anySource {
 			src = progress.AnySource
 		}
-		w.receive(r, src, tagOf(peer.id, s.Tag, s.Raw)&mask, mask, s.Size)
+		w.receive(r, src, tagOf(peer.id, s.Tag, s.Raw)&mask, mask, s.Size, s.Call)
 	case OpCancel:
 		if n := len(r.active); n > 0 {
 			r.active[s.N%n].req.Cancel()
 		}
 	case OpPoll:
-		for range s.N {
-			w.note(r.id, r.engine.Poll())
-			w.harvest(r)
-		}
+		w.poll(r, s.N)
+	case OpFlush:
+		w.flush(r)
+	case OpExpire:
+		w.expire(r)
+	case OpAbort:
+		w.abort(r)
 	case OpStep:
 		w.works(r, s.N)
 	case OpBreak:
@@ -198,44 +205,95 @@ func (w *world) send(r *rank, to int, s *Step) {
 	r.sent[to]++
 	o.newBuffer(s.Size)
 	fill(o.buf, r.id, to, o.seq)
+	if s.Call && r.host.call == nil {
+		call := r.engine.Send
+		if o.sync {
+			call = r.engine.Ssend
+		}
+		w.start(r, o, func(ctx context.Context) (st progress.Status, err error) { return st, call(ctx, to, o.tag, o.buf) })
+		return
+	}
 	if o.sync {
 		o.req = r.engine.Issend(to, o.tag, o.buf)
 	} else {
 		o.req = r.engine.Isend(to, o.tag, o.buf)
 	}
-	r.add(o)
+	r.add(o, o.req.Done())
 }
 
-func (w *world) receive(r *rank, src int, tag, mask uint64, size int) {
-	o := &op{peer: src, tag: tag, mask: mask}
+func (w *world) receive(r *rank, src int, tag, mask uint64, size int, calls bool) {
+	o := &op{peer: src, tag: tag, mask: mask, order: r.posts}
+	r.posts++
 	o.newBuffer(size)
-	before := r.engine.Metrics().PostedNow
-	o.req = r.engine.Irecv(src, tag, mask, o.buf)
-	r.add(o)
-	if r.engine.Metrics().PostedNow > before {
+	before := r.engine.Metrics().UnexpectedNow
+	if calls && r.host.call == nil {
+		w.start(r, o, func(ctx context.Context) (progress.Status, error) { return r.engine.Recv(ctx, src, tag, mask, o.buf) })
+	} else {
+		o.req = r.engine.Irecv(src, tag, mask, o.buf)
+		r.add(o, o.req.Done())
+	}
+	if o.pending() && r.engine.Metrics().UnexpectedNow == before {
 		r.posted++
 	}
 }
 
-func (r *rank) add(o *op) {
-	o.ended, o.acked = o.req.Done(), r.acked
+// flush calls Flush, unless its rank is in another call.
+func (w *world) flush(r *rank) {
+	if r.host.call != nil {
+		return
+	}
+	o := &op{flush: true, peer: r.id}
+	o.newBuffer(0)
+	w.start(r, o, func(ctx context.Context) (st progress.Status, err error) { return st, r.engine.Flush(ctx) })
+}
+
+// abort ends the job, for a reason that names the rank.
+func (w *world) abort(r *rank) {
+	r.aborts = true
+	w.cov[Aborts]++
+	r.engine.Abort(fmt.Errorf("%w: rank %d has had enough", progress.ErrAborted, r.id))
+}
+
+func (r *rank) add(o *op, ended <-chan struct{}) {
+	o.ended, o.acked = ended, r.acked
 	o.index = len(r.ops)
 	r.ops = append(r.ops, o)
 	r.active = append(r.active, o)
+}
+
+// end takes the outcome of an operation.
+func (w *world) end(r *rank, o *op) {
+	o.end()
+	if o.isRecv() && errors.Is(o.err, progress.ErrWithdrawn) {
+		r.took = append(r.took, o)
+		r.withdrawn++
+	}
+	if o.flush && o.err == nil {
+		w.flushed(r, o)
+	}
+}
+
+// pending tells whether the operation has not ended.
+func (o *op) pending() bool {
+	select {
+	case <-o.ended:
+		return false
+	default:
+		return true
+	}
 }
 
 // harvest takes the outcomes of the operations that have ended.
 func (w *world) harvest(r *rank) {
 	keep := r.active[:0]
 	for _, o := range r.active {
-		select {
-		case <-o.ended:
-			o.end()
-			w.note(r.id, o.index, int(o.st.Len), int(o.st.Tag), o.st.Source)
-			w.say("    rank %d: %s", r.id, o)
-		default:
+		if o.pending() {
 			keep = append(keep, o)
+			continue
 		}
+		w.end(r, o)
+		w.note(r.id, o.index, int(o.st.Len), int(o.st.Tag), o.st.Source)
+		w.say("    rank %d: %s", r.id, o)
 	}
 	clear(r.active[len(keep):])
 	r.active = keep

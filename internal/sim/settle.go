@@ -17,15 +17,24 @@ func (w *world) settle() error {
 	if err := w.checkHanging(); err != nil {
 		return err // cancels would hide it
 	}
+	if err := w.checkLosses(); err != nil {
+		return err
+	}
+	if err := w.checkAborted(); err != nil {
+		return err
+	}
 	for _, r := range w.ranks {
 		if r.dead {
 			continue
 		}
 		for _, o := range r.active {
-			if !o.send {
+			if o.isRecv() {
 				o.left = true
 				o.req.Cancel()
 			}
+		}
+		if c := r.host.call; c != nil && c.o.left {
+			w.expire(r)
 		}
 		w.harvest(r)
 	}
@@ -52,13 +61,13 @@ func (w *world) drain() error {
 	for range 4 {
 		waiting := 0
 		for _, r := range w.ranks {
-			if r.dead {
+			if r.dead || r.stopped {
 				continue
 			}
 			n := r.engine.Metrics().UnexpectedNow
 			waiting += n
 			for range n {
-				w.receive(r, progress.AnySource, 0, 0, largest)
+				w.receive(r, progress.AnySource, 0, 0, largest, false)
 			}
 			w.harvest(r)
 		}
@@ -84,7 +93,7 @@ func (w *world) rest() error {
 		n, refused := 0, w.refused
 		for _, r := range w.ranks {
 			if !r.dead {
-				n += w.turn(r)
+				n += w.turn(r, quiet > 0 || round%callRounds == 0)
 			}
 		}
 		quiet++
@@ -95,8 +104,11 @@ func (w *world) rest() error {
 	return nil
 }
 
+// callRounds is how often calls poll themselves; in the other rounds somebody else of their rank does, which takes less time.
+const callRounds = 8
+
 // turn is a rank's share of a round. It returns how many events there were.
-func (w *world) turn(r *rank) int {
+func (w *world) turn(r *rank, calls bool) int {
 	for _, p := range r.paths { // lets the next poll look for events of the device, which is otherwise done now and then
 		if err := p.Arm(); err == nil {
 			p.Disarm()
@@ -105,10 +117,10 @@ func (w *world) turn(r *rank) int {
 	if w.plan.Params.Fabric.Stepped {
 		w.works(r, 1)
 	}
-	n := r.engine.Poll()
-	w.note(r.id, n)
-	w.harvest(r)
-	return n
+	if c := r.host.call; calls || c != nil && c.o.flush { // whether a flush was too early shows only at once
+		return w.poll(r, 1)
+	}
+	return w.pollBeside(r)
 }
 
 // busy tells whether a device of the rank has something to do.

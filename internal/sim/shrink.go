@@ -145,6 +145,7 @@ var plainer = []func(s *Step, ranks int){
 	func(s *Step, _ int) { s.Tag = 0 },
 	func(s *Step, _ int) { s.Raw = false },
 	func(s *Step, _ int) { s.Mask = MaskExact },
+	func(s *Step, _ int) { s.Call = false },
 	func(s *Step, _ int) { s.Size = min(s.Size, 1) },
 	func(s *Step, _ int) { s.Size = min(s.Size, 16) },
 	func(s *Step, _ int) { s.Size = min(s.Size, 256) },

@@ -101,6 +101,11 @@ func (s *spy) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) erro
 	return s.Transport.Read(peer, dst, va, rkey, id)
 }
 
+func (s *spy) Abandon(peer int, id uint64) {
+	s.dice.w.cov[Abandoned]++
+	s.Transport.Abandon(peer, id)
+}
+
 func (s *spy) Grant(peer int, total uint64) error {
 	if s.dice.refuses() {
 		return transport.ErrAgain

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
@@ -42,6 +44,15 @@ type rank struct {
 	acked   int                   // losses that it has acknowledged
 	dead    bool
 	errs    errorLog
+
+	host      *host
+	posts     int    // receives, counted again where a Recv is posted again
+	withdrawn uint64 // messages that were taken back while they were received
+	took      []*op  // the receives that had them
+	again     uint64 // of them, those that were posted again
+	aborts    bool   // it has called Abort
+	stopped   bool   // its engine has, because of an Abort
+	early     error  // what a Flush that returned too early left behind
 }
 
 // errorLog keeps what an engine logs as an error: nothing that a world does is one.
@@ -50,9 +61,9 @@ type errorLog struct{ first error }
 func (l *errorLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
 
 func (l *errorLog) Handle(_ context.Context, r slog.Record) error {
-	if l.first == nil {
-		text := r.Message
-		r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+	if l.first == nil && !strings.Contains(text, progress.ErrAborted.Error()) { // what an abort ends is looked at elsewhere
 		l.first = errors.New(text)
 	}
 	return nil
@@ -91,7 +102,7 @@ func (w *world) open() error {
 
 func (w *world) openRank(id int) error {
 	q := &w.plan.Params
-	r := &rank{id: id, sent: make([]int, q.Ranks)}
+	r := &rank{id: id, sent: make([]int, q.Ranks), host: &host{woken: make(chan struct{}, 1)}}
 	r.fabrics = []*soft.Fabric{w.fabric}
 	if len(w.near) > 0 {
 		r.fabrics = []*soft.Fabric{w.near[id%2], w.fabric}
@@ -106,13 +117,16 @@ func (w *world) openRank(id int) error {
 		paths = append(paths, w.path(r, dev))
 	}
 	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, Seed: 1, UnexpectedLimit: q.UnexpectedLimit, OffloadMin: q.OffloadMin,
-		Logger: slog.New(&r.errs)}
+		Logger: slog.New(&r.errs), SpinLimit: -1, Grace: r.host.grace}
 	var err error
-	r.engine, err = progress.New(cfg, func(sink transport.Sink) (transport.Transport, error) {
+	r.engine, err = progress.New(cfg, func(sink transport.Sink) (tr transport.Transport, err error) {
 		if len(paths) == 1 {
-			return paths[0](sink)
+			tr, err = paths[0](sink)
+		} else {
+			tr, err = mux.New(q.Ranks, sink, paths...)
 		}
-		return mux.New(q.Ranks, sink, paths...)
+		r.host.Transport = tr
+		return r.host, err
 	})
 	w.ranks = append(w.ranks, r)
 	return err
@@ -157,7 +171,7 @@ func (w *world) close() error {
 	var errs []error
 	for _, r := range w.ranks {
 		if r.engine != nil {
-			errs = append(errs, r.engine.Close(progress.ErrClosed))
+			errs = append(errs, w.closeEngine(r))
 		}
 		for _, d := range r.devices {
 			errs = append(errs, d.Close())
@@ -167,6 +181,17 @@ func (w *world) close() error {
 		return fail("leak", "closing: %w", err)
 	}
 	return nil
+}
+
+// discard is close for a world that has failed. A call that does not even end with its context stays where it is, with its rank.
+func (w *world) discard() {
+	w.ranks = slices.DeleteFunc(w.ranks, func(r *rank) bool {
+		for range 3 {
+			w.expire(r)
+		}
+		return r.host.call != nil
+	})
+	_ = w.close()
 }
 
 func (w *world) size() int { return len(w.ranks) }
