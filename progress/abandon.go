@@ -3,6 +3,8 @@ package progress
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tagmatch/tagmatch/matching"
 )
 
 // A blocking receive whose context ends while its message is being read gives the message back: the reads are abandoned, so
@@ -58,6 +60,10 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 	i, _ := slices.BinarySearchFunc(e.returned, m.seq, func(m *message, seq uint64) int { return cmp.Compare(m.seq, seq) })
 	e.returned = slices.Insert(e.returned, i, m)
 	if ok && op.state == opOffered {
+		if op.cause == nil {
+			op.place, _ = e.posted.Stamp(op.handle)
+			op.wanted = m.seq
+		}
 		e.recallLocked(op, errReturned) // the device has it, live: only its answer frees it for this message
 	}
 }
@@ -66,6 +72,9 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 // another message or has ended.
 func (e *Engine) offerReturnedLocked() {
 	for _, m := range slices.Clone(e.returned) {
+		if e.reservedLocked(m) {
+			continue // a second receive would be asked back for nothing, and lose its place
+		}
 		e.unlinkRndvLocked(m)
 		r, tag := m.reading(), m.tag
 		e.dropRndvLocked(m)
@@ -81,11 +90,35 @@ func (r readState) again() readState {
 // recalledLocked goes on with a receive that was asked back from the device for a message that waits, or has found
 // another receive meanwhile.
 func (e *Engine) recalledLocked(op *Op) {
-	if m, ok := e.arrivedLocked(op.tag, op.mask); ok {
+	if m, ok := e.arrivedBeforeLocked(op.tag, op.mask, op.place); ok {
 		e.giveLocked(op, m)
 	} else if err := e.checkRecvLocked(op.peer); err != nil {
 		e.completeLocked(op, Status{}, err)
 	} else {
 		e.postLocked(op)
 	}
+	e.offerReturnedLocked()
 }
+
+// askedForLocked tells whether a message that was given back is not for a receive with a place before the given one, newest for one
+// that was not posted yet. It is for the first of those that are asked back from the device for such a message. Others are asked
+// back because they end: then it is offered again, and a receive that was not posted yet comes last.
+func (e *Engine) askedForLocked(m *message, before matching.Stamp) bool {
+	if e.tags == nil {
+		return false
+	}
+	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
+		return s.op != nil && s.op.cause != nil && (m.tag^s.op.tag)&s.op.mask == 0 &&
+			(before == newest || s.op.cause == errReturned && s.op.place < before)
+	})
+}
+
+// reservedLocked tells whether a receive is asked back for this very message.
+func (e *Engine) reservedLocked(m *message) bool {
+	return e.tags != nil && slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
+		return s.op != nil && s.op.cause == errReturned && s.op.wanted == m.seq
+	})
+}
+
+// newest is the place of a receive that was not posted yet.
+const newest = ^matching.Stamp(0)
