@@ -1,7 +1,6 @@
 package verbstest
 
 import (
-	"bytes"
 	"syscall"
 	"testing"
 
@@ -14,63 +13,235 @@ func (n *node) srqRecv(srq verbs.SRQ, wrid uint64, sg []verbs.SGE) {
 	n.e.ok(err)
 }
 
-func testSRQPost(t *testing.T, open Opener) {
-	e := newEnv(t, open, 2)
-	b := e.nodes[1]
-	srq := b.newSRQ(4)
-	for i := range uint64(4) {
-		b.srqRecv(srq, i, nil)
-	}
-	wr := &verbs.RecvWR{}
-	bad, err := srq.PostSRQRecv(wr)
-	e.errno(err, syscall.ENOMEM)
-	if bad != wr {
-		t.Error("wrong failing request")
-	}
-	_, err = b.newSRQ(4).PostSRQRecv(&verbs.RecvWR{SGList: make([]verbs.SGE, 3)})
-	e.errno(err, syscall.EINVAL)
-	_, qb := e.connect(e.nodes[0], b, qpConf{}, qpConf{srq: srq})
-	_, err = qb.PostRecv(&verbs.RecvWR{})
-	e.errno(err, syscall.EINVAL)
-	e.errno(srq.Modify(verbs.SRQAttr{MaxWR: 8}, verbs.SRQMaxWR), syscall.EINVAL)
+// limits are an SRQ's, as granted.
+func (n *node) limits(srq verbs.SRQ) verbs.SRQAttr {
+	n.e.t.Helper()
 	at, err := srq.Query()
-	e.ok(err)
-	if at.MaxWR != 4 || at.MaxSGE != 2 || at.Limit != 0 {
-		t.Errorf("%+v", at)
+	n.e.ok(err)
+	return at
+}
+
+// testRingFull: as many receives as were granted fit into an SRQ and into a queue pair's own queue, no more, until one was taken.
+func testRingFull(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 2)
+	a, b := e.nodes[0], e.nodes[1]
+	srq := b.newSRQ(4)
+	onSRQ, _ := e.connect(a, b, qpConf{}, qpConf{srq: srq})
+	onOwn, own := e.connect(a, b, qpConf{}, qpConf{cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 4, MaxRecvSGE: 1}})
+	_, init := own.Query()
+	for _, c := range []struct {
+		from verbs.QP
+		room uint32
+		post func(wr *verbs.RecvWR) (*verbs.RecvWR, error)
+	}{{onSRQ, b.limits(srq).MaxWR, srq.PostSRQRecv}, {onOwn, init.Cap.MaxRecvWR, own.PostRecv}} {
+		if c.room < 4 {
+			t.Fatalf("room for %d receives, 4 were asked for", c.room)
+		}
+		for i := range uint64(c.room) {
+			_, err := c.post(&verbs.RecvWR{WRID: i})
+			e.ok(err)
+		}
+		for i := range uint64(2) {
+			wr := &verbs.RecvWR{WRID: 99}
+			bad, err := c.post(wr)
+			e.errno(err, syscall.ENOMEM)
+			if bad != wr {
+				t.Error("wrong failing request")
+			}
+			a.send(c.from, inline(0, 0, nil))
+			b.want(i, verbs.WCSuccess)
+			_, err = c.post(&verbs.RecvWR{WRID: 50})
+			e.ok(err)
+		}
 	}
 }
 
-func testSRQLimit(t *testing.T, open Opener) {
+// testTooManySGEs: lists longer than what was granted are refused, those of that length are not.
+func testTooManySGEs(t *testing.T, open Opener, _ TagOptions) {
+	e, _, b, qa, qb := pair(t, open)
+	srq := b.newSRQ(4)
+	_, ia := qa.Query()
+	_, ib := qb.Query()
+	recv := func(post func(wr *verbs.RecvWR) (*verbs.RecvWR, error), most uint32) {
+		t.Helper()
+		_, err := post(&verbs.RecvWR{SGList: make([]verbs.SGE, most)})
+		e.ok(err)
+		wr := &verbs.RecvWR{SGList: make([]verbs.SGE, most+1)}
+		bad, err := post(wr)
+		e.errno(err, syscall.EINVAL)
+		if bad != wr {
+			t.Error("wrong failing request")
+		}
+	}
+	recv(srq.PostSRQRecv, b.limits(srq).MaxSGE)
+	recv(qb.PostRecv, ib.Cap.MaxRecvSGE)
+	_, err := qa.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, SGList: make([]verbs.SGE, ia.Cap.MaxSendSGE)})
+	e.ok(err)
+	wr := &verbs.SendWR{Opcode: verbs.WRSend, SGList: make([]verbs.SGE, ia.Cap.MaxSendSGE+1)}
+	bad, err := qa.PostSend(wr)
+	e.errno(err, syscall.EINVAL)
+	if bad != wr {
+		t.Error("wrong failing request")
+	}
+	b.want(0, verbs.WCSuccess)
+}
+
+// testSRQIgnoresRecvCaps: the receive sizes of a queue pair with an SRQ are ignored: it has no receive queue of its own.
+func testSRQIgnoresRecvCaps(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	qp := n.newQP(qpConf{srq: n.newSRQ(4), cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1 << 31, MaxRecvSGE: 1 << 31}})
+	e.ok(qp.Modify(initAttr(allAccess)))
+	_, err := qp.PostRecv(&verbs.RecvWR{})
+	e.errno(err, syscall.EINVAL)
+	_, err = n.pd.CreateQP(&verbs.QPInitAttr{SendCQ: n.cq, RecvCQ: n.cq, Type: verbs.QPTRC, Cap: verbs.QPCap{MaxRecvWR: 1 << 31}})
+	e.errno(err, syscall.EINVAL)
+}
+
+// testSRQChainFails: a chain of receives stops at the first that fails, for what it is or for want of room; those before it stay.
+func testSRQChainFails(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
-	srq := b.newSRQ(8)
+	attr := &verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}}
+	srq, err := b.pd.CreateSRQ(attr)
+	e.ok(err)
+	b.onFree(srq.Destroy)
+	qa, _ := e.connect(a, b, qpConf{}, qpConf{srq: srq})
+	wr := make([]verbs.RecvWR, attr.MaxWR+2)
+	for i := range wr {
+		wr[i].WRID = uint64(i)
+		if i > 0 {
+			wr[i-1].Next = &wr[i]
+		}
+	}
+	wr[1].SGList = make([]verbs.SGE, attr.MaxSGE+1)
+	bad, err := srq.PostSRQRecv(&wr[0])
+	e.errno(err, syscall.EINVAL)
+	if bad != &wr[1] {
+		t.Fatalf("reports %+v", bad)
+	}
+	wr[1].SGList = nil
+	bad, err = srq.PostSRQRecv(&wr[1])
+	e.errno(err, syscall.ENOMEM)
+	if bad != &wr[attr.MaxWR] {
+		t.Fatalf("reports %+v", bad)
+	}
+	for i := range uint64(attr.MaxWR) {
+		a.send(qa, inline(0, 0, nil))
+		b.want(i, verbs.WCSuccess)
+	}
+	a.send(qa, inline(0, 0, nil)) // nothing else was posted
+	b.none()
+	b.srqRecv(srq, 99, nil)
+	b.want(99, verbs.WCSuccess)
+}
+
+// limitRig is an SRQ of eight receives with a connection to it; take has it use one.
+func limitRig(t *testing.T, open Opener) (b *node, srq verbs.SRQ, take func()) {
+	t.Helper()
+	e := newEnv(t, open, 2)
+	a, b := e.nodes[0], e.nodes[1]
+	srq = b.newSRQ(8)
 	qa, _ := e.connect(a, b, qpConf{}, qpConf{srq: srq})
 	for i := range uint64(8) {
 		b.srqRecv(srq, i, nil)
 	}
-	e.ok(srq.Modify(verbs.SRQAttr{Limit: 6}, verbs.SRQLimit))
-	take := func(i uint64) {
+	next := uint64(0)
+	return b, srq, func() {
+		t.Helper()
 		a.send(qa, inline(0, 0, nil))
-		b.want(i, verbs.WCSuccess)
+		b.want(next, verbs.WCSuccess)
+		next++
 	}
-	take(0)
-	take(1)
+}
+
+// testSRQNumbers: of two SRQs, of whatever kind the device has, each event has the number of its own.
+func testSRQNumbers(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	srqs := []verbs.SRQ{n.newSRQ(4), n.newSRQ(4)}
+	if n.matchesTags() {
+		var tagged verbs.SRQ
+		n.cq, tagged = n.tagSRQ(1, 1)
+		srqs = append(srqs, tagged)
+	}
+	mr, buf := n.mem(8)
+	seen := map[uint32]bool{}
+	for i, srq := range srqs {
+		if seen[srq.Num()] {
+			t.Errorf("two SRQs have number %d", srq.Num())
+		}
+		seen[srq.Num()] = true
+		from, _ := e.connect(n, n, qpConf{}, qpConf{srq: srq})
+		n.srqRecv(srq, uint64(i), sge(mr, buf))
+		e.ok(srq.Modify(verbs.SRQAttr{Limit: 1}, verbs.SRQLimit))
+		n.send(from, inline(0, 0, []byte{byte(verbs.TMHNoTag)}))
+		n.want(uint64(i), verbs.WCSuccess)
+		if ev := n.wantEvent(verbs.EventSRQLimitReached); ev.QP != srq.Num() {
+			t.Errorf("%+v, want SRQ %d", ev, srq.Num())
+		}
+	}
+}
+
+// testSRQLimit: the event comes with the receive that leaves fewer than the limit posted, not before.
+func testSRQLimit(t *testing.T, open Opener, _ TagOptions) {
+	b, srq, take := limitRig(t, open)
+	take()
+	b.e.ok(srq.Modify(verbs.SRQAttr{Limit: 6}, verbs.SRQLimit))
+	if at := b.limits(srq); at.Limit != 6 {
+		t.Errorf("the limit is %d, was set to 6", at.Limit)
+	}
+	take()
+	b.e.settle()
 	if len(b.evs) != 0 {
 		t.Fatalf("event at 6 of 6: %+v", b.evs)
 	}
-	take(2)
+	take()
 	if ev := b.wantEvent(verbs.EventSRQLimitReached); ev.QP != srq.Num() {
 		t.Errorf("%+v", ev)
 	}
-	take(3)
-	e.settle()
-	if at, _ := srq.Query(); at.Limit != 0 || len(b.evs) != 0 {
-		t.Error("the limit stays armed after its event")
+}
+
+// testSRQLimitOnce: after its event the limit is off until it is armed again.
+func testSRQLimitOnce(t *testing.T, open Opener, _ TagOptions) {
+	b, srq, take := limitRig(t, open)
+	for limit := uint32(8); limit > 4; limit -= 2 {
+		b.e.ok(srq.Modify(verbs.SRQAttr{Limit: limit}, verbs.SRQLimit))
+		take()
+		b.wantEvent(verbs.EventSRQLimitReached)
+		take()
+		b.e.settle()
+		if at := b.limits(srq); at.Limit != 0 || len(b.evs) != 0 {
+			t.Errorf("the limit stays armed after its event: %+v, %+v", at, b.evs)
+		}
+	}
+}
+
+// testSRQResize: a resized queue has the new room; one that cannot be resized keeps the old.
+func testSRQResize(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	srq := n.newSRQ(4)
+	at := n.limits(srq)
+	if at.MaxWR < 4 || at.MaxSGE < 2 || at.Limit != 0 {
+		t.Fatalf("%+v, 4 receives of 2 entries were asked for", at)
+	}
+	room := at.MaxWR
+	if err := srq.Modify(verbs.SRQAttr{MaxWR: 2 * room}, verbs.SRQMaxWR); err != nil {
+		e.errno(err, syscall.EINVAL)
+	} else {
+		room *= 2
+	}
+	for i := range uint64(room) {
+		n.srqRecv(srq, i, nil)
+	}
+	if got := n.limits(srq).MaxWR; got < room {
+		t.Errorf("room for %d, want %d", got, room)
 	}
 }
 
 // testSRQOrder: many QPs of several devices on one SRQ. Order holds for each QP; receives are taken oldest first.
-func testSRQOrder(t *testing.T, open Opener) {
+func testSRQOrder(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 4)
 	b := e.nodes[3]
 	srq := b.newSRQ(1024)
@@ -85,9 +256,9 @@ func testSRQOrder(t *testing.T, open Opener) {
 			out, from = append(out, qa), append(from, a)
 		}
 	}
-	mr, buf := b.mem(64)
+	mr, buf := b.mem(2 * qps * 3 * each)
 	for i := range qps * 3 * each {
-		b.srqRecv(srq, uint64(i), sge(mr, buf))
+		b.srqRecv(srq, uint64(i), sge(mr, buf[2*i:2*i+2]))
 	}
 	next := make([]int, len(out))
 	seen := 0
@@ -99,174 +270,11 @@ func testSRQOrder(t *testing.T, open Opener) {
 	}
 	for range qps * 3 * each {
 		w := b.want(uint64(seen), verbs.WCSuccess)
-		seen++
 		i := src[w.QPNum]
-		if w.Data != nil && (w.Data[0] != byte(i) || w.Data[1] != byte(next[i])) {
-			t.Fatalf("QP %d: got %v, want message %d", i, w.Data, next[i])
+		if m := received(w, buf[2*seen:]); m[0] != byte(i) || m[1] != byte(next[i]) {
+			t.Fatalf("QP %d: got %v, want message %d", i, m, next[i])
 		}
+		seen++
 		next[i]++
 	}
-}
-
-func testRNRForever(t *testing.T, open Opener) {
-	_, a, b, qa, qb := pair(t, open)
-	for i := range uint64(3) {
-		a.send(qa, inline(i, verbs.SendSignaled, []byte{byte(i)}))
-	}
-	a.none()
-	mr, buf := b.mem(64)
-	for i := range uint64(3) {
-		b.recv(qb, i, sge(mr, buf))
-		if w := b.want(i, verbs.WCSuccess); received(w, buf)[0] != byte(i) {
-			t.Fatal("out of order after RNR")
-		}
-		a.want(i, verbs.WCSuccess)
-	}
-}
-
-func testRNRFinite(t *testing.T, open Opener) {
-	for retry := range uint8(3) {
-		e := newEnv(t, open, 2)
-		a, b := e.nodes[0], e.nodes[1]
-		qa, qb := e.connect(a, b, qpConf{rnr: retry, rnrSet: true}, qpConf{})
-		a.send(qa, inline(1, 0, nil)) // errors complete unsignalled requests too
-		a.send(qa, inline(2, 0, nil))
-		a.want(1, verbs.WCRNRRetryExcErr)
-		a.want(2, verbs.WCWRFlushErr)
-		if qa.State() != verbs.QPSErr {
-			t.Errorf("requester is in %v", qa.State())
-		}
-		b.none()
-		_ = qb
-	}
-}
-
-func testTooLong(t *testing.T, open Opener) {
-	_, a, b, qa, qb := pair(t, open)
-	mr, buf := b.mem(64)
-	b.recv(qb, 1, sge(mr, buf[:9]))
-	b.recv(qb, 2, sge(mr, buf))
-	a.send(qa, inline(5, 0, make([]byte, 10)))
-	a.send(qa, inline(6, verbs.SendSignaled, nil))
-	a.want(5, verbs.WCRemInvReqErr)
-	a.want(6, verbs.WCWRFlushErr)
-	b.want(1, verbs.WCLocLenErr)
-	b.want(2, verbs.WCWRFlushErr)
-	if qa.State() != verbs.QPSErr || qb.State() != verbs.QPSErr {
-		t.Errorf("states %v, %v", qa.State(), qb.State())
-	}
-	if !bytes.Equal(buf, make([]byte, 64)) {
-		t.Error("the buffer was written")
-	}
-}
-
-func testTooLongMultiPacket(t *testing.T, open Opener) {
-	_, a, b, qa, qb := pair(t, open)
-	mr, buf := b.mem(100_000)
-	amr, abuf := a.mem(100_000)
-	b.recv(qb, 1, sge(mr, buf[:99_999]))
-	a.send(qa, verbs.SendWR{WRID: 5, Opcode: verbs.WRSend, SGList: sge(amr, abuf)})
-	b.want(1, verbs.WCLocLenErr)
-	a.want(5, verbs.WCRemInvReqErr)
-}
-
-// testBadLKey: local keys are checked, except with SendInline.
-func testBadLKey(t *testing.T, open Opener) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
-	mr, buf := a.mem(64)
-	ro := a.reg(make([]byte, 64), 0)
-	roBuf := make([]byte, 64)
-	outside := make([]byte, 64)
-	cases := map[string]verbs.SendWR{
-		"unknown key":    {Opcode: verbs.WRSend, SGList: []verbs.SGE{{Data: buf, LKey: 0x7fffffff}}},
-		"outside":        {Opcode: verbs.WRSend, SGList: sge(mr, outside)},
-		"read into r/o":  {Opcode: verbs.WRRDMARead, SGList: sge(ro, roBuf)},
-		"read, no key":   {Opcode: verbs.WRRDMARead, SGList: []verbs.SGE{{Data: buf}}},
-		"write, bad key": {Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{{Data: buf, LKey: 1}}},
-	}
-	for name, wr := range cases {
-		qa, qb := e.connect(a, b, qpConf{}, qpConf{})
-		b.recv(qb, 1, nil)
-		a.send(qa, inline(1, verbs.SendSignaled, nil))
-		wr.WRID = 2
-		a.send(qa, wr)
-		if w := a.next(); w.WRID != 1 || w.Status != verbs.WCSuccess {
-			t.Fatalf("%s: %+v", name, w)
-		}
-		if w := a.next(); w.WRID != 2 || w.Status != verbs.WCLocProtErr {
-			t.Fatalf("%s: %+v", name, w)
-		}
-		b.want(1, verbs.WCSuccess)
-	}
-}
-
-func testBadRecvLKey(t *testing.T, open Opener) {
-	_, a, b, qa, qb := pair(t, open)
-	_, err := qb.PostRecv(&verbs.RecvWR{WRID: 1, SGList: []verbs.SGE{{Data: make([]byte, 8), LKey: 77}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.send(qa, inline(2, 0, []byte("x")))
-	b.want(1, verbs.WCLocProtErr)
-	a.want(2, verbs.WCRemOpErr)
-}
-
-// testFlush: moving to ERR flushes everything that is outstanding, in order, and further posts at once.
-func testFlush(t *testing.T, open Opener) {
-	e, a, b, qa, qb := pair(t, open)
-	for i := range uint64(5) {
-		a.send(qa, inline(i, verbs.SendSignaled, nil)) // nobody receives: RNR for ever
-	}
-	a.recv(qa, 50, nil)
-	e.ok(qa.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-	for i := range uint64(5) {
-		a.want(i, verbs.WCWRFlushErr)
-	}
-	a.want(50, verbs.WCWRFlushErr)
-	a.none()
-	_, _ = b, qb
-}
-
-// testFlushOnlyOwn: receives of an SRQ are not flushed (TMO 8.3); the QP's last request is announced.
-func testFlushOnlyOwn(t *testing.T, open Opener) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
-	srq := b.newSRQ(8)
-	_, q1 := e.connect(a, b, qpConf{}, qpConf{srq: srq})
-	p2, _ := e.connect(a, b, qpConf{}, qpConf{srq: srq})
-	b.srqRecv(srq, 1, nil)
-	e.ok(q1.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-	if ev := b.wantEvent(verbs.EventQPLastWQEReached); ev.QP != q1.Num() {
-		t.Errorf("%+v", ev)
-	}
-	b.none()
-	a.send(p2, inline(9, 0, nil))
-	b.want(1, verbs.WCSuccess)
-}
-
-// testReset: RESET forgets everything without completions, and the QP can be used again.
-func testReset(t *testing.T, open Opener) {
-	e, a, b, qa, qb := pair(t, open)
-	wa, wb := e.connect(a, b, qpConf{}, qpConf{})
-	a.send(qa, inline(1, verbs.SendSignaled, nil))
-	a.recv(qa, 2, nil)
-	for _, q := range []verbs.QP{qa, qb} {
-		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
-	}
-	// What the queue pairs' former life has left on the wire must be gone: all their packets take the way of these two.
-	b.recv(wb, 5, nil)
-	a.send(wa, inline(6, 0, nil))
-	b.wantLast(5)
-	a.recv(wa, 7, nil)
-	b.send(wb, inline(8, 0, nil))
-	a.wantLast(7)
-	e.settle() // notices may leave behind what was sent after them
-	a.raise(qa, b.dev, qb.Num(), qpConf{})
-	b.raise(qb, a.dev, qa.Num(), qpConf{})
-	b.recv(qb, 4, nil)
-	a.send(qa, inline(3, verbs.SendSignaled, nil))
-	b.want(4, verbs.WCSuccess)
-	a.want(3, verbs.WCSuccess)
 }

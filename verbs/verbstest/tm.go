@@ -3,7 +3,6 @@ package verbstest
 import (
 	"bytes"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
@@ -92,6 +91,9 @@ var payload = sync.OnceValue(func() []byte { return pattern(4<<20, 3) })
 func (r *tagRig) conf() qpConf {
 	return qpConf{srq: r.srq, cap: verbs.QPCap{MaxRecvSGE: 1}}
 }
+
+// matchesTags asks the device as a program does (TMO 1.1).
+func (n *node) matchesTags() bool { return n.dev.Attr().TM.Flags&verbs.TMCapRC != 0 }
 
 func (n *node) tagCQ(size int) verbs.CQ {
 	n.e.t.Helper()
@@ -219,59 +221,4 @@ func (r *tagRig) unexpected(k int, msg []byte) verbs.WC {
 		r.t.Fatalf("the message in untagged buffer %d is not what was sent: %d bytes, want %d", k, w.ByteLen, len(msg))
 	}
 	return w
-}
-
-func testTagCreate(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
-	tm := n.dev.Attr().TM
-	if tm.Flags&verbs.TMCapRC == 0 || tm.MaxRndvHdrSize < 32 || tm.MaxNumTags == 0 || tm.MaxOps == 0 || tm.MaxSGE == 0 {
-		t.Errorf("capabilities %+v", tm)
-	}
-	cq := n.tagCQ(16)
-	for name, c := range map[string]struct {
-		errno  syscall.Errno
-		change func(a *verbs.SRQInitAttr)
-	}{
-		"unknown mask bit": {syscall.EOPNOTSUPP, func(a *verbs.SRQInitAttr) { a.Mask |= 1 << 5 }},
-		"no CQ bit":        {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.Mask &^= verbs.SRQInitCQ }},
-		"no TM bit":        {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.Mask &^= verbs.SRQInitTM }},
-		"no CQ":            {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.CQ = nil }},
-		"CQ without tags":  {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.CQ = n.cq }},
-		"no tags":          {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.TM.MaxNumTags = 0 }},
-		"too many tags":    {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.TM.MaxNumTags = tm.MaxNumTags + 1 }},
-		"too many ops":     {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.TM.MaxOps = tm.MaxOps + 1 }},
-		"ring too large":   {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.MaxWR = 1 << 31 }},
-		"too many SGEs":    {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.MaxSGE = 1 << 10 }},
-	} {
-		attr := tagAttr(cq, 7, 16)
-		c.change(attr)
-		if srq, err := n.pd.CreateSRQ(attr); err == nil {
-			t.Errorf("%s: no error", name)
-			e.ok(srq.Destroy())
-		} else {
-			e.errno(err, c.errno)
-		}
-	}
-	_, srq := n.tagSRQ(tm.MaxNumTags, min(tm.MaxOps, 64))
-	attr := tagAttr(cq, 1, 1)
-	attr.Mask &^= verbs.SRQInitPD // the PD is the one that is asked
-	s2, err := n.pd.CreateSRQ(attr)
-	e.ok(err)
-	e.errno(cq.Destroy(), syscall.EBUSY)
-	qp := n.newQP(qpConf{srq: s2, cap: verbs.QPCap{MaxRecvSGE: 1}})
-	e.errno(s2.Destroy(), syscall.EBUSY)
-	n.raise(qp, n.dev, qp.Num(), qpConf{})
-	_, err = qp.PostSend(&verbs.SendWR{Opcode: verbs.WRSend}) // the send queue is the device's
-	e.errno(err, syscall.ENOMEM)
-	e.ok(qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-	n.onFree(s2.Destroy) // runs before the QP's: order of the list is the reverse of making
-	n.free = append(n.free[:len(n.free)-2], n.free[len(n.free)-1], n.free[len(n.free)-2])
-	wr := &verbs.OpsWR{Opcode: verbs.WRTagSync}
-	bad, err := n.newSRQ(4).PostSRQOps(wr)
-	e.errno(err, syscall.EINVAL)
-	if bad != wr {
-		t.Error("the failing request is not the first")
-	}
-	_ = srq
 }

@@ -1,299 +1,384 @@
 package verbstest
 
 import (
-	"errors"
-	"math/rand/v2"
 	"syscall"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// testTagDel: rows 15, 16 and 18: before a message, after one, and of a dormant entry.
-func testTagDel(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
+// This file has the rules of TMO 3.1 to 3.3: what a list operation is, what it does and when posting it fails.
+
+// refused posts operations of which bad must be the first that fails, with errno.
+func (r *tagRig) refused(first, bad *verbs.OpsWR, errno syscall.Errno) {
+	r.t.Helper()
+	got, err := r.srq.PostSRQOps(first)
+	r.errno(err, errno)
+	if got != bad {
+		r.t.Fatalf("%+v is reported as failing, want %+v", got, bad)
+	}
+}
+
+// chain links operations in their order.
+func chain(wrs ...*verbs.OpsWR) *verbs.OpsWR {
+	for i := 1; i < len(wrs); i++ {
+		wrs[i-1].Next = wrs[i]
+	}
+	return wrs[0]
+}
+
+// passed sends a short message that no live entry may take, and makes what is in the list live again.
+func (r *tagRig) passed(tag uint64) {
+	r.t.Helper()
+	r.untagged(1)
+	r.miss(r.posted-1, tag)
+	r.sync()
+}
+
+// testTagWRIDs: an operation completes with its wr_id and a receive with its recv_wr_id, 64 bits each, whatever numbers they are.
+func testTagWRIDs(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	ids := []uint64{0, 1, 1 << 63, ^uint64(0), 0x0123456789abcdef}
+	for i, id := range ids {
+		wr := r.counted(verbs.WRTagAdd, uint64(i))
+		wr.WRID, wr.Add.RecvWRID = id, ids[(i+1)%len(ids)]
+		r.post(wr)
+		r.b.want(id, verbs.WCSuccess)
+		del := r.counted(verbs.WRTagDel, 0)
+		del.WRID, del.Handle = ids[(i+2)%len(ids)], wr.Handle
+		m := r.eager(uint64(i), 3, 2000)
+		r.sent()
+		r.matched(wr.Add.RecvWRID, uint64(i), 3, m[verbs.TMHSize:], r.bbuf)
+		r.post(del)
+		r.b.want(del.WRID, verbs.WCTMErr)
+	}
+}
+
+// testTagUnsignaled: operations without SIGNALED have no completions, but effect.
+func testTagUnsignaled(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
-	h := r.add(1, 5, exact, r.bbuf)
-	r.del(h, verbs.WCSuccess)
-	m := r.eager(5, 0, 8)
-	r.unexpected(0, m)
-	r.sent()
-	r.count++
-	h = r.add(2, 5, exact, r.bbuf)
-	m = r.eager(5, 0, 8)
-	r.sent()
-	r.matched(2, 5, 0, m[16:], r.bbuf)
-	r.del(h, verbs.WCTMErr)
-	r.miss(1, 9)
+	r.miss(0, 9)
+	var h uint32
+	for _, op := range []verbs.OpsOpcode{verbs.WRTagAdd, verbs.WRTagAdd, verbs.WRTagDel, verbs.WRTagSync} {
+		wr := verbs.OpsWR{Opcode: op, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count - 1, Handle: h}
+		if op == verbs.WRTagAdd {
+			wr.Add = r.tagAdd(1, 5, exact, r.bbuf)
+		}
+		if op == verbs.WRTagSync {
+			wr.UnexpectedCnt++
+		}
+		r.post(&wr)
+		h = wr.Handle
+	}
+	r.b.none()
+	r.hit(1, 5)
+	r.miss(1, 5)
+}
+
+// testTagCountFlag: no operation looks at unexpected_cnt without TM_SYNC: the right one there activates nothing, a wrong one does not
+// harm.
+func testTagCountFlag(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(16)
+	k := 0
+	for _, op := range []verbs.OpsOpcode{verbs.WRTagSync, verbs.WRTagDel, verbs.WRTagAdd} {
+		silent := func(count uint32) {
+			t.Helper()
+			wr := r.counted(op, 50)
+			wr.Flags, wr.UnexpectedCnt = verbs.OpsSignaled, count
+			if op == verbs.WRTagDel {
+				wr.Handle = r.add(60, 60, exact, r.bbuf)
+			}
+			r.post(wr)
+			r.b.want(wr.WRID, verbs.WCSuccess)
+		}
+		silent(r.count + 7)
+		bare := r.counted(verbs.WRTagAdd, 5)
+		bare.Flags = verbs.OpsSignaled
+		r.post(bare)
+		r.b.want(bare.WRID, verbs.WCSuccess)
+		r.hit(5, 5) // the count of before still holds
+		r.miss(k, 9)
+		r.count-- // as the device knows it
+		r.add(5, 5, exact, r.bbuf)
+		silent(r.count + 1)
+		r.count++
+		r.miss(k+1, 5)
+		r.sync()
+		r.hit(5, 5)
+		k += 2
+	}
+}
+
+// testTagEmptyList: no scatter/gather entry, or one of length 0, is a buffer of length 0: a legal one, which an empty message or
+// rendezvous takes.
+func testTagEmptyList(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	for name, list := range map[string][]verbs.SGE{"none": nil, "empty": {}, "length 0": sge(r.bmr, r.bbuf[:0])} {
+		for range 2 {
+			wr := r.counted(verbs.WRTagAdd, 5)
+			wr.Add.SGList = list
+			r.post(wr)
+			if w := r.b.next(); w.WRID != wr.WRID || w.Status != verbs.WCSuccess {
+				t.Fatalf("%s: %+v", name, w)
+			}
+		}
+		r.eager(5, 6, 0)
+		r.whole(5, 5, 6, 0)
+		r.sent()
+		fin := r.finBuffer()
+		r.rndv(5, 7, 0)
+		r.halves(5, 5, 7, 0)
+		r.wantFIN(8, 5, 7, fin)
+	}
+}
+
+// testTagFormula: an entry takes the messages whose tag, under its mask, is its tag: every bit of the mask counts, no other.
+func testTagFormula(t *testing.T, open Opener, opts TagOptions) {
+	tag := uint64(0xa5a5f00f3c3c9669)
+	r := newSmallRig(t, open, opts, 15, 64)
+	for _, bit := range []uint64{1 << 0, 1 << 7, 1 << 31, 1 << 32, 1 << 63} {
+		r.add(1, tag, exact, r.bbuf)
+		r.passed(tag ^ bit)
+		r.hit(1, tag)
+		r.add(2, tag&bit, bit, r.bbuf)
+		r.passed(tag ^ bit)
+		r.hit(2, ^(tag ^ bit))
+		r.add(3, tag&^bit, ^bit, r.bbuf)
+		r.passed(^tag)
+		r.hit(3, tag^bit)
+		r.add(4, tag&^bit, ^bit, r.bbuf)
+		r.hit(4, tag)
+	}
+}
+
+// testTagAdd: ADD returns its handle at once, before the device has done anything, and appends at the tail, also where the slot of an
+// older entry comes into use again.
+func testTagAdd(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 5, 64)
+	var wrs []*verbs.OpsWR
+	handles := map[uint32]bool{}
+	for i := range uint64(5) {
+		wr := r.counted(verbs.WRTagAdd, i)
+		wr.Add.Tag, wr.Handle = 5, 1<<31|12345
+		wrs = append(wrs, wr)
+	}
+	r.post(chain(wrs...))
+	for _, wr := range wrs {
+		handles[wr.Handle] = true
+	}
+	if len(handles) != 5 || handles[1<<31|12345] {
+		t.Fatalf("the handles of 5 entries are %v", handles)
+	}
+	for _, wr := range wrs {
+		r.b.want(wr.WRID, verbs.WCSuccess)
+	}
+	r.del(wrs[1].Handle, verbs.WCSuccess)
+	r.hit(0, 5)
+	r.add(11, 5, exact, r.bbuf)
+	r.add(12, 5, exact, r.bbuf)
+	for _, id := range []uint64{2, 3, 4, 11, 12} {
+		r.hit(id, 5)
+	}
+}
+
+// testTagDel: DEL removes its entry, live or dormant, and no other, and reports nothing of the receive. Of an entry that was consumed it
+// is TM_ERR, as often as it is tried.
+func testTagDel(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(4)
+	var hs [4]uint32
+	for i := range hs {
+		hs[i] = r.add(uint64(i), 5, exact, r.bbuf)
+	}
+	r.del(hs[1], verbs.WCSuccess)
+	r.hit(0, 5)
+	r.del(hs[0], verbs.WCTMErr)
+	r.hit(2, 5)
+	r.miss(0, 9)
 	r.count-- // as the device knows it
-	h = r.add(3, 5, exact, r.bbuf)
-	r.miss(2, 5) // it is dormant
-	r.count--
-	r.del(h, verbs.WCSuccess)
-	r.count += 2
-	r.sync() // would make it live
-	r.miss(3, 5)
+	dormant := r.add(4, 6, exact, r.bbuf)
+	r.del(dormant, verbs.WCSuccess)
+	r.count++
+	r.sync()
+	r.hit(3, 5)
+	r.del(hs[3], verbs.WCTMErr)
+	r.miss(1, 6)
 	r.b.none()
 }
 
-// testTagDelStale: row 19: a handle that is out of use removes nothing.
-func testTagDelStale(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 1, 64)
-	old := r.add(1, 5, exact, r.bbuf)
-	r.del(old, verbs.WCSuccess)
-	for i := range uint64(4) { // the slot comes into use again
-		h := r.add(2+i, 5, exact, r.bbuf)
-		for _, stale := range []uint32{old, h + 1, h ^ 1<<31, ^uint32(0)} {
-			if stale == h {
-				continue
-			}
-			wr := verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: stale, WRID: 8, Flags: verbs.OpsSignaled}
-			if _, err := r.srq.PostSRQOps(&wr); err != nil {
-				r.errno(err, syscall.EINVAL)
-			} else {
-				r.b.want(8, verbs.WCTMErr)
-			}
-			wr.Flags = 0
-			if _, err := r.srq.PostSRQOps(&wr); err != nil {
-				r.errno(err, syscall.EINVAL)
-			}
-		}
-		m := r.eager(5, 0, 8)
-		r.matched(2+i, 5, 0, m[16:], r.bbuf)
-		r.sent()
+// testTagNotTM: an SRQ without tag matching takes no list operation: EINVAL, and the first one is the failing one.
+func testTagNotTM(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.srq = r.b.newSRQ(4)
+	for _, op := range []verbs.OpsOpcode{verbs.WRTagAdd, verbs.WRTagDel, verbs.WRTagSync} {
+		first := r.counted(op, 5)
+		r.refused(chain(first, r.counted(verbs.WRTagSync, 6)), first, syscall.EINVAL)
 	}
+	r.b.none()
 }
 
-// testTagListFull: row 23: exactly max_num_tags entries; a slot comes back when its last completion was polled.
-func testTagListFull(t *testing.T, open Opener, opts TagOptions) {
-	for _, tags := range []uint32{1, 2, 7} {
-		r := newTagRig(t, open, opts, tags, 64)
-		var hs []uint32
-		for i := range uint64(tags) {
-			hs = append(hs, r.add(i, i, exact, r.bbuf))
-		}
-		full := func(want bool) {
-			t.Helper()
-			wr := &verbs.OpsWR{Opcode: verbs.WRTagAdd, WRID: 9, Add: r.tagAdd(100, 100, exact, r.bbuf)}
-			bad, err := r.srq.PostSRQOps(wr)
-			if !want {
-				r.ok(err)
-				return
-			}
-			r.errno(err, syscall.ENOMEM)
-			if bad != wr {
-				t.Fatal("wrong failing request")
-			}
-		}
-		full(true)
-		m := r.eager(0, 0, 3)
-		r.sent()
-		r.matched(0, 0, 0, m[16:], r.bbuf)
-		full(false) // unsignalled: live at once
-		full(true)
-		if tags > 1 {
-			r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: hs[1], WRID: 3, Flags: verbs.OpsSignaled})
-			full(true) // not polled yet
-			r.b.want(3, verbs.WCSuccess)
-			full(false)
-			full(true)
-		}
-	}
-}
-
-// testTagOpsFull: rows 25 and 26: slots of the command queue come back with the completion of a later signalled operation.
+// testTagOpsFull: with max_ops operations outstanding every further one is refused, whatever it is: ENOMEM.
 func testTagOpsFull(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 8
-	r := newTagRig(t, open, opts, 15, ops)
-	post := func(flags verbs.OpsFlags) error {
-		_, err := r.srq.PostSRQOps(&verbs.OpsWR{Opcode: verbs.WRTagSync, WRID: 1, Flags: flags})
-		return err
-	}
-	for range 3 {
-		for range ops - 1 {
-			r.ok(post(0))
+	r := newSmallRig(t, open, opts, 15, ops)
+	h := r.add(1, 5, exact, r.bbuf)
+	for range 2 {
+		for range ops - 2 {
+			r.post(r.counted(verbs.WRTagSync, 0))
 		}
-		r.ok(post(verbs.OpsSignaled))
-		r.errno(post(0), syscall.ENOMEM)
-		r.errno(post(verbs.OpsSignaled), syscall.ENOMEM)
-		r.b.want(1, verbs.WCSuccess)
-	}
-	for range ops { // all of them signalled: each completion brings one back
-		r.ok(post(verbs.OpsSignaled))
-	}
-	r.errno(post(0), syscall.ENOMEM)
-	for range ops {
-		r.b.want(1, verbs.WCSuccess)
-	}
-	for range ops - 1 {
-		r.ok(post(0))
-	}
-	if err := post(0); err != nil { // a strict device sees it coming
-		r.errno(err, syscall.EINVAL)
-		r.ok(post(verbs.OpsSignaled))
-		return
-	}
-	r.settle()
-	r.errno(post(verbs.OpsSignaled), syscall.ENOMEM) // stuck for ever: the host's own fault
-}
-
-// testTagChain: row 27: what precedes the failing request takes effect.
-func testTagChain(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	for name, spoil := range map[string]func(wr *verbs.OpsWR){
-		"opcode": func(wr *verbs.OpsWR) { wr.Opcode = 7 },
-		"flags":  func(wr *verbs.OpsWR) { wr.Flags = 1 << 9 },
-		"SGEs": func(wr *verbs.OpsWR) {
-			wr.Add.SGList = make([]verbs.SGE, r.b.dev.Attr().TM.MaxSGE+1)
-		},
-		"handle": func(wr *verbs.OpsWR) { wr.Opcode, wr.Handle, wr.Flags = verbs.WRTagDel, 1<<31|12345, 0 },
-	} {
-		w3 := &verbs.OpsWR{Opcode: verbs.WRTagAdd, WRID: 3, Flags: verbs.OpsSignaled, Add: r.tagAdd(13, 3, exact, r.bbuf)}
-		w2 := &verbs.OpsWR{Opcode: verbs.WRTagAdd, WRID: 2, Flags: verbs.OpsSignaled, Add: r.tagAdd(12, 2, exact, r.bbuf), Next: w3}
-		w1 := &verbs.OpsWR{Opcode: verbs.WRTagAdd, WRID: 1, Flags: verbs.OpsSignaled, Add: r.tagAdd(11, 1, exact, r.bbuf), Next: w2}
-		spoil(w2)
-		bad, err := r.srq.PostSRQOps(w1)
-		r.errno(err, syscall.EINVAL)
-		if bad != w2 {
-			t.Fatalf("%s: reports %+v", name, bad)
-		}
-		r.b.want(1, verbs.WCSuccess)
-		r.b.none()
-		r.del(w1.Handle, verbs.WCSuccess)
-	}
-}
-
-// testTagHandleReuse: row 54: far more receives than slots, matched and cancelled.
-func testTagHandleReuse(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 3, 16)
-	r.untagged(2)
-	for i := range uint64(200) {
-		h1 := r.add(2*i, 5, exact, r.bbuf)
-		h2 := r.add(2*i+1, 5, exact, r.bbuf)
-		m := r.eager(5, uint32(i), 8)
-		r.matched(2*i, 5, uint32(i), m[16:], r.bbuf)
-		r.sent()
-		switch i % 3 {
-		case 0:
-			r.del(h2, verbs.WCSuccess)
-		case 1:
-			m := r.eager(5, uint32(i), 4)
-			r.matched(2*i+1, 5, uint32(i), m[16:], r.bbuf)
-			r.sent()
-		default:
-			r.del(h1, verbs.WCTMErr)
-			r.del(h2, verbs.WCSuccess)
-		}
-	}
-}
-
-// modelEntry is an entry of the model's list.
-type modelEntry struct {
-	id, tag, mask uint64
-	hnd           uint32
-	live          bool
-}
-
-// tagModel is TMO 5.2, word by word.
-type tagModel struct {
-	list []modelEntry
-	h, s uint16
-	dorm bool
-}
-
-func (m *tagModel) sync(count uint32) {
-	m.s = uint16(count)
-	for i := range m.list {
-		m.list[i].live = m.list[i].live || m.s == m.h
-	}
-}
-
-func (m *tagModel) arrive(tag uint64) (modelEntry, bool) {
-	for i, e := range m.list {
-		if e.live && tag&e.mask == e.tag {
-			m.list = append(m.list[:i:i], m.list[i+1:]...)
-			return e, true
-		}
-	}
-	m.h++
-	for i := range m.list {
-		m.list[i].live = m.list[i].live && !m.dorm
-	}
-	return modelEntry{}, false
-}
-
-// testTagModel: random operations and messages, one at a time, against the model.
-func testTagModel(t *testing.T, open Opener, opts TagOptions) {
-	const tags = 7
-	for seed := range uint64(3) {
-		r := newTagRig(t, open, opts, tags, 64)
-		rng := rand.New(rand.NewPCG(seed, 1))
-		m := &tagModel{h: uint16(opts.InitialCount), s: uint16(opts.InitialCount), dorm: opts.Dormant}
-		r.untagged(untaggedDepth / 2)
-		next := 0
-		masks := []uint64{exact, exact, 0, 3, 1 << 40}
-		for i := range uint64(400) {
-			switch k := rng.IntN(10); {
-			case k < 4 && len(m.list) < tags:
-				mask := masks[rng.IntN(len(masks))]
-				e := modelEntry{id: i, tag: (uint64(rng.IntN(4)) | 1<<40) & mask, mask: mask}
-				e.hnd = r.add(e.id, e.tag, e.mask, r.bbuf[:64])
-				m.list = append(m.list, e)
-				m.sync(r.count)
-			case k < 8:
-				tag := uint64(rng.IntN(4)) | 1<<40
-				msg := r.eager(tag, uint32(i), rng.IntN(64))
-				if e, ok := m.arrive(tag); ok {
-					r.matched(e.id, tag, uint32(i), msg[16:], r.bbuf)
-				} else {
-					r.unexpected(next, msg)
-					next++
-					r.untagged(1)
-				}
-				r.sent()
-			case k < 9 && len(m.list) > 0:
-				j := rng.IntN(len(m.list))
-				e := m.list[j]
-				m.list = append(m.list[:j:j], m.list[j+1:]...)
-				r.del(e.hnd, verbs.WCSuccess)
-				m.sync(r.count)
-			default:
-				r.count = opts.InitialCount + uint32(next) - uint32(rng.IntN(2)) // sometimes one behind
-				r.count = max(r.count, opts.InitialCount)
-				r.sync()
-				m.sync(r.count)
+		wrs := []*verbs.OpsWR{r.counted(verbs.WRTagSync, 0), r.counted(verbs.WRTagSync, 0), r.counted(verbs.WRTagSync, 0)}
+		r.refused(chain(wrs...), wrs[2], syscall.ENOMEM)
+		for _, op := range []verbs.OpsOpcode{verbs.WRTagAdd, verbs.WRTagDel, verbs.WRTagSync} {
+			for _, flags := range []verbs.OpsFlags{0, verbs.OpsSignaled} {
+				wr := r.counted(op, 7)
+				wr.Flags, wr.Handle = flags, h
+				r.refused(wr, wr, syscall.ENOMEM)
 			}
 		}
+		for range ops {
+			r.b.want(1000, verbs.WCSuccess)
+		}
+		r.b.none()
+	}
+	r.hit(1, 5)
+}
+
+// testTagListFull: an ADD to a full list is refused: ENOMEM. It leaves the list as it was, and other operations go on.
+func testTagListFull(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 2, 64)
+	wrs := []*verbs.OpsWR{r.counted(verbs.WRTagAdd, 0), r.counted(verbs.WRTagSync, 1), r.counted(verbs.WRTagAdd, 2),
+		r.counted(verbs.WRTagAdd, 3), r.counted(verbs.WRTagSync, 4)}
+	r.refused(chain(wrs...), wrs[3], syscall.ENOMEM)
+	for _, wr := range wrs[:3] {
+		r.b.want(wr.WRID, verbs.WCSuccess)
+	}
+	for _, flags := range []verbs.OpsFlags{0, verbs.OpsSignaled, verbs.OpsTMSync} {
+		wr := r.counted(verbs.WRTagAdd, 9)
+		wr.Flags = flags
+		r.refused(wr, wr, syscall.ENOMEM)
+	}
+	r.sync()
+	r.b.none()
+	r.hit(2, 2)
+	r.del(wrs[0].Handle, verbs.WCSuccess)
+	r.add(5, 5, exact, r.bbuf)
+	r.hit(5, 5)
+}
+
+// testTagOpcodes: an unknown opcode, or an unknown flag, is EINVAL, and nothing was done.
+func testTagOpcodes(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 1, 2)
+	for _, op := range []verbs.OpsOpcode{3, 7, 1 << 31} {
+		for range 3 { // more often than there are slots in either queue
+			wr := r.counted(verbs.WRTagAdd, 5)
+			wr.Opcode = op
+			r.refused(wr, wr, syscall.EINVAL)
+		}
+	}
+	for _, op := range []verbs.OpsOpcode{verbs.WRTagAdd, verbs.WRTagDel, verbs.WRTagSync} {
+		for _, flag := range []verbs.OpsFlags{1 << 2, 1 << 9, 1 << 31} {
+			wr := r.counted(op, 5)
+			wr.Flags |= flag
+			r.refused(wr, wr, syscall.EINVAL)
+		}
+	}
+	r.b.none()
+	r.add(5, 5, exact, r.bbuf)
+	r.hit(5, 5)
+}
+
+// testTagSGEs: an ADD takes as many scatter/gather entries as DeviceAttr says, which the message fills in their order. With more it is
+// EINVAL, and nothing was done.
+func testTagSGEs(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 1, 2)
+	most := int(r.b.dev.Attr().TM.MaxSGE)
+	list := func(n int) (out []verbs.SGE) {
+		for i := range n {
+			out = append(out, verbs.SGE{Data: r.bbuf[2*i*10:][:10], LKey: r.bmr.LKey()})
+		}
+		return out
+	}
+	wr := r.counted(verbs.WRTagAdd, 5)
+	for range 3 {
+		wr.Add.SGList = list(most + 1)
+		r.refused(wr, wr, syscall.EINVAL)
+	}
+	r.b.none()
+	wr.Add.SGList = list(most)
+	r.post(wr)
+	r.b.want(wr.WRID, verbs.WCSuccess)
+	m := r.eager(5, 6, 10*most)
+	r.whole(5, 5, 6, 10*most)
+	r.sent()
+	for i, sg := range wr.Add.SGList {
+		if want := m[verbs.TMHSize+10*i:][:10]; string(sg.Data) != string(want) {
+			t.Fatalf("entry %d of the list has %x, want %x", i, sg.Data, want)
+		}
 	}
 }
 
-// testTagTeardown: row 55: entries, reads and completions that are outstanding keep nothing from going.
-func testTagTeardown(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	r.untagged(8)
-	r.add(1, 5, exact, r.bbuf)
-	r.add(2, 6, exact, r.bbuf)
-	r.add(3, 7, exact, r.bbuf)
-	r.eager(9, 0, 5)
-	r.sent()
-	r.rndv(6, 0, 1<<20)
-	for range 5 {
-		r.poll()
-	}
-	r.b.got = nil
-	r.ok(r.qb.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-	r.b.wantEvent(verbs.EventQPLastWQEReached)
-	r.settle()
-	terminal := 0
-	for _, w := range r.b.got {
-		if w.WRID == 2 && (w.Status != verbs.WCSuccess || w.Flags&verbs.WCFlagTMDataValid != 0) {
-			terminal++
+// testTagDelStale: a DEL of a handle that was never given out removes nothing: TM_ERR, or EINVAL when it is posted.
+func testTagDelStale(t *testing.T, open Opener, opts TagOptions) {
+	for _, tags := range []uint32{1, 2, 7} {
+		r := newSmallRig(t, open, opts, tags, 64)
+		given := map[uint32]bool{}
+		for i := range uint64(tags) {
+			given[r.add(i, i, exact, r.bbuf)] = true
+		}
+		for h := range given {
+			for _, stale := range []uint32{h + 1, h - 1, h ^ 1<<31, h ^ 1<<16, h ^ 1<<8, 0, ^uint32(0)} {
+				if !given[stale] {
+					r.delStale(stale)
+				}
+			}
+		}
+		r.b.none()
+		wr := r.counted(verbs.WRTagAdd, 100)
+		r.refused(wr, wr, syscall.ENOMEM) // no slot came back either
+		for i := range uint64(tags) {
+			r.hit(i, i)
 		}
 	}
-	if terminal > 1 {
-		t.Errorf("%d terminal completions", terminal)
+}
+
+// delStale tries to delete by a handle that names nothing.
+func (r *tagRig) delStale(h uint32) {
+	r.t.Helper()
+	wr := r.counted(verbs.WRTagDel, 8)
+	wr.Handle = h
+	if _, err := r.srq.PostSRQOps(wr); err != nil {
+		r.errno(err, syscall.EINVAL)
+	} else {
+		r.b.want(wr.WRID, verbs.WCTMErr)
 	}
-	if _, err := r.srq.PostSRQOps(&verbs.OpsWR{Opcode: verbs.WRTagSync}); err != nil && !errors.Is(err, syscall.EINVAL) {
-		t.Error(err)
+	wr.Flags = 0
+	if _, err := r.srq.PostSRQOps(wr); err != nil {
+		r.errno(err, syscall.EINVAL)
+	}
+}
+
+// testTagChain: of a chain, what precedes the failing operation is posted and what follows it is not, whatever each of them is.
+func testTagChain(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	for at := range 4 {
+		wrs := []*verbs.OpsWR{r.counted(verbs.WRTagAdd, 5), r.counted(verbs.WRTagDel, 6), r.counted(verbs.WRTagSync, 7), r.counted(verbs.WRTagAdd, 8)}
+		wrs[1].Handle = r.add(6, 6, exact, r.bbuf)
+		wrs[at].Opcode, wrs[at].Handle, wrs[at].Flags = verbs.WRTagDel, 1<<31|12345, 0
+		r.refused(chain(wrs...), wrs[at], syscall.EINVAL)
+		for _, wr := range wrs[:at] {
+			r.b.want(wr.WRID, verbs.WCSuccess)
+		}
+		r.b.none()
+		if at > 0 {
+			r.hit(5, 5)
+		}
+		if at < 2 {
+			r.hit(6, 6)
+		}
+		r.passed(5)
+		r.passed(6)
+		r.passed(8)
 	}
 }

@@ -1,6 +1,7 @@
 package verbstest
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
@@ -97,27 +98,111 @@ func testTagCountLow16(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagAddWithoutSync: an ADD without TM_SYNC leaves the device's count as it is: it is live at once if that was right,
-// whatever the unused field says, and dormant if it was not.
-func testTagAddWithoutSync(t *testing.T, open Opener, opts TagOptions) {
+// testTagH: each unexpected message counts once, of whichever queue pair, however many packets it has and however often it is tried:
+// an entry becomes live with their exact number only, and with it at once.
+func testTagH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
-	r.untagged(8)
-	add := func(id uint64, count uint32) {
-		t.Helper()
-		r.post(&verbs.OpsWR{Opcode: verbs.WRTagAdd, WRID: 9, Flags: verbs.OpsSignaled, UnexpectedCnt: count, Add: r.tagAdd(id, 5, exact, r.bbuf)})
-		r.b.want(9, verbs.WCSuccess)
+	first := r.qa
+	other, _ := r.connect(r.a, r.b, qpConf{}, r.conf())
+	k := 0
+	for round := range 3 {
+		right := r.count
+		for i, send := range []func(){
+			func() { r.eager(9, 0, 8); r.sent() },
+			func() { r.qa = other; r.eager(9, 0, 3000); r.sent() },
+			func() { r.rndv(9, 0, 100) },
+			func() { r.qa = first; r.eager(9, 0, 0) }, // there is no buffer yet
+		} {
+			if i < 3 {
+				r.untagged(1)
+			}
+			if send(); i == 3 {
+				r.settle()
+				r.untagged(1)
+				r.sent()
+			}
+			r.b.want(untaggedID+uint64(k), verbs.WCSuccess)
+			k++
+			right++
+		}
+		r.untagged(4)
+		r.count = right - 1 - uint32(round)
+		r.add(5, 5, exact, r.bbuf)
+		for _, wrong := range []uint32{right - 2, right + 2, right + 7, right - 1} {
+			r.count = wrong
+			r.sync()
+			r.raw(first, false, r.message(verbs.TMHEager, 5, 0, 8))
+			r.sent()
+			if w := r.b.next(); w.WRID != untaggedID+uint64(k) {
+				t.Fatalf("with %d messages unexpected, a count of %d makes an entry live: %+v", right-opts.InitialCount, wrong-opts.InitialCount, w)
+			}
+			k++
+			right++ // none of the wrong ones is it now either
+		}
+		r.count = right
+		r.sync()
+		r.hit(5, 5)
 	}
-	add(1, r.count+7)
-	r.hit(1, 5)
-	r.miss(0, 9)
-	add(2, r.count)
-	r.miss(1, 5)
-	r.sync()
-	r.hit(2, 5)
 }
 
-// testTagDelActivates: a DEL with the right count takes its entry out and makes the others live.
-func testTagDelActivates(t *testing.T, open Opener, opts TagOptions) {
+// testTagS: the device keeps the last count that came with TM_SYNC, whichever operation brought it, also when it is of a message that is
+// yet to come.
+func testTagS(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(8)
+	for k, op := range []verbs.OpsOpcode{verbs.WRTagSync, verbs.WRTagDel, verbs.WRTagAdd} {
+		for _, count := range []uint32{r.count + 9, r.count, r.count - 9, r.count + 1} {
+			wr := r.counted(op, 50)
+			if op == verbs.WRTagDel {
+				wr.Handle = r.add(60, 60, exact, r.bbuf)
+			}
+			wr.UnexpectedCnt = count
+			r.post(wr)
+			r.b.want(wr.WRID, verbs.WCSuccess)
+			if op == verbs.WRTagAdd {
+				r.tell(verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: wr.Handle})
+			}
+		}
+		r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(5, 5, exact, r.bbuf)})
+		r.miss(k, 5)
+		r.tell(verbs.OpsWR{Opcode: verbs.WRTagSync})
+		r.hit(5, 5)
+	}
+}
+
+// tell posts a signalled operation without a count, which must succeed.
+func (r *tagRig) tell(wr verbs.OpsWR) uint32 {
+	r.t.Helper()
+	wr.WRID, wr.Flags = 900, verbs.OpsSignaled
+	r.post(&wr)
+	r.b.want(900, verbs.WCSuccess)
+	return wr.Handle
+}
+
+// testTagRule1: an ADD appends a dormant entry, takes over the count if it brings one, and then activates: its entry is live if the counts
+// agree after that, whether it brought the count or not, and dormant if they do not, though they did before.
+func testTagRule1(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(8)
+	add := verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(1, 5, exact, r.bbuf)}
+	r.tell(add)
+	r.hit(1, 5)
+	r.do(add, verbs.WCSuccess)
+	r.hit(1, 5)
+	r.count--
+	r.do(add, verbs.WCSuccess) // the counts agreed before it
+	r.count++
+	r.miss(0, 5)
+	r.tell(add) // they do not agree
+	r.miss(1, 5)
+	r.do(add, verbs.WCSuccess)
+	for range 3 {
+		r.hit(1, 5)
+	}
+}
+
+// testTagRule2: a DEL removes its entry, takes over the count if it brings one, and then activates: also when it comes too late.
+func testTagRule2(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
 	r.miss(0, 9)
@@ -126,22 +211,151 @@ func testTagDelActivates(t *testing.T, open Opener, opts TagOptions) {
 	r.add(2, 5, exact, r.bbuf)
 	r.count++
 	r.del(first, verbs.WCSuccess)
+	done := r.add(3, 6, exact, r.bbuf)
 	r.hit(2, 5)
+	r.hit(3, 6)
 	r.miss(1, 5)
+	r.count--
+	r.add(4, 5, exact, r.bbuf)
+	r.count++
+	r.del(done, verbs.WCTMErr)
+	r.hit(4, 5)
+	next := r.add(5, 6, exact, r.bbuf)
+	r.count++ // of a message to come
+	r.del(next, verbs.WCSuccess)
+	r.count--
+	next = r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(6, 6, exact, r.bbuf)})
+	r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(7, 5, exact, r.bbuf)})
+	r.miss(2, 5)
+	r.tell(verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: next})
+	r.hit(7, 5)
 }
 
-// testTagAddActivates: an ADD with the right count makes itself and every entry before it live.
-func testTagAddActivates(t *testing.T, open Opener, opts TagOptions) {
+// testTagRule3: a SYNC takes over the count if it brings one, and then activates in either case.
+func testTagRule3(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
 	r.miss(0, 9)
 	r.count--
 	r.add(1, 5, exact, r.bbuf)
-	r.add(2, 6, exact, r.bbuf)
+	r.sync()
+	r.tell(verbs.OpsWR{Opcode: verbs.WRTagSync})
 	r.count++
-	r.add(3, 0, 0, r.bbuf)
-	r.hit(2, 6)
+	r.miss(1, 5)
+	r.sync()
 	r.hit(1, 5)
+	r.count++ // of a message to come
+	r.sync()
+	r.count--
+	r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(2, 5, exact, r.bbuf)})
+	r.miss(2, 5)
+	r.tell(verbs.OpsWR{Opcode: verbs.WRTagSync})
+	r.hit(2, 5)
+}
+
+// testTagRule4: when the counts agree every entry becomes live, the one that brings the count and all those before it, whatever operation
+// it is; they are matched in the order of the list.
+func testTagRule4(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(8)
+	for k, op := range []verbs.OpsOpcode{verbs.WRTagAdd, verbs.WRTagDel, verbs.WRTagSync} {
+		r.add(1, 5, exact, r.bbuf) // live, at least until the next message
+		r.miss(2*k, 9)
+		r.count--
+		r.add(2, 6, exact, r.bbuf)
+		r.count--
+		r.add(3, 5, exact, r.bbuf)
+		extra := r.add(4, 7, exact, r.bbuf)
+		r.count += 2
+		r.miss(2*k+1, 6)
+		r.do(verbs.OpsWR{Opcode: op, Handle: extra, Add: r.tagAdd(8, 0, 0, r.bbuf)}, verbs.WCSuccess)
+		r.hit(2, 6)
+		r.hit(1, 5)
+		r.hit(3, 5)
+		if op != verbs.WRTagDel {
+			r.hit(4, 7)
+		}
+		if op == verbs.WRTagAdd {
+			r.hit(8, 10)
+		}
+	}
+}
+
+// testTagRule5: an eager message or a rendezvous request consumes the first live entry that matches, alone. If there is none it counts,
+// and goes into an untagged buffer.
+func testTagRule5(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(8)
+	fin := r.finBuffer()
+	r.add(1, 6, exact, r.bbuf)
+	r.add(2, 5, exact, r.bbuf)
+	r.add(3, 0, 0, r.bbuf)
+	r.count++
+	r.add(4, 5, exact, r.bbuf) // dormant
+	r.count--
+	r.hit(2, 5)
+	r.rndv(5, 7, 100)
+	r.halves(3, 5, 7, 100)
+	r.wantFIN(8, 5, 7, fin)
+	r.miss(0, 5)
+	m := r.rndv(5, 8, 100)
+	r.unexpected(1, m)
+	r.count++
+	r.miss(2, 5) // the three have counted: with this count the entry is live
+	r.sync()
+	r.hit(4, 5)
+	r.hit(1, 6)
+}
+
+// testTagLiveStay: an unexpected message leaves what is live as it is, or, on the strict variant, makes every entry dormant until the
+// counts agree again. What is appended after it is dormant in either case.
+func testTagLiveStay(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(8)
+	r.add(1, 5, exact, r.bbuf)
+	r.add(2, 6, exact, r.bbuf)
+	r.miss(0, 9)
+	r.count--
+	r.add(3, 6, exact, r.bbuf)
+	r.count++
+	if opts.Dormant {
+		r.miss(1, 5)
+		r.miss(2, 6)
+		r.sync()
+		r.hit(2, 6)
+		r.hit(3, 6)
+		r.hit(1, 5)
+		return
+	}
+	r.hit(2, 6)
+	r.miss(1, 6)
+	r.hit(1, 5)
+	r.sync()
+	r.hit(3, 6)
+}
+
+// testTagRule6: NO_TAG messages and FINs go into untagged buffers: no entry takes them, and they do not count.
+func testTagRule6(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(10)
+	r.add(1, 0, 0, r.bbuf)
+	r.add(2, 5, exact, r.bbuf)
+	k := 0
+	for _, op := range []verbs.TMHOpcode{verbs.TMHNoTag, verbs.TMHFin} {
+		for _, n := range []int{16, 32, 3000} {
+			m := r.message(op, 5, 0, n)[:n]
+			r.a.send(r.qa, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(r.amr, m)})
+			if w := r.b.want(untaggedID+uint64(k), verbs.WCSuccess); w.Opcode != verbs.WCTMNoTag || !bytes.Equal(received(w, r.ubuf[k*r.room:]), m) {
+				t.Fatalf("%+v", w)
+			}
+			r.sent()
+			k++
+		}
+		r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(3, 6, exact, r.bbuf)}) // live, as the counts still agree
+	}
+	r.hit(1, 5)
+	r.hit(2, 5)
+	r.hit(3, 6)
 	r.hit(3, 6)
 }
 
@@ -161,8 +375,8 @@ func testTagOlderCount(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(2, 6)
 }
 
-// testTagForcedDel: an unsignalled DEL of a dormant entry cannot fail, posted with the count that covers the message found for
-// it: it has no completion, its slot is free at once, and nothing can match it any more.
+// testTagForcedDel: an unsignalled DEL of a dormant entry cannot fail, posted with the count that covers the message found for it, or
+// with the one before: nothing tells of it, and nothing can match the entry any more.
 func testTagForcedDel(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(32)
@@ -171,155 +385,28 @@ func testTagForcedDel(t *testing.T, open Opener, opts TagOptions) {
 		r.count--
 		h := r.add(1, 5, exact, r.bbuf)
 		r.count++
-		r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count})
+		r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count - uint32(i%2)})
 		r.add(2, 6, exact, r.bbuf)
 		r.miss(2*i+1, 5)
 		r.sync()
 		r.hit(2, 6)
 	}
 	r.b.none()
-	if len(r.b.evs) > 0 {
-		t.Errorf("%+v", r.b.evs)
-	}
+	r.noEvents()
 }
 
-// testTagForcedDelOfLive: row 22: a host deletes by force what a message has taken, and what is live. The receive ends once; a
-// strict device tells.
-func testTagForcedDelOfLive(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 7, 64)
-	force := func(h uint32) {
-		t.Helper()
-		r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h})
-		r.post(&verbs.OpsWR{Opcode: verbs.WRTagSync, WRID: 9, Flags: verbs.OpsSignaled})
-		if opts.Strict {
-			r.b.wantEvent(verbs.EventSRQErr)
-		}
-	}
-	h := r.add(1, 5, exact, r.bbuf)
-	r.unpolled(func() { r.eager(5, 0, 8); r.sent() })
-	force(h)
-	if w := r.b.next(); w.WRID != 1 || opts.Strict != (w.Status == verbs.WCGeneralErr) {
-		t.Errorf("%+v", w)
-	}
-	r.b.want(9, verbs.WCSuccess)
-	force(r.add(2, 5, exact, r.bbuf))
-	r.b.want(9, verbs.WCSuccess)
-	r.b.none()
-}
-
-// testTagSyncReq: SYNC_REQ of list operations, as specified or as the mlx5 driver computes it (TMO 4.6); other completions than
-// those of ADD, DEL and unexpected messages never have it.
-func testTagSyncReq(t *testing.T, open Opener, opts TagOptions) {
+// testTagModulo: the counts are compared modulo 2^16: they agree when 65536 messages more are unexpected than are handled, and not at one
+// less.
+func testTagModulo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
-	r.untagged(8)
-	post := func(op verbs.OpsOpcode, h, count uint32, want bool) uint32 {
-		t.Helper()
-		wr := verbs.OpsWR{Opcode: op, Handle: h, WRID: 3, Flags: verbs.OpsSignaled | verbs.OpsTMSync, UnexpectedCnt: count}
-		if op == verbs.WRTagAdd {
-			wr.Add = r.tagAdd(1, 5, exact, r.bbuf)
-		}
-		r.post(&wr)
-		if w := r.b.want(3, verbs.WCSuccess); (w.Flags&verbs.WCFlagTMSyncReq != 0) != want || w.Flags&^verbs.WCFlagTMSyncReq != 0 {
-			t.Fatalf("opcode %d with count %d of %d: flags %#x", op, count, r.count, w.Flags)
-		}
-		return wr.Handle
-	}
-	h := post(verbs.WRTagAdd, 0, r.count, false)
-	post(verbs.WRTagDel, h, r.count, false)
-	h = post(verbs.WRTagAdd, 0, r.count, false)
-	r.miss(0, 9)
-	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver) // up to date by itself, but not by the driver's memory of the ADD
-	h = post(verbs.WRTagAdd, 0, r.count-1, true)
-	post(verbs.WRTagDel, h, r.count-1, true)
-	post(verbs.WRTagSync, 0, r.count-1, false) // though behind
-	post(verbs.WRTagSync, 0, r.count, false)
-	h = post(verbs.WRTagAdd, 0, r.count+1<<16, opts.SyncReqOfDriver) // 16 bits, but the driver compares 32
-	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
-	m := r.message(verbs.TMHNoTag, 0, 0, 0)
-	r.a.send(r.qa, inline(77, verbs.SendSignaled, m))
-	if w := r.b.want(untaggedID+1, verbs.WCSuccess); w.Flags != 0 {
-		t.Errorf("%+v", w)
-	}
+	r.flood(1, func(verbs.WCFlags) {})
+	r.add(1, 5, exact, r.bbuf) // dormant: nothing is handled
+	r.flood(1<<16-2, func(verbs.WCFlags) {})
+	r.tell(verbs.OpsWR{Opcode: verbs.WRTagSync})
+	r.untagged(1)
+	m := r.eager(5, 0, 8)
+	r.unexpected(r.posted-1, m)
 	r.sent()
-	if !opts.Dormant { // there, nothing matches while the counts differ
-		r.syncReqOfMatched()
-	}
-}
-
-// syncReqOfMatched: messages that are matched while the counts differ complete with the flags of TMO 4.4 and no others.
-func (r *tagRig) syncReqOfMatched() {
-	r.t.Helper()
-	const match, valid = verbs.WCFlagTMMatch, verbs.WCFlagTMDataValid
-	const size = 20_000 // several packets
-	fmr, fin := r.a.mem(64)
-	r.a.recv(r.qa, 1, sge(fmr, fin))
-	for id := range uint64(3) {
-		r.add(id, 20+id, exact, r.bbuf[id*size:][:size])
-	}
-	r.miss(2, 9)
-	flags := func(id uint64, want ...verbs.WCFlags) {
-		r.t.Helper()
-		for i, f := range want {
-			if w := r.b.want(id, verbs.WCSuccess); w.Flags != f {
-				r.t.Errorf("completion %d of receive %d while the counts differ: flags %#x, want %#x", i, id, w.Flags, f)
-			}
-		}
-	}
-	r.eager(20, 0, 8)
-	flags(0, match|valid)
-	r.sent()
-	r.eager(21, 0, size)
-	flags(1, match, valid)
-	r.sent()
-	r.rndv(22, 3, size)
-	flags(2, match, valid)
-	r.wantFIN(1, 22, 3, fin)
-}
-
-// testTagWrap: rows 13 and 14: matching goes on when the counters wrap at 2^16. While more than 0x3fff unexpected messages are
-// not reported, their completions ask for a SYNC.
-func testTagWrap(t *testing.T, open Opener, opts TagOptions) {
-	const batch = untaggedDepth
-	r := newSmallRig(t, open, opts, 15, 64)
-	probe := func(id uint64) {
-		t.Helper()
-		r.add(id, 5, exact, r.bbuf)
-		r.hit(id, 5)
-	}
-	probe(1)
-	unreported := uint32(0)
-	for r.count < 1<<16+32 {
-		n := max(1, min(batch, 1<<16-8-int(r.count))) // one by one where they wrap
-		r.flood(n, func(flags verbs.WCFlags) {
-			r.count++
-			unreported++
-			if (flags&verbs.WCFlagTMSyncReq != 0) != (unreported > 0x3fff) {
-				t.Fatalf("%d messages are not reported: flags %#x", unreported, flags)
-			}
-		})
-		if unreported > 0x3fff+batch || r.count > 1<<16-2*batch {
-			probe(2)
-			unreported = 0
-		}
-	}
-}
-
-// flood sends n unexpected messages at once and hands over the flags of their completions.
-func (r *tagRig) flood(n int, each func(verbs.WCFlags)) {
-	r.t.Helper()
-	r.untagged(n)
-	m := make([]byte, verbs.TMHSize)
-	verbs.TMH{Opcode: verbs.TMHEager, Tag: 9}.Put(m)
-	for i := range n {
-		wr := inline(77, 0, m)
-		if i == n-1 {
-			wr.Flags |= verbs.SendSignaled
-		}
-		r.a.send(r.qa, wr)
-	}
-	for i := range n {
-		w := r.b.want(untaggedID+uint64(r.posted-n+i), verbs.WCSuccess)
-		each(w.Flags)
-	}
-	r.sent()
+	r.tell(verbs.OpsWR{Opcode: verbs.WRTagSync})
+	r.hit(1, 5)
 }

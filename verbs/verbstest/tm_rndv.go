@@ -26,40 +26,6 @@ func (r *tagRig) rndvOn(qp verbs.QP, tag uint64, ctx uint32, rvh verbs.RVH) []by
 	return m
 }
 
-// wantFIN takes the FIN in the sender's receive id (TMO 2.4).
-func (r *tagRig) wantFIN(id, tag uint64, ctx uint32, buf []byte) {
-	r.t.Helper()
-	w := r.a.want(id, verbs.WCSuccess)
-	b := received(w, buf)
-	if len(b) < verbs.TMHSize {
-		r.t.Fatalf("a FIN of %d bytes", len(b))
-	}
-	if h := verbs.ParseTMH(b); h.Opcode != verbs.TMHFin || h.AppCtx != ctx || h.Tag != tag {
-		r.t.Fatalf("FIN %+v, want tag %#x and context %d", h, tag, ctx)
-	}
-}
-
-// testTagRndv: row 3, over sizes. When the FIN arrives the data is in the buffer, whether the receiver knows it yet or not.
-func testTagRndv(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	for i, n := range []int{1, 31, 4096, 100_000, 1 << 20, 3 << 20} {
-		clear(r.bbuf)
-		id, ctx := uint64(i), 1000+uint32(i)
-		r.a.recv(r.qa, id, sge(fmr, fin))
-		r.add(id, 5, exact, r.bbuf)
-		r.rndv(5, ctx, n)
-		r.wantFIN(id, 5, ctx, fin)
-		if !bytes.Equal(r.bbuf[:n], r.abuf[rndvOffset:][:n]) {
-			t.Fatalf("the FIN is here before the %d bytes", n)
-		}
-		r.matched(id, 5, ctx, r.abuf[rndvOffset:][:n], r.bbuf)
-		if r.bbuf[n] != 0 {
-			t.Fatal("more was written than was sent")
-		}
-	}
-}
-
 // testTagRndvBurst: many rendezvous at once, with eager messages in between: each ends once, with its data.
 func testTagRndvBurst(t *testing.T, open Opener, opts TagOptions) {
 	const n, size = 60, 30_000
@@ -138,22 +104,6 @@ func testTagRndvEmpty(t *testing.T, open Opener, opts TagOptions) {
 		r.matched(i, 5, 3, nil, r.bbuf)
 		r.wantFIN(i, 5, 3, fin)
 	}
-}
-
-// testTagRndvUnexpected: the whole request arrives in software, which reads and answers itself: the device sends no FIN.
-func testTagRndvUnexpected(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	r.untagged(4)
-	fmr, fin := r.a.mem(64)
-	r.a.recv(r.qa, 8, sge(fmr, fin))
-	m := r.rndv(5, 1, 1000)
-	r.unexpected(0, m)
-	r.count++
-	r.add(1, 5, exact, r.bbuf)
-	e := r.eager(5, 2, 20)
-	r.matched(1, 5, 2, e[16:], r.bbuf)
-	r.sent()
-	r.a.none()
 }
 
 // testTagRndvIncomplete: rows 33 and 34: too large for the buffer, software goes on from the headers.
@@ -273,68 +223,10 @@ func testTagRndvFINWaits(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagBothSides: both ways at once, two QPs on each side (TMO 1.3): the FIN lands in the sender's tag-matching SRQ, where
-// it is of the NO_TAG class, on the QP that the request left from.
-func testTagBothSides(t *testing.T, open Opener, opts TagOptions) {
-	e := newEnv(t, open, 2)
-	const rounds, size = 20, 70_000
-	var srq [2]verbs.SRQ
-	var tx, tm [2]verbs.QP
-	var mr [2]verbs.MR
-	var buf [2][]byte
-	for i, n := range e.nodes {
-		n.cq, srq[i] = n.tagSRQ(15, 64)
-		mr[i], buf[i] = n.mem(2*size + 64)
-		tx[i] = n.newQP(qpConf{srq: srq[i], cap: verbs.QPCap{MaxSendWR: 16, MaxSendSGE: 1, MaxInlineData: 64}})
-		tm[i] = n.newQP(qpConf{srq: srq[i], cap: verbs.QPCap{MaxRecvSGE: 1}})
-	}
-	for i, n := range e.nodes {
-		n.raise(tx[i], e.nodes[1-i].dev, tm[1-i].Num(), qpConf{})
-		n.raise(tm[i], e.nodes[1-i].dev, tx[1-i].Num(), qpConf{})
-	}
-	for k := range uint32(rounds) {
-		for i, n := range e.nodes {
-			copy(buf[i][:size], pattern(size, i+int(k)))
-			clear(buf[i][size:])
-			n.srqRecv(srq[i], untaggedID, sge(mr[i], buf[i][2*size:]))
-			_, err := srq[i].PostSRQOps(&verbs.OpsWR{Opcode: verbs.WRTagAdd, Flags: verbs.OpsTMSync | verbs.OpsSignaled, WRID: 6,
-				UnexpectedCnt: opts.InitialCount, Add: verbs.TagAdd{RecvWRID: 5, SGList: sge(mr[i], buf[i][size:2*size]), Tag: 8, Mask: exact}})
-			e.ok(err)
-			n.want(6, verbs.WCSuccess)
-		}
-		for i, n := range e.nodes {
-			m := make([]byte, 32)
-			verbs.TMH{Opcode: verbs.TMHRndv, Tag: 8, AppCtx: k}.Put(m)
-			verbs.RVH{VA: mr[i].Addr(), RKey: mr[i].RKey(), Len: size}.Put(m[16:])
-			n.send(tx[i], inline(77, verbs.SendSignaled, m))
-		}
-		for i, n := range e.nodes {
-			ends := 0
-			for ends < 3 {
-				w := n.next()
-				switch {
-				case w.Status != verbs.WCSuccess:
-					t.Fatalf("%+v", w)
-				case w.Opcode == verbs.WCTMNoTag:
-					if h := verbs.ParseTMH(received(w, buf[i][2*size:])); h.Opcode != verbs.TMHFin || h.AppCtx != k || w.QPNum != tx[i].Num() {
-						t.Fatalf("%+v on QP %d is not the FIN", h, w.QPNum)
-					}
-					ends++
-				case w.Opcode == verbs.WCSend, w.Flags&verbs.WCFlagTMDataValid != 0:
-					ends++
-				}
-			}
-			if !bytes.Equal(buf[i][size:2*size], pattern(size, 1-i+int(k))) {
-				t.Fatalf("round %d: wrong data", k)
-			}
-		}
-	}
-}
-
 // testTagOwnSendQueue: on a QP whose send queue is the program's the device matches, but it can neither read nor send a
 // FIN: software does.
 func testTagOwnSendQueue(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
+	r := newSmallRig(t, open, opts, 15, 64)
 	qa, _ := r.connect(r.a, r.b, qpConf{}, qpConf{srq: r.srq})
 	r.add(1, 5, exact, r.bbuf)
 	r.add(2, 5, exact, r.bbuf)

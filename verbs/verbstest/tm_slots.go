@@ -116,6 +116,217 @@ func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
+// testTagExactly: a list holds exactly as many entries as it was created for, again and again, wherever in it room was made.
+func testTagExactly(t *testing.T, open Opener, opts TagOptions) {
+	for _, tags := range []uint32{1, 2, 7} {
+		r := newSmallRig(t, open, opts, tags, 64)
+		var hs []uint32
+		for round := range uint64(4) {
+			for i := uint64(len(hs)); i < uint64(tags); i++ {
+				hs = append(hs, r.add(10*round+i, 10*round+i, exact, r.bbuf))
+			}
+			wr := r.counted(verbs.WRTagAdd, 100)
+			r.refused(wr, wr, syscall.ENOMEM)
+			gone := min(int(round), len(hs)-1)
+			r.del(hs[gone], verbs.WCSuccess)
+			hs = append(hs[:gone], hs[gone+1:]...)
+		}
+	}
+}
+
+// testTagForced: an unsignalled DEL gives its entry's slot back at once, before anything is polled, if the completion of the ADD was;
+// else that completion gives it back.
+func testTagForced(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 1, 64)
+	r.untagged(1)
+	r.miss(0, 5)
+	r.count-- // as the device knows it: entries are dormant
+	force := func(h uint32) {
+		t.Helper()
+		r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h})
+	}
+	r.unpolled(func() {
+		for range 5 {
+			wr := &verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(1, 5, exact, r.bbuf)}
+			r.post(wr)
+			force(wr.Handle)
+		}
+	})
+	wr := r.counted(verbs.WRTagAdd, 5)
+	r.post(wr)
+	force(wr.Handle)
+	next := r.counted(verbs.WRTagAdd, 6)
+	r.refused(next, next, syscall.ENOMEM)
+	r.b.want(wr.WRID, verbs.WCSuccess)
+	force(r.add(6, 6, exact, r.bbuf))
+	r.count++
+	r.add(7, 7, exact, r.bbuf)
+	r.hit(7, 7)
+	r.b.none()
+}
+
+// testTagTail: the slots of the command queue come back when the completion of a signalled operation is polled: its own and those of all
+// operations before it, and none of those behind it.
+func testTagTail(t *testing.T, open Opener, opts TagOptions) {
+	const ops = 8
+	r := newSmallRig(t, open, opts, 15, ops)
+	silent := func(n int) {
+		t.Helper()
+		for range n {
+			r.post(&verbs.OpsWR{Opcode: verbs.WRTagSync})
+		}
+	}
+	full := func() {
+		t.Helper()
+		wr := &verbs.OpsWR{Opcode: verbs.WRTagSync}
+		r.refused(wr, wr, syscall.ENOMEM)
+	}
+	for behind := range ops - 1 {
+		silent(ops - 2 - behind)
+		r.post(r.counted(verbs.WRTagSync, 1))
+		silent(behind)
+		r.post(r.counted(verbs.WRTagSync, 2))
+		full()
+		r.unpolled(r.settle) // they have been executed: that is not enough
+		full()
+		if w := r.first(); w.WRID != 1001 {
+			t.Fatalf("%+v", w)
+		}
+		silent(ops - 2 - behind)
+		r.post(r.counted(verbs.WRTagSync, 3))
+		full()
+		if w := r.first(); w.WRID != 1002 {
+			t.Fatalf("%+v", w)
+		}
+		silent(behind + 1)
+		full()
+		if w := r.first(); w.WRID != 1003 {
+			t.Fatalf("%+v", w)
+		}
+		silent(ops - 2 - behind)
+		r.post(r.counted(verbs.WRTagSync, 4))
+		r.b.want(1004, verbs.WCSuccess) // everything is back
+	}
+}
+
+// testTagWedge: max_ops unsignalled operations leave none whose completion could give a slot back: every later one is refused for ever.
+// A device may see it coming and refuse the last of them, unless it is signalled.
+func testTagWedge(t *testing.T, open Opener, opts TagOptions) {
+	const ops = 8
+	r := newSmallRig(t, open, opts, 15, ops)
+	for range ops - 1 {
+		r.post(&verbs.OpsWR{Opcode: verbs.WRTagSync})
+	}
+	if _, err := r.srq.PostSRQOps(&verbs.OpsWR{Opcode: verbs.WRTagSync}); err != nil {
+		r.errno(err, syscall.EINVAL)
+		for range 2 {
+			r.sync()
+			for range ops - 1 {
+				r.post(&verbs.OpsWR{Opcode: verbs.WRTagSync})
+			}
+		}
+		return
+	}
+	for range 2 {
+		for _, op := range []verbs.OpsOpcode{verbs.WRTagSync, verbs.WRTagAdd} {
+			wr := r.counted(op, 1)
+			r.refused(wr, wr, syscall.ENOMEM)
+		}
+		r.b.none()
+	}
+}
+
+// testTagListOpOrder: list operations complete in the order of posting, of one chain or of many, among the completions of messages.
+func testTagListOpOrder(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	want := uint64(1000)
+	taken := r.add(500, 500, exact, r.bbuf)
+	r.add(600, 600, exact, r.bbuf)
+	r.unpolled(func() {
+		for round := range uint64(5) {
+			wrs := []*verbs.OpsWR{r.counted(verbs.WRTagAdd, 5*round), r.counted(verbs.WRTagSync, 5*round+1), r.counted(verbs.WRTagDel, 5*round+2),
+				r.counted(verbs.WRTagAdd, 5*round+3), r.counted(verbs.WRTagDel, 5*round+4)}
+			r.post(wrs[0])
+			wrs[2].Handle, wrs[4].Handle = wrs[0].Handle, taken
+			r.post(chain(wrs[1:]...))
+			if round == 2 {
+				r.settle() // those so far are executed
+				r.eager(600, 0, 8)
+				r.sent()
+			}
+			taken = wrs[3].Handle
+		}
+	})
+	var last uint64
+	for last != 1024 {
+		w := r.b.next()
+		if w.Opcode == verbs.WCTMRecv {
+			continue
+		}
+		if w.WRID != want {
+			t.Fatalf("operation %d completes, want %d", w.WRID-1000, want-1000)
+		}
+		last = w.WRID
+		want++
+	}
+}
+
+// testTagDelAfterMatch: when a DEL fails, its entry's MATCH is in the queue before, whenever the message comes.
+func testTagDelAfterMatch(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	fmr, fin := r.a.mem(64)
+	lost := map[bool]int{}
+	for i := range 30 {
+		r.untagged(1)
+		wr := r.counted(verbs.WRTagDel, 2)
+		wr.Handle = r.add(1, 5, exact, r.bbuf)
+		rndv := i%3 == 2
+		if rndv {
+			r.a.recv(r.qa, 8, sge(fmr, fin)) // one that no FIN takes is for the next
+			r.rndv(5, 6, 3000)
+		} else {
+			r.eager(5, 6, 8+3000*(i%3))
+		}
+		for range i * i {
+			r.poll()
+		}
+		r.post(wr)
+		lost[r.delRaced(wr.WRID)]++
+		if !rndv {
+			r.sentKeepingFINs()
+		}
+	}
+	if lost[true] == 0 {
+		t.Error("no DEL came too late")
+	}
+}
+
+// delRaced takes the completions of a DEL and of the message that ran against it for receive 1, and says whether the DEL came too late.
+func (r *tagRig) delRaced(del uint64) (lost bool) {
+	r.t.Helper()
+	matched, deleted, ended := false, false, false
+	for !deleted || !ended {
+		w := r.b.next()
+		switch {
+		case w.WRID == del:
+			deleted, lost = true, w.Status == verbs.WCTMErr
+			if lost != matched {
+				r.t.Fatalf("%+v, with a MATCH before: %v", w, matched)
+			}
+		case w.WRID == 1:
+			matched = matched || w.Flags&flagMatch != 0
+			ended = w.Flags&flagData != 0
+			if deleted && !lost {
+				r.t.Fatalf("%+v of an entry that was removed", w)
+			}
+		default: // unexpected: the DEL was first
+			ended = true
+			r.count++
+		}
+	}
+	return lost
+}
+
 // testTagFullTold: a full list and a full command queue both give ENOMEM. A host that counts entries and operations as TMO 3.4 says
 // knows before each post which of them is full, if any.
 func testTagFullTold(t *testing.T, open Opener, opts TagOptions) {
@@ -192,28 +403,6 @@ func testTagFullTold(t *testing.T, open Opener, opts TagOptions) {
 	if seen["list"] < 5 || seen["queue"] < 5 {
 		t.Errorf("too few cases: %v", seen)
 	}
-}
-
-// testTagUnsignaled: operations without SIGNALED have no completions, but effect.
-func testTagUnsignaled(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	r.untagged(8)
-	r.miss(0, 9)
-	var h uint32
-	for _, op := range []verbs.OpsOpcode{verbs.WRTagAdd, verbs.WRTagAdd, verbs.WRTagDel, verbs.WRTagSync} {
-		wr := verbs.OpsWR{Opcode: op, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count - 1, Handle: h}
-		if op == verbs.WRTagAdd {
-			wr.Add = r.tagAdd(1, 5, exact, r.bbuf)
-		}
-		if op == verbs.WRTagSync {
-			wr.UnexpectedCnt++
-		}
-		r.post(&wr)
-		h = wr.Handle
-	}
-	r.b.none()
-	r.hit(1, 5)
-	r.miss(1, 5)
 }
 
 // testTagOrder: operations take effect, and complete, in the order of posting: ADDs of one chain are matched in it.

@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
@@ -19,46 +20,90 @@ func (r *tagRig) raw(qp verbs.QP, imm bool, m []byte) {
 	r.a.send(qp, wr)
 }
 
-// testTagHeaderBytes: a device reads TMH and RVH big-endian at the offsets of TMO 2.1 and 2.2, and does not look at the reserved bytes.
-func testTagHeaderBytes(t *testing.T, open Opener, opts TagOptions) {
+// testTagTMH: where TMH has its fields: of values that read the same from both ends. The reserved bytes are not looked at.
+func testTagTMH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	r.a.recv(r.qa, 8, sge(fmr, fin))
-	const tag, ctx = 0x0102030405060708, 0x090a0b0c
-	head := []byte{3, 0xff, 0xfe, 0xfd, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 7, 8}
+	r.untagged(1)
+	const tag, ctx = 0x0102030404030201, 0x090a0a09
+	head := []byte{3, 0xff, 0xfe, 0xfd, 9, 10, 10, 9, 1, 2, 3, 4, 4, 3, 2, 1}
 	r.add(1, tag, exact, r.bbuf)
-	r.raw(r.qa, false, append(head, "payload"...))
+	r.raw(r.qa, false, append(bytes.Clone(head), "payload"...))
 	r.matched(1, tag, ctx, []byte("payload"), r.bbuf)
 	r.sent()
-
-	va, key := r.amr.Addr()+rndvOffset, r.amr.RKey()
-	head[0] = 1
-	for shift := 56; shift >= 0; shift -= 8 {
-		head = append(head, byte(va>>shift))
-	}
-	for shift := 24; shift >= 0; shift -= 8 {
-		head = append(head, byte(key>>shift))
-	}
-	head = append(head, 0, 0, 0x11, 0x22)
+	head[0] = 0
 	r.add(2, tag, exact, r.bbuf)
 	r.raw(r.qa, false, head)
-	r.matched(2, tag, ctx, r.abuf[rndvOffset:][:0x1122], r.bbuf)
-	r.until("FIN and completion", func() bool { return len(r.a.got) == 2 })
+	r.b.want(untaggedID, verbs.WCSuccess) // its opcode is NO_TAG, what else it has does not matter
+	r.sent()
 }
 
-// testTagFIN: the FIN has the 32 bytes of the request's TMH, with its opcode changed, and RVH.
-func testTagFIN(t *testing.T, open Opener, opts TagOptions) {
+// rawRndv are the bytes of a rendezvous request, or of its FIN, for n bytes of the sender's memory.
+func (r *tagRig) rawRndv(op byte, tag uint64, ctx uint32, n int) []byte {
+	m := append([]byte{op}, 0, 0, 0)
+	m = binary.BigEndian.AppendUint32(m, ctx)
+	m = binary.BigEndian.AppendUint64(m, tag)
+	m = binary.BigEndian.AppendUint64(m, r.amr.Addr()+rndvOffset)
+	m = binary.BigEndian.AppendUint32(m, r.amr.RKey())
+	return binary.BigEndian.AppendUint32(m, uint32(n))
+}
+
+// testTagRVH: where RVH has its fields. The device reads as many bytes from there as they say, not one more.
+func testTagRVH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	for _, n := range []int{0, 5000} {
-		r.a.recv(r.qa, 8, sge(fmr, fin))
+	for _, n := range []int{0x22, 0x1122} {
+		fin := r.forFIN(8)
+		clear(r.bbuf)
 		r.add(1, 5, exact, r.bbuf)
-		m := r.rndv(5, 0xfedcba98, n)
-		r.matched(1, 5, 0xfedcba98, r.abuf[rndvOffset:][:n], r.bbuf)
-		w := r.a.want(8, verbs.WCSuccess)
-		m[0] = byte(verbs.TMHFin)
-		if got := received(w, fin); !bytes.Equal(got, m[:32]) || w.Opcode != verbs.WCRecv || w.QPNum != r.qa.Num() {
-			t.Errorf("FIN %x with %+v, want %x", got, w, m[:32])
+		r.a.send(r.qa, inline(77, 0, r.rawRndv(1, 5, 6, n)))
+		r.matched(1, 5, 6, r.abuf[rndvOffset:][:n], r.bbuf)
+		if r.bbuf[n] != 0 {
+			t.Error("more was read than the length says")
+		}
+		r.wantFIN(8, 5, 6, fin)
+	}
+}
+
+// testTagByteOrder: each number of the headers has its highest byte first, as the device reads it and as it writes it.
+func testTagByteOrder(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	const tag, ctx, n = 0x0102030405060708, 0x090a0b0c, 0x1122
+	r.add(1, 0x01<<56, 0xff<<56, r.bbuf)
+	r.raw(r.qa, false, []byte{3, 0, 0, 0, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 7, 8})
+	r.matched(1, tag, ctx, nil, r.bbuf)
+	r.sent()
+	fin := r.forFIN(8)
+	r.add(2, tag, exact, r.bbuf)
+	r.a.send(r.qa, inline(77, 0, r.rawRndv(1, tag, ctx, n)))
+	r.matched(2, tag, ctx, r.abuf[rndvOffset:][:n], r.bbuf)
+	if got := received(r.a.want(8, verbs.WCSuccess), fin); !bytes.Equal(got[:min(32, len(got))], r.rawRndv(2, tag, ctx, n)) {
+		t.Errorf("FIN %x, want %x", got, r.rawRndv(2, tag, ctx, n))
+	}
+}
+
+// testTagEagerSends: an eager message is a SEND like others: inline or not, its header cut anywhere, of any length, behind an RDMA
+// write.
+func testTagEagerSends(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	other, _ := r.b.mem(64)
+	for i, c := range []struct {
+		n    int
+		cuts [2]int
+	}{{0, [2]int{0, 0}}, {0, [2]int{1, 15}}, {1, [2]int{16, 16}}, {100, [2]int{7, 17}}, {5000, [2]int{3, 1000}}, {20_000, [2]int{16, 9000}}} {
+		id := uint64(i)
+		r.add(id, 5, exact, r.bbuf)
+		m := r.message(verbs.TMHEager, 5, uint32(i), c.n)
+		key := r.amr.LKey()
+		r.a.send(r.qa, rdma(verbs.WRRDMAWrite, 78, sge(r.amr, m[:8]), other, 0))
+		r.a.want(78, verbs.WCSuccess)
+		r.a.send(r.qa, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{
+			{Data: m[:c.cuts[0]], LKey: key}, {Data: m[c.cuts[0]:c.cuts[1]], LKey: key}, {Data: m[c.cuts[1]:], LKey: key}}})
+		r.matched(id, 5, uint32(i), m[verbs.TMHSize:], r.bbuf)
+		r.sent()
+		if len(m) <= 200 {
+			r.add(id, 5, exact, r.bbuf)
+			r.raw(r.qa, false, m)
+			r.matched(id, 5, uint32(i), m[verbs.TMHSize:], r.bbuf)
+			r.sent()
 		}
 	}
 }
@@ -185,67 +230,6 @@ func testTagGlobalOrder(t *testing.T, open Opener, opts TagOptions) {
 	r.miss(1, 5)
 	r.sync()
 	r.hit(9, 5)
-}
-
-// testTagTwoCompletions: an expected message of one packet is one completion with both flags; of several, or a rendezvous, MATCH and
-// DATA_VALID apart. Tag and priv are there with MATCH, the length with DATA_VALID.
-func testTagTwoCompletions(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	mtu := opts.MTU
-	if mtu == 0 {
-		mtu = verbs.MTU1024.Bytes()
-	}
-	check := func(flags verbs.WCFlags, n int) {
-		t.Helper()
-		w := r.b.want(1, verbs.WCSuccess)
-		want := verbs.WC{WRID: 1, Opcode: verbs.WCTMRecv, Flags: flags, QPNum: w.QPNum}
-		if flags&verbs.WCFlagTMMatch != 0 {
-			want.Tag, want.Priv = 5, 6
-		}
-		if flags&verbs.WCFlagTMDataValid != 0 {
-			want.ByteLen, want.QPNum = uint32(n), r.qb.Num()
-		} else {
-			w.ByteLen = 0
-		}
-		w.VendorErr, w.Data = 0, nil
-		if w.Flags != want.Flags || w.Tag != want.Tag || w.Priv != want.Priv || w.ByteLen != want.ByteLen || w.QPNum != want.QPNum ||
-			w.Opcode != want.Opcode {
-			t.Fatalf("%d bytes: %+v, want %+v", n, w, want)
-		}
-	}
-	const match, data = verbs.WCFlagTMMatch, verbs.WCFlagTMDataValid
-	for _, n := range []int{0, mtu - verbs.TMHSize, mtu - verbs.TMHSize + 1, 3 * mtu} {
-		r.add(1, 5, exact, r.bbuf)
-		r.eager(5, 6, n)
-		if n+verbs.TMHSize <= mtu {
-			check(match|data, n)
-		} else {
-			check(match, n)
-			check(data, n)
-		}
-		r.sent()
-	}
-	for _, n := range []int{0, 1, 5000} {
-		r.a.recv(r.qa, 8, sge(fmr, fin))
-		r.add(1, 5, exact, r.bbuf)
-		r.rndv(5, 6, n)
-		check(match, n)
-		check(data, n)
-		r.wantFIN(8, 5, 6, fin)
-	}
-	r.add(1, 5, exact, r.bbuf[:40])
-	r.rndv(5, 6, 41)
-	w := r.b.want(1, verbs.WCTMRndvIncomplete)
-	if opts.TwoIncomplete == (w.Flags&data != 0) || w.Flags&match == 0 {
-		t.Errorf("%+v", w)
-	}
-	if opts.TwoIncomplete {
-		if w = r.b.want(1, verbs.WCSuccess); w.Flags != data || w.Tag != 0 || w.Priv != 0 {
-			t.Errorf("%+v", w)
-		}
-	}
-	r.b.none()
 }
 
 // testTagInfo: completions that are not of a MATCH have no tag and no priv.

@@ -10,7 +10,7 @@ import (
 
 // testArmWait: a parked receiver wakes for a message, each time; its device is used from another goroutine than the
 // sender's.
-func testArmWait(t *testing.T, open Opener) {
+func testArmWait(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
 	ch, err := b.dev.CreateCompChannel()
@@ -79,7 +79,7 @@ func receiveParked(t *testing.T, dev verbs.Device, ch verbs.CompChannel, cq verb
 }
 
 // testChannelClose: Wake and Close end a Wait.
-func testChannelClose(t *testing.T, open Opener) {
+func testChannelClose(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
 	ch, err := n.dev.CreateCompChannel()
@@ -104,7 +104,7 @@ func testChannelClose(t *testing.T, open Opener) {
 }
 
 // testPeerDestroysQP: a QP whose peer is gone fails instead of waiting for ever.
-func testPeerDestroysQP(t *testing.T, open Opener) {
+func testPeerDestroysQP(t *testing.T, open Opener, _ TagOptions) {
 	e, a, _, qa, qb := pair(t, open)
 	a.send(qa, inline(1, verbs.SendSignaled, nil)) // RNR at the peer
 	a.send(qa, inline(2, verbs.SendSignaled, nil))
@@ -118,7 +118,7 @@ func testPeerDestroysQP(t *testing.T, open Opener) {
 	e.nodes[1].free = e.nodes[1].free[:2] // qb is gone
 }
 
-func testPeerCloses(t *testing.T, open Opener) {
+func testPeerCloses(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 3)
 	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
 	q1, _ := e.connect(a, b, qpConf{}, qpConf{})

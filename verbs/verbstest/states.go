@@ -1,0 +1,320 @@
+package verbstest
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// This file has the rules of TMO 8.1 on states: the transitions, their attributes, and what may be posted when.
+
+// qpStates are the states in the order in which a queue pair passes them.
+var qpStates = []verbs.QPState{verbs.QPSReset, verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSErr}
+
+// stateAlone is what Modify takes to ERR and RESET.
+func stateAlone(to verbs.QPState) (*verbs.QPAttr, verbs.QPAttrMask) {
+	return &verbs.QPAttr{State: to}, verbs.QPAttrState
+}
+
+// stepTo is what Modify takes to bring a queue pair of n, which is connected to itself, into a state from the one before.
+func (n *node) stepTo(qp verbs.QP, to verbs.QPState) (*verbs.QPAttr, verbs.QPAttrMask) {
+	switch to {
+	case verbs.QPSInit:
+		return initAttr(allAccess)
+	case verbs.QPSRTR:
+		return rtrAttr(n.dev, qp.Num())
+	case verbs.QPSRTS:
+		return rtsAttr(7)
+	}
+	return stateAlone(to)
+}
+
+// qpIn makes a queue pair in a state.
+func (n *node) qpIn(state verbs.QPState) verbs.QP {
+	n.e.t.Helper()
+	qp := n.newQP(qpConf{})
+	for i := 1; qp.State() != state; i++ {
+		n.e.ok(qp.Modify(n.stepTo(qp, qpStates[i])))
+	}
+	return qp
+}
+
+// testTransitions: from each state to each, with what the table of ibv_modify_qp(3) asks for.
+func testTransitions(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	legal := map[[2]verbs.QPState]bool{
+		{verbs.QPSReset, verbs.QPSInit}: true, {verbs.QPSInit, verbs.QPSInit}: true,
+		{verbs.QPSInit, verbs.QPSRTR}: true, {verbs.QPSRTR, verbs.QPSRTS}: true,
+	}
+	for _, from := range qpStates {
+		for _, to := range []verbs.QPState{verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE, 7, 99} {
+			if from == verbs.QPSRTS && (to == verbs.QPSRTS || to == verbs.QPSSQD) {
+				continue // the one takes other attributes, of the other TMO says nothing
+			}
+			qp := n.qpIn(from)
+			err := qp.Modify(n.stepTo(qp, to))
+			want := from
+			if legal[[2]verbs.QPState{from, to}] {
+				e.ok(err)
+				want = to
+			} else {
+				e.errno(err, syscall.EINVAL)
+			}
+			if qp.State() != want {
+				t.Errorf("%v to %v ended in %v", from, to, qp.State())
+			}
+		}
+	}
+}
+
+// testMasks: each transition, with one of its attributes left out, and with one that it does not take.
+func testMasks(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	const all = verbs.QPMaskInit | verbs.QPMaskRTR | verbs.QPMaskRTS | verbs.QPAttrQKey
+	optional := map[verbs.QPState]verbs.QPAttrMask{
+		verbs.QPSRTR: verbs.QPAttrAccessFlags | verbs.QPAttrPKeyIndex,
+		verbs.QPSRTS: verbs.QPAttrAccessFlags | verbs.QPAttrMinRNRTimer,
+	}
+	qp := n.newQP(qpConf{})
+	for _, to := range []verbs.QPState{verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS} {
+		attr, need := n.stepTo(qp, to)
+		attr.AccessFlags, attr.MinRNRTimer = allAccess, 14
+		for bit := verbs.QPAttrState << 1; bit <= all; bit <<= 1 {
+			mask := need
+			switch {
+			case need&bit != 0:
+				mask &^= bit
+			case (all&^optional[to])&bit != 0:
+				mask |= bit
+			default:
+				continue
+			}
+			err := qp.Modify(attr, mask)
+			e.errno(err, syscall.EINVAL)
+			if !strings.Contains(err.Error(), bit.String()) {
+				t.Errorf("to %v with %v: the error does not name %v: %v", to, mask, bit, err)
+			}
+		}
+		e.ok(qp.Modify(attr, need|optional[to]))
+	}
+	attr, mask := rtsAttr(7)
+	e.errno(qp.Modify(attr, mask), syscall.EINVAL) // in RTS they are foreign
+}
+
+// testErrAndReset: from each state to ERR and to RESET; other attributes do not go with that.
+func testErrAndReset(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	for _, from := range qpStates {
+		for _, to := range []verbs.QPState{verbs.QPSErr, verbs.QPSReset} {
+			qp := n.qpIn(from)
+			attr, mask := stateAlone(to)
+			attr.Port = 1
+			e.errno(qp.Modify(attr, mask|verbs.QPAttrPort), syscall.EINVAL)
+			e.ok(qp.Modify(attr, mask))
+			if qp.State() != to {
+				t.Errorf("%v to %v ended in %v", from, to, qp.State())
+			}
+		}
+	}
+}
+
+// testAttributeValues: the smallest and the largest value of each attribute are taken, the next ones are not.
+func testAttributeValues(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	most := uint32(n.dev.Attr().MaxMTU)
+	for what, c := range map[string]struct {
+		to       verbs.QPState
+		min, max uint32
+		set      func(a *verbs.QPAttr, v uint32)
+		get      func(a verbs.QPAttr) uint32
+	}{
+		"PathMTU": {verbs.QPSRTR, 1, most, func(a *verbs.QPAttr, v uint32) { a.PathMTU = verbs.MTU(v) },
+			func(a verbs.QPAttr) uint32 { return uint32(a.PathMTU) }},
+		"RQPSN": {verbs.QPSRTR, 0, 1<<24 - 1, func(a *verbs.QPAttr, v uint32) { a.RQPSN = v }, func(a verbs.QPAttr) uint32 { return a.RQPSN }},
+		"SQPSN": {verbs.QPSRTS, 0, 1<<24 - 1, func(a *verbs.QPAttr, v uint32) { a.SQPSN = v }, func(a verbs.QPAttr) uint32 { return a.SQPSN }},
+		"MinRNRTimer": {verbs.QPSRTR, 0, 31, func(a *verbs.QPAttr, v uint32) { a.MinRNRTimer = uint8(v) },
+			func(a verbs.QPAttr) uint32 { return uint32(a.MinRNRTimer) }},
+		"Timeout": {verbs.QPSRTS, 0, 31, func(a *verbs.QPAttr, v uint32) { a.Timeout = uint8(v) },
+			func(a verbs.QPAttr) uint32 { return uint32(a.Timeout) }},
+		"RetryCnt": {verbs.QPSRTS, 0, 7, func(a *verbs.QPAttr, v uint32) { a.RetryCnt = uint8(v) },
+			func(a verbs.QPAttr) uint32 { return uint32(a.RetryCnt) }},
+		"RNRRetry": {verbs.QPSRTS, 0, 7, func(a *verbs.QPAttr, v uint32) { a.RNRRetry = uint8(v) },
+			func(a verbs.QPAttr) uint32 { return uint32(a.RNRRetry) }},
+	} {
+		if what == "PathMTU" && most > uint32(verbs.MTU4096) {
+			t.Errorf("MaxMTU is %d", most)
+		}
+		before := qpStates[uint32(c.to)-1]
+		for _, v := range []uint32{c.min - 1, c.min, c.max, c.max + 1} {
+			qp := n.qpIn(before)
+			attr, mask := n.stepTo(qp, c.to)
+			c.set(attr, v)
+			if c.get(*attr) != v {
+				continue // below 0
+			}
+			err := qp.Modify(attr, mask)
+			if v < c.min || v > c.max {
+				e.errno(err, syscall.EINVAL)
+				continue
+			}
+			e.ok(err)
+			if a, _ := qp.Query(); c.get(a) != v {
+				t.Errorf("%s is %d, was set to %d", what, c.get(a), v)
+			}
+		}
+	}
+}
+
+// testRefusedUnchanged: whatever Modify refuses, for a value or for its mask, it leaves all as it was.
+func testRefusedUnchanged(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	qp := n.newQP(qpConf{})
+	faults := map[verbs.QPState]map[string]func(a *verbs.QPAttr, mask *verbs.QPAttrMask){
+		verbs.QPSInit: {
+			"Port":        func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.Port = 9 },
+			"PKeyIndex":   func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.PKeyIndex = 60_000 },
+			"AccessFlags": func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.AccessFlags = 1 << 30 },
+		},
+		verbs.QPSRTR: {
+			"PathMTU":         func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.PathMTU = 0 },
+			"RQPSN":           func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.RQPSN = 1 << 24 },
+			"DestQPN":         func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.DestQPN = 1 << 24 },
+			"MinRNRTimer":     func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.MinRNRTimer = 32 },
+			"MaxDestRdAtomic": func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.MaxDestRdAtomic = 255 },
+			"address":         func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.AV.Address = []byte("nowhere") },
+		},
+		verbs.QPSRTS: {
+			"SQPSN":       func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.SQPSN = 1 << 24 },
+			"RetryCnt":    func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.RetryCnt = 8 },
+			"RNRRetry":    func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.RNRRetry = 8 },
+			"Timeout":     func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.Timeout = 32 },
+			"MaxRdAtomic": func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.MaxRdAtomic = 255 },
+		},
+	}
+	for _, to := range []verbs.QPState{verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS} {
+		spoil := faults[to]
+		spoil["mask, the state alone"] = func(_ *verbs.QPAttr, mask *verbs.QPAttrMask) { *mask = verbs.QPAttrState }
+		spoil["mask, with a foreign attribute"] = func(_ *verbs.QPAttr, mask *verbs.QPAttrMask) { *mask |= verbs.QPAttrQKey }
+		spoil["state"] = func(a *verbs.QPAttr, _ *verbs.QPAttrMask) { a.State = verbs.QPSSQE }
+		for what, f := range spoil {
+			attr, mask := n.stepTo(qp, to)
+			f(attr, &mask)
+			before, _ := qp.Query()
+			e.errno(qp.Modify(attr, mask), syscall.EINVAL)
+			if after, _ := qp.Query(); !sameAttr(before, after) || qp.State() != before.State {
+				t.Fatalf("to %v, with a bad %s: changed %+v to %+v", to, what, before, after)
+			}
+		}
+		e.ok(qp.Modify(n.stepTo(qp, to)))
+	}
+	if a, _ := qp.Query(); a.RNRRetry != 7 || a.RetryCnt != 7 || a.MinRNRTimer != 14 || a.AccessFlags != allAccess || a.State != verbs.QPSRTS {
+		t.Errorf("%+v", a)
+	}
+}
+
+func sameAttr(a, b verbs.QPAttr) bool {
+	same := string(a.AV.Address) == string(b.AV.Address)
+	a.AV.Address, b.AV.Address = nil, nil
+	return same && a.State == b.State && a.PathMTU == b.PathMTU && a.RQPSN == b.RQPSN && a.SQPSN == b.SQPSN && a.DestQPN == b.DestQPN &&
+		a.AccessFlags == b.AccessFlags && a.MaxRdAtomic == b.MaxRdAtomic && a.MaxDestRdAtomic == b.MaxDestRdAtomic &&
+		a.MinRNRTimer == b.MinRNRTimer && a.Timeout == b.Timeout && a.RetryCnt == b.RetryCnt && a.RNRRetry == b.RNRRetry
+}
+
+// testRecvFromInit: receives are taken in INIT and all later states, not before.
+func testRecvFromInit(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	qp := n.newQP(qpConf{})
+	wr := &verbs.RecvWR{WRID: 99}
+	bad, err := qp.PostRecv(wr)
+	e.errno(err, syscall.EINVAL)
+	if bad != wr {
+		t.Error("wrong failing request")
+	}
+	for i, to := range []verbs.QPState{verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS} {
+		e.ok(qp.Modify(n.stepTo(qp, to)))
+		n.recv(qp, uint64(i), nil)
+	}
+	e.ok(qp.Modify(stateAlone(verbs.QPSErr)))
+	for i := range uint64(3) {
+		n.want(i, verbs.WCWRFlushErr)
+	}
+	n.none()
+}
+
+// testAcceptFromRTR: a receive that was posted in INIT takes a packet as soon as its queue pair is in RTR, not before.
+func testAcceptFromRTR(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 2)
+	a, b := e.nodes[0], e.nodes[1]
+	qa, qb := a.newQP(qpConf{}), b.newQP(qpConf{})
+	e.ok(qb.Modify(initAttr(allAccess)))
+	b.recv(qb, 1, nil)
+	a.raise(qa, b.dev, qb.Num(), qpConf{})
+	a.send(qa, inline(2, verbs.SendSignaled, nil))
+	b.none()
+	e.ok(qb.Modify(rtrAttr(a.dev, qa.Num())))
+	b.want(1, verbs.WCSuccess)
+	a.want(2, verbs.WCSuccess)
+}
+
+// testSendFromRTS: sends are refused before RTS, and nothing of them is left when it is reached.
+func testSendFromRTS(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	qp := n.newQP(qpConf{})
+	for _, state := range qpStates {
+		if state != verbs.QPSReset {
+			e.ok(qp.Modify(n.stepTo(qp, state)))
+		}
+		wr := inline(uint64(state), verbs.SendSignaled, nil)
+		if state == verbs.QPSRTS {
+			n.recv(qp, 9, nil) // it is connected to itself
+			n.send(qp, wr)
+			break
+		}
+		bad, err := qp.PostSend(&wr)
+		e.errno(err, syscall.EINVAL)
+		if bad != &wr {
+			t.Errorf("wrong failing request in %v", state)
+		}
+	}
+	e.until("the send and the receive", func() bool { return len(n.got) == 2 })
+	for _, w := range n.got {
+		if w.Status != verbs.WCSuccess || w.WRID != 9 && w.WRID != uint64(verbs.QPSRTS) {
+			t.Errorf("%+v", w)
+		}
+	}
+}
+
+// testReset: RESET forgets everything without completions, and the QP can be used again.
+func testReset(t *testing.T, open Opener, _ TagOptions) {
+	e, a, b, qa, qb := pair(t, open)
+	wa, wb := e.connect(a, b, qpConf{}, qpConf{})
+	a.send(qa, inline(1, verbs.SendSignaled, nil))
+	a.recv(qa, 2, nil)
+	for _, q := range []verbs.QP{qa, qb} {
+		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+	}
+	// What the queue pairs' former life has left on the wire must be gone: all their packets take the way of these two.
+	b.recv(wb, 5, nil)
+	a.send(wa, inline(6, 0, nil))
+	b.wantLast(5)
+	a.recv(wa, 7, nil)
+	b.send(wb, inline(8, 0, nil))
+	a.wantLast(7)
+	e.settle() // notices may leave behind what was sent after them
+	a.raise(qa, b.dev, qb.Num(), qpConf{})
+	b.raise(qb, a.dev, qa.Num(), qpConf{})
+	b.recv(qb, 4, nil)
+	a.send(qa, inline(3, verbs.SendSignaled, nil))
+	b.want(4, verbs.WCSuccess)
+	a.want(3, verbs.WCSuccess)
+}

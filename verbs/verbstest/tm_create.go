@@ -1,0 +1,140 @@
+package verbstest
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// This file has the rules of TMO 1.1 to 1.3 on making a tag-matching SRQ and its queue pairs.
+
+// testTagFlag: a device makes a tag-matching SRQ if its flag says so, and only then.
+func testTagFlag(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 1)
+	n := e.nodes[0]
+	cq, err := n.dev.CreateCQ(verbs.CQInitAttr{CQE: 16, WCFlags: verbs.WCExWithTMInfo})
+	if err == nil {
+		n.onFree(cq.Destroy)
+		var srq verbs.SRQ
+		if srq, err = n.pd.CreateSRQ(tagAttr(cq, 1, 1)); err == nil {
+			e.ok(srq.Destroy())
+		}
+	}
+	if (err == nil) != n.matchesTags() {
+		t.Errorf("%+v, and making a tag-matching SRQ gives: %v", n.dev.Attr().TM, err)
+	}
+}
+
+// testTagCaps: what a device with the flag must be able to do, to be of use at all.
+func testTagCaps(t *testing.T, open Opener, _ TagOptions) {
+	n := newEnv(t, open, 1).nodes[0]
+	tm := n.dev.Attr().TM
+	if tm.MaxRndvHdrSize < verbs.TMHSize+verbs.RVHSize || tm.MaxNumTags == 0 || tm.MaxOps == 0 || tm.MaxSGE == 0 {
+		t.Errorf("%+v", tm)
+	}
+}
+
+func testTagUnsupported(t *testing.T, open Opener, _ TagOptions) {
+	n := newEnv(t, open, 1).nodes[0]
+	n.refusesTagSRQ(n.cq, map[string]tagFault{"nothing": {syscall.EOPNOTSUPP, func(*verbs.SRQInitAttr) {}}})
+}
+
+// tagFault is something wrong with the attributes of a tag-matching SRQ.
+type tagFault struct {
+	errno syscall.Errno
+	spoil func(a *verbs.SRQInitAttr)
+}
+
+// refusesTagSRQ tries each fault. What was refused leaves nothing: the CQ is not in use.
+func (n *node) refusesTagSRQ(cq verbs.CQ, faults map[string]tagFault) {
+	n.e.t.Helper()
+	for name, f := range faults {
+		attr := tagAttr(cq, 1, 1)
+		f.spoil(attr)
+		srq, err := n.pd.CreateSRQ(attr)
+		if err == nil {
+			n.e.t.Errorf("wrong with the SRQ: %s; but there is no error", name)
+			n.e.ok(srq.Destroy())
+			continue
+		}
+		n.e.errno(err, f.errno)
+		if srq != nil {
+			n.e.t.Errorf("wrong with the SRQ: %s; there is one, and an error", name)
+		}
+	}
+}
+
+func testTagUnknownMask(t *testing.T, open Opener, _ TagOptions) {
+	n := newEnv(t, open, 1).nodes[0]
+	n.refusesTagSRQ(n.tagCQ(16), map[string]tagFault{
+		"bit 5":  {syscall.EOPNOTSUPP, func(a *verbs.SRQInitAttr) { a.Mask |= 1 << 5 }},
+		"bit 31": {syscall.EOPNOTSUPP, func(a *verbs.SRQInitAttr) { a.Mask |= 1 << 31 }},
+	})
+}
+
+// testTagNeeds: what may not be missing. The PD may: it is the one that is asked.
+func testTagNeeds(t *testing.T, open Opener, _ TagOptions) {
+	n := newEnv(t, open, 1).nodes[0]
+	cq := n.tagCQ(16)
+	n.refusesTagSRQ(cq, map[string]tagFault{
+		"no CQ bit": {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.Mask &^= verbs.SRQInitCQ }},
+		"no TM bit": {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.Mask &^= verbs.SRQInitTM }},
+		"no CQ":     {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.CQ = nil }},
+		"no tags":   {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.TM.MaxNumTags = 0 }},
+	})
+	attr := tagAttr(cq, 1, 1)
+	attr.Mask &^= verbs.SRQInitPD
+	srq, err := n.pd.CreateSRQ(attr)
+	n.e.ok(err)
+	n.e.ok(srq.Destroy())
+}
+
+func testTagPlainCQ(t *testing.T, open Opener, _ TagOptions) {
+	n := newEnv(t, open, 1).nodes[0]
+	n.refusesTagSRQ(n.cq, map[string]tagFault{"a CQ without TM_INFO": {syscall.EINVAL, func(*verbs.SRQInitAttr) {}}})
+}
+
+// testTagTooLarge: the device's limits are taken, one more is not.
+func testTagTooLarge(t *testing.T, open Opener, _ TagOptions) {
+	n := newEnv(t, open, 1).nodes[0]
+	most := n.dev.Attr()
+	n.refusesTagSRQ(n.tagCQ(16), map[string]tagFault{
+		"too many tags":    {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.TM.MaxNumTags = most.TM.MaxNumTags + 1 }},
+		"too many ops":     {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.TM.MaxOps = most.TM.MaxOps + 1 }},
+		"too many buffers": {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.MaxWR = uint32(most.MaxSRQWR) + 1 }},
+		"too many SGEs":    {syscall.EINVAL, func(a *verbs.SRQInitAttr) { a.MaxSGE = uint32(most.SRQSGE) + 1 }},
+	})
+	n.tagSRQ(most.TM.MaxNumTags, most.TM.MaxOps)
+}
+
+// testTagNoSendQueue: the device's own send queue takes nothing from the program, in RTS.
+func testTagNoSendQueue(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 1, 4)
+	r.a.recv(r.qa, 8, nil)
+	wr := &verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled}
+	bad, err := r.qb.PostSend(wr)
+	r.errno(err, syscall.ENOMEM)
+	if bad != wr {
+		t.Error("wrong failing request")
+	}
+	r.a.none()
+	r.b.none()
+}
+
+// testTagSRQLimit: the limit of a TM-SRQ is one of its untagged buffers. Tagged messages do not come near it.
+func testTagSRQLimit(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 1, 4)
+	r.untagged(2)
+	r.ok(r.srq.Modify(verbs.SRQAttr{Limit: 2}, verbs.SRQLimit))
+	r.add(1, 5, exact, r.bbuf)
+	r.hit(1, 5)
+	r.settle()
+	if len(r.b.evs) > 0 {
+		t.Errorf("%+v after a tagged message", r.b.evs)
+	}
+	r.miss(0, 5)
+	if ev := r.b.wantEvent(verbs.EventSRQLimitReached); ev.QP != r.srq.Num() {
+		t.Errorf("%+v, want SRQ %d", ev, r.srq.Num())
+	}
+}

@@ -1,0 +1,176 @@
+package verbstest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// This file has the rules of TMO 4.6: which completions ask for a SYNC.
+
+// testTagSyncReq: SYNC_REQ of ADD and DEL, as specified or as the mlx5 driver computes it (TMO 4.6).
+func testTagSyncReq(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(8)
+	post := func(op verbs.OpsOpcode, h, count uint32, want bool) uint32 {
+		t.Helper()
+		wr := r.counted(op, 5)
+		wr.Handle, wr.UnexpectedCnt = h, count
+		r.post(wr)
+		if w := r.b.want(wr.WRID, verbs.WCSuccess); (w.Flags&verbs.WCFlagTMSyncReq != 0) != want || w.Flags&^verbs.WCFlagTMSyncReq != 0 {
+			t.Fatalf("opcode %d with count %d of %d: flags %#x", op, count, r.count, w.Flags)
+		}
+		return wr.Handle
+	}
+	h := post(verbs.WRTagAdd, 0, r.count, false)
+	post(verbs.WRTagDel, h, r.count, false)
+	h = post(verbs.WRTagAdd, 0, r.count, false)
+	r.miss(0, 9)
+	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver) // up to date by itself, but not by the driver's memory of the ADD
+	h = post(verbs.WRTagAdd, 0, r.count-1, true)
+	post(verbs.WRTagDel, h, r.count-1, true)
+	h = post(verbs.WRTagAdd, 0, r.count+1, true) // ahead is not up to date either
+	post(verbs.WRTagDel, h, r.count+1, true)
+	h = post(verbs.WRTagAdd, 0, r.count+1<<16, opts.SyncReqOfDriver) // 16 bits, but the driver compares 32
+	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
+}
+
+// testTagSyncReqUnexpected: an unexpected message asks for a SYNC when more than 0x3fff are not reported, itself among them, and not
+// before. To a driver only an ADD reports.
+func testTagSyncReqUnexpected(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	const most = 0x3fff
+	reported := r.count - most + 2
+	if opts.SyncReqOfDriver && r.count < most { // it compares 32 bits: no count is old enough yet
+		reported = r.count
+		r.flood(most-2, func(flags verbs.WCFlags) {
+			if r.count++; flags != 0 {
+				t.Fatalf("message %d asks for a SYNC", r.count-reported)
+			}
+		})
+	}
+	wr := r.counted(verbs.WRTagAdd, 5)
+	wr.UnexpectedCnt = reported
+	r.post(wr)
+	r.b.want(wr.WRID, verbs.WCSuccess)
+	next := func() {
+		t.Helper()
+		r.flood(1, func(flags verbs.WCFlags) {
+			r.count++
+			if missing := r.count - reported; (flags&verbs.WCFlagTMSyncReq != 0) != (missing > most) || flags&^verbs.WCFlagTMSyncReq != 0 {
+				t.Fatalf("%d messages are not reported: flags %#x", missing, flags)
+			}
+		})
+	}
+	for range 5 {
+		next()
+	}
+	if !opts.SyncReqOfDriver {
+		r.sync()
+		reported = r.count
+		next()
+	}
+	r.add(6, 6, exact, r.bbuf)
+	reported = r.count
+	next()
+}
+
+// testTagSyncReqNever: while the counts differ SYNCs, NO_TAG messages, FINs and, where there are any, matched messages complete without
+// SYNC_REQ, with the flags of TMO 4.4 and no others.
+func testTagSyncReqNever(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	r.untagged(8)
+	const size = 20_000 // several packets
+	fin := r.finBuffer()
+	for id := range uint64(3) {
+		r.add(id, 20+id, exact, r.bbuf[id*size:][:size])
+	}
+	r.miss(0, 9)
+	behind := r.counted(verbs.WRTagSync, 3)
+	behind.UnexpectedCnt--
+	r.post(behind)
+	flags := func(id uint64, want ...verbs.WCFlags) {
+		r.t.Helper()
+		for i, f := range want {
+			if w := r.b.want(id, verbs.WCSuccess); w.Flags != f {
+				r.t.Errorf("completion %d of request %d while the counts differ: flags %#x, want %#x", i, id, w.Flags, f)
+			}
+		}
+	}
+	flags(behind.WRID, 0)
+	for k, op := range []verbs.TMHOpcode{verbs.TMHNoTag, verbs.TMHFin} {
+		r.raw(r.qa, false, r.message(op, 5, 0, 8))
+		flags(untaggedID+1+uint64(k), 0)
+		r.sent()
+	}
+	if opts.Dormant {
+		return // nothing matches while the counts differ
+	}
+	r.eager(20, 0, 8)
+	flags(0, flagsBoth)
+	r.sent()
+	r.eager(21, 0, size)
+	flags(1, flagMatch, flagData)
+	r.sent()
+	r.rndv(22, 3, size)
+	flags(2, flagMatch, flagData)
+	r.wantFIN(8, 22, 3, fin)
+}
+
+// flood sends n unexpected messages, in batches, and hands over the flags of their completions. It is quick: tests need 65536 of them.
+func (r *tagRig) flood(n int, each func(verbs.WCFlags)) {
+	r.t.Helper()
+	var recvs [untaggedDepth]verbs.RecvWR
+	var sends [untaggedDepth]verbs.SendWR
+	m := make([]byte, verbs.TMHSize)
+	verbs.TMH{Opcode: verbs.TMHEager, Tag: 9}.Put(m)
+	buf := sge(r.umr, r.ubuf[:verbs.TMHSize])
+	for ; n > 0; n -= untaggedDepth {
+		batch := min(n, untaggedDepth)
+		for i := range batch {
+			recvs[i] = verbs.RecvWR{WRID: untaggedID + uint64(r.posted+i), SGList: buf}
+			sends[i] = inline(77, 0, m)
+			if i > 0 {
+				recvs[i-1].Next, sends[i-1].Next = &recvs[i], &sends[i]
+			}
+		}
+		sends[batch-1].Flags |= verbs.SendSignaled
+		_, err := r.srq.PostSRQRecv(&recvs[0])
+		r.ok(err)
+		_, err = r.qa.PostSend(&sends[0])
+		r.ok(err)
+		r.flooded(batch, each)
+		r.posted += batch
+	}
+}
+
+// flooded takes the completions of a batch on both sides.
+func (r *tagRig) flooded(n int, each func(verbs.WCFlags)) {
+	r.t.Helper()
+	var wc [untaggedDepth]verbs.WC
+	poll := func(b *node) []verbs.WC {
+		letGo(b.dev, func() {})
+		k, err := b.cq.PollCQ(wc[:])
+		r.ok(err)
+		return wc[:k]
+	}
+	deadline := time.Now().Add(patience)
+	sent := false
+	for i := 0; i < n || !sent; {
+		for _, w := range poll(r.a) {
+			sent = w.WRID == 77 && w.Status == verbs.WCSuccess
+		}
+		ws := poll(r.b)
+		for _, w := range ws {
+			if w.WRID != untaggedID+uint64(r.posted+i) || w.Status != verbs.WCSuccess {
+				r.t.Fatalf("%+v, want unexpected message %d", w, r.posted+i)
+			}
+			each(w.Flags)
+			i++
+		}
+		if len(ws) == 0 && time.Now().After(deadline) {
+			r.t.Fatal("waited in vain for a flood of unexpected messages")
+		}
+	}
+}
