@@ -178,7 +178,7 @@ func (q *queuePair) postSlow(wr *verbs.SendWR) error {
 	}
 	q.enqueue(wr, total)
 	if q.state == verbs.QPSErr {
-		q.flushSQ(verbs.WCWRFlushErr, q.reclaimed)
+		q.flushSQ(verbs.WCWRFlushErr, q.posted-1) // what is older has ended
 		return nil
 	}
 	if q.pump() {

@@ -181,6 +181,31 @@ func testErrorsComplete(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
+// testErrorOrder: a request that was executed unsignalled does not come back flushed behind the error of a later one, whatever is
+// posted then.
+func testErrorOrder(t *testing.T, open Opener, _ TagOptions) {
+	e := newEnv(t, open, 2)
+	a, b := e.nodes[0], e.nodes[1]
+	for what, f := range failings(a, b, 0) {
+		qa, qb := e.connect(a, b, f.conf, qpConf{})
+		b.recv(qb, 6, nil)
+		a.send(qa, inline(0, 0, nil))
+		b.want(6, verbs.WCSuccess)
+		f.post(qa, qb)
+		for i := range uint64(3) {
+			a.send(qa, inline(2+i, 0, nil))
+		}
+		a.want(1, f.status)
+		for i := range uint64(3) {
+			if w := a.next(); w.WRID != 2+i || w.Status != verbs.WCWRFlushErr {
+				t.Fatalf("%s: %+v behind the error, want request %d flushed", what, w, 2+i)
+			}
+		}
+		a.none()
+		b.got = nil
+	}
+}
+
 // testFirstError: when the first error is polled its queue pair is in ERR, whatever failed.
 func testFirstError(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)

@@ -32,6 +32,7 @@ var scenarios = []testCase{
 	{"scenario/send-self", anyDevice, testSendSelf, "a queue pair that is connected to itself"},
 	{"scenario/send-imm", anyDevice, testSendImm, "immediate data of SENDs of all sizes"},
 	{"scenario/send-inv", anyDevice, testSendInv, "SEND_WITH_INV withdraws the region it names, before its completion"},
+	{"scenario/error-order", anyDevice, testErrorOrder, "requests behind one that fails are flushed in order, and none before it"},
 	{"scenario/reset", anyDevice, testReset, "a queue pair that is reset forgets all, and can be used again"},
 	{"scenario/gather", anyDevice, testGather, "lists of entries into lists of entries, cut anywhere"},
 	{"scenario/zero-length", anyDevice, testZeroLength, "messages and lists of length 0"},
