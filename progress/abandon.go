@@ -87,8 +87,8 @@ func (r readState) again() readState {
 	return readState{src: r.src, appCtx: r.appCtx, rkey: r.rkey, va: r.va, total: r.total, seq: r.seq}
 }
 
-// recalledLocked goes on with a receive that was asked back from the device for a message that waits, or has found
-// another receive meanwhile.
+// recalledLocked goes on with a receive that was asked back from the device for a message that waits, unless that is gone with its
+// sender.
 func (e *Engine) recalledLocked(op *Op) {
 	if m, ok := e.arrivedBeforeLocked(op.tag, op.mask, op.place); ok {
 		e.giveLocked(op, m)

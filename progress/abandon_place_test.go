@@ -24,6 +24,40 @@ func TestAbandonedRecallKeepsPlace(t *testing.T) {
 	r.quiet()
 }
 
+// Its sender cannot take such a message back: the receive that was asked back for it would have lost its place for nothing. When that
+// gets another message the sender has it.
+func TestAbandonedRecallWithdrawn(t *testing.T) {
+	for _, faster := range []bool{false, true} {
+		r := askedBack(t, func(*Engine) {})
+		third := r.e[1].Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
+		r.s.Cancel()
+		r.step()
+		open(t, r.s)
+		if faster {
+			require.NoError(t, r.e[0].Send(bg, 1, 4, fill(8, 2))) // the device matches it before it hears of the recall
+			r.step()
+		}
+		r.goOn()
+		st, err := ended(t, r.second)
+		require.NoError(t, err)
+		_, withdrawn := ended(t, r.s)
+		if faster {
+			require.EqualValues(t, 8, st.Len)
+			require.Equal(t, ErrCanceled, withdrawn)
+		} else {
+			require.EqualValues(t, 1000, st.Len)
+			require.NoError(t, withdrawn)
+		}
+		open(t, third)
+		third.Cancel()
+		r.step()
+		for _, req := range []Request{r.first, third} {
+			_, _ = ended(t, req)
+		}
+		r.quiet()
+	}
+}
+
 // Of two such messages that find the same receive in the device, the second is for the next receive that matches it.
 func TestAbandonedTwice(t *testing.T) {
 	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2, maxOps: 1})

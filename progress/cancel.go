@@ -93,11 +93,18 @@ func (e *Engine) withdrawnFromLocked(op *Op) {
 	e.completeLocked(op, Status{}, ErrWithdrawn)
 }
 
-// withdrawLocked answers a sender that wants a request back. One that is being received stays; of one that is not here any
-// more the Fin is on the way, and is the answer.
+// withdrawLocked answers a sender that wants a request back. One that is being received stays, and so does one that a receive is
+// asked back from the device for: without it that receive would have lost its place. Of one that is not here any more the Fin is on
+// the way, and is the answer.
 func (e *Engine) withdrawLocked(p *peer, id uint32) {
 	for m := p.rndvs; m != nil; m = m.next {
-		if m.appCtx == id {
+		switch {
+		case m.appCtx != id:
+		case e.reservedLocked(m):
+			m.asked = true
+			e.ctrlLocked(p, ctrl{kind: ctrlTaken, id: id})
+			return
+		default:
 			e.unlinkRndvLocked(m)
 			e.dropRndvLocked(m)
 			e.ctrlLocked(p, ctrl{kind: ctrlWithdrawn, id: id})

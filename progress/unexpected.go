@@ -21,13 +21,14 @@ type message struct {
 	va         uint64
 	rkey       uint32
 	length     uint64
+	asked      bool // readState.asked
 	handle     matching.Handle
 	next, prev *message // among those of its peer; next also in the free list
 }
 
 // reading is what a receive needs to read a rendezvous message.
 func (m *message) reading() readState {
-	return readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq}
+	return readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq, asked: m.asked}
 }
 
 // keepLocked stores an eager message whose credit was checked.
@@ -69,7 +70,7 @@ func (e *Engine) keepRndvLocked(r readState, tag uint64) {
 func (e *Engine) requestRecordLocked(r readState, tag uint64) *message {
 	m := e.buffers.message()
 	m.src, m.tag, m.seq, m.rndv = r.src, tag, r.seq, true
-	m.appCtx, m.va, m.rkey, m.length, m.handle = r.appCtx, r.va, r.rkey, r.total, 0
+	m.appCtx, m.va, m.rkey, m.length, m.handle, m.asked = r.appCtx, r.va, r.rkey, r.total, 0, false
 	p := &e.peers[r.src]
 	if m.next = p.rndvs; m.next != nil {
 		m.next.prev = m

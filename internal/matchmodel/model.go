@@ -73,10 +73,10 @@ const maxCount = 255
 
 // maxStates bounds the search: states known to lead nowhere. One that the rules allow meets hardly any of them, a wrong one can
 // have more than there is memory for.
-const maxStates = 1 << 16
+const maxStates = 1 << 20
 
 // Check returns nil if the rules allow h, else an error that describes it. A history with more than 255 receives, sources, or
-// messages of one source is refused, and so is one for which no interleaving is found in 65536 states.
+// messages of one source is refused, and so is one for which no interleaving is found in a million states.
 func Check(h *History) error {
 	if len(h.Recvs) > maxCount || len(h.Messages) > maxCount || slices.ContainsFunc(h.Messages, func(m []uint64) bool { return len(m) > maxCount }) {
 		return fmt.Errorf("history too large to check: at most %d receives, sources and messages of a source", maxCount)
