@@ -12,6 +12,7 @@ type fakeLink struct{ closed bool }
 
 func (l *fakeLink) send(*header, []byte, []byte) bool { return true }
 func (l *fakeLink) maxPayload() int                   { return 4096 }
+func (l *fakeLink) maxReadPayload() int               { return 4096 }
 func (l *fakeLink) memory() remoteMemory              { return nil }
 func (l *fakeLink) drained() bool                     { return true }
 func (l *fakeLink) close()                            { l.closed = true }

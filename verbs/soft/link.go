@@ -58,8 +58,9 @@ type link interface {
 	// bytes). It copies or transmits everything and returns true, or does nothing and returns false: no room now, try
 	// again after the next poll. It never blocks. Transmission of what it took may be put off until flush.
 	send(h *header, head, body []byte) bool
-	// maxPayload is the most payload bytes of one packet. Constant.
+	// maxPayload is the most payload bytes of one packet, maxReadPayload of one with what a read has read. Constant.
 	maxPayload() int
+	maxReadPayload() int
 	// memory is direct access to the peer's registered memory, or nil where reads must go by packets. It may change
 	// from nil when the link comes up.
 	memory() remoteMemory

@@ -193,7 +193,8 @@ func (l *loopLink) send(h *header, head, body []byte) bool {
 	return true
 }
 
-func (l *loopLink) maxPayload() int { return l.wire.f.opts.MaxPayload }
+func (l *loopLink) maxPayload() int     { return l.wire.f.opts.MaxPayload }
+func (l *loopLink) maxReadPayload() int { return l.maxPayload() }
 
 func (l *loopLink) memory() remoteMemory {
 	if l.mem == nil || l.in.dead() {

@@ -176,7 +176,7 @@ func (q *queuePair) respond() bool {
 			body = binary.NativeEndian.AppendUint64(q.d.operands[:0], r.value)
 		}
 		h.length = uint32(len(body))
-		if !q.link.send(h, body, nil) {
+		if !q.link.send(h, nil, body) {
 			return false
 		}
 		q.d.dirty = true
@@ -194,7 +194,7 @@ func (q *queuePair) respond() bool {
 
 // nextPiece finds the next bytes of a read. It checks the region again, and marks r refused if it was withdrawn.
 func (q *queuePair) nextPiece(r *response, h *header) []byte {
-	n := min(r.total-r.off, uint64(q.maxPay))
+	n := min(r.total-r.off, uint64(q.link.maxReadPayload()))
 	b, ok := q.d.regions.resolve(q.pd, r.rkey, r.addr+r.off, n, verbs.AccessRemoteRead)
 	if !ok || r.status != 0 {
 		r.status = uint8(verbs.WCRemAccessErr)

@@ -100,7 +100,8 @@ func (l *shmLink) sendDown() bool {
 }
 
 // maxPayload is that of both ends' rings, which have one size.
-func (l *shmLink) maxPayload() int { return shmring.MaxPayload(l.w.env.cfg.RingBytes) }
+func (l *shmLink) maxPayload() int     { return shmring.MaxPayload(l.w.env.cfg.RingBytes) }
+func (l *shmLink) maxReadPayload() int { return l.maxPayload() }
 
 // memory is direct access to the peer's memory where the kernel allows it.
 func (l *shmLink) memory() remoteMemory {

@@ -22,7 +22,18 @@ const (
 	frameHeader    = 16
 	maxFrameHeader = frameHeader + 24
 	tcpMaxPayload  = 64 << 10
+	// tcpMaxRead is the same for what a read has read, which goes from the reader's memory to where it belongs without a buffer in
+	// between: the fewer system calls the better, up to here.
+	tcpMaxRead = 512 << 10
 )
+
+// maxLength is the most payload of a frame.
+func maxLength(op opcode) uint32 {
+	if op == opReadResp {
+		return tcpMaxRead
+	}
+	return tcpMaxPayload
+}
 
 // extraSize is the number of bytes that follow the first 16.
 var extraSize = func() (t [extraKnown + 1]uint8) {
@@ -87,8 +98,8 @@ func decodeFrameHeader(b []byte, h *header) (n int, err error) {
 	if extras&^extraKnown != 0 || extras&(extraTotal|totalLength) == extraTotal|totalLength {
 		return 0, fmt.Errorf("frame with header fields %#x: this version knows %#x", extras, extraKnown)
 	}
-	if h.length > tcpMaxPayload {
-		return 0, fmt.Errorf("frame with a payload of %d bytes: the most is %d", h.length, tcpMaxPayload)
+	if most := maxLength(opcode(b[0])); h.length > most {
+		return 0, fmt.Errorf("frame with a payload of %d bytes: the most is %d", h.length, most)
 	}
 	n = frameHeader + int(extraSize[extras])
 	if len(b) < n {

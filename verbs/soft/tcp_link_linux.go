@@ -33,6 +33,7 @@ type tcpLink struct {
 }
 
 func (l *tcpLink) maxPayload() int      { return tcpMaxPayload }
+func (l *tcpLink) maxReadPayload() int  { return tcpMaxRead }
 func (l *tcpLink) memory() remoteMemory { return nil }
 
 // attach gives the link its connection: a descriptor of its own, with conn closed.

@@ -15,6 +15,7 @@ const (
 	tcpInStart  = 16 << 10  // a link's first buffer; it grows when reads fill it
 	tcpInLimit  = 256 << 10 // and to this at most
 	tcpPlace    = 8 << 10   // payloads from this size on are read to where they belong
+	tcpAtOnce   = 2 << 20   // bytes after which it is others' turn
 	tcpPlaceGap = 4 << 10   // room for what follows such a payload: the next header, and not much that must be copied
 )
 
@@ -33,10 +34,10 @@ type tcpIn struct {
 	grow    bool // the last read filled the buffer
 }
 
-// receive offers frames to the device, at most budget, and reads more while there are any.
+// receive offers frames to the device, at most budget, and reads more while there are any, but no more than tcpAtOnce.
 func (l *tcpLink) receive(budget int) int {
-	n := l.parse(budget)
-	for n < budget && !l.gone && !l.in.stalled {
+	n, bytes := l.parse(budget), 0
+	for n < budget && bytes < tcpAtOnce && !l.gone && !l.in.stalled {
 		want, got := l.fill()
 		if got > 0 {
 			n += l.parse(budget - n)
@@ -44,10 +45,11 @@ func (l *tcpLink) receive(budget int) int {
 		if got < want {
 			break // that was all: another call would only say so
 		}
+		bytes += got
 	}
 	switch {
 	case l.gone:
-	case n == budget || l.in.stalled || l.lost != nil:
+	case n == budget || bytes >= tcpAtOnce || l.in.stalled || l.lost != nil:
 		l.visit()
 		if l.lost != nil && l.in.stalled {
 			l.fail(l.lost)

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	tcpOutLimit  = 256 << 10 // bytes that wait for the socket, at most
+	tcpOutLimit  = 256 << 10 // bytes that wait for the socket, at most, besides what is left of one body
 	tcpWriteSoon = 32 << 10  // so many are written without waiting for flush
 	tcpDirect    = 16 << 10  // bodies from this size on are written from the caller's memory
 )
@@ -50,13 +50,16 @@ func (l *tcpLink) send(h *header, head, body []byte) bool {
 	}
 	l.w.idle = 0
 	o := &l.out
-	n := maxFrameHeader + len(head) + len(body)
-	if !o.reserve(n) && !l.makeRoom(n) {
+	n, direct := maxFrameHeader+len(head), len(body) >= tcpDirect
+	if !direct {
+		n += len(body)
+	}
+	if direct && o.blocked || !o.reserve(n) && !l.makeRoom(n) {
 		o.full = true
 		return false
 	}
 	o.buf = append(appendFrameHeader(o.buf, h), head...)
-	if len(body) >= tcpDirect && !o.blocked {
+	if direct {
 		l.writeDirect(body)
 		return true
 	}
