@@ -145,12 +145,3 @@ func TestLeftBehind(t *testing.T) {
 		}
 	}
 }
-
-// TestPanics checks that a panic is a failure like any other.
-func TestPanics(t *testing.T) {
-	w := newWorld(NewPlan(1))
-	w.wrap = func(int, opener) opener { panic("oops") }
-	_, err := w.run()
-	require.ErrorContains(t, err, "oops")
-	require.Equal(t, "panic", KindOf(err))
-}
