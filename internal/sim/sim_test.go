@@ -121,7 +121,7 @@ func TestShrink(t *testing.T) {
 		return fail("some kind", "%d ranks", p.Params.Ranks)
 	}
 	p.Params.Ranks = 16
-	small, err := Shrink(p, time.Minute, play)
+	small, err := Shrink(t.Context(), p, play(p), play)
 	require.Equal(t, "some kind", KindOf(err))
 	require.Len(t, small.Steps, 2)
 	require.Equal(t, 3, small.Params.Ranks)
