@@ -10,8 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// panicked makes a failure of a panic, where that is recovered. Its kind tells it apart from others: by the broken rule or by what it
-// says, and by the function that it comes from.
+// panicked makes a failure of a panic, where that is recovered. Its kind tells it apart from others: by the broken rule or by what
+// it says, and by the function that it comes from.
 func panicked(v any) *Failure {
 	if f, ok := v.(*Failure); ok { // of a call, which has its own stack
 		return f

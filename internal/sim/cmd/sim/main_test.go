@@ -168,14 +168,16 @@ func TestUnsteady(t *testing.T) {
 		require.Equal(t, 1, code)
 		require.Contains(t, out, "3 seeds in ")
 		require.Contains(t, out, "seed 7 fails\n")
-		for _, want := range []string{"sim: it fails\n", text, "\nseed 7; replay ", "sim-7.json\nit was found with: -first 5 -seeds 3 -j 1\n"} {
+		for _, want := range []string{"sim: it fails\n", text, "\nseed 7; replay ",
+			"sim-7.json\nit was found with: -first 5 -seeds 3 -j 1\n"} {
 			require.Contains(t, errs, want)
 		}
 		require.NotContains(t, errs, "%!")
 	}
 }
 
-// TestReplayKeeps checks that a plan that is played from a file is not made smaller unless that is asked for, and that the file stays.
+// TestReplayKeeps checks that a plan that is played from a file is not made smaller unless that is asked for, and that the file
+// stays.
 func TestReplayKeeps(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -209,5 +211,18 @@ func TestReplayKeeps(t *testing.T) {
 	runs = 0
 	_, out, _ = playIn(t.Context(), t, fails, "-seed", "3", "-shrink", "0", "-v")
 	require.Equal(t, 1, runs)
+	require.Equal(t, 1, strings.Count(out, "seed 3"))
+
+	once := func(*sim.Plan, io.Writer) (*sim.Outcome, error) {
+		if runs++; runs%2 == 1 {
+			return nil, errors.New("it fails")
+		}
+		return &sim.Outcome{}, nil
+	}
+	runs = 0
+	_, out, _ = playIn(t.Context(), t, once, "-seed", "3", "-v")
+	require.Equal(t, 1, strings.Count(out, "seed 3"), "no smaller plan")
+	_, out, _ = playIn(t.Context(), t, once, "-seed", "3")
+	require.Equal(t, 4, runs)
 	require.Equal(t, 1, strings.Count(out, "seed 3"))
 }

@@ -126,6 +126,13 @@ func TestInterrupt(t *testing.T) {
 		require.Equal(t, 130, code)
 		require.Equal(t, "sim: interrupted\n", errs)
 		require.Equal(t, grace, time.Since(start))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		hangs := hanging(t, func(*sim.Plan) bool { cancel(); return true })
+		code, out, errs = playIn(ctx, t, hangs, "-first", "7", "-seeds", "3", "-j", "1")
+		require.Equal(t, 130, code)
+		require.Contains(t, out, "\n0 seeds in 5s\n")
+		require.Equal(t, "sim: interrupted: 3 seeds of 3 were not played\n", errs)
 	})
 }
 
@@ -181,11 +188,11 @@ func interrupted(t *testing.T, times int, args ...string) (errs, out string, sta
 	require.Len(t, first, 1)
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	lines := bufio.NewReader(stderr)
-	for !strings.Contains(errs, "interrupt again to end at once") {
-		errs, err = lines.ReadString('\n')
-		require.NoError(t, err)
-	}
-	if times > 1 {
+	for range times - 1 {
+		for !strings.Contains(errs, "interrupt again to end at once") { // not told where it ends before
+			errs, err = lines.ReadString('\n')
+			require.NoError(t, err)
+		}
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	}
 	b, err := io.ReadAll(stdout)
