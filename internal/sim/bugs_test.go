@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,9 @@ func TestBugs(t *testing.T) {
 			}
 			p, err := firstFailing(play)
 			require.Error(t, err, "not found")
-			small, err := Shrink(p, time.Minute, play)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			small, err := Shrink(ctx, p, err, play)
 			t.Logf("%s: %d steps of %d: %v", name, len(small.Steps), len(p.Steps), err)
 			require.Error(t, err)
 			if kind := KindOf(err); !strings.HasPrefix(kind, "invariant ") { // a build that checks more may see it sooner

@@ -1,9 +1,14 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -83,6 +88,8 @@ const (
 	MaskParity Mask = "parity" // the source, and the lowest bit of the number
 	MaskAny    Mask = "any"
 )
+
+var masks = []Mask{MaskExact, MaskSource, MaskNumber, MaskParity, MaskAny}
 
 // Tags are laid out as in p2p: packed 1 | context 11 | source 20 | tag 32, or the program's own, here source 8 | number 8.
 const (
@@ -171,22 +178,59 @@ func (s *Step) calls() string {
 
 // Save writes the plan where Load finds it.
 func (p *Plan) Save(file string) error {
-	b, err := json.MarshalIndent(p, "", " ")
+	b, err := p.encode()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, append(b, '\n'), 0o644)
+	return os.WriteFile(file, b, 0o644)
 }
 
-// Load reads a plan.
+// SaveNew writes the plan to a file of its own in dir, and gives its name. What another file says stays as it is: somebody may have
+// edited it.
+func (p *Plan) SaveNew(dir string) (file string, err error) {
+	b, err := p.encode()
+	if err != nil {
+		return "", err
+	}
+	for n := 1; ; n++ {
+		file = filepath.Join(dir, fmt.Sprintf("sim-%d.json", p.Seed))
+		if n > 1 {
+			file = filepath.Join(dir, fmt.Sprintf("sim-%d-%d.json", p.Seed, n))
+		}
+		if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, b) {
+			return file, nil
+		}
+		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		_, err = f.Write(b)
+		return file, errors.Join(err, f.Close())
+	}
+}
+
+func (p *Plan) encode() ([]byte, error) {
+	b, err := json.MarshalIndent(p, "", " ")
+	return append(b, '\n'), err
+}
+
+// Load reads a plan. It refuses what it does not know, which would be played as something else.
 func Load(file string) (*Plan, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	p := &Plan{}
-	if err := json.Unmarshal(b, p); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(p); err != nil {
 		return nil, fmt.Errorf("%s is not a plan: %w", file, err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, fmt.Errorf("%s is not a plan: something follows after byte %d", file, d.InputOffset())
 	}
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -212,6 +256,9 @@ func (p *Plan) check() error {
 		}
 		if !slices.Contains(ops, s.Do) {
 			return fmt.Errorf("step %d does %q: use one of %v", i, s.Do, ops)
+		}
+		if !slices.Contains(masks, s.Mask) {
+			return fmt.Errorf("step %d has the mask %q: use one of %q, or none for source and number", i, s.Mask, masks[1:])
 		}
 	}
 	return nil

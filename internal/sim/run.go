@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/progress"
@@ -26,7 +25,7 @@ type Failure struct {
 
 func (f *Failure) Error() string {
 	if f.Stack != nil {
-		return fmt.Sprintf("%s: %v\n%s", f.Kind, f.Err, f.Stack)
+		return fmt.Sprintf("%v\n%s", f.Err, f.Stack)
 	}
 	return fmt.Sprintf("%s: %v", f.Kind, f.Err)
 }
@@ -83,17 +82,6 @@ func (w *world) run() (out *Outcome, err error) {
 		return nil, err
 	}
 	return &Outcome{Coverage: w.cov, Trace: w.trace}, nil
-}
-
-func panicked(v any) *Failure {
-	if f, ok := v.(*Failure); ok { // of a call, which has its own stack
-		return f
-	}
-	f := &Failure{Kind: "panic", Err: fmt.Errorf("panic: %v", v), Stack: debug.Stack()}
-	if b, ok := v.(*invariant.Violation); ok {
-		f.Kind = "invariant " + b.Rule
-	}
-	return f
 }
 
 func (w *world) play() error {

@@ -1,20 +1,31 @@
 package sim
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"reflect"
-	"time"
 
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// Shrink makes a plan that fails smaller, as long as it fails in the same way: first its steps, then its parameters, again and again
-// until nothing can go or the time is over. run plays a plan and gives its error.
-func Shrink(p *Plan, budget time.Duration, run func(*Plan) error) (*Plan, error) {
-	err := run(p)
-	if err == nil {
-		return p, nil
+// ErrUnsteady is part of Shrink's error where a plan does not fail again as it has failed before.
+var ErrUnsteady = errors.New("a plan that does not always do the same")
+
+// Shrink makes a plan that fails smaller, as long as it fails in the same way: first its steps, then its parameters, again and
+// again until nothing can go or ctx is over. run plays a plan and gives its error, err is how the plan has failed. A plan that fails
+// no more, or otherwise, stays as it is, and ErrUnsteady is added to err.
+func Shrink(ctx context.Context, p *Plan, err error, run func(*Plan) error) (*Plan, error) {
+	again := run(p)
+	switch {
+	case ctx.Err() != nil:
+		return p, err
+	case again == nil:
+		return p, fmt.Errorf("%w\n%w: it did not fail when played again", err, ErrUnsteady)
+	case KindOf(again) != KindOf(err):
+		return p, fmt.Errorf("%w\n%w: it failed otherwise when played again: %w", err, ErrUnsteady, again)
 	}
-	s := &shrinker{plan: p, err: err, kind: KindOf(err), run: run, end: time.Now().Add(budget)}
+	s := &shrinker{plan: p, err: again, kind: KindOf(err), run: run, ctx: ctx}
 	for again := true; again && s.time(); {
 		again = s.steps()
 		again = s.params() || again
@@ -28,10 +39,10 @@ type shrinker struct {
 	err  error // how
 	kind string
 	run  func(*Plan) error
-	end  time.Time
+	ctx  context.Context
 }
 
-func (s *shrinker) time() bool { return time.Now().Before(s.end) }
+func (s *shrinker) time() bool { return s.ctx.Err() == nil }
 
 // try keeps a candidate that fails in the same way.
 func (s *shrinker) try(p *Plan) bool {

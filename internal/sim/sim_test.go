@@ -121,7 +121,7 @@ func TestShrink(t *testing.T) {
 		return fail("some kind", "%d ranks", p.Params.Ranks)
 	}
 	p.Params.Ranks = 16
-	small, err := Shrink(p, time.Minute, play)
+	small, err := Shrink(t.Context(), p, play(p), play)
 	require.Equal(t, "some kind", KindOf(err))
 	require.Len(t, small.Steps, 2)
 	require.Equal(t, 3, small.Params.Ranks)
@@ -144,13 +144,4 @@ func TestLeftBehind(t *testing.T) {
 			require.Equal(t, "matching", KindOf(err))
 		}
 	}
-}
-
-// TestPanics checks that a panic is a failure like any other.
-func TestPanics(t *testing.T) {
-	w := newWorld(NewPlan(1))
-	w.wrap = func(int, opener) opener { panic("oops") }
-	_, err := w.run()
-	require.ErrorContains(t, err, "oops")
-	require.Equal(t, "panic", KindOf(err))
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -16,18 +18,17 @@ import (
 
 // campaign is many seeds, played by several workers.
 type campaign struct {
-	f     *flags
+	*command
 	start time.Time
 	took  time.Duration
 	mu    struct {
 		sync.Mutex
-		next    uint64    // seeds given out
-		stop    bool      // give out no more
-		running []running // by worker
-		done    uint64    // seeds played
-		failed  uint64    // the first that failed
-		err     error     // how
-		cov     sim.Coverage
+		next   uint64 // seeds given out
+		stop   bool   // give out no more
+		done   uint64 // seeds played
+		failed uint64 // the first that failed
+		err    error  // how
+		cov    sim.Coverage
 	}
 	played   uint64
 	failed   uint64
@@ -35,34 +36,18 @@ type campaign struct {
 	coverage sim.Coverage
 }
 
-type running struct {
-	seed  uint64
-	since time.Time // zero: none
-}
-
-var errHangs = errors.New("the seed does not end")
-
-// patience is much more than any world takes.
-const patience = 5 * time.Minute
-
-func newCampaign(f *flags) *campaign {
-	c := &campaign{f: f, start: time.Now()}
-	c.mu.running = make([]running, f.workers)
-	return c
-}
-
-// play plays all seeds, until one fails. A world that never ends is left behind.
-func (c *campaign) play(stderr io.Writer) {
+// run plays all seeds, until one fails or ctx is over.
+func (c *campaign) run(ctx context.Context) {
 	done := make(chan struct{})
 	var workers sync.WaitGroup
-	for i := range c.f.workers {
-		workers.Go(func() { c.work(i) })
+	for range c.workers {
+		workers.Go(func() { c.work(ctx) })
 	}
 	go func() {
 		workers.Wait()
 		close(done)
 	}()
-	show, every := c.display(stderr)
+	show, every := c.display()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for ended := false; !ended; {
@@ -70,12 +55,11 @@ func (c *campaign) play(stderr io.Writer) {
 		case <-done:
 			ended = true
 		case <-tick.C:
-			ended = c.hangs()
 		}
 		c.mu.Lock()
 		n := c.mu.done
 		c.mu.Unlock()
-		show(n, ended)
+		show(n, time.Since(c.start), ended)
 	}
 	c.took = time.Since(c.start)
 	c.mu.Lock()
@@ -83,49 +67,57 @@ func (c *campaign) play(stderr io.Writer) {
 	c.played, c.failed, c.err, c.coverage = c.mu.done, c.mu.failed, c.mu.err, c.mu.cov
 }
 
-// display gives what shows n seeds played, and how often it wants to: a bar on a terminal, else a line now and then.
-func (c *campaign) display(stderr io.Writer) (show func(n uint64, last bool), every time.Duration) {
-	if f, ok := stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		bar := progressbar.NewOptions64(int64(c.f.seeds), progressbar.OptionSetWriter(stderr), progressbar.OptionShowCount(),
-			progressbar.OptionShowIts(), progressbar.OptionSetItsString("seeds"), progressbar.OptionSetDescription("sim"))
-		return func(n uint64, last bool) {
-			_ = bar.Set64(int64(n))
-			if last {
-				_ = bar.Exit()
-				fmt.Fprintln(stderr)
-			}
-		}, 200 * time.Millisecond
+// shower shows n seeds played in a time, for the last time or not.
+type shower func(n uint64, took time.Duration, last bool)
+
+// display gives what shows the seeds played, and how often it wants to: a bar on a terminal, else a line now and then.
+func (c *campaign) display() (show shower, every time.Duration) {
+	if f, ok := c.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return bar(c.stderr, c.seeds), 200 * time.Millisecond
 	}
-	return func(n uint64, last bool) {
+	return lines(c.stderr, c.seeds), 10 * time.Second
+}
+
+func lines(w io.Writer, seeds uint64) shower {
+	return func(n uint64, took time.Duration, last bool) {
 		if !last {
-			rate := float64(n) / time.Since(c.start).Seconds()
-			fmt.Fprintf(stderr, "sim: %d of %d seeds, %.0f a second\n", n, c.f.seeds, rate)
-		}
-	}, 10 * time.Second
-}
-
-// hangs tells whether some world has been played for too long.
-func (c *campaign) hangs() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range c.mu.running {
-		if !r.since.IsZero() && time.Since(r.since) > patience && c.mu.err == nil {
-			c.mu.stop, c.mu.failed, c.mu.err = true, r.seed, fmt.Errorf("%w: it has run for %v", errHangs, patience)
-			return true
+			fmt.Fprintf(w, "sim: %d of %d seeds%s\n", n, seeds, rate(n, took))
 		}
 	}
-	return false
 }
 
-func (c *campaign) work(i int) {
+func bar(w io.Writer, seeds uint64) shower {
+	bar := progressbar.NewOptions64(int64(min(seeds, math.MaxInt64)), progressbar.OptionSetWriter(w), progressbar.OptionShowCount(),
+		progressbar.OptionSetPredictTime(false), progressbar.OptionSetDescription("sim"))
+	return func(n uint64, took time.Duration, last bool) {
+		bar.Describe("sim" + rate(n, took))
+		_ = bar.Set64(int64(n))
+		if last {
+			_ = bar.Exit()
+			fmt.Fprintln(w)
+		}
+	}
+}
+
+// rate is how fast seeds are played, once that can be said.
+func rate(n uint64, took time.Duration) string {
+	if took < time.Second {
+		return ""
+	}
+	return fmt.Sprintf(", %.0f a second", float64(n)/took.Seconds())
+}
+
+func (c *campaign) work(ctx context.Context) {
 	for {
-		seed, ok := c.take(i)
+		seed, ok := c.take(ctx)
 		if !ok {
 			return
 		}
-		out, err := sim.Run(sim.NewPlan(seed), nil)
+		out, err := c.play(ctx, sim.NewPlan(seed), nil)
+		if errors.Is(err, errInterrupted) {
+			return
+		}
 		c.mu.Lock()
-		c.mu.running[i] = running{}
 		c.mu.done++
 		if err != nil {
 			c.mu.stop = true
@@ -139,16 +131,15 @@ func (c *campaign) work(i int) {
 	}
 }
 
-// take gives worker i a seed, while there are some and time is left.
-func (c *campaign) take(i int) (seed uint64, ok bool) {
+// take gives out a seed, while there are some and time is left.
+func (c *campaign) take(ctx context.Context) (seed uint64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	late := c.f.budget > 0 && time.Since(c.start) > c.f.budget
-	if c.mu.stop || late || c.mu.next == c.f.seeds {
+	late := c.budget > 0 && time.Since(c.start) > c.budget
+	if c.mu.stop || late || c.mu.next == c.seeds || ctx.Err() != nil {
 		return 0, false
 	}
-	seed = c.f.first + c.mu.next
+	seed = c.first + c.mu.next
 	c.mu.next++
-	c.mu.running[i] = running{seed, time.Now()}
 	return seed, true
 }

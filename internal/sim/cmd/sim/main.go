@@ -1,20 +1,24 @@
 // Command sim plays seeds of internal/sim on all processors, until one fails or all have passed.
 //
-// Concurrency: workers of their own goroutines play the seeds, the main goroutine shows how far they are.
+// It exits with 0 where everything has passed, 1 where something fails, 2 where the flags are wrong, and 130 where it was
+// interrupted before. An interrupt ends it soon, with all that it has found; a second one ends it at once.
+//
+// Concurrency: workers of their own goroutines play the seeds, each world on a goroutine that is left behind where it does not end;
+// the main goroutine shows how far they are.
 //
 // Neither its output nor its flags carry a compatibility promise.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
-	"path/filepath"
-	"runtime"
+	"os/signal"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -23,126 +27,119 @@ import (
 
 func main() {
 	debug.SetGCPercent(400) // worlds are many and small
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, func() {
+		stop() // the next signal kills
+		fmt.Fprintln(os.Stderr, "\nsim: ends when the worlds under way have ended; interrupt again to end at once")
+	})
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-type flags struct {
-	seeds   uint64
-	first   uint64
-	seed    uint64
-	alone   bool // play seed and nothing else
-	plan    string
-	workers int
-	verbose bool
-	budget  time.Duration
-	shrink  time.Duration
+// command is one use of the program.
+type command struct {
+	*flags
+	stdout *output
+	stderr io.Writer
+	world  world
 }
 
-func run(args []string, stdout, stderr io.Writer) int {
+// world plays a plan, as sim.Run does.
+type world func(p *sim.Plan, log io.Writer) (*sim.Outcome, error)
+
+// The exit codes besides 0.
+const (
+	exitFails       = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // as a shell has it for what SIGINT has ended
+)
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	f, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "sim: %v (-h lists the flags)\n", err)
-		return 2
+		return exitUsage
 	}
-	if f.plan != "" || f.alone {
-		err = f.replay(stdout)
-	} else {
-		err = f.campaign(stdout, stderr)
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "sim: %v\n", err)
-		return 1
-	}
-	return 0
+	c := &command{flags: f, stdout: &output{w: stdout}, stderr: stderr, world: sim.Run}
+	return c.run(ctx)
 }
 
-func parse(args []string, stderr io.Writer) (*flags, error) {
-	f := &flags{}
-	fs := flag.NewFlagSet("sim", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.Usage = func() {}
-	fs.Uint64Var(&f.seeds, "seeds", enough, "how many `seeds` to play")
-	fs.Uint64Var(&f.first, "first", 0, "the first `seed`, 0: a random one")
-	fs.Uint64Var(&f.seed, "seed", 0, "play this `seed` alone")
-	fs.StringVar(&f.plan, "plan", "", "play the plan in this `file` alone, as it was written for a failing seed")
-	fs.IntVar(&f.workers, "j", runtime.GOMAXPROCS(0), "how many `worlds` to play at once")
-	fs.BoolVar(&f.verbose, "v", false, "with -seed and -plan, print the plan and all that happens")
-	fs.DurationVar(&f.budget, "budget", 0, "stop after this `time` even if seeds are left, 0: never")
-	fs.DurationVar(&f.shrink, "shrink", time.Minute, "spend at most this `time` to make a failing plan smaller, 0: none")
-	err := fs.Parse(args)
-	fs.Visit(func(set *flag.Flag) { f.alone = f.alone || set.Name == "seed" })
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(stderr, "sim: play random worlds of ranks against a model of matching\n\nFlags:\n")
-		fs.SetOutput(stderr)
-		fs.PrintDefaults()
-		return nil, err
-	case err != nil:
-		return nil, err
-	case fs.NArg() > 0:
-		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	case f.seeds == 0:
-		return nil, errors.New("-seeds is 0: give 1 or more")
-	case f.workers < 1:
-		return nil, fmt.Errorf("-j is %d: give 1 or more", f.workers)
-	case f.plan != "" && f.alone:
-		return nil, errors.New("-plan and -seed exclude each other")
-	case f.verbose && f.plan == "" && !f.alone:
-		return nil, errors.New("-v is for -seed and -plan")
+func (c *command) run(ctx context.Context) int {
+	var err error
+	if c.alone() {
+		err = c.replay(ctx)
+	} else {
+		err = c.campaign(ctx)
 	}
-	for f.first == 0 {
-		f.first = rand.Uint64()
+	if lost := c.stdout.close(); lost != nil && !errors.Is(err, lost) {
+		err = errors.Join(err, lost)
 	}
-	return f, nil
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(c.stderr, "sim: %v\n", err)
+	if errors.Is(err, errInterrupted) {
+		return exitInterrupted
+	}
+	return exitFails
 }
 
 // replay plays one plan.
-func (f *flags) replay(stdout io.Writer) error {
-	p := sim.NewPlan(f.seed)
-	if f.plan != "" {
+func (c *command) replay(ctx context.Context) error {
+	p := sim.NewPlan(c.seed)
+	if c.plan != "" {
 		var err error
-		if p, err = sim.Load(f.plan); err != nil {
+		if p, err = sim.Load(c.plan); err != nil {
 			return err
 		}
 	}
 	var log io.Writer
-	if f.verbose {
-		fmt.Fprintf(stdout, "%s\n", p)
-		log = stdout
+	if c.verbose {
+		fmt.Fprintf(c.stdout, "%s\n", p)
+		log = c.stdout
 	}
-	out, err := sim.Run(p, log)
+	out, err := c.play(ctx, p, log)
+	if errors.Is(err, errInterrupted) {
+		return err
+	}
 	if err != nil {
-		return f.explain(stdout, p, err)
+		return c.explain(ctx, p, err)
 	}
-	fmt.Fprintf(stdout, "passed; trace %016x\n", out.Trace)
+	fmt.Fprintf(c.stdout, "passed; trace %016x\n", out.Trace)
 	return nil
 }
 
 // campaign plays many seeds.
-func (f *flags) campaign(stdout, stderr io.Writer) error {
+func (c *command) campaign(ctx context.Context) error {
 	checks := "without the invariants of the build tag"
 	if invariant.Enabled {
 		checks = "with the invariants of the build"
 	}
-	fmt.Fprintf(stdout, "seeds from %d, %d worlds at once, %s\n", f.first, f.workers, checks)
-	c := newCampaign(f)
-	c.play(stderr)
-	fmt.Fprintf(stdout, "%d seeds in %v\n%s", c.played, c.took.Round(time.Millisecond), &c.coverage)
-	if c.err != nil {
-		fmt.Fprintf(stdout, "\nseed %d fails\n", c.failed)
-		return f.explain(stdout, sim.NewPlan(c.failed), c.err)
+	if _, err := fmt.Fprintf(c.stdout, "seeds from %d, %d worlds at once, %s\n", c.first, c.workers, checks); err != nil {
+		return err
 	}
-	if c.played < f.seeds {
-		fmt.Fprintf(stdout, "the time of -budget is over: %d seeds of %d were not played\n", f.seeds-c.played, f.seeds)
+	all := &campaign{command: c, start: time.Now()}
+	all.run(ctx)
+	fmt.Fprintf(c.stdout, "%d seeds in %v\n%s", all.played, all.took.Round(time.Millisecond), &all.coverage)
+	if all.err != nil {
+		fmt.Fprintf(c.stdout, "\nseed %d fails\n", all.failed)
+		err := c.explain(ctx, sim.NewPlan(all.failed), all.err)
+		if errors.Is(err, sim.ErrUnsteady) {
+			err = fmt.Errorf("%w\nit was found with: -first %d -seeds %d -j %d", err, c.first, all.failed-c.first+1, c.workers)
+		}
+		return err
 	}
-	return missing(c.played, &c.coverage)
+	left := c.seeds - all.played
+	if left > 0 && ctx.Err() != nil {
+		return fmt.Errorf("%w: %d seeds of %d were not played", errInterrupted, left, c.seeds)
+	}
+	if left > 0 {
+		fmt.Fprintf(c.stdout, "the time of -budget is over: %d seeds of %d were not played\n", left, c.seeds)
+	}
+	return missing(all.played, &all.coverage)
 }
-
-// enough seeds come to everything, even to the rarest a hundred times.
-const enough = 20000
 
 // missing tells what should have happened in so many seeds and did not.
 func missing(seeds uint64, coverage *sim.Coverage) error {
@@ -150,17 +147,4 @@ func missing(seeds uint64, coverage *sim.Coverage) error {
 		return fmt.Errorf("%d seeds never came to: %v", seeds, list)
 	}
 	return nil
-}
-
-// explain shrinks a plan that fails, shows it, and returns what fails.
-func (f *flags) explain(stdout io.Writer, p *sim.Plan, err error) error {
-	if f.shrink > 0 && !errors.Is(err, errHangs) {
-		p, err = sim.Shrink(p, f.shrink, func(p *sim.Plan) error { _, err := sim.Run(p, nil); return err })
-		fmt.Fprintf(stdout, "%s", p)
-	}
-	file := filepath.Join(os.TempDir(), fmt.Sprintf("sim-%d.json", p.Seed))
-	if saved := p.Save(file); saved != nil {
-		return errors.Join(err, saved)
-	}
-	return fmt.Errorf("%w\nseed %d; replay what is left of it with: %s", err, p.Seed, sim.Replay("-plan "+file))
 }
