@@ -50,6 +50,7 @@ func (*Engine) checkLocked()        {}
 func (*engineCheck) dump(io.Writer) {}
 
 func (*Engine) checkPolledLocked(int)          {}
+func (*Engine) checkReceiveLocked(uint64, *Op) {}
 func (*Engine) checkLostLocked(*peer)          {}
 func (*Engine) checkEndLocked(*Op, error)      {}
 func (*Engine) checkClosedLocked()             {}
@@ -65,3 +66,5 @@ func (*engineCheck) dropped(drop)              {}
 func (*engineCheck) matched(*Engine, *Op, int) {}
 func (*engineCheck) left(slot)                 {}
 func (*engineCheck) reporting(*Engine, uint32) {}
+
+func (*Engine) checkMessageLocked(tag, mask uint64, m *message) {}
