@@ -80,10 +80,10 @@ func (e *Engine) requestRecordLocked(r readState, tag uint64) *message {
 
 // arrivedLocked takes the oldest message that a receive matches out of its queue. Requests that a receive has given back
 // are in a list of their own, since the queue has no way back to an old place.
-func (e *Engine) arrivedLocked(tag, mask uint64) (m *message, ok bool) {
+func (e *Engine) arrivedLocked(tag, mask uint64) (got *message, ok bool) {
 	e.mu.AssertHeld("the unexpected messages")
 	if invariant.Enabled {
-		defer func() { e.checkMessageLocked(tag, mask, m) }()
+		defer func() { e.checkMessageLocked(tag, mask, got) }()
 	}
 	if len(e.returned) == 0 {
 		return e.unexp.Match(tag, mask)
@@ -92,7 +92,7 @@ func (e *Engine) arrivedLocked(tag, mask uint64) (m *message, ok bool) {
 	if i < 0 {
 		return e.unexp.Match(tag, mask)
 	}
-	m = e.returned[i]
+	m := e.returned[i]
 	if u, h, ok := e.unexp.Find(tag, mask); ok && u.seq < m.seq {
 		return e.unexp.Remove(h)
 	}
