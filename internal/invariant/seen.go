@@ -3,6 +3,7 @@
 package invariant
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -20,13 +21,12 @@ func seen() {
 	if err != nil {
 		panic(err)
 	}
-	defer f.Close()
 	var pcs [2]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
-	for range pcs {
-		at, _ := frames.Next()
-		if _, err := fmt.Fprintf(f, "%s:%d\n", at.File, at.Line); err != nil {
-			panic(err)
-		}
+	caller, _ := frames.Next()
+	above, _ := frames.Next()
+	_, err = fmt.Fprintf(f, "%s:%d\n%s:%d\n", caller.File, caller.Line, above.File, above.Line)
+	if err := errors.Join(err, f.Close()); err != nil {
+		panic(err)
 	}
 }
