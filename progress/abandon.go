@@ -49,6 +49,7 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 	op, _, ok := e.posted.Find(tag)
 	if ok && op.state == opPosted {
 		e.posted.Match(tag)
+		e.checkReceiveLocked(tag, op)
 		if e.tags != nil {
 			e.leftLocked(op)
 		}

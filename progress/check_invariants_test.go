@@ -116,13 +116,16 @@ func TestCompletionWhileLinked(t *testing.T) {
 	}
 	end("slot", e.Irecv(1, 1, exact, nil)) // in the device
 	e.off.least = 1                        // what is shorter stays in software
-	end("V5", e.Irecv(1, 2, exact, nil))
+	kept := e.Irecv(1, 2, exact, nil)
+	end("V5", kept)
 	s := e.Issend(1, 1, fill(8, 1))
 	require.Equal(t, opRequested, s.op.state)
 	end("V16", s)
 	end("list", e.Isend(1, 1, fill(8, 1)))
 	s.op.note.region, s.op.region = false, nil
 	end("slot", s)
+	e.posted.Remove(kept.op.handle)
+	end("V5", kept)
 }
 
 func TestSlotTwice(t *testing.T) {
@@ -140,16 +143,24 @@ func TestSlotTwice(t *testing.T) {
 func TestPoolIsChecked(t *testing.T) {
 	c := doomed(t, 2, fakeOpts{})
 	e := c.e[0]
-	for _, touch := range []func(op *Op){
-		func(op *Op) { op.tag = 1 },
-		func(op *Op) { op.peer = 1 },
-		func(op *Op) { op.handle = 1 },
-		func(op *Op) { op.slot = slot{} },
+	for _, touch := range []struct {
+		rule string
+		do   func(op *Op)
+	}{
+		{"poison", func(op *Op) { op.tag = 1 }},
+		{"poison", func(op *Op) { op.peer = 1 }},
+		{"poison", func(op *Op) { op.handle = 1 }},
+		{"poison", func(op *Op) { op.slot = slot{} }},
+		{"waiter", func(op *Op) { op.done = make(chan struct{}) }},
+		{"waiter", func(op *Op) { op.waiters = new(waiter) }},
+		{"V16", func(op *Op) { op.region = new(fakeRegion) }},
+		{"pool", func(op *Op) { op.buf = make([]byte, 1) }},
+		{"pool", func(op *Op) { op.cause = ErrCanceled }},
 	} {
 		_, err := ended(t, e.Isend(1, 1, nil))
 		require.NoError(t, err)
-		touch(e.ops.returned.Load())
-		brokenIn(t, e, "poison", func() { e.newOpLocked() })
+		touch.do(e.ops.returned.Load())
+		brokenIn(t, e, touch.rule, func() { e.newOpLocked() })
 		e.ops.free = nil
 	}
 	r := e.Irecv(1, 1, exact, nil)

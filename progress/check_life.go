@@ -23,6 +23,7 @@ type engineCheck struct {
 	due     []drop             // forced DELs that are not posted (V9)
 	device  map[uint64]*record // receives that the device has
 	looked  int                // entries of its table that were looked at (V6)
+	matches uint32             // by software (V1 to V3)
 }
 
 // Nonsense that is told from what is meant.

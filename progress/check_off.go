@@ -2,7 +2,11 @@
 
 package progress
 
-import "io"
+import (
+	"io"
+
+	"github.com/tagmatch/tagmatch/matching"
+)
 
 // What an engine checks of itself, and of the program that uses it, is in check_*.go, for builds with -tags invariants. This is
 // what is left of it in others: nothing.
@@ -50,6 +54,7 @@ func (*Engine) checkLocked()        {}
 func (*engineCheck) dump(io.Writer) {}
 
 func (*Engine) checkPolledLocked(int)          {}
+func (*Engine) checkReceiveLocked(uint64, *Op) {}
 func (*Engine) checkLostLocked(*peer)          {}
 func (*Engine) checkEndLocked(*Op, error)      {}
 func (*Engine) checkClosedLocked()             {}
@@ -65,3 +70,5 @@ func (*engineCheck) dropped(drop)              {}
 func (*engineCheck) matched(*Engine, *Op, int) {}
 func (*engineCheck) left(slot)                 {}
 func (*engineCheck) reporting(*Engine, uint32) {}
+
+func (*Engine) checkMessageLocked(tag, mask uint64, place matching.Stamp, m *message) {}

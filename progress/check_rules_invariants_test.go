@@ -73,17 +73,35 @@ func TestRulesAreChecked(t *testing.T) {
 			e.posted.Remove(op.handle)
 			op.handle = e.posted.Post(20, exact, op)
 		}},
-		"matched receive in the list":   {"V5", func(e *Engine) { opOf(e, 20).state = opMatched }},
-		"ended receive in the list":     {"V5", func(e *Engine) { opOf(e, 20).life.Add(1) }},
-		"kept receive forgotten":        {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); e.off.kept.Remove(op.kept) }},
-		"kept receive does not wait":    {"V18", func(e *Engine) { e.off.waiting.remove(opOf(e, 22)) }},
-		"waiting receive is not kept":   {"V5", func(e *Engine) { op := opOf(e, 22); e.off.kept.Remove(op.kept); e.off.kept.Post(22, exact, op) }},
+		"matched receive in the list": {"V5", func(e *Engine) { opOf(e, 20).state = opMatched }},
+		"ended receive in the list":   {"V5", func(e *Engine) { opOf(e, 20).life.Add(1) }},
+		"kept receive forgotten":      {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); e.off.kept.Remove(op.kept) }},
+		"kept receive does not wait":  {"V18", func(e *Engine) { e.off.waiting.remove(opOf(e, 22)) }},
+		"waiting receive is not kept": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.kept.Remove(op.kept); e.off.kept.Post(22, exact, op) }},
+		"kept receives out of order": {"V5", func(e *Engine) {
+			for _, op := range e.off.kept.All() { // the first goes behind the others
+				e.off.kept.Remove(op.kept)
+				op.kept = e.off.kept.Post(op.tag, op.mask, op)
+				break
+			}
+		}},
+		"waiting receive left the kept": {"V5", func(e *Engine) { e.off.kept.Remove(opOf(e, 22).kept) }},
+		"waiting receives out of order": {"V5", func(e *Engine) {
+			op := e.off.waiting.head
+			e.off.waiting.remove(op)
+			e.off.waiting.push(op)
+		}},
+		"waiting receive is in no list": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); op.queued = true }},
 		"overlapping receive offered":   {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
 		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.Add(20, &message{tag: 20, seq: 1 << 20}) }},
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
 		"beside a returned message":     {"V7", func(e *Engine) { give(e, 12); post(e, 12) }},
 		"message out of order":          {"V1", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.seq = 0 }},
 		"message freed":                 {"pool", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.src = poisonInt }},
+		"request under another handle":  {"list", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.handle++ }},
+		"message given back":            {"list", func(e *Engine) { give(e, 12); e.returned[0].rndv = false }},
+		"returned out of order":         {"V1", func(e *Engine) { give(e, 12); e.returned = append(e.returned, e.returned[0]) }},
+		"lost peer has a request":       {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
 		"request without its peer":      {"list", func(e *Engine) { e.peers[0].rndvs = nil }},
 		"request of another":            {"list", func(e *Engine) { e.unexp.Match(12, exact) }},
 		"message counted twice":         {"V8", func(e *Engine) { e.handled++ }},
@@ -98,25 +116,45 @@ func TestRulesAreChecked(t *testing.T) {
 		"device's slot lost":            {"V14", func(e *Engine) { e.off.slots.used++ }},
 		"buffer not registered":         {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region, op.note.region = nil, false }},
 		"region forgotten":              {"V16", func(e *Engine) { e.sends.entries[0].op.region = nil }},
-		"send in a wrong slot":          {"slot", func(e *Engine) { e.sends.entries[0].op.slot.gen++ }},
-		"slots miscounted":              {"slot", func(e *Engine) { e.sends.used++ }},
-		"reads miscounted":              {"slot", func(e *Engine) { e.reads.used++ }},
-		"receive reads nothing":         {"V18", func(e *Engine) { e.reads.entries[0].op.read.active = 0 }},
-		"reads beyond the buffer":       {"V4", func(e *Engine) { r := &e.reads.entries[0].op.read; r.want++ }},
-		"peer not dirty":                {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
-		"queued bytes miscounted":       {"list", func(e *Engine) { e.queued++ }},
-		"queued send has ended":         {"list", func(e *Engine) { e.peers[0].sendq.head.state = opEnded }},
+		"memory of one under way": {"pool", func(e *Engine) {
+			op := opOf(e, 20)
+			order := op.note.order
+			e.noteLocked(op, noteRecv, nil)
+			op.note.order = order
+		}},
+		"send in a wrong slot":    {"slot", func(e *Engine) { e.sends.entries[0].op.slot.gen++ }},
+		"slots miscounted":        {"slot", func(e *Engine) { e.sends.used++ }},
+		"reads miscounted":        {"slot", func(e *Engine) { e.reads.used++ }},
+		"receive reads nothing":   {"V18", func(e *Engine) { e.reads.entries[0].op.read.active = 0 }},
+		"reads beyond the buffer": {"V4", func(e *Engine) { r := &e.reads.entries[0].op.read; r.want++ }},
+		"peer not dirty":          {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
+		"dirty peer forgotten":    {"V18", func(e *Engine) { e.dirty = nil }},
+		"queued send is not":      {"list", func(e *Engine) { e.peers[0].sendq.head.queued = false }},
+		"queued read of another":  {"list", func(e *Engine) { op := e.reads.entries[0].op; op.read.src = 1; e.peers[0].readq.push(op) }},
+		"queued bytes miscounted": {"list", func(e *Engine) { e.queued++ }},
+		"queued send has ended":   {"list", func(e *Engine) { e.peers[0].sendq.head.state = opEnded }},
 		"lost peer has a queue": {"list", func(e *Engine) {
 			e.peers[0].rndvs = nil
 			e.unexp.Match(12, exact)
 			e.peers[0].lost = ErrPeerLost
 			e.sends = slots{}
 		}},
+		"lost peer has a send": {"list", func(e *Engine) {
+			e.peers[0].rndvs = nil
+			e.unexp.Match(12, exact)
+			e.peers[0].lost = ErrPeerLost
+		}},
 		"bytes miscounted":            {"credit", func(e *Engine) { e.m.UnexpectedBytes++ }},
 		"credit given back too early": {"credit", func(e *Engine) { e.peers[0].account.consumed++ }},
 		"credit granted twice":        {"credit", func(e *Engine) { e.peers[0].account.granted = 1 << 40 }},
 		"credit used twice":           {"credit", func(e *Engine) { e.peers[0].credit.charged += 1 << 40 }},
 		"sleeper without the role":    {"waiter", func(e *Engine) { e.wait.sleeper = new(waiter) }},
+		"waiter freed and parked":     {"waiter", func(e *Engine) { e.wait.parked.push(new(waiter)) }},
+		"waiter of another operation": {"waiter", func(e *Engine) {
+			w := e.newWaiterLocked(opOf(e, 20))
+			w.op = opOf(e, 21)
+			e.wait.parked.push(w)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)
@@ -139,6 +177,30 @@ func TestLongListIsChecked(t *testing.T) {
 	require.NotPanics(t, func() { e.checkPolledLocked(0) })
 	invarianttest.Thorough(t)
 	broken(t, "slot", func() { e.checkPolledLocked(0) })
+}
+
+// Of many receives in the device one check looks at some, unless that is not enough.
+func TestOverlapIsCheckedFarIn(t *testing.T) {
+	const receives, overlapped = 150, 140
+	e := doomed(t, 2, fakeOpts{tags: receives}).e[1]
+	for tag := range uint64(receives) {
+		e.Irecv(0, tag, exact, make([]byte, 8))
+	}
+	require.Equal(t, receives, e.off.entries)
+	e.off.least = 100
+	e.Irecv(0, receives, exact, make([]byte, 8)) // stays in software
+	e.lock()
+	defer e.mu.Unlock()
+	op := e.off.slots.entries[overlapped].op
+	op.tag, op.note.order = receives, 1<<20
+	e.inv.looked = 0
+	for range overlapped / overlapLook {
+		require.NotPanics(t, e.checkOverlapLocked)
+	}
+	broken(t, "V6", e.checkOverlapLocked)
+	e.inv.looked = 0
+	invarianttest.Thorough(t)
+	broken(t, "V6", e.checkOverlapLocked)
 }
 
 // A loss leaves nothing that waits.
@@ -216,6 +278,9 @@ func TestEventsAreChecked(t *testing.T) {
 		"buffer withdrawn twice":            {"V16", func(e *Engine) { n := e.sends.entries[0].op.note; n.withdrawn(); n.withdrawn() }},
 		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; e.inv.matched(e, opOf(e, 20), 0) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
+		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
+		"waiter used twice":                 {"waiter", func(e *Engine) { op := opOf(e, 20); e.newWaiterLocked(op).inv.take(op) }},
+		"operation freed without a record":  {"pool", func(e *Engine) { op := opOf(e, 20); delete(e.inv.live, op.note); op.buf = nil; e.freeLocked(op) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)

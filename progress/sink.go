@@ -62,7 +62,9 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	if p.foreign && e.forgedLocked(p, tag) {
 		return
 	}
-	if op, ok := e.posted.Match(tag); ok {
+	op, ok := e.posted.Match(tag)
+	e.checkReceiveLocked(tag, op)
+	if ok {
 		if e.tags != nil {
 			e.leftLocked(op)
 		}
@@ -103,7 +105,11 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	if p := &e.peers[src]; p.foreign && e.forgedLocked(p, h.Tag) {
 		return
 	}
-	if op, ok := e.posted.Match(h.Tag); ok {
+	op, ok := e.posted.Match(h.Tag)
+	if invariant.Enabled { // h.Tag would be read for a call that does nothing
+		e.checkReceiveLocked(h.Tag, op)
+	}
+	if ok {
 		if e.tags != nil {
 			e.leftLocked(op)
 		}

@@ -16,6 +16,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	}
 	if op.state == opOffered {
 		e.posted.Remove(op.handle)
+		e.checkReceiveLocked(tag, op)
 	}
 	recalled := op.cause != nil
 	op.state, op.cause = opMatched, nil

@@ -87,8 +87,11 @@ func (e *Engine) arrivedLocked(tag, mask uint64) (*message, bool) {
 
 // arrivedBeforeLocked is arrivedLocked for a receive with a place among those that were posted: what was given back is for the
 // first of those that are asked back from the device and match it.
-func (e *Engine) arrivedBeforeLocked(tag, mask uint64, before matching.Stamp) (*message, bool) {
+func (e *Engine) arrivedBeforeLocked(tag, mask uint64, before matching.Stamp) (got *message, ok bool) {
 	e.mu.AssertHeld("the unexpected messages")
+	if invariant.Enabled {
+		defer func() { e.checkMessageLocked(tag, mask, before, got) }()
+	}
 	if len(e.returned) == 0 {
 		return e.unexp.Match(tag, mask)
 	}

@@ -32,6 +32,7 @@ func Check(ok bool, rule, format string, args ...any) {
 
 // Broken panics.
 func Broken(rule, format string, args ...any) {
+	seen()
 	panic(&Violation{rule, strings.TrimRight(fmt.Sprintf(format, args...), "\n")})
 }
 

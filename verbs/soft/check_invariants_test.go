@@ -162,6 +162,7 @@ func TestCheckLateWrite(t *testing.T) {
 	invarianttest.Violates(t, "V4", func() { r.q.scatter(r.list, 0, []byte("withdrawn")) })
 	invarianttest.Violates(t, "V4", func() { r.d.peerWrites(r.mr.RKey(), r.buf[:1], verbs.AccessRemoteWrite) })
 	r.q.rq.checkDone(1)
+	invarianttest.Violates(t, "once", func() { r.d.inv.closes(r.list) })
 	invarianttest.Violates(t, "V4", func() { places(r.d, r.buf[10:20]) })
 	invarianttest.Violates(t, "V4", func() { r.d.writesPart(r.list, make([]byte, 3)) })
 }
@@ -184,6 +185,10 @@ func TestCheckRegions(t *testing.T) {
 		r.d.regions.free[i] = 0
 	}
 	invarianttest.Violates(t, "region", func() { _, _ = r.pd.RegMR(r.buf, 0) })
+
+	r = newCheckRig(t)
+	r.d.regions.live--
+	require.Contains(t, invarianttest.Violates(t, "region", func() { _, _ = r.pd.RegMR(r.buf, 0) }), "are counted")
 }
 
 // TestCheckSends: a request completes once, and its slot is free once.
@@ -213,6 +218,16 @@ func TestCheckSends(t *testing.T) {
 	invarianttest.Violates(t, "once", func() { r.q.checkEnded(0, true, verbs.WCSuccess) })
 	r.q.sent = r.q.posted + 1
 	invarianttest.Violates(t, "order", r.q.checkCursors)
+
+	r = newCheckRig(t)
+	r.send(nil, verbs.SendSignaled)
+	r.send(nil, verbs.SendSignaled)
+	invarianttest.Violates(t, "once", func() { r.q.checkEnded(2, true, verbs.WCSuccess) }) // was not posted
+	require.Contains(t, invarianttest.Violates(t, "once", func() { r.q.checkEnded(1, false, verbs.WCSuccess) }), "without a completion")
+	r.q.checkEnded(1, true, verbs.WCSuccess)
+	require.Contains(t, invarianttest.Violates(t, "order", func() { r.q.checkEnded(0, true, verbs.WCSuccess) }), "completes after request 1")
+	r.q.posted--
+	require.Contains(t, invarianttest.Violates(t, "once", func() { r.q.checkPosted(nil) }), "takes a slot")
 }
 
 // TestCheckRecvs: a receive completes as often as it was posted.
@@ -226,6 +241,9 @@ func TestCheckRecvs(t *testing.T) {
 	r.recv(6)
 	r.q.rq.checkCleared()
 	invarianttest.Violates(t, "once", func() { r.q.rq.checkDone(6) })
+	r.recv(7)
+	r.q.rq.head = r.q.rq.tail + 1 // one was taken that was not posted
+	invarianttest.Violates(t, "order", func() { r.q.rq.checkDone(7) })
 }
 
 // TestCheckFifo: an empty queue gives nothing.

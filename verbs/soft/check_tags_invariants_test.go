@@ -289,6 +289,45 @@ func TestCheckHandles(t *testing.T) {
 	}
 	c.t.nfree++
 	invarianttest.Violates(t, "V14", func() { c.add(9) }) // the slot that stays free
+
+	c = newTagChecker(t, false, TMConfig{})
+	c.add(1)
+	c.t.head = 0 // the slot is free and its generation has not moved on
+	c.t.slots[0].debt = 0
+	require.Contains(t, invarianttest.Violates(t, "V13", func() { c.add(2) }), "given out while completions")
+}
+
+// TestCheckAccounts is what the accounts of an entry, and of the operations, have not seen coming: a second time, or without a cause.
+func TestCheckAccounts(t *testing.T) {
+	add, del := verbs.WC{Opcode: verbs.WCTMAdd}, verbs.WC{Opcode: verbs.WCTMDel}
+	for name, v := range map[string]struct {
+		rule, text string
+		do         func(c *tagChecker, h uint32)
+	}{
+		"inserted":             {"once", "takes effect twice", func(c *tagChecker, h uint32) { c.t.checkInserted(h) }},
+		"inserted unknown":     {"once", "takes effect twice", func(c *tagChecker, h uint32) { c.t.checkInserted(h + 8) }},
+		"added":                {"once", "the ADD of", func(c *tagChecker, h uint32) { c.t.checkPolled(&add, h); c.t.checkPolled(&add, h) }},
+		"deleted, never asked": {"once", "a DEL of", func(c *tagChecker, h uint32) { c.t.checkPolled(&del, h) }},
+		"freed unknown":        {"once", "is freed twice", func(c *tagChecker, h uint32) { c.t.checkFreed(h + 8) }},
+		"freed": {"once", "is freed twice", func(c *tagChecker, h uint32) {
+			c.t.d.inv.tags[c.t].recs[h].misused = true // what it owes is another rule's
+			c.t.checkFreed(h)
+			c.t.checkFreed(h)
+		}},
+		"removed, the DEL says no": {"tags", "has the outcome false", func(c *tagChecker, h uint32) { c.t.checkRemoved(h, false) }},
+		"removed unknown":          {"tags", "has the outcome true", func(c *tagChecker, h uint32) { c.t.checkRemoved(h+8, true) }},
+		"too many operations":      {"V14", "are outstanding", func(c *tagChecker, h uint32) { c.t.posted = c.t.tail + c.t.maxOps + 1; c.t.checkPostedOp() }},
+		"signalled, not posted":    {"order", "the newest signalled", func(c *tagChecker, h uint32) { c.t.signaled = c.t.posted + 1; c.t.checkPostedOp() }},
+		"handle used again": {"V13", "which is used again", func(c *tagChecker, h uint32) {
+			c.t.polled(&verbs.WC{Opcode: verbs.WCTMRecv, WRID: 1}, h+8, 0)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newTagChecker(t, true, TMConfig{})
+			h := c.add(1)
+			require.Contains(t, invarianttest.Violates(t, v.rule, func() { v.do(c, h) }), v.text)
+		})
+	}
 }
 
 // TestCheckBooks: the tag queue's parts contradict each other.
@@ -299,6 +338,9 @@ func TestCheckBooks(t *testing.T) {
 		"a slot is not listed":    func(c *tagChecker, h uint32) { c.t.slots[h&7].listed = false },
 		"an entry left the list":  func(c *tagChecker, h uint32) { c.t.list.Remove(c.t.slots[h&7].entry) },
 		"a live entry is dormant": func(c *tagChecker, _ uint32) { c.t.limit = 0 },
+		"nothing owed in use":     func(c *tagChecker, h uint32) { c.t.slots[h&7].debt = 0 },
+		"an entry of nobody":      func(c *tagChecker, _ uint32) { c.t.list.Post(5, ^uint64(0), 5) },
+		"a slot of nobody waits":  func(c *tagChecker, h uint32) { c.t.slots[(h+1)&7].listed = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newTagChecker(t, false, TMConfig{})

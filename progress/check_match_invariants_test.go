@@ -1,0 +1,120 @@
+//go:build invariants
+
+package progress
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// What the lists would have to do wrong with a message that arrives, and with a receive that is posted.
+func TestMatchesAreChecked(t *testing.T) {
+	for name, do := range map[string]struct {
+		rule, text string
+		f          func(e *Engine)
+	}{
+		"later receive": {"V2", "not go to the oldest receive", func(e *Engine) {
+			op := opOf(e, 22)
+			e.posted.Remove(op.handle)
+			e.checkReceiveLocked(22, op)
+		}},
+		"receive passed over": {"V2", "not go to the oldest receive", func(e *Engine) { e.checkReceiveLocked(20, nil) }},
+		"receive of another tag": {"V2", "does not match", func(e *Engine) {
+			op := opOf(e, 20)
+			e.posted.Remove(op.handle)
+			e.checkReceiveLocked(21, op)
+		}},
+		"receive stays in the list": {"V3", "waits for another", func(e *Engine) { e.checkReceiveLocked(20, opOf(e, 20)) }},
+		"receive matched before":    {"V3", "that is matched", func(e *Engine) { op := opOf(e, 20); op.state = opMatched; e.checkReceiveLocked(20, op) }},
+		"receive that has ended":    {"V3", "has ended", func(e *Engine) { op := opOf(e, 20); op.life.Add(1); e.checkReceiveLocked(20, op) }},
+		"later message": {"V1", "not get the oldest message", func(e *Engine) {
+			m, _ := e.unexp.Match(12, exact)
+			e.checkMessageLocked(0, 0, newest, m)
+		}},
+		"later message than a returned one": {"V1", "not get the oldest message", func(e *Engine) {
+			give(e, 12)
+			e.checkMessageLocked(12, exact, newest, &message{tag: 12, seq: 1 << 20})
+		}},
+		"message passed over": {"V1", "not get the oldest message", func(e *Engine) { e.checkMessageLocked(11, exact, newest, nil) }},
+		"message of another tag": {"V1", "gets message", func(e *Engine) {
+			m, _ := e.unexp.Match(12, exact)
+			e.checkMessageLocked(13, exact, newest, m)
+		}},
+		"message stays in its queue": {"V3", "waits for another", func(e *Engine) {
+			m, _, _ := e.unexp.Find(11, exact)
+			e.checkMessageLocked(11, exact, newest, m)
+		}},
+		"message that was freed": {"V3", "another has had", func(e *Engine) {
+			e.checkMessageLocked(poisonWord, exact, newest, &message{src: poisonInt, tag: poisonWord})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, e := busy(t)
+			require.Contains(t, brokenIn(t, e, do.rule, func() { do.f(e) }), do.text)
+		})
+	}
+}
+
+// misplace puts the oldest receive of those with this tag to the end of the shadow list, which then finds the next one first.
+func misplace(e *Engine, tag uint64) {
+	op, _, _ := e.posted.Find(tag)
+	reorder(e, op)
+}
+
+// Each place where software matches is checked.
+func TestEachMatchIsChecked(t *testing.T) {
+	for name, do := range map[string]struct {
+		rule string
+		f    func(e *Engine)
+	}{
+		"eager": {"V2", func(e *Engine) { misplace(e, 22); e.eagerLocked(0, 0, 22, nil) }},
+		"rendezvous": {"V2", func(e *Engine) {
+			misplace(e, 22)
+			var extra [rndvExtraLen]byte
+			rndvExtra{0, 100}.encode(&extra)
+			e.rndvLocked(0, &transport.RndvHdr{Tag: 22, Len: 100, Extra: extra[:]})
+		}},
+		"returned": {"V2", func(e *Engine) { misplace(e, 22); e.returnLocked(readState{src: 0}, 22) }},
+		"device": {"V2", func(e *Engine) {
+			op := opOf(e, 21)
+			op.tag = 20 // the later of two
+			e.inv.polling = true
+			(*sink)(e).Matched(op.slot.id(), 0, 0, 20)
+		}},
+		"message": {"V1", func(e *Engine) {
+			m, _ := e.unexp.Match(11, exact)
+			e.unexp.Add(11, &message{tag: 11, seq: 1 << 20})
+			e.unexp.Add(11, m)
+			e.arrivedLocked(11, exact)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, e := busy(t)
+			brokenIn(t, e, do.rule, func() { do.f(e) })
+		})
+	}
+}
+
+// A match in a long list is looked at now and then, unless that is not enough.
+func TestMatchInLongListIsChecked(t *testing.T) {
+	_, e := busy(t)
+	for tag := range uint64(invariant.SmallList) {
+		e.Irecv(0, 100+tag, exact, make([]byte, 8))
+	}
+	e.lock()
+	defer e.mu.Unlock()
+	e.inv.matches = 0
+	pass := func() { e.checkReceiveLocked(20, nil) }
+	for range invariant.CheckEach - 1 {
+		require.NotPanics(t, pass)
+	}
+	broken(t, "V2", pass)
+	require.NotPanics(t, pass)
+	invarianttest.Thorough(t)
+	broken(t, "V2", pass)
+}
