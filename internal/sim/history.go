@@ -85,7 +85,7 @@ func (w *world) deliver(r *rank, mail [][]delivery, o *op) error {
 
 // couldBe tells whether the message looks like what a receive got.
 func (d *delivery) couldBe(recv *op) bool {
-	return d.send.tag == recv.st.Tag && int64(len(d.send.buf)) == recv.st.Len && bytes.HasPrefix(d.send.buf, recv.got())
+	return d.send.tag == recv.st.Tag && int64(len(d.send.content)) == recv.st.Len && bytes.HasPrefix(d.send.content, recv.got())
 }
 
 // doubtful tells whether a message that was got looks like one of the same source that was not, or the other way round, where that

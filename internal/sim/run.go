@@ -191,8 +191,7 @@ func (w *world) kill(r *rank) {
 func (w *world) send(r *rank, to int, s *Step) {
 	o := &op{send: true, sync: s.Do == OpSsend, peer: to, tag: tagOf(r.id, s.Tag, s.Raw), seq: r.sent[to]}
 	r.sent[to]++
-	o.newBuffer(s.Size)
-	fill(o.buf, r.id, to, o.seq)
+	o.write(r.id, s.Size)
 	if s.Call && r.host.call == nil {
 		call := r.engine.Send
 		if o.sync {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
@@ -19,16 +20,17 @@ import (
 
 // world is the ranks of a plan.
 type world struct {
-	plan    *Plan
-	wrap    func(rank int, open opener) opener // nil, or a test's saboteur
-	fabric  *soft.Fabric
-	near    []*soft.Fabric // of the two hosts, with Params.Mux
-	ranks   []*rank
-	cut     map[[2]int]bool // pairs, lower rank first, whose connection the plan has broken
-	cov     Coverage
-	refused int       // requests that spies have refused
-	log     io.Writer // nil: silent
-	trace   uint64    // of all that happened
+	plan     *Plan
+	wrap     func(rank int, open opener) opener // nil, or a test's saboteur
+	fabric   *soft.Fabric
+	near     []*soft.Fabric // of the two hosts, with Params.Mux
+	ranks    []*rank
+	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan has broken
+	cov      Coverage
+	patience time.Duration // with a close, see closePatience
+	refused  int           // requests that spies have refused
+	log      io.Writer     // nil: silent
+	trace    uint64        // of all that happened
 }
 
 type rank struct {
@@ -75,7 +77,7 @@ func (l *errorLog) WithGroup(string) slog.Handler      { return l }
 func newWorld(p *Plan) *world {
 	opts := p.Params.Fabric
 	opts.Seed = p.Seed
-	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}}
+	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}, patience: closePatience}
 	if p.Params.Mux {
 		w.near = []*soft.Fabric{soft.NewFabric(opts), soft.NewFabric(opts)}
 	}
@@ -171,7 +173,11 @@ func (w *world) close() error {
 	var errs []error
 	for _, r := range w.ranks {
 		if r.engine != nil {
-			errs = append(errs, w.closeEngine(r))
+			err := w.closeEngine(r)
+			if f, ok := errors.AsType[*Failure](err); ok { // a panic or a hang: the rank's locks may be held
+				return f
+			}
+			errs = append(errs, err)
 		}
 		for _, d := range r.devices {
 			errs = append(errs, d.Close())
