@@ -24,10 +24,11 @@ func (w *world) check() error {
 		if err := w.checkHistory(r, r.stopped); err != nil {
 			return err
 		}
-		if err := w.checkMetrics(r); err != nil {
+		m := r.engine.Metrics()
+		if err := w.checkMetrics(r, &m); err != nil {
 			return err
 		}
-		w.count(r)
+		w.count(r, &m)
 	}
 	if !w.faults() && !w.aborted() {
 		return w.checkTotals()
@@ -224,17 +225,16 @@ func (w *world) checkAborted() error {
 }
 
 // checkMetrics checks that nothing is left in a rank, and that what became of its receives adds up.
-func (w *world) checkMetrics(r *rank) error {
+func (w *world) checkMetrics(r *rank, m *progress.Metrics) error {
 	if r.early != nil {
 		return r.early
 	}
-	m := r.engine.Metrics()
 	if r.stopped {
 		return nil // it was stopped with whatever it had
 	}
 	left := m.PostedNow + m.UnexpectedNow + int(m.UnexpectedBytes) + int(m.QueuedBytes) + m.RequestsNow + m.ReadsNow + m.Offload.InDevice + m.Offload.Dormant
 	if left != 0 {
-		return fail("metrics", "rank %d: something is left: %+v", r.id, m)
+		return fail("metrics", "rank %d: something is left: %+v", r.id, *m)
 	}
 	o := &m.Offload
 	if won := o.Dels - o.DelsLost; o.Offloaded != o.Matched+o.Drops+won {
@@ -268,8 +268,7 @@ func (w *world) checkTotals() error {
 }
 
 // count adds what a rank did to the coverage.
-func (w *world) count(r *rank) {
-	m := r.engine.Metrics()
+func (w *world) count(r *rank, m *progress.Metrics) {
 	o, c := &m.Offload, &w.cov
 	c[Matched] += o.Matched
 	c[Drops] += o.Drops

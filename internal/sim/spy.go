@@ -43,7 +43,7 @@ type opener func(transport.Sink) (transport.Transport, error)
 // watched opens a transport with a spy before it.
 func (w *world) watched(id int, open opener) opener {
 	return func(sink transport.Sink) (transport.Transport, error) {
-		s := &spySink{Sink: sink, w: w}
+		s := &spySink{Sink: sink, w: w, id: id, matched: map[uint64]int{}, lost: map[int]bool{}}
 		tr, err := open(s)
 		if err != nil {
 			return nil, err
@@ -150,8 +150,40 @@ func (l *spyList) Sync(handled uint32) error {
 type spySink struct {
 	transport.Sink
 	w      *world
+	id     int
 	counts bool   // the device has a list
 	count  uint16 // of unexpected messages, as the device has it
+
+	matched map[uint64]int // receives that have not ended, and whose messages they have
+	lost    map[int]bool
+}
+
+func (s *spySink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
+	s.matched[id] = src
+	s.Sink.Matched(id, src, appCtx, tag)
+}
+
+func (s *spySink) Delivered(id, n uint64, err error) {
+	s.ended(id)
+	s.Sink.Delivered(id, n, err)
+}
+
+func (s *spySink) PeerLost(peer int, err error) {
+	s.lost[peer] = true
+	s.Sink.PeerLost(peer, err)
+}
+
+// ended checks that what was matched ends before its sender's loss is told.
+func (s *spySink) ended(id uint64) {
+	src, ok := s.matched[id]
+	delete(s.matched, id)
+	switch {
+	case !ok:
+	case s.lost[src]:
+		panic(fail("loss order", "rank %d: receive %#x ends after the loss of rank %d was told, which sent its message", s.id, id, src))
+	case src >= 0 && s.w.apart(s.id, src):
+		s.w.cov[HeldLosses]++
+	}
 }
 
 func (s *spySink) unexpected() {
@@ -176,5 +208,6 @@ func (s *spySink) Rndv(src int, h *transport.RndvHdr) {
 
 func (s *spySink) Incomplete(id uint64, h *transport.RndvHdr) {
 	s.w.cov[Incomplete]++
+	s.ended(id)
 	s.Sink.Incomplete(id, h)
 }
