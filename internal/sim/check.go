@@ -47,7 +47,7 @@ func (w *world) closed() error {
 			if err := o.checkBuffer(); err != nil {
 				return err
 			}
-			allowed := o.err == nil || o.received() || o.canceled() || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
+			allowed := o.err == nil || o.received() || o.canceled() || w.full(o) || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
 				errors.Is(o.err, progress.ErrWithdrawn) || o.aborted() && w.aborted()
 			if !allowed || !o.inTime() {
 				return fail("error", "rank %d: %s", r.id, o)
@@ -144,7 +144,7 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	concerned := o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
 	switch {
 	case !o.inTime():
-	case o.err == nil, o.received(), o.canceled(), o.revoked():
+	case o.err == nil, o.received(), o.canceled(), o.revoked(), w.full(o):
 		return nil
 	case o.aborted() && r.stopped:
 		return nil
@@ -155,6 +155,9 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	}
 	return fail("error", "rank %d: %s", r.id, o)
 }
+
+// full tells whether an operation was refused for a limit that the plan has.
+func (w *world) full(o *op) bool { return o.refused() && w.plan.Params.SendLimit > 0 }
 
 // checkPeerError checks that a lost peer's error names ranks that are lost, and the right one.
 func (w *world) checkPeerError(r *rank, o *op) error {
@@ -267,6 +270,9 @@ func (w *world) checkTotals() error {
 	return nil
 }
 
+// restLeast is how many receives the first rest of an engine lasts.
+const restLeast = 256
+
 // count adds what a rank did to the coverage.
 func (w *world) count(r *rank, m *progress.Metrics) {
 	o, c := &m.Offload, &w.cov
@@ -278,6 +284,7 @@ func (w *world) count(r *rank, m *progress.Metrics) {
 	c[ListFull] += o.KeptFull
 	c[Overlaps] += o.KeptOverlap
 	c[Rests] += o.Rests
+	c[RestsOver] += o.KeptOff / restLeast
 	c[Syncs] += o.Syncs
 	c[Truncated] += m.Truncated
 	c[NoCredit] += m.NoCredit
@@ -300,6 +307,8 @@ func (o *op) event() Event {
 	switch {
 	case o.flush:
 		return Flushes
+	case o.refused():
+		return FullSends
 	case o.aborted():
 		return Aborted
 	case o.revoked():

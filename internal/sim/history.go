@@ -51,12 +51,12 @@ func (w *world) checkHistory(r *rank, midway bool) error {
 	return nil
 }
 
-// mail lists the messages to a rank by source, in the order of sending. Those that were withdrawn are none.
+// mail lists the messages to a rank by source, in the order of sending. Those that were withdrawn or refused are none.
 func (w *world) mail(r *rank) [][]delivery {
 	mail := make([][]delivery, w.size())
 	for src, p := range w.ranks {
 		for _, o := range p.ops {
-			if o.send && o.peer == r.id && !o.canceled() {
+			if o.send && o.peer == r.id && !o.canceled() && !o.refused() {
 				mail[src] = append(mail[src], delivery{send: o, apart: w.apart(r.id, src)})
 			}
 		}
@@ -185,7 +185,7 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 func (w *world) vanished(r *rank, o *op) bool {
 	return slices.ContainsFunc(w.ranks, func(p *rank) bool {
 		return slices.ContainsFunc(p.ops, func(s *op) bool {
-			accepted := s.send && s.peer == r.id && (s.tag^o.tag)&o.mask == 0
+			accepted := s.send && s.peer == r.id && !s.refused() && (s.tag^o.tag)&o.mask == 0
 			return accepted && (w.apart(r.id, p.id) || s.err != nil)
 		})
 	})

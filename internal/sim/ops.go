@@ -113,6 +113,9 @@ func (o *op) revoked() bool {
 
 func (o *op) aborted() bool { return errors.Is(o.err, progress.ErrAborted) }
 
+// refused reports whether the operation is a send that was none, because too many bytes were queued.
+func (o *op) refused() bool { return o.send && errors.Is(o.err, progress.ErrFull) }
+
 func (o *op) isRecv() bool { return !o.send && !o.flush }
 
 func (o *op) String() string {

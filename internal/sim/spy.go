@@ -59,6 +59,14 @@ func (w *world) watched(id int, open opener) opener {
 	}
 }
 
+func (s *spy) Caps() transport.Caps {
+	c := s.Transport.Caps()
+	if n := s.dice.w.plan.Params.MaxRead; n > 0 {
+		c.MaxRead = uint64(n)
+	}
+	return c
+}
+
 func (s *spy) TagList() transport.TagList {
 	if s.list == nil {
 		return nil
@@ -97,6 +105,9 @@ func (s *spy) SendCtrl(peer int, msg []byte) error {
 func (s *spy) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error {
 	if s.dice.refuses() {
 		return transport.ErrAgain
+	}
+	if len(dst) == s.dice.w.plan.Params.MaxRead {
+		s.dice.w.cov[Pieces]++
 	}
 	return s.Transport.Read(peer, dst, va, rkey, id)
 }
@@ -164,7 +175,7 @@ func (s *spySink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 }
 
 func (s *spySink) Delivered(id, n uint64, err error) {
-	s.ended(id)
+	s.ended(id, err)
 	s.Sink.Delivered(id, n, err)
 }
 
@@ -174,14 +185,14 @@ func (s *spySink) PeerLost(peer int, err error) {
 }
 
 // ended checks that what was matched ends before its sender's loss is told.
-func (s *spySink) ended(id uint64) {
+func (s *spySink) ended(id uint64, err error) {
 	src, ok := s.matched[id]
 	delete(s.matched, id)
 	switch {
 	case !ok:
 	case s.lost[src]:
 		panic(fail("loss order", "rank %d: receive %#x ends after the loss of rank %d was told, which sent its message", s.id, id, src))
-	case src >= 0 && s.w.apart(s.id, src):
+	case err == nil && src >= 0 && s.w.apart(s.id, src):
 		s.w.cov[HeldLosses]++
 	}
 }
@@ -208,6 +219,6 @@ func (s *spySink) Rndv(src int, h *transport.RndvHdr) {
 
 func (s *spySink) Incomplete(id uint64, h *transport.RndvHdr) {
 	s.w.cov[Incomplete]++
-	s.ended(id)
+	s.ended(id, nil)
 	s.Sink.Incomplete(id, h)
 }

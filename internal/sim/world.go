@@ -48,13 +48,14 @@ type rank struct {
 	errs    errorLog
 
 	host      *host
-	posts     int    // receives, counted again where a Recv is posted again
-	withdrawn uint64 // messages that were taken back while they were received
-	took      []*op  // the receives that had them
-	again     uint64 // of them, those that were posted again
-	aborts    bool   // it has called Abort
-	stopped   bool   // its engine has, because of an Abort
-	early     error  // what a Flush that returned too early left behind
+	posts     int            // receives, counted again where a Recv is posted again
+	withdrawn uint64         // messages that were taken back while they were received
+	took      []*op          // the receives that had them
+	again     uint64         // of them, those that were posted again
+	aborts    bool           // it has called Abort
+	stopped   bool           // its engine has, because of an Abort
+	scans     map[uint64]int // by mask: messages that receives have looked at in vain, where more waited than are free to look at
+	early     error          // what a Flush that returned too early left behind
 }
 
 // errorLog keeps what an engine logs as an error: nothing that a world does is one.
@@ -104,7 +105,7 @@ func (w *world) open() error {
 
 func (w *world) openRank(id int) error {
 	q := &w.plan.Params
-	r := &rank{id: id, sent: make([]int, q.Ranks), host: &host{woken: make(chan struct{}, 1)}}
+	r := &rank{id: id, sent: make([]int, q.Ranks), scans: map[uint64]int{}, host: &host{woken: make(chan struct{}, 1)}}
 	r.fabrics = []*soft.Fabric{w.fabric}
 	if len(w.near) > 0 {
 		r.fabrics = []*soft.Fabric{w.near[id%2], w.fabric}
@@ -118,7 +119,7 @@ func (w *world) openRank(id int) error {
 		r.devices = append(r.devices, dev)
 		paths = append(paths, w.path(r, dev))
 	}
-	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, Seed: 1, UnexpectedLimit: q.UnexpectedLimit, OffloadMin: q.OffloadMin,
+	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, Seed: 1, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin,
 		Logger: slog.New(&r.errs), SpinLimit: -1, Grace: r.host.grace}
 	var err error
 	r.engine, err = progress.New(cfg, func(sink transport.Sink) (tr transport.Transport, err error) {
