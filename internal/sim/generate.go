@@ -128,6 +128,8 @@ func (g *generator) device(c *soft.TMConfig) {
 	}
 	if g.cuts && g.chance(0.4) {
 		c.KillQPPart = 1 + g.rng.IntN(2)
+	} else if g.cuts && g.chance(0.5) {
+		c.KillQPAt, c.DelayOps, c.DelayData = 0, 0, 50+g.rng.IntN(100) // a loss is not noticed at once
 	}
 }
 
@@ -310,7 +312,7 @@ func (g *generator) crowd() {
 	}
 }
 
-// cut ends a connection while a message of several packets, whose receive is in the device, comes over it.
+// cut ends a connection while a message of several packets, whose receive is in the device, comes over it, or just after.
 func (g *generator) cut() {
 	from, to, tag := g.rank(), g.rank(), g.rng.Uint64N(g.numbers)
 	for range 1 + g.rng.IntN(3) {
@@ -324,6 +326,13 @@ func (g *generator) cut() {
 		g.add(Step{Do: OpStep, Rank: pick(g, from, to), N: 1})
 	}
 	g.add(Step{Do: OpStep, Rank: to, N: 1})
+	if g.p.Params.TM.DelayData >= 50 { // it comes whole, but the device is slow to say so
+		for range 3 {
+			g.add(Step{Do: OpStep, Rank: from, N: 2})
+			g.add(Step{Do: OpStep, Rank: to, N: 2})
+		}
+		g.add(Step{Do: OpPoll, Rank: to, N: 1})
+	}
 	switch {
 	case g.p.Params.TM.KillQPPart > 0: // its queue pair fails of itself
 	case g.chance(0.3):
