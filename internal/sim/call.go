@@ -120,20 +120,23 @@ func (w *world) resume(r *rank, polls int) (events int) {
 		c.events++
 	}
 	w.harvest(r)
-	w.repost(r, c.o)
+	c.events += w.repost(r, c.o)
 	c.o.until = r.posts
 	return c.events
 }
 
-// repost follows a Recv whose message was withdrawn while it was received: it waits for another, behind what was posted since.
-func (w *world) repost(r *rank, o *op) {
+// repost follows a Recv whose message was withdrawn while it was received: it waits for another, behind what was posted since, and may
+// have begun to receive it. It returns how often that has happened.
+func (w *world) repost(r *rank, o *op) (times int) {
 	for n := r.engine.Metrics().Withdrawn; r.withdrawn < n; r.withdrawn++ {
 		o.order = r.posts
 		r.posts++
 		r.took = append(r.took, o)
 		r.again++
 		w.cov[Reposts]++
+		times++
 	}
+	return times
 }
 
 // expire ends the context that a rank's call waits with.

@@ -92,7 +92,7 @@ func touched(at int) func(w *world) {
 	}
 }
 
-var oddity = errors.New("an oddity")
+var errOdd = errors.New("an errOdd")
 
 // failings are by name of the check, or of what it finds.
 var failings = map[string]*failing{
@@ -108,8 +108,8 @@ var failings = map[string]*failing{
 	"write behind the message":     {kind: "overrun", says: "behind the message", steps: message(), checked: touched(50)},
 	"write of a cancelled receive": {kind: "overrun", says: "of a cancelled receive", steps: []Step{gets(100)}, checked: touched(50)},
 
-	"error of a close":     {kind: "error", says: "an oddity", steps: message(), closed: spoilt(oddity)},
-	"error":                {kind: "error", says: "an oddity", steps: message(), checked: spoilt(oddity)},
+	"error of a close":     {kind: "error", says: "an errOdd", steps: message(), closed: spoilt(errOdd)},
+	"error":                {kind: "error", says: "an errOdd", steps: message(), checked: spoilt(errOdd)},
 	"error without a loss": {kind: "error", says: "rank 0 lost", steps: message(), checked: spoilt(&progress.PeerError{Ranks: []int{0}})},
 	"loss of no rank":      {kind: "error", says: "names no rank", steps: []Step{gets(8), breaks()}, checked: spoilt(&progress.PeerError{})},
 	"loss of another rank": {kind: "error", says: "not the one", steps: []Step{gets(8), breaks()}, checked: spoilt(&progress.PeerError{Ranks: []int{1}})},
@@ -152,7 +152,7 @@ var failings = map[string]*failing{
 	"abort that is not heard":        {kind: "abort", says: "rank 1 has not heard", bug: bug{deafens: true}, steps: []Step{{Do: OpAbort, Rank: 0}}},
 
 	"something is left":            {kind: "metrics", says: "something is left", checked: func(w *world) { w.ranks[1].engine.Irecv(0, 1, 1, nil) }},
-	"engine that cannot be closed": {kind: "leak", says: "an oddity", bug: bug{close: oddity}},
+	"engine that cannot be closed": {kind: "leak", says: "an errOdd", bug: bug{close: errOdd}},
 	"without rest":                 {kind: "unrest", bug: bug{poll: func(s *badSink) { s.late = [][]byte{nil} }}},
 	"order of a loss": {kind: "loss order", bug: bug{early: true},
 		steps: append(message(), polls(0), polls(1), polls(0), polls(1), breaks())},
