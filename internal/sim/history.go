@@ -27,7 +27,7 @@ type delivery struct {
 // midway, what was under way is not part of it: that changes as little as what a loss ends.
 func (w *world) checkHistory(r *rank, midway bool) error {
 	mail := w.mail(r)
-	for _, o := range r.ops {
+	for _, o := range r.inOrder() {
 		if o.received() {
 			if err := w.deliver(r, mail, o); err != nil {
 				return err
@@ -49,6 +49,13 @@ func (w *world) checkHistory(r *rank, midway bool) error {
 		}
 	}
 	return nil
+}
+
+// inOrder is a rank's operations, its receives as they were posted, or posted again.
+func (r *rank) inOrder() []*op {
+	ops := slices.Clone(r.ops)
+	slices.SortStableFunc(ops, func(a, b *op) int { return cmp.Compare(a.order, b.order) })
+	return ops
 }
 
 // mail lists the messages to a rank by source, in the order of sending. Those that were withdrawn or refused are none.
@@ -153,10 +160,8 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 			}
 		}
 	}
-	ops := slices.Clone(r.ops)
-	slices.SortStableFunc(ops, func(a, b *op) int { return cmp.Compare(a.order, b.order) })
 	var orders []int
-	for _, o := range ops {
+	for _, o := range r.inOrder() {
 		recv := matchmodel.Recv{Source: matchmodel.AnySource, Tag: o.tag, Mask: o.mask, GotSource: o.st.Source, Got: matchmodel.Unmatched}
 		got, known := at[o]
 		switch {
