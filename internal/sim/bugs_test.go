@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +59,11 @@ type bug struct {
 	poll  func(s *badSink)
 	lost  bool // outcomes of Del
 	deaf  bool // to losses
+
+	deafens bool  // to control messages
+	drained bool  // it says so always
+	early   bool  // losses are told before what was matched has ended
+	close   error // what Close returns
 }
 
 // mail is an eager message.
@@ -191,6 +197,9 @@ func (t *badTransport) Poll() (int, error) {
 	return n, err
 }
 
+func (t *badTransport) Drained() bool { return t.sink.bug.drained || t.Transport.Drained() }
+func (t *badTransport) Close() error  { return errors.Join(t.Transport.Close(), t.sink.bug.close) }
+
 func (t *badTransport) TagList() transport.TagList {
 	if list := t.Transport.TagList(); list != nil {
 		return &badList{list, t.sink}
@@ -210,12 +219,14 @@ func (l *badList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 
 type badSink struct {
 	transport.Sink
-	bug  *bug
-	bufs map[uint64][]byte // of receives that the device has got, by id
-	held []mail
-	late [][]byte
-	age  int
-	n    int
+	bug   *bug
+	bufs  map[uint64][]byte // of receives that the device has got, by id
+	held  []mail
+	again []mail // delivered over and over
+	late  [][]byte
+	ends  []func() // of receives, held back
+	age   int
+	n     int
 }
 
 // third is false every third time.
@@ -243,7 +254,17 @@ func (s *badSink) Fin(src int, appCtx uint32) {
 	}
 }
 
+func (s *badSink) Ctrl(src int, msg []byte) {
+	if !s.bug.deafens {
+		s.Sink.Ctrl(src, msg)
+	}
+}
+
 func (s *badSink) Delivered(id, n uint64, err error) {
+	if s.bug.early {
+		s.ends = append(s.ends, func() { s.Sink.Delivered(id, n, err) })
+		return
+	}
 	if s.bug.done == nil || err != nil {
 		s.Sink.Delivered(id, n, err)
 	} else {
@@ -255,6 +276,10 @@ func (s *badSink) PeerLost(peer int, err error) {
 	if !s.bug.deaf {
 		s.Sink.PeerLost(peer, err)
 	}
+	for _, end := range s.ends {
+		end()
+	}
+	s.ends = nil
 }
 
 func (s *badSink) Deleted(id uint64, ok bool) {

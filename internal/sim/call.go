@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
@@ -119,20 +120,23 @@ func (w *world) resume(r *rank, polls int) (events int) {
 		c.events++
 	}
 	w.harvest(r)
-	w.repost(r, c.o)
+	c.events += w.repost(r, c.o)
 	c.o.until = r.posts
 	return c.events
 }
 
-// repost follows a Recv whose message was withdrawn while it was received: it waits for another, behind what was posted since.
-func (w *world) repost(r *rank, o *op) {
+// repost follows a Recv whose message was withdrawn while it was received: it waits for another, behind what was posted since, and may
+// have begun to receive it. It returns how often that has happened.
+func (w *world) repost(r *rank, o *op) (times int) {
 	for n := r.engine.Metrics().Withdrawn; r.withdrawn < n; r.withdrawn++ {
 		o.order = r.posts
 		r.posts++
 		r.took = append(r.took, o)
 		r.again++
 		w.cov[Reposts]++
+		times++
 	}
+	return times
 }
 
 // expire ends the context that a rank's call waits with.
@@ -169,40 +173,52 @@ func (w *world) pollBeside(r *rank) int {
 	return n
 }
 
-// closeEngine closes a rank's engine. That waits for a call to leave the transport, and ends it.
+// closePatience is how long the two sides of a close may take. They do no more than hand each other a lock.
+const closePatience = 10 * time.Second
+
+// closeEngine closes a rank's engine. That waits for a call to leave the transport, and ends it. Both must be able to go on without
+// the scheduler then: a call that the close forgets waits for ever, out of its reach.
 func (w *world) closeEngine(r *rank) error {
-	type outcome struct {
-		err     error
-		failure *Failure
+	c := r.host.call
+	if c == nil {
+		return r.engine.Close(progress.ErrClosed)
 	}
-	closed := make(chan outcome, 1)
-	shut := func() {
-		var out outcome
-		defer func() {
-			if v := recover(); v != nil {
-				out.failure = panicked(v)
-			}
-			closed <- out
-		}()
-		out.err = r.engine.Close(progress.ErrClosed)
-	}
-	if r.host.call == nil {
-		shut()
-	} else {
-		w.cov[ClosedCalls]++
-		go shut()
-	}
+	w.cov[ClosedCalls]++
+	patience := time.NewTimer(w.patience)
+	defer patience.Stop()
+	closed := aside(func() error { return r.engine.Close(progress.ErrClosed) })
 	for {
 		select {
-		case out := <-closed:
-			if out.failure != nil {
-				panic(out.failure)
-			}
-			return out.err
+		case err := <-closed:
+			return err
 		case <-r.host.woken:
-			if r.host.call != nil {
-				w.resume(r, 0)
+			if r.host.call == nil {
+				continue
 			}
+			select {
+			case err := <-aside(func() error { w.resume(r, 0); return nil }):
+				if err != nil {
+					return err
+				}
+				continue
+			case <-patience.C:
+			}
+		case <-patience.C:
 		}
+		return fail("hanging", "rank %d: closing its engine leaves a call behind: %s", r.id, c.o)
 	}
+}
+
+// aside does something in a goroutine of its own.
+func aside(do func() error) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		defer func() {
+			if v := recover(); v != nil {
+				ended <- panicked(v)
+			}
+		}()
+		ended <- do()
+	}()
+	return ended
 }

@@ -24,10 +24,11 @@ func (w *world) check() error {
 		if err := w.checkHistory(r, r.stopped); err != nil {
 			return err
 		}
-		if err := w.checkMetrics(r); err != nil {
+		m := r.engine.Metrics()
+		if err := w.checkMetrics(r, &m); err != nil {
 			return err
 		}
-		w.count(r)
+		w.count(r, &m)
 	}
 	if !w.faults() && !w.aborted() {
 		return w.checkTotals()
@@ -46,7 +47,7 @@ func (w *world) closed() error {
 			if err := o.checkBuffer(); err != nil {
 				return err
 			}
-			allowed := o.err == nil || o.received() || o.canceled() || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
+			allowed := o.err == nil || o.received() || o.canceled() || w.full(o) || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
 				errors.Is(o.err, progress.ErrWithdrawn) || o.aborted() && w.aborted()
 			if !allowed || !o.inTime() {
 				return fail("error", "rank %d: %s", r.id, o)
@@ -65,7 +66,7 @@ func (w *world) closed() error {
 }
 
 // checkHanging finds operations that a loss should have ended: those that name a lost rank, and receives from any source, which end
-// with every loss that was not acknowledged before they were posted. What had been matched has ended too, since the world is at
+// with every loss that was not acknowledged before they were posted. A flush names nobody. What had been matched has ended too, since the world is at
 // rest. And a rank must have seen the losses that the plan made.
 func (w *world) checkHanging() error {
 	for _, r := range w.ranks {
@@ -74,7 +75,7 @@ func (w *world) checkHanging() error {
 		}
 		failed := r.engine.Failed()
 		for _, o := range r.active {
-			if slices.Contains(failed, o.peer) || o.peer == progress.AnySource && len(failed) > o.acked {
+			if slices.Contains(failed, o.peer) && !o.flush || o.peer == progress.AnySource && len(failed) > o.acked {
 				return fail("hanging", "rank %d lost %v, and still waits: %s", r.id, failed, o)
 			}
 		}
@@ -143,7 +144,7 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	concerned := o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
 	switch {
 	case !o.inTime():
-	case o.err == nil, o.received(), o.canceled(), o.revoked():
+	case o.err == nil, o.received(), o.canceled(), o.revoked(), w.full(o):
 		return nil
 	case o.aborted() && r.stopped:
 		return nil
@@ -154,6 +155,9 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	}
 	return fail("error", "rank %d: %s", r.id, o)
 }
+
+// full tells whether an operation was refused for a limit that the plan has.
+func (w *world) full(o *op) bool { return o.refused() && w.plan.Params.SendLimit > 0 }
 
 // checkPeerError checks that a lost peer's error names ranks that are lost, and the right one.
 func (w *world) checkPeerError(r *rank, o *op) error {
@@ -224,17 +228,16 @@ func (w *world) checkAborted() error {
 }
 
 // checkMetrics checks that nothing is left in a rank, and that what became of its receives adds up.
-func (w *world) checkMetrics(r *rank) error {
+func (w *world) checkMetrics(r *rank, m *progress.Metrics) error {
 	if r.early != nil {
 		return r.early
 	}
-	m := r.engine.Metrics()
 	if r.stopped {
 		return nil // it was stopped with whatever it had
 	}
 	left := m.PostedNow + m.UnexpectedNow + int(m.UnexpectedBytes) + int(m.QueuedBytes) + m.RequestsNow + m.ReadsNow + m.Offload.InDevice + m.Offload.Dormant
 	if left != 0 {
-		return fail("metrics", "rank %d: something is left: %+v", r.id, m)
+		return fail("metrics", "rank %d: something is left: %+v", r.id, *m)
 	}
 	o := &m.Offload
 	if won := o.Dels - o.DelsLost; o.Offloaded != o.Matched+o.Drops+won {
@@ -267,9 +270,11 @@ func (w *world) checkTotals() error {
 	return nil
 }
 
+// restLeast is how many receives the first rest of an engine lasts.
+const restLeast = 256
+
 // count adds what a rank did to the coverage.
-func (w *world) count(r *rank) {
-	m := r.engine.Metrics()
+func (w *world) count(r *rank, m *progress.Metrics) {
 	o, c := &m.Offload, &w.cov
 	c[Matched] += o.Matched
 	c[Drops] += o.Drops
@@ -279,6 +284,7 @@ func (w *world) count(r *rank) {
 	c[ListFull] += o.KeptFull
 	c[Overlaps] += o.KeptOverlap
 	c[Rests] += o.Rests
+	c[RestsOver] += o.KeptOff / restLeast
 	c[Syncs] += o.Syncs
 	c[Truncated] += m.Truncated
 	c[NoCredit] += m.NoCredit
@@ -301,6 +307,8 @@ func (o *op) event() Event {
 	switch {
 	case o.flush:
 		return Flushes
+	case o.refused():
+		return FullSends
 	case o.aborted():
 		return Aborted
 	case o.revoked():

@@ -50,6 +50,11 @@ const (
 	Aborts
 	Aborted
 	ClosedCalls
+	HeldLosses
+	RestsOver
+	IndexUsed
+	Pieces
+	FullSends
 	events
 )
 
@@ -94,6 +99,11 @@ var eventNames = [events]string{
 	Aborts:        "aborts",
 	Aborted:       "operations that an abort ended",
 	ClosedCalls:   "blocking calls that a close ended",
+	HeldLosses:    "matched receives that ended between the loss of their sender and its report",
+	RestsOver:     "rests that have ended",
+	IndexUsed:     "unexpected messages found by an index",
+	Pieces:        "reads in several pieces",
+	FullSends:     "sends refused for the limit of what may be queued",
 }
 
 func (e Event) String() string { return eventNames[e] }

@@ -97,6 +97,12 @@ func (g *generator) params() {
 		q.RefuseOps = g.knob(4)
 		g.device(&q.TM)
 	}
+	if g.chance(0.1) {
+		q.MaxRead = pick(g, 100, 500, 1<<10)
+	}
+	if g.chance(0.1) {
+		q.SendLimit = pick[int64](g, 100, 1<<10, 4<<10)
+	}
 }
 
 func (g *generator) device(c *soft.TMConfig) {
@@ -122,6 +128,8 @@ func (g *generator) device(c *soft.TMConfig) {
 	}
 	if g.cuts && g.chance(0.4) {
 		c.KillQPPart = 1 + g.rng.IntN(2)
+	} else if g.cuts && g.chance(0.5) {
+		c.KillQPAt, c.DelayOps, c.DelayData = 0, 0, 50+g.rng.IntN(100) // a loss is not noticed at once
 	}
 }
 
@@ -159,6 +167,8 @@ func (g *generator) steps() {
 		g.cut()
 	case g.chance(0.02):
 		g.flood()
+	case g.chance(0.01):
+		g.crowd()
 	case g.calls > 0 && g.chance(0.03):
 		g.giveBack()
 	case g.calls > 0 && g.chance(0.15):
@@ -262,7 +272,47 @@ func (g *generator) flood() {
 	}
 }
 
-// cut ends a connection while a message of several packets, whose receive is in the device, comes over it.
+// crowd lets many messages wait at a rank, and receives of one mask look through all of them in vain, until there is an index of that
+// mask. Then it is used, while messages come and go.
+func (g *generator) crowd() {
+	q := &g.p.Params
+	q.UnexpectedLimit, q.SendLimit = 64<<20, 0
+	from := g.rank()
+	to := g.favorite
+	if to < 0 {
+		to = g.rank()
+	}
+	mask := pick(g, MaskNumber, MaskParity)
+	tag := func() uint64 { return 2 * g.rng.Uint64N(4) }
+	send := func(tag uint64) {
+		g.add(Step{Do: OpSend, Rank: from, Peer: to, Tag: tag, Size: g.rng.IntN(16)})
+		g.add(Step{Do: OpPoll, Rank: from, N: 2})
+		g.add(Step{Do: OpStep, Rank: from, N: 2})
+		g.add(Step{Do: OpStep, Rank: to, N: 2})
+		g.add(Step{Do: OpPoll, Rank: to, N: 2})
+	}
+	recv := func(tag uint64, mask Mask) {
+		g.add(Step{Do: OpRecv, Rank: to, Peer: from, Tag: tag, Mask: mask, Size: 16})
+	}
+	for range 40 + g.rng.IntN(20) {
+		send(tag())
+	}
+	for range 16 {
+		recv(1, mask)
+	}
+	for range 20 {
+		switch {
+		case g.chance(0.3):
+			send(tag())
+		case g.chance(0.3):
+			recv(tag(), MaskExact)
+		default:
+			recv(tag(), mask)
+		}
+	}
+}
+
+// cut ends a connection while a message of several packets, whose receive is in the device, comes over it, or just after.
 func (g *generator) cut() {
 	from, to, tag := g.rank(), g.rank(), g.rng.Uint64N(g.numbers)
 	for range 1 + g.rng.IntN(3) {
@@ -276,6 +326,13 @@ func (g *generator) cut() {
 		g.add(Step{Do: OpStep, Rank: pick(g, from, to), N: 1})
 	}
 	g.add(Step{Do: OpStep, Rank: to, N: 1})
+	if g.p.Params.TM.DelayData >= 50 { // it comes whole, but the device is slow to say so
+		for range 3 {
+			g.add(Step{Do: OpStep, Rank: from, N: 2})
+			g.add(Step{Do: OpStep, Rank: to, N: 2})
+		}
+		g.add(Step{Do: OpPoll, Rank: to, N: 1})
+	}
 	switch {
 	case g.p.Params.TM.KillQPPart > 0: // its queue pair fails of itself
 	case g.chance(0.3):
@@ -296,5 +353,19 @@ func (g *generator) thrash() {
 		g.add(Step{Do: OpStep, Rank: to, N: 2})
 		g.add(Step{Do: OpRecv, Rank: to, Peer: from, Tag: tag, Size: 1 << 10})
 		g.add(Step{Do: OpPoll, Rank: to, N: 1})
+	}
+	if g.chance(0.7) {
+		g.outlast(to, from)
+	}
+}
+
+// outlast lets a rank post and cancel receives until the device's rest is over, with some among them that stay.
+func (g *generator) outlast(rank, from int) {
+	for i := range restLeast {
+		if i > restLeast-40 && g.chance(0.2) {
+			g.post()
+		}
+		g.add(Step{Do: OpRecv, Rank: rank, Peer: from, Tag: g.numbers, Size: 1})
+		g.add(Step{Do: OpCancel, Rank: rank})
 	}
 }

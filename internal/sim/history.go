@@ -27,7 +27,7 @@ type delivery struct {
 // midway, what was under way is not part of it: that changes as little as what a loss ends.
 func (w *world) checkHistory(r *rank, midway bool) error {
 	mail := w.mail(r)
-	for _, o := range r.ops {
+	for _, o := range r.inOrder() {
 		if o.received() {
 			if err := w.deliver(r, mail, o); err != nil {
 				return err
@@ -51,12 +51,19 @@ func (w *world) checkHistory(r *rank, midway bool) error {
 	return nil
 }
 
-// mail lists the messages to a rank by source, in the order of sending. Those that were withdrawn are none.
+// inOrder is a rank's operations, its receives as they were posted, or posted again.
+func (r *rank) inOrder() []*op {
+	ops := slices.Clone(r.ops)
+	slices.SortStableFunc(ops, func(a, b *op) int { return cmp.Compare(a.order, b.order) })
+	return ops
+}
+
+// mail lists the messages to a rank by source, in the order of sending. Those that were withdrawn or refused are none.
 func (w *world) mail(r *rank) [][]delivery {
 	mail := make([][]delivery, w.size())
 	for src, p := range w.ranks {
 		for _, o := range p.ops {
-			if o.send && o.peer == r.id && !o.canceled() {
+			if o.send && o.peer == r.id && !o.canceled() && !o.refused() {
 				mail[src] = append(mail[src], delivery{send: o, apart: w.apart(r.id, src)})
 			}
 		}
@@ -85,7 +92,7 @@ func (w *world) deliver(r *rank, mail [][]delivery, o *op) error {
 
 // couldBe tells whether the message looks like what a receive got.
 func (d *delivery) couldBe(recv *op) bool {
-	return d.send.tag == recv.st.Tag && int64(len(d.send.buf)) == recv.st.Len && bytes.HasPrefix(d.send.buf, recv.got())
+	return d.send.tag == recv.st.Tag && int64(len(d.send.content)) == recv.st.Len && bytes.HasPrefix(d.send.content, recv.got())
 }
 
 // doubtful tells whether a message that was got looks like one of the same source that was not, or the other way round, where that
@@ -153,10 +160,8 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 			}
 		}
 	}
-	ops := slices.Clone(r.ops)
-	slices.SortStableFunc(ops, func(a, b *op) int { return cmp.Compare(a.order, b.order) })
 	var orders []int
-	for _, o := range ops {
+	for _, o := range r.inOrder() {
 		recv := matchmodel.Recv{Source: matchmodel.AnySource, Tag: o.tag, Mask: o.mask, GotSource: o.st.Source, Got: matchmodel.Unmatched}
 		got, known := at[o]
 		switch {
@@ -185,7 +190,7 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 func (w *world) vanished(r *rank, o *op) bool {
 	return slices.ContainsFunc(w.ranks, func(p *rank) bool {
 		return slices.ContainsFunc(p.ops, func(s *op) bool {
-			accepted := s.send && s.peer == r.id && (s.tag^o.tag)&o.mask == 0
+			accepted := s.send && s.peer == r.id && !s.refused() && (s.tag^o.tag)&o.mask == 0
 			return accepted && (w.apart(r.id, p.id) || s.err != nil)
 		})
 	})

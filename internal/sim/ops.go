@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"crypto/subtle"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type op struct {
 	seq       int    // sends: number among those to this peer
 	mem       []byte // the buffer between two guards
 	buf       []byte
+	content   []byte           // sends: of the message
 	req       progress.Request // none of a call
 	call      bool             // it blocks, see call
 	flush     bool
@@ -56,6 +58,14 @@ func (o *op) newBuffer(n int) {
 	o.buf = o.mem[guard : guard+n]
 }
 
+// write makes the content of a send, and its buffer.
+func (o *op) write(src, size int) {
+	o.content = make([]byte, size)
+	fill(o.content, src, o.peer, o.seq)
+	o.newBuffer(size)
+	copy(o.buf, o.content)
+}
+
 // fill writes the content of message seq from src to dst: no two messages are alike as soon as they have some bytes.
 func fill(b []byte, src, dst, seq int) {
 	x := uint64(src)<<48 | uint64(dst)<<32 | uint64(seq)
@@ -68,10 +78,14 @@ func fill(b []byte, src, dst, seq int) {
 	}
 }
 
-// end takes the outcome and remembers what the buffer looked like.
+// end takes the outcome and remembers what the buffer looks like. That of a send is the program's again, which writes to it: who
+// reads it from now on gets what was never sent.
 func (o *op) end() {
 	if o.done = true; !o.call {
 		o.st, o.done, o.err = o.req.Test()
+	}
+	for rest := o.buf; o.send && len(rest) > 0; {
+		rest = rest[subtle.XORBytes(rest, rest, blanks):]
 	}
 	o.sum = xxhash.Sum64(o.mem)
 }
@@ -98,6 +112,9 @@ func (o *op) revoked() bool {
 }
 
 func (o *op) aborted() bool { return errors.Is(o.err, progress.ErrAborted) }
+
+// refused reports whether the operation is a send that was none, because too many bytes were queued.
+func (o *op) refused() bool { return o.send && errors.Is(o.err, progress.ErrFull) }
 
 func (o *op) isRecv() bool { return !o.send && !o.flush }
 

@@ -34,9 +34,11 @@ type Params struct {
 	UnexpectedLimit int64
 	SRQDepth        int
 	SendDepth       int
-	MaxInline       int // of the devices, 0: enough for everything
-	Refuse          int // sends, reads and grants find no room up to so many times in a row
-	RefuseOps       int // and so do list operations
+	MaxInline       int   // of the devices, 0: enough for everything
+	Refuse          int   // sends, reads and grants find no room up to so many times in a row
+	RefuseOps       int   // and so do list operations
+	MaxRead         int   `json:",omitempty"` // bytes of one read, 0: no bound
+	SendLimit       int64 `json:",omitempty"` // as in progress.Config
 
 	Fabric   soft.FabricOptions
 	TM       soft.TMConfig

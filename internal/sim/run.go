@@ -191,8 +191,7 @@ func (w *world) kill(r *rank) {
 func (w *world) send(r *rank, to int, s *Step) {
 	o := &op{send: true, sync: s.Do == OpSsend, peer: to, tag: tagOf(r.id, s.Tag, s.Raw), seq: r.sent[to]}
 	r.sent[to]++
-	o.newBuffer(s.Size)
-	fill(o.buf, r.id, to, o.seq)
+	o.write(r.id, s.Size)
 	if s.Call && r.host.call == nil {
 		call := r.engine.Send
 		if o.sync {
@@ -220,8 +219,28 @@ func (w *world) receive(r *rank, src int, tag, mask uint64, size int, calls bool
 		o.req = r.engine.Irecv(src, tag, mask, o.buf)
 		r.add(o, o.req.Done())
 	}
-	if o.pending() && r.engine.Metrics().UnexpectedNow == before {
+	found := !o.pending() || r.engine.Metrics().UnexpectedNow != before
+	if !found {
 		r.posted++
+	}
+	w.looked(r, mask, before, found)
+}
+
+// What an index of the messages that wait costs (package matching): so many are looked at for nothing, and it is made once as many
+// times what it has to hold were.
+const (
+	scanFree  = 16
+	buildCost = 8
+)
+
+// looked follows what a receive's look at n messages that wait must lead to: the index of its mask.
+func (w *world) looked(r *rank, mask uint64, n int, found bool) {
+	switch {
+	case n <= scanFree || mask == 0 || mask == ^uint64(0):
+	case !found:
+		r.scans[mask] += n - scanFree
+	case r.scans[mask] >= buildCost*n:
+		w.cov[IndexUsed]++
 	}
 }
 

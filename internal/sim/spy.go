@@ -43,7 +43,7 @@ type opener func(transport.Sink) (transport.Transport, error)
 // watched opens a transport with a spy before it.
 func (w *world) watched(id int, open opener) opener {
 	return func(sink transport.Sink) (transport.Transport, error) {
-		s := &spySink{Sink: sink, w: w}
+		s := &spySink{Sink: sink, w: w, id: id, matched: map[uint64]int{}, lost: map[int]bool{}}
 		tr, err := open(s)
 		if err != nil {
 			return nil, err
@@ -57,6 +57,14 @@ func (w *world) watched(id int, open opener) opener {
 		}
 		return y, nil
 	}
+}
+
+func (s *spy) Caps() transport.Caps {
+	c := s.Transport.Caps()
+	if n := s.dice.w.plan.Params.MaxRead; n > 0 {
+		c.MaxRead = uint64(n)
+	}
+	return c
 }
 
 func (s *spy) TagList() transport.TagList {
@@ -97,6 +105,9 @@ func (s *spy) SendCtrl(peer int, msg []byte) error {
 func (s *spy) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error {
 	if s.dice.refuses() {
 		return transport.ErrAgain
+	}
+	if len(dst) == s.dice.w.plan.Params.MaxRead {
+		s.dice.w.cov[Pieces]++
 	}
 	return s.Transport.Read(peer, dst, va, rkey, id)
 }
@@ -150,8 +161,40 @@ func (l *spyList) Sync(handled uint32) error {
 type spySink struct {
 	transport.Sink
 	w      *world
+	id     int
 	counts bool   // the device has a list
 	count  uint16 // of unexpected messages, as the device has it
+
+	matched map[uint64]int // receives that have not ended, and whose messages they have
+	lost    map[int]bool
+}
+
+func (s *spySink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
+	s.matched[id] = src
+	s.Sink.Matched(id, src, appCtx, tag)
+}
+
+func (s *spySink) Delivered(id, n uint64, err error) {
+	s.ended(id, err)
+	s.Sink.Delivered(id, n, err)
+}
+
+func (s *spySink) PeerLost(peer int, err error) {
+	s.lost[peer] = true
+	s.Sink.PeerLost(peer, err)
+}
+
+// ended checks that what was matched ends before its sender's loss is told.
+func (s *spySink) ended(id uint64, err error) {
+	src, ok := s.matched[id]
+	delete(s.matched, id)
+	switch {
+	case !ok:
+	case s.lost[src]:
+		panic(fail("loss order", "rank %d: receive %#x ends after the loss of rank %d was told, which sent its message", s.id, id, src))
+	case err == nil && src >= 0 && s.w.apart(s.id, src):
+		s.w.cov[HeldLosses]++
+	}
 }
 
 func (s *spySink) unexpected() {
@@ -176,5 +219,6 @@ func (s *spySink) Rndv(src int, h *transport.RndvHdr) {
 
 func (s *spySink) Incomplete(id uint64, h *transport.RndvHdr) {
 	s.w.cov[Incomplete]++
+	s.ended(id, nil)
 	s.Sink.Incomplete(id, h)
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
@@ -19,16 +20,17 @@ import (
 
 // world is the ranks of a plan.
 type world struct {
-	plan    *Plan
-	wrap    func(rank int, open opener) opener // nil, or a test's saboteur
-	fabric  *soft.Fabric
-	near    []*soft.Fabric // of the two hosts, with Params.Mux
-	ranks   []*rank
-	cut     map[[2]int]bool // pairs, lower rank first, whose connection the plan has broken
-	cov     Coverage
-	refused int       // requests that spies have refused
-	log     io.Writer // nil: silent
-	trace   uint64    // of all that happened
+	plan     *Plan
+	wrap     func(rank int, open opener) opener // nil, or a test's saboteur
+	fabric   *soft.Fabric
+	near     []*soft.Fabric // of the two hosts, with Params.Mux
+	ranks    []*rank
+	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan has broken
+	cov      Coverage
+	patience time.Duration // with a close, see closePatience
+	refused  int           // requests that spies have refused
+	log      io.Writer     // nil: silent
+	trace    uint64        // of all that happened
 }
 
 type rank struct {
@@ -46,13 +48,14 @@ type rank struct {
 	errs    errorLog
 
 	host      *host
-	posts     int    // receives, counted again where a Recv is posted again
-	withdrawn uint64 // messages that were taken back while they were received
-	took      []*op  // the receives that had them
-	again     uint64 // of them, those that were posted again
-	aborts    bool   // it has called Abort
-	stopped   bool   // its engine has, because of an Abort
-	early     error  // what a Flush that returned too early left behind
+	posts     int            // receives, counted again where a Recv is posted again
+	withdrawn uint64         // messages that were taken back while they were received
+	took      []*op          // the receives that had them
+	again     uint64         // of them, those that were posted again
+	aborts    bool           // it has called Abort
+	stopped   bool           // its engine has, because of an Abort
+	scans     map[uint64]int // by mask: messages that receives have looked at in vain, where more waited than are free to look at
+	early     error          // what a Flush that returned too early left behind
 }
 
 // errorLog keeps what an engine logs as an error: nothing that a world does is one.
@@ -75,7 +78,7 @@ func (l *errorLog) WithGroup(string) slog.Handler      { return l }
 func newWorld(p *Plan) *world {
 	opts := p.Params.Fabric
 	opts.Seed = p.Seed
-	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}}
+	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}, patience: closePatience}
 	if p.Params.Mux {
 		w.near = []*soft.Fabric{soft.NewFabric(opts), soft.NewFabric(opts)}
 	}
@@ -102,7 +105,7 @@ func (w *world) open() error {
 
 func (w *world) openRank(id int) error {
 	q := &w.plan.Params
-	r := &rank{id: id, sent: make([]int, q.Ranks), host: &host{woken: make(chan struct{}, 1)}}
+	r := &rank{id: id, sent: make([]int, q.Ranks), scans: map[uint64]int{}, host: &host{woken: make(chan struct{}, 1)}}
 	r.fabrics = []*soft.Fabric{w.fabric}
 	if len(w.near) > 0 {
 		r.fabrics = []*soft.Fabric{w.near[id%2], w.fabric}
@@ -116,7 +119,7 @@ func (w *world) openRank(id int) error {
 		r.devices = append(r.devices, dev)
 		paths = append(paths, w.path(r, dev))
 	}
-	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, Seed: 1, UnexpectedLimit: q.UnexpectedLimit, OffloadMin: q.OffloadMin,
+	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, Seed: 1, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin,
 		Logger: slog.New(&r.errs), SpinLimit: -1, Grace: r.host.grace}
 	var err error
 	r.engine, err = progress.New(cfg, func(sink transport.Sink) (tr transport.Transport, err error) {
@@ -171,7 +174,11 @@ func (w *world) close() error {
 	var errs []error
 	for _, r := range w.ranks {
 		if r.engine != nil {
-			errs = append(errs, w.closeEngine(r))
+			err := w.closeEngine(r)
+			if f, ok := errors.AsType[*Failure](err); ok { // a panic or a hang: the rank's locks may be held
+				return f
+			}
+			errs = append(errs, err)
 		}
 		for _, d := range r.devices {
 			errs = append(errs, d.Close())
