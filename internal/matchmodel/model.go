@@ -14,6 +14,7 @@
 package matchmodel
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -123,7 +124,7 @@ func (s *search) run() bool {
 	if s.seen[key] || len(s.seen) == maxStates {
 		return false
 	}
-	if s.post() || s.endAny() || s.arriveAny() {
+	if s.post() || s.arriveAny() || s.endAny() {
 		return true
 	}
 	if len(s.seen) < maxStates {
@@ -191,13 +192,25 @@ func (s *search) holding(recv int, m message, then func() bool) bool {
 	return ok
 }
 
+// arriveAny tries the next messages of all sources, those first whose receives come first: with many receives that accept anything
+// few other orders lead anywhere.
 func (s *search) arriveAny() bool {
-	for src := range s.next {
-		if s.next[src] < len(s.h.Messages[src]) && s.arrive(src) {
-			return true
+	var next []message
+	for src, n := range s.next {
+		if n < len(s.h.Messages[src]) {
+			next = append(next, message{src, n})
 		}
 	}
-	return false
+	slices.SortStableFunc(next, func(a, b message) int { return cmp.Compare(s.receiver(a), s.receiver(b)) })
+	return slices.ContainsFunc(next, func(m message) bool { return s.arrive(m.src) })
+}
+
+// receiver is the receive that took a message in the end; one that nobody took comes last.
+func (s *search) receiver(m message) int {
+	if r, ok := s.taker[m]; ok {
+		return r
+	}
+	return len(s.h.Recvs)
 }
 
 // arrive tries the arrival of src's next message.
@@ -229,9 +242,31 @@ func (s *search) offer(m message, first int) bool {
 		at = len(old)
 	}
 	s.unexp = slices.Insert(slices.Clone(old), at, m)
-	ok := s.run()
+	ok := !s.hopeless(at) && s.run()
 	s.unexp = old
 	return ok
+}
+
+// hopeless tells whether the message that now waits in place at, or one behind it, can never be had by its receive: that will find
+// an older one, which nobody takes before. One that a receive may hold for a time is not counted on.
+func (s *search) hopeless(at int) bool {
+	for j := at; j < len(s.unexp); j++ {
+		r := s.receiver(s.unexp[j])
+		if r == len(s.h.Recvs) {
+			continue
+		}
+		for i, u := range s.unexp[:j] {
+			if (i == at || j == at) && s.receiver(u) > r && s.h.Recvs[r].accepts(u.src, s.tag(u)) && !s.mayHold(u) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mayHold tells whether a receive that ends without a message may still have this one.
+func (s *search) mayHold(m message) bool {
+	return slices.ContainsFunc(s.gone, func(i int) bool { return !s.over[i] && s.h.Recvs[i].accepts(m.src, s.tag(m)) })
 }
 
 func (s *search) endAny() bool {
