@@ -23,7 +23,7 @@ import (
 // as they are in all versions.
 const (
 	helloMagic      = "tagmatch"
-	protocolVersion = 1
+	protocolVersion = 2
 	helloPrefix     = len(helloMagic) + 2 + 2
 	nonceSize       = 32
 	macSize         = sha256.Size

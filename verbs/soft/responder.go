@@ -50,8 +50,12 @@ type response struct {
 	value  uint64 // opPushResp: address of the destination
 }
 
-// respBurst is how many packets of a read one pass sends, so that other traffic gets between them.
-const respBurst = 8
+// respBurst is how many packets of a read one pass sends, and respBytes after how many bytes it ends, so that other traffic gets
+// between them.
+const (
+	respBurst = 8
+	respBytes = 1 << 20
+)
 
 func (r *responder) start(psn uint32) {
 	r.clear()

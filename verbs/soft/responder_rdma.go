@@ -151,9 +151,9 @@ func (q *queuePair) sendAck() bool {
 	return true
 }
 
-// respond sends answers as far as there is room, at most respBurst packets. It returns true when all are out.
+// respond sends answers as far as there is room, at most respBurst packets of respBytes. It returns true when all are out.
 func (q *queuePair) respond() bool {
-	for range respBurst {
+	for n, sent := 0, 0; n < respBurst && sent < respBytes; n++ {
 		if q.resp.len() == 0 {
 			return true
 		}
@@ -181,6 +181,7 @@ func (q *queuePair) respond() bool {
 		}
 		q.d.dirty = true
 		r.off += uint64(len(body))
+		sent += len(body)
 		if r.op != opReadResp || r.off == r.total || r.status != 0 {
 			q.resp.pop()
 		}

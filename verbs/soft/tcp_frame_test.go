@@ -12,7 +12,8 @@ func randomHeader(r *rand.Rand) header {
 	some := func() uint64 { return r.Uint64() * uint64(r.IntN(2)) }
 	h := header{op: opcode(1 + r.IntN(int(opDisconnected))), flags: uint8(some()), status: uint8(some()), qpn: uint32(some()),
 		psn: uint32(some()), imm: uint32(some()), rkey: uint32(some()), addr: some(), total: some(),
-		length: uint32(r.IntN(tcpMaxPayload + 1))}
+	}
+	h.length = uint32(r.IntN(int(maxLength(h.op)) + 1))
 	if r.IntN(2) == 0 {
 		h.total = uint64(h.length)
 	}
@@ -49,19 +50,35 @@ func TestFrameHeaderSizes(t *testing.T) {
 	}
 }
 
+// TestFrameLengths: what a read has read may be long, nothing else.
+func TestFrameLengths(t *testing.T) {
+	for _, c := range []struct {
+		op   opcode
+		most uint32
+	}{{opSend, 64 << 10}, {opWrite, 64 << 10}, {opReadResp, 512 << 10}, {opPushResp, 64 << 10}} {
+		var h header
+		_, err := decodeFrameHeader(appendFrameHeader(nil, &header{op: c.op, length: c.most}), &h)
+		require.NoError(t, err)
+		require.Equal(t, c.most, h.length)
+		_, err = decodeFrameHeader(appendFrameHeader(nil, &header{op: c.op, length: c.most + 1}), &h)
+		require.ErrorContains(t, err, "the most is")
+	}
+}
+
 func FuzzFrameHeader(f *testing.F) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 20 {
 		h := randomHeader(r)
 		f.Add(appendFrameHeader(nil, &h))
 	}
+	f.Add(appendFrameHeader(nil, &header{op: opReadResp, length: tcpMaxRead}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h, again header
 		n, err := decodeFrameHeader(b, &h)
 		if err != nil || n == 0 {
 			return
 		}
-		require.LessOrEqual(t, h.length, uint32(tcpMaxPayload))
+		require.LessOrEqual(t, h.length, maxLength(h.op))
 		e := appendFrameHeader(nil, &h) // may be shorter: a peer may spell zeros out
 		k, err := decodeFrameHeader(e, &again)
 		require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 
 const (
 	tcpInStart  = 16 << 10  // a link's first buffer; it grows when reads fill it
-	tcpInLimit  = 256 << 10 // and to this at most
+	tcpInLimit  = 256 << 10 // and to this at most, but for a packet that needs more, and only until that is done with
 	tcpPlace    = 8 << 10   // payloads from this size on are read to where they belong
 	tcpAtOnce   = 2 << 20   // bytes after which it is others' turn
 	tcpPlaceGap = 4 << 10   // room for what follows such a payload: the next header, and not much that must be copied
@@ -40,6 +40,7 @@ func (l *tcpLink) receive(budget int) int {
 	for n < budget && bytes < tcpAtOnce && !l.gone && !l.in.stalled {
 		want, got := l.fill()
 		if got > 0 {
+			l.w.idle, l.seen = 0, l.w.round // also when it is but a part of a packet
 			n += l.parse(budget - n)
 		}
 		if got < want {
@@ -200,6 +201,9 @@ func (l *tcpLink) makeSpace() bool {
 	in := &l.in
 	if in.r == in.w && !in.lent {
 		in.r, in.w = 0, 0
+		if len(in.buf) > tcpInLimit {
+			in.buf = make([]byte, tcpInLimit)
+		}
 	}
 	frame := maxFrameHeader
 	if in.w-in.r >= frameHeader { // h was decoded from these

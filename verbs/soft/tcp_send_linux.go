@@ -40,6 +40,9 @@ func (o *tcpOut) advance(n int) {
 	o.sent += n
 	if o.sent == len(o.buf) {
 		o.buf, o.sent = o.buf[:0], 0
+		if cap(o.buf) > 2*tcpOutLimit {
+			o.buf = nil // it held what was left of a body
+		}
 	}
 }
 
