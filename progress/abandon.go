@@ -102,15 +102,19 @@ func (e *Engine) recalledLocked(op *Op) {
 }
 
 // askedForLocked tells whether a message that was given back is not for a receive with a place before the given one, newest for one
-// that was not posted yet. It is for the first of those that are asked back from the device for such a message. Others are asked
-// back because they end: then it is offered again, and a receive that was not posted yet comes last.
+// that was not posted yet. It is for the first of those that are asked back from the device for such a message; a receive that was
+// not posted yet comes behind all that wait, too: such a one waits in vain only until another has been asked back in order to end.
 func (e *Engine) askedForLocked(m *message, before matching.Stamp) bool {
 	if e.tags == nil {
 		return false
 	}
+	if before == newest {
+		if _, _, waits := e.posted.Find(m.tag); waits {
+			return true
+		}
+	}
 	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
-		return s.op != nil && s.op.cause != nil && (m.tag^s.op.tag)&s.op.mask == 0 &&
-			(before == newest || s.op.cause == errReturned && s.op.place < before)
+		return s.op != nil && s.op.cause == errReturned && s.op.place < before && (m.tag^s.op.tag)&s.op.mask == 0
 	})
 }
 

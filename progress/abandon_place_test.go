@@ -90,3 +90,48 @@ func TestAbandonedTwice(t *testing.T) {
 	}
 	c.quiet()
 }
+
+// A receive that is asked back from the device only to end keeps nothing from those that are posted after it: of two messages that
+// wait, the next receive gets the older one, which was given back.
+func TestAbandonedBesideCancel(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
+	e, dev := c.e[1], c.net.nodes[1].dev
+	c.net.nodes[1].holdRds = true
+	older := c.e[0].Isend(1, 5, fill(1000, 1))
+	c.step()
+	first := e.Irecv(AnySource, 5, exact, make([]byte, 10))
+	c.step()
+	dev.holdCQ = true
+	unrelated := c.e[0].Isend(1, 99, fill(8, 9)) // what is posted now is dormant
+	e.Poll()
+	second := e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
+	e.Poll()
+	younger := c.e[0].Isend(1, 5, fill(8, 2))
+	e.Poll()
+	dev.holdOps = true
+	second.Cancel()
+	require.Equal(t, opRecalled, second.op.state)
+	dev.holdCQ = false
+	c.step()
+	abandon(first)
+	third := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
+	dev.holdOps, c.net.nodes[1].holdRds = false, false
+	c.step()
+	fourth := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
+	last := e.Irecv(AnySource, 99, exact, make([]byte, 8))
+	c.step()
+	_, err := ended(t, second)
+	require.Equal(t, ErrCanceled, err)
+	for _, want := range []struct {
+		r   Request
+		len int64
+	}{{third, 1000}, {fourth, 8}, {last, 8}} {
+		st, err := ended(t, want.r)
+		require.NoError(t, err)
+		require.Equal(t, want.len, st.Len)
+	}
+	for _, r := range []Request{first, older, unrelated, younger} {
+		_, _ = ended(t, r)
+	}
+	c.quiet()
+}

@@ -62,6 +62,7 @@ type search struct {
 	unexp  []message
 	seen   map[string]bool // states known to lead nowhere
 
+	late    bool            // receives that end without a message are tried to end as late as possible, not as early
 	gone    []int           // the receives with Gone
 	over    map[int]bool    // those of them that have ended
 	held    map[int]message // what those of them have that have not
@@ -74,10 +75,10 @@ const maxCount = 255
 
 // maxStates bounds the search: states known to lead nowhere. One that the rules allow meets hardly any of them, a wrong one can
 // have more than there is memory for.
-const maxStates = 1 << 20
+const maxStates = 1 << 18
 
 // Check returns nil if the rules allow h, else an error that describes it. A history with more than 255 receives, sources, or
-// messages of one source is refused, and so is one for which no interleaving is found in a million states.
+// messages of one source is refused, and so is one for which no interleaving is found in 262144 states.
 func Check(h *History) error {
 	if len(h.Recvs) > maxCount || len(h.Messages) > maxCount || slices.ContainsFunc(h.Messages, func(m []uint64) bool { return len(m) > maxCount }) {
 		return fmt.Errorf("history too large to check: at most %d receives, sources and messages of a source", maxCount)
@@ -104,13 +105,16 @@ func Check(h *History) error {
 		}
 		s.taker[m] = i
 	}
-	if !s.run() {
-		if len(s.seen) == maxStates {
-			return fmt.Errorf("no interleaving found in %d states that explains this history:\n%s", maxStates, h)
+	for _, s.late = range []bool{false, true} { // where one way finds nothing in time the other may
+		clear(s.seen)
+		switch {
+		case s.run():
+			return nil
+		case len(s.seen) < maxStates:
+			return fmt.Errorf("no interleaving explains this history:\n%s", h)
 		}
-		return fmt.Errorf("no interleaving explains this history:\n%s", h)
 	}
-	return nil
+	return fmt.Errorf("no interleaving found in %d states that explains this history:\n%s", maxStates, h)
 }
 
 func (s *search) tag(m message) uint64 { return s.h.Messages[m.src][m.seq] }
@@ -124,7 +128,7 @@ func (s *search) run() bool {
 	if s.seen[key] || len(s.seen) == maxStates {
 		return false
 	}
-	if s.post() || s.arriveAny() || s.endAny() {
+	if s.post() || s.late && s.arriveAny() || s.endAny() || !s.late && s.arriveAny() {
 		return true
 	}
 	if len(s.seen) < maxStates {
@@ -247,18 +251,23 @@ func (s *search) offer(m message, first int) bool {
 	return ok
 }
 
-// hopeless tells whether the message that now waits in place at, or one behind it, can never be had by its receive: that will find
-// an older one, which nobody takes before. One that a receive may hold for a time is not counted on.
+// hopeless tells whether the message that now waits in place at can never be had by its receive, since an earlier one that is still to
+// be posted will find it: that must find its own message before this one. A message that a receive may hold for a time has hope.
 func (s *search) hopeless(at int) bool {
-	for j := at; j < len(s.unexp); j++ {
-		r := s.receiver(s.unexp[j])
-		if r == len(s.h.Recvs) {
+	m := s.unexp[at]
+	if s.mayHold(m) {
+		return false
+	}
+	for i := s.posted; i < s.receiver(m); i++ {
+		r := &s.h.Recvs[i]
+		if r.Gone || !r.accepts(m.src, s.tag(m)) {
 			continue
 		}
-		for i, u := range s.unexp[:j] {
-			if (i == at || j == at) && s.receiver(u) > r && s.h.Recvs[r].accepts(u.src, s.tag(u)) && !s.mayHold(u) {
-				return true
-			}
+		if r.Got == Unmatched {
+			return true
+		}
+		if when, ok := s.arrived[message{r.GotSource, r.Got}]; !ok || when > s.arrived[m] {
+			return true
 		}
 	}
 	return false

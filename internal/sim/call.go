@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/tagmatch/tagmatch/progress"
@@ -122,6 +123,9 @@ func (w *world) resume(r *rank, polls int) (events int) {
 	w.harvest(r)
 	c.events += w.repost(r, c.o)
 	c.o.until = r.posts
+	if w.lists[r.id].asking() {
+		c.o.until = math.MaxInt // what it gives back may be for a receive in the device, and is given back when that has answered
+	}
 	return c.events
 }
 

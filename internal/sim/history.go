@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"math"
 	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/matchmodel"
@@ -171,9 +170,6 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 		case o.isRecv() && o.left && o.canceled():
 		case o.isRecv() && o.call && o.canceled():
 			recv.Gone, recv.From, recv.Until = true, o.from, o.until
-			if w.plan.Params.Tags > 0 { // until the device has given back the receive that is to have the message
-				recv.Until = math.MaxInt
-			}
 			if w.vanished(r, o) {
 				recv.From = 0
 			}

@@ -52,8 +52,9 @@ func (w *world) watched(id int, open opener) opener {
 		rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(id)))
 		y := &spy{Transport: tr, dice: &refusals{w: w, rng: rng, most: q.Refuse}}
 		if list := tr.TagList(); list != nil {
-			y.list = &spyList{list, &refusals{w: w, rng: rng, most: q.RefuseOps}}
-			s.counts, s.count = true, q.TM.InitialCount
+			y.list = &spyList{TagList: list, dice: &refusals{w: w, rng: rng, most: q.RefuseOps}, recalls: map[uint64]bool{}}
+			s.counts, s.count, s.list = true, q.TM.InitialCount, y.list
+			w.lists[id] = y.list
 		}
 		return y, nil
 	}
@@ -126,8 +127,13 @@ func (s *spy) Grant(peer int, total uint64) error {
 
 type spyList struct {
 	transport.TagList
-	dice *refusals
+	dice    *refusals
+	recalls map[uint64]bool // receives that are asked back, or are to be
+	late    bool            // drops wait for room, and recalls behind them
 }
+
+// asking tells whether the device has still to say which receives it gives back.
+func (l *spyList) asking() bool { return l != nil && (l.late || len(l.recalls) > 0) }
 
 func (l *spyList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
 	if l.dice.refuses() {
@@ -138,6 +144,7 @@ func (l *spyList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 
 // Del and Drop may not be refused, but the engine is ready for transports that do so.
 func (l *spyList) Del(id uint64, handled uint32) error {
+	l.recalls[id] = true
 	if l.dice.refuses() {
 		return transport.ErrAgain
 	}
@@ -145,10 +152,12 @@ func (l *spyList) Del(id uint64, handled uint32) error {
 }
 
 func (l *spyList) Drop(id uint64, handled uint32) error {
-	if l.dice.refuses() {
+	if l.late = l.dice.refuses(); l.late {
 		return transport.ErrAgain
 	}
-	return l.TagList.Drop(id, handled)
+	err := l.TagList.Drop(id, handled)
+	l.late = err != nil
+	return err
 }
 
 func (l *spyList) Sync(handled uint32) error {
@@ -162,7 +171,8 @@ type spySink struct {
 	transport.Sink
 	w      *world
 	id     int
-	counts bool   // the device has a list
+	counts bool // the device has a list
+	list   *spyList
 	count  uint16 // of unexpected messages, as the device has it
 
 	matched map[uint64]int // receives that have not ended, and whose messages they have
@@ -171,7 +181,13 @@ type spySink struct {
 
 func (s *spySink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	s.matched[id] = src
+	delete(s.list.recalls, id)
 	s.Sink.Matched(id, src, appCtx, tag)
+}
+
+func (s *spySink) Deleted(id uint64, ok bool) {
+	delete(s.list.recalls, id)
+	s.Sink.Deleted(id, ok)
 }
 
 func (s *spySink) Delivered(id, n uint64, err error) {

@@ -25,7 +25,8 @@ type world struct {
 	fabric   *soft.Fabric
 	near     []*soft.Fabric // of the two hosts, with Params.Mux
 	ranks    []*rank
-	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan has broken
+	lists    map[int]*spyList // by rank: those of devices
+	cut      map[[2]int]bool  // pairs, lower rank first, whose connection the plan has broken
 	cov      Coverage
 	patience time.Duration // with a close, see closePatience
 	refused  int           // requests that spies have refused
@@ -78,7 +79,7 @@ func (l *errorLog) WithGroup(string) slog.Handler      { return l }
 func newWorld(p *Plan) *world {
 	opts := p.Params.Fabric
 	opts.Seed = p.Seed
-	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}, patience: closePatience}
+	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}, lists: map[int]*spyList{}, patience: closePatience}
 	if p.Params.Mux {
 		w.near = []*soft.Fabric{soft.NewFabric(opts), soft.NewFabric(opts)}
 	}
