@@ -210,11 +210,13 @@ func testReadWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 }
 
 // testReadFaults: with ReadFaults a refused read fails alone, signalled or not, whenever its region is withdrawn; what is
-// posted before and behind it is carried out, and both QPs live on.
+// posted before and behind it is carried out, and both QPs live on. Without, it fails its QP; so it is on a device that cannot do it,
+// which refuses to make such a QP.
 func testReadFaults(t *testing.T, open Opener, _ TagOptions) {
 	const size = 1 << 20
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
+	e.readRefused(size)
 	if !a.dev.Attr().ReadFaults {
 		_, err := a.pd.CreateQP(&verbs.QPInitAttr{SendCQ: a.cq, RecvCQ: a.cq, Type: verbs.QPTRC, ReadFaults: true})
 		e.errno(err, syscall.EOPNOTSUPP)
@@ -255,43 +257,82 @@ func testReadFaults(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
+// readRefused lets node 0 read from a region that node 1 has withdrawn, without ReadFaults: the read fails, what is behind it is
+// flushed, and its QP is in ERR. What the target hears of it testReadWithdrawn says.
+func (e *env) readRefused(size int) {
+	e.t.Helper()
+	a, b := e.nodes[0], e.nodes[1]
+	qa, _ := e.connect(a, b, qpConf{}, qpConf{})
+	amr, abuf := a.mem(size)
+	gone := b.reg(make([]byte, size), allAccess)
+	wr := rdma(verbs.WRRDMARead, 1, sge(amr, abuf), gone, 0)
+	e.ok(gone.Dereg())
+	a.send(qa, wr)
+	a.send(qa, inline(2, verbs.SendSignaled, nil))
+	a.want(1, verbs.WCRemAccessErr)
+	a.want(2, verbs.WCWRFlushErr)
+	if qa.State() != verbs.QPSErr {
+		e.t.Errorf("after a refused read: %v", qa.State())
+	}
+}
+
 // testReadIntoWithdrawn: the same for the region that a read writes to, to which nothing is written after Dereg.
 func testReadIntoWithdrawn(t *testing.T, open Opener, _ TagOptions) {
-	const size = 1 << 20
-	faults := 0
 	e := newEnv(t, open, 2)
+	kinds := []bool{false}
+	if e.nodes[0].dev.Attr().ReadFaults {
+		kinds = append(kinds, true)
+	}
+	for _, alone := range kinds {
+		faults := 0
+		for polls := range 8 {
+			if e.readIntoWithdrawn(polls, alone) {
+				faults++
+			}
+		}
+		if faults == 0 {
+			t.Errorf("with ReadFaults %v: no read failed", alone)
+		}
+	}
+}
+
+// readIntoWithdrawn withdraws the region that a read writes to after so many polls, with another read behind it, and says whether the
+// read failed: alone, with ReadFaults, else with its QP.
+func (e *env) readIntoWithdrawn(polls int, alone bool) (failed bool) {
+	e.t.Helper()
+	const size = 1 << 20
 	a, b := e.nodes[0], e.nodes[1]
-	if !a.dev.Attr().ReadFaults {
-		return
+	qa, qb := e.connect(a, b, qpConf{faults: alone}, qpConf{faults: alone})
+	amr, abuf := a.mem(size)
+	lmr, lbuf := a.mem(64)
+	bmr, bbuf := b.mem(size)
+	copy(bbuf, pattern(size, 1))
+	a.send(qa, rdma(verbs.WRRDMARead, 1, sge(amr, abuf), bmr, 0))
+	a.send(qa, rdma(verbs.WRRDMARead, 2, sge(lmr, lbuf), bmr, 0))
+	for range polls {
+		e.poll()
 	}
-	qa, qb := e.connect(a, b, qpConf{faults: true}, qpConf{faults: true})
-	for polls := range 8 {
-		a.got = nil
-		amr, abuf := a.mem(size)
-		lmr, lbuf := a.mem(64)
-		bmr, bbuf := b.mem(size)
-		copy(bbuf, pattern(size, 1))
-		a.send(qa, rdma(verbs.WRRDMARead, 1, sge(amr, abuf), bmr, 0))
-		a.send(qa, rdma(verbs.WRRDMARead, 2, sge(lmr, lbuf), bmr, 0))
-		for range polls {
-			e.poll()
-		}
-		e.ok(amr.Dereg())
-		left := bytes.Clone(abuf)
-		e.until("both reads", func() bool { return len(a.got) == 2 })
-		switch first := a.got[0]; {
-		case first.WRID != 1 || first.Status != verbs.WCSuccess && first.Status != verbs.WCLocProtErr, a.got[1].Status != verbs.WCSuccess:
-			t.Errorf("completions %+v", a.got)
-		case first.Status == verbs.WCLocProtErr:
-			faults++
-		}
-		if !bytes.Equal(left, abuf) || !bytes.Equal(lbuf, bbuf[:64]) || qa.State() != verbs.QPSRTS || qb.State() != verbs.QPSRTS {
-			t.Errorf("after a read into what was withdrawn: %v, %v", qa.State(), qb.State())
+	e.ok(amr.Dereg())
+	left := bytes.Clone(abuf)
+	first := a.next()
+	failed = first.Status == verbs.WCLocProtErr
+	if first.WRID != 1 || !failed && first.Status != verbs.WCSuccess {
+		e.t.Fatalf("%+v", first)
+	}
+	if failed && !alone {
+		a.want(2, verbs.WCWRFlushErr)
+		e.until("ERR", func() bool { return qa.State() == verbs.QPSErr })
+	} else {
+		a.want(2, verbs.WCSuccess)
+		if !bytes.Equal(lbuf, bbuf[:64]) || qa.State() != verbs.QPSRTS || qb.State() != verbs.QPSRTS {
+			e.t.Errorf("after a read into what was withdrawn: %v, %v", qa.State(), qb.State())
 		}
 	}
-	if faults == 0 {
-		t.Error("no read failed")
+	e.settle()
+	if !bytes.Equal(left, abuf) || len(a.got) > 0 {
+		e.t.Errorf("written after Dereg, or completions %+v", a.got)
 	}
+	return failed
 }
 
 // wantFaults checks the completions of testReadFaults. A read that was faster than the withdrawal has succeeded.

@@ -187,7 +187,7 @@ func testTagBareSync(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagSyncLost is row 11: a host whose SYNCs are all lost, here because it sends none, is only slower. Every message is found by
+// testTagSyncLost is row 11: a host that never sends a SYNC is only slower; for one that is lost on its way see TestRace11SyncLost. Every message is found by
 // software, every receive is deleted by force, and none is lost or ends twice. The first count that arrives sets all right.
 func testTagSyncLost(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)

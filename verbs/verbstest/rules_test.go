@@ -19,6 +19,7 @@ var notADevices = map[string]string{
 	"1.4: sizes of CQs": "host",
 	"1.5: cgo":          "binding",
 	"2.3: buffer and registration are kept until the FIN":    "host",
+	"2.3: max_dest_rd_atomic of the sender is 1 or more":     "host",
 	"2.4: ids with generation":                               "host",
 	"2.6: conventions":                                       "host",
 	"3.1: offsets in the structure":                          "ABI",
@@ -31,6 +32,7 @@ var notADevices = map[string]string{
 	"5.5: depth of the untagged ring":                        "host",
 	"5.6: model check":                                       "model",
 	"7.2, rows 20, 21, 24, 40, 41, 43, 45, 50 to 52, 57, 58": "host",
+	"7.2, row 51: no address twice in strict mode":           "host", // a strict device looks for V11, V13, V14 and V19
 	"8.1: lost packets, timeout, max_rd_atomic of both ends": "wire",
 	"8.1: UCX's defaults":                                    "UCX",
 	"8.2: zero-based regions, windows, TSO, IP_CSUM":         "optional",

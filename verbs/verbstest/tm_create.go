@@ -138,3 +138,25 @@ func testTagSRQLimit(t *testing.T, open Opener, opts TagOptions) {
 		t.Errorf("%+v, want SRQ %d", ev, r.srq.Num())
 	}
 }
+
+// testTagGranted: the unexpected ring takes as many buffers as creation granted, which is at least what was asked for, and no more.
+func testTagGranted(t *testing.T, open Opener, opts TagOptions) {
+	r := newSmallRig(t, open, opts, 15, 64)
+	attr := tagAttr(r.tcq, 15, 64)
+	attr.MaxWR, attr.MaxSGE = 5, 1
+	srq, err := r.b.pd.CreateSRQ(attr)
+	r.ok(err)
+	r.b.onFree(srq.Destroy)
+	if attr.MaxWR < 5 || attr.MaxSGE < 1 {
+		t.Fatalf("granted %+v", attr.SRQAttr)
+	}
+	for i := range attr.MaxWR {
+		r.b.srqRecv(srq, uint64(i), sge(r.bmr, r.bbuf[:64]))
+	}
+	wr := &verbs.RecvWR{SGList: sge(r.bmr, r.bbuf[:64])}
+	bad, err := srq.PostSRQRecv(wr)
+	r.errno(err, syscall.ENOMEM)
+	if bad != wr {
+		t.Error("wrong failing request")
+	}
+}

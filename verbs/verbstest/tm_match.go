@@ -79,16 +79,18 @@ func testTagNoTag(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagMalformed: messages that promise headers which they do not have fail, and harm nobody else.
+// testTagMalformed: messages that promise headers which they do not have fail, and so do requests with more than the device takes; they
+// harm nobody else.
 func testTagMalformed(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(8)
+	most := int(r.b.dev.Attr().TM.MaxRndvHdrSize)
 	for _, c := range []struct {
 		op verbs.TMHOpcode
 		n  int
-	}{{verbs.TMHEager, 1}, {verbs.TMHEager, 15}, {verbs.TMHRndv, 31}, {verbs.TMHRndv, 65}} {
+	}{{verbs.TMHEager, 1}, {verbs.TMHEager, 15}, {verbs.TMHRndv, 31}, {verbs.TMHRndv, most + 1}} {
 		qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
-		m := r.message(c.op, 1, 0, 100)[:c.n]
+		m := r.message(c.op, 1, 0, most)[:c.n]
 		r.a.send(qa, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(r.amr, m)})
 		r.a.want(77, verbs.WCRemInvReqErr)
 		r.until("ERR", func() bool { return qb.State() == verbs.QPSErr })

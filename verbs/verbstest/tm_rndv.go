@@ -180,33 +180,62 @@ func testTagRndvBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRndvPeerGone: row 47: the sender's QP goes while the device reads. Other connections go on.
+// testTagRndvPeerGone: row 47: the sender's QP goes while the device reads, or the region does. Other connections go on, with their
+// entries.
 func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
-	for i := range uint64(6) {
-		qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
-		r.add(i, 5, exact, r.bbuf)
-		r.rndvOn(qa, 5, 1, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: 4 << 20})
-		if w := r.b.want(i, verbs.WCSuccess); w.Flags&verbs.WCFlagTMMatch == 0 {
-			t.Fatalf("%+v", w)
+	for polls := range 6 {
+		for _, withdraws := range []bool{false, true} {
+			failed := r.senderGoes(polls, withdraws)
+			if polls == 0 && !opts.OpenReads && !failed { // the sender's device has not worked since MATCH
+				t.Errorf("withdrawn: %v: a read went on without its sender", withdraws)
+			}
 		}
-		for range i {
-			r.poll()
-		}
-		r.ok(qa.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-		w := r.b.next()
-		if w.WRID != i || w.Status != verbs.WCTMRndvIncomplete && (w.Status != verbs.WCSuccess || w.Flags&verbs.WCFlagTMDataValid == 0) {
-			t.Fatalf("%+v", w)
-		}
-		r.until("ERR", func() bool { return qb.State() == verbs.QPSErr })
-		r.settle()
-		r.a.got = nil
-		if len(r.b.got) > 0 {
-			t.Fatalf("%+v after the end", r.b.got)
-		}
-		r.add(20, 6, exact, r.bbuf)
-		r.hit(20, 6)
 	}
+}
+
+// senderGoes lets the sender of a rendezvous go, or withdraw its region, after MATCH and so many polls, and says whether the device's
+// read failed. If not, it was done before.
+func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
+	r.t.Helper()
+	const size = 4 << 20
+	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
+	mr := r.a.reg(r.abuf[:size:size], allAccess)
+	r.add(1, 5, exact, r.bbuf)
+	r.add(2, 6, exact, r.bbuf) // another source's
+	if withdraws {
+		r.a.recv(qa, 8, nil) // a FIN is too long for it, and ends the queue pairs as well
+	}
+	r.rndvOn(qa, 5, 1, verbs.RVH{VA: mr.Addr(), RKey: mr.RKey(), Len: size})
+	if w := r.b.want(1, verbs.WCSuccess); w.Flags != flagMatch {
+		r.t.Fatalf("%+v", w)
+	}
+	for range polls {
+		r.poll()
+	}
+	if withdraws {
+		r.ok(mr.Dereg())
+	} else {
+		r.ok(qa.Modify(stateAlone(verbs.QPSErr)))
+	}
+	w := r.b.next()
+	failed = w.Status == verbs.WCTMRndvIncomplete
+	if w.WRID != 1 || !failed && (w.Status != verbs.WCSuccess || w.Flags != flagData) {
+		r.t.Fatalf("%+v", w)
+	}
+	r.until("ERR on both sides", func() bool { return qa.State() == verbs.QPSErr && qb.State() == verbs.QPSErr })
+	r.settle()
+	for _, w := range r.a.got {
+		if w.WRID == 8 && failed != (w.Status == verbs.WCWRFlushErr) {
+			r.t.Errorf("%+v in place of the FIN, the read failed: %v", w, failed)
+		}
+	}
+	r.a.got = nil
+	if len(r.b.got) > 0 {
+		r.t.Fatalf("%+v after the end", r.b.got)
+	}
+	r.hit(2, 6)
+	return failed
 }
 
 // testTagRndvFINWaits: row 31: the sender has no receive for the FIN; its send ends later.

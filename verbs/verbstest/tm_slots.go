@@ -54,8 +54,8 @@ func (r *tagRig) taken() bool {
 	return false
 }
 
-// testTagSlotDebt: a slot is in use until all of its completions were polled: of a signalled ADD, the last one of the receive, and
-// of a DEL.
+// testTagSlotDebt: a slot is in use until all of its completions were polled: of a signalled ADD, the last one of the receive, however
+// that ends, and of a DEL.
 func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	fmr, fin := r.a.mem(64)
@@ -74,12 +74,13 @@ func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 		check("polling", want)
 		return w
 	}
-	add := func(flags verbs.OpsFlags) uint32 {
-		wr := verbs.OpsWR{Opcode: verbs.WRTagAdd, WRID: 3, Flags: flags | verbs.OpsTMSync, UnexpectedCnt: r.count, Add: r.tagAdd(1, 5, exact, r.bbuf)}
+	addTo := func(buf []byte, flags verbs.OpsFlags) uint32 {
+		wr := verbs.OpsWR{Opcode: verbs.WRTagAdd, WRID: 3, Flags: flags | verbs.OpsTMSync, UnexpectedCnt: r.count, Add: r.tagAdd(1, 5, exact, buf)}
 		r.post(&wr)
 		r.unpolled(r.settle)
 		return wr.Handle
 	}
+	add := func(flags verbs.OpsFlags) uint32 { return addTo(r.bbuf, flags) }
 	short := func() { r.unpolled(func() { r.eager(5, 0, 8); r.sent() }) }
 
 	add(0)
@@ -114,6 +115,30 @@ func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	if w := step(1, verbs.WCSuccess, false); w.Flags != verbs.WCFlagTMDataValid {
 		t.Fatalf("%+v", w)
 	}
+
+	for range 2 {
+		addTo(r.bbuf[:99], 0)
+		r.rndv(5, 2, 100)
+		step(1, verbs.WCTMRndvIncomplete, opts.TwoIncomplete)
+		if opts.TwoIncomplete {
+			step(1, verbs.WCSuccess, false)
+		}
+	}
+
+	other, _ := r.connect(r.a, r.b, qpConf{}, r.conf())
+	add(0)
+	r.rndvOn(other, 5, 2, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey() ^ 1<<20, Len: 100})
+	step(1, verbs.WCSuccess, true)
+	step(1, verbs.WCTMRndvIncomplete, false) // the read was refused
+	r.unpolled(func() {
+		r.until("the sender's QP in ERR", func() bool { return other.State() == verbs.QPSErr })
+		r.settle()
+	})
+	r.a.got = nil // its request may have completed or not
+
+	addTo(r.bbuf[:7], 0)
+	r.unpolled(func() { r.eager(5, 0, 8); r.a.want(77, verbs.WCRemInvReqErr) })
+	step(1, verbs.WCLocLenErr, false)
 }
 
 // testTagExactly: a list holds exactly as many entries as it was created for, again and again, wherever in it room was made.
@@ -463,27 +488,5 @@ func testTagCQOrder(t *testing.T, open Opener, opts TagOptions) {
 			r.b.want(untaggedID+k, verbs.WCSuccess)
 			k++
 		}
-	}
-}
-
-// testTagGranted: the unexpected ring takes as many buffers as creation granted, which is at least what was asked for, and no more.
-func testTagGranted(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	attr := tagAttr(r.tcq, 15, 64)
-	attr.MaxWR, attr.MaxSGE = 5, 1
-	srq, err := r.b.pd.CreateSRQ(attr)
-	r.ok(err)
-	r.b.onFree(srq.Destroy)
-	if attr.MaxWR < 5 || attr.MaxSGE < 1 {
-		t.Fatalf("granted %+v", attr.SRQAttr)
-	}
-	for i := range attr.MaxWR {
-		r.b.srqRecv(srq, uint64(i), sge(r.bmr, r.bbuf[:64]))
-	}
-	wr := &verbs.RecvWR{SGList: sge(r.bmr, r.bbuf[:64])}
-	bad, err := srq.PostSRQRecv(wr)
-	r.errno(err, syscall.ENOMEM)
-	if bad != wr {
-		t.Error("wrong failing request")
 	}
 }

@@ -113,16 +113,18 @@ func testTagRndvLargest(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
 	fmr, fin := r.a.mem(64)
-	m := bytes.Repeat([]byte{0x5a}, int(r.b.dev.Attr().TM.MaxRndvHdrSize))
+	hmr, m := r.a.mem(int(r.b.dev.Attr().TM.MaxRndvHdrSize)) // which may be more than goes inline
+	copy(m, bytes.Repeat([]byte{0x5a}, len(m)))
+	request := verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(hmr, m)}
 	verbs.TMH{Opcode: verbs.TMHRndv, Tag: 5}.Put(m)
 	verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: 3000}.Put(m[verbs.TMHSize:])
-	r.raw(r.qa, false, m)
+	r.a.send(r.qa, request)
 	r.unexpected(0, m)
 	r.count++
 	r.sent()
 	r.a.recv(r.qa, 8, sge(fmr, fin))
 	r.add(1, 5, exact, r.bbuf)
-	r.raw(r.qa, false, m)
+	r.a.send(r.qa, request)
 	r.matched(1, 5, 0, r.abuf[:3000], r.bbuf)
 	r.until("FIN and completion", func() bool { return len(r.a.got) == 2 })
 }
