@@ -135,6 +135,7 @@ func (w *world) repost(r *rank, o *op) (times int) {
 	for n := r.engine.Metrics().Withdrawn; r.withdrawn < n; r.withdrawn++ {
 		o.order = r.posts
 		r.posts++
+		o.again = true
 		r.took = append(r.took, o)
 		r.again++
 		w.cov[Reposts]++

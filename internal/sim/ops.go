@@ -26,6 +26,7 @@ type op struct {
 	content   []byte           // sends: of the message
 	req       progress.Request // none of a call
 	call      bool             // it blocks, see call
+	again     bool             // and has begun to receive a message that was withdrawn, whose first bytes may be in buf
 	flush     bool
 	flushed   bool // sends: a Flush has returned since
 	expired   int  // contexts of a call that have ended: its own, and those that its receiver had to answer in
@@ -145,7 +146,7 @@ func (o *op) checkBuffer() error {
 		return fail("overrun", "bytes around the buffer were written to: %s", o)
 	}
 	switch {
-	case o.received() && !untouched(o.buf[len(o.got()):]):
+	case o.received() && !o.again && !untouched(o.buf[len(o.got()):]):
 		return fail("overrun", "bytes behind the message were written to: %s", o)
 	case !o.send && !o.call && o.canceled() && !untouched(o.buf): // what a call had begun to read may be there
 		return fail("overrun", "the buffer of a cancelled receive was written to: %s", o)
