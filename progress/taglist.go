@@ -22,7 +22,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	op.state, op.cause = opMatched, nil
 	e.inv.matched(e, op, src)
 	op.tag = tag
-	op.read = readState{src: src, appCtx: appCtx}
+	op.read = readState{src: src, appCtx: appCtx, seq: e.arrivalLocked()}
 	e.goneLocked(op)
 	e.endLocked(false)
 	e.m.Offload.Matched++
@@ -73,7 +73,7 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	r.seq, r.asked = e.arrivalLocked(), op.read.asked
+	r.seq, r.asked = op.read.seq, op.read.asked
 	op.read = r
 	e.startReadLocked(op)
 }
