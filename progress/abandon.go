@@ -101,9 +101,9 @@ func (e *Engine) recalledLocked(op *Op) {
 	e.offerReturnedLocked()
 }
 
-// askedForLocked tells whether a message that was given back is not for a receive with a place before the given one, newest for one
-// that was not posted yet. It is for the first of those that are asked back from the device for such a message; a receive that was
-// not posted yet comes behind all that wait, too: such a one waits in vain only until another has been asked back in order to end.
+// askedForLocked tells whether a message that was given back is for a receive that comes before the given place: for the first of
+// those that are asked back from the device for such a message. A receive that is only being posted (newest) comes behind each one
+// that waits and matches, also behind one that is asked back in order to end: when that has ended, the message is offered again.
 func (e *Engine) askedForLocked(m *message, before matching.Stamp) bool {
 	if e.tags == nil {
 		return false

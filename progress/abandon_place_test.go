@@ -15,13 +15,9 @@ func TestAbandonedRecallKeepsPlace(t *testing.T) {
 	st, err := ended(t, r.second)
 	require.NoError(t, err)
 	require.EqualValues(t, 1000, st.Len)
-	open(t, third)
-	third.Cancel()
-	r.step()
-	for _, req := range []Request{r.first, r.s, third} {
-		_, _ = ended(t, req)
-	}
-	r.quiet()
+	_, err = ended(t, r.s)
+	require.NoError(t, err)
+	r.end(third)
 }
 
 // Its sender cannot take such a message back: the receive that was asked back for it would have lost its place for nothing. When that
@@ -48,13 +44,7 @@ func TestAbandonedRecallWithdrawn(t *testing.T) {
 			require.EqualValues(t, 1000, st.Len)
 			require.NoError(t, withdrawn)
 		}
-		open(t, third)
-		third.Cancel()
-		r.step()
-		for _, req := range []Request{r.first, third} {
-			_, _ = ended(t, req)
-		}
-		r.quiet()
+		r.end(third)
 	}
 }
 

@@ -98,18 +98,19 @@ func (e *Engine) withdrawnFromLocked(op *Op) {
 // the way, and is the answer.
 func (e *Engine) withdrawLocked(p *peer, id uint32) {
 	for m := p.rndvs; m != nil; m = m.next {
-		switch {
-		case m.appCtx != id:
-		case e.reservedLocked(m):
+		if m.appCtx != id {
+			continue
+		}
+		answer := ctrl{kind: ctrlWithdrawn, id: id}
+		if e.reservedLocked(m) {
 			m.asked = true
-			e.ctrlLocked(p, ctrl{kind: ctrlTaken, id: id})
-			return
-		default:
+			answer.kind = ctrlTaken
+		} else {
 			e.unlinkRndvLocked(m)
 			e.dropRndvLocked(m)
-			e.ctrlLocked(p, ctrl{kind: ctrlWithdrawn, id: id})
-			return
 		}
+		e.ctrlLocked(p, answer)
+		return
 	}
 	op := receiverOf(&e.reads, p, id)
 	if op == nil {
