@@ -73,7 +73,7 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 // another message or has ended.
 func (e *Engine) offerReturnedLocked() {
 	for _, m := range slices.Clone(e.returned) {
-		if e.reservedLocked(m) {
+		if e.askedBackForLocked(m) != nil {
 			continue // a second receive would be asked back for nothing, and lose its place
 		}
 		e.unlinkRndvLocked(m)
@@ -118,11 +118,17 @@ func (e *Engine) askedForLocked(m *message, before matching.Stamp) bool {
 	})
 }
 
-// reservedLocked tells whether a receive is asked back for this very message.
-func (e *Engine) reservedLocked(m *message) bool {
-	return e.tags != nil && slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
-		return s.op != nil && s.op.cause == errReturned && s.op.wanted == m.seq
-	})
+// askedBackForLocked is the receive that is asked back from the device for this very message, or nil.
+func (e *Engine) askedBackForLocked(m *message) *Op {
+	if e.tags == nil {
+		return nil
+	}
+	for _, s := range e.off.slots.entries {
+		if s.op != nil && s.op.cause == errReturned && s.op.wanted == m.seq {
+			return s.op
+		}
+	}
+	return nil
 }
 
 // newest is the place of a receive that was not posted yet.

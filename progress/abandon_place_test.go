@@ -125,3 +125,34 @@ func TestAbandonedBesideCancel(t *testing.T) {
 	}
 	c.quiet()
 }
+
+// A receive that is asked back from the device for a message whose sender is lost ends with that loss, as those do that wait where
+// they were posted: also if the loss is acknowledged before the device answers, and whatever else has arrived meanwhile.
+func TestAbandonedRecallLost(t *testing.T) {
+	for _, acked := range []bool{false, true} {
+		c := manual(t, 3, fakeOpts{revoke: true, tags: 4, rts: 2})
+		e, dev := c.e[1], c.net.nodes[1].dev
+		c.net.nodes[1].holdRds = true
+		c.e[0].Isend(1, 5, fill(1000, 1))
+		c.step()
+		first := e.Irecv(AnySource, 5, exact, make([]byte, 10))
+		second := e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
+		c.step()
+		dev.holdOps = true
+		abandon(first)
+		require.Equal(t, opRecalled, second.op.state)
+		c.net.kill(0)
+		c.step()
+		require.Equal(t, []int{0}, e.Failed())
+		if acked {
+			e.AckFailures(0)
+		}
+		dev.holdOps = false
+		c.step()
+		requireLost(t, second, 0)
+		_, err := ended(t, first)
+		require.Equal(t, ErrCanceled, err)
+		m := e.Metrics()
+		require.Zero(t, m.PostedNow+m.UnexpectedNow+m.ReadsNow)
+	}
+}

@@ -102,7 +102,7 @@ func (e *Engine) withdrawLocked(p *peer, id uint32) {
 			continue
 		}
 		answer := ctrl{kind: ctrlWithdrawn, id: id}
-		if e.reservedLocked(m) {
+		if e.askedBackForLocked(m) != nil {
 			m.asked = true
 			answer.kind = ctrlTaken
 		} else {
