@@ -88,22 +88,18 @@ func (r readState) again() readState {
 	return readState{src: r.src, appCtx: r.appCtx, rkey: r.rkey, va: r.va, total: r.total, seq: r.seq}
 }
 
-// recalledLocked goes on with a receive that was asked back from the device for a message that waits, unless that is gone with its
-// sender.
+// recalledLocked goes on with a receive that was asked back from the device for a message that waits. It waits still, since neither
+// another receive nor its sender can have it, and the loss of its sender would have ended this receive; but an older one goes before.
 func (e *Engine) recalledLocked(op *Op) {
-	if m, ok := e.arrivedBeforeLocked(op.tag, op.mask, op.place); ok {
-		e.giveLocked(op, m)
-	} else if err := e.checkRecvLocked(op.peer); err != nil {
-		e.completeLocked(op, Status{}, err)
-	} else {
-		e.postLocked(op)
-	}
+	m, _ := e.arrivedBeforeLocked(op.tag, op.mask, op.place)
+	e.giveLocked(op, m)
 	e.offerReturnedLocked()
 }
 
-// askedForLocked tells whether a message that was given back is for a receive that comes before the given place: for the first of
-// those that are asked back from the device for such a message. A receive that is only being posted (newest) comes behind each one
-// that waits and matches, also behind one that is asked back in order to end: when that has ended, the message is offered again.
+// askedForLocked tells whether a message that was given back is for another receive than one with the given place: for the one that
+// is asked back from the device for this very message, or for the first of those that are asked back for some such message. A receive
+// that is only being posted (newest) comes behind each one that waits and matches, also behind one that is asked back in order to end:
+// when that has ended, the message is offered again.
 func (e *Engine) askedForLocked(m *message, before matching.Stamp) bool {
 	if e.tags == nil {
 		return false
@@ -114,7 +110,10 @@ func (e *Engine) askedForLocked(m *message, before matching.Stamp) bool {
 		}
 	}
 	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
-		return s.op != nil && s.op.cause == errReturned && s.op.place < before && (m.tag^s.op.tag)&s.op.mask == 0
+		if s.op == nil || s.op.cause != errReturned {
+			return false
+		}
+		return s.op.wanted == m.seq || s.op.place < before && (m.tag^s.op.tag)&s.op.mask == 0
 	})
 }
 

@@ -156,3 +156,36 @@ func TestAbandonedRecallLost(t *testing.T) {
 		require.Zero(t, m.PostedNow+m.UnexpectedNow+m.ReadsNow)
 	}
 }
+
+// Messages that are given back for the same reason keep their receives, whichever of them is the older: a receive that is asked back
+// from the device for one does not take another's, which then would have lost its place.
+func TestAbandonedForOthers(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
+	e, dev := c.e[1], c.net.nodes[1].dev
+	c.net.nodes[1].holdRds = true
+	sends := []Request{c.e[0].Isend(1, 4, fill(1000, 1)), c.e[0].Isend(1, 5, fill(1001, 2))}
+	c.step()
+	given := []Request{e.Irecv(AnySource, 4, exact, make([]byte, 10)), e.Irecv(AnySource, 5, exact, make([]byte, 10))}
+	waiting := []Request{e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000)), e.Irecv(AnySource, 4, exact, make([]byte, 2000))}
+	c.step()
+	waiting = append(waiting, e.Irecv(AnySource, 4, exact, make([]byte, 8)))
+	dev.holdOps = true
+	abandon(given[1])
+	abandon(given[0])
+	for _, r := range waiting[:2] {
+		require.Equal(t, opRecalled, r.op.state)
+	}
+	dev.holdOps, c.net.nodes[1].holdRds = false, false
+	c.step()
+	sends = append(sends, c.e[0].Isend(1, 4, fill(8, 3)))
+	c.step()
+	for i, want := range []int64{1001, 1000, 8} {
+		st, err := ended(t, waiting[i])
+		require.NoError(t, err)
+		require.Equal(t, want, st.Len)
+	}
+	for _, r := range append(given, sends...) {
+		_, _ = ended(t, r)
+	}
+	c.quiet()
+}
