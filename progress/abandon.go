@@ -73,6 +73,9 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 // another message or has ended.
 func (e *Engine) offerReturnedLocked() {
 	for _, m := range slices.Clone(e.returned) {
+		if !slices.Contains(e.returned, m) {
+			continue // gone with its sender: the read of one before it has failed
+		}
 		if e.askedBackForLocked(m) != nil {
 			continue // a second receive would be asked back for nothing, and lose its place
 		}

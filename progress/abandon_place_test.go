@@ -189,3 +189,40 @@ func TestAbandonedForOthers(t *testing.T) {
 	}
 	c.quiet()
 }
+
+// When several messages of one sender find receives at once, and the first read shows that the sender is lost, the others are gone.
+func TestAbandonedOfferedByLoss(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2, maxOps: 1})
+	e, dev := c.e[1], c.net.nodes[1].dev
+	c.net.nodes[1].holdRds = true
+	for range 2 {
+		c.e[0].Isend(1, 5, fill(1000, 1))
+	}
+	c.step()
+	given := []Request{e.Irecv(AnySource, 5, exact, make([]byte, 10)), e.Irecv(AnySource, 5, exact, make([]byte, 10))}
+	second := e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
+	c.step()
+	var third []Request
+	for range 2 {
+		third = append(third, e.Irecv(AnySource, 5, exact, make([]byte, 10)))
+	}
+	dev.holdOps = true
+	other := e.Irecv(AnySource, 77, exact, make([]byte, 2000)) // leaves no room for the recall: second is still the first that waits
+	second.Cancel()
+	for _, r := range given {
+		abandon(r)
+	}
+	dev.holdWire = true
+	c.e[0].Isend(1, 99, fill(8, 9)) // the loss is told behind it
+	c.net.kill(0)
+	dev.holdOps = false
+	c.step()
+	for _, r := range third {
+		requireLost(t, r, 0)
+	}
+	for _, r := range append(given, second, other) {
+		_, _ = ended(t, r)
+	}
+	m := e.Metrics()
+	require.Zero(t, m.PostedNow+m.UnexpectedNow+m.ReadsNow)
+}
