@@ -3,8 +3,6 @@ package progress
 import (
 	"cmp"
 	"slices"
-
-	"github.com/tagmatch/tagmatch/matching"
 )
 
 // A blocking receive whose context ends while its message is being read gives the message back: the reads are abandoned, so
@@ -47,6 +45,9 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 		return
 	}
 	op, _, ok := e.posted.Find(tag)
+	if ok && e.recalledBeforeLocked(op, tag) {
+		ok = false // it may turn out that the device has had a message for that one, and so this one cannot have had this
+	}
 	if ok && op.state == opPosted {
 		e.posted.Match(tag)
 		e.checkReceiveLocked(tag, op)
@@ -62,7 +63,6 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 	e.returned = slices.Insert(e.returned, i, m)
 	if ok && op.state == opOffered {
 		if op.cause == nil {
-			op.place, _ = e.posted.Stamp(op.handle)
 			op.wanted = m.seq
 		}
 		e.recallLocked(op, errReturned) // the device has it, live: only its answer frees it for this message
@@ -91,32 +91,40 @@ func (r readState) again() readState {
 	return readState{src: r.src, appCtx: r.appCtx, rkey: r.rkey, va: r.va, total: r.total, seq: r.seq}
 }
 
-// recalledLocked goes on with a receive that was asked back from the device for a message that waits. It waits still, since neither
-// another receive nor its sender can have it, and the loss of its sender would have ended this receive; but an older one goes before.
-func (e *Engine) recalledLocked(op *Op) {
-	m, _ := e.arrivedBeforeLocked(op.tag, op.mask, op.place)
-	e.giveLocked(op, m)
-	e.offerReturnedLocked()
-}
-
-// askedForLocked tells whether a message that was given back is for another receive than one with the given place: for the one that
-// is asked back from the device for this very message, or for the first of those that are asked back for some such message. A receive
-// that is only being posted (newest) comes behind each one that waits and matches, also behind one that is asked back in order to end:
-// when that has ended, the message is offered again.
-func (e *Engine) askedForLocked(m *message, before matching.Stamp) bool {
+// recalledBeforeLocked tells whether the device has still to answer for a receive that it is asked back, which matches a message and
+// was posted before op.
+func (e *Engine) recalledBeforeLocked(op *Op, tag uint64) bool {
 	if e.tags == nil {
 		return false
 	}
-	if before == newest {
-		if _, _, waits := e.posted.Find(m.tag); waits {
-			return true
-		}
+	place, _ := e.posted.Stamp(op.handle)
+	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
+		return s.op != nil && s.op.state == opRecalled && (tag^s.op.tag)&s.op.mask == 0 && s.op.place < place
+	})
+}
+
+// recalledLocked goes on with a receive that was asked back from the device for a message. That waits still: neither another receive
+// nor its sender can have it, and the loss of its sender would have ended this receive.
+func (e *Engine) recalledLocked(op *Op) {
+	i := slices.IndexFunc(e.returned, func(m *message) bool { return m.seq == op.wanted })
+	m := e.returned[i]
+	e.returned = slices.Delete(e.returned, i, i+1)
+	e.pullLocked(op, m)
+	e.offerReturnedLocked()
+}
+
+// askedForLocked tells whether a message that was given back is for another receive than one that is only being posted. That comes
+// behind each one that waits and matches, also behind one that is asked back from the device for such a message, and not behind one
+// that is asked back in order to end.
+func (e *Engine) askedForLocked(m *message) bool {
+	if e.tags == nil {
+		return false
+	}
+	if _, _, waits := e.posted.Find(m.tag); waits {
+		return true
 	}
 	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
-		if s.op == nil || s.op.cause != errReturned {
-			return false
-		}
-		return s.op.wanted == m.seq || s.op.place < before && (m.tag^s.op.tag)&s.op.mask == 0
+		return s.op != nil && s.op.cause == errReturned && (m.tag^s.op.tag)&s.op.mask == 0
 	})
 }
 
@@ -132,6 +140,3 @@ func (e *Engine) askedBackForLocked(m *message) *Op {
 	}
 	return nil
 }
-
-// newest is the place of a receive that was not posted yet.
-const newest = ^matching.Stamp(0)

@@ -176,6 +176,7 @@ func (e *Engine) delLocked(op *Op) bool {
 	if err == transport.ErrAgain {
 		return false
 	}
+	op.place, _ = e.posted.Stamp(op.handle)
 	e.posted.Remove(op.handle)
 	op.state = opRecalled
 	if err != nil { // the transport is done for: the buffer is its until it closes
