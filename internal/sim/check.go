@@ -151,7 +151,7 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	case o.lost() && concerned:
 		return w.checkPeerError(r, o)
 	case errors.Is(o.err, progress.ErrWithdrawn) && o.isRecv() && !o.call:
-		return nil // see checkTaken
+		return nil // see deliver
 	}
 	return fail("error", "rank %d: %s", r.id, o)
 }
@@ -176,12 +176,6 @@ func (w *world) checkPeerError(r *rank, o *op) error {
 // inTime tells whether contexts have ended where the outcome says so.
 func (o *op) inTime() bool {
 	return (!o.canceled() || !o.call || o.expired > 0) && (!o.revoked() || o.expired > 1)
-}
-
-// mayPostAgain tells whether receives may have been posted more than once: those that waited for another message after one that was
-// withdrawn, and those that were asked back from the device for one that was given back.
-func (r *rank) mayPostAgain() bool {
-	return r.again > 0 || slices.ContainsFunc(r.ops, func(o *op) bool { return o.isRecv() && o.call && o.expired > 0 })
 }
 
 // flushed checks what a Flush that has returned promises: what was sent before has ended, and has left this rank.
@@ -244,7 +238,7 @@ func (w *world) checkMetrics(r *rank, m *progress.Metrics) error {
 		return fail("metrics", "rank %d: %d receives were offloaded; %d were matched, %d dropped, %d recalled", r.id, o.Offloaded, o.Matched, o.Drops, won)
 	}
 	kept := o.KeptSmall + o.KeptOverlap + o.KeptPath + o.KeptFull + o.KeptOff
-	if posted := kept + o.Offloaded - o.Promoted; w.plan.Params.Tags > 0 && (posted < r.posted || posted > r.posted && !r.mayPostAgain()) {
+	if posted := kept + o.Offloaded - o.Promoted; w.plan.Params.Tags > 0 && (posted < r.posted || posted > r.posted && r.again == 0) {
 		return fail("metrics", "rank %d: %d receives were posted; %d were kept, %d offloaded, of those %d after they were kept",
 			r.id, r.posted, kept, o.Offloaded, o.Promoted)
 	}

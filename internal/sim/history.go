@@ -18,8 +18,10 @@ import (
 
 // delivery is a message to a rank and the receive that got it.
 type delivery struct {
+	src   int
 	send  *op
 	recv  *op  // nil: nobody
+	taken *op  // the receive that had it when it was taken back
 	apart bool // the two ranks have lost each other
 }
 
@@ -27,18 +29,11 @@ type delivery struct {
 // midway, what was under way is not part of it: that changes as little as what a loss ends.
 func (w *world) checkHistory(r *rank, midway bool) error {
 	mail := w.mail(r)
-	for _, o := range r.inOrder() {
-		if o.received() {
-			if err := w.deliver(r, mail, o); err != nil {
-				return err
-			}
-		}
+	if err := w.deliver(r, mail); err != nil {
+		return err
 	}
 	if err := matchmodel.Check(w.history(r, mail)); err != nil {
 		return fail("matching", "rank %d of %d: %w", r.id, w.size(), err)
-	}
-	if err := w.checkTaken(r, mail); err != nil {
-		return err
 	}
 	if midway {
 		return nil
@@ -64,30 +59,40 @@ func (w *world) mail(r *rank) [][]delivery {
 	for src, p := range w.ranks {
 		for _, o := range p.ops {
 			if o.send && o.peer == r.id && !o.canceled() && !o.refused() {
-				mail[src] = append(mail[src], delivery{send: o, apart: w.apart(r.id, src)})
+				mail[src] = append(mail[src], delivery{src: src, send: o, apart: w.apart(r.id, src)})
 			}
 		}
 	}
 	return mail
 }
 
-// deliver finds the message that a receive got. Messages that cannot be told apart, short ones of one tag, are taken in the order
-// of sending: any other order would be a mistake, since every receive that accepts one of them accepts all.
-func (w *world) deliver(r *rank, mail [][]delivery, o *op) error {
-	if (o.err != nil) != (o.st.Len > int64(len(o.buf))) {
-		return fail("content", "rank %d: truncated without need, or not truncated: %s", r.id, o)
-	}
-	if o.st.Source < 0 || o.st.Source >= w.size() {
-		return fail("content", "rank %d: a message of nobody: %s", r.id, o)
-	}
-	for i := range mail[o.st.Source] {
-		d := &mail[o.st.Source][i]
-		if d.recv == nil && d.couldBe(o) {
-			d.recv = o
-			return nil
+// deliver finds the message that each receive got, or had when it was taken back. Messages that cannot be told apart, short ones of one
+// tag, are taken in the order of sending: any other order would be a mistake, since every receive that accepts one of them accepts all.
+func (w *world) deliver(r *rank, mail [][]delivery) error {
+	d := deliveries{}
+	for src := range mail {
+		for i := range mail[src] {
+			d = append(d, &mail[src][i])
 		}
 	}
-	return fail("content", "rank %d got what was never sent, withdrawn, or received before: %s", r.id, o)
+	for _, o := range r.inOrder() {
+		switch {
+		case !o.received():
+		case (o.err != nil) != (o.st.Len > int64(len(o.buf))):
+			return fail("content", "rank %d: truncated without need, or not truncated: %s", r.id, o)
+		case o.st.Source < 0 || o.st.Source >= w.size():
+			return fail("content", "rank %d: a message of nobody: %s", r.id, o)
+		case !d.assign(claim{op: o}):
+			return fail("content", "rank %d got what was never sent, withdrawn, or received before: %s", r.id, o)
+		}
+	}
+	for _, o := range r.took {
+		if !d.assign(claim{op: o, taken: true}) {
+			return fail("error", "rank %d: nobody has withdrawn its message: %s", r.id, o)
+		}
+	}
+	d.sort()
+	return nil
 }
 
 // couldBe tells whether the message looks like what a receive got.
@@ -194,40 +199,4 @@ func (w *world) vanished(r *rank, o *op) bool {
 			return accepted && (w.apart(r.id, p.id) || s.err != nil)
 		})
 	})
-}
-
-// checkTaken finds receives whose messages were withdrawn while they were received, although nobody did so: their senders have
-// ended without an answer.
-func (w *world) checkTaken(r *rank, mail [][]delivery) error {
-	var sends []*op
-	for src := range mail {
-		for _, d := range mail[src] {
-			if d.recv == nil && (!d.send.done || d.send.err != nil) {
-				sends = append(sends, d.send)
-			}
-		}
-	}
-	taken := map[*op]int{} // by which of the receives
-	for i, o := range r.took {
-		if !r.take(i, sends, taken, map[*op]bool{}) {
-			return fail("error", "rank %d: nobody has withdrawn its message: %s", r.id, o)
-		}
-	}
-	return nil
-}
-
-// take finds a message for receive i of r.took; others may have to take another instead.
-func (r *rank) take(i int, sends []*op, taken map[*op]int, tried map[*op]bool) bool {
-	o := r.took[i]
-	for _, s := range sends {
-		if tried[s] || (s.tag^o.tag)&o.mask != 0 {
-			continue
-		}
-		tried[s] = true
-		if other, ok := taken[s]; !ok || r.take(other, sends, taken, tried) {
-			taken[s] = i
-			return true
-		}
-	}
-	return false
 }

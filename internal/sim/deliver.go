@@ -1,0 +1,69 @@
+package sim
+
+// claim is what a receive says of a message: that it got one that looks like this, or had one that was taken back.
+type claim struct {
+	op    *op
+	taken bool
+}
+
+// deliveries are the messages to a rank, those of one source in the order of sending.
+type deliveries []*delivery
+
+// assign finds the first message that fits a claim and that no other claims. What was truncated may look like several messages: where
+// none is left, claims that have others to choose from make room.
+func (d deliveries) assign(c claim) bool {
+	for _, m := range d {
+		if m.recv == nil && m.taken == nil && m.fits(c) {
+			m.give(c)
+			return true
+		}
+	}
+	return d.displace(c, map[*delivery]bool{})
+}
+
+func (d deliveries) displace(c claim, tried map[*delivery]bool) bool {
+	for _, m := range d {
+		if tried[m] || !m.fits(c) {
+			continue
+		}
+		tried[m] = true
+		if m.recv == nil && m.taken == nil || d.displace(m.claim(), tried) {
+			m.give(c)
+			return true
+		}
+	}
+	return false
+}
+
+// sort brings receives that could have each other's messages into the order of sending.
+func (d deliveries) sort() {
+	for i, m := range d {
+		for _, n := range d[i+1:] {
+			if m.recv != nil && n.recv != nil && m.src == n.src && m.recv.order > n.recv.order && m.couldBe(n.recv) && n.couldBe(m.recv) {
+				m.recv, n.recv = n.recv, m.recv
+			}
+		}
+	}
+}
+
+func (d *delivery) claim() claim {
+	if d.taken != nil {
+		return claim{d.taken, true}
+	}
+	return claim{d.recv, false}
+}
+
+func (d *delivery) give(c claim) {
+	d.recv, d.taken = c.op, nil
+	if c.taken {
+		d.recv, d.taken = nil, c.op
+	}
+}
+
+// fits tells whether a claim may be one to this message. One that was taken back has a sender that has ended without an answer.
+func (d *delivery) fits(c claim) bool {
+	if c.taken {
+		return (!d.send.done || d.send.err != nil) && (d.send.tag^c.op.tag)&c.op.mask == 0
+	}
+	return d.src == c.op.st.Source && d.couldBe(c.op)
+}
