@@ -3,8 +3,6 @@ package progress
 import (
 	"cmp"
 	"slices"
-
-	"github.com/tagmatch/tagmatch/matching"
 )
 
 // A blocking receive whose context ends while its message is being read gives the message back: the reads are abandoned, so
@@ -58,22 +56,29 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 		return
 	}
 	m := e.requestRecordLocked(r, tag)
-	i, _ := slices.BinarySearchFunc(e.returned, m.seq, func(m *message, seq uint64) int { return cmp.Compare(m.seq, seq) })
-	e.returned = slices.Insert(e.returned, i, m)
+	e.returned = slices.Insert(e.returned, e.returnedAtLocked(m.seq), m)
 	if ok && op.state == opOffered {
 		if op.cause == nil {
-			op.place, _ = e.posted.Stamp(op.handle)
 			op.wanted = m.seq
 		}
 		e.recallLocked(op, errReturned) // the device has it, live: only its answer frees it for this message
 	}
 }
 
+// returnedAtLocked is where the request with this number is among those that wait once more, or would be.
+func (e *Engine) returnedAtLocked(seq uint64) int {
+	i, _ := slices.BinarySearchFunc(e.returned, seq, func(m *message, seq uint64) int { return cmp.Compare(m.seq, seq) })
+	return i
+}
+
 // offerReturnedLocked looks for receives of the requests that wait once more: one that was asked back, perhaps for them, has got
 // another message or has ended.
 func (e *Engine) offerReturnedLocked() {
 	for _, m := range slices.Clone(e.returned) {
-		if e.reservedLocked(m) {
+		if !slices.Contains(e.returned, m) {
+			continue // gone with its sender, whose loss a read of the one before has shown
+		}
+		if e.recalledForLocked(m) != nil {
 			continue // a second receive would be asked back for nothing, and lose its place
 		}
 		e.unlinkRndvLocked(m)
@@ -88,42 +93,36 @@ func (r readState) again() readState {
 	return readState{src: r.src, appCtx: r.appCtx, rkey: r.rkey, va: r.va, total: r.total, seq: r.seq}
 }
 
-// recalledLocked goes on with a receive that was asked back from the device for a message that waits, unless that is gone with its
-// sender.
+// recalledLocked gives a receive that the device has given up the message that it was asked back for. Had it the oldest one that it
+// matches instead, it might take that from another receive, which would have lost its place for nothing.
 func (e *Engine) recalledLocked(op *Op) {
-	if m, ok := e.arrivedBeforeLocked(op.tag, op.mask, op.place); ok {
-		e.giveLocked(op, m)
-	} else if err := e.checkRecvLocked(op.peer); err != nil {
-		e.completeLocked(op, Status{}, err)
-	} else {
-		e.postLocked(op)
-	}
+	i := e.returnedAtLocked(op.wanted)
+	m := e.returned[i]
+	e.returned = slices.Delete(e.returned, i, i+1)
+	e.pullLocked(op, m)
 	e.offerReturnedLocked()
 }
 
-// askedForLocked tells whether a message that was given back is for a receive that comes before the given place: for the first of
-// those that are asked back from the device for such a message. A receive that is only being posted (newest) comes behind each one
-// that waits and matches, also behind one that is asked back in order to end: when that has ended, the message is offered again.
-func (e *Engine) askedForLocked(m *message, before matching.Stamp) bool {
+// promisedLocked tells whether a message that was given back is not for a receive that is only being posted: one is asked back from
+// the device for it, or one that was posted before waits and matches, perhaps because it is asked back in order to end: when that
+// has ended, the message is offered again.
+func (e *Engine) promisedLocked(m *message) bool {
 	if e.tags == nil {
 		return false
 	}
-	if before == newest {
-		if _, _, waits := e.posted.Find(m.tag); waits {
-			return true
+	_, _, waits := e.posted.Find(m.tag)
+	return waits || e.recalledForLocked(m) != nil
+}
+
+// recalledForLocked finds the receive that is asked back for this very message, which nobody else gets until then.
+func (e *Engine) recalledForLocked(m *message) *Op {
+	if e.tags == nil {
+		return nil
+	}
+	for _, s := range e.off.slots.entries {
+		if s.op != nil && s.op.cause == errReturned && s.op.wanted == m.seq {
+			return s.op
 		}
 	}
-	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
-		return s.op != nil && s.op.cause == errReturned && s.op.place < before && (m.tag^s.op.tag)&s.op.mask == 0
-	})
+	return nil
 }
-
-// reservedLocked tells whether a receive is asked back for this very message.
-func (e *Engine) reservedLocked(m *message) bool {
-	return e.tags != nil && slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
-		return s.op != nil && s.op.cause == errReturned && s.op.wanted == m.seq
-	})
-}
-
-// newest is the place of a receive that was not posted yet.
-const newest = ^matching.Stamp(0)

@@ -17,12 +17,8 @@ func (e *Engine) cancelLocked(op *Op) {
 			}
 			e.canceledLocked(op)
 		}
-	case opOffered:
+	case opOffered, opRecalled:
 		e.recallLocked(op, ErrCanceled)
-	case opRecalled:
-		if op.cause == errReturned {
-			op.cause = ErrCanceled
-		}
 	case opQueued:
 		e.unqueueLocked(&e.peers[op.peer], op)
 		e.m.Canceled++
@@ -102,7 +98,7 @@ func (e *Engine) withdrawLocked(p *peer, id uint32) {
 			continue
 		}
 		answer := ctrl{kind: ctrlWithdrawn, id: id}
-		if e.reservedLocked(m) {
+		if e.recalledForLocked(m) != nil {
 			m.asked = true
 			answer.kind = ctrlTaken
 		} else {

@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
-	"github.com/tagmatch/tagmatch/matching"
 )
 
 // What software matches is looked for once more, from the front of the list: that needs no table, hash or index.
@@ -39,8 +38,8 @@ func (e *Engine) checkReceiveLocked(tag uint64, op *Op) {
 	}
 }
 
-// checkMessageLocked is V1 and V3 of a receive with this place: m is the message that it gets, out of the queue, or nil.
-func (e *Engine) checkMessageLocked(tag, mask uint64, place matching.Stamp, m *message) {
+// checkMessageLocked is V1 and V3 of a receive that is being posted: m is the message that it gets, out of the queue, or nil.
+func (e *Engine) checkMessageLocked(tag, mask uint64, m *message) {
 	before := uint64(math.MaxUint64)
 	if m != nil {
 		invariant.Check(!m.free(), "V3", "a receive with tag %#x gets a message that another has had", tag)
@@ -62,7 +61,7 @@ func (e *Engine) checkMessageLocked(tag, mask uint64, place matching.Stamp, m *m
 		left(u)
 	}
 	for _, u := range e.returned {
-		if !e.askedForLocked(u, place) {
+		if !e.promisedLocked(u) {
 			left(u)
 		}
 	}

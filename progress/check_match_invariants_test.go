@@ -34,23 +34,23 @@ func TestMatchesAreChecked(t *testing.T) {
 		"receive that has ended":    {"V3", "has ended", func(e *Engine) { op := opOf(e, 20); op.life.Add(1); e.checkReceiveLocked(20, op) }},
 		"later message": {"V1", "not get the oldest message", func(e *Engine) {
 			m, _ := e.unexp.Match(12, exact)
-			e.checkMessageLocked(0, 0, newest, m)
+			e.checkMessageLocked(0, 0, m)
 		}},
 		"later message than a returned one": {"V1", "not get the oldest message", func(e *Engine) {
 			give(e, 12)
-			e.checkMessageLocked(12, exact, newest, &message{tag: 12, seq: 1 << 20})
+			e.checkMessageLocked(12, exact, &message{tag: 12, seq: 1 << 20})
 		}},
-		"message passed over": {"V1", "not get the oldest message", func(e *Engine) { e.checkMessageLocked(11, exact, newest, nil) }},
+		"message passed over": {"V1", "not get the oldest message", func(e *Engine) { e.checkMessageLocked(11, exact, nil) }},
 		"message of another tag": {"V1", "gets message", func(e *Engine) {
 			m, _ := e.unexp.Match(12, exact)
-			e.checkMessageLocked(13, exact, newest, m)
+			e.checkMessageLocked(13, exact, m)
 		}},
 		"message stays in its queue": {"V3", "waits for another", func(e *Engine) {
 			m, _, _ := e.unexp.Find(11, exact)
-			e.checkMessageLocked(11, exact, newest, m)
+			e.checkMessageLocked(11, exact, m)
 		}},
 		"message that was freed": {"V3", "another has had", func(e *Engine) {
-			e.checkMessageLocked(poisonWord, exact, newest, &message{src: poisonInt, tag: poisonWord})
+			e.checkMessageLocked(poisonWord, exact, &message{src: poisonInt, tag: poisonWord})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

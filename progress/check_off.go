@@ -2,11 +2,7 @@
 
 package progress
 
-import (
-	"io"
-
-	"github.com/tagmatch/tagmatch/matching"
-)
+import "io"
 
 // What an engine checks of itself, and of the program that uses it, is in check_*.go, for builds with -tags invariants. This is
 // what is left of it in others: nothing.
@@ -71,4 +67,4 @@ func (*engineCheck) matched(*Engine, *Op, int) {}
 func (*engineCheck) left(slot)                 {}
 func (*engineCheck) reporting(*Engine, uint32) {}
 
-func (*Engine) checkMessageLocked(tag, mask uint64, place matching.Stamp, m *message) {}
+func (*Engine) checkMessageLocked(tag, mask uint64, m *message) {}

@@ -33,6 +33,9 @@ func (e *Engine) lostLocked(p *peer, cause error) {
 	// Receives go before the requests that nobody can read any more: neither can match the other.
 	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
 	for m := p.rndvs; m != nil; m = p.rndvs {
+		if op := e.recalledForLocked(m); op != nil {
+			op.cause = err
+		}
 		e.unlinkRndvLocked(m)
 		e.dropRndvLocked(m)
 	}

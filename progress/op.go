@@ -60,8 +60,7 @@ type Op struct {
 	kept       matching.Handle // in offload.kept
 	added      uint32          // Engine.handled when the device got it
 	cause      error           // why it was recalled
-	place      matching.Stamp  // when it was posted, among those in Engine.posted; known once it is recalled for a message,
-	wanted     uint64          // with this message.seq
+	wanted     uint64          // message.seq of what it was recalled for
 	slot       slot
 	region     transport.Region
 	read       readState

@@ -81,21 +81,15 @@ func (e *Engine) requestRecordLocked(r readState, tag uint64) *message {
 
 // arrivedLocked takes the oldest message that a receive matches out of its queue. Requests that a receive has given back
 // are in a list of their own, since the queue has no way back to an old place.
-func (e *Engine) arrivedLocked(tag, mask uint64) (*message, bool) {
-	return e.arrivedBeforeLocked(tag, mask, newest)
-}
-
-// arrivedBeforeLocked is arrivedLocked for a receive with a place among those that were posted: what was given back is for the
-// first of those that are asked back from the device and match it.
-func (e *Engine) arrivedBeforeLocked(tag, mask uint64, before matching.Stamp) (got *message, ok bool) {
+func (e *Engine) arrivedLocked(tag, mask uint64) (got *message, ok bool) {
 	e.mu.AssertHeld("the unexpected messages")
 	if invariant.Enabled {
-		defer func() { e.checkMessageLocked(tag, mask, before, got) }()
+		defer func() { e.checkMessageLocked(tag, mask, got) }()
 	}
 	if len(e.returned) == 0 {
 		return e.unexp.Match(tag, mask)
 	}
-	i := slices.IndexFunc(e.returned, func(m *message) bool { return (m.tag^tag)&mask == 0 && !e.askedForLocked(m, before) })
+	i := slices.IndexFunc(e.returned, func(m *message) bool { return (m.tag^tag)&mask == 0 && !e.promisedLocked(m) })
 	if i < 0 {
 		return e.unexp.Match(tag, mask)
 	}
