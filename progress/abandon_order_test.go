@@ -120,3 +120,21 @@ func TestAbandonedRecallLost(t *testing.T) {
 	require.Equal(t, []int{0}, lost.Ranks)
 	open(t, third)
 }
+
+// The message of a receive that ends while it still reads from a rank that is lost is not given back: nobody could read it.
+func TestAbandonedAfterLoss(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true})
+	e := c.e[1]
+	c.net.nodes[1].holdRds = true
+	c.e[0].Isend(1, 5, fill(1000, 1))
+	r := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
+	c.step()
+	e.PeerLost(0, errors.New("told"))
+	abandon(r)
+	_, err := ended(t, r)
+	require.Equal(t, ErrCanceled, err)
+	require.Zero(t, e.Metrics().UnexpectedNow)
+	c.net.nodes[1].holdRds = false
+	e.Poll()
+	require.Zero(t, e.Metrics().ReadsNow)
+}
