@@ -138,3 +138,23 @@ func TestAbandonedAfterLoss(t *testing.T) {
 	e.Poll()
 	require.Zero(t, e.Metrics().ReadsNow)
 }
+
+// A receive that is asked back for a message, and then is to end, keeps it no longer: who comes next has it before the device answers.
+func TestAbandonedRecallCanceledKeepsNothing(t *testing.T) {
+	r := askedBack(t, func(*Engine) {})
+	r.second.Cancel()
+	r.net.nodes[1].holdRds = false
+	third := r.e[1].Irecv(AnySource, 5, exact, make([]byte, 2000))
+	r.step()
+	st, err := ended(t, third)
+	require.NoError(t, err)
+	require.EqualValues(t, 1000, st.Len)
+	r.goOn()
+	for _, req := range []Request{r.first, r.second} {
+		_, err := ended(t, req)
+		require.Equal(t, ErrCanceled, err)
+	}
+	_, err = ended(t, r.s)
+	require.NoError(t, err)
+	r.quiet()
+}
