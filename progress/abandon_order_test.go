@@ -78,31 +78,34 @@ func TestAbandonedYoungerFirst(t *testing.T) {
 }
 
 // When a message that waits once more finds a receive, and reading it shows that its sender is lost, the others of that sender are
-// gone too.
+// gone too: whether the receive that both wait for gets the first of them, or ends.
 func TestAbandonedLostMeanwhile(t *testing.T) {
-	g := newGivenBack(t, 3, 1)
-	first := g.offered()
-	g.hold(true)
-	other := g.e.Irecv(2, 77, exact, make([]byte, 2000))      // leaves no room for the recall, so that both messages wait for first
-	last := g.e.Irecv(AnySource, 5, exact, make([]byte, 500)) // too short for the device
-	abandon(g.given[0])
-	abandon(g.given[1])
-	first.Cancel()
-	g.net.nodes[0].dead = true // the transport has not reported it yet
-	g.hold(false)
-	for _, r := range []Request{first, last} {
-		_, err := ended(t, r)
-		require.Error(t, err)
+	for _, cancel := range []bool{false, true} {
+		g := newGivenBack(t, 3, 1)
+		first := g.offered()
+		g.hold(true)
+		other := g.e.Irecv(2, 77, exact, make([]byte, 2000))      // leaves no room for the recall, so that both messages wait for first
+		last := g.e.Irecv(AnySource, 5, exact, make([]byte, 500)) // too short for the device
+		abandon(g.given[0])
+		abandon(g.given[1])
+		if cancel {
+			first.Cancel()
+		}
+		g.net.nodes[0].dead = true // the transport has not reported it yet
+		g.hold(false)
+		for _, r := range []Request{first, last} {
+			_, err := ended(t, r)
+			require.Error(t, err)
+		}
+		require.Equal(t, []int{0}, g.e.Failed())
+		require.Empty(t, g.e.returned)
+		require.Nil(t, g.e.peers[0].rndvs)
+		require.NotSame(t, g.e.buffers.message(), g.e.buffers.message()) // no record was freed twice
+		other.Cancel()
+		g.step()
+		_, err := ended(t, other)
+		require.Equal(t, ErrCanceled, err)
 	}
-	require.Equal(t, []int{0}, g.e.Failed())
-	require.Empty(t, g.e.returned)
-	require.Nil(t, g.e.peers[0].rndvs)
-	a, b := g.e.buffers.message(), g.e.buffers.message()
-	require.NotSame(t, a, b)
-	other.Cancel()
-	g.step()
-	_, err := ended(t, other)
-	require.Equal(t, ErrCanceled, err)
 }
 
 // A receive that is asked back from the device for a message ends with the loss of its sender, as if it were reading the message
