@@ -161,3 +161,27 @@ func TestAbandonedRecallCanceledKeepsNothing(t *testing.T) {
 	require.NoError(t, err)
 	r.quiet()
 }
+
+// A message that is given back, and that the first receive which matches cannot have because it is asked back in order to end, is
+// for the next one that waits, not for one that is posted then.
+func TestAbandonedBesideCancelKeepsOrder(t *testing.T) {
+	g := newGivenBack(t, 3, 1)
+	first := g.offered()
+	second := g.e.Irecv(AnySource, 5, exact, make([]byte, 500)) // too short for the device
+	g.hold(true)
+	other := g.e.Irecv(2, 77, exact, make([]byte, 2000)) // leaves no room for the recall
+	first.Cancel()
+	abandon(g.given[0])
+	third := g.e.Irecv(AnySource, 5, exact, make([]byte, 400))
+	g.hold(false)
+	_, err := ended(t, first)
+	require.Equal(t, ErrCanceled, err)
+	st, err := ended(t, second)
+	require.Equal(t, ErrTruncated, err)
+	require.EqualValues(t, 1000, st.Len)
+	open(t, third)
+	third.Cancel()
+	other.Cancel()
+	g.step()
+	g.end(third, other)
+}
