@@ -3,6 +3,7 @@ package progress
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -51,4 +52,31 @@ func TestReclaimAsksAgain(t *testing.T) {
 		}
 		c.quiet()
 	}
+}
+
+// Where reads cannot be abandoned a Recv whose context ends while it reads has the message.
+func TestReclaimWithoutRevoke(t *testing.T) {
+	c := newCluster(t, 2, Config{Manual: true, SpinLimit: -1}, fakeOpts{})
+	c.net.nodes[1].holdRds = true
+	s := c.e[0].Isend(1, 5, fill(1000, 1))
+	ctx, cancel := context.WithCancel(bg)
+	go func() {
+		for c.e[1].Metrics().ReadsNow == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+		cancel()
+		time.Sleep(10 * time.Millisecond) // it would not wait that long if it did not have to
+		c.net.mu.Lock()
+		c.net.nodes[1].holdRds = false
+		c.net.mu.Unlock()
+		c.e[1].Poll()
+	}()
+	buf := make([]byte, 1000)
+	_, err := c.e[1].Recv(ctx, 0, 5, exact, buf)
+	require.NoError(t, err)
+	require.Equal(t, fill(1000, 1), buf)
+	c.step()
+	_, err = ended(t, s)
+	require.NoError(t, err)
+	c.quiet()
 }
