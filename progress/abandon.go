@@ -25,7 +25,9 @@ func (e *Engine) abandonLocked(op *Op) {
 	}
 	e.canceledLocked(op)
 	if e.peers[r.src].lost == nil {
-		e.returnLocked(r, tag)
+		m := e.requestRecordLocked(r, tag)
+		m.asked = r.asked
+		e.placeLocked(m)
 	}
 }
 
@@ -37,31 +39,26 @@ func (e *Engine) abandonedLocked(op *Op) {
 	}
 }
 
-// returnLocked finds another receive for a request that was given back, or lets it wait for one; if its sender has asked for
-// it meanwhile, that gets it.
-func (e *Engine) returnLocked(r readState, tag uint64) {
-	if r.asked {
-		e.ctrlLocked(&e.peers[r.src], ctrl{kind: ctrlWithdrawn, id: r.appCtx})
+// placeLocked finds another receive for a request that was given back and is in no queue, or lets it wait for one; if its sender has
+// asked for it meanwhile, that gets it.
+func (e *Engine) placeLocked(m *message) {
+	if m.asked {
+		e.ctrlLocked(&e.peers[m.src], ctrl{kind: ctrlWithdrawn, id: m.appCtx})
+		e.dropRndvLocked(m)
 		return
 	}
-	op, _, ok := e.posted.Find(tag)
-	if ok && e.recalledBeforeLocked(op, tag) {
-		ok = false // it may turn out that the device has had a message for that one, and so this one cannot have had this
-	}
+	op, _, ok := e.posted.Find(m.tag)
 	if ok && op.state == opPosted {
-		e.posted.Match(tag)
-		e.checkReceiveLocked(tag, op)
+		e.posted.Match(m.tag)
+		e.checkReceiveLocked(m.tag, op)
 		if e.tags != nil {
 			e.leftLocked(op)
 		}
-		op.read, op.tag = r.again(), tag
-		e.startReadLocked(op)
+		e.pullLocked(op, m)
 		return
 	}
-	m := e.requestRecordLocked(r, tag)
-	i, _ := slices.BinarySearchFunc(e.returned, m.seq, func(m *message, seq uint64) int { return cmp.Compare(m.seq, seq) })
-	e.returned = slices.Insert(e.returned, i, m)
-	if ok && op.state == opOffered {
+	e.returned = slices.Insert(e.returned, e.returnedAtLocked(m.seq), m)
+	if ok {
 		if op.cause == nil {
 			op.wanted = m.seq
 		}
@@ -69,67 +66,52 @@ func (e *Engine) returnLocked(r readState, tag uint64) {
 	}
 }
 
-// offerReturnedLocked looks for receives of the requests that wait once more: one that was asked back, perhaps for them, has got
-// another message or has ended.
-func (e *Engine) offerReturnedLocked() {
-	for _, m := range slices.Clone(e.returned) {
-		if !slices.Contains(e.returned, m) {
-			continue // gone with its sender: the read of one before it has failed
+// returnedAtLocked is where the request with this number is among those that were given back, or would be.
+func (e *Engine) returnedAtLocked(seq uint64) int {
+	i, _ := slices.BinarySearchFunc(e.returned, seq, func(m *message, seq uint64) int { return cmp.Compare(m.seq, seq) })
+	return i
+}
+
+// placeReturnedLocked looks once more for receives of the requests that were given back: one that was asked back from the device,
+// perhaps for them, has got another message or has ended. What it does can show that a sender is lost, whose requests are gone then.
+func (e *Engine) placeReturnedLocked() {
+	for seq := uint64(0); ; {
+		i := e.returnedAtLocked(seq)
+		if i == len(e.returned) {
+			return
 		}
-		if e.askedBackForLocked(m) != nil {
-			continue // a second receive would be asked back for nothing, and lose its place
+		m := e.returned[i]
+		seq = m.seq + 1
+		if e.recalledForLocked(m) == nil { // a second receive would be asked back for nothing, and lose its place
+			e.returned = slices.Delete(e.returned, i, i+1)
+			e.placeLocked(m)
 		}
-		e.unlinkRndvLocked(m)
-		r, tag := m.reading(), m.tag
-		e.dropRndvLocked(m)
-		e.returnLocked(r, tag)
 	}
 }
 
-// again is what a second reader of the message needs.
-func (r readState) again() readState {
-	return readState{src: r.src, appCtx: r.appCtx, rkey: r.rkey, va: r.va, total: r.total, seq: r.seq}
-}
-
-// recalledBeforeLocked tells whether the device has still to answer for a receive that it is asked back, which matches a message and
-// was posted before op.
-func (e *Engine) recalledBeforeLocked(op *Op, tag uint64) bool {
-	if e.tags == nil {
-		return false
-	}
-	place, _ := e.posted.Stamp(op.handle)
-	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
-		return s.op != nil && s.op.state == opRecalled && (tag^s.op.tag)&s.op.mask == 0 && s.op.place < place
-	})
-}
-
-// recalledLocked goes on with a receive that was asked back from the device for a message. That waits still: neither another receive
-// nor its sender can have it, and the loss of its sender would have ended this receive.
+// recalledLocked gives a receive that the device has given up the message that it was asked back for. With the oldest one that it
+// matches it might have another receive's, which would have lost its place for nothing.
 func (e *Engine) recalledLocked(op *Op) {
-	i := slices.IndexFunc(e.returned, func(m *message) bool { return m.seq == op.wanted })
+	i := e.returnedAtLocked(op.wanted)
 	m := e.returned[i]
 	e.returned = slices.Delete(e.returned, i, i+1)
 	e.pullLocked(op, m)
-	e.offerReturnedLocked()
+	e.placeReturnedLocked()
 }
 
-// askedForLocked tells whether a message that was given back is for another receive than one that is only being posted. That comes
-// behind each one that waits and matches, also behind one that is asked back from the device for such a message, and not behind one
-// that is asked back in order to end.
-func (e *Engine) askedForLocked(m *message) bool {
+// promisedLocked tells whether a message that was given back is not for a receive that is only being posted: another one is asked
+// back from the device for it, or waits and was posted before.
+func (e *Engine) promisedLocked(m *message) bool {
 	if e.tags == nil {
 		return false
 	}
-	if _, _, waits := e.posted.Find(m.tag); waits {
-		return true
-	}
-	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
-		return s.op != nil && s.op.cause == errReturned && (m.tag^s.op.tag)&s.op.mask == 0
-	})
+	_, _, waits := e.posted.Find(m.tag)
+	return waits || e.recalledForLocked(m) != nil
 }
 
-// askedBackForLocked is the receive that is asked back from the device for this very message, or nil.
-func (e *Engine) askedBackForLocked(m *message) *Op {
+// recalledForLocked is the receive that is asked back from the device for this very message, or nil. Nobody else gets the message
+// until the device has answered, and the loss of its sender ends the receive.
+func (e *Engine) recalledForLocked(m *message) *Op {
 	if e.tags == nil {
 		return nil
 	}

@@ -17,12 +17,9 @@ func (e *Engine) cancelLocked(op *Op) {
 			}
 			e.canceledLocked(op)
 		}
-	case opOffered:
+	case opOffered, opRecalled:
 		e.recallLocked(op, ErrCanceled)
-	case opRecalled:
-		if op.cause == errReturned {
-			op.cause = ErrCanceled
-		}
+		e.placeReturnedLocked() // what it may have been asked back for is not for it any more
 	case opQueued:
 		e.unqueueLocked(&e.peers[op.peer], op)
 		e.m.Canceled++
@@ -102,7 +99,7 @@ func (e *Engine) withdrawLocked(p *peer, id uint32) {
 			continue
 		}
 		answer := ctrl{kind: ctrlWithdrawn, id: id}
-		if e.askedBackForLocked(m) != nil {
+		if e.recalledForLocked(m) != nil {
 			m.asked = true
 			answer.kind = ctrlTaken
 		} else {

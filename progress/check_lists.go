@@ -93,17 +93,17 @@ func (e *Engine) checkUnmatchedLocked() {
 		}
 	}
 	for _, m := range e.returned {
-		if op, _, ok := e.posted.Find(m.tag); ok && op.cause == nil && !e.recallingLocked(m) {
+		if op, _, ok := e.posted.Find(m.tag); ok && op.cause == nil && e.recalledForLocked(m) == nil {
 			invariant.Broken("V7", "a message from %d, tag %#x, that was given back waits beside its receive: %s", m.src, m.tag, op.note.where())
 		}
 	}
-}
-
-// recallingLocked tells whether a receive that matches m has been asked back from the device.
-func (e *Engine) recallingLocked(m *message) bool {
-	return slices.ContainsFunc(e.off.slots.entries, func(en slotEntry) bool {
-		return en.op != nil && en.op.cause != nil && (m.tag^en.op.tag)&en.op.mask == 0
-	})
+	for _, s := range e.off.slots.entries {
+		if op := s.op; op != nil && op.cause == errReturned {
+			i := e.returnedAtLocked(op.wanted)
+			invariant.Check(i < len(e.returned) && e.returned[i].seq == op.wanted, "V7",
+				"a receive is asked back from the device for a message that does not wait: %s", op.note.where())
+		}
+	}
 }
 
 // checkMessagesLocked counts the unexpected messages: bytes, credit, requests by peer, order of arrival.

@@ -61,7 +61,7 @@ func (e *Engine) checkMessageLocked(tag, mask uint64, m *message) {
 		left(u)
 	}
 	for _, u := range e.returned {
-		if !e.askedForLocked(u) {
+		if !e.promisedLocked(u) {
 			left(u)
 		}
 	}

@@ -33,7 +33,7 @@ func (e *Engine) lostLocked(p *peer, cause error) {
 	// Receives go before the requests that nobody can read any more: neither can match the other.
 	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
 	for m := p.rndvs; m != nil; m = p.rndvs {
-		if op := e.askedBackForLocked(m); op != nil {
+		if op := e.recalledForLocked(m); op != nil {
 			op.cause = err // it is not among those that wait, until the device has given it up
 		}
 		e.unlinkRndvLocked(m)

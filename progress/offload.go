@@ -225,7 +225,7 @@ func (e *Engine) leftLocked(op *Op) {
 	e.goneLocked(op)
 	e.endLocked(true)
 	if recalled {
-		e.offerReturnedLocked()
+		e.placeReturnedLocked()
 	}
 }
 

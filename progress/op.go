@@ -60,7 +60,6 @@ type Op struct {
 	kept       matching.Handle // in offload.kept
 	added      uint32          // Engine.handled when the device got it
 	cause      error           // why it was recalled
-	place      matching.Stamp  // opRecalled: when it was posted, among those in Engine.posted
 	wanted     uint64          // recalled for a message: with this message.seq
 	slot       slot
 	region     transport.Region

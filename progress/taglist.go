@@ -27,7 +27,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e.endLocked(false)
 	e.m.Offload.Matched++
 	if recalled {
-		e.offerReturnedLocked()
+		e.placeReturnedLocked()
 	}
 }
 
@@ -145,7 +145,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 		e.m.Canceled++
 	}
 	e.completeLocked(op, Status{}, cause)
-	e.offerReturnedLocked()
+	e.placeReturnedLocked()
 }
 
 func (e *Engine) unofferedLocked(what string, id uint64) {
@@ -176,7 +176,6 @@ func (e *Engine) delLocked(op *Op) bool {
 	if err == transport.ErrAgain {
 		return false
 	}
-	op.place, _ = e.posted.Stamp(op.handle)
 	e.posted.Remove(op.handle)
 	op.state = opRecalled
 	if err != nil { // the transport is done for: the buffer is its until it closes
@@ -198,6 +197,9 @@ func (e *Engine) recallLateLocked() (done int) {
 		done++
 	}
 	o.recalls = o.recalls[:copy(o.recalls, o.recalls[done:])]
+	if done != 0 {
+		e.placeReturnedLocked() // they keep nothing from later ones any more but what they were asked back for
+	}
 	return done
 }
 

@@ -89,7 +89,7 @@ func (e *Engine) arrivedLocked(tag, mask uint64) (got *message, ok bool) {
 	if len(e.returned) == 0 {
 		return e.unexp.Match(tag, mask)
 	}
-	i := slices.IndexFunc(e.returned, func(m *message) bool { return (m.tag^tag)&mask == 0 && !e.askedForLocked(m) })
+	i := slices.IndexFunc(e.returned, func(m *message) bool { return (m.tag^tag)&mask == 0 && !e.promisedLocked(m) })
 	if i < 0 {
 		return e.unexp.Match(tag, mask)
 	}

@@ -1,0 +1,82 @@
+package progress
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A Send whose context has ended asks its receiver again each time that it is told that the message is being received, until that has
+// it, or does not answer any more: then the buffer is taken back.
+func TestReclaimAsksAgain(t *testing.T) {
+	const answers = 3
+	for _, stops := range []bool{false, true} {
+		var c *cluster
+		graces := 0
+		over, cancel := context.WithCancel(bg)
+		cancel()
+		grace := func() (context.Context, context.CancelFunc) {
+			graces++
+			if graces > answers && !stops || graces > answers+1 { // the message is there, or the test has failed
+				c.net.mu.Lock()
+				c.net.nodes[1].holdRds = false
+				c.net.mu.Unlock()
+			}
+			if graces != answers+1 || !stops {
+				c.e[1].Poll()
+			}
+			return over, func() {}
+		}
+		c = newCluster(t, 2, Config{Manual: true, SpinLimit: -1, Grace: grace}, fakeOpts{revoke: true})
+		c.net.nodes[1].holdRds = true
+		r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
+		ctx, cancel := context.WithCancel(bg)
+		go func() {
+			for c.e[1].Poll(); c.e[1].Metrics().ReadsNow == 0; c.e[1].Poll() {
+			}
+			cancel()
+		}()
+		err := c.e[0].Send(ctx, 1, 5, fill(1000, 1))
+		require.Equal(t, answers+1, graces)
+		c.net.nodes[1].holdRds = false
+		c.step()
+		_, got := ended(t, r)
+		if stops {
+			require.ErrorIs(t, err, ErrWithdrawn)
+			require.Equal(t, ErrWithdrawn, got)
+		} else {
+			require.NoError(t, err)
+			require.NoError(t, got)
+		}
+		c.quiet()
+	}
+}
+
+// Where reads cannot be abandoned a Recv whose context ends while it reads has the message.
+func TestReclaimWithoutRevoke(t *testing.T) {
+	c := newCluster(t, 2, Config{Manual: true, SpinLimit: -1}, fakeOpts{})
+	c.net.nodes[1].holdRds = true
+	s := c.e[0].Isend(1, 5, fill(1000, 1))
+	ctx, cancel := context.WithCancel(bg)
+	go func() {
+		for c.e[1].Metrics().ReadsNow == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+		cancel()
+		time.Sleep(10 * time.Millisecond) // it would not wait that long if it did not have to
+		c.net.mu.Lock()
+		c.net.nodes[1].holdRds = false
+		c.net.mu.Unlock()
+		c.e[1].Poll()
+	}()
+	buf := make([]byte, 1000)
+	_, err := c.e[1].Recv(ctx, 0, 5, exact, buf)
+	require.NoError(t, err)
+	require.Equal(t, fill(1000, 1), buf)
+	c.step()
+	_, err = ended(t, s)
+	require.NoError(t, err)
+	c.quiet()
+}
