@@ -1,5 +1,7 @@
 package sim
 
+import "bytes"
+
 // claim is what a receive says of a message: that it got one that looks like this, or had one that was taken back.
 type claim struct {
 	op    *op
@@ -66,4 +68,9 @@ func (d *delivery) fits(c claim) bool {
 		return (!d.send.done || d.send.err != nil) && (d.send.tag^c.op.tag)&c.op.mask == 0
 	}
 	return d.src == c.op.st.Source && d.couldBe(c.op)
+}
+
+// resembles tells whether the receives of two messages that differ could have each other's.
+func (d *delivery) resembles(e *delivery) bool {
+	return d.recv != nil && e.recv != nil && !bytes.Equal(d.send.content, e.send.content) && d.couldBe(e.recv) && e.couldBe(d.recv)
 }

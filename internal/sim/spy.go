@@ -54,7 +54,9 @@ func (w *world) watched(id int, open opener) opener {
 		if list := tr.TagList(); list != nil {
 			y.list = &spyList{TagList: list, dice: &refusals{w: w, rng: rng, most: q.RefuseOps}, recalls: map[uint64]bool{}}
 			s.counts, s.count, s.list = true, q.TM.InitialCount, y.list
-			w.lists[id] = y.list
+			if w.lists[id] == nil { // of several paths the first one's is used
+				w.lists[id] = y.list
+			}
 		}
 		return y, nil
 	}

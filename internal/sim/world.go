@@ -25,7 +25,7 @@ type world struct {
 	fabric   *soft.Fabric
 	near     []*soft.Fabric // of the two hosts, with Params.Mux
 	ranks    []*rank
-	lists    map[int]*spyList // by rank: those of devices
+	lists    map[int]*spyList // by rank: of its device, the first
 	cut      map[[2]int]bool  // pairs, lower rank first, whose connection the plan has broken
 	cov      Coverage
 	patience time.Duration // with a close, see closePatience
