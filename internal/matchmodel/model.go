@@ -37,6 +37,10 @@ type Recv struct {
 	// it had matched one it has given it back: to the first posted receive that waits and accepts it, or to its old place.
 	Gone        bool
 	From, Until int
+
+	// Leaving says that the receive was to end when From receives had been posted, but that its message was faster. That may have been
+	// known later: what another gives back from then on may pass it over.
+	Leaving bool
 }
 
 func (r *Recv) accepts(src int, tag uint64) bool {
@@ -288,13 +292,13 @@ func (s *search) endAny() bool {
 func (s *search) end(i int) bool {
 	m, holds := s.held[i]
 	s.over[i] = true
-	first := -1
+	var heirs []int
 	if holds {
-		first = s.firstPosted(m)
+		heirs = s.heirs(m)
 		delete(s.held, i)
 		delete(s.holder, m)
 	}
-	ok := holds && s.offer(m, first) || !holds && s.run()
+	ok := slices.ContainsFunc(heirs, func(heir int) bool { return s.offer(m, heir) }) || !holds && s.run()
 	delete(s.over, i)
 	if holds {
 		s.held[i], s.holder[m] = m, i
@@ -302,9 +306,24 @@ func (s *search) end(i int) bool {
 	return ok
 }
 
+// heirs lists who may get a message that is given back; -1 is nobody.
+func (s *search) heirs(m message) []int {
+	var heirs []int
+	for i := s.firstPosted(m); i >= 0; i = s.nextPosted(m, i+1) {
+		heirs = append(heirs, i)
+		if r := &s.h.Recvs[i]; !r.Leaving || r.From > s.posted {
+			return heirs
+		}
+	}
+	return append(heirs, -1)
+}
+
 // firstPosted is the first posted receive that waits and accepts m, or -1.
-func (s *search) firstPosted(m message) int {
-	for i := range s.posted {
+func (s *search) firstPosted(m message) int { return s.nextPosted(m, 0) }
+
+// nextPosted is firstPosted of those from i on.
+func (s *search) nextPosted(m message, i int) int {
+	for ; i < s.posted; i++ {
 		r := &s.h.Recvs[i]
 		_, holds := s.held[i]
 		if !holds && !s.over[i] && s.waits(r) && r.accepts(m.src, s.tag(m)) {

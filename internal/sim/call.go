@@ -151,9 +151,8 @@ func (w *world) expire(r *rank) {
 		return
 	}
 	c.context.over = true
-	if c.o.expired++; c.o.expired == 1 {
-		c.o.from = r.posts
-	}
+	c.o.expired++
+	r.leave(c.o)
 	w.resume(r, 0)
 }
 

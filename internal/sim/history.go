@@ -171,7 +171,10 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 		got, known := at[o]
 		switch {
 		case o.received() && known:
-			recv.Got = got
+			recv.Got, recv.Leaving, recv.From = got, o.leaving, o.from
+			if w.apartFromAny(r.id) {
+				recv.Leaving, recv.From = true, 0 // a loss ends receives too, and nobody knows when it was told
+			}
 		case o.isRecv() && o.left && o.canceled():
 		case o.isRecv() && o.call && o.canceled():
 			recv.Gone, recv.From, recv.Until = true, o.from, o.until

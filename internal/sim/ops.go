@@ -32,8 +32,9 @@ type op struct {
 	expired   int  // contexts of a call that have ended: its own, and those that its receiver had to answer in
 	ended     <-chan struct{}
 	order     int  // receives: how many were posted before
-	from      int  // calls: how many were posted when its context ended, at least,
-	until     int  // and when it returned
+	leaving   bool // receives: its end was asked for
+	from      int  // and how many were posted then, at least,
+	until     int  // calls: and when it returned
 	acked     int  // losses that its rank had acknowledged when it was posted
 	left      bool // receives: nothing had come for it when the world came to rest
 	done      bool
@@ -116,6 +117,18 @@ func (o *op) aborted() bool { return errors.Is(o.err, progress.ErrAborted) }
 
 // refused reports whether the operation is a send that was none, because too many bytes were queued.
 func (o *op) refused() bool { return o.send && errors.Is(o.err, progress.ErrFull) }
+
+// leave notes that an operation's end is asked for.
+func (r *rank) leave(o *op) {
+	if !o.leaving {
+		o.leaving, o.from = true, r.posts
+	}
+}
+
+func (r *rank) cancel(o *op) {
+	r.leave(o)
+	o.req.Cancel()
+}
 
 func (o *op) isRecv() bool { return !o.send && !o.flush }
 

@@ -121,7 +121,7 @@ func (w *world) step(s *Step) {
 		w.receive(r, src, tagOf(peer.id, s.Tag, s.Raw)&mask, mask, s.Size, s.Call)
 	case OpCancel:
 		if n := len(r.active); n > 0 {
-			r.active[s.N%n].req.Cancel()
+			r.cancel(r.active[s.N%n])
 		}
 	case OpPoll:
 		w.poll(r, s.N)

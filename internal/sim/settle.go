@@ -30,7 +30,7 @@ func (w *world) settle() error {
 		for _, o := range r.active {
 			if o.isRecv() {
 				o.left = true
-				o.req.Cancel()
+				r.cancel(o)
 			}
 		}
 		if c := r.host.call; c != nil && c.o.left {
