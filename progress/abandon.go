@@ -72,8 +72,8 @@ func (e *Engine) returnedAtLocked(seq uint64) int {
 	return i
 }
 
-// placeReturnedLocked looks once more for receives of the requests that were given back: one that was asked back from the device,
-// perhaps for them, has got another message or has ended. What it does can show that a sender is lost, whose requests are gone then.
+// placeReturnedLocked looks once more for receives of the requests that were given back, when one that they waited for has got another
+// message, is to end, or has left the device's list at last. Reading one can show that its sender is lost, whose others are gone then.
 func (e *Engine) placeReturnedLocked() {
 	for seq := uint64(0); ; {
 		i := e.returnedAtLocked(seq)
@@ -89,14 +89,13 @@ func (e *Engine) placeReturnedLocked() {
 	}
 }
 
-// recalledLocked gives a receive that the device has given up the message that it was asked back for. With the oldest one that it
+// pullReturnedLocked gives a receive that the device has given up the message that it was asked back for. With the oldest one that it
 // matches it might have another receive's, which would have lost its place for nothing.
-func (e *Engine) recalledLocked(op *Op) {
+func (e *Engine) pullReturnedLocked(op *Op) {
 	i := e.returnedAtLocked(op.wanted)
 	m := e.returned[i]
 	e.returned = slices.Delete(e.returned, i, i+1)
 	e.pullLocked(op, m)
-	e.placeReturnedLocked()
 }
 
 // promisedLocked tells whether a message that was given back is not for a receive that is only being posted: another one is asked

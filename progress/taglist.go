@@ -138,14 +138,13 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	cause := op.cause
 	op.cause = nil
 	if cause == errReturned {
-		e.recalledLocked(op)
+		e.pullReturnedLocked(op)
 		return
 	}
 	if cause == ErrCanceled {
 		e.m.Canceled++
 	}
 	e.completeLocked(op, Status{}, cause)
-	e.placeReturnedLocked()
 }
 
 func (e *Engine) unofferedLocked(what string, id uint64) {
@@ -198,7 +197,7 @@ func (e *Engine) recallLateLocked() (done int) {
 	}
 	o.recalls = o.recalls[:copy(o.recalls, o.recalls[done:])]
 	if done != 0 {
-		e.placeReturnedLocked() // they keep nothing from later ones any more but what they were asked back for
+		e.placeReturnedLocked() // what waited for their turn, and is not what they were asked back for
 	}
 	return done
 }
