@@ -96,3 +96,44 @@ func TestAbandonedBesideLoss(t *testing.T) {
 	g.step()
 	g.end(other)
 }
+
+// A receive that is to be asked back, for a message or in order to end, gets another one meanwhile which comes unexpected: the message
+// that waited for it is for the next.
+func TestAbandonedBesideUnexpected(t *testing.T) {
+	for _, cancel := range []bool{false, true} {
+		g := newGivenBack(t, 3, 1)
+		dev := g.net.nodes[1].dev
+		dev.holdCQ = true
+		unrelated := g.small(99, 1) // what is posted now is dormant
+		first := g.e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
+		g.e.Poll()
+		younger := g.small(5, 2)
+		second := g.e.Irecv(AnySource, 5, exact, make([]byte, 500)) // too short for the device
+		g.hold(true)
+		other := g.e.Irecv(2, 77, exact, make([]byte, 2000)) // leaves no room for the recall
+		if cancel {
+			first.Cancel()
+		}
+		abandon(g.given[0])
+		require.Equal(t, opOffered, first.op.state)
+		dev.holdCQ = false
+		g.hold(false)
+		st, err := ended(t, first)
+		require.NoError(t, err)
+		require.EqualValues(t, 8, st.Len)
+		st, err = ended(t, second)
+		require.Equal(t, ErrTruncated, err)
+		require.EqualValues(t, 1000, st.Len)
+		other.Cancel()
+		last := g.e.Irecv(0, 99, exact, make([]byte, 8))
+		g.step()
+		g.end(other, unrelated, younger, last)
+	}
+}
+
+// small sends 8 bytes from rank 0, which the device sees and the engine does not yet.
+func (g *givenBack) small(tag uint64, seed byte) Request {
+	r := g.cluster.e[0].Isend(1, tag, fill(8, seed))
+	g.e.Poll()
+	return r
+}
