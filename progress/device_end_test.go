@@ -55,3 +55,43 @@ func TestMatchedAborted(t *testing.T) {
 		require.EqualError(t, err, "enough")
 	}
 }
+
+// Receives that have read some of their bytes, and wait for room to read the rest, end with the loss of their sender: at once, or when
+// the read that is under way has ended.
+func TestLostBetweenReads(t *testing.T) {
+	c := manual(t, 2, fakeOpts{room: 1, maxRead: 300})
+	e, n := c.e[1], c.net.nodes[1]
+	n.holdRds = true
+	var sends, recvs []Request
+	for range 2 {
+		recvs = append(recvs, e.Irecv(0, 5, exact, make([]byte, 1000)))
+		sends = append(sends, c.e[0].Isend(1, 5, fill(1000, 1)))
+		c.step()
+	}
+	readq := &e.peers[0].readq
+	if readq.head == recvs[0].op {
+		e.Poll() // now the other one is the first that gets room
+	}
+	require.Same(t, recvs[1].op, readq.head)
+	n.holdRds = false
+	e.Poll()
+	n.holdRds = true
+	for i, r := range recvs {
+		require.True(t, r.op.queued)
+		require.EqualValues(t, 300, r.op.read.posted)
+		require.Equal(t, i, r.op.read.active)
+	}
+	e.PeerLost(0, errors.New("told"))
+	var lost *PeerError
+	_, err := ended(t, recvs[0])
+	require.ErrorAs(t, err, &lost)
+	open(t, recvs[1])
+	n.holdRds = false
+	e.Poll()
+	_, err = ended(t, recvs[1])
+	require.ErrorAs(t, err, &lost)
+	require.Zero(t, e.Metrics().ReadsNow)
+	for _, s := range sends {
+		open(t, s)
+	}
+}
