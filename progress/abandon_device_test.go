@@ -137,3 +137,29 @@ func (g *givenBack) small(tag uint64, seed byte) Request {
 	g.e.Poll()
 	return r
 }
+
+// That the sender of a message has asked for it says nothing of the next message that is given back.
+func TestAbandonedAskedOnce(t *testing.T) {
+	r := askedBack(t, func(*Engine) {})
+	r.s.Cancel()
+	r.step()
+	r.goOn()
+	for _, req := range []Request{r.second, r.s} {
+		_, err := ended(t, req)
+		require.NoError(t, err)
+	}
+	r.net.nodes[1].holdRds = true
+	s := r.e[0].Isend(1, 5, fill(1000, 1))
+	r.step()
+	given := r.e[1].Irecv(AnySource, 5, exact, make([]byte, 2000))
+	abandon(given)
+	require.Equal(t, 1, r.e[1].Metrics().UnexpectedNow)
+	r.net.nodes[1].holdRds = false
+	_, err := r.e[1].Recv(bg, 0, 5, exact, make([]byte, 2000))
+	require.NoError(t, err)
+	r.step()
+	for _, req := range []Request{r.first, given, s} {
+		_, _ = ended(t, req)
+	}
+	r.quiet()
+}
