@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // A Send whose context has ended asks its receiver again each time that it is told that the message is being received, until that has
@@ -78,5 +80,22 @@ func TestReclaimWithoutRevoke(t *testing.T) {
 	c.step()
 	_, err = ended(t, s)
 	require.NoError(t, err)
+	c.quiet()
+}
+
+// The answer to a withdrawal that was never asked for changes nothing.
+func TestWithdrawnUnasked(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	s := c.e[0].Isend(1, 5, fill(1000, 1))
+	c.step()
+	c.callback(0, func(sink transport.Sink) { sink.Ctrl(1, ctrl{kind: ctrlWithdrawn, id: s.op.slot.wire()}.encode()) })
+	c.step()
+	open(t, s)
+	r := c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
+	c.step()
+	for _, r := range []Request{s, r} {
+		_, err := ended(t, r)
+		require.NoError(t, err)
+	}
 	c.quiet()
 }

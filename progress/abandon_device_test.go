@@ -1,0 +1,165 @@
+package progress
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// matchedInDevice is two receives that the device has matched with messages of 2000 and 2001 bytes. They are too short, so that it
+// leaves them to software when it is let: their reads do not end.
+func matchedInDevice(t *testing.T) (c *cluster, sends, recvs []Request) {
+	c = manual(t, 2, fakeOpts{revoke: true, tags: 4})
+	n := c.net.nodes[1]
+	n.holdRds, n.dev.holdData = true, true
+	for range 2 {
+		recvs = append(recvs, c.e[1].Irecv(0, 5, exact, make([]byte, 1500)))
+	}
+	c.step()
+	for i := range 2 {
+		sends = append(sends, c.e[0].Isend(1, 5, fill(2000+i, byte(i))))
+	}
+	c.step()
+	for _, r := range recvs {
+		require.Equal(t, opMatched, r.op.state)
+	}
+	return c, sends, recvs
+}
+
+// What the device has matched has its place from then on, whenever it is left to software and given back.
+func TestAbandonedAfterMatch(t *testing.T) {
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		c, sends, recvs := matchedInDevice(t)
+		n := c.net.nodes[1]
+		slices.Reverse(n.dev.data)
+		n.dev.holdData = false
+		c.step()
+		for _, i := range order {
+			abandon(recvs[i])
+			_, err := ended(t, recvs[i])
+			require.Equal(t, ErrCanceled, err)
+		}
+		n.holdRds = false
+		for i, s := range sends {
+			st, err := c.e[1].Recv(bg, 0, 5, exact, make([]byte, 3000))
+			require.NoError(t, err)
+			require.EqualValues(t, 2000+i, st.Len)
+			c.step()
+			_, err = ended(t, s)
+			require.NoError(t, err)
+		}
+		c.quiet()
+	}
+}
+
+// A sender that has asked for such a message has it when the receive gives it up.
+func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
+	c, sends, recvs := matchedInDevice(t)
+	sends[0].Cancel()
+	c.step()
+	open(t, sends[0])
+	c.net.nodes[1].dev.holdData = false
+	c.step()
+	abandon(recvs[0])
+	c.net.nodes[1].holdRds = false
+	c.step()
+	for _, r := range []Request{recvs[0], sends[0]} {
+		_, err := ended(t, r)
+		require.Equal(t, ErrCanceled, err)
+	}
+	_, err := ended(t, recvs[1])
+	require.Equal(t, ErrTruncated, err)
+	_, err = ended(t, sends[1])
+	require.NoError(t, err)
+	c.quiet()
+}
+
+// A message that is given back, and that the first receive which matches cannot have because a loss ends it, is for the next.
+func TestAbandonedBesideLoss(t *testing.T) {
+	g := newGivenBack(t, 3, 1)
+	first := g.offered()
+	second := g.e.Irecv(0, 5, exact, make([]byte, 500)) // too short for the device
+	g.hold(true)
+	other := g.e.Irecv(0, 77, exact, make([]byte, 2000)) // leaves no room for the recall
+	g.e.PeerLost(2, errors.New("told"))
+	abandon(g.given[0])
+	g.hold(false)
+	_, err := ended(t, first)
+	var lost *PeerError
+	require.ErrorAs(t, err, &lost)
+	st, err := ended(t, second)
+	require.Equal(t, ErrTruncated, err)
+	require.EqualValues(t, 1000, st.Len)
+	other.Cancel()
+	g.step()
+	g.end(other)
+}
+
+// A receive that is to be asked back, for a message or in order to end, gets another one meanwhile which comes unexpected: the message
+// that waited for it is for the next.
+func TestAbandonedBesideUnexpected(t *testing.T) {
+	for _, cancel := range []bool{false, true} {
+		g := newGivenBack(t, 3, 1)
+		dev := g.net.nodes[1].dev
+		dev.holdCQ = true
+		unrelated := g.small(99, 1) // what is posted now is dormant
+		first := g.e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
+		g.e.Poll()
+		younger := g.small(5, 2)
+		second := g.e.Irecv(AnySource, 5, exact, make([]byte, 500)) // too short for the device
+		g.hold(true)
+		other := g.e.Irecv(2, 77, exact, make([]byte, 2000)) // leaves no room for the recall
+		if cancel {
+			first.Cancel()
+		}
+		abandon(g.given[0])
+		require.Equal(t, opOffered, first.op.state)
+		dev.holdCQ = false
+		g.hold(false)
+		st, err := ended(t, first)
+		require.NoError(t, err)
+		require.EqualValues(t, 8, st.Len)
+		st, err = ended(t, second)
+		require.Equal(t, ErrTruncated, err)
+		require.EqualValues(t, 1000, st.Len)
+		other.Cancel()
+		last := g.e.Irecv(0, 99, exact, make([]byte, 8))
+		g.step()
+		g.end(other, unrelated, younger, last)
+	}
+}
+
+// small sends 8 bytes from rank 0, which the device sees and the engine does not yet.
+func (g *givenBack) small(tag uint64, seed byte) Request {
+	r := g.cluster.e[0].Isend(1, tag, fill(8, seed))
+	g.e.Poll()
+	return r
+}
+
+// That the sender of a message has asked for it says nothing of the next message that is given back.
+func TestAbandonedAskedOnce(t *testing.T) {
+	r := askedBack(t, func(*Engine) {})
+	r.s.Cancel()
+	r.step()
+	r.goOn()
+	for _, req := range []Request{r.second, r.s} {
+		_, err := ended(t, req)
+		require.NoError(t, err)
+	}
+	r.net.nodes[1].holdRds = true
+	s := r.e[0].Isend(1, 5, fill(1000, 1))
+	r.step()
+	given := r.e[1].Irecv(AnySource, 5, exact, make([]byte, 2000))
+	abandon(given)
+	require.Equal(t, 1, r.e[1].Metrics().UnexpectedNow)
+	r.net.nodes[1].holdRds = false
+	_, err := r.e[1].Recv(bg, 0, 5, exact, make([]byte, 2000))
+	require.NoError(t, err)
+	r.step()
+	for _, req := range []Request{r.first, given, s} {
+		_, _ = ended(t, req)
+	}
+	r.quiet()
+}

@@ -1,0 +1,97 @@
+package progress
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A receive that is to be taken out of the device, and finds no room, goes before those that are to be added, or it might never find
+// any.
+func TestRecallBeforeAdd(t *testing.T) {
+	c := manual(t, 1, fakeOpts{tags: 4, maxOps: 1})
+	e, dev := c.e[0], c.net.nodes[0].dev
+	first := e.Irecv(0, 1, exact, make([]byte, 2000))
+	e.Poll()
+	dev.holdOps = true
+	second := e.Irecv(0, 2, exact, make([]byte, 2000)) // leaves no room
+	first.Cancel()
+	dev.holdOps = false
+	c.net.mu.Lock()
+	require.True(t, dev.stepLocked(0)) // now there is some
+	c.net.mu.Unlock()
+	third := e.Irecv(0, 3, exact, make([]byte, 2000))
+	require.Equal(t, opPosted, third.op.state)
+	c.step()
+	_, err := ended(t, first)
+	require.Equal(t, ErrCanceled, err)
+	for _, r := range []Request{second, third} {
+		r.Cancel()
+		c.step()
+		_, err := ended(t, r)
+		require.Equal(t, ErrCanceled, err)
+	}
+	c.quiet()
+}
+
+// A receive whose message the device cannot finish after an abort ends with that.
+func TestMatchedAborted(t *testing.T) {
+	for _, revoke := range []bool{false, true} {
+		c := manual(t, 2, fakeOpts{tags: 4, revoke: revoke})
+		c.net.nodes[1].dev.holdData = true
+		r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
+		c.step()
+		s := c.e[0].Isend(1, 5, fill(1000, 1))
+		c.step()
+		require.Equal(t, opMatched, r.op.state)
+		c.e[1].Abort(errors.New("enough"))
+		c.step()
+		_, err := ended(t, s)
+		require.ErrorIs(t, err, ErrAborted)
+		c.net.nodes[1].dev.holdData = false
+		c.step()
+		_, err = ended(t, r)
+		require.EqualError(t, err, "enough")
+	}
+}
+
+// Receives that have read some of their bytes, and wait for room to read the rest, end with the loss of their sender: at once, or when
+// the read that is under way has ended.
+func TestLostBetweenReads(t *testing.T) {
+	c := manual(t, 2, fakeOpts{room: 1, maxRead: 300})
+	e, n := c.e[1], c.net.nodes[1]
+	n.holdRds = true
+	var sends, recvs []Request
+	for range 2 {
+		recvs = append(recvs, e.Irecv(0, 5, exact, make([]byte, 1000)))
+		sends = append(sends, c.e[0].Isend(1, 5, fill(1000, 1)))
+		c.step()
+	}
+	readq := &e.peers[0].readq
+	if readq.head == recvs[0].op {
+		e.Poll() // now the other one is the first that gets room
+	}
+	require.Same(t, recvs[1].op, readq.head)
+	n.holdRds = false
+	e.Poll()
+	n.holdRds = true
+	for i, r := range recvs {
+		require.True(t, r.op.queued)
+		require.EqualValues(t, 300, r.op.read.posted)
+		require.Equal(t, i, r.op.read.active)
+	}
+	e.PeerLost(0, errors.New("told"))
+	var lost *PeerError
+	_, err := ended(t, recvs[0])
+	require.ErrorAs(t, err, &lost)
+	open(t, recvs[1])
+	n.holdRds = false
+	e.Poll()
+	_, err = ended(t, recvs[1])
+	require.ErrorAs(t, err, &lost)
+	require.Zero(t, e.Metrics().ReadsNow)
+	for _, s := range sends {
+		open(t, s)
+	}
+}
