@@ -9,9 +9,9 @@ import (
 )
 
 // matchedInDevice is two receives that the device has matched with messages of 2000 and 2001 bytes. They are too short, so that it
-// leaves them to software when it is let: their reads do not end.
-func matchedInDevice(t *testing.T) (c *cluster, sends, recvs []Request) {
-	c = manual(t, 2, fakeOpts{revoke: true, tags: 4})
+// leaves them to software when it is let, with what software sent of them if rts is 2: their reads do not end.
+func matchedInDevice(t *testing.T, rts int) (c *cluster, sends, recvs []Request) {
+	c = manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: rts})
 	n := c.net.nodes[1]
 	n.holdRds, n.dev.holdData = true, true
 	for range 2 {
@@ -31,7 +31,7 @@ func matchedInDevice(t *testing.T) (c *cluster, sends, recvs []Request) {
 // What the device has matched has its place from then on, whenever it is left to software and given back.
 func TestAbandonedAfterMatch(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
-		c, sends, recvs := matchedInDevice(t)
+		c, sends, recvs := matchedInDevice(t, 0)
 		n := c.net.nodes[1]
 		slices.Reverse(n.dev.data)
 		n.dev.holdData = false
@@ -54,26 +54,32 @@ func TestAbandonedAfterMatch(t *testing.T) {
 	}
 }
 
-// A sender that has asked for such a message has it when the receive gives it up.
+// A sender that has asked for such a message has it when the receive gives it up: also where it asked before the name of its request was
+// known here.
 func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
-	c, sends, recvs := matchedInDevice(t)
-	sends[0].Cancel()
-	c.step()
-	open(t, sends[0])
-	c.net.nodes[1].dev.holdData = false
-	c.step()
-	abandon(recvs[0])
-	c.net.nodes[1].holdRds = false
-	c.step()
-	for _, r := range []Request{recvs[0], sends[0]} {
-		_, err := ended(t, r)
-		require.Equal(t, ErrCanceled, err)
+	for _, rts := range []int{0, 2} {
+		c, sends, recvs := matchedInDevice(t, rts)
+		sends[0].Cancel()
+		c.step()
+		open(t, sends[0])
+		sends[1].Cancel()
+		c.step()
+		c.net.nodes[1].dev.holdData = false
+		c.step()
+		require.Empty(t, c.e[1].peers[0].unknown)
+		abandon(recvs[0])
+		c.net.nodes[1].holdRds = false
+		c.step()
+		for _, r := range []Request{recvs[0], sends[0]} {
+			_, err := ended(t, r)
+			require.Equal(t, ErrCanceled, err)
+		}
+		_, err := ended(t, recvs[1])
+		require.Equal(t, ErrTruncated, err)
+		_, err = ended(t, sends[1])
+		require.NoError(t, err)
+		c.quiet()
 	}
-	_, err := ended(t, recvs[1])
-	require.Equal(t, ErrTruncated, err)
-	_, err = ended(t, sends[1])
-	require.NoError(t, err)
-	c.quiet()
 }
 
 // A message that is given back, and that the first receive which matches cannot have because a loss ends it, is for the next.

@@ -170,64 +170,30 @@ func TestAbandonedBesideCancelKeepsOrder(t *testing.T) {
 	g.end(third, other)
 }
 
-// dormant has a receive in the device which that cannot match yet, since it has not heard of all messages, and abandons first, which has
-// had a message of 1000 bytes with tag 5: the device executes no operation, and second is posted behind it in software.
-func dormant(t *testing.T, maxOps int, before func(e *Engine)) (c *cluster, first, second, third Request) {
-	c = manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2, maxOps: maxOps})
-	e, dev := c.e[1], c.net.nodes[1].dev
-	c.net.nodes[1].holdRds = true
-	c.e[0].Isend(1, 5, fill(1000, 1))
-	c.step()
-	first = e.Irecv(AnySource, 5, exact, make([]byte, 10))
-	c.step()
-	dev.holdCQ = true
-	c.e[0].Isend(1, 99, fill(8, 9))
-	e.Poll()
-	second = e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
-	e.Poll()
-	third = e.Irecv(AnySource, 5, exact, make([]byte, 1000)) // too short for the device
-	dev.holdOps = true
-	before(e)
-	abandon(first)
-	return c, first, second, third
-}
-
-// younger sends a second message with tag 5, of 8 bytes, and lets the device work again once software has it.
-func younger(c *cluster) {
-	n := c.net.nodes[1]
-	c.e[0].Isend(1, 5, fill(8, 2))
-	c.e[1].Poll()
-	n.dev.holdCQ = false
-	c.e[1].Poll()
-	n.dev.holdOps, n.holdRds = false, false
-	c.step()
-}
-
 // When a receive that is asked back for a message is to end, the next one that waits has the message at once: not a later one that
 // comes before the device has answered.
 func TestAbandonedNotOvertaken(t *testing.T) {
-	c, first, second, third := dormant(t, 0, func(*Engine) {})
-	second.Cancel()
-	younger(c)
-	_, err := ended(t, second)
-	require.Equal(t, ErrCanceled, err)
-	st, err := ended(t, third)
-	require.NoError(t, err)
-	require.EqualValues(t, 1000, st.Len)
-	_, err = ended(t, first)
-	require.Equal(t, ErrCanceled, err)
-}
-
-// A receive that cannot be asked back yet, and gets a later message from software, leaves the one that was given back to the next.
-func TestAbandonedWithoutRoom(t *testing.T) {
-	c, first, second, third := dormant(t, 1, func(e *Engine) { e.Irecv(AnySource, 77, exact, make([]byte, 2000)) })
-	require.Len(t, c.e[1].off.recalls, 1)
-	younger(c)
-	for i, r := range []Request{second, third} {
-		st, err := ended(t, r)
-		require.NoError(t, err)
-		require.EqualValues(t, []int{8, 1000}[i], st.Len)
-	}
+	g := newGivenBack(t, 2, 0)
+	dev := g.net.nodes[1].dev
+	dev.holdCQ = true
+	unrelated := g.small(99, 1) // what is posted now is dormant
+	first := g.e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
+	g.e.Poll()
+	second := g.e.Irecv(AnySource, 5, exact, make([]byte, 500)) // too short for the device
+	g.hold(true)
+	abandon(g.given[0])
+	require.Equal(t, opRecalled, first.op.state)
+	first.Cancel()
+	younger := g.small(5, 2)
+	dev.holdCQ = false
+	g.step()
+	g.hold(false)
 	_, err := ended(t, first)
 	require.Equal(t, ErrCanceled, err)
+	st, err := ended(t, second)
+	require.Equal(t, ErrTruncated, err)
+	require.EqualValues(t, 1000, st.Len)
+	rest := []Request{unrelated, younger, g.e.Irecv(0, 99, exact, make([]byte, 8)), g.e.Irecv(0, 5, exact, make([]byte, 8))}
+	g.step()
+	g.end(rest...)
 }

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -92,7 +93,7 @@ func (e *Engine) withdrawnFromLocked(op *Op) {
 
 // withdrawLocked answers a sender that wants a request back. One that is being received stays, and so does one that a receive is
 // asked back from the device for: without it that receive would have lost its place. Of one that is not here any more the Fin is on
-// the way, and is the answer.
+// the way, and is the answer; one that the device has matched without its name is answered once that is known.
 func (e *Engine) withdrawLocked(p *peer, id uint32) {
 	for m := p.rndvs; m != nil; m = m.next {
 		if m.appCtx != id {
@@ -116,6 +117,37 @@ func (e *Engine) withdrawLocked(p *peer, id uint32) {
 	if op != nil {
 		op.read.asked = true
 		e.ctrlLocked(p, ctrl{kind: ctrlTaken, id: id})
+	} else if len(p.unknown) < maxUnknown && !slices.Contains(p.unknown, id) && e.unnamedLocked(p) {
+		p.unknown = append(p.unknown, id)
+	}
+}
+
+// maxUnknown bounds peer.unknown against one that asks for what it has not sent.
+const maxUnknown = 1 << 10
+
+// unnamedLocked tells whether the device has matched a message of p that may be a request without a name: where it leaves a request
+// to software, the name comes with the rest.
+func (e *Engine) unnamedLocked(p *peer) bool {
+	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
+		return s.op != nil && s.op.state == opMatched && s.op.read.src == p.rank && s.op.read.appCtx&rndvName == 0
+	})
+}
+
+// namedLocked looks at the name of a request that the device has left to software: its sender may have asked for it.
+func (e *Engine) namedLocked(p *peer, r *readState) {
+	if i := slices.Index(p.unknown, r.appCtx); i >= 0 {
+		p.unknown = slices.Delete(p.unknown, i, i+1)
+		r.asked = true
+		e.ctrlLocked(p, ctrl{kind: ctrlTaken, id: r.appCtx})
+	}
+	e.settleUnknownLocked(p)
+}
+
+// settleUnknownLocked forgets the requests that p has asked for in vain once no matched message can be one of them: their Fins are on
+// the way.
+func (e *Engine) settleUnknownLocked(p *peer) {
+	if len(p.unknown) != 0 && !e.unnamedLocked(p) {
+		p.unknown = nil
 	}
 }
 

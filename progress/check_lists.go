@@ -134,6 +134,7 @@ func (e *Engine) checkMessagesLocked() {
 	for i := range e.peers {
 		p := &e.peers[i]
 		e.checkAccountLocked(p, charged[i])
+		invariant.Check(len(p.unknown) == 0 || e.unnamedLocked(p), "list", "rank %d has asked for a request that the device cannot have matched", i)
 		for m := p.rndvs; m != nil; m = m.next {
 			invariant.Check(requests[m] && m.src == i, "list", "rank %d has a request that is in no queue: tag %#x, %d bytes", i, m.tag, m.length)
 			invariant.Check(p.lost == nil, "list", "rank %d is lost and has a request: tag %#x, %d bytes", i, m.tag, m.length)

@@ -102,6 +102,7 @@ type peer struct {
 	credit  credit   // ours at the peer
 	account account  // the peer's here
 	rndvs   *message // unexpected rendezvous requests of this peer, newest first
+	unknown []uint32 // requests that it wants back, and that the device may have matched
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.

@@ -26,7 +26,7 @@ func (e *Engine) lostLocked(p *peer, cause error) {
 	e.lost = append(e.lost, p.rank)
 	e.unacked++
 	e.m.PeersLost++
-	p.fins, p.ctrls = nil, nil
+	p.fins, p.ctrls, p.unknown = nil, nil, nil
 	err := peerError(p.rank, cause)
 	e.failSendsLocked(p, err)
 	e.failReadsLocked(p, err)

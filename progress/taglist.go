@@ -38,6 +38,9 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	if op == nil {
 		return
 	}
+	if uint(op.read.src) < uint(len(e.peers)) {
+		e.settleUnknownLocked(&e.peers[op.read.src])
+	}
 	p := e.sourceLocked(op, err)
 	if p == nil {
 		return
@@ -74,6 +77,7 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		return
 	}
 	r.seq, r.asked = op.read.seq, op.read.asked
+	e.namedLocked(p, &r)
 	op.read = r
 	e.startReadLocked(op)
 }

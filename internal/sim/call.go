@@ -152,6 +152,7 @@ func (w *world) expire(r *rank) {
 	}
 	c.context.over = true
 	c.o.expired++
+	r.gaveUp = true
 	r.leave(c.o)
 	w.resume(r, 0)
 }

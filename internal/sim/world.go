@@ -44,6 +44,7 @@ type rank struct {
 	active  []*op                 // of them, those that have not ended
 	sent    []int                 // by destination: messages so far
 	posted  uint64                // receives that found no message waiting
+	unsure  uint64                // receives that may have found none
 	acked   int                   // losses that it has acknowledged
 	dead    bool
 	errs    errorLog
@@ -52,6 +53,7 @@ type rank struct {
 	posts     int            // receives, counted again where a Recv is posted again
 	withdrawn uint64         // messages that were taken back while they were received
 	took      []*op          // the receives that had them
+	gaveUp    bool           // the context of a call has ended
 	again     uint64         // of them, those that were posted again
 	aborts    bool           // it has called Abort
 	stopped   bool           // its engine has, because of an Abort
