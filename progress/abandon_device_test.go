@@ -109,6 +109,8 @@ func TestAbandonedBesideUnexpected(t *testing.T) {
 	for _, cancel := range []bool{false, true} {
 		g := newGivenBack(t, 3, 1)
 		dev := g.net.nodes[1].dev
+		earlier := g.e.Irecv(0, 88, exact, make([]byte, 2000))
+		g.step()
 		dev.holdCQ = true
 		unrelated := g.small(99, 1) // what is posted now is dormant
 		first := g.e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
@@ -117,12 +119,16 @@ func TestAbandonedBesideUnexpected(t *testing.T) {
 		second := g.e.Irecv(AnySource, 5, exact, make([]byte, 500)) // too short for the device
 		g.hold(true)
 		other := g.e.Irecv(2, 77, exact, make([]byte, 2000)) // leaves no room for the recall
+		earlier.Cancel()                                     // which is that of another before it
 		if cancel {
 			first.Cancel()
 		}
 		abandon(g.given[0])
 		require.Equal(t, opOffered, first.op.state)
 		dev.holdCQ = false
+		g.e.Poll()
+		require.Equal(t, opOffered, earlier.op.state)
+		require.Equal(t, opReading, second.op.state)
 		g.hold(false)
 		st, err := ended(t, first)
 		require.NoError(t, err)
@@ -133,7 +139,7 @@ func TestAbandonedBesideUnexpected(t *testing.T) {
 		other.Cancel()
 		last := g.e.Irecv(0, 99, exact, make([]byte, 8))
 		g.step()
-		g.end(other, unrelated, younger, last)
+		g.end(other, earlier, unrelated, younger, last)
 	}
 }
 

@@ -177,13 +177,15 @@ func TestAbandonedWithdrawn(t *testing.T) {
 
 // A receive that was asked back from the device for such a message, and ends without it, leaves it to the next that matches.
 func TestAbandonedRecallEndsWithout(t *testing.T) {
-	for _, faster := range []bool{false, true} {
+	for _, end := range []struct{ cancel, faster bool }{{true, false}, {true, true}, {false, true}} {
 		buf := make([]byte, 1000)
 		var third Request
 		c := askedBack(t, func(e *Engine) { third = e.Irecv(AnySource, 5, exact, buf) }) // too short for the device
-		c.second.Cancel()
-		if faster {
-			require.NoError(t, c.e[0].Send(bg, 1, 4, fill(8, 2))) // the device matches it before it hears of the cancel
+		if end.cancel {
+			c.second.Cancel()
+		}
+		if end.faster {
+			require.NoError(t, c.e[0].Send(bg, 1, 4, fill(8, 2))) // the device matches it before it hears of the recall
 			c.step()
 		}
 		c.goOn()
