@@ -386,20 +386,6 @@ func TestAbort(t *testing.T) {
 	require.ErrorIs(t, c.e[2].Send(bg, 0, 1, nil), ErrAborted)
 }
 
-func TestFlush(t *testing.T) {
-	c := manual(t, 2, fakeOpts{room: 1})
-	require.NoError(t, c.e[0].Flush(bg))
-	s := c.e[0].Isend(1, 5, fill(1000, 1))
-	q := c.e[0].Isend(1, 5, fill(10, 1))
-	ctx, cancel := context.WithCancel(bg)
-	cancel()
-	require.Equal(t, context.Canceled, c.e[0].Flush(ctx))
-	r := c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
-	c.step()
-	require.NoError(t, c.e[0].Flush(bg))
-	require.NoError(t, WaitAll(bg, []Request{s, q, r}, nil))
-}
-
 func TestDump(t *testing.T) {
 	c := manual(t, 2, fakeOpts{room: 1})
 	c.e[0].Irecv(-1, 0x11, exact, make([]byte, 5))
