@@ -74,10 +74,14 @@ func (w *world) first() *op { return w.ranks[1].ops[0] }
 // waits is an operation that never ends.
 func waits(w *world, peer int) { w.ranks[1].add(&op{peer: peer}, make(chan struct{})) }
 
-// fails breaks a connection, which the plan knows nothing of.
-func fails(w *world) {
-	w.ranks[0].fabrics[0].Break(w.ranks[0].devices[0], w.ranks[1].devices[0])
-	_ = w.rest()
+// fails breaks the connections between rank a and others, which the plan knows nothing of.
+func fails(a int, others ...int) func(w *world) {
+	return func(w *world) {
+		for _, b := range others {
+			w.fabric.Break(w.ranks[a].devices[0], w.ranks[b].devices[0])
+		}
+		_ = w.rest()
+	}
 }
 
 // spoilt gives rank 1's first operation another outcome.
@@ -96,8 +100,8 @@ var errOdd = errors.New("an errOdd")
 
 // failings are by name of the check, or of what it finds.
 var failings = map[string]*failing{
-	"a connection that fails":      {kind: "loss", says: "nobody has cut", settled: fails},
-	"a connection that fails late": {kind: "loss", says: "nobody has cut", checked: fails},
+	"a connection that fails":      {kind: "loss", says: "nobody has cut", settled: fails(0, 1)},
+	"a connection that fails late": {kind: "loss", says: "nobody has cut", checked: fails(0, 1)},
 	"waits for a lost rank":        {kind: "hanging", says: "still waits", steps: []Step{breaks()}, settled: func(w *world) { waits(w, 0) }},
 	"waits for anybody": {kind: "hanging", says: "still waits", steps: []Step{breaks()},
 		settled: func(w *world) { waits(w, progress.AnySource) }},
@@ -214,6 +218,22 @@ func TestMetrics(t *testing.T) {
 			require.Equal(t, right, w.checkMetrics(r, &m) == nil)
 		}
 		*more = 0
+	}
+}
+
+// TestLosses checks that in all of a run as many connections may fail as the plan has faults, one in each of four devices, and no more.
+func TestLosses(t *testing.T) {
+	for _, late := range [][]int{{2}, {2, 3}} {
+		p := plain()
+		p.Params.Ranks, p.Params.TM.KillQPAt = 4, 1000 // more messages than there are
+		w := newWorld(p)
+		err := (&failing{settled: fails(0, 1, 2, 3), checked: fails(1, late...)}).play(w)
+		require.EqualValues(t, 3+len(late), w.cov[KilledQPs])
+		if len(late) == 1 {
+			require.NoError(t, err)
+		} else {
+			require.Equal(t, "loss", KindOf(err), "%v", err)
+		}
 	}
 }
 
