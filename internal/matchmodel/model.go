@@ -15,6 +15,7 @@ package matchmodel
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -342,13 +343,15 @@ func (s *search) waits(r *Recv) bool {
 	return held
 }
 
-// key names a state; Check has made sure that every count fits in a byte.
+// key names a state. Check has made sure that every receive, source and message of a source fits in a byte; how many messages of all
+// sources wait need not.
 func (s *search) key() string {
 	b := make([]byte, 0, 64)
 	b = append(b, byte(s.posted))
 	for _, n := range s.next {
 		b = append(b, byte(n))
 	}
+	b = binary.AppendUvarint(b, uint64(len(s.unexp)))
 	for _, m := range s.unexp {
 		b = append(b, byte(m.src), byte(m.seq))
 	}
@@ -359,13 +362,13 @@ func (s *search) key() string {
 		m, holds := s.held[i]
 		switch {
 		case holds:
-			before := 0
+			before := uint64(0)
 			for other, at := range s.arrived {
 				if _, held := s.holder[other]; at < s.arrived[m] && (held || slices.Contains(s.unexp, other)) {
 					before++
 				}
 			}
-			b = append(b, 2, byte(m.src), byte(m.seq), byte(before))
+			b = binary.AppendUvarint(append(b, 2, byte(m.src), byte(m.seq)), before)
 		case s.over[i]:
 			b = append(b, 1)
 		default:

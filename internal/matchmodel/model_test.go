@@ -263,3 +263,36 @@ func TestGivesUp(t *testing.T) {
 	h.Recvs[last].Got, h.Recvs[last-sources].Got = each-2, each-1
 	require.ErrorContains(t, Check(h), "no interleaving found in 262144 states")
 }
+
+// TestKeys checks that states are told apart whose lists, one behind the other, are the same numbers.
+func TestKeys(t *testing.T) {
+	h := &History{Recvs: []Recv{{Gone: true}, {Gone: true}}}
+	state := func(unexp []message, held map[int]message, over map[int]bool) string {
+		s := &search{h: h, next: []int{1, 1, 2}, posted: 2, gone: []int{0, 1}, unexp: unexp, held: held, over: over,
+			holder: map[message]int{}, arrived: map[message]int{{0, 0}: 0, {1, 0}: 1, {2, 0}: 2, {2, 1}: 3}}
+		for i, m := range held {
+			s.holder[m] = i
+		}
+		return s.key()
+	}
+	wait := state([]message{{2, 0}, {0, 0}, {2, 1}}, nil, map[int]bool{1: true})
+	held := state(nil, map[int]message{0: {0, 0}, 1: {1, 0}}, nil)
+	require.NotEqual(t, wait, held)
+	require.Equal(t, held, state(nil, map[int]message{0: {0, 0}, 1: {1, 0}}, nil))
+}
+
+// TestKeysOfMany checks that a message that is held before 256 others is told from one behind them: that count does not fit in a byte.
+func TestKeysOfMany(t *testing.T) {
+	const each = 128
+	held := message{2, 0}
+	s := &search{h: &History{Recvs: []Recv{{Gone: true}}}, next: []int{each, each, 1}, posted: 1, gone: []int{0}, arrived: map[message]int{},
+		held: map[int]message{0: held}, holder: map[message]int{held: 0}}
+	for i := range 2 * each {
+		m := message{i / each, i % each}
+		s.unexp = append(s.unexp, m)
+		s.arrived[m] = 1 + i
+	}
+	first := s.key()
+	s.arrived[held] = 1 + 2*each
+	require.NotEqual(t, first, s.key())
+}
