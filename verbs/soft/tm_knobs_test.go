@@ -28,7 +28,7 @@ func newKnobRig(t *testing.T, tm TMConfig) *knobRig {
 	var err error
 	r.mr, err = pd.RegMR(r.buf, verbs.AccessLocalWrite)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, r.mr.Dereg()) })
+	t.Cleanup(r.withdraw)
 	qi, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, SRQ: r.srq, Type: verbs.QPTRC})
 	require.NoError(t, err)
 	r.q = qi.(*queuePair)
@@ -37,6 +37,15 @@ func newKnobRig(t *testing.T, tm TMConfig) *knobRig {
 }
 
 func (r *knobRig) sg() []verbs.SGE { return []verbs.SGE{{Data: r.buf, LKey: r.mr.LKey()}} }
+
+// withdraw ends the registration of the rig's memory, unless that has been done.
+func (r *knobRig) withdraw() {
+	r.t.Helper()
+	if r.mr != nil {
+		require.NoError(r.t, r.mr.Dereg())
+		r.mr = nil
+	}
+}
 
 func (r *knobRig) untagged(n int) {
 	for range n {
@@ -75,6 +84,14 @@ func (r *knobRig) eager(tag uint64, n int, half bool) bool {
 	h.length = uint32(len(msg))
 	ok, _ := r.q.recvTM(nil, &h, msg)
 	return ok
+}
+
+// rest hands the last packet of the message under way, with the n bytes that are missing, to the device.
+func (r *knobRig) rest(n int) {
+	r.t.Helper()
+	h := header{op: opSend, flags: flagLast, status: 7, psn: r.q.rx.psn, length: uint32(n), total: r.q.rx.total}
+	ok, _ := r.q.recvTM(nil, &h, make([]byte, n))
+	require.True(r.t, ok)
 }
 
 func (r *knobRig) poll() []verbs.WC {
@@ -299,6 +316,65 @@ func TestFailureInMidMessage(t *testing.T) {
 	}
 }
 
+// TestRegionGoneInMidMessage: a message whose buffer is withdrawn between its packets ends at the next of them, once and with an error,
+// as does the queue pair. It is not counted if it was not matched.
+func TestRegionGoneInMidMessage(t *testing.T) {
+	for _, tagged := range []bool{true, false} {
+		r := newKnobRig(t, TMConfig{})
+		id := uint64(1000)
+		if tagged {
+			id = 101
+			r.must(verbs.WRTagAdd, tsync, 0, 0, 1)
+		} else {
+			r.untagged(1)
+		}
+		require.True(t, r.eager(1, 200, true))
+		if tagged {
+			require.Equal(t, verbs.WCFlagTMMatch, r.one().Flags)
+		} else {
+			require.Empty(t, r.poll())
+			require.EqualValues(t, 1, r.srq.tm.h)
+		}
+		r.withdraw()
+		r.rest(108)
+		require.Equal(t, verbs.WC{WRID: id, Status: verbs.WCLocProtErr, Opcode: verbs.WCTMRecv, QPNum: r.q.Num()}, r.one())
+		require.Equal(t, verbs.QPSErr, r.q.State())
+		require.Equal(t, response{op: opNak, psn: r.q.expect, status: uint8(verbs.WCRemOpErr)}, *r.q.resp.front())
+		require.Zero(t, r.srq.tm.h)
+		require.Empty(t, r.poll())
+	}
+}
+
+// TestTagQueueSizes: a tag-matching SRQ has room for a tag and an operation, and for no more of them than the device's.
+func TestTagQueueSizes(t *testing.T) {
+	d, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: TMConfig{MaxNumTags: 5, MaxOps: 6}})
+	require.NoError(t, err)
+	require.EqualValues(t, 5, d.Attr().TM.MaxNumTags)
+	require.EqualValues(t, 6, d.Attr().TM.MaxOps)
+	pd, err := d.AllocPD()
+	require.NoError(t, err)
+	cq, err := d.CreateCQ(verbs.CQInitAttr{CQE: 16, WCFlags: verbs.WCExWithTMInfo})
+	require.NoError(t, err)
+	for size, want := range map[verbs.TMCap]error{
+		{MaxNumTags: 1, MaxOps: 1}: nil,
+		{MaxNumTags: 5, MaxOps: 6}: nil,
+		{MaxNumTags: 0, MaxOps: 1}: syscall.EINVAL,
+		{MaxNumTags: 1, MaxOps: 0}: syscall.EINVAL,
+		{MaxNumTags: 6, MaxOps: 6}: syscall.EINVAL,
+		{MaxNumTags: 5, MaxOps: 7}: syscall.EINVAL,
+	} {
+		srq, err := pd.CreateSRQ(&verbs.SRQInitAttr{Mask: verbs.SRQInitType | verbs.SRQInitCQ | verbs.SRQInitTM, Type: verbs.SRQTypeTM, CQ: cq,
+			SRQAttr: verbs.SRQAttr{MaxWR: 1}, TM: size})
+		require.ErrorIs(t, err, want, "%+v", size)
+		if err == nil {
+			require.NoError(t, srq.Destroy())
+		}
+	}
+	require.NoError(t, cq.Destroy())
+	require.NoError(t, pd.Dealloc())
+	require.NoError(t, d.Close())
+}
+
 func TestNoTagMatching(t *testing.T) {
 	d, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: TMConfig{MaxNumTags: -1}})
 	require.NoError(t, err)
@@ -314,9 +390,16 @@ func TestNoTagMatching(t *testing.T) {
 	require.NoError(t, srq.Destroy())
 	require.NoError(t, pd.Dealloc())
 	require.NoError(t, d.Close())
-	for _, tm := range []TMConfig{{MaxNumTags: 1 << 30}, {MaxOps: -1}, {DelayOps: -1}, {MTU: -1}} {
+}
+
+// TestTMConfigRefused: what a knob cannot mean is no device.
+func TestTMConfigRefused(t *testing.T) {
+	for _, tm := range []TMConfig{
+		{MaxNumTags: tmMaxTags + 1}, {MaxOps: -1}, {MaxOps: tmMaxOps + 1}, {MTU: -1},
+		{DelayOps: -1}, {DelayData: -1}, {DelayFIN: -1}, {DropSync: -1},
+	} {
 		_, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: tm})
-		require.ErrorIs(t, err, syscall.EINVAL)
+		require.ErrorIs(t, err, syscall.EINVAL, "%+v", tm)
 	}
 }
 
@@ -342,8 +425,7 @@ func TestKillQPPart(t *testing.T) {
 	require.True(t, r.eager(1, 200, true))
 	require.Equal(t, verbs.WCFlagTMMatch, r.one().Flags)
 	require.Zero(t, r.d.CutShort())
-	ok, _ := r.q.recvTM(nil, &header{op: opSend, flags: flagLast, psn: r.q.rx.psn, total: r.q.rx.total}, make([]byte, 100))
-	require.True(t, ok)
+	r.rest(108)
 	require.Equal(t, verbs.QPSErr, r.q.State())
 	require.Equal(t, verbs.WCTMRndvIncomplete, r.one().Status)
 	require.EqualValues(t, 1, r.d.CutShort())

@@ -50,5 +50,7 @@ var scenarios = []testCase{
 	{"scenario/tag-model", withTags, testTagModel, "random operations and messages against the model of TMO 5.2"},
 	{"scenario/tag-rnr-order", withTags, testTagRNROrder, "what is behind a message without an untagged buffer waits, expected or not"},
 	{"scenario/tag-rndv-burst", withTags, testTagRndvBurst, "many rendezvous at once, with eager messages in between"},
+	{"scenario/tag-rndv-full", withTags, testTagRndvFull, "more rendezvous at once than the device has room for reads and FINs"},
 	{"scenario/tag-bad-key", withTags, testTagBadKey, "a tagged buffer with a key that no region has"},
+	{"scenario/tag-withdrawn", withTags, testTagWithdrawn, "a tagged buffer whose region is withdrawn under a long message"},
 }

@@ -112,3 +112,46 @@ func testTagBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r.b.want(1, verbs.WCLocProtErr)
 	r.a.want(77, verbs.WCRemOpErr)
 }
+
+// testTagWithdrawn: the region of a tagged buffer is withdrawn after MATCH of a long message. The receive ends once: with an error, as do
+// both queue pairs, unless the wire had room for the whole message. Others go on.
+func testTagWithdrawn(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
+	for polls := range 6 {
+		r.withdrawn(polls)
+	}
+}
+
+// withdrawn withdraws the region of a matched message after so many polls.
+func (r *tagRig) withdrawn(polls int) {
+	r.t.Helper()
+	const size = 4<<20 - verbs.TMHSize
+	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
+	mr, buf := r.b.mem(size)
+	add := r.tagAdd(1, 5, exact, nil)
+	add.SGList = sge(mr, buf)
+	r.do(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: add}, verbs.WCSuccess)
+	r.add(2, 6, exact, r.bbuf)
+	m := r.message(verbs.TMHEager, 5, 0, size)
+	r.a.send(qa, verbs.SendWR{WRID: 78, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(r.amr, m)})
+	if w := r.b.want(1, verbs.WCSuccess); w.Flags != flagMatch {
+		r.t.Fatalf("%+v", w)
+	}
+	for range polls {
+		r.poll()
+	}
+	r.ok(mr.Dereg())
+	w := r.b.next()
+	cut := w.Status == verbs.WCLocProtErr
+	if w.WRID != 1 || !cut && (w.Status != verbs.WCSuccess || w.Flags != flagData || !bytes.Equal(buf, m[verbs.TMHSize:])) {
+		r.t.Fatalf("%+v", w)
+	}
+	if cut {
+		r.a.want(78, verbs.WCRemOpErr)
+		r.until("ERR on both sides", func() bool { return qa.State() == verbs.QPSErr && qb.State() == verbs.QPSErr })
+	} else {
+		r.a.want(78, verbs.WCSuccess)
+	}
+	r.b.none()
+	r.hit(2, 6)
+}

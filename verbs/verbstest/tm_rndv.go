@@ -79,6 +79,56 @@ func testTagRndvBurst(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
+// testTagRndvFull: the sender has no receive for the first FIN yet, so that all others and the reads behind it wait, of more rendezvous
+// than a device has room for. Each ends once, with its data, and its FIN comes once.
+func testTagRndvFull(t *testing.T, open Opener, opts TagOptions) {
+	const n, size = 400, 100
+	r := newSmallRig(t, open, opts, 511, 64)
+	qa, _ := r.connect(r.a, r.b, qpConf{cap: verbs.QPCap{MaxSendWR: n, MaxRecvWR: n, MaxRecvSGE: 1, MaxInlineData: 64}}, r.conf())
+	fmr, fin := r.a.mem(64 * n)
+	for i := range uint64(n) {
+		r.add(i, i, exact, r.bbuf[i*size:][:size])
+	}
+	for i := range uint64(n) {
+		r.rndvOn(qa, i, uint32(i), verbs.RVH{VA: r.amr.Addr() + 13*i, RKey: r.amr.RKey(), Len: size})
+	}
+	matches, ends := uint64(0), map[uint64]bool{}
+	look := func() {
+		for _, w := range r.b.got {
+			switch {
+			case w.Status == verbs.WCSuccess && w.Flags == flagMatch && w.WRID == matches:
+				matches++
+			case w.Status != verbs.WCSuccess || w.Flags != flagData || w.WRID >= matches || ends[w.WRID]:
+				t.Fatalf("%+v, after %d MATCHes", w, matches)
+			default:
+				ends[w.WRID] = true
+			}
+		}
+		r.b.got = nil
+	}
+	r.until("all to be matched", func() bool { look(); return matches == n })
+	r.a.none()
+	for i := range uint64(n) {
+		r.a.recv(qa, i, sge(fmr, fin[i*64:][:64]))
+	}
+	fins := map[uint32]bool{}
+	for range n {
+		w := r.a.next()
+		b := received(w, fin[w.WRID*64:])
+		ctx := verbs.ParseTMH(b).AppCtx
+		if w.Status != verbs.WCSuccess || b[0] != byte(verbs.TMHFin) || ctx >= n || fins[ctx] {
+			t.Fatalf("%+v: FIN %d comes twice, or is none", w, ctx)
+		}
+		fins[ctx] = true
+	}
+	r.until("the end", func() bool { look(); return len(ends) == n })
+	for i := range n {
+		if !bytes.Equal(r.bbuf[i*size:][:size], r.abuf[13*i:][:size]) {
+			t.Fatalf("receive %d has wrong data", i)
+		}
+	}
+}
+
 // sentKeepingFINs waits for a send completion while FINs may come first.
 func (r *tagRig) sentKeepingFINs() {
 	r.t.Helper()
