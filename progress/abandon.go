@@ -3,6 +3,8 @@ package progress
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // A blocking receive whose context ends while its message is being read gives the message back: the reads are abandoned, so
@@ -24,7 +26,12 @@ func (e *Engine) abandonLocked(op *Op) {
 		e.reads.replace(op.slot, stand)
 	}
 	e.canceledLocked(op)
-	if e.peers[r.src].lost == nil {
+	p := &e.peers[r.src]
+	switch {
+	case p.lost != nil, e.broken != nil, r.err == transport.ErrWithdrawn: // nobody can read it
+	case r.err != nil:
+		e.lostLocked(p, r.err)
+	default:
 		m := e.requestRecordLocked(r, tag)
 		m.asked = r.asked
 		e.placeLocked(m)
@@ -47,10 +54,10 @@ func (e *Engine) placeLocked(m *message) {
 		e.dropRndvLocked(m)
 		return
 	}
-	op, _, ok := e.posted.Find(m.tag)
-	if ok && op.state == opPosted {
-		e.posted.Match(m.tag)
-		e.checkReceiveLocked(m.tag, op)
+	op := e.heirLocked(m.tag)
+	if op != nil && op.state == opPosted {
+		e.posted.Remove(op.handle)
+		e.checkHeirLocked(m.tag, op)
 		if e.tags != nil {
 			e.leftLocked(op)
 		}
@@ -58,12 +65,25 @@ func (e *Engine) placeLocked(m *message) {
 		return
 	}
 	e.returned = slices.Insert(e.returned, e.returnedAtLocked(m.seq), m)
-	if ok {
-		if op.cause == nil {
-			op.wanted = m.seq
-		}
+	if op != nil {
+		op.wanted = m.seq
 		e.recallLocked(op, errReturned) // the device has it, live: only its answer frees it for this message
 	}
+}
+
+// heirLocked is the first receive that waits for a tag, or nil: of those that the device is to give up, each has a message already, or is
+// to end.
+func (e *Engine) heirLocked(tag uint64) *Op {
+	op, _, ok := e.posted.Find(tag)
+	if !ok || op.cause == nil {
+		return op
+	}
+	for _, op := range e.posted.All() {
+		if op.cause == nil && (tag^op.tag)&op.mask == 0 {
+			return op
+		}
+	}
+	return nil
 }
 
 // returnedAtLocked is where the request with this number is among those that were given back, or would be.
@@ -72,8 +92,8 @@ func (e *Engine) returnedAtLocked(seq uint64) int {
 	return i
 }
 
-// placeReturnedLocked looks once more for receives of the requests that were given back, when one that they waited for has got another
-// message, is to end, or has left the device's list at last. Reading one can show that its sender is lost, whose others are gone then.
+// placeReturnedLocked looks once more for receives of the requests that were given back, when one that a request waited for has got
+// another message, or is to end. Reading one can show that its sender is lost, whose others are gone then.
 func (e *Engine) placeReturnedLocked() {
 	for seq := uint64(0); ; {
 		i := e.returnedAtLocked(seq)
@@ -82,7 +102,7 @@ func (e *Engine) placeReturnedLocked() {
 		}
 		m := e.returned[i]
 		seq = m.seq + 1
-		if e.recalledForLocked(m) == nil { // a second receive would be asked back for nothing, and lose its place
+		if !e.promisedLocked(m) { // a second receive would be asked back for nothing, and lose its place
 			e.returned = slices.Delete(e.returned, i, i+1)
 			e.placeLocked(m)
 		}
@@ -98,20 +118,12 @@ func (e *Engine) pullReturnedLocked(op *Op) {
 	e.pullLocked(op, m)
 }
 
-// promisedLocked tells whether a message that was given back is not for a receive that is only being posted: another one is asked
-// back from the device for it, or waits and was posted before.
-func (e *Engine) promisedLocked(m *message) bool {
-	if e.tags == nil {
-		return false
-	}
-	_, _, waits := e.posted.Find(m.tag)
-	return waits || e.recalledForLocked(m) != nil
-}
+// promisedLocked tells whether a receive is asked back from the device for a message that was given back. Nobody else gets it then.
+func (e *Engine) promisedLocked(m *message) bool { return e.recalledForLocked(m) != nil }
 
-// recalledForLocked is the receive that is asked back from the device for this very message, or nil. Nobody else gets the message
-// until the device has answered, and the loss of its sender ends the receive.
+// recalledForLocked is the receive that is asked back from the device for this very message, or nil.
 func (e *Engine) recalledForLocked(m *message) *Op {
-	if e.tags == nil {
+	if e.tags == nil || m.handle != 0 {
 		return nil
 	}
 	for _, s := range e.off.slots.entries {

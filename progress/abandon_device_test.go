@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // matchedInDevice is two receives that the device has matched with messages of 2000 and 2001 bytes. They are too short, so that it
@@ -174,4 +176,88 @@ func TestAbandonedAskedOnce(t *testing.T) {
 		_, _ = ended(t, req)
 	}
 	r.quiet()
+}
+
+// A receive that is to end, and that the device cannot be asked for yet, keeps no message from one that is posted then: not even from one
+// that a later message would do for.
+func TestAbandonedBesideDeferredCancel(t *testing.T) {
+	g := newGivenBack(t, 3, 1)
+	first := g.offered()
+	g.hold(true)
+	other := g.e.Irecv(2, 77, exact, make([]byte, 2000)) // leaves no room for the recall
+	first.Cancel()
+	abandon(g.given[0])
+	younger := g.small(9, 2)
+	for _, want := range []int64{1000, 8} {
+		r := g.e.Irecv(AnySource, 0, 0, make([]byte, 2000))
+		g.net.nodes[1].holdRds = false
+		for range 10 {
+			g.e.Poll()
+		}
+		st, err := ended(t, r)
+		require.NoError(t, err)
+		require.Equal(t, want, st.Len)
+	}
+	other.Cancel()
+	g.hold(false)
+	g.end(first, other, younger)
+}
+
+// A loss that ends the receive which a message of another rank was promised to leaves that to the next.
+func TestAbandonedPromiseEndsByLoss(t *testing.T) {
+	g := newGivenBack(t, 3, 1)
+	first := g.offered()
+	second := g.e.Irecv(0, 5, exact, make([]byte, 500)) // too short for the device
+	g.hold(true)
+	other := g.e.Irecv(0, 77, exact, make([]byte, 2000)) // leaves no room for the recall
+	abandon(g.given[0])
+	g.e.PeerLost(2, errors.New("told"))
+	require.Equal(t, opReading, second.op.state)
+	g.hold(false)
+	requireLost(t, first, 2)
+	_, err := ended(t, second)
+	require.Equal(t, ErrTruncated, err)
+	other.Cancel()
+	g.step()
+	g.end(other)
+}
+
+// After an abort a receive that is asked back from the device for a message does not begin to read it.
+func TestAbandonedRecallAborted(t *testing.T) {
+	r := askedBack(t, func(*Engine) {})
+	r.e[1].Abort(nil)
+	r.net.nodes[1].dev.holdOps = false
+	for range 10 {
+		r.e[1].Poll()
+	}
+	_, err := ended(t, r.second)
+	require.ErrorIs(t, err, ErrAborted)
+}
+
+// A message that one of several reads has found to be taken back, or that cannot be read, is not given back.
+func TestAbandonedUnreadable(t *testing.T) {
+	for _, cause := range []error{transport.ErrWithdrawn, errors.New("remote access error")} {
+		c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
+		e, n := c.e[1], c.net.nodes[1]
+		n.holdRds = true
+		c.e[0].Isend(1, 5, fill(1000, 1))
+		first := e.Irecv(0, 5, exact, make([]byte, 2000))
+		c.step()
+		second := e.Irecv(0, 5, exact, make([]byte, 2000))
+		n.reads = n.reads[1:]
+		c.callback(1, func(s transport.Sink) { s.ReadDone(first.op.slot.id(), cause) })
+		e.Poll()
+		open(t, first)
+		abandon(first)
+		_, err := ended(t, first)
+		require.Equal(t, ErrCanceled, err)
+		if cause == transport.ErrWithdrawn {
+			open(t, second)
+		} else {
+			requireLost(t, second, 0)
+		}
+		n.holdRds = false
+		e.Poll()
+		require.Zero(t, e.Metrics().ReadsNow)
+	}
 }

@@ -100,7 +100,7 @@ func (e *Engine) withdrawLocked(p *peer, id uint32) {
 			continue
 		}
 		answer := ctrl{kind: ctrlWithdrawn, id: id}
-		if e.recalledForLocked(m) != nil {
+		if e.promisedLocked(m) {
 			m.asked = true
 			answer.kind = ctrlTaken
 		} else {

@@ -159,7 +159,7 @@ func (e *Engine) recallDueLocked(op *Op) bool {
 const overlapLook = 64
 
 // checkOverlapLocked is V6 as it must hold at all times: software keeps no receive that overlaps one in the device that was posted
-// later. What it keeps only ever leaves, and what comes back from the device is posted anew.
+// later. What it keeps only ever leaves, and nothing comes back from the device to it.
 func (e *Engine) checkOverlapLocked() {
 	entries := e.off.slots.entries
 	look := len(entries)

@@ -50,7 +50,7 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 }
 
 func (e *Engine) dumpUnexpectedLocked(b io.Writer) {
-	fmt.Fprintf(b, "unexpected messages: %d, %d eager bytes\n", e.unexp.Len(), e.m.UnexpectedBytes)
+	fmt.Fprintf(b, "unexpected messages: %d, %d eager bytes\n", e.unexp.Len()+len(e.returned), e.m.UnexpectedBytes)
 	n := 0
 	for _, m := range e.unexp.All() {
 		if n++; n > dumpMost {
@@ -62,6 +62,13 @@ func (e *Engine) dumpUnexpectedLocked(b io.Writer) {
 			kind, size = "rendezvous", m.length
 		}
 		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, %s\n", m.src, m.tag, size, kind)
+	}
+	for _, m := range e.returned[:min(len(e.returned), dumpMost)] {
+		promised := ""
+		if e.promisedLocked(m) {
+			promised = ", for a receive that the device is asked for"
+		}
+		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, given back%s\n", m.src, m.tag, m.length, promised)
 	}
 }
 

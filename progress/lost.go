@@ -39,6 +39,7 @@ func (e *Engine) lostLocked(p *peer, cause error) {
 		e.unlinkRndvLocked(m)
 		e.dropRndvLocked(m)
 	}
+	e.placeReturnedLocked() // what others sent, and was for a receive that ends
 	e.checkLostLocked(p)
 }
 
@@ -129,6 +130,11 @@ func (e *Engine) failAllLocked(err error) {
 		p := &e.peers[i]
 		e.failSendsLocked(p, err)
 		e.failReadsLocked(p, err)
+	}
+	for _, s := range e.off.slots.entries {
+		if s.op != nil && s.op.cause == errReturned {
+			s.op.cause = err
+		}
 	}
 	e.failReceivesLocked(func(*Op) bool { return true }, err)
 	for _, op := range e.flushers {

@@ -3,8 +3,8 @@ package progress
 import "github.com/tagmatch/tagmatch/transport"
 
 // A receive in the device's list: offered, then either matched by the device, which unlinks it (V5) and ends it by Delivered
-// or Incomplete; or found by an unexpected message, and dropped; or recalled, because it was cancelled or its peer is lost:
-// then Deleted ends it, unless the device was faster (TMO 6.6).
+// or Incomplete; or found by an unexpected message, and dropped; or recalled, because it was cancelled, its peer is lost or
+// a message was given back that it is to have: then Deleted ends it, or gives it that, unless the device was faster (TMO 6.6).
 
 // Matched unlinks a receive that the device has given to a message.
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
@@ -155,7 +155,8 @@ func (e *Engine) unofferedLocked(what string, id uint64) {
 	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
-// recallLocked asks the device for a receive, which ends with cause unless the device has matched it.
+// recallLocked asks the device for a receive, which ends with cause unless the device has matched it; or gets the message that it is
+// asked back for.
 func (e *Engine) recallLocked(op *Op, cause error) {
 	if op.cause == errReturned {
 		op.cause = cause // asked already; it ends now
@@ -200,9 +201,6 @@ func (e *Engine) recallLateLocked() (done int) {
 		done++
 	}
 	o.recalls = o.recalls[:copy(o.recalls, o.recalls[done:])]
-	if done != 0 {
-		e.placeReturnedLocked() // what waited for their turn, and is not what they were asked back for
-	}
 	return done
 }
 

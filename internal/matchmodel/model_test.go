@@ -46,9 +46,9 @@ func TestRules(t *testing.T) {
 		{"who waits is passed over", History{[]Recv{gone(7, all, 2, 2), recv(0, 7, all, 0, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
 		{"given back twice", History{[]Recv{gone(7, all, 2, 2), gone(7, all, 3, 3), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, true},
 		{"given back and lost", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, Unmatched)}, [][]uint64{{7}}}, false},
-		{"who is to end is passed over", History{[]Recv{gone(7, all, 3, 3), leaving(7, all, 3, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, true},
-		{"who is to end has it", History{[]Recv{gone(7, all, 3, 3), leaving(7, all, 3, 0), recv(0, 7, all, 0, 1)}, [][]uint64{{7, 7}}}, true},
-		{"who comes behind it is not", History{[]Recv{gone(7, all, 4, 4), leaving(7, all, 4, 2), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7, 7}}}, false},
+		{"who is to end is passed over", History{[]Recv{gone(7, all, 3, 3), leaving(7, all, 3, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, true},
+		{"who is to end later is not", History{[]Recv{gone(7, all, 3, 3), leaving(7, all, 4, Unmatched), recv(0, 7, all, 0, 0), recv(0, 8, all, 0, Unmatched)}, [][]uint64{{7}}}, false},
+		{"who comes behind it is not", History{[]Recv{gone(7, all, 4, 4), leaving(7, all, 4, Unmatched), recv(0, 7, all, 0, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
 		{"what is sent to who is to end is not passed over", History{[]Recv{leaving(7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, false},
 		{"ended before it was posted", History{[]Recv{recv(0, 7, all, 0, 0), gone(7, all, 1, 2)}, [][]uint64{{7}}}, true},
 	} {
