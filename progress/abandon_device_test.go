@@ -84,27 +84,6 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 	}
 }
 
-// A message that is given back, and that the first receive which matches cannot have because a loss ends it, is for the next.
-func TestAbandonedBesideLoss(t *testing.T) {
-	g := newGivenBack(t, 3, 1)
-	first := g.offered()
-	second := g.e.Irecv(0, 5, exact, make([]byte, 500)) // too short for the device
-	g.hold(true)
-	other := g.e.Irecv(0, 77, exact, make([]byte, 2000)) // leaves no room for the recall
-	g.e.PeerLost(2, errors.New("told"))
-	abandon(g.given[0])
-	g.hold(false)
-	_, err := ended(t, first)
-	var lost *PeerError
-	require.ErrorAs(t, err, &lost)
-	st, err := ended(t, second)
-	require.Equal(t, ErrTruncated, err)
-	require.EqualValues(t, 1000, st.Len)
-	other.Cancel()
-	g.step()
-	g.end(other)
-}
-
 // A receive that is to be asked back, for a message or in order to end, gets another one meanwhile which comes unexpected: the message
 // that waited for it is for the next.
 func TestAbandonedBesideUnexpected(t *testing.T) {
@@ -135,9 +114,7 @@ func TestAbandonedBesideUnexpected(t *testing.T) {
 		st, err := ended(t, first)
 		require.NoError(t, err)
 		require.EqualValues(t, 8, st.Len)
-		st, err = ended(t, second)
-		require.Equal(t, ErrTruncated, err)
-		require.EqualValues(t, 1000, st.Len)
+		g.inherited(second)
 		other.Cancel()
 		last := g.e.Irecv(0, 99, exact, make([]byte, 8))
 		g.step()
@@ -203,23 +180,30 @@ func TestAbandonedBesideDeferredCancel(t *testing.T) {
 	g.end(first, other, younger)
 }
 
-// A loss that ends the receive which a message of another rank was promised to leaves that to the next.
+// A loss ends the receive which a message of another rank is for, before that is given back or when it was promised to it: the message
+// is for the next.
 func TestAbandonedPromiseEndsByLoss(t *testing.T) {
-	g := newGivenBack(t, 3, 1)
-	first := g.offered()
-	second := g.e.Irecv(0, 5, exact, make([]byte, 500)) // too short for the device
-	g.hold(true)
-	other := g.e.Irecv(0, 77, exact, make([]byte, 2000)) // leaves no room for the recall
-	abandon(g.given[0])
-	g.e.PeerLost(2, errors.New("told"))
-	require.Equal(t, opReading, second.op.state)
-	g.hold(false)
-	requireLost(t, first, 2)
-	_, err := ended(t, second)
-	require.Equal(t, ErrTruncated, err)
-	other.Cancel()
-	g.step()
-	g.end(other)
+	for _, promised := range []bool{false, true} {
+		g := newGivenBack(t, 3, 1)
+		first := g.offered()
+		second := g.e.Irecv(0, 5, exact, make([]byte, 500)) // too short for the device
+		g.hold(true)
+		other := g.e.Irecv(0, 77, exact, make([]byte, 2000)) // leaves no room for the recall
+		if promised {
+			abandon(g.given[0])
+		}
+		g.e.PeerLost(2, errors.New("told"))
+		if !promised {
+			abandon(g.given[0])
+		}
+		require.Equal(t, opReading, second.op.state)
+		g.hold(false)
+		requireLost(t, first, 2)
+		g.inherited(second)
+		other.Cancel()
+		g.step()
+		g.end(other)
+	}
 }
 
 // After an abort a receive that is asked back from the device for a message does not begin to read it.

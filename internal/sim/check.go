@@ -138,9 +138,14 @@ func (w *world) apartFromAny(a int) bool {
 	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.id != a && w.apart(a, r.id) || w.cut[pair(a, a)] })
 }
 
+// concerned tells whether an operation of a rank is with one that it has lost, or with any while it has lost one.
+func (w *world) concerned(r *rank, o *op) bool {
+	return o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
+}
+
 // checkOutcome checks that an operation has not failed without a reason.
 func (w *world) checkOutcome(r *rank, o *op) error {
-	concerned := o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
+	concerned := w.concerned(r, o)
 	switch {
 	case !o.inTime():
 	case o.err == nil, o.received(), o.canceled(), o.revoked(), w.full(o):

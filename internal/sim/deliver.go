@@ -41,7 +41,7 @@ func (d deliveries) displace(c claim, tried map[*delivery]bool) bool {
 func (d deliveries) sort() {
 	for i, m := range d {
 		for _, n := range d[i+1:] {
-			if m.recv != nil && n.recv != nil && m.src == n.src && m.recv.order > n.recv.order && m.couldBe(n.recv) && n.couldBe(m.recv) {
+			if m.alike(n) && m.src == n.src && m.recv.order > n.recv.order {
 				m.recv, n.recv = n.recv, m.recv
 			}
 		}
@@ -70,7 +70,12 @@ func (d *delivery) fits(c claim) bool {
 	return d.src == c.op.st.Source && d.couldBe(c.op)
 }
 
+// alike tells whether the receives of two messages could have each other's.
+func (d *delivery) alike(e *delivery) bool {
+	return d.recv != nil && e.recv != nil && d.couldBe(e.recv) && e.couldBe(d.recv)
+}
+
 // resembles tells whether the receives of two messages that differ could have each other's.
 func (d *delivery) resembles(e *delivery) bool {
-	return d.recv != nil && e.recv != nil && !bytes.Equal(d.send.content, e.send.content) && d.couldBe(e.recv) && e.couldBe(d.recv)
+	return d.alike(e) && !bytes.Equal(d.send.content, e.send.content)
 }

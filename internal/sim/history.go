@@ -172,7 +172,7 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 		switch {
 		case o.received() && known:
 			recv.Got, recv.Leaving, recv.From = got, o.leaving, o.from
-			if o.peer < 0 && w.apartFromAny(r.id) || o.peer >= 0 && w.apart(r.id, o.peer) {
+			if w.concerned(r, o) {
 				recv.Leaving, recv.From = true, 0 // a loss ends receives too, and nobody knows when it was told
 			}
 		case o.isRecv() && o.left && o.canceled():
