@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/benchkit"
 	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 func TestMain(m *testing.M) { benchtest.Main(m, main) }
@@ -34,6 +36,18 @@ func TestOurs(t *testing.T) {
 	}
 }
 
+func TestStar(t *testing.T) {
+	for _, ranks := range []string{"3", "8"} {
+		stdout, stderr, err := benchtest.Run(t, "star", "-n", ranks, "-sizes", "8,100k", "-iters", "10", "-json")
+		require.NoError(t, err, stderr)
+		lines := strings.Split(strings.TrimSpace(stdout), "\n")
+		require.Len(t, lines, 2, stdout)
+		var r benchkit.Result
+		require.NoError(t, json.Unmarshal([]byte(lines[1]), &r))
+		require.Equal(t, [3]any{"star", ranks, 100 << 10}, [3]any{r.Test, strconv.Itoa(r.Ranks), r.Size})
+	}
+}
+
 func TestOverlap(t *testing.T) {
 	stdout, stderr, err := benchtest.Run(t, "overlap", "-sizes", "100k", "-iters", "3", "-json")
 	require.NoError(t, err, stderr)
@@ -53,6 +67,60 @@ func TestOverlap(t *testing.T) {
 	stdout, stderr, err = benchtest.Run(t, "overlap", "-device", "shm", "-transport", "tmsrq", "-manual", "-sizes", "100k", "-iters", "1")
 	require.NoError(t, err, stderr)
 	require.Equal(t, 3, strings.Count(stdout, "\n"), stdout)
+}
+
+// TestFlood floods a rank with little room: it must stay within its bound, and get everything.
+func TestFlood(t *testing.T) {
+	const limit, messages = 4 << 20, 20000
+	ours := !raceDetector && !invariant.Enabled // which have memory of their own, and are slow
+	sizes, jobs := "0,2k", 16
+	if !ours {
+		sizes, jobs = "2k", 8
+	}
+	t.Setenv("TAGMATCH_UNEXPECTED_LIMIT", strconv.Itoa(limit))
+	stdout, stderr, err := benchtest.Run(t, "flood", "-sizes", sizes, "-messages", strconv.Itoa(messages), "-json")
+	if ours || !strings.Contains(stderr, "the flooded rank had ") {
+		require.NoError(t, err, "%s%s", stdout, stderr)
+	}
+	rows := map[[4]any]bool{}
+	for line := range strings.Lines(stdout) {
+		var r benchkit.Result
+		require.NoError(t, json.Unmarshal([]byte(line), &r))
+		f := r.Flood
+		require.NotNil(t, f)
+		require.Equal(t, [4]any{"flood", messages, int64(limit), int64(limit + benchkit.FloodConstant)}, [4]any{r.Test, r.Iters, f.Limit, f.Bound})
+		require.True(t, f.Within || !ours, line)
+		require.NotEmpty(t, f.Curve)
+		require.LessOrEqual(t, f.Peak, f.EndPeak)
+		require.GreaterOrEqual(t, f.HeldUp, uint64(f.Senders), line)
+		if f.While == benchkit.WhileIdle { // what is ahead of the last message comes beyond the limit
+			require.LessOrEqual(t, f.UnexpectedPeak, f.Limit)
+			require.Greater(t, f.EndUnexpected, f.Limit)
+			require.Positive(t, f.Released)
+			require.Positive(t, f.WantsReceived)
+		} else {
+			require.Less(t, f.EndUnexpected, f.Limit*5/4)
+			require.Equal(t, f.Within, f.EndPeak <= f.Bound)
+		}
+		rows[[4]any{r.Device, r.Transport, r.Size, f.While}] = true
+	}
+	require.Len(t, rows, jobs, stdout)
+}
+
+func TestFloodTable(t *testing.T) {
+	stdout, stderr, err := benchtest.Run(t, "flood", "-device", "shm", "-transport", "rc", "-sizes", "40k", "-messages", "100", "-while", "recv", "-manual")
+	require.NoError(t, err, "%s%s", stdout, stderr)
+	require.Contains(t, stdout, "       40k      shm         rc   recv        100 ")
+	for args, want := range map[string]string{
+		"-messages -3":                     "-messages is -3: give 1 or more",
+		"-while asleep":                    `-while is "asleep": give one of idle, recv, both`,
+		"-sizes 1k -messages 100000000000": "messages of 1k take up to ",
+	} {
+		stdout, stderr, err := benchtest.Run(t, append([]string{"flood"}, strings.Fields(args)...)...)
+		require.Error(t, err, args)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, want)
+	}
 }
 
 func TestUsage(t *testing.T) {

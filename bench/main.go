@@ -35,12 +35,30 @@ var tests = []benchkit.Command{
 		Run:    benchkit.Rate,
 	},
 	{
+		Name:  "star",
+		About: "all ranks send to rank 0, which answers each; -n ranks, on as many processors as there are",
+		Sizes: benchkit.Sizes{8},
+		Iters: 20_000,
+		N:     8,
+		Run:   benchkit.Star,
+	},
+	{
 		Name:  "overlap",
 		About: "how much of a transfer a computing receiver gets for nothing; each transport and device, with and without the progress goroutine",
 		Sizes: benchkit.Sizes{4 << 20},
 		Iters: 100,
 		Run:   benchkit.Overlap,
 		Rows:  benchkit.OverlapRows,
+	},
+	{
+		Name:     "flood",
+		About:    "memory of a rank that three others flood while it does not receive, or waits for something else; exit code 1 if it outgrows its bound",
+		Sizes:    benchkit.Sizes{0, 64, 1 << 10, 64 << 10},
+		Messages: benchkit.FloodMessages,
+		Ranks:    benchkit.FloodRanks,
+		Flood:    true,
+		Run:      benchkit.FloodRank,
+		Rows:     benchkit.FloodRows,
 	},
 }
 

@@ -2,6 +2,8 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -57,17 +59,36 @@ type (
 	Aborter interface {
 		Aborted() <-chan AbortInfo
 	}
-	// LossWatcher reports the ranks that leave the job, one by one, whether they died or called Close. The channel is
-	// closed by Close.
+	// Leaver is told, before peers can notice it, that this rank is about to leave, and whether all ranks have come to the end
+	// of the job. A launcher that is to say which rank brought a job down wants to know that.
+	Leaver interface {
+		Leave(finished bool)
+	}
+	// LossTeller is told, before the program can learn of it, that this rank has lost another one. A launcher that is to say
+	// which rank brought a job down wants to know that. It does not block.
+	LossTeller interface {
+		Lost(rank int)
+	}
+	// LossWatcher reports the ranks that leave the job, one by one, whether they died or called Close, and those that
+	// have given this rank up (Parter). The channel is closed by Close.
 	LossWatcher interface {
 		Losses() <-chan Loss
 	}
+	// Parter tells a rank, and nobody else, that this one has given it up, because the connection between the two could
+	// not be made or has failed: its LossWatcher reports a Loss with Parted set. Others are not concerned, and neither is
+	// what the Bootstrap itself does with the two. Where a Bootstrap is no Parter the other end finds out by itself, or
+	// waits for ever where there never was a connection.
+	Parter interface {
+		// Part may block for as long as the launcher's store does not take messages. An error says that nobody was told.
+		Part(rank int, reason string) error
+	}
 )
 
-// Loss says that a rank is not in the job any more.
+// Loss says that a rank is not in the job any more or, if Parted is set, that it has given this rank up.
 type Loss struct {
 	Rank   int
 	Reason string
+	Parted bool
 }
 
 // AbortInfo says who aborted the job and why. Rank is -1 when it was the launcher.
@@ -87,6 +108,9 @@ const (
 // SecretSize is the length of a job secret in bytes.
 const SecretSize = 32
 
+// DefaultTimeout is how long Detect waits for all ranks where nothing else is said.
+const DefaultTimeout = 5 * time.Minute
+
 // Options of Detect. The zero value finds everything in the environment; a field that is set wins over its variable.
 type Options struct {
 	Getenv   func(string) string // default os.Getenv
@@ -96,7 +120,8 @@ type Options struct {
 	Secret        []byte        // TAGMATCH_SECRET, TAGMATCH_SECRET_FILE: SecretSize bytes
 	RequireSecret bool          // TAGMATCH_REQUIRE_SECRET: refuse a job to which no secret was given
 	Listen        string        // TAGMATCH_LISTEN: address of this host at which rank 0 serves; "0.0.0.0" or "::" for all
-	Timeout       time.Duration // TAGMATCH_JOIN_TIMEOUT: how long Detect waits for all ranks; default 5 minutes
+	Timeout       time.Duration // TAGMATCH_JOIN_TIMEOUT: how long Detect waits for all ranks; default DefaultTimeout, below 0 no limit
+	PeerTimeout   time.Duration // how long a host that does not answer goes unnoticed once it has joined; default 20 seconds, at least 6
 	Linger        time.Duration // how long Close of rank 0 waits for the others; default 2 seconds
 	Logger        *slog.Logger  // refused connections and the like; nil: silent
 
@@ -110,11 +135,14 @@ type Found struct {
 	LocalRank, LocalSize int    // -1: not said
 	Rendezvous           string // host:port, "" when there is none
 	SecretOrigin         string
-	Ignored              []string // launchers whose variables are there, but which this package cannot speak to yet
+	// Ignored are launchers whose variables are there, but which this package cannot speak to yet; known also where Inspect
+	// gives an error.
+	Ignored []string
 }
 
 // Detect finds the launcher, joins its job and returns when all ranks have joined. It ends with ctx, or after
-// Options.Timeout.
+// Options.Timeout. When that is over for one rank it is for all that have joined, and the error of each names those that
+// have not; a rank whose ctx has ended gives up alone, and may join again.
 func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 	opt.setDefaults()
 	p, err := find(&opt)
@@ -125,8 +153,11 @@ func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, &joinTimeout{timeout})
+		defer cancel()
+	}
 	return p.join(ctx)
 }
 
@@ -135,7 +166,7 @@ func Inspect(opt Options) (Found, error) {
 	opt.setDefaults()
 	p, err := find(&opt)
 	if err != nil {
-		return Found{}, err
+		return Found{Ignored: ignored(&opt)}, err
 	}
 	return p.found(), nil
 }
@@ -154,6 +185,9 @@ func (o *Options) setDefaults() {
 	if o.Linger == 0 {
 		o.Linger = 2 * time.Second
 	}
+	if o.PeerTimeout == 0 {
+		o.PeerTimeout = 20 * time.Second
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -168,11 +202,30 @@ func (o *Options) timeout() (time.Duration, error) {
 	}
 	s := o.Getenv(EnvJoinTimeout)
 	if s == "" {
-		return 5 * time.Minute, nil
+		return DefaultTimeout, nil
+	}
+	d, err := ParseTimeout(s)
+	if err != nil {
+		return 0, configErrorf("%s is %q: %v", EnvJoinTimeout, s, err)
+	}
+	return d, nil
+}
+
+// ParseTimeout reads Options.Timeout as people write it: a duration, or "none" (-1) for no limit.
+func ParseTimeout(s string) (time.Duration, error) {
+	if s == "none" || s == "-1" {
+		return -1, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {
-		return 0, configErrorf("%s is %q: give a positive duration such as 90s or 5m", EnvJoinTimeout, s)
+		return 0, errors.New("give a positive duration such as 90s or 5m, or none for no limit")
 	}
 	return d, nil
+}
+
+// joinTimeout is why a context of Detect ended: all ranks waited long enough, and not this one's program alone.
+type joinTimeout struct{ d time.Duration }
+
+func (e *joinTimeout) Error() string {
+	return fmt.Sprintf("the %v of %s are over", e.d, EnvJoinTimeout)
 }

@@ -39,15 +39,6 @@ func Launchers() []string {
 	return names
 }
 
-// foreign are launchers that are recognised, so that Inspect and the log can say so, but not yet spoken to.
-var foreign = []struct {
-	name string
-	vars []string
-}{
-	{"PMI", []string{"PMI_FD", "PMI_PORT"}},
-	{"PMIx", []string{"PMIX_NAMESPACE", "PMIX_RANK"}},
-}
-
 func find(opt *Options) (plan, error) {
 	want := opt.Launcher
 	if want == "" {
@@ -68,20 +59,6 @@ func find(opt *Options) (plan, error) {
 		return nil, configErrorf("%s is %q: this program knows %s", EnvLauncher, want, strings.Join(Launchers(), ", "))
 	}
 	return nil, configErrorf("no launcher found") // not reached: a singleton is always there
-}
-
-// ignored lists the foreign launchers whose variables are set.
-func ignored(opt *Options) []string {
-	var names []string
-	for _, f := range foreign {
-		for _, v := range f.vars {
-			if opt.Getenv(v) != "" {
-				names = append(names, f.name)
-				break
-			}
-		}
-	}
-	return names
 }
 
 // jobVars is what the environment says about the job.
@@ -201,7 +178,10 @@ type singletonPlan struct {
 	secret jobSecret
 }
 
-func findSingleton(opt *Options, _ bool) (plan, error) {
+func findSingleton(opt *Options, forced bool) (plan, error) {
+	if err := refuseForeign(opt); err != nil && !forced {
+		return nil, err
+	}
 	sec, err := resolveSecret(opt)
 	if err != nil {
 		return nil, err
@@ -217,9 +197,5 @@ func (p *singletonPlan) found() Found {
 }
 
 func (p *singletonPlan) join(context.Context) (Bootstrap, error) {
-	if names := ignored(p.opt); len(names) > 0 {
-		p.opt.Logger.Warn("a launcher is present that is not spoken to: each process is a job of one rank; "+
-			"start with `tagmatch run`, torchrun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set", "launchers", names)
-	}
 	return newLocal(1, "singleton", p.secret)[0], nil
 }

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/keepalive"
 )
 
 // dialer joins a job as one of the ranks above 0.
@@ -36,6 +38,9 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		if why == nil || ctx.Err() == nil {
 			why = err
 		}
+		if errors.Is(err, errRollGivenUp) {
+			return nil, errorf(ctx.Err(), "rank %d of %d waited at %s=%s for all ranks to join: %s", d.job.rank, d.job.size, masterVars, d.job.address(), bare(err))
+		}
 		if final(err) {
 			return nil, errorf(err, "rank %d cannot join the job at %s=%s: %s", d.job.rank, masterVars, d.job.address(), bare(err))
 		}
@@ -48,7 +53,7 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		t.Stop()
 		if ctx.Err() != nil {
 			return nil, errorf(ctx.Err(), "rank %d of %d could not join the job at %s=%s (%v): %s%s",
-				d.job.rank, d.job.size, masterVars, d.job.address(), ctx.Err(), bare(why), d.hint())
+				d.job.rank, d.job.size, masterVars, d.job.address(), context.Cause(ctx), bare(why), d.hint())
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
@@ -68,7 +73,7 @@ func final(err error) bool {
 
 // hint says what often is the matter when nobody answers.
 func (d *dialer) hint() string {
-	s := "; is rank 0 running, and is that its address?"
+	s := "; still missing: rank 0 (is rank 0 running, and is that its address?)"
 	if d.secret.bytes == nil {
 		s += fmt.Sprintf(" Without a job secret rank 0 serves its own host only: for several hosts set %s or %s for all ranks, or %s at rank 0",
 			EnvSecret, EnvSecretFile, EnvListen)
@@ -83,7 +88,7 @@ func (d *dialer) try(ctx context.Context) (*endpoint, error) {
 	}
 	// The deadline also unblocks reads and writes when ctx ends.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	e, f, err := d.handshake(conn)
+	e, f, err := d.handshake(ctx, conn)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -101,7 +106,7 @@ func (d *dialer) try(ctx context.Context) (*endpoint, error) {
 // connect dials the address of rank 0; if that is this host, also loopback: without a secret rank 0 listens there only,
 // whatever MASTER_ADDR says.
 func (d *dialer) connect(ctx context.Context) (net.Conn, error) {
-	nd := net.Dialer{Timeout: 5 * time.Second, KeepAliveConfig: keepAlive}
+	nd := net.Dialer{Timeout: 5 * time.Second}
 	conn, err := nd.DialContext(ctx, "tcp", d.job.address())
 	if err == nil && conn.LocalAddr().String() == conn.RemoteAddr().String() {
 		conn.Close() // a port of the ephemeral range, met itself: nobody listens there
@@ -118,11 +123,11 @@ func (d *dialer) connect(ctx context.Context) (net.Conn, error) {
 	return nil, err
 }
 
-// keepAlive finds a host that went away without a word.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}
-
-func (d *dialer) handshake(conn net.Conn) (*endpoint, *framer, error) {
+func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*endpoint, *framer, error) {
 	conn.SetDeadline(time.Now().Add(d.opt.handshake))
+	if err := keepalive.All(conn, d.opt.PeerTimeout); err != nil {
+		return nil, nil, err
+	}
 	f := newFramer(conn)
 	if err := f.writePreface(); err != nil {
 		return nil, nil, err
@@ -142,12 +147,39 @@ func (d *dialer) handshake(conn net.Conn) (*endpoint, *framer, error) {
 		return nil, nil, err
 	}
 	conn.SetDeadline(time.Time{}) // the roll may take long; ctx bounds it
+	if ctx.Err() != nil {         // it may have done so before
+		conn.SetDeadline(time.Unix(1, 0))
+	}
 	w, err := expect[*welcomeMsg](f, maxHandshake)
+	if err != nil && ctx.Err() != nil {
+		err = d.giveUp(ctx, f, err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
 	e, err := d.welcome(w, ipOf(conn.LocalAddr()))
 	return e, f, err
+}
+
+// errRollGivenUp says that this rank was let in and waited in vain for the others.
+var errRollGivenUp = errors.New("bootstrap: the roll of ranks is not complete")
+
+// giveUp asks rank 0 who is missing. The wait for WELCOME ended by err when ctx did.
+func (d *dialer) giveUp(ctx context.Context, f *framer, err error) error {
+	m := &giveUpMsg{giveUpAlone, cut(context.Cause(ctx).Error(), maxReason)}
+	if _, ok := errors.AsType[*joinTimeout](context.Cause(ctx)); ok {
+		m.seq = giveUpForAll
+	}
+	if f.conn.SetDeadline(time.Now().Add(giveUpWait)) != nil || f.write(m) != nil {
+		return err
+	}
+	switch _, answer := expect[*welcomeMsg](f, maxHandshake); {
+	case answer == nil:
+		return errorf(errRollGivenUp, "the last of them came when this rank had given up")
+	case errors.Is(answer, ErrRefused):
+		return errorf(errRollGivenUp, "%s", bare(answer))
+	}
+	return err
 }
 
 func (d *dialer) readPreface(f *framer) error {

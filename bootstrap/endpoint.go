@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
 // giveUpWait is how long a Fence whose context has ended waits to hear which ranks it waited for.
@@ -40,7 +42,7 @@ type endpoint struct {
 	fencing  chan struct{} // holds a token while a Fence is under way
 	broken   chan struct{} // closed when err is set
 	aborted  chan AbortInfo
-	losses   chan Loss     // has room for every rank
+	losses   chan Loss     // has room for two of every rank
 	patience time.Duration // giveUpWait, but in tests
 
 	mu       sync.Mutex // guards what follows
@@ -49,10 +51,11 @@ type endpoint struct {
 	table    map[slot][]byte
 	fences   uint32 // fences that have ended
 	waiting  chan struct{}
-	err      error  // the first failure; Fence and Abort end with it
-	finished bool   // aborted has been closed
-	told     []bool // ranks in losses
+	err      error   // the first failure; Fence and Abort end with it
+	finished bool    // aborted has been closed
+	told     []uint8 // by rank: what of it has been in losses
 	closed   bool
+	leaving  bool // Leave was called
 }
 
 type slot struct {
@@ -63,13 +66,15 @@ type slot struct {
 // launcherLink is the way back to the launcher.
 type launcherLink interface {
 	Abort(code int, reason string)
+	Say(s link.State)
+	Lost(rank int)
 	Close() error
 }
 
 func newEndpoint(id identity) *endpoint {
 	return &endpoint{identity: id, table: map[slot][]byte{}, fencing: make(chan struct{}, 1),
 		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1),
-		losses: make(chan Loss, id.size), patience: giveUpWait, told: make([]bool, id.size)}
+		losses: make(chan Loss, 2*id.size), patience: giveUpWait, told: make([]uint8, id.size)}
 }
 
 func (e *endpoint) Rank() int                { return e.rank }
@@ -235,8 +240,34 @@ func (e *endpoint) abort(m *abortMsg) {
 	_ = e.up.send(m) // rank 0 may be gone: the launcher still hears of it
 }
 
+// Leave implements Leaver.
+func (e *endpoint) Leave(finished bool) {
+	if e.launched == nil {
+		return
+	}
+	e.mu.Lock()
+	again := e.leaving || e.closed
+	e.leaving = true
+	e.mu.Unlock()
+	switch {
+	case again:
+	case finished:
+		e.launched.Say(link.Finished)
+	default:
+		e.launched.Say(link.Closed)
+	}
+}
+
+// Lost implements LossTeller.
+func (e *endpoint) Lost(rank int) {
+	if e.launched != nil {
+		e.launched.Lost(rank)
+	}
+}
+
 // Close implements Bootstrap.
 func (e *endpoint) Close() error {
+	e.Leave(false)
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
@@ -284,7 +315,9 @@ func (e *endpoint) deliver(m message) {
 			close(e.aborted)
 		}
 	case *goneMsg:
-		e.lostLocked(m.rank, m.reason)
+		e.lostLocked(Loss{Rank: int(m.rank), Reason: m.reason})
+	case *partedMsg:
+		e.lostLocked(Loss{Rank: int(m.rank), Reason: m.reason, Parted: true})
 	case *welcomeMsg:
 		e.jobID = m.jobID
 	default:
@@ -292,11 +325,30 @@ func (e *endpoint) deliver(m message) {
 	}
 }
 
-func (e *endpoint) lostLocked(rank uint32, reason string) {
-	if int64(rank) < int64(e.size) && !e.told[rank] && !e.closed {
-		e.told[rank] = true
-		e.losses <- Loss{int(rank), reason}
+// lostLocked reports a loss. One that leaves the job after it has given this rank up is reported once more.
+func (e *endpoint) lostLocked(l Loss) {
+	var bit uint8 = 1
+	if l.Parted {
+		bit = 2
 	}
+	if uint(l.Rank) < uint(e.size) && e.told[l.Rank]&bit == 0 && !e.closed {
+		e.told[l.Rank] |= bit
+		e.losses <- l
+	}
+}
+
+// Part implements Parter.
+func (e *endpoint) Part(rank int, reason string) error {
+	if rank < 0 || rank >= e.size {
+		return configErrorf("part with rank %d: ranks go from 0 to %d", rank, e.size-1)
+	}
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	return e.up.send(&partedMsg{uint32(rank), cut(reason, maxReason)})
 }
 
 func (e *endpoint) releaseLocked(m *releaseMsg) {

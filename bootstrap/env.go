@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -29,11 +30,19 @@ func (p *envPlan) found() Found {
 }
 
 func (p *envPlan) join(ctx context.Context) (Bootstrap, error) {
+	l := link.Open(p.opt.Getenv)
+	if l != nil {
+		l.Say(link.Joining)
+	}
 	e, err := p.endpoint(ctx)
 	if err != nil {
+		if l != nil {
+			_ = l.Close()
+		}
 		return nil, err
 	}
-	if l := link.Open(p.opt.Getenv); l != nil {
+	if l != nil {
+		l.Say(link.Joined)
 		e.launched = l
 		go func() { // ends with the launcher or by Close
 			l.Wait()
@@ -100,9 +109,12 @@ func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*e
 			e.ip = m.root
 		}
 		return e, nil
+	case <-e.broken: // another rank's patience ended first
+		root.store.close()
+		return nil, e.err
 	case <-ctx.Done():
-		err := errorf(ctx.Err(), "rank 0 waited at %s for all ranks to join (%v); %s", ln.Addr(), ctx.Err(), h.absent())
-		h.fail(0, "gave up waiting for all ranks to join; "+h.absent())
+		err := errorf(ctx.Err(), "rank 0 waited at %s for all ranks to join (%v); %s", ln.Addr(), context.Cause(ctx), h.absent())
+		h.fail(0, fmt.Sprintf("gave up waiting for all ranks to join (%v); %s", context.Cause(ctx), h.absent()))
 		root.store.close()
 		return nil, err
 	}
@@ -175,8 +187,7 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	lc := net.ListenConfig{KeepAliveConfig: keepAlive}
-	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, p.job.port))
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, p.job.port))
 	if err == nil {
 		return ln, nil
 	}

@@ -61,7 +61,7 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 			rank, old.where(), m.where(), rank)})
 	}
 	if h.end != nil {
-		return &rejectMsg{rejectEnded, cut("the job has failed already: "+endError(h.end).Error(), maxReason)}
+		return &rejectMsg{rejectEnded, cut("the job has failed already: "+bare(endError(h.end)), maxReason)}
 	}
 	h.seats[rank].member = m
 	h.joined++
@@ -108,6 +108,10 @@ func (h *hub) refuseLocked(from string, r *rejectMsg) *rejectMsg {
 func (h *hub) absent() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.absentLocked()
+}
+
+func (h *hub) absentLocked() string {
 	var missing []int
 	for r := range h.seats {
 		if h.seats[r].member == nil {
@@ -126,7 +130,11 @@ func (h *hub) handle(rank int, m message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.joined < h.size {
-		return false // nobody has been welcomed yet
+		g, ok := m.(*giveUpMsg) // all that a rank may say before it is welcomed
+		if ok {
+			h.joinGivenUpLocked(rank, g)
+		}
+		return ok
 	}
 	if h.seats[rank].gone {
 		return true
@@ -143,15 +151,28 @@ func (h *hub) handle(rank int, m message) bool {
 			m = &abortMsg{int32(rank), m.code, m.reason}
 		}
 		h.endLocked(m)
+	case *partedMsg:
+		return h.partedLocked(rank, m)
 	case *byeMsg:
 		if h.arrived > 0 {
 			h.failLocked(rank, fmt.Sprintf("closed its bootstrap before fence %d", h.fence))
 		}
-		h.goneLocked(rank, "left the job")
+		h.goneLocked(rank, ReasonLeft)
 	default:
 		return false
 	}
 	return true
+}
+
+// joinGivenUpLocked answers a rank that waits for the roll no longer with the names of those who are missing. The time to
+// join is the job's: when it is over for one rank the others hear the same.
+func (h *hub) joinGivenUpLocked(rank int, m *giveUpMsg) {
+	reason := fmt.Sprintf("gave up waiting for all ranks to join (%s); %s", m.reason, h.absentLocked())
+	if m.seq == giveUpForAll {
+		h.failLocked(rank, reason)
+		return
+	}
+	h.seats[rank].member.deliver(&failMsg{uint32(rank), cut(reason, maxReason)})
 }
 
 func (h *hub) fenceLocked(rank int, m *fenceMsg) bool {
@@ -224,6 +245,20 @@ func (h *hub) lost(rank int, reason string) {
 	}
 	h.failLocked(rank, reason)
 	h.goneLocked(rank, reason)
+}
+
+// ReasonLeft is the Reason of the Loss of a rank that has called Close.
+const ReasonLeft = "left the job"
+
+// partedLocked passes on that rank has given another one up. It concerns those two alone; one that is gone needs no telling.
+func (h *hub) partedLocked(rank int, m *partedMsg) bool {
+	if int64(m.rank) >= int64(h.size) {
+		return false
+	}
+	if other := &h.seats[m.rank]; !other.gone {
+		other.member.deliver(&partedMsg{uint32(rank), m.reason})
+	}
+	return true
 }
 
 // goneLocked is told to the others, each of whom may be waiting for something of this rank.

@@ -8,7 +8,10 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/keepalive"
 )
 
 // store serves a hub on a listener: one goroutine accepts, each connection has one that reads and, once its rank has
@@ -94,7 +97,7 @@ func (s *store) serve(conn net.Conn) {
 		s.opt.Logger.Warn("rendezvous turned a connection away", "from", conn.RemoteAddr(), "error", err)
 		return
 	}
-	m.read(rank, s.hub)
+	m.read(s.ctx, rank, s.hub)
 	m.finish()
 }
 
@@ -108,6 +111,9 @@ func (s *store) forget(conn net.Conn) {
 // handshake finds out who dialed and gives the rank its seat.
 func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 	conn.SetDeadline(time.Now().Add(s.opt.handshake))
+	if err := keepalive.All(conn, s.opt.PeerTimeout); err != nil {
+		return nil, 0, err
+	}
 	f := newFramer(conn)
 	version, err := f.readPreface()
 	if err != nil {
@@ -301,10 +307,13 @@ func (m *remote) writeLoop() {
 	}
 }
 
-// read carries out what the rank says until it leaves.
-func (m *remote) read(rank int, h *hub) {
+// read carries out what the rank says until it leaves, or the store is closed: that ends ctx, and is no rank's loss.
+func (m *remote) read(ctx context.Context, rank int, h *hub) {
 	for {
 		msg, err := m.f.read(maxFromRank)
+		if err != nil && ctx.Err() != nil {
+			return
+		}
 		if err != nil {
 			h.lost(rank, "was lost: "+lossReason(err))
 			return
@@ -323,6 +332,9 @@ func (m *remote) read(rank int, h *hub) {
 func lossReason(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "its process ended, or its connection was closed without a goodbye"
+	}
+	if errors.Is(err, syscall.ETIMEDOUT) {
+		return "its host, or the way to it, is silent: " + err.Error()
 	}
 	return err.Error()
 }

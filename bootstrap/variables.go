@@ -1,5 +1,7 @@
 package bootstrap
 
+import "github.com/tagmatch/tagmatch/internal/launch/link"
+
 // Names of the environment variables that this package reads.
 const (
 	EnvRank           = "RANK"
@@ -16,6 +18,8 @@ const (
 	EnvListen        = "TAGMATCH_LISTEN"
 	EnvJoinTimeout   = "TAGMATCH_JOIN_TIMEOUT"
 	EnvRendezvousFD  = "TAGMATCH_RENDEZVOUS_FD"
+	EnvLaunchFD      = link.Env
+	EnvPin           = "TAGMATCH_PIN" // not read here: programs that pin themselves do
 )
 
 // Variable describes an environment variable for people.
@@ -26,7 +30,7 @@ type Variable struct {
 	Secret  bool // its value must not be shown
 }
 
-// Variables lists what Detect reads from the environment.
+// Variables lists what Detect reads from the environment, and what else `tagmatch run` sets.
 func Variables() []Variable {
 	return []Variable{
 		{Name: EnvLauncher, Meaning: "launcher to use, instead of looking for one", Default: "auto"},
@@ -42,5 +46,7 @@ func Variables() []Variable {
 		{Name: EnvListen, Meaning: "address at which rank 0 serves the rendezvous", Default: "loopback without a secret, else where MASTER_ADDR leads"},
 		{Name: EnvJoinTimeout, Meaning: "how long to wait for all ranks to join", Default: "5m"},
 		{Name: EnvRendezvousFD, Meaning: "listening socket that rank 0 inherits from tagmatch run"},
+		{Name: EnvLaunchFD, Meaning: "line to tagmatch run"},
+		{Name: EnvPin, Meaning: "processor of this rank, from tagmatch run --pin"},
 	}
 }

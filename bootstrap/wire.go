@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// The rendezvous protocol, version 1. All integers are big-endian.
+// The rendezvous protocol, version 2. All integers are big-endian.
 //
 //	connection  preface frame*, in both directions; the dialing side speaks first
 //	preface     "tagmatch" version:u32
@@ -26,10 +26,11 @@ import (
 //	                           ◀──   RELEASE   what all ranks have put
 //	BYE                        ──▶
 //
-// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP may come at any time after it.
+// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP, GONE, PARTED may come at any time after it. GIVEUP instead of
+// waiting for WELCOME is answered by FAIL, which names the ranks that have not joined.
 const (
 	magic           = "tagmatch"
-	protocolVersion = 1
+	protocolVersion = 2
 	prefaceSize     = len(magic) + 4
 	headerSize      = 5
 
@@ -61,6 +62,7 @@ const (
 	kindGiveUp
 	kindBye
 	kindGone
+	kindParted
 )
 
 // message is one frame's content.
@@ -111,7 +113,7 @@ type (
 		reason string
 	}
 	giveUpMsg struct {
-		seq    uint32
+		seq    uint32 // of the fence; before WELCOME giveUpAlone or giveUpForAll
 		reason string
 	}
 	byeMsg struct{}
@@ -120,6 +122,17 @@ type (
 		rank   uint32
 		reason string
 	}
+	// partedMsg says of its sender that it has given rank up, and to its receiver that rank has given it up.
+	partedMsg struct {
+		rank   uint32
+		reason string
+	}
+)
+
+// What seq of a GIVEUP before WELCOME says: whether the others may wait on.
+const (
+	giveUpAlone  = 0
+	giveUpForAll = 1
 )
 
 // entry is one value that rank has put; rank is not sent in FENCE.
@@ -164,6 +177,7 @@ func (*failMsg) kind() kind      { return kindFail }
 func (*giveUpMsg) kind() kind    { return kindGiveUp }
 func (*byeMsg) kind() kind       { return kindBye }
 func (*goneMsg) kind() kind      { return kindGone }
+func (*partedMsg) kind() kind    { return kindParted }
 
 var be = binary.BigEndian
 
@@ -230,6 +244,10 @@ func (m *giveUpMsg) append(b []byte) []byte {
 func (*byeMsg) append(b []byte) []byte { return b }
 
 func (m *goneMsg) append(b []byte) []byte {
+	return appendString(be.AppendUint32(b, m.rank), m.reason)
+}
+
+func (m *partedMsg) append(b []byte) []byte {
 	return appendString(be.AppendUint32(b, m.rank), m.reason)
 }
 
@@ -311,6 +329,8 @@ func (d *decoder) message(k kind) message {
 		return &byeMsg{}
 	case kindGone:
 		return &goneMsg{rank: d.u32(), reason: d.string(maxReason)}
+	case kindParted:
+		return &partedMsg{rank: d.u32(), reason: d.string(maxReason)}
 	}
 	return nil
 }
@@ -399,7 +419,7 @@ func (d *decoder) string(most int) string {
 }
 
 func (k kind) String() string {
-	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE"}
+	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE", "GONE", "PARTED"}
 	if i := int(k) - 1; i >= 0 && i < len(names) {
 		return names[i]
 	}

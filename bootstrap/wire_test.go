@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"encoding/hex"
 	"net"
 	"net/netip"
@@ -32,6 +33,8 @@ func samples() []struct {
 		{&failMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&giveUpMsg{seq: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&byeMsg{}, ""},
+		{&goneMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
+		{&partedMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 	}
 }
 
@@ -128,7 +131,7 @@ func FuzzFrames(f *testing.F) {
 			out.Close()
 		}()
 		m := &remote{f: newFramer(in)}
-		m.read(0, h)
+		m.read(context.Background(), 0, h)
 		in.Close()
 	})
 }

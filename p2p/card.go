@@ -26,8 +26,11 @@ type card struct {
 	Device    string `json:"device"`
 	Transport string `json:"transport"`
 	Eager     int    `json:"eager"`
-	Check     string `json:"check"` // proves to holders of the job secret that this rank has the same one
+	CPUs      string `json:"cpus,omitempty"` // processors that this rank may use, as 0,2-3; empty where it does not know
+	Check     string `json:"check"`          // proves to holders of the job secret that this rank has the same one
 	Address   []byte `json:"address,omitempty"`
+	Boot      string `json:"boot,omitempty"`    // of the kernel: the same on one machine, in all its containers
+	NoSHM     string `json:"no_shm,omitempty"`  // why this rank cannot use shared memory, where it was to
 	Failure   string `json:"failure,omitempty"` // why this rank cannot take part: the others must not wait for it
 }
 
@@ -38,7 +41,7 @@ func newCard(c *Config, secret []byte) card {
 	}
 	return card{
 		Version: cardVersion, Host: host, Device: orAuto(c.Device), Transport: orAuto(c.Transport), Eager: c.eagerLimit(),
-		Check: secretCheck(secret),
+		CPUs: cpuRanges(processors()), Check: secretCheck(secret), Boot: bootID(),
 	}
 }
 

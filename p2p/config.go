@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/keepalive"
+	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
 // ProgressMode says who moves operations while the program computes.
@@ -35,7 +39,8 @@ func Transports() []string { return []string{auto, transportRC, transportTMSRQ} 
 // wins over the default; `tagmatch info` prints each value with its origin. For numbers, 0 = default, -1 = none.
 //
 // Several devices, such as "shm,tcp", are named best first: each rank is reached over the first that can reach it. Only the
-// first matches tags. "auto" is one device with all wires, which is better wherever it will do.
+// first matches tags. "auto" is one device with all wires, which is better wherever it will do. With both, TCP takes over where
+// ranks of one host cannot share memory, and Logger gets a warning that says why; with "shm" alone that is an error.
 type Config struct {
 	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes it with the World.
 	Bootstrap       Bootstrap
@@ -43,14 +48,16 @@ type Config struct {
 	Transport       string        // "auto" (""), or a name that Transports lists; TAGMATCH_TRANSPORT
 	Secret          []byte        // 32 bytes; nil: the Bootstrap's
 	Progress        ProgressMode  // TAGMATCH_PROGRESS: auto or manual
+	JoinTimeout     time.Duration // how long Init waits for all ranks; default 5 minutes, -1 no limit; TAGMATCH_JOIN_TIMEOUT
 	SpinLimit       time.Duration // polling before a waiter parks; default adaptive, below 50 us; -1 parks at once; TAGMATCH_SPIN_LIMIT
 	EagerLimit      int           // bytes, the same on all ranks; default 32 KiB; TAGMATCH_EAGER_LIMIT
-	UnexpectedLimit int64         // bytes that all peers together may have buffered here unasked; default 64 MiB; TAGMATCH_UNEXPECTED_LIMIT
-	SendLimit       int64         // bytes of buffered, unsent messages before Isend fails with ErrFull; default 64 MiB; TAGMATCH_SEND_LIMIT
+	UnexpectedLimit int64         // bytes that unexpected messages may take here, see the package comment; default 64 MiB, -1: none; TAGMATCH_UNEXPECTED_LIMIT
+	SendLimit       int64         // bytes that the library may use for unsent messages, about 450 each; default 1 GiB, -1: one at a time; TAGMATCH_SEND_LIMIT
 	MaxTags         int           // receives that the device's tag list holds, Transport tmsrq; default 1024; -1 none: software matches; TAGMATCH_MAX_TAGS
 	OffloadMin      int           // bytes of the smallest receive that the device gets; default 1024; -1 no minimum: all; TAGMATCH_OFFLOAD_MIN
 	Async           bool          // the device works by itself while the program computes, see the package comment; TAGMATCH_ASYNC: on or off
 	AsyncCPUs       []int         // Linux: processors that an Async device works on, copied; default those of the process; TAGMATCH_ASYNC_CPUS: such as 0,2-3
+	PeerTimeout     time.Duration // time in which a host or network that is gone is noticed, see Losses in the package comment; default 20 s, at least 6 s; TAGMATCH_PEER_TIMEOUT
 	Logger          *slog.Logger  // nil: silent
 }
 
@@ -62,12 +69,13 @@ const (
 	maxEager = 64 << 10
 	maxLimit = 1 << 40
 	maxTags  = 1 << 16
+	maxPeer  = time.Hour
 	maxCPU   = 1023 // what sched_setaffinity's usual set holds
 
 	defaultSpin       = 50 * time.Microsecond
 	defaultEager      = 32 << 10 // beyond it one copy by system call beats two through a ring
 	defaultUnexpected = 64 << 20
-	defaultSend       = 64 << 20
+	defaultSend       = 1 << 30
 	defaultTags       = 1024
 	defaultOffloadMin = 1024
 )
@@ -90,6 +98,9 @@ func (c *Config) Validate() error {
 	if c.Progress > ProgressManual {
 		fault("Progress", uint8(c.Progress), "give ProgressAuto or ProgressManual")
 	}
+	if c.JoinTimeout < -1 {
+		fault("JoinTimeout", c.JoinTimeout, "give a positive duration, 0 for the default, or -1 for no limit")
+	}
 	if c.SpinLimit < -1 || c.SpinLimit > maxSpin {
 		fault("SpinLimit", c.SpinLimit, allowedSpin)
 	}
@@ -111,6 +122,9 @@ func (c *Config) Validate() error {
 	if i := slices.IndexFunc(c.AsyncCPUs, func(cpu int) bool { return cpu < 0 || cpu > maxCPU }); i >= 0 {
 		fault("AsyncCPUs", c.AsyncCPUs, allowedCPUs)
 	}
+	if c.PeerTimeout != 0 && (c.PeerTimeout < keepalive.Min || c.PeerTimeout > maxPeer) {
+		fault("PeerTimeout", c.PeerTimeout, allowedPeer)
+	}
 	return errors.Join(errs...)
 }
 
@@ -120,12 +134,29 @@ var (
 	allowedLimit = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxLimit)
 	allowedTags  = fmt.Sprintf("give 1 to %d, 0 for the default, or -1 for none", maxTags)
 	allowedCPUs  = fmt.Sprintf("give processors from 0 to %d, as 0,2-3", maxCPU)
+	allowedPeer  = fmt.Sprintf("give %v to %v, or 0 for the default", keepalive.Min, maxPeer)
 	allowedMin   = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for no minimum", maxLimit)
 )
 
 func validName(name string, names []string) bool { return name == "" || slices.Contains(names, name) }
 
 func oneOf(names []string) string { return "this build has " + strings.Join(names, ", ") }
+
+// joinTimeout is the time in effect, below zero for no limit.
+func (c *Config) joinTimeout() time.Duration {
+	if c.JoinTimeout == 0 {
+		return bootstrap.DefaultTimeout
+	}
+	return c.JoinTimeout
+}
+
+// peerTimeout is the time in effect.
+func (c *Config) peerTimeout() time.Duration {
+	if c.PeerTimeout == 0 {
+		return soft.DefaultPeerTimeout
+	}
+	return c.PeerTimeout
+}
 
 // eagerLimit is the limit in effect, below zero for none.
 func (c *Config) eagerLimit() int {

@@ -10,7 +10,7 @@ import (
 
 func TestValidateReportsEverything(t *testing.T) {
 	c := Config{Device: "foo", Transport: "bar", Secret: []byte("short"), Progress: 7, SpinLimit: -2, EagerLimit: 1 << 30,
-		UnexpectedLimit: -5, SendLimit: -2, MaxTags: -3, OffloadMin: -2}
+		UnexpectedLimit: -5, SendLimit: -2, MaxTags: -3, OffloadMin: -2, JoinTimeout: -3, PeerTimeout: time.Second}
 	err := c.Validate()
 	require.ErrorIs(t, err, ErrInvalid)
 	for _, part := range []string{
@@ -20,10 +20,12 @@ func TestValidateReportsEverything(t *testing.T) {
 		"Config.Progress is 7: give ProgressAuto",
 		"Config.SpinLimit is -2ns: give up to 1s, 0 for the default, or -1 to park at once",
 		"Config.EagerLimit is 1073741824: give 1 to 65536 bytes",
+		"Config.JoinTimeout is -3ns: give a positive duration, 0 for the default, or -1 for no limit",
 		"Config.UnexpectedLimit is -5",
 		"Config.SendLimit is -2",
 		"Config.MaxTags is -3: give 1 to 65536, 0 for the default, or -1 for none",
 		"Config.OffloadMin is -2: give 1 to 1099511627776 bytes, 0 for the default, or -1 for no minimum",
+		"Config.PeerTimeout is 1s: give 6s to 1h0m0s, or 0 for the default",
 	} {
 		require.ErrorContains(t, err, part)
 	}
@@ -54,16 +56,18 @@ func TestPrecedence(t *testing.T) {
 		"TAGMATCH_DEVICE": "tcp", "TAGMATCH_EAGER_LIMIT": "4k", "TAGMATCH_SPIN_LIMIT": "20us",
 		"TAGMATCH_UNEXPECTED_LIMIT": "none", "TAGMATCH_SEND_LIMIT": "1G", "TAGMATCH_PROGRESS": "manual",
 		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64", "TAGMATCH_ASYNC": "on", "TAGMATCH_ASYNC_CPUS": "0,2-3",
+		"TAGMATCH_JOIN_TIMEOUT": "90s", "TAGMATCH_PEER_TIMEOUT": "1m",
 	})
 	c := Config{Device: "shm"}
 	full, settings, err := c.resolve(vars)
 	require.NoError(t, err)
-	require.Equal(t, Config{Device: "shm", Progress: ProgressManual, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
-		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: true, AsyncCPUs: []int{0, 2, 3}}, full)
+	require.Equal(t, Config{Device: "shm", Progress: ProgressManual, JoinTimeout: 90 * time.Second, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
+		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: true, AsyncCPUs: []int{0, 2, 3}, PeerTimeout: time.Minute}, full)
 	require.Equal(t, []Setting{
 		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
 		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
 		{"Progress", "TAGMATCH_PROGRESS", "manual", "TAGMATCH_PROGRESS"},
+		{"JoinTimeout", "TAGMATCH_JOIN_TIMEOUT", "1m30s", "TAGMATCH_JOIN_TIMEOUT"},
 		{"SpinLimit", "TAGMATCH_SPIN_LIMIT", "20µs", "TAGMATCH_SPIN_LIMIT"},
 		{"EagerLimit", "TAGMATCH_EAGER_LIMIT", "4096 bytes", "TAGMATCH_EAGER_LIMIT"},
 		{"UnexpectedLimit", "TAGMATCH_UNEXPECTED_LIMIT", "none", "TAGMATCH_UNEXPECTED_LIMIT"},
@@ -72,6 +76,7 @@ func TestPrecedence(t *testing.T) {
 		{"OffloadMin", "TAGMATCH_OFFLOAD_MIN", "64 bytes", "TAGMATCH_OFFLOAD_MIN"},
 		{"Async", "TAGMATCH_ASYNC", "on", "TAGMATCH_ASYNC"},
 		{"AsyncCPUs", "TAGMATCH_ASYNC_CPUS", "0,2,3", "TAGMATCH_ASYNC_CPUS"},
+		{"PeerTimeout", "TAGMATCH_PEER_TIMEOUT", "1m0s", "TAGMATCH_PEER_TIMEOUT"},
 	}, settings)
 	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
 }
@@ -80,7 +85,7 @@ func TestVariablesAreChecked(t *testing.T) {
 	for name, value := range map[string]string{
 		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "ud", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
 		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2", "TAGMATCH_ASYNC": "yes",
-		"TAGMATCH_ASYNC_CPUS": "3-1",
+		"TAGMATCH_ASYNC_CPUS": "3-1", "TAGMATCH_JOIN_TIMEOUT": "soon", "TAGMATCH_PEER_TIMEOUT": "5s",
 	} {
 		_, err := (&Config{}).Effective(env(map[string]string{name: value}))
 		require.ErrorIs(t, err, ErrInvalid, name)

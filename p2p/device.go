@@ -23,7 +23,10 @@ func (w *World) open(secret []byte) error {
 	for _, c := range w.deviceConfigs(secret) {
 		dev, err := soft.Open(c)
 		if err != nil {
-			return fmt.Errorf("device %s: %w", c.Name, err)
+			return fmt.Errorf("device %s: %w%s", c.Name, err, w.insists())
+		}
+		if err := dev.Missing(); err != nil {
+			w.parts.noSHM = err.Error()
 		}
 		w.parts.devs = append(w.parts.devs, dev)
 		devs = append(devs, dev)
@@ -32,7 +35,7 @@ func (w *World) open(secret []byte) error {
 		Rank: w.rank, Size: w.size,
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
-		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin,
+		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.part,
 	}
 	if h, ok := w.parts.boot.(*hook.Wiring); ok {
 		cfg.Seed = h.Seed
@@ -95,7 +98,7 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 	var list []soft.Config
 	add := func(name string, fabric *soft.Fabric, wires ...string) {
 		list = append(list, soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, Rank: w.rank, Logger: w.cfg.Logger,
-			TCPListen: listenAddress(w.parts.boot), AsyncCPUs: slices.Clone(w.cfg.AsyncCPUs)})
+			TCPListen: listenAddress(w.parts.boot), AsyncCPUs: slices.Clone(w.cfg.AsyncCPUs), PeerTimeout: w.cfg.peerTimeout()})
 	}
 	h, hooked := w.parts.boot.(*hook.Wiring)
 	switch name := orAuto(w.cfg.Device); {
@@ -104,8 +107,12 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 			add(soft.WireLoop, f, soft.WireLoop)
 		}
 	case name != auto:
-		for _, wire := range strings.Split(name, ",") {
+		names := strings.Split(name, ",")
+		for _, wire := range names {
 			add(wire, nil, wire)
+			if wire == deviceSHM && slices.Contains(names, deviceTCP) {
+				list[len(list)-1].Spare = deviceTCP
+			}
 		}
 	case w.size == 1: // nothing in particular was asked for: no sockets are needed
 		add(soft.WireLoop, soft.NewFabric(soft.FabricOptions{}), soft.WireLoop)
@@ -122,21 +129,6 @@ func listenAddress(b Bootstrap) string {
 		ip = a.LocalIP()
 	}
 	return net.JoinHostPort(ip.String(), "0")
-}
-
-// deviceName is the devices that were named or, where none was, what their choice amounts to.
-func (w *World) deviceName() string {
-	names := make([]string, 0, len(w.parts.devs))
-	for _, dev := range w.parts.devs {
-		names = append(names, dev.Name())
-	}
-	switch {
-	case len(names) != 1 || names[0] != auto:
-		return strings.Join(names, ",")
-	case w.localSize == w.size:
-		return soft.WireSHM
-	}
-	return soft.WireSHM + "+" + soft.WireTCP
 }
 
 // checkDevice says what is wrong with a name of Config.Device.

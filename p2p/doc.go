@@ -42,6 +42,35 @@
 // the calls and to the progress goroutine. It costs a tick a millisecond while the program polls, and some latency where a
 // message arrives between two calls.
 //
+// # Flow control
+//
+// Messages that come before their receive are kept by the receiving rank, in at most Config.UnexpectedLimit bytes: each is
+// counted with a record of 256 bytes and, up to Config.EagerLimit, with its bytes; a larger one stays in its sender's buffer
+// until it is received. What does not fit is held up by its sender, in the user's buffer, and with it all that the sender has for that
+// rank, in order; other ranks are not affected. A Send then waits, an Isend costs its sender a record of 450 bytes (Config.SendLimit
+// bounds them all: ErrFull, Room). The bound yields to a receive that waits: its message comes, and before it, beyond the bound,
+// all that the same rank has sent earlier; where more than 16 receives wait that one rank could satisfy, all that it has. So a
+// program of nonblocking sends that ends with unlimited memory ends with any UnexpectedLimit, and a rank that waits for one tag
+// while other ranks flood it with another stays within its bound. As in MPI, a program must not count on a Send to return before its
+// message is received: whether there is room for it at the receiver depends on the limit, and on what others send. A receive that
+// matches tags by a mask which few others use may cost 40 bytes more for each message that is kept. Messages above EagerLimit take a
+// memory region of the device each until they are received: 450,000 to one rank, beyond that they wait, in order.
+//
+// # Losses
+//
+// A rank whose process has ended is lost at once for those that it is connected to, and within a second for the others, whom the
+// launcher's store tells. A host that is down, or that the network does not reach, is noticed within Config.PeerTimeout, whether
+// something waits to be sent to it or nothing does; a cut of half that time is survived. A process that is stopped, or does not
+// receive, is not lost: its host answers. A connection that cannot be made is tried for PeerTimeout (1 second where nobody
+// listens, or a seccomp filter refuses this process what it takes). A lack of descriptors or memory at one end is tried again for as
+// long, and then the error names the lack and the rank that has it. Where TCP can take over from shared memory it does so
+// instead, and at once where it is the kernel that refuses.
+//
+// A rank that gives another one up tells it so through the launcher's store. Both end their operations with each other with a
+// *PeerError, whose Cause is what the first of them saw; messages that have arrived can still be received. Others, which reach
+// both, go on with both. The exception is a rank that rank 0 cannot reach any more: rank 0 serves the store, and it is lost for
+// all. Where a Bootstrap is no bootstrap.Parter the other end finds out by itself; if there never was a connection it does not.
+//
 // # Finding mistakes
 //
 // A build with -tags invariants (go test -tags invariants ./...) looks for mistakes in the use of this package, at a price of

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/ranks"
 	"github.com/tagmatch/tagmatch/progress"
 )
@@ -22,7 +23,7 @@ var (
 	ErrPeerLost  = progress.ErrPeerLost
 	ErrAborted   = progress.ErrAborted
 	ErrClosed    = progress.ErrClosed
-	ErrFull      = progress.ErrFull     // limit reached
+	ErrFull      = progress.ErrFull     // Config.SendLimit is reached: wait for sends, or with World.Room
 	ErrInactive  = progress.ErrInactive // request already completed
 	ErrInvalid   = progress.ErrInvalid  // wrong argument
 	ErrProtocol  = progress.ErrProtocol // a peer broke the protocol
@@ -86,6 +87,14 @@ func (e *PeerError) Unwrap() error { return e.Cause }
 
 // Is makes every PeerError an ErrPeerLost.
 func (e *PeerError) Is(target error) bool { return target == ErrPeerLost }
+
+// departed is the cause of a loss that the launcher's store reports.
+func departed(reason string) error {
+	if reason == bootstrap.ReasonLeft {
+		return errors.New("it has closed its World while this rank still counted on it")
+	}
+	return errors.New(strings.TrimPrefix(reason, "was lost: "))
+}
 
 // opError wraps the engine's error of an operation.
 func opError(op string, rank int, tag Tag, err error) error {

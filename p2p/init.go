@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,19 +19,22 @@ type (
 	localAddresser = bootstrap.LocalAddresser
 	aborter        = bootstrap.Aborter
 	lossWatcher    = bootstrap.LossWatcher
+	parter         = bootstrap.Parter
 	jobber         = bootstrap.Jobber
 )
 
 // parts are what a World is wired from, in the order in which they are opened.
 type parts struct {
-	boot Bootstrap
-	devs []verbs.Device // best first
+	boot  Bootstrap
+	devs  []verbs.Device // best first
+	noSHM string         // why this rank has no shared memory that it was to have
 }
 
 // joined is set once this process has taken the place in the job that its launcher gave it.
 var joined atomic.Bool
 
-// Init joins the job: collective, ends with ctx. cfg is copied. A process has one World per launcher; a second Init without
+// Init joins the job: collective, ends with ctx, or when Config.JoinTimeout is over: then the error of every rank that has
+// joined names those that have not. cfg is copied. A TAGMATCH_ variable that nobody knows is ErrInvalid. A process has one World per launcher; a second Init without
 // its own Config.Bootstrap is ErrInvalid, also after Close, except where no launcher has started the process and the first
 // World is closed. (Package p2ptest: Run(t, n, func(w *World)) gives n Worlds in one process.)
 func Init(ctx context.Context, cfg Config) (*World, error) {
@@ -40,13 +42,14 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		return nil, errNoContext
 	}
 	full, _, err := cfg.resolve(os.Getenv)
-	if err != nil {
+	if err = errors.Join(err, CheckEnvironment(os.Environ())); err != nil {
 		if cfg.Bootstrap != nil {
 			_ = cfg.Bootstrap.Close()
 		}
 		return nil, err
 	}
 	alone := false
+	start := time.Now()
 	if full.Bootstrap == nil {
 		if full.Bootstrap, alone, err = detect(ctx, &full); err != nil {
 			return nil, err
@@ -54,6 +57,11 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 	}
 	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone, parts: parts{boot: full.Bootstrap}}
 	w.comm = Comm{w: w, base: namespace | worldContext<<contextShift}
+	if d := full.joinTimeout(); d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, start.Add(d), fmt.Errorf("the %v of %s are over", d, bootstrap.EnvJoinTimeout))
+		defer cancel()
+	}
 	if err := w.start(ctx); err != nil {
 		_ = w.release(err)
 		return nil, fmt.Errorf("p2p: init: %w", err)
@@ -67,7 +75,8 @@ func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err erro
 	if !joined.CompareAndSwap(false, true) {
 		return nil, false, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
 	}
-	b, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: cfg.Secret, Logger: cfg.Logger})
+	b, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: cfg.Secret, Timeout: cfg.joinTimeout(), PeerTimeout: cfg.peerTimeout(),
+		Logger: cfg.Logger})
 	if err != nil {
 		joined.Store(false)
 		return nil, false, fmt.Errorf("p2p: init: %w", err)
@@ -87,10 +96,11 @@ func (w *World) start(ctx context.Context) error {
 	if err := w.open(secret); err != nil {
 		mine.Failure = err.Error()
 	} else {
-		mine.Address = w.eng.Address()
+		mine.Address, mine.NoSHM = w.eng.Address(), w.parts.noSHM
 	}
 	cards, err := exchange(ctx, w.parts.boot, mine)
 	if err != nil {
+		w.tellFailure(err)
 		return errors.Join(err, failure(mine))
 	}
 	if err := agree(cards); err != nil {
@@ -98,10 +108,12 @@ func (w *World) start(ctx context.Context) error {
 	}
 	for r := range cards {
 		if err := w.eng.Connect(r, cards[r].Address); err != nil {
-			return fmt.Errorf("connecting to rank %d on %s: %w", r, cards[r].Host, err)
+			return fmt.Errorf("connecting to rank %d on %s: %w%s", r, cards[r].Host, err, w.insists())
 		}
 	}
+	w.tellWires(cards)
 	w.localRank, w.localSize = locals(w.parts.boot, cards)
+	w.eng.Share(sharers(w.rank, cards))
 	w.eng.Start()
 	w.watch()
 	return nil
@@ -137,7 +149,10 @@ func (w *World) watch() {
 	if l, ok := w.parts.boot.(lossWatcher); ok {
 		w.watcher.Go(func() {
 			for loss := range l.Losses() {
-				time.AfterFunc(lossGrace, func() { w.eng.PeerLost(loss.Rank, errors.New(strings.TrimPrefix(loss.Reason, "was lost: "))) })
+				time.AfterFunc(lossGrace, func() {
+					w.tellLoss(loss.Rank)
+					w.eng.PeerLost(loss.Rank, lossCause(loss))
+				})
 			}
 		})
 	}
@@ -148,6 +163,43 @@ func (w *World) watch() {
 	w.watcher.Go(func() {
 		for info := range a.Aborted() {
 			w.eng.Abort(abortError(info))
+		}
+	})
+}
+
+// tellLoss tells the launcher of a loss, if it wants to know, before the program can exit because of it.
+func (w *World) tellLoss(rank int) {
+	if l, ok := w.parts.boot.(bootstrap.LossTeller); ok {
+		l.Lost(rank)
+	}
+}
+
+// tellFailure is tellLoss for a rank that a failed fence names.
+func (w *World) tellFailure(err error) {
+	var r *bootstrap.RankError
+	if errors.As(err, &r) {
+		w.tellLoss(r.Rank)
+	}
+}
+
+func lossCause(l bootstrap.Loss) error {
+	if l.Parted {
+		return fmt.Errorf("rank %d has given this rank up: %s", l.Rank, l.Reason)
+	}
+	return departed(l.Reason)
+}
+
+// part tells a rank that this one has given it up: the rank may have no means to find that out. It is called by the engine,
+// which does not wait for it.
+func (w *World) part(rank int, cause error) {
+	w.tellLoss(rank)
+	b, ok := w.parts.boot.(parter)
+	if !ok || rank == w.rank {
+		return
+	}
+	w.watcher.Go(func() {
+		if err := b.Part(rank, cause.Error()); err != nil && w.cfg.Logger != nil {
+			w.cfg.Logger.Debug("a rank that was given up cannot be told", "rank", w.rank, "peer", rank, "err", err)
 		}
 	})
 }

@@ -2,7 +2,8 @@ package p2p
 
 // Metrics are counters of what a World has done so far, and a few present values.
 type Metrics struct {
-	Device    string // what carries the messages: "shm", "tcp", "shm+tcp" where ranks are on several hosts, "loop" inside a process
+	Device    string   // what carries the messages to the other ranks: "shm", "tcp", "shm+tcp" where it depends, "loop" inside a process
+	Wires     []string // the same by rank; shared memory that turns out not to work is replaced before the first message
 	Transport string
 
 	EagerSent, EagerReceived uint64 // messages copied on their way
@@ -12,16 +13,19 @@ type Metrics struct {
 	Canceled                 uint64
 	Revoked                  uint64 // of them, sends whose receiver did not say whether it has the message
 	Withdrawn                uint64 // receives that met ErrWithdrawn, those of Recv included
-	NoCredit                 uint64 // small messages that had to be read out of their sender's buffer, see Config.UnexpectedLimit
-	Queued                   uint64 // sends that had to wait for room
+	Queued                   uint64 // sends that had to wait
+	HeldUp                   uint64 // times that sends had to wait because their receiver's memory was used up, see Config.UnexpectedLimit
+	WantsSent, WantsReceived uint64 // receives that were named to ranks whose sends wait so; receives that they named to this rank
+	Released                 uint64 // messages that went to such a receiver all the same, because it waited for one of them
 	PeersLost                uint64
 	Parks                    uint64 // waits that polling did not end
 
 	PostedNow       int   // receives that wait for a message
 	UnexpectedNow   int   // messages that wait for a receive
-	UnexpectedBytes int64 // of them, buffered here
+	UnexpectedBytes int64 // memory that they take here
 	UnexpectedPeak  int64 // the most there ever were
-	QueuedBytes     int64 // of sends that wait for room, see Config.SendLimit
+	QueuedBytes     int64 // memory that sends take which wait, see Config.SendLimit
+	HeldNow         int   // ranks whose memory sends of this rank wait for
 
 	UnexpectedBySize [6]uint64 // of Unexpected: messages up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and longer ones
 	Offload          Offload
@@ -49,15 +53,15 @@ type Offload struct {
 
 // Metrics returns the counters as they are now.
 func (w *World) Metrics() Metrics {
-	m := w.eng.Metrics()
+	m, wires := w.eng.Metrics(), w.eng.Wires()
 	return Metrics{
-		Device: w.deviceName(), Transport: w.transportName(),
+		Device: w.deviceName(wires), Wires: wires, Transport: w.transportName(),
 		EagerSent: m.EagerSent, EagerReceived: m.EagerReceived, RndvSent: m.RndvSent, RndvReceived: m.RndvReceived,
 		Unexpected: m.Unexpected, Truncated: m.Truncated, Canceled: m.Canceled, Revoked: m.Revoked, Withdrawn: m.Withdrawn,
-		NoCredit: m.NoCredit, Queued: m.Queued,
+		Queued: m.Queued, HeldUp: m.HeldUp, WantsSent: m.WantsSent, WantsReceived: m.WantsReceived, Released: m.Released,
 		PeersLost: m.PeersLost, Parks: m.Parks,
 		PostedNow: m.PostedNow, UnexpectedNow: m.UnexpectedNow, UnexpectedBytes: m.UnexpectedBytes,
-		UnexpectedPeak: m.UnexpectedPeak, QueuedBytes: m.QueuedBytes,
+		UnexpectedPeak: m.UnexpectedPeak, QueuedBytes: m.QueuedBytes, HeldNow: m.HeldNow,
 		UnexpectedBySize: m.UnexpectedBySize, Offload: Offload(m.Offload),
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/keepalive"
 )
 
 // Setting is one value in effect, for people.
@@ -38,6 +41,18 @@ func variables() []variable {
 			func(c *Config) bool { return c.Progress == ProgressAuto },
 			parseProgress,
 			func(c *Config) string { return progressNames[c.Progress] }},
+		{"JoinTimeout", bootstrap.EnvJoinTimeout,
+			func(c *Config) bool { return c.JoinTimeout == 0 },
+			func(c *Config, s string) (err error) {
+				c.JoinTimeout, err = bootstrap.ParseTimeout(s)
+				return err
+			},
+			func(c *Config) string {
+				if c.JoinTimeout < 0 {
+					return "none"
+				}
+				return c.joinTimeout().String()
+			}},
 		{"SpinLimit", "TAGMATCH_SPIN_LIMIT",
 			func(c *Config) bool { return c.SpinLimit == 0 },
 			parseSpin,
@@ -91,11 +106,16 @@ func variables() []variable {
 				return err
 			},
 			showCPUs},
+		{"PeerTimeout", "TAGMATCH_PEER_TIMEOUT",
+			func(c *Config) bool { return c.PeerTimeout == 0 },
+			parsePeerTimeout,
+			func(c *Config) string { return c.peerTimeout().String() }},
 	}
 }
 
 // Effective lists the settings that Init would work with, in the order field, variable, default, and every fault of the
-// fields and variables at once. The launcher's own variables are those of package bootstrap.
+// fields and variables at once. The launcher's own variables are those of package bootstrap; CheckEnvironment finds
+// misspelled names.
 func (c *Config) Effective(getenv func(string) string) ([]Setting, error) {
 	_, settings, err := c.resolve(getenv)
 	return settings, err
@@ -186,6 +206,15 @@ func showCPUs(c *Config) string {
 		return "those of the process"
 	}
 	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(c.AsyncCPUs), "[]")), ",")
+}
+
+func parsePeerTimeout(c *Config, s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < keepalive.Min || d > maxPeer {
+		return errors.New(strings.Replace(allowedPeer, "give", "give a duration such as 30s,", 1))
+	}
+	c.PeerTimeout = d
+	return nil
 }
 
 func parseSpin(c *Config, s string) error {

@@ -19,7 +19,8 @@ const (
 )
 
 // Shutdown is the orderly end, collective: it delivers what was sent, waits until all ranks are here, then closes. If ctx ends
-// first it closes as Close does and returns an error that lists unfinished requests by origin and ranks not yet seen.
+// first it closes as Close does and returns an error that says in a line how many sends and receives are unfinished, by
+// rank, and which ranks have not come; Config.Logger gets what Dump would write.
 //
 // Leaving the launcher's store can take up to 2 seconds more, here and in Close, if another rank does not answer: rank 0
 // serves it until all have left.
@@ -36,8 +37,10 @@ func (w *World) Shutdown(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("p2p: shutdown: messages are not all delivered: %w%s", fromEngine(err), w.unfinished())
 	} else if err = w.meet(ctx); err != nil {
+		w.tellFailure(err)
 		err = fmt.Errorf("p2p: shutdown: not all ranks have come: %w%s", err, w.unfinished())
 	}
+	w.leave(err == nil)
 	w.state = shutDown
 	return errors.Join(err, w.release(ErrClosed))
 }
@@ -61,18 +64,29 @@ func (w *World) meet(ctx context.Context) error {
 	return <-result
 }
 
-// unfinished is Dump as a suffix of an error.
+// unfinished is what was not done, in short, as a suffix of an error. The Logger gets the list.
 func (w *World) unfinished() string {
-	var b strings.Builder
-	if err := w.eng.Dump(&b); err != nil || b.Len() == 0 {
-		return ""
+	if w.cfg.Logger != nil {
+		var b strings.Builder
+		if err := w.eng.Dump(&b); err == nil {
+			w.cfg.Logger.Info("shutdown failed", "rank", w.rank, "state", b.String())
+		}
 	}
-	return "\n" + strings.TrimRight(b.String(), "\n")
+	if s := w.eng.Summary(); s != "" {
+		return "; unfinished here: " + s
+	}
+	return ""
 }
 
 // Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError unless all had called
 // Shutdown. After Shutdown it does nothing, so `defer w.Close()` is always right. Safe to call twice.
 func (w *World) Close() error {
+	if w.ending.TryLock() {
+		if w.state == alive {
+			w.leave(false)
+		}
+		w.ending.Unlock()
+	}
 	err := w.eng.Close(ErrClosed)
 	if !w.ending.TryLock() { // a Shutdown is under way, perhaps in the fence: end that too
 		err = errors.Join(err, w.parts.boot.Close())
@@ -84,6 +98,13 @@ func (w *World) Close() error {
 	}
 	w.state = closed
 	return errors.Join(err, w.release(ErrClosed))
+}
+
+// leave tells the launcher, if it wants to know, before the peers can notice.
+func (w *World) leave(finished bool) {
+	if l, ok := w.parts.boot.(bootstrap.Leaver); ok {
+		l.Leave(finished)
+	}
 }
 
 // release closes all parts, in the order in which they use each other.

@@ -19,7 +19,7 @@ type World struct {
 	cfg                  Config // with variables filled in
 	alone                bool   // no launcher: see detect
 	parts                parts
-	watcher              sync.WaitGroup // goroutines that wait for an Abort
+	watcher              sync.WaitGroup // goroutines that wait for word of other ranks, or tell them
 
 	ending sync.Mutex // held by Shutdown and Close
 	state  lifeState  // guarded by ending
@@ -76,12 +76,22 @@ func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Statu
 	return status(st), nil
 }
 
-// Isend and Irecv never block and have no context: cancel by Request.Cancel. Errors come from the request.
+// Isend and Irecv never block and have no context: cancel by Request.Cancel. Errors come from the request. Isend fails with
+// ErrFull where too many sends wait already, see Config.SendLimit and Room.
 func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(w.size) || tag > MaxTag {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
 	}
 	return Request{r: w.eng.Isend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
+}
+
+// Room waits until Isend would not fail with ErrFull, and returns at once where it would not now. When ctx ends first it
+// returns ctx's error. It reserves nothing: other goroutines may be faster.
+func (w *World) Room(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	return w.eng.Room(ctx)
 }
 
 // Irecv is Recv without waiting, see Isend.

@@ -17,8 +17,9 @@ func (e *Engine) abandonLocked(op *Op) {
 		e.peers[r.src].readq.remove(op)
 	}
 	if r.active == 0 {
-		e.reads.release(op.slot)
+		e.releaseReadLocked(op)
 	} else {
+		e.unreadLocked(op)
 		e.tr.Abandon(r.src, op.slot.id())
 		stand := e.newOpLocked()
 		stand.state, stand.peer, stand.tag, stand.slot, stand.read = opAbandoned, r.src, tag, op.slot, r
@@ -41,7 +42,7 @@ func (e *Engine) abandonLocked(op *Op) {
 // abandonedLocked counts the end of a read whose receive has ended before.
 func (e *Engine) abandonedLocked(op *Op) {
 	if op.read.active == 0 {
-		e.reads.release(op.slot)
+		e.releaseReadLocked(op)
 		e.freeLocked(op)
 	}
 }
@@ -56,7 +57,7 @@ func (e *Engine) placeLocked(m *message) {
 	}
 	op := e.heirLocked(m.tag)
 	if op != nil && op.state == opPosted {
-		e.posted.Remove(op.handle)
+		e.unpostLocked(op)
 		e.checkHeirLocked(m.tag, op)
 		if e.tags != nil {
 			e.leftLocked(op)

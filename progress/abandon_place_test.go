@@ -14,7 +14,7 @@ func TestAbandonedRecallKeepsPlace(t *testing.T) {
 	third := r.e[1].Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
 	var dump strings.Builder
 	require.NoError(t, r.e[1].Dump(&dump))
-	require.Contains(t, dump.String(), "unexpected messages: 1, 0 eager bytes\n"+
+	require.Contains(t, dump.String(), "unexpected messages: 1, 0 bytes with their records\n"+
 		"  from 0 tag 0x5, 1000 bytes, given back, for a receive that the device is asked for\n")
 	r.goOn()
 	st, err := ended(t, r.second)

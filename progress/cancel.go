@@ -12,7 +12,7 @@ func (e *Engine) cancelLocked(op *Op) {
 	e.mu.AssertHeld("an operation")
 	switch op.state {
 	case opPosted:
-		if _, ok := e.posted.Remove(op.handle); ok {
+		if e.unpostLocked(op) {
 			if e.tags != nil {
 				e.leftLocked(op)
 			}
@@ -22,19 +22,13 @@ func (e *Engine) cancelLocked(op *Op) {
 		e.recallLocked(op, ErrCanceled)
 		e.placeReturnedLocked() // what it may have been asked back for is not for it any more
 	case opQueued:
-		e.unqueueLocked(&e.peers[op.peer], op)
-		e.m.Canceled++
-		e.endSendLocked(op, Status{}, ErrCanceled)
+		e.cancelQueuedLocked(op)
 	case opRequested:
 		op.state = opWithdrawing
 		e.ctrlLocked(&e.peers[op.peer], ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
-	case opFlushing:
-		for i, f := range e.flushers {
-			if f == op {
-				e.flushers = append(e.flushers[:i], e.flushers[i+1:]...)
-				break
-			}
-		}
+	case opFlushing, opRoom:
+		is := func(o *Op) bool { return o == op }
+		e.flushers, e.rooms = slices.DeleteFunc(e.flushers, is), slices.DeleteFunc(e.rooms, is)
 		e.canceledLocked(op)
 	}
 }
@@ -95,10 +89,7 @@ func (e *Engine) withdrawnFromLocked(op *Op) {
 // asked back from the device for: without it that receive would have lost its place. Of one that is not here any more the Fin is on
 // the way, and is the answer; one that the device has matched without its name is answered once that is known.
 func (e *Engine) withdrawLocked(p *peer, id uint32) {
-	for m := p.rndvs; m != nil; m = m.next {
-		if m.appCtx != id {
-			continue
-		}
+	if m := p.requestNamed(id); m != nil {
 		answer := ctrl{kind: ctrlWithdrawn, id: id}
 		if e.promisedLocked(m) {
 			m.asked = true
@@ -110,11 +101,7 @@ func (e *Engine) withdrawLocked(p *peer, id uint32) {
 		e.ctrlLocked(p, answer)
 		return
 	}
-	op := receiverOf(&e.reads, p, id)
-	if op == nil {
-		op = receiverOf(&e.off.slots, p, id)
-	}
-	if op != nil {
+	if op := e.receiverLocked(request{p.rank, id}); op != nil {
 		op.read.asked = true
 		e.ctrlLocked(p, ctrl{kind: ctrlTaken, id: id})
 	} else if len(p.unknown) < maxUnknown && !slices.Contains(p.unknown, id) && e.unnamedLocked(p) {
@@ -151,12 +138,23 @@ func (e *Engine) settleUnknownLocked(p *peer) {
 	}
 }
 
-// receiverOf finds the receive in a table that has matched request id of p.
-func receiverOf(t *slots, p *peer, id uint32) *Op {
-	for i := range t.entries {
-		op := t.entries[i].op
-		if op != nil && (op.state == opReading || op.state == opMatched) && op.read.src == p.rank && op.read.appCtx == id {
-			return op
+// receiverLocked finds the receive that has matched a request. The device has not many. Those that read are found by an index, which is
+// kept: it takes less than their Ops, and who has asked for one message may ask for more.
+func (e *Engine) receiverLocked(r request) *Op {
+	if e.readers == nil && e.reads.used != 0 {
+		e.readers = map[request]*Op{}
+		for _, s := range e.reads.entries {
+			if s.op != nil && s.op.state == opReading {
+				e.readers[s.op.read.request()] = s.op
+			}
+		}
+	}
+	if op := e.readers[r]; op != nil || e.off.slots.used == 0 {
+		return op
+	}
+	for _, s := range e.off.slots.entries {
+		if s.op != nil && s.op.state == opMatched && s.op.read.request() == r {
+			return s.op
 		}
 	}
 	return nil

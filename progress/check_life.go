@@ -29,6 +29,7 @@ type engineCheck struct {
 // Nonsense that is told from what is meant.
 const (
 	poisonInt    = -0x2424242424242425
+	poisonRank   = -0x24242425
 	poisonWord   = 0xdbdbdbdbdbdbdbdb
 	poisonHandle = matching.Handle(poisonWord)
 )
@@ -98,7 +99,7 @@ func (t *slots) checkTaken(s slot) {
 }
 
 // free tells whether a message record is in the pool.
-func (m *message) free() bool { return m.src == poisonInt }
+func (m *message) free() bool { return m.src == poisonRank }
 
 func (m *message) checkUnused() {
 	invariant.Check(m.free() && m.seq == poisonWord && m.appCtx == poisonWord&(1<<32-1) && m.data == nil && m.prev == nil,
@@ -108,7 +109,7 @@ func (m *message) checkUnused() {
 func (m *message) poison() {
 	invariant.Check(!m.free(), "pool", "a message is freed twice")
 	invariant.Check(m.prev == nil && m.next == nil, "list", "message %d of %d is freed in a list", m.seq, m.src)
-	*m = message{src: poisonInt, tag: poisonWord, seq: poisonWord,
+	*m = message{src: poisonRank, tag: poisonWord, seq: poisonWord,
 		appCtx: poisonWord & (1<<32 - 1), va: poisonWord, rkey: poisonWord & (1<<32 - 1), length: poisonWord, handle: poisonHandle}
 }
 

@@ -60,13 +60,16 @@ func checkEntry(op *Op, rule, list string, states ...opState) {
 // live operations are an account of their own.
 func (e *Engine) checkShadowLocked() {
 	last, listed := uint64(0), 0
+	from := make([]int, len(e.from))
 	for h, op := range e.posted.All() {
 		checkEntry(op, "V5", "the shadow list", opPosted, opOffered)
 		invariant.Check(op.handle == h, "V5", "a receive is in the shadow list under another handle: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive comes in the shadow list behind one that was posted later: %s", op.note.where())
 		last = op.note.order
 		listed++
+		from[1+op.peer]++
 	}
+	invariant.Check(slices.Equal(from, e.from), "V5", "the shadow list has receives by source (any first) %v, counted are %v", from, e.from)
 	c := &e.inv
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +111,7 @@ func (e *Engine) checkUnmatchedLocked() {
 
 // checkMessagesLocked counts the unexpected messages: bytes, credit, requests by peer, order of arrival.
 func (e *Engine) checkMessagesLocked() {
-	last, bytes := uint64(0), int64(0)
+	last := uint64(0)
 	charged := map[int]uint64{}
 	requests := map[*message]bool{}
 	for h, m := range e.unexp.All() {
@@ -118,10 +121,9 @@ func (e *Engine) checkMessagesLocked() {
 		if m.rndv {
 			invariant.Check(m.handle == h, "list", "request %d of %d is under another handle", m.seq, m.src)
 			requests[m] = true
-			continue
 		}
-		bytes += int64(len(m.data))
-		charged[m.src] += eagerCost(len(m.data))
+		invariant.Check(m.charged, "credit", "message %d of %d is not charged", m.seq, m.src)
+		charged[int(m.src)] += m.cost()
 	}
 	last = 0
 	for _, m := range e.returned {
@@ -130,32 +132,49 @@ func (e *Engine) checkMessagesLocked() {
 		last = m.seq
 		requests[m] = true
 	}
+	var bytes, committed int64
+	for i := range e.peers {
+		bytes += int64(charged[i])
+		committed += e.peers[i].in.held()
+	}
 	invariant.Check(bytes == e.m.UnexpectedBytes, "credit", "%d bytes of unexpected messages are counted, there are %d", e.m.UnexpectedBytes, bytes)
+	invariant.Check(committed == e.pool.committed, "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.committed)
 	for i := range e.peers {
 		p := &e.peers[i]
 		e.checkAccountLocked(p, charged[i])
 		invariant.Check(len(p.unknown) == 0 || e.unnamedLocked(p), "list", "rank %d has asked for a request that the device cannot have matched", i)
+		here := 0
 		for m := p.rndvs; m != nil; m = m.next {
-			invariant.Check(requests[m] && m.src == i, "list", "rank %d has a request that is in no queue: tag %#x, %d bytes", i, m.tag, m.length)
+			invariant.Check(requests[m] && int(m.src) == i, "list", "rank %d has a request that is in no queue: tag %#x, %d bytes", i, m.tag, m.length)
 			invariant.Check(p.lost == nil, "list", "rank %d is lost and has a request: tag %#x, %d bytes", i, m.tag, m.length)
+			invariant.Check(p.named == nil || p.named[m.appCtx] == m, "list", "rank %d has a request that is not found by its name: tag %#x", i, m.tag)
 			delete(requests, m)
+			here++
 		}
+		invariant.Check(p.named == nil || len(p.named) == here, "list", "rank %d has %d requests, %d are found by name", i, here, len(p.named))
 	}
 	invariant.Check(len(requests) == 0, "list", "%d requests are in a queue and unknown to their peers", len(requests))
 }
 
-// checkAccountLocked checks the credit of a peer. Messages that a lost peer sent in excess were charged and thrown away.
+// checkAccountLocked checks the credit of a peer, both ways.
 func (e *Engine) checkAccountLocked(p *peer, buffered uint64) {
-	a, c := &p.account, &p.credit
-	invariant.Check(c.granted <= c.charged && c.charged-c.granted <= c.window, "credit", "%d bytes to rank %d are charged and %d granted back; the window is %d",
-		c.charged, p.rank, c.granted, c.window)
+	a, o := &p.in.account, &p.out
+	invariant.Check(a.received-a.consumed == buffered, "credit", "%d bytes of rank %d are received and %d consumed; %d are buffered", a.received, p.rank,
+		a.consumed, buffered)
 	if p.lost != nil {
 		return
 	}
-	invariant.Check(a.granted <= a.consumed && a.received-a.granted <= a.window, "credit", "%d bytes of rank %d are received, %d consumed, %d granted; the window is %d",
-		a.received, p.rank, a.consumed, a.granted, a.window)
-	invariant.Check(a.received-a.consumed == buffered, "credit", "%d bytes of rank %d are received and %d consumed; %d are buffered", a.received, p.rank,
-		a.consumed, buffered)
+	invariant.Check(a.received <= a.told || a.excess, "credit", "%d bytes of rank %d are received, %d allowed", a.received, p.rank, a.told)
+	invariant.Check(a.window >= a.initial, "credit", "rank %d: window %d, initially %d", p.rank, a.window, a.initial)
+	invariant.Check(!o.empty() || !o.heldUp() && len(o.wants) == 0 && !o.all, "list", "nothing is held up to rank %d, episode %d", p.rank, o.episode)
+	invariant.Check(len(o.wants) <= maxWants && len(p.in.wants) <= maxWants, "list", "rank %d: %d wants, %d named", p.rank, len(o.wants), len(p.in.wants))
+	invariant.Check(p.in.heldUp() == slices.Contains(e.held, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
+	for h, op := range e.posted.All() {
+		if p.in.heldUp() && !p.in.all && (op.peer == p.rank || op.peer == AnySource) {
+			invariant.Check(slices.ContainsFunc(p.in.wants, func(n named) bool { return n.handle == h }), "V18",
+				"rank %d is held up and was not told of a receive that waits: %s", p.rank, op.note.where())
+		}
+	}
 }
 
 // checkSendsLocked is V16: what a peer may read is registered.
@@ -169,12 +188,18 @@ func (e *Engine) checkSendsLocked() {
 
 // checkReadsLocked checks the receives that read: each has a read under way or waits for room, or it would wait for ever.
 func (e *Engine) checkReadsLocked() {
+	reading := 0
 	checkSlots("reads", &e.reads, func(op *Op) {
 		checkEntry(op, "V18", "the table of reads", opReading, opAbandoned)
 		r := &op.read
 		invariant.Check(r.active > 0 || op.queued, "V18", "a receive neither reads nor waits for room: %s", op.note.where())
 		invariant.Check(r.posted <= r.want && (op.state == opAbandoned || r.want <= uint64(len(op.buf))), "V4", "%d of %d bytes are read: %s", r.posted, r.want, op.note.where())
+		if op.state == opReading {
+			reading++
+			invariant.Check(e.readers == nil || e.readers[r.request()] == op, "list", "a receive is not found by what it reads: %s", op.note.where())
+		}
 	})
+	invariant.Check(e.readers == nil || len(e.readers) == reading, "list", "%d receives read, %d are found by what they read", reading, len(e.readers))
 }
 
 // checkSlots checks a table, and each operation in it: it is in the slot that it names, and all are counted.
@@ -197,29 +222,35 @@ func (e *Engine) checkPeersLocked() {
 	var queued int64
 	for i := range e.peers {
 		p := &e.peers[i]
-		for op := p.sendq.head; op != nil; op = op.next {
-			checkEntry(op, "list", "a queue of sends", opQueued)
-			invariant.Check(op.queued && op.peer == i, "list", "a send is in the queue of rank %d: %s", i, op.note.where())
-			queued += int64(eagerCost(len(op.buf)))
+		if !p.out.empty() {
+			for h, op := range p.out.queue.All() {
+				checkEntry(op, "list", "a queue of sends", opQueued)
+				invariant.Check(op.queued && op.peer == i && op.handle == h, "list", "a send is in the queue of rank %d: %s", i, op.note.where())
+				queued += sendCost
+			}
 		}
 		for op := p.readq.head; op != nil; op = op.next {
 			checkEntry(op, "list", "a queue of reads", opReading)
 			invariant.Check(op.queued && op.read.src == i, "list", "a receive is in the queue of rank %d: %s", i, op.note.where())
 		}
-		waits := !p.sendq.empty() || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
+		waits := !p.out.empty() && (!p.out.heldUp() || p.out.permitted()) || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
+		waits = waits || p.out.told != p.out.episode || p.in.credit || e.off.recalled == 0 && (p.in.allDue || !p.in.all && p.in.dueNext() >= 0)
 		invariant.Check(p.dirty || !waits, "V18", "what waits for room at rank %d is not posted again", i)
 		invariant.Check(p.dirty == slices.Contains(e.dirty, i), "V18", "rank %d: dirty is %v", i, p.dirty)
-		invariant.Check(p.lost == nil || p.sendq.empty(), "list", "a send waits for room at rank %d, which is lost", i)
+		invariant.Check(p.lost == nil || p.out.empty(), "list", "a send waits for room at rank %d, which is lost", i)
 	}
 	invariant.Check(queued == e.queued, "list", "%d bytes of queued sends are counted, there are %d", e.queued, queued)
 	for _, op := range e.flushers {
 		checkEntry(op, "list", "the list of flushes", opFlushing)
 	}
+	for _, op := range e.rooms {
+		checkEntry(op, "list", "the list of calls of Room", opRoom)
+	}
 }
 
 // checkLostLocked follows the loss of p. What its transport reports later of messages that were matched before may wait again.
 func (e *Engine) checkLostLocked(p *peer) {
-	invariant.Check(p.sendq.empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
+	invariant.Check(p.out.empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
 	invariant.Check(p.readq.empty(), "list", "a receive waits for room to read from rank %d, which is lost", p.rank)
 	invariant.Check(p.rndvs == nil, "list", "a request of rank %d stays, which is lost", p.rank)
 }

@@ -50,7 +50,7 @@ func TestMatchesAreChecked(t *testing.T) {
 			e.checkMessageLocked(11, exact, m)
 		}},
 		"message that was freed": {"V3", "another has had", func(e *Engine) {
-			e.checkMessageLocked(poisonWord, exact, &message{src: poisonInt, tag: poisonWord})
+			e.checkMessageLocked(poisonWord, exact, &message{src: poisonRank, tag: poisonWord})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

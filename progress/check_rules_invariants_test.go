@@ -47,8 +47,21 @@ func busy(t *testing.T) (*cluster, *Engine) {
 	require.Equal(t, 5, e.posted.Len())
 	require.Equal(t, 3, e.off.kept.Len())
 	require.Equal(t, 2, e.sends.used)
-	require.False(t, e.peers[0].sendq.empty())
+	require.False(t, e.peers[0].out.empty())
 	return c, e
+}
+
+// queuedTo is the first send that waits for a rank.
+func queuedTo(e *Engine, rank int) *Op {
+	op, _, _ := e.peers[rank].out.queue.Find(0, 0)
+	return op
+}
+
+// unkeep takes an unexpected request out of its queue, and leaves it where its peer has it; the accounts know of it.
+func unkeep(e *Engine, tag uint64) {
+	e.unexp.Match(tag, exact)
+	e.m.UnexpectedBytes -= recordCost
+	e.pool.consume(&e.peers[0].in.account, recordCost)
 }
 
 // opOf is the newest receive that matches a tag.
@@ -99,13 +112,13 @@ func TestRulesAreChecked(t *testing.T) {
 		"asked back for nothing":        {"V7", func(e *Engine) { op := opOf(e, 20); op.cause, op.wanted = errReturned, 1<<20 }},
 		"asked for what nobody has":     {"list", func(e *Engine) { e.peers[0].unknown = []uint32{rndvName} }},
 		"message out of order":          {"V1", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.seq = 0 }},
-		"message freed":                 {"pool", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.src = poisonInt }},
+		"message freed":                 {"pool", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.src = poisonRank }},
 		"request under another handle":  {"list", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.handle++ }},
 		"message given back":            {"list", func(e *Engine) { give(e, 12); e.returned[0].rndv = false }},
 		"returned out of order":         {"V1", func(e *Engine) { give(e, 12); e.returned = append(e.returned, e.returned[0]) }},
 		"lost peer has a request":       {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
 		"request without its peer":      {"list", func(e *Engine) { e.peers[0].rndvs = nil }},
-		"request of another":            {"list", func(e *Engine) { e.unexp.Match(12, exact) }},
+		"request of another":            {"list", func(e *Engine) { unkeep(e, 12) }},
 		"message counted twice":         {"V8", func(e *Engine) { e.handled++ }},
 		"message not counted":           {"V8", func(e *Engine) { e.handled-- }},
 		"forced DEL forgotten":          {"V9", func(e *Engine) { e.inv.due = append(e.inv.due, drop{1, 1}) }},
@@ -131,27 +144,61 @@ func TestRulesAreChecked(t *testing.T) {
 		"reads beyond the buffer": {"V4", func(e *Engine) { r := &e.reads.entries[0].op.read; r.want++ }},
 		"peer not dirty":          {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
 		"dirty peer forgotten":    {"V18", func(e *Engine) { e.dirty = nil }},
-		"queued send is not":      {"list", func(e *Engine) { e.peers[0].sendq.head.queued = false }},
+		"queued send is not":      {"list", func(e *Engine) { queuedTo(e, 0).queued = false }},
 		"queued read of another":  {"list", func(e *Engine) { op := e.reads.entries[0].op; op.read.src = 1; e.peers[0].readq.push(op) }},
 		"queued bytes miscounted": {"list", func(e *Engine) { e.queued++ }},
-		"queued send has ended":   {"list", func(e *Engine) { e.peers[0].sendq.head.state = opEnded }},
+		"queued send has ended":   {"list", func(e *Engine) { queuedTo(e, 0).state = opEnded }},
 		"lost peer has a queue": {"list", func(e *Engine) {
 			e.peers[0].rndvs = nil
-			e.unexp.Match(12, exact)
+			unkeep(e, 12)
 			e.peers[0].lost = ErrPeerLost
 			e.sends = slots{}
 		}},
 		"lost peer has a send": {"list", func(e *Engine) {
 			e.peers[0].rndvs = nil
-			e.unexp.Match(12, exact)
+			unkeep(e, 12)
 			e.peers[0].lost = ErrPeerLost
 		}},
 		"bytes miscounted":            {"credit", func(e *Engine) { e.m.UnexpectedBytes++ }},
-		"credit given back too early": {"credit", func(e *Engine) { e.peers[0].account.consumed++ }},
-		"credit granted twice":        {"credit", func(e *Engine) { e.peers[0].account.granted = 1 << 40 }},
-		"credit used twice":           {"credit", func(e *Engine) { e.peers[0].credit.charged += 1 << 40 }},
-		"sleeper without the role":    {"waiter", func(e *Engine) { e.wait.sleeper = new(waiter) }},
-		"waiter freed and parked":     {"waiter", func(e *Engine) { e.wait.parked.push(new(waiter)) }},
+		"credit given back too early": {"credit", func(e *Engine) { e.peers[0].in.consumed++ }},
+		"credit not counted":          {"credit", func(e *Engine) { e.pool.committed++ }},
+		"credit used twice": {"credit", func(e *Engine) {
+			a := &e.peers[0].in.account
+			before := a.held()
+			a.told = a.received - 1
+			e.pool.committed += a.held() - before
+		}},
+		"message not charged":          {"credit", func(e *Engine) { u, _, _ := e.unexp.Find(0, 0); u.charged = false }},
+		"window below its smallest":    {"credit", func(e *Engine) { e.peers[0].in.window = 0 }},
+		"wants of a queue that may go": {"list", func(e *Engine) { e.peers[1].out.wants = []want{{}} }},
+		"wants beyond the slots":       {"list", func(e *Engine) { e.peers[0].out.wants = make([]want, maxWants+1) }},
+		"held up and not listed":       {"list", func(e *Engine) { e.peers[0].in.episode, e.peers[0].in.all = 1, true }},
+		"receive that was not named": {"V18", func(e *Engine) {
+			e.peers[0].in.episode, e.held = 1, []int{0}
+		}},
+		"held up, and nobody is told": {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
+		"sources miscounted":          {"V5", func(e *Engine) { e.from[0]++ }},
+		"receive lost and not counted": {"V5", func(e *Engine) {
+			op := opOf(e, 20)
+			e.posted.Remove(op.handle)
+			e.from[1+op.peer]--
+		}},
+		"name of no request": {"list", func(e *Engine) {
+			p := &e.peers[0]
+			p.named = map[uint32]*message{1 << 30: nil}
+			for m := p.rndvs; m != nil; m = m.next {
+				p.named[m.appCtx] = m
+			}
+		}},
+		"name of no read": {"list", func(e *Engine) {
+			op := e.reads.entries[0].op
+			e.readers = map[request]*Op{op.read.request(): op, {}: nil}
+		}},
+		"request without its name":  {"list", func(e *Engine) { e.peers[0].named = map[uint32]*message{} }},
+		"read without its name":     {"list", func(e *Engine) { e.readers = map[request]*Op{} }},
+		"call of Room that is none": {"list", func(e *Engine) { e.rooms = []*Op{opOf(e, 20)} }},
+		"sleeper without the role":  {"waiter", func(e *Engine) { e.wait.sleeper = new(waiter) }},
+		"waiter freed and parked":   {"waiter", func(e *Engine) { e.wait.parked.push(new(waiter)) }},
 		"waiter of another operation": {"waiter", func(e *Engine) {
 			w := e.newWaiterLocked(opOf(e, 20))
 			w.op = opOf(e, 21)
@@ -210,9 +257,10 @@ func TestLossIsChecked(t *testing.T) {
 	for name, spoil := range map[string]func(e *Engine){
 		"send": func(e *Engine) { e.peers[0].readq, e.peers[0].rndvs = opList{}, nil },
 		"read": func(e *Engine) {
-			e.peers[0].sendq, e.peers[0].readq, e.peers[0].rndvs = opList{}, e.peers[0].sendq, nil
+			e.peers[0].readq.push(queuedTo(e, 0))
+			e.peers[0].out.queue, e.peers[0].rndvs = nil, nil
 		},
-		"request": func(e *Engine) { e.peers[0].sendq, e.peers[0].readq = opList{}, opList{} },
+		"request": func(e *Engine) { e.peers[0].out.queue, e.peers[0].readq = nil, opList{} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)

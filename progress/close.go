@@ -18,10 +18,15 @@ func (e *Engine) Flush(ctx context.Context) error {
 	if e.broken != nil {
 		return e.broken
 	}
+	return e.waitInLocked(ctx, opFlushing, &e.flushers)
+}
+
+// waitInLocked waits in a list of calls until what they wait for has come.
+func (e *Engine) waitInLocked(ctx context.Context, state opState, list *[]*Op) error {
 	op := e.newOpLocked()
-	op.state = opFlushing
+	op.state = state
 	e.noteLocked(op, noteFlush, nil)
-	e.flushers = append(e.flushers, op)
+	*list = append(*list, op)
 	_, err := e.finishLocked(ctx, op)
 	return err
 }
@@ -39,9 +44,12 @@ func (e *Engine) flushedLocked() {
 
 // busyLocked tells whether some peer is still to get something.
 func (e *Engine) busyLocked() bool {
+	if e.queued != 0 {
+		return true
+	}
 	for _, rank := range e.dirty {
 		p := &e.peers[rank]
-		if !p.sendq.empty() || len(p.fins) != 0 || len(p.ctrls) != 0 {
+		if len(p.fins) != 0 || len(p.ctrls) != 0 {
 			return true
 		}
 	}
@@ -78,6 +86,7 @@ func (e *Engine) close(cause error) error {
 		e.wait.awake.Wait()
 	}
 	e.failAllLocked(e.broken) // withdraws the buffers that are offered to peers, while the transport is there for it
+	e.wires = e.wiresLocked()
 	err := e.tr.Close()
 	e.closed = true
 	e.failAllLocked(e.broken) // what was reading

@@ -4,6 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+
+	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
 // dumpMost is how many entries of each list a dump shows.
@@ -21,6 +25,10 @@ func (e *Engine) Dump(out io.Writer) error {
 
 func (e *Engine) dumpLocked(b *bytes.Buffer) {
 	fmt.Fprintf(b, "rank %d of %d, transport %s on %s\n", e.cfg.Rank, e.cfg.Size, e.caps.Name, e.caps.Device)
+	if n := &e.wait.neighbours; n.processors > 0 {
+		fmt.Fprintf(b, "ranks that share its processors: %d on %d%v\n", n.ranks, n.processors, n.load)
+	}
+	e.dumpWiresLocked(b)
 	if e.broken != nil {
 		fmt.Fprintf(b, "stopped: %v\n", e.broken)
 	}
@@ -49,8 +57,21 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 	e.inv.dump(b)
 }
 
+// dumpWiresLocked says what carries the messages of whom.
+func (e *Engine) dumpWiresLocked(b io.Writer) {
+	by := map[string][]int{}
+	for rank, name := range e.wiresLocked() {
+		if name != "" && rank != e.cfg.Rank {
+			by[name] = append(by[name], rank)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		fmt.Fprintf(b, "by %s: %s\n", name, ranks.List(by[name]))
+	}
+}
+
 func (e *Engine) dumpUnexpectedLocked(b io.Writer) {
-	fmt.Fprintf(b, "unexpected messages: %d, %d eager bytes\n", e.unexp.Len()+len(e.returned), e.m.UnexpectedBytes)
+	fmt.Fprintf(b, "unexpected messages: %d, %d bytes with their records\n", e.unexp.Len()+len(e.returned), e.m.UnexpectedBytes)
 	n := 0
 	for _, m := range e.unexp.All() {
 		if n++; n > dumpMost {
@@ -98,13 +119,17 @@ func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
 		fmt.Fprintf(b, "rank %d lost: %v\n", p.rank, p.lost)
 		return
 	}
-	queued := 0
-	for op := p.sendq.head; op != nil; op = op.next {
-		queued++
+	if n := len(p.fins) + len(p.ctrls); n != 0 || !p.readq.empty() {
+		fmt.Fprintf(b, "rank %d: %d fins, %d control messages wait for room\n", p.rank, len(p.fins), len(p.ctrls))
 	}
-	if queued+len(p.fins)+len(p.ctrls) != 0 || !p.readq.empty() {
-		fmt.Fprintf(b, "rank %d: %d sends, %d fins, %d control messages wait for room; credit %d of %d used\n", p.rank,
-			queued, len(p.fins), len(p.ctrls), p.credit.charged-p.credit.granted, p.credit.window)
+	if o := &p.out; o.heldUp() {
+		fmt.Fprintf(b, "rank %d: %d sends are held up, the receiver has no memory for them and waits for %d others; "+
+			"credit left %d bytes\n", p.rank, o.queue.Len(), len(o.wants), int64(o.allowed-o.charged))
+	} else if !o.empty() {
+		fmt.Fprintf(b, "rank %d: %d sends wait for room\n", p.rank, o.queue.Len())
+	}
+	if in := &p.in; in.heldUp() {
+		fmt.Fprintf(b, "rank %d is held up: its messages take %d bytes of %d here\n", p.rank, in.received-in.consumed, in.window)
 	}
 }
 

@@ -20,8 +20,8 @@ type Config struct {
 	Rank, Size int
 
 	EagerLimit      int           // bytes up to which a message is sent at once and copied; default and upper bound: the transport's
-	UnexpectedLimit int64         // bytes of eager messages that all peers together may have buffered here; default 64 MiB
-	SendLimit       int64         // bytes of queued sends above which Isend fails with ErrFull; default 64 MiB
+	UnexpectedLimit int64         // bytes that unexpected messages of all peers together may take here, records included; default 64 MiB
+	SendLimit       int64         // bytes that sends which wait may take here, see sendCost, before Isend fails with ErrFull; default 1 GiB
 	SpinLimit       time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
 	Manual          bool          // no progress goroutine: operations move only inside calls
 	Seed            uint64        // of the hash tables; 0 takes a random one
@@ -30,13 +30,17 @@ type Config struct {
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; 0: 1024; below 0: it may be empty
 
+	// Lost is told, once for each, which ranks this one gives up by itself and why, not those that PeerLost was told of. It is
+	// called under the lock, before any operation ends for it, and must not block; nil: nothing.
+	Lost func(rank int, cause error)
+
 	// Grace bounds the wait for a receiver that is to answer for a send, see reclaimLocked; nil: by the clock.
 	Grace func() (context.Context, context.CancelFunc)
 }
 
 const (
 	defaultUnexpectedLimit = 64 << 20
-	defaultSendLimit       = 64 << 20
+	defaultSendLimit       = 1 << 30
 )
 
 // Engine is one rank's messaging state. All fields without a word of their own are guarded by mu.
@@ -50,9 +54,10 @@ type Engine struct {
 	caps   transport.Caps // constant
 	tags   transport.TagList
 	log    *slog.Logger
-	window uint64 // constant: eager bytes that one peer may have under way to us
+	window uint64 // constant: each peer's credit here at the start
 
 	posted   *matching.Posted[*Op]
+	from     []int // how many of them by source, any source first: one more than its rank
 	unexp    *matching.Unexpected[*message]
 	returned []*message // rendezvous requests that receives have given back, in order of arrival
 	arrivals uint64     // messages that were given a number
@@ -63,6 +68,8 @@ type Engine struct {
 	sends slots // rendezvous sends, by what the peer calls them
 	reads slots // receives that read, by read id
 
+	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender asks for one
+
 	ops     opPool
 	buffers bufferPool
 	waiters *waiter // free ones
@@ -70,14 +77,20 @@ type Engine struct {
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
 
-	queued    int64 // bytes of queued sends, against SendLimit
+	pool pool
+	held []int // peers that are held up for credit here
+	turn int   // of those, whose window was widened last
+
+	queued    int64 // bytes that queued sends take, against SendLimit
+	rooms     []*Op // calls that wait for less
 	flushers  []*Op
 	lost      []int // in order of loss
 	unacked   int   // ranks in lost that AckFailures has not been told
 	broken    error // why new operations fail: closed, aborted, transport failure
 	closing   bool
 	closed    bool
-	handled   uint32 // C of the offload protocol: unexpected messages completely handled
+	wires     []string // once closed: what Wires said last
+	handled   uint32   // C of the offload protocol: unexpected messages completely handled
 	off       offload
 	m         Metrics
 	wait      waitState
@@ -94,15 +107,15 @@ type peer struct {
 	foreign bool  // its messages come by another device than that with the tag list
 	dirty   bool  // is in Engine.dirty
 
-	sendq opList // sends in order that the transport has not taken yet
-	readq opList // receives with reads that it has not taken yet
+	readq opList // receives with reads that the transport has not taken yet
 	fins  []uint32
 	ctrls [][]byte
 
-	credit  credit   // ours at the peer
-	account account  // the peer's here
-	rndvs   *message // unexpected rendezvous requests of this peer, newest first
-	unknown []uint32 // requests that it wants back, and that the device may have matched
+	out     outgoing
+	in      incoming
+	rndvs   *message            // unexpected rendezvous requests of this peer, newest first
+	named   map[uint32]*message // the same by appCtx; nil until the peer asks for one, and again once it has none
+	unknown []uint32            // requests that it wants back, and that the device may have matched
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.
@@ -128,7 +141,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 
 func (e *Engine) configure() error {
 	c := &e.cfg
-	if e.caps.MaxHdr < rndvExtraLen || e.caps.MaxCtrl < ctrlLen || e.caps.MaxRead == 0 {
+	if e.caps.MaxHdr < rndvExtraLen || e.caps.MaxCtrl < ctrlLen+wantLen || e.caps.MaxRead == 0 {
 		return fmt.Errorf("progress: transport %s has too little room: header %d, control %d, read %d bytes",
 			e.caps.Name, e.caps.MaxHdr, e.caps.MaxCtrl, e.caps.MaxRead)
 	}
@@ -148,8 +161,9 @@ func (e *Engine) configure() error {
 	if c.Grace == nil {
 		c.Grace = graceByClock
 	}
-	e.window = creditWindow(c.UnexpectedLimit, c.Size)
+	e.window = e.pool.init(c.UnexpectedLimit, c.Size, eagerCost(c.EagerLimit))
 	e.posted = matching.NewPosted[*Op](c.Seed)
+	e.from = make([]int, 1+c.Size)
 	e.unexp = matching.NewUnexpected[*message](c.Seed)
 	e.buffers.init(c.UnexpectedLimit)
 	e.initOffload()
@@ -158,9 +172,10 @@ func (e *Engine) configure() error {
 	e.peers = make([]peer, c.Size)
 	for i := range e.peers {
 		e.peers[i].rank = i
-		e.peers[i].account.init(e.window)
+		e.pool.open(&e.peers[i].in.account, e.window)
 	}
 	e.wait.init(c.SpinLimit)
+	e.surveyLocked()
 	e.wait.awake.L = &e.mu
 	e.loop.init()
 	return nil
@@ -183,7 +198,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	e.lock()
 	defer e.mu.Unlock()
 	p := &e.peers[peer]
-	p.credit.window = a.window
+	p.out.allowed = a.window
 	if err := e.tr.Connect(peer, a.transport); err != nil {
 		return err
 	}

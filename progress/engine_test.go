@@ -313,7 +313,7 @@ func TestArguments(t *testing.T) {
 }
 
 func TestSendLimit(t *testing.T) {
-	c := newCluster(t, 2, Config{Manual: true, SendLimit: 1000}, fakeOpts{room: 1})
+	c := newCluster(t, 2, Config{Manual: true, SendLimit: 6 * sendCost}, fakeOpts{room: 1})
 	var reqs []Request
 	for range 40 {
 		reqs = append(reqs, c.e[0].Isend(1, 1, fill(100, 1)))

@@ -23,7 +23,7 @@ type fakeNet struct {
 }
 
 type fakeOpts struct {
-	room     int    // packets under way a pair; 0 without bound
+	room     int    // packets under way a pair; 0 without bound, below 0 none, and no grants either
 	maxEager int    // default 256
 	maxRead  uint64 // default 1 << 30
 	random   bool   // polls bring between nothing and 3 packets
@@ -58,6 +58,7 @@ type packet struct {
 	id      uint64 // of a read
 	peer    int
 	dst     []byte
+	dropped bool       // a read from a rank that was dropped
 	peek    []byte     // the first bytes of a rendezvous
 	entry   *fakeEntry // that the device gave it to
 	failure error      // of the device's read
@@ -237,6 +238,17 @@ func (n *fakeNode) Abandon(_ int, id uint64) {
 	}
 }
 
+// Disconnect fails the reads from a rank.
+func (n *fakeNode) Disconnect(peer int, _ error) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	for i := range n.reads {
+		if n.reads[i].peer == peer {
+			n.reads[i].dropped = true
+		}
+	}
+}
+
 // doReadLocked carries out one read.
 func (n *fakeNode) doReadLocked(p *packet) error {
 	s := n.net.nodes[p.peer]
@@ -245,7 +257,7 @@ func (n *fakeNode) doReadLocked(p *packet) error {
 	if r == nil && !s.dead && n.net.opts.revoke {
 		return transport.ErrWithdrawn
 	}
-	if s.dead || n.failRds || r == nil || off+uint64(len(p.dst)) > uint64(len(r.buf)) {
+	if s.dead || p.dropped || n.failRds || r == nil || off+uint64(len(p.dst)) > uint64(len(r.buf)) {
 		return errors.New("remote access error")
 	}
 	copy(p.dst, r.buf[off:])
@@ -255,6 +267,9 @@ func (n *fakeNode) doReadLocked(p *packet) error {
 func (n *fakeNode) Grant(peer int, total uint64) error {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
+	if n.net.opts.room < 0 {
+		return transport.ErrAgain
+	}
 	n.net.nodes[peer].cells[n.rank] = total
 	return nil
 }
@@ -263,6 +278,13 @@ func (n *fakeNode) Granted(peer int) uint64 {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
 	return n.cells[peer]
+}
+
+func (n *fakeNode) Wire(peer int) string {
+	if peer == n.rank {
+		return "self"
+	}
+	return "fake"
 }
 
 func (n *fakeNode) Poll() (int, error) {

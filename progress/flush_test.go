@@ -61,7 +61,7 @@ func (c *cluster) underWay() (parts []string) {
 	add("requests", e.sends.used != 0)
 	for i := range e.peers {
 		p := &e.peers[i]
-		add("queued", !p.sendq.empty())
+		add("queued", !p.out.empty())
 		add("answers", len(p.fins) != 0)
 		add("control", len(p.ctrls) != 0)
 	}

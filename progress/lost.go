@@ -1,23 +1,53 @@
 package progress
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
+
+// lastPolls bounds how often PeerLost polls for what the rank has sent before it was lost. One poll that finds nothing does
+// not say that nothing is there: a device that was idle, or has many connections, looks at some polls only.
+const (
+	lastPolls  = 1000
+	emptyPolls = 64 // in a row say so
+)
 
 // PeerLost tells the engine of a loss that its transport has not noticed: it knows nothing of ranks that it was never
-// connected to.
+// connected to, nor of the other end of a connection that has given it up. What has arrived of the rank stays.
 func (e *Engine) PeerLost(rank int, cause error) {
 	e.lock()
 	defer e.mu.Unlock()
-	if rank >= 0 && rank < len(e.peers) && !e.closing {
-		e.lostLocked(&e.peers[rank], cause)
+	if rank < 0 || rank >= len(e.peers) || e.closing {
+		return
 	}
+	p := &e.peers[rank]
+	for i, empty := 0, 0; i < lastPolls && empty < emptyPolls && p.lost == nil; i++ {
+		if empty++; e.pollLocked() != 0 {
+			empty = 0
+		}
+	}
+	if p.lost != nil || e.closing {
+		return
+	}
+	e.endPeerLocked(p, cause)
+	e.tr.Disconnect(rank, p.lost) // ends its reads under way; and whom the rank still reaches it shall not wait for
+	e.tr.Wake()
 }
 
-// lostLocked ends everything that depends on p. It may be called again.
+// lostLocked gives p up. It may be called again.
 func (e *Engine) lostLocked(p *peer, cause error) {
-	e.mu.AssertHeld("a peer")
 	if p.lost != nil {
 		return
 	}
+	if e.cfg.Lost != nil && e.broken == nil {
+		e.cfg.Lost(p.rank, cmp.Or(cause, ErrPeerLost))
+	}
+	e.endPeerLocked(p, cause)
+}
+
+// endPeerLocked ends everything that depends on p, which is lost from here on.
+func (e *Engine) endPeerLocked(p *peer, cause error) {
+	e.mu.AssertHeld("a peer")
 	if cause == nil {
 		cause = ErrPeerLost
 	}
@@ -29,6 +59,7 @@ func (e *Engine) lostLocked(p *peer, cause error) {
 	p.fins, p.ctrls, p.unknown = nil, nil, nil
 	err := peerError(p.rank, cause)
 	e.failSendsLocked(p, err)
+	e.forgetLocked(p)
 	e.failReadsLocked(p, err)
 	// Receives go before the requests that nobody can read any more: neither can match the other.
 	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
@@ -45,12 +76,13 @@ func (e *Engine) lostLocked(p *peer, cause error) {
 
 // failSendsLocked ends the sends to p, queued and requested.
 func (e *Engine) failSendsLocked(p *peer, err error) {
-	for op := p.sendq.head; op != nil; op = p.sendq.head {
-		e.unqueueLocked(p, op)
-		e.endSendLocked(op, Status{}, err)
-	}
+	e.failQueueLocked(p, err)
+	e.failRequestsLocked(func(op *Op) bool { return op.peer == p.rank }, err)
+}
+
+func (e *Engine) failRequestsLocked(which func(*Op) bool, err error) {
 	for i := range e.sends.entries {
-		if op := e.sends.entries[i].op; op != nil && op.peer == p.rank {
+		if op := e.sends.entries[i].op; op != nil && which(op) {
 			e.endRequestLocked(op, Status{}, err)
 		}
 	}
@@ -63,14 +95,14 @@ func (e *Engine) failReadsLocked(p *peer, err error) {
 		p.readq.remove(op)
 		op.read.err = err
 		if op.read.active == 0 {
-			e.reads.release(op.slot)
+			e.releaseReadLocked(op)
 			e.completeLocked(op, Status{}, err)
 		}
 	}
 }
 
 func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
-	for h, op := range e.posted.All() {
+	for _, op := range e.posted.All() {
 		switch {
 		case !which(op):
 		case op.state == opOffered:
@@ -78,7 +110,7 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 				e.recallLocked(op, err) // the device has the buffer
 			}
 		default:
-			e.posted.Remove(h)
+			e.unpostLocked(op)
 			if e.tags != nil {
 				e.leftLocked(op)
 			}
@@ -128,19 +160,20 @@ func (e *Engine) failAllLocked(err error) {
 	e.mu.AssertHeld("the engine")
 	for i := range e.peers {
 		p := &e.peers[i]
-		e.failSendsLocked(p, err)
+		e.failQueueLocked(p, err)
 		e.failReadsLocked(p, err)
 	}
+	e.failRequestsLocked(func(*Op) bool { return true }, err)
 	for _, s := range e.off.slots.entries {
 		if s.op != nil && s.op.cause == errReturned {
 			s.op.cause = err
 		}
 	}
 	e.failReceivesLocked(func(*Op) bool { return true }, err)
-	for _, op := range e.flushers {
+	for _, op := range slices.Concat(e.flushers, e.rooms) {
 		e.completeLocked(op, Status{}, err)
 	}
-	e.flushers = nil
+	e.flushers, e.rooms = nil, nil
 	if e.closed {
 		e.dropReadsLocked(err)
 		e.dropTaggedLocked(err)
@@ -154,7 +187,7 @@ func (e *Engine) dropReadsLocked(err error) {
 		if op == nil {
 			continue
 		}
-		e.reads.release(op.slot)
+		e.releaseReadLocked(op)
 		if op.state == opAbandoned {
 			e.freeLocked(op)
 		} else {

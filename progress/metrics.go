@@ -1,5 +1,7 @@
 package progress
 
+import "slices"
+
 // Metrics counts what an engine did, and holds a few present values.
 type Metrics struct {
 	EagerSent, EagerReceived uint64 // messages
@@ -10,8 +12,10 @@ type Metrics struct {
 	Canceled                 uint64
 	Revoked                  uint64 // of them, sends whose buffer was taken back without the receiver's answer
 	Withdrawn                uint64 // receives whose message was taken back while it was received
-	NoCredit                 uint64 // small messages that went as rendezvous requests for lack of credit
-	Queued                   uint64 // sends that had to wait for room
+	Queued                   uint64 // sends that had to wait for room or credit
+	HeldUp                   uint64 // times that sends to a peer were held up for credit
+	WantsSent, WantsReceived uint64 // receives that were named to peers whose sends are held up; the same by peers
+	Released                 uint64 // messages that went beyond credit because the receiver wanted one
 	Grants                   uint64 // credit given back
 	Stale                    uint64 // answers of peers that named no send, late or repeated
 	PeersLost                uint64
@@ -21,9 +25,10 @@ type Metrics struct {
 
 	PostedNow       int   // receives that wait for a message
 	UnexpectedNow   int   // messages that wait for a receive
-	UnexpectedBytes int64 // their eager bytes
+	UnexpectedBytes int64 // memory that they take, records included
 	UnexpectedPeak  int64 // the most there ever were
-	QueuedBytes     int64 // of sends that wait for room
+	QueuedBytes     int64 // memory that sends take which wait for room or credit
+	HeldNow         int   // peers that sends are held up to
 	RequestsNow     int   // rendezvous sends that the peer has not read yet
 	ReadsNow        int   // receives that read
 }
@@ -75,4 +80,23 @@ func (e *Engine) Metrics() Metrics {
 	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.dormantLocked()
 	m.RequestsNow, m.ReadsNow = e.sends.used, e.reads.used
 	return m
+}
+
+// Wires names what carries the messages to each rank, as the transport calls it: empty where it does not say. After Close it
+// is what it was before.
+func (e *Engine) Wires() []string {
+	e.lock()
+	defer e.mu.Unlock()
+	return e.wiresLocked()
+}
+
+func (e *Engine) wiresLocked() []string {
+	if e.closed {
+		return slices.Clone(e.wires)
+	}
+	names := make([]string, e.cfg.Size)
+	for rank := range names {
+		names[rank] = e.tr.Wire(rank)
+	}
+	return names
 }

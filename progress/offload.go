@@ -44,6 +44,7 @@ type offload struct {
 	low      int    // room at which a list that was full is used again
 	foreign  int    // ranks whose messages come by another device
 	entries  int    // in the list, not known to be matched
+	recalled int    // receives in state opRecalled
 	fresh    int    // of them, those added with the count that was reported last
 	reported uint32 // C as the device knows it (TMO 5.4)
 	full     bool   // the list was full, and has not emptied far enough since

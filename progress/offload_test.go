@@ -52,7 +52,7 @@ func TestOffloadedTruncationAndCredit(t *testing.T) {
 		require.Equal(t, fill(100, 1)[:10], buf)
 	}
 	require.EqualValues(t, 200, r.m().Matched)
-	require.Zero(t, r.cluster.e[0].Metrics().NoCredit)
+	require.Zero(t, r.cluster.e[0].Metrics().QueuedBytes)
 }
 
 // A blocking receive returns when the device has given its buffer back.

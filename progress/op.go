@@ -19,7 +19,7 @@ type opState uint8
 
 const (
 	opIdle        opState = iota
-	opQueued              // send in peer.sendq
+	opQueued              // send in outgoing.queue
 	opRequested           // send in Engine.sends: the peer knows of it
 	opWithdrawing         // as opRequested, and asked back
 	opPosted              // receive in Engine.posted, and in offload.kept if there is a device
@@ -29,10 +29,11 @@ const (
 	opReading             // receive in Engine.reads, perhaps in peer.readq
 	opAbandoned           // nobody's: stands in Engine.reads for a receive that has ended while its reads were under way
 	opFlushing            // flush in Engine.flushers
+	opRoom                // call of Room in Engine.rooms
 	opEnded
 )
 
-var opStateNames = [...]string{"idle", "queued", "requested", "withdrawing", "posted", "offered", "recalled", "matched", "reading", "abandoned", "flushing", "ended"}
+var opStateNames = [...]string{"idle", "queued", "requested", "withdrawing", "posted", "offered", "recalled", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
 
 // Op is one operation. Ops are pooled and never given back to the runtime while the engine lives, so that a stale Request
 // meets an Op of another generation, never foreign memory.
@@ -47,7 +48,7 @@ type Op struct {
 	state  opState
 	sync   bool // always rendezvous: completion means matched
 	taken  bool // send: the receiver has answered lately that it is receiving the message
-	queued bool // is in a peer's sendq or readq, or in offload.waiting
+	queued bool // is in a peer's queue of sends or reads, or in offload.waiting
 	peer   int  // destination, or source; -1 any
 	tag    uint64
 	mask   uint64
@@ -55,8 +56,8 @@ type Op struct {
 	status Status
 	err    error
 
-	next, prev *Op // in an opList or a free list
-	handle     matching.Handle
+	next, prev *Op             // in an opList or a free list
+	handle     matching.Handle // in Engine.posted, or in outgoing.queue
 	kept       matching.Handle // in offload.kept
 	added      uint32          // Engine.handled when the device got it
 	cause      error           // why it was recalled
@@ -184,17 +185,6 @@ func (l *opList) push(op *Op) {
 		l.tail.next = op
 	}
 	l.tail = op
-	op.queued = true
-}
-
-func (l *opList) pushFront(op *Op) {
-	op.prev, op.next = nil, l.head
-	if l.head == nil {
-		l.tail = op
-	} else {
-		l.head.prev = op
-	}
-	l.head = op
 	op.queued = true
 }
 

@@ -109,10 +109,23 @@ func (e *Engine) postLocked(op *Op) {
 	e.mu.AssertHeld("the shadow list")
 	op.state = opPosted
 	op.handle = e.posted.Post(op.tag, op.mask, op)
+	e.from[1+op.peer]++
 	e.inv.postedLocked(op)
 	if e.tags != nil {
 		e.offerLocked(op)
 	}
+	if len(e.held) != 0 {
+		e.nameLocked(op)
+	}
+}
+
+// unpostLocked takes a receive out of the shadow list; false means that it is not there.
+func (e *Engine) unpostLocked(op *Op) bool {
+	_, ok := e.posted.Remove(op.handle)
+	if ok {
+		e.from[1+op.peer]--
+	}
+	return ok
 }
 
 // deliverLocked ends a receive, which is unlinked already, with an eager message.
@@ -134,7 +147,7 @@ func (e *Engine) truncatedLocked(n int, total uint64) error {
 // takeLocked copies an unexpected eager message, which is unlinked already, into buf.
 func (e *Engine) takeLocked(m *message, buf []byte) (Status, error) {
 	n := copy(buf, m.data)
-	st := Status{m.src, m.tag, int64(len(m.data))}
+	st := Status{int(m.src), m.tag, int64(len(m.data))}
 	e.m.EagerReceived++
 	err := e.truncatedLocked(n, uint64(len(m.data)))
 	e.dropLocked(m)

@@ -20,7 +20,7 @@ func (e *Engine) retryLocked() int {
 		p := &e.peers[rank]
 		p.dirty = false
 		n += e.drainLocked(p)
-		if !p.sendq.empty() || !p.readq.empty() || len(p.fins) != 0 || len(p.ctrls) != 0 || p.lost == nil && p.grantDue() {
+		if !p.readq.empty() || len(p.fins) != 0 || len(p.ctrls) != 0 {
 			e.markDirtyLocked(p)
 		}
 	}
@@ -38,8 +38,9 @@ func (e *Engine) drainLocked(p *peer) int {
 		p.ctrls = p.ctrls[1:]
 		n++
 	}
-	if p.lost == nil && p.grantDue() {
-		e.grantLocked(p)
+	if p.lost == nil {
+		e.tellHeldLocked(p)
+		e.tellPeerLocked(p)
 	}
 	for op := p.readq.head; op != nil; op = p.readq.head {
 		p.readq.remove(op)
@@ -48,15 +49,7 @@ func (e *Engine) drainLocked(p *peer) int {
 		}
 		n++
 	}
-	for op := p.sendq.head; op != nil; op = p.sendq.head {
-		e.unqueueLocked(p, op) // first: once it has ended, the Op may be somebody else's
-		if !e.launchLocked(p, op) {
-			e.requeueLocked(p, op)
-			break
-		}
-		n++
-	}
-	return n
+	return n + e.pumpLocked(p)
 }
 
 // finLocked tells the sender of a rendezvous that its buffer was read.
@@ -68,6 +61,16 @@ func (e *Engine) finLocked(p *peer, appCtx uint32) {
 	}
 	p.fins = append(p.fins, appCtx)
 	e.markDirtyLocked(p)
+}
+
+// sendCtrlLocked posts a control message that is told again when there was no room; it reports whether there was. Once the
+// peer is lost there is nothing to tell.
+func (e *Engine) sendCtrlLocked(p *peer, c ctrl) bool {
+	if e.tr.SendCtrl(p.rank, c.encode()) == transport.ErrAgain {
+		e.markDirtyLocked(p)
+		return false
+	}
+	return true
 }
 
 func (e *Engine) ctrlLocked(p *peer, c ctrl) {

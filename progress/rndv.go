@@ -9,19 +9,18 @@ import (
 // A rendezvous: the sender registers its buffer and sends a request; the receiver that matches it reads the bytes straight
 // into its own buffer and answers Fin, which names the send by slot and generation.
 
-// requestLocked sends the rendezvous request of op; false means that there is no room.
-func (e *Engine) requestLocked(p *peer, op *Op) bool {
+// requestLocked sends the rendezvous request of op, and gives it a slot. After an error it has none.
+func (e *Engine) requestLocked(p *peer, op *Op) error {
+	if !e.slotsLeftLocked(p) {
+		return transport.ErrAgain
+	}
 	h := &e.hdr // not on the stack: it would escape through the interface
 	*h = transport.RndvHdr{Tag: op.tag, Len: uint64(len(op.buf))}
 	if len(op.buf) != 0 {
 		if op.region == nil {
 			region, err := e.tr.Register(p.rank, op.buf)
-			if err == transport.ErrAgain {
-				return false
-			}
 			if err != nil {
-				e.completeLocked(op, Status{}, err)
-				return true
+				return err
 			}
 			op.region = region // kept while op is queued
 			op.note.registered()
@@ -30,23 +29,17 @@ func (e *Engine) requestLocked(p *peer, op *Op) bool {
 	}
 	s, ok := e.sends.take(op)
 	if !ok {
-		return false
+		return transport.ErrAgain
 	}
 	h.AppCtx = s.wire()
 	rndvExtra{source: uint32(e.cfg.Rank), length: h.Len}.encode(&e.hdrExtra)
 	h.Extra = e.hdrExtra[:]
-	switch err := e.tr.SendRndv(p.rank, h); err {
-	case nil:
-		op.state, op.slot = opRequested, s
-		e.m.RndvSent++
-	case transport.ErrAgain:
+	if err := e.tr.SendRndv(p.rank, h); err != nil {
 		e.sends.release(s)
-		return false
-	default:
-		e.sends.release(s)
-		e.endSendLocked(op, Status{}, e.sendError(p, err))
+		return err
 	}
-	return true
+	op.slot = s
+	return nil
 }
 
 // endSendLocked ends a send that is in no queue and no slot any more; its buffer is withdrawn from the peers first.
@@ -64,6 +57,7 @@ func (e *Engine) endSendLocked(op *Op, st Status, err error) {
 // endRequestLocked ends a send that has a slot.
 func (e *Engine) endRequestLocked(op *Op, st Status, err error) {
 	e.sends.release(op.slot)
+	e.peers[op.peer].out.requests--
 	e.endSendLocked(op, st, err)
 }
 
@@ -91,6 +85,14 @@ type readState struct {
 	active int    // reads that have not ended
 	err    error
 }
+
+// request is what a rendezvous request is called: the name that its sender gave it.
+type request struct {
+	src    int
+	appCtx uint32
+}
+
+func (r *readState) request() request { return request{r.src, r.appCtx} }
 
 const maxMessage = math.MaxInt64
 
@@ -133,7 +135,23 @@ func (e *Engine) startReadLocked(op *Op) {
 		return
 	}
 	op.slot = s
+	if e.readers != nil {
+		e.readers[r.request()] = op
+	}
 	e.readMoreLocked(p, op)
+}
+
+// releaseReadLocked takes back the slot of a receive that reads, or of what stands for one.
+func (e *Engine) releaseReadLocked(op *Op) {
+	e.unreadLocked(op)
+	e.reads.release(op.slot)
+}
+
+// unreadLocked follows a receive that does not read its message any more.
+func (e *Engine) unreadLocked(op *Op) {
+	if name := op.read.request(); e.readers != nil && e.readers[name] == op {
+		delete(e.readers, name)
+	}
 }
 
 // readMoreLocked posts the reads that are left; false means that there was no room, and that op waits in p's queue.
@@ -189,7 +207,7 @@ func (e *Engine) readDoneLocked(id uint64, err error) {
 
 // endReadLocked ends the reading of a receive that has a slot and no read under way.
 func (e *Engine) endReadLocked(p *peer, op *Op) {
-	e.reads.release(op.slot)
+	e.releaseReadLocked(op)
 	e.readEndedLocked(p, op)
 }
 

@@ -3,8 +3,6 @@ package progress
 import (
 	"context"
 	"fmt"
-
-	"github.com/tagmatch/tagmatch/transport"
 )
 
 // Send sends buf to rank dst and returns when buf may be used again. When ctx ends first the send is cancelled; the call
@@ -69,13 +67,13 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 	}
 	p := &e.peers[dst]
 	cost := eagerCost(len(buf))
-	if e.broken != nil || p.lost != nil || !p.sendq.empty() || !e.coversLocked(p, cost) {
+	if e.broken != nil || p.lost != nil || !p.out.empty() || !e.coversLocked(p, cost) {
 		return false
 	}
 	if e.tr.SendEager(dst, uint32(e.cfg.Rank), tag, buf) != nil {
 		return false // the slow path finds out why
 	}
-	p.credit.charged += cost
+	p.out.charged += cost
 	e.m.EagerSent++
 	return true
 }
@@ -102,12 +100,16 @@ func (e *Engine) isendSlowLocked(op *Op, buf []byte) {
 		e.completeLocked(op, Status{}, err)
 		return
 	}
-	if e.queued > 0 && e.queued+int64(eagerCost(len(buf))) > e.cfg.SendLimit {
-		e.completeLocked(op, Status{}, fmt.Errorf("%w: %d bytes of sends are queued", ErrFull, e.queued))
+	op.buf = buf
+	if e.startLocked(op) { // what need not wait takes no room
 		return
 	}
-	op.buf = buf
-	e.submitLocked(op)
+	if e.fullLocked() {
+		e.endSendLocked(op, Status{}, fmt.Errorf("%w: the sends that wait take %d bytes of the SendLimit of %d: "+
+			"wait for some of them, or with Room", ErrFull, e.queued, e.cfg.SendLimit))
+		return
+	}
+	e.enqueueLocked(&e.peers[op.peer], op)
 }
 
 func (e *Engine) checkSendLocked(dst int) error {
@@ -130,51 +132,15 @@ func (e *Engine) sentStatus(tag uint64, n int) Status {
 // submitLocked sends op, or queues it behind those that wait already.
 func (e *Engine) submitLocked(op *Op) {
 	e.mu.AssertHeld("a peer's queues")
+	if !e.startLocked(op) {
+		e.enqueueLocked(&e.peers[op.peer], op)
+	}
+}
+
+// startLocked sends op if nothing waits in front of it, and reports whether it did.
+func (e *Engine) startLocked(op *Op) bool {
 	p := &e.peers[op.peer]
-	if p.sendq.empty() && e.launchLocked(p, op) {
-		return
-	}
-	op.state = opQueued
-	p.sendq.push(op)
-	e.queued += int64(eagerCost(len(op.buf)))
-	e.m.Queued++
-	e.markDirtyLocked(p)
-}
-
-// unqueueLocked takes a send out of its peer's queue.
-func (e *Engine) unqueueLocked(p *peer, op *Op) {
-	p.sendq.remove(op)
-	e.queued -= int64(eagerCost(len(op.buf)))
-}
-
-// requeueLocked puts a send back to the head of its queue.
-func (e *Engine) requeueLocked(p *peer, op *Op) {
-	p.sendq.pushFront(op)
-	e.queued += int64(eagerCost(len(op.buf)))
-}
-
-// launchLocked gives a send to the transport; false means that it has no room. Which protocol carries the message is
-// decided only here: in the queue it might still come by credit.
-func (e *Engine) launchLocked(p *peer, op *Op) bool {
-	cost := eagerCost(len(op.buf))
-	if op.sync || op.region != nil || len(op.buf) > e.cfg.EagerLimit {
-		return e.requestLocked(p, op)
-	}
-	if !e.coversLocked(p, cost) {
-		e.m.NoCredit++
-		return e.requestLocked(p, op)
-	}
-	switch err := e.tr.SendEager(p.rank, uint32(e.cfg.Rank), op.tag, op.buf); err {
-	case nil:
-		p.credit.charged += cost
-		e.m.EagerSent++
-		e.completeLocked(op, e.sentStatus(op.tag, len(op.buf)), nil)
-	case transport.ErrAgain:
-		return false
-	default:
-		e.completeLocked(op, Status{}, e.sendError(p, err))
-	}
-	return true
+	return p.out.empty() && e.coversLocked(p, e.costLocked(op)) && e.launchLocked(p, op)
 }
 
 // sendError is the outcome of a send that the transport refused for good: it does so only for a peer that is lost.

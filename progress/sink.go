@@ -55,32 +55,25 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	}
 	p := &e.peers[src]
 	cost := eagerCost(len(payload))
-	if int64(appCtx) != int64(src) || !p.account.receive(cost) {
-		e.refuseEagerLocked(p, appCtx)
+	if int64(appCtx) != int64(src) {
+		e.lostLocked(p, protocolError("rank %d sends as rank %d", src, appCtx))
 		return
 	}
-	if p.foreign && e.forgedLocked(p, tag) {
+	if p.foreign && e.forgedLocked(p, tag) || !e.chargeLocked(p, cost) {
 		return
 	}
 	op, ok := e.posted.Match(tag)
 	e.checkReceiveLocked(tag, op)
 	if ok {
+		e.from[1+op.peer]--
 		if e.tags != nil {
 			e.leftLocked(op)
 		}
 		e.deliverLocked(op, src, tag, payload)
-		e.consumeCreditLocked(p, cost)
+		e.consumedLocked(p, cost)
 	} else {
 		e.keepLocked(src, tag, payload)
 	}
-}
-
-func (e *Engine) refuseEagerLocked(p *peer, appCtx uint32) {
-	err := protocolError("rank %d sent more than its credit of %d bytes", p.rank, e.window)
-	if int64(appCtx) != int64(p.rank) {
-		err = protocolError("rank %d sends as rank %d", p.rank, appCtx)
-	}
-	e.lostLocked(p, err)
 }
 
 func (s *sink) Rndv(src int, h *transport.RndvHdr) {
@@ -102,7 +95,8 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		return
 	}
 	r.seq = e.arrivalLocked()
-	if p := &e.peers[src]; p.foreign && e.forgedLocked(p, h.Tag) {
+	p := &e.peers[src]
+	if p.foreign && e.forgedLocked(p, h.Tag) || !e.chargeLocked(p, recordCost) {
 		return
 	}
 	op, ok := e.posted.Match(h.Tag)
@@ -110,11 +104,13 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		e.checkReceiveLocked(h.Tag, op)
 	}
 	if ok {
+		e.from[1+op.peer]--
 		if e.tags != nil {
 			e.leftLocked(op)
 		}
 		op.read = r
 		op.tag = h.Tag
+		e.consumedLocked(p, recordCost)
 		e.startReadLocked(op)
 	} else {
 		e.keepRndvLocked(r, h.Tag)
@@ -153,8 +149,29 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		}
 	case ctrlAbort:
 		e.abortedLocked(c.body)
+	case ctrlHeld, ctrlWant:
+		e.flowLocked(p, c)
 	default:
 		e.lostLocked(p, protocolError("control message of kind %d from rank %d", c.kind, src))
+	}
+}
+
+// flowLocked takes a message of flow control.
+func (e *Engine) flowLocked(p *peer, c ctrl) {
+	var err error
+	if c.kind == ctrlHeld {
+		var h held
+		if h, err = decodeHeld(c.body); err == nil {
+			e.heldLocked(p, c.id, h)
+		}
+	} else {
+		var w wantBody
+		if w, err = decodeWant(c.body); err == nil {
+			e.wantedLocked(p, c.id, w)
+		}
+	}
+	if err != nil {
+		e.lostLocked(p, protocolError("flow control message of rank %d: %v", p.rank, err))
 	}
 }
 

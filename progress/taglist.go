@@ -15,10 +15,13 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		return
 	}
 	if op.state == opOffered {
-		e.posted.Remove(op.handle)
+		e.unpostLocked(op)
 		e.checkReceiveLocked(tag, op)
 	}
 	recalled := op.cause != nil
+	if op.state == opRecalled {
+		e.recallAnsweredLocked()
+	}
 	op.state, op.cause = opMatched, nil
 	e.inv.matched(e, op, src)
 	op.tag = tag
@@ -45,15 +48,23 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	if p == nil {
 		return
 	}
-	if eager := op.read.appCtx&rndvName == 0; !eager {
-		e.m.RndvReceived++
-	} else if cost := eagerCost(int(n)); int64(op.read.appCtx) != int64(p.rank) || !p.account.receive(cost) {
-		e.refuseEagerLocked(p, op.read.appCtx)
+	eager, cost := op.read.appCtx&rndvName == 0, uint64(recordCost)
+	if eager {
+		cost = eagerCost(int(n))
+	}
+	if eager && int64(op.read.appCtx) != int64(p.rank) {
+		e.lostLocked(p, protocolError("rank %d sends as rank %d", p.rank, op.read.appCtx))
+	} else if e.chargeLocked(p, cost) {
+		e.consumedLocked(p, cost)
+	}
+	if p.lost != nil {
 		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
 		return
-	} else {
+	}
+	if eager {
 		e.m.EagerReceived++
-		e.consumeCreditLocked(p, cost)
+	} else {
+		e.m.RndvReceived++
 	}
 	got := min(n, uint64(len(op.buf)))
 	e.completeLocked(op, Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
@@ -76,6 +87,11 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
 		return
 	}
+	if !e.chargeLocked(p, recordCost) {
+		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+		return
+	}
+	e.consumedLocked(p, recordCost)
 	r.seq, r.asked = op.read.seq, op.read.asked
 	e.namedLocked(p, &r)
 	op.read = r
@@ -138,6 +154,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 		return
 	}
 	e.goneLocked(op)
+	e.recallAnsweredLocked()
 	e.releaseLocked(op.slot)
 	cause := op.cause
 	op.cause = nil
@@ -180,8 +197,9 @@ func (e *Engine) delLocked(op *Op) bool {
 	if err == transport.ErrAgain {
 		return false
 	}
-	e.posted.Remove(op.handle)
+	e.unpostLocked(op)
 	op.state = opRecalled
+	e.off.recalled++
 	if err != nil { // the transport is done for: the buffer is its until it closes
 		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "tag", op.tag, "err", err)
 		return true
@@ -228,7 +246,7 @@ func (e *Engine) dropTaggedLocked(err error) {
 	for i := range o.slots.entries {
 		if op := o.slots.entries[i].op; op != nil {
 			if op.state == opOffered {
-				e.posted.Remove(op.handle)
+				e.unpostLocked(op)
 			}
 			o.slots.release(op.slot)
 			op.cause = nil

@@ -8,49 +8,73 @@ import (
 	"github.com/tagmatch/tagmatch/matching"
 )
 
-// message is one that arrived before its receive: an eager one with its bytes, or a rendezvous request.
+// message is one that arrived before its receive: an eager one with its bytes, or a rendezvous request. It takes 96 bytes,
+// see recordCost.
 type message struct {
-	src  int
 	tag  uint64
 	seq  uint64 // in the order of arrival
-	rndv bool
-
 	data []byte // eager; from bufferPool
+	src  int32
 
 	appCtx     uint32 // rendezvous, from here on
 	va         uint64
-	rkey       uint32
 	length     uint64
-	asked      bool // readState.asked
 	handle     matching.Handle
 	next, prev *message // among those of its peer; next also in the free list
+	rkey       uint32
+	asked      bool // readState.asked
+
+	rndv    bool
+	charged bool // to its sender, and not given back yet
+}
+
+// cost is what a message is charged with.
+func (m *message) cost() uint64 {
+	if m.rndv {
+		return recordCost
+	}
+	return eagerCost(len(m.data))
 }
 
 // reading is what a receive needs to read a rendezvous message.
 func (m *message) reading() readState {
-	return readState{src: m.src, appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq, asked: m.asked}
+	return readState{src: int(m.src), appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq, asked: m.asked}
 }
 
 // keepLocked stores an eager message whose credit was checked.
 func (e *Engine) keepLocked(src int, tag uint64, payload []byte) {
 	m := e.buffers.message()
-	m.src, m.tag, m.seq, m.rndv = src, tag, e.arrivalLocked(), false
+	m.src, m.tag, m.seq, m.rndv = int32(src), tag, e.arrivalLocked(), false
 	m.data = e.buffers.get(len(payload))
 	copy(m.data, payload)
 	e.unexp.Add(tag, m)
 	e.unexpectedLocked(uint64(len(payload)))
-	e.m.UnexpectedBytes += int64(len(payload))
+	e.costsLocked(m)
+}
+
+// costsLocked accounts for a message that was charged to its sender and is kept.
+func (e *Engine) costsLocked(m *message) {
+	m.charged = true
+	e.m.UnexpectedBytes += int64(m.cost())
 	e.m.UnexpectedPeak = max(e.m.UnexpectedPeak, e.m.UnexpectedBytes)
+	e.keptLocked(&e.peers[m.src])
+}
+
+// dropRecordLocked gives back what a message costs, and its record.
+func (e *Engine) dropRecordLocked(m *message) {
+	cost, charged, p := m.cost(), m.charged, &e.peers[m.src]
+	m.charged, m.data = false, nil
+	e.buffers.freeMessage(m)
+	if charged {
+		e.m.UnexpectedBytes -= int64(cost)
+		e.consumedLocked(p, cost)
+	}
 }
 
 // dropLocked frees an eager message that has left the queue, and gives its credit back.
 func (e *Engine) dropLocked(m *message) {
-	n := len(m.data)
-	e.m.UnexpectedBytes -= int64(n)
 	e.buffers.put(m.data)
-	m.data = nil
-	e.consumeCreditLocked(&e.peers[m.src], eagerCost(n))
-	e.buffers.freeMessage(m)
+	e.dropRecordLocked(m)
 }
 
 // arrivalLocked numbers messages.
@@ -64,19 +88,37 @@ func (e *Engine) keepRndvLocked(r readState, tag uint64) {
 	m := e.requestRecordLocked(r, tag)
 	m.handle = e.unexp.Add(tag, m)
 	e.unexpectedLocked(r.total)
+	e.costsLocked(m)
 }
 
-// requestRecordLocked makes the record of a rendezvous request, known to its peer and in no queue yet.
+// requestRecordLocked makes the record of a rendezvous request, known to its peer and in no queue yet. It costs nothing:
+// that of a message which is given back was given back before.
 func (e *Engine) requestRecordLocked(r readState, tag uint64) *message {
 	m := e.buffers.message()
-	m.src, m.tag, m.seq, m.rndv = r.src, tag, r.seq, true
+	m.src, m.tag, m.seq, m.rndv = int32(r.src), tag, r.seq, true
 	m.appCtx, m.va, m.rkey, m.length, m.handle, m.asked = r.appCtx, r.va, r.rkey, r.total, 0, false
 	p := &e.peers[r.src]
 	if m.next = p.rndvs; m.next != nil {
 		m.next.prev = m
 	}
 	p.rndvs = m
+	if p.named != nil {
+		p.named[m.appCtx] = m
+	}
 	return m
+}
+
+// requestNamed finds an unexpected request of the peer. The index that it makes is a part of recordCost.
+func (p *peer) requestNamed(id uint32) *message {
+	if p.named == nil && p.rndvs != nil {
+		p.named = map[uint32]*message{}
+		for m := p.rndvs; m != nil; m = m.next {
+			if p.named[m.appCtx] == nil { // the newest of a name, as when they came in
+				p.named[m.appCtx] = m
+			}
+		}
+	}
+	return p.named[id]
 }
 
 // arrivedLocked takes the oldest message that a receive matches out of its queue. Requests that a receive has given back
@@ -112,8 +154,9 @@ func (e *Engine) unlinkRndvLocked(m *message) {
 
 // dropRndvLocked frees a rendezvous request that has left the queue.
 func (e *Engine) dropRndvLocked(m *message) {
+	p := &e.peers[m.src]
 	if m.prev == nil {
-		e.peers[m.src].rndvs = m.next
+		p.rndvs = m.next
 	} else {
 		m.prev.next = m.next
 	}
@@ -121,7 +164,12 @@ func (e *Engine) dropRndvLocked(m *message) {
 		m.next.prev = m.prev
 	}
 	m.next, m.prev = nil, nil
-	e.buffers.freeMessage(m)
+	if p.rndvs == nil {
+		p.named = nil
+	} else if p.named[m.appCtx] == m {
+		delete(p.named, m.appCtx)
+	}
+	e.dropRecordLocked(m)
 }
 
 // Buffers come in classes four to a power of two, so that at most a fifth of one is waste.
@@ -130,30 +178,34 @@ const (
 	numClasses = 4 * 24
 )
 
-// bufferPool keeps the memory of unexpected messages for the next ones.
+// bufferPool keeps the memory of unexpected messages for the next ones. What it keeps and what is in use together stay within
+// the limit of what may be in use, so that messages of another size than those before do not take memory twice.
 type bufferPool struct {
 	classes [numClasses][][]byte
 	kept    int64 // bytes in classes
 	keep    int64 // most
+	used    int64 // bytes in messages
+	limit   int64
 	free    *message
-	records int // in free
+	records int64 // in free, and in use
 }
 
-// keepRecords is how many message records are kept.
-const keepRecords = 1 << 14
-
 func (b *bufferPool) init(limit int64) {
-	b.keep = max(limit/4, 1<<20)
+	b.limit = max(limit, 1<<20)
+	b.keep = b.limit / 4
 }
 
 // class returns the class of the buffers for n bytes and their size.
 func class(n int) (c, size int) {
 	if n <= minBuffer {
-		return 0, minBuffer
+		return 0, minBuffer * min(n, 1)
 	}
 	shift := bits.Len(uint(n-1)) - 3 // leaves three bits, the first set: 4 to 7
 	quarter := (n - 1) >> shift
-	return (shift-4)*4 + quarter - 3, (quarter + 1) << shift
+	if c, size = (shift-4)*4+quarter-3, (quarter+1)<<shift; size == 3584 || size == 7168 {
+		return c + 1, size + size/7 // Go's allocator has nothing between
+	}
+	return c, size
 }
 
 func (b *bufferPool) get(n int) []byte {
@@ -161,8 +213,9 @@ func (b *bufferPool) get(n int) []byte {
 		return nil
 	}
 	c, size := class(n)
+	b.used += int64(size)
 	if c >= numClasses {
-		return make([]byte, n)
+		return make([]byte, n, size)
 	}
 	if k := len(b.classes[c]); k != 0 {
 		buf := b.classes[c][k-1]
@@ -172,6 +225,13 @@ func (b *bufferPool) get(n int) []byte {
 		checkPoisoned(buf)
 		return buf[:n]
 	}
+	if b.kept > 0 && b.used+b.kept > b.limit {
+		for i, c := range b.classes {
+			clear(c)
+			b.classes[i] = c[:0] // its array is for those to come
+		}
+		b.kept = 0
+	}
 	return make([]byte, n, size)
 }
 
@@ -179,6 +239,7 @@ func (b *bufferPool) put(buf []byte) {
 	if invariant.Enabled {
 		invariant.Poison(buf[:cap(buf)])
 	}
+	b.used -= int64(cap(buf))
 	if cap(buf) == 0 || b.kept+int64(cap(buf)) > b.keep {
 		return
 	}
@@ -193,20 +254,20 @@ func (b *bufferPool) put(buf []byte) {
 func (b *bufferPool) message() *message {
 	m := b.free
 	if m == nil {
+		b.records++
 		return new(message)
 	}
 	b.free, m.next = m.next, nil
-	b.records--
 	m.checkUnused()
 	return m
 }
 
 func (b *bufferPool) freeMessage(m *message) {
 	m.poison()
-	if b.records >= keepRecords {
+	if b.records > b.limit/recordCost { // those beyond the limit go, or a flood that goes on would make garbage all the time
+		b.records--
 		return
 	}
 	m.next = b.free
 	b.free = m
-	b.records++
 }

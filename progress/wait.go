@@ -28,27 +28,31 @@ const (
 	spinMax      = 50 * time.Microsecond // budget of a poller
 	spinTransfer = 2 * time.Millisecond  // most that a large message adds to the budget
 	spinOffer    = 20 * time.Microsecond // polling between offers of the processor, once only a large message is waited for
-	spinBusy     = 3 * time.Microsecond  // the same where other goroutines could use the processor
-	spinShares   = 64                    // offers of the processor with GOMAXPROCS 1; a round takes about 1 us if nobody wants it
+	spinBusy     = 3 * time.Microsecond  // budget where others could use the processor and would keep it
+	sharePolls   = 4                     // polls between offers of a processor that others want
+	shareRounds  = 64                    // rounds of polls, each with an offer, where the processor may be wanted
 	roomTick     = time.Millisecond      // longest sleep while something waits for room in the transport
 )
 
 // waitState is the engine's part of waiting. Fields without a word are guarded by Engine.mu.
 type waitState struct {
-	polling  atomic.Bool // somebody has the poller role; written under mu
-	limit    time.Duration
-	role     invariant.Guard // finds a second poller
-	oneP     bool            // GOMAXPROCS is 1; refreshed at each park; read without mu only by its poller
-	parked   waiterList
-	heir     *waiter // was woken to take the role and has not looked yet
-	sleeper  *waiter // Manual: who is in transport.Wait
-	awake    sync.Cond
-	runnable []metrics.Sample // the poller's
+	polling    atomic.Bool // somebody has the poller role; written under mu
+	limit      time.Duration
+	role       invariant.Guard // finds a second poller
+	oneP       bool            // GOMAXPROCS is 1; refreshed at each park; read without mu only by its poller
+	hold       int             // polls before the first look at a clock; refreshed likewise
+	neighbours neighbours
+	yield      func() time.Duration // timedYield, or a test's
+	parked     waiterList
+	heir       *waiter // was woken to take the role and has not looked yet
+	sleeper    *waiter // Manual: who is in transport.Wait
+	awake      sync.Cond
+	runnable   []metrics.Sample // the poller's
 }
 
 func (w *waitState) init(limit time.Duration) {
 	w.limit = limit
-	w.oneP = runtime.GOMAXPROCS(0) == 1
+	w.yield = timedYield
 	w.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
 }
 
@@ -100,11 +104,7 @@ func (e *Engine) awaitLocked(ctx context.Context, op *Op, life uint64) error {
 	}
 	// The path of a message that is about to come: no clock, no context, the lock held throughout unless somebody wants it.
 	e.takeRoleLocked()
-	hold := holdPolls
-	if e.wait.limit < 0 || e.wait.oneP {
-		hold = clockPolls
-	}
-	for range hold {
+	for range e.wait.hold {
 		e.pollLocked()
 		if op.life.Load() != life {
 			e.leaveLocked()
@@ -119,6 +119,7 @@ func (e *Engine) awaitLocked(ctx context.Context, op *Op, life uint64) error {
 
 // awaitSlowLocked is awaitLocked after the first polls; role says whether the caller has the poller role.
 func (e *Engine) awaitSlowLocked(ctx context.Context, op *Op, life uint64, role bool) error {
+	e.wait.neighbours.waited()
 	for {
 		if !role {
 			role = e.followLocked(op, life)
@@ -209,32 +210,39 @@ func (e *Engine) followLocked(op *Op, life uint64) bool {
 	return true
 }
 
-// spinLocked polls, with the role, until op or ctx has ended or the budget is used up. At its end it has yielded, once to
-// the Go scheduler and once to the kernel: the peer may need this very processor.
+// spinLocked polls, with the role, until op or ctx has ended or the budget is used up. At its end it has yielded to the Go
+// scheduler, and, unless that is known to be dear, to the kernel.
 func (e *Engine) spinLocked(ctx context.Context, op *Op, life uint64) {
 	e.disarmLocked()
-	if e.wait.limit >= 0 {
-		start := time.Now()
-		budget, share := e.budgetLocked()
-		offer := budget + spinOffer
-		for elapsed := time.Duration(0); share > 0 || elapsed < budget+op.transferTimeLocked(); elapsed = time.Since(start) {
-			if e.pollForLocked(op, life, clockPolls) || ctx.Err() != nil {
-				return
-			}
-			if share > 0 || elapsed > offer { // the peer's device may work on this processor
-				share--
-				offer = elapsed + spinOffer
-				e.mu.Unlock()
-				yieldProcessor()
-				e.lock()
-			}
-		}
+	if e.wait.limit >= 0 && e.roundsLocked(ctx, op, life) {
+		return
 	}
 	e.mu.Unlock()
 	runtime.Gosched()
-	yieldProcessor()
 	e.lock()
+	if e.wait.neighbours.load != loadLate {
+		e.yieldLocked()
+	}
 	e.pollForLocked(op, life, afterYield)
+}
+
+// roundsLocked polls as the neighbours allow, and reports whether op or ctx has ended.
+func (e *Engine) roundsLocked(ctx context.Context, op *Op, life uint64) bool {
+	start, runnable := time.Now(), e.runnableLocked()
+	offered := -spinOffer // when, the last time
+	for round, elapsed := 0, time.Duration(0); ; round, elapsed = round+1, time.Since(start) {
+		m := e.wait.neighbours.manners(e.wait.limit, runnable, op.transferTimeLocked())
+		if round >= m.rounds && elapsed >= m.budget {
+			return false
+		}
+		if e.pollForLocked(op, life, m.polls) || ctx.Err() != nil {
+			return true
+		}
+		if m.offers && elapsed >= m.keep && elapsed >= offered+m.every {
+			e.yieldLocked() // the peer, or its device, may work on this processor
+			offered = elapsed
+		}
+	}
 }
 
 // pollForLocked polls up to n times and reports whether op has ended.
@@ -251,22 +259,12 @@ func (e *Engine) pollForLocked(op *Op, life uint64, n int) bool {
 	return op.life.Load() != life
 }
 
-// budgetLocked is how long to poll before parking; or how often, if not 0, with the processor offered to others each time. With
-// GOMAXPROCS 1 the peer may have a processor of its own, then parking too early is dear, or share this one, then it cannot
-// run while this rank polls. Offering it costs little in the first case and is all that helps in the second.
-func (e *Engine) budgetLocked() (budget time.Duration, share int) {
+// runnableLocked tells whether other goroutines of this process wait for a processor.
+func (e *Engine) runnableLocked() bool {
 	w := &e.wait
-	if w.limit > 0 {
-		return w.limit, 0
-	}
 	metrics.Read(w.runnable)
-	switch v := w.runnable[0].Value; {
-	case v.Kind() == metrics.KindUint64 && v.Uint64() > 0:
-		return spinBusy, 0
-	case w.oneP:
-		return 0, spinShares
-	}
-	return spinMax, 0
+	v := w.runnable[0].Value
+	return v.Kind() == metrics.KindUint64 && v.Uint64() > 0
 }
 
 // transferTimeLocked is what a waiter adds to its budget while a large message is on its way: a wake-up would cost it more than
@@ -285,7 +283,7 @@ func (op *Op) transferTimeLocked() time.Duration {
 // parkLocked sleeps until op may have ended, the poller role is offered, or ctx has ended. It gives the role up, unless the
 // waiter sleeps in the transport itself; it returns whether the caller has the role.
 func (e *Engine) parkLocked(ctx context.Context, op *Op, life uint64, role bool) bool {
-	e.wait.oneP = runtime.GOMAXPROCS(0) == 1
+	e.surveyLocked()
 	w := e.newWaiterLocked(op)
 	e.m.Parks++
 	if role && e.cfg.Manual && !e.closing {

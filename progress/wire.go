@@ -9,13 +9,13 @@ import (
 // Everything the engine itself puts on the wire, little endian, versioned; encodings only ever grow at the end.
 
 // wireVersion is that of addresses, rendezvous headers and control messages.
-const wireVersion = 1
+const wireVersion = 2
 
 // address is what one engine tells the others.
 //
 //	0  version
 //	1  reserved, 7 bytes
-//	8  window: eager bytes that each peer may have under way to this rank
+//	8  window: the credit that each peer has at this rank at the start, bytes
 //	16 the transport's address
 type address struct {
 	window    uint64
@@ -83,15 +83,70 @@ const (
 	ctrlWithdrawn ctrlKind = 2 // id: it was not matched and is gone; otherwise a Fin comes
 	ctrlAbort     ctrlKind = 3 // body: the reason, text
 
+	ctrlHeld  ctrlKind = 4 // id: episode, odd while sends to this rank are held up for credit; body: held
+	ctrlWant  ctrlKind = 5 // id: the episode that it answers; body: wantBody
 	ctrlTaken ctrlKind = 8 // id: answer to withdraw: it was matched and is being received; a Fin comes
-
-	// Reserved for the credit of rendezvous requests and for pulling from a stalled sender (design.md section 5):
-	//
-	//	4 request credit: body 8 bytes, cumulative number of requests the peer may send
-	//	5 stalled:        the sender has messages that credit holds back
-	//	6 pull:           id receive slot and generation; body tag, mask, 8 bytes each
-	//	7 pull answer:    id as in the pull; body 1 byte, 0 none, 1 a request bound to the receive follows
 )
+
+// held is the body of HELD.
+//
+//	0  credit that the sender knows of, in all
+//	8  credit that it has used, in all
+type held struct{ allowed, charged uint64 }
+
+const heldLen = 16
+
+func (h held) encode() []byte {
+	b := make([]byte, 0, heldLen)
+	b = binary.LittleEndian.AppendUint64(b, h.allowed)
+	return binary.LittleEndian.AppendUint64(b, h.charged)
+}
+
+func decodeHeld(b []byte) (held, error) {
+	if len(b) < heldLen {
+		return held{}, errShort
+	}
+	return held{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}, nil
+}
+
+// wantBody is the body of WANT.
+//
+//	0  credit of the peer, in all
+//	8  tag
+//	16 mask
+//	24 slot: below maxWants, or one of the following
+//	25 reserved, 7 bytes
+type wantBody struct {
+	allowed, tag, mask uint64
+	slot               uint8
+}
+
+const (
+	wantLen = 32
+
+	wantNone = 0xfe // no receive: this is about credit only
+	wantAll  = 0xff // everything that is held up
+)
+
+func (w wantBody) encode() []byte {
+	b := make([]byte, wantLen)
+	binary.LittleEndian.PutUint64(b, w.allowed)
+	binary.LittleEndian.PutUint64(b[8:], w.tag)
+	binary.LittleEndian.PutUint64(b[16:], w.mask)
+	b[24] = w.slot
+	return b
+}
+
+func decodeWant(b []byte) (wantBody, error) {
+	if len(b) < wantLen {
+		return wantBody{}, errShort
+	}
+	w := wantBody{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:]), b[24]}
+	if w.slot >= maxWants && w.slot != wantNone && w.slot != wantAll {
+		return wantBody{}, fmt.Errorf("slot %d of %d", w.slot, maxWants)
+	}
+	return w, nil
+}
 
 // A control message is ctrlLen bytes and then its body.
 //

@@ -50,6 +50,10 @@ type Transport interface {
 	// refused with an error that names the difference. It does not wait for the peer. Called once per rank, own included.
 	Connect(peer int, addr []byte) error
 
+	// Wire names what carries the messages to a connected peer, as the device calls it; empty where the device has only one
+	// way. It may change once, before the first message goes, and stays when the peer is lost.
+	Wire(peer int) string
+
 	// SendEager sends a tagged message; payload is copied before it returns.
 	SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error
 	// SendRndv sends a rendezvous request. The buffer stays registered until Sink.Fin, or until the engine withdraws it.
@@ -59,7 +63,8 @@ type Transport interface {
 	// SendCtrl sends an untagged message of the engine's own, ordered with the others; msg is copied.
 	SendCtrl(peer int, msg []byte) error
 
-	// Register makes buf readable for a peer. The transport holds the slice until Dereg.
+	// Register makes buf readable for a peer. The transport holds the slice until Dereg. ErrAgain: this peer has its share of what
+	// the device can register, or the device has no memory; others may still get some.
 	Register(peer int, buf []byte) (Region, error)
 	// Read copies len(dst) bytes from a peer's registered memory; Sink.ReadDone(id) reports the end. The transport has
 	// dst until then.
@@ -69,8 +74,13 @@ type Transport interface {
 	// Sink.ReadDone is called for each of them all the same. Only with Caps.Revoke.
 	Abandon(peer int, id uint64)
 
+	// Disconnect ends the connection to a rank that the engine has given up, for err: reads under way end with Sink.ReadDone, and
+	// the rank sees the end of the connection if it can be told. Sink.PeerLost may follow.
+	Disconnect(peer int, err error)
+
 	// Grant stores total into this rank's cell at the peer (a cumulative count of credit bytes); a later Grant replaces an
-	// earlier one, and only the newest need arrive. Granted reads the cell that peer writes for us.
+	// earlier one, and only the newest need arrive. A transport may keep one that finds no room and store it later, or
+	// refuse it with ErrAgain. Nobody is woken. Granted reads the cell that peer writes for us.
 	Grant(peer int, total uint64) error
 	Granted(peer int) uint64
 

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 )
@@ -21,3 +22,16 @@ func (e *Error) Error() string {
 
 // Unwrap gives the errno.
 func (e *Error) Unwrap() error { return e.Errno }
+
+// What has become of a queue pair's peer: AsyncEvent.Err is one of these where the device knows.
+var (
+	ErrPeerClosed  = errors.New("the peer has destroyed its queue pair")
+	ErrPeerEnded   = errors.New("the peer's process has ended or was killed")
+	ErrPeerFailed  = errors.New("the peer's queue pair is in error")
+	ErrUnreachable = errors.New("cannot connect")
+)
+
+// StatusError is a completion's status as an error.
+type StatusError struct{ Status WCStatus }
+
+func (e *StatusError) Error() string { return "verbs: " + e.Status.String() }

@@ -85,7 +85,7 @@ func TestInfo(t *testing.T) {
 	require.Contains(t, out, "singleton")
 	require.NotContains(t, out, secret)
 	require.Regexp(t, `job secret +32 bytes, not shown +\(TAGMATCH_SECRET\)`, out)
-	require.Regexp(t, `TAGMATCH_JOIN_TIMEOUT +5m +\(default: `, out)
+	require.Regexp(t, `JoinTimeout +5m0s +\(default; TAGMATCH_JOIN_TIMEOUT\)`, out)
 
 	for _, flag := range []string{"-json", "--json"} {
 		code, out, _ = command("info", flag)
@@ -97,10 +97,28 @@ func TestInfo(t *testing.T) {
 			require.NotEmpty(t, r.Name)
 			sections[r.Section]++
 		}
-		for _, s := range []string{"build", "host", "launcher", "launcher variables", "device shm", "device tcp", "configuration"} {
+		for _, s := range []string{"build", "host", "launcher", "launcher variables", "device auto", "device shm", "device tcp", "configuration"} {
 			require.NotZero(t, sections[s], s)
 		}
 	}
+}
+
+func TestInfoOfLaunchers(t *testing.T) {
+	t.Setenv("PMI_RANK", "1")
+	t.Setenv("PMI_SIZE", "4")
+	code, out, errs := command("info")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "rank 1 of 4 by mpiexec")
+	require.Regexp(t, `recognised +mpiexec \(Hydra, of MPICH or Intel MPI\) by PMI_RANK, PMI_SIZE +\(not spoken to yet\)`, out)
+	t.Setenv("TAGMATCH_LAUNCHER", "singleton")
+	code, out, errs = command("info")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "recognised")
+	t.Setenv("TAGMATCH_LAUNCHR", "singleton")
+	code, out, errs = command("info")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, out, "did you mean TAGMATCH_LAUNCHER?")
+	require.Contains(t, errs, "did you mean TAGMATCH_LAUNCHER?")
 }
 
 func TestInfoWithWrongSettings(t *testing.T) {

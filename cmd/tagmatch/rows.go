@@ -44,8 +44,12 @@ func hostRows(getenv func(string) string) ([]row, error) {
 func launcherRows(getenv func(string) string) ([]row, error) {
 	const section = "launcher"
 	f, err := bootstrap.Inspect(bootstrap.Options{Getenv: getenv})
+	var recognised []row
+	for _, name := range f.Ignored {
+		recognised = append(recognised, row{section, "recognised", name, "not spoken to yet"})
+	}
 	if err != nil {
-		return []row{{section, "launcher", "none: " + err.Error(), ""}}, err
+		return append([]row{{section, "launcher", "none: " + err.Error(), ""}}, recognised...), err
 	}
 	origin := "environment"
 	switch {
@@ -65,9 +69,7 @@ func launcherRows(getenv func(string) string) ([]row, error) {
 	if f.Rendezvous != "" {
 		rows = append(rows, row{section, "rendezvous", f.Rendezvous, bootstrap.EnvMasterAddr + ", " + bootstrap.EnvMasterPort})
 	}
-	if len(f.Ignored) > 0 {
-		rows = append(rows, row{section, "ignored", strings.Join(f.Ignored, ", "), "present, but not spoken to"})
-	}
+	rows = append(rows, recognised...)
 	return append(rows, row{section, "job secret", "32 bytes, not shown", f.SecretOrigin}), nil
 }
 
@@ -78,11 +80,14 @@ func local(f bootstrap.Found) string {
 	return fmt.Sprintf("%d of %d", f.LocalRank, f.LocalSize)
 }
 
-// variableRows shows what package bootstrap reads from the environment.
+// variableRows shows what package bootstrap reads from the environment, but for what configRows shows too.
 func variableRows(getenv func(string) string) ([]row, error) {
 	const section = "launcher variables"
 	var rows []row
 	for _, v := range bootstrap.Variables() {
+		if v.Name == bootstrap.EnvJoinTimeout {
+			continue
+		}
 		r := row{section, v.Name, v.Default, "default: " + v.Meaning}
 		switch value := getenv(v.Name); {
 		case value != "" && v.Secret:

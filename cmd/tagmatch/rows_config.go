@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"strings"
 
 	"github.com/tagmatch/tagmatch/p2p"
@@ -21,6 +23,10 @@ func configRows(getenv func(string) string) ([]row, error) {
 			origin += "; " + s.Env
 		}
 		rows = append(rows, row{section, s.Field, s.Value, origin})
+	}
+	if unknown := p2p.CheckEnvironment(os.Environ()); unknown != nil {
+		rows = append(rows, row{section, "unknown variables", unknown.Error(), ""})
+		err = errors.Join(err, unknown)
 	}
 	return rows, err
 }

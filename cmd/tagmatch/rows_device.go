@@ -2,15 +2,19 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// deviceRows opens the software device on each of its wires and shows its attributes. A wire that this host lacks is a
-// fact to show, not a fault.
+// deviceRows opens the software device on all its wires, as auto does, and on each of them, and shows its attributes. A wire
+// that this host lacks is a fact to show, not a fault.
 func deviceRows(func(string) string) ([]row, error) {
-	var rows []row
+	rows, err := autoRows()
+	if err != nil {
+		return rows, err
+	}
 	for _, wire := range []string{soft.WireSHM, soft.WireTCP} {
 		section := "device " + wire
 		d, err := soft.Open(soft.Config{Wires: []string{wire}})
@@ -24,6 +28,21 @@ func deviceRows(func(string) string) ([]row, error) {
 		}
 	}
 	return rows, nil
+}
+
+// autoRows shows which wires a rank on this host would use, as far as that depends on the host: each other rank is reached
+// over the first that both have and that works between the two, see Metrics of package p2p.
+func autoRows() ([]row, error) {
+	const section = "device auto"
+	d, err := soft.Open(soft.Config{})
+	if err != nil {
+		return []row{{section, "not available", err.Error(), ""}}, nil
+	}
+	rows := []row{{section, "wires, best first", strings.Join(d.Attr().Wires, ", "), ""}}
+	if err := d.Missing(); err != nil {
+		rows = append(rows, row{section, "without shared memory", err.Error(), ""})
+	}
+	return rows, d.Close()
 }
 
 func attrRows(section string, a verbs.DeviceAttr) []row {

@@ -20,9 +20,9 @@ period, SIGKILL; so they are when tagmatch gets SIGINT or SIGTERM (a second one
 kills at once). A rank is a process group: what its program leaves running when
 it ends is killed.
 
-Exit code: 0 if all ranks exited with 0; else that of the first rank that did not
-(128 + number for a signal), or the code of an abort; 1 if the job could not be
-started; 2 for wrong usage.`
+Exit code: 0 if all ranks exited with 0; else that of the rank that brought the job
+down: one that was killed (128 + number of the signal), or the first that failed;
+or the code of an abort; 1 if the job could not be started; 2 for wrong usage.`
 
 func newRun(in *os.File) *cobra.Command {
 	var opt launch.Options

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"io"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -20,12 +22,12 @@ func TestSizes(t *testing.T) {
 	require.NoError(t, fs.Parse([]string{"-sizes", "0,8,2k,3M", "-window", "7", "-json"}))
 	require.Equal(t, Sizes{0, 8, 2048, 3 << 20}, f.Sizes)
 	require.Equal(t, "0,8,2048,3145728", f.Sizes.String())
-	require.NoError(t, f.validate(true, noEnv))
+	require.NoError(t, f.validate(&Command{Window: 64}, noEnv))
 	for _, text := range []string{"", "8,", "-1", "k", "2g", "4096m"} {
 		require.ErrorContains(t, (&Sizes{}).Set(text), "is not a size", text)
 	}
 	f.Iters, f.Window, f.GOMAXPROCS = -1, 0, -1
-	err := f.validate(true, noEnv)
+	err := f.validate(&Command{Window: 64}, noEnv)
 	for _, part := range []string{"-iters is -1", "-window is 0", "-gomaxprocs is -1"} {
 		require.ErrorContains(t, err, part)
 	}
@@ -46,12 +48,12 @@ func TestFaultsOfFlags(t *testing.T) {
 	} {
 		f := good
 		spoil(&f)
-		require.EqualError(t, f.validate(true, noEnv), text)
+		require.EqualError(t, f.validate(&Command{Window: 64}, noEnv), text)
 	}
 	good.MaxTags, good.OffloadMin = maxTags, maxOffloadMin
-	require.NoError(t, good.validate(true, noEnv), "p2p allows less than the flags")
+	require.NoError(t, good.validate(&Command{Window: 64}, noEnv), "p2p allows less than the flags")
 
-	err := good.validate(true, func(name string) string { return map[string]string{"TAGMATCH_DEVICE": "foo"}[name] })
+	err := good.validate(&Command{Window: 64}, func(name string) string { return map[string]string{"TAGMATCH_DEVICE": "foo"}[name] })
 	require.ErrorContains(t, err, `TAGMATCH_DEVICE is "foo": this build has auto, shm, tcp`)
 }
 
@@ -64,6 +66,39 @@ func TestVerifyNamesTheDamage(t *testing.T) {
 	buf[20] ^= 1
 	require.ErrorContains(t, verify(buf, st, 5), "message 5 of 21 bytes from rank 3 arrived damaged: byte 20")
 	require.ErrorContains(t, verify(buf[:8], st, 5), "has 21 bytes, want 8")
+}
+
+func TestRanksFlag(t *testing.T) {
+	star := Command{Name: "star", N: 8, Sizes: Sizes{8}}
+	f, err := star.parse([]string{"-n", "3"}, io.Discard)
+	require.NoError(t, err)
+	require.Equal(t, 3, f.Ranks)
+	for _, n := range []string{"1", "5000"} {
+		_, err = star.parse([]string{"-n", n}, io.Discard)
+		require.EqualError(t, err, "-n is "+n+": give 2 to 4096 ranks")
+	}
+	_, err = (&Command{Name: "lat", Sizes: Sizes{8}}).parse([]string{"-n", "3"}, io.Discard)
+	require.ErrorContains(t, err, "flag provided but not defined: -n")
+}
+
+func TestStar(t *testing.T) {
+	for _, check := range []bool{false, true} {
+		var out bytes.Buffer
+		p2ptest.Run(t, 5, func(w *p2p.World) {
+			s := &Session{Flags: Flags{Check: check}, World: w, First: w.Rank() == 0, report: &reporter{out: &out}}
+			for _, size := range []int{0, 9, 100 << 10} {
+				r, err := Star(s, size, 10)
+				require.NoError(t, err)
+				if s.First {
+					require.Equal(t, [4]any{"star", 5, size, 10}, [4]any{r.Test, r.Ranks, r.Size, r.Iters})
+					require.Positive(t, r.AvgUs)
+					require.Positive(t, r.P99Us)
+					require.NoError(t, s.report.print(&r))
+				}
+			}
+		})
+		require.Regexp(t, "us a loop.*\n.*ranks.*\n +0 +5 +10 .*\n +9 +5 +10 .*\n +100k +5 +10 .*\n$", out.String())
+	}
 }
 
 func TestResultLine(t *testing.T) {
@@ -97,4 +132,55 @@ func TestMeasuring(t *testing.T) {
 		require.Positive(t, r.AvgUs)
 		require.Positive(t, r.P99Us)
 	}
+}
+
+func TestFloodJudged(t *testing.T) {
+	r := Flood{Limit: 1 << 20, Peak: 1<<20 + FloodConstant}
+	r.judge()
+	require.NoError(t, r.verdict())
+	r.Peak++
+	r.judge()
+	require.EqualError(t, r.verdict(), "the flooded rank had 68157441 bytes in memory, its bound is 68157440 bytes")
+	r = Flood{While: WhileRecv, Limit: 1 << 20, EndPeak: 2 * FloodConstant}
+	r.judge()
+	require.Error(t, r.verdict())
+	var out bytes.Buffer
+	p := reporter{out: &out}
+	require.NoError(t, p.print(&Result{Test: "flood", Flood: &r}))
+	require.Contains(t, out.String(), "BEYOND ITS BOUND")
+}
+
+func TestCurveBecomesCoarser(t *testing.T) {
+	c := curve{stride: 1, quit: make(chan struct{}), done: make(chan struct{})}
+	close(c.done)
+	const n = 10*curvePoints + 3
+	for i := range n {
+		c.add(Sample{Ms: int64(i), RSS: int64(i % 100), Unexpected: int64(n - i)})
+	}
+	c.stop()
+	points, err := c.seen()
+	require.NoError(t, err)
+	require.Less(t, len(points), curvePoints+1)
+	require.Greater(t, len(points), curvePoints/2)
+	require.Equal(t, int64(n-1), points[len(points)-1].Ms)
+	for i, p := range points[1:] {
+		require.Greater(t, p.Ms, points[i].Ms)
+		require.LessOrEqual(t, p.RSS, int64(99))
+	}
+	require.Equal(t, Sample{15, 15, n}, points[0], "the largest of 16 samples each")
+}
+
+func TestMemory(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("memory is measured by Linux's /proc")
+	}
+	held := bytes.Repeat([]byte{1}, 32<<20)
+	now, peak, err := Resident()
+	require.NoError(t, err)
+	require.Greater(t, now, int64(len(held)))
+	require.GreaterOrEqual(t, peak, now)
+	free, err := available()
+	require.NoError(t, err)
+	require.Positive(t, free)
+	runtime.KeepAlive(held)
 }

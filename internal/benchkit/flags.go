@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/internal/launch"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -18,6 +19,7 @@ type Flags struct {
 	Sizes      Sizes
 	Iters      int // 0: chosen by size
 	Window     int // 0: the command has no window
+	Ranks      int // 0: the command is for a pair
 	Check      bool
 	JSON       bool
 	NoPin      bool
@@ -27,6 +29,7 @@ type Flags struct {
 	Async      bool
 	AsyncCPUs  string
 	GOMAXPROCS int
+	While      string // what the flooded rank does; "": no flood
 
 	others []int // processors that this rank is not on, if its device is to use them
 }
@@ -47,9 +50,15 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.Async, "async", false, "let the device work by itself while the program computes; else as TAGMATCH_ASYNC says")
 	fs.StringVar(&f.AsyncCPUs, "async-cpus", "auto", "`which` processors such a device works on: own, the rank's; others, those that the rank is not on; auto: others for overlap over tcp, else own")
 	fs.Var(&f.Sizes, "sizes", "message `sizes` in bytes, separated by commas; k and m are powers of 1024")
-	fs.IntVar(&f.Iters, "iters", f.Iters, "messages of each size, 0: as many as the size calls for")
+	fs.IntVar(&f.Iters, f.iters(), f.Iters, "messages of each size, 0: as many as the size calls for")
+	if f.While != "" {
+		fs.StringVar(&f.While, "while", f.While, "`what` the flooded rank does until everything is posted: "+strings.Join(whiles, ", "))
+	}
 	if f.Window > 0 {
 		fs.IntVar(&f.Window, "window", f.Window, "messages under way at once")
+	}
+	if f.Ranks > 0 {
+		fs.IntVar(&f.Ranks, "n", f.Ranks, "`ranks` of the job, where the command starts it")
 	}
 	fs.BoolVar(&f.Check, "check", false, "verify every payload, not only those before timing; slower")
 	fs.BoolVar(&f.JSON, "json", false, "print one JSON object a line instead of a table")
@@ -57,19 +66,27 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.IntVar(&f.GOMAXPROCS, "gomaxprocs", 0, "set GOMAXPROCS in each rank, 0: leave it")
 }
 
+// iters is the name of the flag of Iters.
+func (f *Flags) iters() string {
+	if f.While != "" {
+		return "messages"
+	}
+	return "iters"
+}
+
 // validate reports the faults that the flag package does not find, and those of the environment: once, where each rank would
 // say it again.
-func (f *Flags) validate(hasWindow bool, getenv func(string) string) error {
-	errs := f.faults(hasWindow)
+func (f *Flags) validate(c *Command, getenv func(string) string) error {
+	errs := f.faults(c)
 	if len(errs) == 0 {
-		c := f.config()
-		_, err := c.Effective(getenv)
+		config := f.config()
+		_, err := config.Effective(getenv)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-func (f *Flags) faults(hasWindow bool) (errs []error) {
+func (f *Flags) faults(c *Command) (errs []error) {
 	name := func(flag, value string, allowed []string) {
 		if value != "" && !slices.Contains(allowed, value) {
 			errs = append(errs, fmt.Errorf("-%s is %q: this build has %s", flag, value, strings.Join(allowed, ", ")))
@@ -81,10 +98,16 @@ func (f *Flags) faults(hasWindow bool) (errs []error) {
 	name("transport", f.Transport, p2p.Transports())
 	name("async-cpus", f.AsyncCPUs, []string{"auto", asyncOwn, asyncOthers})
 	if f.Iters < 0 {
-		errs = append(errs, fmt.Errorf("-iters is %d: give 1 or more, or 0 for as many as the size calls for", f.Iters))
+		errs = append(errs, fmt.Errorf("-%s is %d: give 1 or more, or 0 for as many as the size calls for", f.iters(), f.Iters))
 	}
-	if hasWindow && (f.Window < 1 || f.Window > maxWindow) {
+	if f.While != "" && !slices.Contains(whiles, f.While) {
+		errs = append(errs, fmt.Errorf("-while is %q: give one of %s", f.While, strings.Join(whiles, ", ")))
+	}
+	if c.Window > 0 && (f.Window < 1 || f.Window > maxWindow) {
 		errs = append(errs, fmt.Errorf("-window is %d: give 1 to %d", f.Window, maxWindow))
+	}
+	if c.N > 0 && (f.Ranks < 2 || f.Ranks > launch.MaxRanks) {
+		errs = append(errs, fmt.Errorf("-n is %d: give 2 to %d ranks", f.Ranks, launch.MaxRanks))
 	}
 	if f.OffloadMin < -1 || f.OffloadMin > maxOffloadMin {
 		errs = append(errs, fmt.Errorf("-offload-min is %d: give 0 to %d bytes, or -1 for the default", f.OffloadMin, maxOffloadMin))
@@ -111,6 +134,9 @@ func (f *Flags) config() p2p.Config {
 	}
 	c := p2p.Config{Device: given(f.Device), Transport: given(f.Transport), OffloadMin: none(f.OffloadMin), MaxTags: none(f.MaxTags),
 		Async: f.Async, AsyncCPUs: f.others}
+	if f.While != "" {
+		c.SendLimit = floodSendLimit
+	}
 	if f.Manual {
 		c.Progress = p2p.ProgressManual
 	}

@@ -18,7 +18,12 @@ type Command struct {
 	Sizes  Sizes  // default of -sizes
 	Window int    // default of -window; 0: not a stream
 	Iters  int    // messages of each size; 0: as many as the size calls for
-	// Run measures one size on both ranks; the result of the first rank is reported. It verifies payloads before timing.
+	Ranks  int    // that take part, others wait; 0: two
+	N      int    // default of -n, all of whom take part; 0: it has no such flag
+	Flood  bool   // it has the flags of a flood
+	// Messages is how many the size calls for; nil: as many as take some tenths of a second.
+	Messages func(size int) int
+	// Run measures one size on all ranks that take part; the result of the first rank is reported. It verifies payloads before timing.
 	Run func(s *Session, size, iters int) (Result, error)
 	// Rows are the jobs that a plain start runs instead of one; nil: one.
 	Rows func(f Flags) []Flags
@@ -27,7 +32,7 @@ type Command struct {
 // Main runs the command with the flags of this process and ends it.
 func (c Command) Main() { os.Exit(c.Exec(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// Exec runs the command and returns its exit code. Started plainly, it launches itself as two ranks on this host, once its
+// Exec runs the command and returns its exit code. Started plainly, it launches itself as ranks on this host, once its
 // flags are known to be good.
 func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 	f, err := c.parse(args, stderr)
@@ -48,7 +53,10 @@ func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 
 // parse reads the flags. Its error is for people; of the flag package's own way only the list for -h is left.
 func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
-	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters}
+	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters, Ranks: c.N}
+	if c.Flood {
+		f.While = whileBoth
+	}
 	fs := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
@@ -65,7 +73,7 @@ func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
 	case fs.NArg() > 0:
 		return f, fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
-	return f, f.validate(c.Window > 0, os.Getenv)
+	return f, f.validate(&c, os.Getenv)
 }
 
 // start launches ranks, or is one.
@@ -75,7 +83,10 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 	case c.Rows != nil:
 		return c.rows(f, stdout)
 	default:
-		return launchSelf(f)
+		return launchSelf(max(c.ranks(), f.Ranks), f)
+	}
+	if err := c.one(f); err != nil {
+		return 2, err
 	}
 	launch.WatchParent()
 	if !f.NoPin {
@@ -90,9 +101,12 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 	return 0, c.rank(f, stdout)
 }
 
-// rank is the life of one rank. Ranks beyond the second wait for the end, as long as it takes.
+// ranks is how many ranks take part at least.
+func (c Command) ranks() int { return max(c.Ranks, 2) }
+
+// rank is the life of one rank. Ranks that do not take part wait for the end, as long as it takes.
 func (c Command) rank(f Flags, stdout io.Writer) error {
-	s, measure, err := join(f, stdout, c.Window > 0)
+	s, measure, err := join(f, stdout, &c)
 	if err != nil {
 		return err
 	}
@@ -100,21 +114,34 @@ func (c Command) rank(f Flags, stdout io.Writer) error {
 	if !measure {
 		return s.leave(24 * time.Hour)
 	}
+	var verdict error
 	for _, size := range f.Sizes {
-		if err := wrap(size, c.size(s, size)); err != nil {
-			return err
+		judged, err := c.size(s, size)
+		if err != nil {
+			return wrap(size, err)
 		}
+		verdict = errors.Join(verdict, wrap(size, judged))
 	}
-	return s.leave(joinTimeout)
+	return errors.Join(s.leave(joinTimeout), verdict)
 }
 
-func (c Command) size(s *Session, size int) error {
+// size measures one size. judged is what the result says against us.
+func (c Command) size(s *Session, size int) (judged, err error) {
 	before := s.World.Metrics()
-	r, err := c.Run(s, size, s.messages(size))
+	n := s.Iters
+	if n == 0 && c.Messages != nil {
+		n = c.Messages(size)
+	} else if n == 0 {
+		n = s.messages(size)
+	}
+	r, err := c.Run(s, size, n)
 	if err != nil || !s.First {
-		return err
+		return nil, err
 	}
 	now := s.World.Metrics()
 	r.Offload = offload(&before, &now)
-	return s.report.print(&r)
+	if r.Flood != nil {
+		judged = r.Flood.verdict()
+	}
+	return judged, s.report.print(&r)
 }

@@ -115,12 +115,9 @@ func Messages(size int, device string) int {
 }
 
 func (s *Session) messages(size int) int {
-	n := s.Iters
-	if n == 0 {
-		n = Messages(size, s.device())
-		if s.Check {
-			n = max(n/20, 10)
-		}
+	n := Messages(size, s.device())
+	if s.Check {
+		n = max(n/20, 10)
 	}
 	return n
 }

@@ -171,15 +171,9 @@ func middle(list []time.Duration) time.Duration {
 // OverlapRows are the jobs that the test is made of, each a line: what the flags leave open, in all combinations. The device
 // works by itself wherever it matches.
 func OverlapRows(f Flags) []Flags {
-	either := func(given string, all ...string) []string {
-		if given != "auto" {
-			return []string{given}
-		}
-		return all
-	}
 	var rows []Flags
-	for _, device := range either(f.Device, "shm", "tcp") {
-		for _, transport := range either(f.Transport, "rc", "tmsrq") {
+	for _, device := range either(f.Device, "auto", "shm", "tcp") {
+		for _, transport := range either(f.Transport, "auto", "rc", "tmsrq") {
 			for _, manual := range []bool{false, true} {
 				if f.Manual && !manual {
 					continue
@@ -195,4 +189,12 @@ func OverlapRows(f Flags) []Flags {
 		}
 	}
 	return rows
+}
+
+// either is what a flag gives, or all where it leaves that open by its word open.
+func either(given, open string, all ...string) []string {
+	if given != open {
+		return []string{given}
+	}
+	return all
 }

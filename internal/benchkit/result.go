@@ -15,6 +15,7 @@ type Result struct {
 	Test       string   `json:"test"`
 	Device     string   `json:"device"`
 	Transport  string   `json:"transport"`
+	Ranks      int      `json:"ranks,omitempty"` // star: of the job; its latencies are of whole loops
 	Size       int      `json:"size"`
 	Iters      int      `json:"iters"`
 	AvgUs      float64  `json:"avg_us"`
@@ -31,6 +32,7 @@ type Result struct {
 	ExtraUs    float64  `json:"extra_us,omitempty"` // what the transfer adds to the computation, median
 	OverlapPct *float64 `json:"overlap_pct,omitempty"`
 	Offload    *Offload `json:"offload,omitempty"` // transport tmsrq: what happened on the first rank during the test
+	Flood      *Flood   `json:"flood,omitempty"`
 }
 
 // Offload says what became of receives where the device matches, see p2p.Offload.
@@ -93,8 +95,12 @@ func (p *reporter) print(r *Result) error {
 	}
 	if r.OverlapPct != nil {
 		p.overlap(r)
+	} else if r.Flood != nil {
+		p.flood(r)
 	} else if p.window {
 		fmt.Fprintf(p.out, "%10s %10d %12.1f %12.4f %12.3f\n", sizeName(r.Size), r.Iters, r.MBs, r.MsgS/1e6, r.CPUPerGB)
+	} else if r.Ranks > 0 {
+		fmt.Fprintf(p.out, "%10s %10d %10d %10.3f %10.3f %10.3f\n", sizeName(r.Size), r.Ranks, r.Iters, r.AvgUs, r.P50Us, r.P99Us)
 	} else {
 		fmt.Fprintf(p.out, "%10s %10d %10.3f %10.3f %10.3f %12.1f\n", sizeName(r.Size), r.Iters, r.AvgUs, r.P50Us, r.P99Us, r.MBs)
 	}
@@ -113,10 +119,19 @@ func (p *reporter) head(r *Result) {
 			"rounds", "transfer", "compute", "extra", "overlap")
 		return
 	}
+	if r.Flood != nil {
+		p.floodHead(r.Flood)
+		return
+	}
 	fmt.Fprintf(p.out, "# device %s, transport %s", r.Device, r.Transport)
 	if p.window {
 		fmt.Fprintf(p.out, ", %d messages under way; MB are 10^6 bytes, cpu s/GB are processor seconds of both ranks\n", r.Window)
 		fmt.Fprintf(p.out, "%10s %10s %12s %12s %12s\n", "size", "messages", "MB/s", "M msg/s", "cpu s/GB")
+		return
+	}
+	if r.Ranks > 0 {
+		fmt.Fprintf(p.out, "; us a loop: rank 0 has a message of each other rank and has answered them\n")
+		fmt.Fprintf(p.out, "%10s %10s %10s %10s %10s %10s\n", "size", "ranks", "loops", "avg", "p50", "p99")
 		return
 	}
 	fmt.Fprintf(p.out, "; half round trip in us; MB are 10^6 bytes\n")

@@ -19,13 +19,18 @@ func (c Command) rows(f Flags, stdout io.Writer) (int, error) {
 		return 1, err
 	}
 	report := &reporter{out: stdout, json: f.JSON}
+	worst := 0
 	for _, row := range c.Rows(f) {
+		if err := c.fits(row); err != nil {
+			return 1, err
+		}
 		var out bytes.Buffer
-		code, err := launch.Run(context.Background(), launch.Options{N: 2, NoPrefix: true, Pin: !f.NoPin, Stdout: &out,
+		code, err := launch.Run(context.Background(), launch.Options{N: c.ranks(), NoPrefix: true, Pin: !f.NoPin, Stdout: &out,
 			Command: slices.Concat([]string{exe}, os.Args[1:], row.chosen())})
-		if err != nil || code != 0 {
+		if err != nil || code != 0 && out.Len() == 0 {
 			return code, err
 		}
+		worst = max(worst, code) // with a result: the rank has said what is wrong with it
 		for line := range bytes.Lines(out.Bytes()) {
 			var r Result
 			if err := json.Unmarshal(line, &r); err != nil {
@@ -36,11 +41,15 @@ func (c Command) rows(f Flags, stdout io.Writer) (int, error) {
 			}
 		}
 	}
-	return 0, nil
+	return worst, nil
 }
 
 // chosen are the arguments that a row adds; they override earlier ones.
 func (f *Flags) chosen() []string {
-	return []string{"-device", f.Device, "-transport", f.Transport, fmt.Sprintf("-manual=%v", f.Manual),
+	args := []string{"-device", f.Device, "-transport", f.Transport, "-sizes", f.Sizes.String(), fmt.Sprintf("-manual=%v", f.Manual),
 		fmt.Sprintf("-async=%v", f.Async), "-async-cpus", f.AsyncCPUs, "-json"}
+	if f.While != "" {
+		args = append(args, "-while", f.While)
+	}
+	return args
 }

@@ -3,7 +3,6 @@ package benchkit
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -18,11 +17,11 @@ const (
 	tagNumber
 )
 
-// Session is one of the two ranks that measure.
+// Session is one of the ranks that measure.
 type Session struct {
 	Flags
 	World *p2p.World
-	Peer  int
+	Peer  int  // the other of two; not for tests of more ranks
 	First bool // rank 0: begins, measures and reports
 
 	report *reporter
@@ -32,7 +31,7 @@ type Session struct {
 const joinTimeout = time.Minute
 
 // join makes this process a rank. measure is false for ranks that only wait for the end.
-func join(f Flags, out io.Writer, window bool) (s *Session, measure bool, err error) {
+func join(f Flags, out io.Writer, c *Command) (s *Session, measure bool, err error) {
 	if f.GOMAXPROCS > 0 {
 		runtime.GOMAXPROCS(f.GOMAXPROCS)
 	}
@@ -42,13 +41,14 @@ func join(f Flags, out io.Writer, window bool) (s *Session, measure bool, err er
 	if err != nil {
 		return nil, false, err
 	}
-	if w.Size() < 2 {
+	if w.Size() < c.ranks() {
 		w.Close()
-		return nil, false, errors.New("this job has one rank, measuring takes two: start it with two or more, or plainly, without a launcher")
+		return nil, false, fmt.Errorf("the size of this job is %d, measuring takes %d ranks: start it with %[2]d or more, or plainly, without a launcher",
+			w.Size(), c.ranks())
 	}
 	s = &Session{Flags: f, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0,
-		report: &reporter{out: out, json: f.JSON, window: window}}
-	return s, w.Rank() < 2, nil
+		report: &reporter{out: out, json: f.JSON, window: c.Window > 0}}
+	return s, w.Rank() < c.ranks() || c.N > 0, nil
 }
 
 // given makes the flags' default one that leaves the choice to the environment.

@@ -85,7 +85,7 @@ func hostsRole(ctx context.Context, w *p2p.World) error {
 		}
 	}
 	device, path := now.Offload.Offloaded-before.Offload.Offloaded, now.Offload.KeptPath-before.Offload.KeptPath
-	if now.Device != "shm,tcp" || device != 1 || path != 2 {
+	if now.Device != "shm+tcp" || device != 1 || path != 2 {
 		return fmt.Errorf("devices %s: %d receives offloaded, %d kept for their path", now.Device, device, path)
 	}
 	return nil

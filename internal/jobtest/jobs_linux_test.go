@@ -54,8 +54,19 @@ func TestAllToAll(t *testing.T) {
 // TestOneCore makes two ranks share a processor: each must give it away as soon as it has nothing to do.
 func TestOneCore(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
-		job{n: 2, role: "pingpong", device: device, arg: 20000 / effort, env: []string{oneCoreVar + "=1"}}.succeed(t)
+		job{n: 2, role: "pingpong", device: device, arg: 20000 / effort, env: []string{coresVar + "=1"}}.succeed(t)
 	})
+}
+
+// TestMoreRanksThanProcessors has 8 ranks share two processors: whoever waits keeps one from a rank that it may wait for.
+func TestMoreRanksThanProcessors(t *testing.T) {
+	for name, env := range map[string][]string{"rc": nil, "tmsrq": tmsrqEnv, "one P": {"GOMAXPROCS=1"}, "manual": {"TAGMATCH_PROGRESS=manual"}} {
+		t.Run(name, func(t *testing.T) {
+			eachDevice(t, func(t *testing.T, device string) {
+				job{n: 8, role: "star", device: device, arg: 2000 / effort, env: append([]string{coresVar + "=2"}, env...)}.succeed(t)
+			})
+		})
+	}
 }
 
 // TestKilled kills a rank by SIGKILL in the middle of operations of all kinds.

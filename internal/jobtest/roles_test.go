@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -24,7 +25,8 @@ const (
 	seedVar = "JOBTEST_SEED"
 	argVar  = "JOBTEST_ARG"
 
-	oneCoreVar = "JOBTEST_ONE_CORE" // set: all ranks run on the first allowed processor
+	coresVar   = "JOBTEST_CORES"    // set: all ranks run on so many processors, the first allowed ones
+	noStoreVar = "JOBTEST_NO_STORE" // set: the launcher's store does not tell who is lost
 	oddVar     = "JOBTEST_ODD"      // VAR=VALUE that rank 1 alone sets
 )
 
@@ -34,6 +36,7 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 	"stream":   streamRole,
 	"alltoall": allToAllRole,
 	"pingpong": pingPongRole,
+	"star":     starRole,
 	"killed":   killedRole,
 	"orderly":  orderlyRole,
 	"stranger": strangerRole,
@@ -42,7 +45,10 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 }
 
 // surviving are the roles whose ranks outlive another's death, after which the launcher ends them all by SIGTERM.
-var surviving = []string{"killed", "stranger", "hasty"}
+var surviving = []string{"killed", "stranger", "hasty", "killedheld"}
+
+// configure changes the Config of a rank; a role's init function may set it.
+var configure = func(context.Context, *p2p.Config) error { return nil }
 
 // playRole is the main function of a rank.
 func playRole(name string) error {
@@ -54,18 +60,47 @@ func playRole(name string) error {
 	if err := prepare(); err != nil {
 		return err
 	}
-	w, err := p2p.Init(ctx, p2p.Config{})
+	cfg, err := config(ctx)
+	if err != nil {
+		return err
+	}
+	if err := configure(ctx, &cfg); err != nil {
+		return err
+	}
+	w, err := p2p.Init(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer w.Close()
 	if err := roles[name](ctx, w); err != nil {
+		// Before Close, which tells the others: the launcher may end this rank when the first of them fails.
+		fmt.Fprintf(os.Stderr, "%s: rank %d: %v\n", name, w.Rank(), err)
 		return err
 	}
 	if err := w.Shutdown(ctx); !errors.Is(err, p2p.ErrClosed) { // a role may have closed its World itself
 		return err
 	}
 	return nil
+}
+
+// config is that of this rank.
+func config(ctx context.Context) (p2p.Config, error) {
+	if os.Getenv(noStoreVar) == "" {
+		return p2p.Config{}, nil
+	}
+	b, err := bootstrap.Detect(ctx, bootstrap.Options{PeerTimeout: time.Hour})
+	if err != nil {
+		return p2p.Config{}, err
+	}
+	return p2p.Config{Bootstrap: silentStore{b, b.(bootstrap.LocalAddresser), b.(bootstrap.Secreter), b.(bootstrap.Jobber)}}, nil
+}
+
+// silentStore is a Bootstrap that tells nothing of losses: what a rank finds out it has found out by itself.
+type silentStore struct {
+	p2p.Bootstrap
+	bootstrap.LocalAddresser
+	bootstrap.Secreter
+	bootstrap.Jobber
 }
 
 // prepare does to this process what its environment asks for.
@@ -75,8 +110,8 @@ func prepare() error {
 			return err
 		}
 	}
-	if os.Getenv(oneCoreVar) != "" {
-		return stayOnOneCore()
+	if os.Getenv(coresVar) != "" {
+		return stayOn(int(number(coresVar)))
 	}
 	return nil
 }

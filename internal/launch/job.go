@@ -26,12 +26,20 @@ func (j *job) watch(r *rank) {
 	go func() {
 		defer close(aborts)
 		if r.link != nil {
-			link.ReadAborts(r.link, func(code int, reason string) {
-				j.report(event{rank: r.n, abort: true, code: code, reason: reason})
+			link.Read(r.link, link.Reader{
+				Abort: func(code int, reason string) {
+					j.report(event{rank: r.n, kind: rankAbort, code: code, reason: reason})
+				},
+				Say:  func(s link.State) { j.report(event{rank: r.n, kind: rankSaid, state: s}) },
+				Lost: func(peer int) { j.report(event{rank: r.n, kind: rankLost, peer: peer}) },
 			})
 		}
 	}()
-	awaitExit(r.cmd.Process.Pid)
+	if r.queued != nil {
+		<-r.queued
+	} else if awaitExit(r.cmd.Process.Pid) {
+		j.report(event{rank: r.n, kind: rankEnded})
+	}
 	// Not reaped yet, so the group's number cannot be anybody else's.
 	signalGroup(r.cmd.Process, syscall.SIGKILL)
 	err := r.cmd.Wait()
@@ -46,8 +54,9 @@ func (j *job) watch(r *rank) {
 	if r.link != nil {
 		_ = r.link.Close()
 	}
-	code, reason := exitCode(r.cmd.ProcessState, err)
-	j.report(event{rank: r.n, code: code, reason: reason})
+	end := exitEvent(r.cmd.ProcessState, err)
+	end.rank = r.n
+	j.report(end)
 }
 
 func (j *job) report(e event) {
@@ -57,18 +66,20 @@ func (j *job) report(e event) {
 	}
 }
 
-func exitCode(st *os.ProcessState, err error) (int, string) {
-	if ws, ok := st.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return 128 + int(ws.Signal()), "was killed by a signal: " + ws.Signal().String()
-	}
-	if c := st.ExitCode(); c != 0 {
-		return c, fmt.Sprintf("exited with code %d", c)
-	}
+// exitEvent is the rankGone of a process.
+func exitEvent(st *os.ProcessState, err error) event {
+	e := event{kind: rankGone, code: st.ExitCode()}
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
-		return 1, "has lost output: " + err.Error()
+	switch ws, ok := st.Sys().(syscall.WaitStatus); {
+	case ok && ws.Signaled():
+		e.killed, e.code = true, 128+int(ws.Signal())
+		e.reason = "was killed by a signal: " + ws.Signal().String()
+	case e.code != 0:
+		e.reason = fmt.Sprintf("exited with code %d", e.code)
+	case err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay):
+		e.code, e.reason = 1, "has lost output: "+err.Error()
 	}
-	return 0, ""
+	return e
 }
 
 // supervisor is the state of a job's end.
@@ -78,17 +89,28 @@ type supervisor struct {
 	code   int
 	err    error
 	ending bool
+	ended  int     // ranks whose processes have
+	failed *rank   // the first that was seen to fail, until it is known whose fault that was
+	asked  []*rank // that have ended by themselves, set when settle has fired
+	settle *time.Timer
 	next   syscall.Signal // sent when timer fires
 	timer  *time.Timer
+}
+
+func newSupervisor(j *job) *supervisor {
+	s := &supervisor{job: j, timer: time.NewTimer(time.Hour), settle: time.NewTimer(time.Hour)}
+	s.timer.Stop()
+	s.settle.Stop()
+	return s
 }
 
 func (j *job) run(ctx context.Context) (int, error) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	s := &supervisor{job: j, timer: time.NewTimer(time.Hour)}
-	s.timer.Stop()
+	s := newSupervisor(j)
 	defer s.timer.Stop()
+	defer s.settle.Stop()
 	if err := j.start(); err != nil {
 		s.err, s.code = err, 1
 		s.end(syscall.SIGKILL)
@@ -105,6 +127,8 @@ func (j *job) run(ctx context.Context) (int, error) {
 			over = nil
 			s.err = ctx.Err()
 			s.fail(1, "the job was cancelled: "+ctx.Err().Error())
+		case <-s.settle.C:
+			s.settled()
 		case <-s.timer.C:
 			s.end(s.next)
 		}
@@ -115,28 +139,47 @@ func (j *job) run(ctx context.Context) (int, error) {
 }
 
 func (s *supervisor) happened(e event) {
-	switch {
-	case e.abort:
-		code := e.code
-		if code == 0 {
-			code = 1 // a job that was aborted did not succeed
+	r := s.ranks[e.rank]
+	switch e.kind {
+	case rankSaid:
+		r.state = e.state
+	case rankLost:
+		if r.state < link.Closed { // later ones follow from its own end
+			r.lost = append(r.lost, e.peer)
 		}
-		if s.note(code, fmt.Sprintf("rank %d aborted the job with code %d: %s", e.rank, e.code, e.reason)) {
-			s.next = syscall.SIGTERM
-			s.timer.Reset(abortCourtesy)
-		}
-	default:
-		s.ranks[e.rank].running = false
+	case rankEnded:
+		s.ended++
+		r.order = s.ended
+	case rankAbort:
+		s.aborted(e)
+	case rankGone:
+		r.running, r.code, r.killed, r.reason = false, e.code, e.killed, e.reason
 		s.left--
-		if e.code != 0 {
-			s.fail(e.code, fmt.Sprintf("rank %d %s", e.rank, e.reason))
+		if r.order == 0 {
+			s.ended++
+			r.order = s.ended
 		}
+		s.gone(r)
+	}
+}
+
+// aborted takes note of an Abort. It is the cause of a failure that is not settled yet: who noticed it may be heard first.
+func (s *supervisor) aborted(e event) {
+	s.settle.Stop()
+	s.failed, s.asked = nil, nil
+	code := e.code
+	if code == 0 {
+		code = 1 // a job that was aborted did not succeed
+	}
+	if s.note(code, fmt.Sprintf("rank %d aborted the job with code %d: %s", e.rank, e.code, e.reason)) && !s.ending {
+		s.next = syscall.SIGTERM
+		s.timer.Reset(abortCourtesy)
 	}
 }
 
 // note remembers the first failure and says so.
 func (s *supervisor) note(code int, text string) (first bool) {
-	if s.code != 0 {
+	if s.code != 0 || s.failed != nil {
 		return false
 	}
 	s.code = code
@@ -152,6 +195,10 @@ func (s *supervisor) fail(code int, text string) {
 
 // interrupted passes a signal on: the ranks are not in the terminal's process group. A second one does not wait.
 func (s *supervisor) interrupted(sig syscall.Signal) {
+	if s.failed != nil && s.asked == nil {
+		s.settled() // the verdict must not be about those that the signal ends
+		return
+	}
 	if s.ending {
 		s.end(syscall.SIGKILL)
 		return

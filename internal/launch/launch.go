@@ -21,7 +21,7 @@ import (
 )
 
 // EnvPin is the variable in which a rank finds its CPU: see PinSelf.
-const EnvPin = "TAGMATCH_PIN"
+const EnvPin = bootstrap.EnvPin
 
 // MaxRanks bounds Options.N, so that a slip of the finger does not bring the host down.
 const MaxRanks = 4096
@@ -89,6 +89,7 @@ func (o *Options) setDefaults() error {
 type job struct {
 	opt    *Options
 	ranks  []*rank
+	exits  *exitQueue // nil: there is none
 	output sync.Mutex // one line at a time, on both streams
 	events chan event
 	quit   chan struct{} // closed when nobody receives events any more
@@ -101,15 +102,36 @@ type rank struct {
 	link     *os.File // the launcher's end; nil where links are not supported
 	out, err *lineWriter
 	running  bool
+
+	state  link.State
+	queued chan struct{} // closed when the exitQueue has told of its end; nil: it does not
+	order  int           // among those that have ended, from 1; 0: it is not known to have
+	code   int           // once it does not run
+	killed bool          // by a signal
+	reason string
+	lost   []int // ranks that it has said to have lost, before it left the job itself
 }
 
-// event is what happens to a job: a rank ended or called Abort.
+// event is what happens to a job.
 type event struct {
 	rank   int
-	abort  bool
+	kind   eventKind
+	state  link.State
+	peer   int
 	code   int
+	killed bool
 	reason string
 }
+
+type eventKind uint8
+
+const (
+	rankSaid  eventKind = iota // its state
+	rankLost                   // has lost peer
+	rankAbort                  // called Abort
+	rankEnded                  // its process has; what it wrote may still be under way
+	rankGone                   // and all of it has been read
+)
 
 // start starts all ranks or none.
 func (j *job) start() error {
@@ -123,6 +145,8 @@ func (j *job) start() error {
 	if err != nil {
 		return err
 	}
+	j.exits = newExitQueue()
+	defer j.watchAll()
 	for n := range j.opt.N {
 		r := &rank{n: n}
 		if err := j.startRank(r, env, cpus, ln); err != nil {
@@ -130,9 +154,18 @@ func (j *job) start() error {
 		}
 		r.running = true
 		j.ranks = append(j.ranks, r)
-		j.wg.Go(func() { j.watch(r) })
 	}
 	return nil
+}
+
+// watchAll watches the ranks that were started.
+func (j *job) watchAll() {
+	if j.exits != nil {
+		j.wg.Go(func() { j.exits.run(func(r *rank) { j.report(event{rank: r.n, kind: rankEnded}) }) })
+	}
+	for _, r := range j.ranks {
+		j.wg.Go(func() { j.watch(r) })
+	}
 }
 
 func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) error {
@@ -158,6 +191,10 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 	if err != nil {
 		return err
 	}
+	var pidfd *int
+	if j.exits != nil {
+		pidfd = j.exits.prepare(c)
+	}
 	if err := c.Start(); err != nil {
 		if r.link != nil {
 			_ = r.link.Close()
@@ -165,6 +202,9 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 		return err
 	}
 	r.cmd = c
+	if pidfd != nil {
+		j.exits.add(r, *pidfd)
+	}
 	return nil
 }
 
@@ -227,7 +267,7 @@ func ofJob(name string) bool {
 		bootstrap.EnvLauncher, bootstrap.EnvListen, bootstrap.EnvRendezvousFD, link.Env, EnvPin:
 		return true
 	}
-	for _, p := range []string{"PMI_", "PMIX_", "TORCHELASTIC_"} {
+	for _, p := range []string{"PMI_", "PMIX_", "OMPI_COMM_WORLD_", "TORCHELASTIC_"} {
 		if strings.HasPrefix(name, p) {
 			return true
 		}

@@ -170,16 +170,57 @@ func TestLinkSurvivesNonsense(t *testing.T) {
 	require.NoError(t, err)
 	l := link.Open(get(fmt.Sprintf("%d:%s", fd, inode)))
 	require.NotNil(t, l)
-	fmt.Fprintf(child, "hello\n%s\nabort 1\nabort x \"y\"\n", strings.Repeat("long", 1000))
+	fmt.Fprintf(child, "hello\n%s\nabort 1\nabort x \"y\"\nstate 9\nstate\nlost\nlost x\n", strings.Repeat("long", 1000))
+	l.Say(link.Joining)
+	l.Say(link.Finished)
+	l.Lost(3)
 	l.Abort(5, "a \"quoted\"\nreason "+strings.Repeat("!", 5000))
 	require.NoError(t, l.Close())
 	require.NoError(t, child.Close()) // with the link's own end it was the last: the launcher reads to the end
 	require.NoError(t, unix.Close(fd))
 	calls := 0
-	link.ReadAborts(parent, func(code int, reason string) {
-		calls++
-		require.Equal(t, 5, code)
-		require.True(t, strings.HasPrefix(reason, "a \"quoted\"\nreason !!"), reason)
+	var said []link.State
+	var lost []int
+	link.Read(parent, link.Reader{
+		Abort: func(code int, reason string) {
+			calls++
+			require.Equal(t, 5, code)
+			require.True(t, strings.HasPrefix(reason, "a \"quoted\"\nreason !!"), reason)
+		},
+		Say:  func(s link.State) { said = append(said, s) },
+		Lost: func(rank int) { lost = append(lost, rank) },
 	})
 	require.Equal(t, 1, calls)
+	require.Equal(t, []link.State{link.Joining, link.Finished}, said)
+	require.Equal(t, []int{3}, lost)
+}
+
+// TestLostDoesNotBlock: a launcher that does not read misses a loss, and the rank goes on.
+func TestLostDoesNotBlock(t *testing.T) {
+	parent, child, env, err := link.Pair(3)
+	require.NoError(t, err)
+	defer func() { _ = parent.Close() }()
+	defer func() { _ = child.Close() }()
+	_, inode, _ := strings.Cut(env, ":")
+	l := link.Open(func(string) string { return fmt.Sprintf("%d:%s", child.Fd(), inode) })
+	require.NotNil(t, l)
+	defer func() { _ = l.Close() }()
+	for err == nil {
+		_, err = unix.Write(int(child.Fd()), make([]byte, 1<<16))
+	}
+	require.ErrorIs(t, err, unix.EAGAIN)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.Abort(1, "waits until its deadline")
+	}()
+	for range 100 {
+		l.Lost(1)
+	}
+	select {
+	case <-done:
+		t.Error("the losses have waited for the abort")
+	default:
+	}
+	<-done
 }

@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,13 +14,69 @@ func processAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitExit returns when pid has ended, and leaves it to be reaped.
-func awaitExit(pid int) {
+// awaitExit returns true when pid has ended, and leaves it to be reaped.
+func awaitExit(pid int) bool {
 	for {
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
-			return
+			return true
+		}
+	}
+}
+
+// exitQueue tells in which order processes end: an epoll hands out what happened in its order. Who waits for each process by
+// itself learns that in the order in which the scheduler lets it.
+type exitQueue struct {
+	epfd  int
+	ranks map[int32]*rank // by pidfd
+}
+
+// newExitQueue gives nil where the kernel or a filter of system calls has none.
+func newExitQueue() *exitQueue {
+	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil
+	}
+	return &exitQueue{epfd, map[int32]*rank{}}
+}
+
+// prepare is for before c starts.
+func (q *exitQueue) prepare(c *exec.Cmd) *int {
+	fd := -1
+	c.SysProcAttr.PidFD = &fd
+	return &fd
+}
+
+// add takes over fd, which prepare gave, once r has started.
+func (q *exitQueue) add(r *rank, fd int) {
+	if fd < 0 {
+		return
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(fd)}
+	if unix.EpollCtl(q.epfd, unix.EPOLL_CTL_ADD, fd, &ev) != nil {
+		_ = unix.Close(fd)
+		return
+	}
+	r.queued = make(chan struct{})
+	q.ranks[int32(fd)] = r
+}
+
+// run calls ended for each rank that was added, as they end, and returns when all have.
+func (q *exitQueue) run(ended func(*rank)) {
+	defer func() { _ = unix.Close(q.epfd) }()
+	var events [64]unix.EpollEvent
+	for len(q.ranks) > 0 {
+		n, err := unix.EpollWait(q.epfd, events[:], -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			n = 0
+		}
+		for _, ev := range events[:max(n, 0)] {
+			r := q.ranks[ev.Fd]
+			delete(q.ranks, ev.Fd)
+			_ = unix.Close(int(ev.Fd))
+			ended(r)
+			close(r.queued)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func Self(n int, opt Options) (int, error) {
 // also where the launcher's settings are wrong or cannot be used: joining the job will say why.
 func Launched() bool {
 	f, err := bootstrap.Inspect(bootstrap.Options{})
-	return err != nil || f.Launcher != "singleton" || len(f.Ignored) > 0
+	return err != nil || f.Launcher != "singleton"
 }
 
 // WatchParent ends this process when the launcher that started it, directly or through some other program, is gone. It

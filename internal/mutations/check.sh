@@ -2,7 +2,7 @@
 # Puts each bug of this directory into a copy of the tree and runs the tests that its patch names, which must fail. README.md says
 # what a patch looks like.
 #
-#   internal/mutations/check.sh            all; under 5 minutes on an idle processor
+#   internal/mutations/check.sh            all; under 8 minutes on an idle processor
 #   internal/mutations/check.sh 004 07     those whose names begin so
 #   internal/mutations/check.sh -show 004  with what the tests print
 set -euo pipefail

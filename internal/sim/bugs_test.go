@@ -147,7 +147,7 @@ var bugs = map[string]*bug{
 		},
 	},
 	"write after the end": {
-		kind: "late write", steps: 4,
+		kind: "late write", steps: 9, // eight polls go by before it is written
 		done: func(s *badSink, id, n uint64) {
 			s.late = append(s.late, s.bufs[id])
 			s.Sink.Delivered(id, n, nil)

@@ -285,7 +285,8 @@ func (w *world) count(r *rank, m *progress.Metrics) {
 	c[RestsOver] += o.KeptOff / restLeast
 	c[Syncs] += o.Syncs
 	c[Truncated] += m.Truncated
-	c[NoCredit] += m.NoCredit
+	c[HeldUp] += m.HeldUp
+	c[Released] += m.Released
 	c[Queued] += m.Queued
 	refused := RNR
 	if w.plan.Params.TM.RNREvery > 0 {

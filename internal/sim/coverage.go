@@ -29,7 +29,8 @@ const (
 	Truncated
 	CanceledRecvs
 	CanceledSends
-	NoCredit
+	HeldUp
+	Released
 	Queued
 	LostSends
 	LostRecvs
@@ -78,7 +79,8 @@ var eventNames = [events]string{
 	Truncated:     "truncated messages",
 	CanceledRecvs: "cancelled receives",
 	CanceledSends: "cancelled sends",
-	NoCredit:      "messages without credit",
+	HeldUp:        "sends held up for credit",
+	Released:      "messages beyond credit, for a receive",
 	Queued:        "sends queued for want of room",
 	LostSends:     "sends that a loss ended",
 	LostRecvs:     "receives that a loss ended",

@@ -70,8 +70,8 @@ func (g *generator) params() {
 		q.MaxEager = 8 << 10 // the buffers of many worlds like this would take more time than all else
 	}
 	q.OffloadMin = pick(g, -1, -1, -1, 40, 300)
-	q.UnexpectedLimit = pick[int64](g, 1<<10, 1<<10, 64<<20) // the small one leaves the least credit
-	q.SRQDepth = pick(g, 1, 4, 16)                           // tmsrq takes no less than 48
+	q.UnexpectedLimit = pick[int64](g, 1, 1<<10, 4<<10, 64<<10, 64<<20) // from no credit to enough
+	q.SRQDepth = pick(g, 1, 4, 16)                                      // tmsrq takes no less than 48
 	q.SendDepth = pick(g, 4, 8, 16)
 	q.MaxInline = pick(g, 0, 0, 64)
 	q.Refuse = g.knob(4)
@@ -79,7 +79,7 @@ func (g *generator) params() {
 	q.Fabric = soft.FabricOptions{MaxDelay: g.knob(5), MaxBurst: g.knob(3), MaxRefuse: g.knob(3), MaxPayload: pick(g, 512, 1<<10, 4<<10),
 		Queue: pick(g, 1, 4, 16, 64), Step: time.Microsecond, Stepped: g.chance(0.7), Direct: g.chance(0.5)}
 	if g.thrashes = g.chance(0.015); g.thrashes {
-		q.Transport, q.Mux, q.MaxEager, q.OffloadMin = "tmsrq", false, 64, -1
+		q.Transport, q.Mux, q.MaxEager, q.OffloadMin, q.UnexpectedLimit = "tmsrq", false, 64, -1, 64<<20
 		q.Fabric.MaxDelay, q.Fabric.MaxBurst, q.Fabric.MaxRefuse, q.Fabric.Queue, q.Fabric.Stepped = 0, 0, 0, 64, true
 	}
 	if g.cuts = !g.thrashes && g.chance(0.02); g.cuts {

@@ -138,11 +138,16 @@ func (w *world) step(s *Step) {
 	case OpKill:
 		w.kill(r)
 	case OpAck:
-		failed := r.engine.Failed()
-		r.engine.AckFailures(failed...)
-		r.acked = len(failed)
+		r.ack()
 	}
 	w.harvest(r)
+}
+
+// ack lets receives from any source go on without the ranks that are lost.
+func (r *rank) ack() {
+	failed := r.engine.Failed()
+	r.engine.AckFailures(failed...)
+	r.acked = len(failed)
 }
 
 // works lets the devices of a rank work without their host.

@@ -52,19 +52,23 @@ func (w *world) settle() error {
 	return nil
 }
 
-// drain takes the messages that wait.
+// drain takes the messages that wait. Those that are held up for credit come when there is a receive for them.
 func (w *world) drain() error {
 	largest := 0
 	for i := range w.plan.Steps {
 		largest = max(largest, w.plan.Steps[i].Size)
 	}
-	for range 4 {
+	for range 4 + len(w.plan.Steps) {
 		waiting := 0
 		for _, r := range w.ranks {
 			if r.dead || r.stopped {
 				continue
 			}
 			n := r.engine.Metrics().UnexpectedNow
+			if n == 0 && w.heldUp(r) {
+				n = 1
+				r.ack() // the receive has to wait
+			}
 			waiting += n
 			for range n {
 				w.receive(r, progress.AnySource, 0, 0, largest, false)
@@ -79,6 +83,14 @@ func (w *world) drain() error {
 		}
 	}
 	return fail("unfinished", "messages wait that wildcard receives do not get")
+}
+
+// heldUp tells whether some rank has sends to r that wait for credit.
+func (w *world) heldUp(r *rank) bool {
+	return slices.ContainsFunc(w.ranks, func(s *rank) bool {
+		return !s.dead && !w.apart(s.id, r.id) && s.engine.Metrics().HeldNow > 0 &&
+			slices.ContainsFunc(s.active, func(o *op) bool { return o.send && o.peer == r.id })
+	})
 }
 
 // restRounds is more than anything that a plan can contain needs.

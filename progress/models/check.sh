@@ -149,8 +149,33 @@ role() {
   for fault in NO_PASS HEIR_STAYS; do breaks role.pml -DMANUAL -DWAITERS=3 -DFAULT_$fault; done
 }
 
+held() {
+  local one='-DMSGS=3 -DRECVS=2 -DSLOTS=1' two='-DWINDOW=0 -DCANCELS=0'
+  holds held.pml $one
+  holds held.pml $one -DWINDOW=0
+  holds held.pml $one -DCANCELS=0 -DCOSTS -DWINDOW=2 -DQUANTUM=2 -DGROWTH=1
+  holds held.pml $two
+  holds held.pml -DENDS=0
+  if [ -n "$full" ]; then
+    holds held.pml
+    holds held.pml -DWINDOW=0
+    holds held.pml -DMSGS=4 -DENDS=0
+    holds held.pml -DMSGS=4 -DWINDOW=2 -DQUANTUM=2 -DCANCELS=0
+    holds held.pml $one -DCANCELS=2 -DENDS=2 -DROOM=3
+  fi
+  ends held.pml -DMSGS=2 -DRECVS=2 -DSLOTS=1
+  local fault
+  for fault in LOST_HELD LOST_WANT NO_HELD NO_NAMES NO_POST IGNORED NO_ALL NO_KNOWN STORE OLD_WANT OLD_CREDIT REMEMBERED STEAL NO_REPLACE \
+    ONE_WANT NOT_USED CREDIT_FREE OVERTAKE WITHIN_ENDS; do
+    breaks held.pml $one -DFAULT_$fault
+  done
+  for fault in BOTH IN_PLACE LAST_FIRST LATE_FIRST RECALLED; do breaks held.pml $two -DFAULT_$fault; done
+  breaks held.pml -DMSGS=4 -DFAULT_WRAP
+}
+
 phase
 park
 room
 notifier
 role
+held

@@ -134,6 +134,15 @@ func (t *Transport) Connect(peer int, addr []byte) error {
 	return errors.Join(errs...)
 }
 
+// Wire names what carries the messages to a rank.
+func (t *Transport) Wire(peer int) string {
+	p, err := t.to(peer)
+	if err != nil {
+		return ""
+	}
+	return p.Wire(peer)
+}
+
 // enter begins a call by the transport's owner. What the paths share, each of them checks by itself.
 func (t *Transport) enter(call string) (leave func()) {
 	t.guard.Enter("transport/mux: " + call)
@@ -209,6 +218,13 @@ func (t *Transport) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64
 func (t *Transport) Abandon(peer int, id uint64) {
 	if p, err := t.to(peer); err == nil {
 		p.Abandon(peer, id)
+	}
+}
+
+// Disconnect ends the connection to a rank.
+func (t *Transport) Disconnect(peer int, err error) {
+	if p, e := t.to(peer); e == nil {
+		p.Disconnect(peer, err)
 	}
 }
 

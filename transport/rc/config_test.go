@@ -83,7 +83,7 @@ func TestCause(t *testing.T) {
 		}
 		require.Len(t, sink[0].Events, 1)
 		require.Equal(t, "lost", sink[0].Events[0].Kind)
-		require.ErrorContains(t, sink[0].Events[0].Err, "rank 1: the peer's device died")
+		require.ErrorContains(t, sink[0].Events[0].Err, "its process has ended or was killed")
 		for i := range tr {
 			require.NoError(t, tr[i].Close())
 			require.NoError(t, devs[i].Close())

@@ -56,8 +56,7 @@ type Links struct {
 	every    uint32 // of so many requests at least one is signalled
 	maxRead  uint64
 
-	offered, maxOffered int // send buffers that peers may read
-	freeOffers          *offer
+	offers offers // send buffers that peers may read
 
 	eager  verbs.SendWR // two SGEs: header, payload; always inline
 	small  verbs.SendWR // the same for the other messages
@@ -95,6 +94,7 @@ type peer struct {
 	state   linkState
 	waiting int // signalled requests under way
 	reads   int // under way
+	offered int // send buffers that it may read
 	held    int // by Hold
 	maxRead int
 
@@ -123,8 +123,8 @@ func NewLinks(l *Links, cfg LinksConfig) error {
 	attr := cfg.Device.Attr()
 	n := cfg.Self.Size
 	*l = Links{cfg: cfg, sink: cfg.Sink, peers: make([]peer, n), byQPN: newTable(2 * n), maxEager: cfg.Self.MaxEager,
-		depth: uint32(cfg.SendDepth), maxRead: attr.MaxMsgSize,
-		maxOffered: max(attr.MaxMR-readRegions, attr.MaxMR/2)}
+		depth: uint32(cfg.SendDepth), maxRead: attr.MaxMsgSize}
+	l.offers.init(attr.MaxMR, n)
 	if invariant.Enabled {
 		l.inv = cfg.Sink.(*Checks)
 	}
@@ -217,6 +217,15 @@ func (l *Links) connect(rank int, addr []byte) error {
 	p.maxRead = max(1, min(l.cfg.Self.RdAtomic, a.RdAtomic))
 	p.state, p.limit = linkUp, l.depth
 	return nil
+}
+
+// Wire names what carries the messages to a rank.
+func (l *Links) Wire(rank int) string {
+	if p := &l.peers[rank]; p.qp != nil {
+		attr, _ := p.qp.Query()
+		return attr.AV.Wire
+	}
+	return ""
 }
 
 // Timers of the queue pairs, for devices whose packets can be lost (TMO 8.1).

@@ -28,7 +28,7 @@ func (l *Links) Lose(p *peer, c cause, err error) {
 		return
 	}
 	p.cause = c
-	p.err = fmt.Errorf("transport/%s: rank %d: %w", l.cfg.Self.Mode, l.Rank(p.qp.Num()), err)
+	p.err = err
 	p.limit = 0
 	l.todo = true
 	if p.state == linkDying {
@@ -55,7 +55,7 @@ func (l *Links) Broken(rank int) error {
 	case p.err != nil:
 		return p.err
 	case p.qp.State() == verbs.QPSErr || p.twin != nil && p.twin.State() == verbs.QPSErr:
-		return fmt.Errorf("transport/%s: rank %d: the connection failed", l.cfg.Self.Mode, rank)
+		return ofStatus(verbs.WCWRFlushErr)
 	}
 	return nil
 }
@@ -72,7 +72,14 @@ func (l *Links) Waiting() bool { return l.waiting > 0 }
 
 // Violation ends the link to a rank that sent something impossible.
 func (l *Links) Violation(rank int, err error) {
-	l.Lose(&l.peers[rank], causeLocal, fmt.Errorf("it broke the protocol: %w", err))
+	l.Lose(&l.peers[rank], causeLocal, fmt.Errorf("it broke the protocol (%s): %w", alike, err))
+}
+
+// Disconnect ends the link to a rank that the engine has given up.
+func (l *Links) Disconnect(rank int, err error) {
+	if uint(rank) < uint(len(l.peers)) && l.peers[rank].state == linkUp {
+		l.Lose(&l.peers[rank], causeLocal, err)
+	}
 }
 
 // Deaf says that nothing that comes from a rank is to be believed or delivered any more.
@@ -128,7 +135,7 @@ func (l *Links) Failed(wc *verbs.WC) {
 	if wc.Status == verbs.WCWRFlushErr {
 		c = causeFlush
 	}
-	l.Lose(p, c, fmt.Errorf("the connection failed: %v", wc.Status))
+	l.Lose(p, c, ofStatus(wc.Status))
 	l.gaveBack(p, wc.WRID, p.err)
 }
 
@@ -149,9 +156,9 @@ func (l *Links) Events() error {
 		p := &l.peers[rank]
 		switch ev.Type {
 		case verbs.EventQPFatal, verbs.EventQPReqErr, verbs.EventQPAccessErr:
-			l.Lose(p, causeEvent, orUnknown(ev.Err))
+			l.Lose(p, causeEvent, ofEvent(&ev))
 		case verbs.EventQPLastWQEReached:
-			l.Lose(p, causeFlush, errors.New("the connection failed: its queue pair is in error"))
+			l.Lose(p, causeFlush, ofStatus(verbs.WCWRFlushErr))
 		}
 	}
 }

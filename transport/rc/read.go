@@ -18,64 +18,6 @@ type read struct {
 	seq  uint32   // of the request: a completion must name it too
 }
 
-// Register makes buf readable for peers, whichever is named. A region of no bytes needs no registration.
-func (l *Links) Register(_ int, buf []byte) (transport.Region, error) {
-	if invariant.Enabled {
-		defer l.inv.Enter("Register")()
-	}
-	if len(buf) == 0 {
-		return noRegion{}, nil
-	}
-	if l.offered >= l.maxOffered {
-		return nil, transport.ErrAgain // sends that end give regions back
-	}
-	mr, err := l.cfg.PD.RegMR(buf, verbs.AccessRemoteRead)
-	if errors.Is(err, syscall.ENOMEM) {
-		return nil, transport.ErrAgain
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := l.freeOffers
-	if r == nil {
-		r = &offer{l: l}
-	} else {
-		l.freeOffers, r.next = r.next, nil
-	}
-	r.MR = mr
-	l.offered++
-	return r, nil
-}
-
-// readRegions is how many of the device's regions are left for reads, so that receives go on when sends have taken all
-// that they may: a local shortage must not stop both.
-const readRegions = 1024
-
-// offer is a send buffer that a peer may read. Offers are counted and reused.
-type offer struct {
-	verbs.MR
-	l    *Links
-	next *offer
-}
-
-func (r *offer) Dereg() error {
-	if invariant.Enabled {
-		defer r.l.inv.Enter("Region.Dereg")()
-		invariant.Check(r.MR != nil && r.l.offered > 0, "once", "a region is withdrawn twice")
-	}
-	err := r.MR.Dereg()
-	r.MR = nil
-	r.l.offered--
-	r.next, r.l.freeOffers = r.l.freeOffers, r
-	return err
-}
-
-type noRegion struct{}
-
-func (noRegion) Addr() uint64 { return 0 }
-func (noRegion) RKey() uint32 { return 0 }
-func (noRegion) Dereg() error { return nil }
-
 // Read copies len(dst) bytes from a peer's memory; Sink.ReadDone(id) reports the end. At most as many reads are under way
 // as the peer answers at once: more would hold up the messages behind them (TMO 8.1).
 func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) error {
@@ -128,7 +70,7 @@ func (l *Links) Abandon(from int, id uint64) {
 			continue
 		}
 		if err := r.mr.Dereg(); err != nil {
-			l.Lose(r.peer, causeLocal, fmt.Errorf("taking back the buffer of a read: %w", err))
+			l.Lose(r.peer, causeLocal, fmt.Errorf("the device of this rank failed: taking back the buffer of a read: %w", err))
 		}
 		r.mr = nil
 	}

@@ -73,7 +73,7 @@ func (l *Links) refused(p *peer, err error) error {
 	if errors.Is(err, syscall.ENOMEM) && p.posted != p.done && p.signalled != p.done {
 		return transport.ErrAgain
 	}
-	l.Lose(p, causeLocal, fmt.Errorf("posting a request: %w", err))
+	l.Lose(p, causeLocal, fmt.Errorf("the device of this rank failed: posting a request: %w", err))
 	return p.err
 }
 

@@ -76,6 +76,9 @@ func (s *shared) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) (
 	return err
 }
 
+func (s *shared) Disconnect(peer int, err error) {
+	s.call(func() { s.Transport.Disconnect(peer, err) })
+}
 func (s *shared) Abandon(peer int, id uint64) { s.call(func() { s.Transport.Abandon(peer, id) }) }
 
 func (s *shared) Grant(peer int, total uint64) (err error) {
@@ -86,6 +89,11 @@ func (s *shared) Grant(peer int, total uint64) (err error) {
 func (s *shared) Granted(peer int) (total uint64) {
 	s.call(func() { total = s.Transport.Granted(peer) })
 	return total
+}
+
+func (s *shared) Wire(peer int) (name string) {
+	s.call(func() { name = s.Transport.Wire(peer) })
+	return name
 }
 
 func (s *shared) Poll() (n int, err error) {

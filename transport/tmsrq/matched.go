@@ -139,7 +139,7 @@ func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	if !e.matched {
 		l.matchFrom(e, t.Rank(wc.QPNum))
 	}
-	e.bad = fmt.Errorf("transport/tmsrq: receiving a matched message: %v", wc.Status)
+	e.bad = fmt.Errorf("transport/tmsrq: receiving a matched message: %w", &verbs.StatusError{Status: wc.Status})
 	if e.src >= 0 && t.Broken(e.src) != nil {
 		e.bad = t.Broken(e.src)
 	}

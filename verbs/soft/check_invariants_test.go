@@ -180,10 +180,9 @@ func TestCheckRegions(t *testing.T) {
 	m := r.mr.(*memRegion)
 	invarianttest.Violates(t, "region", func() { r.d.regions.inv.registered(m) })
 	require.NoError(t, m.Dereg())
-	m.next -= 1 << regionIndexBits // the key of before
-	for i := range r.d.regions.free {
-		r.d.regions.free[i] = 0
-	}
+	tab := r.d.regions
+	tab.own[tab.tail].next -= 1 << regionIndexBits // the key of before
+	tab.head, tab.nfree = tab.tail, regionRest+1
 	invarianttest.Violates(t, "region", func() { _, _ = r.pd.RegMR(r.buf, 0) })
 
 	r = newCheckRig(t)

@@ -438,8 +438,11 @@ func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
 
 // goneError says what a peer's notice tells of its queue pair.
 func goneError(h *header) error {
-	if h.status == uint8(verbs.WCSuccess) {
-		return fmt.Errorf("the peer's queue pair %d is gone or in error", h.addr)
+	switch {
+	case h.imm == discDestroyed:
+		return fmt.Errorf("queue pair %d: %w", h.addr, verbs.ErrPeerClosed)
+	case h.status == uint8(verbs.WCSuccess):
+		return fmt.Errorf("queue pair %d: %w", h.addr, verbs.ErrPeerFailed)
 	}
-	return fmt.Errorf("the peer's queue pair %d is gone or in error (%v)", h.addr, verbs.WCStatus(h.status))
+	return fmt.Errorf("queue pair %d: %w (%w)", h.addr, verbs.ErrPeerFailed, &verbs.StatusError{Status: verbs.WCStatus(h.status)})
 }

@@ -1,6 +1,9 @@
 package soft
 
-import "log/slog"
+import (
+	"log/slog"
+	"time"
+)
 
 // Names of the wires.
 const (
@@ -10,13 +13,22 @@ const (
 )
 
 // Config of Open. The zero value opens a device on shm and tcp.
+//
+// A peer is reached over the first of Wires that both ends have and that can reach it. Where shared memory cannot be used
+// at all, or turns out not to work between two devices when they connect, the next wire takes over, if there is one, or
+// else Spare, over which no peer is reached otherwise. See Device.Missing.
 type Config struct {
 	Name      string   // what Device.Name answers; default "soft"
 	Wires     []string // wires that may be used, best first; default shm, tcp (loop when Fabric is set)
+	Spare     string   // wire that takes over where one of Wires cannot be opened, or later cannot connect; tcp
 	Secret    []byte   // job secret: both ends of every connection prove that they know it; nil: an empty one
 	Rank      int      // this process's rank, told to peers for their error messages
 	TCPListen string   // host:port to listen on; default 127.0.0.1:0
 	Fabric    *Fabric  // the process-local fabric of the loop wire
+
+	// PeerTimeout bounds how long connecting to a peer is tried, and how long a host that does not answer goes unnoticed
+	// (tcp); a process that ends is noticed at once. Default 20 s, at least keepalive.Min.
+	PeerTimeout time.Duration
 
 	MaxInline int  // largest inline payload, bytes; default 64 KiB
 	RingBytes int  // shm: bytes of each receive ring, a power of two; default 256 KiB
@@ -27,4 +39,14 @@ type Config struct {
 	TM TMConfig // tag matching
 
 	Logger *slog.Logger // nil: silent
+}
+
+// DefaultPeerTimeout is that of Config.PeerTimeout.
+const DefaultPeerTimeout = 20 * time.Second
+
+func (c *Config) peerTimeout() time.Duration {
+	if c.PeerTimeout == 0 {
+		return DefaultPeerTimeout
+	}
+	return c.PeerTimeout
 }

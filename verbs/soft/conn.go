@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // connectorConfig is what a wire gives its connector.
@@ -19,9 +21,15 @@ type connectorConfig struct {
 	listener net.Listener
 	// dial makes one attempt. Where an address has several candidates it takes another one at each call.
 	dial func(ctx context.Context, a *address) (net.Conn, error)
-	// upgrade, if not nil, is run on both sides after authentication, in the background. What it returns is closed, if
-	// it is an io.Closer, when nobody takes it. The connector closes conn when upgrade fails.
-	upgrade func(ctx context.Context, conn net.Conn, peer *address, initiator bool) (any, error)
+	// prepare, if not nil, is run on both sides after authentication, in the background: it takes what the connection needs of
+	// this process. Only if both sides have that they go on; who is short of something is dialled again.
+	prepare func(conn net.Conn, peer *address) (any, error)
+	// upgrade, if not nil, is run after that with what prepare has given. What it returns, or prepare where there is no
+	// upgrade, is closed, if it is an io.Closer, when nobody takes it. The connector closes conn when something fails. It
+	// calls commit once, when nothing but the peer can fail any more and before it lets the peer know that, and ends if that
+	// fails; from then on it has no time limit.
+	upgrade func(ctx context.Context, conn net.Conn, peer *address, initiator bool, prepared any, commit func() error) (any, error)
+	yields  bool   // another wire can take over: see connPeer.yielded
 	wake    func() // called when a result waits; any goroutine
 	log     *slog.Logger
 	limits  connLimits
@@ -29,7 +37,7 @@ type connectorConfig struct {
 
 // connLimits are the connector's bounds; zero fields get defaults.
 type connLimits struct {
-	retry     time.Duration // how long dials that fail are repeated
+	retry     time.Duration // how long dials that fail are repeated, from the last sign of life of the peer's host
 	strangers int           // connections that have not authenticated yet, at once
 }
 
@@ -39,6 +47,7 @@ type connResult struct {
 	conn     net.Conn
 	upgraded any
 	err      error
+	yielded  bool // of an error: this wire will not connect the two devices, and both know or will learn it
 }
 
 // connector makes the connections of one wire, in the background, and hands them to the owner through take.
@@ -64,6 +73,7 @@ type connector struct {
 
 var (
 	errSuperseded = errors.New("the peer's own connection came first")
+	errPeerEnded  = verbs.ErrPeerEnded
 )
 
 func newConnector(cfg connectorConfig) *connector {
@@ -93,6 +103,11 @@ func (c *connector) connect(a *address) {
 	}
 	p := c.peerLocked(a)
 	if p.wanted || p.live > 0 {
+		return
+	}
+	if p.yielded != nil {
+		r := connResult{peer: a, err: c.failure(a, p.yielded), yielded: true}
+		c.wg.Go(func() { c.deliver(r) })
 		return
 	}
 	p.wanted, p.since = true, time.Now()
@@ -169,7 +184,20 @@ func (c *connector) finish(p *connPeer, conn net.Conn, peer *address, initiator 
 	c.mu.Lock()
 	p.upgrading--
 	wanted := p.wanted
-	p.wanted = false
+	if err != nil && wanted && !c.closed && c.worthAgain(err) && time.Since(p.since) < c.patience(err) {
+		p.pause = min(max(2*p.pause, 5*time.Millisecond), lastPause)
+		c.dialIfNeededLocked(p)
+		c.mu.Unlock()
+		c.cfg.log.Debug("connection failed, dialling again", "wire", c.cfg.kind, "peer", peer.String(), "err", err)
+		_ = conn.Close()
+		return
+	}
+	p.wanted, p.pause = false, 0
+	// Who did not ask for it leaves it to the peer whether it is tried again.
+	if err != nil && (wanted || !c.worthAgain(err)) && c.mayYieldLocked(p, err) {
+		p.yielded = err
+	}
+	yielded := p.yielded != nil
 	if err == nil {
 		p.live++
 	} else {
@@ -181,7 +209,7 @@ func (c *connector) finish(p *connPeer, conn net.Conn, peer *address, initiator 
 		c.deliver(connResult{peer: peer, conn: conn, upgraded: up})
 	case wanted:
 		_ = conn.Close()
-		c.deliver(connResult{peer: peer, err: c.failure(peer, err)})
+		c.deliver(connResult{peer: peer, err: c.failure(peer, err), yielded: yielded})
 	default:
 		_ = conn.Close()
 		c.cfg.log.Debug("connection failed after authentication", "wire", c.cfg.kind, "peer", peer.String(), "err", err)
@@ -189,7 +217,7 @@ func (c *connector) finish(p *connPeer, conn net.Conn, peer *address, initiator 
 }
 
 func (c *connector) runUpgrade(conn net.Conn, peer *address, initiator bool) (any, error) {
-	if c.cfg.upgrade == nil {
+	if c.cfg.prepare == nil && c.cfg.upgrade == nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, handshakeTime)
@@ -197,9 +225,17 @@ func (c *connector) runUpgrade(conn net.Conn, peer *address, initiator bool) (an
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	// The deadline alone would let close wait for a silent peer.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	up, err := c.cfg.upgrade(ctx, conn, peer, initiator)
+	// Who has committed cannot know what the peer does: it waits until the peer says or is gone, however long that takes.
+	commit := func() error {
+		if !stop() {
+			return ctx.Err()
+		}
+		stop = context.AfterFunc(c.ctx, func() { _ = conn.Close() })
+		return conn.SetDeadline(time.Time{})
+	}
+	up, err := c.upgrade(ctx, conn, peer, initiator, commit)
 	if !stop() && err == nil {
-		err = ctx.Err()
+		err = context.Canceled
 	}
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
@@ -207,6 +243,19 @@ func (c *connector) runUpgrade(conn net.Conn, peer *address, initiator bool) (an
 	if err != nil {
 		(&connResult{upgraded: up}).discard()
 		return nil, err
+	}
+	return up, nil
+}
+
+func (c *connector) upgrade(ctx context.Context, conn net.Conn, peer *address, initiator bool, commit func() error) (up any, err error) {
+	if c.cfg.prepare != nil {
+		up, err = c.cfg.prepare(conn, peer)
+		if err = c.cfg.self.ready(conn, err); err != nil {
+			return up, err
+		}
+	}
+	if c.cfg.upgrade != nil {
+		return c.cfg.upgrade(ctx, conn, peer, initiator, up, commit)
 	}
 	return up, nil
 }

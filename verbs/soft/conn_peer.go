@@ -5,9 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
+
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // connPeer is what the connector knows of one peer; under connector.mu.
@@ -18,14 +22,23 @@ import (
 // adopted only if each device confirmed the one it dialled before it let the other in. For the smaller id that is
 // impossible: while it dials it lets nothing in. (It does so, giving its dial up, once an attempt has failed: it may be
 // that only the peer can reach us.)
+//
+// Where another wire can take over, both ends must yield to it or none. An upgrade ends well only where both devices have
+// committed. A device yields only if the peer cannot be connected: its own upgrade failed before it committed; or the
+// connection ended without the peer's word, which the peer sends when it commits; or the peer has yielded, since it refuses
+// a dial for that, or has come by the other wire. Its own end being closed, the peer's upgrade fails too. A device whose
+// upgrade failed for what may pass (worthAgain) does not yield yet: if it wants the connection it dials again, and yields when
+// its patience ends; if it does not, it leaves that to the peer.
 type connPeer struct {
 	addr      *address
-	wanted    bool      // connect asked, and has had no result
-	since     time.Time // when it was wanted
-	dial      *connDial // our dial, if one is under way
-	incoming  int       // connections let in that wait for the dialler's confirm
-	upgrading int       // confirmed, and in upgrade
-	live      int       // delivered, and not forgotten
+	wanted    bool          // connect asked, and has had no result
+	since     time.Time     // when it was wanted, or its host last let us connect
+	pause     time.Duration // before the next dial, where connections fail after they were made
+	dial      *connDial     // our dial, if one is under way
+	incoming  int           // connections let in that wait for the dialler's confirm
+	upgrading int           // confirmed, and in upgrade
+	live      int           // delivered, and not forgotten
+	yielded   error         // not nil: why this wire leaves the peer to another one, for good
 }
 
 // connDial is one dial with its retries.
@@ -45,7 +58,7 @@ func (c *connector) peerLocked(a *address) *connPeer {
 
 // dropIdleLocked keeps the table to peers that have or want a connection.
 func (c *connector) dropIdleLocked(p *connPeer) {
-	if !p.wanted && p.dial == nil && p.incoming == 0 && p.upgrading == 0 && p.live == 0 {
+	if p.yielded == nil && !p.wanted && p.dial == nil && p.incoming == 0 && p.upgrading == 0 && p.live == 0 {
 		delete(c.peers, p.addr.id)
 	}
 }
@@ -58,7 +71,8 @@ func (c *connector) dialIfNeededLocked(p *connPeer) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	d := &connDial{cancel: cancel}
 	p.dial = d
-	c.wg.Go(func() { c.runDial(ctx, p, d) })
+	pause := p.pause
+	c.wg.Go(func() { c.runDial(ctx, p, d, pause) })
 }
 
 // giveUpLocked takes our dial's right to confirm.
@@ -69,10 +83,37 @@ func (p *connPeer) giveUpLocked() {
 	}
 }
 
-// runDial dials until there is a connection, the dial was given up, or it is hopeless.
-func (c *connector) runDial(ctx context.Context, p *connPeer, d *connDial) {
+// mayYieldLocked decides whether a connection that failed after its confirm is the last one: not while another one may come up.
+func (c *connector) mayYieldLocked(p *connPeer, err error) bool {
+	return c.cfg.yields && p.yielded == nil && p.upgrading == 0 && p.live == 0 && !errors.Is(err, errPeerEnded)
+}
+
+// yield leaves a peer to another wire, because of why. It does nothing and returns false while there is a connection.
+func (c *connector) yield(a *address, why error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peerLocked(a)
+	if p.live > 0 {
+		return false
+	}
+	p.giveUpLocked()
+	p.wanted, p.yielded = false, why
+	return true
+}
+
+// lastPause is the longest between two dials.
+const lastPause = 200 * time.Millisecond
+
+// runDial dials, after a time, until there is a connection, the dial was given up, or it is hopeless.
+func (c *connector) runDial(ctx context.Context, p *connPeer, d *connDial, after time.Duration) {
 	defer d.cancel()
-	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+	if after > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(after):
+		}
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, lastPause) {
 		conn, err := c.attempt(ctx, p, d)
 		if err == nil {
 			c.finish(p, conn, p.addr, true)
@@ -93,7 +134,7 @@ func (c *connector) runDial(ctx context.Context, p *connPeer, d *connDial) {
 
 // attempt dials once. With success the connection is confirmed and counted as upgrading.
 func (c *connector) attempt(ctx context.Context, p *connPeer, d *connDial) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	ctx, cancel := context.WithTimeout(ctx, c.attemptTime(p))
 	defer cancel()
 	conn, err := c.cfg.dial(ctx, p.addr)
 	if err != nil {
@@ -120,8 +161,24 @@ func (c *connector) attempt(ctx context.Context, p *connPeer, d *connDial) (net.
 	if claimed {
 		c.unclaim(p, d)
 	}
+	if ctx.Err() == context.DeadlineExceeded { // its kernel has answered: the process is stopped, perhaps, and not lost
+		c.mu.Lock()
+		p.since = time.Now()
+		c.mu.Unlock()
+	}
 	return nil, err
 }
+
+// attemptTime bounds one attempt, and the last one by the time that is left.
+func (c *connector) attemptTime(p *connPeer) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := c.cfg.limits.retry - time.Since(p.since)
+	return min(handshakeTime, max(left, minAttempt))
+}
+
+// minAttempt is enough for an attempt at a peer that is there.
+const minAttempt = 500 * time.Millisecond
 
 // unclaim takes back the claim of a connection whose confirm could not be sent.
 func (c *connector) unclaim(p *connPeer, d *connDial) {
@@ -143,45 +200,81 @@ func (c *connector) again(p *connPeer, d *connDial, err error) bool {
 	var r *rejectError
 	rejected := errors.As(err, &r)
 	d.failed = d.failed || !rejected
-	retry := !rejected || r.code == rejectDuplicate || len(p.addr.tcp) > 1 && (r.code == rejectMagic || r.code == rejectDestination)
+	yielded := rejected && r.code == rejectYielded && c.cfg.yields
+	retry := !rejected || passing(r.code) || len(p.addr.tcp) > 1 && (r.code == rejectMagic || r.code == rejectDestination)
 	tried := time.Since(p.since)
 	if retry && tried < c.patience(err) {
 		c.mu.Unlock()
 		return true
 	}
 	p.dial, p.wanted = nil, false
+	if yielded && p.yielded == nil {
+		p.yielded = err
+	}
 	c.dropIdleLocked(p)
 	c.mu.Unlock()
 	if retry {
 		err = fmt.Errorf("%w (tried for %v)", err, tried.Round(10*time.Millisecond))
 	}
-	c.deliver(connResult{peer: p.addr, err: c.failure(p.addr, err)})
+	c.deliver(connResult{peer: p.addr, err: c.failure(p.addr, err), yielded: yielded})
 	return false
 }
 
 // patience is how long dials that end with err are repeated. A device listens before anybody learns of its address: where
 // nobody does, its process has most likely ended.
+// What the kernel does not allow a process now it hardly allows later.
 func (c *connector) patience(err error) time.Duration {
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	var r *rejectError
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &r) && r.code == rejectForbidden {
 		return min(c.cfg.limits.retry, refusedTime)
 	}
 	return c.cfg.limits.retry
 }
 
+// passing tells whether what a connection was refused for may pass.
+func passing(code rejectCode) bool {
+	return code == rejectDuplicate || code == rejectShort || code == rejectForbidden
+}
+
+// worthAgain tells whether a connection that failed after it was made is to be dialled again: one end is short of something, or
+// has gone for reasons that a dial will show. What the kernel refuses is worth no time where another wire can take over.
+func (c *connector) worthAgain(err error) bool {
+	var r *rejectError
+	if errors.As(err, &r) {
+		return passing(r.code) && !(c.cfg.yields && r.code == rejectForbidden)
+	}
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded, context.DeadlineExceeded} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 func (c *connector) failure(peer *address, err error) error {
-	return fmt.Errorf("%s: cannot connect to %v: %w", c.cfg.kind, peer, err)
+	if !isReject(err) {
+		_, err = c.cfg.self.lack(err)
+	}
+	return fmt.Errorf("%s: %w to %v: %w", c.cfg.kind, verbs.ErrUnreachable, peer, err)
 }
 
 // acceptLoop takes connections. It takes no more than slots has room for strangers: the others wait in the kernel's
 // queue, where they cost nothing.
 func (c *connector) acceptLoop() {
+	var spare reserve
+	defer spare.empty()
 	for {
+		spare.fill()
 		select {
 		case c.slots <- struct{}{}:
 		case <-c.ctx.Done():
 			return
 		}
 		conn, err := c.cfg.listener.Accept()
+		if code, _ := c.cfg.self.lack(err); code == rejectShort {
+			c.cfg.log.Warn("accept failed", "wire", c.cfg.kind, "err", err)
+			conn, err = c.acceptShort(&spare, err)
+		}
 		if err == nil {
 			c.wg.Go(func() { c.serve(conn) })
 			continue
@@ -190,7 +283,6 @@ func (c *connector) acceptLoop() {
 		if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			return
 		}
-		c.cfg.log.Warn("accept failed", "wire", c.cfg.kind, "err", err)
 		select { // most likely out of descriptors: what others free helps us
 		case <-time.After(50 * time.Millisecond):
 		case <-c.ctx.Done():
@@ -235,6 +327,9 @@ func (c *connector) letIn(peer *address) (*connPeer, *rejectError) {
 		return nil, refuse(rejectClosing, "rank %d is closing its device", c.cfg.self.rank)
 	}
 	p := c.peerLocked(peer)
+	if p.yielded != nil {
+		return nil, refuse(rejectYielded, "%v", p.yielded)
+	}
 	first := bytes.Compare(c.cfg.self.id[:], peer.id[:]) < 0
 	if p.dial != nil && first && !p.dial.failed {
 		return nil, refuse(rejectDuplicate, "rank %d dials rank %d itself", c.cfg.self.rank, peer.rank)

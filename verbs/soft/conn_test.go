@@ -372,7 +372,7 @@ func TestConnectorUpgrade(t *testing.T) {
 	sides := map[bool]int{}
 	up := func(c *connectorConfig) {
 		rank := c.self.rank
-		c.upgrade = func(_ context.Context, conn net.Conn, peer *address, initiator bool) (any, error) {
+		c.upgrade = func(_ context.Context, conn net.Conn, peer *address, initiator bool, _ any, _ func() error) (any, error) {
 			mu.Lock()
 			sides[initiator]++
 			mu.Unlock()
@@ -401,12 +401,12 @@ func (c closeCounter) Close() error { *c.n++; return nil }
 func TestConnectorUpgradeFails(t *testing.T) {
 	closed := 0
 	a := newConnEnd(t, 3, 1, func(c *connectorConfig) {
-		c.upgrade = func(context.Context, net.Conn, *address, bool) (any, error) {
+		c.upgrade = func(context.Context, net.Conn, *address, bool, any, func() error) (any, error) {
 			return closeCounter{&closed}, errors.New("no memory today")
 		}
 	})
 	b := newConnEnd(t, 5, 2, func(c *connectorConfig) {
-		c.upgrade = func(_ context.Context, conn net.Conn, _ *address, _ bool) (any, error) {
+		c.upgrade = func(_ context.Context, conn net.Conn, _ *address, _ bool, _ any, _ func() error) (any, error) {
 			_, err := io.ReadFull(conn, make([]byte, 1))
 			return nil, err
 		}

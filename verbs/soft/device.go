@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/keepalive"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -63,8 +64,11 @@ type Device struct {
 	rnrs     uint64 // see Refusals
 	cuts     uint64 // see CutShort
 	lastSRQ  uint32
-	users    int       // PDs, CQs and the channel
-	self1    *loopWire // link to ourselves, in wires once it is used
+	users    int               // PDs, CQs and the channel
+	self1    *loopWire         // link to ourselves, in wires once it is used
+	spare    wire              // in wires too
+	yielded  map[deviceID]bool // peers that a wire has left to the next one, or to the spare
+	missing  error             // why shared memory could not be opened
 	channel  *compChannel
 	events   []verbs.AsyncEvent
 	ghosts   []*queuePair // of destroyed or reset QPs: have to tell their peers
@@ -83,7 +87,7 @@ func Open(cfg Config) (*Device, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, regions: newRegionTable(nil), now: monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1)}
+	d := &Device{cfg: cfg, regions: newRegionTable(), now: monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1)}
 	_, _ = rand.Read(d.self.id[:])
 	d.self.rank, d.self.pid = uint32(cfg.Rank), uint32(os.Getpid())
 	if invariant.Enabled {
@@ -103,7 +107,7 @@ func Open(cfg Config) (*Device, error) {
 		MaxCQ: 1 << 16, MaxCQE: maxCQE,
 		MaxSRQ: 1 << 16, MaxSRQWR: maxSRQWR, SRQSGE: maxSGE,
 		MaxMR: maxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
-		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.TM.caps(), Wires: slices.Clone(cfg.Wires),
+		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.TM.caps(), Wires: d.wireNames(),
 	}
 	return d, nil
 }
@@ -129,6 +133,9 @@ func (c *Config) fill() error {
 	if c.TCPListen == "" {
 		c.TCPListen = "127.0.0.1:0"
 	}
+	if c.PeerTimeout != 0 && c.PeerTimeout < keepalive.Min {
+		errs = append(errs, fmt.Errorf("PeerTimeout is %v: use at least %v", c.PeerTimeout, keepalive.Min))
+	}
 	if c.MaxInline < 0 || c.MaxInline > 1<<20 {
 		errs = append(errs, fmt.Errorf("MaxInline is %d: use 1 to 1 MiB", c.MaxInline))
 	}
@@ -142,6 +149,9 @@ func (c *Config) fill() error {
 	}
 	if err := c.TM.fill(); err != nil {
 		errs = append(errs, err)
+	}
+	if c.Spare != "" && (c.Spare != WireTCP || slices.Contains(c.Wires, WireTCP)) {
+		errs = append(errs, fmt.Errorf("wire %q cannot be Spare: only tcp can, where it is not one of Wires", c.Spare))
 	}
 	for i, w := range c.Wires {
 		switch {
@@ -170,27 +180,41 @@ func (d *Device) makeNotifier() (notifier, error) {
 }
 
 func (d *Device) openWires() error {
-	env := wireEnv{cfg: &d.cfg, self: &d.self, rx: d, notif: d.notif, regions: d.regions}
-	for _, name := range d.cfg.Wires {
-		var w wire
-		var err error
-		switch name {
-		case WireLoop:
-			w = newLoopWire(d.cfg.Fabric, env)
-			if clock := d.cfg.Fabric.clock(); clock != nil {
-				d.now = clock
-			}
-		case WireSHM:
-			w, err = newSHMWire(env)
-		case WireTCP:
-			w, err = newTCPWire(env)
-		}
-		if err != nil {
+	names := d.cfg.Wires
+	if d.cfg.Spare != "" {
+		names = append(slices.Clone(names), d.cfg.Spare)
+	}
+	for i, name := range names {
+		w, err := d.openWire(name, slices.Contains(names[i:], WireTCP) && name == WireSHM)
+		switch {
+		case err == nil:
+			d.wires = append(d.wires, w)
+		case name == WireSHM && i < len(names)-1:
+			d.missing = err
+		case d.missing != nil:
+			return fmt.Errorf("verbs/soft: open: wire %s: %w", name, errors.Join(err, fmt.Errorf("wire %s: %w", WireSHM, d.missing)))
+		default:
 			return fmt.Errorf("verbs/soft: open: wire %s: %w", name, err)
 		}
-		d.wires = append(d.wires, w)
+	}
+	if d.cfg.Spare != "" {
+		d.spare = d.wires[len(d.wires)-1]
 	}
 	return nil
+}
+
+func (d *Device) openWire(name string, yields bool) (wire, error) {
+	env := wireEnv{cfg: &d.cfg, self: &d.self, rx: d, notif: d.notif, regions: d.regions, yields: yields}
+	switch name {
+	case WireSHM:
+		return newSHMWire(env)
+	case WireTCP:
+		return newTCPWire(env)
+	}
+	if clock := d.cfg.Fabric.clock(); clock != nil {
+		d.now = clock
+	}
+	return newLoopWire(d.cfg.Fabric, env), nil
 }
 
 var started = time.Now()
@@ -422,26 +446,16 @@ func (d *Device) posted() {
 }
 
 // connect finds the link to the device at addr: ourselves, or the first wire that reaches it.
-func (d *Device) connect(addr []byte) (link, error) {
+func (d *Device) connect(addr []byte) (l link, name string, err error) {
 	a, err := decodeAddress(addr)
 	if err != nil {
-		return nil, fail("modify_qp", syscall.EINVAL, "AV.Address: "+err.Error())
+		return nil, "", fail("modify_qp", syscall.EINVAL, "AV.Address: "+err.Error())
 	}
 	if a.id == d.self.id {
-		return d.selfLink()
+		l, err = d.selfLink()
+		return l, WireLoop, err
 	}
-	errs := make([]error, 0, len(d.wires))
-	for _, w := range d.wires {
-		if w == wire(d.self1) {
-			continue
-		}
-		l, err := w.connect(a)
-		if err == nil {
-			return l, nil
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", w.name(), err))
-	}
-	return nil, fail("modify_qp", syscall.EHOSTUNREACH, fmt.Sprintf("no wire reaches rank %d: %v", a.rank, errors.Join(errs...)))
+	return d.linkTo(a)
 }
 
 // selfLink is the link to ourselves: a loop without delays, whatever wires are configured.

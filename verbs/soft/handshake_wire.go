@@ -16,6 +16,7 @@ import (
 //	dialler  -> proof: HMAC-SHA256(secret, dialler's label, hello, challenge)
 //	acceptor -> accept: HMAC-SHA256(secret, acceptor's label, hello, challenge)
 //	dialler  -> confirm
+//	both     -> ready, on wires that take descriptors or memory for a connection, see connector.ready
 //
 // Either side may answer with reject (a code and a text) and close. The dialler proves first, so that a stranger learns
 // nothing from the acceptor; the labels differ, so that no proof can be reflected; the confirm lets a dialler that has
@@ -23,7 +24,7 @@ import (
 // as they are in all versions.
 const (
 	helloMagic      = "tagmatch"
-	protocolVersion = 2
+	protocolVersion = 3
 	helloPrefix     = len(helloMagic) + 2 + 2
 	nonceSize       = 32
 	macSize         = sha256.Size
@@ -45,10 +46,11 @@ const (
 	msgAccept
 	msgConfirm
 	msgReject
+	msgReady
 )
 
 // msgSize is the size that a message must have; reject has at most maxReject.
-var msgSize = [...]int{msgChallenge: nonceSize, msgProof: macSize, msgAccept: macSize, msgConfirm: 0}
+var msgSize = [...]int{msgChallenge: nonceSize, msgProof: macSize, msgAccept: macSize, msgConfirm: 0, msgReady: 0}
 
 // rejectCode says why a connection was refused.
 type rejectCode uint8
@@ -62,6 +64,9 @@ const (
 	rejectSecret
 	rejectDuplicate // the peer's own dial goes before this one
 	rejectClosing
+	rejectShort     // of descriptors or memory: dial again
+	rejectForbidden // a system call is refused
+	rejectYielded   // the wire leaves this peer to another one
 )
 
 // rejectError is a refused connection, on both sides.

@@ -16,12 +16,15 @@ const (
 	opAtomicResp                     // payload: the old value, 8 bytes
 	opAck                            // requests up to and including psn have been executed
 	opNak                            // request psn failed with status at the target; nothing after it was executed
-	opDisconnected                   // the sender's QP left RTS: flush
+	opDisconnected                   // the sender's QP left RTS: flush; imm discDestroyed: it exists no more
 	opPushReq                        // asks for total bytes from addr/rkey to be written to what the payload names
 	opPushResp                       // the push psn is over, with status
 
 	opEnd // not an opcode
 )
+
+// discDestroyed in opDisconnected: the program has destroyed the QP. 0: it is in error.
+const discDestroyed = 1
 
 // Flags of a packet.
 const (
@@ -91,6 +94,10 @@ type receiver interface {
 	writable(l link)
 	// linkDown reports a broken link, once. err says what happened (peer process gone, protocol violation, ...).
 	linkDown(l link, err error)
+	// linkYielded reports, once, a link to the device at a that this wire will not make; nothing was sent or received on it.
+	linkYielded(l link, a *address, err error)
+	// linkUp reports a link, before it carries anything, to a device that may have left another wire for it.
+	linkUp(l link, a *address)
 }
 
 // placer is what the device offers to wires that can put payload bytes where they belong without a copy in between

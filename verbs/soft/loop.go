@@ -2,11 +2,14 @@ package soft
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // FabricOptions say how a Fabric behaves. The zero value delivers every packet at the receiver's next poll.
@@ -67,8 +70,8 @@ func (f *Fabric) Advance(d time.Duration) { f.now.Add(int64(d)) }
 
 var (
 	errLinkCut    = errors.New("the link was cut")
-	errDeviceDead = errors.New("the peer's device died")
-	errLoopClosed = errors.New("the peer's device was closed")
+	errDeviceDead = fmt.Errorf("the peer's device died: %w", verbs.ErrPeerEnded)
+	errLoopClosed = fmt.Errorf("the peer's device was closed: %w", verbs.ErrPeerClosed)
 )
 
 // Break cuts the link between two devices; packets on their way are lost.

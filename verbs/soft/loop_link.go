@@ -221,7 +221,7 @@ type loopMemory struct{ table *regionTable }
 func (m *loopMemory) read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	n := uint64(len(dst))
 	r := m.table.find(rkey)
-	if r == nil || !regionAllows(m.table.slots, rkey, addr, n, verbs.AccessRemoteRead) {
+	if r == nil || !regionAllows(m.table.dir.at(rkey), rkey, addr, n, verbs.AccessRemoteRead) {
 		return verbs.WCRemAccessErr
 	}
 	src, ok := m.table.resolve(r.pd, rkey, addr, n, verbs.AccessRemoteRead)

@@ -24,7 +24,7 @@ type queuePair struct {
 	tm  *tagQueue    // of srq, if it matches tags
 	dev *deviceQueue // the send queue is the device's
 
-	link    link // from RTR until the link breaks
+	link    link // from RTR until the link breaks; until it is up it may be exchanged for one of another wire
 	maxPay  int
 	inWork  bool // on Device.work
 	reading bool // on Device.readers
@@ -32,10 +32,12 @@ type queuePair struct {
 	gone    bool
 	used    bool // was connected before: packets that come in RESET are late ones
 
-	discStatus uint8 // verbs.WCStatus: why; 0 when the program wanted it
+	discStatus uint8  // verbs.WCStatus: why; 0 when the program wanted it
+	discImm    uint32 // discDestroyed, or 0
 
 	requester
 	responder
+	wire string // that link is on, or was before it broke
 }
 
 // CreateQP makes a queue pair in state RESET.
@@ -134,7 +136,7 @@ func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
 		defer q.d.enter("query_qp")()
 	}
 	a := q.attr
-	a.State = q.state
+	a.State, a.AV.Wire = q.state, q.wire
 	return a, q.init
 }
 
@@ -161,11 +163,11 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		return fail("modify_qp", syscall.EINVAL, "MaxRdAtomic or MaxDestRdAtomic is above the device's MaxQPRdAtom")
 	}
 	if to == verbs.QPSRTR && q.state == verbs.QPSInit {
-		l, err := q.d.connect(attr.AV.Address)
+		l, name, err := q.d.connect(attr.AV.Address)
 		if err != nil {
 			return err
 		}
-		q.link, q.maxPay = l, l.maxPayload()
+		q.route(l, name)
 	}
 	q.take(attr, mask)
 	q.enter(to)
@@ -232,7 +234,7 @@ func (q *queuePair) reset() {
 	}
 	q.attr = verbs.QPAttr{}
 	q.used = q.used || q.link != nil
-	q.link = nil
+	q.link, q.wire = nil, ""
 	q.scq.forget(q)
 	q.requester.clear()
 	q.responder.clear()
@@ -251,14 +253,14 @@ func (q *queuePair) disconnect() {
 	}
 	if q.connected() {
 		q.fast = false
-		q.discDue = true
+		q.discDue, q.discImm = true, discDestroyed
 	}
 	if !q.pump() {
 		return
 	}
 	// No room now: a stand-in sends it later, and this QP may be used again meanwhile.
 	ghost := &queuePair{d: q.d, num: q.num, link: q.link, gone: true, discDue: true, state: verbs.QPSErr}
-	ghost.attr.DestQPN, ghost.discStatus = q.attr.DestQPN, q.discStatus
+	ghost.attr.DestQPN, ghost.discStatus, ghost.discImm = q.attr.DestQPN, q.discStatus, q.discImm
 	q.discDue = false
 	q.d.ghosts = append(q.d.ghosts, ghost)
 	q.d.queue(ghost)
@@ -296,7 +298,7 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 		return
 	}
 	q.discDue = !known && q.connected() && q.link != nil
-	q.discStatus = uint8(tell)
+	q.discStatus, q.discImm = uint8(tell), 0
 	q.state = verbs.QPSErr
 	q.fast = false
 	q.dropInline()

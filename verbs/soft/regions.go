@@ -10,42 +10,32 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// region is one registered memory region as peers see it. Slots may lie in memory shared with peers, which map it
-// read-only; all fields are accessed atomically. gen is the rkey while the region is valid, else 0.
-type region struct {
-	gen    uint32
-	access uint32 // verbs.AccessFlags
-	addr   uint64 // of the first byte, in the owner's address space
-	length uint64
-	_      uint64
-}
-
-const (
-	// maxRegions is how many regions a device can have registered at once.
-	maxRegions = 1 << regionIndexBits
-	// regionSlotBytes is the size of one slot in shared memory.
-	regionSlotBytes = 32
-
-	regionIndexBits = 14
-	regionIndexMask = maxRegions - 1
-	// regionStart slots are in rotation from the start, so that an rkey comes back only after 2^18 x 256 registrations:
-	// a peer's late request with an old rkey must not hit a new region.
-	regionStart = 256
-)
+// maxSpare is how many memRegions are kept for later registrations.
+const maxSpare = 1 << 14
 
 var errRegionsFull = errors.New("too many memory regions")
 
-// regionTable is the device's registered memory. The owner's side of it (memRegion) holds the slices; slots are what peers
-// check before they touch memory. Owned by the device's owner.
+// regionTable is the device's registered memory. What is in dir is what peers check before they touch memory; own is this
+// side of it. Slots come into being as they are needed, and free ones are used again in the order in which they became free, when
+// more than regionRest are. Owned by the device's owner.
 type regionTable struct {
-	slots []region
-	own   []*memRegion // one a slot that was ever used
-	free  []uint16     // ring of free slots, oldest first
-	head  int
-	nfree int
-	live  int
-	kept  bool // in keptTables
-	inv   *regionChecks
+	dir        *regionDir
+	more       func(k int) (*regionPiece, error) // makes piece k, of zeros
+	own        []ownSlot                         // one a slot that was ever used
+	head, tail uint32                            // of the queue of free slots, if nfree is not 0
+	nfree      int
+	live       int
+	spare      *memRegion // without a slot; the last one freed is used first
+	nspare     int
+	kept       bool // in keptTables
+	inv        *regionChecks
+}
+
+// ownSlot is what the owner alone knows of a slot.
+type ownSlot struct {
+	r    *memRegion // nil: free
+	next uint32     // key of the next registration
+	link uint32     // the slot that became free after this one
 }
 
 // keptTables holds every table that has registered memory until its device is closed: the runtime panics when pinned memory
@@ -79,8 +69,8 @@ func (t *regionTable) close() {
 // that registering allocates nothing: an MR must not be used after Dereg.
 type memRegion struct {
 	t      *regionTable
-	rkey   uint32 // 0: not registered
-	next   uint32 // rkey of the next registration
+	next   *memRegion // in regionTable.spare
+	rkey   uint32     // 0: not registered
 	access verbs.AccessFlags
 	pd     *protDomain // nil for regions that the device registers itself
 	addr   uint64
@@ -88,62 +78,103 @@ type memRegion struct {
 	pin    runtime.Pinner
 }
 
-// newRegionTable makes a table over slots, which must be maxRegions long and zero; nil: on the heap.
-func newRegionTable(slots []region) *regionTable {
-	t := &regionTable{free: make([]uint16, maxRegions)}
+// newRegionTable makes a table whose pieces lie on the heap.
+func newRegionTable() *regionTable {
+	t := &regionTable{dir: new(regionDir), more: heapPiece}
 	if invariant.Enabled {
 		t.inv = newRegionChecks()
 	}
-	t.rehome(slots)
-	t.grow(regionStart)
 	return t
 }
 
-// rehome moves the slots, before any region is registered. Memory that peers map must come in zeroed.
-func (t *regionTable) rehome(slots []region) {
-	if slots == nil {
-		slots = make([]region, maxRegions)
+func heapPiece(int) (*regionPiece, error) { return new(regionPiece), nil }
+
+// rehome says who makes the pieces, before any region is registered. The first is made at once, so that a device which cannot
+// have even that fails when it is opened.
+func (t *regionTable) rehome(more func(k int) (*regionPiece, error)) error {
+	if len(t.own) != 0 {
+		panic("soft: regionTable.rehome after use")
 	}
-	if len(slots) != maxRegions || t.live != 0 {
-		panic("soft: regionTable.rehome after use or with a wrong size")
-	}
-	t.slots = slots
+	t.more = more
+	first, err := more(0)
+	t.dir[0] = first
+	return err
 }
 
-// grow puts n more slots into rotation.
-func (t *regionTable) grow(n int) {
-	for range min(n, maxRegions-len(t.own)) {
-		i := len(t.own)
-		t.own = append(t.own, &memRegion{t: t, next: 1<<regionIndexBits | uint32(i)})
-		t.put(uint16(i))
+// toHeap lets the table go on without the memory that its pieces lie in.
+func (t *regionTable) toHeap() {
+	dir := new(regionDir)
+	for k, p := range t.dir {
+		if p != nil {
+			dir[k] = new(regionPiece)
+			*dir[k] = *p
+		}
 	}
+	t.dir, t.more = dir, heapPiece
 }
 
-func (t *regionTable) put(i uint16) {
-	t.free[(t.head+t.nfree)&regionIndexMask] = i
+// take finds a slot for a new region.
+func (t *regionTable) take() (uint32, error) {
+	if t.nfree <= regionRest {
+		return t.fresh()
+	}
+	i := t.head
+	t.head = t.own[i].link
+	t.nfree--
+	return i, nil
+}
+
+// fresh takes a slot that was never used.
+func (t *regionTable) fresh() (uint32, error) {
+	if t.live == maxRegions { // of those that are free now, none has rested long enough
+		return 0, errRegionsFull
+	}
+	i := uint32(len(t.own))
+	if k := i / pieceRegions; t.dir[k] == nil {
+		p, err := t.more(int(k))
+		if err != nil {
+			return 0, err
+		}
+		t.dir[k] = p
+	}
+	t.own = append(t.own, ownSlot{next: 1<<regionIndexBits | i})
+	return i, nil
+}
+
+// put queues a slot that has become free.
+func (t *regionTable) put(i uint32) {
+	if t.nfree == 0 {
+		t.head = i
+	} else {
+		t.own[t.tail].link = i
+	}
+	t.tail = i
 	t.nfree++
 }
 
 // register makes a region. Its key serves as rkey and lkey and is never 0.
 func (t *regionTable) register(buf []byte, access verbs.AccessFlags, pd *protDomain) (*memRegion, error) {
-	if t.nfree == 0 {
-		t.grow(len(t.own))
-		if t.nfree == 0 {
-			return nil, errRegionsFull
-		}
+	i, err := t.take()
+	if err != nil {
+		return nil, err
 	}
-	i := t.free[t.head&regionIndexMask]
-	t.head = (t.head + 1) & regionIndexMask
-	t.nfree--
 	t.live++
 	if !t.kept {
 		t.keep()
 	}
-	r := t.own[i]
+	r := t.spare
+	if r == nil {
+		r = &memRegion{t: t}
+	} else {
+		t.spare, r.next = r.next, nil
+		t.nspare--
+	}
+	o := &t.own[i]
+	o.r = r
 	r.pin.Pin(&buf[0])
-	r.rkey, r.buf, r.access, r.pd, r.addr = r.next, buf, access, pd, addrOf(buf)
+	r.rkey, r.buf, r.access, r.pd, r.addr = o.next, buf, access, pd, addrOf(buf)
 	// gen last: a peer that reads the key sees the rest. The stores are atomic, hence ordered on every architecture.
-	s := &t.slots[i]
+	s := t.dir.at(i)
 	atomic.StoreUint64(&s.addr, r.addr)
 	atomic.StoreUint64(&s.length, uint64(len(buf)))
 	atomic.StoreUint32(&s.access, uint32(access))
@@ -164,15 +195,20 @@ func (t *regionTable) remove(rkey uint32) {
 	if invariant.Enabled {
 		t.inv.removed(rkey)
 	}
-	atomic.StoreUint32(&t.slots[i].gen, 0)
-	r.next = r.rkey + 1<<regionIndexBits
-	if r.next>>regionIndexBits == 0 { // generation 0 would make the key of slot 0 zero
-		r.next += 1 << regionIndexBits
+	atomic.StoreUint32(&t.dir.at(i).gen, 0)
+	o := &t.own[i]
+	o.r, o.next = nil, r.rkey+1<<regionIndexBits
+	if o.next>>regionIndexBits == 0 { // generation 0 would make the key of slot 0 zero
+		o.next += 1 << regionIndexBits
 	}
 	r.rkey, r.buf, r.pd = 0, nil, nil
 	r.pin.Unpin()
+	if t.nspare < maxSpare {
+		r.next, t.spare = t.spare, r
+		t.nspare++
+	}
 	t.live--
-	t.put(uint16(i))
+	t.put(i)
 }
 
 // invalidate ends what peers may do with a region of pd; false if there is none. Its owner can use it on, and deregister it.
@@ -185,17 +221,20 @@ func (t *regionTable) invalidate(pd *protDomain, rkey uint32) bool {
 	if invariant.Enabled {
 		t.inv.invalidated(rkey)
 	}
-	atomic.StoreUint32(&t.slots[rkey&regionIndexMask].gen, 0)
+	atomic.StoreUint32(&t.dir.at(rkey).gen, 0)
 	return true
 }
 
 // find returns the region of a key, or nil.
 func (t *regionTable) find(key uint32) *memRegion {
 	i := int(key & regionIndexMask)
-	if key == 0 || i >= len(t.own) || t.own[i].rkey != key {
+	if i >= len(t.own) {
 		return nil
 	}
-	return t.own[i]
+	if r := t.own[i].r; r != nil && r.rkey == key {
+		return r
+	}
+	return nil
 }
 
 // resolve gives the n bytes at addr of region rkey of protection domain pd for a peer that needs the rights in need. A
@@ -222,28 +261,4 @@ func (t *regionTable) local(pd *protDomain, lkey uint32, data []byte, need verbs
 	}
 	_, ok := t.resolve(pd, lkey, addrOf(data), uint64(len(data)), need)
 	return ok
-}
-
-// regionAllows reports whether a peer whose table is slots lets n bytes at addr of region rkey be accessed with need.
-// It is safe against changes by the peer meanwhile; to know that data copied afterwards was valid, ask again after the
-// copy.
-func regionAllows(slots []region, rkey uint32, addr, n uint64, need verbs.AccessFlags) bool {
-	i := int(rkey & regionIndexMask)
-	if rkey == 0 || i >= len(slots) {
-		return false
-	}
-	s := &slots[i]
-	if atomic.LoadUint32(&s.gen) != rkey {
-		return false
-	}
-	start, size := atomic.LoadUint64(&s.addr), atomic.LoadUint64(&s.length)
-	access := verbs.AccessFlags(atomic.LoadUint32(&s.access))
-	if atomic.LoadUint32(&s.gen) != rkey {
-		return false
-	}
-	if access&need != need || addr < start {
-		return false
-	}
-	off := addr - start
-	return off <= size && n <= size-off
 }

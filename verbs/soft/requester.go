@@ -297,7 +297,7 @@ func (q *queuePair) pump() bool {
 
 func (q *queuePair) sendDisconnect() bool {
 	q.d.scratch = header{op: opDisconnected, flags: flagFirst | flagLast, status: q.discStatus, qpn: q.attr.DestQPN,
-		addr: uint64(q.num)}
+		imm: q.discImm, addr: uint64(q.num)}
 	if !q.link.send(&q.d.scratch, nil, nil) {
 		return false
 	}

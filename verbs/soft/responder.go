@@ -99,7 +99,7 @@ func (d *Device) stray(l link, h *header) bool {
 		if h.flags&flagLast == 0 {
 			return true
 		}
-		d.scratch = header{op: opDisconnected, flags: flagFirst | flagLast, addr: uint64(h.qpn)}
+		d.scratch = header{op: opDisconnected, flags: flagFirst | flagLast, imm: discDestroyed, addr: uint64(h.qpn)}
 		if !l.send(&d.scratch, nil, nil) {
 			return false
 		}

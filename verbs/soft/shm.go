@@ -54,6 +54,7 @@ type shmWire struct {
 	local *shmLocal
 
 	links  map[deviceID]*shmLink
+	left   map[deviceID]error // why another wire carries what was to go to a peer; few
 	bySlot [shmring.Slots]*shmLink
 	hot    []hotRing
 	ready  []*shmLink // taken from the inbox, being served
@@ -90,7 +91,7 @@ func newSHMWire(env wireEnv) (wire, error) {
 	if err := shmring.CheckBytes(env.cfg.RingBytes); err != nil {
 		return nil, err
 	}
-	w := &shmWire{env: env, notif: notif, links: map[deviceID]*shmLink{}}
+	w := &shmWire{env: env, notif: notif, links: map[deviceID]*shmLink{}, left: map[deviceID]error{}}
 	w.take = func(slot uint32) {
 		if l := w.bySlot[slot]; l != nil {
 			w.ready = append(w.ready, l)
@@ -105,6 +106,9 @@ func newSHMWire(env wireEnv) (wire, error) {
 
 // open makes what all links share and starts to listen.
 func (w *shmWire) open() (err error) {
+	if err = probePidfd(); err != nil {
+		return err
+	}
 	if w.local, err = newSHMLocal(); err != nil {
 		return err
 	}
@@ -115,19 +119,23 @@ func (w *shmWire) open() (err error) {
 	if w.watch, err = newSHMWatch(w.notif); err != nil {
 		return err
 	}
-	w.env.regions.rehome(w.local.slots)
+	if err = w.env.regions.rehome(w.local.piece); err != nil {
+		return err
+	}
 	var name [12]byte
 	_, _ = rand.Read(name[:])
-	w.env.self.shm = fmt.Sprintf("@tagmatch-%x", name)
-	w.env.self.host = hostID()
-	ln, err := net.Listen("unix", w.env.self.shm)
+	socket := fmt.Sprintf("@tagmatch-%x", name)
+	ln, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
 	}
+	w.env.self.shm, w.env.self.host = socket, hostID()
 	w.conns = newConnector(connectorConfig{
 		self: w.env.self, secret: w.env.cfg.Secret, kind: WireSHM, listener: ln, log: w.env.cfg.Logger,
 		dial:    dialSHM,
-		upgrade: w.upgrade,
+		prepare: w.prepare,
+		upgrade: w.upgrade, yields: w.env.yields,
+		limits: connLimits{retry: w.env.cfg.peerTimeout()},
 		wake: func() {
 			w.local.inbox.Keep(eventSlot)
 			w.notif.wake()
@@ -136,12 +144,15 @@ func (w *shmWire) open() (err error) {
 	return nil
 }
 
-// dialSHM dials a. Every device listens before it gives out its address, and nothing listens at an abstract address after
+// dialSHM dials a. A kernel that refuses this now will do so again. Every device listens before it gives out its address, and nothing listens at an abstract address after
 // a device is gone: a refusal is final.
 func dialSHM(ctx context.Context, a *address) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", a.shm)
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return nil, refuse(rejectClosing, "its device was closed, or its process has ended")
+	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return nil, refuse(rejectYielded, "this process may not connect to its socket: %v", err)
 	}
 	return conn, err
 }
@@ -155,6 +166,8 @@ func (w *shmWire) connect(a *address) (link, error) {
 		return nil, errors.New("the peer has no shared memory")
 	case a.host != w.env.self.host:
 		return nil, errors.New("the peer is on another host, in another container or of another user")
+	case w.left[a.id] != nil:
+		return nil, w.left[a.id]
 	}
 	l := w.links[a.id]
 	if l == nil || l.state == shmDead {
@@ -168,6 +181,25 @@ func (w *shmWire) newLink(a *address) *shmLink {
 	l := &shmLink{w: w, addr: &copied}
 	w.links[a.id] = l
 	return l
+}
+
+// yield leaves a peer to another wire, because of why, and returns the link to it that never came up, if there is one. It
+// does nothing and returns false while the peer is connected, or cannot be.
+func (w *shmWire) yield(a *address, why error) (link, bool) {
+	l := w.links[a.id]
+	switch {
+	case a.shm == "" || a.host != w.env.self.host || w.left[a.id] != nil:
+		return nil, false
+	case l != nil && l.peer != nil || !w.conns.yield(a, why):
+		return nil, false
+	}
+	w.left[a.id] = why
+	if l == nil {
+		return nil, true
+	}
+	l.state = shmDead
+	delete(w.links, a.id)
+	return l, true
 }
 
 // release ends the lending and tells writers what is free.
@@ -235,9 +267,7 @@ func (w *shmWire) close() {
 			_ = w.notif.del(w.local.evfd)
 		}
 		// Regions that outlive the wire go on on the heap.
-		heap := make([]region, len(w.env.regions.slots))
-		copy(heap, w.env.regions.slots)
-		w.env.regions.slots = heap
+		w.env.regions.toHeap()
 		w.local.close()
 	}
 }

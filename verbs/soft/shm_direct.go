@@ -26,7 +26,7 @@ func (p *shmPeer) read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	if n == 0 {
 		return verbs.WCSuccess
 	}
-	if !regionAllows(p.table, rkey, addr, n, verbs.AccessRemoteRead) {
+	if !regionAllows(p.region(rkey), rkey, addr, n, verbs.AccessRemoteRead) {
 		return verbs.WCRemAccessErr
 	}
 	var err error
@@ -37,7 +37,7 @@ func (p *shmPeer) read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 		dst, at = dst[k:], at+uint64(k)
 	}
 	switch {
-	case !regionAllows(p.table, rkey, addr, n, verbs.AccessRemoteRead):
+	case !regionAllows(p.region(rkey), rkey, addr, n, verbs.AccessRemoteRead):
 		return verbs.WCRemAccessErr
 	case err != nil:
 		return p.moveFailed(err)
@@ -71,6 +71,21 @@ func (p *shmPeer) moveFailed(err error) verbs.WCStatus {
 	default:
 		return verbs.WCRemOpErr
 	}
+}
+
+// readable tries whether the pages of a mapping are there, and maps them. It is for links whose peer's memory can be read, since it
+// is this process's own that is read in the same way.
+func readable(mem []byte) bool {
+	const granule = 4096 // the smallest page there is
+	got := make([]byte, len(mem)/granule)
+	remote := make([]unix.RemoteIovec, len(got))
+	for i := range remote {
+		remote[i] = unix.RemoteIovec{Base: uintptr(addrOf(mem[i*granule:])), Len: 1}
+	}
+	local := []unix.Iovec{{Base: &got[0]}}
+	local[0].SetLen(len(got))
+	k, err := unix.ProcessVMReadv(os.Getpid(), local, remote, 0)
+	return err == nil && k == len(got)
 }
 
 // canRead tries whether the kernel lets us read the peer's memory.

@@ -20,11 +20,12 @@ import (
 // What goes over the Unix socket after authentication, in both directions at once, little-endian:
 //
 //	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
-//	verdict  1 byte: whether the sender can read the receiver's memory, or write to it too
+//	ready    of the connector: the offer was taken, or why not
+//	verdict  1 byte: that the sender has all it needs, and whether it can read the receiver's memory, or write to it too
 //	bye      1 byte, when the link is closed on purpose: an orderly end, or because of what the receiver did
 const (
 	shmMagic   = "tmshm\x00"
-	shmVersion = 2
+	shmVersion = 4
 	offerBytes = 64
 	offerFDs   = 4
 
@@ -80,7 +81,7 @@ func decodeOffer(b []byte, ringBytes int) (*shmOffer, error) {
 		return nil, fmt.Errorf("the peer names inbox slot %d", o.slot)
 	case o.shift%stagger != 0 || o.shift >= uint32(os.Getpagesize()):
 		return nil, fmt.Errorf("the peer's ring starts at byte %d", o.shift)
-	case o.regions != maxRegions || o.inbox != shmring.InboxBytes:
+	case o.regions != regionSlots || o.inbox != shmring.InboxBytes:
 		return nil, errors.New("the peer's tables are of another release")
 	}
 	return o, nil
@@ -89,31 +90,45 @@ func decodeOffer(b []byte, ringBytes int) (*shmOffer, error) {
 // ringSegmentBytes is the size of a ring's segment: a page of room for the shift.
 func ringSegmentBytes(ringBytes int) int { return os.Getpagesize() + shmring.Size(ringBytes) }
 
-// upgrade exchanges descriptors with an authenticated peer. It runs in the background.
-func (w *shmWire) upgrade(_ context.Context, conn net.Conn, peer *address, _ bool) (any, error) {
+// prepare takes what a connection to an authenticated peer needs of this process. It runs in the background.
+func (w *shmWire) prepare(conn net.Conn, peer *address) (any, error) {
 	uc, ok := conn.(*net.UnixConn)
 	if !ok {
 		return nil, fmt.Errorf("%T is no Unix socket", conn)
 	}
 	p := &shmPeer{w: w, evfd: -1, sock: -1, pidfd: -1}
-	if err := p.establish(uc, peer); err != nil {
+	err := p.identify(uc, peer)
+	if err == nil {
+		err = p.keepSocket(uc)
+	}
+	if err == nil {
+		p.mine, err = p.offer()
+	}
+	if err != nil {
 		_ = p.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *shmPeer) establish(uc *net.UnixConn, peer *address) error {
+// upgrade exchanges descriptors with a peer that is ready for it. It runs in the background.
+func (w *shmWire) upgrade(_ context.Context, conn net.Conn, _ *address, _ bool, prepared any, commit func() error) (any, error) {
+	p := prepared.(*shmPeer)
+	if err := p.establish(conn.(*net.UnixConn), commit); err != nil {
+		if p.ended() {
+			err = errPeerEnded
+		}
+		_ = p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// establish commits when nothing of ours can fail any more, and then tells the peer.
+func (p *shmPeer) establish(uc *net.UnixConn, commit func() error) error {
 	cfg := p.w.env.cfg
-	if err := p.identify(uc, peer); err != nil {
-		return err
-	}
-	mine, err := p.offer()
-	if err != nil {
-		return err
-	}
 	fds := unix.UnixRights(p.rxSeg.fd, p.w.local.inboxSeg.fd, p.w.local.tableSeg.fd, p.w.local.evfd)
-	if _, _, err := uc.WriteMsgUnix(mine.encode(), fds, nil); err != nil {
+	if _, _, err := uc.WriteMsgUnix(p.mine.encode(), fds, nil); err != nil {
 		return err
 	}
 	closeFD(&p.rxSeg.fd)
@@ -124,7 +139,7 @@ func (p *shmPeer) establish(uc *net.UnixConn, peer *address) error {
 	for i := range got {
 		closeFD(&got[i])
 	}
-	if err != nil {
+	if err := p.w.env.self.ready(uc, err); err != nil {
 		return err
 	}
 	verdict := [1]byte{shmCannotRead}
@@ -133,6 +148,9 @@ func (p *shmPeer) establish(uc *net.UnixConn, peer *address) error {
 		if p.canWrite(theirs) {
 			verdict[0] = shmCanBoth
 		}
+	}
+	if err := commit(); err != nil {
+		return err
 	}
 	if _, err := uc.Write(verdict[:]); err != nil {
 		return err
@@ -147,7 +165,7 @@ func (p *shmPeer) establish(uc *net.UnixConn, peer *address) error {
 	default:
 		return fmt.Errorf("the peer's verdict is %d", verdict[0])
 	}
-	return p.keepSocket(uc)
+	return nil
 }
 
 // identify finds out from the kernel who is at the other end, and gets a hold of that process.
@@ -184,7 +202,7 @@ func (p *shmPeer) offer() (*shmOffer, error) {
 		return nil, err
 	}
 	p.slot = slot
-	if p.rxSeg, err = newSegment("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), false); err != nil {
+	if p.rxSeg, err = newSegment("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), true); err != nil {
 		return nil, err
 	}
 	// Rings start at different lines of a page: otherwise the lines that poll looks at would all fall into one set of
@@ -198,7 +216,7 @@ func (p *shmPeer) offer() (*shmOffer, error) {
 		allowReading()
 	}
 	return &shmOffer{pid: uint32(os.Getpid()), slot: slot, ringBytes: uint32(cfg.RingBytes), shift: uint32(shift),
-		probeAddr: wordAddr(&p.probeWord), probe: p.probeWord, regions: maxRegions, inbox: shmring.InboxBytes}, nil
+		probeAddr: wordAddr(&p.probeWord), probe: p.probeWord, regions: regionSlots, inbox: shmring.InboxBytes}, nil
 }
 
 // readOffer reads an offer and its descriptors, which the caller closes, with an error too.
@@ -214,7 +232,7 @@ func readOffer(uc *net.UnixConn, ringBytes int) (*shmOffer, []int, error) {
 		case err == nil && k == 0:
 			err = io.ErrUnexpectedEOF
 		case err == nil && flags&unix.MSG_CTRUNC != 0:
-			err = errors.New("the peer sent too many descriptors, or we may not open more")
+			err = fmt.Errorf("the peer sent too many descriptors, or we may not open more: %w", unix.EMFILE)
 		case err == nil:
 			err = perr
 		}
@@ -248,22 +266,22 @@ func parseRights(oob []byte) (fds []int, err error) {
 func (p *shmPeer) adopt(o *shmOffer, fds []int) (err error) {
 	ringBytes := int(o.ringBytes)
 	const readWrite = unix.PROT_READ | unix.PROT_WRITE
-	if p.txSeg, err = adoptSegment(fds[0], ringSegmentBytes(ringBytes), readWrite); err != nil {
+	if p.txSeg, err = adoptSegment(fds[0], ringSegmentBytes(ringBytes), readWrite, true); err != nil {
 		return fmt.Errorf("ring: %w", err)
 	}
 	if p.tx, err = shmring.NewProducer(p.txSeg.mem[o.shift:][:shmring.Size(ringBytes)]); err != nil {
 		return err
 	}
-	if p.inboxSeg, err = adoptSegment(fds[1], shmring.InboxBytes, readWrite); err != nil {
+	if p.inboxSeg, err = adoptSegment(fds[1], shmring.InboxBytes, readWrite, true); err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
 	if p.inbox, err = shmring.NewInbox(p.inboxSeg.mem); err != nil {
 		return err
 	}
-	if p.tableSeg, err = adoptSegment(fds[2], maxRegions*regionSlotBytes, unix.PROT_READ); err != nil {
+	if p.tableSeg, err = adoptSegment(fds[2], regionSlots*regionSlotBytes, unix.PROT_READ, false); err != nil {
 		return fmt.Errorf("region table: %w", err)
 	}
-	p.table = regionSlots(p.tableSeg.mem)
+	p.table = new(regionDir)
 	if err := checkEventFD(fds[3]); err != nil {
 		return err
 	}
@@ -275,7 +293,10 @@ func (p *shmPeer) adopt(o *shmOffer, fds []int) (err error) {
 // checkEventFD refuses anything that a write could block on, or worse.
 func checkEventFD(fd int) error {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil || name != "anon_inode:[eventfd]" {
+	if err != nil {
+		return fmt.Errorf("cannot tell what a descriptor is, is /proc mounted? %w", err)
+	}
+	if name != "anon_inode:[eventfd]" {
 		return fmt.Errorf("the peer's descriptor is no eventfd but %q", name)
 	}
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)

@@ -46,7 +46,7 @@ func memfd(t *testing.T, size int64, seals int) int {
 func TestSHMHostileOffers(t *testing.T) {
 	e := newSHMEnd(t, 0)
 	ring := int64(pageRound(ringSegmentBytes(e.cfg.RingBytes)))
-	good := shmOffer{pid: e.self.pid, slot: 5, ringBytes: uint32(e.cfg.RingBytes), regions: maxRegions, inbox: shmring.InboxBytes}
+	good := shmOffer{pid: e.self.pid, slot: 5, ringBytes: uint32(e.cfg.RingBytes), regions: regionSlots, inbox: shmring.InboxBytes}
 	sealed := memfd(t, ring, wantedSeals)
 	inbox, table, evfd := e.w.local.inboxSeg.fd, e.w.local.tableSeg.fd, e.w.local.evfd
 	plain, err := os.CreateTemp(t.TempDir(), "plain")
@@ -79,6 +79,8 @@ func TestSHMHostileOffers(t *testing.T) {
 		"plain file":   {good.encode(), []int{int(plain.Fd()), inbox, table, evfd}, "memfd|sealed"},
 		"inbox":        {good.encode(), []int{sealed, sealed, table, evfd}, "inbox"},
 		"table":        {good.encode(), []int{sealed, inbox, evfd, evfd}, "region table"},
+		"short table":  {good.encode(), []int{sealed, inbox, sealed, evfd}, "region table.*bytes, want"},
+		"open table":   {good.encode(), []int{sealed, inbox, memfd(t, regionSlots*regionSlotBytes, 0), evfd}, "region table.*not sealed"},
 		"no eventfd":   {good.encode(), []int{sealed, inbox, table, sealed}, "no eventfd"},
 		"blocking":     {good.encode(), []int{sealed, inbox, table, blocking}, "would block"},
 		"no fds":       {good.encode(), nil, "0 descriptors"},
@@ -101,7 +103,7 @@ func TestSHMHostileOffers(t *testing.T) {
 				_, _, _ = theirs.WriteMsgUnix(c.offer, unix.UnixRights(c.fds...), nil)
 				_ = theirs.CloseWrite()
 			}()
-			_, err := e.w.upgrade(context.Background(), ours, &address{pid: e.self.pid, rank: 1}, false)
+			err := e.exchange(ours, &address{pid: e.self.pid, rank: 1})
 			require.Error(t, err)
 			require.Regexp(t, c.want, err.Error())
 			runtime.KeepAlive(plain)
@@ -109,6 +111,18 @@ func TestSHMHostileOffers(t *testing.T) {
 			require.LessOrEqual(t, len(fdList(t)), before)
 		})
 	}
+}
+
+// always is a commit that nothing stands in the way of.
+func always() error { return nil }
+
+// exchange is what the connector has a wire do with a connection.
+func (e *shmEnd) exchange(conn net.Conn, peer *address) error {
+	p, err := e.w.prepare(conn, peer)
+	if err == nil {
+		_, err = e.w.upgrade(context.Background(), conn, peer, false, p, always)
+	}
+	return err
 }
 
 func fdList(t *testing.T) []os.DirEntry {
@@ -120,11 +134,11 @@ func fdList(t *testing.T) []os.DirEntry {
 func TestSHMIdentity(t *testing.T) {
 	e := newSHMEnd(t, 0)
 	ours, _ := unixPair(t)
-	_, err := e.w.upgrade(context.Background(), ours, &address{pid: 1}, false)
+	err := e.exchange(ours, &address{pid: 1})
 	require.ErrorContains(t, err, "the peer says that it is process 1, the kernel says")
 	a, b := net.Pipe()
 	defer func() { _, _ = a.Close(), b.Close() }()
-	_, err = e.w.upgrade(context.Background(), a, e.self, false)
+	err = e.exchange(a, e.self)
 	require.ErrorContains(t, err, "no Unix socket")
 }
 
@@ -140,7 +154,7 @@ func TestSHMSealed(t *testing.T) {
 }
 
 func FuzzSHMOffer(f *testing.F) {
-	o := shmOffer{slot: 1, ringBytes: 8192, regions: maxRegions, inbox: shmring.InboxBytes}
+	o := shmOffer{slot: 1, ringBytes: 8192, regions: regionSlots, inbox: shmring.InboxBytes}
 	f.Add(o.encode())
 	f.Add(make([]byte, offerBytes))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -15,9 +16,8 @@ import (
 // shmLocal is what a device shares with all its peers.
 type shmLocal struct {
 	inboxSeg *segment
-	tableSeg *segment
+	tableSeg *segment // the region table, whose pieces are made as they are needed
 	inbox    shmring.Inbox
-	slots    []region // the region table, in tableSeg
 	evfd     int
 	added    bool // evfd is in the notifier
 	buf      [8]byte
@@ -26,21 +26,40 @@ type shmLocal struct {
 func newSHMLocal() (*shmLocal, error) {
 	l := &shmLocal{evfd: -1}
 	var err error
-	if l.inboxSeg, err = newSegment("tagmatch-inbox", shmring.InboxBytes, false); err == nil {
+	if l.inboxSeg, err = newSegment("tagmatch-inbox", shmring.InboxBytes, true); err == nil {
 		l.inbox, err = shmring.NewInbox(l.inboxSeg.mem)
 	}
 	if err == nil {
-		l.tableSeg, err = newSegment("tagmatch-regions", maxRegions*regionSlotBytes, true)
+		l.tableSeg, err = newSegment("tagmatch-regions", regionSlots*regionSlotBytes, false)
 	}
 	if err == nil {
-		l.slots = regionSlots(l.tableSeg.mem)
 		l.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	}
+	if err == nil {
+		err = checkEventFD(l.evfd) // it needs /proc
 	}
 	if err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// piece makes a piece of the region table. Its pages are there before a peer can learn of an index in it.
+func (l *shmLocal) piece(k int) (*regionPiece, error) {
+	if err := l.tableSeg.allocate(k*pieceBytes, pieceBytes); err != nil {
+		return nil, err
+	}
+	return pieceIn(l.tableSeg.mem, k), nil
+}
+
+// probePidfd tries what identify will do, where containers may refuse it.
+func probePidfd() error {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
+	}
+	return unix.Close(fd)
 }
 
 // drain takes what peers have written to the eventfd.
@@ -65,7 +84,7 @@ type shmPeer struct {
 	rx       *shmring.Consumer
 	tx       *shmring.Producer
 	inbox    shmring.Inbox // the peer's
-	table    []region      // the peer's
+	table    *regionDir    // the peer's, as far as this side has needed it
 	slot     uint32        // of this link in our inbox; 0: none yet
 	peerSlot uint32        // and in the peer's
 	evfd     int           // wakes the peer
@@ -73,6 +92,7 @@ type shmPeer struct {
 	pidfd    int
 	pid      int
 	watched  bool
+	mine     *shmOffer // what this end offers
 
 	probeWord  uint64 // the peer tries to read it; here, because what lies on a stack may move
 	direct     bool   // we may read the peer's memory
@@ -80,6 +100,21 @@ type shmPeer struct {
 
 	local  [1]unix.Iovec // of the read under way
 	remote [1]unix.RemoteIovec
+}
+
+// region is the peer's slot for a key, or nil.
+func (p *shmPeer) region(key uint32) *region {
+	if s := p.table.at(key); s != nil {
+		return s
+	}
+	k := int(key&regionIndexMask) / pieceRegions
+	// The peer makes a piece before it gives away a key in it. One that does not must not make this process fault on pages that
+	// cannot be had: the kernel touches them first, where that is an error and no signal.
+	if !readable(p.tableSeg.mem[k*pieceBytes:][:pieceBytes]) {
+		return nil
+	}
+	p.table[k] = pieceIn(p.tableSeg.mem, k)
+	return p.table.at(key)
 }
 
 // Close gives everything back. The ring's payloads must not be used any more.

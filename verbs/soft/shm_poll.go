@@ -167,7 +167,12 @@ func (w *shmWire) results() {
 	for _, r := range w.conns.take() {
 		l := w.links[r.peer.id]
 		if r.err != nil {
-			if l != nil && l.state == shmConnecting {
+			switch {
+			case l == nil || l.state != shmConnecting:
+			case r.yielded:
+				_, _ = w.yield(l.addr, r.err)
+				w.env.rx.linkYielded(l, l.addr, r.err)
+			default:
 				w.down(l, r.err)
 			}
 			continue

@@ -53,7 +53,11 @@ type childDevice struct {
 	dst   []byte
 }
 
-func (d *childDevice) writable(link)              {}
+func (d *childDevice) writable(link)         {}
+func (d *childDevice) linkUp(link, *address) {}
+func (d *childDevice) linkYielded(_ link, _ *address, err error) {
+	d.down = err
+}
 func (d *childDevice) linkDown(_ link, err error) { d.down = err }
 func (d *childDevice) receive(l link, h *header, payload []byte) (ok, lent bool) {
 	switch h.qpn {
@@ -81,7 +85,7 @@ func shmChild(parent string) error {
 	if err != nil {
 		return err
 	}
-	d := &childDevice{table: newRegionTable(nil), dst: make([]byte, maxChunk)}
+	d := &childDevice{table: newRegionTable(), dst: make([]byte, maxChunk)}
 	n, err := newNotifier()
 	if err != nil {
 		return err

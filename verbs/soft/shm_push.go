@@ -19,7 +19,7 @@ const quietTime = 2 * time.Second
 func (p *shmPeer) write(src []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	p.tx.SetBusy(true)
 	defer p.tx.SetBusy(false)
-	if !regionAllows(p.table, rkey, addr, uint64(len(src)), verbs.AccessRemoteWrite) {
+	if !regionAllows(p.region(rkey), rkey, addr, uint64(len(src)), verbs.AccessRemoteWrite) {
 		return verbs.WCRemAccessErr
 	}
 	for len(src) > 0 {

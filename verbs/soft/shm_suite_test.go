@@ -93,3 +93,19 @@ func TestSHM(t *testing.T) {
 		verbstest.Run(t, shmOpener(soft.Config{NoDirect: true, RingBytes: 8192}), verbstest.TagOptions{})
 	})
 }
+
+// TestRerouted runs the device suite where shared memory turns out not to work, so that TCP takes over.
+func TestRerouted(t *testing.T) {
+	verbstest.Run(t, func(t *testing.T, n int) []verbs.Device {
+		devs := make([]verbs.Device, n)
+		for i := range devs {
+			d, err := soft.Open(soft.Config{Rank: i, Secret: []byte("secret"), RingBytes: 8192 << i}) // rings must have one size
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close() })
+			devs[i] = d
+		}
+		return devs
+	}, verbstest.TagOptions{})
+}

@@ -38,8 +38,12 @@ func (e *shmEnd) receive(l link, h *header, payload []byte) (ok, lent bool) {
 	e.got, e.data = append(e.got, *h), append(e.data, bytes.Clone(payload))
 	return true, false
 }
-func (e *shmEnd) writable(link)                 {}
-func (e *shmEnd) linkDown(_ link, err error)    { e.down = append(e.down, err) }
+func (e *shmEnd) writable(link)              {}
+func (e *shmEnd) linkDown(_ link, err error) { e.down = append(e.down, err) }
+func (e *shmEnd) linkUp(link, *address)      {}
+func (e *shmEnd) linkYielded(_ link, _ *address, err error) {
+	e.down = append(e.down, err)
+}
 func (e *shmEnd) place(link, *header) []byte    { return nil }
 func (e *shmEnd) poll() int                     { e.w.release(); return e.w.poll(16) }
 func (e *shmEnd) linkTo(o *shmEnd) *shmLink     { l, _ := e.w.connect(o.self); return l.(*shmLink) }
@@ -54,7 +58,7 @@ func newSHMEnd(t testing.TB, rank uint32, change ...func(*Config)) *shmEnd {
 	e.notif, err = newNotifier()
 	require.NoError(t, err)
 	e.self = &address{id: randomID(), rank: rank, pid: uint32(os.Getpid())}
-	e.table = newRegionTable(nil)
+	e.table = newRegionTable()
 	w, err := newSHMWire(wireEnv{cfg: &e.cfg, self: e.self, rx: e, notif: e.notif, regions: e.table})
 	require.NoError(t, err)
 	e.w = w.(*shmWire)

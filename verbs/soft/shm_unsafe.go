@@ -4,9 +4,9 @@ package soft
 
 import "unsafe"
 
-// regionSlots is the region table that lies in mem, which is mapped, hence aligned.
-func regionSlots(mem []byte) []region {
-	return unsafe.Slice((*region)(unsafe.Pointer(unsafe.SliceData(mem))), len(mem)/regionSlotBytes)
+// pieceIn is piece k of the region table that lies in mem, which is mapped, hence aligned.
+func pieceIn(mem []byte, k int) *regionPiece {
+	return (*regionPiece)(unsafe.Pointer(unsafe.SliceData(mem[k*pieceBytes:][:pieceBytes])))
 }
 
 // wordAddr is where a peer finds a word of ours.

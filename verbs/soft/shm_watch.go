@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // watchEvery is how often a device that polls without sleeping looks for peers that are gone.
@@ -88,16 +90,16 @@ func (p *shmPeer) fate() error {
 	n, err := unix.Read(p.sock, b[:])
 	switch {
 	case n == 1 && b[0] == shmBye:
-		return errors.New("the peer has closed it")
+		return fmt.Errorf("the peer has closed it: %w", verbs.ErrPeerClosed)
 	case n == 1 && b[0] == shmViolated:
 		return errors.New("the peer has broken it off, because of a protocol violation by this process")
 	case n > 0:
 		return fmt.Errorf("protocol violation: %d unexpected bytes on the socket", n)
 	case n == 0 || err == unix.ECONNRESET:
-		return errors.New("the peer's process has ended or was killed")
+		return errPeerEnded
 	}
 	if p.ended() {
-		return errors.New("the peer's process has ended or was killed")
+		return errPeerEnded
 	}
 	if err != nil && err != unix.EAGAIN && err != unix.EINTR {
 		return os.NewSyscallError("read", err)

@@ -2,10 +2,7 @@ package soft
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +24,9 @@ type tcpLink struct {
 	seen    uint32 // poll at which something came last
 	visited uint32 // poll at which it was last received from
 
+	heard  uint32 // segments that had come when the wire looked last
+	silent int    // looks since one has, while something was to be acknowledged
+
 	out tcpOut
 	in  tcpIn
 	vec vector
@@ -36,64 +36,15 @@ func (l *tcpLink) maxPayload() int      { return tcpMaxPayload }
 func (l *tcpLink) maxReadPayload() int  { return tcpMaxRead }
 func (l *tcpLink) memory() remoteMemory { return nil }
 
-// attach gives the link its connection: a descriptor of its own, with conn closed.
-func (l *tcpLink) attach(conn net.Conn) error {
-	fd, err := takeDescriptor(conn)
-	if err != nil {
-		return err
-	}
+// attach gives the link its connection.
+func (l *tcpLink) attach(s *tcpSocket) error {
 	l.asked = true
 	l.events = unix.EPOLLIN | unix.EPOLLRDHUP
-	if err = setSocketOptions(fd); err == nil {
-		err = os.NewSyscallError("epoll_ctl",
-			unix.EpollCtl(l.w.ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: l.events, Fd: int32(fd)}))
+	if err := unix.EpollCtl(l.w.ep, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: l.events, Fd: int32(s.fd)}); err != nil {
+		_ = s.Close()
+		return os.NewSyscallError("epoll_ctl", err)
 	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return err
-	}
-	l.fd, l.up = fd, true
-	return nil
-}
-
-// takeDescriptor duplicates the connection's descriptor and closes the original, which takes it out of Go's netpoller.
-func takeDescriptor(conn net.Conn) (fd int, err error) {
-	defer conn.Close()
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
-		return -1, fmt.Errorf("a %T has no descriptor", conn)
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	cerr := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
-	if cerr != nil {
-		return -1, cerr
-	}
-	return fd, os.NewSyscallError("fcntl", err)
-}
-
-// A peer that is silent is asked after tcpAskAfter; one that does not answer for tcpDeadAfter is dead. While data waits for
-// it the kernel's patience with retransmissions counts instead, some 15 minutes; the launcher mostly knows before.
-// TCP_USER_TIMEOUT would be quicker, but ends a connection also whose peer is well and just does not read for so long.
-const (
-	tcpAskAfter  = 5 * time.Second
-	tcpDeadAfter = 20 * time.Second
-)
-
-func setSocketOptions(fd int) error {
-	for _, o := range []struct{ level, name, value int }{
-		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(tcpAskAfter / time.Second)},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(tcpAskAfter / time.Second)},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, int(tcpDeadAfter/tcpAskAfter) - 1},
-	} {
-		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			return os.NewSyscallError("setsockopt", err)
-		}
-	}
+	l.fd, l.up = s.fd, true
 	return nil
 }
 

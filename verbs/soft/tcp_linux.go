@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,7 @@ type tcpWire struct {
 	roomy   []*tcpLink // to be told that they have room
 	lent    []*tcpLink // whose buffers the device uses
 
+	due    atomic.Bool // it is time to look for peers that are silent
 	armed  bool
 	round  uint32 // polls
 	idle   uint32 // polls without anything
@@ -82,7 +84,11 @@ func newTCPWire(env wireEnv) (wire, error) {
 	}
 	d := &tcpDialer{next: map[deviceID]int{}}
 	w.conn = newConnector(connectorConfig{self: env.self, secret: env.cfg.Secret, kind: WireTCP, listener: ln,
-		dial: d.dial, wake: notif.wake, log: env.cfg.Logger})
+		dial: d.dial, prepare: w.prepare, wake: notif.wake, log: env.cfg.Logger, limits: connLimits{retry: env.cfg.peerTimeout()}})
+	w.conn.every(env.cfg.peerTimeout()/tcpLooks, func() {
+		w.due.Store(true)
+		notif.wake()
+	})
 	return w, nil
 }
 
@@ -110,6 +116,9 @@ func (w *tcpWire) poll(budget int) int {
 	}
 	if len(w.byFD) == 0 {
 		return 0
+	}
+	if w.due.Load() {
+		w.lookForSilent()
 	}
 	w.round++
 	if w.idle > tcpIdle && !w.armed && w.round&w.idleMask() != 0 {
@@ -259,12 +268,14 @@ func (w *tcpWire) takeConnections() {
 			l = &tcpLink{w: w, peer: r.peer, fd: -1}
 			w.links[r.peer.id] = l
 		}
-		if err := l.attach(r.conn); err != nil {
+		_ = r.conn.Close() // the socket has a descriptor of its own
+		if err := l.attach(r.upgraded.(*tcpSocket)); err != nil {
 			w.conn.forget(r.peer.id)
 			l.fail(err)
 			continue
 		}
 		w.byFD[int32(l.fd)] = l
+		w.env.rx.linkUp(l, r.peer)
 		w.idle = 0
 		w.warm(l)
 		l.unblock()

@@ -41,7 +41,9 @@ func (d *fakeDevice) place(l link, h *header) []byte {
 	}
 	return d.onPlace(l, h)
 }
-func (d *fakeDevice) writable(link) { d.roomy++ }
+func (d *fakeDevice) linkUp(link, *address)             {}
+func (d *fakeDevice) linkYielded(link, *address, error) {}
+func (d *fakeDevice) writable(link)                     { d.roomy++ }
 func (d *fakeDevice) linkDown(l link, err error) {
 	d.down, d.downOf = append(d.down, err), append(d.downOf, l)
 }

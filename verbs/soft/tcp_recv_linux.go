@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 const (
@@ -248,7 +249,7 @@ var errPeerClosed = errors.New("the peer closed the connection")
 // ended says how a connection ended that has no more bytes.
 func (l *tcpLink) ended() error {
 	if l.in.placing || l.in.r != l.in.w {
-		return fmt.Errorf("%w in the middle of a packet (%w)", errPeerClosed, io.ErrUnexpectedEOF)
+		return fmt.Errorf("%w in the middle of a packet (%w): %w", errPeerClosed, io.ErrUnexpectedEOF, verbs.ErrPeerEnded)
 	}
-	return fmt.Errorf("%w (its process has ended or its device was closed)", errPeerClosed)
+	return fmt.Errorf("%w: %w", errPeerClosed, verbs.ErrPeerEnded)
 }

@@ -6,5 +6,6 @@ type wireEnv struct {
 	self    *address     // id, rank and pid are set; each wire adds where it can be reached, before the address is encoded
 	rx      receiver     // the device; it is a placer too
 	notif   notifier     // where the owner sleeps
-	regions *regionTable // the device's registered memory; shm may move its slots with rehome before anything is registered
+	yields  bool         // another wire can take over
+	regions *regionTable // the device's registered memory; shm gives it shared memory with rehome before anything is registered
 }

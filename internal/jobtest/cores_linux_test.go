@@ -7,16 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stayOnOneCore binds every thread of this process to the first processor that it may use.
-func stayOnOneCore() error {
-	var all, one unix.CPUSet
+// stayOn binds every thread of this process to the first n processors that it may use, or to all if there are fewer.
+func stayOn(n int) error {
+	var all, some unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		return err
 	}
-	for cpu := 0; ; cpu++ {
+	for cpu := 0; some.Count() < min(n, all.Count()); cpu++ {
 		if all.IsSet(cpu) {
-			one.Set(cpu)
-			break
+			some.Set(cpu)
 		}
 	}
 	threads, err := os.ReadDir("/proc/self/task")
@@ -28,7 +27,7 @@ func stayOnOneCore() error {
 		if err != nil {
 			return err
 		}
-		if err := unix.SchedSetaffinity(tid, &one); err != nil && err != unix.ESRCH {
+		if err := unix.SchedSetaffinity(tid, &some); err != nil && err != unix.ESRCH {
 			return err
 		}
 	}

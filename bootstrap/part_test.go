@@ -1,0 +1,65 @@
+package bootstrap
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// nextLoss is the next that a rank is told of.
+func nextLoss(t *testing.T, b Bootstrap) Loss {
+	t.Helper()
+	select {
+	case l, ok := <-b.(LossWatcher).Losses():
+		require.True(t, ok, "closed")
+		return l
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "rank was told nothing", "%d", b.Rank())
+	}
+	return Loss{}
+}
+
+// TestPart has each of three ranks give another one up, by turns: only that one hears of it, the
+// first time, and the job goes on.
+func TestPart(t *testing.T) {
+	for name, list := range map[string][]Bootstrap{"tcp": startJob(t, 4), "local": NewLocal(4)} {
+		t.Run(name, func(t *testing.T) {
+			pairs := map[int]int{0: 1, 1: 2, 2: 0} // by who gives up
+			for from, to := range pairs {
+				for _, reason := range []string{"no route", "again"} {
+					require.NoError(t, list[from].(Parter).Part(to, reason))
+				}
+			}
+			for from, to := range pairs {
+				require.Equal(t, Loss{from, "no route", true}, nextLoss(t, list[to]))
+			}
+			ctx := timeout(t, 10*time.Second)
+			each(t, 4, func(r int) error { return list[r].Fence(ctx) }) // what was said before it has been passed on
+			for r := range list {
+				require.Empty(t, list[r].(LossWatcher).Losses(), "rank %d", r)
+			}
+			require.NoError(t, list[1].Close())
+			for _, r := range []int{0, 2, 3} { // also rank 2, which rank 1 has given up
+				require.Equal(t, Loss{1, "left the job", false}, nextLoss(t, list[r]))
+			}
+			require.NoError(t, list[0].(Parter).Part(1, "who is gone needs no telling"))
+			require.ErrorIs(t, list[0].(Parter).Part(4, ""), ErrConfig)
+			require.ErrorIs(t, list[0].(Parter).Part(-1, ""), ErrConfig)
+			require.ErrorIs(t, list[1].(Parter).Part(0, "closed"), ErrClosed)
+			closeAll(t, list)
+		})
+	}
+}
+
+// TestPartOfNobody has a rank name one that does not exist, as only one that breaks the protocol
+// does.
+func TestPartOfNobody(t *testing.T) {
+	list := startJob(t, 3)
+	require.NoError(t, list[2].(*endpoint).up.send(&partedMsg{rank: 3}))
+	for _, r := range []int{0, 1} {
+		l := nextLoss(t, list[r])
+		require.Equal(t, 2, l.Rank)
+		require.Contains(t, l.Reason, "PARTED out of turn")
+	}
+}

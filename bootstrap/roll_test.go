@@ -1,0 +1,89 @@
+package bootstrap
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// awaitJoined starts rank 0 of a job and gives a channel that says when another rank has joined it.
+func awaitJoined(ctx context.Context, env func(rank int) vars) (joined chan struct{}, root chan error) {
+	opt := options(env(0))
+	joined, root = make(chan struct{}, 8), make(chan error, 1)
+	opt.Logger = slog.New(logHook{"rendezvous: rank has joined", func() { joined <- struct{}{} }})
+	go func() {
+		b, err := Detect(ctx, opt)
+		if err == nil {
+			err = b.Close()
+		}
+		root <- err
+	}()
+	return joined, root
+}
+
+// TestJoinTimeoutIsTheJobs: the patience of one rank ends, and all that have joined hear who is
+// missing.
+func TestJoinTimeoutIsTheJobs(t *testing.T) {
+	env := jobEnv(t, 4)
+	ctx := timeout(t, 20*time.Second)
+	joined, root := awaitJoined(ctx, env)
+	second := make(chan error, 1)
+	go func() {
+		_, err := Detect(ctx, options(env(2)))
+		second <- err
+	}()
+	<-joined
+	_, err := Detect(ctx, options(env(3).with(EnvJoinTimeout, "1s"))) // long enough to be let in
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	const missing = "rank 3 gave up waiting for all ranks to join (the 1s of TAGMATCH_JOIN_TIMEOUT are over); still missing: rank 1 of 4"
+	require.ErrorContains(t, err, "rank 3 of 4 waited at MASTER_ADDR:MASTER_PORT=127.0.0.1:")
+	require.ErrorContains(t, err, missing)
+	require.ErrorContains(t, <-root, missing)
+	require.ErrorContains(t, <-second, missing)
+}
+
+// TestGivingUpAlone: a rank whose own context ends hears who is missing, and may come again; the
+// others wait on.
+func TestGivingUpAlone(t *testing.T) {
+	env := jobEnv(t, 3)
+	ctx := timeout(t, 20*time.Second)
+	joined, root := awaitJoined(ctx, env)
+	short, cancel := context.WithCancel(ctx)
+	go func() {
+		<-joined
+		cancel()
+	}()
+	_, err := Detect(short, options(env(2)))
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "rank 2 gave up waiting for all ranks to join (context canceled); still missing: rank 1 of 3")
+	each(t, 3, func(r int) error {
+		if r == 0 {
+			return <-root
+		}
+		b, err := Detect(ctx, options(env(r)))
+		if err == nil {
+			err = b.Close()
+		}
+		return err
+	})
+}
+
+func TestNoJoinTimeout(t *testing.T) {
+	for _, s := range []string{"none", "-1"} {
+		opt := options(vars{EnvJoinTimeout: s})
+		d, err := opt.timeout()
+		require.NoError(t, err)
+		require.Negative(t, d)
+	}
+	env := jobEnv(t, 2)
+	each(t, 2, func(r int) error {
+		b, err := Detect(timeout(t, 20*time.Second), options(env(r).with(EnvJoinTimeout, "none")))
+		if err == nil {
+			err = b.Close()
+		}
+		return err
+	})
+}

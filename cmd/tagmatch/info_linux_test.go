@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/refuse"
+)
+
+const envRefused = "TAGMATCH_TEST_REFUSED"
+
+func init() {
+	if os.Getenv(envRefused) == "" {
+		return
+	}
+	if err := refuse.Calls(unix.EPERM, unix.SYS_PIDFD_OPEN); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	os.Exit(execute([]string{"info"}, nil, os.Stdout, os.Stderr))
+}
+
+// TestInfoWithoutSharedMemory says what auto has, and why not more.
+func TestInfoWithoutSharedMemory(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), envRefused+"=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Regexp(t, `wires, best first +tcp *\n`, string(out))
+	require.Regexp(t, `without shared memory +.*pidfd_open: operation not permitted`, string(out))
+	require.Regexp(t, `(?s)device shm\n +not available +.*pidfd_open: operation not permitted`, string(out))
+	_, here, _ := command("info")
+	require.Regexp(t, `wires, best first +shm, tcp *\n`, here)
+}

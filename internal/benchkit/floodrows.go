@@ -1,0 +1,93 @@
+package benchkit
+
+import (
+	"errors"
+	"fmt"
+)
+
+var whiles = []string{WhileIdle, WhileRecv, whileBoth}
+
+// FloodRows are the jobs that the test is made of: one for each peak that is to be measured.
+func FloodRows(f Flags) []Flags {
+	var rows []Flags
+	for _, device := range either(f.Device, "auto", "shm", "tcp") {
+		for _, transport := range either(f.Transport, "auto", "rc", "tmsrq") {
+			for _, size := range f.Sizes {
+				for _, while := range either(f.While, whileBoth, WhileIdle, WhileRecv) {
+					row := f
+					row.Device, row.Transport, row.Sizes, row.While = device, transport, Sizes{size}, while
+					rows = append(rows, row)
+				}
+			}
+		}
+	}
+	return rows
+}
+
+// floodRecords is what a message takes beside its bytes, in all processes together: its operation,
+// request and index at the sender, its record at the receiver, and what the garbage collector
+// leaves lying.
+const floodRecords = 1 << 10
+
+// fits tells whether the host has the memory for a row: the kernel would end some process
+// otherwise, and not always ours.
+func (c Command) fits(row Flags) error {
+	if !c.Flood {
+		return nil
+	}
+	free, err := available()
+	if err != nil {
+		return err
+	}
+	eager, err := row.bytes("EagerLimit")
+	if err != nil {
+		return err
+	}
+	for _, size := range row.Sizes {
+		n := row.Iters
+		if n == 0 {
+			n = c.Messages(size)
+		}
+		each := int64(floodRecords)
+		if row.While == WhileIdle && int64(size) <= eager { // larger ones stay with their senders, who share buffers
+			each += int64(size)
+		}
+		if need := int64(n) * each; need > free {
+			return fmt.Errorf("%d messages of %s take up to %d MiB of memory, %d are available: give fewer by -messages",
+				n, sizeName(size), need>>20, free>>20)
+		}
+	}
+	return nil
+}
+
+// verdict is an error if the bound did not hold.
+func (r *Flood) verdict() error {
+	if r.Within {
+		return nil
+	}
+	return fmt.Errorf("the flooded rank had %d bytes in memory, its bound is %d bytes", r.judged(), r.Bound)
+}
+
+// one refuses, under a launcher, what takes several jobs.
+func (c Command) one(f Flags) error {
+	if c.Flood && (f.While == whileBoth || len(f.Sizes) != 1) {
+		return errors.New("a process has one peak of memory: under a launcher give one of -sizes, and -while idle or recv")
+	}
+	return nil
+}
+
+func (p *reporter) floodHead(r *Flood) {
+	fmt.Fprintf(p.out, "# memory in MiB: peak of the flooded rank before it receives, and at the end; bound (UnexpectedLimit %d, and %d) is for the first\n"+
+		"# where it was idle, which then receives from the last message to the first, and for both else; counts are of all %d senders\n", r.Limit>>20, FloodConstant>>20, r.Senders)
+	fmt.Fprintf(p.out, "%10s %8s %10s %6s %10s %8s %8s %8s %10s %10s %10s %10s\n", "size", "device", "transport", "while", "messages",
+		"peak", "bound", "end", "held up", "wants", "released", "k msg/s")
+}
+
+func (p *reporter) flood(r *Result) {
+	f, mark := r.Flood, ""
+	if !f.Within {
+		mark = " BEYOND ITS BOUND"
+	}
+	fmt.Fprintf(p.out, "%10s %8s %10s %6s %10d %8d %8d %8d %10d %10d %10d %10.1f%s\n", sizeName(r.Size), r.Device, r.Transport, f.While, r.Iters,
+		f.Peak>>20, f.Bound>>20, f.EndPeak>>20, f.HeldUp, f.WantsReceived, f.Released, r.MsgS/1e3, mark)
+}

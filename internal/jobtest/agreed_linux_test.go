@@ -1,0 +1,310 @@
+package jobtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/refuse"
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// shortEnv makes a rank that is cut off, or out of something, known within seconds.
+var shortEnv = []string{"TAGMATCH_PEER_TIMEOUT=6s"}
+
+const dirVar = "JOBTEST_DIR" // a directory that the ranks of a job share
+
+func init() {
+	roles["refused"] = refusedRole
+	roles["starved"] = starvedRole
+	roles["fed"] = fedRole
+	roles["asleep"] = asleepRole
+}
+
+// eachTransport runs a test over both transports, on each of the devices.
+func eachTransport(t *testing.T, devices []string, f func(t *testing.T, device string, env []string)) {
+	for _, device := range devices {
+		t.Run(device, func(t *testing.T) {
+			t.Run("rc", func(t *testing.T) { f(t, device, shortEnv) })
+			t.Run("tmsrq", func(t *testing.T) { f(t, device, slices.Concat(tmsrqEnv, shortEnv)) })
+		})
+	}
+}
+
+// TestRefused has the kernel refuse rank 0 what a connection over shared memory takes, after its
+// Init: its Send to rank 1 returns, and both learn that they cannot reach each other.
+func TestRefused(t *testing.T) {
+	eachTransport(t, []string{"shm"}, func(t *testing.T, device string, env []string) {
+		job{n: 3, role: "refused", device: device, env: env}.succeed(t)
+	})
+}
+
+func refusedRole(ctx context.Context, w *p2p.World) error {
+	if err := throughRank2(ctx, w); err != nil {
+		return err
+	}
+	if w.Rank() == 0 {
+		if err := refuse.Calls(unix.EPERM, unix.SYS_PIDFD_OPEN, unix.SYS_MEMFD_CREATE); err != nil {
+			return err
+		}
+	}
+	return partedOf(ctx, w, "the kernel refuses rank 0 a system call")
+}
+
+// throughRank2 connects rank 2 with both others, and those not with each other.
+func throughRank2(ctx context.Context, w *p2p.World) error {
+	for _, r := range []int{0, 1} {
+		if w.Rank() == r || w.Rank() == 2 {
+			if _, err := exchangeAmong(ctx, w, []int{r, 2}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// partedOf has rank 0 send to rank 1, which cannot be: both must say why, and rank 2 still reaches
+// both.
+func partedOf(ctx context.Context, w *p2p.World, why string) error {
+	c := w.Comm()
+	if w.Rank() == 0 {
+		if err := c.Send(ctx, 1, 3, []byte("returns")); err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+	}
+	if w.Rank() < 2 {
+		peer := 1 - w.Rank()
+		for _, tag := range []p2p.Tag{3, 4} { // the second one when the loss is known
+			_, err := c.Recv(ctx, peer, tag, make([]byte, 100))
+			if err := lostTo(peer, err, why); err != nil {
+				return fmt.Errorf("receive: %w", err)
+			}
+		}
+		if err := lostTo(peer, c.Send(ctx, peer, 5, make([]byte, 1<<20)), why); err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+		if f := w.Failed(); len(f) != 1 || f[0] != peer {
+			return fmt.Errorf("failed: %v", f)
+		}
+	}
+	if err := throughRank2(ctx, w); err != nil {
+		return err
+	}
+	if w.Rank() == 2 && len(w.Failed()) != 0 {
+		return fmt.Errorf("rank 2 has lost %v", w.Failed())
+	}
+	return nil
+}
+
+// lostTo checks the error of an operation with peer.
+func lostTo(peer int, err error, why string) error {
+	var lost *p2p.PeerError
+	if !errors.As(err, &lost) || len(lost.Ranks) != 1 || lost.Ranks[0] != peer || !strings.Contains(err.Error(), why) {
+		return fmt.Errorf("want a PeerError of rank %d that says %q, got %w", peer, why, err)
+	}
+	return nil
+}
+
+// TestStarved has rank 0 or 1, whose number is argVar, run out of file descriptors after its Init.
+func TestStarved(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
+		for who := range 2 {
+			t.Run(strconv.Itoa(who), func(t *testing.T) {
+				t.Parallel()
+				job{n: 3, role: "starved", device: device, arg: who, env: env}.succeed(t)
+			})
+		}
+	})
+}
+
+func starvedRole(ctx context.Context, w *p2p.World) error {
+	if err := throughRank2(ctx, w); err != nil {
+		return err
+	}
+	who := int(number(argVar))
+	if w.Rank() == who {
+		eaten, err := eatDescriptors()
+		if err != nil {
+			return err
+		}
+		defer eaten.release()
+		if who == 1 { // rank 0 sends when there are none left
+			err = w.Comm().Send(ctx, 2, 8, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := passOn(ctx, w, who == 1); err != nil {
+		return err
+	}
+	return partedOf(ctx, w, fmt.Sprintf("rank %d has no file descriptor left", who))
+}
+
+// passOn has rank 2 tell rank 0 that rank 1 is ready.
+func passOn(ctx context.Context, w *p2p.World, used bool) error {
+	switch {
+	case used && w.Rank() == 2:
+		if _, err := w.Comm().Recv(ctx, 1, 8, nil); err != nil {
+			return err
+		}
+		return w.Comm().Send(ctx, 0, 8, nil)
+	case used && w.Rank() == 0:
+		_, err := w.Comm().Recv(ctx, 2, 8, nil)
+		return err
+	}
+	return nil
+}
+
+// TestFed gives the descriptors back: a shortage that passes is nobody's loss.
+func TestFed(t *testing.T) {
+	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
+		for who := range 2 {
+			job{n: 3, role: "fed", device: device, arg: who, env: env}.succeed(t)
+		}
+	})
+}
+
+func fedRole(ctx context.Context, w *p2p.World) error {
+	if err := throughRank2(ctx, w); err != nil {
+		return err
+	}
+	who := int(number(argVar))
+	if w.Rank() == who {
+		eaten, err := eatDescriptors()
+		if err != nil {
+			return err
+		}
+		time.AfterFunc(time.Second, eaten.release) // some tries must have failed before
+		if who == 1 {
+			if err := w.Comm().Send(ctx, 2, 8, nil); err != nil {
+				return err
+			}
+		}
+	}
+	if err := passOn(ctx, w, who == 1); err != nil {
+		return err
+	}
+	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
+		return err
+	}
+	if f := w.Failed(); len(f) != 0 {
+		return fmt.Errorf("failed: %v", f)
+	}
+	return nil
+}
+
+// eaten are descriptors that nobody else can have.
+type eaten struct{ fds []int }
+
+func eatDescriptors() (*eaten, error) {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
+		return nil, err
+	}
+	now.Cur = 256
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
+		return nil, err
+	}
+	e := &eaten{}
+	for {
+		fd, err := unix.Open(os.DevNull, unix.O_CLOEXEC, 0)
+		switch {
+		case err == unix.EMFILE:
+			return e, nil
+		case err != nil:
+			return nil, err
+		}
+		e.fds = append(e.fds, fd)
+	}
+}
+
+func (e *eaten) release() {
+	for _, fd := range e.fds {
+		_ = unix.Close(fd)
+	}
+	e.fds = nil
+}
+
+// TestAsleep stops rank 1 for longer than PeerTimeout: with its socket or ring full or, where
+// argVar is set, before anybody has been connected to it. Its host is well, so it is not lost.
+func TestAsleep(t *testing.T) {
+	t.Parallel()
+	eachDevice(t, func(t *testing.T, device string) {
+		for arg := range 2 {
+			t.Run(strconv.Itoa(arg), func(t *testing.T) {
+				t.Parallel()
+				env := append([]string{dirVar + "=" + t.TempDir()}, shortEnv...)
+				job{n: 2, role: "asleep", device: device, arg: arg, env: env}.succeed(t)
+			})
+		}
+	})
+}
+
+const (
+	asleepCount = 400
+	asleepSize  = 32 << 10
+)
+
+func asleepRole(ctx context.Context, w *p2p.World) error {
+	if number(argVar) == 0 {
+		if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
+			return err
+		}
+	}
+	path := filepath.Join(os.Getenv(dirVar), "pid")
+	if w.Rank() == 1 {
+		if err := os.WriteFile(path+".new", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+			return err
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			return err
+		}
+		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+			return err
+		}
+		buf := make([]byte, asleepSize)
+		for range asleepCount {
+			if _, err := w.Comm().Recv(ctx, 0, 3, buf); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return sendAsleep(ctx, w, path)
+}
+
+func sendAsleep(ctx context.Context, w *p2p.World, path string) error {
+	pid := 0
+	for ctx.Err() == nil && pid == 0 {
+		b, _ := os.ReadFile(path)
+		pid, _ = strconv.Atoi(string(b))
+		time.Sleep(time.Millisecond)
+	}
+	if err := untilStopped(ctx, pid); err != nil {
+		return err
+	}
+	var reqs []p2p.Request
+	for range asleepCount {
+		reqs = append(reqs, w.Comm().Isend(1, 3, make([]byte, asleepSize)))
+	}
+	time.Sleep(9 * time.Second) // half as long again as PeerTimeout: nothing is to happen in it
+	if f := w.Failed(); len(f) != 0 {
+		return fmt.Errorf("failed: %v", f)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		return err
+	}
+	return p2p.WaitAll(ctx, reqs, nil)
+}

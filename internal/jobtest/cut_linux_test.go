@@ -1,0 +1,381 @@
+package jobtest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+func init() {
+	roles["cut"] = cutRole
+	roles["gap"] = gapRole
+	roles["noroute"] = noRouteRole
+}
+
+// network is a bridge with a namespace for each rank, of which each has the other end of a port of
+// the bridge.
+type network struct {
+	t     *testing.T
+	name  string
+	what  string // it is for
+	n     int
+	ranks []*rankProcess
+}
+
+// networks counts those of this process.
+var networks int
+
+func newNetwork(t *testing.T, n int) *network {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("needs ip, of Debian's iproute2")
+	}
+	networks++
+	w := &network{t: t, name: fmt.Sprintf("tm%d-%d", os.Getpid(), networks), n: n}
+	hub := w.name + "-hub"
+	w.add(hub)
+	w.ip("-n", hub, "link", "add", "br0", "type", "bridge")
+	w.ip("-n", hub, "link", "set", "br0", "up")
+	for r := range n {
+		w.add(w.ns(r))
+		port := fmt.Sprint("p", r)
+		w.ip("-n", hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", w.ns(r))
+		w.ip("-n", hub, "link", "set", port, "master", "br0", "up")
+		w.ip("-n", w.ns(r), "addr", "add", w.addr(r)+"/24", "dev", "eth0")
+		w.ip("-n", w.ns(r), "link", "set", "eth0", "up")
+		w.ip("-n", w.ns(r), "link", "set", "lo", "up")
+	}
+	return w
+}
+
+// add makes a namespace. What is in it goes with it.
+func (w *network) add(ns string) {
+	w.ip("netns", "add", ns)
+	w.t.Cleanup(func() { w.ip("netns", "del", ns) })
+}
+
+func (w *network) ns(rank int) string   { return fmt.Sprint(w.name, "-", rank) }
+func (w *network) addr(rank int) string { return fmt.Sprint("10.77.0.", rank+1) }
+
+func (w *network) ip(args ...string) {
+	w.t.Helper()
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	require.NoError(w.t, err, "ip %v: %s", args, out)
+}
+
+// port takes the bridge's port of a rank up or down.
+func (w *network) port(rank int, state string) {
+	w.t.Helper()
+	w.ip("-n", w.name+"-hub", "link", "set", fmt.Sprint("p", rank), state)
+}
+
+// rankProcess is a rank in its namespace, which the test talks to by lines.
+type rankProcess struct {
+	rank int
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	err  bytes.Buffer
+}
+
+// start starts a role on all ranks.
+func (w *network) start(role string, env ...string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	w.t.Cleanup(cancel)
+	for r := range w.n {
+		p := &rankProcess{rank: r, cmd: exec.CommandContext(ctx, "ip", "netns", "exec", w.ns(r), os.Args[0])}
+		p.cmd.Env = append(os.Environ(), roleVar+"="+role, "RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(w.n), "MASTER_ADDR="+w.addr(0),
+			"MASTER_PORT=7077", "TAGMATCH_LISTEN="+w.addr(0), "TAGMATCH_SECRET="+strings.Repeat("c7", 32), "TAGMATCH_DEVICE=tcp")
+		p.cmd.Env = append(append(p.cmd.Env, fmt.Sprint("TAGMATCH_PEER_TIMEOUT=", 2*gap)), env...)
+		p.cmd.Stderr = &p.err
+		var err error
+		p.in, err = p.cmd.StdinPipe()
+		require.NoError(w.t, err)
+		out, err := p.cmd.StdoutPipe()
+		require.NoError(w.t, err)
+		p.out = bufio.NewReader(out)
+		require.NoError(w.t, p.cmd.Start())
+		w.t.Cleanup(func() {
+			if p.cmd.ProcessState == nil { // the test has failed
+				_ = p.cmd.Process.Kill()
+				_ = p.cmd.Wait()
+			}
+		})
+		w.ranks = append(w.ranks, p)
+	}
+}
+
+// hear waits until each rank has said a line.
+func (w *network) hear(line string) {
+	w.t.Helper()
+	for _, p := range w.ranks {
+		got, err := p.out.ReadString('\n')
+		if err != nil {
+			err = errors.Join(err, p.cmd.Wait())
+		}
+		require.NoError(w.t, err, "%s: rank %d: %s", w.what, p.rank, &p.err)
+		require.Equal(w.t, line+"\n", got)
+	}
+}
+
+func (w *network) tell(line string) {
+	w.t.Helper()
+	for _, p := range w.ranks {
+		_, err := io.WriteString(p.in, line+"\n")
+		require.NoError(w.t, err, "%s: rank %d: %s", w.what, p.rank, &p.err)
+	}
+}
+
+// end waits until the ranks have ended well.
+func (w *network) end() {
+	w.t.Helper()
+	for _, p := range w.ranks {
+		_, err := io.Copy(io.Discard, p.out)
+		require.NoError(w.t, err)
+		require.NoError(w.t, p.cmd.Wait(), "%s: rank %d: %s", w.what, p.rank, &p.err)
+	}
+}
+
+// everyWay plays a role on networks of three ranks each, all at once as they mostly wait: once for
+// each of args and, of both transports, those that it names.
+func everyWay(t *testing.T, role string, args map[int][]string, play func(list []*network)) {
+	t.Helper()
+	var all []*network
+	for arg, transports := range args {
+		for _, transport := range transports {
+			w := newNetwork(t, 3)
+			w.what = fmt.Sprintf("%s %d over %s", role, arg, transport)
+			env := []string{argVar + "=" + strconv.Itoa(arg), "TAGMATCH_TRANSPORT=" + transport, "TAGMATCH_OFFLOAD_MIN=-1"}
+			if role == "cut" && arg != cutStranger {
+				env = append(env, noStoreVar+"=1")
+			}
+			w.start(role, env...)
+			all = append(all, w)
+		}
+	}
+	for _, w := range all {
+		w.hear("ready")
+	}
+	play(all)
+	for _, w := range all {
+		w.end()
+	}
+}
+
+var (
+	onlyRC = []string{"rc"}
+	both   = []string{"rc", "tmsrq"}
+)
+
+// What a rank of TestCut does when it is cut off.
+const (
+	cutBusy     = iota // sends to the ranks that it cannot reach, and receives from them
+	cutIdle            // receives from ranks that it has been connected to
+	cutStranger        // receives from a rank that it has never been connected to
+)
+
+// TestCut takes rank 1 off the network: it and the others must learn of each other's loss, the
+// others go on. In cutBusy and cutIdle the store tells nobody, so that each connection has to be
+// found dead by itself.
+func TestCut(t *testing.T) {
+	everyWay(t, "cut", map[int][]string{cutBusy: both, cutIdle: onlyRC, cutStranger: onlyRC}, func(list []*network) {
+		for _, w := range list {
+			w.port(1, "down")
+			w.tell("cut")
+		}
+		for _, w := range list {
+			w.hear("survived")
+		}
+	})
+}
+
+func cutRole(ctx context.Context, w *p2p.World) error {
+	mode := int(number(argVar))
+	peers := []int{1}
+	if w.Rank() == 1 {
+		peers = []int{0, 2}
+	}
+	if mode == cutStranger {
+		peers = peers[:1]
+	} else if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
+		return err
+	}
+	if err := sayAndHear("ready", "cut"); err != nil {
+		return err
+	}
+	var reqs []p2p.Request
+	var of []int
+	for _, peer := range peers {
+		reqs = append(reqs, w.Comm().Irecv(peer, 5, make([]byte, 8)))
+		of = append(of, peer)
+		if mode == cutBusy {
+			for range 100 { // the first ones complete, being buffered
+				w.Comm().Isend(peer, 6, make([]byte, 8))
+			}
+			reqs = append(reqs, w.Comm().Isend(peer, 6, make([]byte, 4<<20)))
+			of = append(of, peer)
+		}
+	}
+	for i, r := range reqs {
+		_, err := r.Wait(ctx)
+		if err := lostTo(of[i], err, ""); err != nil {
+			return err
+		}
+	}
+	if w.Rank() != 1 {
+		if err := survivorsTalk(ctx, w); err != nil {
+			return err
+		}
+	}
+	fmt.Println("survived")
+	return w.Close()
+}
+
+// sayAndHear tells the test that this rank has got somewhere, and waits for its word.
+func sayAndHear(say, want string) error {
+	fmt.Println(say)
+	if got := <-testWords(); got != want {
+		return fmt.Errorf("want %q from the test, got %q", want, got)
+	}
+	return nil
+}
+
+// testWords are the lines that the test writes. A rank ends with its test, however that ends.
+var testWords = sync.OnceValue(func() <-chan string {
+	words := make(chan string)
+	go func() {
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			words <- in.Text()
+		}
+		os.Exit(1)
+	}()
+	return words
+})
+
+// gap is a cut that must be survived, half of PeerTimeout.
+const gap = 4 * time.Second
+
+// What the ranks of TestGap do during the cut.
+const (
+	gapNew  = iota // they send to ranks that they have not been connected to
+	gapBusy        // they send to ranks that they have been connected to
+	gapIdle        // nothing
+)
+
+// TestGap takes rank 1 off the network for half of PeerTimeout. Nobody is lost, and every message
+// arrives.
+func TestGap(t *testing.T) {
+	everyWay(t, "gap", map[int][]string{gapNew: onlyRC, gapBusy: both, gapIdle: onlyRC}, func(list []*network) {
+		for _, w := range list {
+			w.port(1, "down")
+			w.tell("cut")
+		}
+		time.Sleep(gap) // which it is about
+		for _, w := range list {
+			w.port(1, "up")
+		}
+		for _, w := range list {
+			w.hear("still here")
+			w.tell("go on")
+		}
+	})
+}
+
+func gapRole(ctx context.Context, w *p2p.World) error {
+	mode := number(argVar)
+	if mode != gapNew {
+		if err := everybodyTalks(ctx, w, 10); err != nil {
+			return err
+		}
+	}
+	if err := sayAndHear("ready", "cut"); err != nil {
+		return err
+	}
+	if mode != gapIdle {
+		if err := everybodyTalks(ctx, w, 11); err != nil {
+			return err
+		}
+	}
+	if err := sayAndHear("still here", "go on"); err != nil {
+		return err
+	}
+	if err := everybodyTalks(ctx, w, 12); err != nil {
+		return err
+	}
+	if f := w.Failed(); len(f) != 0 {
+		return fmt.Errorf("failed: %v", f)
+	}
+	return nil
+}
+
+// everybodyTalks exchanges messages of many sizes among all ranks.
+func everybodyTalks(ctx context.Context, w *p2p.World, tag p2p.Tag) error {
+	const count = 60
+	var reqs []p2p.Request
+	for peer := range w.Size() {
+		for i := range count {
+			size := i * i * 50
+			reqs = append(reqs, w.Comm().Irecv(peer, tag, make([]byte, size)), w.Comm().Isend(peer, tag, make([]byte, size)))
+		}
+	}
+	return p2p.WaitAll(ctx, reqs, nil)
+}
+
+// TestNoRoute takes rank 1 the route to rank 2: its Send returns, and both learn that they cannot
+// reach each other. Rank 0 reaches both.
+func TestNoRoute(t *testing.T) {
+	everyWay(t, "noroute", map[int][]string{0: both}, func(list []*network) {
+		for _, w := range list {
+			w.ip("-n", w.ns(1), "route", "add", "unreachable", w.addr(2)+"/32")
+			w.tell("cut")
+		}
+	})
+}
+
+func noRouteRole(ctx context.Context, w *p2p.World) error {
+	if err := sayAndHear("ready", "cut"); err != nil {
+		return err
+	}
+	const why = "no route to host"
+	c := w.Comm()
+	if w.Rank() == 1 {
+		if err := c.Send(ctx, 2, 3, nil); err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+	}
+	if peer := 3 - w.Rank(); w.Rank() != 0 {
+		_, err := c.Recv(ctx, peer, 4, nil)
+		if err := lostTo(peer, err, why); err != nil {
+			return err
+		}
+	}
+	for _, r := range []int{1, 2} {
+		if w.Rank() == r || w.Rank() == 0 {
+			if _, err := exchangeAmong(ctx, w, []int{0, r}); err != nil {
+				return err
+			}
+		}
+	}
+	if w.Rank() == 0 && len(w.Failed()) != 0 {
+		return fmt.Errorf("rank 0 has lost %v", w.Failed())
+	}
+	return nil
+}

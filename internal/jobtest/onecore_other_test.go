@@ -1,7 +1,0 @@
-//go:build !linux
-
-package jobtest
-
-import "errors"
-
-func stayOnOneCore() error { return errors.ErrUnsupported }

@@ -1,0 +1,250 @@
+package jobtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/refuse"
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// What stands in the way of shared memory.
+const (
+	refuseVar = "JOBTEST_REFUSE" // system calls that the kernel refuses, with commas
+	apartVar  = "JOBTEST_APART"  // "user": another user, "pid": another namespace of processes
+	whoVar    = "JOBTEST_WHO"    // a rank, or all
+	whenVar   = "JOBTEST_WHEN"   // of refuseVar: "joined": when shared memory was found to work, before any connection; else at once
+	wiresVar  = "JOBTEST_WIRES"  // what must carry the messages of the ranks in whoVar; all others have shared memory
+)
+
+var refusable = map[string]uintptr{
+	"memfd_create": unix.SYS_MEMFD_CREATE, "pidfd_open": unix.SYS_PIDFD_OPEN, "connect": unix.SYS_CONNECT,
+	"process_vm_readv": unix.SYS_PROCESS_VM_READV, "process_vm_writev": unix.SYS_PROCESS_VM_WRITEV,
+}
+
+func init() {
+	roles["wires"] = wiresRole
+	if os.Getenv(roleVar) != "wires" {
+		return
+	}
+	configure = wiresConfig
+	if err := standApart(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n", err)
+		os.Exit(1)
+	}
+}
+
+// concerned says that the environment means this rank.
+func concerned(rank string) bool { return os.Getenv(whoVar) == "all" || os.Getenv(whoVar) == rank }
+
+// standApart puts this process where the environment wants it.
+func standApart() error {
+	const inside = "JOBTEST_INSIDE"
+	if !concerned(os.Getenv("RANK")) {
+		return nil
+	}
+	switch apart := os.Getenv(apartVar); {
+	case apart == "user":
+		return syscall.Setuid(65534)
+	case apart == "pid" && os.Getenv(inside) == "":
+		cmd := exec.Command(os.Args[0], os.Args[1:]...)
+		cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdout, os.Stderr, append(os.Environ(), inside+"=1")
+		cmd.ExtraFiles = []*os.File{os.NewFile(3, "link")} // to the launcher
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+		err := cmd.Run()
+		if code := new(exec.ExitError); err != nil && !errors.As(err, &code) {
+			return err
+		}
+		os.Exit(cmd.ProcessState.ExitCode())
+	case os.Getenv(refuseVar) != "" && os.Getenv(whenVar) == "":
+		return refuseCalls()
+	}
+	return nil
+}
+
+func refuseCalls() error {
+	for name := range strings.SplitSeq(os.Getenv(refuseVar), ",") {
+		errno := unix.EPERM
+		if name == "pidfd_open" {
+			errno = unix.ENOSYS // as an old kernel, or another one
+		}
+		if err := refuse.Calls(errno, refusable[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wiresConfig logs, and has the kernel refuse calls when the rank has joined.
+func wiresConfig(ctx context.Context, c *p2p.Config) error {
+	c.Logger = slog.New(slog.NewTextHandler(os.Stdout, nil))
+	if os.Getenv(whenVar) == "" || !concerned(os.Getenv("RANK")) {
+		return nil
+	}
+	b, err := bootstrap.Detect(ctx, bootstrap.Options{})
+	if err != nil {
+		return err
+	}
+	c.Bootstrap = &refusing{b, b.(bootstrap.LocalRanker), b.(bootstrap.Secreter), b.(bootstrap.Jobber), b.(bootstrap.Aborter),
+		b.(bootstrap.LossWatcher)}
+	return nil
+}
+
+// refusing is a Bootstrap that has the kernel refuse calls before this rank's card can be seen.
+type refusing struct {
+	bootstrap.Bootstrap
+	bootstrap.LocalRanker
+	bootstrap.Secreter
+	bootstrap.Jobber
+	bootstrap.Aborter
+	bootstrap.LossWatcher
+}
+
+func (r *refusing) Put(ctx context.Context, key string, value []byte) error {
+	if err := refuseCalls(); err != nil {
+		return err
+	}
+	return r.Bootstrap.Put(ctx, key, value)
+}
+
+// wiresRole moves small and large messages between all ranks and checks what has carried them.
+func wiresRole(ctx context.Context, w *p2p.World) error {
+	if err := streamRole(ctx, w); err != nil {
+		return err
+	}
+	if _, err := exchange(ctx, w, 1<<60|barrierTag, make([]uint64, w.Size())); err != nil {
+		return err
+	}
+	if err := allToAllRole(ctx, w); err != nil {
+		return err
+	}
+	wires := w.Metrics().Wires
+	var dump strings.Builder
+	if err := w.Dump(&dump); err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for peer, wire := range wires {
+		want := "shm"
+		if concerned(fmt.Sprint(w.Rank())) || concerned(fmt.Sprint(peer)) {
+			want = os.Getenv(wiresVar)
+		}
+		if peer == w.Rank() {
+			continue
+		}
+		used[want] = true
+		if wire != want || !strings.Contains(dump.String(), "by "+want+": rank") {
+			return fmt.Errorf("messages to rank %d go by %s, want %s (all: %v)\n%s", peer, wire, want, wires, &dump)
+		}
+	}
+	device := "shm+tcp"
+	for wire := range used {
+		if len(used) == 1 {
+			device = wire
+		}
+	}
+	if got := w.Metrics().Device; got != device {
+		return fmt.Errorf("device %s, want %s", got, device)
+	}
+	return nil
+}
+
+// eachWay runs a test with the devices that may give shared memory up, over both transports.
+func eachWay(t *testing.T, f func(t *testing.T, device string, env []string)) {
+	for _, device := range []string{"auto", "shm,tcp"} {
+		for i, env := range [][]string{nil, tmsrqEnv} {
+			t.Run(fmt.Sprint(device, " ", []string{"rc", "tmsrq"}[i]), func(t *testing.T) { f(t, device, env) })
+		}
+	}
+}
+
+// logged counts the lines that say why shared memory is not used.
+func logged(r result) int {
+	return strings.Count(r.out, "they cannot share memory") + strings.Count(r.out, "shared memory does not work")
+}
+
+// TestRefusedCalls runs jobs where the kernel refuses what shared memory needs, to one rank or to
+// all, before or after it was found to work.
+func TestRefusedCalls(t *testing.T) {
+	eachWay(t, func(t *testing.T, device string, env []string) {
+		for _, c := range []struct{ calls, who, when, wires, why string }{
+			{"memfd_create", "1", "", "tcp", "memfd_create: operation not permitted"},
+			{"memfd_create", "all", "", "tcp", "memfd_create: operation not permitted"},
+			{"pidfd_open", "1", "", "tcp", "pidfd_open: function not implemented"},
+			{"pidfd_open", "all", "", "tcp", "pidfd_open: function not implemented"},
+			{"memfd_create", "1", "joined", "tcp", "memfd_create: operation not permitted"},
+			{"memfd_create", "all", "joined", "tcp", "memfd_create: operation not permitted"},
+			{"pidfd_open", "0", "joined", "tcp", "pidfd_open: function not implemented"},
+			{"pidfd_open", "all", "joined", "tcp", "pidfd_open: function not implemented"},
+			{"process_vm_readv,process_vm_writev", "1", "", "shm", ""},
+			{"process_vm_readv,process_vm_writev", "all", "", "shm", ""},
+			{"process_vm_readv", "1", "", "shm", ""},
+			{"process_vm_writev", "0", "", "shm", ""},
+		} {
+			t.Run(fmt.Sprintln(c.calls, c.who, c.when), func(t *testing.T) {
+				r := job{n: 3, role: "wires", device: device, arg: 12, env: append([]string{
+					refuseVar + "=" + c.calls, whoVar + "=" + c.who, whenVar + "=" + c.when, wiresVar + "=" + c.wires}, env...)}.run(t)
+				require.Zero(t, r.code, "%s%s", r.out, r.err)
+				require.Contains(t, r.out, c.why)
+				lines := map[string]int{"": 3, "joined": 4}[c.when] // one on each rank; one at each end of the pairs concerned
+				switch {
+				case c.why == "":
+					lines = 0
+				case c.when != "" && c.who == "all":
+					lines = 6
+				}
+				require.Equal(t, lines, logged(r), r.out)
+			})
+		}
+	})
+}
+
+// TestApart runs jobs whose rank 1 is another user, or in another namespace of processes.
+func TestApart(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a rank becomes another user, or gets its own namespace")
+	}
+	eachWay(t, func(t *testing.T, device string, env []string) {
+		for _, apart := range []string{"user", "pid"} {
+			t.Run(apart, func(t *testing.T) {
+				r := job{n: 3, role: "wires", device: device, arg: 12,
+					env: append([]string{apartVar + "=" + apart, whoVar + "=1", wiresVar + "=tcp"}, env...)}.run(t)
+				require.Zero(t, r.code, "%s%s", r.out, r.err)
+				require.Equal(t, 3, logged(r), r.out)
+				require.Contains(t, r.out, "another user, or in another namespace")
+			})
+		}
+	})
+}
+
+// TestInsisting names shared memory alone where it cannot be had: the error says what refuses it,
+// and what to do.
+func TestInsisting(t *testing.T) {
+	cases := [][]string{
+		{"memfd_create: operation not permitted", refuseVar + "=memfd_create", whoVar + "=1"},
+		{"pidfd_open: function not implemented", refuseVar + "=pidfd_open", whoVar + "=all"},
+	}
+	if os.Geteuid() == 0 {
+		cases = append(cases, []string{"of another user", apartVar + "=user", whoVar + "=1"})
+	}
+	for _, c := range cases {
+		for _, env := range [][]string{nil, tmsrqEnv} {
+			r := job{n: 3, role: "wires", device: "shm", arg: 12, env: slices.Concat(c[1:], env)}.run(t)
+			require.NotZero(t, r.code, "%s%s", r.out, r.err)
+			require.Contains(t, r.err, c[0])
+			require.Contains(t, r.err, "device auto")
+		}
+	}
+}

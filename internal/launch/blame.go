@@ -1,0 +1,125 @@
+package launch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/launch/link"
+	"github.com/tagmatch/tagmatch/internal/ranks"
+)
+
+// settleTime is how long the launcher listens after a failure before it ends the others: a process that dies closes its
+// connections before the kernel calls it dead, and who notices that may be dead first.
+const settleTime = 100 * time.Millisecond
+
+// gone takes note of a rank's end. The first that failed may only have noticed that another one was gone.
+func (s *supervisor) gone(r *rank) {
+	if s.failed == nil && r.code != 0 && s.code == 0 {
+		s.failed = r
+		s.settle.Reset(settleTime)
+	}
+	switch {
+	case s.failed == nil:
+	case s.asked != nil:
+		s.judge()
+	case s.left == 0:
+		s.settled()
+	}
+}
+
+// settled ends the ranks that are left. Those that have ended by themselves by now are heard before the verdict: what they wrote
+// may still be under way.
+func (s *supervisor) settled() {
+	s.settle.Stop()
+	for _, r := range s.ranks {
+		if r.order != 0 {
+			s.asked = append(s.asked, r)
+		}
+	}
+	s.end(syscall.SIGTERM)
+	s.judge()
+}
+
+// judge names the rank that brought the job down, once all that are asked have been heard.
+func (s *supervisor) judge() {
+	var failed []*rank
+	for _, r := range s.asked {
+		switch {
+		case r.running:
+			return
+		case r.code != 0:
+			failed = append(failed, r)
+		}
+	}
+	culprit := blame(failed)
+	text := fmt.Sprintf("rank %d %s", culprit.n, culprit.reason)
+	if !culprit.killed { // nobody is killed for what another one does
+		text = s.deserters(culprit) + text
+	}
+	s.failed, s.asked = nil, nil
+	s.note(culprit.code, text)
+}
+
+// blame names the one of the failed ranks that brought the job down. Who had lost another one of them only noticed; of the others
+// one that was killed by a signal did not notice anything, and of two alike it is the one that ended first: the order
+// of ends says little of causes.
+func blame(failed []*rank) *rank {
+	noticed := func(r *rank) bool {
+		return slices.ContainsFunc(failed, func(o *rank) bool { return o != r && slices.Contains(r.lost, o.n) })
+	}
+	return slices.MinFunc(failed, func(a, b *rank) int {
+		return cmp.Or(compare(noticed(a), noticed(b)), compare(b.killed, a.killed), a.order-b.order)
+	})
+}
+
+// compare orders false before true.
+func compare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// deserters names the ranks that left the job in the lurch before culprit failed, which most likely noticed that.
+func (s *supervisor) deserters(culprit *rank) string {
+	by := map[string][]int{}
+	for _, r := range s.ranks {
+		ended := slices.Contains(s.asked, r)
+		if ended && r.code != 0 {
+			continue // it failed as the culprit did
+		}
+		if how := r.deserted(culprit, ended); how != "" {
+			by[how] = append(by[how], r.n)
+		}
+	}
+	var parts []string
+	for how, list := range by {
+		parts = append(parts, ranks.List(list)+" "+how+"; ")
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, "")
+}
+
+// deserted says how a rank that did not fail left the others alone, "" where it did not. ended: by itself.
+func (r *rank) deserted(culprit *rank, ended bool) string {
+	switch {
+	case culprit.state == link.Outside || r.state == link.Finished:
+		return "" // it waited for nobody, or all had come to the end
+	case r.state == link.Closed:
+		return "left the job by Close, without Shutdown"
+	case ended && r.state == link.Joined:
+		return "ended with code 0, but without Shutdown"
+	case ended:
+		return "ended with code 0 without having joined the job"
+	case r.state == link.Outside && culprit.state == link.Joining:
+		return "did not join the job"
+	}
+	return ""
+}

@@ -1,0 +1,76 @@
+package p2p
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+)
+
+// Names that begin with ownPrefix belong to the library; those with testPrefix are left to tests.
+const (
+	ownPrefix  = "TAGMATCH_"
+	testPrefix = "TAGMATCH_TEST_"
+)
+
+// CheckEnvironment reports the TAGMATCH_ variables in environ, entries as os.Environ gives them,
+// that nobody knows, each with the nearest name that is known. A setting that is misspelled would
+// otherwise have no effect, and nobody would be told. Empty ones count as not set; TAGMATCH_TEST_
+// is left to tests. Values are not looked at. Init calls it.
+func CheckEnvironment(environ []string) error {
+	names := knownVariables()
+	var errs []error
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if value == "" || !strings.HasPrefix(name, ownPrefix) || strings.HasPrefix(name, testPrefix) || slices.Contains(names, name) {
+			continue
+		}
+		errs = append(errs, invalidf("the environment has %s, which is no variable of this release: %s", name, suggestion(name, names)))
+	}
+	return errors.Join(errs...)
+}
+
+// knownVariables are the variables of Config, those of the launcher, and the one that tests of a
+// build with -tags invariants report to.
+func knownVariables() []string {
+	names := []string{"TAGMATCH_INVARIANTS_SEEN"}
+	for _, v := range variables() {
+		names = append(names, v.env)
+	}
+	for _, v := range bootstrap.Variables() {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
+// suggestion names the nearest of names. A name that is like none has no nearest one.
+func suggestion(name string, names []string) string {
+	nearest := slices.MinFunc(names, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	if own := len(name) - len(ownPrefix); distance(name, nearest) > max(2, own*3/5) {
+		return "unset it; `tagmatch info` lists those that there are"
+	}
+	return fmt.Sprintf("did you mean %s?", nearest)
+}
+
+// distance is how many bytes have to be put in, taken out or changed to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

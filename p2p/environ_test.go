@@ -1,0 +1,48 @@
+package p2p
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCheckEnvironment(t *testing.T) {
+	for entry, want := range map[string]string{
+		"PATH=/bin": "", "TAGMATCH_DEVICE=shm": "", "TAGMATCH_JOIN_TIMEOUT=5s": "", "TAGMATCH_SECRET=x": "", "TAGMATCH_PIN=0": "",
+		"TAGMATCH_LAUNCH_FD=3:4": "", "TAGMATCH_DEVISE=": "", "TAGMATCH_TEST_ROLE=x": "", "TAGMATCHER=x": "",
+		"TAGMATCH_DEVISE=shm":                 "the environment has TAGMATCH_DEVISE, which is no variable of this release: did you mean TAGMATCH_DEVICE?",
+		"TAGMATCH_UNEXPECTED=1m":              "did you mean TAGMATCH_UNEXPECTED_LIMIT?",
+		"TAGMATCH_JOINTIMEOUT=1m":             "did you mean TAGMATCH_JOIN_TIMEOUT?",
+		"TAGMATCH_tRANSPORT=rc":               "did you mean TAGMATCH_TRANSPORT?",
+		"TAGMATCH_FAVOURITE_MATHEMATICIAN=al": "unset it; `tagmatch info` lists those that there are",
+		"TAGMATCH_=1":                         "the environment has TAGMATCH_, which",
+	} {
+		err := CheckEnvironment([]string{"HOME=/", entry})
+		if want == "" {
+			require.NoError(t, err, entry)
+			continue
+		}
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, want)
+	}
+	err := CheckEnvironment([]string{"TAGMATCH_SECRT=5a5a", "TAGMATCH_PROGRES=auto"})
+	require.ErrorContains(t, err, "TAGMATCH_SECRET?")
+	require.ErrorContains(t, err, "TAGMATCH_PROGRESS?")
+	require.NotContains(t, err.Error(), "5a5a")
+}
+
+func TestInitRefusesUnknownVariables(t *testing.T) {
+	t.Setenv("TAGMATCH_TRANPORT", "rc")
+	_, err := Init(t.Context(), Config{})
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorContains(t, err, "did you mean TAGMATCH_TRANSPORT?")
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"abc", "", 3}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"same", "same", 0}, {"ab", "ba", 2}, {"flaw", "lawn", 2}} {
+		require.Equal(t, c.want, distance(c.a, c.b), "%q %q", c.a, c.b)
+	}
+}

@@ -1,0 +1,89 @@
+package p2p
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/internal/ranks"
+)
+
+// deviceName is what carries messages to other ranks or, where there are none, the devices' names.
+func (w *World) deviceName(wires []string) string {
+	used := map[string]bool{}
+	for rank, name := range wires {
+		if rank != w.rank && name != "" {
+			used[name] = true
+		}
+	}
+	if len(used) > 0 {
+		return strings.Join(slices.Sorted(maps.Keys(used)), "+")
+	}
+	names := make([]string, 0, len(w.parts.devs))
+	for _, dev := range w.parts.devs {
+		names = append(names, dev.Name())
+	}
+	return strings.Join(names, ",")
+}
+
+// tellWires logs, once, which ranks of this machine are not reached over shared memory although
+// that comes first, and why.
+func (w *World) tellWires(cards []card) {
+	first, _, _ := strings.Cut(orAuto(w.cfg.Device), ",")
+	if w.cfg.Logger == nil || first != auto && first != deviceSHM {
+		return
+	}
+	why := map[string][]int{}
+	for rank, wire := range w.eng.Wires() {
+		if c := &cards[rank]; rank != w.rank && wire == deviceTCP && c.near(&cards[w.rank]) {
+			reason := c.apart(&cards[w.rank])
+			why[reason] = append(why[reason], rank)
+		}
+	}
+	if len(why) == 0 {
+		return
+	}
+	var all []string
+	for _, reason := range slices.Sorted(maps.Keys(why)) {
+		all = append(all, ranks.List(why[reason])+": "+reason)
+	}
+	w.cfg.Logger.Warn("TCP carries messages between ranks of one machine, since they cannot share memory", "rank", w.rank,
+		"why", strings.Join(all, "; "))
+}
+
+// near says that two ranks are on one machine.
+func (c *card) near(o *card) bool {
+	if c.Boot != "" && o.Boot != "" {
+		return c.Boot == o.Boot
+	}
+	return c.Host == o.Host
+}
+
+// apart says why two ranks of one machine cannot share memory.
+func (c *card) apart(mine *card) string {
+	switch {
+	case mine.NoSHM != "":
+		return "this rank cannot use shared memory: " + mine.NoSHM
+	case c.NoSHM != "":
+		return "it cannot use shared memory: " + c.NoSHM
+	}
+	return "it runs as another user, or in another namespace of processes, network or IPC"
+}
+
+// insists is what to add to an error of shared memory where the user has ruled TCP out.
+func (w *World) insists() string {
+	if w.cfg.Device != deviceSHM {
+		return ""
+	}
+	return "; device auto, or shm,tcp, instead of shm (TAGMATCH_DEVICE) uses TCP where memory cannot be shared"
+}
+
+// bootID tells machines apart; empty where the kernel does not say.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,382 @@
+package progress
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// inCredit is how many messages without bytes each rank of a tight cluster allows each other. The
+// windows do not grow: the pool is too small for that.
+const inCredit = 4
+
+func tightLimit(n int) int64 { return int64(2 * n * inCredit * recordCost) }
+
+func tight(t *testing.T, n int, opts fakeOpts) *cluster {
+	c := newCluster(t, n, Config{Manual: true, UnexpectedLimit: tightLimit(n)}, opts)
+	require.EqualValues(t, inCredit*recordCost, c.e[0].window)
+	return c
+}
+
+// flood sends messages without bytes.
+func (c *cluster) flood(src, dst int, tag uint64, count int) (reqs []Request) {
+	for range count {
+		reqs = append(reqs, c.e[src].Isend(dst, tag, nil))
+	}
+	return reqs
+}
+
+// holdUp sends one message more than there is credit for. Nobody waits for any of them.
+func (c *cluster) holdUp(src, dst int) Request {
+	reqs := c.flood(src, dst, 1, inCredit+1)
+	for _, r := range reqs[:inCredit] {
+		_, err := ended(c.t, r)
+		require.NoError(c.t, err)
+	}
+	open(c.t, reqs[inCredit])
+	require.True(c.t, c.e[src].peers[dst].out.heldUp())
+	return reqs[inCredit]
+}
+
+// waiting is how many sends have not gone.
+func (c *cluster) waiting(src, dst int) int {
+	if o := &c.e[src].peers[dst].out; !o.empty() {
+		return o.queue.Len()
+	}
+	return 0
+}
+
+// balanced checks everything that flow control counts, at all ranks that are there.
+func (c *cluster) balanced() {
+	c.t.Helper()
+	for i := range c.e {
+		if !c.net.nodes[i].dead {
+			c.balancedAt(i)
+		}
+	}
+}
+
+func (c *cluster) balancedAt(rank int) {
+	c.t.Helper()
+	e := c.e[rank]
+	var committed, kept int64
+	var held []int
+	now := 0
+	for j := range e.peers {
+		in, out := &e.peers[j].in, &e.peers[j].out
+		committed += in.held()
+		kept += int64(in.received - in.consumed)
+		if in.heldUp() {
+			held = append(held, j)
+		}
+		if out.heldUp() {
+			now++
+			require.False(c.t, out.empty(), "nothing is held up from %d to %d", rank, j)
+		} else {
+			require.Empty(c.t, out.wants)
+			require.False(c.t, out.all)
+		}
+	}
+	require.Equal(c.t, committed, e.pool.committed, "rank %d", rank)
+	require.Equal(c.t, kept, e.m.UnexpectedBytes, "rank %d", rank)
+	require.ElementsMatch(c.t, held, e.held, "rank %d", rank)
+	require.Equal(c.t, now, e.m.HeldNow, "rank %d", rank)
+}
+
+// free checks that nothing is held up any more and everybody knows.
+func (c *cluster) free() {
+	c.t.Helper()
+	c.balanced()
+	for i, e := range c.e {
+		require.Zero(c.t, e.m.HeldNow, "rank %d", i)
+		require.Empty(c.t, e.held, "rank %d", i)
+	}
+}
+
+// flowMsg is a message of flow control as it was delivered.
+type flowMsg struct {
+	kind ctrlKind
+	id   uint32
+	want wantBody
+}
+
+// watch notes the messages of flow control that a rank gets.
+func (c *cluster) watch(dst int) *[]flowMsg {
+	log := new([]flowMsg)
+	c.net.onDeliver = func(to int, p *packet) {
+		if p.kind != pkCtrl || to != dst {
+			return
+		}
+		m, err := decodeCtrl(p.payload)
+		require.NoError(c.t, err)
+		f := flowMsg{kind: m.kind, id: m.id}
+		if m.kind == ctrlWant {
+			f.want, err = decodeWant(m.body)
+			require.NoError(c.t, err)
+		}
+		*log = append(*log, f)
+	}
+	return log
+}
+
+// recvAll receives these messages in order, each with its seed.
+func (c *cluster) recvAll(src, dst int, tag uint64, count int, size func(i int) int) {
+	c.t.Helper()
+	for i := range count {
+		buf := make([]byte, 2000)
+		r := c.e[dst].Irecv(src, tag, exact, buf)
+		c.step()
+		st, err := ended(c.t, r)
+		require.NoError(c.t, err)
+		require.Equal(c.t, fill(size(i), byte(i)), buf[:st.Len], "message %d", i)
+	}
+}
+
+// What is held up stays what it is, in its order; sends to another rank go at once; the peer hears
+// of it once, and of its end.
+func TestHeldUpKeepsProtocol(t *testing.T) {
+	c := tight(t, 3, fakeOpts{})
+	log := c.watch(1)
+	size := func(i int) int { return []int{0, 8, 256, 100}[i%4] }
+	var sends []Request
+	for i := range 40 {
+		sends = append(sends, c.e[0].Isend(1, 7, fill(size(i), byte(i))))
+	}
+	_, err := ended(t, c.e[0].Isend(2, 7, fill(8, 0)))
+	require.NoError(t, err)
+	c.step()
+	require.Equal(t, 38, c.waiting(0, 1))
+	require.Equal(t, []int{0}, c.e[1].held)
+	require.Empty(t, c.e[2].held)
+	c.balanced()
+
+	c.recvAll(0, 1, 7, 40, size)
+	require.NoError(t, WaitAll(bg, sends, nil))
+	m := c.e[0].Metrics()
+	require.Zero(t, m.RndvSent)
+	require.EqualValues(t, 1, m.HeldUp)
+	require.Equal(t, []flowMsg{{kind: ctrlHeld, id: 1}, {kind: ctrlHeld, id: 2}}, *log)
+	c.free()
+	c.recvAll(0, 2, 7, 1, func(int) int { return 8 })
+}
+
+// The cancel that empties the queue ends it too, and the next time is another.
+func TestCancelEndsHeldUp(t *testing.T) {
+	c := tight(t, 2, fakeOpts{})
+	log := c.watch(1)
+	first := c.holdUp(0, 1)
+	second := c.e[0].Isend(1, 1, nil)
+	c.step()
+	for _, r := range []Request{first, second} {
+		require.Equal(t, []int{0}, c.e[1].held)
+		require.Equal(t, 1, c.e[0].Metrics().HeldNow)
+		r.Cancel()
+		_, err := ended(t, r)
+		require.Equal(t, ErrCanceled, err)
+		c.step()
+	}
+	c.free()
+	third := c.e[0].Isend(1, 1, nil)
+	c.step()
+	require.Equal(t, []flowMsg{{kind: ctrlHeld, id: 1}, {kind: ctrlHeld, id: 2}, {kind: ctrlHeld, id: 3}}, *log)
+	require.EqualValues(t, 2, c.e[0].Metrics().HeldUp)
+	c.recvAll(0, 1, 1, inCredit+1, func(int) int { return 0 })
+	_, err := ended(t, third)
+	require.NoError(t, err)
+	c.free()
+	c.quiet()
+}
+
+// Far more messages than there is credit for lie before the one that is wanted: they come, in
+// order, and nothing that is behind it. The receive is posted before its sender is held up, while
+// HELD is under way, or afterwards.
+func TestWantedBehindUnwanted(t *testing.T) {
+	const count = 20
+	for _, when := range []string{"before", "under way", "after"} {
+		for size, fits := range map[int]int{8: 3, 1000: 4} {
+			t.Run(fmt.Sprintf("%s/%d", when, size), func(t *testing.T) {
+				c := tight(t, 2, fakeOpts{})
+				buf := make([]byte, size)
+				var wanted Request
+				post := func(now string) {
+					if when == now {
+						wanted = c.e[1].Irecv(AnySource, 2, exact, buf)
+					}
+				}
+				post("before")
+				var sends []Request
+				for i := range count {
+					sends = append(sends, c.e[0].Isend(1, 1, fill(size, byte(i))))
+				}
+				sends = append(sends, c.e[0].Isend(1, 2, fill(size, 100)), c.e[0].Isend(1, 3, fill(size, 0)))
+				post("under way")
+				if when == "after" {
+					c.step()
+					require.Equal(t, count+2-fits, c.waiting(0, 1))
+					require.Equal(t, []int{0}, c.e[1].held)
+				}
+				post("after")
+				c.step()
+				_, err := ended(t, wanted)
+				require.NoError(t, err)
+				require.Equal(t, fill(size, 100), buf)
+				require.Equal(t, 1, c.waiting(0, 1), "what is behind it stays held up")
+				m := c.e[1].Metrics()
+				require.EqualValues(t, 1, m.WantsSent)
+				require.Equal(t, count, m.UnexpectedNow)
+				m = c.e[0].Metrics()
+				require.EqualValues(t, 1, m.WantsReceived)
+				require.EqualValues(t, count+1-fits, m.Released)
+				c.balanced()
+				c.recvAll(0, 1, 1, count, func(int) int { return size })
+				c.recvAll(0, 1, 3, 1, func(int) int { return size })
+				require.NoError(t, WaitAll(bg, sends, nil))
+				c.free()
+				c.quiet()
+			})
+		}
+	}
+}
+
+// Two equal receives release two messages, and no third.
+func TestEqualReceivesReleaseOneEach(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		c := tight(t, 2, fakeOpts{})
+		var recvs []Request
+		post := func(now bool) {
+			for range 2 * int(boolBit(early == now)) {
+				recvs = append(recvs, c.e[1].Irecv(0, 2, exact, nil))
+			}
+		}
+		post(true)
+		c.flood(0, 1, 1, inCredit)
+		c.flood(0, 1, 2, 5)
+		c.step()
+		post(false)
+		c.step()
+		for _, r := range recvs {
+			_, err := ended(t, r)
+			require.NoError(t, err)
+		}
+		require.Equal(t, 3, c.waiting(0, 1))
+		require.EqualValues(t, 2, c.e[0].Metrics().Released)
+		require.EqualValues(t, 2, c.e[1].Metrics().WantsSent)
+		require.Empty(t, c.e[0].peers[1].out.wants)
+		c.balanced()
+	}
+}
+
+// WANTs are used up as receives are: a message that two of them match uses up the earlier.
+func TestWantsAreUsedInOrder(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		c := tight(t, 2, fakeOpts{})
+		var first, exactly Request
+		post := func(now bool) {
+			if early == now {
+				first, exactly = c.e[1].Irecv(0, 0x20, 0xF0, nil), c.e[1].Irecv(0, 0x22, exact, nil)
+			}
+		}
+		post(true)
+		c.flood(0, 1, 1, inCredit)
+		c.flood(0, 1, 0x22, 1)
+		c.flood(0, 1, 0x21, 1)
+		c.step()
+		post(false)
+		c.step()
+		st, err := ended(t, first)
+		require.NoError(t, err)
+		require.EqualValues(t, 0x22, st.Tag)
+		open(t, exactly)
+		require.Equal(t, 1, c.waiting(0, 1), "no receive waits for the second")
+		c.flood(0, 1, 0x22, 1)
+		c.flood(0, 1, 0x21, 1)
+		c.step()
+		_, err = ended(t, exactly)
+		require.NoError(t, err)
+		require.Equal(t, 1, c.waiting(0, 1))
+		c.balanced()
+	}
+}
+
+// Sixteen receives are named. With a seventeenth everything is wanted, until the queue is empty;
+// then all is forgotten.
+func TestManyReceives(t *testing.T) {
+	for _, count := range []int{maxWants, maxWants + 1} {
+		for _, early := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d/early=%v", count, early), func(t *testing.T) {
+				c := tight(t, 2, fakeOpts{})
+				log := c.watch(0)
+				var recvs []Request
+				post := func(now bool) {
+					for i := range count * int(boolBit(early == now)) {
+						recvs = append(recvs, c.e[1].Irecv(AnySource, 100+uint64(i), exact, nil))
+					}
+				}
+				post(true)
+				sends := c.flood(0, 1, 1, inCredit+9)
+				c.step()
+				post(false)
+				c.step()
+				var slots, expected []uint8
+				for _, m := range *log {
+					slots = append(slots, m.want.slot)
+				}
+				for i := range maxWants {
+					expected = append(expected, uint8(i))
+				}
+				switch {
+				case count == maxWants:
+				case early:
+					expected = []uint8{wantAll}
+				default:
+					expected = append(expected, wantAll)
+				}
+				require.Equal(t, expected, slots)
+				if count == maxWants {
+					require.Equal(t, 9, c.waiting(0, 1))
+					for _, r := range sends {
+						r.Cancel()
+					}
+					c.step()
+				}
+				require.Zero(t, c.waiting(0, 1))
+				c.free()
+
+				for _, r := range recvs {
+					r.Cancel()
+				}
+				for i := range count {
+					c.flood(0, 1, 100+uint64(i), 1)
+				}
+				c.step()
+				require.Equal(t, count, c.waiting(0, 1), "what was wanted is so no more")
+				c.balanced()
+			})
+		}
+	}
+}
+
+// The slot of a receive that has ended names the next; those of receives that wait are not touched.
+func TestSlotsOfWants(t *testing.T) {
+	for i := range uint64(maxWants) {
+		c := tight(t, 2, fakeOpts{})
+		c.holdUp(0, 1)
+		c.step()
+		recvs := map[uint64]Request{}
+		for tag := range uint64(maxWants) {
+			recvs[100+tag] = c.e[1].Irecv(0, 100+tag, exact, nil)
+		}
+		recvs[105].Cancel()
+		recvs[105] = c.e[1].Irecv(0, 105, exact, nil)
+		c.step()
+		require.False(t, c.e[1].peers[0].in.all)
+		require.EqualValues(t, maxWants+1, c.e[1].Metrics().WantsSent)
+		require.Len(t, c.e[0].peers[1].out.wants, maxWants)
+		c.flood(0, 1, 100+i, 1)
+		c.step()
+		_, err := ended(t, recvs[100+i])
+		require.NoError(t, err, "tag %d", 100+i)
+		c.free()
+	}
+}

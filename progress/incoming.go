@@ -1,0 +1,247 @@
+package progress
+
+import (
+	"slices"
+
+	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// What a peer may send is bounded by its credit, and the bound yields to a receive that waits, and
+// to nothing else: to a peer that is held up (outgoing.go) each posted receive that no message has
+// matched, and that this peer could satisfy, is named by a WANT, when the peer says that it is held
+// up, and when a receive is posted while it is. The receive may be in software or in the device.
+// Nothing is bound or promised by a WANT: it permits the peer to send, no more. One whose receive
+// gets another message, or is cancelled, is replaced by the next, or costs one message beyond the
+// bound.
+
+// named is a receive as a peer that is held up was told it.
+type named struct {
+	handle    matching.Handle // in Engine.posted; stale once the receive has a message or has ended
+	tag, mask uint64
+	order     uint64 // of those that have to be told
+	due       bool   // not told yet
+}
+
+// incoming is what this rank has from one peer, and allows it.
+type incoming struct {
+	account
+	episode uint32  // of the peer's HELD; odd while it is held up
+	wants   []named // by slot, at most maxWants
+	all     bool    // everything is wanted: more receives wait than can be named
+	allDue  bool    // and the peer was not told
+	credit  bool    // the peer has credit that it was not told
+	order   uint64
+}
+
+func (in *incoming) heldUp() bool { return in.episode&1 != 0 }
+
+// chargeLocked charges a message to p; one that p had no credit for ends it, and is refused.
+func (e *Engine) chargeLocked(p *peer, cost uint64) bool {
+	if e.pool.receive(&p.in.account, cost) {
+		return true
+	}
+	e.lostLocked(p, protocolError("rank %d sent more than its credit of %d bytes", p.rank, p.in.told))
+	return false
+}
+
+// keptLocked follows a message that stays here: its sender may need a larger window.
+func (e *Engine) keptLocked(p *peer) {
+	if p.in.short() && e.pool.grow(&p.in.account) {
+		e.grantLocked(p)
+	}
+}
+
+// consumedLocked gives back what a message of p has cost.
+func (e *Engine) consumedLocked(p *peer, cost uint64) {
+	if e.pool.consume(&p.in.account, cost) {
+		e.grantLocked(p)
+		e.growNextLocked()
+	}
+}
+
+// growNextLocked offers memory that has become free to a peer that is held up, to each in turn.
+func (e *Engine) growNextLocked() {
+	if len(e.held) == 0 {
+		return
+	}
+	e.turn++
+	q := &e.peers[e.held[e.turn%len(e.held)]]
+	if e.pool.grow(&q.in.account) {
+		e.grantLocked(q)
+	}
+}
+
+// grantLocked tells p what it is allowed by now. A peer that is held up sleeps, perhaps, and needs
+// a message; for others a store into their memory does.
+func (e *Engine) grantLocked(p *peer) {
+	if p.lost == nil && e.pool.renew(&p.in.account) {
+		p.in.credit = true
+		e.m.Grants++
+		e.tellPeerLocked(p)
+	}
+}
+
+// tellPeerLocked tells p, as far as there is room, what it wants to know: credit, and the receives
+// that wait for its messages.
+func (e *Engine) tellPeerLocked(p *peer) {
+	switch in := &p.in; {
+	case in.heldUp():
+		if !e.tellWantsLocked(p) {
+			e.markDirtyLocked(p)
+		}
+	case in.credit && e.tr.Grant(p.rank, in.told) == transport.ErrAgain:
+		e.markDirtyLocked(p)
+	default:
+		in.credit = false
+	}
+}
+
+// tellWantsLocked posts the WANTs that are due, in the order of their receives; false means that
+// there was no room. A receive that the device is asked to give up may still take a message that
+// was sent for the WANT of a later one; so nothing is named until the device has answered.
+func (e *Engine) tellWantsLocked(p *peer) bool {
+	in := &p.in
+	named := e.off.recalled == 0
+	if named && in.allDue {
+		if !e.wantLocked(p, wantBody{slot: wantAll}) {
+			return false
+		}
+		in.allDue = false
+	}
+	for named && !in.all {
+		slot := in.dueNext()
+		if slot < 0 {
+			break
+		}
+		w := &in.wants[slot]
+		if _, ok := e.posted.Stamp(w.handle); ok && !e.wantLocked(p, wantBody{slot: uint8(slot), tag: w.tag, mask: w.mask}) {
+			return false
+		}
+		w.due = false
+	}
+	return !in.credit || e.wantLocked(p, wantBody{slot: wantNone})
+}
+
+// dueNext is the slot of the earliest receive that the peer was not told, or -1.
+func (in *incoming) dueNext() int {
+	next := -1
+	for i := range in.wants {
+		if in.wants[i].due && (next < 0 || in.wants[i].order < in.wants[next].order) {
+			next = i
+		}
+	}
+	return next
+}
+
+// wantLocked posts one WANT, with the credit that there is by now; false means that there was no
+// room.
+func (e *Engine) wantLocked(p *peer, w wantBody) bool {
+	w.allowed = p.in.told
+	if !e.sendCtrlLocked(p, ctrl{kind: ctrlWant, id: p.in.episode, body: w.encode()}) {
+		return false
+	}
+	p.in.credit = false
+	if w.slot != wantNone {
+		p.in.excess = true
+		e.m.WantsSent++
+	}
+	return true
+}
+
+// heldLocked takes a peer's HELD.
+func (e *Engine) heldLocked(p *peer, episode uint32, h held) {
+	in := &p.in
+	was := in.heldUp()
+	in.episode = episode
+	in.wants, in.all, in.allDue = in.wants[:0], false, false
+	if !in.heldUp() {
+		if was {
+			e.held = slices.DeleteFunc(e.held, func(r int) bool { return r == p.rank })
+		}
+		return
+	}
+	if !was {
+		e.held = append(e.held, p.rank)
+	}
+	in.excess = in.excess && h.charged > in.told
+	if in.told <= h.allowed && e.pool.grow(&in.account) && e.pool.renew(&in.account) {
+		e.m.Grants++
+	}
+	in.credit = in.told > h.allowed
+	fit := e.from[0] + e.from[1+p.rank] // others may be many, and this peer held up often
+	for handle, op := range e.posted.All() {
+		if fit == 0 || in.all {
+			break
+		}
+		if op.peer == p.rank || op.peer == AnySource {
+			in.name(e.posted, handle, op)
+			fit--
+		}
+	}
+	e.tellPeerLocked(p)
+}
+
+// nameLocked names a receive that was just posted to the peers that are held up and could satisfy
+// it.
+func (e *Engine) nameLocked(op *Op) {
+	if op.peer != AnySource {
+		e.nameToLocked(&e.peers[op.peer], op)
+		return
+	}
+	for _, r := range e.held {
+		e.nameToLocked(&e.peers[r], op)
+	}
+}
+
+func (e *Engine) nameToLocked(p *peer, op *Op) {
+	if p.in.heldUp() && p.in.name(e.posted, op.handle, op) {
+		e.tellPeerLocked(p)
+	}
+}
+
+// recallAnsweredLocked follows a receive that the device was asked to give up, and has given up or
+// matched.
+func (e *Engine) recallAnsweredLocked() {
+	if e.off.recalled--; e.off.recalled != 0 {
+		return
+	}
+	for _, r := range e.held {
+		e.tellPeerLocked(&e.peers[r])
+	}
+}
+
+// name gives a receive a slot: a new one, or that of a receive which does not wait any more. When
+// there is none, more receives wait than can be named, and everything is wanted. It reports whether
+// there is something to tell.
+func (in *incoming) name(posted *matching.Posted[*Op], handle matching.Handle, op *Op) bool {
+	if in.all {
+		return false
+	}
+	in.order++
+	n := named{handle: handle, tag: op.tag, mask: op.mask, order: in.order, due: true}
+	if len(in.wants) < maxWants {
+		in.wants = append(in.wants, n)
+		return true
+	}
+	i := slices.IndexFunc(in.wants, func(w named) bool {
+		_, waits := posted.Stamp(w.handle)
+		return !waits
+	})
+	if i >= 0 {
+		in.wants[i] = n
+		return true
+	}
+	in.all, in.allDue = true, true
+	return true
+}
+
+// forgetLocked drops what flow control knows of a peer that is lost.
+func (e *Engine) forgetLocked(p *peer) {
+	e.pool.close(&p.in.account)
+	if p.in.heldUp() {
+		e.held = slices.DeleteFunc(e.held, func(r int) bool { return r == p.rank })
+	}
+	p.out.told = p.out.episode
+	p.in.episode, p.in.wants, p.in.credit, p.in.all, p.in.allDue = 0, nil, false, false, false
+}

@@ -1,0 +1,286 @@
+package progress
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// A send that cannot go waits in its peer's queue, and those to the same peer behind it. While the
+// transport has no room, each poll tries again. Without credit the queue is held up: the peer is
+// told so once (HELD), and answers with credit, or with a WANT for each receive that waits there
+// and that this rank could satisfy. A WANT permits the queue to go, in order and beyond its credit,
+// up to and including one message that it matches, now or when one is queued.
+//
+// An episode begins when the queue is held up and ends when it is empty; then all WANTs are
+// forgotten, and the peer is told. models/held.pml is this protocol as a model that is searched
+// through.
+
+// maxWants is how many receives a peer can name at the same time; beyond that it asks for the whole
+// queue.
+const maxWants = 16
+
+// sendCost is what a send that waits costs this rank: its Op of 320 bytes, 88 of the queue's entry,
+// an index. The user's buffer stays where it is.
+const sendCost = 448
+
+// want is a receive of the peer's that no message has matched.
+type want struct {
+	slot      uint8 // the peer names it anew once that receive is gone
+	tag, mask uint64
+}
+
+// outgoing is what this rank knows of its sends to one peer. Credit is in bytes since the start,
+// see credit.go.
+type outgoing struct {
+	charged uint64 // by messages that have gone
+	allowed uint64 // as last read or told
+
+	queue    *matching.Unexpected[*Op] // sends in order that have not gone; made with the first
+	requests int                       // rendezvous sends that the peer has not answered
+	episode  uint32                    // odd while the queue is held up
+	told     uint32                    // the episode that the peer knows
+	wants    []want                    // in the order that they came in
+	all      bool                      // the peer wants the whole queue
+}
+
+func (o *outgoing) empty() bool { return o.queue == nil || o.queue.Len() == 0 }
+
+func (o *outgoing) heldUp() bool { return o.episode&1 != 0 }
+
+// covers tells whether credit covers a message, as far as is known.
+func (o *outgoing) covers(cost uint64) bool { return o.charged+cost <= o.allowed }
+
+// coversLocked is covers, with a look at what the peer has granted meanwhile.
+func (e *Engine) coversLocked(p *peer, cost uint64) bool {
+	o := &p.out
+	if o.covers(cost) {
+		return true
+	}
+	o.allowed = max(o.allowed, e.tr.Granted(p.rank))
+	return o.covers(cost)
+}
+
+// costLocked is what a send costs its peer.
+func (e *Engine) costLocked(op *Op) uint64 {
+	if op.sync || len(op.buf) > e.cfg.EagerLimit {
+		return recordCost
+	}
+	return eagerCost(len(op.buf))
+}
+
+// permitted tells whether the head of the queue may go beyond its credit.
+func (o *outgoing) permitted() bool {
+	return o.all || slices.ContainsFunc(o.wants, func(w want) bool {
+		_, _, ok := o.queue.Find(w.tag, w.mask)
+		return ok
+	})
+}
+
+// use takes the permission that a message with this tag uses up.
+func (o *outgoing) use(tag uint64) {
+	if i := slices.IndexFunc(o.wants, func(w want) bool { return (w.tag^tag)&w.mask == 0 }); i >= 0 {
+		o.wants = slices.Delete(o.wants, i, i+1)
+	}
+}
+
+// enqueueLocked lets a send wait, and posts what may go.
+func (e *Engine) enqueueLocked(p *peer, op *Op) {
+	o := &p.out
+	if o.queue == nil {
+		o.queue = matching.NewUnexpected[*Op](e.cfg.Seed)
+	}
+	op.state, op.queued = opQueued, true
+	op.handle = o.queue.Add(op.tag, op)
+	e.queued += sendCost
+	e.m.Queued++
+	if !o.heldUp() && o.queue.Len() > 1 {
+		return // something in front of it waits for room
+	}
+	if o.heldUp() && !o.all && !slices.ContainsFunc(o.wants, func(w want) bool { return (w.tag^op.tag)&w.mask == 0 }) {
+		return
+	}
+	e.pumpLocked(p)
+}
+
+// unqueueLocked takes a send out of its peer's queue.
+func (e *Engine) unqueueLocked(p *peer, op *Op) {
+	p.out.queue.Remove(op.handle)
+	op.queued = false
+	e.queued -= sendCost
+	e.roomLocked()
+}
+
+// pumpLocked sends what waits for p, in order, as far as room, credit and WANTs go, and returns how
+// much went. With what waits for room the peer is dirty.
+func (e *Engine) pumpLocked(p *peer) (n int) {
+	o := &p.out
+	for !o.empty() {
+		op, _, _ := o.queue.Find(0, 0)
+		covered := e.coversLocked(p, e.costLocked(op))
+		if !covered && !(o.heldUp() && o.permitted()) {
+			if !o.heldUp() {
+				o.episode++
+				e.m.HeldUp++
+				e.m.HeldNow++
+				e.tellHeldLocked(p)
+			}
+			return n
+		}
+		tag := op.tag
+		if !e.launchLocked(p, op) {
+			e.markDirtyLocked(p)
+			return n
+		}
+		if o.heldUp() {
+			o.use(tag)
+			if !covered {
+				e.m.Released++
+			}
+		}
+		n++
+	}
+	e.endEpisodeLocked(p)
+	return n
+}
+
+// endEpisodeLocked follows a queue that has become empty.
+func (e *Engine) endEpisodeLocked(p *peer) {
+	o := &p.out
+	if !o.heldUp() {
+		return
+	}
+	o.episode++
+	o.wants, o.all = o.wants[:0], false
+	e.m.HeldNow--
+	e.tellHeldLocked(p)
+}
+
+// tellHeldLocked tells p whether sends to it are held up. Only the newest episode counts: one that
+// p never heard of and that is over need not be told.
+func (e *Engine) tellHeldLocked(p *peer) {
+	o := &p.out
+	if o.told == o.episode {
+		return
+	}
+	if !o.heldUp() && o.told&1 == 0 {
+		o.told = o.episode
+		return
+	}
+	h := held{allowed: o.allowed, charged: o.charged}
+	if e.sendCtrlLocked(p, ctrl{kind: ctrlHeld, id: o.episode, body: h.encode()}) {
+		o.told = o.episode
+	}
+}
+
+// wantedLocked takes a peer's WANT.
+func (e *Engine) wantedLocked(p *peer, episode uint32, w wantBody) {
+	o := &p.out
+	if w.slot != wantNone {
+		e.m.WantsReceived++
+	}
+	o.allowed = max(o.allowed, w.allowed)
+	if !o.heldUp() || episode != o.episode {
+		return // what was held up then has gone
+	}
+	switch {
+	case w.slot == wantAll:
+		o.all = true
+	case w.slot < maxWants:
+		o.wants = slices.DeleteFunc(o.wants, func(v want) bool { return v.slot == w.slot })
+		o.wants = append(o.wants, want{w.slot, w.tag, w.mask})
+	}
+	e.pumpLocked(p)
+}
+
+// cancelQueuedLocked ends a send that has not gone; what was behind it may go.
+func (e *Engine) cancelQueuedLocked(op *Op) {
+	p := &e.peers[op.peer]
+	e.unqueueLocked(p, op)
+	e.m.Canceled++
+	e.endSendLocked(op, Status{}, ErrCanceled)
+	e.pumpLocked(p)
+}
+
+// failQueueLocked ends all sends to p that have not gone.
+func (e *Engine) failQueueLocked(p *peer, err error) {
+	o := &p.out
+	for !o.empty() {
+		op, _, _ := o.queue.Find(0, 0)
+		e.unqueueLocked(p, op)
+		e.endSendLocked(op, Status{}, err)
+	}
+	e.endEpisodeLocked(p)
+}
+
+// fullLocked tells whether there is no room for one more send that waits.
+func (e *Engine) fullLocked() bool { return e.queued+sendCost > e.cfg.SendLimit && e.queued > 0 }
+
+// Room returns when Isend would not fail with ErrFull, at once where it would not now. Other
+// goroutines may be faster.
+func (e *Engine) Room(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e.lock()
+	defer e.mu.Unlock()
+	if e.broken != nil {
+		return e.broken
+	}
+	if !e.fullLocked() {
+		return nil
+	}
+	return e.waitInLocked(ctx, opRoom, &e.rooms)
+}
+
+// roomLocked wakes those who wait for room, if there is some, or never will be.
+func (e *Engine) roomLocked() {
+	if len(e.rooms) == 0 || e.fullLocked() {
+		return
+	}
+	for _, op := range e.rooms {
+		e.completeLocked(op, Status{}, e.broken)
+	}
+	e.rooms = e.rooms[:0]
+}
+
+// slotsLeftLocked tells whether p may have one more rendezvous send under way: at most as many as
+// are left for the others, each of which can always have one.
+func (e *Engine) slotsLeftLocked(p *peer) bool {
+	left := e.sends.limit - e.sends.used - len(e.peers)
+	return p.out.requests == 0 || p.out.requests < left
+}
+
+// launchLocked gives a send to the transport; false means that it has no room. A send that was
+// queued leaves the queue.
+func (e *Engine) launchLocked(p *peer, op *Op) bool {
+	eager := !op.sync && len(op.buf) <= e.cfg.EagerLimit
+	var err error
+	if eager {
+		err = e.tr.SendEager(p.rank, uint32(e.cfg.Rank), op.tag, op.buf)
+	} else {
+		err = e.requestLocked(p, op)
+	}
+	if err == transport.ErrAgain {
+		return false
+	}
+	if op.queued {
+		e.unqueueLocked(p, op)
+	}
+	switch {
+	case err != nil:
+		e.endSendLocked(op, Status{}, e.sendError(p, err))
+	case eager:
+		p.out.charged += eagerCost(len(op.buf))
+		e.m.EagerSent++
+		e.completeLocked(op, e.sentStatus(op.tag, len(op.buf)), nil)
+	default:
+		p.out.charged += recordCost
+		p.out.requests++
+		op.state = opRequested
+		e.m.RndvSent++
+	}
+	return true
+}

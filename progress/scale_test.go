@@ -1,0 +1,248 @@
+package progress
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// What one event costs does not grow with what is outstanding. Each of these tests takes well under
+// a second, and takes minutes where each event walks through all that is outstanding.
+
+// processorTime is what this process has used, which other processes have no part in.
+func processorTime(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// inReasonableTime does something n times.
+func inReasonableTime(t *testing.T, n int, each func(i int)) {
+	t.Helper()
+	start := processorTime(t)
+	for i := range n {
+		each(i)
+		if i%1000 == 999 {
+			require.Less(t, processorTime(t)-start, 20*time.Second, "after %d of %d", i, n)
+		}
+	}
+}
+
+// outstanding is less where each check of the lists walks through them.
+func outstanding() int {
+	if invariant.Enabled {
+		return 10000
+	}
+	return 100000
+}
+
+func TestScaleWithdrawWaiting(t *testing.T) {
+	c, reqs := unmatched(t, outstanding())
+	inReasonableTime(t, outstanding(), func(i int) {
+		reqs[i].Cancel()
+		if i%1000 == 999 {
+			c.step()
+		}
+	})
+	c.step()
+	for _, r := range reqs {
+		_, err := ended(t, r)
+		require.Equal(t, ErrCanceled, err)
+	}
+	c.quiet()
+}
+
+func TestScaleWithdrawReading(t *testing.T) {
+	c, sends, recvs := reading(t, outstanding())
+	inReasonableTime(t, outstanding(), func(i int) {
+		sends[i].Cancel()
+		if i%1000 == 999 {
+			c.step()
+		}
+	})
+	for _, s := range sends {
+		open(t, s)
+		require.True(t, s.op.taken)
+	}
+	c.net.nodes[1].holdRds = false
+	c.step()
+	require.NoError(t, WaitAll(bg, sends, nil))
+	require.NoError(t, WaitAll(bg, recvs, nil))
+	c.quiet()
+}
+
+func TestScaleHeld(t *testing.T) {
+	c := withReceivesOfAnother(t, outstanding())
+	inReasonableTime(t, outstanding(), func(i int) { heldUpAgain(c, uint32(i)) })
+	c.net.kill(2)
+	c.step()
+}
+
+// Requests are found by their names among all that came before the first was asked for, and after.
+func TestWithdrawByName(t *testing.T) {
+	for _, tags := range []int{0, 4} {
+		c := manual(t, 3, fakeOpts{revoke: true, tags: tags, rts: 2})
+		p := &c.e[2].peers[0]
+		send := func(from int, tag uint64) Request {
+			r := c.e[from].Isend(2, tag, fill(1000, byte(tag)))
+			c.step()
+			return r
+		}
+		first, second, other := send(0, 1), send(0, 2), send(1, 1)
+		require.Nil(t, p.named)
+		first.Cancel()
+		c.step()
+		_, err := ended(t, first)
+		require.Equal(t, ErrCanceled, err)
+		require.Len(t, p.named, 1)
+
+		third := send(0, 3)
+		require.Len(t, p.named, 2)
+		c.net.nodes[2].holdRds = true
+		r := c.e[2].Irecv(0, 2, exact, make([]byte, 1000)) // it reads
+		for _, s := range []Request{second, third} {
+			s.Cancel()
+		}
+		c.step()
+		_, err = ended(t, third)
+		require.Equal(t, ErrCanceled, err)
+		open(t, second)
+		require.True(t, second.op.taken)
+		require.Nil(t, p.named, "it has no requests any more")
+
+		r4 := c.e[2].Irecv(0, 4, exact, make([]byte, 1000)) // it reads, and began after the first that was asked for
+		fourth := send(0, 4)
+		fourth.Cancel()
+		c.step()
+		open(t, fourth)
+		require.True(t, fourth.op.taken)
+		c.net.nodes[2].holdRds = false
+		c.step()
+		for _, r := range []Request{second, fourth, r, r4} {
+			_, err = ended(t, r)
+			require.NoError(t, err)
+		}
+		open(t, other) // rank 1 calls its request as rank 0 its first
+		require.Empty(t, c.e[2].readers)
+		other.Cancel()
+		c.step()
+		_, err = ended(t, other)
+		require.Equal(t, ErrCanceled, err)
+		c.quiet()
+	}
+}
+
+// A peer that is held up is told of those receives that it can satisfy, and of all of them.
+func TestHeldAmongOthers(t *testing.T) {
+	c := manual(t, 3, fakeOpts{})
+	var reqs []Request
+	for tag, src := range []int{2, 1, 2, AnySource, 1, 2, AnySource, 2, 1} {
+		reqs = append(reqs, c.e[0].Irecv(src, uint64(tag), exact, nil))
+	}
+	require.NoError(t, c.e[1].Send(bg, 0, 1, nil)) // one of each kind does not wait any more
+	reqs[3].Cancel()
+	c.step()
+	heldUp := func() (tags []uint64) {
+		c.callback(0, func(s transport.Sink) {
+			s.Ctrl(1, ctrl{kind: ctrlHeld, id: 1, body: held{allowed: 1 << 60}.encode()}.encode())
+		})
+		for _, n := range c.e[0].peers[1].in.wants {
+			tags = append(tags, n.tag)
+		}
+		return tags
+	}
+	require.Equal(t, []uint64{4, 6, 8}, heldUp())
+	reqs[6].Cancel()
+	reqs[8].Cancel()
+	require.Equal(t, []uint64{4}, heldUp())
+	c.net.kill(1)
+	c.step() // any source goes with it
+	require.Equal(t, []int{0, 0, 0, 4}, c.e[0].from)
+}
+
+// deregistered tells in which order sends end.
+type deregistered struct {
+	fakeRegion
+	tag   byte
+	order *[]byte
+}
+
+func (r *deregistered) Dereg() error {
+	*r.order = append(*r.order, r.tag)
+	return nil
+}
+
+type registering struct {
+	*fakeNode
+	order []byte
+}
+
+func (n *registering) Register(_ int, buf []byte) (transport.Region, error) {
+	return &deregistered{tag: buf[0], order: &n.order}, nil
+}
+
+// When everything ends, the rendezvous sends to all peers end in one pass through their table: in
+// its order, whoever they go to.
+func TestSendsEndInOnePass(t *testing.T) {
+	n := &registering{fakeNode: newFakeNet(3, 1, fakeOpts{}).nodes[0]}
+	e, err := New(Config{Size: 3, Manual: true, Seed: 1}, func(s transport.Sink) (transport.Transport, error) {
+		n.sink = s
+		return n, nil
+	})
+	require.NoError(t, err)
+	for rank := range 3 {
+		require.NoError(t, e.Connect(rank, e.Address()))
+	}
+	var reqs []Request
+	for i, dst := range []int{2, 1, 2, 1, 2} {
+		buf := make([]byte, 1000)
+		buf[0] = byte(i)
+		reqs = append(reqs, e.Isend(dst, 1, buf))
+	}
+	require.NoError(t, e.Close(nil))
+	require.Equal(t, []byte{0, 1, 2, 3, 4}, n.order)
+	for _, r := range reqs {
+		_, err := ended(t, r)
+		require.Equal(t, ErrClosed, err)
+	}
+}
+
+// A rendezvous request, which has no bytes here, takes no more than what it is charged with, found
+// by tag, mask and name.
+func TestRecordCost(t *testing.T) {
+	for _, n := range []int{59000, 1<<16 + 1, 100000} { // what grows by doubling has just grown, or not
+		c := manual(t, 2, fakeOpts{})
+		c.e[1].peers[0].in.excess = true
+		before := heapInUse()
+		c.callback(1, func(s transport.Sink) {
+			h := transport.RndvHdr{Len: 1000}
+			var x [rndvExtraLen]byte
+			rndvExtra{length: h.Len}.encode(&x)
+			h.Extra = x[:]
+			for i := range n {
+				h.Tag, h.AppCtx = uint64(i), slot{index: uint32(i)}.wire()
+				s.Rndv(0, &h)
+			}
+		})
+		for i := range 1000 {
+			_, _, ok := c.e[1].unexp.Find(uint64(n+i), exact>>1) // until it makes an index for this mask
+			require.False(t, ok)
+		}
+		c.callback(1, func(s transport.Sink) { s.Ctrl(0, ctrl{kind: ctrlWithdraw, id: slot{}.wire()}.encode()) })
+		require.Len(t, c.e[1].peers[0].named, n-1)
+		require.LessOrEqual(t, float64(heapInUse()-before)/float64(n), float64(recordCost), "%d requests", n)
+	}
+}
+
+func heapInUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

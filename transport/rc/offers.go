@@ -1,0 +1,112 @@
+package rc
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// offers share the device's regions out among the send buffers that peers may read. Each peer has a
+// few of its own; of those that are common to all it may hold at most as many as are left. So a
+// peer that does not receive gets half of them, the next one half of the rest, and there is always
+// one for a peer that does.
+type offers struct {
+	own    int // for each peer alone
+	common int // left of those that are common to all
+	free   *offer
+}
+
+// maxOwn bounds offers.own.
+const maxOwn = 64
+
+// init leaves an eighth of the regions to reads and receives, which must go on when sends have
+// taken all that they may: a local shortage must not stop both.
+func (o *offers) init(regions, peers int) {
+	regions -= regions / 8
+	o.own = min(maxOwn, regions/2/peers)
+	o.common = regions - o.own*peers
+}
+
+// room says that a peer may have one more.
+func (o *offers) room(p *peer) bool {
+	return p.offered < o.own || p.offered-o.own < o.common
+}
+
+func (o *offers) take(p *peer) {
+	if p.offered >= o.own {
+		o.common--
+	}
+	p.offered++
+}
+
+func (o *offers) give(p *peer) {
+	p.offered--
+	if p.offered >= o.own {
+		o.common++
+	}
+}
+
+// offer is a send buffer that a peer may read. Its object is used again.
+type offer struct {
+	verbs.MR
+	l    *Links
+	p    *peer
+	next *offer
+}
+
+// Register makes buf readable for a peer, and for the others likewise. A region of no bytes needs
+// no registration. ErrAgain says that the peer holds its share of the regions, or that the device
+// has no memory for another: a Dereg may make room.
+func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
+	if invariant.Enabled {
+		defer l.inv.Enter("Register")()
+	}
+	if uint(to) >= uint(len(l.peers)) {
+		return nil, errRank(to, len(l.peers))
+	}
+	if len(buf) == 0 {
+		return noRegion{}, nil
+	}
+	p := &l.peers[to]
+	if !l.offers.room(p) {
+		return nil, transport.ErrAgain
+	}
+	mr, err := l.cfg.PD.RegMR(buf, verbs.AccessRemoteRead)
+	if errors.Is(err, syscall.ENOMEM) {
+		return nil, transport.ErrAgain
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := l.offers.free
+	if r == nil {
+		r = &offer{l: l}
+	} else {
+		l.offers.free, r.next = r.next, nil
+	}
+	r.MR, r.p = mr, p
+	l.offers.take(p)
+	return r, nil
+}
+
+func (r *offer) Dereg() error {
+	if invariant.Enabled {
+		defer r.l.inv.Enter("Region.Dereg")()
+		invariant.Check(r.MR != nil && r.p.offered > 0, "once", "a region is withdrawn twice")
+	}
+	err := r.MR.Dereg()
+	o := &r.l.offers
+	o.give(r.p)
+	r.MR, r.p = nil, nil
+	r.next, o.free = o.free, r
+	return err
+}
+
+type noRegion struct{}
+
+func (noRegion) Addr() uint64 { return 0 }
+func (noRegion) RKey() uint32 { return 0 }
+func (noRegion) Dereg() error { return nil }

@@ -1,0 +1,114 @@
+package rc
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// offering is a transport to several ranks, and what it offers to each.
+type offering struct {
+	t    *testing.T
+	tr   *Transport
+	held [][]transport.Region
+}
+
+func newOffering(t *testing.T, regions, ranks int) *offering {
+	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	tr, err := New(Config{Device: &smallDevice{Device: dev, regions: regions}, Size: ranks, SRQDepth: 8}, &endSink{})
+	require.NoError(t, err)
+	o := &offering{t, tr, make([][]transport.Region, ranks)}
+	t.Cleanup(func() {
+		for rank := range o.held {
+			o.give(rank, len(o.held[rank]))
+		}
+		require.NoError(t, tr.Close())
+	})
+	return o
+}
+
+// take offers up to n buffers to a rank and returns how many it could.
+func (o *offering) take(rank, n int) int {
+	for i := range n {
+		r, err := o.tr.Register(rank, make([]byte, 8))
+		if err != nil {
+			require.Equal(o.t, transport.ErrAgain, err)
+			return i
+		}
+		o.held[rank] = append(o.held[rank], r)
+	}
+	return n
+}
+
+func (o *offering) give(rank, n int) {
+	for _, r := range o.held[rank][:n] {
+		require.NoError(o.t, r.Dereg())
+	}
+	o.held[rank] = o.held[rank][n:]
+}
+
+// TestOffersShared: a peer that takes all it can get leaves half to the next one, and every peer
+// has some that nobody else can take.
+func TestOffersShared(t *testing.T) {
+	const ranks, own, common = 4, 64, 1024 // of what is left when reads have their eighth
+	o := newOffering(t, (own*ranks+common)*8/7, ranks)
+	const all = 1 << 20
+	require.Equal(t, own+common/2, o.take(0, all))
+	require.Equal(t, own+common/4, o.take(1, all))
+	require.Zero(t, o.take(0, 1), "at its limit")
+	require.Equal(t, own+common/8, o.take(2, all))
+	require.Equal(t, own, o.take(3, own))
+
+	o.give(1, own+common/4) // what one gives back, another may have; of what is free now, half
+	free := common - common/2 - common/8
+	require.Equal(t, (free-common/8)/2, o.take(2, all))
+	require.Zero(t, o.take(0, 1), "it holds more than is free")
+	require.Equal(t, own, o.take(1, own))
+	for rank := range ranks {
+		o.give(rank, len(o.held[rank]))
+	}
+	require.Equal(t, own+common/2, o.take(3, all), "all have come back")
+}
+
+// TestOffersManyPeers: however many peers have taken what they can get, the next one can send.
+func TestOffersManyPeers(t *testing.T) {
+	for _, c := range []struct{ regions, ranks int }{{4096, 40}, {200, 40}, {100, 40}, {8, 2}} {
+		o := newOffering(t, c.regions, c.ranks)
+		total := 0
+		for rank := range c.ranks {
+			n := o.take(rank, 1<<20)
+			require.Positive(t, n, "%+v: rank %d", c, rank)
+			total += n
+		}
+		require.LessOrEqual(t, total, c.regions-c.regions/8, "%+v: reads have nothing left", c)
+		for rank := range c.ranks {
+			o.give(rank, len(o.held[rank])) // its messages were received
+			require.Positive(t, o.take(rank, 1<<20), "%+v: rank %d has to wait for others", c, rank)
+		}
+	}
+}
+
+// TestOffersGrow: regions for 2^18 send buffers of one peer, while another has as many as it wants.
+func TestOffersGrow(t *testing.T) {
+	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})})
+	require.NoError(t, err)
+	most := dev.Attr().MaxMR
+	require.NoError(t, dev.Close())
+	o := newOffering(t, most, 2)
+	require.Equal(t, 1<<18, o.take(0, 1<<18))
+	require.Equal(t, 1<<14, o.take(1, 1<<14))
+}
+
+// TestRegisterNobody: a rank that does not exist is refused.
+func TestRegisterNobody(t *testing.T) {
+	o := newOffering(t, 100, 2)
+	for _, rank := range []int{-1, 2} {
+		_, err := o.tr.Register(rank, make([]byte, 8))
+		require.ErrorContains(t, err, "the job has 2 ranks")
+	}
+}

@@ -1,0 +1,368 @@
+//go:build linux
+
+package soft
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// rerouteEnd is a device with a queue pair to another one. A test drives both from one goroutine.
+type rerouteEnd struct {
+	d    *Device
+	pd   verbs.PD
+	cq   verbs.CQ
+	qp   verbs.QP
+	got  []uint32
+	logs bytes.Buffer
+}
+
+func newRerouteEnd(t *testing.T, rank int, wires []string, spare string) *rerouteEnd {
+	e := &rerouteEnd{}
+	cfg := Config{Wires: wires, Spare: spare, Secret: []byte("secret"), Rank: rank, RingBytes: 8192,
+		Logger: slog.New(slog.NewTextHandler(&e.logs, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	var err error
+	e.d, err = Open(cfg)
+	require.NoError(t, err)
+	e.pd, err = e.d.AllocPD()
+	require.NoError(t, err)
+	e.cq, err = e.d.CreateCQ(verbs.CQInitAttr{CQE: 128})
+	require.NoError(t, err)
+	e.qp, err = e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTRC,
+		Cap: verbs.QPCap{MaxSendWR: 32, MaxRecvWR: 32}})
+	require.NoError(t, err)
+	return e
+}
+
+// raise connects the queue pair to o's.
+func (e *rerouteEnd) raise(t *testing.T, o *rerouteEnd) {
+	for _, step := range []struct {
+		attr verbs.QPAttr
+		mask verbs.QPAttrMask
+	}{
+		{verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMaskInit},
+		{verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU4096, DestQPN: o.qp.Num(),
+			AV: verbs.AddressVector{Address: o.d.Address()}}, verbs.QPMaskRTR},
+		{verbs.QPAttr{State: verbs.QPSRTS, RNRRetry: 7}, verbs.QPMaskRTS},
+	} {
+		require.NoError(t, e.qp.Modify(&step.attr, step.mask))
+	}
+	for range 32 {
+		_, err := e.qp.PostRecv(&verbs.RecvWR{})
+		require.NoError(t, err)
+	}
+}
+
+const rerouteMessages = 20
+
+func (e *rerouteEnd) send(t *testing.T) {
+	for i := range uint32(rerouteMessages) {
+		_, err := e.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRSendWithImm, Imm: i})
+		require.NoError(t, err)
+	}
+}
+
+func (e *rerouteEnd) poll(t *testing.T) {
+	var wc [16]verbs.WC
+	n, err := e.cq.PollCQ(wc[:])
+	require.NoError(t, err)
+	for _, c := range wc[:n] {
+		require.Equal(t, verbs.WCSuccess, c.Status, "%v", e.d.events)
+		if c.Opcode == verbs.WCRecv {
+			require.EqualValues(t, len(e.got), c.Imm, "in order, each once")
+			e.got = append(e.got, c.Imm)
+		}
+	}
+}
+
+func (e *rerouteEnd) wire() string {
+	attr, _ := e.qp.Query()
+	return attr.AV.Wire
+}
+
+func (e *rerouteEnd) close(t *testing.T) {
+	for _, f := range []func() error{e.qp.Destroy, e.cq.Destroy, e.pd.Dealloc, e.d.Close} {
+		require.NoError(t, f())
+	}
+}
+
+// sabotage changes what a device does when it has connected over shared memory.
+func (e *rerouteEnd) sabotage(f func(upgradeFunc) upgradeFunc) {
+	c := e.d.wires[0].(*shmWire).conns
+	c.mu.Lock() // which comes before each use
+	defer c.mu.Unlock()
+	c.cfg.upgrade = f(c.cfg.upgrade)
+}
+
+type upgradeFunc = func(context.Context, net.Conn, *address, bool, any, func() error) (any, error)
+
+var errSabotage = errors.New("no shared memory today")
+
+// The ways in which one end fails.
+var sabotages = map[string]func(upgradeFunc) upgradeFunc{
+	"at once": func(upgradeFunc) upgradeFunc {
+		return func(_ context.Context, _ net.Conn, _ *address, _ bool, prepared any, _ func() error) (any, error) {
+			return prepared, errSabotage
+		}
+	},
+	"late": func(upgradeFunc) upgradeFunc { // when the peer waits
+		return func(_ context.Context, conn net.Conn, _ *address, _ bool, prepared any, _ func() error) (any, error) {
+			_ = conn.SetReadDeadline(time.Now().Add(rand.N(10 * time.Millisecond)))
+			_, _ = io.ReadFull(conn, make([]byte, 1+rand.IntN(offerBytes)))
+			return prepared, errSabotage
+		}
+	},
+	"last": func(up upgradeFunc) upgradeFunc { // with all in hand, when the peer has committed, or nearly so
+		return func(ctx context.Context, conn net.Conn, a *address, initiator bool, prepared any, _ func() error) (any, error) {
+			return up(ctx, conn, a, initiator, prepared, func() error { time.Sleep(rand.N(time.Millisecond)); return errSabotage })
+		}
+	},
+}
+
+// TestReroute has shared memory fail at one end or at both, at any stage, with either end or both
+// at once connecting: all messages take TCP, in order, and both ends say so.
+func TestReroute(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for name, fault := range sabotages {
+		for failing := 1; failing <= 3; failing++ { // a bit for each end
+			for sending := 1; sending <= 3; sending++ {
+				t.Run(fmt.Sprintf("%s %02b %02b", name, failing, sending), func(t *testing.T) {
+					for i := range 12 {
+						rerouteOnce(t, fault, failing, sending, i%2 == 0)
+					}
+				})
+			}
+		}
+	}
+}
+
+func rerouteOnce(t *testing.T, fault func(upgradeFunc) upgradeFunc, failing, sending int, spare bool) {
+	wires, other := []string{WireSHM, WireTCP}, ""
+	if spare {
+		wires, other = wires[:1], WireTCP
+	}
+	ends := []*rerouteEnd{newRerouteEnd(t, 0, wires, other), newRerouteEnd(t, 1, wires, other)}
+	for i, e := range ends {
+		if failing>>i&1 != 0 {
+			e.sabotage(fault)
+		}
+	}
+	first := rand.IntN(2)
+	late := ends[1-first]
+	ends[first].raise(t, late)
+	raised := rand.IntN(2) == 0 // else it is only when the other end may have moved over
+	if raised {
+		late.raise(t, ends[first])
+	}
+	want := 0
+	for i, e := range ends {
+		if sending>>i&1 != 0 && (raised || i == first) {
+			e.send(t)
+		}
+		want += sending >> i & 1 * rerouteMessages
+	}
+	for polls, start := 0, time.Now(); len(ends[0].got)+len(ends[1].got) < want; polls++ {
+		if polls == 200 && !raised {
+			late.raise(t, ends[first])
+			if sending>>(1-first)&1 != 0 {
+				late.send(t)
+			}
+		}
+		ends[0].poll(t)
+		ends[1].poll(t)
+		yield()
+		require.Less(t, time.Since(start), 20*time.Second, "got %v and %v; %s%s", ends[0].got, ends[1].got, &ends[0].logs, &ends[1].logs)
+	}
+	for _, e := range ends {
+		require.Equal(t, WireTCP, e.wire())
+		require.Equal(t, 1, strings.Count(e.logs.String(), "does not work"), "%s", &e.logs)
+		e.close(t)
+	}
+}
+
+// TestSpareIsSpare: a wire that only stands in carries nothing while shared memory works, and
+// nothing for peers that shared memory does not reach.
+func TestSpareIsSpare(t *testing.T) {
+	a, b := newRerouteEnd(t, 0, []string{WireSHM}, WireTCP), newRerouteEnd(t, 1, []string{WireSHM}, WireTCP)
+	a.raise(t, b)
+	b.raise(t, a)
+	a.send(t)
+	for start := time.Now(); len(b.got) < rerouteMessages; {
+		a.poll(t)
+		b.poll(t)
+		yield()
+		require.Less(t, time.Since(start), 20*time.Second)
+	}
+	require.Equal(t, []string{WireSHM, WireSHM}, []string{a.wire(), b.wire()})
+	far := b.d.self
+	far.host[0]++
+	_, _, err := a.d.connect(far.encode())
+	require.ErrorContains(t, err, "no wire reaches rank 1")
+	a.close(t)
+	b.close(t)
+	for _, cfg := range []Config{{Wires: []string{WireSHM}, Spare: WireSHM}, {Wires: []string{WireTCP}, Spare: WireTCP}} {
+		_, err := Open(cfg)
+		require.ErrorContains(t, err, "Spare")
+	}
+}
+
+// TestAloneIsNotRerouted: where there is no other wire, the failure of shared memory is the link's.
+func TestAloneIsNotRerouted(t *testing.T) {
+	a, b := newRerouteEnd(t, 0, []string{WireSHM}, ""), newRerouteEnd(t, 1, []string{WireSHM}, "")
+	a.sabotage(sabotages["at once"])
+	a.raise(t, b)
+	b.raise(t, a)
+	a.send(t)
+	for start := time.Now(); a.qp.State() != verbs.QPSErr; time.Sleep(100 * time.Microsecond) {
+		var wc [32]verbs.WC
+		_, err := a.cq.PollCQ(wc[:])
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), 20*time.Second)
+	}
+	var said string
+	for _, ev := range a.d.events {
+		if ev.Err != nil {
+			said += ev.Err.Error()
+		}
+	}
+	require.Contains(t, said, errSabotage.Error())
+	a.close(t)
+	b.close(t)
+}
+
+// TestRerouteCrossing: one end may not dial, so it leaves shared memory, while the other one dials
+// it. Whichever comes first, both ends use the same wire.
+func TestRerouteCrossing(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	wires := map[string]int{}
+	for range 100 {
+		a, b := newRerouteEnd(t, 0, nil, ""), newRerouteEnd(t, 1, nil, "")
+		c := a.d.wires[0].(*shmWire).conns
+		c.mu.Lock()
+		c.cfg.dial = func(context.Context, *address) (net.Conn, error) {
+			return nil, refuse(rejectYielded, "this process may not connect")
+		}
+		c.mu.Unlock()
+		a.raise(t, b)
+		b.raise(t, a)
+		b.send(t)
+		for range rand.IntN(300) {
+			b.poll(t)
+		}
+		a.send(t)
+		for start := time.Now(); len(a.got)+len(b.got) < 2*rerouteMessages; time.Sleep(100 * time.Microsecond) {
+			a.poll(t)
+			b.poll(t)
+			require.Less(t, time.Since(start), 20*time.Second, "got %v and %v; %s%s", a.got, b.got, &a.logs, &b.logs)
+		}
+		require.Equal(t, a.wire(), b.wire())
+		wires[a.wire()]++
+		a.close(t)
+		b.close(t)
+	}
+	t.Log(wires)
+}
+
+// TestRerouteShortage has one end lack something for the connection over shared memory when either end asks for it. What the
+// kernel refuses sends both to TCP at once; a shortage does so when it stays, and not when it passes.
+func TestRerouteShortage(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for _, c := range []struct {
+		err      syscall.Errno
+		times    int64
+		patience time.Duration
+		wire     string
+	}{
+		{syscall.EPERM, forEver, time.Hour, WireTCP},
+		{syscall.EMFILE, 3, time.Hour, WireSHM},
+		{syscall.ENOMEM, forEver, time.Second, WireTCP},
+	} {
+		for lacking := range 2 {
+			for asking := range 2 {
+				t.Run(fmt.Sprintf("%v %d %d %d", c.err, c.times, lacking, asking), func(t *testing.T) {
+					ends := []*rerouteEnd{newRerouteEnd(t, 0, nil, ""), newRerouteEnd(t, 1, nil, "")}
+					tries := new(atomic.Int64)
+					for i, e := range ends {
+						e.shorten(c.patience)
+						if i == lacking {
+							e.lack(c.times, c.err, tries)
+						}
+					}
+					requireShortage(t, ends[asking], ends[1-asking], c.wire)
+					if c.err == syscall.EPERM {
+						require.EqualValues(t, 1, tries.Load())
+					} else {
+						require.Greater(t, tries.Load(), int64(1), "it was not tried again")
+					}
+				})
+			}
+		}
+	}
+}
+
+// requireShortage sends from one end, which alone asks for a connection until the other one answers over it, and back.
+func requireShortage(t *testing.T, from, to *rerouteEnd, wire string) {
+	from.raise(t, to)
+	from.send(t)
+	start := time.Now()
+	for ; !from.connected(to); time.Sleep(100 * time.Microsecond) {
+		from.poll(t)
+		to.poll(t)
+		require.Less(t, time.Since(start), 20*time.Second, "%s%s", &from.logs, &to.logs)
+	}
+	to.raise(t, from)
+	to.send(t)
+	for ; len(from.got)+len(to.got) < 2*rerouteMessages; time.Sleep(100 * time.Microsecond) {
+		from.poll(t)
+		to.poll(t)
+		require.Less(t, time.Since(start), 20*time.Second, "%s%s", &from.logs, &to.logs)
+	}
+	require.Equal(t, []string{wire, wire}, []string{from.wire(), to.wire()})
+	from.close(t)
+	to.close(t)
+}
+
+// connected tells whether a link to another end has come up.
+func (e *rerouteEnd) connected(o *rerouteEnd) bool {
+	shm, tcp := e.d.wires[0].(*shmWire), e.d.wires[1].(*tcpWire)
+	l := shm.links[o.d.self.id]
+	return l != nil && l.peer != nil || len(tcp.byFD) != 0
+}
+
+// shorten changes how long dials over shared memory that fail are repeated.
+func (e *rerouteEnd) shorten(patience time.Duration) {
+	c := e.d.wires[0].(*shmWire).conns
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cfg.limits.retry = patience
+}
+
+// lack makes the first preparations of a connection over shared memory fail.
+func (e *rerouteEnd) lack(times int64, err error, tries *atomic.Int64) {
+	c := e.d.wires[0].(*shmWire).conns
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	prepare := c.cfg.prepare
+	c.cfg.prepare = func(conn net.Conn, peer *address) (any, error) {
+		if tries.Add(1) <= times {
+			return nil, err
+		}
+		return prepare(conn, peer)
+	}
+}
