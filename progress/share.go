@@ -13,7 +13,7 @@ import (
 
 const (
 	offerTaken = 2 * time.Microsecond   // an offer that takes so long was taken by another thread
-	offerLate  = 500 * time.Microsecond // so long, by one that computes
+	offerLate  = 500 * time.Microsecond // so long, by one that computes; see late
 	loadWaits  = 64                     // waits for which what an offer has shown is believed
 )
 
@@ -51,11 +51,20 @@ func (n *neighbours) waited() {
 	n.load = loadNone
 }
 
+// late is how long an offer takes that somebody who computes has taken. In a crowd an offer comes
+// back after all others on this processor have polled in their turn.
+func (n *neighbours) late() time.Duration {
+	if n.crowded() {
+		return offerLate * time.Duration(n.ranks/max(1, n.processors))
+	}
+	return offerLate
+}
+
 // offered takes down how long an offer took. That somebody keeps the processor outweighs that
 // others give it back.
 func (n *neighbours) offered(took time.Duration) {
 	switch {
-	case took >= offerLate:
+	case took >= n.late():
 		n.load, n.waits = loadLate, loadWaits
 	case took >= offerTaken && n.load != loadLate:
 		n.load, n.waits = loadShared, loadWaits

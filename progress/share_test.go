@@ -93,6 +93,19 @@ func TestLoadIsBelievedForAWhile(t *testing.T) {
 	require.Equal(t, loadWaits, waits(&n))
 }
 
+// Among eight ranks on two processors three others poll before an offer ends.
+func TestLateInACrowd(t *testing.T) {
+	for _, c := range []struct{ ranks, processors, times int }{
+		{0, 0, 1}, {2, 2, 1}, {2, 4, 1}, {3, 2, 1}, {8, 2, 4}, {8, 0, 8},
+	} {
+		n := neighbours{ranks: c.ranks, processors: c.processors}
+		n.offered(offerLate*time.Duration(c.times) - 1)
+		require.Equal(t, loadShared, n.load, "%+v", c)
+		n.offered(offerLate * time.Duration(c.times))
+		require.Equal(t, loadLate, n.load, "%+v", c)
+	}
+}
+
 // parkOnce has rank 0 wait until it parks, and returns how often it has offered its processor
 // meanwhile; took is how long offers take.
 func parkOnce(t *testing.T, c *cluster, took time.Duration) (offers int) {
@@ -148,12 +161,13 @@ func TestWaiterKeepsProcessorFromThoseThatCompute(t *testing.T) {
 			c := newCluster(t, 2, Config{Manual: true, SpinLimit: spin}, fakeOpts{})
 			c.e[0].Share(ranks, 2)
 			for range 2 {
-				require.Equal(t, 1, parkOnce(t, c, offerLate))
+				late := c.e[0].wait.neighbours.late()
+				require.Equal(t, 1, parkOnce(t, c, late))
 				var b strings.Builder
 				require.NoError(t, c.e[0].Dump(&b))
 				require.Contains(t, b.String(), fmt.Sprintf("%d on 2, and others keep them for long\n", ranks))
 				for i := range loadWaits {
-					require.Zero(t, parkOnce(t, c, offerLate), "wait %d", i)
+					require.Zero(t, parkOnce(t, c, late), "wait %d", i)
 				}
 			}
 		}
