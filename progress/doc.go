@@ -7,6 +7,9 @@
 // Config.Manual is set, one goroutine per engine moves operations while no application goroutine polls; it sleeps
 // otherwise. The state machine has no goroutine, timer or clock of its own: only waiting has.
 //
+// "TMO 6.3" is section 6.3 of docs/tag-matching-offload.md: how host and device match together. V1 to V19 are its
+// invariants.
+//
 // Buffers: an operation has its buffer from the call until its completion is reported. The engine holds the slice itself.
 //
 // This package carries no compatibility promise yet.

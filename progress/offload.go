@@ -5,8 +5,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// Which receives a device matches. "TMO 6.3" is section 6.3 of docs/tag-matching-offload.md of the design papers, V1 to V19
-// are its invariants (7.1).
+// Which receives a device matches: the policy of TMO 6, by the rules that V1 to V19 (TMO 7.1) sum up.
 //
 // Engine.posted is the shadow list (V5): every posted, unmatched receive, in posting order, wherever it is. Those that the
 // device has not got are in offload.kept as well, which answers the overlap rule. An unexpected message searches the shadow

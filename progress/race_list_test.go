@@ -103,7 +103,7 @@ func TestRace25OpsExhausted(t *testing.T) {
 	require.EqualValues(t, 3, r.m().Matched)
 }
 
-// Operations in any number find room in a short command queue. What keeps it from being wedged (row 26) is the transport's:
+// Operations in any number find room in a short command queue. What keeps it from being wedged (scenario 26) is the transport's:
 // transport/tmsrq's TestRace26ManyOps.
 func TestManyOpsOffloaded(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 2, maxOps: 2})

@@ -5,7 +5,7 @@
 // libibverbs calls a thread domain, and it is what lets a device's hot path do without locks of its own.
 //
 // Names, numeric values, states, masks and error numbers are those of libibverbs (the sources are named beside each
-// rule; "TMO 3.1" is section 3.1 of docs/tag-matching-offload.md of the design papers). What differs, and why:
+// rule; "TMO 3.1" is section 3.1 of docs/tag-matching-offload.md, V1 to V19 are its invariants). What differs, and why:
 //
 //   - A scatter/gather entry holds a Go slice, not an address, so that the memory stays reachable while a work request
 //     is outstanding.

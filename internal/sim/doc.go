@@ -4,7 +4,7 @@
 // A Plan says all that a run depends on: the knobs of engines, devices and wires, and steps such as "rank 2 sends", "the device
 // of rank 0 works twice", "the link between 1 and 3 breaks". NewPlan draws one from a seed. Run plays it: the same plan gives the
 // same run. What is checked: content, length and order of every message, by internal/matchmodel; that buffers are left alone
-// once their operation has ended (V4 of tag-matching-offload.md 7.1), and so are the bytes around them; that everything ends, also
+// once their operation has ended (V4 of docs/tag-matching-offload.md, section 7.1), and so are the bytes around them; that everything ends, also
 // where every bare SYNC is lost (V18); that a loss ends what waits for the lost rank, and an abort everything in all ranks that
 // can hear of it; that a flush waits for what was sent before; that errors are those of the faults and contexts in the plan; that
 // counters add up; that nothing stays registered. In a build with -tags invariants engines and devices check their own state

@@ -1,6 +1,6 @@
 /*
  * Parking: a reader that goes to sleep and writers that publish just then, in shared memory of several processes with a weak
- * memory order. design.md, section 5 ("the classic lost wake-up"), and internal/shmring/doc.go ("Parking").
+ * memory order: the classic lost wake-up, where each side misses the other. internal/shmring/doc.go ("Parking").
  *
  * Check it, and the variants that must fail, by progress/models/check.sh.
  *

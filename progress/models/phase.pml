@@ -1,6 +1,6 @@
 /*
  * The phase protocol: how host and device keep one matching order while both of them match (TMO 5 and 6; "TMO 5.3" is
- * section 5.3 of docs/tag-matching-offload.md of the design papers, V1 to V19 are its invariants in 7.1).
+ * section 5.3 of docs/tag-matching-offload.md, V1 to V19 are its invariants in 7.1).
  *
  * Check it, and the variants that must fail, by progress/models/check.sh.
  *

@@ -19,7 +19,7 @@ import (
 //	once      a read, a loss, a list operation or a slot ends twice
 //	credit    a grant takes credit back
 //	poison    memory was written to after its life (what the Sink was lent reads as PoisonByte after the call)
-//	V3 ...    rules of tag-matching-offload.md section 7.1
+//	V3 ...    invariants of TMO 7.1
 type Checks struct {
 	sink   transport.Sink
 	calls  invariant.Exclusive

@@ -7,7 +7,8 @@
 //
 // Messages have the layout of tag-matching SRQs (headers.go), so that transport/tmsrq speaks the same language and uses
 // the parts of this package: Links (queue pairs, sending, reading, credit cells, loss of peers), Ring (receive buffers),
-// Address and the headers. "TMO 8.2" is section 8.2 of docs/tag-matching-offload.md of the design papers.
+// Address and the headers. "TMO 8.2" is section 8.2 of docs/tag-matching-offload.md, V1 to V19 are its
+// invariants.
 //
 // This package carries no compatibility promise yet.
 package rc

@@ -32,7 +32,7 @@ const (
 	// minDepth: a known device matches only while 33 unexpected buffers are posted (TMO 1.2); those that wait to go back
 	// in one chain come on top.
 	minDepth = 48
-	maxDepth = 1 << 14 // V15: the counts of 5.1 then never differ by 2^16
+	maxDepth = 1 << 14 // V15: the counts of TMO 5.1 then never differ by 2^16
 
 	maxBounceBytes = 64 << 20
 	minBounce      = 16

@@ -6,7 +6,7 @@
 // the exceptions: any goroutine may call them, without the owner's lock. The Sink is called from inside Poll only; it may
 // call every posting method, those of the TagList included.
 //
-// "TMO 5.3" is section 5.3 of docs/tag-matching-offload.md of the design papers, V1 to V19 are its invariants (7.1).
+// "TMO 5.3" is section 5.3 of docs/tag-matching-offload.md, V1 to V19 are its invariants (7.1).
 //
 // This package carries no compatibility promise yet.
 package tmsrq

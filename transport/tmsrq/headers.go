@@ -75,7 +75,7 @@ func parseIncomplete(p []byte, tag uint64, h *transport.RndvHdr) error {
 	return nil
 }
 
-// sourceOf is the rank that a matched message says it is from: design.md section 5. It is the peer's word.
+// sourceOf is the rank that a matched message says it is from (TMO 2.6). It is the peer's word.
 func sourceOf(tag uint64, appCtx uint32) int {
 	if tag&packedTag != 0 {
 		return int(tag >> sourceShift & sourceMask)

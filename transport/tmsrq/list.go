@@ -156,7 +156,7 @@ func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
 	}
 	mr, err := l.t.pd.RegMR(buf, verbs.AccessLocalWrite)
 	if err != nil {
-		return false // not for the device: software can receive into any memory (TMO 6.2, 7)
+		return false // not for the device: software can receive into any memory (check 7 of TMO 6.2)
 	}
 	e.mr, e.landing = mr, buf
 	l.sge[0].LKey = mr.LKey()

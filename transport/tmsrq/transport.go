@@ -133,7 +133,7 @@ func (t *Transport) SendRndv(to int, h *transport.RndvHdr) error {
 	return t.SendMarked(to, t.rts[:putRTS(t.rts[:], h, t.cfg.Rank)])
 }
 
-// Close ends all connections and frees everything, whatever fails on the way (TMO 7.2, 55: queue pairs, SRQ, queues).
+// Close ends all connections and frees everything, whatever fails on the way (scenario 55 of TMO 7.2: queue pairs, SRQ, queues).
 func (t *Transport) Close() error {
 	if t.closed {
 		return nil

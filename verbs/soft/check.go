@@ -17,7 +17,7 @@ import (
 //	poison     memory was written to, or read, after its life; also by a peer that pushes (push.go) and does not say so
 //	region     keys and generations of registered memory
 //	tags       the tag queue contradicts itself
-//	V4 ...     rules of tag-matching-offload.md section 7.1
+//	V4 ...     invariants of TMO 7.1
 //
 // What a peer sends, or writes to shared memory, breaks none of them: it is checked in all builds, and ends the link.
 type checks struct {

@@ -3,11 +3,11 @@
 // deterministic), shm (shared memory between processes of a host) and tcp. A QP takes its wire when it is connected,
 // from what both devices' addresses offer.
 //
-// A tag-matching SRQ matches as sections 1 to 5 of docs/tag-matching-offload.md of the design papers (TMO) say, and where
-// they are silent, as its section 9 proposes; [TMConfig] has the alternatives, and faults. Eager messages are matched on
-// every QP of the SRQ; rendezvous only on QPs with a send queue of length 0, which is then the device's. A message is
-// classified by its first packet: MATCH is reported at once, an unexpected message when it is complete. If its QP fails
-// before that, the message is taken out of the count.
+// A tag-matching SRQ does what docs/tag-matching-offload.md says in sections 1 to 5, and in section 9 of what the sources
+// leave open; [TMConfig] has the alternatives, and faults. "TMO 5.2" is section 5.2 of it, V1 to V19 are its invariants.
+// Eager messages are matched on every QP of the SRQ; rendezvous only on QPs with a send queue of length 0, which is then
+// the device's. A message is classified by its first packet: MATCH is reported at once, an unexpected message when it is
+// complete. If its QP fails before that, the message is taken out of the count.
 //
 // Concurrency: as package verbs says, a Device has one owner at a time; background goroutines (accepting and dialling
 // connections) hand their results over through a queue that the owner drains in PollCQ.

@@ -3,5 +3,9 @@
 //
 // Concurrency: each subtest owns its devices and polls all of them from one goroutine, unless it says otherwise.
 //
+// "TMO 5.2" is section 5.2 of docs/tag-matching-offload.md, V1 to V19 are its invariants, scenarios 1 to 58 those of its
+// section 7.2, which TestRace01 to TestRace58 play, here and in packages tmsrq and progress. TestReferences holds all
+// that the repository says of that document against it.
+//
 // This package carries no compatibility promise yet.
 package verbstest

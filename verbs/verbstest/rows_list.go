@@ -8,9 +8,11 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rows of TMO 7.2 about the list and its resources: 15, 16, 19, 22, 23, 25 to 27, and 54 to 56.
+// This file has the scenarios of TMO 7.2 about the list and its resources: 15, 16, 19, 22, 23, 25
+// to 27, and 54 to 56.
 
-// testTagDelFirst is row 15: a signalled DEL before any message succeeds, and the message is unexpected then.
+// testTagDelFirst is scenario 15: a signalled DEL before any message succeeds, and the message is
+// unexpected then.
 func testTagDelFirst(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -29,8 +31,9 @@ func testTagDelFirst(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagDelConsumed is row 16: a signalled DEL after an eager message has consumed the entry fails with TM_ERR, whether the host knows
-// of the message or not. The receive completes, once, with success.
+// testTagDelConsumed is scenario 16: a signalled DEL after an eager message has consumed the entry
+// fails with TM_ERR, whether the host knows of the message or not. The receive completes, once,
+// with success.
 func testTagDelConsumed(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	for i := range uint32(4) {
@@ -50,8 +53,8 @@ func testTagDelConsumed(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDelTwice is row 19: a second DEL, or one of a handle whose slot is in use again, removes nothing: TM_ERR, or EINVAL when it is
-// posted.
+// testTagDelTwice is scenario 19: a second DEL, or one of a handle whose slot is in use again,
+// removes nothing: TM_ERR, or EINVAL when it is posted.
 func testTagDelTwice(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	h := r.add(1, 5, exact, r.bbuf)
@@ -80,8 +83,9 @@ func testTagDelTwice(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagForcedDelOfLive is row 22: a host deletes by force what a message has taken, and what is live. The receive ends once, with
-// success or as one whose slot is not the host's (TMO 3.4), which a strict device makes sure of; it tells of both.
+// testTagForcedDelOfLive is scenario 22: a host deletes by force what a message has taken, and what
+// is live. The receive ends once, with success or as one whose slot is not the host's (TMO 3.4),
+// which a strict device makes sure of; it tells of both.
 func testTagForcedDelOfLive(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 7, 64)
 	force := func(h uint32) {
@@ -104,8 +108,9 @@ func testTagForcedDelOfLive(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagKeptInSoftware is row 23: receives that the full list refuses stay in software, and so do later ones that overlap: their messages
-// are unexpected, and those of the entries go on. When the list has room the device takes receives again; the order is kept.
+// testTagKeptInSoftware is scenario 23: receives that the full list refuses stay in software, and
+// so do later ones that overlap: their messages are unexpected, and those of the entries go on.
+// When the list has room the device takes receives again; the order is kept.
 func testTagKeptInSoftware(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)
 	r.untagged(8)
@@ -127,8 +132,9 @@ func testTagKeptInSoftware(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagOpsPolled is row 25: signalled operations that nobody polls exhaust max_ops: ENOMEM. Polling one makes room for one, and the
-// operation that was refused is posted again, none before it and none lost.
+// testTagOpsPolled is scenario 25: signalled operations that nobody polls exhaust max_ops: ENOMEM.
+// Polling one makes room for one, and the operation that was refused is posted again, none before
+// it and none lost.
 func testTagOpsPolled(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 4
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -153,8 +159,8 @@ func testTagOpsPolled(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagOftenSignaled is row 26: a host that signals one operation in every max_ops/2, and polls it before the next such run, is never
-// refused, however many operations it posts.
+// testTagOftenSignaled is scenario 26: a host that signals one operation in every max_ops/2, and
+// polls it before the next such run, is never refused, however many operations it posts.
 func testTagOftenSignaled(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 8
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -172,8 +178,8 @@ func testTagOftenSignaled(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagChainFails is row 27: a list of ADDs that fails in the middle, for whatever reason. The handles of those before are valid; those
-// behind are not posted.
+// testTagChainFails is scenario 27: a list of ADDs that fails in the middle, for whatever reason.
+// The handles of those before are valid; those behind are not posted.
 func testTagChainFails(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 3, 8)
 	h := r.add(9, 9, exact, r.bbuf)
@@ -217,7 +223,7 @@ func testTagChainFails(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(9, 9)
 }
 
-// testTagHandleReuse is row 54: far more receives than slots, matched and cancelled.
+// testTagHandleReuse is scenario 54: far more receives than slots, matched and cancelled.
 func testTagHandleReuse(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 3, 16)
 	r.untagged(2)
@@ -241,8 +247,8 @@ func testTagHandleReuse(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagTeardown is row 55: entries, reads and completions that are outstanding keep nothing from going. A receive that was matched ends
-// once (V12), one that was not does not end.
+// testTagTeardown is scenario 55: entries, reads and completions that are outstanding keep nothing
+// from going. A receive that was matched ends once (V12), one that was not does not end.
 func testTagTeardown(t *testing.T, open Opener, opts TagOptions) {
 	for _, seen := range []bool{false, true} { // the MATCH, before the end
 		r := newTagRig(t, open, opts, 15, 64)
@@ -297,8 +303,8 @@ func (r *tagRig) endsOnce(id uint64) {
 	}
 }
 
-// testTagLimitOnce is row 56: a limit on the untagged buffers is armed and crossed, by unexpected messages and by others: one event. More
-// comes when it was armed again only.
+// testTagLimitOnce is scenario 56: a limit on the untagged buffers is armed and crossed, by
+// unexpected messages and by others: one event. More comes when it was armed again only.
 func testTagLimitOnce(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)

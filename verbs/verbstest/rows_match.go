@@ -8,9 +8,11 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rows of TMO 7.2 about messages and the entries that they meet: 1, 2, 28, 30, 32, 35, 37 to 39, 42 and 53.
+// This file has the scenarios of TMO 7.2 about messages and the entries that they meet: 1, 2, 28,
+// 30, 32, 35, 37 to 39, 42 and 53.
 
-// testTagOneMTU is row 1: an eager message of one MTU: one completion with both flags, tag and priv, and the payload only in the buffer.
+// testTagOneMTU is scenario 1: an eager message of one MTU: one completion with both flags, tag and
+// priv, and the payload only in the buffer.
 func testTagOneMTU(t *testing.T, open Opener, opts TagOptions) {
 	const tag, ctx = 0x8000000000000005, 0xfffffff0
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -26,8 +28,9 @@ func testTagOneMTU(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagOthersBetween is row 2: eager messages of several MTUs while another source sends: their MATCH comes before their DATA_VALID, and
-// what others send comes in between or not. All of it arrives.
+// testTagOthersBetween is scenario 2: eager messages of several MTUs while another source sends:
+// their MATCH comes before their DATA_VALID, and what others send comes in between or not. All of
+// it arrives.
 func testTagOthersBetween(t *testing.T, open Opener, opts TagOptions) {
 	const rounds, size, room = 6, 30_000, 32_000
 	r := newSmallRig(t, open, opts, 63, 200)
@@ -64,8 +67,9 @@ func testTagOthersBetween(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRNR is row 28: an unexpected message that finds no untagged buffer waits until one is posted. It is delivered once and counted
-// once, and what is behind it stays behind. When its receive comes first, that takes it.
+// testTagRNR is scenario 28: an unexpected message that finds no untagged buffer waits until one is
+// posted. It is delivered once and counted once, and what is behind it stays behind. When its
+// receive comes first, that takes it.
 func testTagRNR(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	for k, n := range []int{3, 60_000} {
@@ -91,7 +95,8 @@ func testTagRNR(t *testing.T, open Opener, opts TagOptions) {
 	r.sent()
 }
 
-// testTagExpectedNeedsNone is row 30: expected messages of every kind are delivered while no untagged buffer is posted.
+// testTagExpectedNeedsNone is scenario 30: expected messages of every kind are delivered while no
+// untagged buffer is posted.
 func testTagExpectedNeedsNone(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	fin := r.finBuffer()
@@ -111,8 +116,8 @@ func testTagExpectedNeedsNone(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagTooLong is row 32: an eager message that is longer than its buffer ends the receive with LOC_LEN_ERR and both queue pairs, which
-// others on the SRQ do not notice.
+// testTagTooLong is scenario 32: an eager message that is longer than its buffer ends the receive
+// with LOC_LEN_ERR and both queue pairs, which others on the SRQ do not notice.
 func testTagTooLong(t *testing.T, open Opener, opts TagOptions) {
 	for _, n := range []int{1, 50_000} {
 		r := newSmallRig(t, open, opts, 15, 64)
@@ -132,8 +137,8 @@ func testTagTooLong(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagZeroLength is row 35: an empty message, an empty buffer, and both: a length of 0 and both flags. A message that is not empty is
-// too long for an empty buffer, as in row 32.
+// testTagZeroLength is scenario 35: an empty message, an empty buffer, and both: a length of 0 and
+// both flags. A message that is not empty is too long for an empty buffer, as in scenario 32.
 func testTagZeroLength(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.bbuf[0] = 0x5a
@@ -154,7 +159,8 @@ func testTagZeroLength(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagMatchesAll is row 37: mask 0 and tag 0 match any tagged message, in list order, and neither NO_TAG nor FIN.
+// testTagMatchesAll is scenario 37: mask 0 and tag 0 match any tagged message, in list order, and
+// neither NO_TAG nor FIN.
 func testTagMatchesAll(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -178,8 +184,8 @@ func testTagMatchesAll(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagOutsideMask is row 38: an entry whose tag has bits outside its mask never matches, not even the tag that it has; a strict device
-// refuses it. It can be deleted as any other.
+// testTagOutsideMask is scenario 38: an entry whose tag has bits outside its mask never matches,
+// not even the tag that it has; a strict device refuses it. It can be deleted as any other.
 func testTagOutsideMask(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)
 	for _, c := range []struct{ tag, mask uint64 }{{0xf1, 0xf0}, {1, 0}, {1 << 63, exact >> 1}} {
@@ -203,7 +209,8 @@ func testTagOutsideMask(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagListOrder is row 39: of wildcards and exact entries, whichever was first, the first in list order takes the message.
+// testTagListOrder is scenario 39: of wildcards and exact entries, whichever was first, the first
+// in list order takes the message.
 func testTagListOrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.add(1, 0, 0, r.bbuf)
@@ -225,7 +232,8 @@ func testTagListOrder(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(9, 0xf09)
 }
 
-// testTagNoTagBetween is row 53: NO_TAG messages between tagged ones, expected and not, change neither their order nor the count.
+// testTagNoTagBetween is scenario 53: NO_TAG messages between tagged ones, expected and not, change
+// neither their order nor the count.
 func testTagNoTagBetween(t *testing.T, open Opener, opts TagOptions) {
 	const rounds = 8
 	r := newSmallRig(t, open, opts, 63, 200)
@@ -264,8 +272,8 @@ func testTagNoTagBetween(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagSources is row 42: each source's messages take the entries in list order, and a multi-packet message of one does
-// not disturb those of others.
+// testTagSources is scenario 42: each source's messages take the entries in list order, and a
+// multi-packet message of one does not disturb those of others.
 func testTagSources(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 511, 1200)
 	const sources, each = 3, 40

@@ -6,7 +6,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rows of TMO 7.2 about entries that are dormant: 4 to 14, and 18.
+// This file has the scenarios of TMO 7.2 about entries that are dormant: 4 to 14, and 18.
 
 // early sends a short unexpected message that stays unpolled, and returns it.
 func (r *tagRig) early(tag uint64, ctx uint32) (m []byte) {
@@ -49,8 +49,9 @@ func (r *tagRig) handled(k int, m []byte) {
 	r.count++
 }
 
-// testTagMessageFirst is row 4: the message comes before its receive. It is delivered from the unexpected queue, and the receive never
-// goes to the device: the next ADD has the new count, is live at once and gets the next message.
+// testTagMessageFirst is scenario 4: the message comes before its receive. It is delivered from the
+// unexpected queue, and the receive never goes to the device: the next ADD has the new count, is
+// live at once and gets the next message.
 func testTagMessageFirst(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -69,8 +70,9 @@ func testTagMessageFirst(t *testing.T, open Opener, opts TagOptions) {
 	r.a.none()
 }
 
-// testTagAddBehind is row 5: an ADD that overtakes the completion of its message is dormant. Software finds the message, deletes the entry
-// by force and completes the receive itself; the slot is free, and the device tells nothing of the receive.
+// testTagAddBehind is scenario 5: an ADD that overtakes the completion of its message is dormant.
+// Software finds the message, deletes the entry by force and completes the receive itself; the slot
+// is free, and the device tells nothing of the receive.
 func testTagAddBehind(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(8)
@@ -90,7 +92,8 @@ func testTagAddBehind(t *testing.T, open Opener, opts TagOptions) {
 	r.noEvents()
 }
 
-// testTagPassesDormant is row 6: another message for the dormant entry passes it too, so that the two stay in order.
+// testTagPassesDormant is scenario 6: another message for the dormant entry passes it too, so that
+// the two stay in order.
 func testTagPassesDormant(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(8)
@@ -106,8 +109,8 @@ func testTagPassesDormant(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(2, 5)
 }
 
-// testTagTwoDormant is row 7: with two receives each message finds its own in software, a third one none, and later ones are the device's
-// again.
+// testTagTwoDormant is scenario 7: with two receives each message finds its own in software, a
+// third one none, and later ones are the device's again.
 func testTagTwoDormant(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 3, 64)
 	r.untagged(16)
@@ -128,8 +131,8 @@ func testTagTwoDormant(t *testing.T, open Opener, opts TagOptions) {
 	r.noEvents() // forced, and none of them live
 }
 
-// testTagUnrelated is row 8: an unexpected message that has nothing to do with a live entry leaves it live, polled or not. The strict
-// variant lets the entry's message be found by software.
+// testTagUnrelated is scenario 8: an unexpected message that has nothing to do with a live entry
+// leaves it live, polled or not. The strict variant lets the entry's message be found by software.
 func testTagUnrelated(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -149,8 +152,9 @@ func testTagUnrelated(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(2, 5)
 }
 
-// testTagStaysDormant is row 9: when the host handles all messages but posts nothing more, the entry stays dormant, however many come, and
-// however well the counts would agree. Its receive completes by software.
+// testTagStaysDormant is scenario 9: when the host handles all messages but posts nothing more, the
+// entry stays dormant, however many come, and however well the counts would agree. Its receive
+// completes by software.
 func testTagStaysDormant(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(16)
@@ -167,7 +171,8 @@ func testTagStaysDormant(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagBareSync is row 10: a SYNC alone, signalled or not, makes the entry live, and the device matches the next message.
+// testTagBareSync is scenario 10: a SYNC alone, signalled or not, makes the entry live, and the
+// device matches the next message.
 func testTagBareSync(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(8)
@@ -187,8 +192,9 @@ func testTagBareSync(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagSyncLost is row 11: a host that never sends a SYNC is only slower; for one that is lost on its way see TestRace11SyncLost. Every message is found by
-// software, every receive is deleted by force, and none is lost or ends twice. The first count that arrives sets all right.
+// testTagSyncLost is scenario 11: a host that never sends a SYNC is only slower; for one that is
+// lost on its way see TestRace11SyncLost. Every message is found by software, every receive is
+// deleted by force, and none is lost or ends twice. The first count that arrives sets all right.
 func testTagSyncLost(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)
 	r.untagged(32)
@@ -211,7 +217,8 @@ func testTagSyncLost(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(3, 5)
 }
 
-// testTagStaleSync is row 12: only the right count makes entries live, not one that is behind it, or ahead, or comes again.
+// testTagStaleSync is scenario 12: only the right count makes entries live, not one that is behind
+// it, or ahead, or comes again.
 func testTagStaleSync(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(16)
@@ -234,8 +241,8 @@ func testTagStaleSync(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(1, 5)
 }
 
-// testTagWrap is row 13: the count of unexpected messages goes over 65536. A host that reports before 2^14 are missing sees no SYNC_REQ, and
-// matching goes on, before, at and behind the wrap.
+// testTagWrap is scenario 13: the count of unexpected messages goes over 65536. A host that reports
+// before 2^14 are missing sees no SYNC_REQ, and matching goes on, before, at and behind the wrap.
 func testTagWrap(t *testing.T, open Opener, opts TagOptions) {
 	const wrap, near = 1 << 16, 8
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -258,8 +265,8 @@ func testTagWrap(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagNeverReported is row 14: from 2^14 unexpected messages on without list operations their completions ask for a SYNC. The host posts
-// one: what was dormant until then is live.
+// testTagNeverReported is scenario 14: from 2^14 unexpected messages on without list operations
+// their completions ask for a SYNC. The host posts one: what was dormant until then is live.
 func testTagNeverReported(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -288,7 +295,8 @@ func testTagNeverReported(t *testing.T, open Opener, opts TagOptions) {
 	next(3)
 }
 
-// testTagDelDormant is row 18: a DEL of a dormant entry succeeds, and nothing makes the entry live afterwards.
+// testTagDelDormant is scenario 18: a DEL of a dormant entry succeeds, and nothing makes the entry
+// live afterwards.
 func testTagDelDormant(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)

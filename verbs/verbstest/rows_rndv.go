@@ -7,10 +7,12 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has rows of TMO 7.2 about rendezvous: 3, 33, 46 and 48. The others are in tm_rndv.go.
+// This file has scenarios of TMO 7.2 about rendezvous: 3, 33, 46 and 48. The others are in
+// tm_rndv.go.
 
-// testTagRndvFIN is row 3: a rendezvous that fits: MATCH, data, FIN at the sender, DATA_VALID. The sender ends with the FIN, not with the
-// completion of its request, and gets one for each, with the data in place.
+// testTagRndvFIN is scenario 3: a rendezvous that fits: MATCH, data, FIN at the sender, DATA_VALID.
+// The sender ends with the FIN, not with the completion of its request, and gets one for each, with
+// the data in place.
 func testTagRndvFIN(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -46,8 +48,8 @@ func testTagRndvFIN(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvTruncated is row 33: a rendezvous that is longer than its buffer. From the headers in the buffer software reads what it
-// holds, and ends the send with a FIN of its own.
+// testTagRndvTruncated is scenario 33: a rendezvous that is longer than its buffer. From the
+// headers in the buffer software reads what it holds, and ends the send with a FIN of its own.
 func testTagRndvTruncated(t *testing.T, open Opener, opts TagOptions) {
 	const room, size = 500, 20_000
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -77,8 +79,9 @@ func testTagRndvTruncated(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRndvReceiverDies is row 46: the receiver goes after MATCH. Unless the data was there already no FIN comes: the sender is released
-// by the error of its queue pair, and its receive for the FIN is flushed.
+// testTagRndvReceiverDies is scenario 46: the receiver goes after MATCH. Unless the data was there
+// already no FIN comes: the sender is released by the error of its queue pair, and its receive for
+// the FIN is flushed.
 func testTagRndvReceiverDies(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
@@ -108,8 +111,9 @@ func testTagRndvReceiverDies(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRndvCancel is row 48: the receive of a rendezvous under way is cancelled, and the one behind it. The first cannot be any more and
-// ends with its data and a FIN; the second is gone and its buffer is never written.
+// testTagRndvCancel is scenario 48: the receive of a rendezvous under way is cancelled, and the one
+// behind it. The first cannot be any more and ends with its data and a FIN; the second is gone and
+// its buffer is never written.
 func testTagRndvCancel(t *testing.T, open Opener, opts TagOptions) {
 	const size = 1 << 20
 	r := newTagRig(t, open, opts, 2, 64)

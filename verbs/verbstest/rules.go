@@ -23,7 +23,7 @@ const (
 	withoutTags
 )
 
-// rules are the design papers' and the package's, each with a test of its own (TestRules).
+// rules are those of TMO and of package verbs, each with a test of its own (TestRules).
 var rules = slices.Concat(rcRules, tmRules, rowRules)
 
 // scenarios are what devices get wrong although they keep each rule by itself.

@@ -143,7 +143,7 @@ func (r *tagRig) sentKeepingFINs() {
 	})
 }
 
-// testTagRndvEmpty: row 36: nothing to read, and a FIN all the same.
+// testTagRndvEmpty: scenario 36: nothing to read, and a FIN all the same.
 func testTagRndvEmpty(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -156,7 +156,8 @@ func testTagRndvEmpty(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvIncomplete: rows 33 and 34: too large for the buffer, software goes on from the headers.
+// testTagRndvIncomplete: scenarios 33 and 34: too large for the buffer, software goes on from the
+// headers.
 func testTagRndvIncomplete(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -183,7 +184,7 @@ func testTagRndvIncomplete(t *testing.T, open Opener, opts TagOptions) {
 	r.a.none()
 }
 
-// testTagRndvDel: row 17: MATCH, then TM_ERR and DATA_VALID in either order.
+// testTagRndvDel: scenario 17: MATCH, then TM_ERR and DATA_VALID in either order.
 func testTagRndvDel(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -208,7 +209,7 @@ func testTagRndvDel(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvBadKey: row 49, and that the others on the SRQ do not notice.
+// testTagRndvBadKey: scenario 49, and that the others on the SRQ do not notice.
 func testTagRndvBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
@@ -230,8 +231,8 @@ func testTagRndvBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRndvPeerGone: row 47: the sender's QP goes while the device reads, or the region does. Other connections go on, with their
-// entries.
+// testTagRndvPeerGone: scenario 47: the sender's QP goes while the device reads, or the region
+// does. Other connections go on, with their entries.
 func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	for polls := range 6 {
@@ -288,7 +289,7 @@ func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
 	return failed
 }
 
-// testTagRndvFINWaits: row 31: the sender has no receive for the FIN; its send ends later.
+// testTagRndvFINWaits: scenario 31: the sender has no receive for the FIN; its send ends later.
 func testTagRndvFINWaits(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)

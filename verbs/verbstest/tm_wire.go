@@ -263,7 +263,8 @@ func testTagInfo(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRNRGivesUp: row 29: a sender with finite retries gives up; its message was not counted, and others notice nothing.
+// testTagRNRGivesUp: scenario 29: a sender with finite retries gives up; its message was not
+// counted, and others notice nothing.
 func testTagRNRGivesUp(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	impatient, peer := r.connect(r.a, r.b, qpConf{rnr: 1, rnrSet: true}, r.conf())
@@ -282,7 +283,8 @@ func testTagRNRGivesUp(t *testing.T, open Opener, opts TagOptions) {
 	_ = peer
 }
 
-// testTagRNROrder: row 28: what a source has sent behind a message that waits for an untagged buffer waits too, expected or not.
+// testTagRNROrder: scenario 28: what a source has sent behind a message that waits for an untagged
+// buffer waits too, expected or not.
 func testTagRNROrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.add(1, 5, exact, r.bbuf)
@@ -302,8 +304,8 @@ func testTagRNROrder(t *testing.T, open Opener, opts TagOptions) {
 	r.matched(1, 5, 0, second[16:], r.bbuf)
 }
 
-// testTagRndvReceiverGone: rows 44 and 46: the receiver fails between MATCH and FIN. The sender gets no FIN but its queue pair's
-// error: all that it has posted comes back flushed, once.
+// testTagRndvReceiverGone: scenarios 44 and 46: the receiver fails between MATCH and FIN. The
+// sender gets no FIN but its queue pair's error: all that it has posted comes back flushed, once.
 func testTagRndvReceiverGone(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.a.recv(r.qa, 8, nil) // too short for a FIN: none may come
