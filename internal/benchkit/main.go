@@ -11,6 +11,10 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
+// Test measures one size on all ranks that take part; the result of the first rank is reported. It
+// verifies payloads before timing.
+type Test func(s *Session, size, iters int) (Result, error)
+
 // Command is a measuring command: a benchmark, or an example.
 type Command struct {
 	Name   string // for messages
@@ -23,8 +27,7 @@ type Command struct {
 	Flood  bool   // it has the flags of a flood
 	// Messages is how many the size calls for; nil: as many as take some tenths of a second.
 	Messages func(size int) int
-	// Run measures one size on all ranks that take part; the result of the first rank is reported. It verifies payloads before timing.
-	Run func(s *Session, size, iters int) (Result, error)
+	Run      Test
 	// Rows are the jobs that a plain start runs instead of one; nil: one.
 	Rows func(f Flags) []Flags
 }

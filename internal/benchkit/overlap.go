@@ -79,24 +79,23 @@ func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
 
 // verified is a transfer whose payload is compared.
 func (o *overlap) verified() error {
+	payload := make([]byte, len(o.buf))
+	fill(payload, 1)
 	if !o.s.First {
-		fill(o.buf, 1)
-	}
-	ctx := context.Background()
-	if !o.s.First {
+		copy(o.buf, payload)
 		_, err := o.round(true, 0)
 		return err
 	}
+	spoil(o.buf, payload)
 	r := o.s.World.Comm().Irecv(o.s.Peer, data, o.buf)
 	if err := o.s.sync(); err != nil {
 		return err
 	}
 	o.compute(calibrationUnits)
-	st, err := r.Wait(ctx)
-	if err != nil {
+	if _, err := r.Wait(context.Background()); err != nil {
 		return err
 	}
-	return verify(o.buf, st, 1)
+	return damage(o.buf, payload)
 }
 
 // unitSteps make a unit of work about a microsecond.

@@ -120,16 +120,18 @@ func fill(buf []byte, seq int) {
 	}
 }
 
-// verify compares what was received with the payload of message seq.
-func verify(got []byte, st p2p.Status, seq int) error {
-	if int(st.Len) != len(got) {
-		return fmt.Errorf("message %d from rank %d has %d bytes, want %d", seq, st.Source, st.Len, len(got))
+// spoil makes every byte of buf another one than payload has there.
+func spoil(buf, payload []byte) {
+	for i, b := range payload {
+		buf[i] = ^b
 	}
-	want := make([]byte, len(got))
-	fill(want, seq)
+}
+
+// damage says where what was received is not what was sent.
+func damage(got, want []byte) error {
 	for i := range want {
 		if got[i] != want[i] {
-			return fmt.Errorf("message %d of %d bytes from rank %d arrived damaged: byte %d is %#x, want %#x", seq, len(got), st.Source, i, got[i], want[i])
+			return fmt.Errorf("arrived damaged: byte %d is %#x, want %#x", i, got[i], want[i])
 		}
 	}
 	return nil
