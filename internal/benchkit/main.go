@@ -35,8 +35,8 @@ type Command struct {
 // Main runs the command with the flags of this process and ends it.
 func (c Command) Main() { os.Exit(c.Exec(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// Exec runs the command and returns its exit code. Started plainly, it launches itself as ranks on this host, once its
-// flags are known to be good.
+// Exec runs the command and returns its exit code. Started plainly, it launches itself as ranks on
+// this host, once its flags are known to be good.
 func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 	f, err := c.parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -54,7 +54,8 @@ func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// parse reads the flags. Its error is for people; of the flag package's own way only the list for -h is left.
+// parse reads the flags. Its error is for people; of the flag package's own way only the list for
+// -h is left.
 func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
 	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters, Ranks: c.N}
 	if c.Flood {
@@ -86,7 +87,7 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 	case c.Rows != nil:
 		return c.rows(f, stdout)
 	default:
-		return launchSelf(max(c.ranks(), f.Ranks), f)
+		return launch.Self(max(c.ranks(), f.Ranks), launch.Options{NoPrefix: true, Pin: !f.NoPin})
 	}
 	if err := c.one(f); err != nil {
 		return 2, err

@@ -27,7 +27,8 @@ type Session struct {
 	report *reporter
 }
 
-// joinTimeout bounds the start and the end of a job; a test in between may take as long as it likes.
+// joinTimeout bounds the start and the end of a job; a test in between may take as long as it
+// likes.
 const joinTimeout = time.Minute
 
 // join makes this process a rank. measure is false for ranks that only wait for the end.
