@@ -87,7 +87,6 @@ func (o *overlap) verified() error {
 		_, err := o.round(true, 0)
 		return err
 	}
-	spoil(o.buf, payload)
 	r := o.s.World.Comm().Irecv(o.s.Peer, data, o.buf)
 	if err := o.s.sync(); err != nil {
 		return err

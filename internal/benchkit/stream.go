@@ -96,15 +96,16 @@ func (s *Stream) Buf(i int) []byte {
 	return s.own(i)
 }
 
-// own is a buffer with the payload of message i, or one in which every byte is wrong.
+// own is a buffer with the payload of message i, or a cleared one to receive it in.
 func (s *Stream) own(i int) []byte {
 	if i >= s.Window {
 		s.verify(i - s.Window)
 	}
 	buf := s.bufs[i%s.Window]
-	fill(buf, i)
-	if !s.s.First {
-		spoil(buf, buf)
+	if s.s.First {
+		fill(buf, i)
+	} else {
+		clear(buf)
 	}
 	return buf
 }
