@@ -62,7 +62,8 @@ processor time of both processes for 10^9 bytes; UCX's includes the start of its
 Flags:
 `
 
-// compare runs the subcommand and returns its exit code: 1 also where -strict is set and a mark is missed.
+// compare runs the subcommand and returns its exit code: 1 also where -strict is set and a mark is
+// missed.
 func compare(args []string, stdout, stderr io.Writer) int {
 	c := comparison{tests: list{"lat", "bw"}, devices: list{"shm", "tcp"}}
 	fs := flag.NewFlagSet("bench compare", flag.ContinueOnError)

@@ -27,16 +27,16 @@ func processors() ([]int, error) {
 	return cpus, nil
 }
 
-// hopSlices of hopRounds are one probe: the median of the slices leaves out what interrupted a few of them. On processors
-// that others use too a probe takes as many slices as fit into hopTime.
+// hopSlices of hopRounds are one probe: the median of the slices leaves out what interrupted a few
+// of them. On processors that others use too a probe takes as many slices as fit into hopTime.
 const (
 	hopSlices = 21
 	hopRounds = 1000
 	hopTime   = 200 * time.Millisecond
 )
 
-// probeHop measures what limits every message, whoever sends it: a cache line's way from one processor to the other. It
-// changes for seconds at a time on shared machines.
+// probeHop measures what limits every message, whoever sends it: a cache line's way from one
+// processor to the other. It changes for seconds at a time on shared machines.
 func probeHop(cpus [2]int) (time.Duration, error) {
 	if runtime.GOMAXPROCS(0) < 2 {
 		runtime.GOMAXPROCS(2) // of this process, which measures nothing else: the two sides must run at once

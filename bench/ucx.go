@@ -116,7 +116,8 @@ func parseUCX(test string, size int, out string) (sample, error) {
 func ucxSample(test string, size int, names, fields []string) (sample, error) {
 	want := map[string]string{"lat": "50.0_percentile_lat", "bw": "overall_mr"}[test]
 	for i, name := range names {
-		// Bandwidth tests call their first columns overhead in some versions; the rates have one name in all.
+		// Bandwidth tests call their first columns overhead in some versions; the rates have one
+		// name in all.
 		if name != want {
 			continue
 		}
@@ -143,8 +144,8 @@ func freePort() (string, error) {
 	return port, err
 }
 
-// awaitListener waits until somebody listens at port. It looks at the kernel's table instead of connecting, because the server
-// would take a connection for its one client.
+// awaitListener waits until somebody listens at port. It looks at the kernel's table instead of
+// connecting, because the server would take a connection for its one client.
 func awaitListener(ctx context.Context, port string) error {
 	n, err := strconv.Atoi(port)
 	if err != nil {

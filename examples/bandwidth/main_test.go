@@ -17,7 +17,8 @@ func TestCheckAndTable(t *testing.T) { benchtest.Table(t, "-window", "8") }
 
 func TestWrongFlags(t *testing.T) { benchtest.WrongFlags(t, "bandwidth") }
 
-// All receives share one buffer: what the device puts there for software to read must not be lost to the others' data.
+// All receives share one buffer: what the device puts there for software to read must not be lost
+// to the others' data.
 func TestOffload(t *testing.T) {
 	stdout, stderr, err := benchtest.Run(t, "-transport", "tmsrq", "-sizes", "4k,64k,1m", "-iters", "2000", "-json")
 	require.NoError(t, err, stderr)

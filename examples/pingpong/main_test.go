@@ -15,7 +15,8 @@ func TestMain(m *testing.M) { benchtest.Main(m, main) }
 
 func TestRun(t *testing.T) { benchtest.Results(t, "lat") }
 
-// The device matches also what is small, a list of one holds it, and without a list software does it.
+// The device matches also what is small, a list of one holds it, and without a list software does
+// it.
 func TestOffload(t *testing.T) {
 	for _, tags := range []string{"-1", "1", "0"} {
 		stdout, stderr, err := benchtest.Run(t, "-transport", "tmsrq", "-offload-min", "0", "-max-tags", tags,

@@ -57,15 +57,55 @@ func TestFaultsOfFlags(t *testing.T) {
 	require.ErrorContains(t, err, `TAGMATCH_DEVICE is "foo": this build has auto, shm, tcp`)
 }
 
-func TestVerifyNamesTheDamage(t *testing.T) {
-	buf := make([]byte, 21)
-	fill(buf, 5)
-	st := p2p.Status{Source: 3, Len: 21}
-	require.NoError(t, verify(buf, st, 5))
-	require.Error(t, verify(buf, st, 6))
-	buf[20] ^= 1
-	require.ErrorContains(t, verify(buf, st, 5), "message 5 of 21 bytes from rank 3 arrived damaged: byte 20")
-	require.ErrorContains(t, verify(buf[:8], st, 5), "has 21 bytes, want 8")
+// TestDamageIsSeen runs loops whose messages arrive damaged or not at all.
+func TestDamageIsSeen(t *testing.T) {
+	rounds := func(received func(l *Loop)) Test {
+		return RoundTrips(func(_ *p2p.World, l *Loop) error {
+			for range l.Rounds {
+				received(l)
+			}
+			return nil
+		})
+	}
+	stream := func(received func(i int, buf []byte)) Test {
+		return Streams("bw", func(_ *p2p.World, s *Stream) error {
+			for n := range s.Batches {
+				for i := range n {
+					received(i, s.Buf(i))
+				}
+			}
+			return nil
+		})
+	}
+	damaged := func(message int) Test {
+		return stream(func(i int, buf []byte) {
+			if fill(buf, i); i == message {
+				buf[20]++
+			}
+		})
+	}
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		for text, run := range map[string]Test{
+			"round 1: a message of 21 bytes arrived damaged: byte 0 is ": rounds(func(*Loop) {}),
+			"round 1: a message of 21 bytes arrived damaged: byte 20 is ": rounds(func(l *Loop) {
+				copy(l.In, l.Out[:20])
+			}),
+			"round 1: a message of 21 bytes arrived damaged: byte 7 is ": rounds(func(l *Loop) {
+				copy(l.In, l.Out[:7])
+				l.again()
+				copy(l.In, l.Out)
+			}),
+			"message 0 of 21 bytes arrived damaged: byte 0 is ":  stream(func(int, []byte) {}),
+			"message 0 of 21 bytes arrived damaged: byte 20 is ": damaged(0), // before its buffer is used again
+			"message 3 of 21 bytes arrived damaged: byte 20 is ": damaged(3), // at the end
+		} {
+			_, err := run(&Session{Flags: Flags{Window: 3}, World: w}, 21, 10)
+			require.ErrorContains(t, err, text)
+		}
+		r, err := rounds(func(l *Loop) { copy(l.In, l.Out) })(&Session{Flags: Flags{Check: true}, World: w}, 21, 10)
+		require.NoError(t, err)
+		require.Equal(t, 10, r.Iters)
+	})
 }
 
 func TestRanksFlag(t *testing.T) {

@@ -1,7 +1,8 @@
-// Package benchkit is what the examples and the benchmark program share: flags, the pair of ranks that measures, timing, and
-// the result lines of `-json`.
+// Package benchkit is what bench and the measuring examples share: flags, launching, the ranks that
+// measure, clock and verification around a program's own loop (Loop, Stream), and the result lines
+// of -json.
 //
-// Concurrency: a Session belongs to one goroutine.
+// Concurrency: a Session, and what it gives, belongs to one goroutine.
 //
 // This package carries no compatibility promise yet.
 package benchkit

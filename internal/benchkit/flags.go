@@ -74,8 +74,8 @@ func (f *Flags) iters() string {
 	return "iters"
 }
 
-// validate reports the faults that the flag package does not find, and those of the environment: once, where each rank would
-// say it again.
+// validate reports the faults that the flag package does not find, and those of the environment:
+// once, where each rank would say it again.
 func (f *Flags) validate(c *Command, getenv func(string) string) error {
 	errs := f.faults(c)
 	if len(errs) == 0 {

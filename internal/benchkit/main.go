@@ -11,6 +11,10 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
+// Test measures one size on all ranks that take part; the result of the first rank is reported. It
+// verifies payloads before timing.
+type Test func(s *Session, size, iters int) (Result, error)
+
 // Command is a measuring command: a benchmark, or an example.
 type Command struct {
 	Name   string // for messages
@@ -23,8 +27,7 @@ type Command struct {
 	Flood  bool   // it has the flags of a flood
 	// Messages is how many the size calls for; nil: as many as take some tenths of a second.
 	Messages func(size int) int
-	// Run measures one size on all ranks that take part; the result of the first rank is reported. It verifies payloads before timing.
-	Run func(s *Session, size, iters int) (Result, error)
+	Run      Test
 	// Rows are the jobs that a plain start runs instead of one; nil: one.
 	Rows func(f Flags) []Flags
 }
@@ -32,8 +35,8 @@ type Command struct {
 // Main runs the command with the flags of this process and ends it.
 func (c Command) Main() { os.Exit(c.Exec(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// Exec runs the command and returns its exit code. Started plainly, it launches itself as ranks on this host, once its
-// flags are known to be good.
+// Exec runs the command and returns its exit code. Started plainly, it launches itself as ranks on
+// this host, once its flags are known to be good.
 func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 	f, err := c.parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -51,7 +54,8 @@ func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// parse reads the flags. Its error is for people; of the flag package's own way only the list for -h is left.
+// parse reads the flags. Its error is for people; of the flag package's own way only the list for
+// -h is left.
 func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
 	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters, Ranks: c.N}
 	if c.Flood {
@@ -83,7 +87,7 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 	case c.Rows != nil:
 		return c.rows(f, stdout)
 	default:
-		return launchSelf(max(c.ranks(), f.Ranks), f)
+		return launch.Self(max(c.ranks(), f.Ranks), launch.Options{NoPrefix: true, Pin: !f.NoPin})
 	}
 	if err := c.one(f); err != nil {
 		return 2, err

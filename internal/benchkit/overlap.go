@@ -8,10 +8,11 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Overlap measures how much of a transfer a receiver gets for nothing while it computes. Each round times, after a barrier
-// each, a transfer that the receiver waits for, a computation, and a transfer with that computation between posting and
-// waiting. The computation is a fixed amount of work, twice the transfer's time: a processor that the library takes away for
-// a while shows as extra time. The sender is in a blocking Send.
+// Overlap measures how much of a transfer a receiver gets for nothing while it computes. Each round
+// times, after a barrier each, a transfer that the receiver waits for, a computation, and a
+// transfer with that computation between posting and waiting. The computation is a fixed amount of
+// work, twice the transfer's time: a processor that the library takes away for a while shows as
+// extra time. The sender is in a blocking Send.
 func Overlap(s *Session, size, iters int) (Result, error) {
 	o := overlap{s: s, buf: make([]byte, size)}
 	if err := o.verified(); err != nil {
@@ -50,8 +51,8 @@ type overlap struct {
 	sink  uint64
 }
 
-// round is a barrier, and then a transfer, a computation, or one during the other. It returns how long that took the
-// receiver.
+// round is a barrier, and then a transfer, a computation, or one during the other. It returns how
+// long that took the receiver.
 func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
 	ctx := context.Background()
 	var r p2p.Request
@@ -79,11 +80,10 @@ func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
 
 // verified is a transfer whose payload is compared.
 func (o *overlap) verified() error {
+	payload := make([]byte, len(o.buf))
+	fill(payload, 1)
 	if !o.s.First {
-		fill(o.buf, 1)
-	}
-	ctx := context.Background()
-	if !o.s.First {
+		copy(o.buf, payload)
 		_, err := o.round(true, 0)
 		return err
 	}
@@ -92,11 +92,10 @@ func (o *overlap) verified() error {
 		return err
 	}
 	o.compute(calibrationUnits)
-	st, err := r.Wait(ctx)
-	if err != nil {
+	if _, err := r.Wait(context.Background()); err != nil {
 		return err
 	}
-	return verify(o.buf, st, 1)
+	return damage(o.buf, payload)
 }
 
 // unitSteps make a unit of work about a microsecond.
@@ -168,8 +167,8 @@ func middle(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-// OverlapRows are the jobs that the test is made of, each a line: what the flags leave open, in all combinations. The device
-// works by itself wherever it matches.
+// OverlapRows are the jobs that the test is made of, each a line: what the flags leave open, in all
+// combinations. The device works by itself wherever it matches.
 func OverlapRows(f Flags) []Flags {
 	var rows []Flags
 	for _, device := range either(f.Device, "auto", "shm", "tcp") {

@@ -12,7 +12,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
-// rows runs one job after the other, each this very program with the row's flags, and prints their results as one table.
+// rows runs one job after the other, each this very program with the row's flags, and prints their
+// results as one table.
 func (c Command) rows(f Flags, stdout io.Writer) (int, error) {
 	exe, err := os.Executable()
 	if err != nil {

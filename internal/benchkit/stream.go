@@ -1,100 +1,122 @@
 package benchkit
 
 import (
-	"context"
+	"fmt"
+	"time"
 
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Tags tell the stream from the message that ends it.
-const (
-	data p2p.Tag = 1 + iota
-	done
-)
-
-// Bandwidth measures a stream of messages of one size.
-func Bandwidth(s *Session, size, iters int) (Result, error) { return streaming("bw", s, size, iters) }
-
-// Rate is Bandwidth by another name, for messages so small that their number is what counts.
-func Rate(s *Session, size, iters int) (Result, error) { return streaming("rate", s, size, iters) }
-
-func streaming(test string, s *Session, size, iters int) (Result, error) {
-	verified := newStream(s, size, true)
-	if err := verified.run(min(s.Window, iters) + 1); err != nil { // payloads are verified before timing
-		return Result{}, err
+// Streams is the test of a stream from rank 0 to rank 1 whose loop is body: it runs on both ranks
+// and ranges over s.Batches. At the end of a batch rank 0 knows that rank 1 has all of it.
+func Streams(test string, body func(w *p2p.World, s *Stream) error) Test {
+	return func(s *Session, size, iters int) (Result, error) {
+		st := &Stream{Window: s.Window, s: s, iters: iters, shared: make([]byte, size)}
+		if err := body(s.World, st); err != nil {
+			return Result{}, err
+		}
+		if st.err != nil {
+			return Result{}, st.err
+		}
+		r := s.result(test, size, iters, st.elapsed)
+		r.Window = s.Window
+		if bytes := float64(size) * float64(iters); bytes > 0 {
+			r.CPUPerGB = st.cpu.Seconds() / (bytes / 1e9)
+		}
+		return r, nil
 	}
-	if s.Check {
-		return s.stream(test, size, iters, verified.run)
-	}
-	return s.stream(test, size, iters, newStream(s, size, false).run)
 }
 
-// stream is one rank's side: a ring of requests, as many as may be under way at once.
-type stream struct {
-	w       *p2p.World
-	peer    int
-	first   bool
-	check   bool
-	bufs    [][]byte // by place in the ring
-	pending []p2p.Request
+// Stream verifies and times batches of messages of one size on one rank.
+type Stream struct {
+	Window int // messages under way at once
+
+	s       *Session
+	iters   int
+	shared  []byte        // the buffer of every message whose payload is not verified
+	bufs    [][]byte      // those of a window of messages whose payloads are; else nil
+	elapsed time.Duration // of iters messages
+	cpu     time.Duration // processor time of both ranks for them, on the first
+	err     error         // ended the batches
 }
 
-// newStream gives each place a buffer of its own where payloads are checked. Otherwise all share one, as in other
-// benchmarks of this kind: contents do not matter then, and the memory stays in the cache.
-func newStream(s *Session, size int, check bool) *stream {
-	st := &stream{w: s.World, peer: s.Peer, first: s.First, check: check,
-		bufs: make([][]byte, s.Window), pending: make([]p2p.Request, s.Window)}
-	shared := make([]byte, size)
-	for i := range st.bufs {
-		st.bufs[i] = shared
-		if check {
-			st.bufs[i] = make([]byte, size)
+// Batches is an iterator over the numbers of messages to move: some whose payloads are verified,
+// some to warm up, and those that are timed.
+func (s *Stream) Batches(yield func(n int) bool) {
+	batch := func(n int) bool {
+		if !yield(n) {
+			return false
 		}
+		for i := max(0, n-s.Window); i < n; i++ {
+			s.verify(i)
+		}
+		return s.err == nil
 	}
-	return st
-}
-
-// run moves n messages; on the first rank it returns when the other has said that it has them all.
-func (s *stream) run(n int) error {
-	window := len(s.pending)
-	for seq := range n + window {
-		if seq >= window {
-			if err := s.finish(seq - window); err != nil {
-				return err
-			}
-		}
-		if seq < n {
-			s.begin(seq)
-		}
+	s.bufs = make([][]byte, s.Window)
+	for i := range s.bufs {
+		s.bufs[i] = make([]byte, len(s.shared))
 	}
-	ctx := context.Background()
-	if s.first {
-		_, err := s.w.Recv(ctx, done, p2p.Exact, nil)
-		return err
-	}
-	return s.w.Send(ctx, s.peer, done, nil)
-}
-
-// begin starts message seq in its place.
-func (s *stream) begin(seq int) {
-	i := seq % len(s.pending)
-	if s.first {
-		if s.check {
-			fill(s.bufs[i], seq)
-		}
-		s.pending[i] = s.w.Isend(s.peer, data, s.bufs[i])
+	if !batch(min(s.Window, s.iters) + 1) {
 		return
 	}
-	s.pending[i] = s.w.Irecv(data, p2p.Exact, s.bufs[i])
+	if !s.s.Check {
+		s.bufs = nil
+	}
+	if batch(warmUp(s.iters)) {
+		s.timed(batch)
+	}
 }
 
-// finish waits for message seq.
-func (s *stream) finish(seq int) error {
-	i := seq % len(s.pending)
-	st, err := s.pending[i].Wait(context.Background())
-	s.pending[i] = p2p.Request{}
-	if err != nil || s.first || !s.check {
-		return err
+// timed is the batch that is measured.
+func (s *Stream) timed(batch func(n int) bool) {
+	if s.err = s.s.sync(); s.err != nil {
+		return
 	}
-	return verify(s.bufs[i], st, seq)
+	var before, after time.Duration
+	if before, s.err = processorTime(); s.err != nil {
+		return
+	}
+	start := time.Now()
+	if !batch(s.iters) {
+		return
+	}
+	s.elapsed = time.Since(start)
+	if after, s.err = processorTime(); s.err == nil {
+		s.cpu, s.err = s.s.total(after - before)
+	}
+}
+
+// Buf is the buffer of message i of a batch. Message i-Window, which had it before, must have
+// ended. Where payloads are not verified all messages share one buffer, as in other benchmarks of
+// this kind: contents do not matter then, and the memory stays in the cache.
+func (s *Stream) Buf(i int) []byte {
+	if s.bufs == nil {
+		return s.shared
+	}
+	return s.own(i)
+}
+
+// own is a buffer with the payload of message i, or a cleared one to receive it in.
+func (s *Stream) own(i int) []byte {
+	if i >= s.Window {
+		s.verify(i - s.Window)
+	}
+	buf := s.bufs[i%s.Window]
+	if s.s.First {
+		fill(buf, i)
+	} else {
+		clear(buf)
+	}
+	return buf
+}
+
+// verify compares what was received as message i with its payload.
+func (s *Stream) verify(i int) {
+	if s.bufs == nil || s.s.First || s.err != nil {
+		return
+	}
+	fill(s.shared, i)
+	if err := damage(s.bufs[i%s.Window], s.shared); err != nil {
+		s.err = fmt.Errorf("message %d of %d bytes %w", i, len(s.shared), err)
+	}
 }

@@ -2,11 +2,14 @@ package benchtest
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
 // asCommand makes a test binary be the command.
@@ -32,4 +35,16 @@ func Run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
 	return out.String(), errs.String(), err
+}
+
+// Job runs the command, which does not launch itself, as n ranks.
+func Job(t *testing.T, n int) (code int, stdout, stderr string) {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	var out, errs bytes.Buffer
+	code, err = launch.Run(context.Background(), launch.Options{N: n, Command: []string{exe},
+		Env: append(os.Environ(), asCommand+"=1"), NoPrefix: true, Stdout: &out, Stderr: &errs})
+	require.NoError(t, err)
+	return code, out.String(), errs.String()
 }

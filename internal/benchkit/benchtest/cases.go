@@ -39,7 +39,8 @@ func Table(t *testing.T, more ...string) {
 	require.Contains(t, stdout, "    100k         20 ")
 }
 
-// WrongFlags gives the command, whose name is name, what it must refuse: at once, in one line that says what is wrong.
+// WrongFlags gives the command, whose name is name, what it must refuse: at once, in one line that
+// says what is wrong.
 func WrongFlags(t *testing.T, name string) {
 	for args, want := range map[string]string{
 		"-device foo":      `-device is "foo": this build has auto, shm, tcp`,

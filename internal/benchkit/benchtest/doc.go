@@ -1,7 +1,7 @@
-// Package benchtest lets the test of a command run the command: the test binary, started again, is the command, and so are
-// the ranks that it launches.
+// Package benchtest lets the test of a command run the command: the test binary, started again, is
+// the command, and so are the ranks that it launches.
 //
-// Concurrency: Run may be called by several tests at once.
+// Concurrency: Run and Job may be called by several tests at once.
 //
 // This package carries no compatibility promise yet.
 package benchtest

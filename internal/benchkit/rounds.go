@@ -1,0 +1,123 @@
+package benchkit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// RoundTrips is the test of half round trips whose loop is body: it runs on both ranks and ranges
+// over l.Rounds. A round sends l.Out and receives into l.In what the other rank sent.
+func RoundTrips(body func(w *p2p.World, l *Loop) error) Test {
+	return func(s *Session, size, iters int) (Result, error) {
+		return s.rounds("lat", size, iters, 2, body)
+	}
+}
+
+// Loop verifies and times the rounds of one size on one rank.
+type Loop struct {
+	Out, In []byte // the payloads of a round
+
+	check     bool // every round is verified, not the first one alone
+	first     bool // this rank reads the clock
+	iters     int
+	verified  int           // rounds that were verified
+	verifying bool          // this round is
+	elapsed   time.Duration // of iters rounds
+	hist      *hdrhistogram.Histogram
+	err       error // ended the rounds
+}
+
+// rounds runs body on this rank and reports latencies, which are of 1/parts of a round.
+func (s *Session) rounds(test string, size, iters int, parts float64,
+	body func(w *p2p.World, l *Loop) error) (Result, error) {
+	l := &Loop{Out: make([]byte, size), In: make([]byte, size), check: s.Check, first: s.First,
+		iters: iters}
+	if err := body(s.World, l); err != nil {
+		return Result{}, err
+	}
+	if l.err != nil {
+		return Result{}, l.err
+	}
+	r := s.result(test, size, iters, time.Duration(float64(l.elapsed)/parts))
+	r.P50Us = float64(l.hist.ValueAtQuantile(50)) / 1e3 / parts
+	r.P99Us = float64(l.hist.ValueAtQuantile(99)) / 1e3 / parts
+	return r, nil
+}
+
+// Rounds is an iterator over the rounds, all of which move Out and In. In the first one payloads
+// are verified, others warm up. Of those that are timed the first half gives the average, without
+// a look at the clock; in the second half every round is timed for the percentiles, the reading of
+// the clock included.
+func (l *Loop) Rounds(yield func() bool) {
+	step := func() bool { return l.begin() && yield() && l.verify() }
+	l.verifying = true
+	if !step() {
+		return
+	}
+	if !l.check {
+		l.verifying, step = false, yield
+	}
+	if !repeat(warmUp(l.iters), step) {
+		return
+	}
+	start := time.Now()
+	if !repeat(l.iters, step) {
+		return
+	}
+	l.elapsed = time.Since(start)
+	l.hist = hdrhistogram.New(1, int64(time.Minute), 3)
+	if !l.first {
+		repeat(l.iters, step)
+		return
+	}
+	start = time.Now()
+	last := time.Duration(0)
+	for range l.iters {
+		if !step() {
+			return
+		}
+		now := time.Since(start)
+		// A round longer than the histogram's range is a stall that the average shows.
+		_ = l.hist.RecordValue(int64(now - last))
+		last = now
+	}
+}
+
+func repeat(n int, step func() bool) bool {
+	for range n {
+		if !step() {
+			return false
+		}
+	}
+	return true
+}
+
+// begin gives the round payloads of its own.
+func (l *Loop) begin() bool {
+	l.verified++
+	fill(l.Out, l.verified)
+	clear(l.In)
+	return true
+}
+
+// again lets another message of the round, which is like the one before, be received into In.
+func (l *Loop) again() bool {
+	if !l.verifying {
+		return true
+	}
+	ok := l.verify()
+	clear(l.In)
+	return ok
+}
+
+// verify compares what was received with what every rank sends in this round.
+func (l *Loop) verify() bool {
+	if err := damage(l.In, l.Out); err != nil {
+		l.err = fmt.Errorf("round %d: a message of %d bytes %w", l.verified, len(l.In), err)
+	}
+	return l.err == nil
+}
