@@ -56,11 +56,12 @@ func touched(ctx context.Context, root, commit string, jobs []job) (chosen []job
 		}
 		cmd := exec.CommandContext(ctx, "git", args...)
 		cmd.Dir = root
-		var text []byte
-		if text, err = cmd.Output(); err != nil {
-			err = fmt.Errorf("%v: %w", cmd, err)
+		var out, errs strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err = cmd.Run(); err != nil {
+			err = fmt.Errorf("%v: %w: %s", cmd, err, strings.TrimSpace(errs.String()))
 		}
-		return strings.Fields(string(text))
+		return strings.FieldsFunc(out.String(), func(c rune) bool { return c == '\n' })
 	}
 	base := strings.Join(git("merge-base", commit, "HEAD"), "")
 	files := append(git("diff", "--name-only", "--no-renames", "--relative", base), git("ls-files", "-o", "--exclude-standard")...)
