@@ -2,8 +2,8 @@
 // go command's -overlay, and runs them. The tree stays as it is, and must while this runs. It exits with 0 where every bug is caught,
 // 1 where one is not, and 2 where it could not find out.
 //
-// Concurrency: -p goroutines build and take turns to run tests, one at a time, so that tests have the processors as they have them
-// elsewhere.
+// Concurrency: -p goroutines build, at a low priority, and take turns to run what they have built, one test at a time: some bugs show
+// only where a test has two processors.
 package main
 
 import (

@@ -136,6 +136,29 @@ func TestReport(t *testing.T) {
 	}
 }
 
+func TestOutcomes(t *testing.T) {
+	for script, want := range map[string]string{
+		"echo PASS": "passes",
+		"echo 'testing: warning: no tests to run'":   "no test of that name",
+		"echo '    --- FAIL: TestX/y'; exit 1":       "fails",
+		"echo 'panic: index out of range'; exit 2":   "fails",
+		"echo 'FAIL: of the device'; exit 1":         "fails",
+		"echo 'panic: test timed out after'; exit 2": "hangs",
+		"sleep 100":         "hangs",
+		"echo FAIL; exit 3": "does not run",
+		"cd ../a":           "passes",
+		"[ $2 = -test.timeout=-9s -a $3 = -test.run ]": "passes",
+	} {
+		root := t.TempDir()
+		require.NoError(t, os.Mkdir(filepath.Join(root, "a"), 0o755))
+		binary := filepath.Join(root, "test")
+		require.NoError(t, os.WriteFile(binary, []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+		r := &runner{ctx: t.Context(), root: root}
+		log, outcome := r.test(mutations.Command{Dir: "a", Args: []string{"-test.run"}}, binary, time.Second-grace)
+		require.Equal(t, want, outcome, "%s: %s", script, log)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	root := write(t, map[string]string{"001-sum": bySum + inSum + "+return x\n"})
 	for _, args := range [][]string{{}, {"-all", "001"}, {"-all", "-since", "HEAD"}, {"-p", "0", "-all"}, {"001", "7"}, {"-since", "HEAD"}} {

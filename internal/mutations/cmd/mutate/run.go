@@ -21,7 +21,10 @@ import (
 	"github.com/tagmatch/tagmatch/internal/mutations"
 )
 
-const patience = time.Minute // that tests may take
+const (
+	patience = time.Minute      // that tests may take
+	grace    = 10 * time.Second // in which a test that takes longer has to end itself
+)
 
 // runner builds and runs tests. Its work is shared out among goroutines.
 type runner struct {
@@ -151,10 +154,11 @@ func (r *runner) overlay(dir string, texts map[string]string) (string, error) {
 	return path, os.WriteFile(path, list, 0o600)
 }
 
-// build builds the test of c; the outcome is empty where that is well.
+// build builds the test of c; the outcome is empty where that is well. Tests that run meanwhile, some of which need two processors at
+// the same time, have precedence.
 func (r *runner) build(c mutations.Command, overlay, binary string) (log, outcome string) {
-	args := slices.Concat([]string{"test", "-c", "-overlay", overlay, "-ldflags=-w", "-o", binary}, c.Build, []string{"./" + c.Dir})
-	cmd := exec.CommandContext(r.ctx, "go", args...)
+	args := slices.Concat([]string{"-n", "10", "go", "test", "-c", "-overlay", overlay, "-ldflags=-w", "-o", binary}, c.Build, []string{"./" + c.Dir})
+	cmd := exec.CommandContext(r.ctx, "nice", args...)
 	cmd.Dir = r.root
 	if !slices.Contains(c.Build, "-race") {
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // links faster
@@ -166,12 +170,15 @@ func (r *runner) build(c mutations.Command, overlay, binary string) (log, outcom
 	return "", ""
 }
 
+// timedOut is what the package testing prints at the end of -test.timeout.
+var timedOut = regexp.MustCompile(`(?m)^panic: test timed out`)
+
 // failure is what a test that failed has printed: the last is of the fake device of package progress, which exits.
 var failure = regexp.MustCompile(`(?m)^( *--- FAIL: |panic: |fatal error: |FAIL: )`)
 
 // test runs a built test as the go command does.
 func (r *runner) test(c mutations.Command, binary string, limit time.Duration) (log, outcome string) {
-	ctx, cancel := context.WithTimeout(r.ctx, limit+10*time.Second) // the test ends itself before
+	ctx, cancel := context.WithTimeout(r.ctx, limit+grace)
 	defer cancel()
 	args := append([]string{"-test.paniconexit0", "-test.timeout=" + limit.String()}, c.Args...)
 	cmd := exec.CommandContext(ctx, binary, args...)
@@ -191,7 +198,7 @@ func (r *runner) test(c mutations.Command, binary string, limit time.Duration) (
 		return log, "no test of that name"
 	case err == nil:
 		return log, "passes"
-	case ctx.Err() != nil || strings.Contains(log, "\npanic: test timed out"):
+	case ctx.Err() != nil || timedOut.MatchString(log):
 		return log, "hangs"
 	case failure.MatchString(log):
 		return log, "fails"
