@@ -1,5 +1,6 @@
-// Package mutations reads the deliberate bugs in the directory bugs and puts them into the source text of this module. README.md
-// says what the files look like; cmd/mutate runs the tests that must fail with each.
+// Package mutations reads the deliberate bugs in the directory bugs and puts them into the source
+// text of this module. README.md says what the files look like; cmd/mutate runs the tests that must
+// fail with each.
 //
 // Concurrency: none here; one goroutine uses a Tree. This package carries no compatibility promise.
 package mutations
@@ -42,7 +43,8 @@ func (h *hunk) String() string {
 	return h.dir + ", " + h.decl
 }
 
-// Dirs returns the directories of the packages that the bug is in, slash-separated, below the module's root.
+// Dirs returns the directories of the packages that the bug is in, slash-separated, below the
+// module's root.
 func (m *Mutation) Dirs() []string {
 	var dirs []string
 	for _, h := range m.hunks {

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBugsFit tells whoever moves or renames code that a bug does not fit any more, or that the tests that it names are gone.
+// TestBugsFit tells whoever moves or renames code that a bug does not fit any more, or that the
+// tests that it names are gone.
 func TestBugsFit(t *testing.T) {
 	all, err := Load("bugs")
 	require.NoError(t, err)

@@ -37,8 +37,8 @@ type edit struct {
 	new []string
 }
 
-// Plant returns the text of the files that m changes, with the bug in them, by path below the root. It fails where a snippet does not
-// stand exactly once in its place.
+// Plant returns the text of the files that m changes, with the bug in them, by path below the root.
+// It fails where a snippet does not stand exactly once in its place.
 func (t *Tree) Plant(m *Mutation) (map[string]string, error) {
 	edits := map[string][]edit{}
 	var errs []error
@@ -106,7 +106,8 @@ func (t *Tree) find(h *hunk) (found edit, err error) {
 	return found, nil
 }
 
-// match tells whether lines are those of the snippet, all of them indented by the same more, and by what.
+// match tells whether lines are those of the snippet, all of them indented by the same more, and by
+// what.
 func match(lines, snippet []string) (indent string, ok bool) {
 	first := slices.IndexFunc(snippet, func(s string) bool { return s != "" })
 	indent, ok = strings.CutSuffix(lines[first], snippet[first])
@@ -125,7 +126,8 @@ func match(lines, snippet []string) (indent string, ok bool) {
 	return indent, true
 }
 
-// places returns where the snippet of h may stand: several where the same is declared for several systems.
+// places returns where the snippet of h may stand: several where the same is declared for several
+// systems.
 func (t *Tree) places(h *hunk) ([]place, error) {
 	if h.file != "" {
 		lines, err := t.read(h.file)
@@ -163,7 +165,8 @@ func (t *Tree) read(file string) ([]string, error) {
 	return t.files[file], nil
 }
 
-// declarations finds what is declared at the top level of the package in dir, outside its tests and whatever its build constraints.
+// declarations finds what is declared at the top level of the package in dir, outside its tests and
+// whatever its build constraints.
 func (t *Tree) declarations(dir string) (decls []place, err error) {
 	names, err := filepath.Glob(filepath.Join(t.root, dir, "*.go"))
 	if err != nil {
@@ -193,7 +196,8 @@ func (t *Tree) declarations(dir string) (decls []place, err error) {
 	return decls, nil
 }
 
-// named returns what d declares, by its name as mutations have it: "func F", "func (*T).M", "type T", "const C", "var V".
+// named returns what d declares, by its name as mutations have it: "func F", "func (*T).M", "type
+// T", "const C", "var V".
 func named(d ast.Decl) map[string]ast.Node {
 	all := map[string]ast.Node{}
 	switch d := d.(type) {

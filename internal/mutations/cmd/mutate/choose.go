@@ -47,8 +47,8 @@ func named(names []string, jobs []job) (chosen []job, err error) {
 	return chosen, nil
 }
 
-// touched returns what may have changed since the branch left commit: the mutations of the packages that were touched, and the
-// commands of others whose own package was touched.
+// touched returns what may have changed since the branch left commit: the mutations of the packages
+// that were touched, and the commands of others whose own package was touched.
 func touched(ctx context.Context, root, commit string, jobs []job) (chosen []job, err error) {
 	git := func(args ...string) (lines []string) {
 		if err != nil {

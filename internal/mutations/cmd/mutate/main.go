@@ -1,9 +1,10 @@
-// Command mutate verifies that the tests catch each bug of internal/mutations: it builds them with the bug in the source text, by the
-// go command's -overlay, and runs them. The tree stays as it is, and must while this runs. It exits with 0 where every bug is caught,
-// 1 where one is not, and 2 where it could not find out.
+// Command mutate verifies that the tests catch each bug of internal/mutations: it builds them with
+// the bug in the source text, by the go command's -overlay, and runs them. The tree stays as it is,
+// and must while this runs. It exits with 0 where every bug is caught, 1 where one is not, and 2
+// where it could not find out.
 //
-// Concurrency: -p goroutines build, at a low priority, and take turns to run what they have built, one test at a time: some bugs show
-// only where a test has two processors.
+// Concurrency: -p goroutines build, at a low priority, and take turns to run what they have built,
+// one test at a time: some bugs show only where a test has two processors.
 package main
 
 import (

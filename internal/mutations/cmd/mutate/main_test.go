@@ -54,7 +54,8 @@ func write(t *testing.T, bugs map[string]string) (root string) {
 	return root
 }
 
-// verdicts runs the command and returns the first word of each line that names a bug or, without one, a command.
+// verdicts runs the command and returns the first word of each line that names a bug or, without
+// one, a command.
 func verdicts(t *testing.T, root string, args ...string) (code int, verdicts map[string]string, errs string) {
 	var out, err bytes.Buffer
 	code = run(context.Background(), root, args, &out, &err)

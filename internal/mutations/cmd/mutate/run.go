@@ -95,9 +95,12 @@ func (r *runner) share(jobs []job, workers int) error {
 }
 
 // target tells what is built for a command.
-func target(c mutations.Command) string { return strings.Join(append(c.Build, c.Dir), " ") }
+func target(c mutations.Command) string {
+	return strings.Join(slices.Concat(c.Build, []string{c.Dir}), " ")
+}
 
-// do builds the tests of j and runs its commands: with its bug they must fail, and without one pass.
+// do builds the tests of j and runs its commands: with its bug they must fail, and without one
+// pass.
 func (r *runner) do(j *job) error {
 	dir, err := os.MkdirTemp(r.work, "")
 	if err != nil {
@@ -136,7 +139,8 @@ func (r *runner) do(j *job) error {
 	return nil
 }
 
-// overlay writes texts, and what tells the go command to read them instead of the files of the tree.
+// overlay writes texts, and what tells the go command to read them instead of the files of the
+// tree.
 func (r *runner) overlay(dir string, texts map[string]string) (string, error) {
 	replace := map[string]string{}
 	for file, text := range texts {
@@ -154,8 +158,8 @@ func (r *runner) overlay(dir string, texts map[string]string) (string, error) {
 	return path, os.WriteFile(path, list, 0o600)
 }
 
-// build builds the test of c; the outcome is empty where that is well. Tests that run meanwhile, some of which need two processors at
-// the same time, have precedence.
+// build builds the test of c; the outcome is empty where that is well. Tests that run meanwhile,
+// some of which need two processors at the same time, have precedence.
 func (r *runner) build(c mutations.Command, overlay, binary string) (log, outcome string) {
 	args := slices.Concat([]string{"-n", "10", "go", "test", "-c", "-overlay", overlay, "-ldflags=-w", "-o", binary}, c.Build, []string{"./" + c.Dir})
 	cmd := exec.CommandContext(r.ctx, "nice", args...)
@@ -173,7 +177,8 @@ func (r *runner) build(c mutations.Command, overlay, binary string) (log, outcom
 // timedOut is what the package testing prints at the end of -test.timeout.
 var timedOut = regexp.MustCompile(`(?m)^panic: test timed out`)
 
-// failure is what a test that failed has printed: the last is of the fake device of package progress, which exits.
+// failure is what a test that failed has printed: the last is of the fake device of package
+// progress, which exits.
 var failure = regexp.MustCompile(`(?m)^( *--- FAIL: |panic: |fatal error: |FAIL: )`)
 
 // test runs a built test as the go command does.
