@@ -1,5 +1,5 @@
-# The commands of this project. Everything works with Go alone, except lint, race and ci (see .ci/run for what those need).
-.PHONY: test race lint ci bench fmt
+# The commands of this project. Everything works with Go alone, except lint, race, ci and nightly (see .ci/run for what those need).
+.PHONY: test race lint ci nightly bench fmt
 
 test: ## what README names
 	go test ./...
@@ -18,3 +18,9 @@ bench: ## the side-by-side comparison with UCX
 
 ci: ## everything that must hold for a change
 	.ci/run
+
+nightly: ## what takes too long for every change
+	go run ./internal/mutations/cmd/mutate -all
+	progress/models/check.sh
+	.ci/fuzz 1000000x
+	go run -tags invariants ./internal/sim/cmd/sim -seeds 1000000
