@@ -133,7 +133,7 @@ func (w *world) resume(r *rank, polls int) (events int) {
 // have begun to receive it. It returns how often that has happened.
 func (w *world) repost(r *rank, o *op) (times int) {
 	for n := r.engine.Metrics().Withdrawn; r.withdrawn < n; r.withdrawn++ {
-		o.order = r.posts
+		o.order, o.acked = r.posts, r.acked
 		r.posts++
 		o.again = true
 		r.took = append(r.took, o)
