@@ -162,7 +162,7 @@ type spySink struct {
 	transport.Sink
 	w      *world
 	id     int
-	counts bool // the device has a list
+	counts bool   // the device has a list
 	count  uint16 // of unexpected messages, as the device has it
 
 	matched map[uint64]int // receives that have not ended, and whose messages they have
