@@ -10,8 +10,8 @@ import (
 // A blocking receive whose context ends while its message is being read gives the message back, if
 // no posted receive could have it: the reads are abandoned, so that the buffer is free at once, and
 // the request returns to its place among the unexpected messages, as if it had not been matched.
-// Where another receive waits for such a message it is too late for that: the other one may be in a
-// device. Then the read is finished, which needs the sender no more than giving back would.
+// Where another receive waits that matches the message, which may be in a device, the read goes on
+// to its end.
 
 // abandonLocked ends a receive that reads, unless another one waits that its message matches.
 func (e *Engine) abandonLocked(op *Op) (ended bool) {
