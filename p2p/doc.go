@@ -21,8 +21,9 @@
 // A context must not be nil. One that has ended already fails the call before anything is posted. Send, Recv and the other
 // blocking calls CANCEL the operation when their context ends and return once the buffer is free again. A Recv returns at once,
 // but for a chunk that is just being copied (at most 256 KiB); a message whose data was on its way is there for the next
-// receive. (Where the device's tag list has matched a large message, on a NIC or with transport tmsrq, the Recv goes on until
-// it is there or its sender is lost.) A Send that has offered a large buffer asks its receiver first whether it has the
+// receive. (Where another receive is posted that matches this message, or where the device's tag list has matched it, on a NIC
+// or with transport tmsrq, the Recv goes on until the message is there, and returns it without an error, or until its sender
+// is lost.) A Send that has offered a large buffer asks its receiver first whether it has the
 // message. One that is receiving it goes on, and the Send waits; one that does not answer within 50 ms, because it is stopped
 // or in ProgressManual does not call this package, finds the message withdrawn (ErrWithdrawn) or, over TCP above all, may have
 // all of its bytes already: the Send's error is ErrWithdrawn too then. (On a NIC only the receiver's answer frees the buffer.)

@@ -7,12 +7,18 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A blocking receive whose context ends while its message is being read gives the message back: the reads are abandoned, so
-// that the buffer is free at once, and the request waits for another receive at its old place, as if it had not been matched.
+// A blocking receive whose context ends while its message is being read gives the message back, if
+// no posted receive could have it: the reads are abandoned, so that the buffer is free at once, and
+// the request returns to its place among the unexpected messages, as if it had not been matched.
+// Where another receive waits that matches the message, which may be in a device, the read goes on
+// to its end.
 
-// abandonLocked ends a receive that reads.
-func (e *Engine) abandonLocked(op *Op) {
+// abandonLocked ends a receive that reads, unless another one waits that its message matches.
+func (e *Engine) abandonLocked(op *Op) (ended bool) {
 	r, tag := op.read, op.tag
+	if _, _, ok := e.posted.Find(tag); ok {
+		return false
+	}
 	if op.queued {
 		e.peers[r.src].readq.remove(op)
 	}
@@ -32,11 +38,12 @@ func (e *Engine) abandonLocked(op *Op) {
 	case p.lost != nil, e.broken != nil, r.err == transport.ErrWithdrawn: // nobody can read it
 	case r.err != nil:
 		e.lostLocked(p, r.err)
+	case r.asked:
+		e.ctrlLocked(p, ctrl{kind: ctrlWithdrawn, id: r.appCtx})
 	default:
-		m := e.requestRecordLocked(r, tag)
-		m.asked = r.asked
-		e.placeLocked(m)
+		e.returned = slices.Insert(e.returned, e.returnedAtLocked(r.seq), e.requestRecordLocked(r, tag))
 	}
+	return true
 }
 
 // abandonedLocked counts the end of a read whose receive has ended before.
@@ -47,90 +54,9 @@ func (e *Engine) abandonedLocked(op *Op) {
 	}
 }
 
-// placeLocked finds another receive for a request that was given back and is in no queue, or lets it wait for one; if its sender has
-// asked for it meanwhile, that gets it.
-func (e *Engine) placeLocked(m *message) {
-	if m.asked {
-		e.ctrlLocked(&e.peers[m.src], ctrl{kind: ctrlWithdrawn, id: m.appCtx})
-		e.dropRndvLocked(m)
-		return
-	}
-	op := e.heirLocked(m.tag)
-	if op != nil && op.state == opPosted {
-		e.unpostLocked(op)
-		e.checkHeirLocked(m.tag, op)
-		if e.tags != nil {
-			e.leftLocked(op)
-		}
-		e.pullLocked(op, m)
-		return
-	}
-	e.returned = slices.Insert(e.returned, e.returnedAtLocked(m.seq), m)
-	if op != nil {
-		op.wanted = m.seq
-		e.recallLocked(op, errReturned) // the device has it, live: only its answer frees it for this message
-	}
-}
-
-// heirLocked is the first receive that waits for a tag, or nil: of those that the device is to give up, each has a message already, or is
-// to end.
-func (e *Engine) heirLocked(tag uint64) *Op {
-	op, _, ok := e.posted.Find(tag)
-	if !ok || op.cause == nil {
-		return op
-	}
-	for _, op := range e.posted.All() {
-		if op.cause == nil && (tag^op.tag)&op.mask == 0 {
-			return op
-		}
-	}
-	return nil
-}
-
-// returnedAtLocked is where the request with this number is among those that were given back, or would be.
+// returnedAtLocked is where the request with this number is among those that were given back, or
+// would be.
 func (e *Engine) returnedAtLocked(seq uint64) int {
 	i, _ := slices.BinarySearchFunc(e.returned, seq, func(m *message, seq uint64) int { return cmp.Compare(m.seq, seq) })
 	return i
-}
-
-// placeReturnedLocked looks once more for receives of the requests that were given back, when one that a request waited for has got
-// another message, or is to end. Reading one can show that its sender is lost, whose others are gone then.
-func (e *Engine) placeReturnedLocked() {
-	for seq := uint64(0); ; {
-		i := e.returnedAtLocked(seq)
-		if i == len(e.returned) {
-			return
-		}
-		m := e.returned[i]
-		seq = m.seq + 1
-		if !e.promisedLocked(m) { // a second receive would be asked back for nothing, and lose its place
-			e.returned = slices.Delete(e.returned, i, i+1)
-			e.placeLocked(m)
-		}
-	}
-}
-
-// pullReturnedLocked gives a receive that the device has given up the message that it was asked back for. With the oldest one that it
-// matches it might have another receive's, which would have lost its place for nothing.
-func (e *Engine) pullReturnedLocked(op *Op) {
-	i := e.returnedAtLocked(op.wanted)
-	m := e.returned[i]
-	e.returned = slices.Delete(e.returned, i, i+1)
-	e.pullLocked(op, m)
-}
-
-// promisedLocked tells whether a receive is asked back from the device for a message that was given back. Nobody else gets it then.
-func (e *Engine) promisedLocked(m *message) bool { return e.recalledForLocked(m) != nil }
-
-// recalledForLocked is the receive that is asked back from the device for this very message, or nil.
-func (e *Engine) recalledForLocked(m *message) *Op {
-	if e.tags == nil || m.handle != 0 {
-		return nil
-	}
-	for _, s := range e.off.slots.entries {
-		if s.op != nil && s.op.cause == errReturned && s.op.wanted == m.seq {
-			return s.op
-		}
-	}
-	return nil
 }

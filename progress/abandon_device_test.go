@@ -1,13 +1,10 @@
 package progress
 
 import (
-	"errors"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tagmatch/tagmatch/transport"
 )
 
 // matchedInDevice is two receives that the device has matched with messages of 2000 and 2001 bytes. They are too short, so that it
@@ -39,9 +36,7 @@ func TestAbandonedAfterMatch(t *testing.T) {
 		n.dev.holdData = false
 		c.step()
 		for _, i := range order {
-			abandon(recvs[i])
-			_, err := ended(t, recvs[i])
-			require.Equal(t, ErrCanceled, err)
+			requireAbandoned(t, recvs[i])
 		}
 		n.holdRds = false
 		for i, s := range sends {
@@ -69,14 +64,12 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 		c.net.nodes[1].dev.holdData = false
 		c.step()
 		require.Empty(t, c.e[1].peers[0].unknown)
-		abandon(recvs[0])
+		requireAbandoned(t, recvs[0])
 		c.net.nodes[1].holdRds = false
 		c.step()
-		for _, r := range []Request{recvs[0], sends[0]} {
-			_, err := ended(t, r)
-			require.Equal(t, ErrCanceled, err)
-		}
-		_, err := ended(t, recvs[1])
+		_, err := ended(t, sends[0])
+		require.Equal(t, ErrCanceled, err)
+		_, err = ended(t, recvs[1])
 		require.Equal(t, ErrTruncated, err)
 		_, err = ended(t, sends[1])
 		require.NoError(t, err)
@@ -84,164 +77,47 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 	}
 }
 
-// A receive that is to be asked back, for a message or in order to end, gets another one meanwhile which comes unexpected: the message
-// that waited for it is for the next.
-func TestAbandonedBesideUnexpected(t *testing.T) {
-	for _, cancel := range []bool{false, true} {
-		g := newGivenBack(t, 3, 1)
-		dev := g.net.nodes[1].dev
-		earlier := g.e.Irecv(0, 88, exact, make([]byte, 2000))
-		g.step()
-		dev.holdCQ = true
-		unrelated := g.small(99, 1) // what is posted now is dormant
-		first := g.e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
-		g.e.Poll()
-		younger := g.small(5, 2)
-		second := g.e.Irecv(AnySource, 5, exact, make([]byte, 500)) // too short for the device
-		g.hold(true)
-		other := g.e.Irecv(2, 77, exact, make([]byte, 2000)) // leaves no room for the recall
-		earlier.Cancel()                                     // which is that of another before it
-		if cancel {
-			first.Cancel()
-		}
-		abandon(g.given[0])
-		require.Equal(t, opOffered, first.op.state)
-		dev.holdCQ = false
-		g.e.Poll()
-		require.Equal(t, opOffered, earlier.op.state)
-		require.Equal(t, opReading, second.op.state)
-		g.hold(false)
-		st, err := ended(t, first)
+// A receive that is asked back from the device only to end keeps nothing from those that are posted after it: of two messages that
+// wait, the next receive gets the older one, which was given back.
+func TestAbandonedBesideCancel(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
+	e, dev := c.e[1], c.net.nodes[1].dev
+	c.net.nodes[1].holdRds = true
+	older := c.e[0].Isend(1, 5, fill(1000, 1))
+	c.step()
+	first := e.Irecv(AnySource, 5, exact, make([]byte, 10))
+	c.step()
+	dev.holdCQ = true
+	unrelated := c.e[0].Isend(1, 99, fill(8, 9)) // what is posted now is dormant
+	e.Poll()
+	second := e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000))
+	e.Poll()
+	younger := c.e[0].Isend(1, 5, fill(8, 2))
+	e.Poll()
+	dev.holdOps = true
+	second.Cancel()
+	require.Equal(t, opRecalled, second.op.state)
+	dev.holdCQ = false
+	c.step()
+	requireAbandoned(t, first)
+	third := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
+	dev.holdOps, c.net.nodes[1].holdRds = false, false
+	c.step()
+	fourth := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
+	last := e.Irecv(AnySource, 99, exact, make([]byte, 8))
+	c.step()
+	_, err := ended(t, second)
+	require.Equal(t, ErrCanceled, err)
+	for _, want := range []struct {
+		r   Request
+		len int64
+	}{{third, 1000}, {fourth, 8}, {last, 8}} {
+		st, err := ended(t, want.r)
 		require.NoError(t, err)
-		require.EqualValues(t, 8, st.Len)
-		g.inherited(second)
-		other.Cancel()
-		last := g.e.Irecv(0, 99, exact, make([]byte, 8))
-		g.step()
-		g.end(other, earlier, unrelated, younger, last)
+		require.Equal(t, want.len, st.Len)
 	}
-}
-
-// small sends 8 bytes from rank 0, which the device sees and the engine does not yet.
-func (g *givenBack) small(tag uint64, seed byte) Request {
-	r := g.cluster.e[0].Isend(1, tag, fill(8, seed))
-	g.e.Poll()
-	return r
-}
-
-// That the sender of a message has asked for it says nothing of the next message that is given back.
-func TestAbandonedAskedOnce(t *testing.T) {
-	r := askedBack(t, func(*Engine) {})
-	r.s.Cancel()
-	r.step()
-	r.goOn()
-	for _, req := range []Request{r.second, r.s} {
-		_, err := ended(t, req)
-		require.NoError(t, err)
+	for _, r := range []Request{older, unrelated, younger} {
+		_, _ = ended(t, r)
 	}
-	r.net.nodes[1].holdRds = true
-	s := r.e[0].Isend(1, 5, fill(1000, 1))
-	r.step()
-	given := r.e[1].Irecv(AnySource, 5, exact, make([]byte, 2000))
-	abandon(given)
-	require.Equal(t, 1, r.e[1].Metrics().UnexpectedNow)
-	r.net.nodes[1].holdRds = false
-	_, err := r.e[1].Recv(bg, 0, 5, exact, make([]byte, 2000))
-	require.NoError(t, err)
-	r.step()
-	for _, req := range []Request{r.first, given, s} {
-		_, _ = ended(t, req)
-	}
-	r.quiet()
-}
-
-// A receive that is to end, and that the device cannot be asked for yet, keeps no message from one that is posted then: not even from one
-// that a later message would do for.
-func TestAbandonedBesideDeferredCancel(t *testing.T) {
-	g := newGivenBack(t, 3, 1)
-	first := g.offered()
-	g.hold(true)
-	other := g.e.Irecv(2, 77, exact, make([]byte, 2000)) // leaves no room for the recall
-	first.Cancel()
-	abandon(g.given[0])
-	younger := g.small(9, 2)
-	for _, want := range []int64{1000, 8} {
-		r := g.e.Irecv(AnySource, 0, 0, make([]byte, 2000))
-		g.net.nodes[1].holdRds = false
-		for range 10 {
-			g.e.Poll()
-		}
-		st, err := ended(t, r)
-		require.NoError(t, err)
-		require.Equal(t, want, st.Len)
-	}
-	other.Cancel()
-	g.hold(false)
-	g.end(first, other, younger)
-}
-
-// A loss ends the receive which a message of another rank is for, before that is given back or when it was promised to it: the message
-// is for the next.
-func TestAbandonedPromiseEndsByLoss(t *testing.T) {
-	for _, promised := range []bool{false, true} {
-		g := newGivenBack(t, 3, 1)
-		first := g.offered()
-		second := g.e.Irecv(0, 5, exact, make([]byte, 500)) // too short for the device
-		g.hold(true)
-		other := g.e.Irecv(0, 77, exact, make([]byte, 2000)) // leaves no room for the recall
-		if promised {
-			abandon(g.given[0])
-		}
-		g.e.PeerLost(2, errors.New("told"))
-		if !promised {
-			abandon(g.given[0])
-		}
-		require.Equal(t, opReading, second.op.state)
-		g.hold(false)
-		requireLost(t, first, 2)
-		g.inherited(second)
-		other.Cancel()
-		g.step()
-		g.end(other)
-	}
-}
-
-// After an abort a receive that is asked back from the device for a message does not begin to read it.
-func TestAbandonedRecallAborted(t *testing.T) {
-	r := askedBack(t, func(*Engine) {})
-	r.e[1].Abort(nil)
-	r.net.nodes[1].dev.holdOps = false
-	for range 10 {
-		r.e[1].Poll()
-	}
-	_, err := ended(t, r.second)
-	require.ErrorIs(t, err, ErrAborted)
-}
-
-// A message that one of several reads has found to be taken back, or that cannot be read, is not given back.
-func TestAbandonedUnreadable(t *testing.T) {
-	for _, cause := range []error{transport.ErrWithdrawn, errors.New("remote access error")} {
-		c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
-		e, n := c.e[1], c.net.nodes[1]
-		n.holdRds = true
-		c.e[0].Isend(1, 5, fill(1000, 1))
-		first := e.Irecv(0, 5, exact, make([]byte, 2000))
-		c.step()
-		second := e.Irecv(0, 5, exact, make([]byte, 2000))
-		n.reads = n.reads[1:]
-		c.callback(1, func(s transport.Sink) { s.ReadDone(first.op.slot.id(), cause) })
-		e.Poll()
-		open(t, first)
-		abandon(first)
-		_, err := ended(t, first)
-		require.Equal(t, ErrCanceled, err)
-		if cause == transport.ErrWithdrawn {
-			open(t, second)
-		} else {
-			requireLost(t, second, 0)
-		}
-		n.holdRds = false
-		e.Poll()
-		require.Zero(t, e.Metrics().ReadsNow)
-	}
+	c.quiet()
 }

@@ -3,10 +3,13 @@ package progress
 import (
 	"bytes"
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // recvBriefly receives with a deadline a message whose data does not come.
@@ -18,11 +21,19 @@ func recvBriefly(t *testing.T, e *Engine, tag uint64, buf []byte) {
 	require.Equal(t, context.DeadlineExceeded, err)
 }
 
-// abandon does what the context of a blocking receive does.
-func abandon(r Request) {
+// abandon does what the context of a blocking receive does, and reports whether that has ended it.
+func abandon(r Request) bool {
 	r.op.e.lock()
-	r.op.e.abandonLocked(r.op)
-	r.op.e.mu.Unlock()
+	defer r.op.e.mu.Unlock()
+	return r.op.e.abandonLocked(r.op)
+}
+
+// requireAbandoned abandons a receive, which nothing keeps from it.
+func requireAbandoned(t *testing.T, r Request) {
+	t.Helper()
+	require.True(t, abandon(r))
+	_, err := ended(t, r)
+	require.Equal(t, ErrCanceled, err)
 }
 
 // A deadline on a receive gives the message back whose data is on its way: the buffer is free, and the message keeps its place
@@ -56,102 +67,85 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// Another receive that waits gets the message that is given back.
-func TestAbandonedFindsReceive(t *testing.T) {
+// A receive does not give its message back while another waits that matches it, in software or in the device: it gets it, late.
+func TestAbandonedNotBesideAnother(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := manual(t, 2, fakeOpts{revoke: true, tags: tags, rts: 2})
 		e := c.e[1]
 		c.net.nodes[1].holdRds = true
 		s := c.e[0].Isend(1, 5, fill(1000, 1))
 		c.step()
-		first := e.Irecv(AnySource, 5, exact, make([]byte, 10))
 		buf := make([]byte, 2000)
-		second := e.Irecv(AnySource, 4, ^uint64(1), buf) // in the device, where there is one
+		first := e.Irecv(AnySource, 5, exact, buf)
+		second := e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000)) // in the device, where there is one
 		require.Equal(t, tags != 0, second.op.state == opOffered)
-		abandon(first)
-		_, err := ended(t, first)
-		require.Equal(t, ErrCanceled, err)
+		require.False(t, abandon(first))
 		c.net.nodes[1].holdRds = false
 		c.step()
-		st, err := ended(t, second)
+		st, err := ended(t, first)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(fill(1000, 1), buf[:st.Len]))
 		_, err = ended(t, s)
 		require.NoError(t, err)
+		open(t, second)
+		second.Cancel()
+		c.step()
+		_, err = ended(t, second)
+		require.Equal(t, ErrCanceled, err)
 		c.quiet()
 	}
 }
 
-// recalled is a receive in the device (second) that is asked back for a message which another one (first) has just abandoned: the
-// device's completions are held. buf is second's.
-type recalled struct {
-	*cluster
-	s             Request // the message, of 1000 bytes with tag 5
-	first, second Request
-	buf           []byte
-}
-
-// askedBack sets it up; before is called when the two receives are there.
-func askedBack(t *testing.T, before func(e *Engine)) *recalled {
-	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
-	r := &recalled{cluster: c, buf: make([]byte, 2000)}
+// A call of Recv does likewise: where another receive waits it returns the message, after its deadline.
+func TestAbandonedCallFinishes(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true})
+	e := c.e[1]
 	c.net.nodes[1].holdRds = true
-	r.s = c.e[0].Isend(1, 5, fill(1000, 1))
+	s := c.e[0].Isend(1, 5, fill(1000, 1))
 	c.step()
-	r.first = r.e[1].Irecv(AnySource, 5, exact, make([]byte, 10))
-	r.second = r.e[1].Irecv(AnySource, 4, ^uint64(1), r.buf)
-	before(r.e[1])
+	second := e.Irecv(AnySource, 4, exact, make([]byte, 2000))
+	third := e.Irecv(AnySource, 0, 0, make([]byte, 2000)) // has the message, and would wait for one if it gave it back
+	fourth := e.Irecv(AnySource, 0, 0, make([]byte, 2000))
+	require.False(t, abandon(third))
+	fourth.Cancel()
+	requireAbandoned(t, third)
+	ctx, cancel := context.WithCancel(bg)
+	type outcome struct {
+		st  Status
+		err error
+	}
+	got := make(chan outcome, 1)
+	go func() {
+		st, err := e.Recv(ctx, AnySource, 5, exact, make([]byte, 2000))
+		got <- outcome{st, err}
+	}()
+	require.Eventually(t, func() bool { return e.Metrics().ReadsNow == 2 }, 10*time.Second, time.Millisecond)
+	last := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
+	cancel()
+	select {
+	case o := <-got:
+		t.Fatalf("the call has ended: %+v", o)
+	case <-time.After(20 * time.Millisecond):
+	}
+	e.lock()
+	c.net.nodes[1].holdRds = false
+	e.mu.Unlock()
 	c.step()
-	c.net.nodes[1].dev.holdOps = true
-	abandon(r.first)
-	return r
-}
-
-// goOn lets the device's completions and the reads come.
-func (r *recalled) goOn() {
-	r.net.nodes[1].dev.holdOps, r.net.nodes[1].holdRds = false, false
-	r.step()
-}
-
-// end ends what is left but for the message: third is a receive of the test that waits for nothing.
-func (r *recalled) end(third Request) {
-	r.t.Helper()
-	open(r.t, third)
-	third.Cancel()
-	r.step()
-	for _, req := range []Request{r.first, third} {
-		_, err := ended(r.t, req)
-		require.Equal(r.t, ErrCanceled, err)
+	o := <-got
+	require.NoError(t, o.err)
+	require.EqualValues(t, 1000, o.st.Len)
+	open(t, last)
+	for _, r := range []Request{second, last} {
+		r.Cancel()
+		_, err := ended(t, r)
+		require.Equal(t, ErrCanceled, err)
 	}
-	r.quiet()
-}
-
-// A receive that is asked back from the device for such a message can still be cancelled, or get another one there.
-func TestAbandonedRecall(t *testing.T) {
-	for _, cancel := range []bool{false, true} {
-		c := askedBack(t, func(*Engine) {})
-		third := c.e[1].Irecv(AnySource, 4, exact, make([]byte, 2000))
-		if cancel {
-			c.second.Cancel()
-		} else {
-			require.NoError(t, c.e[0].Send(bg, 1, 4, fill(8, 2))) // the device is faster than the recall
-			c.step()
-		}
-		c.goOn()
-		_, err := ended(t, c.second)
-		if cancel {
-			require.Equal(t, ErrCanceled, err)
-		} else {
-			require.NoError(t, err)
-			require.Equal(t, fill(8, 2), c.buf[:8])
-		}
-		st, err := c.e[1].Recv(bg, AnySource, 5, exact, c.buf)
-		require.NoError(t, err)
-		require.Equal(t, fill(1000, 1), c.buf[:st.Len])
-		_, err = ended(t, c.s)
-		require.NoError(t, err)
-		c.end(third)
-	}
+	_, err := ended(t, fourth)
+	require.Equal(t, ErrCanceled, err)
+	c.step()
+	_, err = ended(t, s)
+	require.NoError(t, err)
+	c.quiet()
 }
 
 // A sender that wants a message back gets it when its receive gives it up.
@@ -164,35 +158,49 @@ func TestAbandonedWithdrawn(t *testing.T) {
 	s.Cancel()
 	c.step()
 	open(t, s)
-	abandon(r)
+	requireAbandoned(t, r)
 	c.step()
-	for _, r := range []Request{r, s} {
-		_, err := ended(t, r)
-		require.Equal(t, ErrCanceled, err)
-	}
+	_, err := ended(t, s)
+	require.Equal(t, ErrCanceled, err)
 	c.net.nodes[1].holdRds = false
 	c.step()
 	c.quiet()
 }
 
-// A receive that was asked back from the device for such a message, and ends without it, leaves it to the next that matches.
-func TestAbandonedRecallEndsWithout(t *testing.T) {
-	for _, end := range []struct{ cancel, faster bool }{{true, false}, {true, true}, {false, true}} {
-		buf := make([]byte, 1000)
-		var third Request
-		c := askedBack(t, func(e *Engine) { third = e.Irecv(AnySource, 5, exact, buf) }) // too short for the device
-		if end.cancel {
-			c.second.Cancel()
-		}
-		if end.faster {
-			require.NoError(t, c.e[0].Send(bg, 1, 4, fill(8, 2))) // the device matches it before it hears of the recall
-			c.step()
-		}
-		c.goOn()
-		for _, r := range []Request{c.first, c.second, c.s, third} {
-			_, _ = ended(t, r)
-		}
-		require.Equal(t, fill(1000, 1), buf)
-		c.quiet()
+// The message of a receive that ends while it still reads from a rank that is lost is not given back: nobody could read it.
+func TestAbandonedAfterLoss(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true})
+	e := c.e[1]
+	c.net.nodes[1].holdRds = true
+	c.e[0].Isend(1, 5, fill(1000, 1))
+	r := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
+	c.step()
+	e.PeerLost(0, errors.New("told"))
+	requireAbandoned(t, r)
+	require.Zero(t, e.Metrics().UnexpectedNow)
+	c.net.nodes[1].holdRds = false
+	e.Poll()
+	require.Zero(t, e.Metrics().ReadsNow)
+}
+
+// A message that one of several reads has found to be taken back, or that cannot be read, is not given back.
+func TestAbandonedUnreadable(t *testing.T) {
+	for _, cause := range []error{transport.ErrWithdrawn, errors.New("remote access error")} {
+		c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
+		e, n := c.e[1], c.net.nodes[1]
+		n.holdRds = true
+		c.e[0].Isend(1, 5, fill(1000, 1))
+		r := e.Irecv(0, 5, exact, make([]byte, 2000))
+		c.step()
+		n.reads = n.reads[1:]
+		c.callback(1, func(s transport.Sink) { s.ReadDone(r.op.slot.id(), cause) })
+		e.Poll()
+		open(t, r)
+		requireAbandoned(t, r)
+		require.Zero(t, e.Metrics().UnexpectedNow)
+		require.Equal(t, cause != transport.ErrWithdrawn, len(e.Failed()) == 1)
+		n.holdRds = false
+		e.Poll()
+		require.Zero(t, e.Metrics().ReadsNow)
 	}
 }

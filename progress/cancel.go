@@ -20,7 +20,6 @@ func (e *Engine) cancelLocked(op *Op) {
 		}
 	case opOffered, opRecalled:
 		e.recallLocked(op, ErrCanceled)
-		e.placeReturnedLocked() // what it may have been asked back for is not for it any more
 	case opQueued:
 		e.cancelQueuedLocked(op)
 	case opRequested:
@@ -49,7 +48,8 @@ func graceByClock() (context.Context, context.CancelFunc) {
 
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous request whose receiver does
 // not answer, because it is stopped or does not call the library, is revoked: reads of the buffer fail from then on. One that
-// is receiving the message is asked again and again whether it still does. A receive whose message is being read gives it back.
+// is receiving the message is asked again and again whether it still does. A receive whose message is being read gives it back
+// unless another waits for it.
 func (e *Engine) reclaimLocked(op *Op, life uint64) {
 	for op.state == opWithdrawing && e.caps.Revoke {
 		op.taken = false
@@ -64,8 +64,7 @@ func (e *Engine) reclaimLocked(op *Op, life uint64) {
 		}
 		e.ctrlLocked(&e.peers[op.peer], ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
 	}
-	if op.state == opReading && e.caps.Revoke {
-		e.abandonLocked(op)
+	if op.state == opReading && e.caps.Revoke && e.abandonLocked(op) {
 		return
 	}
 	_ = e.awaitLocked(context.Background(), op, life)
@@ -85,20 +84,13 @@ func (e *Engine) withdrawnFromLocked(op *Op) {
 	e.completeLocked(op, Status{}, ErrWithdrawn)
 }
 
-// withdrawLocked answers a sender that wants a request back. One that is being received stays, and so does one that a receive is
-// asked back from the device for: without it that receive would have lost its place. Of one that is not here any more the Fin is on
-// the way, and is the answer; one that the device has matched without its name is answered once that is known.
+// withdrawLocked answers a sender that wants a request back. One that is being received stays. Of one that is not here any more
+// the Fin is on the way, and is the answer; one that the device has matched without its name is answered once that is known.
 func (e *Engine) withdrawLocked(p *peer, id uint32) {
 	if m := p.requestNamed(id); m != nil {
-		answer := ctrl{kind: ctrlWithdrawn, id: id}
-		if e.promisedLocked(m) {
-			m.asked = true
-			answer.kind = ctrlTaken
-		} else {
-			e.unlinkRndvLocked(m)
-			e.dropRndvLocked(m)
-		}
-		e.ctrlLocked(p, answer)
+		e.unlinkRndvLocked(m)
+		e.dropRndvLocked(m)
+		e.ctrlLocked(p, ctrl{kind: ctrlWithdrawn, id: id})
 		return
 	}
 	if op := e.receiverLocked(request{p.rank, id}); op != nil {

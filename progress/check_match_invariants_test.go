@@ -79,7 +79,6 @@ func TestEachMatchIsChecked(t *testing.T) {
 			rndvExtra{0, 100}.encode(&extra)
 			e.rndvLocked(0, &transport.RndvHdr{Tag: 22, Len: 100, Extra: extra[:]})
 		}},
-		"returned": {"V2", func(e *Engine) { misplace(e, 22); e.placeLocked(e.requestRecordLocked(readState{src: 0}, 22)) }},
 		"device": {"V2", func(e *Engine) {
 			op := opOf(e, 21)
 			op.tag = 20 // the later of two

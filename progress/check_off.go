@@ -51,7 +51,6 @@ func (*engineCheck) dump(io.Writer) {}
 
 func (*Engine) checkPolledLocked(int)          {}
 func (*Engine) checkReceiveLocked(uint64, *Op) {}
-func (*Engine) checkHeirLocked(uint64, *Op)    {}
 func (*Engine) checkLostLocked(*peer)          {}
 func (*Engine) checkEndLocked(*Op, error)      {}
 func (*Engine) checkClosedLocked()             {}

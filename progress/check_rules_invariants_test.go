@@ -109,7 +109,6 @@ func TestRulesAreChecked(t *testing.T) {
 		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.Add(20, &message{tag: 20, seq: 1 << 20}) }},
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
 		"beside a returned message":     {"V7", func(e *Engine) { give(e, 12); post(e, 12) }},
-		"asked back for nothing":        {"V7", func(e *Engine) { op := opOf(e, 20); op.cause, op.wanted = errReturned, 1<<20 }},
 		"asked for what nobody has":     {"list", func(e *Engine) { e.peers[0].unknown = []uint32{rndvName} }},
 		"message out of order":          {"V1", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.seq = 0 }},
 		"message freed":                 {"pool", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.src = poisonRank }},

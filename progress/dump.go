@@ -85,11 +85,7 @@ func (e *Engine) dumpUnexpectedLocked(b io.Writer) {
 		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, %s\n", m.src, m.tag, size, kind)
 	}
 	for _, m := range e.returned[:min(len(e.returned), dumpMost)] {
-		promised := ""
-		if e.promisedLocked(m) {
-			promised = ", for a receive that the device is asked for"
-		}
-		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, given back%s\n", m.src, m.tag, m.length, promised)
+		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, given back\n", m.src, m.tag, m.length)
 	}
 }
 

@@ -22,9 +22,6 @@ var (
 	ErrProtocol  = errors.New("p2p: peer broke the protocol")
 )
 
-// errReturned is why a receive is asked back from a device when it is not to end.
-var errReturned = errors.New("p2p: a message waits for the receive")
-
 // errRevoked ends a send whose buffer was taken back; finishLocked makes a revokedError of it.
 var errRevoked = errors.New("p2p: send revoked")
 

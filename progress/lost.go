@@ -64,13 +64,9 @@ func (e *Engine) endPeerLocked(p *peer, cause error) {
 	// Receives go before the requests that nobody can read any more: neither can match the other.
 	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
 	for m := p.rndvs; m != nil; m = p.rndvs {
-		if op := e.recalledForLocked(m); op != nil {
-			op.cause = err // it is not among those that wait, until the device has given it up
-		}
 		e.unlinkRndvLocked(m)
 		e.dropRndvLocked(m)
 	}
-	e.placeReturnedLocked() // what others sent, and was for a receive that ends
 	e.checkLostLocked(p)
 }
 
@@ -164,11 +160,6 @@ func (e *Engine) failAllLocked(err error) {
 		e.failReadsLocked(p, err)
 	}
 	e.failRequestsLocked(func(*Op) bool { return true }, err)
-	for _, s := range e.off.slots.entries {
-		if s.op != nil && s.op.cause == errReturned {
-			s.op.cause = err
-		}
-	}
 	e.failReceivesLocked(func(*Op) bool { return true }, err)
 	for _, op := range slices.Concat(e.flushers, e.rooms) {
 		e.completeLocked(op, Status{}, err)

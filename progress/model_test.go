@@ -90,13 +90,6 @@ func (md *model) giveBack(r *modelRecv) {
 		m.withdrawn = true
 		return
 	}
-	for i, x := range md.posted {
-		if matches(x, m) {
-			md.posted = slices.Delete(md.posted, i, i+1)
-			x.got, m.matched = m, true
-			return
-		}
-	}
 	i := slices.IndexFunc(md.arrived, func(x *modelMsg) bool { return x.arrival > m.arrival })
 	if i < 0 {
 		i = len(md.arrived)
@@ -245,15 +238,19 @@ func (s *schedule) cancel(rank int, r *modelRecv) {
 	r.req.Cancel()
 }
 
-// abandon does what the context of a blocking receive does.
+// abandon does what the context of a blocking receive does: it has no effect while another waits that the message matches.
 func (s *schedule) abandon(rank int, r *modelRecv) {
 	e := s.c.e[rank]
 	e.lock()
 	defer e.mu.Unlock()
 	if op := r.req.op; !r.reported && op.life.Load() == pending(r.req.gen) && op.state == opReading {
-		s.models[rank].giveBack(r)
-		e.abandonLocked(op)
-		r.left = slices.Clone(r.buf)
+		md := s.models[rank]
+		alone := !slices.ContainsFunc(md.posted, func(x *modelRecv) bool { return matches(x, r.got) })
+		require.Equal(s.t, alone, e.abandonLocked(op))
+		if alone {
+			md.giveBack(r)
+			r.left = slices.Clone(r.buf)
+		}
 	}
 }
 

@@ -220,13 +220,9 @@ func (e *Engine) leftLocked(op *Op) {
 	o.drops = append(o.drops, drop{op.slot.id(), e.handled + 1})
 	e.inv.found(op)
 	o.slots.detach(op.slot)
-	recalled := op.cause != nil
 	op.cause = nil
 	e.goneLocked(op)
 	e.endLocked(true)
-	if recalled {
-		e.placeReturnedLocked()
-	}
 }
 
 // goneLocked counts an entry out of the list.

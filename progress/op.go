@@ -61,7 +61,6 @@ type Op struct {
 	kept       matching.Handle // in offload.kept
 	added      uint32          // Engine.handled when the device got it
 	cause      error           // why it was recalled
-	wanted     uint64          // recalled for a message: with this message.seq
 	slot       slot
 	region     transport.Region
 	read       readState

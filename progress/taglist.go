@@ -3,8 +3,8 @@ package progress
 import "github.com/tagmatch/tagmatch/transport"
 
 // A receive in the device's list: offered, then either matched by the device, which unlinks it (V5) and ends it by Delivered
-// or Incomplete; or found by an unexpected message, and dropped; or recalled, because it was cancelled, its peer is lost or
-// a message was given back that it is to have: then Deleted ends it, or gives it that, unless the device was faster (TMO 6.6).
+// or Incomplete; or found by an unexpected message, and dropped; or recalled, because it was cancelled or its peer is lost:
+// then Deleted ends it, unless the device was faster (TMO 6.6).
 
 // Matched unlinks a receive that the device has given to a message.
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
@@ -18,7 +18,6 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		e.unpostLocked(op)
 		e.checkReceiveLocked(tag, op)
 	}
-	recalled := op.cause != nil
 	if op.state == opRecalled {
 		e.recallAnsweredLocked()
 	}
@@ -29,9 +28,6 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e.goneLocked(op)
 	e.endLocked(false)
 	e.m.Offload.Matched++
-	if recalled {
-		e.placeReturnedLocked()
-	}
 }
 
 // Delivered ends a receive that the device has matched. Its error means that the peer is lost, or has taken the message back.
@@ -158,10 +154,6 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	e.releaseLocked(op.slot)
 	cause := op.cause
 	op.cause = nil
-	if cause == errReturned {
-		e.pullReturnedLocked(op)
-		return
-	}
 	if cause == ErrCanceled {
 		e.m.Canceled++
 	}
@@ -172,12 +164,8 @@ func (e *Engine) unofferedLocked(what string, id uint64) {
 	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
-// recallLocked asks the device for a receive, which ends with cause unless the device has matched it; or gets the message that it is
-// asked back for.
+// recallLocked asks the device for a receive, which ends with cause unless the device has matched it.
 func (e *Engine) recallLocked(op *Op, cause error) {
-	if op.cause == errReturned {
-		op.cause = cause // asked already; it ends now
-	}
 	if op.cause != nil {
 		return // asked already
 	}

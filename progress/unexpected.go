@@ -22,7 +22,6 @@ type message struct {
 	handle     matching.Handle
 	next, prev *message // among those of its peer; next also in the free list
 	rkey       uint32
-	asked      bool // readState.asked
 
 	rndv    bool
 	charged bool // to its sender, and not given back yet
@@ -38,7 +37,7 @@ func (m *message) cost() uint64 {
 
 // reading is what a receive needs to read a rendezvous message.
 func (m *message) reading() readState {
-	return readState{src: int(m.src), appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq, asked: m.asked}
+	return readState{src: int(m.src), appCtx: m.appCtx, rkey: m.rkey, va: m.va, total: m.length, seq: m.seq}
 }
 
 // keepLocked stores an eager message whose credit was checked.
@@ -96,7 +95,7 @@ func (e *Engine) keepRndvLocked(r readState, tag uint64) {
 func (e *Engine) requestRecordLocked(r readState, tag uint64) *message {
 	m := e.buffers.message()
 	m.src, m.tag, m.seq, m.rndv = int32(r.src), tag, r.seq, true
-	m.appCtx, m.va, m.rkey, m.length, m.handle, m.asked = r.appCtx, r.va, r.rkey, r.total, 0, false
+	m.appCtx, m.va, m.rkey, m.length, m.handle = r.appCtx, r.va, r.rkey, r.total, 0
 	p := &e.peers[r.src]
 	if m.next = p.rndvs; m.next != nil {
 		m.next.prev = m
@@ -131,7 +130,7 @@ func (e *Engine) arrivedLocked(tag, mask uint64) (got *message, ok bool) {
 	if len(e.returned) == 0 {
 		return e.unexp.Match(tag, mask)
 	}
-	i := slices.IndexFunc(e.returned, func(m *message) bool { return (m.tag^tag)&mask == 0 && !e.promisedLocked(m) })
+	i := slices.IndexFunc(e.returned, func(m *message) bool { return (m.tag^tag)&mask == 0 })
 	if i < 0 {
 		return e.unexp.Match(tag, mask)
 	}

@@ -35,12 +35,12 @@ type Recv struct {
 	GotSource, Got int
 
 	// Gone says that the receive has ended without a message, when at least From and at most Until receives had been posted. If
-	// it had matched one it has given it back: to the first posted receive that waits and accepts it, or to its old place.
+	// it had matched one it has given it back to its old place, which it may where no posted receive waits that accepts it.
 	Gone        bool
 	From, Until int
 
 	// Leaving says that the receive was to end when From receives had been posted, but that its message was faster. That may have been
-	// known later: what another gives back from then on may pass it over.
+	// known later: from then on it need not keep another from giving its message back.
 	Leaving bool
 }
 
@@ -292,14 +292,17 @@ func (s *search) endAny() bool {
 // end tries the end of a receive that gets nothing.
 func (s *search) end(i int) bool {
 	m, holds := s.held[i]
+	if holds && s.wanted(m) {
+		return false
+	}
 	s.over[i] = true
-	var heirs []int
+	then := s.run
 	if holds {
-		heirs = s.heirs(m)
 		delete(s.held, i)
 		delete(s.holder, m)
+		then = func() bool { return s.offer(m, -1) }
 	}
-	ok := slices.ContainsFunc(heirs, func(heir int) bool { return s.offer(m, heir) }) || !holds && s.run()
+	ok := then()
 	delete(s.over, i)
 	if holds {
 		s.held[i], s.holder[m] = m, i
@@ -307,16 +310,14 @@ func (s *search) end(i int) bool {
 	return ok
 }
 
-// heirs lists who may get a message that is given back; -1 is nobody.
-func (s *search) heirs(m message) []int {
-	var heirs []int
+// wanted tells whether a posted receive waits that accepts m, and that is not to end.
+func (s *search) wanted(m message) bool {
 	for i := s.firstPosted(m); i >= 0; i = s.nextPosted(m, i+1) {
-		heirs = append(heirs, i)
 		if r := &s.h.Recvs[i]; !r.Leaving || r.From > s.posted {
-			return heirs
+			return true
 		}
 	}
-	return append(heirs, -1)
+	return false
 }
 
 // firstPosted is the first posted receive that waits and accepts m, or -1.

@@ -42,13 +42,14 @@ func TestRules(t *testing.T) {
 		{"given back and got", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 1)}, [][]uint64{{7, 7}}}, true},
 		{"given back to its old place", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, false},
 		{"later one got meanwhile", History{[]Recv{gone(7, all, 2, 2), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, true},
-		{"given back to who waits", History{[]Recv{gone(7, all, 2, 2), recv(0, 0, 0, 0, 0), recv(0, 7, all, 0, 1)}, [][]uint64{{7, 7}}}, true},
+		{"given back to who waits", History{[]Recv{gone(7, all, 3, 3), recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, false},
+		{"given back before one waits", History{[]Recv{gone(7, all, 2, 2), recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, true},
 		{"who waits is passed over", History{[]Recv{gone(7, all, 2, 2), recv(0, 7, all, 0, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
 		{"given back twice", History{[]Recv{gone(7, all, 2, 2), gone(7, all, 3, 3), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, true},
 		{"given back and lost", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, Unmatched)}, [][]uint64{{7}}}, false},
-		{"who is to end is passed over", History{[]Recv{gone(7, all, 3, 3), leaving(7, all, 3, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, true},
-		{"who is to end later is not", History{[]Recv{gone(7, all, 3, 3), leaving(7, all, 4, Unmatched), recv(0, 7, all, 0, 0), recv(0, 8, all, 0, Unmatched)}, [][]uint64{{7}}}, false},
-		{"who comes behind it is not", History{[]Recv{gone(7, all, 4, 4), leaving(7, all, 4, Unmatched), recv(0, 7, all, 0, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
+		{"given back beside who is to end", History{[]Recv{gone(7, all, 3, 3), recv(0, 0, 0, 0, 1), leaving(7, all, 3, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, true},
+		{"given back beside who waits too", History{[]Recv{gone(7, all, 4, 4), recv(0, 0, 0, 0, 1), leaving(7, all, 3, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, false},
+		{"given back beside who is to end later", History{[]Recv{gone(7, all, 3, 3), recv(0, 0, 0, 0, 1), leaving(7, all, 4, Unmatched), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, false},
 		{"what is sent to who is to end is not passed over", History{[]Recv{leaving(7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, false},
 		{"ended before it was posted", History{[]Recv{recv(0, 7, all, 0, 0), gone(7, all, 1, 2)}, [][]uint64{{7}}}, true},
 	} {
@@ -81,10 +82,10 @@ func TestRandom(t *testing.T) {
 func TestRandomGone(t *testing.T) {
 	refused, past := 0, 0
 	for seed := range uint64(15000) {
-		p := &player{rng: rand.New(rand.NewPCG(seed, 2))}
+		p := &player{rng: rand.New(rand.NewPCG(seed, 2)), past: map[int]int{}}
 		h := p.play()
 		require.NoError(t, Check(h), "seed %d\n%s", seed, h)
-		if p.past > 0 {
+		if len(p.past) > 0 {
 			for i := range h.Recvs {
 				h.Recvs[i].Leaving = false
 			}
@@ -107,7 +108,7 @@ type player struct {
 	h    History
 	sent []sent
 	back int // messages given back
-	past int // receives that these have passed over
+	past map[int]int // receives that these have passed over: only what came after so many messages is for them
 }
 
 // sent is a message, in the order of arrival.
@@ -139,7 +140,7 @@ func (p *player) play() *History {
 	return &p.h
 }
 
-// end ends a receive, which gives back what it has.
+// end ends a receive that has no message, or one that nobody else waits for.
 func (p *player) end() {
 	n := len(p.h.Recvs)
 	if n == 0 {
@@ -150,35 +151,38 @@ func (p *player) end() {
 	if r.Gone {
 		return
 	}
-	if p.rng.IntN(2) == 0 {
+	has := slices.IndexFunc(p.sent, func(m sent) bool { return m.taker == i })
+	if p.rng.IntN(2) == 0 || has >= 0 && p.wanted(p.sent[has]) {
 		if !r.Leaving {
 			r.Leaving, r.From = true, n
 		}
 		return
 	}
 	r.Gone, r.From, r.Until = true, n, n
-	for j := range p.sent {
-		if p.sent[j].taker == i {
-			p.back++
-			p.sent[j].taker = p.heir(p.sent[j])
-		}
+	if has >= 0 {
+		p.back++
+		p.sent[has].taker = -1
 	}
 }
 
-// heir is the receive that gets a message which is given back, or -1: one that is to end may be passed over.
-func (p *player) heir(m sent) int {
+// wanted tells whether a receive waits that accepts m: one that is to end may be passed over.
+func (p *player) wanted(m sent) bool {
+	var over []int
 	for i := range p.h.Recvs {
 		r := &p.h.Recvs[i]
 		busy := r.Gone || slices.ContainsFunc(p.sent, func(o sent) bool { return o.taker == i })
 		switch {
 		case busy || !r.accepts(m.src, p.h.Messages[m.src][m.seq]):
 		case r.Leaving && p.rng.IntN(2) == 0:
-			p.past++
+			over = append(over, i)
 		default:
-			return i
+			return true
 		}
 	}
-	return -1
+	for _, i := range over {
+		p.past[i] = len(p.sent)
+	}
+	return false
 }
 
 // match gives messages that nobody has to receives that have none: the oldest to the first.
@@ -188,7 +192,7 @@ func (p *player) match() {
 		for i := range p.h.Recvs {
 			r := &p.h.Recvs[i]
 			busy := r.Gone || slices.ContainsFunc(p.sent, func(o sent) bool { return o.taker == i })
-			if m.taker < 0 && !busy && r.accepts(m.src, p.h.Messages[m.src][m.seq]) {
+			if m.taker < 0 && !busy && j >= p.past[i] && r.accepts(m.src, p.h.Messages[m.src][m.seq]) {
 				m.taker = i
 			}
 		}

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"iter"
-	"math"
 	"time"
 
 	"github.com/tagmatch/tagmatch/progress"
@@ -123,9 +122,6 @@ func (w *world) resume(r *rank, polls int) (events int) {
 	w.harvest(r)
 	c.events += w.repost(r, c.o)
 	c.o.until = r.posts
-	if w.lists[r.id].asking() {
-		c.o.until = math.MaxInt // what it gives back may be for a receive in the device, and is given back when that has answered
-	}
 	return c.events
 }
 
@@ -152,7 +148,6 @@ func (w *world) expire(r *rank) {
 	}
 	c.context.over = true
 	c.o.expired++
-	r.gaveUp = true
 	r.leave(c.o)
 	w.resume(r, 0)
 }

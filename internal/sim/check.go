@@ -242,7 +242,7 @@ func (w *world) checkMetrics(r *rank, m *progress.Metrics) error {
 		return fail("metrics", "rank %d: %d receives were offloaded; %d were matched, %d dropped, %d recalled", r.id, o.Offloaded, o.Matched, o.Drops, won)
 	}
 	kept := o.KeptSmall + o.KeptOverlap + o.KeptPath + o.KeptFull + o.KeptOff
-	if posted := kept + o.Offloaded - o.Promoted; w.plan.Params.Tags > 0 && (posted < r.posted || posted > r.posted+r.unsure+r.again) {
+	if posted := kept + o.Offloaded - o.Promoted; w.plan.Params.Tags > 0 && (posted < r.posted || posted > r.posted+r.again) {
 		return fail("metrics", "rank %d: %d receives were posted; %d were kept, %d offloaded, of those %d after they were kept",
 			r.id, r.posted, kept, o.Offloaded, o.Promoted)
 	}

@@ -34,7 +34,6 @@ type generator struct {
 	faults   float64
 	thrashes bool    // messages keep coming just before their receives
 	cuts     bool    // connections fail in the middle of a message
-	tangles  bool    // messages are given back while a device is asked for receives
 	favorite int     // rank that most messages go to, -1: none
 	calls    float64 // of the posts
 	flushes  float64
@@ -149,9 +148,6 @@ func (g *generator) temper() {
 	if g.chance(0.4) {
 		g.calls, g.flushes = pick(g, 0.1, 0.3, 0.6), pick(g, 0, 0.02, 0.1)
 	}
-	if g.tangles = !g.thrashes && !g.cuts && g.chance(0.03); g.tangles {
-		g.tangled()
-	}
 	g.aborts = g.chance(0.02)
 	g.favorite = -1
 	if g.chance(0.4) {
@@ -169,9 +165,6 @@ func (g *generator) steps() {
 		g.thrash()
 	case g.cuts:
 		g.cut()
-	case g.tangles:
-		g.tangle()
-		posts = min(posts, 5)
 	case g.chance(0.02):
 		g.flood()
 	case g.chance(0.01):

@@ -225,11 +225,8 @@ func (w *world) receive(r *rank, src int, tag, mask uint64, size int, calls bool
 		r.add(o, o.req.Done())
 	}
 	found := !o.pending() || r.engine.Metrics().UnexpectedNow != before
-	switch {
-	case !found:
+	if !found {
 		r.posted++
-	case o.call && r.gaveUp:
-		r.unsure++ // what it found may have been given back by the device only when it had been posted
 	}
 	w.looked(r, mask, before, found)
 }

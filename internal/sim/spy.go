@@ -52,11 +52,8 @@ func (w *world) watched(id int, open opener) opener {
 		rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(id)))
 		y := &spy{Transport: tr, dice: &refusals{w: w, rng: rng, most: q.Refuse}}
 		if list := tr.TagList(); list != nil {
-			y.list = &spyList{TagList: list, dice: &refusals{w: w, rng: rng, most: q.RefuseOps}, recalls: map[uint64]bool{}}
-			s.counts, s.count, s.list = true, q.TM.InitialCount, y.list
-			if w.lists[id] == nil { // of several paths the first one's is used
-				w.lists[id] = y.list
-			}
+			y.list = &spyList{TagList: list, dice: &refusals{w: w, rng: rng, most: q.RefuseOps}}
+			s.counts, s.count = true, q.TM.InitialCount
 		}
 		return y, nil
 	}
@@ -129,13 +126,8 @@ func (s *spy) Grant(peer int, total uint64) error {
 
 type spyList struct {
 	transport.TagList
-	dice    *refusals
-	recalls map[uint64]bool // receives that are asked back, or are to be
-	late    bool            // drops wait for room, and recalls behind them
+	dice *refusals
 }
-
-// asking tells whether the device has still to say which receives it gives back.
-func (l *spyList) asking() bool { return l != nil && (l.late || len(l.recalls) > 0) }
 
 func (l *spyList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
 	if l.dice.refuses() {
@@ -146,7 +138,6 @@ func (l *spyList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 
 // Del and Drop may not be refused, but the engine is ready for transports that do so.
 func (l *spyList) Del(id uint64, handled uint32) error {
-	l.recalls[id] = true
 	if l.dice.refuses() {
 		return transport.ErrAgain
 	}
@@ -154,12 +145,10 @@ func (l *spyList) Del(id uint64, handled uint32) error {
 }
 
 func (l *spyList) Drop(id uint64, handled uint32) error {
-	if l.late = l.dice.refuses(); l.late {
+	if l.dice.refuses() {
 		return transport.ErrAgain
 	}
-	err := l.TagList.Drop(id, handled)
-	l.late = err != nil
-	return err
+	return l.TagList.Drop(id, handled)
 }
 
 func (l *spyList) Sync(handled uint32) error {
@@ -173,8 +162,7 @@ type spySink struct {
 	transport.Sink
 	w      *world
 	id     int
-	counts bool // the device has a list
-	list   *spyList
+	counts bool   // the device has a list
 	count  uint16 // of unexpected messages, as the device has it
 
 	matched map[uint64]int // receives that have not ended, and whose messages they have
@@ -183,13 +171,7 @@ type spySink struct {
 
 func (s *spySink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	s.matched[id] = src
-	delete(s.list.recalls, id)
 	s.Sink.Matched(id, src, appCtx, tag)
-}
-
-func (s *spySink) Deleted(id uint64, ok bool) {
-	delete(s.list.recalls, id)
-	s.Sink.Deleted(id, ok)
 }
 
 func (s *spySink) Delivered(id, n uint64, err error) {

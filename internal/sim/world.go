@@ -25,8 +25,7 @@ type world struct {
 	fabric   *soft.Fabric
 	near     []*soft.Fabric // of the two hosts, with Params.Mux
 	ranks    []*rank
-	lists    map[int]*spyList // by rank: of its device, the first
-	cut      map[[2]int]bool  // pairs, lower rank first, whose connection the plan has broken
+	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan has broken
 	cov      Coverage
 	patience time.Duration // with a close, see closePatience
 	refused  int           // requests that spies have refused
@@ -44,7 +43,6 @@ type rank struct {
 	active  []*op                 // of them, those that have not ended
 	sent    []int                 // by destination: messages so far
 	posted  uint64                // receives that found no message waiting
-	unsure  uint64                // receives that may have found none
 	acked   int                   // losses that it has acknowledged
 	dead    bool
 	errs    errorLog
@@ -53,7 +51,6 @@ type rank struct {
 	posts     int            // receives, counted again where a Recv is posted again
 	withdrawn uint64         // messages that were taken back while they were received
 	took      []*op          // the receives that had them
-	gaveUp    bool           // the context of a call has ended
 	again     uint64         // of them, those that were posted again
 	aborts    bool           // it has called Abort
 	stopped   bool           // its engine has, because of an Abort
@@ -81,7 +78,7 @@ func (l *errorLog) WithGroup(string) slog.Handler      { return l }
 func newWorld(p *Plan) *world {
 	opts := p.Params.Fabric
 	opts.Seed = p.Seed
-	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}, lists: map[int]*spyList{}, patience: closePatience}
+	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}, patience: closePatience}
 	if p.Params.Mux {
 		w.near = []*soft.Fabric{soft.NewFabric(opts), soft.NewFabric(opts)}
 	}
