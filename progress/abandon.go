@@ -55,10 +55,10 @@ func (e *Engine) placeLocked(m *message) {
 		e.dropRndvLocked(m)
 		return
 	}
-	op := e.heirLocked(m.tag)
+	op, _, _ := e.posted.Find(m.tag)
 	if op != nil && op.state == opPosted {
 		e.unpostLocked(op)
-		e.checkHeirLocked(m.tag, op)
+		e.checkReceiveLocked(m.tag, op)
 		if e.tags != nil {
 			e.leftLocked(op)
 		}
@@ -70,21 +70,6 @@ func (e *Engine) placeLocked(m *message) {
 		op.wanted = m.seq
 		e.recallLocked(op, errReturned) // the device has it, live: only its answer frees it for this message
 	}
-}
-
-// heirLocked is the first receive that waits for a tag, or nil: of those that the device is to give up, each has a message already, or is
-// to end.
-func (e *Engine) heirLocked(tag uint64) *Op {
-	op, _, ok := e.posted.Find(tag)
-	if !ok || op.cause == nil {
-		return op
-	}
-	for _, op := range e.posted.All() {
-		if op.cause == nil && (tag^op.tag)&op.mask == 0 {
-			return op
-		}
-	}
-	return nil
 }
 
 // returnedAtLocked is where the request with this number is among those that were given back, or would be.

@@ -53,39 +53,6 @@ func TestAbandonedRecallWithdrawn(t *testing.T) {
 	}
 }
 
-// Of two such messages that find the same receive in the device, the second is for the next receive that matches it.
-func TestAbandonedTwice(t *testing.T) {
-	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2, maxOps: 1})
-	e, dev := c.e[1], c.net.nodes[1].dev
-	c.net.nodes[1].holdRds = true
-	sends := []Request{c.e[0].Isend(1, 5, fill(1000, 1)), c.e[0].Isend(1, 5, fill(1001, 2))}
-	c.step()
-	given := []Request{e.Irecv(AnySource, 5, exact, make([]byte, 10)), e.Irecv(AnySource, 5, exact, make([]byte, 10))}
-	var waiting []Request
-	for range 2 {
-		waiting = append(waiting, e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000)))
-		c.step()
-	}
-	dev.holdOps = true
-	other := e.Irecv(AnySource, 77, exact, make([]byte, 2000)) // leaves no room for the recall, so that both messages find it
-	for _, r := range given {
-		abandon(r)
-	}
-	dev.holdOps, c.net.nodes[1].holdRds = false, false
-	c.step()
-	for i, r := range waiting {
-		st, err := ended(t, r)
-		require.NoError(t, err)
-		require.EqualValues(t, 1000+i, st.Len)
-	}
-	other.Cancel()
-	c.step()
-	for _, r := range append(given, append(sends, other)...) {
-		_, _ = ended(t, r)
-	}
-	c.quiet()
-}
-
 // A receive that is asked back from the device only to end keeps nothing from those that are posted after it: of two messages that
 // wait, the next receive gets the older one, which was given back.
 func TestAbandonedBesideCancel(t *testing.T) {

@@ -96,7 +96,7 @@ func (e *Engine) checkUnmatchedLocked() {
 		}
 	}
 	for _, m := range e.returned {
-		if op := e.heirLocked(m.tag); op != nil && !e.promisedLocked(m) {
+		if op, _, ok := e.posted.Find(m.tag); ok && !e.promisedLocked(m) {
 			invariant.Broken("V7", "a message from %d, tag %#x, that was given back waits beside its receive: %s", m.src, m.tag, op.note.where())
 		}
 	}

@@ -19,15 +19,6 @@ func (c *engineCheck) matchDue(entries int) bool {
 // checkReceiveLocked is V2 and V3 of a message with this tag: op is the receive that it gets, out of the shadow list and as it was
 // there, or nil.
 func (e *Engine) checkReceiveLocked(tag uint64, op *Op) {
-	e.checkFirstLocked(tag, op, func(*Op) bool { return true })
-}
-
-// checkHeirLocked is checkReceiveLocked for a message that was given back.
-func (e *Engine) checkHeirLocked(tag uint64, op *Op) {
-	e.checkFirstLocked(tag, op, func(r *Op) bool { return r.cause == nil })
-}
-
-func (e *Engine) checkFirstLocked(tag uint64, op *Op, waits func(*Op) bool) {
 	before := uint64(math.MaxUint64)
 	if op != nil {
 		checkEntry(op, "V3", "a match", opPosted, opOffered)
@@ -41,7 +32,7 @@ func (e *Engine) checkFirstLocked(tag uint64, op *Op, waits func(*Op) bool) {
 		if r == op {
 			invariant.Broken("V3", "a receive has a message and waits for another: %s", op.note.where())
 		}
-		if r.note.order < before && (tag^r.tag)&r.mask == 0 && waits(r) {
+		if r.note.order < before && (tag^r.tag)&r.mask == 0 {
 			invariant.Broken("V2", "a message with tag %#x does not go to the oldest receive that matches: %s", tag, r.note.where())
 		}
 	}

@@ -51,7 +51,6 @@ func (*engineCheck) dump(io.Writer) {}
 
 func (*Engine) checkPolledLocked(int)          {}
 func (*Engine) checkReceiveLocked(uint64, *Op) {}
-func (*Engine) checkHeirLocked(uint64, *Op)    {}
 func (*Engine) checkLostLocked(*peer)          {}
 func (*Engine) checkEndLocked(*Op, error)      {}
 func (*Engine) checkClosedLocked()             {}
@@ -63,7 +62,7 @@ func (*engineCheck) counted(*Engine)           {}
 func (*engineCheck) postedLocked(*Op)          {}
 func (*engineCheck) added(*Op, slot)           {}
 func (*engineCheck) found(*Op)                 {}
-func (*engineCheck) dropped(drop)              {}
+func (*engineCheck) dropped(slot)              {}
 func (*engineCheck) matched(*Engine, *Op, int) {}
 func (*engineCheck) left(slot)                 {}
 func (*engineCheck) reporting(*Engine, uint32) {}

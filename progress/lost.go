@@ -70,7 +70,6 @@ func (e *Engine) endPeerLocked(p *peer, cause error) {
 		e.unlinkRndvLocked(m)
 		e.dropRndvLocked(m)
 	}
-	e.placeReturnedLocked() // what others sent, and was for a receive that ends
 	e.checkLostLocked(p)
 }
 

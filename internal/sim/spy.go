@@ -120,22 +120,14 @@ func (s *spy) Abandon(peer int, id uint64) {
 	s.Transport.Abandon(peer, id)
 }
 
-func (s *spy) Grant(peer int, total uint64) error {
-	if s.dice.refuses() {
-		return transport.ErrAgain
-	}
-	return s.Transport.Grant(peer, total)
-}
-
 type spyList struct {
 	transport.TagList
 	dice    *refusals
-	recalls map[uint64]bool // receives that are asked back, or are to be
-	late    bool            // drops wait for room, and recalls behind them
+	recalls map[uint64]bool // receives that are asked back
 }
 
 // asking tells whether the device has still to say which receives it gives back.
-func (l *spyList) asking() bool { return l != nil && (l.late || len(l.recalls) > 0) }
+func (l *spyList) asking() bool { return l != nil && len(l.recalls) > 0 }
 
 func (l *spyList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
 	if l.dice.refuses() {
@@ -144,22 +136,11 @@ func (l *spyList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 	return l.TagList.Add(id, tag, mask, buf, handled)
 }
 
-// Del and Drop may not be refused, but the engine is ready for transports that do so.
+// Del, like Drop and Grant, finds no room below the spy or not at all: small queues of the device
+// and of each peer see to that.
 func (l *spyList) Del(id uint64, handled uint32) error {
 	l.recalls[id] = true
-	if l.dice.refuses() {
-		return transport.ErrAgain
-	}
 	return l.TagList.Del(id, handled)
-}
-
-func (l *spyList) Drop(id uint64, handled uint32) error {
-	if l.late = l.dice.refuses(); l.late {
-		return transport.ErrAgain
-	}
-	err := l.TagList.Drop(id, handled)
-	l.late = err != nil
-	return err
 }
 
 func (l *spyList) Sync(handled uint32) error {

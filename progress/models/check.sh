@@ -99,6 +99,7 @@ phase() {
     breaks phase.pml -DLOOSE -DFAULT_$fault
   done
   breaks phase.pml -DLOOSE -DCANCEL -DFAULT_CANCEL_UNSIGNALLED
+  breaks phase.pml -DCANCEL -DMSGS=3 -DOPS=1 -DFAULT_UNTOLD
   breaks phase.pml -DLOOSE -DMOD=3
 }
 
