@@ -60,7 +60,7 @@
  *
  *   OLD_COUNT            a forced DEL carries the count before its message (TMO 5.3); the engine sends the one after
  *   LIVE_GO_DORMANT      an unexpected message makes all entries dormant: TMConfig.LiveGoDormant
- *   CANCEL               receives are cancelled (TMO 6.6)
+ *   CANCEL=n             the first n receives are cancelled (TMO 6.6); the others have to become live at last
  *   FAULT_NO_SYNC LOOSE  all SYNCs are lost (V18): only slower
  *
  * Variants that must fail
@@ -427,11 +427,13 @@ inline take(r)
 
 #define promote(r) :: d_step { PROMOTABLE(r) -> add(r) }
 
+#define CANCELS(r) (r < posted && r < CANCEL)
+
 #if defined(CANCEL) && defined(FAULT_CANCEL_UNSIGNALLED)
-#define cancel(r) :: d_step { r < posted && state[r] == OFFERED -> del(DROP, r, C); state[r] = ENDED; postdel() }
+#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFERED -> del(DROP, r, C); state[r] = ENDED; postdel() }
 #elif defined(CANCEL)
-#define cancel(r) :: d_step { r < posted && state[r] == OFFERED -> del(DEL, r, C); state[r] = RECALLED; postdel() } \
-	:: d_step { r < posted && state[r] == KEPT -> state[r] = ENDED }
+#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFERED -> del(DEL, r, C); state[r] = RECALLED; postdel() } \
+	:: d_step { CANCELS(r) && state[r] == KEPT -> state[r] = ENDED }
 #else
 #define cancel(r)
 #endif
