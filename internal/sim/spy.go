@@ -136,8 +136,8 @@ func (l *spyList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 	return l.TagList.Add(id, tag, mask, buf, handled)
 }
 
-// Del, like Drop and Grant, finds no room below the spy or not at all: small queues of the device
-// and of each peer see to that.
+// Del is not refused here, nor are Drop and Grant, which no transport may refuse: small queues of the
+// device and of each peer leave them without room.
 func (l *spyList) Del(id uint64, handled uint32) error {
 	l.recalls[id] = true
 	return l.TagList.Del(id, handled)
