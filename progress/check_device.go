@@ -50,25 +50,36 @@ func (c *engineCheck) matched(e *Engine, op *Op, src int) {
 	invariant.Check(c.covers(e, src), "V17", "the device matches a message of rank %d, which comes by another: %s", src, op.note.where())
 }
 
-// found follows a receive in the device that an unexpected message has found, before the message is counted.
+// foundReceive is a receive in the device that an unexpected message has found. count is C with the
+// message.
+type foundReceive struct {
+	slot
+	count uint32
+}
+
+// found follows such a receive, before the message is counted: a message finds one, which is taken
+// out before the next comes.
 func (c *engineCheck) found(op *Op) {
-	c.due = append(c.due, drop{op.slot.id(), c.settled + 1})
+	if d := c.due; d != nil {
+		invariant.Broken("V9", "receive %#x, found by message %d, is still in the device's list: the next one finds another", d.id(), d.count)
+	}
+	c.due = &foundReceive{op.slot, c.settled + 1}
 }
 
-// dropped follows the forced DEL of such a receive. The oldest comes first, with the count of its own message.
-func (c *engineCheck) dropped(d drop) {
-	invariant.Check(len(c.due) != 0 && c.due[0].id == d.id, "V9", "receive %#x is taken out by force, and no message found it", d.id)
-	c.due = c.due[1:]
+// dropped follows its forced DEL.
+func (c *engineCheck) dropped(s slot) {
+	invariant.Check(c.due != nil && c.due.slot == s, "V9", "receive %#x is taken out by force, and no message found it", s.id())
+	c.due = nil
 }
 
-// reporting is V9 and V8: an operation reports a count. All receives whose messages it includes are being taken out, and all those
-// messages are settled.
+// reporting is V9 and V8: an operation reports a count. The receive whose message it includes is
+// being taken out, and all messages that it includes are settled.
 func (c *engineCheck) reporting(e *Engine, count uint32) {
 	invariant.Check(int32(count-c.settled) <= 0, "V8", "the device is told of %d messages, %d are delivered or queued", count, c.settled)
 	invariant.Check(int32(count-e.off.reported) >= 0, "V8", "the device is told of %d messages after %d", count, e.off.reported)
-	for _, d := range c.due {
+	if d := c.due; d != nil {
 		invariant.Check(int32(count-d.count) < 0, "V9", "the device is told of %d messages while receive %#x, found by message %d, is still in its list",
-			count, d.id, d.count)
+			count, d.id(), d.count)
 	}
 }
 
@@ -77,12 +88,8 @@ func (e *Engine) checkDeviceLocked() {
 	e.checkKeptLocked()
 	e.checkSlotsLocked()
 	e.checkOverlapLocked()
-	o := &e.off
 	invariant.Check(e.handled == e.inv.settled, "V8", "%d unexpected messages are counted, %d are delivered or queued", e.handled, e.inv.settled)
-	invariant.Check(len(o.drops) == len(e.inv.due), "V9", "%d forced DELs are due, %d are to come", len(e.inv.due), len(o.drops))
-	for i, d := range o.drops {
-		invariant.Check(d == e.inv.due[i], "V9", "the forced DEL of receive %#x carries the count %d, its message is %d", d.id, d.count, e.inv.due[i].count)
-	}
+	invariant.Check(!e.off.finding && e.inv.due == nil, "V9", "a receive that a message has found is still in the device's list")
 }
 
 // checkKeptLocked: offload.kept has exactly the receives that are in the shadow list and not in the device, in order;
@@ -131,8 +138,7 @@ func (e *Engine) checkSlotsLocked() {
 		}
 		checkEntry(op, "V12", "the device", opOffered, opRecalled, opMatched)
 		invariant.Check(op.slot == slot{uint32(i), en.gen} && e.inv.device[op.slot.id()] == op.note, "V12", "a receive is in the device under another name: %s", op.note.where())
-		recalled := op.state == opRecalled || op.state == opOffered && e.recallDueLocked(op)
-		invariant.Check(recalled == (op.cause != nil), "V12", "a receive is asked back from the device for %v: %s", op.cause, op.note.where())
+		invariant.Check((op.state == opRecalled) == (op.cause != nil), "V12", "a receive is asked back from the device for %v: %s", op.cause, op.note.where())
 		if op.state == opMatched {
 			continue
 		}
@@ -144,15 +150,6 @@ func (e *Engine) checkSlotsLocked() {
 	invariant.Check(inList == o.entries, "V14", "%d receives are counted in the device's list, there are %d", o.entries, inList)
 	invariant.Check(fresh == o.fresh, "V14", "%d receives are counted as added with the last count, there are %d", o.fresh, fresh)
 	invariant.Check(len(e.inv.device) == o.slots.used && o.slots.used <= o.most, "V14", "%d receives have slots, the device has %d; it holds %d", o.slots.used, len(e.inv.device), o.most)
-}
-
-func (e *Engine) recallDueLocked(op *Op) bool {
-	for _, id := range e.off.recalls {
-		if id == op.slot.id() {
-			return true
-		}
-	}
-	return false
 }
 
 // overlapLook is how many receives in the device one check looks at, unless it is to be thorough; the next goes on behind them.

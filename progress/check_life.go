@@ -20,7 +20,7 @@ type engineCheck struct {
 	idle    int                // polls since the last full check
 	orders  uint64             // receives that were put into the shadow list
 	settled uint32             // unexpected messages of the list's device that are done with (V8)
-	due     []drop             // forced DELs that are not posted (V9)
+	due     *foundReceive      // whose forced DEL is not posted (V9)
 	device  map[uint64]*record // receives that the device has
 	looked  int                // entries of its table that were looked at (V6)
 	matches uint32             // by software (V1 to V3)
@@ -35,6 +35,9 @@ const (
 )
 
 var poisonSlot = slotOf(poisonWord)
+
+// slotOf is the slot that id names.
+func slotOf(id uint64) slot { return slot{index: uint32(id), gen: uint32(id >> 32)} }
 
 // checkUnused looks at an Op that comes out of the pool: nobody has touched it there.
 func (op *Op) checkUnused() {

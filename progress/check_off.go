@@ -62,7 +62,7 @@ func (*engineCheck) counted(*Engine)           {}
 func (*engineCheck) postedLocked(*Op)          {}
 func (*engineCheck) added(*Op, slot)           {}
 func (*engineCheck) found(*Op)                 {}
-func (*engineCheck) dropped(drop)              {}
+func (*engineCheck) dropped(slot)              {}
 func (*engineCheck) matched(*Engine, *Op, int) {}
 func (*engineCheck) left(slot)                 {}
 func (*engineCheck) reporting(*Engine, uint32) {}

@@ -7,34 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A receive that is to be taken out of the device, and finds no room, goes before those that are to be added, or it might never find
-// any.
-func TestRecallBeforeAdd(t *testing.T) {
-	c := manual(t, 1, fakeOpts{tags: 4, maxOps: 1})
-	e, dev := c.e[0], c.net.nodes[0].dev
-	first := e.Irecv(0, 1, exact, make([]byte, 2000))
-	e.Poll()
-	dev.holdOps = true
-	second := e.Irecv(0, 2, exact, make([]byte, 2000)) // leaves no room
-	first.Cancel()
-	dev.holdOps = false
-	c.net.mu.Lock()
-	require.True(t, dev.stepLocked(0)) // now there is some
-	c.net.mu.Unlock()
-	third := e.Irecv(0, 3, exact, make([]byte, 2000))
-	require.Equal(t, opPosted, third.op.state)
-	c.step()
-	_, err := ended(t, first)
-	require.Equal(t, ErrCanceled, err)
-	for _, r := range []Request{second, third} {
-		r.Cancel()
-		c.step()
-		_, err := ended(t, r)
-		require.Equal(t, ErrCanceled, err)
-	}
-	c.quiet()
-}
-
 // A receive whose message the device cannot finish after an abort ends with that.
 func TestMatchedAborted(t *testing.T) {
 	for _, revoke := range []bool{false, true} {

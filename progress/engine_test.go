@@ -75,9 +75,6 @@ func (c *cluster) step() {
 				n += e.Poll()
 			}
 		}
-		for _, e := range c.e {
-			n += len(e.off.drops) + len(e.off.recalls)
-		}
 		if n == 0 && !c.net.opts.random {
 			return
 		}

@@ -72,17 +72,20 @@ func (d *fakeDevice) opRoomLocked() bool {
 	return d.n.net.opts.maxOps == 0 || len(d.ops) < d.n.net.opts.maxOps
 }
 
-func (d *fakeDevice) postLocked(kind fakeOpKind, en *fakeEntry, handled uint32) error {
+// refusesLocked tells whether an Add or a Sync finds no room; there may be some the next moment.
+func (d *fakeDevice) refusesLocked() bool {
+	o := &d.n.net.opts
+	return !d.opRoomLocked() || o.random && o.maxOps != 0 && d.n.net.rng.IntN(4) == 0
+}
+
+// postLocked queues an operation, in the order of the calls. What takes a receive out may find more
+// than maxOps before it.
+func (d *fakeDevice) postLocked(kind fakeOpKind, en *fakeEntry, handled uint32) {
 	if handled > d.polled {
 		d.fault("V8: a count of messages that were not even seen")
 	}
-	o := &d.n.net.opts
-	if !d.opRoomLocked() || o.random && o.maxOps != 0 && d.n.net.rng.IntN(4) == 0 { // there may be room the next moment
-		return transport.ErrAgain
-	}
 	d.ops = append(d.ops, fakeListOp{kind, en, uint16(handled) + d.n.net.opts.count})
 	d.n.eventLocked()
-	return nil
 }
 
 func (d *fakeDevice) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
@@ -93,15 +96,13 @@ func (d *fakeDevice) Add(id uint64, tag, mask uint64, buf []byte, handled uint32
 		d.fault("V19")
 	case d.byID[id] != nil:
 		d.fault("V13")
-	case len(d.byID) >= d.n.net.opts.tags:
+	case len(d.byID) >= d.n.net.opts.tags || d.refusesLocked():
 		return transport.ErrAgain
 	}
 	en := &fakeEntry{id: id, tag: tag, mask: mask, buf: buf}
-	err := d.postLocked(fakeAdd, en, handled)
-	if err == nil {
-		d.byID[id] = en
-	}
-	return err
+	d.postLocked(fakeAdd, en, handled)
+	d.byID[id] = en
+	return nil
 }
 
 func (d *fakeDevice) remove(kind fakeOpKind, id uint64, handled uint32) error {
@@ -111,9 +112,9 @@ func (d *fakeDevice) remove(kind fakeOpKind, id uint64, handled uint32) error {
 	if en == nil || en.deleting {
 		d.fault(fmt.Sprintf("DEL of receive %#x, which is not there or is being deleted", id))
 	}
-	err := d.postLocked(kind, en, handled)
-	en.deleting = err == nil
-	return err
+	d.postLocked(kind, en, handled)
+	en.deleting = true
+	return nil
 }
 
 func (d *fakeDevice) Del(id uint64, handled uint32) error  { return d.remove(fakeDel, id, handled) }
@@ -122,14 +123,12 @@ func (d *fakeDevice) Drop(id uint64, handled uint32) error { return d.remove(fak
 func (d *fakeDevice) Sync(handled uint32) error {
 	d.n.net.mu.Lock()
 	defer d.n.net.mu.Unlock()
-	if d.noSync || slices.ContainsFunc(d.ops, func(op fakeListOp) bool { return op.kind == fakeSync }) {
+	if d.noSync || slices.ContainsFunc(d.ops, func(op fakeListOp) bool { return op.kind == fakeSync }) || d.refusesLocked() {
 		return transport.ErrAgain
 	}
-	err := d.postLocked(fakeSync, nil, handled)
-	if err == nil {
-		d.syncs++
-	}
-	return err
+	d.postLocked(fakeSync, nil, handled)
+	d.syncs++
+	return nil
 }
 
 // nextLocked lets the device work and picks what the engine sees next.

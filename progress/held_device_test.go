@@ -125,26 +125,6 @@ func TestHeldWhileDeviceIsAsked(t *testing.T) {
 	r.balanced()
 }
 
-// A recall that waits for room in the device leaves its receive posted and named.
-func TestRecallWithoutRoom(t *testing.T) {
-	r := newRace(t, Config{UnexpectedLimit: tightLimit(2)}, fakeOpts{tags: 8, maxOps: 1})
-	first, _ := r.recv(5, exact, 64)
-	r.step()
-	r.dev.holdOps = true
-	second, buf := r.recv(6, exact, 64) // its ADD takes the room
-	first.Cancel()
-	require.Len(t, r.e.off.recalls, 1)
-	r.holdUp(0, 1)
-	r.e.Poll()
-	require.EqualValues(t, 2, r.e.Metrics().WantsSent)
-	r.release()
-	r.canceled(first)
-	r.send(6, 8, 1)
-	r.step()
-	r.got(second, buf, 8, 1)
-	r.free()
-}
-
 // Receives that the device matches are charged and given back like others, whatever their size.
 func TestDeviceMatchesAreCharged(t *testing.T) {
 	for _, rts := range []int{0, 2} {

@@ -25,6 +25,8 @@ func (c *cluster) blocked(rank int, do func()) {
 }
 
 // Each message of flow control finds no room at first, and is told later, as things are by then.
+// Credit that is stored at a peer is the transport's to keep meanwhile: transport/transporttest's
+// GrantsUnderPressure.
 func TestFlowControlWithoutRoom(t *testing.T) {
 	t.Run("HELD", func(t *testing.T) {
 		c := tight(t, 2, fakeOpts{})
@@ -116,23 +118,6 @@ func TestFlowControlWithoutRoom(t *testing.T) {
 		})
 		_, err := ended(t, last)
 		require.NoError(t, err)
-		c.free()
-	})
-	t.Run("credit by store", func(t *testing.T) {
-		c := tight(t, 2, fakeOpts{})
-		c.flood(0, 1, 1, inCredit)
-		c.step()
-		c.blocked(1, func() {
-			for range inCredit {
-				c.e[1].Irecv(0, 1, exact, nil)
-			}
-		})
-		require.EqualValues(t, 2*inCredit*recordCost, c.e[0].tr.Granted(1))
-		for _, r := range c.flood(0, 1, 1, inCredit) {
-			_, err := ended(t, r)
-			require.NoError(t, err)
-		}
-		c.step()
 		c.free()
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/matching"
-	"github.com/tagmatch/tagmatch/transport"
 )
 
 // What a peer may send is bounded by its credit, and the bound yields to a receive that waits, and
@@ -82,18 +81,18 @@ func (e *Engine) grantLocked(p *peer) {
 	}
 }
 
-// tellPeerLocked tells p, as far as there is room, what it wants to know: credit, and the receives
-// that wait for its messages.
+// tellPeerLocked tells p what it wants to know: credit, and the receives that wait for its
+// messages. To one that is held up that takes messages, as far as there is room for them; a store
+// into its memory needs none.
 func (e *Engine) tellPeerLocked(p *peer) {
 	switch in := &p.in; {
 	case in.heldUp():
 		if !e.tellWantsLocked(p) {
 			e.markDirtyLocked(p)
 		}
-	case in.credit && e.tr.Grant(p.rank, in.told) == transport.ErrAgain:
-		e.markDirtyLocked(p)
-	default:
+	case in.credit:
 		in.credit = false
+		_ = e.tr.Grant(p.rank, in.told) // fails for a peer that is lost, which the transport reports
 	}
 }
 

@@ -35,8 +35,13 @@ type offload struct {
 	kept    *matching.Posted[*Op] // receives that software keeps (V6)
 	waiting opList                // those of them that the device may yet get, in posting order
 	slots   slots                 // receives that the device has, matched ones included, until they end
-	drops   []drop                // receives whose messages are handled, and that the device still has (V9)
-	recalls []uint64              // receives that are to be taken out when there is room
+
+	// found is the receive that the unexpected message in hand has found in the device, if finding.
+	// Its forced DEL waits until the message is counted, which is before the sink's call ends: it
+	// tells the device of the message, and no operation may do that before the message is delivered
+	// (V8) or before this one (V9).
+	found   slot
+	finding bool
 
 	least    int    // bytes of the smallest receive that is offered
 	most     int    // entries
@@ -52,13 +57,6 @@ type offload struct {
 	window, rest, backoff int // thrashing: see endLocked
 	ended, dropped        int
 	resting               int
-}
-
-// drop is a forced DEL that is due. It carries the count of the message that found its receive and never a later one, which
-// could tell of the message of the next (V9).
-type drop struct {
-	id    uint64
-	count uint32
 }
 
 // initOffload decides whether the device matches at all.
@@ -134,8 +132,7 @@ func (e *Engine) forgedLocked(p *peer, tag uint64) bool {
 // addLocked adds a receive that no earlier one in software overlaps (V6) to the device's list.
 func (e *Engine) addLocked(op *Op) bool {
 	o := &e.off
-	// An operation that tells the device of a message may not precede the one that takes its receive out (V9).
-	if len(o.drops)+len(o.recalls) != 0 || !e.roomyLocked() {
+	if !e.roomyLocked() {
 		return false
 	}
 	s, ok := o.slots.take(op)
@@ -217,10 +214,9 @@ func (e *Engine) leftLocked(op *Op) {
 		return
 	}
 	// It is in the device, dormant: nothing reports its message before its DEL is posted (TMO 5.3).
-	o.drops = append(o.drops, drop{op.slot.id(), e.handled + 1})
+	o.found, o.finding = op.slot, true
 	e.inv.found(op)
 	o.slots.detach(op.slot)
-	op.cause = nil
 	e.goneLocked(op)
 	e.endLocked(true)
 }
@@ -267,14 +263,11 @@ func (e *Engine) endLocked(dropped bool) {
 // tendLocked is the list's share of a poll, which brought n events. It returns how much it posted.
 func (e *Engine) tendLocked(n int) (posted int) {
 	o := &e.off
-	if len(o.drops)+len(o.recalls) != 0 {
-		posted = e.dropLateLocked() + e.recallLateLocked()
-	}
 	if e.broken != nil {
-		return posted
+		return 0
 	}
 	if o.due {
-		posted += e.promoteLocked()
+		posted = e.promoteLocked()
 	}
 	behind := e.handled - o.reported
 	if behind >= syncBound || behind != 0 && n == 0 && o.entries > 0 {
@@ -294,7 +287,7 @@ func (e *Engine) leaveDeviceLocked() {
 // syncLocked tells the device how many messages were handled, so that what is dormant becomes live (TMO 5.4). The transport
 // has one of these under way at most.
 func (e *Engine) syncLocked() {
-	if len(e.off.drops) == 0 && e.tags.Sync(e.handled) == nil {
+	if e.tags.Sync(e.handled) == nil {
 		e.reportLocked(e.handled)
 		e.m.Offload.Syncs++
 	}

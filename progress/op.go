@@ -60,7 +60,7 @@ type Op struct {
 	handle     matching.Handle // in Engine.posted, or in outgoing.queue
 	kept       matching.Handle // in offload.kept
 	added      uint32          // Engine.handled when the device got it
-	cause      error           // why it was recalled
+	cause      error           // why it was recalled, in state opRecalled
 	slot       slot
 	region     transport.Region
 	read       readState

@@ -45,32 +45,6 @@ func TestRace05RendezvousUnpolled(t *testing.T) {
 	r.quiet()
 }
 
-// 5: there is no room to take the receive out by force: nothing that tells of its message goes before that, though room
-// comes.
-func TestRace05DropWithoutRoom(t *testing.T) {
-	r := newRace(t, Config{}, fakeOpts{tags: 4, maxOps: 1})
-	req, buf := r.dormant(5, 5)
-	r.dev.holdOps = true
-	full, buf2 := r.recv(9, exact, 64)
-	r.dev.holdCQ = false
-	r.e.Poll()
-	r.got(req, buf, 8, 99)
-	require.Len(t, r.e.off.drops, 1)
-	r.dev.holdOps = false
-	r.net.mu.Lock()
-	r.dev.stepLocked(0)
-	r.net.mu.Unlock()
-	next, buf3 := r.recv(7, exact, 64) // would make the first one live
-	full.Cancel()                      // so would this
-	r.step()
-	r.canceled(full)
-	r.send(7, 8, 1)
-	r.step()
-	r.got(next, buf3, 8, 1)
-	require.EqualValues(t, 1, r.m().Matched)
-	require.Equal(t, make([]byte, 64), buf2)
-}
-
 // 6: as 5, and a second message comes before the first is polled: it is unexpected too, and stays behind the first.
 func TestRace06SecondBeforePoll(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})

@@ -2,6 +2,10 @@ package progress
 
 import "github.com/tagmatch/tagmatch/transport"
 
+// What is posted again here is what the transport may refuse for want of room in a send queue: FINs,
+// control messages, reads and sends. Grants and what takes receives out of the device it queues by
+// itself.
+
 // markDirtyLocked remembers that p has something to post again.
 func (e *Engine) markDirtyLocked(p *peer) {
 	e.mu.AssertHeld("a peer's queues")

@@ -41,8 +41,8 @@ func (e *Engine) countLocked(src int) {
 	}
 	e.handled++
 	e.inv.counted(e)
-	if len(e.off.drops) != 0 {
-		e.dropLateLocked()
+	if e.off.finding {
+		e.dropFoundLocked()
 	}
 }
 

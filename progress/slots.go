@@ -25,8 +25,6 @@ func (s slot) wire() uint32 { return rndvName | s.index | (s.gen&slotGenMask)<<s
 // id is the 64-bit name of a read, or of a receive in a device.
 func (s slot) id() uint64 { return uint64(s.index) | uint64(s.gen)<<32 }
 
-func slotOf(id uint64) slot { return slot{index: uint32(id), gen: uint32(id >> 32)} }
-
 // slots is a table of Ops. Free slots are used again oldest first, so that a generation of 11 bits comes round late.
 type slots struct {
 	entries    []slotEntry

@@ -14,12 +14,11 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		e.unofferedLocked("match", id)
 		return
 	}
-	if op.state == opOffered {
-		e.unpostLocked(op)
-		e.checkReceiveLocked(tag, op)
-	}
 	if op.state == opRecalled {
 		e.recallAnsweredLocked()
+	} else {
+		e.unpostLocked(op)
+		e.checkReceiveLocked(tag, op)
 	}
 	op.state, op.cause = opMatched, nil
 	e.inv.matched(e, op, src)
@@ -164,68 +163,39 @@ func (e *Engine) unofferedLocked(what string, id uint64) {
 	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
-// recallLocked asks the device for a receive, which ends with cause unless the device has matched it.
+// recallLocked asks the device for a receive, which ends with cause unless the device has matched
+// it. It leaves the shadow list with the DEL: from then on unexpected messages skip it, which is
+// safe because whatever reports them comes behind the DEL. A DEL from inside the handling of a
+// message, which may have found a receive that is not taken out yet, carries the count without that
+// message.
 func (e *Engine) recallLocked(op *Op, cause error) {
-	if op.cause != nil {
-		return // asked already
-	}
-	op.cause = cause
-	if !e.delLocked(op) {
-		e.off.recalls = append(e.off.recalls, op.slot.id()) // deferred, never lost (TMO 6.6)
-	}
-}
-
-// delLocked posts the DEL of a receive; false means that there is no room. The receive leaves the shadow list only with the
-// DEL: from then on unexpected messages skip it, which is safe because whatever reports them comes behind the DEL.
-func (e *Engine) delLocked(op *Op) bool {
-	if len(e.off.drops) != 0 { // V9
-		return false
-	}
-	err := e.tags.Del(op.slot.id(), e.handled)
-	if err == transport.ErrAgain {
-		return false
+	if op.state == opRecalled {
+		return
 	}
 	e.unpostLocked(op)
-	op.state = opRecalled
+	op.state, op.cause = opRecalled, cause
 	e.off.recalled++
-	if err != nil { // the transport is done for: the buffer is its until it closes
+	if err := e.tags.Del(op.slot.id(), e.handled); err != nil {
+		// The transport is broken: the next Poll fails. The buffer is the transport's until it closes.
 		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "tag", op.tag, "err", err)
-		return true
+		return
 	}
 	e.reportLocked(e.handled)
 	e.m.Offload.Dels++
-	return true
 }
 
-// recallLateLocked posts the DELs that had no room. What has been matched meanwhile does not need one.
-func (e *Engine) recallLateLocked() (done int) {
+// dropFoundLocked takes the receive that an unexpected message has found out of the device, as soon
+// as the message is counted.
+func (e *Engine) dropFoundLocked() {
 	o := &e.off
-	for _, id := range o.recalls {
-		if op := o.slots.byID(id); op != nil && op.state == opOffered && !e.delLocked(op) {
-			break
-		}
-		done++
+	o.finding = false
+	if err := e.tags.Drop(o.found.id(), e.handled); err != nil { // as in recallLocked
+		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "err", err)
 	}
-	o.recalls = o.recalls[:copy(o.recalls, o.recalls[done:])]
-	return done
-}
-
-// dropLateLocked takes receives out of the device whose messages came unexpected. It is called as soon as those are counted;
-// until there is room for all, nothing else is posted.
-func (e *Engine) dropLateLocked() (done int) {
-	o := &e.off
-	for _, d := range o.drops {
-		if err := e.tags.Drop(d.id, d.count); err == transport.ErrAgain {
-			break
-		}
-		done++
-		e.inv.dropped(d)
-		e.reportLocked(d.count)
-		e.m.Offload.Drops++
-		e.releaseLocked(slotOf(d.id))
-	}
-	o.drops = o.drops[:copy(o.drops, o.drops[done:])]
-	return done
+	e.inv.dropped(o.found)
+	e.reportLocked(e.handled)
+	e.m.Offload.Drops++
+	e.releaseLocked(o.found)
 }
 
 // dropTaggedLocked ends the receives that the device had; the transport is closed and has let go of their buffers.
@@ -241,5 +211,5 @@ func (e *Engine) dropTaggedLocked(err error) {
 			e.completeLocked(op, Status{}, err)
 		}
 	}
-	o.drops, o.recalls, o.entries = nil, nil, 0
+	o.entries = 0
 }

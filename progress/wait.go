@@ -357,10 +357,10 @@ func (e *Engine) wakeOn(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, e.wakeTransport)
 }
 
-// roomTimerLocked bounds a sleep while something waits for room, or for the transport to drain: devices are not held to
-// report that as an event.
+// roomTimerLocked bounds a sleep while something that the transport has refused waits for room, or
+// for the transport to drain: devices are not held to report that as an event.
 func (e *Engine) roomTimerLocked() *time.Timer {
-	if len(e.dirty) == 0 && len(e.flushers) == 0 && len(e.off.drops) == 0 && len(e.off.recalls) == 0 {
+	if len(e.dirty) == 0 && len(e.flushers) == 0 {
 		return nil
 	}
 	return time.AfterFunc(roomTick, e.wakeTransport)

@@ -1,11 +1,21 @@
 package transport
 
-// TagList is a device's tag list: receives are offered to it in posting order, subject to the overlap rule
-// (docs/tag-matching-offload.md 6.3), and come back through TagSink. The engine keeps the shadow list.
+// TagList is a device's tag list: receives are offered to it in posting order, subject to the
+// overlap rule (docs/tag-matching-offload.md 6.3), and come back through TagSink. The engine keeps
+// the shadow list.
 //
-// The count that these calls take, C of section 5.1, is that of the calls of Sink.Eager and Sink.Rndv, for ranks that the
-// list covers, that are done with, also of messages that the engine chose to ignore; what never got so far is the
-// transport's to count.
+// The count that these calls take, C of section 5.1, is that of the calls of Sink.Eager and
+// Sink.Rndv, for ranks that the list covers, that are done with, also of messages that the engine
+// chose to ignore; what never got so far is the transport's to count.
+//
+// Operations reach the device in the order of the calls. Add and Sync are refused where there is no
+// room. Del and Drop are never: there is no back-pressure, as a receive that has ended must not
+// stay where it can be matched. What finds no room is queued by the transport, in order and with
+// the count that it came with, and goes with a Poll once there is some, which also ends a Wait.
+// Until then Free is 0, and Add and Sync are refused: they would tell of messages before the
+// receives that these have found are taken out (V9). An error of Del or Drop means that the
+// transport is broken, and the next Poll fails; or that the caller is, where the receive is not in
+// the list, is matched, or was deleted before.
 type TagList interface {
 	// Capacity is the number of receives the list holds at most; Free how many more fit now (list and operation queue).
 	Capacity() int
@@ -17,8 +27,9 @@ type TagList interface {
 	// until the receive ended or Drop returned. ErrAgain: no room now, or memory that the device cannot use; keep the
 	// receive in software.
 	Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error
-	// Del asks for receive id to be taken out, signalled; TagSink.Deleted reports the outcome (section 6.6). It is never
-	// refused for want of room. It is an error after Matched.
+	// Del asks for receive id to be taken out, signalled; TagSink.Deleted reports the outcome
+	// (section 6.6). Never refused for want of room. The device may match the receive until it has
+	// the operation. It is an error after Matched.
 	Del(id uint64, handled uint32) error
 	// Drop takes out a receive that is known to be dormant, because an unexpected message matched it (section 5.3): call
 	// it from inside Sink.Eager or Sink.Rndv of that message, with a count that may include it. Never refused for want of

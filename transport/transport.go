@@ -3,6 +3,8 @@ package transport
 import "errors"
 
 // ErrAgain is back-pressure, not failure: nothing was posted; post again after the next Poll.
+// Grant, TagList.Del and TagList.Drop never return it: what finds no room there is the transport's
+// to keep.
 var ErrAgain = errors.New("transport: no room now, poll and post again")
 
 // ErrWithdrawn is the end of a read from, or to, memory that its owner has withdrawn. The link goes on (Caps.Revoke).
@@ -78,9 +80,11 @@ type Transport interface {
 	// the rank sees the end of the connection if it can be told. Sink.PeerLost may follow.
 	Disconnect(peer int, err error)
 
-	// Grant stores total into this rank's cell at the peer (a cumulative count of credit bytes); a later Grant replaces an
-	// earlier one, and only the newest need arrive. A transport may keep one that finds no room and store it later, or
-	// refuse it with ErrAgain. Nobody is woken. Granted reads the cell that peer writes for us.
+	// Grant stores total into this rank's cell at the peer (a cumulative count of credit bytes); a
+	// later Grant replaces an earlier one, and only the newest need arrive. There is no
+	// back-pressure: one that finds no room is kept by the transport until there is some, and
+	// Drained waits for it. An error means that the peer is lost, as Sink.PeerLost tells, or was
+	// never connected. Nobody is woken. Granted reads the cell that peer writes for us.
 	Grant(peer int, total uint64) error
 	Granted(peer int) uint64
 

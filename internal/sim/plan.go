@@ -35,8 +35,8 @@ type Params struct {
 	SRQDepth        int
 	SendDepth       int
 	MaxInline       int   // of the devices, 0: enough for everything
-	Refuse          int   // sends, reads and grants find no room up to so many times in a row
-	RefuseOps       int   // and so do list operations
+	Refuse          int   // sends and reads find no room up to so many times in a row
+	RefuseOps       int   // and so do ADDs and SYNCs
 	MaxRead         int   `json:",omitempty"` // bytes of one read, 0: no bound
 	SendLimit       int64 `json:",omitempty"` // as in progress.Config
 

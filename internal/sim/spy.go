@@ -117,13 +117,8 @@ func (s *spy) Abandon(peer int, id uint64) {
 	s.Transport.Abandon(peer, id)
 }
 
-func (s *spy) Grant(peer int, total uint64) error {
-	if s.dice.refuses() {
-		return transport.ErrAgain
-	}
-	return s.Transport.Grant(peer, total)
-}
-
+// spyList refuses Add and Sync at times. Del and Drop no transport may refuse: small queues of the
+// device leave them without room.
 type spyList struct {
 	transport.TagList
 	dice *refusals
@@ -134,21 +129,6 @@ func (l *spyList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 		return transport.ErrAgain
 	}
 	return l.TagList.Add(id, tag, mask, buf, handled)
-}
-
-// Del and Drop may not be refused, but the engine is ready for transports that do so.
-func (l *spyList) Del(id uint64, handled uint32) error {
-	if l.dice.refuses() {
-		return transport.ErrAgain
-	}
-	return l.TagList.Del(id, handled)
-}
-
-func (l *spyList) Drop(id uint64, handled uint32) error {
-	if l.dice.refuses() {
-		return transport.ErrAgain
-	}
-	return l.TagList.Drop(id, handled)
 }
 
 func (l *spyList) Sync(handled uint32) error {

@@ -84,11 +84,13 @@ phase() {
   holds phase.pml -DOLD_COUNT
   holds phase.pml -DLIVE_GO_DORMANT
   partial=1 holds phase.pml -DLOOSE -DFAULT_NO_SYNC # but for what takes a SYNC
-  holds phase.pml -DCANCEL -DMSGS=3 -DOPS=1
-  holds phase.pml -DCANCEL -DRECVS=2
+  holds phase.pml -DCANCEL=1 -DMSGS=3 -DOPS=1
+  holds phase.pml -DCANCEL=3 -DMSGS=2 -DOPS=1
+  holds phase.pml -DCANCEL=2 -DRECVS=2
   if [ -n "$full" ]; then
-    holds phase.pml -DCANCEL -DMSGS=3
-    holds phase.pml -DCANCEL
+    holds phase.pml -DCANCEL=3 -DMSGS=3 -DOPS=1
+    holds phase.pml -DCANCEL=3 -DMSGS=3
+    holds phase.pml -DCANCEL=3
     holds phase.pml -DMSGS=6
     holds phase.pml -DMSGS=5 -DOPS=4
   fi
@@ -98,7 +100,8 @@ phase() {
   for fault in NO_PHASE EARLY_COUNT DOUBLE_COUNT ACTIVATE_FIRST NO_OVERLAP PROMOTE_ANY NO_SEARCH LATE_DROP LATER_COUNT OTHER_PATH; do
     breaks phase.pml -DLOOSE -DFAULT_$fault
   done
-  breaks phase.pml -DLOOSE -DCANCEL -DFAULT_CANCEL_UNSIGNALLED
+  breaks phase.pml -DLOOSE -DCANCEL=3 -DFAULT_CANCEL_UNSIGNALLED
+  breaks phase.pml -DCANCEL=1 -DMSGS=2 -DRECVS=2 -DOPS=1 -DFAULT_UNTOLD
   breaks phase.pml -DLOOSE -DMOD=3
 }
 

@@ -11,13 +11,13 @@
  *           (queuePair.arrive: messages). One step is one operation or one message, as under Device's lock (V10).
  *   Host    the engine under its lock, so that one step is what happens under one hold of it: a receive is posted
  *           (progress/recv.go postLocked, offload.go offerLocked), one completion is handled in order (sink.go, taglist.go),
- *           a DEL that found no room is posted (dropLateLocked), a receive goes to the device later (promoteLocked), the
- *           count is sent for its own sake (syncLocked), a receive is cancelled (taglist.go recallLocked, delLocked).
+ *           a DEL that found no room is posted (transport/tmsrq tagList.flush), a receive goes to the device later
+ *           (promoteLocked), the count is sent for its own sake (syncLocked), a receive is cancelled (taglist.go recallLocked).
  *
  *   cq      the completion queue; messages that nobody has polled lie in it
  *   opq     list operations that are posted and have not taken effect: the room of transport/tmsrq/ops.go. The software
  *           device takes them at once or, with TMConfig.DelayOps, later
- *   drops   offload.drops: forced DELs that found no room
+ *   dels    transport/tmsrq ops.waiting: DELs that found no room, with their counts. For the engine they are posted
  *
  * What is left out: data (MATCH and DATA_VALID are one completion), rendezvous (the device matches it like any message), ADDs'
  * completions, reuse of handles, messages of several packets (counted at the first; nothing of their source comes between), small
@@ -60,7 +60,7 @@
  *
  *   OLD_COUNT            a forced DEL carries the count before its message (TMO 5.3); the engine sends the one after
  *   LIVE_GO_DORMANT      an unexpected message makes all entries dormant: TMConfig.LiveGoDormant
- *   CANCEL               receives are cancelled (TMO 6.6)
+ *   CANCEL=n             the first n receives are cancelled (TMO 6.6); the others have to become live at last
  *   FAULT_NO_SYNC LOOSE  all SYNCs are lost (V18): only slower
  *
  * Variants that must fail
@@ -72,9 +72,10 @@
  *   FAULT_NO_OVERLAP     a receive goes to the device although one that software keeps overlaps it (V6)
  *   FAULT_PROMOTE_ANY    the same at promotion: out of posting order
  *   FAULT_NO_SEARCH      the unexpected queue is not searched before a receive is posted (V7)
- *   FAULT_LATE_DROP      operations overtake a forced DEL that waits for room (V9)
- *   FAULT_LATER_COUNT    such a DEL carries the count of when it is posted (V9; see type drop)
+ *   FAULT_LATE_DROP      operations overtake DELs that wait for room (V9)
+ *   FAULT_LATER_COUNT    such a DEL carries the count of when it is posted (V9)
  *   FAULT_CANCEL_UNSIGNALLED  with CANCEL: the DEL of an entry that may be live is unsignalled, its success assumed (V11)
+ *   FAULT_UNTOLD         with CANCEL: where a DEL waited in vain, for a receive that was matched, its count is never told
  *   FAULT_OTHER_PATH     messages come past the device too and are matched like those that it passed on (TMO 6.4)
  *   FAULT_NO_SYNC        the count is never sent for its own sake (TMO 5.4): entries stay dormant
  *   MOD=3                the counters wrap within what can be unhandled (V15, TMO 5.5)
@@ -119,10 +120,10 @@ byte mdone, rdone;    /* ghosts: bit set when message or receive is matched, whe
 
 chan wire = [0] of { byte };
 chan opq = [OPS] of { byte, byte, byte };   /* operation, receive, count */
-chan drops = [RECVS] of { byte, byte };     /* receive, count */
+chan dels = [RECVS] of { byte, byte, byte };  /* the same, DROP or DEL */
 chan cq = [MSGS + RECVS] of { byte, byte }; /* completion, message or receive */
 
-byte x, y, z, found;  /* scratch, 0 between steps */
+byte w, x, y, z, found;  /* scratch, 0 between steps */
 
 #define BIT(set, i)    (((set) >> (i)) & 1)
 #define TAG(m)         BIT(tags, m)
@@ -142,7 +143,7 @@ byte inhand = NONE; /* a message that is counted, and neither delivered nor queu
 #ifdef FAULT_LATE_DROP
 #define MAYPOST ROOM
 #else
-#define MAYPOST (ROOM && len(drops) == 0) /* V9: nothing overtakes a forced DEL */
+#define MAYPOST (ROOM && len(dels) == 0) /* V9: nothing overtakes a DEL that waits */
 #endif
 
 /* matched: receive r and message m are given to each other, by device or host. */
@@ -320,6 +321,13 @@ inline op(what, r, count)
 	reported = count
 }
 
+/* del is tagList.remove: it is posted behind those that wait, in their order. */
+inline del(what, r, count)
+{
+	dels!what(r, count);
+	reported = count
+}
+
 /* add is addLocked, for a receive for which there is room. */
 inline add(r) { state[r] = OFFERED; op(ADD, r, C) }
 
@@ -337,9 +345,9 @@ inline search(m)
 		if
 		:: state[x] == OFFERED ->
 #ifdef OLD_COUNT
-			drops!x(C);
+			del(DROP, x, C);
 #else
-			drops!x((C + 1) % MOD);
+			del(DROP, x, (C + 1) % MOD);
 #endif
 		:: else -> skip
 		fi;
@@ -353,21 +361,33 @@ inline search(m)
 #ifndef FAULT_EARLY_COUNT
 	C = (C + 1) % MOD;
 #endif
-	postdrop();
+	postdel();
 	settled()
 }
 
-/* postdrop is dropLateLocked for the oldest forced DEL, if there is one and room. */
-inline postdrop()
+/* postdel is tagList.flush for the oldest DEL that waits, if there is one and room. Of one whose receive was matched meanwhile only the
+ * count is left. */
+inline postdel()
 {
 	if
-	:: ROOM && len(drops) > 0 ->
-		drops?x, y;
+	:: ROOM && len(dels) > 0 ->
+		dels?w, x, y;
 #ifdef FAULT_LATER_COUNT
 		y = C;
 #endif
-		op(DROP, x, y);
-		x = 0; y = 0
+#ifdef CANCEL
+		if
+#ifdef FAULT_UNTOLD
+		:: w == DEL && state[x] == ENDED -> skip
+#else
+		:: w == DEL && state[x] == ENDED -> opq!SYNC(0, y)
+#endif
+		:: else -> opq!w(x, y)
+		fi;
+#else
+		opq!w(x, y);
+#endif
+		w = 0; x = 0; y = 0
 	:: else -> skip
 	fi
 }
@@ -407,11 +427,13 @@ inline take(r)
 
 #define promote(r) :: d_step { PROMOTABLE(r) -> add(r) }
 
+#define CANCELS(r) (r < posted && r < CANCEL)
+
 #if defined(CANCEL) && defined(FAULT_CANCEL_UNSIGNALLED)
-#define cancel(r) :: d_step { r < posted && state[r] == OFFERED && MAYPOST -> op(DROP, r, C); state[r] = ENDED }
+#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFERED -> del(DROP, r, C); state[r] = ENDED; postdel() }
 #elif defined(CANCEL)
-#define cancel(r) :: d_step { r < posted && state[r] == OFFERED && MAYPOST -> op(DEL, r, C); state[r] = RECALLED } \
-	:: d_step { r < posted && state[r] == KEPT -> state[r] = ENDED }
+#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFERED -> del(DEL, r, C); state[r] = RECALLED; postdel() } \
+	:: d_step { CANCELS(r) && state[r] == KEPT -> state[r] = ENDED }
 #else
 #define cancel(r)
 #endif
@@ -477,7 +499,7 @@ active proctype Host()
 	:: d_step { inhand != NONE -> i = inhand; inhand = NONE; search(i); i = 0 }
 #endif
 
-	:: d_step { ROOM && len(drops) > 0 -> postdrop() }
+	:: d_step { ROOM && len(dels) > 0 -> postdel() }
 	each(promote)
 	each(cancel)
 

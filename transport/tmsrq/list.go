@@ -288,28 +288,31 @@ func (l *tagList) postDel(slot, count uint32) error {
 	return err
 }
 
-// flush posts the DELs that found no room. It returns how many events it told the sink.
+// flush posts the DELs that found no room. It returns how many events it told the sink. Of a
+// receive that was matched meanwhile the device may know no more, and its DEL would fail; but the
+// count that it carries was taken for told, and goes by a SYNC.
 func (l *tagList) flush() (n int) {
 	for l.queued > 0 && l.room() > 0 && l.t.broken == nil {
 		slot, count := l.front()
 		e := &l.entries[slot]
-		if !e.matched {
-			if err := l.postDel(slot, count); err != nil {
-				if l.refused(err) != transport.ErrAgain {
-					l.t.breaks(err)
-				}
-				return n
-			}
+		var err error
+		if e.matched {
+			l.wr.Opcode = verbs.WRTagSync
+			_, err = l.post(kindSync, 0, false, count)
+		} else {
+			err = l.postDel(slot, count)
+		}
+		if err != nil {
+			_ = l.refused(err) // waits, or has broken the transport
+			return n
 		}
 		l.pop()
 		e.queued = false
-		if e.matched { // the DEL would fail
+		id, matched := e.id, e.matched
+		l.settle(slot)
+		if matched {
 			n++
-			id := e.id
-			l.settle(slot)
 			l.t.sink.Deleted(id, false)
-		} else {
-			l.settle(slot)
 		}
 	}
 	return n
@@ -337,14 +340,14 @@ func (l *tagList) Sync(handled uint32) error {
 	switch {
 	case l.t.broken != nil:
 		return l.t.broken
-	case l.syncing || l.queued > 0 || l.room() == 0:
+	case l.syncing != 0 || l.queued > 0 || l.room() == 0:
 		return transport.ErrAgain
 	}
 	l.wr.Opcode = verbs.WRTagSync
 	if _, err := l.post(kindSync, 0, true, l.count(handled)); err != nil {
 		return l.refused(err)
 	}
-	l.syncing = true
+	l.syncing = l.wr.WRID
 	return nil
 }
 

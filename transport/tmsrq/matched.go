@@ -22,7 +22,9 @@ func (l *tagList) done(wc *verbs.WC) {
 	e := &l.entries[slot]
 	switch kind {
 	case kindSync:
-		l.syncing = false
+		if wc.WRID == l.syncing {
+			l.syncing = 0
+		}
 	case kindAdd:
 		e.owed--
 		l.settle(slot)

@@ -17,9 +17,10 @@ type ops struct {
 	depth                        uint32
 	every                        uint32
 	posted, signalled, reclaimed uint32
-	syncing                      bool
+	syncing                      uint64 // the WRID of the Sync under way; 0: none
 
-	// DELs that found no room, oldest first. An entry has at most one.
+	// DELs that found no room, oldest first: here transport.TagList's promise is kept that none
+	// is refused. An entry has at most one.
 	waiting      []waitingDel
 	head, queued int
 }

@@ -101,6 +101,28 @@ func TestRace52OtherPathByForce(t *testing.T) {
 	r.gone = 1
 }
 
+// 20: a DEL that waits for room while its receive is matched is too late; what it was to tell, how
+// many messages were handled, the device is told all the same, so that what was added before is not
+// dormant for good.
+func TestRace20CountOfLateDel(t *testing.T) {
+	r := newRaceRig(t, soft.TMConfig{MaxOps: 1}, 2)
+	r.add(1, 5, make([]byte, 8))
+	r.settle()
+	r.send(0, 9, nil)
+	r.event("eager", 0)
+	buf := make([]byte, 8)
+	require.NoError(t, r.l.Add(2, 6, exact, buf, 0)) // dormant; fills the queue until it is polled
+	require.NoError(t, r.l.Del(1, 1))
+	r.send(0, 5, fill(8, 1))
+	r.unseen(5)
+	require.Equal(t, transporttest.Event{Kind: "deleted", ID: 1}, r.event("deleted", 0))
+	r.settle()
+	r.send(0, 6, fill(8, 2))
+	r.event("delivered", 1)
+	require.Equal(t, fill(8, 2), buf)
+	require.Len(t, r.of(1, "eager"), 1)
+}
+
 // 26: far more unsignalled operations than the command queue holds, with no poll before it is full: some of them are signalled,
 // so that it empties.
 func TestRace26ManyOps(t *testing.T) {

@@ -15,6 +15,7 @@ type Options struct {
 	SRQDepth  int
 	MaxInline int // of the devices
 	MaxTags   int // as in tmsrq.Config; transports without a device's tag list ignore it
+	MaxOps    int // of the devices: list operations outstanding; 0: as the harness has it
 	Seed      uint64
 }
 
@@ -78,6 +79,7 @@ func (h Harness) runTags(t *testing.T, seed uint64) {
 	test := h.tester(t, seed)
 	test("TagsCancelRace", testTagsCancelRace)
 	test("TagsOpsFull", testTagsOpsFull)
+	test("TagsBeyondQueue", testTagsBeyondQueue)
 	test("TagsLost", testTagsLost)
 	test("TagsRandom", testTagsRandom)
 }

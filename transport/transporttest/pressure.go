@@ -75,7 +75,8 @@ func testGrants(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testGrantsUnderPressure grants while the send queue is full: the newest total has to arrive.
+// testGrantsUnderPressure grants while the send queue is full: none is refused, and the newest
+// total arrives, also while its rank sleeps.
 func testGrantsUnderPressure(t *testing.T, h Harness, opts Options) {
 	for _, inline := range []int{0, 4} {
 		opts.SendDepth, opts.SRQDepth, opts.MaxInline = 4, 4, inline
@@ -90,9 +91,16 @@ func testGrantsUnderPressure(t *testing.T, h Harness, opts Options) {
 			require.NoError(t, a.Grant(1, i))
 		}
 		require.False(t, a.Drained())
-		c.until("the last grant", func() bool { return c.ranks[1].Granted(0) == 99 })
-		c.until("the messages", func() bool { return len(c.ranks[1].Events) == n })
-		c.until("a drained sender", a.Drained)
+		b := c.ranks[1]
+		var err error
+		done := inBackground(func() { err = park(a, a.Drained) })
+		untilWith(t, "a drained sender, which sleeps", ended(done), func() {
+			_, err := b.Poll()
+			require.NoError(t, err)
+		})
+		require.NoError(t, err)
+		c.until("the last grant", func() bool { return b.Granted(0) == 99 })
+		c.until("the messages", func() bool { return len(b.Events) == n })
 	}
 }
 

@@ -1,6 +1,7 @@
 package transporttest
 
 import (
+	"cmp"
 	"errors"
 	"testing"
 
@@ -23,7 +24,7 @@ func LoopDevices(fo soft.FabricOptions, config soft.Config) func(*testing.T, int
 		job := &Job{Kill: func(rank int) { f.Kill(devs[rank]) }}
 		for i := range n {
 			c := config
-			c.Fabric, c.Rank, c.MaxInline = f, i, o.MaxInline
+			c.Fabric, c.Rank, c.MaxInline, c.TM.MaxOps = f, i, o.MaxInline, cmp.Or(o.MaxOps, c.TM.MaxOps)
 			d, err := soft.Open(c)
 			require.NoError(t, err)
 			devs[i] = d
@@ -39,7 +40,7 @@ func WireDevices(wire string, config soft.Config) func(*testing.T, int, Options)
 		job := &Job{}
 		for i := range n {
 			c := config
-			c.Wires, c.Secret, c.Rank, c.MaxInline = []string{wire}, []byte("secret"), i, o.MaxInline
+			c.Wires, c.Secret, c.Rank, c.MaxInline, c.TM.MaxOps = []string{wire}, []byte("secret"), i, o.MaxInline, cmp.Or(o.MaxOps, c.TM.MaxOps)
 			d, err := soft.Open(c)
 			if errors.Is(err, errors.ErrUnsupported) {
 				t.Skipf("wire %s: %v", wire, err)

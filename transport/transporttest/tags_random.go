@@ -37,6 +37,7 @@ func testTagsRandom(t *testing.T, h Harness, opts Options) {
 		opts.Seed += uint64(round) * 1000
 		opts.MaxEager = []int{64, 300, 8 << 10}[round%3]
 		opts.MaxTags = listSizes[1+round%5]
+		opts.MaxOps = []int{0, 1, 2, 5}[round%4]
 		s := h.schedule(t, 3, opts)
 		for range 250 {
 			s.act()

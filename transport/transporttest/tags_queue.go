@@ -1,0 +1,78 @@
+package transporttest
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
+
+// testTagsBeyondQueue calls Del and Drop, without a poll, far more often than the device's queue of
+// list operations has room: none is refused.
+func testTagsBeyondQueue(t *testing.T, h Harness, opts Options) {
+	const n = 60
+	opts.MaxTags = 2 * n
+	for _, ops := range []int{1, 2, 5} {
+		opts.MaxOps = ops
+		x := h.tagged(t, opts)
+		x.dropsBeyondQueue(n)
+		x.sleepBeyondQueue(n)
+		x.roomForAll()
+	}
+}
+
+const firstDormant = 500 // its id and tag
+
+// dropsBeyondQueue takes n live receives out by Del, and n dormant ones by Drop, each with the
+// count that includes the message that has found it. That goes in order and with these counts: as
+// long as some wait, all others that are dormant remain so, and no Add or Sync passes them.
+func (x *tagged) dropsBeyondQueue(n uint64) {
+	x.t.Helper()
+	for i := range n {
+		x.add(i, i, exact, make([]byte, 8))
+	}
+	x.send(1000, nil)
+	x.event("eager", 0)
+	for i := range n {
+		x.post(func() error { return x.l.Add(firstDormant+i, firstDormant+i, exact, make([]byte, 8), 0) })
+	}
+	for i := range n {
+		x.send(firstDormant+i, nil)
+	}
+	x.event("eager", int(n))
+	for i := range n {
+		require.NoError(x.t, x.l.Del(i, uint32(i)+1))
+		require.NoError(x.t, x.l.Drop(firstDormant+i, uint32(i)+2))
+	}
+	require.Zero(x.t, x.l.Free())
+	require.Equal(x.t, transport.ErrAgain, x.l.Add(2000, 2000, exact, nil, x.handled()))
+	require.Equal(x.t, transport.ErrAgain, x.l.Sync(x.handled()))
+	x.event("deleted", int(n/2))
+	x.send(firstDormant+n-1, nil) // the last of those that are dropped: perhaps the device has it still
+	x.event("eager", int(n)+1)
+	x.event("deleted", int(n)-1)
+	for i, e := range x.b.of("deleted") {
+		require.Equal(x.t, Event{Kind: "deleted", ID: uint64(i), OK: true}, e, "in the order of the calls")
+	}
+	require.Empty(x.t, x.b.of("matched"))
+	x.until("room", func() bool { return x.l.Free() > 0 })
+}
+
+// sleepBeyondQueue sleeps until n outcomes are here: what waits for room keeps nobody from it, and
+// wakes him.
+func (x *tagged) sleepBeyondQueue(n uint64) {
+	x.t.Helper()
+	const base = 3000
+	for i := range n {
+		x.add(base+i, base+i, exact, nil)
+	}
+	had := len(x.b.of("deleted"))
+	for i := range n {
+		require.NoError(x.t, x.l.Del(base+i, x.handled()))
+	}
+	var err error
+	done := inBackground(func() { err = park(x.b, func() bool { return len(x.b.of("deleted")) == had+int(n) }) })
+	await(x.t, "a sleeper to have the outcomes of all deletions", done)
+	require.NoError(x.t, err)
+}
