@@ -67,9 +67,6 @@ type link interface {
 	// memory is direct access to the peer's registered memory, or nil where reads must go by packets. It may change
 	// from nil when the link comes up.
 	memory() remoteMemory
-	// drained reports that everything that send took has left this process's hands (it is in memory that the peer can
-	// read after our death, or acknowledged by the kernel).
-	drained() bool
 	// close ends the link; the peer sees linkDown. Idempotent.
 	close()
 }
@@ -90,8 +87,6 @@ type receiver interface {
 	// wire.release. ok false means: cannot be taken now (no receive posted, QP not yet connected); the wire must offer
 	// the same packet again at a later poll and nothing behind it on this link before.
 	receive(l link, h *header, payload []byte) (ok, lent bool)
-	// writable tells that a link may have room again after send returned false.
-	writable(l link)
 	// linkDown reports a broken link, once. err says what happened (peer process gone, protocol violation, ...).
 	linkDown(l link, err error)
 	// linkYielded reports, once, a link to the device at a that this wire will not make; nothing was sent or received on it.

@@ -53,7 +53,6 @@ type childDevice struct {
 	dst   []byte
 }
 
-func (d *childDevice) writable(link)         {}
 func (d *childDevice) linkUp(link, *address) {}
 func (d *childDevice) linkYielded(_ link, _ *address, err error) {
 	d.down = err

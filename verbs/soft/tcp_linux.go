@@ -34,7 +34,6 @@ type tcpWire struct {
 	spare   []*tcpLink // backlog's other array
 	dirty   []*tcpLink // with output for flush
 	blocked []*tcpLink // whose output the socket refused
-	roomy   []*tcpLink // to be told that they have room
 	lent    []*tcpLink // whose buffers the device uses
 
 	due    atomic.Bool // it is time to look for peers that are silent
@@ -136,7 +135,6 @@ func (w *tcpWire) poll(budget int) int {
 	if w.armed || w.round%tcpScan == 0 || len(w.hot) == 0 {
 		n += w.scan(budget - n)
 	}
-	w.tellRoom()
 	if n > 0 {
 		w.idle = 0
 	}
@@ -240,16 +238,6 @@ func (w *tcpWire) warm(l *tcpLink) {
 	}
 }
 
-func (w *tcpWire) tellRoom() {
-	for len(w.roomy) > 0 {
-		l := w.roomy[len(w.roomy)-1]
-		w.roomy = w.roomy[:len(w.roomy)-1]
-		if !l.gone {
-			w.env.rx.writable(l)
-		}
-	}
-}
-
 // takeConnections gives links the connections that were made in the background.
 func (w *tcpWire) takeConnections() {
 	for _, r := range w.conn.take() {
@@ -278,9 +266,7 @@ func (w *tcpWire) takeConnections() {
 		w.env.rx.linkUp(l, r.peer)
 		w.idle = 0
 		w.warm(l)
-		l.unblock()
 	}
-	w.tellRoom()
 }
 
 // release takes back what the device was lent.
@@ -317,9 +303,6 @@ func (w *tcpWire) arm() {
 			w.notif.wake()
 		}
 		l.watch()
-	}
-	if len(w.roomy) > 0 {
-		w.notif.wake()
 	}
 	// Level-triggered: what came before this counts too.
 	if err := w.notif.mod(w.ep, unix.EPOLLIN); err != nil {
