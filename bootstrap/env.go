@@ -89,7 +89,7 @@ func (p *envPlan) alone() *endpoint {
 		sec = madeSecret("made by this process, a job of one rank")
 	}
 	h := newHub(1)
-	e := newEndpoint(p.job.identity(sec, loopback))
+	e := p.job.endpoint(sec, loopback)
 	e.up = &localLink{h, 0}
 	h.join(0, localMember{e})
 	return e
@@ -98,7 +98,7 @@ func (p *envPlan) alone() *endpoint {
 // serve runs the store and waits until all ranks have joined.
 func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*endpoint, error) {
 	h := newHub(p.job.size)
-	e := newEndpoint(p.job.identity(sec, loopback))
+	e := p.job.endpoint(sec, loopback)
 	m := &rootMember{localMember: localMember{e}}
 	h.join(0, m) // before anybody can dial and say that it is rank 0
 	root := &rootLink{localLink{h, 0}, newStore(h, ln, p.opt, p.job.epoch, sec), p.opt.Linger}
@@ -106,7 +106,7 @@ func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*e
 	select {
 	case <-h.full:
 		if m.root.IsValid() {
-			e.ip = m.root
+			e.info.LocalIP = m.root
 		}
 		return e, nil
 	case <-e.broken: // another rank's patience ended first
