@@ -174,10 +174,11 @@ func (w *World) part(rank int, cause error) {
 	})
 }
 
+// abortError is for the engine, which tells it to the other ranks.
 func abortError(info bootstrap.AbortInfo) error {
 	who := fmt.Sprintf("rank %d", info.Rank)
 	if info.Rank < 0 {
 		who = "the launcher"
 	}
-	return errorf(ErrAborted, "by %s with code %d: %s", who, info.Code, info.Reason)
+	return fmt.Errorf("%w: by %s with code %d: %s", ErrAborted, who, info.Code, info.Reason)
 }
