@@ -29,7 +29,7 @@ type endpoint struct {
 	info       Info // constant once the job is joined
 
 	up       uplink
-	launched launcherLink  // told of an Abort; may be nil
+	launched *link.Link    // told of an Abort; may be nil
 	fencing  chan struct{} // holds a token while a Fence is under way
 	broken   chan struct{} // closed when err is set
 	aborted  chan AbortInfo
@@ -52,14 +52,6 @@ type endpoint struct {
 type slot struct {
 	rank uint32
 	key  string
-}
-
-// launcherLink is the way back to the launcher.
-type launcherLink interface {
-	Abort(code int, reason string)
-	Say(s link.State)
-	Lost(rank int)
-	Close() error
 }
 
 func newEndpoint(rank, size int, info Info) *endpoint {

@@ -114,7 +114,7 @@ func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*e
 		return nil, e.err
 	case <-ctx.Done():
 		err := errorf(ctx.Err(), "rank 0 waited at %s for all ranks to join (%v); %s", ln.Addr(), context.Cause(ctx), h.absent())
-		h.fail(0, fmt.Sprintf("gave up waiting for all ranks to join (%v); %s", context.Cause(ctx), h.absent()))
+		h.fail(fmt.Sprintf("gave up waiting for all ranks to join (%v); %s", context.Cause(ctx), h.absent()))
 		root.store.close()
 		return nil, err
 	}
@@ -144,13 +144,13 @@ type rootLink struct {
 func (l *rootLink) send(m message) error {
 	err := l.localLink.send(m)
 	if m.kind() == kindAbort {
-		l.hub.flush(time.Second)
+		l.hub.flush()
 	}
 	return err
 }
 
 // fenced waits until the others have been told: the fence has ended for all, even if this process dies the moment after.
-func (l *rootLink) fenced() { l.hub.flush(time.Second) }
+func (l *rootLink) fenced() { l.hub.flush() }
 
 // close waits for the others, so that the last message of each is read and answered, and tells those that stay on.
 func (l *rootLink) close() error {
@@ -160,7 +160,7 @@ func (l *rootLink) close() error {
 	select {
 	case <-l.hub.empty:
 	case <-t.C:
-		l.hub.fail(0, "closed its bootstrap")
+		l.hub.fail("closed its bootstrap")
 	}
 	l.store.close()
 	return nil

@@ -93,12 +93,9 @@ type receiver interface {
 	linkYielded(l link, a *address, err error)
 	// linkUp reports a link, before it carries anything, to a device that may have left another wire for it.
 	linkUp(l link, a *address)
-}
-
-// placer is what the device offers to wires that can put payload bytes where they belong without a copy in between
-// (TCP): it names the destination of a packet whose payload has not been read yet. nil means: read it into a buffer of
-// your own and call receive.
-type placer interface {
+	// place is for wires that can put payload bytes where they belong without a copy in between (TCP): it names the
+	// destination of a packet whose payload has not been read yet. nil means: read it into a buffer of your own and call
+	// receive.
 	place(l link, h *header) []byte
 }
 

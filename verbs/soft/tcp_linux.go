@@ -20,11 +20,10 @@ import (
 // instance of the wire's own knows all sockets; it tells which of many cold ones have something, and it lies, silenced, in
 // the notifier, so that arming is one system call whatever the number of links and a packet wakes nobody before that.
 type tcpWire struct {
-	env    wireEnv
-	placer placer // the device, if it is one
-	notif  *epollNotifier
-	conn   *connector
-	ep     int
+	env   wireEnv
+	notif *epollNotifier
+	conn  *connector
+	ep    int
 
 	links map[deviceID]*tcpLink // all that are not gone
 	byFD  map[int32]*tcpLink    // those that are connected
@@ -71,7 +70,6 @@ func newTCPWire(env wireEnv) (wire, error) {
 		return nil, err
 	}
 	w := &tcpWire{env: env, notif: notif, links: map[deviceID]*tcpLink{}, byFD: map[int32]*tcpLink{}}
-	w.placer, _ = env.rx.(placer)
 	if w.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		_ = ln.Close()
 		return nil, os.NewSyscallError("epoll_create1", err)
