@@ -24,7 +24,7 @@ func TestLocalIPOfSeveralHosts(t *testing.T) {
 		return err
 	})
 	for r, b := range list {
-		require.Equal(t, ip, b.(LocalAddresser).LocalIP(), "rank %d", r)
+		require.Equal(t, ip, b.Info().LocalIP, "rank %d", r)
 	}
 	closeAll(t, list)
 }
@@ -38,8 +38,8 @@ func TestLoopbackStoreIsFound(t *testing.T) {
 		list[r], err = Detect(timeout(t, 10*time.Second), options(envOf(r, 2, port).with("MASTER_ADDR", ip.String())))
 		return err
 	})
-	require.True(t, list[0].(LocalAddresser).LocalIP().IsLoopback())
-	require.True(t, list[1].(LocalAddresser).LocalIP().IsLoopback())
+	require.True(t, list[0].Info().LocalIP.IsLoopback())
+	require.True(t, list[1].Info().LocalIP.IsLoopback())
 	closeAll(t, list)
 }
 

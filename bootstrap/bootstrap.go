@@ -14,6 +14,7 @@ import (
 type Bootstrap interface {
 	Rank() int
 	Size() int
+	Info() Info
 	// Put offers value to all ranks under this rank's key, from the next Fence on. The value is copied; a later Put of
 	// the same key replaces it.
 	Put(ctx context.Context, key string, value []byte) error
@@ -25,64 +26,37 @@ type Bootstrap interface {
 	// Abort ends the job: the calls of all ranks fail from then on, and the launcher is told to stop them with code. It
 	// does not end this process.
 	Abort(code int, reason string)
+	// Aborted reports an Abort of any rank, this one included: the channel gives one AbortInfo and is then closed. Close
+	// closes it without one.
+	Aborted() <-chan AbortInfo
+	// Losses reports the ranks that leave the job, one by one, whether they died or called Close, and those that have
+	// given this rank up (Part). Close closes the channel; where nobody finds such things out it is closed from the start.
+	Losses() <-chan Loss
+	// Part tells a rank, and nobody else, that this one has given it up, because the connection between the two could not
+	// be made or has failed: it gets a Loss with Parted set. Others are not concerned, and neither is what the Bootstrap
+	// itself does with the two. It may block for as long as the launcher's store does not take messages. An error says
+	// that nobody was told: the rank finds out by itself, or waits for ever where there never was a connection.
+	Part(rank int, reason string) error
+	// Lost is told, before the program can learn of it, that this rank has lost another one, and Leave, before the peers
+	// can notice it, that this rank is about to leave, and whether all ranks have come to the end of the job. A launcher
+	// that is to say which rank brought a job down wants to know both. They do not block.
+	Lost(rank int)
+	Leave(finished bool)
 	// Close leaves the job. Rank 0 waits a couple of seconds at most for the others to leave too.
 	Close() error
 }
 
-// The facets below are what a Bootstrap may know besides; find them by type assertion. All those of this package have
-// all of them.
-type (
-	// LocalRanker knows the ranks of this host. Both numbers are -1 when the launcher does not say.
-	LocalRanker interface {
-		LocalRank() int
-		LocalSize() int
-	}
-	// Secreter has the job secret, 32 bytes that the caller must not change, and says where it comes from.
-	Secreter interface {
-		Secret() (secret []byte, origin string)
-	}
-	// LocalAddresser has the address at which the other ranks reach this host: the local end of the connection to rank
-	// 0, or loopback when all ranks are on one host.
-	LocalAddresser interface {
-		LocalIP() netip.Addr
-	}
-	// Launched names the launcher that was found, as in Launchers.
-	Launched interface {
-		Launcher() string
-	}
-	// Jobber has an identifier that is the same on all ranks and different for each run of a job.
-	Jobber interface {
-		JobID() string
-	}
-	// Aborter reports an Abort of any rank, this one included: the channel gives one AbortInfo and is then closed. It
-	// is closed without one by Close.
-	Aborter interface {
-		Aborted() <-chan AbortInfo
-	}
-	// Leaver is told, before peers can notice it, that this rank is about to leave, and whether all ranks have come to the end
-	// of the job. A launcher that is to say which rank brought a job down wants to know that.
-	Leaver interface {
-		Leave(finished bool)
-	}
-	// LossTeller is told, before the program can learn of it, that this rank has lost another one. A launcher that is to say
-	// which rank brought a job down wants to know that. It does not block.
-	LossTeller interface {
-		Lost(rank int)
-	}
-	// LossWatcher reports the ranks that leave the job, one by one, whether they died or called Close, and those that
-	// have given this rank up (Parter). The channel is closed by Close.
-	LossWatcher interface {
-		Losses() <-chan Loss
-	}
-	// Parter tells a rank, and nobody else, that this one has given it up, because the connection between the two could
-	// not be made or has failed: its LossWatcher reports a Loss with Parted set. Others are not concerned, and neither is
-	// what the Bootstrap itself does with the two. Where a Bootstrap is no Parter the other end finds out by itself, or
-	// waits for ever where there never was a connection.
-	Parter interface {
-		// Part may block for as long as the launcher's store does not take messages. An error says that nobody was told.
-		Part(rank int, reason string) error
-	}
-)
+// Info is what a Bootstrap knows besides; it does not change.
+type Info struct {
+	LocalRank, LocalSize int // among the ranks of this host: -1, or both zero, where the launcher does not say
+	// LocalIP is the address at which the other ranks reach this host: the local end of the connection to rank 0, or
+	// loopback when all ranks are on one host. The zero Addr stands for loopback.
+	LocalIP      netip.Addr
+	Launcher     string // that was found, as in Launchers
+	JobID        string // the same on all ranks, different for each run of a job; empty where the launcher does not say
+	Secret       []byte // of the job: SecretSize bytes that the caller must not change, or nil
+	SecretOrigin string // where it comes from, for people
+}
 
 // Loss says that a rank is not in the job any more or, if Parted is set, that it has given this rank up.
 type Loss struct {

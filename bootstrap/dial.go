@@ -225,13 +225,15 @@ func (d *dialer) welcome(w *welcomeMsg, ip netip.Addr) (*endpoint, error) {
 	if ip.IsLoopback() && w.root.IsValid() {
 		ip = w.root // on rank 0's host, and some rank is not
 	}
-	e := newEndpoint(d.job.identity(sec, ip))
-	e.jobID = w.jobID
+	e := d.job.endpoint(sec, ip)
+	e.deliver(w) // it names the job
 	return e, nil
 }
 
-func (j *jobVars) identity(sec jobSecret, ip netip.Addr) identity {
-	return identity{rank: j.rank, size: j.size, localRank: j.localRank, localSize: j.localSize, launcher: "env", secret: sec, ip: ip}
+// endpoint is this rank's before it has joined.
+func (j *jobVars) endpoint(sec jobSecret, ip netip.Addr) *endpoint {
+	return newEndpoint(j.rank, j.size, Info{LocalRank: j.localRank, LocalSize: j.localSize, LocalIP: ip, Launcher: "env",
+		Secret: sec.bytes, SecretOrigin: sec.origin})
 }
 
 // wireLink is the uplink of a rank that has dialed.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -24,21 +23,13 @@ type uplink interface {
 	close() error
 }
 
-// identity is what does not change while an endpoint lives.
-type identity struct {
-	rank, size           int
-	localRank, localSize int
-	launcher             string
-	secret               jobSecret
-	ip                   netip.Addr
-	jobID                [jobIDSize]byte
-}
-
 // endpoint is one rank's Bootstrap, the same for ranks that share the hub's process and for those that dial it.
 type endpoint struct {
-	identity
+	rank, size int
+	info       Info // constant once the job is joined
+
 	up       uplink
-	launched launcherLink  // told of an Abort; may be nil
+	launched *link.Link    // told of an Abort; may be nil
 	fencing  chan struct{} // holds a token while a Fence is under way
 	broken   chan struct{} // closed when err is set
 	aborted  chan AbortInfo
@@ -63,34 +54,17 @@ type slot struct {
 	key  string
 }
 
-// launcherLink is the way back to the launcher.
-type launcherLink interface {
-	Abort(code int, reason string)
-	Say(s link.State)
-	Lost(rank int)
-	Close() error
-}
-
-func newEndpoint(id identity) *endpoint {
-	return &endpoint{identity: id, table: map[slot][]byte{}, fencing: make(chan struct{}, 1),
+func newEndpoint(rank, size int, info Info) *endpoint {
+	return &endpoint{rank: rank, size: size, info: info, table: map[slot][]byte{}, fencing: make(chan struct{}, 1),
 		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1),
-		losses: make(chan Loss, 2*id.size), patience: giveUpWait, told: make([]uint8, id.size)}
+		losses: make(chan Loss, 2*size), patience: giveUpWait, told: make([]uint8, size)}
 }
 
-func (e *endpoint) Rank() int                { return e.rank }
-func (e *endpoint) Size() int                { return e.size }
-func (e *endpoint) LocalRank() int           { return e.localRank }
-func (e *endpoint) LocalSize() int           { return e.localSize }
-func (e *endpoint) Launcher() string         { return e.launcher }
-func (e *endpoint) LocalIP() netip.Addr      { return e.ip }
-func (e *endpoint) JobID() string            { return hex.EncodeToString(e.jobID[:]) }
-func (e *endpoint) Secret() ([]byte, string) { return e.secret.bytes, e.secret.origin }
-
-// Aborted implements Aborter.
+func (e *endpoint) Rank() int                 { return e.rank }
+func (e *endpoint) Size() int                 { return e.size }
+func (e *endpoint) Info() Info                { return e.info }
 func (e *endpoint) Aborted() <-chan AbortInfo { return e.aborted }
-
-// Losses implements LossWatcher.
-func (e *endpoint) Losses() <-chan Loss { return e.losses }
+func (e *endpoint) Losses() <-chan Loss       { return e.losses }
 
 // Put implements Bootstrap. It is local.
 func (e *endpoint) Put(ctx context.Context, key string, value []byte) error {
@@ -240,7 +214,7 @@ func (e *endpoint) abort(m *abortMsg) {
 	_ = e.up.send(m) // rank 0 may be gone: the launcher still hears of it
 }
 
-// Leave implements Leaver.
+// Leave implements Bootstrap.
 func (e *endpoint) Leave(finished bool) {
 	if e.launched == nil {
 		return
@@ -258,7 +232,7 @@ func (e *endpoint) Leave(finished bool) {
 	}
 }
 
-// Lost implements LossTeller.
+// Lost implements Bootstrap.
 func (e *endpoint) Lost(rank int) {
 	if e.launched != nil {
 		e.launched.Lost(rank)
@@ -319,7 +293,7 @@ func (e *endpoint) deliver(m message) {
 	case *partedMsg:
 		e.lostLocked(Loss{Rank: int(m.rank), Reason: m.reason, Parted: true})
 	case *welcomeMsg:
-		e.jobID = m.jobID
+		e.info.JobID = hex.EncodeToString(m.jobID[:])
 	default:
 		e.breakLocked(errorf(ErrProtocol, "%v frame from rank 0", m.kind()))
 	}
@@ -337,7 +311,7 @@ func (e *endpoint) lostLocked(l Loss) {
 	}
 }
 
-// Part implements Parter.
+// Part implements Bootstrap.
 func (e *endpoint) Part(rank int, reason string) error {
 	if rank < 0 || rank >= e.size {
 		return configErrorf("part with rank %d: ranks go from 0 to %d", rank, e.size-1)

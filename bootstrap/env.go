@@ -89,7 +89,7 @@ func (p *envPlan) alone() *endpoint {
 		sec = madeSecret("made by this process, a job of one rank")
 	}
 	h := newHub(1)
-	e := newEndpoint(p.job.identity(sec, loopback))
+	e := p.job.endpoint(sec, loopback)
 	e.up = &localLink{h, 0}
 	h.join(0, localMember{e})
 	return e
@@ -98,7 +98,7 @@ func (p *envPlan) alone() *endpoint {
 // serve runs the store and waits until all ranks have joined.
 func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*endpoint, error) {
 	h := newHub(p.job.size)
-	e := newEndpoint(p.job.identity(sec, loopback))
+	e := p.job.endpoint(sec, loopback)
 	m := &rootMember{localMember: localMember{e}}
 	h.join(0, m) // before anybody can dial and say that it is rank 0
 	root := &rootLink{localLink{h, 0}, newStore(h, ln, p.opt, p.job.epoch, sec), p.opt.Linger}
@@ -106,7 +106,7 @@ func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*e
 	select {
 	case <-h.full:
 		if m.root.IsValid() {
-			e.ip = m.root
+			e.info.LocalIP = m.root
 		}
 		return e, nil
 	case <-e.broken: // another rank's patience ended first
@@ -114,7 +114,7 @@ func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*e
 		return nil, e.err
 	case <-ctx.Done():
 		err := errorf(ctx.Err(), "rank 0 waited at %s for all ranks to join (%v); %s", ln.Addr(), context.Cause(ctx), h.absent())
-		h.fail(0, fmt.Sprintf("gave up waiting for all ranks to join (%v); %s", context.Cause(ctx), h.absent()))
+		h.fail(fmt.Sprintf("gave up waiting for all ranks to join (%v); %s", context.Cause(ctx), h.absent()))
 		root.store.close()
 		return nil, err
 	}
@@ -144,13 +144,13 @@ type rootLink struct {
 func (l *rootLink) send(m message) error {
 	err := l.localLink.send(m)
 	if m.kind() == kindAbort {
-		l.hub.flush(time.Second)
+		l.hub.flush()
 	}
 	return err
 }
 
 // fenced waits until the others have been told: the fence has ended for all, even if this process dies the moment after.
-func (l *rootLink) fenced() { l.hub.flush(time.Second) }
+func (l *rootLink) fenced() { l.hub.flush() }
 
 // close waits for the others, so that the last message of each is read and answered, and tells those that stay on.
 func (l *rootLink) close() error {
@@ -160,7 +160,7 @@ func (l *rootLink) close() error {
 	select {
 	case <-l.hub.empty:
 	case <-t.C:
-		l.hub.fail(0, "closed its bootstrap")
+		l.hub.fail("closed its bootstrap")
 	}
 	l.store.close()
 	return nil

@@ -129,28 +129,26 @@ func TestPutGetRules(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-func TestFacets(t *testing.T) {
+func TestInfo(t *testing.T) {
 	forKinds(t, 3, func(t *testing.T, list []Bootstrap) {
-		first := list[0].(Secreter)
-		secret, origin := first.Secret()
-		require.Len(t, secret, SecretSize)
-		require.NotEmpty(t, origin)
-		require.Len(t, list[0].(Jobber).JobID(), 2*jobIDSize)
+		first := list[0].Info()
+		require.Len(t, first.Secret, SecretSize)
+		require.NotEmpty(t, first.SecretOrigin)
+		require.Len(t, first.JobID, 2*jobIDSize)
+		require.Contains(t, []string{"local", "env"}, first.Launcher)
 		for r, b := range list {
-			s, o := b.(Secreter).Secret()
-			require.Equal(t, secret, s)
-			require.Equal(t, origin, o)
-			require.Equal(t, list[0].(Jobber).JobID(), b.(Jobber).JobID())
-			require.True(t, b.(LocalAddresser).LocalIP().IsLoopback(), "rank %d: %v", r, b.(LocalAddresser).LocalIP())
-			require.Contains(t, []string{"local", "env"}, b.(Launched).Launcher())
-			require.GreaterOrEqual(t, b.(LocalRanker).LocalRank(), -1)
+			i := b.Info()
+			require.True(t, i.LocalIP.IsLoopback(), "rank %d: %v", r, i.LocalIP)
+			require.GreaterOrEqual(t, i.LocalRank, -1)
+			i.LocalRank, i.LocalIP = first.LocalRank, first.LocalIP
+			require.Equal(t, first, i)
 		}
 	})
 	list := startJob(t, 2, "LOCAL_RANK", "0", "LOCAL_WORLD_SIZE", "1", EnvListen, "127.0.0.1")
-	require.Equal(t, 0, list[1].(LocalRanker).LocalRank())
-	require.Equal(t, 1, list[1].(LocalRanker).LocalSize())
-	_, origin := list[1].(Secreter).Secret()
-	require.Equal(t, handedOut, origin)
+	i := list[1].Info()
+	require.Equal(t, 0, i.LocalRank)
+	require.Equal(t, 1, i.LocalSize)
+	require.Equal(t, handedOut, i.SecretOrigin)
 }
 
 func TestFenceContextNamesMissing(t *testing.T) {
@@ -192,7 +190,7 @@ func TestAbort(t *testing.T) {
 				} else if err := list[r].Fence(ctx); err == nil {
 					return fmt.Errorf("fence without an error")
 				}
-				if got := <-list[r].(Aborter).Aborted(); got != want {
+				if got := <-list[r].Aborted(); got != want {
 					return fmt.Errorf("got %+v", got)
 				}
 				return nil
@@ -209,7 +207,7 @@ func TestAbort(t *testing.T) {
 func TestAbortedClosesWithoutAbort(t *testing.T) {
 	b := NewLocal(1)[0]
 	require.NoError(t, b.Close())
-	_, ok := <-b.(Aborter).Aborted()
+	_, ok := <-b.Aborted()
 	require.False(t, ok)
 }
 

@@ -23,7 +23,7 @@ func openStore(t *testing.T, size int, secret jobSecret) (*hub, string) {
 	opt := options(nil)
 	opt.setDefaults()
 	h := newHub(size)
-	e := newEndpoint(identity{rank: 0, size: size})
+	e := newEndpoint(0, size, Info{})
 	e.up = &localLink{h, 0}
 	h.join(0, localMember{e})
 	s := newStore(h, ln, &opt, "", secret)

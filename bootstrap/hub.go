@@ -88,10 +88,10 @@ func (h *hub) startLocked() {
 }
 
 // refuse notes that somebody was turned away.
-func (h *hub) refuse(from string, r *rejectMsg) *rejectMsg {
+func (h *hub) refuse(from string, r *rejectMsg) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.refuseLocked(from, r)
+	h.refuseLocked(from, r)
 }
 
 func (h *hub) refuseLocked(from string, r *rejectMsg) *rejectMsg {
@@ -276,10 +276,11 @@ func (h *hub) goneLocked(rank int, reason string) {
 	}
 }
 
-func (h *hub) fail(rank int, reason string) {
+// fail makes the job fail because of rank 0, which serves it.
+func (h *hub) fail(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failLocked(rank, reason)
+	h.failLocked(0, reason)
 }
 
 func (h *hub) failLocked(rank int, reason string) {
@@ -316,8 +317,8 @@ type flushMark chan struct{}
 func (flushMark) kind() kind             { return 0 }
 func (flushMark) append(b []byte) []byte { return b }
 
-// flush waits, at most for limit, until everything delivered has been written.
-func (h *hub) flush(limit time.Duration) {
+// flush waits, at most for a second, until everything delivered has been written.
+func (h *hub) flush() {
 	var marks []flushMark
 	h.mu.Lock()
 	for r := range h.seats {
@@ -328,7 +329,7 @@ func (h *hub) flush(limit time.Duration) {
 		}
 	}
 	h.mu.Unlock()
-	t := time.NewTimer(limit)
+	t := time.NewTimer(time.Second)
 	defer t.Stop()
 	for _, mark := range marks {
 		select {

@@ -72,7 +72,7 @@ func TestLauncherGone(t *testing.T) {
 	})
 	require.NoError(t, parent.Close())
 	for _, b := range list {
-		require.Equal(t, AbortInfo{Rank: -1, Code: 1, Reason: "the launcher is gone"}, <-b.(Aborter).Aborted())
+		require.Equal(t, AbortInfo{Rank: -1, Code: 1, Reason: "the launcher is gone"}, <-b.Aborted())
 	}
 	closeAll(t, list)
 }

@@ -12,7 +12,8 @@ func newLocal(n int, launcher string, secret jobSecret) []Bootstrap {
 	h := newHub(n)
 	list := make([]Bootstrap, n)
 	for r := range n {
-		e := newEndpoint(identity{rank: r, size: n, localRank: r, localSize: n, launcher: launcher, secret: secret, ip: loopback})
+		e := newEndpoint(r, n, Info{LocalRank: r, LocalSize: n, LocalIP: loopback, Launcher: launcher,
+			Secret: secret.bytes, SecretOrigin: secret.origin})
 		e.up = &localLink{hub: h, rank: r}
 		h.join(r, localMember{e})
 		list[r] = e

@@ -11,7 +11,7 @@ import (
 func nextLoss(t *testing.T, b Bootstrap) Loss {
 	t.Helper()
 	select {
-	case l, ok := <-b.(LossWatcher).Losses():
+	case l, ok := <-b.Losses():
 		require.True(t, ok, "closed")
 		return l
 	case <-time.After(10 * time.Second):
@@ -28,7 +28,7 @@ func TestPart(t *testing.T) {
 			pairs := map[int]int{0: 1, 1: 2, 2: 0} // by who gives up
 			for from, to := range pairs {
 				for _, reason := range []string{"no route", "again"} {
-					require.NoError(t, list[from].(Parter).Part(to, reason))
+					require.NoError(t, list[from].Part(to, reason))
 				}
 			}
 			for from, to := range pairs {
@@ -37,16 +37,16 @@ func TestPart(t *testing.T) {
 			ctx := timeout(t, 10*time.Second)
 			each(t, 4, func(r int) error { return list[r].Fence(ctx) }) // what was said before it has been passed on
 			for r := range list {
-				require.Empty(t, list[r].(LossWatcher).Losses(), "rank %d", r)
+				require.Empty(t, list[r].Losses(), "rank %d", r)
 			}
 			require.NoError(t, list[1].Close())
 			for _, r := range []int{0, 2, 3} { // also rank 2, which rank 1 has given up
 				require.Equal(t, Loss{1, "left the job", false}, nextLoss(t, list[r]))
 			}
-			require.NoError(t, list[0].(Parter).Part(1, "who is gone needs no telling"))
-			require.ErrorIs(t, list[0].(Parter).Part(4, ""), ErrConfig)
-			require.ErrorIs(t, list[0].(Parter).Part(-1, ""), ErrConfig)
-			require.ErrorIs(t, list[1].(Parter).Part(0, "closed"), ErrClosed)
+			require.NoError(t, list[0].Part(1, "who is gone needs no telling"))
+			require.ErrorIs(t, list[0].Part(4, ""), ErrConfig)
+			require.ErrorIs(t, list[0].Part(-1, ""), ErrConfig)
+			require.ErrorIs(t, list[1].Part(0, "closed"), ErrClosed)
 			closeAll(t, list)
 		})
 	}

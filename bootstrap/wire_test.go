@@ -122,7 +122,7 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h := newHub(1)
-		e := newEndpoint(identity{size: 1})
+		e := newEndpoint(0, 1, Info{})
 		e.up = &localLink{h, 0}
 		h.join(0, localMember{e})
 		in, out := net.Pipe()

@@ -152,18 +152,6 @@ func (q *Unexpected[T]) trim() {
 	}
 }
 
-// Tag returns the tag of a message; false when the handle is stale.
-func (q *Unexpected[T]) Tag(h Handle) (uint64, bool) {
-	if q.lone.on && h == q.lone.handle() {
-		return q.lone.tag, true
-	}
-	i := q.resolve(h)
-	if i == 0 {
-		return 0, false
-	}
-	return q.links.at(i).key, true
-}
-
 // All walks the messages in arrival order. The body may change the queue in
 // any way; messages that it adds are not visited.
 func (q *Unexpected[T]) All() iter.Seq2[Handle, T] {

@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
 )
 
 // cardKey is the key under which every rank puts its card.
@@ -127,20 +129,15 @@ func short(errs []error) []error {
 }
 
 // locals gives rank and size among the ranks of this host: as the launcher says or, where it does not, by host name.
-func locals(b Bootstrap, cards []card) (rank, size int) {
-	rank, size = -1, -1
-	if l, ok := b.(localRanker); ok {
-		rank, size = l.LocalRank(), l.LocalSize()
+func locals(i bootstrap.Info, me int, cards []card) (rank, size int) {
+	if i.LocalRank >= 0 && i.LocalSize > i.LocalRank {
+		return i.LocalRank, i.LocalSize
 	}
-	if rank >= 0 && size > rank {
-		return rank, size
-	}
-	rank, size = 0, 0
 	for r := range cards {
-		if cards[r].Host != cards[b.Rank()].Host {
+		if cards[r].Host != cards[me].Host {
 			continue
 		}
-		if r < b.Rank() {
+		if r < me {
 			rank++
 		}
 		size++

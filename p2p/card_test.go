@@ -34,12 +34,10 @@ func TestAgree(t *testing.T) {
 
 func TestLocals(t *testing.T) {
 	cards := []card{{Host: "a"}, {Host: "b"}, {Host: "a"}, {Host: "b"}, {Host: "b"}}
-	ranks := bootstrap.NewLocal(len(cards))
-	rank, size := locals(struct{ Bootstrap }{ranks[3]}, cards) // hides what the launcher knows
-	require.Equal(t, [2]int{1, 3}, [2]int{rank, size})
-	rank, size = locals(ranks[3], cards)
-	require.Equal(t, [2]int{3, 5}, [2]int{rank, size})
-	for _, r := range ranks {
-		require.NoError(t, r.Close())
+	for _, unknown := range []bootstrap.Info{{LocalRank: -1, LocalSize: -1}, {LocalRank: -1, LocalSize: 3}, {}} {
+		rank, size := locals(unknown, 3, cards)
+		require.Equal(t, [2]int{1, 3}, [2]int{rank, size})
 	}
+	rank, size := locals(bootstrap.Info{LocalRank: 3, LocalSize: 5}, 3, cards)
+	require.Equal(t, [2]int{3, 5}, [2]int{rank, size})
 }

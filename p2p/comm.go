@@ -8,9 +8,8 @@ const (
 	contextShift = 52
 	sourceShift  = 32
 
-	contextMask = (1<<11 - 1) << contextShift
-	sourceMask  = (1<<20 - 1) << sourceShift
-	tagMask     = 1<<32 - 1
+	sourceMask = (1<<20 - 1) << sourceShift
+	tagMask    = 1<<32 - 1
 
 	maxRanks = 1 << 20
 

@@ -2,10 +2,13 @@ package p2p
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/progress"
 )
 
 func TestValidateReportsEverything(t *testing.T) {
@@ -126,4 +129,12 @@ func TestErrorTexts(t *testing.T) {
 	require.ErrorIs(t, err, ErrPeerLost)
 	err = &OpError{opRecv, AnySource, AnyTag, &PeerError{Ranks: []int{1, 4}}}
 	require.EqualError(t, err, "p2p: recv from any, any tag: ranks 1, 4 lost")
+	cause := fmt.Errorf("%w: too long", ErrProtocol)
+	err = opError(opRecv, 1, 0, &progress.PeerError{Ranks: []int{1}, Cause: cause})
+	require.EqualError(t, err, "p2p: recv from 1, tag 0x0: rank 1 lost: peer broke the protocol: too long")
+	require.ErrorIs(t, err, ErrProtocol)
+	var peer *PeerError
+	require.ErrorAs(t, err, &peer)
+	require.Equal(t, &PeerError{[]int{1}, cause}, peer)
+	require.EqualError(t, peer, "p2p: rank 1 lost: peer broke the protocol: too long")
 }

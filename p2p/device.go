@@ -78,19 +78,12 @@ func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) 
 
 // transportOn makes the transport of one device; "auto" is rc.
 func (w *World) transportOn(dev verbs.Device, name string, sink transport.Sink) (transport.Transport, error) {
+	job := w.parts.boot.Info().JobID
 	if name == transportTMSRQ {
-		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job(),
+		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: job,
 			MaxTags: w.cfg.MaxTags}, sink)
 	}
-	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: w.job()}, sink)
-}
-
-// job tells runs of a job apart, where the launcher does.
-func (w *World) job() string {
-	if j, ok := w.parts.boot.(jobber); ok {
-		return j.JobID()
-	}
-	return ""
+	return rc.New(rc.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: job}, sink)
 }
 
 // deviceConfigs chooses the devices and their wires.
@@ -98,7 +91,7 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 	var list []soft.Config
 	add := func(name string, fabric *soft.Fabric, wires ...string) {
 		list = append(list, soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, Rank: w.rank, Logger: w.cfg.Logger,
-			TCPListen: listenAddress(w.parts.boot), AsyncCPUs: slices.Clone(w.cfg.AsyncCPUs), PeerTimeout: w.cfg.peerTimeout()})
+			TCPListen: listenAddress(w.parts.boot.Info().LocalIP), AsyncCPUs: slices.Clone(w.cfg.AsyncCPUs), PeerTimeout: w.cfg.peerTimeout()})
 	}
 	h, hooked := w.parts.boot.(*hook.Wiring)
 	switch name := orAuto(w.cfg.Device); {
@@ -123,10 +116,9 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 }
 
 // listenAddress is where the other ranks can reach this host, as the launcher's connections show.
-func listenAddress(b Bootstrap) string {
-	ip := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	if a, ok := b.(localAddresser); ok && a.LocalIP().IsValid() && !a.LocalIP().IsLoopback() {
-		ip = a.LocalIP()
+func listenAddress(ip netip.Addr) string {
+	if !ip.IsValid() || ip.IsLoopback() {
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	return net.JoinHostPort(ip.String(), "0")
 }

@@ -70,7 +70,7 @@
 // A rank that gives another one up tells it so through the launcher's store. Both end their operations with each other with a
 // *PeerError, whose Cause is what the first of them saw; messages that have arrived can still be received. Others, which reach
 // both, go on with both. The exception is a rank that rank 0 cannot reach any more: rank 0 serves the store, and it is lost for
-// all. Where a Bootstrap is no bootstrap.Parter the other end finds out by itself; if there never was a connection it does not.
+// all. Where a Bootstrap cannot tell a rank so (its Part fails) the other end finds out by itself; if there never was a connection it does not.
 //
 // # Finding mistakes
 //

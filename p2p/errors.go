@@ -12,7 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Conditions to test with errors.Is. A feature that a device lacks is errors.ErrUnsupported of the standard library.
+// Conditions to test with errors.Is; the errors that calls return say more. A feature that a device lacks is errors.ErrUnsupported of the standard library.
 var (
 	ErrTruncated = progress.ErrTruncated // message longer than the buffer
 	ErrCanceled  = progress.ErrCanceled  // operation canceled by Cancel; ended contexts give the context's own error
@@ -29,6 +29,8 @@ var (
 	ErrProtocol  = progress.ErrProtocol // a peer broke the protocol
 )
 
+// prefix begins the text of every error that a call returns, but for those of its context: OpError, PeerError and
+// conditionError put it there. What they wrap has none, or they take it away.
 const prefix = "p2p: "
 
 // OpError says which operation failed: `p2p: recv from 3, tag 0x7: message longer than the buffer: 16 bytes into 8`.
@@ -108,7 +110,7 @@ func opError(op string, rank int, tag Tag, err error) error {
 func fromEngine(err error) error {
 	var peer *progress.PeerError
 	if errors.As(err, &peer) {
-		return &PeerError{peer.Ranks, peer.Cause}
+		return (*PeerError)(peer)
 	}
 	return err
 }
@@ -129,7 +131,7 @@ type conditionError struct {
 	text string
 }
 
-func (e *conditionError) Error() string { return e.cond.Error() + ": " + e.text }
+func (e *conditionError) Error() string { return prefix + e.cond.Error() + ": " + e.text }
 func (e *conditionError) Unwrap() error { return e.cond }
 
 func errorf(cond error, format string, args ...any) error {

@@ -12,17 +12,6 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Facets of a Bootstrap; see package bootstrap.
-type (
-	localRanker    = bootstrap.LocalRanker
-	secreter       = bootstrap.Secreter
-	localAddresser = bootstrap.LocalAddresser
-	aborter        = bootstrap.Aborter
-	lossWatcher    = bootstrap.LossWatcher
-	parter         = bootstrap.Parter
-	jobber         = bootstrap.Jobber
-)
-
 // parts are what a World is wired from, in the order in which they are opened.
 type parts struct {
 	boot  Bootstrap
@@ -81,8 +70,7 @@ func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err erro
 		joined.Store(false)
 		return nil, false, fmt.Errorf("p2p: init: %w", err)
 	}
-	l, ok := b.(bootstrap.Launched)
-	return b, ok && l.Launcher() == "singleton", nil
+	return b, b.Info().Launcher == "singleton", nil
 }
 
 // start opens what this rank needs, meets the others and connects to them. A rank that cannot take part says so instead of
@@ -112,7 +100,7 @@ func (w *World) start(ctx context.Context) error {
 		}
 	}
 	w.tellWires(cards)
-	w.localRank, w.localSize = locals(w.parts.boot, cards)
+	w.localRank, w.localSize = locals(w.parts.boot.Info(), w.rank, cards)
 	w.eng.Share(sharers(w.rank, cards))
 	w.eng.Start()
 	w.watch()
@@ -132,11 +120,7 @@ func (w *World) secret() []byte {
 	if w.cfg.Secret != nil {
 		return w.cfg.Secret
 	}
-	if s, ok := w.parts.boot.(secreter); ok {
-		secret, _ := s.Secret()
-		return secret
-	}
-	return nil
+	return w.parts.boot.Info().Secret
 }
 
 // lossGrace is how long the device has to notice a loss that the launcher reports: its news comes after the messages that
@@ -146,39 +130,26 @@ const lossGrace = 500 * time.Millisecond
 // watch ends operations when another rank, or the launcher, aborts the job, and those that wait for a rank that has left it
 // without ever having been connected to.
 func (w *World) watch() {
-	if l, ok := w.parts.boot.(lossWatcher); ok {
-		w.watcher.Go(func() {
-			for loss := range l.Losses() {
-				time.AfterFunc(lossGrace, func() {
-					w.tellLoss(loss.Rank)
-					w.eng.PeerLost(loss.Rank, lossCause(loss))
-				})
-			}
-		})
-	}
-	a, ok := w.parts.boot.(aborter)
-	if !ok {
-		return
-	}
 	w.watcher.Go(func() {
-		for info := range a.Aborted() {
+		for loss := range w.parts.boot.Losses() {
+			time.AfterFunc(lossGrace, func() {
+				w.parts.boot.Lost(loss.Rank)
+				w.eng.PeerLost(loss.Rank, lossCause(loss))
+			})
+		}
+	})
+	w.watcher.Go(func() {
+		for info := range w.parts.boot.Aborted() {
 			w.eng.Abort(abortError(info))
 		}
 	})
 }
 
-// tellLoss tells the launcher of a loss, if it wants to know, before the program can exit because of it.
-func (w *World) tellLoss(rank int) {
-	if l, ok := w.parts.boot.(bootstrap.LossTeller); ok {
-		l.Lost(rank)
-	}
-}
-
-// tellFailure is tellLoss for a rank that a failed fence names.
+// tellFailure tells the launcher of a rank that a failed fence names.
 func (w *World) tellFailure(err error) {
 	var r *bootstrap.RankError
 	if errors.As(err, &r) {
-		w.tellLoss(r.Rank)
+		w.parts.boot.Lost(r.Rank)
 	}
 }
 
@@ -192,22 +163,22 @@ func lossCause(l bootstrap.Loss) error {
 // part tells a rank that this one has given it up: the rank may have no means to find that out. It is called by the engine,
 // which does not wait for it.
 func (w *World) part(rank int, cause error) {
-	w.tellLoss(rank)
-	b, ok := w.parts.boot.(parter)
-	if !ok || rank == w.rank {
+	w.parts.boot.Lost(rank)
+	if rank == w.rank {
 		return
 	}
 	w.watcher.Go(func() {
-		if err := b.Part(rank, cause.Error()); err != nil && w.cfg.Logger != nil {
+		if err := w.parts.boot.Part(rank, cause.Error()); err != nil && w.cfg.Logger != nil {
 			w.cfg.Logger.Debug("a rank that was given up cannot be told", "rank", w.rank, "peer", rank, "err", err)
 		}
 	})
 }
 
+// abortError is for the engine, which tells it to the other ranks.
 func abortError(info bootstrap.AbortInfo) error {
 	who := fmt.Sprintf("rank %d", info.Rank)
 	if info.Rank < 0 {
 		who = "the launcher"
 	}
-	return errorf(ErrAborted, "by %s with code %d: %s", who, info.Code, info.Reason)
+	return fmt.Errorf("%w: by %s with code %d: %s", ErrAborted, who, info.Code, info.Reason)
 }

@@ -11,24 +11,15 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// whole is a Bootstrap with what Init asks of it besides.
-type whole interface {
-	p2p.Bootstrap
-	bootstrap.Secreter
-	bootstrap.LossWatcher
-	bootstrap.Aborter
-	bootstrap.Jobber
-}
-
 // late is a Bootstrap whose rank has met the others but gets no further with Init before gone is closed.
 type late struct {
-	whole
+	p2p.Bootstrap
 	gone <-chan struct{}
 }
 
 func (b *late) Get(ctx context.Context, rank int, key string) ([]byte, error) {
 	<-b.gone
-	return b.whole.Get(ctx, rank, key)
+	return b.Bootstrap.Get(ctx, rank, key)
 }
 
 // TestLeavingRightAfterInit: rank 1 comes and goes before the others have finished their Init.
@@ -42,7 +33,7 @@ func TestLeavingRightAfterInit(t *testing.T) {
 			for r, b := range list {
 				go func() {
 					if r != 1 {
-						b = &late{b.(whole), gone}
+						b = &late{b, gone}
 					}
 					w, err := p2p.Init(background, p2p.Config{Device: device, Bootstrap: b})
 					switch {

@@ -6,6 +6,12 @@ type Metrics struct {
 	Wires     []string // the same by rank; shared memory that turns out not to work is replaced before the first message
 	Transport string
 
+	Counters
+	Offload Offload
+}
+
+// Counters are the part of Metrics that is about messages.
+type Counters struct {
 	EagerSent, EagerReceived uint64 // messages copied on their way
 	RndvSent, RndvReceived   uint64 // messages read out of their sender's buffer
 	Unexpected               uint64 // messages that came before their receive
@@ -28,7 +34,6 @@ type Metrics struct {
 	HeldNow         int   // ranks whose memory sends of this rank wait for
 
 	UnexpectedBySize [6]uint64 // of Unexpected: messages up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and longer ones
-	Offload          Offload
 }
 
 // Offload counts what became of receives where the device matches; all zero where it does not.
@@ -54,16 +59,7 @@ type Offload struct {
 // Metrics returns the counters as they are now.
 func (w *World) Metrics() Metrics {
 	m, wires := w.eng.Metrics(), w.eng.Wires()
-	return Metrics{
-		Device: w.deviceName(wires), Wires: wires, Transport: w.transportName(),
-		EagerSent: m.EagerSent, EagerReceived: m.EagerReceived, RndvSent: m.RndvSent, RndvReceived: m.RndvReceived,
-		Unexpected: m.Unexpected, Truncated: m.Truncated, Canceled: m.Canceled, Revoked: m.Revoked, Withdrawn: m.Withdrawn,
-		Queued: m.Queued, HeldUp: m.HeldUp, WantsSent: m.WantsSent, WantsReceived: m.WantsReceived, Released: m.Released,
-		PeersLost: m.PeersLost, Parks: m.Parks,
-		PostedNow: m.PostedNow, UnexpectedNow: m.UnexpectedNow, UnexpectedBytes: m.UnexpectedBytes,
-		UnexpectedPeak: m.UnexpectedPeak, QueuedBytes: m.QueuedBytes, HeldNow: m.HeldNow,
-		UnexpectedBySize: m.UnexpectedBySize, Offload: Offload(m.Offload),
-	}
+	return Metrics{w.deviceName(wires), wires, w.transportName(), Counters(m.Counters), Offload(m.Offload)}
 }
 
 // transportName is the transport that was named or, where none was, what was chosen.

@@ -40,7 +40,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 		w.tellFailure(err)
 		err = fmt.Errorf("p2p: shutdown: not all ranks have come: %w%s", err, w.unfinished())
 	}
-	w.leave(err == nil)
+	w.parts.boot.Leave(err == nil) // before the peers can notice
 	w.state = shutDown
 	return errors.Join(err, w.release(ErrClosed))
 }
@@ -83,7 +83,7 @@ func (w *World) unfinished() string {
 func (w *World) Close() error {
 	if w.ending.TryLock() {
 		if w.state == alive {
-			w.leave(false)
+			w.parts.boot.Leave(false)
 		}
 		w.ending.Unlock()
 	}
@@ -98,13 +98,6 @@ func (w *World) Close() error {
 	}
 	w.state = closed
 	return errors.Join(err, w.release(ErrClosed))
-}
-
-// leave tells the launcher, if it wants to know, before the peers can notice.
-func (w *World) leave(finished bool) {
-	if l, ok := w.parts.boot.(bootstrap.Leaver); ok {
-		l.Leave(finished)
-	}
 }
 
 // release closes all parts, in the order in which they use each other.

@@ -1,6 +1,6 @@
 package p2p
 
-import "context"
+import "github.com/tagmatch/tagmatch/bootstrap"
 
 // Tag labels a message. It is a type of its own, so that ranks, tags and masks cannot be swapped unseen.
 type Tag uint64
@@ -45,15 +45,7 @@ type Completion struct {
 }
 
 // Bootstrap tells ranks of each other. Package bootstrap has those of all launchers.
-type Bootstrap interface {
-	Rank() int
-	Size() int
-	Put(ctx context.Context, key string, value []byte) error
-	Fence(ctx context.Context) error
-	Get(ctx context.Context, rank int, key string) ([]byte, error)
-	Abort(code int, reason string)
-	Close() error
-}
+type Bootstrap = bootstrap.Bootstrap
 
 type noCopy struct{}
 

@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync"
 
@@ -91,7 +92,11 @@ func (w *World) Room(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
 	}
-	return w.eng.Room(ctx)
+	err := w.eng.Room(ctx)
+	if err == nil || stopped(ctx, err) {
+		return err
+	}
+	return fmt.Errorf(prefix+"%w", err)
 }
 
 // Irecv is Recv without waiting, see Isend.

@@ -324,9 +324,15 @@ func TestCloseEndsOperations(t *testing.T) {
 		require.NoError(t, w.Close())
 		require.NoError(t, w.Close())
 		_, err := r.Wait(background)
-		require.ErrorIs(t, err, p2p.ErrClosed)
-		require.ErrorIs(t, w.Send(background, 0, 1, nil), p2p.ErrClosed)
-		require.ErrorIs(t, w.Shutdown(background), p2p.ErrClosed)
+		for text, err := range map[string]error{
+			"p2p: recv from any, tag 0x1: world closed":        err,
+			"p2p: send to 0, tag 0x1: world closed":            w.Send(background, 0, 1, nil),
+			"p2p: world closed":                                w.Room(background),
+			"p2p: world closed: there is nothing to shut down": w.Shutdown(background),
+		} {
+			require.ErrorIs(t, err, p2p.ErrClosed)
+			require.EqualError(t, err, text)
+		}
 		w.Abort(1, "too late")
 	})
 }
@@ -346,7 +352,7 @@ func TestAbort(t *testing.T) {
 			}
 			_, err := w.Recv(background, 1, p2p.Exact, nil)
 			assert.ErrorIs(t, err, p2p.ErrAborted)
-			assert.ErrorContains(t, err, "the sky fell")
+			assert.EqualError(t, err, "p2p: recv from any, tag 0x1: job aborted: by rank 1 with code 3: the sky fell")
 			ended.Add(1)
 		})
 		require.EqualValues(t, 3, ended.Load())

@@ -44,7 +44,7 @@ func TestUnexpectedBound(t *testing.T) {
 			require.Equal(t, fill(sent[s][i], byte(sent[s][i])), buf[:st.Len])
 		}
 	}
-	require.NoError(t, WaitAll(bg, reqs, nil))
+	waitAll(t, reqs)
 	c.quiet()
 
 	// The credit is back: nothing is held up.

@@ -20,6 +20,15 @@ const exact = ^uint64(0)
 
 var bg = context.Background()
 
+// waitAll waits for requests that are to succeed.
+func waitAll(t testing.TB, reqs []Request) {
+	t.Helper()
+	for i, r := range reqs {
+		_, err := r.Wait(bg)
+		require.NoError(t, err, "request %d", i)
+	}
+}
+
 // cluster is some engines on one fakeNet.
 type cluster struct {
 	t   testing.TB
@@ -209,7 +218,7 @@ func TestNoOvertaking(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, fill(sizes[i%len(sizes)]+1, byte(i)), buf[:st.Len], "message %d", i)
 			}
-			require.NoError(t, WaitAll(bg, sends, nil))
+			waitAll(t, sends)
 			c.quiet()
 		}
 	}
@@ -330,24 +339,6 @@ func TestSendLimit(t *testing.T) {
 		}
 	}
 	require.Equal(t, 40-7, full) // one is under way, six are queued
-}
-
-func TestWaitAll(t *testing.T) {
-	c := manual(t, 1, fakeOpts{})
-	e := c.e[0]
-	buf := make([]byte, 4)
-	reqs := []Request{{}, e.Irecv(0, 1, exact, buf), Failed(ErrFull), Failed(ErrClosed), e.Isend(0, 1, fill(8, 0))}
-	seen := map[int]error{}
-	err := WaitAll(bg, reqs, func(i int, _ Status, err error) { seen[i] = err })
-	require.Equal(t, ErrTruncated, err)
-	require.Equal(t, map[int]error{1: ErrTruncated, 2: ErrFull, 3: ErrClosed, 4: nil}, seen)
-	require.NoError(t, WaitAll(bg, reqs, nil))
-
-	ctx, cancel := context.WithCancel(bg)
-	cancel()
-	r := e.Irecv(0, 1, exact, buf)
-	require.Equal(t, context.Canceled, WaitAll(ctx, []Request{r}, nil))
-	require.True(t, r.Active())
 }
 
 func TestClose(t *testing.T) {

@@ -8,22 +8,23 @@ import (
 	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
-// Conditions to test with errors.Is. Package p2p gives them to its users under its own names, hence the texts.
+// Conditions to test with errors.Is. Package p2p gives them to its users under its own names. The texts of this package's errors
+// name no package: p2p puts its name in front of what it returns.
 var (
-	ErrTruncated = errors.New("p2p: message longer than the buffer")
-	ErrCanceled  = errors.New("p2p: operation canceled by Cancel")
-	ErrWithdrawn = errors.New("p2p: message withdrawn by its sender")
-	ErrPeerLost  = errors.New("p2p: peer lost")
-	ErrAborted   = errors.New("p2p: job aborted")
-	ErrClosed    = errors.New("p2p: world closed")
-	ErrFull      = errors.New("p2p: limit reached")
-	ErrInactive  = errors.New("p2p: request already completed")
-	ErrInvalid   = errors.New("p2p: invalid argument")
-	ErrProtocol  = errors.New("p2p: peer broke the protocol")
+	ErrTruncated = errors.New("message longer than the buffer")
+	ErrCanceled  = errors.New("operation canceled by Cancel")
+	ErrWithdrawn = errors.New("message withdrawn by its sender")
+	ErrPeerLost  = errors.New("peer lost")
+	ErrAborted   = errors.New("job aborted")
+	ErrClosed    = errors.New("world closed")
+	ErrFull      = errors.New("limit reached")
+	ErrInactive  = errors.New("request already completed")
+	ErrInvalid   = errors.New("invalid argument")
+	ErrProtocol  = errors.New("peer broke the protocol")
 )
 
 // errRevoked ends a send whose buffer was taken back; finishLocked makes a revokedError of it.
-var errRevoked = errors.New("p2p: send revoked")
+var errRevoked = errors.New("send revoked")
 
 // revokedError is the context's error of a send whose receiver did not answer.
 type revokedError struct{ ctx error }

@@ -152,7 +152,7 @@ func TestHeldUpKeepsProtocol(t *testing.T) {
 	c.balanced()
 
 	c.recvAll(0, 1, 7, 40, size)
-	require.NoError(t, WaitAll(bg, sends, nil))
+	waitAll(t, sends)
 	m := c.e[0].Metrics()
 	require.Zero(t, m.RndvSent)
 	require.EqualValues(t, 1, m.HeldUp)
@@ -231,7 +231,7 @@ func TestWantedBehindUnwanted(t *testing.T) {
 				c.balanced()
 				c.recvAll(0, 1, 1, count, func(int) int { return size })
 				c.recvAll(0, 1, 3, 1, func(int) int { return size })
-				require.NoError(t, WaitAll(bg, sends, nil))
+				waitAll(t, sends)
 				c.free()
 				c.quiet()
 			})

@@ -4,10 +4,22 @@ import "slices"
 
 // Metrics counts what an engine did, and holds a few present values.
 type Metrics struct {
+	Counters
+	Offload OffloadMetrics
+
+	Grants      uint64 // credit given back
+	Stale       uint64 // answers of peers that named no send, late or repeated
+	Sleeps      uint64 // waits for events in the transport
+	RequestsNow int    // rendezvous sends that the peer has not read yet
+	ReadsNow    int    // receives that read
+}
+
+// Counters are those of Metrics that users of package p2p see. It converts this structure and OffloadMetrics to its own, which
+// have the same fields in the same order and document them.
+type Counters struct {
 	EagerSent, EagerReceived uint64 // messages
 	RndvSent, RndvReceived   uint64 // messages
 	Unexpected               uint64 // messages that came before their receive
-	UnexpectedBySize         [SizeClasses]uint64
 	Truncated                uint64
 	Canceled                 uint64
 	Revoked                  uint64 // of them, sends whose buffer was taken back without the receiver's answer
@@ -16,12 +28,8 @@ type Metrics struct {
 	HeldUp                   uint64 // times that sends to a peer were held up for credit
 	WantsSent, WantsReceived uint64 // receives that were named to peers whose sends are held up; the same by peers
 	Released                 uint64 // messages that went beyond credit because the receiver wanted one
-	Grants                   uint64 // credit given back
-	Stale                    uint64 // answers of peers that named no send, late or repeated
 	PeersLost                uint64
 	Parks                    uint64 // waiters that slept
-	Sleeps                   uint64 // waits for events in the transport
-	Offload                  OffloadMetrics
 
 	PostedNow       int   // receives that wait for a message
 	UnexpectedNow   int   // messages that wait for a receive
@@ -29,8 +37,8 @@ type Metrics struct {
 	UnexpectedPeak  int64 // the most there ever were
 	QueuedBytes     int64 // memory that sends take which wait for room or credit
 	HeldNow         int   // peers that sends are held up to
-	RequestsNow     int   // rendezvous sends that the peer has not read yet
-	ReadsNow        int   // receives that read
+
+	UnexpectedBySize [SizeClasses]uint64
 }
 
 // OffloadMetrics counts what became of receives where a device has a tag list; all zero where it has none.

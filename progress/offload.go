@@ -98,7 +98,7 @@ func (e *Engine) offerLocked(op *Op) {
 		if o.resting--; o.resting == 0 {
 			o.due = true
 		}
-	case o.kept.Overlapping(op.tag, op.mask, ^matching.Stamp(0), nil): // all of them were posted before
+	case o.kept.Overlapping(op.tag, op.mask, ^matching.Stamp(0)): // all of them were posted before
 		why = &e.m.Offload.KeptOverlap
 	case e.addLocked(op):
 		return
@@ -186,7 +186,7 @@ func (e *Engine) promoteLocked() (promoted int) {
 	look := promoteLook
 	for op := o.waiting.head; op != nil && look > 0; {
 		next := op.next
-		if before, _ := o.kept.Stamp(op.kept); o.kept.Overlapping(op.tag, op.mask, before, nil) {
+		if before, _ := o.kept.Stamp(op.kept); o.kept.Overlapping(op.tag, op.mask, before) {
 			look--
 		} else if e.addLocked(op) {
 			o.kept.Remove(op.kept)

@@ -261,7 +261,7 @@ func TestRace41Unrelated(t *testing.T) {
 		r.send(uint64(tag), 8, 0)
 	}
 	r.step()
-	require.NoError(t, WaitAll(bg, reqs, nil))
+	waitAll(t, reqs)
 	require.EqualValues(t, 2, r.m().Matched)
 }
 

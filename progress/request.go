@@ -2,7 +2,6 @@ package progress
 
 import (
 	"context"
-	"errors"
 )
 
 // Request is a handle on a nonblocking operation, a small value to copy and store. A use after completion was reported is
@@ -120,30 +119,4 @@ func (r Request) Done() <-chan struct{} {
 	}
 	e.kickLocked()
 	return r.op.done
-}
-
-// WaitAll waits for all requests and consumes them; inactive ones are skipped. each, if not nil, gets the outcome of every
-// request that was consumed. The error is that of the lowest failing index. If ctx ends first its error is returned, and what
-// has not ended goes on.
-func WaitAll(ctx context.Context, reqs []Request, each func(i int, st Status, err error)) error {
-	var first error
-	for i, r := range reqs {
-		if !r.Active() {
-			continue
-		}
-		st, err := r.Wait(ctx)
-		if err != nil && errors.Is(err, ErrInactive) {
-			continue // another goroutine was faster
-		}
-		if err != nil && r.Active() {
-			return err // ctx ended
-		}
-		if each != nil {
-			each(i, st, err)
-		}
-		if err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
 }

@@ -185,7 +185,7 @@ func TestSlotsAreShared(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	require.NoError(t, WaitAll(bg, sends, nil))
+	waitAll(t, sends)
 	require.Zero(t, e.Metrics().HeldUp, "this is no credit")
 	c.quiet()
 }

@@ -72,8 +72,8 @@ func TestScaleWithdrawReading(t *testing.T) {
 	}
 	c.net.nodes[1].holdRds = false
 	c.step()
-	require.NoError(t, WaitAll(bg, sends, nil))
-	require.NoError(t, WaitAll(bg, recvs, nil))
+	waitAll(t, sends)
+	waitAll(t, recvs)
 	c.quiet()
 }
 

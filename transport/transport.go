@@ -14,13 +14,11 @@ var ErrWithdrawn = errors.New("transport: the memory to be read was withdrawn")
 type Caps struct {
 	Name     string // "rc", "tmsrq"
 	Device   string // verbs.Device.Name
-	Wires    []string
 	MaxEager int    // largest payload of SendEager, bytes
 	MaxCtrl  int    // largest message of SendCtrl, bytes
 	MaxRead  uint64 // largest Read, bytes
 	MaxHdr   int    // largest RndvHdr.Extra, bytes
 	Revoke   bool   // memory may be withdrawn while it is read from or to: reads end with ErrWithdrawn, see also Abandon
-	Tags     int    // receives that the device's tag list holds; 0: no TagList
 }
 
 // RndvHdr describes a rendezvous request: the sender's registered buffer, to be read by the receiver's side.

@@ -92,16 +92,21 @@ func config(ctx context.Context) (p2p.Config, error) {
 	if err != nil {
 		return p2p.Config{}, err
 	}
-	return p2p.Config{Bootstrap: silentStore{b, b.(bootstrap.LocalAddresser), b.(bootstrap.Secreter), b.(bootstrap.Jobber)}}, nil
+	return p2p.Config{Bootstrap: silentStore{b}}, nil
 }
 
 // silentStore is a Bootstrap that tells nothing of losses: what a rank finds out it has found out by itself.
 type silentStore struct {
 	p2p.Bootstrap
-	bootstrap.LocalAddresser
-	bootstrap.Secreter
-	bootstrap.Jobber
 }
+
+func (silentStore) Losses() <-chan bootstrap.Loss {
+	none := make(chan bootstrap.Loss)
+	close(none)
+	return none
+}
+
+func (silentStore) Part(int, string) error { return errors.ErrUnsupported }
 
 // prepare does to this process what its environment asks for.
 func prepare() error {

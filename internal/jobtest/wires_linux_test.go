@@ -97,19 +97,13 @@ func wiresConfig(ctx context.Context, c *p2p.Config) error {
 	if err != nil {
 		return err
 	}
-	c.Bootstrap = &refusing{b, b.(bootstrap.LocalRanker), b.(bootstrap.Secreter), b.(bootstrap.Jobber), b.(bootstrap.Aborter),
-		b.(bootstrap.LossWatcher)}
+	c.Bootstrap = &refusing{b}
 	return nil
 }
 
 // refusing is a Bootstrap that has the kernel refuse calls before this rank's card can be seen.
 type refusing struct {
 	bootstrap.Bootstrap
-	bootstrap.LocalRanker
-	bootstrap.Secreter
-	bootstrap.Jobber
-	bootstrap.Aborter
-	bootstrap.LossWatcher
 }
 
 func (r *refusing) Put(ctx context.Context, key string, value []byte) error {

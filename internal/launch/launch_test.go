@@ -82,7 +82,7 @@ var roles = map[string]func(rank string) int{
 			b.Abort(9, "out of paper")
 			time.Sleep(time.Minute)
 		}
-		info := <-b.(bootstrap.Aborter).Aborted()
+		info := <-b.Aborted()
 		fmt.Printf("told: %+v\n", info)
 		time.Sleep(time.Minute)
 		return 0
@@ -123,8 +123,7 @@ func exchange(string) int {
 		fmt.Println(err)
 		return 1
 	}
-	_, origin := b.(bootstrap.Secreter).Secret()
-	fmt.Printf("sum %d secret %s fd %q\n", sum, origin, os.Getenv(bootstrap.EnvRendezvousFD))
+	fmt.Printf("sum %d secret %s fd %q\n", sum, b.Info().SecretOrigin, os.Getenv(bootstrap.EnvRendezvousFD))
 	return 0
 }
 

@@ -77,8 +77,8 @@ func (b Inbox) Take(f func(slot uint32)) {
 // sleep: park again before sleeping again.
 func (b Inbox) Park() { atomic.StoreUint32(&b.m.parked, parked) }
 
-// Unpark says that the owner is awake. It returns true when a peer has woken it, or is just about to.
-func (b Inbox) Unpark() (signalled bool) { return atomic.SwapUint32(&b.m.parked, awake) == woken }
+// Unpark says that the owner is awake. A peer may have woken it, or be just about to.
+func (b Inbox) Unpark() { atomic.StoreUint32(&b.m.parked, awake) }
 
 // Keep marks a slot ready for the owner itself, which is awake.
 func (b Inbox) Keep(slot uint32) {

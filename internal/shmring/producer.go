@@ -155,6 +155,3 @@ func (p *Producer) SetBusy(on bool) {
 	}
 	atomic.StoreUint32(&p.ctl.busy, v)
 }
-
-// Pushed is how many lines have been written since the ring was made.
-func (p *Producer) Pushed() uint64 { return p.tail }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -49,15 +48,12 @@ func New(size int, sink transport.Sink, open ...func(transport.Sink) (transport.
 func (t *Transport) Caps() transport.Caps {
 	c := t.paths[0].Caps()
 	devices := []string{c.Device}
-	c.Wires = slices.Clone(c.Wires)
 	for _, p := range t.paths[1:] {
 		o := p.Caps()
 		devices = append(devices, o.Device)
-		c.Wires = append(c.Wires, o.Wires...)
 		c.MaxEager, c.MaxCtrl, c.MaxHdr = min(c.MaxEager, o.MaxEager), min(c.MaxCtrl, o.MaxCtrl), min(c.MaxHdr, o.MaxHdr)
 		c.MaxRead = min(c.MaxRead, o.MaxRead)
 		c.Revoke = c.Revoke && o.Revoke
-		c.Tags = max(c.Tags, o.Tags)
 	}
 	c.Device = strings.Join(devices, ",")
 	return c

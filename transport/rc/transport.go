@@ -135,7 +135,7 @@ func SelfAddress(mode string, cfg *Config) Address {
 // Caps says what the transport can do.
 func (t *Transport) Caps() transport.Caps {
 	attr := t.cfg.Device.Attr()
-	return transport.Caps{Name: Mode, Device: t.cfg.Device.Name(), Wires: attr.Wires, MaxEager: t.cfg.MaxEager, MaxCtrl: MaxCtrl,
+	return transport.Caps{Name: Mode, Device: t.cfg.Device.Name(), MaxEager: t.cfg.MaxEager, MaxCtrl: MaxCtrl,
 		MaxRead: attr.MaxMsgSize, MaxHdr: MaxExtra, Revoke: attr.ReadFaults}
 }
 

@@ -108,8 +108,8 @@ func (t *Transport) openSRQ() (err error) {
 // Caps says what the transport can do.
 func (t *Transport) Caps() transport.Caps {
 	attr := t.cfg.Device.Attr()
-	return transport.Caps{Name: Mode, Device: t.cfg.Device.Name(), Wires: attr.Wires, MaxEager: t.cfg.MaxEager, MaxCtrl: rc.MaxCtrl,
-		MaxRead: attr.MaxMsgSize, MaxHdr: rc.MaxExtra, Tags: t.cfg.MaxTags, Revoke: attr.ReadFaults}
+	return transport.Caps{Name: Mode, Device: t.cfg.Device.Name(), MaxEager: t.cfg.MaxEager, MaxCtrl: rc.MaxCtrl,
+		MaxRead: attr.MaxMsgSize, MaxHdr: rc.MaxExtra, Revoke: attr.ReadFaults}
 }
 
 // TagList is the device's list, nil where there is none.

@@ -154,8 +154,8 @@ func (d *Device) writesPart(sges []verbs.SGE, dst []byte) {
 }
 
 // places is called before a wire puts bytes where they belong by itself.
-func places(p placer, dst []byte) {
-	d, ok := p.(*Device)
+func places(rx receiver, dst []byte) {
+	d, ok := rx.(*Device)
 	if !ok {
 		return // a test's
 	}

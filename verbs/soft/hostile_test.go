@@ -14,7 +14,6 @@ func (l *fakeLink) send(*header, []byte, []byte) bool { return true }
 func (l *fakeLink) maxPayload() int                   { return 4096 }
 func (l *fakeLink) maxReadPayload() int               { return 4096 }
 func (l *fakeLink) memory() remoteMemory              { return nil }
-func (l *fakeLink) drained() bool                     { return true }
 func (l *fakeLink) close()                            { l.closed = true }
 
 // hostileQP is a QP in RTS whose peer is l, with everything posted.

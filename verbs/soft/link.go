@@ -67,9 +67,6 @@ type link interface {
 	// memory is direct access to the peer's registered memory, or nil where reads must go by packets. It may change
 	// from nil when the link comes up.
 	memory() remoteMemory
-	// drained reports that everything that send took has left this process's hands (it is in memory that the peer can
-	// read after our death, or acknowledged by the kernel).
-	drained() bool
 	// close ends the link; the peer sees linkDown. Idempotent.
 	close()
 }
@@ -90,20 +87,15 @@ type receiver interface {
 	// wire.release. ok false means: cannot be taken now (no receive posted, QP not yet connected); the wire must offer
 	// the same packet again at a later poll and nothing behind it on this link before.
 	receive(l link, h *header, payload []byte) (ok, lent bool)
-	// writable tells that a link may have room again after send returned false.
-	writable(l link)
 	// linkDown reports a broken link, once. err says what happened (peer process gone, protocol violation, ...).
 	linkDown(l link, err error)
 	// linkYielded reports, once, a link to the device at a that this wire will not make; nothing was sent or received on it.
 	linkYielded(l link, a *address, err error)
 	// linkUp reports a link, before it carries anything, to a device that may have left another wire for it.
 	linkUp(l link, a *address)
-}
-
-// placer is what the device offers to wires that can put payload bytes where they belong without a copy in between
-// (TCP): it names the destination of a packet whose payload has not been read yet. nil means: read it into a buffer of
-// your own and call receive.
-type placer interface {
+	// place is for wires that can put payload bytes where they belong without a copy in between (TCP): it names the
+	// destination of a packet whose payload has not been read yet. nil means: read it into a buffer of your own and call
+	// receive.
 	place(l link, h *header) []byte
 }
 

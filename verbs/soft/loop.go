@@ -134,7 +134,6 @@ type loopWire struct {
 	rng     *rand.Rand
 	armed   atomic.Bool
 	hasNew  atomic.Bool
-	closing bool
 	stepped bool // in Device.Step
 	mu      struct {
 		sync.Mutex
@@ -278,7 +277,6 @@ func (w *loopWire) pending() bool {
 func (w *loopWire) unsignal() {}
 
 func (w *loopWire) close() {
-	w.closing = true
 	w.adopt()
 	w.f.mu.Lock()
 	delete(w.f.mu.devices, w.env.self.id)

@@ -203,8 +203,6 @@ func (l *loopLink) memory() remoteMemory {
 	return l.mem
 }
 
-func (l *loopLink) drained() bool { return true }
-
 func (l *loopLink) close() {
 	if l.closed {
 		return

@@ -136,17 +136,6 @@ func (n *epollNotifier) ctl(op, fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(n.epfd, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}))
 }
 
-// ready looks, without waiting, which descriptors are ready; the eventfd can be among them. For the owner.
-func (n *epollNotifier) ready(events []unix.EpollEvent) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed {
-		return 0
-	}
-	k, _ := unix.EpollWait(n.epfd, events, 0)
-	return max(k, 0)
-}
-
 // close ends a wait under way; later waits fail.
 func (n *epollNotifier) close() error {
 	n.mu.Lock()

@@ -393,6 +393,3 @@ func (d *Device) violation(l link, format string, args ...any) {
 	l.close()
 	d.linkDown(l, fmt.Errorf("protocol violation by the peer: "+format, args...))
 }
-
-// writable does nothing: every pass tries again whoever found no room.
-func (d *Device) writable(link) {}

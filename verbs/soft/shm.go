@@ -39,17 +39,10 @@ const hotPatience = 256
 // eventSlot is the slot of our own inbox that background goroutines raise; links have the slots from 1.
 const eventSlot = 0
 
-// fdNotifier is a notifier that takes descriptors.
-type fdNotifier interface {
-	notifier
-	add(fd int, events uint32) error
-	del(fd int) error
-}
-
 // shmWire is the shm wire of a device. Owned by the device's owner, except for slots and what never changes.
 type shmWire struct {
 	env   wireEnv
-	notif fdNotifier
+	notif *epollNotifier
 	conns *connector
 	local *shmLocal
 
@@ -84,7 +77,7 @@ type hotRing struct {
 }
 
 func newSHMWire(env wireEnv) (wire, error) {
-	notif, ok := env.notif.(fdNotifier)
+	notif, ok := env.notif.(*epollNotifier)
 	if !ok {
 		return nil, errors.New("the notifier takes no file descriptors")
 	}

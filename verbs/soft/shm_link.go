@@ -27,7 +27,6 @@ type shmLink struct {
 	peer  *shmPeer // nil until up
 	state shmState
 	hot   bool
-	full  bool // send found no room
 	lent  bool // a payload from the ring is lent
 	owing bool // in shmWire.owing
 
@@ -63,7 +62,6 @@ func (l *shmLink) send(h *header, head, body []byte) bool {
 		ok = p.tx.Push(meta, id, &ext, head, body)
 	}
 	if !ok {
-		l.full = true
 		return false
 	}
 	if p.tx.NeedsSignal() {
@@ -110,9 +108,6 @@ func (l *shmLink) memory() remoteMemory {
 	}
 	return l.peer
 }
-
-// drained: what send took lies in memory that the peer has mapped.
-func (l *shmLink) drained() bool { return true }
 
 // close ends the link. The peer is told that this was on purpose.
 func (l *shmLink) close() {

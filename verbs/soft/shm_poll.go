@@ -66,10 +66,6 @@ func (w *shmWire) serve(l *shmLink, budget int) int {
 	if l.state != shmUp {
 		return n
 	}
-	if l.full {
-		l.full = false
-		w.env.rx.writable(l)
-	}
 	if n > 0 && !l.hot {
 		w.promote(l)
 	}
@@ -202,7 +198,6 @@ func (w *shmWire) up(l *shmLink, p *shmPeer) {
 	// What it sent before we knew the slot may have been raised and taken in vain. It must be served by this very poll,
 	// which may be the last one before we sleep.
 	w.ready = append(w.ready, l)
-	w.env.rx.writable(l)
 }
 
 // lost is called when a link's peer is gone. What it sent before stays to be received.

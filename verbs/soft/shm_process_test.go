@@ -53,8 +53,8 @@ type childDevice struct {
 	dst   []byte
 }
 
-func (d *childDevice) writable(link)         {}
-func (d *childDevice) linkUp(link, *address) {}
+func (d *childDevice) linkUp(link, *address)      {}
+func (d *childDevice) place(link, *header) []byte { return nil }
 func (d *childDevice) linkYielded(_ link, _ *address, err error) {
 	d.down = err
 }

@@ -38,7 +38,6 @@ func (e *shmEnd) receive(l link, h *header, payload []byte) (ok, lent bool) {
 	e.got, e.data = append(e.got, *h), append(e.data, bytes.Clone(payload))
 	return true, false
 }
-func (e *shmEnd) writable(link)              {}
 func (e *shmEnd) linkDown(_ link, err error) { e.down = append(e.down, err) }
 func (e *shmEnd) linkUp(link, *address)      {}
 func (e *shmEnd) linkYielded(_ link, _ *address, err error) {

@@ -18,14 +18,14 @@ const watchEvery = int64(100 * time.Millisecond)
 
 // shmWatch finds out about peers that are gone: an epoll of their sockets and pidfds, which is in the notifier as well.
 type shmWatch struct {
-	notif  fdNotifier
+	notif  *epollNotifier
 	epfd   int
 	last   int64
 	links  map[int32]*shmLink // by socket and by pidfd
 	events [16]unix.EpollEvent
 }
 
-func newSHMWatch(n fdNotifier) (*shmWatch, error) {
+func newSHMWatch(n *epollNotifier) (*shmWatch, error) {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)

@@ -20,11 +20,10 @@ import (
 // instance of the wire's own knows all sockets; it tells which of many cold ones have something, and it lies, silenced, in
 // the notifier, so that arming is one system call whatever the number of links and a packet wakes nobody before that.
 type tcpWire struct {
-	env    wireEnv
-	placer placer // the device, if it is one
-	notif  *epollNotifier
-	conn   *connector
-	ep     int
+	env   wireEnv
+	notif *epollNotifier
+	conn  *connector
+	ep    int
 
 	links map[deviceID]*tcpLink // all that are not gone
 	byFD  map[int32]*tcpLink    // those that are connected
@@ -34,7 +33,6 @@ type tcpWire struct {
 	spare   []*tcpLink // backlog's other array
 	dirty   []*tcpLink // with output for flush
 	blocked []*tcpLink // whose output the socket refused
-	roomy   []*tcpLink // to be told that they have room
 	lent    []*tcpLink // whose buffers the device uses
 
 	due    atomic.Bool // it is time to look for peers that are silent
@@ -72,7 +70,6 @@ func newTCPWire(env wireEnv) (wire, error) {
 		return nil, err
 	}
 	w := &tcpWire{env: env, notif: notif, links: map[deviceID]*tcpLink{}, byFD: map[int32]*tcpLink{}}
-	w.placer, _ = env.rx.(placer)
 	if w.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		_ = ln.Close()
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -136,7 +133,6 @@ func (w *tcpWire) poll(budget int) int {
 	if w.armed || w.round%tcpScan == 0 || len(w.hot) == 0 {
 		n += w.scan(budget - n)
 	}
-	w.tellRoom()
 	if n > 0 {
 		w.idle = 0
 	}
@@ -240,16 +236,6 @@ func (w *tcpWire) warm(l *tcpLink) {
 	}
 }
 
-func (w *tcpWire) tellRoom() {
-	for len(w.roomy) > 0 {
-		l := w.roomy[len(w.roomy)-1]
-		w.roomy = w.roomy[:len(w.roomy)-1]
-		if !l.gone {
-			w.env.rx.writable(l)
-		}
-	}
-}
-
 // takeConnections gives links the connections that were made in the background.
 func (w *tcpWire) takeConnections() {
 	for _, r := range w.conn.take() {
@@ -278,9 +264,7 @@ func (w *tcpWire) takeConnections() {
 		w.env.rx.linkUp(l, r.peer)
 		w.idle = 0
 		w.warm(l)
-		l.unblock()
 	}
-	w.tellRoom()
 }
 
 // release takes back what the device was lent.
@@ -317,9 +301,6 @@ func (w *tcpWire) arm() {
 			w.notif.wake()
 		}
 		l.watch()
-	}
-	if len(w.roomy) > 0 {
-		w.notif.wake()
 	}
 	// Level-triggered: what came before this counts too.
 	if err := w.notif.mod(w.ep, unix.EPOLLIN); err != nil {

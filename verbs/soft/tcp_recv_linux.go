@@ -125,15 +125,15 @@ func (l *tcpLink) offer(payload []byte) bool {
 // startPlacing has the rest of a large payload, of which have is here, read straight to where the device wants it.
 func (l *tcpLink) startPlacing(have []byte, headerSize int) {
 	in := &l.in
-	if in.h.length < tcpPlace || l.w.placer == nil {
+	if in.h.length < tcpPlace {
 		return
 	}
-	dst := l.w.placer.place(l, &in.h)
+	dst := l.w.env.rx.place(l, &in.h)
 	if len(dst) != int(in.h.length) {
 		return
 	}
 	if invariant.Enabled {
-		places(l.w.placer, dst)
+		places(l.w.env.rx, dst)
 	}
 	in.dst, in.placing, in.placed = dst, true, copy(dst, have)
 	in.r += headerSize + len(have)
@@ -169,7 +169,7 @@ func (l *tcpLink) fill() (want, got int) {
 // touched. The payload's bytes count for nothing then, only their number.
 func (l *tcpLink) fillPlacing() (want, got int) {
 	in := &l.in
-	if now := l.w.placer.place(l, &in.h); len(now) != len(in.dst) || &now[0] != &in.dst[0] {
+	if now := l.w.env.rx.place(l, &in.h); len(now) != len(in.dst) || &now[0] != &in.dst[0] {
 		if !in.voided {
 			in.dst, in.voided = make([]byte, len(in.dst)), true
 		}
@@ -179,7 +179,7 @@ func (l *tcpLink) fillPlacing() (want, got int) {
 		return 1, 0
 	}
 	if invariant.Enabled && !in.voided {
-		places(l.w.placer, rest)
+		places(l.w.env.rx, rest)
 	}
 	var gap []byte
 	if in.r == in.w && !in.lent {

@@ -18,7 +18,6 @@ type tcpOut struct {
 	sent    int
 	blocked bool // the socket took less than it was offered; on the wire's blocked list
 	dirty   bool // on the wire's dirty list
-	full    bool // send returned false and the device waits for writable
 }
 
 func (o *tcpOut) pending() int { return len(o.buf) - o.sent }
@@ -58,7 +57,6 @@ func (l *tcpLink) send(h *header, head, body []byte) bool {
 		n += len(body)
 	}
 	if direct && o.blocked || !o.reserve(n) && !l.makeRoom(n) {
-		o.full = true
 		return false
 	}
 	o.buf = append(appendFrameHeader(o.buf, h), head...)
@@ -80,7 +78,6 @@ func (l *tcpLink) send(h *header, head, body []byte) bool {
 
 // sendLater is send on a link that is not up: the first one connects it.
 func (l *tcpLink) sendLater() bool {
-	l.out.full = true
 	if !l.gone && !l.asked {
 		l.asked = true
 		l.w.conn.connect(l.peer)
@@ -174,20 +171,4 @@ func (l *tcpLink) unblock() {
 		l.w.blocked = remove(l.w.blocked, l)
 		l.watch()
 	}
-	if l.out.full {
-		l.w.roomy = append(l.w.roomy, l)
-		l.out.full = false
-	}
-}
-
-// drained reports that the peer's kernel has acknowledged everything.
-func (l *tcpLink) drained() bool {
-	if l.fd < 0 || l.lost != nil {
-		return true // nothing was taken, or nothing can be done about it any more
-	}
-	if l.out.pending() > 0 {
-		return false
-	}
-	n, err := unix.IoctlGetInt(l.fd, unix.SIOCOUTQ)
-	return err != nil || n == 0
 }

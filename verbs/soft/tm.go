@@ -213,10 +213,10 @@ func (q *queuePair) abandonTags() {
 	}
 }
 
-// strictErr reports what only shows when an operation takes effect.
-func (t *tagQueue) strictErr(rule, what string) {
+// strictErr reports a breach of V11, which only shows when an operation takes effect.
+func (t *tagQueue) strictErr(what string) {
 	if t.cfg.Strict {
-		t.d.event(verbs.AsyncEvent{Type: verbs.EventSRQErr, QP: t.s.num, Err: t.breach(rule, what)})
+		t.d.event(verbs.AsyncEvent{Type: verbs.EventSRQErr, QP: t.s.num, Err: t.breach("V11", what)})
 	}
 }
 

@@ -289,7 +289,7 @@ func (t *tagQueue) remove(o *tagOp) bool {
 	unsignaled := o.flags&verbs.OpsSignaled == 0
 	if s.hnd != o.hnd || !s.listed {
 		if unsignaled {
-			t.strictErr("V11", "unsignalled DEL of an entry that a message has consumed")
+			t.strictErr("unsignalled DEL of an entry that a message has consumed")
 		}
 		return false
 	}
@@ -299,7 +299,7 @@ func (t *tagQueue) remove(o *tagOp) bool {
 		return true
 	}
 	if stamp, _ := t.list.Stamp(s.entry); unsignaled && stamp < t.limit {
-		t.strictErr("V11", "unsignalled DEL of a live entry")
+		t.strictErr("unsignalled DEL of a live entry")
 	}
 	t.list.Remove(s.entry)
 	return true
