@@ -107,7 +107,7 @@ type player struct {
 	rng  *rand.Rand
 	h    History
 	sent []sent
-	back int // messages given back
+	back int         // messages given back
 	past map[int]int // receives that these have passed over: only what came after so many messages is for them
 }
 
