@@ -129,27 +129,32 @@ func TestStarved(t *testing.T) {
 }
 
 func starvedRole(ctx context.Context, w *p2p.World) error {
-	if err := throughRank2(ctx, w); err != nil {
+	who, eaten, err := starve(ctx, w)
+	if err != nil {
 		return err
 	}
-	who := int(number(argVar))
-	if w.Rank() == who {
-		eaten, err := eatDescriptors()
-		if err != nil {
-			return err
-		}
-		defer eaten.release()
-		if who == 1 { // rank 0 sends when there are none left
-			err = w.Comm().Send(ctx, 2, 8, nil)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := passOn(ctx, w, who == 1); err != nil {
-		return err
-	}
+	defer eaten.release()
 	return partedOf(ctx, w, fmt.Sprintf("rank %d has no file descriptor left", who))
+}
+
+// starve leaves one rank without descriptors, who, and returns what it has taken; the others go on
+// when it has.
+func starve(ctx context.Context, w *p2p.World) (who int, e *eaten, err error) {
+	who, e = int(number(argVar)), &eaten{}
+	if err := throughRank2(ctx, w); err != nil {
+		return who, nil, err
+	}
+	if w.Rank() == who {
+		if e, err = eatDescriptors(); err != nil {
+			return who, nil, err
+		}
+		if who == 1 { // rank 0 sends when there are none left
+			if err := w.Comm().Send(ctx, 2, 8, nil); err != nil {
+				return who, nil, err
+			}
+		}
+	}
+	return who, e, passOn(ctx, w, who == 1)
 }
 
 // passOn has rank 2 tell rank 0 that rank 1 is ready.
@@ -177,25 +182,11 @@ func TestFed(t *testing.T) {
 }
 
 func fedRole(ctx context.Context, w *p2p.World) error {
-	if err := throughRank2(ctx, w); err != nil {
+	_, eaten, err := starve(ctx, w)
+	if err != nil {
 		return err
 	}
-	who := int(number(argVar))
-	if w.Rank() == who {
-		eaten, err := eatDescriptors()
-		if err != nil {
-			return err
-		}
-		time.AfterFunc(time.Second, eaten.release) // some tries must have failed before
-		if who == 1 {
-			if err := w.Comm().Send(ctx, 2, 8, nil); err != nil {
-				return err
-			}
-		}
-	}
-	if err := passOn(ctx, w, who == 1); err != nil {
-		return err
-	}
+	time.AfterFunc(time.Second, eaten.release) // some tries must have failed before
 	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
 		return err
 	}
