@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLocalIPOfSeveralHosts has rank 1 come from "another host" and rank 2 from beside rank 0: ranks 0 and 2 must not
-// name loopback to rank 1.
+// TestLocalIPOfSeveralHosts has rank 1 come from "another host" and rank 2 from beside rank 0:
+// ranks 0 and 2 must not name loopback to rank 1.
 func TestLocalIPOfSeveralHosts(t *testing.T) {
 	ip := outsideIP(t)
 	env := jobEnvAt(t, 3, "0.0.0.0") // listening already: a refused rank 1 would turn to loopback, being on this host
@@ -29,7 +29,8 @@ func TestLocalIPOfSeveralHosts(t *testing.T) {
 	closeAll(t, list)
 }
 
-// TestLoopbackStoreIsFound dials an address of this host at which, without a secret, nobody listens.
+// TestLoopbackStoreIsFound dials an address of this host at which, without a secret, nobody
+// listens.
 func TestLoopbackStoreIsFound(t *testing.T) {
 	ip := outsideIP(t)
 	port := freePort(t)

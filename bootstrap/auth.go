@@ -14,8 +14,8 @@ const (
 	labelFromRank = "tagmatch rendezvous 1: frames to rank 0"
 )
 
-// session is what both sides of one handshake know. A job without a secret uses an empty key: the exchange then proves
-// nothing, but its frames look the same.
+// session is what both sides of one handshake know. A job without a secret uses an empty key: the
+// exchange then proves nothing, but its frames look the same.
 type session struct {
 	key        []byte
 	hello      *helloMsg

@@ -15,31 +15,35 @@ type Bootstrap interface {
 	Rank() int
 	Size() int
 	Info() Info
-	// Put offers value to all ranks under this rank's key, from the next Fence on. The value is copied; a later Put of
-	// the same key replaces it.
+	// Put offers value to all ranks under this rank's key, from the next Fence on. The value is
+	// copied; a later Put of the same key replaces it.
 	Put(ctx context.Context, key string, value []byte) error
-	// Fence waits for all ranks to call it and makes visible what they have put. If ctx ends first this rank gives the
-	// job up: the Fence of the others fails too, naming it.
+	// Fence waits for all ranks to call it and makes visible what they have put. If ctx ends first
+	// this rank gives the job up: the Fence of the others fails too, naming it.
 	Fence(ctx context.Context) error
-	// Get returns what rank put under key before a Fence that has ended. The caller must not change the bytes.
+	// Get returns what rank put under key before a Fence that has ended. The caller must not change
+	// the bytes.
 	Get(ctx context.Context, rank int, key string) ([]byte, error)
-	// Abort ends the job: the calls of all ranks fail from then on, and the launcher is told to stop them with code. It
-	// does not end this process.
+	// Abort ends the job: the calls of all ranks fail from then on, and the launcher is told to
+	// stop them with code. It does not end this process.
 	Abort(code int, reason string)
-	// Aborted reports an Abort of any rank, this one included: the channel gives one AbortInfo and is then closed. Close
-	// closes it without one.
+	// Aborted reports an Abort of any rank, this one included: the channel gives one AbortInfo and
+	// is then closed. Close closes it without one.
 	Aborted() <-chan AbortInfo
-	// Losses reports the ranks that leave the job, one by one, whether they died or called Close, and those that have
-	// given this rank up (Part). Close closes the channel; where nobody finds such things out it is closed from the start.
+	// Losses reports the ranks that leave the job, one by one, whether they died or called Close,
+	// and those that have given this rank up (Part). Close closes the channel; where nobody finds
+	// such things out it is closed from the start.
 	Losses() <-chan Loss
-	// Part tells a rank, and nobody else, that this one has given it up, because the connection between the two could not
-	// be made or has failed: it gets a Loss with Parted set. Others are not concerned, and neither is what the Bootstrap
-	// itself does with the two. It may block for as long as the launcher's store does not take messages. An error says
-	// that nobody was told: the rank finds out by itself, or waits for ever where there never was a connection.
+	// Part tells a rank, and nobody else, that this one has given it up, because the connection
+	// between the two could not be made or has failed: it gets a Loss with Parted set. Others are
+	// not concerned, and neither is what the Bootstrap itself does with the two. It may block for
+	// as long as the launcher's store does not take messages. An error says that nobody was told:
+	// the rank finds out by itself, or waits for ever where there never was a connection.
 	Part(rank int, reason string) error
-	// Lost is told, before the program can learn of it, that this rank has lost another one, and Leave, before the peers
-	// can notice it, that this rank is about to leave, and whether all ranks have come to the end of the job. A launcher
-	// that is to say which rank brought a job down wants to know both. They do not block.
+	// Lost is told, before the program can learn of it, that this rank has lost another one, and
+	// Leave, before the peers can notice it, that this rank is about to leave, and whether all
+	// ranks have come to the end of the job. A launcher that is to say which rank brought a job
+	// down wants to know both. They do not block.
 	Lost(rank int)
 	Leave(finished bool)
 	// Close leaves the job. Rank 0 waits a couple of seconds at most for the others to leave too.
@@ -49,8 +53,9 @@ type Bootstrap interface {
 // Info is what a Bootstrap knows besides; it does not change.
 type Info struct {
 	LocalRank, LocalSize int // among the ranks of this host: -1, or both zero, where the launcher does not say
-	// LocalIP is the address at which the other ranks reach this host: the local end of the connection to rank 0, or
-	// loopback when all ranks are on one host. The zero Addr stands for loopback.
+	// LocalIP is the address at which the other ranks reach this host: the local end of the
+	// connection to rank 0, or loopback when all ranks are on one host. The zero Addr stands for
+	// loopback.
 	LocalIP      netip.Addr
 	Launcher     string // that was found, as in Launchers
 	JobID        string // the same on all ranks, different for each run of a job; empty where the launcher does not say
@@ -58,7 +63,8 @@ type Info struct {
 	SecretOrigin string // where it comes from, for people
 }
 
-// Loss says that a rank is not in the job any more or, if Parted is set, that it has given this rank up.
+// Loss says that a rank is not in the job any more or, if Parted is set, that it has given this
+// rank up.
 type Loss struct {
 	Rank   int
 	Reason string
@@ -85,7 +91,8 @@ const SecretSize = 32
 // DefaultTimeout is how long Detect waits for all ranks where nothing else is said.
 const DefaultTimeout = 5 * time.Minute
 
-// Options of Detect. The zero value finds everything in the environment; a field that is set wins over its variable.
+// Options of Detect. The zero value finds everything in the environment; a field that is set wins
+// over its variable.
 type Options struct {
 	Getenv   func(string) string // default os.Getenv
 	Unsetenv func(string) error  // default os.Unsetenv, or nothing when Getenv is set
@@ -109,14 +116,15 @@ type Found struct {
 	LocalRank, LocalSize int    // -1: not said
 	Rendezvous           string // host:port, "" when there is none
 	SecretOrigin         string
-	// Ignored are launchers whose variables are there, but which this package cannot speak to yet; known also where Inspect
-	// gives an error.
+	// Ignored are launchers whose variables are there, but which this package cannot speak to yet;
+	// known also where Inspect gives an error.
 	Ignored []string
 }
 
-// Detect finds the launcher, joins its job and returns when all ranks have joined. It ends with ctx, or after
-// Options.Timeout. When that is over for one rank it is for all that have joined, and the error of each names those that
-// have not; a rank whose ctx has ended gives up alone, and may join again.
+// Detect finds the launcher, joins its job and returns when all ranks have joined. It ends with
+// ctx, or after Options.Timeout. When that is over for one rank it is for all that have joined, and
+// the error of each names those that have not; a rank whose ctx has ended gives up alone, and may
+// join again.
 func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 	opt.setDefaults()
 	p, err := find(&opt)
@@ -197,7 +205,8 @@ func ParseTimeout(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// joinTimeout is why a context of Detect ended: all ranks waited long enough, and not this one's program alone.
+// joinTimeout is why a context of Detect ended: all ranks waited long enough, and not this one's
+// program alone.
 type joinTimeout struct{ d time.Duration }
 
 func (e *joinTimeout) Error() string {

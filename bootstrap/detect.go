@@ -16,13 +16,14 @@ type plan interface {
 // launcher is one row of the detection table.
 type launcher struct {
 	name string
-	// find returns nil when the launcher is not there, and an error when it is there but its settings are wrong. Forced
-	// says that the user asked for this launcher by name.
+	// find returns nil when the launcher is not there, and an error when it is there but its
+	// settings are wrong. Forced says that the user asked for this launcher by name.
 	find func(opt *Options, forced bool) (plan, error)
 }
 
-// launchers is the order in which Detect looks. Process managers that speak PMI or PMIx will come before "env": a
-// program under mpiexec may well inherit RANK from a shell, but PMI_FD only from mpiexec.
+// launchers is the order in which Detect looks. Process managers that speak PMI or PMIx will come
+// before "env": a program under mpiexec may well inherit RANK from a shell, but PMI_FD only from
+// mpiexec.
 func launchers() []launcher {
 	return []launcher{
 		{"env", findEnvironment},
@@ -123,8 +124,8 @@ func parseJob(getenv func(string) string) (jobVars, error) {
 	return j, parseLocal(getenv, &j)
 }
 
-// parseLocal reads LOCAL_RANK and LOCAL_WORLD_SIZE, both optional. Some launchers give every process its own "host" and
-// so LOCAL_RANK 0; that is taken as it is.
+// parseLocal reads LOCAL_RANK and LOCAL_WORLD_SIZE, both optional. Some launchers give every
+// process its own "host" and so LOCAL_RANK 0; that is taken as it is.
 func parseLocal(getenv func(string) string, j *jobVars) error {
 	j.localRank, j.localSize = -1, -1
 	var err error
@@ -149,7 +150,8 @@ func parseLocal(getenv func(string) string, j *jobVars) error {
 	return nil
 }
 
-// epochOf tells incarnations of an elastic job apart: a rank left over from before a restart must not join the next one.
+// epochOf tells incarnations of an elastic job apart: a rank left over from before a restart must
+// not join the next one.
 func epochOf(getenv func(string) string) string {
 	id := getenv("TORCHELASTIC_RUN_ID")
 	if id == "" {

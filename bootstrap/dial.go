@@ -103,8 +103,8 @@ func (d *dialer) try(ctx context.Context) (*endpoint, error) {
 	return e, nil
 }
 
-// connect dials the address of rank 0; if that is this host, also loopback: without a secret rank 0 listens there only,
-// whatever MASTER_ADDR says.
+// connect dials the address of rank 0; if that is this host, also loopback: without a secret rank 0
+// listens there only, whatever MASTER_ADDR says.
 func (d *dialer) connect(ctx context.Context) (net.Conn, error) {
 	nd := net.Dialer{Timeout: 5 * time.Second}
 	conn, err := nd.DialContext(ctx, "tcp", d.job.address())
@@ -266,7 +266,8 @@ func (l *wireLink) readLoop(e *endpoint) {
 	}
 }
 
-// close says goodbye and waits shortly for rank 0 to hang up, so that nothing that was written is discarded.
+// close says goodbye and waits shortly for rank 0 to hang up, so that nothing that was written is
+// discarded.
 func (l *wireLink) close() error {
 	err := l.f.write(&byeMsg{})
 	if tc, ok := l.f.conn.(*net.TCPConn); ok && err == nil {

@@ -23,7 +23,8 @@ type uplink interface {
 	close() error
 }
 
-// endpoint is one rank's Bootstrap, the same for ranks that share the hub's process and for those that dial it.
+// endpoint is one rank's Bootstrap, the same for ranks that share the hub's process and for those
+// that dial it.
 type endpoint struct {
 	rank, size int
 	info       Info // constant once the job is joined
@@ -168,8 +169,8 @@ func (e *endpoint) outcome(done chan struct{}) error {
 	return e.err
 }
 
-// giveUp withdraws from a fence whose context has ended. A rank cannot be in half a fence, so the job has failed for
-// everybody; the hub's answer names those who did not come.
+// giveUp withdraws from a fence whose context has ended. A rank cannot be in half a fence, so the
+// job has failed for everybody; the hub's answer names those who did not come.
 func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) error {
 	reason := cut(context.Cause(ctx).Error(), maxReason)
 	sent := e.up.send(&giveUpMsg{seq, reason})
@@ -299,7 +300,8 @@ func (e *endpoint) deliver(m message) {
 	}
 }
 
-// lostLocked reports a loss. One that leaves the job after it has given this rank up is reported once more.
+// lostLocked reports a loss. One that leaves the job after it has given this rank up is reported
+// once more.
 func (e *endpoint) lostLocked(l Loss) {
 	var bit uint8 = 1
 	if l.Parted {

@@ -52,7 +52,8 @@ func (p *envPlan) join(ctx context.Context) (Bootstrap, error) {
 	return e, nil
 }
 
-// orphaned ends the job when its launcher is gone: what started this process cannot end it any more.
+// orphaned ends the job when its launcher is gone: what started this process cannot end it any
+// more.
 func (e *endpoint) orphaned() {
 	e.mu.Lock()
 	over := e.stateLocked() != nil
@@ -120,7 +121,8 @@ func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*e
 	}
 }
 
-// rootMember is rank 0 in its own hub. It learns from WELCOME, as the others do, where it is reached.
+// rootMember is rank 0 in its own hub. It learns from WELCOME, as the others do, where it is
+// reached.
 type rootMember struct {
 	localMember
 	root netip.Addr // written before full is closed
@@ -149,10 +151,12 @@ func (l *rootLink) send(m message) error {
 	return err
 }
 
-// fenced waits until the others have been told: the fence has ended for all, even if this process dies the moment after.
+// fenced waits until the others have been told: the fence has ended for all, even if this process
+// dies the moment after.
 func (l *rootLink) fenced() { l.hub.flush() }
 
-// close waits for the others, so that the last message of each is read and answered, and tells those that stay on.
+// close waits for the others, so that the last message of each is read and answered, and tells
+// those that stay on.
 func (l *rootLink) close() error {
 	_ = l.localLink.close()
 	t := time.NewTimer(l.linger)

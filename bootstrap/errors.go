@@ -20,7 +20,8 @@ var (
 	ErrProtocol = errors.New("bootstrap: protocol violation")
 )
 
-// RankError names the rank whose loss, departure or surrender made a call fail. It is an ErrPeerLost.
+// RankError names the rank whose loss, departure or surrender made a call fail. It is an
+// ErrPeerLost.
 type RankError struct {
 	Rank   int
 	Reason string

@@ -50,7 +50,8 @@ func TestExchange(t *testing.T) {
 	})
 }
 
-// exchangeRound puts a value under a new key, one under an old key and nothing under another, and checks everybody's.
+// exchangeRound puts a value under a new key, one under an old key and nothing under another, and
+// checks everybody's.
 func exchangeRound(ctx context.Context, b Bootstrap, round int) error {
 	value := func(rank, round int) []byte { return fmt.Appendf(nil, "value %d of %d", round, rank) }
 	if err := b.Put(ctx, fmt.Sprint("round", round), value(b.Rank(), round)); err != nil {
@@ -227,7 +228,8 @@ func TestCleanCloseThenFence(t *testing.T) {
 	})
 }
 
-// TestLastFence closes at once after the last fence: rank 0 must not take the answer away from the others.
+// TestLastFence closes at once after the last fence: rank 0 must not take the answer away from the
+// others.
 func TestLastFence(t *testing.T) {
 	for range 10 {
 		list := startJob(t, 6)

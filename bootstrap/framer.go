@@ -13,12 +13,13 @@ import (
 	"time"
 )
 
-// writeTimeout bounds one write. Both sides read all the time, so only a peer that hangs lets it pass.
+// writeTimeout bounds one write. Both sides read all the time, so only a peer that hangs lets it
+// pass.
 const writeTimeout = 30 * time.Second
 
-// framer reads and writes frames on one connection. One goroutine may read while others write. From seal on, every
-// frame carries a MAC over its number and content, so that whoever merely relays the handshake cannot change or inject
-// anything after it.
+// framer reads and writes frames on one connection. One goroutine may read while others write. From
+// seal on, every frame carries a MAC over its number and content, so that whoever merely relays the
+// handshake cannot change or inject anything after it.
 type framer struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -50,7 +51,8 @@ func (f *framer) writePreface() error {
 	return err
 }
 
-// readPreface returns the peer's version. What does not begin with the magic is not ours: errNotOurs.
+// readPreface returns the peer's version. What does not begin with the magic is not ours:
+// errNotOurs.
 func (f *framer) readPreface() (uint32, error) {
 	var b [prefaceSize]byte
 	if _, err := io.ReadFull(f.r, b[:]); err != nil {

@@ -44,8 +44,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// jobEnv gives the environment of each rank. Where sockets can be handed over rank 0 gets one that listens already, so
-// that no other test can take its port.
+// jobEnv gives the environment of each rank. Where sockets can be handed over rank 0 gets one that
+// listens already, so that no other test can take its port.
 func jobEnv(t *testing.T, n int) func(rank int) vars { return jobEnvAt(t, n, "127.0.0.1") }
 
 func jobEnvAt(t *testing.T, n int, ip string) func(rank int) vars {
@@ -76,7 +76,8 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// logHook is a Logger's handler that calls do when a record says msg: what no call shows a test can wait for in the log.
+// logHook is a Logger's handler that calls do when a record says msg: what no call shows a test can
+// wait for in the log.
 type logHook struct {
 	msg string
 	do  func()

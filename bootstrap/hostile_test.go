@@ -79,7 +79,8 @@ func TestWrongSecretIsNamedAtRankZero(t *testing.T) {
 	require.ErrorIs(t, errs[1], ErrSecret)
 }
 
-// TestForgedProof dials as a rank that does not know the secret and does not care what rank 0 proves.
+// TestForgedProof dials as a rank that does not know the secret and does not care what rank 0
+// proves.
 func TestForgedProof(t *testing.T) {
 	h, port := openStore(t, 2, madeSecret("test"))
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
@@ -236,7 +237,8 @@ func throwGarbage(port string, i int) {
 	}
 }
 
-// TestSilentConnections checks that those who say nothing are dropped after the deadline, and hold no slot for longer.
+// TestSilentConnections checks that those who say nothing are dropped after the deadline, and hold
+// no slot for longer.
 func TestSilentConnections(t *testing.T) {
 	_, port := openStore(t, 2, madeSecret("test"))
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
@@ -279,7 +281,8 @@ func TestKilledRoot(t *testing.T) {
 	require.ErrorContains(t, err, "rank 0 was lost")
 }
 
-// TestRootKilledAfterFence ends rank 0 the moment its fence has ended: the others have passed it too.
+// TestRootKilledAfterFence ends rank 0 the moment its fence has ended: the others have passed it
+// too.
 func TestRootKilledAfterFence(t *testing.T) {
 	for range 20 {
 		list := startJob(t, 5)
@@ -319,7 +322,8 @@ func TestRestartBeforeStart(t *testing.T) {
 	closeAll(t, list)
 }
 
-// TestTamperedFrame changes one bit after the handshake, as somebody who relays the connection could.
+// TestTamperedFrame changes one bit after the handshake, as somebody who relays the connection
+// could.
 func TestTamperedFrame(t *testing.T) {
 	sec := madeSecret("test")
 	_, port := openStore(t, 2, sec)

@@ -10,8 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
-// hub is the rendezvous without a network: who has joined, who waits in the fence, what was put. It starts no goroutine
-// and does no I/O; members are told what happens through deliver.
+// hub is the rendezvous without a network: who has joined, who waits in the fence, what was put. It
+// starts no goroutine and does no I/O; members are told what happens through deliver.
 type hub struct {
 	size  int
 	jobID [jobIDSize]byte
@@ -36,11 +36,12 @@ type seat struct {
 	inFence bool
 }
 
-// member is the hub's way to a rank. Its methods are called with the hub's lock held and must not block.
+// member is the hub's way to a rank. Its methods are called with the hub's lock held and must not
+// block.
 type member interface {
 	deliver(m message)
-	// where is the address that the rank came from, for people; local is this host's end of the connection to it, or
-	// not valid when there is none.
+	// where is the address that the rank came from, for people; local is this host's end of the
+	// connection to it, or not valid when there is none.
 	where() string
 	local() netip.Addr
 }
@@ -71,8 +72,8 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 	return nil
 }
 
-// startLocked welcomes everybody. Only now is known whether some rank is on another host, and so which address of rank
-// 0's host the ranks beside it must name to the others.
+// startLocked welcomes everybody. Only now is known whether some rank is on another host, and so
+// which address of rank 0's host the ranks beside it must name to the others.
 func (h *hub) startLocked() {
 	w := &welcomeMsg{jobID: h.jobID}
 	for i := range h.seats {
@@ -164,8 +165,9 @@ func (h *hub) handle(rank int, m message) bool {
 	return true
 }
 
-// joinGivenUpLocked answers a rank that waits for the roll no longer with the names of those who are missing. The time to
-// join is the job's: when it is over for one rank the others hear the same.
+// joinGivenUpLocked answers a rank that waits for the roll no longer with the names of those who
+// are missing. The time to join is the job's: when it is over for one rank the others hear the
+// same.
 func (h *hub) joinGivenUpLocked(rank int, m *giveUpMsg) {
 	reason := fmt.Sprintf("gave up waiting for all ranks to join (%s); %s", m.reason, h.absentLocked())
 	if m.seq == giveUpForAll {
@@ -228,8 +230,8 @@ func (h *hub) awaitedLocked() string {
 	return "still missing: " + ranks.List(missing)
 }
 
-// lost is called when the connection to rank ends without a BYE. Before the job has started the rank only loses its
-// seat: it may be restarted by whatever started it, and join again.
+// lost is called when the connection to rank ends without a BYE. Before the job has started the
+// rank only loses its seat: it may be restarted by whatever started it, and join again.
 func (h *hub) lost(rank int, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -250,7 +252,8 @@ func (h *hub) lost(rank int, reason string) {
 // ReasonLeft is the Reason of the Loss of a rank that has called Close.
 const ReasonLeft = "left the job"
 
-// partedLocked passes on that rank has given another one up. It concerns those two alone; one that is gone needs no telling.
+// partedLocked passes on that rank has given another one up. It concerns those two alone; one that
+// is gone needs no telling.
 func (h *hub) partedLocked(rank int, m *partedMsg) bool {
 	if int64(m.rank) >= int64(h.size) {
 		return false
@@ -311,7 +314,8 @@ func endError(m message) error {
 	return nil
 }
 
-// flushMark in a member's queue is closed when what was queued before it has been written. It is not sent.
+// flushMark in a member's queue is closed when what was queued before it has been written. It is
+// not sent.
 type flushMark chan struct{}
 
 func (flushMark) kind() kind             { return 0 }

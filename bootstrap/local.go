@@ -2,8 +2,8 @@ package bootstrap
 
 import "net/netip"
 
-// NewLocal gives n Bootstraps that are the ranks of a job inside this process, for tests and simulations. Each is to be
-// closed; no Close waits for the others.
+// NewLocal gives n Bootstraps that are the ranks of a job inside this process, for tests and
+// simulations. Each is to be closed; no Close waits for the others.
 func NewLocal(n int) []Bootstrap {
 	return newLocal(n, "local", madeSecret("made in this process"))
 }

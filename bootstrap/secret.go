@@ -69,8 +69,8 @@ func (o *Options) requireSecret() (bool, error) {
 	return v, nil
 }
 
-// readSecretFile takes 64 hexadecimal digits or 32 raw bytes. Others' read permission is only warned about: Kubernetes
-// mounts secrets that way.
+// readSecretFile takes 64 hexadecimal digits or 32 raw bytes. Others' read permission is only
+// warned about: Kubernetes mounts secrets that way.
 func readSecretFile(opt *Options, name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 )
 
-// store serves a hub on a listener: one goroutine accepts, each connection has one that reads and, once its rank has
-// joined, one that writes.
+// store serves a hub on a listener: one goroutine accepts, each connection has one that reads and,
+// once its rank has joined, one that writes.
 type store struct {
 	hub    *hub
 	ln     net.Listener
@@ -39,8 +39,8 @@ func newStore(h *hub, ln net.Listener, opt *Options, epoch string, secret jobSec
 	} else {
 		s.secret = secret.bytes
 	}
-	// Unauthenticated connections are few at a time, so that a flood of them costs little; a rank that finds no slot
-	// dials again.
+	// Unauthenticated connections are few at a time, so that a flood of them costs little; a rank
+	// that finds no slot dials again.
 	s.slots = make(chan struct{}, h.size+16)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.wg.Add(1)
@@ -167,7 +167,8 @@ func (s *store) checkHello(h *helloMsg) *rejectMsg {
 	return nil
 }
 
-// authenticate proves rank 0 to the rank and has the rank prove itself. All its messages depend on both nonces.
+// authenticate proves rank 0 to the rank and has the rank prove itself. All its messages depend on
+// both nonces.
 func (s *store) authenticate(f *framer, hello *helloMsg) error {
 	c := &challengeMsg{secret: s.secret != nil, nonce: newNonce()}
 	ses := newSession(s.secret, hello, c)
@@ -206,8 +207,8 @@ func (s *store) note(f *framer, err error) error {
 	return err
 }
 
-// drain waits for the peer to hang up, shortly: closing a connection with unread bytes in it would discard what was
-// just written.
+// drain waits for the peer to hang up, shortly: closing a connection with unread bytes in it would
+// discard what was just written.
 func drain(f *framer) {
 	f.conn.SetReadDeadline(time.Now().Add(time.Second))
 	_, _ = io.CopyN(io.Discard, f.r, 64<<10)
@@ -307,7 +308,8 @@ func (m *remote) writeLoop() {
 	}
 }
 
-// read carries out what the rank says until it leaves, or the store is closed: that ends ctx, and is no rank's loss.
+// read carries out what the rank says until it leaves, or the store is closed: that ends ctx, and
+// is no rank's loss.
 func (m *remote) read(ctx context.Context, rank int, h *hub) {
 	for {
 		msg, err := m.f.read(maxFromRank)

@@ -14,8 +14,8 @@ import (
 //	length      bytes of kind, body and mac
 //	mac         nothing until WELCOME, then 32 bytes: see framer
 //
-// The preface, the frame header and REJECT must stay as they are in all versions, so that every version can tell every
-// other why it is turned away.
+// The preface, the frame header and REJECT must stay as they are in all versions, so that every
+// version can tell every other why it is turned away.
 //
 //	dialing rank                     rank 0
 //	HELLO   rank, size, nonce  ──▶
@@ -26,8 +26,9 @@ import (
 //	                           ◀──   RELEASE   what all ranks have put
 //	BYE                        ──▶
 //
-// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP, GONE, PARTED may come at any time after it. GIVEUP instead of
-// waiting for WELCOME is answered by FAIL, which names the ranks that have not joined.
+// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP, GONE, PARTED may come at any time
+// after it. GIVEUP instead of waiting for WELCOME is answered by FAIL, which names the ranks that
+// have not joined.
 const (
 	magic           = "tagmatch"
 	protocolVersion = 2
@@ -122,7 +123,8 @@ type (
 		rank   uint32
 		reason string
 	}
-	// partedMsg says of its sender that it has given rank up, and to its receiver that rank has given it up.
+	// partedMsg says of its sender that it has given rank up, and to its receiver that rank has
+	// given it up.
 	partedMsg struct {
 		rank   uint32
 		reason string

@@ -113,8 +113,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// FuzzFrames feeds bytes to the reader behind an authenticated connection that has lost its MAC: only lengths and
-// contents are left to protect it.
+// FuzzFrames feeds bytes to the reader behind an authenticated connection that has lost its MAC:
+// only lengths and contents are left to protect it.
 func FuzzFrames(f *testing.F) {
 	for _, s := range samples() {
 		body := s.m.append(nil)

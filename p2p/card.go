@@ -47,8 +47,8 @@ func newCard(c *Config, secret []byte) card {
 	}
 }
 
-// secretCheck tells secrets apart without telling them: the connections' own authentication would notice a difference too,
-// but only at the first message, and not on all ranks.
+// secretCheck tells secrets apart without telling them: the connections' own authentication would
+// notice a difference too, but only at the first message, and not on all ranks.
 func secretCheck(secret []byte) string {
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte("tagmatch p2p card: same secret?"))
@@ -80,7 +80,8 @@ func exchange(ctx context.Context, b Bootstrap, mine card) ([]card, error) {
 	return cards, nil
 }
 
-// agree compares all cards with rank 0's. Every rank sees the same cards and so comes to the same verdict.
+// agree compares all cards with rank 0's. Every rank sees the same cards and so comes to the same
+// verdict.
 func agree(cards []card) error {
 	var errs []error
 	for r := range cards {
@@ -128,7 +129,8 @@ func short(errs []error) []error {
 	return append(errs[:most:most], fmt.Errorf("and %d more ranks", len(errs)-most))
 }
 
-// locals gives rank and size among the ranks of this host: as the launcher says or, where it does not, by host name.
+// locals gives rank and size among the ranks of this host: as the launcher says or, where it does
+// not, by host name.
 func locals(i bootstrap.Info, me int, cards []card) (rank, size int) {
 	if i.LocalRank >= 0 && i.LocalSize > i.LocalRank {
 		return i.LocalRank, i.LocalSize

@@ -18,8 +18,8 @@ const (
 	libraryContext = 1<<11 - 1
 )
 
-// Comm is an ordered group of ranks with a context of its own: its messages match only its own receives. Tags go from 0 to
-// MaxCommTag, sources are ranks in the Comm.
+// Comm is an ordered group of ranks with a context of its own: its messages match only its own
+// receives. Tags go from 0 to MaxCommTag, sources are ranks in the Comm.
 type Comm struct {
 	_    noCopy
 	w    *World
@@ -59,7 +59,8 @@ func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, 
 	return status(st), nil
 }
 
-// Isend and Irecv never block and have no context: cancel by Request.Cancel. Errors come from the request.
+// Isend and Irecv never block and have no context: cancel by Request.Cancel. Errors come from the
+// request.
 func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(c.w.size) || tag > MaxCommTag {
 		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))

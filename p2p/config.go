@@ -35,14 +35,17 @@ const (
 func Devices() []string    { return []string{auto, deviceSHM, deviceTCP} }
 func Transports() []string { return []string{auto, transportRC, transportTMSRQ} }
 
-// Config of Init. The zero value finds everything by itself. A field that is set wins over its TAGMATCH_ variable, which
-// wins over the default; `tagmatch info` prints each value with its origin. For numbers, 0 = default, -1 = none.
+// Config of Init. The zero value finds everything by itself. A field that is set wins over its
+// TAGMATCH_ variable, which wins over the default; `tagmatch info` prints each value with its
+// origin. For numbers, 0 = default, -1 = none.
 //
-// Several devices, such as "shm,tcp", are named best first: each rank is reached over the first that can reach it. Only the
-// first matches tags. "auto" is one device with all wires, which is better wherever it will do. With both, TCP takes over where
-// ranks of one host cannot share memory, and Logger gets a warning that says why; with "shm" alone that is an error.
+// Several devices, such as "shm,tcp", are named best first: each rank is reached over the first
+// that can reach it. Only the first matches tags. "auto" is one device with all wires, which is
+// better wherever it will do. With both, TCP takes over where ranks of one host cannot share
+// memory, and Logger gets a warning that says why; with "shm" alone that is an error.
 type Config struct {
-	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes it with the World.
+	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes
+	// it with the World.
 	Bootstrap       Bootstrap
 	Device          string        // "auto" (""), or a name that Devices lists, or several with commas, see below; TAGMATCH_DEVICE
 	Transport       string        // "auto" (""), or a name that Transports lists; TAGMATCH_TRANSPORT

@@ -13,7 +13,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-// TestDeadlineAgainstIdleRank has rank 0 send to, and receive from, a rank in ProgressManual that does not call the library.
+// TestDeadlineAgainstIdleRank has rank 0 send to, and receive from, a rank in ProgressManual that
+// does not call the library.
 func TestDeadlineAgainstIdleRank(t *testing.T) {
 	for _, cfg := range []p2p.Config{{}, {Device: "shm"}, {Device: "tcp"}, {Device: "tcp", Transport: "tmsrq"}} {
 		t.Run(cmpOr(cfg.Device, "loop")+cfg.Transport, func(t *testing.T) {

@@ -59,8 +59,9 @@ func (w *World) open(secret []byte) error {
 	return nil
 }
 
-// openTransport makes the transport, one for each device where there are several. The first device matches tags if one
-// is to: receives are for one list only, and the others' messages are matched in software.
+// openTransport makes the transport, one for each device where there are several. The first device
+// matches tags if one is to: receives are for one list only, and the others' messages are matched
+// in software.
 func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) {
 	if len(w.parts.devs) == 1 {
 		return w.transportOn(w.parts.devs[0], w.cfg.Transport, sink)

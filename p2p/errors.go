@@ -12,13 +12,15 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Conditions to test with errors.Is; the errors that calls return say more. A feature that a device lacks is errors.ErrUnsupported of the standard library.
+// Conditions to test with errors.Is; the errors that calls return say more. A feature that a device
+// lacks is errors.ErrUnsupported of the standard library.
 var (
 	ErrTruncated = progress.ErrTruncated // message longer than the buffer
 	ErrCanceled  = progress.ErrCanceled  // operation canceled by Cancel; ended contexts give the context's own error
-	// ErrWithdrawn ends a nonblocking receive whose message its sender took back while it was received, because the context
-	// of its Send had ended and this rank did not answer. Recv goes on to the next message by itself. The Send's error is
-	// ErrWithdrawn too, beside the context's: the receiver may have the message.
+	// ErrWithdrawn ends a nonblocking receive whose message its sender took back while it was
+	// received, because the context of its Send had ended and this rank did not answer. Recv goes
+	// on to the next message by itself. The Send's error is ErrWithdrawn too, beside the context's:
+	// the receiver may have the message.
 	ErrWithdrawn = progress.ErrWithdrawn
 	ErrPeerLost  = progress.ErrPeerLost
 	ErrAborted   = progress.ErrAborted
@@ -29,11 +31,12 @@ var (
 	ErrProtocol  = progress.ErrProtocol // a peer broke the protocol
 )
 
-// prefix begins the text of every error that a call returns, but for those of its context: OpError, PeerError and
-// conditionError put it there. What they wrap has none, or they take it away.
+// prefix begins the text of every error that a call returns, but for those of its context: OpError,
+// PeerError and conditionError put it there. What they wrap has none, or they take it away.
 const prefix = "p2p: "
 
-// OpError says which operation failed: `p2p: recv from 3, tag 0x7: message longer than the buffer: 16 bytes into 8`.
+// OpError says which operation failed: `p2p: recv from 3, tag 0x7: message longer than the buffer:
+// 16 bytes into 8`.
 type OpError struct {
 	Op   string // "send", "recv", ...
 	Rank int    // the peer, or AnySource

@@ -10,7 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// join is what every program begins with. Here it gives a World of one; under `tagmatch run -n 4`, one of four.
+// join is what every program begins with. Here it gives a World of one; under `tagmatch run -n 4`,
+// one of four.
 func join() *p2p.World {
 	w, err := p2p.Init(context.Background(), p2p.Config{})
 	if err != nil {

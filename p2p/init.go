@@ -22,10 +22,12 @@ type parts struct {
 // joined is set once this process has taken the place in the job that its launcher gave it.
 var joined atomic.Bool
 
-// Init joins the job: collective, ends with ctx, or when Config.JoinTimeout is over: then the error of every rank that has
-// joined names those that have not. cfg is copied. A TAGMATCH_ variable that nobody knows is ErrInvalid. A process has one World per launcher; a second Init without
-// its own Config.Bootstrap is ErrInvalid, also after Close, except where no launcher has started the process and the first
-// World is closed. (Package p2ptest: Run(t, n, func(w *World)) gives n Worlds in one process.)
+// Init joins the job: collective, ends with ctx, or when Config.JoinTimeout is over: then the error
+// of every rank that has joined names those that have not. cfg is copied. A TAGMATCH_ variable that
+// nobody knows is ErrInvalid. A process has one World per launcher; a second Init without its own
+// Config.Bootstrap is ErrInvalid, also after Close, except where no launcher has started the
+// process and the first World is closed. (Package p2ptest: Run(t, n, func(w *World)) gives n Worlds
+// in one process.)
 func Init(ctx context.Context, cfg Config) (*World, error) {
 	if ctx == nil {
 		return nil, errNoContext
@@ -58,8 +60,8 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 	return w, nil
 }
 
-// detect takes this process's place in its launcher's job. alone says that there is no launcher, so that the place can be
-// taken again.
+// detect takes this process's place in its launcher's job. alone says that there is no launcher, so
+// that the place can be taken again.
 func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err error) {
 	if !joined.CompareAndSwap(false, true) {
 		return nil, false, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
@@ -73,8 +75,8 @@ func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err erro
 	return b, b.Info().Launcher == "singleton", nil
 }
 
-// start opens what this rank needs, meets the others and connects to them. A rank that cannot take part says so instead of
-// leaving the others to wait for it.
+// start opens what this rank needs, meets the others and connects to them. A rank that cannot take
+// part says so instead of leaving the others to wait for it.
 func (w *World) start(ctx context.Context) error {
 	if w.size > maxRanks {
 		return invalidf("%d ranks: at most %d are supported", w.size, maxRanks)
@@ -123,12 +125,13 @@ func (w *World) secret() []byte {
 	return w.parts.boot.Info().Secret
 }
 
-// lossGrace is how long the device has to notice a loss that the launcher reports: its news comes after the messages that
-// the rank has sent, and after the end of an orderly Shutdown there is nobody left to tell.
+// lossGrace is how long the device has to notice a loss that the launcher reports: its news comes
+// after the messages that the rank has sent, and after the end of an orderly Shutdown there is
+// nobody left to tell.
 const lossGrace = 500 * time.Millisecond
 
-// watch ends operations when another rank, or the launcher, aborts the job, and those that wait for a rank that has left it
-// without ever having been connected to.
+// watch ends operations when another rank, or the launcher, aborts the job, and those that wait for
+// a rank that has left it without ever having been connected to.
 func (w *World) watch() {
 	w.watcher.Go(func() {
 		for loss := range w.parts.boot.Losses() {
@@ -160,8 +163,8 @@ func lossCause(l bootstrap.Loss) error {
 	return departed(l.Reason)
 }
 
-// part tells a rank that this one has given it up: the rank may have no means to find that out. It is called by the engine,
-// which does not wait for it.
+// part tells a rank that this one has given it up: the rank may have no means to find that out. It
+// is called by the engine, which does not wait for it.
 func (w *World) part(rank int, cause error) {
 	w.parts.boot.Lost(rank)
 	if rank == w.rank {

@@ -87,7 +87,8 @@ func TestShutdownNamesWhatIsMissing(t *testing.T) {
 		}
 		defer close(gaveUp)
 		w.Irecv(5, p2p.Exact, make([]byte, 3))
-		// Time enough to get into the fence, which nothing shows, on a machine that stands still for a moment.
+		// Time enough to get into the fence, which nothing shows, on a machine that stands still
+		// for a moment.
 		ctx, cancel := context.WithTimeout(background, time.Second)
 		defer cancel()
 		err := w.Shutdown(ctx)

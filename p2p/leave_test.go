@@ -11,7 +11,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// late is a Bootstrap whose rank has met the others but gets no further with Init before gone is closed.
+// late is a Bootstrap whose rank has met the others but gets no further with Init before gone is
+// closed.
 type late struct {
 	p2p.Bootstrap
 	gone <-chan struct{}

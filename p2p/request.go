@@ -7,9 +7,10 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Request is a handle, a small value to copy and store freely. Its object is pooled; a generation number in the handle makes
-// any use after completion a clean ErrInactive, never somebody else's operation. The zero Request is inactive: Wait and Test
-// return at once with no error. A request must be completed by Wait, Test or WaitAll.
+// Request is a handle, a small value to copy and store freely. Its object is pooled; a generation
+// number in the handle makes any use after completion a clean ErrInactive, never somebody else's
+// operation. The zero Request is inactive: Wait and Test return at once with no error. A request
+// must be completed by Wait, Test or WaitAll.
 type Request struct {
 	r    progress.Request // object and generation
 	tag  Tag              // this and what follows are for the error
@@ -18,8 +19,9 @@ type Request struct {
 	send bool
 }
 
-// Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns ctx's error and the
-// operation GOES ON, still holding its buffer: call Wait again, or Cancel and then Wait.
+// Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
+// ctx's error and the operation GOES ON, still holding its buffer: call Wait again, or Cancel and
+// then Wait.
 func (r Request) Wait(ctx context.Context) (Status, error) {
 	st, _, err := r.wait(ctx)
 	return st, err
@@ -60,15 +62,16 @@ func (r Request) Test() (st Status, done bool, err error) {
 	return status(est), true, nil
 }
 
-// Cancel asks for the operation's end and returns at once. Its outcome is the request's: ErrCanceled, or success if the
-// message was faster.
+// Cancel asks for the operation's end and returns at once. Its outcome is the request's:
+// ErrCanceled, or success if the message was faster.
 func (r Request) Cancel() {
 	if r != (Request{}) {
 		r.r.Cancel()
 	}
 }
 
-// Done gives a channel that closes when the operation has ended; Wait then returns at once. The only call that allocates.
+// Done gives a channel that closes when the operation has ended; Wait then returns at once. The
+// only call that allocates.
 func (r Request) Done() <-chan struct{} {
 	if r == (Request{}) {
 		return closedChan
@@ -82,9 +85,10 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
-// WaitAll waits for all of reqs. It skips inactive requests and sets those that it consumes to Request{}, so that loops end.
-// If ctx ends first it returns its error and what has not ended goes on. Otherwise its error is that of the lowest failing
-// index; with out (nil, or as long as reqs) it gives each its own.
+// WaitAll waits for all of reqs. It skips inactive requests and sets those that it consumes to
+// Request{}, so that loops end. If ctx ends first it returns its error and what has not ended goes
+// on. Otherwise its error is that of the lowest failing index; with out (nil, or as long as reqs)
+// it gives each its own.
 func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if ctx == nil {
 		return errNoContext
@@ -129,7 +133,8 @@ func (r Request) fault(err error) error {
 	return opError(op, int(r.rank), r.tag, err)
 }
 
-// failedRequest is a request that has already ended with err; nil stands for an operation with ProcNull, which is inactive.
+// failedRequest is a request that has already ended with err; nil stands for an operation with
+// ProcNull, which is inactive.
 func failedRequest(op string, rank int, tag Tag, err error) Request {
 	if err == nil {
 		return Request{}

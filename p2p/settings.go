@@ -113,9 +113,9 @@ func variables() []variable {
 	}
 }
 
-// Effective lists the settings that Init would work with, in the order field, variable, default, and every fault of the
-// fields and variables at once. The launcher's own variables are those of package bootstrap; CheckEnvironment finds
-// misspelled names.
+// Effective lists the settings that Init would work with, in the order field, variable, default,
+// and every fault of the fields and variables at once. The launcher's own variables are those of
+// package bootstrap; CheckEnvironment finds misspelled names.
 func (c *Config) Effective(getenv func(string) string) ([]Setting, error) {
 	_, settings, err := c.resolve(getenv)
 	return settings, err

@@ -18,12 +18,13 @@ const (
 	closed
 )
 
-// Shutdown is the orderly end, collective: it delivers what was sent, waits until all ranks are here, then closes. If ctx ends
-// first it closes as Close does and returns an error that says in a line how many sends and receives are unfinished, by
-// rank, and which ranks have not come; Config.Logger gets what Dump would write.
+// Shutdown is the orderly end, collective: it delivers what was sent, waits until all ranks are
+// here, then closes. If ctx ends first it closes as Close does and returns an error that says in a
+// line how many sends and receives are unfinished, by rank, and which ranks have not come;
+// Config.Logger gets what Dump would write.
 //
-// Leaving the launcher's store can take up to 2 seconds more, here and in Close, if another rank does not answer: rank 0
-// serves it until all have left.
+// Leaving the launcher's store can take up to 2 seconds more, here and in Close, if another rank
+// does not answer: rank 0 serves it until all have left.
 func (w *World) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
@@ -45,8 +46,9 @@ func (w *World) Shutdown(ctx context.Context) error {
 	return errors.Join(err, w.release(ErrClosed))
 }
 
-// meet waits for the other ranks. What they still want of this one, acknowledgements or the data of a rendezvous, must move
-// meanwhile, so in ProgressManual this goroutine waits inside the engine, for a message that nobody sends.
+// meet waits for the other ranks. What they still want of this one, acknowledgements or the data of
+// a rendezvous, must move meanwhile, so in ProgressManual this goroutine waits inside the engine,
+// for a message that nobody sends.
 func (w *World) meet(ctx context.Context) error {
 	if w.cfg.Progress == ProgressAuto {
 		return w.parts.boot.Fence(ctx)
@@ -78,8 +80,9 @@ func (w *World) unfinished() string {
 	return ""
 }
 
-// Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError unless all had called
-// Shutdown. After Shutdown it does nothing, so `defer w.Close()` is always right. Safe to call twice.
+// Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError
+// unless all had called Shutdown. After Shutdown it does nothing, so `defer w.Close()` is always
+// right. Safe to call twice.
 func (w *World) Close() error {
 	if w.ending.TryLock() {
 		if w.state == alive {
@@ -120,8 +123,8 @@ func (w *World) release(cause error) error {
 	return nil
 }
 
-// Abort ends the job: operations on all ranks end with ErrAborted, and the launcher is told to stop them with code. It does
-// not exit this process.
+// Abort ends the job: operations on all ranks end with ErrAborted, and the launcher is told to stop
+// them with code. It does not exit this process.
 func (w *World) Abort(code int, reason string) {
 	w.parts.boot.Abort(code, reason) // first: it reaches also ranks that this one is not connected to
 	w.eng.Abort(abortError(bootstrap.AbortInfo{Rank: w.rank, Code: code, Reason: reason}))

@@ -2,10 +2,12 @@ package p2p
 
 import "github.com/tagmatch/tagmatch/bootstrap"
 
-// Tag labels a message. It is a type of its own, so that ranks, tags and masks cannot be swapped unseen.
+// Tag labels a message. It is a type of its own, so that ranks, tags and masks cannot be swapped
+// unseen.
 type Tag uint64
 
-// Mask says which bits of a Tag a receive compares: a message matches when (its tag ^ tag) & mask == 0.
+// Mask says which bits of a Tag a receive compares: a message matches when (its tag ^ tag) & mask
+// == 0.
 type Mask uint64
 
 // Masks of World's receives.
@@ -16,10 +18,12 @@ const (
 
 // Limits and wildcards.
 const (
-	// MaxTag is the largest tag of World's own calls: bit 63 marks Comm and library traffic, and is part of every mask, so
-	// that World.Recv(ctx, 0, Any, buf) never takes a communicator's message.
+	// MaxTag is the largest tag of World's own calls: bit 63 marks Comm and library traffic, and is
+	// part of every mask, so that World.Recv(ctx, 0, Any, buf) never takes a communicator's
+	// message.
 	MaxTag Tag = 1<<63 - 1
-	// MaxCommTag is the largest tag of a Comm, whose packing is 1 | context 11 | source 20 | tag 32.
+	// MaxCommTag is the largest tag of a Comm, whose packing is 1 | context 11 | source 20 | tag
+	// 32.
 	MaxCommTag Tag = 1<<32 - 1
 
 	AnyTag    Tag = 1<<64 - 1 // Comm receives
@@ -27,14 +31,16 @@ const (
 	ProcNull      = -2        // Comm: a peer that is not there; operations succeed at once with nothing moved
 )
 
-// Status describes a message. Len is the message's length, larger than the buffer after ErrTruncated.
+// Status describes a message. Len is the message's length, larger than the buffer after
+// ErrTruncated.
 type Status struct {
 	Source int // rank in the World or Comm that received; ProcNull for an inactive request, and where an error tells of no message
 	Tag    Tag
 	Len    int64
 }
 
-// nothing is the status where no message moved: an inactive request, ProcNull as the peer, or an operation that failed.
+// nothing is the status where no message moved: an inactive request, ProcNull as the peer, or an
+// operation that failed.
 var nothing = Status{Source: ProcNull, Tag: AnyTag}
 
 // Completion is one outcome. Data is the index in the slice given to WaitAll.

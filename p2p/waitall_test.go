@@ -9,7 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-// TestWaitAllSkipsInactive gives WaitAll the zero request, one that was consumed before, and one that fails.
+// TestWaitAllSkipsInactive gives WaitAll the zero request, one that was consumed before, and one
+// that fails.
 func TestWaitAllSkipsInactive(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {
 		buf := make([]byte, 4)

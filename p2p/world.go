@@ -38,7 +38,8 @@ func (w *World) LocalRank() int { return w.localRank }
 // LocalSize is the number of ranks on this host.
 func (w *World) LocalSize() int { return w.localSize }
 
-// Failed lists the ranks known to be lost. Receives from any source fail while it holds ranks not passed to AckFailures.
+// Failed lists the ranks known to be lost. Receives from any source fail while it holds ranks not
+// passed to AckFailures.
 func (w *World) Failed() []int { return w.eng.Failed() }
 
 // AckFailures lets receives from any source go on without ranks.
@@ -50,11 +51,11 @@ func (w *World) Dump(out io.Writer) error { return w.eng.Dump(out) }
 // Comm is the Comm of all ranks; always the same.
 func (w *World) Comm() *Comm { return &w.comm }
 
-// The raw calls: 63-bit tags, any source unless the tag says otherwise. They are for the program that owns the World; a
-// library uses a Comm and so cannot collide with it.
+// The raw calls: 63-bit tags, any source unless the tag says otherwise. They are for the program
+// that owns the World; a library uses a Comm and so cannot collide with it.
 
-// Send returns when buf may be reused: the message is then buffered or received, and arrives even if this rank exits after
-// Shutdown. It blocks while dst has no room for it.
+// Send returns when buf may be reused: the message is then buffered or received, and arrives even
+// if this rank exits after Shutdown. It blocks while dst has no room for it.
 func (w *World) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
 		return w.refuseSend(ctx, dst, tag)
@@ -77,8 +78,9 @@ func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Statu
 	return status(st), nil
 }
 
-// Isend and Irecv never block and have no context: cancel by Request.Cancel. Errors come from the request. Isend fails with
-// ErrFull where too many sends wait already, see Config.SendLimit and Room.
+// Isend and Irecv never block and have no context: cancel by Request.Cancel. Errors come from the
+// request. Isend fails with ErrFull where too many sends wait already, see Config.SendLimit and
+// Room.
 func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(w.size) || tag > MaxTag {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
@@ -86,8 +88,8 @@ func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 	return Request{r: w.eng.Isend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
 }
 
-// Room waits until Isend would not fail with ErrFull, and returns at once where it would not now. When ctx ends first it
-// returns ctx's error. It reserves nothing: other goroutines may be faster.
+// Room waits until Isend would not fail with ErrFull, and returns at once where it would not now.
+// When ctx ends first it returns ctx's error. It reserves nothing: other goroutines may be faster.
 func (w *World) Room(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext

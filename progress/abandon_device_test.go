@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// matchedInDevice is two receives that the device has matched with messages of 2000 and 2001 bytes. They are too short, so that it
-// leaves them to software when it is let, with what software sent of them if rts is 2: their reads do not end.
+// matchedInDevice is two receives that the device has matched with messages of 2000 and 2001 bytes.
+// They are too short, so that it leaves them to software when it is let, with what software sent of
+// them if rts is 2: their reads do not end.
 func matchedInDevice(t *testing.T, rts int) (c *cluster, sends, recvs []Request) {
 	c = manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: rts})
 	n := c.net.nodes[1]
@@ -27,7 +28,8 @@ func matchedInDevice(t *testing.T, rts int) (c *cluster, sends, recvs []Request)
 	return c, sends, recvs
 }
 
-// What the device has matched has its place from then on, whenever it is left to software and given back.
+// What the device has matched has its place from then on, whenever it is left to software and given
+// back.
 func TestAbandonedAfterMatch(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		c, sends, recvs := matchedInDevice(t, 0)
@@ -51,8 +53,8 @@ func TestAbandonedAfterMatch(t *testing.T) {
 	}
 }
 
-// A sender that has asked for such a message has it when the receive gives it up: also where it asked before the name of its request was
-// known here.
+// A sender that has asked for such a message has it when the receive gives it up: also where it
+// asked before the name of its request was known here.
 func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 	for _, rts := range []int{0, 2} {
 		c, sends, recvs := matchedInDevice(t, rts)
@@ -77,8 +79,8 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 	}
 }
 
-// A receive that is asked back from the device only to end keeps nothing from those that are posted after it: of two messages that
-// wait, the next receive gets the older one, which was given back.
+// A receive that is asked back from the device only to end keeps nothing from those that are posted
+// after it: of two messages that wait, the next receive gets the older one, which was given back.
 func TestAbandonedBesideCancel(t *testing.T) {
 	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
 	e, dev := c.e[1], c.net.nodes[1].dev

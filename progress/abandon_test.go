@@ -36,8 +36,9 @@ func requireAbandoned(t *testing.T, r Request) {
 	require.Equal(t, ErrCanceled, err)
 }
 
-// A deadline on a receive gives the message back whose data is on its way: the buffer is free, and the message keeps its place
-// before those that came later, whether it had waited for the receive or the receive for it.
+// A deadline on a receive gives the message back whose data is on its way: the buffer is free, and
+// the message keeps its place before those that came later, whether it had waited for the receive
+// or the receive for it.
 func TestAbandon(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
@@ -67,7 +68,8 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// A receive does not give its message back while another waits that matches it, in software or in the device: it gets it, late.
+// A receive does not give its message back while another waits that matches it, in software or in
+// the device: it gets it, late.
 func TestAbandonedNotBesideAnother(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := manual(t, 2, fakeOpts{revoke: true, tags: tags, rts: 2})
@@ -96,7 +98,8 @@ func TestAbandonedNotBesideAnother(t *testing.T) {
 	}
 }
 
-// A call of Recv does likewise: where another receive waits it returns the message, after its deadline.
+// A call of Recv does likewise: where another receive waits it returns the message, after its
+// deadline.
 func TestAbandonedCallFinishes(t *testing.T) {
 	c := manual(t, 2, fakeOpts{revoke: true})
 	e := c.e[1]
@@ -167,7 +170,8 @@ func TestAbandonedWithdrawn(t *testing.T) {
 	c.quiet()
 }
 
-// The message of a receive that ends while it still reads from a rank that is lost is not given back: nobody could read it.
+// The message of a receive that ends while it still reads from a rank that is lost is not given
+// back: nobody could read it.
 func TestAbandonedAfterLoss(t *testing.T) {
 	c := manual(t, 2, fakeOpts{revoke: true})
 	e := c.e[1]
@@ -183,7 +187,8 @@ func TestAbandonedAfterLoss(t *testing.T) {
 	require.Zero(t, e.Metrics().ReadsNow)
 }
 
-// A message that one of several reads has found to be taken back, or that cannot be read, is not given back.
+// A message that one of several reads has found to be taken back, or that cannot be read, is not
+// given back.
 func TestAbandonedUnreadable(t *testing.T) {
 	for _, cause := range []error{transport.ErrWithdrawn, errors.New("remote access error")} {
 		c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})

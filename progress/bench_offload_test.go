@@ -9,8 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// loopTags is loopTransport with a tag list that costs next to nothing. What it holds is live; every so often a message
-// comes in unexpected all the same, as if the list had been behind.
+// loopTags is loopTransport with a tag list that costs next to nothing. What it holds is live;
+// every so often a message comes in unexpected all the same, as if the list had been behind.
 type loopTags struct {
 	*loopTransport
 	entries []loopEntry

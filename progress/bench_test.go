@@ -10,7 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// loopTransport is a rank talking to itself with next to no cost, so that benchmarks see the engine.
+// loopTransport is a rank talking to itself with next to no cost, so that benchmarks see the
+// engine.
 type loopTransport struct {
 	fakeNode
 	ring       [64][64]byte

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// cancelLocked asks for the end of an operation. What can end at once does; a rendezvous request is asked back from the peer;
-// what is matched completes normally. The outcome is reported once, by whoever decides it.
+// cancelLocked asks for the end of an operation. What can end at once does; a rendezvous request is
+// asked back from the peer; what is matched completes normally. The outcome is reported once, by
+// whoever decides it.
 func (e *Engine) cancelLocked(op *Op) {
 	e.mu.AssertHeld("an operation")
 	switch op.state {
@@ -37,8 +38,9 @@ func (e *Engine) canceledLocked(op *Op) {
 	e.completeLocked(op, Status{}, ErrCanceled)
 }
 
-// revokeGrace is how long a blocking send whose context has ended waits for its receiver's answer before it takes the buffer
-// back. A rank that makes progress answers in much less; then exactly one of both sides has the message.
+// revokeGrace is how long a blocking send whose context has ended waits for its receiver's answer
+// before it takes the buffer back. A rank that makes progress answers in much less; then exactly
+// one of both sides has the message.
 const revokeGrace = 50 * time.Millisecond
 
 // graceByClock is Config.Grace where time is the clock's.
@@ -46,10 +48,11 @@ func graceByClock() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), revokeGrace)
 }
 
-// reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous request whose receiver does
-// not answer, because it is stopped or does not call the library, is revoked: reads of the buffer fail from then on. One that
-// is receiving the message is asked again and again whether it still does. A receive whose message is being read gives it back
-// unless another waits for it.
+// reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
+// request whose receiver does not answer, because it is stopped or does not call the library, is
+// revoked: reads of the buffer fail from then on. One that is receiving the message is asked again
+// and again whether it still does. A receive whose message is being read gives it back unless
+// another waits for it.
 func (e *Engine) reclaimLocked(op *Op, life uint64) {
 	for op.state == opWithdrawing && e.caps.Revoke {
 		op.taken = false
@@ -70,22 +73,25 @@ func (e *Engine) reclaimLocked(op *Op, life uint64) {
 	_ = e.awaitLocked(context.Background(), op, life)
 }
 
-// awaitGraceLocked waits for the end of op while its receiver may take its time, and reports whether it has ended.
+// awaitGraceLocked waits for the end of op while its receiver may take its time, and reports
+// whether it has ended.
 func (e *Engine) awaitGraceLocked(op *Op, life uint64) bool {
 	ctx, cancel := e.cfg.Grace()
 	defer cancel()
 	return e.awaitLocked(ctx, op, life) == nil
 }
 
-// withdrawnFromLocked ends a receive whose message was taken back while it was received. It is unlinked already, and later
-// receives may have got later messages: it cannot go back to its place, but its end keeps it.
+// withdrawnFromLocked ends a receive whose message was taken back while it was received. It is
+// unlinked already, and later receives may have got later messages: it cannot go back to its place,
+// but its end keeps it.
 func (e *Engine) withdrawnFromLocked(op *Op) {
 	e.m.Withdrawn++
 	e.completeLocked(op, Status{}, ErrWithdrawn)
 }
 
-// withdrawLocked answers a sender that wants a request back. One that is being received stays. Of one that is not here any more
-// the Fin is on the way, and is the answer; one that the device has matched without its name is answered once that is known.
+// withdrawLocked answers a sender that wants a request back. One that is being received stays. Of
+// one that is not here any more the Fin is on the way, and is the answer; one that the device has
+// matched without its name is answered once that is known.
 func (e *Engine) withdrawLocked(p *peer, id uint32) {
 	if m := p.requestNamed(id); m != nil {
 		e.unlinkRndvLocked(m)
@@ -104,15 +110,16 @@ func (e *Engine) withdrawLocked(p *peer, id uint32) {
 // maxUnknown bounds peer.unknown against one that asks for what it has not sent.
 const maxUnknown = 1 << 10
 
-// unnamedLocked tells whether the device has matched a message of p that may be a request without a name: where it leaves a request
-// to software, the name comes with the rest.
+// unnamedLocked tells whether the device has matched a message of p that may be a request without a
+// name: where it leaves a request to software, the name comes with the rest.
 func (e *Engine) unnamedLocked(p *peer) bool {
 	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
 		return s.op != nil && s.op.state == opMatched && s.op.read.src == p.rank && s.op.read.appCtx&rndvName == 0
 	})
 }
 
-// namedLocked looks at the name of a request that the device has left to software: its sender may have asked for it.
+// namedLocked looks at the name of a request that the device has left to software: its sender may
+// have asked for it.
 func (e *Engine) namedLocked(p *peer, r *readState) {
 	if i := slices.Index(p.unknown, r.appCtx); i >= 0 {
 		p.unknown = slices.Delete(p.unknown, i, i+1)
@@ -122,16 +129,17 @@ func (e *Engine) namedLocked(p *peer, r *readState) {
 	e.settleUnknownLocked(p)
 }
 
-// settleUnknownLocked forgets the requests that p has asked for in vain once no matched message can be one of them: their Fins are on
-// the way.
+// settleUnknownLocked forgets the requests that p has asked for in vain once no matched message can
+// be one of them: their Fins are on the way.
 func (e *Engine) settleUnknownLocked(p *peer) {
 	if len(p.unknown) != 0 && !e.unnamedLocked(p) {
 		p.unknown = nil
 	}
 }
 
-// receiverLocked finds the receive that has matched a request. The device has not many. Those that read are found by an index, which is
-// kept: it takes less than their Ops, and who has asked for one message may ask for more.
+// receiverLocked finds the receive that has matched a request. The device has not many. Those that
+// read are found by an index, which is kept: it takes less than their Ops, and who has asked for
+// one message may ask for more.
 func (e *Engine) receiverLocked(r request) *Op {
 	if e.readers == nil && e.reads.used != 0 {
 		e.readers = map[request]*Op{}
@@ -152,8 +160,8 @@ func (e *Engine) receiverLocked(r request) *Op {
 	return nil
 }
 
-// withdrawnLocked ends a send that the peer gave back. An answer that nobody asked for is ignored: the buffer is still in
-// the peer's hands as far as this rank knows.
+// withdrawnLocked ends a send that the peer gave back. An answer that nobody asked for is ignored:
+// the buffer is still in the peer's hands as far as this rank knows.
 func (e *Engine) withdrawnLocked(p *peer, id uint32) {
 	op := e.requestOfLocked(p.rank, id)
 	if op == nil || op.state != opWithdrawing {

@@ -102,8 +102,8 @@ func TestCancelSendWithoutRoom(t *testing.T) {
 	c.quiet()
 }
 
-// A blocking call ends with its context, whether the peer answers or the operation is still here, and not before the buffer
-// is free.
+// A blocking call ends with its context, whether the peer answers or the operation is still here,
+// and not before the buffer is free.
 func TestContextEndsBlockingCalls(t *testing.T) {
 	for _, m := range []bool{false, true} {
 		c := newCluster(t, 2, Config{Manual: m}, fakeOpts{})
@@ -160,7 +160,8 @@ func sendBriefly(t *testing.T, c *cluster, tag uint64) {
 	require.ErrorContains(t, err, "may have the message")
 }
 
-// A deadline on a send takes the buffer back from a receiver that does not answer. Nonblocking receives keep their order.
+// A deadline on a send takes the buffer back from a receiver that does not answer. Nonblocking
+// receives keep their order.
 func TestRevoke(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := manual(t, 2, fakeOpts{revoke: true, tags: tags})
@@ -181,7 +182,8 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// Recv goes on to the next message, whether it waits when the withdrawn one comes or finds it waiting.
+// Recv goes on to the next message, whether it waits when the withdrawn one comes or finds it
+// waiting.
 func TestRevokeRecv(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		c := manual(t, 2, fakeOpts{revoke: true})

@@ -92,8 +92,8 @@ func (e *Engine) checkDeviceLocked() {
 	invariant.Check(!e.off.finding && e.inv.due == nil, "V9", "a receive that a message has found is still in the device's list")
 }
 
-// checkKeptLocked: offload.kept has exactly the receives that are in the shadow list and not in the device, in order;
-// offload.waiting those of them that the device may get.
+// checkKeptLocked: offload.kept has exactly the receives that are in the shadow list and not in the
+// device, in order; offload.waiting those of them that the device may get.
 func (e *Engine) checkKeptLocked() {
 	o := &e.off
 	n, last := 0, uint64(0)
@@ -152,11 +152,13 @@ func (e *Engine) checkSlotsLocked() {
 	invariant.Check(len(e.inv.device) == o.slots.used && o.slots.used <= o.most, "V14", "%d receives have slots, the device has %d; it holds %d", o.slots.used, len(e.inv.device), o.most)
 }
 
-// overlapLook is how many receives in the device one check looks at, unless it is to be thorough; the next goes on behind them.
+// overlapLook is how many receives in the device one check looks at, unless it is to be thorough;
+// the next goes on behind them.
 const overlapLook = 64
 
-// checkOverlapLocked is V6 as it must hold at all times: software keeps no receive that overlaps one in the device that was posted
-// later. What it keeps only ever leaves, and nothing comes back from the device to it.
+// checkOverlapLocked is V6 as it must hold at all times: software keeps no receive that overlaps
+// one in the device that was posted later. What it keeps only ever leaves, and nothing comes back
+// from the device to it.
 func (e *Engine) checkOverlapLocked() {
 	entries := e.off.slots.entries
 	look := len(entries)

@@ -10,7 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/matching"
 )
 
-// engineCheck is the engine's second account of what it does. Fields without a word are guarded by Engine.mu.
+// engineCheck is the engine's second account of what it does. Fields without a word are guarded by
+// Engine.mu.
 type engineCheck struct {
 	mu    sync.Mutex           // of the two that follow; consumers of requests have no other
 	live  map[*record]struct{} // operations whose outcome nobody has taken
@@ -54,7 +55,8 @@ func (op *Op) checkFree() {
 	invariant.Check(op.buf == nil && op.cause == nil, "pool", "an operation is freed before it has ended: %s", op.note.where())
 }
 
-// poison ends an Op's life, in the hands of its consumer. What waiters of the past may still read under the lock stays.
+// poison ends an Op's life, in the hands of its consumer. What waiters of the past may still read
+// under the lock stays.
 func (op *Op) poison() {
 	r := op.note
 	invariant.Check(r != nil, "pool", "an operation is freed twice")

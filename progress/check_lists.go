@@ -8,14 +8,16 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// What must hold whenever nobody is inside the engine: after polls, posts and cancels. "V1" to "V19" are the rules of TMO 7.1.
+// What must hold whenever nobody is inside the engine: after polls, posts and cancels. "V1" to
+// "V19" are the rules of TMO 7.1.
 
 const (
 	checkSmall = 64 // an engine with more entries than this is checked only now and then
 	checkShare = 8  // so that a check's work on each entry is shared by an eighth of as many calls, at least checkSmall
 )
 
-// checkPolledLocked follows a poll that brought n events. Polls that bring nothing change next to nothing.
+// checkPolledLocked follows a poll that brought n events. Polls that bring nothing change next to
+// nothing.
 func (e *Engine) checkPolledLocked(n int) {
 	if n == 0 && e.inv.idle < checkSmall && !invariant.Thorough {
 		e.inv.idle++
@@ -24,7 +26,8 @@ func (e *Engine) checkPolledLocked(n int) {
 	e.checkLocked()
 }
 
-// checkLocked checks everything; where there is much of it, only now and then, or tests with deep queues would never end.
+// checkLocked checks everything; where there is much of it, only now and then, or tests with deep
+// queues would never end.
 func (e *Engine) checkLocked() {
 	c := &e.inv
 	c.mu.Lock()
@@ -56,8 +59,8 @@ func checkEntry(op *Op, rule, list string, states ...opState) {
 	invariant.Check(slices.Contains(states, op.state), rule, "%s has an operation that is %s: %s", list, opStateNames[op.state], op.note.where())
 }
 
-// checkShadowLocked is V5: the shadow list is exactly the posted and offered receives, in the order of posting. The records of
-// live operations are an account of their own.
+// checkShadowLocked is V5: the shadow list is exactly the posted and offered receives, in the order
+// of posting. The records of live operations are an account of their own.
 func (e *Engine) checkShadowLocked() {
 	last, listed := uint64(0), 0
 	from := make([]int, len(e.from))
@@ -102,7 +105,8 @@ func (e *Engine) checkUnmatchedLocked() {
 	}
 }
 
-// checkMessagesLocked counts the unexpected messages: bytes, credit, requests by peer, order of arrival.
+// checkMessagesLocked counts the unexpected messages: bytes, credit, requests by peer, order of
+// arrival.
 func (e *Engine) checkMessagesLocked() {
 	last := uint64(0)
 	charged := map[int]uint64{}
@@ -179,7 +183,8 @@ func (e *Engine) checkSendsLocked() {
 	})
 }
 
-// checkReadsLocked checks the receives that read: each has a read under way or waits for room, or it would wait for ever.
+// checkReadsLocked checks the receives that read: each has a read under way or waits for room, or
+// it would wait for ever.
 func (e *Engine) checkReadsLocked() {
 	reading := 0
 	checkSlots("reads", &e.reads, func(op *Op) {
@@ -195,7 +200,8 @@ func (e *Engine) checkReadsLocked() {
 	invariant.Check(e.readers == nil || len(e.readers) == reading, "list", "%d receives read, %d are found by what they read", reading, len(e.readers))
 }
 
-// checkSlots checks a table, and each operation in it: it is in the slot that it names, and all are counted.
+// checkSlots checks a table, and each operation in it: it is in the slot that it names, and all are
+// counted.
 func checkSlots(what string, t *slots, each func(op *Op)) {
 	used := 0
 	for i := range t.entries {
@@ -241,7 +247,8 @@ func (e *Engine) checkPeersLocked() {
 	}
 }
 
-// checkLostLocked follows the loss of p. What its transport reports later of messages that were matched before may wait again.
+// checkLostLocked follows the loss of p. What its transport reports later of messages that were
+// matched before may wait again.
 func (e *Engine) checkLostLocked(p *peer) {
 	invariant.Check(p.out.empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
 	invariant.Check(p.readq.empty(), "list", "a receive waits for room to read from rank %d, which is lost", p.rank)

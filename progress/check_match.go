@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// What software matches is looked for once more, from the front of the list: that needs no table, hash or index.
+// What software matches is looked for once more, from the front of the list: that needs no table,
+// hash or index.
 
 // matchDue tells whether a match in a list of this length is checked.
 func (c *engineCheck) matchDue(entries int) bool {
@@ -16,8 +17,8 @@ func (c *engineCheck) matchDue(entries int) bool {
 	return invariant.Due(entries, c.matches)
 }
 
-// checkReceiveLocked is V2 and V3 of a message with this tag: op is the receive that it gets, out of the shadow list and as it was
-// there, or nil.
+// checkReceiveLocked is V2 and V3 of a message with this tag: op is the receive that it gets, out
+// of the shadow list and as it was there, or nil.
 func (e *Engine) checkReceiveLocked(tag uint64, op *Op) {
 	before := uint64(math.MaxUint64)
 	if op != nil {
@@ -38,7 +39,8 @@ func (e *Engine) checkReceiveLocked(tag uint64, op *Op) {
 	}
 }
 
-// checkMessageLocked is V1 and V3 of a receive that is being posted: m is the message that it gets, out of the queue, or nil.
+// checkMessageLocked is V1 and V3 of a receive that is being posted: m is the message that it gets,
+// out of the queue, or nil.
 func (e *Engine) checkMessageLocked(tag, mask uint64, m *message) {
 	before := uint64(math.MaxUint64)
 	if m != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// What the lists would have to do wrong with a message that arrives, and with a receive that is posted.
+// What the lists would have to do wrong with a message that arrives, and with a receive that is
+// posted.
 func TestMatchesAreChecked(t *testing.T) {
 	for name, do := range map[string]struct {
 		rule, text string
@@ -60,7 +61,8 @@ func TestMatchesAreChecked(t *testing.T) {
 	}
 }
 
-// misplace puts the oldest receive of those with this tag to the end of the shadow list, which then finds the next one first.
+// misplace puts the oldest receive of those with this tag to the end of the shadow list, which then
+// finds the next one first.
 func misplace(e *Engine, tag uint64) {
 	op, _, _ := e.posted.Find(tag)
 	reorder(e, op)

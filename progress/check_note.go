@@ -33,8 +33,9 @@ func (k noteKind) receives() bool { return k == noteRecv || k == noteRecvCall }
 // named tells whether the program has a Request.
 func (k noteKind) named() bool { return k == noteSend || k == noteRecv }
 
-// record is what is known of one operation, from its post until its outcome is taken; requests refer to it for longer. Fields
-// without a word are guarded by Engine.mu until the operation has ended, and its consumer's afterwards.
+// record is what is known of one operation, from its post until its outcome is taken; requests
+// refer to it for longer. Fields without a word are guarded by Engine.mu until the operation has
+// ended, and its consumer's afterwards.
 type record struct {
 	op        *Op    // constant, as all up to posted; an operation of somebody else once this one is consumed
 	gen       uint64 // of op
@@ -134,8 +135,8 @@ func (r *record) ended() {
 	}
 }
 
-// outcome is called by whoever has taken the outcome of an operation, without the lock. Package p2p promises its buffers to the
-// library until then, not only until the operation ends.
+// outcome is called by whoever has taken the outcome of an operation, without the lock. Package p2p
+// promises its buffers to the library until then, not only until the operation ends.
 func (r *record) outcome(err error) {
 	if r == nil || r.buf == nil {
 		return
@@ -172,7 +173,8 @@ func (e *inactiveError) Error() string {
 
 func (e *inactiveError) Unwrap() error { return ErrInactive }
 
-// requests lists the operations of the program whose outcome nobody has taken, in the order of their posts.
+// requests lists the operations of the program whose outcome nobody has taken, in the order of
+// their posts.
 func (c *engineCheck) requests(which func(*record) bool) []*record {
 	c.mu.Lock()
 	defer c.mu.Unlock()

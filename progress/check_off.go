@@ -4,8 +4,8 @@ package progress
 
 import "io"
 
-// What an engine checks of itself, and of the program that uses it, is in check_*.go, for builds with -tags invariants. This is
-// what is left of it in others: nothing.
+// What an engine checks of itself, and of the program that uses it, is in check_*.go, for builds
+// with -tags invariants. This is what is left of it in others: nothing.
 
 type (
 	// note is what such a build knows of an operation.

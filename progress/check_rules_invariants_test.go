@@ -11,7 +11,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// rule breaks one rule of an engine at rest, and requires that the check of all rules says so and said nothing before.
+// rule breaks one rule of an engine at rest, and requires that the check of all rules says so and
+// said nothing before.
 func rule(t *testing.T, e *Engine, name string, spoil func()) {
 	t.Helper()
 	e.lock()
@@ -21,8 +22,8 @@ func rule(t *testing.T, e *Engine, name string, spoil func()) {
 	broken(t, name, e.checkAllLocked)
 }
 
-// busy is rank 1 of two with something of everything: receives in the device and kept, unexpected messages of both kinds, sends that
-// were requested and that wait for room, a receive that reads.
+// busy is rank 1 of two with something of everything: receives in the device and kept, unexpected
+// messages of both kinds, sends that were requested and that wait for room, a receive that reads.
 func busy(t *testing.T) (*cluster, *Engine) {
 	c := doomed(t, 2, fakeOpts{tags: 8, room: 2, revoke: true})
 	e := c.e[1]
@@ -57,7 +58,8 @@ func queuedTo(e *Engine, rank int) *Op {
 	return op
 }
 
-// unkeep takes an unexpected request out of its queue, and leaves it where its peer has it; the accounts know of it.
+// unkeep takes an unexpected request out of its queue, and leaves it where its peer has it; the
+// accounts know of it.
 func unkeep(e *Engine, tag uint64) {
 	e.unexp.Match(tag, exact)
 	e.m.UnexpectedBytes -= recordCost
@@ -339,7 +341,8 @@ func found(e *Engine, op *Op) {
 	e.handled++
 }
 
-// The rules hold in an engine that nobody has spoilt, also while messages are being given back and recalled.
+// The rules hold in an engine that nobody has spoilt, also while messages are being given back and
+// recalled.
 func TestRulesHold(t *testing.T) {
 	c, e := busy(t)
 	e.lock()

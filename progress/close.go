@@ -56,7 +56,8 @@ func (e *Engine) busyLocked() bool {
 	return false
 }
 
-// Close ends the engine at once. Operations end with cause, or ErrClosed where it is nil. Safe to call twice.
+// Close ends the engine at once. Operations end with cause, or ErrClosed where it is nil. Safe to
+// call twice.
 func (e *Engine) Close(cause error) error {
 	e.closeOnce.Do(func() { e.closeErr = e.close(cause) })
 	return e.closeErr
@@ -97,10 +98,12 @@ func (e *Engine) close(cause error) error {
 // abortPolls is how often Abort polls to get its word out.
 const abortPolls = 1000
 
-// abortTime is the same in time: a peer that is slow should hear of the abort before it sees this rank leave.
+// abortTime is the same in time: a peer that is slow should hear of the abort before it sees this
+// rank leave.
 const abortTime = time.Second
 
-// Abort ends the job: operations of this rank end with err, and so do, as soon as they hear of it, those of all others.
+// Abort ends the job: operations of this rank end with err, and so do, as soon as they hear of it,
+// those of all others.
 func (e *Engine) Abort(err error) {
 	if err == nil {
 		err = ErrAborted
@@ -134,8 +137,8 @@ func (e *Engine) tellAbortLocked(err error) {
 	}
 }
 
-// abortedLocked ends this rank's operations because another rank aborted the job. It passes the word on: others must hear
-// it before they see this rank leave.
+// abortedLocked ends this rank's operations because another rank aborted the job. It passes the
+// word on: others must hear it before they see this rank leave.
 func (e *Engine) abortedLocked(reason []byte) {
 	if e.broken != nil {
 		return

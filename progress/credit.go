@@ -1,31 +1,36 @@
 package progress
 
-// Every tagged message is charged to its sender's credit with what it costs the receiver to keep: a record, and for an
-// eager message the bytes. Credit is a count of bytes that only grows: a sender may have charged, in all, what the
-// receiver has allowed, in all, so that a later grant replaces an earlier one. The receiver allows what has left its
-// memory plus a window for each peer, and the windows come out of one pool, Config.UnexpectedLimit.
+// Every tagged message is charged to its sender's credit with what it costs the receiver to keep: a
+// record, and for an eager message the bytes. Credit is a count of bytes that only grows: a sender
+// may have charged, in all, what the receiver has allowed, in all, so that a later grant replaces
+// an earlier one. The receiver allows what has left its memory plus a window for each peer, and the
+// windows come out of one pool, Config.UnexpectedLimit.
 //
-// A window is small for a peer that has never needed more, and doubles when its peer runs out, as long as what it has
-// beyond the initial one is at most what is left of the pool. It shrinks by the same rule when messages of its peer are
-// consumed. So one busy peer gets half of the pool, two a third each, and there is always something left for the next.
+// A window is small for a peer that has never needed more, and doubles when its peer runs out, as
+// long as what it has beyond the initial one is at most what is left of the pool. It shrinks by the
+// same rule when messages of its peer are consumed. So one busy peer gets half of the pool, two a
+// third each, and there is always something left for the next.
 //
-// What happens to a sender without credit is in outgoing.go, and how the bound yields to a receive in incoming.go.
+// What happens to a sender without credit is in outgoing.go, and how the bound yields to a receive
+// in incoming.go.
 
 const (
-	// recordCost is what a message costs beside its bytes: 96 bytes of message, 40 of matching.Unexpected's entry, 8 of its
-	// value, up to 24 of buckets while a table grows, up to 48 of the index of one mask, 24 to 37 of peer.named. Measured
-	// (TestRecordCost): 214 to 254 with all of them, the most where the buckets have just doubled.
+	// recordCost is what a message costs beside its bytes: 96 bytes of message, 40 of
+	// matching.Unexpected's entry, 8 of its value, up to 24 of buckets while a table grows, up to
+	// 48 of the index of one mask, 24 to 37 of peer.named. Measured (TestRecordCost): 214 to 254
+	// with all of them, the most where the buckets have just doubled.
 	recordCost = 256
 
-	// initialWindow is that of a peer never heard of, unless half of the pool is less for all of them.
+	// initialWindow is that of a peer never heard of, unless half of the pool is less for all of
+	// them.
 	initialWindow = 256 << 10
 
 	// leastGrowth is the smallest piece that a window grows by, unless one message needs less.
 	leastGrowth = 4 << 10
 )
 
-// eagerCost is what an eager message of n bytes costs its receiver, and so its sender's credit. Both must agree on it: it
-// is a part of the protocol.
+// eagerCost is what an eager message of n bytes costs its receiver, and so its sender's credit.
+// Both must agree on it: it is a part of the protocol.
 func eagerCost(n int) uint64 {
 	_, size := class(n)
 	return recordCost + uint64(size)
@@ -60,8 +65,8 @@ func (b *pool) open(a *account, initial uint64) {
 	b.committed += int64(initial)
 }
 
-// held is what the peer's messages take, and what it may still send. The initial window is kept for it even while it has not
-// been told of all that was consumed: others would grow into it.
+// held is what the peer's messages take, and what it may still send. The initial window is kept for
+// it even while it has not been told of all that was consumed: others would grow into it.
 func (a *account) held() int64 { return int64(max(max(a.told, a.received)-a.consumed, a.initial)) }
 
 // receive charges a message; false means that the peer had no credit for it.
@@ -105,7 +110,8 @@ func (b *pool) renew(a *account) bool {
 // short tells whether the peer has less credit left than a quarter of its window.
 func (a *account) short() bool { return int64(a.told-a.received) < int64(max(a.window/4, 1)) }
 
-// grow widens the window of a peer that has run out, if the pool allows. One that could send any message does not need it.
+// grow widens the window of a peer that has run out, if the pool allows. One that could send any
+// message does not need it.
 func (b *pool) grow(a *account) bool {
 	if !a.short() && int64(a.told-a.received) >= int64(b.step/2) {
 		return false

@@ -9,8 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// However much the peers send, and of whatever size, what waits at a receiver takes no more than its limit, and every message
-// arrives.
+// However much the peers send, and of whatever size, what waits at a receiver takes no more than
+// its limit, and every message arrives.
 func TestUnexpectedBound(t *testing.T) {
 	const n, limit, count = 4, 64 << 10, 2000
 	c := newCluster(t, n, Config{Manual: true, UnexpectedLimit: limit}, fakeOpts{})

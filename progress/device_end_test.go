@@ -28,8 +28,8 @@ func TestMatchedAborted(t *testing.T) {
 	}
 }
 
-// Receives that have read some of their bytes, and wait for room to read the rest, end with the loss of their sender: at once, or when
-// the read that is under way has ended.
+// Receives that have read some of their bytes, and wait for room to read the rest, end with the
+// loss of their sender: at once, or when the read that is under way has ended.
 func TestLostBetweenReads(t *testing.T) {
 	c := manual(t, 2, fakeOpts{room: 1, maxRead: 300})
 	e, n := c.e[1], c.net.nodes[1]

@@ -30,11 +30,13 @@ type Config struct {
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; 0: 1024; below 0: it may be empty
 
-	// Lost is told, once for each, which ranks this one gives up by itself and why, not those that PeerLost was told of. It is
-	// called under the lock, before any operation ends for it, and must not block; nil: nothing.
+	// Lost is told, once for each, which ranks this one gives up by itself and why, not those that
+	// PeerLost was told of. It is called under the lock, before any operation ends for it, and must
+	// not block; nil: nothing.
 	Lost func(rank int, cause error)
 
-	// Grace bounds the wait for a receiver that is to answer for a send, see reclaimLocked; nil: by the clock.
+	// Grace bounds the wait for a receiver that is to answer for a send, see reclaimLocked; nil: by
+	// the clock.
 	Grace func() (context.Context, context.CancelFunc)
 }
 
@@ -186,7 +188,8 @@ func (e *Engine) Address() []byte {
 	return encodeAddress(address{window: e.window, transport: e.tr.Address()})
 }
 
-// Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own included, before Start.
+// Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own
+// included, before Start.
 func (e *Engine) Connect(peer int, addr []byte) error {
 	if peer < 0 || peer >= len(e.peers) {
 		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, peer, len(e.peers))
@@ -251,8 +254,8 @@ func (e *Engine) lockSlow() {
 	e.want.Add(-1)
 }
 
-// giveWayLocked lets those who want the lock have it. sync.Mutex alone would let the poller take it again at once and
-// starve them for a millisecond.
+// giveWayLocked lets those who want the lock have it. sync.Mutex alone would let the poller take it
+// again at once and starve them for a millisecond.
 func (e *Engine) giveWayLocked() {
 	oneP := e.wait.oneP
 	e.mu.Unlock()

@@ -197,8 +197,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// Messages of all sizes from one sender are matched in the order of sending, also where the queue and missing credit change
-// their protocol on the way.
+// Messages of all sizes from one sender are matched in the order of sending, also where the queue
+// and missing credit change their protocol on the way.
 func TestNoOvertaking(t *testing.T) {
 	for _, room := range []int{0, 1, 3} {
 		for _, limit := range []int64{1, 1 << 20} {

@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
-// Conditions to test with errors.Is. Package p2p gives them to its users under its own names. The texts of this package's errors
-// name no package: p2p puts its name in front of what it returns.
+// Conditions to test with errors.Is. Package p2p gives them to its users under its own names. The
+// texts of this package's errors name no package: p2p puts its name in front of what it returns.
 var (
 	ErrTruncated = errors.New("message longer than the buffer")
 	ErrCanceled  = errors.New("operation canceled by Cancel")

@@ -9,8 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// fakeNet is an in-memory transport between engines. Packets of a pair keep their order; which pair comes next, and how many
-// packets a poll brings, is up to the seed.
+// fakeNet is an in-memory transport between engines. Packets of a pair keep their order; which pair
+// comes next, and how many packets a poll brings, is up to the seed.
 type fakeNet struct {
 	mu    sync.Mutex
 	rng   *rand.Rand

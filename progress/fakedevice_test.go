@@ -9,8 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// fakeDevice is a tag list after TMO 5.2. List operations, arrivals and data take their time, seeded; the completion queue is
-// in order. It ends the tests where software does what it must not.
+// fakeDevice is a tag list after TMO 5.2. List operations, arrivals and data take their time,
+// seeded; the completion queue is in order. It ends the tests where software does what it must not.
 type fakeDevice struct {
 	n      *fakeNode
 	list   []*fakeEntry

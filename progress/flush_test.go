@@ -11,9 +11,9 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// patience is the context of a call on a manual engine. The call looks at it as it begins, and from then on whenever it has polled in
-// vain for a while: at the second look something happens elsewhere, and after so many looks that nothing more can come of it the context
-// is over.
+// patience is the context of a call on a manual engine. The call looks at it as it begins, and from
+// then on whenever it has polled in vain for a while: at the second look something happens
+// elsewhere, and after so many looks that nothing more can come of it the context is over.
 type patience struct {
 	context.Context
 	second func() // nil: it is over then
@@ -69,7 +69,8 @@ func (c *cluster) underWay() (parts []string) {
 	return parts
 }
 
-// reads makes rank 0 receive two messages of rank 1, one of which waits for room to read: that is something to do again, but not to send.
+// reads makes rank 0 receive two messages of rank 1, one of which waits for room to read: that is
+// something to do again, but not to send.
 func (c *cluster) reads() {
 	c.net.nodes[0].holdRds = true
 	for range 2 {
@@ -81,7 +82,8 @@ func (c *cluster) reads() {
 	require.Equal(c.t, []int{1}, c.e[0].dirty)
 }
 
-// flushes are, by what is under way in rank 0 alone, how that comes about and how it ends. A packet fills the way to a rank.
+// flushes are, by what is under way in rank 0 alone, how that comes about and how it ends. A packet
+// fills the way to a rank.
 var flushes = map[string]struct {
 	begin, end func(c *cluster)
 	peer       int // that it is for
@@ -129,7 +131,8 @@ var flushes = map[string]struct {
 	"transport": {begin: func(c *cluster) { c.e[0].tr = &corked{Transport: c.e[0].tr} }, end: func(c *cluster) { c.e[0].tr.(*corked).drained = true }},
 }
 
-// TestFlushWaits checks that a flush waits for each thing that may be under way, by itself, for as long as it is.
+// TestFlushWaits checks that a flush waits for each thing that may be under way, by itself, for as
+// long as it is.
 func TestFlushWaits(t *testing.T) {
 	for name, f := range flushes {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +162,8 @@ func TestFlushOfLost(t *testing.T) {
 	}
 }
 
-// TestFlushGivesUp checks that a flush whose context ends is forgotten, and keeps nobody else from flushing.
+// TestFlushGivesUp checks that a flush whose context ends is forgotten, and keeps nobody else from
+// flushing.
 func TestFlushGivesUp(t *testing.T) {
 	c := manual(t, 2, fakeOpts{})
 	over, cancel := context.WithCancel(bg)
@@ -176,7 +180,8 @@ func TestFlushGivesUp(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestFlushDoesNotWait checks that a flush waits for nothing that is received, nor for a receiver to look at what it has got.
+// TestFlushDoesNotWait checks that a flush waits for nothing that is received, nor for a receiver
+// to look at what it has got.
 func TestFlushDoesNotWait(t *testing.T) {
 	c := manual(t, 3, fakeOpts{room: 1})
 	c.reads()
@@ -192,8 +197,8 @@ func TestFlushDoesNotWait(t *testing.T) {
 	require.Equal(t, 1, ctx.looks, "it has ended with its first polls")
 }
 
-// TestFlushesTogether checks that flushes which wait at the same time end each for itself: one with its context, and then the others
-// together.
+// TestFlushesTogether checks that flushes which wait at the same time end each for itself: one with
+// its context, and then the others together.
 func TestFlushesTogether(t *testing.T) {
 	c := manual(t, 2, fakeOpts{})
 	c.e[0].Isend(1, 5, fill(1000, 1))

@@ -2,9 +2,10 @@ package progress
 
 import "time"
 
-// The progress goroutine. While application goroutines poll it must not compete with them: it looks once a tick whether they
-// still do. When nobody polled for a tick, or a waiter has parked, it arms the transport, polls once more, and sleeps
-// there. It alone sleeps there, so that a parking waiter has nothing to decide.
+// The progress goroutine. While application goroutines poll it must not compete with them: it looks
+// once a tick whether they still do. When nobody polled for a tick, or a waiter has parked, it arms
+// the transport, polls once more, and sleeps there. It alone sleeps there, so that a parking waiter
+// has nothing to decide.
 
 // tick is how long an engine may stay unattended after the application stopped polling.
 const tick = time.Millisecond
@@ -94,8 +95,8 @@ func (e *Engine) attendLocked() {
 	l.woke = false
 }
 
-// disarmLocked spares the peers their wake-ups while somebody polls. The progress goroutine, if it sleeps, is told to look
-// once a tick instead.
+// disarmLocked spares the peers their wake-ups while somebody polls. The progress goroutine, if it
+// sleeps, is told to look once a tick instead.
 func (e *Engine) disarmLocked() {
 	e.mu.AssertHeld("the progress goroutine's state")
 	l := &e.loop

@@ -5,15 +5,17 @@ import (
 	"slices"
 )
 
-// lastPolls bounds how often PeerLost polls for what the rank has sent before it was lost. One poll that finds nothing does
-// not say that nothing is there: a device that was idle, or has many connections, looks at some polls only.
+// lastPolls bounds how often PeerLost polls for what the rank has sent before it was lost. One poll
+// that finds nothing does not say that nothing is there: a device that was idle, or has many
+// connections, looks at some polls only.
 const (
 	lastPolls  = 1000
 	emptyPolls = 64 // in a row say so
 )
 
-// PeerLost tells the engine of a loss that its transport has not noticed: it knows nothing of ranks that it was never
-// connected to, nor of the other end of a connection that has given it up. What has arrived of the rank stays.
+// PeerLost tells the engine of a loss that its transport has not noticed: it knows nothing of ranks
+// that it was never connected to, nor of the other end of a connection that has given it up. What
+// has arrived of the rank stays.
 func (e *Engine) PeerLost(rank int, cause error) {
 	e.lock()
 	defer e.mu.Unlock()
@@ -84,8 +86,8 @@ func (e *Engine) failRequestsLocked(which func(*Op) bool, err error) {
 	}
 }
 
-// failReadsLocked ends the receives that wait for room to read from p. Those with reads under way end with their last
-// ReadDone: until then the transport has their buffers.
+// failReadsLocked ends the receives that wait for room to read from p. Those with reads under way
+// end with their last ReadDone: until then the transport has their buffers.
 func (e *Engine) failReadsLocked(p *peer, err error) {
 	for op := p.readq.head; op != nil; op = p.readq.head {
 		p.readq.remove(op)
@@ -115,7 +117,8 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 	}
 }
 
-// lossLocked is the error of receives from any source: it names the ranks that AckFailures was not told.
+// lossLocked is the error of receives from any source: it names the ranks that AckFailures was not
+// told.
 func (e *Engine) lossLocked() error {
 	err := &PeerError{}
 	for _, r := range e.lost {
@@ -150,8 +153,8 @@ func (e *Engine) AckFailures(ranks ...int) {
 	}
 }
 
-// failAllLocked ends every operation, except receives whose buffers the transport still has: those end with their reads,
-// by the device, or when the transport is closed.
+// failAllLocked ends every operation, except receives whose buffers the transport still has: those
+// end with their reads, by the device, or when the transport is closed.
 func (e *Engine) failAllLocked(err error) {
 	e.mu.AssertHeld("the engine")
 	for i := range e.peers {
@@ -171,7 +174,8 @@ func (e *Engine) failAllLocked(err error) {
 	}
 }
 
-// dropReadsLocked ends the receives that were reading; the transport is closed and has let go of their buffers.
+// dropReadsLocked ends the receives that were reading; the transport is closed and has let go of
+// their buffers.
 func (e *Engine) dropReadsLocked(err error) {
 	for i := range e.reads.entries {
 		op := e.reads.entries[i].op

@@ -52,7 +52,8 @@ func TestPeerLost(t *testing.T) {
 	_, err := e.Isend(2, 1, fill(1000, 0)).Wait(bg)
 	require.ErrorIs(t, err, ErrPeerLost)
 
-	// What arrived before stays, also for any source; after that receives from any source fail until told otherwise.
+	// What arrived before stays, also for any source; after that receives from any source fail
+	// until told otherwise.
 	buf := make([]byte, 8)
 	st, err := e.Recv(bg, AnySource, 2, exact, buf)
 	require.NoError(t, err)
@@ -89,7 +90,8 @@ func TestReadFails(t *testing.T) {
 	open(t, s)
 }
 
-// Wrong, late, repeated and forged answers change nothing; broken messages end the peer's connection, never the rank.
+// Wrong, late, repeated and forged answers change nothing; broken messages end the peer's
+// connection, never the rank.
 func TestForgedAnswers(t *testing.T) {
 	c := manual(t, 3, fakeOpts{})
 	s := c.e[0].Isend(1, 1, fill(1000, 0))

@@ -14,8 +14,8 @@ type Metrics struct {
 	ReadsNow    int    // receives that read
 }
 
-// Counters are those of Metrics that users of package p2p see. It converts this structure and OffloadMetrics to its own, which
-// have the same fields in the same order and document them.
+// Counters are those of Metrics that users of package p2p see. It converts this structure and
+// OffloadMetrics to its own, which have the same fields in the same order and document them.
 type Counters struct {
 	EagerSent, EagerReceived uint64 // messages
 	RndvSent, RndvReceived   uint64 // messages
@@ -41,7 +41,8 @@ type Counters struct {
 	UnexpectedBySize [SizeClasses]uint64
 }
 
-// OffloadMetrics counts what became of receives where a device has a tag list; all zero where it has none.
+// OffloadMetrics counts what became of receives where a device has a tag list; all zero where it
+// has none.
 type OffloadMetrics struct {
 	Offloaded   uint64 // receives that the device got, promoted ones included
 	Promoted    uint64 // of them, those that software kept at first
@@ -61,7 +62,8 @@ type OffloadMetrics struct {
 	Dormant  int // of them, those that it cannot match yet; an estimate
 }
 
-// SizeClasses is how many classes of size Metrics tells apart: up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and more.
+// SizeClasses is how many classes of size Metrics tells apart: up to 64 B, 1 KiB, 16 KiB, 256 KiB,
+// 4 MiB, and more.
 const SizeClasses = 6
 
 func sizeClass(n uint64) int {
@@ -90,8 +92,8 @@ func (e *Engine) Metrics() Metrics {
 	return m
 }
 
-// Wires names what carries the messages to each rank, as the transport calls it: empty where it does not say. After Close it
-// is what it was before.
+// Wires names what carries the messages to each rank, as the transport calls it: empty where it
+// does not say. After Close it is what it was before.
 func (e *Engine) Wires() []string {
 	e.lock()
 	defer e.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "replay one random schedule")
 
-// model is MPI matching, naively: the lists of one receiver, fed with what happens there in the order in which it does.
+// model is MPI matching, naively: the lists of one receiver, fed with what happens there in the
+// order in which it does.
 type model struct {
 	posted  []*modelRecv
 	arrived []*modelMsg
@@ -63,7 +64,8 @@ func (r *modelRecv) recalled() bool {
 	return r.asked && (r.req.op.life.Load() != pending(r.req.gen) || r.req.op.state == opRecalled)
 }
 
-// arrive takes a message that comes to the engine; en is the entry of the device that matched it, if one did.
+// arrive takes a message that comes to the engine; en is the entry of the device that matched it,
+// if one did.
 func (md *model) arrive(t *testing.T, m *modelMsg, en *fakeEntry) {
 	require.Greater(t, m.seq, md.lastSeq[m.src], "message overtook another")
 	md.lastSeq[m.src] = m.seq
@@ -238,7 +240,8 @@ func (s *schedule) cancel(rank int, r *modelRecv) {
 	r.req.Cancel()
 }
 
-// abandon does what the context of a blocking receive does: it has no effect while another waits that the message matches.
+// abandon does what the context of a blocking receive does: it has no effect while another waits
+// that the message matches.
 func (s *schedule) abandon(rank int, r *modelRecv) {
 	e := s.c.e[rank]
 	e.lock()

@@ -5,15 +5,19 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// Which receives a device matches: the policy of TMO 6, by the rules that V1 to V19 (TMO 7.1) sum up.
+// Which receives a device matches: the policy of TMO 6, by the rules that V1 to V19 (TMO 7.1) sum
+// up.
 //
-// Engine.posted is the shadow list (V5): every posted, unmatched receive, in posting order, wherever it is. Those that the
-// device has not got are in offload.kept as well, which answers the overlap rule. An unexpected message searches the shadow
-// list alone; if it finds a receive that is in the device, that one is dormant there and taken out by force (TMO 5.3).
+// Engine.posted is the shadow list (V5): every posted, unmatched receive, in posting order,
+// wherever it is. Those that the device has not got are in offload.kept as well, which answers the
+// overlap rule. An unexpected message searches the shadow list alone; if it finds a receive that is
+// in the device, that one is dormant there and taken out by force (TMO 5.3).
 //
-// models/phase.pml is this protocol as a model that is searched through, and what goes wrong without each of its rules.
+// models/phase.pml is this protocol as a model that is searched through, and what goes wrong
+// without each of its rules.
 //
-// All is decided under the engine's lock, which also covers the polling of the transport (V7, TMO 5.4).
+// All is decided under the engine's lock, which also covers the polling of the transport (V7, TMO
+// 5.4).
 
 const (
 	defaultOffloadMin = 1024 // TMO 6.2: for less the device costs more than it saves
@@ -23,14 +27,16 @@ const (
 	// promoteLook is how many receives that must stay in software one round of promotion looks at.
 	promoteLook = 16
 
-	// Of thrashWindow receives that left the device, three quarters were found by unexpected messages: the device is of no
-	// use, nothing is offered for restLeast receives, twice as many the next time. Half of a window matched ends that.
+	// Of thrashWindow receives that left the device, three quarters were found by unexpected
+	// messages: the device is of no use, nothing is offered for restLeast receives, twice as many
+	// the next time. Half of a window matched ends that.
 	thrashWindow = 64
 	restLeast    = 256
 	restMost     = 1 << 16
 )
 
-// offload is the part of the engine that deals with a device's tag list. It is not used where the transport has none.
+// offload is the part of the engine that deals with a device's tag list. It is not used where the
+// transport has none.
 type offload struct {
 	kept    *matching.Posted[*Op] // receives that software keeps (V6)
 	waiting opList                // those of them that the device may yet get, in posting order
@@ -83,7 +89,8 @@ func (e *Engine) initOffload() {
 	o.window, o.rest, o.backoff = thrashWindow, restLeast, restLeast
 }
 
-// offerLocked gives a receive that was just posted to the device, or keeps it in software and says why.
+// offerLocked gives a receive that was just posted to the device, or keeps it in software and says
+// why.
 func (e *Engine) offerLocked(op *Op) {
 	o := &e.off
 	large := len(op.buf) >= o.least
@@ -113,13 +120,14 @@ func (e *Engine) offerLocked(op *Op) {
 	}
 }
 
-// coveredLocked tells whether all messages that a receive could get come by the device with the list (TMO 6.4).
+// coveredLocked tells whether all messages that a receive could get come by the device with the
+// list (TMO 6.4).
 func (e *Engine) coveredLocked(op *Op) bool {
 	return e.off.foreign == 0 || op.peer >= 0 && !e.peers[op.peer].foreign
 }
 
-// forgedLocked ends a peer whose message comes by another device and would match a receive that only the list's device can
-// get a message for: its tag names another source.
+// forgedLocked ends a peer whose message comes by another device and would match a receive that
+// only the list's device can get a message for: its tag names another source.
 func (e *Engine) forgedLocked(p *peer, tag uint64) bool {
 	op, _, ok := e.posted.Find(tag)
 	if !ok || op.state != opOffered {
@@ -153,8 +161,8 @@ func (e *Engine) addLocked(op *Op) bool {
 	return true
 }
 
-// roomyLocked tells whether the list has room. Once it was full it must empty a little before it is used again, so that
-// a receive is not moved for each that ends (TMO 6.10).
+// roomyLocked tells whether the list has room. Once it was full it must empty a little before it is
+// used again, so that a receive is not moved for each that ends (TMO 6.10).
 func (e *Engine) roomyLocked() bool {
 	o := &e.off
 	room := min(e.tags.Free(), o.most-o.slots.used)
@@ -174,9 +182,9 @@ func (e *Engine) reportLocked(count uint32) {
 	}
 }
 
-// promoteLocked offers receives that software has kept, the earliest eligible one first. Where a receive stays in software no
-// later one that overlaps it can have gone to the device before it, so that the device's order is the posting order wherever
-// it matters (TMO 5.6, 6.3).
+// promoteLocked offers receives that software has kept, the earliest eligible one first. Where a
+// receive stays in software no later one that overlaps it can have gone to the device before it, so
+// that the device's order is the posting order wherever it matters (TMO 5.6, 6.3).
 func (e *Engine) promoteLocked() (promoted int) {
 	o := &e.off
 	o.due = false
@@ -202,7 +210,8 @@ func (e *Engine) promoteLocked() (promoted int) {
 	return promoted
 }
 
-// leftLocked follows a receive that software has unlinked from the shadow list, for a message or because it ends.
+// leftLocked follows a receive that software has unlinked from the shadow list, for a message or
+// because it ends.
 func (e *Engine) leftLocked(op *Op) {
 	o := &e.off
 	if op.state == opPosted {
@@ -238,8 +247,8 @@ func (e *Engine) releaseLocked(s slot) {
 	o.due = o.due || !o.waiting.empty()
 }
 
-// endLocked watches over the use of the device: how many of the receives that leave it were found by unexpected messages
-// (TMO 6.10).
+// endLocked watches over the use of the device: how many of the receives that leave it were found
+// by unexpected messages (TMO 6.10).
 func (e *Engine) endLocked(dropped bool) {
 	o := &e.off
 	o.ended++
@@ -276,7 +285,8 @@ func (e *Engine) tendLocked(n int) (posted int) {
 	return posted
 }
 
-// leaveDeviceLocked leaves everything to a device that works by itself. What is dormant could not be matched meanwhile.
+// leaveDeviceLocked leaves everything to a device that works by itself. What is dormant could not
+// be matched meanwhile.
 func (e *Engine) leaveDeviceLocked() {
 	if e.tags != nil && e.handled != e.off.reported && e.off.entries > 0 && e.broken == nil {
 		e.syncLocked()
@@ -284,8 +294,8 @@ func (e *Engine) leaveDeviceLocked() {
 	e.cfg.Left()
 }
 
-// syncLocked tells the device how many messages were handled, so that what is dormant becomes live (TMO 5.4). The transport
-// has one of these under way at most.
+// syncLocked tells the device how many messages were handled, so that what is dormant becomes live
+// (TMO 5.4). The transport has one of these under way at most.
 func (e *Engine) syncLocked() {
 	if e.tags.Sync(e.handled) == nil {
 		e.reportLocked(e.handled)
@@ -293,8 +303,8 @@ func (e *Engine) syncLocked() {
 	}
 }
 
-// dormantLocked is how many entries the device cannot match yet, as far as can be known here: at most those added since it
-// was last told something new, if it has fallen behind since.
+// dormantLocked is how many entries the device cannot match yet, as far as can be known here: at
+// most those added since it was last told something new, if it has fallen behind since.
 func (e *Engine) dormantLocked() int {
 	if e.tags == nil || e.handled == e.off.reported {
 		return 0

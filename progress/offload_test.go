@@ -38,7 +38,8 @@ func TestSizeClasses(t *testing.T) {
 	}
 }
 
-// An eager message that is too long ends as it does without a device; and what the device matched gives its credit back.
+// An eager message that is too long ends as it does without a device; and what the device matched
+// gives its credit back.
 func TestOffloadedTruncationAndCredit(t *testing.T) {
 	r := newRace(t, Config{UnexpectedLimit: 1}, fakeOpts{tags: 4})
 	for range 200 {
@@ -85,8 +86,8 @@ func TestOffloadedDump(t *testing.T) {
 	r.canceled(req)
 }
 
-// TestFullListEmptiesALittle: a list that was full is not used again for each entry that leaves, but when some of it is free
-// (TMO 6.10).
+// TestFullListEmptiesALittle: a list that was full is not used again for each entry that leaves,
+// but when some of it is free (TMO 6.10).
 func TestFullListEmptiesALittle(t *testing.T) {
 	const tags, low = 16, 2
 	r := newRace(t, Config{}, fakeOpts{tags: tags})

@@ -35,16 +35,18 @@ const (
 
 var opStateNames = [...]string{"idle", "queued", "requested", "withdrawing", "posted", "offered", "recalled", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
 
-// Op is one operation. Ops are pooled and never given back to the runtime while the engine lives, so that a stale Request
-// meets an Op of another generation, never foreign memory.
+// Op is one operation. Ops are pooled and never given back to the runtime while the engine lives,
+// so that a stale Request meets an Op of another generation, never foreign memory.
 type Op struct {
-	// life is generation<<1, plus 1 once the operation has ended. The engine sets the low bit, under the lock; the goroutine
-	// whose compare-and-swap to the next generation succeeds has consumed the outcome and owns the Op.
+	// life is generation<<1, plus 1 once the operation has ended. The engine sets the low bit,
+	// under the lock; the goroutine whose compare-and-swap to the next generation succeeds has
+	// consumed the outcome and owns the Op.
 	life atomic.Uint64
 	e    *Engine // constant; nil for Failed
 	note note
 
-	// All below is the engine's, under its lock, until the low bit of life is set; then the consumer's.
+	// All below is the engine's, under its lock, until the low bit of life is set; then the
+	// consumer's.
 	state  opState
 	sync   bool // always rendezvous: completion means matched
 	taken  bool // send: the receiver has answered lately that it is receiving the message
@@ -103,8 +105,8 @@ func (e *Engine) announceLocked(op *Op) {
 	}
 }
 
-// opPool keeps Ops. The consumer of a Request gives its Op back without the lock, through a stack that is only ever taken
-// as a whole and so has no ABA problem.
+// opPool keeps Ops. The consumer of a Request gives its Op back without the lock, through a stack
+// that is only ever taken as a whole and so has no ABA problem.
 type opPool struct {
 	free     *Op
 	returned atomic.Pointer[Op]
@@ -138,7 +140,8 @@ func (e *Engine) consumeLocked(op *Op) (Status, error) {
 
 // consume takes the outcome of the ended operation of generation gen, if nobody has before.
 func (op *Op) consume(gen uint64) (Status, error, bool) {
-	// The outcome must be read before the Op is given back, and only by the one whose swap succeeds.
+	// The outcome must be read before the Op is given back, and only by the one whose swap
+	// succeeds.
 	if !op.life.CompareAndSwap(pending(gen)|1, pending(gen+1)) {
 		return Status{}, nil, false
 	}

@@ -76,7 +76,8 @@ func TestRace18DelDormant(t *testing.T) {
 	r.canceled(req)
 }
 
-// 19: a receive that is to leave the device for two reasons, and is asked for more than once, is deleted once.
+// 19: a receive that is to leave the device for two reasons, and is asked for more than once, is
+// deleted once.
 func TestRace19CancelTwice(t *testing.T) {
 	for _, full := range []bool{false, true} { // is the command queue: the transport keeps the DEL
 		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 4, maxOps: 1})
@@ -101,7 +102,8 @@ func TestRace19CancelTwice(t *testing.T) {
 	}
 }
 
-// 21: a cancel meets an unexpected message for the receive: it is cancelled, and the message is the next one's.
+// 21: a cancel meets an unexpected message for the receive: it is cancelled, and the message is the
+// next one's.
 func TestRace21CancelAgainstUnexpected(t *testing.T) {
 	for _, second := range []bool{false, true} {
 		r := newRace(t, Config{}, fakeOpts{tags: 4})
@@ -126,8 +128,8 @@ func TestRace21CancelAgainstUnexpected(t *testing.T) {
 	}
 }
 
-// 48: receiver and sender cancel while the data is under way, be it read by the device or by software: it is too late, and
-// both end with the message.
+// 48: receiver and sender cancel while the data is under way, be it read by the device or by
+// software: it is too late, and both end with the message.
 func TestRace48CancelDuringRendezvous(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: tags})

@@ -47,8 +47,8 @@ func TestRace24Promotion(t *testing.T) {
 	require.EqualValues(t, 4, r.m().Matched)
 }
 
-// 24: an entry leaves, and there is room: a receive that an older one in software overlaps does not go before that has ended,
-// one behind both that nothing overlaps does.
+// 24: an entry leaves, and there is room: a receive that an older one in software overlaps does not
+// go before that has ended, one behind both that nothing overlaps does.
 func TestRace24PromotionInOrder(t *testing.T) {
 	r := newRace(t, Config{OffloadMin: 32}, fakeOpts{tags: 1})
 	one, buf1 := r.recv(1, exact, 64)
@@ -77,8 +77,8 @@ func TestRace24PromotionInOrder(t *testing.T) {
 	require.EqualValues(t, 3, r.m().Matched)
 }
 
-// 25: without room for operations a receive stays in software until there is some, and one that overlaps it does not pass it
-// when there is.
+// 25: without room for operations a receive stays in software until there is some, and one that
+// overlaps it does not pass it when there is.
 func TestRace25OpsExhausted(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4, maxOps: 1})
 	r.dev.holdOps = true
@@ -103,8 +103,8 @@ func TestRace25OpsExhausted(t *testing.T) {
 	require.EqualValues(t, 3, r.m().Matched)
 }
 
-// Operations in any number find room in a short command queue. What keeps it from being wedged (scenario 26) is the transport's:
-// transport/tmsrq's TestRace26ManyOps.
+// Operations in any number find room in a short command queue. What keeps it from being wedged
+// (scenario 26) is the transport's: transport/tmsrq's TestRace26ManyOps.
 func TestManyOpsOffloaded(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 2, maxOps: 2})
 	for i := range 500 {
@@ -129,7 +129,8 @@ func TestManyOpsOffloaded(t *testing.T) {
 	r.quiet()
 }
 
-// 57: messages that always come before the device is ready: it is given up, order is kept, and it is taken up again.
+// 57: messages that always come before the device is ready: it is given up, order is kept, and it
+// is taken up again.
 func TestRace57SwitchUnderLoad(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 8})
 	r.dev.noSync = true
@@ -170,8 +171,8 @@ func TestRace57SwitchUnderLoad(t *testing.T) {
 	require.Equal(t, o.rest, o.backoff)
 }
 
-// 57: a device that is given up gets no receive, whatever leaves software. It is taken up again while receives wait there: those
-// that overlap them do not pass them.
+// 57: a device that is given up gets no receive, whatever leaves software. It is taken up again
+// while receives wait there: those that overlap them do not pass them.
 func TestRace57BackInOrder(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 8})
 	r.e.off.resting = 4
@@ -214,8 +215,8 @@ func (c closing) Close() error {
 	return c.Transport.Close()
 }
 
-// 55: the engine ends while receives are in the device, one of them matched and one being taken out: their buffers are the
-// device's until the transport is closed; each ends once.
+// 55: the engine ends while receives are in the device, one of them matched and one being taken
+// out: their buffers are the device's until the transport is closed; each ends once.
 func TestRace55Close(t *testing.T) {
 	for _, abort := range []bool{false, true} {
 		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 2})

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// 4: a message that is here before its receive is delivered from the queue, and counted; the device never hears of the receive.
+// 4: a message that is here before its receive is delivered from the queue, and counted; the device
+// never hears of the receive.
 func TestRace04MessageFirst(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	r.send(5, 8, 1)
@@ -18,7 +19,8 @@ func TestRace04MessageFirst(t *testing.T) {
 	require.Zero(t, r.m().Offloaded)
 }
 
-// 5: a receive is posted while a message for it lies unpolled: it is dormant, gets the message and leaves the device by force.
+// 5: a receive is posted while a message for it lies unpolled: it is dormant, gets the message and
+// leaves the device by force.
 func TestRace05MessageUnpolled(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	req, buf := r.dormant(5, 5)
@@ -45,7 +47,8 @@ func TestRace05RendezvousUnpolled(t *testing.T) {
 	r.quiet()
 }
 
-// 6: as 5, and a second message comes before the first is polled: it is unexpected too, and stays behind the first.
+// 6: as 5, and a second message comes before the first is polled: it is unexpected too, and stays
+// behind the first.
 func TestRace06SecondBeforePoll(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	req, buf := r.dormant(5, 5)
@@ -56,7 +59,8 @@ func TestRace06SecondBeforePoll(t *testing.T) {
 	require.Zero(t, r.m().Matched)
 }
 
-// 7: as 5 with two receives and two messages: first to first, second to second; then the device matches again.
+// 7: as 5 with two receives and two messages: first to first, second to second; then the device
+// matches again.
 func TestRace07TwoByTwo(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	one, buf1 := r.dormant(5, 5)
@@ -87,7 +91,8 @@ func TestRace08LiveStaysLive(t *testing.T) {
 	require.EqualValues(t, 1, r.m().Matched)
 }
 
-// 9: a receive that stays dormant, because nothing tells the device, gets its message from software.
+// 9: a receive that stays dormant, because nothing tells the device, gets its message from
+// software.
 func TestRace09DormantWithoutSync(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	r.dev.noSync = true
@@ -114,7 +119,8 @@ func TestRace10SyncWakes(t *testing.T) {
 	require.EqualValues(t, 1, r.m().Matched)
 }
 
-// 11: a SYNC that gets lost costs the device a match, and nothing else; the next operation tells what it was to tell.
+// 11: a SYNC that gets lost costs the device a match, and nothing else; the next operation tells
+// what it was to tell.
 func TestRace11SyncLost(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	r.dev.loseSync = true
@@ -135,7 +141,8 @@ func TestRace11SyncLost(t *testing.T) {
 	require.EqualValues(t, 1, r.m().Matched)
 }
 
-// 13: the counters pass 65535 twice, by one at a time and by far; matching goes on, and every 2^14 messages there is a SYNC.
+// 13: the counters pass 65535 twice, by one at a time and by far; matching goes on, and every 2^14
+// messages there is a SYNC.
 func TestRace13CountWraps(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4, count: 65530})
 	matched := uint64(0)
@@ -195,7 +202,8 @@ func TestRace14SyncBound(t *testing.T) {
 	require.EqualValues(t, 1, r.m().Matched)
 }
 
-// 38: bits of a tag outside its mask do not count: the device gets the receive without them, and matches.
+// 38: bits of a tag outside its mask do not count: the device gets the receive without them, and
+// matches.
 func TestRace38BitsOutsideMask(t *testing.T) {
 	for i, tag := range []uint64{7, exact} {
 		for _, mask := range []uint64{0, 0xf0} {
@@ -211,7 +219,8 @@ func TestRace38BitsOutsideMask(t *testing.T) {
 	}
 }
 
-// 39: wildcard and exact receives take messages in the order of posting, whichever of them software keeps.
+// 39: wildcard and exact receives take messages in the order of posting, whichever of them software
+// keeps.
 func TestRace39WildcardAndExact(t *testing.T) {
 	for _, masks := range [][2]uint64{{6, exact}, {exact, 6}} {
 		for _, sizes := range [][2]int{{64, 64}, {10, 64}, {64, 10}, {10, 10}} {
@@ -265,8 +274,8 @@ func TestRace41Unrelated(t *testing.T) {
 	require.EqualValues(t, 2, r.m().Matched)
 }
 
-// 42: messages of two sources find receives from any source in their list, in software, and not at all yet: those of one
-// source stay in order, whatever becomes of each.
+// 42: messages of two sources find receives from any source in their list, in software, and not at
+// all yet: those of one source stay in order, whatever becomes of each.
 func TestRace42TwoSources(t *testing.T) {
 	var matched, early, kept uint64
 	for seed := range uint64(20) {
@@ -308,7 +317,8 @@ func TestRace42TwoSources(t *testing.T) {
 	}
 }
 
-// 52: no message comes by another path than the device's: what a rank sends to itself is matched by the device too.
+// 52: no message comes by another path than the device's: what a rank sends to itself is matched by
+// the device too.
 func TestRace52OwnMessages(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	one, buf1 := r.recv(5, exact, 64)
@@ -323,9 +333,9 @@ func TestRace52OwnMessages(t *testing.T) {
 	require.Zero(t, r.m().Drops)
 }
 
-// 52: messages of rank 1 come to rank 0 by another path than the device's. No receive that could get one is in the device. One
-// that matches a receive in there all the same names another source: it is not that receive's, nor anybody's, and its sender is
-// given up.
+// 52: messages of rank 1 come to rank 0 by another path than the device's. No receive that could
+// get one is in the device. One that matches a receive in there all the same names another source:
+// it is not that receive's, nor anybody's, and its sender is given up.
 func TestRace52OtherPath(t *testing.T) {
 	for _, size := range []int{8, 1000} { // eager and rendezvous
 		c := newCluster(t, 3, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 8, split: true})
@@ -366,9 +376,10 @@ func TestRace52OtherPath(t *testing.T) {
 	}
 }
 
-// 58: who looks for a message sees those that software has, whole, and leaves them; nothing that the device has matched, and
-// nothing that it has not reported. The engine has no probe: peek is the search in the unexpected queue, nowhere else, that one
-// would be. That a message of several fragments is not there before it is whole, with its length, transport/tmsrq's
+// 58: who looks for a message sees those that software has, whole, and leaves them; nothing that
+// the device has matched, and nothing that it has not reported. The engine has no probe: peek is
+// the search in the unexpected queue, nowhere else, that one would be. That a message of several
+// fragments is not there before it is whole, with its length, transport/tmsrq's
 // TestRace58NotBeforeWhole shows on the fragments.
 func TestRace58Peek(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})

@@ -29,7 +29,8 @@ func TestRace33RendezvousTooLong(t *testing.T) {
 	}
 }
 
-// 3: the device matches, reads, answers and delivers; the sender ends with the answer and not before.
+// 3: the device matches, reads, answers and delivers; the sender ends with the answer and not
+// before.
 func TestRace03SenderEndsWithFin(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	req, buf := r.recv(5, exact, 1000)
@@ -91,8 +92,8 @@ func (c *cluster) takeCrowd(dst int, reqs []Request) {
 	waitAll(c.t, reqs)
 }
 
-// 44: the connection fails with the FIN on it: the send ends once, with the loss, and a FIN that comes all the same ends
-// nobody else's.
+// 44: the connection fails with the FIN on it: the send ends once, with the loss, and a FIN that
+// comes all the same ends nobody else's.
 func TestRace44FinLost(t *testing.T) {
 	c := newCluster(t, 3, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 4})
 	r := c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
@@ -117,7 +118,8 @@ func TestRace44FinLost(t *testing.T) {
 	c.takeCrowd(2, others)
 }
 
-// 45: software has answered; the same answer comes again, at once and when the slot is another send's: it is ignored.
+// 45: software has answered; the same answer comes again, at once and when the slot is another
+// send's: it is ignored.
 func TestRace45FinTwice(t *testing.T) {
 	c := manual(t, 2, fakeOpts{})
 	s, name := finOf(c, 1)
@@ -139,7 +141,8 @@ func TestRace45FinTwice(t *testing.T) {
 	c.quiet()
 }
 
-// 46: the receiver dies when its device has matched and not read: no FIN comes, and the sender ends with the loss.
+// 46: the receiver dies when its device has matched and not read: no FIN comes, and the sender ends
+// with the loss.
 func TestRace46ReceiverDies(t *testing.T) {
 	c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 4})
 	c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
@@ -157,8 +160,8 @@ func TestRace46ReceiverDies(t *testing.T) {
 	require.Zero(t, c.e[0].Metrics().RequestsNow)
 }
 
-// 47: the sender dies while the device reads from it, and while it has other receives for it: they end with the loss, those
-// for others stay.
+// 47: the sender dies while the device reads from it, and while it has other receives for it: they
+// end with the loss, those for others stay.
 func TestRace47SenderDies(t *testing.T) {
 	c := newCluster(t, 3, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 8})
 	e, dev := c.e[0], c.net.nodes[0].dev

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The scenarios of TMO 7.2 that the engine has a part in, by their numbers. Rank 0 sends, rank 1 receives with a device.
+// The scenarios of TMO 7.2 that the engine has a part in, by their numbers. Rank 0 sends, rank 1
+// receives with a device.
 
 type race struct {
 	*cluster
@@ -60,7 +61,8 @@ func (r *race) canceled(req Request) {
 	require.Equal(r.t, ErrCanceled, err)
 }
 
-// dormant posts a receive behind an unexpected message of tag other, which is not polled before release.
+// dormant posts a receive behind an unexpected message of tag other, which is not polled before
+// release.
 func (r *race) dormant(tag, other uint64) (Request, []byte) {
 	r.dev.holdCQ = true
 	r.send(other, 8, 99)

@@ -10,8 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A Send whose context has ended asks its receiver again each time that it is told that the message is being received, until that has
-// it, or does not answer any more: then the buffer is taken back.
+// A Send whose context has ended asks its receiver again each time that it is told that the message
+// is being received, until that has it, or does not answer any more: then the buffer is taken back.
 func TestReclaimAsksAgain(t *testing.T) {
 	const answers = 3
 	for _, stops := range []bool{false, true} {

@@ -5,16 +5,17 @@ import (
 	"fmt"
 )
 
-// AnySource as a receive's source: any rank may satisfy it. Matching goes by tag and mask alone; the source says whose loss
-// ends the receive, and by which device its message comes. So a receive from one source must have a tag and a mask that only
-// messages of that source match.
+// AnySource as a receive's source: any rank may satisfy it. Matching goes by tag and mask alone;
+// the source says whose loss ends the receive, and by which device its message comes. So a receive
+// from one source must have a tag and a mask that only messages of that source match.
 const AnySource = -1
 
-// Recv takes the oldest message that matches into buf. When ctx ends first the receive is cancelled; the call returns once the
-// buffer is free, with ctx's error if no message was faster.
+// Recv takes the oldest message that matches into buf. When ctx ends first the receive is
+// cancelled; the call returns once the buffer is free, with ctx's error if no message was faster.
 func (e *Engine) Recv(ctx context.Context, src int, tag, mask uint64, buf []byte) (Status, error) {
 	for {
-		// Nothing that this goroutine posts can come behind a Recv: a message that is withdrawn leaves no gap in its order.
+		// Nothing that this goroutine posts can come behind a Recv: a message that is withdrawn
+		// leaves no gap in its order.
 		if st, err := e.recvOnce(ctx, src, tag, mask, buf); err != ErrWithdrawn {
 			return st, err
 		}
@@ -86,8 +87,8 @@ func (e *Engine) giveLocked(op *Op, m *message) {
 	e.completeLocked(op, st, err)
 }
 
-// checkRecvLocked tells why a receive that no message waits for cannot be posted. Messages that arrived before a loss were
-// looked for already.
+// checkRecvLocked tells why a receive that no message waits for cannot be posted. Messages that
+// arrived before a loss were looked for already.
 func (e *Engine) checkRecvLocked(src int) error {
 	switch {
 	case e.broken != nil:
@@ -104,7 +105,8 @@ func (e *Engine) checkRecvLocked(src int) error {
 	return nil
 }
 
-// postLocked appends a receive to the shadow list. The unexpected messages were searched under the same lock.
+// postLocked appends a receive to the shadow list. The unexpected messages were searched under the
+// same lock.
 func (e *Engine) postLocked(op *Op) {
 	e.mu.AssertHeld("the shadow list")
 	op.state = opPosted

@@ -4,8 +4,9 @@ import (
 	"context"
 )
 
-// Request is a handle on a nonblocking operation, a small value to copy and store. A use after completion was reported is
-// ErrInactive. The zero Request is inactive: Wait and Test return at once, without an error.
+// Request is a handle on a nonblocking operation, a small value to copy and store. A use after
+// completion was reported is ErrInactive. The zero Request is inactive: Wait and Test return at
+// once, without an error.
 type Request struct {
 	note note
 	op   *Op
@@ -33,8 +34,8 @@ func (r Request) Active() bool {
 	return r.op != nil && r.op.life.Load()>>1 == r.gen
 }
 
-// Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns ctx's error and the
-// operation goes on.
+// Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
+// ctx's error and the operation goes on.
 func (r Request) Wait(ctx context.Context) (Status, error) {
 	op := r.op
 	if op == nil {
@@ -88,8 +89,8 @@ func (r Request) Test() (Status, bool, error) {
 	return Status{}, false, nil
 }
 
-// Cancel asks for the operation's end and returns at once. The outcome is the request's: ErrCanceled, or success if the
-// message was faster.
+// Cancel asks for the operation's end and returns at once. The outcome is the request's:
+// ErrCanceled, or success if the message was faster.
 func (r Request) Cancel() {
 	if r.op == nil || r.op.life.Load() != pending(r.gen) {
 		return

@@ -2,9 +2,9 @@ package progress
 
 import "github.com/tagmatch/tagmatch/transport"
 
-// What is posted again here is what the transport may refuse for want of room in a send queue: FINs,
-// control messages, reads and sends. Grants and what takes receives out of the device it queues by
-// itself.
+// What is posted again here is what the transport may refuse for want of room in a send queue:
+// FINs, control messages, reads and sends. Grants and what takes receives out of the device it
+// queues by itself.
 
 // markDirtyLocked remembers that p has something to post again.
 func (e *Engine) markDirtyLocked(p *peer) {
@@ -67,8 +67,8 @@ func (e *Engine) finLocked(p *peer, appCtx uint32) {
 	e.markDirtyLocked(p)
 }
 
-// sendCtrlLocked posts a control message that is told again when there was no room; it reports whether there was. Once the
-// peer is lost there is nothing to tell.
+// sendCtrlLocked posts a control message that is told again when there was no room; it reports
+// whether there was. Once the peer is lost there is nothing to tell.
 func (e *Engine) sendCtrlLocked(p *peer, c ctrl) bool {
 	if e.tr.SendCtrl(p.rank, c.encode()) == transport.ErrAgain {
 		e.markDirtyLocked(p)

@@ -6,10 +6,12 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A rendezvous: the sender registers its buffer and sends a request; the receiver that matches it reads the bytes straight
-// into its own buffer and answers Fin, which names the send by slot and generation.
+// A rendezvous: the sender registers its buffer and sends a request; the receiver that matches it
+// reads the bytes straight into its own buffer and answers Fin, which names the send by slot and
+// generation.
 
-// requestLocked sends the rendezvous request of op, and gives it a slot. After an error it has none.
+// requestLocked sends the rendezvous request of op, and gives it a slot. After an error it has
+// none.
 func (e *Engine) requestLocked(p *peer, op *Op) error {
 	if !e.slotsLeftLocked(p) {
 		return transport.ErrAgain
@@ -42,7 +44,8 @@ func (e *Engine) requestLocked(p *peer, op *Op) error {
 	return nil
 }
 
-// endSendLocked ends a send that is in no queue and no slot any more; its buffer is withdrawn from the peers first.
+// endSendLocked ends a send that is in no queue and no slot any more; its buffer is withdrawn from
+// the peers first.
 func (e *Engine) endSendLocked(op *Op, st Status, err error) {
 	if r := op.region; r != nil {
 		op.region = nil
@@ -61,7 +64,8 @@ func (e *Engine) endRequestLocked(op *Op, st Status, err error) {
 	e.endSendLocked(op, st, err)
 }
 
-// requestOfLocked finds the send that a peer names. A name that is late, repeated or forged finds nothing.
+// requestOfLocked finds the send that a peer names. A name that is late, repeated or forged finds
+// nothing.
 func (e *Engine) requestOfLocked(src int, name uint32) *Op {
 	op := e.sends.byWire(name)
 	if op == nil || op.peer != src {
@@ -154,7 +158,8 @@ func (e *Engine) unreadLocked(op *Op) {
 	}
 }
 
-// readMoreLocked posts the reads that are left; false means that there was no room, and that op waits in p's queue.
+// readMoreLocked posts the reads that are left; false means that there was no room, and that op
+// waits in p's queue.
 func (e *Engine) readMoreLocked(p *peer, op *Op) bool {
 	r := &op.read
 	for r.posted < r.want && r.err == nil {
@@ -179,7 +184,8 @@ func (e *Engine) readMoreLocked(p *peer, op *Op) bool {
 	return true
 }
 
-// readDoneLocked takes the end of one read. All reads of one receive carry the same id: only their number counts.
+// readDoneLocked takes the end of one read. All reads of one receive carry the same id: only their
+// number counts.
 func (e *Engine) readDoneLocked(id uint64, err error) {
 	op := e.reads.byID(id)
 	if op == nil || op.read.active == 0 {
@@ -222,7 +228,8 @@ func (e *Engine) readEndedLocked(p *peer, op *Op) {
 		return
 	}
 	if r.err != nil {
-		// Any other failed read leaves the connection in error: whatever the cause, nothing more comes from this peer.
+		// Any other failed read leaves the connection in error: whatever the cause, nothing more
+		// comes from this peer.
 		e.lostLocked(p, r.err)
 		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
 		return

@@ -5,9 +5,10 @@ import (
 	"fmt"
 )
 
-// Send sends buf to rank dst and returns when buf may be used again. When ctx ends first the send is cancelled; the call
-// returns once the buffer is free, with ctx's error if the message was not sent. An error that is ErrWithdrawn too says that
-// the receiver did not answer: it may have the message.
+// Send sends buf to rank dst and returns when buf may be used again. When ctx ends first the send
+// is cancelled; the call returns once the buffer is free, with ctx's error if the message was not
+// sent. An error that is ErrWithdrawn too says that the receiver did not answer: it may have the
+// message.
 func (e *Engine) Send(ctx context.Context, dst int, tag uint64, buf []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -143,7 +144,8 @@ func (e *Engine) startLocked(op *Op) bool {
 	return p.out.empty() && e.coversLocked(p, e.costLocked(op)) && e.launchLocked(p, op)
 }
 
-// sendError is the outcome of a send that the transport refused for good: it does so only for a peer that is lost.
+// sendError is the outcome of a send that the transport refused for good: it does so only for a
+// peer that is lost.
 func (e *Engine) sendError(p *peer, err error) error {
 	if p.lost != nil {
 		err = p.lost
@@ -151,8 +153,9 @@ func (e *Engine) sendError(p *peer, err error) error {
 	return peerError(p.rank, err)
 }
 
-// finishLocked waits for an operation of a blocking call and takes its outcome. The lock is held before and after, not
-// meanwhile. When ctx ends the operation is cancelled, and the call goes on until the buffer is free.
+// finishLocked waits for an operation of a blocking call and takes its outcome. The lock is held
+// before and after, not meanwhile. When ctx ends the operation is cancelled, and the call goes on
+// until the buffer is free.
 func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 	life := op.life.Load()
 	if life&1 == 0 {

@@ -5,7 +5,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// sink is the engine as its transport sees it. It is called from inside Poll, so under the engine's lock.
+// sink is the engine as its transport sees it. It is called from inside Poll, so under the engine's
+// lock.
 type sink Engine
 
 var _ transport.Sink = (*sink)(nil)
@@ -17,7 +18,8 @@ func (s *sink) engine() *Engine {
 	return e
 }
 
-// hears tells whether messages of src still count. A peer that broke the protocol stays connected: it is not heard.
+// hears tells whether messages of src still count. A peer that broke the protocol stays connected:
+// it is not heard.
 func (e *Engine) hears(src int) bool {
 	if uint(src) >= uint(len(e.peers)) {
 		e.log.Error("message of a rank that does not exist", "src", src, "size", len(e.peers))
@@ -32,9 +34,9 @@ func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e.countLocked(src)
 }
 
-// countLocked counts an unexpected message once it is delivered, visible, or refused (V8), and then takes the receive that it
-// found out of the device: by the operation that tells of it, or before any that does (V9). What came by another device than
-// the list's does not count.
+// countLocked counts an unexpected message once it is delivered, visible, or refused (V8), and then
+// takes the receive that it found out of the device: by the operation that tells of it, or before
+// any that does (V9). What came by another device than the list's does not count.
 func (e *Engine) countLocked(src int) {
 	if uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
 		return

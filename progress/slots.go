@@ -1,6 +1,7 @@
 package progress
 
-// slot names an Op to the outside: an index and a generation, so that a late or forged answer is told from a good one.
+// slot names an Op to the outside: an index and a generation, so that a late or forged answer is
+// told from a good one.
 type slot struct {
 	index uint32
 	gen   uint32
@@ -11,8 +12,8 @@ const (
 	slotGenBits   = 11
 	slotGenMask   = 1<<slotGenBits - 1
 
-	// rndvName marks the name of a rendezvous send. The app_ctx of an eager message is its sender's rank: so a receiver whose
-	// device has matched a message can tell which of the two it was.
+	// rndvName marks the name of a rendezvous send. The app_ctx of an eager message is its sender's
+	// rank: so a receiver whose device has matched a message can tell which of the two it was.
 	rndvName = 1 << 31
 
 	sendSlots = 1 << slotIndexBits // named by 32 bits on the wire
@@ -25,7 +26,8 @@ func (s slot) wire() uint32 { return rndvName | s.index | (s.gen&slotGenMask)<<s
 // id is the 64-bit name of a read, or of a receive in a device.
 func (s slot) id() uint64 { return uint64(s.index) | uint64(s.gen)<<32 }
 
-// slots is a table of Ops. Free slots are used again oldest first, so that a generation of 11 bits comes round late.
+// slots is a table of Ops. Free slots are used again oldest first, so that a generation of 11 bits
+// comes round late.
 type slots struct {
 	entries    []slotEntry
 	limit      int

@@ -2,9 +2,10 @@ package progress
 
 import "github.com/tagmatch/tagmatch/transport"
 
-// A receive in the device's list: offered, then either matched by the device, which unlinks it (V5) and ends it by Delivered
-// or Incomplete; or found by an unexpected message, and dropped; or recalled, because it was cancelled or its peer is lost:
-// then Deleted ends it, unless the device was faster (TMO 6.6).
+// A receive in the device's list: offered, then either matched by the device, which unlinks it (V5)
+// and ends it by Delivered or Incomplete; or found by an unexpected message, and dropped; or
+// recalled, because it was cancelled or its peer is lost: then Deleted ends it, unless the device
+// was faster (TMO 6.6).
 
 // Matched unlinks a receive that the device has given to a message.
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
@@ -29,7 +30,8 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e.m.Offload.Matched++
 }
 
-// Delivered ends a receive that the device has matched. Its error means that the peer is lost, or has taken the message back.
+// Delivered ends a receive that the device has matched. Its error means that the peer is lost, or
+// has taken the message back.
 func (s *sink) Delivered(id uint64, n uint64, err error) {
 	e := s.engine()
 	op := e.matchedLocked("delivery", id)
@@ -93,7 +95,8 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 	e.startReadLocked(op)
 }
 
-// checkMatchedRndv is checkRndv for a request that the device has matched: what it leaves need not have the software header.
+// checkMatchedRndv is checkRndv for a request that the device has matched: what it leaves need not
+// have the software header.
 func checkMatchedRndv(src int, h *transport.RndvHdr) (readState, error) {
 	if len(h.Extra) != 0 {
 		return checkRndv(src, h)
@@ -115,8 +118,8 @@ func (e *Engine) matchedLocked(what string, id uint64) *Op {
 	return op
 }
 
-// sourceLocked gives the sender of a matched message. It ends the receive, and returns nil, if the message failed or nobody
-// is known to have sent it.
+// sourceLocked gives the sender of a matched message. It ends the receive, and returns nil, if the
+// message failed or nobody is known to have sent it.
 func (e *Engine) sourceLocked(op *Op, err error) *peer {
 	src := op.read.src
 	switch {
@@ -136,7 +139,8 @@ func (e *Engine) sourceLocked(op *Op, err error) *peer {
 	return nil
 }
 
-// Deleted is the outcome of a recall. If the device was faster the receive ends as a matched one, or has already.
+// Deleted is the outcome of a recall. If the device was faster the receive ends as a matched one,
+// or has already.
 func (s *sink) Deleted(id uint64, ok bool) {
 	e := s.engine()
 	if !ok {
@@ -176,7 +180,8 @@ func (e *Engine) recallLocked(op *Op, cause error) {
 	op.state, op.cause = opRecalled, cause
 	e.off.recalled++
 	if err := e.tags.Del(op.slot.id(), e.handled); err != nil {
-		// The transport is broken: the next Poll fails. The buffer is the transport's until it closes.
+		// The transport is broken: the next Poll fails. The buffer is the transport's until it
+		// closes.
 		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "tag", op.tag, "err", err)
 		return
 	}
@@ -198,7 +203,8 @@ func (e *Engine) dropFoundLocked() {
 	e.releaseLocked(o.found)
 }
 
-// dropTaggedLocked ends the receives that the device had; the transport is closed and has let go of their buffers.
+// dropTaggedLocked ends the receives that the device had; the transport is closed and has let go of
+// their buffers.
 func (e *Engine) dropTaggedLocked(err error) {
 	o := &e.off
 	for i := range o.slots.entries {

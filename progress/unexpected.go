@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/matching"
 )
 
-// message is one that arrived before its receive: an eager one with its bytes, or a rendezvous request. It takes 96 bytes,
-// see recordCost.
+// message is one that arrived before its receive: an eager one with its bytes, or a rendezvous
+// request. It takes 96 bytes, see recordCost.
 type message struct {
 	tag  uint64
 	seq  uint64 // in the order of arrival
@@ -90,8 +90,8 @@ func (e *Engine) keepRndvLocked(r readState, tag uint64) {
 	e.costsLocked(m)
 }
 
-// requestRecordLocked makes the record of a rendezvous request, known to its peer and in no queue yet. It costs nothing:
-// that of a message which is given back was given back before.
+// requestRecordLocked makes the record of a rendezvous request, known to its peer and in no queue
+// yet. It costs nothing: that of a message which is given back was given back before.
 func (e *Engine) requestRecordLocked(r readState, tag uint64) *message {
 	m := e.buffers.message()
 	m.src, m.tag, m.seq, m.rndv = int32(r.src), tag, r.seq, true
@@ -107,7 +107,8 @@ func (e *Engine) requestRecordLocked(r readState, tag uint64) *message {
 	return m
 }
 
-// requestNamed finds an unexpected request of the peer. The index that it makes is a part of recordCost.
+// requestNamed finds an unexpected request of the peer. The index that it makes is a part of
+// recordCost.
 func (p *peer) requestNamed(id uint32) *message {
 	if p.named == nil && p.rndvs != nil {
 		p.named = map[uint32]*message{}
@@ -120,8 +121,9 @@ func (p *peer) requestNamed(id uint32) *message {
 	return p.named[id]
 }
 
-// arrivedLocked takes the oldest message that a receive matches out of its queue. Requests that a receive has given back
-// are in a list of their own, since the queue has no way back to an old place.
+// arrivedLocked takes the oldest message that a receive matches out of its queue. Requests that a
+// receive has given back are in a list of their own, since the queue has no way back to an old
+// place.
 func (e *Engine) arrivedLocked(tag, mask uint64) (got *message, ok bool) {
 	e.mu.AssertHeld("the unexpected messages")
 	if invariant.Enabled {
@@ -177,8 +179,9 @@ const (
 	numClasses = 4 * 24
 )
 
-// bufferPool keeps the memory of unexpected messages for the next ones. What it keeps and what is in use together stay within
-// the limit of what may be in use, so that messages of another size than those before do not take memory twice.
+// bufferPool keeps the memory of unexpected messages for the next ones. What it keeps and what is
+// in use together stay within the limit of what may be in use, so that messages of another size
+// than those before do not take memory twice.
 type bufferPool struct {
 	classes [numClasses][][]byte
 	kept    int64 // bytes in classes

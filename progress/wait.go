@@ -11,14 +11,16 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// Waiting. One waiter at a time has the poller role; it polls for all. The others watch their own operation for a moment, take
-// the role if it becomes free, and park. Whoever leaves the role wakes a parked waiter to take it over, and whoever was
-// parked and leaves does the same if the role is free: so the role cannot get lost with a waiter that did not need it.
+// Waiting. One waiter at a time has the poller role; it polls for all. The others watch their own
+// operation for a moment, take the role if it becomes free, and park. Whoever leaves the role wakes
+// a parked waiter to take it over, and whoever was parked and leaves does the same if the role is
+// free: so the role cannot get lost with a waiter that did not need it.
 //
-// A poller whose budget is used up parks as well. Then the progress goroutine sleeps in the transport for everybody, or, in
-// Manual mode, the poller itself does and keeps the role.
+// A poller whose budget is used up parks as well. Then the progress goroutine sleeps in the
+// transport for everybody, or, in Manual mode, the poller itself does and keeps the role.
 //
-// models/role.pml is this as a model that is searched through, models/park.pml what happens below Arm, Wait and Wake.
+// models/role.pml is this as a model that is searched through, models/park.pml what happens below
+// Arm, Wait and Wake.
 
 const (
 	holdPolls    = 128                   // polls under one hold of the lock, before the first look at a clock
@@ -56,8 +58,8 @@ func (w *waitState) init(limit time.Duration) {
 	w.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
 }
 
-// waiter is a parked goroutine. All fields are guarded by Engine.mu; tokens are sent under it too, so that draining ch under it
-// is final.
+// waiter is a parked goroutine. All fields are guarded by Engine.mu; tokens are sent under it too,
+// so that draining ch under it is final.
 type waiter struct {
 	inv        waiterCheck
 	ch         chan struct{} // capacity 1
@@ -92,8 +94,8 @@ func (l *waiterList) remove(w *waiter) {
 	w.next, w.prev = nil, nil
 }
 
-// awaitLocked waits until op's life is not the given one any more, or ctx has ended: then it returns ctx's error. The lock is
-// held on entry and on return.
+// awaitLocked waits until op's life is not the given one any more, or ctx has ended: then it
+// returns ctx's error. The lock is held on entry and on return.
 func (e *Engine) awaitLocked(ctx context.Context, op *Op, life uint64) error {
 	e.mu.AssertHeld("the poller role")
 	if op.life.Load() != life {
@@ -102,7 +104,8 @@ func (e *Engine) awaitLocked(ctx context.Context, op *Op, life uint64) error {
 	if e.wait.polling.Load() {
 		return e.awaitSlowLocked(ctx, op, life, false)
 	}
-	// The path of a message that is about to come: no clock, no context, the lock held throughout unless somebody wants it.
+	// The path of a message that is about to come: no clock, no context, the lock held throughout
+	// unless somebody wants it.
 	e.takeRoleLocked()
 	for range e.wait.hold {
 		e.pollLocked()
@@ -117,7 +120,8 @@ func (e *Engine) awaitLocked(ctx context.Context, op *Op, life uint64) error {
 	return e.awaitSlowLocked(ctx, op, life, true)
 }
 
-// awaitSlowLocked is awaitLocked after the first polls; role says whether the caller has the poller role.
+// awaitSlowLocked is awaitLocked after the first polls; role says whether the caller has the poller
+// role.
 func (e *Engine) awaitSlowLocked(ctx context.Context, op *Op, life uint64, role bool) error {
 	e.wait.neighbours.waited()
 	for {
@@ -189,8 +193,8 @@ func (e *Engine) passLocked() {
 	}
 }
 
-// followLocked watches an operation that somebody else polls for. It reports true when the role was free and is now the
-// caller's.
+// followLocked watches an operation that somebody else polls for. It reports true when the role was
+// free and is now the caller's.
 func (e *Engine) followLocked(op *Op, life uint64) bool {
 	e.mu.Unlock()
 	spin := followSpin
@@ -210,8 +214,8 @@ func (e *Engine) followLocked(op *Op, life uint64) bool {
 	return true
 }
 
-// spinLocked polls, with the role, until op or ctx has ended or the budget is used up. At its end it has yielded to the Go
-// scheduler, and, unless that is known to be dear, to the kernel.
+// spinLocked polls, with the role, until op or ctx has ended or the budget is used up. At its end
+// it has yielded to the Go scheduler, and, unless that is known to be dear, to the kernel.
 func (e *Engine) spinLocked(ctx context.Context, op *Op, life uint64) {
 	e.disarmLocked()
 	if e.wait.limit >= 0 && e.roundsLocked(ctx, op, life) {
@@ -267,8 +271,9 @@ func (e *Engine) runnableLocked() bool {
 	return v.Kind() == metrics.KindUint64 && v.Uint64() > 0
 }
 
-// transferTimeLocked is what a waiter adds to its budget while a large message is on its way: a wake-up would cost it more than
-// watching the transfer, and a receiver that polls is itself what moves the bytes.
+// transferTimeLocked is what a waiter adds to its budget while a large message is on its way: a
+// wake-up would cost it more than watching the transfer, and a receiver that polls is itself what
+// moves the bytes.
 func (op *Op) transferTimeLocked() time.Duration {
 	var n uint64
 	switch op.state {
@@ -280,8 +285,9 @@ func (op *Op) transferTimeLocked() time.Duration {
 	return min(time.Duration(n)*time.Nanosecond, spinTransfer) // at 1 GB/s
 }
 
-// parkLocked sleeps until op may have ended, the poller role is offered, or ctx has ended. It gives the role up, unless the
-// waiter sleeps in the transport itself; it returns whether the caller has the role.
+// parkLocked sleeps until op may have ended, the poller role is offered, or ctx has ended. It gives
+// the role up, unless the waiter sleeps in the transport itself; it returns whether the caller has
+// the role.
 func (e *Engine) parkLocked(ctx context.Context, op *Op, life uint64, role bool) bool {
 	e.surveyLocked()
 	w := e.newWaiterLocked(op)

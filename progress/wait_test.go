@@ -86,8 +86,8 @@ func TestOneProcessor(t *testing.T) {
 	})
 }
 
-// Many goroutines wait on one engine at once, each for its own messages; the role of polling goes from hand to hand and
-// must never be lost, whoever leaves and why.
+// Many goroutines wait on one engine at once, each for its own messages; the role of polling goes
+// from hand to hand and must never be lost, whoever leaves and why.
 func TestConcurrentWaiters(t *testing.T) {
 	modes(t, func(t *testing.T, cfg Config) {
 		const workers = 8
@@ -328,8 +328,8 @@ func parkedWaiters(t *testing.T, e *Engine, n int) {
 	}, 10*time.Second, 10*time.Microsecond)
 }
 
-// Three wait. The one that polls gets its message just when the context of the next in line ends: the third must get the role
-// from one or the other.
+// Three wait. The one that polls gets its message just when the context of the next in line ends:
+// the third must get the role from one or the other.
 func TestRoleIsHandedOver(t *testing.T) {
 	modes(t, func(t *testing.T, cfg Config) {
 		c := newCluster(t, 2, cfg, fakeOpts{})
@@ -362,8 +362,8 @@ func TestRoleIsHandedOver(t *testing.T) {
 	})
 }
 
-// One poll brings the messages of the poller and of the next in line. That one was to have the role and does not need it any
-// more: it has to pass it on.
+// One poll brings the messages of the poller and of the next in line. That one was to have the role
+// and does not need it any more: it has to pass it on.
 func TestRoleIsPassedOn(t *testing.T) {
 	modes(t, func(t *testing.T, cfg Config) {
 		c := newCluster(t, 2, cfg, fakeOpts{})

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Everything the engine itself puts on the wire, little endian, versioned; encodings only ever grow at the end.
+// Everything the engine itself puts on the wire, little endian, versioned; encodings only ever grow
+// at the end.
 
 // wireVersion is that of addresses, rendezvous headers and control messages.
 const wireVersion = 2

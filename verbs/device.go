@@ -1,35 +1,41 @@
 package verbs
 
-// Device is an opened device. Objects must be destroyed before what they were created from; destroying something
-// that is still in use fails with EBUSY, as with libibverbs.
+// Device is an opened device. Objects must be destroyed before what they were created from;
+// destroying something that is still in use fails with EBUSY, as with libibverbs.
 type Device interface {
 	// Name is the device's name as info prints it, for example "shm" or "mlx5_0".
 	Name() string
 	// Attr returns the device's limits and capabilities; they do not change while it is open.
 	Attr() DeviceAttr
-	// Address is what a peer's AddressVector takes to reach this device. The caller may keep it, not change it.
+	// Address is what a peer's AddressVector takes to reach this device. The caller may keep it,
+	// not change it.
 	Address() []byte
 
 	AllocPD() (PD, error)
 	CreateCompChannel() (CompChannel, error)
 	CreateCQ(attr CQInitAttr) (CQ, error)
 
-	// PollAsync takes the oldest asynchronous event (ibv_get_async_event without blocking). Events need no
-	// acknowledgement.
+	// PollAsync takes the oldest asynchronous event (ibv_get_async_event without blocking). Events
+	// need no acknowledgement.
 	PollAsync() (AsyncEvent, bool)
 
-	// Close frees the device. It fails with EBUSY while it has objects, except that a CompChannel.Wait under way ends.
+	// Close frees the device. It fails with EBUSY while it has objects, except that a
+	// CompChannel.Wait under way ends.
 	Close() error
 }
 
-// PD is a protection domain: memory regions, shared receive queues and queue pairs work together only inside one.
+// PD is a protection domain: memory regions, shared receive queues and queue pairs work together
+// only inside one.
 type PD interface {
-	// RegMR makes buf reachable for work requests (lkey) and, as access allows, for peers (rkey). buf must not be moved or
-	// freed before Dereg: the device holds the slice and, for Go memory, pins it. A zero-length buf is EINVAL.
+	// RegMR makes buf reachable for work requests (lkey) and, as access allows, for peers (rkey).
+	// buf must not be moved or freed before Dereg: the device holds the slice and, for Go memory,
+	// pins it. A zero-length buf is EINVAL.
 	RegMR(buf []byte, access AccessFlags) (MR, error)
-	// CreateSRQ creates a shared receive queue. attr is updated to the limits really granted (TMO 1.2).
+	// CreateSRQ creates a shared receive queue. attr is updated to the limits really granted (TMO
+	// 1.2).
 	CreateSRQ(attr *SRQInitAttr) (SRQ, error)
-	// CreateQP creates a queue pair in state RESET. attr.Cap is updated to the limits really granted.
+	// CreateQP creates a queue pair in state RESET. attr.Cap is updated to the limits really
+	// granted.
 	CreateQP(attr *QPInitAttr) (QP, error)
 	// Dealloc fails with EBUSY while objects of the PD live.
 	Dealloc() error
@@ -42,30 +48,34 @@ type MR interface {
 	// Addr is the address of the region's first byte as a peer names it in RDMA work requests.
 	Addr() uint64
 	Len() int
-	// Dereg withdraws the region. A peer that uses its rkey from then on gets REM_ACCESS_ERR, also one whose transfer is
-	// under way; the memory is no longer touched after Dereg returns, except that a peer which is just copying out of it
-	// may finish its chunk with data that it then discards.
+	// Dereg withdraws the region. A peer that uses its rkey from then on gets REM_ACCESS_ERR, also
+	// one whose transfer is under way; the memory is no longer touched after Dereg returns, except
+	// that a peer which is just copying out of it may finish its chunk with data that it then
+	// discards.
 	Dereg() error
 }
 
 // CompChannel is a completion event channel.
 type CompChannel interface {
-	// Wait blocks until an armed CQ of this channel may have a completion, until Wake, or until Close (then it returns
-	// an error). It may return early for no reason. It may be called from any goroutine, one at a time, without the
-	// device's other calls being held off.
+	// Wait blocks until an armed CQ of this channel may have a completion, until Wake, or until
+	// Close (then it returns an error). It may return early for no reason. It may be called from
+	// any goroutine, one at a time, without the device's other calls being held off.
 	Wait() error
-	// Wake ends the Wait that is under way or, if there is none, the next one. Safe from any goroutine.
+	// Wake ends the Wait that is under way or, if there is none, the next one. Safe from any
+	// goroutine.
 	Wake()
 	Close() error
 }
 
 // CQ is a completion queue.
 type CQ interface {
-	// PollCQ makes progress and fills wc with completions, oldest first; it returns how many. WC.Data stays valid
-	// until the next PollCQ of any CQ of the device. It returns an error only when the CQ is unusable (overrun).
+	// PollCQ makes progress and fills wc with completions, oldest first; it returns how many.
+	// WC.Data stays valid until the next PollCQ of any CQ of the device. It returns an error only
+	// when the CQ is unusable (overrun).
 	PollCQ(wc []WC) (int, error)
-	// Arm asks for one event on the channel at the next completion (ibv_req_notify_cq). The protocol against lost
-	// wake-ups is: Arm, PollCQ once more, and Wait only if that found nothing.
+	// Arm asks for one event on the channel at the next completion (ibv_req_notify_cq). The
+	// protocol against lost wake-ups is: Arm, PollCQ once more, and Wait only if that found
+	// nothing.
 	Arm(solicitedOnly bool) error
 	// Disarm takes Arm back, so that peers need not signal a poller. An event may still come.
 	Disarm()
@@ -76,11 +86,12 @@ type CQ interface {
 // SRQ is a shared receive queue, with tag matching when it was created as SRQTypeTM.
 type SRQ interface {
 	Num() uint32
-	// PostSRQRecv posts a chain of receives. On failure it returns the first failing request; those before it are
-	// posted (TMO 1.4). A buffer is the device's until its completion was polled.
+	// PostSRQRecv posts a chain of receives. On failure it returns the first failing request; those
+	// before it are posted (TMO 1.4). A buffer is the device's until its completion was polled.
 	PostSRQRecv(wr *RecvWR) (bad *RecvWR, err error)
-	// PostSRQOps posts a chain of tag-list operations (TMO 3). On failure it returns the first failing request; those before
-	// it are posted. EOPNOTSUPP, and then bad is nil, where the device has no tag matching (TMO 3.3).
+	// PostSRQOps posts a chain of tag-list operations (TMO 3). On failure it returns the first
+	// failing request; those before it are posted. EOPNOTSUPP, and then bad is nil, where the
+	// device has no tag matching (TMO 3.3).
 	PostSRQOps(wr *OpsWR) (bad *OpsWR, err error)
 	// Modify arms the limit event (SRQLimit) or resizes the queue (SRQMaxWR), TMO 8.4.
 	Modify(attr SRQAttr, mask SRQAttrMask) error
@@ -93,12 +104,12 @@ type SRQ interface {
 type QP interface {
 	Num() uint32
 	State() QPState
-	// Modify changes the attributes in mask. It enforces the transitions and the required and optional attributes of
-	// ibv_modify_qp(3) (TMO 8.1); after an error nothing has changed.
+	// Modify changes the attributes in mask. It enforces the transitions and the required and
+	// optional attributes of ibv_modify_qp(3) (TMO 8.1); after an error nothing has changed.
 	Modify(attr *QPAttr, mask QPAttrMask) error
 	Query() (QPAttr, QPInitAttr)
-	// PostSend posts a chain of work requests. On failure it returns the first failing one; those before it are posted.
-	// Buffers are the device's until completion, except with SendInline.
+	// PostSend posts a chain of work requests. On failure it returns the first failing one; those
+	// before it are posted. Buffers are the device's until completion, except with SendInline.
 	PostSend(wr *SendWR) (bad *SendWR, err error)
 	// PostRecv posts receives to the QP's own queue; EINVAL when the QP has an SRQ.
 	PostRecv(wr *RecvWR) (bad *RecvWR, err error)
@@ -120,7 +131,8 @@ type DeviceAttr struct {
 	Wires                    []string // software device: the wires that it can take ("shm", "tcp", "loop")
 }
 
-// TMCaps are the tag-matching capabilities (struct ibv_tm_caps, TMO 1.1). Test Flags & TMCapRC, never MaxNumTags.
+// TMCaps are the tag-matching capabilities (struct ibv_tm_caps, TMO 1.1). Test Flags & TMCapRC,
+// never MaxNumTags.
 type TMCaps struct {
 	MaxRndvHdrSize uint32
 	MaxNumTags     uint32
@@ -168,7 +180,8 @@ const (
 	SRQInitTM   SRQInitMask = 1 << 4
 )
 
-// SRQInitAttr describes an SRQ to create. The PD is the one whose CreateSRQ is called, so SRQInitPD may be left out.
+// SRQInitAttr describes an SRQ to create. The PD is the one whose CreateSRQ is called, so SRQInitPD
+// may be left out.
 type SRQInitAttr struct {
 	Mask SRQInitMask
 	Type SRQType

@@ -1,11 +1,13 @@
 // Package verbs is the device contract: the objects and rules of libibverbs in Go.
 //
-// Concurrency: a Device and everything created from it has one owner at a time. The caller serialises all calls (the
-// engine does it with its lock); the exceptions are CompChannel.Wait and CompChannel.Wake, which say so. This is what
-// libibverbs calls a thread domain, and it is what lets a device's hot path do without locks of its own.
+// Concurrency: a Device and everything created from it has one owner at a time. The caller
+// serialises all calls (the engine does it with its lock); the exceptions are CompChannel.Wait and
+// CompChannel.Wake, which say so. This is what libibverbs calls a thread domain, and it is what
+// lets a device's hot path do without locks of its own.
 //
-// Names, numeric values, states, masks and error numbers are those of libibverbs (the sources are named beside each
-// rule; "TMO 3.1" is section 3.1 of docs/tag-matching-offload.md, V1 to V19 are its invariants). What differs, and why:
+// Names, numeric values, states, masks and error numbers are those of libibverbs (the sources are
+// named beside each rule; "TMO 3.1" is section 3.1 of docs/tag-matching-offload.md, V1 to V19 are
+// its invariants). What differs, and why:
 //
 //   - A scatter/gather entry holds a Go slice, not an address, so that the memory stays reachable while a work request
 //     is outstanding.

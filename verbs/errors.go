@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// Error is a failed verb: what was called, the errno that libibverbs would give, and what was wrong.
+// Error is a failed verb: what was called, the errno that libibverbs would give, and what was
+// wrong.
 type Error struct {
 	Op     string // "modify_qp", "post_send", ...
 	Errno  syscall.Errno

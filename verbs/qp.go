@@ -47,10 +47,11 @@ type QPInitAttr struct {
 	Type           QPType
 	SQSigAll       bool // every send request is signalled
 
-	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults): an RDMA read fails alone, and both QPs stay in RTS,
-	// if the peer refuses it because its region was withdrawn (WCRemAccessErr), or if the region that it reads into was
-	// withdrawn (WCLocProtErr); nothing is written to that any more when Dereg has returned. So a buffer that was offered,
-	// or that a read was posted for, can be taken back at any time.
+	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults): an RDMA read fails alone,
+	// and both QPs stay in RTS, if the peer refuses it because its region was withdrawn
+	// (WCRemAccessErr), or if the region that it reads into was withdrawn (WCLocProtErr); nothing
+	// is written to that any more when Dereg has returned. So a buffer that was offered, or that a
+	// read was posted for, can be taken back at any time.
 	ReadFaults bool
 }
 
@@ -82,7 +83,8 @@ const (
 	QPAttrMaxDestRdAtomic QPAttrMask = 1 << 17
 	QPAttrDestQPN         QPAttrMask = 1 << 20
 
-	// QPMaskInit, QPMaskRTR and QPMaskRTS are the attributes an RC QP needs for each transition (TMO 8.1).
+	// QPMaskInit, QPMaskRTR and QPMaskRTS are the attributes an RC QP needs for each transition
+	// (TMO 8.1).
 	QPMaskInit = QPAttrState | QPAttrPKeyIndex | QPAttrPort | QPAttrAccessFlags
 	QPMaskRTR  = QPAttrState | QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN | QPAttrMaxDestRdAtomic | QPAttrMinRNRTimer
 	QPMaskRTS  = QPAttrState | QPAttrSQPSN | QPAttrMaxQPRdAtomic | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrTimeout

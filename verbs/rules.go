@@ -6,10 +6,12 @@ import (
 	"syscall"
 )
 
-// This file holds the rules that every device enforces alike: which attributes a state transition needs and allows
-// (ibv_modify_qp(3), TMO 8.1) and which opcodes and flags a QP type takes (ibv_post_send(3), TMO 8.2).
+// This file holds the rules that every device enforces alike: which attributes a state transition
+// needs and allows (ibv_modify_qp(3), TMO 8.1) and which opcodes and flags a QP type takes
+// (ibv_post_send(3), TMO 8.2).
 
-// transition is one row of the table of ibv_modify_qp(3): the attributes needed and allowed besides QPAttrState.
+// transition is one row of the table of ibv_modify_qp(3): the attributes needed and allowed besides
+// QPAttrState.
 type transition struct{ need, allow QPAttrMask }
 
 const (
@@ -29,8 +31,9 @@ var rcTransitions = map[[2]QPState]transition{
 	{QPSSQD, QPSSQD}:    {allow: sqdAllow},
 }
 
-// CheckTransition says whether an RC queue pair in state from may take attr with mask, values included. The error names
-// the attributes that are missing or not allowed. Without QPAttrState the state stays.
+// CheckTransition says whether an RC queue pair in state from may take attr with mask, values
+// included. The error names the attributes that are missing or not allowed. Without QPAttrState the
+// state stays.
 func CheckTransition(from QPState, attr *QPAttr, mask QPAttrMask) error {
 	to := from
 	if mask&QPAttrState != 0 {

@@ -67,7 +67,8 @@ func (s WCStatus) String() string {
 	return fmt.Sprintf("unknown status %d", uint32(s))
 }
 
-// WCOpcode is enum ibv_wc_opcode. Compare it; the libibverbs idiom opcode & IBV_WC_RECV is also true for list operations.
+// WCOpcode is enum ibv_wc_opcode. Compare it; the libibverbs idiom opcode & IBV_WC_RECV is also
+// true for list operations.
 type WCOpcode uint32
 
 const (
@@ -101,7 +102,8 @@ const (
 	WCFlagTMDataValid WCFlags = 1 << 6
 )
 
-// WC is a work completion. After an error status only WRID, Status, QPNum and VendorErr are valid (ibv_poll_cq(3)).
+// WC is a work completion. After an error status only WRID, Status, QPNum and VendorErr are valid
+// (ibv_poll_cq(3)).
 type WC struct {
 	WRID      uint64
 	Status    WCStatus
@@ -113,7 +115,8 @@ type WC struct {
 	VendorErr uint32
 	Priv      uint32 // tag matching: TMH.AppCtx, valid with WCFlagTMMatch
 	Tag       uint64 // tag matching: TMH.Tag, valid with WCFlagTMMatch
-	// Data, if not nil, is the received message where it lies in the device (ByteLen bytes), and the posted buffer was not
-	// written. It is valid until the next PollCQ of any CQ of the device and must not be changed.
+	// Data, if not nil, is the received message where it lies in the device (ByteLen bytes), and
+	// the posted buffer was not written. It is valid until the next PollCQ of any CQ of the device
+	// and must not be changed.
 	Data []byte
 }

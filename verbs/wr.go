@@ -1,6 +1,7 @@
 package verbs
 
-// SGE is one scatter/gather entry. The device holds the slice itself until the request's completion was polled.
+// SGE is one scatter/gather entry. The device holds the slice itself until the request's completion
+// was polled.
 type SGE struct {
 	Data []byte
 	LKey uint32 // of the region that contains Data; not checked for SendInline
@@ -37,7 +38,8 @@ const (
 	SendIPCsum    SendFlags = 1 << 4
 )
 
-// SendWR is a send work request (struct ibv_send_wr). It is read during PostSend only; its buffers as SGE says.
+// SendWR is a send work request (struct ibv_send_wr). It is read during PostSend only; its buffers
+// as SGE says.
 type SendWR struct {
 	WRID   uint64
 	Next   *SendWR
@@ -87,8 +89,8 @@ type OpsWR struct {
 	Add           TagAdd
 }
 
-// TagAdd is the part of an OpsWR that ADD uses. An entry takes a message when TMH.Tag & Mask == Tag, so Tag must have no
-// bit outside Mask (TMO 3.1, V19).
+// TagAdd is the part of an OpsWR that ADD uses. An entry takes a message when TMH.Tag & Mask ==
+// Tag, so Tag must have no bit outside Mask (TMO 3.1, V19).
 type TagAdd struct {
 	RecvWRID  uint64
 	SGList    []SGE

@@ -1,6 +1,8 @@
-// Command tagmatch starts jobs on this host and tells what a job would find here: `tagmatch run` and `tagmatch info`.
+// Command tagmatch starts jobs on this host and tells what a job would find here: `tagmatch run`
+// and `tagmatch info`.
 //
-// Concurrency: each command runs on the main goroutine; `run` leaves the looking after ranks to internal/launch.
+// Concurrency: each command runs on the main goroutine; `run` leaves the looking after ranks to
+// internal/launch.
 //
 // Neither the commands' output nor their flags carry a compatibility promise yet.
 package main
@@ -69,7 +71,8 @@ ranks on this host, and shows devices, launcher and configuration.
 	return root
 }
 
-// longJSON lets `info -json` be written as for the benchmark and the examples, which use the standard flag package.
+// longJSON lets `info -json` be written as for the benchmark and the examples, which use the
+// standard flag package.
 func longJSON(args []string) []string {
 	if len(args) == 0 || args[0] != "info" {
 		return args

@@ -80,7 +80,8 @@ func local(f bootstrap.Found) string {
 	return fmt.Sprintf("%d of %d", f.LocalRank, f.LocalSize)
 }
 
-// variableRows shows what package bootstrap reads from the environment, but for what configRows shows too.
+// variableRows shows what package bootstrap reads from the environment, but for what configRows
+// shows too.
 func variableRows(getenv func(string) string) ([]row, error) {
 	const section = "launcher variables"
 	var rows []row

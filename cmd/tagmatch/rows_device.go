@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// deviceRows opens the software device on all its wires, as auto does, and on each of them, and shows its attributes. A wire
-// that this host lacks is a fact to show, not a fault.
+// deviceRows opens the software device on all its wires, as auto does, and on each of them, and
+// shows its attributes. A wire that this host lacks is a fact to show, not a fault.
 func deviceRows(func(string) string) ([]row, error) {
 	rows, err := autoRows()
 	if err != nil {
@@ -30,8 +30,9 @@ func deviceRows(func(string) string) ([]row, error) {
 	return rows, nil
 }
 
-// autoRows shows which wires a rank on this host would use, as far as that depends on the host: each other rank is reached
-// over the first that both have and that works between the two, see Metrics of package p2p.
+// autoRows shows which wires a rank on this host would use, as far as that depends on the host:
+// each other rank is reached over the first that both have and that works between the two, see
+// Metrics of package p2p.
 func autoRows() ([]row, error) {
 	const section = "device auto"
 	d, err := soft.Open(soft.Config{})

@@ -55,7 +55,8 @@ func newRun(in *os.File) *cobra.Command {
 	return c
 }
 
-// usableStdin leaves a terminal out: the ranks are not its foreground process group, and reading would stop them.
+// usableStdin leaves a terminal out: the ranks are not its foreground process group, and reading
+// would stop them.
 func usableStdin(in *os.File) *os.File {
 	if in == nil {
 		return nil

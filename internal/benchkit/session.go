@@ -105,8 +105,8 @@ func (s *Session) result(test string, size, iters int, elapsed time.Duration) Re
 	}
 }
 
-// fill writes the payload of message seq into buf. None of its bytes is 0, so that those that do not
-// arrive in a cleared buffer are seen.
+// fill writes the payload of message seq into buf. None of its bytes is 0, so that those that do
+// not arrive in a cleared buffer are seen.
 func fill(buf []byte, seq int) {
 	x := uint64(seq)*0x9e3779b97f4a7c15 + 1
 	for i := 0; i < len(buf); i += 8 {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestConsumer builds and runs a program in a fresh module outside the tree, with the two commands that README gives, and
-// checks that README shows this very program.
+// TestConsumer builds and runs a program in a fresh module outside the tree, with the two commands
+// that README gives, and checks that README shows this very program.
 func TestConsumer(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)

@@ -1,13 +1,15 @@
-// Package invariant is what a build with -tags invariants checks while it runs: that state is touched by its owner only, that
-// nothing ends twice, that memory is not used after its life, and the rules V1 to V19 of docs/tag-matching-offload.md,
-// section 7.1, where a running program shows them. A broken rule panics with a *Violation: such a build is for tests and for finding the
+// Package invariant is what a build with -tags invariants checks while it runs: that state is
+// touched by its owner only, that nothing ends twice, that memory is not used after its life, and
+// the rules V1 to V19 of docs/tag-matching-offload.md, section 7.1, where a running program shows
+// them. A broken rule panics with a *Violation: such a build is for tests and for finding the
 // mistake in a program, not for production.
 //
-// In other builds Enabled is the constant false. Code that only serves a check stands behind "if invariant.Enabled", so that
-// the compiler removes it; Mutex is a sync.Mutex, Guard and Stack are empty.
+// In other builds Enabled is the constant false. Code that only serves a check stands behind "if
+// invariant.Enabled", so that the compiler removes it; Mutex is a sync.Mutex, Guard and Stack are
+// empty.
 //
-// Concurrency: Mutex and Guard may be used by any goroutine, the rest are pure functions. This package carries no
-// compatibility promise yet.
+// Concurrency: Mutex and Guard may be used by any goroutine, the rest are pure functions. This
+// package carries no compatibility promise yet.
 package invariant
 
 import (

@@ -1,6 +1,7 @@
 package invariant
 
-// A list of up to SmallList entries is looked at whole at each check, a larger one at every CheckEach-th.
+// A list of up to SmallList entries is looked at whole at each check, a larger one at every
+// CheckEach-th.
 const (
 	SmallList = 64
 	CheckEach = 64

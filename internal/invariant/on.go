@@ -15,11 +15,13 @@ import (
 // Enabled tells whether the checks are built in.
 const Enabled = true
 
-// Thorough lets large lists be looked at whole each time, as small ones are: by default that is done now and then, or programs with
-// deep queues would never end. It is set before anything is checked, and not changed later.
+// Thorough lets large lists be looked at whole each time, as small ones are: by default that is
+// done now and then, or programs with deep queues would never end. It is set before anything is
+// checked, and not changed later.
 var Thorough bool
 
-// goroutine is, for people, the number of the calling goroutine, as its stack trace begins: "goroutine 12 [running]".
+// goroutine is, for people, the number of the calling goroutine, as its stack trace begins:
+// "goroutine 12 [running]".
 func goroutine() uint64 {
 	var buf [32]byte
 	s := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))

@@ -1,6 +1,7 @@
 package invariant
 
-// poisonMost is how much of a buffer PoisonStart overwrites: all of a large one would cost more than it tells.
+// poisonMost is how much of a buffer PoisonStart overwrites: all of a large one would cost more
+// than it tells.
 const poisonMost = 4 << 10
 
 // PoisonStart is Poison for buffers that may be large, of which it overwrites the beginning.

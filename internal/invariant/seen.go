@@ -9,10 +9,12 @@ import (
 	"runtime"
 )
 
-// seenFile is where coverage.sh learns which checks have failed: a check that no test sees fail is no check.
+// seenFile is where coverage.sh learns which checks have failed: a check that no test sees fail is
+// no check.
 var seenFile = os.Getenv("TAGMATCH_INVARIANTS_SEEN")
 
-// seen notes the place of the check that calls Broken, by itself or through Check: the two callers are both noted.
+// seen notes the place of the check that calls Broken, by itself or through Check: the two callers
+// are both noted.
 func seen() {
 	if seenFile == "" {
 		return

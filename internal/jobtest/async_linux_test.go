@@ -21,7 +21,8 @@ func init() { roles["cutshort"] = cutShortRole }
 // asyncEnv makes the devices match, and work while the program computes.
 var asyncEnv = append([]string{"TAGMATCH_ASYNC=on"}, tmsrqEnv...)
 
-// eachProgress runs a test with and without the progress goroutine, with devices that work by themselves.
+// eachProgress runs a test with and without the progress goroutine, with devices that work by
+// themselves.
 func eachProgress(t *testing.T, f func(t *testing.T, device string, env []string)) {
 	for _, progress := range []string{"auto", "manual"} {
 		t.Run(progress, func(t *testing.T) {
@@ -46,7 +47,8 @@ func TestAsync(t *testing.T) {
 	})
 }
 
-// TestAsyncKilled kills the sender, and then the receiver, of large messages that devices move by themselves.
+// TestAsyncKilled kills the sender, and then the receiver, of large messages that devices move by
+// themselves.
 func TestAsyncKilled(t *testing.T) {
 	eachProgress(t, func(t *testing.T, device string, env []string) {
 		for victim := range 2 {
@@ -57,8 +59,8 @@ func TestAsyncKilled(t *testing.T) {
 	})
 }
 
-// cutShortRole sends large messages until rank 1 is killed: the sender where the argument is 0, else the receiver. Receivers
-// compute between posting and waiting.
+// cutShortRole sends large messages until rank 1 is killed: the sender where the argument is 0,
+// else the receiver. Receivers compute between posting and waiting.
 func cutShortRole(ctx context.Context, w *p2p.World) error {
 	signal.Ignore(syscall.SIGTERM) // by which the launcher ends the ranks after a death
 	if w.Rank() == 1 {

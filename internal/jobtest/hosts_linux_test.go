@@ -15,8 +15,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// hostsVar is the number of ranks on the first "host". Each further rank has an IPC namespace of its own, between which the
-// device does not try shared memory.
+// hostsVar is the number of ranks on the first "host". Each further rank has an IPC namespace of
+// its own, between which the device does not try shared memory.
 const hostsVar = "JOBTEST_HOSTS"
 
 // The namespace is that of the process's first thread, which init functions run on.
@@ -33,7 +33,8 @@ func init() {
 	}
 }
 
-// TestSeveralDevices has a device for shared memory and another for TCP in one world, the first of which matches.
+// TestSeveralDevices has a device for shared memory and another for TCP in one world, the first of
+// which matches.
 func TestSeveralDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: hosts are told apart by their IPC namespaces")
@@ -52,7 +53,8 @@ func TestSeveralDevices(t *testing.T) {
 	require.Contains(t, r.err, "no wire reaches rank")
 }
 
-// hostsRole has rank 0 receive from its own host, from another, and from any rank: only the first is for the device.
+// hostsRole has rank 0 receive from its own host, from another, and from any rank: only the first
+// is for the device.
 func hostsRole(ctx context.Context, w *p2p.World) error {
 	c := w.Comm()
 	sources := []int{1, 4, p2p.AnySource}

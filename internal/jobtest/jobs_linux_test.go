@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSchedule plays random sends, receives and cancels among real processes and compares what each saw with the model.
+// TestSchedule plays random sends, receives and cancels among real processes and compares what each
+// saw with the model.
 func TestSchedule(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
 		for _, n := range []int{2, 3, 5, 8} {
@@ -51,14 +52,16 @@ func TestAllToAll(t *testing.T) {
 	job{n: 6, role: "alltoall", device: "tcp", arg: 10}.succeed(t)
 }
 
-// TestOneCore makes two ranks share a processor: each must give it away as soon as it has nothing to do.
+// TestOneCore makes two ranks share a processor: each must give it away as soon as it has nothing
+// to do.
 func TestOneCore(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
 		job{n: 2, role: "pingpong", device: device, arg: 20000 / effort, env: []string{coresVar + "=1"}}.succeed(t)
 	})
 }
 
-// TestMoreRanksThanProcessors has 8 ranks share two processors: whoever waits keeps one from a rank that it may wait for.
+// TestMoreRanksThanProcessors has 8 ranks share two processors: whoever waits keeps one from a rank
+// that it may wait for.
 func TestMoreRanksThanProcessors(t *testing.T) {
 	for name, env := range map[string][]string{"rc": nil, "tmsrq": tmsrqEnv, "one P": {"GOMAXPROCS=1"}, "manual": {"TAGMATCH_PROGRESS=manual"}} {
 		t.Run(name, func(t *testing.T) {
@@ -123,8 +126,8 @@ func TestStrangerLost(t *testing.T) {
 	})
 }
 
-// TestHasty loses a rank right after its Init, rank 0 in particular, which serves the rendezvous: the Init of the others must not
-// fail by it.
+// TestHasty loses a rank right after its Init, rank 0 in particular, which serves the rendezvous:
+// the Init of the others must not fail by it.
 func TestHasty(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
 		for i := range 12 {
@@ -142,7 +145,8 @@ func TestOrderly(t *testing.T) {
 	})
 }
 
-// TestBadJobs starts ranks that do not fit together: all must end by an error that names what is wrong.
+// TestBadJobs starts ranks that do not fit together: all must end by an error that names what is
+// wrong.
 func TestBadJobs(t *testing.T) {
 	for _, c := range []struct{ name, odd, want string }{
 		{"wrong secret", "TAGMATCH_SECRET=" + strings.Repeat("ab", 32), "secret"},

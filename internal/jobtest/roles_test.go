@@ -44,7 +44,8 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 	"hasty":    hastyRole,
 }
 
-// surviving are the roles whose ranks outlive another's death, after which the launcher ends them all by SIGTERM.
+// surviving are the roles whose ranks outlive another's death, after which the launcher ends them
+// all by SIGTERM.
 var surviving = []string{"killed", "stranger", "hasty", "killedheld"}
 
 // configure changes the Config of a rank; a role's init function may set it.
@@ -73,7 +74,8 @@ func playRole(name string) error {
 	}
 	defer w.Close()
 	if err := roles[name](ctx, w); err != nil {
-		// Before Close, which tells the others: the launcher may end this rank when the first of them fails.
+		// Before Close, which tells the others: the launcher may end this rank when the first of
+		// them fails.
 		fmt.Fprintf(os.Stderr, "%s: rank %d: %v\n", name, w.Rank(), err)
 		return err
 	}
@@ -95,7 +97,8 @@ func config(ctx context.Context) (p2p.Config, error) {
 	return p2p.Config{Bootstrap: silentStore{b}}, nil
 }
 
-// silentStore is a Bootstrap that tells nothing of losses: what a rank finds out it has found out by itself.
+// silentStore is a Bootstrap that tells nothing of losses: what a rank finds out it has found out
+// by itself.
 type silentStore struct {
 	p2p.Bootstrap
 }
@@ -164,8 +167,9 @@ func streamSize(rng *rand.Rand) int {
 
 func streamRNG(src, dst int) *rand.Rand { return rand.New(rand.NewPCG(uint64(src), uint64(dst))) }
 
-// streamRole sends argVar messages of mixed sizes to every other rank and receives as many from each, by turns with and without
-// wildcards; every message must be the next one of its source, to the byte.
+// streamRole sends argVar messages of mixed sizes to every other rank and receives as many from
+// each, by turns with and without wildcards; every message must be the next one of its source, to
+// the byte.
 func streamRole(ctx context.Context, w *p2p.World) error {
 	count := int(number(argVar))
 	g, ctx := errgroup.WithContext(ctx)
@@ -191,8 +195,8 @@ func streamTo(ctx context.Context, w *p2p.World, dst, count int) error {
 	return nil
 }
 
-// streamFrom receives everything with one receive at a time: any source and any tag, any source with the only tag that is next
-// for a source, or one source with any tag.
+// streamFrom receives everything with one receive at a time: any source and any tag, any source
+// with the only tag that is next for a source, or one source with any tag.
 func streamFrom(ctx context.Context, w *p2p.World, count int) error {
 	next := make([]int, w.Size())
 	sizes := make([]*rand.Rand, w.Size())
@@ -271,8 +275,8 @@ func pingPongRole(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// killedRole kills rank 1 without warning. The others must see what they had under way with it end by an error that names it,
-// and must still be able to talk to each other.
+// killedRole kills rank 1 without warning. The others must see what they had under way with it end
+// by an error that names it, and must still be able to talk to each other.
 func killedRole(ctx context.Context, w *p2p.World) error {
 	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
 		return err
@@ -296,7 +300,8 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	// A receive from any source could be waiting for the lost rank: it fails until the loss is acknowledged.
+	// A receive from any source could be waiting for the lost rank: it fails until the loss is
+	// acknowledged.
 	if err := lostRank1(w.Recv(ctx, 77, p2p.Exact, big)); err != nil {
 		return fmt.Errorf("receive from any source: %w", err)
 	}
@@ -308,7 +313,8 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 	return w.Close() // no Shutdown: it is collective, and rank 1 will not come
 }
 
-// strangerRole takes rank 1 out of the job before anybody has been connected to it, by SIGKILL or, if argVar is set, by Close.
+// strangerRole takes rank 1 out of the job before anybody has been connected to it, by SIGKILL or,
+// if argVar is set, by Close.
 func strangerRole(ctx context.Context, w *p2p.World) error {
 	if w.Rank() == 1 {
 		if number(argVar) != 0 {
@@ -329,7 +335,8 @@ func strangerRole(ctx context.Context, w *p2p.World) error {
 	return w.Close()
 }
 
-// hastyRole kills rank argVar as soon as it has joined. That the others join too is all that they are asked.
+// hastyRole kills rank argVar as soon as it has joined. That the others join too is all that they
+// are asked.
 func hastyRole(_ context.Context, w *p2p.World) error {
 	if w.Rank() == int(number(argVar)) {
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -379,7 +386,8 @@ func exchangeAmong(ctx context.Context, w *p2p.World, ranks []int) (int, error) 
 	return len(reqs), p2p.WaitAll(ctx, reqs, nil)
 }
 
-// orderlyRole leaves a message behind whose sender, when it is received, has nothing left to do but Shutdown.
+// orderlyRole leaves a message behind whose sender, when it is received, has nothing left to do but
+// Shutdown.
 func orderlyRole(ctx context.Context, w *p2p.World) error {
 	if w.Rank() == 1 {
 		return w.Send(ctx, 0, 3, make([]byte, 100))

@@ -11,13 +11,15 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// A schedule is rounds of random sends, receives and cancels among all ranks, each round checked by every rank against the
-// model of MPI matching. All ranks make the same plan from the seed, so nobody has to be told what was sent.
+// A schedule is rounds of random sends, receives and cancels among all ranks, each round checked by
+// every rank against the model of MPI matching. All ranks make the same plan from the seed, so
+// nobody has to be told what was sent.
 //
-// A round: every rank posts its operations in a random order, with polling and cancels in between. It then tells each
-// peer, by a message of its own ("fence"), which of its sends were withdrawn. When a rank has every fence, all messages of
-// the round have arrived: what its receives have not got by then they will not get, so they are cancelled, and the messages
-// that nobody took are drained by wildcards, which belong to the history too.
+// A round: every rank posts its operations in a random order, with polling and cancels in between.
+// It then tells each peer, by a message of its own ("fence"), which of its sends were withdrawn.
+// When a rank has every fence, all messages of the round have arrived: what its receives have not
+// got by then they will not get, so they are cancelled, and the messages that nobody took are
+// drained by wildcards, which belong to the history too.
 type schedule struct {
 	w      *p2p.World
 	seed   uint64
@@ -215,7 +217,8 @@ func (op *posted) ended(st p2p.Status, err error) error {
 	return nil
 }
 
-// settleCancelledSends waits until it is known which of the sends that were to be cancelled were withdrawn.
+// settleCancelledSends waits until it is known which of the sends that were to be cancelled were
+// withdrawn.
 func (s *schedule) settleCancelledSends(ctx context.Context, ops []*posted) error {
 	for _, op := range ops {
 		if op.send && op.cancel && !op.done {
@@ -241,7 +244,8 @@ func (s *schedule) settleReceives(ctx context.Context, ops []*posted) error {
 	return nil
 }
 
-// fence exchanges the sets of withdrawn sends and returns, by source, those of the messages to this rank.
+// fence exchanges the sets of withdrawn sends and returns, by source, those of the messages to this
+// rank.
 func (s *schedule) fence(ctx context.Context, round int, ops []*posted) ([]uint64, error) {
 	mine := make([]uint64, s.w.Size())
 	for _, op := range ops {
@@ -275,7 +279,8 @@ func exchange(ctx context.Context, w *p2p.World, tag p2p.Tag, mine []uint64) ([]
 	return theirs, p2p.WaitAll(ctx, reqs, nil)
 }
 
-// history puts together what this rank saw in the round so far. Withdrawn messages and cancelled receives are left out.
+// history puts together what this rank saw in the round so far. Withdrawn messages and cancelled
+// receives are left out.
 func (s *schedule) history(round int, ops []*posted, withdrawn []uint64) *matchmodel.History {
 	h := &matchmodel.History{Messages: make([][]uint64, s.w.Size())}
 	for src := range s.w.Size() {

@@ -19,8 +19,8 @@ const (
 	tagBlocked // a Recv waits for it
 )
 
-// stoppedRole: the Sends return while the receiver is still stopped; it finds the messages withdrawn, and what was sent after
-// them, in order.
+// stoppedRole: the Sends return while the receiver is still stopped; it finds the messages
+// withdrawn, and what was sent after them, in order.
 func stoppedRole(ctx context.Context, w *p2p.World) error {
 	pid := uint64(os.Getpid())
 	pids, err := exchange(ctx, w, 1, []uint64{pid, pid})
@@ -155,8 +155,8 @@ func sendAndStop(ctx context.Context, w *p2p.World) error {
 	return err
 }
 
-// receiveFromStopped: the receive returns although its message cannot come, and the message is there for the next. Over shared
-// memory it comes without its sender's help.
+// receiveFromStopped: the receive returns although its message cannot come, and the message is
+// there for the next. Over shared memory it comes without its sender's help.
 func receiveFromStopped(ctx context.Context, w *p2p.World, pid int) error {
 	for w.Metrics().UnexpectedNow == 0 {
 		time.Sleep(time.Millisecond)

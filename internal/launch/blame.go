@@ -12,11 +12,13 @@ import (
 	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
-// settleTime is how long the launcher listens after a failure before it ends the others: a process that dies closes its
-// connections before the kernel calls it dead, and who notices that may be dead first.
+// settleTime is how long the launcher listens after a failure before it ends the others: a process
+// that dies closes its connections before the kernel calls it dead, and who notices that may be
+// dead first.
 const settleTime = 100 * time.Millisecond
 
-// gone takes note of a rank's end. The first that failed may only have noticed that another one was gone.
+// gone takes note of a rank's end. The first that failed may only have noticed that another one was
+// gone.
 func (s *supervisor) gone(r *rank) {
 	if s.failed == nil && r.code != 0 && s.code == 0 {
 		s.failed = r
@@ -31,8 +33,8 @@ func (s *supervisor) gone(r *rank) {
 	}
 }
 
-// settled ends the ranks that are left. Those that have ended by themselves by now are heard before the verdict: what they wrote
-// may still be under way.
+// settled ends the ranks that are left. Those that have ended by themselves by now are heard before
+// the verdict: what they wrote may still be under way.
 func (s *supervisor) settled() {
 	s.settle.Stop()
 	for _, r := range s.ranks {
@@ -64,9 +66,9 @@ func (s *supervisor) judge() {
 	s.note(culprit.code, text)
 }
 
-// blame names the one of the failed ranks that brought the job down. Who had lost another one of them only noticed; of the others
-// one that was killed by a signal did not notice anything, and of two alike it is the one that ended first: the order
-// of ends says little of causes.
+// blame names the one of the failed ranks that brought the job down. Who had lost another one of
+// them only noticed; of the others one that was killed by a signal did not notice anything, and of
+// two alike it is the one that ended first: the order of ends says little of causes.
 func blame(failed []*rank) *rank {
 	noticed := func(r *rank) bool {
 		return slices.ContainsFunc(failed, func(o *rank) bool { return o != r && slices.Contains(r.lost, o.n) })
@@ -87,7 +89,8 @@ func compare(a, b bool) int {
 	return 1
 }
 
-// deserters names the ranks that left the job in the lurch before culprit failed, which most likely noticed that.
+// deserters names the ranks that left the job in the lurch before culprit failed, which most likely
+// noticed that.
 func (s *supervisor) deserters(culprit *rank) string {
 	by := map[string][]int{}
 	for _, r := range s.ranks {
@@ -107,7 +110,8 @@ func (s *supervisor) deserters(culprit *rank) string {
 	return strings.Join(parts, "")
 }
 
-// deserted says how a rank that did not fail left the others alone, "" where it did not. ended: by itself.
+// deserted says how a rank that did not fail left the others alone, "" where it did not. ended: by
+// itself.
 func (r *rank) deserted(culprit *rank, ended bool) string {
 	switch {
 	case culprit.state == link.Outside || r.state == link.Finished:

@@ -101,7 +101,8 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestAfterSettling: what is heard of while those that ended by themselves are not all read to the end.
+// TestAfterSettling: what is heard of while those that ended by themselves are not all read to the
+// end.
 func TestAfterSettling(t *testing.T) {
 	first := event{rank: 0, kind: rankGone, code: 1, reason: "exited with code 1"}
 	tests := []struct {

@@ -16,8 +16,9 @@ import (
 // abortCourtesy is how long ranks have to end by themselves after an Abort, which they all hear of.
 const abortCourtesy = time.Second
 
-// lastWords is how long the launcher reads on what a rank that has ended wrote last. It counts only where the rank's
-// descendants keep the link open, and a host that stands still for a moment must not cost the reason of an Abort.
+// lastWords is how long the launcher reads on what a rank that has ended wrote last. It counts only
+// where the rank's descendants keep the link open, and a host that stands still for a moment must
+// not cost the reason of an Abort.
 const lastWords = time.Second
 
 // watch reports what happens to one rank.
@@ -163,7 +164,8 @@ func (s *supervisor) happened(e event) {
 	}
 }
 
-// aborted takes note of an Abort. It is the cause of a failure that is not settled yet: who noticed it may be heard first.
+// aborted takes note of an Abort. It is the cause of a failure that is not settled yet: who noticed
+// it may be heard first.
 func (s *supervisor) aborted(e event) {
 	s.settle.Stop()
 	s.failed, s.asked = nil, nil
@@ -193,7 +195,8 @@ func (s *supervisor) fail(code int, text string) {
 	}
 }
 
-// interrupted passes a signal on: the ranks are not in the terminal's process group. A second one does not wait.
+// interrupted passes a signal on: the ranks are not in the terminal's process group. A second one
+// does not wait.
 func (s *supervisor) interrupted(sig syscall.Signal) {
 	if s.failed != nil && s.asked == nil {
 		s.settled() // the verdict must not be about those that the signal ends

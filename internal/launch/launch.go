@@ -41,10 +41,10 @@ type Options struct {
 	Grace time.Duration // between SIGTERM and SIGKILL; default 5 s
 }
 
-// Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when all have ended: 0, or
-// the first code other than 0 of a rank, 128 + the signal's number if one killed it. When that happens, or an Abort, or
-// SIGINT or SIGTERM reach this process, or ctx ends, it ends the other ranks. The error is for a job that could not be
-// started, and for ctx.
+// Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when
+// all have ended: 0, or the first code other than 0 of a rank, 128 + the signal's number if one
+// killed it. When that happens, or an Abort, or SIGINT or SIGTERM reach this process, or ctx ends,
+// it ends the other ranks. The error is for a job that could not be started, and for ctx.
 func Run(ctx context.Context, opt Options) (code int, err error) {
 	if err := opt.setDefaults(); err != nil {
 		return 1, err
@@ -52,8 +52,8 @@ func Run(ctx context.Context, opt Options) (code int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The parent-death signal is sent when the thread that started the child ends, not the process. So one thread
-		// starts them all and stays until they are gone.
+		// The parent-death signal is sent when the thread that started the child ends, not the
+		// process. So one thread starts them all and stays until they are gone.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		j := &job{opt: &opt, events: make(chan event), quit: make(chan struct{})}
@@ -259,7 +259,8 @@ func (j *job) environment(port int) []string {
 	return env[:len(env):len(env)]
 }
 
-// ofJob reports whether a variable describes the job that this process belongs to, and so not the one it starts.
+// ofJob reports whether a variable describes the job that this process belongs to, and so not the
+// one it starts.
 func ofJob(name string) bool {
 	switch name {
 	case bootstrap.EnvRank, bootstrap.EnvWorldSize, bootstrap.EnvLocalRank, bootstrap.EnvLocalWorldSize,

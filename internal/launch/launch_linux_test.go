@@ -37,7 +37,8 @@ func requireGone(t *testing.T, pids []int) {
 	}
 }
 
-// nested is a launcher of its own, for tests that kill it. Its ranks run a shell that starts a child.
+// nested is a launcher of its own, for tests that kill it. Its ranks run a shell that starts a
+// child.
 func nested(string) int {
 	env := append(os.Environ(), envRole+"=")
 	code, err := Run(context.Background(), Options{N: 2, Env: env, NoPrefix: true, Grace: 300 * time.Millisecond,
@@ -69,7 +70,8 @@ func TestLauncherKilled(t *testing.T) {
 	requireGone(t, pids(out.String()))
 }
 
-// TestLauncherKilledReachesDescendants has a program behind a shell, which the parent-death signal does not reach.
+// TestLauncherKilledReachesDescendants has a program behind a shell, which the parent-death signal
+// does not reach.
 func TestLauncherKilledReachesDescendants(t *testing.T) {
 	program := envRole + "=watcher " + os.Args[0]
 	c, out := startNested(t, program+" & "+"wait; true", 2)

@@ -6,11 +6,12 @@ import (
 	"sync"
 )
 
-// maxLine is where a line that does not end is cut, so that a rank cannot fill the launcher's memory.
+// maxLine is where a line that does not end is cut, so that a rank cannot fill the launcher's
+// memory.
 const maxLine = 1 << 20
 
-// lineWriter passes whole lines on, each with a prefix and in one piece. One goroutine writes; mu is shared with the
-// other writers of the same output.
+// lineWriter passes whole lines on, each with a prefix and in one piece. One goroutine writes; mu
+// is shared with the other writers of the same output.
 type lineWriter struct {
 	mu     *sync.Mutex
 	w      io.Writer

@@ -25,8 +25,8 @@ func awaitExit(pid int) bool {
 	}
 }
 
-// exitQueue tells in which order processes end: an epoll hands out what happened in its order. Who waits for each process by
-// itself learns that in the order in which the scheduler lets it.
+// exitQueue tells in which order processes end: an epoll hands out what happened in its order. Who
+// waits for each process by itself learns that in the order in which the scheduler lets it.
 type exitQueue struct {
 	epfd  int
 	ranks map[int32]*rank // by pidfd

@@ -1,16 +1,19 @@
-// Package matchmodel is a naive model of MPI's matching rules, and decides whether what a receiver saw is something that those
-// rules allow.
+// Package matchmodel is a naive model of MPI's matching rules, and decides whether what a receiver
+// saw is something that those rules allow.
 //
-// Concurrency: pure functions on their arguments. This package carries no compatibility promise yet.
+// Concurrency: pure functions on their arguments. This package carries no compatibility promise
+// yet.
 //
-// A receiver sees messages of several sources. Those of one source arrive in the order of sending, those of different
-// sources in any order, and receives are posted in between. For one interleaving matching is deterministic: an arriving
-// message goes to the first posted receive that accepts it, a posted receive takes the first arrived message that it accepts.
-// Check searches for an interleaving that gives exactly the observed outcome.
+// A receiver sees messages of several sources. Those of one source arrive in the order of sending,
+// those of different sources in any order, and receives are posted in between. For one interleaving
+// matching is deterministic: an arriving message goes to the first posted receive that accepts it,
+// a posted receive takes the first arrived message that it accepts. Check searches for an
+// interleaving that gives exactly the observed outcome.
 //
-// A receive that ended cancelled, and a message that was withdrawn, are left out by the caller: neither was ever first in
-// line for the other side, so the rest behaves as if they had not been. A receive that may have had a message, and gave it back, is
-// not left out: others could not get that message meanwhile.
+// A receive that ended cancelled, and a message that was withdrawn, are left out by the caller:
+// neither was ever first in line for the other side, so the rest behaves as if they had not been. A
+// receive that may have had a message, and gave it back, is not left out: others could not get that
+// message meanwhile.
 package matchmodel
 
 import (
@@ -31,16 +34,19 @@ const Unmatched = -1
 type Recv struct {
 	Source    int // or AnySource
 	Tag, Mask uint64
-	// Got and GotSource name the message taken: the Got-th of Messages[GotSource]. Got may be Unmatched.
+	// Got and GotSource name the message taken: the Got-th of Messages[GotSource]. Got may be
+	// Unmatched.
 	GotSource, Got int
 
-	// Gone says that the receive has ended without a message, when at least From and at most Until receives had been posted. If
-	// it had matched one it has given it back to its old place, which it may where no posted receive waits that accepts it.
+	// Gone says that the receive has ended without a message, when at least From and at most Until
+	// receives had been posted. If it had matched one it has given it back to its old place, which
+	// it may where no posted receive waits that accepts it.
 	Gone        bool
 	From, Until int
 
-	// Leaving says that the receive was to end when From receives had been posted, but that its message was faster. That may have been
-	// known later: from then on it need not keep another from giving its message back.
+	// Leaving says that the receive was to end when From receives had been posted, but that its
+	// message was faster. That may have been known later: from then on it need not keep another
+	// from giving its message back.
 	Leaving bool
 }
 
@@ -57,8 +63,8 @@ type History struct {
 // message is one of History.Messages.
 type message struct{ src, seq int }
 
-// search is a depth-first search over interleavings. Its state is how far each source and the receives have come, and
-// which messages wait unexpected, in their order of arrival.
+// search is a depth-first search over interleavings. Its state is how far each source and the
+// receives have come, and which messages wait unexpected, in their order of arrival.
 type search struct {
 	h      *History
 	taker  map[message]int // observed: which receive took a message
@@ -75,15 +81,17 @@ type search struct {
 	arrived map[message]int // when, to find an old place again
 }
 
-// maxCount bounds receives, sources and messages of one source: the search is exponential in the worst case.
+// maxCount bounds receives, sources and messages of one source: the search is exponential in the
+// worst case.
 const maxCount = 255
 
-// maxStates bounds the search: states known to lead nowhere. One that the rules allow meets hardly any of them, a wrong one can
-// have more than there is memory for.
+// maxStates bounds the search: states known to lead nowhere. One that the rules allow meets hardly
+// any of them, a wrong one can have more than there is memory for.
 const maxStates = 1 << 18
 
-// Check returns nil if the rules allow h, else an error that describes it. A history with more than 255 receives, sources, or
-// messages of one source is refused, and so is one for which no interleaving is found in 262144 states.
+// Check returns nil if the rules allow h, else an error that describes it. A history with more than
+// 255 receives, sources, or messages of one source is refused, and so is one for which no
+// interleaving is found in 262144 states.
 func Check(h *History) error {
 	if len(h.Recvs) > maxCount || len(h.Messages) > maxCount || slices.ContainsFunc(h.Messages, func(m []uint64) bool { return len(m) > maxCount }) {
 		return fmt.Errorf("history too large to check: at most %d receives, sources and messages of a source", maxCount)
@@ -189,7 +197,8 @@ func (s *search) post() bool {
 	return ok
 }
 
-// holding goes on with a message in the hands of a receive, which keeps it if it is one that will end without.
+// holding goes on with a message in the hands of a receive, which keeps it if it is one that will
+// end without.
 func (s *search) holding(recv int, m message, then func() bool) bool {
 	if !s.h.Recvs[recv].Gone {
 		return then()
@@ -201,8 +210,8 @@ func (s *search) holding(recv int, m message, then func() bool) bool {
 	return ok
 }
 
-// arriveAny tries the next messages of all sources, those first whose receives come first: with many receives that accept anything
-// few other orders lead anywhere.
+// arriveAny tries the next messages of all sources, those first whose receives come first: with
+// many receives that accept anything few other orders lead anywhere.
 func (s *search) arriveAny() bool {
 	var next []message
 	for src, n := range s.next {
@@ -256,8 +265,9 @@ func (s *search) offer(m message, first int) bool {
 	return ok
 }
 
-// hopeless tells whether the message that now waits in place at can never be had by its receive, since an earlier one that is still to
-// be posted will find it: that must find its own message before this one. A message that a receive may hold for a time has hope.
+// hopeless tells whether the message that now waits in place at can never be had by its receive,
+// since an earlier one that is still to be posted will find it: that must find its own message
+// before this one. A message that a receive may hold for a time has hope.
 func (s *search) hopeless(at int) bool {
 	m := s.unexp[at]
 	if s.mayHold(m) {
@@ -335,7 +345,8 @@ func (s *search) nextPosted(m message, i int) int {
 	return -1
 }
 
-// waits tells whether a posted receive waits: its message has not arrived, or another will give it back.
+// waits tells whether a posted receive waits: its message has not arrived, or another will give it
+// back.
 func (s *search) waits(r *Recv) bool {
 	if r.Got == Unmatched || r.Gone || r.Got >= s.next[r.GotSource] {
 		return true
@@ -344,8 +355,8 @@ func (s *search) waits(r *Recv) bool {
 	return held
 }
 
-// key names a state. Check has made sure that every receive, source and message of a source fits in a byte; how many messages of all
-// sources wait need not.
+// key names a state. Check has made sure that every receive, source and message of a source fits in
+// a byte; how many messages of all sources wait need not.
 func (s *search) key() string {
 	b := make([]byte, 0, 64)
 	b = append(b, byte(s.posted))

@@ -37,7 +37,8 @@ func TestRules(t *testing.T) {
 		{"wildcard posted first gets it", History{[]Recv{recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, false},
 		{"sources interleave", History{[]Recv{recv(AnySource, 0, 0, 1, 0), recv(AnySource, 0, 0, 0, 0)}, [][]uint64{{7}, {7}}}, true},
 		{"later receive stole", History{[]Recv{recv(AnySource, 7, all, 0, Unmatched), recv(AnySource, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
-		// Receive 0 got source 1's only after source 0's second was taken by receive 1: needs a cycle in time.
+		// Receive 0 got source 1's only after source 0's second was taken by receive 1: needs a
+		// cycle in time.
 		{"cycle", History{[]Recv{recv(AnySource, 0, 0, 0, 1), recv(0, 0, 0, 0, 0)}, [][]uint64{{1, 2}}}, false},
 		{"given back and got", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 1)}, [][]uint64{{7, 7}}}, true},
 		{"given back to its old place", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, false},
@@ -63,8 +64,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRandom plays random interleavings forwards: what they give must be allowed, and swapping the messages of two receives
-// that both accept both messages of one source must not be.
+// TestRandom plays random interleavings forwards: what they give must be allowed, and swapping the
+// messages of two receives that both accept both messages of one source must not be.
 func TestRandom(t *testing.T) {
 	refused := 0
 	for seed := range uint64(1500) {
@@ -234,7 +235,8 @@ func play(rng *rand.Rand) *History {
 	return h
 }
 
-// swapOneSource exchanges what two receives got, where that breaks the order of one source; false if there is no such pair.
+// swapOneSource exchanges what two receives got, where that breaks the order of one source; false
+// if there is no such pair.
 func swapOneSource(h *History) bool {
 	for i := range h.Recvs {
 		for j := range i {
@@ -268,7 +270,8 @@ func TestGivesUp(t *testing.T) {
 	require.ErrorContains(t, Check(h), "no interleaving found in 262144 states")
 }
 
-// TestKeys checks that states are told apart whose lists, one behind the other, are the same numbers.
+// TestKeys checks that states are told apart whose lists, one behind the other, are the same
+// numbers.
 func TestKeys(t *testing.T) {
 	h := &History{Recvs: []Recv{{Gone: true}, {Gone: true}}}
 	state := func(unexp []message, held map[int]message, over map[int]bool) string {
@@ -285,7 +288,8 @@ func TestKeys(t *testing.T) {
 	require.Equal(t, held, state(nil, map[int]message{0: {0, 0}, 1: {1, 0}}, nil))
 }
 
-// TestKeysOfMany checks that a message that is held before 256 others is told from one behind them: that count does not fit in a byte.
+// TestKeysOfMany checks that a message that is held before 256 others is told from one behind them:
+// that count does not fit in a byte.
 func TestKeysOfMany(t *testing.T) {
 	const each = 128
 	held := message{2, 0}

@@ -6,10 +6,12 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// What a build with -tags invariants checks of a ring: rule "ring" of cursors and words, rule "poison" by overwriting lines
-// that the reader gives back. The words of such lines are overwritten too: a writer that does not clear them is found out.
+// What a build with -tags invariants checks of a ring: rule "ring" of cursors and words, rule
+// "poison" by overwriting lines that the reader gives back. The words of such lines are overwritten
+// too: a writer that does not clear them is found out.
 
-// checkAdvance: a packet that was found is taken once. What the writer did to the ring is not checked here: it may be hostile.
+// checkAdvance: a packet that was found is taken once. What the writer did to the ring is not
+// checked here: it may be hostile.
 func (c *Consumer) checkAdvance() {
 	invariant.Check(c.size > 0, "ring", "Advance without a Peek that found a packet")
 }
@@ -21,11 +23,13 @@ func (c *Consumer) checkRelease() {
 	}
 }
 
-// ownReaders says that all readers are of this process and keep to the rules, as in tests. Elsewhere a reader can write what it
-// likes to the ring's memory, and must not be able to make the writer panic.
+// ownReaders says that all readers are of this process and keep to the rules, as in tests.
+// Elsewhere a reader can write what it likes to the ring's memory, and must not be able to make the
+// writer panic.
 var ownReaders bool
 
-// checkPublish: the lines of the packet, and the one behind, are free, and by ownReaders their words were cleared.
+// checkPublish: the lines of the packet, and the one behind, are free, and by ownReaders their
+// words were cleared.
 func (p *Producer) checkPublish(line, n uint64) {
 	p.checkCursors()
 	invariant.Check(p.tail+n < p.limit, "ring", "lines %d to %d are written, line %d is the first that is not free", p.tail, p.tail+n, p.limit)

@@ -44,7 +44,8 @@ func TestCheckRelease(t *testing.T) {
 	}
 }
 
-// TestCheckPublish: a writer whose cursors are wrong, or that stores a word where the reader may be looking already.
+// TestCheckPublish: a writer whose cursors are wrong, or that stores a word where the reader may be
+// looking already.
 func TestCheckPublish(t *testing.T) {
 	for _, spoil := range []func(p *Producer){
 		func(p *Producer) { p.limit = p.tail },
@@ -62,7 +63,8 @@ func TestCheckPublish(t *testing.T) {
 	}
 }
 
-// TestCheckHostileReader: what a reader in another process writes to the ring is its doing, not the writer's.
+// TestCheckHostileReader: what a reader in another process writes to the ring is its doing, not the
+// writer's.
 func TestCheckHostileReader(t *testing.T) {
 	ownReaders = false
 	defer func() { ownReaders = true }()

@@ -19,7 +19,8 @@ type Consumer struct {
 	size     uint64 // lines of the packet that Peek returned
 }
 
-// Packet is what Peek found. Payload lies in the ring: it stays until the first Release after Advance.
+// Packet is what Peek found. Payload lies in the ring: it stays until the first Release after
+// Advance.
 type Packet struct {
 	Meta    uint32
 	HasExt  bool
@@ -39,8 +40,8 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("shmring: bad packet word %#016x in line %d: %s", e.Word, e.Line, e.What)
 }
 
-// NewConsumer makes the reading end over mem, which must be zero and stay reachable, and mapped, as long as the Consumer
-// and payloads from it are used. The ring is cold.
+// NewConsumer makes the reading end over mem, which must be zero and stay reachable, and mapped, as
+// long as the Consumer and payloads from it are used. The ring is cold.
 func NewConsumer(mem []byte) (*Consumer, error) {
 	n, err := checkMemory(mem)
 	if err != nil {
@@ -52,8 +53,9 @@ func NewConsumer(mem []byte) (*Consumer, error) {
 // Empty reports that no packet waits.
 func (c *Consumer) Empty() bool { return atomic.LoadUint64(c.data.word(c.pos&c.mask)) == 0 }
 
-// Probe looks at one place of a ring: who polls many rings keeps their probes side by side, and an idle ring costs one
-// load. It holds for the ring until the next Advance or Peek, and as long as its memory is mapped.
+// Probe looks at one place of a ring: who polls many rings keeps their probes side by side, and an
+// idle ring costs one load. It holds for the ring until the next Advance or Peek, and as long as
+// its memory is mapped.
 type Probe struct{ word *uint64 }
 
 // Probe is the probe for the next packet.
@@ -62,8 +64,8 @@ func (c *Consumer) Probe() Probe { return Probe{c.data.word(c.pos & c.mask)} }
 // Empty reports that no packet waits where the probe looks.
 func (p Probe) Empty() bool { return atomic.LoadUint64(p.word) == 0 }
 
-// Peek looks at the next packet; ok says that there is one. It may be called again for the same packet, which Advance
-// then takes. After an error the ring is unusable.
+// Peek looks at the next packet; ok says that there is one. It may be called again for the same
+// packet, which Advance then takes. After an error the ring is unusable.
 func (c *Consumer) Peek(p *Packet) (ok bool, err error) {
 	line := c.pos & c.mask
 	word := atomic.LoadUint64(c.data.word(line)) // copied out once: the writer may change it at any time
@@ -126,9 +128,10 @@ func (c *Consumer) Advance() {
 // Owed reports that Release has something to tell the writer.
 func (c *Consumer) Owed() bool { return c.pos-c.reported >= (c.mask+1)/4 }
 
-// Release gives the lines of all packets taken back to the writer, once they are a quarter of the ring: telling it more
-// often would cost every message another transfer of a cache line. Payloads from before are invalid then. It returns
-// true when the writer has found the ring full before: wake it.
+// Release gives the lines of all packets taken back to the writer, once they are a quarter of the
+// ring: telling it more often would cost every message another transfer of a cache line. Payloads
+// from before are invalid then. It returns true when the writer has found the ring full before:
+// wake it.
 func (c *Consumer) Release() (wanted bool) {
 	if !c.Owed() {
 		return false
@@ -146,8 +149,9 @@ func (c *Consumer) Release() (wanted bool) {
 	return true
 }
 
-// SetHot tells the writer whether this end polls the ring. After SetHot(false) the caller must look at the ring once
-// more before it relies on being signalled: the store is the full barrier that this needs.
+// SetHot tells the writer whether this end polls the ring. After SetHot(false) the caller must look
+// at the ring once more before it relies on being signalled: the store is the full barrier that
+// this needs.
 func (c *Consumer) SetHot(on bool) {
 	state := uint32(cold)
 	if on {

@@ -1,29 +1,34 @@
-// Package shmring is a ring of packets in memory that two processes share, and the ready bitmap by which a process that
-// reads many rings finds those that have something.
+// Package shmring is a ring of packets in memory that two processes share, and the ready bitmap by
+// which a process that reads many rings finds those that have something.
 //
-// Concurrency: a ring has one writer, its Producer, and one reader, its Consumer. Each of the two may be used by one
-// goroutine at a time; they run freely beside each other, in one process or in two. An Inbox has one owner, who parks
-// and takes; any number of peers may raise slots in it at any time.
+// Concurrency: a ring has one writer, its Producer, and one reader, its Consumer. Each of the two
+// may be used by one goroutine at a time; they run freely beside each other, in one process or in
+// two. An Inbox has one owner, who parks and takes; any number of peers may raise slots in it at
+// any time.
 //
-// The reader takes the writer for hostile: whatever lies in the shared memory is copied out once, checked, then used. The
-// worst that a writer can do is to make Consumer.Peek fail and to change lent payload bytes while they are read. A
-// hostile reader can make a writer stall or overwrite packets in its own ring, no more.
+// The reader takes the writer for hostile: whatever lies in the shared memory is copied out once,
+// checked, then used. The worst that a writer can do is to make Consumer.Peek fail and to change
+// lent payload bytes while they are read. A hostile reader can make a writer stall or overwrite
+// packets in its own ring, no more.
 //
 //	ring    = control block (256 bytes), then 2^k lines of 64 bytes
 //	packet  = consecutive lines, never wrapping: word, id, extension if any, payload
 //	word    = 8 bytes, 0 while nothing is published: mark (lap) | meta | form | payload length
 //
-// A small packet is one line, so that it costs one transfer of a cache line between two cores. The word is stored last.
-// Before that the word of the line behind the packet has been cleared, so that the reader finds 0 there until the next
-// packet is complete and never takes old payload for a word. Lines are cleared some way ahead, after publishing: that
-// takes the clearing off the path of the message, and brings lines into the writer's cache before it needs them.
+// A small packet is one line, so that it costs one transfer of a cache line between two cores. The
+// word is stored last. Before that the word of the line behind the packet has been cleared, so that
+// the reader finds 0 there until the next packet is complete and never takes old payload for a
+// word. Lines are cleared some way ahead, after publishing: that takes the clearing off the path of
+// the message, and brings lines into the writer's cache before it needs them.
 //
-// Parking: the reader says in the ring's state word that it does not look (SetHot(false)) and then looks once more; the
-// writer publishes and then reads the state (NeedsSignal). Each side stores, then loads what the other stored, so there
-// must be a full barrier between the two on both sides, or both can miss each other and the reader sleeps beside a full
-// ring. Go's atomic stores are sequentially consistent: an exchange on amd64, a store-release ordered before later
-// load-acquires on arm64. They must not be weakened to plain stores. progress/models has this as models, park.pml and
-// room.pml, and what goes wrong without each barrier.
+// Parking: the reader says in the ring's state word that it does not look (SetHot(false)) and then
+// looks once more; the writer publishes and then reads the state (NeedsSignal). Each side stores,
+// then loads what the other stored, so there must be a full barrier between the two on both sides,
+// or both can miss each other and the reader sleeps beside a full ring. Go's atomic stores are
+// sequentially consistent: an exchange on amd64, a store-release ordered before later load-acquires
+// on arm64. They must not be weakened to plain stores. progress/models has this as models, park.pml
+// and room.pml, and what goes wrong without each barrier.
 //
-// This package carries no compatibility promise yet; both ends of a ring come from the same release.
+// This package carries no compatibility promise yet; both ends of a ring come from the same
+// release.
 package shmring

@@ -37,8 +37,8 @@ const (
 // Ext is the extension that a packet may carry between its id and its payload.
 type Ext [3]uint64
 
-// control is the first part of a ring's memory. Each side writes a line of its own; they are two lines apart because
-// processors fetch lines in pairs.
+// control is the first part of a ring's memory. Each side writes a line of its own; they are two
+// lines apart because processors fetch lines in pairs.
 type control struct {
 	head  uint64 // reader: lines before this are free again
 	state uint32 // reader: hot or cold
@@ -67,8 +67,9 @@ func CheckBytes(n int) error {
 	return nil
 }
 
-// MaxPayload is the most payload of a packet in a ring with n bytes of lines. A packet takes at most a quarter of the
-// ring, so that it, a skip before it and the quarter that the reader has not yet reported always fit together.
+// MaxPayload is the most payload of a packet in a ring with n bytes of lines. A packet takes at
+// most a quarter of the ring, so that it, a skip before it and the quarter that the reader has not
+// yet reported always fit together.
 func MaxPayload(n int) int { return n/4 - extHeader }
 
 // checkMemory checks what a ring is to be made over and returns the number of lines.

@@ -8,7 +8,8 @@ var (
 	_ [inboxBytes]byte   = [unsafe.Sizeof(inbox{})]byte{}
 )
 
-// lines is the packet part of a ring. Its methods check nothing: callers mask line numbers and have checked lengths.
+// lines is the packet part of a ring. Its methods check nothing: callers mask line numbers and have
+// checked lengths.
 type lines struct{ base unsafe.Pointer }
 
 func linesOf(mem []byte) lines {
@@ -47,8 +48,8 @@ func (l lines) bytes(line, off, n uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(l.base, line*LineBytes+off)), n)
 }
 
-// put copies src, at most shortRoom bytes, to offset off of a line: in words, the last one overlapping, which is
-// quicker than a call of memmove for sizes that vary.
+// put copies src, at most shortRoom bytes, to offset off of a line: in words, the last one
+// overlapping, which is quicker than a call of memmove for sizes that vary.
 func (l lines) put(line, off uint64, src []byte) {
 	n := uintptr(len(src))
 	dst, from := unsafe.Add(l.base, line*LineBytes+off), unsafe.Pointer(unsafe.SliceData(src))

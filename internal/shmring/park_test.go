@@ -15,8 +15,8 @@ func parkRounds() int {
 	return 1_000_000
 }
 
-// sleeper stands in for the eventfd. Sleeping is looking at nothing but the flag, which keeps rounds short, so that the two
-// sides meet while the reader parks.
+// sleeper stands in for the eventfd. Sleeping is looking at nothing but the flag, which keeps
+// rounds short, so that the two sides meet while the reader parks.
 type sleeper struct{ flag atomic.Bool }
 
 func (s *sleeper) wake() { s.flag.Store(true) }
@@ -47,7 +47,8 @@ func spinUntil(f func() bool) {
 	}
 }
 
-// delay is a short wait that differs from round to round, so that the two sides meet at every distance.
+// delay is a short wait that differs from round to round, so that the two sides meet at every
+// distance.
 func delay(x uint64) {
 	for range x % 61 {
 		spinSink.Add(0)
@@ -56,8 +57,9 @@ func delay(x uint64) {
 
 var spinSink atomic.Int64
 
-// TestNoLostWakeup has a reader that parks after every message and a writer that publishes just then. A message that
-// comes while the reader parks must either be seen by its last look or wake it.
+// TestNoLostWakeup has a reader that parks after every message and a writer that publishes just
+// then. A message that comes while the reader parks must either be seen by its last look or wake
+// it.
 func TestNoLostWakeup(t *testing.T) {
 	p, c, _ := newPair(t, MinBytes)
 	in, err := NewInbox(alignedBytes(InboxBytes))
@@ -84,7 +86,8 @@ func TestNoLostWakeup(t *testing.T) {
 		arming.Store(int64(i) + 1)
 		delay(uint64(i) * 13 % 61)
 		c.SetHot(false)
-		// A wake-up that was meant for the round before takes the parked state away all the same: park again each time.
+		// A wake-up that was meant for the round before takes the parked state away all the same:
+		// park again each time.
 		for in.Park(); c.Empty() && !in.Pending(); in.Park() { // the last look
 			slept++
 			if !wake.sleep() {

@@ -18,8 +18,8 @@ type Producer struct {
 	limit   uint64 // lines before this are free, as far as we know
 }
 
-// NewProducer makes the writing end over mem, which must be zero and stay reachable, and mapped, as long as the
-// Producer is used.
+// NewProducer makes the writing end over mem, which must be zero and stay reachable, and mapped, as
+// long as the Producer is used.
 func NewProducer(mem []byte) (*Producer, error) {
 	n, err := checkMemory(mem)
 	if err != nil {
@@ -29,9 +29,10 @@ func NewProducer(mem []byte) (*Producer, error) {
 		cleared: n, limit: n}, nil
 }
 
-// Push writes one packet: 24 bits of meta, id, ext if not nil, and head and body one after the other. It returns false,
-// having written nothing, when there is no room; the reader then raises the writer after it made some (Consumer.Release).
-// After true the caller must ask NeedsSignal. The payload must not be longer than MaxPayload.
+// Push writes one packet: 24 bits of meta, id, ext if not nil, and head and body one after the
+// other. It returns false, having written nothing, when there is no room; the reader then raises
+// the writer after it made some (Consumer.Release). After true the caller must ask NeedsSignal. The
+// payload must not be longer than MaxPayload.
 func (p *Producer) Push(meta uint32, id uint64, ext *Ext, head, body []byte) bool {
 	n := uint64(len(head) + len(body))
 	if ext != nil || n > shortRoom || p.tail+1 >= p.cleared {
@@ -54,15 +55,17 @@ func (p *Producer) publish(line, n, word uint64) {
 	}
 	word |= mark(p.tail, p.shift)
 	p.tail += n
-	// Load-bearing: this store is also the full barrier between a packet and the reading of the reader's state in
-	// NeedsSignal. With a plain store the reader can park on a ring that is not empty.
+	// Load-bearing: this store is also the full barrier between a packet and the reading of the
+	// reader's state in NeedsSignal. With a plain store the reader can park on a ring that is not
+	// empty.
 	atomic.StoreUint64(p.data.word(line), word)
 	if p.cleared-p.tail < clearLow {
 		p.clearAhead()
 	}
 }
 
-// NeedsSignal says, after a Push, that the reader does not look at this ring by itself: raise it in the reader's Inbox.
+// NeedsSignal says, after a Push, that the reader does not look at this ring by itself: raise it in
+// the reader's Inbox.
 func (p *Producer) NeedsSignal() bool { return atomic.LoadUint32(&p.ctl.state) != hot }
 
 // clearAhead clears words of lines that come next, as far as they are free.
@@ -139,15 +142,17 @@ func (p *Producer) reserve(n uint64) bool {
 	if p.tail+n < p.limit {
 		return true
 	}
-	// A full barrier again: either we see what the reader frees from here on, or it sees that we want it.
+	// A full barrier again: either we see what the reader frees from here on, or it sees that we
+	// want it.
 	atomic.StoreUint32(&p.ctl.want, 1)
 	p.refresh()
 	return p.tail+n < p.limit
 }
 
-// SetBusy tells the reader that this end is copying to memory of the reader's, outside the ring, or is done with it. The
-// store is a full barrier: whoever sets busy and then looks whether it may still copy, and whoever forbids it and then looks
-// whether the writer is busy, cannot both miss each other.
+// SetBusy tells the reader that this end is copying to memory of the reader's, outside the ring, or
+// is done with it. The store is a full barrier: whoever sets busy and then looks whether it may
+// still copy, and whoever forbids it and then looks whether the writer is busy, cannot both miss
+// each other.
 func (p *Producer) SetBusy(on bool) {
 	v := uint32(0)
 	if on {

@@ -12,8 +12,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// alignedBytes is heap memory that starts at a cache line, as mapped memory does. Tests use it because the race detector
-// follows heap memory only.
+// alignedBytes is heap memory that starts at a cache line, as mapped memory does. Tests use it
+// because the race detector follows heap memory only.
 func alignedBytes(n int) []byte {
 	b := make([]byte, n+LineBytes)
 	for !aligned(b) {
@@ -171,8 +171,8 @@ func TestBadMemory(t *testing.T) {
 	require.Error(t, err)
 }
 
-// FuzzHostileWriter lets the reader loose on arbitrary ring memory: it may fail, and must neither panic, nor read outside
-// the memory, nor go on for ever.
+// FuzzHostileWriter lets the reader loose on arbitrary ring memory: it may fail, and must neither
+// panic, nor read outside the memory, nor go on for ever.
 func FuzzHostileWriter(f *testing.F) {
 	word := func(m, meta, form, n uint64) []byte {
 		return binary.NativeEndian.AppendUint64(nil, m<<markShift|meta<<metaShift|form<<formShift|n)

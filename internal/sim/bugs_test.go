@@ -13,8 +13,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// TestBugs checks that the simulation can fail: each bug, put between engines and transports, must be found, and its plan must
-// shrink to a few steps.
+// TestBugs checks that the simulation can fail: each bug, put between engines and transports, must
+// be found, and its plan must shrink to a few steps.
 func TestBugs(t *testing.T) {
 	for name, bug := range bugs {
 		t.Run(name, func(t *testing.T) {

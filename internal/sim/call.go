@@ -9,8 +9,9 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// call is a blocking call of a rank. Its goroutine is a coroutine: it runs when the rank polls, and rests where a rank sleeps, in
-// Transport.Wait. A rank is in one call at a time; its other goroutines do the rest of what the plan says meanwhile.
+// call is a blocking call of a rank. Its goroutine is a coroutine: it runs when the rank polls, and
+// rests where a rank sleeps, in Transport.Wait. A rank is in one call at a time; its other
+// goroutines do the rest of what the plan says meanwhile.
 type call struct {
 	o       *op
 	next    func() (struct{}, bool)
@@ -22,7 +23,8 @@ type call struct {
 	failure *Failure
 }
 
-// deadline is a context that ends when the plan says so. It has no channel: the scheduler wakes who waits with it.
+// deadline is a context that ends when the plan says so. It has no channel: the scheduler wakes who
+// waits with it.
 type deadline struct {
 	context.Context
 	over bool
@@ -41,7 +43,8 @@ func (c *call) wait() context.Context {
 	return c.context
 }
 
-// host stands between an engine and all of its transports, and lets a call poll only as often as the plan says.
+// host stands between an engine and all of its transports, and lets a call poll only as often as
+// the plan says.
 type host struct {
 	transport.Transport
 	call  *call // of the rank, nil: none
@@ -125,8 +128,9 @@ func (w *world) resume(r *rank, polls int) (events int) {
 	return c.events
 }
 
-// repost follows a Recv whose message was withdrawn while it was received: it waits for another, behind what was posted since, and may
-// have begun to receive it. It returns how often that has happened.
+// repost follows a Recv whose message was withdrawn while it was received: it waits for another,
+// behind what was posted since, and may have begun to receive it. It returns how often that has
+// happened.
 func (w *world) repost(r *rank, o *op) (times int) {
 	for n := r.engine.Metrics().Withdrawn; r.withdrawn < n; r.withdrawn++ {
 		o.order, o.acked = r.posts, r.acked
@@ -173,11 +177,13 @@ func (w *world) pollBeside(r *rank) int {
 	return n
 }
 
-// closePatience is how long the two sides of a close may take. They do no more than hand each other a lock.
+// closePatience is how long the two sides of a close may take. They do no more than hand each other
+// a lock.
 const closePatience = 10 * time.Second
 
-// closeEngine closes a rank's engine. That waits for a call to leave the transport, and ends it. Both must be able to go on without
-// the scheduler then: a call that the close forgets waits for ever, out of its reach.
+// closeEngine closes a rank's engine. That waits for a call to leave the transport, and ends it.
+// Both must be able to go on without the scheduler then: a call that the close forgets waits for
+// ever, out of its reach.
 func (w *world) closeEngine(r *rank) error {
 	c := r.host.call
 	if c == nil {

@@ -36,7 +36,8 @@ func (w *world) check() error {
 	return nil
 }
 
-// closed is what must hold after everything was closed: every operation has ended, and no buffer was written to afterwards.
+// closed is what must hold after everything was closed: every operation has ended, and no buffer
+// was written to afterwards.
 func (w *world) closed() error {
 	for _, r := range w.ranks {
 		w.harvest(r)
@@ -65,9 +66,10 @@ func (w *world) closed() error {
 	return nil
 }
 
-// checkHanging finds operations that a loss should have ended: those that name a lost rank, and receives from any source, which end
-// with every loss that was not acknowledged before they were posted. A flush names nobody. What had been matched has ended too, since the world is at
-// rest. And a rank must have seen the losses that the plan made.
+// checkHanging finds operations that a loss should have ended: those that name a lost rank, and
+// receives from any source, which end with every loss that was not acknowledged before they were
+// posted. A flush names nobody. What had been matched has ended too, since the world is at rest.
+// And a rank must have seen the losses that the plan made.
 func (w *world) checkHanging() error {
 	for _, r := range w.ranks {
 		if r.dead {
@@ -106,8 +108,8 @@ func (w *world) killed() bool {
 	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.dead })
 }
 
-// checkLosses finds ranks that lost each other without the plan's doing. Each device may let some queue pairs fail. A connection is
-// counted once, however often this is called.
+// checkLosses finds ranks that lost each other without the plan's doing. Each device may let some
+// queue pairs fail. A connection is counted once, however often this is called.
 func (w *world) checkLosses() error {
 	for _, r := range w.ranks {
 		if r.dead {
@@ -138,7 +140,8 @@ func (w *world) apartFromAny(a int) bool {
 	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.id != a && w.apart(a, r.id) || w.cut[pair(a, a)] })
 }
 
-// concerned tells whether an operation of a rank is with one that it has lost, or with any while it has lost one.
+// concerned tells whether an operation of a rank is with one that it has lost, or with any while it
+// has lost one.
 func (w *world) concerned(r *rank, o *op) bool {
 	return o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
 }
@@ -182,7 +185,8 @@ func (o *op) inTime() bool {
 	return (!o.canceled() || !o.call || o.expired > 0) && (!o.revoked() || o.expired > 1)
 }
 
-// flushed checks what a Flush that has returned promises: what was sent before has ended, and has left this rank.
+// flushed checks what a Flush that has returned promises: what was sent before has ended, and has
+// left this rank.
 func (w *world) flushed(r *rank, flush *op) {
 	for _, o := range r.ops[:flush.index] {
 		if o.send && !o.done && r.early == nil {
@@ -202,7 +206,8 @@ func (w *world) aborted() bool {
 	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.aborts })
 }
 
-// checkAborted checks that an abort is heard by everybody that can be reached, and has ended everything there.
+// checkAborted checks that an abort is heard by everybody that can be reached, and has ended
+// everything there.
 func (w *world) checkAborted() error {
 	for _, r := range w.ranks {
 		_, _, err := r.engine.Isend(-1, 0, nil).Test()

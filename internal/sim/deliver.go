@@ -2,7 +2,8 @@ package sim
 
 import "bytes"
 
-// claim is what a receive says of a message: that it got one that looks like this, or had one that was taken back.
+// claim is what a receive says of a message: that it got one that looks like this, or had one that
+// was taken back.
 type claim struct {
 	op    *op
 	taken bool
@@ -11,8 +12,8 @@ type claim struct {
 // deliveries are the messages to a rank, those of one source in the order of sending.
 type deliveries []*delivery
 
-// assign finds the first message that fits a claim and that no other claims. What was truncated may look like several messages: where
-// none is left, claims that have others to choose from make room.
+// assign finds the first message that fits a claim and that no other claims. What was truncated may
+// look like several messages: where none is left, claims that have others to choose from make room.
 func (d deliveries) assign(c claim) bool {
 	for _, m := range d {
 		if m.recv == nil && m.taken == nil && m.fits(c) {
@@ -62,7 +63,8 @@ func (d *delivery) give(c claim) {
 	}
 }
 
-// fits tells whether a claim may be one to this message. One that was taken back has a sender that has ended without an answer.
+// fits tells whether a claim may be one to this message. One that was taken back has a sender that
+// has ended without an answer.
 func (d *delivery) fits(c claim) bool {
 	if c.taken {
 		return (!d.send.done || d.send.err != nil) && (d.send.tag^c.op.tag)&c.op.mask == 0

@@ -14,8 +14,8 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// A failing is something that one check is there for, and that TestBugs does not come to: a bug or, where that would have to sit in the
-// engine, what it would leave behind.
+// A failing is something that one check is there for, and that TestBugs does not come to: a bug or,
+// where that would have to sit in the engine, what it would leave behind.
 type failing struct {
 	kind, says string
 	midway     bool // closed after the last step
@@ -87,7 +87,8 @@ func fails(a int, others ...int) func(w *world) {
 // spoilt gives rank 1's first operation another outcome.
 func spoilt(err error) func(w *world) { return func(w *world) { w.first().err = err } }
 
-// touched changes a byte of the buffer of rank 1's first operation, as if that had happened before its end.
+// touched changes a byte of the buffer of rank 1's first operation, as if that had happened before
+// its end.
 func touched(at int) func(w *world) {
 	return func(w *world) {
 		o := w.first()
@@ -168,7 +169,8 @@ func (f *failing) plan() *Plan {
 	return p
 }
 
-// TestFailings checks that every check of a world finds what it is there for, and that without it there is nothing to find.
+// TestFailings checks that every check of a world finds what it is there for, and that without it
+// there is nothing to find.
 func TestFailings(t *testing.T) {
 	for name, f := range failings {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +211,8 @@ func TestMetrics(t *testing.T) {
 		spoil(&m)
 		require.Equal(t, "metrics", KindOf(w.checkMetrics(r, &m)), name)
 	}
-	// One more than was posted may be right where a call went on to another message; one less never.
+	// One more than was posted may be right where a call went on to another message; one less
+	// never.
 	r.again = 1
 	for kept, right := range map[uint64]bool{good.Offload.KeptFull - 1: false, good.Offload.KeptFull + 1: true, good.Offload.KeptFull + 2: false} {
 		m := good
@@ -219,7 +222,8 @@ func TestMetrics(t *testing.T) {
 	r.again = 0
 }
 
-// TestLosses checks that in all of a run as many connections may fail as the plan has faults, one in each of four devices, and no more.
+// TestLosses checks that in all of a run as many connections may fail as the plan has faults, one
+// in each of four devices, and no more.
 func TestLosses(t *testing.T) {
 	for _, late := range [][]int{{2}, {2, 3}} {
 		p := plain()
@@ -248,8 +252,8 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestLostBeforeLoss checks that a message of a lost rank is missed if a later one was received, unless a receive that the loss has
-// ended may have had it.
+// TestLostBeforeLoss checks that a message of a lost rank is missed if a later one was received,
+// unless a receive that the loss has ended may have had it.
 func TestLostBeforeLoss(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind  string
@@ -290,7 +294,8 @@ func TestLostBeforeLoss(t *testing.T) {
 	}
 }
 
-// waiting makes a world whose rank 0 is in a call that waits for a message, and does something else afterwards.
+// waiting makes a world whose rank 0 is in a call that waits for a message, and does something else
+// afterwards.
 func waiting(t *testing.T, prepare func(r *rank), then func()) *world {
 	w := newWorld(plain())
 	w.patience = 20 * time.Millisecond
@@ -305,7 +310,8 @@ func waiting(t *testing.T, prepare func(r *rank), then func()) *world {
 	return w
 }
 
-// TestCloseHangs checks that a close that a call keeps from ending is found, and a call that does not end with it.
+// TestCloseHangs checks that a close that a call keeps from ending is found, and a call that does
+// not end with it.
 func TestCloseHangs(t *testing.T) {
 	w := waiting(t, func(r *rank) { r.host.woken = nil }, func() {})
 	err := w.close()
@@ -320,7 +326,8 @@ func TestCloseHangs(t *testing.T) {
 	close(goes)
 }
 
-// TestCallPanics checks that the panic of a call is a failure, while it is played and while its engine is closed.
+// TestCallPanics checks that the panic of a call is a failure, while it is played and while its
+// engine is closed.
 func TestCallPanics(t *testing.T) {
 	oops := func() { panic("oops") }
 	w := waiting(t, func(*rank) {}, oops)

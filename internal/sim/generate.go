@@ -8,8 +8,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// NewPlan draws a plan. Most are small: what few ranks and steps can show, they show soonest. Each plan turns only some of the
-// knobs, so that what one of them does is not always drowned by the others.
+// NewPlan draws a plan. Most are small: what few ranks and steps can show, they show soonest. Each
+// plan turns only some of the knobs, so that what one of them does is not always drowned by the
+// others.
 func NewPlan(seed uint64) *Plan {
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 7)), p: &Plan{Seed: seed}}
 	g.params()
@@ -272,8 +273,8 @@ func (g *generator) flood() {
 	}
 }
 
-// crowd lets many messages wait at a rank, and receives of one mask look through all of them in vain, until there is an index of that
-// mask. Then it is used, while messages come and go.
+// crowd lets many messages wait at a rank, and receives of one mask look through all of them in
+// vain, until there is an index of that mask. Then it is used, while messages come and go.
 func (g *generator) crowd() {
 	q := &g.p.Params
 	q.UnexpectedLimit, q.SendLimit = 64<<20, 0
@@ -312,7 +313,8 @@ func (g *generator) crowd() {
 	}
 }
 
-// cut ends a connection while a message of several packets, whose receive is in the device, comes over it, or just after.
+// cut ends a connection while a message of several packets, whose receive is in the device, comes
+// over it, or just after.
 func (g *generator) cut() {
 	from, to, tag := g.rank(), g.rank(), g.rng.Uint64N(g.numbers)
 	for range 1 + g.rng.IntN(3) {
@@ -342,7 +344,8 @@ func (g *generator) cut() {
 	}
 }
 
-// thrash lets message after message come between the search of the unexpected queue and the receive's arrival in the list.
+// thrash lets message after message come between the search of the unexpected queue and the
+// receive's arrival in the list.
 func (g *generator) thrash() {
 	from, to := 0, 1
 	for range 66 + g.rng.IntN(30) {
@@ -359,7 +362,8 @@ func (g *generator) thrash() {
 	}
 }
 
-// outlast lets a rank post and cancel receives until the device's rest is over, with some among them that stay.
+// outlast lets a rank post and cancel receives until the device's rest is over, with some among
+// them that stay.
 func (g *generator) outlast(rank, from int) {
 	for i := range restLeast {
 		if i > restLeast-40 && g.chance(0.2) {

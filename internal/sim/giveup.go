@@ -1,6 +1,7 @@
 package sim
 
-// giveUp ends the contexts of calls while large messages are on their way, with others before and behind them.
+// giveUp ends the contexts of calls while large messages are on their way, with others before and
+// behind them.
 func (g *generator) giveUp() {
 	from, to, tag := g.rank(), g.rank(), g.rng.Uint64N(g.numbers)
 	send := Step{Do: OpSend, Rank: from, Peer: to, Tag: tag, Call: g.chance(0.4), Size: max(g.p.Params.MaxEager, 0) + 1 + g.rng.IntN(1<<10)}
@@ -38,7 +39,8 @@ func (g *generator) more(send, recv Step) Step {
 	return recv
 }
 
-// giveBack lets a rank's calls receive large messages of one source, the latest first, and give all of them back.
+// giveBack lets a rank's calls receive large messages of one source, the latest first, and give all
+// of them back.
 func (g *generator) giveBack() {
 	from, to := g.rank(), g.rank()
 	n := 2 + g.rng.Uint64N(2)

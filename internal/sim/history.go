@@ -10,11 +10,13 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// A history is what one rank saw, in terms of internal/matchmodel. What a loss has ended stays out, which changes nothing for the
-// rest: a receive that failed had no message, or had one and failed with it, as if neither had been; a message of a lost rank
-// that nobody got was never first in line for a receive that got another. So that this cannot hide a message that was
-// dropped, missing tells which of those must have been got all the same. Where a message of a lost rank was got, and one that looks
-// the same was not, nobody knows which of the two it was: that pair of message and receive stays out likewise.
+// A history is what one rank saw, in terms of internal/matchmodel. What a loss has ended stays out,
+// which changes nothing for the rest: a receive that failed had no message, or had one and failed
+// with it, as if neither had been; a message of a lost rank that nobody got was never first in line
+// for a receive that got another. So that this cannot hide a message that was dropped, missing
+// tells which of those must have been got all the same. Where a message of a lost rank was got, and
+// one that looks the same was not, nobody knows which of the two it was: that pair of message and
+// receive stays out likewise.
 
 // delivery is a message to a rank and the receive that got it.
 type delivery struct {
@@ -25,8 +27,9 @@ type delivery struct {
 	apart bool // the two ranks have lost each other
 }
 
-// checkHistory compares what a rank received with what was sent to it and with the model of matching. Where a rank was stopped
-// midway, what was under way is not part of it: that changes as little as what a loss ends.
+// checkHistory compares what a rank received with what was sent to it and with the model of
+// matching. Where a rank was stopped midway, what was under way is not part of it: that changes as
+// little as what a loss ends.
 func (w *world) checkHistory(r *rank, midway bool) error {
 	mail := w.mail(r)
 	if err := w.deliver(r, mail); err != nil {
@@ -53,7 +56,8 @@ func (r *rank) inOrder() []*op {
 	return ops
 }
 
-// mail lists the messages to a rank by source, in the order of sending. Those that were withdrawn or refused are none.
+// mail lists the messages to a rank by source, in the order of sending. Those that were withdrawn
+// or refused are none.
 func (w *world) mail(r *rank) [][]delivery {
 	mail := make([][]delivery, w.size())
 	for src, p := range w.ranks {
@@ -66,8 +70,9 @@ func (w *world) mail(r *rank) [][]delivery {
 	return mail
 }
 
-// deliver finds the message that each receive got, or had when it was taken back. Messages that cannot be told apart, short ones of one
-// tag, are taken in the order of sending: any other order would be a mistake, since every receive that accepts one of them accepts all.
+// deliver finds the message that each receive got, or had when it was taken back. Messages that
+// cannot be told apart, short ones of one tag, are taken in the order of sending: any other order
+// would be a mistake, since every receive that accepts one of them accepts all.
 func (w *world) deliver(r *rank, mail [][]delivery) error {
 	d := deliveries{}
 	for src := range mail {
@@ -100,8 +105,9 @@ func (d *delivery) couldBe(recv *op) bool {
 	return d.send.tag == recv.st.Tag && int64(len(d.send.content)) == recv.st.Len && bytes.HasPrefix(d.send.content, recv.got())
 }
 
-// doubtful tells whether a message that was got looks like one of the same source that was not, or the other way round, where that
-// need not be a mistake; or whether it looks like one of which nobody knows whether it was to be got.
+// doubtful tells whether a message that was got looks like one of the same source that was not, or
+// the other way round, where that need not be a mistake; or whether it looks like one of which
+// nobody knows whether it was to be got.
 func (d *delivery) doubtful(mail []delivery) bool {
 	return slices.ContainsFunc(mail, func(e delivery) bool {
 		revoked := d.send != e.send && (d.send.revoked() || e.send.revoked())
@@ -115,9 +121,10 @@ func (d *delivery) doubtful(mail []delivery) bool {
 	})
 }
 
-// missing finds messages that somebody should have got. Once a world is at rest and drained that is all of a rank that is not lost.
-// Of one that is lost, a message whose sender was told that it is sent may be on its way no more: but not if a later one
-// arrived, nor if it was matched, which synchronous sends tell. Then a receive that failed must have had it.
+// missing finds messages that somebody should have got. Once a world is at rest and drained that is
+// all of a rank that is not lost. Of one that is lost, a message whose sender was told that it is
+// sent may be on its way no more: but not if a later one arrived, nor if it was matched, which
+// synchronous sends tell. Then a receive that failed must have had it.
 func (w *world) missing(r *rank, src int, mail []delivery) error {
 	last := -1 // of those that were received
 	for i := range mail {
@@ -151,9 +158,10 @@ func (r *rank) failedReceive(tag uint64) bool {
 	return false
 }
 
-// history is what rank saw. Tags name their source, so that the model needs no other word of it. A receive that was left without a
-// message when all had arrived is part of it: none of those that waited may have been for it (V18). So is one whose call has ended
-// with its context, since it may have had a message for some time.
+// history is what rank saw. Tags name their source, so that the model needs no other word of it. A
+// receive that was left without a message when all had arrived is part of it: none of those that
+// waited may have been for it (V18). So is one whose call has ended with its context, since it may
+// have had a message for some time.
 func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	h := &matchmodel.History{Messages: make([][]uint64, len(mail))}
 	at := map[*op]int{}
@@ -194,8 +202,9 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	return h
 }
 
-// explain finds out whether the rules allow what a rank saw. Where receives that know little of their messages could have had each
-// other's, one that was given back may have come to the later of them.
+// explain finds out whether the rules allow what a rank saw. Where receives that know little of
+// their messages could have had each other's, one that was given back may have come to the later of
+// them.
 func (w *world) explain(r *rank, mail [][]delivery) error {
 	err := matchmodel.Check(w.history(r, mail))
 	if err == nil {
@@ -219,7 +228,8 @@ func (w *world) explain(r *rank, mail [][]delivery) error {
 	return err
 }
 
-// vanished tells whether a receive may have had a message that is not part of the history, and so was as if it had ended.
+// vanished tells whether a receive may have had a message that is not part of the history, and so
+// was as if it had ended.
 func (w *world) vanished(r *rank, o *op) bool {
 	return slices.ContainsFunc(w.ranks, func(p *rank) bool {
 		return slices.ContainsFunc(p.ops, func(s *op) bool {

@@ -51,7 +51,8 @@ const blank = 0xa5
 
 var blanks = bytes.Repeat([]byte{blank}, 64<<10)
 
-// newBuffer makes a buffer of n bytes with guards. Its capacity reaches into the guard: who writes beyond its length is found.
+// newBuffer makes a buffer of n bytes with guards. Its capacity reaches into the guard: who writes
+// beyond its length is found.
 func (o *op) newBuffer(n int) {
 	o.mem = make([]byte, n+2*guard)
 	for rest := o.mem; len(rest) > 0; {
@@ -68,7 +69,8 @@ func (o *op) write(src, size int) {
 	copy(o.buf, o.content)
 }
 
-// fill writes the content of message seq from src to dst: no two messages are alike as soon as they have some bytes.
+// fill writes the content of message seq from src to dst: no two messages are alike as soon as they
+// have some bytes.
 func fill(b []byte, src, dst, seq int) {
 	x := uint64(src)<<48 | uint64(dst)<<32 | uint64(seq)
 	var word [8]byte
@@ -80,8 +82,8 @@ func fill(b []byte, src, dst, seq int) {
 	}
 }
 
-// end takes the outcome and remembers what the buffer looks like. That of a send is the program's again, which writes to it: who
-// reads it from now on gets what was never sent.
+// end takes the outcome and remembers what the buffer looks like. That of a send is the program's
+// again, which writes to it: who reads it from now on gets what was never sent.
 func (o *op) end() {
 	if o.done = true; !o.call {
 		o.st, o.done, o.err = o.req.Test()
@@ -103,19 +105,22 @@ func (o *op) got() []byte { return o.buf[:min(int64(len(o.buf)), o.st.Len)] }
 // lost reports whether the operation ended with the loss of a peer.
 func (o *op) lost() bool { return errors.Is(o.err, progress.ErrPeerLost) }
 
-// canceled tells whether a request was cancelled, or a call's context has ended, and nothing was sent or received.
+// canceled tells whether a request was cancelled, or a call's context has ended, and nothing was
+// sent or received.
 func (o *op) canceled() bool {
 	return errors.Is(o.err, progress.ErrCanceled) || errors.Is(o.err, context.DeadlineExceeded) && !o.revoked()
 }
 
-// revoked reports whether the operation is a send that has ended without its receiver's answer. Nobody knows what became of it.
+// revoked reports whether the operation is a send that has ended without its receiver's answer.
+// Nobody knows what became of it.
 func (o *op) revoked() bool {
 	return o.send && errors.Is(o.err, context.DeadlineExceeded) && errors.Is(o.err, progress.ErrWithdrawn)
 }
 
 func (o *op) aborted() bool { return errors.Is(o.err, progress.ErrAborted) }
 
-// refused reports whether the operation is a send that was none, because too many bytes were queued.
+// refused reports whether the operation is a send that was none, because too many bytes were
+// queued.
 func (o *op) refused() bool { return o.send && errors.Is(o.err, progress.ErrFull) }
 
 // leave notes that an operation's end is asked for.
@@ -148,8 +153,9 @@ func (o *op) String() string {
 	return fmt.Sprintf("operation %d, %s, tag %#x: error %v", o.index, what, o.tag, o.err)
 }
 
-// checkBuffer finds writes that nobody may do: after the end (V4), before and behind the buffer, behind the message, and of
-// receives that were cancelled. What a lost peer leaves in a buffer nobody can know.
+// checkBuffer finds writes that nobody may do: after the end (V4), before and behind the buffer,
+// behind the message, and of receives that were cancelled. What a lost peer leaves in a buffer
+// nobody can know.
 func (o *op) checkBuffer() error {
 	if xxhash.Sum64(o.mem) != o.sum {
 		return fail("late write", "V4: the buffer was written to after its end: %s", o)

@@ -18,7 +18,8 @@ func TestPanics(t *testing.T) {
 	require.Equal(t, "panic in internal/sim.TestPanics.func1: oops", KindOf(err))
 }
 
-// TestPanicKinds checks that panics are told apart by their rule, or by what they say, and by the function that they come from.
+// TestPanicKinds checks that panics are told apart by their rule, or by what they say, and by the
+// function that they come from.
 func TestPanicKinds(t *testing.T) {
 	kind := func(f func()) string {
 		var failure *Failure

@@ -48,7 +48,8 @@ type Params struct {
 // Op says what a step does.
 type Op string
 
-// The steps. Who a step names is taken modulo what there is, so that a plan keeps its meaning without some of its steps.
+// The steps. Who a step names is taken modulo what there is, so that a plan keeps its meaning
+// without some of its steps.
 const (
 	OpSend   Op = "send"   // Rank sends to Peer
 	OpSsend  Op = "ssend"  // the same, synchronously
@@ -93,7 +94,8 @@ const (
 
 var masks = []Mask{MaskExact, MaskSource, MaskNumber, MaskParity, MaskAny}
 
-// Tags are laid out as in p2p: packed 1 | context 11 | source 20 | tag 32, or the program's own, here source 8 | number 8.
+// Tags are laid out as in p2p: packed 1 | context 11 | source 20 | tag 32, or the program's own,
+// here source 8 | number 8.
 const (
 	packedBit   = 1 << 63
 	sourceShift = 32
@@ -111,8 +113,8 @@ func tagOf(src int, number uint64, raw bool) uint64 {
 	return packedBit | uint64(src)<<sourceShift | number
 }
 
-// bits gives the mask and whether it leaves the source open. Only then may it let the program's tags and those of Comms through:
-// a receive from one source must not match messages of another.
+// bits gives the mask and whether it leaves the source open. Only then may it let the program's
+// tags and those of Comms through: a receive from one source must not match messages of another.
 func (m Mask) bits(raw bool) (mask uint64, anySource bool) {
 	source, number, frame := sourceBits|packedBit, uint64(numberBits), uint64(packedBit)
 	if raw {
@@ -187,8 +189,8 @@ func (p *Plan) Save(file string) error {
 	return os.WriteFile(file, b, 0o644)
 }
 
-// SaveNew writes the plan to a file of its own in dir, and gives its name. What another file says stays as it is: somebody may have
-// edited it.
+// SaveNew writes the plan to a file of its own in dir, and gives its name. What another file says
+// stays as it is: somebody may have edited it.
 func (p *Plan) SaveNew(dir string) (file string, err error) {
 	b, err := p.encode()
 	if err != nil {

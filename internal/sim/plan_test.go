@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoadIsStrict checks that nothing in a file is passed over: a plan edited by hand plays as it reads, or not at all.
+// TestLoadIsStrict checks that nothing in a file is passed over: a plan edited by hand plays as it
+// reads, or not at all.
 func TestLoadIsStrict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
 	p := NewPlan(1)

@@ -44,7 +44,8 @@ func KindOf(err error) string {
 	return "other"
 }
 
-// Replay is the command that plays something again, with the checks of this build. what are the flags that say what.
+// Replay is the command that plays something again, with the checks of this build. what are the
+// flags that say what.
 func Replay(what string) string {
 	build := ""
 	if invariant.Enabled {
@@ -231,8 +232,8 @@ func (w *world) receive(r *rank, src int, tag, mask uint64, size int, calls bool
 	w.looked(r, mask, before, found)
 }
 
-// What an index of the messages that wait costs (package matching): so many are looked at for nothing, and it is made once as many
-// times what it has to hold were.
+// What an index of the messages that wait costs (package matching): so many are looked at for
+// nothing, and it is made once as many times what it has to hold were.
 const (
 	scanFree  = 16
 	buildCost = 8

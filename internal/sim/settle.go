@@ -7,8 +7,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// settle brings a world to rest: everything arrives, receives that get nothing are cancelled, and the messages that nobody took
-// are drained by wildcards, which belong to the history too. Then every operation has ended (V18).
+// settle brings a world to rest: everything arrives, receives that get nothing are cancelled, and
+// the messages that nobody took are drained by wildcards, which belong to the history too. Then
+// every operation has ended (V18).
 func (w *world) settle() error {
 	w.say("settle")
 	if err := w.rest(); err != nil {
@@ -52,7 +53,8 @@ func (w *world) settle() error {
 	return nil
 }
 
-// drain takes the messages that wait. Those that are held up for credit come when there is a receive for them.
+// drain takes the messages that wait. Those that are held up for credit come when there is a
+// receive for them.
 func (w *world) drain() error {
 	largest := 0
 	for i := range w.plan.Steps {
@@ -96,7 +98,8 @@ func (w *world) heldUp(r *rank) bool {
 // restRounds is more than anything that a plan can contain needs.
 const restRounds = 50000
 
-// rest polls until nothing is under way: no device has anything to do, and after that no host finds a completion.
+// rest polls until nothing is under way: no device has anything to do, and after that no host finds
+// a completion.
 func (w *world) rest() error {
 	for quiet, round := 0, 0; quiet < 2; round++ {
 		if round == restRounds {
@@ -116,7 +119,8 @@ func (w *world) rest() error {
 	return nil
 }
 
-// callRounds is how often calls poll themselves; in the other rounds somebody else of their rank does, which takes less time.
+// callRounds is how often calls poll themselves; in the other rounds somebody else of their rank
+// does, which takes less time.
 const callRounds = 8
 
 // turn is a rank's share of a round. It returns how many events there were.

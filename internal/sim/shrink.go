@@ -12,9 +12,10 @@ import (
 // ErrUnsteady is part of Shrink's error where a plan does not fail again as it has failed before.
 var ErrUnsteady = errors.New("a plan that does not always do the same")
 
-// Shrink makes a plan that fails smaller, as long as it fails in the same way: first its steps, then its parameters, again and
-// again until nothing can go or ctx is over. run plays a plan and gives its error, err is how the plan has failed. A plan that fails
-// no more, or otherwise, stays as it is, and ErrUnsteady is added to err.
+// Shrink makes a plan that fails smaller, as long as it fails in the same way: first its steps,
+// then its parameters, again and again until nothing can go or ctx is over. run plays a plan and
+// gives its error, err is how the plan has failed. A plan that fails no more, or otherwise, stays
+// as it is, and ErrUnsteady is added to err.
 func Shrink(ctx context.Context, p *Plan, err error, run func(*Plan) error) (*Plan, error) {
 	again := run(p)
 	switch {

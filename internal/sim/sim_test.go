@@ -44,7 +44,8 @@ func TestCoverage(t *testing.T) {
 	require.Empty(t, c.Missing(), "%s", &c)
 }
 
-// TestReplays checks that a plan decides everything, also one that was written to a file, and that seeds differ.
+// TestReplays checks that a plan decides everything, also one that was written to a file, and that
+// seeds differ.
 func TestReplays(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
 	traces := map[uint64]bool{}
@@ -64,8 +65,9 @@ func TestReplays(t *testing.T) {
 	require.Len(t, traces, n)
 }
 
-// TestPlans plays the plans of testdata. Those with a number were shrunk from one that found the bug of internal/mutations that has
-// it, and still find it there; the others once failed without a bug.
+// TestPlans plays the plans of testdata. Those with a number were shrunk from one that found the
+// bug of internal/mutations that has it, and still find it there; the others once failed without a
+// bug.
 func TestPlans(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	require.NoError(t, err)
@@ -129,7 +131,8 @@ func TestShrink(t *testing.T) {
 	require.NotEmpty(t, fmt.Sprint(small))
 }
 
-// TestLeftBehind checks that a message that waits beside a receive that it is for is found, although both end.
+// TestLeftBehind checks that a message that waits beside a receive that it is for is found,
+// although both end.
 func TestLeftBehind(t *testing.T) {
 	for tag, good := range map[uint64]bool{4: true, 5: false} {
 		w := newWorld(NewPlan(1))

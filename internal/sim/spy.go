@@ -6,8 +6,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// spy stands between an engine and a transport. It counts what the engine's metrics do not tell, and refuses requests as if there
-// were no room.
+// spy stands between an engine and a transport. It counts what the engine's metrics do not tell,
+// and refuses requests as if there were no room.
 type spy struct {
 	transport.Transport
 	dice *refusals

@@ -190,7 +190,8 @@ func (w *world) close() error {
 	return nil
 }
 
-// discard is close for a world that has failed. A call that does not even end with its context stays where it is, with its rank.
+// discard is close for a world that has failed. A call that does not even end with its context
+// stays where it is, with its rank.
 func (w *world) discard() {
 	w.ranks = slices.DeleteFunc(w.ranks, func(r *rank) bool {
 		for range 3 {

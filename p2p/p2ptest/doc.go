@@ -1,7 +1,9 @@
-// Package p2ptest runs several ranks inside one process, for tests of programs and libraries that use package p2p. The ranks
-// exchange messages over the in-process wire, so that the race detector sees everything.
+// Package p2ptest runs several ranks inside one process, for tests of programs and libraries that
+// use package p2p. The ranks exchange messages over the in-process wire, so that the race detector
+// sees everything.
 //
-// Concurrency: Run may be called from several tests at once; its Worlds have nothing to do with each other.
+// Concurrency: Run may be called from several tests at once; its Worlds have nothing to do with
+// each other.
 //
 // This package carries no compatibility promise yet.
 package p2ptest

@@ -23,8 +23,9 @@ type Transport struct {
 // MaxPaths is the most transports that can be joined.
 const MaxPaths = 8
 
-// New joins the transports that open makes, best first; all ranks must name the same kinds in the same order. Each is opened
-// with the sink, and closed by Close, also if a later one cannot be opened.
+// New joins the transports that open makes, best first; all ranks must name the same kinds in the
+// same order. Each is opened with the sink, and closed by Close, also if a later one cannot be
+// opened.
 func New(size int, sink transport.Sink, open ...func(transport.Sink) (transport.Transport, error)) (*Transport, error) {
 	if len(open) == 0 || len(open) > MaxPaths {
 		return nil, fmt.Errorf("transport/mux: %d transports: 1 to %d can be joined", len(open), MaxPaths)
@@ -59,8 +60,8 @@ func (t *Transport) Caps() transport.Caps {
 	return c
 }
 
-// The address is magic with the version in its last byte, the number of paths, and for each its length (4 bytes,
-// little-endian) and the path's own address.
+// The address is magic with the version in its last byte, the number of paths, and for each its
+// length (4 bytes, little-endian) and the path's own address.
 const addressMagic = "TMM\x01"
 
 // Address is what the peers pass to Connect.
@@ -139,7 +140,8 @@ func (t *Transport) Wire(peer int) string {
 	return p.Wire(peer)
 }
 
-// enter begins a call by the transport's owner. What the paths share, each of them checks by itself.
+// enter begins a call by the transport's owner. What the paths share, each of them checks by
+// itself.
 func (t *Transport) enter(call string) (leave func()) {
 	t.guard.Enter("transport/mux: " + call)
 	return t.guard.Leave

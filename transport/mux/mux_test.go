@@ -46,7 +46,8 @@ func opener(fo soft.FabricOptions) func(*testing.T, int, transporttest.Options) 
 	}
 }
 
-// both is the transport of a rank: over the near device where that reaches the peer, else over the other.
+// both is the transport of a rank: over the near device where that reaches the peer, else over the
+// other.
 func both(tags bool) func(verbs.Device, int, int, transporttest.Options, transport.Sink) (transport.Transport, error) {
 	return func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
 		d := dev.(*devices)
@@ -71,7 +72,8 @@ func TestLoop(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: opener(soft.FabricOptions{}), New: both(false), OwnAddress: true})
 }
 
-// TestLoopRough lets the wires delay, cut and refuse at random; the first path has a tag list besides.
+// TestLoopRough lets the wires delay, cut and refuse at random; the first path has a tag list
+// besides.
 func TestLoopRough(t *testing.T) {
 	rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
 	transporttest.Run(t, transporttest.Harness{Devices: opener(rough), New: both(true), OwnAddress: true, Seeds: []uint64{1, 2}})

@@ -8,9 +8,9 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// waits lets one goroutine wait for several transports. Each but the first has a goroutine that waits for it while somebody
-// waits for all; whichever ends first ends the others, and nobody returns before all are back: a transport is waited for by
-// one goroutine at a time.
+// waits lets one goroutine wait for several transports. Each but the first has a goroutine that
+// waits for it while somebody waits for all; whichever ends first ends the others, and nobody
+// returns before all are back: a transport is waited for by one goroutine at a time.
 type waits struct {
 	paths []*path
 	over  atomic.Bool // the wait for all has ended: it needs no waking
@@ -66,8 +66,9 @@ func (w *waits) serve(p *path, first transport.Transport) {
 	}
 }
 
-// end waits until nobody waits for a path. One that comes back in this very moment may be woken once more, as may the first
-// path: the next wait then ends for nothing, which is allowed, and does not happen twice.
+// end waits until nobody waits for a path. One that comes back in this very moment may be woken
+// once more, as may the first path: the next wait then ends for nothing, which is allowed, and does
+// not happen twice.
 func (w *waits) end() (err error) {
 	w.over.Store(true)
 	for _, p := range w.paths {

@@ -21,8 +21,8 @@ type Address struct {
 	QPNs     [][]uint32 // queue pair numbers for every rank; tmsrq has two sets (TMO 1.3)
 }
 
-// The encoded form: magic, version, then the fields of Address in this order; strings behind a byte (Device: two bytes) of
-// length, integers little-endian. Whatever changes here changes the version.
+// The encoded form: magic, version, then the fields of Address in this order; strings behind a byte
+// (Device: two bytes) of length, integers little-endian. Whatever changes here changes the version.
 const (
 	addressMagic   = "TMX"
 	addressVersion = 1
@@ -58,7 +58,8 @@ func (a *Address) Encode() []byte {
 	return b
 }
 
-// decoder cuts fields off a peer's bytes. After the first that is missing it yields zeroes and says so.
+// decoder cuts fields off a peer's bytes. After the first that is missing it yields zeroes and says
+// so.
 type decoder struct {
 	b     []byte
 	short bool
@@ -132,7 +133,8 @@ func (a *Address) check(d *decoder, sets int) error {
 	return nil
 }
 
-// Accept checks that the transport at a can talk to peer, which is said to be rank's. The error names the difference.
+// Accept checks that the transport at a can talk to peer, which is said to be rank's. The error
+// names the difference.
 func (a *Address) Accept(peer *Address, rank int) error {
 	switch {
 	case peer.Mode != a.Mode:

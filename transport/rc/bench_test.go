@@ -74,7 +74,8 @@ func BenchmarkIdlePoll(b *testing.B) {
 	}
 }
 
-// TestNoAllocation: the paths of every message and of every rendezvous allocate nothing once they are warm.
+// TestNoAllocation: the paths of every message and of every rendezvous allocate nothing once they
+// are warm.
 func TestNoAllocation(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		tr, sinks := pair(t, direct)

@@ -9,10 +9,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Checks is what a build with -tags invariants keeps beside a transport's own state. It stands between the transport and its
-// Sink, and holds both to package transport: what is told once, in which order, from where, and what is lent for how long. It is
-// exported for transports that are built on this package.
-// A broken rule is a *invariant.Violation:
+// Checks is what a build with -tags invariants keeps beside a transport's own state. It stands
+// between the transport and its Sink, and holds both to package transport: what is told once, in
+// which order, from where, and what is lent for how long. It is exported for transports that are
+// built on this package. A broken rule is a *invariant.Violation:
 //
 //	owner     two goroutines in the transport at once; Poll from inside a Sink's method
 //	sink      the Sink is called outside Poll or after Close, or for a rank that does not exist or was lost
@@ -44,8 +44,8 @@ type tagCheck struct {
 	src     int
 }
 
-// Check puts Checks before a transport's Sink, and makes the device strict where it can be: a transport must never do what a
-// strict device refuses. Only with invariant.Enabled.
+// Check puts Checks before a transport's Sink, and makes the device strict where it can be: a
+// transport must never do what a strict device refuses. Only with invariant.Enabled.
 func Check(sink transport.Sink, dev verbs.Device, size int) *Checks {
 	if d, ok := dev.(interface{ Strict() }); ok {
 		d.Strict()
@@ -54,7 +54,8 @@ func Check(sink transport.Sink, dev verbs.Device, size int) *Checks {
 		reads: map[uint64]int{}, tags: map[uint64]*tagCheck{}, dels: map[uint64]int{}}
 }
 
-// Enter begins a call of the transport; what it returns ends it. From inside a Sink's method it nests.
+// Enter begins a call of the transport; what it returns ends it. From inside a Sink's method it
+// nests.
 func (c *Checks) Enter(call string) (leave func()) {
 	defer func() {
 		r := recover()
@@ -191,7 +192,8 @@ func (c *Checks) Grants(rank int, total uint64) {
 	c.granted[rank] = total
 }
 
-// checkHeader looks at the header of a message that is sent: what has a tag never goes as NO_TAG (V17).
+// checkHeader looks at the header of a message that is sent: what has a tag never goes as NO_TAG
+// (V17).
 func (l *Links) checkHeader(wr *verbs.SendWR) {
 	if wr.Opcode != verbs.WRSend && wr.Opcode != verbs.WRSendWithImm {
 		return
@@ -234,8 +236,8 @@ func newRingChecks(depth int) *ringChecks {
 	return &ringChecks{state: make([]slotState, depth), filled: make([]uint32, depth)}
 }
 
-// Took notes that a completion has brought a slot. It is for transports that are built on this package, and does nothing in
-// builds without -tags invariants.
+// Took notes that a completion has brought a slot. It is for transports that are built on this
+// package, and does nothing in builds without -tags invariants.
 func (r *Ring) Took(slot uint64) {
 	if !invariant.Enabled {
 		return
@@ -245,15 +247,16 @@ func (r *Ring) Took(slot uint64) {
 	*s = slotTaken
 }
 
-// Handled notes that its message is done with. It is for transports that are built on this package, and does nothing in builds
-// without -tags invariants.
+// Handled notes that its message is done with. It is for transports that are built on this package,
+// and does nothing in builds without -tags invariants.
 func (r *Ring) Handled(slot uint64) {
 	if invariant.Enabled {
 		r.inv.state[slot] = slotHandled
 	}
 }
 
-// checkPosted holds V15: a buffer goes back after its message was handled. What lay in it is overwritten.
+// checkPosted holds V15: a buffer goes back after its message was handled. What lay in it is
+// overwritten.
 func (r *Ring) checkPosted(slot uint64) {
 	s := &r.inv.state[slot]
 	invariant.Check(*s == slotOut || *s == slotHandled, "V15", "receive buffer %d is posted before its message was handled", slot)

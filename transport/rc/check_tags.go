@@ -7,7 +7,8 @@ import (
 
 // The part of Checks for transports with a TagList.
 
-// Told looks at the count that the engine reports: it is never ahead of what the Sink was given (V8).
+// Told looks at the count that the engine reports: it is never ahead of what the Sink was given
+// (V8).
 func (c *Checks) Told(handled uint32) {
 	invariant.Check(int32(c.unexpected-handled) >= 0, "V8", "%d unexpected messages are reported as handled, the sink was given %d",
 		handled, c.unexpected)

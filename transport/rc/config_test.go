@@ -56,7 +56,8 @@ func TestLargeJob(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// TestCause: the loss of a peer is reported with what the device knows about it, not with the first symptom.
+// TestCause: the loss of a peer is reported with what the device knows about it, not with the first
+// symptom.
 func TestCause(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		f := soft.NewFabric(soft.FabricOptions{})

@@ -33,8 +33,8 @@ func (c *cells) close() error {
 	return c.mr.Dereg()
 }
 
-// Granted reads the cell that peer writes for this rank. All peers of a job can write to all cells; what a peer claims
-// must not be trusted further than its own credit.
+// Granted reads the cell that peer writes for this rank. All peers of a job can write to all cells;
+// what a peer claims must not be trusted further than its own credit.
 func (l *Links) Granted(peer int) uint64 {
 	v := atomic.LoadUint64(&l.cells.v[peer])
 	var b [8]byte
@@ -42,8 +42,8 @@ func (l *Links) Granted(peer int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// Grant stores total into this rank's cell at the peer. When there is no room, Poll does it later: the newest total
-// stands for all before it, so a Grant is never refused for want of room.
+// Grant stores total into this rank's cell at the peer. When there is no room, Poll does it later:
+// the newest total stands for all before it, so a Grant is never refused for want of room.
 func (l *Links) Grant(to int, total uint64) error {
 	if invariant.Enabled {
 		defer l.inv.Enter("Grant")()

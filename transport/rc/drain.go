@@ -5,9 +5,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Drained reports that the peers' devices have everything that was posted so far. The device contract has no verb for
-// that, but a completion says so (TMO 8.2): where the newest request is not signalled, a write of no bytes that is gets
-// posted behind it. Ask again after polling.
+// Drained reports that the peers' devices have everything that was posted so far. The device
+// contract has no verb for that, but a completion says so (TMO 8.2): where the newest request is
+// not signalled, a write of no bytes that is gets posted behind it. Ask again after polling.
 func (l *Links) Drained() bool {
 	if invariant.Enabled {
 		defer l.inv.Enter("Drained")()

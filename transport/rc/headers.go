@@ -28,7 +28,8 @@ const (
 	ctrlKind = 1 // kind byte of a control message; others are free
 )
 
-// BufferSize is what a receive buffer needs to hold any message of a transport with that eager limit.
+// BufferSize is what a receive buffer needs to hold any message of a transport with that eager
+// limit.
 func BufferSize(maxEager int) int {
 	return (max(verbs.TMHSize+maxEager, MaxRndv, ctrlSize+MaxCtrl) + 63) &^ 63
 }
@@ -39,7 +40,8 @@ func PutEager(b []byte, appCtx uint32, tag uint64) int {
 	return verbs.TMHSize
 }
 
-// PutRndv encodes a rendezvous request and returns its size. The caller has checked len(h.Extra) against MaxExtra.
+// PutRndv encodes a rendezvous request and returns its size. The caller has checked len(h.Extra)
+// against MaxExtra.
 func PutRndv(b []byte, h *transport.RndvHdr) int {
 	verbs.TMH{Opcode: verbs.TMHRndv, AppCtx: h.AppCtx, Tag: h.Tag}.Put(b)
 	verbs.RVH{VA: h.VA, RKey: h.RKey, Len: shortLen(h.Len)}.Put(b[verbs.TMHSize:])
@@ -71,9 +73,10 @@ func Opcode(msg []byte) verbs.TMHOpcode {
 	return verbs.TMHOpcode(msg[0])
 }
 
-// Deliver gives a message that came in whole, headers included, to the sink. The message is the peer's word: every length
-// in it is checked, and the error says what is wrong with it. Its Opcode is read once, by the caller: the peer may still write to
-// a message that is lent, and what was decided by the opcode must hold. h is scratch.
+// Deliver gives a message that came in whole, headers included, to the sink. The message is the
+// peer's word: every length in it is checked, and the error says what is wrong with it. Its Opcode
+// is read once, by the caller: the peer may still write to a message that is lent, and what was
+// decided by the opcode must hold. h is scratch.
 func Deliver(sink transport.Sink, src int, op verbs.TMHOpcode, msg []byte, maxEager int, h *transport.RndvHdr) error {
 	if op == verbs.TMHEager && len(msg) >= verbs.TMHSize {
 		if len(msg)-verbs.TMHSize > maxEager {

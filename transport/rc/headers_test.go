@@ -73,7 +73,8 @@ func TestBufferSize(t *testing.T) {
 	}
 }
 
-// FuzzDeliver: whatever comes in is delivered once or refused, never both, and never more than it holds.
+// FuzzDeliver: whatever comes in is delivered once or refused, never both, and never more than it
+// holds.
 func FuzzDeliver(f *testing.F) {
 	b := make([]byte, rc.MaxRndv)
 	f.Add(append([]byte{}, b[:rc.PutEager(b, 1, 2)]...))

@@ -9,10 +9,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// What a work request is for, in the top bits of its WRID: after an error status nothing else tells (ibv_poll_cq(3)).
-// Receives have kind 0 and their slot below. Send requests have the sequence number in their queue in the low 32 bits and,
-// where they use one, a slot above that.
-// Kinds from 8 on are not used here: transport/tmsrq has them in completion queues of its own.
+// What a work request is for, in the top bits of its WRID: after an error status nothing else tells
+// (ibv_poll_cq(3)). Receives have kind 0 and their slot below. Send requests have the sequence
+// number in their queue in the low 32 bits and, where they use one, a slot above that. Kinds from 8
+// on are not used here: transport/tmsrq has them in completion queues of its own.
 const (
 	kindRecv uint64 = iota << kindShift
 	kindSend
@@ -34,17 +34,18 @@ type LinksConfig struct {
 	SRQ       verbs.SRQ
 	SendDepth int
 	Sink      transport.Sink
-	// Twin adds a second queue pair for each rank, without a send queue: peers' messages arrive there, and a tag-matching
-	// SRQ sends on it (TMO 1.3). The first then receives only what the peer's second sends.
+	// Twin adds a second queue pair for each rank, without a send queue: peers' messages arrive
+	// there, and a tag-matching SRQ sends on it (TMO 1.3). The first then receives only what the
+	// peer's second sends.
 	Twin bool
 }
 
 // maxBounce is how many messages can be under way that the device does not take inline.
 const maxBounce = 64
 
-// Links are the queue pairs to all ranks with what goes out on them: messages, reads, credits. Completions of send
-// requests come in through Completed, errors of any through Failed; the transport calls Settle when it has handled all
-// completions there were.
+// Links are the queue pairs to all ranks with what goes out on them: messages, reads, credits.
+// Completions of send requests come in through Completed, errors of any through Failed; the
+// transport calls Settle when it has handled all completions there were.
 type Links struct {
 	cfg      LinksConfig
 	sink     transport.Sink
@@ -85,9 +86,9 @@ type Links struct {
 type peer struct {
 	qp   verbs.QP
 	twin verbs.QP // with LinksConfig.Twin
-	// Sequence numbers of send requests. Requests from done to posted hold slots of the send queue; a completion of one
-	// signalled frees all before it (TMO 8.2). limit is how many there may be, 0 while the link is not usable: one
-	// comparison answers both.
+	// Sequence numbers of send requests. Requests from done to posted hold slots of the send queue;
+	// a completion of one signalled frees all before it (TMO 8.2). limit is how many there may be,
+	// 0 while the link is not usable: one comparison answers both.
 	posted, signalled, done uint32
 	limit                   uint32
 
@@ -151,7 +152,8 @@ func NewLinks(l *Links, cfg LinksConfig) error {
 	if !cfg.Twin {
 		return l.openQPs(sends, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, func(p *peer) *verbs.QP { return &p.qp })
 	}
-	// What peers post arrives at the twin; at the first only what their devices do: reads for rendezvous, and FIN.
+	// What peers post arrives at the twin; at the first only what their devices do: reads for
+	// rendezvous, and FIN.
 	err := l.openQPs(sends, verbs.AccessRemoteRead, func(p *peer) *verbs.QP { return &p.qp })
 	if err != nil {
 		return err
@@ -234,7 +236,8 @@ const (
 	ackTimeout  = 18 // 1.07 s
 )
 
-// raiseAll moves a peer's queue pairs to RTS. The first of each end is connected to the second of the other (TMO 1.3).
+// raiseAll moves a peer's queue pairs to RTS. The first of each end is connected to the second of
+// the other (TMO 1.3).
 func (l *Links) raiseAll(p *peer, a *Address) error {
 	if p.twin == nil {
 		return l.raise(p.qp, a, 0, 0)
@@ -245,13 +248,14 @@ func (l *Links) raiseAll(p *peer, a *Address) error {
 	return l.raise(p.qp, a, 0, 1)
 }
 
-// raise moves a queue pair to RTS. own and theirs are the sets of Address.QPNs that it and its partner belong to.
+// raise moves a queue pair to RTS. own and theirs are the sets of Address.QPNs that it and its
+// partner belong to.
 func (l *Links) raise(qp verbs.QP, a *Address, own, theirs int) error {
 	self := &l.cfg.Self
 	depth := uint8(max(1, min(self.RdAtomic, a.RdAtomic)))
 	dest := a.QPNs[theirs][self.Rank]
-	// The first sequence number of each direction follows from its sender's queue pair number: both ends know it, and it
-	// differs between successive connections.
+	// The first sequence number of each direction follows from its sender's queue pair number: both
+	// ends know it, and it differs between successive connections.
 	rtr := verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: a.Device}, DestQPN: dest, RQPSN: dest & (1<<24 - 1),
 		PathMTU: verbs.MTU(min(self.MTU, a.MTU)), MaxDestRdAtomic: depth, MinRNRTimer: minRNRTimer}
 	if err := qp.Modify(&rtr, verbs.QPMaskRTR); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// cause ranks what is known about the end of a link: one event shows up as flushed requests, as a status and as an
-// asynchronous event, and the most telling of them is reported.
+// cause ranks what is known about the end of a link: one event shows up as flushed requests, as a
+// status and as an asynchronous event, and the most telling of them is reported.
 type cause uint8
 
 const (
@@ -21,8 +21,8 @@ const (
 	causeLocal        // found out here: a violation, a refused request
 )
 
-// Lose ends a link: the queue pair goes to ERR, which flushes what is under way, and Settle tells the sink. It may be
-// called again with a better cause until then.
+// Lose ends a link: the queue pair goes to ERR, which flushes what is under way, and Settle tells
+// the sink. It may be called again with a better cause until then.
 func (l *Links) Lose(p *peer, c cause, err error) {
 	if p.state == linkLost || p.state == linkDying && c <= p.cause {
 		return
@@ -47,8 +47,8 @@ func (l *Links) Lose(p *peer, c cause, err error) {
 	}
 }
 
-// Broken returns why a rank's link does not work, nil while it does. It looks at the queue pairs too: a completion can say
-// that something ended before the event that says why was taken.
+// Broken returns why a rank's link does not work, nil while it does. It looks at the queue pairs
+// too: a completion can say that something ended before the event that says why was taken.
 func (l *Links) Broken(rank int) error {
 	p := &l.peers[rank]
 	switch {
@@ -63,8 +63,8 @@ func (l *Links) Broken(rank int) error {
 // Connected says that Connect has linked a rank, whatever became of the link.
 func (l *Links) Connected(rank int) bool { return l.peers[rank].state != linkNew }
 
-// Hold keeps the loss of a rank from being told until as many Holds of -1 as of 1 were made: something of its is under way
-// that has to end first.
+// Hold keeps the loss of a rank from being told until as many Holds of -1 as of 1 were made:
+// something of its is under way that has to end first.
 func (l *Links) Hold(rank, n int) { l.peers[rank].held += n }
 
 // Waiting says that a completion of a send request is to be expected.
@@ -118,8 +118,9 @@ func (l *Links) gaveBack(p *peer, wrid uint64, failure error) {
 	}
 }
 
-// Failed handles a completion with an error status, of a send request or a receive. The first of them ends the link, and
-// what was under way ends with it; but for a read from or to withdrawn memory, which fails alone where the device can do so.
+// Failed handles a completion with an error status, of a send request or a receive. The first of
+// them ends the link, and what was under way ends with it; but for a read from or to withdrawn
+// memory, which fails alone where the device can do so.
 func (l *Links) Failed(wc *verbs.WC) {
 	rank := l.byQPN.find(wc.QPNum)
 	if rank < 0 {
@@ -139,7 +140,8 @@ func (l *Links) Failed(wc *verbs.WC) {
 	l.gaveBack(p, wc.WRID, p.err)
 }
 
-// Events takes the device's asynchronous events. An error means that the transport as a whole cannot go on.
+// Events takes the device's asynchronous events. An error means that the transport as a whole
+// cannot go on.
 func (l *Links) Events() error {
 	for {
 		ev, ok := l.cfg.Device.PollAsync()
@@ -170,8 +172,9 @@ func orUnknown(err error) error {
 	return err
 }
 
-// Settle does what is left to do after completions were handled. all says that there were no more of them: only then are
-// the messages of a peer that died all delivered, and its loss may be told. It returns how many peers were lost.
+// Settle does what is left to do after completions were handled. all says that there were no more
+// of them: only then are the messages of a peer that died all delivered, and its loss may be told.
+// It returns how many peers were lost.
 func (l *Links) Settle(all bool) int {
 	l.todo = false
 	if l.grantsDue > 0 {

@@ -46,7 +46,8 @@ func wantLost(t *testing.T, tr *Transport, s *endSink, buffers int) {
 	require.Len(t, tr.freeRd, len(tr.reads))
 }
 
-// TestLostGivesBack: what is under way to a peer that is lost gives back its buffers, which all peers share.
+// TestLostGivesBack: what is under way to a peer that is lost gives back its buffers, which all
+// peers share.
 func TestLostGivesBack(t *testing.T) {
 	tr, s := selfSender(t)
 	buffers := len(tr.bounce.free)
@@ -69,7 +70,8 @@ type refuser struct {
 
 func (q *refuser) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) { return wr, q.err }
 
-// TestRefused: a request that the device does not take holds nothing. When it may be for want of room it can be tried again.
+// TestRefused: a request that the device does not take holds nothing. When it may be for want of
+// room it can be tried again.
 func TestRefused(t *testing.T) {
 	for name, try := range map[string]func(tr *Transport) error{
 		"inline": func(tr *Transport) error { return tr.SendEager(0, 1, 2, make([]byte, 8)) },

@@ -9,8 +9,9 @@ import (
 
 const (
 	pollBatch = 32
-	// eventEvery is how often, in polls, the device is asked for asynchronous events; Arm makes the next poll ask. So who
-	// polls learns of a silent peer's death in microseconds, and who sleeps before it sleeps.
+	// eventEvery is how often, in polls, the device is asked for asynchronous events; Arm makes the
+	// next poll ask. So who polls learns of a silent peer's death in microseconds, and who sleeps
+	// before it sleeps.
 	eventEvery = 256
 )
 

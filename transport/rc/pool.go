@@ -8,9 +8,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Pool is registered buffers of one size, for what a device does not take from, or bring to, where the caller has it. Its slab is
-// one allocation: where it is large, its pages come fresh from the system and are touched only when used. Who has taken a buffer
-// owns it until putting it back, which is not before the device is done with it.
+// Pool is registered buffers of one size, for what a device does not take from, or bring to, where
+// the caller has it. Its slab is one allocation: where it is large, its pages come fresh from the
+// system and are touched only when used. Who has taken a buffer owns it until putting it back,
+// which is not before the device is done with it.
 type Pool struct {
 	mr   verbs.MR
 	slab []byte

@@ -18,8 +18,9 @@ type read struct {
 	seq  uint32   // of the request: a completion must name it too
 }
 
-// Read copies len(dst) bytes from a peer's memory; Sink.ReadDone(id) reports the end. At most as many reads are under way
-// as the peer answers at once: more would hold up the messages behind them (TMO 8.1).
+// Read copies len(dst) bytes from a peer's memory; Sink.ReadDone(id) reports the end. At most as
+// many reads are under way as the peer answers at once: more would hold up the messages behind them
+// (TMO 8.1).
 func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) error {
 	if invariant.Enabled {
 		defer l.inv.Enter("Read")()

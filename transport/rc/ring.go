@@ -7,9 +7,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Ring is the receive buffers of an SRQ: one registered slab, cut into slots. The slab is large, so the Go runtime takes
-// it fresh from the system, page-aligned and untouched; where the device lends what it received (verbs.WC.Data) its
-// pages are never used.
+// Ring is the receive buffers of an SRQ: one registered slab, cut into slots. The slab is large, so
+// the Go runtime takes it fresh from the system, page-aligned and untouched; where the device lends
+// what it received (verbs.WC.Data) its pages are never used.
 type Ring struct {
 	srq   verbs.SRQ
 	mr    verbs.MR
@@ -63,8 +63,8 @@ func (r *Ring) Filled(slot uint64, n uint32) []byte {
 	return r.slab[off : off+int(n) : off+int(n)]
 }
 
-// Done gives a slot back after its message was handled. Slots are posted in chains, so that a message costs a share of
-// one call.
+// Done gives a slot back after its message was handled. Slots are posted in chains, so that a
+// message costs a share of one call.
 func (r *Ring) Done(slot uint64) error {
 	if invariant.Enabled {
 		r.checkPosted(slot)

@@ -10,8 +10,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// SendEager sends a tagged message; payload is copied before it returns. This is the small-message path: nothing is
-// allocated, and the work request of the last call is used again with what differs.
+// SendEager sends a tagged message; payload is copied before it returns. This is the small-message
+// path: nothing is allocated, and the work request of the last call is used again with what
+// differs.
 func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) error {
 	if invariant.Enabled {
 		defer l.inv.Enter("SendEager")()
@@ -40,8 +41,8 @@ func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error
 	return l.message(&l.peers[to], n, payload)
 }
 
-// post posts a request with the next sequence number, signalled when too many before it were not, so that slots come
-// back. The caller has checked that there is room.
+// post posts a request with the next sequence number, signalled when too many before it were not,
+// so that slots come back. The caller has checked that there is room.
 func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags) error {
 	seq := p.posted
 	if seq-p.signalled >= l.every-1 {
@@ -67,8 +68,8 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 	return nil
 }
 
-// refused handles a request that the device did not take. Slots are counted, so that a full queue is not expected; a
-// device that says so all the same is believed.
+// refused handles a request that the device did not take. Slots are counted, so that a full queue
+// is not expected; a device that says so all the same is believed.
 func (l *Links) refused(p *peer, err error) error {
 	if errors.Is(err, syscall.ENOMEM) && p.posted != p.done && p.signalled != p.done {
 		return transport.ErrAgain
@@ -106,7 +107,8 @@ func (l *Links) usable(to int) (*peer, error) {
 	return p, nil
 }
 
-// message sends n bytes of smallB followed by payload: inline if possible, else from a bounce buffer.
+// message sends n bytes of smallB followed by payload: inline if possible, else from a bounce
+// buffer.
 func (l *Links) message(p *peer, n int, payload []byte) error {
 	l.smallS[0] = verbs.SGE{Data: l.smallB[:n]}
 	l.smallS[1] = verbs.SGE{Data: payload}
@@ -145,8 +147,8 @@ func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
 	return l.message(p, PutRndv(l.smallB[:], h), nil)
 }
 
-// SendMarked sends a message of at most 96 bytes, headers included, that carries immediate data: zero, a marker of
-// the transport above (TMO 2.6). msg is copied.
+// SendMarked sends a message of at most 96 bytes, headers included, that carries immediate data:
+// zero, a marker of the transport above (TMO 2.6). msg is copied.
 func (l *Links) SendMarked(to int, msg []byte) error {
 	if invariant.Enabled {
 		defer l.inv.Enter("SendMarked")()

@@ -109,7 +109,8 @@ func (j *shortJob) finish(what string, reqs []progress.Request) {
 	j.t.Fatalf("%s: %d operations have not ended", what, len(reqs))
 }
 
-// exchange lets two ranks send each other n large messages, all posted at once, with the receives before them.
+// exchange lets two ranks send each other n large messages, all posted at once, with the receives
+// before them.
 func (j *shortJob) exchange(a, b, n int) (reqs []progress.Request) {
 	for _, p := range [][2]int{{a, b}, {b, a}} {
 		for range n {
@@ -122,8 +123,9 @@ func (j *shortJob) exchange(a, b, n int) (reqs []progress.Request) {
 	return reqs
 }
 
-// TestManyOffers posts more large sends than the device has regions for, to two ranks that do not receive. Neither fails, and what the
-// sender and a third rank send each other goes through meanwhile.
+// TestManyOffers posts more large sends than the device has regions for, to two ranks that do not
+// receive. Neither fails, and what the sender and a third rank send each other goes through
+// meanwhile.
 func TestManyOffers(t *testing.T) {
 	const regions, count = 128, 500
 	j := newShortJob(t, 4, regions)

@@ -2,7 +2,8 @@ package rc
 
 import "math/bits"
 
-// table finds the rank of a queue pair number: open addressing, at most half full. Filled once, read for each completion.
+// table finds the rank of a queue pair number: open addressing, at most half full. Filled once,
+// read for each completion.
 type table struct {
 	slots []tableSlot
 	shift uint

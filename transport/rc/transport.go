@@ -32,7 +32,8 @@ const (
 	maxRdAtomic      = 16
 )
 
-// Fill sets the defaults and reports everything that is wrong. qps is how many queue pairs a rank takes.
+// Fill sets the defaults and reports everything that is wrong. qps is how many queue pairs a rank
+// takes.
 func (c *Config) Fill(qps int) error {
 	if c.Device == nil {
 		return errors.New("Config.Device is missing")
@@ -69,7 +70,8 @@ func (c *Config) Fill(qps int) error {
 	return errors.Join(errs...)
 }
 
-// cqe is how many completions there can be: errors complete every request, signalled or not (TMO 8.2).
+// cqe is how many completions there can be: errors complete every request, signalled or not (TMO
+// 8.2).
 func (c *Config) cqe() int { return c.SRQDepth + c.Size*c.SendDepth }
 
 // Transport is the transport over RC queue pairs. See package transport for its methods.

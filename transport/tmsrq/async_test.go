@@ -10,7 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// shared is a transport whose device works by itself whenever no call is under way: what the engine's lock does, call by call.
+// shared is a transport whose device works by itself whenever no call is under way: what the
+// engine's lock does, call by call.
 type shared struct {
 	transport.Transport
 	dev    *soft.Device

@@ -8,8 +8,9 @@ import (
 
 // What a build with -tags invariants checks here, besides rc.Checks.
 
-// checkClass holds the device to TMO 2.3: what has a tag is counted, and nothing else is (V17). Only for what lies in a buffer of
-// ours: what is lent may lie in memory that the peer can still write to.
+// checkClass holds the device to TMO 2.3: what has a tag is counted, and nothing else is (V17).
+// Only for what lies in a buffer of ours: what is lent may lie in memory that the peer can still
+// write to.
 func (t *Transport) checkClass(wc *verbs.WC, msg []byte) {
 	if t.cfg.MaxTags == 0 || wc.Opcode == verbs.WCRecvRDMAWithImm {
 		return

@@ -41,8 +41,8 @@ func polls(t *testing.T, tr *Transport) {
 	}
 }
 
-// TestCheckUnnamed: where a completion names no queue pair, the source is the peer's word. A rank that is not connected to this
-// device is a broken promise of the peer's, not a Violation of ours.
+// TestCheckUnnamed: where a completion names no queue pair, the source is the peer's word. A rank
+// that is not connected to this device is a broken promise of the peer's, not a Violation of ours.
 func TestCheckUnnamed(t *testing.T) {
 	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})})
 	require.NoError(t, err)

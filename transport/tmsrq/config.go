@@ -29,8 +29,8 @@ const (
 	defaultMaxTags = 1024
 	maxMaxTags     = 1 << 16
 
-	// minDepth: a known device matches only while 33 unexpected buffers are posted (TMO 1.2); those that wait to go back
-	// in one chain come on top.
+	// minDepth: a known device matches only while 33 unexpected buffers are posted (TMO 1.2); those
+	// that wait to go back in one chain come on top.
 	minDepth = 48
 	maxDepth = 1 << 14 // V15: the counts of TMO 5.1 then never differ by 2^16
 
@@ -68,22 +68,25 @@ func (c *Config) fillTags() error {
 	if matches {
 		c.MaxTags = min(c.MaxTags, int(tm.MaxNumTags))
 	}
-	// The completion queue has to hold the worst case (V15); where the device's are small, the list is.
+	// The completion queue has to hold the worst case (V15); where the device's are small, the list
+	// is.
 	for c.MaxTags > 0 && c.cqe() > c.Device.Attr().MaxCQE {
 		c.MaxTags /= 2
 	}
 	return nil
 }
 
-// maxOps is the depth of the queue of list operations: for each receive one that puts it in and one that takes it out,
-// SYNCs besides (TMO 3.4).
+// maxOps is the depth of the queue of list operations: for each receive one that puts it in and one
+// that takes it out, SYNCs besides (TMO 3.4).
 func (c *Config) maxOps() int { return min(2*c.MaxTags+2, int(c.Device.Attr().TM.MaxOps)) }
 
-// cqe is how many completions of receives and list operations there can be at once (TMO 1.4): one for each posted buffer,
-// MATCH and DATA_VALID for each entry, one for each list operation; and one for each queue pair that fails.
+// cqe is how many completions of receives and list operations there can be at once (TMO 1.4): one
+// for each posted buffer, MATCH and DATA_VALID for each entry, one for each list operation; and one
+// for each queue pair that fails.
 func (c *Config) cqe() int { return c.SRQDepth + 2*c.MaxTags + c.maxOps() + 2*c.Size }
 
-// bounceSize is what a bounce buffer needs to take whatever a matched message of at most MaxEager bytes puts there.
+// bounceSize is what a bounce buffer needs to take whatever a matched message of at most MaxEager
+// bytes puts there.
 func (c *Config) bounceSize() int { return (max(c.MaxEager, minLanding) + 63) &^ 63 }
 
 // bounces is how many bounce buffers there are.

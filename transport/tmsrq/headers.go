@@ -9,9 +9,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// A software rendezvous request is an eager message with immediate data 0, so that it is matched like any other (TMO 2.6,
-// V17). Its app_ctx is the source's rank, as in eager messages: where the device matches it, that is all there is to know
-// the source by until the payload is there. The payload, big-endian:
+// A software rendezvous request is an eager message with immediate data 0, so that it is matched
+// like any other (TMO 2.6, V17). Its app_ctx is the source's rank, as in eager messages: where the
+// device matches it, that is all there is to know the source by until the payload is there. The
+// payload, big-endian:
 //
 //	0  va      8 bytes
 //	8  rkey    4
@@ -24,8 +25,8 @@ const (
 	rtsSize = 28
 	maxRTS  = rtsSize + rc.MaxExtra
 
-	// minLanding is the largest header that the device can put into a matched receive's buffer: a software rendezvous
-	// request, or TMH and RVH of a rendezvous that does not fit (TMO 6.7).
+	// minLanding is the largest header that the device can put into a matched receive's buffer: a
+	// software rendezvous request, or TMH and RVH of a rendezvous that does not fit (TMO 6.7).
 	minLanding = max(maxRTS, verbs.TMHSize+verbs.RVHSize)
 )
 
@@ -47,7 +48,8 @@ func putRTS(b []byte, h *transport.RndvHdr, source int) int {
 	return verbs.TMHSize + rtsSize + copy(p[rtsSize:], h.Extra)
 }
 
-// parseRTS decodes the payload of a software rendezvous request from rank src. h.Extra is a part of p.
+// parseRTS decodes the payload of a software rendezvous request from rank src. h.Extra is a part of
+// p.
 func parseRTS(p []byte, tag uint64, src int, h *transport.RndvHdr) error {
 	if len(p) < rtsSize || len(p) > maxRTS {
 		return fmt.Errorf("a software rendezvous request of %d bytes, it has %d to %d", len(p), rtsSize, maxRTS)
@@ -61,8 +63,9 @@ func parseRTS(p []byte, tag uint64, src int, h *transport.RndvHdr) error {
 	return nil
 }
 
-// parseIncomplete decodes what the device leaves in the buffer of a matched rendezvous that it gives to software: TMH and
-// RVH, nothing of the software header (TMO 6.7). Only a rendezvous whose length RVH can hold goes that way.
+// parseIncomplete decodes what the device leaves in the buffer of a matched rendezvous that it
+// gives to software: TMH and RVH, nothing of the software header (TMO 6.7). Only a rendezvous whose
+// length RVH can hold goes that way.
 func parseIncomplete(p []byte, tag uint64, h *transport.RndvHdr) error {
 	if len(p) < verbs.TMHSize+verbs.RVHSize {
 		return fmt.Errorf("a rendezvous whose headers have %d bytes", len(p))

@@ -2,8 +2,9 @@ package tmsrq
 
 import "math/bits"
 
-// index finds the entry of a receive's id: open addressing, at most half full, deletion without tombstones, so that
-// nothing is ever allocated after its making. Ids are the engine's, not a peer's.
+// index finds the entry of a receive's id: open addressing, at most half full, deletion without
+// tombstones, so that nothing is ever allocated after its making. Ids are the engine's, not a
+// peer's.
 type index struct {
 	slots []indexSlot
 	shift uint

@@ -21,8 +21,8 @@ func startingAt(n uint16) func(verbs.Device, int, int, transporttest.Options, tr
 	}
 }
 
-// TestKnobs runs on devices that decide otherwise what the sources leave open (TMO 9). The device checks the host's side of
-// the bargain: V11, V13, V14, V19.
+// TestKnobs runs on devices that decide otherwise what the sources leave open (TMO 9). The device
+// checks the host's side of the bargain: V11, V13, V14, V19.
 func TestKnobs(t *testing.T) {
 	for name, tm := range map[string]soft.TMConfig{
 		"incomplete in two": {TwoIncomplete: true, RecvUnexpected: true},

@@ -10,8 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// tagList is the device's list as the engine uses it. It keeps accounts of its own of what the device has room for: from
-// the device's errors nothing can be told apart (TMO 3.3).
+// tagList is the device's list as the engine uses it. It keeps accounts of its own of what the
+// device has room for: from the device's errors nothing can be told apart (TMO 3.3).
 type tagList struct {
 	t       *Transport
 	entries []entry
@@ -100,7 +100,8 @@ func (l *tagList) vacant() int {
 	return min(len(l.free), int(l.room()))
 }
 
-// Add offers a receive. Its tag is made canonical: bits outside the mask would keep it from ever matching (V19).
+// Add offers a receive. Its tag is made canonical: bits outside the mask would keep it from ever
+// matching (V19).
 func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
 	if invariant.Enabled {
 		defer l.t.inv.Enter("TagList.Add")()
@@ -142,8 +143,9 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 	return nil
 }
 
-// place chooses where a receive's message lands: in buf where every message that the device may put there fits, else in a
-// bounce buffer, so that a message that is too long is found by software (TMO 6.8).
+// place chooses where a receive's message lands: in buf where every message that the device may put
+// there fits, else in a bounce buffer, so that a message that is too long is found by software (TMO
+// 6.8).
 func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
 	e.buf, e.bounce = buf, -1
 	if !packed || len(buf) < l.direct {
@@ -179,8 +181,8 @@ func (l *tagList) release(e *entry) {
 // count is the C of TMO 5.1: what the engine handled, and what never reached it.
 func (l *tagList) count(handled uint32) uint32 { return handled + l.t.skipped }
 
-// refused turns a failed posting into what the caller gets. Room is counted, so that the device is not expected to have
-// none; one that says so all the same is believed.
+// refused turns a failed posting into what the caller gets. Room is counted, so that the device is
+// not expected to have none; one that says so all the same is believed.
 func (l *tagList) refused(err error) error {
 	if isFull(err) && l.pending() {
 		return transport.ErrAgain
@@ -205,7 +207,8 @@ func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 	return uint32(i), e, nil
 }
 
-// Del asks for a receive to be taken out for its user, who waits for the outcome: always signalled, never lost (TMO 6.6).
+// Del asks for a receive to be taken out for its user, who waits for the outcome: always signalled,
+// never lost (TMO 6.6).
 func (l *tagList) Del(id uint64, handled uint32) error {
 	if invariant.Enabled {
 		defer l.t.inv.Enter("TagList.Del")()
@@ -226,8 +229,8 @@ func (l *tagList) Del(id uint64, handled uint32) error {
 	return l.remove(slot, l.count(handled))
 }
 
-// Drop takes out a dormant receive (TMO 5.3): it cannot be matched before the device has the DEL, so that its buffers are
-// free at once. A DEL that its user asked for does the same.
+// Drop takes out a dormant receive (TMO 5.3): it cannot be matched before the device has the DEL,
+// so that its buffers are free at once. A DEL that its user asked for does the same.
 func (l *tagList) Drop(id uint64, handled uint32) error {
 	if invariant.Enabled {
 		defer l.t.inv.Enter("TagList.Drop")()
@@ -250,8 +253,8 @@ func (l *tagList) Drop(id uint64, handled uint32) error {
 	return l.remove(slot, l.count(handled))
 }
 
-// remove posts the DEL of an entry, or queues it. What is queued keeps its count: a later one would tell of messages whose
-// DELs come behind (V9).
+// remove posts the DEL of an entry, or queues it. What is queued keeps its count: a later one would
+// tell of messages whose DELs come behind (V9).
 func (l *tagList) remove(slot, count uint32) error {
 	if l.queued > 0 || l.room() == 0 {
 		l.put(slot, count)

@@ -33,8 +33,8 @@ func (l *tagList) done(wc *verbs.WC) {
 	}
 }
 
-// deleted handles the outcome of a signalled DEL (TMO 6.6): the user's, or a forced one that was signalled for the queue's
-// sake.
+// deleted handles the outcome of a signalled DEL (TMO 6.6): the user's, or a forced one that was
+// signalled for the queue's sake.
 func (l *tagList) deleted(slot uint32, e *entry, ok bool) {
 	id, tell := e.id, e.deleting && !e.dropped
 	switch {
@@ -91,15 +91,15 @@ func (l *tagList) received(wc *verbs.WC) {
 	}
 }
 
-// matchBy is for a device that says nothing of the match in the completion of a rendezvous that it leaves to software: the
-// headers in the buffer tell.
+// matchBy is for a device that says nothing of the match in the completion of a rendezvous that it
+// leaves to software: the headers in the buffer tell.
 func (l *tagList) matchBy(e *entry, wc *verbs.WC) {
 	tmh := verbs.ParseTMH(e.landing)
 	l.match(e, wc.QPNum, tmh.Tag, tmh.AppCtx)
 }
 
-// match tells the sink of a match, which unlinks the receive (V5). Who sent the message is its own word, checked against the
-// queue pair where the completion names it.
+// match tells the sink of a match, which unlinks the receive (V5). Who sent the message is its own
+// word, checked against the queue pair where the completion names it.
 func (l *tagList) match(e *entry, qpn uint32, tag uint64, appCtx uint32) {
 	t := l.t
 	e.tag, e.appCtx = tag, appCtx
@@ -129,8 +129,8 @@ func (l *tagList) matchFrom(e *entry, src int) {
 	l.t.sink.Matched(e.id, src, e.appCtx, e.tag)
 }
 
-// fails handles an error status. It says nothing of the match: the sink is told, if it was not, so that it unlinks the
-// receive.
+// fails handles an error status. It says nothing of the match: the sink is told, if it was not, so
+// that it unlinks the receive.
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
 	if wc.Status == verbs.WCRemAccessErr && e.matched && e.src >= 0 && t.Broken(e.src) == nil {
@@ -154,7 +154,8 @@ type outcome struct {
 	rndv bool // software has to fetch the message that Transport.hdr describes
 }
 
-// end handles the last completion of a receive. Its slot and buffers are free when the sink hears of it.
+// end handles the last completion of a receive. Its slot and buffers are free when the sink hears
+// of it.
 func (l *tagList) end(slot uint32, e *entry, wc *verbs.WC) {
 	t := l.t
 	out := l.outcome(e, wc)
@@ -197,8 +198,8 @@ func (l *tagList) outcome(e *entry, wc *verbs.WC) outcome {
 	return outcome{n: uint64(wc.ByteLen)}
 }
 
-// incomplete is a rendezvous that the device left to software, or gave up because its queue pair failed, which leaves no
-// headers (TMO 4.3, 9).
+// incomplete is a rendezvous that the device left to software, or gave up because its queue pair
+// failed, which leaves no headers (TMO 4.3, 9).
 func (l *tagList) incomplete(e *entry) outcome {
 	if e.src >= 0 {
 		if err := l.t.Broken(e.src); err != nil {

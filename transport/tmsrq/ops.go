@@ -8,8 +8,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// ops is the queue of list operations. The device frees its slots only up to the newest signalled operation whose
-// completion was polled (TMO 3.4): of every half queue at least one is signalled, so that a full queue always empties.
+// ops is the queue of list operations. The device frees its slots only up to the newest signalled
+// operation whose completion was polled (TMO 3.4): of every half queue at least one is signalled,
+// so that a full queue always empties.
 type ops struct {
 	srq                          verbs.SRQ
 	wr                           verbs.OpsWR
@@ -38,8 +39,8 @@ func (o *ops) room() uint32 { return o.depth - (o.posted - o.reclaimed) }
 // pending says that a completion is to come that makes room.
 func (o *ops) pending() bool { return int32(o.signalled-o.reclaimed) > 0 }
 
-// post posts the operation in o.wr with what is common to all: the count, on every one of them (TMO 5.4), and the signal
-// if it is asked for or due.
+// post posts the operation in o.wr with what is common to all: the count, on every one of them (TMO
+// 5.4), and the signal if it is asked for or due.
 func (o *ops) post(kind uint64, slot uint32, signal bool, count uint32) (signalled bool, err error) {
 	wr := &o.wr
 	wr.Flags, wr.UnexpectedCnt = verbs.OpsTMSync, count

@@ -9,13 +9,13 @@ import (
 
 const (
 	pollBatch = 32
-	// eventEvery is how often, in polls, the device is asked for asynchronous events and errors of sends; Arm makes the
-	// next poll ask.
+	// eventEvery is how often, in polls, the device is asked for asynchronous events and errors of
+	// sends; Arm makes the next poll ask.
 	eventEvery = 256
 )
 
-// Kinds of requests, in the top bits of their WRID (rc's Links use those below 8). After an error status nothing else
-// tells what a completion is of (ibv_poll_cq(3)).
+// Kinds of requests, in the top bits of their WRID (rc's Links use those below 8). After an error
+// status nothing else tells what a completion is of (ibv_poll_cq(3)).
 //
 //	kindTag                    generation 28 bits, slot 32 bits
 //	kindAdd, kindDel, kindSync slot 28 bits, sequence number of the operation 32 bits
@@ -29,9 +29,9 @@ const (
 	genMask   = 1<<28 - 1
 )
 
-// Poll makes progress and calls the sink for what happened. Sends are looked at only when one of them is to complete: a
-// poll that finds nothing costs one pass of the device. They come first, so that messages that this pass brings are
-// handled before anything is said of their sender's loss.
+// Poll makes progress and calls the sink for what happened. Sends are looked at only when one of
+// them is to complete: a poll that finds nothing costs one pass of the device. They come first, so
+// that messages that this pass brings are handled before anything is said of their sender's loss.
 func (t *Transport) Poll() (int, error) {
 	if invariant.Enabled {
 		defer t.inv.Polling()()
@@ -73,8 +73,8 @@ func (t *Transport) sent(wc *verbs.WC) {
 	}
 }
 
-// tend does what not every poll needs: events, credits that found no room, peers that are lost. all says that there are no
-// more completions.
+// tend does what not every poll needs: events, credits that found no room, peers that are lost. all
+// says that there are no more completions.
 func (t *Transport) tend(n int, all bool, err error) (int, error) {
 	t.until = eventEvery
 	if evErr := t.Events(); err == nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// Scenarios in which rank 1's device runs ahead of its engine: what it has done waits in its completion queue.
+// Scenarios in which rank 1's device runs ahead of its engine: what it has done waits in its
+// completion queue.
 
 func newAhead(t *testing.T, tm soft.TMConfig) *stack {
 	t.Helper()
@@ -45,7 +46,8 @@ func (s *stack) canceled(r progress.Request) {
 	require.Equal(s.t, progress.ErrCanceled, err)
 }
 
-// dormant posts a receive behind a message of tag other, with seed 99, that the engine has not seen.
+// dormant posts a receive behind a message of tag other, with seed 99, that the engine has not
+// seen.
 func (s *stack) dormant(tag, other uint64) (progress.Request, []byte) {
 	s.t.Helper()
 	before := s.offload().Offloaded
@@ -68,15 +70,16 @@ func (s *stack) works(tag uint64) {
 	require.Equal(s.t, matched+1, s.offload().Matched)
 }
 
-// counts checks how receives have left the device: matched, by force, by a DEL that was in time, by one that was not.
+// counts checks how receives have left the device: matched, by force, by a DEL that was in time, by
+// one that was not.
 func (s *stack) counts(matched, drops, dels, lost int) {
 	s.t.Helper()
 	m := s.offload()
 	require.Equal(s.t, [4]int{matched, drops, dels, lost}, [4]int{int(m.Matched), int(m.Drops), int(m.Dels), int(m.DelsLost)})
 }
 
-// 4: a message that is here before its receive is delivered from the queue, and counted: the device never hears of the receive,
-// and matches the next.
+// 4: a message that is here before its receive is delivered from the queue, and counted: the device
+// never hears of the receive, and matches the next.
 func TestRace04MessageFirst(t *testing.T) {
 	s := newAhead(t, soft.TMConfig{})
 	s.send(5, 1)
@@ -92,8 +95,8 @@ func TestRace04MessageFirst(t *testing.T) {
 	require.Zero(t, s.offload().Syncs, "the ADD has told the device")
 }
 
-// 5: a receive is posted behind its own message: it is dormant, gets the message by software, and its slot is free again,
-// whether the DEL is signalled, as where there is one slot only, or not.
+// 5: a receive is posted behind its own message: it is dormant, gets the message by software, and
+// its slot is free again, whether the DEL is signalled, as where there is one slot only, or not.
 func TestRace05MessageUnpolled(t *testing.T) {
 	for _, tags := range []int{1, 4} {
 		s := newAhead(t, soft.TMConfig{MaxNumTags: tags})
@@ -107,8 +110,8 @@ func TestRace05MessageUnpolled(t *testing.T) {
 	}
 }
 
-// 6, 7: as 5, with a second message before the first is polled, and with a second receive or none: the device passes over the
-// dormant ones, and the messages keep their order.
+// 6, 7: as 5, with a second message before the first is polled, and with a second receive or none:
+// the device passes over the dormant ones, and the messages keep their order.
 func TestRace07TwoByTwo(t *testing.T) {
 	for _, receives := range []int{1, 2} {
 		s := newAhead(t, soft.TMConfig{MaxNumTags: 4})
@@ -141,8 +144,8 @@ func TestRace08LiveStaysLive(t *testing.T) {
 	s.counts(1, 0, 0, 0)
 }
 
-// 9, 10: a dormant receive gets its message by software if nothing tells the device that all is handled, and from the device
-// after a SYNC.
+// 9, 10: a dormant receive gets its message by software if nothing tells the device that all is
+// handled, and from the device after a SYNC.
 func TestRace09DormantWithoutSync(t *testing.T) {
 	s := newAhead(t, soft.TMConfig{})
 	r, buf := s.dormant(5, 9)
@@ -170,8 +173,8 @@ func TestRace10SyncWakes(t *testing.T) {
 	}
 }
 
-// 11: a SYNC gets lost: what is dormant gets its message by software, as without one, and the next operation tells the device
-// what the SYNC was to tell, though the engine has no news for it.
+// 11: a SYNC gets lost: what is dormant gets its message by software, as without one, and the next
+// operation tells the device what the SYNC was to tell, though the engine has no news for it.
 func TestRace11SyncLost(t *testing.T) {
 	for _, add := range []bool{false, true} {
 		s := newAhead(t, soft.TMConfig{DropSync: 1})
@@ -263,7 +266,8 @@ func TestRace20CancelWithoutRoom(t *testing.T) {
 	}
 }
 
-// 21: a cancel meets an unexpected message for the receive: it is cancelled, and the message is the next one's.
+// 21: a cancel meets an unexpected message for the receive: it is cancelled, and the message is the
+// next one's.
 func TestRace21CancelAgainstUnexpected(t *testing.T) {
 	for _, delay := range []int{0, 20} {
 		for _, early := range []bool{false, true} { // is the next one
@@ -286,8 +290,8 @@ func TestRace21CancelAgainstUnexpected(t *testing.T) {
 	}
 }
 
-// 23, 24: receives that find no room wait in software, go to the device in their order as entries leave, and never before an
-// older one that they overlap.
+// 23, 24: receives that find no room wait in software, go to the device in their order as entries
+// leave, and never before an older one that they overlap.
 func TestRace24Promotion(t *testing.T) {
 	s := newAhead(t, soft.TMConfig{MaxNumTags: 1})
 	var reqs []progress.Request
@@ -309,8 +313,8 @@ func TestRace24Promotion(t *testing.T) {
 	require.Zero(t, s.offload().Syncs)
 }
 
-// 24: there is room: a receive that an older one in software overlaps does not go before that has ended; one behind both that
-// nothing overlaps does.
+// 24: there is room: a receive that an older one in software overlaps does not go before that has
+// ended; one behind both that nothing overlaps does.
 func TestRace24PromotionInOrder(t *testing.T) {
 	s := newAheadOf(t, soft.TMConfig{MaxNumTags: 1}, 32)
 	one, buf1 := s.recvMask(1, exact, 64)
@@ -332,7 +336,8 @@ func TestRace24PromotionInOrder(t *testing.T) {
 	s.counts(3, 0, 0, 0)
 }
 
-// 39: wildcard and exact receives take messages in the order of posting, whichever of them software keeps.
+// 39: wildcard and exact receives take messages in the order of posting, whichever of them software
+// keeps.
 func TestRace39WildcardAndExact(t *testing.T) {
 	for _, masks := range [][2]uint64{{6, exact}, {exact, 6}} {
 		for _, sizes := range [][2]int{{64, 64}, {10, 64}, {64, 10}, {10, 10}} {
@@ -383,8 +388,8 @@ func TestRace41Unrelated(t *testing.T) {
 	s.counts(2, 0, 0, 0)
 }
 
-// 25: the command queue is full of operations whose completions are not polled: a receive waits in software, and goes to the
-// device when they are.
+// 25: the command queue is full of operations whose completions are not polled: a receive waits in
+// software, and goes to the device when they are.
 func TestRace25OpsExhausted(t *testing.T) {
 	s := newAhead(t, soft.TMConfig{MaxOps: 1, MaxNumTags: 4})
 	one, buf1 := s.recv(progress.AnySource, 5, 64)
@@ -404,8 +409,9 @@ func TestRace25OpsExhausted(t *testing.T) {
 	s.counts(3, 0, 0, 0)
 }
 
-// 57: messages always come before the device is ready: it is given up under load, nothing is lost or overtaken, and later it
-// is taken up again, while receives wait in software: those behind them do not pass them.
+// 57: messages always come before the device is ready: it is given up under load, nothing is lost
+// or overtaken, and later it is taken up again, while receives wait in software: those behind them
+// do not pass them.
 func TestRace57SwitchUnderLoad(t *testing.T) {
 	s := newAhead(t, soft.TMConfig{})
 	const batch = 10

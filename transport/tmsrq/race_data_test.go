@@ -10,8 +10,8 @@ import (
 
 // Where messages land.
 
-// 32: whatever may come, a message never meets a buffer of the device's that is too short: software finds it too long, and
-// the connection lives.
+// 32: whatever may come, a message never meets a buffer of the device's that is too short: software
+// finds it too long, and the connection lives.
 func TestRace32EagerTooLong(t *testing.T) {
 	for _, n := range []int{1, 100, maxEager} {
 		r := newRaceRig(t, soft.TMConfig{}, 2)
@@ -34,8 +34,8 @@ func TestRace32EagerTooLong(t *testing.T) {
 	}
 }
 
-// 33, 34: the headers of a rendezvous that is too long are never put into a buffer that is too short for them, nor anywhere
-// else where the program would see them; software gets them.
+// 33, 34: the headers of a rendezvous that is too long are never put into a buffer that is too
+// short for them, nor anywhere else where the program would see them; software gets them.
 func TestRace34RendezvousTooLong(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{}, 2)
 	data := fill(50_000, 3)
@@ -53,8 +53,8 @@ func TestRace34RendezvousTooLong(t *testing.T) {
 	require.Empty(t, r.of(1, "lost"))
 }
 
-// 50: a request that software has to fulfil lands in the very buffer that its data goes to: what it says outlives that, and
-// in the end the data is there.
+// 50: a request that software has to fulfil lands in the very buffer that its data goes to: what it
+// says outlives that, and in the end the data is there.
 func TestRace50RequestInBuffer(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{}, 2)
 	data, buf := fill(maxEager+100, 3), make([]byte, maxEager+100)

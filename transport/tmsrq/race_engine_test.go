@@ -139,8 +139,8 @@ func (s *stack) open(r progress.Request) {
 
 func (s *stack) offload() progress.OffloadMetrics { return s.e[1].Metrics().Offload }
 
-// 33: a rendezvous is longer than the buffer that the device has matched to it: the receive gets what fits, and how long the
-// message is, and the send ends.
+// 33: a rendezvous is longer than the buffer that the device has matched to it: the receive gets
+// what fits, and how long the message is, and the send ends.
 func TestRace33RendezvousTooLong(t *testing.T) {
 	const size = 2 * maxEager
 	s := newStack(t, soft.TMConfig{}, 2)
@@ -159,8 +159,9 @@ func TestRace33RendezvousTooLong(t *testing.T) {
 	}
 }
 
-// 43: receives are posted when an unexpected message is half here. The device has counted it, software has not seen it: they
-// are dormant, whatever else comes meanwhile, and messages of one source keep their order.
+// 43: receives are posted when an unexpected message is half here. The device has counted it,
+// software has not seen it: they are dormant, whatever else comes meanwhile, and messages of one
+// source keep their order.
 func TestRace43ReceiveBetweenFragments(t *testing.T) {
 	for _, interloper := range []bool{false, true} {
 		s := newStack(t, soft.TMConfig{}, 3)
@@ -193,7 +194,8 @@ func TestRace43ReceiveBetweenFragments(t *testing.T) {
 	}
 }
 
-// 44: the connection fails before the FIN of a rendezvous whose data is there: the send ends once, with the loss.
+// 44: the connection fails before the FIN of a rendezvous whose data is there: the send ends once,
+// with the loss.
 func TestRace44FinLost(t *testing.T) {
 	s := newStack(t, soft.TMConfig{DelayFIN: 5000}, 3)
 	r, buf := s.recv(0, packed(0, 5), maxEager+100)
@@ -215,7 +217,8 @@ func TestRace44FinLost(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// 45: a FIN comes again, once when its send is gone, and once when another send has its place: both are ignored.
+// 45: a FIN comes again, once when its send is gone, and once when another send has its place: both
+// are ignored.
 func TestRace45FinTwice(t *testing.T) {
 	s := newStack(t, soft.TMConfig{}, 2)
 	size := maxEager + 100
@@ -260,7 +263,8 @@ func TestRace45FinTwice(t *testing.T) {
 	}
 }
 
-// 46: the receiver dies when its device has matched a rendezvous and is reading: the sender ends with the loss.
+// 46: the receiver dies when its device has matched a rendezvous and is reading: the sender ends
+// with the loss.
 func TestRace46ReceiverDies(t *testing.T) {
 	s := newStack(t, soft.TMConfig{}, 3)
 	tag, size := packed(0, 5), 200_000
@@ -282,8 +286,8 @@ func TestRace46ReceiverDies(t *testing.T) {
 	require.EqualValues(t, 8, st.Len)
 }
 
-// 47: the sender dies while the receiver's device reads from it: the receive ends with the loss, and receives for others stay
-// where they are.
+// 47: the sender dies while the receiver's device reads from it: the receive ends with the loss,
+// and receives for others stay where they are.
 func TestRace47SenderDies(t *testing.T) {
 	s := newStack(t, soft.TMConfig{}, 3)
 	tag, size := packed(0, 5), 200_000
@@ -307,8 +311,8 @@ func TestRace47SenderDies(t *testing.T) {
 	require.EqualValues(t, 2, s.offload().Matched)
 }
 
-// 51: the same buffer is posted twice, for the device to write to directly or not: each receive ends with its own message,
-// also when the other is taken back.
+// 51: the same buffer is posted twice, for the device to write to directly or not: each receive
+// ends with its own message, also when the other is taken back.
 func TestRace51SameBufferTwice(t *testing.T) {
 	for _, size := range []int{64, maxEager} {
 		s := newStack(t, soft.TMConfig{}, 2)
@@ -329,8 +333,8 @@ func TestRace51SameBufferTwice(t *testing.T) {
 	}
 }
 
-// 58: a message of many packets does not show before it is whole, and then with its length; nor does one that the device
-// has matched, at any time.
+// 58: a message of many packets does not show before it is whole, and then with its length; nor
+// does one that the device has matched, at any time.
 func TestRace58NotBeforeWhole(t *testing.T) {
 	s := newStack(t, soft.TMConfig{}, 2)
 	r, buf := s.recv(0, packed(0, 5), maxEager)

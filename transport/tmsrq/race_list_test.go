@@ -11,8 +11,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// 19: a receive is taken out twice, before and after the outcome is known, and when its slot is another's, and one that is
-// matched is taken out: that is refused here and never gets to the device.
+// 19: a receive is taken out twice, before and after the outcome is known, and when its slot is
+// another's, and one that is matched is taken out: that is refused here and never gets to the
+// device.
 func TestRace19DelTwice(t *testing.T) {
 	for _, delay := range []int{0, 30} {
 		r := newRaceRig(t, soft.TMConfig{DelayOps: delay, MaxNumTags: 2}, 2)
@@ -46,9 +47,10 @@ func TestRace19DelTwice(t *testing.T) {
 	}
 }
 
-// 52: a receive is taken out with a signal, as for a message that came by another path: what the DEL says is who has it. It
-// succeeds, and the device never touches the receive; or it fails, and the receive ends with the device's message. The engine
-// avoids such messages: progress's TestRace52.
+// 52: a receive is taken out with a signal, as for a message that came by another path: what the
+// DEL says is who has it. It succeeds, and the device never touches the receive; or it fails, and
+// the receive ends with the device's message. The engine avoids such messages: progress's
+// TestRace52.
 func TestRace52OtherPath(t *testing.T) {
 	for name, c := range map[string]struct {
 		delay  int
@@ -123,8 +125,8 @@ func TestRace20CountOfLateDel(t *testing.T) {
 	require.Len(t, r.of(1, "eager"), 1)
 }
 
-// 26: far more unsignalled operations than the command queue holds, with no poll before it is full: some of them are signalled,
-// so that it empties.
+// 26: far more unsignalled operations than the command queue holds, with no poll before it is full:
+// some of them are signalled, so that it empties.
 func TestRace26ManyOps(t *testing.T) {
 	for _, ops := range []int{1, 2, 8} {
 		r := newRaceRig(t, soft.TMConfig{MaxOps: ops, MaxNumTags: 16}, 2)
@@ -145,8 +147,9 @@ func TestRace26ManyOps(t *testing.T) {
 	}
 }
 
-// 55: the transport ends while receives are in the list, the device reads, a message is half here, completions are not polled
-// and a DEL waits for room: nothing is told any more, and the device is left empty.
+// 55: the transport ends while receives are in the list, the device reads, a message is half here,
+// completions are not polled and a DEL waits for room: nothing is told any more, and the device is
+// left empty.
 func TestRace55Close(t *testing.T) {
 	for polls := range 12 {
 		r := newRaceRig(t, soft.TMConfig{DelayOps: 30, MaxOps: 2}, 3)

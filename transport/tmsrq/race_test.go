@@ -13,8 +13,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// The scenarios of TMO 7.2 that are the transport's, by their numbers. Devices are strict; on their loop wire one packet of
-// 1 KiB moves on each link at each poll, and the clock moves with the polls: every run is the same.
+// The scenarios of TMO 7.2 that are the transport's, by their numbers. Devices are strict; on their
+// loop wire one packet of 1 KiB moves on each link at each poll, and the clock moves with the
+// polls: every run is the same.
 
 const (
 	exact     = ^uint64(0)

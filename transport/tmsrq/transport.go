@@ -11,7 +11,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Transport is the transport over RC queue pairs and a tag-matching SRQ. See package transport for its methods.
+// Transport is the transport over RC queue pairs and a tag-matching SRQ. See package transport for
+// its methods.
 type Transport struct {
 	rc.Links
 	cfg     Config
@@ -82,8 +83,8 @@ func (t *Transport) open(sink transport.Sink) (err error) {
 	return t.list.open(t)
 }
 
-// openSRQ makes the SRQ and its completion queue. Without a list it is a basic one: what comes in is the same, none of it
-// matched.
+// openSRQ makes the SRQ and its completion queue. Without a list it is a basic one: what comes in
+// is the same, none of it matched.
 func (t *Transport) openSRQ() (err error) {
 	cq := verbs.CQInitAttr{CQE: t.cfg.cqe(), Channel: t.channel}
 	init := verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: uint32(t.cfg.SRQDepth), MaxSGE: 1}}
@@ -120,8 +121,8 @@ func (t *Transport) TagList() transport.TagList {
 	return &t.list
 }
 
-// SendRndv sends a rendezvous request: to be handled by the peer's device where the source can be told from the tag and the
-// device's header holds the length, else by its software.
+// SendRndv sends a rendezvous request: to be handled by the peer's device where the source can be
+// told from the tag and the device's header holds the length, else by its software.
 func (t *Transport) SendRndv(to int, h *transport.RndvHdr) error {
 	size := verbs.TMHSize + verbs.RVHSize + 8 + len(h.Extra)
 	if h.Tag&packedTag != 0 && h.Len <= math.MaxUint32 && size <= int(t.hdrCap) {
@@ -133,7 +134,8 @@ func (t *Transport) SendRndv(to int, h *transport.RndvHdr) error {
 	return t.SendMarked(to, t.rts[:putRTS(t.rts[:], h, t.cfg.Rank)])
 }
 
-// Close ends all connections and frees everything, whatever fails on the way (scenario 55 of TMO 7.2: queue pairs, SRQ, queues).
+// Close ends all connections and frees everything, whatever fails on the way (scenario 55 of TMO
+// 7.2: queue pairs, SRQ, queues).
 func (t *Transport) Close() error {
 	if t.closed {
 		return nil

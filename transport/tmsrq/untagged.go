@@ -9,7 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// untagged handles what came into a buffer of the ring: unexpected messages, and those that are never matched.
+// untagged handles what came into a buffer of the ring: unexpected messages, and those that are
+// never matched.
 func (t *Transport) untagged(wc *verbs.WC) {
 	if invariant.Enabled {
 		t.ring.Took(wc.WRID)
@@ -46,18 +47,20 @@ func (t *Transport) untagged(wc *verbs.WC) {
 	t.repost(wc.WRID) // not before the message was handled (V15)
 }
 
-// skip counts a message that the sink never sees, if the device has counted it: dropping it is handling it.
+// skip counts a message that the sink never sees, if the device has counted it: dropping it is
+// handling it.
 func (t *Transport) skip(wc *verbs.WC) {
 	if counted(wc) {
 		t.skipped++
 	}
 }
 
-// counted says whether the device has counted a message (TMO 5.1). Its header is no proof of that: when it is lent, it lies where
-// the peer can still write to it.
+// counted says whether the device has counted a message (TMO 5.1). Its header is no proof of that:
+// when it is lent, it lies where the peer can still write to it.
 func counted(wc *verbs.WC) bool { return wc.Opcode == verbs.WCTMRecv || wc.Opcode == verbs.WCRecv }
 
-// tagged says whether messages of this opcode are matched, and counted if they are unexpected (TMO 2.3).
+// tagged says whether messages of this opcode are matched, and counted if they are unexpected (TMO
+// 2.3).
 func tagged(op verbs.TMHOpcode) bool { return op == verbs.TMHEager || op == verbs.TMHRndv }
 
 func (t *Transport) repost(slot uint64) {

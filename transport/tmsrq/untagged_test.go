@@ -11,8 +11,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// TestHeaderChanged: a peer that rewrites the header of a message which is lent in its memory, after the device has classified it,
-// breaks the protocol. What is told to the device still covers what the device has counted, no more and no less (V8).
+// TestHeaderChanged: a peer that rewrites the header of a message which is lent in its memory,
+// after the device has classified it, breaks the protocol. What is told to the device still covers
+// what the device has counted, no more and no less (V8).
 func TestHeaderChanged(t *testing.T) {
 	for name, c := range map[string]struct {
 		send    func(tr *Transport) error

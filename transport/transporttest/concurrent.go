@@ -14,7 +14,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// player sends a random sequence to each peer, from a goroutine of its own, while it receives theirs.
+// player sends a random sequence to each peer, from a goroutine of its own, while it receives
+// theirs.
 type player struct {
 	*rank
 	size   int

@@ -7,7 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// engine is a Sink that does what an engine over a tag list has to (TMO 6), as simply as it can: two slices.
+// engine is a Sink that does what an engine over a tag list has to (TMO 6), as simply as it can:
+// two slices.
 type engine struct {
 	tr      transport.Transport
 	list    transport.TagList

@@ -22,18 +22,20 @@ type Options struct {
 // Job is devices that reach each other, one a rank.
 type Job struct {
 	Devices []verbs.Device
-	// Kill lets a rank's device die as its process would; nil where that cannot be done inside one process.
+	// Kill lets a rank's device die as its process would; nil where that cannot be done inside one
+	// process.
 	Kill func(rank int)
 }
 
 // Harness says how to open what is tested.
 type Harness struct {
-	// Devices opens n devices, or skips the test and names the capability that is missing. The suite closes them, and
-	// fails if something is left in them.
+	// Devices opens n devices, or skips the test and names the capability that is missing. The
+	// suite closes them, and fails if something is left in them.
 	Devices func(t *testing.T, n int, opts Options) *Job
 	// New makes the transport of a rank.
 	New func(dev verbs.Device, rank, size int, opts Options, sink transport.Sink) (transport.Transport, error)
-	// Seeds to run with; nil: one. More than one makes sense where the seed decides what the wire does.
+	// Seeds to run with; nil: one. More than one makes sense where the seed decides what the wire
+	// does.
 	Seeds []uint64
 	// Tags says that the transport has a tag list.
 	Tags bool
@@ -51,7 +53,8 @@ func Run(t *testing.T, h Harness) {
 // limits are the eager limits that the suite sweeps; as Options.MaxEager.
 var limits = []int{-1, 1, 64, 1 << 10, 8 << 10, 32 << 10, 60 << 10}
 
-// RunTags runs the tests of tag lists that hold however long a device takes for operations of its list.
+// RunTags runs the tests of tag lists that hold however long a device takes for operations of its
+// list.
 func RunTags(t *testing.T, h Harness) {
 	h.seeds(t, h.runTags)
 }

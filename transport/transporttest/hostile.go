@@ -9,8 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// attack opens three ranks of which rank 1 is an impostor, lets it do something, and returns when the victim, rank 0, has
-// lost it or, if survives is set, has got through as many messages.
+// attack opens three ranks of which rank 1 is an impostor, lets it do something, and returns when
+// the victim, rank 0, has lost it or, if survives is set, has got through as many messages.
 func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impostor, victim *rank)) *rank {
 	t.Helper()
 	c := &cluster{t: t, job: h.Devices(t, 3, opts)}
@@ -46,8 +46,8 @@ func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impos
 	return victim
 }
 
-// stillMatches checks that what a peer did has not put a device's counts out of phase for good (TMO 5.1): then no new entry
-// of its list would ever be live.
+// stillMatches checks that what a peer did has not put a device's counts out of phase for good (TMO
+// 5.1): then no new entry of its list would ever be live.
 func (c *cluster) stillMatches(r *rank) {
 	c.t.Helper()
 	l := r.TagList()

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// checkLeaks fails the test if goroutines or descriptors are left when everything of it is closed. It must come first, so
-// that its cleanup is the last.
+// checkLeaks fails the test if goroutines or descriptors are left when everything of it is closed.
+// It must come first, so that its cleanup is the last.
 func checkLeaks(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	before := openFiles()

@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// testBackPressure stalls a receiver: the sender must be told to wait, and nothing may be lost or doubled.
+// testBackPressure stalls a receiver: the sender must be told to wait, and nothing may be lost or
+// doubled.
 func testBackPressure(t *testing.T, h Harness, opts Options) {
 	opts.SRQDepth, opts.SendDepth = 8, 16
 	for _, size := range []int{8, 2000} {

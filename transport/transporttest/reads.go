@@ -91,8 +91,8 @@ func testReadsLeaveRoom(t *testing.T, h Harness, opts Options) {
 	require.NoError(t, region.Dereg())
 }
 
-// testReadRefused reads what is not to be read: that ends with ErrWithdrawn or, without Caps.Revoke, ends the link to this
-// peer, and no other.
+// testReadRefused reads what is not to be read: that ends with ErrWithdrawn or, without
+// Caps.Revoke, ends the link to this peer, and no other.
 func testReadRefused(t *testing.T, h Harness, opts Options) {
 	type where struct {
 		va   uint64
@@ -155,8 +155,8 @@ func requireWithdrawn(t *testing.T, c *cluster, name string) {
 	c.ping(b, a)
 }
 
-// testReadRevoked withdraws memory at every moment of its being read, with other reads and messages around: only its own read
-// fails, if it was not faster.
+// testReadRevoked withdraws memory at every moment of its being read, with other reads and messages
+// around: only its own read fails, if it was not faster.
 func testReadRevoked(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 2, opts)
 	a, b := c.ranks[0], c.ranks[1]
@@ -198,8 +198,8 @@ func testReadRevoked(t *testing.T, h Harness, opts Options) {
 	require.NoError(t, kept.Dereg())
 }
 
-// testReadAbandoned takes the destination of reads back at every moment: nothing is written to it from then on, each read
-// ends all the same, and others go on.
+// testReadAbandoned takes the destination of reads back at every moment: nothing is written to it
+// from then on, each read ends all the same, and others go on.
 func testReadAbandoned(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 2, opts)
 	a, b := c.ranks[0], c.ranks[1]

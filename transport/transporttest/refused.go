@@ -24,7 +24,8 @@ func cut(sets [][]uint32, n int) {
 	}
 }
 
-// testRefused connects to addresses that do not fit: the error names the rank and the difference, and nothing is harmed.
+// testRefused connects to addresses that do not fit: the error names the rank and the difference,
+// and nothing is harmed.
 func testRefused(t *testing.T, h Harness, opts Options) {
 	c := h.open(t, 2, opts)
 	a, b := c.ranks[0], c.ranks[1]

@@ -34,7 +34,8 @@ func LoopDevices(fo soft.FabricOptions, config soft.Config) func(*testing.T, int
 	}
 }
 
-// WireDevices is a Harness.Devices that opens software devices of one process which talk over a wire between processes.
+// WireDevices is a Harness.Devices that opens software devices of one process which talk over a
+// wire between processes.
 func WireDevices(wire string, config soft.Config) func(*testing.T, int, Options) *Job {
 	return func(t *testing.T, n int, o Options) *Job {
 		job := &Job{}
@@ -61,7 +62,8 @@ func Seeds(n int) []uint64 {
 	return out
 }
 
-// Pair opens two connected transports, for benchmarks, over a loop that delivers at once. They are closed with the test.
+// Pair opens two connected transports, for benchmarks, over a loop that delivers at once. They are
+// closed with the test.
 func Pair[T transport.Transport](tb testing.TB, fo soft.FabricOptions, open func(dev verbs.Device, rank int) (T, error)) (tr [2]T) {
 	f := soft.NewFabric(fo)
 	for i := range tr {

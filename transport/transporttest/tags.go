@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// The contract of transport.TagList, by hand: what is sent goes from rank 0 to rank 1 and, unless a test says otherwise,
-// is raw, so that app_ctx says who sent it.
+// The contract of transport.TagList, by hand: what is sent goes from rank 0 to rank 1 and, unless a
+// test says otherwise, is raw, so that app_ctx says who sent it.
 
 // listSizes are those that the suite sweeps; as Options.MaxTags, so that the first is none.
 var listSizes = []int{-1, 1, 2, 7, 127, 1023}
@@ -159,7 +159,8 @@ func testTagsSizes(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// fillList posts as many receives as there is room for, is refused one more, and lets messages end all.
+// fillList posts as many receives as there is room for, is refused one more, and lets messages end
+// all.
 func (x *tagged) fillList(base uint64, size int) {
 	x.t.Helper()
 	bufs := make([][]byte, size)
@@ -179,7 +180,8 @@ func (x *tagged) fillList(base uint64, size int) {
 	x.roomForAll()
 }
 
-// testTagsMasks: what does not match is left alone; bits outside the mask do not count; the oldest entry is first.
+// testTagsMasks: what does not match is left alone; bits outside the mask do not count; the oldest
+// entry is first.
 func testTagsMasks(t *testing.T, h Harness, opts Options) {
 	x := h.tagged(t, opts)
 	bufs := [4][]byte{make([]byte, 10), make([]byte, 10), make([]byte, 10), make([]byte, 10)}
@@ -204,7 +206,8 @@ func testTagsMasks(t *testing.T, h Harness, opts Options) {
 	x.expectDelivered(4, 7, bufs[3], []byte("z"))
 }
 
-// testTagsDormant: entries added with an old count stay dormant, can be dropped, and wake with a new count.
+// testTagsDormant: entries added with an old count stay dormant, can be dropped, and wake with a
+// new count.
 func testTagsDormant(t *testing.T, h Harness, opts Options) {
 	x := h.tagged(t, opts)
 	for i := range uint64(40) {

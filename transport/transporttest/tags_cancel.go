@@ -44,8 +44,8 @@ func testTagsCancel(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testTagsCancelRace: a message is on its way while its receive is cancelled: exactly one of both gets it, and nothing is
-// lost or doubled.
+// testTagsCancelRace: a message is on its way while its receive is cancelled: exactly one of both
+// gets it, and nothing is lost or doubled.
 func testTagsCancelRace(t *testing.T, h Harness, opts Options) {
 	opts.MaxEager = 1 << 10
 	x := h.tagged(t, opts)
@@ -129,7 +129,8 @@ func testTagsOpsFull(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testTagsLost: a peer goes while its rendezvous is under way; receives end before the loss is told, those of others stay.
+// testTagsLost: a peer goes while its rendezvous is under way; receives end before the loss is
+// told, those of others stay.
 func testTagsLost(t *testing.T, h Harness, opts Options) {
 	for round := range 8 {
 		c := h.start(t, 3, opts)

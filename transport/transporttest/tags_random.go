@@ -154,7 +154,8 @@ func (s *schedule) sendRandom(me, to int) {
 	s.msgs[me][to] = append(s.msgs[me][to], message{tag, data})
 }
 
-// finish lets everything that is on its way come to an end: each engine takes what is left by wildcards.
+// finish lets everything that is on its way come to an end: each engine takes what is left by
+// wildcards.
 func (s *schedule) finish() {
 	done := func() bool {
 		for me, e := range s.engines {
@@ -223,8 +224,8 @@ func (s *schedule) check() {
 	}
 }
 
-// which says which message a receive got, and checks it: the oldest of that source and tag that is left, as those are
-// received in the order of posting.
+// which says which message a receive got, and checks it: the oldest of that source and tag that is
+// left, as those are received in the order of posting.
 func (s *schedule) which(r *receive, me int, byTag map[[2]uint64][]int) int {
 	key := [2]uint64{uint64(r.src), r.got}
 	if len(byTag[key]) == 0 {

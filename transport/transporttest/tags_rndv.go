@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// testTagsRndv: rendezvous into any buffer. Those that the device can handle end with a FIN of its own; the others come to
-// software, with the header that the sender gave.
+// testTagsRndv: rendezvous into any buffer. Those that the device can handle end with a FIN of its
+// own; the others come to software, with the header that the sender gave.
 func testTagsRndv(t *testing.T, h Harness, opts Options) {
 	for _, limit := range []int{-1, 1, 64, 8 << 10} {
 		opts.MaxEager = limit
@@ -82,8 +82,8 @@ func (x *tagged) offer(n, size int) transport.Region {
 	return region
 }
 
-// testTagsLied: a rank sends in the name of another; the receive ends with an error, and so does all that is under way from
-// the liar, before its loss is told.
+// testTagsLied: a rank sends in the name of another; the receive ends with an error, and so does
+// all that is under way from the liar, before its loss is told.
 func testTagsLied(t *testing.T, h Harness, opts Options) {
 	for _, tag := range []uint64{packed(2, 1), packed(1<<20-1, 1), 5} {
 		c := h.start(t, 3, opts)

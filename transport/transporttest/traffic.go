@@ -56,7 +56,8 @@ func send(r transport.Transport, to int, e Event) error {
 // sent keeps, for each pair of ranks, what was sent.
 type sent map[[2]int][]Event
 
-// exchange sends total random messages between random ranks, themselves included, and checks that all arrive in order.
+// exchange sends total random messages between random ranks, themselves included, and checks that
+// all arrive in order.
 func (c *cluster) exchange(total int) {
 	c.t.Helper()
 	want, n := sent{}, 0

@@ -20,8 +20,9 @@ type address struct {
 	loop uint64   // fabric of the loop wire; 0: none
 }
 
-// The encoded form is: magic with the version in its last byte, id, host, rank, pid, loop, shm, number of tcp candidates,
-// candidates. Integers are little-endian, strings have one byte of length.
+// The encoded form is: magic with the version in its last byte, id, host, rank, pid, loop, shm,
+// number of tcp candidates, candidates. Integers are little-endian, strings have one byte of
+// length.
 const (
 	addressMagic   = "TMA\x01"
 	addressFixed   = len(addressMagic) + 16 + 16 + 4 + 4 + 8
@@ -32,7 +33,8 @@ const (
 
 var errAddressShort = errors.New("device address is cut short")
 
-// encode gives the bytes that decodeAddress takes. What would not fit is left out: candidates beyond the limits.
+// encode gives the bytes that decodeAddress takes. What would not fit is left out: candidates
+// beyond the limits.
 func (a *address) encode() []byte {
 	b := make([]byte, 0, 128)
 	b = append(b, addressMagic...)

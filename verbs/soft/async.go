@@ -12,21 +12,25 @@ import (
 )
 
 const (
-	// asyncTick is how long a device may go unattended after its host has stopped polling without saying so (Left).
+	// asyncTick is how long a device may go unattended after its host has stopped polling without
+	// saying so (Left).
 	asyncTick = time.Millisecond
-	// A host that was back within asyncSoon, asyncPatience times in a row, is not computing. Arming for it would cost both
-	// sides a wake-up for nearly every message, so that its word does not count until it has been away for a tick.
+	// A host that was back within asyncSoon, asyncPatience times in a row, is not computing. Arming
+	// for it would cost both sides a wake-up for nearly every message, so that its word does not
+	// count until it has been away for a tick.
 	asyncSoon     = 50 * time.Microsecond
 	asyncPatience = 8
 )
 
-// async is the asynchronous mode: a goroutine that makes the device work while the program computes, as a NIC's processor
-// does. It is the only one that sleeps in the device's notifier; a host that waits sleeps in host, and is woken from there.
+// async is the asynchronous mode: a goroutine that makes the device work while the program
+// computes, as a NIC's processor does. It is the only one that sleeps in the device's notifier; a
+// host that waits sleeps in host, and is woken from there.
 //
-// It takes turns with the host by the host's own lock, so that the host pays nothing: it holds that lock anyway, and what a
-// poll has lent is done with when it lets go. While the host polls, the wires signal nothing and the goroutine sleeps, but
-// for one look a tick. The wires are armed, and then looked at once more, by the goroutine when it finds that nobody has
-// polled for a tick; and at once when the host leaves, or posts to the tag list, with receives there that want to be
+// It takes turns with the host by the host's own lock, so that the host pays nothing: it holds that
+// lock anyway, and what a poll has lent is done with when it lets go. While the host polls, the
+// wires signal nothing and the goroutine sleeps, but for one look a tick. The wires are armed, and
+// then looked at once more, by the goroutine when it finds that nobody has polled for a tick; and
+// at once when the host leaves, or posts to the tag list, with receives there that want to be
 // matched, unless it has always come back very soon. The next poll disarms them.
 type async struct {
 	d     *Device
@@ -56,10 +60,10 @@ type signaller interface {
 	unsignal()
 }
 
-// Async starts the asynchronous mode: from now on a goroutine of the device's own works on it whenever nobody holds owner.
-// Whoever calls the device, or anything made from it, must hold owner, but for Close, CompChannel.Wait and
-// CompChannel.Wake; and must be done with what a poll has lent before letting go of it. To be called at most once, before
-// the first Wait.
+// Async starts the asynchronous mode: from now on a goroutine of the device's own works on it
+// whenever nobody holds owner. Whoever calls the device, or anything made from it, must hold owner,
+// but for Close, CompChannel.Wait and CompChannel.Wake; and must be done with what a poll has lent
+// before letting go of it. To be called at most once, before the first Wait.
 func (d *Device) Async(owner sync.Locker) error {
 	if d.async != nil || d.closed {
 		return fail("async", syscall.EINVAL, "the device works by itself already, or is closed")
@@ -79,8 +83,8 @@ func (d *Device) Async(owner sync.Locker) error {
 	return nil
 }
 
-// Left tells a device in asynchronous mode that nobody polls for now: it need not wait a tick to find out. By the holder of
-// the owner's lock; cheap when no receive waits in a tag list.
+// Left tells a device in asynchronous mode that nobody polls for now: it need not wait a tick to
+// find out. By the holder of the owner's lock; cheap when no receive waits in a tag list.
 func (d *Device) Left() {
 	if invariant.Enabled {
 		defer d.enter("left")()
@@ -94,8 +98,8 @@ func (d *Device) left() {
 	}
 }
 
-// run is the goroutine. It says on bound whether it could go where it belongs. A thread that was sent to other processors ends
-// with it.
+// run is the goroutine. It says on bound whether it could go where it belongs. A thread that was
+// sent to other processors ends with it.
 func (a *async) run(bound chan<- error) {
 	defer close(a.done)
 	defer func() { _ = a.host.close() }()
@@ -119,8 +123,9 @@ func (a *async) run(bound chan<- error) {
 	}
 }
 
-// turn makes one pass of the device, unless the host has polled lately. It returns true when there is more to do at once;
-// else the wires are armed, and were looked at after that, or the timer runs.
+// turn makes one pass of the device, unless the host has polled lately. It returns true when there
+// is more to do at once; else the wires are armed, and were looked at after that, or the timer
+// runs.
 func (a *async) turn() (again bool) {
 	if invariant.Enabled {
 		defer a.d.enter("a turn of the asynchronous mode")()

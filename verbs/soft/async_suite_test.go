@@ -13,7 +13,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
-// asyncDevice is a device in asynchronous mode that a test owns, except that its goroutine makes a pass before each poll.
+// asyncDevice is a device in asynchronous mode that a test owns, except that its goroutine makes a
+// pass before each poll.
 type asyncDevice struct {
 	*soft.Device
 	owner sync.Mutex

@@ -20,8 +20,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// pushRig is a receiver in asynchronous mode with one tagged receive, and a sender that only its polls move: each of them
-// pushes a chunk.
+// pushRig is a receiver in asynchronous mode with one tagged receive, and a sender that only its
+// polls move: each of them pushes a chunk.
 type pushRig struct {
 	t        *testing.T
 	a, b     *soft.Device // sender, receiver
@@ -134,7 +134,8 @@ func (r *pushRig) ended() verbs.WC {
 	}
 }
 
-// untouched checks that nothing writes to the receive's buffer any more, however often the sender polls.
+// untouched checks that nothing writes to the receive's buffer any more, however often the sender
+// polls.
 func (r *pushRig) untouched() {
 	r.owner.Lock()
 	defer r.owner.Unlock()
@@ -145,7 +146,8 @@ func (r *pushRig) untouched() {
 	require.Equal(r.t, make([]byte, pushSize), r.dst)
 }
 
-// TestAsyncMatches: nobody polls the receiver until all is done; its completions are those of a read.
+// TestAsyncMatches: nobody polls the receiver until all is done; its completions are those of a
+// read.
 func TestAsyncMatches(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	r := newPushRig(t, soft.Config{})
@@ -197,8 +199,8 @@ func TestPushSenderCloses(t *testing.T) {
 	require.Equal(t, verbs.QPSErr, r.qb.State())
 }
 
-// TestPushReceiverGoes: the receiver's queue pair goes in the middle of a push. It gets its buffer back with nobody writing
-// to it, and the sender learns that its peer is gone.
+// TestPushReceiverGoes: the receiver's queue pair goes in the middle of a push. It gets its buffer
+// back with nobody writing to it, and the sender learns that its peer is gone.
 func TestPushReceiverGoes(t *testing.T) {
 	r := newPushRig(t, soft.Config{})
 	r.begin()

@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// selfPair is a device connected to itself: the loop without delays, so that what is measured is the core.
+// selfPair is a device connected to itself: the loop without delays, so that what is measured is
+// the core.
 type selfPair struct {
 	dev    verbs.Device
 	pd     verbs.PD
@@ -114,8 +115,8 @@ func (m *messenger) one() {
 	}
 }
 
-// BenchmarkMessage is a send, its receive and the posting of a new receive, over the loop to ourselves. The loop's own
-// mutexes and copies are in it; see the profile for the core.
+// BenchmarkMessage is a send, its receive and the posting of a new receive, over the loop to
+// ourselves. The loop's own mutexes and copies are in it; see the profile for the core.
 func BenchmarkMessage(b *testing.B) {
 	m := newMessenger(b, 16, 8)
 	b.ReportAllocs()
@@ -148,7 +149,8 @@ func BenchmarkRegister(b *testing.B) {
 	}
 }
 
-// TestNoAllocs holds the budget of the small-message path and of registering: no allocation, but for what checks keep.
+// TestNoAllocs holds the budget of the small-message path and of registering: no allocation, but
+// for what checks keep.
 func TestNoAllocs(t *testing.T) {
 	m := newMessenger(t, 16, 8)
 	for range 300 {

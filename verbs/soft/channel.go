@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// compChannel is the device's completion channel. It has one, since there is one notifier that all wires wake.
+// compChannel is the device's completion channel. It has one, since there is one notifier that all
+// wires wake.
 type compChannel struct {
 	d      *Device
 	users  int // CQs

@@ -7,9 +7,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// checks is what a build with -tags invariants knows of a device beside the device's own state: records that are kept by
-// other means than what they check. Device.inv is nil in other builds, and everything that uses it stands behind
-// invariant.Enabled. A broken rule is a *invariant.Violation:
+// checks is what a build with -tags invariants knows of a device beside the device's own state:
+// records that are kept by other means than what they check. Device.inv is nil in other builds, and
+// everything that uses it stands behind invariant.Enabled. A broken rule is a *invariant.Violation:
 //
 //	owner      two goroutines in the device at once, or a call without the lock of asynchronous mode
 //	once       a request, a receive or a slot ends twice
@@ -19,7 +19,8 @@ import (
 //	tags       the tag queue contradicts itself
 //	V4 ...     invariants of TMO 7.1
 //
-// What a peer sends, or writes to shared memory, breaks none of them: it is checked in all builds, and ends the link.
+// What a peer sends, or writes to shared memory, breaks none of them: it is checked in all builds,
+// and ends the link.
 type checks struct {
 	guard  invariant.Exclusive
 	strict bool     // the host is a transport: what it does wrong is a Violation too (Device.Strict)
@@ -65,8 +66,8 @@ func (d *Device) enter(call string) (leave func()) {
 	return d.inv.guard.Leave
 }
 
-// requireHeld panics if it can be told that the caller does not hold owner: for sure by an invariant.Mutex, and if nobody
-// does by a sync.Mutex.
+// requireHeld panics if it can be told that the caller does not hold owner: for sure by an
+// invariant.Mutex, and if nobody does by a sync.Mutex.
 func requireHeld(owner sync.Locker, call string) {
 	switch l := owner.(type) {
 	case interface{ AssertHeld(what string) }:

@@ -70,7 +70,8 @@ func (r *checkRig) poll() []verbs.WC {
 	return wc[:n]
 }
 
-// TestCheckOwner: two goroutines in one device, which is what a program without a lock does sooner or later.
+// TestCheckOwner: two goroutines in one device, which is what a program without a lock does sooner
+// or later.
 func TestCheckOwner(t *testing.T) {
 	r := newCheckRig(t)
 	leave := r.d.enter("post_send")
@@ -99,8 +100,9 @@ func TestCheckAsyncOwner(t *testing.T) {
 	r.d.async.close()
 }
 
-// TestCheckHeld: a sync.Mutex tells only that nobody holds it. Nobody else may use the one of this test: a device's goroutine
-// that holds its own would take the call without it for a second one at once, and panic itself.
+// TestCheckHeld: a sync.Mutex tells only that nobody holds it. Nobody else may use the one of this
+// test: a device's goroutine that holds its own would take the call without it for a second one at
+// once, and panic itself.
 func TestCheckHeld(t *testing.T) {
 	var owner sync.Mutex
 	require.Contains(t, invarianttest.Violates(t, "owner", func() { requireHeld(&owner, "get_async_event") }), "which nobody holds")
@@ -125,7 +127,8 @@ func TestCheckLent(t *testing.T) {
 	require.NotPanics(t, func() { invariant.RequirePoison(data, "it") })
 }
 
-// TestCheckPacket: a host that writes to what it was lent is found when the packet's place is used again.
+// TestCheckPacket: a host that writes to what it was lent is found when the packet's place is used
+// again.
 func TestCheckPacket(t *testing.T) {
 	q := newPacketQueue(1)
 	h := header{op: opSend, length: 4}
@@ -151,7 +154,8 @@ func TestCheckPool(t *testing.T) {
 	invarianttest.Violates(t, "poison", func() { p.get(80) })
 }
 
-// TestCheckLateWrite is V4: a destination is written to for a request under way, inside its region, and for no other.
+// TestCheckLateWrite is V4: a destination is written to for a request under way, inside its region,
+// and for no other.
 func TestCheckLateWrite(t *testing.T) {
 	r := newCheckRig(t)
 	invarianttest.Violates(t, "V4", func() { r.q.scatter(r.list, 0, []byte("late")) })

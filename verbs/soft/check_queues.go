@@ -5,8 +5,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// sendChecks follow the requests of one send queue: each is reported at most once, a signalled one or a failed one, and its
-// slot is free once.
+// sendChecks follow the requests of one send queue: each is reported at most once, a signalled one
+// or a failed one, and its slot is free once.
 type sendChecks struct {
 	slots map[uint32]*sendCheck // by index, until reclaimed
 	last  uint32                // one above the newest signalled request that was reported
@@ -28,7 +28,8 @@ func (q *queuePair) sendChecks() *sendChecks {
 	return s
 }
 
-// checkPosted is called when request q.posted is complete in the ring, before it is counted. writes is what its answer goes to.
+// checkPosted is called when request q.posted is complete in the ring, before it is counted. writes
+// is what its answer goes to.
 func (q *queuePair) checkPosted(writes []verbs.SGE) {
 	s, e := q.sendChecks(), &q.sq[q.posted&q.mask]
 	depth := q.depth
@@ -43,7 +44,8 @@ func (q *queuePair) checkPosted(writes []verbs.SGE) {
 	s.slots[q.posted] = r
 }
 
-// checkEnded is called when request i has ended; reported says that a completion with this status is made.
+// checkEnded is called when request i has ended; reported says that a completion with this status
+// is made.
 func (q *queuePair) checkEnded(i uint32, reported bool, status verbs.WCStatus) {
 	s := q.sendChecks()
 	r := s.slots[i]
@@ -75,7 +77,8 @@ func (q *queuePair) checkReclaimed(old uint32) {
 	}
 }
 
-// checkCursors holds the order that requester promises: reclaimed, done, sent, posted. In the middle of a flush it does not.
+// checkCursors holds the order that requester promises: reclaimed, done, sent, posted. In the
+// middle of a flush it does not.
 func (q *queuePair) checkCursors() {
 	a, b, c := q.done-q.reclaimed, q.sent-q.reclaimed, q.posted-q.reclaimed
 	invariant.Check(a <= b && b <= c && c <= uint32(len(q.sq)), "order",
@@ -116,7 +119,8 @@ func (q *recvQueue) checkPosted(wr *verbs.RecvWR) {
 	m[wr.WRID] = append(m[wr.WRID], r)
 }
 
-// checkPushed is called when a completion is made that pushTM does not make: it may be the end of a posted receive.
+// checkPushed is called when a completion is made that pushTM does not make: it may be the end of a
+// posted receive.
 func (c *compQueue) checkPushed(wc *verbs.WC) {
 	if wc.Opcode&verbs.WCRecv == 0 || wc.Flags&verbs.WCFlagTMMatch != 0 {
 		return
@@ -128,8 +132,8 @@ func (c *compQueue) checkPushed(wc *verbs.WC) {
 	}
 }
 
-// checkAllEnded is called when q has failed or goes: whatever its messages have taken has ended. A receive that leaves the ring
-// without a completion is lost to the SRQ for good.
+// checkAllEnded is called when q has failed or goes: whatever its messages have taken has ended. A
+// receive that leaves the ring without a completion is lost to the SRQ for good.
 func (q *queuePair) checkAllEnded() {
 	open, held := 0, 0
 	for _, list := range q.d.inv.recvs[q.rq] {
@@ -147,7 +151,8 @@ func (q *queuePair) checkAllEnded() {
 	}
 }
 
-// checkDone is called when a receive's completion is made: each posted one has one, whatever its wr_id.
+// checkDone is called when a receive's completion is made: each posted one has one, whatever its
+// wr_id.
 func (q *recvQueue) checkDone(wrid uint64) {
 	list := q.d.inv.recvs[q][wrid]
 	invariant.Check(len(list) > 0, "once", "a receive with wr_id %#x completes more often than it was posted", wrid)

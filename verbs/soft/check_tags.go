@@ -7,8 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// tagChecks are a model of a tag queue beside it: the list and the counts as TMO 5.2 writes them, the list searched from its
-// front, and for each handle what the device still owes its host.
+// tagChecks are a model of a tag queue beside it: the list and the counts as TMO 5.2 writes them,
+// the list searched from its front, and for each handle what the device still owes its host.
 type tagChecks struct {
 	h, s    uint16              // messages found unexpected; those of them that software has handled, as it said last
 	partial map[*queuePair]bool // a message in h is under way there
@@ -155,13 +155,14 @@ func (t *tagQueue) checkUnlisted(hnd uint32, r *tagCheck) {
 	c.order = slices.DeleteFunc(c.order, func(h uint32) bool { return h == hnd })
 }
 
-// checkActivated is called when the device makes every entry live. Whether it had to, checkTold says.
+// checkActivated is called when the device makes every entry live. Whether it had to, checkTold
+// says.
 func (t *tagQueue) checkActivated() {
 	invariant.Check(!t.d.inv.tags[t].deleting, "V10", "entries become live before the DEL that takes effect has removed its own")
 }
 
-// checkTold is called when an operation has taken effect: it may bring a count, and every entry becomes live if that is the
-// number of messages found unexpected (rules 1 to 4 of TMO 5.2).
+// checkTold is called when an operation has taken effect: it may bring a count, and every entry
+// becomes live if that is the number of messages found unexpected (rules 1 to 4 of TMO 5.2).
 func (t *tagQueue) checkTold(o *tagOp) {
 	c := t.d.inv.tags[t]
 	if o.flags&verbs.OpsTMSync != 0 {
@@ -182,8 +183,9 @@ func (t *tagQueue) checkTold(o *tagOp) {
 	}
 }
 
-// checkUnexpected is called when no entry takes a message; what it returns, when the device has put it, or its first packet,
-// into a buffer, or has not. It counts from when it has its buffer, until its completion says that it is cut short.
+// checkUnexpected is called when no entry takes a message; what it returns, when the device has put
+// it, or its first packet, into a buffer, or has not. It counts from when it has its buffer, until
+// its completion says that it is cut short.
 func (t *tagQueue) checkUnexpected(q *queuePair) (done func()) {
 	c, head := t.d.inv.tags[t], q.rq.head
 	return func() {
@@ -203,8 +205,8 @@ func (t *tagQueue) checkCutShort(q *queuePair, status verbs.WCStatus) {
 	delete(c.partial, q)
 }
 
-// checkAllEnded is called when q has failed or goes, or with nil when the queue does: each receive that was matched there has
-// ended, or a delay holds its end back.
+// checkAllEnded is called when q has failed or goes, or with nil when the queue does: each receive
+// that was matched there has ended, or a delay holds its end back.
 func (t *tagQueue) checkAllEnded(q *queuePair) {
 	for hnd, r := range t.d.inv.tags[t].recs {
 		if !r.matched || r.ended || q != nil && r.by != q {
@@ -223,7 +225,8 @@ func (t *tagQueue) checkAsleep() {
 	}
 }
 
-// checkMatch is rule 5 of TMO 5.2: the oldest live entry that matches takes the message; found says that there is one, hnd which.
+// checkMatch is rule 5 of TMO 5.2: the oldest live entry that matches takes the message; found says
+// that there is one, hnd which.
 func (t *tagQueue) checkMatch(q *queuePair, tag uint64, found bool, hnd uint32) {
 	c := t.d.inv.tags[t]
 	for _, h := range c.order {
@@ -295,7 +298,8 @@ func (t *tagQueue) checkForget(hnd uint32, r *tagCheck) {
 	}
 }
 
-// checkNow compares the tag queue with the model: all of it for a small list, now and then for a large one.
+// checkNow compares the tag queue with the model: all of it for a small list, now and then for a
+// large one.
 func (t *tagQueue) checkNow() {
 	c := t.d.inv.tags[t]
 	invariant.Check(t.h == c.h && t.c == c.s, "tags", "the device counts %d messages as unexpected and %d of them as handled; %d were, and %d (TMO 5.1)",

@@ -98,7 +98,8 @@ func (c *tagChecker) poll() {
 	require.NoError(c, err)
 }
 
-// TestCheckTagsSound goes the way of a few receives without a violation, so that those below mean something.
+// TestCheckTagsSound goes the way of a few receives without a violation, so that those below mean
+// something.
 func TestCheckTagsSound(t *testing.T) {
 	c := newTagChecker(t, true, TMConfig{})
 	for range 20 {
@@ -129,7 +130,8 @@ func TestCheckActivationFirst(t *testing.T) {
 	invarianttest.Violates(t, "V10", c.t.activate)
 }
 
-// TestCheckCountsSound: H and S of TMO 5.1 by an account of our own, through all that counts and that does not.
+// TestCheckCountsSound: H and S of TMO 5.1 by an account of our own, through all that counts and
+// that does not.
 func TestCheckCountsSound(t *testing.T) {
 	for name, tm := range map[string]TMConfig{
 		"plain":   {},
@@ -186,8 +188,8 @@ func TestCheckCounts(t *testing.T) {
 	invarianttest.Violates(t, "tags", c.t.checkNow)
 }
 
-// TestCheckActivates: entries are live when the counts are equal, and only then; what the device takes for its limit does not
-// say so.
+// TestCheckActivates: entries are live when the counts are equal, and only then; what the device
+// takes for its limit does not say so.
 func TestCheckActivates(t *testing.T) {
 	c := newTagChecker(t, false, TMConfig{})
 	c.recv()
@@ -231,7 +233,8 @@ func TestCheckReceiveEndsOnce(t *testing.T) {
 	invarianttest.Violates(t, "V12", func() { c.t.cq.pushTM(&end, c.t, h+8, 0, false) }) // of nothing
 }
 
-// TestCheckTerminal is V12 by ends that never come when a queue pair fails or goes in the middle of messages.
+// TestCheckTerminal is V12 by ends that never come when a queue pair fails or goes in the middle of
+// messages.
 func TestCheckTerminal(t *testing.T) {
 	ends := map[string]func(c *tagChecker){
 		"error":   func(c *tagChecker) { _ = c.q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState) },
@@ -297,7 +300,8 @@ func TestCheckHandles(t *testing.T) {
 	require.Contains(t, invarianttest.Violates(t, "V13", func() { c.add(2) }), "given out while completions")
 }
 
-// TestCheckAccounts is what the accounts of an entry, and of the operations, have not seen coming: a second time, or without a cause.
+// TestCheckAccounts is what the accounts of an entry, and of the operations, have not seen coming:
+// a second time, or without a cause.
 func TestCheckAccounts(t *testing.T) {
 	add, del := verbs.WC{Opcode: verbs.WCTMAdd}, verbs.WC{Opcode: verbs.WCTMDel}
 	for name, v := range map[string]struct {
@@ -352,7 +356,8 @@ func TestCheckBooks(t *testing.T) {
 	}
 }
 
-// TestCheckTransport: what a transport must not do, in builds with checks, is not an error but a Violation.
+// TestCheckTransport: what a transport must not do, in builds with checks, is not an error but a
+// Violation.
 func TestCheckTransport(t *testing.T) {
 	post := func(c *tagChecker, wr verbs.OpsWR) func() { return func() { _, _ = c.srq.PostSRQOps(&wr) } }
 	for name, v := range map[string]struct {

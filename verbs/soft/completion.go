@@ -13,8 +13,8 @@ var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd, verbs.WRSendWithInv: verbs.WCSend,
 }
 
-// retire completes requests from done on, in posting order. An unsignalled send passes as soon as it was sent: the ack of
-// a later signalled one covers it.
+// retire completes requests from done on, in posting order. An unsignalled send passes as soon as
+// it was sent: the ack of a later signalled one covers it.
 func (q *queuePair) retire() {
 	for q.done != q.sent {
 		e := &q.sq[q.done&q.mask]
@@ -73,9 +73,9 @@ func (q *queuePair) outstanding(i uint32) bool {
 	return int32(q.acked-i) <= 0
 }
 
-// flushSQ completes all outstanding requests from first on: the first of them with status, the others with WR_FLUSH_ERR, as
-// well as those before that wait for a read, which the failure of a later request has overtaken. Errors complete unsignalled
-// requests too (TMO 8.2).
+// flushSQ completes all outstanding requests from first on: the first of them with status, the
+// others with WR_FLUSH_ERR, as well as those before that wait for a read, which the failure of a
+// later request has overtaken. Errors complete unsignalled requests too (TMO 8.2).
 func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
 	if int32(first-q.reclaimed) < 0 {
 		first = q.reclaimed
@@ -158,7 +158,8 @@ func (q *queuePair) recvNak(l link, h *header) {
 	}
 }
 
-// recvDisconnected learns that the peer's QP answers no more. qpn 0: the peer has no QP of number addr.
+// recvDisconnected learns that the peer's QP answers no more. qpn 0: the peer has no QP of number
+// addr.
 func (d *Device) recvDisconnected(l link, h *header) {
 	event := verbs.EventQPFatal
 	if verbs.WCStatus(h.status) == verbs.WCRemAccessErr {
@@ -242,7 +243,8 @@ func (q *queuePair) request(op opcode, w *sendWork, total uint64, body []byte) b
 	return true
 }
 
-// copyChunk copies the next chunk of the oldest direct read. It returns true if there is more to copy.
+// copyChunk copies the next chunk of the oldest direct read. It returns true if there is more to
+// copy.
 func (q *queuePair) copyChunk() bool {
 	if q.mreads.len() == 0 || q.link == nil {
 		q.mreads.clear()
@@ -389,7 +391,8 @@ func (q *queuePair) recvAtomicResp(l link, h *header, payload []byte) {
 	q.gotAnswer(e)
 }
 
-// gotAnswer ends the oldest read or atomic by packets. Its answer says too that everything before was executed.
+// gotAnswer ends the oldest read or atomic by packets. Its answer says too that everything before
+// was executed.
 func (q *queuePair) gotAnswer(e *sendEntry) {
 	i := *q.rdq.front()
 	q.rdq.pop()
@@ -408,7 +411,8 @@ func (q *queuePair) gotAnswer(e *sendEntry) {
 	}
 }
 
-// scatter puts data at offset off of the list. Data that lies there already (see place) is left alone.
+// scatter puts data at offset off of the list. Data that lies there already (see place) is left
+// alone.
 func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
 	for i := range sges {
 		if len(data) == 0 {

@@ -14,9 +14,10 @@ const (
 
 // Config of Open. The zero value opens a device on shm and tcp.
 //
-// A peer is reached over the first of Wires that both ends have and that can reach it. Where shared memory cannot be used
-// at all, or turns out not to work between two devices when they connect, the next wire takes over, if there is one, or
-// else Spare, over which no peer is reached otherwise. See Device.Missing.
+// A peer is reached over the first of Wires that both ends have and that can reach it. Where shared
+// memory cannot be used at all, or turns out not to work between two devices when they connect, the
+// next wire takes over, if there is one, or else Spare, over which no peer is reached otherwise.
+// See Device.Missing.
 type Config struct {
 	Name      string   // what Device.Name answers; default "soft"
 	Wires     []string // wires that may be used, best first; default shm, tcp (loop when Fabric is set)
@@ -26,8 +27,9 @@ type Config struct {
 	TCPListen string   // host:port to listen on; default 127.0.0.1:0
 	Fabric    *Fabric  // the process-local fabric of the loop wire
 
-	// PeerTimeout bounds how long connecting to a peer is tried, and how long a host that does not answer goes unnoticed
-	// (tcp); a process that ends is noticed at once. Default 20 s, at least keepalive.Min.
+	// PeerTimeout bounds how long connecting to a peer is tried, and how long a host that does not
+	// answer goes unnoticed (tcp); a process that ends is noticed at once. Default 20 s, at least
+	// keepalive.Min.
 	PeerTimeout time.Duration
 
 	MaxInline int  // largest inline payload, bytes; default 64 KiB

@@ -19,15 +19,18 @@ type connectorConfig struct {
 	secret   []byte
 	kind     string // the wire's name; both ends must agree
 	listener net.Listener
-	// dial makes one attempt. Where an address has several candidates it takes another one at each call.
+	// dial makes one attempt. Where an address has several candidates it takes another one at each
+	// call.
 	dial func(ctx context.Context, a *address) (net.Conn, error)
-	// prepare, if not nil, is run on both sides after authentication, in the background: it takes what the connection needs of
-	// this process. Only if both sides have that they go on; who is short of something is dialled again.
+	// prepare, if not nil, is run on both sides after authentication, in the background: it takes
+	// what the connection needs of this process. Only if both sides have that they go on; who is
+	// short of something is dialled again.
 	prepare func(conn net.Conn, peer *address) (any, error)
-	// upgrade, if not nil, is run after that with what prepare has given. What it returns, or prepare where there is no
-	// upgrade, is closed, if it is an io.Closer, when nobody takes it. The connector closes conn when something fails. It
-	// calls commit once, when nothing but the peer can fail any more and before it lets the peer know that, and ends if that
-	// fails; from then on it has no time limit.
+	// upgrade, if not nil, is run after that with what prepare has given. What it returns, or
+	// prepare where there is no upgrade, is closed, if it is an io.Closer, when nobody takes it.
+	// The connector closes conn when something fails. It calls commit once, when nothing but the
+	// peer can fail any more and before it lets the peer know that, and ends if that fails; from
+	// then on it has no time limit.
 	upgrade func(ctx context.Context, conn net.Conn, peer *address, initiator bool, prepared any, commit func() error) (any, error)
 	yields  bool   // another wire can take over: see connPeer.yielded
 	wake    func() // called when a result waits; any goroutine
@@ -41,7 +44,8 @@ type connLimits struct {
 	strangers int           // connections that have not authenticated yet, at once
 }
 
-// connResult is a connection to a peer, dialled or accepted, or the failure of one that connect asked for.
+// connResult is a connection to a peer, dialled or accepted, or the failure of one that connect
+// asked for.
 type connResult struct {
 	peer     *address
 	conn     net.Conn
@@ -50,12 +54,14 @@ type connResult struct {
 	yielded  bool // of an error: this wire will not connect the two devices, and both know or will learn it
 }
 
-// connector makes the connections of one wire, in the background, and hands them to the owner through take.
+// connector makes the connections of one wire, in the background, and hands them to the owner
+// through take.
 //
-// There must be one connection for each pair of devices although both may dial at once. Of two dials that cross, the one
-// of the smaller id stays: its device refuses the incoming one as a duplicate, and the other device gives its own dial up
-// when it lets the incoming one in. For this an acceptor adopts a connection only when the dialler has confirmed it, and a
-// dialler confirms only while its dial has not been given up; connPeer says why that is enough.
+// There must be one connection for each pair of devices although both may dial at once. Of two
+// dials that cross, the one of the smaller id stays: its device refuses the incoming one as a
+// duplicate, and the other device gives its own dial up when it lets the incoming one in. For this
+// an acceptor adopts a connection only when the dialler has confirmed it, and a dialler confirms
+// only while its dial has not been given up; connPeer says why that is enough.
 type connector struct {
 	cfg    connectorConfig
 	ctx    context.Context
@@ -94,7 +100,8 @@ func newConnector(cfg connectorConfig) *connector {
 	return c
 }
 
-// connect starts to dial a, unless there is a connection or one is being made. Its result, good or bad, comes by take.
+// connect starts to dial a, unless there is a connection or one is being made. Its result, good or
+// bad, comes by take.
 func (c *connector) connect(a *address) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +134,8 @@ func (c *connector) forget(id deviceID) {
 // pending tells, cheaply, whether take has something.
 func (c *connector) pending() bool { return c.waiting.Load() }
 
-// take returns what came since the last call. A second connection to the same peer says that the peer has given up the
-// first.
+// take returns what came since the last call. A second connection to the same peer says that the
+// peer has given up the first.
 func (c *connector) take() []connResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,7 +232,8 @@ func (c *connector) runUpgrade(conn net.Conn, peer *address, initiator bool) (an
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	// The deadline alone would let close wait for a silent peer.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	// Who has committed cannot know what the peer does: it waits until the peer says or is gone, however long that takes.
+	// Who has committed cannot know what the peer does: it waits until the peer says or is gone,
+	// however long that takes.
 	commit := func() error {
 		if !stop() {
 			return ctx.Err()

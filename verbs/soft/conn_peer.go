@@ -16,19 +16,21 @@ import (
 
 // connPeer is what the connector knows of one peer; under connector.mu.
 //
-// Of dial and incoming at most one is set. Claim, the dialler's right to confirm, is taken under the lock and only while
-// its dial is still the peer's current one. So a device never confirms a connection after it let another one in, and
-// never lets one in without first taking away its own dial's right to confirm. Two connections that cross can then both be
-// adopted only if each device confirmed the one it dialled before it let the other in. For the smaller id that is
-// impossible: while it dials it lets nothing in. (It does so, giving its dial up, once an attempt has failed: it may be
-// that only the peer can reach us.)
+// Of dial and incoming at most one is set. Claim, the dialler's right to confirm, is taken under
+// the lock and only while its dial is still the peer's current one. So a device never confirms a
+// connection after it let another one in, and never lets one in without first taking away its own
+// dial's right to confirm. Two connections that cross can then both be adopted only if each device
+// confirmed the one it dialled before it let the other in. For the smaller id that is impossible:
+// while it dials it lets nothing in. (It does so, giving its dial up, once an attempt has failed:
+// it may be that only the peer can reach us.)
 //
-// Where another wire can take over, both ends must yield to it or none. An upgrade ends well only where both devices have
-// committed. A device yields only if the peer cannot be connected: its own upgrade failed before it committed; or the
-// connection ended without the peer's word, which the peer sends when it commits; or the peer has yielded, since it refuses
-// a dial for that, or has come by the other wire. Its own end being closed, the peer's upgrade fails too. A device whose
-// upgrade failed for what may pass (worthAgain) does not yield yet: if it wants the connection it dials again, and yields when
-// its patience ends; if it does not, it leaves that to the peer.
+// Where another wire can take over, both ends must yield to it or none. An upgrade ends well only
+// where both devices have committed. A device yields only if the peer cannot be connected: its own
+// upgrade failed before it committed; or the connection ended without the peer's word, which the
+// peer sends when it commits; or the peer has yielded, since it refuses a dial for that, or has
+// come by the other wire. Its own end being closed, the peer's upgrade fails too. A device whose
+// upgrade failed for what may pass (worthAgain) does not yield yet: if it wants the connection it
+// dials again, and yields when its patience ends; if it does not, it leaves that to the peer.
 type connPeer struct {
 	addr      *address
 	wanted    bool          // connect asked, and has had no result
@@ -83,12 +85,14 @@ func (p *connPeer) giveUpLocked() {
 	}
 }
 
-// mayYieldLocked decides whether a connection that failed after its confirm is the last one: not while another one may come up.
+// mayYieldLocked decides whether a connection that failed after its confirm is the last one: not
+// while another one may come up.
 func (c *connector) mayYieldLocked(p *connPeer, err error) bool {
 	return c.cfg.yields && p.yielded == nil && p.upgrading == 0 && p.live == 0 && !errors.Is(err, errPeerEnded)
 }
 
-// yield leaves a peer to another wire, because of why. It does nothing and returns false while there is a connection.
+// yield leaves a peer to another wire, because of why. It does nothing and returns false while
+// there is a connection.
 func (c *connector) yield(a *address, why error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +108,8 @@ func (c *connector) yield(a *address, why error) bool {
 // lastPause is the longest between two dials.
 const lastPause = 200 * time.Millisecond
 
-// runDial dials, after a time, until there is a connection, the dial was given up, or it is hopeless.
+// runDial dials, after a time, until there is a connection, the dial was given up, or it is
+// hopeless.
 func (c *connector) runDial(ctx context.Context, p *connPeer, d *connDial, after time.Duration) {
 	defer d.cancel()
 	if after > 0 {
@@ -220,9 +225,9 @@ func (c *connector) again(p *connPeer, d *connDial, err error) bool {
 	return false
 }
 
-// patience is how long dials that end with err are repeated. A device listens before anybody learns of its address: where
-// nobody does, its process has most likely ended.
-// What the kernel does not allow a process now it hardly allows later.
+// patience is how long dials that end with err are repeated. A device listens before anybody learns
+// of its address: where nobody does, its process has most likely ended. What the kernel does not
+// allow a process now it hardly allows later.
 func (c *connector) patience(err error) time.Duration {
 	var r *rejectError
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &r) && r.code == rejectForbidden {
@@ -236,8 +241,9 @@ func passing(code rejectCode) bool {
 	return code == rejectDuplicate || code == rejectShort || code == rejectForbidden
 }
 
-// worthAgain tells whether a connection that failed after it was made is to be dialled again: one end is short of something, or
-// has gone for reasons that a dial will show. What the kernel refuses is worth no time where another wire can take over.
+// worthAgain tells whether a connection that failed after it was made is to be dialled again: one
+// end is short of something, or has gone for reasons that a dial will show. What the kernel refuses
+// is worth no time where another wire can take over.
 func (c *connector) worthAgain(err error) bool {
 	var r *rejectError
 	if errors.As(err, &r) {
@@ -258,8 +264,8 @@ func (c *connector) failure(peer *address, err error) error {
 	return fmt.Errorf("%s: %w to %v: %w", c.cfg.kind, verbs.ErrUnreachable, peer, err)
 }
 
-// acceptLoop takes connections. It takes no more than slots has room for strangers: the others wait in the kernel's
-// queue, where they cost nothing.
+// acceptLoop takes connections. It takes no more than slots has room for strangers: the others wait
+// in the kernel's queue, where they cost nothing.
 func (c *connector) acceptLoop() {
 	var spare reserve
 	defer spare.empty()
@@ -353,8 +359,9 @@ func (c *connector) adopt(p *connPeer, confirmed bool) bool {
 	return false
 }
 
-// drop refuses an incoming connection. One that failed for reasons of its own disturbs nobody: it is a debug message,
-// except for a wrong secret or version, which the user of a job that hangs wants to see.
+// drop refuses an incoming connection. One that failed for reasons of its own disturbs nobody: it
+// is a debug message, except for a wrong secret or version, which the user of a job that hangs
+// wants to see.
 func (c *connector) drop(conn net.Conn, peer *address, err error) {
 	level := c.cfg.log.Debug
 	var r *rejectError

@@ -158,8 +158,8 @@ func TestConnectorAgainAfterForget(t *testing.T) {
 	}
 }
 
-// TestConnectorCrossing lets both sides dial at about the same time, many times: there must be one connection, the same
-// at both ends.
+// TestConnectorCrossing lets both sides dial at about the same time, many times: there must be one
+// connection, the same at both ends.
 func TestConnectorCrossing(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	rounds := 1500
@@ -277,7 +277,8 @@ func TestConnectorRefusals(t *testing.T) {
 	}
 }
 
-// TestConnectorWrongSecretAcceptor has an acceptor that cannot prove that it has the secret, though it accepts.
+// TestConnectorWrongSecretAcceptor has an acceptor that cannot prove that it has the secret, though
+// it accepts.
 func TestConnectorFalseAcceptor(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -344,8 +345,8 @@ func TestConnectorRetriesForATime(t *testing.T) {
 	require.Empty(t, a.peers)
 }
 
-// TestConnectorGarbage throws everything but a good handshake at a listener with room for two strangers; then a real peer
-// must get through.
+// TestConnectorGarbage throws everything but a good handshake at a listener with room for two
+// strangers; then a real peer must get through.
 func TestConnectorGarbage(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	b := newConnEnd(t, 1, 2, func(c *connectorConfig) { c.limits.strangers = 2 })

@@ -7,9 +7,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// compQueue is a completion queue. While PollCQ runs on it, completions go straight into the caller's array (dst);
-// at other times, and when the array is full, into the ring. The ring is older than what goes into dst afterwards, so
-// the order is kept as long as the ring is empty whenever dst is used.
+// compQueue is a completion queue. While PollCQ runs on it, completions go straight into the
+// caller's array (dst); at other times, and when the array is full, into the ring. The ring is
+// older than what goes into dst afterwards, so the order is kept as long as the ring is empty
+// whenever dst is used.
 type compQueue struct {
 	d        *Device
 	dst      []verbs.WC // array of the PollCQ under way that still has room, else empty
@@ -34,7 +35,8 @@ const (
 	armedAny
 )
 
-// cqEntry is a completion that waits, and the send queue or the tag queue whose slots it frees when it is polled.
+// cqEntry is a completion that waits, and the send queue or the tag queue whose slots it frees when
+// it is polled.
 type cqEntry struct {
 	wc   verbs.WC
 	qp   *queuePair
@@ -123,8 +125,8 @@ func (c *compQueue) drain(wc []verbs.WC) int {
 	return n
 }
 
-// slot returns the place of the next completion in the array of the PollCQ under way, or nil when it has to go to the
-// ring (then use push). The caller fills in every field.
+// slot returns the place of the next completion in the array of the PollCQ under way, or nil when
+// it has to go to the ring (then use push). The caller fills in every field.
 func (c *compQueue) slot() *verbs.WC {
 	if c.n >= len(c.dst) {
 		return nil
@@ -134,7 +136,8 @@ func (c *compQueue) slot() *verbs.WC {
 	return w
 }
 
-// push adds a completion. qp, if not nil, is the queue pair whose send queue slots below upto it frees.
+// push adds a completion. qp, if not nil, is the queue pair whose send queue slots below upto it
+// frees.
 func (c *compQueue) push(wc *verbs.WC, qp *queuePair, upto uint32, solicited bool) {
 	if invariant.Enabled {
 		c.checkPushed(wc)
@@ -179,7 +182,8 @@ func (c *compQueue) wait(e cqEntry, solicited bool) {
 	}
 }
 
-// grow doubles the ring: memory follows what is really outstanding, up to the capacity that was asked for.
+// grow doubles the ring: memory follows what is really outstanding, up to the capacity that was
+// asked for.
 func (c *compQueue) grow() {
 	ring := make([]cqEntry, 2*len(c.ring))
 	for i := c.head; i != c.tail; i++ {

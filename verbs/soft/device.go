@@ -21,8 +21,8 @@ const (
 	maxRdAtomic = 64
 	maxMsgSize  = 1 << 31
 
-	// A QP number is an index into Device.qps and a generation, 24 bits together, so that a late packet for a destroyed QP
-	// does not hit its successor.
+	// A QP number is an index into Device.qps and a generation, 24 bits together, so that a late
+	// packet for a destroyed QP does not hit its successor.
 	qpIndexBits = 14
 	qpIndexMask = maxQP - 1
 	qpNumMask   = 1<<24 - 1
@@ -33,8 +33,8 @@ const (
 	idleBudget       = 16   // packets taken by a PollCQ that has no room for completions
 )
 
-// Device is an opened software device. All of its state is owned by whoever may call it (package verbs), except what says
-// otherwise.
+// Device is an opened software device. All of its state is owned by whoever may call it (package
+// verbs), except what says otherwise.
 type Device struct {
 	regions *regionTable
 	notif   notifier
@@ -290,7 +290,8 @@ func (d *Device) closeWires() {
 	d.regions.close()
 }
 
-// progress is one pass over everything the device has to do. room is how many completions the caller can take.
+// progress is one pass over everything the device has to do. room is how many completions the
+// caller can take.
 func (d *Device) progress(room int) {
 	if d.took {
 		d.took, d.news = false, false
@@ -333,8 +334,8 @@ func (d *Device) progress(room int) {
 	}
 }
 
-// Step makes the device work once without its host: completions wait in their queues until they are polled. It is for
-// simulations on a Fabric, by whoever owns the device.
+// Step makes the device work once without its host: completions wait in their queues until they are
+// polled. It is for simulations on a Fabric, by whoever owns the device.
 func (d *Device) Step() {
 	if invariant.Enabled {
 		defer d.enter("step")()
@@ -416,8 +417,8 @@ func (d *Device) disarmWires() {
 	}
 }
 
-// keepAwake makes the next wait return at once when there is work that no arrival announces: a copy under way, packets
-// left over. RNR waits get a timer.
+// keepAwake makes the next wait return at once when there is work that no arrival announces: a copy
+// under way, packets left over. RNR waits get a timer.
 func (d *Device) keepAwake() {
 	if d.more || len(d.readers) > 0 || len(d.slow) > 0 {
 		d.notif.wake()
@@ -435,7 +436,8 @@ func (d *Device) postedRecv() {
 	}
 }
 
-// posted is called after a post that could not go out at once or has to be flushed, while another goroutine may sleep.
+// posted is called after a post that could not go out at once or has to be flushed, while another
+// goroutine may sleep.
 func (d *Device) posted() {
 	if len(d.work) > 0 || len(d.readers) > 0 {
 		d.notif.wake()

@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// TestFailureOvertakesRead: the peer refuses a send while a read before it, which the peer has no part in, is being copied.
-// Both complete, the send with the cause.
+// TestFailureOvertakesRead: the peer refuses a send while a read before it, which the peer has no
+// part in, is being copied. Both complete, the send with the cause.
 func TestFailureOvertakesRead(t *testing.T) {
 	r := newRig(t, NewFabric(FabricOptions{Direct: true}))
 	q, peer := r.q[0].(*queuePair), r.q[1].(*queuePair)

@@ -13,8 +13,8 @@ const handshakeTime = 5 * time.Second
 // refusedTime bounds how long a dial that finds no listener is repeated.
 const refusedTime = time.Second
 
-// dialHandshake runs the dialler's side up to the acceptor's accept. claim then decides whether the connection is still
-// wanted; if so the acceptor is told with a confirm.
+// dialHandshake runs the dialler's side up to the acceptor's accept. claim then decides whether the
+// connection is still wanted; if so the acceptor is told with a confirm.
 func (c *connector) dialHandshake(conn net.Conn, peer *address, claim func() bool) error {
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	h := &hello{kind: c.cfg.kind, src: c.cfg.self.id, dst: peer.id, srcRank: c.cfg.self.rank, dstRank: peer.rank,
@@ -56,8 +56,8 @@ func (c *connector) dialHandshake(conn net.Conn, peer *address, claim func() boo
 	return conn.SetDeadline(time.Time{})
 }
 
-// acceptHandshake runs the acceptor's side up to the dialler's proof and returns who dialled, and the message that
-// accepts.
+// acceptHandshake runs the acceptor's side up to the dialler's proof and returns who dialled, and
+// the message that accepts.
 func (c *connector) acceptHandshake(conn net.Conn) (peer *address, accept []byte, err error) {
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	h, raw, err := readHello(conn)

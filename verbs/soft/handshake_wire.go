@@ -18,10 +18,11 @@ import (
 //	dialler  -> confirm
 //	both     -> ready, on wires that take descriptors or memory for a connection, see connector.ready
 //
-// Either side may answer with reject (a code and a text) and close. The dialler proves first, so that a stranger learns
-// nothing from the acceptor; the labels differ, so that no proof can be reflected; the confirm lets a dialler that has
-// been overtaken by the peer's own dial walk away, see connector. The reject message and the first 12 bytes of hello stay
-// as they are in all versions.
+// Either side may answer with reject (a code and a text) and close. The dialler proves first, so
+// that a stranger learns nothing from the acceptor; the labels differ, so that no proof can be
+// reflected; the confirm lets a dialler that has been overtaken by the peer's own dial walk away,
+// see connector. The reject message and the first 12 bytes of hello stay as they are in all
+// versions.
 const (
 	helloMagic      = "tagmatch"
 	protocolVersion = 3
@@ -199,8 +200,8 @@ func readMsg(r io.Reader, want msgType) ([]byte, error) {
 	return body, nil
 }
 
-// proof is what the side with that label shows for having the secret. hello and challenge bind it to version, kind, both
-// devices, both ranks and this very connection.
+// proof is what the side with that label shows for having the secret. hello and challenge bind it
+// to version, kind, both devices, both ranks and this very connection.
 func proof(secret []byte, label string, hello, challenge []byte) []byte {
 	m := hmac.New(sha256.New, secret)
 	m.Write([]byte(label))

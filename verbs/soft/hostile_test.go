@@ -41,8 +41,8 @@ func hostileQP(t *testing.T, d *Device, pd verbs.PD, cq verbs.CQ, mr verbs.MR, b
 	return q
 }
 
-// TestHostilePackets feeds packets that are random where it hurts. Nothing may panic, memory outside the region stays as it
-// is, and the books of the queues stay sound.
+// TestHostilePackets feeds packets that are random where it hurts. Nothing may panic, memory
+// outside the region stays as it is, and the books of the queues stay sound.
 func TestHostilePackets(t *testing.T) {
 	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})})
 	if err != nil {

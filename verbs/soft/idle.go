@@ -2,9 +2,9 @@ package soft
 
 import "slices"
 
-// Idle tells whether a device on Fabrics has nothing to do and nothing to say until something is posted or a peer sends: polls and
-// Steps would find nothing. Completions that wait in their queues are the host's to look for. It is for simulations, by whoever
-// owns the device.
+// Idle tells whether a device on Fabrics has nothing to do and nothing to say until something is
+// posted or a peer sends: polls and Steps would find nothing. Completions that wait in their queues
+// are the host's to look for. It is for simulations, by whoever owns the device.
 func (d *Device) Idle() bool {
 	if len(d.work)+len(d.readers)+len(d.slow)+len(d.events) != 0 {
 		return false

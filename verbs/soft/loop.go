@@ -12,7 +12,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// FabricOptions say how a Fabric behaves. The zero value delivers every packet at the receiver's next poll.
+// FabricOptions say how a Fabric behaves. The zero value delivers every packet at the receiver's
+// next poll.
 type FabricOptions struct {
 	Seed       uint64        // of all random decisions; a test that polls from one goroutine replays exactly
 	MaxDelay   int           // a link may keep still for up to so many polls of its receiver
@@ -21,14 +22,16 @@ type FabricOptions struct {
 	MaxPayload int           // bytes of one packet; default 8 KiB
 	Queue      int           // packets that a link holds in each direction; default 64
 	Step       time.Duration // virtual clock: so much passes at each poll of any device; 0: the real clock
-	// Stepped receives packets only in Device.Step, so that a test decides how far a device runs ahead of its host.
+	// Stepped receives packets only in Device.Step, so that a test decides how far a device runs
+	// ahead of its host.
 	Stepped bool
-	// Direct lets devices read each other's memory, as on shared memory. Only for tests that use all devices from one
-	// goroutine.
+	// Direct lets devices read each other's memory, as on shared memory. Only for tests that use
+	// all devices from one goroutine.
 	Direct bool
 }
 
-// Fabric connects the loop wires of one process's devices. Its methods may be called from any goroutine.
+// Fabric connects the loop wires of one process's devices. Its methods may be called from any
+// goroutine.
 type Fabric struct {
 	opts FabricOptions
 	id   uint64
@@ -84,8 +87,8 @@ func (f *Fabric) Break(a, b *Device) {
 	}
 }
 
-// Kill lets a device die as a process does: its peers lose their links; it must not be used afterwards except to destroy
-// its objects.
+// Kill lets a device die as a process does: its peers lose their links; it must not be used
+// afterwards except to destroy its objects.
 func (f *Fabric) Kill(d *Device) {
 	f.mu.Lock()
 	delete(f.mu.devices, d.self.id)

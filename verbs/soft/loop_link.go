@@ -19,7 +19,8 @@ type loopLink struct {
 	closed     bool
 }
 
-// packetQueue carries packets in one direction. Slots from head to next have been received and may still be lent.
+// packetQueue carries packets in one direction. Slots from head to next have been received and may
+// still be lent.
 type packetQueue struct {
 	ready atomic.Int32 // nonzero: packets or an end to look at
 	mu    struct {

@@ -92,7 +92,8 @@ func TestFabricFaults(t *testing.T) {
 	}
 }
 
-// TestVirtualClock: with a clock that stands still an RNR budget does not run out; it runs out exactly when it should.
+// TestVirtualClock: with a clock that stands still an RNR budget does not run out; it runs out
+// exactly when it should.
 func TestVirtualClock(t *testing.T) {
 	f := NewFabric(FabricOptions{Step: 1})
 	r := newRig(t, f)

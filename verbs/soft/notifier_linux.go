@@ -11,12 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epollNotifier is one epoll instance with an eventfd for wake and whatever descriptors the wires add. The epoll
-// descriptor is itself in Go's netpoller, so that a wait parks a goroutine and keeps no thread.
+// epollNotifier is one epoll instance with an eventfd for wake and whatever descriptors the wires
+// add. The epoll descriptor is itself in Go's netpoller, so that a wait parks a goroutine and keeps
+// no thread.
 //
-// Everything in it is level-triggered, and the netpoller, which is edge-triggered, is asked again only after the epoll was
-// found empty: nothing can be lost between the two. Whatever is added makes every arrival wake the netpoller's thread,
-// which costs several microseconds: wires add (or give events to) their descriptors only while they are armed.
+// Everything in it is level-triggered, and the netpoller, which is edge-triggered, is asked again
+// only after the epoll was found empty: nothing can be lost between the two. Whatever is added
+// makes every arrival wake the netpoller's thread, which costs several microseconds: wires add (or
+// give events to) their descriptors only while they are armed.
 type epollNotifier struct {
 	file      *os.File // the epoll descriptor
 	raw       syscall.RawConn
@@ -86,9 +88,9 @@ func (n *epollNotifier) isClosed() bool {
 	return n.closed
 }
 
-// take empties the eventfd. The flag is cleared after that, never before: a wake between the two would leave the flag
-// set with an empty eventfd, and every later wake would be lost. As it is, such a wake is skipped, rightly, since the wait
-// that takes is about to return.
+// take empties the eventfd. The flag is cleared after that, never before: a wake between the two
+// would leave the flag set with an empty eventfd, and every later wake would be lost. As it is,
+// such a wake is skipped, rightly, since the wait that takes is about to return.
 func (n *epollNotifier) take() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -66,8 +66,8 @@ func TestNotifierDescriptor(t *testing.T) {
 	require.Zero(t, readyNow(n, ev[:]))
 }
 
-// TestNotifierNoLostWake plays the owner's protocol against producers: look for work, wait when there is none. A lost
-// wake-up leaves the owner asleep for ever.
+// TestNotifierNoLostWake plays the owner's protocol against producers: look for work, wait when
+// there is none. A lost wake-up leaves the owner asleep for ever.
 func TestNotifierNoLostWake(t *testing.T) {
 	n := openNotifier(t)
 	rounds := 200_000
@@ -100,7 +100,8 @@ func TestNotifierNoLostWake(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNotifierPingPong has two owners wake each other, so that each wake meets a wait in every state of going to sleep.
+// TestNotifierPingPong has two owners wake each other, so that each wake meets a wait in every
+// state of going to sleep.
 func TestNotifierPingPong(t *testing.T) {
 	a, b := openNotifier(t), openNotifier(t)
 	var turn atomic.Int64

@@ -7,18 +7,20 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// A push is a rendezvous read the other way round: the peer that has the data copies it into our memory. It takes the place
-// of the device's RDMA read when the device works by itself, so that the program, which computes on this processor, is not
-// held up; requests, answers and their order are those of a read by packets.
+// A push is a rendezvous read the other way round: the peer that has the data copies it into our
+// memory. It takes the place of the device's RDMA read when the device works by itself, so that the
+// program, which computes on this processor, is not held up; requests, answers and their order are
+// those of a read by packets.
 //
-// Nothing but the destination is offered, for nothing but the push, as a region of the device's own that goes with it: so
-// whatever ends the receive takes the right to write away before the host gets its buffer back. The peer says in shared
-// memory that it is copying before it checks the region, and we wait for it after the region has gone.
+// Nothing but the destination is offered, for nothing but the push, as a region of the device's own
+// that goes with it: so whatever ends the receive takes the right to write away before the host
+// gets its buffer back. The peer says in shared memory that it is copying before it checks the
+// region, and we wait for it after the region has gone.
 
 // pushLink is a link whose peer may be able to write to our memory.
 type pushLink interface {
-	// canPush says that the kernel lets the peer write to our memory, as far as we know, and us read the peer's: that is
-	// what is left when it does not.
+	// canPush says that the kernel lets the peer write to our memory, as far as we know, and us
+	// read the peer's: that is what is left when it does not.
 	canPush() bool
 	// cannotPush is called when the kernel did not.
 	cannotPush()
@@ -123,7 +125,8 @@ func (q *queuePair) recvPushResp(l link, h *header) {
 	q.gotAnswer(e)
 }
 
-// readInstead reads what the peer could not push. If it is the data that it may not give, the read fails likewise.
+// readInstead reads what the peer could not push. If it is the data that it may not give, the read
+// fails likewise.
 func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 	if l, ok := q.link.(pushLink); ok {
 		l.quiet()
@@ -138,8 +141,8 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 	q.readDirect(i)
 }
 
-// endPushes takes back what was offered to the peer, and returns when it copies nothing there any more. The receives may end
-// then.
+// endPushes takes back what was offered to the peer, and returns when it copies nothing there any
+// more. The receives may end then.
 func (q *queuePair) endPushes() {
 	open := false
 	for k := range q.rdq.len() {

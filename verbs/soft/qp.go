@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// queuePair is an RC queue pair. Requester and responder halves are in requester.go and responder.go.
+// queuePair is an RC queue pair. Requester and responder halves are in requester.go and
+// responder.go.
 type queuePair struct {
 	d     *Device
 	pd    *protDomain
@@ -290,9 +291,9 @@ func (q *queuePair) Destroy() error {
 	return nil
 }
 
-// toErr moves the QP to ERR. The first request from index first on that is outstanding completes with status, all others
-// with WR_FLUSH_ERR (TMO 8.3: SRQ receives stay). known: the peer knows already, or cannot be told. tell is the status
-// that the peer gets to hear.
+// toErr moves the QP to ERR. The first request from index first on that is outstanding completes
+// with status, all others with WR_FLUSH_ERR (TMO 8.3: SRQ receives stay). known: the peer knows
+// already, or cannot be told. tell is the status that the peer gets to hear.
 func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell verbs.WCStatus) {
 	if q.state == verbs.QPSErr {
 		return

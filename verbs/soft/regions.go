@@ -15,9 +15,10 @@ const maxSpare = 1 << 14
 
 var errRegionsFull = errors.New("too many memory regions")
 
-// regionTable is the device's registered memory. What is in dir is what peers check before they touch memory; own is this
-// side of it. Slots come into being as they are needed, and free ones are used again in the order in which they became free, when
-// more than regionRest are. Owned by the device's owner.
+// regionTable is the device's registered memory. What is in dir is what peers check before they
+// touch memory; own is this side of it. Slots come into being as they are needed, and free ones are
+// used again in the order in which they became free, when more than regionRest are. Owned by the
+// device's owner.
 type regionTable struct {
 	dir        *regionDir
 	more       func(k int) (*regionPiece, error) // makes piece k, of zeros
@@ -38,8 +39,9 @@ type ownSlot struct {
 	link uint32     // the slot that became free after this one
 }
 
-// keptTables holds every table that has registered memory until its device is closed: the runtime panics when pinned memory
-// is collected, and a program that forgets a device shall lose memory, not crash.
+// keptTables holds every table that has registered memory until its device is closed: the runtime
+// panics when pinned memory is collected, and a program that forgets a device shall lose memory,
+// not crash.
 var keptTables struct {
 	sync.Mutex
 	m map[*regionTable]bool
@@ -65,8 +67,8 @@ func (t *regionTable) close() {
 	}
 }
 
-// memRegion is the owner's side of a slot, and the verbs.MR handed out. The object is used again for a later region, so
-// that registering allocates nothing: an MR must not be used after Dereg.
+// memRegion is the owner's side of a slot, and the verbs.MR handed out. The object is used again
+// for a later region, so that registering allocates nothing: an MR must not be used after Dereg.
 type memRegion struct {
 	t      *regionTable
 	next   *memRegion // in regionTable.spare
@@ -89,8 +91,8 @@ func newRegionTable() *regionTable {
 
 func heapPiece(int) (*regionPiece, error) { return new(regionPiece), nil }
 
-// rehome says who makes the pieces, before any region is registered. The first is made at once, so that a device which cannot
-// have even that fails when it is opened.
+// rehome says who makes the pieces, before any region is registered. The first is made at once, so
+// that a device which cannot have even that fails when it is opened.
 func (t *regionTable) rehome(more func(k int) (*regionPiece, error)) error {
 	if len(t.own) != 0 {
 		panic("soft: regionTable.rehome after use")
@@ -173,7 +175,8 @@ func (t *regionTable) register(buf []byte, access verbs.AccessFlags, pd *protDom
 	o.r = r
 	r.pin.Pin(&buf[0])
 	r.rkey, r.buf, r.access, r.pd, r.addr = o.next, buf, access, pd, addrOf(buf)
-	// gen last: a peer that reads the key sees the rest. The stores are atomic, hence ordered on every architecture.
+	// gen last: a peer that reads the key sees the rest. The stores are atomic, hence ordered on
+	// every architecture.
 	s := t.dir.at(i)
 	atomic.StoreUint64(&s.addr, r.addr)
 	atomic.StoreUint64(&s.length, uint64(len(buf)))
@@ -211,7 +214,8 @@ func (t *regionTable) remove(rkey uint32) {
 	t.put(i)
 }
 
-// invalidate ends what peers may do with a region of pd; false if there is none. Its owner can use it on, and deregister it.
+// invalidate ends what peers may do with a region of pd; false if there is none. Its owner can use
+// it on, and deregister it.
 func (t *regionTable) invalidate(pd *protDomain, rkey uint32) bool {
 	r := t.find(rkey)
 	if r == nil || r.pd != pd {
@@ -237,8 +241,8 @@ func (t *regionTable) find(key uint32) *memRegion {
 	return nil
 }
 
-// resolve gives the n bytes at addr of region rkey of protection domain pd for a peer that needs the rights in need. A
-// transfer of no bytes is not checked, as on InfiniBand.
+// resolve gives the n bytes at addr of region rkey of protection domain pd for a peer that needs
+// the rights in need. A transfer of no bytes is not checked, as on InfiniBand.
 func (t *regionTable) resolve(pd *protDomain, rkey uint32, addr, n uint64, need verbs.AccessFlags) ([]byte, bool) {
 	if n == 0 {
 		return nil, true

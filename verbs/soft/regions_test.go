@@ -57,7 +57,8 @@ func TestRegionBounds(t *testing.T) {
 
 const top32 = ^uint32(0)
 
-// TestRegionKeys: a slot rests while regionRest others are used, whatever is live meanwhile, and its next key is a new one.
+// TestRegionKeys: a slot rests while regionRest others are used, whatever is live meanwhile, and
+// its next key is a new one.
 func TestRegionKeys(t *testing.T) {
 	tab, buf := newRegionTable(), make([]byte, 8)
 	var held []uint32

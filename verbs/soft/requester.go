@@ -8,14 +8,15 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// requester is the sending half of a queue pair. Work requests have indexes that count from 0 at RTS; the packet sequence
-// number is the index plus SQPSN. In the ring sq they pass these points, in this order:
+// requester is the sending half of a queue pair. Work requests have indexes that count from 0 at
+// RTS; the packet sequence number is the index plus SQPSN. In the ring sq they pass these points,
+// in this order:
 //
 //	reclaimed <= done <= sent <= posted
 //
-// sent: everything before has been given to the link (reads: requested). done: everything before has completed, or is
-// unsignalled and sent. reclaimed: slots before are free, which only the polling of a later signalled completion brings
-// about (TMO 8.2).
+// sent: everything before has been given to the link (reads: requested). done: everything before
+// has completed, or is unsignalled and sent. reclaimed: slots before are free, which only the
+// polling of a later signalled completion brings about (TMO 8.2).
 type requester struct {
 	sq        []sendEntry
 	more      []sendWork // details of those that did not go out at once; made at first need
@@ -111,8 +112,8 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 	return nil, nil
 }
 
-// sendNow is the fast path: a plain SEND that the link takes at once as one packet. It does nothing and returns false for
-// everything else, errors included.
+// sendNow is the fast path: a plain SEND that the link takes at once as one packet. It does nothing
+// and returns false for everything else, errors included.
 func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
 	if !q.fast || q.sent != q.posted || q.posted-q.reclaimed >= q.depth || wr.Opcode != verbs.WRSend || len(wr.SGList) > 2 {
 		return false
@@ -271,7 +272,8 @@ func (q *queuePair) sgesOf(slot uint32) []verbs.SGE {
 	return q.sges[slot*n : (slot+1)*n]
 }
 
-// pump transmits acknowledgements, requests and responses as far as there is room. It returns true if something is left.
+// pump transmits acknowledgements, requests and responses as far as there is room. It returns true
+// if something is left.
 func (q *queuePair) pump() bool {
 	if q.link == nil {
 		return false
@@ -305,7 +307,8 @@ func (q *queuePair) sendDisconnect() bool {
 	return true
 }
 
-// transmit gives the request at sent to the link. It returns false when that has to wait, or failed.
+// transmit gives the request at sent to the link. It returns false when that has to wait, or
+// failed.
 func (q *queuePair) transmit() bool {
 	i := q.sent & q.mask
 	e, w := &q.sq[i], &q.more[i]
@@ -401,8 +404,9 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 	}
 }
 
-// firstBytes collects up to most bytes of the start of a message that is scattered over short pieces: the headers for tag
-// matching must be in the first packet, and what fits into an MTU is one packet (TMO 4.2).
+// firstBytes collects up to most bytes of the start of a message that is scattered over short
+// pieces: the headers for tag matching must be in the first packet, and what fits into an MTU is
+// one packet (TMO 4.2).
 func (d *Device) firstBytes(sges []verbs.SGE, most int) []byte {
 	n := 0
 	for i := range sges {

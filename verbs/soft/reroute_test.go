@@ -279,8 +279,9 @@ func TestRerouteCrossing(t *testing.T) {
 	t.Log(wires)
 }
 
-// TestRerouteShortage has one end lack something for the connection over shared memory when either end asks for it. What the
-// kernel refuses sends both to TCP at once; a shortage does so when it stays, and not when it passes.
+// TestRerouteShortage has one end lack something for the connection over shared memory when either
+// end asks for it. What the kernel refuses sends both to TCP at once; a shortage does so when it
+// stays, and not when it passes.
 func TestRerouteShortage(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, c := range []struct {
@@ -316,7 +317,8 @@ func TestRerouteShortage(t *testing.T) {
 	}
 }
 
-// requireShortage sends from one end, which alone asks for a connection until the other one answers over it, and back.
+// requireShortage sends from one end, which alone asks for a connection until the other one answers
+// over it, and back.
 func requireShortage(t *testing.T, from, to *rerouteEnd, wire string) {
 	from.raise(t, to)
 	from.send(t)

@@ -50,8 +50,8 @@ type response struct {
 	value  uint64 // opPushResp: address of the destination
 }
 
-// respBurst is how many packets of a read one pass sends, and respBytes after how many bytes it ends, so that other traffic gets
-// between them.
+// respBurst is how many packets of a read one pass sends, and respBytes after how many bytes it
+// ends, so that other traffic gets between them.
 const (
 	respBurst = 8
 	respBytes = 1 << 20
@@ -76,7 +76,8 @@ func (d *Device) receive(l link, h *header, payload []byte) (ok, lent bool) {
 	}
 	q := d.qps[i]
 	if q.link != l {
-		// Before RTR the peer may be ahead of us: it has to wait. Anything else is none of this QP's business.
+		// Before RTR the peer may be ahead of us: it has to wait. Anything else is none of this
+		// QP's business.
 		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false
 	}
 	if len(payload) != int(h.length) {
@@ -140,7 +141,8 @@ func (q *queuePair) recvOther(l link, h *header, payload []byte) bool {
 	return true
 }
 
-// accepts says whether a request is to be executed now; if not, drop says that it is to be forgotten.
+// accepts says whether a request is to be executed now; if not, drop says that it is to be
+// forgotten.
 func (q *queuePair) accepts(l link, h *header) bool {
 	if !q.connected() || q.refuse {
 		return false
@@ -160,8 +162,8 @@ func (q *queuePair) accepts(l link, h *header) bool {
 	case (h.op == opSend || h.op == opWrite) && (uint64(h.length) > h.total || (h.flags&flagLast != 0) != (uint64(h.length) == h.total)):
 		q.d.violation(l, "the length of a message to QP %d does not fit its packet", q.num)
 	case h.psn-q.expect > maxQPWR:
-		// Requests may be missing in between: those that were done without packets. Real devices drop a wrong number until
-		// the requester gives up.
+		// Requests may be missing in between: those that were done without packets. Real devices
+		// drop a wrong number until the requester gives up.
 		q.nak(h.psn, verbs.WCRetryExcErr)
 	default:
 		return true
@@ -169,7 +171,8 @@ func (q *queuePair) accepts(l link, h *header) bool {
 	return false
 }
 
-// recvSend takes a packet of a SEND. The common case, a message of one packet, is lent to the caller of PollCQ.
+// recvSend takes a packet of a SEND. The common case, a message of one packet, is lent to the
+// caller of PollCQ.
 func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) {
 	if h.flags&(flagFirst|flagLast|flagInv) != flagFirst|flagLast {
 		return q.recvSendPart(l, h, payload), false
@@ -297,8 +300,9 @@ func (q *queuePair) fits(l link, h *header) bool {
 	return true
 }
 
-// notReady is called for a SEND that finds no receive (RNR). The packet stays with the wire, and whatever is behind it on
-// the link, until a receive is posted or the requester's budget, rnr_retry times our min_rnr_timer, is used up (TMO 8.1).
+// notReady is called for a SEND that finds no receive (RNR). The packet stays with the wire, and
+// whatever is behind it on the link, until a receive is posted or the requester's budget, rnr_retry
+// times our min_rnr_timer, is used up (TMO 8.1).
 func (q *queuePair) notReady(h *header) bool {
 	q.d.stalled = true
 	q.d.rnrs++
@@ -322,7 +326,8 @@ func (q *queuePair) notReady(h *header) bool {
 	return true
 }
 
-// nak refuses a request after the answers to those before it. Nothing of the peer's is executed from then on.
+// nak refuses a request after the answers to those before it. Nothing of the peer's is executed
+// from then on.
 func (q *queuePair) nak(psn uint32, status verbs.WCStatus) {
 	q.refuse = true
 	q.resp.push(response{op: opNak, psn: psn, status: uint8(status)})
@@ -343,7 +348,8 @@ func (q *queuePair) recvFails(psn uint32) {
 	}
 }
 
-// fail completes a receive with local, tells the requester remote, and moves the QP to ERR (TMO 8.3).
+// fail completes a receive with local, tells the requester remote, and moves the QP to ERR (TMO
+// 8.3).
 func (q *queuePair) fail(psn uint32, local, remote verbs.WCStatus, wrid uint64) {
 	q.rx = rxMessage{}
 	wc := verbs.WC{WRID: wrid, Status: local, Opcode: verbs.WCRecv, QPNum: q.num}

@@ -84,8 +84,9 @@ func (q *queuePair) answer(r response) {
 	q.d.queue(q)
 }
 
-// recvAtomicReq executes an atomic. All accesses of the device's owner are made by one goroutine at a time, so that it is
-// atomic among the requests of all peers; as on NICs, not with respect to the processor.
+// recvAtomicReq executes an atomic. All accesses of the device's owner are made by one goroutine at
+// a time, so that it is atomic among the requests of all peers; as on NICs, not with respect to the
+// processor.
 func (q *queuePair) recvAtomicReq(l link, h *header, payload []byte) {
 	if !q.accepts(l, h) {
 		return
@@ -127,8 +128,9 @@ func putOperands(b []byte, comp, swap uint64) {
 	binary.LittleEndian.PutUint64(b[8:], swap)
 }
 
-// invalidates withdraws the region that a SEND_WITH_INV names, if h is the last packet of one. A wrong key fails the QP.
-// A packet may come here again after RNR: the region stays known until it is deregistered.
+// invalidates withdraws the region that a SEND_WITH_INV names, if h is the last packet of one. A
+// wrong key fails the QP. A packet may come here again after RNR: the region stays known until it
+// is deregistered.
 func (q *queuePair) invalidates(h *header) bool {
 	if h.flags&(flagInv|flagLast) != flagInv|flagLast || q.d.regions.invalidate(q.pd, h.imm) {
 		return true
@@ -151,7 +153,8 @@ func (q *queuePair) sendAck() bool {
 	return true
 }
 
-// respond sends answers as far as there is room, at most respBurst packets of respBytes. It returns true when all are out.
+// respond sends answers as far as there is room, at most respBurst packets of respBytes. It returns
+// true when all are out.
 func (q *queuePair) respond() bool {
 	for n, sent := 0, 0; n < respBurst && sent < respBytes; n++ {
 		if q.resp.len() == 0 {
@@ -193,7 +196,8 @@ func (q *queuePair) respond() bool {
 	return false
 }
 
-// nextPiece finds the next bytes of a read. It checks the region again, and marks r refused if it was withdrawn.
+// nextPiece finds the next bytes of a read. It checks the region again, and marks r refused if it
+// was withdrawn.
 func (q *queuePair) nextPiece(r *response, h *header) []byte {
 	n := min(r.total-r.off, uint64(q.link.maxReadPayload()))
 	b, ok := q.d.regions.resolve(q.pd, r.rkey, r.addr+r.off, n, verbs.AccessRemoteRead)
@@ -213,8 +217,8 @@ func (q *queuePair) nextPiece(r *response, h *header) []byte {
 	return b
 }
 
-// place names where the payload of a packet belongs, for wires that can put it there without a copy in between. The wire
-// then calls receive with that very slice. nil: receive it like any other.
+// place names where the payload of a packet belongs, for wires that can put it there without a copy
+// in between. The wire then calls receive with that very slice. nil: receive it like any other.
 func (d *Device) place(l link, h *header) []byte {
 	i := h.qpn & qpIndexMask
 	if int(i) >= len(d.qps) || d.qps[i] == nil {

@@ -15,31 +15,38 @@ import (
 	"github.com/tagmatch/tagmatch/internal/shmring"
 )
 
-// The shm wire: a ring in shared memory for each direction of each pair of devices that talk, made at first use.
+// The shm wire: a ring in shared memory for each direction of each pair of devices that talk, made
+// at first use.
 //
-// What peers share. Each device has an inbox (ready bitmap and parked flag) and its region table, and for each peer a ring
-// that it receives on; all are sealed memfds whose descriptors go through an abstract Unix socket, so that nothing has a
-// name in a file system and nothing is left when a process is killed. A peer also gets an eventfd, which it writes when it
-// has to wake a parked device. The socket stays open: its end tells that the peer is gone, as its pidfd does.
+// What peers share. Each device has an inbox (ready bitmap and parked flag) and its region table,
+// and for each peer a ring that it receives on; all are sealed memfds whose descriptors go through
+// an abstract Unix socket, so that nothing has a name in a file system and nothing is left when a
+// process is killed. A peer also gets an eventfd, which it writes when it has to wake a parked
+// device. The socket stays open: its end tells that the peer is gone, as its pidfd does.
 //
-// How arrivals are found. Rings that delivered lately are hot: poll looks at each of them, and their writers signal
-// nothing. All others are cold: their writers raise a bit in our inbox, of which poll tests one word. A device that is
-// about to sleep makes all its rings cold and says in its inbox that it is parked (package shmring has the rules).
+// How arrivals are found. Rings that delivered lately are hot: poll looks at each of them, and
+// their writers signal nothing. All others are cold: their writers raise a bit in our inbox, of
+// which poll tests one word. A device that is about to sleep makes all its rings cold and says in
+// its inbox that it is parked (package shmring has the rules).
 //
-// Under the race detector: it does not follow mapped memory, so it neither sees races in it nor the order that rings
-// establish. Data that two goroutines hand over by nothing but this wire is reported falsely. In tests one goroutine
-// drives both devices, or they are two processes; the rings themselves are raced on heap memory in package shmring.
+// Under the race detector: it does not follow mapped memory, so it neither sees races in it nor the
+// order that rings establish. Data that two goroutines hand over by nothing but this wire is
+// reported falsely. In tests one goroutine drives both devices, or they are two processes; the
+// rings themselves are raced on heap memory in package shmring.
 
 // maxHot is how many rings poll looks at one by one.
 const maxHot = 8
 
-// hotPatience is how many polls a hot ring may go without a packet before another one takes its place.
+// hotPatience is how many polls a hot ring may go without a packet before another one takes its
+// place.
 const hotPatience = 256
 
-// eventSlot is the slot of our own inbox that background goroutines raise; links have the slots from 1.
+// eventSlot is the slot of our own inbox that background goroutines raise; links have the slots
+// from 1.
 const eventSlot = 0
 
-// shmWire is the shm wire of a device. Owned by the device's owner, except for slots and what never changes.
+// shmWire is the shm wire of a device. Owned by the device's owner, except for slots and what never
+// changes.
 type shmWire struct {
 	env   wireEnv
 	notif *epollNotifier
@@ -137,8 +144,9 @@ func (w *shmWire) open() (err error) {
 	return nil
 }
 
-// dialSHM dials a. A kernel that refuses this now will do so again. Every device listens before it gives out its address, and nothing listens at an abstract address after
-// a device is gone: a refusal is final.
+// dialSHM dials a. A kernel that refuses this now will do so again. Every device listens before it
+// gives out its address, and nothing listens at an abstract address after a device is gone: a
+// refusal is final.
 func dialSHM(ctx context.Context, a *address) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", a.shm)
 	if errors.Is(err, unix.ECONNREFUSED) {
@@ -176,8 +184,8 @@ func (w *shmWire) newLink(a *address) *shmLink {
 	return l
 }
 
-// yield leaves a peer to another wire, because of why, and returns the link to it that never came up, if there is one. It
-// does nothing and returns false while the peer is connected, or cannot be.
+// yield leaves a peer to another wire, because of why, and returns the link to it that never came
+// up, if there is one. It does nothing and returns false while the peer is connected, or cannot be.
 func (w *shmWire) yield(a *address, why error) (link, bool) {
 	l := w.links[a.id]
 	switch {
@@ -207,7 +215,8 @@ func (w *shmWire) release() {
 // flush does nothing: send publishes at once.
 func (w *shmWire) flush() {}
 
-// arm makes every arrival signal. Every store in it is a full barrier; the poll that follows is the last look.
+// arm makes every arrival signal. Every store in it is a full barrier; the poll that follows is the
+// last look.
 func (w *shmWire) arm() {
 	w.armed, w.attention = true, true
 	for i := range w.hot {
@@ -217,7 +226,8 @@ func (w *shmWire) arm() {
 	w.local.inbox.Park()
 }
 
-// disarm takes arm back. The poll that follows looks at everything: we may have been woken for any reason.
+// disarm takes arm back. The poll that follows looks at everything: we may have been woken for any
+// reason.
 func (w *shmWire) disarm() {
 	w.armed, w.attention = false, true
 	w.local.inbox.Unpark()

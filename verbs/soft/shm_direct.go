@@ -12,15 +12,18 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Reading a peer's memory by process_vm_readv: one copy, done by the reader alone. Or by the peer alone, see push.go.
+// Reading a peer's memory by process_vm_readv: one copy, done by the reader alone. Or by the peer
+// alone, see push.go.
 //
-// Where both sides are to copy (twice the bandwidth): the reader would publish a transfer in a block beside its inbox,
-// {rkey, addr, destination, length, cursor}, and raise the peer; both then take chunks of maxChunk from the cursor by an
-// atomic add, the reader here with process_vm_readv, the owner of the data in its poll with process_vm_writev, and the
-// reader completes when every chunk's done bit is set, taking over those of a peer that does not move.
+// Where both sides are to copy (twice the bandwidth): the reader would publish a transfer in a
+// block beside its inbox, {rkey, addr, destination, length, cursor}, and raise the peer; both then
+// take chunks of maxChunk from the cursor by an atomic add, the reader here with process_vm_readv,
+// the owner of the data in its poll with process_vm_writev, and the reader completes when every
+// chunk's done bit is set, taking over those of a peer that does not move.
 
-// read copies from the peer's memory. The peer's region table is checked before, so that we read nothing that it does
-// not offer, and afterwards, because a region that was withdrawn meanwhile may hold anything.
+// read copies from the peer's memory. The peer's region table is checked before, so that we read
+// nothing that it does not offer, and afterwards, because a region that was withdrawn meanwhile may
+// hold anything.
 func (p *shmPeer) read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	n := uint64(len(dst))
 	if n == 0 {
@@ -48,7 +51,8 @@ func (p *shmPeer) read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 // vmCall is process_vm_readv or process_vm_writev.
 type vmCall func(pid int, local []unix.Iovec, remote []unix.RemoteIovec, flags uint) (int, error)
 
-// move is one system call between ours and the peer's memory at addr. The vectors are in p so that nothing is allocated.
+// move is one system call between ours and the peer's memory at addr. The vectors are in p so that
+// nothing is allocated.
 func (p *shmPeer) move(call vmCall, ours []byte, addr uint64) (int, error) {
 	p.local[0].Base = &ours[0]
 	p.local[0].SetLen(len(ours))
@@ -61,8 +65,9 @@ func (p *shmPeer) move(call vmCall, ours []byte, addr uint64) (int, error) {
 	return max(k, 0), err
 }
 
-// moveFailed is the status for a copy that the kernel refused; the next poll looks whether the peer still lives. EFAULT is
-// memory that is registered and not there, on either side: unmapped, protected, or beyond the end of a file.
+// moveFailed is the status for a copy that the kernel refused; the next poll looks whether the peer
+// still lives. EFAULT is memory that is registered and not there, on either side: unmapped,
+// protected, or beyond the end of a file.
 func (p *shmPeer) moveFailed(err error) verbs.WCStatus {
 	p.w.attention = true
 	switch err {
@@ -73,8 +78,8 @@ func (p *shmPeer) moveFailed(err error) verbs.WCStatus {
 	}
 }
 
-// readable tries whether the pages of a mapping are there, and maps them. It is for links whose peer's memory can be read, since it
-// is this process's own that is read in the same way.
+// readable tries whether the pages of a mapping are there, and maps them. It is for links whose
+// peer's memory can be read, since it is this process's own that is read in the same way.
 func readable(mem []byte) bool {
 	const granule = 4096 // the smallest page there is
 	got := make([]byte, len(mem)/granule)
@@ -95,7 +100,8 @@ func (p *shmPeer) canRead(o *shmOffer) bool {
 	return err == nil && k == 8 && *got == o.probe
 }
 
-// canWrite tries whether the kernel lets us write to the peer's memory: the word that lies there already.
+// canWrite tries whether the kernel lets us write to the peer's memory: the word that lies there
+// already.
 func (p *shmPeer) canWrite(o *shmOffer) bool {
 	word := new(uint64)
 	*word = o.probe
@@ -103,8 +109,9 @@ func (p *shmPeer) canWrite(o *shmOffer) bool {
 	return err == nil && k == 8
 }
 
-// allowReading asks Yama, where it wants to be asked, to let other processes of this user read our memory, and write to it,
-// which is what kernels without Yama allow anyway. It knows one exception a process, so it cannot be for single peers.
+// allowReading asks Yama, where it wants to be asked, to let other processes of this user read our
+// memory, and write to it, which is what kernels without Yama allow anyway. It knows one exception
+// a process, so it cannot be for single peers.
 var allowReading = sync.OnceFunc(func() {
 	scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	if err == nil && strings.TrimSpace(string(scope)) == "1" {

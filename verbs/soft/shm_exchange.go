@@ -90,7 +90,8 @@ func decodeOffer(b []byte, ringBytes int) (*shmOffer, error) {
 // ringSegmentBytes is the size of a ring's segment: a page of room for the shift.
 func ringSegmentBytes(ringBytes int) int { return os.Getpagesize() + shmring.Size(ringBytes) }
 
-// prepare takes what a connection to an authenticated peer needs of this process. It runs in the background.
+// prepare takes what a connection to an authenticated peer needs of this process. It runs in the
+// background.
 func (w *shmWire) prepare(conn net.Conn, peer *address) (any, error) {
 	uc, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -187,7 +188,8 @@ func (p *shmPeer) identify(uc *net.UnixConn, peer *address) error {
 		return fmt.Errorf("the peer says that it is process %d, the kernel says %d", peer.pid, cred.Pid)
 	}
 	p.pid = int(cred.Pid)
-	// The exchange that follows shows that the process lived after this, so that the pidfd is of the right one.
+	// The exchange that follows shows that the process lived after this, so that the pidfd is of
+	// the right one.
 	p.pidfd, err = unix.PidfdOpen(p.pid, 0)
 	return os.NewSyscallError("pidfd_open", err)
 }
@@ -205,8 +207,8 @@ func (p *shmPeer) offer() (*shmOffer, error) {
 	if p.rxSeg, err = newSegment("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), true); err != nil {
 		return nil, err
 	}
-	// Rings start at different lines of a page: otherwise the lines that poll looks at would all fall into one set of
-	// the processor's cache.
+	// Rings start at different lines of a page: otherwise the lines that poll looks at would all
+	// fall into one set of the processor's cache.
 	shift := int(slot) * stagger % os.Getpagesize()
 	if p.rx, err = shmring.NewConsumer(p.rxSeg.mem[shift:][:shmring.Size(cfg.RingBytes)]); err != nil {
 		return nil, err
@@ -306,7 +308,8 @@ func checkEventFD(fd int) error {
 	return nil
 }
 
-// keepSocket takes a descriptor of the connection for ourselves, whose end tells that the peer is gone.
+// keepSocket takes a descriptor of the connection for ourselves, whose end tells that the peer is
+// gone.
 func (p *shmPeer) keepSocket(uc *net.UnixConn) error {
 	raw, err := uc.SyscallConn()
 	if err != nil {

@@ -41,8 +41,8 @@ func memfd(t *testing.T, size int64, seals int) int {
 	return fd
 }
 
-// TestSHMHostileOffers: an authenticated peer that sends anything but what it should is refused, by name of the fault, and
-// keeps nothing of ours.
+// TestSHMHostileOffers: an authenticated peer that sends anything but what it should is refused, by
+// name of the fault, and keeps nothing of ours.
 func TestSHMHostileOffers(t *testing.T) {
 	e := newSHMEnd(t, 0)
 	ring := int64(pageRound(ringSegmentBytes(e.cfg.RingBytes)))

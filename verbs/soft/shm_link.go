@@ -35,8 +35,8 @@ type shmLink struct {
 	err      error
 }
 
-// A packet's meta word: op | kind of total | flags | status. The id is psn and qpn. Everything else goes into the
-// extension, which plain sends and acknowledgements do not need.
+// A packet's meta word: op | kind of total | flags | status. The id is psn and qpn. Everything else
+// goes into the extension, which plain sends and acknowledgements do not need.
 const (
 	metaTotal  = 1 << 7 // total equals the packet's length; else it is 0 or in the extension
 	metaOp     = 0x7f

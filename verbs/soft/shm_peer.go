@@ -45,7 +45,8 @@ func newSHMLocal() (*shmLocal, error) {
 	return l, nil
 }
 
-// piece makes a piece of the region table. Its pages are there before a peer can learn of an index in it.
+// piece makes a piece of the region table. Its pages are there before a peer can learn of an index
+// in it.
 func (l *shmLocal) piece(k int) (*regionPiece, error) {
 	if err := l.tableSeg.allocate(k*pieceBytes, pieceBytes); err != nil {
 		return nil, err
@@ -108,8 +109,9 @@ func (p *shmPeer) region(key uint32) *region {
 		return s
 	}
 	k := int(key&regionIndexMask) / pieceRegions
-	// The peer makes a piece before it gives away a key in it. One that does not must not make this process fault on pages that
-	// cannot be had: the kernel touches them first, where that is an error and no signal.
+	// The peer makes a piece before it gives away a key in it. One that does not must not make this
+	// process fault on pages that cannot be had: the kernel touches them first, where that is an
+	// error and no signal.
 	if !readable(p.tableSeg.mem[k*pieceBytes:][:pieceBytes]) {
 		return nil
 	}

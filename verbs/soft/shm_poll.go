@@ -13,7 +13,8 @@ const dyingTime = time.Second
 // lookEvery is how many polls pass between two looks at the clock.
 const lookEvery = 256
 
-// poll receives. The first lines are the hot path: one load for each hot ring, one for all the others.
+// poll receives. The first lines are the hot path: one load for each hot ring, one for all the
+// others.
 func (w *shmWire) poll(budget int) int {
 	w.polls++
 	n := 0
@@ -75,8 +76,9 @@ func (w *shmWire) serve(l *shmLink, budget int) int {
 	return n
 }
 
-// reprobe sets the probe of a hot ring after packets were taken from it elsewhere than in poll's loop. A probe that is
-// behind looks at a word that the writer may have cleared: the ring would seem empty for ever.
+// reprobe sets the probe of a hot ring after packets were taken from it elsewhere than in poll's
+// loop. A probe that is behind looks at a word that the writer may have cleared: the ring would
+// seem empty for ever.
 func (w *shmWire) reprobe(l *shmLink) {
 	if !l.hot {
 		return
@@ -109,7 +111,8 @@ func (w *shmWire) promote(l *shmLink) {
 	}
 }
 
-// demote makes hot ring i cold. A packet that came meanwhile without a signal is seen by the look afterwards.
+// demote makes hot ring i cold. A packet that came meanwhile without a signal is seen by the look
+// afterwards.
 func (w *shmWire) demote(i int) {
 	l := w.hot[i].l
 	w.hot = append(w.hot[:i], w.hot[i+1:]...)
@@ -195,8 +198,8 @@ func (w *shmWire) up(l *shmLink, p *shmPeer) {
 	}
 	l.state = shmUp
 	w.bySlot[p.slot] = l
-	// What it sent before we knew the slot may have been raised and taken in vain. It must be served by this very poll,
-	// which may be the last one before we sleep.
+	// What it sent before we knew the slot may have been raised and taken in vain. It must be
+	// served by this very poll, which may be the last one before we sleep.
 	w.ready = append(w.ready, l)
 }
 
@@ -242,7 +245,8 @@ func (w *shmWire) down(l *shmLink, err error) {
 	w.attention = true
 }
 
-// bury takes dead links out of everything, and tells the device of those that did not die by its own close.
+// bury takes dead links out of everything, and tells the device of those that did not die by its
+// own close.
 func (w *shmWire) bury(tell bool) {
 	for len(w.dead) > 0 { // linkDown may close more
 		l := w.dead[0]

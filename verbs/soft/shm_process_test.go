@@ -20,8 +20,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// The second process of these tests and benchmarks is this binary started again with the parent's address in the
-// environment. It ends when the link does.
+// The second process of these tests and benchmarks is this binary started again with the parent's
+// address in the environment. It ends when the link does.
 const (
 	shmChildEnv = "TAGMATCH_SHM_CHILD"
 	shmPinEnv   = "TAGMATCH_SHM_PIN" // set: on the second processor
@@ -181,7 +181,8 @@ func TestSHMTwoProcesses(t *testing.T) {
 	}
 }
 
-// TestSHMKilled: the death of a peer is noticed within a second, spinning and parked, and nothing is left of it.
+// TestSHMKilled: the death of a peer is noticed within a second, spinning and parked, and nothing
+// is left of it.
 func TestSHMKilled(t *testing.T) {
 	left := func() []string {
 		var names []string

@@ -11,11 +11,12 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// quietTime bounds the waiting for a peer that was stopped in the middle of a chunk, or lies: the engine's lock is held.
+// quietTime bounds the waiting for a peer that was stopped in the middle of a chunk, or lies: the
+// engine's lock is held.
 const quietTime = 2 * time.Second
 
-// write copies to the peer's memory. Its region table is checked after we have said that we are copying: from then on the
-// peer waits for us before it lets the memory go.
+// write copies to the peer's memory. Its region table is checked after we have said that we are
+// copying: from then on the peer waits for us before it lets the memory go.
 func (p *shmPeer) write(src []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	p.tx.SetBusy(true)
 	defer p.tx.SetBusy(false)
@@ -42,7 +43,8 @@ func (l *shmLink) cannotPush() {
 	}
 }
 
-// quiet waits for the chunk that the peer may be copying, some microseconds. What a dead peer's word says does not count.
+// quiet waits for the chunk that the peer may be copying, some microseconds. What a dead peer's
+// word says does not count.
 func (l *shmLink) quiet() {
 	if l.peer == nil || l.peer.rx == nil {
 		return

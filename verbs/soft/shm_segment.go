@@ -24,9 +24,10 @@ func pageRound(n int) int {
 	return (n + page - 1) / page * page
 }
 
-// newSegment makes a segment of at least n zero bytes. Its pages are allocated here if it is whole, else by allocate: a fault
-// that finds no memory would be a SIGBUS, in whichever process touches the page. One that is not whole is for us alone to write,
-// where the kernel can see to that (Linux 5.1), which also keeps its pages from being taken away again.
+// newSegment makes a segment of at least n zero bytes. Its pages are allocated here if it is whole,
+// else by allocate: a fault that finds no memory would be a SIGBUS, in whichever process touches
+// the page. One that is not whole is for us alone to write, where the kernel can see to that (Linux
+// 5.1), which also keeps its pages from being taken away again.
 func newSegment(name string, n int, whole bool) (*segment, error) {
 	n = pageRound(n)
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -78,9 +79,9 @@ func (s *segment) seal(seals int) error {
 	return os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
 }
 
-// adoptSegment maps a descriptor that came from a peer, after it was seen to be what we need: a memfd of which nobody can
-// take pages away, of exactly the size that is expected. The pages of one that is not whole have to be tried before use (readable).
-// The descriptor stays the caller's.
+// adoptSegment maps a descriptor that came from a peer, after it was seen to be what we need: a
+// memfd of which nobody can take pages away, of exactly the size that is expected. The pages of one
+// that is not whole have to be tried before use (readable). The descriptor stays the caller's.
 func adoptSegment(fd, n, prot int, whole bool) (*segment, error) {
 	n = pageRound(n)
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)

@@ -34,7 +34,8 @@ func shmOpener(cfg soft.Config) verbstest.Opener {
 	}
 }
 
-// warm connects two devices and leaves no objects. The suite counts polls in places, and a connection takes some time.
+// warm connects two devices and leaves no objects. The suite counts polls in places, and a
+// connection takes some time.
 func warm(t *testing.T, a, b verbs.Device) {
 	t.Helper()
 	type end struct {
@@ -94,7 +95,8 @@ func TestSHM(t *testing.T) {
 	})
 }
 
-// TestRerouted runs the device suite where shared memory turns out not to work, so that TCP takes over.
+// TestRerouted runs the device suite where shared memory turns out not to work, so that TCP takes
+// over.
 func TestRerouted(t *testing.T) {
 	verbstest.Run(t, func(t *testing.T, n int) []verbs.Device {
 		devs := make([]verbs.Device, n)

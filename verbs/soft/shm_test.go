@@ -113,7 +113,8 @@ func TestSHMHeaders(t *testing.T) {
 	}
 }
 
-// TestSHMRefused: a packet that is refused comes again, and nothing behind it before; lent payloads stay.
+// TestSHMRefused: a packet that is refused comes again, and nothing behind it before; lent payloads
+// stay.
 func TestSHMRefused(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)
@@ -142,7 +143,8 @@ func TestSHMRefused(t *testing.T) {
 	}
 }
 
-// TestSHMManyNeighbours: more rings than the hot set holds; every message comes, in order, whoever sends.
+// TestSHMManyNeighbours: more rings than the hot set holds; every message comes, in order, whoever
+// sends.
 func TestSHMManyNeighbours(t *testing.T) {
 	const n = 14
 	hub := newSHMEnd(t, 0)
@@ -269,7 +271,8 @@ func TestSHMRead(t *testing.T) {
 	b.table.remove(key)
 }
 
-// TestSHMReadWithdrawn: a read that succeeds has copied what the region held before it was withdrawn, whenever that is.
+// TestSHMReadWithdrawn: a read that succeeds has copied what the region held before it was
+// withdrawn, whenever that is.
 func TestSHMReadWithdrawn(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	mem := joinSHM(t, a, b).memory()
@@ -381,7 +384,8 @@ func TestSHMRingSizesDiffer(t *testing.T) {
 	require.Empty(t, b.down)
 }
 
-// TestSHMLeavesNothing: after close there are as many descriptors, mappings and goroutines as before.
+// TestSHMLeavesNothing: after close there are as many descriptors, mappings and goroutines as
+// before.
 func TestSHMLeavesNothing(t *testing.T) {
 	count := func() (fds, maps int) {
 		list, err := os.ReadDir("/proc/self/fd")

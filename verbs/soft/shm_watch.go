@@ -16,7 +16,8 @@ import (
 // watchEvery is how often a device that polls without sleeping looks for peers that are gone.
 const watchEvery = int64(100 * time.Millisecond)
 
-// shmWatch finds out about peers that are gone: an epoll of their sockets and pidfds, which is in the notifier as well.
+// shmWatch finds out about peers that are gone: an epoll of their sockets and pidfds, which is in
+// the notifier as well.
 type shmWatch struct {
 	notif  *epollNotifier
 	epfd   int

@@ -14,12 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The benchmarks at wire level run against a second process, which is this test binary started again:
+// The benchmarks at wire level run against a second process, which is this test binary started
+// again:
 //
 //	go test -run '^$' -bench TCPWire ./verbs/soft
 //
-// The child answers packets for QP 1, counts those for QP 2 and answers the last of a batch, and puts payloads of read
-// responses where a device would, into one buffer.
+// The child answers packets for QP 1, counts those for QP 2 and answers the last of a batch, and
+// puts payloads of read responses where a device would, into one buffer.
 const benchChildEnv = "TAGMATCH_TCP_BENCH_CHILD"
 
 func TestMain(m *testing.M) {

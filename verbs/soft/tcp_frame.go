@@ -5,12 +5,14 @@ import (
 	"fmt"
 )
 
-// A frame on a TCP connection is a header and a payload. The header's first 16 bytes, little-endian, are
+// A frame on a TCP connection is a header and a payload. The header's first 16 bytes,
+// little-endian, are
 //
 //	op, flags, status, extras, length (4 bytes), qpn (4), psn (4)
 //
-// and extras says which of imm (4), rkey (4), addr (8) and total (8) follow, in this order. What is not there is zero,
-// except that total may be said to be length. The version is agreed in the handshake.
+// and extras says which of imm (4), rkey (4), addr (8) and total (8) follow, in this order. What is
+// not there is zero, except that total may be said to be length. The version is agreed in the
+// handshake.
 const (
 	extraImm    uint8 = 1 << 0
 	extraRKey   uint8 = 1 << 1
@@ -22,8 +24,8 @@ const (
 	frameHeader    = 16
 	maxFrameHeader = frameHeader + 24
 	tcpMaxPayload  = 64 << 10
-	// tcpMaxRead is the same for what a read has read, which goes from the reader's memory to where it belongs without a buffer in
-	// between: the fewer system calls the better, up to here.
+	// tcpMaxRead is the same for what a read has read, which goes from the reader's memory to where
+	// it belongs without a buffer in between: the fewer system calls the better, up to here.
 	tcpMaxRead = 512 << 10
 )
 
@@ -87,8 +89,8 @@ func appendExtras(b []byte, at int, h *header, extras uint8) []byte {
 	return b
 }
 
-// decodeFrameHeader decodes the header at the start of b into h. n is its size; 0: b does not have all of it yet. What the
-// header says about lengths has been checked.
+// decodeFrameHeader decodes the header at the start of b into h. n is its size; 0: b does not have
+// all of it yet. What the header says about lengths has been checked.
 func decodeFrameHeader(b []byte, h *header) (n int, err error) {
 	if len(b) < frameHeader {
 		return 0, nil

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcpLink is a connection to a peer device, or one that is still to be made. Its descriptor belongs to the wire's owner
-// alone and is in no netpoller, so that nobody else can close it or wait for it.
+// tcpLink is a connection to a peer device, or one that is still to be made. Its descriptor belongs
+// to the wire's owner alone and is in no netpoller, so that nobody else can close it or wait for
+// it.
 type tcpLink struct {
 	w      *tcpWire
 	peer   *address
@@ -48,8 +49,9 @@ func (l *tcpLink) attach(s *tcpSocket) error {
 	return nil
 }
 
-// watch tells the wire's epoll what the link waits for: room when output is blocked, and input unless the device refuses
-// what is here already, which more input does not change. The peer's end is always seen.
+// watch tells the wire's epoll what the link waits for: room when output is blocked, and input
+// unless the device refuses what is here already, which more input does not change. The peer's end
+// is always seen.
 func (l *tcpLink) watch() {
 	want := uint32(unix.EPOLLRDHUP)
 	if !l.in.stalled || !l.w.armed {
@@ -106,7 +108,8 @@ func (l *tcpLink) drop() {
 	}
 	delete(w.byFD, int32(l.fd))
 	w.blocked = remove(w.blocked, l)
-	// Bytes that are here and unread would make the kernel reset the connection, and what we sent last might be lost.
+	// Bytes that are here and unread would make the kernel reset the connection, and what we sent
+	// last might be lost.
 	for {
 		if n, e := rawRecv(l.fd, w.trash[:]); e != 0 || n < len(w.trash) {
 			break

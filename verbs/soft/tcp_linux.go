@@ -16,9 +16,10 @@ import (
 
 // tcpWire carries packets over TCP connections, one for each peer device.
 //
-// Nothing of it waits while the owner polls: sockets are read and written directly, without the netpoller. An epoll
-// instance of the wire's own knows all sockets; it tells which of many cold ones have something, and it lies, silenced, in
-// the notifier, so that arming is one system call whatever the number of links and a packet wakes nobody before that.
+// Nothing of it waits while the owner polls: sockets are read and written directly, without the
+// netpoller. An epoll instance of the wire's own knows all sockets; it tells which of many cold
+// ones have something, and it lies, silenced, in the notifier, so that arming is one system call
+// whatever the number of links and a packet wakes nobody before that.
 type tcpWire struct {
 	env   wireEnv
 	notif *epollNotifier
@@ -48,7 +49,8 @@ const (
 	tcpScan    = 16  // polls between looks at the others
 	tcpHotIdle = 256 // polls without a packet after which a link of many is cold
 
-	// While nothing at all comes, only some polls look, so that a silent wire does not slow down a busy one beside it.
+	// While nothing at all comes, only some polls look, so that a silent wire does not slow down a
+	// busy one beside it.
 	tcpIdle, tcpIdleMask         = 1 << 10, 1<<2 - 1
 	tcpLongIdle, tcpLongIdleMask = 1 << 14, 1<<4 - 1
 
@@ -208,7 +210,8 @@ func (w *tcpWire) scan(budget int) (n int) {
 		const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 		switch {
 		case l.in.stalled && ev.Events&end != 0:
-			// Whoever waits for an answer must learn of it now. What is refused was not acknowledged either.
+			// Whoever waits for an answer must learn of it now. What is refused was not
+			// acknowledged either.
 			l.fail(fmt.Errorf("%w while this side could not take a packet of it", errPeerClosed))
 		case l.in.stalled || ev.Events&(unix.EPOLLIN|end) == 0:
 		case n < budget:
@@ -361,7 +364,8 @@ func (d *tcpDialer) dial(ctx context.Context, a *address) (net.Conn, error) {
 	return dialer.DialContext(ctx, "tcp", a.tcp[n%len(a.tcp)])
 }
 
-// reachableAt lists where peers can dial a listener: its own address or, if that is a wildcard, those of the interfaces.
+// reachableAt lists where peers can dial a listener: its own address or, if that is a wildcard,
+// those of the interfaces.
 func reachableAt(at net.Addr) ([]string, error) {
 	t, ok := at.(*net.TCPAddr)
 	if !ok || !t.IP.IsUnspecified() {

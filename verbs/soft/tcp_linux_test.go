@@ -139,7 +139,8 @@ func TestTCPConnectAndLeaks(t *testing.T) {
 	require.Equal(t, before, openDescriptors(t))
 }
 
-// TestTCPStream sends random packets both ways with everything that can go wrong without an error going wrong.
+// TestTCPStream sends random packets both ways with everything that can go wrong without an error
+// going wrong.
 func TestTCPStream(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -161,7 +162,8 @@ func TestTCPStream(t *testing.T) {
 			t.Logf("replay with -tcpseed %d", seed)
 			a, b, ab, ba := joined(t)
 			if c.tiny {
-				// Not the receive buffers: a window below loopback's huge segments moves at the speed of its probe timer.
+				// Not the receive buffers: a window below loopback's huge segments moves at the
+				// speed of its probe timer.
 				for _, l := range []*tcpLink{ab, ba} {
 					require.NoError(t, unix.SetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4096))
 				}
@@ -187,7 +189,8 @@ func TestTCPStream(t *testing.T) {
 	}
 }
 
-// stream is one direction of TestTCPStream. Packet i is the same function of the seed on both sides.
+// stream is one direction of TestTCPStream. Packet i is the same function of the seed on both
+// sides.
 type stream struct {
 	t           testing.TB
 	seed        uint64
@@ -286,7 +289,8 @@ func (s *stream) step(r *rand.Rand) {
 
 func (s *stream) done() bool { return s.got == s.count }
 
-// TestTCPPlaceWithdrawn takes a destination back in the middle of a payload: its memory must not be touched any more.
+// TestTCPPlaceWithdrawn takes a destination back in the middle of a payload: its memory must not be
+// touched any more.
 func TestTCPPlaceWithdrawn(t *testing.T) {
 	a, b, ab, _ := joined(t)
 	h := header{op: opReadResp, length: 60_000, total: 60_000, psn: 5}
@@ -315,8 +319,8 @@ func TestTCPPlaceWithdrawn(t *testing.T) {
 	require.Equal(t, make([]byte, 60_000), dst)
 }
 
-// TestTCPRefusedStays checks that nothing overtakes a refused packet, that the sender is held up in the end, and that
-// everything comes once it is taken.
+// TestTCPRefusedStays checks that nothing overtakes a refused packet, that the sender is held up in
+// the end, and that everything comes once it is taken.
 func TestTCPRefusedStays(t *testing.T) {
 	a, b, ab, _ := joined(t)
 	b.onRecv = func(_ link, h *header, _ []byte) (bool, bool) {
@@ -341,8 +345,8 @@ func TestTCPRefusedStays(t *testing.T) {
 	until(t, "all of them", func() bool { return next == sent }, a, b)
 }
 
-// TestTCPFilledWhileArmed fills the socket between arm and sleep, as a device does whose last poll found room: the wire must
-// wake its owner when there is room again.
+// TestTCPFilledWhileArmed fills the socket between arm and sleep, as a device does whose last poll
+// found room: the wire must wake its owner when there is room again.
 func TestTCPFilledWhileArmed(t *testing.T) {
 	a, b, ab, _ := joined(t)
 	taken := 0

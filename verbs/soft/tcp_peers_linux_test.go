@@ -66,7 +66,8 @@ func TestTCPKilled(t *testing.T) {
 	require.ErrorContains(t, d.down[0], l.peer.tcp[0])
 }
 
-// TestTCPLastWords checks that what a peer sent before it went is received although sending to it fails already.
+// TestTCPLastWords checks that what a peer sent before it went is received although sending to it
+// fails already.
 func TestTCPLastWords(t *testing.T) {
 	_, b, ab, ba := joined(t)
 	for i := range uint32(50) {
@@ -136,7 +137,8 @@ func TestTCPListen(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
-// TestTCPSleep has a receiver that sleeps in the notifier between packets, with more links than are kept hot.
+// TestTCPSleep has a receiver that sleeps in the notifier between packets, with more links than are
+// kept hot.
 func TestTCPSleep(t *testing.T) {
 	const peers = 7
 	b := newFakeDevice(t, 100)
@@ -184,7 +186,8 @@ func TestTCPSleep(t *testing.T) {
 	b.w = nil
 }
 
-// TestTCPSleepBlocked: room on a link that was full wakes a sleeper, and a refused packet does not keep it awake.
+// TestTCPSleepBlocked: room on a link that was full wakes a sleeper, and a refused packet does not
+// keep it awake.
 func TestTCPSleepBlocked(t *testing.T) {
 	a, b, ab, _ := joined(t)
 	body := make([]byte, 32<<10)

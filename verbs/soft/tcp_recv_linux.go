@@ -35,7 +35,8 @@ type tcpIn struct {
 	grow    bool // the last read filled the buffer
 }
 
-// receive offers frames to the device, at most budget, and reads more while there are any, but no more than tcpAtOnce.
+// receive offers frames to the device, at most budget, and reads more while there are any, but no
+// more than tcpAtOnce.
 func (l *tcpLink) receive(budget int) int {
 	n, bytes := l.parse(budget), 0
 	for n < budget && bytes < tcpAtOnce && !l.gone && !l.in.stalled {
@@ -122,7 +123,8 @@ func (l *tcpLink) offer(payload []byte) bool {
 	return ok
 }
 
-// startPlacing has the rest of a large payload, of which have is here, read straight to where the device wants it.
+// startPlacing has the rest of a large payload, of which have is here, read straight to where the
+// device wants it.
 func (l *tcpLink) startPlacing(have []byte, headerSize int) {
 	in := &l.in
 	if in.h.length < tcpPlace {
@@ -164,9 +166,10 @@ func (l *tcpLink) fill() (want, got int) {
 	return len(b), n
 }
 
-// fillPlacing reads the rest of a payload to its destination and a little of what follows it into the buffer. The device
-// is asked each time: memory that it no longer names, since a region was withdrawn or a queue pair has failed, must not be
-// touched. The payload's bytes count for nothing then, only their number.
+// fillPlacing reads the rest of a payload to its destination and a little of what follows it into
+// the buffer. The device is asked each time: memory that it no longer names, since a region was
+// withdrawn or a queue pair has failed, must not be touched. The payload's bytes count for nothing
+// then, only their number.
 func (l *tcpLink) fillPlacing() (want, got int) {
 	in := &l.in
 	if now := l.w.env.rx.place(l, &in.h); len(now) != len(in.dst) || &now[0] != &in.dst[0] {
@@ -196,8 +199,8 @@ func (l *tcpLink) fillPlacing() (want, got int) {
 	return len(rest) + len(gap), n
 }
 
-// makeSpace sees to it that a read has room for the rest of the frame that has begun. It is false when that must wait until
-// the device has given back what it was lent.
+// makeSpace sees to it that a read has room for the rest of the frame that has begun. It is false
+// when that must wait until the device has given back what it was lent.
 func (l *tcpLink) makeSpace() bool {
 	in := &l.in
 	if in.r == in.w && !in.lent {

@@ -12,7 +12,8 @@ const (
 	tcpDirect    = 16 << 10  // bodies from this size on are written from the caller's memory
 )
 
-// tcpOut is the output side of a link: encoded frames, of which the first sent bytes are the kernel's already.
+// tcpOut is the output side of a link: encoded frames, of which the first sent bytes are the
+// kernel's already.
 type tcpOut struct {
 	buf     []byte
 	sent    int
@@ -45,7 +46,8 @@ func (o *tcpOut) advance(n int) {
 	}
 }
 
-// send takes a packet; see link. Small packets are collected until flush, so that a burst costs one system call.
+// send takes a packet; see link. Small packets are collected until flush, so that a burst costs one
+// system call.
 func (l *tcpLink) send(h *header, head, body []byte) bool {
 	if !l.up {
 		return l.sendLater()
@@ -110,7 +112,8 @@ func (l *tcpLink) write() {
 	l.unblock()
 }
 
-// writeDirect writes the output and then body, of which only what the socket does not take is copied.
+// writeDirect writes the output and then body, of which only what the socket does not take is
+// copied.
 func (l *tcpLink) writeDirect(body []byte) {
 	o := &l.out
 	pending := o.pending()
@@ -152,8 +155,9 @@ func (l *tcpLink) wrote(n int, e unix.Errno) bool {
 	return false
 }
 
-// block puts the link on the list of those that wait for room. While nobody sleeps on the wire the list is looked through by
-// each poll; who has armed it already, and polls once more, fills the socket after that.
+// block puts the link on the list of those that wait for room. While nobody sleeps on the wire the
+// list is looked through by each poll; who has armed it already, and polls once more, fills the
+// socket after that.
 func (l *tcpLink) block() {
 	if l.out.blocked {
 		return

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System calls on sockets that must not block. Those for small amounts are raw: the scheduler is not told, which saves
-// some 50 ns each, and none of them can sleep.
+// System calls on sockets that must not block. Those for small amounts are raw: the scheduler is
+// not told, which saves some 50 ns each, and none of them can sleep.
 
 // rawRecv reads what is there into b, which is not empty.
 func rawRecv(fd int, b []byte) (int, syscall.Errno) {
@@ -33,7 +33,8 @@ func rawEpoll(ep int, events []unix.EpollEvent) (int, syscall.Errno) {
 	return int(n), e
 }
 
-// vector is what two buffers are sent from or read into. It is kept, as it must not be on a stack that grows.
+// vector is what two buffers are sent from or read into. It is kept, as it must not be on a stack
+// that grows.
 type vector struct {
 	msg unix.Msghdr
 	iov [2]unix.Iovec

@@ -21,8 +21,8 @@ const (
 	tmDefaultMaxOps = 1 << 16
 )
 
-// TMConfig are the knobs of tag matching: limits, behaviour that the sources leave open, and faults (TMO 9). The zero
-// value is the recommended device.
+// TMConfig are the knobs of tag matching: limits, behaviour that the sources leave open, and faults
+// (TMO 9). The zero value is the recommended device.
 type TMConfig struct {
 	MaxNumTags int // largest tag list of one SRQ; default 1023; negative: a device without tag matching
 	MaxOps     int // most list operations that an SRQ can have outstanding; default 65536
@@ -34,8 +34,8 @@ type TMConfig struct {
 	RNRWhenEmpty   bool // expected messages need a posted untagged receive too
 	TwoIncomplete  bool // RNDV_INCOMPLETE comes with MATCH, a successful DATA_VALID after it; else one completion
 
-	// Strict exposes a host that breaks V11, V13, V14 or V19 (TMO 7.1): by EINVAL where a post shows it, else by
-	// EventSRQErr and, for the receive concerned, GENERAL_ERR.
+	// Strict exposes a host that breaks V11, V13, V14 or V19 (TMO 7.1): by EINVAL where a post
+	// shows it, else by EventSRQErr and, for the receive concerned, GENERAL_ERR.
 	Strict bool
 
 	InitialCount uint16 // H and S at creation: near 65535 to see them wrap
@@ -83,12 +83,14 @@ type tagQueue struct {
 	cfg *TMConfig
 	cq  *compQueue
 
-	// The device. An entry is live when its stamp is below limit: entries become live all at once, oldest included.
+	// The device. An entry is live when its stamp is below limit: entries become live all at once,
+	// oldest included.
 	list  *matching.Posted[uint32] // slots
 	limit matching.Stamp
 	h, c  uint16 // messages found unexpected; those that software has handled, as told by TM_SYNC (S of TMO 5.1)
 
-	// The command queue: list operations that are posted, and the first of them whose slot is not free yet.
+	// The command queue: list operations that are posted, and the first of them whose slot is not
+	// free yet.
 	maxOps   uint32
 	posted   uint32
 	tail     uint32
@@ -130,7 +132,8 @@ type tagSlot struct {
 	count  int64 // told by the ADD, for QuirkSyncReq
 }
 
-// mlxCounts are what the mlx5 driver computes SYNC_REQ from (TMO 4.6). Not 16 bits wide: that is the quirk.
+// mlxCounts are what the mlx5 driver computes SYNC_REQ from (TMO 4.6). Not 16 bits wide: that is
+// the quirk.
 type mlxCounts struct {
 	last int64 // count given last with any operation
 	in   int64 // unexpected messages polled
@@ -181,7 +184,8 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 	return t, nil
 }
 
-// activate makes every entry live when software has handled every unexpected message (rule 4 of TMO 5.2).
+// activate makes every entry live when software has handled every unexpected message (rule 4 of TMO
+// 5.2).
 func (t *tagQueue) activate() {
 	if t.c == t.h {
 		t.limit = t.list.NextStamp()
@@ -191,7 +195,8 @@ func (t *tagQueue) activate() {
 	}
 }
 
-// attachTags makes q a QP of a tag-matching SRQ, or does nothing for nil (TMO 1.3). Its receives complete on the SRQ's CQ.
+// attachTags makes q a QP of a tag-matching SRQ, or does nothing for nil (TMO 1.3). Its receives
+// complete on the SRQ's CQ.
 func (q *queuePair) attachTags(t *tagQueue, sendWR uint32) {
 	if t == nil {
 		return
@@ -220,7 +225,8 @@ func (t *tagQueue) strictErr(what string) {
 	}
 }
 
-// breach is what a strict device says to a host that breaks a rule. Not inlined: posting should not carry it.
+// breach is what a strict device says to a host that breaks a rule. Not inlined: posting should not
+// carry it.
 //
 //go:noinline
 func (t *tagQueue) breach(rule, what string) error {

@@ -9,7 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// knobRig is a tag-matching SRQ with a QP that the test hands packets to as if a peer had sent them.
+// knobRig is a tag-matching SRQ with a QP that the test hands packets to as if a peer had sent
+// them.
 type knobRig struct {
 	t   *testing.T
 	d   *Device
@@ -86,7 +87,8 @@ func (r *knobRig) eager(tag uint64, n int, half bool) bool {
 	return ok
 }
 
-// rest hands the last packet of the message under way, with the n bytes that are missing, to the device.
+// rest hands the last packet of the message under way, with the n bytes that are missing, to the
+// device.
 func (r *knobRig) rest(n int) {
 	r.t.Helper()
 	h := header{op: opSend, flags: flagLast, status: 7, psn: r.q.rx.psn, length: uint32(n), total: r.q.rx.total}
@@ -156,7 +158,8 @@ func TestSyncReqOfMLX5(t *testing.T) {
 	require.Equal(t, verbs.WCFlagTMSyncReq, r.one().Flags)
 }
 
-// 14: with 2^14 unexpected messages and no operation their completions ask for a SYNC, as specified and as mlx5 does.
+// 14: with 2^14 unexpected messages and no operation their completions ask for a SYNC, as specified
+// and as mlx5 does.
 func TestRace14SyncReq(t *testing.T) {
 	for _, quirk := range []bool{false, true} {
 		r := newKnobRig(t, TMConfig{QuirkSyncReq: quirk, InitialCount: 60000})
@@ -172,8 +175,8 @@ func TestRace14SyncReq(t *testing.T) {
 	}
 }
 
-// 13: matching goes on past 65536 unexpected messages, and an entry that comes with a count that is one behind stays dormant,
-// also where that is the larger number.
+// 13: matching goes on past 65536 unexpected messages, and an entry that comes with a count that is
+// one behind stays dormant, also where that is the larger number.
 func TestRace13CountWraps(t *testing.T) {
 	r := newKnobRig(t, TMConfig{})
 	n := uint32(0)
@@ -230,7 +233,8 @@ func TestStrict(t *testing.T) {
 	r.must(verbs.WRTagSync, sig, 0, 0, 0)
 }
 
-// TestForcedDel: an unsignalled DEL gives its slot back at once, and the completions of a removed entry come as ever.
+// TestForcedDel: an unsignalled DEL gives its slot back at once, and the completions of a removed
+// entry come as ever.
 func TestForcedDel(t *testing.T) {
 	r := newKnobRig(t, TMConfig{})
 	r.untagged(1)
@@ -289,8 +293,8 @@ func TestRecvUnexpected(t *testing.T) {
 	}
 }
 
-// TestFailureInMidMessage: whoever got MATCH gets an end, once; a message that was counted and will not be reported is
-// taken out of the count, or software could never catch up.
+// TestFailureInMidMessage: whoever got MATCH gets an end, once; a message that was counted and will
+// not be reported is taken out of the count, or software could never catch up.
 func TestFailureInMidMessage(t *testing.T) {
 	for _, end := range []func(q *queuePair){
 		func(q *queuePair) { q.toErr(verbs.WCWRFlushErr, q.reclaimed, true, 0) },
@@ -316,8 +320,9 @@ func TestFailureInMidMessage(t *testing.T) {
 	}
 }
 
-// TestRegionGoneInMidMessage: a message whose buffer is withdrawn between its packets ends at the next of them, once and with an error,
-// as does the queue pair. It is not counted if it was not matched.
+// TestRegionGoneInMidMessage: a message whose buffer is withdrawn between its packets ends at the
+// next of them, once and with an error, as does the queue pair. It is not counted if it was not
+// matched.
 func TestRegionGoneInMidMessage(t *testing.T) {
 	for _, tagged := range []bool{true, false} {
 		r := newKnobRig(t, TMConfig{})
@@ -345,7 +350,8 @@ func TestRegionGoneInMidMessage(t *testing.T) {
 	}
 }
 
-// TestTagQueueSizes: a tag-matching SRQ has room for a tag and an operation, and for no more of them than the device's.
+// TestTagQueueSizes: a tag-matching SRQ has room for a tag and an operation, and for no more of
+// them than the device's.
 func TestTagQueueSizes(t *testing.T) {
 	d, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: TMConfig{MaxNumTags: 5, MaxOps: 6}})
 	require.NoError(t, err)

@@ -147,8 +147,9 @@ func (t *tagQueue) slotOf(hnd uint32) *tagSlot {
 	return s
 }
 
-// postDel books the removal of an entry. A handle that is out of use can be a mistake, or its last completion lies in the
-// array that the host is just working through: signalled, it gets TM_ERR; else EINVAL.
+// postDel books the removal of an entry. A handle that is out of use can be a mistake, or its last
+// completion lies in the array that the host is just working through: signalled, it gets TM_ERR;
+// else EINVAL.
 func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 	signaled := wr.Flags&verbs.OpsSignaled != 0
 	s := t.slotOf(wr.Handle)
@@ -172,8 +173,8 @@ func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 	return nil
 }
 
-// pay settles n completions of a slot and frees it when none is left. It returns false if the slot is not the handle's
-// any more.
+// pay settles n completions of a slot and frees it when none is left. It returns false if the slot
+// is not the handle's any more.
 func (t *tagQueue) pay(hnd, n uint32) bool {
 	s := t.slotOf(hnd)
 	if s == nil {
@@ -280,7 +281,8 @@ func (t *tagQueue) insert(o *tagOp, told int64) {
 	}
 }
 
-// remove takes an entry out of the list. False: a message has consumed it, or it was removed before.
+// remove takes an entry out of the list. False: a message has consumed it, or it was removed
+// before.
 func (t *tagQueue) remove(o *tagOp) bool {
 	if o.bare {
 		return false

@@ -15,8 +15,8 @@ const (
 	rxNoTag            // goes to an untagged buffer
 )
 
-// recvTM takes a packet of a SEND to a tag-matching SRQ (rules 5 and 6 of TMO 5.2). Messages are classified by their first
-// packet, which has the headers.
+// recvTM takes a packet of a SEND to a tag-matching SRQ (rules 5 and 6 of TMO 5.2). Messages are
+// classified by their first packet, which has the headers.
 func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
 	if h.flags&flagFirst == 0 {
 		if q.tm.cfg.KillQPPart != 0 && q.partFails() {
@@ -61,7 +61,8 @@ func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
 	}
 }
 
-// faulty commits the faults that are asked for. over: the message goes no further now; ok as in receiver.receive.
+// faulty commits the faults that are asked for. over: the message goes no further now; ok as in
+// receiver.receive.
 func (q *queuePair) faulty(h *header) (over, ok bool) {
 	t := q.tm
 	if t.heldUp {
@@ -99,7 +100,8 @@ func (q *queuePair) kill(knob string) {
 	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
 }
 
-// malformed refuses a message whose opcode promises more than it has, or that is too long for a rendezvous request.
+// malformed refuses a message whose opcode promises more than it has, or that is too long for a
+// rendezvous request.
 func (q *queuePair) malformed(h *header) {
 	q.nak(h.psn, verbs.WCRemInvReqErr)
 	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
@@ -255,8 +257,8 @@ func (t *tagQueue) unexpected() verbs.WCFlags {
 	return 0
 }
 
-// forgetUnexpected takes back the count of a message that was classified but will never be reported: software could not
-// account for it, and no entry would become live any more.
+// forgetUnexpected takes back the count of a message that was classified but will never be
+// reported: software could not account for it, and no entry would become live any more.
 func (q *queuePair) forgetUnexpected(kind uint8) {
 	if kind == rxUnexpected {
 		q.tm.h--
@@ -302,7 +304,8 @@ func (q *queuePair) messageDone(h *header) {
 	q.executed(h)
 }
 
-// tmFails completes the receive of the message under way with local, tells the requester remote, and moves the QP to ERR.
+// tmFails completes the receive of the message under way with local, tells the requester remote,
+// and moves the QP to ERR.
 func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 	m := &q.rx
 	kind, tm := m.kind, m.kind == rxTagged || !m.active
@@ -318,8 +321,8 @@ func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
 }
 
-// abandonRx ends the message under way when its QP fails or goes: whoever got MATCH gets a terminal completion (TMO 9),
-// and an untagged buffer comes back flushed.
+// abandonRx ends the message under way when its QP fails or goes: whoever got MATCH gets a terminal
+// completion (TMO 9), and an untagged buffer comes back flushed.
 func (q *queuePair) abandonRx() {
 	m := &q.rx
 	if !m.active || m.kind == rxPlain {

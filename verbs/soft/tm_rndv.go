@@ -7,8 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// deviceQueue is a send queue of length 0 of a QP on a tag-matching SRQ: the device issues the RDMA reads and FINs of
-// rendezvous on it (TMO 1.3).
+// deviceQueue is a send queue of length 0 of a QP on a tag-matching SRQ: the device issues the RDMA
+// reads and FINs of rendezvous on it (TMO 1.3).
 type deviceQueue struct {
 	jobs   fifo[rndvJob]
 	issued int // jobs whose read is in the send queue
@@ -59,8 +59,8 @@ func (q *queuePair) rndvMatched(h *header, payload []byte, tmh verbs.TMH, s *tag
 	q.feed()
 }
 
-// rndvIncomplete hands a matched rendezvous to software: TMH and RVH go into the tagged buffer, as far as they fit
-// (TMO 4.2, 9).
+// rndvIncomplete hands a matched rendezvous to software: TMH and RVH go into the tagged buffer, as
+// far as they fit (TMO 4.2, 9).
 func (q *queuePair) rndvIncomplete(h *header, payload []byte, wc verbs.WC, s *tagSlot) {
 	t := q.tm
 	m := &q.rx
@@ -118,8 +118,8 @@ func (q *queuePair) feed() {
 	q.d.queue(q)
 }
 
-// readDone ends the job whose read was request i. Reads from memory and by packets may overtake each other. A read that failed
-// alone ends its receive with an error, and the sender hears no FIN.
+// readDone ends the job whose read was request i. Reads from memory and by packets may overtake
+// each other. A read that failed alone ends its receive with an error, and the sender hears no FIN.
 func (q *queuePair) readDone(i uint32, status verbs.WCStatus) {
 	v := q.dev
 	for k := range v.issued {
@@ -141,7 +141,8 @@ func (q *queuePair) readDone(i uint32, status verbs.WCStatus) {
 	q.feed()
 }
 
-// rndvDone tells both sides that the data is there: the sender by a FIN with its own headers (TMO 2.4).
+// rndvDone tells both sides that the data is there: the sender by a FIN with its own headers (TMO
+// 2.4).
 func (q *queuePair) rndvDone(j *rndvJob) {
 	var fin [finSize]byte
 	j.tmh.Opcode = verbs.TMHFin

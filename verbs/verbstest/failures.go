@@ -31,7 +31,8 @@ func testTooLong(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testNoReceive: a responder without receives refuses and notices nothing: it goes on with its next receive.
+// testNoReceive: a responder without receives refuses and notices nothing: it goes on with its next
+// receive.
 func testNoReceive(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -83,7 +84,8 @@ func testBadRKey(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testBadLKey: local keys of sends and of receives are checked, and the side that named them is told.
+// testBadLKey: local keys of sends and of receives are checked, and the side that named them is
+// told.
 func testBadLKey(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -155,7 +157,8 @@ func failings(a, b *node, flags verbs.SendFlags) map[string]failing {
 	}
 }
 
-// testErrorsComplete: of requests without SIGNALED those complete that fail or are flushed, and no others.
+// testErrorsComplete: of requests without SIGNALED those complete that fail or are flushed, and no
+// others.
 func testErrorsComplete(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -181,8 +184,8 @@ func testErrorsComplete(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testErrorOrder: a request that was executed unsignalled does not come back flushed behind the error of a later one, whatever is
-// posted then.
+// testErrorOrder: a request that was executed unsignalled does not come back flushed behind the
+// error of a later one, whatever is posted then.
 func testErrorOrder(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -227,7 +230,8 @@ func testFirstError(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testFlush: an error, or ERR itself, flushes everything that is outstanding, in order; what is posted later, at once.
+// testFlush: an error, or ERR itself, flushes everything that is outstanding, in order; what is
+// posted later, at once.
 func testFlush(t *testing.T, open Opener, _ TagOptions) {
 	e, a, b, qa, qb := pair(t, open)
 	mr, buf := b.mem(64)
@@ -275,7 +279,8 @@ func testSRQNotFlushed(t *testing.T, open Opener, _ TagOptions) {
 	b.want(1, verbs.WCSuccess)
 }
 
-// testLastWQE: a queue pair that takes no more receives of its SRQ says so once, whether a message has failed it or its program.
+// testLastWQE: a queue pair that takes no more receives of its SRQ says so once, whether a message
+// has failed it or its program.
 func testLastWQE(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -302,7 +307,8 @@ func testLastWQE(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testErrorFields: an error completion names its request and its queue pair, also when several fail on one CQ.
+// testErrorFields: an error completion names its request and its queue pair, also when several fail
+// on one CQ.
 func testErrorFields(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]

@@ -10,8 +10,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Opener opens n devices that can reach each other, and closes them when the test ends, with its objects destroyed. A device
-// with a method LetGo(f func()) works by itself while f runs; the suite calls it before each poll and around Wait.
+// Opener opens n devices that can reach each other, and closes them when the test ends, with its
+// objects destroyed. A device with a method LetGo(f func()) works by itself while f runs; the suite
+// calls it before each poll and around Wait.
 type Opener func(t *testing.T, n int) []verbs.Device
 
 // letter is a device that works by itself while its owner, the suite, lets go of it.

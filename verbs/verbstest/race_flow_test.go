@@ -11,8 +11,8 @@ import (
 
 // Buffers that are not there, or are too short.
 
-// 28: an unexpected message waits for an untagged buffer, and what its source sent behind it waits too; it comes once and is
-// counted once. Other sources go on.
+// 28: an unexpected message waits for an untagged buffer, and what its source sent behind it waits
+// too; it comes once and is counted once. Other sources go on.
 func TestRace28NoUntaggedBuffer(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	behind, other := r.bbuf[:8], r.bbuf[100:108]
@@ -36,7 +36,8 @@ func TestRace28NoUntaggedBuffer(t *testing.T) {
 	r.hit(3, 9, r.bbuf)
 }
 
-// 29: a sender that does not wait for ever gives up; the receiver has not counted the message and loses nothing else.
+// 29: a sender that does not wait for ever gives up; the receiver has not counted the message and
+// loses nothing else.
 func TestRace29SenderGivesUp(t *testing.T) {
 	for retries := range uint8(3) {
 		r := newRaceRig(t, soft.TMConfig{})
@@ -58,8 +59,8 @@ func TestRace29SenderGivesUp(t *testing.T) {
 	}
 }
 
-// 30: an expected message needs no untagged buffer. A device that asks for one all the same makes the sender wait, takes it
-// not, and delivers once.
+// 30: an expected message needs no untagged buffer. A device that asks for one all the same makes
+// the sender wait, takes it not, and delivers once.
 func TestRace30ExpectedWithoutBuffers(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.add(1, 5, exact, r.bbuf)
@@ -75,7 +76,8 @@ func TestRace30ExpectedWithoutBuffers(t *testing.T) {
 	r.b.none()
 }
 
-// 31: the FIN finds no untagged buffer at a sender that has a tag-matching SRQ of its own; its sends end later, none is lost.
+// 31: the FIN finds no untagged buffer at a sender that has a tag-matching SRQ of its own; its
+// sends end later, none is lost.
 func TestRace31FinWithoutBuffer(t *testing.T) {
 	const n, size = 3, 5000
 	r := newRaceRig(t, soft.TMConfig{})
@@ -108,8 +110,8 @@ func TestRace31FinWithoutBuffer(t *testing.T) {
 	require.Equal(t, verbs.QPSRTS, tx.State())
 }
 
-// 32: an eager message that is longer than its buffer, be it by its last packet, ends both QPs, and frees the entry. Others do
-// not notice.
+// 32: an eager message that is longer than its buffer, be it by its last packet, ends both QPs, and
+// frees the entry. Others do not notice.
 func TestRace32EagerTooLong(t *testing.T) {
 	for _, n := range []int{1, 240, 5000} {
 		r := newRaceRig(t, soft.TMConfig{})
@@ -160,8 +162,8 @@ func TestRace56Limit(t *testing.T) {
 	take(0)
 }
 
-// Not of TMO 7.2: an unexpected message that is cut short, because its queue pair fails, is not counted: nobody will ever report it,
-// so that no entry would become live any more.
+// Not of TMO 7.2: an unexpected message that is cut short, because its queue pair fails, is not
+// counted: nobody will ever report it, so that no entry would become live any more.
 func TestUnexpectedCutShort(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(2)

@@ -12,8 +12,8 @@ import (
 
 // The list and its operations.
 
-// 19: a handle is deleted twice before either outcome was polled, and after its slot came into use again: the second time is
-// TM_ERR or EINVAL, and no other entry is touched.
+// 19: a handle is deleted twice before either outcome was polled, and after its slot came into use
+// again: the second time is TM_ERR or EINVAL, and no other entry is touched.
 func TestRace19DelTwice(t *testing.T) {
 	for _, delay := range []int{0, 20} {
 		r := newRaceRigOf(t, soft.TMConfig{DelayOps: delay}, 2, 64)
@@ -49,8 +49,9 @@ func TestRace19DelTwice(t *testing.T) {
 	}
 }
 
-// 22: a host deletes an entry by force that a message can take at that moment. A strict device tells, whoever is first; if it
-// is the message, its completion finds a slot that is not its receive's any more.
+// 22: a host deletes an entry by force that a message can take at that moment. A strict device
+// tells, whoever is first; if it is the message, its completion finds a slot that is not its
+// receive's any more.
 func TestRace22ForcedDelOfLive(t *testing.T) {
 	consumed := 0
 	const seeds = 12
@@ -85,7 +86,8 @@ func TestRace22ForcedDelOfLive(t *testing.T) {
 	require.NotContains(t, []int{0, seeds}, consumed, "always the same is first")
 }
 
-// 27: a chain fails in the middle: what is before works, with its handles; what is behind was not touched.
+// 27: a chain fails in the middle: what is before works, with its handles; what is behind was not
+// touched.
 func TestRace27ChainFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		tags, ops uint32
@@ -125,8 +127,9 @@ func TestRace27ChainFails(t *testing.T) {
 	}
 }
 
-// 54: the list is kept full, entries leave it in any order, matched and deleted, for many times its size: each completion is
-// that of the receive which the message or the operation was for, and slots are used again oldest first.
+// 54: the list is kept full, entries leave it in any order, matched and deleted, for many times its
+// size: each completion is that of the receive which the message or the operation was for, and
+// slots are used again oldest first.
 func TestRace54HandleReuse(t *testing.T) {
 	const tags, rounds = 4, 3000
 	r := newRaceRigOf(t, soft.TMConfig{Strict: true}, tags, 16)
@@ -165,8 +168,9 @@ func TestRace54HandleReuse(t *testing.T) {
 	r.fits(tags)
 }
 
-// 55: all goes while entries are in the list, a rendezvous reads, another message is half here and completions are not
-// polled: QPs to ERR, their last event, every receive at most one end, then QPs, SRQ and CQ, in that order only.
+// 55: all goes while entries are in the list, a rendezvous reads, another message is half here and
+// completions are not polled: QPs to ERR, their last event, every receive at most one end, then
+// QPs, SRQ and CQ, in that order only.
 func TestRace55Teardown(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{DelayData: 5, DelayFIN: 5})
 	cq := r.b.tagCQ(64)

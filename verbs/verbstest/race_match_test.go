@@ -10,7 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// 1: an expected message of one packet is one completion, with tag and priv, and leaves its payload alone in the buffer.
+// 1: an expected message of one packet is one completion, with tag and priv, and leaves its payload
+// alone in the buffer.
 func TestRace01OnePacket(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	for i, n := range []int{1, 8, 1000, 1008} {
@@ -47,7 +48,8 @@ func TestRace02SeveralPackets(t *testing.T) {
 	require.True(t, bytes.Equal(m[verbs.TMHSize:], long))
 }
 
-// 5, 6: what is classified while the host has not polled stays what it is; an entry that comes meanwhile is dormant.
+// 5, 6: what is classified while the host has not polled stays what it is; an entry that comes
+// meanwhile is dormant.
 func TestRace06DormantInDevice(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(4)
@@ -85,7 +87,8 @@ func TestRace11SyncLost(t *testing.T) {
 	r.b.none()
 }
 
-// 12: counts that are too small, or come twice, make nothing live; only the right one does, also past 65535.
+// 12: counts that are too small, or come twice, make nothing live; only the right one does, also
+// past 65535.
 func TestRace12StaleCounts(t *testing.T) {
 	for _, initial := range []uint16{0, 65533} {
 		r := newRaceRig(t, soft.TMConfig{InitialCount: initial})
@@ -148,7 +151,8 @@ func TestRace37MatchAll(t *testing.T) {
 	r.miss(2, 0)
 }
 
-// 38: a raw entry whose tag has bits outside its mask never matches, and is in nobody's way; a strict device refuses it.
+// 38: a raw entry whose tag has bits outside its mask never matches, and is in nobody's way; a
+// strict device refuses it.
 func TestRace38BitsOutsideMask(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(8)
@@ -169,8 +173,8 @@ func TestRace38BitsOutsideMask(t *testing.T) {
 	s.fits(15)
 }
 
-// 42: the messages of two sources, most of many packets, take the entries in the order in which they arrive, and those of
-// one source in the order in which they were sent.
+// 42: the messages of two sources, most of many packets, take the entries in the order in which
+// they arrive, and those of one source in the order in which they were sent.
 func TestRace42TwoSources(t *testing.T) {
 	const each, room = 20, 8000
 	r := newRaceRigOf(t, soft.TMConfig{}, 63, 200)
@@ -238,8 +242,8 @@ func TestRace53NoTagFlood(t *testing.T) {
 	}
 }
 
-// flooded takes plain completions of messages without a tag, and those of the tagged ones in their order: the last is
-// unexpected.
+// flooded takes plain completions of messages without a tag, and those of the tagged ones in their
+// order: the last is unexpected.
 func (r *raceRig) flooded(plain int, sent, bufs [][]byte) {
 	r.t.Helper()
 	tagged := 0

@@ -29,7 +29,8 @@ func (r *raceRig) onlyData(id uint64, n int) {
 	require.Equal(r.t, verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMDataValid, ByteLen: uint32(n), QPNum: w.QPNum}, w)
 }
 
-// 3: MATCH, then the data, then the FIN at the sender and DATA_VALID here, in either order: neither before the data.
+// 3: MATCH, then the data, then the FIN at the sender and DATA_VALID here, in either order: neither
+// before the data.
 func TestRace03Rendezvous(t *testing.T) {
 	for _, tm := range []soft.TMConfig{{}, {DelayData: 60}, {DelayFIN: 60}} {
 		const n = 20_000
@@ -53,7 +54,8 @@ func TestRace03Rendezvous(t *testing.T) {
 	}
 }
 
-// 17, 48: a DEL while the data of a rendezvous is under way fails, before or after the data is there, which comes all the same.
+// 17, 48: a DEL while the data of a rendezvous is under way fails, before or after the data is
+// there, which comes all the same.
 func TestRace48DelDuringRendezvous(t *testing.T) {
 	for first, tm := range map[uint64]soft.TMConfig{70: {}, 1: {DelayOps: 400}} {
 		const n = 20_000
@@ -78,7 +80,8 @@ func TestRace48DelDuringRendezvous(t *testing.T) {
 	}
 }
 
-// 33, 34: of a rendezvous that is too long the headers go to the buffer, as far as they fit, and software goes on.
+// 33, 34: of a rendezvous that is too long the headers go to the buffer, as far as they fit, and
+// software goes on.
 func TestRace34RendezvousTooLong(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		r := newRaceRig(t, soft.TMConfig{TwoIncomplete: two})
@@ -103,7 +106,8 @@ func TestRace34RendezvousTooLong(t *testing.T) {
 	}
 }
 
-// 36: a rendezvous of nothing ends like any other, but reads nothing: its key does not matter, nor does its sender answer.
+// 36: a rendezvous of nothing ends like any other, but reads nothing: its key does not matter, nor
+// does its sender answer.
 func TestRace36EmptyRendezvous(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	fmr, fin := r.a.mem(64)
@@ -123,8 +127,8 @@ func TestRace36EmptyRendezvous(t *testing.T) {
 	require.Equal(t, verbs.QPSRTS, r.qb.State())
 }
 
-// 47: the sender dies, its queue pair fails, or it withdraws the memory, while the device reads, by packets or directly: the
-// receive ends once, with an error. Other connections and entries go on.
+// 47: the sender dies, its queue pair fails, or it withdraws the memory, while the device reads, by
+// packets or directly: the receive ends once, with an error. Other connections and entries go on.
 func TestRace47SenderGoneDuringRead(t *testing.T) {
 	for name, end := range map[string]func(r *raceRig){
 		"dies":      func(r *raceRig) { r.fabric.Kill(r.devs[0]); r.a.dead = true },
@@ -160,8 +164,8 @@ func senderGone(t *testing.T, fo soft.FabricOptions, end func(r *raceRig)) {
 	r.fits(15)
 }
 
-// 49: the request names memory that is not the sender's to give: both queue pairs fail, the receive ends with an error, and
-// the device says why.
+// 49: the request names memory that is not the sender's to give: both queue pairs fail, the receive
+// ends with an error, and the device says why.
 func TestRace49BadKey(t *testing.T) {
 	for _, spoil := range []func(h *verbs.RVH){
 		func(h *verbs.RVH) { h.RKey ^= 1 << 20 },

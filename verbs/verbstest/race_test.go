@@ -11,10 +11,12 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// The scenarios of TMO 7.2 that a device shows by itself, by their numbers. On the loop wire here, one packet of 1 KiB moves
-// on each link at each poll of its receiver, and the clock moves with the polls: every run is the same.
+// The scenarios of TMO 7.2 that a device shows by itself, by their numbers. On the loop wire here,
+// one packet of 1 KiB moves on each link at each poll of its receiver, and the clock moves with the
+// polls: every run is the same.
 
-// raceRig is a tagRig with another source and all of its devices in hand. Each source has a link of its own.
+// raceRig is a tagRig with another source and all of its devices in hand. Each source has a link of
+// its own.
 type raceRig struct {
 	*tagRig
 	fabric *soft.Fabric
@@ -112,7 +114,8 @@ func (r *raceRig) hit(id, tag uint64, buf []byte) {
 	r.whole(id, tag, uint32(id), m, buf)
 }
 
-// miss sends a short message from the first source, which must land in untagged buffer k and is then handled.
+// miss sends a short message from the first source, which must land in untagged buffer k and is
+// then handled.
 func (r *raceRig) miss(k int, tag uint64) {
 	r.t.Helper()
 	r.unexpected(k, r.short(r.a, r.qa, tag, 0, 8))

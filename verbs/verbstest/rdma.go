@@ -79,8 +79,9 @@ func testReadSizes(t *testing.T, open Opener, _ TagOptions) {
 	b.none()
 }
 
-// testSuccessImplies: when the last of several requests has succeeded so have the others, though they complete with nothing: what
-// they read is here, which takes longest, and what they sent and wrote is there.
+// testSuccessImplies: when the last of several requests has succeeded so have the others, though
+// they complete with nothing: what they read is here, which takes longest, and what they sent and
+// wrote is there.
 func testSuccessImplies(t *testing.T, open Opener, _ TagOptions) {
 	const large, small = 2 << 20, 1000
 	e, a, b, qa, qb := pair(t, open)
@@ -163,7 +164,8 @@ func testReadAfterWrite(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testReadNotBlocking: a send posted behind a long read does not wait for it. A read may be faster, but not always.
+// testReadNotBlocking: a send posted behind a long read does not wait for it. A read may be faster,
+// but not always.
 func testReadNotBlocking(t *testing.T, open Opener, _ TagOptions) {
 	_, a, b, qa, qb := pair(t, open)
 	amr, abuf := a.mem(8 << 20)
@@ -209,9 +211,9 @@ func testReadWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testReadFaults: with ReadFaults a refused read fails alone, signalled or not, whenever its region is withdrawn; what is
-// posted before and behind it is carried out, and both QPs live on. A device that cannot do it
-// refuses to make such a QP.
+// testReadFaults: with ReadFaults a refused read fails alone, signalled or not, whenever its region
+// is withdrawn; what is posted before and behind it is carried out, and both QPs live on. A device
+// that cannot do it refuses to make such a QP.
 func testReadFaults(t *testing.T, open Opener, _ TagOptions) {
 	const size = 1 << 20
 	e := newEnv(t, open, 2)
@@ -256,7 +258,8 @@ func testReadFaults(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testReadIntoWithdrawn: the same for the region that a read writes to, to which nothing is written after Dereg.
+// testReadIntoWithdrawn: the same for the region that a read writes to, to which nothing is written
+// after Dereg.
 func testReadIntoWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	kinds := []bool{false}
@@ -276,8 +279,8 @@ func testReadIntoWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// readIntoWithdrawn withdraws the region that a read writes to after so many polls, with another read behind it, and says whether the
-// read failed: alone, with ReadFaults, else with its QP.
+// readIntoWithdrawn withdraws the region that a read writes to after so many polls, with another
+// read behind it, and says whether the read failed: alone, with ReadFaults, else with its QP.
 func (e *env) readIntoWithdrawn(polls int, alone bool) (failed bool) {
 	e.t.Helper()
 	const size = 1 << 20
@@ -315,7 +318,8 @@ func (e *env) readIntoWithdrawn(polls int, alone bool) (failed bool) {
 	return failed
 }
 
-// wantFaults checks the completions of testReadFaults. A read that was faster than the withdrawal has succeeded.
+// wantFaults checks the completions of testReadFaults. A read that was faster than the withdrawal
+// has succeeded.
 func wantFaults(t *testing.T, got []verbs.WC, all bool) {
 	t.Helper()
 	if all && (len(got) != 4 || got[0].Status == verbs.WCSuccess || got[1].Status == verbs.WCSuccess) {
@@ -332,7 +336,8 @@ func wantFaults(t *testing.T, got []verbs.WC, all bool) {
 	}
 }
 
-// testQPAccess: a queue pair lets its peer do what its flags say, no more, whatever the region allows.
+// testQPAccess: a queue pair lets its peer do what its flags say, no more, whatever the region
+// allows.
 func testQPAccess(t *testing.T, open Opener, opts TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -366,8 +371,8 @@ func testQPAccess(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testSendInv: the region that a SEND_WITH_INV names is closed to peers when its completion is there; its owner can use it
-// on. A key that names nothing fails both sides.
+// testSendInv: the region that a SEND_WITH_INV names is closed to peers when its completion is
+// there; its owner can use it on. A key that names nothing fails both sides.
 func testSendInv(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]

@@ -21,7 +21,8 @@ func (n *node) limits(srq verbs.SRQ) verbs.SRQAttr {
 	return at
 }
 
-// testRingFull: as many receives as were granted fit into an SRQ and into a queue pair's own queue, no more, until one was taken.
+// testRingFull: as many receives as were granted fit into an SRQ and into a queue pair's own queue,
+// no more, until one was taken.
 func testRingFull(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -86,7 +87,8 @@ func testTooManySGEs(t *testing.T, open Opener, _ TagOptions) {
 	b.want(0, verbs.WCSuccess)
 }
 
-// testSRQIgnoresRecvCaps: the receive sizes of a queue pair with an SRQ are ignored: it has no receive queue of its own.
+// testSRQIgnoresRecvCaps: the receive sizes of a queue pair with an SRQ are ignored: it has no
+// receive queue of its own.
 func testSRQIgnoresRecvCaps(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -98,7 +100,8 @@ func testSRQIgnoresRecvCaps(t *testing.T, open Opener, _ TagOptions) {
 	e.errno(err, syscall.EINVAL)
 }
 
-// testSRQChainFails: a chain of receives stops at the first that fails, for what it is or for want of room; those before it stay.
+// testSRQChainFails: a chain of receives stops at the first that fails, for what it is or for want
+// of room; those before it stay.
 func testSRQChainFails(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -155,7 +158,8 @@ func limitRig(t *testing.T, open Opener) (b *node, srq verbs.SRQ, take func()) {
 	}
 }
 
-// testSRQNumbers: of two SRQs, of whatever kind the device has, each event has the number of its own.
+// testSRQNumbers: of two SRQs, of whatever kind the device has, each event has the number of its
+// own.
 func testSRQNumbers(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -183,7 +187,8 @@ func testSRQNumbers(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testSRQLimit: the event comes with the receive that leaves fewer than the limit posted, not before.
+// testSRQLimit: the event comes with the receive that leaves fewer than the limit posted, not
+// before.
 func testSRQLimit(t *testing.T, open Opener, _ TagOptions) {
 	b, srq, take := limitRig(t, open)
 	take()
@@ -240,7 +245,8 @@ func testSRQResize(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testSRQOrder: many QPs of several devices on one SRQ. Order holds for each QP; receives are taken oldest first.
+// testSRQOrder: many QPs of several devices on one SRQ. Order holds for each QP; receives are taken
+// oldest first.
 func testSRQOrder(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 4)
 	b := e.nodes[3]

@@ -91,8 +91,8 @@ func (s spec) missing(kind string, re *regexp.Regexp, text string) (bad []string
 	return bad
 }
 
-// TestReferences: the sections, invariants and scenarios that code, models, tests and documents name
-// are in the specification; each package that names one says in doc.go where to find it; each
+// TestReferences: the sections, invariants and scenarios that code, models, tests and documents
+// name are in the specification; each package that names one says in doc.go where to find it; each
 // scenario has a test; and documents that are named exist.
 func TestReferences(t *testing.T) {
 	s := readSpec(t)
@@ -130,8 +130,8 @@ func TestReferences(t *testing.T) {
 	require.Equal(t, s["scenario"], races, "the tests TestRace01 to TestRace58")
 }
 
-// TestReferencesFound: TestReferences would see a reference to what is not there. The words are cut,
-// or it would see these.
+// TestReferencesFound: TestReferences would see a reference to what is not there. The words are
+// cut, or it would see these.
 func TestReferencesFound(t *testing.T) {
 	s := readSpec(t)
 	require.Empty(t, s.unresolved("T"+"MO 5.1, 5.6 and 9, T"+"MO 1 to 5.\nV"+"1, V"+"19; "+

@@ -27,8 +27,9 @@ const (
 	rnrShortest = 1 // 10 us
 )
 
-// testRNRFinite: retries up to 6 are used up; the more there are, the longer it takes: a receive comes in time for a message with
-// six of them when the one that was sent after it, to the same timer, was given up.
+// testRNRFinite: retries up to 6 are used up; the more there are, the longer it takes: a receive
+// comes in time for a message with six of them when the one that was sent after it, to the same
+// timer, was given up.
 func testRNRFinite(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 3)
 	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
@@ -42,8 +43,9 @@ func testRNRFinite(t *testing.T, open Opener, _ TagOptions) {
 	e.outlasts(long, peer, none)
 }
 
-// testRNRTimer: the responder's timer says how long a requester with finite retries waits: with the longest one a receive comes in
-// time for a message that was there before another one, to a responder with the shortest timer, was given up.
+// testRNRTimer: the responder's timer says how long a requester with finite retries waits: with the
+// longest one a receive comes in time for a message that was there before another one, to a
+// responder with the shortest timer, was given up.
 func testRNRTimer(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 3)
 	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
@@ -52,8 +54,8 @@ func testRNRTimer(t *testing.T, open Opener, _ TagOptions) {
 	e.outlasts(long, peer, short)
 }
 
-// outlasts sends a message from the first node, then one from the third, which no receive waits for at the second: a receive comes in
-// time for the first one, to peer, when the other was given up.
+// outlasts sends a message from the first node, then one from the third, which no receive waits for
+// at the second: a receive comes in time for the first one, to peer, when the other was given up.
 func (e *env) outlasts(long, peer, short verbs.QP) {
 	e.t.Helper()
 	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
@@ -85,7 +87,8 @@ func testRNRForever(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testHeadOfLine: what is posted behind a message that finds no receive is not executed before it, needs it a receive or not.
+// testHeadOfLine: what is posted behind a message that finds no receive is not executed before it,
+// needs it a receive or not.
 func testHeadOfLine(t *testing.T, open Opener, _ TagOptions) {
 	_, a, b, qa, qb := pair(t, open)
 	mr, buf := a.mem(64)

@@ -18,7 +18,8 @@ func (r *tagRig) early(tag uint64, ctx uint32) (m []byte) {
 	return m
 }
 
-// behind posts an unsignalled ADD with the count as it is and lets it take effect, while nothing is polled.
+// behind posts an unsignalled ADD with the count as it is and lets it take effect, while nothing is
+// polled.
 func (r *tagRig) behind(id, tag uint64) uint32 {
 	r.t.Helper()
 	wr := r.counted(verbs.WRTagAdd, id)
@@ -34,7 +35,8 @@ func (r *tagRig) force(h uint32) {
 	r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count})
 }
 
-// noEvents checks that a strict device did not find anything to complain of, such as an entry deleted by force that was live.
+// noEvents checks that a strict device did not find anything to complain of, such as an entry
+// deleted by force that was live.
 func (r *tagRig) noEvents() {
 	r.t.Helper()
 	if len(r.b.evs) > 0 {

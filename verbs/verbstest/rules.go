@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// testCase is a rule and the one test that proves it, or a scenario that goes beyond the rules. The name of a rule is the section
-// of TMO and, after the slash, a word or the number that the rule has there; or "api" for what package verbs says.
+// testCase is a rule and the one test that proves it, or a scenario that goes beyond the rules. The
+// name of a rule is the section of TMO and, after the slash, a word or the number that the rule has
+// there; or "api" for what package verbs says.
 type testCase struct {
 	name string
 	on   devices

@@ -64,7 +64,8 @@ var rcRules = []testCase{
 		"FENCE waits for the queue pair's earlier reads and atomics"},
 	{"8.2/signaled", anyDevice, testSelectiveSignalling,
 		"a completion comes for SIGNALED, or with sq_sig_all"},
-	// Whether a Wait returns for a message without SOLICITED is left open: it may return for no reason.
+	// Whether a Wait returns for a message without SOLICITED is left open: it may return for no
+	// reason.
 	{"8.2/solicited", anyDevice, testSolicited,
 		"SOLICITED raises a solicited event; a message without it leaves the CQ armed for one"},
 	{"8.2/inline", anyDevice, testInline,

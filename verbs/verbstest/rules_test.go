@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notADevices are the statements of TMO 1 to 5, 7.2 and 8 that no device can be asked about, and why in a word.
+// notADevices are the statements of TMO 1 to 5, 7.2 and 8 that no device can be asked about, and
+// why in a word.
 var notADevices = map[string]string{
 	"1.1: the values of mlx5, the detection rule for old firmware":                       "mlx5",
 	"1.2: the list is sized to a power of two; the command QP; 33 buffers; kernel state": "mlx5",

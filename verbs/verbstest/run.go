@@ -7,8 +7,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Run runs the suite: with or without tag matching, as the devices are. open must open n devices that reach each other and see
-// to their closing when the test ends; a test may have closed one already.
+// Run runs the suite: with or without tag matching, as the devices are. open must open n devices
+// that reach each other and see to their closing when the test ends; a test may have closed one
+// already.
 func Run(t *testing.T, open func(t *testing.T, n int) []verbs.Device, opts TagOptions) {
 	run(t, open, opts, anyDevice)
 	if matchesTags(t, open) {
@@ -29,7 +30,8 @@ func matchesTags(t *testing.T, open Opener) bool {
 	return flags&verbs.TMCapRC != 0
 }
 
-// RunTags runs the tag-matching part of the suite, for devices in more configurations than the usual one.
+// RunTags runs the tag-matching part of the suite, for devices in more configurations than the
+// usual one.
 func RunTags(t *testing.T, open func(t *testing.T, n int) []verbs.Device, opts TagOptions) {
 	run(t, open, opts, withTags)
 }

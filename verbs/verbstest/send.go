@@ -118,8 +118,8 @@ func testGather(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testInline: the buffer, which no region has, may be changed as soon as PostSend has returned, whether the packet could go out or
-// not. Up to max_inline_data bytes are taken.
+// testInline: the buffer, which no region has, may be changed as soon as PostSend has returned,
+// whether the packet could go out or not. Up to max_inline_data bytes are taken.
 func testInline(t *testing.T, open Opener, _ TagOptions) {
 	e, a, b, qa, qb := pair(t, open)
 	_, init := qa.Query()
@@ -145,7 +145,8 @@ func testInline(t *testing.T, open Opener, _ TagOptions) {
 	e.errno(err, syscall.EINVAL)
 }
 
-// testChainFails: the first failing request is reported, those before it are posted, those behind it are not.
+// testChainFails: the first failing request is reported, those before it are posted, those behind
+// it are not.
 func testChainFails(t *testing.T, open Opener, _ TagOptions) {
 	e, a, b, qa, qb := pair(t, open)
 	mr, buf := b.mem(256)
@@ -195,7 +196,8 @@ func testSelectiveSignalling(t *testing.T, open Opener, _ TagOptions) {
 	b.want(1, verbs.WCSuccess)
 }
 
-// testUnsignaledReclaim: slots of unsignalled requests come back only when a later signalled completion is polled (TMO 8.2).
+// testUnsignaledReclaim: slots of unsignalled requests come back only when a later signalled
+// completion is polled (TMO 8.2).
 func testUnsignaledReclaim(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -290,7 +292,8 @@ func testSmallPoll(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// pollOther polls a CQ without completions, so that those of the node's own CQ pass through its ring.
+// pollOther polls a CQ without completions, so that those of the node's own CQ pass through its
+// ring.
 func (n *node) pollOther() {
 	cq, err := n.dev.CreateCQ(verbs.CQInitAttr{CQE: 1})
 	n.e.ok(err)

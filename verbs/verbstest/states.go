@@ -9,7 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 8.1 on states: the transitions, their attributes, and what may be posted when.
+// This file has the rules of TMO 8.1 on states: the transitions, their attributes, and what may be
+// posted when.
 
 // qpStates are the states in the order in which a queue pair passes them.
 var qpStates = []verbs.QPState{verbs.QPSReset, verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSErr}
@@ -19,7 +20,8 @@ func stateAlone(to verbs.QPState) (*verbs.QPAttr, verbs.QPAttrMask) {
 	return &verbs.QPAttr{State: to}, verbs.QPAttrState
 }
 
-// stepTo is what Modify takes to bring a queue pair of n, which is connected to itself, into a state from the one before.
+// stepTo is what Modify takes to bring a queue pair of n, which is connected to itself, into a
+// state from the one before.
 func (n *node) stepTo(qp verbs.QP, to verbs.QPState) (*verbs.QPAttr, verbs.QPAttrMask) {
 	switch to {
 	case verbs.QPSInit:
@@ -71,7 +73,8 @@ func testTransitions(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testMasks: each transition, with one of its attributes left out, and with one that it does not take.
+// testMasks: each transition, with one of its attributes left out, and with one that it does not
+// take.
 func testMasks(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -124,7 +127,8 @@ func testErrAndReset(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testAttributeValues: the smallest and the largest value of each attribute are taken, the next ones are not.
+// testAttributeValues: the smallest and the largest value of each attribute are taken, the next
+// ones are not.
 func testAttributeValues(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -172,7 +176,8 @@ func testAttributeValues(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testRefusedUnchanged: whatever Modify refuses, for a value or for its mask, it leaves all as it was.
+// testRefusedUnchanged: whatever Modify refuses, for a value or for its mask, it leaves all as it
+// was.
 func testRefusedUnchanged(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -249,7 +254,8 @@ func testRecvFromInit(t *testing.T, open Opener, _ TagOptions) {
 	n.none()
 }
 
-// testAcceptFromRTR: a receive that was posted in INIT takes a packet as soon as its queue pair is in RTR, not before.
+// testAcceptFromRTR: a receive that was posted in INIT takes a packet as soon as its queue pair is
+// in RTR, not before.
 func testAcceptFromRTR(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -303,7 +309,8 @@ func testReset(t *testing.T, open Opener, _ TagOptions) {
 		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
 	}
-	// What the queue pairs' former life has left on the wire must be gone: all their packets take the way of these two.
+	// What the queue pairs' former life has left on the wire must be gone: all their packets take
+	// the way of these two.
 	b.recv(wb, 5, nil)
 	a.send(wa, inline(6, 0, nil))
 	b.wantLast(5)

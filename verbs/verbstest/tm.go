@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// TagOptions say what the tests cannot ask the device for; the zero value is the device that TMO 9 recommends.
+// TagOptions say what the tests cannot ask the device for; the zero value is the device that TMO 9
+// recommends.
 type TagOptions struct {
 	InitialCount uint32 // of unexpected messages, on both sides
 	MTU          int    // bytes from which an eager message is reported in two completions; 0: the path MTU
@@ -74,7 +75,8 @@ func newRig(t *testing.T, open Opener, opts TagOptions, tags, ops uint32) *tagRi
 	return r
 }
 
-// memory registers size bytes on both sides, the sender's filled, and untagged buffers of room bytes.
+// memory registers size bytes on both sides, the sender's filled, and untagged buffers of room
+// bytes.
 func (r *tagRig) memory(size, room int) {
 	r.t.Helper()
 	r.room = room
@@ -127,7 +129,8 @@ func (r *tagRig) untagged(k int) {
 	}
 }
 
-// do posts a signalled list operation with the count and waits for its completion, which must be the next one.
+// do posts a signalled list operation with the count and waits for its completion, which must be
+// the next one.
 func (r *tagRig) do(wr verbs.OpsWR, status verbs.WCStatus) uint32 {
 	r.t.Helper()
 	wr.Flags |= verbs.OpsSignaled | verbs.OpsTMSync
@@ -165,7 +168,8 @@ func (r *tagRig) del(hnd uint32, status verbs.WCStatus) {
 
 func (r *tagRig) sync() { r.t.Helper(); r.do(verbs.OpsWR{Opcode: verbs.WRTagSync}, verbs.WCSuccess) }
 
-// message is a tagged message of n bytes of payload, which it puts into the sender's memory behind its header.
+// message is a tagged message of n bytes of payload, which it puts into the sender's memory behind
+// its header.
 func (r *tagRig) message(op verbs.TMHOpcode, tag uint64, ctx uint32, n int) []byte {
 	verbs.TMH{Opcode: op, Tag: tag, AppCtx: ctx}.Put(r.abuf)
 	return r.abuf[:verbs.TMHSize+n]
@@ -184,7 +188,8 @@ func (r *tagRig) eager(tag uint64, ctx uint32, n int) []byte {
 // sent waits for the sender's completion, so that its memory can be used again.
 func (r *tagRig) sent() { r.t.Helper(); r.a.want(77, verbs.WCSuccess) }
 
-// matched takes the completion or completions of an expected message and checks tag, priv, length and data.
+// matched takes the completion or completions of an expected message and checks tag, priv, length
+// and data.
 func (r *tagRig) matched(id, tag uint64, ctx uint32, want, buf []byte) verbs.WC {
 	r.t.Helper()
 	w := r.b.want(id, verbs.WCSuccess)
@@ -204,7 +209,8 @@ func (r *tagRig) matched(id, tag uint64, ctx uint32, want, buf []byte) verbs.WC 
 	return w
 }
 
-// unexpected takes the completion of an unexpected message in untagged buffer k and checks it. It is not counted yet.
+// unexpected takes the completion of an unexpected message in untagged buffer k and checks it. It
+// is not counted yet.
 func (r *tagRig) unexpected(k int, msg []byte) verbs.WC {
 	r.t.Helper()
 	w := r.b.want(untaggedID+uint64(k), verbs.WCSuccess)

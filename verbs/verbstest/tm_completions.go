@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 4.2 and 4.4: which completions an event has, and what in them is valid.
+// This file has the rules of TMO 4.2 and 4.4: which completions an event has, and what in them is
+// valid.
 
 const (
 	flagMatch = verbs.WCFlagTMMatch
@@ -24,7 +25,8 @@ func (r *tagRig) mtu() int {
 	return verbs.MTU1024.Bytes()
 }
 
-// completes takes the receiver's next completion, which must be want in all that is valid in it (TMO 4.4).
+// completes takes the receiver's next completion, which must be want in all that is valid in it
+// (TMO 4.4).
 func (r *tagRig) completes(want verbs.WC) {
 	r.t.Helper()
 	got := r.b.next()
@@ -55,7 +57,8 @@ func (r *tagRig) halves(id, tag uint64, ctx uint32, n int) {
 	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagData, ByteLen: uint32(n), QPNum: r.qb.Num()})
 }
 
-// incomplete takes the completion, or the two, of a rendezvous that the buffer of receive id does not hold.
+// incomplete takes the completion, or the two, of a rendezvous that the buffer of receive id does
+// not hold.
 func (r *tagRig) incomplete(id, tag uint64, ctx uint32) {
 	r.t.Helper()
 	flags := flagsBoth
@@ -106,7 +109,8 @@ func testTagOnePacket(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagSeveralPackets: an expected eager message of several packets has two completions of one recv_wr_id, MATCH and DATA_VALID.
+// testTagSeveralPackets: an expected eager message of several packets has two completions of one
+// recv_wr_id, MATCH and DATA_VALID.
 func testTagSeveralPackets(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for _, n := range []int{r.mtu() - verbs.TMHSize + 1, 3 * r.mtu(), 50_000} {
@@ -118,7 +122,8 @@ func testTagSeveralPackets(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRndvFits: an expected rendezvous has two completions of one recv_wr_id, MATCH and DATA_VALID, however short it is.
+// testTagRndvFits: an expected rendezvous has two completions of one recv_wr_id, MATCH and
+// DATA_VALID, however short it is.
 func testTagRndvFits(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for _, n := range []int{0, 1, 5000, 50_000} {
@@ -131,8 +136,9 @@ func testTagRndvFits(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagIncomplete: an expected rendezvous that is too long is matched, with RNDV_INCOMPLETE and its TMH and RVH in the tagged buffer.
-// It comes in one completion with both flags, or in MATCH, with the status, and a successful DATA_VALID.
+// testTagIncomplete: an expected rendezvous that is too long is matched, with RNDV_INCOMPLETE and
+// its TMH and RVH in the tagged buffer. It comes in one completion with both flags, or in MATCH,
+// with the status, and a successful DATA_VALID.
 func testTagIncomplete(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for _, room := range []int{32, 33, 40, 5000} {
@@ -147,8 +153,8 @@ func testTagIncomplete(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagUnexpectedWC: an unexpected message has one completion, RECV or TM_RECV, without flags and with the wr_id of the untagged
-// buffer, however many packets it has.
+// testTagUnexpectedWC: an unexpected message has one completion, RECV or TM_RECV, without flags and
+// with the wr_id of the untagged buffer, however many packets it has.
 func testTagUnexpectedWC(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(4)
@@ -168,7 +174,8 @@ func testTagUnexpectedWC(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagNoTagWC: a NO_TAG message and a FIN have one completion, TM_NO_TAG, without flags and with the wr_id of the untagged buffer.
+// testTagNoTagWC: a NO_TAG message and a FIN have one completion, TM_NO_TAG, without flags and with
+// the wr_id of the untagged buffer.
 func testTagNoTagWC(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	k := 0
@@ -185,7 +192,8 @@ func testTagNoTagWC(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagListOpWC: a signalled operation has one completion: TM_ADD, TM_DEL or TM_SYNC with its wr_id.
+// testTagListOpWC: a signalled operation has one completion: TM_ADD, TM_DEL or TM_SYNC with its
+// wr_id.
 func testTagListOpWC(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	var h uint32
@@ -211,8 +219,8 @@ func (r *tagRig) counted(op verbs.OpsOpcode, id uint64) *verbs.OpsWR {
 	return wr
 }
 
-// testTagDelLost: a DEL that comes too late fails with TM_ERR, and takes nothing away from its entry's normal completions, whatever
-// message took it.
+// testTagDelLost: a DEL that comes too late fails with TM_ERR, and takes nothing away from its
+// entry's normal completions, whatever message took it.
 func testTagDelLost(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	fin := r.finBuffer()
@@ -251,7 +259,8 @@ func testTagDelLost(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagAddSucceeds: an ADD has no failure completion: out of phase, without memory or for a tag that is there, it succeeds.
+// testTagAddSucceeds: an ADD has no failure completion: out of phase, without memory or for a tag
+// that is there, it succeeds.
 func testTagAddSucceeds(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -276,7 +285,8 @@ func testTagAddSucceeds(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagMatchInfo: with MATCH come tag and app_ctx of the message, all their bits, whatever the entry says.
+// testTagMatchInfo: with MATCH come tag and app_ctx of the message, all their bits, whatever the
+// entry says.
 func testTagMatchInfo(t *testing.T, open Opener, opts TagOptions) {
 	const tag, ctx = 0xfedcba9876543210, 0x89abcdef
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -299,7 +309,8 @@ func testTagMatchInfo(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDataInfo: with DATA_VALID comes the length of the payload, which may be less than the buffer's. Alone it has no tag.
+// testTagDataInfo: with DATA_VALID comes the length of the payload, which may be less than the
+// buffer's. Alone it has no tag.
 func testTagDataInfo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	fin := r.finBuffer()
@@ -324,8 +335,8 @@ func testTagDataInfo(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagListOpInfo: completions of list operations have no tag, no priv and none of the receives' flags, though the device has
-// matched a message just before.
+// testTagListOpInfo: completions of list operations have no tag, no priv and none of the receives'
+// flags, though the device has matched a message just before.
 func testTagListOpInfo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	done := r.add(1, 5, exact, r.bbuf)
@@ -346,7 +357,8 @@ func testTagListOpInfo(t *testing.T, open Opener, opts TagOptions) {
 	r.del(r.add(3, 6, exact, r.bbuf), verbs.WCSuccess)
 }
 
-// testTagErrorInfo: an error names its request and its queue pair, of a tagged receive, matched before or not, and of an untagged one.
+// testTagErrorInfo: an error names its request and its queue pair, of a tagged receive, matched
+// before or not, and of an untagged one.
 func testTagErrorInfo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.b.srqRecv(r.srq, 4, sge(r.umr, r.ubuf[:20]))

@@ -122,7 +122,8 @@ func testTagNoSendQueue(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagSRQLimit: the limit of a TM-SRQ is one of its untagged buffers. Tagged messages do not come near it.
+// testTagSRQLimit: the limit of a TM-SRQ is one of its untagged buffers. Tagged messages do not
+// come near it.
 func testTagSRQLimit(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 4)
 	r.untagged(2)
@@ -139,7 +140,8 @@ func testTagSRQLimit(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagGranted: the unexpected ring takes as many buffers as creation granted, which is at least what was asked for, and no more.
+// testTagGranted: the unexpected ring takes as many buffers as creation granted, which is at least
+// what was asked for, and no more.
 func testTagGranted(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	attr := tagAttr(r.tcq, 15, 64)

@@ -7,7 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 2.4, and those of 1.3 on who may be connected how: when a FIN comes, what it says, where it lands.
+// This file has the rules of TMO 2.4, and those of 1.3 on who may be connected how: when a FIN
+// comes, what it says, where it lands.
 
 // forFIN posts a receive of the sender that a FIN fits into.
 func (r *tagRig) forFIN(id uint64) []byte {
@@ -33,7 +34,8 @@ func (e *env) isFIN(b []byte, tag uint64, ctx uint32) {
 	}
 }
 
-// testTagPlainPeer: a plain RC queue pair sends eager and rendezvous messages; each FIN takes the oldest receive of its own queue.
+// testTagPlainPeer: a plain RC queue pair sends eager and rendezvous messages; each FIN takes the
+// oldest receive of its own queue.
 func testTagPlainPeer(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	fins := [][]byte{r.forFIN(20), r.forFIN(21), r.forFIN(22)}
@@ -86,7 +88,8 @@ func testTagFINLengths(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndv: over sizes, when the FIN arrives the data is in the buffer, whether the receiver knows it yet or not.
+// testTagRndv: over sizes, when the FIN arrives the data is in the buffer, whether the receiver
+// knows it yet or not.
 func testTagRndv(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -127,7 +130,8 @@ func testTagNoFIN(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagFINContext: of several rendezvous at once each FIN has its own request's app_ctx, whatever that is.
+// testTagFINContext: of several rendezvous at once each FIN has its own request's app_ctx, whatever
+// that is.
 func testTagFINContext(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	ctxs := []uint32{0, 1, 1 << 31, 0xffffffff, 0x01020304, 77}
@@ -151,7 +155,8 @@ func testTagFINContext(t *testing.T, open Opener, opts TagOptions) {
 	r.a.none()
 }
 
-// duplex are two nodes with a tag-matching SRQ each and two connections, one for each way (TMO 1.3).
+// duplex are two nodes with a tag-matching SRQ each and two connections, one for each way (TMO
+// 1.3).
 type duplex struct {
 	*env
 	srq    [2]verbs.SRQ
@@ -220,7 +225,8 @@ func testTagFINBuffer(t *testing.T, open Opener, opts TagOptions) {
 	d.nodes[1].none()
 }
 
-// testTagFINPair: a FIN comes on the connection that its request went by: from the receiver's tm to the sender's tx.
+// testTagFINPair: a FIN comes on the connection that its request went by: from the receiver's tm to
+// the sender's tx.
 func testTagFINPair(t *testing.T, open Opener, opts TagOptions) {
 	d := newDuplex(t, open, opts, 5000)
 	for i := range d.nodes {

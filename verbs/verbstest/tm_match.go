@@ -52,7 +52,8 @@ func testTagImm(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagUnexpected: an untagged buffer gets the whole message, from the headers alone to many packets.
+// testTagUnexpected: an untagged buffer gets the whole message, from the headers alone to many
+// packets.
 func testTagUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -79,8 +80,8 @@ func testTagNoTag(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagMalformed: messages that promise headers which they do not have fail, and so do requests with more than the device takes; they
-// harm nobody else.
+// testTagMalformed: messages that promise headers which they do not have fail, and so do requests
+// with more than the device takes; they harm nobody else.
 func testTagMalformed(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -113,8 +114,9 @@ func testTagBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r.a.want(77, verbs.WCRemOpErr)
 }
 
-// testTagWithdrawn: the region of a tagged buffer is withdrawn after MATCH of a long message. The receive ends once: with an error, as do
-// both queue pairs, unless the wire had room for the whole message. Others go on.
+// testTagWithdrawn: the region of a tagged buffer is withdrawn after MATCH of a long message. The
+// receive ends once: with an error, as do both queue pairs, unless the wire had room for the whole
+// message. Others go on.
 func testTagWithdrawn(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	for polls := range 6 {

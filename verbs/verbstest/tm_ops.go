@@ -7,7 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 3.1 to 3.3: what a list operation is, what it does and when posting it fails.
+// This file has the rules of TMO 3.1 to 3.3: what a list operation is, what it does and when
+// posting it fails.
 
 // refused posts operations of which bad must be the first that fails, with errno.
 func (r *tagRig) refused(first, bad *verbs.OpsWR, errno syscall.Errno) {
@@ -27,7 +28,8 @@ func chain(wrs ...*verbs.OpsWR) *verbs.OpsWR {
 	return wrs[0]
 }
 
-// passed sends a short message that no live entry may take, and makes what is in the list live again.
+// passed sends a short message that no live entry may take, and makes what is in the list live
+// again.
 func (r *tagRig) passed(tag uint64) {
 	r.t.Helper()
 	r.untagged(1)
@@ -35,7 +37,8 @@ func (r *tagRig) passed(tag uint64) {
 	r.sync()
 }
 
-// testTagWRIDs: an operation completes with its wr_id and a receive with its recv_wr_id, 64 bits each, whatever numbers they are.
+// testTagWRIDs: an operation completes with its wr_id and a receive with its recv_wr_id, 64 bits
+// each, whatever numbers they are.
 func testTagWRIDs(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	ids := []uint64{0, 1, 1 << 63, ^uint64(0), 0x0123456789abcdef}
@@ -76,8 +79,8 @@ func testTagUnsignaled(t *testing.T, open Opener, opts TagOptions) {
 	r.miss(1, 5)
 }
 
-// testTagCountFlag: no operation looks at unexpected_cnt without TM_SYNC: the right one there activates nothing, a wrong one does not
-// harm.
+// testTagCountFlag: no operation looks at unexpected_cnt without TM_SYNC: the right one there
+// activates nothing, a wrong one does not harm.
 func testTagCountFlag(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(16)
@@ -111,8 +114,8 @@ func testTagCountFlag(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagEmptyList: no scatter/gather entry, or one of length 0, is a buffer of length 0: a legal one, which an empty message or
-// rendezvous takes.
+// testTagEmptyList: no scatter/gather entry, or one of length 0, is a buffer of length 0: a legal
+// one, which an empty message or rendezvous takes.
 func testTagEmptyList(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for name, list := range map[string][]verbs.SGE{"none": nil, "empty": {}, "length 0": sge(r.bmr, r.bbuf[:0])} {
@@ -134,7 +137,8 @@ func testTagEmptyList(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagFormula: an entry takes the messages whose tag, under its mask, is its tag: every bit of the mask counts, no other.
+// testTagFormula: an entry takes the messages whose tag, under its mask, is its tag: every bit of
+// the mask counts, no other.
 func testTagFormula(t *testing.T, open Opener, opts TagOptions) {
 	tag := uint64(0xa5a5f00f3c3c9669)
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -153,8 +157,8 @@ func testTagFormula(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagAdd: ADD returns its handle at once, before the device has done anything, and appends at the tail, also where the slot of an
-// older entry comes into use again.
+// testTagAdd: ADD returns its handle at once, before the device has done anything, and appends at
+// the tail, also where the slot of an older entry comes into use again.
 func testTagAdd(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 5, 64)
 	var wrs []*verbs.OpsWR
@@ -183,8 +187,8 @@ func testTagAdd(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDel: DEL removes its entry, live or dormant, and no other, and reports nothing of the receive. Of an entry that was consumed it
-// is TM_ERR, as often as it is tried.
+// testTagDel: DEL removes its entry, live or dormant, and no other, and reports nothing of the
+// receive. Of an entry that was consumed it is TM_ERR, as often as it is tried.
 func testTagDel(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(4)
@@ -208,7 +212,8 @@ func testTagDel(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagNotTM: an SRQ without tag matching takes no list operation: EINVAL, and the first one is the failing one.
+// testTagNotTM: an SRQ without tag matching takes no list operation: EINVAL, and the first one is
+// the failing one.
 func testTagNotTM(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.srq = r.b.newSRQ(4)
@@ -219,7 +224,8 @@ func testTagNotTM(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagOpsFull: with max_ops operations outstanding every further one is refused, whatever it is: ENOMEM.
+// testTagOpsFull: with max_ops operations outstanding every further one is refused, whatever it is:
+// ENOMEM.
 func testTagOpsFull(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 8
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -245,7 +251,8 @@ func testTagOpsFull(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(1, 5)
 }
 
-// testTagListFull: an ADD to a full list is refused: ENOMEM. It leaves the list as it was, and other operations go on.
+// testTagListFull: an ADD to a full list is refused: ENOMEM. It leaves the list as it was, and
+// other operations go on.
 func testTagListFull(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)
 	wrs := []*verbs.OpsWR{r.counted(verbs.WRTagAdd, 0), r.counted(verbs.WRTagSync, 1), r.counted(verbs.WRTagAdd, 2),
@@ -289,8 +296,8 @@ func testTagOpcodes(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(5, 5)
 }
 
-// testTagSGEs: an ADD takes as many scatter/gather entries as DeviceAttr says, which the message fills in their order. With more it is
-// EINVAL, and nothing was done.
+// testTagSGEs: an ADD takes as many scatter/gather entries as DeviceAttr says, which the message
+// fills in their order. With more it is EINVAL, and nothing was done.
 func testTagSGEs(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 2)
 	most := int(r.b.dev.Attr().TM.MaxSGE)
@@ -319,7 +326,8 @@ func testTagSGEs(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDelStale: a DEL of a handle that was never given out removes nothing: TM_ERR, or EINVAL when it is posted.
+// testTagDelStale: a DEL of a handle that was never given out removes nothing: TM_ERR, or EINVAL
+// when it is posted.
 func testTagDelStale(t *testing.T, open Opener, opts TagOptions) {
 	for _, tags := range []uint32{1, 2, 7} {
 		r := newSmallRig(t, open, opts, tags, 64)
@@ -359,7 +367,8 @@ func (r *tagRig) delStale(h uint32) {
 	}
 }
 
-// testTagChain: of a chain, what precedes the failing operation is posted and what follows it is not, whatever each of them is.
+// testTagChain: of a chain, what precedes the failing operation is posted and what follows it is
+// not, whatever each of them is.
 func testTagChain(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for at := range 4 {

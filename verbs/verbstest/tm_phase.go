@@ -7,9 +7,11 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 5: which counters there are, what moves them, and what they do to the entries.
+// This file has the rules of TMO 5: which counters there are, what moves them, and what they do to
+// the entries.
 
-// miss sends a short message that must be unexpected, in untagged buffer k, and counts it as handled.
+// miss sends a short message that must be unexpected, in untagged buffer k, and counts it as
+// handled.
 func (r *tagRig) miss(k int, tag uint64) {
 	r.t.Helper()
 	m := r.eager(tag, 0, 8)
@@ -26,8 +28,8 @@ func (r *tagRig) hit(id, tag uint64) {
 	r.sent()
 }
 
-// testTagCounts: unexpected EAGER and RNDV messages count, one each however many packets they have; matched ones, NO_TAG and
-// FIN do not. An entry becomes live with the one right count only.
+// testTagCounts: unexpected EAGER and RNDV messages count, one each however many packets they have;
+// matched ones, NO_TAG and FIN do not. An entry becomes live with the one right count only.
 func testTagCounts(t *testing.T, open Opener, opts TagOptions) {
 	const long = 60_000
 	r := newTagRig(t, open, opts, 15, 64)
@@ -98,8 +100,9 @@ func testTagCountLow16(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagH: each unexpected message counts once, of whichever queue pair, however many packets it has and however often it is tried:
-// an entry becomes live with their exact number only, and with it at once.
+// testTagH: each unexpected message counts once, of whichever queue pair, however many packets it
+// has and however often it is tried: an entry becomes live with their exact number only, and with
+// it at once.
 func testTagH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	first := r.qa
@@ -145,8 +148,8 @@ func testTagH(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagS: the device keeps the last count that came with TM_SYNC, whichever operation brought it, also when it is of a message that is
-// yet to come.
+// testTagS: the device keeps the last count that came with TM_SYNC, whichever operation brought it,
+// also when it is of a message that is yet to come.
 func testTagS(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -179,8 +182,9 @@ func (r *tagRig) tell(wr verbs.OpsWR) uint32 {
 	return wr.Handle
 }
 
-// testTagRule1: an ADD appends a dormant entry, takes over the count if it brings one, and then activates: its entry is live if the counts
-// agree after that, whether it brought the count or not, and dormant if they do not, though they did before.
+// testTagRule1: an ADD appends a dormant entry, takes over the count if it brings one, and then
+// activates: its entry is live if the counts agree after that, whether it brought the count or not,
+// and dormant if they do not, though they did before.
 func testTagRule1(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -201,7 +205,8 @@ func testTagRule1(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRule2: a DEL removes its entry, takes over the count if it brings one, and then activates: also when it comes too late.
+// testTagRule2: a DEL removes its entry, takes over the count if it brings one, and then activates:
+// also when it comes too late.
 func testTagRule2(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -253,8 +258,8 @@ func testTagRule3(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(2, 5)
 }
 
-// testTagRule4: when the counts agree every entry becomes live, the one that brings the count and all those before it, whatever operation
-// it is; they are matched in the order of the list.
+// testTagRule4: when the counts agree every entry becomes live, the one that brings the count and
+// all those before it, whatever operation it is; they are matched in the order of the list.
 func testTagRule4(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -281,8 +286,8 @@ func testTagRule4(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRule5: an eager message or a rendezvous request consumes the first live entry that matches, alone. If there is none it counts,
-// and goes into an untagged buffer.
+// testTagRule5: an eager message or a rendezvous request consumes the first live entry that
+// matches, alone. If there is none it counts, and goes into an untagged buffer.
 func testTagRule5(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -307,8 +312,9 @@ func testTagRule5(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(1, 6)
 }
 
-// testTagLiveStay: an unexpected message leaves what is live as it is, or, on the strict variant, makes every entry dormant until the
-// counts agree again. What is appended after it is dormant in either case.
+// testTagLiveStay: an unexpected message leaves what is live as it is, or, on the strict variant,
+// makes every entry dormant until the counts agree again. What is appended after it is dormant in
+// either case.
 func testTagLiveStay(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -334,7 +340,8 @@ func testTagLiveStay(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(3, 6)
 }
 
-// testTagRule6: NO_TAG messages and FINs go into untagged buffers: no entry takes them, and they do not count.
+// testTagRule6: NO_TAG messages and FINs go into untagged buffers: no entry takes them, and they do
+// not count.
 func testTagRule6(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(10)
@@ -359,7 +366,8 @@ func testTagRule6(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(3, 6)
 }
 
-// testTagOlderCount: an operation that brings an older count makes nothing dormant; it only delays what comes after it.
+// testTagOlderCount: an operation that brings an older count makes nothing dormant; it only delays
+// what comes after it.
 func testTagOlderCount(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -375,8 +383,9 @@ func testTagOlderCount(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(2, 6)
 }
 
-// testTagForcedDel: an unsignalled DEL of a dormant entry cannot fail, posted with the count that covers the message found for it, or
-// with the one before: nothing tells of it, and nothing can match the entry any more.
+// testTagForcedDel: an unsignalled DEL of a dormant entry cannot fail, posted with the count that
+// covers the message found for it, or with the one before: nothing tells of it, and nothing can
+// match the entry any more.
 func testTagForcedDel(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(32)
@@ -395,8 +404,8 @@ func testTagForcedDel(t *testing.T, open Opener, opts TagOptions) {
 	r.noEvents()
 }
 
-// testTagModulo: the counts are compared modulo 2^16: they agree when 65536 messages more are unexpected than are handled, and not at one
-// less.
+// testTagModulo: the counts are compared modulo 2^16: they agree when 65536 messages more are
+// unexpected than are handled, and not at one less.
 func testTagModulo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.flood(1, func(verbs.WCFlags) {})

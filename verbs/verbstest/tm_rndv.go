@@ -26,7 +26,8 @@ func (r *tagRig) rndvOn(qp verbs.QP, tag uint64, ctx uint32, rvh verbs.RVH) []by
 	return m
 }
 
-// testTagRndvBurst: many rendezvous at once, with eager messages in between: each ends once, with its data.
+// testTagRndvBurst: many rendezvous at once, with eager messages in between: each ends once, with
+// its data.
 func testTagRndvBurst(t *testing.T, open Opener, opts TagOptions) {
 	const n, size = 60, 30_000
 	r := newTagRig(t, open, opts, 255, 600)
@@ -79,8 +80,9 @@ func testTagRndvBurst(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvFull: the sender has no receive for the first FIN yet, so that all others and the reads behind it wait, of more rendezvous
-// than a device has room for. Each ends once, with its data, and its FIN comes once.
+// testTagRndvFull: the sender has no receive for the first FIN yet, so that all others and the
+// reads behind it wait, of more rendezvous than a device has room for. Each ends once, with its
+// data, and its FIN comes once.
 func testTagRndvFull(t *testing.T, open Opener, opts TagOptions) {
 	const n, size = 400, 100
 	r := newSmallRig(t, open, opts, 511, 64)
@@ -245,8 +247,8 @@ func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// senderGoes lets the sender of a rendezvous go, or withdraw its region, after MATCH and so many polls, and says whether the device's
-// read failed. If not, it was done before.
+// senderGoes lets the sender of a rendezvous go, or withdraw its region, after MATCH and so many
+// polls, and says whether the device's read failed. If not, it was done before.
 func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
 	r.t.Helper()
 	const size = 4 << 20
@@ -303,8 +305,8 @@ func testTagRndvFINWaits(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagOwnSendQueue: on a QP whose send queue is the program's the device matches, but it can neither read nor send a
-// FIN: software does.
+// testTagOwnSendQueue: on a QP whose send queue is the program's the device matches, but it can
+// neither read nor send a FIN: software does.
 func testTagOwnSendQueue(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	qa, _ := r.connect(r.a, r.b, qpConf{}, qpConf{srq: r.srq})

@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 3.4 and 4.5: what gives slots back, and in which order completions come.
+// This file has the rules of TMO 3.4 and 4.5: what gives slots back, and in which order completions
+// come.
 
 // unpolled runs f while the receiver's device works but nobody polls the tag queue's completions.
 func (r *tagRig) unpolled(f func()) {
@@ -54,8 +55,8 @@ func (r *tagRig) taken() bool {
 	return false
 }
 
-// testTagSlotDebt: a slot is in use until all of its completions were polled: of a signalled ADD, the last one of the receive, however
-// that ends, and of a DEL.
+// testTagSlotDebt: a slot is in use until all of its completions were polled: of a signalled ADD,
+// the last one of the receive, however that ends, and of a DEL.
 func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	fmr, fin := r.a.mem(64)
@@ -141,7 +142,8 @@ func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	step(1, verbs.WCLocLenErr, false)
 }
 
-// testTagExactly: a list holds exactly as many entries as it was created for, again and again, wherever in it room was made.
+// testTagExactly: a list holds exactly as many entries as it was created for, again and again,
+// wherever in it room was made.
 func testTagExactly(t *testing.T, open Opener, opts TagOptions) {
 	for _, tags := range []uint32{1, 2, 7} {
 		r := newSmallRig(t, open, opts, tags, 64)
@@ -159,8 +161,8 @@ func testTagExactly(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagForced: an unsignalled DEL gives its entry's slot back at once, before anything is polled, if the completion of the ADD was;
-// else that completion gives it back.
+// testTagForced: an unsignalled DEL gives its entry's slot back at once, before anything is polled,
+// if the completion of the ADD was; else that completion gives it back.
 func testTagForced(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(1)
@@ -190,8 +192,8 @@ func testTagForced(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagTail: the slots of the command queue come back when the completion of a signalled operation is polled: its own and those of all
-// operations before it, and none of those behind it.
+// testTagTail: the slots of the command queue come back when the completion of a signalled
+// operation is polled: its own and those of all operations before it, and none of those behind it.
 func testTagTail(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 8
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -234,8 +236,9 @@ func testTagTail(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagWedge: max_ops unsignalled operations leave none whose completion could give a slot back: every later one is refused for ever.
-// A device may see it coming and refuse the last of them, unless it is signalled.
+// testTagWedge: max_ops unsignalled operations leave none whose completion could give a slot back:
+// every later one is refused for ever. A device may see it coming and refuse the last of them,
+// unless it is signalled.
 func testTagWedge(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 8
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -261,7 +264,8 @@ func testTagWedge(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagListOpOrder: list operations complete in the order of posting, of one chain or of many, among the completions of messages.
+// testTagListOpOrder: list operations complete in the order of posting, of one chain or of many,
+// among the completions of messages.
 func testTagListOpOrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	want := uint64(1000)
@@ -296,7 +300,8 @@ func testTagListOpOrder(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDelAfterMatch: when a DEL fails, its entry's MATCH is in the queue before, whenever the message comes.
+// testTagDelAfterMatch: when a DEL fails, its entry's MATCH is in the queue before, whenever the
+// message comes.
 func testTagDelAfterMatch(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -326,7 +331,8 @@ func testTagDelAfterMatch(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// delRaced takes the completions of a DEL and of the message that ran against it for receive 1, and says whether the DEL came too late.
+// delRaced takes the completions of a DEL and of the message that ran against it for receive 1, and
+// says whether the DEL came too late.
 func (r *tagRig) delRaced(del uint64) (lost bool) {
 	r.t.Helper()
 	matched, deleted, ended := false, false, false
@@ -352,8 +358,8 @@ func (r *tagRig) delRaced(del uint64) (lost bool) {
 	return lost
 }
 
-// testTagFullTold: a full list and a full command queue both give ENOMEM. A host that counts entries and operations as TMO 3.4 says
-// knows before each post which of them is full, if any.
+// testTagFullTold: a full list and a full command queue both give ENOMEM. A host that counts
+// entries and operations as TMO 3.4 says knows before each post which of them is full, if any.
 func testTagFullTold(t *testing.T, open Opener, opts TagOptions) {
 	const tags, ops = 5, 9
 	r := newSmallRig(t, open, opts, tags, ops)
@@ -430,7 +436,8 @@ func testTagFullTold(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagOrder: operations take effect, and complete, in the order of posting: ADDs of one chain are matched in it.
+// testTagOrder: operations take effect, and complete, in the order of posting: ADDs of one chain
+// are matched in it.
 func testTagOrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	const n = 8
@@ -459,8 +466,8 @@ func testTagOrder(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagCQOrder: MATCH and unexpected completions come in the order in which the device classified the messages, whenever they
-// are polled.
+// testTagCQOrder: MATCH and unexpected completions come in the order in which the device classified
+// the messages, whenever they are polled.
 func testTagCQOrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 63, 200)
 	const n = 30

@@ -9,7 +9,8 @@ import (
 
 // This file has the rules of TMO 4.6: which completions ask for a SYNC.
 
-// testTagSyncReq: SYNC_REQ of ADD and DEL, as specified or as the mlx5 driver computes it (TMO 4.6).
+// testTagSyncReq: SYNC_REQ of ADD and DEL, as specified or as the mlx5 driver computes it (TMO
+// 4.6).
 func testTagSyncReq(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -36,8 +37,8 @@ func testTagSyncReq(t *testing.T, open Opener, opts TagOptions) {
 	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
 }
 
-// testTagSyncReqUnexpected: an unexpected message asks for a SYNC when more than 0x3fff are not reported, itself among them, and not
-// before. To a driver only an ADD reports.
+// testTagSyncReqUnexpected: an unexpected message asks for a SYNC when more than 0x3fff are not
+// reported, itself among them, and not before. To a driver only an ADD reports.
 func testTagSyncReqUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	const most = 0x3fff
@@ -76,8 +77,8 @@ func testTagSyncReqUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	next()
 }
 
-// testTagSyncReqNever: while the counts differ SYNCs, NO_TAG messages, FINs and, where there are any, matched messages complete without
-// SYNC_REQ, with the flags of TMO 4.4 and no others.
+// testTagSyncReqNever: while the counts differ SYNCs, NO_TAG messages, FINs and, where there are
+// any, matched messages complete without SYNC_REQ, with the flags of TMO 4.4 and no others.
 func testTagSyncReqNever(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -118,7 +119,8 @@ func testTagSyncReqNever(t *testing.T, open Opener, opts TagOptions) {
 	r.wantFIN(8, 22, 3, fin)
 }
 
-// flood sends n unexpected messages, in batches, and hands over the flags of their completions. It is quick: tests need 65536 of them.
+// flood sends n unexpected messages, in batches, and hands over the flags of their completions. It
+// is quick: tests need 65536 of them.
 func (r *tagRig) flood(n int, each func(verbs.WCFlags)) {
 	r.t.Helper()
 	var recvs [untaggedDepth]verbs.RecvWR

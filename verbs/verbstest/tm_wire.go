@@ -8,7 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 1.3, 2 and 4: what is on the wire, where it goes and how it is reported.
+// This file has the rules of TMO 1.3, 2 and 4: what is on the wire, where it goes and how it is
+// reported.
 
 // raw sends bytes as they are.
 func (r *tagRig) raw(qp verbs.QP, imm bool, m []byte) {
@@ -20,7 +21,8 @@ func (r *tagRig) raw(qp verbs.QP, imm bool, m []byte) {
 	r.a.send(qp, wr)
 }
 
-// testTagTMH: where TMH has its fields: of values that read the same from both ends. The reserved bytes are not looked at.
+// testTagTMH: where TMH has its fields: of values that read the same from both ends. The reserved
+// bytes are not looked at.
 func testTagTMH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -47,7 +49,8 @@ func (r *tagRig) rawRndv(op byte, tag uint64, ctx uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(m, uint32(n))
 }
 
-// testTagRVH: where RVH has its fields. The device reads as many bytes from there as they say, not one more.
+// testTagRVH: where RVH has its fields. The device reads as many bytes from there as they say, not
+// one more.
 func testTagRVH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for _, n := range []int{0x22, 0x1122} {
@@ -63,7 +66,8 @@ func testTagRVH(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagByteOrder: each number of the headers has its highest byte first, as the device reads it and as it writes it.
+// testTagByteOrder: each number of the headers has its highest byte first, as the device reads it
+// and as it writes it.
 func testTagByteOrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	const tag, ctx, n = 0x0102030405060708, 0x090a0b0c, 0x1122
@@ -80,8 +84,8 @@ func testTagByteOrder(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagEagerSends: an eager message is a SEND like others: inline or not, its header cut anywhere, of any length, behind an RDMA
-// write.
+// testTagEagerSends: an eager message is a SEND like others: inline or not, its header cut
+// anywhere, of any length, behind an RDMA write.
 func testTagEagerSends(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	other, _ := r.b.mem(64)
@@ -108,7 +112,8 @@ func testTagEagerSends(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvLargest: a rendezvous request may have max_rndv_hdr_size bytes; unexpected, all of them arrive.
+// testTagRndvLargest: a rendezvous request may have max_rndv_hdr_size bytes; unexpected, all of
+// them arrive.
 func testTagRndvLargest(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -129,8 +134,8 @@ func testTagRndvLargest(t *testing.T, open Opener, opts TagOptions) {
 	r.until("FIN and completion", func() bool { return len(r.a.got) == 2 })
 }
 
-// testTagRndvRights: the device's read needs REMOTE_READ of the sender's region and queue pair. Without, the receive ends with an
-// error, no FIN comes, and both queue pairs are in ERR.
+// testTagRndvRights: the device's read needs REMOTE_READ of the sender's region and queue pair.
+// Without, the receive ends with an error, no FIN comes, and both queue pairs are in ERR.
 func testTagRndvRights(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	closed := r.a.reg(make([]byte, 64), verbs.AccessLocalWrite)
@@ -167,7 +172,8 @@ func testTagRndvRights(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvImm: a request's immediate data comes with its DATA_VALID, not with its MATCH, and with an unexpected request.
+// testTagRndvImm: a request's immediate data comes with its DATA_VALID, not with its MATCH, and
+// with an unexpected request.
 func testTagRndvImm(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -211,7 +217,8 @@ func testTagRecvCQ(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagGlobalOrder: all queue pairs of an SRQ share one list and one count: each message takes the first entry, whoever sent it.
+// testTagGlobalOrder: all queue pairs of an SRQ share one list and one count: each message takes
+// the first entry, whoever sent it.
 func testTagGlobalOrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)

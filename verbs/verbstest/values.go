@@ -6,8 +6,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of constants: what crosses the border to libibverbs has its values, as literals here. They need no device,
-// but a device that is bound to libibverbs rests on them.
+// This file has the rules of constants: what crosses the border to libibverbs has its values, as
+// literals here. They need no device, but a device that is bound to libibverbs rests on them.
 
 // number is the kind of type that libibverbs' enumerations have here.
 type number interface{ ~uint8 | ~uint32 | ~uint64 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// testArmWait: a parked receiver wakes for a message, each time; its device is used from another goroutine than the
-// sender's.
+// testArmWait: a parked receiver wakes for a message, each time; its device is used from another
+// goroutine than the sender's.
 func testArmWait(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -40,7 +40,8 @@ func testArmWait(t *testing.T, open Opener, _ TagOptions) {
 	wg.Wait()
 }
 
-// receiveParked receives rounds messages, sleeping for each; step gets a value when it is about to wait for the next.
+// receiveParked receives rounds messages, sleeping for each; step gets a value when it is about to
+// wait for the next.
 func receiveParked(t *testing.T, dev verbs.Device, ch verbs.CompChannel, cq verbs.CQ, qp verbs.QP, rounds int, step chan<- struct{}) {
 	var wc [4]verbs.WC
 	for i := range rounds {

@@ -1,4 +1,5 @@
-// Package invarianttest helps tests of the checks of builds with -tags invariants. This package carries no compatibility promise.
+// Package invarianttest helps tests of the checks of builds with -tags invariants. This package
+// carries no compatibility promise.
 package invarianttest
 
 import (

@@ -1,5 +1,6 @@
-// Package link is the line between a rank and the local launcher that started it: a socket that the rank inherits. The
-// rank writes to it how far it is with its job, which ranks it has lost, and an Abort; it reads end of file when the launcher is gone.
+// Package link is the line between a rank and the local launcher that started it: a socket that the
+// rank inherits. The rank writes to it how far it is with its job, which ranks it has lost, and an
+// Abort; it reads end of file when the launcher is gone.
 //
 // Concurrency: the methods of a Link may be called from any goroutine; Close only once.
 //
@@ -18,11 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Env names the variable that leads to the socket: "fd:inode". The inode makes sure that a descriptor of that number in
-// some descendant is the same socket still.
+// Env names the variable that leads to the socket: "fd:inode". The inode makes sure that a
+// descriptor of that number in some descendant is the same socket still.
 const Env = "TAGMATCH_LAUNCH_FD"
 
-// State is how far a rank is with its job. A launcher that must say which rank brought the job down looks at it.
+// State is how far a rank is with its job. A launcher that must say which rank brought the job down
+// looks at it.
 type State int
 
 // States in their order.
@@ -40,7 +42,8 @@ const maxLine = 1 << 10
 // Link is a rank's end.
 type Link struct{ f *os.File }
 
-// Open finds the link of this process, or nil when it has none. Each call gives a descriptor of its own.
+// Open finds the link of this process, or nil when it has none. Each call gives a descriptor of its
+// own.
 func Open(getenv func(string) string) *Link {
 	fd, inode, ok := strings.Cut(getenv(Env), ":")
 	if !ok {
@@ -77,7 +80,8 @@ func (l *Link) Say(s State) {
 	_, _ = fmt.Fprintf(l.f, "state %d\n", s) // a launcher that is gone needs no telling
 }
 
-// Lost tells the launcher that this rank has lost another one. It does not block: a launcher that does not read misses it.
+// Lost tells the launcher that this rank has lost another one. It does not block: a launcher that
+// does not read misses it.
 func (l *Link) Lost(rank int) {
 	c, err := l.f.SyscallConn()
 	if err != nil {
@@ -103,7 +107,8 @@ type Reader struct {
 	Lost  func(rank int)
 }
 
-// Read tells to what a rank sends over r, until r ends. Anything else a program may write there is ignored.
+// Read tells to what a rank sends over r, until r ends. Anything else a program may write there is
+// ignored.
 func Read(r io.Reader, to Reader) {
 	b := bufio.NewReaderSize(r, maxLine)
 	for {

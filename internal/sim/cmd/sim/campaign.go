@@ -70,7 +70,8 @@ func (c *campaign) run(ctx context.Context) {
 // shower shows n seeds played in a time, for the last time or not.
 type shower func(n uint64, took time.Duration, last bool)
 
-// display gives what shows the seeds played, and how often it wants to: a bar on a terminal, else a line now and then.
+// display gives what shows the seeds played, and how often it wants to: a bar on a terminal, else a
+// line now and then.
 func (c *campaign) display() (show shower, every time.Duration) {
 	if f, ok := c.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return bar(c.stderr, c.seeds), 200 * time.Millisecond

@@ -1,10 +1,11 @@
 // Command sim plays seeds of internal/sim on all processors, until one fails or all have passed.
 //
-// It exits with 0 where everything has passed, 1 where something fails, 2 where the flags are wrong, and 130 where it was
-// interrupted before. An interrupt ends it soon, with all that it has found; a second one ends it at once.
+// It exits with 0 where everything has passed, 1 where something fails, 2 where the flags are
+// wrong, and 130 where it was interrupted before. An interrupt ends it soon, with all that it has
+// found; a second one ends it at once.
 //
-// Concurrency: workers of their own goroutines play the seeds, each world on a goroutine that is left behind where it does not end;
-// the main goroutine shows how far they are.
+// Concurrency: workers of their own goroutines play the seeds, each world on a goroutine that is
+// left behind where it does not end; the main goroutine shows how far they are.
 //
 // Neither its output nor its flags carry a compatibility promise.
 package main

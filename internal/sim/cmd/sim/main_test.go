@@ -176,8 +176,8 @@ func TestUnsteady(t *testing.T) {
 	}
 }
 
-// TestReplayKeeps checks that a plan that is played from a file is not made smaller unless that is asked for, and that the file
-// stays.
+// TestReplayKeeps checks that a plan that is played from a file is not made smaller unless that is
+// asked for, and that the file stays.
 func TestReplayKeeps(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

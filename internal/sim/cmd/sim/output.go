@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// output is what the command prints. A world that was left behind may still write to it, and finds it closed in the end.
+// output is what the command prints. A world that was left behind may still write to it, and finds
+// it closed in the end.
 type output struct {
 	mu sync.Mutex
 	w  io.Writer

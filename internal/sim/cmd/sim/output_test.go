@@ -41,7 +41,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestDisplay checks what is shown of a campaign: a bar for a terminal, which is drawn over and over, else lines.
+// TestDisplay checks what is shown of a campaign: a bar for a terminal, which is drawn over and
+// over, else lines.
 func TestDisplay(t *testing.T) {
 	c := &campaign{command: &command{flags: &flags{seeds: 100}, stderr: &bytes.Buffer{}}}
 	show, _ := c.display()

@@ -22,7 +22,8 @@ const patience = 5 * time.Minute
 // grace is the time that a world has to end after an interrupt.
 const grace = 5 * time.Second
 
-// play plays a plan. A world that does not end, or not soon after an interrupt, which is when ctx is over, is left behind.
+// play plays a plan. A world that does not end, or not soon after an interrupt, which is when ctx
+// is over, is left behind.
 func (c *command) play(ctx context.Context, p *sim.Plan, log io.Writer) (*sim.Outcome, error) {
 	var out *sim.Outcome
 	var err error
@@ -31,7 +32,8 @@ func (c *command) play(ctx context.Context, p *sim.Plan, log io.Writer) (*sim.Ou
 		defer close(done)
 		out, err = c.world(p, log)
 	}()
-	// The time is counted in parts: the one in which this process itself was stopped may be long, but is only one.
+	// The time is counted in parts: the one in which this process itself was stopped may be long,
+	// but is only one.
 	const parts = 10
 	part := time.NewTicker(c.patience / parts)
 	defer part.Stop()

@@ -71,7 +71,8 @@ func TestLateOutput(t *testing.T) {
 	require.Equal(t, "in time", b.String())
 }
 
-// TestShrinkHangs checks that a plan that hangs when it is made smaller, or played again, is told beside what failed first.
+// TestShrinkHangs checks that a plan that hangs when it is made smaller, or played again, is told
+// beside what failed first.
 func TestShrinkHangs(t *testing.T) {
 	steps := len(sim.NewPlan(7).Steps)
 	for _, c := range []struct {
@@ -136,7 +137,8 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// TestInterruptedShrink checks that an interrupt ends the shrinking of a failure, and not the telling of it.
+// TestInterruptedShrink checks that an interrupt ends the shrinking of a failure, and not the
+// telling of it.
 func TestInterruptedShrink(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for after := range 3 {
@@ -173,8 +175,8 @@ func TestSignals(t *testing.T) {
 	require.Equal(t, syscall.SIGINT, state.Signal())
 }
 
-// interrupted runs the program and interrupts it so many times: first when it has printed something, then when it has told that it
-// ends.
+// interrupted runs the program and interrupts it so many times: first when it has printed
+// something, then when it has told that it ends.
 func interrupted(t *testing.T, times int, args ...string) (errs, out string, state syscall.WaitStatus) {
 	cmd := exec.Command(os.Args[0], args...)
 	stdout, err := cmd.StdoutPipe()
