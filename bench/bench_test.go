@@ -93,7 +93,7 @@ func TestFlood(t *testing.T) {
 		require.NotEmpty(t, f.Curve)
 		require.LessOrEqual(t, f.Peak, f.EndPeak)
 		require.GreaterOrEqual(t, f.HeldUp, uint64(f.Senders), line)
-		if f.While == benchkit.WhileIdle { // what is ahead of the last message comes beyond the limit
+		if f.While == benchkit.WhileIdle { // the last message is received first, beyond the limit
 			require.LessOrEqual(t, f.UnexpectedPeak, f.Limit)
 			require.Greater(t, f.EndUnexpected, f.Limit)
 			require.Positive(t, f.Released)

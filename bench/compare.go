@@ -222,7 +222,8 @@ func (c *comparison) ours(ctx context.Context, j job) (sample, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.self, j.test, "-device", j.device, "-sizes", strconv.Itoa(j.size),
 		"-iters", strconv.Itoa(j.iters), "-json")
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it ends its ranks
+	// An interrupt lets the program end its ranks.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -39,7 +39,8 @@ const (
 // processor to the other. It changes for seconds at a time on shared machines.
 func probeHop(cpus [2]int) (time.Duration, error) {
 	if runtime.GOMAXPROCS(0) < 2 {
-		runtime.GOMAXPROCS(2) // of this process, which measures nothing else: the two sides must run at once
+		// Both sides must run at once; this process measures nothing else.
+		runtime.GOMAXPROCS(2)
 	}
 	var line struct {
 		_    [64]byte

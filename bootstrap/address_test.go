@@ -13,7 +13,8 @@ import (
 // ranks 0 and 2 must not name loopback to rank 1.
 func TestLocalIPOfSeveralHosts(t *testing.T) {
 	ip := outsideIP(t)
-	env := jobEnvAt(t, 3, "0.0.0.0") // listening already: a refused rank 1 would turn to loopback, being on this host
+	// The address listens already: a refused rank 1 of this host would try loopback.
+	env := jobEnvAt(t, 3, "0.0.0.0")
 	list := make([]Bootstrap, 3)
 	each(t, 3, func(r int) (err error) {
 		v := env(r).with(EnvListen, "0.0.0.0")

@@ -52,15 +52,17 @@ type Bootstrap interface {
 
 // Info is what a Bootstrap knows besides; it does not change.
 type Info struct {
-	LocalRank, LocalSize int // among the ranks of this host: -1, or both zero, where the launcher does not say
+	// LocalRank is this rank's number among the LocalSize ranks of this host. Where the launcher
+	// does not tell, LocalRank is -1, or both are 0.
+	LocalRank, LocalSize int
 	// LocalIP is the address at which the other ranks reach this host: the local end of the
 	// connection to rank 0, or loopback when all ranks are on one host. The zero Addr stands for
 	// loopback.
 	LocalIP      netip.Addr
-	Launcher     string // that was found, as in Launchers
-	JobID        string // the same on all ranks, different for each run of a job; empty where the launcher does not say
+	Launcher     string // one of Launchers
+	JobID        string // equal on all ranks, unique for each run of a job; empty: not known
 	Secret       []byte // of the job: SecretSize bytes that the caller must not change, or nil
-	SecretOrigin string // where it comes from, for people
+	SecretOrigin string // where Secret comes from, for people
 }
 
 // Loss says that a rank is not in the job any more or, if Parted is set, that it has given this
@@ -97,14 +99,20 @@ type Options struct {
 	Getenv   func(string) string // default os.Getenv
 	Unsetenv func(string) error  // default os.Unsetenv, or nothing when Getenv is set
 
-	Launcher      string        // TAGMATCH_LAUNCHER: "" finds one, else a name that Launchers lists
-	Secret        []byte        // TAGMATCH_SECRET, TAGMATCH_SECRET_FILE: SecretSize bytes
-	RequireSecret bool          // TAGMATCH_REQUIRE_SECRET: refuse a job to which no secret was given
-	Listen        string        // TAGMATCH_LISTEN: address of this host at which rank 0 serves; "0.0.0.0" or "::" for all
-	Timeout       time.Duration // TAGMATCH_JOIN_TIMEOUT: how long Detect waits for all ranks; default DefaultTimeout, below 0 no limit
-	PeerTimeout   time.Duration // how long a host that does not answer goes unnoticed once it has joined; default 20 seconds, at least 6
-	Linger        time.Duration // how long Close of rank 0 waits for the others; default 2 seconds
-	Logger        *slog.Logger  // refused connections and the like; nil: silent
+	Launcher      string // TAGMATCH_LAUNCHER: "" finds one, else a name that Launchers lists
+	Secret        []byte // TAGMATCH_SECRET, TAGMATCH_SECRET_FILE: SecretSize bytes
+	RequireSecret bool   // TAGMATCH_REQUIRE_SECRET: refuse a job to which no secret was given
+	// Listen is the address at which rank 0 serves; "0.0.0.0" or "::" for all of this host
+	// (TAGMATCH_LISTEN).
+	Listen string
+	// Timeout is how long Detect waits for all ranks; 0: DefaultTimeout, below 0: no limit
+	// (TAGMATCH_JOIN_TIMEOUT).
+	Timeout time.Duration
+	// PeerTimeout is how soon a host that has joined and does not answer is detected; 0: 20
+	// seconds; at least 6.
+	PeerTimeout time.Duration
+	Linger      time.Duration // how long Close of rank 0 waits for the others; 0: 2 seconds
+	Logger      *slog.Logger  // refused connections and the like; nil: silent
 
 	handshake time.Duration // tests shorten it
 }

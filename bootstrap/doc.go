@@ -8,11 +8,13 @@
 //
 // Detect looks for a launcher in the order of a table (see Launchers) and joins its job:
 //
-//   - "env": RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as set by `tagmatch run`, torchrun, a Kubernetes manifest or
-//     a shell script. Rank 0 serves a rendezvous at MASTER_ADDR:MASTER_PORT, the others dial it.
-//   - "singleton": nothing of the kind is set; a job of one rank. Where the environment shows that mpiexec, mpirun or srun
-//     has started this process with others, whose protocols are not spoken yet, Detect fails instead: N jobs of one rank
-//     that all end well would hide the mistake. Options.Launcher or TAGMATCH_LAUNCHER "singleton" insists.
+//   - "env": RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as set by `tagmatch run`, torchrun, a
+//     Kubernetes manifest or a shell script. Rank 0 serves a rendezvous at MASTER_ADDR:MASTER_PORT,
+//     the others dial it.
+//   - "singleton": none of these is set; a job of one rank. Where the environment shows that
+//     mpiexec, mpirun or srun started this process with others, Detect fails instead, as their
+//     protocols are not implemented yet: N jobs of one rank that all succeed would hide the
+//     mistake. Options.Launcher or TAGMATCH_LAUNCHER "singleton" insists.
 //
 // The model is that of PMI: Put is local, Fence is a barrier that also hands every rank what all
 // ranks have put since the last one, and Get then answers from memory.

@@ -222,7 +222,8 @@ func (p *envPlan) listenHost(ctx context.Context) (string, error) {
 		}
 		return host, nil
 	}
-	ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", p.job.host) // a name may not resolve yet: then not loopback
+	// A name may not resolve yet: then it is not loopback.
+	ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", p.job.host)
 	if allLoopback(ips) {
 		return ips[0].Unmap().String(), nil
 	}

@@ -16,7 +16,8 @@ func TestForeignLaunchers(t *testing.T) {
 	step := batch.with("SLURM_STEP_ID", "0", "SLURM_PROCID", "2", "SLURM_STEP_NUM_TASKS", "3", "SLURM_LOCALID", "0")
 	pmi2 := step.with("PMI_FD", "5", "PMI_RANK", "2", "PMI_SIZE", "3", "PMI_JOBID", "13.0")
 	pmix := step.with("PMIX_NAMESPACE", "slurm.pmix.13.0", "PMIX_RANK", "2")
-	daemon := batch.with("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2") // what ranks inherit whose daemon srun has started
+	// The environment of ranks whose daemon srun has started.
+	daemon := batch.with("SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2")
 	tests := []struct {
 		name string
 		env  vars

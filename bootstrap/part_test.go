@@ -35,7 +35,8 @@ func TestPart(t *testing.T) {
 				require.Equal(t, Loss{from, "no route", true}, nextLoss(t, list[to]))
 			}
 			ctx := timeout(t, 10*time.Second)
-			each(t, 4, func(r int) error { return list[r].Fence(ctx) }) // what was said before it has been passed on
+			// A barrier: all reports so far have been passed on.
+			each(t, 4, func(r int) error { return list[r].Fence(ctx) })
 			for r := range list {
 				require.Empty(t, list[r].Losses(), "rank %d", r)
 			}

@@ -43,7 +43,7 @@ const (
 	maxEpoch     = 128
 	maxReason    = 512
 	maxHandshake = 1024         // bytes of a frame before authentication
-	maxFromRank  = MaxFence + 4 // bytes of a frame from an authenticated rank; the limit of Put counts all but the number
+	maxFromRank  = MaxFence + 4 // of an authenticated rank; 4 for the sequence number
 	maxFromRoot  = 1 << 30
 	entrySize    = 2 + 4 // what an entry of FENCE takes besides key and value
 )
@@ -89,7 +89,7 @@ type (
 	welcomeMsg struct {
 		jobID  [jobIDSize]byte
 		secret []byte     // empty unless the rendezvous made it
-		root   netip.Addr // where rank 0 is reached from other hosts; invalid: all ranks are on its host
+		root   netip.Addr // rank 0's address for other hosts; invalid: all ranks are here
 	}
 	rejectMsg struct {
 		code   rejectCode

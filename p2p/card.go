@@ -28,12 +28,12 @@ type card struct {
 	Device    string `json:"device"`
 	Transport string `json:"transport"`
 	Eager     int    `json:"eager"`
-	CPUs      string `json:"cpus,omitempty"` // processors that this rank may use, as 0,2-3; empty where it does not know
-	Check     string `json:"check"`          // proves to holders of the job secret that this rank has the same one
+	CPUs      string `json:"cpus,omitempty"` // allowed processors, as 0,2-3; empty: not known
+	Check     string `json:"check"`          // see secretCheck
 	Address   []byte `json:"address,omitempty"`
-	Boot      string `json:"boot,omitempty"`    // of the kernel: the same on one machine, in all its containers
-	NoSHM     string `json:"no_shm,omitempty"`  // why this rank cannot use shared memory, where it was to
-	Failure   string `json:"failure,omitempty"` // why this rank cannot take part: the others must not wait for it
+	Boot      string `json:"boot,omitempty"`    // of the kernel: equal in all containers
+	NoSHM     string `json:"no_shm,omitempty"`  // why shared memory does not work
+	Failure   string `json:"failure,omitempty"` // why this rank cannot join
 }
 
 func newCard(c *Config, secret []byte) card {

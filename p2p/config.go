@@ -46,22 +46,44 @@ func Transports() []string { return []string{auto, transportRC, transportTMSRQ} 
 type Config struct {
 	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes
 	// it with the World.
-	Bootstrap       Bootstrap
-	Device          string        // "auto" (""), or a name that Devices lists, or several with commas, see below; TAGMATCH_DEVICE
-	Transport       string        // "auto" (""), or a name that Transports lists; TAGMATCH_TRANSPORT
-	Secret          []byte        // 32 bytes; nil: the Bootstrap's
-	Progress        ProgressMode  // TAGMATCH_PROGRESS: auto or manual
-	JoinTimeout     time.Duration // how long Init waits for all ranks; default 5 minutes, -1 no limit; TAGMATCH_JOIN_TIMEOUT
-	SpinLimit       time.Duration // polling before a waiter parks; default adaptive, below 50 us; -1 parks at once; TAGMATCH_SPIN_LIMIT
-	EagerLimit      int           // bytes, the same on all ranks; default 32 KiB; TAGMATCH_EAGER_LIMIT
-	UnexpectedLimit int64         // bytes that unexpected messages may take here, see the package comment; default 64 MiB, -1: none; TAGMATCH_UNEXPECTED_LIMIT
-	SendLimit       int64         // bytes that the library may use for unsent messages, about 450 each; default 1 GiB, -1: one at a time; TAGMATCH_SEND_LIMIT
-	MaxTags         int           // receives that the device's tag list holds, Transport tmsrq; default 1024; -1 none: software matches; TAGMATCH_MAX_TAGS
-	OffloadMin      int           // bytes of the smallest receive that the device gets; default 1024; -1 no minimum: all; TAGMATCH_OFFLOAD_MIN
-	Async           bool          // the device works by itself while the program computes, see the package comment; TAGMATCH_ASYNC: on or off
-	AsyncCPUs       []int         // Linux: processors that an Async device works on, copied; default those of the process; TAGMATCH_ASYNC_CPUS: such as 0,2-3
-	PeerTimeout     time.Duration // time in which a host or network that is gone is noticed, see Losses in the package comment; default 20 s, at least 6 s; TAGMATCH_PEER_TIMEOUT
-	Logger          *slog.Logger  // nil: silent
+	Bootstrap Bootstrap
+	// Device is "auto" (""), a name that Devices lists, or several with commas (TAGMATCH_DEVICE).
+	Device string
+	// Transport is "auto" (""), or a name that Transports lists (TAGMATCH_TRANSPORT).
+	Transport string
+	Secret    []byte       // 32 bytes; nil: the Bootstrap's
+	Progress  ProgressMode // TAGMATCH_PROGRESS: auto or manual
+	// JoinTimeout is how long Init waits for all ranks; default 5 minutes, -1: no limit
+	// (TAGMATCH_JOIN_TIMEOUT).
+	JoinTimeout time.Duration
+	// SpinLimit is how long a waiter polls before it parks; default adaptive, below 50 us; -1 parks
+	// at once (TAGMATCH_SPIN_LIMIT).
+	SpinLimit time.Duration
+	// EagerLimit is the largest eager message in bytes, equal on all ranks; default 32 KiB
+	// (TAGMATCH_EAGER_LIMIT).
+	EagerLimit int
+	// UnexpectedLimit is how many bytes unexpected messages may take here, see the package comment;
+	// default 64 MiB, -1: none (TAGMATCH_UNEXPECTED_LIMIT).
+	UnexpectedLimit int64
+	// SendLimit is how many bytes the library may use for unsent messages, about 450 each; default
+	// 1 GiB, -1: one message at a time (TAGMATCH_SEND_LIMIT).
+	SendLimit int64
+	// MaxTags is how many receives the device's tag list holds with Transport tmsrq; default 1024,
+	// -1: none, software matches (TAGMATCH_MAX_TAGS).
+	MaxTags int
+	// OffloadMin is the size in bytes of the smallest receive that is offloaded to the device;
+	// default 1024, -1: all are (TAGMATCH_OFFLOAD_MIN).
+	OffloadMin int
+	// Async lets the device make progress while the program computes, see the package comment
+	// (TAGMATCH_ASYNC: on or off).
+	Async bool
+	// AsyncCPUs are the processors of an Async device on Linux, copied; default those of the
+	// process (TAGMATCH_ASYNC_CPUS, such as 0,2-3).
+	AsyncCPUs []int
+	// PeerTimeout is how soon the loss of a host or network is detected, see Losses in the package
+	// comment; default 20 s, at least 6 s (TAGMATCH_PEER_TIMEOUT).
+	PeerTimeout time.Duration
+	Logger      *slog.Logger // nil: silent
 }
 
 // Bounds and defaults of the numbers.

@@ -9,13 +9,17 @@
 //
 // # Buffers
 //
-//  1. A blocking call has the buffer until it returns, whatever it returns. No error leaves a buffer in the library's hands.
-//  2. A nonblocking call has it until a Wait, Test or WaitAll reports that request complete, success or error. Wait ending
-//     because of its context is not completion: see Request.Wait.
-//  3. A send buffer may be read, not written, while the library has it; a receive buffer may be neither.
-//  4. After an error a receive buffer's content is undefined, except ErrTruncated: it is filled with the message's first bytes.
-//  5. A nil or empty buffer is a zero-length message. Buffers may be any Go or mapped memory; the library holds the
-//     slice (never only its address) until completion, and pins it where a device or a peer reaches it by address.
+//  1. A blocking call owns the buffer until it returns, with success or an error.
+//  2. A nonblocking call owns it until a Wait, Test or WaitAll reports the request complete, with
+//     success or an error. A Wait that ends because of its context reports no completion: see
+//     Request.Wait.
+//  3. While the library owns a send buffer, the program may read it but not write to it; a receive
+//     buffer may be neither read nor written.
+//  4. After an error the content of a receive buffer is undefined, except after ErrTruncated: it
+//     holds the first bytes of the message.
+//  5. A nil or empty buffer is a zero-length message. Buffers may be any Go or mapped memory; the
+//     library holds the slice (never only its address) until completion, and pins it where a device
+//     or a peer accesses it by address.
 //
 // # Contexts
 //

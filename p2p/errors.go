@@ -16,7 +16,7 @@ import (
 // lacks is errors.ErrUnsupported of the standard library.
 var (
 	ErrTruncated = progress.ErrTruncated // message longer than the buffer
-	ErrCanceled  = progress.ErrCanceled  // operation canceled by Cancel; ended contexts give the context's own error
+	ErrCanceled  = progress.ErrCanceled  // ended by Cancel; an ended context gives its own error
 	// ErrWithdrawn ends a nonblocking receive whose message its sender took back while it was
 	// received, because the context of its Send had ended and this rank did not answer. Recv goes
 	// on to the next message by itself. The Send's error is ErrWithdrawn too, beside the context's:
@@ -25,7 +25,7 @@ var (
 	ErrPeerLost  = progress.ErrPeerLost
 	ErrAborted   = progress.ErrAborted
 	ErrClosed    = progress.ErrClosed
-	ErrFull      = progress.ErrFull     // Config.SendLimit is reached: wait for sends, or with World.Room
+	ErrFull      = progress.ErrFull     // Config.SendLimit is reached: wait for sends, or Room
 	ErrInactive  = progress.ErrInactive // request already completed
 	ErrInvalid   = progress.ErrInvalid  // wrong argument
 	ErrProtocol  = progress.ErrProtocol // a peer broke the protocol

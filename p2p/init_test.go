@@ -134,7 +134,8 @@ func TestCloseEndsShutdown(t *testing.T) {
 			return
 		}
 		defer close(ended)
-		time.AfterFunc(20*time.Millisecond, func() { _ = w.Close() }) // in Shutdown most likely, and if not no other outcome
+		// During Shutdown, most likely; else with the same outcome.
+		time.AfterFunc(20*time.Millisecond, func() { _ = w.Close() })
 		require.Error(t, w.Shutdown(background))
 	})
 }

@@ -2,8 +2,8 @@ package p2p
 
 // Metrics are counters of what a World has done so far, and a few present values.
 type Metrics struct {
-	Device    string   // what carries the messages to the other ranks: "shm", "tcp", "shm+tcp" where it depends, "loop" inside a process
-	Wires     []string // the same by rank; shared memory that turns out not to work is replaced before the first message
+	Device    string   // the wires in use: "shm", "tcp", "shm+tcp", or "loop" inside a process
+	Wires     []string // the wire by rank; may change once, before the first message
 	Transport string
 
 	Counters
@@ -12,48 +12,53 @@ type Metrics struct {
 
 // Counters are the part of Metrics that is about messages.
 type Counters struct {
-	EagerSent, EagerReceived uint64 // messages copied on their way
-	RndvSent, RndvReceived   uint64 // messages read out of their sender's buffer
-	Unexpected               uint64 // messages that came before their receive
+	EagerSent, EagerReceived uint64
+	RndvSent, RndvReceived   uint64 // rendezvous messages: read from the sender's buffer
+	Unexpected               uint64 // messages that arrived before their receive was posted
 	Truncated                uint64
 	Canceled                 uint64
-	Revoked                  uint64 // of them, sends whose receiver did not say whether it has the message
-	Withdrawn                uint64 // receives that met ErrWithdrawn, those of Recv included
-	Queued                   uint64 // sends that had to wait
-	HeldUp                   uint64 // times that sends had to wait because their receiver's memory was used up, see Config.UnexpectedLimit
-	WantsSent, WantsReceived uint64 // receives that were named to ranks whose sends wait so; receives that they named to this rank
-	Released                 uint64 // messages that went to such a receiver all the same, because it waited for one of them
+	Revoked                  uint64 // Canceled sends whose receiver may or may not have the message
+	Withdrawn                uint64 // receives whose message was withdrawn, those of Recv too
+	Queued                   uint64 // sends that were queued before they were sent
+	HeldUp                   uint64 // times that sends to a rank ran out of its credit (HELD)
+	WantsSent, WantsReceived uint64 // waiting receives told to senders out of credit (WANT)
+	Released                 uint64 // messages sent without credit for a WantsReceived
 	PeersLost                uint64
-	Parks                    uint64 // waits that polling did not end
+	Parks                    uint64 // waits that slept, after polling in vain
 
 	PostedNow       int   // receives that wait for a message
 	UnexpectedNow   int   // messages that wait for a receive
-	UnexpectedBytes int64 // memory that they take here
-	UnexpectedPeak  int64 // the most there ever were
-	QueuedBytes     int64 // memory that sends take which wait, see Config.SendLimit
-	HeldNow         int   // ranks whose memory sends of this rank wait for
+	UnexpectedBytes int64 // their memory here, see Config.UnexpectedLimit
+	UnexpectedPeak  int64 // maximum of UnexpectedBytes so far
+	QueuedBytes     int64 // memory of queued sends, see Config.SendLimit
+	HeldNow         int   // ranks for whose credit sends of this rank wait
 
-	UnexpectedBySize [6]uint64 // of Unexpected: messages up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and longer ones
+	// UnexpectedBySize divides Unexpected by size: up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and
+	// longer messages.
+	UnexpectedBySize [6]uint64
 }
 
 // Offload counts what became of receives where the device matches; all zero where it does not.
 type Offload struct {
-	Offloaded   uint64 // receives that the device got, promoted ones included
-	Promoted    uint64 // of them, those that software kept at first
-	Matched     uint64 // of them, those that the device matched
-	KeptSmall   uint64 // receives kept in software because they are shorter than Config.OffloadMin,
-	KeptOverlap uint64 // because an earlier one in software could take the same message,
-	KeptPath    uint64 // because their message may come by another device, see Config.Device,
-	KeptFull    uint64 // because the list was full,
-	KeptOff     uint64 // because offloading did not pay, see Rests
-	Rests       uint64 // times that offloading stopped for a while, because messages mostly came before the device was ready
-	Dels        uint64 // receives asked back from the device, cancelled ones for example
-	DelsLost    uint64 // of them, those that the device had matched before
-	Drops       uint64 // receives taken out because a message that the device did not match found them
-	Syncs       uint64 // counts of handled messages that the device was told for their own sake
+	Offloaded uint64 // receives added to the tag list, promoted ones included
+	Promoted  uint64 // of Offloaded: kept in software at first
+	Matched   uint64 // of Offloaded: matched by the device
 
-	InDevice int // receives that the device has and has not matched
-	Dormant  int // of them, those that it cannot match yet; an estimate
+	// Receives that are kept in software, by reason.
+	KeptSmall   uint64 // shorter than Config.OffloadMin
+	KeptOverlap uint64 // an earlier receive in software matches some of the same messages
+	KeptPath    uint64 // the message may arrive over another device, see Config.Device
+	KeptFull    uint64 // the tag list was full
+	KeptOff     uint64 // offloading was suspended, see Rests
+
+	Rests    uint64 // suspensions of offloading because most messages were unexpected in the device
+	Dels     uint64 // receives deleted from the tag list (DEL), to be cancelled for example
+	DelsLost uint64 // of Dels: matched by the device before
+	Drops    uint64 // receives that matched an unexpected message in software (forced DEL)
+	Syncs    uint64 // standalone SYNC operations
+
+	InDevice int // entries of the tag list
+	Dormant  int // of InDevice: those that the device cannot match yet; an estimate
 }
 
 // Metrics returns the counters as they are now.

@@ -27,7 +27,7 @@ func TestMisuseOfBuffers(t *testing.T) {
 	p2ptest.Run(t, 2, func(w *p2p.World) {
 		c, other := w.Comm(), 1-w.Rank()
 		in, out := make([]byte, 100_000), make([]byte, 100_000)
-		for range 2 { // a send that changes under way, a receive that changes before its end is reported
+		for range 2 { // a changed send buffer, and a changed receive buffer, are reported
 			r, s := c.Irecv(other, 1, in), c.Isend(other, 1, out)
 			if w.Rank() == 0 {
 				<-r.Done()

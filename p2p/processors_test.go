@@ -23,8 +23,9 @@ func TestSharers(t *testing.T) {
 		{pinned, 3, 2, 3},
 		{pinned, 4, 2, 2},
 		{[]card{on("a", "0"), on("a", ""), on("a", "1")}, 0, 2, 1},
-		{[]card{on("a", "0"), on("a", ""), on("a", "1")}, 1, 3, runtime.NumCPU()}, // does not know its own
-		{[]card{on("a", "0"), on("a", "9-1"), on("a", "0-99999")}, 0, 3, 1},       // nonsense
+		// One does not know its own.
+		{[]card{on("a", "0"), on("a", ""), on("a", "1")}, 1, 3, runtime.NumCPU()},
+		{[]card{on("a", "0"), on("a", "9-1"), on("a", "0-99999")}, 0, 3, 1}, // nonsense
 	} {
 		ranks, cpus := sharers(c.me, c.cards)
 		require.Equal(t, [2]int{c.ranks, c.cpus}, [2]int{ranks, cpus}, "rank %d of %+v", c.me, c.cards)

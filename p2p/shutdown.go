@@ -126,6 +126,7 @@ func (w *World) release(cause error) error {
 // Abort ends the job: operations on all ranks end with ErrAborted, and the launcher is told to stop
 // them with code. It does not exit this process.
 func (w *World) Abort(code int, reason string) {
-	w.parts.boot.Abort(code, reason) // first: it reaches also ranks that this one is not connected to
+	// First the launcher: it also reaches ranks without a connection to this one.
+	w.parts.boot.Abort(code, reason)
 	w.eng.Abort(abortError(bootstrap.AbortInfo{Rank: w.rank, Code: code, Reason: reason}))
 }

@@ -28,13 +28,15 @@ const (
 
 	AnyTag    Tag = 1<<64 - 1 // Comm receives
 	AnySource     = -1        // Comm receives
-	ProcNull      = -2        // Comm: a peer that is not there; operations succeed at once with nothing moved
+	ProcNull      = -2        // Comm: no peer; operations succeed at once and move nothing
 )
 
 // Status describes a message. Len is the message's length, larger than the buffer after
 // ErrTruncated.
 type Status struct {
-	Source int // rank in the World or Comm that received; ProcNull for an inactive request, and where an error tells of no message
+	// Source is a rank in the World or Comm that received. It is ProcNull for an inactive request
+	// and for an error without a message.
+	Source int
 	Tag    Tag
 	Len    int64
 }

@@ -20,7 +20,8 @@ type World struct {
 	cfg                  Config // with variables filled in
 	alone                bool   // no launcher: see detect
 	parts                parts
-	watcher              sync.WaitGroup // goroutines that wait for word of other ranks, or tell them
+	// Goroutines that wait for reports of other ranks, or send them.
+	watcher sync.WaitGroup
 
 	ending sync.Mutex // held by Shutdown and Close
 	state  lifeState  // guarded by ending

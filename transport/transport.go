@@ -19,7 +19,7 @@ type Caps struct {
 	MaxCtrl  int    // largest message of SendCtrl, bytes
 	MaxRead  uint64 // largest Read, bytes
 	MaxHdr   int    // largest RndvHdr.Extra, bytes
-	Revoke   bool   // memory may be withdrawn while it is read from or to: reads end with ErrWithdrawn, see also Abandon
+	Revoke   bool   // Dereg during a read is legal: it ends with ErrWithdrawn; Abandon works
 }
 
 // RndvHdr describes a rendezvous request: the sender's registered buffer, to be read by the

@@ -124,11 +124,11 @@ type DeviceAttr struct {
 	MaxMR                    int
 	MaxMsgSize               uint64 // bytes of one message
 	MaxInline                int    // largest SendInline payload, bytes
-	MaxQPRdAtom              int    // RDMA reads and atomics that a QP may have outstanding as their target
+	MaxQPRdAtom              int    // RDMA reads and atomics outstanding at a QP as their target
 	MaxMTU                   MTU
 	TM                       TMCaps
 	ReadFaults               bool     // QPInitAttr.ReadFaults is possible
-	Wires                    []string // software device: the wires that it can take ("shm", "tcp", "loop")
+	Wires                    []string // software device: its possible wires ("shm", "tcp", "loop")
 }
 
 // TMCaps are the tag-matching capabilities (struct ibv_tm_caps, TMO 1.1). Test Flags & TMCapRC,

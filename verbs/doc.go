@@ -9,12 +9,13 @@
 // named beside each rule; "TMO 3.1" is section 3.1 of docs/tag-matching-offload.md, V1 to V19 are
 // its invariants). What differs, and why:
 //
-//   - A scatter/gather entry holds a Go slice, not an address, so that the memory stays reachable while a work request
-//     is outstanding.
+//   - A scatter/gather entry holds a Go slice, not an address, so that the memory stays reachable
+//     while a work request is outstanding.
 //   - A Device is what libibverbs calls a context: an opened device.
-//   - A QP is pointed at its peer by an opaque Device.Address instead of LID or GID: a software device puts a socket name
-//     there, an InfiniBand device its port's address.
-//   - A completion may lend the received bytes in place (WC.Data), as NICs scatter small payloads into the CQE.
+//   - A QP is pointed at its peer by an opaque Device.Address instead of LID or GID: a software
+//     device puts a socket name there, an InfiniBand device its port's address.
+//   - A completion may lend the received bytes in place (WC.Data), as NICs scatter small payloads
+//     into the CQE.
 //   - Errors are *Error values that wrap a syscall.Errno: errors.Is(err, syscall.ENOMEM) works.
 //
 // This package carries no compatibility promise yet.

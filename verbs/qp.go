@@ -93,7 +93,7 @@ const (
 // AddressVector says where a QP's peer is.
 type AddressVector struct {
 	Address []byte // the peer's Device.Address
-	Wire    string // Query tells by which of DeviceAttr.Wires the software device reaches it; else empty
+	Wire    string // in Query of the software device: the one of DeviceAttr.Wires in use
 }
 
 // QPAttr are the attributes of a QP (struct ibv_qp_attr).

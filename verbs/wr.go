@@ -34,8 +34,9 @@ const (
 	SendFence     SendFlags = 1 << 0 // wait for this QP's earlier RDMA reads and atomics
 	SendSignaled  SendFlags = 1 << 1 // completion wanted
 	SendSolicited SendFlags = 1 << 2 // raise a solicited event at the peer
-	SendInline    SendFlags = 1 << 3 // Data copied before PostSend returns; up to QPCap.MaxInlineData bytes
-	SendIPCsum    SendFlags = 1 << 4
+	// Data is copied before PostSend returns; at most QPCap.MaxInlineData bytes.
+	SendInline SendFlags = 1 << 3
+	SendIPCsum SendFlags = 1 << 4
 )
 
 // SendWR is a send work request (struct ibv_send_wr). It is read during PostSend only; its buffers

@@ -27,7 +27,7 @@ func ring(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer w.Close() // after Shutdown it does nothing; after an error the others lose this rank at once
+	defer w.Close() // no effect after Shutdown; after an error the others lose this rank at once
 
 	c := w.Comm()
 	if c.Size() == 1 {

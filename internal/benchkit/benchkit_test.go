@@ -96,7 +96,7 @@ func TestDamageIsSeen(t *testing.T) {
 				copy(l.In, l.Out)
 			}),
 			"message 0 of 21 bytes arrived damaged: byte 0 is ":  stream(func(int, []byte) {}),
-			"message 0 of 21 bytes arrived damaged: byte 20 is ": damaged(0), // before its buffer is used again
+			"message 0 of 21 bytes arrived damaged: byte 20 is ": damaged(0),
 			"message 3 of 21 bytes arrived damaged: byte 20 is ": damaged(3), // at the end
 		} {
 			_, err := run(&Session{Flags: Flags{Window: 3}, World: w}, 21, 10)

@@ -92,7 +92,8 @@ func (f *Flags) faults(c *Command) (errs []error) {
 			errs = append(errs, fmt.Errorf("-%s is %q: this build has %s", flag, value, strings.Join(allowed, ", ")))
 		}
 	}
-	for _, device := range strings.Split(f.Device, ",") { // of several Init says what is wrong with them together
+	// One by one: Init reports what is wrong with several together.
+	for _, device := range strings.Split(f.Device, ",") {
 		name("device", device, p2p.Devices())
 	}
 	name("transport", f.Transport, p2p.Transports())

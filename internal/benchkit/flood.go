@@ -25,8 +25,8 @@ const (
 
 // What the flooded rank does until everything has been posted.
 const (
-	WhileIdle = "idle" // it does not receive; after that it receives from the last message to the first
-	WhileRecv = "recv" // it is in a Recv for what comes last; after that it receives from the first to the last
+	WhileIdle = "idle" // it does not receive; then from the last message to the first
+	WhileRecv = "recv" // it waits in a Recv for the last message; then from the first to the last
 	whileBoth = "both" // both, one job after the other
 )
 
@@ -43,7 +43,7 @@ const (
 	tagBegin p2p.Tag = 1 + iota // Comm: rank 0 is watching its memory
 	tagPosted
 	tagCounts
-	tagEnd                    // to the herald: leaving a job is bounded in time, receiving everything is not
+	tagEnd                    // to the herald: Shutdown is bounded in time, receiving all is not
 	tagStop p2p.Tag = 1 << 61 // raw, as the flood is: it is what a Recv waits for among the flood
 )
 
@@ -64,7 +64,7 @@ type Flood struct {
 	Base           int64    `json:"base_rss"` // before the flood
 	Peak           int64    `json:"peak_rss"` // until the flooded rank begins to receive the flood
 	EndPeak        int64    `json:"end_peak_rss"`
-	Within         bool     `json:"within_bound"` // recv: to the end; idle: while nothing is received, then all comes that is ahead of the last
+	Within         bool     `json:"within_bound"` // see judge
 	UnexpectedPeak int64    `json:"unexpected_peak"`
 	EndUnexpected  int64    `json:"end_unexpected_peak"`
 	HeldUp         uint64   `json:"held_up"` // of all senders together
@@ -288,13 +288,13 @@ func (r *Flood) finish(s *Session) error {
 	return nil
 }
 
+// judge compares the peak with the bound: that of the whole flood where it was received in order,
+// else that before the first receive, as the receive of the last message needs all before it.
 func (r *Flood) judge() {
 	r.Bound = r.Limit + FloodConstant
 	r.Within = r.judged() <= r.Bound
 }
 
-// judged is the peak that must stay within the bound. What is received in order has nothing ahead
-// of it.
 func (r *Flood) judged() int64 {
 	if r.While == WhileRecv {
 		return r.EndPeak

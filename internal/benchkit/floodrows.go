@@ -49,7 +49,8 @@ func (c Command) fits(row Flags) error {
 			n = c.Messages(size)
 		}
 		each := int64(floodRecords)
-		if row.While == WhileIdle && int64(size) <= eager { // larger ones stay with their senders, who share buffers
+		// Larger messages stay with their senders, which share buffers.
+		if row.While == WhileIdle && int64(size) <= eager {
 			each += int64(size)
 		}
 		if need := int64(n) * each; need > free {

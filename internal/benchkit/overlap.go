@@ -180,7 +180,8 @@ func OverlapRows(f Flags) []Flags {
 				row := f
 				row.Device, row.Transport, row.Manual = device, transport, manual
 				row.Async = f.Async || transport == "tmsrq"
-				if f.AsyncCPUs == "auto" && device == "tcp" { // somebody must copy out of the socket
+				// The copies out of the socket need a processor.
+				if f.AsyncCPUs == "auto" && device == "tcp" {
 					row.AsyncCPUs = asyncOthers
 				}
 				rows = append(rows, row)

@@ -15,7 +15,7 @@ type Result struct {
 	Test       string   `json:"test"`
 	Device     string   `json:"device"`
 	Transport  string   `json:"transport"`
-	Ranks      int      `json:"ranks,omitempty"` // star: of the job; its latencies are of whole loops
+	Ranks      int      `json:"ranks,omitempty"` // star: of the job; latencies are of whole loops
 	Size       int      `json:"size"`
 	Iters      int      `json:"iters"`
 	AvgUs      float64  `json:"avg_us"`
@@ -24,34 +24,35 @@ type Result struct {
 	MBs        float64  `json:"mb_s"`
 	MsgS       float64  `json:"msg_s"`
 	Window     int      `json:"window,omitempty"`
-	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks for 10^9 bytes
-	Progress   string   `json:"progress,omitempty"`     // overlap: "goroutine" or "manual"; its latencies are of a transfer that is waited for
+	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks
+	Progress   string   `json:"progress,omitempty"`     // overlap: "goroutine" or "manual"
 	Async      bool     `json:"async,omitempty"`        // the device works by itself
-	AsyncCPUs  string   `json:"async_cpus,omitempty"`   // where: on the rank's processors, "own", or on "others"
+	AsyncCPUs  string   `json:"async_cpus,omitempty"`   // "own" (those of the rank) or "others"
 	ComputeUs  float64  `json:"compute_us,omitempty"`
-	ExtraUs    float64  `json:"extra_us,omitempty"` // what the transfer adds to the computation, median
+	ExtraUs    float64  `json:"extra_us,omitempty"` // the transfer's addition to ComputeUs, median
 	OverlapPct *float64 `json:"overlap_pct,omitempty"`
-	Offload    *Offload `json:"offload,omitempty"` // transport tmsrq: what happened on the first rank during the test
+	Offload    *Offload `json:"offload,omitempty"` // tmsrq: on the first rank, during the test
 	Flood      *Flood   `json:"flood,omitempty"`
 }
 
 // Offload says what became of receives where the device matches, see p2p.Offload.
 type Offload struct {
-	Offloaded   uint64    `json:"offloaded"`
-	Promoted    uint64    `json:"promoted"`
-	Matched     uint64    `json:"matched"`
-	KeptSmall   uint64    `json:"kept_small"`
-	KeptOverlap uint64    `json:"kept_overlap"`
-	KeptPath    uint64    `json:"kept_path"`
-	KeptFull    uint64    `json:"kept_full"`
-	KeptOff     uint64    `json:"kept_off"`
-	Rests       uint64    `json:"rests"`
-	Dels        uint64    `json:"dels"`
-	DelsLost    uint64    `json:"dels_lost"`
-	Drops       uint64    `json:"drops"`
-	Syncs       uint64    `json:"syncs"`
-	Dormant     int       `json:"dormant"`
-	Unexpected  [6]uint64 `json:"unexpected_by_size"` // up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, more
+	Offloaded   uint64 `json:"offloaded"`
+	Promoted    uint64 `json:"promoted"`
+	Matched     uint64 `json:"matched"`
+	KeptSmall   uint64 `json:"kept_small"`
+	KeptOverlap uint64 `json:"kept_overlap"`
+	KeptPath    uint64 `json:"kept_path"`
+	KeptFull    uint64 `json:"kept_full"`
+	KeptOff     uint64 `json:"kept_off"`
+	Rests       uint64 `json:"rests"`
+	Dels        uint64 `json:"dels"`
+	DelsLost    uint64 `json:"dels_lost"`
+	Drops       uint64 `json:"drops"`
+	Syncs       uint64 `json:"syncs"`
+	Dormant     int    `json:"dormant"`
+	// Messages up to 64 B, 1 KiB, 16 KiB, 256 KiB, 4 MiB, and longer ones.
+	Unexpected [6]uint64 `json:"unexpected_by_size"`
 }
 
 // offload is what happened since the metrics were before; nil where the device does not match.

@@ -42,7 +42,8 @@ func TestAsync(t *testing.T) {
 		job{n: 3, role: "stream", device: device, arg: 1000 / effort, env: env}.succeed(t)
 		job{n: 2, role: "pingpong", device: device, arg: 2000 / effort, env: env}.succeed(t)
 	})
-	eachDevice(t, func(t *testing.T, device string) { // its rank 0 waits outside the library: for the progress goroutine only
+	// Rank 0 waits outside the library: only the progress goroutine receives.
+	eachDevice(t, func(t *testing.T, device string) {
 		job{n: 3, role: "orderly", device: device, env: asyncEnv}.succeed(t)
 	})
 }

@@ -135,7 +135,8 @@ func cancelAll(ctx context.Context, w *p2p.World, k *book, n int, tag p2p.Tag) e
 		return err
 	}
 	sent := 0
-	for _, r := range slices.Backward(reqs) { // credit may still be on its way, and let the first ones go
+	// Backward: credit on its way may let the first ones go.
+	for _, r := range slices.Backward(reqs) {
 		r.Cancel()
 	}
 	for i, r := range reqs {

@@ -25,7 +25,7 @@ const (
 	seedVar = "JOBTEST_SEED"
 	argVar  = "JOBTEST_ARG"
 
-	coresVar   = "JOBTEST_CORES"    // set: all ranks run on so many processors, the first allowed ones
+	coresVar   = "JOBTEST_CORES"    // number of processors, the first allowed ones, for all ranks
 	noStoreVar = "JOBTEST_NO_STORE" // set: the launcher's store does not tell who is lost
 	oddVar     = "JOBTEST_ODD"      // VAR=VALUE that rank 1 alone sets
 )
@@ -56,7 +56,7 @@ func playRole(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if slices.Contains(surviving, name) {
-		signal.Ignore(syscall.SIGTERM) // from the start: the other may die before this rank gets any further
+		signal.Ignore(syscall.SIGTERM) // at once: the other rank may die at any time
 	}
 	if err := prepare(); err != nil {
 		return err
@@ -79,7 +79,8 @@ func playRole(name string) error {
 		fmt.Fprintf(os.Stderr, "%s: rank %d: %v\n", name, w.Rank(), err)
 		return err
 	}
-	if err := w.Shutdown(ctx); !errors.Is(err, p2p.ErrClosed) { // a role may have closed its World itself
+	// A role may have closed its World itself.
+	if err := w.Shutdown(ctx); !errors.Is(err, p2p.ErrClosed) {
 		return err
 	}
 	return nil

@@ -25,8 +25,8 @@ const (
 	refuseVar = "JOBTEST_REFUSE" // system calls that the kernel refuses, with commas
 	apartVar  = "JOBTEST_APART"  // "user": another user, "pid": another namespace of processes
 	whoVar    = "JOBTEST_WHO"    // a rank, or all
-	whenVar   = "JOBTEST_WHEN"   // of refuseVar: "joined": when shared memory was found to work, before any connection; else at once
-	wiresVar  = "JOBTEST_WIRES"  // what must carry the messages of the ranks in whoVar; all others have shared memory
+	whenVar   = "JOBTEST_WHEN"   // refusal begins at once, or "joined": before the first connection
+	wiresVar  = "JOBTEST_WIRES"  // the wire expected for the ranks in whoVar; others: shm
 )
 
 var refusable = map[string]uintptr{
@@ -192,7 +192,8 @@ func TestRefusedCalls(t *testing.T) {
 					refuseVar + "=" + c.calls, whoVar + "=" + c.who, whenVar + "=" + c.when, wiresVar + "=" + c.wires}, env...)}.run(t)
 				require.Zero(t, r.code, "%s%s", r.out, r.err)
 				require.Contains(t, r.out, c.why)
-				lines := map[string]int{"": 3, "joined": 4}[c.when] // one on each rank; one at each end of the pairs concerned
+				// One line on each rank; or one at each end of the pairs concerned.
+				lines := map[string]int{"": 3, "joined": 4}[c.when]
 				switch {
 				case c.why == "":
 					lines = 0

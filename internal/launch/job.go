@@ -47,7 +47,8 @@ func (j *job) watch(r *rank) {
 	r.out.flush()
 	r.err.flush()
 	if r.link != nil {
-		if err := r.link.SetReadDeadline(time.Now().Add(lastWords)); err != nil { // a descendant may keep it open
+		// A descendant may keep the link open.
+		if err := r.link.SetReadDeadline(time.Now().Add(lastWords)); err != nil {
 			_ = r.link.Close()
 		}
 	}

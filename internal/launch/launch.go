@@ -37,7 +37,7 @@ type Options struct {
 	Stdout, Stderr io.Writer // default os.Stdout and os.Stderr
 	NoPrefix       bool      // do not put "[rank] " in front of each line
 
-	Pin   bool          // give rank i the i-th allowed CPU, modulo their number; it takes effect by PinSelf
+	Pin   bool          // give rank i the i-th allowed CPU, modulo their number; see PinSelf
 	Grace time.Duration // between SIGTERM and SIGKILL; default 5 s
 }
 
@@ -178,7 +178,8 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 	c := exec.Command(j.opt.Command[0], j.opt.Command[1:]...)
 	c.Dir, c.Stdout, c.Stderr = j.opt.Dir, r.out, r.err
 	c.SysProcAttr = processAttr()
-	c.WaitDelay = time.Second // output of a descendant that escaped from the group does not hold up the job
+	// Output of a descendant that left the process group does not hold up the job.
+	c.WaitDelay = time.Second
 	c.Env = append(env, fmt.Sprintf("%s=%d", bootstrap.EnvRank, r.n), fmt.Sprintf("%s=%d", bootstrap.EnvLocalRank, r.n))
 	if cpus != nil {
 		c.Env = append(c.Env, fmt.Sprintf("%s=%d", EnvPin, cpus[r.n%len(cpus)]))
@@ -254,7 +255,7 @@ func (j *job) environment(port int) []string {
 		bootstrap.EnvWorldSize+"="+n, bootstrap.EnvLocalWorldSize+"="+n,
 		bootstrap.EnvMasterAddr+"=127.0.0.1", bootstrap.EnvMasterPort+"="+strconv.Itoa(port),
 		bootstrap.EnvSecret+"="+hex.EncodeToString(secret),
-		bootstrap.EnvLauncher+"=env", // also when this process was itself started by some other launcher
+		bootstrap.EnvLauncher+"=env", // also where another launcher started this process
 	)
 	return env[:len(env):len(env)]
 }

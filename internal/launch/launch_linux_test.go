@@ -178,7 +178,8 @@ func TestLinkSurvivesNonsense(t *testing.T) {
 	l.Lost(3)
 	l.Abort(5, "a \"quoted\"\nreason "+strings.Repeat("!", 5000))
 	require.NoError(t, l.Close())
-	require.NoError(t, child.Close()) // with the link's own end it was the last: the launcher reads to the end
+	// The last open descriptor of the link besides its own end: the launcher reads to the end.
+	require.NoError(t, child.Close())
 	require.NoError(t, unix.Close(fd))
 	calls := 0
 	var said []link.State

@@ -163,7 +163,8 @@ func play(t *testing.T, n int, role string, change func(*Options)) (code int, ou
 }
 
 func roleOptions(n int, role string, out, errs *buffer) Options {
-	return Options{N: n, Command: []string{os.Args[0]}, Env: append(os.Environ(), envRole+"="+role, "GORACE=atexit_sleep_ms=0"), // the race detector would sleep a second
+	// By default the race detector sleeps a second at exit.
+	return Options{N: n, Command: []string{os.Args[0]}, Env: append(os.Environ(), envRole+"="+role, "GORACE=atexit_sleep_ms=0"),
 		Stdout: out, Stderr: errs, Grace: 300 * time.Millisecond}
 }
 

@@ -73,7 +73,7 @@ type search struct {
 	unexp  []message
 	seen   map[string]bool // states known to lead nowhere
 
-	late    bool            // receives that end without a message are tried to end as late as possible, not as early
+	late    bool            // try cancelled receives as late as possible, not as early
 	gone    []int           // the receives with Gone
 	over    map[int]bool    // those of them that have ended
 	held    map[int]message // what those of them have that have not
@@ -250,7 +250,7 @@ func (s *search) offer(m message, first int) bool {
 	case first >= 0 && s.h.Recvs[first].Gone:
 		return s.holding(first, m, s.run)
 	case first >= 0:
-		return taken && taker == first && s.run() // else the model gives it to a receive that did not get it
+		return taken && taker == first && s.run() // else the wrong receive took it
 	case taken && taker < s.posted:
 		return false // its receive was posted before and is not waiting any more
 	}

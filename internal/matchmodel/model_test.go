@@ -109,7 +109,7 @@ type player struct {
 	h    History
 	sent []sent
 	back int         // messages given back
-	past map[int]int // receives that these have passed over: only what came after so many messages is for them
+	past map[int]int // by receive: the number of earlier messages, which it must not match
 }
 
 // sent is a message, in the order of arrival.

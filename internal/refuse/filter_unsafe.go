@@ -21,7 +21,8 @@ func Calls(errno unix.Errno, numbers ...uintptr) error {
 	}
 	filter := program(arch, errno, numbers)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	runtime.LockOSThread() // the thread that gives up privileges is the one that installs the filter
+	// The thread that drops privileges must be the one that installs the filter.
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("refuse: no_new_privs: %w", err)

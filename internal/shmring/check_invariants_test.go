@@ -51,7 +51,8 @@ func TestCheckPublish(t *testing.T) {
 		func(p *Producer) { p.limit = p.tail },
 		func(p *Producer) { p.cleared = p.tail },
 		func(p *Producer) { p.limit += p.mask },
-		func(p *Producer) { p.cleared, p.limit = p.tail+1, p.tail+1 }, // in order, but the line behind is not free
+		// In order, but the next line is not free.
+		func(p *Producer) { p.cleared, p.limit = p.tail+1, p.tail+1 },
 		func(p *Producer) { *p.data.word(p.tail & p.mask) = 5 },
 		func(p *Producer) { *p.data.word((p.tail + 1) & p.mask) = 5 },
 	} {

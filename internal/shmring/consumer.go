@@ -68,7 +68,8 @@ func (p Probe) Empty() bool { return atomic.LoadUint64(p.word) == 0 }
 // packet, which Advance then takes. After an error the ring is unusable.
 func (c *Consumer) Peek(p *Packet) (ok bool, err error) {
 	line := c.pos & c.mask
-	word := atomic.LoadUint64(c.data.word(line)) // copied out once: the writer may change it at any time
+	// Copied once: the writer may change it at any time.
+	word := atomic.LoadUint64(c.data.word(line))
 	if word == 0 {
 		return false, nil
 	}

@@ -49,7 +49,8 @@ type control struct {
 }
 
 const (
-	cold = 0 // the reader does not look at the ring: raise it in its inbox. The state of fresh memory
+	// The reader does not poll the ring: set its bit in the inbox. The state of fresh memory.
+	cold = 0
 	hot  = 1 // the reader polls the ring
 )
 

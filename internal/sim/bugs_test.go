@@ -31,7 +31,8 @@ func TestBugs(t *testing.T) {
 			small, err := Shrink(ctx, p, err, play)
 			t.Logf("%s: %d steps of %d: %v", name, len(small.Steps), len(p.Steps), err)
 			require.Error(t, err)
-			if kind := KindOf(err); !strings.HasPrefix(kind, "invariant ") { // a build that checks more may see it sooner
+			// An invariants build may detect it sooner.
+			if kind := KindOf(err); !strings.HasPrefix(kind, "invariant ") {
 				require.Equal(t, bug.kind, kind)
 			}
 			require.LessOrEqual(t, len(small.Steps), bug.steps, "%s", small)

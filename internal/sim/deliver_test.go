@@ -13,7 +13,7 @@ import (
 func TestDeliver(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent []string // contents of a byte; "taken": one whose sender has ended otherwise
-		got  []string // the same by receive; "?": it had no room; "taken": its message was taken back
+		got  []string // by receive: content; "?": no room; "taken": its message was withdrawn
 		want []int    // by receive: the message
 	}{
 		"the first":               {[]string{"a", "a", "b"}, []string{"?", "a", "b"}, []int{0, 1, 2}},

@@ -67,11 +67,12 @@ func (g *generator) params() {
 	q.Mux = g.chance(0.15)
 	q.MaxEager = pick(g, -1, 64, 64, 256, 256, 1<<10)
 	if g.chance(0.03) {
-		q.MaxEager = 8 << 10 // the buffers of many worlds like this would take more time than all else
+		q.MaxEager = 8 << 10 // rare: large buffers make a world slow
 	}
 	q.OffloadMin = pick(g, -1, -1, -1, 40, 300)
 	q.UnexpectedLimit = pick[int64](g, 1, 1<<10, 4<<10, 64<<10, 64<<20) // from no credit to enough
-	q.SRQDepth = pick(g, 1, 4, 16)                                      // tmsrq takes no less than 48
+	// tmsrq uses at least 48.
+	q.SRQDepth = pick(g, 1, 4, 16)
 	q.SendDepth = pick(g, 4, 8, 16)
 	q.MaxInline = pick(g, 0, 0, 64)
 	q.Refuse = g.knob(4)
@@ -130,7 +131,7 @@ func (g *generator) device(c *soft.TMConfig) {
 	if g.cuts && g.chance(0.4) {
 		c.KillQPPart = 1 + g.rng.IntN(2)
 	} else if g.cuts && g.chance(0.5) {
-		c.KillQPAt, c.DelayOps, c.DelayData = 0, 0, 50+g.rng.IntN(100) // a loss is not noticed at once
+		c.KillQPAt, c.DelayOps, c.DelayData = 0, 0, 50+g.rng.IntN(100) // a loss is detected late
 	}
 }
 

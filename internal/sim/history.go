@@ -132,7 +132,8 @@ func (w *world) missing(r *rank, src int, mail []delivery) error {
 			last = i
 		}
 	}
-	arrives := !w.cut[pair(r.id, src)] && w.failingQPs() == 0 // what had left the source when it died
+	// What the source had sent when it died.
+	arrives := !w.cut[pair(r.id, src)] && w.failingQPs() == 0
 	for i := range mail {
 		s := mail[i].send
 		switch {
@@ -181,7 +182,8 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 		case o.received() && known:
 			recv.Got, recv.Leaving, recv.From = got, o.leaving, o.from
 			if w.concerned(r, o) {
-				recv.Leaving, recv.From = true, 0 // a loss ends receives too, and nobody knows when it was told
+				// A loss ends receives too, at a time that is not known.
+				recv.Leaving, recv.From = true, 0
 			}
 		case o.isRecv() && o.left && o.canceled():
 		case o.isRecv() && o.call && o.canceled():

@@ -26,21 +26,22 @@ type op struct {
 	content   []byte           // sends: of the message
 	req       progress.Request // none of a call
 	call      bool             // it blocks, see call
-	again     bool             // and has begun to receive a message that was withdrawn, whose first bytes may be in buf
-	flush     bool
-	flushed   bool // sends: a Flush has returned since
-	expired   int  // contexts of a call that have ended: its own, and those that its receiver had to answer in
-	ended     <-chan struct{}
-	order     int  // receives: how many were posted before
-	leaving   bool // receives: its end was asked for
-	from      int  // and how many were posted then, at least,
-	until     int  // calls: and when it returned
-	acked     int  // losses that its rank had acknowledged when it was posted
-	left      bool // receives: nothing had come for it when the world came to rest
-	done      bool
-	st        progress.Status
-	err       error
-	sum       uint64 // of mem when the operation ended
+	// A withdrawn message was being received: its first bytes may be in buf.
+	again   bool
+	flush   bool
+	flushed bool // sends: a Flush has returned since
+	expired int  // contexts that ended: the call's own, and those its receiver had to answer in
+	ended   <-chan struct{}
+	order   int  // receives: how many were posted before
+	leaving bool // receives: its end was asked for
+	from    int  // and how many were posted then, at least,
+	until   int  // calls: and when it returned
+	acked   int  // losses that its rank had acknowledged when it was posted
+	left    bool // receives: nothing had come for it when the world came to rest
+	done    bool
+	st      progress.Status
+	err     error
+	sum     uint64 // of mem when the operation ended
 }
 
 // guard is how many bytes before and after a buffer nobody may touch.
@@ -167,7 +168,8 @@ func (o *op) checkBuffer() error {
 	switch {
 	case o.received() && !o.again && !untouched(o.buf[len(o.got()):]):
 		return fail("overrun", "bytes behind the message were written to: %s", o)
-	case !o.send && !o.call && o.canceled() && !untouched(o.buf): // what a call had begun to read may be there
+	// A call may have begun to read a message.
+	case !o.send && !o.call && o.canceled() && !untouched(o.buf):
 		return fail("overrun", "the buffer of a cancelled receive was written to: %s", o)
 	}
 	return nil

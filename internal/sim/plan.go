@@ -26,7 +26,7 @@ type Plan struct {
 type Params struct {
 	Ranks     int
 	Transport string // "rc" or "tmsrq"
-	Mux       bool   // two hosts: ranks of one reach each other by a fabric of its own, those of the other by a second device
+	Mux       bool   // two hosts, each with its own fabric; a second device connects them
 	Tags      int    // receives that the list holds, 0: no list
 
 	MaxEager        int // bytes, below 0: none
@@ -75,7 +75,7 @@ type Step struct {
 	Tag  uint64 `json:",omitempty"` // number, see tagOf
 	Raw  bool   `json:",omitempty"` // the tag is the program's, else packed as a Comm's
 	Mask Mask   `json:",omitempty"`
-	Call bool   `json:",omitempty"` // it blocks; where Rank is in a call already, another of its goroutines posts it
+	Call bool   `json:",omitempty"` // it blocks, in a second goroutine if Rank is in a call
 	Size int    `json:",omitempty"` // bytes of the message, or of the buffer
 	N    int    `json:",omitempty"`
 }

@@ -125,7 +125,8 @@ const callRounds = 8
 
 // turn is a rank's share of a round. It returns how many events there were.
 func (w *world) turn(r *rank, calls bool) int {
-	for _, p := range r.paths { // lets the next poll look for events of the device, which is otherwise done now and then
+	// The next poll asks each device for events, which polls do only now and then.
+	for _, p := range r.paths {
 		if err := p.Arm(); err == nil {
 			p.Disarm()
 		}
@@ -133,7 +134,8 @@ func (w *world) turn(r *rank, calls bool) int {
 	if w.plan.Params.Fabric.Stepped {
 		w.works(r, 1)
 	}
-	if c := r.host.call; calls || c != nil && c.o.flush { // whether a flush was too early shows only at once
+	// A premature return of Flush can be seen only at once.
+	if c := r.host.call; calls || c != nil && c.o.flush {
 		return w.poll(r, 1)
 	}
 	return w.pollBeside(r)

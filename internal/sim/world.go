@@ -48,14 +48,15 @@ type rank struct {
 	errs    errorLog
 
 	host      *host
-	posts     int            // receives, counted again where a Recv is posted again
-	withdrawn uint64         // messages that were taken back while they were received
-	took      []*op          // the receives that had them
-	again     uint64         // of them, those that were posted again
-	aborts    bool           // it has called Abort
-	stopped   bool           // its engine has, because of an Abort
-	scans     map[uint64]int // by mask: messages that receives have looked at in vain, where more waited than are free to look at
-	early     error          // what a Flush that returned too early left behind
+	posts     int    // receives, counted again where a Recv is posted again
+	withdrawn uint64 // messages that were taken back while they were received
+	took      []*op  // the receives that had them
+	again     uint64 // of them, those that were posted again
+	aborts    bool   // it has called Abort
+	stopped   bool   // its engine has, because of an Abort
+	// By mask: messages that receives compared in vain, beyond the free number.
+	scans map[uint64]int
+	early error // what a Flush that returned too early left behind
 }
 
 // errorLog keeps what an engine logs as an error: nothing that a world does is one.
@@ -66,7 +67,8 @@ func (l *errorLog) Enabled(_ context.Context, level slog.Level) bool { return le
 func (l *errorLog) Handle(_ context.Context, r slog.Record) error {
 	text := r.Message
 	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
-	if l.first == nil && !strings.Contains(text, progress.ErrAborted.Error()) { // what an abort ends is looked at elsewhere
+	// What an abort ends is checked elsewhere.
+	if l.first == nil && !strings.Contains(text, progress.ErrAborted.Error()) {
 		l.first = errors.New(text)
 	}
 	return nil
@@ -175,7 +177,8 @@ func (w *world) close() error {
 	for _, r := range w.ranks {
 		if r.engine != nil {
 			err := w.closeEngine(r)
-			if f, ok := errors.AsType[*Failure](err); ok { // a panic or a hang: the rank's locks may be held
+			// A panic or a hang: the rank's locks may be held.
+			if f, ok := errors.AsType[*Failure](err); ok {
 				return f
 			}
 			errs = append(errs, err)

@@ -15,10 +15,10 @@ import (
 // built on this package. A broken rule is a *invariant.Violation:
 //
 //	owner     two goroutines in the transport at once; Poll from inside a Sink's method
-//	sink      the Sink is called outside Poll or after Close, or for a rank that does not exist or was lost
+//	sink      the Sink is called outside Poll or after Close, or for a rank out of range or lost
 //	once      a read, a loss, a list operation or a slot ends twice
 //	credit    a grant takes credit back
-//	poison    memory was written to after its life (what the Sink was lent reads as PoisonByte after the call)
+//	poison    memory was written after its life; lent memory is then filled with PoisonByte
 //	V3 ...    invariants of TMO 7.1
 type Checks struct {
 	sink   transport.Sink

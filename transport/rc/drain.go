@@ -21,7 +21,8 @@ func (l *Links) Drained() bool {
 		drained = false
 		if p.signalled != p.posted && p.posted-p.done < p.limit && !p.grantDue {
 			l.write.RemoteAddr, l.write.RKey, l.write.SGList = p.cellAddr, p.cellRKey, nil
-			_ = l.post(p, &l.write, kindSend, verbs.SendSignaled) // a failure loses the peer, which is reported
+			// An error loses the peer, which Sink.PeerLost reports.
+			_ = l.post(p, &l.write, kindSend, verbs.SendSignaled)
 		}
 	}
 	return drained

@@ -82,7 +82,8 @@ func TestRefused(t *testing.T) {
 			t.Run(name+" "+errno.Error(), func(t *testing.T) {
 				tr, s := selfSender(t)
 				buffers := len(tr.bounce.free)
-				require.NoError(t, tr.SendEager(0, 1, 2, make([]byte, 200))) // there may be no room until it completes
+				// There may be no room until it completes.
+				require.NoError(t, tr.SendEager(0, 1, 2, make([]byte, 200)))
 				qp := tr.peers[0].qp
 				tr.peers[0].qp = &refuser{QP: qp, err: &verbs.Error{Op: "post_send", Errno: errno}}
 				err := try(tr)

@@ -17,9 +17,9 @@ type Config struct {
 	Device    verbs.Device // opened; the caller closes it after the transport
 	Rank      int
 	Size      int
-	MaxEager  int    // largest eager payload, bytes, the same on all ranks; 0: 32 KiB; negative: none but empty ones
+	MaxEager  int    // largest eager payload, bytes, equal on all ranks; 0: 32 KiB; below 0: 0
 	SRQDepth  int    // receive buffers, shared by all peers; 0: 512
-	SendDepth int    // requests outstanding to each peer; 0: 256, fewer in jobs that are large for the device
+	SendDepth int    // outstanding send requests to each peer; 0: 256, fewer in large jobs
 	Job       string // names the job: ranks of another are refused
 }
 

@@ -113,7 +113,9 @@ func untilWith(t *testing.T, what string, cond func() bool, step func()) {
 		step()
 		if i%256 == 0 {
 			if oneP {
-				time.Sleep(time.Microsecond) // devices connect in the background: with one processor that needs it to be idle
+				// Devices connect in the background, which on one processor needs this goroutine
+				// idle.
+				time.Sleep(time.Microsecond)
 			} else {
 				runtime.Gosched()
 			}

@@ -128,13 +128,15 @@ func (e *engine) unlink(r *receive) {
 // arrive handles an unexpected message: search, Drop, deliver or keep, then count (5.3, 5.4).
 func (e *engine) arrive(m *arrived) {
 	for _, r := range e.posted {
-		if (m.tag^r.tag)&r.mask != 0 || r.asked && r.id%2 == 0 { // a receive being cancelled may be skipped or taken (6.6)
+		// A receive with a DEL pending may be skipped or matched (TMO 6.6).
+		if (m.tag^r.tag)&r.mask != 0 || r.asked && r.id%2 == 0 {
 			continue
 		}
 		e.unlink(r)
 		if r.offered {
 			e.dropped++
-			if err := e.list.Drop(r.id, e.handled+uint32(r.id%2)); err != nil { // the count before or after: both do (5.3)
+			// The count with or without this message: both are correct (TMO 5.3).
+			if err := e.list.Drop(r.id, e.handled+uint32(r.id%2)); err != nil {
 				e.fault("Drop: %v", err)
 			}
 		}

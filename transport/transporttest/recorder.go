@@ -9,7 +9,7 @@ import (
 
 // Event is one call of a Sink.
 type Event struct {
-	Kind   string // the Sink's method: "eager", "rndv", "fin", "ctrl", "read", "lost", "matched", "delivered", ...
+	Kind   string // the Sink's method: "eager", "rndv", "fin", "read", "lost", "matched", ...
 	Src    int
 	AppCtx uint32
 	Tag    uint64

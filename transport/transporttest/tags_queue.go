@@ -49,7 +49,7 @@ func (x *tagged) dropsBeyondQueue(n uint64) {
 	require.Equal(x.t, transport.ErrAgain, x.l.Add(2000, 2000, exact, nil, x.handled()))
 	require.Equal(x.t, transport.ErrAgain, x.l.Sync(x.handled()))
 	x.event("deleted", int(n/2))
-	x.send(firstDormant+n-1, nil) // the last of those that are dropped: perhaps the device has it still
+	x.send(firstDormant+n-1, nil) // the last drop: the device may still have its entry
 	x.event("eager", int(n)+1)
 	x.event("deleted", int(n)-1)
 	for i, e := range x.b.of("deleted") {

@@ -45,7 +45,8 @@ func (x *tagged) rendezvous(id, tag uint64, room, size int) {
 	if len(x.b.of("incomplete")) > before {
 		e := x.b.of("incomplete")[before]
 		want := Event{Kind: "incomplete", ID: id, AppCtx: req.AppCtx, Tag: tag, VA: req.VA, RKey: req.RKey, Len: req.Len}
-		if e.Data != nil { // the software header is lost where the device handled the request (TMO 9)
+		// The device consumes the software header of a request it handles (TMO 9).
+		if e.Data != nil {
 			want.Data = req.Extra
 		}
 		require.Equal(t, want, e)

@@ -254,7 +254,8 @@ func (e *env) until(what string, cond func() bool) {
 	for i := 1; !cond(); i++ {
 		e.poll()
 		if oneP && i%64 == 0 {
-			time.Sleep(time.Microsecond) // devices connect in the background: with one processor that needs it to be idle
+			// Devices connect in the background, which on one processor needs this goroutine idle.
+			time.Sleep(time.Microsecond)
 		}
 		if i%1024 == 0 && time.Now().After(deadline) {
 			e.t.Fatalf("waited in vain for %s", what)

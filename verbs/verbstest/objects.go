@@ -113,7 +113,8 @@ func testMRRules(t *testing.T, open Opener, _ TagOptions) {
 	n := e.nodes[0]
 	_, err := n.pd.RegMR(nil, 0)
 	e.errno(err, syscall.EINVAL)
-	for _, access := range []verbs.AccessFlags{verbs.AccessRemoteWrite, verbs.AccessRemoteAtomic} { // without AccessLocalWrite
+	// Neither is legal without AccessLocalWrite.
+	for _, access := range []verbs.AccessFlags{verbs.AccessRemoteWrite, verbs.AccessRemoteAtomic} {
 		_, err = n.pd.RegMR(make([]byte, 8), access)
 		e.errno(err, syscall.EINVAL)
 	}

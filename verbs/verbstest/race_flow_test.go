@@ -157,7 +157,8 @@ func TestRace56Limit(t *testing.T) {
 		r.untagged(1)
 		r.b.evs = nil
 	}
-	r.ok(r.srq.Modify(verbs.SRQAttr{Limit: 9}, verbs.SRQLimit)) // fewer than that are posted: at once
+	// Fewer are posted: the event comes at once.
+	r.ok(r.srq.Modify(verbs.SRQAttr{Limit: 9}, verbs.SRQLimit))
 	require.Equal(t, verbs.EventSRQLimitReached, r.b.wantEvent(verbs.EventSRQLimitReached).Type)
 	take(0)
 }
@@ -172,5 +173,6 @@ func TestUnexpectedCutShort(t *testing.T) {
 	r.toErr(r.qb)
 	require.Equal(t, uint64(untaggedID), r.b.want(untaggedID, verbs.WCWRFlushErr).WRID)
 	r.add(1, 5, exact, r.bbuf)
-	r.whole(1, 5, 3, r.short(r.c, r.qc, 5, 3, 8), r.bbuf) // not live, it would be in the other buffer
+	// A dormant entry would leave it unexpected, in ubuf.
+	r.whole(1, 5, 3, r.short(r.c, r.qc, 5, 3, 8), r.bbuf)
 }

@@ -27,7 +27,7 @@ func TestRace19DelTwice(t *testing.T) {
 			}
 			r.b.want(70, verbs.WCSuccess)
 			r.b.want(71, verbs.WCTMErr)
-			r.del(r.add(40+i, 5, exact, r.bbuf[:50]), verbs.WCSuccess) // slots come into use in turn
+			r.del(r.add(40+i, 5, exact, r.bbuf[:50]), verbs.WCSuccess) // slots are used in turn
 			again := r.add(30+i, 5, exact, r.bbuf[:50])
 			require.Equal(t, h&3, again&3, "the slot is the same")
 			for _, flags := range []verbs.OpsFlags{0, verbs.OpsSignaled} {

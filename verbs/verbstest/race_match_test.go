@@ -80,7 +80,8 @@ func TestRace11SyncLost(t *testing.T) {
 	m := r.short(r.a, r.qa, 5, 1, 8)
 	r.unexpected(1, m)
 	r.count++
-	wr := verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count} // by force: it is dormant
+	// A forced DEL: the entry is dormant.
+	wr := verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count}
 	r.post(&wr)
 	r.add(2, 5, exact, r.bbuf)
 	r.hit(2, 5, r.bbuf)

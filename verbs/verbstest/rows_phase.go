@@ -229,7 +229,8 @@ func testTagStaleSync(t *testing.T, open Opener, opts TagOptions) {
 	right := r.count
 	r.count -= 2
 	r.add(1, 5, exact, r.bbuf)
-	for k, off := range []int{-2, -3, -1, -1, 1, 3, 1 << 15, -1 << 15, -1} { // the second is the first again
+	// The first two report the same count.
+	for k, off := range []int{-2, -3, -1, -1, 1, 3, 1 << 15, -1 << 15, -1} {
 		r.count = uint32(int(right) + off)
 		r.sync()
 		r.miss(k+2, 5)

@@ -12,14 +12,15 @@ import (
 // recommends.
 type TagOptions struct {
 	InitialCount uint32 // of unexpected messages, on both sides
-	MTU          int    // bytes from which an eager message is reported in two completions; 0: the path MTU
+	MTU          int    // an eager message that is longer has two completions; 0: the path MTU
 
-	Strict          bool // hosts that break V11, V13, V14 or V19 (TMO 7.1) are exposed
-	Dormant         bool // an unexpected message makes earlier entries dormant too (TMO 9)
-	RecvUnexpected  bool // unexpected messages complete as RECV, not as TM_RECV (TMO 4.2)
-	TwoIncomplete   bool // RNDV_INCOMPLETE comes with MATCH, and DATA_VALID after it
-	OpenReads       bool // a read from memory does not ask the target's queue pair for its rights, but the region only: not as a NIC does
-	SyncReqOfDriver bool // SYNC_REQ is computed as the mlx5 driver does (TMO 4.6); else: the counters differ
+	Strict         bool // hosts that break V11, V13, V14 or V19 (TMO 7.1) are exposed
+	Dormant        bool // an unexpected message makes earlier entries dormant too (TMO 9)
+	RecvUnexpected bool // unexpected messages complete as RECV, not as TM_RECV (TMO 4.2)
+	TwoIncomplete  bool // RNDV_INCOMPLETE comes with MATCH, and DATA_VALID after it
+	// An RDMA READ is checked against the region, not the QP's rights: unlike a NIC.
+	OpenReads       bool
+	SyncReqOfDriver bool // SYNC_REQ as the mlx5 driver does (TMO 4.6); else: C and S differ
 }
 
 // tagRig is a sender, which is a plain RC peer, and a receiver with a tag-matching SRQ.

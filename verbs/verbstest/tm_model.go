@@ -78,7 +78,8 @@ func testTagModel(t *testing.T, open Opener, opts TagOptions) {
 				r.del(e.hnd, verbs.WCSuccess)
 				m.sync(r.count)
 			default:
-				r.count = opts.InitialCount + uint32(next) - uint32(rng.IntN(2)) // sometimes one behind
+				// Sometimes one behind.
+				r.count = opts.InitialCount + uint32(next) - uint32(rng.IntN(2))
 				r.count = max(r.count, opts.InitialCount)
 				r.sync()
 				m.sync(r.count)

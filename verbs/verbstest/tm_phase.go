@@ -358,7 +358,8 @@ func testTagRule6(t *testing.T, open Opener, opts TagOptions) {
 			r.sent()
 			k++
 		}
-		r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(3, 6, exact, r.bbuf)}) // live, as the counts still agree
+		// Live: the counts agree.
+		r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(3, 6, exact, r.bbuf)})
 	}
 	r.hit(1, 5)
 	r.hit(2, 5)

@@ -240,7 +240,8 @@ func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	for polls := range 6 {
 		for _, withdraws := range []bool{false, true} {
 			failed := r.senderGoes(polls, withdraws)
-			if polls == 0 && !opts.OpenReads && !failed { // the sender's device has not worked since MATCH
+			// The sender's device was not polled since MATCH.
+			if polls == 0 && !opts.OpenReads && !failed {
 				t.Errorf("withdrawn: %v: a read went on without its sender", withdraws)
 			}
 		}

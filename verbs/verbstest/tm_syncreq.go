@@ -28,12 +28,14 @@ func testTagSyncReq(t *testing.T, open Opener, opts TagOptions) {
 	post(verbs.WRTagDel, h, r.count, false)
 	h = post(verbs.WRTagAdd, 0, r.count, false)
 	r.miss(0, 9)
-	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver) // up to date by itself, but not by the driver's memory of the ADD
+	// S is up to date, but the driver remembers the ADD's count.
+	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
 	h = post(verbs.WRTagAdd, 0, r.count-1, true)
 	post(verbs.WRTagDel, h, r.count-1, true)
 	h = post(verbs.WRTagAdd, 0, r.count+1, true) // ahead is not up to date either
 	post(verbs.WRTagDel, h, r.count+1, true)
-	h = post(verbs.WRTagAdd, 0, r.count+1<<16, opts.SyncReqOfDriver) // 16 bits, but the driver compares 32
+	// Equal in 16 bits, but the driver compares 32.
+	h = post(verbs.WRTagAdd, 0, r.count+1<<16, opts.SyncReqOfDriver)
 	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
 }
 

@@ -22,7 +22,7 @@ func testArmWait(t *testing.T, open Opener, _ TagOptions) {
 	qa, qb := e.connect(a, b, qpConf{}, qpConf{cq: cq})
 	const rounds = 200
 	var wg sync.WaitGroup
-	step := make(chan struct{}, 1) // so that the receiver goes on into its poll and sends the acknowledgement
+	step := make(chan struct{}, 1) // starts the poll in which the receiver acknowledges
 	wg.Go(func() { receiveParked(t, b.dev, ch, cq, qb, rounds, step) })
 	for i := range rounds {
 		select {

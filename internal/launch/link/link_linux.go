@@ -15,7 +15,8 @@ func duplicate(fd int, inode uint64) *os.File {
 		return nil
 	}
 	unix.CloseOnExec(fd)
-	if err := unix.SetNonblock(fd, true); err != nil { // so that the runtime's poller takes it: deadlines, and Close ends a Wait
+	// Nonblocking, for the runtime's poller: deadlines work, and Close ends a Wait.
+	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil
 	}
 	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)

@@ -121,7 +121,7 @@ func TestInterrupt(t *testing.T) {
 	require.Contains(t, out, "matched by a device")
 	require.Equal(t, "sim: interrupted: 999999970 seeds of 1000000000 were not played\n", errs)
 
-	synctest.Test(t, func(t *testing.T) { // a world that hangs has some time, which does not pass here
+	synctest.Test(t, func(t *testing.T) { // the time that a hanging world gets does not pass here
 		start := time.Now()
 		code, _, errs = playIn(ctx, t, hanging(t, func(*sim.Plan) bool { return true }), "-seed", "7")
 		require.Equal(t, 130, code)
@@ -191,7 +191,7 @@ func interrupted(t *testing.T, times int, args ...string) (errs, out string, sta
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	lines := bufio.NewReader(stderr)
 	for range times - 1 {
-		for !strings.Contains(errs, "interrupt again to end at once") { // not told where it ends before
+		for !strings.Contains(errs, "interrupt again to end at once") { // printed only once
 			errs, err = lines.ReadString('\n')
 			require.NoError(t, err)
 		}
