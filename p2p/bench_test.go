@@ -7,8 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-// BenchmarkSendRecv is round trips of 8 bytes between two ranks of this process: what it shows is
-// allocations, of both ranks together. For times between processes run ./bench.
+// BenchmarkSendRecv measures round trips of 8 bytes between two ranks of this process, above all
+// the allocations of both. For times between processes run ./bench.
 func BenchmarkSendRecv(b *testing.B) {
 	for _, device := range []string{"", "shm", "tcp"} {
 		b.Run(cmpOr(device, "loop"), func(b *testing.B) {

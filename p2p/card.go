@@ -18,10 +18,11 @@ import (
 // cardKey is the key under which every rank puts its card.
 const cardKey = "p2p.card"
 
-// cardVersion changes when a rank that knows only an older one could not work with this one.
+// cardVersion changes when a rank with an older version could not work with this one.
 const cardVersion = 1
 
-// card is what a rank tells the others before they connect. Fields are only ever added.
+// card is what a rank publishes through the Bootstrap before the ranks connect. Fields are only
+// ever added.
 type card struct {
 	Version   int    `json:"v"`
 	Host      string `json:"host"`
@@ -47,15 +48,16 @@ func newCard(c *Config, secret []byte) card {
 	}
 }
 
-// secretCheck tells secrets apart without telling them: the connections' own authentication would
-// notice a difference too, but only at the first message, and not on all ranks.
+// secretCheck is a hash by which ranks compare their secrets without revealing them. The
+// authentication of connections would notice a difference too, but only at the first message, and
+// not on all ranks.
 func secretCheck(secret []byte) string {
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte("tagmatch p2p card: same secret?"))
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// exchange puts mine and returns the cards of all ranks.
+// exchange publishes mine and returns the cards of all ranks.
 func exchange(ctx context.Context, b Bootstrap, mine card) ([]card, error) {
 	value, err := json.Marshal(mine)
 	if err != nil {
@@ -80,7 +82,7 @@ func exchange(ctx context.Context, b Bootstrap, mine card) ([]card, error) {
 	return cards, nil
 }
 
-// agree compares all cards with rank 0's. Every rank sees the same cards and so comes to the same
+// agree compares all cards with rank 0's. Every rank sees the same cards and reaches the same
 // verdict.
 func agree(cards []card) error {
 	var errs []error
@@ -100,7 +102,7 @@ func agree(cards []card) error {
 	return errors.Join(short(errs)...)
 }
 
-// differs says in what a card cannot work with rank 0's.
+// differs names the differences that keep a rank from working with rank 0.
 func (c *card) differs(zero *card) string {
 	if c.Version != zero.Version {
 		return fmt.Sprintf("card version %d, rank 0 has %d (another release of tagmatch)", c.Version, zero.Version)
@@ -120,7 +122,7 @@ func (c *card) differs(zero *card) string {
 	return strings.Join(diffs, ", ")
 }
 
-// short keeps a fault that all ranks share from filling the screen.
+// short limits the output of a fault that many ranks share.
 func short(errs []error) []error {
 	const most = 8
 	if len(errs) <= most {
@@ -129,8 +131,8 @@ func short(errs []error) []error {
 	return append(errs[:most:most], fmt.Errorf("and %d more ranks", len(errs)-most))
 }
 
-// locals gives rank and size among the ranks of this host: as the launcher says or, where it does
-// not, by host name.
+// locals returns rank and size among the ranks of this host: from the launcher or, where it does
+// not tell, by host name.
 func locals(i bootstrap.Info, me int, cards []card) (rank, size int) {
 	if i.LocalRank >= 0 && i.LocalSize > i.LocalRank {
 		return i.LocalRank, i.LocalSize

@@ -35,7 +35,7 @@ func (c *Comm) Rank() int { return c.w.rank }
 // Size is the number of ranks in c.
 func (c *Comm) Size() int { return c.w.size }
 
-// Send returns when buf may be reused, as World.Send does.
+// Send is World.Send within c.
 func (c *Comm) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= uint(c.w.size) || tag > MaxCommTag || ctx == nil {
 		return c.refuseSend(ctx, dst, tag)
@@ -46,7 +46,7 @@ func (c *Comm) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	return nil
 }
 
-// Recv takes the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf.
+// Recv receives the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf.
 func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, error) {
 	want, mask, ok := c.want(src, tag)
 	if !ok || ctx == nil {
@@ -59,7 +59,7 @@ func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, 
 	return status(st), nil
 }
 
-// Isend and Irecv never block and have no context: cancel by Request.Cancel. Errors come from the
+// Isend and Irecv never block and have no context: use Request.Cancel. Errors are those of the
 // request.
 func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(c.w.size) || tag > MaxCommTag {
@@ -68,7 +68,7 @@ func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 	return Request{r: c.w.eng.Isend(dst, c.pack(tag), buf), tag: tag, rank: int32(dst), send: true}
 }
 
-// Irecv is Recv without waiting, see Isend.
+// Irecv is the nonblocking Recv, see Isend.
 func (c *Comm) Irecv(src int, tag Tag, buf []byte) Request {
 	want, mask, ok := c.want(src, tag)
 	if !ok {
@@ -78,10 +78,10 @@ func (c *Comm) Irecv(src int, tag Tag, buf []byte) Request {
 	return Request{r: c.w.eng.Irecv(src, want, mask, buf), tag: tag, room: len(buf), rank: int32(src)}
 }
 
-// pack makes the tag that this rank sends with.
+// pack returns the tag on the wire of a message that this rank sends.
 func (c *Comm) pack(tag Tag) uint64 { return c.base | uint64(c.w.rank)<<sourceShift | uint64(tag) }
 
-// want is the tag and mask of a receive: exact when it is directed and names its tag.
+// want returns tag and mask of a receive: exact where both source and tag are given.
 func (c *Comm) want(src int, tag Tag) (want, mask uint64, ok bool) {
 	want, mask = c.base, uint64(Exact)
 	switch {
@@ -103,7 +103,8 @@ func (c *Comm) want(src int, tag Tag) (want, mask uint64, ok bool) {
 	return want, mask, true
 }
 
-// refuseSend says what is wrong with a send, or does nothing for ProcNull.
+// refuseSend returns the error of a send with invalid arguments, or nil for ProcNull, which sends
+// nothing.
 func (c *Comm) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	var err error
 	switch {
@@ -121,7 +122,8 @@ func (c *Comm) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	return &OpError{opSend, dst, tag, err}
 }
 
-// refuseRecv says what is wrong with a receive, or completes it with nothing for ProcNull.
+// refuseRecv returns the error of a receive with invalid arguments, or an empty status for
+// ProcNull.
 func (c *Comm) refuseRecv(ctx context.Context, src int, tag Tag) (Status, error) {
 	var err error
 	switch {

@@ -37,14 +37,14 @@ func TestDeadlineAgainstIdleRank(t *testing.T) {
 }
 
 func impatient(t *testing.T, w *p2p.World, message []byte, idling <-chan struct{}) {
-	_, err := w.Recv(background, 1, p2p.Exact, nil) // its request is here too, then
+	_, err := w.Recv(background, 1, p2p.Exact, nil) // the rendezvous request has arrived too, then
 	require.NoError(t, err)
 	require.NoError(t, w.Send(background, 1, 4, nil))
 	pollUntil(t, w, idling)
 	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
 	defer cancel()
 	buf := make([]byte, len(message))
-	if _, err = w.Recv(ctx, 2, p2p.Exact, buf); err == nil { // shared memory needs no help
+	if _, err = w.Recv(ctx, 2, p2p.Exact, buf); err == nil { // over shared memory it needs no answer
 		require.True(t, bytes.Equal(message, buf))
 	} else {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -52,7 +52,7 @@ func impatient(t *testing.T, w *p2p.World, message []byte, idling <-chan struct{
 	ctx, cancel = context.WithCancel(background)
 	defer cancel()
 	before := w.Metrics().RndvSent
-	go func() { // when it has been offered, not sooner
+	go func() { // cancels once it is at the receiver, not sooner
 		for ctx.Err() == nil && w.Metrics().RndvSent == before {
 			time.Sleep(time.Millisecond)
 		}
@@ -64,7 +64,7 @@ func impatient(t *testing.T, w *p2p.World, message []byte, idling <-chan struct{
 	require.NoError(t, w.Send(background, 1, 3, []byte("small")))
 }
 
-// pollUntil polls until done closes: what was sent may still need it.
+// pollUntil makes progress until done closes: messages sent so far may need it.
 func pollUntil(t *testing.T, w *p2p.World, done <-chan struct{}) {
 	r := w.Irecv(99, p2p.Exact, nil)
 	for waiting := true; waiting; {

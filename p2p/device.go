@@ -59,9 +59,9 @@ func (w *World) open(secret []byte) error {
 	return nil
 }
 
-// openTransport makes the transport, one for each device where there are several. The first device
-// matches tags if one is to: receives are for one list only, and the others' messages are matched
-// in software.
+// openTransport makes the transport: one for each device, joined by mux where there are several.
+// Only the first device may match tags, as a receive can be in one tag list only; messages of the
+// other devices are matched in software.
 func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) {
 	if len(w.parts.devs) == 1 {
 		return w.transportOn(w.parts.devs[0], w.cfg.Transport, sink)
@@ -108,7 +108,7 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 				list[len(list)-1].Spare = deviceTCP
 			}
 		}
-	case w.size == 1: // nothing in particular was asked for: no sockets are needed
+	case w.size == 1: // nothing else was asked for: no sockets are needed
 		add(soft.WireLoop, soft.NewFabric(soft.FabricOptions{}), soft.WireLoop)
 	default:
 		add(auto, nil, soft.WireSHM, soft.WireTCP)
@@ -116,7 +116,8 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 	return list
 }
 
-// listenAddress is where the other ranks can reach this host, as the launcher's connections show.
+// listenAddress is the address at which the other ranks can reach this host, according to the
+// launcher's connections.
 func listenAddress(ip netip.Addr) string {
 	if !ip.IsValid() || ip.IsLoopback() {
 		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -124,7 +125,7 @@ func listenAddress(ip netip.Addr) string {
 	return net.JoinHostPort(ip.String(), "0")
 }
 
-// checkDevice says what is wrong with a name of Config.Device.
+// checkDevice returns an error that names the fault of a Config.Device, or nil.
 func checkDevice(name string) error {
 	if name == "" || name == auto {
 		return nil

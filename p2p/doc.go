@@ -2,10 +2,10 @@
 //
 // # Concurrency
 //
-// Every method may be called from any goroutine, also at once on one value, unless it says
-// otherwise. Messages that one goroutine sends to one rank are matched there in the order of the
-// calls; calls of two goroutines are ordered only if the program orders them (a channel, a mutex).
-// Two receives that could take one message are served in the order of posting.
+// Every method may be called from any goroutine, also concurrently on one value, unless it says
+// otherwise. Messages from one goroutine to one rank are matched there in the order of the calls;
+// calls of two goroutines are ordered only if the program orders them (a channel, a mutex). If two
+// posted receives match a message, the one posted first gets it.
 //
 // # Buffers
 //
@@ -24,86 +24,90 @@
 // # Contexts
 //
 // A context must not be nil. One that has ended already fails the call before anything is posted.
-// Send, Recv and the other blocking calls CANCEL the operation when their context ends and return
-// once the buffer is free again. A Recv returns at once, but for a chunk that is just being copied
-// (at most 256 KiB); a message whose data was on its way is there for the next receive. (Where
-// another receive is posted that matches this message, or where the device's tag list has matched
-// it, on a NIC or with transport tmsrq, the Recv goes on until the message is there, and returns it
-// without an error, or until its sender is lost.) A Send that has offered a large buffer asks its
-// receiver first whether it has the message. One that is receiving it goes on, and the Send waits;
-// one that does not answer within 50 ms, because it is stopped or in ProgressManual does not call
-// this package, finds the message withdrawn (ErrWithdrawn) or, over TCP above all, may have all of
-// its bytes already: the Send's error is ErrWithdrawn too then. (On a NIC only the receiver's
-// answer frees the buffer.) Contexts of Wait and WaitAll bound only the waiting. context.Background
+// Send, Recv and the other blocking calls CANCEL the operation when their context ends, and return
+// once the buffer is free. Contexts of Wait and WaitAll bound only the waiting. context.Background
 // costs nothing; a cancellable context about 10 ns a call.
+//
+// A cancelled Recv returns at once, except while a chunk (at most 256 KiB) is being copied; a
+// message that was being received stays available to the next receive. It returns later, with the
+// message and no error, where another posted receive matches that message, or where the device's
+// tag list has matched it already (on a NIC, or with transport tmsrq); or with an error if the
+// sender is lost.
+//
+// A cancelled Send of a large message, whose receiver knows of it, first asks the receiver. One
+// that is receiving the message finishes, and the Send waits for that. One that does not answer
+// within 50 ms, as it is stopped, or is in ProgressManual and does not call this package, finds the
+// message withdrawn (ErrWithdrawn) or, mostly over TCP, may have all bytes already: the Send's
+// error is ErrWithdrawn too then. (On a NIC only the receiver's answer frees the buffer.)
 //
 // # Progress
 //
-// One goroutine a World, asleep while an application goroutine waits in the library or nothing
-// arrives, completes operations while the program computes. Config.Progress = ProgressManual leaves
-// it out: then nothing moves, also no Done channel or failure detector, unless some goroutine is
-// inside a call of this package.
+// In ProgressAuto each World has one goroutine that completes operations while the program
+// computes; it sleeps while an application goroutine waits in the library or nothing arrives. In
+// ProgressManual there is none: without a goroutine inside a call of this package nothing
+// progresses, not even Done channels or the detection of failures.
 //
-// Config.Async has the device itself work while the program computes, in either mode: with
-// Transport "tmsrq" it matches receives of a Comm and moves their bytes, on shared memory by the
-// sender's processor alone. Over TCP somebody on the receiver's side must copy out of the socket:
-// with Config.AsyncCPUs the device does it on processors that the program leaves free, as a
-// progress thread would. Everything else, raw messages, receives kept in software, completing
-// requests, is left to the calls and to the progress goroutine. It costs a tick a millisecond while
-// the program polls, and some latency where a message arrives between two calls.
+// Config.Async lets the device itself make progress while the program computes, in either mode.
+// With Transport "tmsrq" it matches receives of a Comm and moves their bytes, over shared memory
+// with the sender's processor alone. Over TCP a processor of the receiver must copy out of the
+// socket: with Config.AsyncCPUs the device does that on processors that the program leaves free, as
+// a progress thread would. All else (raw messages, receives kept in software, completing requests)
+// needs calls or the progress goroutine. It costs a tick a millisecond while the program polls, and
+// some latency where a message arrives between two calls.
 //
 // # Flow control
 //
-// Messages that come before their receive are kept by the receiving rank, in at most
-// Config.UnexpectedLimit bytes: each is counted with a record of 256 bytes and, up to
-// Config.EagerLimit, with its bytes; a larger one stays in its sender's buffer until it is
-// received. What does not fit is held up by its sender, in the user's buffer, and with it all that
-// the sender has for that rank, in order; other ranks are not affected. A Send then waits, an Isend
-// costs its sender a record of 450 bytes (Config.SendLimit bounds them all: ErrFull, Room). The
-// bound yields to a receive that waits: its message comes, and before it, beyond the bound, all
-// that the same rank has sent earlier; where more than 16 receives wait that one rank could
-// satisfy, all that it has. So a program of nonblocking sends that ends with unlimited memory ends
-// with any UnexpectedLimit, and a rank that waits for one tag while other ranks flood it with
-// another stays within its bound. As in MPI, a program must not count on a Send to return before
-// its message is received: whether there is room for it at the receiver depends on the limit, and
-// on what others send. A receive that matches tags by a mask which few others use may cost 40 bytes
-// more for each message that is kept. Messages above EagerLimit take a memory region of the device
-// each until they are received: 450,000 to one rank, beyond that they wait, in order.
+// Unexpected messages are kept by the receiving rank, in at most Config.UnexpectedLimit bytes: each
+// is charged with a record of 256 bytes and, up to Config.EagerLimit, with its bytes; a larger one
+// stays in its sender's buffer until it is received. A message without credit for that is held up
+// by its sender, in the user's buffer, and so are all later ones to that rank, in order; other
+// ranks are not affected. A Send then waits; an Isend takes a record of 450 bytes at the sender
+// (Config.SendLimit bounds these: ErrFull, Room).
+//
+// The limit yields to a waiting receive: a held-up message that it matches is sent, with all
+// earlier ones of the same rank, beyond the limit; where more than 16 receives wait that one rank
+// could satisfy, all messages of that rank are sent. So a program of nonblocking sends that ends
+// with unlimited memory ends with any UnexpectedLimit, and a rank that waits for one tag while
+// other ranks flood it with another stays within its limit. As in MPI, a program must not count on
+// a Send to return before its message is received: whether the receiver has memory for it depends
+// on the limit and on other senders.
+//
+// A mask that few receives use may cost 40 bytes more for each unexpected message. A message above
+// EagerLimit takes a memory region of the device until it is received; beyond 450,000 to one rank
+// further ones wait, in order.
 //
 // # Losses
 //
-// A rank whose process has ended is lost at once for those that it is connected to, and within a
-// second for the others, whom the launcher's store tells. A host that is down, or that the network
-// does not reach, is noticed within Config.PeerTimeout, whether something waits to be sent to it or
-// nothing does; a cut of half that time is survived. A process that is stopped, or does not
-// receive, is not lost: its host answers. A connection that cannot be made is tried for PeerTimeout
-// (1 second where nobody listens, or a seccomp filter refuses this process what it takes). A lack
-// of descriptors or memory at one end is tried again for as long, and then the error names the lack
-// and the rank that has it. Where TCP can take over from shared memory it does so instead, and at
-// once where it is the kernel that refuses.
+// A rank whose process has ended is lost at once for ranks connected to it, and within a second for
+// the others, which learn of it through the launcher's store. The loss of a host or network is
+// detected within Config.PeerTimeout, whether or not there is traffic; an interruption of half that
+// time is survived. A process that is stopped, or does not receive, is not lost: its host answers.
+// Connecting to a rank is retried for PeerTimeout (for 1 second where nobody listens, or where a
+// seccomp filter refuses the system calls). A lack of descriptors or memory at one end is retried
+// as long, and then the error names the lack and the rank. Where TCP can replace shared memory it
+// does so instead, and at once where the kernel refuses.
 //
-// A rank that gives another one up tells it so through the launcher's store. Both end their
-// operations with each other with a *PeerError, whose Cause is what the first of them saw; messages
-// that have arrived can still be received. Others, which reach both, go on with both. The exception
-// is a rank that rank 0 cannot reach any more: rank 0 serves the store, and it is lost for all.
-// Where a Bootstrap cannot tell a rank so (its Part fails) the other end finds out by itself; if
-// there never was a connection it does not.
+// A rank that gives up another one reports that to it through the launcher's store. Both end their
+// operations with each other with a *PeerError, whose Cause is what the first of them detected;
+// messages that have arrived can still be received. Other ranks continue with both. The exception
+// is a rank that rank 0 cannot reach any more: rank 0 serves the store, and that rank is lost for
+// all. Where a Bootstrap cannot report it (its Part fails), the other end detects the closed
+// connection by itself, if there ever was one.
 //
 // # Finding mistakes
 //
-// A build with -tags invariants (go test -tags invariants ./...) looks for mistakes in the use of
-// this package, at a price of microseconds a message. It panics, and says where the operation was
-// posted, if the buffer of a send changes between the call and the report of its completion, or
-// that of a nonblocking receive between the message's arrival and that report, be it by another
-// receive into the same memory. ErrInactive says where the request was posted and where it was
-// completed. Dump lists the operations under way and the requests that have ended and were never
+// A build with -tags invariants (go test -tags invariants ./...) detects mistakes in the use of
+// this package, at a price of microseconds a message. It panics, and names the call that posted the
+// operation, if the buffer of a send changes before its completion is reported, or that of a
+// nonblocking receive between the arrival of the message and that report, for example by another
+// receive into the same memory. ErrInactive then names the calls that posted and completed the
+// request. Dump lists the operations in progress and the requests that have ended and were never
 // waited for, with the stacks of their posts; Shutdown and Close log such requests, and messages
-// that nobody received, at level Warn to Config.Logger. The library checks itself in such a build
-// too.
+// that were never received, at level Warn to Config.Logger. The library also checks itself.
 //
 // # Errors
 //
-// Errors of operations are *OpError; test the condition with errors.Is (ErrTruncated,
-// context.DeadlineExceeded...), read the facts with errors.As (*OpError, *PeerError). Wrong
-// arguments are ErrInvalid, from Wait for nonblocking calls; never a panic.
+// Errors of operations are *OpError: test the condition with errors.Is (ErrTruncated,
+// context.DeadlineExceeded...), and get the facts with errors.As (*OpError, *PeerError). Wrong
+// arguments are ErrInvalid, from Wait for nonblocking calls; they never panic.
 package p2p

@@ -15,10 +15,10 @@ const (
 	testPrefix = "TAGMATCH_TEST_"
 )
 
-// CheckEnvironment reports the TAGMATCH_ variables in environ, entries as os.Environ gives them,
-// that nobody knows, each with the nearest name that is known. A setting that is misspelled would
-// otherwise have no effect, and nobody would be told. Empty ones count as not set; TAGMATCH_TEST_
-// is left to tests. Values are not looked at. Init calls it.
+// CheckEnvironment reports the unknown TAGMATCH_ variables in environ, entries as os.Environ gives
+// them, each with the nearest known name: a misspelled setting would otherwise have no effect,
+// silently. Empty variables count as not set; TAGMATCH_TEST_ is left to tests. Values are not
+// checked. Init calls it.
 func CheckEnvironment(environ []string) error {
 	names := knownVariables()
 	var errs []error
@@ -45,7 +45,7 @@ func knownVariables() []string {
 	return names
 }
 
-// suggestion names the nearest of names. A name that is like none has no nearest one.
+// suggestion names the nearest of names, if any is similar.
 func suggestion(name string, names []string) string {
 	nearest := slices.MinFunc(names, func(a, b string) int { return distance(name, a) - distance(name, b) })
 	if own := len(name) - len(ownPrefix); distance(name, nearest) > max(2, own*3/5) {
@@ -54,7 +54,7 @@ func suggestion(name string, names []string) string {
 	return fmt.Sprintf("did you mean %s?", nearest)
 }
 
-// distance is how many bytes have to be put in, taken out or changed to make b of a (Levenshtein).
+// distance is how many bytes to insert, delete or replace to turn a into b (Levenshtein).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

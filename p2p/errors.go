@@ -12,15 +12,15 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Conditions to test with errors.Is; the errors that calls return say more. A feature that a device
-// lacks is errors.ErrUnsupported of the standard library.
+// Conditions to test with errors.Is; the text of a returned error has the facts. A feature that a
+// device lacks is errors.ErrUnsupported of the standard library.
 var (
 	ErrTruncated = progress.ErrTruncated // message longer than the buffer
 	ErrCanceled  = progress.ErrCanceled  // ended by Cancel; an ended context gives its own error
-	// ErrWithdrawn ends a nonblocking receive whose message its sender took back while it was
-	// received, because the context of its Send had ended and this rank did not answer. Recv goes
-	// on to the next message by itself. The Send's error is ErrWithdrawn too, beside the context's:
-	// the receiver may have the message.
+	// ErrWithdrawn ends a nonblocking receive whose message was withdrawn while it was being
+	// received, because the context of its Send had ended and this rank did not answer the sender.
+	// Recv instead continues with the next message that matches. The Send's error is ErrWithdrawn
+	// too, beside the context's: the receiver may have the message.
 	ErrWithdrawn = progress.ErrWithdrawn
 	ErrPeerLost  = progress.ErrPeerLost
 	ErrAborted   = progress.ErrAborted
@@ -31,12 +31,12 @@ var (
 	ErrProtocol  = progress.ErrProtocol // a peer broke the protocol
 )
 
-// prefix begins the text of every error that a call returns, but for those of its context: OpError,
-// PeerError and conditionError put it there. What they wrap has none, or they take it away.
+// prefix begins the text of every error that a call returns, except a context's own. OpError,
+// PeerError and conditionError add it; the errors that they wrap have none, or lose it.
 const prefix = "p2p: "
 
-// OpError says which operation failed: `p2p: recv from 3, tag 0x7: message longer than the buffer:
-// 16 bytes into 8`.
+// OpError names the operation that failed: `p2p: recv from 3, tag 0x7: message longer than the
+// buffer: 16 bytes into 8`.
 type OpError struct {
 	Op   string // "send", "recv", ...
 	Rank int    // the peer, or AnySource
@@ -64,7 +64,7 @@ func (e *OpError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the condition.
+// Unwrap returns Err.
 func (e *OpError) Unwrap() error { return e.Err }
 
 // Names of operations in an OpError.
@@ -87,10 +87,10 @@ func (e *PeerError) Error() string {
 	return s + ": " + strings.TrimPrefix(e.Cause.Error(), prefix)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *PeerError) Unwrap() error { return e.Cause }
 
-// Is makes every PeerError an ErrPeerLost.
+// Is makes every PeerError match ErrPeerLost.
 func (e *PeerError) Is(target error) bool { return target == ErrPeerLost }
 
 // departed is the cause of a loss that the launcher's store reports.
@@ -104,12 +104,12 @@ func departed(reason string) error {
 // opError wraps the engine's error of an operation.
 func opError(op string, rank int, tag Tag, err error) error {
 	if own, ok := err.(*OpError); ok {
-		return own // of a request that had failed before it was posted
+		return own // of a request that failed before it was posted
 	}
 	return &OpError{op, rank, tag, fromEngine(err)}
 }
 
-// fromEngine makes a PeerError this package's.
+// fromEngine converts an engine's PeerError to this package's.
 func fromEngine(err error) error {
 	var peer *progress.PeerError
 	if errors.As(err, &peer) {
@@ -128,7 +128,7 @@ func recvError(rank int, tag Tag, n int64, room int, err error) error {
 
 func truncated(n int64, room int) error { return errorf(ErrTruncated, "%d bytes into %d", n, room) }
 
-// conditionError is one of the conditions above with its facts.
+// conditionError is one of the conditions above, with its facts.
 type conditionError struct {
 	cond error
 	text string
@@ -145,7 +145,7 @@ func invalidf(format string, args ...any) error { return errorf(ErrInvalid, form
 
 var errNoContext = invalidf("the context is nil: use context.Background where nothing should end the call")
 
-// stopped tells whether err is how a wait ends when ctx does.
+// stopped reports whether err is the error of a wait that ctx ended.
 func stopped(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (err == ctx.Err() || err == context.Cause(ctx))
 }

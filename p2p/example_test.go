@@ -10,7 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// join is what every program begins with. Here it gives a World of one; under `tagmatch run -n 4`,
+// join is the begin of every program. Here it returns a World of one; under `tagmatch run -n 4`,
 // one of four.
 func join() *p2p.World {
 	w, err := p2p.Init(context.Background(), p2p.Config{})
@@ -59,7 +59,7 @@ func ExampleWorld_Recv() {
 	// Output: tag 0x20007: step 7 of job 2
 }
 
-// A blocking call whose context ends is cancelled, and has given its buffer back.
+// A blocking call whose context ends is cancelled: the buffer is free when it returns.
 func ExampleWorld_Recv_deadline() {
 	w := join()
 	defer w.Close()
@@ -73,7 +73,7 @@ func ExampleWorld_Recv_deadline() {
 	// true
 }
 
-// Everything is posted first, then waited for: no order of the ranks can block.
+// Post everything, then wait: no order of the ranks can deadlock.
 func ExampleWaitAll() {
 	w := join()
 	defer w.Close()

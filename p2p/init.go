@@ -12,20 +12,20 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// parts are what a World is wired from, in the order in which they are opened.
+// parts are what a World is built from, in the order of opening.
 type parts struct {
 	boot  Bootstrap
-	devs  []verbs.Device // best first
-	noSHM string         // why this rank has no shared memory that it was to have
+	devs  []verbs.Device // in the order of Config.Device
+	noSHM string         // why shared memory, which was asked for, does not work here
 }
 
-// joined is set once this process has taken the place in the job that its launcher gave it.
+// joined is set once this process has joined the job of its launcher.
 var joined atomic.Bool
 
-// Init joins the job: collective, ends with ctx, or when Config.JoinTimeout is over: then the error
-// of every rank that has joined names those that have not. cfg is copied. A TAGMATCH_ variable that
-// nobody knows is ErrInvalid. A process has one World per launcher; a second Init without its own
-// Config.Bootstrap is ErrInvalid, also after Close, except where no launcher has started the
+// Init joins the job. It is collective, and ends with ctx or when Config.JoinTimeout is over: then
+// the error of every rank that has joined names those that have not. cfg is copied. An unknown
+// TAGMATCH_ variable is ErrInvalid. A process has one World per launcher: a second Init without its
+// own Config.Bootstrap is ErrInvalid, also after Close, except where no launcher started the
 // process and the first World is closed. (Package p2ptest: Run(t, n, func(w *World)) gives n Worlds
 // in one process.)
 func Init(ctx context.Context, cfg Config) (*World, error) {
@@ -60,8 +60,8 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 	return w, nil
 }
 
-// detect takes this process's place in its launcher's job. alone says that there is no launcher, so
-// that the place can be taken again.
+// detect joins the job of the launcher. alone reports that there is no launcher, so that a later
+// Init may join again.
 func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err error) {
 	if !joined.CompareAndSwap(false, true) {
 		return nil, false, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
@@ -75,8 +75,8 @@ func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err erro
 	return b, b.Info().Launcher == "singleton", nil
 }
 
-// start opens what this rank needs, meets the others and connects to them. A rank that cannot take
-// part says so instead of leaving the others to wait for it.
+// start opens devices, transport and engine, exchanges cards and connects to all ranks. A rank that
+// fails publishes that in its card, so that the others do not wait for it.
 func (w *World) start(ctx context.Context) error {
 	if w.size > maxRanks {
 		return invalidf("%d ranks: at most %d are supported", w.size, maxRanks)
@@ -109,7 +109,8 @@ func (w *World) start(ctx context.Context) error {
 	return nil
 }
 
-// failure is what kept this rank from taking part, to be told even where the others could not be.
+// failure is the error of a rank that cannot join, reported even where the exchange of cards failed
+// too.
 func failure(mine card) error {
 	if mine.Failure == "" {
 		return nil
@@ -117,7 +118,7 @@ func failure(mine card) error {
 	return errors.New(mine.Failure)
 }
 
-// secret is the job's: the program's own, or the Bootstrap's.
+// secret is the job's secret: Config.Secret, or the Bootstrap's.
 func (w *World) secret() []byte {
 	if w.cfg.Secret != nil {
 		return w.cfg.Secret
@@ -125,13 +126,13 @@ func (w *World) secret() []byte {
 	return w.parts.boot.Info().Secret
 }
 
-// lossGrace is how long the device has to notice a loss that the launcher reports: its news comes
-// after the messages that the rank has sent, and after the end of an orderly Shutdown there is
-// nobody left to tell.
+// lossGrace is how long the device has to detect a loss by itself after the launcher reports it.
+// The device's report comes after all messages of that rank; and after an orderly Shutdown this World
+// is closed before the time is over.
 const lossGrace = 500 * time.Millisecond
 
-// watch ends operations when another rank, or the launcher, aborts the job, and those that wait for
-// a rank that has left it without ever having been connected to.
+// watch fails operations when the job is aborted, and those that wait for a rank that left the job
+// before it was connected to this one.
 func (w *World) watch() {
 	w.watcher.Go(func() {
 		for loss := range w.parts.boot.Losses() {
@@ -148,7 +149,7 @@ func (w *World) watch() {
 	})
 }
 
-// tellFailure tells the launcher of a rank that a failed fence names.
+// tellFailure reports the ranks that a failed fence names to the launcher.
 func (w *World) tellFailure(err error) {
 	var r *bootstrap.RankError
 	if errors.As(err, &r) {
@@ -163,8 +164,8 @@ func lossCause(l bootstrap.Loss) error {
 	return departed(l.Reason)
 }
 
-// part tells a rank that this one has given it up: the rank may have no means to find that out. It
-// is called by the engine, which does not wait for it.
+// part reports to a rank, through the launcher's store, that this rank has given it up: it may have
+// no other way to find out. The engine calls it and does not wait.
 func (w *World) part(rank int, cause error) {
 	w.parts.boot.Lost(rank)
 	if rank == w.rank {
@@ -177,7 +178,7 @@ func (w *World) part(rank int, cause error) {
 	})
 }
 
-// abortError is for the engine, which tells it to the other ranks.
+// abortError is the error of an abort, which the engine also sends to the other ranks.
 func abortError(info bootstrap.AbortInfo) error {
 	who := fmt.Sprintf("rank %d", info.Rank)
 	if info.Rank < 0 {

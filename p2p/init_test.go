@@ -87,8 +87,8 @@ func TestShutdownNamesWhatIsMissing(t *testing.T) {
 		}
 		defer close(gaveUp)
 		w.Irecv(5, p2p.Exact, make([]byte, 3))
-		// Time enough to get into the fence, which nothing shows, on a machine that stands still
-		// for a moment.
+		// Long enough to reach the fence, which cannot be observed, even if the machine stalls for
+		// a moment.
 		ctx, cancel := context.WithTimeout(background, time.Second)
 		defer cancel()
 		err := w.Shutdown(ctx)
@@ -104,17 +104,17 @@ func TestShutdownDelivers(t *testing.T) {
 	everywhere(t, 2, func(t *testing.T, w *p2p.World) {
 		for _, size := range []int{10, 2 << 20} {
 			if w.Rank() == 0 {
-				w.Isend(1, 1, make([]byte, size)) // nobody waits for it but Shutdown
+				w.Isend(1, 1, make([]byte, size)) // completed by Shutdown, without a Wait
 				continue
 			}
-			awaitUnexpected(w, 1) // all of its sender that is left to do is Shutdown
+			awaitUnexpected(w, 1) // the sender has nothing left to do but Shutdown
 			_, err := w.Recv(background, 1, p2p.Exact, make([]byte, size))
 			require.NoError(t, err)
 		}
 	})
 }
 
-// awaitUnexpected returns when n messages wait here for a receive, in every progress mode.
+// awaitUnexpected returns when n unexpected messages are here, in every progress mode.
 func awaitUnexpected(w *p2p.World, n int) {
 	idle := w.Irecv(1<<60, p2p.Exact, nil)
 	for w.Metrics().UnexpectedNow < n {
@@ -155,7 +155,7 @@ func TestSmallMessagesDoNotAllocate(t *testing.T) {
 			step()
 		}
 		if invariant.Enabled {
-			return // what is known of each operation is allocated
+			return // the invariants build allocates a record of each operation
 		}
 		require.Zero(t, testing.AllocsPerRun(1000, step))
 	})

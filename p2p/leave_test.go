@@ -11,8 +11,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// late is a Bootstrap whose rank has met the others but gets no further with Init before gone is
-// closed.
+// late is a Bootstrap whose rank has met the others but does not get further with Init before gone
+// is closed.
 type late struct {
 	p2p.Bootstrap
 	gone <-chan struct{}
@@ -23,7 +23,7 @@ func (b *late) Get(ctx context.Context, rank int, key string) ([]byte, error) {
 	return b.Bootstrap.Get(ctx, rank, key)
 }
 
-// TestLeavingRightAfterInit: rank 1 comes and goes before the others have finished their Init.
+// TestLeavingRightAfterInit: rank 1 leaves before the others have finished their Init.
 func TestLeavingRightAfterInit(t *testing.T) {
 	for _, device := range []string{"shm", "tcp"} {
 		t.Run(device, func(t *testing.T) {

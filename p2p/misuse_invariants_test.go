@@ -19,7 +19,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-// What a program that uses p2p wrongly is told.
+// What the invariants build reports to a program that misuses p2p.
 
 const here = "p2p_test.Test" // in the stack of a post by a test
 
@@ -78,7 +78,7 @@ func TestForgottenRequests(t *testing.T) {
 		w.Comm().Isend(0, 6, nil)
 		ctx, cancel := context.WithCancel(background)
 		cancel()
-		_, err := w.Irecv(7, p2p.Exact, nil).Wait(ctx) // goes on
+		_, err := w.Irecv(7, p2p.Exact, nil).Wait(ctx) // a Wait that does not end the operation
 		assert.ErrorIs(t, err, context.Canceled)
 		var dump bytes.Buffer
 		assert.NoError(t, w.Dump(&dump))
@@ -91,7 +91,7 @@ func TestForgottenRequests(t *testing.T) {
 	require.Contains(t, text, here)
 }
 
-// lines is a log that several goroutines write.
+// lines is a log that several goroutines write to.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// sharers counts the ranks that may run on the processors that this rank may use, itself included,
-// and those processors. A rank of this machine that does not say which it uses may use them all.
+// sharers counts the ranks that may run on the processors allowed to this rank, itself included,
+// and those processors. A rank of this machine with unknown processors counts as one that may use
+// all.
 func sharers(me int, cards []card) (ranks, cpus int) {
 	mine, err := parseCPUs(cards[me].CPUs)
 	known := err == nil

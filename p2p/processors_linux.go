@@ -2,7 +2,7 @@ package p2p
 
 import "golang.org/x/sys/unix"
 
-// processors lists those that this rank may use; nil if the kernel does not say.
+// processors lists the processors allowed to this process; nil if the kernel does not tell.
 func processors() []int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {

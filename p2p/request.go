@@ -7,31 +7,31 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Request is a handle, a small value to copy and store freely. Its object is pooled; a generation
-// number in the handle makes any use after completion a clean ErrInactive, never somebody else's
-// operation. The zero Request is inactive: Wait and Test return at once with no error. A request
-// must be completed by Wait, Test or WaitAll.
+// Request is a handle, a small value that may be copied and stored. Its object is pooled; a
+// generation number makes any use after completion ErrInactive, and never another operation. The
+// zero Request is inactive: Wait and Test return at once with no error. A request must be completed
+// by Wait, Test or WaitAll.
 type Request struct {
 	r    progress.Request // object and generation
-	tag  Tag              // this and what follows are for the error
+	tag  Tag              // this and the rest: for the text of an error
 	room int              // bytes of the buffer
 	rank int32
 	send bool
 }
 
 // Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
-// ctx's error and the operation GOES ON, still holding its buffer: call Wait again, or Cancel and
+// ctx's error and the operation GOES ON, still owning its buffer: call Wait again, or Cancel and
 // then Wait.
 func (r Request) Wait(ctx context.Context) (Status, error) {
 	st, _, err := r.wait(ctx)
 	return st, err
 }
 
-// wait is Wait that also says whether the handle is consumed.
+// wait is Wait; consumed reports whether the handle was consumed.
 func (r Request) wait(ctx context.Context) (st Status, consumed bool, err error) {
 	switch {
 	case r == (Request{}) && ctx == nil:
-		return nothing, false, errNoContext // there is no operation to name
+		return nothing, false, errNoContext // without naming an operation, which the zero Request has not
 	case r == (Request{}):
 		return nothing, true, nil
 	case ctx == nil:
@@ -62,16 +62,16 @@ func (r Request) Test() (st Status, done bool, err error) {
 	return status(est), true, nil
 }
 
-// Cancel asks for the operation's end and returns at once. Its outcome is the request's:
-// ErrCanceled, or success if the message was faster.
+// Cancel asks for the end of the operation and returns at once. The request completes with
+// ErrCanceled, or with success if it was too late.
 func (r Request) Cancel() {
 	if r != (Request{}) {
 		r.r.Cancel()
 	}
 }
 
-// Done gives a channel that closes when the operation has ended; Wait then returns at once. The
-// only call that allocates.
+// Done returns a channel that is closed when the operation has ended; Wait then returns at once. It
+// is the only call that allocates.
 func (r Request) Done() <-chan struct{} {
 	if r == (Request{}) {
 		return closedChan
@@ -86,9 +86,9 @@ var closedChan = func() chan struct{} {
 }()
 
 // WaitAll waits for all of reqs. It skips inactive requests and sets those that it consumes to
-// Request{}, so that loops end. If ctx ends first it returns its error and what has not ended goes
-// on. Otherwise its error is that of the lowest failing index; with out (nil, or as long as reqs)
-// it gives each its own.
+// Request{}, so that loops end. If ctx ends first it returns ctx's error, and unfinished operations
+// go on. Otherwise its error is that of the lowest failing index; out, unless nil, must be as long
+// as reqs and gets the outcome of each.
 func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if ctx == nil {
 		return errNoContext
@@ -102,7 +102,7 @@ func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 		if !consumed {
 			return err
 		}
-		if errors.Is(err, ErrInactive) { // consumed elsewhere
+		if errors.Is(err, ErrInactive) { // consumed by another call
 			st, err = nothing, nil
 		}
 		if out != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 )
 
-// Setting is one value in effect, for people.
+// Setting is one setting in effect, as `tagmatch info` prints it.
 type Setting struct {
 	Field  string // of Config
-	Env    string // its variable
+	Env    string // the environment variable
 	Value  string
 	Origin string // "program", the variable's name, or "default"
 }
 
-// variable ties a field of Config to its variable.
+// variable ties a field of Config to its environment variable.
 type variable struct {
 	field, env string
 	unset      func(c *Config) bool // the program left the default
@@ -113,8 +113,8 @@ func variables() []variable {
 	}
 }
 
-// Effective lists the settings that Init would work with, in the order field, variable, default,
-// and every fault of the fields and variables at once. The launcher's own variables are those of
+// Effective lists the settings that Init would use, from field, variable or default in this order,
+// and every fault of fields and variables at once. The launcher's own variables are those of
 // package bootstrap; CheckEnvironment finds misspelled names.
 func (c *Config) Effective(getenv func(string) string) ([]Setting, error) {
 	_, settings, err := c.resolve(getenv)

@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/bootstrap"
 )
 
-// lifeState is how far a World has ended.
+// lifeState is the state of a World.
 type lifeState uint8
 
 const (
@@ -18,10 +18,10 @@ const (
 	closed
 )
 
-// Shutdown is the orderly end, collective: it delivers what was sent, waits until all ranks are
-// here, then closes. If ctx ends first it closes as Close does and returns an error that says in a
-// line how many sends and receives are unfinished, by rank, and which ranks have not come;
-// Config.Logger gets what Dump would write.
+// Shutdown ends the job in order; it is collective. It delivers what was sent, waits until all
+// ranks have called it, then closes. If ctx ends first it closes as Close does and returns an error
+// of one line: how many sends and receives are unfinished, by rank, and which ranks have not called
+// Shutdown; Config.Logger gets the output of Dump.
 //
 // Leaving the launcher's store can take up to 2 seconds more, here and in Close, if another rank
 // does not answer: rank 0 serves it until all have left.
@@ -41,14 +41,14 @@ func (w *World) Shutdown(ctx context.Context) error {
 		w.tellFailure(err)
 		err = fmt.Errorf("p2p: shutdown: not all ranks have come: %w%s", err, w.unfinished())
 	}
-	w.parts.boot.Leave(err == nil) // before the peers can notice
+	w.parts.boot.Leave(err == nil) // before the peers can detect the end of the connections
 	w.state = shutDown
 	return errors.Join(err, w.release(ErrClosed))
 }
 
-// meet waits for the other ranks. What they still want of this one, acknowledgements or the data of
-// a rendezvous, must move meanwhile, so in ProgressManual this goroutine waits inside the engine,
-// for a message that nobody sends.
+// meet waits for the other ranks in a fence. This rank must make progress meanwhile, as the others
+// may still need acknowledgements or the data of a rendezvous: in ProgressManual this goroutine
+// therefore waits inside the engine, for a message that is never sent.
 func (w *World) meet(ctx context.Context) error {
 	if w.cfg.Progress == ProgressAuto {
 		return w.parts.boot.Fence(ctx)
@@ -61,12 +61,12 @@ func (w *World) meet(ctx context.Context) error {
 	}()
 	tag := namespace | libraryContext<<contextShift | uint64(w.rank)<<sourceShift
 	if _, err := w.eng.Recv(waiting, w.rank, tag, uint64(Exact), nil); !errors.Is(err, context.Canceled) {
-		met() // the engine has failed; the fence says what of it concerns the ranks
+		met() // the engine has failed; the error of the fence names the ranks
 	}
 	return <-result
 }
 
-// unfinished is what was not done, in short, as a suffix of an error. The Logger gets the list.
+// unfinished counts the unfinished operations, as a suffix of an error, and logs the list.
 func (w *World) unfinished() string {
 	if w.cfg.Logger != nil {
 		var b strings.Builder
@@ -81,8 +81,8 @@ func (w *World) unfinished() string {
 }
 
 // Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError
-// unless all had called Shutdown. After Shutdown it does nothing, so `defer w.Close()` is always
-// right. Safe to call twice.
+// unless all ranks had called Shutdown. After Shutdown it has no effect, so `defer w.Close()` is
+// always right. It may be called twice.
 func (w *World) Close() error {
 	if w.ending.TryLock() {
 		if w.state == alive {
@@ -91,7 +91,7 @@ func (w *World) Close() error {
 		w.ending.Unlock()
 	}
 	err := w.eng.Close(ErrClosed)
-	if !w.ending.TryLock() { // a Shutdown is under way, perhaps in the fence: end that too
+	if !w.ending.TryLock() { // a Shutdown is running, perhaps in the fence: end it
 		err = errors.Join(err, w.parts.boot.Close())
 		w.ending.Lock()
 	}
@@ -123,10 +123,10 @@ func (w *World) release(cause error) error {
 	return nil
 }
 
-// Abort ends the job: operations on all ranks end with ErrAborted, and the launcher is told to stop
-// them with code. It does not exit this process.
+// Abort ends the job: operations on all ranks end with ErrAborted, and the launcher stops the ranks
+// with exit code code. This process does not exit.
 func (w *World) Abort(code int, reason string) {
-	// First the launcher: it also reaches ranks without a connection to this one.
+	// The launcher first: it also reaches ranks that this one is not connected to.
 	w.parts.boot.Abort(code, reason)
 	w.eng.Abort(abortError(bootstrap.AbortInfo{Rank: w.rank, Code: code, Reason: reason}))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// TestFailedShutdownSummarises: one line, however many messages there are; the list is the
-// Logger's.
+// TestFailedShutdownSummarises: the error has one line, however many messages there are; the Logger
+// gets the list.
 func TestFailedShutdownSummarises(t *testing.T) {
 	var log strings.Builder
 	over := make(chan struct{})
@@ -29,7 +29,7 @@ func TestFailedShutdownSummarises(t *testing.T) {
 			return
 		}
 		defer close(over)
-		for range 2 { // all are here, with what nobody will receive
+		for range 2 { // a barrier: all are here, with messages that are never received
 			_, err := w.Recv(background, 9, p2p.Exact, nil)
 			assert.NoError(t, err)
 		}
@@ -65,7 +65,7 @@ func TestSummaryNamesFewRanks(t *testing.T) {
 			return
 		}
 		defer close(over)
-		for range 11 { // all are here
+		for range 11 { // a barrier
 			_, err := w.Recv(background, 9, p2p.Exact, nil)
 			assert.NoError(t, err)
 		}
@@ -86,7 +86,7 @@ func TestSummaryNamesFewRanks(t *testing.T) {
 	})
 }
 
-// TestClosedIsSaid: a rank that closes its World is said to have, whatever carries the news.
+// TestClosedIsSaid: the error names a rank that closed its World as such, whatever reports it.
 func TestClosedIsSaid(t *testing.T) {
 	everywhere(t, 2, func(t *testing.T, w *p2p.World) {
 		defer w.Close()

@@ -2,8 +2,8 @@ package p2p
 
 import "github.com/tagmatch/tagmatch/bootstrap"
 
-// Tag labels a message. It is a type of its own, so that ranks, tags and masks cannot be swapped
-// unseen.
+// Tag labels a message. It has a type of its own, so that the compiler notices where rank, tag and
+// mask are swapped.
 type Tag uint64
 
 // Mask says which bits of a Tag a receive compares: a message matches when (its tag ^ tag) & mask
@@ -41,18 +41,19 @@ type Status struct {
 	Len    int64
 }
 
-// nothing is the status where no message moved: an inactive request, ProcNull as the peer, or an
-// operation that failed.
+// nothing is the status where no message was received: an inactive request, ProcNull as the peer,
+// or an operation that failed.
 var nothing = Status{Source: ProcNull, Tag: AnyTag}
 
-// Completion is one outcome. Data is the index in the slice given to WaitAll.
+// Completion is the outcome of one request. Data is its index in the slice given to WaitAll.
 type Completion struct {
 	Data   uint64
 	Status Status
 	Err    error
 }
 
-// Bootstrap tells ranks of each other. Package bootstrap has those of all launchers.
+// Bootstrap connects the ranks of a job before they can send messages. Package bootstrap has one
+// for each launcher.
 type Bootstrap = bootstrap.Bootstrap
 
 type noCopy struct{}

@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
-// deviceName is what carries messages to other ranks or, where there are none, the devices' names.
+// deviceName names the wires to the other ranks or, where there are none, the devices.
 func (w *World) deviceName(wires []string) string {
 	used := map[string]bool{}
 	for rank, name := range wires {
@@ -27,8 +27,8 @@ func (w *World) deviceName(wires []string) string {
 	return strings.Join(names, ",")
 }
 
-// tellWires logs, once, which ranks of this machine are not reached over shared memory although
-// that comes first, and why.
+// tellWires logs, once, which ranks of this machine are reached without shared memory although it
+// was asked for, and why.
 func (w *World) tellWires(cards []card) {
 	first, _, _ := strings.Cut(orAuto(w.cfg.Device), ",")
 	if w.cfg.Logger == nil || first != auto && first != deviceSHM {
@@ -52,7 +52,7 @@ func (w *World) tellWires(cards []card) {
 		"why", strings.Join(all, "; "))
 }
 
-// near says that two ranks are on one machine.
+// near reports whether two ranks are on one machine.
 func (c *card) near(o *card) bool {
 	if c.Boot != "" && o.Boot != "" {
 		return c.Boot == o.Boot
@@ -60,7 +60,7 @@ func (c *card) near(o *card) bool {
 	return c.Host == o.Host
 }
 
-// apart says why two ranks of one machine cannot share memory.
+// apart returns why two ranks of one machine cannot share memory.
 func (c *card) apart(mine *card) string {
 	switch {
 	case mine.NoSHM != "":
@@ -71,7 +71,7 @@ func (c *card) apart(mine *card) string {
 	return "it runs as another user, or in another namespace of processes, network or IPC"
 }
 
-// insists is what to add to an error of shared memory where the user has ruled TCP out.
+// insists is the hint added to a shared-memory error where Config.Device excludes TCP.
 func (w *World) insists() string {
 	if w.cfg.Device != deviceSHM {
 		return ""
@@ -79,7 +79,7 @@ func (w *World) insists() string {
 	return "; device auto, or shm,tcp, instead of shm (TAGMATCH_DEVICE) uses TCP where memory cannot be shared"
 }
 
-// bootID tells machines apart; empty where the kernel does not say.
+// bootID identifies the running kernel, and so the machine; empty where it cannot be read.
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

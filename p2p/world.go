@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// World is a job's set of ranks as one process sees it.
+// World is the set of ranks of a job, as one process sees it.
 type World struct {
 	_          noCopy
 	rank, size int
@@ -17,10 +17,10 @@ type World struct {
 	comm       Comm
 
 	localRank, localSize int
-	cfg                  Config // with variables filled in
-	alone                bool   // no launcher: see detect
+	cfg                  Config // the caller's, with environment variables filled in
+	alone                bool   // there is no launcher: see detect
 	parts                parts
-	// Goroutines that wait for reports of other ranks, or send them.
+	// Goroutines that watch for aborts and losses, or report losses.
 	watcher sync.WaitGroup
 
 	ending sync.Mutex // held by Shutdown and Close
@@ -43,20 +43,21 @@ func (w *World) LocalSize() int { return w.localSize }
 // passed to AckFailures.
 func (w *World) Failed() []int { return w.eng.Failed() }
 
-// AckFailures lets receives from any source go on without ranks.
+// AckFailures lets receives from any source continue without these ranks.
 func (w *World) AckFailures(ranks ...int) { w.eng.AckFailures(ranks...) }
 
-// Dump writes what this rank waits for, for people.
+// Dump writes the operations that this rank waits for, in a form for people.
 func (w *World) Dump(out io.Writer) error { return w.eng.Dump(out) }
 
-// Comm is the Comm of all ranks; always the same.
+// Comm is the Comm of all ranks, always the same one.
 func (w *World) Comm() *Comm { return &w.comm }
 
-// The raw calls: 63-bit tags, any source unless the tag says otherwise. They are for the program
-// that owns the World; a library uses a Comm and so cannot collide with it.
+// The raw calls have 63-bit tags and receive from any source, unless the program puts the source
+// into the tag. They are for the program that owns the World; a library uses a Comm, whose messages
+// cannot match a raw receive.
 
 // Send returns when buf may be reused: the message is then buffered or received, and arrives even
-// if this rank exits after Shutdown. It blocks while dst has no room for it.
+// if this rank exits after Shutdown. It blocks while dst has no memory for the message.
 func (w *World) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
 		return w.refuseSend(ctx, dst, tag)
@@ -79,9 +80,8 @@ func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Statu
 	return status(st), nil
 }
 
-// Isend and Irecv never block and have no context: cancel by Request.Cancel. Errors come from the
-// request. Isend fails with ErrFull where too many sends wait already, see Config.SendLimit and
-// Room.
+// Isend and Irecv never block and have no context: use Request.Cancel. Errors are those of the
+// request. Isend fails with ErrFull where too many sends are queued, see Config.SendLimit and Room.
 func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(w.size) || tag > MaxTag {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
@@ -89,8 +89,8 @@ func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 	return Request{r: w.eng.Isend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
 }
 
-// Room waits until Isend would not fail with ErrFull, and returns at once where it would not now.
-// When ctx ends first it returns ctx's error. It reserves nothing: other goroutines may be faster.
+// Room waits until Isend would not fail with ErrFull. If ctx ends first it returns ctx's error. It
+// reserves nothing: another goroutine may be faster.
 func (w *World) Room(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
@@ -102,7 +102,7 @@ func (w *World) Room(ctx context.Context) error {
 	return fmt.Errorf(prefix+"%w", err)
 }
 
-// Irecv is Recv without waiting, see Isend.
+// Irecv is the nonblocking Recv, see Isend.
 func (w *World) Irecv(tag Tag, mask Mask, buf []byte) Request {
 	if tag > MaxTag {
 		return failedRequest(opRecv, AnySource, tag, refuseRecv(context.Background(), tag))
@@ -110,7 +110,7 @@ func (w *World) Irecv(tag Tag, mask Mask, buf []byte) Request {
 	return Request{r: w.eng.Irecv(AnySource, uint64(tag), uint64(mask)|namespace, buf), tag: tag, room: len(buf), rank: AnySource}
 }
 
-// refuseSend says what is wrong with a send.
+// refuseSend returns the error of a send with invalid arguments.
 func (w *World) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	err := errRawTag
 	switch {
@@ -122,7 +122,7 @@ func (w *World) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	return &OpError{opSend, dst, tag, err}
 }
 
-// refuseRecv says what is wrong with a receive.
+// refuseRecv returns the error of a receive with invalid arguments.
 func refuseRecv(ctx context.Context, tag Tag) error {
 	err := errRawTag
 	if ctx == nil {
@@ -133,7 +133,7 @@ func refuseRecv(ctx context.Context, tag Tag) error {
 
 var errRawTag = invalidf("bit 63 of a tag belongs to the library: tags of a World's own calls go from 0 to %#x", uint64(MaxTag))
 
-// status makes an engine's status the caller's: tags of a Comm are unpacked.
+// status converts an engine's status: tags of a Comm are unpacked.
 func status(st progress.Status) Status {
 	if st.Tag&namespace != 0 {
 		st.Tag &= tagMask
@@ -141,7 +141,7 @@ func status(st progress.Status) Status {
 	return Status{Source: st.Source, Tag: Tag(st.Tag), Len: st.Len}
 }
 
-// failedStatus is the status beside an error: only a message that was too long has one.
+// failedStatus is the status beside an error: that of the message after ErrTruncated, else nothing.
 func failedStatus(st progress.Status, err error) Status {
 	if err == ErrTruncated {
 		return status(st)

@@ -67,7 +67,7 @@ func TestRawAndCommDoNotMeet(t *testing.T) {
 		require.NoError(t, c.Send(background, peer, 5, []byte("comm")))
 		require.NoError(t, w.Send(background, peer, 5, []byte("raw")))
 		buf := make([]byte, 8)
-		st, err := w.Recv(background, 0, p2p.Any, buf) // takes any raw message, and only those
+		st, err := w.Recv(background, 0, p2p.Any, buf) // receives any raw message, and only those
 		require.NoError(t, err)
 		require.Equal(t, p2p.Status{Source: peer, Tag: 5, Len: 3}, st)
 		require.Equal(t, "raw", string(buf[:3]))
@@ -209,21 +209,21 @@ func TestContexts(t *testing.T) {
 		var op *p2p.OpError
 		require.ErrorAs(t, err, &op)
 
-		// Wait's context bounds the waiting only.
+		// The context bounds only the waiting.
 		buf := make([]byte, 8)
 		r := w.Irecv(2, p2p.Exact, buf)
 		_, err = r.Wait(short)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, p2p.WaitAll(short, []p2p.Request{r}, nil), context.DeadlineExceeded)
 		require.NoError(t, w.Send(background, 1-w.Rank(), 5, nil))
-		_, err = w.Recv(background, 5, p2p.Exact, nil) // the peer has given up waiting by now
+		_, err = w.Recv(background, 5, p2p.Exact, nil) // the peer has cancelled by now
 		require.NoError(t, err)
 		require.NoError(t, w.Send(background, 1-w.Rank(), 2, []byte("here")))
 		st, err := r.Wait(background)
 		require.NoError(t, err)
 		require.Equal(t, "here", string(buf[:st.Len]))
 
-		// A large send that nobody receives can be given up.
+		// A large send that is not received can be cancelled.
 		if w.Rank() == 0 {
 			short, cancel := context.WithTimeout(background, 20*time.Millisecond)
 			defer cancel()
@@ -231,7 +231,7 @@ func TestContexts(t *testing.T) {
 			require.NoError(t, w.Send(background, 1, 4, nil))
 			return
 		}
-		_, err = w.Recv(background, 4, p2p.Exact, nil) // answers the withdrawal meanwhile
+		_, err = w.Recv(background, 4, p2p.Exact, nil) // answers the WITHDRAW meanwhile
 		require.NoError(t, err)
 	})
 }
@@ -270,7 +270,8 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// TestStatusOfFailed: an operation that moved nothing must not look as if it had heard from rank 0.
+// TestStatusOfFailed: an operation that moved nothing must not look as if it had a message from
+// rank 0.
 func TestStatusOfFailed(t *testing.T) {
 	nothing := p2p.Status{Source: p2p.ProcNull, Tag: p2p.AnyTag}
 	p2ptest.Run(t, 1, func(w *p2p.World) {
@@ -303,7 +304,7 @@ func TestStatusOfFailed(t *testing.T) {
 			require.Equal(t, nothing, st)
 		}
 
-		// A message that was too long did come.
+		// A truncated message did arrive.
 		require.NoError(t, c.Send(background, 0, 1, make([]byte, 5)))
 		st, err = c.Recv(background, p2p.AnySource, p2p.AnyTag, buf)
 		require.ErrorIs(t, err, p2p.ErrTruncated)
@@ -344,7 +345,7 @@ func TestAbort(t *testing.T) {
 			defer w.Close()
 			assert.NoError(t, w.Send(background, 1, 2, nil))
 			if w.Rank() == 1 {
-				for range 3 { // they are all here
+				for range 3 { // a barrier
 					_, err := w.Recv(background, 2, p2p.Exact, nil)
 					assert.NoError(t, err)
 				}
@@ -362,7 +363,7 @@ func TestAbort(t *testing.T) {
 func TestLostPeer(t *testing.T) {
 	p2ptest.RunConfig(t, 3, p2p.Config{}, func(w *p2p.World) {
 		defer w.Close()
-		for peer := range 3 { // all are here
+		for peer := range 3 { // a barrier
 			require.NoError(t, w.Comm().Send(background, peer, 0, nil))
 		}
 		for peer := range 3 {

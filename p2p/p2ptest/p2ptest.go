@@ -17,23 +17,22 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// shutdownTime is how long the ranks have to come together once fn has returned: a rank that waits
-// for ever is a failure.
+// shutdownTime bounds the Shutdown after fn has returned: a rank that waits for ever is a failure.
 const shutdownTime = 30 * time.Second
 
-// Run calls fn once for each rank of a job of n, each in a goroutine of its own, and returns when
-// all have ended and shut down. fn may Close its World itself. A rank whose fn panics or ends its
-// goroutine (t.FailNow, require) closes its World, so that the others notice.
+// Run calls fn once for each of n ranks, each in its own goroutine, and returns when all have ended
+// and shut down. fn may Close its World itself. A rank whose fn panics or ends its goroutine
+// (t.FailNow, require) closes its World, so that the others notice.
 func Run(t testing.TB, n int, fn func(w *p2p.World)) {
 	t.Helper()
 	RunConfig(t, n, p2p.Config{}, fn)
 }
 
-// RunConfig is Run with a Config, whose Bootstrap must be nil. Where it names a Device the ranks
-// use that one. Builds with -tags invariants log warnings to the test if it has no Logger.
+// RunConfig is Run with a Config, whose Bootstrap must be nil. If cfg.Device is set, the ranks use
+// that device. Builds with -tags invariants log warnings to the test if cfg has no Logger.
 func RunConfig(t testing.TB, n int, cfg p2p.Config, fn func(w *p2p.World)) {
 	t.Helper()
-	if invariant.Enabled && cfg.Logger == nil { // it tells of requests that were never completed
+	if invariant.Enabled && cfg.Logger == nil { // it reports requests that were never completed
 		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	var ranks sync.WaitGroup
@@ -49,7 +48,7 @@ func RunConfig(t testing.TB, n int, cfg p2p.Config, fn func(w *p2p.World)) {
 	ranks.Wait()
 }
 
-// wirings are Bootstraps of n ranks in this process.
+// wirings returns the Bootstraps of n ranks in this process.
 func wirings(n int, cfg *p2p.Config) []p2p.Bootstrap {
 	fabric := soft.NewFabric(soft.FabricOptions{})
 	var list []p2p.Bootstrap
@@ -62,7 +61,7 @@ func wirings(n int, cfg *p2p.Config) []p2p.Bootstrap {
 	return list
 }
 
-// rank is the life of one rank.
+// rank runs one rank.
 func rank(cfg p2p.Config, fn func(w *p2p.World)) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 	defer cancel()

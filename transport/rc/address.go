@@ -6,23 +6,24 @@ import (
 	"fmt"
 )
 
-// Address is what Transport.Address encodes: all that a peer needs to connect.
+// Address is the decoded form of Transport.Address: all that a peer needs to connect.
 type Address struct {
 	Mode     string // "rc" or "tmsrq": both ends must agree (TMO 1.3)
 	Job      string
 	Rank     int
 	Size     int
 	MaxEager int
-	MTU      int // verbs.MTU of the path; the smaller of both ends' counts
-	RdAtomic int // RDMA reads that this end answers at once for each queue pair
+	MTU      int // verbs.MTU of this end; a path uses the smaller of both ends'
+	RdAtomic int // RDMA READs that each queue pair of this end answers concurrently
 	CellAddr uint64
 	CellRKey uint32
 	Device   []byte     // verbs.Device.Address
-	QPNs     [][]uint32 // queue pair numbers for every rank; tmsrq has two sets (TMO 1.3)
+	QPNs     [][]uint32 // queue pair numbers by rank; tmsrq has two sets (TMO 1.3)
 }
 
-// The encoded form: magic, version, then the fields of Address in this order; strings behind a byte
-// (Device: two bytes) of length, integers little-endian. Whatever changes here changes the version.
+// The encoding: magic, version, then the fields of Address in this order; strings are prefixed with
+// their length in one byte (Device: two bytes); integers are little-endian. Every change needs a
+// new version.
 const (
 	addressMagic   = "TMX"
 	addressVersion = 1
@@ -36,7 +37,7 @@ const (
 
 var errAddressShort = errors.New("the address is cut short")
 
-// Encode gives the bytes that DecodeAddress takes.
+// Encode returns the bytes that DecodeAddress decodes.
 func (a *Address) Encode() []byte {
 	b := append([]byte(addressMagic), addressVersion)
 	b = append(append(b, byte(len(a.Mode))), a.Mode...)
@@ -58,8 +59,8 @@ func (a *Address) Encode() []byte {
 	return b
 }
 
-// decoder cuts fields off a peer's bytes. After the first that is missing it yields zeroes and says
-// so.
+// decoder reads fields from a peer's bytes. After the first missing field it returns zeroes and
+// sets bad.
 type decoder struct {
 	b     []byte
 	short bool
@@ -81,7 +82,8 @@ func (d *decoder) uint(size int) uint64 {
 	return binary.LittleEndian.Uint64(v[:])
 }
 
-// DecodeAddress decodes what a peer's Encode gave; it keeps nothing of b. It checks the form only.
+// DecodeAddress decodes the result of a peer's Encode, of which it retains nothing. It checks the
+// form only.
 func DecodeAddress(b []byte) (*Address, error) {
 	d := decoder{b: b}
 	magic := string(d.cut(len(addressMagic)))
@@ -113,7 +115,7 @@ func DecodeAddress(b []byte) (*Address, error) {
 	return a, nil
 }
 
-// check checks what was decoded, before memory is allocated by it.
+// check validates the decoded sizes before memory is allocated for them.
 func (a *Address) check(d *decoder, sets int) error {
 	switch {
 	case d.short:
@@ -133,8 +135,8 @@ func (a *Address) check(d *decoder, sets int) error {
 	return nil
 }
 
-// Accept checks that the transport at a can talk to peer, which is said to be rank's. The error
-// names the difference.
+// Accept checks that the transport with address a can connect to peer, the address of rank. The
+// error names the difference.
 func (a *Address) Accept(peer *Address, rank int) error {
 	switch {
 	case peer.Mode != a.Mode:

@@ -55,7 +55,7 @@ func FuzzDecodeAddress(f *testing.F) {
 func TestTable(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 100, 1000} {
 		tab := newTable(n)
-		for i := range n { // numbers may be dense, or equal in their low bits
+		for i := range n { // they may be dense, or equal in their low bits
 			tab.add(uint32(i)<<10, i)
 		}
 		for i := range n {

@@ -38,9 +38,10 @@ func pair(tb testing.TB, direct bool) (tr [2]*rc.Transport, sinks [2]*counter) {
 	return tr, sinks
 }
 
-// BenchmarkEager is one message from SendEager to Sink.Eager, and the sender's share of polling.
+// BenchmarkEager measures one message from SendEager to Sink.Eager, and the sender's share of
+// polling.
 //
-//	go test ./transport/rc -run - -bench Eager -count 6
+// go test ./transport/rc -run - -bench Eager -count 6
 func BenchmarkEager(b *testing.B) {
 	for _, bm := range []struct {
 		name string
@@ -66,7 +67,7 @@ func BenchmarkEager(b *testing.B) {
 	}
 }
 
-// BenchmarkIdlePoll is a poll that finds nothing.
+// BenchmarkIdlePoll measures a poll without events.
 func BenchmarkIdlePoll(b *testing.B) {
 	tr, _ := pair(b, false)
 	for b.Loop() {
@@ -74,8 +75,7 @@ func BenchmarkIdlePoll(b *testing.B) {
 	}
 }
 
-// TestNoAllocation: the paths of every message and of every rendezvous allocate nothing once they
-// are warm.
+// TestNoAllocation: sending, receiving and reading allocate nothing in the steady state.
 func TestNoAllocation(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		tr, sinks := pair(t, direct)

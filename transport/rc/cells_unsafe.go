@@ -2,5 +2,5 @@ package rc
 
 import "unsafe"
 
-// cellBytes is the memory of the cells, for registration.
+// cellBytes returns the memory of c as bytes, for registration.
 func cellBytes(c []uint64) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&c[0])), 8*len(c)) }

@@ -23,18 +23,18 @@ import (
 type Checks struct {
 	sink   transport.Sink
 	calls  invariant.Exclusive
-	inside invariant.Guard // of posting methods that a Sink calls, and their caller
+	inside invariant.Guard // held while a method of the Sink runs, which may call posting methods only
 
 	polling bool
-	telling atomic.Int32 // methods of the Sink under way
+	calling atomic.Int32 // running methods of the Sink
 	closed  bool
 	lost    []bool   // by rank
-	under   []int    // reads and matched receives under way, by rank
+	active  []int    // reads and matched receives in progress, by rank
 	granted []uint64 // by rank
 
-	reads      map[uint64]int // reads under way, by id
+	reads      map[uint64]int // reads in progress, by id
 	tags       map[uint64]*tagCheck
-	dels       map[uint64]int // Deleted that is to be called, by receive
+	dels       map[uint64]int // by receive: Deleted calls that are still due
 	unexpected uint32         // calls of Sink.Eager and Sink.Rndv
 }
 
@@ -44,17 +44,17 @@ type tagCheck struct {
 	src     int
 }
 
-// Check puts Checks before a transport's Sink, and makes the device strict where it can be: a
-// transport must never do what a strict device refuses. Only with invariant.Enabled.
+// Check puts Checks in front of a transport's Sink, and makes the device strict where it can be: a
+// transport must never do what a strict device refuses. Call it only with invariant.Enabled.
 func Check(sink transport.Sink, dev verbs.Device, size int) *Checks {
 	if d, ok := dev.(interface{ Strict() }); ok {
 		d.Strict()
 	}
-	return &Checks{sink: sink, lost: make([]bool, size), under: make([]int, size), granted: make([]uint64, size),
+	return &Checks{sink: sink, lost: make([]bool, size), active: make([]int, size), granted: make([]uint64, size),
 		reads: map[uint64]int{}, tags: map[uint64]*tagCheck{}, dels: map[uint64]int{}}
 }
 
-// Enter begins a call of the transport; what it returns ends it. From inside a Sink's method it
+// Enter begins a call of the transport; call leave at its end. Inside a method of the Sink it
 // nests.
 func (c *Checks) Enter(call string) (leave func()) {
 	defer func() {
@@ -66,7 +66,7 @@ func (c *Checks) Enter(call string) (leave func()) {
 			panic(r)
 		}
 	}()
-	if c.telling.Load() > 0 {
+	if c.calling.Load() > 0 {
 		c.inside.Enter(call)
 		return c.inside.Leave
 	}
@@ -85,29 +85,29 @@ func (c *Checks) Polling() func() {
 	}
 }
 
-// Closed ends what the Sink may be told.
+// Closed marks the transport closed: no more calls of the Sink are legal.
 func (c *Checks) Closed() { c.closed = true }
 
-// told begins a call of the Sink. src -1: it is of no rank.
-func (c *Checks) told(method string, src int) (done func()) {
+// sinkCall begins a call of the Sink. src is -1 where it concerns no rank.
+func (c *Checks) sinkCall(method string, src int) (done func()) {
 	invariant.Check(c.polling && !c.closed, "sink", "Sink.%s outside Poll; the transport is closed: %v", method, c.closed)
 	invariant.Check(src >= -1 && src < len(c.lost), "sink", "Sink.%s for rank %d of %d", method, src, len(c.lost))
 	c.inside.Enter("Sink." + method)
-	c.telling.Add(1)
+	c.calling.Add(1)
 	return func() {
-		c.telling.Add(-1)
+		c.calling.Add(-1)
 		c.inside.Leave()
 	}
 }
 
-// message begins one that a rank must not be the source of after its loss.
+// message begins a call of the Sink that is illegal once src is lost.
 func (c *Checks) message(method string, src int) (done func()) {
-	done = c.told(method, src)
+	done = c.sinkCall(method, src)
 	invariant.Check(src >= 0 && !c.lost[src], "sink", "Sink.%s for rank %d, which is lost or none", method, src)
 	return done
 }
 
-// lend is a copy of what a Sink is lent, which end overwrites: who keeps it finds poison.
+// lend returns a copy of b for the Sink, and end, which overwrites the copy with poison.
 func lend(b []byte) (lent []byte, end func()) {
 	lent = bytes.Clone(b)
 	return lent, func() { invariant.Poison(lent) }
@@ -129,7 +129,7 @@ func (c *Checks) Rndv(src int, h *transport.RndvHdr) {
 	c.header(h, func(h *transport.RndvHdr) { c.sink.Rndv(src, h) })
 }
 
-// header lends a copy of a header.
+// header lends a copy of a header during tell.
 func (c *Checks) header(h *transport.RndvHdr, tell func(*transport.RndvHdr)) {
 	own := *h
 	var end func()
@@ -155,21 +155,21 @@ func (c *Checks) Ctrl(src int, msg []byte) {
 	end()
 }
 
-// Reads notes a read that was posted.
+// Reads records a posted read.
 func (c *Checks) Reads(rank int, id uint64) {
 	c.reads[id]++
-	c.under[rank]++
+	c.active[rank]++
 }
 
-// ReadEnds notes the end of one before the Sink hears of it.
+// ReadEnds records the end of a read before the Sink is called.
 func (c *Checks) ReadEnds(rank int) {
-	c.under[rank]--
-	invariant.Check(c.under[rank] >= 0, "once", "more reads from rank %d end than were posted", rank)
+	c.active[rank]--
+	invariant.Check(c.active[rank] >= 0, "once", "more reads from rank %d end than were posted", rank)
 }
 
 // ReadDone implements transport.Sink.
 func (c *Checks) ReadDone(id uint64, err error) {
-	defer c.told("ReadDone", -1)()
+	defer c.sinkCall("ReadDone", -1)()
 	invariant.Check(c.reads[id] > 0, "once", "read %d ends, which is not under way", id)
 	if c.reads[id]--; c.reads[id] == 0 {
 		delete(c.reads, id)
@@ -179,21 +179,20 @@ func (c *Checks) ReadDone(id uint64, err error) {
 
 // PeerLost implements transport.Sink.
 func (c *Checks) PeerLost(peer int, err error) {
-	defer c.told("PeerLost", peer)()
+	defer c.sinkCall("PeerLost", peer)()
 	invariant.Check(!c.lost[peer], "once", "the loss of rank %d is told twice", peer)
-	invariant.Check(c.under[peer] == 0, "sink", "the loss of rank %d is told while %d reads or matched receives have not ended", peer, c.under[peer])
+	invariant.Check(c.active[peer] == 0, "sink", "the loss of rank %d is told while %d reads or matched receives have not ended", peer, c.active[peer])
 	c.lost[peer] = true
 	c.sink.PeerLost(peer, err)
 }
 
-// Grants notes a grant.
+// Grants records a grant, which must not shrink.
 func (c *Checks) Grants(rank int, total uint64) {
 	invariant.Check(total >= c.granted[rank], "credit", "rank %d is granted %d bytes in all, after %d", rank, total, c.granted[rank])
 	c.granted[rank] = total
 }
 
-// checkHeader looks at the header of a message that is sent: what has a tag never goes as NO_TAG
-// (V17).
+// checkHeader checks the header of a message to be sent: a tagged message is never NO_TAG (V17).
 func (l *Links) checkHeader(wr *verbs.SendWR) {
 	if wr.Opcode != verbs.WRSend && wr.Opcode != verbs.WRSendWithImm {
 		return
@@ -210,14 +209,14 @@ func (l *Links) checkHeader(wr *verbs.SendWR) {
 	}
 }
 
-// checkCompleted looks at a completed request's number, before it is taken.
+// checkCompleted checks the sequence number of a completed request.
 func (l *Links) checkCompleted(p *peer, seq uint32) {
 	invariant.Check(seq-p.done < p.posted-p.done, "once", "request %d to rank %d completes, %d are posted and %d done", seq,
 		l.Rank(p.qp.Num()), p.posted, p.done)
 	invariant.Check(p.state != linkUp || p.waiting > 0, "once", "request %d completes: no signalled one is under way", seq)
 }
 
-// ringChecks follow the buffers of a Ring.
+// ringChecks tracks who owns each buffer of a Ring.
 type ringChecks struct {
 	state  []slotState
 	filled []uint32
@@ -227,17 +226,17 @@ type slotState uint8
 
 const (
 	slotOut     slotState = iota // never posted
-	slotPosted                   // the device's
-	slotTaken                    // its message came
-	slotHandled                  // and is done with
+	slotPosted                   // the device owns it
+	slotTaken                    // a completion has returned it
+	slotHandled                  // its message was handled
 )
 
 func newRingChecks(depth int) *ringChecks {
 	return &ringChecks{state: make([]slotState, depth), filled: make([]uint32, depth)}
 }
 
-// Took notes that a completion has brought a slot. It is for transports that are built on this
-// package, and does nothing in builds without -tags invariants.
+// Took records that a completion has returned a slot. For transports built on this package; a no-op
+// without -tags invariants.
 func (r *Ring) Took(slot uint64) {
 	if !invariant.Enabled {
 		return
@@ -247,16 +246,16 @@ func (r *Ring) Took(slot uint64) {
 	*s = slotTaken
 }
 
-// Handled notes that its message is done with. It is for transports that are built on this package,
-// and does nothing in builds without -tags invariants.
+// Handled records that the message in a slot was handled. For transports built on this package; a
+// no-op without -tags invariants.
 func (r *Ring) Handled(slot uint64) {
 	if invariant.Enabled {
 		r.inv.state[slot] = slotHandled
 	}
 }
 
-// checkPosted holds V15: a buffer goes back after its message was handled. What lay in it is
-// overwritten.
+// checkPosted checks V15: a buffer is posted again only after its message was handled. It
+// overwrites the buffer.
 func (r *Ring) checkPosted(slot uint64) {
 	s := &r.inv.state[slot]
 	invariant.Check(*s == slotOut || *s == slotHandled, "V15", "receive buffer %d is posted before its message was handled", slot)

@@ -14,7 +14,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// keeper is a Sink that keeps what it is lent, and does something when a message comes.
+// keeper is a Sink that retains the slices it is lent, and calls back on each message.
 type keeper struct {
 	kept   [][]byte
 	header *transport.RndvHdr
@@ -42,7 +42,7 @@ func (k *keeper) Matched(uint64, int, uint32, uint64) {}
 func (k *keeper) Delivered(uint64, uint64, error)     {}
 func (k *keeper) Deleted(uint64, bool)                {}
 
-// lone is a transport that is its own peer, rank 0 of 2.
+// lone returns a transport connected to itself, rank 0 of 2.
 func lone(t *testing.T, inline int) (*Transport, *keeper) {
 	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{}), MaxInline: inline})
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func polls(t *testing.T, tr *Transport) {
 	}
 }
 
-// TestCheckOwner: a second goroutine, and a Sink that polls.
+// TestCheckOwner: two goroutines at once, and a Sink that polls, are detected.
 func TestCheckOwner(t *testing.T) {
 	tr, k := lone(t, 0)
 	leave := tr.inv.Enter("SendEager")
@@ -86,7 +86,7 @@ func TestCheckOwner(t *testing.T) {
 	require.Contains(t, invarianttest.Violates(t, "owner", func() { polls(t, tr) }), "inside a Sink's method")
 }
 
-// TestCheckLent: what a Sink keeps turns into poison.
+// TestCheckLent: a lent slice that a Sink retains is overwritten.
 func TestCheckLent(t *testing.T) {
 	tr, k := lone(t, 0)
 	require.NoError(t, tr.SendEager(0, 1, 2, []byte("eager")))
@@ -101,7 +101,7 @@ func TestCheckLent(t *testing.T) {
 	require.EqualValues(t, poisonWord, k.header.Tag)
 }
 
-// TestCheckSink: what a transport tells its Sink.
+// TestCheckSink: illegal calls of the Sink are detected.
 func TestCheckSink(t *testing.T) {
 	for name, v := range map[string]struct {
 		rule string
@@ -141,7 +141,7 @@ func TestCheckSink(t *testing.T) {
 	}
 }
 
-// TestCheckRing is V15: buffers go back once, after their message was handled.
+// TestCheckRing checks V15: a buffer is posted again once, and only after its message was handled.
 func TestCheckRing(t *testing.T) {
 	tr, _ := lone(t, 0)
 	invarianttest.Violates(t, "V15", func() { _ = tr.ring.Done(3) }) // posted already
@@ -155,7 +155,7 @@ func TestCheckRing(t *testing.T) {
 	require.NotPanics(t, func() { invariant.RequirePoison(tr.ring.slab[3*tr.ring.size:][:8], "it") })
 }
 
-// TestCheckBounce: a send buffer comes back once, and nobody writes to it while it is free.
+// TestCheckBounce: a bounce buffer is returned once, and nothing writes to it while it is free.
 func TestCheckBounce(t *testing.T) {
 	tr, _ := lone(t, 64)
 	slot, buf, ok := tr.bounce.Get()
@@ -178,7 +178,7 @@ func TestCheckCompleted(t *testing.T) {
 	invarianttest.Violates(t, "once", func() { tr.Completed(&verbs.WC{WRID: kindSend, QPNum: qpn}) })
 }
 
-// TestCheckRegion: a region is withdrawn once.
+// TestCheckRegion: a region is deregistered once.
 func TestCheckRegion(t *testing.T) {
 	tr, _ := lone(t, 0)
 	r, err := tr.Register(0, make([]byte, 8))
@@ -187,7 +187,7 @@ func TestCheckRegion(t *testing.T) {
 	invarianttest.Violates(t, "once", func() { _ = r.Dereg() })
 }
 
-// TestCheckHeader is V17: what has a tag does not go as NO_TAG.
+// TestCheckHeader checks V17: a tagged message is never sent as NO_TAG.
 func TestCheckHeader(t *testing.T) {
 	tr, _ := lone(t, 0)
 	for _, msg := range [][]byte{{byte(verbs.TMHNoTag), ctrlKind + 1}, {byte(verbs.TMHNoTag)}, {byte(verbs.TMHEager)}, make([]byte, 16), {9}} {

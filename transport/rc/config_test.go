@@ -18,7 +18,7 @@ func openLoop(t *testing.T, f *soft.Fabric, rank int) *soft.Device {
 	return dev
 }
 
-// TestConfig: everything that is wrong is named at once, and nothing is left in the device.
+// TestConfig: New reports all faults at once, and leaves nothing open in the device.
 func TestConfig(t *testing.T) {
 	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
 	_, err := rc.New(rc.Config{}, nil)
@@ -33,7 +33,7 @@ func TestConfig(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// TestOpenFails takes the device's only completion channel away: New must undo what it did.
+// TestOpenFails uses up the device's only completion channel: New must undo what it did.
 func TestOpenFails(t *testing.T) {
 	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
 	first, err := rc.New(rc.Config{Device: dev, Size: 1}, &counter{})
@@ -44,7 +44,7 @@ func TestOpenFails(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// TestLargeJob: the default send depth shrinks before the completion queue gets too large.
+// TestLargeJob: the default send depth is reduced before the completion queue gets too large.
 func TestLargeJob(t *testing.T) {
 	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
 	tr, err := rc.New(rc.Config{Device: dev, Size: 300}, &counter{})
@@ -56,8 +56,7 @@ func TestLargeJob(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
-// TestCause: the loss of a peer is reported with what the device knows about it, not with the first
-// symptom.
+// TestCause: the error of a lost peer is the most specific one, not the first symptom.
 func TestCause(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		f := soft.NewFabric(soft.FabricOptions{})

@@ -19,7 +19,7 @@ func TestLoop(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{}), New: newRC, Long: !testing.Short()})
 }
 
-// TestLoopRough lets the wire delay, cut and refuse at random.
+// TestLoopRough: the wire delays, cuts and refuses at random.
 func TestLoopRough(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(transporttest.Rough, soft.Config{}), New: newRC, Seeds: transporttest.Seeds(3)})
 }
@@ -28,7 +28,7 @@ func TestSHM(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, soft.Config{}), New: newRC})
 }
 
-// TestSHMCopied is without direct access to peers' memory.
+// TestSHMCopied: no direct access to peers' memory.
 func TestSHMCopied(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, soft.Config{NoDirect: true, RingBytes: 16 << 10}), New: newRC})
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// cells are this rank's credit cells, one for each peer to write to: eight bytes, little-endian.
+// cells are this rank's credit cells: eight bytes, little-endian, for each peer to write to.
 type cells struct {
-	v  []uint64 // accessed atomically: the device writes to them
+	v  []uint64 // accessed atomically, as the device writes to them
 	mr verbs.MR
 }
 
@@ -33,8 +33,8 @@ func (c *cells) close() error {
 	return c.mr.Dereg()
 }
 
-// Granted reads the cell that peer writes for this rank. All peers of a job can write to all cells;
-// what a peer claims must not be trusted further than its own credit.
+// Granted reads the cell that peer writes at this rank. Any peer of the job can write to any cell:
+// a value must not be trusted beyond that peer's own credit.
 func (l *Links) Granted(peer int) uint64 {
 	v := atomic.LoadUint64(&l.cells.v[peer])
 	var b [8]byte
@@ -42,8 +42,8 @@ func (l *Links) Granted(peer int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// Grant stores total into this rank's cell at the peer. When there is no room, Poll does it later:
-// the newest total stands for all before it, so a Grant is never refused for want of room.
+// Grant stores total into this rank's cell at the peer by RDMA WRITE. Without room Poll posts it
+// later: the newest total replaces all earlier ones, so a Grant needs no back-pressure.
 func (l *Links) Grant(to int, total uint64) error {
 	if invariant.Enabled {
 		defer l.inv.Enter("Grant")()
@@ -98,7 +98,7 @@ func (l *Links) postGrant(p *peer, total uint64) error {
 	return err
 }
 
-// regrant posts the credits that found no room.
+// regrant posts the grants that found no room.
 func (l *Links) regrant() {
 	for i := range l.peers {
 		p := &l.peers[i]
@@ -109,7 +109,7 @@ func (l *Links) regrant() {
 			p.grantDue = false
 			l.grantsDue--
 		} else if p.posted-p.done < p.limit {
-			_ = l.giveCredit(i, p.grant) // a failure loses the peer, which is reported
+			_ = l.giveCredit(i, p.grant) // an error loses the peer, which Sink.PeerLost reports
 		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Drained reports that the peers' devices have everything that was posted so far. The device
-// contract has no verb for that, but a completion says so (TMO 8.2): where the newest request is
-// not signalled, a write of no bytes that is gets posted behind it. Ask again after polling.
+// Drained reports that all requests posted so far have completed. Only signalled requests report
+// that (TMO 8.2): where the newest one is unsignalled, a signalled RDMA WRITE of no bytes is posted
+// behind it. Poll, then ask again.
 func (l *Links) Drained() bool {
 	if invariant.Enabled {
 		defer l.inv.Enter("Drained")()
@@ -16,7 +16,7 @@ func (l *Links) Drained() bool {
 	for i := range l.peers {
 		p := &l.peers[i]
 		if p.limit == 0 || p.posted == p.done && !p.grantDue {
-			continue // unusable, or nothing under way
+			continue // not usable, or nothing outstanding
 		}
 		drained = false
 		if p.signalled != p.posted && p.posted-p.done < p.limit && !p.grantDue {

@@ -17,10 +17,10 @@ import (
 //
 // RVH.Len has 32 bits; it holds the length up to 2^32-1, and the software header the whole of it.
 const (
-	MaxRndv  = 64 // largest RNDV message: max_rndv_hdr_size of the known devices (TMO 1.1)
+	MaxRndv  = 64 // largest RNDV message: max_rndv_hdr_size of known devices (TMO 1.1)
 	MaxExtra = MaxRndv - rndvSize
 	MaxCtrl  = 256
-	maxSmall = 96 // largest of the messages that are put together here, payloads not counted
+	maxSmall = 96 // largest header written here, with its software header or FIN
 
 	rndvSize = verbs.TMHSize + verbs.RVHSize + 8
 	finSize  = verbs.TMHSize + verbs.RVHSize
@@ -28,8 +28,7 @@ const (
 	ctrlKind = 1 // kind byte of a control message; others are free
 )
 
-// BufferSize is what a receive buffer needs to hold any message of a transport with that eager
-// limit.
+// BufferSize is the size of a receive buffer that holds any message with that eager limit.
 func BufferSize(maxEager int) int {
 	return (max(verbs.TMHSize+maxEager, MaxRndv, ctrlSize+MaxCtrl) + 63) &^ 63
 }
@@ -49,10 +48,10 @@ func PutRndv(b []byte, h *transport.RndvHdr) int {
 	return rndvSize + copy(b[rndvSize:], h.Extra)
 }
 
-// shortLen is a length as RVH carries it.
+// shortLen is a length as RVH carries it: 2^32-1 where it is longer.
 func shortLen(n uint64) uint32 { return uint32(min(n, 1<<32-1)) }
 
-// PutFin encodes the answer to a rendezvous and returns its size.
+// PutFin encodes a FIN and returns its size.
 func PutFin(b []byte, appCtx uint32) int {
 	verbs.TMH{Opcode: verbs.TMHFin, AppCtx: appCtx}.Put(b)
 	verbs.RVH{}.Put(b[verbs.TMHSize:])
@@ -65,7 +64,7 @@ func PutCtrl(b []byte) int {
 	return ctrlSize
 }
 
-// Opcode is what a message says it is. One without bytes counts as NO_TAG, as devices take it.
+// Opcode returns the opcode of a message. An empty one counts as NO_TAG, as in devices.
 func Opcode(msg []byte) verbs.TMHOpcode {
 	if len(msg) == 0 {
 		return verbs.TMHNoTag
@@ -73,10 +72,10 @@ func Opcode(msg []byte) verbs.TMHOpcode {
 	return verbs.TMHOpcode(msg[0])
 }
 
-// Deliver gives a message that came in whole, headers included, to the sink. The message is the
-// peer's word: every length in it is checked, and the error says what is wrong with it. Its Opcode
-// is read once, by the caller: the peer may still write to a message that is lent, and what was
-// decided by the opcode must hold. h is scratch.
+// Deliver passes a whole message, headers included, to the sink. The bytes come from a peer: every
+// length is checked, and the error names the fault. The caller has read the opcode once, as the
+// peer may still write to a lent message, and decisions by the opcode must stay valid. h is scratch
+// memory.
 func Deliver(sink transport.Sink, src int, op verbs.TMHOpcode, msg []byte, maxEager int, h *transport.RndvHdr) error {
 	if op == verbs.TMHEager && len(msg) >= verbs.TMHSize {
 		if len(msg)-verbs.TMHSize > maxEager {

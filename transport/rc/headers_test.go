@@ -20,7 +20,7 @@ func deliver(t *testing.T, msg []byte, maxEager int) (transporttest.Recorder, er
 	return sink, err
 }
 
-// TestGolden pins the bytes: a change of them is a change of the address version.
+// TestGolden pins the encoding: a change of it needs a new address version.
 func TestGolden(t *testing.T) {
 	b := make([]byte, rc.MaxRndv)
 	n := rc.PutEager(b, 0x01020304, 0x1112131415161718)
@@ -53,7 +53,7 @@ func TestDeliver(t *testing.T) {
 				Data: append([]byte{}, h.Extra...)}, e)
 		}
 	}
-	// A FIN may come without RVH, from devices that send none (TMO 2.4).
+	// A FIN without RVH is legal (TMO 2.4).
 	for n := verbs.TMHSize; n <= rc.MaxRndv; n++ {
 		clear(b)
 		rc.PutFin(b, 9)
@@ -73,8 +73,8 @@ func TestBufferSize(t *testing.T) {
 	}
 }
 
-// FuzzDeliver: whatever comes in is delivered once or refused, never both, and never more than it
-// holds.
+// FuzzDeliver: any message is either delivered, once and with no more bytes than it has, or
+// refused.
 func FuzzDeliver(f *testing.F) {
 	b := make([]byte, rc.MaxRndv)
 	f.Add(append([]byte{}, b[:rc.PutEager(b, 1, 2)]...))

@@ -9,10 +9,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// What a work request is for, in the top bits of its WRID: after an error status nothing else tells
-// (ibv_poll_cq(3)). Receives have kind 0 and their slot below. Send requests have the sequence
-// number in their queue in the low 32 bits and, where they use one, a slot above that. Kinds from 8
-// on are not used here: transport/tmsrq has them in completion queues of its own.
+// The purpose of a work request is in the top bits of its WRID, as only that is valid after an
+// error status (ibv_poll_cq(3)). Receives have kind 0 and their slot below. Send requests have
+// their sequence number in the low 32 bits and, where they use one, a slot above that.
+// transport/tmsrq uses kinds from 8 on, in completion queues of its own.
 const (
 	kindRecv uint64 = iota << kindShift
 	kindSend
@@ -24,9 +24,9 @@ const (
 	slotMask  = 1<<(kindShift-slotShift) - 1
 )
 
-// LinksConfig is what Links need; the transport makes the device's objects and keeps them.
+// LinksConfig configures Links. The device's objects belong to the transport.
 type LinksConfig struct {
-	Self      Address // QPNs, CellAddr and CellRKey are filled in by NewLinks
+	Self      Address // NewLinks fills in QPNs, CellAddr and CellRKey
 	Device    verbs.Device
 	PD        verbs.PD
 	CQ        verbs.CQ
@@ -40,12 +40,12 @@ type LinksConfig struct {
 	Twin bool
 }
 
-// maxBounce is how many messages can be under way that the device does not take inline.
+// maxBounce is how many messages that are too long for inline can be outstanding.
 const maxBounce = 64
 
-// Links are the queue pairs to all ranks with what goes out on them: messages, reads, credits.
-// Completions of send requests come in through Completed, errors of any through Failed; the
-// transport calls Settle when it has handled all completions there were.
+// Links are the queue pairs to all ranks, with their outgoing messages, reads and credits. The
+// transport passes completions of send requests to Completed, those with an error status to Failed,
+// and calls Settle after all completions were handled.
 type Links struct {
 	cfg      LinksConfig
 	sink     transport.Sink
@@ -54,10 +54,10 @@ type Links struct {
 	maxEager int
 	inline   int    // largest inline message, headers included
 	depth    uint32 // of each send queue
-	every    uint32 // of so many requests at least one is signalled
+	every    uint32 // at least one request of so many is signalled
 	maxRead  uint64
 
-	offers offers // send buffers that peers may read
+	offers offers // registered send buffers
 
 	eager  verbs.SendWR // two SGEs: header, payload; always inline
 	small  verbs.SendWR // the same for the other messages
@@ -71,40 +71,43 @@ type Links struct {
 	writeS [1]verbs.SGE
 	readS  [1]verbs.SGE
 
-	bounce Pool // for messages that the device does not take inline
+	bounce Pool // for messages that are too long for inline
 	reads  []read
 	freeRd []uint32
 	cells  cells
 
-	waiting   int // signalled requests under way
+	waiting   int // signalled requests outstanding
 	grantsDue int
-	todo      bool // something for Settle or Regrant
+	todo      bool // Settle or regrant has work
 	inv       *Checks
 }
 
-// peer is one rank's link. Owned by the transport's owner, as everything here.
+// peer is the link to one rank. The transport's owner owns it.
 type peer struct {
 	qp   verbs.QP
 	twin verbs.QP // with LinksConfig.Twin
-	// Sequence numbers of send requests. Requests from done to posted hold slots of the send queue;
-	// a completion of one signalled frees all before it (TMO 8.2). limit is how many there may be,
-	// 0 while the link is not usable: one comparison answers both.
+	// Sequence numbers of send requests. Those from done to posted occupy slots of the send queue;
+	// the completion of a signalled request frees all before it (TMO 8.2). signalled is behind the
+	// newest signalled one. Invariant while the link is up: done <= signalled <= posted <=
+	// done+limit, modulo 2^32.
 	posted, signalled, done uint32
-	limit                   uint32
+	// limit is the depth of the send queue while the link is up, else 0: posted-done < limit is the
+	// one comparison that a post needs.
+	limit uint32
 
 	state   linkState
-	waiting int // signalled requests under way
-	reads   int // under way
-	offered int // send buffers that it may read
-	held    int // by Hold
+	waiting int // signalled requests outstanding
+	reads   int // reads outstanding
+	offered int // send buffers registered for it
+	held    int // balance of Hold
 	maxRead int
 
-	cellAddr uint64
+	cellAddr uint64 // of this rank's cell at the peer
 	cellRKey uint32
-	grantDue bool
-	grant    uint64
+	grantDue bool   // grant found no room and is still to be posted
+	grant    uint64 // newest total granted, bytes; never shrinks
 
-	cause cause
+	cause cause // of err
 	err   error // why the link is lost
 }
 
@@ -113,8 +116,8 @@ type linkState uint8
 const (
 	linkNew   linkState = iota // not connected
 	linkUp                     //
-	linkDying                  // failed; reads under way have to end, and the sink to be told
-	linkLost                   // the sink was told
+	linkDying                  // failed; PeerLost follows once reads have ended
+	linkLost                   // PeerLost was called
 )
 
 var errNotConnected = errors.New("transport: the rank is not connected")
@@ -152,8 +155,8 @@ func NewLinks(l *Links, cfg LinksConfig) error {
 	if !cfg.Twin {
 		return l.openQPs(sends, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, func(p *peer) *verbs.QP { return &p.qp })
 	}
-	// What peers post arrives at the twin; at the first only what their devices do: reads for
-	// rendezvous, and FIN.
+	// Peers' messages arrive at the twin. At the first queue pair only their devices act: RDMA
+	// READs of rendezvous, and FIN.
 	err := l.openQPs(sends, verbs.AccessRemoteRead, func(p *peer) *verbs.QP { return &p.qp })
 	if err != nil {
 		return err
@@ -161,7 +164,7 @@ func NewLinks(l *Links, cfg LinksConfig) error {
 	return l.openQPs(verbs.QPCap{}, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, func(p *peer) *verbs.QP { return &p.twin })
 }
 
-// openQPs makes a queue pair for every rank, in INIT, and adds their numbers to the address.
+// openQPs creates a queue pair for every rank, in INIT, and adds their numbers to the address.
 func (l *Links) openQPs(queues verbs.QPCap, access verbs.AccessFlags, place func(*peer) *verbs.QP) error {
 	qpns := make([]uint32, len(l.peers))
 	for rank := range l.peers {
@@ -221,7 +224,7 @@ func (l *Links) connect(rank int, addr []byte) error {
 	return nil
 }
 
-// Wire names what carries the messages to a rank.
+// Wire names the wire to a rank.
 func (l *Links) Wire(rank int) string {
 	if p := &l.peers[rank]; p.qp != nil {
 		attr, _ := p.qp.Query()
@@ -230,7 +233,7 @@ func (l *Links) Wire(rank int) string {
 	return ""
 }
 
-// Timers of the queue pairs, for devices whose packets can be lost (TMO 8.1).
+// Timers of queue pairs, for devices that can lose packets (TMO 8.1).
 const (
 	minRNRTimer = 12 // 0.64 ms
 	ackTimeout  = 18 // 1.07 s
@@ -254,7 +257,7 @@ func (l *Links) raise(qp verbs.QP, a *Address, own, theirs int) error {
 	self := &l.cfg.Self
 	depth := uint8(max(1, min(self.RdAtomic, a.RdAtomic)))
 	dest := a.QPNs[theirs][self.Rank]
-	// The first sequence number of each direction follows from its sender's queue pair number: both
+	// The first sequence number of each direction follows from the sender's queue pair number: both
 	// ends know it, and it differs between successive connections.
 	rtr := verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: a.Device}, DestQPN: dest, RQPSN: dest & (1<<24 - 1),
 		PathMTU: verbs.MTU(min(self.MTU, a.MTU)), MaxDestRdAtomic: depth, MinRNRTimer: minRNRTimer}
@@ -269,7 +272,7 @@ func (l *Links) raise(qp verbs.QP, a *Address, own, theirs int) error {
 // Rank finds the rank of a queue pair number, or -1.
 func (l *Links) Rank(qpn uint32) int { return l.byQPN.find(qpn) }
 
-// CloseQPs destroys the queue pairs; Close the rest, after the SRQ and the CQ.
+// CloseQPs destroys the queue pairs. Close frees the rest, after SRQ and CQ were destroyed.
 func (l *Links) CloseQPs() error {
 	if invariant.Enabled && l.inv != nil {
 		l.inv.Closed()
@@ -293,7 +296,7 @@ func (l *Links) CloseQPs() error {
 
 var errClosed = errors.New("transport: closed")
 
-// Close withdraws registered memory.
+// Close deregisters memory.
 func (l *Links) Close() error {
 	errs := []error{l.bounce.Close(), l.cells.close()}
 	for i := range l.reads {

@@ -9,20 +9,20 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// cause ranks what is known about the end of a link: one event shows up as flushed requests, as a
-// status and as an asynchronous event, and the most telling of them is reported.
+// cause orders the reasons for the end of a link by how specific they are: one event causes flushed
+// requests, an error status and an asynchronous event, and the most specific is reported.
 type cause uint8
 
 const (
 	causeNone   cause = iota
-	causeFlush        // something ended the queue pair before
+	causeFlush        // flushed: something else ended the queue pair
 	causeStatus       // a completion with an error status
 	causeEvent        // an asynchronous event that says what happened
-	causeLocal        // found out here: a violation, a refused request
+	causeLocal        // detected in this package: a protocol violation, a refused request
 )
 
-// Lose ends a link: the queue pair goes to ERR, which flushes what is under way, and Settle tells
-// the sink. It may be called again with a better cause until then.
+// Lose ends a link: the queue pair goes to ERR, which flushes outstanding requests, and Settle
+// reports the loss. Until then another call may replace the cause by a more specific one.
 func (l *Links) Lose(p *peer, c cause, err error) {
 	if p.state == linkLost || p.state == linkDying && c <= p.cause {
 		return
@@ -47,8 +47,8 @@ func (l *Links) Lose(p *peer, c cause, err error) {
 	}
 }
 
-// Broken returns why a rank's link does not work, nil while it does. It looks at the queue pairs
-// too: a completion can say that something ended before the event that says why was taken.
+// Broken returns why a rank's link does not work, nil while it does. It also queries the queue
+// pairs: a completion may be polled before the event that gives the cause.
 func (l *Links) Broken(rank int) error {
 	p := &l.peers[rank]
 	switch {
@@ -60,14 +60,14 @@ func (l *Links) Broken(rank int) error {
 	return nil
 }
 
-// Connected says that Connect has linked a rank, whatever became of the link.
+// Connected reports that Connect was called for a rank, whatever the state of the link.
 func (l *Links) Connected(rank int) bool { return l.peers[rank].state != linkNew }
 
-// Hold keeps the loss of a rank from being told until as many Holds of -1 as of 1 were made:
-// something of its is under way that has to end first.
+// Hold with n = 1 defers the report of a rank's loss, as an operation of that rank must end first;
+// n = -1 takes that back. Calls are counted.
 func (l *Links) Hold(rank, n int) { l.peers[rank].held += n }
 
-// Waiting says that a completion of a send request is to be expected.
+// Waiting reports that completions of send requests are outstanding.
 func (l *Links) Waiting() bool { return l.waiting > 0 }
 
 // Violation ends the link to a rank that sent something impossible.
@@ -82,7 +82,7 @@ func (l *Links) Disconnect(rank int, err error) {
 	}
 }
 
-// Deaf says that nothing that comes from a rank is to be believed or delivered any more.
+// Deaf reports that messages of a rank must be discarded.
 func (l *Links) Deaf(rank int) bool {
 	p := &l.peers[rank]
 	return p.state == linkLost || p.state == linkDying && p.cause == causeLocal
@@ -95,7 +95,7 @@ func (l *Links) Completed(wc *verbs.WC) {
 	}
 }
 
-// completed frees what a request held; failure is that of a read that failed alone.
+// completed releases the resources of a request; failure is the error of a read that failed alone.
 func (l *Links) completed(p *peer, wc *verbs.WC, failure error) {
 	if invariant.Enabled {
 		l.checkCompleted(p, uint32(wc.WRID))
@@ -105,11 +105,11 @@ func (l *Links) completed(p *peer, wc *verbs.WC, failure error) {
 		p.waiting--
 		l.waiting--
 	}
-	l.gaveBack(p, wc.WRID, failure)
+	l.release(p, wc.WRID, failure)
 }
 
-// gaveBack ends what a request held: the device is done with it, or has failed with failure.
-func (l *Links) gaveBack(p *peer, wrid uint64, failure error) {
+// release releases the resources of a request that completed or, with failure, failed.
+func (l *Links) release(p *peer, wrid uint64, failure error) {
 	switch wrid >> kindShift << kindShift {
 	case kindBounce:
 		l.bounce.Put(uint32(wrid >> slotShift & slotMask))
@@ -118,9 +118,9 @@ func (l *Links) gaveBack(p *peer, wrid uint64, failure error) {
 	}
 }
 
-// Failed handles a completion with an error status, of a send request or a receive. The first of
-// them ends the link, and what was under way ends with it; but for a read from or to withdrawn
-// memory, which fails alone where the device can do so.
+// Failed handles a completion with an error status, of a send request or a receive. The first one
+// ends the link, with all outstanding requests; except that a read from or to withdrawn memory
+// fails alone, on devices that support it.
 func (l *Links) Failed(wc *verbs.WC) {
 	rank := l.byQPN.find(wc.QPNum)
 	if rank < 0 {
@@ -137,11 +137,11 @@ func (l *Links) Failed(wc *verbs.WC) {
 		c = causeFlush
 	}
 	l.Lose(p, c, ofStatus(wc.Status))
-	l.gaveBack(p, wc.WRID, p.err)
+	l.release(p, wc.WRID, p.err)
 }
 
-// Events takes the device's asynchronous events. An error means that the transport as a whole
-// cannot go on.
+// Events handles the device's asynchronous events. An error means that the transport cannot
+// continue.
 func (l *Links) Events() error {
 	for {
 		ev, ok := l.cfg.Device.PollAsync()
@@ -172,9 +172,9 @@ func orUnknown(err error) error {
 	return err
 }
 
-// Settle does what is left to do after completions were handled. all says that there were no more
-// of them: only then are the messages of a peer that died all delivered, and its loss may be told.
-// It returns how many peers were lost.
+// Settle does the deferred work after completions were handled. all means that the CQ is empty:
+// only then have all messages of a dead peer been delivered, and its loss may be reported. It
+// returns the number of peers lost.
 func (l *Links) Settle(all bool) int {
 	l.todo = false
 	if l.grantsDue > 0 {
@@ -198,5 +198,5 @@ func (l *Links) Settle(all bool) int {
 	return n
 }
 
-// Todo says that Settle is needed.
+// Todo reports that Settle has work.
 func (l *Links) Todo() bool { return l.todo }

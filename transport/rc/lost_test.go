@@ -11,7 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// endSink is a Sink that keeps what ends.
+// endSink is a Sink that records ends of reads and peers.
 type endSink struct {
 	lostSink
 	reads []error
@@ -20,7 +20,7 @@ type endSink struct {
 func (s *endSink) Eager(int, uint32, uint64, []byte) {}
 func (s *endSink) ReadDone(_ uint64, err error)      { s.reads = append(s.reads, err) }
 
-// selfSender is a transport connected to itself, on a device that takes next to nothing inline.
+// selfSender is a transport connected to itself, on a device with almost no inline size.
 func selfSender(t *testing.T) (*Transport, *endSink) {
 	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{}), MaxInline: 64})
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func selfSender(t *testing.T) (*Transport, *endSink) {
 	return tr, s
 }
 
-// wantLost polls until the loss of the peer is told, and checks that all it held has come back.
+// wantLost polls until the loss is reported, and checks that all buffers were returned.
 func wantLost(t *testing.T, tr *Transport, s *endSink, buffers int) {
 	t.Helper()
 	for range 300 {
@@ -46,8 +46,8 @@ func wantLost(t *testing.T, tr *Transport, s *endSink, buffers int) {
 	require.Len(t, tr.freeRd, len(tr.reads))
 }
 
-// TestLostGivesBack: what is under way to a peer that is lost gives back its buffers, which all
-// peers share.
+// TestLostGivesBack: outstanding requests to a lost peer return their buffers, which all peers
+// share.
 func TestLostGivesBack(t *testing.T) {
 	tr, s := selfSender(t)
 	buffers := len(tr.bounce.free)
@@ -62,7 +62,7 @@ func TestLostGivesBack(t *testing.T) {
 	require.Len(t, s.reads, 1)
 }
 
-// refuser is a queue pair that takes no request.
+// refuser is a queue pair that refuses every request.
 type refuser struct {
 	verbs.QP
 	err error
@@ -70,8 +70,8 @@ type refuser struct {
 
 func (q *refuser) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) { return wr, q.err }
 
-// TestRefused: a request that the device does not take holds nothing. When it may be for want of
-// room it can be tried again.
+// TestRefused: a refused request holds no resources, and may be retried if it was refused for want
+// of room.
 func TestRefused(t *testing.T) {
 	for name, try := range map[string]func(tr *Transport) error{
 		"inline": func(tr *Transport) error { return tr.SendEager(0, 1, 2, make([]byte, 8)) },

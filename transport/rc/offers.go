@@ -9,28 +9,28 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// offers share the device's regions out among the send buffers that peers may read. Each peer has a
-// few of its own; of those that are common to all it may hold at most as many as are left. So a
-// peer that does not receive gets half of them, the next one half of the rest, and there is always
-// one for a peer that does.
+// offers divides the device's memory regions among send buffers. Each peer has some of its own; of
+// the common ones it may hold at most as many as are left. So a peer that does not receive gets
+// half of them, the next one half of the rest, and there are always some for a peer that does
+// receive.
 type offers struct {
-	own    int // for each peer alone
-	common int // left of those that are common to all
+	own    int // regions reserved for each peer
+	common int // regions left of the common ones
 	free   *offer
 }
 
 // maxOwn bounds offers.own.
 const maxOwn = 64
 
-// init leaves an eighth of the regions to reads and receives, which must go on when sends have
-// taken all that they may: a local shortage must not stop both.
+// init leaves an eighth of the regions to reads and receives, which must continue when sends have
+// taken all of theirs: else the rank would neither send nor receive.
 func (o *offers) init(regions, peers int) {
 	regions -= regions / 8
 	o.own = min(maxOwn, regions/2/peers)
 	o.common = regions - o.own*peers
 }
 
-// room says that a peer may have one more.
+// room reports that a peer may have one more.
 func (o *offers) room(p *peer) bool {
 	return p.offered < o.own || p.offered-o.own < o.common
 }
@@ -49,7 +49,7 @@ func (o *offers) give(p *peer) {
 	}
 }
 
-// offer is a send buffer that a peer may read. Its object is used again.
+// offer is a registered send buffer. Objects are reused.
 type offer struct {
 	verbs.MR
 	l    *Links
@@ -57,9 +57,8 @@ type offer struct {
 	next *offer
 }
 
-// Register makes buf readable for a peer, and for the others likewise. A region of no bytes needs
-// no registration. ErrAgain says that the peer holds its share of the regions, or that the device
-// has no memory for another: a Dereg may make room.
+// Register makes buf readable for a peer (in fact for all). An empty buffer needs no registration.
+// ErrAgain: the peer has its share of the regions, or the device has no memory; a Dereg may help.
 func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 	if invariant.Enabled {
 		defer l.inv.Enter("Register")()

@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// offering is a transport to several ranks, and what it offers to each.
+// offering is a transport to several ranks, with the buffers registered for each.
 type offering struct {
 	t    *testing.T
 	tr   *Transport
@@ -32,7 +32,7 @@ func newOffering(t *testing.T, regions, ranks int) *offering {
 	return o
 }
 
-// take offers up to n buffers to a rank and returns how many it could.
+// take registers up to n buffers for a rank and returns how many it could.
 func (o *offering) take(rank, n int) int {
 	for i := range n {
 		r, err := o.tr.Register(rank, make([]byte, 8))
@@ -52,10 +52,10 @@ func (o *offering) give(rank, n int) {
 	o.held[rank] = o.held[rank][n:]
 }
 
-// TestOffersShared: a peer that takes all it can get leaves half to the next one, and every peer
-// has some that nobody else can take.
+// TestOffersShared: a peer that registers all it can leaves half to the next one, and every peer
+// has some of its own.
 func TestOffersShared(t *testing.T) {
-	const ranks, own, common = 4, 64, 1024 // of what is left when reads have their eighth
+	const ranks, own, common = 4, 64, 1024 // what reads leave, which have an eighth
 	o := newOffering(t, (own*ranks+common)*8/7, ranks)
 	const all = 1 << 20
 	require.Equal(t, own+common/2, o.take(0, all))
@@ -64,7 +64,7 @@ func TestOffersShared(t *testing.T) {
 	require.Equal(t, own+common/8, o.take(2, all))
 	require.Equal(t, own, o.take(3, own))
 
-	o.give(1, own+common/4) // what one gives back, another may have; of what is free now, half
+	o.give(1, own+common/4) // what one frees another may have: half of what is free
 	free := common - common/2 - common/8
 	require.Equal(t, (free-common/8)/2, o.take(2, all))
 	require.Zero(t, o.take(0, 1), "it holds more than is free")
@@ -75,7 +75,7 @@ func TestOffersShared(t *testing.T) {
 	require.Equal(t, own+common/2, o.take(3, all), "all have come back")
 }
 
-// TestOffersManyPeers: however many peers have taken what they can get, the next one can send.
+// TestOffersManyPeers: however many peers have used up their share, the next one can send.
 func TestOffersManyPeers(t *testing.T) {
 	for _, c := range []struct{ regions, ranks int }{{4096, 40}, {200, 40}, {100, 40}, {8, 2}} {
 		o := newOffering(t, c.regions, c.ranks)
@@ -93,7 +93,7 @@ func TestOffersManyPeers(t *testing.T) {
 	}
 }
 
-// TestOffersGrow: regions for 2^18 send buffers of one peer, while another has as many as it wants.
+// TestOffersGrow: 2^18 regions for one peer, while another has as many as it wants.
 func TestOffersGrow(t *testing.T) {
 	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})})
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestOffersGrow(t *testing.T) {
 	require.Equal(t, 1<<14, o.take(1, 1<<14))
 }
 
-// TestRegisterNobody: a rank that does not exist is refused.
+// TestRegisterNobody: a rank out of range is refused.
 func TestRegisterNobody(t *testing.T) {
 	o := newOffering(t, 100, 2)
 	for _, rank := range []int{-1, 2} {

@@ -9,9 +9,9 @@ import (
 
 const (
 	pollBatch = 32
-	// eventEvery is how often, in polls, the device is asked for asynchronous events; Arm makes the
-	// next poll ask. So who polls learns of a silent peer's death in microseconds, and who sleeps
-	// before it sleeps.
+	// eventEvery is the number of polls between checks for asynchronous events; Arm makes the next
+	// poll check. So a poller learns of the death of a silent peer within microseconds, and a
+	// waiter before it sleeps.
 	eventEvery = 256
 )
 
@@ -70,7 +70,7 @@ func (t *Transport) repost(slot uint64) {
 	}
 }
 
-// other handles a completion that is not a message.
+// other handles a completion that is not a received message.
 func (t *Transport) other(wc *verbs.WC) {
 	if wc.Status == verbs.WCSuccess {
 		t.Completed(wc)
@@ -82,11 +82,11 @@ func (t *Transport) other(wc *verbs.WC) {
 			t.ring.Took(wc.WRID)
 			t.ring.Handled(wc.WRID)
 		}
-		t.repost(wc.WRID) // a receive that failed has used up its buffer like any other
+		t.repost(wc.WRID) // a failed receive has used its buffer too
 	}
 }
 
-// tend does what not every poll needs: events, credits that found no room, peers that are lost.
+// tend does what not every poll needs: events, deferred grants, losses.
 func (t *Transport) tend(n int, err error) (int, error) {
 	t.until = eventEvery
 	if evErr := t.Events(); err == nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Pool is registered buffers of one size, for what a device does not take from, or bring to, where
-// the caller has it. Its slab is one allocation: where it is large, its pages come fresh from the
-// system and are touched only when used. Who has taken a buffer owns it until putting it back,
-// which is not before the device is done with it.
+// Pool is registered buffers of one size, for data that the device cannot take from, or receive
+// into, the caller's memory. They are one allocation, whose pages are touched only when used. A
+// buffer belongs to the caller of Get until Put, which must not be called before the device is done
+// with it.
 type Pool struct {
 	mr   verbs.MR
 	slab []byte
@@ -19,7 +19,7 @@ type Pool struct {
 	free []uint32
 }
 
-// Open makes n buffers of size bytes with the given rights.
+// Open allocates n buffers of size bytes and registers them with access.
 func (b *Pool) Open(pd verbs.PD, n, size int, access verbs.AccessFlags) error {
 	b.size, b.slab = size, make([]byte, n*size)
 	mr, err := pd.RegMR(b.slab, access)
@@ -36,7 +36,7 @@ func (b *Pool) Open(pd verbs.PD, n, size int, access verbs.AccessFlags) error {
 // LKey is the key of all the buffers.
 func (b *Pool) LKey() uint32 { return b.mr.LKey() }
 
-// Get takes a buffer, if there is one.
+// Get returns a free buffer, if there is one.
 func (b *Pool) Get() (slot uint32, buf []byte, ok bool) {
 	if len(b.free) == 0 {
 		return 0, nil, false
@@ -55,7 +55,7 @@ func (b *Pool) at(slot uint32) []byte {
 	return b.slab[off : off+b.size : off+b.size]
 }
 
-// Put gives a buffer back.
+// Put frees a buffer.
 func (b *Pool) Put(slot uint32) {
 	if invariant.Enabled {
 		invariant.Check(!slices.Contains(b.free, slot), "once", "bounce buffer %d comes back twice", slot)
@@ -64,7 +64,7 @@ func (b *Pool) Put(slot uint32) {
 	b.free = append(b.free, slot)
 }
 
-// Close withdraws the buffers, if there are any.
+// Close deregisters the buffers, if there are any.
 func (b *Pool) Close() error {
 	if b.mr == nil {
 		return nil

@@ -10,16 +10,16 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// read is an RDMA read under way; its slot is in the request's WRID.
+// read is an outstanding RDMA READ; its slot is in the request's WRID.
 type read struct {
 	id   uint64
-	mr   verbs.MR // of the destination; nil: nothing to read
-	peer *peer    // nil: the slot is free
-	seq  uint32   // of the request: a completion must name it too
+	mr   verbs.MR // of the destination; nil for a read of no bytes
+	peer *peer    // nil: free
+	seq  uint32   // of the request; a completion must have it too
 }
 
-// Read copies len(dst) bytes from a peer's memory; Sink.ReadDone(id) reports the end. At most as
-// many reads are under way as the peer answers at once: more would hold up the messages behind them
+// Read copies len(dst) bytes from a peer's memory; Sink.ReadDone(id) reports the end. No more reads
+// are outstanding than the peer answers concurrently: another would block the messages behind it
 // (TMO 8.1).
 func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) error {
 	if invariant.Enabled {
@@ -39,7 +39,7 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 	if len(dst) > 0 {
 		if mr, err = l.cfg.PD.RegMR(dst, verbs.AccessLocalWrite); err != nil {
 			if errors.Is(err, syscall.ENOMEM) {
-				return transport.ErrAgain // what ends gives regions back
+				return transport.ErrAgain // regions become free when other requests end
 			}
 			return err
 		}
@@ -60,7 +60,7 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 	return err
 }
 
-// Abandon takes back the destination of the reads with this id.
+// Abandon makes the device stop writing to the destination of the reads with this id.
 func (l *Links) Abandon(from int, id uint64) {
 	if invariant.Enabled {
 		defer l.inv.Enter("Abandon")()

@@ -7,23 +7,22 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Ring is the receive buffers of an SRQ: one registered slab, cut into slots. The slab is large, so
-// the Go runtime takes it fresh from the system, page-aligned and untouched; where the device lends
-// what it received (verbs.WC.Data) its pages are never used.
+// Ring is the receive buffers of an SRQ: one registered allocation, cut into slots. Its pages are
+// touched only when used, and never where the device lends what it received (verbs.WC.Data).
 type Ring struct {
 	srq   verbs.SRQ
 	mr    verbs.MR
 	lkey  uint32
 	slab  []byte
-	size  int // of a slot
+	size  int // bytes of a slot
 	batch int
-	n     int // slots in wrs that wait to be posted
+	n     int // slots in wrs, to be posted
 	wrs   [repostBatch]verbs.RecvWR
 	sgs   [repostBatch]verbs.SGE
 	inv   *ringChecks
 }
 
-// repostBatch is how many buffers go back to the SRQ in one chain, at most.
+// repostBatch is the most buffers that are posted in one chain.
 const repostBatch = 16
 
 // NewRing registers depth buffers of size bytes in pd and posts them to srq.
@@ -51,7 +50,7 @@ func NewRing(pd verbs.PD, srq verbs.SRQ, depth, size int) (*Ring, error) {
 	return r, r.flush()
 }
 
-// Filled returns the first n bytes of a slot, nil where it has no so many.
+// Filled returns the first n bytes of a slot, nil if it is shorter.
 func (r *Ring) Filled(slot uint64, n uint32) []byte {
 	off := int(slot) * r.size
 	if uint64(n) > uint64(r.size) || off+r.size > len(r.slab) {
@@ -63,8 +62,8 @@ func (r *Ring) Filled(slot uint64, n uint32) []byte {
 	return r.slab[off : off+int(n) : off+int(n)]
 }
 
-// Done gives a slot back after its message was handled. Slots are posted in chains, so that a
-// message costs a share of one call.
+// Done returns a slot after its message was handled. Slots are posted in chains, so that a message
+// costs a share of one call.
 func (r *Ring) Done(slot uint64) error {
 	if invariant.Enabled {
 		r.checkPosted(slot)
@@ -94,5 +93,5 @@ func (r *Ring) flush() error {
 	return nil
 }
 
-// Close withdraws the slab. The SRQ must be gone.
+// Close deregisters the memory. The SRQ must be destroyed before.
 func (r *Ring) Close() error { return r.mr.Dereg() }

@@ -11,8 +11,7 @@ import (
 )
 
 // SendEager sends a tagged message; payload is copied before it returns. This is the small-message
-// path: nothing is allocated, and the work request of the last call is used again with what
-// differs.
+// path: it allocates nothing and reuses the work request of the last call.
 func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) error {
 	if invariant.Enabled {
 		defer l.inv.Enter("SendEager")()
@@ -32,7 +31,7 @@ func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) err
 	return l.post(p, &l.eager, kindSend, 0)
 }
 
-// sendBig sends what does not fit inline.
+// sendBig sends a message that is too long for inline.
 func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error {
 	if len(payload) > l.maxEager {
 		return fmt.Errorf("transport/%s: an eager message of %d bytes, the limit is %d", l.cfg.Self.Mode, len(payload), l.maxEager)
@@ -41,8 +40,8 @@ func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error
 	return l.message(&l.peers[to], n, payload)
 }
 
-// post posts a request with the next sequence number, signalled when too many before it were not,
-// so that slots come back. The caller has checked that there is room.
+// post posts a request with the next sequence number, signalled if too many before it were not, so
+// that slots become free. The caller has checked that there is room.
 func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags) error {
 	seq := p.posted
 	if seq-p.signalled >= l.every-1 {
@@ -68,8 +67,8 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 	return nil
 }
 
-// refused handles a request that the device did not take. Slots are counted, so that a full queue
-// is not expected; a device that says so all the same is believed.
+// refused handles a request that the device refused. Slots are counted, so a full queue is not
+// expected; ENOMEM is back-pressure all the same.
 func (l *Links) refused(p *peer, err error) error {
 	if errors.Is(err, syscall.ENOMEM) && p.posted != p.done && p.signalled != p.done {
 		return transport.ErrAgain
@@ -78,7 +77,7 @@ func (l *Links) refused(p *peer, err error) error {
 	return p.err
 }
 
-// noRoom says why a peer takes nothing now.
+// noRoom returns why a peer takes no request now.
 func (l *Links) noRoom(p *peer) error {
 	switch p.state {
 	case linkUp:
@@ -107,8 +106,7 @@ func (l *Links) usable(to int) (*peer, error) {
 	return p, nil
 }
 
-// message sends n bytes of smallB followed by payload: inline if possible, else from a bounce
-// buffer.
+// message sends n bytes of smallB and then payload: inline if possible, else from a bounce buffer.
 func (l *Links) message(p *peer, n int, payload []byte) error {
 	l.smallS[0] = verbs.SGE{Data: l.smallB[:n]}
 	l.smallS[1] = verbs.SGE{Data: payload}
@@ -124,7 +122,7 @@ func (l *Links) message(p *peer, n int, payload []byte) error {
 	copy(buf[copy(buf, l.smallB[:n]):], payload)
 	l.smallS[0] = verbs.SGE{Data: buf[:n+len(payload)], LKey: l.bounce.LKey()}
 	wr.SGList = l.smallS[:1]
-	// Signalled, for the buffer to come back.
+	// Signalled: the completion returns the bounce buffer.
 	err := l.post(p, wr, kindBounce|uint64(slot)<<slotShift, verbs.SendSignaled)
 	if err != nil {
 		l.bounce.Put(slot)
@@ -147,8 +145,8 @@ func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
 	return l.message(p, PutRndv(l.smallB[:], h), nil)
 }
 
-// SendMarked sends a message of at most 96 bytes, headers included, that carries immediate data:
-// zero, a marker of the transport above (TMO 2.6). msg is copied.
+// SendMarked sends a message of at most 96 bytes, headers included, with immediate data 0, which
+// marks a software rendezvous (TMO 2.6). msg is copied.
 func (l *Links) SendMarked(to int, msg []byte) error {
 	if invariant.Enabled {
 		defer l.inv.Enter("SendMarked")()

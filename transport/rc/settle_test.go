@@ -16,8 +16,8 @@ type lostSink struct {
 
 func (s *lostSink) PeerLost(peer int, _ error) { s.lost = append(s.lost, peer) }
 
-// TestSettle: a loss is told when all messages before it are delivered and all reads have ended,
-// once.
+// TestSettle: a loss is reported once, after all earlier messages were delivered and all reads have
+// ended.
 func TestSettle(t *testing.T) {
 	sink := &lostSink{}
 	l := &Links{sink: sink, peers: make([]peer, 3), todo: true}

@@ -14,7 +14,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// smallDevice has few regions.
+// smallDevice is a device with few memory regions.
 type smallDevice struct {
 	verbs.Device
 	regions int
@@ -60,7 +60,7 @@ func (m *smallMR) Dereg() error {
 	return m.MR.Dereg()
 }
 
-// shortJob is engines on devices with few regions, all driven from here.
+// shortJob is engines on devices with few regions, all polled by the test.
 type shortJob struct {
 	t    *testing.T
 	devs []*smallDevice
@@ -90,7 +90,7 @@ func newShortJob(t *testing.T, ranks, regions int) *shortJob {
 	return j
 }
 
-// finish polls all ranks until the operations have ended well.
+// finish polls all ranks until the operations have succeeded.
 func (j *shortJob) finish(what string, reqs []progress.Request) {
 	j.t.Helper()
 	for range 200_000 {
@@ -123,9 +123,8 @@ func (j *shortJob) exchange(a, b, n int) (reqs []progress.Request) {
 	return reqs
 }
 
-// TestManyOffers posts more large sends than the device has regions for, to two ranks that do not
-// receive. Neither fails, and what the sender and a third rank send each other goes through
-// meanwhile.
+// TestManyOffers posts more large sends than the device has regions, to two ranks that do not
+// receive. None fails, and messages between the sender and a third rank get through meanwhile.
 func TestManyOffers(t *testing.T) {
 	const regions, count = 128, 500
 	j := newShortJob(t, 4, regions)

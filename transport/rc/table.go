@@ -2,7 +2,7 @@ package rc
 
 import "math/bits"
 
-// table finds the rank of a queue pair number: open addressing, at most half full. Filled once,
+// table maps queue pair numbers to ranks: open addressing, at most half full. It is filled once and
 // read for each completion.
 type table struct {
 	slots []tableSlot
@@ -21,7 +21,7 @@ func newTable(n int) table {
 
 func (t *table) at(qpn uint32) uint32 { return qpn * 0x9E3779B1 >> t.shift }
 
-// add enters a queue pair; newTable was told how many there will be.
+// add enters a queue pair; newTable was given their number.
 func (t *table) add(qpn uint32, rank int) {
 	i := t.at(qpn)
 	for t.slots[i].rank != 0 {

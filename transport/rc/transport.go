@@ -19,8 +19,8 @@ type Config struct {
 	Size      int
 	MaxEager  int    // largest eager payload, bytes, equal on all ranks; 0: 32 KiB; below 0: 0
 	SRQDepth  int    // receive buffers, shared by all peers; 0: 512
-	SendDepth int    // outstanding send requests to each peer; 0: 256, fewer in large jobs
-	Job       string // names the job: ranks of another are refused
+	SendDepth int    // send requests outstanding to each peer; 0: 256, fewer in large jobs
+	Job       string // ranks of another job are refused
 }
 
 const (
@@ -32,8 +32,8 @@ const (
 	maxRdAtomic      = 16
 )
 
-// Fill sets the defaults and reports everything that is wrong. qps is how many queue pairs a rank
-// takes.
+// Fill sets the defaults and reports all faults at once. qps is the number of queue pairs for each
+// rank.
 func (c *Config) Fill(qps int) error {
 	if c.Device == nil {
 		return errors.New("Config.Device is missing")
@@ -70,8 +70,8 @@ func (c *Config) Fill(qps int) error {
 	return errors.Join(errs...)
 }
 
-// cqe is how many completions there can be: errors complete every request, signalled or not (TMO
-// 8.2).
+// cqe is the most completions there can be: after an error every request has one, signalled or not
+// (TMO 8.2).
 func (c *Config) cqe() int { return c.SRQDepth + c.Size*c.SendDepth }
 
 // Transport is the transport over RC queue pairs. See package transport for its methods.
@@ -85,7 +85,7 @@ type Transport struct {
 	ring    *Ring
 	wcs     [pollBatch]verbs.WC
 	rndv    transport.RndvHdr
-	until   int // polls until the device's events are looked at
+	until   int // polls until the next check for asynchronous events
 	broken  error
 	closed  bool
 }
@@ -127,14 +127,14 @@ func (t *Transport) open(sink transport.Sink) (err error) {
 		SendDepth: t.cfg.SendDepth, Sink: sink})
 }
 
-// SelfAddress is the part of a transport's address that its configuration gives.
+// SelfAddress returns the fields of an address that cfg determines.
 func SelfAddress(mode string, cfg *Config) Address {
 	attr := cfg.Device.Attr()
 	return Address{Mode: mode, Job: cfg.Job, Rank: cfg.Rank, Size: cfg.Size, MaxEager: cfg.MaxEager,
 		MTU: int(max(attr.MaxMTU, verbs.MTU256)), RdAtomic: min(attr.MaxQPRdAtom, maxRdAtomic), Device: cfg.Device.Address()}
 }
 
-// Caps says what the transport can do.
+// Caps returns what the transport can do.
 func (t *Transport) Caps() transport.Caps {
 	attr := t.cfg.Device.Attr()
 	return transport.Caps{Name: Mode, Device: t.cfg.Device.Name(), MaxEager: t.cfg.MaxEager, MaxCtrl: MaxCtrl,

@@ -6,8 +6,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// lossError says why a peer is lost, in words for whoever waits for it: p2p puts "rank 3 lost: " in
-// front. What the device said is behind it, for errors.Is and errors.As.
+// lossError explains the loss of a peer; p2p prefixes "rank 3 lost: ". It wraps the device's error
+// for errors.Is and errors.As.
 type lossError struct {
 	words string
 	cause error
@@ -18,8 +18,8 @@ func (e *lossError) Unwrap() error { return e.cause }
 
 const alike = "check that all ranks run the same build of the program"
 
-// explained is what the device says of a peer in such words, with what only the device knows where
-// the user has to look into it. Other errors are told as otherwise says.
+// explained turns a device's error into a lossError, with the text that only the device knows where
+// the user needs it; otherwise is the text for other errors.
 func explained(err error, otherwise string) error {
 	words := otherwise + " (" + err.Error() + ")"
 	switch {

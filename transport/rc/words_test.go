@@ -10,7 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// TestWords: what a user reads of a loss, and what a program finds behind it.
+// TestWords: the text of a loss, and the errors that it wraps.
 func TestWords(t *testing.T) {
 	refused := errors.New("connection refused")
 	for _, c := range []struct {

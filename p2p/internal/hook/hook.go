@@ -5,8 +5,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// Wiring is a Bootstrap that also says over what its ranks are connected: the loop wire of Fabric,
-// and before it, with a device for each, of the fabrics in Near, where the other rank has them too.
+// Wiring is a Bootstrap that also names the fabrics that connect its ranks: those in Near first,
+// with a device for each, to ranks that have them too; then the loop wire of Fabric.
 type Wiring struct {
 	bootstrap.Bootstrap
 	Fabric *soft.Fabric
