@@ -1,6 +1,6 @@
-// Package transport says what the progress engine asks of a transport. A transport moves tagged
-// messages, rendezvous requests and control messages between ranks over a verbs.Device; it never
-// matches in software, never blocks and has no goroutine of its own.
+// Package transport defines the interface between the progress engine and its transports. A
+// transport moves tagged messages, rendezvous requests and control messages between ranks over a
+// verbs.Device. It never matches in software, never blocks and has no goroutine of its own.
 //
 // "TMO 6.4" is section 6.4 of docs/tag-matching-offload.md.
 //

@@ -2,16 +2,15 @@ package transport
 
 import "errors"
 
-// ErrAgain is back-pressure, not failure: nothing was posted; post again after the next Poll.
-// Grant, TagList.Del and TagList.Drop never return it: what finds no room there is the transport's
-// to keep.
+// ErrAgain is back-pressure, not failure: nothing was posted; Poll, then post again. Grant,
+// TagList.Del and TagList.Drop never return it: the transport queues them.
 var ErrAgain = errors.New("transport: no room now, poll and post again")
 
-// ErrWithdrawn is the end of a read from, or to, memory that its owner has withdrawn. The link goes
-// on (Caps.Revoke).
+// ErrWithdrawn is the error of a read from or to memory that was deregistered meanwhile. The link
+// stays up (Caps.Revoke).
 var ErrWithdrawn = errors.New("transport: the memory to be read was withdrawn")
 
-// Caps are what a transport can do; constant after New.
+// Caps are the capabilities of a transport; constant after New.
 type Caps struct {
 	Name     string // "rc", "tmsrq"
 	Device   string // verbs.Device.Name
@@ -22,12 +21,12 @@ type Caps struct {
 	Revoke   bool   // Dereg during a read is legal: it ends with ErrWithdrawn; Abandon works
 }
 
-// RndvHdr describes a rendezvous request: the sender's registered buffer, to be read by the
-// receiver's side.
+// RndvHdr describes a rendezvous request: the sender's registered buffer, which the receiver's side
+// reads.
 type RndvHdr struct {
 	AppCtx uint32 // identifies the send; comes back in Fin
 	Tag    uint64
-	VA     uint64 // first byte of the buffer, as Region.Addr gave it
+	VA     uint64 // address of the buffer, from Region.Addr
 	RKey   uint32
 	Len    uint64 // bytes of the message
 	Extra  []byte // software header, Caps.MaxHdr bytes at most; lent during Sink.Rndv
@@ -37,75 +36,71 @@ type RndvHdr struct {
 type Region interface {
 	Addr() uint64
 	RKey() uint32
-	// Dereg withdraws it: peers' reads fail from then on, and without Caps.Revoke end the link to
-	// this rank.
+	// Dereg deregisters the memory: peers' reads fail from then on and, without Caps.Revoke, end
+	// the link to this rank.
 	Dereg() error
 }
 
 // Transport moves messages between ranks. Messages to one peer (eager, rendezvous requests,
-// control, Fin) arrive in the order of the calls. Calls for a peer that is lost return an error
-// that is not ErrAgain.
+// control, Fin) arrive in the order of the calls. Calls for a lost peer return an error that is not
+// ErrAgain.
 type Transport interface {
 	Caps() Caps
-	// Address is what the peer ranks pass to Connect: device address, queue pairs for every rank,
+	// Address is what the peers pass to Connect: device address, queue pair numbers for every rank,
 	// mode, version, eager limit. Its encoding is versioned.
 	Address() []byte
-	// Connect makes rank peer reachable. addr is its Transport.Address; a peer of another version,
-	// mode or eager limit is refused with an error that names the difference. It does not wait for
-	// the peer. Called once per rank, own included.
+	// Connect connects to rank peer, without waiting for it. addr is the peer's Transport.Address;
+	// an error names the difference in version, mode or eager limit, if any. It is called once for
+	// each rank, own included.
 	Connect(peer int, addr []byte) error
 
-	// Wire names what carries the messages to a connected peer, as the device calls it; empty where
-	// the device has only one way. It may change once, before the first message goes, and stays
-	// when the peer is lost.
+	// Wire names the wire to a connected peer, as the device calls it; empty where the device has
+	// only one. It may change once, before the first message, and remains after the peer is lost.
 	Wire(peer int) string
 
 	// SendEager sends a tagged message; payload is copied before it returns.
 	SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error
 	// SendRndv sends a rendezvous request. The buffer stays registered until Sink.Fin, or until the
-	// engine withdraws it.
+	// engine withdraws the message.
 	SendRndv(peer int, h *RndvHdr) error
 	// SendFin tells the sender of rendezvous appCtx that its buffer was read.
 	SendFin(peer int, appCtx uint32) error
-	// SendCtrl sends an untagged message of the engine's own, ordered with the others; msg is
-	// copied.
+	// SendCtrl sends an untagged control message, ordered with the others; msg is copied.
 	SendCtrl(peer int, msg []byte) error
 
 	// Register makes buf readable for a peer. The transport holds the slice until Dereg. ErrAgain:
-	// this peer has its share of what the device can register, or the device has no memory; others
-	// may still get some.
+	// this peer has its share of the device's regions, or the device has no memory; other peers may
+	// still get some.
 	Register(peer int, buf []byte) (Region, error)
 	// Read copies len(dst) bytes from a peer's registered memory; Sink.ReadDone(id) reports the
-	// end. The transport has dst until then.
+	// end. The transport owns dst until then.
 	Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error
 
-	// Abandon takes the destination of the reads with this id back: nothing is written to it once
-	// Abandon has returned. Sink.ReadDone is called for each of them all the same. Only with
-	// Caps.Revoke.
+	// Abandon releases the destination of the reads with this id: nothing is written to it after
+	// Abandon returns. Sink.ReadDone still follows for each read. Only with Caps.Revoke.
 	Abandon(peer int, id uint64)
 
-	// Disconnect ends the connection to a rank that the engine has given up, for err: reads under
-	// way end with Sink.ReadDone, and the rank sees the end of the connection if it can be told.
-	// Sink.PeerLost may follow.
+	// Disconnect ends the connection to a rank that the engine gave up because of err: outstanding
+	// reads end with Sink.ReadDone, and the rank detects the end of the connection if it is
+	// reachable. Sink.PeerLost may follow.
 	Disconnect(peer int, err error)
 
-	// Grant stores total into this rank's cell at the peer (a cumulative count of credit bytes); a
-	// later Grant replaces an earlier one, and only the newest need arrive. There is no
-	// back-pressure: one that finds no room is kept by the transport until there is some, and
-	// Drained waits for it. An error means that the peer is lost, as Sink.PeerLost tells, or was
-	// never connected. Nobody is woken. Granted reads the cell that peer writes for us.
+	// Grant stores total, a cumulative count of credit bytes, into this rank's cell at the peer. A
+	// later Grant replaces an earlier one; only the newest must arrive. There is no back-pressure:
+	// without room the transport posts it later, and Drained waits for it. An error means that the
+	// peer is lost, as Sink.PeerLost reports, or was never connected. A Grant does not wake the
+	// peer. Granted reads the cell that the peer writes at this rank.
 	Grant(peer int, total uint64) error
 	Granted(peer int) uint64
 
-	// Poll makes progress and calls the Sink for what happened. It returns how many events there
-	// were; zero means idle.
+	// Poll makes progress and calls the Sink. It returns the number of events; zero means idle.
 	Poll() (int, error)
-	// Drained reports that everything posted so far has left this process's hands.
+	// Drained reports that everything posted so far has reached the peers' devices.
 	Drained() bool
 
-	// Arm asks for Wait to end at the next event; Disarm takes that back. Protocol: Arm, Poll once
-	// more, Wait only if that found nothing. Wait and Wake may be called by any goroutine, Wait by
-	// one at a time, without the owner's lock.
+	// Arm requests that Wait end at the next event; Disarm cancels that. Protocol: Arm, Poll once
+	// more, Wait only if that found nothing. Wait and Wake may be called by any goroutine without
+	// the owner's lock, Wait by one at a time.
 	Arm() error
 	Disarm()
 	Wait() error
@@ -114,22 +109,22 @@ type Transport interface {
 	// TagList is the device's tag list, or nil where matching is in software.
 	TagList() TagList
 
-	// Close ends all connections; the Sink is not called any more.
+	// Close ends all connections; no call of the Sink follows.
 	Close() error
 }
 
-// Sink is what a transport calls from inside Poll; the engine implements it. Slices are lent for
-// the call. A Sink may call the transport's posting methods, not Poll.
+// Sink is the interface that a transport calls from inside Poll; the engine implements it. Slices
+// are lent. A Sink may call the transport's posting methods, but not Poll.
 type Sink interface {
-	// Eager reports a tagged message that the device did not match.
+	// Eager reports an unexpected eager message.
 	Eager(src int, appCtx uint32, tag uint64, payload []byte)
-	// Rndv reports a rendezvous request that the device did not match.
+	// Rndv reports an unexpected rendezvous request.
 	Rndv(src int, h *RndvHdr)
 	Fin(src int, appCtx uint32)
 	Ctrl(src int, msg []byte)
 	ReadDone(id uint64, err error)
-	// PeerLost reports, once, that a peer cannot be reached any more. Reads under way to it end
-	// with ReadDone first.
+	// PeerLost reports, once, that a peer cannot be reached any more. Outstanding reads from it end
+	// with ReadDone before.
 	PeerLost(peer int, err error)
 	TagSink
 }

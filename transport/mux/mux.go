@@ -10,21 +10,21 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// Transport is several transports as one. See package transport for its methods.
+// Transport joins several transports. See package transport for its methods.
 type Transport struct {
-	guard invariant.Guard       // of no size where nothing is checked, unless it comes last
+	guard invariant.Guard       // has no size without -tags invariants, unless it is the last field
 	paths []transport.Transport // best first
 	route []transport.Transport // by rank; nil: not connected
 	tags  *tagList
 	wait  waits
-	turn  int // the path that is polled first
+	turn  int // index of the path that is polled first
 }
 
 // MaxPaths is the most transports that can be joined.
 const MaxPaths = 8
 
-// New joins the transports that open makes, best first; all ranks must name the same kinds in the
-// same order. Each is opened with the sink, and closed by Close, also if a later one cannot be
+// New joins the transports that open creates, best first; all ranks must name the same kinds in the
+// same order. Each gets the sink. Close closes them, and so does New if a later one cannot be
 // opened.
 func New(size int, sink transport.Sink, open ...func(transport.Sink) (transport.Transport, error)) (*Transport, error) {
 	if len(open) == 0 || len(open) > MaxPaths {
@@ -45,7 +45,7 @@ func New(size int, sink transport.Sink, open ...func(transport.Sink) (transport.
 	return t, nil
 }
 
-// Caps are what all paths can do, whichever a message takes.
+// Caps are the capabilities that all paths have.
 func (t *Transport) Caps() transport.Caps {
 	c := t.paths[0].Caps()
 	devices := []string{c.Device}
@@ -60,8 +60,8 @@ func (t *Transport) Caps() transport.Caps {
 	return c
 }
 
-// The address is magic with the version in its last byte, the number of paths, and for each its
-// length (4 bytes, little-endian) and the path's own address.
+// The encoding of an address: magic with the version in its last byte, the number of paths, and for
+// each path its address prefixed by its length (4 bytes, little-endian).
 const addressMagic = "TMM\x01"
 
 // Address is what the peers pass to Connect.
@@ -101,7 +101,7 @@ func decodeAddress(b []byte) ([][]byte, error) {
 	return list, nil
 }
 
-// Connect makes a rank reachable, over the first path that can.
+// Connect connects to a rank over the first path that can reach it.
 func (t *Transport) Connect(peer int, addr []byte) error {
 	if invariant.Enabled {
 		defer t.enter("Connect")()
@@ -131,7 +131,7 @@ func (t *Transport) Connect(peer int, addr []byte) error {
 	return errors.Join(errs...)
 }
 
-// Wire names what carries the messages to a rank.
+// Wire names the wire to a rank.
 func (t *Transport) Wire(peer int) string {
 	p, err := t.to(peer)
 	if err != nil {
@@ -140,14 +140,13 @@ func (t *Transport) Wire(peer int) string {
 	return p.Wire(peer)
 }
 
-// enter begins a call by the transport's owner. What the paths share, each of them checks by
-// itself.
+// enter begins a call by the transport's owner. It checks only what the paths share.
 func (t *Transport) enter(call string) (leave func()) {
 	t.guard.Enter("transport/mux: " + call)
 	return t.guard.Leave
 }
 
-// to gives the path to a rank.
+// to returns the path to a rank.
 func (t *Transport) to(peer int) (transport.Transport, error) {
 	if invariant.Enabled {
 		defer t.enter("a call for a rank")()
@@ -176,7 +175,7 @@ func (t *Transport) SendRndv(peer int, h *transport.RndvHdr) error {
 	return p.SendRndv(peer, h)
 }
 
-// SendFin tells a sender that its buffer was read.
+// SendFin tells the sender of a rendezvous that its buffer was read.
 func (t *Transport) SendFin(peer int, appCtx uint32) error {
 	p, err := t.to(peer)
 	if err != nil {
@@ -185,7 +184,7 @@ func (t *Transport) SendFin(peer int, appCtx uint32) error {
 	return p.SendFin(peer, appCtx)
 }
 
-// SendCtrl sends a message of the engine's own.
+// SendCtrl sends a control message.
 func (t *Transport) SendCtrl(peer int, msg []byte) error {
 	p, err := t.to(peer)
 	if err != nil {
@@ -212,7 +211,7 @@ func (t *Transport) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64
 	return p.Read(peer, dst, va, rkey, id)
 }
 
-// Abandon takes back the destination of reads.
+// Abandon releases the destination of reads.
 func (t *Transport) Abandon(peer int, id uint64) {
 	if p, err := t.to(peer); err == nil {
 		p.Abandon(peer, id)
@@ -226,7 +225,7 @@ func (t *Transport) Disconnect(peer int, err error) {
 	}
 }
 
-// Grant stores a count of credit at the peer.
+// Grant stores a cumulative count of credit at the peer.
 func (t *Transport) Grant(peer int, total uint64) error {
 	p, err := t.to(peer)
 	if err != nil {
@@ -235,7 +234,7 @@ func (t *Transport) Grant(peer int, total uint64) error {
 	return p.Grant(peer, total)
 }
 
-// Granted reads the cell that peer writes for us.
+// Granted reads the cell that the peer writes at this rank.
 func (t *Transport) Granted(peer int) uint64 {
 	p, err := t.to(peer)
 	if err != nil {
@@ -244,7 +243,7 @@ func (t *Transport) Granted(peer int) uint64 {
 	return p.Granted(peer)
 }
 
-// Poll polls all paths, by turns which of them first.
+// Poll polls all paths, in rotating order.
 func (t *Transport) Poll() (int, error) {
 	if invariant.Enabled {
 		defer t.enter("Poll")()
@@ -262,7 +261,7 @@ func (t *Transport) Poll() (int, error) {
 	return n, errs
 }
 
-// Drained reports that everything posted so far has left this process's hands.
+// Drained reports that everything posted so far has reached the peers' devices.
 func (t *Transport) Drained() bool {
 	for _, p := range t.paths {
 		if !p.Drained() {
@@ -297,7 +296,7 @@ type tagList struct {
 	path transport.Transport
 }
 
-// Covers reports whether a rank's messages come by the path with the list.
+// Covers reports whether a rank's messages arrive over the path with the list.
 func (l *tagList) Covers(rank int) bool {
 	return uint(rank) < uint(len(l.t.route)) && l.t.route[rank] == l.path
 }

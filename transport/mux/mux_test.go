@@ -15,7 +15,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// devices are the two of a rank: near reaches the ranks with the same parity, the other one all.
+// devices are the two devices of a rank: near reaches the ranks of the same parity, the other one
+// all.
 type devices struct {
 	verbs.Device
 	near verbs.Device
@@ -46,8 +47,7 @@ func opener(fo soft.FabricOptions) func(*testing.T, int, transporttest.Options) 
 	}
 }
 
-// both is the transport of a rank: over the near device where that reaches the peer, else over the
-// other.
+// both opens the transport of a rank: the near device where it reaches the peer, else the other.
 func both(tags bool) func(verbs.Device, int, int, transporttest.Options, transport.Sink) (transport.Transport, error) {
 	return func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
 		d := dev.(*devices)
@@ -72,8 +72,7 @@ func TestLoop(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: opener(soft.FabricOptions{}), New: both(false), OwnAddress: true})
 }
 
-// TestLoopRough lets the wires delay, cut and refuse at random; the first path has a tag list
-// besides.
+// TestLoopRough: the wires delay, cut and refuse at random; the first path also has a tag list.
 func TestLoopRough(t *testing.T) {
 	rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
 	transporttest.Run(t, transporttest.Harness{Devices: opener(rough), New: both(true), OwnAddress: true, Seeds: []uint64{1, 2}})
@@ -129,7 +128,7 @@ func TestRefused(t *testing.T) {
 	require.Error(t, a.Wait(), "closed")
 }
 
-// TestOpenFails closes what was opened before.
+// TestOpenFails: New closes the transports that it opened before a failure.
 func TestOpenFails(t *testing.T) {
 	job := opener(soft.FabricOptions{})(t, 1, transporttest.Options{})
 	_, err := mux.New(1, new(transporttest.Recorder),

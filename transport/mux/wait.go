@@ -8,12 +8,13 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// waits lets one goroutine wait for several transports. Each but the first has a goroutine that
-// waits for it while somebody waits for all; whichever ends first ends the others, and nobody
-// returns before all are back: a transport is waited for by one goroutine at a time.
+// waits lets one goroutine wait for several transports. Each transport but the first has a
+// goroutine that waits for it during a Wait; the first event of any of them ends the others' waits.
+// Wait returns only after all of these have ended, as a transport may be waited for by one
+// goroutine at a time.
 type waits struct {
 	paths []*path
-	over  atomic.Bool // the wait for all has ended: it needs no waking
+	over  atomic.Bool // the Wait has ended: it needs no Wake
 	ended chan error
 	group sync.WaitGroup
 
@@ -26,7 +27,7 @@ type waits struct {
 type path struct {
 	transport.Transport
 	ask  chan struct{}
-	back atomic.Bool // its wait has ended: it needs no waking
+	back atomic.Bool // its wait has ended: it needs no Wake
 }
 
 func (w *waits) init(paths []transport.Transport) {
@@ -36,7 +37,7 @@ func (w *waits) init(paths []transport.Transport) {
 	}
 }
 
-// begin starts the waiting for all paths but the first; false after Close.
+// begin starts the waits for all paths but the first; false after Close.
 func (w *waits) begin(first transport.Transport) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,9 +67,8 @@ func (w *waits) serve(p *path, first transport.Transport) {
 	}
 }
 
-// end waits until nobody waits for a path. One that comes back in this very moment may be woken
-// once more, as may the first path: the next wait then ends for nothing, which is allowed, and does
-// not happen twice.
+// end waits until all waits for paths have ended. A path whose wait ends at this moment may be
+// woken once more, and so may the first path: its next wait is then spurious, once, which is legal.
 func (w *waits) end() (err error) {
 	w.over.Store(true)
 	for _, p := range w.paths {
@@ -94,7 +94,7 @@ func (w *waits) close() {
 	w.group.Wait()
 }
 
-// Arm asks for Wait to end at the next event of any path.
+// Arm requests that Wait end at the next event of any path.
 func (t *Transport) Arm() error {
 	for i, p := range t.paths {
 		if err := p.Arm(); err != nil {
@@ -107,7 +107,7 @@ func (t *Transport) Arm() error {
 	return nil
 }
 
-// Disarm takes Arm back.
+// Disarm cancels an Arm.
 func (t *Transport) Disarm() {
 	for _, p := range t.paths {
 		p.Disarm()
@@ -125,5 +125,5 @@ func (t *Transport) Wait() error {
 	return errors.Join(err, t.wait.end())
 }
 
-// Wake ends the Wait under way or the next one. Any goroutine.
+// Wake ends the current Wait, or the next one. Any goroutine.
 func (t *Transport) Wake() { t.paths[0].Wake() }

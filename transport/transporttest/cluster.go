@@ -12,7 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// patience bounds every wait of the suite: longer than any machine needs, and no test measures it.
+// patience bounds every wait of the suite: far longer than needed, as no test measures time.
 const patience = 30 * time.Second
 
 // cluster is the ranks of a test.
@@ -23,15 +23,15 @@ type cluster struct {
 	rng   *rand.Rand
 }
 
-// rank is a transport with what its sink was told.
+// rank is a transport and a record of its sink's calls.
 type rank struct {
 	transport.Transport
 	Recorder
 	n      int
-	closed bool // the test polls it no more
+	closed bool // polled no more
 }
 
-// open makes n ranks that are not connected.
+// open creates n ranks that are not connected.
 func (h Harness) open(t *testing.T, n int, opts Options) *cluster {
 	t.Helper()
 	c := &cluster{t: t, job: h.Devices(t, n, opts), rng: rand.New(rand.NewPCG(opts.Seed, 1))}
@@ -47,7 +47,7 @@ func (h Harness) open(t *testing.T, n int, opts Options) *cluster {
 	return c
 }
 
-// start makes n ranks, all connected.
+// start creates n ranks, all connected.
 func (h Harness) start(t *testing.T, n int, opts Options) *cluster {
 	t.Helper()
 	c := h.open(t, n, opts)
@@ -71,13 +71,13 @@ func (c *cluster) close(r *rank) {
 	}
 }
 
-// leave ends a rank as a process that ends in order does.
+// leave closes a rank as a process does that ends in order.
 func (c *cluster) leave(r *rank) {
 	c.close(r)
 	c.closeDevice(r.n)
 }
 
-// closeDevice fails the test if the transport has left something behind in its device (EBUSY).
+// closeDevice fails the test if the transport left objects open in its device (EBUSY).
 func (c *cluster) closeDevice(rank int) {
 	if d := c.job.Devices[rank]; d != nil {
 		c.job.Devices[rank] = nil
@@ -91,7 +91,7 @@ func (c *cluster) closeDevices() {
 	}
 }
 
-// step polls one rank, which the seed chooses.
+// step polls one rank, chosen by the seed.
 func (c *cluster) step() {
 	if r := c.ranks[c.rng.IntN(len(c.ranks))]; !r.closed {
 		_, err := r.Poll()
@@ -99,7 +99,7 @@ func (c *cluster) step() {
 	}
 }
 
-// until polls the ranks till cond holds.
+// until polls the ranks until cond holds.
 func (c *cluster) until(what string, cond func() bool) {
 	c.t.Helper()
 	untilWith(c.t, what, cond, c.step)
@@ -142,7 +142,7 @@ func (c *cluster) post(f func() error) {
 	require.NoError(c.t, err)
 }
 
-// ping checks that messages pass between two ranks, both ways.
+// ping checks that messages pass between two ranks in both directions.
 func (c *cluster) ping(a, b *rank) {
 	c.t.Helper()
 	for _, p := range [][2]*rank{{a, b}, {b, a}} {
@@ -152,7 +152,7 @@ func (c *cluster) ping(a, b *rank) {
 	}
 }
 
-// requireMessages compares what came from a rank with what was sent.
+// requireMessages compares the messages received from a rank with those sent.
 func (c *cluster) requireMessages(at *rank, src int, want []Event) {
 	c.t.Helper()
 	got := at.messages(src)
@@ -162,20 +162,20 @@ func (c *cluster) requireMessages(at *rank, src int, want []Event) {
 	require.Len(c.t, got, len(want), "rank %d, from rank %d", at.n, src)
 }
 
-// requireLost checks that r was told once, and of one peer only.
+// requireLost checks that r saw exactly one loss, of that peer.
 func (c *cluster) requireLost(r *rank, peer int) {
 	c.t.Helper()
 	lost := r.of("lost")
 	require.Len(c.t, lost, 1, "rank %d", r.n)
 	require.Equal(c.t, peer, lost[0].Src)
 	require.Error(c.t, lost[0].Err)
-	// It goes on after "rank 3 lost: ", in words for people: libibverbs' are behind it.
+	// The text follows "rank 3 lost: " and is for people: libibverbs' terms are behind it.
 	for _, word := range []string{"queue pair", "transport/", "retry counter", "Flushed"} {
 		require.NotContains(c.t, lost[0].Err.Error(), word)
 	}
 }
 
-// requireGone checks that all posting calls for a peer fail, and not with back-pressure.
+// requireGone checks that all posting calls for a peer fail, and not with ErrAgain.
 func requireGone(t *testing.T, r *rank, peer int) {
 	t.Helper()
 	for i, err := range []error{

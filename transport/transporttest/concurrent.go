@@ -14,8 +14,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// player sends a random sequence to each peer, from a goroutine of its own, while it receives
-// theirs.
+// player sends a random sequence to each peer, from its own goroutine, while it receives theirs.
 type player struct {
 	*rank
 	size   int
@@ -24,7 +23,7 @@ type player struct {
 	posted []int
 }
 
-// script is what src sends to dst: both ends can compute it.
+// script returns what src sends to dst: both ends compute it.
 func script(seed uint64, src, dst, count int, caps transport.Caps) []Event {
 	rng := rand.New(rand.NewPCG(seed, uint64(src<<16|dst)))
 	out := make([]Event, count)

@@ -7,8 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// engine is a Sink that does what an engine over a tag list has to (TMO 6), as simply as it can:
-// two slices.
+// engine is a Sink that does the duties of an engine over a tag list (TMO 6), as simply as
+// possible: with two slices.
 type engine struct {
 	tr      transport.Transport
 	list    transport.TagList
@@ -22,16 +22,16 @@ type engine struct {
 	faults  []string
 	dropped int
 	lost    int
-	between func() // called before an unexpected message is counted
+	between func() // called before an unexpected message is counted as handled
 }
 
 type receive struct {
 	id        uint64
 	tag, mask uint64
 	buf       []byte
-	offered   bool // in the device's list
+	inList    bool // in the device's list
 	matched   bool
-	asked     bool // Del was called
+	deleting  bool // Del was called
 	ended     int
 	canceled  bool
 	src       int
@@ -58,7 +58,7 @@ func (e *engine) fault(format string, args ...any) {
 	e.faults = append(e.faults, fmt.Sprintf(format, args...))
 }
 
-// try posts now or, when there is no room, later.
+// try posts now or, on ErrAgain, later.
 func (e *engine) try(f func() error) {
 	if err := f(); err == transport.ErrAgain {
 		e.todo = append(e.todo, f)
@@ -75,7 +75,7 @@ func (e *engine) retry() {
 	}
 }
 
-// recv posts a receive, in the device if it may be there (6.3) and offer says so.
+// recv posts a receive; offer adds it to the device's list if the overlap rule allows (TMO 6.3).
 func (e *engine) recv(id, tag, mask uint64, buf []byte, offer bool) *receive {
 	r := &receive{id: id, tag: tag, mask: mask, buf: buf}
 	e.all[id] = r
@@ -87,11 +87,11 @@ func (e *engine) recv(id, tag, mask uint64, buf []byte, offer bool) *receive {
 		}
 	}
 	for _, p := range e.posted {
-		offer = offer && (p.offered || (p.tag^tag)&p.mask&mask != 0)
+		offer = offer && (p.inList || (p.tag^tag)&p.mask&mask != 0)
 	}
 	if offer {
 		err := e.list.Add(id, tag, mask, buf, e.handled)
-		r.offered = err == nil
+		r.inList = err == nil
 		if err != nil && err != transport.ErrAgain {
 			e.fault("Add: %v", err)
 		}
@@ -102,9 +102,9 @@ func (e *engine) recv(id, tag, mask uint64, buf []byte, offer bool) *receive {
 
 func (e *engine) cancel(r *receive) {
 	switch {
-	case r.matched || r.asked:
-	case r.offered:
-		r.asked = true
+	case r.matched || r.deleting:
+	case r.inList:
+		r.deleting = true
 		if err := e.list.Del(r.id, e.handled); err != nil {
 			e.fault("Del: %v", err)
 		}
@@ -125,15 +125,15 @@ func (e *engine) unlink(r *receive) {
 	e.fault("receive %d is not posted", r.id)
 }
 
-// arrive handles an unexpected message: search, Drop, deliver or keep, then count (5.3, 5.4).
+// arrive handles an unexpected message: search, Drop, deliver or queue, then count (TMO 5.3, 5.4).
 func (e *engine) arrive(m *arrived) {
 	for _, r := range e.posted {
 		// A receive with a DEL pending may be skipped or matched (TMO 6.6).
-		if (m.tag^r.tag)&r.mask != 0 || r.asked && r.id%2 == 0 {
+		if (m.tag^r.tag)&r.mask != 0 || r.deleting && r.id%2 == 0 {
 			continue
 		}
 		e.unlink(r)
-		if r.offered {
+		if r.inList {
 			e.dropped++
 			// The count with or without this message: both are correct (TMO 5.3).
 			if err := e.list.Drop(r.id, e.handled+uint32(r.id%2)); err != nil {
@@ -205,7 +205,7 @@ func (e *engine) PeerLost(int, error) { e.lost++ }
 
 func (e *engine) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	r := e.all[id]
-	if r == nil || !r.offered || r.matched || r.ended > 0 {
+	if r == nil || !r.inList || r.matched || r.ended > 0 {
 		e.fault("match of receive %d: %+v", id, r)
 		return
 	}
@@ -227,7 +227,7 @@ func (e *engine) Incomplete(id uint64, h *transport.RndvHdr) { e.fetch(e.all[id]
 func (e *engine) Deleted(id uint64, ok bool) {
 	r := e.all[id]
 	switch {
-	case !r.asked:
+	case !r.deleting:
 		e.fault("receive %d was deleted unasked", id)
 	case ok && r.matched, !ok && !r.matched:
 		e.fault("receive %d: deleted %v, matched %v", id, ok, r.matched)

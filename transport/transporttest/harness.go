@@ -15,31 +15,31 @@ type Options struct {
 	SRQDepth  int
 	MaxInline int // of the devices
 	MaxTags   int // as in tmsrq.Config; transports without a device's tag list ignore it
-	MaxOps    int // of the devices: list operations outstanding; 0: as the harness has it
+	MaxOps    int // list operations outstanding, of the devices; 0: the harness's default
 	Seed      uint64
 }
 
-// Job is devices that reach each other, one a rank.
+// Job is the devices of a job, one for each rank.
 type Job struct {
 	Devices []verbs.Device
-	// Kill lets a rank's device die as its process would; nil where that cannot be done inside one
-	// process.
+	// Kill ends a rank's device as its process's death would; nil where that is impossible inside
+	// one process.
 	Kill func(rank int)
 }
 
-// Harness says how to open what is tested.
+// Harness opens the devices and transports under test.
 type Harness struct {
-	// Devices opens n devices, or skips the test and names the capability that is missing. The
-	// suite closes them, and fails if something is left in them.
+	// Devices opens n devices, or skips the test and names the missing capability. The suite closes
+	// them, and fails if objects are left open in them.
 	Devices func(t *testing.T, n int, opts Options) *Job
 	// New makes the transport of a rank.
 	New func(dev verbs.Device, rank, size int, opts Options, sink transport.Sink) (transport.Transport, error)
-	// Seeds to run with; nil: one. More than one makes sense where the seed decides what the wire
-	// does.
+	// Seeds to run with; nil: one. Several make sense where the seed determines the wire's
+	// behaviour.
 	Seeds []uint64
-	// Tags says that the transport has a tag list.
+	// Tags: the transport has a tag list.
 	Tags bool
-	// OwnAddress says that Transport.Address is not rc's: tests that take it apart are left out.
+	// OwnAddress: Transport.Address is not rc's; tests that decode it are left out.
 	OwnAddress bool
 	// Long runs more and larger cases.
 	Long bool
@@ -50,11 +50,11 @@ func Run(t *testing.T, h Harness) {
 	h.seeds(t, h.run)
 }
 
-// limits are the eager limits that the suite sweeps; as Options.MaxEager.
+// limits are the eager limits to test; as Options.MaxEager.
 var limits = []int{-1, 1, 64, 1 << 10, 8 << 10, 32 << 10, 60 << 10}
 
-// RunTags runs the tests of tag lists that hold however long a device takes for operations of its
-// list.
+// RunTags runs those tests of tag lists that do not depend on how soon the device executes list
+// operations.
 func RunTags(t *testing.T, h Harness) {
 	h.seeds(t, h.runTags)
 }

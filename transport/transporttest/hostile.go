@@ -9,8 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// attack opens three ranks of which rank 1 is an impostor, lets it do something, and returns when
-// the victim, rank 0, has lost it or, if survives is set, has got through as many messages.
+// attack opens three ranks of which rank 1 is an impostor, lets it act, and returns when the
+// victim, rank 0, has lost it or, with survives > 0, has received that many messages.
 func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impostor, victim *rank)) *rank {
 	t.Helper()
 	c := &cluster{t: t, job: h.Devices(t, 3, opts)}
@@ -46,8 +46,8 @@ func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impos
 	return victim
 }
 
-// stillMatches checks that what a peer did has not put a device's counts out of phase for good (TMO
-// 5.1): then no new entry of its list would ever be live.
+// stillMatches checks that an attack did not put a device's counters out of phase for good (TMO
+// 5.1): then no new entry would ever be live.
 func (c *cluster) stillMatches(r *rank) {
 	c.t.Helper()
 	l := r.TagList()
@@ -60,7 +60,7 @@ func (c *cluster) stillMatches(r *rank) {
 	c.until("a match", func() bool { return len(r.of("delivered")) == 1 })
 }
 
-// header makes the start of a message.
+// header returns the start of a message.
 func header(op verbs.TMHOpcode, size int) []byte {
 	b := make([]byte, size)
 	b[0] = byte(op)
@@ -76,7 +76,7 @@ func rndv(short uint32, long uint64, size int) []byte {
 
 func testHostile(t *testing.T, h Harness, opts Options) {
 	opts.MaxEager = 1000
-	opts.SRQDepth = 1 // a buffer that does not come back after an attack is missed at once
+	opts.SRQDepth = 1 // a leaked receive buffer shows at once
 	for name, msg := range map[string][]byte{
 		"nothing":                  {},
 		"unknown opcode":           header(9, 16),
@@ -112,12 +112,12 @@ func testHostile(t *testing.T, h Harness, opts Options) {
 		}
 		attack(t, h, opts, name, func(p *impostor, _ *rank) { p.post(wr, make([]byte, size)) })
 	}
-	// A write beside the credit cells.
+	// A write next to the credit cells.
 	attack(t, h, opts, "a write behind the cells", func(p *impostor, victim *rank) {
 		a := decode(t, victim.Address())
 		p.post(verbs.SendWR{Opcode: verbs.WRRDMAWrite, RemoteAddr: a.CellAddr + 3*8 - 4, RKey: a.CellRKey}, make([]byte, 8))
 	})
-	// What is good before the bad is delivered; what is good after it is not.
+	// Messages before the bad one are delivered, those after it are not.
 	victim := attack(t, h, opts, "good, bad, good", func(p *impostor, _ *rank) {
 		p.say(header(verbs.TMHEager, 16))
 		p.say(header(77, 16))
@@ -126,7 +126,7 @@ func testHostile(t *testing.T, h Harness, opts Options) {
 	require.Len(t, victim.messages(1), 1)
 }
 
-// testHostileNoise sends random bytes that start like messages.
+// testHostileNoise sends random bytes behind a valid opcode.
 func testHostileNoise(t *testing.T, h Harness, opts Options) {
 	rng := newRNG(opts.Seed)
 	rounds := 5

@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// impostor is a rank that speaks through a bare queue pair, and so can say anything.
+// impostor is a rank that has a bare queue pair and can send any bytes.
 type impostor struct {
 	t    *testing.T
 	dev  verbs.Device
@@ -18,13 +18,13 @@ type impostor struct {
 	qp   verbs.QP
 	twin verbs.QP // where the victim has two queue pairs for each rank (TMO 1.3)
 	mr   verbs.MR
-	buf  []byte // messages one behind the other: each is the device's until it was sent
+	buf  []byte // messages, one after the other: the device owns each until it was sent
 	used int
 	self rc.Address
 	wcs  [16]verbs.WC
 }
 
-// newImpostor takes a rank's place. like is the address of an honest rank.
+// newImpostor takes the place of a rank. like is the address of an honest one.
 func newImpostor(t *testing.T, dev verbs.Device, rank int, like []byte) *impostor {
 	t.Helper()
 	a, err := rc.DecodeAddress(like)
@@ -60,7 +60,7 @@ func (p *impostor) open() verbs.QP {
 	return qp
 }
 
-// connect joins the impostor to its victim, both ways.
+// connect connects the impostor and its victim.
 func (p *impostor) connect(victim *rank) {
 	p.t.Helper()
 	require.NoError(p.t, victim.Connect(p.self.Rank, p.self.Encode()))
@@ -81,7 +81,7 @@ func (p *impostor) raise(qp verbs.QP, a *rc.Address, theirs int) {
 		RetryCnt: 7, RNRRetry: 7}, verbs.QPMaskRTS))
 }
 
-// say sends a message as it is.
+// say sends a message unchanged.
 func (p *impostor) say(msg []byte) {
 	p.post(verbs.SendWR{Opcode: verbs.WRSend}, msg)
 }

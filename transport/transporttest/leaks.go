@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// checkLeaks fails the test if goroutines or descriptors are left when everything of it is closed.
-// It must come first, so that its cleanup is the last.
+// checkLeaks fails the test if goroutines or descriptors are left at its end. Call it first, so
+// that its cleanup runs last.
 func checkLeaks(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	before := openFiles()
@@ -25,7 +25,7 @@ func checkLeaks(t *testing.T) {
 	})
 }
 
-// openFiles counts this process's descriptors; 0 where /proc does not tell.
+// openFiles counts this process's descriptors; 0 where there is no /proc.
 func openFiles() int {
 	d, err := os.Open("/proc/self/fd")
 	if err != nil {

@@ -22,7 +22,7 @@ func testPeerDies(t *testing.T, h Harness, opts Options) {
 	})
 }
 
-// testLoss lets rank 1 go, with nothing under way and with reads and sends under way.
+// testLoss ends rank 1, idle and with reads and sends outstanding.
 func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
 	opts.SRQDepth, opts.SendDepth = 8, 32
 	size := 64 << 10
@@ -65,7 +65,7 @@ func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
 	}
 }
 
-// testClosed uses a transport after Close.
+// testClosed calls a transport after Close.
 func testClosed(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 2, opts)
 	r := c.ranks[0]

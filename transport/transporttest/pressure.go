@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// testBackPressure stalls a receiver: the sender must be told to wait, and nothing may be lost or
-// doubled.
+// testBackPressure stalls a receiver: the sender must get ErrAgain, and no message is lost or
+// duplicated.
 func testBackPressure(t *testing.T, h Harness, opts Options) {
 	opts.SRQDepth, opts.SendDepth = 8, 16
 	for _, size := range []int{8, 2000} {
@@ -35,7 +35,7 @@ func testBackPressure(t *testing.T, h Harness, opts Options) {
 			require.NoError(t, err)
 		}
 		stalled := c.ranks[1]
-		c.ranks[1] = &rank{n: 1, closed: true} // nobody polls it: others get through meanwhile
+		c.ranks[1] = &rank{n: 1, closed: true} // not polled: others must get through meanwhile
 		c.ping(a, c.ranks[2])
 		c.ranks[1] = stalled
 		for range 100 {
@@ -76,8 +76,8 @@ func testGrants(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testGrantsUnderPressure grants while the send queue is full: none is refused, and the newest
-// total arrives, also while its rank sleeps.
+// testGrantsUnderPressure grants while the send queue is full: no Grant is refused, and the newest
+// total arrives, even while its rank sleeps.
 func testGrantsUnderPressure(t *testing.T, h Harness, opts Options) {
 	for _, inline := range []int{0, 4} {
 		opts.SendDepth, opts.SRQDepth, opts.MaxInline = 4, 4, inline
@@ -105,7 +105,7 @@ func testGrantsUnderPressure(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testDrained closes a sender as soon as it is drained: nothing may be missing at the receiver.
+// testDrained closes a sender as soon as it is drained: all messages must arrive.
 func testDrained(t *testing.T, h Harness, opts Options) {
 	for _, kind := range []string{"eager", "fin", "ctrl"} {
 		c := h.start(t, 2, opts)

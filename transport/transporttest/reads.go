@@ -46,7 +46,7 @@ func testReads(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testReadsAtOnce keeps more reads under way than a peer answers, between messages.
+// testReadsAtOnce keeps more reads outstanding than a peer answers concurrently, between messages.
 func testReadsAtOnce(t *testing.T, h Harness, opts Options) {
 	opts.SendDepth = 64
 	c := h.start(t, 3, opts)
@@ -73,7 +73,7 @@ func testReadsAtOnce(t *testing.T, h Harness, opts Options) {
 	require.NoError(t, region.Dereg())
 }
 
-// testReadsLeaveRoom: reads that wait do not use up the room for messages.
+// testReadsLeaveRoom: waiting reads do not use up the room for messages.
 func testReadsLeaveRoom(t *testing.T, h Harness, opts Options) {
 	opts.SendDepth = 64
 	c := h.start(t, 2, opts)
@@ -91,7 +91,7 @@ func testReadsLeaveRoom(t *testing.T, h Harness, opts Options) {
 	require.NoError(t, region.Dereg())
 }
 
-// testReadRefused reads what is not to be read: that ends with ErrWithdrawn or, without
+// testReadRefused reads memory that it may not read: the read ends with ErrWithdrawn or, without
 // Caps.Revoke, ends the link to this peer, and no other.
 func testReadRefused(t *testing.T, h Harness, opts Options) {
 	type where struct {
@@ -142,7 +142,7 @@ func testReadRefused(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// requireWithdrawn sees read 42 of rank 0 from rank 1 end alone.
+// requireWithdrawn checks that read 42 of rank 0 from rank 1 fails alone.
 func requireWithdrawn(t *testing.T, c *cluster, name string) {
 	a, b := c.ranks[0], c.ranks[1]
 	c.until(name+": the read", func() bool { return len(a.of("read")) > 0 })
@@ -155,13 +155,13 @@ func requireWithdrawn(t *testing.T, c *cluster, name string) {
 	c.ping(b, a)
 }
 
-// testReadRevoked withdraws memory at every moment of its being read, with other reads and messages
-// around: only its own read fails, if it was not faster.
+// testReadRevoked deregisters memory at every moment of a read, with other reads and messages
+// around: only that read fails, unless it was complete.
 func testReadRevoked(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 2, opts)
 	a, b := c.ranks[0], c.ranks[1]
 	if !a.Caps().Revoke {
-		return // testReadRefused shows what happens then
+		return // testReadRefused covers that
 	}
 	const size = 3 << 20
 	src := fill(size, 5)
@@ -198,8 +198,8 @@ func testReadRevoked(t *testing.T, h Harness, opts Options) {
 	require.NoError(t, kept.Dereg())
 }
 
-// testReadAbandoned takes the destination of reads back at every moment: nothing is written to it
-// from then on, each read ends all the same, and others go on.
+// testReadAbandoned abandons reads at every moment: nothing is written to the destination from then
+// on, each read still ends, and other reads go on.
 func testReadAbandoned(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 2, opts)
 	a, b := c.ranks[0], c.ranks[1]
@@ -212,7 +212,7 @@ func testReadAbandoned(t *testing.T, h Harness, opts Options) {
 	require.NoError(t, err)
 	for i := range uint64(30) {
 		one, two := make([]byte, size), make([]byte, 1000)
-		for range 2 { // with one id, as reads of one receive
+		for range 2 { // with one id, as the reads of one receive have
 			c.post(func() error { return a.Read(1, one, region.Addr(), region.RKey(), 2*i) })
 		}
 		c.post(func() error { return a.Read(1, two, region.Addr(), region.RKey(), 2*i+1) })

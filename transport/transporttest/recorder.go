@@ -32,7 +32,7 @@ func (e Event) equal(o Event) bool {
 		e.VA == o.VA && e.RKey == o.RKey && e.Len == o.Len
 }
 
-// Recorder is a Sink that keeps what it is told.
+// Recorder is a Sink that records its calls.
 type Recorder struct {
 	Events []Event
 }
@@ -93,7 +93,7 @@ func (r *Recorder) of(kind string) []Event {
 	return out
 }
 
-// messages returns what came from src, in order.
+// messages returns the messages of src, in order.
 func (r *Recorder) messages(src int) []Event {
 	var out []Event
 	for _, e := range r.Events {

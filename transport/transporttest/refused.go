@@ -25,7 +25,7 @@ func cut(sets [][]uint32, n int) {
 }
 
 // testRefused connects to addresses that do not fit: the error names the rank and the difference,
-// and nothing is harmed.
+// and other connections are unaffected.
 func testRefused(t *testing.T, h Harness, opts Options) {
 	c := h.open(t, 2, opts)
 	a, b := c.ranks[0], c.ranks[1]
@@ -61,7 +61,7 @@ func testRefused(t *testing.T, h Harness, opts Options) {
 	refuse(with(func(a *rc.Address) { a.Device = []byte("nonsense") }))
 	require.Error(t, a.Connect(2, good))
 	require.Error(t, a.Connect(-1, good))
-	requireGone(t, a, 1) // not connected is not back-pressure
+	requireGone(t, a, 1) // not connected is not ErrAgain
 
 	c.connect(c.ranks)
 	refuse(good, "already")

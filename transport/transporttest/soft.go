@@ -15,7 +15,7 @@ import (
 // Rough is a loop wire that delays, cuts and refuses at random.
 var Rough = soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
 
-// LoopDevices is a Harness.Devices that opens software devices on a fabric of their own.
+// LoopDevices is a Harness.Devices of software devices on a new fabric.
 func LoopDevices(fo soft.FabricOptions, config soft.Config) func(*testing.T, int, Options) *Job {
 	return func(t *testing.T, n int, o Options) *Job {
 		fo.Seed = o.Seed
@@ -34,8 +34,8 @@ func LoopDevices(fo soft.FabricOptions, config soft.Config) func(*testing.T, int
 	}
 }
 
-// WireDevices is a Harness.Devices that opens software devices of one process which talk over a
-// wire between processes.
+// WireDevices is a Harness.Devices of software devices in one process, connected by a wire for
+// several processes.
 func WireDevices(wire string, config soft.Config) func(*testing.T, int, Options) *Job {
 	return func(t *testing.T, n int, o Options) *Job {
 		job := &Job{}
@@ -53,7 +53,7 @@ func WireDevices(wire string, config soft.Config) func(*testing.T, int, Options)
 	}
 }
 
-// Seeds is a Harness.Seeds of n: the same in each run, so that a failure comes again.
+// Seeds is a Harness.Seeds of n seeds, the same in each run, so that failures can be repeated.
 func Seeds(n int) []uint64 {
 	out := make([]uint64, n)
 	for i := range out {
@@ -62,8 +62,8 @@ func Seeds(n int) []uint64 {
 	return out
 }
 
-// Pair opens two connected transports, for benchmarks, over a loop that delivers at once. They are
-// closed with the test.
+// Pair opens two connected transports for benchmarks, over a loop wire without delays. The test's
+// cleanup closes them.
 func Pair[T transport.Transport](tb testing.TB, fo soft.FabricOptions, open func(dev verbs.Device, rank int) (T, error)) (tr [2]T) {
 	f := soft.NewFabric(fo)
 	for i := range tr {

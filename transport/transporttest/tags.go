@@ -8,18 +8,18 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// The contract of transport.TagList, by hand: what is sent goes from rank 0 to rank 1 and, unless a
-// test says otherwise, is raw, so that app_ctx says who sent it.
+// Tests of the contract of transport.TagList. Rank 0 sends to rank 1, with raw tags unless a test
+// says otherwise, so that app_ctx names the source.
 
-// listSizes are those that the suite sweeps; as Options.MaxTags, so that the first is none.
+// listSizes are the list sizes to test; as Options.MaxTags, so that the first means none.
 var listSizes = []int{-1, 1, 2, 7, 127, 1023}
 
 const exact = ^uint64(0)
 
-// packed is a tag of Comm traffic from rank src.
+// packed returns a Comm's tag from rank src.
 func packed(src int, tag uint32) uint64 { return 1<<63 | 5<<52 | uint64(src)<<32 | uint64(tag) }
 
-// tagged is two ranks, of which the second has a tag list.
+// tagged is two ranks, the second with a tag list.
 type tagged struct {
 	*cluster
 	a, b *rank
@@ -34,7 +34,7 @@ func (h Harness) tagged(t *testing.T, opts Options) *tagged {
 	return x
 }
 
-// handled is C: a Recorder is done with a message when it has recorded it.
+// handled returns C: a message is handled when the Recorder has recorded it.
 func (x *tagged) handled() uint32 { return uint32(len(x.b.of("eager")) + len(x.b.of("rndv"))) }
 
 func (x *tagged) add(id, tag, mask uint64, buf []byte) {
@@ -47,20 +47,20 @@ func (x *tagged) send(tag uint64, payload []byte) {
 	x.post(func() error { return x.a.SendEager(1, 0, tag, payload) })
 }
 
-// event waits for the n-th event of a kind at rank 1, counted from 0.
+// event waits for the n-th event of a kind at rank 1, from 0.
 func (x *tagged) event(kind string, n int) Event {
 	x.t.Helper()
 	x.until(kind, func() bool { return len(x.b.of(kind)) > n })
 	return x.b.of(kind)[n]
 }
 
-// sync makes the device take entries live: all that rank 1 got is handled.
+// sync reports all messages as handled, so that entries become live.
 func (x *tagged) sync() {
 	x.t.Helper()
 	x.post(func() error { return x.l.Sync(x.handled()) })
 }
 
-// expectDelivered checks a receive that went through the device.
+// expectDelivered checks a receive that the device matched.
 func (x *tagged) expectDelivered(id, tag uint64, buf, payload []byte) {
 	x.t.Helper()
 	done := func() *Event {
@@ -84,7 +84,7 @@ func (x *tagged) expectDelivered(id, tag uint64, buf, payload []byte) {
 	require.Fail(x.t, "delivered without a match")
 }
 
-// roomForAll checks that no entry leaked: the whole list fits again, and comes out again.
+// roomForAll checks that no entry leaked: the whole list can be filled and emptied again.
 func (x *tagged) roomForAll() {
 	x.t.Helper()
 	const base = 1 << 45
@@ -102,7 +102,7 @@ func (x *tagged) roomForAll() {
 	x.until("room", func() bool { return x.l.Free() > 0 })
 }
 
-// bufferSizes are around everything that decides where a message lands.
+// bufferSizes are sizes around every limit that decides how a message is received.
 func bufferSizes(maxEager int) []int {
 	var out []int
 	for _, n := range []int{0, 1, 63, 64, 65, maxEager - 1, maxEager, maxEager + 1, maxEager + 1000} {
@@ -113,7 +113,7 @@ func bufferSizes(maxEager int) []int {
 	return out
 }
 
-// testTagsExpected: any message into any buffer; n is exact also where it does not fit.
+// testTagsExpected receives any message into any buffer; n is exact also where it does not fit.
 func testTagsExpected(t *testing.T, h Harness, opts Options) {
 	for _, limit := range limits {
 		opts.MaxEager = limit
@@ -136,7 +136,7 @@ func testTagsExpected(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testTagsSizes: list sizes, more rounds than entries, and all of it free again in the end.
+// testTagsSizes tests list sizes, with more rounds than entries; all entries are free in the end.
 func testTagsSizes(t *testing.T, h Harness, opts Options) {
 	for _, size := range listSizes {
 		opts.MaxTags = size
@@ -159,8 +159,7 @@ func testTagsSizes(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// fillList posts as many receives as there is room for, is refused one more, and lets messages end
-// all.
+// fillList adds receives until the list is full, is refused one more, and matches all.
 func (x *tagged) fillList(base uint64, size int) {
 	x.t.Helper()
 	bufs := make([][]byte, size)
@@ -180,14 +179,14 @@ func (x *tagged) fillList(base uint64, size int) {
 	x.roomForAll()
 }
 
-// testTagsMasks: what does not match is left alone; bits outside the mask do not count; the oldest
-// entry is first.
+// testTagsMasks: entries that do not match stay; bits outside the mask are ignored; the oldest
+// entry is matched first.
 func testTagsMasks(t *testing.T, h Harness, opts Options) {
 	x := h.tagged(t, opts)
 	bufs := [4][]byte{make([]byte, 10), make([]byte, 10), make([]byte, 10), make([]byte, 10)}
 	x.add(1, 0x105, exact, bufs[0])
 	x.add(2, 0xffff, 0xff00, bufs[1]) // canonical: 0xff00
-	x.add(3, 0x105, 0, bufs[2])       // everything
+	x.add(3, 0x105, 0, bufs[2])       // matches everything
 	x.send(0xff42, []byte("masked"))
 	x.expectDelivered(2, 0xff42, bufs[1], []byte("masked"))
 	x.send(0x106, []byte("any"))
@@ -206,8 +205,8 @@ func testTagsMasks(t *testing.T, h Harness, opts Options) {
 	x.expectDelivered(4, 7, bufs[3], []byte("z"))
 }
 
-// testTagsDormant: entries added with an old count stay dormant, can be dropped, and wake with a
-// new count.
+// testTagsDormant: entries added with an old count are dormant, can be dropped, and become live
+// with a new count.
 func testTagsDormant(t *testing.T, h Harness, opts Options) {
 	x := h.tagged(t, opts)
 	for i := range uint64(40) {

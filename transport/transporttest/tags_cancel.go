@@ -14,7 +14,7 @@ func (x *tagged) deleted(id uint64, n int, ok bool) {
 	require.Equal(x.t, Event{Kind: "deleted", ID: id, OK: ok}, x.event("deleted", n))
 }
 
-// testTagsCancel: before a message, after one, and twice.
+// testTagsCancel deletes before a message, after one, and twice.
 func testTagsCancel(t *testing.T, h Harness, opts Options) {
 	for _, limit := range []int{64, 32 << 10} {
 		opts.MaxEager = limit
@@ -31,7 +31,7 @@ func testTagsCancel(t *testing.T, h Harness, opts Options) {
 			require.Equal(t, []byte("late"), x.event("eager", n).Data)
 			require.Equal(t, make([]byte, len(buf)), buf)
 
-			x.add(4*i+2, 2, exact, buf) // post after cancel
+			x.add(4*i+2, 2, exact, buf) // a receive after the cancel
 			x.send(2, []byte("taken"))
 			x.expectDelivered(4*i+2, 2, buf, []byte("taken"))
 			err := x.l.Del(4*i+2, x.handled())
@@ -44,8 +44,8 @@ func testTagsCancel(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testTagsCancelRace: a message is on its way while its receive is cancelled: exactly one of both
-// gets it, and nothing is lost or doubled.
+// testTagsCancelRace cancels a receive while its message is in flight: exactly one of both takes
+// effect, and no message is lost or duplicated.
 func testTagsCancelRace(t *testing.T, h Harness, opts Options) {
 	opts.MaxEager = 1 << 10
 	x := h.tagged(t, opts)
@@ -96,7 +96,7 @@ func testTagsCancelRace(t *testing.T, h Harness, opts Options) {
 	x.roomForAll()
 }
 
-// testTagsOpsFull: more operations than the queue holds; cancels are never refused nor lost.
+// testTagsOpsFull posts more operations than the queue holds; no Del is refused or lost.
 func testTagsOpsFull(t *testing.T, h Harness, opts Options) {
 	for _, size := range []int{1, 2, 7, 127} {
 		opts.MaxTags = size
@@ -129,8 +129,8 @@ func testTagsOpsFull(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testTagsLost: a peer goes while its rendezvous is under way; receives end before the loss is
-// told, those of others stay.
+// testTagsLost: a peer is lost during its rendezvous; the receives end before the loss is reported,
+// and those of other peers stay.
 func testTagsLost(t *testing.T, h Harness, opts Options) {
 	for round := range 8 {
 		c := h.start(t, 3, opts)

@@ -24,9 +24,9 @@ func testTagsBeyondQueue(t *testing.T, h Harness, opts Options) {
 
 const firstDormant = 500 // its id and tag
 
-// dropsBeyondQueue takes n live receives out by Del, and n dormant ones by Drop, each with the
-// count that includes the message that has found it. That goes in order and with these counts: as
-// long as some wait, all others that are dormant remain so, and no Add or Sync passes them.
+// dropsBeyondQueue removes n live receives by Del, and n dormant ones by Drop, each with the count
+// that includes its message. They are executed in order with these counts: while some are queued,
+// all other dormant entries stay dormant, and no Add or Sync overtakes them.
 func (x *tagged) dropsBeyondQueue(n uint64) {
 	x.t.Helper()
 	for i := range n {
@@ -59,8 +59,8 @@ func (x *tagged) dropsBeyondQueue(n uint64) {
 	x.until("room", func() bool { return x.l.Free() > 0 })
 }
 
-// sleepBeyondQueue sleeps until n outcomes are here: what waits for room keeps nobody from it, and
-// wakes him.
+// sleepBeyondQueue sleeps until n outcomes were reported: queued operations do not prevent the
+// sleep, and their outcomes end it.
 func (x *tagged) sleepBeyondQueue(n uint64) {
 	x.t.Helper()
 	const base = 3000

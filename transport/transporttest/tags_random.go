@@ -20,13 +20,13 @@ type schedule struct {
 	nextID  uint64
 }
 
-// message is what was sent; its payload starts with its number.
+// message is a sent message; its payload starts with its number.
 type message struct {
 	tag  uint64
 	data []byte
 }
 
-// testTagsRandom compares what random schedules did with MPI's rules.
+// testTagsRandom compares the results of random schedules with MPI's rules.
 func testTagsRandom(t *testing.T, h Harness, opts Options) {
 	rounds := 12
 	if h.Long {
@@ -61,7 +61,7 @@ func (h Harness) schedule(t *testing.T, n int, opts Options) *schedule {
 		r := &rank{n: i, Transport: tr}
 		t.Cleanup(func() { s.close(r) })
 		e.tr, e.list = tr, tr.TagList()
-		e.between = func() { // receives that are dormant, as the message is not counted yet
+		e.between = func() { // receives that are dormant, as the message is not handled yet
 			if s.rng.IntN(3) == 0 {
 				s.recvRandom(i)
 			}
@@ -74,7 +74,7 @@ func (h Harness) schedule(t *testing.T, n int, opts Options) *schedule {
 	return s
 }
 
-// pick makes a tag from src, and one of the masks that accept it.
+// pick returns a tag of src and one of the masks that match it.
 func (s *schedule) pick(src int) (tag, mask uint64, source int) {
 	low := uint32(s.rng.IntN(3))
 	if s.rng.IntN(3) == 0 {
@@ -154,8 +154,7 @@ func (s *schedule) sendRandom(me, to int) {
 	s.msgs[me][to] = append(s.msgs[me][to], message{tag, data})
 }
 
-// finish lets everything that is on its way come to an end: each engine takes what is left by
-// wildcards.
+// finish completes everything: each engine receives the remaining messages by wildcards.
 func (s *schedule) finish() {
 	done := func() bool {
 		for me, e := range s.engines {
@@ -163,7 +162,7 @@ func (s *schedule) finish() {
 				return false
 			}
 			for _, r := range s.recvs[me] {
-				if r.ended == 0 && (r.matched || r.asked) {
+				if r.ended == 0 && (r.matched || r.deleting) {
 					return false
 				}
 			}
@@ -192,7 +191,7 @@ func (s *schedule) finish() {
 	})
 }
 
-// check compares with the rules, and every byte that was received.
+// check compares the result with the matching rules, and every byte received.
 func (s *schedule) check() {
 	for me, e := range s.engines {
 		require.Empty(s.t, e.faults, "rank %d", me)
@@ -224,8 +223,8 @@ func (s *schedule) check() {
 	}
 }
 
-// which says which message a receive got, and checks it: the oldest of that source and tag that is
-// left, as those are received in the order of posting.
+// which returns the message that a receive got, and checks it: the oldest one left of that source
+// and tag, as those are received in posting order.
 func (s *schedule) which(r *receive, me int, byTag map[[2]uint64][]int) int {
 	key := [2]uint64{uint64(r.src), r.got}
 	if len(byTag[key]) == 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// testTagsRndv: rendezvous into any buffer. Those that the device can handle end with a FIN of its
-// own; the others come to software, with the header that the sender gave.
+// testTagsRndv receives rendezvous into any buffer. Those that the device can handle end with its
+// FIN; the others are left to software, with the sender's software header.
 func testTagsRndv(t *testing.T, h Harness, opts Options) {
 	for _, limit := range []int{-1, 1, 64, 8 << 10} {
 		opts.MaxEager = limit
@@ -69,7 +69,7 @@ func (x *tagged) rendezvous(id, tag uint64, room, size int) {
 	require.NoError(t, region.Dereg())
 }
 
-// offer puts n rendezvous of a under way, and the receives 0 to n-1 of b that take them.
+// offer starts n rendezvous of a, and adds the receives 0 to n-1 of b that match them.
 func (x *tagged) offer(n, size int) transport.Region {
 	region, err := x.a.Register(1, fill(size, 1))
 	require.NoError(x.t, err)
@@ -83,8 +83,8 @@ func (x *tagged) offer(n, size int) transport.Region {
 	return region
 }
 
-// testTagsLied: a rank sends in the name of another; the receive ends with an error, and so does
-// all that is under way from the liar, before its loss is told.
+// testTagsLied: a rank sends with another rank's tag; the receive ends with an error, and so do all
+// outstanding operations with the liar, before its loss is reported.
 func testTagsLied(t *testing.T, h Harness, opts Options) {
 	for _, tag := range []uint64{packed(2, 1), packed(1<<20-1, 1), 5} {
 		c := h.start(t, 3, opts)

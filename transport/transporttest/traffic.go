@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// fill makes bytes that depend on seed and position.
+// fill returns bytes that depend on seed and position.
 func fill(n int, seed uint64) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -18,7 +18,7 @@ func fill(n int, seed uint64) []byte {
 	return b
 }
 
-// randomMessage makes a message from src, of any kind.
+// randomMessage returns a message from src, of any kind.
 func randomMessage(rng *rand.Rand, src int, caps transport.Caps) Event {
 	e := Event{Src: src, AppCtx: rng.Uint32()}
 	switch rng.IntN(8) {
@@ -53,7 +53,7 @@ func send(r transport.Transport, to int, e Event) error {
 	return r.SendEager(to, e.AppCtx, e.Tag, e.Data)
 }
 
-// sent keeps, for each pair of ranks, what was sent.
+// sent records what was sent between each pair of ranks.
 type sent map[[2]int][]Event
 
 // exchange sends total random messages between random ranks, themselves included, and checks that
@@ -112,7 +112,7 @@ func testOrder(t *testing.T, h Harness, opts Options) {
 	}
 }
 
-// testOrderBounced is for devices that take little inline, as NICs do.
+// testOrderBounced is for devices with a small inline size, as NICs have.
 func testOrderBounced(t *testing.T, h Harness, opts Options) {
 	for _, inline := range []int{4, 48} {
 		opts.MaxInline, opts.SendDepth = inline, 8

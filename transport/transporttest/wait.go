@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inBackground runs f in a goroutine; done waits for its end.
+// inBackground runs f in a goroutine; done closes at its end.
 func inBackground(f func()) (done chan struct{}) {
 	done = make(chan struct{})
 	go func() {
@@ -17,7 +17,7 @@ func inBackground(f func()) (done chan struct{}) {
 	return done
 }
 
-// await blocks till a goroutine is done.
+// await waits for the end of a goroutine.
 func await(t *testing.T, what string, done chan struct{}) {
 	t.Helper()
 	select {
@@ -53,14 +53,14 @@ func testWake(t *testing.T, h Harness, opts Options) {
 	}
 	r.Disarm()
 	done := inBackground(func() {
-		for r.Wait() == nil { // it may end for no reason, but not with an error
+		for r.Wait() == nil { // spurious ends are legal, errors are not
 		}
 	})
 	c.close(r)
 	await(t, "Close to end Wait", done)
 }
 
-// park polls by the protocol of Arm till cond holds.
+// park polls and sleeps by the protocol of Arm until cond holds.
 func park(r *rank, cond func() bool) error {
 	for !cond() {
 		if err := r.Arm(); err != nil {
@@ -83,7 +83,7 @@ func park(r *rank, cond func() bool) error {
 	return nil
 }
 
-// testPark has both ranks sleep between the messages of a ping-pong.
+// testPark: both ranks sleep between the messages of a ping-pong.
 func testPark(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 2, opts)
 	const rounds = 300
@@ -115,7 +115,7 @@ func testPark(t *testing.T, h Harness, opts Options) {
 	case <-time.After(patience):
 		require.Fail(t, "waited too long for a ping-pong of sleepers")
 	}
-	// The first one done has to go on polling, as its peer waits for an acknowledgement.
+	// The first to finish must go on polling, as its peer waits for an acknowledgement.
 	for me, done := range []chan struct{}{b, a} {
 		if !ended(done)() {
 			r := c.ranks[me]
@@ -128,7 +128,7 @@ func testPark(t *testing.T, h Harness, opts Options) {
 	require.Len(t, c.ranks[1].Events, rounds)
 }
 
-// testWakeByLoss has a rank sleep while its idle peer goes.
+// testWakeByLoss: a rank sleeps while its idle peer dies.
 func testWakeByLoss(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 2, opts)
 	c.ping(c.ranks[0], c.ranks[1])
