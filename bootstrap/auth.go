@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 )
 
-// Labels differ by direction, so that no message can be sent back to its maker as an answer.
+// Labels differ by direction, so that no message can be reflected to its sender as an answer.
 const (
 	labelRoot     = "tagmatch rendezvous 1: rank 0 answers"
 	labelRank     = "tagmatch rendezvous 1: rank answers"
@@ -14,8 +14,8 @@ const (
 	labelFromRank = "tagmatch rendezvous 1: frames to rank 0"
 )
 
-// session is what both sides of one handshake know. A job without a secret uses an empty key: the
-// exchange then proves nothing, but its frames look the same.
+// session is the state of a handshake that both sides share. A job without a secret uses an empty
+// key: the exchange then proves nothing, but its frames look the same.
 type session struct {
 	key        []byte
 	hello      *helloMsg

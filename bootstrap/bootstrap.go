@@ -10,47 +10,47 @@ import (
 	"time"
 )
 
-// Bootstrap tells ranks of each other.
+// Bootstrap connects the ranks of a job before they can send messages.
 type Bootstrap interface {
 	Rank() int
 	Size() int
 	Info() Info
-	// Put offers value to all ranks under this rank's key, from the next Fence on. The value is
+	// Put publishes value to all ranks under this rank's key, from the next Fence on. The value is
 	// copied; a later Put of the same key replaces it.
 	Put(ctx context.Context, key string, value []byte) error
-	// Fence waits for all ranks to call it and makes visible what they have put. If ctx ends first
-	// this rank gives the job up: the Fence of the others fails too, naming it.
+	// Fence is a barrier that makes visible what all ranks have put. If ctx ends first, this rank
+	// leaves the job: the Fence of the others fails too, with an error that names it.
 	Fence(ctx context.Context) error
-	// Get returns what rank put under key before a Fence that has ended. The caller must not change
-	// the bytes.
+	// Get returns the value that rank put under key before a completed Fence. The caller must not
+	// change the bytes.
 	Get(ctx context.Context, rank int, key string) ([]byte, error)
-	// Abort ends the job: the calls of all ranks fail from then on, and the launcher is told to
-	// stop them with code. It does not end this process.
+	// Abort ends the job: later calls of all ranks fail, and the launcher stops the ranks with exit
+	// code code. It does not end this process.
 	Abort(code int, reason string)
 	// Aborted reports an Abort of any rank, this one included: the channel gives one AbortInfo and
 	// is then closed. Close closes it without one.
 	Aborted() <-chan AbortInfo
-	// Losses reports the ranks that leave the job, one by one, whether they died or called Close,
-	// and those that have given this rank up (Part). Close closes the channel; where nobody finds
-	// such things out it is closed from the start.
+	// Losses reports each rank that leaves the job, by its death or by Close, and each that has
+	// given up this rank (Part). Close closes the channel; a Bootstrap that cannot detect losses
+	// closes it at once.
 	Losses() <-chan Loss
-	// Part tells a rank, and nobody else, that this one has given it up, because the connection
-	// between the two could not be made or has failed: it gets a Loss with Parted set. Others are
-	// not concerned, and neither is what the Bootstrap itself does with the two. It may block for
-	// as long as the launcher's store does not take messages. An error says that nobody was told:
-	// the rank finds out by itself, or waits for ever where there never was a connection.
+	// Part reports to a rank, and to no other, that this rank has given it up, because the
+	// connection between the two failed or could not be made: the rank gets a Loss with Parted set.
+	// The Bootstrap's own connections are unaffected. Part may block while the launcher's store
+	// takes no messages. After an error the rank was not told: it detects the loss by itself, or
+	// never, if there was no connection.
 	Part(rank int, reason string) error
-	// Lost is told, before the program can learn of it, that this rank has lost another one, and
-	// Leave, before the peers can notice it, that this rank is about to leave, and whether all
-	// ranks have come to the end of the job. A launcher that is to say which rank brought a job
-	// down wants to know both. They do not block.
+	// Lost and Leave inform a launcher that reports which rank brought a job down; they do not
+	// block. Lost is called before the program can see the loss of rank. Leave is called before the
+	// peers can detect that this rank leaves; finished means that all ranks reached the end of the
+	// job.
 	Lost(rank int)
 	Leave(finished bool)
-	// Close leaves the job. Rank 0 waits a couple of seconds at most for the others to leave too.
+	// Close leaves the job. Rank 0 first waits a couple of seconds at most for the others to leave.
 	Close() error
 }
 
-// Info is what a Bootstrap knows besides; it does not change.
+// Info is further constant facts about the job.
 type Info struct {
 	// LocalRank is this rank's number among the LocalSize ranks of this host. Where the launcher
 	// does not tell, LocalRank is -1, or both are 0.
@@ -65,22 +65,21 @@ type Info struct {
 	SecretOrigin string // where Secret comes from, for people
 }
 
-// Loss says that a rank is not in the job any more or, if Parted is set, that it has given this
-// rank up.
+// Loss reports that a rank left the job or, with Parted, that it gave up this rank.
 type Loss struct {
 	Rank   int
 	Reason string
 	Parted bool
 }
 
-// AbortInfo says who aborted the job and why. Rank is -1 when it was the launcher.
+// AbortInfo describes an Abort. Rank is -1 for one by the launcher.
 type AbortInfo struct {
 	Rank   int
 	Code   int
 	Reason string
 }
 
-// Limits of what a rank may exchange.
+// Limits of Put and Fence.
 const (
 	MaxKey   = 1 << 10 // bytes of a key
 	MaxValue = 1 << 20 // bytes of a value
@@ -90,10 +89,10 @@ const (
 // SecretSize is the length of a job secret in bytes.
 const SecretSize = 32
 
-// DefaultTimeout is how long Detect waits for all ranks where nothing else is said.
+// DefaultTimeout is the default of Options.Timeout.
 const DefaultTimeout = 5 * time.Minute
 
-// Options of Detect. The zero value finds everything in the environment; a field that is set wins
+// Options of Detect. The zero value reads everything from the environment; a field that is set wins
 // over its variable.
 type Options struct {
 	Getenv   func(string) string // default os.Getenv
@@ -114,25 +113,25 @@ type Options struct {
 	Linger      time.Duration // how long Close of rank 0 waits for the others; 0: 2 seconds
 	Logger      *slog.Logger  // refused connections and the like; nil: silent
 
-	handshake time.Duration // tests shorten it
+	handshake time.Duration // shorter in tests
 }
 
-// Found is what Inspect learns without joining the job.
+// Found is what Inspect detects without joining the job.
 type Found struct {
 	Launcher             string
 	Rank, Size           int
-	LocalRank, LocalSize int    // -1: not said
+	LocalRank, LocalSize int    // -1: not known
 	Rendezvous           string // host:port, "" when there is none
 	SecretOrigin         string
-	// Ignored are launchers whose variables are there, but which this package cannot speak to yet;
-	// known also where Inspect gives an error.
+	// Ignored are the detected launchers whose protocols this package does not implement; also
+	// valid where Inspect returns an error.
 	Ignored []string
 }
 
 // Detect finds the launcher, joins its job and returns when all ranks have joined. It ends with
-// ctx, or after Options.Timeout. When that is over for one rank it is for all that have joined, and
-// the error of each names those that have not; a rank whose ctx has ended gives up alone, and may
-// join again.
+// ctx, or after Options.Timeout. That timeout ends the wait of all ranks that have joined, each
+// with an error that names the missing ranks; a rank whose ctx ends gives up alone, and may join
+// again.
 func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 	opt.setDefaults()
 	p, err := find(&opt)
@@ -151,7 +150,7 @@ func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 	return p.join(ctx)
 }
 
-// Inspect says what Detect would find, without touching the network.
+// Inspect reports what Detect would find, without using the network.
 func Inspect(opt Options) (Found, error) {
 	opt.setDefaults()
 	p, err := find(&opt)
@@ -201,7 +200,7 @@ func (o *Options) timeout() (time.Duration, error) {
 	return d, nil
 }
 
-// ParseTimeout reads Options.Timeout as people write it: a duration, or "none" (-1) for no limit.
+// ParseTimeout parses an Options.Timeout: a duration, or "none" (-1) for no limit.
 func ParseTimeout(s string) (time.Duration, error) {
 	if s == "none" || s == "-1" {
 		return -1, nil
@@ -213,8 +212,7 @@ func ParseTimeout(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// joinTimeout is why a context of Detect ended: all ranks waited long enough, and not this one's
-// program alone.
+// joinTimeout is the cause of a context that ended by Options.Timeout, and not by the program.
 type joinTimeout struct{ d time.Duration }
 
 func (e *joinTimeout) Error() string {

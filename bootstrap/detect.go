@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// plan is a launcher that was found, ready to be joined.
+// plan is a detected launcher, ready to be joined.
 type plan interface {
 	found() Found
 	join(ctx context.Context) (Bootstrap, error)
@@ -16,14 +16,13 @@ type plan interface {
 // launcher is one row of the detection table.
 type launcher struct {
 	name string
-	// find returns nil when the launcher is not there, and an error when it is there but its
-	// settings are wrong. Forced says that the user asked for this launcher by name.
+	// find returns nil if the launcher is absent, and an error if its settings are wrong. forced
+	// means that the user asked for this launcher by name.
 	find func(opt *Options, forced bool) (plan, error)
 }
 
-// launchers is the order in which Detect looks. Process managers that speak PMI or PMIx will come
-// before "env": a program under mpiexec may well inherit RANK from a shell, but PMI_FD only from
-// mpiexec.
+// launchers are in the order of detection. Process managers with PMI or PMIx belong before "env": a
+// program under mpiexec may inherit RANK from a shell, but PMI_FD only from mpiexec.
 func launchers() []launcher {
 	return []launcher{
 		{"env", findEnvironment},
@@ -31,7 +30,7 @@ func launchers() []launcher {
 	}
 }
 
-// Launchers lists the launchers that Detect knows, in the order in which it looks for them.
+// Launchers lists the launchers that Detect knows, in the order of detection.
 func Launchers() []string {
 	var names []string
 	for _, l := range launchers() {
@@ -59,10 +58,10 @@ func find(opt *Options) (plan, error) {
 	if !known {
 		return nil, configErrorf("%s is %q: this program knows %s", EnvLauncher, want, strings.Join(Launchers(), ", "))
 	}
-	return nil, configErrorf("no launcher found") // not reached: a singleton is always there
+	return nil, configErrorf("no launcher found") // unreachable: a singleton is always found
 }
 
-// jobVars is what the environment says about the job.
+// jobVars is the description of the job in the environment.
 type jobVars struct {
 	rank, size           int
 	localRank, localSize int
@@ -124,8 +123,8 @@ func parseJob(getenv func(string) string) (jobVars, error) {
 	return j, parseLocal(getenv, &j)
 }
 
-// parseLocal reads LOCAL_RANK and LOCAL_WORLD_SIZE, both optional. Some launchers give every
-// process its own "host" and so LOCAL_RANK 0; that is taken as it is.
+// parseLocal reads LOCAL_RANK and LOCAL_WORLD_SIZE, both optional. Some launchers treat every
+// process as a host of its own, with LOCAL_RANK 0; that is accepted.
 func parseLocal(getenv func(string) string, j *jobVars) error {
 	j.localRank, j.localSize = -1, -1
 	var err error
@@ -150,8 +149,8 @@ func parseLocal(getenv func(string) string, j *jobVars) error {
 	return nil
 }
 
-// epochOf tells incarnations of an elastic job apart: a rank left over from before a restart must
-// not join the next one.
+// epochOf distinguishes incarnations of an elastic job: a rank from before a restart must not join
+// the next one.
 func epochOf(getenv func(string) string) string {
 	id := getenv("TORCHELASTIC_RUN_ID")
 	if id == "" {
@@ -174,7 +173,7 @@ func number(getenv func(string) string, name string, low, high int) (int, error)
 
 func (j *jobVars) address() string { return net.JoinHostPort(j.host, j.port) }
 
-// singletonPlan is a job of one: nobody to meet, nothing to listen on.
+// singletonPlan is a job of one rank, without connections.
 type singletonPlan struct {
 	opt    *Options
 	secret jobSecret

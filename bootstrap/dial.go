@@ -26,10 +26,10 @@ const (
 	lastBackoff  = time.Second
 )
 
-// join dials until rank 0 has let this rank in, turned it away, or ctx ends.
+// join dials until rank 0 has accepted or rejected this rank, or ctx ends.
 func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 	backoff := firstBackoff
-	var why error // of the last try that ctx did not cut short: it says what the matter is
+	var why error // of the last try that ctx did not cut short: it names the problem
 	for {
 		e, err := d.try(ctx)
 		if err == nil {
@@ -61,7 +61,7 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 
 const masterVars = EnvMasterAddr + ":" + EnvMasterPort
 
-// final reports whether trying again is of no use.
+// final reports whether a retry is pointless.
 func final(err error) bool {
 	for _, cond := range []error{ErrSecret, ErrVersion, ErrRefused, ErrProtocol, ErrAborted, ErrConfig} {
 		if errors.Is(err, cond) {
@@ -71,7 +71,7 @@ func final(err error) bool {
 	return false
 }
 
-// hint says what often is the matter when nobody answers.
+// hint is the most frequent reason for getting no answer.
 func (d *dialer) hint() string {
 	s := "; still missing: rank 0 (is rank 0 running, and is that its address?)"
 	if d.secret.bytes == nil {
@@ -104,12 +104,12 @@ func (d *dialer) try(ctx context.Context) (*endpoint, error) {
 }
 
 // connect dials the address of rank 0; if that is this host, also loopback: without a secret rank 0
-// listens there only, whatever MASTER_ADDR says.
+// listens only there, whatever MASTER_ADDR is.
 func (d *dialer) connect(ctx context.Context) (net.Conn, error) {
 	nd := net.Dialer{Timeout: 5 * time.Second}
 	conn, err := nd.DialContext(ctx, "tcp", d.job.address())
 	if err == nil && conn.LocalAddr().String() == conn.RemoteAddr().String() {
-		conn.Close() // a port of the ephemeral range, met itself: nobody listens there
+		conn.Close() // a port of the ephemeral range connected to itself: nobody listens there
 		return nil, syscall.ECONNREFUSED
 	}
 	if err == nil || ctx.Err() != nil || !isThisHost(ctx, d.job.host) {
@@ -146,8 +146,8 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*endpoint, *fram
 	if err := d.authenticate(f, hello, c); err != nil {
 		return nil, nil, err
 	}
-	conn.SetDeadline(time.Time{}) // the roll may take long; ctx bounds it
-	if ctx.Err() != nil {         // it may have done so before
+	conn.SetDeadline(time.Time{}) // the other ranks may take long to join; ctx bounds that
+	if ctx.Err() != nil {         // before the deadline was reset
 		conn.SetDeadline(time.Unix(1, 0))
 	}
 	w, err := expect[*welcomeMsg](f, maxHandshake)
@@ -161,10 +161,10 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*endpoint, *fram
 	return e, f, err
 }
 
-// errRollGivenUp says that this rank was let in and waited in vain for the others.
+// errRollGivenUp: this rank was accepted and waited in vain for the others.
 var errRollGivenUp = errors.New("bootstrap: the roll of ranks is not complete")
 
-// giveUp asks rank 0 who is missing. The wait for WELCOME ended by err when ctx did.
+// giveUp asks rank 0 which ranks are missing. err ended the wait for WELCOME when ctx did.
 func (d *dialer) giveUp(ctx context.Context, f *framer, err error) error {
 	m := &giveUpMsg{giveUpAlone, cut(context.Cause(ctx).Error(), maxReason)}
 	if _, ok := errors.AsType[*joinTimeout](context.Cause(ctx)); ok {
@@ -192,18 +192,18 @@ func (d *dialer) readPreface(f *framer) error {
 	}
 	if version != protocolVersion {
 		if _, err := expect[*challengeMsg](f, maxHandshake); errors.Is(err, ErrVersion) {
-			return err // rank 0 has said it itself
+			return err // the error came from rank 0
 		}
 		return errorf(ErrVersion, "rank 0 speaks version %d of the rendezvous protocol, this rank version %d: use one build of the program on all ranks", version, protocolVersion)
 	}
 	return nil
 }
 
-// authenticate checks rank 0's proof before this rank gives its own.
+// authenticate checks rank 0's proof before it sends this rank's own.
 func (d *dialer) authenticate(f *framer, hello *helloMsg, c *challengeMsg) error {
 	s := newSession(d.secret.bytes, hello, c)
 	if c.secret != hello.secret || !s.check(labelRoot, c.mac) {
-		_ = f.write(wrongSecret(hello.rank)) // for its log; it may be an impostor
+		_ = f.write(wrongSecret(hello.rank)) // for the log of rank 0, which may be an impostor
 		return errorf(ErrSecret, "the job secret of this rank (from %s) is not that of rank 0: give all ranks the same %s or %s",
 			d.secret.origin, EnvSecret, EnvSecretFile)
 	}
@@ -223,14 +223,14 @@ func (d *dialer) welcome(w *welcomeMsg, ip netip.Addr) (*endpoint, error) {
 		sec = jobSecret{w.secret, handedOut}
 	}
 	if ip.IsLoopback() && w.root.IsValid() {
-		ip = w.root // on rank 0's host, and some rank is not
+		ip = w.root // this rank is on rank 0's host, and some rank is not
 	}
 	e := d.job.endpoint(sec, ip)
-	e.deliver(w) // it names the job
+	e.deliver(w) // it has the job's id
 	return e, nil
 }
 
-// endpoint is this rank's before it has joined.
+// endpoint returns this rank's endpoint, not joined yet.
 func (j *jobVars) endpoint(sec jobSecret, ip netip.Addr) *endpoint {
 	return newEndpoint(j.rank, j.size, Info{LocalRank: j.localRank, LocalSize: j.localSize, LocalIP: ip, Launcher: "env",
 		Secret: sec.bytes, SecretOrigin: sec.origin})
@@ -266,7 +266,7 @@ func (l *wireLink) readLoop(e *endpoint) {
 	}
 }
 
-// close says goodbye and waits shortly for rank 0 to hang up, so that nothing that was written is
+// close sends BYE and waits shortly for rank 0 to close the connection, so that nothing written is
 // discarded.
 func (l *wireLink) close() error {
 	err := l.f.write(&byeMsg{})
@@ -277,12 +277,12 @@ func (l *wireLink) close() error {
 	<-l.done
 	l.f.conn.Close()
 	if err != nil && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || isReset(err)) {
-		err = nil // rank 0 has left before: there is nobody to say goodbye to
+		err = nil // rank 0 has left before: no BYE is needed
 	}
 	return err
 }
 
-// isThisHost reports whether host leads to this host.
+// isThisHost reports whether host is this host.
 func isThisHost(ctx context.Context, host string) bool {
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {

@@ -11,41 +11,40 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
-// giveUpWait is how long a Fence whose context has ended waits to hear which ranks it waited for.
+// giveUpWait is how long a Fence whose context has ended waits for the names of the missing ranks.
 const giveUpWait = 250 * time.Millisecond
 
 // uplink carries messages from a rank to the hub.
 type uplink interface {
 	send(m message) error
-	// fenced is called when a fence has ended, before this rank goes on.
+	// fenced is called after a fence, before this rank continues.
 	fenced()
-	// close says goodbye and frees what the rank holds; abandon skips the goodbye.
+	// close sends BYE and frees the rank's resources; abandon sends nothing.
 	close() error
 }
 
-// endpoint is one rank's Bootstrap, the same for ranks that share the hub's process and for those
-// that dial it.
+// endpoint is the Bootstrap of one rank, whether the hub is in its process or across a connection.
 type endpoint struct {
 	rank, size int
 	info       Info // constant once the job is joined
 
 	up       uplink
 	launched *link.Link    // told of an Abort; may be nil
-	fencing  chan struct{} // holds a token while a Fence is under way
+	fencing  chan struct{} // holds a token during a Fence
 	broken   chan struct{} // closed when err is set
 	aborted  chan AbortInfo
-	losses   chan Loss     // has room for two of every rank
-	patience time.Duration // giveUpWait, but in tests
+	losses   chan Loss     // has room for two reports on every rank
+	patience time.Duration // giveUpWait; shorter in tests
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	pending  []entry
-	size8    int // bytes of pending, as FENCE carries it
+	size8    int // bytes of pending in a FENCE message
 	table    map[slot][]byte
-	fences   uint32 // fences that have ended
+	fences   uint32 // completed fences
 	waiting  chan struct{}
-	err      error   // the first failure; Fence and Abort end with it
-	finished bool    // aborted has been closed
-	told     []uint8 // by rank: what of it has been in losses
+	err      error   // the first failure, returned by Fence and Abort
+	finished bool    // aborted is closed
+	told     []uint8 // by rank: the reports sent to losses
 	closed   bool
 	leaving  bool // Leave was called
 }
@@ -144,7 +143,7 @@ func (e *endpoint) Fence(ctx context.Context) error {
 	}
 }
 
-// arrive takes what was put and makes ready for the answer.
+// arrive takes the pending values and prepares for the answer.
 func (e *endpoint) arrive() (*fenceMsg, chan struct{}, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -157,7 +156,8 @@ func (e *endpoint) arrive() (*fenceMsg, chan struct{}, error) {
 	return m, e.waiting, nil
 }
 
-// outcome of a fence when the job failed: the fence may have ended just before.
+// outcome returns the result of a fence after the job failed: the fence may have completed just
+// before.
 func (e *endpoint) outcome(done chan struct{}) error {
 	select {
 	case <-done:
@@ -169,8 +169,8 @@ func (e *endpoint) outcome(done chan struct{}) error {
 	return e.err
 }
 
-// giveUp withdraws from a fence whose context has ended. A rank cannot be in half a fence, so the
-// job has failed for everybody; the hub's answer names those who did not come.
+// giveUp leaves a fence whose context has ended. As no rank can be half in a fence, the job fails
+// for all; the hub's answer names the missing ranks.
 func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) error {
 	reason := cut(context.Cause(ctx).Error(), maxReason)
 	sent := e.up.send(&giveUpMsg{seq, reason})
@@ -179,7 +179,7 @@ func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) e
 	if sent == nil {
 		select {
 		case <-done:
-			return nil // it ended in that very moment
+			return nil // completed just now
 		case <-e.broken:
 		case <-t.C:
 		}
@@ -209,10 +209,10 @@ func (e *endpoint) Abort(code int, reason string) {
 	}
 }
 
-// abort fails this rank's calls first, so that they do whatever becomes of the others.
+// abort first fails this rank's calls, so that these end whatever becomes of the others.
 func (e *endpoint) abort(m *abortMsg) {
 	e.deliver(m)
-	_ = e.up.send(m) // rank 0 may be gone: the launcher still hears of it
+	_ = e.up.send(m) // rank 0 may be gone: the launcher still learns of it
 }
 
 // Leave implements Bootstrap.
@@ -265,7 +265,7 @@ func (e *endpoint) Close() error {
 	return err
 }
 
-// stateLocked is the error of calls that need the other ranks.
+// stateLocked is the error of calls that need other ranks, nil while the job is intact.
 func (e *endpoint) stateLocked() error {
 	if e.closed {
 		return ErrClosed
@@ -273,7 +273,7 @@ func (e *endpoint) stateLocked() error {
 	return e.err
 }
 
-// deliver takes a message from the hub. It does not block.
+// deliver handles a message from the hub. It does not block.
 func (e *endpoint) deliver(m message) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -300,8 +300,8 @@ func (e *endpoint) deliver(m message) {
 	}
 }
 
-// lostLocked reports a loss. One that leaves the job after it has given this rank up is reported
-// once more.
+// lostLocked reports a loss. A rank that gave up this one and then leaves the job is reported
+// twice.
 func (e *endpoint) lostLocked(l Loss) {
 	var bit uint8 = 1
 	if l.Parted {
@@ -346,7 +346,7 @@ func (e *endpoint) releaseLocked(m *releaseMsg) {
 	e.waiting = nil
 }
 
-// fail makes this rank's calls fail from now on with err, unless they do already.
+// fail makes this rank's calls fail with err, unless they fail already.
 func (e *endpoint) fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -52,8 +52,7 @@ func (p *envPlan) join(ctx context.Context) (Bootstrap, error) {
 	return e, nil
 }
 
-// orphaned ends the job when its launcher is gone: what started this process cannot end it any
-// more.
+// orphaned ends the job when its launcher is gone, which could not end this process any more.
 func (e *endpoint) orphaned() {
 	e.mu.Lock()
 	over := e.stateLocked() != nil
@@ -83,7 +82,7 @@ func (p *envPlan) endpoint(ctx context.Context) (*endpoint, error) {
 	return p.serve(ctx, ln, sec)
 }
 
-// alone is a job of one: nobody will dial, so there is nothing to listen for.
+// alone is a job of one rank, which needs no listener.
 func (p *envPlan) alone() *endpoint {
 	sec := p.secret
 	if sec.bytes == nil {
@@ -96,12 +95,12 @@ func (p *envPlan) alone() *endpoint {
 	return e
 }
 
-// serve runs the store and waits until all ranks have joined.
+// serve runs the store until all ranks have joined.
 func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*endpoint, error) {
 	h := newHub(p.job.size)
 	e := p.job.endpoint(sec, loopback)
 	m := &rootMember{localMember: localMember{e}}
-	h.join(0, m) // before anybody can dial and say that it is rank 0
+	h.join(0, m) // before another process can dial and claim rank 0
 	root := &rootLink{localLink{h, 0}, newStore(h, ln, p.opt, p.job.epoch, sec), p.opt.Linger}
 	e.up = root
 	select {
@@ -110,7 +109,7 @@ func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*e
 			e.info.LocalIP = m.root
 		}
 		return e, nil
-	case <-e.broken: // another rank's patience ended first
+	case <-e.broken: // the timeout of another rank ended first
 		root.store.close()
 		return nil, e.err
 	case <-ctx.Done():
@@ -121,8 +120,7 @@ func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*e
 	}
 }
 
-// rootMember is rank 0 in its own hub. It learns from WELCOME, as the others do, where it is
-// reached.
+// rootMember is rank 0 in its own hub. Like the others it learns its address from WELCOME.
 type rootMember struct {
 	localMember
 	root netip.Addr // written before full is closed
@@ -142,7 +140,7 @@ type rootLink struct {
 	linger time.Duration
 }
 
-// send waits for an Abort to be written: the caller may well exit next.
+// send waits until an Abort was written, as the caller may exit next.
 func (l *rootLink) send(m message) error {
 	err := l.localLink.send(m)
 	if m.kind() == kindAbort {
@@ -151,12 +149,12 @@ func (l *rootLink) send(m message) error {
 	return err
 }
 
-// fenced waits until the others have been told: the fence has ended for all, even if this process
-// dies the moment after.
+// fenced waits until the others have the answer: the fence then has completed for all, even if this
+// process dies at once.
 func (l *rootLink) fenced() { l.hub.flush() }
 
-// close waits for the others, so that the last message of each is read and answered, and tells
-// those that stay on.
+// close waits for the others, so that their last messages are answered, and tells the remaining
+// ones.
 func (l *rootLink) close() error {
 	_ = l.localLink.close()
 	t := time.NewTimer(l.linger)
@@ -170,7 +168,7 @@ func (l *rootLink) close() error {
 	return nil
 }
 
-// listen opens the rendezvous, or takes over the socket that the local launcher has opened for it.
+// listen opens the rendezvous, or takes over the socket that the local launcher opened.
 func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 	if s := p.opt.Getenv(EnvRendezvousFD); s != "" {
 		fd, err := strconv.Atoi(s)
@@ -181,7 +179,7 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 		if err != nil {
 			return nil, configErrorf("%s=%d: %v: unset it; only `tagmatch run` sets it, for the process that it starts", EnvRendezvousFD, fd, err)
 		}
-		if err := p.opt.Unsetenv(EnvRendezvousFD); err != nil { // not for children of this process
+		if err := p.opt.Unsetenv(EnvRendezvousFD); err != nil { // children of this process must not see it
 			ln.Close()
 			return nil, configErrorf("%s cannot be unset: %v", EnvRendezvousFD, err)
 		}
@@ -202,7 +200,7 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 	return nil, errorf(err, "port %s (%s) is in use on this host: give the job another %s%s", p.job.port, EnvMasterPort, EnvMasterPort, p.agentHint())
 }
 
-// agentHint explains the most frequent reason for a taken port.
+// agentHint is the most frequent reason for a port in use.
 func (p *envPlan) agentHint() string {
 	if p.opt.Getenv("TORCHELASTIC_USE_AGENT_STORE") != "True" {
 		return ""
@@ -210,7 +208,7 @@ func (p *envPlan) agentHint() string {
 	return "; torchrun's own store listens there: start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, or with --rdzv_backend=c10d in older versions"
 }
 
-// listenHost decides who can reach the rendezvous.
+// listenHost decides from where the rendezvous can be reached.
 func (p *envPlan) listenHost(ctx context.Context) (string, error) {
 	host := p.opt.Listen
 	if host == "" {

@@ -43,7 +43,7 @@ func (e *AbortError) Error() string {
 
 func (e *AbortError) Is(target error) bool { return target == ErrAborted }
 
-// conditionError is a sentence of its own that is one of the conditions above.
+// conditionError is one of the conditions above with a text of its own.
 type conditionError struct {
 	text string
 	cond error
@@ -56,7 +56,7 @@ func errorf(cond error, format string, args ...any) error {
 	return &conditionError{fmt.Sprintf(format, args...), cond}
 }
 
-// bare is err's text without the package's name, to be put into a longer sentence.
+// bare is err's text without the package's name, to be put into a longer text.
 func bare(err error) string { return strings.TrimPrefix(err.Error(), "bootstrap: ") }
 
 func configErrorf(format string, args ...any) error { return errorf(ErrConfig, format, args...) }

@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// foreign is a launcher that has started this process and whose protocol this package does not
-// speak yet.
+// foreign is a launcher that has started this process and whose protocol is not implemented here.
 type foreign struct {
-	name string   // for people
-	seen []string // the variables that gave it away
+	name string   // name for error texts
+	seen []string // the variables that identify it
 	rank string   // the variable with the rank, "" where there is none
 	size string   // the variable with the number of ranks, "" where there is none
-	n    int      // number of ranks, 0 where the environment does not say
+	n    int      // number of ranks, 0: not known
 }
 
-// recognise lists the foreign launchers whose variables are set. Slurm counts only where nothing
-// else is there: inside an allocation mpiexec and mpirun start their daemons by srun, and the ranks
+// recognise lists the foreign launchers whose variables are set. Slurm counts only if it is the
+// only one: inside an allocation mpiexec and mpirun start their daemons by srun, and the ranks
 // inherit the daemon's variables.
 func recognise(getenv func(string) string) []foreign {
 	var list []foreign
@@ -53,8 +52,8 @@ func newForeign(getenv func(string) string, name, rank, size string, others ...s
 	return f
 }
 
-// findPMI finds Hydra (mpiexec of MPICH, Intel MPI and MVAPICH), Slurm's pmi2 and others that speak
-// PMI-1 or PMI-2. In Hydra's port model the size is not in the environment.
+// findPMI finds Hydra (mpiexec of MPICH, Intel MPI and MVAPICH), Slurm's pmi2 and others with PMI-1
+// or PMI-2. In Hydra's port model the size is not in the environment.
 func findPMI(getenv func(string) string) *foreign {
 	name := "mpiexec (Hydra, of MPICH or Intel MPI)"
 	if getenv("PMI_JOBID") != "" && getenv("SLURM_STEP_ID") != "" {
@@ -76,17 +75,17 @@ func findPMIx(getenv func(string) string) *foreign {
 	case strings.HasPrefix(getenv("PMIX_NAMESPACE"), "slurm.pmix."):
 		return newForeign(getenv, "srun --mpi=pmix (Slurm)", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "PMIX_NAMESPACE")
 	case getenv("PMIX_NAMESPACE") == "":
-		return nil // what a child of some PMIx tool may have inherited
+		return nil // a child of some PMIx tool may have inherited it
 	}
 	return newForeign(getenv, "a launcher that speaks PMIx", "PMIX_RANK", "", "PMIX_NAMESPACE")
 }
 
-// lastStep is the largest number of a step that srun starts for a program: those above are the
-// steps of batch scripts and of interactive shells.
+// lastStep is the largest number of an srun step: those above are batch scripts and interactive
+// shells.
 const lastStep = 0xfffffff0
 
-// findSlurm finds srun without PMI. SLURM_PROCID and SLURM_NTASKS are in every batch script and in
-// shells of salloc as well, SLURM_STEP_ID only in what srun has started.
+// findSlurm finds srun without PMI. SLURM_PROCID and SLURM_NTASKS are also set in batch scripts and
+// shells of salloc, SLURM_STEP_ID only by srun.
 func findSlurm(getenv func(string) string) *foreign {
 	step, err := strconv.ParseUint(getenv("SLURM_STEP_ID"), 10, 64)
 	if err != nil || step > lastStep || getenv("SLURM_PROCID") == "" {
@@ -95,11 +94,11 @@ func findSlurm(getenv func(string) string) *foreign {
 	return newForeign(getenv, "srun (Slurm)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID")
 }
 
-// String is the name with what gave the launcher away.
+// String is the name with the variables that identified the launcher.
 func (f *foreign) String() string { return f.name + " by " + strings.Join(f.seen, ", ") }
 
-// refuse is the error of a process that f has started with others, and that would be a job of one
-// rank without them.
+// refuse is the error of a process that f started as one of several, and that would be a job of one
+// rank.
 func (f *foreign) refuse(getenv func(string) string) error {
 	who, n, from := "one of several ranks", "N", ""
 	switch {
@@ -115,8 +114,7 @@ func (f *foreign) refuse(getenv func(string) string) error {
 		who, f.name, strings.Join(f.seen, ", "), n, from, EnvLauncher)
 }
 
-// refuseForeign is the error of a plain start under a launcher that has started more processes than
-// this one.
+// refuseForeign is the error of a plain start under a launcher that started several processes.
 func refuseForeign(opt *Options) error {
 	for _, f := range recognise(opt.Getenv) {
 		if f.n != 1 {

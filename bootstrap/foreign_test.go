@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestForeignLaunchers: environments as the launchers set them, seen with Hydra 4.0.2, Open MPI
-// 4.1.4 and Slurm 22.05.
+// TestForeignLaunchers: environments of real launchers: Hydra 4.0.2, Open MPI 4.1.4 and Slurm
+// 22.05.
 func TestForeignLaunchers(t *testing.T) {
 	hydra := vars{"PMI_FD": "6", "PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4", "HYDI_CONTROL_FD": "7"}
 	port := vars{"PMI_PORT": "vm:43033", "PMI_ID": "1", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}

@@ -13,13 +13,12 @@ import (
 	"time"
 )
 
-// writeTimeout bounds one write. Both sides read all the time, so only a peer that hangs lets it
-// pass.
+// writeTimeout bounds one write. Both sides read all the time, so only a hanging peer exceeds it.
 const writeTimeout = 30 * time.Second
 
-// framer reads and writes frames on one connection. One goroutine may read while others write. From
-// seal on, every frame carries a MAC over its number and content, so that whoever merely relays the
-// handshake cannot change or inject anything after it.
+// framer reads and writes frames on one connection. One goroutine may read while others write.
+// After seal every frame carries a MAC over its number and content, so that a relay of the
+// handshake cannot change or inject anything.
 type framer struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -37,7 +36,7 @@ func newFramer(conn net.Conn) *framer {
 	return &framer{conn: conn, r: bufio.NewReader(conn)}
 }
 
-// seal makes frames authenticated from here on, with one key for each direction.
+// seal authenticates all later frames, with one key for each direction.
 func (f *framer) seal(in, out []byte) {
 	f.in = hmac.New(sha256.New, in)
 	f.mu.Lock()
@@ -51,8 +50,7 @@ func (f *framer) writePreface() error {
 	return err
 }
 
-// readPreface returns the peer's version. What does not begin with the magic is not ours:
-// errNotOurs.
+// readPreface returns the peer's version, or errNotOurs without the magic.
 func (f *framer) readPreface() (uint32, error) {
 	var b [prefaceSize]byte
 	if _, err := io.ReadFull(f.r, b[:]); err != nil {
@@ -86,7 +84,7 @@ func (f *framer) write(m message) error {
 	return err
 }
 
-// appendMAC adds to b the MAC over frame, which is the seq-th of its direction.
+// appendMAC appends the MAC over frame, which is number seq of its direction, to b.
 func appendMAC(b []byte, h hash.Hash, seq uint64, frame []byte) []byte {
 	var s [8]byte
 	be.PutUint64(s[:], seq)
@@ -109,7 +107,7 @@ func (f *framer) read(limit int) (message, error) {
 	if n < overhead || n > int64(limit)+overhead {
 		return nil, errorf(ErrProtocol, "%v frame of %d bytes, at most %d are allowed", kind(h[4]), n, limit)
 	}
-	// Memory follows the bytes that have arrived, not the length that was claimed.
+	// Memory follows the bytes that have arrived, not the claimed length.
 	var frame bytes.Buffer
 	frame.Write(h[:])
 	if _, err := io.CopyN(&frame, f.r, n-1); err != nil {
@@ -151,7 +149,7 @@ func expect[M message](f *framer, limit int) (M, error) {
 	return none, errorf(ErrProtocol, "%v frame where %v belongs", m.kind(), none.kind())
 }
 
-// rejection is a REJECT that was received.
+// rejection is a received REJECT.
 type rejection struct {
 	code   rejectCode
 	reason string

@@ -35,7 +35,7 @@ func (v vars) with(more ...string) vars {
 	return c
 }
 
-// freePort finds a port, which somebody else may take before it is used: see jobEnv.
+// freePort returns a free port, which another process may take before it is used: see jobEnv.
 func freePort(t *testing.T) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -44,8 +44,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// jobEnv gives the environment of each rank. Where sockets can be handed over rank 0 gets one that
-// listens already, so that no other test can take its port.
+// jobEnv returns the environment of each rank. Where sockets can be inherited, rank 0 gets a
+// listening one, so that no other test can take its port.
 func jobEnv(t *testing.T, n int) func(rank int) vars { return jobEnvAt(t, n, "127.0.0.1") }
 
 func jobEnvAt(t *testing.T, n int, ip string) func(rank int) vars {
@@ -76,8 +76,8 @@ func timeout(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// logHook is a Logger's handler that calls do when a record says msg: what no call shows a test can
-// wait for in the log.
+// logHook is a Logger's handler that calls do for a record with message msg: a way to wait for what
+// no call shows.
 type logHook struct {
 	msg string
 	do  func()
@@ -93,7 +93,7 @@ func (h logHook) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// cancelOn gives a context that is cancelled when the Logger of opt says msg.
+// cancelOn returns a context that is cancelled when the Logger of opt logs msg.
 func cancelOn(t *testing.T, opt *Options, msg string) context.Context {
 	ctx, cancel := context.WithCancel(timeout(t, 20*time.Second))
 	t.Cleanup(cancel)
@@ -127,7 +127,7 @@ func awaitArrival(h *hub, n int) error {
 	return nil
 }
 
-// each runs f for all ranks at once and fails with their errors.
+// each runs f concurrently for all ranks and fails with their errors.
 func each(t *testing.T, n int, f func(rank int) error) {
 	t.Helper()
 	for r, err := range outcomes(n, f) {
@@ -145,7 +145,7 @@ func outcomes(n int, f func(rank int) error) []error {
 	return errs
 }
 
-// startJob joins n ranks over TCP, each with the environment that change makes of its own.
+// startJob joins n ranks over TCP, each with the environment of a job plus more.
 func startJob(t *testing.T, n int, more ...string) []Bootstrap {
 	t.Helper()
 	env := jobEnv(t, n)

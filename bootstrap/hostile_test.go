@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// openStore starts a store for size ranks of which rank 0 has joined, and gives its port.
+// openStore starts a store for size ranks, of which rank 0 has joined, and returns its port.
 func openStore(t *testing.T, size int, secret jobSecret) (*hub, string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +32,7 @@ func openStore(t *testing.T, size int, secret jobSecret) (*hub, string) {
 	return h, port
 }
 
-// TestWrongSecret has an impostor try first: both sides are told, and the job goes on without it.
+// TestWrongSecret: an impostor tries first. Both sides report it, and the job starts without it.
 func TestWrongSecret(t *testing.T) {
 	tests := []struct{ name, root, rank, want string }{
 		{"different", hexSecret, strings.Repeat("00", 32), "the job secret of this rank (from TAGMATCH_SECRET) is not that of rank 0"},
@@ -79,8 +79,7 @@ func TestWrongSecretIsNamedAtRankZero(t *testing.T) {
 	require.ErrorIs(t, errs[1], ErrSecret)
 }
 
-// TestForgedProof dials as a rank that does not know the secret and does not care what rank 0
-// proves.
+// TestForgedProof dials as a rank that does not know the secret and does not check rank 0's proof.
 func TestForgedProof(t *testing.T) {
 	h, port := openStore(t, 2, madeSecret("test"))
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
@@ -186,7 +185,7 @@ func TestOddRoots(t *testing.T) {
 	}
 }
 
-// TestGarbage throws bytes at the rendezvous while a job starts and runs.
+// TestGarbage sends random bytes to the rendezvous while a job starts and runs.
 func TestGarbage(t *testing.T) {
 	env := jobEnv(t, 4)
 	port := env(0)[EnvMasterPort]
@@ -237,8 +236,8 @@ func throwGarbage(port string, i int) {
 	}
 }
 
-// TestSilentConnections checks that those who say nothing are dropped after the deadline, and hold
-// no slot for longer.
+// TestSilentConnections: silent connections are closed at the deadline, and hold no slot for
+// longer.
 func TestSilentConnections(t *testing.T) {
 	_, port := openStore(t, 2, madeSecret("test"))
 	conn, err := net.Dial("tcp", "127.0.0.1:"+port)
@@ -249,7 +248,7 @@ func TestSilentConnections(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// kill ends a rank the way a killed process does: its connection closes without a BYE.
+// kill ends a rank as a killed process ends: its connection closes without a BYE.
 func kill(b Bootstrap) { b.(*endpoint).up.(*wireLink).f.conn.Close() }
 
 func TestKilledPeer(t *testing.T) {
@@ -281,8 +280,7 @@ func TestKilledRoot(t *testing.T) {
 	require.ErrorContains(t, err, "rank 0 was lost")
 }
 
-// TestRootKilledAfterFence ends rank 0 the moment its fence has ended: the others have passed it
-// too.
+// TestRootKilledAfterFence ends rank 0 right after its fence: the others' fence completes too.
 func TestRootKilledAfterFence(t *testing.T) {
 	for range 20 {
 		list := startJob(t, 5)
@@ -293,7 +291,7 @@ func TestRootKilledAfterFence(t *testing.T) {
 			if r != 0 {
 				return err
 			}
-			for _, s := range h.seats[1:] { // nobody joins any more
+			for _, s := range h.seats[1:] { // no rank joins any more
 				err = errors.Join(err, s.member.(*remote).f.conn.Close())
 			}
 			return err
@@ -301,7 +299,7 @@ func TestRootKilledAfterFence(t *testing.T) {
 	}
 }
 
-// TestRestartBeforeStart lets a rank die and come back before the roll is complete.
+// TestRestartBeforeStart: a rank dies and comes back before all ranks have joined.
 func TestRestartBeforeStart(t *testing.T) {
 	h, port := openStore(t, 3, madeSecret(handedOut))
 	ctx, die := context.WithCancel(timeout(t, 10*time.Second))
@@ -322,8 +320,7 @@ func TestRestartBeforeStart(t *testing.T) {
 	closeAll(t, list)
 }
 
-// TestTamperedFrame changes one bit after the handshake, as somebody who relays the connection
-// could.
+// TestTamperedFrame flips a bit after the handshake, as a relay of the connection could.
 func TestTamperedFrame(t *testing.T) {
 	sec := madeSecret("test")
 	_, port := openStore(t, 2, sec)
@@ -344,7 +341,7 @@ func TestTamperedFrame(t *testing.T) {
 	<-done
 }
 
-// relay passes one connection on and flips a bit in the first frame after CHALLENGE.
+// relay forwards one connection and flips a bit in the first frame after CHALLENGE.
 func relay(ln net.Listener, to string) {
 	in, err := ln.Accept()
 	if err != nil {

@@ -10,24 +10,24 @@ import (
 	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
-// hub is the rendezvous without a network: who has joined, who waits in the fence, what was put. It
-// starts no goroutine and does no I/O; members are told what happens through deliver.
+// hub is the rendezvous without a network: which ranks have joined, which are in the fence, what
+// was put. It starts no goroutine and does no I/O; it informs members through deliver.
 type hub struct {
 	size  int
 	jobID [jobIDSize]byte
 	full  chan struct{} // closed when all ranks have joined
 	empty chan struct{} // closed when all ranks that have joined are gone again, never before full
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	seats    []seat
 	joined   int // ranks that have joined, gone ones included
-	gone     int // of them, those that left or were lost
+	gone     int // of joined: those that left or were lost
 	fence    uint32
 	arrived  int
 	entries  []entry
 	bytes    int64
 	end      message  // *failMsg or *abortMsg once the job has failed
-	refusals []string // what was turned away, newest last, for the error of those who wait in vain
+	refusals []string // rejected connections, newest last, for the error of ranks that wait in vain
 }
 
 type seat struct {
@@ -36,12 +36,12 @@ type seat struct {
 	inFence bool
 }
 
-// member is the hub's way to a rank. Its methods are called with the hub's lock held and must not
-// block.
+// member is the hub's connection to a rank. Its methods are called with the hub's lock held and
+// must not block.
 type member interface {
 	deliver(m message)
-	// where is the address that the rank came from, for people; local is this host's end of the
-	// connection to it, or not valid when there is none.
+	// where is the address that the rank connected from, for error texts; local is this host's end
+	// of the connection, invalid when there is none.
 	where() string
 	local() netip.Addr
 }
@@ -52,7 +52,7 @@ func newHub(size int) *hub {
 	return h
 }
 
-// join seats rank. The last one to join makes the job start.
+// join adds a rank. The last one starts the job.
 func (h *hub) join(rank int, m member) *rejectMsg {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,8 +72,8 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 	return nil
 }
 
-// startLocked welcomes everybody. Only now is known whether some rank is on another host, and so
-// which address of rank 0's host the ranks beside it must name to the others.
+// startLocked sends WELCOME to all ranks. Only now is known whether some rank is on another host,
+// and so which address of rank 0's host the ranks there must use.
 func (h *hub) startLocked() {
 	w := &welcomeMsg{jobID: h.jobID}
 	for i := range h.seats {
@@ -88,7 +88,7 @@ func (h *hub) startLocked() {
 	close(h.full)
 }
 
-// refuse notes that somebody was turned away.
+// refuse records a rejected connection.
 func (h *hub) refuse(from string, r *rejectMsg) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,7 +105,8 @@ func (h *hub) refuseLocked(from string, r *rejectMsg) *rejectMsg {
 	return r
 }
 
-// absent says for people who has not joined, and who was turned away meanwhile.
+// absent lists the ranks that have not joined, and the connections rejected meanwhile, for error
+// texts.
 func (h *hub) absent() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,12 +127,12 @@ func (h *hub) absentLocked() string {
 	return s
 }
 
-// handle carries out what rank says. It reports false when rank broke the protocol.
+// handle handles a message of rank. It returns false if rank broke the protocol.
 func (h *hub) handle(rank int, m message) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.joined < h.size {
-		g, ok := m.(*giveUpMsg) // all that a rank may say before it is welcomed
+		g, ok := m.(*giveUpMsg) // the only legal message before WELCOME
 		if ok {
 			h.joinGivenUpLocked(rank, g)
 		}
@@ -165,9 +166,8 @@ func (h *hub) handle(rank int, m message) bool {
 	return true
 }
 
-// joinGivenUpLocked answers a rank that waits for the roll no longer with the names of those who
-// are missing. The time to join is the job's: when it is over for one rank the others hear the
-// same.
+// joinGivenUpLocked answers a rank that stopped waiting for the others to join, with the names of
+// the missing ranks. Where the time to join is over (giveUpForAll), the job fails for all.
 func (h *hub) joinGivenUpLocked(rank int, m *giveUpMsg) {
 	reason := fmt.Sprintf("gave up waiting for all ranks to join (%s); %s", m.reason, h.absentLocked())
 	if m.seq == giveUpForAll {
@@ -219,7 +219,7 @@ func (h *hub) releaseLocked() {
 	}
 }
 
-// awaitedLocked says who has not come to the fence.
+// awaitedLocked lists the ranks that are not in the fence.
 func (h *hub) awaitedLocked() string {
 	var missing []int
 	for r := range h.seats {
@@ -231,7 +231,7 @@ func (h *hub) awaitedLocked() string {
 }
 
 // lost is called when the connection to rank ends without a BYE. Before the job has started the
-// rank only loses its seat: it may be restarted by whatever started it, and join again.
+// rank may be restarted and join again.
 func (h *hub) lost(rank int, reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,8 +252,8 @@ func (h *hub) lost(rank int, reason string) {
 // ReasonLeft is the Reason of the Loss of a rank that has called Close.
 const ReasonLeft = "left the job"
 
-// partedLocked passes on that rank has given another one up. It concerns those two alone; one that
-// is gone needs no telling.
+// partedLocked reports to a rank that another one gave it up. Nobody else is informed, and a rank
+// that is gone needs no report.
 func (h *hub) partedLocked(rank int, m *partedMsg) bool {
 	if int64(m.rank) >= int64(h.size) {
 		return false
@@ -264,7 +264,7 @@ func (h *hub) partedLocked(rank int, m *partedMsg) bool {
 	return true
 }
 
-// goneLocked is told to the others, each of whom may be waiting for something of this rank.
+// goneLocked reports the loss of rank to the others, any of which may be waiting for it.
 func (h *hub) goneLocked(rank int, reason string) {
 	h.seats[rank].gone = true
 	h.gone++
@@ -279,7 +279,7 @@ func (h *hub) goneLocked(rank int, reason string) {
 	}
 }
 
-// fail makes the job fail because of rank 0, which serves it.
+// fail ends the job because of rank 0, which serves it.
 func (h *hub) fail(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -290,7 +290,7 @@ func (h *hub) failLocked(rank int, reason string) {
 	h.endLocked(&failMsg{uint32(rank), cut(reason, maxReason)})
 }
 
-// endLocked makes the job fail for everybody. What came first stays the reason.
+// endLocked ends the job for all ranks. The first reason stays.
 func (h *hub) endLocked(m message) {
 	if h.end != nil {
 		return
@@ -303,7 +303,7 @@ func (h *hub) endLocked(m message) {
 	}
 }
 
-// endError is the error that calls return after m.
+// endError is the error of calls after m.
 func endError(m message) error {
 	switch m := m.(type) {
 	case *failMsg:
@@ -314,14 +314,13 @@ func endError(m message) error {
 	return nil
 }
 
-// flushMark in a member's queue is closed when what was queued before it has been written. It is
-// not sent.
+// flushMark in a member's queue is closed when all messages before it were written. It is not sent.
 type flushMark chan struct{}
 
 func (flushMark) kind() kind             { return 0 }
 func (flushMark) append(b []byte) []byte { return b }
 
-// flush waits, at most for a second, until everything delivered has been written.
+// flush waits, at most for a second, until all delivered messages were written.
 func (h *hub) flush() {
 	var marks []flushMark
 	h.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inheritListener takes over a listening TCP socket that this process was started with. The
-// descriptor is closed when it was one, and not touched otherwise: it may be something else by now.
+// inheritListener takes over a listening TCP socket that this process inherited. The descriptor is
+// closed if it is one, else left alone: it may be another file by now.
 func inheritListener(fd int) (net.Listener, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {

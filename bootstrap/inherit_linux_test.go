@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inheritable gives a descriptor that nothing in this process owns.
+// inheritable returns a descriptor that no object of this process owns.
 func inheritable(t *testing.T, f *os.File, err error) int {
 	require.NoError(t, err)
 	defer func() { _ = f.Close() }()
@@ -48,13 +48,13 @@ func TestInheritedListener(t *testing.T) {
 		return err
 	})
 	require.Equal(t, EnvRendezvousFD, unset)
-	// It is closed; its number may be in use again, for something that children do not get either.
+	// It is closed; the number may be in use again, by another descriptor that is not inherited.
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	require.True(t, err == unix.EBADF || flags&unix.FD_CLOEXEC != 0, "the descriptor must not stay open for children")
 	closeAll(t, list)
 }
 
-// TestLauncherGone has rank 1 find out that its launcher has ended.
+// TestLauncherGone: rank 1 detects the end of its launcher.
 func TestLauncherGone(t *testing.T) {
 	parent, child, env, err := link.Pair(0)
 	fd := inheritable(t, child, err)

@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// inheritListener is for Linux, whose launcher hands sockets over.
+// inheritListener is implemented on Linux, whose launcher passes sockets on.
 func inheritListener(int) (net.Listener, error) {
 	return nil, errors.New("not supported on this system")
 }

@@ -2,8 +2,8 @@ package bootstrap
 
 import "net/netip"
 
-// NewLocal gives n Bootstraps that are the ranks of a job inside this process, for tests and
-// simulations. Each is to be closed; no Close waits for the others.
+// NewLocal returns n Bootstraps, the ranks of a job inside this process, for tests and simulations.
+// Close each; no Close waits for the others.
 func NewLocal(n int) []Bootstrap {
 	return newLocal(n, "local", madeSecret("made in this process"))
 }
@@ -40,7 +40,7 @@ func (l *localLink) fenced() {}
 
 func (l *localLink) close() error { return l.send(&byeMsg{}) }
 
-// localMember is the hub's way to such a rank.
+// localMember is the hub's connection to such a rank.
 type localMember struct{ e *endpoint }
 
 func (m localMember) deliver(msg message) { m.e.deliver(msg) }

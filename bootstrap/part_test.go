@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// nextLoss is the next that a rank is told of.
+// nextLoss returns the next loss that a rank reports.
 func nextLoss(t *testing.T, b Bootstrap) Loss {
 	t.Helper()
 	select {
@@ -20,12 +20,12 @@ func nextLoss(t *testing.T, b Bootstrap) Loss {
 	return Loss{}
 }
 
-// TestPart has each of three ranks give another one up, by turns: only that one hears of it, the
-// first time, and the job goes on.
+// TestPart: each of three ranks gives up another one. Only that one gets a report, once, and the
+// job continues.
 func TestPart(t *testing.T) {
 	for name, list := range map[string][]Bootstrap{"tcp": startJob(t, 4), "local": NewLocal(4)} {
 		t.Run(name, func(t *testing.T) {
-			pairs := map[int]int{0: 1, 1: 2, 2: 0} // by who gives up
+			pairs := map[int]int{0: 1, 1: 2, 2: 0} // by the rank that gives up
 			for from, to := range pairs {
 				for _, reason := range []string{"no route", "again"} {
 					require.NoError(t, list[from].Part(to, reason))
@@ -41,7 +41,7 @@ func TestPart(t *testing.T) {
 				require.Empty(t, list[r].Losses(), "rank %d", r)
 			}
 			require.NoError(t, list[1].Close())
-			for _, r := range []int{0, 2, 3} { // also rank 2, which rank 1 has given up
+			for _, r := range []int{0, 2, 3} { // rank 2 too, which rank 1 has given up
 				require.Equal(t, Loss{1, "left the job", false}, nextLoss(t, list[r]))
 			}
 			require.NoError(t, list[0].Part(1, "who is gone needs no telling"))
@@ -53,8 +53,7 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestPartOfNobody has a rank name one that does not exist, as only one that breaks the protocol
-// does.
+// TestPartOfNobody: a rank out of range breaks the protocol.
 func TestPartOfNobody(t *testing.T) {
 	list := startJob(t, 3)
 	require.NoError(t, list[2].(*endpoint).up.send(&partedMsg{rank: 3}))

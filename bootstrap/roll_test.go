@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// awaitJoined starts rank 0 of a job and gives a channel that says when another rank has joined it.
+// awaitJoined starts rank 0 of a job; joined is closed when another rank has joined.
 func awaitJoined(ctx context.Context, env func(rank int) vars) (joined chan struct{}, root chan error) {
 	opt := options(env(0))
 	joined, root = make(chan struct{}, 8), make(chan error, 1)
@@ -24,8 +24,8 @@ func awaitJoined(ctx context.Context, env func(rank int) vars) (joined chan stru
 	return joined, root
 }
 
-// TestJoinTimeoutIsTheJobs: the patience of one rank ends, and all that have joined hear who is
-// missing.
+// TestJoinTimeoutIsTheJobs: the timeout of one rank ends, and all that have joined get the names of
+// the missing ranks.
 func TestJoinTimeoutIsTheJobs(t *testing.T) {
 	env := jobEnv(t, 4)
 	ctx := timeout(t, 20*time.Second)
@@ -36,7 +36,7 @@ func TestJoinTimeoutIsTheJobs(t *testing.T) {
 		second <- err
 	}()
 	<-joined
-	_, err := Detect(ctx, options(env(3).with(EnvJoinTimeout, "1s"))) // long enough to be let in
+	_, err := Detect(ctx, options(env(3).with(EnvJoinTimeout, "1s"))) // long enough to join
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	const missing = "rank 3 gave up waiting for all ranks to join (the 1s of TAGMATCH_JOIN_TIMEOUT are over); still missing: rank 1 of 4"
 	require.ErrorContains(t, err, "rank 3 of 4 waited at MASTER_ADDR:MASTER_PORT=127.0.0.1:")
@@ -45,8 +45,8 @@ func TestJoinTimeoutIsTheJobs(t *testing.T) {
 	require.ErrorContains(t, <-second, missing)
 }
 
-// TestGivingUpAlone: a rank whose own context ends hears who is missing, and may come again; the
-// others wait on.
+// TestGivingUpAlone: a rank whose own context ends gets the names of the missing ranks, and may
+// come again; the others continue to wait.
 func TestGivingUpAlone(t *testing.T) {
 	env := jobEnv(t, 3)
 	ctx := timeout(t, 20*time.Second)

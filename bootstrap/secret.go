@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// jobSecret is the secret and, for people, where it comes from. No bytes: none was given.
+// jobSecret is the secret, empty if none was given, and its origin for error texts.
 type jobSecret struct {
 	bytes  []byte
 	origin string
@@ -47,7 +47,7 @@ func resolveSecret(opt *Options) (jobSecret, error) {
 	return jobSecret{}, nil
 }
 
-// checkRequired refuses a job of several ranks without a secret where that was asked for.
+// checkRequired is an error if RequireSecret is set and a job of several ranks has no secret.
 func (s jobSecret) checkRequired(opt *Options) error {
 	required, err := opt.requireSecret()
 	if err != nil || !required || s.bytes != nil {
@@ -69,8 +69,8 @@ func (o *Options) requireSecret() (bool, error) {
 	return v, nil
 }
 
-// readSecretFile takes 64 hexadecimal digits or 32 raw bytes. Others' read permission is only
-// warned about: Kubernetes mounts secrets that way.
+// readSecretFile reads 64 hexadecimal digits or 32 raw bytes. A file readable by others only causes
+// a warning: Kubernetes mounts secrets so.
 func readSecretFile(opt *Options, name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 )
 
-// store serves a hub on a listener: one goroutine accepts, each connection has one that reads and,
+// store serves a hub on a listener. One goroutine accepts; each connection has one that reads and,
 // once its rank has joined, one that writes.
 type store struct {
 	hub    *hub
@@ -22,7 +22,7 @@ type store struct {
 	opt    *Options
 	epoch  string
 	secret []byte // empty: none was given
-	made   []byte // the secret handed out instead
+	made   []byte // the secret sent out instead
 	slots  chan struct{}
 	wg     sync.WaitGroup
 	ctx    context.Context // ends when the store closes
@@ -39,8 +39,8 @@ func newStore(h *hub, ln net.Listener, opt *Options, epoch string, secret jobSec
 	} else {
 		s.secret = secret.bytes
 	}
-	// Unauthenticated connections are few at a time, so that a flood of them costs little; a rank
-	// that finds no slot dials again.
+	// The number of unauthenticated connections is bounded, so that a flood of them costs little; a
+	// rank that gets no slot dials again.
 	s.slots = make(chan struct{}, h.size+16)
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.wg.Add(1)
@@ -57,7 +57,7 @@ func (s *store) accept() {
 				return
 			}
 			s.opt.Logger.Warn("rendezvous cannot accept", "error", err)
-			select { // out of descriptors, perhaps: it may pass
+			select { // for example out of descriptors, which may pass
 			case <-time.After(50 * time.Millisecond):
 			case <-s.ctx.Done():
 			}
@@ -104,11 +104,11 @@ func (s *store) serve(conn net.Conn) {
 func (s *store) forget(conn net.Conn) {
 	conn.Close()
 	s.mu.Lock()
-	delete(s.conns, conn) // nothing once the store closes
+	delete(s.conns, conn) // a no-op once the store closes
 	s.mu.Unlock()
 }
 
-// handshake finds out who dialed and gives the rank its seat.
+// handshake authenticates a dialing rank and adds it to the hub.
 func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 	conn.SetDeadline(time.Now().Add(s.opt.handshake))
 	if err := keepalive.All(conn, s.opt.PeerTimeout); err != nil {
@@ -167,8 +167,8 @@ func (s *store) checkHello(h *helloMsg) *rejectMsg {
 	return nil
 }
 
-// authenticate proves rank 0 to the rank and has the rank prove itself. All its messages depend on
-// both nonces.
+// authenticate proves rank 0's knowledge of the secret to the rank, and checks the rank's proof.
+// All messages depend on both nonces.
 func (s *store) authenticate(f *framer, hello *helloMsg) error {
 	c := &challengeMsg{secret: s.secret != nil, nonce: newNonce()}
 	ses := newSession(s.secret, hello, c)
@@ -191,7 +191,7 @@ func wrongSecret(rank uint32) *rejectMsg {
 	return &rejectMsg{rejectSecret, fmt.Sprintf("the job secret of rank %d is not that of rank 0: give all ranks the same %s or %s", rank, EnvSecret, EnvSecretFile)}
 }
 
-// reject turns a dialing process away and says why.
+// reject refuses a dialing process, with the reason.
 func (s *store) reject(f *framer, r *rejectMsg) error {
 	s.hub.refuse(f.conn.RemoteAddr().String(), r)
 	_ = f.write(r)
@@ -199,7 +199,7 @@ func (s *store) reject(f *framer, r *rejectMsg) error {
 	return errors.New(r.reason)
 }
 
-// note remembers a rejection by the other side for the error of those who wait in vain.
+// note records a rejection by the other side, for the error of ranks that wait in vain.
 func (s *store) note(f *framer, err error) error {
 	if r, ok := errors.AsType[*rejection](err); ok {
 		s.hub.refuse(f.conn.RemoteAddr().String(), &rejectMsg{r.code, r.reason})
@@ -207,14 +207,14 @@ func (s *store) note(f *framer, err error) error {
 	return err
 }
 
-// drain waits for the peer to hang up, shortly: closing a connection with unread bytes in it would
-// discard what was just written.
+// drain waits shortly for the peer to close: closing a connection with unread bytes would discard
+// what was just written.
 func drain(f *framer) {
 	f.conn.SetReadDeadline(time.Now().Add(time.Second))
 	_, _ = io.CopyN(io.Discard, f.r, 64<<10)
 }
 
-// close ends the store. What has been queued for the ranks is written first.
+// close ends the store. Queued messages to ranks are written before.
 func (s *store) close() {
 	s.stop()
 	s.ln.Close()
@@ -234,14 +234,14 @@ func (s *store) close() {
 	s.wg.Wait()
 }
 
-// remote is the hub's member for a rank that has dialed.
+// remote is the hub's connection to a rank that has dialed.
 type remote struct {
 	f       *framer
 	made    []byte
 	wake    chan struct{}
 	written chan struct{} // closed when writeLoop has ended
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	queue []message
 	done  bool
 }
@@ -256,7 +256,7 @@ func (m *remote) local() netip.Addr { return ipOf(m.f.conn.LocalAddr()) }
 func (m *remote) deliver(msg message) {
 	switch v := msg.(type) {
 	case *releaseMsg:
-		// The hub's lock is held and nobody else has v yet, or has it encoded already.
+		// No race: the hub's lock is held, and v is either new or encoded already.
 		if v.encoded == nil {
 			v.encoded = v.append(nil)
 		}
@@ -271,7 +271,7 @@ func (m *remote) deliver(msg message) {
 	m.kick()
 }
 
-// finish waits until writeLoop has written what is queued, and ends it.
+// finish ends writeLoop after it has written all queued messages.
 func (m *remote) finish() {
 	m.mu.Lock()
 	m.done = true
@@ -308,8 +308,8 @@ func (m *remote) writeLoop() {
 	}
 }
 
-// read carries out what the rank says until it leaves, or the store is closed: that ends ctx, and
-// is no rank's loss.
+// read handles the messages of a rank until it leaves, or until the store closes: that ends ctx and
+// is no loss of the rank.
 func (m *remote) read(ctx context.Context, rank int, h *hub) {
 	for {
 		msg, err := m.f.read(maxFromRank)
@@ -330,7 +330,7 @@ func (m *remote) read(ctx context.Context, rank int, h *hub) {
 	}
 }
 
-// lossReason says for people how a connection ended.
+// lossReason is the text for the end of a connection.
 func lossReason(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "its process ended, or its connection was closed without a goodbye"

@@ -19,10 +19,10 @@ const (
 	EnvJoinTimeout   = "TAGMATCH_JOIN_TIMEOUT"
 	EnvRendezvousFD  = "TAGMATCH_RENDEZVOUS_FD"
 	EnvLaunchFD      = link.Env
-	EnvPin           = "TAGMATCH_PIN" // not read here: programs that pin themselves do
+	EnvPin           = "TAGMATCH_PIN" // not read here, but by programs that pin themselves
 )
 
-// Variable describes an environment variable for people.
+// Variable describes an environment variable.
 type Variable struct {
 	Name    string
 	Meaning string
@@ -30,7 +30,7 @@ type Variable struct {
 	Secret  bool // its value must not be shown
 }
 
-// Variables lists what Detect reads from the environment, and what else `tagmatch run` sets.
+// Variables lists the variables that Detect reads, and the others that `tagmatch run` sets.
 func Variables() []Variable {
 	return []Variable{
 		{Name: EnvLauncher, Meaning: "launcher to use, instead of looking for one", Default: "auto"},

@@ -45,7 +45,7 @@ const (
 	maxHandshake = 1024         // bytes of a frame before authentication
 	maxFromRank  = MaxFence + 4 // of an authenticated rank; 4 for the sequence number
 	maxFromRoot  = 1 << 30
-	entrySize    = 2 + 4 // what an entry of FENCE takes besides key and value
+	entrySize    = 2 + 4 // bytes of an entry of FENCE besides key and value
 )
 
 type kind uint8
@@ -66,7 +66,7 @@ const (
 	kindParted
 )
 
-// message is one frame's content.
+// message is the content of a frame.
 type message interface {
 	kind() kind
 	// append adds the body to b.
@@ -102,7 +102,7 @@ type (
 	releaseMsg struct {
 		seq     uint32
 		entries []entry
-		encoded []byte // body, made once for all receivers
+		encoded []byte // body, encoded once for all receivers
 	}
 	abortMsg struct {
 		rank   int32
@@ -118,26 +118,26 @@ type (
 		reason string
 	}
 	byeMsg struct{}
-	// goneMsg tells the others that a rank is not in the job any more.
+	// goneMsg reports to the others that a rank left the job.
 	goneMsg struct {
 		rank   uint32
 		reason string
 	}
-	// partedMsg says of its sender that it has given rank up, and to its receiver that rank has
-	// given it up.
+	// partedMsg to the hub: the sender has given up rank. From the hub: rank has given up the
+	// receiver.
 	partedMsg struct {
 		rank   uint32
 		reason string
 	}
 )
 
-// What seq of a GIVEUP before WELCOME says: whether the others may wait on.
+// Values of seq in a GIVEUP before WELCOME: whether the others continue to wait.
 const (
 	giveUpAlone  = 0
 	giveUpForAll = 1
 )
 
-// entry is one value that rank has put; rank is not sent in FENCE.
+// entry is a value that rank has put; rank is not sent in FENCE.
 type entry struct {
 	rank  uint32
 	key   string
@@ -156,7 +156,7 @@ const (
 	rejectEnded
 )
 
-// cond is the condition that a rejection with code c is reported as.
+// cond is the condition of a rejection with code c.
 func (c rejectCode) cond() error {
 	switch c {
 	case rejectVersion:
@@ -278,7 +278,7 @@ func cut(s string, n int) string {
 	return s
 }
 
-// decode reads the body of a frame. Values in the result are slices of body.
+// decode decodes the body of a frame. Values in the result are slices of body.
 func decode(k kind, body []byte) (message, error) {
 	d := decoder{b: body}
 	m := d.message(k)
@@ -291,7 +291,7 @@ func decode(k kind, body []byte) (message, error) {
 	return m, nil
 }
 
-// decoder takes values off b; a value that is not there sets bad and reads as zero.
+// decoder reads values from b; a missing value sets bad and reads as zero.
 type decoder struct {
 	b   []byte
 	bad bool

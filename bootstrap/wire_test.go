@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// samples has one message of each kind, with its bytes: they are what other builds expect.
+// samples has one message of each kind and its encoding, which other builds expect.
 func samples() []struct {
 	m    message
 	body string
@@ -49,7 +49,7 @@ func TestGoldenBytes(t *testing.T) {
 		require.Equal(t, s.body, hex.EncodeToString(got.append(nil)), "%v", s.m.kind())
 		for n := range body {
 			_, err := decode(s.m.kind(), body[:n])
-			if err == nil { // lists of entries have no count: they may end after any entry
+			if err == nil { // lists of entries have no count: any prefix may be valid
 				require.Contains(t, []kind{kindFence, kindRelease}, s.m.kind(), "%v cut to %d bytes", s.m.kind(), n)
 			}
 		}
@@ -98,7 +98,7 @@ func FuzzHandshake(f *testing.F) {
 			_, _ = out.Write(b)
 			out.Close()
 		}()
-		go func() { // what the store answers
+		go func() { // reads the store's answers
 			p := make([]byte, 4096)
 			for {
 				if _, err := out.Read(p); err != nil {
@@ -113,8 +113,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// FuzzFrames feeds bytes to the reader behind an authenticated connection that has lost its MAC:
-// only lengths and contents are left to protect it.
+// FuzzFrames feeds bytes to the reader of an authenticated connection without its MAC: lengths and
+// contents must be checked all the same.
 func FuzzFrames(f *testing.F) {
 	for _, s := range samples() {
 		body := s.m.append(nil)

@@ -43,18 +43,16 @@ func (x *index) growLinks(c int) {
 	x.links[c] = new([chunkSize]link)
 }
 
-// debt is the scanning that receives with a mask have caused.
+// debt is the cost of scans that receives with a mask have caused.
 type debt struct {
 	mask uint64
 	work int
 }
 
-// indexes is the set of indexes by mask, and the accounts that decide on it.
-// The rule is that of the ski rental problem, twice: an index is built once as
-// much has been spent on scanning as it costs to build, and dropped once as
-// much has been spent on keeping it unused. So the cost stays within a small
-// factor of the best possible, whatever receives come, and none of it hangs on
-// a clock.
+// indexes is the set of indexes by mask, and the costs that decide about them. The rule is that of
+// the ski rental problem, twice: an index is built once scanning has cost as much as building it,
+// and dropped once keeping it unused has cost as much. So the cost stays within a small factor of
+// the optimum for any sequence of receives, without a clock.
 type indexes struct {
 	built []*index
 	debts []debt
@@ -69,9 +67,9 @@ func (xs *indexes) index(mask uint64) *index {
 	return nil
 }
 
-// charge books the work of a scan and tells whether an index over n messages
-// is due. When the accounts are full the smallest is taken over with what is
-// on it, so that a mask in heavy use cannot be overlooked.
+// charge adds the cost of a scan, and reports whether an index over n messages is due. When all
+// debts are in use the smallest is taken over, its amount included, so that no mask in heavy use is
+// overlooked.
 func (xs *indexes) charge(mask uint64, work, n int) bool {
 	d := xs.account(mask)
 	d.work += work
@@ -102,8 +100,7 @@ func (xs *indexes) account(mask uint64) *debt {
 	return &xs.debts[least]
 }
 
-// install adds a new index, in the place of the least used when there are
-// enough.
+// install adds a new index; it replaces the least used where there are enough.
 func (xs *indexes) install(x *index) {
 	if len(xs.built) < maxIndexes {
 		xs.built = append(xs.built, x)
@@ -118,7 +115,7 @@ func (xs *indexes) install(x *index) {
 	xs.built[worst] = x
 }
 
-// indexAdd enters a message everywhere, and drops indexes out of use.
+// indexAdd adds a message to all indexes, and drops unused ones.
 func (q *unexpected) indexAdd(i uint32, tag uint64) {
 	limit := 2*q.n + idleFloor
 	for k := 0; k < len(q.built); k++ {
@@ -140,7 +137,7 @@ func (q *unexpected) indexRemove(i uint32) {
 	}
 }
 
-// indexDrop follows the slab in letting go of a chunk.
+// indexDrop frees the indexes' part of a chunk that the slab has freed.
 func (q *unexpected) indexDrop(c uint32) {
 	for _, x := range q.built {
 		if int(c) < len(x.links) {

@@ -9,7 +9,7 @@ import (
 
 const wild = exact &^ 0xff
 
-// Once a queue has been as deep as it gets, nothing is allocated.
+// A queue that has reached its largest depth allocates nothing more.
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	const depth = 1000 // below keepEmpty*chunkSize
 	v := new(int)
@@ -63,8 +63,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// After a spike a queue keeps what keepEmpty allows and the array of buckets,
-// and a while of traffic later not even that.
+// After a spike a queue keeps what keepEmpty allows and the array of buckets; after some further
+// traffic not even that array.
 func TestMemoryAfterSpike(t *testing.T) {
 	const spike = 300_000
 	const small = 1 << 20
@@ -123,7 +123,7 @@ func TestMemoryAfterSpike(t *testing.T) {
 	})
 }
 
-// A chunk that was let go and came back must not revive old handles.
+// A chunk that was freed and allocated again must not revive old handles.
 func TestHandlesSurviveRelease(t *testing.T) {
 	const n = 3 * keepEmpty * chunkSize
 	q := NewPosted[int](1)
@@ -147,7 +147,7 @@ func TestHandlesSurviveRelease(t *testing.T) {
 	}
 }
 
-// What has left a queue must be collectable.
+// Values that have left a queue must be collectable.
 func TestRemovedValuesAreForgotten(t *testing.T) {
 	const n = 10
 	p, u := NewPosted[*[64]byte](1), NewUnexpected[*[64]byte](1)
@@ -157,7 +157,7 @@ func TestRemovedValuesAreForgotten(t *testing.T) {
 		runtime.AddCleanup(v, func(int) { freed <- 1 }, 0)
 		return v
 	}
-	for depth := range uint64(2) { // alone, and behind others
+	for depth := range uint64(2) { // alone in the queue, and behind others
 		if depth > 0 {
 			p.Post(exact, exact, nil)
 			u.Add(exact, nil)
@@ -222,8 +222,8 @@ func TestIndexLifecycle(t *testing.T) {
 	require.Empty(t, q.built)
 }
 
-// A resize is spread over calls: none may move more than a few buckets, and it
-// must be over before the next is due.
+// A resize is spread over calls: none may move more than a few buckets, and it must end before the
+// next is due.
 func TestResizeIsIncremental(t *testing.T) {
 	q := NewPosted[int](1)
 	size := len(q.exact.cur)

@@ -42,13 +42,13 @@ func (m *naive) take(k int) item {
 	return e
 }
 
-// Few tags and masks, so that everything meets everything; and some of any kind.
+// Few tags and masks, so that many match; and some arbitrary ones.
 var (
 	someTag  = rapid.OneOf(rapid.Uint64Range(0, 7), rapid.SampledFrom([]uint64{1 << 63, 1<<63 | 1, exact}), rapid.Uint64())
 	someMask = rapid.OneOf(rapid.Just(exact), rapid.Uint64Range(0, 7), rapid.SampledFrom([]uint64{exact, 0, 1 << 63, exact &^ 1, exact &^ 3}), rapid.Uint64())
 )
 
-// handles remembers every handle ever given, so that stale ones are tried.
+// handles records every handle ever returned, so that stale ones are tried.
 type handles []Handle
 
 func (hs handles) draw(t *rapid.T) Handle {
@@ -150,7 +150,7 @@ func (s *postedMachine) Overlapping(t *rapid.T) {
 	want := slices.ContainsFunc(s.m.list, func(e item) bool {
 		return e.stamp < before && Overlap(tag, mask, e.tag, e.mask)
 	})
-	// A deep queue may be answered on the safe side.
+	// A deep queue may give the safe answer.
 	if want || len(s.m.list) <= overlapBudget {
 		require.Equal(t, want, got)
 	}
@@ -188,8 +188,8 @@ func (s *postedMachine) Check(t *rapid.T) {
 	}
 }
 
-// checkSlab checks what no answer of a queue would show: that free entries are
-// neither lost nor given out twice, and that the lists of chunks are right.
+// checkSlab checks what no result shows: free entries are neither lost nor used twice, and the
+// lists of chunks are right.
 func checkSlab(t require.TestingT, s *slab) {
 	partial := map[uint32]bool{}
 	for c := s.partial; c != 0; c = s.shelves[c-1].next {
@@ -246,7 +246,7 @@ func (s *unexpectedMachine) Burst(t *rapid.T) {
 	}
 }
 
-// Wild looks often enough with one mask to have an index built.
+// Wild searches often enough with one mask for an index to be built.
 func (s *unexpectedMachine) Wild(t *rapid.T) {
 	tag, mask := someTag.Draw(t, "tag"), someMask.Draw(t, "mask")
 	for k := range rapid.Uint64Range(1, 40).Draw(t, "n") {

@@ -1,7 +1,6 @@
 package matching
 
-// overlapBudget is how many receives Overlapping looks at before it gives the
-// safe answer.
+// overlapBudget is how many receives Overlapping examines before it returns the safe answer.
 const overlapBudget = 1024
 
 // Overlapping tells whether a receive posted before the given stamp overlaps
@@ -37,14 +36,13 @@ func (q *Posted[T]) Overlapping(tag, mask uint64, before Stamp) bool {
 	return scan && q.scanOverlap(tag, mask, before)
 }
 
-// postedBefore looks at the oldest receive of one key of a class whose mask lies
-// within the one asked about: it overlaps, and no receives of other keys of the
-// class do.
+// postedBefore examines the oldest receive of one key, in a class whose mask lies within the given
+// one: it overlaps, and no receives of other keys of the class do.
 func (q *Posted[T]) postedBefore(key *uint32, before Stamp) bool {
 	return *key != 0 && q.node(*key).stamp < before
 }
 
-// scanOverlap looks at all receives in posting order, for those of other classes.
+// scanOverlap examines receives in posting order, for the other classes.
 func (q *Posted[T]) scanOverlap(tag, mask uint64, before Stamp) bool {
 	budget := overlapBudget
 	for i := q.nodes[0][0].next; i != 0 && q.node(i).stamp < before; i = q.node(i).next {

@@ -5,7 +5,7 @@ import "iter"
 // exact is the mask of a receive that wants one tag.
 const exact = ^uint64(0)
 
-// Overlap tells whether some tag satisfies both receives.
+// Overlap reports whether some tag matches both receives.
 func Overlap(tagA, maskA, tagB, maskB uint64) bool {
 	return (tagA^tagB)&maskA&maskB == 0
 }
@@ -75,8 +75,7 @@ func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 	return makeHandle(i, stamp)
 }
 
-// settle gives the lone receive its place in slab and table, under the handle
-// and the stamp that it has.
+// settle moves the lone receive into slab and table, with the handle and stamp that it has.
 func (q *Posted[T]) settle() {
 	l := &q.lone
 	q.enlist(loneIndex, q.node(loneIndex), l.stamp)
@@ -101,8 +100,8 @@ func (q *Posted[T]) MatchBefore(tag uint64, limit Stamp) (v T, ok bool) {
 	return v, ok
 }
 
-// match is MatchBefore on a queue that is not empty. It looks at the oldest
-// match alone: when that is not below the limit, none is.
+// match is MatchBefore on a queue that is not empty. It examines only the oldest match: if that is
+// not below the limit, no match is.
 func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 	if l := &q.lone; l.on {
 		if (tag^l.tag)&l.mask != 0 || l.stamp >= limit {
@@ -111,7 +110,7 @@ func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 		q.n = 0
 		return l.take(), true
 	}
-	// No wildcard in the queue is the case to be fast in.
+	// No wildcard in the queue: the fast path.
 	c, p := &q.exact, q.exact.lookup(q.links, tag)
 	if len(q.active) != 0 {
 		c, p = q.searchWild(tag, p)
@@ -124,7 +123,7 @@ func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 	return q.finish(c, i), true
 }
 
-// Find returns what Match would, and leaves it in the queue.
+// Find returns what Match would, without removing it.
 func (q *Posted[T]) Find(tag uint64) (v T, h Handle, ok bool) {
 	switch l := &q.lone; {
 	case q.n == 0:
@@ -157,13 +156,13 @@ func (q *Posted[T]) Remove(h Handle) (v T, ok bool) {
 	if i == 0 {
 		return v, false
 	}
-	// A handle names an entry and not its mask: the link remembers whose it is.
+	// A handle identifies the entry and not its mask: the link has the class.
 	c := q.classes[q.links.at(i).owner]
 	c.remove(q.links, i)
 	return q.finish(c, i), true
 }
 
-// finish ends the life of an entry that has left the table of its class.
+// finish frees an entry that was removed from the table of its class.
 func (q *Posted[T]) finish(c *class, i uint32) T {
 	// A class without entries would still cost each match a probe.
 	if c.keys == 0 && c != &q.exact {
@@ -177,7 +176,7 @@ func (q *Posted[T]) finish(c *class, i uint32) T {
 	return v
 }
 
-// trim lets go of chunks that are not worth keeping.
+// trim frees chunks that are not worth keeping.
 func (q *Posted[T]) trim() {
 	for c, ok := q.drop(); ok; c, ok = q.drop() {
 		q.vals[c] = nil
@@ -208,9 +207,8 @@ func (q *Posted[T]) All() iter.Seq2[Handle, T] {
 	}
 }
 
-// searchWild returns the class of the oldest match and the word that holds it,
-// which is 0 when there is none. The exact class was looked into already; p is
-// what was found there.
+// searchWild returns the class of the oldest match and the word that holds it, which is 0 if there
+// is none. The exact class was searched before; p is the result.
 func (q *posted) searchWild(tag uint64, p *uint32) (*class, *uint32) {
 	c, oldest := &q.exact, ^Stamp(0)
 	if *p != 0 {
@@ -252,7 +250,7 @@ func (q *posted) class(mask uint64) *class {
 	return q.employ(mask)
 }
 
-// employ puts an idle class, or a new one, to work for the mask.
+// employ assigns an idle class, or a new one, to the mask.
 func (q *posted) employ(mask uint64) *class {
 	var c *class
 	if k := len(q.idle); k != 0 {
@@ -270,7 +268,7 @@ func (q *posted) employ(mask uint64) *class {
 // keepBuckets is the largest array of buckets that an idle class keeps.
 const keepBuckets = 4096
 
-// retire takes a class without entries out of the search.
+// retire removes a class without entries from the search.
 func (q *posted) retire(c *class) {
 	k := len(q.active) - 1
 	last := q.active[k]

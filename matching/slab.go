@@ -2,9 +2,8 @@ package matching
 
 import "iter"
 
-// Entries live in chunks of a fixed size and are named by index, so that
-// growth never moves or copies an entry, links cost four bytes, and the
-// garbage collector has no links to follow.
+// Entries live in chunks of a fixed size and are identified by index, so that growth never moves or
+// copies an entry, links cost four bytes, and the garbage collector has no links to follow.
 const (
 	chunkBits = 7
 	chunkSize = 1 << chunkBits
@@ -26,12 +25,12 @@ const (
 	maxEntries = 1 << indexBits
 )
 
-// Handle names one entry of one queue. The zero Handle is never valid, and the
-// handle of an entry that has left its queue is rejected.
+// Handle identifies one entry of one queue. The zero Handle is never valid, and the handle of an
+// entry that has left its queue is rejected.
 type Handle uint64
 
-// Stamp is a place in posting or arrival order. The first entry of a queue
-// gets 1, each further one the next number, and none is ever given twice.
+// Stamp is a position in posting or arrival order: 1 for the first entry of a queue, then
+// ascending. None is used twice.
 type Stamp = uint64
 
 // node is an entry's place in arrival order. Index 0 is no entry: as a link
@@ -45,7 +44,7 @@ type node struct {
 // shelf is the bookkeeping of one chunk; that of the current chunk is in the
 // slab itself.
 type shelf struct {
-	free       uint32 // first free entry, 0 when full
+	free       uint32 // first free entry, 0: none
 	live       uint32
 	prev, next uint32 // neighbours in the list of partly used chunks, plus 1
 }
@@ -59,15 +58,15 @@ type slab struct {
 	n       int
 
 	cur     uint32   // the chunk that entries are taken from; on no list
-	free    uint32   // its first free entry, 0 when full
+	free    uint32   // its first free entry, 0: none
 	live    uint32   // its entries in use
-	partial uint32   // list of the others that have both, plus 1
+	partial uint32   // list of the other chunks with free and used entries, plus 1
 	empty   []uint32 // chunks without entries
 	vacant  []uint32 // chunk numbers without memory
 	surplus bool     // there are more empty chunks than are worth keeping
 }
 
-// init makes the first chunk, where entry 0 and the lone one are taken for good.
+// init makes the first chunk, of which entry 0 and the lone one are reserved.
 func (s *slab) init() {
 	s.stamp = 1
 	s.addChunk()
@@ -213,8 +212,8 @@ func (s *slab) addChunk() uint32 {
 	return c
 }
 
-// drop lets go of the memory of one empty chunk and returns its number; the
-// caller drops what it keeps beside the slab. False when there is no surplus.
+// drop frees the memory of one empty chunk and returns its number; the caller drops its own data
+// for the chunk. False if there is no surplus.
 func (s *slab) drop() (uint32, bool) {
 	k := len(s.empty)
 	if k <= s.keep() {
@@ -286,7 +285,7 @@ func (s *slab) resume(i uint32, stamp uint64, next uint32, nextStamp uint64) uin
 	}
 }
 
-// is tells whether entry i is still the one that had the stamp.
+// is reports whether entry i still has this stamp.
 func (s *slab) is(i uint32, stamp uint64) bool {
 	c := s.nodes[i>>chunkBits]
 	return c != nil && c[i&chunkMask].stamp == stamp

@@ -38,11 +38,11 @@ type table struct {
 	cur      []uint32 // bucket: first entry of the first key, 0 none
 	shift    uint8    // 64 - log2(len(cur))
 	oldShift uint8
-	old      []uint32 // the array being emptied into cur, nil at rest
+	old      []uint32 // the array being emptied into cur, nil without a resize
 	moved    uint64   // buckets of old that have been emptied
 	keys     int
 	low      int // below this many keys the array is too large
-	slack    int // keys removed since the array was last of use
+	slack    int // keys removed since the array had its right size
 }
 
 func (t *table) init(h hasher) {
@@ -83,8 +83,8 @@ func (t *table) bucketMoving(h uint64) *uint32 {
 	return &t.cur[h>>(t.shift&63)]
 }
 
-// lookup returns the word that holds the first entry with the key. Without
-// one it holds 0, and is where a new key goes. It is good until the next change.
+// lookup returns the word that holds the first entry with the key. Without one it holds 0, and is
+// where a new key goes. The word is valid until the next change.
 func (t *table) lookup(ls links, key uint64) *uint32 {
 	p := t.bucket(t.hash.sum(key))
 	if *p == 0 {
@@ -160,8 +160,8 @@ func (t *table) remove(ls links, i uint32) {
 	ls.at(*p).prev = l.prev
 }
 
-// grow starts or goes on with a resize after a key was added. A resize ends
-// within len(old)/moveStep changes, before the next can be due.
+// grow starts or continues a resize after a key was added. A resize ends within len(old)/moveStep
+// changes, before the next can be due.
 func (t *table) grow(ls links) {
 	if t.old == nil {
 		t.resize(2 * len(t.cur))
@@ -169,9 +169,9 @@ func (t *table) grow(ls links) {
 	t.move(ls)
 }
 
-// shrink starts or goes on with a resize after a key was removed. It starts
-// only after as many removals at a low level as would pay for it, so that a
-// queue which fills and drains keeps its array.
+// shrink starts or continues a resize after a key was removed. It starts only after as many
+// removals at a low level as would pay for it, so that a queue which fills and drains keeps its
+// array.
 func (t *table) shrink(ls links) {
 	if t.old == nil {
 		if t.slack++; t.slack <= len(t.cur)/4 {

@@ -52,7 +52,7 @@ func (q *Unexpected[T]) insert(tag uint64, v T) Handle {
 	return makeHandle(i, stamp)
 }
 
-// settle gives the lone message its place in slab and tables.
+// settle moves the lone message into slab and tables.
 func (q *Unexpected[T]) settle() {
 	l := &q.lone
 	q.enlist(loneIndex, q.node(loneIndex), l.stamp)
@@ -86,7 +86,7 @@ func (q *Unexpected[T]) match(tag, mask uint64) (v T, ok bool) {
 		q.full.remove(q.links, i)
 		return q.finish(i), true
 	}
-	// The lookup's place serves for the removal too: the tag is hashed once.
+	// The word found by the lookup is used for the removal too: the tag is hashed once.
 	p := q.full.lookup(q.links, tag)
 	i := *p
 	if i == 0 {
@@ -96,7 +96,7 @@ func (q *Unexpected[T]) match(tag, mask uint64) (v T, ok bool) {
 	return q.finish(i), true
 }
 
-// Find returns what Match would, and leaves it in the queue.
+// Find returns what Match would, without removing it.
 func (q *Unexpected[T]) Find(tag, mask uint64) (v T, h Handle, ok bool) {
 	switch l := &q.lone; {
 	case q.n == 0:
@@ -130,8 +130,7 @@ func (q *Unexpected[T]) Remove(h Handle) (v T, ok bool) {
 	return q.finish(i), true
 }
 
-// finish ends the life of a message that has left the table by full tag: the
-// indexes, the value and the entry.
+// finish frees a message that was removed from the table by full tag: its indexes, value and entry.
 func (q *Unexpected[T]) finish(i uint32) T {
 	if len(q.built) != 0 {
 		q.indexRemove(i)
@@ -144,7 +143,7 @@ func (q *Unexpected[T]) finish(i uint32) T {
 	return v
 }
 
-// trim lets go of chunks that are not worth keeping.
+// trim frees chunks that are not worth keeping.
 func (q *Unexpected[T]) trim() {
 	for c, ok := q.drop(); ok; c, ok = q.drop() {
 		q.vals[c] = nil
@@ -197,14 +196,14 @@ func (q *unexpected) findWild(tag, mask uint64) uint32 {
 		}
 	}
 	i, seen := q.scan(tag, mask)
-	// The index is for the next receive; this one has its answer.
+	// The index is for the next receive; this one has its result.
 	if seen > scanFree && q.charge(mask, seen-scanFree, q.n) {
 		q.build(mask)
 	}
 	return i
 }
 
-// scan looks through the messages in arrival order and counts those seen.
+// scan searches the messages in arrival order and counts those examined.
 func (q *unexpected) scan(tag, mask uint64) (found uint32, seen int) {
 	i := q.nodes[0][0].next
 	for i != 0 {

@@ -21,22 +21,21 @@ func (vs *values[T]) grow(c int) {
 
 func (vs values[T]) get(i uint32) T { return vs[i>>chunkBits][i&chunkMask] }
 
-// take returns a value and forgets it, so that the queue keeps nothing alive.
+// take returns a value and clears it, so that the queue does not keep it alive.
 func (vs values[T]) take(i uint32) (v T) {
 	p := &vs[i>>chunkBits][i&chunkMask]
 	v, *p = *p, v
 	return v
 }
 
-// loneIndex is the entry that a lone element has when it settles. It is kept
-// for that: when a queue is empty, this entry is free.
+// loneIndex is the entry that a lone element gets when it settles. It is reserved for that: while a
+// queue is empty, this entry is free.
 const loneIndex = 1
 
-// lone is the element of a queue that was empty when it came. It stays outside
-// of slab and table until a second one comes, or something asks for order: a
-// receive that is posted, matched and followed by the next, which is what most
-// programs do most of the time, then costs a few stores. While on is set, the
-// queue has no other entry.
+// lone is the element of a queue that was empty when it was added. It stays outside of slab and
+// table until a second one is added, or a caller needs the order: a receive that is posted, matched
+// and followed by the next, the usual case, then costs a few stores. While on is set, the queue has
+// no other entry.
 type lone[T any] struct {
 	on    bool
 	tag   uint64
@@ -53,7 +52,7 @@ func (l *lone[T]) put(tag, mask uint64, stamp Stamp, v T) {
 
 func (l *lone[T]) handle() Handle { return makeHandle(loneIndex, l.stamp) }
 
-// take returns the value and forgets it.
+// take returns the value and clears it.
 func (l *lone[T]) take() (v T) {
 	l.on = false
 	v, l.v = l.v, v
