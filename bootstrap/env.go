@@ -179,7 +179,8 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 		if err != nil {
 			return nil, configErrorf("%s=%d: %v: unset it; only `tagmatch run` sets it, for the process that it starts", EnvRendezvousFD, fd, err)
 		}
-		if err := p.opt.Unsetenv(EnvRendezvousFD); err != nil { // children of this process must not see it
+		// Children of this process must not see it.
+		if err := p.opt.Unsetenv(EnvRendezvousFD); err != nil {
 			ln.Close()
 			return nil, configErrorf("%s cannot be unset: %v", EnvRendezvousFD, err)
 		}

@@ -44,7 +44,8 @@ func impatient(t *testing.T, w *p2p.World, message []byte, idling <-chan struct{
 	ctx, cancel := context.WithTimeout(background, 20*time.Millisecond)
 	defer cancel()
 	buf := make([]byte, len(message))
-	if _, err = w.Recv(ctx, 2, p2p.Exact, buf); err == nil { // over shared memory it needs no answer
+	// Over shared memory the read needs no answer.
+	if _, err = w.Recv(ctx, 2, p2p.Exact, buf); err == nil {
 		require.True(t, bytes.Equal(message, buf))
 	} else {
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -31,7 +31,7 @@ func (r Request) Wait(ctx context.Context) (Status, error) {
 func (r Request) wait(ctx context.Context) (st Status, consumed bool, err error) {
 	switch {
 	case r == (Request{}) && ctx == nil:
-		return nothing, false, errNoContext // without naming an operation, which the zero Request has not
+		return nothing, false, errNoContext // the zero Request has no operation to name
 	case r == (Request{}):
 		return nothing, true, nil
 	case ctx == nil:

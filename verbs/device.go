@@ -1,13 +1,13 @@
 package verbs
 
-// Device is an opened device. Objects must be destroyed before what they were created from;
-// destroying something that is still in use fails with EBUSY, as with libibverbs.
+// Device is an opened device. Destroy an object before the objects that it was created from;
+// destroying one that is still in use fails with EBUSY, as with libibverbs.
 type Device interface {
 	// Name is the device's name as info prints it, for example "shm" or "mlx5_0".
 	Name() string
 	// Attr returns the device's limits and capabilities; they do not change while it is open.
 	Attr() DeviceAttr
-	// Address is what a peer's AddressVector takes to reach this device. The caller may keep it,
+	// Address is what a peer's AddressVector takes to reach this device. The caller may keep it but
 	// not change it.
 	Address() []byte
 
@@ -15,29 +15,27 @@ type Device interface {
 	CreateCompChannel() (CompChannel, error)
 	CreateCQ(attr CQInitAttr) (CQ, error)
 
-	// PollAsync takes the oldest asynchronous event (ibv_get_async_event without blocking). Events
-	// need no acknowledgement.
+	// PollAsync returns the oldest asynchronous event (ibv_get_async_event without blocking).
+	// Events need no acknowledgement.
 	PollAsync() (AsyncEvent, bool)
 
-	// Close frees the device. It fails with EBUSY while it has objects, except that a
-	// CompChannel.Wait under way ends.
+	// Close frees the device. It fails with EBUSY while the device has objects, but it ends a
+	// running CompChannel.Wait.
 	Close() error
 }
 
 // PD is a protection domain: memory regions, shared receive queues and queue pairs work together
-// only inside one.
+// only within one.
 type PD interface {
-	// RegMR makes buf reachable for work requests (lkey) and, as access allows, for peers (rkey).
-	// buf must not be moved or freed before Dereg: the device holds the slice and, for Go memory,
-	// pins it. A zero-length buf is EINVAL.
+	// RegMR registers buf for work requests (lkey) and, as access allows, for peers (rkey). buf
+	// must not be moved or freed before Dereg: the device holds the slice and, for Go memory, pins
+	// it. A zero-length buf is EINVAL.
 	RegMR(buf []byte, access AccessFlags) (MR, error)
-	// CreateSRQ creates a shared receive queue. attr is updated to the limits really granted (TMO
-	// 1.2).
+	// CreateSRQ creates a shared receive queue. attr is updated to the granted limits (TMO 1.2).
 	CreateSRQ(attr *SRQInitAttr) (SRQ, error)
-	// CreateQP creates a queue pair in state RESET. attr.Cap is updated to the limits really
-	// granted.
+	// CreateQP creates a queue pair in state RESET. attr.Cap is updated to the granted limits.
 	CreateQP(attr *QPInitAttr) (QP, error)
-	// Dealloc fails with EBUSY while objects of the PD live.
+	// Dealloc fails with EBUSY while the PD has objects.
 	Dealloc() error
 }
 
@@ -45,53 +43,50 @@ type PD interface {
 type MR interface {
 	LKey() uint32
 	RKey() uint32
-	// Addr is the address of the region's first byte as a peer names it in RDMA work requests.
+	// Addr is the address of the region's first byte in RDMA work requests of peers.
 	Addr() uint64
 	Len() int
-	// Dereg withdraws the region. A peer that uses its rkey from then on gets REM_ACCESS_ERR, also
-	// one whose transfer is under way; the memory is no longer touched after Dereg returns, except
-	// that a peer which is just copying out of it may finish its chunk with data that it then
-	// discards.
+	// Dereg deregisters the region. A peer that uses its rkey afterwards gets REM_ACCESS_ERR, also
+	// one in the middle of a transfer. The memory is not accessed after Dereg returns, except that
+	// a peer which is copying from it may finish a chunk, whose data it then discards.
 	Dereg() error
 }
 
 // CompChannel is a completion event channel.
 type CompChannel interface {
 	// Wait blocks until an armed CQ of this channel may have a completion, until Wake, or until
-	// Close (then it returns an error). It may return early for no reason. It may be called from
-	// any goroutine, one at a time, without the device's other calls being held off.
+	// Close (then it returns an error). Spurious ends are legal. Any goroutine may call it, one at
+	// a time, concurrently with the device's other calls.
 	Wait() error
-	// Wake ends the Wait that is under way or, if there is none, the next one. Safe from any
-	// goroutine.
+	// Wake ends the current Wait or, if there is none, the next one. Any goroutine may call it.
 	Wake()
 	Close() error
 }
 
 // CQ is a completion queue.
 type CQ interface {
-	// PollCQ makes progress and fills wc with completions, oldest first; it returns how many.
-	// WC.Data stays valid until the next PollCQ of any CQ of the device. It returns an error only
-	// when the CQ is unusable (overrun).
+	// PollCQ makes progress and fills wc with completions, oldest first; it returns their number.
+	// WC.Data stays valid until the next PollCQ of any CQ of the device. An error means that the CQ
+	// is unusable (overrun).
 	PollCQ(wc []WC) (int, error)
-	// Arm asks for one event on the channel at the next completion (ibv_req_notify_cq). The
-	// protocol against lost wake-ups is: Arm, PollCQ once more, and Wait only if that found
-	// nothing.
+	// Arm requests one event on the channel at the next completion (ibv_req_notify_cq). To lose no
+	// event: Arm, PollCQ once more, and Wait only if that found nothing.
 	Arm(solicitedOnly bool) error
-	// Disarm takes Arm back, so that peers need not signal a poller. An event may still come.
+	// Disarm cancels Arm, so that peers need not signal a poller. An event may still come.
 	Disarm()
 	// Destroy fails with EBUSY while queue pairs or SRQs use the CQ.
 	Destroy() error
 }
 
-// SRQ is a shared receive queue, with tag matching when it was created as SRQTypeTM.
+// SRQ is a shared receive queue, with tag matching if it was created as SRQTypeTM.
 type SRQ interface {
 	Num() uint32
 	// PostSRQRecv posts a chain of receives. On failure it returns the first failing request; those
-	// before it are posted (TMO 1.4). A buffer is the device's until its completion was polled.
+	// before it are posted (TMO 1.4). The device owns a buffer until its completion was polled.
 	PostSRQRecv(wr *RecvWR) (bad *RecvWR, err error)
-	// PostSRQOps posts a chain of tag-list operations (TMO 3). On failure it returns the first
-	// failing request; those before it are posted. EOPNOTSUPP, and then bad is nil, where the
-	// device has no tag matching (TMO 3.3).
+	// PostSRQOps posts a chain of list operations (TMO 3). On failure it returns the first failing
+	// request; those before it are posted. On a device without tag matching it fails with
+	// EOPNOTSUPP and a nil bad (TMO 3.3).
 	PostSRQOps(wr *OpsWR) (bad *OpsWR, err error)
 	// Modify arms the limit event (SRQLimit) or resizes the queue (SRQMaxWR), TMO 8.4.
 	Modify(attr SRQAttr, mask SRQAttrMask) error
@@ -105,13 +100,13 @@ type QP interface {
 	Num() uint32
 	State() QPState
 	// Modify changes the attributes in mask. It enforces the transitions and the required and
-	// optional attributes of ibv_modify_qp(3) (TMO 8.1); after an error nothing has changed.
+	// optional attributes of ibv_modify_qp(3) (TMO 8.1); on failure it changes nothing.
 	Modify(attr *QPAttr, mask QPAttrMask) error
 	Query() (QPAttr, QPInitAttr)
 	// PostSend posts a chain of work requests. On failure it returns the first failing one; those
-	// before it are posted. Buffers are the device's until completion, except with SendInline.
+	// before it are posted. The device owns the buffers until completion, except with SendInline.
 	PostSend(wr *SendWR) (bad *SendWR, err error)
-	// PostRecv posts receives to the QP's own queue; EINVAL when the QP has an SRQ.
+	// PostRecv posts receives to the QP's own queue; EINVAL if the QP has an SRQ.
 	PostRecv(wr *RecvWR) (bad *RecvWR, err error)
 	Destroy() error
 }
@@ -127,7 +122,7 @@ type DeviceAttr struct {
 	MaxQPRdAtom              int    // RDMA reads and atomics outstanding at a QP as their target
 	MaxMTU                   MTU
 	TM                       TMCaps
-	ReadFaults               bool     // QPInitAttr.ReadFaults is possible
+	ReadFaults               bool     // QPInitAttr.ReadFaults is supported
 	Wires                    []string // software device: its possible wires ("shm", "tcp", "loop")
 }
 
@@ -144,20 +139,20 @@ type TMCaps struct {
 // TMCapFlags is the flags word of TMCaps.
 type TMCapFlags uint32
 
-// TMCapRC says that the device matches tags on RC, with rendezvous offload (IBV_TM_CAP_RC).
+// TMCapRC: the device matches tags on RC, with rendezvous offload (IBV_TM_CAP_RC).
 const TMCapRC TMCapFlags = 1 << 0
 
 // CQInitAttr describes a CQ to create.
 type CQInitAttr struct {
-	CQE     int // smallest number of completions it must hold
+	CQE     int // smallest capacity, in completions
 	Channel CompChannel
 	WCFlags WCExFlags // WCExWithTMInfo for the CQ of a tag-matching SRQ
 }
 
-// WCExFlags are the extended completion fields wanted (ibv_create_cq_ex).
+// WCExFlags are extended completion fields (ibv_create_cq_ex).
 type WCExFlags uint64
 
-// WCExWithTMInfo asks for tag information in completions (IBV_WC_EX_WITH_TM_INFO).
+// WCExWithTMInfo requests tag information in completions (IBV_WC_EX_WITH_TM_INFO).
 const WCExWithTMInfo WCExFlags = 1 << 10
 
 // SRQType is the kind of a shared receive queue.
@@ -180,17 +175,17 @@ const (
 	SRQInitTM   SRQInitMask = 1 << 4
 )
 
-// SRQInitAttr describes an SRQ to create. The PD is the one whose CreateSRQ is called, so SRQInitPD
-// may be left out.
+// SRQInitAttr describes an SRQ to create. SRQInitPD may be omitted: the PD is the one whose
+// CreateSRQ is called.
 type SRQInitAttr struct {
 	Mask SRQInitMask
 	Type SRQType
-	CQ   CQ // tag matching: where its completions go
+	CQ   CQ // tag matching: the CQ of its completions
 	SRQAttr
 	TM TMCap
 }
 
-// TMCap are the tag-list sizes wanted (struct ibv_tm_cap).
+// TMCap are the requested tag-list sizes (struct ibv_tm_cap).
 type TMCap struct {
 	MaxNumTags uint32
 	MaxOps     uint32
@@ -200,7 +195,7 @@ type TMCap struct {
 type SRQAttr struct {
 	MaxWR  uint32
 	MaxSGE uint32
-	Limit  uint32 // arm the limit event when fewer receives than this are posted; 0 = off
+	Limit  uint32 // raise the limit event when fewer receives are posted; 0 = off
 }
 
 // SRQAttrMask selects fields of SRQAttr.
@@ -211,7 +206,7 @@ const (
 	SRQLimit SRQAttrMask = 1 << 1
 )
 
-// AccessFlags say what peers may do with memory or through a QP (enum ibv_access_flags).
+// AccessFlags are the rights of peers to memory, or through a QP (enum ibv_access_flags).
 type AccessFlags uint32
 
 const (
@@ -240,5 +235,5 @@ const (
 type AsyncEvent struct {
 	Type AsyncEventType
 	QP   uint32 // number of the QP or SRQ concerned
-	Err  error  // software device: what happened, e.g. that the peer's process is gone; else nil
+	Err  error  // software device: the cause, e.g. that the peer's process is gone; else nil
 }

@@ -6,12 +6,11 @@ import (
 	"syscall"
 )
 
-// Error is a failed verb: what was called, the errno that libibverbs would give, and what was
-// wrong.
+// Error is the error of a verb.
 type Error struct {
 	Op     string // "modify_qp", "post_send", ...
 	Errno  syscall.Errno
-	Detail string // what was wrong and what to do; may be empty
+	Detail string // the fault, and what to do; may be empty
 }
 
 func (e *Error) Error() string {
@@ -21,10 +20,11 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("verbs: %s: %s: %s", e.Op, e.Detail, e.Errno.Error())
 }
 
-// Unwrap gives the errno.
+// Unwrap returns the errno.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// What has become of a queue pair's peer: AsyncEvent.Err is one of these where the device knows.
+// Reasons why a queue pair has lost its peer: AsyncEvent.Err is one of these where the device
+// knows.
 var (
 	ErrPeerClosed  = errors.New("the peer has destroyed its queue pair")
 	ErrPeerEnded   = errors.New("the peer's process has ended or was killed")
@@ -32,7 +32,7 @@ var (
 	ErrUnreachable = errors.New("cannot connect")
 )
 
-// StatusError is a completion's status as an error.
+// StatusError is an error status of a completion.
 type StatusError struct{ Status WCStatus }
 
 func (e *StatusError) Error() string { return "verbs: " + e.Status.String() }

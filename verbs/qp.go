@@ -47,11 +47,11 @@ type QPInitAttr struct {
 	Type           QPType
 	SQSigAll       bool // every send request is signalled
 
-	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults): an RDMA read fails alone,
-	// and both QPs stay in RTS, if the peer refuses it because its region was withdrawn
-	// (WCRemAccessErr), or if the region that it reads into was withdrawn (WCLocProtErr); nothing
-	// is written to that any more when Dereg has returned. So a buffer that was offered, or that a
-	// read was posted for, can be taken back at any time.
+	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults). An RDMA READ fails alone,
+	// and both QPs stay in RTS, if the peer refuses it because its region was deregistered
+	// (WCRemAccessErr), or if the region that it reads into was deregistered (WCLocProtErr);
+	// nothing is written to the latter after Dereg has returned. So either buffer can be freed at
+	// any time.
 	ReadFaults bool
 }
 
@@ -90,7 +90,7 @@ const (
 	QPMaskRTS  = QPAttrState | QPAttrSQPSN | QPAttrMaxQPRdAtomic | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrTimeout
 )
 
-// AddressVector says where a QP's peer is.
+// AddressVector is the address of a QP's peer.
 type AddressVector struct {
 	Address []byte // the peer's Device.Address
 	Wire    string // in Query of the software device: the one of DeviceAttr.Wires in use

@@ -6,11 +6,11 @@ import (
 	"syscall"
 )
 
-// This file holds the rules that every device enforces alike: which attributes a state transition
-// needs and allows (ibv_modify_qp(3), TMO 8.1) and which opcodes and flags a QP type takes
+// This file has the rules that all devices enforce: which attributes a state transition needs and
+// allows (ibv_modify_qp(3), TMO 8.1), and which opcodes and flags a QP type takes
 // (ibv_post_send(3), TMO 8.2).
 
-// transition is one row of the table of ibv_modify_qp(3): the attributes needed and allowed besides
+// transition is a row of the table of ibv_modify_qp(3): the attributes needed and allowed besides
 // QPAttrState.
 type transition struct{ need, allow QPAttrMask }
 
@@ -31,9 +31,8 @@ var rcTransitions = map[[2]QPState]transition{
 	{QPSSQD, QPSSQD}:    {allow: sqdAllow},
 }
 
-// CheckTransition says whether an RC queue pair in state from may take attr with mask, values
-// included. The error names the attributes that are missing or not allowed. Without QPAttrState the
-// state stays.
+// CheckTransition checks whether an RC queue pair in state from may take attr with mask, values
+// included. The error names missing and illegal attributes. Without QPAttrState the state stays.
 func CheckTransition(from QPState, attr *QPAttr, mask QPAttrMask) error {
 	to := from
 	if mask&QPAttrState != 0 {
@@ -44,7 +43,7 @@ func CheckTransition(from QPState, attr *QPAttr, mask QPAttrMask) error {
 	switch {
 	case ok:
 	case to == QPSErr || to == QPSReset && from <= QPSErr:
-		row = transition{} // from any state, with the state alone
+		row = transition{} // legal in any state, with QPAttrState alone
 	default:
 		return modifyErr("no transition from %v to %v", from, to)
 	}
@@ -87,7 +86,7 @@ func modifyErr(format string, args ...any) error {
 	return &Error{Op: "modify_qp", Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
 }
 
-// opcodeTypes lists the QP types that carry an opcode (table of ibv_post_send(3)).
+// opcodeTypes lists the QP types that support an opcode (table of ibv_post_send(3)).
 var opcodeTypes = map[SendOpcode][]QPType{
 	WRSend:              {QPTUD, QPTUC, QPTRC, QPTXRCSend, QPTRawPacket},
 	WRSendWithImm:       {QPTUD, QPTUC, QPTRC, QPTXRCSend},
@@ -102,7 +101,8 @@ var opcodeTypes = map[SendOpcode][]QPType{
 	WRTSO:               {QPTUD, QPTRawPacket},
 }
 
-// opcodeMask is opcodeTypes by opcode, a bit for each type, so that posting costs a load.
+// opcodeMask is opcodeTypes by opcode, one bit for each type, so that the check in PostSend is a
+// load.
 var opcodeMask = func() (m [16]uint16) {
 	for op, types := range opcodeTypes {
 		for _, t := range types {
@@ -112,12 +112,12 @@ var opcodeMask = func() (m [16]uint16) {
 	return m
 }()
 
-// OpcodeAllowed says whether queue pairs of type t carry op.
+// OpcodeAllowed reports whether queue pairs of type t support op.
 func OpcodeAllowed(t QPType, op SendOpcode) bool {
 	return int(op) < len(opcodeMask) && t < 16 && opcodeMask[op]&(1<<t) != 0
 }
 
-// CheckSend checks the opcode and the flags of a send request against the queue pair's type.
+// CheckSend checks opcode and flags of a send request for a queue pair of type t.
 func CheckSend(t QPType, op SendOpcode, flags SendFlags) error {
 	if !OpcodeAllowed(t, op) {
 		return sendErr("%v queue pairs do not carry %v", t, op)
@@ -144,14 +144,14 @@ func sendErr(format string, args ...any) error {
 	return &Error{Op: "post_send", Errno: syscall.EINVAL, Detail: fmt.Sprintf(format, args...)}
 }
 
-// RNRTimer is the time that code c of QPAttr.MinRNRTimer stands for, in nanoseconds (TMO 8.1).
+// RNRTimer is the time of code c of QPAttr.MinRNRTimer, in nanoseconds (TMO 8.1).
 func RNRTimer(c uint8) int64 {
 	steps := [32]int64{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
 		3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152}
 	return steps[c&31] * 10_000
 }
 
-// names renders enumerations for error messages.
+// names returns the name of an enumeration value for error messages.
 func names(list []string, i int, kind string) string {
 	if i >= 0 && i < len(list) && list[i] != "" {
 		return list[i]
@@ -159,24 +159,24 @@ func names(list []string, i int, kind string) string {
 	return fmt.Sprintf("%s %d", kind, i)
 }
 
-// String gives the state's name as libibverbs writes it.
+// String is the name of the state in libibverbs.
 func (s QPState) String() string {
 	return names([]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}, int(s), "state")
 }
 
-// String gives the type's name as libibverbs writes it.
+// String is the name of the type in libibverbs.
 func (t QPType) String() string {
 	return names([]string{2: "RC", 3: "UC", 4: "UD", 8: "RAW_PACKET", 9: "XRC_SEND", 10: "XRC_RECV"}, int(t), "QP type")
 }
 
-// String gives the opcode's name as libibverbs writes it.
+// String is the name of the opcode in libibverbs.
 func (o SendOpcode) String() string {
 	return names([]string{"RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "SEND", "SEND_WITH_IMM", "RDMA_READ", "ATOMIC_CMP_AND_SWP",
 		"ATOMIC_FETCH_AND_ADD", "LOCAL_INV", "BIND_MW", "SEND_WITH_INV", "TSO", "DRIVER1", 14: "FLUSH", 15: "ATOMIC_WRITE"},
 		int(o), "opcode")
 }
 
-// String gives the event's name as libibverbs writes it.
+// String is the name of the event in libibverbs.
 func (e AsyncEventType) String() string {
 	return names([]string{"CQ_ERR", "QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "COMM_EST", "SQ_DRAINED", 14: "SRQ_ERR",
 		15: "SRQ_LIMIT_REACHED", 16: "QP_LAST_WQE_REACHED"}, int(e), "event")

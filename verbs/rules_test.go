@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// TestOpcodesByType spells out the table of ibv_post_send(3), row by row (TMO 8.2).
+// TestOpcodesByType is the table of ibv_post_send(3), row by row (TMO 8.2).
 func TestOpcodesByType(t *testing.T) {
 	types := []verbs.QPType{verbs.QPTUD, verbs.QPTUC, verbs.QPTRC, verbs.QPTXRCSend, verbs.QPTRawPacket, verbs.QPTXRCRecv}
 	rows := map[verbs.SendOpcode]string{

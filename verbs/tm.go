@@ -8,7 +8,7 @@ type TMHOpcode uint8
 const (
 	TMHNoTag TMHOpcode = 0 // never matched; only this byte is fixed
 	TMHRndv  TMHOpcode = 1 // TMH, RVH, software header
-	TMHFin   TMHOpcode = 2 // TMH, RVH: the device's answer to a rendezvous
+	TMHFin   TMHOpcode = 2 // TMH, RVH: the end of a rendezvous
 	TMHEager TMHOpcode = 3 // TMH, payload
 )
 

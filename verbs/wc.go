@@ -59,7 +59,7 @@ var wcStatusNames = [...]string{
 	WCTMRndvIncomplete: "TM software rendezvous",
 }
 
-// String gives libibverbs' text for the status (ibv_wc_status_str, TMO 3.5).
+// String is libibverbs' text for the status (ibv_wc_status_str, TMO 3.5).
 func (s WCStatus) String() string {
 	if int(s) < len(wcStatusNames) {
 		return wcStatusNames[s]
@@ -67,7 +67,7 @@ func (s WCStatus) String() string {
 	return fmt.Sprintf("unknown status %d", uint32(s))
 }
 
-// WCOpcode is enum ibv_wc_opcode. Compare it; the libibverbs idiom opcode & IBV_WC_RECV is also
+// WCOpcode is enum ibv_wc_opcode. Compare with ==: libibverbs' idiom opcode & IBV_WC_RECV is also
 // true for list operations.
 type WCOpcode uint32
 
@@ -111,12 +111,12 @@ type WC struct {
 	Flags     WCFlags
 	ByteLen   uint32
 	QPNum     uint32
-	Imm       uint32 // immediate data or the invalidated rkey, as Flags say
+	Imm       uint32 // immediate data or the invalidated rkey, depending on Flags
 	VendorErr uint32
 	Priv      uint32 // tag matching: TMH.AppCtx, valid with WCFlagTMMatch
 	Tag       uint64 // tag matching: TMH.Tag, valid with WCFlagTMMatch
-	// Data, if not nil, is the received message where it lies in the device (ByteLen bytes), and
-	// the posted buffer was not written. It is valid until the next PollCQ of any CQ of the device
-	// and must not be changed.
+	// Data, if not nil, is the received message in the device's memory (ByteLen bytes), and the
+	// posted buffer was not written. It is valid until the next PollCQ of any CQ of the device and
+	// must not be changed.
 	Data []byte
 }

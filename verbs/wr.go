@@ -1,7 +1,7 @@
 package verbs
 
-// SGE is one scatter/gather entry. The device holds the slice itself until the request's completion
-// was polled.
+// SGE is a scatter/gather entry. The device holds the slice until the request's completion was
+// polled.
 type SGE struct {
 	Data []byte
 	LKey uint32 // of the region that contains Data; not checked for SendInline
@@ -39,12 +39,12 @@ const (
 	SendIPCsum SendFlags = 1 << 4
 )
 
-// SendWR is a send work request (struct ibv_send_wr). It is read during PostSend only; its buffers
-// as SGE says.
+// SendWR is a send work request (struct ibv_send_wr). It is read during PostSend only; for its
+// buffers see SGE.
 type SendWR struct {
 	WRID   uint64
 	Next   *SendWR
-	SGList []SGE // read during PostSend only (the array; the buffers it names until completion)
+	SGList []SGE // the array is read during PostSend only
 	Opcode SendOpcode
 	Flags  SendFlags
 	Imm    uint32 // immediate data, or the rkey that WRSendWithInv invalidates
@@ -76,22 +76,22 @@ type OpsFlags uint32
 
 const (
 	OpsSignaled OpsFlags = 1 << 0
-	OpsTMSync   OpsFlags = 1 << 1 // UnexpectedCnt is given
+	OpsTMSync   OpsFlags = 1 << 1 // UnexpectedCnt is valid
 )
 
-// OpsWR is a tag-list work request (struct ibv_ops_wr, TMO 3.1).
+// OpsWR is a list operation (struct ibv_ops_wr, TMO 3.1).
 type OpsWR struct {
 	WRID          uint64
 	Next          *OpsWR
 	Opcode        OpsOpcode
 	Flags         OpsFlags
 	UnexpectedCnt uint32 // unexpected messages handled by software; used with OpsTMSync
-	Handle        uint32 // out for ADD, in for DEL
+	Handle        uint32 // result of ADD, argument of DEL
 	Add           TagAdd
 }
 
-// TagAdd is the part of an OpsWR that ADD uses. An entry takes a message when TMH.Tag & Mask ==
-// Tag, so Tag must have no bit outside Mask (TMO 3.1, V19).
+// TagAdd is the part of an OpsWR for ADD. An entry matches a message when TMH.Tag & Mask == Tag, so
+// Tag must have no bit outside Mask (TMO 3.1, V19).
 type TagAdd struct {
 	RecvWRID  uint64
 	SGList    []SGE

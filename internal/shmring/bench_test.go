@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// take polls until a packet came and takes it.
+// take polls until there is a packet, and takes it.
 func take(c *Consumer, pkt *Packet) {
 	for spins := 0; ; spins++ {
 		if ok, _ := c.Peek(pkt); ok {
@@ -20,7 +20,7 @@ func take(c *Consumer, pkt *Packet) {
 	}
 }
 
-// BenchmarkPingPong is a round trip between two goroutines: halve it.
+// BenchmarkPingPong measures a round trip between two goroutines.
 func BenchmarkPingPong(b *testing.B) {
 	for _, size := range []int{8, 48, 1024, 32 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -54,7 +54,7 @@ func BenchmarkPingPong(b *testing.B) {
 	}
 }
 
-// BenchmarkStream is one way.
+// BenchmarkStream measures one direction.
 func BenchmarkStream(b *testing.B) {
 	for _, size := range []int{8, 48, 1024, 32 << 10} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -83,7 +83,7 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// BenchmarkPush is the cost of a message for the processor that does both sides.
+// BenchmarkPush measures writing and reading of a message on one processor.
 func BenchmarkPush(b *testing.B) {
 	for _, size := range []int{0, 8, 24, 48} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -99,7 +99,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle is what rings cost that have nothing.
+// BenchmarkIdle measures polling empty rings.
 func BenchmarkIdle(b *testing.B) {
 	_, c, _ := newPair(b, MinBytes)
 	in, _ := NewInbox(alignedBytes(InboxBytes))

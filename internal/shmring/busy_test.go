@@ -6,8 +6,7 @@ import (
 )
 
 // TestBusy has a writer that copies to the reader's memory while it is allowed, and a reader that
-// takes the memory back again and again: once it has, and the writer is not busy, nothing may
-// change there.
+// forbids it again and again: after that, and with the writer not busy, nothing may change there.
 func TestBusy(t *testing.T) {
 	p, c, _ := newPair(t, MinBytes)
 	rounds := parkRounds() / 10

@@ -6,29 +6,28 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// What a build with -tags invariants checks of a ring: rule "ring" of cursors and words, rule
-// "poison" by overwriting lines that the reader gives back. The words of such lines are overwritten
-// too: a writer that does not clear them is found out.
+// What the invariants build checks in a ring: rule "ring" for cursors and words; rule "poison" by
+// overwriting lines that the reader releases. Their words are overwritten too: a writer that does
+// not clear them is detected.
 
-// checkAdvance: a packet that was found is taken once. What the writer did to the ring is not
-// checked here: it may be hostile.
+// checkAdvance: a packet is taken once. What the writer did to the ring is not checked here: it may
+// be hostile.
 func (c *Consumer) checkAdvance() {
 	invariant.Check(c.size > 0, "ring", "Advance without a Peek that found a packet")
 }
 
-// checkRelease overwrites the lines that are given back.
+// checkRelease overwrites the released lines.
 func (c *Consumer) checkRelease() {
 	for i, n := c.reported, min(c.pos-c.reported, c.mask+1); n > 0; i, n = i+1, n-1 {
 		invariant.Poison(c.data.bytes(i&c.mask, 0, LineBytes))
 	}
 }
 
-// ownReaders says that all readers are of this process and keep to the rules, as in tests.
-// Elsewhere a reader can write what it likes to the ring's memory, and must not be able to make the
-// writer panic.
+// ownReaders means that all readers are in this process and obey the rules, as in tests. Otherwise
+// a reader can write anything to the ring's memory, and must not make the writer panic.
 var ownReaders bool
 
-// checkPublish: the lines of the packet, and the one behind, are free, and by ownReaders their
+// checkPublish: the lines of the packet, and the one behind, are free; with ownReaders also: their
 // words were cleared.
 func (p *Producer) checkPublish(line, n uint64) {
 	p.checkCursors()
@@ -42,7 +41,7 @@ func (p *Producer) checkPublish(line, n uint64) {
 	}
 }
 
-// checkCursors holds the order of tail, cleared and limit.
+// checkCursors checks the order of tail, cleared and limit.
 func (p *Producer) checkCursors() {
 	invariant.Check(p.tail < p.cleared && p.cleared <= p.limit && p.limit-p.tail <= p.mask+1, "ring",
 		"line %d is next, words before %d are cleared, lines before %d are free, of %d", p.tail, p.cleared, p.limit, p.mask+1)

@@ -25,7 +25,7 @@ func TestCheckAdvance(t *testing.T) {
 	invarianttest.Violates(t, "ring", c.Advance)
 }
 
-// TestCheckRelease: what lay in lines that are given back is gone.
+// TestCheckRelease: released lines are overwritten.
 func TestCheckRelease(t *testing.T) {
 	p, c, _ := newPair(t, MinBytes)
 	var pkt Packet
@@ -44,8 +44,8 @@ func TestCheckRelease(t *testing.T) {
 	}
 }
 
-// TestCheckPublish: a writer whose cursors are wrong, or that stores a word where the reader may be
-// looking already.
+// TestCheckPublish: a writer with wrong cursors, or that stores a word where the reader may be
+// reading, is detected.
 func TestCheckPublish(t *testing.T) {
 	for _, spoil := range []func(p *Producer){
 		func(p *Producer) { p.limit = p.tail },
@@ -64,8 +64,7 @@ func TestCheckPublish(t *testing.T) {
 	}
 }
 
-// TestCheckHostileReader: what a reader in another process writes to the ring is its doing, not the
-// writer's.
+// TestCheckHostileReader: a reader in another process cannot make the writer panic.
 func TestCheckHostileReader(t *testing.T) {
 	ownReaders = false
 	defer func() { ownReaders = true }()

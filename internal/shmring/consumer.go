@@ -15,12 +15,12 @@ type Consumer struct {
 	mask     uint64
 	shift    uint64
 	pos      uint64 // next line to read
-	reported uint64 // what the writer was told of pos
+	reported uint64 // pos as last reported to the writer
 	size     uint64 // lines of the packet that Peek returned
 }
 
-// Packet is what Peek found. Payload lies in the ring: it stays until the first Release after
-// Advance.
+// Packet is a packet that Peek returned. Payload is a slice of the ring, valid until the first
+// Release after Advance.
 type Packet struct {
 	Meta    uint32
 	HasExt  bool
@@ -29,7 +29,7 @@ type Packet struct {
 	Payload []byte
 }
 
-// ProtocolError is what a writer put into a ring against the rules.
+// ProtocolError is a violation of the ring's rules by its writer.
 type ProtocolError struct {
 	Word uint64
 	Line uint64
@@ -40,8 +40,8 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("shmring: bad packet word %#016x in line %d: %s", e.Word, e.Line, e.What)
 }
 
-// NewConsumer makes the reading end over mem, which must be zero and stay reachable, and mapped, as
-// long as the Consumer and payloads from it are used. The ring is cold.
+// NewConsumer makes the reading end over mem, which must be zero, and stay mapped and reachable
+// while the Consumer and payloads from it are used. The ring is cold.
 func NewConsumer(mem []byte) (*Consumer, error) {
 	n, err := checkMemory(mem)
 	if err != nil {
@@ -50,21 +50,21 @@ func NewConsumer(mem []byte) (*Consumer, error) {
 	return &Consumer{data: linesOf(mem), ctl: controlOf(mem), mask: n - 1, shift: uint64(bits.TrailingZeros64(n))}, nil
 }
 
-// Empty reports that no packet waits.
+// Empty reports that there is no packet.
 func (c *Consumer) Empty() bool { return atomic.LoadUint64(c.data.word(c.pos&c.mask)) == 0 }
 
-// Probe looks at one place of a ring: who polls many rings keeps their probes side by side, and an
-// idle ring costs one load. It holds for the ring until the next Advance or Peek, and as long as
-// its memory is mapped.
+// Probe is a place in a ring to poll: a poller of many rings keeps their probes side by side, so
+// that an idle ring costs one load. It is valid until the next Advance or Peek, while its memory is
+// mapped.
 type Probe struct{ word *uint64 }
 
-// Probe is the probe for the next packet.
+// Probe returns the probe for the next packet.
 func (c *Consumer) Probe() Probe { return Probe{c.data.word(c.pos & c.mask)} }
 
-// Empty reports that no packet waits where the probe looks.
+// Empty reports that there is no packet at the probe.
 func (p Probe) Empty() bool { return atomic.LoadUint64(p.word) == 0 }
 
-// Peek looks at the next packet; ok says that there is one. It may be called again for the same
+// Peek returns the next packet; ok is false if there is none. It may be called again for the same
 // packet, which Advance then takes. After an error the ring is unusable.
 func (c *Consumer) Peek(p *Packet) (ok bool, err error) {
 	line := c.pos & c.mask
@@ -84,7 +84,7 @@ func (c *Consumer) Peek(p *Packet) (ok bool, err error) {
 	return c.peekAny(p, word)
 }
 
-// peekAny is Peek for every packet.
+// peekAny is Peek for packets of any form.
 func (c *Consumer) peekAny(p *Packet, word uint64) (bool, error) {
 	line, n, off := c.pos&c.mask, word&lengthMask, uint64(shortHeader)
 	rest := c.mask + 1 - line
@@ -126,12 +126,12 @@ func (c *Consumer) Advance() {
 	}
 }
 
-// Owed reports that Release has something to tell the writer.
+// Owed reports that Release would report free lines to the writer.
 func (c *Consumer) Owed() bool { return c.pos-c.reported >= (c.mask+1)/4 }
 
-// Release gives the lines of all packets taken back to the writer, once they are a quarter of the
-// ring: telling it more often would cost every message another transfer of a cache line. Payloads
-// from before are invalid then. It returns true when the writer has found the ring full before:
+// Release returns the lines of all taken packets to the writer, once they are a quarter of the
+// ring: reporting them more often would cost every message another transfer of a cache line.
+// Payloads from before become invalid. It returns true if the writer found the ring full before:
 // wake it.
 func (c *Consumer) Release() (wanted bool) {
 	if !c.Owed() {
@@ -141,7 +141,7 @@ func (c *Consumer) Release() (wanted bool) {
 		c.checkRelease()
 	}
 	c.reported = c.pos
-	// A full barrier: either the writer sees the room, or we see that it wants it.
+	// A full barrier: either the writer sees the room, or this end sees that the writer wants it.
 	atomic.StoreUint64(&c.ctl.head, c.pos)
 	if atomic.LoadUint32(&c.ctl.want) == 0 {
 		return false
@@ -150,9 +150,9 @@ func (c *Consumer) Release() (wanted bool) {
 	return true
 }
 
-// SetHot tells the writer whether this end polls the ring. After SetHot(false) the caller must look
-// at the ring once more before it relies on being signalled: the store is the full barrier that
-// this needs.
+// SetHot tells the writer whether this end polls the ring. After SetHot(false) the caller must
+// check the ring once more before it relies on a signal: the store is the full barrier that this
+// needs.
 func (c *Consumer) SetHot(on bool) {
 	state := uint32(cold)
 	if on {
@@ -161,5 +161,5 @@ func (c *Consumer) SetHot(on bool) {
 	atomic.StoreUint32(&c.ctl.state, state)
 }
 
-// Busy reports what the writer has said with SetBusy.
+// Busy reports the value of the writer's last SetBusy.
 func (c *Consumer) Busy() bool { return atomic.LoadUint32(&c.ctl.busy) != 0 }

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// Slots is how many rings an inbox has bits for.
+	// Slots is the number of rings that an inbox has bits for.
 	Slots = 64 * 64
 	// InboxBytes is the memory that an inbox takes.
 	InboxBytes = inboxBytes
@@ -15,11 +15,11 @@ const (
 	inboxBytes = 1024
 )
 
-// inbox is the memory of an Inbox.
+// inbox is the shared memory of an Inbox.
 type inbox struct {
 	parked  uint32
 	_       [124]byte
-	summary uint64 // bit w: ready[w] may have bits
+	summary uint64 // bit w: ready[w] may have bits set
 	_       [120]byte
 	ready   [Slots / 64]uint64
 	_       [256]byte
@@ -28,16 +28,16 @@ type inbox struct {
 const (
 	awake   = 0
 	parked  = 1
-	woken   = 2 // one of the peers has taken on to wake the owner
+	woken   = 2 // a peer is waking the owner
 	slotMax = Slots - 1
 )
 
-// Inbox is a process's ready bitmap: peers raise slots, the owner takes them. It also says whether
-// the owner sleeps.
+// Inbox is a process's ready bitmap: peers set bits, the owner takes them. It also has the flag
+// that the owner sleeps.
 type Inbox struct{ m *inbox }
 
-// NewInbox makes an inbox over mem, which must be zero at first and stay mapped. The owner and all
-// peers make one each.
+// NewInbox makes an inbox over mem, which must be zero at first and stay mapped. The owner and each
+// peer make one.
 func NewInbox(mem []byte) (Inbox, error) {
 	if len(mem) < InboxBytes || !aligned(mem) {
 		return Inbox{}, errors.New("shmring: memory of an inbox is too small or not aligned")
@@ -45,12 +45,10 @@ func NewInbox(mem []byte) (Inbox, error) {
 	return Inbox{inboxOf(mem)}, nil
 }
 
-// Raise marks a slot ready. It returns true when the caller has to wake the owner, who sleeps; one
-// caller is told so.
+// Raise marks a slot ready. It returns true, to one caller, if that must wake the sleeping owner.
 //
-// A slot that is ready already needs no store: its owner looks at what it stands for after it has
-// taken the bit, and the caller has published before it looked at the bit, with a full barrier in
-// between.
+// A slot that is ready already needs no store: its owner reads the ring after it has taken the bit,
+// and the caller has published before it read the bit, with a full barrier in between.
 func (b Inbox) Raise(slot uint32) (wake bool) {
 	w, bit := slot&slotMax/64, uint64(1)<<(slot%64)
 	if atomic.LoadUint64(&b.m.ready[w])&bit == 0 {
@@ -62,11 +60,11 @@ func (b Inbox) Raise(slot uint32) (wake bool) {
 	return atomic.LoadUint32(&b.m.parked) == parked && atomic.CompareAndSwapUint32(&b.m.parked, parked, woken)
 }
 
-// Pending reports that slots may be ready. It is what an idle poll costs, however many rings there
-// are.
+// Pending reports that slots may be ready. This is the cost of an idle poll, however many rings
+// there are.
 func (b Inbox) Pending() bool { return atomic.LoadUint64(&b.m.summary) != 0 }
 
-// Take calls f for each slot that is ready, having taken its bit. Slots raised meanwhile may be
+// Take calls f for each ready slot, after it has cleared the bit. Slots raised meanwhile may be
 // left for the next Take.
 func (b Inbox) Take(f func(slot uint32)) {
 	// The summary is cleared before the words are, each with a full barrier, as Raise sets them the
@@ -79,15 +77,15 @@ func (b Inbox) Take(f func(slot uint32)) {
 	}
 }
 
-// Park says that the owner is about to sleep. It must look at Pending and at its hot rings once
-// more afterwards; the store is the full barrier that this needs. It holds for one wake-up, also
-// for a late one that was meant for an earlier sleep: park again before sleeping again.
+// Park marks the owner as about to sleep. Afterwards it must check Pending and its hot rings once
+// more; the store is the full barrier that this needs. The mark is for one wake-up, possibly a late
+// one that was meant for an earlier sleep: park again before sleeping again.
 func (b Inbox) Park() { atomic.StoreUint32(&b.m.parked, parked) }
 
-// Unpark says that the owner is awake. A peer may have woken it, or be just about to.
+// Unpark marks the owner as awake. A peer may have woken it, or be about to.
 func (b Inbox) Unpark() { atomic.StoreUint32(&b.m.parked, awake) }
 
-// Keep marks a slot ready for the owner itself, which is awake.
+// Keep marks a slot ready on behalf of the owner, which is awake.
 func (b Inbox) Keep(slot uint32) {
 	w := slot & slotMax / 64
 	atomic.OrUint64(&b.m.ready[w], 1<<(slot%64))

@@ -44,7 +44,7 @@ type control struct {
 	state uint32 // reader: hot or cold
 	_     [116]byte
 	want  uint32 // writer: 1 when it found no room
-	busy  uint32 // writer: 1 while it copies to memory of the reader's
+	busy  uint32 // writer: 1 while it copies to the reader's memory
 	_     [120]byte
 }
 
@@ -54,13 +54,13 @@ const (
 	hot  = 1 // the reader polls the ring
 )
 
-// mark tells laps apart, and a published word from 0.
+// mark distinguishes laps of the ring, and a published word from 0.
 func mark(line, shift uint64) uint64 { return (0x80 | line>>shift&0x7f) << markShift }
 
-// Size is how much memory a ring with n bytes of lines takes.
+// Size is the memory of a ring with n bytes of lines.
 func Size(n int) int { return controlBytes + n }
 
-// CheckBytes says whether a ring may have n bytes of lines.
+// CheckBytes checks whether a ring may have n bytes of lines.
 func CheckBytes(n int) error {
 	if n < MinBytes || n > MaxBytes || n&(n-1) != 0 {
 		return fmt.Errorf("shmring: ring of %d bytes: use a power of two from %d to %d", n, MinBytes, MaxBytes)
@@ -68,12 +68,12 @@ func CheckBytes(n int) error {
 	return nil
 }
 
-// MaxPayload is the most payload of a packet in a ring with n bytes of lines. A packet takes at
-// most a quarter of the ring, so that it, a skip before it and the quarter that the reader has not
-// yet reported always fit together.
+// MaxPayload is the largest payload in a ring with n bytes of lines. A packet takes at most a
+// quarter of the ring, so that it, a skip before it and the quarter that the reader has not
+// reported always fit together.
 func MaxPayload(n int) int { return n/4 - extHeader }
 
-// checkMemory checks what a ring is to be made over and returns the number of lines.
+// checkMemory checks the memory for a ring and returns the number of lines.
 func checkMemory(mem []byte) (uint64, error) {
 	n := len(mem) - controlBytes
 	if err := CheckBytes(n); err != nil {

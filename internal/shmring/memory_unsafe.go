@@ -8,8 +8,8 @@ var (
 	_ [inboxBytes]byte   = [unsafe.Sizeof(inbox{})]byte{}
 )
 
-// lines is the packet part of a ring. Its methods check nothing: callers mask line numbers and have
-// checked lengths.
+// lines is the packet part of a ring. Its methods check nothing: callers mask line numbers and
+// check lengths.
 type lines struct{ base unsafe.Pointer }
 
 func linesOf(mem []byte) lines {
@@ -38,18 +38,18 @@ func (l lines) id(line uint64) *uint64 {
 	return (*uint64)(unsafe.Add(l.base, line*LineBytes+8))
 }
 
-// ext is where an extension lies in a packet's first line.
+// ext is the place of an extension in a packet's first line.
 func (l lines) ext(line uint64) *Ext {
 	return (*Ext)(unsafe.Add(l.base, line*LineBytes+shortHeader))
 }
 
-// bytes are n bytes from offset off of a line on.
+// bytes returns n bytes from offset off of a line on.
 func (l lines) bytes(line, off, n uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(l.base, line*LineBytes+off)), n)
 }
 
 // put copies src, at most shortRoom bytes, to offset off of a line: in words, the last one
-// overlapping, which is quicker than a call of memmove for sizes that vary.
+// overlapping, which is faster than memmove for sizes that vary.
 func (l lines) put(line, off uint64, src []byte) {
 	n := uintptr(len(src))
 	dst, from := unsafe.Add(l.base, line*LineBytes+off), unsafe.Pointer(unsafe.SliceData(src))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// parkRounds is how many messages are sent just when the reader parks.
+// parkRounds is the number of messages that are sent just as the reader parks.
 func parkRounds() int {
 	if testing.Short() || raceEnabled {
 		return 100_000
@@ -15,13 +15,13 @@ func parkRounds() int {
 	return 1_000_000
 }
 
-// sleeper stands in for the eventfd. Sleeping is looking at nothing but the flag, which keeps
-// rounds short, so that the two sides meet while the reader parks.
+// sleeper replaces the eventfd. Sleeping is polling only the flag, which keeps rounds short, so
+// that the two sides meet while the reader parks.
 type sleeper struct{ flag atomic.Bool }
 
 func (s *sleeper) wake() { s.flag.Store(true) }
 
-// sleep returns false when nobody woke it for long.
+// sleep returns false if it was not woken for long.
 func (s *sleeper) sleep() bool {
 	var deadline time.Time
 	for n := 1; !s.flag.Load(); n++ {
@@ -47,7 +47,7 @@ func spinUntil(f func() bool) {
 	}
 }
 
-// delay is a short wait that differs from round to round, so that the two sides meet at every
+// delay is a short wait that varies from round to round, so that the two sides meet at every
 // distance.
 func delay(x uint64) {
 	for range x % 61 {
@@ -57,9 +57,8 @@ func delay(x uint64) {
 
 var spinSink atomic.Int64
 
-// TestNoLostWakeup has a reader that parks after every message and a writer that publishes just
-// then. A message that comes while the reader parks must either be seen by its last look or wake
-// it.
+// TestNoLostWakeup: the reader parks after every message, and the writer publishes just then. The
+// reader's last check must find that message, or the message must wake it.
 func TestNoLostWakeup(t *testing.T) {
 	p, c, _ := newPair(t, MinBytes)
 	in, err := NewInbox(alignedBytes(InboxBytes))
@@ -86,9 +85,8 @@ func TestNoLostWakeup(t *testing.T) {
 		arming.Store(int64(i) + 1)
 		delay(uint64(i) * 13 % 61)
 		c.SetHot(false)
-		// A wake-up that was meant for the round before takes the parked state away all the same:
-		// park again each time.
-		for in.Park(); c.Empty() && !in.Pending(); in.Park() { // the last look
+		// A wake-up for the round before clears the parked state too: park again each time.
+		for in.Park(); c.Empty() && !in.Pending(); in.Park() { // the last check
 			slept++
 			if !wake.sleep() {
 				t.Fatalf("round %d: a message lies in the ring and the reader sleeps", i)

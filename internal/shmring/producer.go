@@ -13,13 +13,13 @@ type Producer struct {
 	ctl     *control
 	mask    uint64
 	shift   uint64
-	tail    uint64 // next line to write; lines are numbered on for ever
-	cleared uint64 // words of the lines from tail to before cleared are 0; always above tail
-	limit   uint64 // lines before this are free, as far as we know
+	tail    uint64 // next line to write; line numbers never wrap
+	cleared uint64 // the words of lines tail..cleared-1 are 0. Invariant: tail < cleared <= limit
+	limit   uint64 // lines before this are known to be free
 }
 
-// NewProducer makes the writing end over mem, which must be zero and stay reachable, and mapped, as
-// long as the Producer is used.
+// NewProducer makes the writing end over mem, which must be zero, and stay mapped and reachable
+// while the Producer is used.
 func NewProducer(mem []byte) (*Producer, error) {
 	n, err := checkMemory(mem)
 	if err != nil {
@@ -30,9 +30,9 @@ func NewProducer(mem []byte) (*Producer, error) {
 }
 
 // Push writes one packet: 24 bits of meta, id, ext if not nil, and head and body one after the
-// other. It returns false, having written nothing, when there is no room; the reader then raises
-// the writer after it made some (Consumer.Release). After true the caller must ask NeedsSignal. The
-// payload must not be longer than MaxPayload.
+// other. Without room it returns false and writes nothing; the reader signals when it has made some
+// (Consumer.Release). After true the caller must ask NeedsSignal. The payload must not be longer
+// than MaxPayload.
 func (p *Producer) Push(meta uint32, id uint64, ext *Ext, head, body []byte) bool {
 	n := uint64(len(head) + len(body))
 	if ext != nil || n > shortRoom || p.tail+1 >= p.cleared {
@@ -48,27 +48,26 @@ func (p *Producer) Push(meta uint32, id uint64, ext *Ext, head, body []byte) boo
 	return true
 }
 
-// publish makes the packet of n lines at line visible and moves on.
+// publish makes the packet of n lines at line visible, and advances.
 func (p *Producer) publish(line, n, word uint64) {
 	if invariant.Enabled {
 		p.checkPublish(line, n)
 	}
 	word |= mark(p.tail, p.shift)
 	p.tail += n
-	// Load-bearing: this store is also the full barrier between a packet and the reading of the
-	// reader's state in NeedsSignal. With a plain store the reader can park on a ring that is not
-	// empty.
+	// This store is also the full barrier between the packet and the load of the reader's state in
+	// NeedsSignal. With a plain store the reader can park although the ring is not empty.
 	atomic.StoreUint64(p.data.word(line), word)
 	if p.cleared-p.tail < clearLow {
 		p.clearAhead()
 	}
 }
 
-// NeedsSignal says, after a Push, that the reader does not look at this ring by itself: raise it in
-// the reader's Inbox.
+// NeedsSignal reports, after a Push, that the reader does not poll this ring: raise its slot in the
+// reader's Inbox.
 func (p *Producer) NeedsSignal() bool { return atomic.LoadUint32(&p.ctl.state) != hot }
 
-// clearAhead clears words of lines that come next, as far as they are free.
+// clearAhead clears the words of the next lines that are free.
 func (p *Producer) clearAhead() {
 	to := p.cleared + clearBatch
 	if to > p.limit {
@@ -83,7 +82,7 @@ func (p *Producer) clearAhead() {
 	}
 }
 
-// refresh reads how far the reader is. What it says is believed only as far as it can be true.
+// refresh reads the reader's position, which is ignored if it is impossible.
 func (p *Producer) refresh() {
 	size := p.mask + 1
 	if head := atomic.LoadUint64(&p.ctl.head); head <= p.tail && head+size > p.limit {
@@ -91,7 +90,7 @@ func (p *Producer) refresh() {
 	}
 }
 
-// pushAny is Push for every packet.
+// pushAny is Push for packets of any form.
 func (p *Producer) pushAny(meta uint32, id uint64, ext *Ext, head, body []byte) bool {
 	size := uint64(len(head) + len(body))
 	off, form := uint64(shortHeader), uint64(formShort)
@@ -142,17 +141,16 @@ func (p *Producer) reserve(n uint64) bool {
 	if p.tail+n < p.limit {
 		return true
 	}
-	// A full barrier again: either we see what the reader frees from here on, or it sees that we
-	// want it.
+	// A full barrier: either this end sees what the reader frees from here on, or the reader sees
+	// the request.
 	atomic.StoreUint32(&p.ctl.want, 1)
 	p.refresh()
 	return p.tail+n < p.limit
 }
 
-// SetBusy tells the reader that this end is copying to memory of the reader's, outside the ring, or
-// is done with it. The store is a full barrier: whoever sets busy and then looks whether it may
-// still copy, and whoever forbids it and then looks whether the writer is busy, cannot both miss
-// each other.
+// SetBusy tells the reader whether this end is copying to the reader's memory, outside the ring.
+// The store is a full barrier: this end sets busy and then checks whether it may copy, the reader
+// forbids it and then checks Busy; at least one sees the other.
 func (p *Producer) SetBusy(on bool) {
 	v := uint32(0)
 	if on {

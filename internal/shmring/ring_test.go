@@ -12,8 +12,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// alignedBytes is heap memory that starts at a cache line, as mapped memory does. Tests use it
-// because the race detector follows heap memory only.
+// alignedBytes returns heap memory that starts at a cache line, as mapped memory does. The race
+// detector covers heap memory only.
 func alignedBytes(n int) []byte {
 	b := make([]byte, n+LineBytes)
 	for !aligned(b) {
@@ -38,7 +38,7 @@ type sent struct {
 	payload []byte
 }
 
-// TestAgainstQueue drives a small ring with random packets beside a slice queue.
+// TestAgainstQueue compares a small ring with a slice queue, with random packets.
 func TestAgainstQueue(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ringBytes := MinBytes << rapid.IntRange(0, 2).Draw(rt, "ring")
@@ -48,7 +48,7 @@ func TestAgainstQueue(t *testing.T) {
 		seq := byte(0)
 		rt.Repeat(map[string]func(*rapid.T){
 			"push": func(rt *rapid.T) {
-				// A lot of 0xff bytes and of small sizes: old payload must never pass for a word.
+				// Many 0xff bytes and small sizes: old payload must never look like a word.
 				n := rapid.OneOf(rapid.IntRange(0, 64), rapid.IntRange(0, MaxPayload(ringBytes))).Draw(rt, "size")
 				seq++
 				s := sent{meta: uint32(rapid.IntRange(0, metaMask).Draw(rt, "meta")), id: rand.Uint64(),
@@ -94,7 +94,7 @@ func TestAgainstQueue(t *testing.T) {
 	})
 }
 
-// TestFullRingAlwaysMoves: however large the packets, a ring that is emptied takes the next one.
+// TestFullRingAlwaysMoves: an emptied ring has room for any packet.
 func TestFullRingAlwaysMoves(t *testing.T) {
 	p, c, _ := newPair(t, MinBytes)
 	var pkt Packet
@@ -111,7 +111,7 @@ func TestFullRingAlwaysMoves(t *testing.T) {
 	}
 }
 
-// TestWanted: a writer that found the ring full is asked for when there is room.
+// TestWanted: a writer that found the ring full is signalled when there is room.
 func TestWanted(t *testing.T) {
 	p, c, _ := newPair(t, MinBytes)
 	for p.Push(1, 0, nil, nil, nil) {
@@ -171,8 +171,8 @@ func TestBadMemory(t *testing.T) {
 	require.Error(t, err)
 }
 
-// FuzzHostileWriter lets the reader loose on arbitrary ring memory: it may fail, and must neither
-// panic, nor read outside the memory, nor go on for ever.
+// FuzzHostileWriter gives the reader arbitrary ring memory: it may return errors, but must not
+// panic, read outside the memory, or loop.
 func FuzzHostileWriter(f *testing.F) {
 	word := func(m, meta, form, n uint64) []byte {
 		return binary.NativeEndian.AppendUint64(nil, m<<markShift|meta<<metaShift|form<<formShift|n)
@@ -186,7 +186,7 @@ func FuzzHostileWriter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_, c, mem := newPair(t, MinBytes)
 		for i := controlBytes; i < len(mem) && len(data) > 0; i += len(data) {
-			copy(mem[i:], data) // again and again, so that short inputs reach every line
+			copy(mem[i:], data) // repeated, so that short inputs reach every line
 		}
 		var pkt Packet
 		for range 1000 {
@@ -203,7 +203,8 @@ func FuzzHostileWriter(f *testing.F) {
 	})
 }
 
-// TestHostileReader: whatever a reader writes into the control block, the writer keeps to its ring.
+// TestHostileReader: whatever a reader writes into the control block, the writer stays within its
+// ring.
 func TestHostileReader(t *testing.T) {
 	p, _, _ := newPair(t, MinBytes)
 	for i := range 10000 {

@@ -23,7 +23,7 @@ import (
 type Checks struct {
 	sink   transport.Sink
 	calls  invariant.Exclusive
-	inside invariant.Guard // held while a method of the Sink runs, which may call posting methods only
+	inside invariant.Guard // held during a method of the Sink, which may call posting methods only
 
 	polling bool
 	calling atomic.Int32 // running methods of the Sink
