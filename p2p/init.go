@@ -127,8 +127,8 @@ func (w *World) secret() []byte {
 }
 
 // lossGrace is how long the device has to detect a loss by itself after the launcher reports it.
-// The device's report comes after all messages of that rank; and after an orderly Shutdown this World
-// is closed before the time is over.
+// The device's report comes after all messages of that rank; and after an orderly Shutdown this
+// World is closed before the time is over.
 const lossGrace = 500 * time.Millisecond
 
 // watch fails operations when the job is aborted, and those that wait for a rank that left the job

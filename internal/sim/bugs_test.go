@@ -13,8 +13,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// TestBugs checks that the simulation can fail: each bug, put between engines and transports, must
-// be found, and its plan must shrink to a few steps.
+// TestBugs checks that the simulation can fail: each bug, placed between engines and transports,
+// must be detected, and its plan must shrink to a few steps.
 func TestBugs(t *testing.T) {
 	for name, bug := range bugs {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func firstFailing(play func(*Plan) error) (*Plan, error) {
 	return nil, nil
 }
 
-// A bug sits in a badSink, a badList or a badTransport.
+// A bug is in a badSink, a badList or a badTransport.
 type bug struct {
 	kind  string // of the failure
 	steps int    // to which its plan shrinks, at most
@@ -58,12 +58,12 @@ type bug struct {
 	fin   func(s *badSink, src int, appCtx uint32)
 	done  func(s *badSink, id, n uint64)
 	poll  func(s *badSink)
-	lost  bool // outcomes of Del
-	deaf  bool // to losses
+	lost  bool // changes outcomes of Del
+	deaf  bool // drops losses
 
-	deafens bool  // to control messages
-	drained bool  // it says so always
-	early   bool  // losses are told before what was matched has ended
+	deafens bool  // drops control messages
+	drained bool  // Drained is always true
+	early   bool  // losses are reported before matched receives have ended
 	close   error // what Close returns
 }
 
@@ -148,7 +148,7 @@ var bugs = map[string]*bug{
 		},
 	},
 	"write after the end": {
-		kind: "late write", steps: 9, // eight polls go by before it is written
+		kind: "late write", steps: 9, // it is written eight polls later
 		done: func(s *badSink, id, n uint64) {
 			s.late = append(s.late, s.bufs[id])
 			s.Sink.Delivered(id, n, nil)
@@ -172,7 +172,7 @@ var bugs = map[string]*bug{
 	"loss not told":            {kind: "unseen loss", steps: 1, deaf: true},
 }
 
-// into puts the bug between an engine and a transport.
+// into places the bug between an engine and a transport.
 func (b *bug) into(open opener) opener {
 	return func(sink transport.Sink) (transport.Transport, error) {
 		s := &badSink{Sink: sink, bug: b, bufs: map[uint64][]byte{}}
@@ -193,7 +193,7 @@ func (t *badTransport) Poll() (int, error) {
 	n, err := t.Transport.Poll()
 	if t.sink.bug.poll != nil {
 		t.sink.bug.poll(t.sink)
-		n += len(t.sink.held) + len(t.sink.late) // more is to come
+		n += len(t.sink.held) + len(t.sink.late) // more events follow
 	}
 	return n, err
 }
@@ -221,11 +221,11 @@ func (l *badList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 type badSink struct {
 	transport.Sink
 	bug   *bug
-	bufs  map[uint64][]byte // of receives that the device has got, by id
+	bufs  map[uint64][]byte // by id: of receives in the device's list
 	held  []mail
-	again []mail // delivered over and over
+	again []mail // delivered repeatedly
 	late  [][]byte
-	ends  []func() // of receives, held back
+	ends  []func() // delayed ends of receives
 	age   int
 	n     int
 }

@@ -10,21 +10,21 @@ import (
 )
 
 // call is a blocking call of a rank. Its goroutine is a coroutine: it runs when the rank polls, and
-// rests where a rank sleeps, in Transport.Wait. A rank is in one call at a time; its other
-// goroutines do the rest of what the plan says meanwhile.
+// stops where a rank sleeps, in Transport.Wait. A rank is in one call at a time; its other
+// goroutines execute the other steps meanwhile.
 type call struct {
 	o       *op
 	next    func() (struct{}, bool)
 	yield   func(struct{}) bool
-	context *deadline // that it waits with
+	context *deadline // the context of the call
 	running bool
-	polls   int // that it may still make
-	events  int // that they brought
+	polls   int // polls left
+	events  int // events of its polls
 	failure *Failure
 }
 
-// deadline is a context that ends when the plan says so. It has no channel: the scheduler wakes who
-// waits with it.
+// deadline is a context that ends when the plan decides. It has no channel: the scheduler wakes its
+// waiter.
 type deadline struct {
 	context.Context
 	over bool
@@ -37,14 +37,14 @@ func (d *deadline) Err() error {
 	return nil
 }
 
-// wait makes the context that a call waits with from now on.
+// wait returns the context that a call waits with from now on.
 func (c *call) wait() context.Context {
 	c.context = &deadline{Context: context.Background()}
 	return c.context
 }
 
-// host stands between an engine and all of its transports, and lets a call poll only as often as
-// the plan says.
+// host stands between an engine and all of its transports, and limits the polls of a call as the
+// plan says.
 type host struct {
 	transport.Transport
 	call  *call // of the rank, nil: none
@@ -65,7 +65,7 @@ func (h *host) Poll() (int, error) {
 	return n, err
 }
 
-// Arm, Disarm and Wake are for waiting, which is the scheduler's.
+// Arm, Disarm and Wake do nothing: the scheduler decides who sleeps.
 func (h *host) Arm() error { return nil }
 func (h *host) Disarm()    {}
 
@@ -82,10 +82,10 @@ func (h *host) Wake() {
 	}
 }
 
-// grace is the context in which a receiver has to answer for a send that its call wants back.
+// grace is the context in which a receiver has to answer a withdrawal.
 func (h *host) grace() (context.Context, context.CancelFunc) { return h.call.wait(), func() {} }
 
-// start starts a call, which does the operation.
+// start starts a call, which executes the operation.
 func (w *world) start(r *rank, o *op, do func(ctx context.Context) (progress.Status, error)) {
 	ended := make(chan struct{})
 	o.call = true
@@ -109,7 +109,7 @@ func (w *world) start(r *rank, o *op, do func(ctx context.Context) (progress.Sta
 	}
 }
 
-// resume lets a rank's call poll so many times. Then it has returned or sleeps again.
+// resume lets a rank's call poll a number of times, after which it has returned or sleeps again.
 func (w *world) resume(r *rank, polls int) (events int) {
 	c := r.host.call
 	c.polls, c.events, c.running = polls, 0, true
@@ -128,9 +128,8 @@ func (w *world) resume(r *rank, polls int) (events int) {
 	return c.events
 }
 
-// repost follows a Recv whose message was withdrawn while it was received: it waits for another,
-// behind what was posted since, and may have begun to receive it. It returns how often that has
-// happened.
+// repost records that a Recv whose message was withdrawn waits for another one, posted anew, and
+// may have begun to receive it. It returns how often that has happened.
 func (w *world) repost(r *rank, o *op) (times int) {
 	for n := r.engine.Metrics().Withdrawn; r.withdrawn < n; r.withdrawn++ {
 		o.order, o.acked = r.posts, r.acked
@@ -144,7 +143,7 @@ func (w *world) repost(r *rank, o *op) (times int) {
 	return times
 }
 
-// expire ends the context that a rank's call waits with.
+// expire ends the context of a rank's call.
 func (w *world) expire(r *rank) {
 	c := r.host.call
 	if c == nil || c.context.over {
@@ -156,7 +155,7 @@ func (w *world) expire(r *rank) {
 	w.resume(r, 0)
 }
 
-// poll is a poll of a rank: its call's, if there is one.
+// poll polls a rank, in its call if there is one.
 func (w *world) poll(r *rank, times int) (events int) {
 	if r.host.call != nil {
 		events = w.resume(r, times)
@@ -177,13 +176,12 @@ func (w *world) pollBeside(r *rank) int {
 	return n
 }
 
-// closePatience is how long the two sides of a close may take. They do no more than hand each other
-// a lock.
+// closePatience bounds the two sides of a close. They only hand each other a lock.
 const closePatience = 10 * time.Second
 
-// closeEngine closes a rank's engine. That waits for a call to leave the transport, and ends it.
-// Both must be able to go on without the scheduler then: a call that the close forgets waits for
-// ever, out of its reach.
+// closeEngine closes a rank's engine, which ends its call, and waits until that has left the
+// transport. Both must be able to continue without the scheduler: a call that Close forgets would
+// wait for ever.
 func (w *world) closeEngine(r *rank) error {
 	c := r.host.call
 	if c == nil {
@@ -215,7 +213,7 @@ func (w *world) closeEngine(r *rank) error {
 	}
 }
 
-// aside does something in a goroutine of its own.
+// aside runs do in a goroutine.
 func aside(do func() error) <-chan error {
 	ended := make(chan error, 1)
 	go func() {

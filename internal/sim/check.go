@@ -7,7 +7,7 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// check looks at everything once a world has come to rest.
+// check checks a world after it has settled.
 func (w *world) check() error {
 	if err := w.checkLosses(); err != nil {
 		return err
@@ -36,8 +36,7 @@ func (w *world) check() error {
 	return nil
 }
 
-// closed is what must hold after everything was closed: every operation has ended, and no buffer
-// was written to afterwards.
+// closed checks a closed world: every operation has ended, and no buffer was written to afterwards.
 func (w *world) closed() error {
 	for _, r := range w.ranks {
 		w.harvest(r)
@@ -66,10 +65,10 @@ func (w *world) closed() error {
 	return nil
 }
 
-// checkHanging finds operations that a loss should have ended: those that name a lost rank, and
-// receives from any source, which end with every loss that was not acknowledged before they were
-// posted. A flush names nobody. What had been matched has ended too, since the world is at rest.
-// And a rank must have seen the losses that the plan made.
+// checkHanging finds operations that a loss should have ended: those with a lost rank as peer, and
+// receives from any source, which every loss ends that was not acknowledged before they were
+// posted. A flush has no peer. Matched operations have ended too, as the world has settled. And a
+// rank must have detected the losses that the plan caused.
 func (w *world) checkHanging() error {
 	for _, r := range w.ranks {
 		if r.dead {
@@ -90,10 +89,10 @@ func (w *world) checkHanging() error {
 	return nil
 }
 
-// faults tells whether the plan has made connections fail.
+// faults reports whether the plan makes connections fail.
 func (w *world) faults() bool { return len(w.cut) > 0 || w.killed() || w.failingQPs() > 0 }
 
-// failingQPs is how many queue pairs each device may let fail.
+// failingQPs is how many queue pairs of each device may fail.
 func (w *world) failingQPs() (n int) {
 	if w.plan.Params.TM.KillQPAt > 0 {
 		n++
@@ -108,8 +107,8 @@ func (w *world) killed() bool {
 	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.dead })
 }
 
-// checkLosses finds ranks that lost each other without the plan's doing. Each device may let some
-// queue pairs fail. A connection is counted once, however often this is called.
+// checkLosses finds ranks that lost each other without a fault of the plan. Each device may let
+// some queue pairs fail. A connection is counted once, however often this is called.
 func (w *world) checkLosses() error {
 	for _, r := range w.ranks {
 		if r.dead {
@@ -132,21 +131,21 @@ func (w *world) checkLosses() error {
 	return nil
 }
 
-// apart tells whether two ranks have lost each other.
+// apart reports whether two ranks have lost each other.
 func (w *world) apart(a, b int) bool { return w.cut[pair(a, b)] || w.ranks[a].dead || w.ranks[b].dead }
 
-// apartFromAny tells whether a rank has lost another.
+// apartFromAny reports whether a rank has lost another.
 func (w *world) apartFromAny(a int) bool {
 	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.id != a && w.apart(a, r.id) || w.cut[pair(a, a)] })
 }
 
-// concerned tells whether an operation of a rank is with one that it has lost, or with any while it
-// has lost one.
+// concerned reports whether the peer of an operation is lost or, for operations with any peer, some
+// rank is.
 func (w *world) concerned(r *rank, o *op) bool {
 	return o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
 }
 
-// checkOutcome checks that an operation has not failed without a reason.
+// checkOutcome checks that an operation that failed had a reason.
 func (w *world) checkOutcome(r *rank, o *op) error {
 	concerned := w.concerned(r, o)
 	switch {
@@ -163,10 +162,10 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	return fail("error", "rank %d: %s", r.id, o)
 }
 
-// full tells whether an operation was refused for a limit that the plan has.
+// full reports whether an operation was refused because of the plan's SendLimit.
 func (w *world) full(o *op) bool { return o.refused() && w.plan.Params.SendLimit > 0 }
 
-// checkPeerError checks that a lost peer's error names ranks that are lost, and the right one.
+// checkPeerError checks that the error of a lost peer names lost ranks, the peer among them.
 func (w *world) checkPeerError(r *rank, o *op) error {
 	lost, ok := errors.AsType[*progress.PeerError](o.err)
 	if !ok || len(lost.Ranks) == 0 {
@@ -180,13 +179,13 @@ func (w *world) checkPeerError(r *rank, o *op) error {
 	return nil
 }
 
-// inTime tells whether contexts have ended where the outcome says so.
+// inTime reports whether contexts have ended where the outcome claims so.
 func (o *op) inTime() bool {
 	return (!o.canceled() || !o.call || o.expired > 0) && (!o.revoked() || o.expired > 1)
 }
 
-// flushed checks what a Flush that has returned promises: what was sent before has ended, and has
-// left this rank.
+// flushed checks the contract of a Flush that has returned: all sends before it have ended, and
+// have left this rank.
 func (w *world) flushed(r *rank, flush *op) {
 	for _, o := range r.ops[:flush.index] {
 		if o.send && !o.done && r.early == nil {
@@ -201,13 +200,13 @@ func (w *world) flushed(r *rank, flush *op) {
 	}
 }
 
-// aborted tells whether some rank has aborted the job.
+// aborted reports whether some rank has aborted the job.
 func (w *world) aborted() bool {
 	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.aborts })
 }
 
-// checkAborted checks that an abort is heard by everybody that can be reached, and has ended
-// everything there.
+// checkAborted checks that an abort has reached every rank that can be reached, and has ended all
+// its operations.
 func (w *world) checkAborted() error {
 	for _, r := range w.ranks {
 		_, _, err := r.engine.Isend(-1, 0, nil).Test()
@@ -230,13 +229,14 @@ func (w *world) checkAborted() error {
 	return nil
 }
 
-// checkMetrics checks that nothing is left in a rank, and that what became of its receives adds up.
+// checkMetrics checks that a rank has nothing left over, and that the counters of its receives add
+// up.
 func (w *world) checkMetrics(r *rank, m *progress.Metrics) error {
 	if r.early != nil {
 		return r.early
 	}
 	if r.stopped {
-		return nil // it was stopped with whatever it had
+		return nil // it was aborted in the middle
 	}
 	left := m.PostedNow + m.UnexpectedNow + int(m.UnexpectedBytes) + int(m.QueuedBytes) + m.RequestsNow + m.ReadsNow + m.Offload.InDevice + m.Offload.Dormant
 	if left != 0 {
@@ -254,7 +254,7 @@ func (w *world) checkMetrics(r *rank, m *progress.Metrics) error {
 	return nil
 }
 
-// checkTotals compares what all ranks sent with what all received, where nothing was lost.
+// checkTotals compares the sums of all ranks' sends and receives, if no rank was lost.
 func (w *world) checkTotals() error {
 	var eager, rndv, eagerGot, rndvGot, withdrawn uint64
 	for _, r := range w.ranks {
@@ -273,7 +273,7 @@ func (w *world) checkTotals() error {
 	return nil
 }
 
-// restLeast is how many receives the first rest of an engine lasts.
+// restLeast is the length of an engine's first rest from offloading, in receives.
 const restLeast = 256
 
 // count adds what a rank did to the coverage.
@@ -306,7 +306,7 @@ func (w *world) count(r *rank, m *progress.Metrics) {
 	}
 }
 
-// event is what an operation counts as.
+// event is the event that an operation counts as.
 func (o *op) event() Event {
 	switch {
 	case o.flush:

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Event is something that runs must reach: a simulation that never does it proves nothing about it.
+// Event is a case that runs must reach: a simulation that never does proves nothing about it.
 type Event int
 
 // The events.
@@ -113,7 +113,7 @@ func (e Event) String() string { return eventNames[e] }
 // Coverage counts events.
 type Coverage [events]uint64
 
-// Add adds what other runs counted.
+// Add adds the counts of other runs.
 func (c *Coverage) Add(o *Coverage) {
 	for i := range o {
 		c[i] += o[i]

@@ -2,8 +2,8 @@ package sim
 
 import "bytes"
 
-// claim is what a receive says of a message: that it got one that looks like this, or had one that
-// was taken back.
+// claim is what is known about the message of a receive: what it looks like, or that it was
+// withdrawn.
 type claim struct {
 	op    *op
 	taken bool
@@ -12,8 +12,8 @@ type claim struct {
 // deliveries are the messages to a rank, those of one source in the order of sending.
 type deliveries []*delivery
 
-// assign finds the first message that fits a claim and that no other claims. What was truncated may
-// look like several messages: where none is left, claims that have others to choose from make room.
+// assign finds the first message that fits a claim and has no other. A truncated message may look
+// like several: where none is free, claims that fit other messages are moved.
 func (d deliveries) assign(c claim) bool {
 	for _, m := range d {
 		if m.recv == nil && m.taken == nil && m.fits(c) {
@@ -38,7 +38,7 @@ func (d deliveries) displace(c claim, tried map[*delivery]bool) bool {
 	return false
 }
 
-// sort brings receives that could have each other's messages into the order of sending.
+// sort puts receives that could have each other's messages into the order of sending.
 func (d deliveries) sort() {
 	for i, m := range d {
 		for _, n := range d[i+1:] {
@@ -63,8 +63,8 @@ func (d *delivery) give(c claim) {
 	}
 }
 
-// fits tells whether a claim may be one to this message. One that was taken back has a sender that
-// has ended without an answer.
+// fits reports whether a claim fits this message. One that was withdrawn has a sender that has
+// ended without an answer.
 func (d *delivery) fits(c claim) bool {
 	if c.taken {
 		return (!d.send.done || d.send.err != nil) && (d.send.tag^c.op.tag)&c.op.mask == 0
@@ -72,12 +72,12 @@ func (d *delivery) fits(c claim) bool {
 	return d.src == c.op.st.Source && d.couldBe(c.op)
 }
 
-// alike tells whether the receives of two messages could have each other's.
+// alike reports whether the receives of two messages could have each other's.
 func (d *delivery) alike(e *delivery) bool {
 	return d.recv != nil && e.recv != nil && d.couldBe(e.recv) && e.couldBe(d.recv)
 }
 
-// resembles tells whether the receives of two messages that differ could have each other's.
+// resembles reports whether the receives of two different messages could have each other's.
 func (d *delivery) resembles(e *delivery) bool {
 	return d.alike(e) && !bytes.Equal(d.send.content, e.send.content)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// TestDeliver checks which messages receives are taken to have had that know little of them: all
-// others find theirs, and those that look the same come in the order of sending.
+// TestDeliver checks which messages are assigned to receives that show little of theirs: all other
+// receives find their message, and equal messages are assigned in the order of sending.
 func TestDeliver(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent []string // contents of a byte; "taken": one whose sender has ended otherwise

@@ -14,8 +14,8 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// A failing is something that one check is there for, and that TestBugs does not come to: a bug or,
-// where that would have to sit in the engine, what it would leave behind.
+// A failing is a mistake that one check must detect, and that TestBugs does not cause: a bug or,
+// where it would have to be in the engine, its effect.
 type failing struct {
 	kind, says string
 	midway     bool // closed after the last step
@@ -26,7 +26,7 @@ type failing struct {
 	closed     func(w *world) // and after it was closed
 }
 
-// play is world.run, with what spoils the world between its parts.
+// play is world.run, with the mistake between its parts.
 func (f *failing) play(w *world) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -57,7 +57,7 @@ func (f *failing) play(w *world) (err error) {
 	return nil
 }
 
-// plain is a world without any knobs.
+// plain is a world with default parameters.
 func plain() *Plan {
 	p := &Plan{Params: Params{Ranks: 2, Transport: "tmsrq", Tags: 7, MaxEager: 256, OffloadMin: -1, UnexpectedLimit: 64 << 20, SRQDepth: 16, SendDepth: 16}}
 	p.Params.Fabric.MaxPayload, p.Params.Fabric.Queue, p.Params.Fabric.Step = 4<<10, 64, time.Microsecond
@@ -71,10 +71,10 @@ func breaks() Step          { return Step{Do: OpBreak, Rank: 0, Peer: 1} }
 func message() []Step       { return []Step{gets(100), sends(8)} }
 func (w *world) first() *op { return w.ranks[1].ops[0] }
 
-// waits is an operation that never ends.
+// waits adds an operation that never ends.
 func waits(w *world, peer int) { w.ranks[1].add(&op{peer: peer}, make(chan struct{})) }
 
-// fails breaks the connections between rank a and others, which the plan knows nothing of.
+// fails breaks the connections between rank a and others, unknown to the plan.
 func fails(a int, others ...int) func(w *world) {
 	return func(w *world) {
 		for _, b := range others {
@@ -84,11 +84,10 @@ func fails(a int, others ...int) func(w *world) {
 	}
 }
 
-// spoilt gives rank 1's first operation another outcome.
+// spoilt gives another outcome to rank 1's first operation.
 func spoilt(err error) func(w *world) { return func(w *world) { w.first().err = err } }
 
-// touched changes a byte of the buffer of rank 1's first operation, as if that had happened before
-// its end.
+// touched changes a byte of the buffer of rank 1's first operation, as if before its end.
 func touched(at int) func(w *world) {
 	return func(w *world) {
 		o := w.first()
@@ -99,7 +98,7 @@ func touched(at int) func(w *world) {
 
 var errOdd = errors.New("an errOdd")
 
-// failings are by name of the check, or of what it finds.
+// failings by name of the check, or of what it detects.
 var failings = map[string]*failing{
 	"a connection that fails":      {kind: "loss", says: "nobody has cut", settled: fails(0, 1)},
 	"a connection that fails late": {kind: "loss", says: "nobody has cut", checked: fails(0, 1)},
@@ -169,8 +168,8 @@ func (f *failing) plan() *Plan {
 	return p
 }
 
-// TestFailings checks that every check of a world finds what it is there for, and that without it
-// there is nothing to find.
+// TestFailings checks that every check of a world detects its mistake, and nothing without the
+// mistake.
 func TestFailings(t *testing.T) {
 	for name, f := range failings {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +189,7 @@ func TestFailings(t *testing.T) {
 	}
 }
 
-// TestMetrics checks that counters that do not add up are found.
+// TestMetrics checks that wrong counters are detected.
 func TestMetrics(t *testing.T) {
 	w := newWorld(plain())
 	require.NoError(t, (&failing{steps: append(message(), gets(100))}).play(w))
@@ -212,8 +211,7 @@ func TestMetrics(t *testing.T) {
 		spoil(&m)
 		require.Equal(t, "metrics", KindOf(w.checkMetrics(r, &m)), name)
 	}
-	// One more than was posted may be right where a call went on to another message; one less
-	// never.
+	// One more than was posted is right if a call continued with another message; one less never.
 	r.again = 1
 	for kept, right := range map[uint64]bool{good.Offload.KeptFull - 1: false, good.Offload.KeptFull + 1: true, good.Offload.KeptFull + 2: false} {
 		m := good
@@ -223,8 +221,8 @@ func TestMetrics(t *testing.T) {
 	r.again = 0
 }
 
-// TestLosses checks that in all of a run as many connections may fail as the plan has faults, one
-// in each of four devices, and no more.
+// TestLosses checks that a run may have as many failed connections as the plan has faults, one in
+// each of four devices, and no more.
 func TestLosses(t *testing.T) {
 	for _, late := range [][]int{{2}, {2, 3}} {
 		p := plain()
@@ -240,7 +238,7 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// TestTotals checks that a message that one rank counts and the other does not is found.
+// TestTotals checks that a message that only one of the two ranks counts is detected.
 func TestTotals(t *testing.T) {
 	for _, size := range []int{8, 1000} {
 		w := newWorld(plain())
@@ -253,8 +251,8 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestLostBeforeLoss checks that a message of a lost rank is missed if a later one was received,
-// unless a receive that the loss has ended may have had it.
+// TestLostBeforeLoss checks that a missing message of a lost rank is detected if a later one was
+// received, unless a receive that the loss has ended may have had it.
 func TestLostBeforeLoss(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind  string
@@ -295,7 +293,7 @@ func TestLostBeforeLoss(t *testing.T) {
 	}
 }
 
-// waiting makes a world whose rank 0 is in a call that waits for a message, and does something else
+// waiting returns a world whose rank 0 is in a call that waits for a message, and calls then
 // afterwards.
 func waiting(t *testing.T, prepare func(r *rank), then func()) *world {
 	w := newWorld(plain())
@@ -311,8 +309,8 @@ func waiting(t *testing.T, prepare func(r *rank), then func()) *world {
 	return w
 }
 
-// TestCloseHangs checks that a close that a call keeps from ending is found, and a call that does
-// not end with it.
+// TestCloseHangs checks that a close that a call blocks is detected, and a call that a close does
+// not end.
 func TestCloseHangs(t *testing.T) {
 	w := waiting(t, func(r *rank) { r.host.woken = nil }, func() {})
 	err := w.close()
@@ -327,8 +325,8 @@ func TestCloseHangs(t *testing.T) {
 	close(goes)
 }
 
-// TestCallPanics checks that the panic of a call is a failure, while it is played and while its
-// engine is closed.
+// TestCallPanics checks that the panic of a call is a failure, while it runs and while its engine
+// closes.
 func TestCallPanics(t *testing.T) {
 	oops := func() { panic("oops") }
 	w := waiting(t, func(*rank) {}, oops)

@@ -1,6 +1,6 @@
 package sim
 
-// giveUp ends the contexts of calls while large messages are on their way, with others before and
+// giveUp ends the contexts of calls while large messages are in flight, with others before and
 // behind them.
 func (g *generator) giveUp() {
 	from, to, tag := g.rank(), g.rank(), g.rng.Uint64N(g.numbers)
@@ -29,7 +29,7 @@ func (g *generator) giveUp() {
 	}
 }
 
-// more is another message or receive that may meet those two.
+// more is another message or receive that may match one of those two.
 func (g *generator) more(send, recv Step) Step {
 	if s := send; g.chance(0.35) {
 		s.Call, s.Size = false, g.size()
@@ -39,8 +39,8 @@ func (g *generator) more(send, recv Step) Step {
 	return recv
 }
 
-// giveBack lets a rank's calls receive large messages of one source, the latest first, and give all
-// of them back.
+// giveBack lets a rank's calls receive large messages of one source, the latest first, and cancels
+// all of them.
 func (g *generator) giveBack() {
 	from, to := g.rank(), g.rank()
 	n := 2 + g.rng.Uint64N(2)

@@ -10,26 +10,25 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// A history is what one rank saw, in terms of internal/matchmodel. What a loss has ended stays out,
-// which changes nothing for the rest: a receive that failed had no message, or had one and failed
-// with it, as if neither had been; a message of a lost rank that nobody got was never first in line
-// for a receive that got another. So that this cannot hide a message that was dropped, missing
-// tells which of those must have been got all the same. Where a message of a lost rank was got, and
-// one that looks the same was not, nobody knows which of the two it was: that pair of message and
-// receive stays out likewise.
+// A history is what one rank saw, in terms of internal/matchmodel. Operations that a loss has ended
+// are left out, which is correct for the others: a receive that failed had no message, or had one
+// and failed with it, as if neither existed; a lost rank's message that was not received was never
+// first in line for a receive that got another. To detect dropped messages all the same, missing
+// lists which of those must have been received. Where a lost rank's message was received and an
+// equal one was not, it is unknown which one it was: that message and its receive are left out too.
 
-// delivery is a message to a rank and the receive that got it.
+// delivery is a message to a rank and its receive.
 type delivery struct {
 	src   int
 	send  *op
-	recv  *op  // nil: nobody
-	taken *op  // the receive that had it when it was taken back
+	recv  *op  // nil: not received
+	taken *op  // the receive that had it when it was withdrawn
 	apart bool // the two ranks have lost each other
 }
 
 // checkHistory compares what a rank received with what was sent to it and with the model of
-// matching. Where a rank was stopped midway, what was under way is not part of it: that changes as
-// little as what a loss ends.
+// matching. If the rank was stopped midway, unfinished operations are left out, as those that a
+// loss ends.
 func (w *world) checkHistory(r *rank, midway bool) error {
 	mail := w.mail(r)
 	if err := w.deliver(r, mail); err != nil {
@@ -49,15 +48,15 @@ func (w *world) checkHistory(r *rank, midway bool) error {
 	return nil
 }
 
-// inOrder is a rank's operations, its receives as they were posted, or posted again.
+// inOrder returns a rank's operations, receives in the order of posting or reposting.
 func (r *rank) inOrder() []*op {
 	ops := slices.Clone(r.ops)
 	slices.SortStableFunc(ops, func(a, b *op) int { return cmp.Compare(a.order, b.order) })
 	return ops
 }
 
-// mail lists the messages to a rank by source, in the order of sending. Those that were withdrawn
-// or refused are none.
+// mail lists the messages to a rank by source, in the order of sending, without those that were
+// withdrawn or refused.
 func (w *world) mail(r *rank) [][]delivery {
 	mail := make([][]delivery, w.size())
 	for src, p := range w.ranks {
@@ -70,9 +69,9 @@ func (w *world) mail(r *rank) [][]delivery {
 	return mail
 }
 
-// deliver finds the message that each receive got, or had when it was taken back. Messages that
-// cannot be told apart, short ones of one tag, are taken in the order of sending: any other order
-// would be a mistake, since every receive that accepts one of them accepts all.
+// deliver finds the message that each receive got, or had when it was withdrawn. Equal messages,
+// short ones of one tag, are assigned in the order of sending: any other order would be a mistake,
+// since every receive that matches one of them matches all.
 func (w *world) deliver(r *rank, mail [][]delivery) error {
 	d := deliveries{}
 	for src := range mail {
@@ -100,14 +99,14 @@ func (w *world) deliver(r *rank, mail [][]delivery) error {
 	return nil
 }
 
-// couldBe tells whether the message looks like what a receive got.
+// couldBe reports whether the message looks like what a receive got.
 func (d *delivery) couldBe(recv *op) bool {
 	return d.send.tag == recv.st.Tag && int64(len(d.send.content)) == recv.st.Len && bytes.HasPrefix(d.send.content, recv.got())
 }
 
-// doubtful tells whether a message that was got looks like one of the same source that was not, or
-// the other way round, where that need not be a mistake; or whether it looks like one of which
-// nobody knows whether it was to be got.
+// doubtful reports whether a received message looks like one of the same source that was not
+// received, or the reverse, where that need not be a mistake; or like one that may or may not have
+// been received.
 func (d *delivery) doubtful(mail []delivery) bool {
 	return slices.ContainsFunc(mail, func(e delivery) bool {
 		revoked := d.send != e.send && (d.send.revoked() || e.send.revoked())
@@ -121,12 +120,12 @@ func (d *delivery) doubtful(mail []delivery) bool {
 	})
 }
 
-// missing finds messages that somebody should have got. Once a world is at rest and drained that is
-// all of a rank that is not lost. Of one that is lost, a message whose sender was told that it is
-// sent may be on its way no more: but not if a later one arrived, nor if it was matched, which
-// synchronous sends tell. Then a receive that failed must have had it.
+// missing finds messages that should have been received. Once a world has settled and is drained,
+// those are all messages of ranks that are not lost. A lost rank's message whose send succeeded may
+// be lost with it, but not if a later one arrived, nor if it was matched, as the success of a
+// synchronous send proves. Then a receive that failed must have had it.
 func (w *world) missing(r *rank, src int, mail []delivery) error {
-	last := -1 // of those that were received
+	last := -1 // index of the last received one
 	for i := range mail {
 		if mail[i].recv != nil {
 			last = i
@@ -148,7 +147,7 @@ func (w *world) missing(r *rank, src int, mail []delivery) error {
 	return nil
 }
 
-// failedReceive tells whether a receive that failed could have had a message.
+// failedReceive reports whether a failed receive could have had a message.
 func (r *rank) failedReceive(tag uint64) bool {
 	for _, o := range r.ops {
 		failed := o.isRecv() && (o.lost() || errors.Is(o.err, progress.ErrWithdrawn))
@@ -159,10 +158,9 @@ func (r *rank) failedReceive(tag uint64) bool {
 	return false
 }
 
-// history is what rank saw. Tags name their source, so that the model needs no other word of it. A
-// receive that was left without a message when all had arrived is part of it: none of those that
-// waited may have been for it (V18). So is one whose call has ended with its context, since it may
-// have had a message for some time.
+// history is what the rank saw. Tags contain their source. A receive that had no message when all
+// had arrived is included: none of the waiting messages may match it (V18). So is a call that ended
+// with its context, since it may have had a message for some time.
 func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	h := &matchmodel.History{Messages: make([][]uint64, len(mail))}
 	at := map[*op]int{}
@@ -196,7 +194,7 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 		}
 		h.Recvs, orders = append(h.Recvs, recv), append(orders, o.order)
 	}
-	for i := range h.Recvs { // some receives are not there
+	for i := range h.Recvs { // some receives are left out
 		recv := &h.Recvs[i]
 		recv.From, _ = slices.BinarySearch(orders, recv.From)
 		recv.Until, _ = slices.BinarySearch(orders, recv.Until)
@@ -204,8 +202,8 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 	return h
 }
 
-// explain finds out whether the rules allow what a rank saw. Where receives that know little of
-// their messages could have had each other's, one that was given back may have come to the later of
+// explain checks whether the rules allow what a rank saw. Where receives that show little of their
+// messages could have had each other's, a returned message may have been received by the later of
 // them.
 func (w *world) explain(r *rank, mail [][]delivery) error {
 	err := matchmodel.Check(w.history(r, mail))
@@ -230,8 +228,8 @@ func (w *world) explain(r *rank, mail [][]delivery) error {
 	return err
 }
 
-// vanished tells whether a receive may have had a message that is not part of the history, and so
-// was as if it had ended.
+// vanished reports whether a receive may have had a message that is left out of the history: then
+// it is as if it had ended.
 func (w *world) vanished(r *rank, o *op) bool {
 	return slices.ContainsFunc(w.ranks, func(p *rank) bool {
 		return slices.ContainsFunc(p.ops, func(s *op) bool {

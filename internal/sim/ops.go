@@ -15,45 +15,45 @@ import (
 
 // op is an operation of a rank.
 type op struct {
-	index     int // among its rank's
+	index     int // in rank.ops
 	send      bool
 	sync      bool
 	peer      int // destination; or source, or progress.AnySource
 	tag, mask uint64
-	seq       int    // sends: number among those to this peer
+	seq       int    // sends: number of the message among those to this peer
 	mem       []byte // the buffer between two guards
 	buf       []byte
-	content   []byte           // sends: of the message
-	req       progress.Request // none of a call
+	content   []byte           // sends: content of the message
+	req       progress.Request // unset for a call
 	call      bool             // it blocks, see call
 	// A withdrawn message was being received: its first bytes may be in buf.
 	again   bool
 	flush   bool
-	flushed bool // sends: a Flush has returned since
+	flushed bool // sends: a Flush has returned since the post
 	expired int  // contexts that ended: the call's own, and those its receiver had to answer in
 	ended   <-chan struct{}
-	order   int  // receives: how many were posted before
-	leaving bool // receives: its end was asked for
-	from    int  // and how many were posted then, at least,
-	until   int  // calls: and when it returned
-	acked   int  // losses that its rank had acknowledged when it was posted
-	left    bool // receives: nothing had come for it when the world came to rest
+	order   int  // receives: number of receives posted before
+	leaving bool // receives: it was asked to end (cancelled, or its context ended)
+	from    int  // least number of receives posted then
+	until   int  // calls: number of receives posted when it returned
+	acked   int  // losses that its rank had acknowledged before the post
+	left    bool // receives: unmatched when the world had settled
 	done    bool
 	st      progress.Status
 	err     error
 	sum     uint64 // of mem when the operation ended
 }
 
-// guard is how many bytes before and after a buffer nobody may touch.
+// guard is the number of bytes before and after a buffer that must not change.
 const guard = 16
 
-// blank fills what nobody has written to.
+// blank is the value of unwritten bytes.
 const blank = 0xa5
 
 var blanks = bytes.Repeat([]byte{blank}, 64<<10)
 
-// newBuffer makes a buffer of n bytes with guards. Its capacity reaches into the guard: who writes
-// beyond its length is found.
+// newBuffer allocates a buffer of n bytes with guards. Its capacity includes the guard behind, so
+// that a write beyond its length is detected.
 func (o *op) newBuffer(n int) {
 	o.mem = make([]byte, n+2*guard)
 	for rest := o.mem; len(rest) > 0; {
@@ -70,8 +70,8 @@ func (o *op) write(src, size int) {
 	copy(o.buf, o.content)
 }
 
-// fill writes the content of message seq from src to dst: no two messages are alike as soon as they
-// have some bytes.
+// fill writes the content of message seq from src to dst: no two messages with a few bytes are
+// equal.
 func fill(b []byte, src, dst, seq int) {
 	x := uint64(src)<<48 | uint64(dst)<<32 | uint64(seq)
 	var word [8]byte
@@ -83,8 +83,8 @@ func fill(b []byte, src, dst, seq int) {
 	}
 }
 
-// end takes the outcome and remembers what the buffer looks like. That of a send is the program's
-// again, which writes to it: who reads it from now on gets what was never sent.
+// end takes the outcome and the checksum of the buffer. A send's buffer then belongs to the
+// program, which overwrites it: a later read by the library would show.
 func (o *op) end() {
 	if o.done = true; !o.call {
 		o.st, o.done, o.err = o.req.Test()
@@ -112,19 +112,19 @@ func (o *op) canceled() bool {
 	return errors.Is(o.err, progress.ErrCanceled) || errors.Is(o.err, context.DeadlineExceeded) && !o.revoked()
 }
 
-// revoked reports whether the operation is a send that has ended without its receiver's answer.
-// Nobody knows what became of it.
+// revoked reports whether the operation is a send that ended without its receiver's answer: it may
+// have been received.
 func (o *op) revoked() bool {
 	return o.send && errors.Is(o.err, context.DeadlineExceeded) && errors.Is(o.err, progress.ErrWithdrawn)
 }
 
 func (o *op) aborted() bool { return errors.Is(o.err, progress.ErrAborted) }
 
-// refused reports whether the operation is a send that was none, because too many bytes were
+// refused reports whether the operation is a send that was refused because too many bytes were
 // queued.
 func (o *op) refused() bool { return o.send && errors.Is(o.err, progress.ErrFull) }
 
-// leave notes that an operation's end is asked for.
+// leave records that an operation was asked to end.
 func (r *rank) leave(o *op) {
 	if !o.leaving {
 		o.leaving, o.from = true, r.posts
@@ -154,9 +154,8 @@ func (o *op) String() string {
 	return fmt.Sprintf("operation %d, %s, tag %#x: error %v", o.index, what, o.tag, o.err)
 }
 
-// checkBuffer finds writes that nobody may do: after the end (V4), before and behind the buffer,
-// behind the message, and of receives that were cancelled. What a lost peer leaves in a buffer
-// nobody can know.
+// checkBuffer detects illegal writes: after the end (V4), before and behind the buffer, behind the
+// message, and to receives that were cancelled. A lost peer may leave anything in a buffer.
 func (o *op) checkBuffer() error {
 	if xxhash.Sum64(o.mem) != o.sum {
 		return fail("late write", "V4: the buffer was written to after its end: %s", o)

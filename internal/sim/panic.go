@@ -10,8 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// panicked makes a failure of a panic, where that is recovered. Its kind tells it apart from
-// others: by the broken rule or by what it says, and by the function that it comes from.
+// panicked turns a recovered panic into a failure. Its kind is the broken rule, or the text, and
+// the function that panicked.
 func panicked(v any) *Failure {
 	if f, ok := v.(*Failure); ok { // of a call, which has its own stack
 		return f
@@ -28,13 +28,12 @@ func panicked(v any) *Failure {
 	return f
 }
 
-// numbers change while a plan is made smaller.
+// numbers are ignored in kinds, as they change while a plan shrinks.
 var numbers = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+`)
 
 const module = "github.com/tagmatch/tagmatch/"
 
-// panicsIn is the function of ours that the panic comes from, which is being recovered. Those that
-// check for another do not count.
+// panicsIn is the function of this module that panicked, checking functions excluded.
 func panicsIn() string {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])

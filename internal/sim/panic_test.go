@@ -18,8 +18,7 @@ func TestPanics(t *testing.T) {
 	require.Equal(t, "panic in internal/sim.TestPanics.func1: oops", KindOf(err))
 }
 
-// TestPanicKinds checks that panics are told apart by their rule, or by what they say, and by the
-// function that they come from.
+// TestPanicKinds checks that the kind of a panic is its rule, or its text, and its function.
 func TestPanicKinds(t *testing.T) {
 	kind := func(f func()) string {
 		var failure *Failure

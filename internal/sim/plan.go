@@ -15,14 +15,14 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// Plan is everything that a run depends on.
+// Plan is all that a run depends on.
 type Plan struct {
-	Seed   uint64 // of the wires' and devices' dice; NewPlan draws all the rest from it too
+	Seed   uint64 // of the wires' and devices' random numbers, and of NewPlan
 	Params Params
 	Steps  []Step
 }
 
-// Params are the knobs of a world.
+// Params are the parameters of a world.
 type Params struct {
 	Ranks     int
 	Transport string // "rc" or "tmsrq"
@@ -35,33 +35,33 @@ type Params struct {
 	SRQDepth        int
 	SendDepth       int
 	MaxInline       int   // of the devices, 0: enough for everything
-	Refuse          int   // sends and reads find no room up to so many times in a row
-	RefuseOps       int   // and so do ADDs and SYNCs
+	Refuse          int   // most refusals of sends and reads in a row for want of room
+	RefuseOps       int   // the same for ADDs and SYNCs
 	MaxRead         int   `json:",omitempty"` // bytes of one read, 0: no bound
 	SendLimit       int64 `json:",omitempty"` // as in progress.Config
 
 	Fabric   soft.FabricOptions
 	TM       soft.TMConfig
-	CloseMid bool // close after the last step, whatever is under way
+	CloseMid bool // close after the last step, with operations in progress
 }
 
 // Op says what a step does.
 type Op string
 
-// The steps. Who a step names is taken modulo what there is, so that a plan keeps its meaning
-// without some of its steps.
+// The steps. Indices in a step are taken modulo the number of objects, so that a plan keeps its
+// meaning without some of its steps.
 const (
 	OpSend   Op = "send"   // Rank sends to Peer
 	OpSsend  Op = "ssend"  // the same, synchronously
-	OpRecv   Op = "recv"   // Rank receives from Peer, or from anybody as Mask says
-	OpCancel Op = "cancel" // Rank cancels its N-th operation that has not ended
+	OpRecv   Op = "recv"   // Rank receives from Peer, or from any source, depending on Mask
+	OpCancel Op = "cancel" // Rank cancels its N-th unfinished operation
 	OpPoll   Op = "poll"   // the host of Rank polls N times
 	OpStep   Op = "step"   // the device of Rank works N times without its host
-	OpBreak  Op = "break"  // the link between Rank and Peer is cut
+	OpBreak  Op = "break"  // the link between Rank and Peer breaks
 	OpKill   Op = "kill"   // Rank dies
-	OpAck    Op = "ack"    // Rank acknowledges the failures that it knows of
+	OpAck    Op = "ack"    // Rank acknowledges the losses that it knows of
 	OpFlush  Op = "flush"  // Rank calls Flush
-	OpExpire Op = "expire" // the context ends that the call of Rank waits with
+	OpExpire Op = "expire" // the context of Rank's call ends
 	OpAbort  Op = "abort"  // Rank aborts the job
 )
 
@@ -80,7 +80,7 @@ type Step struct {
 	N    int    `json:",omitempty"`
 }
 
-// Mask says what a receive is particular about.
+// Mask says which parts of the tag a receive compares.
 type Mask string
 
 // The masks.
@@ -113,8 +113,8 @@ func tagOf(src int, number uint64, raw bool) uint64 {
 	return packedBit | uint64(src)<<sourceShift | number
 }
 
-// bits gives the mask and whether it leaves the source open. Only then may it let the program's
-// tags and those of Comms through: a receive from one source must not match messages of another.
+// bits returns the mask, and whether it leaves the source open. Only then may it match both raw and
+// Comm tags: a receive from one source must not match messages of another.
 func (m Mask) bits(raw bool) (mask uint64, anySource bool) {
 	source, number, frame := sourceBits|packedBit, uint64(numberBits), uint64(packedBit)
 	if raw {
@@ -180,7 +180,7 @@ func (s *Step) calls() string {
 	return ""
 }
 
-// Save writes the plan where Load finds it.
+// Save writes the plan to a file for Load.
 func (p *Plan) Save(file string) error {
 	b, err := p.encode()
 	if err != nil {
@@ -189,8 +189,8 @@ func (p *Plan) Save(file string) error {
 	return os.WriteFile(file, b, 0o644)
 }
 
-// SaveNew writes the plan to a file of its own in dir, and gives its name. What another file says
-// stays as it is: somebody may have edited it.
+// SaveNew writes the plan to a new file in dir, and returns its name. It never overwrites a file: a
+// user may have edited it.
 func (p *Plan) SaveNew(dir string) (file string, err error) {
 	b, err := p.encode()
 	if err != nil {
@@ -221,7 +221,7 @@ func (p *Plan) encode() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// Load reads a plan. It refuses what it does not know, which would be played as something else.
+// Load reads a plan. It refuses unknown fields, which would be ignored otherwise.
 func Load(file string) (*Plan, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoadIsStrict checks that nothing in a file is passed over: a plan edited by hand plays as it
+// TestLoadIsStrict checks that nothing in a file is ignored: a plan edited by hand plays as it
 // reads, or not at all.
 func TestLoadIsStrict(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
@@ -42,7 +42,7 @@ func TestLoadIsStrict(t *testing.T) {
 	}
 }
 
-// TestSaveNew checks that a plan never takes the place of another file.
+// TestSaveNew checks that a plan never overwrites another file.
 func TestSaveNew(t *testing.T) {
 	dir := t.TempDir()
 	p := NewPlan(7)

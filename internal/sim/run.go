@@ -10,15 +10,15 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Outcome is what a run that went well tells.
+// Outcome is the result of a run without failure.
 type Outcome struct {
 	Coverage Coverage
-	Trace    uint64 // of all that happened: equal for equal runs
+	Trace    uint64 // hash of all events: equal for equal runs
 }
 
-// Failure is what a run found.
+// Failure is a failure of a run.
 type Failure struct {
-	Kind  string // the same for the same mistake, as far as can be told
+	Kind  string // equal for the same mistake, as far as possible
 	Err   error
 	Stack []byte // of a panic
 }
@@ -45,7 +45,7 @@ func KindOf(err error) string {
 }
 
 // Replay is the command that plays something again, with the checks of this build. what are the
-// flags that say what.
+// flags that select it.
 func Replay(what string) string {
 	build := ""
 	if invariant.Enabled {
@@ -54,7 +54,7 @@ func Replay(what string) string {
 	return "go run " + build + "./internal/sim/cmd/sim -v " + what
 }
 
-// Run plays a plan. Each step and what comes of it is written to log, if that is not nil.
+// Run plays a plan. Unless log is nil, each step and its effects are written to it.
 func Run(p *Plan, log io.Writer) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func Run(p *Plan, log io.Writer) (*Outcome, error) {
 
 func (w *world) run() (out *Outcome, err error) {
 	defer func() {
-		if v := recover(); v != nil { // the world stays as it is: its locks may be held
+		if v := recover(); v != nil { // the world is abandoned: its locks may be held
 			out, err = nil, panicked(v)
 		}
 	}()
@@ -104,7 +104,7 @@ func (w *world) play() error {
 	return w.check()
 }
 
-// step does one step; a rank that is dead does nothing.
+// step executes one step; a dead rank does nothing.
 func (w *world) step(s *Step) {
 	r, peer := w.ranks[s.Rank%w.size()], w.ranks[s.Peer%w.size()]
 	if r.dead {
@@ -144,7 +144,7 @@ func (w *world) step(s *Step) {
 	w.harvest(r)
 }
 
-// ack lets receives from any source go on without the ranks that are lost.
+// ack lets receives from any source continue without the lost ranks.
 func (r *rank) ack() {
 	failed := r.engine.Failed()
 	r.engine.AckFailures(failed...)
@@ -175,7 +175,7 @@ func (w *world) breakLink(a, b *rank) {
 	}
 }
 
-// kill lets a rank die, unless it is the last.
+// kill ends a rank, unless it is the last.
 func (w *world) kill(r *rank) {
 	alive := 0
 	for _, p := range w.ranks {
@@ -232,14 +232,15 @@ func (w *world) receive(r *rank, src int, tag, mask uint64, size int, calls bool
 	w.looked(r, mask, before, found)
 }
 
-// What an index of the messages that wait costs (package matching): so many are looked at for
-// nothing, and it is made once as many times what it has to hold were.
+// Costs of an index of unexpected messages (package matching): a scan of up to scanFree messages is
+// free, and an index is built once scans have cost buildCost times the number of messages.
 const (
 	scanFree  = 16
 	buildCost = 8
 )
 
-// looked follows what a receive's look at n messages that wait must lead to: the index of its mask.
+// looked records that a receive compared n unexpected messages, and counts an index that this must
+// have led to.
 func (w *world) looked(r *rank, mask uint64, n int, found bool) {
 	switch {
 	case n <= scanFree || mask == 0 || mask == ^uint64(0):
@@ -260,7 +261,7 @@ func (w *world) flush(r *rank) {
 	w.start(r, o, func(ctx context.Context) (st progress.Status, err error) { return st, r.engine.Flush(ctx) })
 }
 
-// abort ends the job, for a reason that names the rank.
+// abort ends the job, with the rank in the reason.
 func (w *world) abort(r *rank) {
 	r.aborts = true
 	w.cov[Aborts]++
@@ -286,7 +287,7 @@ func (w *world) end(r *rank, o *op) {
 	}
 }
 
-// pending tells whether the operation has not ended.
+// pending reports whether the operation has not ended.
 func (o *op) pending() bool {
 	select {
 	case <-o.ended:

@@ -7,16 +7,16 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// settle brings a world to rest: everything arrives, receives that get nothing are cancelled, and
-// the messages that nobody took are drained by wildcards, which belong to the history too. Then
-// every operation has ended (V18).
+// settle completes a world: all messages arrive, receives without a message are cancelled, and
+// remaining messages are received by wildcards, which belong to the history too. Then every
+// operation has ended (V18).
 func (w *world) settle() error {
 	w.say("settle")
 	if err := w.rest(); err != nil {
 		return err
 	}
 	if err := w.checkHanging(); err != nil {
-		return err // cancels would hide it
+		return err // cancels would hide the failure
 	}
 	if err := w.checkLosses(); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (w *world) settle() error {
 	return nil
 }
 
-// drain takes the messages that wait. Those that are held up for credit come when there is a
-// receive for them.
+// drain receives the unexpected messages. Those held up for credit follow when there is a receive
+// for them.
 func (w *world) drain() error {
 	largest := 0
 	for i := range w.plan.Steps {
@@ -69,7 +69,7 @@ func (w *world) drain() error {
 			n := r.engine.Metrics().UnexpectedNow
 			if n == 0 && w.heldUp(r) {
 				n = 1
-				r.ack() // the receive has to wait
+				r.ack() // the receive must not end because of losses
 			}
 			waiting += n
 			for range n {
@@ -87,7 +87,7 @@ func (w *world) drain() error {
 	return fail("unfinished", "messages wait that wildcard receives do not get")
 }
 
-// heldUp tells whether some rank has sends to r that wait for credit.
+// heldUp reports whether some rank's sends to r wait for credit.
 func (w *world) heldUp(r *rank) bool {
 	return slices.ContainsFunc(w.ranks, func(s *rank) bool {
 		return !s.dead && !w.apart(s.id, r.id) && s.engine.Metrics().HeldNow > 0 &&
@@ -95,11 +95,11 @@ func (w *world) heldUp(r *rank) bool {
 	})
 }
 
-// restRounds is more than anything that a plan can contain needs.
+// restRounds is more than any plan needs.
 const restRounds = 50000
 
-// rest polls until nothing is under way: no device has anything to do, and after that no host finds
-// a completion.
+// rest polls until nothing is in progress: no device has work, and after that no host finds a
+// completion.
 func (w *world) rest() error {
 	for quiet, round := 0, 0; quiet < 2; round++ {
 		if round == restRounds {
@@ -119,11 +119,11 @@ func (w *world) rest() error {
 	return nil
 }
 
-// callRounds is how often calls poll themselves; in the other rounds somebody else of their rank
-// does, which takes less time.
+// callRounds is how often calls poll themselves; in other rounds another goroutine of their rank
+// polls, which is faster.
 const callRounds = 8
 
-// turn is a rank's share of a round. It returns how many events there were.
+// turn polls a rank once, and returns the number of events.
 func (w *world) turn(r *rank, calls bool) int {
 	// The next poll asks each device for events, which polls do only now and then.
 	for _, p := range r.paths {
@@ -141,7 +141,7 @@ func (w *world) turn(r *rank, calls bool) int {
 	return w.pollBeside(r)
 }
 
-// busy tells whether a device of the rank has something to do.
+// busy reports whether a device of the rank has work.
 func (r *rank) busy() bool {
 	return !r.dead && slices.ContainsFunc(r.devices, func(d *soft.Device) bool { return !d.Idle() })
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// ErrUnsteady is part of Shrink's error where a plan does not fail again as it has failed before.
+// ErrUnsteady is part of Shrink's error if a plan does not fail again as before.
 var ErrUnsteady = errors.New("a plan that does not always do the same")
 
-// Shrink makes a plan that fails smaller, as long as it fails in the same way: first its steps,
-// then its parameters, again and again until nothing can go or ctx is over. run plays a plan and
-// gives its error, err is how the plan has failed. A plan that fails no more, or otherwise, stays
-// as it is, and ErrUnsteady is added to err.
+// Shrink makes a failing plan smaller while it fails in the same way: first its steps, then its
+// parameters, repeatedly until nothing can be removed or ctx is over. run plays a plan and returns
+// its error, err is the error of p. If p does not fail again, or differently, it stays as it is,
+// and ErrUnsteady is added to err.
 func Shrink(ctx context.Context, p *Plan, err error, run func(*Plan) error) (*Plan, error) {
 	again := run(p)
 	switch {
@@ -58,7 +58,7 @@ func (s *shrinker) try(p *Plan) bool {
 	return true
 }
 
-// steps leaves steps out: halves, then quarters, down to single ones.
+// steps removes steps: halves, then quarters, down to single ones.
 func (s *shrinker) steps() (smaller bool) {
 	for n := max(len(s.plan.Steps)/2, 1); n > 0; n /= 2 {
 		for at := 0; at < len(s.plan.Steps); {
@@ -75,7 +75,7 @@ func (s *shrinker) steps() (smaller bool) {
 	return smaller
 }
 
-// params brings each parameter to its plainest value, or nearer to it.
+// params sets each parameter to its simplest value, or nearer to it.
 func (s *shrinker) params() (smaller bool) {
 	for _, simplify := range simpler {
 		p := *s.plan
@@ -139,7 +139,7 @@ var simpler = []func(q *Params){
 	func(q *Params) { q.RefuseOps /= 2 },
 }
 
-// details makes single steps plainer.
+// details simplifies single steps.
 func (s *shrinker) details() (smaller bool) {
 	for i := range s.plan.Steps {
 		for _, simplify := range plainer {

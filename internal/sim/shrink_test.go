@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestShrinkUnsteady checks that a failure is kept that does not happen again.
+// TestShrinkUnsteady checks that a failure that does not happen again is kept.
 func TestShrinkUnsteady(t *testing.T) {
 	p, first := NewPlan(5), fail("some kind", "the first")
 	for text, again := range map[string]error{

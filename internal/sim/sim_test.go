@@ -32,9 +32,9 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestCoverage checks that runs come to everything that they are to show.
+// TestCoverage checks that runs reach all events.
 func TestCoverage(t *testing.T) {
-	const seeds uint64 = 3000 / min(effort, 3) // fewer would miss the rarest
+	const seeds uint64 = 3000 / min(effort, 3) // fewer would not reach the rarest
 	var c Coverage
 	for seed := range seeds {
 		out, err := Run(NewPlan(seed), nil)
@@ -44,8 +44,8 @@ func TestCoverage(t *testing.T) {
 	require.Empty(t, c.Missing(), "%s", &c)
 }
 
-// TestReplays checks that a plan decides everything, also one that was written to a file, and that
-// seeds differ.
+// TestReplays checks that a plan determines everything, also after Save and Load, and that seeds
+// differ.
 func TestReplays(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
 	traces := map[uint64]bool{}
@@ -65,8 +65,8 @@ func TestReplays(t *testing.T) {
 	require.Len(t, traces, n)
 }
 
-// TestPlans plays the plans of testdata. Those with a number were shrunk from one that found the
-// bug of internal/mutations that has it, and still find it there; the others once failed without a
+// TestPlans plays the plans of testdata. A plan with a number in its name was shrunk from one that
+// detected that bug of internal/mutations, and still detects it; the others once failed without a
 // bug.
 func TestPlans(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
@@ -82,7 +82,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestLoadRefuses checks that a file that is no plan is not played.
+// TestLoadRefuses checks that a file that is not a plan is refused.
 func TestLoadRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.json")
 	for _, change := range []func(p *Plan){
@@ -101,7 +101,7 @@ func TestLoadRefuses(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestShrink checks that of many steps those stay that are needed.
+// TestShrink checks that of many steps only the necessary ones stay.
 func TestShrink(t *testing.T) {
 	p := NewPlan(5)
 	for i := range 40 {
@@ -131,7 +131,7 @@ func TestShrink(t *testing.T) {
 	require.NotEmpty(t, fmt.Sprint(small))
 }
 
-// TestLeftBehind checks that a message that waits beside a receive that it is for is found,
+// TestLeftBehind checks that a message that waits beside a receive that matches it is detected,
 // although both end.
 func TestLeftBehind(t *testing.T) {
 	for tag, good := range map[uint64]bool{4: true, 5: false} {

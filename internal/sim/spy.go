@@ -6,7 +6,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// spy stands between an engine and a transport. It counts what the engine's metrics do not tell,
+// spy stands between an engine and a transport. It counts what the engine's metrics do not show,
 // and refuses requests as if there were no room.
 type spy struct {
 	transport.Transport
@@ -14,7 +14,7 @@ type spy struct {
 	list *spyList
 }
 
-// refusals decides what finds no room.
+// refusals decides which requests are refused.
 type refusals struct {
 	w    *world
 	rng  *rand.Rand
@@ -37,10 +37,10 @@ func (r *refusals) refuses() bool {
 	return true
 }
 
-// opener opens a transport around the engine's sink.
+// opener opens a transport for the engine's sink.
 type opener func(transport.Sink) (transport.Transport, error)
 
-// watched opens a transport with a spy before it.
+// watched opens a transport behind a spy.
 func (w *world) watched(id int, open opener) opener {
 	return func(sink transport.Sink) (transport.Transport, error) {
 		s := &spySink{Sink: sink, w: w, id: id, matched: map[uint64]int{}, lost: map[int]bool{}}
@@ -117,8 +117,8 @@ func (s *spy) Abandon(peer int, id uint64) {
 	s.Transport.Abandon(peer, id)
 }
 
-// spyList refuses Add and Sync at times. Del and Drop no transport may refuse: small queues of the
-// device leave them without room.
+// spyList refuses some Adds and Syncs. No transport may refuse Del and Drop: for those, small
+// queues of the device leave no room.
 type spyList struct {
 	transport.TagList
 	dice *refusals
@@ -143,9 +143,9 @@ type spySink struct {
 	w      *world
 	id     int
 	counts bool   // the device has a list
-	count  uint16 // of unexpected messages, as the device has it
+	count  uint16 // unexpected messages, as counted by the device
 
-	matched map[uint64]int // receives that have not ended, and whose messages they have
+	matched map[uint64]int // by id: source of matched receives that have not ended
 	lost    map[int]bool
 }
 
@@ -164,7 +164,7 @@ func (s *spySink) PeerLost(peer int, err error) {
 	s.Sink.PeerLost(peer, err)
 }
 
-// ended checks that what was matched ends before its sender's loss is told.
+// ended checks that matched receives end before their sender's loss is reported.
 func (s *spySink) ended(id uint64, err error) {
 	src, ok := s.matched[id]
 	delete(s.matched, id)

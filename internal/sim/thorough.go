@@ -4,5 +4,5 @@ package sim
 
 import "github.com/tagmatch/tagmatch/internal/invariant"
 
-// Worlds are small enough for it.
+// Worlds are small enough for complete checks.
 func init() { invariant.Thorough = true }

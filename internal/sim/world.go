@@ -21,45 +21,45 @@ import (
 // world is the ranks of a plan.
 type world struct {
 	plan     *Plan
-	wrap     func(rank int, open opener) opener // nil, or a test's saboteur
+	wrap     func(rank int, open opener) opener // nil, or a test's bug
 	fabric   *soft.Fabric
 	near     []*soft.Fabric // of the two hosts, with Params.Mux
 	ranks    []*rank
-	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan has broken
+	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan broke
 	cov      Coverage
-	patience time.Duration // with a close, see closePatience
-	refused  int           // requests that spies have refused
+	patience time.Duration // see closePatience
+	refused  int           // requests that spies refused
 	log      io.Writer     // nil: silent
-	trace    uint64        // of all that happened
+	trace    uint64        // hash of all events
 }
 
 type rank struct {
 	id      int
 	engine  *progress.Engine
 	fabrics []*soft.Fabric
-	devices []*soft.Device        // one on each of them
-	paths   []transport.Transport // one on each of these
+	devices []*soft.Device        // one on each fabric
+	paths   []transport.Transport // one on each device
 	ops     []*op                 // in the order of posting
-	active  []*op                 // of them, those that have not ended
-	sent    []int                 // by destination: messages so far
-	posted  uint64                // receives that found no message waiting
-	acked   int                   // losses that it has acknowledged
+	active  []*op                 // of ops: unfinished
+	sent    []int                 // messages so far, by destination
+	posted  uint64                // receives that found no unexpected message
+	acked   int                   // losses that the rank has acknowledged
 	dead    bool
 	errs    errorLog
 
 	host      *host
-	posts     int    // receives, counted again where a Recv is posted again
-	withdrawn uint64 // messages that were taken back while they were received
-	took      []*op  // the receives that had them
-	again     uint64 // of them, those that were posted again
-	aborts    bool   // it has called Abort
-	stopped   bool   // its engine has, because of an Abort
+	posts     int    // receives, each repost counted again
+	withdrawn uint64 // messages withdrawn during their receive
+	took      []*op  // their receives
+	again     uint64 // of took: reposted
+	aborts    bool   // the rank has called Abort
+	stopped   bool   // its engine was stopped by an Abort
 	// By mask: messages that receives compared in vain, beyond the free number.
 	scans map[uint64]int
-	early error // what a Flush that returned too early left behind
+	early error // error of a Flush that returned too early
 }
 
-// errorLog keeps what an engine logs as an error: nothing that a world does is one.
+// errorLog records what an engine logs as an error, which is always a failure.
 type errorLog struct{ first error }
 
 func (l *errorLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
@@ -143,7 +143,7 @@ func (w *world) knobs() soft.TMConfig {
 	return c
 }
 
-// path opens a transport on a device of a rank, with a spy and perhaps a saboteur before it.
+// path opens a transport on a device of a rank, behind a spy and perhaps a test's bug.
 func (w *world) path(r *rank, dev *soft.Device) opener {
 	open := func(sink transport.Sink) (transport.Transport, error) {
 		tr, err := w.transport(r.id, dev, sink)
@@ -193,8 +193,8 @@ func (w *world) close() error {
 	return nil
 }
 
-// discard is close for a world that has failed. A call that does not even end with its context
-// stays where it is, with its rank.
+// discard is close for a world that has failed. A call that does not end with its context is
+// abandoned, with its rank.
 func (w *world) discard() {
 	w.ranks = slices.DeleteFunc(w.ranks, func(r *rank) bool {
 		for range 3 {
@@ -209,7 +209,7 @@ func (w *world) size() int { return len(w.ranks) }
 
 func pair(a, b int) [2]int { return [2]int{min(a, b), max(a, b)} }
 
-// note adds to the trace, which tells one run from another.
+// note adds to the trace, which identifies a run.
 func (w *world) note(what ...int) {
 	for _, n := range what {
 		w.trace = (w.trace ^ uint64(n)) * 0x100000001b3

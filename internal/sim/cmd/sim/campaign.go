@@ -23,11 +23,11 @@ type campaign struct {
 	took  time.Duration
 	mu    struct {
 		sync.Mutex
-		next   uint64 // seeds given out
-		stop   bool   // give out no more
+		next   uint64 // next seed to play
+		stop   bool   // no further seeds
 		done   uint64 // seeds played
-		failed uint64 // the first that failed
-		err    error  // how
+		failed uint64 // the lowest that failed
+		err    error  // its error
 		cov    sim.Coverage
 	}
 	played   uint64
@@ -67,11 +67,11 @@ func (c *campaign) run(ctx context.Context) {
 	c.played, c.failed, c.err, c.coverage = c.mu.done, c.mu.failed, c.mu.err, c.mu.cov
 }
 
-// shower shows n seeds played in a time, for the last time or not.
+// shower displays that n seeds were played in a time; last is set for the final call.
 type shower func(n uint64, took time.Duration, last bool)
 
-// display gives what shows the seeds played, and how often it wants to: a bar on a terminal, else a
-// line now and then.
+// display returns the display of progress and its interval: a bar on a terminal, else a line now
+// and then.
 func (c *campaign) display() (show shower, every time.Duration) {
 	if f, ok := c.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return bar(c.stderr, c.seeds), 200 * time.Millisecond
@@ -100,7 +100,7 @@ func bar(w io.Writer, seeds uint64) shower {
 	}
 }
 
-// rate is how fast seeds are played, once that can be said.
+// rate is the number of seeds per time, once it can be estimated.
 func rate(n uint64, took time.Duration) string {
 	if took < time.Second {
 		return ""
@@ -132,7 +132,7 @@ func (c *campaign) work(ctx context.Context) {
 	}
 }
 
-// take gives out a seed, while there are some and time is left.
+// take returns the next seed, while there are some and time is left.
 func (c *campaign) take(ctx context.Context) (seed uint64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/sim"
 )
 
-// explain shrinks a plan that fails, shows it, and returns what fails and how to see it again.
+// explain shrinks a failing plan, prints it, and returns the failure with the command to repeat it.
 func (c *command) explain(ctx context.Context, p *sim.Plan, err error) error {
 	small := p
 	if errors.Is(err, errHangs) {
@@ -25,7 +25,7 @@ func (c *command) explain(ctx context.Context, p *sim.Plan, err error) error {
 	return c.saved(small, err, fmt.Sprintf("seed %d; replay what is left of it", p.Seed))
 }
 
-// what names a plan that is played.
+// what names a plan.
 func (c *command) what(p *sim.Plan) string {
 	if c.plan != "" {
 		return "the plan in " + c.plan
@@ -33,12 +33,12 @@ func (c *command) what(p *sim.Plan) string {
 	return fmt.Sprintf("seed %d", p.Seed)
 }
 
-// dump prints what all goroutines do. Where seeds were played those are left that hang.
+// dump prints the stacks of all goroutines, those of abandoned worlds included.
 func (c *command) dump(what string) {
 	fmt.Fprintf(c.stderr, "sim: %s does not end:\n%s\n", what, stacks())
 }
 
-// smaller shrinks a plan, unless a smaller one hangs: that may be as bad, and is told too.
+// smaller shrinks a plan, unless a smaller one hangs: that may be as bad, and is reported too.
 func (c *command) smaller(ctx context.Context, p *sim.Plan, err error) (*sim.Plan, error) {
 	until, stop := context.WithTimeout(ctx, c.shrink)
 	defer stop()
@@ -66,7 +66,7 @@ func (c *command) smaller(ctx context.Context, p *sim.Plan, err error) (*sim.Pla
 	return small, c.saved(hangs, fmt.Errorf("%w\na smaller plan fails otherwise: %w", err, errHangs), "replay that")
 }
 
-// saved writes a plan to a file of its own and says how to play it.
+// saved writes a plan to a new file and returns how to play it.
 func (c *command) saved(p *sim.Plan, err error, how string) error {
 	file, failed := p.SaveNew(os.TempDir())
 	if failed != nil {

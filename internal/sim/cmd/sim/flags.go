@@ -20,10 +20,10 @@ type flags struct {
 	budget   time.Duration
 	shrink   time.Duration
 	patience time.Duration
-	given    map[string]bool // flags by name
+	given    map[string]bool // the flags on the command line, by name
 }
 
-// enough seeds come to everything, even to the rarest a hundred times.
+// enough seeds reach every event, even the rarest a hundred times.
 const enough = 20000
 
 func parse(args []string, stderr io.Writer) (*flags, error) {
@@ -58,7 +58,7 @@ func parse(args []string, stderr io.Writer) (*flags, error) {
 		return nil, err
 	}
 	if f.given["plan"] && !f.given["shrink"] {
-		f.shrink = 0 // it is small already, or is to be played as it is
+		f.shrink = 0 // it is small already, or is to be played unchanged
 	}
 	for f.first == 0 {
 		f.first = rand.Uint64()
@@ -66,10 +66,10 @@ func parse(args []string, stderr io.Writer) (*flags, error) {
 	return f, nil
 }
 
-// alone tells whether one plan is played and nothing else.
+// alone reports whether a single plan is played.
 func (f *flags) alone() bool { return f.given["seed"] || f.given["plan"] }
 
-// contradict tells which flags exclude each other.
+// contradict returns an error for flags that exclude each other.
 func (f *flags) contradict() error {
 	if f.given["plan"] && f.given["seed"] {
 		return errors.New("-plan and -seed exclude each other")

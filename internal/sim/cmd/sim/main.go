@@ -1,11 +1,11 @@
 // Command sim plays seeds of internal/sim on all processors, until one fails or all have passed.
 //
-// It exits with 0 where everything has passed, 1 where something fails, 2 where the flags are
-// wrong, and 130 where it was interrupted before. An interrupt ends it soon, with all that it has
-// found; a second one ends it at once.
+// It exits with 0 if everything has passed, 1 after a failure, 2 if the flags are wrong, and 130 if
+// it was interrupted before. An interrupt ends it soon, with a report of all results; a second one
+// ends it at once.
 //
-// Concurrency: workers of their own goroutines play the seeds, each world on a goroutine that is
-// left behind where it does not end; the main goroutine shows how far they are.
+// Concurrency: workers in their own goroutines play the seeds, each world on a goroutine that is
+// abandoned if it does not end; the main goroutine displays the progress.
 //
 // Neither its output nor its flags carry a compatibility promise.
 package main
@@ -51,7 +51,7 @@ type world func(p *sim.Plan, log io.Writer) (*sim.Outcome, error)
 const (
 	exitFails       = 1
 	exitUsage       = 2
-	exitInterrupted = 130 // as a shell has it for what SIGINT has ended
+	exitInterrupted = 130 // as a shell reports a program that SIGINT ended
 )
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -142,7 +142,7 @@ func (c *command) campaign(ctx context.Context) error {
 	return missing(all.played, &all.coverage)
 }
 
-// missing tells what should have happened in so many seeds and did not.
+// missing is the error if so many seeds should have reached some event and did not.
 func missing(seeds uint64, coverage *sim.Coverage) error {
 	if list := coverage.Missing(); seeds >= enough && len(list) > 0 {
 		return fmt.Errorf("%d seeds never came to: %v", seeds, list)

@@ -23,7 +23,7 @@ func play(args ...string) (code int, out, errs string) {
 	return code, o.String(), e.String()
 }
 
-// playIn plays with other worlds than those of package sim.
+// playIn runs the command with other worlds than those of package sim.
 func playIn(ctx context.Context, t *testing.T, w world, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -34,7 +34,7 @@ func playIn(ctx context.Context, t *testing.T, w world, args ...string) (code in
 	return code, o.String(), e.String()
 }
 
-// envChild makes this test binary the program sim, for tests of signals.
+// envChild makes this test binary the command sim, for tests of signals.
 const envChild = "SIM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -55,7 +55,7 @@ func TestCampaign(t *testing.T) {
 	require.Equal(t, table(out), table(again), "the table depends on the seeds alone")
 }
 
-// table is the output without its first two lines, which say how long it took.
+// table is the output without its first two lines, which contain times.
 func table(out string) []string { return strings.Split(out, "\n")[2:] }
 
 func TestBudget(t *testing.T) {
@@ -67,7 +67,7 @@ func TestBudget(t *testing.T) {
 	require.NotContains(t, out, "were not played")
 }
 
-// TestMissing checks that many seeds must come to everything.
+// TestMissing checks that many seeds must reach all events.
 func TestMissing(t *testing.T) {
 	var c sim.Coverage
 	for i := range c {
@@ -134,7 +134,7 @@ func TestUsage(t *testing.T) {
 	require.Contains(t, errs, "none")
 }
 
-// TestExplain checks what is said of a seed that fails: here one that failed once only.
+// TestExplain checks the report of a failing seed: here one that failed only once.
 func TestExplain(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	c := &command{flags: &flags{}}
@@ -147,7 +147,7 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, sim.NewPlan(3), p)
 }
 
-// TestUnsteady checks that a failure is told that does not happen again, or not in the same way.
+// TestUnsteady checks that a failure that does not happen again, or differently, is reported.
 func TestUnsteady(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for text, next := range map[string]error{
@@ -176,8 +176,8 @@ func TestUnsteady(t *testing.T) {
 	}
 }
 
-// TestReplayKeeps checks that a plan that is played from a file is not made smaller unless that is
-// asked for, and that the file stays.
+// TestReplayKeeps checks that a plan from a file is shrunk only if asked for, and that the file
+// stays.
 func TestReplayKeeps(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// output is what the command prints. A world that was left behind may still write to it, and finds
-// it closed in the end.
+// output is the output of the command. An abandoned world may still write to it, and finds it
+// closed in the end.
 type output struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -27,7 +27,7 @@ func (o *output) Write(b []byte) (n int, err error) {
 	return n, o.err
 }
 
-// close gives the first error.
+// close returns the first error.
 func (o *output) close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

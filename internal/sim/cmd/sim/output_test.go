@@ -23,7 +23,7 @@ func (f *full) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestFull checks that a run whose output is lost does not pass.
+// TestFull checks that a run whose output cannot be written does not pass.
 func TestFull(t *testing.T) {
 	for _, args := range [][]string{{"-seed", "3"}, {"-seed", "3", "-v"}, {"-seeds", "3"}} {
 		for room := range 2 {
@@ -41,8 +41,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestDisplay checks what is shown of a campaign: a bar for a terminal, which is drawn over and
-// over, else lines.
+// TestDisplay checks the display of a campaign: a bar for a terminal, which is redrawn, else lines.
 func TestDisplay(t *testing.T) {
 	c := &campaign{command: &command{flags: &flags{seeds: 100}, stderr: &bytes.Buffer{}}}
 	show, _ := c.display()

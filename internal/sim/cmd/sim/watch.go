@@ -16,14 +16,14 @@ var (
 	errInterrupted = errors.New("interrupted")
 )
 
-// patience is much more than any world takes.
+// patience is much more than any world needs.
 const patience = 5 * time.Minute
 
 // grace is the time that a world has to end after an interrupt.
 const grace = 5 * time.Second
 
-// play plays a plan. A world that does not end, or not soon after an interrupt, which is when ctx
-// is over, is left behind.
+// play plays a plan. A world that does not end, or not soon after an interrupt (the end of ctx), is
+// abandoned.
 func (c *command) play(ctx context.Context, p *sim.Plan, log io.Writer) (*sim.Outcome, error) {
 	var out *sim.Outcome
 	var err error
@@ -32,8 +32,8 @@ func (c *command) play(ctx context.Context, p *sim.Plan, log io.Writer) (*sim.Ou
 		defer close(done)
 		out, err = c.world(p, log)
 	}()
-	// The time is counted in parts: the one in which this process itself was stopped may be long,
-	// but is only one.
+	// The time is counted in parts: a part in which this process was stopped may be long, but is
+	// only one.
 	const parts = 10
 	part := time.NewTicker(c.patience / parts)
 	defer part.Stop()
@@ -54,7 +54,7 @@ func (c *command) play(ctx context.Context, p *sim.Plan, log io.Writer) (*sim.Ou
 	return nil, fmt.Errorf("%w: it has been played for %v", errHangs, c.patience)
 }
 
-// stacks are those of all goroutines.
+// stacks returns the stacks of all goroutines.
 func stacks() []byte {
 	for b := make([]byte, 1<<16); ; b = make([]byte, 2*len(b)) {
 		if n := runtime.Stack(b, true); n < len(b) {

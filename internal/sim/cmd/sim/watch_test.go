@@ -22,7 +22,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/sim"
 )
 
-// hanging is a world that does not end, until the test does.
+// hanging is a world that does not end before the test.
 func hanging(t *testing.T, when func(*sim.Plan) bool) world {
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
@@ -37,7 +37,7 @@ func hanging(t *testing.T, when func(*sim.Plan) bool) world {
 	}
 }
 
-// TestHangs checks that a world that does not end fails, wherever it is played, and is left behind.
+// TestHangs checks that a world that does not end fails, wherever it is played, and is abandoned.
 func TestHangs(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	file := filepath.Join(t.TempDir(), "plan.json")
@@ -60,7 +60,7 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestLateOutput checks that a world that was left behind prints no more.
+// TestLateOutput checks that an abandoned world prints no more.
 func TestLateOutput(t *testing.T) {
 	var b bytes.Buffer
 	o := &output{w: &b}
@@ -71,14 +71,14 @@ func TestLateOutput(t *testing.T) {
 	require.Equal(t, "in time", b.String())
 }
 
-// TestShrinkHangs checks that a plan that hangs when it is made smaller, or played again, is told
-// beside what failed first.
+// TestShrinkHangs checks that a plan that hangs when it is shrunk, or played again, is reported
+// beside the first failure.
 func TestShrinkHangs(t *testing.T) {
 	steps := len(sim.NewPlan(7).Steps)
 	for _, c := range []struct {
 		hangs func(p *sim.Plan, runs int) bool
 		want  []string
-		plan  int // steps of the one that is saved
+		plan  int // steps of the saved plan
 	}{
 		{func(p *sim.Plan, _ int) bool { return len(p.Steps) < steps }, []string{"a smaller plan of seed 7 does not end:\ngoroutine ",
 			"sim: it fails\na smaller plan fails otherwise: it does not end\nreplay that with: "}, steps - steps/2},
@@ -106,7 +106,7 @@ func TestShrinkHangs(t *testing.T) {
 	}
 }
 
-// TestInterrupt checks that a campaign that is interrupted tells what it has played.
+// TestInterrupt checks that an interrupted campaign reports what it has played.
 func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := func(p *sim.Plan, log io.Writer) (*sim.Outcome, error) {
@@ -121,7 +121,7 @@ func TestInterrupt(t *testing.T) {
 	require.Contains(t, out, "matched by a device")
 	require.Equal(t, "sim: interrupted: 999999970 seeds of 1000000000 were not played\n", errs)
 
-	synctest.Test(t, func(t *testing.T) { // the time that a hanging world gets does not pass here
+	synctest.Test(t, func(t *testing.T) { // the patience takes no real time here
 		start := time.Now()
 		code, _, errs = playIn(ctx, t, hanging(t, func(*sim.Plan) bool { return true }), "-seed", "7")
 		require.Equal(t, 130, code)
@@ -137,8 +137,8 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// TestInterruptedShrink checks that an interrupt ends the shrinking of a failure, and not the
-// telling of it.
+// TestInterruptedShrink checks that an interrupt ends the shrinking of a failure, but not its
+// report.
 func TestInterruptedShrink(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for after := range 3 {
@@ -156,7 +156,7 @@ func TestInterruptedShrink(t *testing.T) {
 	}
 }
 
-// TestSignals checks what interrupts do to the program itself.
+// TestSignals checks what interrupts do to the command itself.
 func TestSignals(t *testing.T) {
 	t.Setenv(envChild, "1")
 	t.Setenv("TMPDIR", t.TempDir())
@@ -175,8 +175,8 @@ func TestSignals(t *testing.T) {
 	require.Equal(t, syscall.SIGINT, state.Signal())
 }
 
-// interrupted runs the program and interrupts it so many times: first when it has printed
-// something, then when it has told that it ends.
+// interrupted runs the command and interrupts it a number of times: first when it has printed
+// something, then when it has printed that it ends.
 func interrupted(t *testing.T, times int, args ...string) (errs, out string, state syscall.WaitStatus) {
 	cmd := exec.Command(os.Args[0], args...)
 	stdout, err := cmd.StdoutPipe()
@@ -184,7 +184,7 @@ func interrupted(t *testing.T, times int, args ...string) (errs, out string, sta
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	defer func() { _ = cmd.Process.Kill() }() // where the test has failed
+	defer func() { _ = cmd.Process.Kill() }() // after a failure of the test
 	first, err := bufio.NewReader(io.LimitReader(stdout, 1)).ReadString(0)
 	require.ErrorIs(t, err, io.EOF)
 	require.Len(t, first, 1)
@@ -201,6 +201,6 @@ func interrupted(t *testing.T, times int, args ...string) (errs, out string, sta
 	require.NoError(t, err)
 	rest, err := io.ReadAll(lines)
 	require.NoError(t, err)
-	_ = cmd.Wait() // its state tells more
+	_ = cmd.Wait() // its state has more
 	return errs + string(rest), first + string(b), cmd.ProcessState.Sys().(syscall.WaitStatus)
 }
