@@ -6,7 +6,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Sample is a point of a memory curve: the largest values since the point before.
+// Sample is a point of a memory curve: the maxima since the point before.
 type Sample struct {
 	Ms         int64 `json:"ms"`               // since the flood began
 	RSS        int64 `json:"rss"`              // resident memory of the process
@@ -15,19 +15,18 @@ type Sample struct {
 
 const (
 	sampleEvery = 10 * time.Millisecond
-	curvePoints = 256 // at most; a curve that has grown to it is made half as fine
+	curvePoints = 256 // maximum; a curve that reaches it keeps every second point
 )
 
-// curve watches this process's memory from a goroutine of its own, which owns it until stop has
-// returned.
+// curve samples this process's memory in a goroutine, which owns the curve until stop has returned.
 type curve struct {
 	start  time.Time
 	quit   chan struct{}
 	done   chan struct{}
 	points []Sample
-	last   Sample // not among points yet
-	merged int    // samples that last is made of
-	stride int    // samples that a point is made of
+	last   Sample // not in points yet
+	merged int    // samples in last
+	stride int    // samples in each point
 	err    error
 }
 
@@ -75,7 +74,7 @@ func (s Sample) merge(later Sample) Sample {
 	return Sample{later.Ms, max(s.RSS, later.RSS), max(s.Unexpected, later.Unexpected)}
 }
 
-// stop ends the watching. It may be called again.
+// stop ends the sampling. It may be called again.
 func (c *curve) stop() {
 	select {
 	case <-c.quit:
@@ -85,7 +84,7 @@ func (c *curve) stop() {
 	<-c.done
 }
 
-// seen is the curve, after stop.
+// seen returns the curve, after stop.
 func (c *curve) seen() ([]Sample, error) {
 	if c.merged > 0 {
 		c.points, c.merged = append(c.points, c.last), 0

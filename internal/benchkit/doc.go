@@ -1,8 +1,7 @@
-// Package benchkit is what bench and the measuring examples share: flags, launching, the ranks that
-// measure, clock and verification around a program's own loop (Loop, Stream), and the result lines
-// of -json.
+// Package benchkit is the common part of bench and the measuring examples: flags, launching, clock
+// and verification around a program's own loop (Loop, Stream), and the result lines of -json.
 //
-// Concurrency: a Session, and what it gives, belongs to one goroutine.
+// Concurrency: a Session, and the objects it returns, belong to one goroutine.
 //
 // This package carries no compatibility promise yet.
 package benchkit

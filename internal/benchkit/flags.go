@@ -12,7 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Flags are those of every measuring command.
+// Flags are the flags of every measuring command.
 type Flags struct {
 	Device     string
 	Transport  string
@@ -23,24 +23,24 @@ type Flags struct {
 	Check      bool
 	JSON       bool
 	NoPin      bool
-	OffloadMin int // below 0: as the environment or the default says
+	OffloadMin int // below 0: from the environment, or the default
 	MaxTags    int // below 0: the same
 	Manual     bool
 	Async      bool
 	AsyncCPUs  string
 	GOMAXPROCS int
-	While      string // what the flooded rank does; "": no flood
+	While      string // what the flooded rank does meanwhile; "": no flood
 
-	others []int // processors that this rank is not on, if its device is to use them
+	others []int // processors for the rank's device, which the rank does not use
 }
 
-// Where a device works that works by itself.
+// Where the device of an asynchronous rank works.
 const (
 	asyncOwn    = "own"
 	asyncOthers = "others"
 )
 
-// Register adds the flags to fs; what f holds already are the defaults.
+// Register adds the flags to fs; the values in f are the defaults.
 func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.StringVar(&f.Device, "device", "auto", "`name`: "+strings.Join(p2p.Devices(), ", ")+", or several of them with commas, best first")
 	fs.StringVar(&f.Transport, "transport", "auto", "`name`: "+strings.Join(p2p.Transports(), ", ")+"; with tmsrq the device matches")
@@ -74,8 +74,8 @@ func (f *Flags) iters() string {
 	return "iters"
 }
 
-// validate reports the faults that the flag package does not find, and those of the environment:
-// once, where each rank would say it again.
+// validate reports the faults that package flag does not find, and those of the environment: once,
+// instead of once by each rank.
 func (f *Flags) validate(c *Command, getenv func(string) string) error {
 	errs := f.faults(c)
 	if len(errs) == 0 {
@@ -122,7 +122,7 @@ func (f *Flags) faults(c *Command) (errs []error) {
 	return errs
 }
 
-// config is what the flags ask of a World. There 0 means the default and -1 none.
+// config converts the flags to a Config. There 0 means the default and -1 none.
 func (f *Flags) config() p2p.Config {
 	none := func(n int) int {
 		switch {
@@ -149,7 +149,7 @@ const (
 	maxWindow = 1 << 14
 	maxProcs  = 1 << 10
 
-	// As in p2p.Config, where they are less plain to see.
+	// The same limits as in p2p.Config.
 	maxOffloadMin = 1 << 40
 	maxTags       = 1 << 16
 )

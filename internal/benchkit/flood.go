@@ -15,8 +15,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// The ranks of a flood: rank 0 is flooded, the next ones send, and the last, which sends nothing to
-// speak of, tells rank 0 when everything has been posted.
+// The ranks of a flood: rank 0 is flooded, the next ones send, and the last, the herald, tells rank
+// 0 when all messages were posted.
 const (
 	floodSenders = 3
 	floodHerald  = 1 + floodSenders
@@ -30,31 +30,29 @@ const (
 	whileBoth = "both" // both, one job after the other
 )
 
-// FloodConstant is what the flooded rank's resident memory may be beyond its UnexpectedLimit: the
-// program, Go's runtime, rings and receive buffers of four peers, and the message that each of them
-// may have under way.
+// FloodConstant is the flooded rank's resident memory beyond its UnexpectedLimit: the program, Go's
+// runtime, rings and receive buffers of four peers, and one message of each in flight.
 const FloodConstant = 64 << 20
 
 // floodSendLimit is more than any number of messages needs.
 const floodSendLimit = 1 << 40
 
-// Tags of a flood. Those of its messages are below: sender and number, see tag.
+// Tags of a flood. Those of its messages are smaller: sender and number, see tag.
 const (
-	tagBegin p2p.Tag = 1 + iota // Comm: rank 0 is watching its memory
+	tagBegin p2p.Tag = 1 + iota // Comm: rank 0 samples its memory now
 	tagPosted
 	tagCounts
 	tagEnd                    // to the herald: Shutdown is bounded in time, receiving all is not
-	tagStop p2p.Tag = 1 << 61 // raw, as the flood is: it is what a Recv waits for among the flood
+	tagStop p2p.Tag = 1 << 61 // raw, as the flood is: a Recv waits for it among the flood
 )
 
-// settle is how long no message may have gone until a sender takes it that none will go.
+// settle is how long a sender sees no message leave before it assumes that none will.
 const settle = 200 * time.Millisecond
 
-// payloads is how many different contents the messages of one sender have. All are parts of one
-// buffer.
+// payloads is the number of different contents of a sender's messages. All are parts of one buffer.
 const payloads = 4093
 
-// Flood says how a flood went, beside its Result, whose msg_s is from the first send to the last
+// Flood is the result of a flood, beside its Result, whose msg_s is from the first send to the last
 // receive.
 type Flood struct {
 	While          string   `json:"while"`
@@ -81,7 +79,7 @@ type Flood struct {
 type flood struct {
 	s     *Session
 	size  int
-	n     int // of all senders together
+	n     int // messages of all senders
 	bytes [floodSenders][]byte
 }
 
@@ -102,7 +100,7 @@ func FloodRank(s *Session, size, n int) (Result, error) {
 	}
 }
 
-// FloodMessages is how many messages of a size are sent where the flags do not say.
+// FloodMessages is the default number of messages of a size.
 func FloodMessages(size int) int {
 	if size > 16<<10 {
 		return 1e6
@@ -110,7 +108,7 @@ func FloodMessages(size int) int {
 	return 1e7
 }
 
-// count is how many of the messages sender i sends.
+// count is the number of messages that sender i sends.
 func (f *flood) count(i int) int { return (f.n + floodSenders - 1 - i) / floodSenders }
 
 // message is number seq of sender i.
@@ -143,7 +141,7 @@ func (f *flood) send(i int) error {
 	return w.Comm().Send(ctx, 0, tagCounts, b)
 }
 
-// quiet returns when this sender's messages have stopped going.
+// quiet returns when no more of this sender's messages leave.
 func (f *flood) quiet() {
 	sent := func() uint64 {
 		m := f.s.World.Metrics()
@@ -159,7 +157,7 @@ func (f *flood) quiet() {
 	}
 }
 
-// herald tells rank 0 that all senders have posted everything, in the way that it waits for.
+// herald tells rank 0 that all senders have posted everything.
 func (f *flood) herald() error {
 	ctx, w := context.Background(), f.s.World
 	for i := range floodSenders {
@@ -211,7 +209,7 @@ func (f *flood) flooded() (Result, error) {
 	return r, errors.Join(err, r.Flood.finish(f.s))
 }
 
-// meanwhile is what rank 0 does until everything has been posted.
+// meanwhile is what rank 0 does until everything was posted.
 func (f *flood) meanwhile() error {
 	ctx, w := context.Background(), f.s.World
 	if f.s.While == WhileRecv {
@@ -220,7 +218,7 @@ func (f *flood) meanwhile() error {
 	}
 	told := w.Comm().Irecv(floodHerald, tagPosted, nil) // no message of the flood can match it
 	if !f.s.Manual {
-		<-told.Done() // outside of the library, as a rank that computes
+		<-told.Done() // outside the library, as a rank that computes
 	}
 	_, err := told.Wait(ctx)
 	return err
@@ -261,7 +259,7 @@ func (f *flood) receive(i, seq int, buf []byte) error {
 	return nil
 }
 
-// finish adds what is known at the end, and judges.
+// finish adds the final values and judges.
 func (r *Flood) finish(s *Session) error {
 	for i := range floodSenders {
 		var b [24]byte

@@ -7,7 +7,7 @@ import (
 
 var whiles = []string{WhileIdle, WhileRecv, whileBoth}
 
-// FloodRows are the jobs that the test is made of: one for each peak that is to be measured.
+// FloodRows are the jobs of the test: one for each peak to measure.
 func FloodRows(f Flags) []Flags {
 	var rows []Flags
 	for _, device := range either(f.Device, "auto", "shm", "tcp") {
@@ -24,13 +24,12 @@ func FloodRows(f Flags) []Flags {
 	return rows
 }
 
-// floodRecords is what a message takes beside its bytes, in all processes together: its operation,
-// request and index at the sender, its record at the receiver, and what the garbage collector
-// leaves lying.
+// floodRecords is the memory of a message besides its bytes, in all processes together: its
+// operation, request and index at the sender, its record at the receiver, and garbage.
 const floodRecords = 1 << 10
 
-// fits tells whether the host has the memory for a row: the kernel would end some process
-// otherwise, and not always ours.
+// fits returns an error if the host lacks the memory for a row: the kernel would kill some process
+// otherwise.
 func (c Command) fits(row Flags) error {
 	if !c.Flood {
 		return nil
@@ -61,7 +60,7 @@ func (c Command) fits(row Flags) error {
 	return nil
 }
 
-// verdict is an error if the bound did not hold.
+// verdict is an error if the peak exceeded the bound.
 func (r *Flood) verdict() error {
 	if r.Within {
 		return nil
@@ -69,7 +68,7 @@ func (r *Flood) verdict() error {
 	return fmt.Errorf("the flooded rank had %d bytes in memory, its bound is %d bytes", r.judged(), r.Bound)
 }
 
-// one refuses, under a launcher, what takes several jobs.
+// one returns an error, under a launcher, for a test that takes several jobs.
 func (c Command) one(f Flags) error {
 	if c.Flood && (f.While == whileBoth || len(f.Sizes) != 1) {
 		return errors.New("a process has one peak of memory: under a launcher give one of -sizes, and -while idle or recv")

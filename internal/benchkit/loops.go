@@ -6,7 +6,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Tags tell the two directions of rounds apart, and a stream from the message that ends a batch.
+// Tags distinguish the two directions of rounds, and a stream from the message that ends a batch.
 const (
 	ping p2p.Tag = 1 + iota
 	pong
@@ -14,8 +14,8 @@ const (
 	done
 )
 
-// What bench measures between two ranks, by the loops of examples/pingpong and examples/bandwidth,
-// where they are explained.
+// The tests between two ranks, by the loops of examples/pingpong and examples/bandwidth, where they
+// are explained.
 var (
 	PingPong  = RoundTrips(bounce)
 	Bandwidth = Streams("bw", stream)

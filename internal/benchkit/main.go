@@ -11,7 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
-// Test measures one size on all ranks that take part; the result of the first rank is reported. It
+// Test measures one size on all participating ranks; the result of the first rank is reported. It
 // verifies payloads before timing.
 type Test func(s *Session, size, iters int) (Result, error)
 
@@ -21,22 +21,22 @@ type Command struct {
 	About  string // one line
 	Sizes  Sizes  // default of -sizes
 	Window int    // default of -window; 0: not a stream
-	Iters  int    // messages of each size; 0: as many as the size calls for
-	Ranks  int    // that take part, others wait; 0: two
-	N      int    // default of -n, all of whom take part; 0: it has no such flag
+	Iters  int    // messages of each size; 0: see Messages
+	Ranks  int    // that participate, others wait; 0: two
+	N      int    // default of -n, all of which participate; 0: no such flag
 	Flood  bool   // it has the flags of a flood
-	// Messages is how many the size calls for; nil: as many as take some tenths of a second.
+	// Messages is the default number for a size; nil: as many as take some tenths of a second.
 	Messages func(size int) int
 	Run      Test
-	// Rows are the jobs that a plain start runs instead of one; nil: one.
+	// Rows are the jobs of a start without a launcher; nil: one.
 	Rows func(f Flags) []Flags
 }
 
-// Main runs the command with the flags of this process and ends it.
+// Main runs the command with the flags of this process, and exits.
 func (c Command) Main() { os.Exit(c.Exec(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// Exec runs the command and returns its exit code. Started plainly, it launches itself as ranks on
-// this host, once its flags are known to be good.
+// Exec runs the command and returns its exit code. Without a launcher it checks its flags and then
+// launches itself as ranks on this host.
 func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 	f, err := c.parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -54,8 +54,7 @@ func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// parse reads the flags. Its error is for people; of the flag package's own way only the list for
-// -h is left.
+// parse reads the flags. Its error is for the user; -h prints package flag's list.
 func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
 	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters, Ranks: c.N}
 	if c.Flood {
@@ -105,10 +104,10 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 	return 0, c.rank(f, stdout)
 }
 
-// ranks is how many ranks take part at least.
+// ranks is the smallest number of ranks.
 func (c Command) ranks() int { return max(c.Ranks, 2) }
 
-// rank is the life of one rank. Ranks that do not take part wait for the end, as long as it takes.
+// rank runs one rank. Ranks that do not participate wait for the end, without limit.
 func (c Command) rank(f Flags, stdout io.Writer) error {
 	s, measure, err := join(f, stdout, &c)
 	if err != nil {
@@ -129,7 +128,7 @@ func (c Command) rank(f Flags, stdout io.Writer) error {
 	return errors.Join(s.leave(joinTimeout), verdict)
 }
 
-// size measures one size. judged is what the result says against us.
+// size measures one size. judged is the verdict of the test on its result.
 func (c Command) size(s *Session, size int) (judged, err error) {
 	before := s.World.Metrics()
 	n := s.Iters

@@ -2,10 +2,10 @@ package benchkit
 
 import "fmt"
 
-// warmUp is how many of iters go before the clock starts.
+// warmUp is how many of iters precede the timing.
 func warmUp(iters int) int { return min(iters/10+1, 1000) }
 
-// Messages is how many messages of a size make a measurement of some tenths of a second.
+// Messages is the number of messages of a size that takes some tenths of a second.
 func Messages(size int, device string) int {
 	n := 200_000
 	switch {
@@ -30,7 +30,7 @@ func (s *Session) messages(size int) int {
 	return n
 }
 
-// wrap says which size failed.
+// wrap adds the size to an error.
 func wrap(size int, err error) error {
 	if err == nil {
 		return nil

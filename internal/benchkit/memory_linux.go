@@ -7,8 +7,7 @@ import (
 	"strconv"
 )
 
-// Resident is the memory of this process that is in RAM, in bytes: now, and the most there ever
-// was.
+// Resident is the resident memory of this process in bytes, now and at its peak.
 func Resident() (now, peak int64, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -29,8 +28,7 @@ func available() (int64, error) {
 	return kilobytes(info, "MemAvailable:")
 }
 
-// kilobytes finds the line of a file of /proc that name begins, such as "VmRSS:    1234 kB", and
-// gives its number in bytes.
+// kilobytes returns the number in a line of a /proc file such as "VmRSS:    1234 kB", in bytes.
 func kilobytes(file []byte, name string) (int64, error) {
 	for line := range bytes.Lines(file) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {

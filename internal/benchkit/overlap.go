@@ -8,10 +8,10 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Overlap measures how much of a transfer a receiver gets for nothing while it computes. Each round
-// times, after a barrier each, a transfer that the receiver waits for, a computation, and a
-// transfer with that computation between posting and waiting. The computation is a fixed amount of
-// work, twice the transfer's time: a processor that the library takes away for a while shows as
+// Overlap measures how much of a transfer proceeds while the receiver computes. Each round times,
+// after a barrier each, a transfer that the receiver waits for, a computation, and a transfer with
+// that computation between posting and waiting. The computation is a fixed amount of work that
+// takes twice the transfer's time: a processor that the library takes away for a while shows as
 // extra time. The sender is in a blocking Send.
 func Overlap(s *Session, size, iters int) (Result, error) {
 	o := overlap{s: s, buf: make([]byte, size)}
@@ -33,7 +33,7 @@ func Overlap(s *Session, size, iters int) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
-		extra[i] = total - compute[i] // of one round: the machine changes its pace
+		extra[i] = total - compute[i] // within a round: the machine's speed varies
 	}
 	return o.result(alone, compute, extra), nil
 }
@@ -51,8 +51,8 @@ type overlap struct {
 	sink  uint64
 }
 
-// round is a barrier, and then a transfer, a computation, or one during the other. It returns how
-// long that took the receiver.
+// round is a barrier, and then a transfer, a computation, or one during the other. It returns the
+// receiver's time for that.
 func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
 	ctx := context.Background()
 	var r p2p.Request
@@ -104,7 +104,7 @@ const (
 	calibrationUnits = 2000
 )
 
-// compute is work that touches no memory, so that only a lost processor slows it down.
+// compute is work without memory access, so that only a lost processor slows it down.
 func (o *overlap) compute(units int) {
 	x := o.sink | 1
 	for range units * unitSteps {
@@ -115,7 +115,7 @@ func (o *overlap) compute(units int) {
 	o.sink = x
 }
 
-// calibrate finds how much work takes computeFor transfers. Both ranks call it.
+// calibrate finds the amount of work that takes computeFor transfers. Both ranks call it.
 func (o *overlap) calibrate(rounds int) error {
 	alone, work := make([]time.Duration, rounds), make([]time.Duration, rounds)
 	for i := range rounds {
@@ -167,8 +167,8 @@ func middle(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-// OverlapRows are the jobs that the test is made of, each a line: what the flags leave open, in all
-// combinations. The device works by itself wherever it matches.
+// OverlapRows are the jobs of the test, one line each: all combinations of the flags that are left
+// open. The device is asynchronous wherever it matches.
 func OverlapRows(f Flags) []Flags {
 	var rows []Flags
 	for _, device := range either(f.Device, "auto", "shm", "tcp") {
@@ -191,7 +191,7 @@ func OverlapRows(f Flags) []Flags {
 	return rows
 }
 
-// either is what a flag gives, or all where it leaves that open by its word open.
+// either is the value of a flag, or all values if it has the value open.
 func either(given, open string, all ...string) []string {
 	if given != open {
 		return []string{given}

@@ -35,7 +35,7 @@ type Result struct {
 	Flood      *Flood   `json:"flood,omitempty"`
 }
 
-// Offload says what became of receives where the device matches, see p2p.Offload.
+// Offload is p2p.Offload, during a test.
 type Offload struct {
 	Offloaded   uint64 `json:"offloaded"`
 	Promoted    uint64 `json:"promoted"`
@@ -55,7 +55,7 @@ type Offload struct {
 	Unexpected [6]uint64 `json:"unexpected_by_size"`
 }
 
-// offload is what happened since the metrics were before; nil where the device does not match.
+// offload is the difference of two metrics; nil where the device does not match.
 func offload(before, now *p2p.Metrics) *Offload {
 	if now.Transport != "tmsrq" {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// RoundTrips is the test of half round trips whose loop is body: it runs on both ranks and ranges
-// over l.Rounds. A round sends l.Out and receives into l.In what the other rank sent.
+// RoundTrips is a test of half round trips with the loop body: it runs on both ranks and ranges
+// over l.Rounds. A round sends l.Out and receives the other rank's message into l.In.
 func RoundTrips(body func(w *p2p.World, l *Loop) error) Test {
 	return func(s *Session, size, iters int) (Result, error) {
 		return s.rounds("lat", size, iters, 2, body)
@@ -21,17 +21,17 @@ func RoundTrips(body func(w *p2p.World, l *Loop) error) Test {
 type Loop struct {
 	Out, In []byte // the payloads of a round
 
-	check     bool // every round is verified, not the first one alone
+	check     bool // verify every round, not the first one only
 	first     bool // this rank reads the clock
 	iters     int
 	verified  int           // rounds that were verified
 	verifying bool          // this round is
 	elapsed   time.Duration // of iters rounds
 	hist      *hdrhistogram.Histogram
-	err       error // ended the rounds
+	err       error // why the rounds ended early
 }
 
-// rounds runs body on this rank and reports latencies, which are of 1/parts of a round.
+// rounds runs body on this rank and reports latencies of 1/parts of a round.
 func (s *Session) rounds(test string, size, iters int, parts float64,
 	body func(w *p2p.World, l *Loop) error) (Result, error) {
 	l := &Loop{Out: make([]byte, size), In: make([]byte, size), check: s.Check, first: s.First,
@@ -48,10 +48,10 @@ func (s *Session) rounds(test string, size, iters int, parts float64,
 	return r, nil
 }
 
-// Rounds is an iterator over the rounds, all of which move Out and In. In the first one payloads
-// are verified, others warm up. Of those that are timed the first half gives the average, without
-// a look at the clock; in the second half every round is timed for the percentiles, the reading of
-// the clock included.
+// Rounds is an iterator over the rounds, each of which moves Out and In. In the first one payloads
+// are verified, others warm up. The first half of the timed ones gives the average, without reading
+// the clock; in the second half every round is timed for the percentiles, the reading of the clock
+// included.
 func (l *Loop) Rounds(yield func() bool) {
 	step := func() bool { return l.begin() && yield() && l.verify() }
 	l.verifying = true
@@ -96,7 +96,7 @@ func repeat(n int, step func() bool) bool {
 	return true
 }
 
-// begin gives the round payloads of its own.
+// begin gives the round its own payloads.
 func (l *Loop) begin() bool {
 	l.verified++
 	fill(l.Out, l.verified)
@@ -104,7 +104,7 @@ func (l *Loop) begin() bool {
 	return true
 }
 
-// again lets another message of the round, which is like the one before, be received into In.
+// again allows another message of the round, equal to the one before, to be received into In.
 func (l *Loop) again() bool {
 	if !l.verifying {
 		return true
@@ -114,7 +114,7 @@ func (l *Loop) again() bool {
 	return ok
 }
 
-// verify compares what was received with what every rank sends in this round.
+// verify compares the received message with what every rank sends in this round.
 func (l *Loop) verify() bool {
 	if err := damage(l.In, l.Out); err != nil {
 		l.err = fmt.Errorf("round %d: a message of %d bytes %w", l.verified, len(l.In), err)

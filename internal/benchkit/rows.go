@@ -12,7 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
-// rows runs one job after the other, each this very program with the row's flags, and prints their
+// rows runs one job after the other, each this program with the row's flags, and prints their
 // results as one table.
 func (c Command) rows(f Flags, stdout io.Writer) (int, error) {
 	exe, err := os.Executable()
@@ -31,7 +31,7 @@ func (c Command) rows(f Flags, stdout io.Writer) (int, error) {
 		if err != nil || code != 0 && out.Len() == 0 {
 			return code, err
 		}
-		worst = max(worst, code) // with a result: the rank has said what is wrong with it
+		worst = max(worst, code) // with a result: the rank has printed what failed
 		for line := range bytes.Lines(out.Bytes()) {
 			var r Result
 			if err := json.Unmarshal(line, &r); err != nil {
@@ -45,7 +45,7 @@ func (c Command) rows(f Flags, stdout io.Writer) (int, error) {
 	return worst, nil
 }
 
-// chosen are the arguments that a row adds; they override earlier ones.
+// chosen are the arguments of a row; they override earlier ones.
 func (f *Flags) chosen() []string {
 	args := []string{"-device", f.Device, "-transport", f.Transport, "-sizes", f.Sizes.String(), fmt.Sprintf("-manual=%v", f.Manual),
 		fmt.Sprintf("-async=%v", f.Async), "-async-cpus", f.AsyncCPUs, "-json"}

@@ -12,7 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Tags of the library's own messages; those of a test are below.
+// Tags of this package's own messages; those of a test are smaller.
 const (
 	tagSync p2p.Tag = 1<<62 + iota
 	tagNumber
@@ -22,14 +22,13 @@ const (
 type Session struct {
 	Flags
 	World *p2p.World
-	Peer  int  // the other of two; not for tests of more ranks
+	Peer  int  // the other of two ranks
 	First bool // rank 0: begins, measures and reports
 
 	report *reporter
 }
 
-// joinTimeout bounds the start and the end of a job; a test in between may take as long as it
-// likes.
+// joinTimeout bounds the start and the end of a job; the test between them is not bounded.
 const joinTimeout = time.Minute
 
 // join makes this process a rank. measure is false for ranks that only wait for the end.
@@ -91,10 +90,10 @@ func (s *Session) total(mine time.Duration) (time.Duration, error) {
 	return mine + time.Duration(binary.LittleEndian.Uint64(buf[:])), err
 }
 
-// device is what carries the messages of this pair, for the report.
+// device names the wire between the two ranks, for the report.
 func (s *Session) device() string { return s.World.Metrics().Device }
 
-// result fills in what all tests report. elapsed is the time that one message takes times iters.
+// result fills in what all tests report. elapsed is the time of one message times iters.
 func (s *Session) result(test string, size, iters int, elapsed time.Duration) Result {
 	seconds := elapsed.Seconds()
 	return Result{
@@ -105,8 +104,8 @@ func (s *Session) result(test string, size, iters int, elapsed time.Duration) Re
 	}
 }
 
-// fill writes the payload of message seq into buf. None of its bytes is 0, so that those that do
-// not arrive in a cleared buffer are seen.
+// fill writes the payload of message seq into buf. No byte is 0, so that a missing one shows in a
+// cleared buffer.
 func fill(buf []byte, seq int) {
 	x := uint64(seq)*0x9e3779b97f4a7c15 + 1
 	for i := 0; i < len(buf); i += 8 {
@@ -119,7 +118,7 @@ func fill(buf []byte, seq int) {
 	}
 }
 
-// damage says where what was received is not what was sent.
+// damage describes the first difference between two payloads.
 func damage(got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil

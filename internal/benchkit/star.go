@@ -7,9 +7,9 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Star measures loops in which every rank sends to rank 0, and rank 0 answers each once it has
-// heard all: what a barrier or a reduction of small values comes to. It is for any number of ranks,
-// in particular more than there are processors.
+// Star measures loops in which every rank sends to rank 0, and rank 0 answers each after it has
+// received all: the pattern of a barrier or a small reduction. It is for any number of ranks, in
+// particular more than there are processors.
 func Star(s *Session, size, iters int) (Result, error) {
 	r, err := s.rounds("star", size, iters, 1, gather)
 	r.Ranks = s.World.Size()
@@ -19,7 +19,7 @@ func Star(s *Session, size, iters int) (Result, error) {
 // gather is one rank's side.
 func gather(w *p2p.World, l *Loop) error {
 	ctx, round := context.Background(), 0
-	heard := make([]int, w.Size()) // the round in which a rank was heard last
+	heard := make([]int, w.Size()) // by rank: the round of its last message
 	for range l.Rounds {
 		round++
 		if w.Rank() != 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// Streams is the test of a stream from rank 0 to rank 1 whose loop is body: it runs on both ranks
-// and ranges over s.Batches. At the end of a batch rank 0 knows that rank 1 has all of it.
+// Streams is a test of a stream from rank 0 to rank 1 with the loop body: it runs on both ranks and
+// ranges over s.Batches. At the end of a batch rank 0 knows that rank 1 has received it.
 func Streams(test string, body func(w *p2p.World, s *Stream) error) Test {
 	return func(s *Session, size, iters int) (Result, error) {
 		st := &Stream{Window: s.Window, s: s, iters: iters, shared: make([]byte, size)}
@@ -29,7 +29,7 @@ func Streams(test string, body func(w *p2p.World, s *Stream) error) Test {
 
 // Stream verifies and times batches of messages of one size on one rank.
 type Stream struct {
-	Window int // messages under way at once
+	Window int // messages in flight
 
 	s       *Session
 	iters   int
@@ -37,11 +37,11 @@ type Stream struct {
 	bufs    [][]byte      // those of a window of messages whose payloads are; else nil
 	elapsed time.Duration // of iters messages
 	cpu     time.Duration // processor time of both ranks for them, on the first
-	err     error         // ended the batches
+	err     error         // why the batches ended early
 }
 
-// Batches is an iterator over the numbers of messages to move: some whose payloads are verified,
-// some to warm up, and those that are timed.
+// Batches is an iterator over the numbers of messages to move: verified ones, warm-up, and timed
+// ones.
 func (s *Stream) Batches(yield func(n int) bool) {
 	batch := func(n int) bool {
 		if !yield(n) {
@@ -86,9 +86,9 @@ func (s *Stream) timed(batch func(n int) bool) {
 	}
 }
 
-// Buf is the buffer of message i of a batch. Message i-Window, which had it before, must have
-// ended. Where payloads are not verified all messages share one buffer, as in other benchmarks of
-// this kind: contents do not matter then, and the memory stays in the cache.
+// Buf is the buffer of message i of a batch; message i-Window, which used it before, must have
+// ended. Unverified messages all share one buffer, as in other benchmarks of this kind, and the
+// memory stays in the cache.
 func (s *Stream) Buf(i int) []byte {
 	if s.bufs == nil {
 		return s.shared
@@ -96,7 +96,7 @@ func (s *Stream) Buf(i int) []byte {
 	return s.own(i)
 }
 
-// own is a buffer with the payload of message i, or a cleared one to receive it in.
+// own is a buffer with the payload of message i, or a cleared one to receive it.
 func (s *Stream) own(i int) []byte {
 	if i >= s.Window {
 		s.verify(i - s.Window)

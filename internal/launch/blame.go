@@ -12,13 +12,12 @@ import (
 	"github.com/tagmatch/tagmatch/internal/ranks"
 )
 
-// settleTime is how long the launcher listens after a failure before it ends the others: a process
-// that dies closes its connections before the kernel calls it dead, and who notices that may be
-// dead first.
+// settleTime is how long the launcher waits after a failure before it ends the other ranks: a dying
+// process closes its connections before its exit is visible, and a rank that detects that may exit
+// first.
 const settleTime = 100 * time.Millisecond
 
-// gone takes note of a rank's end. The first that failed may only have noticed that another one was
-// gone.
+// gone handles a rank's end. The first one that fails may only have detected another's end.
 func (s *supervisor) gone(r *rank) {
 	if s.failed == nil && r.code != 0 && s.code == 0 {
 		s.failed = r
@@ -33,8 +32,8 @@ func (s *supervisor) gone(r *rank) {
 	}
 }
 
-// settled ends the ranks that are left. Those that have ended by themselves by now are heard before
-// the verdict: what they wrote may still be under way.
+// settled ends the remaining ranks. Ranks that have exited by now are read to the end before the
+// verdict: their reports may still be in flight.
 func (s *supervisor) settled() {
 	s.settle.Stop()
 	for _, r := range s.ranks {
@@ -46,7 +45,8 @@ func (s *supervisor) settled() {
 	s.judge()
 }
 
-// judge names the rank that brought the job down, once all that are asked have been heard.
+// judge names the rank that brought the job down, once the reports of all exited ranks are
+// complete.
 func (s *supervisor) judge() {
 	var failed []*rank
 	for _, r := range s.asked {
@@ -59,16 +59,17 @@ func (s *supervisor) judge() {
 	}
 	culprit := blame(failed)
 	text := fmt.Sprintf("rank %d %s", culprit.n, culprit.reason)
-	if !culprit.killed { // nobody is killed for what another one does
+	if !culprit.killed { // a signal by another one does not count
 		text = s.deserters(culprit) + text
 	}
 	s.failed, s.asked = nil, nil
 	s.note(culprit.code, text)
 }
 
-// blame names the one of the failed ranks that brought the job down. Who had lost another one of
-// them only noticed; of the others one that was killed by a signal did not notice anything, and of
-// two alike it is the one that ended first: the order of ends says little of causes.
+// blame returns the failed rank that brought the job down. One that reported the loss of another
+// one of them only reacted. Of the others one that was killed by a signal cannot have reacted; of
+// two alike the one that ended first is blamed, although the order of ends says little about
+// causes.
 func blame(failed []*rank) *rank {
 	noticed := func(r *rank) bool {
 		return slices.ContainsFunc(failed, func(o *rank) bool { return o != r && slices.Contains(r.lost, o.n) })
@@ -89,8 +90,8 @@ func compare(a, b bool) int {
 	return 1
 }
 
-// deserters names the ranks that left the job in the lurch before culprit failed, which most likely
-// noticed that.
+// deserters names the ranks that left the job before culprit failed, which most likely reacted to
+// that.
 func (s *supervisor) deserters(culprit *rank) string {
 	by := map[string][]int{}
 	for _, r := range s.ranks {
@@ -110,12 +111,12 @@ func (s *supervisor) deserters(culprit *rank) string {
 	return strings.Join(parts, "")
 }
 
-// deserted says how a rank that did not fail left the others alone, "" where it did not. ended: by
+// deserted describes how a rank that did not fail left the others, "" if it did not. ended: by
 // itself.
 func (r *rank) deserted(culprit *rank, ended bool) string {
 	switch {
 	case culprit.state == link.Outside || r.state == link.Finished:
-		return "" // it waited for nobody, or all had come to the end
+		return "" // it waited for nobody, or all had finished
 	case r.state == link.Closed:
 		return "left the job by Close, without Shutdown"
 	case ended && r.state == link.Joined:

@@ -12,7 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
-// TestBlame: who is named, whatever the order in which the launcher hears of the ends.
+// TestBlame: the blamed rank does not depend on the order in which the launcher learns of the ends.
 func TestBlame(t *testing.T) {
 	gone := func(rank, code int, reason string) event {
 		return event{rank: rank, kind: rankGone, code: code, killed: strings.HasPrefix(reason, "was killed"), reason: reason}
@@ -79,7 +79,7 @@ func TestBlame(t *testing.T) {
 			var out bytes.Buffer
 			s := newSupervisor(&job{opt: &Options{Stderr: &out, Grace: 1}})
 			defer s.timer.Stop()
-			c := exec.Command("sleep", "60") // stands for the ranks that still run
+			c := exec.Command("sleep", "60") // a rank that still runs
 			c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			require.NoError(t, c.Start())
 			defer func() {
@@ -101,8 +101,7 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestAfterSettling: what is heard of while those that ended by themselves are not all read to the
-// end.
+// TestAfterSettling: reports that arrive while exited ranks are not all read to the end.
 func TestAfterSettling(t *testing.T) {
 	first := event{rank: 0, kind: rankGone, code: 1, reason: "exited with code 1"}
 	tests := []struct {

@@ -13,15 +13,16 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
-// abortCourtesy is how long ranks have to end by themselves after an Abort, which they all hear of.
+// abortCourtesy is how long ranks have to end by themselves after an Abort, which all of them learn
+// of.
 const abortCourtesy = time.Second
 
-// lastWords is how long the launcher reads on what a rank that has ended wrote last. It counts only
-// where the rank's descendants keep the link open, and a host that stands still for a moment must
-// not cost the reason of an Abort.
+// lastWords is how long the launcher reads the remaining output of a rank that has ended. It
+// matters only where descendants keep the link open; a host that stalls for a moment must not lose
+// the reason of an Abort.
 const lastWords = time.Second
 
-// watch reports what happens to one rank.
+// watch reports the events of one rank.
 func (j *job) watch(r *rank) {
 	aborts := make(chan struct{})
 	go func() {
@@ -41,7 +42,7 @@ func (j *job) watch(r *rank) {
 	} else if awaitExit(r.cmd.Process.Pid) {
 		j.report(event{rank: r.n, kind: rankEnded})
 	}
-	// Not reaped yet, so the group's number cannot be anybody else's.
+	// Not reaped yet, so the group's number cannot be in use by another.
 	signalGroup(r.cmd.Process, syscall.SIGKILL)
 	err := r.cmd.Wait()
 	r.out.flush()
@@ -91,9 +92,9 @@ type supervisor struct {
 	code   int
 	err    error
 	ending bool
-	ended  int     // ranks whose processes have
-	failed *rank   // the first that was seen to fail, until it is known whose fault that was
-	asked  []*rank // that have ended by themselves, set when settle has fired
+	ended  int     // ranks whose processes have ended
+	failed *rank   // the first that failed, until the blame is settled
+	asked  []*rank // ranks that had ended when settle fired
 	settle *time.Timer
 	next   syscall.Signal // sent when timer fires
 	timer  *time.Timer
@@ -146,7 +147,7 @@ func (s *supervisor) happened(e event) {
 	case rankSaid:
 		r.state = e.state
 	case rankLost:
-		if r.state < link.Closed { // later ones follow from its own end
+		if r.state < link.Closed { // later states follow from its own end
 			r.lost = append(r.lost, e.peer)
 		}
 	case rankEnded:
@@ -165,14 +166,14 @@ func (s *supervisor) happened(e event) {
 	}
 }
 
-// aborted takes note of an Abort. It is the cause of a failure that is not settled yet: who noticed
-// it may be heard first.
+// aborted handles an Abort. It is the cause of a failure that is not settled yet: the reaction of
+// another rank may be reported first.
 func (s *supervisor) aborted(e event) {
 	s.settle.Stop()
 	s.failed, s.asked = nil, nil
 	code := e.code
 	if code == 0 {
-		code = 1 // a job that was aborted did not succeed
+		code = 1 // an aborted job did not succeed
 	}
 	if s.note(code, fmt.Sprintf("rank %d aborted the job with code %d: %s", e.rank, e.code, e.reason)) && !s.ending {
 		s.next = syscall.SIGTERM
@@ -180,7 +181,7 @@ func (s *supervisor) aborted(e event) {
 	}
 }
 
-// note remembers the first failure and says so.
+// note records and prints the first failure.
 func (s *supervisor) note(code int, text string) (first bool) {
 	if s.code != 0 || s.failed != nil {
 		return false
@@ -196,11 +197,11 @@ func (s *supervisor) fail(code int, text string) {
 	}
 }
 
-// interrupted passes a signal on: the ranks are not in the terminal's process group. A second one
+// interrupted forwards a signal: the ranks are not in the terminal's process group. A second one
 // does not wait.
 func (s *supervisor) interrupted(sig syscall.Signal) {
 	if s.failed != nil && s.asked == nil {
-		s.settled() // the verdict must not be about those that the signal ends
+		s.settled() // the verdict must not be about ranks that the signal ends
 		return
 	}
 	if s.ending {
@@ -217,7 +218,7 @@ func (s *supervisor) say(text string) {
 	fmt.Fprintf(s.opt.Stderr, "tagmatch: %s\n", text)
 }
 
-// end sends sig to all ranks that are left, and sees to it that SIGKILL follows.
+// end sends sig to all remaining ranks, and later SIGKILL.
 func (s *supervisor) end(sig syscall.Signal) {
 	s.ending = true
 	for _, r := range s.ranks {

@@ -20,17 +20,17 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
-// EnvPin is the variable in which a rank finds its CPU: see PinSelf.
+// EnvPin is the variable with a rank's CPU: see PinSelf.
 const EnvPin = bootstrap.EnvPin
 
-// MaxRanks bounds Options.N, so that a slip of the finger does not bring the host down.
+// MaxRanks bounds Options.N, so that a typing error does not overload the host.
 const MaxRanks = 4096
 
-// Options of Run. Zero values are good defaults, but for N and Command.
+// Options of Run. Zero values are good defaults, except for N and Command.
 type Options struct {
 	N       int      // number of ranks
 	Command []string // program and arguments
-	Env     []string // default os.Environ(); what describes another job in it is replaced
+	Env     []string // default os.Environ(); variables of another job are replaced
 	Dir     string   // working directory; default this process's
 
 	Stdin          *os.File  // for rank 0; default none. The others have none
@@ -43,8 +43,8 @@ type Options struct {
 
 // Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when
 // all have ended: 0, or the first code other than 0 of a rank, 128 + the signal's number if one
-// killed it. When that happens, or an Abort, or SIGINT or SIGTERM reach this process, or ctx ends,
-// it ends the other ranks. The error is for a job that could not be started, and for ctx.
+// killed it. After that, an Abort, SIGINT or SIGTERM to this process, or the end of ctx, it ends
+// the other ranks. The error is for a job that could not be started, and for ctx.
 func Run(ctx context.Context, opt Options) (code int, err error) {
 	if err := opt.setDefaults(); err != nil {
 		return 1, err
@@ -52,8 +52,8 @@ func Run(ctx context.Context, opt Options) (code int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The parent-death signal is sent when the thread that started the child ends, not the
-		// process. So one thread starts them all and stays until they are gone.
+		// The parent-death signal is sent at the end of the thread that started the child, not of
+		// the process. So one thread starts all ranks and stays until they have ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		j := &job{opt: &opt, events: make(chan event), quit: make(chan struct{})}
@@ -89,10 +89,10 @@ func (o *Options) setDefaults() error {
 type job struct {
 	opt    *Options
 	ranks  []*rank
-	exits  *exitQueue // nil: there is none
+	exits  *exitQueue // nil: not supported
 	output sync.Mutex // one line at a time, on both streams
 	events chan event
-	quit   chan struct{} // closed when nobody receives events any more
+	quit   chan struct{} // closed when events are received no more
 	wg     sync.WaitGroup
 }
 
@@ -104,15 +104,15 @@ type rank struct {
 	running  bool
 
 	state  link.State
-	queued chan struct{} // closed when the exitQueue has told of its end; nil: it does not
-	order  int           // among those that have ended, from 1; 0: it is not known to have
-	code   int           // once it does not run
+	queued chan struct{} // closed when the exitQueue has reported its end; nil: no exitQueue
+	order  int           // position among the ended ranks, from 1; 0: not known
+	code   int           // exit code, once it has ended
 	killed bool          // by a signal
 	reason string
-	lost   []int // ranks that it has said to have lost, before it left the job itself
+	lost   []int // ranks that it reported as lost before it left the job
 }
 
-// event is what happens to a job.
+// event is an event of a rank.
 type event struct {
 	rank   int
 	kind   eventKind
@@ -127,10 +127,10 @@ type eventKind uint8
 
 const (
 	rankSaid  eventKind = iota // its state
-	rankLost                   // has lost peer
+	rankLost                   // has reported the loss of peer
 	rankAbort                  // called Abort
-	rankEnded                  // its process has; what it wrote may still be under way
-	rankGone                   // and all of it has been read
+	rankEnded                  // its process has ended; its last output may still be unread
+	rankGone                   // all its output was read too
 )
 
 // start starts all ranks or none.
@@ -139,7 +139,7 @@ func (j *job) start() error {
 	if err != nil {
 		return fmt.Errorf("launch: no port for the rendezvous: %w", err)
 	}
-	defer ln.Close() // rank 0 has it by then, so that nobody else can get the port
+	defer ln.Close() // rank 0 has its copy by then, and no other process can get the port
 	env := j.environment(ln.Addr().(*net.TCPAddr).Port)
 	cpus, err := j.cpus()
 	if err != nil {
@@ -158,7 +158,7 @@ func (j *job) start() error {
 	return nil
 }
 
-// watchAll watches the ranks that were started.
+// watchAll watches the started ranks.
 func (j *job) watchAll() {
 	if j.exits != nil {
 		j.wg.Go(func() { j.exits.run(func(r *rank) { j.report(event{rank: r.n, kind: rankEnded}) }) })
@@ -209,12 +209,12 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 	return nil
 }
 
-// inherit gives the rank its link and, if it is rank 0, the rendezvous's socket.
+// inherit passes the rank its link and, to rank 0, the socket of the rendezvous.
 func (j *job) inherit(r *rank, c *exec.Cmd, ln net.Listener) ([]*os.File, error) {
 	parent, child, env, err := link.Pair(3 + len(c.ExtraFiles))
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		return nil, nil // neither links nor inherited sockets here: the rank opens the port itself
+		return nil, nil // neither is supported here: rank 0 opens the port itself
 	case err != nil:
 		return nil, err
 	}
@@ -240,7 +240,7 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// environment is what all ranks share.
+// environment is the environment that all ranks share.
 func (j *job) environment(port int) []string {
 	env := make([]string, 0, len(j.opt.Env)+16)
 	for _, kv := range j.opt.Env {
@@ -260,8 +260,8 @@ func (j *job) environment(port int) []string {
 	return env[:len(env):len(env)]
 }
 
-// ofJob reports whether a variable describes the job that this process belongs to, and so not the
-// one it starts.
+// ofJob reports whether a variable describes the job of this process, which is not the job that it
+// starts.
 func ofJob(name string) bool {
 	switch name {
 	case bootstrap.EnvRank, bootstrap.EnvWorldSize, bootstrap.EnvLocalRank, bootstrap.EnvLocalWorldSize,

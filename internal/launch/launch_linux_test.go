@@ -20,7 +20,7 @@ import (
 
 func ignoreTerm() { signal.Ignore(syscall.SIGTERM) }
 
-// alive reports whether pid runs; a zombie that its new parent has not reaped yet does not.
+// alive reports whether pid runs; an unreaped zombie does not.
 func alive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -37,8 +37,7 @@ func requireGone(t *testing.T, pids []int) {
 	}
 }
 
-// nested is a launcher of its own, for tests that kill it. Its ranks run a shell that starts a
-// child.
+// nested is a launcher for tests that kill it. Its ranks run a shell that starts a child.
 func nested(string) int {
 	env := append(os.Environ(), envRole+"=")
 	code, err := Run(context.Background(), Options{N: 2, Env: env, NoPrefix: true, Grace: 300 * time.Millisecond,
@@ -70,7 +69,7 @@ func TestLauncherKilled(t *testing.T) {
 	requireGone(t, pids(out.String()))
 }
 
-// TestLauncherKilledReachesDescendants has a program behind a shell, which the parent-death signal
+// TestLauncherKilledReachesDescendants runs a program behind a shell, which the parent-death signal
 // does not reach.
 func TestLauncherKilledReachesDescendants(t *testing.T) {
 	program := envRole + "=watcher " + os.Args[0]
@@ -101,7 +100,7 @@ func TestLauncherInterrupted(t *testing.T) {
 	}
 }
 
-// TestBackgroundProcesses leaves a process behind in the rank's group.
+// TestBackgroundProcesses leaves a process in the rank's group.
 func TestBackgroundProcesses(t *testing.T) {
 	var out, errs buffer
 	code, err := Run(context.Background(), Options{N: 2, Command: []string{"sh", "-c", "sleep 60 & echo pid $!"}, Stdout: &out, Stderr: &errs})
@@ -119,7 +118,7 @@ func pinnedTo() int {
 	return cpu
 }
 
-// pinned tells its affinity, thread by thread, after some threads have been started.
+// pinned prints its affinity, thread by thread, after some threads were started.
 func pinned(string) int {
 	before := fmt.Sprint(gomaxprocs())
 	for range 4 {
@@ -198,7 +197,7 @@ func TestLinkSurvivesNonsense(t *testing.T) {
 	require.Equal(t, []int{3}, lost)
 }
 
-// TestLostDoesNotBlock: a launcher that does not read misses a loss, and the rank goes on.
+// TestLostDoesNotBlock: a launcher that does not read misses a loss, and the rank continues.
 func TestLostDoesNotBlock(t *testing.T) {
 	parent, child, env, err := link.Pair(3)
 	require.NoError(t, err)

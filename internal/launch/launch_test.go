@@ -129,7 +129,7 @@ func exchange(string) int {
 
 func gomaxprocs() int { return runtime.GOMAXPROCS(0) }
 
-// buffer is an output that several writers may share.
+// buffer is an output for several writers.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

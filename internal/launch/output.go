@@ -6,12 +6,11 @@ import (
 	"sync"
 )
 
-// maxLine is where a line that does not end is cut, so that a rank cannot fill the launcher's
-// memory.
+// maxLine is where an endless line is cut, so that a rank cannot fill the launcher's memory.
 const maxLine = 1 << 20
 
-// lineWriter passes whole lines on, each with a prefix and in one piece. One goroutine writes; mu
-// is shared with the other writers of the same output.
+// lineWriter forwards whole lines, each with a prefix and in one write. One goroutine writes; mu is
+// shared with the other writers of the same output.
 type lineWriter struct {
 	mu     *sync.Mutex
 	w      io.Writer
@@ -40,7 +39,7 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 	return n, l.pass()
 }
 
-// cut makes a line of what there is.
+// cut ends the current line.
 func (l *lineWriter) cut() {
 	l.out = append(l.out, l.prefix...)
 	l.out = append(l.out, l.buf...)
@@ -48,7 +47,7 @@ func (l *lineWriter) cut() {
 	l.buf = l.buf[:0]
 }
 
-// pass writes what is ready.
+// pass writes the complete lines.
 func (l *lineWriter) pass() error {
 	if len(l.out) == 0 {
 		return nil
@@ -59,11 +58,11 @@ func (l *lineWriter) pass() error {
 	return err
 }
 
-// flush passes on an unfinished line.
+// flush forwards an unfinished line.
 func (l *lineWriter) flush() {
 	l.out = l.out[:0]
 	if len(l.buf) > 0 {
 		l.cut()
 	}
-	_ = l.pass() // the rank has ended: nobody is left to be told
+	_ = l.pass() // the rank has ended: there is nobody to report to
 }

@@ -26,10 +26,10 @@ func allowedCPUs() ([]int, error) {
 	return cpus, nil
 }
 
-// PinSelf binds all threads of this process to the CPU that the launcher has named in TAGMATCH_PIN,
-// if it has. It does so to the running threads, not before the program starts, and first fixes
-// GOMAXPROCS at its value, because the runtime would take it from the new affinity. It returns the
-// CPUs that the process might have used and is not on now.
+// PinSelf binds all threads of this process to the CPU in TAGMATCH_PIN, if that is set. It does so
+// to the running threads, not before the program starts, and first fixes GOMAXPROCS at its value,
+// because the runtime would derive it from the new affinity. It returns the CPUs that were allowed
+// before and are not any more.
 func PinSelf() (others []int, err error) {
 	s := os.Getenv(EnvPin)
 	if s == "" {
@@ -52,8 +52,8 @@ func PinSelf() (others []int, err error) {
 	return others, pinThreads(&set)
 }
 
-// pinThreads goes over the threads until it finds no new one: those started meanwhile by a thread
-// that was not pinned yet have its old affinity.
+// pinThreads pins threads until it finds no new one: a thread started by one that was not pinned
+// yet has the old affinity.
 func pinThreads(set *unix.CPUSet) error {
 	seen := map[int]bool{}
 	for again := true; again; {

@@ -9,7 +9,7 @@ import (
 
 func allowedCPUs() ([]int, error) { return nil, errors.ErrUnsupported }
 
-// PinSelf is for Linux; elsewhere nothing sets TAGMATCH_PIN.
+// PinSelf is implemented on Linux; elsewhere nothing sets TAGMATCH_PIN.
 func PinSelf() ([]int, error) {
 	return nil, fmt.Errorf("launch: pinning: %w", errors.ErrUnsupported)
 }

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processAttr makes a rank a process group of its own that does not outlive the launcher.
+// processAttr makes a rank its own process group, which ends with the launcher.
 func processAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitExit returns true when pid has ended, and leaves it to be reaped.
+// awaitExit waits for the end of pid without reaping it.
 func awaitExit(pid int) bool {
 	for {
 		var info unix.Siginfo
@@ -25,14 +25,14 @@ func awaitExit(pid int) bool {
 	}
 }
 
-// exitQueue tells in which order processes end: an epoll hands out what happened in its order. Who
-// waits for each process by itself learns that in the order in which the scheduler lets it.
+// exitQueue reports the order in which processes end: epoll returns events in their order, while
+// goroutines that wait for one process each run in the scheduler's order.
 type exitQueue struct {
 	epfd  int
 	ranks map[int32]*rank // by pidfd
 }
 
-// newExitQueue gives nil where the kernel or a filter of system calls has none.
+// newExitQueue returns nil where the kernel, or a filter of system calls, does not support it.
 func newExitQueue() *exitQueue {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -41,14 +41,14 @@ func newExitQueue() *exitQueue {
 	return &exitQueue{epfd, map[int32]*rank{}}
 }
 
-// prepare is for before c starts.
+// prepare is called before c starts.
 func (q *exitQueue) prepare(c *exec.Cmd) *int {
 	fd := -1
 	c.SysProcAttr.PidFD = &fd
 	return &fd
 }
 
-// add takes over fd, which prepare gave, once r has started.
+// add takes over fd, the result of prepare, once r has started.
 func (q *exitQueue) add(r *rank, fd int) {
 	if fd < 0 {
 		return
@@ -62,7 +62,7 @@ func (q *exitQueue) add(r *rank, fd int) {
 	q.ranks[int32(fd)] = r
 }
 
-// run calls ended for each rank that was added, as they end, and returns when all have.
+// run calls ended for each added rank in the order of their ends, and returns after the last.
 func (q *exitQueue) run(ended func(*rank)) {
 	defer func() { _ = unix.Close(q.epfd) }()
 	var events [64]unix.EpollEvent
@@ -83,5 +83,5 @@ func (q *exitQueue) run(ended func(*rank)) {
 
 // signalGroup sends sig to all of a rank's processes.
 func signalGroup(p *os.Process, sig syscall.Signal) {
-	_ = unix.Kill(-p.Pid, sig) // nobody left to be told is well
+	_ = unix.Kill(-p.Pid, sig) // no process left is fine
 }

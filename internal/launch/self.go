@@ -10,8 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
-// Self runs n copies of this program, with its own arguments, as the ranks of a job. Options.N and
-// Command are set by it.
+// Self runs n copies of this program, with its own arguments, as the ranks of a job. It sets
+// Options.N and Command.
 func Self(n int, opt Options) (int, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -21,17 +21,17 @@ func Self(n int, opt Options) (int, error) {
 	return Run(context.Background(), opt)
 }
 
-// Launched reports whether some launcher started this process as a rank, so that Self is not to be
-// called. It is true also where the launcher's settings are wrong or cannot be used: joining the
-// job will say why.
+// Launched reports whether some launcher started this process as a rank, so that Self must not be
+// called. It is true even if the launcher's settings are wrong or unsupported: joining the job
+// returns the error.
 func Launched() bool {
 	f, err := bootstrap.Inspect(bootstrap.Options{})
 	return err != nil || f.Launcher != "singleton"
 }
 
-// WatchParent ends this process when the launcher that started it, directly or through some other
-// program, is gone. It does nothing in a process that no launcher of this package has started. Call
-// it once, at the start.
+// WatchParent ends this process when the launcher that started it, directly or through another
+// program, is gone. It does nothing in a process without a launcher of this package. Call it once,
+// at the start.
 func WatchParent() {
 	l := link.Open(os.Getenv)
 	if l == nil {
