@@ -20,7 +20,7 @@ With -json each line of output is one object:
 
 Exit code: 0; 1 if a setting is wrong, after showing the rest.`
 
-// row is one fact. All that info shows is rows, so that text and JSON cannot differ.
+// row is one fact. All output of info consists of rows, so that text and JSON cannot differ.
 type row struct {
 	Section string `json:"section"`
 	Name    string `json:"name"`
@@ -28,7 +28,7 @@ type row struct {
 	Origin  string `json:"origin,omitempty"`
 }
 
-// source gives the rows of a section. It may give rows and an error.
+// source returns the rows of a section, and possibly an error too.
 type source func(getenv func(string) string) ([]row, error)
 
 // sources lists the sections in the order of output.

@@ -25,7 +25,7 @@ func init() {
 	os.Exit(execute([]string{"info"}, nil, os.Stdout, os.Stderr))
 }
 
-// TestInfoWithoutSharedMemory says what auto has, and why not more.
+// TestInfoWithoutSharedMemory: info shows the wires of device auto, and why one is missing.
 func TestInfoWithoutSharedMemory(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envRefused+"=1")

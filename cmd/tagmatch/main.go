@@ -1,8 +1,8 @@
-// Command tagmatch starts jobs on this host and tells what a job would find here: `tagmatch run`
-// and `tagmatch info`.
+// Command tagmatch starts jobs on this host and shows what a job would use here: `tagmatch run` and
+// `tagmatch info`.
 //
-// Concurrency: each command runs on the main goroutine; `run` leaves the looking after ranks to
-// internal/launch.
+// Concurrency: each command runs on the main goroutine; internal/launch supervises the ranks of
+// `run`.
 //
 // Neither the commands' output nor their flags carry a compatibility promise yet.
 package main
@@ -45,7 +45,7 @@ func execute(args []string, in *os.File, out, errs io.Writer) int {
 	return exitUsage
 }
 
-// exitError ends the command with a code of its own; with err nil everything has been said.
+// exitError ends the command with its exit code; with err nil the error was printed already.
 type exitError struct {
 	code int
 	err  error
@@ -71,8 +71,7 @@ ranks on this host, and shows devices, launcher and configuration.
 	return root
 }
 
-// longJSON lets `info -json` be written as for the benchmark and the examples, which use the
-// standard flag package.
+// longJSON accepts `info -json`, as the benchmark and the examples do, which use package flag.
 func longJSON(args []string) []string {
 	if len(args) == 0 || args[0] != "info" {
 		return args

@@ -40,7 +40,7 @@ func hostRows(getenv func(string) string) ([]row, error) {
 	}, nil
 }
 
-// launcherRows says which job this process would join.
+// launcherRows describes the job that this process would join.
 func launcherRows(getenv func(string) string) ([]row, error) {
 	const section = "launcher"
 	f, err := bootstrap.Inspect(bootstrap.Options{Getenv: getenv})

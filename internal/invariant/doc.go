@@ -1,10 +1,10 @@
-// Package invariant is what a build with -tags invariants checks while it runs: that state is
-// touched by its owner only, that nothing ends twice, that memory is not used after its life, and
-// the rules V1 to V19 of docs/tag-matching-offload.md, section 7.1, where a running program shows
-// them. A broken rule panics with a *Violation: such a build is for tests and for finding the
-// mistake in a program, not for production.
+// Package invariant has the checks of a build with -tags invariants: state is accessed by its owner
+// only, nothing ends twice, memory is not used after its life, and the rules V1 to V19 of
+// docs/tag-matching-offload.md, section 7.1, hold where a running program shows them. A broken rule
+// panics with a *Violation: such a build is for tests and for finding mistakes in a program, not
+// for production.
 //
-// In other builds Enabled is the constant false. Code that only serves a check stands behind "if
+// In other builds Enabled is the constant false. Code that only serves a check is guarded by "if
 // invariant.Enabled", so that the compiler removes it; Mutex is a sync.Mutex, Guard and Stack are
 // empty.
 //
@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// Violation is what a broken rule panics with.
+// Violation is the panic value of a broken rule.
 type Violation struct {
 	Rule string // "V1" to "V19", or a word such as "owner"
 	Text string
@@ -25,7 +25,7 @@ type Violation struct {
 
 func (v *Violation) Error() string { return fmt.Sprintf("invariant %s: %s", v.Rule, v.Text) }
 
-// Check panics unless ok. The format says what was found.
+// Check panics unless ok. The format describes what was found.
 func Check(ok bool, rule, format string, args ...any) {
 	if !ok {
 		Broken(rule, format, args...)
@@ -38,10 +38,10 @@ func Broken(rule, format string, args ...any) {
 	panic(&Violation{rule, strings.TrimRight(fmt.Sprintf(format, args...), "\n")})
 }
 
-// PoisonByte fills memory whose life has ended.
+// PoisonByte fills memory after its life.
 const PoisonByte = 0xdb
 
-// Poison overwrites memory that nobody may read any more, so that a use of it shows.
+// Poison overwrites memory that must not be read any more, so that a use of it shows.
 func Poison(b []byte) {
 	for i := range b {
 		b[i] = PoisonByte

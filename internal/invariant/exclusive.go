@@ -2,8 +2,8 @@ package invariant
 
 import "sync/atomic"
 
-// Exclusive finds calls that overlap. Unlike with Guard they must not nest either; so it need not
-// know goroutines, and costs next to nothing.
+// Exclusive detects overlapping calls. Unlike with Guard calls must not nest either; so it need not
+// identify goroutines, and costs almost nothing.
 type Exclusive struct {
 	call atomic.Pointer[string]
 }

@@ -85,7 +85,7 @@ func TestExclusive(t *testing.T) {
 	require.NotPanics(t, func() { e.Enter("post") })
 }
 
-// deep is at another place of the stack for each depth.
+// deep calls f at a different place of the stack for each depth.
 func deep(depth int, f func()) byte {
 	var frame [1 << 10]byte
 	if depth == 0 {
@@ -96,7 +96,7 @@ func deep(depth int, f func()) byte {
 	return frame[depth]
 }
 
-// Many goroutines, whose stacks move and are used again, never take another for the owner.
+// No goroutine is taken for the owner by mistake, although stacks move and are reused.
 func TestMutexOwnerAnywhere(t *testing.T) {
 	var m Mutex
 	m.Lock()

@@ -12,16 +12,14 @@ import (
 	"sync/atomic"
 )
 
-// Enabled tells whether the checks are built in.
+// Enabled reports whether the checks are built in.
 const Enabled = true
 
-// Thorough lets large lists be looked at whole each time, as small ones are: by default that is
-// done now and then, or programs with deep queues would never end. It is set before anything is
-// checked, and not changed later.
+// Thorough makes every check of a large list complete: by default only some are, or programs with
+// deep queues would never end. Set it before any check.
 var Thorough bool
 
-// goroutine is, for people, the number of the calling goroutine, as its stack trace begins:
-// "goroutine 12 [running]".
+// goroutine is the number of the calling goroutine, from its stack trace: "goroutine 12 [running]".
 func goroutine() uint64 {
 	var buf [32]byte
 	s := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))
@@ -39,7 +37,7 @@ type Mutex struct {
 	owner atomic.Uintptr
 }
 
-// Lock takes the lock. Taking it twice is a Violation, not a deadlock.
+// Lock takes the lock. Taking it twice is a Violation instead of a deadlock.
 func (m *Mutex) Lock() {
 	me := self()
 	if m.owner.Load() == me {
@@ -58,7 +56,7 @@ func (m *Mutex) TryLock() bool {
 	return true
 }
 
-// Unlock frees the lock. The goroutine that holds it must be the one that calls.
+// Unlock frees the lock, which the calling goroutine must hold.
 func (m *Mutex) Unlock() {
 	m.AssertHeld("an unlock")
 	m.owner.Store(0)
@@ -76,7 +74,7 @@ func (m *Mutex) AssertHeld(what string) {
 	}
 }
 
-// Guard finds calls that should not overlap. Enter and Leave may nest on one goroutine.
+// Guard detects overlapping calls. Enter and Leave may nest on one goroutine.
 type Guard struct {
 	mu    sync.Mutex
 	owner uintptr
@@ -104,10 +102,10 @@ func (g *Guard) Leave() {
 	g.depth--
 }
 
-// Stack is where something happened.
+// Stack is the stack of some call.
 type Stack struct{ pcs []uintptr }
 
-// Here is the stack of the caller's caller.
+// Here returns the stack of the caller's caller.
 func Here() Stack {
 	pcs := make([]uintptr, 32)
 	return Stack{pcs[:runtime.Callers(3, pcs)]}

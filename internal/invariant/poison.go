@@ -1,13 +1,13 @@
 package invariant
 
-// poisonMost is how much of a buffer PoisonStart overwrites: all of a large one would cost more
-// than it tells.
+// poisonMost is how much of a buffer PoisonStart overwrites: all of a large one would take too
+// long.
 const poisonMost = 4 << 10
 
-// PoisonStart is Poison for buffers that may be large, of which it overwrites the beginning.
+// PoisonStart is Poison for the beginning of a buffer that may be large.
 func PoisonStart(b []byte) { Poison(b[:min(len(b), poisonMost)]) }
 
-// RequirePoison panics if somebody has written to b since PoisonStart. what names b.
+// RequirePoison panics if b was written to since PoisonStart. what names b.
 func RequirePoison(b []byte, what string) {
 	for i, v := range b[:min(len(b), poisonMost)] {
 		if v != PoisonByte {

@@ -9,12 +9,11 @@ import (
 	"runtime"
 )
 
-// seenFile is where coverage.sh learns which checks have failed: a check that no test sees fail is
-// no check.
+// seenFile collects the failed checks for coverage.sh: a check that no test sees fail is worthless.
 var seenFile = os.Getenv("TAGMATCH_INVARIANTS_SEEN")
 
-// seen notes the place of the check that calls Broken, by itself or through Check: the two callers
-// are both noted.
+// seen records the place of the check that called Broken, directly or through Check: both callers
+// are recorded.
 func seen() {
 	if seenFile == "" {
 		return

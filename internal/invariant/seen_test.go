@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSeen: a check that fails is noted by its place, whether it calls Broken or Check.
+// TestSeen: a failed check is recorded by its place, whether it calls Broken or Check.
 func TestSeen(t *testing.T) {
 	defer func(before string) { seenFile = before }(seenFile)
 	seenFile = filepath.Join(t.TempDir(), "seen")

@@ -2,6 +2,6 @@
 
 package invariant
 
-// self tells goroutines apart while they live. It is the address of the runtime's record: asking
-// for the number takes a stack trace, a hundred times as long.
+// self identifies the calling goroutine while it lives, by the address of the runtime's record: its
+// number would take a stack trace, a hundred times as long.
 func self() uintptr

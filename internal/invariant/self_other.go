@@ -2,5 +2,5 @@
 
 package invariant
 
-// self tells goroutines apart while they live.
+// self identifies the calling goroutine while it lives.
 func self() uintptr { return uintptr(goroutine()) }

@@ -1,5 +1,5 @@
-// Package keepalive has the kernel find out that the host at the other end of a TCP connection is
-// gone, or the way to it.
+// Package keepalive makes the kernel detect that the host at the other end of a TCP connection, or
+// the way to it, is gone.
 //
 // Concurrency: all functions may be called at any time by any goroutine.
 package keepalive
@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Min is the shortest time that Idle and All can bound. The kernel counts in seconds; after a cut
-// of half of it there must be time for a question, for finding the way to the host again, and for
-// one question that was not asked just before the cut.
+// Min is the shortest time for Idle and All. The kernel counts in seconds; after an interruption of
+// half of it there must be time for a probe, for finding the host again, and for one probe that was
+// not sent just before the interruption.
 const Min = 6 * time.Second
 
-// Idle ends conn when its other end, while there is nothing to be sent, has not been heard of for
-// limit. A process that is stopped does not count: its kernel answers.
+// Idle ends conn when its other end, with nothing to be sent, has been silent for limit. A stopped
+// process does not count: its kernel answers.
 func Idle(conn net.Conn, limit time.Duration) error {
 	tc, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -32,8 +32,8 @@ func Idle(conn net.Conn, limit time.Duration) error {
 	})
 }
 
-// All is Idle and, on Linux, ends conn also when what was sent has not been acknowledged for limit,
-// or has not been taken by the process there: for connections whose ends read all the time.
+// All is Idle and, on Linux, also ends conn when sent data was not acknowledged, or not read by the
+// process there, for limit: for connections whose ends read all the time.
 func All(conn net.Conn, limit time.Duration) error {
 	if err := Idle(conn, limit); err != nil {
 		return err
@@ -41,7 +41,7 @@ func All(conn net.Conn, limit time.Duration) error {
 	return control(conn.(*net.TCPConn), func(fd int) error { return setUserTimeout(fd, limit) })
 }
 
-// config asks after an eighth of the time, and then as often as fits.
+// config probes after an eighth of the time, and then as often as fits.
 func config(limit time.Duration) net.KeepAliveConfig {
 	every := max(limit/8, time.Second).Truncate(time.Second)
 	return net.KeepAliveConfig{Enable: true, Idle: every, Interval: every, Count: max(int(limit/every)-1, 1)}

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setRetries keeps the pauses between retransmissions, which double, to an eighth of the limit: one
-// must get through in the time that is left after a cut. Kernels before 6.15 do not have it; theirs
-// seldom are too long.
+// setRetries bounds the pauses between retransmissions, which double, to an eighth of the limit:
+// one must get through in the time that is left after an interruption. Kernels before 6.15 lack
+// this; their pauses are seldom too long.
 func setRetries(fd int, limit time.Duration) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(max(limit/8, time.Second)/time.Millisecond))
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestConfig: silence ends a connection within the limit, and a cut of half of it, that began just
-// before a question, leaves time for another one.
+// TestConfig: silence ends a connection within the limit, and an interruption of half of it, that
+// began just before a probe, leaves time for another one.
 func TestConfig(t *testing.T) {
 	for limit := Min; limit <= time.Hour; limit = limit*3/2 + 17*time.Millisecond {
 		c := config(limit)

@@ -1,19 +1,19 @@
-// Package matchmodel is a naive model of MPI's matching rules, and decides whether what a receiver
-// saw is something that those rules allow.
+// Package matchmodel is a naive model of MPI's matching rules: it decides whether those rules allow
+// what a receiver saw.
 //
 // Concurrency: pure functions on their arguments. This package carries no compatibility promise
 // yet.
 //
-// A receiver sees messages of several sources. Those of one source arrive in the order of sending,
+// A receiver gets messages of several sources. Those of one source arrive in the order of sending,
 // those of different sources in any order, and receives are posted in between. For one interleaving
-// matching is deterministic: an arriving message goes to the first posted receive that accepts it,
-// a posted receive takes the first arrived message that it accepts. Check searches for an
-// interleaving that gives exactly the observed outcome.
+// matching is deterministic: an arriving message goes to the first posted receive that matches it,
+// a posted receive takes the first arrived message that it matches. Check searches for an
+// interleaving with exactly the observed outcome.
 //
-// A receive that ended cancelled, and a message that was withdrawn, are left out by the caller:
-// neither was ever first in line for the other side, so the rest behaves as if they had not been. A
-// receive that may have had a message, and gave it back, is not left out: others could not get that
-// message meanwhile.
+// The caller leaves out receives that ended cancelled and messages that were withdrawn: neither was
+// ever first in line for another, so the rest behaves as without them. A receive that may have had
+// a message, and was cancelled with it, is not left out: other receives could not get that message
+// meanwhile.
 package matchmodel
 
 import (
@@ -24,10 +24,10 @@ import (
 	"strings"
 )
 
-// AnySource in Recv.Source accepts every source.
+// AnySource in Recv.Source matches every source.
 const AnySource = -1
 
-// Unmatched in Recv.Got says that the receive was still posted at the end.
+// Unmatched in Recv.Got means that the receive was still posted at the end.
 const Unmatched = -1
 
 // Recv is a receive in posting order, with its outcome.
@@ -38,15 +38,15 @@ type Recv struct {
 	// Unmatched.
 	GotSource, Got int
 
-	// Gone says that the receive has ended without a message, when at least From and at most Until
-	// receives had been posted. If it had matched one it has given it back to its old place, which
-	// it may where no posted receive waits that accepts it.
+	// Gone: the receive ended without a message when at least From and at most Until receives had
+	// been posted. If it had matched a message, that returned to its old place among the unexpected
+	// ones, which is legal only while no posted receive matches it.
 	Gone        bool
 	From, Until int
 
-	// Leaving says that the receive was to end when From receives had been posted, but that its
-	// message was faster. That may have been known later: from then on it need not keep another
-	// from giving its message back.
+	// Leaving: the receive was asked to end when From receives had been posted, but completed. Its
+	// owner may have learned that later: from then on it need not keep another receive from
+	// returning its message.
 	Leaving bool
 }
 
@@ -63,35 +63,36 @@ type History struct {
 // message is one of History.Messages.
 type message struct{ src, seq int }
 
-// search is a depth-first search over interleavings. Its state is how far each source and the
-// receives have come, and which messages wait unexpected, in their order of arrival.
+// search is a depth-first search over interleavings. Its state is how many messages of each source
+// have arrived, how many receives are posted, and which messages are unexpected, in the order of
+// arrival.
 type search struct {
 	h      *History
-	taker  map[message]int // observed: which receive took a message
-	next   []int           // by source: messages that have arrived
+	taker  map[message]int // observed: the receive of a message
+	next   []int           // by source: number of arrived messages
 	posted int
 	unexp  []message
-	seen   map[string]bool // states known to lead nowhere
+	seen   map[string]bool // states without a solution
 
 	late    bool            // try cancelled receives as late as possible, not as early
 	gone    []int           // the receives with Gone
-	over    map[int]bool    // those of them that have ended
-	held    map[int]message // what those of them have that have not
-	holder  map[message]int // the same the other way round
-	arrived map[message]int // when, to find an old place again
+	over    map[int]bool    // those of gone that have ended
+	held    map[int]message // messages that receives in gone hold
+	holder  map[message]int // the inverse of held
+	arrived map[message]int // when: gives a returned message its old place
 }
 
 // maxCount bounds receives, sources and messages of one source: the search is exponential in the
 // worst case.
 const maxCount = 255
 
-// maxStates bounds the search: states known to lead nowhere. One that the rules allow meets hardly
-// any of them, a wrong one can have more than there is memory for.
+// maxStates bounds the search, in states without a solution. A legal history needs few of them, an
+// illegal one can have more than there is memory for.
 const maxStates = 1 << 18
 
-// Check returns nil if the rules allow h, else an error that describes it. A history with more than
-// 255 receives, sources, or messages of one source is refused, and so is one for which no
-// interleaving is found in 262144 states.
+// Check returns nil if the rules allow h, else an error that describes it. It refuses a history
+// with more than 255 receives, sources, or messages of one source, and one for which it finds no
+// interleaving in 262144 states.
 func Check(h *History) error {
 	if len(h.Recvs) > maxCount || len(h.Messages) > maxCount || slices.ContainsFunc(h.Messages, func(m []uint64) bool { return len(m) > maxCount }) {
 		return fmt.Errorf("history too large to check: at most %d receives, sources and messages of a source", maxCount)
@@ -118,7 +119,7 @@ func Check(h *History) error {
 		}
 		s.taker[m] = i
 	}
-	for _, s.late = range []bool{false, true} { // where one way finds nothing in time the other may
+	for _, s.late = range []bool{false, true} { // if one finds nothing in time, the other may
 		clear(s.seen)
 		switch {
 		case s.run():
@@ -132,7 +133,7 @@ func Check(h *History) error {
 
 func (s *search) tag(m message) uint64 { return s.h.Messages[m.src][m.seq] }
 
-// run reports whether some interleaving from here on explains the rest.
+// run reports whether some interleaving from this state explains the rest.
 func (s *search) run() bool {
 	if s.done() {
 		return true
@@ -162,7 +163,7 @@ func (s *search) done() bool {
 	return true
 }
 
-// post tries the next receive's posting.
+// post tries to post the next receive.
 func (s *search) post() bool {
 	if s.posted == len(s.h.Recvs) || slices.ContainsFunc(s.gone, func(i int) bool { return i < s.posted && !s.over[i] && s.h.Recvs[i].Until <= s.posted }) {
 		return false
@@ -177,7 +178,7 @@ func (s *search) post() bool {
 	}
 	if at < 0 {
 		if !s.waits(r) {
-			return false // its message has come and gone to somebody else
+			return false // its message has arrived and gone to another receive
 		}
 		s.posted++
 		ok := s.run()
@@ -197,8 +198,7 @@ func (s *search) post() bool {
 	return ok
 }
 
-// holding goes on with a message in the hands of a receive, which keeps it if it is one that will
-// end without.
+// holding continues with a message held by a receive, which keeps it only if it ends without one.
 func (s *search) holding(recv int, m message, then func() bool) bool {
 	if !s.h.Recvs[recv].Gone {
 		return then()
@@ -210,8 +210,8 @@ func (s *search) holding(recv int, m message, then func() bool) bool {
 	return ok
 }
 
-// arriveAny tries the next messages of all sources, those first whose receives come first: with
-// many receives that accept anything few other orders lead anywhere.
+// arriveAny tries the next messages of all sources, those of earlier receives first: with many
+// wildcard receives few other orders succeed.
 func (s *search) arriveAny() bool {
 	var next []message
 	for src, n := range s.next {
@@ -223,7 +223,7 @@ func (s *search) arriveAny() bool {
 	return slices.ContainsFunc(next, func(m message) bool { return s.arrive(m.src) })
 }
 
-// receiver is the receive that took a message in the end; one that nobody took comes last.
+// receiver is the receive of a message; messages without one come last.
 func (s *search) receiver(m message) int {
 	if r, ok := s.taker[m]; ok {
 		return r
@@ -243,7 +243,7 @@ func (s *search) arrive(src int) bool {
 	return ok
 }
 
-// offer goes on with a message that the model gives to receive first, or lets wait.
+// offer continues with a message that matches receive first, or none.
 func (s *search) offer(m message, first int) bool {
 	taker, taken := s.taker[m]
 	switch {
@@ -252,7 +252,7 @@ func (s *search) offer(m message, first int) bool {
 	case first >= 0:
 		return taken && taker == first && s.run() // else the wrong receive took it
 	case taken && taker < s.posted:
-		return false // its receive was posted before and is not waiting any more
+		return false // its receive was posted before and does not wait
 	}
 	old := s.unexp
 	at := slices.IndexFunc(old, func(u message) bool { return s.arrived[u] > s.arrived[m] })
@@ -265,9 +265,9 @@ func (s *search) offer(m message, first int) bool {
 	return ok
 }
 
-// hopeless tells whether the message that now waits in place at can never be had by its receive,
-// since an earlier one that is still to be posted will find it: that must find its own message
-// before this one. A message that a receive may hold for a time has hope.
+// hopeless reports whether the unexpected message at index at can never reach its receive, because
+// an earlier receive that is still to be posted matches it: that must match its own message before.
+// A message that a receive may hold for a time is not hopeless.
 func (s *search) hopeless(at int) bool {
 	m := s.unexp[at]
 	if s.mayHold(m) {
@@ -288,7 +288,7 @@ func (s *search) hopeless(at int) bool {
 	return false
 }
 
-// mayHold tells whether a receive that ends without a message may still have this one.
+// mayHold reports whether a receive that ends without a message may still hold this one.
 func (s *search) mayHold(m message) bool {
 	return slices.ContainsFunc(s.gone, func(i int) bool { return !s.over[i] && s.h.Recvs[i].accepts(m.src, s.tag(m)) })
 }
@@ -299,7 +299,7 @@ func (s *search) endAny() bool {
 	})
 }
 
-// end tries the end of a receive that gets nothing.
+// end tries to end a receive without a message.
 func (s *search) end(i int) bool {
 	m, holds := s.held[i]
 	if holds && s.wanted(m) {
@@ -320,7 +320,7 @@ func (s *search) end(i int) bool {
 	return ok
 }
 
-// wanted tells whether a posted receive waits that accepts m, and that is not to end.
+// wanted reports whether a posted receive waits that matches m and is not asked to end.
 func (s *search) wanted(m message) bool {
 	for i := s.firstPosted(m); i >= 0; i = s.nextPosted(m, i+1) {
 		if r := &s.h.Recvs[i]; !r.Leaving || r.From > s.posted {
@@ -330,10 +330,10 @@ func (s *search) wanted(m message) bool {
 	return false
 }
 
-// firstPosted is the first posted receive that waits and accepts m, or -1.
+// firstPosted is the first waiting receive that matches m, or -1.
 func (s *search) firstPosted(m message) int { return s.nextPosted(m, 0) }
 
-// nextPosted is firstPosted of those from i on.
+// nextPosted is firstPosted among those from i on.
 func (s *search) nextPosted(m message, i int) int {
 	for ; i < s.posted; i++ {
 		r := &s.h.Recvs[i]
@@ -345,8 +345,8 @@ func (s *search) nextPosted(m message, i int) int {
 	return -1
 }
 
-// waits tells whether a posted receive waits: its message has not arrived, or another will give it
-// back.
+// waits reports whether a posted receive waits: its message has not arrived, or another receive
+// will return it.
 func (s *search) waits(r *Recv) bool {
 	if r.Got == Unmatched || r.Gone || r.Got >= s.next[r.GotSource] {
 		return true
@@ -355,8 +355,8 @@ func (s *search) waits(r *Recv) bool {
 	return held
 }
 
-// key names a state. Check has made sure that every receive, source and message of a source fits in
-// a byte; how many messages of all sources wait need not.
+// key encodes a state. Check has verified that every receive, source and message of a source fits
+// in a byte; the number of unexpected messages may not.
 func (s *search) key() string {
 	b := make([]byte, 0, 64)
 	b = append(b, byte(s.posted))
@@ -370,7 +370,7 @@ func (s *search) key() string {
 	if len(s.gone) == 0 {
 		return string(b)
 	}
-	for _, i := range s.gone { // held messages have a place among those that wait
+	for _, i := range s.gone { // a held message has a place among the unexpected ones
 		m, holds := s.held[i]
 		switch {
 		case holds:
@@ -390,7 +390,7 @@ func (s *search) key() string {
 	return string(b)
 }
 
-// String lists the history for people.
+// String lists the history.
 func (h *History) String() string {
 	var b strings.Builder
 	for src, tags := range h.Messages {

@@ -37,8 +37,8 @@ func TestRules(t *testing.T) {
 		{"wildcard posted first gets it", History{[]Recv{recv(0, 0, 0, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 8}}}, false},
 		{"sources interleave", History{[]Recv{recv(AnySource, 0, 0, 1, 0), recv(AnySource, 0, 0, 0, 0)}, [][]uint64{{7}, {7}}}, true},
 		{"later receive stole", History{[]Recv{recv(AnySource, 7, all, 0, Unmatched), recv(AnySource, 7, all, 0, 0)}, [][]uint64{{7}}}, false},
-		// Receive 0 got source 1's only after source 0's second was taken by receive 1: needs a
-		// cycle in time.
+		// Receive 0 got source 1's message only after receive 1 got source 0's second: impossible
+		// in time.
 		{"cycle", History{[]Recv{recv(AnySource, 0, 0, 0, 1), recv(0, 0, 0, 0, 0)}, [][]uint64{{1, 2}}}, false},
 		{"given back and got", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 0), recv(0, 7, all, 0, 1)}, [][]uint64{{7, 7}}}, true},
 		{"given back to its old place", History{[]Recv{gone(7, all, 1, 1), recv(0, 7, all, 0, 1), recv(0, 7, all, 0, 0)}, [][]uint64{{7, 7}}}, false},
@@ -64,8 +64,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRandom plays random interleavings forwards: what they give must be allowed, and swapping the
-// messages of two receives that both accept both messages of one source must not be.
+// TestRandom plays random interleavings: their histories must be legal, and illegal once the
+// messages of two receives that both match two messages of one source are swapped.
 func TestRandom(t *testing.T) {
 	refused := 0
 	for seed := range uint64(1500) {
@@ -79,7 +79,7 @@ func TestRandom(t *testing.T) {
 	require.Greater(t, refused, 200)
 }
 
-// TestRandomGone plays likewise where some receives give back what they have had.
+// TestRandomGone does the same where some receives return a message.
 func TestRandomGone(t *testing.T) {
 	refused, past := 0, 0
 	for seed := range uint64(15000) {
@@ -103,12 +103,12 @@ func TestRandomGone(t *testing.T) {
 	require.Positive(t, past)
 }
 
-// player plays one interleaving, in its own way: it knows when everything happened.
+// player simulates one interleaving, by other means than the model: it knows the order of events.
 type player struct {
 	rng  *rand.Rand
 	h    History
 	sent []sent
-	back int         // messages given back
+	back int         // returned messages
 	past map[int]int // by receive: the number of earlier messages, which it must not match
 }
 
@@ -141,7 +141,7 @@ func (p *player) play() *History {
 	return &p.h
 }
 
-// end ends a receive that has no message, or one that nobody else waits for.
+// end ends a receive without a message, or one whose message no other receive matches.
 func (p *player) end() {
 	n := len(p.h.Recvs)
 	if n == 0 {
@@ -166,7 +166,7 @@ func (p *player) end() {
 	}
 }
 
-// wanted tells whether a receive waits that accepts m: one that is to end may be passed over.
+// wanted reports whether a receive waits that matches m: one that is asked to end need not count.
 func (p *player) wanted(m sent) bool {
 	var over []int
 	for i := range p.h.Recvs {
@@ -186,7 +186,7 @@ func (p *player) wanted(m sent) bool {
 	return false
 }
 
-// match gives messages that nobody has to receives that have none: the oldest to the first.
+// match assigns unassigned messages to receives without one: the oldest to the first.
 func (p *player) match() {
 	for j := range p.sent {
 		m := &p.sent[j]
@@ -200,7 +200,7 @@ func (p *player) match() {
 	}
 }
 
-// play makes a history by simulating one interleaving.
+// play returns the history of one simulated interleaving.
 func play(rng *rand.Rand) *History {
 	h := &History{Messages: make([][]uint64, 1+rng.IntN(3))}
 	type arrived struct{ src, seq int }
@@ -235,7 +235,7 @@ func play(rng *rand.Rand) *History {
 	return h
 }
 
-// swapOneSource exchanges what two receives got, where that breaks the order of one source; false
+// swapOneSource swaps the messages of two receives where that breaks the order of one source; false
 // if there is no such pair.
 func swapOneSource(h *History) bool {
 	for i := range h.Recvs {
@@ -254,7 +254,7 @@ func swapOneSource(h *History) bool {
 	return false
 }
 
-// TestGivesUp checks that a wrong history ends the search even where its states are without number.
+// TestGivesUp checks that the search ends for an illegal history with very many states.
 func TestGivesUp(t *testing.T) {
 	const sources, each = 8, 20
 	h := &History{Messages: make([][]uint64, sources)}
@@ -270,8 +270,7 @@ func TestGivesUp(t *testing.T) {
 	require.ErrorContains(t, Check(h), "no interleaving found in 262144 states")
 }
 
-// TestKeys checks that states are told apart whose lists, one behind the other, are the same
-// numbers.
+// TestKeys checks that states differ whose lists, concatenated, are the same numbers.
 func TestKeys(t *testing.T) {
 	h := &History{Recvs: []Recv{{Gone: true}, {Gone: true}}}
 	state := func(unexp []message, held map[int]message, over map[int]bool) string {
@@ -288,8 +287,8 @@ func TestKeys(t *testing.T) {
 	require.Equal(t, held, state(nil, map[int]message{0: {0, 0}, 1: {1, 0}}, nil))
 }
 
-// TestKeysOfMany checks that a message that is held before 256 others is told from one behind them:
-// that count does not fit in a byte.
+// TestKeysOfMany checks that a held message before 256 others differs from one behind them: that
+// number does not fit in a byte.
 func TestKeysOfMany(t *testing.T) {
 	const each = 128
 	held := message{2, 0}

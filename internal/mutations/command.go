@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Command is one use of go test, of one package.
+// Command is a use of go test on one package.
 type Command struct {
-	Text  string   // as the mutation has it
-	Build []string // flags for the build: those in front of the package
+	Text  string   // as in the mutation
+	Build []string // flags of the build: those before the package
 	Dir   string   // the package, below the module's root
-	Args  []string // what the built test takes: the flags behind the package
+	Args  []string // flags of the test: those behind the package
 }
 
-// words are separated by blanks; quotes hold some together.
+// words are separated by blanks, except within quotes.
 var words = regexp.MustCompile(`'[^']*'|[^' ]+`)
 
-// goTestFlags are those that the go command hands on to the test as -test.NAME.
+// goTestFlags are those that the go command passes to the test as -test.NAME.
 var goTestFlags = []string{"-run", "-skip", "-short", "-cpu", "-parallel"}
 
 // ParseCommand reads go test [build flags] ./package [flags of the test].

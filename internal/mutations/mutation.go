@@ -1,6 +1,6 @@
-// Package mutations reads the deliberate bugs in the directory bugs and puts them into the source
-// text of this module. README.md says what the files look like; cmd/mutate runs the tests that must
-// fail with each.
+// Package mutations reads the deliberate bugs in the directory bugs and plants them into the source
+// text of this module. README.md describes the files; cmd/mutate runs the tests that must fail with
+// each.
 //
 // Concurrency: none here; one goroutine uses a Tree. This package carries no compatibility promise.
 package mutations
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Dir is where the bugs are, below the module's root.
+// Dir is the directory of the bugs, below the module's root.
 const Dir = "internal/mutations/bugs"
 
 // Mutation is one deliberate bug.
@@ -22,7 +22,7 @@ type Mutation struct {
 	Name  string // of its file, without extension
 	Bug   string // what is wrong
 	Catch []Command
-	Hang  time.Duration // not 0: tests that still run after it have failed too
+	Hang  time.Duration // not 0: tests that run longer have failed too
 	hunks []hunk
 }
 
@@ -43,8 +43,8 @@ func (h *hunk) String() string {
 	return h.dir + ", " + h.decl
 }
 
-// Dirs returns the directories of the packages that the bug is in, slash-separated, below the
-// module's root.
+// Dirs returns the directories of the packages with the bug, slash-separated, below the module's
+// root.
 func (m *Mutation) Dirs() []string {
 	var dirs []string
 	for _, h := range m.hunks {
@@ -56,7 +56,7 @@ func (m *Mutation) Dirs() []string {
 	return dirs
 }
 
-// Load reads all mutations of a directory, in the order of their names.
+// Load reads all mutations of a directory, sorted by name.
 func Load(dir string) ([]*Mutation, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.txt"))
 	if err != nil {
@@ -75,7 +75,7 @@ func Load(dir string) ([]*Mutation, error) {
 	return all, errors.Join(errs...)
 }
 
-// parse reads the text of a mutation's file.
+// parse parses the text of a mutation's file.
 func parse(name, text string) (*Mutation, error) {
 	m := &Mutation{Name: name}
 	dir := ""
@@ -158,7 +158,7 @@ func (m *Mutation) parseHeader(line string) (err error) {
 	return err
 }
 
-// dedent takes from all lines the indentation that they share.
+// dedent removes the common indentation of all lines.
 func (h *hunk) dedent() {
 	shared, first := "", true
 	for _, lines := range [][]string{h.old, h.new} {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBugsFit tells whoever moves or renames code that a bug does not fit any more, or that the
-// tests that it names are gone.
+// TestBugsFit fails if code was moved or renamed so that a bug does not fit any more, or if the
+// tests that a bug names are gone.
 func TestBugsFit(t *testing.T) {
 	all, err := Load("bugs")
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestBugsFit(t *testing.T) {
 	}
 }
 
-// namesTest tells whether there is a test that c runs, subtests aside.
+// namesTest reports whether there is a test that c runs, subtests aside.
 func namesTest(t *testing.T, c Command) bool {
 	var pattern string
 	for i, arg := range c.Args {

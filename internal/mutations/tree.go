@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Tree is the source text of a module as it is on disk. What was read is kept.
+// Tree is the source text of a module on disk. Files that were read are cached.
 type Tree struct {
 	root  string
 	files map[string][]string // the lines of those that were read, by path below root
@@ -38,7 +38,7 @@ type edit struct {
 }
 
 // Plant returns the text of the files that m changes, with the bug in them, by path below the root.
-// It fails where a snippet does not stand exactly once in its place.
+// It fails if a snippet does not occur exactly once in its place.
 func (t *Tree) Plant(m *Mutation) (map[string]string, error) {
 	edits := map[string][]edit{}
 	var errs []error
@@ -59,7 +59,7 @@ func (t *Tree) Plant(m *Mutation) (map[string]string, error) {
 		slices.SortFunc(edits, func(a, b edit) int { return b.from - a.from })
 		lines := slices.Clone(t.files[file])
 		below := len(lines)
-		for _, e := range edits { // the last first, so that line numbers stay true
+		for _, e := range edits { // the last first, so that line numbers stay valid
 			if e.to > below {
 				return nil, fmt.Errorf("%s: two of its snippets share line %d of %s", m.Name, e.to, file)
 			}
@@ -76,7 +76,7 @@ func (t *Tree) Plant(m *Mutation) (map[string]string, error) {
 	return texts, nil
 }
 
-// find looks for the one place where the snippet of h stands.
+// find returns the only occurrence of the snippet of h.
 func (t *Tree) find(h *hunk) (found edit, err error) {
 	places, err := t.places(h)
 	if err != nil {
@@ -106,8 +106,8 @@ func (t *Tree) find(h *hunk) (found edit, err error) {
 	return found, nil
 }
 
-// match tells whether lines are those of the snippet, all of them indented by the same more, and by
-// what.
+// match reports whether lines are those of the snippet, all of them with the same additional
+// indentation, and that indentation.
 func match(lines, snippet []string) (indent string, ok bool) {
 	first := slices.IndexFunc(snippet, func(s string) bool { return s != "" })
 	indent, ok = strings.CutSuffix(lines[first], snippet[first])
@@ -126,7 +126,7 @@ func match(lines, snippet []string) (indent string, ok bool) {
 	return indent, true
 }
 
-// places returns where the snippet of h may stand: several where the same is declared for several
+// places returns where the snippet of h may occur: several where the declaration exists for several
 // systems.
 func (t *Tree) places(h *hunk) ([]place, error) {
 	if h.file != "" {
@@ -165,8 +165,8 @@ func (t *Tree) read(file string) ([]string, error) {
 	return t.files[file], nil
 }
 
-// declarations finds what is declared at the top level of the package in dir, outside its tests and
-// whatever its build constraints.
+// declarations lists the top-level declarations of the package in dir, without its tests, for all
+// build constraints.
 func (t *Tree) declarations(dir string) (decls []place, err error) {
 	names, err := filepath.Glob(filepath.Join(t.root, dir, "*.go"))
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package ranks writes ranks for people.
+// Package ranks formats lists of ranks.
 //
 // Concurrency: it has functions only. This package carries no compatibility promise yet.
 package ranks
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// most is how many ranks a List names.
+// most is the most ranks that a List names.
 const most = 16
 
 // List names ranks in ascending order: "rank 3", "ranks 1, 4"; long lists are cut.

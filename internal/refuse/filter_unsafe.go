@@ -12,8 +12,8 @@ import (
 )
 
 // Calls makes the system calls of these numbers (unix.SYS_...) fail with errno, in all threads of
-// this process, in the programs that it starts, and for ever: call it in a process of its own.
-// Several calls of Calls add up; of two that name the same number the later one decides.
+// this process and in the programs that it starts, for ever: call it in a process of its own.
+// Several calls add up; of two for the same number the later one decides.
 func Calls(errno unix.Errno, numbers ...uintptr) error {
 	arch, ok := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if !ok {
@@ -38,7 +38,7 @@ func Calls(errno unix.Errno, numbers ...uintptr) error {
 	return nil
 }
 
-// program lets everything through but the numbers. A number is that of a system call only with its
+// program allows everything but the numbers. The number of a system call depends on the
 // architecture.
 func program(arch uint32, errno unix.Errno, numbers []uintptr) []unix.SockFilter {
 	const (

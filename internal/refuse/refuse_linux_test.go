@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestCalls has a child refuse itself two calls: a filter stays for ever.
+// TestCalls runs in a child process: a filter stays for ever.
 func TestCalls(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVar+"=1")
@@ -32,7 +32,7 @@ func TestCalls(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// refused looks from threads that were there before the filter, and from those that it started.
+// refused tries the calls in threads from before the filter and in new ones.
 func refused() error {
 	const threads = 8
 	ready, ask := make(chan struct{}), make(chan struct{})

@@ -30,7 +30,7 @@ func Results(t *testing.T, test string, more ...string) {
 	}
 }
 
-// Table runs the command with every payload verified, and looks at what it prints for people.
+// Table runs the command with every payload verified, and checks its table.
 func Table(t *testing.T, more ...string) {
 	args := append([]string{"-check", "-nopin", "-gomaxprocs", "2", "-sizes", "5,100k", "-iters", "20"}, more...)
 	stdout, stderr, err := Run(t, args...)
@@ -39,8 +39,8 @@ func Table(t *testing.T, more ...string) {
 	require.Contains(t, stdout, "    100k         20 ")
 }
 
-// WrongFlags gives the command, whose name is name, what it must refuse: at once, in one line that
-// says what is wrong.
+// WrongFlags gives the command flags that it must refuse: at once, in one line that names the
+// fault.
 func WrongFlags(t *testing.T, name string) {
 	for args, want := range map[string]string{
 		"-device foo":      `-device is "foo": this build has auto, shm, tcp`,

@@ -1,4 +1,4 @@
-// Package invarianttest helps tests of the checks of builds with -tags invariants. This package
+// Package invarianttest helps to test the checks of builds with -tags invariants. This package
 // carries no compatibility promise.
 package invarianttest
 
@@ -10,7 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// Violates runs f, which must break rule, and returns what the Violation says.
+// Violates runs f, which must break rule, and returns the text of the Violation.
 func Violates(t *testing.T, rule string, f func()) (text string) {
 	t.Helper()
 	var got any

@@ -1,6 +1,6 @@
-// Package link is the line between a rank and the local launcher that started it: a socket that the
-// rank inherits. The rank writes to it how far it is with its job, which ranks it has lost, and an
-// Abort; it reads end of file when the launcher is gone.
+// Package link is the connection between a rank and the local launcher that started it: a socket
+// that the rank inherits. The rank reports how far it is with its job, which ranks it has lost, and
+// an Abort; it reads end of file when the launcher is gone.
 //
 // Concurrency: the methods of a Link may be called from any goroutine; Close only once.
 //
@@ -19,31 +19,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Env names the variable that leads to the socket: "fd:inode". The inode makes sure that a
-// descriptor of that number in some descendant is the same socket still.
+// Env names the variable with the socket: "fd:inode". The inode verifies that the descriptor of
+// that number is still the same socket in a descendant.
 const Env = "TAGMATCH_LAUNCH_FD"
 
-// State is how far a rank is with its job. A launcher that must say which rank brought the job down
-// looks at it.
+// State is how far a rank is with its job. The launcher uses it to find the rank that brought the
+// job down.
 type State int
 
 // States in their order.
 const (
-	Outside State = iota // it has not begun to join
+	Outside State = iota // before it joins
 	Joining
 	Joined
-	Closed   // it has left before all had come to the end
-	Finished // it has left when all had
+	Closed   // it has left before all had finished
+	Finished // it has left after all had finished
 )
 
-// maxLine bounds what the launcher reads of a line.
+// maxLine bounds the length of a line to the launcher.
 const maxLine = 1 << 10
 
 // Link is a rank's end.
 type Link struct{ f *os.File }
 
-// Open finds the link of this process, or nil when it has none. Each call gives a descriptor of its
-// own.
+// Open returns the link of this process, or nil if it has none. Each call opens a new descriptor.
 func Open(getenv func(string) string) *Link {
 	fd, inode, ok := strings.Cut(getenv(Env), ":")
 	if !ok {
@@ -71,23 +70,23 @@ func (l *Link) Abort(code int, reason string) {
 		line = fmt.Sprintf("abort %d %q", code, reason[:maxLine/8])
 	}
 	_ = l.f.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = io.WriteString(l.f, line+"\n") // a launcher that is gone needs no telling
+	_, _ = io.WriteString(l.f, line+"\n") // a launcher that is gone needs no report
 }
 
-// Say tells the launcher how far this rank is.
+// Say reports how far this rank is.
 func (l *Link) Say(s State) {
 	_ = l.f.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = fmt.Fprintf(l.f, "state %d\n", s) // a launcher that is gone needs no telling
+	_, _ = fmt.Fprintf(l.f, "state %d\n", s) // a launcher that is gone needs no report
 }
 
-// Lost tells the launcher that this rank has lost another one. It does not block: a launcher that
-// does not read misses it.
+// Lost reports that this rank has lost another one. It does not block: a launcher that does not
+// read misses it.
 func (l *Link) Lost(rank int) {
 	c, err := l.f.SyscallConn()
 	if err != nil {
 		return
 	}
-	_ = c.Control(func(fd uintptr) { // not Write, which waits for an Abort that is being written
+	_ = c.Control(func(fd uintptr) { // not Write, which would wait for an Abort being written
 		_, _ = unix.Write(int(fd), fmt.Appendf(nil, "lost %d\n", rank))
 	})
 }
@@ -97,18 +96,18 @@ func (l *Link) Wait() {
 	_, _ = io.Copy(io.Discard, l.f)
 }
 
-// Close gives the link up.
+// Close closes this rank's end.
 func (l *Link) Close() error { return l.f.Close() }
 
-// Reader is told what a rank sends.
+// Reader gets the reports of a rank.
 type Reader struct {
 	Abort func(code int, reason string)
 	Say   func(State)
 	Lost  func(rank int)
 }
 
-// Read tells to what a rank sends over r, until r ends. Anything else a program may write there is
-// ignored.
+// Read passes the reports of a rank over r on, until r ends. Anything else that a program may write
+// there is ignored.
 func Read(r io.Reader, to Reader) {
 	b := bufio.NewReaderSize(r, maxLine)
 	for {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// duplicate opens descriptor fd once more if it is the socket with that inode. The original stays,
-// for others in this process, but is not passed on to its children.
+// duplicate opens descriptor fd again if it is the socket with that inode. The original stays, for
+// others in this process, but children do not inherit it.
 func duplicate(fd int, inode uint64) *os.File {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Ino != inode {
@@ -26,8 +26,8 @@ func duplicate(fd int, inode uint64) *os.File {
 	return os.NewFile(uintptr(n), "launcher")
 }
 
-// Pair makes a link: the launcher's end, the rank's end, and the value of Env for a rank that gets
-// its end as fd.
+// Pair creates a link: the launcher's end, the rank's end, and the value of Env for a rank that
+// inherits its end as fd.
 func Pair(fd int) (parent, child *os.File, env string, err error) {
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 func duplicate(int, uint64) *os.File { return nil }
 
-// Pair is for Linux.
+// Pair is implemented on Linux.
 func Pair(int) (parent, child *os.File, env string, err error) {
 	return nil, nil, "", errors.ErrUnsupported
 }
