@@ -19,7 +19,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// shortEnv makes a rank that is cut off, or out of something, known within seconds.
+// shortEnv lets losses be detected within seconds.
 var shortEnv = []string{"TAGMATCH_PEER_TIMEOUT=6s"}
 
 const dirVar = "JOBTEST_DIR" // a directory that the ranks of a job share
@@ -41,8 +41,8 @@ func eachTransport(t *testing.T, devices []string, f func(t *testing.T, device s
 	}
 }
 
-// TestRefused has the kernel refuse rank 0 what a connection over shared memory takes, after its
-// Init: its Send to rank 1 returns, and both learn that they cannot reach each other.
+// TestRefused: after its Init, the kernel refuses rank 0 the system calls for a connection over
+// shared memory. Its Send to rank 1 returns, and both learn that they cannot reach each other.
 func TestRefused(t *testing.T) {
 	eachTransport(t, []string{"shm"}, func(t *testing.T, device string, env []string) {
 		job{n: 3, role: "refused", device: device, env: env}.succeed(t)
@@ -61,7 +61,7 @@ func refusedRole(ctx context.Context, w *p2p.World) error {
 	return partedOf(ctx, w, "the kernel refuses rank 0 a system call")
 }
 
-// throughRank2 connects rank 2 with both others, and those not with each other.
+// throughRank2 connects rank 2 with both others, which are not connected to each other.
 func throughRank2(ctx context.Context, w *p2p.World) error {
 	for _, r := range []int{0, 1} {
 		if w.Rank() == r || w.Rank() == 2 {
@@ -73,8 +73,8 @@ func throughRank2(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// partedOf has rank 0 send to rank 1, which cannot be: both must say why, and rank 2 still reaches
-// both.
+// partedOf lets rank 0 send to rank 1, which is impossible: both report why, and rank 2 still
+// reaches both.
 func partedOf(ctx context.Context, w *p2p.World, why string) error {
 	c := w.Comm()
 	if w.Rank() == 0 {
@@ -115,7 +115,7 @@ func lostTo(peer int, err error, why string) error {
 	return nil
 }
 
-// TestStarved has rank 0 or 1, whose number is argVar, run out of file descriptors after its Init.
+// TestStarved: rank 0 or 1, whose number is argVar, runs out of file descriptors after its Init.
 func TestStarved(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
@@ -137,8 +137,7 @@ func starvedRole(ctx context.Context, w *p2p.World) error {
 	return partedOf(ctx, w, fmt.Sprintf("rank %d has no file descriptor left", who))
 }
 
-// starve leaves one rank without descriptors, who, and returns what it has taken; the others go on
-// when it has.
+// starve takes all descriptors of rank who and returns them; the other ranks continue afterwards.
 func starve(ctx context.Context, w *p2p.World) (who int, e *eaten, err error) {
 	who, e = int(number(argVar)), &eaten{}
 	if err := throughRank2(ctx, w); err != nil {
@@ -157,7 +156,7 @@ func starve(ctx context.Context, w *p2p.World) (who int, e *eaten, err error) {
 	return who, e, passOn(ctx, w, who == 1)
 }
 
-// passOn has rank 2 tell rank 0 that rank 1 is ready.
+// passOn forwards rank 1's readiness from rank 2 to rank 0.
 func passOn(ctx context.Context, w *p2p.World, used bool) error {
 	switch {
 	case used && w.Rank() == 2:
@@ -172,7 +171,7 @@ func passOn(ctx context.Context, w *p2p.World, used bool) error {
 	return nil
 }
 
-// TestFed gives the descriptors back: a shortage that passes is nobody's loss.
+// TestFed frees the descriptors again: a temporary shortage is no loss.
 func TestFed(t *testing.T) {
 	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
 		for who := range 2 {
@@ -196,7 +195,7 @@ func fedRole(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// eaten are descriptors that nobody else can have.
+// eaten are descriptors taken from this process.
 type eaten struct{ fds []int }
 
 func eatDescriptors() (*eaten, error) {
@@ -228,8 +227,8 @@ func (e *eaten) release() {
 	e.fds = nil
 }
 
-// TestAsleep stops rank 1 for longer than PeerTimeout: with its socket or ring full or, where
-// argVar is set, before anybody has been connected to it. Its host is well, so it is not lost.
+// TestAsleep stops rank 1 for longer than PeerTimeout: with its socket or ring full or, with
+// argVar, before any connection to it. Its host answers, so it is not lost.
 func TestAsleep(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, device string) {
@@ -290,7 +289,7 @@ func sendAsleep(ctx context.Context, w *p2p.World, path string) error {
 	for range asleepCount {
 		reqs = append(reqs, w.Comm().Isend(1, 3, make([]byte, asleepSize)))
 	}
-	time.Sleep(9 * time.Second) // half as long again as PeerTimeout: nothing is to happen in it
+	time.Sleep(9 * time.Second) // half as long again as PeerTimeout: nothing must happen
 	if f := w.Failed(); len(f) != 0 {
 		return fmt.Errorf("failed: %v", f)
 	}

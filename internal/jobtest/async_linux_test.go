@@ -18,11 +18,10 @@ import (
 
 func init() { roles["cutshort"] = cutShortRole }
 
-// asyncEnv makes the devices match, and work while the program computes.
+// asyncEnv selects asynchronous devices that match.
 var asyncEnv = append([]string{"TAGMATCH_ASYNC=on"}, tmsrqEnv...)
 
-// eachProgress runs a test with and without the progress goroutine, with devices that work by
-// themselves.
+// eachProgress runs a test with asynchronous devices, with and without the progress goroutine.
 func eachProgress(t *testing.T, f func(t *testing.T, device string, env []string)) {
 	for _, progress := range []string{"auto", "manual"} {
 		t.Run(progress, func(t *testing.T) {
@@ -33,7 +32,7 @@ func eachProgress(t *testing.T, f func(t *testing.T, device string, env []string
 	}
 }
 
-// TestAsync plays roles with devices that work by themselves.
+// TestAsync runs roles with asynchronous devices.
 func TestAsync(t *testing.T) {
 	eachProgress(t, func(t *testing.T, device string, env []string) {
 		seed := uint64(time.Now().UnixNano())
@@ -48,8 +47,8 @@ func TestAsync(t *testing.T) {
 	})
 }
 
-// TestAsyncKilled kills the sender, and then the receiver, of large messages that devices move by
-// themselves.
+// TestAsyncKilled kills the sender, and then the receiver, of large messages that asynchronous
+// devices move.
 func TestAsyncKilled(t *testing.T) {
 	eachProgress(t, func(t *testing.T, device string, env []string) {
 		for victim := range 2 {
@@ -63,7 +62,7 @@ func TestAsyncKilled(t *testing.T) {
 // cutShortRole sends large messages until rank 1 is killed: the sender where the argument is 0,
 // else the receiver. Receivers compute between posting and waiting.
 func cutShortRole(ctx context.Context, w *p2p.World) error {
-	signal.Ignore(syscall.SIGTERM) // by which the launcher ends the ranks after a death
+	signal.Ignore(syscall.SIGTERM) // the launcher's signal to the ranks after a death
 	if w.Rank() == 1 {
 		time.AfterFunc(time.Duration(20+rand.IntN(20))*time.Millisecond, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) })
 	}

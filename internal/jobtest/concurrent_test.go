@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-// TestConcurrentSchedule plays the schedules of the real processes among goroutines of this one:
-// what the race detector sees.
+// TestConcurrentSchedule plays the schedules of TestSchedule among goroutines of this process, for
+// the race detector.
 func TestConcurrentSchedule(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		seed := uint64(time.Now().UnixNano())

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stayOn binds every thread of this process to the first n processors that it may use, or to all if
-// there are fewer.
+// stayOn binds every thread of this process to its first n allowed processors, or to all if there
+// are fewer.
 func stayOn(n int) error {
 	var all, some unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {

@@ -26,17 +26,16 @@ func init() {
 	roles["noroute"] = noRouteRole
 }
 
-// network is a bridge with a namespace for each rank, of which each has the other end of a port of
-// the bridge.
+// network is a bridge with one namespace for each rank, connected to a port of the bridge.
 type network struct {
 	t     *testing.T
 	name  string
-	what  string // it is for
+	what  string // what it is for
 	n     int
 	ranks []*rankProcess
 }
 
-// networks counts those of this process.
+// networks counts the networks of this process.
 var networks int
 
 func newNetwork(t *testing.T, n int) *network {
@@ -65,7 +64,7 @@ func newNetwork(t *testing.T, n int) *network {
 	return w
 }
 
-// add makes a namespace. What is in it goes with it.
+// add creates a namespace. Its contents end with it.
 func (w *network) add(ns string) {
 	w.ip("netns", "add", ns)
 	w.t.Cleanup(func() { w.ip("netns", "del", ns) })
@@ -86,7 +85,7 @@ func (w *network) port(rank int, state string) {
 	w.ip("-n", w.name+"-hub", "link", "set", fmt.Sprint("p", rank), state)
 }
 
-// rankProcess is a rank in its namespace, which the test talks to by lines.
+// rankProcess is a rank in its namespace; the test and the rank exchange lines.
 type rankProcess struct {
 	rank int
 	cmd  *exec.Cmd
@@ -123,7 +122,7 @@ func (w *network) start(role string, env ...string) {
 	}
 }
 
-// hear waits until each rank has said a line.
+// hear waits until each rank has printed a line.
 func (w *network) hear(line string) {
 	w.t.Helper()
 	for _, p := range w.ranks {
@@ -144,7 +143,7 @@ func (w *network) tell(line string) {
 	}
 }
 
-// end waits until the ranks have ended well.
+// end waits until all ranks have succeeded.
 func (w *network) end() {
 	w.t.Helper()
 	for _, p := range w.ranks {
@@ -154,8 +153,8 @@ func (w *network) end() {
 	}
 }
 
-// everyWay plays a role on networks of three ranks each, all at once as they mostly wait: once for
-// each of args and, of both transports, those that it names.
+// everyWay runs a role on networks of three ranks each, all concurrently as they mostly wait: once
+// for each of args and each of its transports.
 func everyWay(t *testing.T, role string, args map[int][]string, play func(list []*network)) {
 	t.Helper()
 	var all []*network
@@ -185,16 +184,16 @@ var (
 	both   = []string{"rc", "tmsrq"}
 )
 
-// What a rank of TestCut does when it is cut off.
+// What a rank of TestCut does while it is disconnected.
 const (
-	cutBusy     = iota // sends to the ranks that it cannot reach, and receives from them
-	cutIdle            // receives from ranks that it has been connected to
-	cutStranger        // receives from a rank that it has never been connected to
+	cutBusy     = iota // sends to unreachable ranks, and receives from them
+	cutIdle            // receives from ranks that it was connected to
+	cutStranger        // receives from a rank that it was never connected to
 )
 
-// TestCut takes rank 1 off the network: it and the others must learn of each other's loss, the
-// others go on. In cutBusy and cutIdle the store tells nobody, so that each connection has to be
-// found dead by itself.
+// TestCut disconnects rank 1 from the network: it and the others must detect each other's loss, the
+// others continue. In cutBusy and cutIdle the store reports nothing, so that each connection has to
+// detect it by itself.
 func TestCut(t *testing.T) {
 	everyWay(t, "cut", map[int][]string{cutBusy: both, cutIdle: onlyRC, cutStranger: onlyRC}, func(list []*network) {
 		for _, w := range list {
@@ -227,7 +226,7 @@ func cutRole(ctx context.Context, w *p2p.World) error {
 		reqs = append(reqs, w.Comm().Irecv(peer, 5, make([]byte, 8)))
 		of = append(of, peer)
 		if mode == cutBusy {
-			for range 100 { // the first ones complete, being buffered
+			for range 100 { // the first ones are buffered and complete
 				w.Comm().Isend(peer, 6, make([]byte, 8))
 			}
 			reqs = append(reqs, w.Comm().Isend(peer, 6, make([]byte, 4<<20)))
@@ -249,7 +248,7 @@ func cutRole(ctx context.Context, w *p2p.World) error {
 	return w.Close()
 }
 
-// sayAndHear tells the test that this rank has got somewhere, and waits for its word.
+// sayAndHear prints a line for the test and waits for its answer.
 func sayAndHear(say, want string) error {
 	fmt.Println(say)
 	if got := <-testWords(); got != want {
@@ -270,25 +269,25 @@ var testWords = sync.OnceValue(func() <-chan string {
 	return words
 })
 
-// gap is a cut that must be survived, half of PeerTimeout.
+// gap is an interruption that must be survived, half of PeerTimeout.
 const gap = 4 * time.Second
 
-// What the ranks of TestGap do during the cut.
+// What the ranks of TestGap do during the interruption.
 const (
-	gapNew  = iota // they send to ranks that they have not been connected to
-	gapBusy        // they send to ranks that they have been connected to
+	gapNew  = iota // they send to ranks that they were not connected to
+	gapBusy        // they send to ranks that they were connected to
 	gapIdle        // nothing
 )
 
-// TestGap takes rank 1 off the network for half of PeerTimeout. Nobody is lost, and every message
-// arrives.
+// TestGap disconnects rank 1 from the network for half of PeerTimeout. No rank is lost, and every
+// message arrives.
 func TestGap(t *testing.T) {
 	everyWay(t, "gap", map[int][]string{gapNew: onlyRC, gapBusy: both, gapIdle: onlyRC}, func(list []*network) {
 		for _, w := range list {
 			w.port(1, "down")
 			w.tell("cut")
 		}
-		time.Sleep(gap) // which it is about
+		time.Sleep(gap) // the interruption
 		for _, w := range list {
 			w.port(1, "up")
 		}
@@ -339,7 +338,7 @@ func everybodyTalks(ctx context.Context, w *p2p.World, tag p2p.Tag) error {
 	return p2p.WaitAll(ctx, reqs, nil)
 }
 
-// TestNoRoute takes rank 1 the route to rank 2: its Send returns, and both learn that they cannot
+// TestNoRoute removes rank 1's route to rank 2: its Send returns, and both learn that they cannot
 // reach each other. Rank 0 reaches both.
 func TestNoRoute(t *testing.T) {
 	everyWay(t, "noroute", map[int][]string{0: both}, func(list []*network) {

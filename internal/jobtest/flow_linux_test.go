@@ -16,11 +16,11 @@ func fewer() int {
 	return scale
 }
 
-// flows runs a job over each device and transport, with n messages and the default settings, but
-// for the limit that the messages must exceed, which goes with their number.
+// flows runs a job over each device and transport, with n messages and default settings, except for
+// the UnexpectedLimit, which the messages must exceed and which is scaled with n.
 func flows(t *testing.T, j job, n int) { flowsEach(t, j, n, n) }
 
-// flowsMillions is flows with less for tmsrq: what differs there is the matching.
+// flowsMillions is flows with fewer messages for tmsrq, which differs in the matching only.
 func flowsMillions(t *testing.T, j job, n int) { flowsEach(t, j, n, n/4) }
 
 func flowsEach(t *testing.T, j job, rc, tmsrq int) {
@@ -31,7 +31,7 @@ func flowsEach(t *testing.T, j job, rc, tmsrq int) {
 	overWires(t, "tmsrq", j, tmsrq)
 }
 
-// flowsWith is flows for jobs with a limit of their own.
+// flowsWith is flows for jobs with another limit.
 func flowsWith(t *testing.T, limit string, j job, n int) {
 	t.Run("limit "+limit, func(t *testing.T) {
 		j.env = append([]string{limitVar + "=" + limit}, j.env...)
@@ -59,8 +59,8 @@ func TestSlowly(t *testing.T) { flows(t, job{n: 2, role: "slowly"}, 400) }
 // TestReversed receives a million small messages from the last to the first.
 func TestReversed(t *testing.T) { flowsMillions(t, job{n: 2, role: "reversed"}, 1_000_000) }
 
-// TestEmptyFlood floods a rank that computes with messages of which nothing but their record costs
-// memory.
+// TestEmptyFlood floods a computing rank with messages without payload, whose only memory is the
+// record.
 func TestEmptyFlood(t *testing.T) { flowsMillions(t, job{n: 3, role: "emptyflood"}, 2_000_000) }
 
 // TestBesideSlow sends to a fast rank while 20,000 large messages wait for a slow one.
@@ -69,15 +69,14 @@ func TestBesideSlow(t *testing.T) { flows(t, job{n: 3, role: "beside"}, 20_000) 
 // TestStopAmongData waits for one rank while another floods this one.
 func TestStopAmongData(t *testing.T) { flows(t, job{n: 3, role: "stop"}, 200_000) }
 
-// TestAhead wants a message first that is behind more than the limit lets in: copied ones, and
-// requests alone.
+// TestAhead first receives a message that is behind more than the limit allows: of eager messages,
+// and of requests.
 func TestAhead(t *testing.T) {
 	flows(t, job{n: 2, role: "ahead", env: []string{sizeVar + "=1024"}}, 100_000)
 	flowsWith(t, "16384", job{n: 2, role: "ahead", env: []string{sizeVar + "=40960"}}, 4_000)
 }
 
-// TestCancelHeldUp cancels sends that are held up, and receives that held-up senders have been
-// asked for.
+// TestCancelHeldUp cancels sends that are held up, and receives for which WANTs were sent.
 func TestCancelHeldUp(t *testing.T) {
 	for role, ranks := range map[string]int{"cancelheld": 2, "cancelall": 3, "cancelwants": 3} {
 		t.Run(role, func(t *testing.T) {
@@ -88,7 +87,7 @@ func TestCancelHeldUp(t *testing.T) {
 	}
 }
 
-// TestSmallLimits plays other roles with next to no room for messages without a receive.
+// TestSmallLimits runs other roles with almost no memory for unexpected messages.
 func TestSmallLimits(t *testing.T) {
 	for _, limit := range []string{"1", "4096"} {
 		for _, j := range []job{{n: 5, role: "alltoall", arg: 40}, {n: 3, role: "stream", arg: 400}, {n: 3, role: "schedule", seed: 1, arg: 40}} {
@@ -97,7 +96,7 @@ func TestSmallLimits(t *testing.T) {
 	}
 }
 
-// TestKilledHeldUp kills a rank that is held up and that holds another up.
+// TestKilledHeldUp kills a rank that is held up and holds up another one.
 func TestKilledHeldUp(t *testing.T) {
 	for _, transport := range []string{"rc", "tmsrq"} {
 		t.Run(transport, func(t *testing.T) {

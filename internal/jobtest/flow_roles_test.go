@@ -22,16 +22,16 @@ func init() {
 	}
 }
 
-// Tags of the Comm by which ranks of a role tell each other how far they are.
+// Comm tags for the synchronisation of ranks.
 const (
 	tagReady p2p.Tag = 100 + iota
 	tagBegin
 	tagRoll
 )
 
-const tagStop p2p.Tag = 1 << 61 // raw; no number of a message is as large
+const tagStop p2p.Tag = 1 << 61 // raw; larger than the tag of any numbered message
 
-// book has the contents of many messages of one size, all parts of one buffer: message i is told
+// book has the contents of many messages of one size, all parts of one buffer: message i differs
 // from the 4,092 before it.
 type book struct {
 	all  []byte
@@ -83,7 +83,7 @@ func (k *book) recvInOrder(ctx context.Context, w *p2p.World, src, n int) error 
 	return nil
 }
 
-// pass sends on, as an empty message of the Comm with the same tag, what comes so from src.
+// pass waits for an empty Comm message with this tag from src and forwards it to dst.
 func pass(ctx context.Context, w *p2p.World, src, dst int, tag p2p.Tag) error {
 	if _, err := w.Comm().Recv(ctx, src, tag, nil); err != nil {
 		return err
@@ -91,8 +91,8 @@ func pass(ctx context.Context, w *p2p.World, src, dst int, tag p2p.Tag) error {
 	return w.Comm().Send(ctx, dst, tag, nil)
 }
 
-// compute stays outside of the library until the message that pass sends is there. No message of a
-// flood can match what is posted for it.
+// compute stays outside of the library until the message of pass is there. No message of a flood
+// can match its receive.
 func compute(ctx context.Context, w *p2p.World, src int, tag p2p.Tag) error {
 	told := w.Comm().Irecv(src, tag, nil)
 	select {
@@ -103,7 +103,7 @@ func compute(ctx context.Context, w *p2p.World, src int, tag p2p.Tag) error {
 	return err
 }
 
-// untilHeldUp waits until this rank has been held up more often than before.
+// untilHeldUp waits until this rank was held up more often than before.
 func untilHeldUp(ctx context.Context, w *p2p.World, before uint64) error {
 	for w.Metrics().HeldUp == before {
 		if ctx.Err() != nil {
@@ -114,13 +114,13 @@ func untilHeldUp(ctx context.Context, w *p2p.World, before uint64) error {
 	return nil
 }
 
-// scale divides the numbers of messages in builds that look closely at each.
+// scale divides the numbers of messages in builds with expensive checks.
 var scale = map[bool]int{true: 8, false: 1}[effort > 1 || invariant.Enabled]
 
 // limitVar is the UnexpectedLimit of all ranks, in bytes.
 const limitVar = "TAGMATCH_UNEXPECTED_LIMIT"
 
-// unexpectedLimit is the one in effect.
+// unexpectedLimit is the limit in effect.
 func unexpectedLimit() int64 {
 	if os.Getenv(limitVar) == "" {
 		return 64 << 20 // the default
@@ -128,12 +128,12 @@ func unexpectedLimit() int64 {
 	return int64(number(limitVar))
 }
 
-// released is what the receives of a role in order may have let in beyond the limit: few messages,
-// one a WANT.
+// released bounds the bytes beyond the limit that in-order receives of a role may cause: few
+// messages, one for each WANT.
 const released = 1 << 20
 
-// bounded checks what this rank has held so far. The race detector and the checks of the invariants
-// have memory of their own.
+// bounded checks the peak memory of unexpected messages. The race detector and the invariants build
+// use more memory.
 func bounded(w *p2p.World) error {
 	limit := unexpectedLimit()
 	if peak := w.Metrics().UnexpectedPeak; peak > limit+released {
@@ -207,8 +207,8 @@ func reversedRole(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// emptyFloodRole sends argVar messages without a byte to rank 0, which computes until rank 1 is
-// held up, and then receives them as they come.
+// emptyFloodRole sends argVar empty messages to rank 0, which computes until rank 1 is held up, and
+// then receives them.
 func emptyFloodRole(ctx context.Context, w *p2p.World) error {
 	n := int(number(argVar))
 	switch w.Rank() {
@@ -236,8 +236,8 @@ func emptyFloodRole(ctx context.Context, w *p2p.World) error {
 	return bounded(w)
 }
 
-// besideRole has rank 0 offer argVar large messages to rank 1, which computes until rank 2 has got
-// all of its own.
+// besideRole sends argVar large messages from rank 0 to rank 1, which computes until rank 2 has
+// received all of its own.
 func besideRole(ctx context.Context, w *p2p.World) error {
 	n, slow, fast, fasts := int(number(argVar)), newBook(0, 40<<10), newBook(7, 1<<20), 50
 	switch w.Rank() {
@@ -261,8 +261,7 @@ func besideRole(ctx context.Context, w *p2p.World) error {
 	return w.Comm().Send(ctx, 1, tagBegin, nil)
 }
 
-// stopRole has rank 0 wait for rank 2 while rank 1 floods it: what it waits for is sent when rank 1
-// is held up.
+// stopRole has rank 0 wait for rank 2 while rank 1 floods it: rank 2 sends when rank 1 is held up.
 func stopRole(ctx context.Context, w *p2p.World) error {
 	n, k := int(number(argVar)), newBook(1, 1<<10)
 	switch w.Rank() {
@@ -290,7 +289,7 @@ func stopRole(ctx context.Context, w *p2p.World) error {
 // sizeVar is the size of a role's messages.
 const sizeVar = "JOBTEST_SIZE"
 
-// aheadRole sends argVar messages of one tag, and behind them the one that rank 1 wants first.
+// aheadRole sends argVar messages of one tag, and behind them the one that rank 1 receives first.
 func aheadRole(ctx context.Context, w *p2p.World) error {
 	const unwanted, wanted = 1, 2
 	n, k := int(number(argVar)), newBook(0, int(number(sizeVar)))

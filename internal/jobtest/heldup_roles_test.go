@@ -22,9 +22,9 @@ func init() {
 	}
 }
 
-// cancelHeldRole cancels every third of argVar sends, of which most are held up, and a Send behind
-// them by its context. Rank 1 receives a list of what is left, which comes last, then all of that
-// in order, and nothing else.
+// cancelHeldRole cancels every third of argVar sends, most of them held up, and a Send behind them
+// by its context. Rank 1 receives a list of the remaining messages, which was sent last, then all
+// of them in order, and nothing else.
 func cancelHeldRole(ctx context.Context, w *p2p.World) error {
 	n, k := int(number(argVar)), newBook(0, 1<<10)
 	if w.Rank() == 1 {
@@ -63,7 +63,7 @@ func cancelHeldRole(ctx context.Context, w *p2p.World) error {
 	return p2p.WaitAll(ctx, reqs, nil)
 }
 
-// cancelSend gives a blocking Send to rank 1 up when it waits behind others.
+// cancelSend cancels a blocking Send to rank 1 that waits behind others.
 func cancelSend(ctx context.Context, w *p2p.World, tag p2p.Tag, buf []byte) error {
 	short, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -102,9 +102,8 @@ func receiveRest(ctx context.Context, w *p2p.World, k *book, n int) error {
 	return nil
 }
 
-// cancelAllRole cancels all of argVar sends, twice: what was sent is the beginning, and what is
-// sent later arrives behind it. Rank 1 does not receive before it is told, by rank 2, how much
-// there is.
+// cancelAllRole cancels all of argVar sends, twice: a prefix was sent, and later messages arrive
+// behind it. Rank 1 does not receive before rank 2 has sent it the number of messages.
 func cancelAllRole(ctx context.Context, w *p2p.World) error {
 	n, k := int(number(argVar)), newBook(0, 1<<10)
 	for round := range 2 {
@@ -177,9 +176,9 @@ func receiveBeginning(ctx context.Context, w *p2p.World, k *book, tag p2p.Tag) e
 	return k.check(0, sent, tagStop, buf, st, err)
 }
 
-// cancelWantsRole has rank 1 post receives, more than are named one by one, for messages that
-// held-up rank 0 has not sent, and cancel them. When those messages are sent after all they go to
-// other receives, from the last to the first.
+// cancelWantsRole has rank 1 post more receives than there are WANTs, for messages that held-up
+// rank 0 has not sent, and cancel them. When those messages are sent after all they match other
+// receives, from the last to the first.
 func cancelWantsRole(ctx context.Context, w *p2p.World) error {
 	const rare, many = p2p.Tag(1 << 40), 20
 	n, k := int(number(argVar)), newBook(0, 1<<10)
@@ -228,8 +227,8 @@ func cancelWantsRole(ctx context.Context, w *p2p.World) error {
 	return k.recvInOrder(ctx, w, 0, n)
 }
 
-// roomRole sends argVar messages from each of several goroutines, with room for few, to a rank that
-// does not receive at first.
+// roomRole sends argVar messages from each of several goroutines, with a small SendLimit, to a rank
+// that does not receive at first.
 func roomRole(ctx context.Context, w *p2p.World) error {
 	const goroutines = 4
 	n, k := int(number(argVar)), newBook(0, 1<<10)
@@ -265,7 +264,7 @@ func roomRole(ctx context.Context, w *p2p.World) error {
 	return group.Wait()
 }
 
-// filler sends as long as there is room, waits for room, and goes on.
+// filler sends while there is room, waits for room, and continues.
 type filler struct {
 	w *p2p.World
 	k *book
@@ -292,7 +291,7 @@ func (f *filler) pump(ctx context.Context, g, n int) error {
 	return p2p.WaitAll(ctx, reqs, nil)
 }
 
-// full returns when there is no room: then a Room whose context ends says so.
+// full returns when there is no room, as the end of a Room by its context proves.
 func (f *filler) full(ctx context.Context) error {
 	for {
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
@@ -307,7 +306,7 @@ func (f *filler) full(ctx context.Context) error {
 	}
 }
 
-// roll lists numbers for another rank.
+// roll encodes a list of numbers.
 func roll(list []int) []byte {
 	b := []byte{}
 	for _, i := range list {

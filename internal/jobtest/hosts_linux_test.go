@@ -16,7 +16,7 @@ import (
 )
 
 // hostsVar is the number of ranks on the first "host". Each further rank has an IPC namespace of
-// its own, between which the device does not try shared memory.
+// its own, across which the device does not try shared memory.
 const hostsVar = "JOBTEST_HOSTS"
 
 // The namespace is that of the process's first thread, which init functions run on.
@@ -33,8 +33,7 @@ func init() {
 	}
 }
 
-// TestSeveralDevices has a device for shared memory and another for TCP in one world, the first of
-// which matches.
+// TestSeveralDevices has devices for shared memory and for TCP in one world; the first one matches.
 func TestSeveralDevices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: hosts are told apart by their IPC namespaces")
@@ -54,7 +53,7 @@ func TestSeveralDevices(t *testing.T) {
 }
 
 // hostsRole has rank 0 receive from its own host, from another, and from any rank: only the first
-// is for the device.
+// receive may be offloaded.
 func hostsRole(ctx context.Context, w *p2p.World) error {
 	c := w.Comm()
 	sources := []int{1, 4, p2p.AnySource}

@@ -37,7 +37,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestOffloaded plays other roles with devices that match.
+// TestOffloaded runs other roles with devices that match.
 func TestOffloaded(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
 		job{n: 3, role: "stream", device: device, arg: 2000, env: tmsrqEnv}.succeed(t)
@@ -52,16 +52,15 @@ func TestAllToAll(t *testing.T) {
 	job{n: 6, role: "alltoall", device: "tcp", arg: 10}.succeed(t)
 }
 
-// TestOneCore makes two ranks share a processor: each must give it away as soon as it has nothing
-// to do.
+// TestOneCore lets two ranks share a processor: each must yield it as soon as it has nothing to do.
 func TestOneCore(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
 		job{n: 2, role: "pingpong", device: device, arg: 20000 / effort, env: []string{coresVar + "=1"}}.succeed(t)
 	})
 }
 
-// TestMoreRanksThanProcessors has 8 ranks share two processors: whoever waits keeps one from a rank
-// that it may wait for.
+// TestMoreRanksThanProcessors lets 8 ranks share two processors: a waiting rank must not keep one
+// from a rank that it waits for.
 func TestMoreRanksThanProcessors(t *testing.T) {
 	for name, env := range map[string][]string{"rc": nil, "tmsrq": tmsrqEnv, "one P": {"GOMAXPROCS=1"}, "manual": {"TAGMATCH_PROGRESS=manual"}} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +112,7 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestStrangerLost loses a rank, killed or closed, that nobody has been connected to.
+// TestStrangerLost loses a rank, killed or closed, that had no connections.
 func TestStrangerLost(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
 		for arg, code := range []int{128 + 9, 0} {
@@ -127,7 +126,7 @@ func TestStrangerLost(t *testing.T) {
 }
 
 // TestHasty loses a rank right after its Init, rank 0 in particular, which serves the rendezvous:
-// the Init of the others must not fail by it.
+// the Init of the others must not fail because of that.
 func TestHasty(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
 		for i := range 12 {
@@ -145,8 +144,8 @@ func TestOrderly(t *testing.T) {
 	})
 }
 
-// TestBadJobs starts ranks that do not fit together: all must end by an error that names what is
-// wrong.
+// TestBadJobs starts ranks with incompatible settings: each must end with an error that names the
+// difference.
 func TestBadJobs(t *testing.T) {
 	for _, c := range []struct{ name, odd, want string }{
 		{"wrong secret", "TAGMATCH_SECRET=" + strings.Repeat("ab", 32), "secret"},

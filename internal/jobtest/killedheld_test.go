@@ -12,9 +12,9 @@ import (
 
 func init() { roles["killedheld"] = killedHeldRole }
 
-// killedHeldRole has ranks 0 and 1 hold each other up, and kills rank 1. Rank 0 gets the outcome of
-// all that it had for it, room, what rank 1 had sent, and then argVar messages of rank 2, which
-// needs the memory that rank 1 had been allowed.
+// killedHeldRole has ranks 0 and 1 hold each other up, and kills rank 1. Rank 0 gets the outcomes
+// of all its sends to it, room, the messages that rank 1 had sent, and then argVar messages of rank
+// 2, which need the memory that rank 1 was granted.
 func killedHeldRole(ctx context.Context, w *p2p.World) error {
 	n, ours, theirs := int(number(argVar)), newBook(1, 1<<10), newBook(2, 1<<10)
 	switch w.Rank() {
@@ -66,7 +66,7 @@ func killedHeldRole(ctx context.Context, w *p2p.World) error {
 	return w.Close()
 }
 
-// pump sends n numbered messages to rank 0, with waits for room.
+// pump sends n numbered messages to rank 0, and waits for room where there is none.
 func pump(ctx context.Context, w *p2p.World, k *book, n int) error {
 	var reqs []p2p.Request
 	for i := range n {
@@ -78,7 +78,7 @@ func pump(ctx context.Context, w *p2p.World, k *book, n int) error {
 	return p2p.WaitAll(ctx, reqs, nil)
 }
 
-// outlive is rank 0 until nothing of rank 1 is left.
+// outlive runs rank 0 until nothing of rank 1 is left.
 func outlive(ctx context.Context, w *p2p.World, k *book) error {
 	var reqs []p2p.Request
 	for {

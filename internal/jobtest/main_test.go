@@ -56,14 +56,14 @@ func (j job) run(t *testing.T) result {
 	return result{code, out.String(), stderr.String()}
 }
 
-// succeed runs the job, which must end well.
+// succeed runs the job, which must succeed.
 func (j job) succeed(t *testing.T) {
 	t.Helper()
 	r := j.run(t)
 	require.Zero(t, r.code, "%+v\n%s%s", j, r.out, r.err)
 }
 
-// tmsrqEnv makes the devices match, receives of any size.
+// tmsrqEnv selects devices that match, receives of any size.
 var tmsrqEnv = []string{"TAGMATCH_TRANSPORT=tmsrq", "TAGMATCH_OFFLOAD_MIN=-1"}
 
 // eachDevice runs a test over shared memory and over TCP.

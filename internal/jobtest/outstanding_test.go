@@ -13,8 +13,8 @@ import (
 
 func init() { roles["outstanding"] = outstandingRole }
 
-// TestOutstanding has 100,000 rendezvous requests wait at a rank that does not receive, while large
-// messages go to another and come from it. Then all of them are received.
+// TestOutstanding has 100,000 rendezvous requests wait at a rank that does not receive, during an
+// exchange of large messages with another. Then all of them are received.
 func TestOutstanding(t *testing.T) {
 	env := []string{"TAGMATCH_EAGER_LIMIT=1k", "TAGMATCH_SEND_LIMIT=1G", "TAGMATCH_UNEXPECTED_LIMIT=512M"}
 	eachDevice(t, func(t *testing.T, device string) {
@@ -65,7 +65,7 @@ func outstandingRole(ctx context.Context, w *p2p.World) error {
 }
 
 func outstandingFrom(ctx context.Context, w *p2p.World, count int) error {
-	// Two contents, by turns, so that a message in another's place is noticed.
+	// Two contents alternate, so that swapped messages are detected.
 	bufs := [2][]byte{bytes.Repeat([]byte{1}, outstandingSize), bytes.Repeat([]byte{2}, outstandingSize)}
 	before := w.Metrics().RndvSent
 	reqs := make([]p2p.Request, count)

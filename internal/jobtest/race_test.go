@@ -2,6 +2,6 @@
 
 package jobtest
 
-// effort divides the number of rounds: the race detector slows everything down, and looks at the
-// kind of thing that is done, not at how often.
+// effort divides the number of rounds: the race detector is slow, and detects kinds of accesses,
+// however often they happen.
 const effort = 8

@@ -26,11 +26,11 @@ const (
 	argVar  = "JOBTEST_ARG"
 
 	coresVar   = "JOBTEST_CORES"    // number of processors, the first allowed ones, for all ranks
-	noStoreVar = "JOBTEST_NO_STORE" // set: the launcher's store does not tell who is lost
+	noStoreVar = "JOBTEST_NO_STORE" // set: the launcher's store reports no losses
 	oddVar     = "JOBTEST_ODD"      // VAR=VALUE that rank 1 alone sets
 )
 
-// roles are what a rank can be told to do.
+// roles are the programs of ranks, by name.
 var roles = map[string]func(context.Context, *p2p.World) error{
 	"schedule": scheduleRole,
 	"stream":   streamRole,
@@ -44,8 +44,8 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 	"hasty":    hastyRole,
 }
 
-// surviving are the roles whose ranks outlive another's death, after which the launcher ends them
-// all by SIGTERM.
+// surviving are the roles whose ranks outlive another's death; the launcher then ends them all by
+// SIGTERM.
 var surviving = []string{"killed", "stranger", "hasty", "killedheld"}
 
 // configure changes the Config of a rank; a role's init function may set it.
@@ -86,7 +86,7 @@ func playRole(name string) error {
 	return nil
 }
 
-// config is that of this rank.
+// config returns the Config of this rank.
 func config(ctx context.Context) (p2p.Config, error) {
 	if os.Getenv(noStoreVar) == "" {
 		return p2p.Config{}, nil
@@ -98,8 +98,7 @@ func config(ctx context.Context) (p2p.Config, error) {
 	return p2p.Config{Bootstrap: silentStore{b}}, nil
 }
 
-// silentStore is a Bootstrap that tells nothing of losses: what a rank finds out it has found out
-// by itself.
+// silentStore is a Bootstrap without reports of losses: a rank detects them by itself.
 type silentStore struct {
 	p2p.Bootstrap
 }
@@ -112,7 +111,7 @@ func (silentStore) Losses() <-chan bootstrap.Loss {
 
 func (silentStore) Part(int, string) error { return errors.ErrUnsupported }
 
-// prepare does to this process what its environment asks for.
+// prepare prepares this process as its environment says.
 func prepare() error {
 	if key, value, ok := strings.Cut(os.Getenv(oddVar), "="); ok && os.Getenv("RANK") == "1" {
 		if err := os.Setenv(key, value); err != nil {
@@ -134,7 +133,7 @@ func number(name string) uint64 {
 	return n
 }
 
-// scheduleRole plays rounds of random operations, by turns with raw calls and with the Comm.
+// scheduleRole plays rounds of random operations, alternately with raw calls and with the Comm.
 func scheduleRole(ctx context.Context, w *p2p.World) error {
 	rounds := int(number(argVar))
 	for i, raw := range []bool{true, false, true, false} {
@@ -169,8 +168,7 @@ func streamSize(rng *rand.Rand) int {
 func streamRNG(src, dst int) *rand.Rand { return rand.New(rand.NewPCG(uint64(src), uint64(dst))) }
 
 // streamRole sends argVar messages of mixed sizes to every other rank and receives as many from
-// each, by turns with and without wildcards; every message must be the next one of its source, to
-// the byte.
+// each, with and without wildcards; every message must be the next one of its source, byte by byte.
 func streamRole(ctx context.Context, w *p2p.World) error {
 	count := int(number(argVar))
 	g, ctx := errgroup.WithContext(ctx)
@@ -197,7 +195,7 @@ func streamTo(ctx context.Context, w *p2p.World, dst, count int) error {
 }
 
 // streamFrom receives everything with one receive at a time: any source and any tag, any source
-// with the only tag that is next for a source, or one source with any tag.
+// with a tag that only one source sends next, or one source with any tag.
 func streamFrom(ctx context.Context, w *p2p.World, count int) error {
 	next := make([]int, w.Size())
 	sizes := make([]*rand.Rand, w.Size())
@@ -276,8 +274,8 @@ func pingPongRole(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// killedRole kills rank 1 without warning. The others must see what they had under way with it end
-// by an error that names it, and must still be able to talk to each other.
+// killedRole kills rank 1 without warning. The others' operations with it must end with an error
+// that names it, and the others must still be able to exchange messages.
 func killedRole(ctx context.Context, w *p2p.World) error {
 	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
 		return err
@@ -293,7 +291,7 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 	big := make([]byte, 4<<20)
 	recv := w.Comm().Irecv(1, 5, make([]byte, 8))
 	send := w.Comm().Isend(1, 6, big)
-	if err := w.Comm().Send(ctx, 1, 4, nil); err != nil { // the operations are under way
+	if err := w.Comm().Send(ctx, 1, 4, nil); err != nil { // the operations are in progress
 		return err
 	}
 	for what, r := range map[string]p2p.Request{"receive": recv, "send": send} {
@@ -301,7 +299,7 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	// A receive from any source could be waiting for the lost rank: it fails until the loss is
+	// A receive from any source could match a message of the lost rank: it fails until the loss is
 	// acknowledged.
 	if err := lostRank1(w.Recv(ctx, 77, p2p.Exact, big)); err != nil {
 		return fmt.Errorf("receive from any source: %w", err)
@@ -311,11 +309,10 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	fmt.Println("survived")
-	return w.Close() // no Shutdown: it is collective, and rank 1 will not come
+	return w.Close() // no Shutdown, which would wait for rank 1
 }
 
-// strangerRole takes rank 1 out of the job before anybody has been connected to it, by SIGKILL or,
-// if argVar is set, by Close.
+// strangerRole ends rank 1 before any connection to it, by SIGKILL or, with argVar, by Close.
 func strangerRole(ctx context.Context, w *p2p.World) error {
 	if w.Rank() == 1 {
 		if number(argVar) != 0 {
@@ -336,8 +333,7 @@ func strangerRole(ctx context.Context, w *p2p.World) error {
 	return w.Close()
 }
 
-// hastyRole kills rank argVar as soon as it has joined. That the others join too is all that they
-// are asked.
+// hastyRole kills rank argVar as soon as it has joined. The others only have to join.
 func hastyRole(_ context.Context, w *p2p.World) error {
 	if w.Rank() == int(number(argVar)) {
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -373,7 +369,7 @@ func survivorsTalk(ctx context.Context, w *p2p.World) error {
 			return fmt.Errorf("lap %d: %w", lap, err)
 		}
 	}
-	// The last words of a rank must have been heard before it goes.
+	// A rank's last message must have been received before it leaves.
 	_, err := exchangeAmong(ctx, w, ring)
 	return err
 }
@@ -387,8 +383,7 @@ func exchangeAmong(ctx context.Context, w *p2p.World, ranks []int) (int, error) 
 	return len(reqs), p2p.WaitAll(ctx, reqs, nil)
 }
 
-// orderlyRole leaves a message behind whose sender, when it is received, has nothing left to do but
-// Shutdown.
+// orderlyRole sends a message and calls Shutdown, before the message is received.
 func orderlyRole(ctx context.Context, w *p2p.World) error {
 	if w.Rank() == 1 {
 		return w.Send(ctx, 0, 3, make([]byte, 100))

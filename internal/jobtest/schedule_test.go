@@ -11,25 +11,24 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// A schedule is rounds of random sends, receives and cancels among all ranks, each round checked by
-// every rank against the model of MPI matching. All ranks make the same plan from the seed, so
-// nobody has to be told what was sent.
+// A schedule is rounds of random sends, receives and cancels among all ranks, each checked by every
+// rank against the model of MPI matching. All ranks compute the same plan from the seed, so each
+// knows what was sent.
 //
 // A round: every rank posts its operations in a random order, with polling and cancels in between.
-// It then tells each peer, by a message of its own ("fence"), which of its sends were withdrawn.
-// When a rank has every fence, all messages of the round have arrived: what its receives have not
-// got by then they will not get, so they are cancelled, and the messages that nobody took are
-// drained by wildcards, which belong to the history too.
+// It then sends each peer a message ("fence") with the numbers of its withdrawn sends. When a rank
+// has every fence, all messages of the round have arrived: receives without a message are
+// cancelled, and remaining messages are received by wildcards, which belong to the history too.
 type schedule struct {
 	w      *p2p.World
 	seed   uint64
 	useRaw bool // raw calls, else Comm
-	big    bool // sizes beyond every eager limit
+	big    bool // sizes above every eager limit
 }
 
 const (
-	scheduleTags = 3          // few, so that much competes
-	fenceTag     = p2p.Tag(8) // fenceBits keep it out of reach of the schedule's receives
+	scheduleTags = 3          // few, so that many receives match a message
+	fenceTag     = p2p.Tag(8) // not matched by the schedule's receives, because of fenceBits
 	barrierTag   = p2p.Tag(9)
 	fenceBits    = 0x8 // part of every mask
 	sendHeader   = 16  // source, sequence number
@@ -42,7 +41,7 @@ type planned struct {
 	tag    p2p.Tag
 	mask   p2p.Mask
 	size   int
-	cancel bool // ask for its end some time later
+	cancel bool // cancel it some time later
 }
 
 // plan gives rank's operations of a round.
@@ -57,7 +56,7 @@ func (s *schedule) plan(round, rank int) []planned {
 		} else {
 			op.mask = p2p.Exact
 			if rng.IntN(3) == 0 {
-				op.mask = p2p.Mask(fenceBits | rng.IntN(4)) // never takes a fence
+				op.mask = p2p.Mask(fenceBits | rng.IntN(4)) // never matches a fence
 			}
 			if s.useRaw || rng.IntN(3) == 0 {
 				op.peer = p2p.AnySource
@@ -109,7 +108,7 @@ func (s *schedule) run(ctx context.Context, rounds int) error {
 }
 
 func (s *schedule) round(ctx context.Context, round int) error {
-	// Seeded, but not by the plan: the interleaving is another matter than what is sent.
+	// Seeded, but independent of the plan: the interleaving is separate from what is sent.
 	rng := rand.New(rand.NewPCG(s.seed^0x9e3779b97f4a7c15, uint64(round)<<16|uint64(s.w.Rank())))
 	ops := make([]*posted, 0, 16)
 	seqs := make([]int, s.w.Size())
@@ -141,7 +140,7 @@ func (s *schedule) round(ctx context.Context, round int) error {
 	if err := s.drain(ctx, h, withdrawn); err != nil {
 		return err
 	}
-	for _, op := range ops { // every message has been taken now, so every send ends
+	for _, op := range ops { // every message was received, so every send ends
 		if err := op.finish(ctx); err != nil {
 			return err
 		}
@@ -149,7 +148,7 @@ func (s *schedule) round(ctx context.Context, round int) error {
 	if err := matchmodel.Check(h); err != nil {
 		return err
 	}
-	// Nobody's next round may meet this one's receives.
+	// A barrier: no message of the next round may match receives of this one.
 	_, err = exchange(ctx, s.w, p2p.Tag(round)<<32|barrierTag, make([]uint64, s.w.Size()))
 	return err
 }
@@ -183,7 +182,7 @@ func (s *schedule) post(op *posted) {
 	}
 }
 
-// poke tests the operation, or cancels it if that is planned.
+// poke tests the operation, or cancels it if the plan says so.
 func (op *posted) poke(rng *rand.Rand) error {
 	if op.done {
 		return nil
@@ -217,8 +216,7 @@ func (op *posted) ended(st p2p.Status, err error) error {
 	return nil
 }
 
-// settleCancelledSends waits until it is known which of the sends that were to be cancelled were
-// withdrawn.
+// settleCancelledSends waits until each cancelled send has ended: withdrawn or not.
 func (s *schedule) settleCancelledSends(ctx context.Context, ops []*posted) error {
 	for _, op := range ops {
 		if op.send && op.cancel && !op.done {
@@ -231,7 +229,7 @@ func (s *schedule) settleCancelledSends(ctx context.Context, ops []*posted) erro
 	return nil
 }
 
-// settleReceives ends the receives that have got nothing.
+// settleReceives ends the receives without a message.
 func (s *schedule) settleReceives(ctx context.Context, ops []*posted) error {
 	for _, op := range ops {
 		if !op.send && !op.done {
@@ -279,8 +277,8 @@ func exchange(ctx context.Context, w *p2p.World, tag p2p.Tag, mine []uint64) ([]
 	return theirs, p2p.WaitAll(ctx, reqs, nil)
 }
 
-// history puts together what this rank saw in the round so far. Withdrawn messages and cancelled
-// receives are left out.
+// history returns what this rank saw in the round so far, without withdrawn messages and cancelled
+// receives.
 func (s *schedule) history(round int, ops []*posted, withdrawn []uint64) *matchmodel.History {
 	h := &matchmodel.History{Messages: make([][]uint64, s.w.Size())}
 	for src := range s.w.Size() {
@@ -304,7 +302,7 @@ func (s *schedule) history(round int, ops []*posted, withdrawn []uint64) *matchm
 	return h
 }
 
-// observed turns a completed receive into the model's terms.
+// observed converts a completed receive to the model's terms.
 func (s *schedule) observed(op *posted, withdrawn []uint64) matchmodel.Recv {
 	r := matchmodel.Recv{Source: op.peer, Tag: uint64(op.tag), Mask: uint64(op.mask), GotSource: -2}
 	if !s.useRaw && op.mask != p2p.Exact {
@@ -327,7 +325,7 @@ func compact(withdrawn uint64, seq int) int {
 	return n
 }
 
-// drain takes every message that nobody took, and adds those receives to the history.
+// drain receives the remaining messages, and adds these receives to the history.
 func (s *schedule) drain(ctx context.Context, h *matchmodel.History, withdrawn []uint64) error {
 	left := -len(h.Recvs)
 	for _, m := range h.Messages {
@@ -351,7 +349,7 @@ func (s *schedule) drain(ctx context.Context, h *matchmodel.History, withdrawn [
 	return nil
 }
 
-// message makes a payload that says where it comes from.
+// message returns a payload that identifies its message.
 func message(src, seq, size int) []byte {
 	b := make([]byte, size)
 	fill(b, uint64(src)<<32|uint64(seq))
@@ -360,7 +358,7 @@ func message(src, seq, size int) []byte {
 	return b
 }
 
-// parseMessage checks a payload and says where it comes from.
+// parseMessage checks a payload and returns its source and number.
 func parseMessage(buf []byte, st p2p.Status) (src, seq int, ok bool) {
 	if st.Len < sendHeader || st.Len > int64(len(buf)) {
 		return 0, 0, false

@@ -14,8 +14,8 @@ const (
 	starOut = p2p.Tag(2)
 )
 
-// starRole has every rank send to rank 0 in each of argVar rounds, which answers each when it has
-// heard all. The ranks share the processors that coresVar names, and know it.
+// starRole has every rank send to rank 0 in each of argVar rounds; rank 0 answers each when it has
+// received all. The ranks share the processors of coresVar, and know it.
 func starRole(ctx context.Context, w *p2p.World) error {
 	var dump strings.Builder
 	if err := w.Dump(&dump); err != nil {

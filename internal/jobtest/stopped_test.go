@@ -19,8 +19,8 @@ const (
 	tagBlocked // a Recv waits for it
 )
 
-// stoppedRole: the Sends return while the receiver is still stopped; it finds the messages
-// withdrawn, and what was sent after them, in order.
+// stoppedRole: the Sends return while the receiver is still stopped; it then finds the messages
+// withdrawn, and receives later ones in order.
 func stoppedRole(ctx context.Context, w *p2p.World) error {
 	pid := uint64(os.Getpid())
 	pids, err := exchange(ctx, w, 1, []uint64{pid, pid})
@@ -51,7 +51,7 @@ func sendToStopped(ctx context.Context, w *p2p.World, pid int) error {
 		if !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("send of tag %d to a stopped rank: %w", tag, err)
 		}
-		clear(buf) // the buffer is ours again
+		clear(buf) // this rank owns the buffer again
 		if err := w.Comm().Send(ctx, 1, tag, fmt.Append(nil, "after ", tag)); err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func sendToStopped(ctx context.Context, w *p2p.World, pid int) error {
 	return nil
 }
 
-// sendBriefly gives a large message to rank 1 up once it has been offered.
+// sendBriefly cancels a Send of a large message to rank 1 once its request was sent.
 func sendBriefly(ctx context.Context, w *p2p.World, tag p2p.Tag, buf []byte) error {
 	short, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -155,8 +155,8 @@ func sendAndStop(ctx context.Context, w *p2p.World) error {
 	return err
 }
 
-// receiveFromStopped: the receive returns although its message cannot come, and the message is
-// there for the next. Over shared memory it comes without its sender's help.
+// receiveFromStopped: the receive returns although its message cannot arrive, and the message is
+// there for the next receive. Over shared memory it arrives without its sender's help.
 func receiveFromStopped(ctx context.Context, w *p2p.World, pid int) error {
 	for w.Metrics().UnexpectedNow == 0 {
 		time.Sleep(time.Millisecond)

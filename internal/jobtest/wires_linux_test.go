@@ -20,7 +20,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// What stands in the way of shared memory.
+// What prevents shared memory.
 const (
 	refuseVar = "JOBTEST_REFUSE" // system calls that the kernel refuses, with commas
 	apartVar  = "JOBTEST_APART"  // "user": another user, "pid": another namespace of processes
@@ -46,10 +46,10 @@ func init() {
 	}
 }
 
-// concerned says that the environment means this rank.
+// concerned reports whether the environment concerns this rank.
 func concerned(rank string) bool { return os.Getenv(whoVar) == "all" || os.Getenv(whoVar) == rank }
 
-// standApart puts this process where the environment wants it.
+// standApart moves this process to the user or namespace that the environment says.
 func standApart() error {
 	const inside = "JOBTEST_INSIDE"
 	if !concerned(os.Getenv("RANK")) {
@@ -78,7 +78,7 @@ func refuseCalls() error {
 	for name := range strings.SplitSeq(os.Getenv(refuseVar), ",") {
 		errno := unix.EPERM
 		if name == "pidfd_open" {
-			errno = unix.ENOSYS // as an old kernel, or another one
+			errno = unix.ENOSYS // as on an old kernel, or another system
 		}
 		if err := refuse.Calls(errno, refusable[name]); err != nil {
 			return err
@@ -87,7 +87,7 @@ func refuseCalls() error {
 	return nil
 }
 
-// wiresConfig logs, and has the kernel refuse calls when the rank has joined.
+// wiresConfig logs, and refuses system calls once the rank has joined.
 func wiresConfig(ctx context.Context, c *p2p.Config) error {
 	c.Logger = slog.New(slog.NewTextHandler(os.Stdout, nil))
 	if os.Getenv(whenVar) == "" || !concerned(os.Getenv("RANK")) {
@@ -101,7 +101,7 @@ func wiresConfig(ctx context.Context, c *p2p.Config) error {
 	return nil
 }
 
-// refusing is a Bootstrap that has the kernel refuse calls before this rank's card can be seen.
+// refusing is a Bootstrap that refuses system calls before this rank publishes its card.
 type refusing struct {
 	bootstrap.Bootstrap
 }
@@ -113,7 +113,7 @@ func (r *refusing) Put(ctx context.Context, key string, value []byte) error {
 	return r.Bootstrap.Put(ctx, key, value)
 }
 
-// wiresRole moves small and large messages between all ranks and checks what has carried them.
+// wiresRole exchanges small and large messages between all ranks and checks the wires.
 func wiresRole(ctx context.Context, w *p2p.World) error {
 	if err := streamRole(ctx, w); err != nil {
 		return err
@@ -155,7 +155,7 @@ func wiresRole(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// eachWay runs a test with the devices that may give shared memory up, over both transports.
+// eachWay runs a test with the devices that can replace shared memory, over both transports.
 func eachWay(t *testing.T, f func(t *testing.T, device string, env []string)) {
 	for _, device := range []string{"auto", "shm,tcp"} {
 		for i, env := range [][]string{nil, tmsrqEnv} {
@@ -164,13 +164,13 @@ func eachWay(t *testing.T, f func(t *testing.T, device string, env []string)) {
 	}
 }
 
-// logged counts the lines that say why shared memory is not used.
+// logged counts the lines that name the reason against shared memory.
 func logged(r result) int {
 	return strings.Count(r.out, "they cannot share memory") + strings.Count(r.out, "shared memory does not work")
 }
 
-// TestRefusedCalls runs jobs where the kernel refuses what shared memory needs, to one rank or to
-// all, before or after it was found to work.
+// TestRefusedCalls runs jobs where the kernel refuses the system calls of shared memory, to one
+// rank or to all, before or after it was found to work.
 func TestRefusedCalls(t *testing.T) {
 	eachWay(t, func(t *testing.T, device string, env []string) {
 		for _, c := range []struct{ calls, who, when, wires, why string }{
@@ -206,7 +206,7 @@ func TestRefusedCalls(t *testing.T) {
 	})
 }
 
-// TestApart runs jobs whose rank 1 is another user, or in another namespace of processes.
+// TestApart runs jobs whose rank 1 is another user, or in another PID namespace.
 func TestApart(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a rank becomes another user, or gets its own namespace")
@@ -224,7 +224,7 @@ func TestApart(t *testing.T) {
 	})
 }
 
-// TestInsisting names shared memory alone where it cannot be had: the error says what refuses it,
+// TestInsisting requests shared memory only, where it is impossible: the error names the reason,
 // and what to do.
 func TestInsisting(t *testing.T) {
 	cases := [][]string{

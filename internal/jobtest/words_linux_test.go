@@ -32,9 +32,9 @@ const (
 	byClose
 )
 
-// leftRole: rank 1 leaves while rank 0 waits for it, which fails by the error.
+// leftRole: rank 1 leaves while rank 0 waits for it, which fails with the error.
 func leftRole(ctx context.Context, w *p2p.World) error {
-	signal.Ignore(syscall.SIGTERM) // what rank 0 says is wanted, however long that takes
+	signal.Ignore(syscall.SIGTERM) // rank 0's output is needed, however late
 	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
 		return err
 	}
@@ -51,13 +51,14 @@ func leftRole(ctx context.Context, w *p2p.World) error {
 	return w.Close()
 }
 
-// helloRole says how large the world is.
+// helloRole prints the size of the world.
 func helloRole(_ context.Context, w *p2p.World) error {
 	fmt.Printf("rank %d of %d\n", w.Rank(), w.Size())
 	return nil
 }
 
-// TestWords: what the users of a rank and of the launcher read when another rank has gone, and how.
+// TestWords: the texts that the users of a rank and of the launcher read when another rank has
+// gone.
 func TestWords(t *testing.T) {
 	for arg, want := range []struct{ rank, launcher string }{
 		byKill:  {"its process has ended or was killed", "tagmatch: rank 1 was killed by a signal: killed\n"},
@@ -106,8 +107,8 @@ var foreignLaunchers = []struct{ rank, size, line string }{
 	{"$OMPI_COMM_WORLD_RANK", "$OMPI_COMM_WORLD_SIZE", "mpirun.openmpi --allow-run-as-root --oversubscribe -n 2"},
 }
 
-// TestForeignLaunchers starts programs by launchers whose protocols are not spoken: no silent
-// worlds of one.
+// TestForeignLaunchers starts programs by launchers with other protocols: they must fail instead of
+// being worlds of one.
 func TestForeignLaunchers(t *testing.T) {
 	for _, l := range foreignLaunchers {
 		words := strings.Fields(l.line)
@@ -145,7 +146,7 @@ func TestForeignLaunchers(t *testing.T) {
 	}
 }
 
-// foreign runs a command by a launcher as ranks that play the role hello.
+// foreign runs a command under a launcher, as ranks with the role hello.
 func foreign(t *testing.T, launcher, env []string, command ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
