@@ -7,9 +7,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 8.3: what fails how, on which side, and what comes after.
+// This file has the rules of TMO 8.3: which status an error has, on which side, and what follows.
 
-// testTooLong: a message that its receive does not hold, of one packet and of several.
+// testTooLong: a message longer than its receive, of one packet and of several.
 func testTooLong(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -31,8 +31,8 @@ func testTooLong(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testNoReceive: a responder without receives refuses and notices nothing: it goes on with its next
-// receive.
+// testNoReceive: a responder without receives sends RNR and is otherwise unaffected: its next
+// receive works.
 func testNoReceive(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -43,11 +43,12 @@ func testNoReceive(t *testing.T, open Opener, _ TagOptions) {
 	if qb.State() != verbs.QPSRTS || len(b.evs) > 0 {
 		t.Errorf("the responder is in %v, with events %+v", qb.State(), b.evs)
 	}
-	b.recv(qb, 2, nil) // what was given up does not take it
+	b.recv(qb, 2, nil) // not matched by the message that its sender gave up
 	b.none()
 }
 
-// testBadRKey: bounds, keys and rights of the region are checked at the target, which is told.
+// testBadRKey: bounds, keys and rights of the region are checked at the target, which gets an
+// event.
 func testBadRKey(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -84,8 +85,8 @@ func testBadRKey(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testBadLKey: local keys of sends and of receives are checked, and the side that named them is
-// told.
+// testBadLKey: local keys of sends and receives are checked, and the side that used them gets the
+// error.
 func testBadLKey(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -125,7 +126,7 @@ func testBadLKey(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// failing posts a request of a that fails with status, as request 1, in one of several ways.
+// failing posts a request of a that fails with status, as request 1.
 type failing struct {
 	status verbs.WCStatus
 	conf   qpConf // of the sender's queue pair
@@ -157,7 +158,7 @@ func failings(a, b *node, flags verbs.SendFlags) map[string]failing {
 	}
 }
 
-// testErrorsComplete: of requests without SIGNALED those complete that fail or are flushed, and no
+// testErrorsComplete: of unsignalled requests those complete that fail or are flushed, and no
 // others.
 func testErrorsComplete(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
@@ -184,8 +185,8 @@ func testErrorsComplete(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testErrorOrder: a request that was executed unsignalled does not come back flushed behind the
-// error of a later one, whatever is posted then.
+// testErrorOrder: an unsignalled request that was executed is not flushed after the error of a
+// later one, whatever is posted then.
 func testErrorOrder(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -209,7 +210,7 @@ func testErrorOrder(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testFirstError: when the first error is polled its queue pair is in ERR, whatever failed.
+// testFirstError: when the first error is polled, its queue pair is in ERR, whatever failed.
 func testFirstError(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -230,8 +231,8 @@ func testFirstError(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testFlush: an error, or ERR itself, flushes everything that is outstanding, in order; what is
-// posted later, at once.
+// testFlush: an error, or ERR itself, flushes all outstanding requests, in order; later ones at
+// once.
 func testFlush(t *testing.T, open Opener, _ TagOptions) {
 	e, a, b, qa, qb := pair(t, open)
 	mr, buf := b.mem(64)
@@ -248,7 +249,7 @@ func testFlush(t *testing.T, open Opener, _ TagOptions) {
 
 	qa, _ = e.connect(a, b, qpConf{}, qpConf{})
 	for i := range uint64(5) {
-		a.send(qa, inline(i, verbs.SendSignaled, nil)) // nobody receives: RNR for ever
+		a.send(qa, inline(i, verbs.SendSignaled, nil)) // no receive: RNR for ever
 	}
 	a.recv(qa, 50, nil)
 	e.ok(qa.Modify(stateAlone(verbs.QPSErr)))
@@ -279,8 +280,8 @@ func testSRQNotFlushed(t *testing.T, open Opener, _ TagOptions) {
 	b.want(1, verbs.WCSuccess)
 }
 
-// testLastWQE: a queue pair that takes no more receives of its SRQ says so once, whether a message
-// has failed it or its program.
+// testLastWQE: a queue pair that stops using its SRQ raises the event once, whether a message or
+// its program moved it to ERR.
 func testLastWQE(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -307,8 +308,8 @@ func testLastWQE(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testErrorFields: an error completion names its request and its queue pair, also when several fail
-// on one CQ.
+// testErrorFields: an error completion identifies its request and queue pair, also when several
+// fail on one CQ.
 func testErrorFields(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]

@@ -10,18 +10,18 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Opener opens n devices that can reach each other, and closes them when the test ends, with its
-// objects destroyed. A device with a method LetGo(f func()) works by itself while f runs; the suite
-// calls it before each poll and around Wait.
+// Opener opens n devices that can reach each other; the test's cleanup closes them, with their
+// objects destroyed. A device with a method LetGo(f func()) is asynchronous and works while f runs;
+// the suite calls it before each poll and around Wait.
 type Opener func(t *testing.T, n int) []verbs.Device
 
-// letter is a device that works by itself while its owner, the suite, lets go of it.
+// letter is an asynchronous device, which works only while its owner, the suite, lets it.
 type letter interface {
-	// LetGo runs f while the device may work, and takes it back.
+	// LetGo runs f while the device may work.
 	LetGo(f func())
 }
 
-// letGo runs f while the device may work by itself, if it can.
+// letGo runs f while the device, if asynchronous, may work.
 func letGo(d verbs.Device, f func()) {
 	if l, ok := d.(letter); ok {
 		l.LetGo(f)
@@ -42,7 +42,7 @@ type node struct {
 	dev  verbs.Device
 	pd   verbs.PD
 	cq   verbs.CQ
-	got  []verbs.WC // polled, with Data copied, not yet looked at
+	got  []verbs.WC // polled, with Data copied, not yet checked
 	evs  []verbs.AsyncEvent
 	wc   [16]verbs.WC
 	free []func() error // destroys objects, last first
@@ -124,18 +124,18 @@ func (n *node) reg(buf []byte, access verbs.AccessFlags) verbs.MR {
 	key := mr.LKey()
 	n.onFree(func() error {
 		if mr.LKey() != key {
-			return nil // the test has withdrawn it
+			return nil // the test has deregistered it
 		}
 		return mr.Dereg()
 	})
 	return mr
 }
 
-// qpConf varies a queue pair from the usual one.
+// qpConf is the difference of a queue pair from the default one.
 type qpConf struct {
 	srq    verbs.SRQ
 	cap    verbs.QPCap
-	rnr    uint8 // retries; the usual is 7, for ever
+	rnr    uint8 // retries; the default is 7, for ever
 	rnrSet bool
 	access verbs.AccessFlags
 	cq     verbs.CQ
@@ -213,7 +213,7 @@ func pair(t *testing.T, open Opener) (e *env, a, b *node, qa, qb verbs.QP) {
 	return e, a, b, qa, qb
 }
 
-// poll polls every device once and keeps what comes.
+// poll polls every device once and records the completions.
 func (e *env) poll() {
 	e.t.Helper()
 	for _, n := range e.nodes {
@@ -263,7 +263,7 @@ func (e *env) until(what string, cond func() bool) {
 	}
 }
 
-// settle polls for a while, so that what must not happen had its chance.
+// settle polls for a while, so that illegal events had time to happen.
 func (e *env) settle() {
 	e.t.Helper()
 	for range 300 {
@@ -280,7 +280,7 @@ func (n *node) next() verbs.WC {
 	return w
 }
 
-// wantLast waits for the success of request wrid and drops the completions before it.
+// wantLast waits for the success of request wrid and discards the completions before it.
 func (n *node) wantLast(wrid uint64) {
 	n.e.t.Helper()
 	for w := n.next(); w.WRID != wrid || w.Status != verbs.WCSuccess; w = n.next() {
@@ -297,7 +297,7 @@ func (n *node) want(wrid uint64, status verbs.WCStatus) verbs.WC {
 	return w
 }
 
-// none checks that nothing completes.
+// none checks that there is no completion.
 func (n *node) none() {
 	n.e.t.Helper()
 	n.e.settle()
@@ -306,7 +306,7 @@ func (n *node) none() {
 	}
 }
 
-// wantEvent waits for an asynchronous event, dropping others.
+// wantEvent waits for an asynchronous event, discarding others.
 func (n *node) wantEvent(typ verbs.AsyncEventType) verbs.AsyncEvent {
 	n.e.t.Helper()
 	var found verbs.AsyncEvent
@@ -325,7 +325,7 @@ func (n *node) wantEvent(typ verbs.AsyncEventType) verbs.AsyncEvent {
 
 func sge(mr verbs.MR, b []byte) []verbs.SGE { return []verbs.SGE{{Data: b, LKey: mr.LKey()}} }
 
-// received is a receive's data, lent or in the buffer that was posted.
+// received is the data of a receive, lent or in the posted buffer.
 func received(w verbs.WC, buf []byte) []byte {
 	if w.Data != nil {
 		return w.Data

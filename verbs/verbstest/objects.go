@@ -19,7 +19,7 @@ func testAttributes(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testBusy: each object keeps those that it was made from, and goes itself when nothing uses it.
+// testBusy: an object in use cannot be destroyed; one that is unused can.
 func testBusy(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -58,7 +58,7 @@ func testBusy(t *testing.T, open Opener, _ TagOptions) {
 		}
 		e.ok(destroy())
 		if c.qp {
-			e.errno(destroy(), syscall.EINVAL) // it is gone
+			e.errno(destroy(), syscall.EINVAL) // it is destroyed
 		}
 		e.ok(pd.Dealloc())
 		e.ok(cq.Destroy())
@@ -70,7 +70,8 @@ func testBusy(t *testing.T, open Opener, _ TagOptions) {
 	e.errno(n.dev.Close(), syscall.EBUSY)
 }
 
-// testSRQBusy: an SRQ, of whatever kind the device has, stays while a queue pair is attached.
+// testSRQBusy: an SRQ, of each type that the device has, cannot be destroyed while a queue pair is
+// attached.
 func testSRQBusy(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -87,7 +88,7 @@ func testSRQBusy(t *testing.T, open Opener, _ TagOptions) {
 		}
 		for _, qp := range qps {
 			e.errno(srq.Destroy(), syscall.EBUSY)
-			n.srqRecv(srq, 1, nil) // it is whole
+			n.srqRecv(srq, 1, nil) // it still works
 			e.ok(qp.Destroy())
 		}
 		n.free = n.free[:len(n.free)-len(qps)]
@@ -119,7 +120,7 @@ func testMRRules(t *testing.T, open Opener, _ TagOptions) {
 		e.errno(err, syscall.EINVAL)
 	}
 	seen := map[uint32]bool{}
-	for range 2000 { // keys do not come back soon
+	for range 2000 { // keys are not reused soon
 		mr, err := n.pd.RegMR(make([]byte, 8), verbs.AccessRemoteRead)
 		e.ok(err)
 		if mr.RKey() == 0 || seen[mr.RKey()] || mr.Len() != 8 || mr.Addr() == 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// Buffers that are not there, or are too short.
+// Missing buffers, and buffers that are too short.
 
-// 28: an unexpected message waits for an untagged buffer, and what its source sent behind it waits
-// too; it comes once and is counted once. Other sources go on.
+// 28: an unexpected message waits for an untagged buffer, and so do later ones of its source; it is
+// delivered once and counted once. Other sources are unaffected.
 func TestRace28NoUntaggedBuffer(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	behind, other := r.bbuf[:8], r.bbuf[100:108]
@@ -22,7 +22,7 @@ func TestRace28NoUntaggedBuffer(t *testing.T) {
 	second := r.short(r.a, r.qa, 5, 2, 8)
 	third := r.short(r.a, r.qa, 6, 3, 8)
 	r.whole(2, 8, 4, r.short(r.c, r.qc, 8, 4, 8), other)
-	r.b.none() // many times the RNR timer
+	r.b.none() // for many times the RNR timer
 	r.untagged(1)
 	r.unexpected(0, first)
 	r.whole(1, 5, 2, second, behind)
@@ -36,8 +36,8 @@ func TestRace28NoUntaggedBuffer(t *testing.T) {
 	r.hit(3, 9, r.bbuf)
 }
 
-// 29: a sender that does not wait for ever gives up; the receiver has not counted the message and
-// loses nothing else.
+// 29: a sender with finite retries gives up; the receiver has not counted the message and loses
+// nothing else.
 func TestRace29SenderGivesUp(t *testing.T) {
 	for retries := range uint8(3) {
 		r := newRaceRig(t, soft.TMConfig{})
@@ -59,8 +59,8 @@ func TestRace29SenderGivesUp(t *testing.T) {
 	}
 }
 
-// 30: an expected message needs no untagged buffer. A device that asks for one all the same makes
-// the sender wait, takes it not, and delivers once.
+// 30: an expected message needs no untagged buffer. A device that requires one makes the sender
+// wait, does not use the buffer, and delivers once.
 func TestRace30ExpectedWithoutBuffers(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.add(1, 5, exact, r.bbuf)
@@ -76,8 +76,8 @@ func TestRace30ExpectedWithoutBuffers(t *testing.T) {
 	r.b.none()
 }
 
-// 31: the FIN finds no untagged buffer at a sender that has a tag-matching SRQ of its own; its
-// sends end later, none is lost.
+// 31: the FIN finds no untagged buffer at a sender with a tag-matching SRQ; its sends end later,
+// none is lost.
 func TestRace31FinWithoutBuffer(t *testing.T) {
 	const n, size = 3, 5000
 	r := newRaceRig(t, soft.TMConfig{})
@@ -110,8 +110,8 @@ func TestRace31FinWithoutBuffer(t *testing.T) {
 	require.Equal(t, verbs.QPSRTS, tx.State())
 }
 
-// 32: an eager message that is longer than its buffer, be it by its last packet, ends both QPs, and
-// frees the entry. Others do not notice.
+// 32: an eager message longer than its buffer, even if only by its last packet, ends both QPs, and
+// frees the entry. Others are unaffected.
 func TestRace32EagerTooLong(t *testing.T) {
 	for _, n := range []int{1, 240, 5000} {
 		r := newRaceRig(t, soft.TMConfig{})
@@ -133,7 +133,7 @@ func TestRace32EagerTooLong(t *testing.T) {
 	}
 }
 
-// 56: one event for each arming of the limit, also if it is crossed again and again.
+// 56: one event for each arming of the limit, even if it is crossed repeatedly.
 func TestRace56Limit(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(8)
@@ -163,13 +163,13 @@ func TestRace56Limit(t *testing.T) {
 	take(0)
 }
 
-// Not of TMO 7.2: an unexpected message that is cut short, because its queue pair fails, is not
-// counted: nobody will ever report it, so that no entry would become live any more.
+// Not in TMO 7.2: an unexpected message that is cut short by the failure of its queue pair is not
+// counted: it will never be reported, so that no entry would become live any more.
 func TestUnexpectedCutShort(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(2)
 	r.eager(6, 0, 10_000)
-	r.move(3) // it has taken a buffer, and more of it is to come
+	r.move(3) // it has a buffer, and more of it follows
 	r.toErr(r.qb)
 	require.Equal(t, uint64(untaggedID), r.b.want(untaggedID, verbs.WCWRFlushErr).WRID)
 	r.add(1, 5, exact, r.bbuf)

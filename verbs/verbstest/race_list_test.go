@@ -12,8 +12,8 @@ import (
 
 // The list and its operations.
 
-// 19: a handle is deleted twice before either outcome was polled, and after its slot came into use
-// again: the second time is TM_ERR or EINVAL, and no other entry is touched.
+// 19: a handle is deleted twice before either outcome was polled, and after its slot was reused:
+// the second DEL is TM_ERR or EINVAL, and affects no other entry.
 func TestRace19DelTwice(t *testing.T) {
 	for _, delay := range []int{0, 20} {
 		r := newRaceRigOf(t, soft.TMConfig{DelayOps: delay}, 2, 64)
@@ -39,7 +39,7 @@ func TestRace19DelTwice(t *testing.T) {
 				}
 			}
 			require.NotEqual(t, h, again)
-			r.fits(0) // it has not given up a slot either
+			r.fits(0) // it has not freed a slot either
 			r.hit(30+i, 5, r.bbuf)
 			r.hit(20+i, 6, r.bbuf[50:])
 			r.del(other, verbs.WCTMErr)
@@ -49,9 +49,9 @@ func TestRace19DelTwice(t *testing.T) {
 	}
 }
 
-// 22: a host deletes an entry by force that a message can take at that moment. A strict device
-// tells, whoever is first; if it is the message, its completion finds a slot that is not its
-// receive's any more.
+// 22: a host posts a forced DEL of an entry that a message can match at that moment. A strict
+// device reports it in either order; if the message is first, its completion finds a slot that does
+// not belong to its receive.
 func TestRace22ForcedDelOfLive(t *testing.T) {
 	consumed := 0
 	const seeds = 12
@@ -74,7 +74,7 @@ func TestRace22ForcedDelOfLive(t *testing.T) {
 		require.ErrorIs(t, ev.Err, syscall.EINVAL)
 		require.ErrorContains(t, ev.Err, "V11")
 
-		// Of a dormant entry it is as it should be (TMO 5.3).
+		// For a dormant entry it is correct (TMO 5.3).
 		r.short(r.a, r.qa, 6, 0, 8)
 		r.b.next()
 		h = r.add(2, 5, exact, r.bbuf)
@@ -86,8 +86,8 @@ func TestRace22ForcedDelOfLive(t *testing.T) {
 	require.NotContains(t, []int{0, seeds}, consumed, "always the same is first")
 }
 
-// 27: a chain fails in the middle: what is before works, with its handles; what is behind was not
-// touched.
+// 27: a chain fails in the middle: operations before take effect, with their handles; those behind
+// are untouched.
 func TestRace27ChainFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		tags, ops uint32
@@ -127,9 +127,8 @@ func TestRace27ChainFails(t *testing.T) {
 	}
 }
 
-// 54: the list is kept full, entries leave it in any order, matched and deleted, for many times its
-// size: each completion is that of the receive which the message or the operation was for, and
-// slots are used again oldest first.
+// 54: the list is kept full and entries leave it in any order, matched and deleted, for many times
+// its size: each completion is that of the right receive, and slots are reused oldest first.
 func TestRace54HandleReuse(t *testing.T) {
 	const tags, rounds = 4, 3000
 	r := newRaceRigOf(t, soft.TMConfig{Strict: true}, tags, 16)
@@ -138,7 +137,7 @@ func TestRace54HandleReuse(t *testing.T) {
 		hnd uint32
 	}
 	var live []posted
-	var freed []uint32 // slots that came back, oldest first
+	var freed []uint32 // freed slots, oldest first
 	slot := func(h uint32) uint32 { return h & 7 }
 	for h := range uint32(tags + 1) {
 		freed = append(freed, h)
@@ -168,9 +167,9 @@ func TestRace54HandleReuse(t *testing.T) {
 	r.fits(tags)
 }
 
-// 55: all goes while entries are in the list, a rendezvous reads, another message is half here and
-// completions are not polled: QPs to ERR, their last event, every receive at most one end, then
-// QPs, SRQ and CQ, in that order only.
+// 55: teardown while entries are in the list, a rendezvous is being read, another message has
+// arrived in part and completions are unpolled: QPs to ERR, their last event, every receive has at
+// most one end, then QPs, SRQ and CQ, in that order only.
 func TestRace55Teardown(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{DelayData: 5, DelayFIN: 5})
 	cq := r.b.tagCQ(64)
@@ -211,7 +210,7 @@ func TestRace55Teardown(t *testing.T) {
 	}
 	require.Equal(t, map[uint64]int{0: 1, 1: 1, 2: 1}, ends)
 	wr := r.operation(verbs.WRTagSync, 70)
-	r.post(wr) // completes into a queue that nobody polls any more
+	r.post(wr) // completes into a queue that is polled no more
 	r.errno(srq.Destroy(), syscall.EBUSY)
 	for _, qp := range qps {
 		r.ok(qp.Destroy())
@@ -220,5 +219,5 @@ func TestRace55Teardown(t *testing.T) {
 	r.errno(cq.Destroy(), syscall.EBUSY)
 	r.ok(srq.Destroy())
 	_, err = srq.PostSRQOps(r.operation(verbs.WRTagSync, 71))
-	r.errno(err, syscall.EINVAL) // the CQ goes when the test is cleaned up
+	r.errno(err, syscall.EINVAL) // the cleanup of the test destroys the CQ
 }

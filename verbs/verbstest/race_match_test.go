@@ -10,8 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// 1: an expected message of one packet is one completion, with tag and priv, and leaves its payload
-// alone in the buffer.
+// 1: an expected message of one packet is one completion, with tag and priv, and leaves only its
+// payload in the buffer.
 func TestRace01OnePacket(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	for i, n := range []int{1, 8, 1000, 1008} {
@@ -26,7 +26,7 @@ func TestRace01OnePacket(t *testing.T) {
 	r.b.none()
 }
 
-// 2: between MATCH and DATA_VALID of a message of many packets other messages come and go.
+// 2: between MATCH and DATA_VALID of a message of many packets other messages are received.
 func TestRace02SeveralPackets(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(4)
@@ -42,14 +42,13 @@ func TestRace02SeveralPackets(t *testing.T) {
 	r.whole(2, 6, 1, other, small)
 	r.class(r.c, r.qc, verbs.TMHNoTag, 5)
 	require.Equal(t, verbs.WCTMNoTag, r.b.want(untaggedID, verbs.WCSuccess).Opcode)
-	r.unexpected(1, r.short(r.c, r.qc, 5, 2, 8)) // the entry is taken
+	r.unexpected(1, r.short(r.c, r.qc, 5, 2, 8)) // the entry is consumed
 	w = r.b.want(1, verbs.WCSuccess)
 	require.Equal(t, verbs.WC{WRID: 1, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMDataValid, ByteLen: n, QPNum: w.QPNum}, w)
 	require.True(t, bytes.Equal(m[verbs.TMHSize:], long))
 }
 
-// 5, 6: what is classified while the host has not polled stays what it is; an entry that comes
-// meanwhile is dormant.
+// 5, 6: classification before the host polls is final; an entry added meanwhile is dormant.
 func TestRace06DormantInDevice(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(4)
@@ -69,7 +68,7 @@ func TestRace06DormantInDevice(t *testing.T) {
 	r.fits(15)
 }
 
-// 11: a SYNC that gets lost makes things slower, not wrong; the next operation tells the device.
+// 11: a lost SYNC makes matching slower, not wrong; the next operation reports the count.
 func TestRace11SyncLost(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{DropSync: 1})
 	r.untagged(4)
@@ -88,8 +87,8 @@ func TestRace11SyncLost(t *testing.T) {
 	r.b.none()
 }
 
-// 12: counts that are too small, or come twice, make nothing live; only the right one does, also
-// past 65535.
+// 12: counts that are too small, or repeated, make nothing live; only the right one does, also past
+// 65535.
 func TestRace12StaleCounts(t *testing.T) {
 	for _, initial := range []uint16{0, 65533} {
 		r := newRaceRig(t, soft.TMConfig{InitialCount: initial})
@@ -100,7 +99,7 @@ func TestRace12StaleCounts(t *testing.T) {
 		}
 		r.add(1, 5, exact, r.bbuf)
 		k := 5
-		for _, behind := range []uint32{0, 3, 3, 2, 4, 1} { // as many of the five are told
+		for _, behind := range []uint32{0, 3, 3, 2, 4, 1} { // how many of the five are not reported
 			r.count = first + behind
 			r.sync()
 			r.unexpected(k, r.short(r.a, r.qa, 5, 0, 8))
@@ -116,7 +115,7 @@ func TestRace12StaleCounts(t *testing.T) {
 	}
 }
 
-// 35: nothing in a message, nothing in a buffer, and both.
+// 35: an empty message, an empty buffer, and both.
 func TestRace35ZeroLength(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	clear(r.bbuf[:64])
@@ -134,7 +133,7 @@ func TestRace35ZeroLength(t *testing.T) {
 	r.a.want(77, verbs.WCRemInvReqErr)
 }
 
-// 37: an entry of mask 0 and tag 0 takes every tagged message, in its turn, and nothing else.
+// 37: an entry of mask 0 and tag 0 matches every tagged message, in list order, and nothing else.
 func TestRace37MatchAll(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(4)
@@ -152,7 +151,7 @@ func TestRace37MatchAll(t *testing.T) {
 	r.miss(2, 0)
 }
 
-// 38: a raw entry whose tag has bits outside its mask never matches, and is in nobody's way; a
+// 38: a raw entry whose tag has bits outside its mask never matches, and does not affect others; a
 // strict device refuses it.
 func TestRace38BitsOutsideMask(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
@@ -174,8 +173,8 @@ func TestRace38BitsOutsideMask(t *testing.T) {
 	s.fits(15)
 }
 
-// 42: the messages of two sources, most of many packets, take the entries in the order in which
-// they arrive, and those of one source in the order in which they were sent.
+// 42: messages of two sources, most of many packets, consume the entries in order of arrival, and
+// those of one source in the order of sending.
 func TestRace42TwoSources(t *testing.T) {
 	const each, room = 20, 8000
 	r := newRaceRigOf(t, soft.TMConfig{}, 63, 200)
@@ -218,7 +217,7 @@ func TestRace42TwoSources(t *testing.T) {
 	require.Greater(t, turns, each/2, "the sources did not interleave")
 }
 
-// 53: messages without a tag count for nothing and do not disturb the order of the others.
+// 53: NO_TAG messages are not counted and do not change the order of the others.
 func TestRace53NoTagFlood(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	r.untagged(16)
@@ -243,8 +242,8 @@ func TestRace53NoTagFlood(t *testing.T) {
 	}
 }
 
-// flooded takes plain completions of messages without a tag, and those of the tagged ones in their
-// order: the last is unexpected.
+// flooded takes the completions of NO_TAG messages, and those of tagged ones in their order: the
+// last is unexpected.
 func (r *raceRig) flooded(plain int, sent, bufs [][]byte) {
 	r.t.Helper()
 	tagged := 0

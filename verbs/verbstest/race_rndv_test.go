@@ -10,7 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// request names n bytes of the first source.
+// request is an RVH for n bytes of the first source.
 func (r *raceRig) request(n int) verbs.RVH {
 	return verbs.RVH{VA: r.amr.Addr() + rndvOffset, RKey: r.amr.RKey(), Len: uint32(n)}
 }
@@ -29,8 +29,8 @@ func (r *raceRig) onlyData(id uint64, n int) {
 	require.Equal(r.t, verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMDataValid, ByteLen: uint32(n), QPNum: w.QPNum}, w)
 }
 
-// 3: MATCH, then the data, then the FIN at the sender and DATA_VALID here, in either order: neither
-// before the data.
+// 3: MATCH, then the data, then FIN at the sender and DATA_VALID at the receiver, in either order,
+// but not before the data.
 func TestRace03Rendezvous(t *testing.T) {
 	for _, tm := range []soft.TMConfig{{}, {DelayData: 60}, {DelayFIN: 60}} {
 		const n = 20_000
@@ -54,8 +54,8 @@ func TestRace03Rendezvous(t *testing.T) {
 	}
 }
 
-// 17, 48: a DEL while the data of a rendezvous is under way fails, before or after the data is
-// there, which comes all the same.
+// 17, 48: a DEL during the data transfer of a rendezvous fails, before or after its end; the data
+// arrives.
 func TestRace48DelDuringRendezvous(t *testing.T) {
 	for first, tm := range map[uint64]soft.TMConfig{70: {}, 1: {DelayOps: 400}} {
 		const n = 20_000
@@ -80,8 +80,8 @@ func TestRace48DelDuringRendezvous(t *testing.T) {
 	}
 }
 
-// 33, 34: of a rendezvous that is too long the headers go to the buffer, as far as they fit, and
-// software goes on.
+// 33, 34: a rendezvous that is too long leaves its headers in the buffer, as far as they fit, and
+// is finished by software.
 func TestRace34RendezvousTooLong(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		r := newRaceRig(t, soft.TMConfig{TwoIncomplete: two})
@@ -100,14 +100,14 @@ func TestRace34RendezvousTooLong(t *testing.T) {
 			r.del(h, verbs.WCTMErr)
 		}
 		r.add(50, 5, exact, r.bbuf)
-		r.hit(50, 5, r.bbuf) // the QP goes on
-		r.a.none()           // no FIN of the device's
+		r.hit(50, 5, r.bbuf) // the QP still works
+		r.a.none()           // no FIN by the device
 		r.fits(15)
 	}
 }
 
-// 36: a rendezvous of nothing ends like any other, but reads nothing: its key does not matter, nor
-// does its sender answer.
+// 36: an empty rendezvous ends like any other without a read: its key is ignored, and its sender
+// need not answer.
 func TestRace36EmptyRendezvous(t *testing.T) {
 	r := newRaceRig(t, soft.TMConfig{})
 	fmr, fin := r.a.mem(64)
@@ -117,7 +117,7 @@ func TestRace36EmptyRendezvous(t *testing.T) {
 		r.a.recv(r.qa, id, sge(fmr, fin))
 		r.add(id, 5, exact, buf)
 		r.rndvOn(r.qa, 5, 3, verbs.RVH{VA: 1, RKey: r.amr.RKey() ^ 1<<20})
-		r.a.dead = true // its device does nothing
+		r.a.dead = true // its device is not polled
 		r.onlyMatch(id, 5, 3)
 		r.onlyData(id, 0)
 		r.a.dead = false
@@ -127,8 +127,9 @@ func TestRace36EmptyRendezvous(t *testing.T) {
 	require.Equal(t, verbs.QPSRTS, r.qb.State())
 }
 
-// 47: the sender dies, its queue pair fails, or it withdraws the memory, while the device reads, by
-// packets or directly: the receive ends once, with an error. Other connections and entries go on.
+// 47: during the device's read the sender dies, its queue pair fails, or it deregisters the memory,
+// by packets or directly: the receive ends once, with an error. Other connections and entries are
+// unaffected.
 func TestRace47SenderGoneDuringRead(t *testing.T) {
 	for name, end := range map[string]func(r *raceRig){
 		"dies":      func(r *raceRig) { r.fabric.Kill(r.devs[0]); r.a.dead = true },
@@ -164,8 +165,8 @@ func senderGone(t *testing.T, fo soft.FabricOptions, end func(r *raceRig)) {
 	r.fits(15)
 }
 
-// 49: the request names memory that is not the sender's to give: both queue pairs fail, the receive
-// ends with an error, and the device says why.
+// 49: the request names memory without a valid key: both queue pairs fail, the receive ends with an
+// error, and the device raises an event.
 func TestRace49BadKey(t *testing.T) {
 	for _, spoil := range []func(h *verbs.RVH){
 		func(h *verbs.RVH) { h.RKey ^= 1 << 20 },

@@ -11,12 +11,12 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// The scenarios of TMO 7.2 that a device shows by itself, by their numbers. On the loop wire here,
-// one packet of 1 KiB moves on each link at each poll of its receiver, and the clock moves with the
+// The scenarios of TMO 7.2 that a device alone can show, by number. On the loop wire here, one
+// packet of 1 KiB moves on each link at each poll of its receiver, and time advances with the
 // polls: every run is the same.
 
-// raceRig is a tagRig with another source and all of its devices in hand. Each source has a link of
-// its own.
+// raceRig is a tagRig with another source, whose devices all advance only by move. Each source has
+// its own link.
 type raceRig struct {
 	*tagRig
 	fabric *soft.Fabric
@@ -52,7 +52,7 @@ func newRaceRigOn(t *testing.T, fo soft.FabricOptions, tm soft.TMConfig, tags, o
 	return r
 }
 
-// source is a QP for many requests without completions.
+// source is the configuration of a QP for many unsignalled requests.
 func (r *raceRig) source() qpConf {
 	return qpConf{cap: verbs.QPCap{MaxSendWR: 4096, MaxRecvWR: 64, MaxSendSGE: 3, MaxRecvSGE: 1, MaxInlineData: 256}}
 }
@@ -68,7 +68,7 @@ func (r *raceRig) open(t *testing.T, n int, tm soft.TMConfig) (out []verbs.Devic
 	return out
 }
 
-// move lets every device work n times; the receiver's completions stay in its queue.
+// move polls every device n times; the receiver's completions stay in its queue.
 func (r *raceRig) move(n int) {
 	r.t.Helper()
 	for range n {
@@ -88,7 +88,7 @@ func (r *raceRig) short(from *node, qp verbs.QP, tag uint64, ctx uint32, n int) 
 	return m
 }
 
-// class sends a message that is not a tagged one.
+// class sends a message without a tag to match: NO_TAG or FIN.
 func (r *raceRig) class(from *node, qp verbs.QP, op verbs.TMHOpcode, n int) {
 	r.t.Helper()
 	m := make([]byte, max(n, verbs.TMHSize))
@@ -98,7 +98,7 @@ func (r *raceRig) class(from *node, qp verbs.QP, op verbs.TMHOpcode, n int) {
 
 const bothFlags = verbs.WCFlagTMMatch | verbs.WCFlagTMDataValid
 
-// whole takes the one completion of an expected message of one packet.
+// whole takes the single completion of an expected message of one packet.
 func (r *raceRig) whole(id, tag uint64, ctx uint32, msg, buf []byte) {
 	r.t.Helper()
 	w := r.b.want(id, verbs.WCSuccess)
@@ -107,22 +107,22 @@ func (r *raceRig) whole(id, tag uint64, ctx uint32, msg, buf []byte) {
 	require.True(r.t, bytes.Equal(msg[verbs.TMHSize:], buf[:w.ByteLen]))
 }
 
-// hit sends a short message from the first source, which must take receive id.
+// hit sends a short message from the first source, which must match receive id.
 func (r *raceRig) hit(id, tag uint64, buf []byte) {
 	r.t.Helper()
 	m := r.short(r.a, r.qa, tag, uint32(id), 8)
 	r.whole(id, tag, uint32(id), m, buf)
 }
 
-// miss sends a short message from the first source, which must land in untagged buffer k and is
-// then handled.
+// miss sends a short message from the first source, which must be unexpected, in untagged buffer k,
+// and is then handled.
 func (r *raceRig) miss(k int, tag uint64) {
 	r.t.Helper()
 	r.unexpected(k, r.short(r.a, r.qa, tag, 0, 8))
 	r.count++
 }
 
-// operation is a signalled list operation with the count as it is.
+// operation is a signalled list operation with the current count.
 func (r *raceRig) operation(op verbs.OpsOpcode, wrid uint64) *verbs.OpsWR {
 	return &verbs.OpsWR{Opcode: op, WRID: wrid, Flags: verbs.OpsSignaled | verbs.OpsTMSync, UnexpectedCnt: r.count}
 }
@@ -132,7 +132,7 @@ func (r *raceRig) toErr(qp verbs.QP) {
 	r.ok(qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 }
 
-// fits checks that exactly n more receives fit into the list, and takes them out again.
+// fits checks that exactly n more receives fit into the list, and removes them again.
 func (r *raceRig) fits(n int) {
 	r.t.Helper()
 	hs := map[uint32]bool{}

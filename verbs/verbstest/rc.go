@@ -10,8 +10,8 @@ import (
 
 // This file has the rules of TMO 8.2 on opcodes, flags and events.
 
-// testOpcodeTable: the opcode-by-type table of ibv_post_send(3). A queue pair refuses what its type
-// does not carry in whatever state; of what RC carries a device may leave out memory windows and
+// testOpcodeTable: the opcode-by-type table of ibv_post_send(3). A queue pair refuses opcodes that
+// its type does not support, in every state; on RC a device may omit memory windows and
 // invalidation.
 func testOpcodeTable(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
@@ -66,7 +66,7 @@ func testOpcodeTable(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testSendFlags: which flags go with which opcode on RC; unknown ones go with none.
+// testSendFlags: which flags are legal with which opcode on RC; unknown ones are legal with none.
 func testSendFlags(t *testing.T, open Opener, _ TagOptions) {
 	e, _, _, qa, _ := pair(t, open)
 	const (
@@ -99,10 +99,9 @@ func testSendFlags(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testSolicited: a receiver that is armed for solicited events is woken by a message that asks for
-// it, also if the device works for another CQ meanwhile, and if messages came before that ask for
-// nothing: they leave the CQ armed. Wake-ups for what arrives, of which a device may make any
-// number, are used up first: what is left is the event.
+// testSolicited: a receiver armed for solicited events is woken by a solicited message, even if the
+// device works for another CQ meanwhile, and after unsolicited messages, which leave the CQ armed.
+// Spurious wake-ups on arrivals, which are legal, are consumed first: the event remains.
 func testSolicited(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]

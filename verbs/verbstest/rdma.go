@@ -79,9 +79,9 @@ func testReadSizes(t *testing.T, open Opener, _ TagOptions) {
 	b.none()
 }
 
-// testSuccessImplies: when the last of several requests has succeeded so have the others, though
-// they complete with nothing: what they read is here, which takes longest, and what they sent and
-// wrote is there.
+// testSuccessImplies: when the last of several requests has succeeded so have the others, although
+// they are unsignalled: the data of reads, which take longest, is here, and that of sends and
+// writes is there.
 func testSuccessImplies(t *testing.T, open Opener, _ TagOptions) {
 	const large, small = 2 << 20, 1000
 	e, a, b, qa, qb := pair(t, open)
@@ -146,7 +146,7 @@ func testReadOrder(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testReadAfterWrite: a read sees what writes before it on the same QP have written.
+// testReadAfterWrite: a read sees the data of earlier writes on the same QP.
 func testReadAfterWrite(t *testing.T, open Opener, _ TagOptions) {
 	_, a, b, qa, _ := pair(t, open)
 	amr, abuf := a.mem(2 * 30_000)
@@ -185,7 +185,7 @@ func testReadNotBlocking(t *testing.T, open Opener, _ TagOptions) {
 	t.Error("the send waited for the read")
 }
 
-// testReadWithdrawn: a region that is withdrawn before or during a read fails it.
+// testReadWithdrawn: a region that is deregistered before or during a read fails it.
 func testReadWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 	for _, polls := range []int{0, 2} {
 		e, a, b, qa, qb := pair(t, open)
@@ -201,7 +201,7 @@ func testReadWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 				e.poll()
 			}
 			if len(a.got) > 0 {
-				continue // a device that works by itself was faster
+				continue // an asynchronous device was faster
 			}
 			e.ok(bmr.Dereg())
 		}
@@ -212,8 +212,8 @@ func testReadWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 }
 
 // testReadFaults: with ReadFaults a refused read fails alone, signalled or not, whenever its region
-// is withdrawn; what is posted before and behind it is carried out, and both QPs live on. A device
-// that cannot do it refuses to make such a QP.
+// is deregistered; requests before and behind it are executed, and both QPs stay in RTS. A device
+// without support refuses to create such a QP.
 func testReadFaults(t *testing.T, open Opener, _ TagOptions) {
 	const size = 1 << 20
 	e := newEnv(t, open, 2)
@@ -258,8 +258,8 @@ func testReadFaults(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testReadIntoWithdrawn: the same for the region that a read writes to, to which nothing is written
-// after Dereg.
+// testReadIntoWithdrawn: the same for the region that a read writes to, which is not written after
+// Dereg.
 func testReadIntoWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	kinds := []bool{false}
@@ -279,8 +279,9 @@ func testReadIntoWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// readIntoWithdrawn withdraws the region that a read writes to after so many polls, with another
-// read behind it, and says whether the read failed: alone, with ReadFaults, else with its QP.
+// readIntoWithdrawn deregisters the region that a read writes to after a number of polls, with
+// another read behind it, and reports whether the read failed: alone, with ReadFaults, else with
+// its QP.
 func (e *env) readIntoWithdrawn(polls int, alone bool) (failed bool) {
 	e.t.Helper()
 	const size = 1 << 20
@@ -318,8 +319,8 @@ func (e *env) readIntoWithdrawn(polls int, alone bool) (failed bool) {
 	return failed
 }
 
-// wantFaults checks the completions of testReadFaults. A read that was faster than the withdrawal
-// has succeeded.
+// wantFaults checks the completions of testReadFaults. A read that was faster than the Dereg has
+// succeeded.
 func wantFaults(t *testing.T, got []verbs.WC, all bool) {
 	t.Helper()
 	if all && (len(got) != 4 || got[0].Status == verbs.WCSuccess || got[1].Status == verbs.WCSuccess) {
@@ -336,7 +337,7 @@ func wantFaults(t *testing.T, got []verbs.WC, all bool) {
 	}
 }
 
-// testQPAccess: a queue pair lets its peer do what its flags say, no more, whatever the region
+// testQPAccess: a queue pair allows its peer what its flags allow, no more, whatever the region
 // allows.
 func testQPAccess(t *testing.T, open Opener, opts TagOptions) {
 	e := newEnv(t, open, 2)
@@ -371,8 +372,8 @@ func testQPAccess(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testSendInv: the region that a SEND_WITH_INV names is closed to peers when its completion is
-// there; its owner can use it on. A key that names nothing fails both sides.
+// testSendInv: the region of a SEND_WITH_INV is closed to peers once the receive has completed; its
+// owner can still use it. An invalid key fails both sides.
 func testSendInv(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -406,7 +407,8 @@ func testSendInv(t *testing.T, open Opener, _ TagOptions) {
 	b.want(1, verbs.WCWRFlushErr)
 }
 
-// supported says whether a QP takes the request, on a connection of its own that fails afterwards.
+// supported reports whether a QP accepts the request, on a connection of its own that fails
+// afterwards.
 func supported(e *env, a, b *node, wr *verbs.SendWR) bool {
 	qa, qb := e.connect(a, b, qpConf{}, qpConf{})
 	_, err := qa.PostSend(wr)
@@ -418,7 +420,7 @@ func supported(e *env, a, b *node, wr *verbs.SendWR) bool {
 	return err == nil
 }
 
-// testFence: a fenced send waits for the reads before it, and for the atomics.
+// testFence: a fenced send waits for earlier reads and atomics.
 func testFence(t *testing.T, open Opener, _ TagOptions) {
 	_, a, b, qa, qb := pair(t, open)
 	amr, abuf := a.mem(4 << 20)

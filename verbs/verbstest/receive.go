@@ -13,7 +13,7 @@ func (n *node) srqRecv(srq verbs.SRQ, wrid uint64, sg []verbs.SGE) {
 	n.e.ok(err)
 }
 
-// limits are an SRQ's, as granted.
+// limits are the granted limits of an SRQ.
 func (n *node) limits(srq verbs.SRQ) verbs.SRQAttr {
 	n.e.t.Helper()
 	at, err := srq.Query()
@@ -21,8 +21,8 @@ func (n *node) limits(srq verbs.SRQ) verbs.SRQAttr {
 	return at
 }
 
-// testRingFull: as many receives as were granted fit into an SRQ and into a queue pair's own queue,
-// no more, until one was taken.
+// testRingFull: an SRQ, and a queue pair's own receive queue, have room for exactly the granted
+// number of receives, until one is consumed.
 func testRingFull(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -57,7 +57,7 @@ func testRingFull(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testTooManySGEs: lists longer than what was granted are refused, those of that length are not.
+// testTooManySGEs: lists longer than granted are refused, those of that length are not.
 func testTooManySGEs(t *testing.T, open Opener, _ TagOptions) {
 	e, _, b, qa, qb := pair(t, open)
 	srq := b.newSRQ(4)
@@ -100,8 +100,8 @@ func testSRQIgnoresRecvCaps(t *testing.T, open Opener, _ TagOptions) {
 	e.errno(err, syscall.EINVAL)
 }
 
-// testSRQChainFails: a chain of receives stops at the first that fails, for what it is or for want
-// of room; those before it stay.
+// testSRQChainFails: a chain of receives stops at the first that fails, because it is invalid or
+// for want of room; those before it stay.
 func testSRQChainFails(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -139,7 +139,7 @@ func testSRQChainFails(t *testing.T, open Opener, _ TagOptions) {
 	b.want(99, verbs.WCSuccess)
 }
 
-// limitRig is an SRQ of eight receives with a connection to it; take has it use one.
+// limitRig is an SRQ with eight receives and a connection to it; take consumes one.
 func limitRig(t *testing.T, open Opener) (b *node, srq verbs.SRQ, take func()) {
 	t.Helper()
 	e := newEnv(t, open, 2)
@@ -158,8 +158,8 @@ func limitRig(t *testing.T, open Opener) (b *node, srq verbs.SRQ, take func()) {
 	}
 }
 
-// testSRQNumbers: of two SRQs, of whatever kind the device has, each event has the number of its
-// own.
+// testSRQNumbers: with two SRQs, of each type that the device has, each event has the number of its
+// SRQ.
 func testSRQNumbers(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -222,7 +222,7 @@ func testSRQLimitOnce(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testSRQResize: a resized queue has the new room; one that cannot be resized keeps the old.
+// testSRQResize: a resized queue has the new size; one that cannot be resized keeps the old.
 func testSRQResize(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]

@@ -18,8 +18,8 @@ const (
 	specFile   = "docs/tag-matching-offload.md"
 )
 
-// numbers is what stands behind a word that refers: "5.1", "2.3, 4.4", "1.1 to 1.3",
-// "20, 21 and 24". A gap may be the end of a line.
+// numbers are the numbers behind a reference: "5.1", "2.3, 4.4", "1.1 to 1.3", "20, 21 and 24". A
+// gap may be a line break.
 const (
 	gap     = `(?: |[ \t]*\n[ \t]*(?://|\*|#)?[ \t]*)`
 	numbers = gap + `(\d+(?:\.\d+)?(?:(?:,|` + gap + `and|` + gap + `to)` + gap + `\d+(?:\.\d+)?)*)`
@@ -33,7 +33,7 @@ var (
 	usesNumber = regexp.MustCompile(`TMO \d|\bV\d`)
 	document   = regexp.MustCompile(`[A-Za-z0-9_-]+\.md\b`)
 	references = []struct {
-		hint string // is in every reference of this form: a text without it need not be searched
+		hint string // substring of every such reference, to skip texts quickly
 		to   string
 		re   *regexp.Regexp
 	}{
@@ -46,7 +46,7 @@ var (
 	}
 )
 
-// spec is what the specification has, by kind and number.
+// spec is the numbers in the specification, by kind.
 type spec map[string]map[string]bool
 
 func readSpec(t *testing.T) spec {
@@ -70,7 +70,7 @@ func readSpec(t *testing.T) spec {
 	return s
 }
 
-// unresolved lists what a text names and the specification does not have.
+// unresolved lists the references of a text that the specification does not have.
 func (s spec) unresolved(text string) (bad []string) {
 	for _, r := range references {
 		if strings.Contains(text, r.hint) {
@@ -92,8 +92,8 @@ func (s spec) missing(kind string, re *regexp.Regexp, text string) (bad []string
 }
 
 // TestReferences: the sections, invariants and scenarios that code, models, tests and documents
-// name are in the specification; each package that names one says in doc.go where to find it; each
-// scenario has a test; and documents that are named exist.
+// refer to are in the specification; each package with references names the document in doc.go;
+// each scenario has a test; and documents that are named exist.
 func TestReferences(t *testing.T) {
 	s := readSpec(t)
 	files := readRepository(t)
@@ -130,8 +130,8 @@ func TestReferences(t *testing.T) {
 	require.Equal(t, s["scenario"], races, "the tests TestRace01 to TestRace58")
 }
 
-// TestReferencesFound: TestReferences would see a reference to what is not there. The words are
-// cut, or it would see these.
+// TestReferencesFound: TestReferences detects references to missing items. The words are cut, as it
+// would report these too.
 func TestReferencesFound(t *testing.T) {
 	s := readSpec(t)
 	require.Empty(t, s.unresolved("T"+"MO 5.1, 5.6 and 9, T"+"MO 1 to 5.\nV"+"1, V"+"19; "+
@@ -147,7 +147,7 @@ func TestReferencesFound(t *testing.T) {
 	}
 }
 
-// readRepository gives the texts that may refer to the specification, by path.
+// readRepository returns the texts that may refer to the specification, by path.
 func readRepository(t *testing.T) map[string]string {
 	t.Helper()
 	kinds, files := []string{".go", ".md", ".pml", ".sh", ".patch"}, map[string]string{}

@@ -7,7 +7,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 8.1 on a responder that is not ready.
+// This file has the rules of TMO 8.1 on RNR.
 
 // rnrPair connects two nodes, with the retries of the requester and the timer of the responder.
 func (e *env) rnrPair(from, to *node, retries, timer uint8) (verbs.QP, verbs.QP) {
@@ -27,9 +27,8 @@ const (
 	rnrShortest = 1 // 10 us
 )
 
-// testRNRFinite: retries up to 6 are used up; the more there are, the longer it takes: a receive
-// comes in time for a message with six of them when the one that was sent after it, to the same
-// timer, was given up.
+// testRNRFinite: up to 6 retries are finite; more retries take longer: a message with six of them
+// is still received when a later one with fewer, to the same timer, was given up.
 func testRNRFinite(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 3)
 	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
@@ -43,9 +42,9 @@ func testRNRFinite(t *testing.T, open Opener, _ TagOptions) {
 	e.outlasts(long, peer, none)
 }
 
-// testRNRTimer: the responder's timer says how long a requester with finite retries waits: with the
-// longest one a receive comes in time for a message that was there before another one, to a
-// responder with the shortest timer, was given up.
+// testRNRTimer: the responder's timer determines how long a requester with finite retries waits:
+// with the longest one a message is still received when a later one, to the shortest timer, was
+// given up.
 func testRNRTimer(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 3)
 	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
@@ -54,8 +53,8 @@ func testRNRTimer(t *testing.T, open Opener, _ TagOptions) {
 	e.outlasts(long, peer, short)
 }
 
-// outlasts sends a message from the first node, then one from the third, which no receive waits for
-// at the second: a receive comes in time for the first one, to peer, when the other was given up.
+// outlasts sends a message from the first node, and then one from the third to the second, which
+// has no receive: when that one was given up, a receive for the first one, at peer, still gets it.
 func (e *env) outlasts(long, peer, short verbs.QP) {
 	e.t.Helper()
 	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
@@ -68,7 +67,7 @@ func (e *env) outlasts(long, peer, short verbs.QP) {
 	b.want(3, verbs.WCSuccess)
 }
 
-// testRNRForever: with 7 retries a message waits however long its receive takes.
+// testRNRForever: with 7 retries a message waits for its receive without limit.
 func testRNRForever(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -87,8 +86,8 @@ func testRNRForever(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testHeadOfLine: what is posted behind a message that finds no receive is not executed before it,
-// needs it a receive or not.
+// testHeadOfLine: a request behind a message without a receive is not executed before it, whether
+// it needs a receive or not.
 func testHeadOfLine(t *testing.T, open Opener, _ TagOptions) {
 	_, a, b, qa, qb := pair(t, open)
 	mr, buf := a.mem(64)

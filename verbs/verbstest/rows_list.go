@@ -53,8 +53,8 @@ func testTagDelConsumed(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDelTwice is scenario 19: a second DEL, or one of a handle whose slot is in use again,
-// removes nothing: TM_ERR, or EINVAL when it is posted.
+// testTagDelTwice is scenario 19: a second DEL, or one of a handle whose slot was reused, removes
+// nothing: TM_ERR, or EINVAL when it is posted.
 func testTagDelTwice(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	h := r.add(1, 5, exact, r.bbuf)
@@ -73,7 +73,7 @@ func testTagDelTwice(t *testing.T, open Opener, opts TagOptions) {
 			r.delStale(stale)
 		}
 		wr := r.counted(verbs.WRTagAdd, 100)
-		r.refused(wr, wr, syscall.ENOMEM) // no slot came back either
+		r.refused(wr, wr, syscall.ENOMEM) // no slot was freed either
 		if i%2 == 0 {
 			r.hit(2+i, 5)
 		} else {
@@ -83,9 +83,9 @@ func testTagDelTwice(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagForcedDelOfLive is scenario 22: a host deletes by force what a message has taken, and what
-// is live. The receive ends once, with success or as one whose slot is not the host's (TMO 3.4),
-// which a strict device makes sure of; it tells of both.
+// testTagForcedDelOfLive is scenario 22: a host posts forced DELs of a matched and of a live entry.
+// The receive ends once, with success or with the status of a slot that is not the host's (TMO
+// 3.4), which a strict device guarantees; it reports both.
 func testTagForcedDelOfLive(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 7, 64)
 	force := func(h uint32) {
@@ -109,8 +109,8 @@ func testTagForcedDelOfLive(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagKeptInSoftware is scenario 23: receives that the full list refuses stay in software, and
-// so do later ones that overlap: their messages are unexpected, and those of the entries go on.
-// When the list has room the device takes receives again; the order is kept.
+// so do later ones that overlap: their messages are unexpected, while entries go on matching. When
+// the list has room the device takes receives again; order is kept.
 func testTagKeptInSoftware(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)
 	r.untagged(8)
@@ -132,9 +132,8 @@ func testTagKeptInSoftware(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagOpsPolled is scenario 25: signalled operations that nobody polls exhaust max_ops: ENOMEM.
-// Polling one makes room for one, and the operation that was refused is posted again, none before
-// it and none lost.
+// testTagOpsPolled is scenario 25: unpolled signalled operations exhaust max_ops: ENOMEM. Polling
+// one makes room for one, and the refused operation is posted again, in order and without loss.
 func testTagOpsPolled(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 4
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -178,8 +177,8 @@ func testTagOftenSignaled(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagChainFails is scenario 27: a list of ADDs that fails in the middle, for whatever reason.
-// The handles of those before are valid; those behind are not posted.
+// testTagChainFails is scenario 27: a chain of ADDs that fails in the middle, for any reason. The
+// handles before are valid; the operations behind are not posted.
 func testTagChainFails(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 3, 8)
 	h := r.add(9, 9, exact, r.bbuf)
@@ -247,8 +246,8 @@ func testTagHandleReuse(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagTeardown is scenario 55: entries, reads and completions that are outstanding keep nothing
-// from going. A receive that was matched ends once (V12), one that was not does not end.
+// testTagTeardown is scenario 55: outstanding entries, reads and completions do not prevent the
+// destruction of objects. A matched receive ends once (V12), an unmatched one does not end.
 func testTagTeardown(t *testing.T, open Opener, opts TagOptions) {
 	for _, seen := range []bool{false, true} { // the MATCH, before the end
 		r := newTagRig(t, open, opts, 15, 64)
@@ -283,7 +282,7 @@ func testTagTeardown(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// endsOnce checks that what was polled is of receive id: MATCH and one end, or nothing.
+// endsOnce checks that the polled completions are of receive id: MATCH and one end, or none.
 func (r *tagRig) endsOnce(id uint64) {
 	r.t.Helper()
 	matches, ends := 0, 0
@@ -304,7 +303,7 @@ func (r *tagRig) endsOnce(id uint64) {
 }
 
 // testTagLimitOnce is scenario 56: a limit on the untagged buffers is armed and crossed, by
-// unexpected messages and by others: one event. More comes when it was armed again only.
+// unexpected messages and by others: one event. The next event needs another arming.
 func testTagLimitOnce(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -322,11 +321,11 @@ func testTagLimitOnce(t *testing.T, open Opener, opts TagOptions) {
 		r.b.evs = nil
 	}
 	r.miss(0, 9)
-	events(0) // nothing is armed
+	events(0) // not armed
 	for k := 1; k < 7; k += 3 {
 		r.ok(r.srq.Modify(verbs.SRQAttr{Limit: uint32(8 - k)}, verbs.SRQLimit))
 		r.add(1, 5, exact, r.bbuf)
-		r.hit(1, 5) // takes none of them
+		r.hit(1, 5) // consumes none of them
 		events(0)
 		if k == 1 {
 			r.miss(k, 9)

@@ -8,7 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the scenarios of TMO 7.2 about messages and the entries that they meet: 1, 2, 28,
+// This file has the scenarios of TMO 7.2 about messages and the entries that they match: 1, 2, 28,
 // 30, 32, 35, 37 to 39, 42 and 53.
 
 // testTagOneMTU is scenario 1: an eager message of one MTU: one completion with both flags, tag and
@@ -29,8 +29,7 @@ func testTagOneMTU(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagOthersBetween is scenario 2: eager messages of several MTUs while another source sends:
-// their MATCH comes before their DATA_VALID, and what others send comes in between or not. All of
-// it arrives.
+// their MATCH is before their DATA_VALID, messages of others may be between. All arrive.
 func testTagOthersBetween(t *testing.T, open Opener, opts TagOptions) {
 	const rounds, size, room = 6, 30_000, 32_000
 	r := newSmallRig(t, open, opts, 63, 200)
@@ -67,9 +66,9 @@ func testTagOthersBetween(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRNR is scenario 28: an unexpected message that finds no untagged buffer waits until one is
-// posted. It is delivered once and counted once, and what is behind it stays behind. When its
-// receive comes first, that takes it.
+// testTagRNR is scenario 28: an unexpected message without an untagged buffer waits until one is
+// posted. It is delivered once and counted once, and later messages stay behind it. If its receive
+// is posted first, that gets it.
 func testTagRNR(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	for k, n := range []int{3, 60_000} {
@@ -85,7 +84,7 @@ func testTagRNR(t *testing.T, open Opener, opts TagOptions) {
 		r.sent()
 		r.sent()
 		r.b.none()
-		r.add(2, 6, exact, r.bbuf) // one too many in the count would keep it dormant
+		r.add(2, 6, exact, r.bbuf) // a count that is one too high would keep it dormant
 		r.hit(2, 6)
 	}
 	m := r.eager(7, 0, 5)
@@ -116,8 +115,8 @@ func testTagExpectedNeedsNone(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagTooLong is scenario 32: an eager message that is longer than its buffer ends the receive
-// with LOC_LEN_ERR and both queue pairs, which others on the SRQ do not notice.
+// testTagTooLong is scenario 32: an eager message longer than its buffer ends the receive with
+// LOC_LEN_ERR and both queue pairs; others on the SRQ are unaffected.
 func testTagTooLong(t *testing.T, open Opener, opts TagOptions) {
 	for _, n := range []int{1, 50_000} {
 		r := newSmallRig(t, open, opts, 15, 64)
@@ -129,7 +128,7 @@ func testTagTooLong(t *testing.T, open Opener, opts TagOptions) {
 		r.b.want(1, verbs.WCLocLenErr)
 		r.a.want(77, verbs.WCRemInvReqErr)
 		r.until("ERR", func() bool { return r.qb.State() == verbs.QPSErr })
-		r.qa = q2 // others are not concerned
+		r.qa = q2 // others are unaffected
 		m := r.eager(6, 0, 8)
 		r.matched(2, 6, 0, m[16:], r.bbuf)
 		r.sent()
@@ -185,7 +184,7 @@ func testTagMatchesAll(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagOutsideMask is scenario 38: an entry whose tag has bits outside its mask never matches,
-// not even the tag that it has; a strict device refuses it. It can be deleted as any other.
+// not even its own tag; a strict device refuses it. It can be deleted as any other.
 func testTagOutsideMask(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)
 	for _, c := range []struct{ tag, mask uint64 }{{0xf1, 0xf0}, {1, 0}, {1 << 63, exact >> 1}} {
@@ -200,7 +199,7 @@ func testTagOutsideMask(t *testing.T, open Opener, opts TagOptions) {
 			r.passed(c.tag & c.mask)
 			r.passed(0)
 		}
-		r.add(2, 0, 0, r.bbuf) // it is in nobody's way
+		r.add(2, 0, 0, r.bbuf) // it affects no other entry
 		r.hit(2, c.tag)
 		if !opts.Strict {
 			r.del(wr.Handle, verbs.WCSuccess)
@@ -209,8 +208,8 @@ func testTagOutsideMask(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagListOrder is scenario 39: of wildcards and exact entries, whichever was first, the first
-// in list order takes the message.
+// testTagListOrder is scenario 39: of wildcard and exact entries, the first in list order matches
+// the message.
 func testTagListOrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.add(1, 0, 0, r.bbuf)
@@ -254,7 +253,7 @@ func testTagNoTagBetween(t *testing.T, open Opener, opts TagOptions) {
 			r.eager(5, uint32(i), 8)
 			want = append(want, i)
 			r.sent()
-			if !opts.Dormant { // there, it would make the entries dormant
+			if !opts.Dormant { // such a device would make the entries dormant
 				r.eager(6, 0, 8)
 				want, k = append(want, k), k+1
 				r.sent()
@@ -272,8 +271,8 @@ func testTagNoTagBetween(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagSources is scenario 42: each source's messages take the entries in list order, and a
-// multi-packet message of one does not disturb those of others.
+// testTagSources is scenario 42: each source's messages consume the entries in list order, and a
+// multi-packet message of one does not affect those of others.
 func testTagSources(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 511, 1200)
 	const sources, each = 3, 40

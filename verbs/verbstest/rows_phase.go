@@ -6,9 +6,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the scenarios of TMO 7.2 about entries that are dormant: 4 to 14, and 18.
+// This file has the scenarios of TMO 7.2 about dormant entries: 4 to 14, and 18.
 
-// early sends a short unexpected message that stays unpolled, and returns it.
+// early sends a short unexpected message whose completion stays unpolled, and returns it.
 func (r *tagRig) early(tag uint64, ctx uint32) (m []byte) {
 	r.t.Helper()
 	r.unpolled(func() {
@@ -18,8 +18,7 @@ func (r *tagRig) early(tag uint64, ctx uint32) (m []byte) {
 	return m
 }
 
-// behind posts an unsignalled ADD with the count as it is and lets it take effect, while nothing is
-// polled.
+// behind posts an unsignalled ADD with the current count and waits for its effect, without polling.
 func (r *tagRig) behind(id, tag uint64) uint32 {
 	r.t.Helper()
 	wr := r.counted(verbs.WRTagAdd, id)
@@ -29,14 +28,14 @@ func (r *tagRig) behind(id, tag uint64) uint32 {
 	return wr.Handle
 }
 
-// force deletes an entry whose message software has found, with the count that has it.
+// force posts a forced DEL of an entry whose message software has found, with a count that includes
+// it.
 func (r *tagRig) force(h uint32) {
 	r.t.Helper()
 	r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count})
 }
 
-// noEvents checks that a strict device did not find anything to complain of, such as an entry
-// deleted by force that was live.
+// noEvents checks that a strict device had nothing to report, such as a forced DEL of a live entry.
 func (r *tagRig) noEvents() {
 	r.t.Helper()
 	if len(r.b.evs) > 0 {
@@ -44,16 +43,16 @@ func (r *tagRig) noEvents() {
 	}
 }
 
-// handled takes the completion of an unexpected message, which is handled with that.
+// handled takes the completion of an unexpected message, which is handled then.
 func (r *tagRig) handled(k int, m []byte) {
 	r.t.Helper()
 	r.unexpected(k, m)
 	r.count++
 }
 
-// testTagMessageFirst is scenario 4: the message comes before its receive. It is delivered from the
-// unexpected queue, and the receive never goes to the device: the next ADD has the new count, is
-// live at once and gets the next message.
+// testTagMessageFirst is scenario 4: the message arrives before its receive. It is delivered from
+// the unexpected queue, and the receive is not added; the next ADD has the new count, is live at
+// once and gets the next message.
 func testTagMessageFirst(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -72,9 +71,9 @@ func testTagMessageFirst(t *testing.T, open Opener, opts TagOptions) {
 	r.a.none()
 }
 
-// testTagAddBehind is scenario 5: an ADD that overtakes the completion of its message is dormant.
-// Software finds the message, deletes the entry by force and completes the receive itself; the slot
-// is free, and the device tells nothing of the receive.
+// testTagAddBehind is scenario 5: an ADD posted before the completion of its message is polled is
+// dormant. Software finds the message, posts a forced DEL and completes the receive; the slot is
+// free, and the device has no completion for the receive.
 func testTagAddBehind(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(8)
@@ -82,7 +81,7 @@ func testTagAddBehind(t *testing.T, open Opener, opts TagOptions) {
 		m := r.early(5, 1)
 		h := r.behind(1, 5)
 		r.handled(k, m)
-		m = r.early(5, 2) // so that it shows whether the entry is dormant
+		m = r.early(5, 2) // shows whether the entry is dormant
 		r.force(h)
 		r.handled(k+1, m)
 		h = r.behind(2, 6)
@@ -94,8 +93,8 @@ func testTagAddBehind(t *testing.T, open Opener, opts TagOptions) {
 	r.noEvents()
 }
 
-// testTagPassesDormant is scenario 6: another message for the dormant entry passes it too, so that
-// the two stay in order.
+// testTagPassesDormant is scenario 6: another message for the dormant entry is unexpected too, so
+// that the two stay in order.
 func testTagPassesDormant(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(8)
@@ -111,8 +110,8 @@ func testTagPassesDormant(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(2, 5)
 }
 
-// testTagTwoDormant is scenario 7: with two receives each message finds its own in software, a
-// third one none, and later ones are the device's again.
+// testTagTwoDormant is scenario 7: with two receives each message is matched in software, a third
+// one is queued, and later ones are matched by the device again.
 func testTagTwoDormant(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 3, 64)
 	r.untagged(16)
@@ -130,11 +129,11 @@ func testTagTwoDormant(t *testing.T, open Opener, opts TagOptions) {
 		r.del(h3, verbs.WCTMErr)
 		r.b.none()
 	}
-	r.noEvents() // forced, and none of them live
+	r.noEvents() // forced DELs, and none of a live entry
 }
 
-// testTagUnrelated is scenario 8: an unexpected message that has nothing to do with a live entry
-// leaves it live, polled or not. The strict variant lets the entry's message be found by software.
+// testTagUnrelated is scenario 8: an unexpected message that does not match a live entry leaves it
+// live, polled or not. With Dormant the entry's message is found by software.
 func testTagUnrelated(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -155,8 +154,7 @@ func testTagUnrelated(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagStaysDormant is scenario 9: when the host handles all messages but posts nothing more, the
-// entry stays dormant, however many come, and however well the counts would agree. Its receive
-// completes by software.
+// entry stays dormant, however many messages follow. Its receive is completed by software.
 func testTagStaysDormant(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(16)
@@ -194,9 +192,9 @@ func testTagBareSync(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagSyncLost is scenario 11: a host that never sends a SYNC is only slower; for one that is
-// lost on its way see TestRace11SyncLost. Every message is found by software, every receive is
-// deleted by force, and none is lost or ends twice. The first count that arrives sets all right.
+// testTagSyncLost is scenario 11: a host that never sends a SYNC is only slower; for a lost SYNC
+// see TestRace11SyncLost. Every message is found by software, every receive gets a forced DEL, and
+// none is lost or ends twice. The first reported count makes entries live again.
 func testTagSyncLost(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)
 	r.untagged(32)
@@ -219,8 +217,8 @@ func testTagSyncLost(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(3, 5)
 }
 
-// testTagStaleSync is scenario 12: only the right count makes entries live, not one that is behind
-// it, or ahead, or comes again.
+// testTagStaleSync is scenario 12: only the right count makes entries live, not a smaller, larger
+// or repeated one.
 func testTagStaleSync(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(16)
@@ -239,13 +237,13 @@ func testTagStaleSync(t *testing.T, open Opener, opts TagOptions) {
 	r.count = right
 	r.sync()
 	r.hit(1, 5)
-	r.sync() // a repeated one is right as long as nothing comes
+	r.sync() // a repeated one is right while no message arrives
 	r.add(1, 5, exact, r.bbuf)
 	r.hit(1, 5)
 }
 
-// testTagWrap is scenario 13: the count of unexpected messages goes over 65536. A host that reports
-// before 2^14 are missing sees no SYNC_REQ, and matching goes on, before, at and behind the wrap.
+// testTagWrap is scenario 13: the count of unexpected messages exceeds 65536. A host that reports
+// before 2^14 are unreported sees no SYNC_REQ, and matching works before, at and after the wrap.
 func testTagWrap(t *testing.T, open Opener, opts TagOptions) {
 	const wrap, near = 1 << 16, 8
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -268,13 +266,13 @@ func testTagWrap(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagNeverReported is scenario 14: from 2^14 unexpected messages on without list operations
-// their completions ask for a SYNC. The host posts one: what was dormant until then is live.
+// testTagNeverReported is scenario 14: from 2^14 unreported unexpected messages on their
+// completions have SYNC_REQ. The host posts a SYNC: dormant entries become live.
 func testTagNeverReported(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
 	r.miss(0, 9)
-	r.count-- // as the device knows it
+	r.count-- // the device's value
 	r.add(1, 5, exact, r.bbuf)
 	missing := uint32(1)
 	r.count++
@@ -291,7 +289,7 @@ func testTagNeverReported(t *testing.T, open Opener, opts TagOptions) {
 	next(1<<14 + 40)
 	r.sync()
 	r.hit(1, 5)
-	if opts.SyncReqOfDriver { // to which a SYNC reports nothing
+	if opts.SyncReqOfDriver { // which ignores the count of a SYNC
 		r.add(1, 5, exact, r.bbuf)
 	}
 	missing = 0
@@ -307,7 +305,7 @@ func testTagDelDormant(t *testing.T, open Opener, opts TagOptions) {
 		m := r.early(9, 0)
 		h := r.behind(1, 5)
 		r.handled(k, m)
-		r.count -= uint32(k / 2) // the DEL brings the count, or not yet
+		r.count -= uint32(k / 2) // the DEL reports the count, or does not yet
 		r.del(h, verbs.WCSuccess)
 		r.count += uint32(k / 2)
 		r.sync()

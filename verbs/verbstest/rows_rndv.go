@@ -11,8 +11,8 @@ import (
 // tm_rndv.go.
 
 // testTagRndvFIN is scenario 3: a rendezvous that fits: MATCH, data, FIN at the sender, DATA_VALID.
-// The sender ends with the FIN, not with the completion of its request, and gets one for each, with
-// the data in place.
+// The send ends with the FIN, not with the completion of its request; each gets one FIN, after its
+// data is in place.
 func testTagRndvFIN(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -37,7 +37,7 @@ func testTagRndvFIN(t *testing.T, open Opener, opts TagOptions) {
 		if !bytes.Equal(r.bbuf[:n], r.abuf[rndvOffset:][:n]) {
 			t.Fatalf("the FIN of %d bytes is here before them", n)
 		}
-		clear(r.abuf[rndvOffset:][:n]) // the sender's again
+		clear(r.abuf[rndvOffset:][:n]) // the sender owns it again
 		r.halves(1, 5, ctx, n)
 		if bytes.Equal(r.bbuf[:n], make([]byte, n)) {
 			t.Fatalf("%d bytes were read again, after the FIN", n)
@@ -48,12 +48,12 @@ func testTagRndvFIN(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvTruncated is scenario 33: a rendezvous that is longer than its buffer. From the
-// headers in the buffer software reads what it holds, and ends the send with a FIN of its own.
+// testTagRndvTruncated is scenario 33: a rendezvous longer than its buffer. Software reads what
+// fits, by the headers in the buffer, and sends a FIN.
 func testTagRndvTruncated(t *testing.T, open Opener, opts TagOptions) {
 	const room, size = 500, 20_000
 	r := newSmallRig(t, open, opts, 15, 64)
-	back, peer := r.connect(r.b, r.a, qpConf{}, qpConf{}) // with a send queue of software's
+	back, peer := r.connect(r.b, r.a, qpConf{}, qpConf{}) // with a send queue for software
 	fmr, fin := r.a.mem(64)
 	r.a.recv(r.qa, 8, sge(fmr, fin))
 	r.a.recv(peer, 9, sge(fmr, fin))
@@ -79,9 +79,9 @@ func testTagRndvTruncated(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRndvReceiverDies is scenario 46: the receiver goes after MATCH. Unless the data was there
-// already no FIN comes: the sender is released by the error of its queue pair, and its receive for
-// the FIN is flushed.
+// testTagRndvReceiverDies is scenario 46: the receiver dies after MATCH. Unless the data had
+// arrived there is no FIN: the error of its queue pair releases the sender, and its receive for the
+// FIN is flushed.
 func testTagRndvReceiverDies(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
@@ -111,9 +111,9 @@ func testTagRndvReceiverDies(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRndvCancel is scenario 48: the receive of a rendezvous under way is cancelled, and the one
-// behind it. The first cannot be any more and ends with its data and a FIN; the second is gone and
-// its buffer is never written.
+// testTagRndvCancel is scenario 48: the receive of a rendezvous in progress is cancelled, and the
+// one behind it. The first DEL fails, and the receive ends with its data and a FIN; the second
+// succeeds, and its buffer is never written.
 func testTagRndvCancel(t *testing.T, open Opener, opts TagOptions) {
 	const size = 1 << 20
 	r := newTagRig(t, open, opts, 2, 64)

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// testCase is a rule and the one test that proves it, or a scenario that goes beyond the rules. The
-// name of a rule is the section of TMO and, after the slash, a word or the number that the rule has
-// there; or "api" for what package verbs says.
+// testCase is a rule and the test that proves it, or a scenario beyond the rules. The name of a
+// rule is the section of TMO and, after the slash, a word or the number of the rule there; or "api"
+// for the documentation of package verbs.
 type testCase struct {
 	name string
 	on   devices
@@ -15,7 +15,7 @@ type testCase struct {
 	says string
 }
 
-// devices are those that a case is for.
+// devices are those that a case applies to.
 type devices int
 
 const (
@@ -24,10 +24,10 @@ const (
 	withoutTags
 )
 
-// rules are those of TMO and of package verbs, each with a test of its own (TestRules).
+// rules are those of TMO and of package verbs, each with its own test (TestRules).
 var rules = slices.Concat(rcRules, tmRules, rowRules)
 
-// scenarios are what devices get wrong although they keep each rule by itself.
+// scenarios are mistakes that a device can make although it keeps each rule by itself.
 var scenarios = []testCase{
 	{"scenario/send", anyDevice, testSendRecv, "short messages, with all fields of their completions"},
 	{"scenario/send-self", anyDevice, testSendSelf, "a queue pair that is connected to itself"},

@@ -1,6 +1,6 @@
 package verbstest
 
-// rcRules are what package verbs ("api") and TMO 8 say of every device.
+// rcRules are the rules of package verbs ("api") and TMO 8 for every device.
 var rcRules = []testCase{
 	{"api/attributes", anyDevice, testAttributes,
 		"the limits of DeviceAttr suffice for a program; addresses differ"},
@@ -64,8 +64,7 @@ var rcRules = []testCase{
 		"FENCE waits for the queue pair's earlier reads and atomics"},
 	{"8.2/signaled", anyDevice, testSelectiveSignalling,
 		"a completion comes for SIGNALED, or with sq_sig_all"},
-	// Whether a Wait returns for a message without SOLICITED is left open: it may return for no
-	// reason.
+	// Whether a Wait returns for an unsolicited message is left open: spurious ends are legal.
 	{"8.2/solicited", anyDevice, testSolicited,
 		"SOLICITED raises a solicited event; a message without it leaves the CQ armed for one"},
 	{"8.2/inline", anyDevice, testInline,

@@ -1,6 +1,6 @@
 package verbstest
 
-// rowRules are the scenarios of TMO 7.2 that a device can show by itself.
+// rowRules are the scenarios of TMO 7.2 that a device alone can show.
 var rowRules = []testCase{
 	{"7.2/1-one-mtu", withTags, testTagOneMTU,
 		"eager of one MTU: one completion, both flags, tag and priv, payload only"},

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notADevices are the statements of TMO 1 to 5, 7.2 and 8 that no device can be asked about, and
-// why in a word.
+// notADevices are the statements of TMO 1 to 5, 7.2 and 8 that no test of a device can check, each
+// with the reason in a word.
 var notADevices = map[string]string{
 	"1.1: the values of mlx5, the detection rule for old firmware":                       "mlx5",
 	"1.2: the list is sized to a power of two; the command QP; 33 buffers; kernel state": "mlx5",
@@ -40,7 +40,7 @@ var notADevices = map[string]string{
 	"8.4: acknowledging events":                                   "implied", // PollAsync does
 }
 
-// TestRules: each rule has a test, which is no other rule's, and no name is there twice.
+// TestRules: each rule has its own test, and names are unique.
 func TestRules(t *testing.T) {
 	names, tests := map[string]bool{}, map[string]string{}
 	for _, c := range slices.Concat(rules, scenarios) {

@@ -1,6 +1,7 @@
 package verbstest
 
-// tmRules are what TMO 1 to 5 say of a device with tag matching, and what one without answers.
+// tmRules are the rules of TMO 1 to 5 for devices with tag matching, and what a device without it
+// returns.
 var tmRules = []testCase{
 	{"1.1/flag", anyDevice, testTagFlag,
 		"TMCapRC tells whether there is tag matching, whatever the numbers beside it"},

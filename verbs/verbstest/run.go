@@ -7,8 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Run runs the suite: with or without tag matching, as the devices are. open must open n devices
-// that reach each other and see to their closing when the test ends; a test may have closed one
+// Run runs the suite, with the tag-matching part if the devices support it. open must open n
+// devices that reach each other and close them when the test ends; a test may have closed one
 // already.
 func Run(t *testing.T, open func(t *testing.T, n int) []verbs.Device, opts TagOptions) {
 	run(t, open, opts, anyDevice)
@@ -30,13 +30,12 @@ func matchesTags(t *testing.T, open Opener) bool {
 	return flags&verbs.TMCapRC != 0
 }
 
-// RunTags runs the tag-matching part of the suite, for devices in more configurations than the
-// usual one.
+// RunTags runs the tag-matching part of the suite, for devices in other configurations.
 func RunTags(t *testing.T, open func(t *testing.T, n int) []verbs.Device, opts TagOptions) {
 	run(t, open, opts, withTags)
 }
 
-// run runs the cases of such devices, as subtests by their names.
+// run runs the cases for such devices, as subtests by their names.
 func run(t *testing.T, open Opener, opts TagOptions, on devices) {
 	for _, c := range slices.Concat(rules, scenarios) {
 		if c.on != on {
