@@ -118,8 +118,8 @@ func testGather(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testInline: the buffer, which no region has, may be changed as soon as PostSend has returned,
-// whether the packet could go out or not. Up to max_inline_data bytes are taken.
+// testInline: the buffer, which needs no region, may be changed as soon as PostSend has returned,
+// whether the packet was sent or not. Up to max_inline_data bytes are accepted.
 func testInline(t *testing.T, open Opener, _ TagOptions) {
 	e, a, b, qa, qb := pair(t, open)
 	_, init := qa.Query()
@@ -168,7 +168,7 @@ func testChainFails(t *testing.T, open Opener, _ TagOptions) {
 	}
 	b.want(1, verbs.WCSuccess)
 	a.want(11, verbs.WCSuccess)
-	b.recv(qb, 4, nil) // for the request behind the failing one, had that been posted
+	b.recv(qb, 4, nil) // for the request behind the failing one, if that was posted
 	a.none()
 	b.none()
 }

@@ -12,15 +12,15 @@ import (
 // This file has the rules of TMO 8.1 on states: the transitions, their attributes, and what may be
 // posted when.
 
-// qpStates are the states in the order in which a queue pair passes them.
+// qpStates are the states in the order of their transitions.
 var qpStates = []verbs.QPState{verbs.QPSReset, verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSErr}
 
-// stateAlone is what Modify takes to ERR and RESET.
+// stateAlone returns the arguments of Modify for ERR and RESET.
 func stateAlone(to verbs.QPState) (*verbs.QPAttr, verbs.QPAttrMask) {
 	return &verbs.QPAttr{State: to}, verbs.QPAttrState
 }
 
-// stepTo is what Modify takes to bring a queue pair of n, which is connected to itself, into a
+// stepTo returns the arguments of Modify that bring a queue pair of n, connected to itself, into a
 // state from the one before.
 func (n *node) stepTo(qp verbs.QP, to verbs.QPState) (*verbs.QPAttr, verbs.QPAttrMask) {
 	switch to {
@@ -34,7 +34,7 @@ func (n *node) stepTo(qp verbs.QP, to verbs.QPState) (*verbs.QPAttr, verbs.QPAtt
 	return stateAlone(to)
 }
 
-// qpIn makes a queue pair in a state.
+// qpIn creates a queue pair in a state.
 func (n *node) qpIn(state verbs.QPState) verbs.QP {
 	n.e.t.Helper()
 	qp := n.newQP(qpConf{})
@@ -44,7 +44,7 @@ func (n *node) qpIn(state verbs.QPState) verbs.QP {
 	return qp
 }
 
-// testTransitions: from each state to each, with what the table of ibv_modify_qp(3) asks for.
+// testTransitions: from each state to each, with the attributes of the table of ibv_modify_qp(3).
 func testTransitions(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -55,7 +55,7 @@ func testTransitions(t *testing.T, open Opener, _ TagOptions) {
 	for _, from := range qpStates {
 		for _, to := range []verbs.QPState{verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE, 7, 99} {
 			if from == verbs.QPSRTS && (to == verbs.QPSRTS || to == verbs.QPSSQD) {
-				continue // the one takes other attributes, of the other TMO says nothing
+				continue // one takes other attributes, TMO is silent about the other
 			}
 			qp := n.qpIn(from)
 			err := qp.Modify(n.stepTo(qp, to))
@@ -73,8 +73,7 @@ func testTransitions(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testMasks: each transition, with one of its attributes left out, and with one that it does not
-// take.
+// testMasks: each transition, without one of its attributes, and with an illegal one.
 func testMasks(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -106,10 +105,10 @@ func testMasks(t *testing.T, open Opener, _ TagOptions) {
 		e.ok(qp.Modify(attr, need|optional[to]))
 	}
 	attr, mask := rtsAttr(7)
-	e.errno(qp.Modify(attr, mask), syscall.EINVAL) // in RTS they are foreign
+	e.errno(qp.Modify(attr, mask), syscall.EINVAL) // in RTS they are illegal
 }
 
-// testErrAndReset: from each state to ERR and to RESET; other attributes do not go with that.
+// testErrAndReset: from each state to ERR and to RESET; other attributes are illegal with that.
 func testErrAndReset(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -127,7 +126,7 @@ func testErrAndReset(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testAttributeValues: the smallest and the largest value of each attribute are taken, the next
+// testAttributeValues: the smallest and the largest value of each attribute are legal, the next
 // ones are not.
 func testAttributeValues(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
@@ -176,8 +175,7 @@ func testAttributeValues(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testRefusedUnchanged: whatever Modify refuses, for a value or for its mask, it leaves all as it
-// was.
+// testRefusedUnchanged: a refused Modify, because of a value or its mask, changes nothing.
 func testRefusedUnchanged(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -232,7 +230,7 @@ func sameAttr(a, b verbs.QPAttr) bool {
 	return same && reflect.DeepEqual(a, b)
 }
 
-// testRecvFromInit: receives are taken in INIT and all later states, not before.
+// testRecvFromInit: receives are accepted in INIT and all later states, not before.
 func testRecvFromInit(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -254,8 +252,8 @@ func testRecvFromInit(t *testing.T, open Opener, _ TagOptions) {
 	n.none()
 }
 
-// testAcceptFromRTR: a receive that was posted in INIT takes a packet as soon as its queue pair is
-// in RTR, not before.
+// testAcceptFromRTR: a receive posted in INIT gets a packet once its queue pair is in RTR, not
+// before.
 func testAcceptFromRTR(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -270,7 +268,7 @@ func testAcceptFromRTR(t *testing.T, open Opener, _ TagOptions) {
 	a.want(2, verbs.WCSuccess)
 }
 
-// testSendFromRTS: sends are refused before RTS, and nothing of them is left when it is reached.
+// testSendFromRTS: sends are refused before RTS, and have no effect later.
 func testSendFromRTS(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 1)
 	n := e.nodes[0]
@@ -299,7 +297,7 @@ func testSendFromRTS(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testReset: RESET forgets everything without completions, and the QP can be used again.
+// testReset: RESET discards everything without completions, and the QP can be used again.
 func testReset(t *testing.T, open Opener, _ TagOptions) {
 	e, a, b, qa, qb := pair(t, open)
 	wa, wb := e.connect(a, b, qpConf{}, qpConf{})
@@ -309,8 +307,8 @@ func testReset(t *testing.T, open Opener, _ TagOptions) {
 		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
 	}
-	// What the queue pairs' former life has left on the wire must be gone: all their packets take
-	// the way of these two.
+	// Packets of the queue pairs' former connection must be gone: all their packets use the link of
+	// these two.
 	b.recv(wb, 5, nil)
 	a.send(wa, inline(6, 0, nil))
 	b.wantLast(5)

@@ -7,8 +7,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 3.1 to 3.3: what a list operation is, what it does and when
-// posting it fails.
+// This file has the rules of TMO 3.1 to 3.3: what a list operation does, and when posting it fails.
 
 // refused posts operations of which bad must be the first that fails, with errno.
 func (r *tagRig) refused(first, bad *verbs.OpsWR, errno syscall.Errno) {
@@ -28,8 +27,7 @@ func chain(wrs ...*verbs.OpsWR) *verbs.OpsWR {
 	return wrs[0]
 }
 
-// passed sends a short message that no live entry may take, and makes what is in the list live
-// again.
+// passed sends a short message that must not match a live entry, and makes all entries live again.
 func (r *tagRig) passed(tag uint64) {
 	r.t.Helper()
 	r.untagged(1)
@@ -57,7 +55,7 @@ func testTagWRIDs(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagUnsignaled: operations without SIGNALED have no completions, but effect.
+// testTagUnsignaled: unsignalled operations take effect without completions.
 func testTagUnsignaled(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -79,8 +77,8 @@ func testTagUnsignaled(t *testing.T, open Opener, opts TagOptions) {
 	r.miss(1, 5)
 }
 
-// testTagCountFlag: no operation looks at unexpected_cnt without TM_SYNC: the right one there
-// activates nothing, a wrong one does not harm.
+// testTagCountFlag: without TM_SYNC unexpected_cnt is ignored: the right one activates nothing, a
+// wrong one does no harm.
 func testTagCountFlag(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(16)
@@ -101,9 +99,9 @@ func testTagCountFlag(t *testing.T, open Opener, opts TagOptions) {
 		bare.Flags = verbs.OpsSignaled
 		r.post(bare)
 		r.b.want(bare.WRID, verbs.WCSuccess)
-		r.hit(5, 5) // the count of before still holds
+		r.hit(5, 5) // the count of before is still valid
 		r.miss(k, 9)
-		r.count-- // as the device knows it
+		r.count-- // the device's value
 		r.add(5, 5, exact, r.bbuf)
 		silent(r.count + 1)
 		r.count++
@@ -114,8 +112,8 @@ func testTagCountFlag(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagEmptyList: no scatter/gather entry, or one of length 0, is a buffer of length 0: a legal
-// one, which an empty message or rendezvous takes.
+// testTagEmptyList: no scatter/gather entry, or one of length 0, is a legal buffer of length 0,
+// which matches an empty message or rendezvous.
 func testTagEmptyList(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for name, list := range map[string][]verbs.SGE{"none": nil, "empty": {}, "length 0": sge(r.bmr, r.bbuf[:0])} {
@@ -137,8 +135,8 @@ func testTagEmptyList(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagFormula: an entry takes the messages whose tag, under its mask, is its tag: every bit of
-// the mask counts, no other.
+// testTagFormula: an entry matches the messages whose tag, under its mask, is its tag: every bit of
+// the mask counts, and no other.
 func testTagFormula(t *testing.T, open Opener, opts TagOptions) {
 	tag := uint64(0xa5a5f00f3c3c9669)
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -157,8 +155,8 @@ func testTagFormula(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagAdd: ADD returns its handle at once, before the device has done anything, and appends at
-// the tail, also where the slot of an older entry comes into use again.
+// testTagAdd: ADD returns its handle at once, before the device has executed it, and appends at the
+// tail, also where it reuses the slot of an older entry.
 func testTagAdd(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 5, 64)
 	var wrs []*verbs.OpsWR
@@ -187,8 +185,8 @@ func testTagAdd(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDel: DEL removes its entry, live or dormant, and no other, and reports nothing of the
-// receive. Of an entry that was consumed it is TM_ERR, as often as it is tried.
+// testTagDel: DEL removes its entry, live or dormant, and no other, and the receive has no
+// completion. For a consumed entry it is TM_ERR, each time.
 func testTagDel(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(4)
@@ -201,7 +199,7 @@ func testTagDel(t *testing.T, open Opener, opts TagOptions) {
 	r.del(hs[0], verbs.WCTMErr)
 	r.hit(2, 5)
 	r.miss(0, 9)
-	r.count-- // as the device knows it
+	r.count-- // the device's value
 	dormant := r.add(4, 6, exact, r.bbuf)
 	r.del(dormant, verbs.WCSuccess)
 	r.count++
@@ -212,7 +210,7 @@ func testTagDel(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagNotTM: an SRQ without tag matching takes no list operation: EINVAL, and the first one is
+// testTagNotTM: an SRQ without tag matching refuses list operations: EINVAL, and the first one is
 // the failing one.
 func testTagNotTM(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -224,8 +222,8 @@ func testTagNotTM(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagOpsFull: with max_ops operations outstanding every further one is refused, whatever it is:
-// ENOMEM.
+// testTagOpsFull: with max_ops operations outstanding every further one is refused, whatever its
+// opcode: ENOMEM.
 func testTagOpsFull(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 8
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -251,8 +249,8 @@ func testTagOpsFull(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(1, 5)
 }
 
-// testTagListFull: an ADD to a full list is refused: ENOMEM. It leaves the list as it was, and
-// other operations go on.
+// testTagListFull: an ADD to a full list is refused: ENOMEM. It leaves the list unchanged, and
+// other operations still work.
 func testTagListFull(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)
 	wrs := []*verbs.OpsWR{r.counted(verbs.WRTagAdd, 0), r.counted(verbs.WRTagSync, 1), r.counted(verbs.WRTagAdd, 2),
@@ -296,8 +294,8 @@ func testTagOpcodes(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(5, 5)
 }
 
-// testTagSGEs: an ADD takes as many scatter/gather entries as DeviceAttr says, which the message
-// fills in their order. With more it is EINVAL, and nothing was done.
+// testTagSGEs: an ADD takes as many scatter/gather entries as DeviceAttr allows, filled in order.
+// With more it is EINVAL, without effect.
 func testTagSGEs(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 2)
 	most := int(r.b.dev.Attr().TM.MaxSGE)
@@ -326,7 +324,7 @@ func testTagSGEs(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDelStale: a DEL of a handle that was never given out removes nothing: TM_ERR, or EINVAL
+// testTagDelStale: a DEL of a handle that was never returned removes nothing: TM_ERR, or EINVAL
 // when it is posted.
 func testTagDelStale(t *testing.T, open Opener, opts TagOptions) {
 	for _, tags := range []uint32{1, 2, 7} {
@@ -344,14 +342,14 @@ func testTagDelStale(t *testing.T, open Opener, opts TagOptions) {
 		}
 		r.b.none()
 		wr := r.counted(verbs.WRTagAdd, 100)
-		r.refused(wr, wr, syscall.ENOMEM) // no slot came back either
+		r.refused(wr, wr, syscall.ENOMEM) // no slot was freed either
 		for i := range uint64(tags) {
 			r.hit(i, i)
 		}
 	}
 }
 
-// delStale tries to delete by a handle that names nothing.
+// delStale posts a DEL of an invalid handle.
 func (r *tagRig) delStale(h uint32) {
 	r.t.Helper()
 	wr := r.counted(verbs.WRTagDel, 8)
@@ -367,8 +365,8 @@ func (r *tagRig) delStale(h uint32) {
 	}
 }
 
-// testTagChain: of a chain, what precedes the failing operation is posted and what follows it is
-// not, whatever each of them is.
+// testTagChain: of a chain, the operations before the failing one are posted and those behind it
+// are not, whatever their opcodes.
 func testTagChain(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for at := range 4 {

@@ -7,8 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 5: which counters there are, what moves them, and what they do to
-// the entries.
+// This file has the rules of TMO 5: the counters, what changes them, and how they affect the
+// entries.
 
 // miss sends a short message that must be unexpected, in untagged buffer k, and counts it as
 // handled.
@@ -20,7 +20,7 @@ func (r *tagRig) miss(k int, tag uint64) {
 	r.count++
 }
 
-// hit sends a short message that receive id must take.
+// hit sends a short message that receive id must match.
 func (r *tagRig) hit(id, tag uint64) {
 	r.t.Helper()
 	m := r.eager(tag, uint32(id), 8)
@@ -28,14 +28,14 @@ func (r *tagRig) hit(id, tag uint64) {
 	r.sent()
 }
 
-// testTagCounts: unexpected EAGER and RNDV messages count, one each however many packets they have;
-// matched ones, NO_TAG and FIN do not. An entry becomes live with the one right count only.
+// testTagCounts: unexpected EAGER and RNDV messages are counted, once each however many packets
+// they have; matched ones, NO_TAG and FIN are not. An entry becomes live only with the right count.
 func testTagCounts(t *testing.T, open Opener, opts TagOptions) {
 	const long = 60_000
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
 	next := 0
-	r.untagged(1) // one more than it takes, so that a wrong count is seen at once
+	r.untagged(1) // one more than needed, so that a wrong count shows at once
 	untagged := func(m []byte, op verbs.WCOpcode) {
 		t.Helper()
 		r.untagged(1)
@@ -82,14 +82,14 @@ func testTagCounts(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagCountLow16: of a count the low 16 bits matter, whichever operation brings it.
+// testTagCountLow16: only the low 16 bits of a count matter, whichever operation reports it.
 func testTagCountLow16(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
 	for k, op := range []verbs.OpsOpcode{verbs.WRTagSync, verbs.WRTagDel, verbs.WRTagAdd} {
 		r.miss(k, 9)
 		count := r.count
-		r.count-- // as the device knows it
+		r.count-- // the device's value
 		id := uint64(k)
 		other := r.add(50, 50, exact, r.bbuf)
 		r.add(id, 5, exact, r.bbuf)
@@ -100,9 +100,8 @@ func testTagCountLow16(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagH: each unexpected message counts once, of whichever queue pair, however many packets it
-// has and however often it is tried: an entry becomes live with their exact number only, and with
-// it at once.
+// testTagH: each unexpected message is counted once, on any queue pair, for any number of packets
+// and retries: an entry becomes live with their exact number only, and with it at once.
 func testTagH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	first := r.qa
@@ -140,7 +139,7 @@ func testTagH(t *testing.T, open Opener, opts TagOptions) {
 				t.Fatalf("with %d messages unexpected, a count of %d makes an entry live: %+v", right-opts.InitialCount, wrong-opts.InitialCount, w)
 			}
 			k++
-			right++ // none of the wrong ones is it now either
+			right++ // so that no wrong count becomes the right one
 		}
 		r.count = right
 		r.sync()
@@ -148,8 +147,8 @@ func testTagH(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagS: the device keeps the last count that came with TM_SYNC, whichever operation brought it,
-// also when it is of a message that is yet to come.
+// testTagS: the device keeps the last count reported with TM_SYNC, by any operation, even one that
+// includes a future message.
 func testTagS(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -182,9 +181,9 @@ func (r *tagRig) tell(wr verbs.OpsWR) uint32 {
 	return wr.Handle
 }
 
-// testTagRule1: an ADD appends a dormant entry, takes over the count if it brings one, and then
-// activates: its entry is live if the counts agree after that, whether it brought the count or not,
-// and dormant if they do not, though they did before.
+// testTagRule1: an ADD appends a dormant entry, sets S if it has a count, and then activates: its
+// entry is live if S == H after that, whether the ADD had a count or not, and else dormant, even if
+// they were equal before.
 func testTagRule1(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -205,8 +204,8 @@ func testTagRule1(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRule2: a DEL removes its entry, takes over the count if it brings one, and then activates:
-// also when it comes too late.
+// testTagRule2: a DEL removes its entry, sets S if it has a count, and then activates: also when it
+// is too late.
 func testTagRule2(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -226,7 +225,7 @@ func testTagRule2(t *testing.T, open Opener, opts TagOptions) {
 	r.del(done, verbs.WCTMErr)
 	r.hit(4, 5)
 	next := r.add(5, 6, exact, r.bbuf)
-	r.count++ // of a message to come
+	r.count++ // includes a future message
 	r.del(next, verbs.WCSuccess)
 	r.count--
 	next = r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(6, 6, exact, r.bbuf)})
@@ -236,7 +235,7 @@ func testTagRule2(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(7, 5)
 }
 
-// testTagRule3: a SYNC takes over the count if it brings one, and then activates in either case.
+// testTagRule3: a SYNC sets S if it has a count, and then activates in either case.
 func testTagRule3(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -249,7 +248,7 @@ func testTagRule3(t *testing.T, open Opener, opts TagOptions) {
 	r.miss(1, 5)
 	r.sync()
 	r.hit(1, 5)
-	r.count++ // of a message to come
+	r.count++ // includes a future message
 	r.sync()
 	r.count--
 	r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(2, 5, exact, r.bbuf)})
@@ -258,8 +257,8 @@ func testTagRule3(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(2, 5)
 }
 
-// testTagRule4: when the counts agree every entry becomes live, the one that brings the count and
-// all those before it, whatever operation it is; they are matched in the order of the list.
+// testTagRule4: when S == H every entry becomes live, that of the operation with the count and all
+// before it, for each kind of operation; they are matched in list order.
 func testTagRule4(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -287,7 +286,7 @@ func testTagRule4(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagRule5: an eager message or a rendezvous request consumes the first live entry that
-// matches, alone. If there is none it counts, and goes into an untagged buffer.
+// matches, and no other. If there is none it is counted, and goes into an untagged buffer.
 func testTagRule5(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -306,15 +305,14 @@ func testTagRule5(t *testing.T, open Opener, opts TagOptions) {
 	m := r.rndv(5, 8, 100)
 	r.unexpected(1, m)
 	r.count++
-	r.miss(2, 5) // the three have counted: with this count the entry is live
+	r.miss(2, 5) // the three are counted: with this count the entry is live
 	r.sync()
 	r.hit(4, 5)
 	r.hit(1, 6)
 }
 
-// testTagLiveStay: an unexpected message leaves what is live as it is, or, on the strict variant,
-// makes every entry dormant until the counts agree again. What is appended after it is dormant in
-// either case.
+// testTagLiveStay: an unexpected message leaves live entries live or, with Dormant, makes every
+// entry dormant until S == H. Entries appended after it are dormant in either case.
 func testTagLiveStay(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -340,8 +338,8 @@ func testTagLiveStay(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(3, 6)
 }
 
-// testTagRule6: NO_TAG messages and FINs go into untagged buffers: no entry takes them, and they do
-// not count.
+// testTagRule6: NO_TAG messages and FINs go into untagged buffers: they match no entry, and are not
+// counted.
 func testTagRule6(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(10)
@@ -367,8 +365,8 @@ func testTagRule6(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(3, 6)
 }
 
-// testTagOlderCount: an operation that brings an older count makes nothing dormant; it only delays
-// what comes after it.
+// testTagOlderCount: an operation with an older count makes nothing dormant; it only delays
+// activation.
 func testTagOlderCount(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -384,9 +382,9 @@ func testTagOlderCount(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(2, 6)
 }
 
-// testTagForcedDel: an unsignalled DEL of a dormant entry cannot fail, posted with the count that
-// covers the message found for it, or with the one before: nothing tells of it, and nothing can
-// match the entry any more.
+// testTagForcedDel: an unsignalled DEL of a dormant entry cannot fail, with the count that includes
+// its message or with the one before: it has no completion, and nothing can match the entry any
+// more.
 func testTagForcedDel(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(32)
@@ -405,8 +403,8 @@ func testTagForcedDel(t *testing.T, open Opener, opts TagOptions) {
 	r.noEvents()
 }
 
-// testTagModulo: the counts are compared modulo 2^16: they agree when 65536 messages more are
-// unexpected than are handled, and not at one less.
+// testTagModulo: the counts are compared modulo 2^16: they are equal when 65536 unexpected messages
+// are not handled, and differ at one less.
 func testTagModulo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.flood(1, func(verbs.WCFlags) {})

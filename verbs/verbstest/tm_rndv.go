@@ -7,7 +7,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// rndvOffset is where the data of rendezvous lies in the sender's memory.
+// rndvOffset is the offset of rendezvous data in the sender's memory.
 const rndvOffset = 4096
 
 // rndv sends a request for the n bytes at rndvOffset, with a software header of 7 bytes.
@@ -26,7 +26,7 @@ func (r *tagRig) rndvOn(qp verbs.QP, tag uint64, ctx uint32, rvh verbs.RVH) []by
 	return m
 }
 
-// testTagRndvBurst: many rendezvous at once, with eager messages in between: each ends once, with
+// testTagRndvBurst: many concurrent rendezvous, with eager messages between: each ends once, with
 // its data.
 func testTagRndvBurst(t *testing.T, open Opener, opts TagOptions) {
 	const n, size = 60, 30_000
@@ -80,9 +80,9 @@ func testTagRndvBurst(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvFull: the sender has no receive for the first FIN yet, so that all others and the
-// reads behind it wait, of more rendezvous than a device has room for. Each ends once, with its
-// data, and its FIN comes once.
+// testTagRndvFull: the sender has no receive for the first FIN yet, so that all others wait, and
+// the reads behind it, of more rendezvous than a device has room for. Each ends once, with its data
+// and one FIN.
 func testTagRndvFull(t *testing.T, open Opener, opts TagOptions) {
 	const n, size = 400, 100
 	r := newSmallRig(t, open, opts, 511, 64)
@@ -152,18 +152,18 @@ func testTagRndvEmpty(t *testing.T, open Opener, opts TagOptions) {
 	for i := range uint64(3) {
 		r.a.recv(r.qa, i, sge(fmr, fin))
 		r.add(i, 5, exact, r.bbuf[:i])
-		r.rndvOn(r.qa, 5, 3, verbs.RVH{}) // no key is looked at
+		r.rndvOn(r.qa, 5, 3, verbs.RVH{}) // its key is ignored
 		r.matched(i, 5, 3, nil, r.bbuf)
 		r.wantFIN(i, 5, 3, fin)
 	}
 }
 
-// testTagRndvIncomplete: scenarios 33 and 34: too large for the buffer, software goes on from the
+// testTagRndvIncomplete: scenarios 33 and 34: too long for the buffer, software continues from the
 // headers.
 func testTagRndvIncomplete(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
-	r.a.recv(r.qa, 8, sge(fmr, fin)) // for the FIN that must not come
+	r.a.recv(r.qa, 8, sge(fmr, fin)) // for a FIN, which must not come
 	for i, n := range []int{999, 32, 31, 5, 0} {
 		clear(r.bbuf)
 		id := uint64(i)
@@ -179,7 +179,7 @@ func testTagRndvIncomplete(t *testing.T, open Opener, opts TagOptions) {
 		}
 		r.del(h, verbs.WCTMErr)
 	}
-	r.add(9, 5, exact, r.bbuf) // the QP goes on
+	r.add(9, 5, exact, r.bbuf) // the QP still works
 	m := r.eager(5, 2, 20)
 	r.matched(9, 5, 2, m[16:], r.bbuf)
 	r.sent()
@@ -211,7 +211,7 @@ func testTagRndvDel(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvBadKey: scenario 49, and that the others on the SRQ do not notice.
+// testTagRndvBadKey: scenario 49; others on the SRQ are unaffected.
 func testTagRndvBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
@@ -233,8 +233,8 @@ func testTagRndvBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagRndvPeerGone: scenario 47: the sender's QP goes while the device reads, or the region
-// does. Other connections go on, with their entries.
+// testTagRndvPeerGone: scenario 47: during the device's read the sender's QP fails, or the region
+// is deregistered. Other connections and their entries are unaffected.
 func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	for polls := range 6 {
@@ -248,17 +248,17 @@ func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// senderGoes lets the sender of a rendezvous go, or withdraw its region, after MATCH and so many
-// polls, and says whether the device's read failed. If not, it was done before.
+// senderGoes ends the sender of a rendezvous, or deregisters its region, after MATCH and a number
+// of polls, and reports whether the device's read failed. If not, it was complete before.
 func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
 	r.t.Helper()
 	const size = 4 << 20
 	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
 	mr := r.a.reg(r.abuf[:size:size], allAccess)
 	r.add(1, 5, exact, r.bbuf)
-	r.add(2, 6, exact, r.bbuf) // another source's
+	r.add(2, 6, exact, r.bbuf) // for another source
 	if withdraws {
-		r.a.recv(qa, 8, nil) // a FIN is too long for it, and ends the queue pairs as well
+		r.a.recv(qa, 8, nil) // too short for a FIN, which would fail the queue pairs as well
 	}
 	r.rndvOn(qa, 5, 1, verbs.RVH{VA: mr.Addr(), RKey: mr.RKey(), Len: size})
 	if w := r.b.want(1, verbs.WCSuccess); w.Flags != flagMatch {
@@ -306,7 +306,7 @@ func testTagRndvFINWaits(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagOwnSendQueue: on a QP whose send queue is the program's the device matches, but it can
+// testTagOwnSendQueue: on a QP whose send queue belongs to the program the device matches, but can
 // neither read nor send a FIN: software does.
 func testTagOwnSendQueue(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)

@@ -8,10 +8,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 3.4 and 4.5: what gives slots back, and in which order completions
-// come.
+// This file has the rules of TMO 3.4 and 4.5: when slots become free, and the order of completions.
 
-// unpolled runs f while the receiver's device works but nobody polls the tag queue's completions.
+// unpolled runs f while the receiver's device is polled through another CQ only.
 func (r *tagRig) unpolled(f func()) {
 	r.t.Helper()
 	cq := r.b.cq
@@ -23,7 +22,7 @@ func (r *tagRig) unpolled(f func()) {
 	r.b.cq = cq
 }
 
-// first polls one single completion.
+// first polls a single completion.
 func (r *tagRig) first() verbs.WC {
 	r.t.Helper()
 	var one [1]verbs.WC
@@ -42,7 +41,7 @@ func (r *tagRig) first() verbs.WC {
 	return one[0]
 }
 
-// taken says whether the only slot of the list is in use, and leaves it as it was.
+// taken reports whether the only slot of the list is in use, without changing that.
 func (r *tagRig) taken() bool {
 	r.t.Helper()
 	wr := &verbs.OpsWR{Opcode: verbs.WRTagAdd, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count, Add: r.tagAdd(99, 99, exact, r.bbuf), WRID: 90}
@@ -55,8 +54,8 @@ func (r *tagRig) taken() bool {
 	return false
 }
 
-// testTagSlotDebt: a slot is in use until all of its completions were polled: of a signalled ADD,
-// the last one of the receive, however that ends, and of a DEL.
+// testTagSlotDebt: a slot is in use until all of its completions were polled: that of a signalled
+// ADD, the last one of the receive, and that of a DEL.
 func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	fmr, fin := r.a.mem(64)
@@ -142,8 +141,8 @@ func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	step(1, verbs.WCLocLenErr, false)
 }
 
-// testTagExactly: a list holds exactly as many entries as it was created for, again and again,
-// wherever in it room was made.
+// testTagExactly: a list has room for exactly as many entries as it was created for, repeatedly,
+// wherever entries leave it.
 func testTagExactly(t *testing.T, open Opener, opts TagOptions) {
 	for _, tags := range []uint32{1, 2, 7} {
 		r := newSmallRig(t, open, opts, tags, 64)
@@ -161,13 +160,13 @@ func testTagExactly(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagForced: an unsignalled DEL gives its entry's slot back at once, before anything is polled,
-// if the completion of the ADD was; else that completion gives it back.
+// testTagForced: an unsignalled DEL frees its entry's slot at once, before anything is polled, if
+// the completion of the ADD was; else that completion frees it.
 func testTagForced(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(1)
 	r.miss(0, 5)
-	r.count-- // as the device knows it: entries are dormant
+	r.count-- // the device's value: entries are dormant
 	force := func(h uint32) {
 		t.Helper()
 		r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h})
@@ -192,8 +191,8 @@ func testTagForced(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagTail: the slots of the command queue come back when the completion of a signalled
-// operation is polled: its own and those of all operations before it, and none of those behind it.
+// testTagTail: polling the completion of a signalled operation frees the slots in the command queue
+// of that operation and all before it, and none behind it.
 func testTagTail(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 8
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -214,7 +213,7 @@ func testTagTail(t *testing.T, open Opener, opts TagOptions) {
 		silent(behind)
 		r.post(r.counted(verbs.WRTagSync, 2))
 		full()
-		r.unpolled(r.settle) // they have been executed: that is not enough
+		r.unpolled(r.settle) // executed, which is not enough
 		full()
 		if w := r.first(); w.WRID != 1001 {
 			t.Fatalf("%+v", w)
@@ -232,13 +231,13 @@ func testTagTail(t *testing.T, open Opener, opts TagOptions) {
 		}
 		silent(ops - 2 - behind)
 		r.post(r.counted(verbs.WRTagSync, 4))
-		r.b.want(1004, verbs.WCSuccess) // everything is back
+		r.b.want(1004, verbs.WCSuccess) // all slots are free again
 	}
 }
 
-// testTagWedge: max_ops unsignalled operations leave none whose completion could give a slot back:
-// every later one is refused for ever. A device may see it coming and refuse the last of them,
-// unless it is signalled.
+// testTagWedge: after max_ops unsignalled operations no completion can free a slot: every later one
+// is refused for ever. A device may prevent that and refuse the last of them, unless it is
+// signalled.
 func testTagWedge(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 8
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -300,8 +299,8 @@ func testTagListOpOrder(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDelAfterMatch: when a DEL fails, its entry's MATCH is in the queue before, whenever the
-// message comes.
+// testTagDelAfterMatch: when a DEL fails, its entry's MATCH is before it in the CQ, whenever the
+// message arrives.
 func testTagDelAfterMatch(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -331,8 +330,8 @@ func testTagDelAfterMatch(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// delRaced takes the completions of a DEL and of the message that ran against it for receive 1, and
-// says whether the DEL came too late.
+// delRaced takes the completions of a DEL and of a concurrent message for receive 1, and reports
+// whether the DEL was too late.
 func (r *tagRig) delRaced(del uint64) (lost bool) {
 	r.t.Helper()
 	matched, deleted, ended := false, false, false
@@ -359,14 +358,14 @@ func (r *tagRig) delRaced(del uint64) (lost bool) {
 }
 
 // testTagFullTold: a full list and a full command queue both give ENOMEM. A host that counts
-// entries and operations as TMO 3.4 says knows before each post which of them is full, if any.
+// entries and operations as in TMO 3.4 knows before each post which of them is full, if any.
 func testTagFullTold(t *testing.T, open Opener, opts TagOptions) {
 	const tags, ops = 5, 9
 	r := newSmallRig(t, open, opts, tags, ops)
 	rng := rand.New(rand.NewPCG(7, 1))
 	type signaled struct {
 		index int
-		free  int // entries that its completion gives back
+		free  int // entries that its completion frees
 	}
 	var owed []signaled
 	var live []uint32
@@ -395,7 +394,7 @@ func testTagFullTold(t *testing.T, open Opener, opts TagOptions) {
 			wr.Flags |= verbs.OpsSignaled
 		}
 		if wr.Opcode == verbs.WRTagAdd {
-			wr.Flags &^= verbs.OpsSignaled // so that an entry's slot depends on its DEL alone
+			wr.Flags &^= verbs.OpsSignaled // an entry's slot then depends on its DEL alone
 		}
 		if wr.Flags&verbs.OpsSignaled == 0 && len(owed) == 0 && posted-tail == ops-1 {
 			continue

@@ -7,7 +7,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 4.6: which completions ask for a SYNC.
+// This file has the rules of TMO 4.6: which completions have SYNC_REQ.
 
 // testTagSyncReq: SYNC_REQ of ADD and DEL, as specified or as the mlx5 driver computes it (TMO
 // 4.6).
@@ -39,8 +39,8 @@ func testTagSyncReq(t *testing.T, open Opener, opts TagOptions) {
 	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
 }
 
-// testTagSyncReqUnexpected: an unexpected message asks for a SYNC when more than 0x3fff are not
-// reported, itself among them, and not before. To a driver only an ADD reports.
+// testTagSyncReqUnexpected: an unexpected message has SYNC_REQ when more than 0x3fff are not
+// reported, itself included, and not before. For the driver only an ADD reports.
 func testTagSyncReqUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	const most = 0x3fff
@@ -121,8 +121,8 @@ func testTagSyncReqNever(t *testing.T, open Opener, opts TagOptions) {
 	r.wantFIN(8, 22, 3, fin)
 }
 
-// flood sends n unexpected messages, in batches, and hands over the flags of their completions. It
-// is quick: tests need 65536 of them.
+// flood sends n unexpected messages, in batches, and calls each with the flags of their
+// completions. It is fast: tests need 65536 of them.
 func (r *tagRig) flood(n int, each func(verbs.WCFlags)) {
 	r.t.Helper()
 	var recvs [untaggedDepth]verbs.RecvWR

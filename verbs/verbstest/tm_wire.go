@@ -11,7 +11,7 @@ import (
 // This file has the rules of TMO 1.3, 2 and 4: what is on the wire, where it goes and how it is
 // reported.
 
-// raw sends bytes as they are.
+// raw sends bytes unchanged.
 func (r *tagRig) raw(qp verbs.QP, imm bool, m []byte) {
 	r.t.Helper()
 	wr := inline(77, verbs.SendSignaled, m)
@@ -21,8 +21,8 @@ func (r *tagRig) raw(qp verbs.QP, imm bool, m []byte) {
 	r.a.send(qp, wr)
 }
 
-// testTagTMH: where TMH has its fields: of values that read the same from both ends. The reserved
-// bytes are not looked at.
+// testTagTMH: the places of TMH's fields, with values that read the same in both byte orders. The
+// reserved bytes are ignored.
 func testTagTMH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -35,7 +35,7 @@ func testTagTMH(t *testing.T, open Opener, opts TagOptions) {
 	head[0] = 0
 	r.add(2, tag, exact, r.bbuf)
 	r.raw(r.qa, false, head)
-	r.b.want(untaggedID, verbs.WCSuccess) // its opcode is NO_TAG, what else it has does not matter
+	r.b.want(untaggedID, verbs.WCSuccess) // its opcode is NO_TAG, its other bytes do not matter
 	r.sent()
 }
 
@@ -49,8 +49,7 @@ func (r *tagRig) rawRndv(op byte, tag uint64, ctx uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(m, uint32(n))
 }
 
-// testTagRVH: where RVH has its fields. The device reads as many bytes from there as they say, not
-// one more.
+// testTagRVH: the places of RVH's fields. The device reads exactly the bytes that they describe.
 func testTagRVH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for _, n := range []int{0x22, 0x1122} {
@@ -66,8 +65,8 @@ func testTagRVH(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagByteOrder: each number of the headers has its highest byte first, as the device reads it
-// and as it writes it.
+// testTagByteOrder: each number of the headers is big-endian, as the device reads it and as it
+// writes it.
 func testTagByteOrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	const tag, ctx, n = 0x0102030405060708, 0x090a0b0c, 0x1122
@@ -84,8 +83,8 @@ func testTagByteOrder(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagEagerSends: an eager message is a SEND like others: inline or not, its header cut
-// anywhere, of any length, behind an RDMA write.
+// testTagEagerSends: an eager message is an ordinary SEND: inline or not, its header in any number
+// of entries, of any length, behind an RDMA WRITE.
 func testTagEagerSends(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	other, _ := r.b.mem(64)
@@ -118,7 +117,7 @@ func testTagRndvLargest(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
 	fmr, fin := r.a.mem(64)
-	hmr, m := r.a.mem(int(r.b.dev.Attr().TM.MaxRndvHdrSize)) // which may be more than goes inline
+	hmr, m := r.a.mem(int(r.b.dev.Attr().TM.MaxRndvHdrSize)) // which may be longer than inline
 	copy(m, bytes.Repeat([]byte{0x5a}, len(m)))
 	request := verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(hmr, m)}
 	verbs.TMH{Opcode: verbs.TMHRndv, Tag: 5}.Put(m)
@@ -134,8 +133,8 @@ func testTagRndvLargest(t *testing.T, open Opener, opts TagOptions) {
 	r.until("FIN and completion", func() bool { return len(r.a.got) == 2 })
 }
 
-// testTagRndvRights: the device's read needs REMOTE_READ of the sender's region and queue pair.
-// Without, the receive ends with an error, no FIN comes, and both queue pairs are in ERR.
+// testTagRndvRights: the device's read needs REMOTE_READ on the sender's region and queue pair.
+// Otherwise the receive ends with an error, there is no FIN, and both queue pairs are in ERR.
 func testTagRndvRights(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	closed := r.a.reg(make([]byte, 64), verbs.AccessLocalWrite)
@@ -217,8 +216,8 @@ func testTagRecvCQ(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagGlobalOrder: all queue pairs of an SRQ share one list and one count: each message takes
-// the first entry, whoever sent it.
+// testTagGlobalOrder: all queue pairs of an SRQ share one list and one count: each message matches
+// the first entry, whatever its source.
 func testTagGlobalOrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -235,18 +234,18 @@ func testTagGlobalOrder(t *testing.T, open Opener, opts TagOptions) {
 	r.count--
 	r.add(9, 5, exact, r.bbuf)
 	r.count++
-	r.qa = qs[0] // the other one's unexpected message keeps the entry dormant for this one too
+	r.qa = qs[0] // the other one's unexpected message keeps the entry dormant here too
 	r.miss(1, 5)
 	r.sync()
 	r.hit(9, 5)
 }
 
-// testTagInfo: completions that are not of a MATCH have no tag and no priv.
+// testTagInfo: completions without MATCH have no tag and no priv.
 func testTagInfo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(3)
 	r.add(1, 5, exact, r.bbuf)
-	r.hit(1, 5) // so that the device has some at hand
+	r.hit(1, 5) // gives the device a tag and priv to repeat
 	none := func(w verbs.WC) {
 		t.Helper()
 		if w.Tag != 0 || w.Priv != 0 || w.Flags&verbs.WCFlagTMMatch != 0 {
@@ -271,7 +270,7 @@ func testTagInfo(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagRNRGivesUp: scenario 29: a sender with finite retries gives up; its message was not
-// counted, and others notice nothing.
+// counted, and others are unaffected.
 func testTagRNRGivesUp(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	impatient, peer := r.connect(r.a, r.b, qpConf{rnr: 1, rnrSet: true}, r.conf())
@@ -290,8 +289,8 @@ func testTagRNRGivesUp(t *testing.T, open Opener, opts TagOptions) {
 	_ = peer
 }
 
-// testTagRNROrder: scenario 28: what a source has sent behind a message that waits for an untagged
-// buffer waits too, expected or not.
+// testTagRNROrder: scenario 28: messages behind one that waits for an untagged buffer wait too,
+// expected or not.
 func testTagRNROrder(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.add(1, 5, exact, r.bbuf)
@@ -312,10 +311,10 @@ func testTagRNROrder(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagRndvReceiverGone: scenarios 44 and 46: the receiver fails between MATCH and FIN. The
-// sender gets no FIN but its queue pair's error: all that it has posted comes back flushed, once.
+// sender gets its queue pair's error instead of a FIN: all posted requests are flushed, once.
 func testTagRndvReceiverGone(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
-	r.a.recv(r.qa, 8, nil) // too short for a FIN: none may come
+	r.a.recv(r.qa, 8, nil) // too short for a FIN, which must not come
 	r.add(1, 5, exact, r.bbuf)
 	r.rndv(5, 6, 4<<20-rndvOffset)
 	r.b.want(1, verbs.WCSuccess)
