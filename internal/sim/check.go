@@ -319,7 +319,7 @@ func (o *op) event() Event {
 		return Revoked
 	case o.send && o.call && o.canceled():
 		return ExpiredSends
-	case o.call && o.canceled() && !o.left:
+	case o.call && o.canceled() && !o.unmatched:
 		return ExpiredRecvs
 	case o.send && o.canceled():
 		return CanceledSends

@@ -178,12 +178,12 @@ func (w *world) history(r *rank, mail [][]delivery) *matchmodel.History {
 		got, known := at[o]
 		switch {
 		case o.received() && known:
-			recv.Got, recv.Leaving, recv.From = got, o.leaving, o.from
+			recv.Got, recv.Leaving, recv.From = got, o.ending, o.from
 			if w.concerned(r, o) {
 				// A loss ends receives too, at a time that is not known.
 				recv.Leaving, recv.From = true, 0
 			}
-		case o.isRecv() && o.left && o.canceled():
+		case o.isRecv() && o.unmatched && o.canceled():
 		case o.isRecv() && o.call && o.canceled():
 			recv.Gone, recv.From, recv.Until = true, o.from, o.until
 			if w.vanished(r, o) {

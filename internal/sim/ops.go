@@ -27,21 +27,21 @@ type op struct {
 	req       progress.Request // unset for a call
 	call      bool             // it blocks, see call
 	// A withdrawn message was being received: its first bytes may be in buf.
-	again   bool
-	flush   bool
-	flushed bool // sends: a Flush has returned since the post
-	expired int  // contexts that ended: the call's own, and those its receiver had to answer in
-	ended   <-chan struct{}
-	order   int  // receives: number of receives posted before
-	leaving bool // receives: it was asked to end (cancelled, or its context ended)
-	from    int  // least number of receives posted then
-	until   int  // calls: number of receives posted when it returned
-	acked   int  // losses that its rank had acknowledged before the post
-	left    bool // receives: unmatched when the world had settled
-	done    bool
-	st      progress.Status
-	err     error
-	sum     uint64 // of mem when the operation ended
+	again     bool
+	flush     bool
+	flushed   bool // sends: a Flush has returned since the post
+	expired   int  // contexts that ended: the call's own, and those its receiver had to answer in
+	ended     <-chan struct{}
+	order     int  // receives: number of receives posted before
+	ending    bool // receives: it was asked to end (cancelled, or its context ended)
+	from      int  // least number of receives posted then
+	until     int  // calls: number of receives posted when it returned
+	acked     int  // losses that its rank had acknowledged before the post
+	unmatched bool // receives: when the world had settled
+	done      bool
+	st        progress.Status
+	err       error
+	sum       uint64 // of mem when the operation ended
 }
 
 // guard is the number of bytes before and after a buffer that must not change.
@@ -126,8 +126,8 @@ func (o *op) refused() bool { return o.send && errors.Is(o.err, progress.ErrFull
 
 // leave records that an operation was asked to end.
 func (r *rank) leave(o *op) {
-	if !o.leaving {
-		o.leaving, o.from = true, r.posts
+	if !o.ending {
+		o.ending, o.from = true, r.posts
 	}
 }
 

@@ -30,11 +30,11 @@ func (w *world) settle() error {
 		}
 		for _, o := range r.active {
 			if o.isRecv() {
-				o.left = true
+				o.unmatched = true
 				r.cancel(o)
 			}
 		}
-		if c := r.host.call; c != nil && c.o.left {
+		if c := r.host.call; c != nil && c.o.unmatched {
 			w.expire(r)
 		}
 		w.harvest(r)

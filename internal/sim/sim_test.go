@@ -138,7 +138,7 @@ func TestLeftBehind(t *testing.T) {
 		w := newWorld(NewPlan(1))
 		w.ranks = []*rank{{id: 0}, {id: 1}}
 		sent := &op{send: true, peer: 1, tag: 5, done: true}
-		left := &op{peer: 0, tag: tag, mask: ^uint64(0), left: true, done: true, err: progress.ErrCanceled}
+		left := &op{peer: 0, tag: tag, mask: ^uint64(0), unmatched: true, done: true, err: progress.ErrCanceled}
 		drained := &op{peer: progress.AnySource, done: true, st: progress.Status{Source: 0, Tag: 5}}
 		w.ranks[0].ops, w.ranks[1].ops = []*op{sent}, []*op{left, drained}
 		if err := w.checkHistory(w.ranks[1], false); good {

@@ -25,12 +25,12 @@ type Checks struct {
 	calls  invariant.Exclusive
 	inside invariant.Guard // held during a method of the Sink, which may call posting methods only
 
-	polling bool
-	calling atomic.Int32 // running methods of the Sink
-	closed  bool
-	lost    []bool   // by rank
-	active  []int    // reads and matched receives in progress, by rank
-	granted []uint64 // by rank
+	polling   bool
+	sinkCalls atomic.Int32 // running methods of the Sink
+	closed    bool
+	lost      []bool   // by rank
+	active    []int    // reads and matched receives in progress, by rank
+	granted   []uint64 // by rank
 
 	reads      map[uint64]int // reads in progress, by id
 	tags       map[uint64]*tagCheck
@@ -66,7 +66,7 @@ func (c *Checks) Enter(call string) (leave func()) {
 			panic(r)
 		}
 	}()
-	if c.calling.Load() > 0 {
+	if c.sinkCalls.Load() > 0 {
 		c.inside.Enter(call)
 		return c.inside.Leave
 	}
@@ -93,9 +93,9 @@ func (c *Checks) sinkCall(method string, src int) (done func()) {
 	invariant.Check(c.polling && !c.closed, "sink", "Sink.%s outside Poll; the transport is closed: %v", method, c.closed)
 	invariant.Check(src >= -1 && src < len(c.lost), "sink", "Sink.%s for rank %d of %d", method, src, len(c.lost))
 	c.inside.Enter("Sink." + method)
-	c.calling.Add(1)
+	c.sinkCalls.Add(1)
 	return func() {
-		c.calling.Add(-1)
+		c.sinkCalls.Add(-1)
 		c.inside.Leave()
 	}
 }
