@@ -174,7 +174,9 @@ func passOn(ctx context.Context, w *p2p.World, used bool) error {
 
 // TestFed gives the descriptors back: a shortage that passes is nobody's loss.
 func TestFed(t *testing.T) {
+	t.Parallel()
 	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
+		t.Parallel()
 		for who := range 2 {
 			job{n: 3, role: "fed", device: device, arg: who, env: env}.succeed(t)
 		}
