@@ -210,8 +210,14 @@ func TestFigure(t *testing.T) {
 	require.Contains(t, out.String(), "cpu s/GB ours 0.200, UCX 0.100")
 
 	f = newFigure(job{test: "bw", device: "tcp", size: 1 << 20})
+	for _, mbs := range []float64{5, 20, 10} {
+		f.add(sample{MBs: mbs}, sample{MBs: 10}, 100, 120)
+	}
 	f.finish()
 	require.Nil(t, f.Pass)
+	out.Reset()
+	require.NoError(t, f.print(&out, false))
+	require.Contains(t, out.String(), "no quiet round among 3: measure again on a machine with less noise; ratios 0.50 to 2.00, median 1.00\n")
 }
 
 func TestProbe(t *testing.T) {
