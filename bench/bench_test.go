@@ -71,11 +71,11 @@ func TestOverlap(t *testing.T) {
 
 // TestFlood floods a rank with little room: it must stay within its bound, and get everything.
 func TestFlood(t *testing.T) {
-	const limit, messages = 4 << 20, 20000
+	const limit = 4 << 20
 	ours := !raceDetector && !invariant.Enabled // which have memory of their own, and are slow
-	sizes, jobs := "0,2k", 16
+	messages, sizes, jobs := 20000, "0,2k", 16
 	if !ours {
-		sizes, jobs = "2k", 8
+		messages, sizes, jobs = 5000, "2k", 8
 	}
 	t.Setenv("TAGMATCH_UNEXPECTED_LIMIT", strconv.Itoa(limit))
 	stdout, stderr, err := benchtest.Run(t, "flood", "-sizes", sizes, "-messages", strconv.Itoa(messages), "-json")
@@ -210,8 +210,14 @@ func TestFigure(t *testing.T) {
 	require.Contains(t, out.String(), "cpu s/GB ours 0.200, UCX 0.100")
 
 	f = newFigure(job{test: "bw", device: "tcp", size: 1 << 20})
+	for _, mbs := range []float64{5, 20, 10} {
+		f.add(sample{MBs: mbs}, sample{MBs: 10}, 100, 120)
+	}
 	f.finish()
 	require.Nil(t, f.Pass)
+	out.Reset()
+	require.NoError(t, f.print(&out, false))
+	require.Contains(t, out.String(), "no quiet round among 3: measure again on a machine with less noise; ratios 0.50 to 2.00, median 1.00\n")
 }
 
 func TestProbe(t *testing.T) {

@@ -20,7 +20,8 @@ type figure struct {
 	UCX      float64   `json:"ucx"`
 	Ratio    float64   `json:"ratio"` // of the quiet rounds' ratios
 	Ratios   []float64 `json:"ratios"`
-	Rejected int       `json:"rejected"` // rounds that were not quiet
+	Rejected int       `json:"rejected"`        // rounds that were not quiet
+	Noisy    []float64 `json:"noisy,omitempty"` // ratios of these
 	HopNs    float64   `json:"hop_ns"`
 	OursCPU  float64   `json:"cpu_s_per_gb,omitempty"`
 	UCXCPU   float64   `json:"ucx_cpu_s_per_gb,omitempty"`
@@ -54,6 +55,7 @@ const quiet = 1.10
 func (f *figure) add(ours, ucx sample, hops ...time.Duration) {
 	if float64(slices.Max(hops)) > quiet*float64(slices.Min(hops)) {
 		f.Rejected++
+		f.Noisy = append(f.Noisy, f.value(ours)/f.value(ucx))
 		return
 	}
 	f.ours, f.ucx = append(f.ours, ours), append(f.ucx, ucx)
@@ -112,7 +114,8 @@ func (f *figure) print(out io.Writer, asJSON bool) error {
 		return err
 	}
 	if len(f.Ratios) == 0 {
-		_, err := fmt.Fprintf(out, "%s %-3s %8d B: no quiet round among %d: measure again on a machine with less noise\n", f.Device, f.What, f.Size, f.Rejected)
+		_, err := fmt.Fprintf(out, "%s %-3s %8d B: no quiet round among %d: measure again on a machine with less noise; ratios %.2f to %.2f, median %.2f\n",
+			f.Device, f.What, f.Size, f.Rejected, slices.Min(f.Noisy), slices.Max(f.Noisy), median(f.Noisy))
 		return err
 	}
 	fmt.Fprintf(out, "%s %-3s %8d B: ours %.3f, UCX %.3f %s, ratio %.2f", f.Device, f.What, f.Size, f.Ours, f.UCX, f.Unit, f.Ratio)

@@ -173,7 +173,9 @@ func passOn(ctx context.Context, w *p2p.World, used bool) error {
 
 // TestFed frees the descriptors again: a temporary shortage is no loss.
 func TestFed(t *testing.T) {
+	t.Parallel()
 	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
+		t.Parallel()
 		for who := range 2 {
 			job{n: 3, role: "fed", device: device, arg: who, env: env}.succeed(t)
 		}

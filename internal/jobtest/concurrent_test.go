@@ -16,7 +16,7 @@ func TestConcurrentSchedule(t *testing.T) {
 		p2ptest.Run(t, n, func(w *p2p.World) {
 			for i, raw := range []bool{true, false} {
 				s := &schedule{w: w, seed: seed + uint64(i), useRaw: raw, big: raw}
-				if err := s.run(t.Context(), 20); err != nil {
+				if err := s.run(t.Context(), 24/effort); err != nil {
 					t.Errorf("seed %d: %v", seed, err)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ type network struct {
 }
 
 // networks counts the networks of this process.
-var networks int
+var networks atomic.Int64
 
 func newNetwork(t *testing.T, n int) *network {
 	t.Helper()
@@ -46,8 +47,7 @@ func newNetwork(t *testing.T, n int) *network {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("needs ip, of Debian's iproute2")
 	}
-	networks++
-	w := &network{t: t, name: fmt.Sprintf("tm%d-%d", os.Getpid(), networks), n: n}
+	w := &network{t: t, name: fmt.Sprintf("tm%d-%d", os.Getpid(), networks.Add(1)), n: n}
 	hub := w.name + "-hub"
 	w.add(hub)
 	w.ip("-n", hub, "link", "add", "br0", "type", "bridge")
@@ -157,6 +157,7 @@ func (w *network) end() {
 // for each of args and each of its transports.
 func everyWay(t *testing.T, role string, args map[int][]string, play func(list []*network)) {
 	t.Helper()
+	t.Parallel()
 	var all []*network
 	for arg, transports := range args {
 		for _, transport := range transports {

@@ -135,7 +135,7 @@ func number(name string) uint64 {
 
 // scheduleRole plays rounds of random operations, alternately with raw calls and with the Comm.
 func scheduleRole(ctx context.Context, w *p2p.World) error {
-	rounds := int(number(argVar))
+	rounds := max(1, int(number(argVar))/effort)
 	for i, raw := range []bool{true, false, true, false} {
 		s := &schedule{w: w, seed: number(seedVar) + uint64(i), useRaw: raw, big: i >= 2}
 		if err := s.run(ctx, rounds); err != nil {

@@ -79,6 +79,7 @@ func TestWords(t *testing.T) {
 // TestNeverJoins: one rank of four sleeps instead of joining. The others all name it when the time
 // to join is over.
 func TestNeverJoins(t *testing.T) {
+	t.Parallel()
 	script := `[ $RANK = 2 ] && exec sleep 60; exec "$0"`
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

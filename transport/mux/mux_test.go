@@ -75,7 +75,7 @@ func TestLoop(t *testing.T) {
 // TestLoopRough: the wires delay, cut and refuse at random; the first path also has a tag list.
 func TestLoopRough(t *testing.T) {
 	rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
-	transporttest.Run(t, transporttest.Harness{Devices: opener(rough), New: both(true), OwnAddress: true, Seeds: []uint64{1, 2}})
+	transporttest.Run(t, transporttest.Harness{Devices: opener(rough), New: both(true), OwnAddress: true, Seeds: transporttest.Seeds(2)})
 }
 
 func TestCovers(t *testing.T) {

@@ -29,8 +29,11 @@ type message struct {
 // testTagsRandom compares the results of random schedules with MPI's rules.
 func testTagsRandom(t *testing.T, h Harness, opts Options) {
 	rounds := 12
-	if h.Long {
+	switch {
+	case h.Long:
 		rounds = 60
+	case testing.Short():
+		rounds = 4
 	}
 	drops := 0
 	for round := range rounds {
@@ -48,7 +51,9 @@ func testTagsRandom(t *testing.T, h Harness, opts Options) {
 			drops += e.dropped
 		}
 	}
-	require.Positive(t, drops, "no receive was dropped: the schedules are too tame")
+	if !testing.Short() {
+		require.Positive(t, drops, "no receive was dropped: the schedules are too tame")
+	}
 }
 
 func (h Harness) schedule(t *testing.T, n int, opts Options) *schedule {
