@@ -94,7 +94,8 @@ type Engine struct {
 	wires     []string // once closed: what Wires said last
 	handled   uint32   // C of the offload protocol: unexpected messages completely handled
 	off       offload
-	m         Metrics
+	m         Metrics          // those that are counted at once, see Metrics
+	entered   [opStates]uint64 // operations that came to each state
 	wait      waitState
 	loop      loopState
 	closeOnce sync.Once
