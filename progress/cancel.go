@@ -13,12 +13,7 @@ func (e *Engine) cancelLocked(op *Op) {
 	e.mu.AssertHeld("an operation")
 	switch op.state {
 	case opPosted:
-		if e.unpostLocked(op) {
-			if e.tags != nil {
-				e.leftLocked(op)
-			}
-			e.completeLocked(op, Status{}, ErrCanceled)
-		}
+		e.endPostedLocked(op, ErrCanceled)
 	case opOffered:
 		e.recallLocked(op, ErrCanceled)
 	case opQueued:

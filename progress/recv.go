@@ -108,16 +108,20 @@ func (e *Engine) postLocked(op *Op) {
 	}
 }
 
-// unpostLocked takes a receive out of the shadow list; false means that it is not there.
-func (e *Engine) unpostLocked(op *Op) bool {
-	_, ok := e.posted.Remove(op.handle)
-	if ok {
-		e.from[1+op.peer]--
-	}
-	return ok
+// unpostLocked takes a receive that the device has out of the shadow list.
+func (e *Engine) unpostLocked(op *Op) {
+	e.posted.Remove(op.handle)
+	e.from[1+op.peer]--
 }
 
-// unlinkedLocked follows a receive that a message has taken out of the shadow list.
+// endPostedLocked ends a receive that waits in software.
+func (e *Engine) endPostedLocked(op *Op, err error) {
+	e.posted.Remove(op.handle)
+	e.unlinkedLocked(op)
+	e.completeLocked(op, Status{}, err)
+}
+
+// unlinkedLocked follows a receive that software has taken out of the shadow list.
 func (e *Engine) unlinkedLocked(op *Op) {
 	e.from[1+op.peer]--
 	if e.tags != nil {

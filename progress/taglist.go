@@ -2,10 +2,10 @@ package progress
 
 import "github.com/tagmatch/tagmatch/transport"
 
-// A receive in the device's list: offered, then either matched by the device, which unlinks it (V5)
-// and ends it by Delivered or Incomplete; or found by an unexpected message, and dropped; or
-// recalled, because it was cancelled or its peer is lost: then Deleted ends it, unless the device
-// was faster (TMO 6.6).
+// A receive in the device's list is offered (see opState); then the device matches it, which
+// unlinks it (V5), and Delivered or Incomplete end that; or an unexpected message finds it, and it
+// is dropped; or it is recalled, because it was cancelled or its peer is lost, and Deleted ends it
+// unless the device was faster (TMO 6.6).
 
 // Matched unlinks a receive that the device has given to a message.
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
