@@ -19,7 +19,7 @@ func (e *Engine) abandonLocked(op *Op) (ended bool) {
 	if _, _, ok := e.posted.Find(tag); ok {
 		return false
 	}
-	if op.queued {
+	if op.linked {
 		e.peers[r.src].readq.remove(op)
 	}
 	if r.active == 0 {
@@ -27,12 +27,12 @@ func (e *Engine) abandonLocked(op *Op) (ended bool) {
 	} else {
 		e.unreadLocked(op)
 		e.tr.Abandon(r.src, op.slot.id())
-		stand := e.newOpLocked()
-		stand.state, stand.peer, stand.tag, stand.slot, stand.read = opAbandoned, r.src, tag, op.slot, r
-		e.noteLocked(stand, noteStand, nil)
+		stand := e.newOpLocked(noteStand, r.src, tag, 0, nil)
+		stand.slot, stand.read = op.slot, r
+		e.moveLocked(stand, opAbandoned)
 		e.reads.replace(op.slot, stand)
 	}
-	e.canceledLocked(op)
+	e.completeLocked(op, Status{}, ErrCanceled)
 	p := &e.peers[r.src]
 	switch {
 	case p.lost != nil, e.broken != nil, r.err == transport.ErrWithdrawn: // nobody can read it

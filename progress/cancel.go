@@ -13,29 +13,24 @@ func (e *Engine) cancelLocked(op *Op) {
 	e.mu.AssertHeld("an operation")
 	switch op.state {
 	case opPosted:
-		if e.unpostLocked(op) {
-			if e.tags != nil {
-				e.leftLocked(op)
-			}
-			e.canceledLocked(op)
-		}
-	case opOffered, opRecalled:
+		e.endPostedLocked(op, ErrCanceled)
+	case opOffered:
 		e.recallLocked(op, ErrCanceled)
 	case opQueued:
 		e.cancelQueuedLocked(op)
 	case opRequested:
-		op.state = opWithdrawing
-		e.ctrlLocked(&e.peers[op.peer], ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
+		e.askBackLocked(op)
 	case opFlushing, opRoom:
 		is := func(o *Op) bool { return o == op }
 		e.flushers, e.rooms = slices.DeleteFunc(e.flushers, is), slices.DeleteFunc(e.rooms, is)
-		e.canceledLocked(op)
+		e.completeLocked(op, Status{}, ErrCanceled)
 	}
 }
 
-func (e *Engine) canceledLocked(op *Op) {
-	e.m.Canceled++
-	e.completeLocked(op, Status{}, ErrCanceled)
+// askBackLocked asks the receiver for a rendezvous request.
+func (e *Engine) askBackLocked(op *Op) {
+	e.moveLocked(op, opWithdrawing)
+	e.ctrlLocked(&e.peers[op.peer], ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
 }
 
 // revokeGrace is how long a blocking send whose context has ended waits for its receiver's answer
@@ -55,17 +50,14 @@ func graceByClock() (context.Context, context.CancelFunc) {
 // another waits for it.
 func (e *Engine) reclaimLocked(op *Op, life uint64) {
 	for op.state == opWithdrawing && e.caps.Revoke {
-		op.taken = false
 		if e.awaitGraceLocked(op, life) {
 			return
 		}
-		if !op.taken {
-			e.m.Canceled++
-			e.m.Revoked++
+		if op.state == opWithdrawing {
 			e.endRequestLocked(op, Status{}, errRevoked)
 			return
 		}
-		e.ctrlLocked(&e.peers[op.peer], ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
+		e.askBackLocked(op)
 	}
 	if op.state == opReading && e.caps.Revoke && e.abandonLocked(op) {
 		return
@@ -85,7 +77,6 @@ func (e *Engine) awaitGraceLocked(op *Op, life uint64) bool {
 // unlinked already, and later receives may have got later messages: it cannot go back to its place,
 // but its end keeps it.
 func (e *Engine) withdrawnFromLocked(op *Op) {
-	e.m.Withdrawn++
 	e.completeLocked(op, Status{}, ErrWithdrawn)
 }
 
@@ -164,9 +155,8 @@ func (e *Engine) receiverLocked(r request) *Op {
 // the buffer is still in the peer's hands as far as this rank knows.
 func (e *Engine) withdrawnLocked(p *peer, id uint32) {
 	op := e.requestOfLocked(p.rank, id)
-	if op == nil || op.state != opWithdrawing {
+	if op == nil || op.state != opWithdrawing && op.state != opTaken {
 		return
 	}
-	e.m.Canceled++
 	e.endRequestLocked(op, Status{}, ErrCanceled)
 }

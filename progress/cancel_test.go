@@ -214,12 +214,11 @@ func TestWithdrawTaken(t *testing.T) {
 		s := c.e[0].Isend(1, 5, fill(1000, 1))
 		c.step()
 		for range 3 {
-			s.op.taken = false
 			c.e[0].lock()
-			c.e[0].ctrlLocked(&c.e[0].peers[1], ctrl{kind: ctrlWithdraw, id: s.op.slot.wire()})
+			c.e[0].askBackLocked(s.op)
 			c.e[0].mu.Unlock()
 			c.step()
-			require.True(t, s.op.taken)
+			require.Equal(t, opTaken, s.op.state)
 		}
 		c.net.nodes[1].holdRds = false
 		if tags != 0 {

@@ -24,30 +24,20 @@ func (c *engineCheck) counted(e *Engine) {
 	invariant.Check(e.handled == c.settled, "V8", "%d unexpected messages are counted, %d are delivered or queued", e.handled, c.settled)
 }
 
-// postedLocked follows a receive into the shadow list.
-func (c *engineCheck) postedLocked(op *Op) {
-	c.orders++
-	op.note.order = c.orders
-}
-
-// added follows a receive that the device has got in slot s.
-func (c *engineCheck) added(op *Op, s slot) {
+// added follows a receive that the device has got.
+func (c *engineCheck) added(op *Op) {
+	id := op.slot.id()
 	if c.device == nil {
 		c.device = map[uint64]*record{}
 	}
-	invariant.Check(c.device[s.id()] == nil, "V13", "the name of a receive in the device is used again: %s", op.note.where())
-	c.device[s.id()] = op.note
+	invariant.Check(c.device[id] == nil, "V13", "the name of a receive in the device is used again: %s", op.note.where())
+	c.device[id] = op.note
 }
 
 // left follows a receive that has left the device: V12.
 func (c *engineCheck) left(s slot) {
 	invariant.Check(c.device[s.id()] != nil, "V12", "receive %#x leaves the device and is not there", s.id())
 	delete(c.device, s.id())
-}
-
-// matched is V17: what the device with the tag list matches comes by that device.
-func (c *engineCheck) matched(e *Engine, op *Op, src int) {
-	invariant.Check(c.covers(e, src), "V17", "the device matches a message of rank %d, which comes by another: %s", src, op.note.where())
 }
 
 // foundReceive is a receive in the device that an unexpected message has found. count is C with the
@@ -102,16 +92,16 @@ func (e *Engine) checkKeptLocked() {
 		invariant.Check(op.kept == h, "V5", "a receive that software keeps is under another handle: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive that software keeps is behind one that was posted later: %s", op.note.where())
 		may := len(op.buf) >= o.least && e.coveredLocked(op)
-		invariant.Check(op.queued == may, "V18", "a receive that may go to the device, or may not, waits for it %v: %s", op.queued, op.note.where())
+		invariant.Check(op.linked == may, "V18", "a receive that may go to the device, or may not, waits for it %v: %s", op.linked, op.note.where())
 		last = op.note.order
-		if op.queued {
+		if op.linked {
 			n++
 		}
 	}
 	last = 0
 	for op := o.waiting.head; op != nil; op = op.next {
 		_, ok := o.kept.Stamp(op.kept)
-		invariant.Check(ok && op.queued, "V5", "a receive waits for the device that software does not keep: %s", op.note.where())
+		invariant.Check(ok && op.linked, "V5", "a receive waits for the device that software does not keep: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive waits for the device behind one that was posted later: %s", op.note.where())
 		last = op.note.order
 		n--
@@ -138,7 +128,7 @@ func (e *Engine) checkSlotsLocked() {
 		}
 		checkEntry(op, "V12", "the device", opOffered, opRecalled, opMatched)
 		invariant.Check(op.slot == slot{uint32(i), en.gen} && e.inv.device[op.slot.id()] == op.note, "V12", "a receive is in the device under another name: %s", op.note.where())
-		invariant.Check((op.state == opRecalled) == (op.cause != nil), "V12", "a receive is asked back from the device for %v: %s", op.cause, op.note.where())
+		invariant.Check((op.state == opRecalled) == (op.err != nil), "V12", "a receive is asked back from the device for %v: %s", op.err, op.note.where())
 		if op.state == opMatched {
 			continue
 		}

@@ -54,6 +54,8 @@ func brokenIn(t *testing.T, e *Engine, rule string, f func()) string {
 	return broken(t, rule, f)
 }
 
+func newOp(e *Engine) *Op { return e.newOpLocked(noteRecv, 0, 1, exact, nil) }
+
 const here = "progress.Test" // in the stack of a post by a test
 
 func TestOwnerIsChecked(t *testing.T) {
@@ -63,7 +65,7 @@ func TestOwnerIsChecked(t *testing.T) {
 	for _, f := range []func(){
 		func() { e.completeLocked(r.op, Status{}, nil) },
 		func() { e.cancelLocked(r.op) },
-		func() { e.newOpLocked() },
+		func() { newOp(e) },
 		func() { e.postLocked(r.op) },
 		func() { e.pollLocked() },
 		func() { e.arrivedLocked(1, exact) },
@@ -97,14 +99,14 @@ func TestCompletionTwice(t *testing.T) {
 	c := doomed(t, 2, fakeOpts{})
 	e := c.e[0]
 	r := e.Isend(1, 7, fill(8, 1))
-	text := brokenIn(t, e, "completion", func() { e.completeLocked(r.op, Status{}, ErrClosed) })
+	text := brokenIn(t, e, "state", func() { e.completeLocked(r.op, Status{}, ErrClosed) })
 	require.Contains(t, text, "send of 8 bytes to 1, tag 0x7")
 	require.Contains(t, text, here)
 	op := r.op
 	_, err := ended(t, r)
 	require.NoError(t, err)
-	brokenIn(t, e, "completion", func() { e.completeLocked(op, Status{}, nil) })
-	brokenIn(t, e, "pool", func() { e.freeLocked(op) })
+	brokenIn(t, e, "state", func() { e.freeLocked(op) })
+	brokenIn(t, e, "pool", func() { e.poolLocked(op) })
 }
 
 func TestCompletionWhileLinked(t *testing.T) {
@@ -118,11 +120,14 @@ func TestCompletionWhileLinked(t *testing.T) {
 	e.off.least = 1                        // what is shorter stays in software
 	kept := e.Irecv(1, 2, exact, nil)
 	end("V5", kept)
+	kept.op.linked = true
+	end("list", kept)
+	kept.op.linked = false
 	s := e.Issend(1, 1, fill(8, 1))
 	require.Equal(t, opRequested, s.op.state)
 	end("V16", s)
 	end("list", e.Isend(1, 1, fill(8, 1)))
-	s.op.note.region, s.op.region = false, nil
+	s.op.region = nil
 	end("slot", s)
 	e.posted.Remove(kept.op.handle)
 	end("V5", kept)
@@ -155,12 +160,12 @@ func TestPoolIsChecked(t *testing.T) {
 		{"waiter", func(op *Op) { op.waiters = new(waiter) }},
 		{"V16", func(op *Op) { op.region = new(fakeRegion) }},
 		{"pool", func(op *Op) { op.buf = make([]byte, 1) }},
-		{"pool", func(op *Op) { op.cause = ErrCanceled }},
+		{"pool", func(op *Op) { op.err = ErrCanceled }},
 	} {
 		_, err := ended(t, e.Isend(1, 1, nil))
 		require.NoError(t, err)
 		touch.do(e.ops.returned.Load())
-		brokenIn(t, e, touch.rule, func() { e.newOpLocked() })
+		brokenIn(t, e, touch.rule, func() { newOp(e) })
 		e.ops.free = nil
 	}
 	r := e.Irecv(1, 1, exact, nil)
@@ -168,7 +173,7 @@ func TestPoolIsChecked(t *testing.T) {
 	e.posted.Remove(r.op.handle)
 	e.completeLocked(r.op, Status{}, nil)
 	e.mu.Unlock()
-	r.op.queued = true
+	r.op.linked = true
 	broken(t, "list", func() { _, _ = r.Wait(bg) })
 }
 
@@ -204,7 +209,7 @@ func TestFreeWaiterIsNotWoken(t *testing.T) {
 	e.wait.parked.remove(w)
 	w.op = r.op
 	e.freeWaiterLocked(w)
-	broken(t, "waiter", func() { e.wakeLocked(w) })
+	broken(t, "waiter", func() { e.freeWaiterLocked(w) })
 	e.wait.heir = w
 	broken(t, "waiter", e.checkWaitersLocked)
 	e.mu.Unlock()

@@ -17,6 +17,7 @@ type engineCheck struct {
 	live  map[*record]struct{} // operations whose outcome nobody has taken
 	posts uint64
 
+	moved   bool               // an operation has changed its state since the last full check
 	polling bool               // in transport.Poll
 	idle    int                // polls since the last full check
 	orders  uint64             // receives that were put into the shadow list
@@ -50,9 +51,9 @@ func (op *Op) checkUnused() {
 
 // checkFree finds what still points to an Op that nobody uses, or what it has left behind.
 func (op *Op) checkFree() {
-	invariant.Check(!op.queued && op.prev == nil, "list", "an operation is freed in a queue: %s", op.note.where())
+	invariant.Check(!op.linked && op.prev == nil, "list", "an operation is freed in a queue: %s", op.note.where())
 	invariant.Check(op.region == nil, "V16", "an operation is freed while its buffer is registered: %s", op.note.where())
-	invariant.Check(op.buf == nil && op.cause == nil, "pool", "an operation is freed before it has ended: %s", op.note.where())
+	invariant.Check(op.state == opEnded && op.buf == nil && op.err == nil, "pool", "an operation is freed before it has ended: %s", op.note.where())
 }
 
 // poison ends an Op's life, in the hands of its consumer. What waiters of the past may still read
@@ -74,13 +75,40 @@ func (op *Op) poison() {
 	op.handle, op.kept, op.slot, op.added = poisonHandle, poisonHandle, poisonSlot, poisonWord&(1<<32-1)
 }
 
-// checkEndLocked looks at an operation that is about to end.
-func (e *Engine) checkEndLocked(op *Op, err error) {
+// checkMoveLocked looks at an operation that is about to come to another state.
+func (e *Engine) checkMoveLocked(op *Op, to opState, allowed []opState) {
+	e.mu.AssertHeld("an operation")
+	invariant.Check(slices.Contains(allowed, to), "state", "an operation that is %s becomes %s: %s",
+		opStateNames[op.state], opStateNames[to], op.note.where())
+	c := &e.inv
+	c.moved = true
+	switch to {
+	case opNew:
+		op.checkUnused()
+	case opRequested:
+		invariant.Check(len(op.buf) == 0 || op.region != nil, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
+	case opPosted:
+		c.orders++
+		op.note.order = c.orders
+	case opOffered:
+		c.added(op)
+	case opMatched:
+		invariant.Check(c.covers(e, op.read.src), "V17", "the device matches a message of rank %d, which comes by another: %s", op.read.src,
+			op.note.where())
+	case opEnded:
+		e.checkEndLocked(op)
+	}
+}
+
+// checkEndLocked looks at an operation that is about to end: nothing has it any more.
+func (e *Engine) checkEndLocked(op *Op) {
 	r := op.note
-	invariant.Check(r != nil, "completion", "an operation ends that is in the pool (%v)", err)
-	invariant.Check(op.life.Load()&1 == 0, "completion", "an operation that has ended (%v) ends again (%v): %s", op.err, err, r.where())
-	invariant.Check(!op.queued, "list", "an operation ends in a queue: %s", r.where())
-	invariant.Check(!r.region && op.region == nil, "V16", "an operation ends while its buffer is registered: %s", r.where())
+	invariant.Check(!op.linked, "list", "an operation ends in a queue: %s", r.where())
+	if op.state == opQueued {
+		_, ok := e.peers[op.peer].out.queue.Remove(op.handle)
+		invariant.Check(!ok, "list", "a send ends in its peer's queue: %s", r.where())
+	}
+	invariant.Check(op.region == nil, "V16", "an operation ends while its buffer is registered: %s", r.where())
 	for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {
 		i := int(op.slot.index)
 		invariant.Check(i >= len(t.entries) || t.entries[i].op != op, "slot", "an operation ends with a slot: %s", r.where())
@@ -118,6 +146,9 @@ func (m *message) poison() {
 		appCtx: poisonWord & (1<<32 - 1), va: poisonWord, rkey: poisonWord & (1<<32 - 1), length: poisonWord, handle: poisonHandle}
 }
 
+// poisonBuffer ends the life of a message's buffer.
+func poisonBuffer(buf []byte) { invariant.Poison(buf[:cap(buf)]) }
+
 // checkPoisoned finds what was written into a buffer after it was given back.
 func checkPoisoned(buf []byte) {
 	buf = buf[:cap(buf)]
@@ -136,13 +167,9 @@ func (c *waiterCheck) take(op *Op) {
 	c.note, c.taken = op.note, true
 }
 
-func (c *waiterCheck) use() {
-	invariant.Check(c.taken, "waiter", "a waiter is woken after it was freed: %s", c.note.where())
-}
-
 // free looks at a waiter that goes: nothing may wake it any more.
 func (w *waiter) free(e *Engine) {
-	w.inv.use()
+	invariant.Check(w.inv.taken, "waiter", "a waiter is freed twice: %s", w.inv.note.where())
 	s := &e.wait
 	invariant.Check(w.next == nil && w.prev == nil && s.parked.head != w && s.heir != w && s.sleeper != w, "waiter",
 		"a waiter is freed in a list: %s", w.inv.note.where())

@@ -47,7 +47,6 @@ type record struct {
 	posted    invariant.Stack // by whom
 
 	order   uint64 // in the shadow list
-	region  bool   // its buffer is registered
 	buf     []byte // that the program must leave alone
 	sum     uint64 // of buf: of a send as it was posted, of a receive as it ended
 	changed bool   // a send's buffer has, when it ended
@@ -89,33 +88,22 @@ func (w where) String() string {
 }
 
 // noteLocked begins the record of an operation that is about to be posted.
-func (e *Engine) noteLocked(op *Op, kind noteKind, buf []byte) *record {
+func (e *Engine) noteLocked(op *Op, kind noteKind) {
 	c := &e.inv
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.posts++
-	r := &record{op: op, gen: op.life.Load() >> 1, kind: kind, peer: op.peer, tag: op.tag, mask: op.mask, length: len(buf), seq: c.posts, posted: invariant.Here()}
+	r := &record{op: op, gen: op.life.Load() >> 1, kind: kind, peer: op.peer, tag: op.tag, mask: op.mask, length: len(op.buf), seq: c.posts, posted: invariant.Here()}
 	if r.kind.sends() {
-		r.buf, r.sum = buf, xxhash.Sum64(buf)
+		r.buf, r.sum = op.buf, xxhash.Sum64(op.buf)
 	} else if r.kind == noteRecv {
-		r.buf = buf
+		r.buf = op.buf
 	}
 	if c.live == nil {
 		c.live = map[*record]struct{}{}
 	}
 	c.live[r] = struct{}{}
 	op.note = r
-	return r
-}
-
-func (r *record) registered() {
-	invariant.Check(!r.region, "V16", "a buffer is registered twice: %s", r.where())
-	r.region = true
-}
-
-func (r *record) withdrawn() {
-	invariant.Check(r.region, "V16", "a buffer is withdrawn twice: %s", r.where())
-	r.region = false
 }
 
 // awaited counts the goroutines that wait for a request.

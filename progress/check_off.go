@@ -26,45 +26,38 @@ const (
 	noteStand
 )
 
-func (*Engine) noteLocked(*Op, noteKind, []byte) (n note) { return n }
+func (*Engine) noteLocked(*Op, noteKind) {}
 
-func (note) registered()     {}
-func (note) withdrawn()      {}
 func (note) awaited(int32)   {}
 func (note) outcome(error)   {}
 func (note) inactive() error { return ErrInactive }
 
-func (*Op) checkUnused() {}
-func (*Op) poison()      {}
+func (*Op) poison() {}
 
 func (*message) checkUnused() {}
 func (*message) poison()      {}
 
 func (*waiterCheck) take(*Op)       {}
-func (*waiterCheck) use()           {}
 func (*waiter) free(*Engine)        {}
 func (*slots) checkTaken(slot)      {}
 func checkPoisoned([]byte)          {}
+func poisonBuffer([]byte)           {}
 func (*Engine) warnOpenLocked()     {}
-func (*Engine) checkLocked()        {}
 func (*engineCheck) dump(io.Writer) {}
 
 func (*Engine) checkPolledLocked(int)          {}
 func (*Engine) checkReceiveLocked(uint64, *Op) {}
 func (*Engine) checkLostLocked(*peer)          {}
-func (*Engine) checkEndLocked(*Op, error)      {}
 func (*Engine) checkClosedLocked()             {}
 func (*engineCheck) enterPoll(*Engine)         {}
 func (*engineCheck) leavePoll()                {}
 func (*engineCheck) callback(*Engine)          {}
 func (*engineCheck) settle(*Engine, int)       {}
 func (*engineCheck) counted(*Engine)           {}
-func (*engineCheck) postedLocked(*Op)          {}
-func (*engineCheck) added(*Op, slot)           {}
 func (*engineCheck) found(*Op)                 {}
 func (*engineCheck) dropped(slot)              {}
-func (*engineCheck) matched(*Engine, *Op, int) {}
 func (*engineCheck) left(slot)                 {}
 func (*engineCheck) reporting(*Engine, uint32) {}
 
-func (*Engine) checkMessageLocked(tag, mask uint64, m *message) {}
+func (*Engine) checkMoveLocked(op *Op, to opState, allowed []opState) {}
+func (*Engine) checkMessageLocked(tag, mask uint64, m *message)       {}

@@ -106,7 +106,7 @@ func TestRulesAreChecked(t *testing.T) {
 			e.off.waiting.remove(op)
 			e.off.waiting.push(op)
 		}},
-		"waiting receive is in no list": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); op.queued = true }},
+		"waiting receive is in no list": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); op.linked = true }},
 		"overlapping receive offered":   {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
 		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.Add(20, &message{tag: 20, seq: 1 << 20}) }},
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
@@ -124,17 +124,16 @@ func TestRulesAreChecked(t *testing.T) {
 		"message not counted":           {"V8", func(e *Engine) { e.handled-- }},
 		"forced DEL forgotten":          {"V9", func(e *Engine) { e.inv.due = &foundReceive{slotOf(1), 1} }},
 		"device has another":            {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},
-		"recalled without a cause":      {"V12", func(e *Engine) { recall(e); recalledOp(e).cause = nil }},
-		"cause without a recall":        {"V12", func(e *Engine) { opOf(e, 20).cause = ErrCanceled }},
+		"recalled without a cause":      {"V12", func(e *Engine) { recall(e); recalledOp(e).err = nil }},
+		"cause without a recall":        {"V12", func(e *Engine) { opOf(e, 20).err = ErrCanceled }},
 		"entries miscounted":            {"V14", func(e *Engine) { e.off.entries++ }},
 		"fresh entries miscounted":      {"V14", func(e *Engine) { e.off.fresh++ }},
 		"device's slot lost":            {"V14", func(e *Engine) { e.off.slots.used++ }},
-		"buffer not registered":         {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region, op.note.region = nil, false }},
-		"region forgotten":              {"V16", func(e *Engine) { e.sends.entries[0].op.region = nil }},
+		"buffer not registered":         {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region = nil }},
 		"memory of one under way": {"pool", func(e *Engine) {
 			op := opOf(e, 20)
 			order := op.note.order
-			e.noteLocked(op, noteRecv, nil)
+			e.noteLocked(op, noteRecv)
 			op.note.order = order
 		}},
 		"send in a wrong slot":    {"slot", func(e *Engine) { e.sends.entries[0].op.slot.gen++ }},
@@ -144,7 +143,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"reads beyond the buffer": {"V4", func(e *Engine) { r := &e.reads.entries[0].op.read; r.want++ }},
 		"peer not dirty":          {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
 		"dirty peer forgotten":    {"V18", func(e *Engine) { e.dirty = nil }},
-		"queued send is not":      {"list", func(e *Engine) { queuedTo(e, 0).queued = false }},
+		"queued send of another":  {"list", func(e *Engine) { queuedTo(e, 0).peer = 1 }},
 		"queued read of another":  {"list", func(e *Engine) { op := e.reads.entries[0].op; op.read.src = 1; e.peers[0].readq.push(op) }},
 		"queued bytes miscounted": {"list", func(e *Engine) { e.queued++ }},
 		"queued send has ended":   {"list", func(e *Engine) { queuedTo(e, 0).state = opEnded }},
@@ -222,7 +221,7 @@ func TestLongListIsChecked(t *testing.T) {
 	defer e.mu.Unlock()
 	e.sends.used++
 	e.inv.idle = 0
-	require.NotPanics(t, e.checkLocked)
+	require.NotPanics(t, func() { e.checkPolledLocked(1) })
 	require.NotPanics(t, func() { e.checkPolledLocked(0) })
 	invarianttest.Thorough(t)
 	broken(t, "slot", func() { e.checkPolledLocked(0) })
@@ -280,10 +279,7 @@ func reorder(e *Engine, op *Op) {
 
 // post posts a receive as Irecv does, without the search.
 func post(e *Engine, tag uint64) {
-	op := e.newOpLocked()
-	op.peer, op.tag, op.mask = 0, tag, exact
-	e.noteLocked(op, noteRecv, nil)
-	e.postLocked(op)
+	e.postLocked(e.newOpLocked(noteRecv, 0, tag, exact, nil))
 }
 
 // give makes an unexpected request one that a receive has given back.
@@ -317,14 +313,19 @@ func TestEventsAreChecked(t *testing.T) {
 		"forced DEL missing":                {"V9", func(e *Engine) { found(e, opOf(e, 20)); found(e, opOf(e, 21)) }},
 		"forced DEL of what nobody found":   {"V9", func(e *Engine) { e.inv.dropped(slotOf(1)) }},
 		"receive leaves the device twice":   {"V12", func(e *Engine) { s := opOf(e, 20).slot; e.releaseLocked(s); e.releaseLocked(s) }},
-		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 20); e.inv.added(op, op.slot) }},
-		"buffer registered twice":           {"V16", func(e *Engine) { e.sends.entries[0].op.note.registered() }},
-		"buffer withdrawn twice":            {"V16", func(e *Engine) { n := e.sends.entries[0].op.note; n.withdrawn(); n.withdrawn() }},
-		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; e.inv.matched(e, opOf(e, 20), 0) }},
+		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; e.moveLocked(op, opOffered) }},
+		"request without a region":          {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; e.moveLocked(op, opRequested) }},
+		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; e.moveLocked(opOf(e, 20), opMatched) }},
+		"recall of what is not offered":     {"state", func(e *Engine) { e.recallLocked(opOf(e, 22), ErrCanceled) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
 		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
 		"waiter used twice":                 {"waiter", func(e *Engine) { op := opOf(e, 20); e.newWaiterLocked(op).inv.take(op) }},
-		"operation freed without a record":  {"pool", func(e *Engine) { op := opOf(e, 20); delete(e.inv.live, op.note); op.buf = nil; e.freeLocked(op) }},
+		"operation freed without a record": {"pool", func(e *Engine) {
+			op := opOf(e, 20)
+			delete(e.inv.live, op.note)
+			op.buf, op.state = nil, opEnded
+			e.poolLocked(op)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)

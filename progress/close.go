@@ -23,9 +23,8 @@ func (e *Engine) Flush(ctx context.Context) error {
 
 // waitInLocked waits in a list of calls until what they wait for has come.
 func (e *Engine) waitInLocked(ctx context.Context, state opState, list *[]*Op) error {
-	op := e.newOpLocked()
-	op.state = state
-	e.noteLocked(op, noteFlush, nil)
+	op := e.newOpLocked(noteFlush, AnySource, 0, 0, nil)
+	e.moveLocked(op, state)
 	*list = append(*list, op)
 	_, err := e.finishLocked(ctx, op)
 	return err

@@ -49,7 +49,7 @@ func TestLostBetweenReads(t *testing.T) {
 	e.Poll()
 	n.holdRds = true
 	for i, r := range recvs {
-		require.True(t, r.op.queued)
+		require.True(t, r.op.linked)
 		require.EqualValues(t, 300, r.op.read.posted)
 		require.Equal(t, i, r.op.read.active)
 	}

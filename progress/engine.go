@@ -94,11 +94,12 @@ type Engine struct {
 	wires     []string // once closed: what Wires said last
 	handled   uint32   // C of the offload protocol: unexpected messages completely handled
 	off       offload
-	m         Metrics
+	m         Metrics // those that are counted at once, see Metrics
 	wait      waitState
 	loop      loopState
 	closeOnce sync.Once
 	closeErr  error
+	entered   [opStates]uint64 // operations that came to each state
 }
 
 // peer is what the engine knows of one rank.

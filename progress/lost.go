@@ -108,11 +108,7 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 				e.recallLocked(op, err) // the device has the buffer
 			}
 		default:
-			e.unpostLocked(op)
-			if e.tags != nil {
-				e.leftLocked(op)
-			}
-			e.completeLocked(op, Status{}, err)
+			e.endPostedLocked(op, err)
 		}
 	}
 }

@@ -80,11 +80,27 @@ func (e *Engine) unexpectedLocked(n uint64) {
 	e.m.UnexpectedBySize[sizeClass(n)]++
 }
 
+// countFailedLocked counts an operation that ends with an error.
+func (e *Engine) countFailedLocked(err error) {
+	switch err {
+	case ErrCanceled:
+		e.m.Canceled++
+	case errRevoked:
+		e.m.Canceled++
+		e.m.Revoked++
+	case ErrWithdrawn:
+		e.m.Withdrawn++
+	}
+}
+
 // Metrics returns the counters as they are now.
 func (e *Engine) Metrics() Metrics {
 	e.lock()
 	defer e.mu.Unlock()
 	m := e.m
+	m.Queued, m.RndvSent = e.entered[opQueued], e.entered[opRequested]
+	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffered], e.entered[opMatched]
+	m.Offload.Dels = e.entered[opRecalled]
 	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()+len(e.returned)
 	m.QueuedBytes = e.queued
 	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.dormantLocked()

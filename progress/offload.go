@@ -152,12 +152,11 @@ func (e *Engine) addLocked(op *Op) bool {
 		o.full = err == transport.ErrAgain
 		return false
 	}
-	e.inv.added(op, s)
 	e.reportLocked(e.handled)
-	op.state, op.slot, op.added = opOffered, s, e.handled
+	op.slot, op.added = s, e.handled
+	e.moveLocked(op, opOffered)
 	o.entries++
 	o.fresh++
-	e.m.Offload.Offloaded++
 	return true
 }
 
@@ -216,7 +215,7 @@ func (e *Engine) leftLocked(op *Op) {
 	o := &e.off
 	if op.state == opPosted {
 		o.kept.Remove(op.kept)
-		if op.queued {
+		if op.linked {
 			o.waiting.remove(op)
 		}
 		o.due = o.due || !o.waiting.empty() // what it blocked may go

@@ -14,27 +14,6 @@ type Status struct {
 	Len    int64
 }
 
-// opState says where an operation is, and with that who has a pointer to it.
-type opState uint8
-
-const (
-	opIdle        opState = iota
-	opQueued              // send in outgoing.queue
-	opRequested           // send in Engine.sends: the peer knows of it
-	opWithdrawing         // as opRequested, and asked back
-	opPosted              // receive in Engine.posted, and in offload.kept if there is a device
-	opOffered             // receive in Engine.posted and in the device
-	opRecalled            // receive in the device, which was asked to give it up
-	opMatched             // receive that the device has matched and not finished
-	opReading             // receive in Engine.reads, perhaps in peer.readq
-	opAbandoned           // nobody's: stands in Engine.reads for a receive that has ended while its reads were under way
-	opFlushing            // flush in Engine.flushers
-	opRoom                // call of Room in Engine.rooms
-	opEnded
-)
-
-var opStateNames = [...]string{"idle", "queued", "requested", "withdrawing", "posted", "offered", "recalled", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
-
 // Op is one operation. Ops are pooled and never given back to the runtime while the engine lives,
 // so that a stale Request meets an Op of another generation, never foreign memory.
 type Op struct {
@@ -47,25 +26,23 @@ type Op struct {
 
 	// All below is the engine's, under its lock, until the low bit of life is set; then the
 	// consumer's.
-	state  opState
-	sync   bool // always rendezvous: completion means matched
-	taken  bool // send: the receiver has answered lately that it is receiving the message
-	queued bool // is in a peer's queue of sends or reads, or in offload.waiting
-	peer   int  // destination, or source; -1 any
-	tag    uint64
+	state  opState // see moveLocked
+	sync   bool    // of a send, constant: never eager, so that completion means matched
+	linked bool    // in an opList: offload.waiting while posted, peer.readq while reading
+	peer   int     // destination, or source; -1 any
+	tag    uint64  // once a message has matched: its tag
 	mask   uint64
-	buf    []byte
-	status Status
-	err    error
+	buf    []byte // the user's; nil once ended
+	status Status // the outcome, with err
+	err    error  // while recalled: the outcome unless the device has matched it
 
-	next, prev *Op             // in an opList or a free list
-	handle     matching.Handle // in Engine.posted, or in outgoing.queue
-	kept       matching.Handle // in offload.kept
-	added      uint32          // Engine.handled when the device got it
-	cause      error           // why it was recalled, in state opRecalled
-	slot       slot
-	region     transport.Region
-	read       readState
+	next, prev *Op              // in an opList; next also in the pool
+	handle     matching.Handle  // posted, offered: in Engine.posted; queued: in outgoing.queue
+	kept       matching.Handle  // posted: in offload.kept
+	added      uint32           // offered, recalled: Engine.handled when the device got it
+	slot       slot             // in Engine.sends, offload.slots or Engine.reads, as state says
+	region     transport.Region // from requested on, perhaps while queued: of a send with bytes
+	read       readState        // matched, reading, abandoned: the message
 
 	waiters *waiter
 	done    chan struct{} // made by Done
@@ -76,14 +53,15 @@ func pending(gen uint64) uint64 { return gen << 1 }
 
 // completeLocked ends an operation, exactly once. The caller has unlinked it from everywhere.
 func (e *Engine) completeLocked(op *Op, st Status, err error) {
-	e.mu.AssertHeld("an operation")
-	e.checkEndLocked(op, err)
+	e.moveLocked(op, opEnded)
 	life := op.life.Load()
 	if life&1 != 0 {
 		e.log.Error("operation completed twice", "tag", op.tag, "err", err)
 		return
 	}
-	op.state = opEnded
+	if err != nil {
+		e.countFailedLocked(err)
+	}
 	op.status, op.err = st, err
 	op.buf = nil
 	op.life.Store(life | 1)
@@ -112,7 +90,16 @@ type opPool struct {
 	returned atomic.Pointer[Op]
 }
 
-func (e *Engine) newOpLocked() *Op {
+// newOpLocked is an operation that is posted next. It is small enough to be inlined.
+func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []byte) (op *Op) {
+	op = e.takeOpLocked()
+	op.peer, op.tag, op.mask, op.buf = peer, tag, mask, buf
+	e.noteLocked(op, kind)
+	return
+}
+
+// takeOpLocked gives an Op out of the pool, or a fresh one.
+func (e *Engine) takeOpLocked() *Op {
 	e.mu.AssertHeld("the pool of operations")
 	op := e.ops.free
 	if op == nil {
@@ -120,9 +107,9 @@ func (e *Engine) newOpLocked() *Op {
 			return &Op{e: e}
 		}
 	}
+	e.moveLocked(op, opNew)
 	e.ops.free = op.next
-	op.next = nil
-	op.checkUnused()
+	op.next, op.sync = nil, false
 	return op
 }
 
@@ -132,9 +119,7 @@ func (e *Engine) consumeLocked(op *Op) (Status, error) {
 	st, err := op.status, op.err
 	op.err = nil
 	op.life.Add(1)
-	op.poison()
-	op.next = e.ops.free
-	e.ops.free = op
+	e.poolLocked(op)
 	return st, err
 }
 
@@ -156,9 +141,13 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 	return st, err, true
 }
 
-// freeLocked takes back an Op that nobody has had a Request of.
+// freeLocked ends an Op that has no outcome.
 func (e *Engine) freeLocked(op *Op) {
-	op.state, op.buf = opIdle, nil
+	e.moveLocked(op, opEnded)
+	e.poolLocked(op)
+}
+
+func (e *Engine) poolLocked(op *Op) {
 	op.poison()
 	op.next = e.ops.free
 	e.ops.free = op
@@ -187,7 +176,7 @@ func (l *opList) push(op *Op) {
 		l.tail.next = op
 	}
 	l.tail = op
-	op.queued = true
+	op.linked = true
 }
 
 func (l *opList) remove(op *Op) {
@@ -202,5 +191,5 @@ func (l *opList) remove(op *Op) {
 		op.next.prev = op.prev
 	}
 	op.next, op.prev = nil, nil
-	op.queued = false
+	op.linked = false
 }

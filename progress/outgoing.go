@@ -22,9 +22,9 @@ import (
 // queue.
 const maxWants = 16
 
-// sendCost is what a send that waits costs this rank: its Op of 320 bytes, 88 of the queue's entry,
+// sendCost is what a send that waits costs this rank: its Op of 288 bytes, 88 of the queue's entry,
 // an index. The user's buffer stays where it is.
-const sendCost = 448
+const sendCost = 416
 
 // want is a receive of the peer's that no message has matched.
 type want struct {
@@ -92,10 +92,9 @@ func (e *Engine) enqueueLocked(p *peer, op *Op) {
 	if o.queue == nil {
 		o.queue = matching.NewUnexpected[*Op](e.cfg.Seed)
 	}
-	op.state, op.queued = opQueued, true
+	e.moveLocked(op, opQueued)
 	op.handle = o.queue.Add(op.tag, op)
 	e.queued += sendCost
-	e.m.Queued++
 	if !o.heldUp() && o.queue.Len() > 1 {
 		return // something in front of it waits for room
 	}
@@ -108,7 +107,6 @@ func (e *Engine) enqueueLocked(p *peer, op *Op) {
 // unqueueLocked takes a send out of its peer's queue.
 func (e *Engine) unqueueLocked(p *peer, op *Op) {
 	p.out.queue.Remove(op.handle)
-	op.queued = false
 	e.queued -= sendCost
 	e.roomLocked()
 }
@@ -199,7 +197,6 @@ func (e *Engine) wantedLocked(p *peer, episode uint32, w wantBody) {
 func (e *Engine) cancelQueuedLocked(op *Op) {
 	p := &e.peers[op.peer]
 	e.unqueueLocked(p, op)
-	e.m.Canceled++
 	e.endSendLocked(op, Status{}, ErrCanceled)
 	e.pumpLocked(p)
 }
@@ -266,7 +263,7 @@ func (e *Engine) launchLocked(p *peer, op *Op) bool {
 	if err == transport.ErrAgain {
 		return false
 	}
-	if op.queued {
+	if op.state == opQueued {
 		e.unqueueLocked(p, op)
 	}
 	switch {
@@ -279,8 +276,7 @@ func (e *Engine) launchLocked(p *peer, op *Op) bool {
 	default:
 		p.out.charged += recordCost
 		p.out.requests++
-		op.state = opRequested
-		e.m.RndvSent++
+		e.moveLocked(op, opRequested)
 	}
 	return true
 }

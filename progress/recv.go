@@ -33,9 +33,7 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 			e.mu.Unlock()
 			return st, err
 		}
-		op := e.newOpLocked()
-		op.peer, op.tag, op.mask, op.buf = src, tag, mask, buf
-		e.noteLocked(op, noteRecvCall, buf)
+		op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 		e.pullLocked(op, m)
 		st, err := e.finishLocked(ctx, op)
 		e.mu.Unlock()
@@ -45,13 +43,9 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 		e.mu.Unlock()
 		return Status{}, err
 	}
-	op := e.newOpLocked()
-	op.peer, op.tag, op.mask, op.buf = src, tag, mask, buf
-	e.noteLocked(op, noteRecvCall, buf)
+	op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 	e.postLocked(op)
-	e.checkLocked()
 	st, err := e.finishLocked(ctx, op)
-	e.checkLocked()
 	e.mu.Unlock()
 	return st, err
 }
@@ -59,20 +53,15 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 // Irecv starts a receive. It never blocks.
 func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	e.lock()
-	op := e.newOpLocked()
-	op.peer, op.tag, op.mask = src, tag, mask
-	e.noteLocked(op, noteRecv, buf)
+	op := e.newOpLocked(noteRecv, src, tag, mask, buf)
 	gen := op.life.Load() >> 1
 	if m, ok := e.arrivedLocked(tag, mask); ok {
-		op.buf = buf
 		e.giveLocked(op, m)
 	} else if err := e.checkRecvLocked(src); err != nil {
 		e.completeLocked(op, Status{}, err)
 	} else {
-		op.buf = buf
 		e.postLocked(op)
 	}
-	e.checkLocked()
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
 }
@@ -108,11 +97,9 @@ func (e *Engine) checkRecvLocked(src int) error {
 // postLocked appends a receive to the shadow list. The unexpected messages were searched under the
 // same lock.
 func (e *Engine) postLocked(op *Op) {
-	e.mu.AssertHeld("the shadow list")
-	op.state = opPosted
+	e.moveLocked(op, opPosted)
 	op.handle = e.posted.Post(op.tag, op.mask, op)
 	e.from[1+op.peer]++
-	e.inv.postedLocked(op)
 	if e.tags != nil {
 		e.offerLocked(op)
 	}
@@ -121,13 +108,25 @@ func (e *Engine) postLocked(op *Op) {
 	}
 }
 
-// unpostLocked takes a receive out of the shadow list; false means that it is not there.
-func (e *Engine) unpostLocked(op *Op) bool {
-	_, ok := e.posted.Remove(op.handle)
-	if ok {
-		e.from[1+op.peer]--
+// unpostLocked takes a receive that the device has out of the shadow list.
+func (e *Engine) unpostLocked(op *Op) {
+	e.posted.Remove(op.handle)
+	e.from[1+op.peer]--
+}
+
+// endPostedLocked ends a receive that waits in software.
+func (e *Engine) endPostedLocked(op *Op, err error) {
+	e.posted.Remove(op.handle)
+	e.unlinkedLocked(op)
+	e.completeLocked(op, Status{}, err)
+}
+
+// unlinkedLocked follows a receive that software has taken out of the shadow list.
+func (e *Engine) unlinkedLocked(op *Op) {
+	e.from[1+op.peer]--
+	if e.tags != nil {
+		e.leftLocked(op)
 	}
-	return ok
 }
 
 // deliverLocked ends a receive, which is unlinked already, with an eager message.

@@ -99,7 +99,6 @@ func (r Request) Cancel() {
 	e.lock()
 	if r.op.life.Load() == pending(r.gen) {
 		e.cancelLocked(r.op)
-		e.checkLocked()
 	}
 	e.mu.Unlock()
 }

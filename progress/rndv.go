@@ -25,7 +25,6 @@ func (e *Engine) requestLocked(p *peer, op *Op) error {
 				return err
 			}
 			op.region = region // kept while op is queued
-			op.note.registered()
 		}
 		h.VA, h.RKey = op.region.Addr(), op.region.RKey()
 	}
@@ -49,7 +48,6 @@ func (e *Engine) requestLocked(p *peer, op *Op) error {
 func (e *Engine) endSendLocked(op *Op, st Status, err error) {
 	if r := op.region; r != nil {
 		op.region = nil
-		op.note.withdrawn()
 		if derr := r.Dereg(); derr != nil {
 			e.log.Error("send buffer stays registered", "rank", e.cfg.Rank, "err", derr)
 		}
@@ -127,7 +125,7 @@ func (e *Engine) startReadLocked(op *Op) {
 	r := &op.read
 	p := &e.peers[r.src]
 	r.want = min(r.total, uint64(len(op.buf)))
-	op.state = opReading
+	e.moveLocked(op, opReading)
 	if r.want == 0 {
 		e.readEndedLocked(p, op)
 		return
@@ -205,7 +203,7 @@ func (e *Engine) readDoneLocked(id uint64, err error) {
 		return
 	}
 	p := &e.peers[r.src]
-	if op.queued {
+	if op.linked {
 		p.readq.remove(op)
 	}
 	e.endReadLocked(p, op)

@@ -68,7 +68,7 @@ func TestScaleWithdrawReading(t *testing.T) {
 	})
 	for _, s := range sends {
 		open(t, s)
-		require.True(t, s.op.taken)
+		require.Equal(t, opTaken, s.op.state)
 	}
 	c.net.nodes[1].holdRds = false
 	c.step()
@@ -113,7 +113,7 @@ func TestWithdrawByName(t *testing.T) {
 		_, err = ended(t, third)
 		require.Equal(t, ErrCanceled, err)
 		open(t, second)
-		require.True(t, second.op.taken)
+		require.Equal(t, opTaken, second.op.state)
 		require.Nil(t, p.named, "it has no requests any more")
 
 		r4 := c.e[2].Irecv(0, 4, exact, make([]byte, 1000)) // it reads, and began after the first that was asked for
@@ -121,7 +121,7 @@ func TestWithdrawByName(t *testing.T) {
 		fourth.Cancel()
 		c.step()
 		open(t, fourth)
-		require.True(t, fourth.op.taken)
+		require.Equal(t, opTaken, fourth.op.state)
 		c.net.nodes[2].holdRds = false
 		c.step()
 		for _, r := range []Request{second, fourth, r, r4} {

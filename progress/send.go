@@ -33,16 +33,13 @@ func (e *Engine) Ssend(ctx context.Context, dst int, tag uint64, buf []byte) err
 // Isend starts a send. It never blocks.
 func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	e.lock()
-	op := e.newOpLocked()
-	op.peer, op.tag, op.sync = dst, tag, false
-	e.noteLocked(op, noteSend, buf)
+	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	gen := op.life.Load() >> 1
 	if e.sendNowLocked(dst, tag, buf) {
 		e.completeLocked(op, e.sentStatus(tag, len(buf)), nil)
 	} else {
-		e.isendSlowLocked(op, buf)
+		e.isendSlowLocked(op)
 	}
-	e.checkLocked()
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
 }
@@ -50,12 +47,10 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 // Issend is Isend that completes when the message is matched.
 func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
 	e.lock()
-	op := e.newOpLocked()
-	op.peer, op.tag, op.sync = dst, tag, true
-	e.noteLocked(op, noteSend, buf)
+	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
+	op.sync = true
 	gen := op.life.Load() >> 1
-	e.isendSlowLocked(op, buf)
-	e.checkLocked()
+	e.isendSlowLocked(op)
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
 }
@@ -84,24 +79,21 @@ func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []
 		e.mu.Unlock()
 		return err
 	}
-	op := e.newOpLocked()
-	op.peer, op.tag, op.buf, op.sync = dst, tag, buf, sync
-	n := e.noteLocked(op, noteSendCall, buf)
+	op := e.newOpLocked(noteSendCall, dst, tag, 0, buf)
+	op.sync = sync
+	n := op.note
 	e.submitLocked(op)
-	e.checkLocked()
 	_, err := e.finishLocked(ctx, op)
-	e.checkLocked()
 	e.mu.Unlock()
 	n.outcome(err)
 	return err
 }
 
-func (e *Engine) isendSlowLocked(op *Op, buf []byte) {
+func (e *Engine) isendSlowLocked(op *Op) {
 	if err := e.checkSendLocked(op.peer); err != nil {
 		e.completeLocked(op, Status{}, err)
 		return
 	}
-	op.buf = buf
 	if e.startLocked(op) { // what need not wait takes no room
 		return
 	}

@@ -1,9 +1,6 @@
 package progress
 
-import (
-	"github.com/tagmatch/tagmatch/internal/invariant"
-	"github.com/tagmatch/tagmatch/transport"
-)
+import "github.com/tagmatch/tagmatch/transport"
 
 // sink is the engine as its transport sees it. It is called from inside Poll, so under the engine's
 // lock.
@@ -31,6 +28,7 @@ func (e *Engine) hears(src int) bool {
 func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e := s.engine()
 	e.eagerLocked(src, appCtx, tag, payload)
+	e.inv.settle(e, src)
 	e.countLocked(src)
 }
 
@@ -49,9 +47,6 @@ func (e *Engine) countLocked(src int) {
 }
 
 func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte) {
-	if invariant.Enabled {
-		defer e.inv.settle(e, src)
-	}
 	if !e.hears(src) {
 		return
 	}
@@ -67,10 +62,7 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	op, ok := e.posted.Match(tag)
 	e.checkReceiveLocked(tag, op)
 	if ok {
-		e.from[1+op.peer]--
-		if e.tags != nil {
-			e.leftLocked(op)
-		}
+		e.unlinkedLocked(op)
 		e.deliverLocked(op, src, tag, payload)
 		e.consumedLocked(p, cost)
 	} else {
@@ -81,13 +73,11 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 func (s *sink) Rndv(src int, h *transport.RndvHdr) {
 	e := s.engine()
 	e.rndvLocked(src, h)
+	e.inv.settle(e, src)
 	e.countLocked(src)
 }
 
 func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
-	if invariant.Enabled {
-		defer e.inv.settle(e, src)
-	}
 	if !e.hears(src) {
 		return
 	}
@@ -102,14 +92,9 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		return
 	}
 	op, ok := e.posted.Match(h.Tag)
-	if invariant.Enabled { // h.Tag would be read for a call that does nothing
-		e.checkReceiveLocked(h.Tag, op)
-	}
+	e.checkReceiveLocked(h.Tag, op)
 	if ok {
-		e.from[1+op.peer]--
-		if e.tags != nil {
-			e.leftLocked(op)
-		}
+		e.unlinkedLocked(op)
 		op.read = r
 		op.tag = h.Tag
 		e.consumedLocked(p, recordCost)
@@ -146,8 +131,8 @@ func (s *sink) Ctrl(src int, msg []byte) {
 	case ctrlWithdrawn:
 		e.withdrawnLocked(p, c.id)
 	case ctrlTaken:
-		if op := e.requestOfLocked(src, c.id); op != nil {
-			op.taken = true
+		if op := e.requestOfLocked(src, c.id); op != nil && op.state == opWithdrawing {
+			e.moveLocked(op, opTaken)
 		}
 	case ctrlAbort:
 		e.abortedLocked(c.body)

@@ -2,10 +2,10 @@ package progress
 
 import "github.com/tagmatch/tagmatch/transport"
 
-// A receive in the device's list: offered, then either matched by the device, which unlinks it (V5)
-// and ends it by Delivered or Incomplete; or found by an unexpected message, and dropped; or
-// recalled, because it was cancelled or its peer is lost: then Deleted ends it, unless the device
-// was faster (TMO 6.6).
+// A receive in the device's list is offered (see opState); then the device matches it, which
+// unlinks it (V5), and Delivered or Incomplete end that; or an unexpected message finds it, and it
+// is dropped; or it is recalled, because it was cancelled or its peer is lost, and Deleted ends it
+// unless the device was faster (TMO 6.6).
 
 // Matched unlinks a receive that the device has given to a message.
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
@@ -21,13 +21,11 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		e.unpostLocked(op)
 		e.checkReceiveLocked(tag, op)
 	}
-	op.state, op.cause = opMatched, nil
-	e.inv.matched(e, op, src)
-	op.tag = tag
+	op.tag, op.err = tag, nil
 	op.read = readState{src: src, appCtx: appCtx, seq: e.arrivalLocked()}
+	e.moveLocked(op, opMatched)
 	e.goneLocked(op)
 	e.endLocked(false)
-	e.m.Offload.Matched++
 }
 
 // Delivered ends a receive that the device has matched. Its error means that the peer is lost, or
@@ -155,12 +153,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	e.goneLocked(op)
 	e.recallAnsweredLocked()
 	e.releaseLocked(op.slot)
-	cause := op.cause
-	op.cause = nil
-	if cause == ErrCanceled {
-		e.m.Canceled++
-	}
-	e.completeLocked(op, Status{}, cause)
+	e.completeLocked(op, Status{}, op.err)
 }
 
 func (e *Engine) unofferedLocked(what string, id uint64) {
@@ -173,11 +166,9 @@ func (e *Engine) unofferedLocked(what string, id uint64) {
 // message, which may have found a receive that is not taken out yet, carries the count without that
 // message.
 func (e *Engine) recallLocked(op *Op, cause error) {
-	if op.state == opRecalled {
-		return
-	}
 	e.unpostLocked(op)
-	op.state, op.cause = opRecalled, cause
+	op.err = cause
+	e.moveLocked(op, opRecalled)
 	e.off.recalled++
 	if err := e.tags.Del(op.slot.id(), e.handled); err != nil {
 		// The transport is broken: the next Poll fails. The buffer is the transport's until it
@@ -186,7 +177,6 @@ func (e *Engine) recallLocked(op *Op, cause error) {
 		return
 	}
 	e.reportLocked(e.handled)
-	e.m.Offload.Dels++
 }
 
 // dropFoundLocked takes the receive that an unexpected message has found out of the device, as soon
@@ -213,7 +203,6 @@ func (e *Engine) dropTaggedLocked(err error) {
 				e.unpostLocked(op)
 			}
 			o.slots.release(op.slot)
-			op.cause = nil
 			e.completeLocked(op, Status{}, err)
 		}
 	}

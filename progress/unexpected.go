@@ -4,7 +4,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
 )
 
@@ -121,17 +120,21 @@ func (p *peer) requestNamed(id uint32) *message {
 	return p.named[id]
 }
 
-// arrivedLocked takes the oldest message that a receive matches out of its queue. Requests that a
-// receive has given back are in a list of their own, since the queue has no way back to an old
-// place.
-func (e *Engine) arrivedLocked(tag, mask uint64) (got *message, ok bool) {
+// arrivedLocked takes the oldest message that a receive matches out of its queue.
+func (e *Engine) arrivedLocked(tag, mask uint64) (m *message, ok bool) {
 	e.mu.AssertHeld("the unexpected messages")
-	if invariant.Enabled {
-		defer func() { e.checkMessageLocked(tag, mask, got) }()
-	}
 	if len(e.returned) == 0 {
-		return e.unexp.Match(tag, mask)
+		m, ok = e.unexp.Match(tag, mask)
+	} else {
+		m, ok = e.arrivedOrReturnedLocked(tag, mask)
 	}
+	e.checkMessageLocked(tag, mask, m)
+	return m, ok
+}
+
+// arrivedOrReturnedLocked is arrivedLocked where receives have given requests back: those are in a
+// list of their own, since the queue has no way back to an old place.
+func (e *Engine) arrivedOrReturnedLocked(tag, mask uint64) (*message, bool) {
 	i := slices.IndexFunc(e.returned, func(m *message) bool { return (m.tag^tag)&mask == 0 })
 	if i < 0 {
 		return e.unexp.Match(tag, mask)
@@ -238,9 +241,7 @@ func (b *bufferPool) get(n int) []byte {
 }
 
 func (b *bufferPool) put(buf []byte) {
-	if invariant.Enabled {
-		invariant.Poison(buf[:cap(buf)])
-	}
+	poisonBuffer(buf)
 	b.used -= int64(cap(buf))
 	if cap(buf) == 0 || b.kept+int64(cap(buf)) > b.keep {
 		return

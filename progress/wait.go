@@ -383,9 +383,6 @@ func (e *Engine) wakeTransport() {
 
 // wakeLocked wakes a waiter, wherever it sleeps.
 func (e *Engine) wakeLocked(w *waiter) {
-	if invariant.Enabled { // a call that does nothing would still keep this from being inlined
-		w.inv.use()
-	}
 	e.loop.woke = true
 	if w == e.wait.sleeper {
 		e.tr.Wake()

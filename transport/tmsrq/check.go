@@ -1,6 +1,8 @@
 package tmsrq
 
 import (
+	"slices"
+
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -19,21 +21,44 @@ func (t *Transport) checkClass(wc *verbs.WC, msg []byte) {
 	invariant.Check(counted(wc) == tagged(op), "V17", "a message with opcode %d completes as opcode %d", op, wc.Opcode)
 }
 
+// enter begins a call of the engine that tells the device a count; what it returns ends it.
+func (l *tagList) enter(call string, handled uint32) func() {
+	leave := l.t.inv.Enter(call)
+	l.t.inv.Told(handled)
+	return func() {
+		l.check()
+		leave()
+	}
+}
+
+// checkMove looks at an entry that is about to come to another state.
+func (l *tagList) checkMove(e *entry, to entryState, allowed []entryState) {
+	invariant.Check(slices.Contains(allowed, to), "state", "receive %d, which is %v, becomes %v", e.id, e.state, to)
+	if to == entryListed {
+		l.t.inv.Added(e.id)
+	}
+}
+
 // check looks at the accounts of the list.
 func (l *tagList) check() {
-	if !invariant.Due(len(l.entries), l.posted) {
+	invariant.Check(l.posted-l.reclaimed <= l.depth, "V14", "%d list operations are outstanding, the queue holds %d", l.posted-l.reclaimed, l.depth)
+	if l.entries == nil || !invariant.Due(len(l.entries), l.posted) { // nil once closed
 		return
 	}
-	used := 0
+	used, queued := 0, 0
 	for i := range l.entries {
 		e := &l.entries[i]
-		if e.owed == 0 && !e.queued {
+		if e.state == entryFree {
 			continue
 		}
 		used++
+		if e.queued {
+			queued++
+		}
 		at := l.byID.find(e.id)
-		invariant.Check((at == i) == (!e.dropped && !e.ended), "tags", "receive %d: entry %d, found at %d, dropped %v, ended %v", e.id,
-			i, at, e.dropped, e.ended)
+		invariant.Check((at == i) == e.open(), "tags", "receive %d: entry %d, found at %d, which is %v", e.id, i, at, e.state)
+		invariant.Check(e.owed > 0 || e.owed == 0 && e.queued, "V13", "receive %d has %d completions to come", e.id, e.owed)
 	}
+	invariant.Check(queued == l.queued, "order", "%d deletions wait, %d are queued", queued, l.queued)
 	invariant.Check(used+len(l.free) == len(l.entries), "tags", "%d entries are in use and %d free, of %d", used, len(l.free), len(l.entries))
 }

@@ -105,18 +105,18 @@ func TestCheckList(t *testing.T) {
 		"an id that finds nothing": {"tags", func(tr *Transport) { tr.list.byID.remove(7); tr.list.check() }},
 		"a completion too many": {"V13", func(tr *Transport) {
 			tr.list.entries[tr.list.byID.find(7)].owed = -1
-			tr.list.settle(uint32(tr.list.byID.find(7)))
+			tr.list.check()
 		}},
-		"an operation twice": {"once", func(tr *Transport) { tr.list.done(&verbs.WC{WRID: kindSync<<kindShift | 5}) }},
+		"a match of what is free": {"state", func(tr *Transport) { tr.list.move(&tr.list.entries[3], entryMatched) }},
+		"an operation twice":      {"once", func(tr *Transport) { tr.list.done(&verbs.WC{WRID: kindSync<<kindShift | 5}) }},
 		"operations over the top": {"V14", func(tr *Transport) {
 			tr.list.reclaimed -= tr.list.depth
 			_ = tr.list.Sync(0)
-			_, _ = tr.list.post(kindSync, 0, true, 0)
+			tr.list.check()
 		}},
-		"DELs over the top": {"order", func(tr *Transport) {
-			for range 5 {
-				tr.list.enqueue(0, 0)
-			}
+		"a DEL of no entry": {"order", func(tr *Transport) {
+			tr.list.enqueue(0, 0)
+			tr.list.check()
 		}},
 		"a count of the future":  {"V8", func(tr *Transport) { _ = tr.list.Sync(1) }},
 		"a class that is wrong":  {"V17", func(tr *Transport) { tr.checkClass(&verbs.WC{Opcode: verbs.WCTMNoTag}, []byte{byte(verbs.TMHEager)}) }},

@@ -23,40 +23,13 @@ type tagList struct {
 	ops
 }
 
-// entry is a slot of the list. It is free while the device owes nothing for it.
-type entry struct {
-	id     uint64
-	gen    uint32
-	handle uint32
-	owed   int8 // completions to come, as the device counts them (TMO 3.4)
-
-	deleting bool // Del was called
-	queued   bool // its DEL waits for room
-	dropped  bool // Drop was called
-	matched  bool
-	ended    bool // the receive's last completion came
-	marked   bool // immediate data came
-	partial  bool // RNDV_INCOMPLETE came
-
-	src    int // from here on: valid when matched
-	tag    uint64
-	appCtx uint32
-	imm    uint32
-	bad    error // why the receive fails, whatever comes
-
-	buf     []byte // the receive's
-	landing []byte // where the device writes: buf or the bounce buffer
-	bounce  int32  // -1: none
-	mr      verbs.MR
-}
-
 var errUnknown = errors.New("transport/tmsrq: no such receive in the device's list")
 
 func (l *tagList) open(t *Transport) error {
 	n := t.cfg.MaxTags
 	l.t, l.entries, l.byID = t, make([]entry, n), newIndex(n)
 	for i := range l.entries {
-		l.entries[i] = entry{bounce: -1, ended: true}
+		l.entries[i] = entry{bounce: -1}
 	}
 	l.free = make([]uint32, n)
 	for i := range l.free {
@@ -104,8 +77,7 @@ func (l *tagList) vacant() int {
 // matching (V19).
 func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
 	if invariant.Enabled {
-		defer l.t.inv.Enter("TagList.Add")()
-		l.t.inv.Told(handled)
+		defer l.enter("TagList.Add", handled)()
 	}
 	switch {
 	case l.t.broken != nil:
@@ -136,10 +108,7 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 		e.owed++
 	}
 	l.byID.add(id, slot)
-	if invariant.Enabled {
-		l.t.inv.Added(id)
-		l.check()
-	}
+	l.move(e, entryListed)
 	return nil
 }
 
@@ -178,6 +147,14 @@ func (l *tagList) release(e *entry) {
 	e.buf, e.landing, e.mr, e.bounce = nil, nil, nil, -1
 }
 
+// leave ends a receive's time in the list: the device touches its buffers no more, and its id is
+// free.
+func (l *tagList) leave(e *entry, to entryState) {
+	l.byID.remove(e.id)
+	l.release(e)
+	l.move(e, to)
+}
+
 // count is the C of TMO 5.1: what the engine handled, and what never reached it.
 func (l *tagList) count(handled uint32) uint32 { return handled + l.t.skipped }
 
@@ -201,7 +178,7 @@ func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 		return 0, nil, errUnknown
 	}
 	e = &l.entries[i]
-	if e.matched {
+	if e.state == entryMatched {
 		return 0, nil, fmt.Errorf("transport/tmsrq: receive %d is matched", id)
 	}
 	return uint32(i), e, nil
@@ -211,8 +188,7 @@ func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 // never lost (TMO 6.6).
 func (l *tagList) Del(id uint64, handled uint32) error {
 	if invariant.Enabled {
-		defer l.t.inv.Enter("TagList.Del")()
-		l.t.inv.Told(handled)
+		defer l.enter("TagList.Del", handled)()
 	}
 	slot, e, err := l.find(id)
 	switch {
@@ -224,7 +200,6 @@ func (l *tagList) Del(id uint64, handled uint32) error {
 	e.deleting = true
 	if invariant.Enabled {
 		l.t.inv.Deletes(id)
-		defer l.check()
 	}
 	return l.remove(slot, l.count(handled))
 }
@@ -233,21 +208,19 @@ func (l *tagList) Del(id uint64, handled uint32) error {
 // so that its buffers are free at once. A DEL that its user asked for does the same.
 func (l *tagList) Drop(id uint64, handled uint32) error {
 	if invariant.Enabled {
-		defer l.t.inv.Enter("TagList.Drop")()
-		l.t.inv.Told(handled)
+		defer l.enter("TagList.Drop", handled)()
 	}
 	slot, e, err := l.find(id)
 	if err != nil {
 		return err
 	}
-	l.byID.remove(id)
-	l.release(e)
-	e.dropped = true
+	asked := e.deleting
 	if invariant.Enabled {
-		l.t.inv.Drops(id, e.deleting)
-		defer l.check()
+		l.t.inv.Drops(id, asked)
 	}
-	if e.deleting {
+	e.deleting = false
+	l.leave(e, entryRemoved)
+	if asked {
 		return nil
 	}
 	return l.remove(slot, l.count(handled))
@@ -298,8 +271,9 @@ func (l *tagList) flush() (n int) {
 	for l.queued > 0 && l.room() > 0 && l.t.broken == nil {
 		slot, count := l.front()
 		e := &l.entries[slot]
+		matched := e.state == entryMatched || e.state == entryEnded
 		var err error
-		if e.matched {
+		if matched {
 			l.wr.Opcode = verbs.WRTagSync
 			_, err = l.post(kindSync, 0, false, count)
 		} else {
@@ -311,7 +285,7 @@ func (l *tagList) flush() (n int) {
 		}
 		l.pop()
 		e.queued = false
-		id, matched := e.id, e.matched
+		id := e.id
 		l.settle(slot)
 		if matched {
 			n++
@@ -324,21 +298,18 @@ func (l *tagList) flush() (n int) {
 // settle frees a slot for which the device owes nothing any more (V13).
 func (l *tagList) settle(slot uint32) {
 	e := &l.entries[slot]
-	if invariant.Enabled {
-		invariant.Check(e.owed >= 0, "V13", "receive %d has %d completions to come", e.id, e.owed)
-	}
 	if e.owed != 0 || e.queued {
 		return
 	}
-	*e = entry{gen: (e.gen + 1) & genMask, bounce: -1, ended: true}
+	l.move(e, entryFree)
+	*e = entry{gen: (e.gen + 1) & genMask, bounce: -1}
 	l.free = append(l.free, slot)
 }
 
 // Sync tells the device how many messages were handled. One at a time is under way (TMO 5.4).
 func (l *tagList) Sync(handled uint32) error {
 	if invariant.Enabled {
-		defer l.t.inv.Enter("TagList.Sync")()
-		l.t.inv.Told(handled)
+		defer l.enter("TagList.Sync", handled)()
 	}
 	switch {
 	case l.t.broken != nil:

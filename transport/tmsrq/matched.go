@@ -36,14 +36,13 @@ func (l *tagList) done(wc *verbs.WC) {
 // deleted handles the outcome of a signalled DEL (TMO 6.6): the user's, or a forced one that was
 // signalled for the queue's sake.
 func (l *tagList) deleted(slot uint32, e *entry, ok bool) {
-	id, tell := e.id, e.deleting && !e.dropped
+	id, tell := e.id, e.deleting
 	switch {
-	case ok && e.matched, !ok && e.dropped:
-		l.t.breaks(fmt.Errorf("the device deletes receive %d, matched %v, dropped %v: %v", id, e.matched, e.dropped, ok))
+	case e.state != entryListed && ok != (e.state == entryRemoved):
+		l.t.breaks(fmt.Errorf("the device deletes receive %d, which is %v: %v", id, e.state, ok))
 		return
-	case ok && tell:
-		l.byID.remove(id)
-		l.release(e)
+	case e.state == entryListed && ok:
+		l.leave(e, entryRemoved)
 	}
 	e.owed--
 	if ok {
@@ -58,7 +57,7 @@ func (l *tagList) deleted(slot uint32, e *entry, ok bool) {
 // received handles a completion of a receive in the list (TMO 4.2).
 func (l *tagList) received(wc *verbs.WC) {
 	slot, gen := uint32(wc.WRID), uint32(wc.WRID>>32)&genMask
-	if int(slot) >= len(l.entries) || l.entries[slot].gen != gen || l.entries[slot].ended || l.entries[slot].dropped {
+	if int(slot) >= len(l.entries) || l.entries[slot].gen != gen || !l.entries[slot].open() {
 		l.t.breaks(fmt.Errorf("the device matches a receive, %#x, that was taken out of its list", wc.WRID))
 		return
 	}
@@ -66,21 +65,21 @@ func (l *tagList) received(wc *verbs.WC) {
 	match, last := wc.Flags&verbs.WCFlagTMMatch != 0, wc.Flags&verbs.WCFlagTMDataValid != 0
 	switch wc.Status {
 	case verbs.WCSuccess:
-		if match == e.matched || !match && !last {
-			l.t.breaks(fmt.Errorf("the device completes a receive with flags %#x, matched %v", uint32(wc.Flags), e.matched))
+		if match == (e.state == entryMatched) || !match && !last {
+			l.t.breaks(fmt.Errorf("the device completes a receive with flags %#x, which is %v", uint32(wc.Flags), e.state))
 			return
 		}
 	case verbs.WCTMRndvIncomplete:
 		e.partial = true
 		last = last || !match
-		if !match && !e.matched {
+		if !match && e.state == entryListed {
 			l.matchBy(e, wc)
 		}
 	default:
 		l.fails(e, wc)
 		match, last = false, true
 	}
-	if match && !e.matched {
+	if match && e.state == entryListed {
 		l.match(e, wc.QPNum, wc.Tag, wc.Priv)
 	}
 	if wc.Flags&verbs.WCFlagWithImm != 0 {
@@ -122,7 +121,8 @@ func (l *tagList) match(e *entry, qpn uint32, tag uint64, appCtx uint32) {
 }
 
 func (l *tagList) matchFrom(e *entry, src int) {
-	e.matched, e.src = true, src
+	e.src = src
+	l.move(e, entryMatched)
 	if src >= 0 {
 		l.t.Hold(src, 1)
 	}
@@ -133,12 +133,12 @@ func (l *tagList) matchFrom(e *entry, src int) {
 // that it unlinks the receive.
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
-	if wc.Status == verbs.WCRemAccessErr && e.matched && e.src >= 0 && t.Broken(e.src) == nil {
+	if wc.Status == verbs.WCRemAccessErr && e.state == entryMatched && e.src >= 0 && t.Broken(e.src) == nil {
 		e.bad = transport.ErrWithdrawn // the device's read failed alone
 		return
 	}
 	t.Failed(wc) // ends the link
-	if !e.matched {
+	if e.state == entryListed {
 		l.matchFrom(e, t.Rank(wc.QPNum))
 	}
 	e.bad = fmt.Errorf("transport/tmsrq: receiving a matched message: %w", &verbs.StatusError{Status: wc.Status})
@@ -160,9 +160,7 @@ func (l *tagList) end(slot uint32, e *entry, wc *verbs.WC) {
 	t := l.t
 	out := l.outcome(e, wc)
 	id, src := e.id, e.src
-	l.release(e)
-	l.byID.remove(id)
-	e.ended = true
+	l.leave(e, entryEnded)
 	e.owed--
 	l.settle(slot)
 	if src >= 0 {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"syscall"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -55,9 +54,6 @@ func (o *ops) post(kind uint64, slot uint32, signal bool, count uint32) (signall
 		return false, err
 	}
 	o.posted++
-	if invariant.Enabled {
-		invariant.Check(o.posted-o.reclaimed <= o.depth, "V14", "%d list operations are outstanding, the queue holds %d", o.posted-o.reclaimed, o.depth)
-	}
 	if signalled {
 		o.signalled = o.posted
 	}
@@ -65,9 +61,6 @@ func (o *ops) post(kind uint64, slot uint32, signal bool, count uint32) (signall
 }
 
 func (o *ops) enqueue(slot, count uint32) {
-	if invariant.Enabled {
-		invariant.Check(o.queued < len(o.waiting), "order", "%d deletions wait, one for each receive", o.queued)
-	}
 	o.waiting[(o.head+o.queued)%len(o.waiting)] = waitingDel{slot, count}
 	o.queued++
 }

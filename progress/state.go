@@ -1,0 +1,96 @@
+package progress
+
+import "github.com/tagmatch/tagmatch/internal/invariant"
+
+// opState says where an operation is, and with that who has a pointer to it. moveLocked alone
+// changes it, as opMoves allows. A buffer is "registered" while the peer may read it, and "lent"
+// while the transport or a device may write to it.
+//
+//	state        entered by     goes on to
+//	new          newOpLocked    queued, requested, posted, reading, abandoned, flushing,
+//	                            room, ended
+//	             the poster has it, and posts it at once
+//
+//	a send:
+//	queued       enqueueLocked  requested, ended
+//	             in its peer's outgoing.queue
+//	requested    launchLocked   withdrawing, ended
+//	             in Engine.sends, registered: the peer was sent a rendezvous request
+//	withdrawing  askBackLocked  taken, ended
+//	             as requested, and the peer was asked to give the request back
+//	taken        sink.Ctrl      withdrawing, ended
+//	             as withdrawing, and the peer has answered that it is receiving the message
+//
+//	a receive:
+//	posted       postLocked     offered, reading, ended
+//	             in Engine.posted, and in offload.kept if there is a device
+//	offered      addLocked      recalled, matched, reading, ended
+//	             in Engine.posted and offload.slots, lent. One that an unexpected message
+//	             finds goes on at once: it is dormant in the device, which dropFoundLocked tells
+//	recalled     recallLocked   matched, ended
+//	             in offload.slots, lent: the device was asked to give it up; then it ends with err
+//	matched      sink.Matched   reading, ended
+//	             in offload.slots, lent: the device has matched it and not finished
+//	reading      startReadLocked  ended
+//	             in Engine.reads, lent; in peer.readq too while a read waits for room
+//	abandoned    abandonLocked  ended
+//	             in Engine.reads for a receive that has ended while its reads were under way
+//
+//	a call:
+//	flushing     Flush          ended
+//	             in Engine.flushers
+//	room         Room           ended
+//	             in Engine.rooms
+//
+//	ended        completeLocked, freeLocked  new
+//	             the consumer has it, and then the pool
+type opState uint8
+
+const (
+	opNew opState = iota
+	opQueued
+	opRequested
+	opWithdrawing
+	opTaken
+	opPosted
+	opOffered
+	opRecalled
+	opMatched
+	opReading
+	opAbandoned
+	opFlushing
+	opRoom
+	opEnded
+	opStates
+)
+
+var opStateNames = [opStates]string{"new", "queued", "requested", "withdrawing", "taken", "posted",
+	"offered", "recalled", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
+
+// opMoves are the states that may follow each.
+var opMoves = [opStates][]opState{
+	opNew:         {opQueued, opRequested, opPosted, opReading, opAbandoned, opFlushing, opRoom, opEnded},
+	opQueued:      {opRequested, opEnded},
+	opRequested:   {opWithdrawing, opEnded},
+	opWithdrawing: {opTaken, opEnded},
+	opTaken:       {opWithdrawing, opEnded},
+	opPosted:      {opOffered, opReading, opEnded},
+	opOffered:     {opRecalled, opMatched, opReading, opEnded},
+	opRecalled:    {opMatched, opEnded},
+	opMatched:     {opReading, opEnded},
+	opReading:     {opEnded},
+	opAbandoned:   {opEnded},
+	opFlushing:    {opEnded},
+	opRoom:        {opEnded},
+	opEnded:       {opNew},
+}
+
+// moveLocked takes an operation to another state. What the state says of fields of the Op itself
+// holds before.
+func (e *Engine) moveLocked(op *Op, to opState) {
+	if invariant.Enabled {
+		e.checkMoveLocked(op, to, opMoves[op.state])
+	}
+	op.state = to
+	e.entered[to]++
+}
