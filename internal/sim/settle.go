@@ -5,6 +5,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // settle brings a world to rest: everything arrives, receives that get nothing are cancelled, and
@@ -141,5 +142,5 @@ func (w *world) turn(r *rank, calls bool) int {
 
 // busy tells whether a device of the rank has something to do.
 func (r *rank) busy() bool {
-	return !r.dead && slices.ContainsFunc(r.devices, func(d *soft.Device) bool { return !d.Idle() })
+	return !r.dead && slices.ContainsFunc(r.devices, func(d *soft.Device) bool { return !softtest.Idle(d) })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // devices are the two of a rank: near reaches the ranks with the same parity, the other one all.
@@ -39,7 +40,7 @@ func opener(fo soft.FabricOptions) func(*testing.T, int, transporttest.Options) 
 		for i := range n {
 			f := near[i%2]
 			a, b := open(far, i), open(f, i)
-			kills[i] = func() { far.Kill(a); f.Kill(b) }
+			kills[i] = func() { softtest.Kill(far, a); softtest.Kill(f, b) }
 			job.Devices = append(job.Devices, &devices{a, b})
 		}
 		return job

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // Scenarios in which rank 1's device runs ahead of its engine: what it has done waits in its
@@ -34,9 +35,9 @@ func (s *stack) recvMask(tag, mask uint64, n int) (progress.Request, []byte) {
 func (s *stack) send(tag uint64, seed byte) {
 	s.e[0].Isend(1, tag, fill(8, seed))
 	for range 3 {
-		s.dev[0].Step()
+		softtest.Step(s.dev[0])
 		s.e[0].Poll()
-		s.dev[1].Step()
+		softtest.Step(s.dev[1])
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // Scenarios that take the engine, the transport and the device together.
@@ -83,7 +84,7 @@ func (s *stack) steps(n int) {
 				continue
 			}
 			if s.step {
-				s.dev[i].Step()
+				softtest.Step(s.dev[i])
 			}
 			e.Poll()
 		}
@@ -206,7 +207,7 @@ func TestRace44FinLost(t *testing.T) {
 	require.EqualValues(t, 1, s.offload().Matched)
 	s.steps(50)
 	s.open(req)
-	s.f.Break(s.dev[0], s.dev[1])
+	softtest.Break(s.f, s.dev[0], s.dev[1])
 	_, err := s.end(req)
 	require.ErrorIs(t, err, progress.ErrPeerLost)
 	require.Equal(t, []int{1}, s.e[0].Failed())
@@ -274,7 +275,7 @@ func TestRace46ReceiverDies(t *testing.T) {
 	s.until("a part of the data", func() bool { return buf[3000] != 0 })
 	require.EqualValues(t, 1, s.offload().Matched)
 	s.open(r)
-	s.f.Kill(s.dev[1])
+	softtest.Kill(s.f, s.dev[1])
 	s.dead = 1
 	_, err := s.end(req)
 	require.ErrorIs(t, err, progress.ErrPeerLost)
@@ -297,7 +298,7 @@ func TestRace47SenderDies(t *testing.T) {
 	s.steps(5)
 	s.e[0].Isend(1, tag, fill(size, 1))
 	s.until("a part of the data", func() bool { return buf[3000] != 0 })
-	s.f.Kill(s.dev[0])
+	softtest.Kill(s.f, s.dev[0])
 	s.dead = 0
 	for _, req := range []progress.Request{r, mine} {
 		_, err := s.end(req)

@@ -10,6 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // tagChecker is a tag queue of 8 slots that a test spoils.
@@ -67,22 +68,22 @@ const restSize = 8 // of the message of begins
 func (c *tagChecker) arrives(tag uint64, size, rest int) {
 	msg := make([]byte, size)
 	verbs.TMH{Opcode: verbs.TMHEager, Tag: tag}.Put(msg)
-	h := header{op: opSend, flags: flagFirst, status: 7, length: uint32(size), total: uint64(size + rest), psn: c.q.expect}
+	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagFirst, Status: 7, Length: uint32(size), Total: uint64(size + rest), PSN: c.q.expect}
 	if rest == 0 {
-		h.flags |= flagLast
+		h.Flags |= wire.FlagLast
 	}
 	_, _ = c.q.recvTM(nil, &h, msg)
 }
 
-// recv posts a buffer for unexpected messages, and returns its region.
-func (c *tagChecker) recv() verbs.MR {
+// recv posts a buffer for unexpected messages, and returns it and its region.
+func (c *tagChecker) recv() ([]byte, verbs.MR) {
 	c.Helper()
 	buf := make([]byte, 128)
 	mr, err := c.srq.pd.RegMR(buf, verbs.AccessLocalWrite)
 	require.NoError(c, err)
 	_, err = c.srq.PostSRQRecv(&verbs.RecvWR{WRID: 9, SGList: []verbs.SGE{{Data: buf, LKey: mr.LKey()}}})
 	require.NoError(c, err)
-	return mr
+	return buf, mr
 }
 
 // sync tells the device how many messages were handled.
@@ -245,9 +246,9 @@ func TestCheckTerminal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			start := func(tag uint64, tm TMConfig) *tagChecker {
 				c := newTagChecker(t, false, tm)
-				mr := c.recv()
+				buf, mr := c.recv()
 				c.op(verbs.OpsWR{Flags: verbs.OpsSignaled, Add: verbs.TagAdd{RecvWRID: 1, Tag: 1, Mask: ^uint64(0),
-					SGList: []verbs.SGE{{Data: mr.(*memRegion).buf, LKey: mr.LKey()}}}})
+					SGList: []verbs.SGE{{Data: buf, LKey: mr.LKey()}}}})
 				c.poll()
 				c.begins(tag)
 				require.True(t, c.q.rx.active)
@@ -261,7 +262,7 @@ func TestCheckTerminal(t *testing.T) {
 				invarianttest.Violates(t, "V12", func() { end(c) })
 			}
 			c := start(1, TMConfig{DelayData: 1000})
-			h := header{op: opSend, flags: flagLast, length: restSize, total: tmMaxRndvHdr + restSize, psn: c.q.expect}
+			h := wire.Header{Op: wire.OpSend, Flags: wire.FlagLast, Length: restSize, Total: tmMaxRndvHdr + restSize, PSN: c.q.expect}
 			_, _ = c.q.recvTM(c.q.link, &h, make([]byte, restSize))
 			require.Len(t, c.t.later, 1, "its end is on its way")
 			require.NotPanics(t, func() { end(c) })

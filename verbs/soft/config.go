@@ -3,14 +3,27 @@ package soft
 import (
 	"log/slog"
 	"time"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // Names of the wires.
 const (
-	WireLoop = "loop"
-	WireSHM  = "shm"
-	WireTCP  = "tcp"
+	WireLoop = wire.Loop
+	WireSHM  = wire.SHM
+	WireTCP  = wire.TCP
 )
+
+// Fabric connects the loop wires of one process's devices. Any goroutine may use it.
+type Fabric = loop.Fabric
+
+// FabricOptions say how a Fabric behaves. The zero value delivers every packet at the receiver's
+// next poll.
+type FabricOptions = loop.Options
+
+// NewFabric makes a fabric.
+func NewFabric(opts FabricOptions) *Fabric { return loop.NewFabric(opts) }
 
 // Config of Open. The zero value opens a device on shm and tcp.
 //
@@ -45,10 +58,3 @@ type Config struct {
 
 // DefaultPeerTimeout is that of Config.PeerTimeout.
 const DefaultPeerTimeout = 20 * time.Second
-
-func (c *Config) peerTimeout() time.Duration {
-	if c.PeerTimeout == 0 {
-		return DefaultPeerTimeout
-	}
-	return c.PeerTimeout
-}

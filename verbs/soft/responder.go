@@ -5,6 +5,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // responder is the receiving half of a queue pair.
@@ -23,7 +24,7 @@ type responder struct {
 type rxMessage struct {
 	active bool
 	hasWR  bool // sges are of a receive that was taken
-	op     opcode
+	op     wire.Opcode
 	psn    uint32
 	wrid   uint64
 	off    uint64
@@ -38,16 +39,16 @@ type rxMessage struct {
 
 // response is something to answer, in the order of the requests.
 type response struct {
-	op     opcode // opReadResp, opAtomicResp, opPushResp, opNak
+	op     wire.Opcode // wire.OpReadResp, wire.OpAtomicResp, wire.OpPushResp, wire.OpNak
 	status uint8
 	alone  bool // a refusal fails this read alone
 	psn    uint32
 	rkey   uint32
-	key    uint32 // opPushResp: of the destination
+	key    uint32 // wire.OpPushResp: of the destination
 	addr   uint64
 	total  uint64
 	off    uint64
-	value  uint64 // opPushResp: address of the destination
+	value  uint64 // wire.OpPushResp: address of the destination
 }
 
 // respBurst is how many packets of a read one pass sends, and respBytes after how many bytes it
@@ -68,10 +69,11 @@ func (r *responder) clear() {
 	*r = responder{resp: resp}
 }
 
-// receive takes a packet from a wire. Every field is the peer's word, and checked.
-func (d *Device) receive(l link, h *header, payload []byte) (ok, lent bool) {
-	i := h.qpn & qpIndexMask
-	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.qpn {
+// Receive takes a packet from a wire. Every field is the peer's word, and checked.
+func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+	d := (*Device)(w)
+	i := h.QPN & qpIndexMask
+	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.QPN {
 		return d.stray(l, h), false
 	}
 	q := d.qps[i]
@@ -80,11 +82,11 @@ func (d *Device) receive(l link, h *header, payload []byte) (ok, lent bool) {
 		// QP's business.
 		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false
 	}
-	if len(payload) != int(h.length) {
-		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.length)
+	if len(payload) != int(h.Length) {
+		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.Length)
 		return true, false
 	}
-	if h.op == opSend {
+	if h.Op == wire.OpSend {
 		if q.tm != nil {
 			return q.recvTM(l, h, payload)
 		}
@@ -94,61 +96,61 @@ func (d *Device) receive(l link, h *header, payload []byte) (ok, lent bool) {
 }
 
 // stray handles packets for QPs that do not exist: who asks for something learns that.
-func (d *Device) stray(l link, h *header) bool {
-	switch h.op {
-	case opSend, opWrite, opReadReq, opAtomicReq, opPushReq:
-		if h.flags&flagLast == 0 {
+func (d *Device) stray(l wire.Link, h *wire.Header) bool {
+	switch h.Op {
+	case wire.OpSend, wire.OpWrite, wire.OpReadReq, wire.OpAtomicReq, wire.OpPushReq:
+		if h.Flags&wire.FlagLast == 0 {
 			return true
 		}
-		d.scratch = header{op: opDisconnected, flags: flagFirst | flagLast, imm: discDestroyed, addr: uint64(h.qpn)}
-		if !l.send(&d.scratch, nil, nil) {
+		d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Imm: wire.Destroyed, Addr: uint64(h.QPN)}
+		if !l.Send(&d.scratch, nil, nil) {
 			return false
 		}
 		d.dirty = true
-	case opDisconnected:
-		if h.qpn == 0 {
+	case wire.OpDisconnected:
+		if h.QPN == 0 {
 			d.recvDisconnected(l, h)
 		}
 	}
 	return true
 }
 
-func (q *queuePair) recvOther(l link, h *header, payload []byte) bool {
-	switch h.op {
-	case opWrite:
+func (q *queuePair) recvOther(l wire.Link, h *wire.Header, payload []byte) bool {
+	switch h.Op {
+	case wire.OpWrite:
 		return q.recvWrite(l, h, payload)
-	case opReadReq:
+	case wire.OpReadReq:
 		q.recvReadReq(l, h)
-	case opReadResp:
+	case wire.OpReadResp:
 		q.recvReadResp(l, h, payload)
-	case opAtomicReq:
+	case wire.OpAtomicReq:
 		q.recvAtomicReq(l, h, payload)
-	case opAtomicResp:
+	case wire.OpAtomicResp:
 		q.recvAtomicResp(l, h, payload)
-	case opPushReq:
+	case wire.OpPushReq:
 		q.recvPushReq(l, h, payload)
-	case opPushResp:
+	case wire.OpPushResp:
 		q.recvPushResp(l, h)
-	case opAck:
+	case wire.OpAck:
 		q.recvAck(l, h)
-	case opNak:
+	case wire.OpNak:
 		q.recvNak(l, h)
-	case opDisconnected:
+	case wire.OpDisconnected:
 		q.d.recvDisconnected(l, h)
 	default:
-		q.d.violation(l, "unknown packet opcode %d", h.op)
+		q.d.violation(l, "unknown packet opcode %d", h.Op)
 	}
 	return true
 }
 
 // accepts says whether a request is to be executed now; if not, drop says that it is to be
 // forgotten.
-func (q *queuePair) accepts(l link, h *header) bool {
+func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 	if !q.connected() || q.refuse {
 		return false
 	}
-	if h.flags&flagFirst == 0 {
-		if q.rx.active && q.rx.op == h.op && q.rx.psn == h.psn && q.rx.total == h.total {
+	if h.Flags&wire.FlagFirst == 0 {
+		if q.rx.active && q.rx.op == h.Op && q.rx.psn == h.PSN && q.rx.total == h.Total {
 			return true
 		}
 		q.d.violation(l, "a packet for QP %d in the middle of no message", q.num)
@@ -157,14 +159,14 @@ func (q *queuePair) accepts(l link, h *header) bool {
 	switch {
 	case q.rx.active:
 		q.d.violation(l, "a message for QP %d starts inside another", q.num)
-	case h.total > maxMsgSize:
-		q.d.violation(l, "a message of %d bytes", h.total)
-	case (h.op == opSend || h.op == opWrite) && (uint64(h.length) > h.total || (h.flags&flagLast != 0) != (uint64(h.length) == h.total)):
+	case h.Total > maxMsgSize:
+		q.d.violation(l, "a message of %d bytes", h.Total)
+	case (h.Op == wire.OpSend || h.Op == wire.OpWrite) && (uint64(h.Length) > h.Total || (h.Flags&wire.FlagLast != 0) != (uint64(h.Length) == h.Total)):
 		q.d.violation(l, "the length of a message to QP %d does not fit its packet", q.num)
-	case h.psn-q.expect > maxQPWR:
+	case h.PSN-q.expect > maxQPWR:
 		// Requests may be missing in between: those that were done without packets. Real devices
 		// drop a wrong number until the requester gives up.
-		q.nak(h.psn, verbs.WCRetryExcErr)
+		q.nak(h.PSN, verbs.WCRetryExcErr)
 	default:
 		return true
 	}
@@ -173,8 +175,8 @@ func (q *queuePair) accepts(l link, h *header) bool {
 
 // recvSend takes a packet of a SEND. The common case, a message of one packet, is lent to the
 // caller of PollCQ.
-func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) {
-	if h.flags&(flagFirst|flagLast|flagInv) != flagFirst|flagLast {
+func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+	if h.Flags&(wire.FlagFirst|wire.FlagLast|wire.FlagInv) != wire.FlagFirst|wire.FlagLast {
 		return q.recvSendPart(l, h, payload), false
 	}
 	if !q.accepts(l, h) {
@@ -186,14 +188,14 @@ func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) 
 	}
 	e := &rq.ring[rq.head&uint32(len(rq.ring)-1)]
 	if e.badSG || uint64(len(payload)) > e.size {
-		q.recvFails(h.psn)
+		q.recvFails(h.PSN)
 		return true, false
 	}
 	wc := q.rcq.slot()
 	if wc != nil {
-		*wc = verbs.WC{WRID: e.wrid, Opcode: verbs.WCRecv, ByteLen: h.length, QPNum: q.num, Data: payload}
-		if h.flags&flagImm != 0 {
-			wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.imm
+		*wc = verbs.WC{WRID: e.wrid, Opcode: verbs.WCRecv, ByteLen: h.Length, QPNum: q.num, Data: payload}
+		if h.Flags&wire.FlagImm != 0 {
+			wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.Imm
 		}
 		rq.head++
 		if invariant.Enabled {
@@ -211,45 +213,45 @@ func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) 
 }
 
 // recvCopy delivers a message of one packet into the posted buffer and the completion queue's ring.
-func (q *queuePair) recvCopy(h *header, payload []byte) bool {
+func (q *queuePair) recvCopy(h *wire.Header, payload []byte) bool {
 	if !q.scatter(q.rq.headSGEs(), 0, payload) {
-		q.recvFails(h.psn)
+		q.recvFails(h.PSN)
 		return false
 	}
-	wc := verbs.WC{WRID: q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid, Opcode: verbs.WCRecv, ByteLen: h.length, QPNum: q.num}
+	wc := verbs.WC{WRID: q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid, Opcode: verbs.WCRecv, ByteLen: h.Length, QPNum: q.num}
 	q.rq.head++
 	q.complete(&wc, h)
 	return true
 }
 
 // complete adds a receive completion.
-func (q *queuePair) complete(wc *verbs.WC, h *header) {
+func (q *queuePair) complete(wc *verbs.WC, h *wire.Header) {
 	withImm(wc, h)
-	q.rcq.push(wc, nil, 0, h.flags&flagSolicited != 0)
+	q.rcq.push(wc, nil, 0, h.Flags&wire.FlagSolicited != 0)
 }
 
 // executed notes that a request is done.
-func (q *queuePair) executed(h *header) {
-	q.expect = h.psn + 1
+func (q *queuePair) executed(h *wire.Header) {
+	q.expect = h.PSN + 1
 	q.rnr = false
-	if h.flags&flagAckReq != 0 {
-		q.ackPSN, q.ackDue = h.psn, true
+	if h.Flags&wire.FlagAckReq != 0 {
+		q.ackPSN, q.ackDue = h.PSN, true
 		q.d.queue(q)
 	}
 }
 
 // recvSendPart takes one packet of a message of several, and puts it into the posted buffer.
-func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
+func (q *queuePair) recvSendPart(l wire.Link, h *wire.Header, payload []byte) bool {
 	if !q.accepts(l, h) {
 		return true
 	}
-	if h.flags&flagFirst != 0 {
+	if h.Flags&wire.FlagFirst != 0 {
 		if q.rq.head == q.rq.tail {
 			return q.notReady(h)
 		}
 		e := &q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)]
-		if e.badSG || h.total > e.size {
-			q.recvFails(h.psn)
+		if e.badSG || h.Total > e.size {
+			q.recvFails(h.PSN)
 			return true
 		}
 		q.startMessage(h)
@@ -260,11 +262,11 @@ func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
 		return true
 	}
 	if !q.scatter(m.sges[:m.nsge], m.off, payload) {
-		q.fail(h.psn, verbs.WCLocProtErr, verbs.WCRemOpErr, m.wrid)
+		q.fail(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr, m.wrid)
 		return true
 	}
 	m.off += uint64(len(payload))
-	if h.flags&flagLast != 0 {
+	if h.Flags&wire.FlagLast != 0 {
 		wc := verbs.WC{WRID: m.wrid, Opcode: verbs.WCRecv, ByteLen: uint32(m.total), QPNum: q.num}
 		q.rx.active = false
 		q.complete(&wc, h)
@@ -273,9 +275,9 @@ func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
 	return true
 }
 
-func (q *queuePair) startMessage(h *header) {
+func (q *queuePair) startMessage(h *wire.Header) {
 	m := &q.rx
-	m.active, m.hasWR, m.op, m.psn, m.off, m.total, m.kind = true, false, h.op, h.psn, 0, h.total, rxPlain
+	m.active, m.hasWR, m.op, m.psn, m.off, m.total, m.kind = true, false, h.Op, h.PSN, 0, h.Total, rxPlain
 }
 
 // takeRecv takes the oldest receive for the message under way.
@@ -291,9 +293,9 @@ func (q *queuePair) takeRecv() {
 }
 
 // fits checks a packet of the message under way against its length.
-func (q *queuePair) fits(l link, h *header) bool {
-	end := q.rx.off + uint64(h.length)
-	if end > q.rx.total || (h.flags&flagLast != 0) != (end == q.rx.total) {
+func (q *queuePair) fits(l wire.Link, h *wire.Header) bool {
+	end := q.rx.off + uint64(h.Length)
+	if end > q.rx.total || (h.Flags&wire.FlagLast != 0) != (end == q.rx.total) {
 		q.d.violation(l, "the packets of a message to QP %d do not make up its length", q.num)
 		return false
 	}
@@ -303,10 +305,10 @@ func (q *queuePair) fits(l link, h *header) bool {
 // notReady is called for a SEND that finds no receive (RNR). The packet stays with the wire, and
 // whatever is behind it on the link, until a receive is posted or the requester's budget, rnr_retry
 // times our min_rnr_timer, is used up (TMO 8.1).
-func (q *queuePair) notReady(h *header) bool {
+func (q *queuePair) notReady(h *wire.Header) bool {
 	q.d.stalled = true
 	q.d.rnrs++
-	retry := h.status & 7
+	retry := h.Status & 7
 	if retry == 7 {
 		return false
 	}
@@ -322,7 +324,7 @@ func (q *queuePair) notReady(h *header) bool {
 		return false
 	}
 	q.rnr = false
-	q.nak(h.psn, verbs.WCRNRRetryExcErr)
+	q.nak(h.PSN, verbs.WCRNRRetryExcErr)
 	return true
 }
 
@@ -330,7 +332,7 @@ func (q *queuePair) notReady(h *header) bool {
 // from then on.
 func (q *queuePair) nak(psn uint32, status verbs.WCStatus) {
 	q.refuse = true
-	q.resp.push(response{op: opNak, psn: psn, status: uint8(status)})
+	q.resp.push(response{op: wire.OpNak, psn: psn, status: uint8(status)})
 	q.d.queue(q)
 }
 

@@ -173,7 +173,7 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 		t.free[i] = uint32(i)
 		t.slots[i].gen = 1
 	}
-	t.list = matching.NewPosted[uint32](binary.LittleEndian.Uint64(p.d.self.id[:]))
+	t.list = matching.NewPosted[uint32](binary.LittleEndian.Uint64(p.d.self.ID[:]))
 	t.h, t.c = cfg.InitialCount, cfg.InitialCount
 	t.mlx = mlxCounts{last: int64(t.c), in: int64(t.h), out: int64(t.c)}
 	t.rng = rand.New(rand.NewPCG(cfg.Seed, uint64(p.d.lastSRQ)))

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // knobRig is a tag-matching SRQ with a QP that the test hands packets to as if a peer had sent
@@ -78,11 +79,11 @@ func (r *knobRig) must(op verbs.OpsOpcode, flags verbs.OpsFlags, count, hnd uint
 func (r *knobRig) eager(tag uint64, n int, half bool) bool {
 	msg := make([]byte, verbs.TMHSize+n)
 	verbs.TMH{Opcode: verbs.TMHEager, Tag: tag}.Put(msg)
-	h := header{op: opSend, flags: flagFirst | flagLast, status: 7, psn: r.q.expect, total: uint64(len(msg))}
+	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagFirst | wire.FlagLast, Status: 7, PSN: r.q.expect, Total: uint64(len(msg))}
 	if half {
-		h.flags, msg = flagFirst, msg[:len(msg)/2]
+		h.Flags, msg = wire.FlagFirst, msg[:len(msg)/2]
 	}
-	h.length = uint32(len(msg))
+	h.Length = uint32(len(msg))
 	ok, _ := r.q.recvTM(nil, &h, msg)
 	return ok
 }
@@ -91,7 +92,7 @@ func (r *knobRig) eager(tag uint64, n int, half bool) bool {
 // device.
 func (r *knobRig) rest(n int) {
 	r.t.Helper()
-	h := header{op: opSend, flags: flagLast, status: 7, psn: r.q.rx.psn, length: uint32(n), total: r.q.rx.total}
+	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagLast, Status: 7, PSN: r.q.rx.psn, Length: uint32(n), Total: r.q.rx.total}
 	ok, _ := r.q.recvTM(nil, &h, make([]byte, n))
 	require.True(r.t, ok)
 }
@@ -344,7 +345,7 @@ func TestRegionGoneInMidMessage(t *testing.T) {
 		r.rest(108)
 		require.Equal(t, verbs.WC{WRID: id, Status: verbs.WCLocProtErr, Opcode: verbs.WCTMRecv, QPNum: r.q.Num()}, r.one())
 		require.Equal(t, verbs.QPSErr, r.q.State())
-		require.Equal(t, response{op: opNak, psn: r.q.expect, status: uint8(verbs.WCRemOpErr)}, *r.q.resp.front())
+		require.Equal(t, response{op: wire.OpNak, psn: r.q.expect, status: uint8(verbs.WCRemOpErr)}, *r.q.resp.front())
 		require.Zero(t, r.srq.tm.h)
 		require.Empty(t, r.poll())
 	}
@@ -430,11 +431,11 @@ func TestKillQPPart(t *testing.T) {
 	r.must(verbs.WRTagAdd, tsync, 0, 0, 1)
 	require.True(t, r.eager(1, 200, true))
 	require.Equal(t, verbs.WCFlagTMMatch, r.one().Flags)
-	require.Zero(t, r.d.CutShort())
+	require.Zero(t, r.d.cuts)
 	r.rest(108)
 	require.Equal(t, verbs.QPSErr, r.q.State())
 	require.Equal(t, verbs.WCTMRndvIncomplete, r.one().Status)
-	require.EqualValues(t, 1, r.d.CutShort())
+	require.EqualValues(t, 1, r.d.cuts)
 	ev, ok := r.d.PollAsync()
 	require.True(t, ok)
 	require.Equal(t, verbs.EventQPFatal, ev.Type)

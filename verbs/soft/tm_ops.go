@@ -42,7 +42,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 		}
 	}
 	if t.slow && t.d.armed {
-		t.d.notif.wake()
+		t.d.notif.Wake()
 	}
 	t.d.left() // a receive is often the last that a program posts before it computes
 	return nil, nil

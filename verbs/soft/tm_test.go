@@ -7,6 +7,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // tagRig is a device whose tag-matching SRQ is used without a peer.
@@ -35,7 +36,7 @@ func addAndMatch(tb testing.TB, n int, run func(f func())) {
 	q.state, q.attr.PathMTU = verbs.QPSRTR, verbs.MTU4096
 	wr := verbs.OpsWR{Flags: verbs.OpsSignaled, Add: verbs.TagAdd{SGList: []verbs.SGE{{Data: buf, LKey: mr.LKey()}}, Mask: ^uint64(0)}}
 	msg := make([]byte, verbs.TMHSize+8)
-	h := header{op: opSend, flags: flagFirst | flagLast, length: uint32(len(msg)), total: uint64(len(msg))}
+	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagFirst | wire.FlagLast, Length: uint32(len(msg)), Total: uint64(len(msg))}
 	tb.Cleanup(func() { require.NoError(tb, mr.Dereg()) })
 	var wc [4]verbs.WC
 	tag := uint64(0)
@@ -47,7 +48,7 @@ func addAndMatch(tb testing.TB, n int, run func(f func())) {
 				tb.Fatal(err)
 			}
 			verbs.TMH{Opcode: verbs.TMHEager, Tag: tag}.Put(msg)
-			h.psn = q.expect
+			h.PSN = q.expect
 			if ok, _ := q.recvTM(nil, &h, msg); !ok {
 				tb.Fatal("refused")
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // request names n bytes of the first source.
@@ -131,7 +132,7 @@ func TestRace36EmptyRendezvous(t *testing.T) {
 // packets or directly: the receive ends once, with an error. Other connections and entries go on.
 func TestRace47SenderGoneDuringRead(t *testing.T) {
 	for name, end := range map[string]func(r *raceRig){
-		"dies":      func(r *raceRig) { r.fabric.Kill(r.devs[0]); r.a.dead = true },
+		"dies":      func(r *raceRig) { softtest.Kill(r.fabric, r.devs[0]); r.a.dead = true },
 		"fails":     func(r *raceRig) { r.toErr(r.qa) },
 		"withdraws": func(r *raceRig) { r.ok(r.amr.Dereg()) },
 	} {
