@@ -31,7 +31,7 @@ func opener(fo soft.FabricOptions) func(*testing.T, int, transporttest.Options) 
 		fo.Seed = o.Seed
 		far, near := soft.NewFabric(fo), []*soft.Fabric{soft.NewFabric(fo), soft.NewFabric(fo)}
 		open := func(f *soft.Fabric, rank int) *soft.Device {
-			d, err := soft.Open(soft.Config{Fabric: f, Rank: rank, MaxInline: o.MaxInline, TM: soft.TMConfig{Strict: true, MaxOps: o.MaxOps}})
+			d, err := soft.Open(softtest.WithTM(soft.Config{Fabric: f, Rank: rank, MaxInline: o.MaxInline}, softtest.TM{Strict: true, MaxOps: o.MaxOps}))
 			require.NoError(t, err)
 			return d
 		}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -52,6 +53,7 @@ type Config struct {
 	AsyncCPUs []int // processors that the goroutine of Async runs on, instead of the process's; Linux
 
 	TM TMConfig // tag matching
+	tm hook.TM  // the same, with what package softtest adds
 
 	Logger *slog.Logger // nil: silent
 }

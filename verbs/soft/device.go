@@ -87,9 +87,6 @@ type Device struct {
 	first    [4096]byte // a packet that is gathered from a list: of the largest MTU
 }
 
-// fromWire is a device as its wires see it: their receiver.
-type fromWire Device
-
 // Open opens a device on the wires that cfg names.
 func Open(cfg Config) (*Device, error) {
 	if err := cfg.fill(); err != nil {
@@ -115,7 +112,7 @@ func Open(cfg Config) (*Device, error) {
 		MaxCQ: 1 << 16, MaxCQE: maxCQE,
 		MaxSRQ: 1 << 16, MaxSRQWR: maxSRQWR, SRQSGE: maxSGE,
 		MaxMR: mem.MaxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
-		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.TM.caps(), Wires: d.wireNames(),
+		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.tmCaps(), Wires: d.wireNames(),
 	}
 	return d, nil
 }
@@ -158,7 +155,7 @@ func (c *Config) fill() error {
 			errs = append(errs, fmt.Errorf("AsyncCPUs is %v: there is no processor %d, use 0 to %d", c.AsyncCPUs, cpu, maxCPU))
 		}
 	}
-	if err := c.TM.fill(); err != nil {
+	if err := c.fillTM(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.Spare != "" && (c.Spare != WireTCP || slices.Contains(c.Wires, WireTCP)) {

@@ -14,6 +14,7 @@ func init() {
 	hook.ID = func(dev any) wire.DeviceID { return dev.(*Device).self.ID }
 	hook.Step = func(dev any) { dev.(*Device).step() }
 	hook.Idle = func(dev any) bool { return dev.(*Device).idle() }
+	hook.WithTM = func(cfg any, tm hook.TM) any { return cfg.(Config).withTM(tm) }
 	hook.Refusals = func(dev any) uint64 { return dev.(*Device).rnrs }
 	hook.CutShort = func(dev any) uint64 { return dev.(*Device).cuts }
 }

@@ -370,30 +370,3 @@ func (q *queuePair) peerLost(err error, event verbs.AsyncEventType) {
 	q.toErr(verbs.WCRetryExcErr, q.reclaimed, true, 0)
 	q.d.event(verbs.AsyncEvent{Type: event, QP: q.num, Err: err})
 }
-
-// LinkDown fails all queue pairs of a link.
-func (w *fromWire) LinkDown(l wire.Link, err error) { (*Device)(w).linkDown(l, err) }
-
-func (d *Device) linkDown(l wire.Link, err error) {
-	for _, q := range d.qps {
-		if q != nil && q.link == l {
-			q.peerLost(err, verbs.EventQPFatal)
-			q.link = nil
-		}
-	}
-	keep := d.ghosts[:0]
-	for _, g := range d.ghosts {
-		if g.link == l {
-			g.link = nil
-		} else if g.discDue {
-			keep = append(keep, g)
-		}
-	}
-	d.ghosts = keep
-}
-
-// violation breaks a link whose peer sent something impossible.
-func (d *Device) violation(l wire.Link, format string, args ...any) {
-	l.Close()
-	d.linkDown(l, fmt.Errorf("protocol violation by the peer: "+format, args...))
-}

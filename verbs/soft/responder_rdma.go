@@ -217,28 +217,3 @@ func (q *queuePair) nextPiece(r *response, h *wire.Header) []byte {
 	}
 	return b
 }
-
-// Place names where the payload of a packet belongs, for wires that can put it there without a copy
-// in between. The wire then calls receive with that very slice. nil: receive it like any other.
-func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
-	d := (*Device)(w)
-	i := h.QPN & qpIndexMask
-	if int(i) >= len(d.qps) || d.qps[i] == nil {
-		return nil
-	}
-	q := d.qps[i]
-	if q.num != h.QPN || q.link != l || h.Op != wire.OpReadResp || q.state != verbs.QPSRTS || q.rdq.len() == 0 {
-		return nil
-	}
-	k := *q.rdq.front()
-	e, m := &q.sq[k&q.mask], &q.more[k&q.mask]
-	if h.PSN-q.psn != k || h.Addr != m.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
-		return nil
-	}
-	sges := q.sgesOf(k & q.mask)[:m.nsge]
-	b, _ := gather(sges, m.off, int(h.Length))
-	if len(b) != int(h.Length) || !q.mayWrite(sges, m.off, b) {
-		return nil
-	}
-	return b
-}

@@ -63,7 +63,7 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, len
 }
 
 // faulty commits the faults that are asked for. over: the message goes no further now; ok as in
-// receiver.receive.
+// wire.Receiver.
 func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
 	t := q.tm
 	if t.heldUp {

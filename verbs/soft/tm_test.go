@@ -7,12 +7,13 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // tagRig is a device whose tag-matching SRQ is used without a peer.
-func tagRig(tb testing.TB, tm TMConfig) (*Device, verbs.PD, verbs.CQ, *sharedQueue) {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: tm})
+func tagRig(tb testing.TB, tm hook.TM) (*Device, verbs.PD, verbs.CQ, *sharedQueue) {
+	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(tm))
 	require.NoError(tb, err)
 	pd, err := d.AllocPD()
 	require.NoError(tb, err)
@@ -26,7 +27,7 @@ func tagRig(tb testing.TB, tm TMConfig) (*Device, verbs.PD, verbs.CQ, *sharedQue
 
 // addAndMatch is a tagged receive from its ADD to its completion: post, match, poll.
 func addAndMatch(tb testing.TB, n int, run func(f func())) {
-	_, pd, cq, srq := tagRig(tb, TMConfig{})
+	_, pd, cq, srq := tagRig(tb, hook.TM{})
 	buf := make([]byte, 64)
 	mr, err := pd.RegMR(buf, verbs.AccessLocalWrite)
 	require.NoError(tb, err)

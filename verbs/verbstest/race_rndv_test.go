@@ -33,7 +33,7 @@ func (r *raceRig) onlyData(id uint64, n int) {
 // 3: MATCH, then the data, then the FIN at the sender and DATA_VALID here, in either order: neither
 // before the data.
 func TestRace03Rendezvous(t *testing.T) {
-	for _, tm := range []soft.TMConfig{{}, {DelayData: 60}, {DelayFIN: 60}} {
+	for _, tm := range []softtest.TM{{}, {DelayData: 60}, {DelayFIN: 60}} {
 		const n = 20_000
 		r := newRaceRig(t, tm)
 		fmr, fin := r.a.mem(64)
@@ -58,7 +58,7 @@ func TestRace03Rendezvous(t *testing.T) {
 // 17, 48: a DEL while the data of a rendezvous is under way fails, before or after the data is
 // there, which comes all the same.
 func TestRace48DelDuringRendezvous(t *testing.T) {
-	for first, tm := range map[uint64]soft.TMConfig{70: {}, 1: {DelayOps: 400}} {
+	for first, tm := range map[uint64]softtest.TM{70: {}, 1: {DelayOps: 400}} {
 		const n = 20_000
 		r := newRaceRig(t, tm)
 		h := r.add(1, 5, exact, r.bbuf[:n])
@@ -85,7 +85,7 @@ func TestRace48DelDuringRendezvous(t *testing.T) {
 // software goes on.
 func TestRace34RendezvousTooLong(t *testing.T) {
 	for _, two := range []bool{false, true} {
-		r := newRaceRig(t, soft.TMConfig{TwoIncomplete: two})
+		r := newRaceRig(t, softtest.TM{TwoIncomplete: two})
 		for id, n := range []int{0, 1, 15, 16, 31, 32, 99} {
 			clear(r.bbuf[:200])
 			h := r.add(uint64(id), 5, exact, r.bbuf[:n])
@@ -110,7 +110,7 @@ func TestRace34RendezvousTooLong(t *testing.T) {
 // 36: a rendezvous of nothing ends like any other, but reads nothing: its key does not matter, nor
 // does its sender answer.
 func TestRace36EmptyRendezvous(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	fmr, fin := r.a.mem(64)
 	clear(r.bbuf[:64])
 	for i, buf := range [][]byte{r.bbuf[:0], r.bbuf[:64]} {
@@ -145,7 +145,7 @@ func TestRace47SenderGoneDuringRead(t *testing.T) {
 
 func senderGone(t *testing.T, fo soft.FabricOptions, end func(r *raceRig)) {
 	const n = 900_000
-	r := newRaceRigOn(t, fo, soft.TMConfig{}, 15, 64)
+	r := newRaceRigOn(t, fo, softtest.TM{}, 15, 64)
 	r.untagged(1)
 	clear(r.bbuf)
 	r.add(1, 5, exact, r.bbuf[:n])
@@ -173,7 +173,7 @@ func TestRace49BadKey(t *testing.T) {
 		func(h *verbs.RVH) { h.VA -= 1 << 30 },
 		func(h *verbs.RVH) { h.VA += 1 << 20 },
 	} {
-		r := newRaceRig(t, soft.TMConfig{})
+		r := newRaceRig(t, softtest.TM{})
 		r.untagged(1)
 		r.add(1, 5, exact, r.bbuf[:100])
 		r.add(2, 6, exact, r.bbuf[100:])

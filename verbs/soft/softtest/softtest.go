@@ -1,6 +1,6 @@
 // Package softtest is what tests and simulations do with software devices beyond the device
-// contract: cut links, let devices die, let them run ahead of their hosts, look at what they have
-// refused.
+// contract: choose how they match tags, cut links, let devices die, let them run ahead of their
+// hosts, look at what they have refused.
 package softtest
 
 import (
@@ -10,6 +10,13 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 )
+
+// TM is how tag matching works on a device: limits, behaviour that the sources leave open, and
+// faults.
+type TM = hook.TM
+
+// WithTM is cfg with tag matching as tm says.
+func WithTM(cfg soft.Config, tm TM) soft.Config { return hook.WithTM(cfg, tm).(soft.Config) }
 
 // Break cuts the link between two devices; packets on their way are lost. Any goroutine.
 func Break(f *soft.Fabric, a, b *soft.Device) { loop.Break(f, hook.ID(a), hook.ID(b)) }

@@ -18,7 +18,7 @@ import (
 //	dialler  -> proof: HMAC-SHA256(secret, dialler's label, hello, challenge)
 //	acceptor -> accept: HMAC-SHA256(secret, acceptor's label, hello, challenge)
 //	dialler  -> confirm
-//	both     -> ready, on wires that take descriptors or memory for a connection, see connector.ready
+//	both     -> ready, on wires that take descriptors or memory for a connection, see Ready
 //
 // Either side may answer with reject (a code and a text) and close. The dialler proves first, so
 // that a stranger learns nothing from the acceptor; the labels differ, so that no proof can be

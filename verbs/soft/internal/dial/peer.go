@@ -15,7 +15,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// connPeer is what the connector knows of one peer; under connector.mu.
+// connPeer is what the connector knows of one peer; under Connector.mu.
 //
 // Of dial and incoming at most one is set. Claim, the dialler's right to confirm, is taken under
 // the lock and only while its dial is still the peer's current one. So a device never confirms a

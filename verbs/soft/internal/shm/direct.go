@@ -14,7 +14,7 @@ import (
 )
 
 // Reading a peer's memory by process_vm_readv: one copy, done by the reader alone. Or by the peer
-// alone, see push.go.
+// alone: verbs/soft/push.go.
 //
 // Where both sides are to copy (twice the bandwidth): the reader would publish a transfer in a
 // block beside its inbox, {rkey, addr, destination, length, cursor}, and raise the peer; both then

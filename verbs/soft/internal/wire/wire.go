@@ -61,11 +61,11 @@ type Header struct {
 // names the peer and connects by itself at the first send; until it is up send returns false.
 type Link interface {
 	// Send takes a packet whose payload is head followed by body (either may be empty; together at
-	// most maxPayload() bytes). It copies or transmits everything and returns true, or does nothing
+	// most MaxPayload bytes). It copies or transmits everything and returns true, or does nothing
 	// and returns false: no room now, try again after the next poll. It never blocks. Transmission
 	// of what it took may be put off until flush.
 	Send(h *Header, head, body []byte) bool
-	// MaxPayload is the most payload bytes of one packet, maxReadPayload of one with what a read
+	// MaxPayload is the most payload bytes of one packet, MaxReadPayload of one with what a read
 	// has read. Constant.
 	MaxPayload() int
 	MaxReadPayload() int
@@ -84,7 +84,7 @@ type RemoteMemory interface {
 	Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus
 }
 
-// MaxChunk is the most bytes that one RemoteMemory.read moves, so that nothing holds the device's
+// MaxChunk is the most bytes that one RemoteMemory.Read moves, so that nothing holds the device's
 // owner for long.
 const MaxChunk = 256 << 10
 
@@ -131,8 +131,8 @@ type Wire interface {
 	// Flush transmits what links have put off.
 	Flush()
 	// Arm makes arrivals on any link, room on a link that was full, and links coming up or breaking
-	// wake the notifier; disarm takes that back. After arm the owner polls once more before it
-	// sleeps, so arm must be a full barrier.
+	// wake the notifier; Disarm takes that back. After Arm the owner polls once more before it
+	// sleeps, so Arm must be a full barrier.
 	Arm()
 	Disarm()
 	// Close ends all links and background goroutines and waits for those.
@@ -144,7 +144,7 @@ type Yielder interface {
 	Yield(a *Address, why error) (Link, bool)
 }
 
-// Signaller is a wire that signals only what comes after arm, by a descriptor that arm empties.
+// Signaller is a wire that signals only what comes after Arm, by a descriptor that Arm empties.
 type Signaller interface {
 	// Pending says that something is here of which no signal tells.
 	Pending() bool
