@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // check checks a world after it has settled.
@@ -298,8 +299,8 @@ func (w *world) count(r *rank, m *progress.Metrics) {
 		refused = RNRAtRandom
 	}
 	for _, d := range r.devices {
-		c[refused] += d.Refusals()
-		c[CutShort] += d.CutShort()
+		c[refused] += softtest.Refusals(d)
+		c[CutShort] += softtest.CutShort(d)
 	}
 	for _, op := range r.ops {
 		c[op.event()]++

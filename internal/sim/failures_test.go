@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // A failing is a mistake that one check must detect, and that TestBugs does not cause: a bug or,
@@ -78,7 +79,7 @@ func waits(w *world, peer int) { w.ranks[1].add(&op{peer: peer}, make(chan struc
 func fails(a int, others ...int) func(w *world) {
 	return func(w *world) {
 		for _, b := range others {
-			w.fabric.Break(w.ranks[a].devices[0], w.ranks[b].devices[0])
+			softtest.Break(w.fabric, w.ranks[a].devices[0], w.ranks[b].devices[0])
 		}
 		_ = w.rest()
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // NewPlan draws a plan. Most are small: what few ranks and steps can show, they show soonest. Each
@@ -107,7 +108,7 @@ func (g *generator) params() {
 	}
 }
 
-func (g *generator) device(c *soft.TMConfig) {
+func (g *generator) device(c *softtest.TM) {
 	c.MTU = pick(g, 0, 0, 64, 256)
 	c.QuirkSyncReq, c.RecvUnexpected, c.LiveGoDormant = g.chance(0.2), g.chance(0.2), g.chance(0.2)
 	c.RNRWhenEmpty, c.TwoIncomplete = g.chance(0.2), g.chance(0.2)

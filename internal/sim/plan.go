@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // Plan is all that a run depends on.
@@ -41,7 +42,7 @@ type Params struct {
 	SendLimit       int64 `json:",omitempty"` // as in progress.Config
 
 	Fabric   soft.FabricOptions
-	TM       soft.TMConfig
+	TM       softtest.TM
 	CloseMid bool // close after the last step, with operations in progress
 }
 

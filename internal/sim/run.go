@@ -8,6 +8,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // Outcome is the result of a run without failure.
@@ -155,7 +156,7 @@ func (r *rank) ack() {
 func (w *world) works(r *rank, n int) {
 	for range n {
 		for _, d := range r.devices {
-			d.Step()
+			softtest.Step(d)
 		}
 	}
 }
@@ -166,7 +167,7 @@ func (w *world) breakLink(a, b *rank) {
 	}
 	for i, d := range a.devices { // only one of them connects the two
 		if a.fabrics[i] == b.fabrics[i] {
-			a.fabrics[i].Break(d, b.devices[i])
+			softtest.Break(a.fabrics[i], d, b.devices[i])
 		}
 	}
 	if !w.cut[pair(a.id, b.id)] {
@@ -189,7 +190,7 @@ func (w *world) kill(r *rank) {
 	r.dead = true
 	w.cov[KilledRanks]++
 	for i, d := range r.devices {
-		r.fabrics[i].Kill(d)
+		softtest.Kill(r.fabrics[i], d)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // settle completes a world: all messages arrive, receives without a message are cancelled, and
@@ -143,5 +144,5 @@ func (w *world) turn(r *rank, calls bool) int {
 
 // busy reports whether a device of the rank has work.
 func (r *rank) busy() bool {
-	return !r.dead && slices.ContainsFunc(r.devices, func(d *soft.Device) bool { return !d.Idle() })
+	return !r.dead && slices.ContainsFunc(r.devices, func(d *soft.Device) bool { return !softtest.Idle(d) })
 }

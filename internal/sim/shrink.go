@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // ErrUnsteady is part of Shrink's error if a plan does not fail again as before.
@@ -95,10 +95,10 @@ var simpler = []func(q *Params){
 	func(q *Params) { q.MaxRead = 0 },
 	func(q *Params) { q.SendLimit = 0 },
 	func(q *Params) { q.CloseMid = false },
-	func(q *Params) { q.Transport, q.Tags, q.TM = "rc", 0, soft.TMConfig{} },
+	func(q *Params) { q.Transport, q.Tags, q.TM = "rc", 0, softtest.TM{} },
 	func(q *Params) { q.Tags = min(q.Tags, 1) },
 	func(q *Params) { q.Tags = min(q.Tags, 7) },
-	func(q *Params) { q.TM = soft.TMConfig{} },
+	func(q *Params) { q.TM = softtest.TM{} },
 	func(q *Params) { q.TM.MTU = 0 },
 	func(q *Params) { q.TM.MaxOps = 0 },
 	func(q *Params) { q.TM.QuirkSyncReq = false },

@@ -16,6 +16,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // world is the ranks of a plan.
@@ -114,7 +115,7 @@ func (w *world) openRank(id int) error {
 	}
 	var paths []func(transport.Sink) (transport.Transport, error)
 	for _, f := range r.fabrics {
-		dev, err := soft.Open(soft.Config{Fabric: f, Rank: id, MaxInline: w.plan.Params.MaxInline, TM: w.knobs()})
+		dev, err := soft.Open(softtest.WithTM(soft.Config{Fabric: f, Rank: id, MaxInline: w.plan.Params.MaxInline}, w.knobs()))
 		if err != nil {
 			return err
 		}
@@ -137,7 +138,7 @@ func (w *world) openRank(id int) error {
 	return err
 }
 
-func (w *world) knobs() soft.TMConfig {
+func (w *world) knobs() softtest.TM {
 	c := w.plan.Params.TM
 	c.Strict, c.Seed = true, w.plan.Seed
 	return c

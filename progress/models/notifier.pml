@@ -1,5 +1,5 @@
 /*
- * The notifier: how a device's wake-ups reach the goroutine that waits, and its engine; verbs/soft/notifier_linux.go.
+ * The notifier: how a device's wake-ups reach the goroutine that waits, and its engine; verbs/soft/internal/notify/epoll_linux.go.
  *
  * Check it, and the variants that must fail, by progress/models/check.sh.
  *

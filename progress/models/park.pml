@@ -7,11 +7,11 @@
  * Processes
  *
  *   Reader    the owner of a device on the shm wire, whoever polls for the engine: progress/loop.go attendLocked (wait.go
- *             sleepLocked is the same): Arm, poll once more, Wait, Disarm, poll. Arm and Disarm are verbs/soft/shm.go
- *             shmWire.arm and disarm; poll is shm_poll.go poll, pollSlow, serve, drain, promote, demote; Park, Unpark and Take
+ *             sleepLocked is the same): Arm, poll once more, Wait, Disarm, poll. Arm and Disarm are in
+ *             verbs/soft/internal/shm/shm.go; poll is poll.go Poll, pollSlow, serve, drain, promote, demote; Park, Unpark and Take
  *             are internal/shmring/inbox.go, SetHot and Empty consumer.go.
- *   Writer    a peer that sends on its ring, WRITERS of them: verbs/soft/shm_link.go send (producer.go publish and
- *             NeedsSignal), shm_peer.go signal (inbox.go Raise, then a write to the eventfd). It may stop after any packet.
+ *   Writer    a peer that sends on its ring, WRITERS of them: verbs/soft/internal/shm/link.go Send (producer.go publish and
+ *             NeedsSignal), peer.go signal (inbox.go Raise, then a write to the eventfd). It may stop after any packet.
  *   Buffers   the processors' store buffers: total store order, as on amd64. A plain store goes into the buffer of its process
  *             and reaches memory later; loads read memory. No process loads what it stored itself, but for atomic
  *             operations, so that nothing has to be forwarded. An atomic store (an exchange), or, swap and compare-and-swap

@@ -5,9 +5,9 @@
  *
  * Processes
  *
- *   Writer   internal/shmring/producer.go Push, reserve, refresh; then verbs/soft/shm_link.go send, which remembers that the ring is
- *            full, and shm_poll.go serve, which tries again when the writer is raised.
- *   Reader   consumer.go Peek, Advance, Release; shm_link.go giveBack, at once or, for payloads that were lent, before the next
+ *   Writer   internal/shmring/producer.go Push, reserve, refresh; then verbs/soft/internal/shm/link.go Send, which remembers
+ *            that the ring is full, and poll.go serve, which tries again when the writer is raised.
+ *   Reader   consumer.go Peek, Advance, Release; link.go giveBack, at once or, for payloads that were lent, before the next
  *            poll (shm.go release).
  *   Buffers  store buffers, as in park.pml.
  *

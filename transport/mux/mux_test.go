@@ -13,6 +13,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // devices are the two devices of a rank: near reaches the ranks of the same parity, the other one
@@ -31,7 +32,7 @@ func opener(fo soft.FabricOptions) func(*testing.T, int, transporttest.Options) 
 		fo.Seed = o.Seed
 		far, near := soft.NewFabric(fo), []*soft.Fabric{soft.NewFabric(fo), soft.NewFabric(fo)}
 		open := func(f *soft.Fabric, rank int) *soft.Device {
-			d, err := soft.Open(soft.Config{Fabric: f, Rank: rank, MaxInline: o.MaxInline, TM: soft.TMConfig{Strict: true, MaxOps: o.MaxOps}})
+			d, err := soft.Open(softtest.WithTM(soft.Config{Fabric: f, Rank: rank, MaxInline: o.MaxInline}, softtest.TM{Strict: true, MaxOps: o.MaxOps}))
 			require.NoError(t, err)
 			return d
 		}
@@ -40,7 +41,7 @@ func opener(fo soft.FabricOptions) func(*testing.T, int, transporttest.Options) 
 		for i := range n {
 			f := near[i%2]
 			a, b := open(far, i), open(f, i)
-			kills[i] = func() { far.Kill(a); f.Kill(b) }
+			kills[i] = func() { softtest.Kill(far, a); softtest.Kill(f, b) }
 			job.Devices = append(job.Devices, &devices{a, b})
 		}
 		return job

@@ -9,6 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 func openLoop(t *testing.T, f *soft.Fabric, rank int) *soft.Device {
@@ -76,7 +77,7 @@ func TestCause(t *testing.T) {
 		for i := 0; busy && i < 20; i++ {
 			require.NoError(t, tr[0].SendEager(1, 0, 0, make([]byte, 100)))
 		}
-		f.Kill(devs[1])
+		softtest.Kill(f, devs[1])
 		for range 1000 {
 			_, err := tr[0].Poll()
 			require.NoError(t, err)

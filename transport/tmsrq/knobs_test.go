@@ -11,6 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // startingAt is newTM for devices whose counters start at n (TMO 5.5).
@@ -24,7 +25,7 @@ func startingAt(n uint16) func(verbs.Device, int, int, transporttest.Options, tr
 // TestKnobs runs on devices that decide otherwise what the sources leave open (TMO 9). The device
 // checks the host's side of the bargain: V11, V13, V14, V19.
 func TestKnobs(t *testing.T) {
-	for name, tm := range map[string]soft.TMConfig{
+	for name, tm := range map[string]softtest.TM{
 		"incomplete in two": {TwoIncomplete: true, RecvUnexpected: true},
 		"small MTU":         {MTU: 256, QuirkSyncReq: true},
 		"wrap":              {InitialCount: 65530},
@@ -32,7 +33,7 @@ func TestKnobs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tm.Strict = true
-			transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{TM: tm}),
+			transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, tm)),
 				New: startingAt(tm.InitialCount), Tags: true})
 		})
 	}
@@ -40,7 +41,7 @@ func TestKnobs(t *testing.T) {
 
 // TestDelays is on devices that take their time.
 func TestDelays(t *testing.T) {
-	for name, tm := range map[string]soft.TMConfig{
+	for name, tm := range map[string]softtest.TM{
 		"operations":   {DelayOps: 7},
 		"data":         {DelayData: 9, TwoIncomplete: true},
 		"fin":          {DelayFIN: 9},
@@ -55,14 +56,14 @@ func TestDelays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tm.Strict = true
 			rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2}
-			transporttest.RunTags(t, transporttest.Harness{Devices: transporttest.LoopDevices(rough, soft.Config{TM: tm}), Seeds: transporttest.Seeds(2),
+			transporttest.RunTags(t, transporttest.Harness{Devices: transporttest.LoopDevices(rough, softtest.WithTM(soft.Config{}, tm)), Seeds: transporttest.Seeds(2),
 				New: startingAt(tm.InitialCount), Tags: true})
 		})
 	}
 }
 
-func open(t testing.TB, f *soft.Fabric, rank int, tm soft.TMConfig) *soft.Device {
-	dev, err := soft.Open(soft.Config{Fabric: f, Rank: rank, TM: tm})
+func open(t testing.TB, f *soft.Fabric, rank int, tm softtest.TM) *soft.Device {
+	dev, err := soft.Open(softtest.WithTM(soft.Config{Fabric: f, Rank: rank}, tm))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	return dev
@@ -70,12 +71,12 @@ func open(t testing.TB, f *soft.Fabric, rank int, tm soft.TMConfig) *soft.Device
 
 // TestWithout is on a device that matches no tags.
 func TestWithout(t *testing.T) {
-	none := soft.TMConfig{MaxNumTags: -1}
+	none := softtest.TM{MaxNumTags: -1}
 	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, none)
 	_, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1}, &transporttest.Recorder{})
 	require.ErrorContains(t, err, "tag matching")
 	require.ErrorContains(t, err, "rc")
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{TM: none}),
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, none)),
 		New: func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
 			o.MaxTags = -1
 			return newTM(dev, rank, size, o, sink)
@@ -85,9 +86,9 @@ func TestWithout(t *testing.T) {
 // TestOtherTransport: rc and tmsrq refuse each other by name (TMO 1.3).
 func TestOtherTransport(t *testing.T) {
 	f := soft.NewFabric(soft.FabricOptions{})
-	a, err := rc.New(rc.Config{Device: open(t, f, 0, soft.TMConfig{}), Rank: 0, Size: 2}, &transporttest.Recorder{})
+	a, err := rc.New(rc.Config{Device: open(t, f, 0, softtest.TM{}), Rank: 0, Size: 2}, &transporttest.Recorder{})
 	require.NoError(t, err)
-	b, err := tmsrq.New(tmsrq.Config{Device: open(t, f, 1, soft.TMConfig{}), Rank: 1, Size: 2}, &transporttest.Recorder{})
+	b, err := tmsrq.New(tmsrq.Config{Device: open(t, f, 1, softtest.TM{}), Rank: 1, Size: 2}, &transporttest.Recorder{})
 	require.NoError(t, err)
 	for _, err := range []error{a.Connect(1, b.Address()), b.Connect(0, a.Address())} {
 		require.ErrorContains(t, err, `"rc"`)
@@ -98,7 +99,7 @@ func TestOtherTransport(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, soft.TMConfig{MaxNumTags: 100, MaxOps: 10})
+	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, softtest.TM{MaxNumTags: 100, MaxOps: 10})
 	for _, c := range []struct{ want, tags int }{{0, 100}, {7, 7}, {1000, 100}, {-1, 0}} {
 		tr, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1, MaxTags: c.want}, &transporttest.Recorder{})
 		require.NoError(t, err)

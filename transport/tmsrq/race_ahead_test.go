@@ -6,19 +6,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/progress"
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // Scenarios in which rank 1's device runs ahead of its engine: what it has done waits in its
 // completion queue.
 
-func newAhead(t *testing.T, tm soft.TMConfig) *stack {
+func newAhead(t *testing.T, tm softtest.TM) *stack {
 	t.Helper()
 	return newAheadOf(t, tm, -1)
 }
 
 // newAheadOf keeps receives of fewer bytes than least in software.
-func newAheadOf(t *testing.T, tm soft.TMConfig, least int) *stack {
+func newAheadOf(t *testing.T, tm softtest.TM, least int) *stack {
 	t.Helper()
 	opts := raceFabric
 	opts.Stepped = true
@@ -34,9 +34,9 @@ func (s *stack) recvMask(tag, mask uint64, n int) (progress.Request, []byte) {
 func (s *stack) send(tag uint64, seed byte) {
 	s.e[0].Isend(1, tag, fill(8, seed))
 	for range 3 {
-		s.dev[0].Step()
+		softtest.Step(s.dev[0])
 		s.e[0].Poll()
-		s.dev[1].Step()
+		softtest.Step(s.dev[1])
 	}
 }
 
@@ -81,7 +81,7 @@ func (s *stack) counts(matched, drops, dels, lost int) {
 // 4: a message that is here before its receive is delivered from the queue, and counted: the device
 // never hears of the receive, and matches the next.
 func TestRace04MessageFirst(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{})
+	s := newAhead(t, softtest.TM{})
 	s.send(5, 1)
 	s.steps(1)
 	require.Equal(t, 1, s.e[1].Metrics().UnexpectedNow)
@@ -99,7 +99,7 @@ func TestRace04MessageFirst(t *testing.T) {
 // its slot is free again, whether the DEL is signalled, as where there is one slot only, or not.
 func TestRace05MessageUnpolled(t *testing.T) {
 	for _, tags := range []int{1, 4} {
-		s := newAhead(t, soft.TMConfig{MaxNumTags: tags})
+		s := newAhead(t, softtest.TM{MaxNumTags: tags})
 		for i := range 5 * tags {
 			r, buf := s.dormant(5, 5)
 			s.got(r, buf, 0, fill(8, 99))
@@ -114,7 +114,7 @@ func TestRace05MessageUnpolled(t *testing.T) {
 // the device passes over the dormant ones, and the messages keep their order.
 func TestRace07TwoByTwo(t *testing.T) {
 	for _, receives := range []int{1, 2} {
-		s := newAhead(t, soft.TMConfig{MaxNumTags: 4})
+		s := newAhead(t, softtest.TM{MaxNumTags: 4})
 		one, buf1 := s.dormant(5, 5)
 		var two progress.Request
 		var buf2 []byte
@@ -136,7 +136,7 @@ func TestRace07TwoByTwo(t *testing.T) {
 
 // 8: a live receive stays live behind an unexpected message that the engine has not seen.
 func TestRace08LiveStaysLive(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{})
+	s := newAhead(t, softtest.TM{})
 	r, buf := s.recv(progress.AnySource, 5, 64)
 	s.send(9, 1)
 	s.send(5, 2)
@@ -147,7 +147,7 @@ func TestRace08LiveStaysLive(t *testing.T) {
 // 9, 10: a dormant receive gets its message by software if nothing tells the device that all is
 // handled, and from the device after a SYNC.
 func TestRace09DormantWithoutSync(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{})
+	s := newAhead(t, softtest.TM{})
 	r, buf := s.dormant(5, 9)
 	require.Positive(t, s.e[1].Poll(), "which is not idle: no SYNC")
 	require.Equal(t, 1, s.offload().Dormant)
@@ -160,7 +160,7 @@ func TestRace09DormantWithoutSync(t *testing.T) {
 }
 
 func TestRace10SyncWakes(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{})
+	s := newAhead(t, softtest.TM{})
 	for i := range 3 {
 		r, buf := s.dormant(5, 9)
 		s.steps(10)
@@ -177,7 +177,7 @@ func TestRace10SyncWakes(t *testing.T) {
 // operation tells the device what the SYNC was to tell, though the engine has no news for it.
 func TestRace11SyncLost(t *testing.T) {
 	for _, add := range []bool{false, true} {
-		s := newAhead(t, soft.TMConfig{DropSync: 1})
+		s := newAhead(t, softtest.TM{DropSync: 1})
 		r, buf := s.dormant(5, 9)
 		s.steps(10)
 		require.EqualValues(t, 1, s.offload().Syncs)
@@ -202,7 +202,7 @@ func TestRace11SyncLost(t *testing.T) {
 // 15: a receive is cancelled before any message: its message is unexpected.
 func TestRace15DelFirst(t *testing.T) {
 	for _, delay := range []int{0, 20} {
-		s := newAhead(t, soft.TMConfig{DelayOps: delay, MaxNumTags: 1})
+		s := newAhead(t, softtest.TM{DelayOps: delay, MaxNumTags: 1})
 		r, _ := s.recv(progress.AnySource, 5, 64)
 		s.steps(50)
 		r.Cancel()
@@ -219,7 +219,7 @@ func TestRace15DelFirst(t *testing.T) {
 
 // 16: a receive is cancelled that the device has matched: it ends once, with its message.
 func TestRace16DelAfterMatch(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{MaxNumTags: 1})
+	s := newAhead(t, softtest.TM{MaxNumTags: 1})
 	r, buf := s.recv(progress.AnySource, 5, 64)
 	s.steps(10)
 	s.send(5, 1)
@@ -234,7 +234,7 @@ func TestRace16DelAfterMatch(t *testing.T) {
 // 18: a dormant receive is cancelled, which the engine knows to be dormant or does not.
 func TestRace18DelDormant(t *testing.T) {
 	for _, known := range []bool{false, true} {
-		s := newAhead(t, soft.TMConfig{})
+		s := newAhead(t, softtest.TM{})
 		r, _ := s.dormant(5, 9)
 		if known {
 			require.Positive(t, s.e[1].Poll())
@@ -250,7 +250,7 @@ func TestRace18DelDormant(t *testing.T) {
 // 20: there is no room in the command queue for a cancel: it is late, not lost.
 func TestRace20CancelWithoutRoom(t *testing.T) {
 	for _, faster := range []bool{false, true} {
-		s := newAhead(t, soft.TMConfig{MaxOps: 1})
+		s := newAhead(t, softtest.TM{MaxOps: 1})
 		r, buf := s.recv(progress.AnySource, 5, 64) // its ADD fills the queue until it is polled
 		if faster {
 			s.send(5, 1)
@@ -271,7 +271,7 @@ func TestRace20CancelWithoutRoom(t *testing.T) {
 func TestRace21CancelAgainstUnexpected(t *testing.T) {
 	for _, delay := range []int{0, 20} {
 		for _, early := range []bool{false, true} { // is the next one
-			s := newAhead(t, soft.TMConfig{DelayOps: delay})
+			s := newAhead(t, softtest.TM{DelayOps: delay})
 			r, buf := s.dormant(5, 5)
 			var next progress.Request
 			var bufN []byte
@@ -293,7 +293,7 @@ func TestRace21CancelAgainstUnexpected(t *testing.T) {
 // 23, 24: receives that find no room wait in software, go to the device in their order as entries
 // leave, and never before an older one that they overlap.
 func TestRace24Promotion(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{MaxNumTags: 1})
+	s := newAhead(t, softtest.TM{MaxNumTags: 1})
 	var reqs []progress.Request
 	var bufs [][]byte
 	for range 5 {
@@ -316,7 +316,7 @@ func TestRace24Promotion(t *testing.T) {
 // 24: there is room: a receive that an older one in software overlaps does not go before that has
 // ended; one behind both that nothing overlaps does.
 func TestRace24PromotionInOrder(t *testing.T) {
-	s := newAheadOf(t, soft.TMConfig{MaxNumTags: 1}, 32)
+	s := newAheadOf(t, softtest.TM{MaxNumTags: 1}, 32)
 	one, buf1 := s.recvMask(1, exact, 64)
 	small, bufS := s.recvMask(2, 2, 8)
 	two, buf2 := s.recvMask(2, exact, 64)
@@ -341,7 +341,7 @@ func TestRace24PromotionInOrder(t *testing.T) {
 func TestRace39WildcardAndExact(t *testing.T) {
 	for _, masks := range [][2]uint64{{6, exact}, {exact, 6}} {
 		for _, sizes := range [][2]int{{64, 64}, {10, 64}, {64, 10}, {10, 10}} {
-			s := newAheadOf(t, soft.TMConfig{}, 32)
+			s := newAheadOf(t, softtest.TM{}, 32)
 			one, buf1 := s.recvMask(4, masks[0], sizes[0])
 			two, buf2 := s.recvMask(4, masks[1], sizes[1])
 			s.steps(10)
@@ -355,7 +355,7 @@ func TestRace39WildcardAndExact(t *testing.T) {
 
 // 40: while software keeps a receive from any source, a later one that overlaps it is kept too.
 func TestRace40AnySourceInSoftware(t *testing.T) {
-	s := newAheadOf(t, soft.TMConfig{}, 32)
+	s := newAheadOf(t, softtest.TM{}, 32)
 	wild, bufW := s.recvMask(0, 0, 10)
 	exactly, buf := s.recvMask(4, exact, 64)
 	s.steps(10)
@@ -371,7 +371,7 @@ func TestRace40AnySourceInSoftware(t *testing.T) {
 
 // 41: receives that overlap nothing go to the device around one that software keeps.
 func TestRace41Unrelated(t *testing.T) {
-	s := newAheadOf(t, soft.TMConfig{}, 32)
+	s := newAheadOf(t, softtest.TM{}, 32)
 	var reqs [3]progress.Request
 	var bufs [3][]byte
 	for tag, size := range []int{64, 10, 64} {
@@ -391,7 +391,7 @@ func TestRace41Unrelated(t *testing.T) {
 // 25: the command queue is full of operations whose completions are not polled: a receive waits in
 // software, and goes to the device when they are.
 func TestRace25OpsExhausted(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{MaxOps: 1, MaxNumTags: 4})
+	s := newAhead(t, softtest.TM{MaxOps: 1, MaxNumTags: 4})
 	one, buf1 := s.recv(progress.AnySource, 5, 64)
 	two, buf2 := s.recv(progress.AnySource, 5, 64)
 	three, buf3 := s.recvMask(5, 4, 64)
@@ -413,7 +413,7 @@ func TestRace25OpsExhausted(t *testing.T) {
 // or overtaken, and later it is taken up again, while receives wait in software: those behind them
 // do not pass them.
 func TestRace57SwitchUnderLoad(t *testing.T) {
-	s := newAhead(t, soft.TMConfig{})
+	s := newAhead(t, softtest.TM{})
 	const batch = 10
 	for round := 0; s.offload().KeptOff < 3*batch; round++ {
 		require.Less(t, round, 50, "the device is not given up")

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // Where messages land.
@@ -14,7 +14,7 @@ import (
 // finds it too long, and the connection lives.
 func TestRace32EagerTooLong(t *testing.T) {
 	for _, n := range []int{1, 100, maxEager} {
-		r := newRaceRig(t, soft.TMConfig{}, 2)
+		r := newRaceRig(t, softtest.TM{}, 2)
 		for id, room := range []int{0, 1, 31, 99, maxEager - 1, maxEager} {
 			for k, tag := range []uint64{5, packed(0, 5)} {
 				mem, want := make([]byte, room+50), fill(n, 1)
@@ -37,7 +37,7 @@ func TestRace32EagerTooLong(t *testing.T) {
 // 33, 34: the headers of a rendezvous that is too long are never put into a buffer that is too
 // short for them, nor anywhere else where the program would see them; software gets them.
 func TestRace34RendezvousTooLong(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{}, 2)
+	r := newRaceRig(t, softtest.TM{}, 2)
 	data := fill(50_000, 3)
 	for i, room := range []int{0, 1, 15, 16, 31, 32, 100, maxEager - 1} {
 		buf := make([]byte, room)
@@ -56,7 +56,7 @@ func TestRace34RendezvousTooLong(t *testing.T) {
 // 50: a request that software has to fulfil lands in the very buffer that its data goes to: what it
 // says outlives that, and in the end the data is there.
 func TestRace50RequestInBuffer(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{}, 2)
+	r := newRaceRig(t, softtest.TM{}, 2)
 	data, buf := fill(maxEager+100, 3), make([]byte, maxEager+100)
 	r.add(1, packed(0, 5), buf)
 	r.sink[1].incomplete = func() {

@@ -11,6 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // Scenarios that take the engine, the transport and the device together.
@@ -27,13 +28,13 @@ type stack struct {
 	step bool       // devices receive in steps, not in polls
 }
 
-func newStack(t *testing.T, tm soft.TMConfig, n int) *stack {
+func newStack(t *testing.T, tm softtest.TM, n int) *stack {
 	t.Helper()
 	return newStackOn(t, raceFabric, tm, n, -1)
 }
 
 // newStackOn takes the options of the fabric, and from how many bytes on receives go to the device.
-func newStackOn(t *testing.T, opts soft.FabricOptions, tm soft.TMConfig, n, least int) *stack {
+func newStackOn(t *testing.T, opts soft.FabricOptions, tm softtest.TM, n, least int) *stack {
 	t.Helper()
 	s := &stack{t: t, dead: -1, step: opts.Stepped, tr: make([]transport.Transport, n), fins: make([][]uint32, n)}
 	s.f, s.dev = raceDevicesOn(t, opts, tm, n)
@@ -83,7 +84,7 @@ func (s *stack) steps(n int) {
 				continue
 			}
 			if s.step {
-				s.dev[i].Step()
+				softtest.Step(s.dev[i])
 			}
 			e.Poll()
 		}
@@ -143,7 +144,7 @@ func (s *stack) offload() progress.OffloadMetrics { return s.e[1].Metrics().Offl
 // what fits, and how long the message is, and the send ends.
 func TestRace33RendezvousTooLong(t *testing.T) {
 	const size = 2 * maxEager
-	s := newStack(t, soft.TMConfig{}, 2)
+	s := newStack(t, softtest.TM{}, 2)
 	for i, room := range []int{0, 1, 31, 32, maxEager - 1, maxEager, size - 1} { // from maxEager on it is the program's
 		r, buf := s.recv(0, packed(0, 5), room)
 		s.steps(10)
@@ -164,7 +165,7 @@ func TestRace33RendezvousTooLong(t *testing.T) {
 // source keep their order.
 func TestRace43ReceiveBetweenFragments(t *testing.T) {
 	for _, interloper := range []bool{false, true} {
-		s := newStack(t, soft.TMConfig{}, 3)
+		s := newStack(t, softtest.TM{}, 3)
 		long, short, other := fill(20_000, 1), fill(8, 2), fill(8, 3)
 		s.e[0].Isend(1, 5, long)
 		s.e[0].Isend(1, 5, short)
@@ -197,7 +198,7 @@ func TestRace43ReceiveBetweenFragments(t *testing.T) {
 // 44: the connection fails before the FIN of a rendezvous whose data is there: the send ends once,
 // with the loss.
 func TestRace44FinLost(t *testing.T) {
-	s := newStack(t, soft.TMConfig{DelayFIN: 5000}, 3)
+	s := newStack(t, softtest.TM{DelayFIN: 5000}, 3)
 	r, buf := s.recv(0, packed(0, 5), maxEager+100)
 	s.steps(5)
 	data := fill(maxEager+100, 1)
@@ -206,7 +207,7 @@ func TestRace44FinLost(t *testing.T) {
 	require.EqualValues(t, 1, s.offload().Matched)
 	s.steps(50)
 	s.open(req)
-	s.f.Break(s.dev[0], s.dev[1])
+	softtest.Break(s.f, s.dev[0], s.dev[1])
 	_, err := s.end(req)
 	require.ErrorIs(t, err, progress.ErrPeerLost)
 	require.Equal(t, []int{1}, s.e[0].Failed())
@@ -220,7 +221,7 @@ func TestRace44FinLost(t *testing.T) {
 // 45: a FIN comes again, once when its send is gone, and once when another send has its place: both
 // are ignored.
 func TestRace45FinTwice(t *testing.T) {
-	s := newStack(t, soft.TMConfig{}, 2)
+	s := newStack(t, softtest.TM{}, 2)
 	size := maxEager + 100
 	transfer := func() {
 		r, buf := s.recv(0, packed(0, 5), size)
@@ -266,7 +267,7 @@ func TestRace45FinTwice(t *testing.T) {
 // 46: the receiver dies when its device has matched a rendezvous and is reading: the sender ends
 // with the loss.
 func TestRace46ReceiverDies(t *testing.T) {
-	s := newStack(t, soft.TMConfig{}, 3)
+	s := newStack(t, softtest.TM{}, 3)
 	tag, size := packed(0, 5), 200_000
 	r, buf := s.recv(0, tag, size)
 	s.steps(5)
@@ -274,7 +275,7 @@ func TestRace46ReceiverDies(t *testing.T) {
 	s.until("a part of the data", func() bool { return buf[3000] != 0 })
 	require.EqualValues(t, 1, s.offload().Matched)
 	s.open(r)
-	s.f.Kill(s.dev[1])
+	softtest.Kill(s.f, s.dev[1])
 	s.dead = 1
 	_, err := s.end(req)
 	require.ErrorIs(t, err, progress.ErrPeerLost)
@@ -289,7 +290,7 @@ func TestRace46ReceiverDies(t *testing.T) {
 // 47: the sender dies while the receiver's device reads from it: the receive ends with the loss,
 // and receives for others stay where they are.
 func TestRace47SenderDies(t *testing.T) {
-	s := newStack(t, soft.TMConfig{}, 3)
+	s := newStack(t, softtest.TM{}, 3)
 	tag, size := packed(0, 5), 200_000
 	r, buf := s.recv(0, tag, size)
 	mine, _ := s.recv(0, packed(0, 6), size)
@@ -297,7 +298,7 @@ func TestRace47SenderDies(t *testing.T) {
 	s.steps(5)
 	s.e[0].Isend(1, tag, fill(size, 1))
 	s.until("a part of the data", func() bool { return buf[3000] != 0 })
-	s.f.Kill(s.dev[0])
+	softtest.Kill(s.f, s.dev[0])
 	s.dead = 0
 	for _, req := range []progress.Request{r, mine} {
 		_, err := s.end(req)
@@ -315,7 +316,7 @@ func TestRace47SenderDies(t *testing.T) {
 // ends with its own message, also when the other is taken back.
 func TestRace51SameBufferTwice(t *testing.T) {
 	for _, size := range []int{64, maxEager} {
-		s := newStack(t, soft.TMConfig{}, 2)
+		s := newStack(t, softtest.TM{}, 2)
 		buf := make([]byte, size)
 		var reqs [3]progress.Request
 		for i := range reqs {
@@ -336,7 +337,7 @@ func TestRace51SameBufferTwice(t *testing.T) {
 // 58: a message of many packets does not show before it is whole, and then with its length; nor
 // does one that the device has matched, at any time.
 func TestRace58NotBeforeWhole(t *testing.T) {
-	s := newStack(t, soft.TMConfig{}, 2)
+	s := newStack(t, softtest.TM{}, 2)
 	r, buf := s.recv(0, packed(0, 5), maxEager)
 	s.steps(5)
 	s.e[0].Isend(1, packed(0, 5), fill(20_000, 1)) // the device's

@@ -8,7 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // 19: a receive is taken out twice, before and after the outcome is known, and when its slot is
@@ -16,7 +16,7 @@ import (
 // device.
 func TestRace19DelTwice(t *testing.T) {
 	for _, delay := range []int{0, 30} {
-		r := newRaceRig(t, soft.TMConfig{DelayOps: delay, MaxNumTags: 2}, 2)
+		r := newRaceRig(t, softtest.TM{DelayOps: delay, MaxNumTags: 2}, 2)
 		refused := func(err error) {
 			t.Helper()
 			require.Error(t, err)
@@ -63,7 +63,7 @@ func TestRace52OtherPath(t *testing.T) {
 		"message passes the DEL":    {90, func(*raceRig) {}, func(r *raceRig) { r.send(0, 5, fill(8, 1)) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRaceRig(t, soft.TMConfig{DelayOps: c.delay}, 2)
+			r := newRaceRig(t, softtest.TM{DelayOps: c.delay}, 2)
 			buf := make([]byte, 8)
 			r.add(1, 5, buf)
 			r.settle()
@@ -88,7 +88,7 @@ func TestRace52OtherPath(t *testing.T) {
 
 // 52: by force it may not be taken out: it is live. The device tells, and the transport ends.
 func TestRace52OtherPathByForce(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{}, 2)
+	r := newRaceRig(t, softtest.TM{}, 2)
 	r.add(1, 5, make([]byte, 8))
 	r.settle()
 	if invariant.Enabled {
@@ -107,7 +107,7 @@ func TestRace52OtherPathByForce(t *testing.T) {
 // many messages were handled, the device is told all the same, so that what was added before is not
 // dormant for good.
 func TestRace20CountOfLateDel(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{MaxOps: 1}, 2)
+	r := newRaceRig(t, softtest.TM{MaxOps: 1}, 2)
 	r.add(1, 5, make([]byte, 8))
 	r.settle()
 	r.send(0, 9, nil)
@@ -129,7 +129,7 @@ func TestRace20CountOfLateDel(t *testing.T) {
 // some of them are signalled, so that it empties.
 func TestRace26ManyOps(t *testing.T) {
 	for _, ops := range []int{1, 2, 8} {
-		r := newRaceRig(t, soft.TMConfig{MaxOps: ops, MaxNumTags: 16}, 2)
+		r := newRaceRig(t, softtest.TM{MaxOps: ops, MaxNumTags: 16}, 2)
 		r.send(0, 9, nil)
 		r.unseen(5) // counted by the device: what is added without that is dormant
 		for id := range uint64(40 * ops) {
@@ -152,7 +152,7 @@ func TestRace26ManyOps(t *testing.T) {
 // left empty.
 func TestRace55Close(t *testing.T) {
 	for polls := range 12 {
-		r := newRaceRig(t, soft.TMConfig{DelayOps: 30, MaxOps: 2}, 3)
+		r := newRaceRig(t, softtest.TM{DelayOps: 30, MaxOps: 2}, 3)
 		big := fill(100_000, 3)
 		r.add(1, packed(0, 1), make([]byte, len(big)))
 		r.add(2, packed(2, 2), make([]byte, maxEager))

@@ -11,6 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // The scenarios of TMO 7.2 that are the transport's, by their numbers. Devices are strict; on their
@@ -57,7 +58,7 @@ func (s *raceSink) Incomplete(id uint64, h *transport.RndvHdr) {
 	s.Recorder.Incomplete(id, h)
 }
 
-func newRaceRig(t *testing.T, tm soft.TMConfig, n int) *raceRig {
+func newRaceRig(t *testing.T, tm softtest.TM, n int) *raceRig {
 	t.Helper()
 	r := &raceRig{t: t, gone: -1}
 	r.f, r.dev = raceDevices(t, tm, n)
@@ -90,11 +91,11 @@ func (r *raceRig) freeSpin() {
 
 var raceFabric = soft.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond}
 
-func raceDevices(t *testing.T, tm soft.TMConfig, n int) (*soft.Fabric, []*soft.Device) {
+func raceDevices(t *testing.T, tm softtest.TM, n int) (*soft.Fabric, []*soft.Device) {
 	return raceDevicesOn(t, raceFabric, tm, n)
 }
 
-func raceDevicesOn(t *testing.T, opts soft.FabricOptions, tm soft.TMConfig, n int) (*soft.Fabric, []*soft.Device) {
+func raceDevicesOn(t *testing.T, opts soft.FabricOptions, tm softtest.TM, n int) (*soft.Fabric, []*soft.Device) {
 	tm.Strict = true
 	f := soft.NewFabric(opts)
 	var out []*soft.Device

@@ -10,6 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // Rough is a loop wire that delays, cuts and refuses at random.
@@ -21,7 +22,7 @@ func LoopDevices(fo soft.FabricOptions, config soft.Config) func(*testing.T, int
 		fo.Seed = o.Seed
 		f := soft.NewFabric(fo)
 		devs := make([]*soft.Device, n)
-		job := &Job{Kill: func(rank int) { f.Kill(devs[rank]) }}
+		job := &Job{Kill: func(rank int) { softtest.Kill(f, devs[rank]) }}
 		for i := range n {
 			c := config
 			c.Fabric, c.Rank, c.MaxInline, c.TM.MaxOps = f, i, o.MaxInline, cmp.Or(o.MaxOps, c.TM.MaxOps)

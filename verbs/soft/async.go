@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 const (
@@ -35,7 +37,7 @@ const (
 type async struct {
 	d     *Device
 	owner sync.Locker
-	host  *chanNotifier
+	host  *notify.Chan
 	done  chan struct{}
 	stop  atomic.Bool
 
@@ -52,14 +54,6 @@ type async struct {
 	pushed    uint64      // rendezvous whose bytes peers have copied
 }
 
-// signaller is a wire that signals only what comes after arm, by a descriptor that arm empties.
-type signaller interface {
-	// pending says that something is here of which no signal tells.
-	pending() bool
-	// unsignal takes signals that came too late.
-	unsignal()
-}
-
 // Async starts the asynchronous mode: from now on a goroutine of the device's own works on it
 // whenever nobody holds owner. Whoever calls the device, or anything made from it, must hold owner,
 // but for Close, CompChannel.Wait and CompChannel.Wake; and must be done with what a poll has lent
@@ -68,8 +62,8 @@ func (d *Device) Async(owner sync.Locker) error {
 	if d.async != nil || d.closed {
 		return fail("async", syscall.EINVAL, "the device works by itself already, or is closed")
 	}
-	a := &async{d: d, owner: owner, host: newChanNotifier(), done: make(chan struct{})}
-	a.timer = time.AfterFunc(asyncTick, d.notif.wake)
+	a := &async{d: d, owner: owner, host: notify.NewChan(), done: make(chan struct{})}
+	a.timer = time.AfterFunc(asyncTick, d.notif.Wake)
 	a.ticking = true
 	d.async = a
 	bound := make(chan error)
@@ -102,7 +96,7 @@ func (d *Device) left() {
 // sent to other processors ends with it.
 func (a *async) run(bound chan<- error) {
 	defer close(a.done)
-	defer func() { _ = a.host.close() }()
+	defer func() { _ = a.host.Close() }()
 	if cpus := a.d.cfg.AsyncCPUs; len(cpus) > 0 {
 		runtime.LockOSThread()
 		if err := bind(cpus); err != nil {
@@ -117,7 +111,7 @@ func (a *async) run(bound chan<- error) {
 		a.owner.Unlock()
 		if again {
 			runtime.Gosched() // the host may want the lock
-		} else if a.d.notif.wait() != nil {
+		} else if a.d.notif.Wait() != nil {
 			return
 		}
 	}
@@ -134,8 +128,8 @@ func (a *async) turn() (again bool) {
 	if !d.armed && a.polls != a.seen {
 		a.seen = a.polls
 		for _, w := range d.wires {
-			if s, ok := w.(signaller); ok {
-				s.unsignal()
+			if s, ok := w.(wire.Signaller); ok {
+				s.Unsignal()
 			}
 		}
 		a.tick()
@@ -150,7 +144,7 @@ func (a *async) turn() (again bool) {
 	d.progress(0)
 	a.alone = false
 	if d.news && a.hostArmed { // not everything that a host waits for has a completion: credit is written to its memory
-		a.host.wake()
+		a.host.Wake()
 	}
 	return d.took || d.more || len(d.readers) > 0
 }
@@ -168,7 +162,7 @@ func (a *async) polled() {
 		return
 	}
 	a.disarm()
-	if a.left != 0 && monotonic()-a.left < int64(asyncSoon) {
+	if a.left != 0 && wire.Monotonic()-a.left < int64(asyncSoon) {
 		a.soon++
 	} else {
 		a.soon = 0
@@ -188,11 +182,11 @@ func (a *async) attend() {
 	if d.armed || a.soon >= asyncPatience {
 		return
 	}
-	a.left = monotonic()
+	a.left = wire.Monotonic()
 	d.armWires()
 	for _, w := range d.wires {
-		if s, ok := w.(signaller); ok && s.pending() {
-			d.notif.wake()
+		if s, ok := w.(wire.Signaller); ok && s.Pending() {
+			d.notif.Wake()
 		}
 	}
 	if d.dirty {
@@ -203,13 +197,13 @@ func (a *async) attend() {
 // close ends the goroutine.
 func (a *async) close() {
 	a.stop.Store(true)
-	a.d.notif.wake()
+	a.d.notif.Wake()
 	<-a.done
 	a.timer.Stop()
 }
 
 // sleeper is where the host sleeps.
-func (d *Device) sleeper() notifier {
+func (d *Device) sleeper() wire.Notifier {
 	if d.async != nil {
 		return d.async.host
 	}

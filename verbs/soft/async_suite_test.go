@@ -10,6 +10,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
@@ -61,7 +62,7 @@ func TestAsyncSuite(t *testing.T) {
 		"shm":         shmOpener(soft.Config{}),
 		"shm/packets": shmOpener(soft.Config{NoDirect: true, RingBytes: 8192}),
 		"tcp":         tcpOpener,
-		"loop":        tagOpener(soft.FabricOptions{}, soft.TMConfig{}),
+		"loop":        tagOpener(soft.FabricOptions{}, softtest.TM{}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			verbstest.Run(t, asyncOpener(open), verbstest.TagOptions{OpenReads: name == "shm"})

@@ -32,7 +32,7 @@ func (d *Device) CreateCompChannel() (verbs.CompChannel, error) {
 // Wait blocks until something may have happened. See package verbs.
 func (c *compChannel) Wait() error {
 	if !c.closed.Load() {
-		if err := c.d.sleeper().wait(); err != nil {
+		if err := c.d.sleeper().Wait(); err != nil {
 			return fail("get_cq_event", syscall.EBADF, err.Error())
 		}
 	}
@@ -43,7 +43,7 @@ func (c *compChannel) Wait() error {
 }
 
 // Wake ends the current or the next Wait.
-func (c *compChannel) Wake() { c.d.sleeper().wake() }
+func (c *compChannel) Wake() { c.d.sleeper().Wake() }
 
 // Close ends the channel and a Wait under way.
 func (c *compChannel) Close() error {
@@ -58,6 +58,6 @@ func (c *compChannel) Close() error {
 	}
 	c.d.channel = nil
 	c.d.users--
-	c.d.sleeper().wake()
+	c.d.sleeper().Wake()
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
 // checks is what a build with -tags invariants knows of a device beside the device's own state:
@@ -134,9 +135,9 @@ func (c *checks) closes(sges []verbs.SGE) {
 func (d *Device) writes(s verbs.SGE, dst []byte) {
 	c := d.inv
 	b := c.bufs[&s.Data[0]]
-	invariant.Check(b != nil && contains(b.data, dst), "V4",
+	invariant.Check(b != nil && mem.Contains(b.data, dst), "V4",
 		"%d bytes of a buffer are written to that is no request's, or whose request has ended", len(dst))
-	invariant.Check(d.regions.inv.covers(s.LKey, dst, verbs.AccessLocalWrite), "V4",
+	invariant.Check(d.regions.Covers(s.LKey, dst, verbs.AccessLocalWrite), "V4",
 		"%d bytes are written to through region %#x, which is withdrawn, does not hold them or is read-only", len(dst), s.LKey)
 }
 
@@ -146,7 +147,7 @@ func (d *Device) writesPart(sges []verbs.SGE, dst []byte) {
 		return
 	}
 	for i := range sges {
-		if contains(sges[i].Data, dst) {
+		if mem.Contains(sges[i].Data, dst) {
 			d.writes(sges[i], dst)
 			return
 		}
@@ -154,14 +155,11 @@ func (d *Device) writesPart(sges []verbs.SGE, dst []byte) {
 	invariant.Broken("V4", "%d bytes are written to that are none of the request's", len(dst))
 }
 
-// places is called before a wire puts bytes where they belong by itself.
-func places(rx receiver, dst []byte) {
-	d, ok := rx.(*Device)
-	if !ok {
-		return // a test's
-	}
+// Places is called before a wire puts bytes where they belong by itself.
+func (w *fromWire) Places(dst []byte) {
+	d := (*Device)(w)
 	for _, b := range d.inv.bufs {
-		if contains(b.data, dst) {
+		if mem.Contains(b.data, dst) {
 			return
 		}
 	}
@@ -170,56 +168,6 @@ func places(rx receiver, dst []byte) {
 
 // peerWrites is called before a peer's write or atomic changes dst, a part of region rkey.
 func (d *Device) peerWrites(rkey uint32, dst []byte, need verbs.AccessFlags) {
-	invariant.Check(len(dst) == 0 || d.regions.inv.covers(rkey, dst, need), "V4",
+	invariant.Check(len(dst) == 0 || d.regions.Covers(rkey, dst, need), "V4",
 		"a peer changes %d bytes through region %#x, which is withdrawn, does not hold them or does not allow it", len(dst), rkey)
-}
-
-// contains says that part, which is not empty, lies in all of b.
-func contains(b, part []byte) bool {
-	if len(b) == 0 || len(part) == 0 {
-		return false
-	}
-	off := addrOf(part) - addrOf(b) // wraps for what lies before
-	return off < uint64(len(b)) && uint64(len(part)) <= uint64(len(b))-off
-}
-
-// regionChecks are those of a regionTable.
-type regionChecks struct {
-	live map[uint32]regionCheck
-	gens map[uint32]uint32 // by index: generation of the last key
-}
-
-type regionCheck struct {
-	data   []byte
-	access verbs.AccessFlags
-}
-
-func newRegionChecks() *regionChecks {
-	return &regionChecks{live: map[uint32]regionCheck{}, gens: map[uint32]uint32{}}
-}
-
-func (c *regionChecks) registered(r *memRegion) {
-	i, gen := r.rkey&regionIndexMask, r.rkey>>regionIndexBits
-	_, live := c.live[r.rkey]
-	invariant.Check(!live && gen != 0, "region", "key %#x is given out, live already: %v", r.rkey, live)
-	last := c.gens[i]
-	invariant.Check(gen > last || gen == 1 && last == 1<<(32-regionIndexBits)-1, "region",
-		"generation %d of region %d follows generation %d: a peer's late request could hit it", gen, i, last)
-	c.gens[i] = gen
-	c.live[r.rkey] = regionCheck{r.buf, r.access}
-	invariant.Check(r.t.live == len(c.live), "region", "%d regions are counted, %d live", r.t.live, len(c.live))
-}
-
-func (c *regionChecks) removed(rkey uint32) { delete(c.live, rkey) }
-
-// invalidated takes away what peers may do.
-func (c *regionChecks) invalidated(rkey uint32) {
-	r := c.live[rkey]
-	r.access &= verbs.AccessLocalWrite
-	c.live[rkey] = r
-}
-
-func (c *regionChecks) covers(key uint32, b []byte, need verbs.AccessFlags) bool {
-	r, ok := c.live[key]
-	return ok && r.access&need == need && contains(r.data, b)
 }

@@ -127,23 +127,6 @@ func TestCheckLent(t *testing.T) {
 	require.NotPanics(t, func() { invariant.RequirePoison(data, "it") })
 }
 
-// TestCheckPacket: a host that writes to what it was lent is found when the packet's place is used
-// again.
-func TestCheckPacket(t *testing.T) {
-	q := newPacketQueue(1)
-	h := header{op: opSend, length: 4}
-	require.True(t, q.put(&h, []byte("abcd"), nil))
-	p, _ := q.peek()
-	lent := p.buf
-	q.take()
-	q.release()
-	require.True(t, q.put(&h, []byte("abcd"), nil))
-	q.take()
-	q.release()
-	lent[2] = 0
-	invarianttest.Violates(t, "poison", func() { q.put(&h, nil, nil) })
-}
-
 func TestCheckPool(t *testing.T) {
 	var p bufPool
 	b := p.get(100)
@@ -161,13 +144,13 @@ func TestCheckLateWrite(t *testing.T) {
 	invarianttest.Violates(t, "V4", func() { r.q.scatter(r.list, 0, []byte("late")) })
 	r.recv(1)
 	require.NotPanics(t, func() { r.q.scatter(r.list, 0, []byte("fine")) })
-	require.NotPanics(t, func() { places(r.d, r.buf[10:20]) })
-	delete(r.d.regions.inv.live, r.mr.LKey())
-	invarianttest.Violates(t, "V4", func() { r.q.scatter(r.list, 0, []byte("withdrawn")) })
+	require.NotPanics(t, func() { (*fromWire)(r.d).Places(r.buf[10:20]) })
+	r.d.regions.Remove(r.mr.LKey())
+	invarianttest.Violates(t, "V4", func() { r.d.writes(r.list[0], r.buf[:9]) })
 	invarianttest.Violates(t, "V4", func() { r.d.peerWrites(r.mr.RKey(), r.buf[:1], verbs.AccessRemoteWrite) })
 	r.q.rq.checkDone(1)
 	invarianttest.Violates(t, "once", func() { r.d.inv.closes(r.list) })
-	invarianttest.Violates(t, "V4", func() { places(r.d, r.buf[10:20]) })
+	invarianttest.Violates(t, "V4", func() { (*fromWire)(r.d).Places(r.buf[10:20]) })
 	invarianttest.Violates(t, "V4", func() { r.d.writesPart(r.list, make([]byte, 3)) })
 }
 
@@ -177,21 +160,6 @@ func TestCheckPush(t *testing.T) {
 	r.recv(1)
 	r.d.inv.pushes[77] = &r.buf[0]
 	require.Contains(t, invarianttest.Violates(t, "V4", func() { r.q.rq.checkDone(1) }), "peer may still write")
-}
-
-func TestCheckRegions(t *testing.T) {
-	r := newCheckRig(t)
-	m := r.mr.(*memRegion)
-	invarianttest.Violates(t, "region", func() { r.d.regions.inv.registered(m) })
-	require.NoError(t, m.Dereg())
-	tab := r.d.regions
-	tab.own[tab.tail].next -= 1 << regionIndexBits // the key of before
-	tab.head, tab.nfree = tab.tail, regionRest+1
-	invarianttest.Violates(t, "region", func() { _, _ = r.pd.RegMR(r.buf, 0) })
-
-	r = newCheckRig(t)
-	r.d.regions.live--
-	require.Contains(t, invarianttest.Violates(t, "region", func() { _, _ = r.pd.RegMR(r.buf, 0) }), "are counted")
 }
 
 // TestCheckSends: a request completes once, and its slot is free once.

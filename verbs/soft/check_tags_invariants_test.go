@@ -10,6 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/invariant/invarianttest"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // tagChecker is a tag queue of 8 slots that a test spoils.
@@ -21,8 +23,8 @@ type tagChecker struct {
 	srq *sharedQueue
 }
 
-func newTagChecker(t *testing.T, strict bool, tm TMConfig) *tagChecker {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: tm})
+func newTagChecker(t *testing.T, strict bool, tm hook.TM) *tagChecker {
+	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(tm))
 	require.NoError(t, err)
 	pd, err := d.AllocPD()
 	require.NoError(t, err)
@@ -67,22 +69,22 @@ const restSize = 8 // of the message of begins
 func (c *tagChecker) arrives(tag uint64, size, rest int) {
 	msg := make([]byte, size)
 	verbs.TMH{Opcode: verbs.TMHEager, Tag: tag}.Put(msg)
-	h := header{op: opSend, flags: flagFirst, status: 7, length: uint32(size), total: uint64(size + rest), psn: c.q.expect}
+	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagFirst, Status: 7, Length: uint32(size), Total: uint64(size + rest), PSN: c.q.expect}
 	if rest == 0 {
-		h.flags |= flagLast
+		h.Flags |= wire.FlagLast
 	}
 	_, _ = c.q.recvTM(nil, &h, msg)
 }
 
-// recv posts a buffer for unexpected messages, and returns its region.
-func (c *tagChecker) recv() verbs.MR {
+// recv posts a buffer for unexpected messages, and returns it and its region.
+func (c *tagChecker) recv() ([]byte, verbs.MR) {
 	c.Helper()
 	buf := make([]byte, 128)
 	mr, err := c.srq.pd.RegMR(buf, verbs.AccessLocalWrite)
 	require.NoError(c, err)
 	_, err = c.srq.PostSRQRecv(&verbs.RecvWR{WRID: 9, SGList: []verbs.SGE{{Data: buf, LKey: mr.LKey()}}})
 	require.NoError(c, err)
-	return mr
+	return buf, mr
 }
 
 // sync tells the device how many messages were handled.
@@ -101,7 +103,7 @@ func (c *tagChecker) poll() {
 // TestCheckTagsSound goes the way of a few receives without a violation, so that those below mean
 // something.
 func TestCheckTagsSound(t *testing.T) {
-	c := newTagChecker(t, true, TMConfig{})
+	c := newTagChecker(t, true, hook.TM{})
 	for range 20 {
 		for tag := range uint64(3) {
 			c.add(tag)
@@ -117,14 +119,14 @@ func TestCheckTagsSound(t *testing.T) {
 }
 
 func TestCheckTwoAtOnce(t *testing.T) {
-	c := newTagChecker(t, false, TMConfig{})
+	c := newTagChecker(t, false, hook.TM{})
 	c.add(1)
 	c.t.d.inv.tags[c.t].busy = "a list operation"
 	require.Contains(t, invarianttest.Violates(t, "V10", func() { c.message(1) }), "an arrival begins inside a list operation")
 }
 
 func TestCheckActivationFirst(t *testing.T) {
-	c := newTagChecker(t, false, TMConfig{})
+	c := newTagChecker(t, false, hook.TM{})
 	o := tagOp{op: verbs.WRTagDel, hnd: c.add(1)}
 	_ = c.t.checkOp(&o)
 	invarianttest.Violates(t, "V10", c.t.activate)
@@ -133,7 +135,7 @@ func TestCheckActivationFirst(t *testing.T) {
 // TestCheckCountsSound: H and S of TMO 5.1 by an account of our own, through all that counts and
 // that does not.
 func TestCheckCountsSound(t *testing.T) {
-	for name, tm := range map[string]TMConfig{
+	for name, tm := range map[string]hook.TM{
 		"plain":   {},
 		"wrap":    {InitialCount: 65535},
 		"dormant": {LiveGoDormant: true},
@@ -171,17 +173,17 @@ func TestCheckCountsSound(t *testing.T) {
 
 // TestCheckCounts is what a device does that keeps one of the counts wrong.
 func TestCheckCounts(t *testing.T) {
-	c := newTagChecker(t, false, TMConfig{})
+	c := newTagChecker(t, false, hook.TM{})
 	c.t.h++ // a message that found no buffer was counted
 	invarianttest.Violates(t, "tags", func() { c.message(1) })
 
-	c = newTagChecker(t, false, TMConfig{})
+	c = newTagChecker(t, false, hook.TM{})
 	c.recv()
 	c.message(1)
 	c.t.c++
 	require.Contains(t, invarianttest.Violates(t, "tags", func() { c.add(1) }), "1 messages as unexpected and 1 of them as handled; 1 were, and 0")
 
-	c = newTagChecker(t, false, TMConfig{})
+	c = newTagChecker(t, false, hook.TM{})
 	c.recv()
 	c.begins(1)
 	c.t.h-- // before the message is cut short: once too often
@@ -191,7 +193,7 @@ func TestCheckCounts(t *testing.T) {
 // TestCheckActivates: entries are live when the counts are equal, and only then; what the device
 // takes for its limit does not say so.
 func TestCheckActivates(t *testing.T) {
-	c := newTagChecker(t, false, TMConfig{})
+	c := newTagChecker(t, false, hook.TM{})
 	c.recv()
 	c.message(1)
 	c.add(1)
@@ -212,7 +214,7 @@ func TestCheckActivates(t *testing.T) {
 
 // TestCheckOldestLive: the device must give a message to the oldest live entry that matches.
 func TestCheckOldestLive(t *testing.T) {
-	c := newTagChecker(t, false, TMConfig{})
+	c := newTagChecker(t, false, hook.TM{})
 	one := c.add(1)
 	two := c.add(1)
 	invarianttest.Violates(t, "V2", func() { c.t.checkMatch(c.q, 1, true, two) })
@@ -225,7 +227,7 @@ func TestCheckOldestLive(t *testing.T) {
 // TestCheckReceiveEndsOnce is V12 by what goes wrong in the device.
 func TestCheckReceiveEndsOnce(t *testing.T) {
 	end := verbs.WC{Opcode: verbs.WCTMRecv}
-	c := newTagChecker(t, false, TMConfig{})
+	c := newTagChecker(t, false, hook.TM{})
 	h := c.add(1)
 	invarianttest.Violates(t, "V12", func() { c.t.cq.pushTM(&end, c.t, h, 0, false) }) // without a match
 	c.message(1)
@@ -243,25 +245,25 @@ func TestCheckTerminal(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			start := func(tag uint64, tm TMConfig) *tagChecker {
+			start := func(tag uint64, tm hook.TM) *tagChecker {
 				c := newTagChecker(t, false, tm)
-				mr := c.recv()
+				buf, mr := c.recv()
 				c.op(verbs.OpsWR{Flags: verbs.OpsSignaled, Add: verbs.TagAdd{RecvWRID: 1, Tag: 1, Mask: ^uint64(0),
-					SGList: []verbs.SGE{{Data: mr.(*memRegion).buf, LKey: mr.LKey()}}}})
+					SGList: []verbs.SGE{{Data: buf, LKey: mr.LKey()}}}})
 				c.poll()
 				c.begins(tag)
 				require.True(t, c.q.rx.active)
 				return c
 			}
 			for _, tag := range []uint64{1, 2} { // a matched message, an unexpected one
-				c := start(tag, TMConfig{})
+				c := start(tag, hook.TM{})
 				require.NotPanics(t, func() { end(c) })
-				c = start(tag, TMConfig{})
+				c = start(tag, hook.TM{})
 				c.q.rx = rxMessage{} // forgotten
 				invarianttest.Violates(t, "V12", func() { end(c) })
 			}
-			c := start(1, TMConfig{DelayData: 1000})
-			h := header{op: opSend, flags: flagLast, length: restSize, total: tmMaxRndvHdr + restSize, psn: c.q.expect}
+			c := start(1, hook.TM{DelayData: 1000})
+			h := wire.Header{Op: wire.OpSend, Flags: wire.FlagLast, Length: restSize, Total: tmMaxRndvHdr + restSize, PSN: c.q.expect}
 			_, _ = c.q.recvTM(c.q.link, &h, make([]byte, restSize))
 			require.Len(t, c.t.later, 1, "its end is on its way")
 			require.NotPanics(t, func() { end(c) })
@@ -271,21 +273,21 @@ func TestCheckTerminal(t *testing.T) {
 
 // TestCheckHandles is V13 by what goes wrong in the device.
 func TestCheckHandles(t *testing.T) {
-	c := newTagChecker(t, false, TMConfig{})
+	c := newTagChecker(t, false, hook.TM{})
 	h := c.add(1)
 	invarianttest.Violates(t, "V13", func() { c.t.pay(h, 2) }) // nothing was polled
 
-	c = newTagChecker(t, false, TMConfig{})
+	c = newTagChecker(t, false, hook.TM{})
 	c.add(1)
 	c.t.free[c.t.head], c.t.free[c.t.head+1] = c.t.free[c.t.head+1], c.t.free[c.t.head]
 	invarianttest.Violates(t, "V13", func() { c.add(2) }) // out of turn
 
-	c = newTagChecker(t, false, TMConfig{})
+	c = newTagChecker(t, false, hook.TM{})
 	h = c.add(1)
 	c.t.slots[h&7].debt++
 	invarianttest.Violates(t, "V13", c.t.checkNow)
 
-	c = newTagChecker(t, false, TMConfig{})
+	c = newTagChecker(t, false, hook.TM{})
 	for tag := range uint64(7) {
 		c.add(tag)
 		c.poll()
@@ -293,7 +295,7 @@ func TestCheckHandles(t *testing.T) {
 	c.t.nfree++
 	invarianttest.Violates(t, "V14", func() { c.add(9) }) // the slot that stays free
 
-	c = newTagChecker(t, false, TMConfig{})
+	c = newTagChecker(t, false, hook.TM{})
 	c.add(1)
 	c.t.head = 0 // the slot is free and its generation has not moved on
 	c.t.slots[0].debt = 0
@@ -327,7 +329,7 @@ func TestCheckAccounts(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newTagChecker(t, true, TMConfig{})
+			c := newTagChecker(t, true, hook.TM{})
 			h := c.add(1)
 			require.Contains(t, invarianttest.Violates(t, v.rule, func() { v.do(c, h) }), v.text)
 		})
@@ -347,7 +349,7 @@ func TestCheckBooks(t *testing.T) {
 		"a slot of nobody waits":  func(c *tagChecker, h uint32) { c.t.slots[(h+1)&7].listed = true },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newTagChecker(t, false, TMConfig{})
+			c := newTagChecker(t, false, hook.TM{})
 			h := c.add(1)
 			require.NotPanics(t, c.t.checkNow)
 			spoil(c, h)
@@ -394,15 +396,15 @@ func TestCheckTransport(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			invarianttest.Violates(t, v.rule, v.do(newTagChecker(t, true, TMConfig{})))
-			require.NotPanics(t, v.do(newTagChecker(t, false, TMConfig{})), "anybody else gets an error, or what he asked for")
+			invarianttest.Violates(t, v.rule, v.do(newTagChecker(t, true, hook.TM{})))
+			require.NotPanics(t, v.do(newTagChecker(t, false, hook.TM{})), "anybody else gets an error, or what he asked for")
 		})
 	}
 }
 
 // TestCheckLargeList looks at everything now and then only.
 func TestCheckLargeList(t *testing.T) {
-	d, _, _, srq := tagRig(t, TMConfig{})
+	d, _, _, srq := tagRig(t, hook.TM{})
 	require.Greater(t, len(srq.tm.slots), invariant.SmallList)
 	srq.tm.nfree--
 	ops := 0

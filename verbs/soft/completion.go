@@ -5,6 +5,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 var wcOpcodes = [...]verbs.WCOpcode{
@@ -125,11 +126,11 @@ func (q *queuePair) dropInline() {
 }
 
 // recvAck takes a cumulative acknowledgement.
-func (q *queuePair) recvAck(l link, h *header) {
-	i := h.psn - q.psn
+func (q *queuePair) recvAck(l wire.Link, h *wire.Header) {
+	i := h.PSN - q.psn
 	if i-q.reclaimed >= q.sent-q.reclaimed {
 		if q.state == verbs.QPSRTS && int32(i-q.reclaimed) >= 0 {
-			q.d.violation(l, "acknowledges request %d of QP %d, %d were sent", h.psn, q.num, q.sent)
+			q.d.violation(l, "acknowledges request %d of QP %d, %d were sent", h.PSN, q.num, q.sent)
 		}
 		return // of before the flush or the reset
 	}
@@ -140,13 +141,13 @@ func (q *queuePair) recvAck(l link, h *header) {
 }
 
 // recvNak takes the failure of a request.
-func (q *queuePair) recvNak(l link, h *header) {
+func (q *queuePair) recvNak(l wire.Link, h *wire.Header) {
 	if q.state != verbs.QPSRTS {
 		return
 	}
-	i, status := h.psn-q.psn, verbs.WCStatus(h.status)
+	i, status := h.PSN-q.psn, verbs.WCStatus(h.Status)
 	if status == verbs.WCSuccess || status > verbs.WCTMRndvIncomplete || i-q.reclaimed > q.sent-q.reclaimed || i == q.posted {
-		q.d.violation(l, "refuses request %d of QP %d with status %d: no such request", h.psn, q.num, h.status)
+		q.d.violation(l, "refuses request %d of QP %d with status %d: no such request", h.PSN, q.num, h.Status)
 		return
 	}
 	if int32(i-q.acked) > 0 {
@@ -160,13 +161,13 @@ func (q *queuePair) recvNak(l link, h *header) {
 
 // recvDisconnected learns that the peer's QP answers no more. qpn 0: the peer has no QP of number
 // addr.
-func (d *Device) recvDisconnected(l link, h *header) {
+func (d *Device) recvDisconnected(l wire.Link, h *wire.Header) {
 	event := verbs.EventQPFatal
-	if verbs.WCStatus(h.status) == verbs.WCRemAccessErr {
+	if verbs.WCStatus(h.Status) == verbs.WCRemAccessErr {
 		event = verbs.EventQPAccessErr // the peer found out itself that our region refuses it
 	}
 	for _, q := range d.qps {
-		if q == nil || q.link != l || uint64(q.attr.DestQPN) != h.addr || h.qpn != 0 && h.qpn != q.num {
+		if q == nil || q.link != l || uint64(q.attr.DestQPN) != h.Addr || h.QPN != 0 && h.QPN != q.num {
 			continue
 		}
 		q.peerLost(goneError(h), event)
@@ -181,7 +182,7 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 		return false
 	}
 	// A direct read must not pass a write or atomic of this QP that is still on its way.
-	if int32(q.written-q.acked) <= 0 && q.link.memory() != nil {
+	if int32(q.written-q.acked) <= 0 && q.link.Memory() != nil {
 		w.off = 0
 		if e.length == 0 {
 			e.flags |= entryGot
@@ -194,7 +195,7 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 	if q.init.ReadFaults {
 		w.imm = 1
 	}
-	return q.request(opReadReq, w, uint64(e.length), nil)
+	return q.request(wire.OpReadReq, w, uint64(e.length), nil)
 }
 
 // readDirect starts the copying of read i from the peer's memory.
@@ -220,24 +221,24 @@ func (q *queuePair) issueAtomic(e *sendEntry, w *sendWork) bool {
 	if verbs.SendOpcode(e.op) == verbs.WRAtomicFetchAndAdd {
 		w.imm = 1
 	}
-	return q.request(opAtomicReq, w, 8, append(q.d.operands[:0], operands[:]...))
+	return q.request(wire.OpAtomicReq, w, 8, append(q.d.operands[:0], operands[:]...))
 }
 
 // request sends a request for packets, unless MaxRdAtomic are under way.
-func (q *queuePair) request(op opcode, w *sendWork, total uint64, body []byte) bool {
+func (q *queuePair) request(op wire.Opcode, w *sendWork, total uint64, body []byte) bool {
 	if q.rdq.len() >= int(q.attr.MaxRdAtomic) {
 		return false
 	}
 	h := &q.d.scratch
-	*h = header{op: op, flags: flagFirst | flagLast, qpn: q.hdr.qpn, psn: q.sent + q.psn, rkey: w.rkey, addr: w.addr,
-		total: total, length: uint32(len(body)), imm: w.imm}
-	if !q.link.send(h, body, nil) {
+	*h = wire.Header{Op: op, Flags: wire.FlagFirst | wire.FlagLast, QPN: q.hdr.QPN, PSN: q.sent + q.psn, RKey: w.rkey, Addr: w.addr,
+		Total: total, Length: uint32(len(body)), Imm: w.imm}
+	if !q.link.Send(h, body, nil) {
 		return false
 	}
 	q.d.dirty = true
 	w.off = 0
 	q.rdq.push(q.sent)
-	if op == opAtomicReq {
+	if op == wire.OpAtomicReq {
 		q.written = q.sent + 1
 	}
 	return true
@@ -253,9 +254,9 @@ func (q *queuePair) copyChunk() bool {
 	}
 	i := *q.mreads.front()
 	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
-	mem := q.link.memory()
+	mem := q.link.Memory()
 	sges := q.sgesOf(i & q.mask)[:w.nsge]
-	dst, _ := gather(sges, w.off, maxChunk)
+	dst, _ := gather(sges, w.off, wire.MaxChunk)
 	switch {
 	case mem == nil:
 		e.status = uint8(verbs.WCRetryExcErr)
@@ -265,7 +266,7 @@ func (q *queuePair) copyChunk() bool {
 		if invariant.Enabled {
 			q.d.writesPart(sges, dst)
 		}
-		e.status = uint8(mem.read(dst, w.addr+w.off, w.rkey))
+		e.status = uint8(mem.Read(dst, w.addr+w.off, w.rkey))
 	}
 	w.off += uint64(len(dst))
 	if e.status == 0 && w.off < uint64(e.length) {
@@ -304,49 +305,49 @@ func (q *queuePair) mayWrite(sges []verbs.SGE, off uint64, dst []byte) bool {
 			off -= n
 			continue
 		}
-		return q.d.regions.local(q.pd, sges[i].LKey, dst, verbs.AccessLocalWrite)
+		return q.d.regions.Local(&q.pd.Domain, sges[i].LKey, dst, verbs.AccessLocalWrite)
 	}
 	return len(dst) == 0
 }
 
 // answered returns the read or atomic that a response is for, or nil.
-func (q *queuePair) answered(l link, h *header, op opcode) (*sendEntry, *sendWork, uint32) {
+func (q *queuePair) answered(l wire.Link, h *wire.Header, op wire.Opcode) (*sendEntry, *sendWork, uint32) {
 	if q.state != verbs.QPSRTS {
 		return nil, nil, 0
 	}
-	i := h.psn - q.psn
+	i := h.PSN - q.psn
 	if q.rdq.len() == 0 || *q.rdq.front() != i || op != q.asked(i) {
-		q.d.violation(l, "answers request %d of QP %d, which does not wait for that", h.psn, q.num)
+		q.d.violation(l, "answers request %d of QP %d, which does not wait for that", h.PSN, q.num)
 		return nil, nil, 0
 	}
 	return &q.sq[i&q.mask], &q.more[i&q.mask], i
 }
 
 // asked is which answer read or atomic i waits for.
-func (q *queuePair) asked(i uint32) opcode {
+func (q *queuePair) asked(i uint32) wire.Opcode {
 	switch {
 	case verbs.SendOpcode(q.sq[i&q.mask].op) != verbs.WRRDMARead:
-		return opAtomicResp
+		return wire.OpAtomicResp
 	case q.more[i&q.mask].push != 0:
-		return opPushResp
+		return wire.OpPushResp
 	}
-	return opReadResp
+	return wire.OpReadResp
 }
 
 // recvReadResp takes a piece of an RDMA read.
-func (q *queuePair) recvReadResp(l link, h *header, payload []byte) {
-	e, w, i := q.answered(l, h, opReadResp)
+func (q *queuePair) recvReadResp(l wire.Link, h *wire.Header, payload []byte) {
+	e, w, i := q.answered(l, h, wire.OpReadResp)
 	if e == nil {
 		return
 	}
-	if h.status != 0 {
+	if h.Status != 0 {
 		q.readRefused(l, e, h)
 		return
 	}
 	end := w.off + uint64(len(payload))
-	last := h.flags&flagLast != 0
-	if h.addr != w.off || h.total != uint64(e.length) || end > h.total || last != (end == h.total) {
-		q.d.violation(l, "answers the read %d of QP %d with a piece that does not fit", h.psn, q.num)
+	last := h.Flags&wire.FlagLast != 0
+	if h.Addr != w.off || h.Total != uint64(e.length) || end > h.Total || last != (end == h.Total) {
+		q.d.violation(l, "answers the read %d of QP %d with a piece that does not fit", h.PSN, q.num)
 		return
 	}
 	if e.status == 0 && !q.scatter(q.sgesOf(i & q.mask)[:w.nsge], w.off, payload) {
@@ -365,19 +366,19 @@ func (q *queuePair) recvReadResp(l link, h *header, payload []byte) {
 }
 
 // readRefused takes the refusal of a read that fails alone.
-func (q *queuePair) readRefused(l link, e *sendEntry, h *header) {
-	if !q.init.ReadFaults || h.status != uint8(verbs.WCRemAccessErr) || h.length != 0 {
-		q.d.violation(l, "refuses the read %d of QP %d with status %d", h.psn, q.num, h.status)
+func (q *queuePair) readRefused(l wire.Link, e *sendEntry, h *wire.Header) {
+	if !q.init.ReadFaults || h.Status != uint8(verbs.WCRemAccessErr) || h.Length != 0 {
+		q.d.violation(l, "refuses the read %d of QP %d with status %d", h.PSN, q.num, h.Status)
 		return
 	}
 	e.flags |= entryRefused
-	e.status = h.status
+	e.status = h.Status
 	q.gotAnswer(e)
 }
 
 // recvAtomicResp takes the old value.
-func (q *queuePair) recvAtomicResp(l link, h *header, payload []byte) {
-	e, w, i := q.answered(l, h, opAtomicResp)
+func (q *queuePair) recvAtomicResp(l wire.Link, h *wire.Header, payload []byte) {
+	e, w, i := q.answered(l, h, wire.OpAtomicResp)
 	if e == nil {
 		return
 	}
@@ -426,7 +427,7 @@ func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
 		b = b[off:]
 		off = 0
 		b = b[:min(len(b), len(data))]
-		if !q.d.regions.local(q.pd, sges[i].LKey, b, verbs.AccessLocalWrite) {
+		if !q.d.regions.Local(&q.pd.Domain, sges[i].LKey, b, verbs.AccessLocalWrite) {
 			return false
 		}
 		if invariant.Enabled {
@@ -441,12 +442,12 @@ func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
 }
 
 // goneError says what a peer's notice tells of its queue pair.
-func goneError(h *header) error {
+func goneError(h *wire.Header) error {
 	switch {
-	case h.imm == discDestroyed:
-		return fmt.Errorf("queue pair %d: %w", h.addr, verbs.ErrPeerClosed)
-	case h.status == uint8(verbs.WCSuccess):
-		return fmt.Errorf("queue pair %d: %w", h.addr, verbs.ErrPeerFailed)
+	case h.Imm == wire.Destroyed:
+		return fmt.Errorf("queue pair %d: %w", h.Addr, verbs.ErrPeerClosed)
+	case h.Status == uint8(verbs.WCSuccess):
+		return fmt.Errorf("queue pair %d: %w", h.Addr, verbs.ErrPeerFailed)
 	}
-	return fmt.Errorf("queue pair %d: %w (%w)", h.addr, verbs.ErrPeerFailed, &verbs.StatusError{Status: verbs.WCStatus(h.status)})
+	return fmt.Errorf("queue pair %d: %w (%w)", h.Addr, verbs.ErrPeerFailed, &verbs.StatusError{Status: verbs.WCStatus(h.Status)})
 }

@@ -3,14 +3,28 @@ package soft
 import (
 	"log/slog"
 	"time"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // Names of the wires.
 const (
-	WireLoop = "loop"
-	WireSHM  = "shm"
-	WireTCP  = "tcp"
+	WireLoop = wire.Loop
+	WireSHM  = wire.SHM
+	WireTCP  = wire.TCP
 )
+
+// Fabric connects the loop wires of one process's devices. Any goroutine may use it.
+type Fabric = loop.Fabric
+
+// FabricOptions say how a Fabric behaves. The zero value delivers every packet at the receiver's
+// next poll.
+type FabricOptions = loop.Options
+
+// NewFabric makes a fabric.
+func NewFabric(opts FabricOptions) *Fabric { return loop.NewFabric(opts) }
 
 // Config of Open. The zero value opens a device on shm and tcp.
 //
@@ -39,16 +53,10 @@ type Config struct {
 	AsyncCPUs []int // processors that the goroutine of Async runs on, instead of the process's; Linux
 
 	TM TMConfig // tag matching
+	tm hook.TM  // the same, with what package softtest adds
 
 	Logger *slog.Logger // nil: silent
 }
 
 // DefaultPeerTimeout is that of Config.PeerTimeout.
 const DefaultPeerTimeout = 20 * time.Second
-
-func (c *Config) peerTimeout() time.Duration {
-	if c.PeerTimeout == 0 {
-		return DefaultPeerTimeout
-	}
-	return c.PeerTimeout
-}

@@ -178,7 +178,7 @@ func (c *compQueue) wait(e cqEntry, solicited bool) {
 	c.tail++
 	if c.arm == armedAny || c.arm == armedSolicited && (solicited || e.wc.Status != verbs.WCSuccess) {
 		c.arm = disarmed
-		c.d.sleeper().wake()
+		c.d.sleeper().Wake()
 	}
 }
 
@@ -230,7 +230,7 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 	}
 	c.d.armWires()
 	if c.head != c.tail || c.overrun {
-		c.d.sleeper().wake()
+		c.d.sleeper().Wake()
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +11,12 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/shm"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/tcp"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // Limits of the device.
@@ -36,10 +41,10 @@ const (
 // Device is an opened software device. All of its state is owned by whoever may call it (package
 // verbs), except what says otherwise.
 type Device struct {
-	regions *regionTable
-	notif   notifier
+	regions *mem.Table
+	notif   wire.Notifier
 	async   *async // nil: the device works inside calls only
-	wires   []wire
+	wires   []wire.Wire
 	now     func() int64
 
 	qps     []*queuePair // by index of the QP number; slot 0 stays empty
@@ -56,25 +61,25 @@ type Device struct {
 	closed  bool
 	pieces  int // pieces of a read's answer in the poll under way
 	wakeAt  int64
-	scratch header // for packets off the fast path; not kept across calls
+	scratch wire.Header // for packets off the fast path; not kept across calls
 
 	// What follows is used now and then, or large.
 	qpGen    []uint32
 	freeQP   []uint32
-	rnrs     uint64 // see Refusals
-	cuts     uint64 // see CutShort
+	rnrs     uint64 // messages that found no receive and had to wait, every try
+	cuts     uint64 // matched messages that never came whole
 	lastSRQ  uint32
-	users    int               // PDs, CQs and the channel
-	self1    *loopWire         // link to ourselves, in wires once it is used
-	spare    wire              // in wires too
-	yielded  map[deviceID]bool // peers that a wire has left to the next one, or to the spare
-	missing  error             // why shared memory could not be opened
+	users    int                    // PDs, CQs and the channel
+	self1    *loop.Wire             // link to ourselves, in wires once it is used
+	spare    wire.Wire              // in wires too
+	yielded  map[wire.DeviceID]bool // peers that a wire has left to the next one, or to the spare
+	missing  error                  // why shared memory could not be opened
 	channel  *compChannel
 	events   []verbs.AsyncEvent
 	ghosts   []*queuePair // of destroyed or reset QPs: have to tell their peers
 	inv      *checks
 	cfg      Config
-	self     address
+	self     wire.Address
 	encoded  []byte
 	attr     verbs.DeviceAttr
 	operands [16]byte // of an atomic on its way into a packet
@@ -87,9 +92,9 @@ func Open(cfg Config) (*Device, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	d := &Device{cfg: cfg, regions: newRegionTable(), now: monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1)}
-	_, _ = rand.Read(d.self.id[:])
-	d.self.rank, d.self.pid = uint32(cfg.Rank), uint32(os.Getpid())
+	d := &Device{cfg: cfg, regions: mem.NewTable(), now: wire.Monotonic, qps: make([]*queuePair, 1), qpGen: make([]uint32, 1)}
+	d.self.ID = wire.NewDeviceID()
+	d.self.Rank, d.self.PID = uint32(cfg.Rank), uint32(os.Getpid())
 	if invariant.Enabled {
 		d.inv = newChecks()
 	}
@@ -101,13 +106,13 @@ func Open(cfg Config) (*Device, error) {
 		d.closeWires()
 		return nil, err
 	}
-	d.encoded = d.self.encode()
+	d.encoded = d.self.Encode()
 	d.attr = verbs.DeviceAttr{
 		MaxQP: maxQP - 1, MaxQPWR: maxQPWR, MaxSGE: maxSGE,
 		MaxCQ: 1 << 16, MaxCQE: maxCQE,
 		MaxSRQ: 1 << 16, MaxSRQWR: maxSRQWR, SRQSGE: maxSGE,
-		MaxMR: maxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
-		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.TM.caps(), Wires: d.wireNames(),
+		MaxMR: mem.MaxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
+		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.tmCaps(), Wires: d.wireNames(),
 	}
 	return d, nil
 }
@@ -133,7 +138,10 @@ func (c *Config) fill() error {
 	if c.TCPListen == "" {
 		c.TCPListen = "127.0.0.1:0"
 	}
-	if c.PeerTimeout != 0 && c.PeerTimeout < keepalive.Min {
+	if c.PeerTimeout == 0 {
+		c.PeerTimeout = DefaultPeerTimeout
+	}
+	if c.PeerTimeout < keepalive.Min {
 		errs = append(errs, fmt.Errorf("PeerTimeout is %v: use at least %v", c.PeerTimeout, keepalive.Min))
 	}
 	if c.MaxInline < 0 || c.MaxInline > 1<<20 {
@@ -147,7 +155,7 @@ func (c *Config) fill() error {
 			errs = append(errs, fmt.Errorf("AsyncCPUs is %v: there is no processor %d, use 0 to %d", c.AsyncCPUs, cpu, maxCPU))
 		}
 	}
-	if err := c.TM.fill(); err != nil {
+	if err := c.fillTM(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.Spare != "" && (c.Spare != WireTCP || slices.Contains(c.Wires, WireTCP)) {
@@ -172,11 +180,11 @@ func (c *Config) fill() error {
 // onlyLoop says that no wire needs file descriptors.
 func (d *Device) onlyLoop() bool { return len(d.cfg.Wires) == 1 && d.cfg.Wires[0] == WireLoop }
 
-func (d *Device) makeNotifier() (notifier, error) {
+func (d *Device) makeNotifier() (wire.Notifier, error) {
 	if d.onlyLoop() {
-		return newChanNotifier(), nil
+		return notify.NewChan(), nil
 	}
-	return newNotifier()
+	return notify.NewEpoll()
 }
 
 func (d *Device) openWires() error {
@@ -203,24 +211,19 @@ func (d *Device) openWires() error {
 	return nil
 }
 
-func (d *Device) openWire(name string, yields bool) (wire, error) {
-	env := wireEnv{cfg: &d.cfg, self: &d.self, rx: d, notif: d.notif, regions: d.regions, yields: yields}
+func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
+	env := wire.Env{Self: &d.self, Receiver: (*fromWire)(d), Notifier: d.notif, Secret: d.cfg.Secret, PeerTimeout: d.cfg.PeerTimeout, Yields: yields, Log: d.cfg.Logger}
 	switch name {
 	case WireSHM:
-		return newSHMWire(env)
+		return shm.Open(env, shm.Config{RingBytes: d.cfg.RingBytes, NoDirect: d.cfg.NoDirect, Regions: d.regions})
 	case WireTCP:
-		return newTCPWire(env)
+		return tcp.Open(env, d.cfg.TCPListen)
 	}
-	if clock := d.cfg.Fabric.clock(); clock != nil {
+	if clock := loop.Clock(d.cfg.Fabric); clock != nil {
 		d.now = clock
 	}
-	return newLoopWire(d.cfg.Fabric, env), nil
+	return loop.New(d.cfg.Fabric, env, d.regions), nil
 }
-
-var started = time.Now()
-
-// monotonic is the clock, in nanoseconds, where no fabric has a virtual one.
-func monotonic() int64 { return int64(time.Since(started)) }
 
 // Name is the device's name.
 func (d *Device) Name() string { return d.cfg.Name }
@@ -247,7 +250,7 @@ func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 func (d *Device) event(e verbs.AsyncEvent) {
 	d.events = append(d.events, e)
 	if d.armed {
-		d.sleeper().wake()
+		d.sleeper().Wake()
 	}
 }
 
@@ -276,7 +279,7 @@ func (d *Device) Close() error {
 	}
 	d.pump() // the last acknowledgements
 	for _, w := range d.wires {
-		w.flush()
+		w.Flush()
 	}
 	d.closeWires()
 	return nil
@@ -284,10 +287,10 @@ func (d *Device) Close() error {
 
 func (d *Device) closeWires() {
 	for _, w := range d.wires {
-		w.close()
+		w.Close()
 	}
-	_ = d.notif.close()
-	d.regions.close()
+	_ = d.notif.Close()
+	d.regions.Close()
 }
 
 // progress is one pass over everything the device has to do. room is how many completions the
@@ -299,7 +302,7 @@ func (d *Device) progress(room int) {
 			d.inv.lendingEnds()
 		}
 		for _, w := range d.wires {
-			w.release()
+			w.Release()
 		}
 	}
 	if room <= 0 {
@@ -308,7 +311,7 @@ func (d *Device) progress(room int) {
 	d.stalled, d.more, d.pieces = false, false, 0
 	budget, n := room, 0
 	for _, w := range d.wires {
-		k := w.poll(budget)
+		k := w.Poll(budget)
 		n += k
 		budget = max(budget-k, 1) // every wire gets a turn
 	}
@@ -334,29 +337,10 @@ func (d *Device) progress(room int) {
 	}
 }
 
-// Step makes the device work once without its host: completions wait in their queues until they are
-// polled. It is for simulations on a Fabric, by whoever owns the device.
-func (d *Device) Step() {
-	if invariant.Enabled {
-		defer d.enter("step")()
-	}
-	d.stepping(true)
-	d.progress(0)
-	d.stepping(false)
-}
-
-func (d *Device) stepping(on bool) {
-	for _, w := range d.wires {
-		if l, ok := w.(*loopWire); ok {
-			l.stepped = on
-		}
-	}
-}
-
 func (d *Device) flush() {
 	d.dirty = false
 	for _, w := range d.wires {
-		w.flush()
+		w.Flush()
 	}
 }
 
@@ -403,7 +387,7 @@ func (d *Device) copyChunk() {
 func (d *Device) armWires() {
 	d.armed = true
 	for _, w := range d.wires {
-		w.arm()
+		w.Arm()
 	}
 	d.keepAwake()
 }
@@ -412,7 +396,7 @@ func (d *Device) disarmWires() {
 	if d.armed {
 		d.armed = false
 		for _, w := range d.wires {
-			w.disarm()
+			w.Disarm()
 		}
 	}
 }
@@ -421,10 +405,10 @@ func (d *Device) disarmWires() {
 // under way, packets left over. RNR waits get a timer.
 func (d *Device) keepAwake() {
 	if d.more || len(d.readers) > 0 || len(d.slow) > 0 {
-		d.notif.wake()
+		d.notif.Wake()
 	}
 	if d.stalled && d.wakeAt != 0 {
-		time.AfterFunc(time.Duration(max(d.wakeAt-d.now(), 0)), d.notif.wake)
+		time.AfterFunc(time.Duration(max(d.wakeAt-d.now(), 0)), d.notif.Wake)
 		d.wakeAt = 0
 	}
 }
@@ -432,7 +416,7 @@ func (d *Device) keepAwake() {
 // postedRecv wakes a sleeper that has refused a packet for want of a receive.
 func (d *Device) postedRecv() {
 	if d.armed && d.stalled {
-		d.notif.wake()
+		d.notif.Wake()
 	}
 }
 
@@ -440,7 +424,7 @@ func (d *Device) postedRecv() {
 // goroutine may sleep.
 func (d *Device) posted() {
 	if len(d.work) > 0 || len(d.readers) > 0 {
-		d.notif.wake()
+		d.notif.Wake()
 	}
 	if d.dirty {
 		d.flush()
@@ -448,12 +432,12 @@ func (d *Device) posted() {
 }
 
 // connect finds the link to the device at addr: ourselves, or the first wire that reaches it.
-func (d *Device) connect(addr []byte) (l link, name string, err error) {
-	a, err := decodeAddress(addr)
+func (d *Device) connect(addr []byte) (l wire.Link, name string, err error) {
+	a, err := wire.DecodeAddress(addr)
 	if err != nil {
 		return nil, "", fail("modify_qp", syscall.EINVAL, "AV.Address: "+err.Error())
 	}
-	if a.id == d.self.id {
+	if a.ID == d.self.ID {
 		l, err = d.selfLink()
 		return l, WireLoop, err
 	}
@@ -461,11 +445,11 @@ func (d *Device) connect(addr []byte) (l link, name string, err error) {
 }
 
 // selfLink is the link to ourselves: a loop without delays, whatever wires are configured.
-func (d *Device) selfLink() (link, error) {
+func (d *Device) selfLink() (wire.Link, error) {
 	if d.self1 == nil {
-		env := wireEnv{cfg: &d.cfg, self: &address{id: d.self.id}, rx: d, notif: d.notif, regions: d.regions}
-		d.self1 = newLoopWire(NewFabric(FabricOptions{}), env)
+		env := wire.Env{Self: &wire.Address{ID: d.self.ID}, Receiver: (*fromWire)(d), Notifier: d.notif}
+		d.self1 = loop.New(NewFabric(FabricOptions{}), env, d.regions)
 		d.wires = append(d.wires, d.self1)
 	}
-	return d.self1.connect(d.self1.env.self)
+	return d.self1.ToSelf()
 }

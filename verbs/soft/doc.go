@@ -1,10 +1,11 @@
 // Package soft is the software device: it behaves as a NIC does, without one. It executes work
 // requests, raises RNR, moves queue pairs to error and completes in order, over three wires: loop
 // (inside one process, seeded and deterministic), shm (shared memory between processes of a host)
-// and tcp. A QP takes its wire when it is connected, from what both devices' addresses offer.
+// and tcp. A QP takes its wire when it is connected, from what both devices' addresses offer. Wires
+// and registered memory are packages below internal; receiver.go is where packets come from them.
 //
 // A tag-matching SRQ does what docs/tag-matching-offload.md says in sections 1 to 5, and in section
-// 9 of what the sources leave open; [TMConfig] has the alternatives, and faults. "TMO 5.2" is
+// 9 of what the sources leave open; package softtest has the alternatives, and faults. "TMO 5.2" is
 // section 5.2 of it, V1 to V19 are its invariants. Eager messages are matched on every QP of the
 // SRQ; rendezvous only on QPs with a send queue of length 0, which is then the device's. A message
 // is classified by its first packet: MATCH is reported at once, an unexpected message when it is

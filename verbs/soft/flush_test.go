@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // TestFailureOvertakesRead: the peer refuses a send while a read before it, which the peer has no
@@ -14,8 +15,8 @@ func TestFailureOvertakesRead(t *testing.T) {
 	r := newRig(t, NewFabric(FabricOptions{Direct: true}))
 	q, peer := r.q[0].(*queuePair), r.q[1].(*queuePair)
 	q.attr.MaxRdAtomic = 1
-	q.hdr.status = 0 // not one try when the peer is not ready
-	src, dst := make([]byte, 3*maxChunk), make([]byte, 3*maxChunk)
+	q.hdr.Status = 0 // not one try when the peer is not ready
+	src, dst := make([]byte, 3*wire.MaxChunk), make([]byte, 3*wire.MaxChunk)
 	from, err := peer.pd.RegMR(src, verbs.AccessRemoteRead)
 	require.NoError(t, err)
 	to, err := q.pd.RegMR(dst, verbs.AccessLocalWrite)

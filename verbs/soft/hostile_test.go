@@ -5,26 +5,27 @@ import (
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // fakeLink takes everything and forgets it.
 type fakeLink struct{ closed bool }
 
-func (l *fakeLink) send(*header, []byte, []byte) bool { return true }
-func (l *fakeLink) maxPayload() int                   { return 4096 }
-func (l *fakeLink) maxReadPayload() int               { return 4096 }
-func (l *fakeLink) memory() remoteMemory              { return nil }
-func (l *fakeLink) close()                            { l.closed = true }
+func (l *fakeLink) Send(*wire.Header, []byte, []byte) bool { return true }
+func (l *fakeLink) MaxPayload() int                        { return 4096 }
+func (l *fakeLink) MaxReadPayload() int                    { return 4096 }
+func (l *fakeLink) Memory() wire.RemoteMemory              { return nil }
+func (l *fakeLink) Close()                                 { l.closed = true }
 
 // hostileQP is a QP in RTS whose peer is l, with everything posted.
-func hostileQP(t *testing.T, d *Device, pd verbs.PD, cq verbs.CQ, mr verbs.MR, buf []byte, l link) *queuePair {
+func hostileQP(t *testing.T, d *Device, pd verbs.PD, cq verbs.CQ, mr verbs.MR, buf []byte, l wire.Link) *queuePair {
 	v, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC,
 		Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxInlineData: 64}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := v.(*queuePair)
-	q.state, q.link, q.maxPay = verbs.QPSRTS, l, l.maxPayload()
+	q.state, q.link, q.maxPay = verbs.QPSRTS, l, l.MaxPayload()
 	q.attr = verbs.QPAttr{MaxRdAtomic: 4, MaxDestRdAtomic: 4, DestQPN: 9,
 		AccessFlags: verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic}
 	q.responder.start(0)
@@ -72,15 +73,15 @@ func TestHostilePackets(t *testing.T) {
 		q := hostileQP(t, d, pd, cq, mr, buf, l)
 		for range 20 {
 			n := pick(0, 1, 8, 16, 64, 4096, 5000)
-			h := header{
-				op: opcode(rng.IntN(12)), flags: uint8(rng.IntN(64)), status: uint8(pick(0, 1, 7, 10, 13, 200)),
-				length: uint32(pick(n, n, n, n, n+1)), qpn: uint32(pick(uint64(q.num), uint64(q.num), uint64(q.num), 0, 1<<24-1)),
-				psn: uint32(pick(0, 1, 2, 3, uint64(q.expect), uint64(q.rx.psn), 1<<32-1)), rkey: uint32(pick(uint64(mr.RKey()), uint64(mr.RKey()), 0, 5)),
-				addr:  pick(mr.Addr(), mr.Addr()+8, mr.Addr()+4090, mr.Addr()-1, 0, 64, 9, 1<<64-1),
-				total: pick(n, n, 2*n, q.rx.total, 4096, 1<<40, 1<<64-1), imm: uint32(rng.IntN(3)),
+			h := wire.Header{
+				Op: wire.Opcode(rng.IntN(12)), Flags: uint8(rng.IntN(64)), Status: uint8(pick(0, 1, 7, 10, 13, 200)),
+				Length: uint32(pick(n, n, n, n, n+1)), QPN: uint32(pick(uint64(q.num), uint64(q.num), uint64(q.num), 0, 1<<24-1)),
+				PSN: uint32(pick(0, 1, 2, 3, uint64(q.expect), uint64(q.rx.psn), 1<<32-1)), RKey: uint32(pick(uint64(mr.RKey()), uint64(mr.RKey()), 0, 5)),
+				Addr:  pick(mr.Addr(), mr.Addr()+8, mr.Addr()+4090, mr.Addr()-1, 0, 64, 9, 1<<64-1),
+				Total: pick(n, n, 2*n, q.rx.total, 4096, 1<<40, 1<<64-1), Imm: uint32(rng.IntN(3)),
 			}
-			_, _ = d.receive(l, &h, payload[:n])
-			_ = d.place(l, &h)
+			_, _ = (*fromWire)(d).Receive(l, &h, payload[:n])
+			_ = (*fromWire)(d).Place(l, &h)
 			d.pump()
 			if q.posted-q.reclaimed > q.depth || q.sent-q.reclaimed > q.posted-q.reclaimed || q.rq.posted() > 16 {
 				t.Fatalf("seed %d round %d: posted %d sent %d done %d reclaimed %d", seed, round, q.posted, q.sent, q.done, q.reclaimed)

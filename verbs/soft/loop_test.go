@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 )
 
 // rig is two devices on a fabric with one connection, each with one CQ.
@@ -71,8 +72,8 @@ func (r *rig) poll(t *testing.T, i int) []verbs.WC {
 
 func TestFabricFaults(t *testing.T) {
 	for name, fault := range map[string]func(f *Fabric, r *rig){
-		"break": func(f *Fabric, r *rig) { f.Break(r.d[0], r.d[1]) },
-		"kill":  func(f *Fabric, r *rig) { f.Kill(r.d[1]) },
+		"break": func(f *Fabric, r *rig) { loop.Break(f, r.d[0].self.ID, r.d[1].self.ID) },
+		"kill":  func(f *Fabric, r *rig) { loop.Kill(f, r.d[1].self.ID) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := NewFabric(FabricOptions{})
@@ -103,7 +104,7 @@ func TestVirtualClock(t *testing.T) {
 			t.Fatal("the budget ran out too early")
 		}
 	}
-	f.Advance(3 * 1280 * time.Microsecond) // three retries of code 14
+	loop.Advance(f, 3*1280*time.Microsecond) // three retries of code 14
 	r.poll(t, 1)
 	if got := r.poll(t, 0); len(got) != 1 || got[0].Status != verbs.WCRNRRetryExcErr {
 		t.Fatalf("%+v", got)
@@ -152,14 +153,14 @@ func TestStep(t *testing.T) {
 			t.Fatal("received without a step")
 		}
 	}
-	r.d[1].Step()
+	r.d[1].step()
 	if n := len(r.poll(t, 0)); n != 0 {
 		t.Fatal("the sender received an acknowledgement without a step")
 	}
 	if got := r.poll(t, 1); len(got) != 2 || got[0].WRID != 100 || got[1].WRID != 101 {
 		t.Fatalf("%+v", got)
 	}
-	r.d[0].Step()
+	r.d[0].step()
 	if got := r.poll(t, 0); len(got) != 2 || got[0].WRID != 0 || got[1].WRID != 1 {
 		t.Fatalf("%+v", got)
 	}

@@ -5,13 +5,14 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
 // protDomain is a protection domain.
 type protDomain struct {
-	d     *Device
-	users int // MRs, SRQs, QPs
-	gone  bool
+	mem.Domain // counts MRs, SRQs and QPs
+	d          *Device
+	gone       bool
 }
 
 func fail(op string, errno syscall.Errno, detail string) error {
@@ -24,7 +25,11 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 		defer d.enter("alloc_pd")()
 	}
 	d.users++
-	return &protDomain{d: d}, nil
+	p := &protDomain{d: d}
+	if invariant.Enabled {
+		p.Enter = d.enter
+	}
+	return p, nil
 }
 
 // Dealloc frees the domain.
@@ -35,7 +40,7 @@ func (p *protDomain) Dealloc() error {
 	if p.gone {
 		return fail("dealloc_pd", syscall.EINVAL, "the protection domain is gone already")
 	}
-	if p.users > 0 {
+	if p.Users > 0 {
 		return fail("dealloc_pd", syscall.EBUSY, "memory regions, SRQs or QPs of the protection domain live")
 	}
 	p.gone = true
@@ -59,30 +64,10 @@ func (p *protDomain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, erro
 		// ibv_reg_mr(3): remote write and atomics need local write.
 		return nil, fail("reg_mr", syscall.EINVAL, "remote write or atomic access without AccessLocalWrite")
 	}
-	r, err := p.d.regions.register(buf, access, p)
+	r, err := p.d.regions.Register(buf, access, &p.Domain)
 	if err != nil {
 		return nil, fail("reg_mr", syscall.ENOMEM, err.Error())
 	}
-	p.users++
+	p.Users++
 	return r, nil
-}
-
-func (r *memRegion) LKey() uint32 { return r.rkey }
-func (r *memRegion) RKey() uint32 { return r.rkey }
-func (r *memRegion) Addr() uint64 { return r.addr }
-func (r *memRegion) Len() int     { return len(r.buf) }
-
-// Dereg withdraws the region.
-func (r *memRegion) Dereg() error {
-	if r.rkey == 0 {
-		return fail("dereg_mr", syscall.EINVAL, "the memory region is gone already")
-	}
-	if r.pd != nil {
-		if invariant.Enabled {
-			defer r.pd.d.enter("dereg_mr")()
-		}
-		r.pd.users--
-	}
-	r.t.remove(r.rkey)
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // A push is a rendezvous read the other way round: the peer that has the data copies it into our
@@ -17,24 +18,7 @@ import (
 // gets its buffer back. The peer says in shared memory that it is copying before it checks the
 // region, and we wait for it after the region has gone.
 
-// pushLink is a link whose peer may be able to write to our memory.
-type pushLink interface {
-	// canPush says that the kernel lets the peer write to our memory, as far as we know, and us
-	// read the peer's: that is what is left when it does not.
-	canPush() bool
-	// cannotPush is called when the kernel did not.
-	cannotPush()
-	// quiet returns when the peer copies nothing to a region that has been removed before.
-	quiet()
-}
-
-// remoteWriter is remoteMemory that can be written to.
-type remoteWriter interface {
-	// write copies src to the peer's address addr inside region rkey.
-	write(src []byte, addr uint64, rkey uint32) verbs.WCStatus
-}
-
-// pushBytes is the payload of opPushReq: destination address and key.
+// pushBytes is the payload of wire.OpPushReq: destination address and key.
 const pushBytes = 12
 
 // askPush asks the peer to push what the read at sent is for. false: we have to read it ourselves.
@@ -43,30 +27,30 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 	if q.dev == nil || a == nil || !a.alone || w.nsge != 1 {
 		return false
 	}
-	l, ok := q.link.(pushLink)
-	if !ok || !l.canPush() {
+	l, ok := q.link.(wire.PushLink)
+	if !ok || !l.CanPush() {
 		return false
 	}
 	dst := q.sgesOf(q.sent & q.mask)[0].Data
-	r, err := q.d.regions.register(dst, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, nil)
+	r, err := q.d.regions.Register(dst, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, nil)
 	if err != nil {
 		return false
 	}
-	body := binary.LittleEndian.AppendUint64(q.d.operands[:0], r.addr)
-	body = binary.LittleEndian.AppendUint32(body, r.rkey)
-	if !q.request(opPushReq, w, uint64(e.length), body) {
-		q.d.regions.remove(r.rkey)
+	body := binary.LittleEndian.AppendUint64(q.d.operands[:0], r.Addr())
+	body = binary.LittleEndian.AppendUint32(body, r.RKey())
+	if !q.request(wire.OpPushReq, w, uint64(e.length), body) {
+		q.d.regions.Remove(r.RKey())
 		return false
 	}
 	if invariant.Enabled {
-		q.d.inv.pushes[r.rkey] = &dst[0]
+		q.d.inv.pushes[r.RKey()] = &dst[0]
 	}
-	w.push = r.rkey
+	w.push = r.RKey()
 	return true
 }
 
 // recvPushReq takes a request to push.
-func (q *queuePair) recvPushReq(l link, h *header, payload []byte) {
+func (q *queuePair) recvPushReq(l wire.Link, h *wire.Header, payload []byte) {
 	if !q.accepts(l, h) {
 		return
 	}
@@ -75,7 +59,7 @@ func (q *queuePair) recvPushReq(l link, h *header, payload []byte) {
 		return
 	}
 	// A refusal fails the push alone: the read that follows finds out what else it fails.
-	q.answerRead(h, response{op: opPushResp, psn: h.psn, rkey: h.rkey, addr: h.addr, total: h.total, alone: true,
+	q.answerRead(h, response{op: wire.OpPushResp, psn: h.PSN, rkey: h.RKey, addr: h.Addr, total: h.Total, alone: true,
 		value: binary.LittleEndian.Uint64(payload), key: binary.LittleEndian.Uint32(payload[8:])})
 }
 
@@ -84,38 +68,38 @@ func (q *queuePair) push(r *response) bool {
 	if r.off == r.total || r.status != 0 {
 		return true
 	}
-	src, ok := q.d.regions.resolve(q.pd, r.rkey, r.addr+r.off, min(r.total-r.off, maxChunk), verbs.AccessRemoteRead)
-	mem, can := q.link.memory().(remoteWriter)
+	src, ok := q.d.regions.Resolve(&q.pd.Domain, r.rkey, r.addr+r.off, min(r.total-r.off, wire.MaxChunk), verbs.AccessRemoteRead)
+	mem, can := q.link.Memory().(wire.RemoteWriter)
 	switch {
 	case !ok:
 		r.status = uint8(verbs.WCRemAccessErr) // withdrawn meanwhile; a read will find out as well
 	case !can:
 		r.status = uint8(verbs.WCRemOpErr)
 	default:
-		r.status = uint8(mem.write(src, r.value+r.off, r.key))
+		r.status = uint8(mem.Write(src, r.value+r.off, r.key))
 	}
 	r.off += uint64(len(src))
 	return r.off == r.total || r.status != 0
 }
 
 // recvPushResp takes the end of a push.
-func (q *queuePair) recvPushResp(l link, h *header) {
-	e, w, i := q.answered(l, h, opPushResp)
+func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
+	e, w, i := q.answered(l, h, wire.OpPushResp)
 	if e == nil {
 		return
 	}
-	q.d.regions.remove(w.push)
+	q.d.regions.Remove(w.push)
 	if invariant.Enabled {
 		delete(q.d.inv.pushes, w.push)
-		if p, ok := q.link.(pushLink); ok {
-			p.quiet() // a peer that answers before it has copied is not to be taken for a late write of ours
+		if p, ok := q.link.(wire.PushLink); ok {
+			p.Quiet() // a peer that answers before it has copied is not to be taken for a late write of ours
 		}
 	}
 	w.push = 0
 	sges := q.sgesOf(i & q.mask)[:w.nsge]
 	switch {
-	case h.status != uint8(verbs.WCSuccess):
-		q.readInstead(i, verbs.WCStatus(h.status))
+	case h.Status != uint8(verbs.WCSuccess):
+		q.readInstead(i, verbs.WCStatus(h.Status))
 		return
 	case !q.mayWrite(sges, 0, sges[0].Data):
 		e.status = uint8(verbs.WCLocProtErr)
@@ -128,10 +112,10 @@ func (q *queuePair) recvPushResp(l link, h *header) {
 // readInstead reads what the peer could not push. If it is the data that it may not give, the read
 // fails likewise.
 func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
-	if l, ok := q.link.(pushLink); ok {
-		l.quiet()
+	if l, ok := q.link.(wire.PushLink); ok {
+		l.Quiet()
 		if why == verbs.WCRemOpErr {
-			l.cannotPush()
+			l.CannotPush()
 		}
 	}
 	q.rdq.pop()
@@ -147,14 +131,14 @@ func (q *queuePair) endPushes() {
 	open := false
 	for k := range q.rdq.len() {
 		if w := &q.more[*q.rdq.at(k)&q.mask]; w.push != 0 {
-			q.d.regions.remove(w.push)
+			q.d.regions.Remove(w.push)
 			if invariant.Enabled {
 				delete(q.d.inv.pushes, w.push)
 			}
 			w.push, open = 0, true
 		}
 	}
-	if l, ok := q.link.(pushLink); open && ok {
-		l.quiet()
+	if l, ok := q.link.(wire.PushLink); open && ok {
+		l.Quiet()
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // queuePair is an RC queue pair. Requester and responder halves are in requester.go and
@@ -25,7 +26,7 @@ type queuePair struct {
 	tm  *tagQueue    // of srq, if it matches tags
 	dev *deviceQueue // the send queue is the device's
 
-	link    link // from RTR until the link breaks; until it is up it may be exchanged for one of another wire
+	link    wire.Link // from RTR until the link breaks; until it is up it may be exchanged for one of another wire
 	maxPay  int
 	inWork  bool // on Device.work
 	reading bool // on Device.readers
@@ -34,7 +35,7 @@ type queuePair struct {
 	used    bool // was connected before: packets that come in RESET are late ones
 
 	discStatus uint8  // verbs.WCStatus: why; 0 when the program wanted it
-	discImm    uint32 // discDestroyed, or 0
+	discImm    uint32 // wire.Destroyed, or 0
 
 	requester
 	responder
@@ -58,7 +59,7 @@ func (p *protDomain) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	if q.srq != nil {
 		q.srq.users++
 	}
-	p.users++
+	p.Users++
 	return q, nil
 }
 
@@ -254,7 +255,7 @@ func (q *queuePair) disconnect() {
 	}
 	if q.connected() {
 		q.fast = false
-		q.discDue, q.discImm = true, discDestroyed
+		q.discDue, q.discImm = true, wire.Destroyed
 	}
 	if !q.pump() {
 		return
@@ -287,7 +288,7 @@ func (q *queuePair) Destroy() error {
 	if q.srq != nil {
 		q.srq.users--
 	}
-	q.pd.users--
+	q.pd.Users--
 	return nil
 }
 
@@ -368,29 +369,4 @@ func (q *queuePair) peerLost(err error, event verbs.AsyncEventType) {
 	}
 	q.toErr(verbs.WCRetryExcErr, q.reclaimed, true, 0)
 	q.d.event(verbs.AsyncEvent{Type: event, QP: q.num, Err: err})
-}
-
-// linkDown fails all queue pairs of a link.
-func (d *Device) linkDown(l link, err error) {
-	for _, q := range d.qps {
-		if q != nil && q.link == l {
-			q.peerLost(err, verbs.EventQPFatal)
-			q.link = nil
-		}
-	}
-	keep := d.ghosts[:0]
-	for _, g := range d.ghosts {
-		if g.link == l {
-			g.link = nil
-		} else if g.discDue {
-			keep = append(keep, g)
-		}
-	}
-	d.ghosts = keep
-}
-
-// violation breaks a link whose peer sent something impossible.
-func (d *Device) violation(l link, format string, args ...any) {
-	l.close()
-	d.linkDown(l, fmt.Errorf("protocol violation by the peer: "+format, args...))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // requester is the sending half of a queue pair. Work requests have indexes that count from 0 at
@@ -27,11 +28,11 @@ type requester struct {
 	sent      uint32
 	done      uint32
 	reclaimed uint32
-	acked     uint32 // everything before was executed by the peer
-	written   uint32 // one above the newest write or atomic: direct reads must not pass it
-	psn       uint32 // of index 0
-	hdr       header // of plain sends; only flags, lengths and psn change
-	fast      bool   // RTS and nothing is wrong
+	acked     uint32      // everything before was executed by the peer
+	written   uint32      // one above the newest write or atomic: direct reads must not pass it
+	psn       uint32      // of index 0
+	hdr       wire.Header // of plain sends; only flags, lengths and psn change
+	fast      bool        // RTS and nothing is wrong
 	sigAll    bool
 
 	mreads fifo[uint32] // indexes of reads from the peer's memory under way
@@ -73,7 +74,7 @@ type sendWork struct {
 func (r *requester) start(q *queuePair) {
 	r.psn = q.attr.SQPSN - r.posted
 	r.fast = true
-	r.hdr = header{op: opSend, qpn: q.attr.DestQPN, status: q.attr.RNRRetry}
+	r.hdr = wire.Header{Op: wire.OpSend, QPN: q.attr.DestQPN, Status: q.attr.RNRRetry}
 }
 
 func (r *requester) clear() {
@@ -131,17 +132,17 @@ func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
 		return false
 	}
 	h := &q.hdr
-	h.flags = flagFirst | flagLast
+	h.Flags = wire.FlagFirst | wire.FlagLast
 	var flags uint8
 	if wr.Flags&verbs.SendSignaled != 0 || q.sigAll {
-		h.flags |= flagAckReq
+		h.Flags |= wire.FlagAckReq
 		flags = entrySignaled
 	}
 	if wr.Flags&verbs.SendSolicited != 0 {
-		h.flags |= flagSolicited
+		h.Flags |= wire.FlagSolicited
 	}
-	h.psn, h.length, h.total = q.posted+q.psn, uint32(n), uint64(n)
-	if !q.link.send(h, head, body) {
+	h.PSN, h.Length, h.Total = q.posted+q.psn, uint32(n), uint64(n)
+	if !q.link.Send(h, head, body) {
 		return false
 	}
 	q.d.dirty = true
@@ -164,7 +165,7 @@ func (q *queuePair) plainOK(wr *verbs.SendWR, n int) bool {
 		return n <= int(q.init.Cap.MaxInlineData)
 	}
 	for i := range wr.SGList {
-		if !q.d.regions.local(q.pd, wr.SGList[i].LKey, wr.SGList[i].Data, 0) {
+		if !q.d.regions.Local(&q.pd.Domain, wr.SGList[i].LKey, wr.SGList[i].Data, 0) {
 			return false
 		}
 	}
@@ -261,7 +262,7 @@ func (q *queuePair) enqueue(wr *verbs.SendWR, total uint64) {
 	}
 	w.nsge = copy(sges, wr.SGList)
 	for k := range wr.SGList {
-		if !q.d.regions.local(q.pd, wr.SGList[k].LKey, wr.SGList[k].Data, need) {
+		if !q.d.regions.Local(&q.pd.Domain, wr.SGList[k].LKey, wr.SGList[k].Data, need) {
 			e.status = uint8(verbs.WCLocProtErr)
 		}
 	}
@@ -298,9 +299,9 @@ func (q *queuePair) pump() bool {
 }
 
 func (q *queuePair) sendDisconnect() bool {
-	q.d.scratch = header{op: opDisconnected, flags: flagFirst | flagLast, status: q.discStatus, qpn: q.attr.DestQPN,
-		imm: q.discImm, addr: uint64(q.num)}
-	if !q.link.send(&q.d.scratch, nil, nil) {
+	q.d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Status: q.discStatus, QPN: q.attr.DestQPN,
+		Imm: q.discImm, Addr: uint64(q.num)}
+	if !q.link.Send(&q.d.scratch, nil, nil) {
 		return false
 	}
 	q.d.dirty = true
@@ -352,26 +353,26 @@ func (q *queuePair) halt() {
 // sendPackets transmits a send or write, from where it stopped the last time.
 func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) bool {
 	h := &q.d.scratch
-	*h = header{op: opSend, qpn: q.hdr.qpn, psn: q.sent + q.psn, total: uint64(e.length), status: q.hdr.status}
-	last := flagLast
+	*h = wire.Header{Op: wire.OpSend, QPN: q.hdr.QPN, PSN: q.sent + q.psn, Total: uint64(e.length), Status: q.hdr.Status}
+	last := wire.FlagLast
 	if e.flags&entrySignaled != 0 {
-		last |= flagAckReq
+		last |= wire.FlagAckReq
 	}
 	if w.flags&verbs.SendSolicited != 0 {
-		last |= flagSolicited
+		last |= wire.FlagSolicited
 	}
 	switch verbs.SendOpcode(e.op) {
 	case verbs.WRSendWithImm:
-		last |= flagImm
+		last |= wire.FlagImm
 	case verbs.WRSendWithInv:
-		last |= flagInv
+		last |= wire.FlagInv
 	case verbs.WRRDMAWriteWithImm:
-		last |= flagImm
-		h.op, h.rkey = opWrite, w.rkey
+		last |= wire.FlagImm
+		h.Op, h.RKey = wire.OpWrite, w.rkey
 	case verbs.WRRDMAWrite:
-		h.op, h.rkey = opWrite, w.rkey
+		h.Op, h.RKey = wire.OpWrite, w.rkey
 	}
-	if h.op == opWrite {
+	if h.Op == wire.OpWrite {
 		q.written = q.sent + 1
 	}
 	for {
@@ -381,19 +382,19 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 			head, body = q.d.firstBytes(sges, first), nil
 			n = uint64(len(head))
 		}
-		h.flags, h.imm = 0, 0
+		h.Flags, h.Imm = 0, 0
 		if w.off == 0 {
-			h.flags = flagFirst
+			h.Flags = wire.FlagFirst
 		}
 		if w.off+n == uint64(e.length) {
-			h.flags |= last
-			h.imm = w.imm
+			h.Flags |= last
+			h.Imm = w.imm
 		}
-		h.length = uint32(n)
-		if h.op == opWrite {
-			h.addr = w.addr + w.off
+		h.Length = uint32(n)
+		if h.Op == wire.OpWrite {
+			h.Addr = w.addr + w.off
 		}
-		if !q.link.send(h, head, body) {
+		if !q.link.Send(h, head, body) {
 			return false
 		}
 		q.d.dirty = true

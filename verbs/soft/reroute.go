@@ -4,21 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // Where shared memory does not work between two devices, TCP takes over. That shows when a device
-// opens (it then names no socket in its address), or when two devices connect: connPeer says why
-// both then come to the same verdict. Nothing was sent or received by then, so queue pairs go on
-// over the other wire as if they had been pointed at it in the first place.
+// opens (it then names no socket in its address), or when two devices connect: package dial says
+// why both then come to the same verdict. Nothing was sent or received by then, so queue pairs go
+// on over the other wire as if they had been pointed at it in the first place.
 
-// yielder is a wire that may leave a peer to another one.
-type yielder interface {
-	yield(a *address, why error) (link, bool)
-}
-
-// linkYielded moves what was to use a link over to the next wire that reaches the peer, or fails
+// LinkYielded moves what was to use a link over to the next wire that reaches the peer, or fails
 // it.
-func (d *Device) linkYielded(l link, a *address, err error) {
+func (w *fromWire) LinkYielded(l wire.Link, a *wire.Address, err error) {
+	d := (*Device)(w)
 	d.noteYield(a)
 	next, name, none := d.linkTo(a)
 	if none != nil {
@@ -29,16 +27,17 @@ func (d *Device) linkYielded(l link, a *address, err error) {
 	d.move(l, next, name)
 }
 
-// linkUp hears of a peer that has connected over l. If a wire that goes before that one is still to
+// LinkUp hears of a peer that has connected over l. If a wire that goes before that one is still to
 // connect, the peer has found out that it cannot.
-func (d *Device) linkUp(l link, a *address) {
+func (w *fromWire) LinkUp(l wire.Link, a *wire.Address) {
+	d := (*Device)(w)
 	for _, w := range d.wires {
-		y, ok := w.(yielder)
+		y, ok := w.(wire.Yielder)
 		if !ok { // it goes before what comes behind it
 			return
 		}
-		why := fmt.Errorf("rank %d cannot use it, and has connected over another wire", a.rank)
-		if old, ok := y.yield(a, why); ok {
+		why := fmt.Errorf("rank %d cannot use it, and has connected over another wire", a.Rank)
+		if old, ok := y.Yield(a, why); ok {
 			d.noteYield(a)
 			_, name, err := d.linkTo(a)
 			if err != nil {
@@ -50,22 +49,22 @@ func (d *Device) linkUp(l link, a *address) {
 	}
 }
 
-func (d *Device) noteYield(a *address) {
+func (d *Device) noteYield(a *wire.Address) {
 	if d.yielded == nil {
-		d.yielded = map[deviceID]bool{}
+		d.yielded = map[wire.DeviceID]bool{}
 	}
-	d.yielded[a.id] = true
+	d.yielded[a.ID] = true
 }
 
-func (d *Device) tellYield(a *address, name string, why error) {
+func (d *Device) tellYield(a *wire.Address, name string, why error) {
 	if log := d.cfg.Logger; log != nil {
-		log.Warn("shared memory does not work with a rank, another wire takes over", "rank", d.cfg.Rank, "peer", a.rank,
+		log.Warn("shared memory does not work with a rank, another wire takes over", "rank", d.cfg.Rank, "peer", a.Rank,
 			"wire", name, "why", why)
 	}
 }
 
 // move lets the queue pairs of a link that carried nothing use another one.
-func (d *Device) move(from, to link, name string) {
+func (d *Device) move(from, to wire.Link, name string) {
 	if from == nil {
 		return
 	}
@@ -82,30 +81,30 @@ func (d *Device) move(from, to link, name string) {
 }
 
 // route points a queue pair at a link.
-func (q *queuePair) route(l link, name string) {
-	q.link, q.wire, q.maxPay = l, name, l.maxPayload()
+func (q *queuePair) route(l wire.Link, name string) {
+	q.link, q.wire, q.maxPay = l, name, l.MaxPayload()
 }
 
 // linkTo finds the link to another device, over the first wire that reaches it, and names the wire.
-func (d *Device) linkTo(a *address) (link, string, error) {
+func (d *Device) linkTo(a *wire.Address) (wire.Link, string, error) {
 	errs := make([]error, 0, len(d.wires))
 	for _, w := range d.wires {
-		if w == wire(d.self1) || w == d.spare && !d.yielded[a.id] {
+		if w == wire.Wire(d.self1) || w == d.spare && !d.yielded[a.ID] {
 			continue
 		}
-		l, err := w.connect(a)
+		l, err := w.Connect(a)
 		if err == nil {
-			return l, w.name(), nil
+			return l, w.Name(), nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", w.name(), err))
+		errs = append(errs, fmt.Errorf("%s: %w", w.Name(), err))
 	}
-	return nil, "", fail("modify_qp", syscall.EHOSTUNREACH, fmt.Sprintf("no wire reaches rank %d: %v", a.rank, errors.Join(errs...)))
+	return nil, "", fail("modify_qp", syscall.EHOSTUNREACH, fmt.Sprintf("no wire reaches rank %d: %v", a.Rank, errors.Join(errs...)))
 }
 
 // wireNames are those of the wires that are open.
 func (d *Device) wireNames() (names []string) {
 	for _, w := range d.wires {
-		names = append(names, w.name())
+		names = append(names, w.Name())
 	}
 	return names
 }

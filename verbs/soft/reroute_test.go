@@ -19,8 +19,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/shm"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // rerouteEnd is a device with a queue pair to another one. A test drives both from one goroutine.
@@ -102,34 +106,34 @@ func (e *rerouteEnd) close(t *testing.T) {
 	}
 }
 
+// change alters how a device makes connections over shared memory.
+func (e *rerouteEnd) change(f func(*dial.Config)) { e.d.wires[0].(*shm.Wire).Connector.Change(f) }
+
 // sabotage changes what a device does when it has connected over shared memory.
 func (e *rerouteEnd) sabotage(f func(upgradeFunc) upgradeFunc) {
-	c := e.d.wires[0].(*shmWire).conns
-	c.mu.Lock() // which comes before each use
-	defer c.mu.Unlock()
-	c.cfg.upgrade = f(c.cfg.upgrade)
+	e.change(func(c *dial.Config) { c.Upgrade = f(c.Upgrade) })
 }
 
-type upgradeFunc = func(context.Context, net.Conn, *address, bool, any, func() error) (any, error)
+type upgradeFunc = func(context.Context, net.Conn, *wire.Address, bool, any, func() error) (any, error)
 
 var errSabotage = errors.New("no shared memory today")
 
 // The ways in which one end fails.
 var sabotages = map[string]func(upgradeFunc) upgradeFunc{
 	"at once": func(upgradeFunc) upgradeFunc {
-		return func(_ context.Context, _ net.Conn, _ *address, _ bool, prepared any, _ func() error) (any, error) {
+		return func(_ context.Context, _ net.Conn, _ *wire.Address, _ bool, prepared any, _ func() error) (any, error) {
 			return prepared, errSabotage
 		}
 	},
 	"late": func(upgradeFunc) upgradeFunc { // when the peer waits
-		return func(_ context.Context, conn net.Conn, _ *address, _ bool, prepared any, _ func() error) (any, error) {
+		return func(_ context.Context, conn net.Conn, _ *wire.Address, _ bool, prepared any, _ func() error) (any, error) {
 			_ = conn.SetReadDeadline(time.Now().Add(rand.N(10 * time.Millisecond)))
-			_, _ = io.ReadFull(conn, make([]byte, 1+rand.IntN(offerBytes)))
+			_, _ = io.ReadFull(conn, make([]byte, 1+rand.IntN(64)))
 			return prepared, errSabotage
 		}
 	},
 	"last": func(up upgradeFunc) upgradeFunc { // with all in hand, when the peer has committed, or nearly so
-		return func(ctx context.Context, conn net.Conn, a *address, initiator bool, prepared any, _ func() error) (any, error) {
+		return func(ctx context.Context, conn net.Conn, a *wire.Address, initiator bool, prepared any, _ func() error) (any, error) {
 			return up(ctx, conn, a, initiator, prepared, func() error { time.Sleep(rand.N(time.Millisecond)); return errSabotage })
 		}
 	},
@@ -186,7 +190,7 @@ func rerouteOnce(t *testing.T, fault func(upgradeFunc) upgradeFunc, failing, sen
 		}
 		ends[0].poll(t)
 		ends[1].poll(t)
-		yield()
+		sched()
 		require.Less(t, time.Since(start), 20*time.Second, "got %v and %v; %s%s", ends[0].got, ends[1].got, &ends[0].logs, &ends[1].logs)
 	}
 	for _, e := range ends {
@@ -206,13 +210,13 @@ func TestSpareIsSpare(t *testing.T) {
 	for start := time.Now(); len(b.got) < rerouteMessages; {
 		a.poll(t)
 		b.poll(t)
-		yield()
+		sched()
 		require.Less(t, time.Since(start), 20*time.Second)
 	}
 	require.Equal(t, []string{WireSHM, WireSHM}, []string{a.wire(), b.wire()})
 	far := b.d.self
-	far.host[0]++
-	_, _, err := a.d.connect(far.encode())
+	far.Host[0]++
+	_, _, err := a.d.connect(far.Encode())
 	require.ErrorContains(t, err, "no wire reaches rank 1")
 	a.close(t)
 	b.close(t)
@@ -253,12 +257,11 @@ func TestRerouteCrossing(t *testing.T) {
 	wires := map[string]int{}
 	for range 100 {
 		a, b := newRerouteEnd(t, 0, nil, ""), newRerouteEnd(t, 1, nil, "")
-		c := a.d.wires[0].(*shmWire).conns
-		c.mu.Lock()
-		c.cfg.dial = func(context.Context, *address) (net.Conn, error) {
-			return nil, refuse(rejectYielded, "this process may not connect")
-		}
-		c.mu.Unlock()
+		a.change(func(c *dial.Config) {
+			c.Dial = func(context.Context, *wire.Address) (net.Conn, error) {
+				return nil, dial.Refuse(dial.RejectYielded, "this process may not connect")
+			}
+		})
 		a.raise(t, b)
 		b.raise(t, a)
 		b.send(t)
@@ -290,9 +293,9 @@ func TestRerouteShortage(t *testing.T) {
 		patience time.Duration
 		wire     string
 	}{
-		{syscall.EPERM, forEver, time.Hour, WireTCP},
+		{syscall.EPERM, 1 << 40, time.Hour, WireTCP},
 		{syscall.EMFILE, 3, time.Hour, WireSHM},
-		{syscall.ENOMEM, forEver, time.Second, WireTCP},
+		{syscall.ENOMEM, 1 << 40, time.Second, WireTCP},
 	} {
 		for lacking := range 2 {
 			for asking := range 2 {
@@ -323,7 +326,7 @@ func requireShortage(t *testing.T, from, to *rerouteEnd, wire string) {
 	from.raise(t, to)
 	from.send(t)
 	start := time.Now()
-	for ; !from.connected(to); time.Sleep(100 * time.Microsecond) {
+	for ; !from.connected(); time.Sleep(100 * time.Microsecond) {
 		from.poll(t)
 		to.poll(t)
 		require.Less(t, time.Since(start), 20*time.Second, "%s%s", &from.logs, &to.logs)
@@ -340,31 +343,26 @@ func requireShortage(t *testing.T, from, to *rerouteEnd, wire string) {
 	to.close(t)
 }
 
-// connected tells whether a link to another end has come up.
-func (e *rerouteEnd) connected(o *rerouteEnd) bool {
-	shm, tcp := e.d.wires[0].(*shmWire), e.d.wires[1].(*tcpWire)
-	l := shm.links[o.d.self.id]
-	return l != nil && l.peer != nil || len(tcp.byFD) != 0
-}
+// connected tells whether the link has come up: it has taken the first packet.
+func (e *rerouteEnd) connected() bool { return e.qp.(*queuePair).sent != 0 }
 
 // shorten changes how long dials over shared memory that fail are repeated.
 func (e *rerouteEnd) shorten(patience time.Duration) {
-	c := e.d.wires[0].(*shmWire).conns
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cfg.limits.retry = patience
+	e.change(func(c *dial.Config) { c.Limits.Retry = patience })
 }
 
 // lack makes the first preparations of a connection over shared memory fail.
 func (e *rerouteEnd) lack(times int64, err error, tries *atomic.Int64) {
-	c := e.d.wires[0].(*shmWire).conns
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	prepare := c.cfg.prepare
-	c.cfg.prepare = func(conn net.Conn, peer *address) (any, error) {
-		if tries.Add(1) <= times {
-			return nil, err
+	e.change(func(c *dial.Config) {
+		prepare := c.Prepare
+		c.Prepare = func(conn net.Conn, peer *wire.Address) (any, error) {
+			if tries.Add(1) <= times {
+				return nil, err
+			}
+			return prepare(conn, peer)
 		}
-		return prepare(conn, peer)
-	}
+	})
 }
+
+// sched lets another thread run.
+func sched() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // responder is the receiving half of a queue pair.
@@ -23,7 +24,7 @@ type responder struct {
 type rxMessage struct {
 	active bool
 	hasWR  bool // sges are of a receive that was taken
-	op     opcode
+	op     wire.Opcode
 	psn    uint32
 	wrid   uint64
 	off    uint64
@@ -38,16 +39,16 @@ type rxMessage struct {
 
 // response is something to answer, in the order of the requests.
 type response struct {
-	op     opcode // opReadResp, opAtomicResp, opPushResp, opNak
+	op     wire.Opcode // wire.OpReadResp, wire.OpAtomicResp, wire.OpPushResp, wire.OpNak
 	status uint8
 	alone  bool // a refusal fails this read alone
 	psn    uint32
 	rkey   uint32
-	key    uint32 // opPushResp: of the destination
+	key    uint32 // wire.OpPushResp: of the destination
 	addr   uint64
 	total  uint64
 	off    uint64
-	value  uint64 // opPushResp: address of the destination
+	value  uint64 // wire.OpPushResp: address of the destination
 }
 
 // respBurst is how many packets of a read one pass sends, and respBytes after how many bytes it
@@ -68,87 +69,14 @@ func (r *responder) clear() {
 	*r = responder{resp: resp}
 }
 
-// receive takes a packet from a wire. Every field is the peer's word, and checked.
-func (d *Device) receive(l link, h *header, payload []byte) (ok, lent bool) {
-	i := h.qpn & qpIndexMask
-	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.qpn {
-		return d.stray(l, h), false
-	}
-	q := d.qps[i]
-	if q.link != l {
-		// Before RTR the peer may be ahead of us: it has to wait. Anything else is none of this
-		// QP's business.
-		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false
-	}
-	if len(payload) != int(h.length) {
-		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.length)
-		return true, false
-	}
-	if h.op == opSend {
-		if q.tm != nil {
-			return q.recvTM(l, h, payload)
-		}
-		return q.recvSend(l, h, payload)
-	}
-	return q.recvOther(l, h, payload), false
-}
-
-// stray handles packets for QPs that do not exist: who asks for something learns that.
-func (d *Device) stray(l link, h *header) bool {
-	switch h.op {
-	case opSend, opWrite, opReadReq, opAtomicReq, opPushReq:
-		if h.flags&flagLast == 0 {
-			return true
-		}
-		d.scratch = header{op: opDisconnected, flags: flagFirst | flagLast, imm: discDestroyed, addr: uint64(h.qpn)}
-		if !l.send(&d.scratch, nil, nil) {
-			return false
-		}
-		d.dirty = true
-	case opDisconnected:
-		if h.qpn == 0 {
-			d.recvDisconnected(l, h)
-		}
-	}
-	return true
-}
-
-func (q *queuePair) recvOther(l link, h *header, payload []byte) bool {
-	switch h.op {
-	case opWrite:
-		return q.recvWrite(l, h, payload)
-	case opReadReq:
-		q.recvReadReq(l, h)
-	case opReadResp:
-		q.recvReadResp(l, h, payload)
-	case opAtomicReq:
-		q.recvAtomicReq(l, h, payload)
-	case opAtomicResp:
-		q.recvAtomicResp(l, h, payload)
-	case opPushReq:
-		q.recvPushReq(l, h, payload)
-	case opPushResp:
-		q.recvPushResp(l, h)
-	case opAck:
-		q.recvAck(l, h)
-	case opNak:
-		q.recvNak(l, h)
-	case opDisconnected:
-		q.d.recvDisconnected(l, h)
-	default:
-		q.d.violation(l, "unknown packet opcode %d", h.op)
-	}
-	return true
-}
-
 // accepts says whether a request is to be executed now; if not, drop says that it is to be
 // forgotten.
-func (q *queuePair) accepts(l link, h *header) bool {
+func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 	if !q.connected() || q.refuse {
 		return false
 	}
-	if h.flags&flagFirst == 0 {
-		if q.rx.active && q.rx.op == h.op && q.rx.psn == h.psn && q.rx.total == h.total {
+	if h.Flags&wire.FlagFirst == 0 {
+		if q.rx.active && q.rx.op == h.Op && q.rx.psn == h.PSN && q.rx.total == h.Total {
 			return true
 		}
 		q.d.violation(l, "a packet for QP %d in the middle of no message", q.num)
@@ -157,14 +85,14 @@ func (q *queuePair) accepts(l link, h *header) bool {
 	switch {
 	case q.rx.active:
 		q.d.violation(l, "a message for QP %d starts inside another", q.num)
-	case h.total > maxMsgSize:
-		q.d.violation(l, "a message of %d bytes", h.total)
-	case (h.op == opSend || h.op == opWrite) && (uint64(h.length) > h.total || (h.flags&flagLast != 0) != (uint64(h.length) == h.total)):
+	case h.Total > maxMsgSize:
+		q.d.violation(l, "a message of %d bytes", h.Total)
+	case (h.Op == wire.OpSend || h.Op == wire.OpWrite) && (uint64(h.Length) > h.Total || (h.Flags&wire.FlagLast != 0) != (uint64(h.Length) == h.Total)):
 		q.d.violation(l, "the length of a message to QP %d does not fit its packet", q.num)
-	case h.psn-q.expect > maxQPWR:
+	case h.PSN-q.expect > maxQPWR:
 		// Requests may be missing in between: those that were done without packets. Real devices
 		// drop a wrong number until the requester gives up.
-		q.nak(h.psn, verbs.WCRetryExcErr)
+		q.nak(h.PSN, verbs.WCRetryExcErr)
 	default:
 		return true
 	}
@@ -173,8 +101,8 @@ func (q *queuePair) accepts(l link, h *header) bool {
 
 // recvSend takes a packet of a SEND. The common case, a message of one packet, is lent to the
 // caller of PollCQ.
-func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) {
-	if h.flags&(flagFirst|flagLast|flagInv) != flagFirst|flagLast {
+func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+	if h.Flags&(wire.FlagFirst|wire.FlagLast|wire.FlagInv) != wire.FlagFirst|wire.FlagLast {
 		return q.recvSendPart(l, h, payload), false
 	}
 	if !q.accepts(l, h) {
@@ -186,14 +114,14 @@ func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) 
 	}
 	e := &rq.ring[rq.head&uint32(len(rq.ring)-1)]
 	if e.badSG || uint64(len(payload)) > e.size {
-		q.recvFails(h.psn)
+		q.recvFails(h.PSN)
 		return true, false
 	}
 	wc := q.rcq.slot()
 	if wc != nil {
-		*wc = verbs.WC{WRID: e.wrid, Opcode: verbs.WCRecv, ByteLen: h.length, QPNum: q.num, Data: payload}
-		if h.flags&flagImm != 0 {
-			wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.imm
+		*wc = verbs.WC{WRID: e.wrid, Opcode: verbs.WCRecv, ByteLen: h.Length, QPNum: q.num, Data: payload}
+		if h.Flags&wire.FlagImm != 0 {
+			wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.Imm
 		}
 		rq.head++
 		if invariant.Enabled {
@@ -211,45 +139,45 @@ func (q *queuePair) recvSend(l link, h *header, payload []byte) (ok, lent bool) 
 }
 
 // recvCopy delivers a message of one packet into the posted buffer and the completion queue's ring.
-func (q *queuePair) recvCopy(h *header, payload []byte) bool {
+func (q *queuePair) recvCopy(h *wire.Header, payload []byte) bool {
 	if !q.scatter(q.rq.headSGEs(), 0, payload) {
-		q.recvFails(h.psn)
+		q.recvFails(h.PSN)
 		return false
 	}
-	wc := verbs.WC{WRID: q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid, Opcode: verbs.WCRecv, ByteLen: h.length, QPNum: q.num}
+	wc := verbs.WC{WRID: q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid, Opcode: verbs.WCRecv, ByteLen: h.Length, QPNum: q.num}
 	q.rq.head++
 	q.complete(&wc, h)
 	return true
 }
 
 // complete adds a receive completion.
-func (q *queuePair) complete(wc *verbs.WC, h *header) {
+func (q *queuePair) complete(wc *verbs.WC, h *wire.Header) {
 	withImm(wc, h)
-	q.rcq.push(wc, nil, 0, h.flags&flagSolicited != 0)
+	q.rcq.push(wc, nil, 0, h.Flags&wire.FlagSolicited != 0)
 }
 
 // executed notes that a request is done.
-func (q *queuePair) executed(h *header) {
-	q.expect = h.psn + 1
+func (q *queuePair) executed(h *wire.Header) {
+	q.expect = h.PSN + 1
 	q.rnr = false
-	if h.flags&flagAckReq != 0 {
-		q.ackPSN, q.ackDue = h.psn, true
+	if h.Flags&wire.FlagAckReq != 0 {
+		q.ackPSN, q.ackDue = h.PSN, true
 		q.d.queue(q)
 	}
 }
 
 // recvSendPart takes one packet of a message of several, and puts it into the posted buffer.
-func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
+func (q *queuePair) recvSendPart(l wire.Link, h *wire.Header, payload []byte) bool {
 	if !q.accepts(l, h) {
 		return true
 	}
-	if h.flags&flagFirst != 0 {
+	if h.Flags&wire.FlagFirst != 0 {
 		if q.rq.head == q.rq.tail {
 			return q.notReady(h)
 		}
 		e := &q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)]
-		if e.badSG || h.total > e.size {
-			q.recvFails(h.psn)
+		if e.badSG || h.Total > e.size {
+			q.recvFails(h.PSN)
 			return true
 		}
 		q.startMessage(h)
@@ -260,11 +188,11 @@ func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
 		return true
 	}
 	if !q.scatter(m.sges[:m.nsge], m.off, payload) {
-		q.fail(h.psn, verbs.WCLocProtErr, verbs.WCRemOpErr, m.wrid)
+		q.fail(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr, m.wrid)
 		return true
 	}
 	m.off += uint64(len(payload))
-	if h.flags&flagLast != 0 {
+	if h.Flags&wire.FlagLast != 0 {
 		wc := verbs.WC{WRID: m.wrid, Opcode: verbs.WCRecv, ByteLen: uint32(m.total), QPNum: q.num}
 		q.rx.active = false
 		q.complete(&wc, h)
@@ -273,9 +201,9 @@ func (q *queuePair) recvSendPart(l link, h *header, payload []byte) bool {
 	return true
 }
 
-func (q *queuePair) startMessage(h *header) {
+func (q *queuePair) startMessage(h *wire.Header) {
 	m := &q.rx
-	m.active, m.hasWR, m.op, m.psn, m.off, m.total, m.kind = true, false, h.op, h.psn, 0, h.total, rxPlain
+	m.active, m.hasWR, m.op, m.psn, m.off, m.total, m.kind = true, false, h.Op, h.PSN, 0, h.Total, rxPlain
 }
 
 // takeRecv takes the oldest receive for the message under way.
@@ -291,9 +219,9 @@ func (q *queuePair) takeRecv() {
 }
 
 // fits checks a packet of the message under way against its length.
-func (q *queuePair) fits(l link, h *header) bool {
-	end := q.rx.off + uint64(h.length)
-	if end > q.rx.total || (h.flags&flagLast != 0) != (end == q.rx.total) {
+func (q *queuePair) fits(l wire.Link, h *wire.Header) bool {
+	end := q.rx.off + uint64(h.Length)
+	if end > q.rx.total || (h.Flags&wire.FlagLast != 0) != (end == q.rx.total) {
 		q.d.violation(l, "the packets of a message to QP %d do not make up its length", q.num)
 		return false
 	}
@@ -303,10 +231,10 @@ func (q *queuePair) fits(l link, h *header) bool {
 // notReady is called for a SEND that finds no receive (RNR). The packet stays with the wire, and
 // whatever is behind it on the link, until a receive is posted or the requester's budget, rnr_retry
 // times our min_rnr_timer, is used up (TMO 8.1).
-func (q *queuePair) notReady(h *header) bool {
+func (q *queuePair) notReady(h *wire.Header) bool {
 	q.d.stalled = true
 	q.d.rnrs++
-	retry := h.status & 7
+	retry := h.Status & 7
 	if retry == 7 {
 		return false
 	}
@@ -322,7 +250,7 @@ func (q *queuePair) notReady(h *header) bool {
 		return false
 	}
 	q.rnr = false
-	q.nak(h.psn, verbs.WCRNRRetryExcErr)
+	q.nak(h.PSN, verbs.WCRNRRetryExcErr)
 	return true
 }
 
@@ -330,7 +258,7 @@ func (q *queuePair) notReady(h *header) bool {
 // from then on.
 func (q *queuePair) nak(psn uint32, status verbs.WCStatus) {
 	q.refuse = true
-	q.resp.push(response{op: opNak, psn: psn, status: uint8(status)})
+	q.resp.push(response{op: wire.OpNak, psn: psn, status: uint8(status)})
 	q.d.queue(q)
 }
 

@@ -5,44 +5,45 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // recvWrite takes a packet of an RDMA write.
-func (q *queuePair) recvWrite(l link, h *header, payload []byte) bool {
+func (q *queuePair) recvWrite(l wire.Link, h *wire.Header, payload []byte) bool {
 	if !q.accepts(l, h) {
 		return true
 	}
-	imm := h.flags&flagImm != 0
-	if imm && h.flags&flagLast != 0 && q.rq.head == q.rq.tail {
+	imm := h.Flags&wire.FlagImm != 0
+	if imm && h.Flags&wire.FlagLast != 0 && q.rq.head == q.rq.tail {
 		return q.notReady(h)
 	}
-	if h.flags&flagFirst != 0 {
+	if h.Flags&wire.FlagFirst != 0 {
 		q.startMessage(h)
 	}
 	if !q.fits(l, h) {
 		return true
 	}
-	dst, ok := q.d.regions.resolve(q.pd, h.rkey, h.addr, uint64(len(payload)), verbs.AccessRemoteWrite)
+	dst, ok := q.d.regions.Resolve(&q.pd.Domain, h.RKey, h.Addr, uint64(len(payload)), verbs.AccessRemoteWrite)
 	if !ok || len(payload) > 0 && q.attr.AccessFlags&verbs.AccessRemoteWrite == 0 {
 		q.rx = rxMessage{}
-		q.denied(h.psn)
+		q.denied(h.PSN)
 		return true
 	}
 	if invariant.Enabled {
-		q.d.peerWrites(h.rkey, dst, verbs.AccessRemoteWrite)
+		q.d.peerWrites(h.RKey, dst, verbs.AccessRemoteWrite)
 	}
 	if len(dst) > 0 && &dst[0] != &payload[0] {
 		copy(dst, payload)
 	}
 	q.rx.off += uint64(len(payload))
-	if h.flags&flagLast == 0 {
+	if h.Flags&wire.FlagLast == 0 {
 		return true
 	}
 	q.rx.active = false
 	if imm {
 		q.takeRecv()
 		q.rx.hasWR = false
-		wc := verbs.WC{WRID: q.rx.wrid, Opcode: verbs.WCRecvRDMAWithImm, ByteLen: uint32(h.total), QPNum: q.num}
+		wc := verbs.WC{WRID: q.rx.wrid, Opcode: verbs.WCRecvRDMAWithImm, ByteLen: uint32(h.Total), QPNum: q.num}
 		q.complete(&wc, h)
 	}
 	q.executed(h)
@@ -50,21 +51,21 @@ func (q *queuePair) recvWrite(l link, h *header, payload []byte) bool {
 }
 
 // recvReadReq queues the answer to an RDMA read.
-func (q *queuePair) recvReadReq(l link, h *header) {
+func (q *queuePair) recvReadReq(l wire.Link, h *wire.Header) {
 	if q.accepts(l, h) {
-		q.answerRead(h, response{op: opReadResp, psn: h.psn, rkey: h.rkey, addr: h.addr, total: h.total, alone: h.imm == 1})
+		q.answerRead(h, response{op: wire.OpReadResp, psn: h.PSN, rkey: h.RKey, addr: h.Addr, total: h.Total, alone: h.Imm == 1})
 	}
 }
 
 // answerRead checks what a read asks for, and queues its answer or refuses it.
-func (q *queuePair) answerRead(h *header, r response) {
-	_, ok := q.d.regions.resolve(q.pd, h.rkey, h.addr, h.total, verbs.AccessRemoteRead)
+func (q *queuePair) answerRead(h *wire.Header, r response) {
+	_, ok := q.d.regions.Resolve(&q.pd.Domain, h.RKey, h.Addr, h.Total, verbs.AccessRemoteRead)
 	switch {
-	case h.total > 0 && q.attr.AccessFlags&verbs.AccessRemoteRead == 0, !ok && !r.alone:
-		q.denied(h.psn)
+	case h.Total > 0 && q.attr.AccessFlags&verbs.AccessRemoteRead == 0, !ok && !r.alone:
+		q.denied(h.PSN)
 		return
 	case q.resp.len() >= int(q.attr.MaxDestRdAtomic):
-		q.tooMany(h.psn)
+		q.tooMany(h.PSN)
 		return
 	case !ok:
 		r.status = uint8(verbs.WCRemAccessErr)
@@ -87,40 +88,40 @@ func (q *queuePair) answer(r response) {
 // recvAtomicReq executes an atomic. All accesses of the device's owner are made by one goroutine at
 // a time, so that it is atomic among the requests of all peers; as on NICs, not with respect to the
 // processor.
-func (q *queuePair) recvAtomicReq(l link, h *header, payload []byte) {
+func (q *queuePair) recvAtomicReq(l wire.Link, h *wire.Header, payload []byte) {
 	if !q.accepts(l, h) {
 		return
 	}
-	if len(payload) != 16 || h.imm > 1 {
+	if len(payload) != 16 || h.Imm > 1 {
 		q.d.violation(l, "a malformed atomic for QP %d", q.num)
 		return
 	}
-	mem, ok := q.d.regions.resolve(q.pd, h.rkey, h.addr, 8, verbs.AccessRemoteAtomic)
+	mem, ok := q.d.regions.Resolve(&q.pd.Domain, h.RKey, h.Addr, 8, verbs.AccessRemoteAtomic)
 	switch {
-	case h.addr%8 != 0:
-		q.nak(h.psn, verbs.WCRemInvReqErr)
+	case h.Addr%8 != 0:
+		q.nak(h.PSN, verbs.WCRemInvReqErr)
 		q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
 		return
 	case !ok || q.attr.AccessFlags&verbs.AccessRemoteAtomic == 0:
-		q.denied(h.psn)
+		q.denied(h.PSN)
 		return
 	case q.resp.len() >= int(q.attr.MaxDestRdAtomic):
-		q.tooMany(h.psn)
+		q.tooMany(h.PSN)
 		return
 	}
 	if invariant.Enabled {
-		q.d.peerWrites(h.rkey, mem, verbs.AccessRemoteAtomic)
+		q.d.peerWrites(h.RKey, mem, verbs.AccessRemoteAtomic)
 	}
 	old := binary.NativeEndian.Uint64(mem)
 	comp, swap := binary.LittleEndian.Uint64(payload), binary.LittleEndian.Uint64(payload[8:])
 	switch {
-	case h.imm == 1:
+	case h.Imm == 1:
 		binary.NativeEndian.PutUint64(mem, old+comp)
 	case old == comp:
 		binary.NativeEndian.PutUint64(mem, swap)
 	}
 	q.executed(h)
-	q.answer(response{op: opAtomicResp, psn: h.psn, value: old, total: 8})
+	q.answer(response{op: wire.OpAtomicResp, psn: h.PSN, value: old, total: 8})
 }
 
 func putOperands(b []byte, comp, swap uint64) {
@@ -131,11 +132,11 @@ func putOperands(b []byte, comp, swap uint64) {
 // invalidates withdraws the region that a SEND_WITH_INV names, if h is the last packet of one. A
 // wrong key fails the QP. A packet may come here again after RNR: the region stays known until it
 // is deregistered.
-func (q *queuePair) invalidates(h *header) bool {
-	if h.flags&(flagInv|flagLast) != flagInv|flagLast || q.d.regions.invalidate(q.pd, h.imm) {
+func (q *queuePair) invalidates(h *wire.Header) bool {
+	if h.Flags&(wire.FlagInv|wire.FlagLast) != wire.FlagInv|wire.FlagLast || q.d.regions.Invalidate(&q.pd.Domain, h.Imm) {
 		return true
 	}
-	q.denied(h.psn)
+	q.denied(h.PSN)
 	return false
 }
 
@@ -144,8 +145,8 @@ func (q *queuePair) sendAck() bool {
 	if !q.ackDue {
 		return true
 	}
-	q.d.scratch = header{op: opAck, flags: flagFirst | flagLast, qpn: q.attr.DestQPN, psn: q.ackPSN}
-	if !q.link.send(&q.d.scratch, nil, nil) {
+	q.d.scratch = wire.Header{Op: wire.OpAck, Flags: wire.FlagFirst | wire.FlagLast, QPN: q.attr.DestQPN, PSN: q.ackPSN}
+	if !q.link.Send(&q.d.scratch, nil, nil) {
 		return false
 	}
 	q.d.dirty = true
@@ -161,31 +162,31 @@ func (q *queuePair) respond() bool {
 			return true
 		}
 		r := q.resp.front()
-		if r.op == opPushResp && !q.push(r) {
+		if r.op == wire.OpPushResp && !q.push(r) {
 			break
 		}
 		h := &q.d.scratch
-		*h = header{op: r.op, flags: flagFirst | flagLast, status: r.status, qpn: q.attr.DestQPN, psn: r.psn, total: r.total}
+		*h = wire.Header{Op: r.op, Flags: wire.FlagFirst | wire.FlagLast, Status: r.status, QPN: q.attr.DestQPN, PSN: r.psn, Total: r.total}
 		var body []byte
 		switch r.op {
-		case opReadResp:
+		case wire.OpReadResp:
 			if body = q.nextPiece(r, h); r.status != 0 && !r.alone {
 				psn := r.psn
 				q.resp.clear()
 				q.denied(psn) // withdrawn while it was being read
 				continue
 			}
-		case opAtomicResp:
+		case wire.OpAtomicResp:
 			body = binary.NativeEndian.AppendUint64(q.d.operands[:0], r.value)
 		}
-		h.length = uint32(len(body))
-		if !q.link.send(h, nil, body) {
+		h.Length = uint32(len(body))
+		if !q.link.Send(h, nil, body) {
 			return false
 		}
 		q.d.dirty = true
 		r.off += uint64(len(body))
 		sent += len(body)
-		if r.op != opReadResp || r.off == r.total || r.status != 0 {
+		if r.op != wire.OpReadResp || r.off == r.total || r.status != 0 {
 			q.resp.pop()
 		}
 	}
@@ -198,45 +199,21 @@ func (q *queuePair) respond() bool {
 
 // nextPiece finds the next bytes of a read. It checks the region again, and marks r refused if it
 // was withdrawn.
-func (q *queuePair) nextPiece(r *response, h *header) []byte {
-	n := min(r.total-r.off, uint64(q.link.maxReadPayload()))
-	b, ok := q.d.regions.resolve(q.pd, r.rkey, r.addr+r.off, n, verbs.AccessRemoteRead)
+func (q *queuePair) nextPiece(r *response, h *wire.Header) []byte {
+	n := min(r.total-r.off, uint64(q.link.MaxReadPayload()))
+	b, ok := q.d.regions.Resolve(&q.pd.Domain, r.rkey, r.addr+r.off, n, verbs.AccessRemoteRead)
 	if !ok || r.status != 0 {
 		r.status = uint8(verbs.WCRemAccessErr)
-		h.status = r.status
+		h.Status = r.status
 		return nil
 	}
-	h.addr = r.off
-	h.flags = 0
+	h.Addr = r.off
+	h.Flags = 0
 	if r.off == 0 {
-		h.flags = flagFirst
+		h.Flags = wire.FlagFirst
 	}
 	if r.off+n == r.total {
-		h.flags |= flagLast
-	}
-	return b
-}
-
-// place names where the payload of a packet belongs, for wires that can put it there without a copy
-// in between. The wire then calls receive with that very slice. nil: receive it like any other.
-func (d *Device) place(l link, h *header) []byte {
-	i := h.qpn & qpIndexMask
-	if int(i) >= len(d.qps) || d.qps[i] == nil {
-		return nil
-	}
-	q := d.qps[i]
-	if q.num != h.qpn || q.link != l || h.op != opReadResp || q.state != verbs.QPSRTS || q.rdq.len() == 0 {
-		return nil
-	}
-	k := *q.rdq.front()
-	e, w := &q.sq[k&q.mask], &q.more[k&q.mask]
-	if h.psn-q.psn != k || h.addr != w.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
-		return nil
-	}
-	sges := q.sgesOf(k & q.mask)[:w.nsge]
-	b, _ := gather(sges, w.off, int(h.length))
-	if len(b) != int(h.length) || !q.mayWrite(sges, w.off, b) {
-		return nil
+		h.Flags |= wire.FlagLast
 	}
 	return b
 }

@@ -63,7 +63,7 @@ func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
 		s := &wr.SGList[k]
 		sges[k] = *s
 		e.size += uint64(len(s.Data))
-		if !q.d.regions.local(q.pd, s.LKey, s.Data, verbs.AccessLocalWrite) {
+		if !q.d.regions.Local(&q.pd.Domain, s.LKey, s.Data, verbs.AccessLocalWrite) {
 			e.badSG = true
 		}
 	}
@@ -130,7 +130,7 @@ func (p *protDomain) CreateSRQ(attr *verbs.SRQInitAttr) (verbs.SRQ, error) {
 	}
 	p.d.lastSRQ++
 	s.num = p.d.lastSRQ
-	p.users++
+	p.Users++
 	return s, nil
 }
 
@@ -204,6 +204,6 @@ func (s *sharedQueue) Destroy() error {
 		s.tm.cq.users--
 		s.tm.d.listed(-s.tm.waiting())
 	}
-	s.pd.users--
+	s.pd.Users--
 	return nil
 }

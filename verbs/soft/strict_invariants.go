@@ -6,6 +6,6 @@ package soft
 // V19 is a Violation, not an error. Only in builds with -tags invariants, which is why no interface
 // has it.
 func (d *Device) Strict() {
-	d.cfg.TM.Strict = true
+	d.cfg.tm.Strict = true
 	d.inv.strict = true
 }

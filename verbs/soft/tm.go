@@ -10,6 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 )
 
 const (
@@ -21,66 +22,53 @@ const (
 	tmDefaultMaxOps = 1 << 16
 )
 
-// TMConfig are the knobs of tag matching: limits, behaviour that the sources leave open, and faults
-// (TMO 9). The zero value is the recommended device.
+// TMConfig are the limits of tag matching. The zero value is the recommended device.
 type TMConfig struct {
 	MaxNumTags int // largest tag list of one SRQ; default 1023; negative: a device without tag matching
 	MaxOps     int // most list operations that an SRQ can have outstanding; default 65536
 	MTU        int // bytes: larger eager messages (TMH included) give MATCH and DATA_VALID apart; default the QP's path MTU
-
-	QuirkSyncReq   bool // SYNC_REQ as the mlx5 driver computes it (TMO 4.6); else: the counters differ
-	RecvUnexpected bool // unexpected messages complete as RECV, as documented, not as TM_RECV, as by mlx5 (TMO 4.2)
-	LiveGoDormant  bool // an unexpected message makes all entries dormant, not only later ones
-	RNRWhenEmpty   bool // expected messages need a posted untagged receive too
-	TwoIncomplete  bool // RNDV_INCOMPLETE comes with MATCH, a successful DATA_VALID after it; else one completion
-
-	// Strict exposes a host that breaks V11, V13, V14 or V19 (TMO 7.1): by EINVAL where a post
-	// shows it, else by EventSRQErr and, for the receive concerned, GENERAL_ERR.
-	Strict bool
-
-	InitialCount uint16 // H and S at creation: near 65535 to see them wrap
-	Seed         uint64 // of the delays
-	DelayOps     int    // list operations take effect up to so many polls late
-	DelayData    int    // DATA_VALID after MATCH comes up to so many polls late
-	DelayFIN     int    // FINs leave up to so many polls late
-	DropSync     int    // every so-manieth bare SYNC has no effect; 0: none
-	KillQPAt     int    // the so-manieth message to the SRQ moves its QP to ERR instead of being received; 0: none
-	KillQPPart   int    // the so-manieth packet to the SRQ that is not the first of its message does so; 0: none
-	RNREvery     int    // every so-manieth message finds the receiver not ready, once; 0: none
 }
 
-func (c *TMConfig) fill() error {
-	if c.MaxNumTags == 0 {
-		c.MaxNumTags = tmDefaultTags
+// withTM is the configuration with tag matching as a test wants it.
+func (c Config) withTM(tm hook.TM) Config {
+	c.TM, c.tm = TMConfig{MaxNumTags: tm.MaxNumTags, MaxOps: tm.MaxOps, MTU: tm.MTU}, tm
+	return c
+}
+
+func (c *Config) fillTM() error {
+	tm := &c.tm
+	tm.MaxNumTags, tm.MaxOps, tm.MTU = c.TM.MaxNumTags, c.TM.MaxOps, c.TM.MTU
+	if tm.MaxNumTags == 0 {
+		tm.MaxNumTags = tmDefaultTags
 	}
-	if c.MaxOps == 0 {
-		c.MaxOps = tmDefaultMaxOps
+	if tm.MaxOps == 0 {
+		tm.MaxOps = tmDefaultMaxOps
 	}
 	switch {
-	case c.MaxNumTags > tmMaxTags:
-		return fmt.Errorf("TM.MaxNumTags is %d: use up to %d", c.MaxNumTags, tmMaxTags)
-	case c.MaxOps < 1 || c.MaxOps > tmMaxOps:
-		return fmt.Errorf("TM.MaxOps is %d: use 1 to %d", c.MaxOps, tmMaxOps)
-	case c.MTU < 0 || c.DelayOps < 0 || c.DelayData < 0 || c.DelayFIN < 0 || c.DropSync < 0:
+	case tm.MaxNumTags > tmMaxTags:
+		return fmt.Errorf("TM.MaxNumTags is %d: use up to %d", tm.MaxNumTags, tmMaxTags)
+	case tm.MaxOps < 1 || tm.MaxOps > tmMaxOps:
+		return fmt.Errorf("TM.MaxOps is %d: use 1 to %d", tm.MaxOps, tmMaxOps)
+	case tm.MTU < 0 || tm.DelayOps < 0 || tm.DelayData < 0 || tm.DelayFIN < 0 || tm.DropSync < 0:
 		return fmt.Errorf("TM: MTU, delays and DropSync must not be negative")
 	}
 	return nil
 }
 
-// caps is what DeviceAttr says (TMO 1.1).
-func (c *TMConfig) caps() verbs.TMCaps {
-	if c.MaxNumTags < 0 {
+// tmCaps is what DeviceAttr says (TMO 1.1).
+func (c *Config) tmCaps() verbs.TMCaps {
+	if c.tm.MaxNumTags < 0 {
 		return verbs.TMCaps{}
 	}
-	return verbs.TMCaps{MaxRndvHdrSize: tmMaxRndvHdr, MaxNumTags: uint32(c.MaxNumTags), Flags: verbs.TMCapRC,
-		MaxOps: uint32(c.MaxOps), MaxSGE: tmMaxSGE}
+	return verbs.TMCaps{MaxRndvHdrSize: tmMaxRndvHdr, MaxNumTags: uint32(c.tm.MaxNumTags), Flags: verbs.TMCapRC,
+		MaxOps: uint32(c.tm.MaxOps), MaxSGE: tmMaxSGE}
 }
 
 // tagQueue is the tag-matching half of an SRQ: the model of TMO 5.2 and the accounting of 3.4.
 type tagQueue struct {
 	s   *sharedQueue
 	d   *Device
-	cfg *TMConfig
+	cfg *hook.TM
 	cq  *compQueue
 
 	// The device. An entry is live when its stamp is below limit: entries become live all at once,
@@ -146,7 +134,7 @@ const noHandle = ^uint32(0)
 // newTagQueue checks attr by TMO 1.2 and makes the tag-matching half of an SRQ.
 func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 	const op, need = "create_srq", verbs.SRQInitType | verbs.SRQInitCQ | verbs.SRQInitTM // the PD is p
-	cfg := &p.d.cfg.TM
+	cfg := &p.d.cfg.tm
 	if cfg.MaxNumTags < 0 {
 		return nil, fail(op, syscall.EOPNOTSUPP, "this device has no tag matching (DeviceAttr.TM tells)")
 	}
@@ -173,7 +161,7 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 		t.free[i] = uint32(i)
 		t.slots[i].gen = 1
 	}
-	t.list = matching.NewPosted[uint32](binary.LittleEndian.Uint64(p.d.self.id[:]))
+	t.list = matching.NewPosted[uint32](binary.LittleEndian.Uint64(p.d.self.ID[:]))
 	t.h, t.c = cfg.InitialCount, cfg.InitialCount
 	t.mlx = mlxCounts{last: int64(t.c), in: int64(t.h), out: int64(t.c)}
 	t.rng = rand.New(rand.NewPCG(cfg.Seed, uint64(p.d.lastSRQ)))

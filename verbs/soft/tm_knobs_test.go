@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // knobRig is a tag-matching SRQ with a QP that the test hands packets to as if a peer had sent
@@ -22,7 +24,7 @@ type knobRig struct {
 	ids uint64
 }
 
-func newKnobRig(t *testing.T, tm TMConfig) *knobRig {
+func newKnobRig(t *testing.T, tm hook.TM) *knobRig {
 	r := &knobRig{t: t, buf: make([]byte, 8192)}
 	var pd verbs.PD
 	r.d, pd, r.cq, r.srq = tagRig(t, tm)
@@ -78,11 +80,11 @@ func (r *knobRig) must(op verbs.OpsOpcode, flags verbs.OpsFlags, count, hnd uint
 func (r *knobRig) eager(tag uint64, n int, half bool) bool {
 	msg := make([]byte, verbs.TMHSize+n)
 	verbs.TMH{Opcode: verbs.TMHEager, Tag: tag}.Put(msg)
-	h := header{op: opSend, flags: flagFirst | flagLast, status: 7, psn: r.q.expect, total: uint64(len(msg))}
+	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagFirst | wire.FlagLast, Status: 7, PSN: r.q.expect, Total: uint64(len(msg))}
 	if half {
-		h.flags, msg = flagFirst, msg[:len(msg)/2]
+		h.Flags, msg = wire.FlagFirst, msg[:len(msg)/2]
 	}
-	h.length = uint32(len(msg))
+	h.Length = uint32(len(msg))
 	ok, _ := r.q.recvTM(nil, &h, msg)
 	return ok
 }
@@ -91,7 +93,7 @@ func (r *knobRig) eager(tag uint64, n int, half bool) bool {
 // device.
 func (r *knobRig) rest(n int) {
 	r.t.Helper()
-	h := header{op: opSend, flags: flagLast, status: 7, psn: r.q.rx.psn, length: uint32(n), total: r.q.rx.total}
+	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagLast, Status: 7, PSN: r.q.rx.psn, Length: uint32(n), Total: r.q.rx.total}
 	ok, _ := r.q.recvTM(nil, &h, make([]byte, n))
 	require.True(r.t, ok)
 }
@@ -129,7 +131,7 @@ const (
 )
 
 func TestSyncReqAsSpecified(t *testing.T) {
-	r := newKnobRig(t, TMConfig{})
+	r := newKnobRig(t, hook.TM{})
 	r.untagged(3)
 	r.must(verbs.WRTagAdd, sigSync, 0, 0, 1)
 	require.Zero(t, r.one().Flags)
@@ -144,7 +146,7 @@ func TestSyncReqAsSpecified(t *testing.T) {
 }
 
 func TestSyncReqOfMLX5(t *testing.T) {
-	r := newKnobRig(t, TMConfig{QuirkSyncReq: true})
+	r := newKnobRig(t, hook.TM{QuirkSyncReq: true})
 	r.untagged(3)
 	h := r.must(verbs.WRTagAdd, sigSync, 0, 0, 1)
 	require.Zero(t, r.one().Flags)
@@ -162,7 +164,7 @@ func TestSyncReqOfMLX5(t *testing.T) {
 // and as mlx5 does.
 func TestRace14SyncReq(t *testing.T) {
 	for _, quirk := range []bool{false, true} {
-		r := newKnobRig(t, TMConfig{QuirkSyncReq: quirk, InitialCount: 60000})
+		r := newKnobRig(t, hook.TM{QuirkSyncReq: quirk, InitialCount: 60000})
 		for i := range 0x4001 {
 			r.untagged(1)
 			require.True(t, r.eager(9, 1, false))
@@ -178,7 +180,7 @@ func TestRace14SyncReq(t *testing.T) {
 // 13: matching goes on past 65536 unexpected messages, and an entry that comes with a count that is
 // one behind stays dormant, also where that is the larger number.
 func TestRace13CountWraps(t *testing.T) {
-	r := newKnobRig(t, TMConfig{})
+	r := newKnobRig(t, hook.TM{})
 	n := uint32(0)
 	unexpected := func(tag uint64) {
 		r.untagged(1)
@@ -203,7 +205,7 @@ func TestRace13CountWraps(t *testing.T) {
 }
 
 func TestStrict(t *testing.T) {
-	r := newKnobRig(t, TMConfig{Strict: true})
+	r := newKnobRig(t, hook.TM{Strict: true})
 	r.untagged(8)
 	_, err := r.srq.PostSRQOps(&verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: verbs.TagAdd{Tag: 3, Mask: 1}})
 	require.ErrorIs(t, err, syscall.EINVAL, "V19")
@@ -236,7 +238,7 @@ func TestStrict(t *testing.T) {
 // TestForcedDel: an unsignalled DEL gives its slot back at once, and the completions of a removed
 // entry come as ever.
 func TestForcedDel(t *testing.T) {
-	r := newKnobRig(t, TMConfig{})
+	r := newKnobRig(t, hook.TM{})
 	r.untagged(1)
 	require.True(t, r.eager(9, 1, false))
 	r.one()
@@ -257,7 +259,7 @@ func TestForcedDel(t *testing.T) {
 
 // TestSlotWaitsForPolling: a slot is not free before its last completion was polled (TMO 3.4, V13).
 func TestSlotWaitsForPolling(t *testing.T) {
-	r := newKnobRig(t, TMConfig{})
+	r := newKnobRig(t, hook.TM{})
 	for k := range uint64(127) {
 		r.must(verbs.WRTagAdd, tsync, 0, 0, k)
 	}
@@ -271,7 +273,7 @@ func TestSlotWaitsForPolling(t *testing.T) {
 // TestTwoCompletions: TMH and payload above the path MTU give MATCH and DATA_VALID apart.
 func TestTwoCompletions(t *testing.T) {
 	for _, c := range []struct{ mtu, n, want int }{{0, 1008, 1}, {0, 1009, 2}, {64, 48, 1}, {64, 49, 2}, {8000, 2000, 1}} {
-		r := newKnobRig(t, TMConfig{MTU: c.mtu})
+		r := newKnobRig(t, hook.TM{MTU: c.mtu})
 		r.must(verbs.WRTagAdd, tsync, 0, 0, 1)
 		require.True(t, r.eager(1, c.n, false))
 		wc := r.poll()
@@ -286,7 +288,7 @@ func TestTwoCompletions(t *testing.T) {
 
 func TestRecvUnexpected(t *testing.T) {
 	for _, recv := range []bool{false, true} {
-		r := newKnobRig(t, TMConfig{RecvUnexpected: recv})
+		r := newKnobRig(t, hook.TM{RecvUnexpected: recv})
 		r.untagged(1)
 		require.True(t, r.eager(1, 8, false))
 		require.Equal(t, recv, r.one().Opcode == verbs.WCRecv)
@@ -300,7 +302,7 @@ func TestFailureInMidMessage(t *testing.T) {
 		func(q *queuePair) { q.toErr(verbs.WCWRFlushErr, q.reclaimed, true, 0) },
 		func(q *queuePair) { require.NoError(t, q.Destroy()) },
 	} {
-		r := newKnobRig(t, TMConfig{})
+		r := newKnobRig(t, hook.TM{})
 		r.must(verbs.WRTagAdd, tsync, 0, 0, 1)
 		require.True(t, r.eager(1, 200, true))
 		require.Equal(t, verbs.WCFlagTMMatch, r.one().Flags)
@@ -310,7 +312,7 @@ func TestFailureInMidMessage(t *testing.T) {
 		require.Equal(t, verbs.WCFlagTMDataValid, w.Flags)
 		require.Equal(t, uint64(101), w.WRID)
 
-		r = newKnobRig(t, TMConfig{})
+		r = newKnobRig(t, hook.TM{})
 		r.untagged(1)
 		require.True(t, r.eager(1, 200, true))
 		require.Empty(t, r.poll())
@@ -325,7 +327,7 @@ func TestFailureInMidMessage(t *testing.T) {
 // matched.
 func TestRegionGoneInMidMessage(t *testing.T) {
 	for _, tagged := range []bool{true, false} {
-		r := newKnobRig(t, TMConfig{})
+		r := newKnobRig(t, hook.TM{})
 		id := uint64(1000)
 		if tagged {
 			id = 101
@@ -344,7 +346,7 @@ func TestRegionGoneInMidMessage(t *testing.T) {
 		r.rest(108)
 		require.Equal(t, verbs.WC{WRID: id, Status: verbs.WCLocProtErr, Opcode: verbs.WCTMRecv, QPNum: r.q.Num()}, r.one())
 		require.Equal(t, verbs.QPSErr, r.q.State())
-		require.Equal(t, response{op: opNak, psn: r.q.expect, status: uint8(verbs.WCRemOpErr)}, *r.q.resp.front())
+		require.Equal(t, response{op: wire.OpNak, psn: r.q.expect, status: uint8(verbs.WCRemOpErr)}, *r.q.resp.front())
 		require.Zero(t, r.srq.tm.h)
 		require.Empty(t, r.poll())
 	}
@@ -353,7 +355,7 @@ func TestRegionGoneInMidMessage(t *testing.T) {
 // TestTagQueueSizes: a tag-matching SRQ has room for a tag and an operation, and for no more of
 // them than the device's.
 func TestTagQueueSizes(t *testing.T) {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: TMConfig{MaxNumTags: 5, MaxOps: 6}})
+	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(hook.TM{MaxNumTags: 5, MaxOps: 6}))
 	require.NoError(t, err)
 	require.EqualValues(t, 5, d.Attr().TM.MaxNumTags)
 	require.EqualValues(t, 6, d.Attr().TM.MaxOps)
@@ -382,7 +384,7 @@ func TestTagQueueSizes(t *testing.T) {
 }
 
 func TestNoTagMatching(t *testing.T) {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: TMConfig{MaxNumTags: -1}})
+	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(hook.TM{MaxNumTags: -1}))
 	require.NoError(t, err)
 	require.Zero(t, d.Attr().TM)
 	pd, err := d.AllocPD()
@@ -400,18 +402,18 @@ func TestNoTagMatching(t *testing.T) {
 
 // TestTMConfigRefused: what a knob cannot mean is no device.
 func TestTMConfigRefused(t *testing.T) {
-	for _, tm := range []TMConfig{
+	for _, tm := range []hook.TM{
 		{MaxNumTags: tmMaxTags + 1}, {MaxOps: -1}, {MaxOps: tmMaxOps + 1}, {MTU: -1},
 		{DelayOps: -1}, {DelayData: -1}, {DelayFIN: -1}, {DropSync: -1},
 	} {
-		_, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: tm})
+		_, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(tm))
 		require.ErrorIs(t, err, syscall.EINVAL, "%+v", tm)
 	}
 }
 
 // TestKillQPAt: the message goes nowhere, and is not counted.
 func TestKillQPAt(t *testing.T) {
-	r := newKnobRig(t, TMConfig{KillQPAt: 2})
+	r := newKnobRig(t, hook.TM{KillQPAt: 2})
 	r.untagged(3)
 	require.True(t, r.eager(1, 8, false))
 	require.True(t, r.eager(2, 8, false))
@@ -426,15 +428,15 @@ func TestKillQPAt(t *testing.T) {
 
 // TestKillQPPart: a message that was matched ends with its queue pair, in its midst.
 func TestKillQPPart(t *testing.T) {
-	r := newKnobRig(t, TMConfig{KillQPPart: 1})
+	r := newKnobRig(t, hook.TM{KillQPPart: 1})
 	r.must(verbs.WRTagAdd, tsync, 0, 0, 1)
 	require.True(t, r.eager(1, 200, true))
 	require.Equal(t, verbs.WCFlagTMMatch, r.one().Flags)
-	require.Zero(t, r.d.CutShort())
+	require.Zero(t, r.d.cuts)
 	r.rest(108)
 	require.Equal(t, verbs.QPSErr, r.q.State())
 	require.Equal(t, verbs.WCTMRndvIncomplete, r.one().Status)
-	require.EqualValues(t, 1, r.d.CutShort())
+	require.EqualValues(t, 1, r.d.cuts)
 	ev, ok := r.d.PollAsync()
 	require.True(t, ok)
 	require.Equal(t, verbs.EventQPFatal, ev.Type)
@@ -445,7 +447,7 @@ func TestKillQPPart(t *testing.T) {
 
 // TestRNREvery: the message stays with the wire, and is taken when it is offered again.
 func TestRNREvery(t *testing.T) {
-	r := newKnobRig(t, TMConfig{RNREvery: 2})
+	r := newKnobRig(t, hook.TM{RNREvery: 2})
 	r.untagged(5)
 	for i, want := range []bool{true, false, true, true, false, true, true} {
 		require.Equal(t, want, r.eager(uint64(i), 8, false), i)

@@ -31,7 +31,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 	const op = "post_srq_ops"
 	t := s.tm
 	switch {
-	case t == nil && s.d.cfg.TM.MaxNumTags < 0:
+	case t == nil && s.d.cfg.tm.MaxNumTags < 0:
 		return nil, fail(op, syscall.EOPNOTSUPP, "this device has no tag matching") // bad_wr is not written (TMO 3.3)
 	case t == nil || s.gone:
 		return wr, fail(op, syscall.EINVAL, "not a live tag-matching SRQ")
@@ -42,7 +42,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 		}
 	}
 	if t.slow && t.d.armed {
-		t.d.notif.wake()
+		t.d.notif.Wake()
 	}
 	t.d.left() // a receive is often the last that a program posts before it computes
 	return nil, nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // Kinds of a message to a tag-matching SRQ of which not all packets have come.
@@ -17,8 +18,8 @@ const (
 
 // recvTM takes a packet of a SEND to a tag-matching SRQ (rules 5 and 6 of TMO 5.2). Messages are
 // classified by their first packet, which has the headers.
-func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
-	if h.flags&flagFirst == 0 {
+func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+	if h.Flags&wire.FlagFirst == 0 {
 		if q.tm.cfg.KillQPPart != 0 && q.partFails() {
 			return true, false
 		}
@@ -35,7 +36,7 @@ func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
 	if !q.invalidates(h) {
 		return true, false
 	}
-	if uint64(len(payload)) < min(h.total, tmMaxRndvHdr) {
+	if uint64(len(payload)) < min(h.Total, tmMaxRndvHdr) {
 		q.d.violation(l, "the first packet of a tagged message has %d bytes only", len(payload))
 		return true, false
 	}
@@ -45,13 +46,13 @@ func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
 	}
 	switch op {
 	case verbs.TMHEager:
-		if h.total < verbs.TMHSize {
+		if h.Total < verbs.TMHSize {
 			q.malformed(h)
 			return true, false
 		}
 		return q.arrive(h, payload, false)
 	case verbs.TMHRndv:
-		if h.total < verbs.TMHSize+verbs.RVHSize || h.total > tmMaxRndvHdr {
+		if h.Total < verbs.TMHSize+verbs.RVHSize || h.Total > tmMaxRndvHdr {
 			q.malformed(h)
 			return true, false
 		}
@@ -62,8 +63,8 @@ func (q *queuePair) recvTM(l link, h *header, payload []byte) (ok, lent bool) {
 }
 
 // faulty commits the faults that are asked for. over: the message goes no further now; ok as in
-// receiver.receive.
-func (q *queuePair) faulty(h *header) (over, ok bool) {
+// wire.Receiver.
+func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
 	t := q.tm
 	if t.heldUp {
 		t.heldUp = false
@@ -102,13 +103,13 @@ func (q *queuePair) kill(knob string) {
 
 // malformed refuses a message whose opcode promises more than it has, or that is too long for a
 // rendezvous request.
-func (q *queuePair) malformed(h *header) {
-	q.nak(h.psn, verbs.WCRemInvReqErr)
+func (q *queuePair) malformed(h *wire.Header) {
+	q.nak(h.PSN, verbs.WCRemInvReqErr)
 	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
 }
 
 // arrive matches an eager message or a rendezvous request.
-func (q *queuePair) arrive(h *header, payload []byte, rndv bool) (ok, lent bool) {
+func (q *queuePair) arrive(h *wire.Header, payload []byte, rndv bool) (ok, lent bool) {
 	t := q.tm
 	if t.cfg.RNRWhenEmpty && q.rq.head == q.rq.tail {
 		return q.notReady(h), false
@@ -144,33 +145,33 @@ func (q *queuePair) arrive(h *header, payload []byte, rndv bool) (ok, lent bool)
 }
 
 // eagerMatched puts an eager message, or its first packet, into the tagged buffer.
-func (q *queuePair) eagerMatched(h *header, payload []byte, tmh verbs.TMH, s *tagSlot) {
+func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s *tagSlot) {
 	t := q.tm
 	wc := verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
-	body, size := payload[verbs.TMHSize:], h.total-verbs.TMHSize
+	body, size := payload[verbs.TMHSize:], h.Total-verbs.TMHSize
 	m := &q.rx
 	m.hnd, m.wrid, m.sges[0], m.nsge = s.hnd, s.wrid, s.buf, 1
 	s.buf = verbs.SGE{}
-	whole := h.flags&flagLast != 0
+	whole := h.Flags&wire.FlagLast != 0
 	switch {
 	case size > uint64(len(m.sges[0].Data)):
-		q.tmFails(h.psn, verbs.WCLocLenErr, verbs.WCRemInvReqErr) // TMO 6.8
+		q.tmFails(h.PSN, verbs.WCLocLenErr, verbs.WCRemInvReqErr) // TMO 6.8
 		return
 	case !q.scatter(m.sges[:1], 0, body):
-		q.tmFails(h.psn, verbs.WCLocProtErr, verbs.WCRemOpErr)
+		q.tmFails(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr)
 		return
-	case whole && h.total <= uint64(t.mtu(q)):
+	case whole && h.Total <= uint64(t.mtu(q)):
 		wc.Flags |= verbs.WCFlagTMDataValid
 		wc.ByteLen = uint32(size)
 		withImm(&wc, h)
-		t.cq.pushTM(&wc, t, m.hnd, 0, h.flags&flagSolicited != 0)
+		t.cq.pushTM(&wc, t, m.hnd, 0, h.Flags&wire.FlagSolicited != 0)
 		m.sges[0] = verbs.SGE{}
 		q.executed(h)
 		return
 	}
 	t.cq.push(&wc, nil, 0, false)
 	q.startMessage(h)
-	m.kind, m.off = rxTagged, h.total-size+uint64(len(body))
+	m.kind, m.off = rxTagged, h.Total-size+uint64(len(body))
 	if whole {
 		q.messageDone(h)
 	}
@@ -185,39 +186,39 @@ func (t *tagQueue) mtu(q *queuePair) int {
 }
 
 // withImm adds immediate data, or the rkey that was invalidated.
-func withImm(wc *verbs.WC, h *header) {
+func withImm(wc *verbs.WC, h *wire.Header) {
 	switch {
-	case h.flags&flagImm != 0:
+	case h.Flags&wire.FlagImm != 0:
 		wc.Flags |= verbs.WCFlagWithImm
-		wc.Imm = h.imm
-	case h.flags&flagInv != 0:
+		wc.Imm = h.Imm
+	case h.Flags&wire.FlagInv != 0:
 		wc.Flags |= verbs.WCFlagWithInv
-		wc.Imm = h.imm
+		wc.Imm = h.Imm
 	}
 }
 
 // untagged puts a message, or its first packet, headers and all, into the oldest untagged buffer.
-func (q *queuePair) untagged(h *header, payload []byte, op verbs.WCOpcode, kind uint8) (ok, lent bool) {
+func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, kind uint8) (ok, lent bool) {
 	rq := q.rq
 	if rq.head == rq.tail {
 		return q.notReady(h), false
 	}
 	e := &rq.ring[rq.head&uint32(len(rq.ring)-1)]
-	if e.badSG || h.total > e.size {
-		q.recvFails(h.psn)
+	if e.badSG || h.Total > e.size {
+		q.recvFails(h.PSN)
 		return true, false
 	}
 	var flags verbs.WCFlags
 	if kind == rxUnexpected {
 		flags = q.tm.unexpected()
 	}
-	if h.flags&flagLast == 0 {
+	if h.Flags&wire.FlagLast == 0 {
 		q.startMessage(h)
 		q.takeRecv()
 		q.rx.kind, q.rx.opcode, q.rx.flags = kind, op, flags
 		return q.recvTMPart(nil, h, payload), false
 	}
-	wc := verbs.WC{WRID: e.wrid, Opcode: op, Flags: flags, ByteLen: h.length, QPNum: q.num}
+	wc := verbs.WC{WRID: e.wrid, Opcode: op, Flags: flags, ByteLen: h.Length, QPNum: q.num}
 	withImm(&wc, h)
 	if w := q.rcq.slot(); w != nil {
 		if invariant.Enabled {
@@ -227,10 +228,10 @@ func (q *queuePair) untagged(h *header, payload []byte, op verbs.WCOpcode, kind 
 		wc.Data = payload
 		*w, lent = wc, true
 	} else if q.scatter(rq.headSGEs(), 0, payload) {
-		q.rcq.push(&wc, nil, 0, h.flags&flagSolicited != 0)
+		q.rcq.push(&wc, nil, 0, h.Flags&wire.FlagSolicited != 0)
 	} else {
 		q.forgetUnexpected(kind)
-		q.recvFails(h.psn)
+		q.recvFails(h.PSN)
 		return true, false
 	}
 	rq.head++
@@ -267,7 +268,7 @@ func (q *queuePair) forgetUnexpected(kind uint8) {
 }
 
 // recvTMPart takes a packet of a message of several. l is nil for the first, which was checked.
-func (q *queuePair) recvTMPart(l link, h *header, payload []byte) bool {
+func (q *queuePair) recvTMPart(l wire.Link, h *wire.Header, payload []byte) bool {
 	if l != nil && (!q.accepts(l, h) || !q.fits(l, h) || !q.invalidates(h)) {
 		return true
 	}
@@ -277,18 +278,18 @@ func (q *queuePair) recvTMPart(l link, h *header, payload []byte) bool {
 		off -= verbs.TMHSize
 	}
 	if !q.scatter(m.sges[:m.nsge], off, payload) {
-		q.tmFails(h.psn, verbs.WCLocProtErr, verbs.WCRemOpErr)
+		q.tmFails(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr)
 		return true
 	}
 	m.off += uint64(len(payload))
-	if h.flags&flagLast != 0 {
+	if h.Flags&wire.FlagLast != 0 {
 		q.messageDone(h)
 	}
 	return true
 }
 
 // messageDone reports the end of a message that had MATCH before, or was not matched.
-func (q *queuePair) messageDone(h *header) {
+func (q *queuePair) messageDone(h *wire.Header) {
 	m := &q.rx
 	wc := verbs.WC{WRID: m.wrid, Opcode: m.opcode, Flags: m.flags, ByteLen: uint32(m.total), QPNum: q.num}
 	m.active, m.hasWR = false, false
@@ -296,10 +297,10 @@ func (q *queuePair) messageDone(h *header) {
 		m.sges[0] = verbs.SGE{}
 		wc.Opcode, wc.Flags, wc.ByteLen = verbs.WCTMRecv, verbs.WCFlagTMDataValid, uint32(m.total-verbs.TMHSize)
 		withImm(&wc, h)
-		q.tm.dataValid(&wc, m.hnd, h.flags&flagSolicited != 0)
+		q.tm.dataValid(&wc, m.hnd, h.Flags&wire.FlagSolicited != 0)
 	} else {
 		withImm(&wc, h)
-		q.rcq.push(&wc, nil, 0, h.flags&flagSolicited != 0)
+		q.rcq.push(&wc, nil, 0, h.Flags&wire.FlagSolicited != 0)
 	}
 	q.executed(h)
 }

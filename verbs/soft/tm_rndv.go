@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // deviceQueue is a send queue of length 0 of a QP on a tag-matching SRQ: the device issues the RDMA
@@ -36,7 +37,7 @@ type rndvJob struct {
 }
 
 // rndvMatched starts a rendezvous, or leaves it to software.
-func (q *queuePair) rndvMatched(h *header, payload []byte, tmh verbs.TMH, s *tagSlot) {
+func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s *tagSlot) {
 	rvh := verbs.ParseRVH(payload[verbs.TMHSize:])
 	t := q.tm
 	wc := verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
@@ -45,7 +46,7 @@ func (q *queuePair) rndvMatched(h *header, payload []byte, tmh verbs.TMH, s *tag
 		return
 	}
 	t.cq.push(&wc, nil, 0, false)
-	j := rndvJob{tmh: tmh, rvh: rvh, hnd: s.hnd, solicited: h.flags&flagSolicited != 0,
+	j := rndvJob{tmh: tmh, rvh: rvh, hnd: s.hnd, solicited: h.Flags&wire.FlagSolicited != 0,
 		wc: verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMDataValid, ByteLen: rvh.Len, QPNum: q.num}}
 	withImm(&j.wc, h)
 	j.buf = verbs.SGE{Data: s.buf.Data[:rvh.Len], LKey: s.buf.LKey}
@@ -61,19 +62,19 @@ func (q *queuePair) rndvMatched(h *header, payload []byte, tmh verbs.TMH, s *tag
 
 // rndvIncomplete hands a matched rendezvous to software: TMH and RVH go into the tagged buffer, as
 // far as they fit (TMO 4.2, 9).
-func (q *queuePair) rndvIncomplete(h *header, payload []byte, wc verbs.WC, s *tagSlot) {
+func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, s *tagSlot) {
 	t := q.tm
 	m := &q.rx
 	m.hnd, m.wrid, m.sges[0] = s.hnd, s.wrid, s.buf
 	n := min(finSize, len(s.buf.Data))
 	s.buf = verbs.SGE{}
 	if !q.scatter(m.sges[:1], 0, payload[:n]) {
-		q.tmFails(h.psn, verbs.WCLocProtErr, verbs.WCRemOpErr)
+		q.tmFails(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr)
 		return
 	}
 	m.sges[0] = verbs.SGE{}
 	wc.Status, wc.ByteLen = verbs.WCTMRndvIncomplete, uint32(n)
-	solicited := h.flags&flagSolicited != 0
+	solicited := h.Flags&wire.FlagSolicited != 0
 	if !t.cfg.TwoIncomplete {
 		wc.Flags |= verbs.WCFlagTMDataValid
 		withImm(&wc, h)

@@ -7,16 +7,17 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
 // tagOpener opens devices with knobs on a fabric of their own.
-func tagOpener(opts soft.FabricOptions, tm soft.TMConfig) verbstest.Opener {
+func tagOpener(opts soft.FabricOptions, tm softtest.TM) verbstest.Opener {
 	return func(t *testing.T, n int) []verbs.Device {
 		f := soft.NewFabric(opts)
 		var out []verbs.Device
 		for i := range n {
-			d, err := soft.Open(soft.Config{Name: fmt.Sprintf("loop%d", i), Fabric: f, Rank: i, TM: tm})
+			d, err := soft.Open(softtest.WithTM(soft.Config{Name: fmt.Sprintf("loop%d", i), Fabric: f, Rank: i}, tm))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -32,7 +33,7 @@ func tagOpener(opts soft.FabricOptions, tm soft.TMConfig) verbstest.Opener {
 }
 
 // tagOptions tells the suite of the knobs.
-func tagOptions(f soft.FabricOptions, tm soft.TMConfig) verbstest.TagOptions {
+func tagOptions(f soft.FabricOptions, tm softtest.TM) verbstest.TagOptions {
 	return verbstest.TagOptions{InitialCount: uint32(tm.InitialCount), MTU: tm.MTU, Strict: tm.Strict, Dormant: tm.LiveGoDormant,
 		RecvUnexpected: tm.RecvUnexpected, TwoIncomplete: tm.TwoIncomplete, OpenReads: f.Direct, SyncReqOfDriver: tm.QuirkSyncReq}
 }
@@ -43,14 +44,14 @@ func TestTagKnobs(t *testing.T) {
 	direct := soft.FabricOptions{Direct: true}
 	for name, c := range map[string]struct {
 		fabric soft.FabricOptions
-		tm     soft.TMConfig
+		tm     softtest.TM
 	}{
-		"wrap":    {direct, soft.TMConfig{InitialCount: 65530}},
-		"mlx5":    {direct, soft.TMConfig{QuirkSyncReq: true, RecvUnexpected: true, TwoIncomplete: true, MTU: 64}},
-		"strict":  {direct, soft.TMConfig{Strict: true, InitialCount: 65000}},
-		"dormant": {direct, soft.TMConfig{LiveGoDormant: true, InitialCount: 40000}},
-		"late":    {direct, soft.TMConfig{Seed: 3, DelayOps: 4, DelayData: 5, DelayFIN: 6, InitialCount: 65000}},
-		"rough":   {rough, soft.TMConfig{Seed: 4, DelayOps: 9, DelayData: 9, DelayFIN: 9, InitialCount: 65500, TwoIncomplete: true}},
+		"wrap":    {direct, softtest.TM{InitialCount: 65530}},
+		"mlx5":    {direct, softtest.TM{QuirkSyncReq: true, RecvUnexpected: true, TwoIncomplete: true, MTU: 64}},
+		"strict":  {direct, softtest.TM{Strict: true, InitialCount: 65000}},
+		"dormant": {direct, softtest.TM{LiveGoDormant: true, InitialCount: 40000}},
+		"late":    {direct, softtest.TM{Seed: 3, DelayOps: 4, DelayData: 5, DelayFIN: 6, InitialCount: 65000}},
+		"rough":   {rough, softtest.TM{Seed: 4, DelayOps: 9, DelayData: 9, DelayFIN: 9, InitialCount: 65500, TwoIncomplete: true}},
 	} {
 		t.Run(name, func(t *testing.T) { verbstest.RunTags(t, tagOpener(c.fabric, c.tm), tagOptions(c.fabric, c.tm)) })
 	}

@@ -7,11 +7,13 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // tagRig is a device whose tag-matching SRQ is used without a peer.
-func tagRig(tb testing.TB, tm TMConfig) (*Device, verbs.PD, verbs.CQ, *sharedQueue) {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{}), TM: tm})
+func tagRig(tb testing.TB, tm hook.TM) (*Device, verbs.PD, verbs.CQ, *sharedQueue) {
+	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(tm))
 	require.NoError(tb, err)
 	pd, err := d.AllocPD()
 	require.NoError(tb, err)
@@ -25,7 +27,7 @@ func tagRig(tb testing.TB, tm TMConfig) (*Device, verbs.PD, verbs.CQ, *sharedQue
 
 // addAndMatch is a tagged receive from its ADD to its completion: post, match, poll.
 func addAndMatch(tb testing.TB, n int, run func(f func())) {
-	_, pd, cq, srq := tagRig(tb, TMConfig{})
+	_, pd, cq, srq := tagRig(tb, hook.TM{})
 	buf := make([]byte, 64)
 	mr, err := pd.RegMR(buf, verbs.AccessLocalWrite)
 	require.NoError(tb, err)
@@ -35,7 +37,7 @@ func addAndMatch(tb testing.TB, n int, run func(f func())) {
 	q.state, q.attr.PathMTU = verbs.QPSRTR, verbs.MTU4096
 	wr := verbs.OpsWR{Flags: verbs.OpsSignaled, Add: verbs.TagAdd{SGList: []verbs.SGE{{Data: buf, LKey: mr.LKey()}}, Mask: ^uint64(0)}}
 	msg := make([]byte, verbs.TMHSize+8)
-	h := header{op: opSend, flags: flagFirst | flagLast, length: uint32(len(msg)), total: uint64(len(msg))}
+	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagFirst | wire.FlagLast, Length: uint32(len(msg)), Total: uint64(len(msg))}
 	tb.Cleanup(func() { require.NoError(tb, mr.Dereg()) })
 	var wc [4]verbs.WC
 	tag := uint64(0)
@@ -47,7 +49,7 @@ func addAndMatch(tb testing.TB, n int, run func(f func())) {
 				tb.Fatal(err)
 			}
 			verbs.TMH{Opcode: verbs.TMHEager, Tag: tag}.Put(msg)
-			h.psn = q.expect
+			h.PSN = q.expect
 			if ok, _ := q.recvTM(nil, &h, msg); !ok {
 				tb.Fatal("refused")
 			}

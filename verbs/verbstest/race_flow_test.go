@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // Missing buffers, and buffers that are too short.
@@ -14,7 +14,7 @@ import (
 // 28: an unexpected message waits for an untagged buffer, and so do later ones of its source; it is
 // delivered once and counted once. Other sources are unaffected.
 func TestRace28NoUntaggedBuffer(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	behind, other := r.bbuf[:8], r.bbuf[100:108]
 	r.add(1, 5, exact, behind)
 	r.add(2, 8, exact, other)
@@ -40,7 +40,7 @@ func TestRace28NoUntaggedBuffer(t *testing.T) {
 // nothing else.
 func TestRace29SenderGivesUp(t *testing.T) {
 	for retries := range uint8(3) {
-		r := newRaceRig(t, soft.TMConfig{})
+		r := newRaceRig(t, softtest.TM{})
 		conf := r.source()
 		conf.rnr, conf.rnrSet = retries, true
 		qa, _ := r.connect(r.a, r.b, conf, r.conf())
@@ -62,11 +62,11 @@ func TestRace29SenderGivesUp(t *testing.T) {
 // 30: an expected message needs no untagged buffer. A device that requires one makes the sender
 // wait, does not use the buffer, and delivers once.
 func TestRace30ExpectedWithoutBuffers(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	r.add(1, 5, exact, r.bbuf)
 	r.hit(1, 5, r.bbuf)
 
-	r = newRaceRig(t, soft.TMConfig{RNRWhenEmpty: true})
+	r = newRaceRig(t, softtest.TM{RNRWhenEmpty: true})
 	r.add(1, 5, exact, r.bbuf)
 	m := r.short(r.a, r.qa, 5, 2, 8)
 	r.b.none()
@@ -80,7 +80,7 @@ func TestRace30ExpectedWithoutBuffers(t *testing.T) {
 // none is lost.
 func TestRace31FinWithoutBuffer(t *testing.T) {
 	const n, size = 3, 5000
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	cq, srq := r.a.tagSRQ(7, 16)
 	conf := r.source()
 	conf.srq, conf.cq = srq, cq
@@ -114,7 +114,7 @@ func TestRace31FinWithoutBuffer(t *testing.T) {
 // frees the entry. Others are unaffected.
 func TestRace32EagerTooLong(t *testing.T) {
 	for _, n := range []int{1, 240, 5000} {
-		r := newRaceRig(t, soft.TMConfig{})
+		r := newRaceRig(t, softtest.TM{})
 		r.untagged(1)
 		clear(r.bbuf[:6000])
 		r.add(1, 5, exact, r.bbuf[:n-1])
@@ -135,7 +135,7 @@ func TestRace32EagerTooLong(t *testing.T) {
 
 // 56: one event for each arming of the limit, even if it is crossed repeatedly.
 func TestRace56Limit(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	r.untagged(8)
 	k := 0
 	take := func(events int) {
@@ -166,7 +166,7 @@ func TestRace56Limit(t *testing.T) {
 // Not in TMO 7.2: an unexpected message that is cut short by the failure of its queue pair is not
 // counted: it will never be reported, so that no entry would become live any more.
 func TestUnexpectedCutShort(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	r.untagged(2)
 	r.eager(6, 0, 10_000)
 	r.move(3) // it has a buffer, and more of it follows

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // The list and its operations.
@@ -16,7 +16,7 @@ import (
 // the second DEL is TM_ERR or EINVAL, and affects no other entry.
 func TestRace19DelTwice(t *testing.T) {
 	for _, delay := range []int{0, 20} {
-		r := newRaceRigOf(t, soft.TMConfig{DelayOps: delay}, 2, 64)
+		r := newRaceRigOf(t, softtest.TM{DelayOps: delay}, 2, 64)
 		for i := range uint64(6) {
 			h := r.add(10+i, 5, exact, r.bbuf[:50])
 			other := r.add(20+i, 6, exact, r.bbuf[50:])
@@ -56,7 +56,7 @@ func TestRace22ForcedDelOfLive(t *testing.T) {
 	consumed := 0
 	const seeds = 12
 	for seed := range uint64(seeds) {
-		r := newRaceRig(t, soft.TMConfig{Strict: true, DelayOps: 6, Seed: seed})
+		r := newRaceRig(t, softtest.TM{Strict: true, DelayOps: 6, Seed: seed})
 		r.untagged(2)
 		h := r.add(1, 5, exact, r.bbuf)
 		r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count})
@@ -100,7 +100,7 @@ func TestRace27ChainFails(t *testing.T) {
 		"ops full":  {15, 2, syscall.ENOMEM, func(*verbs.OpsWR) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRaceRigOf(t, soft.TMConfig{}, c.tags, c.ops)
+			r := newRaceRigOf(t, softtest.TM{}, c.tags, c.ops)
 			r.untagged(2)
 			var wr [4]*verbs.OpsWR
 			for i := range wr {
@@ -131,7 +131,7 @@ func TestRace27ChainFails(t *testing.T) {
 // its size: each completion is that of the right receive, and slots are reused oldest first.
 func TestRace54HandleReuse(t *testing.T) {
 	const tags, rounds = 4, 3000
-	r := newRaceRigOf(t, soft.TMConfig{Strict: true}, tags, 16)
+	r := newRaceRigOf(t, softtest.TM{Strict: true}, tags, 16)
 	type posted struct {
 		id  uint64
 		hnd uint32
@@ -171,7 +171,7 @@ func TestRace54HandleReuse(t *testing.T) {
 // arrived in part and completions are unpolled: QPs to ERR, their last event, every receive has at
 // most one end, then QPs, SRQ and CQ, in that order only.
 func TestRace55Teardown(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{DelayData: 5, DelayFIN: 5})
+	r := newRaceRig(t, softtest.TM{DelayData: 5, DelayFIN: 5})
 	cq := r.b.tagCQ(64)
 	srq, err := r.b.pd.CreateSRQ(tagAttr(cq, 15, 64))
 	r.ok(err)

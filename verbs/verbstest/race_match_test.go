@@ -7,13 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // 1: an expected message of one packet is one completion, with tag and priv, and leaves only its
 // payload in the buffer.
 func TestRace01OnePacket(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	for i, n := range []int{1, 8, 1000, 1008} {
 		id, tag := uint64(i), uint64(i)<<40
 		clear(r.bbuf)
@@ -28,7 +28,7 @@ func TestRace01OnePacket(t *testing.T) {
 
 // 2: between MATCH and DATA_VALID of a message of many packets other messages are received.
 func TestRace02SeveralPackets(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	r.untagged(4)
 	const n = 40_000
 	long, small := r.bbuf[:n], r.bbuf[n:]
@@ -50,7 +50,7 @@ func TestRace02SeveralPackets(t *testing.T) {
 
 // 5, 6: classification before the host polls is final; an entry added meanwhile is dormant.
 func TestRace06DormantInDevice(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	r.untagged(4)
 	one := r.short(r.a, r.qa, 5, 1, 8)
 	r.move(3)
@@ -70,7 +70,7 @@ func TestRace06DormantInDevice(t *testing.T) {
 
 // 11: a lost SYNC makes matching slower, not wrong; the next operation reports the count.
 func TestRace11SyncLost(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{DropSync: 1})
+	r := newRaceRig(t, softtest.TM{DropSync: 1})
 	r.untagged(4)
 	r.unexpected(0, r.short(r.a, r.qa, 9, 0, 8))
 	h := r.add(1, 5, exact, r.bbuf) // with the old count
@@ -91,7 +91,7 @@ func TestRace11SyncLost(t *testing.T) {
 // 65535.
 func TestRace12StaleCounts(t *testing.T) {
 	for _, initial := range []uint16{0, 65533} {
-		r := newRaceRig(t, soft.TMConfig{InitialCount: initial})
+		r := newRaceRig(t, softtest.TM{InitialCount: initial})
 		r.untagged(16)
 		first := r.count
 		for k := range 5 {
@@ -117,7 +117,7 @@ func TestRace12StaleCounts(t *testing.T) {
 
 // 35: an empty message, an empty buffer, and both.
 func TestRace35ZeroLength(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	clear(r.bbuf[:64])
 	for i, buf := range [][]byte{r.bbuf[:64], r.bbuf[:0]} {
 		r.add(uint64(i), 5, exact, buf)
@@ -135,7 +135,7 @@ func TestRace35ZeroLength(t *testing.T) {
 
 // 37: an entry of mask 0 and tag 0 matches every tagged message, in list order, and nothing else.
 func TestRace37MatchAll(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	r.untagged(4)
 	for id := range uint64(3) {
 		r.add(id, 0, 0, r.bbuf)
@@ -154,7 +154,7 @@ func TestRace37MatchAll(t *testing.T) {
 // 38: a raw entry whose tag has bits outside its mask never matches, and does not affect others; a
 // strict device refuses it.
 func TestRace38BitsOutsideMask(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	r.untagged(8)
 	zero := r.add(1, 7, 0, r.bbuf)
 	some := r.add(2, 0xf1, 0xf0, r.bbuf)
@@ -167,7 +167,7 @@ func TestRace38BitsOutsideMask(t *testing.T) {
 	r.del(some, verbs.WCSuccess)
 	r.fits(15)
 
-	s := newRaceRig(t, soft.TMConfig{Strict: true})
+	s := newRaceRig(t, softtest.TM{Strict: true})
 	_, err := s.srq.PostSRQOps(&verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: s.tagAdd(1, 7, 0, s.bbuf)})
 	require.Error(t, err)
 	s.fits(15)
@@ -177,7 +177,7 @@ func TestRace38BitsOutsideMask(t *testing.T) {
 // those of one source in the order of sending.
 func TestRace42TwoSources(t *testing.T) {
 	const each, room = 20, 8000
-	r := newRaceRigOf(t, soft.TMConfig{}, 63, 200)
+	r := newRaceRigOf(t, softtest.TM{}, 63, 200)
 	mr, buf := r.c.mem(each * room)
 	for id := range uint64(2 * each) {
 		r.add(id, 0, 0, r.bbuf[id*room:][:room])
@@ -219,7 +219,7 @@ func TestRace42TwoSources(t *testing.T) {
 
 // 53: NO_TAG messages are not counted and do not change the order of the others.
 func TestRace53NoTagFlood(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	r.untagged(16)
 	bufs := [][]byte{r.bbuf[:8], r.bbuf[100:108], r.bbuf[200:208]}
 	flood := func() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // request is an RVH for n bytes of the first source.
@@ -32,7 +33,7 @@ func (r *raceRig) onlyData(id uint64, n int) {
 // 3: MATCH, then the data, then FIN at the sender and DATA_VALID at the receiver, in either order,
 // but not before the data.
 func TestRace03Rendezvous(t *testing.T) {
-	for _, tm := range []soft.TMConfig{{}, {DelayData: 60}, {DelayFIN: 60}} {
+	for _, tm := range []softtest.TM{{}, {DelayData: 60}, {DelayFIN: 60}} {
 		const n = 20_000
 		r := newRaceRig(t, tm)
 		fmr, fin := r.a.mem(64)
@@ -57,7 +58,7 @@ func TestRace03Rendezvous(t *testing.T) {
 // 17, 48: a DEL during the data transfer of a rendezvous fails, before or after its end; the data
 // arrives.
 func TestRace48DelDuringRendezvous(t *testing.T) {
-	for first, tm := range map[uint64]soft.TMConfig{70: {}, 1: {DelayOps: 400}} {
+	for first, tm := range map[uint64]softtest.TM{70: {}, 1: {DelayOps: 400}} {
 		const n = 20_000
 		r := newRaceRig(t, tm)
 		h := r.add(1, 5, exact, r.bbuf[:n])
@@ -84,7 +85,7 @@ func TestRace48DelDuringRendezvous(t *testing.T) {
 // is finished by software.
 func TestRace34RendezvousTooLong(t *testing.T) {
 	for _, two := range []bool{false, true} {
-		r := newRaceRig(t, soft.TMConfig{TwoIncomplete: two})
+		r := newRaceRig(t, softtest.TM{TwoIncomplete: two})
 		for id, n := range []int{0, 1, 15, 16, 31, 32, 99} {
 			clear(r.bbuf[:200])
 			h := r.add(uint64(id), 5, exact, r.bbuf[:n])
@@ -109,7 +110,7 @@ func TestRace34RendezvousTooLong(t *testing.T) {
 // 36: an empty rendezvous ends like any other without a read: its key is ignored, and its sender
 // need not answer.
 func TestRace36EmptyRendezvous(t *testing.T) {
-	r := newRaceRig(t, soft.TMConfig{})
+	r := newRaceRig(t, softtest.TM{})
 	fmr, fin := r.a.mem(64)
 	clear(r.bbuf[:64])
 	for i, buf := range [][]byte{r.bbuf[:0], r.bbuf[:64]} {
@@ -132,7 +133,7 @@ func TestRace36EmptyRendezvous(t *testing.T) {
 // unaffected.
 func TestRace47SenderGoneDuringRead(t *testing.T) {
 	for name, end := range map[string]func(r *raceRig){
-		"dies":      func(r *raceRig) { r.fabric.Kill(r.devs[0]); r.a.dead = true },
+		"dies":      func(r *raceRig) { softtest.Kill(r.fabric, r.devs[0]); r.a.dead = true },
 		"fails":     func(r *raceRig) { r.toErr(r.qa) },
 		"withdraws": func(r *raceRig) { r.ok(r.amr.Dereg()) },
 	} {
@@ -145,7 +146,7 @@ func TestRace47SenderGoneDuringRead(t *testing.T) {
 
 func senderGone(t *testing.T, fo soft.FabricOptions, end func(r *raceRig)) {
 	const n = 900_000
-	r := newRaceRigOn(t, fo, soft.TMConfig{}, 15, 64)
+	r := newRaceRigOn(t, fo, softtest.TM{}, 15, 64)
 	r.untagged(1)
 	clear(r.bbuf)
 	r.add(1, 5, exact, r.bbuf[:n])
@@ -173,7 +174,7 @@ func TestRace49BadKey(t *testing.T) {
 		func(h *verbs.RVH) { h.VA -= 1 << 30 },
 		func(h *verbs.RVH) { h.VA += 1 << 20 },
 	} {
-		r := newRaceRig(t, soft.TMConfig{})
+		r := newRaceRig(t, softtest.TM{})
 		r.untagged(1)
 		r.add(1, 5, exact, r.bbuf[:100])
 		r.add(2, 6, exact, r.bbuf[100:])

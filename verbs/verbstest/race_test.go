@@ -9,6 +9,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // The scenarios of TMO 7.2 that a device alone can show, by number. On the loop wire here, one
@@ -26,19 +27,19 @@ type raceRig struct {
 	spin   verbs.CQ // the receiver's, always empty: move polls it
 }
 
-func newRaceRig(t *testing.T, tm soft.TMConfig) *raceRig {
+func newRaceRig(t *testing.T, tm softtest.TM) *raceRig {
 	t.Helper()
 	return newRaceRigOf(t, tm, 15, 64)
 }
 
-func newRaceRigOf(t *testing.T, tm soft.TMConfig, tags, ops uint32) *raceRig {
+func newRaceRigOf(t *testing.T, tm softtest.TM, tags, ops uint32) *raceRig {
 	t.Helper()
 	return newRaceRigOn(t, raceFabric, tm, tags, ops)
 }
 
 var raceFabric = soft.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond}
 
-func newRaceRigOn(t *testing.T, fo soft.FabricOptions, tm soft.TMConfig, tags, ops uint32) *raceRig {
+func newRaceRigOn(t *testing.T, fo soft.FabricOptions, tm softtest.TM, tags, ops uint32) *raceRig {
 	t.Helper()
 	r := &raceRig{fabric: soft.NewFabric(fo)}
 	e := newEnv(t, func(t *testing.T, n int) []verbs.Device { return r.open(t, n, tm) }, 3)
@@ -57,9 +58,9 @@ func (r *raceRig) source() qpConf {
 	return qpConf{cap: verbs.QPCap{MaxSendWR: 4096, MaxRecvWR: 64, MaxSendSGE: 3, MaxRecvSGE: 1, MaxInlineData: 256}}
 }
 
-func (r *raceRig) open(t *testing.T, n int, tm soft.TMConfig) (out []verbs.Device) {
+func (r *raceRig) open(t *testing.T, n int, tm softtest.TM) (out []verbs.Device) {
 	for i := range n {
-		d, err := soft.Open(soft.Config{Fabric: r.fabric, Rank: i, TM: tm})
+		d, err := soft.Open(softtest.WithTM(soft.Config{Fabric: r.fabric, Rank: i}, tm))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
 		r.devs = append(r.devs, d)

@@ -1,0 +1,45 @@
+package soft
+
+import (
+	"slices"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// What package softtest reaches; it says what each of them is for.
+func init() {
+	hook.ID = func(dev any) wire.DeviceID { return dev.(*Device).self.ID }
+	hook.Step = func(dev any) { dev.(*Device).step() }
+	hook.Idle = func(dev any) bool { return dev.(*Device).idle() }
+	hook.WithTM = func(cfg any, tm hook.TM) any { return cfg.(Config).withTM(tm) }
+	hook.Refusals = func(dev any) uint64 { return dev.(*Device).rnrs }
+	hook.CutShort = func(dev any) uint64 { return dev.(*Device).cuts }
+}
+
+// step is one pass in which loop wires receive although their fabric is Stepped.
+func (d *Device) step() {
+	if invariant.Enabled {
+		defer d.enter("step")()
+	}
+	d.stepping(true)
+	d.progress(0)
+	d.stepping(false)
+}
+
+func (d *Device) stepping(on bool) {
+	for _, w := range d.wires {
+		if l, ok := w.(*loop.Wire); ok {
+			l.Stepping = on
+		}
+	}
+}
+
+func (d *Device) idle() bool {
+	if len(d.work)+len(d.readers)+len(d.slow)+len(d.events) != 0 {
+		return false
+	}
+	return !slices.ContainsFunc(d.wires, func(w wire.Wire) bool { l, ok := w.(*loop.Wire); return !ok || l.Expects() })
+}

@@ -1,0 +1,112 @@
+package dial
+
+import (
+	"crypto/rand"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// handshakeTime bounds the whole handshake, so that a silent stranger holds nothing for long.
+const handshakeTime = 5 * time.Second
+
+// refusedTime bounds how long a dial that finds no listener is repeated.
+const refusedTime = time.Second
+
+// dialHandshake runs the dialler's side up to the acceptor's accept. claim then decides whether the
+// connection is still wanted; if so the acceptor is told with a confirm.
+func (c *Connector) dialHandshake(conn net.Conn, peer *wire.Address, claim func() bool) error {
+	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
+	h := &hello{kind: c.cfg.Kind, src: c.cfg.Self.ID, dst: peer.ID, srcRank: c.cfg.Self.Rank, dstRank: peer.Rank,
+		addr: c.cfg.Self.Encode()}
+	_, _ = rand.Read(h.nonce[:])
+	raw := h.encode()
+	if _, err := conn.Write(raw); err != nil {
+		// The other side may have refused before it read everything.
+		if _, rerr := readMsg(conn, msgChallenge); isReject(rerr) {
+			return rerr
+		}
+		return err
+	}
+	challenge, err := readMsg(conn, msgChallenge)
+	if err != nil {
+		if errors.Is(err, errOutOfTurn) {
+			return Refuse(rejectMagic, "something else than tagmatch answers there: %v", err)
+		}
+		return err
+	}
+	if err := writeMsg(conn, msgProof, proof(c.cfg.Secret, labelDialler, raw, challenge)); err != nil {
+		return err
+	}
+	mac, err := readMsg(conn, msgAccept)
+	if err != nil {
+		return err
+	}
+	if !proven(c.cfg.Secret, labelAcceptor, raw, challenge, mac) {
+		e := Refuse(rejectSecret, "the acceptor does not have the secret of this job")
+		writeReject(conn, e)
+		return e
+	}
+	if !claim() {
+		return errSuperseded
+	}
+	if err := writeMsg(conn, msgConfirm, nil); err != nil {
+		return err
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+// acceptHandshake runs the acceptor's side up to the dialler's proof and returns who dialled, and
+// the message that accepts.
+func (c *Connector) acceptHandshake(conn net.Conn) (peer *wire.Address, accept []byte, err error) {
+	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
+	h, raw, err := readHello(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	if peer, err = c.checkHello(h); err != nil {
+		return peer, nil, err
+	}
+	var challenge [nonceSize]byte
+	_, _ = rand.Read(challenge[:])
+	if err := writeMsg(conn, msgChallenge, challenge[:]); err != nil {
+		return peer, nil, err
+	}
+	mac, err := readMsg(conn, msgProof)
+	if err != nil {
+		return peer, nil, err
+	}
+	if !proven(c.cfg.Secret, labelDialler, raw, challenge[:], mac) {
+		return peer, nil, Refuse(rejectSecret, "rank %d does not have the secret of rank %d's job", h.srcRank, c.cfg.Self.Rank)
+	}
+	return peer, proof(c.cfg.Secret, labelAcceptor, raw, challenge[:]), nil
+}
+
+// checkHello checks whom the dialler wants and who it says it is.
+func (c *Connector) checkHello(h *hello) (*wire.Address, error) {
+	self := c.cfg.Self
+	switch {
+	case h.kind != c.cfg.Kind:
+		return nil, Refuse(rejectKind, "a %q connection came to a %q listener", h.kind, c.cfg.Kind)
+	case h.dst != self.ID || h.dstRank != self.Rank:
+		return nil, Refuse(rejectDestination, "device %x of rank %d is not here: this is device %x of rank %d",
+			h.dst[:4], h.dstRank, self.ID[:4], self.Rank)
+	case h.src == self.ID:
+		return nil, Refuse(rejectDestination, "a device does not connect to itself")
+	}
+	peer, err := wire.DecodeAddress(h.addr)
+	if err != nil {
+		return nil, Refuse(rejectHello, "hello of rank %d: %v", h.srcRank, err)
+	}
+	if peer.ID != h.src || peer.Rank != h.srcRank {
+		return nil, Refuse(rejectHello, "hello of rank %d carries the address of another device", h.srcRank)
+	}
+	return peer, nil
+}
+
+func isReject(err error) bool {
+	var r *rejectError
+	return errors.As(err, &r)
+}

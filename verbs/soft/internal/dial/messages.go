@@ -1,0 +1,217 @@
+package dial
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// The handshake of every connection, little-endian:
+//
+//	dialler  -> hello: magic, version, length, then kind, both ids, both ranks, nonce, the dialler's encoded address
+//	acceptor -> challenge: nonce
+//	dialler  -> proof: HMAC-SHA256(secret, dialler's label, hello, challenge)
+//	acceptor -> accept: HMAC-SHA256(secret, acceptor's label, hello, challenge)
+//	dialler  -> confirm
+//	both     -> ready, on wires that take descriptors or memory for a connection, see Ready
+//
+// Either side may answer with reject (a code and a text) and close. The dialler proves first, so
+// that a stranger learns nothing from the acceptor; the labels differ, so that no proof can be
+// reflected; the confirm lets a dialler that has been overtaken by the peer's own dial walk away,
+// see connector. The reject message and the first 12 bytes of hello stay as they are in all
+// versions.
+const (
+	helloMagic      = "tagmatch"
+	protocolVersion = 3
+	helloPrefix     = len(helloMagic) + 2 + 2
+	nonceSize       = 32
+	macSize         = sha256.Size
+	maxKind         = 16
+	helloFixed      = 1 + 2*16 + 2*4 + nonceSize // without the kind's and the address's bytes
+	maxHello        = helloFixed + maxKind + wire.MaxAddressSize
+	maxReject       = 1 + 255
+
+	labelDialler  = "tagmatch verbs/soft connection 1: dialler\x00"
+	labelAcceptor = "tagmatch verbs/soft connection 1: acceptor\x00"
+)
+
+// msgType is the first byte of every message but hello; two bytes of length follow.
+type msgType uint8
+
+const (
+	msgChallenge msgType = 1 + iota
+	msgProof
+	msgAccept
+	msgConfirm
+	msgReject
+	msgReady
+)
+
+// msgSize is the size that a message must have; reject has at most maxReject.
+var msgSize = [...]int{msgChallenge: nonceSize, msgProof: macSize, msgAccept: macSize, msgConfirm: 0, msgReady: 0}
+
+// rejectCode says why a connection was refused.
+type rejectCode uint8
+
+const (
+	rejectMagic rejectCode = 1 + iota
+	rejectVersion
+	rejectKind
+	rejectDestination
+	rejectHello
+	rejectSecret
+	rejectDuplicate // the peer's own dial goes before this one
+	RejectClosing
+	rejectShort     // of descriptors or memory: dial again
+	rejectForbidden // a system call is refused
+	RejectYielded   // the wire leaves this peer to another one
+)
+
+// rejectError is a refused connection, on both sides.
+type rejectError struct {
+	code rejectCode
+	text string
+	byUs bool
+}
+
+func (e *rejectError) Error() string {
+	if e.byUs {
+		return e.text
+	}
+	return fmt.Sprintf("the peer refused the connection: %q", e.text) // quoted: a stranger may have written it
+}
+
+func Refuse(code rejectCode, format string, args ...any) *rejectError {
+	return &rejectError{code: code, text: fmt.Sprintf(format, args...), byUs: true}
+}
+
+// hello is the dialler's first message.
+type hello struct {
+	kind             string
+	src, dst         wire.DeviceID
+	srcRank, dstRank uint32
+	nonce            [nonceSize]byte
+	addr             []byte // encoded
+}
+
+func (h *hello) encode() []byte {
+	b := make([]byte, 0, 256)
+	b = append(b, helloMagic...)
+	b = binary.LittleEndian.AppendUint16(b, protocolVersion)
+	b = append(b, 0, 0)
+	b = wire.AppendText(b, h.kind)
+	b = append(b, h.src[:]...)
+	b = append(b, h.dst[:]...)
+	b = binary.LittleEndian.AppendUint32(b, h.srcRank)
+	b = binary.LittleEndian.AppendUint32(b, h.dstRank)
+	b = append(b, h.nonce[:]...)
+	b = append(b, h.addr...)
+	binary.LittleEndian.PutUint16(b[helloPrefix-2:], uint16(len(b)-helloPrefix))
+	return b
+}
+
+// helloLength checks the first helloPrefix bytes and returns how many follow.
+func helloLength(b []byte) (int, error) {
+	if string(b[:len(helloMagic)]) != helloMagic {
+		return 0, Refuse(rejectMagic, "not a tagmatch connection: it starts with %q", b[:len(helloMagic)])
+	}
+	if v := binary.LittleEndian.Uint16(b[len(helloMagic):]); v != protocolVersion {
+		return 0, Refuse(rejectVersion, "protocol version %d, this side speaks version %d", v, protocolVersion)
+	}
+	n := int(binary.LittleEndian.Uint16(b[len(helloMagic)+2:]))
+	if n < helloFixed || n > maxHello {
+		return 0, Refuse(rejectHello, "hello of %d bytes: it has between %d and %d", n, helloFixed, maxHello)
+	}
+	return n, nil
+}
+
+// decodeHello decodes what follows the prefix. It keeps b.
+func decodeHello(b []byte) (*hello, error) {
+	kind, b, ok := wire.CutText(b)
+	if !ok || len(kind) > maxKind || len(b) < helloFixed-1 {
+		return nil, Refuse(rejectHello, "hello is cut short or names too long a kind")
+	}
+	h := &hello{kind: kind}
+	b = b[copy(h.src[:], b):]
+	b = b[copy(h.dst[:], b):]
+	h.srcRank = binary.LittleEndian.Uint32(b)
+	h.dstRank = binary.LittleEndian.Uint32(b[4:])
+	b = b[8:]
+	b = b[copy(h.nonce[:], b):]
+	h.addr = b
+	return h, nil
+}
+
+func readHello(r io.Reader) (h *hello, raw []byte, err error) {
+	raw = make([]byte, helloPrefix, 512)
+	if _, err := io.ReadFull(r, raw); err != nil {
+		return nil, nil, err
+	}
+	n, err := helloLength(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	raw = append(raw, make([]byte, n)...)
+	if _, err := io.ReadFull(r, raw[helloPrefix:]); err != nil {
+		return nil, nil, err
+	}
+	h, err = decodeHello(raw[helloPrefix:])
+	return h, raw, err
+}
+
+func writeMsg(w io.Writer, t msgType, body []byte) error {
+	b := append(make([]byte, 0, 3+len(body)), byte(t), byte(len(body)), byte(len(body)>>8))
+	_, err := w.Write(append(b, body...))
+	return err
+}
+
+// writeReject tells the peer why; whether that arrives does not matter.
+func writeReject(w io.Writer, e *rejectError) {
+	text := e.text[:min(len(e.text), maxReject-1)]
+	_ = writeMsg(w, msgReject, append([]byte{byte(e.code)}, text...))
+}
+
+var errOutOfTurn = errors.New("handshake message out of turn")
+
+// readMsg reads a message that must be of type want; a reject comes back as *rejectError.
+func readMsg(r io.Reader, want msgType) ([]byte, error) {
+	var head [3]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	t, n := msgType(head[0]), int(head[1])|int(head[2])<<8
+	switch {
+	case t == msgReject && n >= 1 && n <= maxReject:
+	case t != want:
+		return nil, fmt.Errorf("%w: type %d instead of %d", errOutOfTurn, t, want)
+	case n != msgSize[t]:
+		return nil, fmt.Errorf("handshake message of type %d has %d bytes instead of %d", t, n, msgSize[t])
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, err
+	}
+	if t == msgReject {
+		return nil, &rejectError{code: rejectCode(body[0]), text: string(body[1:])}
+	}
+	return body, nil
+}
+
+// proof is what the side with that label shows for having the secret. hello and challenge bind it
+// to version, kind, both devices, both ranks and this very connection.
+func proof(secret []byte, label string, hello, challenge []byte) []byte {
+	m := hmac.New(sha256.New, secret)
+	m.Write([]byte(label))
+	m.Write(hello) // carries its own length
+	m.Write(challenge)
+	return m.Sum(nil)
+}
+
+func proven(secret []byte, label string, hello, challenge, mac []byte) bool {
+	return hmac.Equal(mac, proof(secret, label, hello, challenge))
+}

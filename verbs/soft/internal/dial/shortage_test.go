@@ -1,0 +1,102 @@
+package dial
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// short makes a connector's first n preparations fail with err, and counts all.
+func short(n int64, err error, tries *atomic.Int64) func(*Config) {
+	return func(c *Config) {
+		c.Limits.Retry = 300 * time.Millisecond
+		c.Prepare = func(net.Conn, *wire.Address) (any, error) {
+			if tries.Add(1) <= n {
+				return nil, err
+			}
+			return closeCounter{new(int)}, nil
+		}
+	}
+}
+
+const forEver = 1 << 40
+
+// TestShortagePasses: what either end is short of for a time costs nobody the connection.
+func TestShortagePasses(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for _, err := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EPERM} {
+		for side := range 2 {
+			var tries [2]atomic.Int64
+			n := [2]int64{}
+			n[side] = 3
+			a := newConnEnd(t, 3, 1, short(n[0], err, &tries[0]))
+			b := newConnEnd(t, 5, 2, short(n[1], err, &tries[1]))
+			a.Connect(b.self)
+			requireJoined(t, a.next(t), b.next(t))
+			require.EqualValues(t, 4, tries[0].Load())
+			require.EqualValues(t, 4, tries[1].Load())
+			a.Close()
+			b.Close()
+		}
+	}
+}
+
+// TestShortageIsNamed: one that stays is named for what it is, and for whose it is, by the end that
+// asked for the connection.
+func TestShortageIsNamed(t *testing.T) {
+	for err, want := range map[error]string{
+		syscall.EMFILE: "rank 5 has no file descriptor left", syscall.ENFILE: "the host of rank 5 has no file descriptor left",
+		syscall.ENOMEM: "rank 5 has no memory left", syscall.ENOSYS: "the kernel refuses rank 5 a system call",
+	} {
+		for lacking := range 2 {
+			var tries [2]atomic.Int64
+			n := [2]int64{}
+			n[lacking] = forEver
+			ranks := [2]uint32{5, 5}
+			ranks[1-lacking] = 3
+			a := newConnEnd(t, ranks[0], 1, short(n[0], err, &tries[0]))
+			b := newConnEnd(t, ranks[1], 2, short(n[1], err, &tries[1]))
+			a.Connect(b.self)
+			require.ErrorContains(t, a.next(t).Err, want)
+			require.Greater(t, tries[lacking].Load(), int64(1), "it was not tried again")
+			require.False(t, b.Pending(), "who did not ask is not told")
+			a.Close()
+			b.Close()
+		}
+	}
+}
+
+// TestUnfitIsFinal: what is no shortage is not tried again.
+func TestUnfitIsFinal(t *testing.T) {
+	var tries [2]atomic.Int64
+	a := newConnEnd(t, 3, 1, short(0, nil, &tries[0]))
+	b := newConnEnd(t, 5, 2, short(forEver, errors.New("another user"), &tries[1]))
+	a.Connect(b.self)
+	require.ErrorContains(t, a.next(t).Err, "rank 5: another user")
+	require.EqualValues(t, 1, tries[1].Load())
+}
+
+// TestSilentIsNotLost has a peer that lets its kernel accept, and says nothing, for longer than
+// dials are repeated: it is stopped, perhaps. Once it listens no more it is lost.
+func TestSilentIsNotLost(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	a := newConnEnd(t, 0, 1, func(c *Config) { c.Limits.Retry = 100 * time.Millisecond })
+	a.Connect(&wire.Address{ID: wire.DeviceID{9}, Rank: 3, TCP: []string{ln.Addr().String()}})
+	for range 3 { // each attempt takes longer than that
+		conn, err := ln.Accept()
+		require.NoError(t, err)
+		defer conn.Close()
+		require.False(t, a.Pending())
+	}
+	require.NoError(t, ln.Close())
+	require.ErrorContains(t, a.next(t).Err, "refused")
+}

@@ -1,0 +1,62 @@
+package mem
+
+import (
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// Contains says that part, which is not empty, lies in all of b.
+func Contains(b, part []byte) bool {
+	if len(b) == 0 || len(part) == 0 {
+		return false
+	}
+	off := AddrOf(part) - AddrOf(b) // wraps for what lies before
+	return off < uint64(len(b)) && uint64(len(part)) <= uint64(len(b))-off
+}
+
+// Covers says that region key is there, has the rights in need and holds all of b. It is for checks
+// of a build with -tags invariants, and looks at what those have written down.
+func (t *Table) Covers(key uint32, b []byte, need verbs.AccessFlags) bool {
+	return t.inv.covers(key, b, need)
+}
+
+// checks are those of a Table.
+type checks struct {
+	live map[uint32]check
+	gens map[uint32]uint32 // by index: generation of the last key
+}
+
+type check struct {
+	data   []byte
+	access verbs.AccessFlags
+}
+
+func newChecks() *checks {
+	return &checks{live: map[uint32]check{}, gens: map[uint32]uint32{}}
+}
+
+func (c *checks) registered(r *Region) {
+	i, gen := r.key&IndexMask, r.key>>IndexBits
+	_, live := c.live[r.key]
+	invariant.Check(!live && gen != 0, "region", "key %#x is given out, live already: %v", r.key, live)
+	last := c.gens[i]
+	invariant.Check(gen > last || gen == 1 && last == 1<<(32-IndexBits)-1, "region",
+		"generation %d of region %d follows generation %d: a peer's late request could hit it", gen, i, last)
+	c.gens[i] = gen
+	c.live[r.key] = check{r.buf, r.access}
+	invariant.Check(r.t.live == len(c.live), "region", "%d regions are counted, %d live", r.t.live, len(c.live))
+}
+
+func (c *checks) removed(rkey uint32) { delete(c.live, rkey) }
+
+// invalidated takes away what peers may do.
+func (c *checks) invalidated(rkey uint32) {
+	r := c.live[rkey]
+	r.access &= verbs.AccessLocalWrite
+	c.live[rkey] = r
+}
+
+func (c *checks) covers(key uint32, b []byte, need verbs.AccessFlags) bool {
+	r, ok := c.live[key]
+	return ok && r.access&need == need && Contains(r.data, b)
+}

@@ -1,0 +1,9 @@
+package mem
+
+import "unsafe"
+
+// The slot's size is part of the shared-memory format.
+var _ [PieceBytes]byte = [unsafe.Sizeof(Piece{})]byte{}
+
+// AddrOf is the address of b's first byte, as peers name it.
+func AddrOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

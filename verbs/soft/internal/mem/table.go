@@ -1,0 +1,312 @@
+// Package mem is a device's registered memory: the table of its regions, which peers on the same
+// host can map.
+package mem
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// maxSpare is how many Regions are kept for later registrations.
+const maxSpare = 1 << 14
+
+var errFull = errors.New("too many memory regions")
+
+// Table is the device's registered memory. What is in dir is what peers check before they
+// touch memory; own is this side of it. Slots come into being as they are needed, and free ones are
+// used again in the order in which they became free, when more than rest are. Owned by the
+// device's owner.
+type Table struct {
+	dir        *Dir
+	more       func(k int) (*Piece, error) // makes piece k, of zeros
+	own        []ownSlot                   // one a slot that was ever used
+	head, tail uint32                      // of the queue of free slots, if nfree is not 0
+	nfree      int
+	live       int
+	spare      *Region // without a slot; the last one freed is used first
+	nspare     int
+	kept       bool // in kept
+	inv        *checks
+}
+
+// ownSlot is what the owner alone knows of a slot.
+type ownSlot struct {
+	r    *Region // nil: free
+	next uint32  // key of the next registration
+	link uint32  // the slot that became free after this one
+}
+
+// kept holds every table that has registered memory until its device is closed: the runtime
+// panics when pinned memory is collected, and a program that forgets a device shall lose memory,
+// not crash.
+var kept struct {
+	sync.Mutex
+	m map[*Table]bool
+}
+
+func (t *Table) keep() {
+	t.kept = true
+	kept.Lock()
+	defer kept.Unlock()
+	if kept.m == nil {
+		kept.m = make(map[*Table]bool)
+	}
+	kept.m[t] = true
+}
+
+// Close lets the table go, unless regions are still registered.
+func (t *Table) Close() {
+	if t.kept && t.live == 0 {
+		kept.Lock()
+		defer kept.Unlock()
+		delete(kept.m, t)
+		t.kept = false
+	}
+}
+
+// Region is the owner's side of a slot, and the verbs.MR handed out. The object is used again
+// for a later region, so that registering allocates nothing: an MR must not be used after Dereg.
+type Region struct {
+	t      *Table
+	next   *Region // in Table.spare
+	key    uint32  // 0: not registered
+	access verbs.AccessFlags
+	domain *Domain // nil for regions that the device registers itself
+	addr   uint64
+	buf    []byte
+	pin    runtime.Pinner
+}
+
+func (r *Region) LKey() uint32 { return r.key }
+func (r *Region) RKey() uint32 { return r.key }
+func (r *Region) Addr() uint64 { return r.addr }
+func (r *Region) Len() int     { return len(r.buf) }
+
+// Dereg withdraws the region.
+func (r *Region) Dereg() error {
+	if r.key == 0 {
+		return &verbs.Error{Op: "dereg_mr", Errno: syscall.EINVAL, Detail: "the memory region is gone already"}
+	}
+	if r.domain != nil {
+		if invariant.Enabled {
+			defer r.domain.Enter("dereg_mr")()
+		}
+		r.domain.Users--
+	}
+	r.t.Remove(r.key)
+	return nil
+}
+
+// Domain is a protection domain as its regions know it.
+type Domain struct {
+	Users int                              // what keeps the domain: regions, and what else the device makes of it
+	Enter func(call string) (leave func()) // begins a call of the device's owner; only with -tags invariants
+}
+
+// NewTable makes a table whose pieces lie on the heap.
+func NewTable() *Table {
+	t := &Table{dir: new(Dir), more: heapPiece}
+	if invariant.Enabled {
+		t.inv = newChecks()
+	}
+	return t
+}
+
+func heapPiece(int) (*Piece, error) { return new(Piece), nil }
+
+// Rehome says who makes the pieces, before any region is registered. The first is made at once, so
+// that a device which cannot have even that fails when it is opened.
+func (t *Table) Rehome(more func(k int) (*Piece, error)) error {
+	if len(t.own) != 0 {
+		panic("mem: Table.Rehome after use")
+	}
+	t.more = more
+	first, err := more(0)
+	t.dir[0] = first
+	return err
+}
+
+// ToHeap lets the table go on without the memory that its pieces lie in.
+func (t *Table) ToHeap() {
+	dir := new(Dir)
+	for k, p := range t.dir {
+		if p != nil {
+			dir[k] = new(Piece)
+			*dir[k] = *p
+		}
+	}
+	t.dir, t.more = dir, heapPiece
+}
+
+// take finds a slot for a new region.
+func (t *Table) take() (uint32, error) {
+	if t.nfree <= rest {
+		return t.fresh()
+	}
+	i := t.head
+	t.head = t.own[i].link
+	t.nfree--
+	return i, nil
+}
+
+// fresh takes a slot that was never used.
+func (t *Table) fresh() (uint32, error) {
+	if t.live == MaxRegions { // of those that are free now, none has rested long enough
+		return 0, errFull
+	}
+	i := uint32(len(t.own))
+	if k := i / PieceSlots; t.dir[k] == nil {
+		p, err := t.more(int(k))
+		if err != nil {
+			return 0, err
+		}
+		t.dir[k] = p
+	}
+	t.own = append(t.own, ownSlot{next: 1<<IndexBits | i})
+	return i, nil
+}
+
+// put queues a slot that has become free.
+func (t *Table) put(i uint32) {
+	if t.nfree == 0 {
+		t.head = i
+	} else {
+		t.own[t.tail].link = i
+	}
+	t.tail = i
+	t.nfree++
+}
+
+// Register makes a region. Its key serves as rkey and lkey and is never 0.
+func (t *Table) Register(buf []byte, access verbs.AccessFlags, pd *Domain) (*Region, error) {
+	i, err := t.take()
+	if err != nil {
+		return nil, err
+	}
+	t.live++
+	if !t.kept {
+		t.keep()
+	}
+	r := t.spare
+	if r == nil {
+		r = &Region{t: t}
+	} else {
+		t.spare, r.next = r.next, nil
+		t.nspare--
+	}
+	o := &t.own[i]
+	o.r = r
+	r.pin.Pin(&buf[0])
+	r.key, r.buf, r.access, r.domain, r.addr = o.next, buf, access, pd, AddrOf(buf)
+	// gen last: a peer that reads the key sees the rest. The stores are atomic, hence ordered on
+	// every architecture.
+	s := t.dir.At(i)
+	atomic.StoreUint64(&s.addr, r.addr)
+	atomic.StoreUint64(&s.length, uint64(len(buf)))
+	atomic.StoreUint32(&s.access, uint32(access))
+	atomic.StoreUint32(&s.gen, r.key)
+	if invariant.Enabled {
+		t.inv.registered(r)
+	}
+	return r, nil
+}
+
+// Remove withdraws a region; an unknown key is ignored.
+func (t *Table) Remove(rkey uint32) {
+	r := t.Find(rkey)
+	if r == nil {
+		return
+	}
+	i := rkey & IndexMask
+	if invariant.Enabled {
+		t.inv.removed(rkey)
+	}
+	atomic.StoreUint32(&t.dir.At(i).gen, 0)
+	o := &t.own[i]
+	o.r, o.next = nil, r.key+1<<IndexBits
+	if o.next>>IndexBits == 0 { // generation 0 would make the key of slot 0 zero
+		o.next += 1 << IndexBits
+	}
+	r.key, r.buf, r.domain = 0, nil, nil
+	r.pin.Unpin()
+	if t.nspare < maxSpare {
+		r.next, t.spare = t.spare, r
+		t.nspare++
+	}
+	t.live--
+	t.put(i)
+}
+
+// Invalidate ends what peers may do with a region of pd; false if there is none. Its owner can use
+// it on, and deregister it.
+func (t *Table) Invalidate(pd *Domain, rkey uint32) bool {
+	r := t.Find(rkey)
+	if r == nil || r.domain != pd {
+		return false
+	}
+	r.access &= verbs.AccessLocalWrite
+	if invariant.Enabled {
+		t.inv.invalidated(rkey)
+	}
+	atomic.StoreUint32(&t.dir.At(rkey).gen, 0)
+	return true
+}
+
+// Find returns the region of a key, or nil.
+func (t *Table) Find(key uint32) *Region {
+	i := int(key & IndexMask)
+	if i >= len(t.own) {
+		return nil
+	}
+	if r := t.own[i].r; r != nil && r.key == key {
+		return r
+	}
+	return nil
+}
+
+// Resolve gives the n bytes at addr of region rkey of protection domain pd for a peer that needs
+// the rights in need. A transfer of no bytes is not checked, as on InfiniBand.
+func (t *Table) Resolve(pd *Domain, rkey uint32, addr, n uint64, need verbs.AccessFlags) ([]byte, bool) {
+	if n == 0 {
+		return nil, true
+	}
+	r := t.Find(rkey)
+	if r == nil || r.access&need != need || r.domain != pd || addr < r.addr {
+		return nil, false
+	}
+	off, size := addr-r.addr, uint64(len(r.buf))
+	if off > size || n > size-off {
+		return nil, false
+	}
+	return r.buf[off : off+n : off+n], true
+}
+
+// Local reports whether data lies in region lkey of protection domain pd with the rights in need.
+func (t *Table) Local(pd *Domain, lkey uint32, data []byte, need verbs.AccessFlags) bool {
+	if len(data) == 0 {
+		return true
+	}
+	_, ok := t.Resolve(pd, lkey, AddrOf(data), uint64(len(data)), need)
+	return ok
+}
+
+// Read copies out of a region as a peer that can read our memory does. See wire.RemoteMemory.
+func (t *Table) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
+	n := uint64(len(dst))
+	r := t.Find(rkey)
+	if r == nil || !Allows(t.dir.At(rkey), rkey, addr, n, verbs.AccessRemoteRead) {
+		return verbs.WCRemAccessErr
+	}
+	src, ok := t.Resolve(r.domain, rkey, addr, n, verbs.AccessRemoteRead)
+	if !ok {
+		return verbs.WCRemAccessErr
+	}
+	copy(dst, src)
+	return verbs.WCSuccess
+}

@@ -1,0 +1,326 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/shmring"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// What goes over the Unix socket after authentication, in both directions at once, little-endian:
+//
+//	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
+//	ready    of the connector: the offer was taken, or why not
+//	verdict  1 byte: that the sender has all it needs, and whether it can read the receiver's memory, or write to it too
+//	bye      1 byte, when the link is closed on purpose: an orderly end, or because of what the receiver did
+const (
+	magic      = "tmshm\x00"
+	version    = 4
+	offerBytes = 64
+	offerFDs   = 4
+
+	canRead    = 1
+	cannotRead = 2
+	bye        = 3
+	violated   = 4
+	canBoth    = 5
+
+	stagger = shmring.LineBytes
+)
+
+// offer describes the ring that the sender of it receives on.
+type offer struct {
+	pid, slot uint32
+	ringBytes uint32
+	shift     uint32 // where in the ring's segment the ring starts
+	probeAddr uint64 // of a word of the sender's that holds probe
+	probe     uint64
+	regions   uint32 // size of the region table
+	inbox     uint32 // size of the inbox, bytes
+}
+
+func (o *offer) encode() []byte {
+	b := make([]byte, 0, offerBytes)
+	b = append(b, magic...)
+	b = binary.LittleEndian.AppendUint16(b, version)
+	for _, v := range []uint32{o.pid, o.slot, o.ringBytes, o.shift} {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	b = binary.LittleEndian.AppendUint64(b, o.probeAddr)
+	b = binary.LittleEndian.AppendUint64(b, o.probe)
+	b = binary.LittleEndian.AppendUint32(b, o.regions)
+	b = binary.LittleEndian.AppendUint32(b, o.inbox)
+	return append(b, make([]byte, offerBytes-len(b))...)
+}
+
+// decodeOffer decodes and checks an offer by itself, and against what this device has.
+func decodeOffer(b []byte, ringBytes int) (*offer, error) {
+	if len(b) != offerBytes || string(b[:6]) != magic {
+		return nil, errors.New("the peer does not speak the shared-memory exchange")
+	}
+	if v := binary.LittleEndian.Uint16(b[6:]); v != version {
+		return nil, fmt.Errorf("the peer speaks version %d of the shared-memory exchange, this is %d: use one release in a job", v, version)
+	}
+	u32 := func(i int) uint32 { return binary.LittleEndian.Uint32(b[i:]) }
+	o := &offer{pid: u32(8), slot: u32(12), ringBytes: u32(16), shift: u32(20),
+		probeAddr: binary.LittleEndian.Uint64(b[24:]), probe: binary.LittleEndian.Uint64(b[32:]), regions: u32(40), inbox: u32(44)}
+	switch {
+	case int64(o.ringBytes) != int64(ringBytes):
+		return nil, fmt.Errorf("the peer's rings have %d bytes, ours %d: set RingBytes alike in the whole job", o.ringBytes, ringBytes)
+	case o.slot == eventSlot || o.slot >= shmring.Slots:
+		return nil, fmt.Errorf("the peer names inbox slot %d", o.slot)
+	case o.shift%stagger != 0 || o.shift >= uint32(os.Getpagesize()):
+		return nil, fmt.Errorf("the peer's ring starts at byte %d", o.shift)
+	case o.regions != mem.Slots || o.inbox != shmring.InboxBytes:
+		return nil, errors.New("the peer's tables are of another release")
+	}
+	return o, nil
+}
+
+// ringSegmentBytes is the size of a ring's segment: a page of room for the shift.
+func ringSegmentBytes(ringBytes int) int { return os.Getpagesize() + shmring.Size(ringBytes) }
+
+// prepare takes what a connection to an authenticated peer needs of this process. It runs in the
+// background.
+func (w *Wire) prepare(conn net.Conn, peer *wire.Address) (any, error) {
+	uc, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("%T is no Unix socket", conn)
+	}
+	p := &remote{w: w, evfd: -1, sock: -1, pidfd: -1}
+	err := p.identify(uc, peer)
+	if err == nil {
+		err = p.keepSocket(uc)
+	}
+	if err == nil {
+		p.mine, err = p.offer()
+	}
+	if err != nil {
+		_ = p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// upgrade exchanges descriptors with a peer that is ready for it. It runs in the background.
+func (w *Wire) upgrade(_ context.Context, conn net.Conn, _ *wire.Address, _ bool, prepared any, commit func() error) (any, error) {
+	p := prepared.(*remote)
+	if err := p.establish(conn.(*net.UnixConn), commit); err != nil {
+		if p.ended() {
+			err = verbs.ErrPeerEnded
+		}
+		_ = p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// establish commits when nothing of ours can fail any more, and then tells the peer.
+func (p *remote) establish(uc *net.UnixConn, commit func() error) error {
+	cfg := &p.w.cfg
+	fds := unix.UnixRights(p.rxSeg.fd, p.w.local.inboxSeg.fd, p.w.local.tableSeg.fd, p.w.local.evfd)
+	if _, _, err := uc.WriteMsgUnix(p.mine.encode(), fds, nil); err != nil {
+		return err
+	}
+	closeFD(&p.rxSeg.fd)
+	theirs, got, err := readOffer(uc, cfg.RingBytes)
+	if err == nil {
+		err = p.adopt(theirs, got)
+	}
+	for i := range got {
+		closeFD(&got[i])
+	}
+	if err := dial.Ready(p.w.env.Self, uc, err); err != nil {
+		return err
+	}
+	verdict := [1]byte{cannotRead}
+	if !cfg.NoDirect && p.canRead(theirs) {
+		p.direct, verdict[0] = true, canRead
+		if p.canWrite(theirs) {
+			verdict[0] = canBoth
+		}
+	}
+	if err := commit(); err != nil {
+		return err
+	}
+	if _, err := uc.Write(verdict[:]); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(uc, verdict[:]); err != nil {
+		return fmt.Errorf("the peer gave up the shared-memory exchange: %w", err)
+	}
+	switch verdict[0] {
+	case canRead, cannotRead:
+	case canBoth:
+		p.peerWrites = true
+	default:
+		return fmt.Errorf("the peer's verdict is %d", verdict[0])
+	}
+	return nil
+}
+
+// identify finds out from the kernel who is at the other end, and gets a hold of that process.
+func (p *remote) identify(uc *net.UnixConn, peer *wire.Address) error {
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	switch {
+	case cerr != nil || err != nil:
+		return fmt.Errorf("peer credentials: %w", errors.Join(cerr, err))
+	case int(cred.Uid) != os.Geteuid():
+		return fmt.Errorf("the peer runs as user %d, this process as %d", cred.Uid, os.Geteuid())
+	case uint32(cred.Pid) != peer.PID:
+		return fmt.Errorf("the peer says that it is process %d, the kernel says %d", peer.PID, cred.Pid)
+	}
+	p.pid = int(cred.Pid)
+	// The exchange that follows shows that the process lived after this, so that the pidfd is of
+	// the right one.
+	p.pidfd, err = unix.PidfdOpen(p.pid, 0)
+	return os.NewSyscallError("pidfd_open", err)
+}
+
+// offer makes the ring that we receive on.
+func (p *remote) offer() (*offer, error) {
+	cfg := &p.w.cfg
+	p.w.slotMu.Lock()
+	slot, err := p.w.slots.get()
+	p.w.slotMu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	p.slot = slot
+	if p.rxSeg, err = newSegment("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), true); err != nil {
+		return nil, err
+	}
+	// Rings start at different lines of a page: otherwise the lines that poll looks at would all
+	// fall into one set of the processor's cache.
+	shift := int(slot) * stagger % os.Getpagesize()
+	if p.rx, err = shmring.NewConsumer(p.rxSeg.mem[shift:][:shmring.Size(cfg.RingBytes)]); err != nil {
+		return nil, err
+	}
+	_, _ = rand.Read(wordBytes(&p.probeWord))
+	if !cfg.NoDirect {
+		allowReading()
+	}
+	return &offer{pid: uint32(os.Getpid()), slot: slot, ringBytes: uint32(cfg.RingBytes), shift: uint32(shift),
+		probeAddr: wordAddr(&p.probeWord), probe: p.probeWord, regions: mem.Slots, inbox: shmring.InboxBytes}, nil
+}
+
+// readOffer reads an offer and its descriptors, which the caller closes, with an error too.
+func readOffer(uc *net.UnixConn, ringBytes int) (*offer, []int, error) {
+	buf, n := make([]byte, offerBytes), 0
+	var fds []int
+	for n < offerBytes {
+		oob := make([]byte, unix.CmsgSpace(4*offerFDs))
+		k, oobn, flags, _, err := uc.ReadMsgUnix(buf[n:], oob)
+		more, perr := parseRights(oob[:oobn])
+		fds = append(fds, more...)
+		switch {
+		case err == nil && k == 0:
+			err = io.ErrUnexpectedEOF
+		case err == nil && flags&unix.MSG_CTRUNC != 0:
+			err = fmt.Errorf("the peer sent too many descriptors, or we may not open more: %w", unix.EMFILE)
+		case err == nil:
+			err = perr
+		}
+		if err != nil {
+			return nil, fds, fmt.Errorf("shared-memory exchange: %w", err)
+		}
+		n += k
+	}
+	o, err := decodeOffer(buf, ringBytes)
+	if err == nil && len(fds) != offerFDs {
+		err = fmt.Errorf("the peer sent %d descriptors, want %d", len(fds), offerFDs)
+	}
+	return o, fds, err
+}
+
+// parseRights returns the descriptors in a control message.
+func parseRights(oob []byte) (fds []int, err error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	for i := range msgs {
+		more, perr := unix.ParseUnixRights(&msgs[i])
+		fds = append(fds, more...)
+		err = errors.Join(err, perr)
+	}
+	return fds, err
+}
+
+// adopt maps what the peer offers.
+func (p *remote) adopt(o *offer, fds []int) (err error) {
+	ringBytes := int(o.ringBytes)
+	const readWrite = unix.PROT_READ | unix.PROT_WRITE
+	if p.txSeg, err = adoptSegment(fds[0], ringSegmentBytes(ringBytes), readWrite, true); err != nil {
+		return fmt.Errorf("ring: %w", err)
+	}
+	if p.tx, err = shmring.NewProducer(p.txSeg.mem[o.shift:][:shmring.Size(ringBytes)]); err != nil {
+		return err
+	}
+	if p.inboxSeg, err = adoptSegment(fds[1], shmring.InboxBytes, readWrite, true); err != nil {
+		return fmt.Errorf("inbox: %w", err)
+	}
+	if p.inbox, err = shmring.NewInbox(p.inboxSeg.mem); err != nil {
+		return err
+	}
+	if p.tableSeg, err = adoptSegment(fds[2], mem.Slots*mem.SlotBytes, unix.PROT_READ, false); err != nil {
+		return fmt.Errorf("region table: %w", err)
+	}
+	p.table = new(mem.Dir)
+	if err := checkEventFD(fds[3]); err != nil {
+		return err
+	}
+	p.evfd, fds[3] = fds[3], -1
+	p.peerSlot = o.slot
+	return nil
+}
+
+// checkEventFD refuses anything that a write could block on, or worse.
+func checkEventFD(fd int) error {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return fmt.Errorf("cannot tell what a descriptor is, is /proc mounted? %w", err)
+	}
+	if name != "anon_inode:[eventfd]" {
+		return fmt.Errorf("the peer's descriptor is no eventfd but %q", name)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_NONBLOCK == 0 {
+		return errors.New("the peer's eventfd would block")
+	}
+	return nil
+}
+
+// keepSocket takes a descriptor of the connection for ourselves, whose end tells that the peer is
+// gone.
+func (p *remote) keepSocket(uc *net.UnixConn) error {
+	raw, err := uc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		p.sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	return errors.Join(cerr, err)
+}

@@ -1,0 +1,167 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/shmring"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+func unixPair(t *testing.T) (a, b *net.UnixConn) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	conn := func(fd int) *net.UnixConn {
+		f := os.NewFile(uintptr(fd), "pair")
+		defer func() { _ = f.Close() }()
+		c, err := net.FileConn(f)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		return c.(*net.UnixConn)
+	}
+	return conn(fds[0]), conn(fds[1])
+}
+
+func memfd(t *testing.T, size int64, seals int) int {
+	fd, err := unix.MemfdCreate("tagmatch-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	require.NoError(t, unix.Fallocate(fd, 0, 0, size))
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	require.NoError(t, err)
+	return fd
+}
+
+// TestSHMHostileOffers: an authenticated peer that sends anything but what it should is refused, by
+// name of the fault, and keeps nothing of ours.
+func TestSHMHostileOffers(t *testing.T) {
+	e := newSHMEnd(t, 0)
+	ring := int64(pageRound(ringSegmentBytes(e.cfg.RingBytes)))
+	good := offer{pid: e.self.PID, slot: 5, ringBytes: uint32(e.cfg.RingBytes), regions: mem.Slots, inbox: shmring.InboxBytes}
+	sealed := memfd(t, ring, wantedSeals)
+	inbox, table, evfd := e.w.local.inboxSeg.fd, e.w.local.tableSeg.fd, e.w.local.evfd
+	plain, err := os.CreateTemp(t.TempDir(), "plain")
+	require.NoError(t, err)
+	require.NoError(t, plain.Truncate(ring))
+	defer func() { _ = plain.Close() }()
+	sparse, err := unix.MemfdCreate("tagmatch-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	defer func() { _ = unix.Close(sparse) }()
+	require.NoError(t, unix.Ftruncate(sparse, ring))
+	_, err = unix.FcntlInt(uintptr(sparse), unix.F_ADD_SEALS, wantedSeals)
+	require.NoError(t, err)
+	blocking, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	require.NoError(t, err)
+	defer func() { _ = unix.Close(blocking) }()
+
+	change := func(f func(*offer)) []byte { o := good; f(&o); return o.encode() }
+	version := good.encode()
+	version[6] = 9
+	for name, c := range map[string]struct {
+		offer []byte
+		fds   []int
+		want  string
+	}{
+		"unsealed":     {good.encode(), []int{memfd(t, ring, 0), inbox, table, evfd}, "not sealed"},
+		"half sealed":  {good.encode(), []int{memfd(t, ring, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), inbox, table, evfd}, "not sealed"},
+		"too small":    {good.encode(), []int{memfd(t, ring-4096, wantedSeals), inbox, table, evfd}, "bytes, want"},
+		"too large":    {good.encode(), []int{memfd(t, ring+4096, wantedSeals), inbox, table, evfd}, "bytes, want"},
+		"sparse":       {good.encode(), []int{sparse, inbox, table, evfd}, "not allocated"},
+		"plain file":   {good.encode(), []int{int(plain.Fd()), inbox, table, evfd}, "memfd|sealed"},
+		"inbox":        {good.encode(), []int{sealed, sealed, table, evfd}, "inbox"},
+		"table":        {good.encode(), []int{sealed, inbox, evfd, evfd}, "region table"},
+		"short table":  {good.encode(), []int{sealed, inbox, sealed, evfd}, "region table.*bytes, want"},
+		"open table":   {good.encode(), []int{sealed, inbox, memfd(t, mem.Slots*mem.SlotBytes, 0), evfd}, "region table.*not sealed"},
+		"no eventfd":   {good.encode(), []int{sealed, inbox, table, sealed}, "no eventfd"},
+		"blocking":     {good.encode(), []int{sealed, inbox, table, blocking}, "would block"},
+		"no fds":       {good.encode(), nil, "0 descriptors"},
+		"too few fds":  {good.encode(), []int{sealed, inbox, table}, "3 descriptors"},
+		"too many fds": {good.encode(), []int{sealed, inbox, table, evfd, evfd, evfd, evfd}, "descriptors"},
+		"garbage":      {make([]byte, offerBytes), nil, "does not speak"},
+		"short":        {good.encode()[:20], nil, "EOF"},
+		"version":      {version, nil, "version 9"},
+		"slot 0":       {change(func(o *offer) { o.slot = 0 }), nil, "slot 0"},
+		"slot":         {change(func(o *offer) { o.slot = 1 << 20 }), nil, "slot"},
+		"shift":        {change(func(o *offer) { o.shift = 1 << 20 }), nil, "starts at"},
+		"odd shift":    {change(func(o *offer) { o.shift = 8 }), nil, "starts at"},
+		"ring size":    {change(func(o *offer) { o.ringBytes = 1 << 30 }), nil, "RingBytes"},
+		"regions":      {change(func(o *offer) { o.regions = 1 }), nil, "another release"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := unixPair(t)
+			before := len(fdList(t))
+			go func() {
+				_, _, _ = theirs.WriteMsgUnix(c.offer, unix.UnixRights(c.fds...), nil)
+				_ = theirs.CloseWrite()
+			}()
+			err := e.exchange(ours, &wire.Address{PID: e.self.PID, Rank: 1})
+			require.Error(t, err)
+			require.Regexp(t, c.want, err.Error())
+			runtime.KeepAlive(plain)
+			_ = theirs.Close() // with the descriptors that we sent
+			require.LessOrEqual(t, len(fdList(t)), before)
+		})
+	}
+}
+
+// always is a commit that nothing stands in the way of.
+func always() error { return nil }
+
+// exchange is what the connector has a wire do with a connection.
+func (e *shmEnd) exchange(conn net.Conn, peer *wire.Address) error {
+	p, err := e.w.prepare(conn, peer)
+	if err == nil {
+		_, err = e.w.upgrade(context.Background(), conn, peer, false, p, always)
+	}
+	return err
+}
+
+func fdList(t *testing.T) []os.DirEntry {
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return list
+}
+
+func TestSHMIdentity(t *testing.T) {
+	e := newSHMEnd(t, 0)
+	ours, _ := unixPair(t)
+	err := e.exchange(ours, &wire.Address{PID: 1})
+	require.ErrorContains(t, err, "the peer says that it is process 1, the kernel says")
+	a, b := net.Pipe()
+	defer func() { _, _ = a.Close(), b.Close() }()
+	err = e.exchange(a, e.self)
+	require.ErrorContains(t, err, "no Unix socket")
+}
+
+// TestSHMSealed: what we hand out cannot be shrunk, and the region table cannot be written.
+func TestSHMSealed(t *testing.T) {
+	e := newSHMEnd(t, 0)
+	for _, s := range []*segment{e.w.local.inboxSeg, e.w.local.tableSeg} {
+		require.Error(t, unix.Ftruncate(s.fd, 0))
+		require.Error(t, unix.Ftruncate(s.fd, 1<<20))
+	}
+	_, err := unix.Mmap(e.w.local.tableSeg.fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.Error(t, err)
+}
+
+func FuzzSHMOffer(f *testing.F) {
+	o := offer{slot: 1, ringBytes: 8192, regions: mem.Slots, inbox: shmring.InboxBytes}
+	f.Add(o.encode())
+	f.Add(make([]byte, offerBytes))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if o, err := decodeOffer(b, 8192); err == nil && (o.slot == 0 || o.slot >= shmring.Slots || o.shift >= 65536) {
+			t.Fatalf("accepted %+v", o)
+		}
+	})
+}

@@ -1,0 +1,33 @@
+//go:build linux
+
+package shm
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// hostID is the same for processes between which shared memory can work: of one boot of one kernel,
+// one user, and the same namespaces of process ids, network (abstract sockets) and IPC. Where that
+// cannot be read it is random, so that nobody tries.
+func hostID() (id [16]byte) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	text := fmt.Sprintf("tagmatch shm %s %d", strings.TrimSpace(string(boot)), os.Geteuid())
+	for _, ns := range []string{"pid", "net", "ipc"} {
+		name, nerr := os.Readlink("/proc/self/ns/" + ns)
+		if nerr != nil {
+			err = nerr
+		}
+		text += " " + name
+	}
+	if err != nil {
+		_, _ = rand.Read(id[:])
+		return id
+	}
+	sum := sha256.Sum256([]byte(text))
+	copy(id[:], sum[:])
+	return id
+}

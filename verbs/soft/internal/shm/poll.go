@@ -1,0 +1,293 @@
+//go:build linux
+
+package shm
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// dyingTime is how long packets of a peer that is gone are offered to a device that refuses them.
+const dyingTime = time.Second
+
+// lookEvery is how many polls pass between two looks at the clock.
+const lookEvery = 256
+
+// Poll receives. The first lines are the hot path: one load for each hot ring, one for all the
+// others.
+func (w *Wire) Poll(budget int) int {
+	w.polls++
+	n := 0
+	for i := range w.hot { // drain changes no place in it
+		if h := &w.hot[i]; !h.probe.Empty() {
+			n += w.drain(h.l, budget-n)
+			h.probe = h.l.peer.rx.Probe()
+		}
+	}
+	if w.attention || w.local.inbox.Pending() || w.polls%lookEvery == 0 {
+		n += w.pollSlow(budget - n)
+	}
+	if n >= budget && len(w.hot) > 1 { // who was first goes last the next time
+		first := w.hot[0]
+		copy(w.hot, w.hot[1:])
+		w.hot[len(w.hot)-1] = first
+	}
+	return n
+}
+
+// pollSlow serves cold rings and everything that is not a packet.
+func (w *Wire) pollSlow(budget int) int {
+	n := 0
+	w.unmapGone()
+	if w.local.inbox.Pending() {
+		w.local.inbox.Take(w.take)
+		if w.Connector.Pending() {
+			w.results() // adds to ready
+		}
+		for _, l := range w.ready {
+			n += w.serve(l, budget-n)
+		}
+		w.ready = w.ready[:0]
+	}
+	if w.attention || w.polls%lookEvery == 0 && w.watch.due() {
+		w.watch.look(w.lost)
+	}
+	if len(w.dying) > 0 {
+		n += w.drainDying(budget - n)
+	}
+	w.attention = w.armed || len(w.dying) > 0
+	w.bury(true)
+	return n
+}
+
+// serve receives from a ring that was raised.
+func (w *Wire) serve(l *link, budget int) int {
+	n := w.drain(l, budget)
+	w.reprobe(l)
+	if l.state != shmUp {
+		return n
+	}
+	if n > 0 && !l.hot {
+		w.promote(l)
+	}
+	if !l.hot && !l.peer.rx.Empty() {
+		w.local.inbox.Keep(l.peer.slot)
+	}
+	return n
+}
+
+// reprobe sets the probe of a hot ring after packets were taken from it elsewhere than in poll's
+// loop. A probe that is behind looks at a word that the writer may have cleared: the ring would
+// seem empty for ever.
+func (w *Wire) reprobe(l *link) {
+	if !l.hot {
+		return
+	}
+	for i := range w.hot {
+		if w.hot[i].l == l {
+			w.hot[i].probe = l.peer.rx.Probe()
+		}
+	}
+}
+
+// promote makes a ring hot if there is a place, or one whose ring has been idle.
+func (w *Wire) promote(l *link) {
+	if len(w.hot) == maxHot {
+		victim := 0
+		for i, h := range w.hot {
+			if h.l.last < w.hot[victim].l.last {
+				victim = i
+			}
+		}
+		if w.polls-w.hot[victim].l.last < hotPatience {
+			return
+		}
+		w.demote(victim)
+	}
+	l.hot = true
+	w.hot = append(w.hot, hotRing{l.peer.rx.Probe(), l})
+	if !w.armed {
+		l.peer.rx.SetHot(true)
+	}
+}
+
+// demote makes hot ring i cold. A packet that came meanwhile without a signal is seen by the look
+// afterwards.
+func (w *Wire) demote(i int) {
+	l := w.hot[i].l
+	w.hot = append(w.hot[:i], w.hot[i+1:]...)
+	l.hot = false
+	l.peer.rx.SetHot(false)
+	if !l.peer.rx.Empty() {
+		w.local.inbox.Keep(l.peer.slot)
+	}
+}
+
+// drain takes packets from a ring.
+func (w *Wire) drain(l *link, budget int) int {
+	n := 0
+	for n < budget && l.state <= shmDying && l.peer != nil {
+		ok, err := l.peer.rx.Peek(&w.pkt)
+		if err == nil && ok {
+			err = decodePacket(&w.pkt, &w.h)
+		}
+		if err != nil {
+			l.sayBye(violated)
+			w.down(l, err)
+			break
+		}
+		if !ok {
+			break
+		}
+		taken, lent := w.env.Receiver.Receive(l, &w.h, w.pkt.Payload)
+		if !taken || l.state > shmDying {
+			break
+		}
+		l.peer.rx.Advance()
+		n++
+		if lent {
+			l.lent = true
+		} else if !l.lent {
+			l.giveBack()
+		}
+	}
+	if n > 0 {
+		l.last = w.polls
+		if !l.owing {
+			l.owing = true
+			w.owing = append(w.owing, l)
+		}
+	}
+	return n
+}
+
+// results takes connections that came up or failed.
+func (w *Wire) results() {
+	for _, r := range w.Connector.Take() {
+		l := w.links[r.Peer.ID]
+		if r.Err != nil {
+			switch {
+			case l == nil || l.state != shmConnecting:
+			case r.Yielded:
+				_, _ = w.Yield(l.addr, r.Err)
+				w.env.Receiver.LinkYielded(l, l.addr, r.Err)
+			default:
+				w.down(l, r.Err)
+			}
+			continue
+		}
+		if l != nil && l.peer != nil {
+			w.down(l, errors.New("the peer has opened another connection"))
+			w.bury(true)
+			l = nil
+		}
+		if l == nil || l.state == shmDead {
+			l = w.newLink(r.Peer)
+		}
+		_ = r.Conn.Close() // the peer object holds a descriptor of its own
+		w.up(l, r.Upgraded.(*remote))
+	}
+}
+
+// up makes a link usable.
+func (w *Wire) up(l *link, p *remote) {
+	l.peer = p
+	if err := w.watch.add(l); err != nil {
+		w.down(l, err)
+		return
+	}
+	l.state = shmUp
+	w.bySlot[p.slot] = l
+	// What it sent before we knew the slot may have been raised and taken in vain. It must be
+	// served by this very poll, which may be the last one before we sleep.
+	w.ready = append(w.ready, l)
+}
+
+// lost is called when a link's peer is gone. What it sent before stays to be received.
+func (w *Wire) lost(l *link, err error) {
+	if l.state != shmUp {
+		return
+	}
+	l.state, l.err = shmDying, err
+	l.deadline = wire.Monotonic() + int64(dyingTime)
+	w.dying = append(w.dying, l)
+}
+
+// drainDying receives the last packets of peers that are gone.
+func (w *Wire) drainDying(budget int) int {
+	n, keep := 0, w.dying[:0]
+	for _, l := range w.dying {
+		n += w.drain(l, budget-n)
+		w.reprobe(l)
+		switch {
+		case l.state != shmDying:
+		case l.peer.rx.Empty() || wire.Monotonic() > l.deadline:
+			w.down(l, l.err)
+		default:
+			keep = append(keep, l)
+		}
+	}
+	clear(w.dying[len(keep):])
+	w.dying = keep
+	if len(keep) > 0 && w.armed {
+		time.AfterFunc(10*time.Millisecond, w.notif.Wake)
+	}
+	return n
+}
+
+// down breaks a link; the device is told when the poll under way has finished with its rings.
+func (w *Wire) down(l *link, err error) {
+	if l.state == shmDead {
+		return
+	}
+	l.state, l.err = shmDead, err
+	w.dead = append(w.dead, l)
+	w.attention = true
+}
+
+// bury takes dead links out of everything, and tells the device of those that did not die by its
+// own close.
+func (w *Wire) bury(tell bool) {
+	for len(w.dead) > 0 { // linkDown may close more
+		l := w.dead[0]
+		w.dead = w.dead[1:]
+		w.forget(l)
+		if tell && l.err != nil {
+			w.env.Receiver.LinkDown(l, l.wrap(l.err))
+		}
+	}
+}
+
+func (w *Wire) forget(l *link) {
+	if w.links[l.addr.ID] == l {
+		delete(w.links, l.addr.ID)
+	}
+	p := l.peer
+	if p == nil {
+		return
+	}
+	for i, h := range w.hot {
+		if h.l == l {
+			w.hot = append(w.hot[:i], w.hot[i+1:]...)
+			break
+		}
+	}
+	l.hot = false
+	if w.bySlot[p.slot] == l {
+		w.bySlot[p.slot] = nil
+	}
+	w.watch.remove(p)
+	w.gone = append(w.gone, p)
+	w.attention = true
+	w.Connector.Forget(l.addr.ID)
+}
+
+// unmapGone frees what dead links had.
+func (w *Wire) unmapGone() {
+	for _, p := range w.gone {
+		_ = p.Close()
+	}
+	w.gone = w.gone[:0]
+}

@@ -1,0 +1,111 @@
+//go:build linux
+
+package shm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// watchEvery is how often a device that polls without sleeping looks for peers that are gone.
+const watchEvery = int64(100 * time.Millisecond)
+
+// watch finds out about peers that are gone: an epoll of their sockets and pidfds, which is in
+// the notifier as well.
+type watch struct {
+	notif  *notify.Epoll
+	epfd   int
+	last   int64
+	links  map[int32]*link // by socket and by pidfd
+	events [16]unix.EpollEvent
+}
+
+func newWatch(n *notify.Epoll) (*watch, error) {
+	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := n.Add(epfd, unix.EPOLLIN); err != nil {
+		_ = unix.Close(epfd)
+		return nil, err
+	}
+	return &watch{notif: n, epfd: epfd, links: map[int32]*link{}}, nil
+}
+
+func (s *watch) close() {
+	_ = s.notif.Del(s.epfd)
+	_ = unix.Close(s.epfd)
+}
+
+func (s *watch) add(l *link) error {
+	l.peer.watched = true
+	for _, fd := range []int{l.peer.sock, l.peer.pidfd} {
+		ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP, Fd: int32(fd)}
+		if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+			return os.NewSyscallError("epoll_ctl", err)
+		}
+		s.links[int32(fd)] = l
+	}
+	return nil
+}
+
+func (s *watch) remove(p *remote) {
+	if !p.watched {
+		return
+	}
+	p.watched = false
+	for _, fd := range []int{p.sock, p.pidfd} {
+		_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+		delete(s.links, int32(fd))
+	}
+}
+
+// due says that it is time to look.
+func (s *watch) due() bool { return wire.Monotonic()-s.last >= watchEvery }
+
+// look calls lost for links whose peers are gone.
+func (s *watch) look(lost func(*link, error)) {
+	s.last = wire.Monotonic()
+	n, _ := unix.EpollWait(s.epfd, s.events[:], 0)
+	for i := range max(n, 0) {
+		l := s.links[s.events[i].Fd]
+		if l == nil {
+			continue
+		}
+		if err := l.peer.fate(); err != nil {
+			s.remove(l.peer)
+			lost(l, err)
+		}
+	}
+}
+
+// fate says what has become of the peer: nil when nothing has.
+func (p *remote) fate() error {
+	var b [16]byte
+	n, err := unix.Read(p.sock, b[:])
+	switch {
+	case n == 1 && b[0] == bye:
+		return fmt.Errorf("the peer has closed it: %w", verbs.ErrPeerClosed)
+	case n == 1 && b[0] == violated:
+		return errors.New("the peer has broken it off, because of a protocol violation by this process")
+	case n > 0:
+		return fmt.Errorf("protocol violation: %d unexpected bytes on the socket", n)
+	case n == 0 || err == unix.ECONNRESET:
+		return verbs.ErrPeerEnded
+	}
+	if p.ended() {
+		return verbs.ErrPeerEnded
+	}
+	if err != nil && err != unix.EAGAIN && err != unix.EINTR {
+		return os.NewSyscallError("read", err)
+	}
+	return nil
+}

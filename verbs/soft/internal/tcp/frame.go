@@ -1,0 +1,144 @@
+// Package tcp is the wire over TCP connections.
+package tcp
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// A frame on a TCP connection is a header and a payload. The header's first 16 bytes,
+// little-endian, are
+//
+//	op, flags, status, extras, length (4 bytes), qpn (4), psn (4)
+//
+// and extras says which of imm (4), rkey (4), addr (8) and total (8) follow, in this order. What is
+// not there is zero, except that total may be said to be length. The version is agreed in the
+// handshake.
+const (
+	extraImm    uint8 = 1 << 0
+	extraRKey   uint8 = 1 << 1
+	extraAddr   uint8 = 1 << 2
+	extraTotal  uint8 = 1 << 3
+	totalLength uint8 = 1 << 4 // total is length
+	extraKnown        = extraImm | extraRKey | extraAddr | extraTotal | totalLength
+
+	frameHeader    = 16
+	maxFrameHeader = frameHeader + 24
+	maxPayload     = 64 << 10
+	// maxRead is the same for what a read has read, which goes from the reader's memory to where
+	// it belongs without a buffer in between: the fewer system calls the better, up to here.
+	maxRead = 512 << 10
+)
+
+// maxLength is the most payload of a frame.
+func maxLength(op wire.Opcode) uint32 {
+	if op == wire.OpReadResp {
+		return maxRead
+	}
+	return maxPayload
+}
+
+// extraSize is the number of bytes that follow the first 16.
+var extraSize = func() (t [extraKnown + 1]uint8) {
+	for i := range t {
+		for bit, n := range map[uint8]uint8{extraImm: 4, extraRKey: 4, extraAddr: 8, extraTotal: 8} {
+			if uint8(i)&bit != 0 {
+				t[i] += n
+			}
+		}
+	}
+	return t
+}()
+
+// appendFrameHeader encodes h.
+func appendFrameHeader(b []byte, h *wire.Header) []byte {
+	at := len(b)
+	b = append(b, byte(h.Op), h.Flags, h.Status, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+	x := b[at : at+frameHeader]
+	binary.LittleEndian.PutUint32(x[4:], h.Length)
+	binary.LittleEndian.PutUint32(x[8:], h.QPN)
+	binary.LittleEndian.PutUint32(x[12:], h.PSN)
+	var extras uint8
+	if h.Total == uint64(h.Length) {
+		extras = totalLength
+	}
+	if h.Imm|h.RKey == 0 && h.Addr == 0 && (extras != 0 || h.Total == 0) {
+		x[3] = extras
+		return b
+	}
+	return appendExtras(b, at, h, extras)
+}
+
+func appendExtras(b []byte, at int, h *wire.Header, extras uint8) []byte {
+	if h.Imm != 0 {
+		extras |= extraImm
+		b = binary.LittleEndian.AppendUint32(b, h.Imm)
+	}
+	if h.RKey != 0 {
+		extras |= extraRKey
+		b = binary.LittleEndian.AppendUint32(b, h.RKey)
+	}
+	if h.Addr != 0 {
+		extras |= extraAddr
+		b = binary.LittleEndian.AppendUint64(b, h.Addr)
+	}
+	if extras&totalLength == 0 && h.Total != 0 {
+		extras |= extraTotal
+		b = binary.LittleEndian.AppendUint64(b, h.Total)
+	}
+	b[at+3] = extras
+	return b
+}
+
+// decodeFrameHeader decodes the header at the start of b into h. n is its size; 0: b does not have
+// all of it yet. What the header says about lengths has been checked.
+func decodeFrameHeader(b []byte, h *wire.Header) (n int, err error) {
+	if len(b) < frameHeader {
+		return 0, nil
+	}
+	extras := b[3]
+	h.Length = binary.LittleEndian.Uint32(b[4:])
+	if extras&^extraKnown != 0 || extras&(extraTotal|totalLength) == extraTotal|totalLength {
+		return 0, fmt.Errorf("frame with header fields %#x: this version knows %#x", extras, extraKnown)
+	}
+	if most := maxLength(wire.Opcode(b[0])); h.Length > most {
+		return 0, fmt.Errorf("frame with a payload of %d bytes: the most is %d", h.Length, most)
+	}
+	n = frameHeader + int(extraSize[extras])
+	if len(b) < n {
+		return 0, nil
+	}
+	h.Op, h.Flags, h.Status = wire.Opcode(b[0]), b[1], b[2]
+	h.QPN = binary.LittleEndian.Uint32(b[8:])
+	h.PSN = binary.LittleEndian.Uint32(b[12:])
+	h.Imm, h.RKey, h.Addr, h.Total = 0, 0, 0, 0
+	if extras == totalLength {
+		h.Total = uint64(h.Length)
+		return n, nil
+	}
+	decodeExtras(b[frameHeader:n], extras, h)
+	return n, nil
+}
+
+func decodeExtras(b []byte, extras uint8, h *wire.Header) {
+	if extras&extraImm != 0 {
+		h.Imm = binary.LittleEndian.Uint32(b)
+		b = b[4:]
+	}
+	if extras&extraRKey != 0 {
+		h.RKey = binary.LittleEndian.Uint32(b)
+		b = b[4:]
+	}
+	if extras&extraAddr != 0 {
+		h.Addr = binary.LittleEndian.Uint64(b)
+		b = b[8:]
+	}
+	switch {
+	case extras&extraTotal != 0:
+		h.Total = binary.LittleEndian.Uint64(b)
+	case extras&totalLength != 0:
+		h.Total = uint64(h.Length)
+	}
+}

@@ -1,0 +1,225 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
+)
+
+func TestTCPPeerGone(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		kill       func(t *testing.T, l *link)
+	}{
+		{"end", "closed the connection", func(t *testing.T, l *link) { l.Close() }},
+		{"inside a packet", "in the middle of a packet", func(t *testing.T, l *link) {
+			_, err := unix.Write(l.fd, make([]byte, 20)) // an operation with number 0, and 4 bytes more
+			require.NoError(t, err)
+			l.Close()
+		}},
+		{"reset", "connection reset", func(t *testing.T, l *link) {
+			require.NoError(t, unix.SetsockoptLinger(l.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
+			delete(l.w.byFD, int32(l.fd))
+			_ = unix.Close(l.fd)
+			l.fd = -1
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b, ab, ba := joined(t)
+			ba.Send(&wire.Header{Op: wire.OpAck, PSN: 9}, nil, nil)
+			c.kill(t, ab)
+			until(t, "end", func() bool { return len(b.down) == 1 }, b)
+			require.ErrorContains(t, b.down[0], c.want)
+			require.ErrorContains(t, b.down[0], "rank 0")
+			require.False(t, ba.Send(&wire.Header{Op: wire.OpAck}, nil, nil))
+			b.poll(1)
+			require.Len(t, b.down, 1, "once")
+			require.Empty(t, a.down, "who closes is not told")
+			// A new link can be made.
+			if c.name == "end" {
+				fresh := b.link(t, a)
+				require.NotEqual(t, ba, fresh)
+				fresh.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
+				until(t, "connection", func() bool { return fresh.up }, a, b)
+			}
+		})
+	}
+}
+
+// TestTCPKilled kills the process of a peer.
+func TestTCPKilled(t *testing.T) {
+	d, l, child := benchPeer(t)
+	got := 0
+	d.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
+	require.True(t, l.Send(&wire.Header{Op: wire.OpSend, QPN: 1}, nil, nil))
+	until(t, "answer", func() bool { return got == 1 }, d)
+	require.NoError(t, child.Kill())
+	until(t, "end", func() bool { return len(d.down) == 1 }, d)
+	require.ErrorContains(t, d.down[0], "rank 1")
+	require.ErrorContains(t, d.down[0], l.peer.TCP[0])
+}
+
+// TestTCPLastWords checks that what a peer sent before it went is received although sending to it
+// fails already.
+func TestTCPLastWords(t *testing.T) {
+	_, b, ab, ba := joined(t)
+	for i := range uint32(50) {
+		require.True(t, ab.Send(&wire.Header{Op: wire.OpSend, PSN: i, Length: 8}, make([]byte, 8), nil))
+	}
+	ab.write()
+	require.Zero(t, ab.out.pending())
+	ab.Close()
+	var got uint32
+	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) (bool, bool) {
+		require.Equal(t, got, h.PSN)
+		got++
+		return true, false
+	}
+	end := time.Now().Add(10 * time.Second)
+	for ba.lost == nil && time.Now().Before(end) {
+		ba.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
+		b.w.Flush()
+	}
+	require.Error(t, ba.lost)
+	until(t, "end", func() bool { return len(b.down) == 1 }, b)
+	require.Equal(t, uint32(50), got)
+}
+
+// TestTCPStalledPeerGone: the end of a peer is told though a packet of it waits to be taken.
+func TestTCPStalledPeerGone(t *testing.T) {
+	_, b, ab, _ := joined(t)
+	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { return false, false }
+	require.True(t, ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
+	ab.Close()
+	until(t, "end", func() bool { return len(b.down) == 1 }, b)
+	require.ErrorContains(t, b.down[0], "could not take")
+}
+
+func TestTCPDialFailure(t *testing.T) {
+	a := newFakeDevice(t, 0)
+	b := newFakeDevice(t, 1, func(env *wire.Env, _ *string) { env.Secret = []byte("another") })
+	l := a.link(t, b)
+	l.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
+	until(t, "failure", func() bool { return len(a.down) == 1 }, a, b)
+	require.ErrorContains(t, a.down[0], "secret")
+	require.ErrorContains(t, a.down[0], b.self.TCP[0])
+	_, err := a.w.Connect(&wire.Address{Rank: 4})
+	require.ErrorContains(t, err, "rank 4 has no tcp address")
+	_, err = a.w.Connect(a.self)
+	require.ErrorContains(t, err, "itself")
+}
+
+func TestTCPListen(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	n, err := notify.NewEpoll()
+	require.NoError(t, err)
+	defer func() { require.NoError(t, n.Close()) }()
+	_, err = Open(wire.Env{Self: &wire.Address{}, Receiver: &fakeDevice{}, Notifier: n}, ln.Addr().String())
+	require.ErrorIs(t, err, unix.EADDRINUSE)
+	require.ErrorContains(t, err, ln.Addr().String())
+	d := newFakeDevice(t, 0, func(_ *wire.Env, listen *string) { *listen = "0.0.0.0:0" })
+	require.NotEmpty(t, d.self.TCP)
+	for _, c := range d.self.TCP {
+		require.False(t, strings.HasPrefix(c, "0.0.0.0"), c)
+	}
+	a := newFakeDevice(t, 1)
+	l := a.link(t, d)
+	l.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
+	until(t, "connection", func() bool { return l.up }, a, d)
+	_, err = Open(wire.Env{Self: &wire.Address{}, Receiver: &fakeDevice{}, Notifier: notify.NewChan()}, "")
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+// TestTCPSleep has a receiver that sleeps in the notifier between packets, with more links than are
+// kept hot.
+func TestTCPSleep(t *testing.T) {
+	const peers = 7
+	b := newFakeDevice(t, 100)
+	var from [peers]*fakeDevice
+	for i := range from {
+		from[i] = newFakeDevice(t, uint32(i))
+		l := from[i].link(t, b)
+		l.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
+		until(t, "connection", func() bool { return l.up }, from[i], b)
+	}
+	until(t, "all links", func() bool { return len(b.w.byFD) == peers }, b)
+	got := make(chan uint32, 1)
+	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) (bool, bool) {
+		got <- h.PSN
+		return true, false
+	}
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			b.w.Arm()
+			if b.poll(8) > 0 {
+				b.w.Disarm()
+				continue
+			}
+			if err := b.n.Wait(); err != nil {
+				ended <- err
+				return
+			}
+			b.w.Disarm()
+		}
+	}()
+	wiretest.Within(t, "packets to a sleeper", func() {
+		for i := range uint32(2000) {
+			d := from[rand.IntN(peers)]
+			require.True(t, d.link(t, b).Send(&wire.Header{Op: wire.OpSend, PSN: i}, nil, nil))
+			d.w.Flush()
+			if psn := <-got; psn != i {
+				panic(fmt.Sprintf("packet %d instead of %d", psn, i))
+			}
+		}
+	})
+	require.NoError(t, b.n.Close())
+	wiretest.Within(t, "end", func() { require.ErrorIs(t, <-ended, notify.ErrClosed) })
+	b.w.Close()
+	b.w = nil
+}
+
+// TestTCPSleepBlocked: room on a link that was full wakes a sleeper, and a refused packet does not
+// keep it awake.
+func TestTCPSleepBlocked(t *testing.T) {
+	a, b, ab, _ := joined(t)
+	body := make([]byte, 32<<10)
+	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { return false, false }
+	ab.Send(&wire.Header{Op: wire.OpSend, Length: uint32(len(body))}, nil, body)
+	until(t, "stall", func() bool { return len(b.w.backlog) == 1 }, b)
+	for full := 0; full < 100; { // the kernel's buffers may still grow for a moment
+		if ab.Send(&wire.Header{Op: wire.OpSend, Length: uint32(len(body))}, nil, body) {
+			full = 0
+		}
+		full++
+		a.poll(1)
+	}
+	for _, d := range []*fakeDevice{a, b} {
+		d.n.Wake()
+		require.NoError(t, d.n.Wait()) // takes the wakes of connecting too
+	}
+	b.w.Arm()
+	a.w.Arm()
+	a.poll(1)
+	require.False(t, b.n.Ready(), "a refused packet keeps its receiver awake")
+	require.False(t, a.n.Ready(), "a full socket keeps its sender awake")
+	b.onRecv = nil
+	woken := make(chan error, 1)
+	go func() { woken <- a.n.Wait() }()
+	until(t, "all taken", func() bool { return b.poll(16) == 0 && !b.w.links[a.self.ID].in.stalled })
+	wiretest.Within(t, "room", func() { require.NoError(t, <-woken) })
+	until(t, "room for one more", func() bool { return ab.Send(&wire.Header{Op: wire.OpSend, Length: uint32(len(body))}, nil, body) }, a, b)
+}

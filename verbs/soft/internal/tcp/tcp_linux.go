@@ -1,0 +1,403 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// Wire carries packets over TCP connections, one for each peer device.
+//
+// Nothing of it waits while the owner polls: sockets are read and written directly, without the
+// netpoller. An epoll instance of the wire's own knows all sockets; it tells which of many cold
+// ones have something, and it lies, silenced, in the notifier, so that arming is one system call
+// whatever the number of links and a packet wakes nobody before that.
+type Wire struct {
+	env   wire.Env
+	notif *notify.Epoll
+	conn  *dial.Connector
+	ep    int
+
+	links map[wire.DeviceID]*link // all that are not gone
+	byFD  map[int32]*link         // those that are connected
+
+	hot     []*link // recently active
+	backlog []*link // with complete frames that the device has not taken, or with an end to find
+	spare   []*link // backlog's other array
+	dirty   []*link // with output for flush
+	blocked []*link // whose output the socket refused
+	lent    []*link // whose buffers the device uses
+
+	due    atomic.Bool // it is time to look for peers that are silent
+	armed  bool
+	round  uint32 // polls
+	idle   uint32 // polls without anything
+	events [16]unix.EpollEvent
+	trash  [4096]byte
+}
+
+const (
+	maxHot    = 4   // links read directly at each poll
+	scanEvery = 16  // polls between looks at the others
+	hotIdle   = 256 // polls without a packet after which a link of many is cold
+
+	// While nothing at all comes, only some polls look, so that a silent wire does not slow down a
+	// busy one beside it.
+	shortIdle, shortIdleMask = 1 << 10, 1<<2 - 1
+	longIdle, longIdleMask   = 1 << 14, 1<<4 - 1
+
+	lingerTime = 500 * time.Millisecond // time for output that is left at close
+)
+
+// Open listens on a host:port.
+func Open(env wire.Env, listen string) (wire.Wire, error) {
+	notif, ok := env.Notifier.(*notify.Epoll)
+	if !ok {
+		return nil, fmt.Errorf("a %T takes no descriptors: %w", env.Notifier, errors.ErrUnsupported)
+	}
+	ln, err := net.Listen("tcp", listen)
+	if err != nil {
+		return nil, fmt.Errorf("TCPListen: %w", err)
+	}
+	env.Self.TCP, err = reachableAt(ln.Addr())
+	if err != nil {
+		_ = ln.Close()
+		return nil, err
+	}
+	w := &Wire{env: env, notif: notif, links: map[wire.DeviceID]*link{}, byFD: map[int32]*link{}}
+	if w.ep, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		_ = ln.Close()
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := notif.Add(w.ep, 0); err != nil {
+		_ = ln.Close()
+		_ = unix.Close(w.ep)
+		return nil, err
+	}
+	d := &dialer{next: map[wire.DeviceID]int{}}
+	w.conn = dial.New(dial.Config{Self: env.Self, Secret: env.Secret, Kind: wire.TCP, Listener: ln,
+		Dial: d.dial, Prepare: w.prepare, Wake: notif.Wake, Log: env.Log, Limits: dial.Limits{Retry: env.PeerTimeout}})
+	w.conn.Every(env.PeerTimeout/looks, func() {
+		w.due.Store(true)
+		notif.Wake()
+	})
+	return w, nil
+}
+
+func (w *Wire) Name() string { return wire.TCP }
+
+// Connect returns the link to the device at a. It dials at the first send.
+func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
+	if len(a.TCP) == 0 {
+		return nil, fmt.Errorf("rank %d has no tcp address", a.Rank)
+	}
+	if a.ID == w.env.Self.ID {
+		return nil, errors.New("tcp does not connect a device to itself")
+	}
+	l := w.links[a.ID]
+	if l == nil {
+		l = &link{w: w, peer: a, fd: -1}
+		w.links[a.ID] = l
+	}
+	return l, nil
+}
+
+func (w *Wire) Poll(budget int) int {
+	if w.conn.Pending() {
+		w.takeConnections()
+	}
+	if len(w.byFD) == 0 {
+		return 0
+	}
+	if w.due.Load() {
+		w.lookForSilent()
+	}
+	w.round++
+	if w.idle > shortIdle && !w.armed && w.round&w.idleMask() != 0 {
+		return 0
+	}
+	w.idle++
+	w.Flush()
+	for i := len(w.blocked) - 1; i >= 0; i-- {
+		if i < len(w.blocked) {
+			w.blocked[i].write()
+		}
+	}
+	n := w.pollBacklog(budget)
+	n += w.pollHot(budget - n)
+	if w.armed || w.round%scanEvery == 0 || len(w.hot) == 0 {
+		n += w.scan(budget - n)
+	}
+	if n > 0 {
+		w.idle = 0
+	}
+	return n
+}
+
+func (w *Wire) idleMask() uint32 {
+	if w.idle > longIdle {
+		return longIdleMask
+	}
+	return shortIdleMask
+}
+
+// pollBacklog offers again what was refused or left over.
+func (w *Wire) pollBacklog(budget int) (n int) {
+	list := w.backlog
+	if len(list) == 0 {
+		return 0
+	}
+	w.backlog, w.spare = w.spare[:0], nil // what is queued meanwhile goes behind
+	for i, l := range list {
+		list[i] = nil
+		l.queued = false
+		if l.gone {
+			continue
+		}
+		if n >= budget {
+			l.visit()
+			continue
+		}
+		n += w.receive(l, budget-n)
+	}
+	w.spare = list
+	return n
+}
+
+// pollHot reads the links that were active lately. Links of a small job are always among them.
+func (w *Wire) pollHot(budget int) (n int) {
+	keep := w.hot[:0]
+	all := len(w.byFD) <= maxHot
+	for _, l := range w.hot {
+		if l.gone || !all && w.round-l.seen > hotIdle {
+			l.hot = false
+			continue
+		}
+		keep = append(keep, l)
+	}
+	w.hot = keep
+	for i := 0; i < len(w.hot) && n < budget; i++ {
+		if l := w.hot[i]; l.visited != w.round && !l.gone {
+			n += w.receive(l, budget-n)
+		}
+	}
+	if len(w.hot) > 1 { // who was first goes last the next time
+		first := w.hot[0]
+		copy(w.hot, w.hot[1:])
+		w.hot[len(w.hot)-1] = first
+	}
+	return n
+}
+
+// scan finds which other links have something.
+func (w *Wire) scan(budget int) (n int) {
+	k, e := rawEpoll(w.ep, w.events[:])
+	if e != 0 {
+		return 0
+	}
+	for _, ev := range w.events[:k] {
+		l := w.byFD[ev.Fd]
+		if l == nil || l.visited == w.round && !l.in.stalled {
+			continue
+		}
+		const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
+		switch {
+		case l.in.stalled && ev.Events&end != 0:
+			// Whoever waits for an answer must learn of it now. What is refused was not
+			// acknowledged either.
+			l.fail(fmt.Errorf("%w while this side could not take a packet of it", errPeerClosed))
+		case l.in.stalled || ev.Events&(unix.EPOLLIN|end) == 0:
+		case n < budget:
+			n += w.receive(l, budget-n)
+			w.warm(l)
+		}
+	}
+	return n
+}
+
+func (w *Wire) receive(l *link, budget int) int {
+	l.visited = w.round
+	n := l.receive(budget)
+	if n > 0 {
+		l.seen = w.round
+	}
+	return n
+}
+
+// warm makes l hot if there is a place.
+func (w *Wire) warm(l *link) {
+	if !l.hot && !l.gone && len(w.hot) < maxHot {
+		l.hot, l.seen = true, w.round
+		w.hot = append(w.hot, l)
+	}
+}
+
+// takeConnections gives links the connections that were made in the background.
+func (w *Wire) takeConnections() {
+	for _, r := range w.conn.Take() {
+		l := w.links[r.Peer.ID]
+		if r.Err != nil {
+			if l != nil && l.fd < 0 {
+				l.fail(r.Err)
+			}
+			continue
+		}
+		if l != nil && l.fd >= 0 {
+			l.fail(errors.New("the peer has given it up and made a new one"))
+			l = w.links[r.Peer.ID]
+		}
+		if l == nil { // the peer was first
+			l = &link{w: w, peer: r.Peer, fd: -1}
+			w.links[r.Peer.ID] = l
+		}
+		_ = r.Conn.Close() // the socket has a descriptor of its own
+		if err := l.attach(r.Upgraded.(*socket)); err != nil {
+			w.conn.Forget(r.Peer.ID)
+			l.fail(err)
+			continue
+		}
+		w.byFD[int32(l.fd)] = l
+		w.env.Receiver.LinkUp(l, r.Peer)
+		w.idle = 0
+		w.warm(l)
+	}
+}
+
+// Release takes back what the device was lent.
+func (w *Wire) Release() {
+	for i, l := range w.lent {
+		l.in.lent = false
+		w.lent[i] = nil
+	}
+	w.lent = w.lent[:0]
+}
+
+func (w *Wire) Flush() {
+	if len(w.dirty) == 0 {
+		return
+	}
+	for i, l := range w.dirty {
+		l.out.dirty = false
+		w.dirty[i] = nil
+		if l.up && !l.out.blocked {
+			l.write()
+		}
+	}
+	w.dirty = w.dirty[:0]
+}
+
+func (w *Wire) Arm() {
+	w.armed = true
+	w.Flush()
+	for _, l := range w.blocked {
+		l.watch()
+	}
+	for _, l := range w.backlog {
+		if !l.in.stalled {
+			w.notif.Wake()
+		}
+		l.watch()
+	}
+	// Level-triggered: what came before this counts too.
+	if err := w.notif.Mod(w.ep, unix.EPOLLIN); err != nil {
+		w.notif.Wake()
+	}
+}
+
+func (w *Wire) Disarm() {
+	w.armed = false
+	_ = w.notif.Mod(w.ep, 0)
+}
+
+func (w *Wire) Close() {
+	w.conn.Close()
+	end := time.Now().Add(lingerTime)
+	for _, l := range w.links {
+		l.linger(end)
+		l.drop()
+	}
+	_ = w.notif.Del(w.ep)
+	_ = unix.Close(w.ep)
+}
+
+// linger writes what is left, for as long as the peer takes it.
+func (l *link) linger(end time.Time) {
+	for l.up && l.out.pending() > 0 {
+		l.write()
+		left := time.Until(end)
+		if l.out.pending() == 0 || left <= 0 {
+			return
+		}
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLOUT}}, int(left/time.Millisecond)+1)
+	}
+}
+
+func remove(list []*link, l *link) []*link {
+	if i := slices.Index(list, l); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// dialer takes a peer's candidates in turn, one at each attempt.
+type dialer struct {
+	mu   sync.Mutex
+	next map[wire.DeviceID]int
+}
+
+func (d *dialer) dial(ctx context.Context, a *wire.Address) (net.Conn, error) {
+	d.mu.Lock()
+	n := d.next[a.ID]
+	d.next[a.ID] = n + 1
+	d.mu.Unlock()
+	dialer := net.Dialer{}
+	if len(a.TCP) > 1 {
+		dialer.Timeout = time.Second // one that swallows packets must not use up the time for the others
+	}
+	return dialer.DialContext(ctx, "tcp", a.TCP[n%len(a.TCP)])
+}
+
+// reachableAt lists where peers can dial a listener: its own address or, if that is a wildcard,
+// those of the interfaces.
+func reachableAt(at net.Addr) ([]string, error) {
+	t, ok := at.(*net.TCPAddr)
+	if !ok || !t.IP.IsUnspecified() {
+		return []string{at.String()}, nil
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("TCPListen %v: listing the interfaces' addresses: %w", at, err)
+	}
+	var out, local []string
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok || n.IP.IsLinkLocalUnicast() || t.IP.To4() != nil && n.IP.To4() == nil {
+			continue
+		}
+		c := (&net.TCPAddr{IP: n.IP, Port: t.Port}).String()
+		if n.IP.IsLoopback() {
+			local = append(local, c)
+		} else {
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		out = local
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("TCPListen %v: no interface has an address", at)
+	}
+	return out[:min(len(out), wire.MaxAddressTCP)], nil
+}

@@ -1,0 +1,389 @@
+package tcp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+var tcpSeed = flag.Uint64("tcpseed", 0, "TestTCPStream: play this seed")
+
+// fakeDevice is a receiver that records, refuses, borrows and names destinations as its test likes.
+type fakeDevice struct {
+	w       *Wire
+	self    *wire.Address
+	n       *notify.Epoll
+	onRecv  func(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool)
+	onPlace func(l wire.Link, h *wire.Header) []byte
+	down    []error
+	downOf  []wire.Link
+}
+
+func (d *fakeDevice) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+	if d.onRecv == nil {
+		return true, false
+	}
+	return d.onRecv(l, h, payload)
+}
+
+func (d *fakeDevice) Place(l wire.Link, h *wire.Header) []byte {
+	if d.onPlace == nil {
+		return nil
+	}
+	return d.onPlace(l, h)
+}
+func (d *fakeDevice) LinkUp(wire.Link, *wire.Address)             {}
+func (d *fakeDevice) LinkYielded(wire.Link, *wire.Address, error) {}
+func (d *fakeDevice) LinkDown(l wire.Link, err error) {
+	d.down, d.downOf = append(d.down, err), append(d.downOf, l)
+}
+
+func newFakeDevice(t testing.TB, rank uint32, change ...func(env *wire.Env, listen *string)) *fakeDevice {
+	n, err := notify.NewEpoll()
+	require.NoError(t, err)
+	d := &fakeDevice{self: &wire.Address{ID: wire.NewDeviceID(), Rank: rank, PID: uint32(os.Getpid())}, n: n}
+	env := wire.Env{Self: d.self, Receiver: d, Notifier: n, Secret: []byte("secret"), PeerTimeout: 20 * time.Second}
+	listen := "127.0.0.1:0"
+	for _, f := range change {
+		f(&env, &listen)
+	}
+	w, err := Open(env, listen)
+	require.NoError(t, err)
+	d.w = w.(*Wire)
+	t.Cleanup(d.stop)
+	return d
+}
+
+func (d *fakeDevice) stop() {
+	if d.w != nil {
+		d.w.Close()
+		_ = d.n.Close()
+		d.w = nil
+	}
+}
+
+func (d *fakeDevice) poll(budget int) int {
+	d.w.Release()
+	k := d.w.Poll(budget)
+	d.w.Flush()
+	return k
+}
+
+// link returns the link to another device.
+func (d *fakeDevice) link(t testing.TB, to *fakeDevice) *link {
+	l, err := d.w.Connect(to.self)
+	require.NoError(t, err)
+	return l.(*link)
+}
+
+// until polls all devices until cond holds.
+func until(t testing.TB, what string, cond func() bool, devices ...*fakeDevice) {
+	t.Helper()
+	end := time.Now().Add(20 * time.Second)
+	for !cond() {
+		for _, d := range devices {
+			d.poll(16)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: does not happen", what)
+		}
+	}
+}
+
+// joined makes two devices with a connection between them.
+func joined(t testing.TB) (a, b *fakeDevice, ab, ba *link) {
+	a, b = newFakeDevice(t, 0), newFakeDevice(t, 1)
+	ab, ba = a.link(t, b), b.link(t, a)
+	require.False(t, ab.Send(&wire.Header{Op: wire.OpAck}, nil, nil), "the first send connects")
+	until(t, "connection", func() bool { return ab.up && ba.up }, a, b)
+	return a, b, ab, ba
+}
+
+func openDescriptors(t testing.TB) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
+}
+
+func TestTCPConnectAndLeaks(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	newFakeDevice(t, 0).stop() // the netpoller's own descriptors
+	before := openDescriptors(t)
+	a, b, ab, ba := joined(t)
+	got := 0
+	b.onRecv = func(l wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+		require.Equal(t, wire.Link(ba), l)
+		require.Equal(t, wire.Header{Op: wire.OpSend, Flags: wire.FlagLast, Length: 5, QPN: 77, PSN: 3, Total: 5}, *h)
+		require.Equal(t, "hello", string(payload))
+		got++
+		return true, false
+	}
+	require.True(t, ab.Send(&wire.Header{Op: wire.OpSend, Flags: wire.FlagLast, Length: 5, QPN: 77, PSN: 3, Total: 5}, []byte("he"), []byte("llo")))
+	until(t, "packet", func() bool { return got == 1 }, a, b)
+	require.Equal(t, ab, a.link(t, b), "the same link every time")
+	a.stop()
+	until(t, "end", func() bool { return len(b.down) == 1 }, b)
+	require.ErrorContains(t, b.down[0], "rank 0")
+	require.ErrorContains(t, b.down[0], "closed the connection")
+	require.Equal(t, wire.Link(ba), b.downOf[0])
+	ba.Close()
+	ba.Close()
+	b.stop()
+	require.Equal(t, before, openDescriptors(t))
+}
+
+// TestTCPStream sends random packets both ways with everything that can go wrong without an error
+// going wrong.
+func TestTCPStream(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		tiny   bool
+		refuse int // one in so many offers
+		place  bool
+		lend   bool
+	}{
+		{name: "plain"},
+		{name: "placed", place: true},
+		{name: "refused and lent", refuse: 5, lend: true, place: true},
+		{name: "tiny buffers", tiny: true, refuse: 20, lend: true, place: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			seed := *tcpSeed
+			if seed == 0 {
+				seed = rand.Uint64()
+			}
+			t.Logf("replay with -tcpseed %d", seed)
+			a, b, ab, ba := joined(t)
+			if c.tiny {
+				// Not the receive buffers: a window below loopback's huge segments moves at the
+				// speed of its probe timer.
+				for _, l := range []*link{ab, ba} {
+					require.NoError(t, unix.SetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4096))
+				}
+			}
+			count := 3000
+			if testing.Short() || c.tiny {
+				count = 500
+			}
+			to := newStream(t, seed, count, a, ab, b, ba)
+			fro := newStream(t, seed+1, count, b, ba, a, ab)
+			for _, s := range []*stream{to, fro} {
+				s.refuse, s.lend, s.place = c.refuse, c.lend, c.place
+			}
+			r := rand.New(rand.NewPCG(seed, 9))
+			end := time.Now().Add(60 * time.Second)
+			for !to.done() || !fro.done() {
+				to.step(r)
+				fro.step(r)
+				require.True(t, time.Now().Before(end), "stuck: %d and %d of %d", to.got, fro.got, count)
+				require.Empty(t, append(a.down, b.down...))
+			}
+		})
+	}
+}
+
+// stream is one direction of TestTCPStream. Packet i is the same function of the seed on both
+// sides.
+type stream struct {
+	t           testing.TB
+	seed        uint64
+	count       int
+	from, to    *fakeDevice
+	out         *link
+	sent, got   int
+	refuse      int
+	lend, place bool
+	r           *rand.Rand
+	borrowed    [][]byte
+	copies      [][]byte
+	dst         []byte
+	placed      int
+}
+
+func newStream(t testing.TB, seed uint64, count int, from *fakeDevice, out *link, to *fakeDevice, in *link) *stream {
+	s := &stream{t: t, seed: seed, count: count, from: from, to: to, out: out, r: rand.New(rand.NewPCG(seed, 5))}
+	to.onRecv = func(l wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+		require.Equal(t, wire.Link(in), l)
+		return s.receive(h, payload)
+	}
+	to.onPlace = func(_ wire.Link, h *wire.Header) []byte {
+		want, _ := s.packet(s.got)
+		require.Equal(t, want, *h)
+		if !s.place || h.Op != wire.OpReadResp {
+			return nil
+		}
+		if s.dst == nil {
+			s.dst = make([]byte, h.Length)
+		}
+		s.placed++
+		return s.dst
+	}
+	return s
+}
+
+func (s *stream) packet(i int) (wire.Header, []byte) {
+	r := rand.New(rand.NewPCG(s.seed, uint64(i)))
+	h := randomHeader(r)
+	switch r.IntN(4) {
+	case 0, 1:
+		h.Length = uint32(r.IntN(200))
+	case 2:
+		h.Length = uint32(r.IntN(5000))
+	}
+	p := make([]byte, h.Length)
+	for k := 0; k+8 <= len(p); k += 8 {
+		binary.LittleEndian.PutUint64(p[k:], r.Uint64())
+	}
+	return h, p
+}
+
+func (s *stream) receive(h *wire.Header, payload []byte) (ok, lent bool) {
+	if s.refuse > 0 && s.r.IntN(s.refuse) == 0 {
+		return false, false
+	}
+	want, p := s.packet(s.got)
+	require.Equal(s.t, want, *h, "packet %d", s.got)
+	require.True(s.t, bytes.Equal(p, payload), "packet %d", s.got)
+	s.got++
+	s.dst = nil
+	if s.lend && s.r.IntN(2) == 0 {
+		s.borrowed = append(s.borrowed, payload)
+		s.copies = append(s.copies, p)
+		return true, true
+	}
+	return true, false
+}
+
+func (s *stream) step(r *rand.Rand) {
+	for range r.IntN(20) {
+		if s.sent == s.count {
+			break
+		}
+		h, p := s.packet(s.sent)
+		cut := r.IntN(min(len(p), 64) + 1)
+		if !s.out.Send(&h, p[:cut], p[cut:]) {
+			break
+		}
+		clear(p) // the link must not look at it any more
+		s.sent++
+	}
+	if r.IntN(3) == 0 {
+		s.from.w.Flush()
+	}
+	if r.IntN(2) == 0 {
+		for i, b := range s.borrowed {
+			require.True(s.t, bytes.Equal(s.copies[i], b), "a lent payload has changed")
+		}
+		s.borrowed, s.copies = nil, nil
+		s.to.w.Release()
+	}
+	s.to.w.Poll(1 + r.IntN(12))
+}
+
+func (s *stream) done() bool { return s.got == s.count }
+
+// TestTCPPlaceWithdrawn takes a destination back in the middle of a payload: its memory must not be
+// touched any more.
+func TestTCPPlaceWithdrawn(t *testing.T) {
+	a, b, ab, _ := joined(t)
+	h := wire.Header{Op: wire.OpReadResp, Length: 60_000, Total: 60_000, PSN: 5}
+	payload := bytes.Repeat([]byte{7}, 60_000)
+	frame := append(appendFrameHeader(nil, &h), payload...)
+	dst := make([]byte, 60_000)
+	given, received := 0, 0
+	b.onPlace = func(wire.Link, *wire.Header) []byte {
+		given++
+		return dst
+	}
+	b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+		received++
+		require.Len(t, payload, 60_000)
+		return true, false
+	}
+	_, err := unix.Write(ab.fd, frame[:30_000])
+	require.NoError(t, err)
+	until(t, "half of it", func() bool { return dst[29_000] == 7 }, b)
+	clear(dst)
+	b.onPlace = func(wire.Link, *wire.Header) []byte { return nil }
+	_, err = unix.Write(ab.fd, frame[30_000:])
+	require.NoError(t, err)
+	until(t, "packet", func() bool { return received == 1 }, a, b)
+	require.Positive(t, given)
+	require.Equal(t, make([]byte, 60_000), dst)
+}
+
+// TestTCPRefusedStays checks that nothing overtakes a refused packet, that the sender is held up in
+// the end, and that everything comes once it is taken.
+func TestTCPRefusedStays(t *testing.T) {
+	a, b, ab, _ := joined(t)
+	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) (bool, bool) {
+		require.Zero(t, h.PSN)
+		return false, false
+	}
+	sent := uint32(0)
+	body := make([]byte, 32<<10)
+	until(t, "sender held up", func() bool {
+		if ab.Send(&wire.Header{Op: wire.OpSend, PSN: sent, Length: uint32(len(body))}, nil, body) {
+			sent++
+			return false
+		}
+		return ab.out.blocked && sent > 0
+	}, a, b)
+	var next uint32
+	b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) (bool, bool) {
+		require.Equal(t, next, h.PSN)
+		next++
+		return true, false
+	}
+	until(t, "all of them", func() bool { return next == sent }, a, b)
+}
+
+// TestTCPFilledWhileArmed fills the socket between arm and sleep, as a device does whose last poll
+// found room: the wire must wake its owner when there is room again.
+func TestTCPFilledWhileArmed(t *testing.T) {
+	a, b, ab, _ := joined(t)
+	taken := 0
+	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { taken++; return true, false }
+	body := make([]byte, 32<<10)
+	sent := 0
+	fill := func() bool {
+		for ab.Send(&wire.Header{Op: wire.OpSend, Length: uint32(len(body))}, nil, body) {
+			sent++
+		}
+		return ab.out.blocked
+	}
+	until(t, "a full socket", fill, a)
+	ab.w.Arm()
+	require.NotZero(t, ab.events&unix.EPOLLOUT)
+	until(t, "room", func() bool { return !ab.out.blocked }, a, b)
+	require.Zero(t, ab.events&unix.EPOLLOUT)
+	until(t, "a full socket again", fill, a)
+	require.NotZero(t, ab.events&unix.EPOLLOUT, "nobody would tell of room")
+	ab.w.Disarm()
+	until(t, "everything", func() bool { return taken == sent }, a, b)
+}
+
+func TestTCPViolations(t *testing.T) {
+	for name, frame := range map[string][]byte{
+		"payload of 1048576 bytes": {1, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"header fields 0xff":       {1, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+	} {
+		_, b, ab, _ := joined(t)
+		_, err := unix.Write(ab.fd, frame)
+		require.NoError(t, err)
+		until(t, "violation", func() bool { return len(b.down) == 1 }, b)
+		require.ErrorContains(t, b.down[0], "protocol violation")
+		require.ErrorContains(t, b.down[0], name)
+	}
+}

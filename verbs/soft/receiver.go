@@ -1,0 +1,137 @@
+package soft
+
+import (
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// fromWire is a device as its wires see it: their receiver.
+type fromWire Device
+
+// Receive takes a packet from a wire. Every field is the peer's word, and checked.
+func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+	d := (*Device)(w)
+	i := h.QPN & qpIndexMask
+	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.QPN {
+		return d.stray(l, h), false
+	}
+	q := d.qps[i]
+	if q.link != l {
+		// Before RTR the peer may be ahead of us: it has to wait. Anything else is none of this
+		// QP's business.
+		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false
+	}
+	if len(payload) != int(h.Length) {
+		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.Length)
+		return true, false
+	}
+	if h.Op == wire.OpSend {
+		if q.tm != nil {
+			return q.recvTM(l, h, payload)
+		}
+		return q.recvSend(l, h, payload)
+	}
+	return q.recvOther(l, h, payload), false
+}
+
+// stray handles packets for QPs that do not exist: who asks for something learns that.
+func (d *Device) stray(l wire.Link, h *wire.Header) bool {
+	switch h.Op {
+	case wire.OpSend, wire.OpWrite, wire.OpReadReq, wire.OpAtomicReq, wire.OpPushReq:
+		if h.Flags&wire.FlagLast == 0 {
+			return true
+		}
+		d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Imm: wire.Destroyed, Addr: uint64(h.QPN)}
+		if !l.Send(&d.scratch, nil, nil) {
+			return false
+		}
+		d.dirty = true
+	case wire.OpDisconnected:
+		if h.QPN == 0 {
+			d.recvDisconnected(l, h)
+		}
+	}
+	return true
+}
+
+func (q *queuePair) recvOther(l wire.Link, h *wire.Header, payload []byte) bool {
+	switch h.Op {
+	case wire.OpWrite:
+		return q.recvWrite(l, h, payload)
+	case wire.OpReadReq:
+		q.recvReadReq(l, h)
+	case wire.OpReadResp:
+		q.recvReadResp(l, h, payload)
+	case wire.OpAtomicReq:
+		q.recvAtomicReq(l, h, payload)
+	case wire.OpAtomicResp:
+		q.recvAtomicResp(l, h, payload)
+	case wire.OpPushReq:
+		q.recvPushReq(l, h, payload)
+	case wire.OpPushResp:
+		q.recvPushResp(l, h)
+	case wire.OpAck:
+		q.recvAck(l, h)
+	case wire.OpNak:
+		q.recvNak(l, h)
+	case wire.OpDisconnected:
+		q.d.recvDisconnected(l, h)
+	default:
+		q.d.violation(l, "unknown packet opcode %d", h.Op)
+	}
+	return true
+}
+
+// Place names where the payload of a packet belongs, for wires that can put it there without a copy
+// in between. The wire then calls receive with that very slice. nil: receive it like any other.
+func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
+	d := (*Device)(w)
+	i := h.QPN & qpIndexMask
+	if int(i) >= len(d.qps) || d.qps[i] == nil {
+		return nil
+	}
+	q := d.qps[i]
+	if q.num != h.QPN || q.link != l || h.Op != wire.OpReadResp || q.state != verbs.QPSRTS || q.rdq.len() == 0 {
+		return nil
+	}
+	k := *q.rdq.front()
+	e, m := &q.sq[k&q.mask], &q.more[k&q.mask]
+	if h.PSN-q.psn != k || h.Addr != m.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
+		return nil
+	}
+	sges := q.sgesOf(k & q.mask)[:m.nsge]
+	b, _ := gather(sges, m.off, int(h.Length))
+	if len(b) != int(h.Length) || !q.mayWrite(sges, m.off, b) {
+		return nil
+	}
+	return b
+}
+
+// LinkDown fails all queue pairs of a link.
+func (w *fromWire) LinkDown(l wire.Link, err error) { (*Device)(w).linkDown(l, err) }
+
+func (d *Device) linkDown(l wire.Link, err error) {
+	for _, q := range d.qps {
+		if q != nil && q.link == l {
+			q.peerLost(err, verbs.EventQPFatal)
+			q.link = nil
+		}
+	}
+	keep := d.ghosts[:0]
+	for _, g := range d.ghosts {
+		if g.link == l {
+			g.link = nil
+		} else if g.discDue {
+			keep = append(keep, g)
+		}
+	}
+	d.ghosts = keep
+}
+
+// violation breaks a link whose peer sent something impossible.
+func (d *Device) violation(l wire.Link, format string, args ...any) {
+	l.Close()
+	d.linkDown(l, fmt.Errorf("protocol violation by the peer: "+format, args...))
+}
