@@ -224,7 +224,8 @@ func TestIdleSleeps(t *testing.T) {
 			defer c.net.mu.Unlock()
 			return n.waiting == 1 && n.armed && len(n.notify) == 0
 		}
-		require.Eventually(t, asleep, 10*time.Second, time.Millisecond)
+		bothParked := func() bool { return c.e[0].Metrics().Parks >= 2 && asleep() }
+		require.Eventually(t, bothParked, 10*time.Second, time.Millisecond)
 		before := c.e[0].Metrics()
 		for range 50 {
 			time.Sleep(time.Millisecond)
