@@ -73,6 +73,7 @@ type search struct {
 	posted int
 	unexp  []message
 	seen   map[string]bool // states without a solution
+	most   int             // of them, maxStates
 
 	late    bool            // try cancelled receives as late as possible, not as early
 	gone    []int           // the receives with Gone
@@ -93,11 +94,13 @@ const maxStates = 1 << 18
 // Check returns nil if the rules allow h, else an error that describes it. It refuses a history
 // with more than 255 receives, sources, or messages of one source, and one for which it finds no
 // interleaving in 262144 states.
-func Check(h *History) error {
+func Check(h *History) error { return check(h, maxStates) }
+
+func check(h *History, most int) error {
 	if len(h.Recvs) > maxCount || len(h.Messages) > maxCount || slices.ContainsFunc(h.Messages, func(m []uint64) bool { return len(m) > maxCount }) {
 		return fmt.Errorf("history too large to check: at most %d receives, sources and messages of a source", maxCount)
 	}
-	s := &search{h: h, taker: map[message]int{}, next: make([]int, len(h.Messages)), seen: map[string]bool{},
+	s := &search{h: h, most: most, taker: map[message]int{}, next: make([]int, len(h.Messages)), seen: map[string]bool{},
 		over: map[int]bool{}, held: map[int]message{}, holder: map[message]int{}, arrived: map[message]int{}}
 	for i := range h.Recvs {
 		r := &h.Recvs[i]
@@ -124,11 +127,11 @@ func Check(h *History) error {
 		switch {
 		case s.run():
 			return nil
-		case len(s.seen) < maxStates:
+		case len(s.seen) < most:
 			return fmt.Errorf("no interleaving explains this history:\n%s", h)
 		}
 	}
-	return fmt.Errorf("no interleaving found in %d states that explains this history:\n%s", maxStates, h)
+	return fmt.Errorf("no interleaving found in %d states that explains this history:\n%s", most, h)
 }
 
 func (s *search) tag(m message) uint64 { return s.h.Messages[m.src][m.seq] }
@@ -139,13 +142,13 @@ func (s *search) run() bool {
 		return true
 	}
 	key := s.key()
-	if s.seen[key] || len(s.seen) == maxStates {
+	if s.seen[key] || len(s.seen) == s.most {
 		return false
 	}
 	if s.post() || s.late && s.arriveAny() || s.endAny() || !s.late && s.arriveAny() {
 		return true
 	}
-	if len(s.seen) < maxStates {
+	if len(s.seen) < s.most {
 		s.seen[key] = true
 	}
 	return false
