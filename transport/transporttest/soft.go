@@ -54,8 +54,8 @@ func WireDevices(wire string, config soft.Config) func(*testing.T, int, Options)
 	}
 }
 
-// Seeds is a Harness.Seeds of n seeds, or of one with -short: the same in each run, so that failures
-// can be repeated.
+// Seeds is a Harness.Seeds of n seeds, or of one with -short: the same in each run, so that
+// failures can be repeated.
 func Seeds(n int) []uint64 {
 	if testing.Short() {
 		n = 1

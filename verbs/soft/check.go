@@ -12,10 +12,11 @@ import (
 // records that are kept by other means than what they check. Device.inv is nil in other builds, and
 // everything that uses it stands behind invariant.Enabled. A broken rule is a *invariant.Violation:
 //
-//	owner      two goroutines in the device at once, or a call without the lock of asynchronous mode
+//	owner      two goroutines in the device, or a call without the lock of asynchronous mode
 //	once       a request, a receive or a slot ends twice
 //	order      cursors of a queue that contradict each other, completions out of order
-//	poison     memory was written to, or read, after its life; also by a peer that pushes (push.go) and does not say so
+//	poison     memory was written to, or read, after its life; also by a peer that pushes
+//	           (push.go) and does not report it
 //	region     keys and generations of registered memory
 //	tags       the tag queue contradicts itself
 //	V4 ...     invariants of TMO 7.1

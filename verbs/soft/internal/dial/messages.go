@@ -13,7 +13,8 @@ import (
 
 // The handshake of every connection, little-endian:
 //
-//	dialler  -> hello: magic, version, length, then kind, both ids, both ranks, nonce, the dialler's encoded address
+//	dialler  -> hello: magic, version, length, then kind, both ids, both ranks, nonce,
+//	            the dialler's encoded address
 //	acceptor -> challenge: nonce
 //	dialler  -> proof: HMAC-SHA256(secret, dialler's label, hello, challenge)
 //	acceptor -> accept: HMAC-SHA256(secret, acceptor's label, hello, challenge)

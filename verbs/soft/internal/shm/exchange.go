@@ -25,8 +25,10 @@ import (
 //
 //	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
 //	ready    of the connector: the offer was taken, or why not
-//	verdict  1 byte: that the sender has all it needs, and whether it can read the receiver's memory, or write to it too
-//	bye      1 byte, when the link is closed on purpose: an orderly end, or because of what the receiver did
+//	verdict  1 byte: that the sender has all it needs, and whether it can read the receiver's
+//	         memory, or write to it too
+//	bye      1 byte, when the link is closed on purpose: an orderly end, or because of what the
+//	         receiver did
 const (
 	magic      = "tmshm\x00"
 	version    = 4
