@@ -3,7 +3,6 @@ package jobtest
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -17,10 +16,6 @@ import (
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVar)
 	if role == "" {
-		flag.Parse()
-		if err := flag.Set("test.parallel", "8"); err != nil { // what is parallel mostly waits
-			panic(err)
-		}
 		os.Exit(m.Run())
 	}
 	if err := playRole(role); err != nil {
