@@ -129,22 +129,23 @@ func TestStarved(t *testing.T) {
 }
 
 func starvedRole(ctx context.Context, w *p2p.World) error {
-	who, eaten, err := starve(ctx, w)
+	who, free, err := starve(ctx, w)
 	if err != nil {
 		return err
 	}
-	defer eaten.release()
+	defer free()
 	return partedOf(ctx, w, fmt.Sprintf("rank %d has no file descriptor left", who))
 }
 
-// starve takes all descriptors of rank who and returns them; the other ranks continue afterwards.
-func starve(ctx context.Context, w *p2p.World) (who int, e *eaten, err error) {
-	who, e = int(number(argVar)), &eaten{}
+// starve takes all descriptors of rank who; the other ranks continue afterwards. free gives them
+// back, in that rank.
+func starve(ctx context.Context, w *p2p.World) (who int, free func(), err error) {
+	who, free = int(number(argVar)), func() {}
 	if err := throughRank2(ctx, w); err != nil {
 		return who, nil, err
 	}
 	if w.Rank() == who {
-		if e, err = eatDescriptors(); err != nil {
+		if free, err = refuse.Descriptors(); err != nil {
 			return who, nil, err
 		}
 		if who == 1 { // rank 0 sends when there are none left
@@ -153,7 +154,7 @@ func starve(ctx context.Context, w *p2p.World) (who int, e *eaten, err error) {
 			}
 		}
 	}
-	return who, e, passOn(ctx, w, who == 1)
+	return who, free, passOn(ctx, w, who == 1)
 }
 
 // passOn forwards rank 1's readiness from rank 2 to rank 0.
@@ -183,11 +184,11 @@ func TestFed(t *testing.T) {
 }
 
 func fedRole(ctx context.Context, w *p2p.World) error {
-	_, eaten, err := starve(ctx, w)
+	_, free, err := starve(ctx, w)
 	if err != nil {
 		return err
 	}
-	time.AfterFunc(time.Second, eaten.release) // some tries must have failed before
+	time.AfterFunc(time.Second, free) // some tries must have failed before
 	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
 		return err
 	}
@@ -195,38 +196,6 @@ func fedRole(ctx context.Context, w *p2p.World) error {
 		return fmt.Errorf("failed: %v", f)
 	}
 	return nil
-}
-
-// eaten are descriptors taken from this process.
-type eaten struct{ fds []int }
-
-func eatDescriptors() (*eaten, error) {
-	var now unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
-		return nil, err
-	}
-	now.Cur = 256
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &now); err != nil {
-		return nil, err
-	}
-	e := &eaten{}
-	for {
-		fd, err := unix.Open(os.DevNull, unix.O_CLOEXEC, 0)
-		switch {
-		case err == unix.EMFILE:
-			return e, nil
-		case err != nil:
-			return nil, err
-		}
-		e.fds = append(e.fds, fd)
-	}
-}
-
-func (e *eaten) release() {
-	for _, fd := range e.fds {
-		_ = unix.Close(fd)
-	}
-	e.fds = nil
 }
 
 // TestAsleep stops rank 1 for longer than PeerTimeout: with its socket or ring full or, with

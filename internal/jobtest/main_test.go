@@ -3,6 +3,7 @@ package jobtest
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -16,6 +17,10 @@ import (
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVar)
 	if role == "" {
+		flag.Parse()
+		if err := flag.Set("test.parallel", "8"); err != nil { // what is parallel mostly waits
+			panic(err)
+		}
 		os.Exit(m.Run())
 	}
 	if err := playRole(role); err != nil {

@@ -94,7 +94,9 @@ func New(cfg Config) *Connector {
 	c := &Connector{cfg: cfg, peers: map[wire.DeviceID]*connPeer{}, slots: make(chan struct{}, cfg.Limits.strangers)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if cfg.Listener != nil {
-		c.wg.Go(c.acceptLoop)
+		spare := &reserve{}
+		_ = spare.fill() // acceptLoop tries again
+		c.wg.Go(func() { c.acceptLoop(spare) })
 	}
 	return c
 }

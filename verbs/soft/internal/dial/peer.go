@@ -267,20 +267,21 @@ func (c *Connector) failure(peer *wire.Address, err error) error {
 
 // acceptLoop takes connections. It takes no more than slots has room for strangers: the others wait
 // in the kernel's queue, where they cost nothing.
-func (c *Connector) acceptLoop() {
-	var spare reserve
+func (c *Connector) acceptLoop(spare *reserve) {
 	defer spare.empty()
 	for {
-		spare.fill()
 		select {
 		case c.slots <- struct{}{}:
 		case <-c.ctx.Done():
 			return
 		}
-		conn, err := c.cfg.Listener.Accept()
-		if code, _ := lack(c.cfg.Self, err); code == rejectShort {
-			c.cfg.Log.Warn("accept failed", "wire", c.cfg.Kind, "err", err)
-			conn, err = c.acceptShort(&spare, err)
+		var conn net.Conn
+		err := spare.fill()
+		if !c.short(err) {
+			conn, err = c.cfg.Listener.Accept()
+		}
+		if c.short(err) {
+			conn, err = c.acceptShort(spare, err)
 		}
 		if err == nil {
 			c.wg.Go(func() { c.serve(conn) })

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -65,11 +67,11 @@ func Ready(a *wire.Address, conn net.Conn, err error) error {
 // acceptLoop.
 type reserve struct{ f *os.File }
 
-func (r *reserve) fill() (full bool) {
+func (r *reserve) fill() (err error) {
 	if r.f == nil {
-		r.f, _ = os.Open(os.DevNull)
+		r.f, err = os.Open(os.DevNull)
 	}
-	return r.f != nil
+	return err
 }
 
 func (r *reserve) empty() {
@@ -79,20 +81,51 @@ func (r *reserve) empty() {
 	}
 }
 
-// acceptShort accepts a connection in place of the reserve. It returns it if it turns out that
-// there are descriptors again.
+// short tells whether err says that this process or its host lacks something.
+func (c *Connector) short(err error) bool {
+	code, _ := lack(c.cfg.Self, err)
+	return code == rejectShort
+}
+
+// acceptShort accepts a connection in place of the reserve, if one waits: the kernel refuses an
+// accept for want of descriptors before it looks, and a reserve given up to wait for a connection
+// would be anybody's. (Nor does acceptLoop wait for one without the reserve.) It returns the
+// connection if it turns out that there are descriptors again.
 func (c *Connector) acceptShort(r *reserve, short error) (net.Conn, error) {
+	if !dialled(c.cfg.Listener) {
+		return nil, short
+	}
+	c.cfg.Log.Warn("accept failed", "wire", c.cfg.Kind, "err", short)
 	r.empty()
 	conn, err := c.cfg.Listener.Accept()
-	if err != nil || r.fill() {
+	if err != nil || !c.short(r.fill()) {
 		return conn, err
 	}
 	code, why := lack(c.cfg.Self, short)
 	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 	writeReject(conn, Refuse(code, "%v", why))
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-	_, _, _ = readHello(conn) // see ready
+	_, _, _ = readHello(conn) // see Ready
 	_ = conn.Close()
-	r.fill()
+	_ = r.fill() // acceptLoop tries again
 	return nil, short
+}
+
+// dialled tells whether a connection waits at l; a listener that cannot tell has one. After a signal
+// it is asked again the next time.
+func dialled(l net.Listener) bool {
+	s, ok := l.(syscall.Conn)
+	if !ok {
+		return true
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return true
+	}
+	waits := true
+	_ = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		waits = n > 0 || err != nil && err != unix.EINTR
+	})
+	return waits
 }
