@@ -48,9 +48,9 @@ func graceByClock() (context.Context, context.CancelFunc) {
 // revoked: reads of the buffer fail from then on. One that is receiving the message is asked again
 // and again whether it still does. A receive whose message is being read gives it back unless
 // another waits for it.
-func (e *Engine) reclaimLocked(op *Op, life uint64) {
+func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 	for op.state == opWithdrawing && e.caps.Revoke {
-		if e.awaitGraceLocked(op, life) {
+		if e.awaitGraceLocked(op, gen) {
 			return
 		}
 		if op.state == opWithdrawing {
@@ -62,15 +62,15 @@ func (e *Engine) reclaimLocked(op *Op, life uint64) {
 	if op.state == opReading && e.caps.Revoke && e.abandonLocked(op) {
 		return
 	}
-	_ = e.awaitLocked(context.Background(), op, life)
+	_ = e.wait.Await(context.Background(), op, gen)
 }
 
 // awaitGraceLocked waits for the end of op while its receiver may take its time, and reports
 // whether it has ended.
-func (e *Engine) awaitGraceLocked(op *Op, life uint64) bool {
+func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 	ctx, cancel := e.cfg.Grace()
 	defer cancel()
-	return e.awaitLocked(ctx, op, life) == nil
+	return e.wait.Await(ctx, op, gen) == nil
 }
 
 // withdrawnFromLocked ends a receive whose message was taken back while it was received. It is

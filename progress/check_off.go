@@ -14,7 +14,6 @@ type (
 	noteKind uint8
 
 	engineCheck struct{}
-	waiterCheck struct{}
 )
 
 const (
@@ -37,8 +36,6 @@ func (*Op) poison() {}
 func (*message) checkUnused() {}
 func (*message) poison()      {}
 
-func (*waiterCheck) take(*Op)       {}
-func (*waiter) free(*Engine)        {}
 func (*slots) checkTaken(slot)      {}
 func checkPoisoned([]byte)          {}
 func poisonBuffer([]byte)           {}

@@ -15,7 +15,7 @@ import (
 // said nothing before.
 func rule(t *testing.T, e *Engine, name string, spoil func()) {
 	t.Helper()
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.checkAllLocked()
 	spoil()
@@ -89,7 +89,7 @@ func TestRulesAreChecked(t *testing.T) {
 			op.handle = e.posted.Post(20, exact, op)
 		}},
 		"matched receive in the list": {"V5", func(e *Engine) { opOf(e, 20).state = opMatched }},
-		"ended receive in the list":   {"V5", func(e *Engine) { opOf(e, 20).life.Add(1) }},
+		"ended receive in the list":   {"V5", func(e *Engine) { opOf(e, 20).SetEnded() }},
 		"kept receive forgotten":      {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); e.off.kept.Remove(op.kept) }},
 		"kept receive does not wait":  {"V18", func(e *Engine) { e.off.waiting.remove(opOf(e, 22)) }},
 		"waiting receive is not kept": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.kept.Remove(op.kept); e.off.kept.Post(22, exact, op) }},
@@ -196,13 +196,6 @@ func TestRulesAreChecked(t *testing.T) {
 		"request without its name":  {"list", func(e *Engine) { e.peers[0].named = map[uint32]*message{} }},
 		"read without its name":     {"list", func(e *Engine) { e.readers = map[request]*Op{} }},
 		"call of Room that is none": {"list", func(e *Engine) { e.rooms = []*Op{opOf(e, 20)} }},
-		"sleeper without the role":  {"waiter", func(e *Engine) { e.wait.sleeper = new(waiter) }},
-		"waiter freed and parked":   {"waiter", func(e *Engine) { e.wait.parked.push(new(waiter)) }},
-		"waiter of another operation": {"waiter", func(e *Engine) {
-			w := e.newWaiterLocked(opOf(e, 20))
-			w.op = opOf(e, 21)
-			e.wait.parked.push(w)
-		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)
@@ -217,7 +210,7 @@ func TestLongListIsChecked(t *testing.T) {
 	for tag := range uint64(checkSmall) {
 		e.Irecv(0, 100+tag, exact, make([]byte, 8))
 	}
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sends.used++
 	e.inv.idle = 0
@@ -237,7 +230,7 @@ func TestOverlapIsCheckedFarIn(t *testing.T) {
 	require.Equal(t, receives, e.off.entries)
 	e.off.least = 100
 	e.Irecv(0, receives, exact, make([]byte, 8)) // stays in software
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	op := e.off.slots.entries[overlapped].op
 	op.tag, op.note.order = receives, 1<<20
@@ -263,7 +256,7 @@ func TestLossIsChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)
-			e.lock()
+			e.mu.Lock()
 			defer e.mu.Unlock()
 			spoil(e)
 			broken(t, "list", func() { e.checkLostLocked(&e.peers[0]) })
@@ -319,7 +312,6 @@ func TestEventsAreChecked(t *testing.T) {
 		"recall of what is not offered":     {"state", func(e *Engine) { e.recallLocked(opOf(e, 22), ErrCanceled) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
 		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
-		"waiter used twice":                 {"waiter", func(e *Engine) { op := opOf(e, 20); e.newWaiterLocked(op).inv.take(op) }},
 		"operation freed without a record": {"pool", func(e *Engine) {
 			op := opOf(e, 20)
 			delete(e.inv.live, op.note)
@@ -346,7 +338,7 @@ func found(e *Engine, op *Op) {
 // recalled.
 func TestRulesHold(t *testing.T) {
 	c, e := busy(t)
-	e.lock()
+	e.mu.Lock()
 	e.checkAllLocked()
 	e.mu.Unlock()
 	c.callback(0, func(s transport.Sink) { s.PeerLost(1, nil) })
@@ -354,7 +346,7 @@ func TestRulesHold(t *testing.T) {
 	c.net.nodes[1].holdRds = false
 	c.step()
 	for _, e := range c.e {
-		e.lock()
+		e.mu.Lock()
 		e.checkAllLocked()
 		e.mu.Unlock()
 	}

@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/progress/internal/wait"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -47,8 +45,8 @@ const (
 
 // Engine is one rank's messaging state. All fields without a word of their own are guarded by mu.
 type Engine struct {
-	mu   invariant.Mutex
-	want atomic.Int32 // goroutines in lockSlow: the poller gives way to them
+	mu   wait.Lock
+	wait wait.Set
 	inv  engineCheck
 
 	cfg    Config // constant
@@ -74,7 +72,6 @@ type Engine struct {
 
 	ops     opPool
 	buffers bufferPool
-	waiters *waiter // free ones
 
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
@@ -89,14 +86,11 @@ type Engine struct {
 	lost      []int // in order of loss
 	unacked   int   // ranks in lost that AckFailures has not been told
 	broken    error // why new operations fail: closed, aborted, transport failure
-	closing   bool
 	closed    bool
 	wires     []string // once closed: what Wires said last
 	handled   uint32   // C of the offload protocol: unexpected messages completely handled
 	off       offload
 	m         Metrics // those that are counted at once, see Metrics
-	wait      waitState
-	loop      loopState
 	closeOnce sync.Once
 	closeErr  error
 	entered   [opStates]uint64 // operations that came to each state
@@ -177,10 +171,11 @@ func (e *Engine) configure() error {
 		e.peers[i].rank = i
 		e.pool.open(&e.peers[i].in.account, e.window)
 	}
-	e.wait.init(c.SpinLimit)
-	e.surveyLocked()
-	e.wait.awake.L = &e.mu
-	e.loop.init()
+	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
+	if c.Left != nil {
+		w.Left = e.leaveDeviceLocked
+	}
+	e.wait.Init(&e.mu, (*waitEngine)(e), e.tr, w)
 	return nil
 }
 
@@ -199,7 +194,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	if err != nil {
 		return fmt.Errorf("progress: address of rank %d: %w", peer, err)
 	}
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := &e.peers[peer]
 	p.out.allowed = a.window
@@ -215,58 +210,42 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 
 // Start begins progress; all ranks are connected.
 func (e *Engine) Start() {
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.cfg.Manual && !e.loop.running && !e.closing {
-		e.loop.running = true
-		go e.progressLoop()
-	}
+	e.wait.Start()
 }
 
 // Poll makes progress once, without waiting, and returns how many events there were.
 func (e *Engine) Poll() int {
-	e.lock()
+	e.mu.Lock()
 	n := e.pollLocked()
 	e.mu.Unlock()
 	return n
 }
 
-// Owner is the engine's lock, for a device that works by itself while nobody is in the engine.
-func (e *Engine) Owner() sync.Locker { return (*owner)(e) }
+// Owner is the engine's lock, for a device that works by itself while nobody is in the engine. It
+// has AssertHeld too, for builds that check who works on the device.
+func (e *Engine) Owner() sync.Locker { return &e.mu }
 
-type owner Engine
-
-func (o *owner) Lock()   { (*Engine)(o).lock() }
-func (o *owner) Unlock() { o.mu.Unlock() }
-
-// AssertHeld is for builds that check who works on the device.
-func (o *owner) AssertHeld(what string) { o.mu.AssertHeld(what) }
-
-// lock takes the mutex; a poller that holds it for long sees that it is wanted.
-func (e *Engine) lock() {
-	if !e.mu.TryLock() {
-		e.lockSlow()
-	}
-}
-
-func (e *Engine) lockSlow() {
-	e.want.Add(1)
+// Share says how many ranks, this one included, share the processors that this one may use, and how
+// many processors those are. A rank that shares them offers its processor while it waits. To be
+// called before Start; without it a rank takes it that there are enough.
+func (e *Engine) Share(ranks, processors int) {
 	e.mu.Lock()
-	e.want.Add(-1)
+	defer e.mu.Unlock()
+	e.wait.Share(ranks, processors)
 }
 
-// giveWayLocked lets those who want the lock have it. sync.Mutex alone would let the poller take it
-// again at once and starve them for a millisecond.
-func (e *Engine) giveWayLocked() {
-	oneP := e.wait.oneP
-	e.mu.Unlock()
-	for i := 1; e.want.Load() != 0 && i < 1024; i++ {
-		if i%256 == 0 || oneP {
-			runtime.Gosched()
-		}
-	}
-	e.mu.Lock()
-}
+// waitEngine is the engine as those who wait in it see it.
+type waitEngine Engine
+
+func (w *waitEngine) Poll() int { return (*Engine)(w).pollLocked() }
+
+func (w *waitEngine) Refused() bool { return len(w.dirty) != 0 || len(w.flushers) != 0 }
+
+func (w *waitEngine) Broken() bool { return w.broken != nil }
+
+func (w *waitEngine) Fail(err error) { (*Engine)(w).breakLocked(err) }
 
 // pollLocked drives the transport, which calls the sink, and posts again what had no room.
 func (e *Engine) pollLocked() int {

@@ -13,7 +13,7 @@ func (e *Engine) Send(ctx context.Context, dst int, tag uint64, buf []byte) erro
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.lock()
+	e.mu.Lock()
 	if e.sendNowLocked(dst, tag, buf) {
 		e.mu.Unlock()
 		return nil
@@ -26,15 +26,15 @@ func (e *Engine) Ssend(ctx context.Context, dst int, tag uint64, buf []byte) err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.lock()
+	e.mu.Lock()
 	return e.sendSlowLocked(ctx, dst, tag, buf, true)
 }
 
 // Isend starts a send. It never blocks.
 func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
-	e.lock()
+	e.mu.Lock()
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
-	gen := op.life.Load() >> 1
+	gen := op.Gen()
 	if e.sendNowLocked(dst, tag, buf) {
 		e.completeLocked(op, e.sentStatus(tag, len(buf)), nil)
 	} else {
@@ -46,10 +46,10 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 
 // Issend is Isend that completes when the message is matched.
 func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
-	e.lock()
+	e.mu.Lock()
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	op.sync = true
-	gen := op.life.Load() >> 1
+	gen := op.Gen()
 	e.isendSlowLocked(op)
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
@@ -149,11 +149,10 @@ func (e *Engine) sendError(p *peer, err error) error {
 // before and after, not meanwhile. When ctx ends the operation is cancelled, and the call goes on
 // until the buffer is free.
 func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
-	life := op.life.Load()
-	if life&1 == 0 {
-		if err := e.awaitLocked(ctx, op, life); err != nil {
+	if gen := op.Gen(); op.Pending(gen) {
+		if err := e.wait.Await(ctx, op, gen); err != nil {
 			e.cancelLocked(op)
-			e.reclaimLocked(op, life)
+			e.reclaimLocked(op, gen)
 			st, opErr := e.consumeLocked(op)
 			switch opErr {
 			case ErrCanceled:
