@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/tagmatch/tagmatch/progress/internal/hook"
 )
 
 // cancelLocked asks for the end of an operation. What can end at once does; a rendezvous request is
@@ -38,9 +40,18 @@ func (e *Engine) askBackLocked(op *Op) {
 // one of both sides has the message.
 const revokeGrace = 50 * time.Millisecond
 
-// graceByClock is Config.Grace where time is the clock's.
+// graceByClock bounds the wait for a receiver that is to answer for a send, see reclaimLocked.
 func graceByClock() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), revokeGrace)
+}
+
+// What package progresstest reaches.
+func init() {
+	hook.WithGrace = func(cfg any, grace func() (context.Context, context.CancelFunc)) any {
+		c := cfg.(Config)
+		c.grace = grace
+		return c
+	}
 }
 
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
@@ -68,7 +79,7 @@ func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 // awaitGraceLocked waits for the end of op while its receiver may take its time, and reports
 // whether it has ended.
 func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
-	ctx, cancel := e.cfg.Grace()
+	ctx, cancel := e.cfg.grace()
 	defer cancel()
 	return e.wait.Await(ctx, op, gen) == nil
 }

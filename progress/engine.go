@@ -33,9 +33,7 @@ type Config struct {
 	// not block; nil: nothing.
 	Lost func(rank int, cause error)
 
-	// Grace bounds the wait for a receiver that is to answer for a send, see reclaimLocked; nil: by
-	// the clock.
-	Grace func() (context.Context, context.CancelFunc)
+	grace func() (context.Context, context.CancelFunc) // see graceByClock; another one by progresstest
 }
 
 const (
@@ -155,8 +153,8 @@ func (e *Engine) configure() error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
-	if c.Grace == nil {
-		c.Grace = graceByClock
+	if c.grace == nil {
+		c.grace = graceByClock
 	}
 	e.window = e.pool.init(c.UnexpectedLimit, c.Size, eagerCost(c.EagerLimit))
 	e.posted = matching.NewPosted[*Op](c.Seed)
