@@ -47,7 +47,7 @@ func (*engineCheck) dump(io.Writer) {}
 
 func (*Engine) checkPolledLocked(int)          {}
 func (*Engine) checkReceiveLocked(uint64, *Op) {}
-func (*Engine) checkLostLocked(*peer)          {}
+func (*peer) checkLost()                       {}
 func (*Engine) checkClosedLocked()             {}
 func (*engineCheck) enterPoll(*Engine)         {}
 func (*engineCheck) leavePoll()                {}
@@ -59,5 +59,5 @@ func (*engineCheck) dropped(slot)              {}
 func (*engineCheck) left(slot)                 {}
 func (*engineCheck) reporting(*Engine, uint32) {}
 
-func (*Engine) checkMoveLocked(op *Op, to opState, allowed []opState) {}
-func (*Engine) checkMessageLocked(tag, mask uint64, m *message)       {}
+func (op *Op) checkMove(to opState, allowed []opState)          {}
+func (*Engine) checkMessageLocked(tag, mask uint64, m *message) {}

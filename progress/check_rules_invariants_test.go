@@ -266,7 +266,7 @@ func TestLossIsChecked(t *testing.T) {
 			e.lock()
 			defer e.mu.Unlock()
 			spoil(e)
-			broken(t, "list", func() { e.checkLostLocked(&e.peers[0]) })
+			broken(t, "list", func() { e.peers[0].checkLost() })
 		})
 	}
 }
@@ -313,9 +313,9 @@ func TestEventsAreChecked(t *testing.T) {
 		"forced DEL missing":                {"V9", func(e *Engine) { found(e, opOf(e, 20)); found(e, opOf(e, 21)) }},
 		"forced DEL of what nobody found":   {"V9", func(e *Engine) { e.inv.dropped(slotOf(1)) }},
 		"receive leaves the device twice":   {"V12", func(e *Engine) { s := opOf(e, 20).slot; e.releaseLocked(s); e.releaseLocked(s) }},
-		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; e.moveLocked(op, opOffered) }},
-		"request without a region":          {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; e.moveLocked(op, opRequested) }},
-		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; e.moveLocked(opOf(e, 20), opMatched) }},
+		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; op.move(opOffered) }},
+		"request without a region":          {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; op.move(opRequested) }},
+		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; opOf(e, 20).move(opMatched) }},
 		"recall of what is not offered":     {"state", func(e *Engine) { e.recallLocked(opOf(e, 22), ErrCanceled) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
 		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
@@ -324,7 +324,7 @@ func TestEventsAreChecked(t *testing.T) {
 			op := opOf(e, 20)
 			delete(e.inv.live, op.note)
 			op.buf, op.state = nil, opEnded
-			e.poolLocked(op)
+			op.pool()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

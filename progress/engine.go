@@ -102,13 +102,15 @@ type Engine struct {
 	entered   [opStates]uint64 // operations that came to each state
 }
 
-// peer is what the engine knows of one rank.
+// peer is what the engine knows of one rank, and does with it. Its methods are called under the
+// engine's lock.
 type peer struct {
-	rank    int
-	lost    error // why, nil while it is there
-	acked   bool  // AckFailures was told
-	foreign bool  // its messages come by another device than that with the tag list
-	dirty   bool  // is in Engine.dirty
+	e       *Engine // constant
+	rank    int     // constant
+	lost    error   // why, nil while it is there
+	acked   bool    // AckFailures was told
+	foreign bool    // its messages come by another device than that with the tag list
+	dirty   bool    // is in Engine.dirty
 
 	readq opList // receives with reads that the transport has not taken yet
 	fins  []uint32
@@ -174,7 +176,7 @@ func (e *Engine) configure() error {
 	e.reads.init(readSlots)
 	e.peers = make([]peer, c.Size)
 	for i := range e.peers {
-		e.peers[i].rank = i
+		e.peers[i].e, e.peers[i].rank = e, i
 		e.pool.open(&e.peers[i].in.account, e.window)
 	}
 	e.wait.init(c.SpinLimit)

@@ -126,14 +126,14 @@ func (e *Engine) coveredLocked(op *Op) bool {
 	return e.off.foreign == 0 || op.peer >= 0 && !e.peers[op.peer].foreign
 }
 
-// forgedLocked ends a peer whose message comes by another device and would match a receive that
+// forged ends a peer whose message comes by another device and would match a receive that
 // only the list's device can get a message for: its tag names another source.
-func (e *Engine) forgedLocked(p *peer, tag uint64) bool {
-	op, _, ok := e.posted.Find(tag)
+func (p *peer) forged(tag uint64) bool {
+	op, _, ok := p.e.posted.Find(tag)
 	if !ok || op.state != opOffered {
 		return false
 	}
-	e.lostLocked(p, protocolError("rank %d sends tag %#x in the name of another rank", p.rank, tag))
+	p.lose(protocolError("rank %d sends tag %#x in the name of another rank", p.rank, tag))
 	return true
 }
 
@@ -154,7 +154,7 @@ func (e *Engine) addLocked(op *Op) bool {
 	}
 	e.reportLocked(e.handled)
 	op.slot, op.added = s, e.handled
-	e.moveLocked(op, opOffered)
+	op.move(opOffered)
 	o.entries++
 	o.fresh++
 	return true

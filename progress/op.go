@@ -26,7 +26,7 @@ type Op struct {
 
 	// All below is the engine's, under its lock, until the low bit of life is set; then the
 	// consumer's.
-	state  opState // see moveLocked
+	state  opState // see move
 	sync   bool    // of a send, constant: never eager, so that completion means matched
 	linked bool    // in an opList: offload.waiting while posted, peer.readq while reading
 	peer   int     // destination, or source; -1 any
@@ -51,9 +51,10 @@ type Op struct {
 // pending is the value of life while the operation of generation gen is under way.
 func pending(gen uint64) uint64 { return gen << 1 }
 
-// completeLocked ends an operation, exactly once. The caller has unlinked it from everywhere.
-func (e *Engine) completeLocked(op *Op, st Status, err error) {
-	e.moveLocked(op, opEnded)
+// complete ends an operation, exactly once. The caller has unlinked it from everywhere.
+func (op *Op) complete(st Status, err error) {
+	e := op.e
+	op.move(opEnded)
 	life := op.life.Load()
 	if life&1 != 0 {
 		e.log.Error("operation completed twice", "tag", op.tag, "err", err)
@@ -107,19 +108,19 @@ func (e *Engine) takeOpLocked() *Op {
 			return &Op{e: e}
 		}
 	}
-	e.moveLocked(op, opNew)
+	op.move(opNew)
 	e.ops.free = op.next
 	op.next, op.sync = nil, false
 	return op
 }
 
 // consumeLocked takes the outcome of an ended Op that no Request names, and frees it.
-func (e *Engine) consumeLocked(op *Op) (Status, error) {
-	e.mu.AssertHeld("the pool of operations")
+func (op *Op) consumeLocked() (Status, error) {
+	op.e.mu.AssertHeld("the pool of operations")
 	st, err := op.status, op.err
 	op.err = nil
 	op.life.Add(1)
-	e.poolLocked(op)
+	op.pool()
 	return st, err
 }
 
@@ -141,16 +142,16 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 	return st, err, true
 }
 
-// freeLocked ends an Op that has no outcome.
-func (e *Engine) freeLocked(op *Op) {
-	e.moveLocked(op, opEnded)
-	e.poolLocked(op)
+// free ends an Op that has no outcome.
+func (op *Op) free() {
+	op.move(opEnded)
+	op.pool()
 }
 
-func (e *Engine) poolLocked(op *Op) {
+func (op *Op) pool() {
 	op.poison()
-	op.next = e.ops.free
-	e.ops.free = op
+	op.next = op.e.ops.free
+	op.e.ops.free = op
 }
 
 func (p *opPool) giveBack(op *Op) {

@@ -34,7 +34,7 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 			return st, err
 		}
 		op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
-		e.pullLocked(op, m)
+		op.pull(m)
 		st, err := e.finishLocked(ctx, op)
 		e.mu.Unlock()
 		return st, err
@@ -56,9 +56,9 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	op := e.newOpLocked(noteRecv, src, tag, mask, buf)
 	gen := op.life.Load() >> 1
 	if m, ok := e.arrivedLocked(tag, mask); ok {
-		e.giveLocked(op, m)
+		op.give(m)
 	} else if err := e.checkRecvLocked(src); err != nil {
-		e.completeLocked(op, Status{}, err)
+		op.complete(Status{}, err)
 	} else {
 		e.postLocked(op)
 	}
@@ -66,14 +66,14 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	return Request{op.note, op, gen}
 }
 
-// giveLocked gives a receive a message that has left the queue.
-func (e *Engine) giveLocked(op *Op, m *message) {
+// give gives a receive a message that has left the queue.
+func (op *Op) give(m *message) {
 	if m.rndv {
-		e.pullLocked(op, m)
+		op.pull(m)
 		return
 	}
-	st, err := e.takeLocked(m, op.buf)
-	e.completeLocked(op, st, err)
+	st, err := op.e.takeLocked(m, op.buf)
+	op.complete(st, err)
 }
 
 // checkRecvLocked tells why a receive that no message waits for cannot be posted. Messages that
@@ -97,7 +97,7 @@ func (e *Engine) checkRecvLocked(src int) error {
 // postLocked appends a receive to the shadow list. The unexpected messages were searched under the
 // same lock.
 func (e *Engine) postLocked(op *Op) {
-	e.moveLocked(op, opPosted)
+	op.move(opPosted)
 	op.handle = e.posted.Post(op.tag, op.mask, op)
 	e.from[1+op.peer]++
 	if e.tags != nil {
@@ -114,11 +114,11 @@ func (e *Engine) unpostLocked(op *Op) {
 	e.from[1+op.peer]--
 }
 
-// endPostedLocked ends a receive that waits in software.
-func (e *Engine) endPostedLocked(op *Op, err error) {
-	e.posted.Remove(op.handle)
-	e.unlinkedLocked(op)
-	e.completeLocked(op, Status{}, err)
+// endPosted ends a receive that waits in software.
+func (op *Op) endPosted(err error) {
+	op.e.posted.Remove(op.handle)
+	op.e.unlinkedLocked(op)
+	op.complete(Status{}, err)
 }
 
 // unlinkedLocked follows a receive that software has taken out of the shadow list.
@@ -133,7 +133,7 @@ func (e *Engine) unlinkedLocked(op *Op) {
 func (e *Engine) deliverLocked(op *Op, src int, tag uint64, payload []byte) {
 	n := copy(op.buf, payload)
 	e.m.EagerReceived++
-	e.completeLocked(op, Status{src, tag, int64(len(payload))}, e.truncatedLocked(n, uint64(len(payload))))
+	op.complete(Status{src, tag, int64(len(payload))}, e.truncatedLocked(n, uint64(len(payload))))
 }
 
 // truncatedLocked is the error of a receive that got n bytes of a message of length total.

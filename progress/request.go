@@ -98,7 +98,7 @@ func (r Request) Cancel() {
 	e := r.op.e
 	e.lock()
 	if r.op.life.Load() == pending(r.gen) {
-		e.cancelLocked(r.op)
+		r.op.cancel()
 	}
 	e.mu.Unlock()
 }

@@ -36,7 +36,7 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	gen := op.life.Load() >> 1
 	if e.sendNowLocked(dst, tag, buf) {
-		e.completeLocked(op, e.sentStatus(tag, len(buf)), nil)
+		op.complete(e.sentStatus(tag, len(buf)), nil)
 	} else {
 		e.isendSlowLocked(op)
 	}
@@ -63,7 +63,7 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 	}
 	p := &e.peers[dst]
 	cost := eagerCost(len(buf))
-	if e.broken != nil || p.lost != nil || !p.out.empty() || !e.coversLocked(p, cost) {
+	if e.broken != nil || p.lost != nil || !p.out.empty() || !p.covers(cost) {
 		return false
 	}
 	if e.tr.SendEager(dst, uint32(e.cfg.Rank), tag, buf) != nil {
@@ -91,18 +91,18 @@ func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []
 
 func (e *Engine) isendSlowLocked(op *Op) {
 	if err := e.checkSendLocked(op.peer); err != nil {
-		e.completeLocked(op, Status{}, err)
+		op.complete(Status{}, err)
 		return
 	}
 	if e.startLocked(op) { // what need not wait takes no room
 		return
 	}
 	if e.fullLocked() {
-		e.endSendLocked(op, Status{}, fmt.Errorf("%w: the sends that wait take %d bytes of the SendLimit of %d: "+
+		op.endSend(Status{}, fmt.Errorf("%w: the sends that wait take %d bytes of the SendLimit of %d: "+
 			"wait for some of them, or with Room", ErrFull, e.queued, e.cfg.SendLimit))
 		return
 	}
-	e.enqueueLocked(&e.peers[op.peer], op)
+	e.peers[op.peer].enqueue(op)
 }
 
 func (e *Engine) checkSendLocked(dst int) error {
@@ -126,19 +126,19 @@ func (e *Engine) sentStatus(tag uint64, n int) Status {
 func (e *Engine) submitLocked(op *Op) {
 	e.mu.AssertHeld("a peer's queues")
 	if !e.startLocked(op) {
-		e.enqueueLocked(&e.peers[op.peer], op)
+		e.peers[op.peer].enqueue(op)
 	}
 }
 
 // startLocked sends op if nothing waits in front of it, and reports whether it did.
 func (e *Engine) startLocked(op *Op) bool {
 	p := &e.peers[op.peer]
-	return p.out.empty() && e.coversLocked(p, e.costLocked(op)) && e.launchLocked(p, op)
+	return p.out.empty() && p.covers(e.costLocked(op)) && p.launch(op)
 }
 
 // sendError is the outcome of a send that the transport refused for good: it does so only for a
 // peer that is lost.
-func (e *Engine) sendError(p *peer, err error) error {
+func (p *peer) sendError(err error) error {
 	if p.lost != nil {
 		err = p.lost
 	}
@@ -152,9 +152,9 @@ func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 	life := op.life.Load()
 	if life&1 == 0 {
 		if err := e.awaitLocked(ctx, op, life); err != nil {
-			e.cancelLocked(op)
+			op.cancel()
 			e.reclaimLocked(op, life)
-			st, opErr := e.consumeLocked(op)
+			st, opErr := op.consumeLocked()
 			switch opErr {
 			case ErrCanceled:
 				opErr = err
@@ -164,5 +164,5 @@ func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 			return st, opErr
 		}
 	}
-	return e.consumeLocked(op)
+	return op.consumeLocked()
 }

@@ -23,7 +23,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	}
 	op.tag, op.err = tag, nil
 	op.read = readState{src: src, appCtx: appCtx, seq: e.arrivalLocked()}
-	e.moveLocked(op, opMatched)
+	op.move(opMatched)
 	e.goneLocked(op)
 	e.endLocked(false)
 }
@@ -37,7 +37,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		return
 	}
 	if uint(op.read.src) < uint(len(e.peers)) {
-		e.settleUnknownLocked(&e.peers[op.read.src])
+		e.peers[op.read.src].settleUnknown()
 	}
 	p := e.sourceLocked(op, err)
 	if p == nil {
@@ -48,12 +48,12 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		cost = eagerCost(int(n))
 	}
 	if eager && int64(op.read.appCtx) != int64(p.rank) {
-		e.lostLocked(p, protocolError("rank %d sends as rank %d", p.rank, op.read.appCtx))
-	} else if e.chargeLocked(p, cost) {
-		e.consumedLocked(p, cost)
+		p.lose(protocolError("rank %d sends as rank %d", p.rank, op.read.appCtx))
+	} else if p.charge(cost) {
+		p.consumed(cost)
 	}
 	if p.lost != nil {
-		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
 	if eager {
@@ -62,7 +62,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		e.m.RndvReceived++
 	}
 	got := min(n, uint64(len(op.buf)))
-	e.completeLocked(op, Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
+	op.complete(Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
 }
 
 // Incomplete goes on in software with a rendezvous that the device has matched and left (TMO 6.7).
@@ -78,19 +78,19 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 	}
 	r, err := checkMatchedRndv(p.rank, h)
 	if err != nil {
-		e.lostLocked(p, err)
-		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+		p.lose(err)
+		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	if !e.chargeLocked(p, recordCost) {
-		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+	if !p.charge(recordCost) {
+		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	e.consumedLocked(p, recordCost)
+	p.consumed(recordCost)
 	r.seq, r.asked = op.read.seq, op.read.asked
-	e.namedLocked(p, &r)
+	p.learnName(&r)
 	op.read = r
-	e.startReadLocked(op)
+	op.startRead()
 }
 
 // checkMatchedRndv is checkRndv for a request that the device has matched: what it leaves need not
@@ -122,15 +122,15 @@ func (e *Engine) sourceLocked(op *Op, err error) *peer {
 	src := op.read.src
 	switch {
 	case err != nil && e.broken != nil:
-		e.completeLocked(op, Status{}, e.broken)
+		op.complete(Status{}, e.broken)
 	case err == transport.ErrWithdrawn:
-		e.withdrawnFromLocked(op)
+		op.withdrawnFrom()
 	case src < 0 || src >= len(e.peers):
-		e.completeLocked(op, Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
+		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
 	case err != nil:
 		p := &e.peers[src]
-		e.lostLocked(p, err)
-		e.completeLocked(op, Status{}, peerError(src, p.lost))
+		p.lose(err)
+		op.complete(Status{}, peerError(src, p.lost))
 	default:
 		return &e.peers[src]
 	}
@@ -153,7 +153,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	e.goneLocked(op)
 	e.recallAnsweredLocked()
 	e.releaseLocked(op.slot)
-	e.completeLocked(op, Status{}, op.err)
+	op.complete(Status{}, op.err)
 }
 
 func (e *Engine) unofferedLocked(what string, id uint64) {
@@ -168,7 +168,7 @@ func (e *Engine) unofferedLocked(what string, id uint64) {
 func (e *Engine) recallLocked(op *Op, cause error) {
 	e.unpostLocked(op)
 	op.err = cause
-	e.moveLocked(op, opRecalled)
+	op.move(opRecalled)
 	e.off.recalled++
 	if err := e.tags.Del(op.slot.id(), e.handled); err != nil {
 		// The transport is broken: the next Poll fails. The buffer is the transport's until it
@@ -203,7 +203,7 @@ func (e *Engine) dropTaggedLocked(err error) {
 				e.unpostLocked(op)
 			}
 			o.slots.release(op.slot)
-			e.completeLocked(op, Status{}, err)
+			op.complete(Status{}, err)
 		}
 	}
 	o.entries = 0
