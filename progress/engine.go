@@ -54,7 +54,6 @@ type Engine struct {
 	cfg    Config // constant
 	tr     transport.Transport
 	caps   transport.Caps // constant
-	tags   transport.TagList
 	log    *slog.Logger
 	window uint64 // constant: each peer's credit here at the start
 
@@ -92,7 +91,6 @@ type Engine struct {
 	closing   bool
 	closed    bool
 	wires     []string // once closed: what Wires said last
-	handled   uint32   // C of the offload protocol: unexpected messages completely handled
 	off       offload
 	m         Metrics // those that are counted at once, see Metrics
 	wait      waitState
@@ -136,7 +134,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 	if err != nil {
 		return nil, fmt.Errorf("progress: transport: %w", err)
 	}
-	e.tr, e.caps, e.tags = tr, tr.Caps(), tr.TagList()
+	e.tr, e.caps = tr, tr.Caps()
 	if err := e.configure(); err != nil {
 		_ = tr.Close()
 		return nil, err
@@ -171,7 +169,8 @@ func (e *Engine) configure() error {
 	e.from = make([]int, 1+c.Size)
 	e.unexp = matching.NewUnexpected[*message](c.Seed)
 	e.buffers.init(c.UnexpectedLimit)
-	e.initOffload()
+	e.off.inv = &e.inv
+	e.off.init(e.tr.TagList(), c)
 	e.sends.init(sendSlots)
 	e.reads.init(readSlots)
 	e.peers = make([]peer, c.Size)
@@ -208,7 +207,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	if err := e.tr.Connect(peer, a.transport); err != nil {
 		return err
 	}
-	if e.tags != nil && !e.tags.Covers(peer) {
+	if t := e.off.tags; t != nil && !t.Covers(peer) {
 		p.foreign = true
 		e.off.foreign++
 	}
@@ -284,8 +283,8 @@ func (e *Engine) pollLocked() int {
 	if len(e.dirty) != 0 {
 		n += e.retryLocked()
 	}
-	if e.tags != nil {
-		n += e.tendLocked(n)
+	if e.off.tags != nil && e.broken == nil {
+		n += e.off.tend(n)
 	}
 	if len(e.flushers) != 0 {
 		e.flushedLocked()
