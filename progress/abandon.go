@@ -13,8 +13,9 @@ import (
 // Where another receive waits that matches the message, which may be in a device, the read goes on
 // to its end.
 
-// abandonLocked ends a receive that reads, unless another one waits that its message matches.
-func (e *Engine) abandonLocked(op *Op) (ended bool) {
+// abandon ends a receive that reads, unless another one waits that its message matches.
+func (op *Op) abandon() (ended bool) {
+	e := op.e
 	r, tag := op.read, op.tag
 	if _, _, ok := e.posted.Find(tag); ok {
 		return false
@@ -23,34 +24,34 @@ func (e *Engine) abandonLocked(op *Op) (ended bool) {
 		e.peers[r.src].readq.remove(op)
 	}
 	if r.active == 0 {
-		e.releaseReadLocked(op)
+		op.releaseRead()
 	} else {
-		e.unreadLocked(op)
+		op.unread()
 		e.tr.Abandon(r.src, op.slot.id())
 		stand := e.newOpLocked(noteStand, r.src, tag, 0, nil)
 		stand.slot, stand.read = op.slot, r
-		e.moveLocked(stand, opAbandoned)
+		stand.move(opAbandoned)
 		e.reads.replace(op.slot, stand)
 	}
-	e.completeLocked(op, Status{}, ErrCanceled)
+	op.complete(Status{}, ErrCanceled)
 	p := &e.peers[r.src]
 	switch {
 	case p.lost != nil, e.broken != nil, r.err == transport.ErrWithdrawn: // nobody can read it
 	case r.err != nil:
-		e.lostLocked(p, r.err)
+		p.lose(r.err)
 	case r.asked:
-		e.ctrlLocked(p, ctrl{kind: ctrlWithdrawn, id: r.appCtx})
+		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
 	default:
 		e.returned = slices.Insert(e.returned, e.returnedAtLocked(r.seq), e.requestRecordLocked(r, tag))
 	}
 	return true
 }
 
-// abandonedLocked counts the end of a read whose receive has ended before.
-func (e *Engine) abandonedLocked(op *Op) {
+// abandoned counts the end of a read whose receive has ended before.
+func (op *Op) abandoned() {
 	if op.read.active == 0 {
-		e.releaseReadLocked(op)
-		e.freeLocked(op)
+		op.releaseRead()
+		op.free()
 	}
 }
 

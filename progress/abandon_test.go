@@ -25,7 +25,7 @@ func recvBriefly(t *testing.T, e *Engine, tag uint64, buf []byte) {
 func abandon(r Request) bool {
 	r.op.e.mu.Lock()
 	defer r.op.e.mu.Unlock()
-	return r.op.e.abandonLocked(r.op)
+	return r.op.abandon()
 }
 
 // requireAbandoned abandons a receive, which nothing keeps from it.

@@ -8,31 +8,32 @@ import (
 	"github.com/tagmatch/tagmatch/progress/internal/hook"
 )
 
-// cancelLocked asks for the end of an operation. What can end at once does; a rendezvous request is
+// cancel asks for the end of an operation. What can end at once does; a rendezvous request is
 // asked back from the peer; what is matched completes normally. The outcome is reported once, by
 // whoever decides it.
-func (e *Engine) cancelLocked(op *Op) {
+func (op *Op) cancel() {
+	e := op.e
 	e.mu.AssertHeld("an operation")
 	switch op.state {
 	case opPosted:
-		e.endPostedLocked(op, ErrCanceled)
+		op.endPosted(ErrCanceled)
 	case opOffered:
-		e.recallLocked(op, ErrCanceled)
+		op.recall(ErrCanceled)
 	case opQueued:
-		e.cancelQueuedLocked(op)
+		op.cancelQueued()
 	case opRequested:
-		e.askBackLocked(op)
+		op.askBack()
 	case opFlushing, opRoom:
 		is := func(o *Op) bool { return o == op }
 		e.flushers, e.rooms = slices.DeleteFunc(e.flushers, is), slices.DeleteFunc(e.rooms, is)
-		e.completeLocked(op, Status{}, ErrCanceled)
+		op.complete(Status{}, ErrCanceled)
 	}
 }
 
-// askBackLocked asks the receiver for a rendezvous request.
-func (e *Engine) askBackLocked(op *Op) {
-	e.moveLocked(op, opWithdrawing)
-	e.ctrlLocked(&e.peers[op.peer], ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
+// askBack asks the receiver for a rendezvous request.
+func (op *Op) askBack() {
+	op.move(opWithdrawing)
+	op.e.peers[op.peer].sendCtrl(ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
 }
 
 // revokeGrace is how long a blocking send whose context has ended waits for its receiver's answer
@@ -65,12 +66,12 @@ func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 			return
 		}
 		if op.state == opWithdrawing {
-			e.endRequestLocked(op, Status{}, errRevoked)
+			op.endRequest(Status{}, errRevoked)
 			return
 		}
-		e.askBackLocked(op)
+		op.askBack()
 	}
-	if op.state == opReading && e.caps.Revoke && e.abandonLocked(op) {
+	if op.state == opReading && e.caps.Revoke && op.abandon() {
 		return
 	}
 	_ = e.wait.Await(context.Background(), op, gen)
@@ -84,27 +85,28 @@ func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 	return e.wait.Await(ctx, op, gen) == nil
 }
 
-// withdrawnFromLocked ends a receive whose message was taken back while it was received. It is
+// withdrawnFrom ends a receive whose message was taken back while it was received. It is
 // unlinked already, and later receives may have got later messages: it cannot go back to its place,
 // but its end keeps it.
-func (e *Engine) withdrawnFromLocked(op *Op) {
-	e.completeLocked(op, Status{}, ErrWithdrawn)
+func (op *Op) withdrawnFrom() {
+	op.complete(Status{}, ErrWithdrawn)
 }
 
-// withdrawLocked answers a sender that wants a request back. One that is being received stays. Of
+// withdraw answers a sender that wants a request back. One that is being received stays. Of
 // one that is not here any more the Fin is on the way, and is the answer; one that the device has
 // matched without its name is answered once that is known.
-func (e *Engine) withdrawLocked(p *peer, id uint32) {
+func (p *peer) withdraw(id uint32) {
+	e := p.e
 	if m := p.requestNamed(id); m != nil {
 		e.unlinkRndvLocked(m)
 		e.dropRndvLocked(m)
-		e.ctrlLocked(p, ctrl{kind: ctrlWithdrawn, id: id})
+		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: id})
 		return
 	}
 	if op := e.receiverLocked(request{p.rank, id}); op != nil {
 		op.read.asked = true
-		e.ctrlLocked(p, ctrl{kind: ctrlTaken, id: id})
-	} else if len(p.unknown) < maxUnknown && !slices.Contains(p.unknown, id) && e.unnamedLocked(p) {
+		p.sendCtrl(ctrl{kind: ctrlTaken, id: id})
+	} else if len(p.unknown) < maxUnknown && !slices.Contains(p.unknown, id) && p.unnamed() {
 		p.unknown = append(p.unknown, id)
 	}
 }
@@ -112,29 +114,29 @@ func (e *Engine) withdrawLocked(p *peer, id uint32) {
 // maxUnknown bounds peer.unknown against one that asks for what it has not sent.
 const maxUnknown = 1 << 10
 
-// unnamedLocked tells whether the device has matched a message of p that may be a request without a
+// unnamed tells whether the device has matched a message of p that may be a request without a
 // name: where it leaves a request to software, the name comes with the rest.
-func (e *Engine) unnamedLocked(p *peer) bool {
-	return slices.ContainsFunc(e.off.slots.entries, func(s slotEntry) bool {
+func (p *peer) unnamed() bool {
+	return slices.ContainsFunc(p.e.off.slots.entries, func(s slotEntry) bool {
 		return s.op != nil && s.op.state == opMatched && s.op.read.src == p.rank && s.op.read.appCtx&rndvName == 0
 	})
 }
 
-// namedLocked looks at the name of a request that the device has left to software: its sender may
+// learnName looks at the name of a request that the device has left to software: its sender may
 // have asked for it.
-func (e *Engine) namedLocked(p *peer, r *readState) {
+func (p *peer) learnName(r *readState) {
 	if i := slices.Index(p.unknown, r.appCtx); i >= 0 {
 		p.unknown = slices.Delete(p.unknown, i, i+1)
 		r.asked = true
-		e.ctrlLocked(p, ctrl{kind: ctrlTaken, id: r.appCtx})
+		p.sendCtrl(ctrl{kind: ctrlTaken, id: r.appCtx})
 	}
-	e.settleUnknownLocked(p)
+	p.settleUnknown()
 }
 
-// settleUnknownLocked forgets the requests that p has asked for in vain once no matched message can
+// settleUnknown forgets the requests that p has asked for in vain once no matched message can
 // be one of them: their Fins are on the way.
-func (e *Engine) settleUnknownLocked(p *peer) {
-	if len(p.unknown) != 0 && !e.unnamedLocked(p) {
+func (p *peer) settleUnknown() {
+	if len(p.unknown) != 0 && !p.unnamed() {
 		p.unknown = nil
 	}
 }
@@ -162,12 +164,12 @@ func (e *Engine) receiverLocked(r request) *Op {
 	return nil
 }
 
-// withdrawnLocked ends a send that the peer gave back. An answer that nobody asked for is ignored:
+// withdrawn ends a send that the peer gave back. An answer that nobody asked for is ignored:
 // the buffer is still in the peer's hands as far as this rank knows.
-func (e *Engine) withdrawnLocked(p *peer, id uint32) {
-	op := e.requestOfLocked(p.rank, id)
+func (p *peer) withdrawn(id uint32) {
+	op := p.e.requestOfLocked(p.rank, id)
 	if op == nil || op.state != opWithdrawing && op.state != opTaken {
 		return
 	}
-	e.endRequestLocked(op, Status{}, ErrCanceled)
+	op.endRequest(Status{}, ErrCanceled)
 }

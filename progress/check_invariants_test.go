@@ -63,14 +63,14 @@ func TestOwnerIsChecked(t *testing.T) {
 	e := c.e[0]
 	r := e.Irecv(1, 1, exact, nil)
 	for _, f := range []func(){
-		func() { e.completeLocked(r.op, Status{}, nil) },
-		func() { e.cancelLocked(r.op) },
+		func() { r.op.complete(Status{}, nil) },
+		func() { r.op.cancel() },
 		func() { newOp(e) },
-		func() { e.postLocked(r.op) },
+		func() { r.op.post() },
 		func() { e.pollLocked() },
 		func() { e.arrivedLocked(1, exact) },
-		func() { e.lostLocked(&e.peers[1], nil) },
-		func() { e.markDirtyLocked(&e.peers[1]) },
+		func() { e.peers[1].lose(nil) },
+		func() { e.peers[1].markDirty() },
 		func() { (*sink)(e).Eager(1, 1, 1, nil) },
 	} {
 		broken(t, "owner", f)
@@ -83,14 +83,14 @@ func TestCompletionTwice(t *testing.T) {
 	c := doomed(t, 2, fakeOpts{})
 	e := c.e[0]
 	r := e.Isend(1, 7, fill(8, 1))
-	text := brokenIn(t, e, "state", func() { e.completeLocked(r.op, Status{}, ErrClosed) })
+	text := brokenIn(t, e, "state", func() { r.op.complete(Status{}, ErrClosed) })
 	require.Contains(t, text, "send of 8 bytes to 1, tag 0x7")
 	require.Contains(t, text, here)
 	op := r.op
 	_, err := ended(t, r)
 	require.NoError(t, err)
-	brokenIn(t, e, "state", func() { e.freeLocked(op) })
-	brokenIn(t, e, "pool", func() { e.poolLocked(op) })
+	brokenIn(t, e, "state", func() { op.free() })
+	brokenIn(t, e, "pool", func() { op.pool() })
 }
 
 func TestCompletionWhileLinked(t *testing.T) {
@@ -98,7 +98,7 @@ func TestCompletionWhileLinked(t *testing.T) {
 	e := c.e[0]
 	end := func(rule string, r Request) {
 		t.Helper()
-		brokenIn(t, e, rule, func() { e.completeLocked(r.op, Status{}, nil) })
+		brokenIn(t, e, rule, func() { r.op.complete(Status{}, nil) })
 	}
 	end("slot", e.Irecv(1, 1, exact, nil)) // in the device
 	e.off.least = 1                        // what is shorter stays in software
@@ -153,7 +153,7 @@ func TestPoolIsChecked(t *testing.T) {
 	r := e.Irecv(1, 1, exact, nil)
 	e.mu.Lock()
 	e.posted.Remove(r.op.handle)
-	e.completeLocked(r.op, Status{}, nil)
+	r.op.complete(Status{}, nil)
 	e.mu.Unlock()
 	r.op.linked = true
 	broken(t, "list", func() { _, _ = r.Wait(bg) })

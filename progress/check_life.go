@@ -75,12 +75,12 @@ func (op *Op) poison() {
 	op.handle, op.kept, op.slot, op.added = poisonHandle, poisonHandle, poisonSlot, poisonWord&(1<<32-1)
 }
 
-// checkMoveLocked looks at an operation that is about to come to another state.
-func (e *Engine) checkMoveLocked(op *Op, to opState, allowed []opState) {
-	e.mu.AssertHeld("an operation")
+// checkMove looks at an operation that is about to come to another state.
+func (op *Op) checkMove(to opState, allowed []opState) {
+	op.e.mu.AssertHeld("an operation")
 	invariant.Check(slices.Contains(allowed, to), "state", "an operation that is %s becomes %s: %s",
 		opStateNames[op.state], opStateNames[to], op.note.where())
-	c := &e.inv
+	c := &op.e.inv
 	c.moved = true
 	switch to {
 	case opNew:
@@ -93,15 +93,16 @@ func (e *Engine) checkMoveLocked(op *Op, to opState, allowed []opState) {
 	case opOffered:
 		c.added(op)
 	case opMatched:
-		invariant.Check(c.covers(e, op.read.src), "V17", "the device matches a message of rank %d, which comes by another: %s", op.read.src,
+		invariant.Check(c.covers(op.e, op.read.src), "V17", "the device matches a message of rank %d, which comes by another: %s", op.read.src,
 			op.note.where())
 	case opEnded:
-		e.checkEndLocked(op)
+		op.checkEnd()
 	}
 }
 
-// checkEndLocked looks at an operation that is about to end: nothing has it any more.
-func (e *Engine) checkEndLocked(op *Op) {
+// checkEnd looks at an operation that is about to end: nothing has it any more.
+func (op *Op) checkEnd() {
+	e := op.e
 	r := op.note
 	invariant.Check(!op.linked, "list", "an operation ends in a queue: %s", r.where())
 	if op.state == opQueued {

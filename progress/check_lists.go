@@ -43,8 +43,8 @@ func (e *Engine) checkAllLocked() {
 	e.checkReadsLocked()
 	e.checkPeersLocked()
 	e.wait.Check()
-	if e.tags != nil {
-		e.checkDeviceLocked()
+	if e.off.tags != nil {
+		e.off.check(e.posted)
 	}
 }
 
@@ -132,8 +132,8 @@ func (e *Engine) checkMessagesLocked() {
 	invariant.Check(committed == e.pool.committed, "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.committed)
 	for i := range e.peers {
 		p := &e.peers[i]
-		e.checkAccountLocked(p, charged[i])
-		invariant.Check(len(p.unknown) == 0 || e.unnamedLocked(p), "list", "rank %d has asked for a request that the device cannot have matched", i)
+		p.checkAccount(charged[i])
+		invariant.Check(len(p.unknown) == 0 || p.unnamed(), "list", "rank %d has asked for a request that the device cannot have matched", i)
 		here := 0
 		for m := p.rndvs; m != nil; m = m.next {
 			invariant.Check(requests[m] && int(m.src) == i, "list", "rank %d has a request that is in no queue: tag %#x, %d bytes", i, m.tag, m.length)
@@ -147,8 +147,8 @@ func (e *Engine) checkMessagesLocked() {
 	invariant.Check(len(requests) == 0, "list", "%d requests are in a queue and unknown to their peers", len(requests))
 }
 
-// checkAccountLocked checks the credit of a peer, both ways.
-func (e *Engine) checkAccountLocked(p *peer, buffered uint64) {
+// checkAccount checks the credit of a peer, both ways.
+func (p *peer) checkAccount(buffered uint64) {
 	a, o := &p.in.account, &p.out
 	invariant.Check(a.received-a.consumed == buffered, "credit", "%d bytes of rank %d are received and %d consumed; %d are buffered", a.received, p.rank,
 		a.consumed, buffered)
@@ -159,8 +159,8 @@ func (e *Engine) checkAccountLocked(p *peer, buffered uint64) {
 	invariant.Check(a.window >= a.initial, "credit", "rank %d: window %d, initially %d", p.rank, a.window, a.initial)
 	invariant.Check(!o.empty() || !o.heldUp() && len(o.wants) == 0 && !o.all, "list", "nothing is held up to rank %d, episode %d", p.rank, o.episode)
 	invariant.Check(len(o.wants) <= maxWants && len(p.in.wants) <= maxWants, "list", "rank %d: %d wants, %d named", p.rank, len(o.wants), len(p.in.wants))
-	invariant.Check(p.in.heldUp() == slices.Contains(e.held, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
-	for h, op := range e.posted.All() {
+	invariant.Check(p.in.heldUp() == slices.Contains(p.e.held, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
+	for h, op := range p.e.posted.All() {
 		if p.in.heldUp() && !p.in.all && (op.peer == p.rank || op.peer == AnySource) {
 			invariant.Check(slices.ContainsFunc(p.in.wants, func(n named) bool { return n.handle == h }), "V18",
 				"rank %d is held up and was not told of a receive that waits: %s", p.rank, op.note.where())
@@ -241,9 +241,9 @@ func (e *Engine) checkPeersLocked() {
 	}
 }
 
-// checkLostLocked follows the loss of p. What its transport reports later of messages that were
+// checkLost follows the loss of p. What its transport reports later of messages that were
 // matched before may wait again.
-func (e *Engine) checkLostLocked(p *peer) {
+func (p *peer) checkLost() {
 	invariant.Check(p.out.empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
 	invariant.Check(p.readq.empty(), "list", "a receive waits for room to read from rank %d, which is lost", p.rank)
 	invariant.Check(p.rndvs == nil, "list", "a request of rank %d stays, which is lost", p.rank)

@@ -25,7 +25,7 @@ const (
 	noteStand
 )
 
-func (*Engine) noteLocked(*Op, noteKind) {}
+func (*Op) takeNote(noteKind) {}
 
 func (note) awaited(int32)   {}
 func (note) outcome(error)   {}
@@ -42,19 +42,19 @@ func poisonBuffer([]byte)           {}
 func (*Engine) warnOpenLocked()     {}
 func (*engineCheck) dump(io.Writer) {}
 
-func (*Engine) checkPolledLocked(int)          {}
-func (*Engine) checkReceiveLocked(uint64, *Op) {}
-func (*Engine) checkLostLocked(*peer)          {}
-func (*Engine) checkClosedLocked()             {}
-func (*engineCheck) enterPoll(*Engine)         {}
-func (*engineCheck) leavePoll()                {}
-func (*engineCheck) callback(*Engine)          {}
-func (*engineCheck) settle(*Engine, int)       {}
-func (*engineCheck) counted(*Engine)           {}
-func (*engineCheck) found(*Op)                 {}
-func (*engineCheck) dropped(slot)              {}
-func (*engineCheck) left(slot)                 {}
-func (*engineCheck) reporting(*Engine, uint32) {}
+func (*Engine) checkPolledLocked(int)           {}
+func (*Engine) checkReceiveLocked(uint64, *Op)  {}
+func (*peer) checkLost()                        {}
+func (*Engine) checkClosedLocked()              {}
+func (*engineCheck) enterPoll(*Engine)          {}
+func (*engineCheck) leavePoll()                 {}
+func (*engineCheck) callback(*Engine)           {}
+func (*engineCheck) settle(*Engine, int)        {}
+func (*engineCheck) counted(*offload)           {}
+func (*engineCheck) found(*Op)                  {}
+func (*engineCheck) dropped(slot)               {}
+func (*engineCheck) left(slot)                  {}
+func (*engineCheck) reporting(*offload, uint32) {}
 
-func (*Engine) checkMoveLocked(op *Op, to opState, allowed []opState) {}
-func (*Engine) checkMessageLocked(tag, mask uint64, m *message)       {}
+func (op *Op) checkMove(to opState, allowed []opState)          {}
+func (*Engine) checkMessageLocked(tag, mask uint64, m *message) {}

@@ -24,7 +24,7 @@ func (e *Engine) Flush(ctx context.Context) error {
 // waitInLocked waits in a list of calls until what they wait for has come.
 func (e *Engine) waitInLocked(ctx context.Context, state opState, list *[]*Op) error {
 	op := e.newOpLocked(noteFlush, AnySource, 0, 0, nil)
-	e.moveLocked(op, state)
+	op.move(state)
 	*list = append(*list, op)
 	_, err := e.finishLocked(ctx, op)
 	return err
@@ -36,7 +36,7 @@ func (e *Engine) flushedLocked() {
 		return
 	}
 	for _, op := range e.flushers {
-		e.completeLocked(op, Status{}, nil)
+		op.complete(Status{}, nil)
 	}
 	e.flushers = e.flushers[:0]
 }
@@ -119,7 +119,7 @@ func (e *Engine) tellAbortLocked(err error) {
 	reason = reason[:min(len(reason), e.caps.MaxCtrl-ctrlLen)]
 	for i := range e.peers {
 		if p := &e.peers[i]; i != e.cfg.Rank && p.lost == nil {
-			e.ctrlLocked(p, ctrl{kind: ctrlAbort, body: reason})
+			p.sendCtrl(ctrl{kind: ctrlAbort, body: reason})
 		}
 	}
 }

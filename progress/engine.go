@@ -50,7 +50,6 @@ type Engine struct {
 	cfg    Config // constant
 	tr     transport.Transport
 	caps   transport.Caps // constant
-	tags   transport.TagList
 	log    *slog.Logger
 	window uint64 // constant: each peer's credit here at the start
 
@@ -86,7 +85,6 @@ type Engine struct {
 	broken    error // why new operations fail: closed, aborted, transport failure
 	closed    bool
 	wires     []string // once closed: what Wires said last
-	handled   uint32   // C of the offload protocol: unexpected messages completely handled
 	off       offload
 	m         Metrics // those that are counted at once, see Metrics
 	closeOnce sync.Once
@@ -94,13 +92,15 @@ type Engine struct {
 	entered   [opStates]uint64 // operations that came to each state
 }
 
-// peer is what the engine knows of one rank.
+// peer is what the engine knows of one rank, and does with it. Its methods are called under the
+// engine's lock.
 type peer struct {
-	rank    int
-	lost    error // why, nil while it is there
-	acked   bool  // AckFailures was told
-	foreign bool  // its messages come by another device than that with the tag list
-	dirty   bool  // is in Engine.dirty
+	e       *Engine // constant
+	rank    int     // constant
+	lost    error   // why, nil while it is there
+	acked   bool    // AckFailures was told
+	foreign bool    // its messages come by another device than that with the tag list
+	dirty   bool    // is in Engine.dirty
 
 	readq opList // receives with reads that the transport has not taken yet
 	fins  []uint32
@@ -126,7 +126,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 	if err != nil {
 		return nil, fmt.Errorf("progress: transport: %w", err)
 	}
-	e.tr, e.caps, e.tags = tr, tr.Caps(), tr.TagList()
+	e.tr, e.caps = tr, tr.Caps()
 	if err := e.configure(); err != nil {
 		_ = tr.Close()
 		return nil, err
@@ -161,12 +161,13 @@ func (e *Engine) configure() error {
 	e.from = make([]int, 1+c.Size)
 	e.unexp = matching.NewUnexpected[*message](c.Seed)
 	e.buffers.init(c.UnexpectedLimit)
-	e.initOffload()
+	e.off.inv = &e.inv
+	e.off.init(e.tr.TagList(), c)
 	e.sends.init(sendSlots)
 	e.reads.init(readSlots)
 	e.peers = make([]peer, c.Size)
 	for i := range e.peers {
-		e.peers[i].rank = i
+		e.peers[i].e, e.peers[i].rank = e, i
 		e.pool.open(&e.peers[i].in.account, e.window)
 	}
 	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
@@ -199,7 +200,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	if err := e.tr.Connect(peer, a.transport); err != nil {
 		return err
 	}
-	if e.tags != nil && !e.tags.Covers(peer) {
+	if t := e.off.tags; t != nil && !t.Covers(peer) {
 		p.foreign = true
 		e.off.foreign++
 	}
@@ -259,8 +260,8 @@ func (e *Engine) pollLocked() int {
 	if len(e.dirty) != 0 {
 		n += e.retryLocked()
 	}
-	if e.tags != nil {
-		n += e.tendLocked(n)
+	if e.off.tags != nil && e.broken == nil {
+		n += e.off.tend(n)
 	}
 	if len(e.flushers) != 0 {
 		e.flushedLocked()

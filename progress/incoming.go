@@ -35,27 +35,27 @@ type incoming struct {
 
 func (in *incoming) heldUp() bool { return in.episode&1 != 0 }
 
-// chargeLocked charges a message to p; one that p had no credit for ends it, and is refused.
-func (e *Engine) chargeLocked(p *peer, cost uint64) bool {
-	if e.pool.receive(&p.in.account, cost) {
+// charge charges a message to p; one that p had no credit for ends it, and is refused.
+func (p *peer) charge(cost uint64) bool {
+	if p.e.pool.receive(&p.in.account, cost) {
 		return true
 	}
-	e.lostLocked(p, protocolError("rank %d sent more than its credit of %d bytes", p.rank, p.in.told))
+	p.lose(protocolError("rank %d sent more than its credit of %d bytes", p.rank, p.in.told))
 	return false
 }
 
-// keptLocked follows a message that stays here: its sender may need a larger window.
-func (e *Engine) keptLocked(p *peer) {
-	if p.in.short() && e.pool.grow(&p.in.account) {
-		e.grantLocked(p)
+// kept follows a message that stays here: its sender may need a larger window.
+func (p *peer) kept() {
+	if p.in.short() && p.e.pool.grow(&p.in.account) {
+		p.grant()
 	}
 }
 
-// consumedLocked gives back what a message of p has cost.
-func (e *Engine) consumedLocked(p *peer, cost uint64) {
-	if e.pool.consume(&p.in.account, cost) {
-		e.grantLocked(p)
-		e.growNextLocked()
+// consumed gives back what a message of p has cost.
+func (p *peer) consumed(cost uint64) {
+	if p.e.pool.consume(&p.in.account, cost) {
+		p.grant()
+		p.e.growNextLocked()
 	}
 }
 
@@ -67,43 +67,43 @@ func (e *Engine) growNextLocked() {
 	e.turn++
 	q := &e.peers[e.held[e.turn%len(e.held)]]
 	if e.pool.grow(&q.in.account) {
-		e.grantLocked(q)
+		q.grant()
 	}
 }
 
-// grantLocked tells p what it is allowed by now. A peer that is held up sleeps, perhaps, and needs
+// grant tells p what it is allowed by now. A peer that is held up sleeps, perhaps, and needs
 // a message; for others a store into their memory does.
-func (e *Engine) grantLocked(p *peer) {
-	if p.lost == nil && e.pool.renew(&p.in.account) {
+func (p *peer) grant() {
+	if p.lost == nil && p.e.pool.renew(&p.in.account) {
 		p.in.credit = true
-		e.m.Grants++
-		e.tellPeerLocked(p)
+		p.e.m.Grants++
+		p.tell()
 	}
 }
 
-// tellPeerLocked tells p what it wants to know: credit, and the receives that wait for its
+// tell tells p what it wants to know: credit, and the receives that wait for its
 // messages. To one that is held up that takes messages, as far as there is room for them; a store
 // into its memory needs none.
-func (e *Engine) tellPeerLocked(p *peer) {
+func (p *peer) tell() {
 	switch in := &p.in; {
 	case in.heldUp():
-		if !e.tellWantsLocked(p) {
-			e.markDirtyLocked(p)
+		if !p.tellWants() {
+			p.markDirty()
 		}
 	case in.credit:
 		in.credit = false
-		_ = e.tr.Grant(p.rank, in.told) // fails for a peer that is lost, which the transport reports
+		_ = p.e.tr.Grant(p.rank, in.told) // fails for a peer that is lost, which the transport reports
 	}
 }
 
-// tellWantsLocked posts the WANTs that are due, in the order of their receives; false means that
+// tellWants posts the WANTs that are due, in the order of their receives; false means that
 // there was no room. A receive that the device is asked to give up may still take a message that
 // was sent for the WANT of a later one; so nothing is named until the device has answered.
-func (e *Engine) tellWantsLocked(p *peer) bool {
+func (p *peer) tellWants() bool {
 	in := &p.in
-	named := e.off.recalled == 0
+	named := p.e.off.recalled == 0
 	if named && in.allDue {
-		if !e.wantLocked(p, wantBody{slot: wantAll}) {
+		if !p.sendWant(wantBody{slot: wantAll}) {
 			return false
 		}
 		in.allDue = false
@@ -114,12 +114,12 @@ func (e *Engine) tellWantsLocked(p *peer) bool {
 			break
 		}
 		w := &in.wants[slot]
-		if _, ok := e.posted.Stamp(w.handle); ok && !e.wantLocked(p, wantBody{slot: uint8(slot), tag: w.tag, mask: w.mask}) {
+		if _, ok := p.e.posted.Stamp(w.handle); ok && !p.sendWant(wantBody{slot: uint8(slot), tag: w.tag, mask: w.mask}) {
 			return false
 		}
 		w.due = false
 	}
-	return !in.credit || e.wantLocked(p, wantBody{slot: wantNone})
+	return !in.credit || p.sendWant(wantBody{slot: wantNone})
 }
 
 // dueNext is the slot of the earliest receive that the peer was not told, or -1.
@@ -133,23 +133,24 @@ func (in *incoming) dueNext() int {
 	return next
 }
 
-// wantLocked posts one WANT, with the credit that there is by now; false means that there was no
+// sendWant posts one WANT, with the credit that there is by now; false means that there was no
 // room.
-func (e *Engine) wantLocked(p *peer, w wantBody) bool {
+func (p *peer) sendWant(w wantBody) bool {
 	w.allowed = p.in.told
-	if !e.sendCtrlLocked(p, ctrl{kind: ctrlWant, id: p.in.episode, body: w.encode()}) {
+	if !p.tryCtrl(ctrl{kind: ctrlWant, id: p.in.episode, body: w.encode()}) {
 		return false
 	}
 	p.in.credit = false
 	if w.slot != wantNone {
 		p.in.excess = true
-		e.m.WantsSent++
+		p.e.m.WantsSent++
 	}
 	return true
 }
 
-// heldLocked takes a peer's HELD.
-func (e *Engine) heldLocked(p *peer, episode uint32, h held) {
+// takeHeld takes a peer's HELD.
+func (p *peer) takeHeld(episode uint32, h held) {
+	e := p.e
 	in := &p.in
 	was := in.heldUp()
 	in.episode = episode
@@ -178,35 +179,36 @@ func (e *Engine) heldLocked(p *peer, episode uint32, h held) {
 			fit--
 		}
 	}
-	e.tellPeerLocked(p)
+	p.tell()
 }
 
-// nameLocked names a receive that was just posted to the peers that are held up and could satisfy
+// nameToHeld names a receive that was just posted to the peers that are held up and could satisfy
 // it.
-func (e *Engine) nameLocked(op *Op) {
+func (op *Op) nameToHeld() {
+	e := op.e
 	if op.peer != AnySource {
-		e.nameToLocked(&e.peers[op.peer], op)
+		e.peers[op.peer].name(op)
 		return
 	}
 	for _, r := range e.held {
-		e.nameToLocked(&e.peers[r], op)
+		e.peers[r].name(op)
 	}
 }
 
-func (e *Engine) nameToLocked(p *peer, op *Op) {
-	if p.in.heldUp() && p.in.name(e.posted, op.handle, op) {
-		e.tellPeerLocked(p)
+func (p *peer) name(op *Op) {
+	if p.in.heldUp() && p.in.name(p.e.posted, op.handle, op) {
+		p.tell()
 	}
 }
 
 // recallAnsweredLocked follows a receive that the device was asked to give up, and has given up or
 // matched.
 func (e *Engine) recallAnsweredLocked() {
-	if e.off.recalled--; e.off.recalled != 0 {
+	if !e.off.answered() {
 		return
 	}
 	for _, r := range e.held {
-		e.tellPeerLocked(&e.peers[r])
+		e.peers[r].tell()
 	}
 }
 
@@ -235,8 +237,9 @@ func (in *incoming) name(posted *matching.Posted[*Op], handle matching.Handle, o
 	return true
 }
 
-// forgetLocked drops what flow control knows of a peer that is lost.
-func (e *Engine) forgetLocked(p *peer) {
+// forget drops what flow control knows of a peer that is lost.
+func (p *peer) forget() {
+	e := p.e
 	e.pool.close(&p.in.account)
 	if p.in.heldUp() {
 		e.held = slices.DeleteFunc(e.held, func(r int) bool { return r == p.rank })

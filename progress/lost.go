@@ -31,24 +31,26 @@ func (e *Engine) PeerLost(rank int, cause error) {
 	if p.lost != nil || e.wait.Stopping() {
 		return
 	}
-	e.endPeerLocked(p, cause)
+	p.end(cause)
 	e.tr.Disconnect(rank, p.lost) // ends its reads under way; and whom the rank still reaches it shall not wait for
 	e.tr.Wake()
 }
 
-// lostLocked gives p up. It may be called again.
-func (e *Engine) lostLocked(p *peer, cause error) {
+// lose gives p up. It may be called again.
+func (p *peer) lose(cause error) {
+	e := p.e
 	if p.lost != nil {
 		return
 	}
 	if e.cfg.Lost != nil && e.broken == nil {
 		e.cfg.Lost(p.rank, cmp.Or(cause, ErrPeerLost))
 	}
-	e.endPeerLocked(p, cause)
+	p.end(cause)
 }
 
-// endPeerLocked ends everything that depends on p, which is lost from here on.
-func (e *Engine) endPeerLocked(p *peer, cause error) {
+// end ends everything that depends on p, which is lost from here on.
+func (p *peer) end(cause error) {
+	e := p.e
 	e.mu.AssertHeld("a peer")
 	if cause == nil {
 		cause = ErrPeerLost
@@ -60,41 +62,41 @@ func (e *Engine) endPeerLocked(p *peer, cause error) {
 	e.m.PeersLost++
 	p.fins, p.ctrls, p.unknown = nil, nil, nil
 	err := peerError(p.rank, cause)
-	e.failSendsLocked(p, err)
-	e.forgetLocked(p)
-	e.failReadsLocked(p, err)
+	p.failSends(err)
+	p.forget()
+	p.failReads(err)
 	// Receives go before the requests that nobody can read any more: neither can match the other.
 	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
 	for m := p.rndvs; m != nil; m = p.rndvs {
 		e.unlinkRndvLocked(m)
 		e.dropRndvLocked(m)
 	}
-	e.checkLostLocked(p)
+	p.checkLost()
 }
 
-// failSendsLocked ends the sends to p, queued and requested.
-func (e *Engine) failSendsLocked(p *peer, err error) {
-	e.failQueueLocked(p, err)
-	e.failRequestsLocked(func(op *Op) bool { return op.peer == p.rank }, err)
+// failSends ends the sends to p, queued and requested.
+func (p *peer) failSends(err error) {
+	p.failQueue(err)
+	p.e.failRequestsLocked(func(op *Op) bool { return op.peer == p.rank }, err)
 }
 
 func (e *Engine) failRequestsLocked(which func(*Op) bool, err error) {
 	for i := range e.sends.entries {
 		if op := e.sends.entries[i].op; op != nil && which(op) {
-			e.endRequestLocked(op, Status{}, err)
+			op.endRequest(Status{}, err)
 		}
 	}
 }
 
-// failReadsLocked ends the receives that wait for room to read from p. Those with reads under way
+// failReads ends the receives that wait for room to read from p. Those with reads under way
 // end with their last ReadDone: until then the transport has their buffers.
-func (e *Engine) failReadsLocked(p *peer, err error) {
+func (p *peer) failReads(err error) {
 	for op := p.readq.head; op != nil; op = p.readq.head {
 		p.readq.remove(op)
 		op.read.err = err
 		if op.read.active == 0 {
-			e.releaseReadLocked(op)
-			e.completeLocked(op, Status{}, err)
+			op.releaseRead()
+			op.complete(Status{}, err)
 		}
 	}
 }
@@ -105,10 +107,10 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 		case !which(op):
 		case op.state == opOffered:
 			if !e.wait.Stopping() {
-				e.recallLocked(op, err) // the device has the buffer
+				op.recall(err) // the device has the buffer
 			}
 		default:
-			e.endPostedLocked(op, err)
+			op.endPosted(err)
 		}
 	}
 }
@@ -155,13 +157,13 @@ func (e *Engine) failAllLocked(err error) {
 	e.mu.AssertHeld("the engine")
 	for i := range e.peers {
 		p := &e.peers[i]
-		e.failQueueLocked(p, err)
-		e.failReadsLocked(p, err)
+		p.failQueue(err)
+		p.failReads(err)
 	}
 	e.failRequestsLocked(func(*Op) bool { return true }, err)
 	e.failReceivesLocked(func(*Op) bool { return true }, err)
 	for _, op := range slices.Concat(e.flushers, e.rooms) {
-		e.completeLocked(op, Status{}, err)
+		op.complete(Status{}, err)
 	}
 	e.flushers, e.rooms = nil, nil
 	if e.closed {
@@ -178,11 +180,11 @@ func (e *Engine) dropReadsLocked(err error) {
 		if op == nil {
 			continue
 		}
-		e.releaseReadLocked(op)
+		op.releaseRead()
 		if op.state == opAbandoned {
-			e.freeLocked(op)
+			op.free()
 		} else {
-			e.completeLocked(op, Status{}, err)
+			op.complete(Status{}, err)
 		}
 	}
 }

@@ -100,11 +100,12 @@ func (e *Engine) Metrics() Metrics {
 	m := e.m
 	m.Parks, m.Sleeps = e.wait.Counts()
 	m.Queued, m.RndvSent = e.entered[opQueued], e.entered[opRequested]
+	m.Offload = e.off.m
 	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffered], e.entered[opMatched]
 	m.Offload.Dels = e.entered[opRecalled]
 	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()+len(e.returned)
 	m.QueuedBytes = e.queued
-	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.dormantLocked()
+	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.off.dormant()
 	m.RequestsNow, m.ReadsNow = e.sends.used, e.reads.used
 	return m
 }

@@ -249,7 +249,7 @@ func (s *schedule) abandon(rank int, r *modelRecv) {
 	if op := r.req.op; !r.reported && op.Pending(r.req.gen) && op.state == opReading {
 		md := s.models[rank]
 		alone := !slices.ContainsFunc(md.posted, func(x *modelRecv) bool { return matches(x, r.got) })
-		require.Equal(s.t, alone, e.abandonLocked(op))
+		require.Equal(s.t, alone, op.abandon())
 		if alone {
 			md.giveBack(r)
 			r.left = slices.Clone(r.buf)

@@ -26,7 +26,7 @@ type Op struct {
 
 	// All below is the engine's, under its lock, until the operation has ended; then the
 	// consumer's.
-	state  opState // see moveLocked
+	state  opState // see move
 	sync   bool    // of a send, constant: never eager, so that completion means matched
 	linked bool    // in an opList: offload.waiting while posted, peer.readq while reading
 	peer   int     // destination, or source; -1 any
@@ -56,9 +56,10 @@ func (op *Op) InFlight() uint64 {
 	return 0
 }
 
-// completeLocked ends an operation, exactly once. The caller has unlinked it from everywhere.
-func (e *Engine) completeLocked(op *Op, st Status, err error) {
-	e.moveLocked(op, opEnded)
+// complete ends an operation, exactly once. The caller has unlinked it from everywhere.
+func (op *Op) complete(st Status, err error) {
+	e := op.e
+	op.move(opEnded)
 	if op.Ended() {
 		e.log.Error("operation completed twice", "tag", op.tag, "err", err)
 		return
@@ -82,7 +83,7 @@ type opPool struct {
 func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []byte) (op *Op) {
 	op = e.takeOpLocked()
 	op.peer, op.tag, op.mask, op.buf = peer, tag, mask, buf
-	e.noteLocked(op, kind)
+	op.takeNote(kind)
 	return
 }
 
@@ -95,19 +96,19 @@ func (e *Engine) takeOpLocked() *Op {
 			return &Op{e: e}
 		}
 	}
-	e.moveLocked(op, opNew)
+	op.move(opNew)
 	e.ops.free = op.next
 	op.next, op.sync = nil, false
 	return op
 }
 
 // consumeLocked takes the outcome of an ended Op that no Request names, and frees it.
-func (e *Engine) consumeLocked(op *Op) (Status, error) {
-	e.mu.AssertHeld("the pool of operations")
+func (op *Op) consumeLocked() (Status, error) {
+	op.e.mu.AssertHeld("the pool of operations")
 	st, err := op.status, op.err
 	op.err = nil
 	op.Take(op.Gen())
-	e.poolLocked(op)
+	op.pool()
 	return st, err
 }
 
@@ -129,16 +130,16 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 	return st, err, true
 }
 
-// freeLocked ends an Op that has no outcome.
-func (e *Engine) freeLocked(op *Op) {
-	e.moveLocked(op, opEnded)
-	e.poolLocked(op)
+// free ends an Op that has no outcome.
+func (op *Op) free() {
+	op.move(opEnded)
+	op.pool()
 }
 
-func (e *Engine) poolLocked(op *Op) {
+func (op *Op) pool() {
 	op.poison()
-	op.next = e.ops.free
-	e.ops.free = op
+	op.next = op.e.ops.free
+	op.e.ops.free = op
 }
 
 func (p *opPool) giveBack(op *Op) {

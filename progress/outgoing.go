@@ -53,19 +53,19 @@ func (o *outgoing) heldUp() bool { return o.episode&1 != 0 }
 // covers tells whether credit covers a message, as far as is known.
 func (o *outgoing) covers(cost uint64) bool { return o.charged+cost <= o.allowed }
 
-// coversLocked is covers, with a look at what the peer has granted meanwhile.
-func (e *Engine) coversLocked(p *peer, cost uint64) bool {
+// covers is covers, with a look at what the peer has granted meanwhile.
+func (p *peer) covers(cost uint64) bool {
 	o := &p.out
 	if o.covers(cost) {
 		return true
 	}
-	o.allowed = max(o.allowed, e.tr.Granted(p.rank))
+	o.allowed = max(o.allowed, p.e.tr.Granted(p.rank))
 	return o.covers(cost)
 }
 
-// costLocked is what a send costs its peer.
-func (e *Engine) costLocked(op *Op) uint64 {
-	if op.sync || len(op.buf) > e.cfg.EagerLimit {
+// cost is what a send costs its peer.
+func (op *Op) cost() uint64 {
+	if op.sync || len(op.buf) > op.e.cfg.EagerLimit {
 		return recordCost
 	}
 	return eagerCost(len(op.buf))
@@ -86,50 +86,51 @@ func (o *outgoing) use(tag uint64) {
 	}
 }
 
-// enqueueLocked lets a send wait, and posts what may go.
-func (e *Engine) enqueueLocked(p *peer, op *Op) {
+// enqueue lets a send wait, and posts what may go.
+func (p *peer) enqueue(op *Op) {
 	o := &p.out
 	if o.queue == nil {
-		o.queue = matching.NewUnexpected[*Op](e.cfg.Seed)
+		o.queue = matching.NewUnexpected[*Op](p.e.cfg.Seed)
 	}
-	e.moveLocked(op, opQueued)
+	op.move(opQueued)
 	op.handle = o.queue.Add(op.tag, op)
-	e.queued += sendCost
+	p.e.queued += sendCost
 	if !o.heldUp() && o.queue.Len() > 1 {
 		return // something in front of it waits for room
 	}
 	if o.heldUp() && !o.all && !slices.ContainsFunc(o.wants, func(w want) bool { return (w.tag^op.tag)&w.mask == 0 }) {
 		return
 	}
-	e.pumpLocked(p)
+	p.pump()
 }
 
-// unqueueLocked takes a send out of its peer's queue.
-func (e *Engine) unqueueLocked(p *peer, op *Op) {
+// unqueue takes a send out of its peer's queue.
+func (p *peer) unqueue(op *Op) {
 	p.out.queue.Remove(op.handle)
-	e.queued -= sendCost
-	e.roomLocked()
+	p.e.queued -= sendCost
+	p.e.roomLocked()
 }
 
-// pumpLocked sends what waits for p, in order, as far as room, credit and WANTs go, and returns how
+// pump sends what waits for p, in order, as far as room, credit and WANTs go, and returns how
 // much went. With what waits for room the peer is dirty.
-func (e *Engine) pumpLocked(p *peer) (n int) {
+func (p *peer) pump() (n int) {
+	e := p.e
 	o := &p.out
 	for !o.empty() {
 		op, _, _ := o.queue.Find(0, 0)
-		covered := e.coversLocked(p, e.costLocked(op))
+		covered := p.covers(op.cost())
 		if !covered && !(o.heldUp() && o.permitted()) {
 			if !o.heldUp() {
 				o.episode++
 				e.m.HeldUp++
 				e.m.HeldNow++
-				e.tellHeldLocked(p)
+				p.tellHeld()
 			}
 			return n
 		}
 		tag := op.tag
-		if !e.launchLocked(p, op) {
-			e.markDirtyLocked(p)
+		if !p.launch(op) {
+			p.markDirty()
 			return n
 		}
 		if o.heldUp() {
@@ -140,25 +141,25 @@ func (e *Engine) pumpLocked(p *peer) (n int) {
 		}
 		n++
 	}
-	e.endEpisodeLocked(p)
+	p.endEpisode()
 	return n
 }
 
-// endEpisodeLocked follows a queue that has become empty.
-func (e *Engine) endEpisodeLocked(p *peer) {
+// endEpisode follows a queue that has become empty.
+func (p *peer) endEpisode() {
 	o := &p.out
 	if !o.heldUp() {
 		return
 	}
 	o.episode++
 	o.wants, o.all = o.wants[:0], false
-	e.m.HeldNow--
-	e.tellHeldLocked(p)
+	p.e.m.HeldNow--
+	p.tellHeld()
 }
 
-// tellHeldLocked tells p whether sends to it are held up. Only the newest episode counts: one that
+// tellHeld tells p whether sends to it are held up. Only the newest episode counts: one that
 // p never heard of and that is over need not be told.
-func (e *Engine) tellHeldLocked(p *peer) {
+func (p *peer) tellHeld() {
 	o := &p.out
 	if o.told == o.episode {
 		return
@@ -168,16 +169,16 @@ func (e *Engine) tellHeldLocked(p *peer) {
 		return
 	}
 	h := held{allowed: o.allowed, charged: o.charged}
-	if e.sendCtrlLocked(p, ctrl{kind: ctrlHeld, id: o.episode, body: h.encode()}) {
+	if p.tryCtrl(ctrl{kind: ctrlHeld, id: o.episode, body: h.encode()}) {
 		o.told = o.episode
 	}
 }
 
-// wantedLocked takes a peer's WANT.
-func (e *Engine) wantedLocked(p *peer, episode uint32, w wantBody) {
+// takeWant takes a peer's WANT.
+func (p *peer) takeWant(episode uint32, w wantBody) {
 	o := &p.out
 	if w.slot != wantNone {
-		e.m.WantsReceived++
+		p.e.m.WantsReceived++
 	}
 	o.allowed = max(o.allowed, w.allowed)
 	if !o.heldUp() || episode != o.episode {
@@ -190,26 +191,26 @@ func (e *Engine) wantedLocked(p *peer, episode uint32, w wantBody) {
 		o.wants = slices.DeleteFunc(o.wants, func(v want) bool { return v.slot == w.slot })
 		o.wants = append(o.wants, want{w.slot, w.tag, w.mask})
 	}
-	e.pumpLocked(p)
+	p.pump()
 }
 
-// cancelQueuedLocked ends a send that has not gone; what was behind it may go.
-func (e *Engine) cancelQueuedLocked(op *Op) {
-	p := &e.peers[op.peer]
-	e.unqueueLocked(p, op)
-	e.endSendLocked(op, Status{}, ErrCanceled)
-	e.pumpLocked(p)
+// cancelQueued ends a send that has not gone; what was behind it may go.
+func (op *Op) cancelQueued() {
+	p := &op.e.peers[op.peer]
+	p.unqueue(op)
+	op.endSend(Status{}, ErrCanceled)
+	p.pump()
 }
 
-// failQueueLocked ends all sends to p that have not gone.
-func (e *Engine) failQueueLocked(p *peer, err error) {
+// failQueue ends all sends to p that have not gone.
+func (p *peer) failQueue(err error) {
 	o := &p.out
 	for !o.empty() {
 		op, _, _ := o.queue.Find(0, 0)
-		e.unqueueLocked(p, op)
-		e.endSendLocked(op, Status{}, err)
+		p.unqueue(op)
+		op.endSend(Status{}, err)
 	}
-	e.endEpisodeLocked(p)
+	p.endEpisode()
 }
 
 // fullLocked tells whether there is no room for one more send that waits.
@@ -238,45 +239,47 @@ func (e *Engine) roomLocked() {
 		return
 	}
 	for _, op := range e.rooms {
-		e.completeLocked(op, Status{}, e.broken)
+		op.complete(Status{}, e.broken)
 	}
 	e.rooms = e.rooms[:0]
 }
 
-// slotsLeftLocked tells whether p may have one more rendezvous send under way: at most as many as
+// slotsLeft tells whether p may have one more rendezvous send under way: at most as many as
 // are left for the others, each of which can always have one.
-func (e *Engine) slotsLeftLocked(p *peer) bool {
+func (p *peer) slotsLeft() bool {
+	e := p.e
 	left := e.sends.limit - e.sends.used - len(e.peers)
 	return p.out.requests == 0 || p.out.requests < left
 }
 
-// launchLocked gives a send to the transport; false means that it has no room. A send that was
+// launch gives a send to the transport; false means that it has no room. A send that was
 // queued leaves the queue.
-func (e *Engine) launchLocked(p *peer, op *Op) bool {
+func (p *peer) launch(op *Op) bool {
+	e := p.e
 	eager := !op.sync && len(op.buf) <= e.cfg.EagerLimit
 	var err error
 	if eager {
 		err = e.tr.SendEager(p.rank, uint32(e.cfg.Rank), op.tag, op.buf)
 	} else {
-		err = e.requestLocked(p, op)
+		err = p.request(op)
 	}
 	if err == transport.ErrAgain {
 		return false
 	}
 	if op.state == opQueued {
-		e.unqueueLocked(p, op)
+		p.unqueue(op)
 	}
 	switch {
 	case err != nil:
-		e.endSendLocked(op, Status{}, e.sendError(p, err))
+		op.endSend(Status{}, p.sendError(err))
 	case eager:
 		p.out.charged += eagerCost(len(op.buf))
 		e.m.EagerSent++
-		e.completeLocked(op, e.sentStatus(op.tag, len(op.buf)), nil)
+		op.complete(e.sentStatus(op.tag, len(op.buf)), nil)
 	default:
 		p.out.charged += recordCost
 		p.out.requests++
-		e.moveLocked(op, opRequested)
+		op.move(opRequested)
 	}
 	return true
 }

@@ -94,7 +94,7 @@ func (r Request) Cancel() {
 	e := r.op.e
 	e.mu.Lock()
 	if r.op.Pending(r.gen) {
-		e.cancelLocked(r.op)
+		r.op.cancel()
 	}
 	e.mu.Unlock()
 }

@@ -6,8 +6,9 @@ import "github.com/tagmatch/tagmatch/transport"
 // FINs, control messages, reads and sends. Grants and what takes receives out of the device it
 // queues by itself.
 
-// markDirtyLocked remembers that p has something to post again.
-func (e *Engine) markDirtyLocked(p *peer) {
+// markDirty remembers that p has something to post again.
+func (p *peer) markDirty() {
+	e := p.e
 	e.mu.AssertHeld("a peer's queues")
 	if !p.dirty {
 		p.dirty = true
@@ -23,16 +24,17 @@ func (e *Engine) retryLocked() int {
 	for _, rank := range work {
 		p := &e.peers[rank]
 		p.dirty = false
-		n += e.drainLocked(p)
+		n += p.drain()
 		if !p.readq.empty() || len(p.fins) != 0 || len(p.ctrls) != 0 {
-			e.markDirtyLocked(p)
+			p.markDirty()
 		}
 	}
 	return n
 }
 
-// drainLocked posts what p has waiting: first what frees others, last what is new.
-func (e *Engine) drainLocked(p *peer) int {
+// drain posts what p has waiting: first what frees others, last what is new.
+func (p *peer) drain() int {
+	e := p.e
 	n := 0
 	for len(p.fins) != 0 && e.tr.SendFin(p.rank, p.fins[0]) != transport.ErrAgain {
 		p.fins = p.fins[1:]
@@ -43,47 +45,47 @@ func (e *Engine) drainLocked(p *peer) int {
 		n++
 	}
 	if p.lost == nil {
-		e.tellHeldLocked(p)
-		e.tellPeerLocked(p)
+		p.tellHeld()
+		p.tell()
 	}
 	for op := p.readq.head; op != nil; op = p.readq.head {
 		p.readq.remove(op)
-		if !e.readMoreLocked(p, op) {
+		if !op.readMore() {
 			break // it is in the queue again
 		}
 		n++
 	}
-	return n + e.pumpLocked(p)
+	return n + p.pump()
 }
 
-// finLocked tells the sender of a rendezvous that its buffer was read.
-func (e *Engine) finLocked(p *peer, appCtx uint32) {
+// fin tells the sender of a rendezvous that its buffer was read.
+func (p *peer) fin(appCtx uint32) {
 	if len(p.fins) == 0 {
-		if e.tr.SendFin(p.rank, appCtx) != transport.ErrAgain {
+		if p.e.tr.SendFin(p.rank, appCtx) != transport.ErrAgain {
 			return // sent, or the peer is lost
 		}
 	}
 	p.fins = append(p.fins, appCtx)
-	e.markDirtyLocked(p)
+	p.markDirty()
 }
 
-// sendCtrlLocked posts a control message that is told again when there was no room; it reports
+// tryCtrl posts a control message that is told again when there was no room; it reports
 // whether there was. Once the peer is lost there is nothing to tell.
-func (e *Engine) sendCtrlLocked(p *peer, c ctrl) bool {
-	if e.tr.SendCtrl(p.rank, c.encode()) == transport.ErrAgain {
-		e.markDirtyLocked(p)
+func (p *peer) tryCtrl(c ctrl) bool {
+	if p.e.tr.SendCtrl(p.rank, c.encode()) == transport.ErrAgain {
+		p.markDirty()
 		return false
 	}
 	return true
 }
 
-func (e *Engine) ctrlLocked(p *peer, c ctrl) {
+func (p *peer) sendCtrl(c ctrl) {
 	msg := c.encode()
 	if len(p.ctrls) == 0 {
-		if e.tr.SendCtrl(p.rank, msg) != transport.ErrAgain {
+		if p.e.tr.SendCtrl(p.rank, msg) != transport.ErrAgain {
 			return
 		}
 	}
 	p.ctrls = append(p.ctrls, msg)
-	e.markDirtyLocked(p)
+	p.markDirty()
 }

@@ -10,10 +10,11 @@ import (
 // reads the bytes straight into its own buffer and answers Fin, which names the send by slot and
 // generation.
 
-// requestLocked sends the rendezvous request of op, and gives it a slot. After an error it has
+// request sends the rendezvous request of op, and gives it a slot. After an error it has
 // none.
-func (e *Engine) requestLocked(p *peer, op *Op) error {
-	if !e.slotsLeftLocked(p) {
+func (p *peer) request(op *Op) error {
+	e := p.e
+	if !p.slotsLeft() {
 		return transport.ErrAgain
 	}
 	h := &e.hdr // not on the stack: it would escape through the interface
@@ -43,23 +44,23 @@ func (e *Engine) requestLocked(p *peer, op *Op) error {
 	return nil
 }
 
-// endSendLocked ends a send that is in no queue and no slot any more; its buffer is withdrawn from
+// endSend ends a send that is in no queue and no slot any more; its buffer is withdrawn from
 // the peers first.
-func (e *Engine) endSendLocked(op *Op, st Status, err error) {
+func (op *Op) endSend(st Status, err error) {
 	if r := op.region; r != nil {
 		op.region = nil
 		if derr := r.Dereg(); derr != nil {
-			e.log.Error("send buffer stays registered", "rank", e.cfg.Rank, "err", derr)
+			op.e.log.Error("send buffer stays registered", "rank", op.e.cfg.Rank, "err", derr)
 		}
 	}
-	e.completeLocked(op, st, err)
+	op.complete(st, err)
 }
 
-// endRequestLocked ends a send that has a slot.
-func (e *Engine) endRequestLocked(op *Op, st Status, err error) {
-	e.sends.release(op.slot)
-	e.peers[op.peer].out.requests--
-	e.endSendLocked(op, st, err)
+// endRequest ends a send that has a slot.
+func (op *Op) endRequest(st Status, err error) {
+	op.e.sends.release(op.slot)
+	op.e.peers[op.peer].out.requests--
+	op.endSend(st, err)
 }
 
 // requestOfLocked finds the send that a peer names. A name that is late, repeated or forged finds
@@ -112,61 +113,62 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil
 }
 
-// pullLocked satisfies a receive by an unexpected rendezvous request.
-func (e *Engine) pullLocked(op *Op, m *message) {
+// pull satisfies a receive by an unexpected rendezvous request.
+func (op *Op) pull(m *message) {
 	op.read = m.reading()
 	op.tag = m.tag
-	e.dropRndvLocked(m)
-	e.startReadLocked(op)
+	op.e.dropRndvLocked(m)
+	op.startRead()
 }
 
-// startReadLocked reads the message that op.read describes into op's buffer.
-func (e *Engine) startReadLocked(op *Op) {
-	r := &op.read
-	p := &e.peers[r.src]
+// startRead reads the message that op.read describes into op's buffer.
+func (op *Op) startRead() {
+	e, r := op.e, &op.read
 	r.want = min(r.total, uint64(len(op.buf)))
-	e.moveLocked(op, opReading)
+	op.move(opReading)
 	if r.want == 0 {
-		e.readEndedLocked(p, op)
+		op.readEnded()
 		return
 	}
 	s, ok := e.reads.take(op)
 	if !ok {
 		// 2^24 reads are under way; no room like any other would end this state sooner.
-		e.completeLocked(op, Status{}, ErrFull)
+		op.complete(Status{}, ErrFull)
 		return
 	}
 	op.slot = s
 	if e.readers != nil {
 		e.readers[r.request()] = op
 	}
-	e.readMoreLocked(p, op)
+	op.readMore()
 }
 
-// releaseReadLocked takes back the slot of a receive that reads, or of what stands for one.
-func (e *Engine) releaseReadLocked(op *Op) {
-	e.unreadLocked(op)
-	e.reads.release(op.slot)
+// releaseRead takes back the slot of a receive that reads, or of what stands for one.
+func (op *Op) releaseRead() {
+	op.unread()
+	op.e.reads.release(op.slot)
 }
 
-// unreadLocked follows a receive that does not read its message any more.
-func (e *Engine) unreadLocked(op *Op) {
+// unread follows a receive that does not read its message any more.
+func (op *Op) unread() {
+	e := op.e
 	if name := op.read.request(); e.readers != nil && e.readers[name] == op {
 		delete(e.readers, name)
 	}
 }
 
-// readMoreLocked posts the reads that are left; false means that there was no room, and that op
-// waits in p's queue.
-func (e *Engine) readMoreLocked(p *peer, op *Op) bool {
-	r := &op.read
+// readMore posts the reads that are left; false means that there was no room, and that op waits in
+// its peer's queue.
+func (op *Op) readMore() bool {
+	e, r := op.e, &op.read
+	p := &e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
 		n := min(r.want-r.posted, e.caps.MaxRead)
 		dst := op.buf[r.posted : r.posted+n : r.posted+n]
 		err := e.tr.Read(r.src, dst, r.va+r.posted, r.rkey, op.slot.id())
 		if err == transport.ErrAgain {
 			p.readq.push(op)
-			e.markDirtyLocked(p)
+			p.markDirty()
 			return false
 		}
 		if err != nil {
@@ -177,14 +179,15 @@ func (e *Engine) readMoreLocked(p *peer, op *Op) bool {
 		r.active++
 	}
 	if r.active == 0 {
-		e.endReadLocked(p, op)
+		op.endRead()
 	}
 	return true
 }
 
-// readDoneLocked takes the end of one read. All reads of one receive carry the same id: only their
-// number counts.
-func (e *Engine) readDoneLocked(id uint64, err error) {
+// ReadDone takes the end of one read. All reads of one receive carry the same id: only their number
+// counts.
+func (s *sink) ReadDone(id uint64, err error) {
+	e := s.engine()
 	op := e.reads.byID(id)
 	if op == nil || op.read.active == 0 {
 		e.log.Error("transport reports a read that was not posted", "id", id)
@@ -193,7 +196,7 @@ func (e *Engine) readDoneLocked(id uint64, err error) {
 	r := &op.read
 	r.active--
 	if op.state == opAbandoned {
-		e.abandonedLocked(op)
+		op.abandoned()
 		return
 	}
 	if err != nil && r.err == nil {
@@ -202,37 +205,38 @@ func (e *Engine) readDoneLocked(id uint64, err error) {
 	if r.active != 0 || r.posted < r.want && r.err == nil {
 		return
 	}
-	p := &e.peers[r.src]
 	if op.linked {
-		p.readq.remove(op)
+		e.peers[r.src].readq.remove(op)
 	}
-	e.endReadLocked(p, op)
+	op.endRead()
 }
 
-// endReadLocked ends the reading of a receive that has a slot and no read under way.
-func (e *Engine) endReadLocked(p *peer, op *Op) {
-	e.releaseReadLocked(op)
-	e.readEndedLocked(p, op)
+// endRead ends the reading of a receive that has a slot and no read under way.
+func (op *Op) endRead() {
+	op.releaseRead()
+	op.readEnded()
 }
 
-func (e *Engine) readEndedLocked(p *peer, op *Op) {
-	r := op.read
+// readEnded ends a receive whose reads have all ended, or that had nothing to read.
+func (op *Op) readEnded() {
+	e, r := op.e, op.read
+	p := &e.peers[r.src]
 	if r.err != nil && e.broken != nil {
-		e.completeLocked(op, Status{}, e.broken)
+		op.complete(Status{}, e.broken)
 		return
 	}
 	if r.err == transport.ErrWithdrawn {
-		e.withdrawnFromLocked(op)
+		op.withdrawnFrom()
 		return
 	}
 	if r.err != nil {
 		// Any other failed read leaves the connection in error: whatever the cause, nothing more
 		// comes from this peer.
-		e.lostLocked(p, r.err)
-		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+		p.lose(r.err)
+		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	e.finLocked(p, r.appCtx)
+	p.fin(r.appCtx)
 	e.m.RndvReceived++
-	e.completeLocked(op, Status{r.src, op.tag, int64(r.total)}, e.truncatedLocked(int(r.want), r.total))
+	op.complete(Status{r.src, op.tag, int64(r.total)}, e.truncatedLocked(int(r.want), r.total))
 }

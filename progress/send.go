@@ -36,9 +36,9 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	gen := op.Gen()
 	if e.sendNowLocked(dst, tag, buf) {
-		e.completeLocked(op, e.sentStatus(tag, len(buf)), nil)
+		op.complete(e.sentStatus(tag, len(buf)), nil)
 	} else {
-		e.isendSlowLocked(op)
+		op.isend()
 	}
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
@@ -50,7 +50,7 @@ func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	op.sync = true
 	gen := op.Gen()
-	e.isendSlowLocked(op)
+	op.isend()
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
 }
@@ -63,7 +63,7 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 	}
 	p := &e.peers[dst]
 	cost := eagerCost(len(buf))
-	if e.broken != nil || p.lost != nil || !p.out.empty() || !e.coversLocked(p, cost) {
+	if e.broken != nil || p.lost != nil || !p.out.empty() || !p.covers(cost) {
 		return false
 	}
 	if e.tr.SendEager(dst, uint32(e.cfg.Rank), tag, buf) != nil {
@@ -82,27 +82,28 @@ func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []
 	op := e.newOpLocked(noteSendCall, dst, tag, 0, buf)
 	op.sync = sync
 	n := op.note
-	e.submitLocked(op)
+	op.submit()
 	_, err := e.finishLocked(ctx, op)
 	e.mu.Unlock()
 	n.outcome(err)
 	return err
 }
 
-func (e *Engine) isendSlowLocked(op *Op) {
+func (op *Op) isend() {
+	e := op.e
 	if err := e.checkSendLocked(op.peer); err != nil {
-		e.completeLocked(op, Status{}, err)
+		op.complete(Status{}, err)
 		return
 	}
-	if e.startLocked(op) { // what need not wait takes no room
+	if op.start() { // what need not wait takes no room
 		return
 	}
 	if e.fullLocked() {
-		e.endSendLocked(op, Status{}, fmt.Errorf("%w: the sends that wait take %d bytes of the SendLimit of %d: "+
+		op.endSend(Status{}, fmt.Errorf("%w: the sends that wait take %d bytes of the SendLimit of %d: "+
 			"wait for some of them, or with Room", ErrFull, e.queued, e.cfg.SendLimit))
 		return
 	}
-	e.enqueueLocked(&e.peers[op.peer], op)
+	e.peers[op.peer].enqueue(op)
 }
 
 func (e *Engine) checkSendLocked(dst int) error {
@@ -122,23 +123,23 @@ func (e *Engine) sentStatus(tag uint64, n int) Status {
 	return Status{Source: e.cfg.Rank, Tag: tag, Len: int64(n)}
 }
 
-// submitLocked sends op, or queues it behind those that wait already.
-func (e *Engine) submitLocked(op *Op) {
-	e.mu.AssertHeld("a peer's queues")
-	if !e.startLocked(op) {
-		e.enqueueLocked(&e.peers[op.peer], op)
+// submit sends op, or queues it behind those that wait already.
+func (op *Op) submit() {
+	op.e.mu.AssertHeld("a peer's queues")
+	if !op.start() {
+		op.e.peers[op.peer].enqueue(op)
 	}
 }
 
-// startLocked sends op if nothing waits in front of it, and reports whether it did.
-func (e *Engine) startLocked(op *Op) bool {
-	p := &e.peers[op.peer]
-	return p.out.empty() && e.coversLocked(p, e.costLocked(op)) && e.launchLocked(p, op)
+// start sends op if nothing waits in front of it, and reports whether it did.
+func (op *Op) start() bool {
+	p := &op.e.peers[op.peer]
+	return p.out.empty() && p.covers(op.cost()) && p.launch(op)
 }
 
 // sendError is the outcome of a send that the transport refused for good: it does so only for a
 // peer that is lost.
-func (e *Engine) sendError(p *peer, err error) error {
+func (p *peer) sendError(err error) error {
 	if p.lost != nil {
 		err = p.lost
 	}
@@ -151,9 +152,9 @@ func (e *Engine) sendError(p *peer, err error) error {
 func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 	if gen := op.Gen(); op.Pending(gen) {
 		if err := e.wait.Await(ctx, op, gen); err != nil {
-			e.cancelLocked(op)
+			op.cancel()
 			e.reclaimLocked(op, gen)
-			st, opErr := e.consumeLocked(op)
+			st, opErr := op.consumeLocked()
 			switch opErr {
 			case ErrCanceled:
 				opErr = err
@@ -163,5 +164,5 @@ func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 			return st, opErr
 		}
 	}
-	return e.consumeLocked(op)
+	return op.consumeLocked()
 }

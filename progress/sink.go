@@ -32,18 +32,13 @@ func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e.countLocked(src)
 }
 
-// countLocked counts an unexpected message once it is delivered, visible, or refused (V8), and then
-// takes the receive that it found out of the device: by the operation that tells of it, or before
-// any that does (V9). What came by another device than the list's does not count.
+// countLocked counts an unexpected message. What came by another device than the list's does not
+// count.
 func (e *Engine) countLocked(src int) {
 	if uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
 		return
 	}
-	e.handled++
-	e.inv.counted(e)
-	if e.off.finding {
-		e.dropFoundLocked()
-	}
+	e.off.count()
 }
 
 func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte) {
@@ -53,18 +48,18 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	p := &e.peers[src]
 	cost := eagerCost(len(payload))
 	if int64(appCtx) != int64(src) {
-		e.lostLocked(p, protocolError("rank %d sends as rank %d", src, appCtx))
+		p.lose(protocolError("rank %d sends as rank %d", src, appCtx))
 		return
 	}
-	if p.foreign && e.forgedLocked(p, tag) || !e.chargeLocked(p, cost) {
+	if p.foreign && p.forged(tag) || !p.charge(cost) {
 		return
 	}
 	op, ok := e.posted.Match(tag)
 	e.checkReceiveLocked(tag, op)
 	if ok {
-		e.unlinkedLocked(op)
-		e.deliverLocked(op, src, tag, payload)
-		e.consumedLocked(p, cost)
+		op.unlinked()
+		op.deliver(src, tag, payload)
+		p.consumed(cost)
 	} else {
 		e.keepLocked(src, tag, payload)
 	}
@@ -83,22 +78,22 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	}
 	r, err := checkRndv(src, h)
 	if err != nil {
-		e.lostLocked(&e.peers[src], err)
+		e.peers[src].lose(err)
 		return
 	}
 	r.seq = e.arrivalLocked()
 	p := &e.peers[src]
-	if p.foreign && e.forgedLocked(p, h.Tag) || !e.chargeLocked(p, recordCost) {
+	if p.foreign && p.forged(h.Tag) || !p.charge(recordCost) {
 		return
 	}
 	op, ok := e.posted.Match(h.Tag)
 	e.checkReceiveLocked(h.Tag, op)
 	if ok {
-		e.unlinkedLocked(op)
+		op.unlinked()
 		op.read = r
 		op.tag = h.Tag
-		e.consumedLocked(p, recordCost)
-		e.startReadLocked(op)
+		p.consumed(recordCost)
+		op.startRead()
 	} else {
 		e.keepRndvLocked(r, h.Tag)
 	}
@@ -110,7 +105,7 @@ func (s *sink) Fin(src int, appCtx uint32) {
 		return
 	}
 	if op := e.requestOfLocked(src, appCtx); op != nil {
-		e.endRequestLocked(op, e.sentStatus(op.tag, len(op.buf)), nil)
+		op.endRequest(e.sentStatus(op.tag, len(op.buf)), nil)
 	}
 }
 
@@ -122,51 +117,49 @@ func (s *sink) Ctrl(src int, msg []byte) {
 	p := &e.peers[src]
 	c, err := decodeCtrl(msg)
 	if err != nil {
-		e.lostLocked(p, protocolError("control message of rank %d: %v", src, err))
+		p.lose(protocolError("control message of rank %d: %v", src, err))
 		return
 	}
 	switch c.kind {
 	case ctrlWithdraw:
-		e.withdrawLocked(p, c.id)
+		p.withdraw(c.id)
 	case ctrlWithdrawn:
-		e.withdrawnLocked(p, c.id)
+		p.withdrawn(c.id)
 	case ctrlTaken:
 		if op := e.requestOfLocked(src, c.id); op != nil && op.state == opWithdrawing {
-			e.moveLocked(op, opTaken)
+			op.move(opTaken)
 		}
 	case ctrlAbort:
 		e.abortedLocked(c.body)
 	case ctrlHeld, ctrlWant:
-		e.flowLocked(p, c)
+		p.takeFlow(c)
 	default:
-		e.lostLocked(p, protocolError("control message of kind %d from rank %d", c.kind, src))
+		p.lose(protocolError("control message of kind %d from rank %d", c.kind, src))
 	}
 }
 
-// flowLocked takes a message of flow control.
-func (e *Engine) flowLocked(p *peer, c ctrl) {
+// takeFlow takes a message of flow control.
+func (p *peer) takeFlow(c ctrl) {
 	var err error
 	if c.kind == ctrlHeld {
 		var h held
 		if h, err = decodeHeld(c.body); err == nil {
-			e.heldLocked(p, c.id, h)
+			p.takeHeld(c.id, h)
 		}
 	} else {
 		var w wantBody
 		if w, err = decodeWant(c.body); err == nil {
-			e.wantedLocked(p, c.id, w)
+			p.takeWant(c.id, w)
 		}
 	}
 	if err != nil {
-		e.lostLocked(p, protocolError("flow control message of rank %d: %v", p.rank, err))
+		p.lose(protocolError("flow control message of rank %d: %v", p.rank, err))
 	}
 }
-
-func (s *sink) ReadDone(id uint64, err error) { s.engine().readDoneLocked(id, err) }
 
 func (s *sink) PeerLost(peer int, err error) {
 	e := s.engine()
 	if e.hears(peer) {
-		e.lostLocked(&e.peers[peer], err)
+		e.peers[peer].lose(err)
 	}
 }

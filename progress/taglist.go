@@ -18,14 +18,14 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	if op.state == opRecalled {
 		e.recallAnsweredLocked()
 	} else {
-		e.unpostLocked(op)
+		op.unpost()
 		e.checkReceiveLocked(tag, op)
 	}
 	op.tag, op.err = tag, nil
 	op.read = readState{src: src, appCtx: appCtx, seq: e.arrivalLocked()}
-	e.moveLocked(op, opMatched)
-	e.goneLocked(op)
-	e.endLocked(false)
+	op.move(opMatched)
+	e.off.gone(op)
+	e.off.end(false)
 }
 
 // Delivered ends a receive that the device has matched. Its error means that the peer is lost, or
@@ -37,9 +37,9 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		return
 	}
 	if uint(op.read.src) < uint(len(e.peers)) {
-		e.settleUnknownLocked(&e.peers[op.read.src])
+		e.peers[op.read.src].settleUnknown()
 	}
-	p := e.sourceLocked(op, err)
+	p := op.source(err)
 	if p == nil {
 		return
 	}
@@ -48,12 +48,12 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		cost = eagerCost(int(n))
 	}
 	if eager && int64(op.read.appCtx) != int64(p.rank) {
-		e.lostLocked(p, protocolError("rank %d sends as rank %d", p.rank, op.read.appCtx))
-	} else if e.chargeLocked(p, cost) {
-		e.consumedLocked(p, cost)
+		p.lose(protocolError("rank %d sends as rank %d", p.rank, op.read.appCtx))
+	} else if p.charge(cost) {
+		p.consumed(cost)
 	}
 	if p.lost != nil {
-		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
 	if eager {
@@ -62,7 +62,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		e.m.RndvReceived++
 	}
 	got := min(n, uint64(len(op.buf)))
-	e.completeLocked(op, Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
+	op.complete(Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
 }
 
 // Incomplete goes on in software with a rendezvous that the device has matched and left (TMO 6.7).
@@ -72,25 +72,25 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 	if op == nil {
 		return
 	}
-	p := e.sourceLocked(op, nil)
+	p := op.source(nil)
 	if p == nil {
 		return
 	}
 	r, err := checkMatchedRndv(p.rank, h)
 	if err != nil {
-		e.lostLocked(p, err)
-		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+		p.lose(err)
+		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	if !e.chargeLocked(p, recordCost) {
-		e.completeLocked(op, Status{}, peerError(p.rank, p.lost))
+	if !p.charge(recordCost) {
+		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	e.consumedLocked(p, recordCost)
+	p.consumed(recordCost)
 	r.seq, r.asked = op.read.seq, op.read.asked
-	e.namedLocked(p, &r)
+	p.learnName(&r)
 	op.read = r
-	e.startReadLocked(op)
+	op.startRead()
 }
 
 // checkMatchedRndv is checkRndv for a request that the device has matched: what it leaves need not
@@ -112,25 +112,26 @@ func (e *Engine) matchedLocked(what string, id uint64) *Op {
 		e.unofferedLocked(what, id)
 		return nil
 	}
-	e.releaseLocked(op.slot)
+	e.off.release(op.slot)
 	return op
 }
 
-// sourceLocked gives the sender of a matched message. It ends the receive, and returns nil, if the
+// source gives the sender of a matched message. It ends the receive, and returns nil, if the
 // message failed or nobody is known to have sent it.
-func (e *Engine) sourceLocked(op *Op, err error) *peer {
+func (op *Op) source(err error) *peer {
+	e := op.e
 	src := op.read.src
 	switch {
 	case err != nil && e.broken != nil:
-		e.completeLocked(op, Status{}, e.broken)
+		op.complete(Status{}, e.broken)
 	case err == transport.ErrWithdrawn:
-		e.withdrawnFromLocked(op)
+		op.withdrawnFrom()
 	case src < 0 || src >= len(e.peers):
-		e.completeLocked(op, Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
+		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
 	case err != nil:
 		p := &e.peers[src]
-		e.lostLocked(p, err)
-		e.completeLocked(op, Status{}, peerError(src, p.lost))
+		p.lose(err)
+		op.complete(Status{}, peerError(src, p.lost))
 	default:
 		return &e.peers[src]
 	}
@@ -142,7 +143,7 @@ func (e *Engine) sourceLocked(op *Op, err error) *peer {
 func (s *sink) Deleted(id uint64, ok bool) {
 	e := s.engine()
 	if !ok {
-		e.m.Offload.DelsLost++
+		e.off.m.DelsLost++
 		return
 	}
 	op := e.off.slots.byID(id)
@@ -150,47 +151,50 @@ func (s *sink) Deleted(id uint64, ok bool) {
 		e.unofferedLocked("deletion", id)
 		return
 	}
-	e.goneLocked(op)
+	e.off.gone(op)
 	e.recallAnsweredLocked()
-	e.releaseLocked(op.slot)
-	e.completeLocked(op, Status{}, op.err)
+	e.off.release(op.slot)
+	op.complete(Status{}, op.err)
 }
 
 func (e *Engine) unofferedLocked(what string, id uint64) {
 	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
-// recallLocked asks the device for a receive, which ends with cause unless the device has matched
-// it. It leaves the shadow list with the DEL: from then on unexpected messages skip it, which is
-// safe because whatever reports them comes behind the DEL. A DEL from inside the handling of a
-// message, which may have found a receive that is not taken out yet, carries the count without that
-// message.
-func (e *Engine) recallLocked(op *Op, cause error) {
-	e.unpostLocked(op)
+// recall asks the device for a receive, which ends with cause unless the device has matched it. It
+// leaves the shadow list with the DEL: from then on unexpected messages skip it, which is safe
+// because whatever reports them comes behind the DEL.
+func (op *Op) recall(cause error) {
+	e := op.e
+	op.unpost()
 	op.err = cause
-	e.moveLocked(op, opRecalled)
-	e.off.recalled++
-	if err := e.tags.Del(op.slot.id(), e.handled); err != nil {
-		// The transport is broken: the next Poll fails. The buffer is the transport's until it
-		// closes.
-		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "tag", op.tag, "err", err)
-		return
-	}
-	e.reportLocked(e.handled)
+	op.move(opRecalled)
+	e.off.recall(op)
 }
 
-// dropFoundLocked takes the receive that an unexpected message has found out of the device, as soon
-// as the message is counted.
-func (e *Engine) dropFoundLocked() {
-	o := &e.off
-	o.finding = false
-	if err := e.tags.Drop(o.found.id(), e.handled); err != nil { // as in recallLocked
-		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "err", err)
+// leaveDeviceLocked leaves everything to a device that works by itself.
+func (e *Engine) leaveDeviceLocked() {
+	if e.off.tags != nil && e.broken == nil {
+		e.off.leave()
 	}
-	e.inv.dropped(o.found)
-	e.reportLocked(e.handled)
-	e.m.Offload.Drops++
-	e.releaseLocked(o.found)
+	e.cfg.Left()
+}
+
+// covered tells whether all messages that a receive could get come by the device with the list (TMO
+// 6.4).
+func (op *Op) covered() bool {
+	return op.e.off.foreign == 0 || op.peer >= 0 && !op.e.peers[op.peer].foreign
+}
+
+// forged ends a peer whose message comes by another device and would match a receive that only the
+// list's device can get a message for: its tag names another source.
+func (p *peer) forged(tag uint64) bool {
+	op, _, ok := p.e.posted.Find(tag)
+	if !ok || op.state != opOffered {
+		return false
+	}
+	p.lose(protocolError("rank %d sends tag %#x in the name of another rank", p.rank, tag))
+	return true
 }
 
 // dropTaggedLocked ends the receives that the device had; the transport is closed and has let go of
@@ -200,10 +204,10 @@ func (e *Engine) dropTaggedLocked(err error) {
 	for i := range o.slots.entries {
 		if op := o.slots.entries[i].op; op != nil {
 			if op.state == opOffered {
-				e.unpostLocked(op)
+				op.unpost()
 			}
 			o.slots.release(op.slot)
-			e.completeLocked(op, Status{}, err)
+			op.complete(Status{}, err)
 		}
 	}
 	o.entries = 0

@@ -55,7 +55,7 @@ func (e *Engine) costsLocked(m *message) {
 	m.charged = true
 	e.m.UnexpectedBytes += int64(m.cost())
 	e.m.UnexpectedPeak = max(e.m.UnexpectedPeak, e.m.UnexpectedBytes)
-	e.keptLocked(&e.peers[m.src])
+	e.peers[m.src].kept()
 }
 
 // dropRecordLocked gives back what a message costs, and its record.
@@ -65,7 +65,7 @@ func (e *Engine) dropRecordLocked(m *message) {
 	e.buffers.freeMessage(m)
 	if charged {
 		e.m.UnexpectedBytes -= int64(cost)
-		e.consumedLocked(p, cost)
+		p.consumed(cost)
 	}
 }
 

@@ -5,10 +5,10 @@
  *
  * Processes
  *
- *   Sender    progress/outgoing.go: a send is queued (enqueueLocked) or cancelled (cancelQueuedLocked), the head of the queue
- *             goes or the queue is held up (pumpLocked), the peer is told (tellHeldLocked), a WANT comes (heldWantLocked).
- *   Receiver  progress/incoming.go: a receive is posted, or ends (nameLocked), a message comes (recv.go), HELD comes (heldLocked),
- *             WANTs and credit are told as far as there is room (tellWantsLocked).
+ *   Sender    progress/outgoing.go: a send is queued (enqueue) or cancelled (cancelQueued), the head of the queue
+ *             goes or the queue is held up (pump), the peer is told (tellHeld), a WANT comes (takeWant).
+ *   Receiver  progress/incoming.go: a receive is posted, or ends (name), a message comes (recv.go), HELD comes (takeHeld),
+ *             WANTs and credit are told as far as there is room (tellWants).
  *   Store     a grant lands in the sender's memory (transport.Grant), and wakes nobody: the sender looks there when it sends.
  *
  *   s2r, r2s  the connection, each way in order; ROOM is what it takes. A send, a HELD, a WANT wait for room.
@@ -180,7 +180,7 @@ byte x, y, z;           /* scratch, 0 between steps */
 
 /* --- Sender ------------------------------------------------------------------------------------------------------------ */
 
-/* look is coversLocked: what has been granted meanwhile. */
+/* look is covers: what has been granted meanwhile. */
 inline look() { allowed = MAX(allowed, cell) }
 
 /* unwant drops the want at place i. */
@@ -227,7 +227,7 @@ inline use(m, drop)
 	x = 0
 }
 
-/* emptied is endEpisodeLocked. */
+/* emptied is endEpisode. */
 inline emptied()
 {
 	if
@@ -258,7 +258,7 @@ active proctype Sender()
 	bool covered;
 end:
 	do
-	/* enqueueLocked */
+	/* enqueue */
 	:: atomic { sent < MSGS ->
 		if
 		:: skip
@@ -267,7 +267,7 @@ end:
 		d_step { named = 1; queue = queue | (1 << sent); sent++; look() }
 	}
 
-	/* pumpLocked: the head goes */
+	/* pump: the head goes */
 	:: d_step { queue != 0 && len(s2r) < ROOM && (COVERED || PERMITTED) ->
 		m = HEAD;
 		covered = COVERED;
@@ -291,7 +291,7 @@ end:
 	/* or it is held up */
 	:: d_step { queue != 0 && !HELDUP && !COVERED -> episode = (episode + 1) % MOD }
 
-	/* tellHeldLocked: an episode that the peer never heard of and that is over need not be told */
+	/* tellHeld: an episode that the peer never heard of and that is over need not be told */
 	:: d_step { told != episode && !HELDUP && !(told & 1) -> told = episode }
 	:: atomic { told != episode && (HELDUP || (told & 1)) && len(s2r) < ROOM ->
 		told = episode;
@@ -305,7 +305,7 @@ end:
 		fi
 	}
 
-	/* heldWantLocked */
+	/* takeWant */
 	:: d_step { r2s?e, s, t, c ->
 #ifdef FAULT_OLD_CREDIT
 		allowed = (HELDUP && e == episode -> MAX(allowed, c) : allowed);
@@ -351,7 +351,7 @@ end:
 		e = 0; s = 0; t = 0; c = 0
 	}
 
-	/* cancelQueuedLocked */
+	/* cancelQueued */
 #if CANCELS > 0
 	:: atomic { canceled < CANCELS && queue != 0 ->
 		m = 0;
@@ -384,7 +384,7 @@ inline finish(r, taken)
 	kind[r] = 0
 }
 
-/* grant is grantLocked: the sender is told by a store, or by a WANT if it is held up. */
+/* grant is peer.grant: the sender is told by a store, or by a WANT if it is held up. */
 inline grant()
 {
 	if
@@ -402,7 +402,7 @@ inline grant()
 	fi
 }
 
-/* consume is consumeLocked. */
+/* consume is peer.consumed. */
 inline consume(m)
 {
 	consumed = consumed + COST(m);
@@ -596,7 +596,7 @@ end:
 	:: d_step { shrunk < GROWTH && window > 0 -> shrunk++; window-- }
 #endif
 
-	/* tellWantsLocked */
+	/* tellWants */
 	:: atomic { THEYWAIT && alldue && len(r2s) < ROOM ->
 		alldue = 0; creditdue = 0; excess = 1;
 		want(ALL, ANY)
