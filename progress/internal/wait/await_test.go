@@ -214,6 +214,19 @@ func TestRoleIsPassedOn(t *testing.T) {
 	})
 }
 
+// The end of a context ends a wait wherever it sleeps.
+func TestContextEndsSleep(t *testing.T) {
+	modes(t, func(t *testing.T, cfg Config) {
+		f := newFake(t, cfg)
+		ctx, cancel := context.WithCancel(bg)
+		_, got := awaitAll(t, f, ctx, ctx)
+		cancel()
+		for _, err := range got {
+			require.Equal(t, context.Canceled, <-err)
+		}
+	})
+}
+
 // While something waits for room in the transport, which need not report that there is some, nobody
 // sleeps for long.
 func TestSleepIsShortWhereSomethingWasRefused(t *testing.T) {

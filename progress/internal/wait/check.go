@@ -11,10 +11,10 @@ type waiterCheck struct {
 	by    invariant.Stack // who waits, the last time
 }
 
-// taken looks at a waiter that comes out of the pool.
-func (w *waiter) taken(ev *Event) {
-	invariant.Check(!w.check.inUse, "waiter", "a waiter is used twice: %s", w.check.by)
-	w.check = waiterCheck{true, ev.Gen(), invariant.Here()}
+// take looks at a waiter that comes out of the pool.
+func (c *waiterCheck) take(ev *Event) {
+	invariant.Check(!c.inUse, "waiter", "a waiter is used twice: %s", c.by)
+	*c = waiterCheck{true, ev.Gen(), invariant.Here()}
 }
 
 // freed looks at a waiter that goes: nothing may wake it any more.

@@ -7,5 +7,5 @@ package wait
 
 type waiterCheck struct{}
 
-func (*waiter) taken(*Event) {}
-func (*waiter) freed(*Set)   {}
+func (*waiterCheck) take(*Event) {}
+func (*waiter) freed(*Set)       {}

@@ -100,7 +100,7 @@ func (s *Set) sleep(ctx context.Context, w *waiter, gen uint64) {
 	s.sleeper = nil
 	s.tr.Disarm()
 	if s.stopping {
-		s.left.Broadcast()
+		s.awake.Broadcast()
 	}
 }
 
@@ -160,7 +160,7 @@ func (s *Set) newWaiter(ev *Event) *waiter {
 	} else {
 		s.free, w.next = w.next, nil
 	}
-	w.taken(ev)
+	w.check.take(ev)
 	w.ev, w.nextOnEvent = ev, ev.waiters
 	ev.waiters = w
 	return w

@@ -54,21 +54,21 @@ type Set struct {
 	parked    waiterList
 	successor *waiter          // was woken to take the role and has not looked yet
 	sleeper   *waiter          // Manual: who is in Transport.Wait, with the role
-	free      *waiter          // by next
+	free      *waiter          // the pool, linked by next
 	runnable  []metrics.Sample // the poller's
 	loop      loopState
 	stopping  bool      // Stop was called
-	left      sync.Cond // stopping: the sleeper has left Transport.Wait
-	parks     uint64
-	sleeps    uint64
+	awake     sync.Cond // stopping: the sleeper has left Transport.Wait
+	parks     uint64    // waiters that have parked so far
+	sleeps    uint64    // waits for events in the transport so far
 }
 
-// Init makes a Set of the zero value. It looks after e and tr, which mu guards.
+// Init makes a Set of the zero value, for those who wait on e, which mu guards. tr is what e polls.
 func (s *Set) Init(mu *Lock, e Engine, tr Transport, cfg Config) {
 	s.mu, s.e, s.tr, s.cfg = mu, e, tr, cfg
 	s.yield = timedYield
 	s.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
-	s.left.L = mu
+	s.awake.L = mu
 	s.loop.init()
 	s.survey()
 }
@@ -93,7 +93,7 @@ func (s *Set) Stop() {
 		s.mu.Lock()
 	}
 	for s.sleeper != nil {
-		s.left.Wait()
+		s.awake.Wait()
 	}
 }
 
