@@ -59,7 +59,9 @@ func TestConcurrentCalls(t *testing.T) {
 						t.Error(err)
 					}
 					if i%2 == 0 {
-						_, _, _ = r.Test()
+						if _, _, err := r.Test(); err != nil {
+							t.Error(err)
+						}
 					}
 					if _, err := r.Wait(bg); err != nil && (i%2 != 0 || !errors.Is(err, ErrInactive)) {
 						t.Error(err)
