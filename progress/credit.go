@@ -15,12 +15,6 @@ package progress
 // in incoming.go.
 
 const (
-	// recordCost is what a message costs beside its bytes: 96 bytes of message, 40 of
-	// matching.Unexpected's entry, 8 of its value, up to 24 of buckets while a table grows, up to
-	// 48 of the index of one mask, 24 to 37 of peer.named. Measured (TestRecordCost): 214 to 254
-	// with all of them, the most where the buckets have just doubled.
-	recordCost = 256
-
 	// initialWindow is that of a peer never heard of, unless half of the pool is less for all of
 	// them.
 	initialWindow = 256 << 10
@@ -28,13 +22,6 @@ const (
 	// leastGrowth is the smallest piece that a window grows by, unless one message needs less.
 	leastGrowth = 4 << 10
 )
-
-// eagerCost is what an eager message of n bytes costs its receiver, and so its sender's credit.
-// Both must agree on it: it is a part of the protocol.
-func eagerCost(n int) uint64 {
-	_, size := class(n)
-	return recordCost + uint64(size)
-}
 
 // pool is the receiver's memory for unexpected messages.
 type pool struct {

@@ -71,21 +71,19 @@ func (e *Engine) dumpWiresLocked(b io.Writer) {
 }
 
 func (e *Engine) dumpUnexpectedLocked(b io.Writer) {
-	fmt.Fprintf(b, "unexpected messages: %d, %d bytes with their records\n", e.unexp.Len()+len(e.returned), e.m.UnexpectedBytes)
+	bytes, _ := e.unexp.Memory()
+	fmt.Fprintf(b, "unexpected messages: %d, %d bytes with their records\n", e.unexp.Len(), bytes)
 	n := 0
-	for _, m := range e.unexp.All() {
+	for m := range e.unexp.All() {
 		if n++; n > dumpMost {
 			fmt.Fprintf(b, "  ...\n")
 			break
 		}
-		kind, size := "eager", uint64(len(m.data))
-		if m.rndv {
-			kind, size = "rendezvous", m.length
+		kind, size := "eager", uint64(len(m.Data))
+		if m.Rndv {
+			kind, size = "rendezvous", m.Len
 		}
-		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, %s\n", m.src, m.tag, size, kind)
-	}
-	for _, m := range e.returned[:min(len(e.returned), dumpMost)] {
-		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, given back\n", m.src, m.tag, m.length)
+		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, %s\n", m.Src, m.Tag, size, kind)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -58,14 +59,12 @@ type Engine struct {
 	log    *slog.Logger
 	window uint64 // constant: each peer's credit here at the start
 
-	posted   *matching.Posted[*Op]
-	from     []int // how many of them by source, any source first: one more than its rank
-	unexp    *matching.Unexpected[*message]
-	returned []*message // rendezvous requests that receives have given back, in order of arrival
-	arrivals uint64     // messages that were given a number
-	peers    []peer
-	dirty    []int // peers that have something to post again
-	again    []int // spare backing of dirty
+	posted *matching.Posted[*Op]
+	from   []int // how many of them by source, any source first: one more than its rank
+	unexp  *unexpected.Queue
+	peers  []peer
+	dirty  []int // peers that have something to post again
+	again  []int // spare backing of dirty
 
 	sends slots // rendezvous sends, by what the peer calls them
 	reads slots // receives that read, by read id
@@ -73,7 +72,6 @@ type Engine struct {
 	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender asks for one
 
 	ops     opPool
-	buffers bufferPool
 	waiters *waiter // free ones
 
 	hdr      transport.RndvHdr // scratch
@@ -118,9 +116,7 @@ type peer struct {
 
 	out     outgoing
 	in      incoming
-	rndvs   *message            // unexpected rendezvous requests of this peer, newest first
-	named   map[uint32]*message // the same by appCtx; nil until the peer asks for one, and again once it has none
-	unknown []uint32            // requests that it wants back, and that the device may have matched
+	unknown []uint32 // requests that it wants back, and that the device may have matched
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.
@@ -166,11 +162,10 @@ func (e *Engine) configure() error {
 	if c.Grace == nil {
 		c.Grace = graceByClock
 	}
-	e.window = e.pool.init(c.UnexpectedLimit, c.Size, eagerCost(c.EagerLimit))
+	e.window = e.pool.init(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
 	e.posted = matching.NewPosted[*Op](c.Seed)
 	e.from = make([]int, 1+c.Size)
-	e.unexp = matching.NewUnexpected[*message](c.Seed)
-	e.buffers.init(c.UnexpectedLimit)
+	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.Seed)
 	e.initOffload()
 	e.sends.init(sendSlots)
 	e.reads.init(readSlots)

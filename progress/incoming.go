@@ -44,16 +44,18 @@ func (p *peer) charge(cost uint64) bool {
 	return false
 }
 
-// kept follows a message that stays here: its sender may need a larger window.
-func (p *peer) kept() {
+// kept follows a message of length n that stays here: its sender may need a larger window.
+func (p *peer) kept(n uint64) {
+	p.e.m.Unexpected++
+	p.e.m.UnexpectedBySize[sizeClass(n)]++
 	if p.in.short() && p.e.pool.grow(&p.in.account) {
 		p.grant()
 	}
 }
 
-// consumed gives back what a message of p has cost.
+// consumed gives back what messages of p have cost.
 func (p *peer) consumed(cost uint64) {
-	if p.e.pool.consume(&p.in.account, cost) {
+	if cost != 0 && p.e.pool.consume(&p.in.account, cost) {
 		p.grant()
 		p.e.growNextLocked()
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -66,9 +67,9 @@ func (p *peer) covers(cost uint64) bool {
 // costLocked is what a send costs its peer.
 func (e *Engine) costLocked(op *Op) uint64 {
 	if op.sync || len(op.buf) > e.cfg.EagerLimit {
-		return recordCost
+		return unexpected.RecordCost
 	}
-	return eagerCost(len(op.buf))
+	return unexpected.EagerCost(len(op.buf))
 }
 
 // permitted tells whether the head of the queue may go beyond its credit.
@@ -273,11 +274,11 @@ func (p *peer) launch(op *Op) bool {
 	case err != nil:
 		op.endSend(Status{}, p.sendError(err))
 	case eager:
-		p.out.charged += eagerCost(len(op.buf))
+		p.out.charged += unexpected.EagerCost(len(op.buf))
 		e.m.EagerSent++
 		op.complete(e.sentStatus(op.tag, len(op.buf)), nil)
 	default:
-		p.out.charged += recordCost
+		p.out.charged += unexpected.RecordCost
 		p.out.requests++
 		op.move(opRequested)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
 // newPool is a pool with its accounts open.
@@ -39,13 +41,13 @@ func (b *pool) busy(a *account, cost uint64) (n int) {
 // each other.
 func TestPoolShares(t *testing.T) {
 	const n, limit = 16, 16 << 20
-	b, accounts := newPool(limit, n, eagerCost(4096))
+	b, accounts := newPool(limit, n, unexpected.EagerCost(4096))
 	initial := accounts[0].initial
 	spare := float64(limit - n*int64(initial))
 	for _, active := range [][]int{{0}, {0, 1}, {0, 1, 2}, {3, 4, 5}} {
 		for range 100 {
 			for _, i := range active {
-				b.busy(&accounts[i], eagerCost(1000))
+				b.busy(&accounts[i], unexpected.EagerCost(1000))
 			}
 			require.LessOrEqual(t, b.committed, b.limit)
 		}
@@ -67,28 +69,28 @@ func TestPoolShares(t *testing.T) {
 	}
 	// The windows of the idle shrink as soon as something of them is consumed.
 	before := accounts[0].window
-	b.busy(&accounts[0], eagerCost(1000))
-	b.busy(&accounts[0], eagerCost(1000))
+	b.busy(&accounts[0], unexpected.EagerCost(1000))
+	b.busy(&accounts[0], unexpected.EagerCost(1000))
 	require.Less(t, accounts[0].window, before)
 }
 
 // A peer that keeps within its window never gets a larger one, and one whose messages stay here
 // gets no more than half.
 func TestPoolGrowsForNeed(t *testing.T) {
-	b, accounts := newPool(1<<20, 4, eagerCost(256))
+	b, accounts := newPool(1<<20, 4, unexpected.EagerCost(256))
 	a := &accounts[0]
 	for range 10000 {
-		require.True(t, b.receive(a, eagerCost(8)))
+		require.True(t, b.receive(a, unexpected.EagerCost(8)))
 		require.False(t, a.short())
 		require.False(t, b.grow(a))
-		if b.consume(a, eagerCost(8)) {
+		if b.consume(a, unexpected.EagerCost(8)) {
 			require.True(t, b.renew(a))
 		}
 	}
 	require.Equal(t, a.initial, a.window)
 	kept := int64(0)
-	for b.receive(a, eagerCost(8)) {
-		kept += int64(eagerCost(8))
+	for b.receive(a, unexpected.EagerCost(8)) {
+		kept += int64(unexpected.EagerCost(8))
 		if a.short() && b.grow(a) {
 			require.True(t, b.renew(a))
 		}
@@ -100,23 +102,23 @@ func TestPoolGrowsForNeed(t *testing.T) {
 // With nothing to give a peer has no credit, and what it is asked for goes through all the same.
 func TestPoolOfNothing(t *testing.T) {
 	for _, limit := range []int64{-1, 0, 1} {
-		b, accounts := newPool(limit, 2, eagerCost(256))
+		b, accounts := newPool(limit, 2, unexpected.EagerCost(256))
 		a := &accounts[0]
 		require.Zero(t, a.window)
 		require.False(t, b.grow(a))
 		require.False(t, b.renew(a))
 		a.excess = true
 		for i := range uint64(100) {
-			require.True(t, b.receive(a, recordCost))
-			require.EqualValues(t, recordCost, b.committed)
-			require.True(t, b.consume(a, recordCost))
+			require.True(t, b.receive(a, unexpected.RecordCost))
+			require.EqualValues(t, unexpected.RecordCost, b.committed)
+			require.True(t, b.consume(a, unexpected.RecordCost))
 			require.True(t, b.renew(a))
-			require.Equal(t, (i+1)*recordCost, a.told, "what it has sent, and no more")
+			require.Equal(t, (i+1)*unexpected.RecordCost, a.told, "what it has sent, and no more")
 			require.False(t, b.grow(a))
 		}
 		require.Zero(t, b.committed)
 		a.excess = false
-		require.False(t, b.receive(a, recordCost))
+		require.False(t, b.receive(a, unexpected.RecordCost))
 		require.Zero(t, b.committed, "it is not kept")
 	}
 }
@@ -125,18 +127,18 @@ func TestPoolOfNothing(t *testing.T) {
 // need it.
 func TestPoolOfManyPeers(t *testing.T) {
 	const n = 10000
-	b, accounts := newPool(defaultUnexpectedLimit, n, eagerCost(8192))
+	b, accounts := newPool(defaultUnexpectedLimit, n, unexpected.EagerCost(8192))
 	require.LessOrEqual(t, b.committed, b.limit/2)
 	require.Greater(t, accounts[0].window, uint64(3000))
 	for range 30 {
-		b.busy(&accounts[n-1], eagerCost(8192)) // more than its window
-		if b.grow(&accounts[n-1]) {             // so it is held up
+		b.busy(&accounts[n-1], unexpected.EagerCost(8192)) // more than its window
+		if b.grow(&accounts[n-1]) {                        // so it is held up
 			b.renew(&accounts[n-1])
 		}
 	}
 	require.Greater(t, accounts[n-1].window, uint64(10<<20))
 	for i := range accounts {
-		b.busy(&accounts[i], recordCost)
+		b.busy(&accounts[i], unexpected.RecordCost)
 		require.LessOrEqual(t, b.committed, b.limit)
 	}
 	for i := range accounts {
@@ -148,22 +150,22 @@ func TestPoolOfManyPeers(t *testing.T) {
 // What a peer has not been told of its initial window is not for others: it can always be told.
 func TestPoolKeepsInitialWindows(t *testing.T) {
 	const n, busy = 64, 8
-	b, accounts := newPool(4<<20, n, eagerCost(256))
+	b, accounts := newPool(4<<20, n, unexpected.EagerCost(256))
 	for i := busy; i < n; i++ { // not enough to be told
-		for range accounts[i].window / 4 / recordCost {
-			require.True(t, b.receive(&accounts[i], recordCost))
-			require.False(t, b.consume(&accounts[i], recordCost))
+		for range accounts[i].window / 4 / unexpected.RecordCost {
+			require.True(t, b.receive(&accounts[i], unexpected.RecordCost))
+			require.False(t, b.consume(&accounts[i], unexpected.RecordCost))
 		}
 	}
 	for range 100 {
 		for i := range busy {
-			b.busy(&accounts[i], recordCost)
+			b.busy(&accounts[i], unexpected.RecordCost)
 		}
 	}
 	require.Greater(t, accounts[0].window, 4*accounts[0].initial)
 	for i := busy; i < n; i++ {
-		require.True(t, b.receive(&accounts[i], recordCost))
-		require.True(t, b.consume(&accounts[i], recordCost))
+		require.True(t, b.receive(&accounts[i], unexpected.RecordCost))
+		require.True(t, b.consume(&accounts[i], unexpected.RecordCost))
 		require.True(t, b.renew(&accounts[i]))
 		require.Equal(t, accounts[i].consumed+accounts[i].initial, accounts[i].told)
 		require.LessOrEqual(t, b.committed, b.limit)
@@ -236,7 +238,7 @@ func TestPoolAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "peers")
 		limit := rapid.SampledFrom([]int64{0, 1, 2048, 64 << 10, 256 << 10, 4 << 20}).Draw(t, "limit")
-		largest := eagerCost(rapid.SampledFrom([]int{0, 256, 8192}).Draw(t, "eager limit"))
+		largest := unexpected.EagerCost(rapid.SampledFrom([]int{0, 256, 8192}).Draw(t, "eager limit"))
 		p := &naivePool{kept: make([][]uint64, n), lost: make([]bool, n)}
 		p.pool, p.accounts = newPool(limit, n, largest)
 		peer := func(t *rapid.T) int {
@@ -250,7 +252,7 @@ func TestPoolAgainstModel(t *testing.T) {
 			"": p.check,
 			"receive": func(t *rapid.T) {
 				i := peer(t)
-				cost := min(rapid.SampledFrom([]uint64{recordCost, 320, 1280, largest}).Draw(t, "cost"), largest)
+				cost := min(rapid.SampledFrom([]uint64{unexpected.RecordCost, 320, 1280, largest}).Draw(t, "cost"), largest)
 				for range rapid.IntRange(1, 50).Draw(t, "count") {
 					a := &p.accounts[i]
 					if a.received+cost > a.told && !a.excess && rapid.IntRange(0, 99).Draw(t, "wrong") != 0 || p.lost[i] {

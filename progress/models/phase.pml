@@ -331,7 +331,7 @@ inline del(what, r, count)
 /* add is addLocked, for a receive for which there is room. */
 inline add(r) { state[r] = OFFERED; op(ADD, r, C) }
 
-/* search is posted.Match and leftLocked, or keepLocked, then countLocked: all that is done with unexpected message m. */
+/* search is posted.Match and leftLocked, or KeepEager, then countLocked: all that is done with unexpected message m. */
 inline search(m)
 {
 	x = 0;
