@@ -16,7 +16,7 @@ func (op *Op) cancel() {
 	case opPosted:
 		op.endPosted(ErrCanceled)
 	case opOffered:
-		e.recallLocked(op, ErrCanceled)
+		op.recall(ErrCanceled)
 	case opQueued:
 		op.cancelQueued()
 	case opRequested:

@@ -20,8 +20,8 @@ func (c *engineCheck) settle(e *Engine, src int) {
 }
 
 // counted is V8: a message is counted once, when it is settled.
-func (c *engineCheck) counted(e *Engine) {
-	invariant.Check(e.handled == c.settled, "V8", "%d unexpected messages are counted, %d are delivered or queued", e.handled, c.settled)
+func (c *engineCheck) counted(o *offload) {
+	invariant.Check(o.handled == c.settled, "V8", "%d unexpected messages are counted, %d are delivered or queued", o.handled, c.settled)
 }
 
 // added follows a receive that the device has got.
@@ -64,34 +64,33 @@ func (c *engineCheck) dropped(s slot) {
 
 // reporting is V9 and V8: an operation reports a count. The receive whose message it includes is
 // being taken out, and all messages that it includes are settled.
-func (c *engineCheck) reporting(e *Engine, count uint32) {
+func (c *engineCheck) reporting(o *offload, count uint32) {
 	invariant.Check(int32(count-c.settled) <= 0, "V8", "the device is told of %d messages, %d are delivered or queued", count, c.settled)
-	invariant.Check(int32(count-e.off.reported) >= 0, "V8", "the device is told of %d messages after %d", count, e.off.reported)
+	invariant.Check(int32(count-o.reported) >= 0, "V8", "the device is told of %d messages after %d", count, o.reported)
 	if d := c.due; d != nil {
 		invariant.Check(int32(count-d.count) < 0, "V9", "the device is told of %d messages while receive %#x, found by message %d, is still in its list",
 			count, d.id(), d.count)
 	}
 }
 
-// checkDeviceLocked checks the lists around the device.
-func (e *Engine) checkDeviceLocked() {
-	e.checkKeptLocked()
-	e.checkSlotsLocked()
-	e.checkOverlapLocked()
-	invariant.Check(e.handled == e.inv.settled, "V8", "%d unexpected messages are counted, %d are delivered or queued", e.handled, e.inv.settled)
-	invariant.Check(!e.off.finding && e.inv.due == nil, "V9", "a receive that a message has found is still in the device's list")
+// check checks the lists around the device, against the shadow list.
+func (o *offload) check(posted *matching.Posted[*Op]) {
+	o.checkKept(posted)
+	o.checkSlots()
+	o.checkOverlap()
+	o.inv.counted(o)
+	invariant.Check(!o.finding && o.inv.due == nil, "V9", "a receive that a message has found is still in the device's list")
 }
 
-// checkKeptLocked: offload.kept has exactly the receives that are in the shadow list and not in the
+// checkKept: offload.kept has exactly the receives that are in the shadow list and not in the
 // device, in order; offload.waiting those of them that the device may get.
-func (e *Engine) checkKeptLocked() {
-	o := &e.off
+func (o *offload) checkKept(posted *matching.Posted[*Op]) {
 	n, last := 0, uint64(0)
 	for h, op := range o.kept.All() {
 		checkEntry(op, "V5", "the list of those that software keeps", opPosted)
 		invariant.Check(op.kept == h, "V5", "a receive that software keeps is under another handle: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive that software keeps is behind one that was posted later: %s", op.note.where())
-		may := len(op.buf) >= o.least && e.coveredLocked(op)
+		may := len(op.buf) >= o.least && op.covered()
 		invariant.Check(op.linked == may, "V18", "a receive that may go to the device, or may not, waits for it %v: %s", op.linked, op.note.where())
 		last = op.note.order
 		if op.linked {
@@ -107,18 +106,17 @@ func (e *Engine) checkKeptLocked() {
 		n--
 	}
 	invariant.Check(n == 0, "V5", "%d receives that wait for the device are in no list", n)
-	posted := 0
-	for _, op := range e.posted.All() {
+	n = 0
+	for _, op := range posted.All() {
 		if op.state == opPosted {
-			posted++
+			n++
 		}
 	}
-	invariant.Check(posted == o.kept.Len(), "V5", "software keeps %d receives, %d are in the list of them", posted, o.kept.Len())
+	invariant.Check(n == o.kept.Len(), "V5", "software keeps %d receives, %d are in the list of them", n, o.kept.Len())
 }
 
-// checkSlotsLocked is V12: what the device has is what it was given and has not ended.
-func (e *Engine) checkSlotsLocked() {
-	o := &e.off
+// checkSlots is V12: what the device has is what it was given and has not ended.
+func (o *offload) checkSlots() {
 	inList, fresh := 0, 0
 	for i := range o.slots.entries {
 		en := &o.slots.entries[i]
@@ -127,7 +125,7 @@ func (e *Engine) checkSlotsLocked() {
 			continue
 		}
 		checkEntry(op, "V12", "the device", opOffered, opRecalled, opMatched)
-		invariant.Check(op.slot == slot{uint32(i), en.gen} && e.inv.device[op.slot.id()] == op.note, "V12", "a receive is in the device under another name: %s", op.note.where())
+		invariant.Check(op.slot == slot{uint32(i), en.gen} && o.inv.device[op.slot.id()] == op.note, "V12", "a receive is in the device under another name: %s", op.note.where())
 		invariant.Check((op.state == opRecalled) == (op.err != nil), "V12", "a receive is asked back from the device for %v: %s", op.err, op.note.where())
 		if op.state == opMatched {
 			continue
@@ -139,29 +137,29 @@ func (e *Engine) checkSlotsLocked() {
 	}
 	invariant.Check(inList == o.entries, "V14", "%d receives are counted in the device's list, there are %d", o.entries, inList)
 	invariant.Check(fresh == o.fresh, "V14", "%d receives are counted as added with the last count, there are %d", o.fresh, fresh)
-	invariant.Check(len(e.inv.device) == o.slots.used && o.slots.used <= o.most, "V14", "%d receives have slots, the device has %d; it holds %d", o.slots.used, len(e.inv.device), o.most)
+	invariant.Check(len(o.inv.device) == o.slots.used && o.slots.used <= o.most, "V14", "%d receives have slots, the device has %d; it holds %d", o.slots.used, len(o.inv.device), o.most)
 }
 
 // overlapLook is how many receives in the device one check looks at, unless it is to be thorough;
 // the next goes on behind them.
 const overlapLook = 64
 
-// checkOverlapLocked is V6 as it must hold at all times: software keeps no receive that overlaps
+// checkOverlap is V6 as it must hold at all times: software keeps no receive that overlaps
 // one in the device that was posted later. What it keeps only ever leaves, and nothing comes back
 // from the device to it.
-func (e *Engine) checkOverlapLocked() {
-	entries := e.off.slots.entries
+func (o *offload) checkOverlap() {
+	entries := o.slots.entries
 	look := len(entries)
 	if !invariant.Thorough {
 		look = min(look, overlapLook)
 	}
 	for range look {
-		e.inv.looked++
-		op := entries[e.inv.looked%len(entries)].op
+		o.inv.looked++
+		op := entries[o.inv.looked%len(entries)].op
 		if op == nil || op.state != opOffered {
 			continue
 		}
-		for _, k := range e.off.kept.All() {
+		for _, k := range o.kept.All() {
 			if k.note.order > op.note.order {
 				break
 			}

@@ -66,7 +66,7 @@ func TestOwnerIsChecked(t *testing.T) {
 		func() { r.op.complete(Status{}, nil) },
 		func() { r.op.cancel() },
 		func() { newOp(e) },
-		func() { e.postLocked(r.op) },
+		func() { r.op.post() },
 		func() { e.pollLocked() },
 		func() { e.peers[1].lose(nil) },
 		func() { e.peers[1].markDirty() },

@@ -43,8 +43,8 @@ func (e *Engine) checkAllLocked() {
 	e.checkReadsLocked()
 	e.checkPeersLocked()
 	e.checkWaitersLocked()
-	if e.tags != nil {
-		e.checkDeviceLocked()
+	if e.off.tags != nil {
+		e.off.check(e.posted)
 	}
 }
 

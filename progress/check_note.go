@@ -87,9 +87,9 @@ func (w where) String() string {
 	return fmt.Sprintf("%v, posted at\n%v", w.r, w.r.posted)
 }
 
-// noteLocked begins the record of an operation that is about to be posted.
-func (e *Engine) noteLocked(op *Op, kind noteKind) {
-	c := &e.inv
+// takeNote begins the record of an operation that is about to be posted.
+func (op *Op) takeNote(kind noteKind) {
+	c := &op.e.inv
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.posts++

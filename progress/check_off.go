@@ -26,7 +26,7 @@ const (
 	noteStand
 )
 
-func (*Engine) noteLocked(*Op, noteKind) {}
+func (*Op) takeNote(noteKind) {}
 
 func (note) awaited(int32)   {}
 func (note) outcome(error)   {}
@@ -40,18 +40,18 @@ func (*slots) checkTaken(slot)      {}
 func (*Engine) warnOpenLocked()     {}
 func (*engineCheck) dump(io.Writer) {}
 
-func (*Engine) checkPolledLocked(int)          {}
-func (*Engine) checkReceiveLocked(uint64, *Op) {}
-func (*peer) checkLost()                       {}
-func (*Engine) checkClosedLocked()             {}
-func (*engineCheck) enterPoll(*Engine)         {}
-func (*engineCheck) leavePoll()                {}
-func (*engineCheck) callback(*Engine)          {}
-func (*engineCheck) settle(*Engine, int)       {}
-func (*engineCheck) counted(*Engine)           {}
-func (*engineCheck) found(*Op)                 {}
-func (*engineCheck) dropped(slot)              {}
-func (*engineCheck) left(slot)                 {}
-func (*engineCheck) reporting(*Engine, uint32) {}
+func (*Engine) checkPolledLocked(int)           {}
+func (*Engine) checkReceiveLocked(uint64, *Op)  {}
+func (*peer) checkLost()                        {}
+func (*Engine) checkClosedLocked()              {}
+func (*engineCheck) enterPoll(*Engine)          {}
+func (*engineCheck) leavePoll()                 {}
+func (*engineCheck) callback(*Engine)           {}
+func (*engineCheck) settle(*Engine, int)        {}
+func (*engineCheck) counted(*offload)           {}
+func (*engineCheck) found(*Op)                  {}
+func (*engineCheck) dropped(slot)               {}
+func (*engineCheck) left(slot)                  {}
+func (*engineCheck) reporting(*offload, uint32) {}
 
 func (op *Op) checkMove(to opState, allowed []opState) {}

@@ -113,8 +113,8 @@ func TestRulesAreChecked(t *testing.T) {
 			}
 		}},
 		"lost peer has a request":  {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
-		"message counted twice":    {"V8", func(e *Engine) { e.handled++ }},
-		"message not counted":      {"V8", func(e *Engine) { e.handled-- }},
+		"message counted twice":    {"V8", func(e *Engine) { e.off.handled++ }},
+		"message not counted":      {"V8", func(e *Engine) { e.off.handled-- }},
 		"forced DEL forgotten":     {"V9", func(e *Engine) { e.inv.due = &foundReceive{slotOf(1), 1} }},
 		"device has another":       {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},
 		"recalled without a cause": {"V12", func(e *Engine) { recall(e); recalledOp(e).err = nil }},
@@ -126,7 +126,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"memory of one under way": {"pool", func(e *Engine) {
 			op := opOf(e, 20)
 			order := op.note.order
-			e.noteLocked(op, noteRecv)
+			op.takeNote(noteRecv)
 			op.note.order = order
 		}},
 		"send in a wrong slot":    {"slot", func(e *Engine) { e.sends.entries[0].op.slot.gen++ }},
@@ -224,12 +224,12 @@ func TestOverlapIsCheckedFarIn(t *testing.T) {
 	op.tag, op.note.order = receives, 1<<20
 	e.inv.looked = 0
 	for range overlapped / overlapLook {
-		require.NotPanics(t, e.checkOverlapLocked)
+		require.NotPanics(t, e.off.checkOverlap)
 	}
-	broken(t, "V6", e.checkOverlapLocked)
+	broken(t, "V6", e.off.checkOverlap)
 	e.inv.looked = 0
 	invarianttest.Thorough(t)
-	broken(t, "V6", e.checkOverlapLocked)
+	broken(t, "V6", e.off.checkOverlap)
 }
 
 // A loss leaves nothing that waits.
@@ -259,7 +259,7 @@ func reorder(e *Engine, op *Op) {
 
 // post posts a receive as Irecv does, without the search.
 func post(e *Engine, tag uint64) {
-	e.postLocked(e.newOpLocked(noteRecv, 0, tag, exact, nil))
+	e.newOpLocked(noteRecv, 0, tag, exact, nil).post()
 }
 
 // requeue does with an unexpected request what a receive does that is cancelled while it reads.
@@ -270,7 +270,7 @@ func requeue(e *Engine, tag uint64) {
 	e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 }
 
-func recall(e *Engine) { e.recallLocked(opOf(e, 20), ErrCanceled) }
+func recall(e *Engine) { opOf(e, 20).recall(ErrCanceled) }
 
 func recalledOp(e *Engine) *Op {
 	for _, en := range e.off.slots.entries {
@@ -288,16 +288,16 @@ func TestEventsAreChecked(t *testing.T) {
 		f    func(e *Engine)
 	}{
 		"counted before it is queued":       {"V8", func(e *Engine) { e.countLocked(0) }},
-		"device told too much":              {"V8", func(e *Engine) { e.reportLocked(e.handled + 1) }},
-		"device told less than before":      {"V8", func(e *Engine) { e.reportLocked(e.handled); e.reportLocked(e.handled - 1) }},
-		"operation before the forced DEL":   {"V9", func(e *Engine) { op := opOf(e, 20); found(e, op); e.reportLocked(e.handled) }},
+		"device told too much":              {"V8", func(e *Engine) { e.off.report(e.off.handled + 1) }},
+		"device told less than before":      {"V8", func(e *Engine) { e.off.report(e.off.handled); e.off.report(e.off.handled - 1) }},
+		"operation before the forced DEL":   {"V9", func(e *Engine) { op := opOf(e, 20); found(e, op); e.off.report(e.off.handled) }},
 		"forced DEL missing":                {"V9", func(e *Engine) { found(e, opOf(e, 20)); found(e, opOf(e, 21)) }},
 		"forced DEL of what nobody found":   {"V9", func(e *Engine) { e.inv.dropped(slotOf(1)) }},
-		"receive leaves the device twice":   {"V12", func(e *Engine) { s := opOf(e, 20).slot; e.releaseLocked(s); e.releaseLocked(s) }},
+		"receive leaves the device twice":   {"V12", func(e *Engine) { s := opOf(e, 20).slot; e.off.release(s); e.off.release(s) }},
 		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; op.move(opOffered) }},
 		"request without a region":          {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; op.move(opRequested) }},
 		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; opOf(e, 20).move(opMatched) }},
-		"recall of what is not offered":     {"state", func(e *Engine) { e.recallLocked(opOf(e, 22), ErrCanceled) }},
+		"recall of what is not offered":     {"state", func(e *Engine) { opOf(e, 22).recall(ErrCanceled) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
 		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
 		"waiter used twice":                 {"waiter", func(e *Engine) { op := opOf(e, 20); e.newWaiterLocked(op).inv.take(op) }},
@@ -318,9 +318,9 @@ func TestEventsAreChecked(t *testing.T) {
 // found is what an unexpected message does with a receive in the device, but for the forced DEL.
 func found(e *Engine, op *Op) {
 	e.posted.Remove(op.handle)
-	e.leftLocked(op)
+	e.off.left(op)
 	e.inv.settle(e, 0)
-	e.handled++
+	e.off.handled++
 }
 
 // The rules hold in an engine that nobody has spoilt, also while messages are being requeued and

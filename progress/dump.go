@@ -46,7 +46,7 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, len(op.buf), where)
 	}
 	e.dumpUnexpectedLocked(b)
-	if e.tags != nil {
+	if e.off.tags != nil {
 		e.dumpSlots(b, "receives in the device", &e.off.slots)
 	}
 	e.dumpSlots(b, "rendezvous sends", &e.sends)

@@ -55,7 +55,6 @@ type Engine struct {
 	cfg    Config // constant
 	tr     transport.Transport
 	caps   transport.Caps // constant
-	tags   transport.TagList
 	log    *slog.Logger
 	window uint64 // constant: each peer's credit here at the start
 
@@ -90,7 +89,6 @@ type Engine struct {
 	closing   bool
 	closed    bool
 	wires     []string // once closed: what Wires said last
-	handled   uint32   // C of the offload protocol: unexpected messages completely handled
 	off       offload
 	m         Metrics // those that are counted at once, see Metrics
 	wait      waitState
@@ -132,7 +130,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 	if err != nil {
 		return nil, fmt.Errorf("progress: transport: %w", err)
 	}
-	e.tr, e.caps, e.tags = tr, tr.Caps(), tr.TagList()
+	e.tr, e.caps = tr, tr.Caps()
 	if err := e.configure(); err != nil {
 		_ = tr.Close()
 		return nil, err
@@ -166,7 +164,8 @@ func (e *Engine) configure() error {
 	e.posted = matching.NewPosted[*Op](c.Seed)
 	e.from = make([]int, 1+c.Size)
 	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.Seed)
-	e.initOffload()
+	e.off.inv = &e.inv
+	e.off.init(e.tr.TagList(), c)
 	e.sends.init(sendSlots)
 	e.reads.init(readSlots)
 	e.peers = make([]peer, c.Size)
@@ -203,7 +202,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	if err := e.tr.Connect(peer, a.transport); err != nil {
 		return err
 	}
-	if e.tags != nil && !e.tags.Covers(peer) {
+	if t := e.off.tags; t != nil && !t.Covers(peer) {
 		p.foreign = true
 		e.off.foreign++
 	}
@@ -279,8 +278,8 @@ func (e *Engine) pollLocked() int {
 	if len(e.dirty) != 0 {
 		n += e.retryLocked()
 	}
-	if e.tags != nil {
-		n += e.tendLocked(n)
+	if e.off.tags != nil && e.broken == nil {
+		n += e.off.tend(n)
 	}
 	if len(e.flushers) != 0 {
 		e.flushedLocked()

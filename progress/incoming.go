@@ -184,9 +184,10 @@ func (p *peer) takeHeld(episode uint32, h held) {
 	p.tell()
 }
 
-// nameLocked names a receive that was just posted to the peers that are held up and could satisfy
+// nameToHeld names a receive that was just posted to the peers that are held up and could satisfy
 // it.
-func (e *Engine) nameLocked(op *Op) {
+func (op *Op) nameToHeld() {
+	e := op.e
 	if op.peer != AnySource {
 		e.peers[op.peer].name(op)
 		return
@@ -205,7 +206,7 @@ func (p *peer) name(op *Op) {
 // recallAnsweredLocked follows a receive that the device was asked to give up, and has given up or
 // matched.
 func (e *Engine) recallAnsweredLocked() {
-	if e.off.recalled--; e.off.recalled != 0 {
+	if !e.off.answered() {
 		return
 	}
 	for _, r := range e.held {

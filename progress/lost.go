@@ -104,7 +104,7 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 		case !which(op):
 		case op.state == opOffered:
 			if !e.closing {
-				e.recallLocked(op, err) // the device has the buffer
+				op.recall(err) // the device has the buffer
 			}
 		default:
 			op.endPosted(err)

@@ -93,12 +93,13 @@ func (e *Engine) Metrics() Metrics {
 	defer e.mu.Unlock()
 	m := e.m
 	m.Queued, m.RndvSent = e.entered[opQueued], e.entered[opRequested]
+	m.Offload = e.off.m
 	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffered], e.entered[opMatched]
 	m.Offload.Dels = e.entered[opRecalled]
 	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()
 	m.UnexpectedBytes, m.UnexpectedPeak = e.unexp.Memory()
 	m.QueuedBytes = e.queued
-	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.dormantLocked()
+	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.off.dormant()
 	m.RequestsNow, m.ReadsNow = e.sends.used, e.reads.used
 	return m
 }

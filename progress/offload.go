@@ -17,7 +17,7 @@ import (
 // without each of its rules.
 //
 // All is decided under the engine's lock, which also covers the polling of the transport (V7, TMO
-// 5.4).
+// 5.4). The policy knows receives and the list, not the engine: taglist.go is what lies between.
 
 const (
 	defaultOffloadMin = 1024 // TMO 6.2: for less the device costs more than it saves
@@ -35,9 +35,14 @@ const (
 	restMost     = 1 << 16
 )
 
-// offload is the part of the engine that deals with a device's tag list. It is not used where the
-// transport has none.
+// offload is the policy and what it knows of the device's tag list. Where the transport has none,
+// tags is nil and the rest is not used, but that messages are counted.
 type offload struct {
+	tags    transport.TagList
+	inv     *engineCheck
+	m       OffloadMetrics
+	handled uint32 // C of the protocol: unexpected messages that are completely handled
+
 	kept    *matching.Posted[*Op] // receives that software keeps (V6)
 	waiting opList                // those of them that the device may yet get, in posting order
 	slots   slots                 // receives that the device has, matched ones included, until they end
@@ -60,57 +65,54 @@ type offload struct {
 	full     bool   // the list was full, and has not emptied far enough since
 	due      bool   // receives in waiting may have become eligible
 
-	window, rest, backoff int // thrashing: see endLocked
+	window, rest, backoff int // thrashing: see end
 	ended, dropped        int
 	resting               int
 }
 
-// initOffload decides whether the device matches at all.
-func (e *Engine) initOffload() {
-	if e.tags == nil {
+// init decides whether the device, whose list is tags, matches at all.
+func (o *offload) init(tags transport.TagList, cfg *Config) {
+	if tags == nil {
 		return
 	}
-	o := &e.off
-	o.most = e.tags.Capacity()
-	if e.cfg.MaxTags != 0 {
-		o.most = min(o.most, e.cfg.MaxTags)
+	o.most = tags.Capacity()
+	if cfg.MaxTags != 0 {
+		o.most = min(o.most, cfg.MaxTags)
 	}
 	if o.most <= 0 {
-		e.tags = nil
 		return
 	}
-	o.least = e.cfg.OffloadMin
+	o.tags = tags
+	o.least = cfg.OffloadMin
 	if o.least == 0 {
 		o.least = defaultOffloadMin
 	}
 	o.low = max(o.most/8, 1)
-	o.kept = matching.NewPosted[*Op](e.cfg.Seed)
+	o.kept = matching.NewPosted[*Op](cfg.Seed)
 	o.slots.init(readSlots)
 	o.window, o.rest, o.backoff = thrashWindow, restLeast, restLeast
 }
 
-// offerLocked gives a receive that was just posted to the device, or keeps it in software and says
-// why.
-func (e *Engine) offerLocked(op *Op) {
-	o := &e.off
+// offer gives a receive that was just posted to the device, or keeps it in software and says why.
+func (o *offload) offer(op *Op) {
 	large := len(op.buf) >= o.least
-	eligible := large && e.coveredLocked(op)
-	why := &e.m.Offload.KeptSmall
+	eligible := large && op.covered()
+	why := &o.m.KeptSmall
 	switch {
 	case !large:
 	case !eligible:
-		why = &e.m.Offload.KeptPath
+		why = &o.m.KeptPath
 	case o.resting > 0:
-		why = &e.m.Offload.KeptOff
+		why = &o.m.KeptOff
 		if o.resting--; o.resting == 0 {
 			o.due = true
 		}
 	case o.kept.Overlapping(op.tag, op.mask, ^matching.Stamp(0)): // all of them were posted before
-		why = &e.m.Offload.KeptOverlap
-	case e.addLocked(op):
+		why = &o.m.KeptOverlap
+	case o.add(op):
 		return
 	default:
-		why = &e.m.Offload.KeptFull
+		why = &o.m.KeptFull
 		o.due = true
 	}
 	*why++
@@ -120,51 +122,32 @@ func (e *Engine) offerLocked(op *Op) {
 	}
 }
 
-// coveredLocked tells whether all messages that a receive could get come by the device with the
-// list (TMO 6.4).
-func (e *Engine) coveredLocked(op *Op) bool {
-	return e.off.foreign == 0 || op.peer >= 0 && !e.peers[op.peer].foreign
-}
-
-// forged ends a peer whose message comes by another device and would match a receive that
-// only the list's device can get a message for: its tag names another source.
-func (p *peer) forged(tag uint64) bool {
-	op, _, ok := p.e.posted.Find(tag)
-	if !ok || op.state != opOffered {
-		return false
-	}
-	p.lose(protocolError("rank %d sends tag %#x in the name of another rank", p.rank, tag))
-	return true
-}
-
-// addLocked adds a receive that no earlier one in software overlaps (V6) to the device's list.
-func (e *Engine) addLocked(op *Op) bool {
-	o := &e.off
-	if !e.roomyLocked() {
+// add adds a receive that no earlier one in software overlaps (V6) to the device's list.
+func (o *offload) add(op *Op) bool {
+	if !o.roomy() {
 		return false
 	}
 	s, ok := o.slots.take(op)
 	if !ok {
 		return false
 	}
-	if err := e.tags.Add(s.id(), op.tag&op.mask, op.mask, op.buf, e.handled); err != nil { // V19
+	if err := o.tags.Add(s.id(), op.tag&op.mask, op.mask, op.buf, o.handled); err != nil { // V19
 		o.slots.release(s)
 		o.full = err == transport.ErrAgain
 		return false
 	}
-	e.reportLocked(e.handled)
-	op.slot, op.added = s, e.handled
+	o.report(o.handled)
+	op.slot, op.added = s, o.handled
 	op.move(opOffered)
 	o.entries++
 	o.fresh++
 	return true
 }
 
-// roomyLocked tells whether the list has room. Once it was full it must empty a little before it is
+// roomy tells whether the list has room. Once it was full it must empty a little before it is
 // used again, so that a receive is not moved for each that ends (TMO 6.10).
-func (e *Engine) roomyLocked() bool {
-	o := &e.off
-	room := min(e.tags.Free(), o.most-o.slots.used)
+func (o *offload) roomy() bool {
+	room := min(o.tags.Free(), o.most-o.slots.used)
 	if o.full {
 		o.full = room < o.low
 	} else {
@@ -173,19 +156,18 @@ func (e *Engine) roomyLocked() bool {
 	return !o.full
 }
 
-// reportLocked notes that an operation has carried the count of handled messages to the device.
-func (e *Engine) reportLocked(count uint32) {
-	e.inv.reporting(e, count)
-	if o := &e.off; o.reported != count {
+// report notes that an operation has carried the count of handled messages to the device.
+func (o *offload) report(count uint32) {
+	o.inv.reporting(o, count)
+	if o.reported != count {
 		o.reported, o.fresh = count, 0
 	}
 }
 
-// promoteLocked offers receives that software has kept, the earliest eligible one first. Where a
+// promote offers receives that software has kept, the earliest eligible one first. Where a
 // receive stays in software no later one that overlaps it can have gone to the device before it, so
 // that the device's order is the posting order wherever it matters (TMO 5.6, 6.3).
-func (e *Engine) promoteLocked() (promoted int) {
-	o := &e.off
+func (o *offload) promote() (promoted int) {
 	o.due = false
 	if o.resting > 0 || o.waiting.empty() {
 		return 0
@@ -195,10 +177,10 @@ func (e *Engine) promoteLocked() (promoted int) {
 		next := op.next
 		if before, _ := o.kept.Stamp(op.kept); o.kept.Overlapping(op.tag, op.mask, before) {
 			look--
-		} else if e.addLocked(op) {
+		} else if o.add(op) {
 			o.kept.Remove(op.kept)
 			o.waiting.remove(op)
-			e.m.Offload.Promoted++
+			o.m.Promoted++
 			promoted++
 		} else {
 			break
@@ -209,10 +191,9 @@ func (e *Engine) promoteLocked() (promoted int) {
 	return promoted
 }
 
-// leftLocked follows a receive that software has unlinked from the shadow list, for a message or
-// because it ends.
-func (e *Engine) leftLocked(op *Op) {
-	o := &e.off
+// left follows a receive that software has unlinked from the shadow list, for a message or because
+// it ends.
+func (o *offload) left(op *Op) {
 	if op.state == opPosted {
 		o.kept.Remove(op.kept)
 		if op.linked {
@@ -223,33 +204,30 @@ func (e *Engine) leftLocked(op *Op) {
 	}
 	// It is in the device, dormant: nothing reports its message before its DEL is posted (TMO 5.3).
 	o.found, o.finding = op.slot, true
-	e.inv.found(op)
+	o.inv.found(op)
 	o.slots.detach(op.slot)
-	e.goneLocked(op)
-	e.endLocked(true)
+	o.gone(op)
+	o.end(true)
 }
 
-// goneLocked counts an entry out of the list.
-func (e *Engine) goneLocked(op *Op) {
-	o := &e.off
+// gone counts an entry out of the list.
+func (o *offload) gone(op *Op) {
 	o.entries--
 	if op.added == o.reported && o.fresh > 0 {
 		o.fresh--
 	}
 }
 
-// releaseLocked takes back the slot of a receive that the device has nothing to do with any more.
-func (e *Engine) releaseLocked(s slot) {
-	o := &e.off
-	e.inv.left(s)
+// release takes back the slot of a receive that the device has nothing to do with any more.
+func (o *offload) release(s slot) {
+	o.inv.left(s)
 	o.slots.release(s)
 	o.due = o.due || !o.waiting.empty()
 }
 
-// endLocked watches over the use of the device: how many of the receives that leave it were found
+// end watches over the use of the device: how many of the receives that leave it were found
 // by unexpected messages (TMO 6.10).
-func (e *Engine) endLocked(dropped bool) {
-	o := &e.off
+func (o *offload) end(dropped bool) {
 	o.ended++
 	if dropped {
 		o.dropped++
@@ -261,52 +239,81 @@ func (e *Engine) endLocked(dropped bool) {
 	case 4*o.dropped >= 3*o.ended:
 		o.resting = o.backoff
 		o.backoff = min(2*o.backoff, restMost)
-		e.m.Offload.Rests++
+		o.m.Rests++
 	case 2*o.dropped <= o.ended:
 		o.backoff = o.rest
 	}
 	o.ended, o.dropped = 0, 0
 }
 
-// tendLocked is the list's share of a poll, which brought n events. It returns how much it posted.
-func (e *Engine) tendLocked(n int) (posted int) {
-	o := &e.off
-	if e.broken != nil {
-		return 0
-	}
+// tend is the list's share of a poll, which brought n events. It returns how much it posted.
+func (o *offload) tend(n int) (posted int) {
 	if o.due {
-		posted = e.promoteLocked()
+		posted = o.promote()
 	}
-	behind := e.handled - o.reported
+	behind := o.handled - o.reported
 	if behind >= syncBound || behind != 0 && n == 0 && o.entries > 0 {
-		e.syncLocked()
+		o.sync()
 	}
 	return posted
 }
 
-// leaveDeviceLocked leaves everything to a device that works by itself. What is dormant could not
-// be matched meanwhile.
-func (e *Engine) leaveDeviceLocked() {
-	if e.tags != nil && e.handled != e.off.reported && e.off.entries > 0 && e.broken == nil {
-		e.syncLocked()
-	}
-	e.cfg.Left()
-}
-
-// syncLocked tells the device how many messages were handled, so that what is dormant becomes live
-// (TMO 5.4). The transport has one of these under way at most.
-func (e *Engine) syncLocked() {
-	if e.tags.Sync(e.handled) == nil {
-		e.reportLocked(e.handled)
-		e.m.Offload.Syncs++
+// leave is called when the device is left to itself for a while, if it works by itself. What is
+// dormant could not be matched meanwhile.
+func (o *offload) leave() {
+	if o.handled != o.reported && o.entries > 0 {
+		o.sync()
 	}
 }
 
-// dormantLocked is how many entries the device cannot match yet, as far as can be known here: at
-// most those added since it was last told something new, if it has fallen behind since.
-func (e *Engine) dormantLocked() int {
-	if e.tags == nil || e.handled == e.off.reported {
+// sync tells the device how many messages were handled, so that what is dormant becomes live (TMO
+// 5.4). The transport has one of these under way at most.
+func (o *offload) sync() {
+	if o.tags.Sync(o.handled) == nil {
+		o.report(o.handled)
+		o.m.Syncs++
+	}
+}
+
+// recall asks the device for a receive, which has left the shadow list. A DEL from inside the
+// handling of a message, which may have found a receive that is not taken out yet, carries the
+// count without that message.
+func (o *offload) recall(op *Op) {
+	o.recalled++
+	if o.tags.Del(op.slot.id(), o.handled) == nil { // else the transport is broken, and the next Poll says so
+		o.report(o.handled)
+	}
+}
+
+// answered counts a receive that the device was asked for and has given up or matched, and reports
+// whether it was the last.
+func (o *offload) answered() (last bool) {
+	o.recalled--
+	return o.recalled == 0
+}
+
+// count counts an unexpected message once it is delivered, visible, or refused (V8), and then takes
+// the receive that it found out of the device: by the operation that tells of it, or before any
+// that does (V9).
+func (o *offload) count() {
+	o.handled++
+	o.inv.counted(o)
+	if !o.finding {
+		return
+	}
+	o.finding = false
+	_ = o.tags.Drop(o.found.id(), o.handled) // fails as in recall
+	o.inv.dropped(o.found)
+	o.report(o.handled)
+	o.m.Drops++
+	o.release(o.found)
+}
+
+// dormant is how many entries the device cannot match yet, as far as can be known here: at most
+// those added since it was last told something new, if it has fallen behind since.
+func (o *offload) dormant() int {
+	if o.handled == o.reported {
 		return 0
 	}
-	return e.off.fresh
+	return o.fresh
 }

@@ -13,7 +13,7 @@ import (
 func TestNoOffload(t *testing.T) {
 	for _, maxTags := range []int{-1, 2} {
 		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1, MaxTags: maxTags}, fakeOpts{tags: 4})
-		require.Equal(t, maxTags < 0, c.e[1].tags == nil)
+		require.Equal(t, maxTags < 0, c.e[1].off.tags == nil)
 		for range 4 {
 			c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
 		}

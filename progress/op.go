@@ -95,7 +95,7 @@ type opPool struct {
 func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []byte) (op *Op) {
 	op = e.takeOpLocked()
 	op.peer, op.tag, op.mask, op.buf = peer, tag, mask, buf
-	e.noteLocked(op, kind)
+	op.takeNote(kind)
 	return
 }
 

@@ -64,9 +64,9 @@ func (p *peer) covers(cost uint64) bool {
 	return o.covers(cost)
 }
 
-// costLocked is what a send costs its peer.
-func (e *Engine) costLocked(op *Op) uint64 {
-	if op.sync || len(op.buf) > e.cfg.EagerLimit {
+// cost is what a send costs its peer.
+func (op *Op) cost() uint64 {
+	if op.sync || len(op.buf) > op.e.cfg.EagerLimit {
 		return unexpected.RecordCost
 	}
 	return unexpected.EagerCost(len(op.buf))
@@ -119,7 +119,7 @@ func (p *peer) pump() (n int) {
 	o := &p.out
 	for !o.empty() {
 		op, _, _ := o.queue.Find(0, 0)
-		covered := p.covers(e.costLocked(op))
+		covered := p.covers(op.cost())
 		if !covered && !(o.heldUp() && o.permitted()) {
 			if !o.heldUp() {
 				o.episode++

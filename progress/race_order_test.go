@@ -13,7 +13,7 @@ func TestRace04MessageFirst(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4})
 	r.send(5, 8, 1)
 	r.step()
-	require.EqualValues(t, 1, r.e.handled)
+	require.EqualValues(t, 1, r.e.off.handled)
 	req, buf := r.recv(5, exact, 8)
 	r.got(req, buf, 8, 1)
 	require.Zero(t, r.m().Offloaded)
@@ -358,7 +358,7 @@ func TestRace52OtherPath(t *testing.T) {
 			require.Equal(t, [2]int{1, size}, [2]int{st.Source, int(st.Len)})
 			require.Equal(t, fill(size, byte(i)), [][]byte{bufO, bufA}[i][:size])
 		}
-		require.Zero(t, e.handled, "the device has counted none of them")
+		require.Zero(t, e.off.handled, "the device has counted none of them")
 
 		c.e[1].Isend(0, 2, fill(size, 66))
 		c.step()
@@ -400,7 +400,7 @@ func TestRace58Peek(t *testing.T) {
 	r.send(8, 12, 3) // this too
 	r.e.Poll()
 	require.Equal(t, [3]int{-1, -1, -1}, [3]int{peek(5), peek(6), peek(7)})
-	require.Zero(t, r.e.handled)
+	require.Zero(t, r.e.off.handled)
 	r.dev.holdCQ = false
 	r.step()
 	for range 2 {

@@ -46,7 +46,7 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 		return Status{}, err
 	}
 	op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
-	e.postLocked(op)
+	op.post()
 	st, err := e.finishLocked(ctx, op)
 	e.mu.Unlock()
 	return st, err
@@ -62,7 +62,7 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	} else if err := e.checkRecvLocked(src); err != nil {
 		op.complete(Status{}, err)
 	} else {
-		e.postLocked(op)
+		op.post()
 	}
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
@@ -96,46 +96,48 @@ func (e *Engine) checkRecvLocked(src int) error {
 	return nil
 }
 
-// postLocked appends a receive to the shadow list. The unexpected messages were searched under the
+// post appends a receive to the shadow list. The unexpected messages were searched under the
 // same lock.
-func (e *Engine) postLocked(op *Op) {
+func (op *Op) post() {
+	e := op.e
 	op.move(opPosted)
 	op.handle = e.posted.Post(op.tag, op.mask, op)
 	e.from[1+op.peer]++
-	if e.tags != nil {
-		e.offerLocked(op)
+	if e.off.tags != nil {
+		e.off.offer(op)
 	}
 	if len(e.held) != 0 {
-		e.nameLocked(op)
+		op.nameToHeld()
 	}
 }
 
-// unpostLocked takes a receive that the device has out of the shadow list.
-func (e *Engine) unpostLocked(op *Op) {
-	e.posted.Remove(op.handle)
-	e.from[1+op.peer]--
+// unpost takes a receive that the device has out of the shadow list.
+func (op *Op) unpost() {
+	op.e.posted.Remove(op.handle)
+	op.e.from[1+op.peer]--
 }
 
 // endPosted ends a receive that waits in software.
 func (op *Op) endPosted(err error) {
 	op.e.posted.Remove(op.handle)
-	op.e.unlinkedLocked(op)
+	op.unlinked()
 	op.complete(Status{}, err)
 }
 
-// unlinkedLocked follows a receive that software has taken out of the shadow list.
-func (e *Engine) unlinkedLocked(op *Op) {
+// unlinked follows a receive that software has taken out of the shadow list.
+func (op *Op) unlinked() {
+	e := op.e
 	e.from[1+op.peer]--
-	if e.tags != nil {
-		e.leftLocked(op)
+	if e.off.tags != nil {
+		e.off.left(op)
 	}
 }
 
-// deliverLocked ends a receive, which is unlinked already, with an eager message.
-func (e *Engine) deliverLocked(op *Op, src int, tag uint64, payload []byte) {
+// deliver ends a receive, which is unlinked already, with an eager message.
+func (op *Op) deliver(src int, tag uint64, payload []byte) {
 	n := copy(op.buf, payload)
-	e.m.EagerReceived++
-	op.complete(Status{src, tag, int64(len(payload))}, e.truncatedLocked(n, uint64(len(payload))))
+	op.e.m.EagerReceived++
+	op.complete(Status{src, tag, int64(len(payload))}, op.e.truncatedLocked(n, uint64(len(payload))))
 }
 
 // truncatedLocked is the error of a receive that got n bytes of a message of length total.

@@ -40,7 +40,7 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	if e.sendNowLocked(dst, tag, buf) {
 		op.complete(e.sentStatus(tag, len(buf)), nil)
 	} else {
-		e.isendSlowLocked(op)
+		op.isend()
 	}
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
@@ -52,7 +52,7 @@ func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	op.sync = true
 	gen := op.life.Load() >> 1
-	e.isendSlowLocked(op)
+	op.isend()
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
 }
@@ -84,19 +84,20 @@ func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []
 	op := e.newOpLocked(noteSendCall, dst, tag, 0, buf)
 	op.sync = sync
 	n := op.note
-	e.submitLocked(op)
+	op.submit()
 	_, err := e.finishLocked(ctx, op)
 	e.mu.Unlock()
 	n.outcome(err)
 	return err
 }
 
-func (e *Engine) isendSlowLocked(op *Op) {
+func (op *Op) isend() {
+	e := op.e
 	if err := e.checkSendLocked(op.peer); err != nil {
 		op.complete(Status{}, err)
 		return
 	}
-	if e.startLocked(op) { // what need not wait takes no room
+	if op.start() { // what need not wait takes no room
 		return
 	}
 	if e.fullLocked() {
@@ -124,18 +125,18 @@ func (e *Engine) sentStatus(tag uint64, n int) Status {
 	return Status{Source: e.cfg.Rank, Tag: tag, Len: int64(n)}
 }
 
-// submitLocked sends op, or queues it behind those that wait already.
-func (e *Engine) submitLocked(op *Op) {
-	e.mu.AssertHeld("a peer's queues")
-	if !e.startLocked(op) {
-		e.peers[op.peer].enqueue(op)
+// submit sends op, or queues it behind those that wait already.
+func (op *Op) submit() {
+	op.e.mu.AssertHeld("a peer's queues")
+	if !op.start() {
+		op.e.peers[op.peer].enqueue(op)
 	}
 }
 
-// startLocked sends op if nothing waits in front of it, and reports whether it did.
-func (e *Engine) startLocked(op *Op) bool {
-	p := &e.peers[op.peer]
-	return p.out.empty() && p.covers(e.costLocked(op)) && p.launch(op)
+// start sends op if nothing waits in front of it, and reports whether it did.
+func (op *Op) start() bool {
+	p := &op.e.peers[op.peer]
+	return p.out.empty() && p.covers(op.cost()) && p.launch(op)
 }
 
 // sendError is the outcome of a send that the transport refused for good: it does so only for a

@@ -35,18 +35,13 @@ func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e.countLocked(src)
 }
 
-// countLocked counts an unexpected message once it is delivered, visible, or refused (V8), and then
-// takes the receive that it found out of the device: by the operation that tells of it, or before
-// any that does (V9). What came by another device than the list's does not count.
+// countLocked counts an unexpected message. What came by another device than the list's does not
+// count.
 func (e *Engine) countLocked(src int) {
 	if uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
 		return
 	}
-	e.handled++
-	e.inv.counted(e)
-	if e.off.finding {
-		e.dropFoundLocked()
-	}
+	e.off.count()
 }
 
 func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte) {
@@ -65,8 +60,8 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	op, ok := e.posted.Match(tag)
 	e.checkReceiveLocked(tag, op)
 	if ok {
-		e.unlinkedLocked(op)
-		e.deliverLocked(op, src, tag, payload)
+		op.unlinked()
+		op.deliver(src, tag, payload)
 		p.consumed(cost)
 	} else {
 		e.unexp.KeepEager(src, tag, payload)
@@ -98,7 +93,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	op, ok := e.posted.Match(h.Tag)
 	e.checkReceiveLocked(h.Tag, op)
 	if ok {
-		e.unlinkedLocked(op)
+		op.unlinked()
 		op.read = r
 		op.tag = h.Tag
 		p.consumed(unexpected.RecordCost)

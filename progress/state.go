@@ -2,9 +2,9 @@ package progress
 
 import "github.com/tagmatch/tagmatch/internal/invariant"
 
-// opState says where an operation is, and with that who has a pointer to it. move alone
-// changes it, as opMoves allows. A buffer is "registered" while the peer may read it, and "lent"
-// while the transport or a device may write to it.
+// opState says where an operation is, and with that who has a pointer to it. Op.move alone changes
+// it, as opMoves allows. A buffer is "registered" while the peer may read it, and "lent" while the
+// transport or a device may write to it.
 //
 //	state        entered by     goes on to
 //	new          newOpLocked    queued, requested, posted, reading, abandoned, flushing,
@@ -12,28 +12,28 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	             the poster has it, and posts it at once
 //
 //	a send:
-//	queued       enqueue  requested, ended
+//	queued       enqueue        requested, ended
 //	             in its peer's outgoing.queue
-//	requested    launch   withdrawing, ended
+//	requested    launch         withdrawing, ended
 //	             in Engine.sends, registered: the peer was sent a rendezvous request
-//	withdrawing  askBack  taken, ended
+//	withdrawing  askBack        taken, ended
 //	             as requested, and the peer was asked to give the request back
 //	taken        sink.Ctrl      withdrawing, ended
 //	             as withdrawing, and the peer has answered that it is receiving the message
 //
 //	a receive:
-//	posted       postLocked     offered, reading, ended
+//	posted       post           offered, reading, ended
 //	             in Engine.posted, and in offload.kept if there is a device
-//	offered      addLocked      recalled, matched, reading, ended
+//	offered      offload.add    recalled, matched, reading, ended
 //	             in Engine.posted and offload.slots, lent. One that an unexpected message
-//	             finds goes on at once: it is dormant in the device, which dropFoundLocked tells
-//	recalled     recallLocked   matched, ended
+//	             finds goes on at once: it is dormant in the device, which offload.count tells
+//	recalled     recall         matched, ended
 //	             in offload.slots, lent: the device was asked to give it up; then it ends with err
 //	matched      sink.Matched   reading, ended
 //	             in offload.slots, lent: the device has matched it and not finished
-//	reading      startRead  ended
+//	reading      startRead      ended
 //	             in Engine.reads, lent; in peer.readq too while a read waits for room
-//	abandoned    abandon  ended
+//	abandoned    abandon        ended
 //	             in Engine.reads for a receive that has ended while its reads were under way
 //
 //	a call:
@@ -42,7 +42,7 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	room         Room           ended
 //	             in Engine.rooms
 //
-//	ended        complete, free  new
+//	ended        complete, free new
 //	             the consumer has it, and then the pool
 type opState uint8
 

@@ -21,14 +21,14 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	if op.state == opRecalled {
 		e.recallAnsweredLocked()
 	} else {
-		e.unpostLocked(op)
+		op.unpost()
 		e.checkReceiveLocked(tag, op)
 	}
 	op.tag, op.err = tag, nil
 	op.read = readState{src: src, appCtx: appCtx, seq: e.unexp.NextSeq()}
 	op.move(opMatched)
-	e.goneLocked(op)
-	e.endLocked(false)
+	e.off.gone(op)
+	e.off.end(false)
 }
 
 // Delivered ends a receive that the device has matched. Its error means that the peer is lost, or
@@ -42,7 +42,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	if uint(op.read.src) < uint(len(e.peers)) {
 		e.peers[op.read.src].settleUnknown()
 	}
-	p := e.sourceLocked(op, err)
+	p := op.source(err)
 	if p == nil {
 		return
 	}
@@ -75,7 +75,7 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 	if op == nil {
 		return
 	}
-	p := e.sourceLocked(op, nil)
+	p := op.source(nil)
 	if p == nil {
 		return
 	}
@@ -115,13 +115,14 @@ func (e *Engine) matchedLocked(what string, id uint64) *Op {
 		e.unofferedLocked(what, id)
 		return nil
 	}
-	e.releaseLocked(op.slot)
+	e.off.release(op.slot)
 	return op
 }
 
-// sourceLocked gives the sender of a matched message. It ends the receive, and returns nil, if the
+// source gives the sender of a matched message. It ends the receive, and returns nil, if the
 // message failed or nobody is known to have sent it.
-func (e *Engine) sourceLocked(op *Op, err error) *peer {
+func (op *Op) source(err error) *peer {
+	e := op.e
 	src := op.read.src
 	switch {
 	case err != nil && e.broken != nil:
@@ -145,7 +146,7 @@ func (e *Engine) sourceLocked(op *Op, err error) *peer {
 func (s *sink) Deleted(id uint64, ok bool) {
 	e := s.engine()
 	if !ok {
-		e.m.Offload.DelsLost++
+		e.off.m.DelsLost++
 		return
 	}
 	op := e.off.slots.byID(id)
@@ -153,9 +154,9 @@ func (s *sink) Deleted(id uint64, ok bool) {
 		e.unofferedLocked("deletion", id)
 		return
 	}
-	e.goneLocked(op)
+	e.off.gone(op)
 	e.recallAnsweredLocked()
-	e.releaseLocked(op.slot)
+	e.off.release(op.slot)
 	op.complete(Status{}, op.err)
 }
 
@@ -163,37 +164,40 @@ func (e *Engine) unofferedLocked(what string, id uint64) {
 	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
-// recallLocked asks the device for a receive, which ends with cause unless the device has matched
-// it. It leaves the shadow list with the DEL: from then on unexpected messages skip it, which is
-// safe because whatever reports them comes behind the DEL. A DEL from inside the handling of a
-// message, which may have found a receive that is not taken out yet, carries the count without that
-// message.
-func (e *Engine) recallLocked(op *Op, cause error) {
-	e.unpostLocked(op)
+// recall asks the device for a receive, which ends with cause unless the device has matched it. It
+// leaves the shadow list with the DEL: from then on unexpected messages skip it, which is safe
+// because whatever reports them comes behind the DEL.
+func (op *Op) recall(cause error) {
+	e := op.e
+	op.unpost()
 	op.err = cause
 	op.move(opRecalled)
-	e.off.recalled++
-	if err := e.tags.Del(op.slot.id(), e.handled); err != nil {
-		// The transport is broken: the next Poll fails. The buffer is the transport's until it
-		// closes.
-		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "tag", op.tag, "err", err)
-		return
-	}
-	e.reportLocked(e.handled)
+	e.off.recall(op)
 }
 
-// dropFoundLocked takes the receive that an unexpected message has found out of the device, as soon
-// as the message is counted.
-func (e *Engine) dropFoundLocked() {
-	o := &e.off
-	o.finding = false
-	if err := e.tags.Drop(o.found.id(), e.handled); err != nil { // as in recallLocked
-		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "err", err)
+// leaveDeviceLocked leaves everything to a device that works by itself.
+func (e *Engine) leaveDeviceLocked() {
+	if e.off.tags != nil && e.broken == nil {
+		e.off.leave()
 	}
-	e.inv.dropped(o.found)
-	e.reportLocked(e.handled)
-	e.m.Offload.Drops++
-	e.releaseLocked(o.found)
+	e.cfg.Left()
+}
+
+// covered tells whether all messages that a receive could get come by the device with the list (TMO
+// 6.4).
+func (op *Op) covered() bool {
+	return op.e.off.foreign == 0 || op.peer >= 0 && !op.e.peers[op.peer].foreign
+}
+
+// forged ends a peer whose message comes by another device and would match a receive that only the
+// list's device can get a message for: its tag names another source.
+func (p *peer) forged(tag uint64) bool {
+	op, _, ok := p.e.posted.Find(tag)
+	if !ok || op.state != opOffered {
+		return false
+	}
+	p.lose(protocolError("rank %d sends tag %#x in the name of another rank", p.rank, tag))
+	return true
 }
 
 // dropTaggedLocked ends the receives that the device had; the transport is closed and has let go of
@@ -203,7 +207,7 @@ func (e *Engine) dropTaggedLocked(err error) {
 	for i := range o.slots.entries {
 		if op := o.slots.entries[i].op; op != nil {
 			if op.state == opOffered {
-				e.unpostLocked(op)
+				op.unpost()
 			}
 			o.slots.release(op.slot)
 			op.complete(Status{}, err)

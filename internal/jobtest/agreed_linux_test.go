@@ -31,21 +31,11 @@ func init() {
 	roles["asleep"] = asleepRole
 }
 
-// eachTransport runs a test over both transports, on each of the devices.
-func eachTransport(t *testing.T, devices []string, f func(t *testing.T, device string, env []string)) {
-	for _, device := range devices {
-		t.Run(device, func(t *testing.T) {
-			t.Run("rc", func(t *testing.T) { f(t, device, shortEnv) })
-			t.Run("tmsrq", func(t *testing.T) { f(t, device, slices.Concat(tmsrqEnv, shortEnv)) })
-		})
-	}
-}
-
 // TestRefused: after its Init, the kernel refuses rank 0 the system calls for a connection over
 // shared memory. Its Send to rank 1 returns, and both learn that they cannot reach each other.
 func TestRefused(t *testing.T) {
 	eachTransport(t, []string{"shm"}, func(t *testing.T, device string, env []string) {
-		job{n: 3, role: "refused", device: device, env: env}.succeed(t)
+		job{n: 3, role: "refused", device: device, env: slices.Concat(env, shortEnv)}.succeed(t)
 	})
 }
 
@@ -122,7 +112,7 @@ func TestStarved(t *testing.T) {
 		for who := range 2 {
 			t.Run(strconv.Itoa(who), func(t *testing.T) {
 				t.Parallel()
-				job{n: 3, role: "starved", device: device, arg: who, env: env}.succeed(t)
+				job{n: 3, role: "starved", device: device, arg: who, env: slices.Concat(env, shortEnv)}.succeed(t)
 			})
 		}
 	})
@@ -178,7 +168,7 @@ func TestFed(t *testing.T) {
 	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
 		t.Parallel()
 		for who := range 2 {
-			job{n: 3, role: "fed", device: device, arg: who, env: env}.succeed(t)
+			job{n: 3, role: "fed", device: device, arg: who, env: slices.Concat(env, shortEnv)}.succeed(t)
 		}
 	})
 }

@@ -8,14 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fewer is by how much this run divides them.
-func fewer() int {
-	if testing.Short() {
-		return 8 * scale
-	}
-	return scale
-}
-
 // flows runs a job over each device and transport, with n messages and default settings, except for
 // the UnexpectedLimit, which the messages must exceed and which is scaled with n.
 func flows(t *testing.T, j job, n int) { flowsEach(t, j, n, n) }

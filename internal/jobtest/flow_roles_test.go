@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"testing"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/benchkit"
@@ -116,6 +117,14 @@ func untilHeldUp(ctx context.Context, w *p2p.World, before uint64) error {
 
 // scale divides the numbers of messages in builds with expensive checks.
 var scale = map[bool]int{true: 8, false: 1}[effort > 1 || invariant.Enabled]
+
+// fewer is by how much this run divides them.
+func fewer() int {
+	if testing.Short() {
+		return 8 * scale
+	}
+	return scale
+}
 
 // limitVar is the UnexpectedLimit of all ranks, in bytes.
 const limitVar = "TAGMATCH_UNEXPECTED_LIMIT"

@@ -40,7 +40,7 @@ func TestSeveralDevices(t *testing.T) {
 	}
 	hosts := hostsVar + "=3"
 	for _, env := range [][]string{{hosts}, append([]string{hosts}, tmsrqEnv...)} {
-		for role, arg := range map[string]int{"schedule": 30, "stream": 1000, "alltoall": 10, "orderly": 0} {
+		for role, arg := range map[string]int{"schedule": 30, "stream": 1000 / fewer(), "alltoall": 10, "orderly": 0} {
 			t.Run(fmt.Sprint(role, len(env)), func(t *testing.T) {
 				job{n: 5, role: role, device: "shm,tcp", arg: arg, env: env, seed: 1}.succeed(t)
 			})

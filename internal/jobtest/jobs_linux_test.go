@@ -33,14 +33,14 @@ func TestSchedule(t *testing.T) {
 // TestStream sends 10,000 messages of 0 B to 8 MiB per pair among 4 processes.
 func TestStream(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
-		job{n: 4, role: "stream", device: device, arg: 10000 / effort}.succeed(t)
+		job{n: 4, role: "stream", device: device, arg: 10000 / fewer()}.succeed(t)
 	})
 }
 
 // TestOffloaded runs other roles with devices that match.
 func TestOffloaded(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
-		job{n: 3, role: "stream", device: device, arg: 2000, env: tmsrqEnv}.succeed(t)
+		job{n: 3, role: "stream", device: device, arg: 2000 / fewer(), env: tmsrqEnv}.succeed(t)
 		job{n: 6, role: "alltoall", device: device, arg: 10, env: tmsrqEnv}.succeed(t)
 		job{n: 3, role: "orderly", device: device, env: tmsrqEnv}.succeed(t)
 	})

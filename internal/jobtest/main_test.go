@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	role := os.Getenv(roleVar)
 	if role == "" {
 		flag.Parse()
-		if err := flag.Set("test.parallel", "8"); err != nil { // what is parallel mostly waits
+		if err := flag.Set("test.parallel", "16"); err != nil { // what is parallel mostly waits
 			panic(err)
 		}
 		os.Exit(m.Run())
@@ -70,6 +70,21 @@ func (j job) succeed(t *testing.T) {
 
 // tmsrqEnv selects devices that match, receives of any size.
 var tmsrqEnv = []string{"TAGMATCH_TRANSPORT=tmsrq", "TAGMATCH_OFFLOAD_MIN=-1"}
+
+// eachTransport runs a test over both transports on each of the devices, or, with -short, over each
+// transport on one of them.
+func eachTransport(t *testing.T, devices []string, f func(t *testing.T, device string, env []string)) {
+	for i, device := range devices {
+		t.Run(device, func(t *testing.T) {
+			if !testing.Short() || i%2 == 0 || len(devices) == 1 {
+				t.Run("rc", func(t *testing.T) { f(t, device, nil) })
+			}
+			if !testing.Short() || i%2 == 1 || len(devices) == 1 {
+				t.Run("tmsrq", func(t *testing.T) { f(t, device, tmsrqEnv) })
+			}
+		})
+	}
+}
 
 // eachDevice runs a test over shared memory and over TCP.
 func eachDevice(t *testing.T, f func(t *testing.T, device string)) {

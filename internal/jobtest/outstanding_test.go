@@ -20,7 +20,7 @@ func TestOutstanding(t *testing.T) {
 	eachDevice(t, func(t *testing.T, device string) {
 		for name, more := range map[string][]string{"rc": nil, "tmsrq": tmsrqEnv} {
 			t.Run(name, func(t *testing.T) {
-				job{n: 3, role: "outstanding", device: device, arg: 100_000 / effort, env: slices.Concat(env, more)}.succeed(t)
+				job{n: 3, role: "outstanding", device: device, arg: 100_000 / fewer(), env: slices.Concat(env, more)}.succeed(t)
 			})
 		}
 	})

@@ -155,14 +155,8 @@ func wiresRole(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// eachWay runs a test with the devices that can replace shared memory, over both transports.
-func eachWay(t *testing.T, f func(t *testing.T, device string, env []string)) {
-	for _, device := range []string{"auto", "shm,tcp"} {
-		for i, env := range [][]string{nil, tmsrqEnv} {
-			t.Run(fmt.Sprint(device, " ", []string{"rc", "tmsrq"}[i]), func(t *testing.T) { f(t, device, env) })
-		}
-	}
-}
+// replaceable are the devices where TCP can replace shared memory.
+var replaceable = []string{"auto", "shm,tcp"}
 
 // logged counts the lines that name the reason against shared memory.
 func logged(r result) int {
@@ -172,7 +166,7 @@ func logged(r result) int {
 // TestRefusedCalls runs jobs where the kernel refuses the system calls of shared memory, to one
 // rank or to all, before or after it was found to work.
 func TestRefusedCalls(t *testing.T) {
-	eachWay(t, func(t *testing.T, device string, env []string) {
+	eachTransport(t, replaceable, func(t *testing.T, device string, env []string) {
 		for _, c := range []struct{ calls, who, when, wires, why string }{
 			{"memfd_create", "1", "", "tcp", "memfd_create: operation not permitted"},
 			{"memfd_create", "all", "", "tcp", "memfd_create: operation not permitted"},
@@ -211,7 +205,7 @@ func TestApart(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a rank becomes another user, or gets its own namespace")
 	}
-	eachWay(t, func(t *testing.T, device string, env []string) {
+	eachTransport(t, replaceable, func(t *testing.T, device string, env []string) {
 		for _, apart := range []string{"user", "pid"} {
 			t.Run(apart, func(t *testing.T) {
 				r := job{n: 3, role: "wires", device: device, arg: 12,

@@ -10,9 +10,9 @@
  *   Device  the tag-matching SRQ: verbs/soft/tm.go, tm_ops.go (tagQueue.run: list operations), tm_recv.go
  *           (queuePair.arrive: messages). One step is one operation or one message, as under Device's lock (V10).
  *   Host    the engine under its lock, so that one step is what happens under one hold of it: a receive is posted
- *           (progress/recv.go postLocked, offload.go offerLocked), one completion is handled in order (sink.go, taglist.go),
+ *           (progress/recv.go post, offload.go offer), one completion is handled in order (sink.go, taglist.go),
  *           a DEL that found no room is posted (transport/tmsrq tagList.flush), a receive goes to the device later
- *           (promoteLocked), the count is sent for its own sake (syncLocked), a receive is cancelled (taglist.go recallLocked).
+ *           (promote), the count is sent for its own sake (sync), a receive is cancelled (taglist.go recall).
  *
  *   cq      the completion queue; messages that nobody has polled lie in it
  *   opq     list operations that are posted and have not taken effect: the room of transport/tmsrq/ops.go. The software
@@ -328,10 +328,10 @@ inline del(what, r, count)
 	reported = count
 }
 
-/* add is addLocked, for a receive for which there is room. */
+/* add is offload.add, for a receive for which there is room. */
 inline add(r) { state[r] = OFFERED; op(ADD, r, C) }
 
-/* search is posted.Match and leftLocked, or KeepEager, then countLocked: all that is done with unexpected message m. */
+/* search is posted.Match and left, or KeepEager, then count: all that is done with unexpected message m. */
 inline search(m)
 {
 	x = 0;
@@ -450,7 +450,7 @@ active proctype Host()
 {
 	byte c, i;
 	do
-	/* offerLocked */
+	/* offer */
 	:: atomic { posted < RECVS ->
 		if
 		:: kind[posted] = 0; named = 1
@@ -504,7 +504,7 @@ active proctype Host()
 	each(cancel)
 
 #ifndef FAULT_NO_SYNC
-	/* syncLocked; one at a time (TMO 5.4) */
+	/* sync; one at a time (TMO 5.4) */
 	:: d_step { MAYPOST && !syncing && C != reported && entries > 0 -> syncing = 1; op(SYNC, 0, C) }
 #endif
 
