@@ -104,23 +104,20 @@ func (e *Engine) checkMessagesLocked() {
 	var committed int64
 	for i := range e.peers {
 		p := &e.peers[i]
-		committed += p.in.held()
-		p.checkAccount(charged[i])
+		committed += p.in.account.Held()
+		p.in.account.Check(i, charged[i], p.lost != nil)
+		p.checkFlow()
 		invariant.Check(len(p.unknown) == 0 || p.unnamed(), "list", "rank %d has asked for a request that the device cannot have matched", i)
 	}
-	invariant.Check(committed == e.pool.committed, "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.committed)
+	invariant.Check(committed == e.pool.Committed(), "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.Committed())
 }
 
-// checkAccount checks the credit of a peer, both ways.
-func (p *peer) checkAccount(buffered uint64) {
-	a, o := &p.in.account, &p.out
-	invariant.Check(a.received-a.consumed == buffered, "credit", "%d bytes of rank %d are received and %d consumed; %d are buffered", a.received, p.rank,
-		a.consumed, buffered)
+// checkFlow checks what is held up, both ways.
+func (p *peer) checkFlow() {
 	if p.lost != nil {
 		return
 	}
-	invariant.Check(a.received <= a.told || a.excess, "credit", "%d bytes of rank %d are received, %d allowed", a.received, p.rank, a.told)
-	invariant.Check(a.window >= a.initial, "credit", "rank %d: window %d, initially %d", p.rank, a.window, a.initial)
+	o := &p.out
 	invariant.Check(!o.empty() || !o.heldUp() && len(o.wants) == 0 && !o.all, "list", "nothing is held up to rank %d, episode %d", p.rank, o.episode)
 	invariant.Check(len(o.wants) <= maxWants && len(p.in.wants) <= maxWants, "list", "rank %d: %d wants, %d named", p.rank, len(o.wants), len(p.in.wants))
 	invariant.Check(p.in.heldUp() == slices.Contains(p.e.held, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())

@@ -122,8 +122,9 @@ func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
 	} else if !o.empty() {
 		fmt.Fprintf(b, "rank %d: %d sends wait for room\n", p.rank, o.queue.Len())
 	}
-	if in := &p.in; in.heldUp() {
-		fmt.Fprintf(b, "rank %d is held up: its messages take %d bytes of %d here\n", p.rank, in.received-in.consumed, in.window)
+	if p.in.heldUp() {
+		charged, consumed, window := p.in.account.Usage()
+		fmt.Fprintf(b, "rank %d is held up: its messages take %d bytes of %d here\n", p.rank, charged-consumed, window)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/progress/internal/credit"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -52,11 +53,10 @@ type Engine struct {
 	want atomic.Int32 // goroutines in lockSlow: the poller gives way to them
 	inv  engineCheck
 
-	cfg    Config // constant
-	tr     transport.Transport
-	caps   transport.Caps // constant
-	log    *slog.Logger
-	window uint64 // constant: each peer's credit here at the start
+	cfg  Config // constant
+	tr   transport.Transport
+	caps transport.Caps // constant
+	log  *slog.Logger
 
 	posted *matching.Posted[*Op]
 	from   []int // how many of them by source, any source first: one more than its rank
@@ -76,7 +76,7 @@ type Engine struct {
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
 
-	pool pool
+	pool *credit.Pool
 	held []int // peers that are held up for credit here
 	turn int   // of those, whose window was widened last
 
@@ -160,7 +160,7 @@ func (e *Engine) configure() error {
 	if c.Grace == nil {
 		c.Grace = graceByClock
 	}
-	e.window = e.pool.init(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
+	e.pool = credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
 	e.posted = matching.NewPosted[*Op](c.Seed)
 	e.from = make([]int, 1+c.Size)
 	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.Seed)
@@ -171,7 +171,7 @@ func (e *Engine) configure() error {
 	e.peers = make([]peer, c.Size)
 	for i := range e.peers {
 		e.peers[i].e, e.peers[i].rank = e, i
-		e.pool.open(&e.peers[i].in.account, e.window)
+		e.peers[i].in.account = e.pool.Open()
 	}
 	e.wait.init(c.SpinLimit)
 	e.surveyLocked()
@@ -182,7 +182,7 @@ func (e *Engine) configure() error {
 
 // Address is what the peer ranks pass to Connect.
 func (e *Engine) Address() []byte {
-	return encodeAddress(address{window: e.window, transport: e.tr.Address()})
+	return encodeAddress(address{window: e.pool.Initial(), transport: e.tr.Address()})
 }
 
 // Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own

@@ -197,7 +197,8 @@ func TestHeldUpEnds(t *testing.T) {
 					return
 				}
 				require.Empty(t, e.held)
-				require.Zero(t, e.peers[1].in.window)
+				_, _, window := e.peers[1].in.account.Usage()
+				require.Zero(t, window)
 
 				// What had come stays, and the memory is for others when it has gone.
 				require.EqualValues(t, 2*unexpected.RecordCost, m.UnexpectedBytes)
@@ -205,7 +206,7 @@ func TestHeldUpEnds(t *testing.T) {
 					_, err := ended(t, e.Irecv(2, 1, exact, nil))
 					require.NoError(t, err)
 				}
-				require.EqualValues(t, 2*inCredit*unexpected.RecordCost, e.pool.committed)
+				require.EqualValues(t, 2*inCredit*unexpected.RecordCost, e.pool.Committed())
 				c.flood(2, 0, 4, 1)
 				c.step()
 				_, err := ended(t, other)

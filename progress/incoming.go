@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/progress/internal/credit"
 )
 
 // What a peer may send is bounded by its credit, and the bound yields to a receive that waits, and
@@ -24,7 +25,7 @@ type named struct {
 
 // incoming is what this rank has from one peer, and allows it.
 type incoming struct {
-	account
+	account credit.Account
 	episode uint32  // of the peer's HELD; odd while it is held up
 	wants   []named // by slot, at most maxWants
 	all     bool    // everything is wanted: more receives wait than can be named
@@ -37,10 +38,10 @@ func (in *incoming) heldUp() bool { return in.episode&1 != 0 }
 
 // charge charges a message to p; one that p had no credit for ends it, and is refused.
 func (p *peer) charge(cost uint64) bool {
-	if p.e.pool.receive(&p.in.account, cost) {
+	if p.in.account.Charge(cost) {
 		return true
 	}
-	p.lose(protocolError("rank %d sent more than its credit of %d bytes", p.rank, p.in.told))
+	p.lose(protocolError("rank %d sent more than its credit of %d bytes", p.rank, p.in.account.Granted()))
 	return false
 }
 
@@ -48,14 +49,14 @@ func (p *peer) charge(cost uint64) bool {
 func (p *peer) kept(n uint64) {
 	p.e.m.Unexpected++
 	p.e.m.UnexpectedBySize[sizeClass(n)]++
-	if p.in.short() && p.e.pool.grow(&p.in.account) {
+	if p.in.account.Short() && p.in.account.Grow() {
 		p.grant()
 	}
 }
 
 // consumed gives back what messages of p have cost.
 func (p *peer) consumed(cost uint64) {
-	if cost != 0 && p.e.pool.consume(&p.in.account, cost) {
+	if cost != 0 && p.in.account.Consume(cost) {
 		p.grant()
 		p.e.growNextLocked()
 	}
@@ -68,7 +69,7 @@ func (e *Engine) growNextLocked() {
 	}
 	e.turn++
 	q := &e.peers[e.held[e.turn%len(e.held)]]
-	if e.pool.grow(&q.in.account) {
+	if q.in.account.Grow() {
 		q.grant()
 	}
 }
@@ -76,7 +77,7 @@ func (e *Engine) growNextLocked() {
 // grant tells p what it is allowed by now. A peer that is held up sleeps, perhaps, and needs
 // a message; for others a store into their memory does.
 func (p *peer) grant() {
-	if p.lost == nil && p.e.pool.renew(&p.in.account) {
+	if p.lost == nil && p.in.account.Renew() {
 		p.in.credit = true
 		p.e.m.Grants++
 		p.tell()
@@ -94,7 +95,7 @@ func (p *peer) tell() {
 		}
 	case in.credit:
 		in.credit = false
-		_ = p.e.tr.Grant(p.rank, in.told) // fails for a peer that is lost, which the transport reports
+		_ = p.e.tr.Grant(p.rank, in.account.Granted()) // fails for a peer that is lost, which the transport reports
 	}
 }
 
@@ -138,13 +139,13 @@ func (in *incoming) dueNext() int {
 // sendWant posts one WANT, with the credit that there is by now; false means that there was no
 // room.
 func (p *peer) sendWant(w wantBody) bool {
-	w.allowed = p.in.told
+	w.allowed = p.in.account.Granted()
 	if !p.tryCtrl(ctrl{kind: ctrlWant, id: p.in.episode, body: w.encode()}) {
 		return false
 	}
 	p.in.credit = false
 	if w.slot != wantNone {
-		p.in.excess = true
+		p.in.account.AllowExcess()
 		p.e.m.WantsSent++
 	}
 	return true
@@ -166,11 +167,12 @@ func (p *peer) takeHeld(episode uint32, h held) {
 	if !was {
 		e.held = append(e.held, p.rank)
 	}
-	in.excess = in.excess && h.charged > in.told
-	if in.told <= h.allowed && e.pool.grow(&in.account) && e.pool.renew(&in.account) {
+	a := &in.account
+	a.EndExcess(h.charged)
+	if a.Granted() <= h.allowed && a.Grow() && a.Renew() {
 		e.m.Grants++
 	}
-	in.credit = in.told > h.allowed
+	in.credit = a.Granted() > h.allowed
 	fit := e.from[0] + e.from[1+p.rank] // others may be many, and this peer held up often
 	for handle, op := range e.posted.All() {
 		if fit == 0 || in.all {
@@ -242,7 +244,7 @@ func (in *incoming) name(posted *matching.Posted[*Op], handle matching.Handle, o
 // forget drops what flow control knows of a peer that is lost.
 func (p *peer) forget() {
 	e := p.e
-	e.pool.close(&p.in.account)
+	p.in.account.Close()
 	if p.in.heldUp() {
 		e.held = slices.DeleteFunc(e.held, func(r int) bool { return r == p.rank })
 	}

@@ -34,7 +34,7 @@ type want struct {
 }
 
 // outgoing is what this rank knows of its sends to one peer. Credit is in bytes since the start,
-// see credit.go.
+// see internal/credit.
 type outgoing struct {
 	charged uint64 // by messages that have gone
 	allowed uint64 // as last read or told
