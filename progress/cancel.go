@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// cancel asks for the end of an operation. What can end at once does; a rendezvous request is
-// asked back from the peer; what is matched completes normally. The outcome is reported once, by
-// whoever decides it.
+// cancel ends an operation at once where that is possible. A rendezvous request is withdrawn first,
+// and an offloaded receive removed from the device. One that is matched completes normally.
 func (op *Op) cancel() {
 	e := op.e
 	e.mu.AssertHeld("an operation")
@@ -28,7 +27,7 @@ func (op *Op) cancel() {
 	}
 }
 
-// askBack asks the receiver for a rendezvous request.
+// askBack sends WITHDRAW: the receiver is to give the rendezvous request back.
 func (op *Op) askBack() {
 	op.move(opWithdrawing)
 	op.e.peers[op.peer].sendCtrl(ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
@@ -102,8 +101,8 @@ func (p *peer) withdraw(id uint32) {
 // maxUnknown bounds peer.unknown against one that asks for what it has not sent.
 const maxUnknown = 1 << 10
 
-// unnamed tells whether the device has matched a message of p that may be a request without a
-// name: where it leaves a request to software, the name comes with the rest.
+// unnamed tells whether the device has matched a message of p which may be a rendezvous request
+// whose name is not known yet: the name comes with Incomplete.
 func (p *peer) unnamed() bool {
 	return slices.ContainsFunc(p.e.off.slots.entries, func(s slotEntry) bool {
 		return s.op != nil && s.op.state == opMatched && s.op.read.src == p.rank && s.op.read.appCtx&rndvName == 0
@@ -121,8 +120,8 @@ func (p *peer) learnName(r *readState) {
 	p.settleUnknown()
 }
 
-// settleUnknown forgets the requests that p has asked for in vain once no matched message can
-// be one of them: their Fins are on the way.
+// settleUnknown forgets the requests that p has asked for once no matched message can be one of
+// them: their FINs were sent.
 func (p *peer) settleUnknown() {
 	if len(p.unknown) != 0 && !p.unnamed() {
 		p.unknown = nil
@@ -152,8 +151,8 @@ func (e *Engine) receiverLocked(r request) *Op {
 	return nil
 }
 
-// withdrawn ends a send that the peer gave back. An answer that nobody asked for is ignored:
-// the buffer is still in the peer's hands as far as this rank knows.
+// withdrawn handles WITHDRAWN: the peer has given the request back, and the send ends. One that
+// this rank did not ask for is ignored, as the peer may still read the buffer.
 func (p *peer) withdrawn(id uint32) {
 	op := p.e.requestOfLocked(p.rank, id)
 	if op == nil || op.state != opWithdrawing && op.state != opTaken {

@@ -7,36 +7,37 @@ import (
 	"github.com/tagmatch/tagmatch/progress/internal/credit"
 )
 
-// What a peer may send is bounded by its credit, and the bound yields to a receive that waits, and
-// to nothing else: to a peer that is held up (outgoing.go) each posted receive that no message has
-// matched, and that this peer could satisfy, is named by a WANT, when the peer says that it is held
-// up, and when a receive is posted while it is. The receive may be in software or in the device.
-// Nothing is bound or promised by a WANT: it permits the peer to send, no more. One whose receive
-// gets another message, or is cancelled, is replaced by the next, or costs one message beyond the
-// bound.
+// The receiver's side of flow control. A peer sends within its credit (internal/credit). That bound
+// yields to a receive that waits, and to nothing else: a peer whose sends are held up (outgoing.go)
+// is sent a WANT with tag and mask of each posted receive that it could satisfy, all of them when
+// its HELD arrives, and each one that is posted while it is held up. The receive may be in software
+// or in the device. A WANT is a permission to send one message that matches, and binds neither
+// side: where its receive gets another message or is cancelled, the next receive takes its slot, or
+// one message arrives beyond the bound.
 
-// named is a receive as a peer that is held up was told it.
-type named struct {
-	handle    matching.Handle // in Engine.posted; stale once the receive has a message or has ended
+// sentWant is a posted receive for which a WANT was sent, or is to be sent.
+type sentWant struct {
+	handle    matching.Handle // in Engine.posted; stale once the receive is matched or has ended
 	tag, mask uint64
-	order     uint64 // of those that have to be told
-	due       bool   // not told yet
+	order     uint64 // WANTs are sent in the order of their receives
+	due       bool   // it is to be sent
 }
 
-// incoming is what this rank has from one peer, and allows it.
+// incoming is the receiver's side of flow control with one peer.
 type incoming struct {
 	account credit.Account
-	episode uint32  // of the peer's HELD; odd while it is held up
-	wants   []named // by slot, at most maxWants
-	all     bool    // everything is wanted: more receives wait than can be named
-	allDue  bool    // and the peer was not told
-	credit  bool    // the peer has credit that it was not told
-	order   uint64
+	episode uint32     // of the peer's last HELD; odd while the peer is held up
+	wants   []sentWant // the index is the slot that the WANT names; at most maxWants
+	all     bool       // more receives wait than there are slots: the peer may send its whole queue
+	allDue  bool       // and that is to be sent
+	credit  bool       // there is a grant (account.Granted) that is to be sent
+	order   uint64     // of the newest in wants
 }
 
 func (in *incoming) heldUp() bool { return in.episode&1 != 0 }
 
-// charge charges a message to p; one that p had no credit for ends it, and is refused.
+// charge adds a message's cost to the credit that p has used. Without credit for it p has broken
+// the protocol: it is lost, and the message is not to be kept.
 func (p *peer) charge(cost uint64) bool {
 	if p.in.account.Charge(cost) {
 		return true
@@ -45,7 +46,7 @@ func (p *peer) charge(cost uint64) bool {
 	return false
 }
 
-// kept follows a message of length n that stays here: its sender may need a larger window.
+// kept is called when a message of length n was queued as unexpected: p may need a larger window.
 func (p *peer) kept(n uint64) {
 	p.e.m.Unexpected++
 	p.e.m.UnexpectedBySize[sizeClass(n)]++
@@ -54,7 +55,7 @@ func (p *peer) kept(n uint64) {
 	}
 }
 
-// consumed gives back what messages of p have cost.
+// consumed is called when messages of p have left this rank's memory: their cost is free again.
 func (p *peer) consumed(cost uint64) {
 	if cost != 0 && p.in.account.Consume(cost) {
 		p.grant()
@@ -62,7 +63,8 @@ func (p *peer) consumed(cost uint64) {
 	}
 }
 
-// growNextLocked offers memory that has become free to a peer that is held up, to each in turn.
+// growNextLocked gives memory that has become free to one of the peers that are held up, round
+// robin.
 func (e *Engine) growNextLocked() {
 	if len(e.held) == 0 {
 		return
@@ -74,8 +76,7 @@ func (e *Engine) growNextLocked() {
 	}
 }
 
-// grant tells p what it is allowed by now. A peer that is held up sleeps, perhaps, and needs
-// a message; for others a store into their memory does.
+// grant raises what p may send in all, as far as its window allows, and lets p know.
 func (p *peer) grant() {
 	if p.lost == nil && p.in.account.Renew() {
 		p.in.credit = true
@@ -84,9 +85,9 @@ func (p *peer) grant() {
 	}
 }
 
-// tell tells p what it wants to know: credit, and the receives that wait for its
-// messages. To one that is held up that takes messages, as far as there is room for them; a store
-// into its memory needs none.
+// tell lets p know of its credit and of the receives that wait for its messages. A peer that is
+// held up may sleep: it needs a message, which waits while the transport has no room. For others a
+// store into their memory is enough, which always has room.
 func (p *peer) tell() {
 	switch in := &p.in; {
 	case in.heldUp():
@@ -99,19 +100,19 @@ func (p *peer) tell() {
 	}
 }
 
-// tellWants posts the WANTs that are due, in the order of their receives; false means that
-// there was no room. A receive that the device is asked to give up may still take a message that
-// was sent for the WANT of a later one; so nothing is named until the device has answered.
+// tellWants sends the WANTs that are due, in the order of their receives; false means that there
+// was no room. While the device is asked to give a receive up, none are sent: that receive may
+// still take a message which was sent for the WANT of a later one.
 func (p *peer) tellWants() bool {
 	in := &p.in
-	named := p.e.off.recalled == 0
-	if named && in.allDue {
+	settled := p.e.off.recalled == 0
+	if settled && in.allDue {
 		if !p.sendWant(wantBody{slot: wantAll}) {
 			return false
 		}
 		in.allDue = false
 	}
-	for named && !in.all {
+	for settled && !in.all {
 		slot := in.dueNext()
 		if slot < 0 {
 			break
@@ -125,7 +126,7 @@ func (p *peer) tellWants() bool {
 	return !in.credit || p.sendWant(wantBody{slot: wantNone})
 }
 
-// dueNext is the slot of the earliest receive that the peer was not told, or -1.
+// dueNext is the slot of the earliest receive whose WANT is due, or -1.
 func (in *incoming) dueNext() int {
 	next := -1
 	for i := range in.wants {
@@ -136,8 +137,7 @@ func (in *incoming) dueNext() int {
 	return next
 }
 
-// sendWant posts one WANT, with the credit that there is by now; false means that there was no
-// room.
+// sendWant sends one WANT, which carries the newest grant; false means that there was no room.
 func (p *peer) sendWant(w wantBody) bool {
 	w.allowed = p.in.account.Granted()
 	if !p.tryCtrl(ctrl{kind: ctrlWant, id: p.in.episode, body: w.encode()}) {
@@ -151,7 +151,7 @@ func (p *peer) sendWant(w wantBody) bool {
 	return true
 }
 
-// takeHeld takes a peer's HELD.
+// takeHeld handles p's HELD: its sends to this rank are held up, or are no more.
 func (p *peer) takeHeld(episode uint32, h held) {
 	e := p.e
 	in := &p.in
@@ -173,40 +173,40 @@ func (p *peer) takeHeld(episode uint32, h held) {
 		e.m.Grants++
 	}
 	in.credit = a.Granted() > h.allowed
-	fit := e.from[0] + e.from[1+p.rank] // others may be many, and this peer held up often
+	fit := e.from[0] + e.from[1+p.rank] // spares the search among the receives from other ranks, which may be many
 	for handle, op := range e.posted.All() {
 		if fit == 0 || in.all {
 			break
 		}
 		if op.peer == p.rank || op.peer == AnySource {
-			in.name(e.posted, handle, op)
+			in.want(e.posted, handle, op)
 			fit--
 		}
 	}
 	p.tell()
 }
 
-// nameToHeld names a receive that was just posted to the peers that are held up and could satisfy
-// it.
-func (op *Op) nameToHeld() {
+// wantFromHeld sends a WANT for a receive that was just posted to each peer that is held up and
+// could satisfy it.
+func (op *Op) wantFromHeld() {
 	e := op.e
 	if op.peer != AnySource {
-		e.peers[op.peer].name(op)
+		e.peers[op.peer].want(op)
 		return
 	}
 	for _, r := range e.held {
-		e.peers[r].name(op)
+		e.peers[r].want(op)
 	}
 }
 
-func (p *peer) name(op *Op) {
-	if p.in.heldUp() && p.in.name(p.e.posted, op.handle, op) {
+func (p *peer) want(op *Op) {
+	if p.in.heldUp() && p.in.want(p.e.posted, op.handle, op) {
 		p.tell()
 	}
 }
 
-// recallAnsweredLocked follows a receive that the device was asked to give up, and has given up or
-// matched.
+// recallAnsweredLocked is called when the device has given up, or matched, a receive that it was
+// asked for: WANTs may have waited for that.
 func (e *Engine) recallAnsweredLocked() {
 	if !e.off.answered() {
 		return
@@ -216,20 +216,20 @@ func (e *Engine) recallAnsweredLocked() {
 	}
 }
 
-// name gives a receive a slot: a new one, or that of a receive which does not wait any more. When
-// there is none, more receives wait than can be named, and everything is wanted. It reports whether
-// there is something to tell.
-func (in *incoming) name(posted *matching.Posted[*Op], handle matching.Handle, op *Op) bool {
+// want finds a slot for a receive: a new one, or that of a receive which does not wait any more.
+// Where all slots have receives that wait, the peer may send its whole queue. It reports whether
+// something is to be sent.
+func (in *incoming) want(posted *matching.Posted[*Op], handle matching.Handle, op *Op) bool {
 	if in.all {
 		return false
 	}
 	in.order++
-	n := named{handle: handle, tag: op.tag, mask: op.mask, order: in.order, due: true}
+	n := sentWant{handle: handle, tag: op.tag, mask: op.mask, order: in.order, due: true}
 	if len(in.wants) < maxWants {
 		in.wants = append(in.wants, n)
 		return true
 	}
-	i := slices.IndexFunc(in.wants, func(w named) bool {
+	i := slices.IndexFunc(in.wants, func(w sentWant) bool {
 		_, waits := posted.Stamp(w.handle)
 		return !waits
 	})
@@ -241,7 +241,7 @@ func (in *incoming) name(posted *matching.Posted[*Op], handle matching.Handle, o
 	return true
 }
 
-// forget drops what flow control knows of a peer that is lost.
+// forget ends flow control with a peer that is lost.
 func (p *peer) forget() {
 	e := p.e
 	p.in.account.Close()

@@ -13,9 +13,9 @@ const (
 	emptyPolls = 64 // in a row say so
 )
 
-// PeerLost tells the engine of a loss that its transport has not noticed: it knows nothing of ranks
-// that it was never connected to, nor of the other end of a connection that has given it up. What
-// has arrived of the rank stays.
+// PeerLost tells the engine of a loss that its transport cannot see: of a rank that it was never
+// connected to, or one that has given up the connection at its own end. Messages of that rank that
+// have arrived can still be received.
 func (e *Engine) PeerLost(rank int, cause error) {
 	e.lock()
 	defer e.mu.Unlock()
@@ -36,7 +36,7 @@ func (e *Engine) PeerLost(rank int, cause error) {
 	e.tr.Wake()
 }
 
-// lose gives p up. It may be called again.
+// lose declares p lost, which is reported by Config.Lost. Later calls do nothing.
 func (p *peer) lose(cause error) {
 	e := p.e
 	if p.lost != nil {
@@ -48,7 +48,7 @@ func (p *peer) lose(cause error) {
 	p.end(cause)
 }
 
-// end ends everything that depends on p, which is lost from here on.
+// end makes p lost, and ends all operations that depend on it.
 func (p *peer) end(cause error) {
 	e := p.e
 	e.mu.AssertHeld("a peer")
@@ -65,7 +65,7 @@ func (p *peer) end(cause error) {
 	p.failSends(err)
 	p.forget()
 	p.failReads(err)
-	// Receives go before the requests that nobody can read any more: neither can match the other.
+	// Receives end before the requests, which nobody can read any more: none can match meanwhile.
 	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
 	p.consumed(e.unexp.DropRequests(p.rank))
 	p.checkLost()
@@ -85,8 +85,8 @@ func (e *Engine) failRequestsLocked(which func(*Op) bool, err error) {
 	}
 }
 
-// failReads ends the receives that wait for room to read from p. Those with reads under way
-// end with their last ReadDone: until then the transport has their buffers.
+// failReads ends the receives that wait for room to read from p. Those with reads under way end
+// with their last ReadDone: until then the transport may write to their buffers.
 func (p *peer) failReads(err error) {
 	for op := p.readq.head; op != nil; op = p.readq.head {
 		p.readq.remove(op)
@@ -104,7 +104,7 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 		case !which(op):
 		case op.state == opOffered:
 			if !e.closing {
-				op.recall(err) // the device has the buffer
+				op.recall(err) // the device may write to the buffer
 			}
 		default:
 			op.endPosted(err)
@@ -112,8 +112,8 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 	}
 }
 
-// lossLocked is the error of receives from any source: it names the ranks that AckFailures was not
-// told.
+// lossLocked is the error of receives from any source. It names the lost ranks that were not passed
+// to AckFailures.
 func (e *Engine) lossLocked() error {
 	err := &PeerError{}
 	for _, r := range e.lost {
@@ -148,8 +148,8 @@ func (e *Engine) AckFailures(ranks ...int) {
 	}
 }
 
-// failAllLocked ends every operation, except receives whose buffers the transport still has: those
-// end with their reads, by the device, or when the transport is closed.
+// failAllLocked ends every operation, except receives whose buffers the transport may still write
+// to: those end with their reads, by the device, or once the transport is closed.
 func (e *Engine) failAllLocked(err error) {
 	e.mu.AssertHeld("the engine")
 	for i := range e.peers {
@@ -169,8 +169,8 @@ func (e *Engine) failAllLocked(err error) {
 	}
 }
 
-// dropReadsLocked ends the receives that were reading; the transport is closed and has let go of
-// their buffers.
+// dropReadsLocked ends the receives that were reading. The transport is closed, and writes to their
+// buffers no more.
 func (e *Engine) dropReadsLocked(err error) {
 	for i := range e.reads.entries {
 		op := e.reads.entries[i].op

@@ -5,69 +5,73 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// Which receives a device matches: the policy of TMO 6, by the rules that V1 to V19 (TMO 7.1) sum
-// up.
+// Which receives the device matches: the policy of TMO 6, by the rules V1 to V19 (TMO 7.1).
 //
-// Engine.posted is the shadow list (V5): every posted, unmatched receive, in posting order,
-// wherever it is. Those that the device has not got are in offload.kept as well, which answers the
-// overlap rule. An unexpected message searches the shadow list alone; if it finds a receive that is
-// in the device, that one is dormant there and taken out by force (TMO 5.3).
+// Engine.posted is the shadow list (V5): every posted receive that is not matched, in posting
+// order, whether the device has it or not. Those that the device does not have are in offload.kept
+// as well, where a new receive looks for earlier ones that overlap it. An unexpected message
+// searches the shadow list alone. A receive that it finds there and that the device has is dormant
+// in the device, and is removed from it by a forced DEL (TMO 5.3).
 //
-// models/phase.pml is this protocol as a model that is searched through, and what goes wrong
-// without each of its rules.
+// models/phase.pml is a model of this protocol, all of whose states are searched, and shows what
+// goes wrong without each of its rules.
 //
 // All is decided under the engine's lock, which also covers the polling of the transport (V7, TMO
-// 5.4). The policy knows receives and the list, not the engine: taglist.go is what lies between.
+// 5.4). The policy knows receives and the tag list, not the engine; taglist.go connects the two.
 
 const (
-	defaultOffloadMin = 1024 // TMO 6.2: for less the device costs more than it saves
+	defaultOffloadMin = 1024 // bytes; for smaller receives the device costs more than it saves (TMO 6.2)
 
-	syncBound = 1 << 14 // unexpected messages after which the device is told (TMO 5.4)
+	syncBound = 1 << 14 // unexpected messages that the device may be behind before a SYNC (TMO 5.4)
 
-	// promoteLook is how many receives that must stay in software one round of promotion looks at.
+	// promoteLook bounds how many receives that cannot be offloaded one round of promotion
+	// examines.
 	promoteLook = 16
 
-	// Of thrashWindow receives that left the device, three quarters were found by unexpected
-	// messages: the device is of no use, nothing is offered for restLeast receives, twice as many
-	// the next time. Half of a window matched ends that.
+	// Where unexpected messages have found three quarters of the last thrashWindow receives that
+	// left the device, offloading does not pay: the next restLeast receives stay in software, and
+	// twice as many each time that this comes again. A window of which the device has matched half
+	// resets that.
 	thrashWindow = 64
 	restLeast    = 256
 	restMost     = 1 << 16
 )
 
-// offload is the policy and what it knows of the device's tag list. Where the transport has none,
-// tags is nil and the rest is not used, but that messages are counted.
+// offload is the policy, with what it knows of the device's tag list. Where the transport has no
+// list, tags is nil, and only handled is used.
 type offload struct {
 	tags    transport.TagList
 	inv     *engineCheck
-	m       OffloadMetrics
-	handled uint32 // C of the protocol: unexpected messages that are completely handled
+	m       OffloadMetrics // without what Engine.Metrics takes from the states of operations
+	handled uint32         // C of the protocol: unexpected messages that are completely handled
 
-	kept    *matching.Posted[*Op] // receives that software keeps (V6)
-	waiting opList                // those of them that the device may yet get, in posting order
-	slots   slots                 // receives that the device has, matched ones included, until they end
+	kept    *matching.Posted[*Op] // posted receives that are not in the device (V6)
+	waiting opList                // those of kept that may be offloaded later, in posting order
+	slots   slots                 // receives that the device has, until it has nothing to do with them
 
-	// found is the receive that the unexpected message in hand has found in the device, if finding.
-	// Its forced DEL waits until the message is counted, which is before the sink's call ends: it
-	// tells the device of the message, and no operation may do that before the message is delivered
-	// (V8) or before this one (V9).
+	// found is valid while finding is set: the receive in the device that the unexpected message in
+	// hand has matched. Its forced DEL reports a count that includes this message. So it waits
+	// until the message is delivered (V8), and is the first operation that reports that count (V9);
+	// both happen before the sink's call returns.
 	found   slot
 	finding bool
 
-	least    int    // bytes of the smallest receive that is offered
-	most     int    // entries
-	low      int    // room at which a list that was full is used again
-	foreign  int    // ranks whose messages come by another device
-	entries  int    // in the list, not known to be matched
+	least    int    // bytes of the smallest receive that is offloaded
+	most     int    // entries that the list may have
+	low      int    // room, in entries, at which a list that was full is used again
+	foreign  int    // ranks whose messages come by another device than the list's
+	entries  int    // receives in the list that are not known to be matched
 	recalled int    // receives in state opRecalled
-	fresh    int    // of them, those added with the count that was reported last
-	reported uint32 // C as the device knows it (TMO 5.4)
-	full     bool   // the list was full, and has not emptied far enough since
+	fresh    int    // of entries, those that were added with the count in reported
+	reported uint32 // C as last reported to the device (TMO 5.4)
+	full     bool   // the list was full, and its room has not reached low since
 	due      bool   // receives in waiting may have become eligible
 
-	window, rest, backoff int // thrashing: see end
-	ended, dropped        int
-	resting               int
+	// Watch over thrashing, see end.
+	window, rest   int // constant: thrashWindow, restLeast, or a test's
+	backoff        int // receives of the next rest
+	ended, dropped int // of this window: receives that left the device, and those found by messages
+	resting        int // receives that are still to stay in software
 }
 
 // init decides whether the device, whose list is tags, matches at all.
@@ -93,7 +97,8 @@ func (o *offload) init(tags transport.TagList, cfg *Config) {
 	o.window, o.rest, o.backoff = thrashWindow, restLeast, restLeast
 }
 
-// offer gives a receive that was just posted to the device, or keeps it in software and says why.
+// offer adds a receive that was just posted to the tag list, or keeps it in software and counts
+// why.
 func (o *offload) offer(op *Op) {
 	large := len(op.buf) >= o.least
 	eligible := large && op.covered()
@@ -144,8 +149,8 @@ func (o *offload) add(op *Op) bool {
 	return true
 }
 
-// roomy tells whether the list has room. Once it was full it must empty a little before it is
-// used again, so that a receive is not moved for each that ends (TMO 6.10).
+// roomy tells whether the list has room. Once it was full, low entries must be free before it is
+// used again: otherwise each receive that ends would move another one (TMO 6.10).
 func (o *offload) roomy() bool {
 	room := min(o.tags.Free(), o.most-o.slots.used)
 	if o.full {
@@ -156,7 +161,8 @@ func (o *offload) roomy() bool {
 	return !o.full
 }
 
-// report notes that an operation has carried the count of handled messages to the device.
+// report is called when an operation that carries this count of handled messages was posted to the
+// device.
 func (o *offload) report(count uint32) {
 	o.inv.reporting(o, count)
 	if o.reported != count {
@@ -164,9 +170,9 @@ func (o *offload) report(count uint32) {
 	}
 }
 
-// promote offers receives that software has kept, the earliest eligible one first. Where a
-// receive stays in software no later one that overlaps it can have gone to the device before it, so
-// that the device's order is the posting order wherever it matters (TMO 5.6, 6.3).
+// promote adds receives that were kept in software to the list, in posting order, and returns how
+// many. No receive is added while an earlier one that overlaps it is in software, so that the
+// device has those that one message could match in posting order (TMO 5.6, 6.3).
 func (o *offload) promote() (promoted int) {
 	o.due = false
 	if o.resting > 0 || o.waiting.empty() {
@@ -187,22 +193,22 @@ func (o *offload) promote() (promoted int) {
 		}
 		op = next
 	}
-	o.due = o.full // room is no event: look again at each poll
+	o.due = o.full // no event says that there is room: each poll looks
 	return promoted
 }
 
-// left follows a receive that software has unlinked from the shadow list, for a message or because
-// it ends.
+// left is called when software has removed a receive from the shadow list, because a message
+// matches it or because it ends.
 func (o *offload) left(op *Op) {
 	if op.state == opPosted {
 		o.kept.Remove(op.kept)
 		if op.linked {
 			o.waiting.remove(op)
 		}
-		o.due = o.due || !o.waiting.empty() // what it blocked may go
+		o.due = o.due || !o.waiting.empty() // one that it overlaps may be offloaded now
 		return
 	}
-	// It is in the device, dormant: nothing reports its message before its DEL is posted (TMO 5.3).
+	// The device has it, dormant: no operation reports the message before the DEL (TMO 5.3).
 	o.found, o.finding = op.slot, true
 	o.inv.found(op)
 	o.slots.detach(op.slot)
@@ -210,7 +216,7 @@ func (o *offload) left(op *Op) {
 	o.end(true)
 }
 
-// gone counts an entry out of the list.
+// gone is called when an entry is known to have left the list.
 func (o *offload) gone(op *Op) {
 	o.entries--
 	if op.added == o.reported && o.fresh > 0 {
@@ -218,15 +224,15 @@ func (o *offload) gone(op *Op) {
 	}
 }
 
-// release takes back the slot of a receive that the device has nothing to do with any more.
+// release frees the slot of a receive that the device has nothing to do with any more.
 func (o *offload) release(s slot) {
 	o.inv.left(s)
 	o.slots.release(s)
 	o.due = o.due || !o.waiting.empty()
 }
 
-// end watches over the use of the device: how many of the receives that leave it were found
-// by unexpected messages (TMO 6.10).
+// end counts the receives that leave the device, and how many of them unexpected messages have
+// found: too many of those, and offloading rests (TMO 6.10).
 func (o *offload) end(dropped bool) {
 	o.ended++
 	if dropped {
@@ -246,7 +252,8 @@ func (o *offload) end(dropped bool) {
 	o.ended, o.dropped = 0, 0
 }
 
-// tend is the list's share of a poll, which brought n events. It returns how much it posted.
+// tend is called after each poll of the transport, which reported n events. It returns how many
+// receives it has promoted.
 func (o *offload) tend(n int) (posted int) {
 	if o.due {
 		posted = o.promote()
@@ -258,16 +265,16 @@ func (o *offload) tend(n int) (posted int) {
 	return posted
 }
 
-// leave is called when the device is left to itself for a while, if it works by itself. What is
-// dormant could not be matched meanwhile.
+// leave is called when nobody will poll for a while, and the device works by itself: it could not
+// match entries that are dormant.
 func (o *offload) leave() {
 	if o.handled != o.reported && o.entries > 0 {
 		o.sync()
 	}
 }
 
-// sync tells the device how many messages were handled, so that what is dormant becomes live (TMO
-// 5.4). The transport has one of these under way at most.
+// sync reports the count by a SYNC, so that dormant entries become live (TMO 5.4). The transport
+// refuses a second one while one is under way.
 func (o *offload) sync() {
 	if o.tags.Sync(o.handled) == nil {
 		o.report(o.handled)
@@ -275,26 +282,25 @@ func (o *offload) sync() {
 	}
 }
 
-// recall asks the device for a receive, which has left the shadow list. A DEL from inside the
-// handling of a message, which may have found a receive that is not taken out yet, carries the
-// count without that message.
+// recall posts the DEL of a receive, which has left the shadow list. Where that happens while a
+// message is being handled, the DEL reports the count without this message (V9).
 func (o *offload) recall(op *Op) {
 	o.recalled++
-	if o.tags.Del(op.slot.id(), o.handled) == nil { // else the transport is broken, and the next Poll says so
+	if o.tags.Del(op.slot.id(), o.handled) == nil { // otherwise the transport has failed, as the next Poll reports
 		o.report(o.handled)
 	}
 }
 
-// answered counts a receive that the device was asked for and has given up or matched, and reports
-// whether it was the last.
+// answered is called when the device has removed or matched a receive that it was asked for. It
+// reports whether that was the last one.
 func (o *offload) answered() (last bool) {
 	o.recalled--
 	return o.recalled == 0
 }
 
-// count counts an unexpected message once it is delivered, visible, or refused (V8), and then takes
-// the receive that it found out of the device: by the operation that tells of it, or before any
-// that does (V9).
+// count counts an unexpected message, which was delivered, queued or refused before (V8). A receive
+// in the device that it has matched is removed by a forced DEL, the first operation that reports
+// the new count (V9).
 func (o *offload) count() {
 	o.handled++
 	o.inv.counted(o)
@@ -302,15 +308,15 @@ func (o *offload) count() {
 		return
 	}
 	o.finding = false
-	_ = o.tags.Drop(o.found.id(), o.handled) // fails as in recall
+	_ = o.tags.Drop(o.found.id(), o.handled) // an error is as in recall
 	o.inv.dropped(o.found)
 	o.report(o.handled)
 	o.m.Drops++
 	o.release(o.found)
 }
 
-// dormant is how many entries the device cannot match yet, as far as can be known here: at most
-// those added since it was last told something new, if it has fallen behind since.
+// dormant estimates how many entries the device cannot match yet: at most those that were added
+// with the count that was reported last, if messages were handled since.
 func (o *offload) dormant() int {
 	if o.handled == o.reported {
 		return 0

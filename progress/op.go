@@ -28,13 +28,13 @@ type Op struct {
 	// consumer's.
 	state  opState // see move
 	sync   bool    // of a send, constant: never eager, so that completion means matched
-	linked bool    // in an opList: offload.waiting while posted, peer.readq while reading
+	linked bool    // in a list: offload.waiting while posted, peer.readq while reading
 	peer   int     // destination, or source; -1 any
 	tag    uint64  // once a message has matched: its tag
 	mask   uint64
 	buf    []byte // the user's; nil once ended
 	status Status // the outcome, with err
-	err    error  // while recalled: the outcome unless the device has matched it
+	err    error  // while recalled: the outcome, unless the device has matched it
 
 	next, prev *Op              // in an opList; next also in the pool
 	handle     matching.Handle  // posted, offered: in Engine.posted; queued: in outgoing.queue

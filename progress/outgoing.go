@@ -9,41 +9,42 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A send that cannot go waits in its peer's queue, and those to the same peer behind it. While the
-// transport has no room, each poll tries again. Without credit the queue is held up: the peer is
-// told so once (HELD), and answers with credit, or with a WANT for each receive that waits there
-// and that this rank could satisfy. A WANT permits the queue to go, in order and beyond its credit,
-// up to and including one message that it matches, now or when one is queued.
+// The sender's side of flow control. A send that the transport has no room for, or that credit does
+// not cover, waits in its peer's queue, and later sends to that peer wait behind it. Where the
+// transport had no room, each poll tries again. Without credit the queue is held up: the peer gets
+// one HELD, and answers with credit, or with a WANT for each receive that waits there and that this
+// rank could satisfy. A WANT permits the queue to be sent, in order and beyond its credit, up to
+// and including the first message that matches it, which may be queued later.
 //
-// An episode begins when the queue is held up and ends when it is empty; then all WANTs are
-// forgotten, and the peer is told. models/held.pml is this protocol as a model that is searched
-// through.
+// An episode is the time from when the queue is held up until it is empty. At its end the WANTs
+// become void, and the peer gets another HELD that says so. models/held.pml is a model of this
+// protocol, all of whose states are searched.
 
-// maxWants is how many receives a peer can name at the same time; beyond that it asks for the whole
-// queue.
+// maxWants is for how many receives a peer can have WANTs at the same time; for more it asks for
+// the whole queue.
 const maxWants = 16
 
 // sendCost is what a send that waits costs this rank: its Op of 288 bytes, 88 of the queue's entry,
 // an index. The user's buffer stays where it is.
 const sendCost = 416
 
-// want is a receive of the peer's that no message has matched.
+// want is a WANT of the peer that no message has used up.
 type want struct {
-	slot      uint8 // the peer names it anew once that receive is gone
+	slot      uint8 // of the peer, which uses it again once its receive is matched or has ended
 	tag, mask uint64
 }
 
-// outgoing is what this rank knows of its sends to one peer. Credit is in bytes since the start,
+// outgoing is the sender's side of flow control with one peer. Credit is in bytes since the start,
 // see internal/credit.
 type outgoing struct {
-	charged uint64 // by messages that have gone
-	allowed uint64 // as last read or told
+	charged uint64 // credit used by the messages that were sent
+	allowed uint64 // credit in all, as far as this rank knows
 
-	queue    *matching.Unexpected[*Op] // sends in order that have not gone; made with the first
-	requests int                       // rendezvous sends that the peer has not answered
+	queue    *matching.Unexpected[*Op] // sends that wait, in order; nil until one has to
+	requests int                       // rendezvous sends that have a slot in Engine.sends
 	episode  uint32                    // odd while the queue is held up
-	told     uint32                    // the episode that the peer knows
-	wants    []want                    // in the order that they came in
+	told     uint32                    // episode of the last HELD that was sent
+	wants    []want                    // of this episode, in order of arrival; at most maxWants
 	all      bool                      // the peer wants the whole queue
 }
 
@@ -51,10 +52,10 @@ func (o *outgoing) empty() bool { return o.queue == nil || o.queue.Len() == 0 }
 
 func (o *outgoing) heldUp() bool { return o.episode&1 != 0 }
 
-// covers tells whether credit covers a message, as far as is known.
+// covers tells whether credit covers a message, as far as this rank knows.
 func (o *outgoing) covers(cost uint64) bool { return o.charged+cost <= o.allowed }
 
-// covers is covers, with a look at what the peer has granted meanwhile.
+// covers tells whether credit covers a message, with what the peer may have granted meanwhile.
 func (p *peer) covers(cost uint64) bool {
 	o := &p.out
 	if o.covers(cost) {
@@ -64,7 +65,7 @@ func (p *peer) covers(cost uint64) bool {
 	return o.covers(cost)
 }
 
-// cost is what a send costs its peer.
+// cost is the credit that a send takes, in bytes.
 func (op *Op) cost() uint64 {
 	if op.sync || len(op.buf) > op.e.cfg.EagerLimit {
 		return unexpected.RecordCost
@@ -72,7 +73,7 @@ func (op *Op) cost() uint64 {
 	return unexpected.EagerCost(len(op.buf))
 }
 
-// permitted tells whether the head of the queue may go beyond its credit.
+// permitted tells whether a WANT lets the head of the queue be sent without credit.
 func (o *outgoing) permitted() bool {
 	return o.all || slices.ContainsFunc(o.wants, func(w want) bool {
 		_, _, ok := o.queue.Find(w.tag, w.mask)
@@ -80,14 +81,14 @@ func (o *outgoing) permitted() bool {
 	})
 }
 
-// use takes the permission that a message with this tag uses up.
+// use removes the WANT that a message with this tag uses up.
 func (o *outgoing) use(tag uint64) {
 	if i := slices.IndexFunc(o.wants, func(w want) bool { return (w.tag^tag)&w.mask == 0 }); i >= 0 {
 		o.wants = slices.Delete(o.wants, i, i+1)
 	}
 }
 
-// enqueue lets a send wait, and posts what may go.
+// enqueue appends a send to the queue, and sends what may be sent.
 func (p *peer) enqueue(op *Op) {
 	o := &p.out
 	if o.queue == nil {
@@ -97,7 +98,7 @@ func (p *peer) enqueue(op *Op) {
 	op.handle = o.queue.Add(op.tag, op)
 	p.e.queued += sendCost
 	if !o.heldUp() && o.queue.Len() > 1 {
-		return // something in front of it waits for room
+		return // a send in front of it waits for room in the transport
 	}
 	if o.heldUp() && !o.all && !slices.ContainsFunc(o.wants, func(w want) bool { return (w.tag^op.tag)&w.mask == 0 }) {
 		return
@@ -105,15 +106,15 @@ func (p *peer) enqueue(op *Op) {
 	p.pump()
 }
 
-// unqueue takes a send out of its peer's queue.
+// unqueue removes a send from the queue.
 func (p *peer) unqueue(op *Op) {
 	p.out.queue.Remove(op.handle)
 	p.e.queued -= sendCost
 	p.e.roomLocked()
 }
 
-// pump sends what waits for p, in order, as far as room, credit and WANTs go, and returns how
-// much went. With what waits for room the peer is dirty.
+// pump sends what waits in the queue, in order, as far as room, credit and WANTs allow, and returns
+// how many were sent. Where room is missing, p is marked dirty.
 func (p *peer) pump() (n int) {
 	e := p.e
 	o := &p.out
@@ -146,7 +147,7 @@ func (p *peer) pump() (n int) {
 	return n
 }
 
-// endEpisode follows a queue that has become empty.
+// endEpisode is called when the queue has become empty.
 func (p *peer) endEpisode() {
 	o := &p.out
 	if !o.heldUp() {
@@ -158,8 +159,8 @@ func (p *peer) endEpisode() {
 	p.tellHeld()
 }
 
-// tellHeld tells p whether sends to it are held up. Only the newest episode counts: one that
-// p never heard of and that is over need not be told.
+// tellHeld sends p a HELD, if it does not know yet whether sends to it are held up. Only the newest
+// episode counts: of one that is over before its HELD was sent p need not know.
 func (p *peer) tellHeld() {
 	o := &p.out
 	if o.told == o.episode {
@@ -175,7 +176,7 @@ func (p *peer) tellHeld() {
 	}
 }
 
-// takeWant takes a peer's WANT.
+// takeWant handles a WANT of p.
 func (p *peer) takeWant(episode uint32, w wantBody) {
 	o := &p.out
 	if w.slot != wantNone {
@@ -183,7 +184,7 @@ func (p *peer) takeWant(episode uint32, w wantBody) {
 	}
 	o.allowed = max(o.allowed, w.allowed)
 	if !o.heldUp() || episode != o.episode {
-		return // what was held up then has gone
+		return // it is of an episode that is over
 	}
 	switch {
 	case w.slot == wantAll:
@@ -195,7 +196,7 @@ func (p *peer) takeWant(episode uint32, w wantBody) {
 	p.pump()
 }
 
-// cancelQueued ends a send that has not gone; what was behind it may go.
+// cancelQueued ends a send that waits in its peer's queue; what is behind it may be sent now.
 func (op *Op) cancelQueued() {
 	p := &op.e.peers[op.peer]
 	p.unqueue(op)
@@ -203,7 +204,7 @@ func (op *Op) cancelQueued() {
 	p.pump()
 }
 
-// failQueue ends all sends to p that have not gone.
+// failQueue ends all sends that wait in the queue.
 func (p *peer) failQueue(err error) {
 	o := &p.out
 	for !o.empty() {
@@ -214,7 +215,7 @@ func (p *peer) failQueue(err error) {
 	p.endEpisode()
 }
 
-// fullLocked tells whether there is no room for one more send that waits.
+// fullLocked tells whether SendLimit leaves no room for one more send that waits.
 func (e *Engine) fullLocked() bool { return e.queued+sendCost > e.cfg.SendLimit && e.queued > 0 }
 
 // Room returns when Isend would not fail with ErrFull, at once where it would not now. Other
@@ -245,16 +246,16 @@ func (e *Engine) roomLocked() {
 	e.rooms = e.rooms[:0]
 }
 
-// slotsLeft tells whether p may have one more rendezvous send under way: at most as many as
-// are left for the others, each of which can always have one.
+// slotsLeft tells whether p may have one more rendezvous send under way: each peer may always have
+// one, and more as long as p has fewer than are left for all.
 func (p *peer) slotsLeft() bool {
 	e := p.e
 	left := e.sends.limit - e.sends.used - len(e.peers)
 	return p.out.requests == 0 || p.out.requests < left
 }
 
-// launch gives a send to the transport; false means that it has no room. A send that was
-// queued leaves the queue.
+// launch posts a send to the transport, and takes it out of the queue if it waited there; false
+// means that the transport has no room.
 func (p *peer) launch(op *Op) bool {
 	e := p.e
 	eager := !op.sync && len(op.buf) <= e.cfg.EagerLimit

@@ -68,7 +68,7 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	return Request{op.note, op, gen}
 }
 
-// give gives a receive a message that has left the queue.
+// give completes a receive that was just posted with an unexpected message, or starts to read it.
 func (op *Op) give(m *unexpected.Message) {
 	if m.Rndv {
 		op.pull(m)
@@ -78,8 +78,8 @@ func (op *Op) give(m *unexpected.Message) {
 	op.complete(st, err)
 }
 
-// checkRecvLocked tells why a receive that no message waits for cannot be posted. Messages that
-// arrived before a loss were looked for already.
+// checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
+// those of a lost rank, were searched before.
 func (e *Engine) checkRecvLocked(src int) error {
 	switch {
 	case e.broken != nil:
@@ -96,8 +96,8 @@ func (e *Engine) checkRecvLocked(src int) error {
 	return nil
 }
 
-// post appends a receive to the shadow list. The unexpected messages were searched under the
-// same lock.
+// post appends a receive to the shadow list. The unexpected messages were searched under the same
+// hold of the lock (V7).
 func (op *Op) post() {
 	e := op.e
 	op.move(opPosted)
@@ -107,24 +107,24 @@ func (op *Op) post() {
 		e.off.offer(op)
 	}
 	if len(e.held) != 0 {
-		op.nameToHeld()
+		op.wantFromHeld()
 	}
 }
 
-// unpost takes a receive that the device has out of the shadow list.
+// unpost removes a receive that the device has from the shadow list.
 func (op *Op) unpost() {
 	op.e.posted.Remove(op.handle)
 	op.e.from[1+op.peer]--
 }
 
-// endPosted ends a receive that waits in software.
+// endPosted ends a receive that only software has.
 func (op *Op) endPosted(err error) {
 	op.e.posted.Remove(op.handle)
 	op.unlinked()
 	op.complete(Status{}, err)
 }
 
-// unlinked follows a receive that software has taken out of the shadow list.
+// unlinked is called when software has removed a receive from the shadow list.
 func (op *Op) unlinked() {
 	e := op.e
 	e.from[1+op.peer]--
@@ -133,7 +133,7 @@ func (op *Op) unlinked() {
 	}
 }
 
-// deliver ends a receive, which is unlinked already, with an eager message.
+// deliver ends a receive, which has left the shadow list, with an eager message.
 func (op *Op) deliver(src int, tag uint64, payload []byte) {
 	n := copy(op.buf, payload)
 	op.e.m.EagerReceived++

@@ -2,11 +2,10 @@ package progress
 
 import "github.com/tagmatch/tagmatch/transport"
 
-// What is posted again here is what the transport may refuse for want of room in a send queue:
-// FINs, control messages, reads and sends. Grants and what takes receives out of the device it
-// queues by itself.
+// FINs, control messages, reads and sends are posted again where the transport had no room for them
+// in a send queue. Grants, DELs and forced DELs it queues by itself.
 
-// markDirty remembers that p has something to post again.
+// markDirty has the next poll post again what p has waiting.
 func (p *peer) markDirty() {
 	e := p.e
 	e.mu.AssertHeld("a peer's queues")
@@ -16,7 +15,7 @@ func (p *peer) markDirty() {
 	}
 }
 
-// retryLocked posts again what had no room, and returns how much went.
+// retryLocked posts again what had no room, and returns how much of it was posted.
 func (e *Engine) retryLocked() int {
 	n := 0
 	work := e.dirty
@@ -32,7 +31,7 @@ func (e *Engine) retryLocked() int {
 	return n
 }
 
-// drain posts what p has waiting: first what frees others, last what is new.
+// drain posts what p has waiting: first what frees memory or ends operations at p, sends last.
 func (p *peer) drain() int {
 	e := p.e
 	n := 0
@@ -58,7 +57,7 @@ func (p *peer) drain() int {
 	return n + p.pump()
 }
 
-// fin tells the sender of a rendezvous that its buffer was read.
+// fin sends the FIN of a rendezvous: the message was read.
 func (p *peer) fin(appCtx uint32) {
 	if len(p.fins) == 0 {
 		if p.e.tr.SendFin(p.rank, appCtx) != transport.ErrAgain {
@@ -69,8 +68,9 @@ func (p *peer) fin(appCtx uint32) {
 	p.markDirty()
 }
 
-// tryCtrl posts a control message that is told again when there was no room; it reports
-// whether there was. Once the peer is lost there is nothing to tell.
+// tryCtrl sends a control message of flow control, and reports whether there was room. If not it is
+// not queued: drain makes a new one, of the state at that time. To a peer that is lost nothing is
+// sent, which counts as success.
 func (p *peer) tryCtrl(c ctrl) bool {
 	if p.e.tr.SendCtrl(p.rank, c.encode()) == transport.ErrAgain {
 		p.markDirty()

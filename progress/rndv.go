@@ -7,12 +7,11 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A rendezvous: the sender registers its buffer and sends a request; the receiver that matches it
-// reads the bytes straight into its own buffer and answers Fin, which names the send by slot and
-// generation.
+// Rendezvous: the sender registers its buffer and sends a request. The receiver that matches it
+// reads the message into its own buffer by RDMA, and answers with a FIN, which names the send by
+// slot and generation.
 
-// request sends the rendezvous request of op, and gives it a slot. After an error it has
-// none.
+// request sends the rendezvous request of op, and gives op a slot. After an error op has none.
 func (p *peer) request(op *Op) error {
 	e := p.e
 	if !p.slotsLeft() {
@@ -45,8 +44,8 @@ func (p *peer) request(op *Op) error {
 	return nil
 }
 
-// endSend ends a send that is in no queue and no slot any more; its buffer is withdrawn from
-// the peers first.
+// endSend ends a send that has neither a place in a queue nor a slot. Its buffer is deregistered
+// first, so that no peer reads it later.
 func (op *Op) endSend(st Status, err error) {
 	if r := op.region; r != nil {
 		op.region = nil
@@ -64,8 +63,8 @@ func (op *Op) endRequest(st Status, err error) {
 	op.endSend(st, err)
 }
 
-// requestOfLocked finds the send that a peer names. A name that is late, repeated or forged finds
-// nothing.
+// requestOfLocked finds the send that rank src names; nil where that send has ended, or never was
+// one to src.
 func (e *Engine) requestOfLocked(src int, name uint32) *Op {
 	op := e.sends.byWire(name)
 	if op == nil || op.peer != src {
@@ -75,22 +74,22 @@ func (e *Engine) requestOfLocked(src int, name uint32) *Op {
 	return op
 }
 
-// readState is a rendezvous as its receiver sees it.
+// readState is a rendezvous message at its receiver.
 type readState struct {
 	src    int
 	appCtx uint32
 	rkey   uint32
 	va     uint64
 	total  uint64 // bytes of the message
-	seq    uint64 // by order of arrival
-	asked  bool   // the sender wants it back
+	seq    uint64 // unexpected.Message.Seq
+	asked  bool   // the sender has sent WITHDRAW
 	want   uint64 // bytes to read
 	posted uint64 // bytes that reads were posted for
 	active int    // reads that have not ended
 	err    error
 }
 
-// request is what a rendezvous request is called: the name that its sender gave it.
+// request identifies a rendezvous request by its sender and the name that the sender gave it.
 type request struct {
 	src    int
 	appCtx uint32
@@ -105,7 +104,7 @@ func (r *readState) unmatched() unexpected.Request {
 
 const maxMessage = math.MaxInt64
 
-// checkRndv turns a request into what a receiver needs, or says what is wrong with it.
+// checkRndv checks a request and returns what its receiver needs of it.
 func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 	x, err := decodeRndvExtra(h.Extra)
 	switch {
@@ -138,7 +137,7 @@ func (op *Op) startRead() {
 	}
 	s, ok := e.reads.take(op)
 	if !ok {
-		// 2^24 reads are under way; no room like any other would end this state sooner.
+		// 2^24 reads are under way: to wait for a slot would help nobody.
 		op.complete(Status{}, ErrFull)
 		return
 	}
@@ -149,13 +148,13 @@ func (op *Op) startRead() {
 	op.readMore()
 }
 
-// releaseRead takes back the slot of a receive that reads, or of what stands for one.
+// releaseRead frees the slot of a receive that reads, or of the operation that stands for one.
 func (op *Op) releaseRead() {
 	op.unread()
 	op.e.reads.release(op.slot)
 }
 
-// unread follows a receive that does not read its message any more.
+// unread is called when a receive does not read its message any more.
 func (op *Op) unread() {
 	e := op.e
 	if name := op.read.request(); e.readers != nil && e.readers[name] == op {
@@ -163,8 +162,8 @@ func (op *Op) unread() {
 	}
 }
 
-// readMore posts the reads that are left; false means that there was no room, and that op waits in
-// its peer's queue.
+// readMore posts the reads that are left. False means that there was no room: op waits in
+// peer.readq.
 func (op *Op) readMore() bool {
 	e, r := op.e, &op.read
 	p := &e.peers[r.src]
@@ -190,8 +189,8 @@ func (op *Op) readMore() bool {
 	return true
 }
 
-// ReadDone takes the end of one read. All reads of one receive carry the same id: only their number
-// counts.
+// ReadDone is called when one read has ended. All reads of a receive have the same id, as only
+// their number matters.
 func (s *sink) ReadDone(id uint64, err error) {
 	e := s.engine()
 	op := e.reads.byID(id)

@@ -57,7 +57,8 @@ func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
 	return Request{op.note, op, gen}
 }
 
-// sendNowLocked is the path of a small message to a peer that has room: no Op, nothing remembered.
+// sendNowLocked sends an eager message where neither queue, credit nor room is in the way. It needs
+// no Op, as nothing is left to do.
 func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 	e.mu.AssertHeld("a peer's credit")
 	if uint(dst) >= uint(len(e.peers)) || len(buf) > e.cfg.EagerLimit {
@@ -69,7 +70,7 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 		return false
 	}
 	if e.tr.SendEager(dst, uint32(e.cfg.Rank), tag, buf) != nil {
-		return false // the slow path finds out why
+		return false // the slow path handles the error
 	}
 	p.out.charged += cost
 	e.m.EagerSent++
@@ -97,7 +98,7 @@ func (op *Op) isend() {
 		op.complete(Status{}, err)
 		return
 	}
-	if op.start() { // what need not wait takes no room
+	if op.start() { // only sends that wait count against SendLimit
 		return
 	}
 	if e.fullLocked() {
@@ -125,7 +126,7 @@ func (e *Engine) sentStatus(tag uint64, n int) Status {
 	return Status{Source: e.cfg.Rank, Tag: tag, Len: int64(n)}
 }
 
-// submit sends op, or queues it behind those that wait already.
+// submit sends op, or queues it.
 func (op *Op) submit() {
 	op.e.mu.AssertHeld("a peer's queues")
 	if !op.start() {
@@ -133,14 +134,14 @@ func (op *Op) submit() {
 	}
 }
 
-// start sends op if nothing waits in front of it, and reports whether it did.
+// start sends op if no other send waits in front of it, and reports whether it did.
 func (op *Op) start() bool {
 	p := &op.e.peers[op.peer]
 	return p.out.empty() && p.covers(op.cost()) && p.launch(op)
 }
 
-// sendError is the outcome of a send that the transport refused for good: it does so only for a
-// peer that is lost.
+// sendError is the outcome of a send that the transport refused for another reason than want of
+// room, which it does only where the peer is lost.
 func (p *peer) sendError(err error) error {
 	if p.lost != nil {
 		err = p.lost
@@ -148,9 +149,9 @@ func (p *peer) sendError(err error) error {
 	return peerError(p.rank, err)
 }
 
-// finishLocked waits for an operation of a blocking call and takes its outcome. The lock is held
-// before and after, not meanwhile. When ctx ends the operation is cancelled, and the call goes on
-// until the buffer is free.
+// finishLocked waits for the operation of a blocking call and returns its outcome. The lock is
+// released while it waits. When ctx ends the operation is cancelled; the call returns when the
+// buffer is free.
 func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 	life := op.life.Load()
 	if life&1 == 0 {

@@ -1,7 +1,7 @@
 package progress
 
-// slot names an Op to the outside: an index and a generation, so that a late or forged answer is
-// told from a good one.
+// slot identifies an Op to a peer or to the transport: an index, and a generation by which an
+// answer that is late or forged is recognised.
 type slot struct {
 	index uint32
 	gen   uint32
@@ -12,8 +12,8 @@ const (
 	slotGenBits   = 11
 	slotGenMask   = 1<<slotGenBits - 1
 
-	// rndvName marks the name of a rendezvous send. The app_ctx of an eager message is its sender's
-	// rank: so a receiver whose device has matched a message can tell which of the two it was.
+	// rndvName is set in the app_ctx of rendezvous requests, and not in that of eager messages,
+	// which is the sender's rank. So a receiver can tell which of the two its device has matched.
 	rndvName = 1 << 31
 
 	sendSlots = 1 << slotIndexBits // named by 32 bits on the wire
@@ -26,8 +26,8 @@ func (s slot) wire() uint32 { return rndvName | s.index | (s.gen&slotGenMask)<<s
 // id is the 64-bit name of a read, or of a receive in a device.
 func (s slot) id() uint64 { return uint64(s.index) | uint64(s.gen)<<32 }
 
-// slots is a table of Ops. Free slots are used again oldest first, so that a generation of 11 bits
-// comes round late.
+// slots is a table of Ops. The slot that was freed first is used first, so that generations of 11
+// bits repeat as late as possible.
 type slots struct {
 	entries    []slotEntry
 	limit      int
@@ -47,7 +47,7 @@ const eagerSlots = 64
 
 func (t *slots) init(limit int) { t.limit = limit }
 
-// take gives op a slot; false when all are in use.
+// take finds a free slot for op; false means that all are in use.
 func (t *slots) take(op *Op) (slot, bool) {
 	if t.head == 0 || len(t.entries) < eagerSlots {
 		if len(t.entries) == t.limit {
@@ -82,16 +82,16 @@ func (t *slots) release(s slot) {
 	t.used--
 }
 
-// detach leaves a slot taken that names no Op any more.
+// detach keeps a slot in use although it has no Op any more.
 func (t *slots) detach(s slot) { t.replace(s, nil) }
 
-// replace lets a slot name another Op.
+// replace gives a slot another Op.
 func (t *slots) replace(s slot, op *Op) {
 	t.checkTaken(s)
 	t.entries[s.index].op = op
 }
 
-// byWire finds the Op of a name that came from a peer; nil when it is stale or was never given.
+// byWire finds the Op that a peer names; nil where the name is of an earlier generation or of none.
 func (t *slots) byWire(name uint32) *Op {
 	i, gen := name&(1<<slotIndexBits-1), name>>slotIndexBits&slotGenMask
 	if name&rndvName == 0 || int(i) >= len(t.entries) || t.entries[i].gen&slotGenMask != gen {

@@ -5,12 +5,12 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A receive in the device's list is offered (see opState); then the device matches it, which
-// unlinks it (V5), and Delivered or Incomplete end that; or an unexpected message finds it, and it
-// is dropped; or it is recalled, because it was cancelled or its peer is lost, and Deleted ends it
-// unless the device was faster (TMO 6.6).
+// A receive in the tag list is in state opOffered. There are three ways out. The device matches it:
+// it leaves the shadow list (V5), and Delivered or Incomplete follows. Or an unexpected message
+// matches it in software, and a forced DEL removes it. Or it is recalled, because it was cancelled
+// or its peer is lost, and Deleted ends it, unless the device has matched it before (TMO 6.6).
 
-// Matched unlinks a receive that the device has given to a message.
+// Matched is called when the device has matched a receive.
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e := s.engine()
 	op := e.off.slots.byID(id)
@@ -31,8 +31,8 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e.off.end(false)
 }
 
-// Delivered ends a receive that the device has matched. Its error means that the peer is lost, or
-// has taken the message back.
+// Delivered is called when the message of a matched receive is in its buffer, or will never be: err
+// says that the peer is lost, or has withdrawn the message.
 func (s *sink) Delivered(id uint64, n uint64, err error) {
 	e := s.engine()
 	op := e.matchedLocked("delivery", id)
@@ -68,7 +68,8 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	op.complete(Status{p.rank, op.tag, int64(n)}, e.truncatedLocked(int(got), n))
 }
 
-// Incomplete goes on in software with a rendezvous that the device has matched and left (TMO 6.7).
+// Incomplete is called when the device has matched a rendezvous request and leaves the read to
+// software (TMO 6.7).
 func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 	e := s.engine()
 	op := e.matchedLocked("rendezvous", id)
@@ -96,8 +97,8 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 	op.startRead()
 }
 
-// checkMatchedRndv is checkRndv for a request that the device has matched: what it leaves need not
-// have the software header.
+// checkMatchedRndv is checkRndv for a request that the device has matched, which need not report
+// the software header.
 func checkMatchedRndv(src int, h *transport.RndvHdr) (readState, error) {
 	if len(h.Extra) != 0 {
 		return checkRndv(src, h)
@@ -108,7 +109,7 @@ func checkMatchedRndv(src int, h *transport.RndvHdr) (readState, error) {
 	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil
 }
 
-// matchedLocked gives the matched receive that id names, and takes its slot back.
+// matchedLocked finds the matched receive that id names, and frees its slot.
 func (e *Engine) matchedLocked(what string, id uint64) *Op {
 	op := e.off.slots.byID(id)
 	if op == nil || op.state != opMatched {
@@ -119,8 +120,8 @@ func (e *Engine) matchedLocked(what string, id uint64) *Op {
 	return op
 }
 
-// source gives the sender of a matched message. It ends the receive, and returns nil, if the
-// message failed or nobody is known to have sent it.
+// source returns the sender of a matched message. If err is not nil, or the source is no rank, it
+// ends the receive and returns nil.
 func (op *Op) source(err error) *peer {
 	e := op.e
 	src := op.read.src
@@ -141,8 +142,8 @@ func (op *Op) source(err error) *peer {
 	return nil
 }
 
-// Deleted is the outcome of a recall. If the device was faster the receive ends as a matched one,
-// or has already.
+// Deleted is the outcome of a DEL. Where ok is false the device had matched the receive before,
+// which ends as a matched one.
 func (s *sink) Deleted(id uint64, ok bool) {
 	e := s.engine()
 	if !ok {
@@ -164,9 +165,9 @@ func (e *Engine) unofferedLocked(what string, id uint64) {
 	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
-// recall asks the device for a receive, which ends with cause unless the device has matched it. It
-// leaves the shadow list with the DEL: from then on unexpected messages skip it, which is safe
-// because whatever reports them comes behind the DEL.
+// recall has the device remove a receive, which ends with cause unless the device has matched it
+// before. The receive leaves the shadow list when the DEL is posted. Unexpected messages do not
+// find it from then on, and every operation that reports those messages comes after the DEL.
 func (op *Op) recall(cause error) {
 	e := op.e
 	op.unpost()
@@ -175,7 +176,7 @@ func (op *Op) recall(cause error) {
 	e.off.recall(op)
 }
 
-// leaveDeviceLocked leaves everything to a device that works by itself.
+// leaveDeviceLocked is called when nobody polls any more: the device may work by itself.
 func (e *Engine) leaveDeviceLocked() {
 	if e.off.tags != nil && e.broken == nil {
 		e.off.leave()
@@ -189,8 +190,9 @@ func (op *Op) covered() bool {
 	return op.e.off.foreign == 0 || op.peer >= 0 && !op.e.peers[op.peer].foreign
 }
 
-// forged ends a peer whose message comes by another device and would match a receive that only the
-// list's device can get a message for: its tag names another source.
+// forged refuses a message that came by another device than the list's and would match a receive
+// that was offloaded, so one whose source sends by the list's device: the tag names another rank
+// than its sender, which is lost.
 func (p *peer) forged(tag uint64) bool {
 	op, _, ok := p.e.posted.Find(tag)
 	if !ok || op.state != opOffered {
@@ -200,8 +202,8 @@ func (p *peer) forged(tag uint64) bool {
 	return true
 }
 
-// dropTaggedLocked ends the receives that the device had; the transport is closed and has let go of
-// their buffers.
+// dropTaggedLocked ends the receives that the device had. The transport is closed, and writes to
+// their buffers no more.
 func (e *Engine) dropTaggedLocked(err error) {
 	o := &e.off
 	for i := range o.slots.entries {
