@@ -59,8 +59,8 @@ type Engine struct {
 	log  *slog.Logger
 
 	posted *matching.Posted[*Op]
-	from   []int // how many of them by source, any source first: one more than its rank
-	unexp  *unexpected.Queue
+	from   []int             // how many of them by source, any source first: one more than its rank
+	unexp  *unexpected.Queue // their costs are charged to in.account of their peers
 	peers  []peer
 	dirty  []int // peers that have something to post again
 	again  []int // spare backing of dirty
@@ -76,9 +76,9 @@ type Engine struct {
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
 
-	pool *credit.Pool
-	held []int // peers that are held up for credit here
-	turn int   // of those, whose window was widened last
+	pool *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
+	held []int        // peers that are held up for credit here
+	turn int          // of those, whose window was widened last
 
 	queued    int64 // bytes that queued sends take, against SendLimit
 	rooms     []*Op // calls that wait for less

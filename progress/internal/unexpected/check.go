@@ -70,7 +70,7 @@ func (c *queueCheck) match(q *Queue, tag, mask uint64, m *Message) {
 	}
 }
 
-// Check checks the whole queue, between calls: order of arrival, bytes, requests by source and name.
+// Check checks the whole queue: order of arrival, bytes, requests by source and name.
 func (q *Queue) Check() {
 	last, bytes := uint64(0), uint64(0)
 	requests := map[*Message]bool{}

@@ -24,7 +24,7 @@ type Queue struct {
 // source is the requests of one rank that are in the queue.
 type source struct {
 	newest *Message            // the rest by next
-	named  map[uint32]*Message // by Request.Name; nil until one is asked for, and again once there is none
+	named  map[uint32]*Message // by Name; nil until one is asked for, and again once there is none
 }
 
 // New returns an empty queue for messages of the ranks below size. limit is how many bytes of
@@ -45,8 +45,8 @@ func (q *Queue) Len() int { return q.arrived.Len() + len(q.requeued) }
 // ever were.
 func (q *Queue) Memory() (now, peak int64) { return q.bytes, q.peak }
 
-// NextSeq numbers a message that arrives, be it kept or not: a request that may be requeued one day.
-// KeepEager calls it itself.
+// NextSeq numbers a message that arrives. KeepEager calls it itself; the caller numbers requests,
+// since one that is matched at once is not kept, but may be requeued.
 func (q *Queue) NextSeq() uint64 {
 	q.seq++
 	return q.seq

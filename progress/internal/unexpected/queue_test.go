@@ -193,8 +193,8 @@ func TestNoAllocation(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, round))
 }
 
-// A request, which has no bytes here, takes no more than what it is charged with, found by tag, mask
-// and name.
+// A request, which has no bytes here, takes no more than what it is charged with, found by tag,
+// mask and name.
 func TestRecordCost(t *testing.T) {
 	for _, n := range []int{59000, 1<<16 + 1, 100000} { // what grows by doubling has just grown, or not
 		before := heapInUse()
