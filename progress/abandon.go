@@ -2,9 +2,9 @@ package progress
 
 import "github.com/tagmatch/tagmatch/transport"
 
-// A blocking receive whose context ends while its message is being read requeues the message, if no
-// posted receive could have it: the reads are abandoned, so that the buffer is free at once, and the
-// request is unexpected again, at its place by order of arrival, as if it had not been matched.
+// A blocking receive whose context ends while its message is being read requeues the message, if
+// no posted receive could have it: the reads are abandoned, so that the buffer is free at once, and
+// the request is unexpected again, at its place by order of arrival, as if it had not been matched.
 // Where another receive waits that matches the message, which may be in a device, the read goes on
 // to its end.
 

@@ -48,7 +48,7 @@ func TestQueueIsChecked(t *testing.T) {
 		"requeued out of order":        {"V1", func(q *Queue) { q.requeue(12); q.requeued = append(q.requeued, q.requeued[0]) }},
 		"request without its source":   {"list", func(q *Queue) { q.sources[0].newest = nil }},
 		"request of another":           {"list", func(q *Queue) { s := q.sources; s[0], s[1] = s[1], s[0] }},
-		"name of no request":           {"list", func(q *Queue) { q.sources[0].request(12); q.sources[0].named[1] = nil }},
+		"name of no request":           {"list", func(q *Queue) { q.sources[0].find(12); q.sources[0].named[1] = nil }},
 		"request without its name":     {"list", func(q *Queue) { q.sources[0].named = map[uint32]*Message{} }},
 	} {
 		t.Run(name, func(t *testing.T) {

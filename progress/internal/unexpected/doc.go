@@ -10,10 +10,10 @@
 // Order: each message has a number by order of arrival, and Match takes the oldest one that a
 // receive matches. A request that was matched can be requeued: it is found again at its old place.
 //
-// Complexity: KeepEager, KeepRequest and Drop take constant time, Match takes that of
-// matching.Unexpected. Requeue, and Match and Withdraw while there are requeued requests, are linear
-// in their number: that of receives that were cancelled while they read. Withdraw finds a request by
-// an index for its source, made when the first name is asked for.
+// Complexity: KeepEager, KeepRequest and Drop take constant time, Match takes that of package
+// matching. While requests are requeued, Requeue, Match and Withdraw are linear in their number,
+// that of receives that were cancelled while they read. Withdraw finds a request by an index for
+// its source, made when the first name is asked for.
 //
 // Lifetime: a Message belongs to the Queue. Match lends it to the caller until Drop, its Data
 // included; both are used again for later messages. Memory of dropped messages is kept up to a

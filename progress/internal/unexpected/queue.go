@@ -159,15 +159,15 @@ func (q *Queue) unlink(m *Message) {
 // Withdraw drops the request that its source calls by this name and returns its cost; false where
 // there is none.
 func (q *Queue) Withdraw(src int, name uint32) (cost uint64, ok bool) {
-	m := q.sources[src].request(name)
+	m := q.sources[src].find(name)
 	if m == nil {
 		return 0, false
 	}
 	return q.remove(m), true
 }
 
-// request finds a request by its name. The index that it makes is a part of RecordCost.
-func (s *source) request(name uint32) *Message {
+// find finds a request by its name. The index that it makes is a part of RecordCost.
+func (s *source) find(name uint32) *Message {
 	if s.named == nil && s.newest != nil {
 		s.named = map[uint32]*Message{}
 		for m := s.newest; m != nil; m = m.next {
