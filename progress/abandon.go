@@ -1,15 +1,10 @@
 package progress
 
-import (
-	"cmp"
-	"slices"
+import "github.com/tagmatch/tagmatch/transport"
 
-	"github.com/tagmatch/tagmatch/transport"
-)
-
-// A blocking receive whose context ends while its message is being read gives the message back, if
+// A blocking receive whose context ends while its message is being read requeues the message, if
 // no posted receive could have it: the reads are abandoned, so that the buffer is free at once, and
-// the request returns to its place among the unexpected messages, as if it had not been matched.
+// the request is unexpected again, at its place by order of arrival, as if it had not been matched.
 // Where another receive waits that matches the message, which may be in a device, the read goes on
 // to its end.
 
@@ -42,7 +37,7 @@ func (op *Op) abandon() (ended bool) {
 	case r.asked:
 		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
 	default:
-		e.returned = slices.Insert(e.returned, e.returnedAtLocked(r.seq), e.requestRecordLocked(r, tag))
+		e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 	}
 	return true
 }
@@ -53,11 +48,4 @@ func (op *Op) abandoned() {
 		op.releaseRead()
 		op.free()
 	}
-}
-
-// returnedAtLocked is where the request with this number is among those that were given back, or
-// would be.
-func (e *Engine) returnedAtLocked(seq uint64) int {
-	i, _ := slices.BinarySearchFunc(e.returned, seq, func(m *message, seq uint64) int { return cmp.Compare(m.seq, seq) })
-	return i
 }

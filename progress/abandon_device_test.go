@@ -80,7 +80,7 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 }
 
 // A receive that is asked back from the device only to end keeps nothing from those that are posted
-// after it: of two messages that wait, the next receive gets the older one, which was given back.
+// after it: of two messages that wait, the next receive gets the older one, which was requeued.
 func TestAbandonedBesideCancel(t *testing.T) {
 	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, rts: 2})
 	e, dev := c.e[1], c.net.nodes[1].dev

@@ -36,7 +36,7 @@ func requireAbandoned(t *testing.T, r Request) {
 	require.Equal(t, ErrCanceled, err)
 }
 
-// A deadline on a receive gives the message back whose data is on its way: the buffer is free, and
+// A deadline on a receive requeues the message whose data is on its way: the buffer is free, and
 // the message keeps its place before those that came later, whether it had waited for the receive
 // or the receive for it.
 func TestAbandon(t *testing.T) {
@@ -68,7 +68,7 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// A receive does not give its message back while another waits that matches it, in software or in
+// A receive does not requeue its message while another waits that matches it, in software or in
 // the device: it gets it, late.
 func TestAbandonedNotBesideAnother(t *testing.T) {
 	for _, tags := range []int{0, 4} {
@@ -188,7 +188,7 @@ func TestAbandonedAfterLoss(t *testing.T) {
 }
 
 // A message that one of several reads has found to be taken back, or that cannot be read, is not
-// given back.
+// requeued.
 func TestAbandonedUnreadable(t *testing.T) {
 	for _, cause := range []error{transport.ErrWithdrawn, errors.New("remote access error")} {
 		c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})

@@ -57,8 +57,8 @@ func init() {
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
 // request whose receiver does not answer, because it is stopped or does not call the library, is
 // revoked: reads of the buffer fail from then on. One that is receiving the message is asked again
-// and again whether it still does. A receive whose message is being read gives it back unless
-// another waits for it.
+// and again whether it still does. A receive whose message is being read requeues it unless another
+// waits for it.
 func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 	for op.state == opWithdrawing && e.caps.Revoke {
 		if e.awaitGraceLocked(op, gen) {
@@ -96,9 +96,8 @@ func (op *Op) withdrawnFrom() {
 // matched without its name is answered once that is known.
 func (p *peer) withdraw(id uint32) {
 	e := p.e
-	if m := p.requestNamed(id); m != nil {
-		e.unlinkRndvLocked(m)
-		e.dropRndvLocked(m)
+	if cost, ok := e.unexp.Withdraw(p.rank, id); ok {
+		p.consumed(cost)
 		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: id})
 		return
 	}

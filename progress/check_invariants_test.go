@@ -68,7 +68,6 @@ func TestOwnerIsChecked(t *testing.T) {
 		func() { newOp(e) },
 		func() { r.op.post() },
 		func() { e.pollLocked() },
-		func() { e.arrivedLocked(1, exact) },
 		func() { e.peers[1].lose(nil) },
 		func() { e.peers[1].markDirty() },
 		func() { (*sink)(e).Eager(1, 1, 1, nil) },
@@ -157,25 +156,6 @@ func TestPoolIsChecked(t *testing.T) {
 	e.mu.Unlock()
 	r.op.linked = true
 	broken(t, "list", func() { _, _ = r.Wait(bg) })
-}
-
-func TestMessagePoolIsChecked(t *testing.T) {
-	var b bufferPool
-	b.init(1 << 20)
-	buf := b.get(100)
-	copy(buf, "left")
-	b.put(buf)
-	require.Equal(t, bytes.Repeat([]byte{invariant.PoisonByte}, 100), buf)
-	buf[3] = 1
-	broken(t, "poison", func() { b.get(100) })
-	m := b.message()
-	b.freeMessage(m)
-	broken(t, "pool", func() { b.freeMessage(m) })
-	m.tag, m.seq = 1, 1
-	broken(t, "poison", func() { b.message() })
-	m = b.message()
-	m.src, m.next = 0, m
-	broken(t, "list", func() { b.freeMessage(m) })
 }
 
 func TestConsumedRequestNamesItsPost(t *testing.T) {

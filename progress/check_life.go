@@ -31,7 +31,6 @@ type engineCheck struct {
 // Nonsense that is told from what is meant.
 const (
 	poisonInt    = -0x2424242424242425
-	poisonRank   = -0x24242425
 	poisonWord   = 0xdbdbdbdbdbdbdbdb
 	poisonHandle = matching.Handle(poisonWord)
 )
@@ -130,31 +129,6 @@ func (t *slots) checkTaken(s slot) {
 	invariant.Check(int(s.index) < len(t.entries), "slot", "slot %d of %d is released", s.index, len(t.entries))
 	en := &t.entries[s.index]
 	invariant.Check(en.gen == s.gen, "slot", "slot %d is released in its generation %d and is in generation %d: %s", s.index, s.gen, en.gen, en.note.where())
-}
-
-// free tells whether a message record is in the pool.
-func (m *message) free() bool { return m.src == poisonRank }
-
-func (m *message) checkUnused() {
-	invariant.Check(m.free() && m.seq == poisonWord && m.appCtx == poisonWord&(1<<32-1) && m.data == nil && m.prev == nil,
-		"poison", "a message in the pool was written to")
-}
-
-func (m *message) poison() {
-	invariant.Check(!m.free(), "pool", "a message is freed twice")
-	invariant.Check(m.prev == nil && m.next == nil, "list", "message %d of %d is freed in a list", m.seq, m.src)
-	*m = message{src: poisonRank, tag: poisonWord, seq: poisonWord,
-		appCtx: poisonWord & (1<<32 - 1), va: poisonWord, rkey: poisonWord & (1<<32 - 1), length: poisonWord, handle: poisonHandle}
-}
-
-// poisonBuffer ends the life of a message's buffer.
-func poisonBuffer(buf []byte) { invariant.Poison(buf[:cap(buf)]) }
-
-// checkPoisoned finds what was written into a buffer after it was given back.
-func checkPoisoned(buf []byte) {
-	buf = buf[:cap(buf)]
-	i := slices.IndexFunc(buf, func(b byte) bool { return b != invariant.PoisonByte })
-	invariant.Check(i < 0, "poison", "byte %d of %d of a free message buffer was written to", i, len(buf))
 }
 
 // enterPoll and leavePoll are around transport.Poll, which does not nest.

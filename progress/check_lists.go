@@ -26,7 +26,7 @@ func (e *Engine) checkPolledLocked(n int) {
 		return
 	}
 	c.mu.Lock()
-	entries := len(c.live) + e.posted.Len() + e.unexp.Len() + len(e.returned) + e.sends.used + e.reads.used
+	entries := len(c.live) + e.posted.Len() + e.unexp.Len() + e.sends.used + e.reads.used
 	c.mu.Unlock()
 	if c.idle++; e.closed || !invariant.Thorough && entries > checkSmall && c.idle < max(checkSmall, entries/checkShare) {
 		return
@@ -86,77 +86,38 @@ func (e *Engine) checkShadowLocked() {
 
 // checkUnmatchedLocked is V7, and with it V18: no receive waits beside a message that it matches.
 func (e *Engine) checkUnmatchedLocked() {
-	check := func(m *message) {
-		if op, _, ok := e.posted.Find(m.tag); ok {
-			invariant.Broken("V7", "a message from %d, tag %#x, waits beside its receive: %s", m.src, m.tag, op.note.where())
+	for m := range e.unexp.All() {
+		if op, _, ok := e.posted.Find(m.Tag); ok {
+			invariant.Broken("V7", "a message from %d, tag %#x, waits beside its receive: %s", m.Src, m.Tag, op.note.where())
 		}
-	}
-	for _, m := range e.unexp.All() {
-		check(m)
-	}
-	for _, m := range e.returned {
-		check(m)
 	}
 }
 
-// checkMessagesLocked counts the unexpected messages: bytes, credit, requests by peer, order of
-// arrival.
+// checkMessagesLocked checks the unexpected messages, and what their peers have charged for them.
 func (e *Engine) checkMessagesLocked() {
-	last := uint64(0)
-	charged := map[int]uint64{}
-	requests := map[*message]bool{}
-	for h, m := range e.unexp.All() {
-		invariant.Check(!m.free(), "pool", "the unexpected messages have one that is free")
-		invariant.Check(m.seq > last, "V1", "message %d of %d is behind a later one", m.seq, m.src)
-		last = m.seq
-		if m.rndv {
-			invariant.Check(m.handle == h, "list", "request %d of %d is under another handle", m.seq, m.src)
-			requests[m] = true
-		}
-		invariant.Check(m.charged, "credit", "message %d of %d is not charged", m.seq, m.src)
-		charged[int(m.src)] += m.cost()
+	e.unexp.Check()
+	charged := make([]uint64, len(e.peers))
+	for m := range e.unexp.All() {
+		charged[m.Src] += m.Cost()
+		invariant.Check(!m.Rndv || e.peers[m.Src].lost == nil, "list", "rank %d is lost and has a request: tag %#x, %d bytes", m.Src, m.Tag, m.Len)
 	}
-	last = 0
-	for _, m := range e.returned {
-		invariant.Check(!m.free() && m.rndv && m.handle == 0, "list", "a request that was given back is none")
-		invariant.Check(m.seq > last, "V1", "request %d of %d is behind a later one", m.seq, m.src)
-		last = m.seq
-		requests[m] = true
-	}
-	var bytes, committed int64
-	for i := range e.peers {
-		bytes += int64(charged[i])
-		committed += e.peers[i].in.held()
-	}
-	invariant.Check(bytes == e.m.UnexpectedBytes, "credit", "%d bytes of unexpected messages are counted, there are %d", e.m.UnexpectedBytes, bytes)
-	invariant.Check(committed == e.pool.committed, "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.committed)
+	var committed int64
 	for i := range e.peers {
 		p := &e.peers[i]
-		p.checkAccount(charged[i])
+		committed += p.in.account.Held()
+		p.in.account.Check(i, charged[i], p.lost != nil)
+		p.checkFlow()
 		invariant.Check(len(p.unknown) == 0 || p.unnamed(), "list", "rank %d has asked for a request that the device cannot have matched", i)
-		here := 0
-		for m := p.rndvs; m != nil; m = m.next {
-			invariant.Check(requests[m] && int(m.src) == i, "list", "rank %d has a request that is in no queue: tag %#x, %d bytes", i, m.tag, m.length)
-			invariant.Check(p.lost == nil, "list", "rank %d is lost and has a request: tag %#x, %d bytes", i, m.tag, m.length)
-			invariant.Check(p.named == nil || p.named[m.appCtx] == m, "list", "rank %d has a request that is not found by its name: tag %#x", i, m.tag)
-			delete(requests, m)
-			here++
-		}
-		invariant.Check(p.named == nil || len(p.named) == here, "list", "rank %d has %d requests, %d are found by name", i, here, len(p.named))
 	}
-	invariant.Check(len(requests) == 0, "list", "%d requests are in a queue and unknown to their peers", len(requests))
+	invariant.Check(committed == e.pool.Committed(), "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.Committed())
 }
 
-// checkAccount checks the credit of a peer, both ways.
-func (p *peer) checkAccount(buffered uint64) {
-	a, o := &p.in.account, &p.out
-	invariant.Check(a.received-a.consumed == buffered, "credit", "%d bytes of rank %d are received and %d consumed; %d are buffered", a.received, p.rank,
-		a.consumed, buffered)
+// checkFlow checks what is held up, both ways.
+func (p *peer) checkFlow() {
 	if p.lost != nil {
 		return
 	}
-	invariant.Check(a.received <= a.told || a.excess, "credit", "%d bytes of rank %d are received, %d allowed", a.received, p.rank, a.told)
-	invariant.Check(a.window >= a.initial, "credit", "rank %d: window %d, initially %d", p.rank, a.window, a.initial)
+	o := &p.out
 	invariant.Check(!o.empty() || !o.heldUp() && len(o.wants) == 0 && !o.all, "list", "nothing is held up to rank %d, episode %d", p.rank, o.episode)
 	invariant.Check(len(o.wants) <= maxWants && len(p.in.wants) <= maxWants, "list", "rank %d: %d WANTs here, %d there", p.rank, len(o.wants), len(p.in.wants))
 	invariant.Check(p.in.heldUp() == slices.Contains(p.e.held, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
@@ -246,5 +207,4 @@ func (e *Engine) checkPeersLocked() {
 func (p *peer) checkLost() {
 	invariant.Check(p.out.empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
 	invariant.Check(p.readq.empty(), "list", "a receive waits for room to read from rank %d, which is lost", p.rank)
-	invariant.Check(p.rndvs == nil, "list", "a request of rank %d stays, which is lost", p.rank)
 }

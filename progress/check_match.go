@@ -38,31 +38,3 @@ func (e *Engine) checkReceiveLocked(tag uint64, op *Op) {
 		}
 	}
 }
-
-// checkMessageLocked is V1 and V3 of a receive that is being posted: m is the message that it gets,
-// out of the queue, or nil.
-func (e *Engine) checkMessageLocked(tag, mask uint64, m *message) {
-	before := uint64(math.MaxUint64)
-	if m != nil {
-		invariant.Check(!m.free(), "V3", "a receive with tag %#x gets a message that another has had", tag)
-		invariant.Check((m.tag^tag)&mask == 0, "V1", "a receive with tag %#x gets message %d of %d, tag %#x", tag, m.seq, m.src, m.tag)
-		before = m.seq
-	}
-	if !e.inv.matchDue(e.unexp.Len() + len(e.returned)) {
-		return
-	}
-	left := func(u *message) {
-		if u == m {
-			invariant.Broken("V3", "message %d of %d has a receive and waits for another", m.seq, m.src)
-		}
-		if u.seq < before && (u.tag^tag)&mask == 0 {
-			invariant.Broken("V1", "a receive with tag %#x does not get the oldest message that it matches, %d of %d", tag, u.seq, u.src)
-		}
-	}
-	for _, u := range e.unexp.All() {
-		left(u)
-	}
-	for _, u := range e.returned {
-		left(u)
-	}
-}

@@ -12,8 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// What the lists would have to do wrong with a message that arrives, and with a receive that is
-// posted.
+// What the list of receives would have to do wrong with a message that arrives.
 func TestMatchesAreChecked(t *testing.T) {
 	for name, do := range map[string]struct {
 		rule, text string
@@ -33,26 +32,6 @@ func TestMatchesAreChecked(t *testing.T) {
 		"receive stays in the list": {"V3", "waits for another", func(e *Engine) { e.checkReceiveLocked(20, opOf(e, 20)) }},
 		"receive matched before":    {"V3", "that is matched", func(e *Engine) { op := opOf(e, 20); op.state = opMatched; e.checkReceiveLocked(20, op) }},
 		"receive that has ended":    {"V3", "has ended", func(e *Engine) { op := opOf(e, 20); op.SetEnded(); e.checkReceiveLocked(20, op) }},
-		"later message": {"V1", "not get the oldest message", func(e *Engine) {
-			m, _ := e.unexp.Match(12, exact)
-			e.checkMessageLocked(0, 0, m)
-		}},
-		"later message than a returned one": {"V1", "not get the oldest message", func(e *Engine) {
-			give(e, 12)
-			e.checkMessageLocked(12, exact, &message{tag: 12, seq: 1 << 20})
-		}},
-		"message passed over": {"V1", "not get the oldest message", func(e *Engine) { e.checkMessageLocked(11, exact, nil) }},
-		"message of another tag": {"V1", "gets message", func(e *Engine) {
-			m, _ := e.unexp.Match(12, exact)
-			e.checkMessageLocked(13, exact, m)
-		}},
-		"message stays in its queue": {"V3", "waits for another", func(e *Engine) {
-			m, _, _ := e.unexp.Find(11, exact)
-			e.checkMessageLocked(11, exact, m)
-		}},
-		"message that was freed": {"V3", "another has had", func(e *Engine) {
-			e.checkMessageLocked(poisonWord, exact, &message{src: poisonRank, tag: poisonWord})
-		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)
@@ -86,12 +65,6 @@ func TestEachMatchIsChecked(t *testing.T) {
 			op.tag = 20 // the later of two
 			e.inv.polling = true
 			(*sink)(e).Matched(op.slot.id(), 0, 0, 20)
-		}},
-		"message": {"V1", func(e *Engine) {
-			m, _ := e.unexp.Match(11, exact)
-			e.unexp.Add(11, &message{tag: 11, seq: 1 << 20})
-			e.unexp.Add(11, m)
-			e.arrivedLocked(11, exact)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -203,7 +203,7 @@ func (e *Engine) warnOpenLocked() {
 	for _, r := range e.inv.requests(func(r *record) bool { return r.kind.named() && r.waits.Load() == 0 }) {
 		e.log.Warn("request was never completed", "rank", e.cfg.Rank, "request", r.String(), "state", r.state(), "posted", r.posted.String())
 	}
-	if n := e.unexp.Len() + len(e.returned); n != 0 {
+	if n := e.unexp.Len(); n != 0 {
 		var b strings.Builder
 		e.dumpUnexpectedLocked(&b)
 		e.log.Warn("messages were never received", "rank", e.cfg.Rank, "messages", b.String())

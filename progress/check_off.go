@@ -33,12 +33,7 @@ func (note) inactive() error { return ErrInactive }
 
 func (*Op) poison() {}
 
-func (*message) checkUnused() {}
-func (*message) poison()      {}
-
 func (*slots) checkTaken(slot)      {}
-func checkPoisoned([]byte)          {}
-func poisonBuffer([]byte)           {}
 func (*Engine) warnOpenLocked()     {}
 func (*engineCheck) dump(io.Writer) {}
 
@@ -56,5 +51,4 @@ func (*engineCheck) dropped(slot)               {}
 func (*engineCheck) left(slot)                  {}
 func (*engineCheck) reporting(*offload, uint32) {}
 
-func (op *Op) checkMove(to opState, allowed []opState)          {}
-func (*Engine) checkMessageLocked(tag, mask uint64, m *message) {}
+func (op *Op) checkMove(to opState, allowed []opState) {}

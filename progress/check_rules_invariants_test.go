@@ -58,13 +58,8 @@ func queuedTo(e *Engine, rank int) *Op {
 	return op
 }
 
-// unkeep takes an unexpected request out of its queue, and leaves it where its peer has it; the
-// accounts know of it.
-func unkeep(e *Engine, tag uint64) {
-	e.unexp.Match(tag, exact)
-	e.m.UnexpectedBytes -= recordCost
-	e.pool.consume(&e.peers[0].in.account, recordCost)
-}
+// unkeep drops the unexpected requests of rank 0.
+func unkeep(e *Engine) { e.peers[0].consumed(e.unexp.DropRequests(0)) }
 
 // opOf is the newest receive that matches a tag.
 func opOf(e *Engine, tag uint64) (last *Op) {
@@ -108,28 +103,26 @@ func TestRulesAreChecked(t *testing.T) {
 		}},
 		"waiting receive is in no list": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); op.linked = true }},
 		"overlapping receive offered":   {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
-		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.Add(20, &message{tag: 20, seq: 1 << 20}) }},
+		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.KeepEager(0, 20, nil) }},
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
-		"beside a returned message":     {"V7", func(e *Engine) { give(e, 12); post(e, 12) }},
+		"beside a requeued message":     {"V7", func(e *Engine) { requeue(e, 12); post(e, 12) }},
 		"asked for what nobody has":     {"list", func(e *Engine) { e.peers[0].unknown = []uint32{rndvName} }},
-		"message out of order":          {"V1", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.seq = 0 }},
-		"message freed":                 {"pool", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.src = poisonRank }},
-		"request under another handle":  {"list", func(e *Engine) { m, _, _ := e.unexp.Find(12, exact); m.handle++ }},
-		"message given back":            {"list", func(e *Engine) { give(e, 12); e.returned[0].rndv = false }},
-		"returned out of order":         {"V1", func(e *Engine) { give(e, 12); e.returned = append(e.returned, e.returned[0]) }},
-		"lost peer has a request":       {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
-		"request without its peer":      {"list", func(e *Engine) { e.peers[0].rndvs = nil }},
-		"request of another":            {"list", func(e *Engine) { unkeep(e, 12) }},
-		"message counted twice":         {"V8", func(e *Engine) { e.off.handled++ }},
-		"message not counted":           {"V8", func(e *Engine) { e.off.handled-- }},
-		"forced DEL forgotten":          {"V9", func(e *Engine) { e.inv.due = &foundReceive{slotOf(1), 1} }},
-		"device has another":            {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},
-		"recalled without a cause":      {"V12", func(e *Engine) { recall(e); recalledOp(e).err = nil }},
-		"cause without a recall":        {"V12", func(e *Engine) { opOf(e, 20).err = ErrCanceled }},
-		"entries miscounted":            {"V14", func(e *Engine) { e.off.entries++ }},
-		"fresh entries miscounted":      {"V14", func(e *Engine) { e.off.fresh++ }},
-		"device's slot lost":            {"V14", func(e *Engine) { e.off.slots.used++ }},
-		"buffer not registered":         {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region = nil }},
+		"message out of order": {"V1", func(e *Engine) {
+			for m := range e.unexp.All() {
+				m.Seq = 1
+			}
+		}},
+		"lost peer has a request":  {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
+		"message counted twice":    {"V8", func(e *Engine) { e.off.handled++ }},
+		"message not counted":      {"V8", func(e *Engine) { e.off.handled-- }},
+		"forced DEL forgotten":     {"V9", func(e *Engine) { e.inv.due = &foundReceive{slotOf(1), 1} }},
+		"device has another":       {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},
+		"recalled without a cause": {"V12", func(e *Engine) { recall(e); recalledOp(e).err = nil }},
+		"cause without a recall":   {"V12", func(e *Engine) { opOf(e, 20).err = ErrCanceled }},
+		"entries miscounted":       {"V14", func(e *Engine) { e.off.entries++ }},
+		"fresh entries miscounted": {"V14", func(e *Engine) { e.off.fresh++ }},
+		"device's slot lost":       {"V14", func(e *Engine) { e.off.slots.used++ }},
+		"buffer not registered":    {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region = nil }},
 		"memory of one under way": {"pool", func(e *Engine) {
 			op := opOf(e, 20)
 			order := op.note.order
@@ -148,27 +141,16 @@ func TestRulesAreChecked(t *testing.T) {
 		"queued bytes miscounted": {"list", func(e *Engine) { e.queued++ }},
 		"queued send has ended":   {"list", func(e *Engine) { queuedTo(e, 0).state = opEnded }},
 		"lost peer has a queue": {"list", func(e *Engine) {
-			e.peers[0].rndvs = nil
-			unkeep(e, 12)
+			unkeep(e)
 			e.peers[0].lost = ErrPeerLost
 			e.sends = slots{}
 		}},
 		"lost peer has a send": {"list", func(e *Engine) {
-			e.peers[0].rndvs = nil
-			unkeep(e, 12)
+			unkeep(e)
 			e.peers[0].lost = ErrPeerLost
 		}},
-		"bytes miscounted":            {"credit", func(e *Engine) { e.m.UnexpectedBytes++ }},
-		"credit given back too early": {"credit", func(e *Engine) { e.peers[0].in.consumed++ }},
-		"credit not counted":          {"credit", func(e *Engine) { e.pool.committed++ }},
-		"credit used twice": {"credit", func(e *Engine) {
-			a := &e.peers[0].in.account
-			before := a.held()
-			a.told = a.received - 1
-			e.pool.committed += a.held() - before
-		}},
-		"message not charged":          {"credit", func(e *Engine) { u, _, _ := e.unexp.Find(0, 0); u.charged = false }},
-		"window below its smallest":    {"credit", func(e *Engine) { e.peers[0].in.window = 0 }},
+		"credit given back too early":  {"credit", func(e *Engine) { e.peers[0].in.account.Consume(1) }},
+		"credit not counted":           {"credit", func(e *Engine) { e.pool.Open() }},
 		"wants of a queue that may go": {"list", func(e *Engine) { e.peers[1].out.wants = []want{{}} }},
 		"wants beyond the slots":       {"list", func(e *Engine) { e.peers[0].out.wants = make([]want, maxWants+1) }},
 		"held up and not listed":       {"list", func(e *Engine) { e.peers[0].in.episode, e.peers[0].in.all = 1, true }},
@@ -182,18 +164,10 @@ func TestRulesAreChecked(t *testing.T) {
 			e.posted.Remove(op.handle)
 			e.from[1+op.peer]--
 		}},
-		"name of no request": {"list", func(e *Engine) {
-			p := &e.peers[0]
-			p.named = map[uint32]*message{1 << 30: nil}
-			for m := p.rndvs; m != nil; m = m.next {
-				p.named[m.appCtx] = m
-			}
-		}},
 		"name of no read": {"list", func(e *Engine) {
 			op := e.reads.entries[0].op
 			e.readers = map[request]*Op{op.read.request(): op, {}: nil}
 		}},
-		"request without its name":  {"list", func(e *Engine) { e.peers[0].named = map[uint32]*message{} }},
 		"read without its name":     {"list", func(e *Engine) { e.readers = map[request]*Op{} }},
 		"call of Room that is none": {"list", func(e *Engine) { e.rooms = []*Op{opOf(e, 20)} }},
 	} {
@@ -247,12 +221,11 @@ func TestOverlapIsCheckedFarIn(t *testing.T) {
 // A loss leaves nothing that waits.
 func TestLossIsChecked(t *testing.T) {
 	for name, spoil := range map[string]func(e *Engine){
-		"send": func(e *Engine) { e.peers[0].readq, e.peers[0].rndvs = opList{}, nil },
+		"send": func(e *Engine) { e.peers[0].readq = opList{} },
 		"read": func(e *Engine) {
 			e.peers[0].readq.push(queuedTo(e, 0))
-			e.peers[0].out.queue, e.peers[0].rndvs = nil, nil
+			e.peers[0].out.queue = nil
 		},
-		"request": func(e *Engine) { e.peers[0].out.queue, e.peers[0].readq = nil, opList{} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)
@@ -275,11 +248,12 @@ func post(e *Engine, tag uint64) {
 	e.newOpLocked(noteRecv, 0, tag, exact, nil).post()
 }
 
-// give makes an unexpected request one that a receive has given back.
-func give(e *Engine, tag uint64) {
+// requeue does with an unexpected request what a receive does that is cancelled while it reads.
+func requeue(e *Engine, tag uint64) {
 	m, _ := e.unexp.Match(tag, exact)
-	m.handle = 0
-	e.returned = append(e.returned, m)
+	r := readState{src: int(m.Src), appCtx: m.Name, seq: m.Seq}
+	e.dropLocked(m)
+	e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 }
 
 func recall(e *Engine) { opOf(e, 20).recall(ErrCanceled) }
@@ -334,7 +308,7 @@ func found(e *Engine, op *Op) {
 	e.off.handled++
 }
 
-// The rules hold in an engine that nobody has spoilt, also while messages are being given back and
+// The rules hold in an engine that nobody has spoilt, also while messages are being requeued and
 // recalled.
 func TestRulesHold(t *testing.T) {
 	c, e := busy(t)

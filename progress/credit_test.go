@@ -26,12 +26,13 @@ func TestUnexpectedBound(t *testing.T) {
 		c.step()
 		e := c.e[0]
 		require.LessOrEqual(t, e.Metrics().UnexpectedBytes, int64(limit))
-		require.LessOrEqual(t, e.pool.committed, int64(limit))
+		require.LessOrEqual(t, e.pool.Committed(), int64(limit))
 	}
 	for s := 1; s < n; s++ {
 		m := c.e[s].Metrics()
 		require.EqualValues(t, [2]int{1, 1}, [2]int{int(m.HeldUp), m.HeldNow})
-		require.Greater(t, c.e[0].peers[s].in.window, c.e[0].window, "the windows have not followed use")
+		_, _, window := c.e[0].peers[s].in.account.Usage()
+		require.Greater(t, window, c.e[0].pool.Initial(), "the windows have not followed use")
 	}
 	for i := range count {
 		for s := 1; s < n; s++ {
@@ -69,29 +70,7 @@ func TestCreditIsEnforced(t *testing.T) {
 	_, err := ended(t, r)
 	require.ErrorIs(t, err, ErrProtocol)
 	require.LessOrEqual(t, c.e[0].Metrics().UnexpectedBytes, int64(8<<10))
-	require.Equal(t, c.e[0].Metrics().UnexpectedBytes, c.e[0].peers[1].in.held())
-}
-
-func TestBufferPool(t *testing.T) {
-	for n := 1; n < 1<<20; n += 1 + n/50 {
-		c, size := class(n)
-		require.GreaterOrEqual(t, size, n)
-		require.Less(t, c, numClasses)
-		if n > minBuffer {
-			require.LessOrEqual(t, size, n+n/3+1, "%d", n)
-		}
-		again, same := class(size)
-		require.Equal(t, []int{c, size}, []int{again, same}, "size %d is not of its own class", n)
-	}
-	var b bufferPool
-	b.init(1)
-	for range 100 {
-		b.put(make([]byte, 1<<16))
-	}
-	require.LessOrEqual(t, b.kept, b.keep)
-	require.Len(t, b.get(1<<16), 1<<16)
-	b.put(b.get(0))
-	b.put(make([]byte, 100)) // not one of ours: no class has this size
+	require.Equal(t, c.e[0].Metrics().UnexpectedBytes, c.e[0].peers[1].in.account.Held())
 }
 
 func TestSlots(t *testing.T) {

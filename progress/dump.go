@@ -69,21 +69,19 @@ func (e *Engine) dumpWiresLocked(b io.Writer) {
 }
 
 func (e *Engine) dumpUnexpectedLocked(b io.Writer) {
-	fmt.Fprintf(b, "unexpected messages: %d, %d bytes with their records\n", e.unexp.Len()+len(e.returned), e.m.UnexpectedBytes)
+	bytes, _ := e.unexp.Memory()
+	fmt.Fprintf(b, "unexpected messages: %d, %d bytes with their records\n", e.unexp.Len(), bytes)
 	n := 0
-	for _, m := range e.unexp.All() {
+	for m := range e.unexp.All() {
 		if n++; n > dumpMost {
 			fmt.Fprintf(b, "  ...\n")
 			break
 		}
-		kind, size := "eager", uint64(len(m.data))
-		if m.rndv {
-			kind, size = "rendezvous", m.length
+		kind, size := "eager", uint64(len(m.Data))
+		if m.Rndv {
+			kind, size = "rendezvous", m.Len
 		}
-		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, %s\n", m.src, m.tag, size, kind)
-	}
-	for _, m := range e.returned[:min(len(e.returned), dumpMost)] {
-		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, given back\n", m.src, m.tag, m.length)
+		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, %s\n", m.Src, m.Tag, size, kind)
 	}
 }
 
@@ -122,8 +120,9 @@ func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
 	} else if !o.empty() {
 		fmt.Fprintf(b, "rank %d: %d sends wait for room\n", p.rank, o.queue.Len())
 	}
-	if in := &p.in; in.heldUp() {
-		fmt.Fprintf(b, "rank %d is held up: its messages take %d bytes of %d here\n", p.rank, in.received-in.consumed, in.window)
+	if p.in.heldUp() {
+		charged, consumed, window := p.in.account.Usage()
+		fmt.Fprintf(b, "rank %d is held up: its messages take %d bytes of %d here\n", p.rank, charged-consumed, window)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/progress/internal/credit"
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/progress/internal/wait"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -47,35 +49,31 @@ type Engine struct {
 	wait wait.Set
 	inv  engineCheck
 
-	cfg    Config // constant
-	tr     transport.Transport
-	caps   transport.Caps // constant
-	log    *slog.Logger
-	window uint64 // constant: each peer's credit here at the start
+	cfg  Config // constant
+	tr   transport.Transport
+	caps transport.Caps // constant
+	log  *slog.Logger
 
-	posted   *matching.Posted[*Op]
-	from     []int // how many of them by source, any source first: one more than its rank
-	unexp    *matching.Unexpected[*message]
-	returned []*message // rendezvous requests that receives have given back, in order of arrival
-	arrivals uint64     // messages that were given a number
-	peers    []peer
-	dirty    []int // peers that have something to post again
-	again    []int // spare backing of dirty
+	posted *matching.Posted[*Op]
+	from   []int             // how many of them by source, any source first: one more than its rank
+	unexp  *unexpected.Queue // their costs are charged to in.account of their peers
+	peers  []peer
+	dirty  []int // peers that have something to post again
+	again  []int // spare backing of dirty
 
 	sends slots // rendezvous sends, by what the peer calls them
 	reads slots // receives that read, by read id
 
 	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender asks for one
 
-	ops     opPool
-	buffers bufferPool
+	ops opPool
 
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
 
-	pool pool
-	held []int // peers that are held up for credit here
-	turn int   // of those, whose window was widened last
+	pool *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
+	held []int        // peers that are held up for credit here
+	turn int          // of those, whose window was widened last
 
 	queued    int64 // bytes that queued sends take, against SendLimit
 	rooms     []*Op // calls that wait for less
@@ -108,9 +106,7 @@ type peer struct {
 
 	out     outgoing
 	in      incoming
-	rndvs   *message            // unexpected rendezvous requests of this peer, newest first
-	named   map[uint32]*message // the same by appCtx; nil until the peer asks for one, and again once it has none
-	unknown []uint32            // requests that it wants back, and that the device may have matched
+	unknown []uint32 // requests that it wants back, and that the device may have matched
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.
@@ -156,11 +152,10 @@ func (e *Engine) configure() error {
 	if c.grace == nil {
 		c.grace = graceByClock
 	}
-	e.window = e.pool.init(c.UnexpectedLimit, c.Size, eagerCost(c.EagerLimit))
+	e.pool = credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
 	e.posted = matching.NewPosted[*Op](c.Seed)
 	e.from = make([]int, 1+c.Size)
-	e.unexp = matching.NewUnexpected[*message](c.Seed)
-	e.buffers.init(c.UnexpectedLimit)
+	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.Seed)
 	e.off.inv = &e.inv
 	e.off.init(e.tr.TagList(), c)
 	e.sends.init(sendSlots)
@@ -168,7 +163,7 @@ func (e *Engine) configure() error {
 	e.peers = make([]peer, c.Size)
 	for i := range e.peers {
 		e.peers[i].e, e.peers[i].rank = e, i
-		e.pool.open(&e.peers[i].in.account, e.window)
+		e.peers[i].in.account = e.pool.Open()
 	}
 	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
 	if c.Left != nil {
@@ -180,7 +175,7 @@ func (e *Engine) configure() error {
 
 // Address is what the peer ranks pass to Connect.
 func (e *Engine) Address() []byte {
-	return encodeAddress(address{window: e.window, transport: e.tr.Address()})
+	return encodeAddress(address{window: e.pool.Initial(), transport: e.tr.Address()})
 }
 
 // Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own

@@ -136,9 +136,9 @@ func TestDeviceMatchesAreCharged(t *testing.T) {
 			r.send(5, size, byte(i))
 			r.step()
 			r.got(req, buf, size, byte(i))
-			a := &r.e.peers[0].in.account
-			require.Equal(t, r.cluster.e[0].peers[1].out.charged, a.received)
-			require.Equal(t, a.received, a.consumed)
+			charged, consumed, _ := r.e.peers[0].in.account.Usage()
+			require.Equal(t, r.cluster.e[0].peers[1].out.charged, charged)
+			require.Equal(t, charged, consumed)
 			r.balanced()
 		}
 		require.EqualValues(t, 100, r.m().Matched)

@@ -184,7 +184,7 @@ func TestForgedFlowControl(t *testing.T) {
 			e := c.e[0]
 			require.Equal(t, f.lost, len(e.Failed()) != 0)
 			require.NoError(t, e.broken)
-			require.LessOrEqual(t, e.pool.committed, e.pool.limit)
+			require.LessOrEqual(t, e.pool.Committed(), e.cfg.UnexpectedLimit)
 			if f.lost {
 				_, err := ended(t, recv)
 				require.ErrorIs(t, err, ErrProtocol)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
 // blocked does something while no transport has room for anything, and lets everything move
@@ -195,15 +197,16 @@ func TestHeldUpEnds(t *testing.T) {
 					return
 				}
 				require.Empty(t, e.held)
-				require.Zero(t, e.peers[1].in.window)
+				_, _, window := e.peers[1].in.account.Usage()
+				require.Zero(t, window)
 
 				// What had come stays, and the memory is for others when it has gone.
-				require.EqualValues(t, 2*recordCost, m.UnexpectedBytes)
+				require.EqualValues(t, 2*unexpected.RecordCost, m.UnexpectedBytes)
 				for range 2 {
 					_, err := ended(t, e.Irecv(2, 1, exact, nil))
 					require.NoError(t, err)
 				}
-				require.EqualValues(t, 2*inCredit*recordCost, e.pool.committed)
+				require.EqualValues(t, 2*inCredit*unexpected.RecordCost, e.pool.Committed())
 				c.flood(2, 0, 4, 1)
 				c.step()
 				_, err := ended(t, other)

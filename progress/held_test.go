@@ -5,17 +5,19 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
 // inCredit is how many messages without bytes each rank of a tight cluster allows each other. The
 // windows do not grow: the pool is too small for that.
 const inCredit = 4
 
-func tightLimit(n int) int64 { return int64(2 * n * inCredit * recordCost) }
+func tightLimit(n int) int64 { return int64(2 * n * inCredit * unexpected.RecordCost) }
 
 func tight(t *testing.T, n int, opts fakeOpts) *cluster {
 	c := newCluster(t, n, Config{Manual: true, UnexpectedLimit: tightLimit(n)}, opts)
-	require.EqualValues(t, inCredit*recordCost, c.e[0].window)
+	require.EqualValues(t, inCredit*unexpected.RecordCost, c.e[0].pool.Initial())
 	return c
 }
 
@@ -65,8 +67,9 @@ func (c *cluster) balancedAt(rank int) {
 	now := 0
 	for j := range e.peers {
 		in, out := &e.peers[j].in, &e.peers[j].out
-		committed += in.held()
-		kept += int64(in.received - in.consumed)
+		charged, consumed, _ := in.account.Usage()
+		committed += in.account.Held()
+		kept += int64(charged - consumed)
 		if in.heldUp() {
 			held = append(held, j)
 		}
@@ -78,8 +81,8 @@ func (c *cluster) balancedAt(rank int) {
 			require.False(c.t, out.all)
 		}
 	}
-	require.Equal(c.t, committed, e.pool.committed, "rank %d", rank)
-	require.Equal(c.t, kept, e.m.UnexpectedBytes, "rank %d", rank)
+	require.Equal(c.t, committed, e.pool.Committed(), "rank %d", rank)
+	require.Equal(c.t, kept, e.Metrics().UnexpectedBytes, "rank %d", rank)
 	require.ElementsMatch(c.t, held, e.held, "rank %d", rank)
 	require.Equal(c.t, now, e.m.HeldNow, "rank %d", rank)
 }

@@ -4,9 +4,10 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/progress/internal/credit"
 )
 
-// The receiver's side of flow control. A peer sends within its credit (credit.go). That bound
+// The receiver's side of flow control. A peer sends within its credit (internal/credit). That bound
 // yields to a receive that waits, and to nothing else: a peer whose sends are held up (outgoing.go)
 // is sent a WANT with tag and mask of each posted receive that it could satisfy, all of them when
 // its HELD arrives, and each one that is posted while it is held up. The receive may be in software
@@ -24,12 +25,12 @@ type sentWant struct {
 
 // incoming is the receiver's side of flow control with one peer.
 type incoming struct {
-	account
+	account credit.Account
 	episode uint32     // of the peer's last HELD; odd while the peer is held up
 	wants   []sentWant // the index is the slot that the WANT names; at most maxWants
 	all     bool       // more receives wait than there are slots: the peer may send its whole queue
 	allDue  bool       // and that is to be sent
-	credit  bool       // there is a grant (account.told) that is to be sent
+	credit  bool       // there is a grant (account.Granted) that is to be sent
 	order   uint64     // of the newest in wants
 }
 
@@ -38,23 +39,25 @@ func (in *incoming) heldUp() bool { return in.episode&1 != 0 }
 // charge adds a message's cost to the credit that p has used. Without credit for it p has broken
 // the protocol: it is lost, and the message is not to be kept.
 func (p *peer) charge(cost uint64) bool {
-	if p.e.pool.receive(&p.in.account, cost) {
+	if p.in.account.Charge(cost) {
 		return true
 	}
-	p.lose(protocolError("rank %d sent more than its credit of %d bytes", p.rank, p.in.told))
+	p.lose(protocolError("rank %d sent more than its credit of %d bytes", p.rank, p.in.account.Granted()))
 	return false
 }
 
-// kept is called when a message was queued as unexpected: p may need a larger window.
-func (p *peer) kept() {
-	if p.in.short() && p.e.pool.grow(&p.in.account) {
+// kept is called when a message of length n was queued as unexpected: p may need a larger window.
+func (p *peer) kept(n uint64) {
+	p.e.m.Unexpected++
+	p.e.m.UnexpectedBySize[sizeClass(n)]++
+	if p.in.account.Short() && p.in.account.Grow() {
 		p.grant()
 	}
 }
 
-// consumed is called when a message of p has left this rank's memory: its cost is free again.
+// consumed is called when messages of p have left this rank's memory: their cost is free again.
 func (p *peer) consumed(cost uint64) {
-	if p.e.pool.consume(&p.in.account, cost) {
+	if cost != 0 && p.in.account.Consume(cost) {
 		p.grant()
 		p.e.growNextLocked()
 	}
@@ -68,14 +71,14 @@ func (e *Engine) growNextLocked() {
 	}
 	e.turn++
 	q := &e.peers[e.held[e.turn%len(e.held)]]
-	if e.pool.grow(&q.in.account) {
+	if q.in.account.Grow() {
 		q.grant()
 	}
 }
 
 // grant raises what p may send in all, as far as its window allows, and lets p know.
 func (p *peer) grant() {
-	if p.lost == nil && p.e.pool.renew(&p.in.account) {
+	if p.lost == nil && p.in.account.Renew() {
 		p.in.credit = true
 		p.e.m.Grants++
 		p.tell()
@@ -93,7 +96,7 @@ func (p *peer) tell() {
 		}
 	case in.credit:
 		in.credit = false
-		_ = p.e.tr.Grant(p.rank, in.told) // fails for a peer that is lost, which the transport reports
+		_ = p.e.tr.Grant(p.rank, in.account.Granted()) // fails for a peer that is lost, which the transport reports
 	}
 }
 
@@ -136,13 +139,13 @@ func (in *incoming) dueNext() int {
 
 // sendWant sends one WANT, which carries the newest grant; false means that there was no room.
 func (p *peer) sendWant(w wantBody) bool {
-	w.allowed = p.in.told
+	w.allowed = p.in.account.Granted()
 	if !p.tryCtrl(ctrl{kind: ctrlWant, id: p.in.episode, body: w.encode()}) {
 		return false
 	}
 	p.in.credit = false
 	if w.slot != wantNone {
-		p.in.excess = true
+		p.in.account.AllowExcess()
 		p.e.m.WantsSent++
 	}
 	return true
@@ -164,11 +167,12 @@ func (p *peer) takeHeld(episode uint32, h held) {
 	if !was {
 		e.held = append(e.held, p.rank)
 	}
-	in.excess = in.excess && h.charged > in.told
-	if in.told <= h.allowed && e.pool.grow(&in.account) && e.pool.renew(&in.account) {
+	a := &in.account
+	a.EndExcess(h.charged)
+	if a.Granted() <= h.allowed && a.Grow() && a.Renew() {
 		e.m.Grants++
 	}
-	in.credit = in.told > h.allowed
+	in.credit = a.Granted() > h.allowed
 	fit := e.from[0] + e.from[1+p.rank] // spares the search among the receives from other ranks, which may be many
 	for handle, op := range e.posted.All() {
 		if fit == 0 || in.all {
@@ -240,7 +244,7 @@ func (in *incoming) want(posted *matching.Posted[*Op], handle matching.Handle, o
 // forget ends flow control with a peer that is lost.
 func (p *peer) forget() {
 	e := p.e
-	e.pool.close(&p.in.account)
+	p.in.account.Close()
 	if p.in.heldUp() {
 		e.held = slices.DeleteFunc(e.held, func(r int) bool { return r == p.rank })
 	}

@@ -67,10 +67,7 @@ func (p *peer) end(cause error) {
 	p.failReads(err)
 	// Receives end before the requests, which nobody can read any more: none can match meanwhile.
 	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
-	for m := p.rndvs; m != nil; m = p.rndvs {
-		e.unlinkRndvLocked(m)
-		e.dropRndvLocked(m)
-	}
+	p.consumed(e.unexp.DropRequests(p.rank))
 	p.checkLost()
 }
 

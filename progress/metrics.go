@@ -74,12 +74,6 @@ func sizeClass(n uint64) int {
 	return c
 }
 
-// unexpectedLocked counts a message that no receive waited for.
-func (e *Engine) unexpectedLocked(n uint64) {
-	e.m.Unexpected++
-	e.m.UnexpectedBySize[sizeClass(n)]++
-}
-
 // countFailedLocked counts an operation that ends with an error.
 func (e *Engine) countFailedLocked(err error) {
 	switch err {
@@ -103,7 +97,8 @@ func (e *Engine) Metrics() Metrics {
 	m.Offload = e.off.m
 	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffered], e.entered[opMatched]
 	m.Offload.Dels = e.entered[opRecalled]
-	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()+len(e.returned)
+	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()
+	m.UnexpectedBytes, m.UnexpectedPeak = e.unexp.Memory()
 	m.QueuedBytes = e.queued
 	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.off.dormant()
 	m.RequestsNow, m.ReadsNow = e.sends.used, e.reads.used

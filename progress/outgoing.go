@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -34,7 +35,7 @@ type want struct {
 }
 
 // outgoing is the sender's side of flow control with one peer. Credit is in bytes since the start,
-// see credit.go.
+// see internal/credit.
 type outgoing struct {
 	charged uint64 // credit used by the messages that were sent
 	allowed uint64 // credit in all, as far as this rank knows
@@ -67,9 +68,9 @@ func (p *peer) covers(cost uint64) bool {
 // cost is the credit that a send takes, in bytes.
 func (op *Op) cost() uint64 {
 	if op.sync || len(op.buf) > op.e.cfg.EagerLimit {
-		return recordCost
+		return unexpected.RecordCost
 	}
-	return eagerCost(len(op.buf))
+	return unexpected.EagerCost(len(op.buf))
 }
 
 // permitted tells whether a WANT lets the head of the queue be sent without credit.
@@ -274,11 +275,11 @@ func (p *peer) launch(op *Op) bool {
 	case err != nil:
 		op.endSend(Status{}, p.sendError(err))
 	case eager:
-		p.out.charged += eagerCost(len(op.buf))
+		p.out.charged += unexpected.EagerCost(len(op.buf))
 		e.m.EagerSent++
 		op.complete(e.sentStatus(op.tag, len(op.buf)), nil)
 	default:
-		p.out.charged += recordCost
+		p.out.charged += unexpected.RecordCost
 		p.out.requests++
 		op.move(opRequested)
 	}

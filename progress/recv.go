@@ -3,6 +3,8 @@ package progress
 import (
 	"context"
 	"fmt"
+
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
 // AnySource as a receive's source: any rank may satisfy it. Matching goes by tag and mask alone;
@@ -27,8 +29,8 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 		return Status{}, err
 	}
 	e.mu.Lock()
-	if m, ok := e.arrivedLocked(tag, mask); ok {
-		if !m.rndv {
+	if m, ok := e.unexp.Match(tag, mask); ok {
+		if !m.Rndv {
 			st, err := e.takeLocked(m, buf)
 			e.mu.Unlock()
 			return st, err
@@ -55,7 +57,7 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	e.mu.Lock()
 	op := e.newOpLocked(noteRecv, src, tag, mask, buf)
 	gen := op.Gen()
-	if m, ok := e.arrivedLocked(tag, mask); ok {
+	if m, ok := e.unexp.Match(tag, mask); ok {
 		op.give(m)
 	} else if err := e.checkRecvLocked(src); err != nil {
 		op.complete(Status{}, err)
@@ -67,8 +69,8 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 }
 
 // give completes a receive that was just posted with an unexpected message, or starts to read it.
-func (op *Op) give(m *message) {
-	if m.rndv {
+func (op *Op) give(m *unexpected.Message) {
+	if m.Rndv {
 		op.pull(m)
 		return
 	}
@@ -148,11 +150,17 @@ func (e *Engine) truncatedLocked(n int, total uint64) error {
 }
 
 // takeLocked copies an unexpected eager message, which is unlinked already, into buf.
-func (e *Engine) takeLocked(m *message, buf []byte) (Status, error) {
-	n := copy(buf, m.data)
-	st := Status{int(m.src), m.tag, int64(len(m.data))}
+func (e *Engine) takeLocked(m *unexpected.Message, buf []byte) (Status, error) {
+	n := copy(buf, m.Data)
+	st := Status{int(m.Src), m.Tag, int64(len(m.Data))}
 	e.m.EagerReceived++
-	err := e.truncatedLocked(n, uint64(len(m.data)))
+	err := e.truncatedLocked(n, uint64(len(m.Data)))
 	e.dropLocked(m)
 	return st, err
+}
+
+// dropLocked frees an unexpected message that a receive has matched, and gives back its credit.
+func (e *Engine) dropLocked(m *unexpected.Message) {
+	p := &e.peers[m.Src]
+	p.consumed(e.unexp.Drop(m))
 }

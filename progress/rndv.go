@@ -3,6 +3,7 @@ package progress
 import (
 	"math"
 
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -80,7 +81,7 @@ type readState struct {
 	rkey   uint32
 	va     uint64
 	total  uint64 // bytes of the message
-	seq    uint64 // message.seq
+	seq    uint64 // unexpected.Message.Seq
 	asked  bool   // the sender has sent WITHDRAW
 	want   uint64 // bytes to read
 	posted uint64 // bytes that reads were posted for
@@ -95,6 +96,11 @@ type request struct {
 }
 
 func (r *readState) request() request { return request{r.src, r.appCtx} }
+
+// unmatched is r as an unexpected message.
+func (r *readState) unmatched() unexpected.Request {
+	return unexpected.Request{Name: r.appCtx, RKey: r.rkey, Addr: r.va, Len: r.total}
+}
 
 const maxMessage = math.MaxInt64
 
@@ -113,10 +119,10 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 }
 
 // pull satisfies a receive by an unexpected rendezvous request.
-func (op *Op) pull(m *message) {
-	op.read = m.reading()
-	op.tag = m.tag
-	op.e.dropRndvLocked(m)
+func (op *Op) pull(m *unexpected.Message) {
+	op.read = readState{src: int(m.Src), appCtx: m.Name, rkey: m.RKey, va: m.Addr, total: m.Len, seq: m.Seq}
+	op.tag = m.Tag
+	op.e.dropLocked(m)
 	op.startRead()
 }
 

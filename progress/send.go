@@ -3,6 +3,8 @@ package progress
 import (
 	"context"
 	"fmt"
+
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
 // Send sends buf to rank dst and returns when buf may be used again. When ctx ends first the send
@@ -63,7 +65,7 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 		return false
 	}
 	p := &e.peers[dst]
-	cost := eagerCost(len(buf))
+	cost := unexpected.EagerCost(len(buf))
 	if e.broken != nil || p.lost != nil || !p.out.empty() || !p.covers(cost) {
 		return false
 	}

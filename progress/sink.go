@@ -1,6 +1,9 @@
 package progress
 
-import "github.com/tagmatch/tagmatch/transport"
+import (
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
+	"github.com/tagmatch/tagmatch/transport"
+)
 
 // sink is the engine as its transport sees it. It is called from inside Poll, so under the engine's
 // lock.
@@ -46,7 +49,7 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 		return
 	}
 	p := &e.peers[src]
-	cost := eagerCost(len(payload))
+	cost := unexpected.EagerCost(len(payload))
 	if int64(appCtx) != int64(src) {
 		p.lose(protocolError("rank %d sends as rank %d", src, appCtx))
 		return
@@ -61,7 +64,8 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 		op.deliver(src, tag, payload)
 		p.consumed(cost)
 	} else {
-		e.keepLocked(src, tag, payload)
+		e.unexp.KeepEager(src, tag, payload)
+		p.kept(uint64(len(payload)))
 	}
 }
 
@@ -81,9 +85,9 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		e.peers[src].lose(err)
 		return
 	}
-	r.seq = e.arrivalLocked()
+	r.seq = e.unexp.NextSeq()
 	p := &e.peers[src]
-	if p.foreign && p.forged(h.Tag) || !p.charge(recordCost) {
+	if p.foreign && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
 		return
 	}
 	op, ok := e.posted.Match(h.Tag)
@@ -92,10 +96,11 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		op.unlinked()
 		op.read = r
 		op.tag = h.Tag
-		p.consumed(recordCost)
+		p.consumed(unexpected.RecordCost)
 		op.startRead()
 	} else {
-		e.keepRndvLocked(r, h.Tag)
+		e.unexp.KeepRequest(src, h.Tag, r.seq, r.unmatched())
+		p.kept(r.total)
 	}
 }
 

@@ -53,7 +53,7 @@ func (e *Engine) Summary() string {
 		}
 	}
 	parts := slices.Concat(tell("sends to", sends), tell("receives from", recvs))
-	if n := e.unexp.Len() + len(e.returned); n != 0 {
+	if n := e.unexp.Len(); n != 0 {
 		parts = append(parts, fmt.Sprintf("messages that no receive has matched: %d", n))
 	}
 	return strings.Join(parts, "; ")

@@ -1,6 +1,9 @@
 package progress
 
-import "github.com/tagmatch/tagmatch/transport"
+import (
+	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
+	"github.com/tagmatch/tagmatch/transport"
+)
 
 // A receive in the tag list is in state opOffered. There are three ways out. The device matches it:
 // it leaves the shadow list (V5), and Delivered or Incomplete follows. Or an unexpected message
@@ -22,7 +25,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		e.checkReceiveLocked(tag, op)
 	}
 	op.tag, op.err = tag, nil
-	op.read = readState{src: src, appCtx: appCtx, seq: e.arrivalLocked()}
+	op.read = readState{src: src, appCtx: appCtx, seq: e.unexp.NextSeq()}
 	op.move(opMatched)
 	e.off.gone(op)
 	e.off.end(false)
@@ -43,9 +46,9 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	if p == nil {
 		return
 	}
-	eager, cost := op.read.appCtx&rndvName == 0, uint64(recordCost)
+	eager, cost := op.read.appCtx&rndvName == 0, uint64(unexpected.RecordCost)
 	if eager {
-		cost = eagerCost(int(n))
+		cost = unexpected.EagerCost(int(n))
 	}
 	if eager && int64(op.read.appCtx) != int64(p.rank) {
 		p.lose(protocolError("rank %d sends as rank %d", p.rank, op.read.appCtx))
@@ -83,11 +86,11 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	if !p.charge(recordCost) {
+	if !p.charge(unexpected.RecordCost) {
 		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	p.consumed(recordCost)
+	p.consumed(unexpected.RecordCost)
 	r.seq, r.asked = op.read.seq, op.read.asked
 	p.learnName(&r)
 	op.read = r

@@ -1,4 +1,4 @@
-package progress
+package credit
 
 import (
 	"testing"
@@ -7,45 +7,47 @@ import (
 	"pgregory.net/rapid"
 )
 
+// record is what a request costs, and what each message costs beside its bytes.
+const record = 256
+
+func eager(bytes uint64) uint64 { return record + bytes }
+
 // newPool is a pool with its accounts open.
-func newPool(limit int64, n int, largest uint64) (*pool, []account) {
-	b, accounts := new(pool), make([]account, n)
-	initial := b.init(limit, n, largest)
+func newPool(limit int64, n int, largest uint64) (*Pool, []Account) {
+	b, accounts := NewPool(limit, n, largest), make([]Account, n)
 	for i := range accounts {
-		b.open(&accounts[i], initial)
+		accounts[i] = b.Open()
 	}
 	return b, accounts
 }
 
-// busy lets the peer send all it may and then takes it in, as the engine does. It reports how much
-// that was.
-func (b *pool) busy(a *account, cost uint64) (n int) {
-	for a.received+cost <= a.told {
-		b.receive(a, cost)
-		n++
-		if a.short() && b.grow(a) {
-			b.renew(a)
+// busy lets the peer send all it may and then takes it in, as the engine does.
+func (a *Account) busy(cost uint64) {
+	n := 0
+	for ; a.charged+cost <= a.granted; n++ {
+		a.Charge(cost)
+		if a.Short() && a.Grow() {
+			a.Renew()
 		}
 	}
 	for range n {
-		if b.consume(a, cost) {
-			b.renew(a)
+		if a.Consume(cost) {
+			a.Renew()
 		}
 	}
-	return n
 }
 
 // Windows follow use: one busy peer gets half of the pool, two a third each, and they give way to
 // each other.
 func TestPoolShares(t *testing.T) {
 	const n, limit = 16, 16 << 20
-	b, accounts := newPool(limit, n, eagerCost(4096))
+	b, accounts := newPool(limit, n, eager(4096))
 	initial := accounts[0].initial
 	spare := float64(limit - n*int64(initial))
 	for _, active := range [][]int{{0}, {0, 1}, {0, 1, 2}, {3, 4, 5}} {
 		for range 100 {
 			for _, i := range active {
-				b.busy(&accounts[i], eagerCost(1000))
+				accounts[i].busy(eager(1000))
 			}
 			require.LessOrEqual(t, b.committed, b.limit)
 		}
@@ -67,30 +69,30 @@ func TestPoolShares(t *testing.T) {
 	}
 	// The windows of the idle shrink as soon as something of them is consumed.
 	before := accounts[0].window
-	b.busy(&accounts[0], eagerCost(1000))
-	b.busy(&accounts[0], eagerCost(1000))
+	accounts[0].busy(eager(1000))
+	accounts[0].busy(eager(1000))
 	require.Less(t, accounts[0].window, before)
 }
 
 // A peer that keeps within its window never gets a larger one, and one whose messages stay here
 // gets no more than half.
 func TestPoolGrowsForNeed(t *testing.T) {
-	b, accounts := newPool(1<<20, 4, eagerCost(256))
+	b, accounts := newPool(1<<20, 4, eager(256))
 	a := &accounts[0]
 	for range 10000 {
-		require.True(t, b.receive(a, eagerCost(8)))
-		require.False(t, a.short())
-		require.False(t, b.grow(a))
-		if b.consume(a, eagerCost(8)) {
-			require.True(t, b.renew(a))
+		require.True(t, a.Charge(eager(8)))
+		require.False(t, a.Short())
+		require.False(t, a.Grow())
+		if a.Consume(eager(8)) {
+			require.True(t, a.Renew())
 		}
 	}
 	require.Equal(t, a.initial, a.window)
 	kept := int64(0)
-	for b.receive(a, eagerCost(8)) {
-		kept += int64(eagerCost(8))
-		if a.short() && b.grow(a) {
-			require.True(t, b.renew(a))
+	for a.Charge(eager(8)) {
+		kept += int64(eager(8))
+		if a.Short() && a.Grow() {
+			require.True(t, a.Renew())
 		}
 	}
 	require.InEpsilon(t, float64(a.initial)+float64(b.limit-4*int64(a.initial))/2, float64(kept), 0.05)
@@ -100,23 +102,23 @@ func TestPoolGrowsForNeed(t *testing.T) {
 // With nothing to give a peer has no credit, and what it is asked for goes through all the same.
 func TestPoolOfNothing(t *testing.T) {
 	for _, limit := range []int64{-1, 0, 1} {
-		b, accounts := newPool(limit, 2, eagerCost(256))
+		b, accounts := newPool(limit, 2, eager(256))
 		a := &accounts[0]
 		require.Zero(t, a.window)
-		require.False(t, b.grow(a))
-		require.False(t, b.renew(a))
+		require.False(t, a.Grow())
+		require.False(t, a.Renew())
 		a.excess = true
 		for i := range uint64(100) {
-			require.True(t, b.receive(a, recordCost))
-			require.EqualValues(t, recordCost, b.committed)
-			require.True(t, b.consume(a, recordCost))
-			require.True(t, b.renew(a))
-			require.Equal(t, (i+1)*recordCost, a.told, "what it has sent, and no more")
-			require.False(t, b.grow(a))
+			require.True(t, a.Charge(record))
+			require.EqualValues(t, record, b.committed)
+			require.True(t, a.Consume(record))
+			require.True(t, a.Renew())
+			require.Equal(t, (i+1)*record, a.granted, "what it has sent, and no more")
+			require.False(t, a.Grow())
 		}
 		require.Zero(t, b.committed)
 		a.excess = false
-		require.False(t, b.receive(a, recordCost))
+		require.False(t, a.Charge(record))
 		require.Zero(t, b.committed, "it is not kept")
 	}
 }
@@ -125,22 +127,22 @@ func TestPoolOfNothing(t *testing.T) {
 // need it.
 func TestPoolOfManyPeers(t *testing.T) {
 	const n = 10000
-	b, accounts := newPool(defaultUnexpectedLimit, n, eagerCost(8192))
+	b, accounts := newPool(64<<20, n, eager(8192))
 	require.LessOrEqual(t, b.committed, b.limit/2)
 	require.Greater(t, accounts[0].window, uint64(3000))
 	for range 30 {
-		b.busy(&accounts[n-1], eagerCost(8192)) // more than its window
-		if b.grow(&accounts[n-1]) {             // so it is held up
-			b.renew(&accounts[n-1])
+		accounts[n-1].busy(eager(8192)) // more than its window
+		if accounts[n-1].Grow() {       // so it is held up
+			accounts[n-1].Renew()
 		}
 	}
 	require.Greater(t, accounts[n-1].window, uint64(10<<20))
 	for i := range accounts {
-		b.busy(&accounts[i], recordCost)
+		accounts[i].busy(record)
 		require.LessOrEqual(t, b.committed, b.limit)
 	}
 	for i := range accounts {
-		b.close(&accounts[i])
+		accounts[i].Close()
 	}
 	require.Zero(t, b.committed)
 }
@@ -148,32 +150,32 @@ func TestPoolOfManyPeers(t *testing.T) {
 // What a peer has not been told of its initial window is not for others: it can always be told.
 func TestPoolKeepsInitialWindows(t *testing.T) {
 	const n, busy = 64, 8
-	b, accounts := newPool(4<<20, n, eagerCost(256))
+	b, accounts := newPool(4<<20, n, eager(256))
 	for i := busy; i < n; i++ { // not enough to be told
-		for range accounts[i].window / 4 / recordCost {
-			require.True(t, b.receive(&accounts[i], recordCost))
-			require.False(t, b.consume(&accounts[i], recordCost))
+		for range accounts[i].window / 4 / record {
+			require.True(t, accounts[i].Charge(record))
+			require.False(t, accounts[i].Consume(record))
 		}
 	}
 	for range 100 {
 		for i := range busy {
-			b.busy(&accounts[i], recordCost)
+			accounts[i].busy(record)
 		}
 	}
 	require.Greater(t, accounts[0].window, 4*accounts[0].initial)
 	for i := busy; i < n; i++ {
-		require.True(t, b.receive(&accounts[i], recordCost))
-		require.True(t, b.consume(&accounts[i], recordCost))
-		require.True(t, b.renew(&accounts[i]))
-		require.Equal(t, accounts[i].consumed+accounts[i].initial, accounts[i].told)
+		require.True(t, accounts[i].Charge(record))
+		require.True(t, accounts[i].Consume(record))
+		require.True(t, accounts[i].Renew())
+		require.Equal(t, accounts[i].consumed+accounts[i].initial, accounts[i].granted)
 		require.LessOrEqual(t, b.committed, b.limit)
 	}
 }
 
 // naivePool recomputes what a pool counts.
 type naivePool struct {
-	pool     *pool
-	accounts []account
+	pool     *Pool
+	accounts []Account
 	kept     [][]uint64 // costs of messages
 	lost     []bool
 	asked    bool // some peer may have sent more than its credit
@@ -186,16 +188,16 @@ func (p *naivePool) check(t *rapid.T) {
 		for _, cost := range p.kept[i] {
 			kept += cost
 		}
-		require.Equal(t, kept, a.received-a.consumed)
+		require.Equal(t, kept, a.charged-a.consumed)
 		if p.lost[i] {
 			committed += int64(kept)
 			continue
 		}
 		require.GreaterOrEqual(t, a.window, a.initial)
-		require.True(t, a.excess || a.received <= a.told)
+		require.True(t, a.excess || a.charged <= a.granted)
 		may := kept
-		if a.told > a.received {
-			may += a.told - a.received
+		if a.granted > a.charged {
+			may += a.granted - a.charged
 		}
 		committed += int64(max(may, a.initial)) // the initial window stays reserved
 	}
@@ -207,25 +209,25 @@ func (p *naivePool) check(t *rapid.T) {
 
 func (p *naivePool) renew(t *rapid.T, i int) {
 	a := &p.accounts[i]
-	before := a.told
-	require.Equal(t, p.pool.renew(a), a.told > before)
+	before := a.granted
+	require.Equal(t, a.Renew(), a.granted > before)
 }
 
-func (p *naivePool) receive(t *rapid.T, i int, cost uint64) {
+func (p *naivePool) charge(t *rapid.T, i int, cost uint64) {
 	a := &p.accounts[i]
-	may := a.received+cost <= a.told || a.excess
-	require.Equal(t, may, p.pool.receive(a, cost))
+	may := a.charged+cost <= a.granted || a.excess
+	require.Equal(t, may, a.Charge(cost))
 	if !may {
-		p.pool.close(a)
+		a.Close()
 		p.lost[i] = true
 		return
 	}
 	if rapid.Bool().Draw(t, "kept") {
 		p.kept[i] = append(p.kept[i], cost)
-		if a.short() && p.pool.grow(a) {
+		if a.Short() && a.Grow() {
 			p.renew(t, i)
 		}
-	} else if p.pool.consume(a, cost) {
+	} else if a.Consume(cost) {
 		p.renew(t, i)
 	}
 }
@@ -236,7 +238,7 @@ func TestPoolAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "peers")
 		limit := rapid.SampledFrom([]int64{0, 1, 2048, 64 << 10, 256 << 10, 4 << 20}).Draw(t, "limit")
-		largest := eagerCost(rapid.SampledFrom([]int{0, 256, 8192}).Draw(t, "eager limit"))
+		largest := eager(rapid.SampledFrom([]uint64{0, 256, 8192}).Draw(t, "eager limit"))
 		p := &naivePool{kept: make([][]uint64, n), lost: make([]bool, n)}
 		p.pool, p.accounts = newPool(limit, n, largest)
 		peer := func(t *rapid.T) int {
@@ -248,15 +250,15 @@ func TestPoolAgainstModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": p.check,
-			"receive": func(t *rapid.T) {
+			"charge": func(t *rapid.T) {
 				i := peer(t)
-				cost := min(rapid.SampledFrom([]uint64{recordCost, 320, 1280, largest}).Draw(t, "cost"), largest)
+				cost := min(rapid.SampledFrom([]uint64{record, 320, 1280, largest}).Draw(t, "cost"), largest)
 				for range rapid.IntRange(1, 50).Draw(t, "count") {
 					a := &p.accounts[i]
-					if a.received+cost > a.told && !a.excess && rapid.IntRange(0, 99).Draw(t, "wrong") != 0 || p.lost[i] {
+					if a.charged+cost > a.granted && !a.excess && rapid.IntRange(0, 99).Draw(t, "wrong") != 0 || p.lost[i] {
 						return // without credit a peer waits
 					}
-					p.receive(t, i, cost)
+					p.charge(t, i, cost)
 				}
 			},
 			"consume": func(t *rapid.T) {
@@ -264,25 +266,25 @@ func TestPoolAgainstModel(t *testing.T) {
 				for range min(len(p.kept[i]), rapid.IntRange(1, 50).Draw(t, "count")) {
 					cost := p.kept[i][0]
 					p.kept[i] = p.kept[i][1:]
-					if p.pool.consume(&p.accounts[i], cost) && !p.lost[i] {
+					if p.accounts[i].Consume(cost) && !p.lost[i] {
 						p.renew(t, i)
 					}
 				}
 			},
 			"held up": func(t *rapid.T) {
-				if i := peer(t); p.pool.grow(&p.accounts[i]) {
+				if i := peer(t); p.accounts[i].Grow() {
 					p.renew(t, i)
 				}
 			},
 			"asked": func(t *rapid.T) {
 				a := &p.accounts[peer(t)]
-				a.excess = rapid.IntRange(0, 9).Draw(t, "asked") == 0 || a.excess && a.received > a.told
+				a.excess = rapid.IntRange(0, 9).Draw(t, "asked") == 0 || a.excess && a.charged > a.granted
 				p.asked = p.asked || a.excess
 			},
 			"lost": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
 					i := peer(t)
-					p.pool.close(&p.accounts[i])
+					p.accounts[i].Close()
 					p.lost[i] = true
 				}
 			},
