@@ -4,11 +4,11 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
-	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// What a build with -tags invariants checks here, besides rc.Checks.
+// What a build with -tags invariants checks here, besides package check.
 
 // checkClass holds the device to TMO 2.3: what has a tag is counted, and nothing else is (V17).
 // Only for what lies in a buffer of ours: what is lent may lie in memory that the peer can still
@@ -17,25 +17,15 @@ func (t *Transport) checkClass(wc *verbs.WC, msg []byte) {
 	if t.cfg.MaxTags == 0 || wc.Opcode == verbs.WCRecvRDMAWithImm {
 		return
 	}
-	op := rc.Opcode(msg)
+	op := format.Opcode(msg)
 	invariant.Check(counted(wc) == tagged(op), "V17", "a message with opcode %d completes as opcode %d", op, wc.Opcode)
-}
-
-// enter begins a call of the engine that tells the device a count; what it returns ends it.
-func (l *tagList) enter(call string, handled uint32) func() {
-	leave := l.t.inv.Enter(call)
-	l.t.inv.Told(handled)
-	return func() {
-		l.check()
-		leave()
-	}
 }
 
 // checkMove looks at an entry that is about to come to another state.
 func (l *tagList) checkMove(e *entry, to entryState, allowed []entryState) {
 	invariant.Check(slices.Contains(allowed, to), "state", "receive %d, which is %v, becomes %v", e.id, e.state, to)
 	if to == entryListed {
-		l.t.inv.Added(e.id)
+		l.t.inv.Adds(e.id)
 	}
 }
 

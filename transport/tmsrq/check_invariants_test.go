@@ -53,7 +53,7 @@ func TestCheckUnnamed(t *testing.T) {
 	for claim, want := range map[uint32]string{0: "", 1: "rank 1, which is not connected to this device", 3: "the job has 3"} {
 		require.NoError(t, tr.list.Add(uint64(claim), 5, whole, make([]byte, 8), 0))
 		e := &tr.list.entries[tr.list.byID.find(uint64(claim))]
-		polled := tr.inv.Polling()
+		polled := tr.inv.Polls()
 		tr.list.match(e, ^uint32(0), 5, claim)
 		polled()
 		if want == "" {
@@ -81,7 +81,7 @@ func TestCheckSound(t *testing.T) {
 		polls(t, tr)
 	}
 	require.Equal(t, 20, d.n)
-	require.Panics(t, func() { _, _ = tr.srq.PostSRQOps(&verbs.OpsWR{Add: verbs.TagAdd{Tag: 3, Mask: 1}}) })
+	require.Panics(t, func() { _, _ = tr.SRQ().PostSRQOps(&verbs.OpsWR{Add: verbs.TagAdd{Tag: 3, Mask: 1}}) })
 }
 
 // TestCheckLargeList looks at everything now and then, unless that is not enough.
@@ -127,7 +127,7 @@ func TestCheckList(t *testing.T) {
 			buf[2] = 1
 			_, _, _ = tr.list.bounce.Get()
 		}},
-		"a Sink that polls": {"owner", func(tr *Transport) { defer tr.inv.Polling()(); _, _ = tr.Poll() }},
+		"a Sink that polls": {"owner", func(tr *Transport) { defer tr.inv.Polls()(); _, _ = tr.Poll() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr, _ := newChecked(t, 4)

@@ -3,7 +3,10 @@ package tmsrq_test
 import (
 	"testing"
 
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
@@ -11,7 +14,10 @@ import (
 // strict devices check the host's side of the bargain: V11, V13, V14, V19.
 var strict = softtest.TM{Strict: true}
 
-var newTM = startingAt(0)
+func newTM(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
+	return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
+		SendDepth: o.SendDepth, MaxTags: o.MaxTags, Job: "conformance"}, sink)
+}
 
 func TestLoop(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true, Long: !testing.Short()})
@@ -33,4 +39,8 @@ func TestSHMCopied(t *testing.T) {
 
 func TestTCP(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true})
+}
+
+func TestOwner(t *testing.T) {
+	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newTM})
 }

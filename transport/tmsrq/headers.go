@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/transport"
-	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -19,11 +19,11 @@ import (
 //	12 app_ctx 4, identifies the send
 //	16 length  8
 //	24 source  4
-//	28 RndvHdr.Extra, at most rc.MaxExtra bytes
+//	28 RndvHdr.Extra, at most format.MaxExtra bytes
 const (
 	rtsMark = 0
 	rtsSize = 28
-	maxRTS  = rtsSize + rc.MaxExtra
+	maxRTS  = rtsSize + format.MaxExtra
 
 	// minLanding is the largest header that the device can put into a matched receive's buffer: a
 	// software rendezvous request, or TMH and RVH of a rendezvous that does not fit (TMO 6.7).
@@ -39,7 +39,7 @@ const (
 
 // putRTS encodes a software rendezvous request, TMH included, and returns its size.
 func putRTS(b []byte, h *transport.RndvHdr, source int) int {
-	be, p := binary.BigEndian, b[rc.PutEager(b, uint32(source), h.Tag):]
+	be, p := binary.BigEndian, b[format.PutEager(b, uint32(source), h.Tag):]
 	be.PutUint64(p, h.VA)
 	be.PutUint32(p[8:], h.RKey)
 	be.PutUint32(p[12:], h.AppCtx)
@@ -48,7 +48,7 @@ func putRTS(b []byte, h *transport.RndvHdr, source int) int {
 	return verbs.TMHSize + rtsSize + copy(p[rtsSize:], h.Extra)
 }
 
-// parseRTS decodes the payload of a software rendezvous request from rank src. h.Extra is a part of
+// parseRTS decodes the payload of a software rendezvous request from rank sformat. h.Extra is a part of
 // p.
 func parseRTS(p []byte, tag uint64, src int, h *transport.RndvHdr) error {
 	if len(p) < rtsSize || len(p) > maxRTS {

@@ -8,6 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
+	"github.com/tagmatch/tagmatch/transport/tmsrq/tmsrqtest"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -17,8 +18,11 @@ import (
 // startingAt is newTM for devices whose counters start at n (TMO 5.5).
 func startingAt(n uint16) func(verbs.Device, int, int, transporttest.Options, transport.Sink) (transport.Transport, error) {
 	return func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-		return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
-			SendDepth: o.SendDepth, MaxTags: o.MaxTags, Job: "conformance", Handled: n}, sink)
+		tr, err := newTM(dev, rank, size, o, sink)
+		if err == nil {
+			tmsrqtest.CountFrom(tr.(*tmsrq.Transport), n)
+		}
+		return tr, err
 	}
 }
 

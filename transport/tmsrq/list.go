@@ -6,7 +6,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
-	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/internal/links"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -17,9 +17,9 @@ type tagList struct {
 	entries []entry
 	free    []uint32
 	byID    index
-	bounce  rc.Pool // where messages for short receives land, so that it is software that finds them too long (TMO 6.8)
-	direct  int     // smallest buffer that messages go straight into
-	longest int     // longest part of one that the device gets
+	bounce  links.Pool // where messages for short receives land, so that it is software that finds them too long (TMO 6.8)
+	direct  int        // smallest buffer that messages go straight into
+	longest int        // longest part of one that the device gets
 	ops
 }
 
@@ -37,8 +37,8 @@ func (l *tagList) open(t *Transport) error {
 	}
 	l.direct = max(t.cfg.MaxEager, minLanding)
 	l.longest = int(min(t.cfg.Device.Attr().MaxMsgSize, 1<<31))
-	l.ops.open(t.srq, uint32(t.cfg.maxOps()), n)
-	return l.bounce.Open(t.pd, t.cfg.bounces(), t.cfg.bounceSize(), verbs.AccessLocalWrite)
+	l.ops.open(t.SRQ(), uint32(t.cfg.maxOps()), n)
+	return l.bounce.Open(t.PD(), t.cfg.bounces(), t.cfg.bounceSize(), verbs.AccessLocalWrite)
 }
 
 func (l *tagList) close() error {
@@ -60,13 +60,6 @@ func (l *tagList) Covers(int) bool { return true }
 
 // Free is how many more fit now.
 func (l *tagList) Free() int {
-	if invariant.Enabled {
-		defer l.t.inv.Enter("TagList.Free")()
-	}
-	return l.vacant()
-}
-
-func (l *tagList) vacant() int {
 	if l.queued > 0 {
 		return 0
 	}
@@ -76,13 +69,10 @@ func (l *tagList) vacant() int {
 // Add offers a receive. Its tag is made canonical: bits outside the mask would keep it from ever
 // matching (V19).
 func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
-	if invariant.Enabled {
-		defer l.enter("TagList.Add", handled)()
-	}
 	switch {
-	case l.t.broken != nil:
-		return l.t.broken
-	case l.vacant() == 0:
+	case l.t.Broken() != nil:
+		return l.t.Broken()
+	case l.Free() == 0:
 		return transport.ErrAgain
 	case l.byID.find(id) >= 0:
 		return fmt.Errorf("transport/tmsrq: receive %d is in the device's list already", id)
@@ -125,7 +115,7 @@ func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
 		}
 		return ok
 	}
-	mr, err := l.t.pd.RegMR(buf, verbs.AccessLocalWrite)
+	mr, err := l.t.PD().RegMR(buf, verbs.AccessLocalWrite)
 	if err != nil {
 		return false // not for the device: software can receive into any memory (check 7 of TMO 6.2)
 	}
@@ -141,7 +131,7 @@ func (l *tagList) release(e *entry) {
 	}
 	if e.mr != nil {
 		if err := e.mr.Dereg(); err != nil {
-			l.t.breaks(fmt.Errorf("withdrawing a receive's buffer: %w", err))
+			l.t.Break(fmt.Errorf("withdrawing a receive's buffer: %w", err))
 		}
 	}
 	e.buf, e.landing, e.mr, e.bounce = nil, nil, nil, -1
@@ -155,8 +145,13 @@ func (l *tagList) leave(e *entry, to entryState) {
 	l.move(e, to)
 }
 
-// count is the C of TMO 5.1: what the engine handled, and what never reached it.
-func (l *tagList) count(handled uint32) uint32 { return handled + l.t.skipped }
+// count is the C of TMO 5.1: what the engine has handled, and what never reached it.
+func (l *tagList) count(handled uint32) uint32 {
+	if invariant.Enabled {
+		l.t.inv.Handled(handled)
+	}
+	return handled + l.t.skipped
+}
 
 // refused turns a failed posting into what the caller gets. Room is counted, so that the device is
 // not expected to have none; one that says so all the same is believed.
@@ -164,16 +159,16 @@ func (l *tagList) refused(err error) error {
 	if isFull(err) && l.pending() {
 		return transport.ErrAgain
 	}
-	l.t.breaks(err)
-	return l.t.broken
+	l.t.Break(err)
+	return l.t.Broken()
 }
 
 // find returns the entry of a receive that can still be taken out.
 func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 	i := l.byID.find(id)
 	switch {
-	case l.t.broken != nil:
-		return 0, nil, l.t.broken
+	case l.t.Broken() != nil:
+		return 0, nil, l.t.Broken()
 	case i < 0:
 		return 0, nil, errUnknown
 	}
@@ -187,9 +182,6 @@ func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 // Del asks for a receive to be taken out for its user, who waits for the outcome: always signalled,
 // never lost (TMO 6.6).
 func (l *tagList) Del(id uint64, handled uint32) error {
-	if invariant.Enabled {
-		defer l.enter("TagList.Del", handled)()
-	}
 	slot, e, err := l.find(id)
 	switch {
 	case err != nil:
@@ -207,9 +199,6 @@ func (l *tagList) Del(id uint64, handled uint32) error {
 // Drop takes out a dormant receive (TMO 5.3): it cannot be matched before the device has the DEL,
 // so that its buffers are free at once. A DEL that its user asked for does the same.
 func (l *tagList) Drop(id uint64, handled uint32) error {
-	if invariant.Enabled {
-		defer l.enter("TagList.Drop", handled)()
-	}
 	slot, e, err := l.find(id)
 	if err != nil {
 		return err
@@ -268,7 +257,7 @@ func (l *tagList) postDel(slot, count uint32) error {
 // receive that was matched meanwhile the device may know no more, and its DEL would fail; but the
 // count that it carries was taken for told, and goes by a SYNC.
 func (l *tagList) flush() (n int) {
-	for l.queued > 0 && l.room() > 0 && l.t.broken == nil {
+	for l.queued > 0 && l.room() > 0 && l.t.Broken() == nil {
 		slot, count := l.front()
 		e := &l.entries[slot]
 		matched := e.state == entryMatched || e.state == entryEnded
@@ -308,12 +297,9 @@ func (l *tagList) settle(slot uint32) {
 
 // Sync tells the device how many messages were handled. One at a time is under way (TMO 5.4).
 func (l *tagList) Sync(handled uint32) error {
-	if invariant.Enabled {
-		defer l.enter("TagList.Sync", handled)()
-	}
 	switch {
-	case l.t.broken != nil:
-		return l.t.broken
+	case l.t.Broken() != nil:
+		return l.t.Broken()
 	case l.syncing != 0 || l.queued > 0 || l.room() == 0:
 		return transport.ErrAgain
 	}

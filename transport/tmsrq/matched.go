@@ -16,7 +16,7 @@ func (l *tagList) done(wc *verbs.WC) {
 	}
 	l.reclaimed = uint32(wc.WRID) + 1
 	if int(slot) >= len(l.entries) || wc.Status != verbs.WCSuccess && (kind != kindDel || wc.Status != verbs.WCTMErr) {
-		l.t.breaks(fmt.Errorf("list operation %#x: %v", wc.WRID, wc.Status))
+		l.t.Break(fmt.Errorf("list operation %#x: %v", wc.WRID, wc.Status))
 		return
 	}
 	e := &l.entries[slot]
@@ -39,7 +39,7 @@ func (l *tagList) deleted(slot uint32, e *entry, ok bool) {
 	id, tell := e.id, e.deleting
 	switch {
 	case e.state != entryListed && ok != (e.state == entryRemoved):
-		l.t.breaks(fmt.Errorf("the device deletes receive %d, which is %v: %v", id, e.state, ok))
+		l.t.Break(fmt.Errorf("the device deletes receive %d, which is %v: %v", id, e.state, ok))
 		return
 	case e.state == entryListed && ok:
 		l.leave(e, entryRemoved)
@@ -58,7 +58,7 @@ func (l *tagList) deleted(slot uint32, e *entry, ok bool) {
 func (l *tagList) received(wc *verbs.WC) {
 	slot, gen := uint32(wc.WRID), uint32(wc.WRID>>32)&genMask
 	if int(slot) >= len(l.entries) || l.entries[slot].gen != gen || !l.entries[slot].open() {
-		l.t.breaks(fmt.Errorf("the device matches a receive, %#x, that was taken out of its list", wc.WRID))
+		l.t.Break(fmt.Errorf("the device matches a receive, %#x, that was taken out of its list", wc.WRID))
 		return
 	}
 	e := &l.entries[slot]
@@ -66,7 +66,7 @@ func (l *tagList) received(wc *verbs.WC) {
 	switch wc.Status {
 	case verbs.WCSuccess:
 		if match == (e.state == entryMatched) || !match && !last {
-			l.t.breaks(fmt.Errorf("the device completes a receive with flags %#x, which is %v", uint32(wc.Flags), e.state))
+			l.t.Break(fmt.Errorf("the device completes a receive with flags %#x, which is %v", uint32(wc.Flags), e.state))
 			return
 		}
 	case verbs.WCTMRndvIncomplete:
@@ -111,11 +111,11 @@ func (l *tagList) match(e *entry, qpn uint32, tag uint64, appCtx uint32) {
 		e.bad = fmt.Errorf("transport/tmsrq: a message of rank %d, which is not connected to this device", claim)
 		claim = -1
 	case rank >= 0 && claim != rank:
-		t.Violation(rank, fmt.Errorf("it sends as rank %d", claim))
+		t.ProtocolError(rank, fmt.Errorf("it sends as rank %d", claim))
 		claim = rank
 	}
-	if claim >= 0 && t.Deaf(claim) {
-		e.bad = t.Broken(claim)
+	if claim >= 0 && t.Discards(claim) {
+		e.bad = t.LinkErr(claim)
 	}
 	l.matchFrom(e, claim)
 }
@@ -133,17 +133,17 @@ func (l *tagList) matchFrom(e *entry, src int) {
 // that it unlinks the receive.
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
-	if wc.Status == verbs.WCRemAccessErr && e.state == entryMatched && e.src >= 0 && t.Broken(e.src) == nil {
+	if wc.Status == verbs.WCRemAccessErr && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
 		e.bad = transport.ErrWithdrawn // the device's read failed alone
 		return
 	}
-	t.Failed(wc) // ends the link
+	t.RecvFailed(wc) // ends the link
 	if e.state == entryListed {
 		l.matchFrom(e, t.Rank(wc.QPNum))
 	}
 	e.bad = fmt.Errorf("transport/tmsrq: receiving a matched message: %w", &verbs.StatusError{Status: wc.Status})
-	if e.src >= 0 && t.Broken(e.src) != nil {
-		e.bad = t.Broken(e.src)
+	if e.src >= 0 && t.LinkErr(e.src) != nil {
+		e.bad = t.LinkErr(e.src)
 	}
 }
 
@@ -200,7 +200,7 @@ func (l *tagList) outcome(e *entry, wc *verbs.WC) outcome {
 // failed, which leaves no headers (TMO 4.3, 9).
 func (l *tagList) incomplete(e *entry) outcome {
 	if e.src >= 0 {
-		if err := l.t.Broken(e.src); err != nil {
+		if err := l.t.LinkErr(e.src); err != nil {
 			return outcome{err: err}
 		}
 	}
@@ -226,6 +226,6 @@ func (t *Transport) checked(e *entry, err error) outcome {
 	if e.src < 0 {
 		return outcome{err: err}
 	}
-	t.Violation(e.src, err)
-	return outcome{err: t.Broken(e.src)}
+	t.ProtocolError(e.src, err)
+	return outcome{err: t.LinkErr(e.src)}
 }
