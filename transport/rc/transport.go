@@ -63,7 +63,7 @@ func (t *Transport) Poll() (int, error) {
 	if err := t.Begin(); err != nil {
 		return 0, err
 	}
-	wcs, empty := t.Completions()
+	wcs, err := t.PollCQ()
 	for i := range wcs {
 		if wc := &wcs[i]; links.IsRecv(wc.WRID) {
 			t.received(wc)
@@ -71,7 +71,13 @@ func (t *Transport) Poll() (int, error) {
 			t.Sent(wc)
 		}
 	}
-	return t.End(len(wcs), empty)
+	if err != nil {
+		t.Break(err)
+	}
+	if t.EndDue() {
+		return t.End(len(wcs), len(wcs) < links.PollBatch)
+	}
+	return len(wcs), nil
 }
 
 // received handles the completion of a receive.

@@ -32,8 +32,11 @@ func (t *Transport) Poll() (int, error) {
 	if err := t.Begin(); err != nil {
 		return 0, err
 	}
-	n, noSends := t.PollSends()
-	wcs, empty := t.Completions()
+	n, empty := 0, true
+	if t.SendsDue() {
+		n, empty = t.PollSends()
+	}
+	wcs, err := t.PollCQ()
 	for i := range wcs {
 		t.completion(&wcs[i])
 	}
@@ -44,7 +47,13 @@ func (t *Transport) Poll() (int, error) {
 	if invariant.Enabled && n > 0 {
 		t.list.check()
 	}
-	return t.End(n, noSends && empty)
+	if err != nil {
+		t.Break(err)
+	}
+	if t.EndDue() {
+		return t.End(n, empty && len(wcs) < links.PollBatch)
+	}
+	return n, nil
 }
 
 // completion handles one completion of the SRQ's queue, in order (TMO 4.5).

@@ -73,7 +73,7 @@ func handle(tr *Transport, wc *verbs.WC) {
 func nextLent(t *testing.T, tr *Transport) verbs.WC {
 	t.Helper()
 	for range 100 {
-		if wcs, _ := tr.Completions(); len(wcs) == 1 {
+		if wcs, _ := tr.PollCQ(); len(wcs) == 1 {
 			require.NotNil(t, wcs[0].Data)
 			return wcs[0]
 		}

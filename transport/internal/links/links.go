@@ -50,7 +50,7 @@ type Links struct {
 	reads  []read   // by slot
 	freeRd []uint32 // free slots of reads
 
-	wcs       [pollBatch]verbs.WC // what the last poll of a completion queue returned
+	wcs       [PollBatch]verbs.WC // what the last poll of a completion queue returned
 	pending   int                 // signalled send requests outstanding, to all peers whose link is up
 	grantsDue int                 // peers with grantDue
 	until     int                 // calls of Begin until End does its rare work

@@ -28,15 +28,16 @@ const (
 func IsRecv(wrid uint64) bool { return wrid>>KindShift == kindRecv }
 
 const (
-	pollBatch = 32
+	PollBatch = 32 // the most completions that one poll of a queue returns
 	// rareEvery is the number of polls between checks for what happens rarely: asynchronous events,
 	// and errors of unsignalled send requests. Arm makes the next poll check. So a poller learns of
 	// the death of a silent peer within microseconds, and a waiter before it sleeps.
 	rareEvery = 256
 )
 
-// A transport's Poll is Begin, PollSends with Config.Twin, Completions with what is to be done for
-// each, and End.
+// A transport's Poll is Begin; with Config.Twin PollSends, if SendsDue; PollCQ, and what is to be
+// done for each completion; End, if EndDue. What an idle poll executes is small enough to be
+// inlined.
 
 // Begin counts a poll. An error says why the transport cannot continue.
 func (l *Links) Begin() error {
@@ -44,13 +45,15 @@ func (l *Links) Begin() error {
 	return l.fatal
 }
 
-// PollSends handles completions of send requests where they have a queue of their own. It polls
-// that only if one is to come: an idle poll costs one pass of the device. It returns how many it
-// handled, and whether the queue is now empty.
+// EndDue reports that End has work.
+func (l *Links) EndDue() bool { return l.until < 0 || l.todo }
+
+// SendsDue reports that PollSends may find something: an idle poll costs one pass of the device.
+func (l *Links) SendsDue() bool { return l.EndDue() || l.pending > 0 }
+
+// PollSends handles completions of send requests where they have a queue of their own. It returns
+// how many it handled, and whether the queue is now empty.
 func (l *Links) PollSends() (n int, empty bool) {
-	if l.until >= 0 && !l.todo && l.pending == 0 {
-		return 0, true
-	}
 	n, err := l.cq.PollCQ(l.wcs[:])
 	for i := range l.wcs[:n] {
 		l.Sent(&l.wcs[i])
@@ -58,27 +61,21 @@ func (l *Links) PollSends() (n int, empty bool) {
 	if err != nil {
 		l.Break(err)
 	}
-	return n, n < len(l.wcs)
+	return n, n < PollBatch
 }
 
-// Completions polls the SRQ's completion queue, and tells whether it is now empty. Without
-// Config.Twin completions of send requests are there too, for Sent. The slice is valid until the
-// next poll.
-func (l *Links) Completions() (wcs []verbs.WC, empty bool) {
+// PollCQ polls the SRQ's completion queue, which is empty if it returns fewer than PollBatch.
+// Without Config.Twin completions of send requests are there too, for Sent. The slice is valid until
+// the next poll. An error is for Break.
+func (l *Links) PollCQ() ([]verbs.WC, error) {
 	n, err := l.recvCQ.PollCQ(l.wcs[:])
-	if err != nil {
-		l.Break(err)
-	}
-	return l.wcs[:n], n < len(l.wcs)
+	return l.wcs[:n], err
 }
 
 // End does what not every poll needs: asynchronous events, deferred grants, losses. n is how many
 // events the poll has handled. empty means that no completions are left: only then have all
 // messages of a dead peer been delivered, and its loss may be reported. It returns what Poll does.
 func (l *Links) End(n int, empty bool) (int, error) {
-	if l.until >= 0 && !l.todo {
-		return n, nil
-	}
 	l.until = rareEvery
 	l.pollEvents()
 	if l.todo {
