@@ -43,7 +43,7 @@ func (c *Config) fill() (links.Config, error) {
 		c.SRQDepth = min(max(c.SRQDepth, minDepth), maxDepth)
 	}
 	base := links.Config{Mode: Mode, Device: c.Device, Rank: c.Rank, Size: c.Size, MaxEager: c.MaxEager, SRQDepth: c.SRQDepth,
-		SendDepth: c.SendDepth, Job: c.Job, Twin: true}
+		SendDepth: c.SendDepth, Job: c.Job, RecvQP: true}
 	if err := base.Fill(); err != nil {
 		return base, err
 	}
@@ -73,16 +73,15 @@ func (c *Config) fillTags() error {
 	if matches {
 		c.MaxTags = min(c.MaxTags, int(tm.MaxNumTags))
 	}
-	// The completion queue has to hold the worst case (V15); where the device's are small, the list
-	// is.
+	// The completion queue has to hold the worst case (V15): where it cannot, the list is shorter.
 	for c.MaxTags > 0 && c.cqe() > c.Device.Attr().MaxCQE {
 		c.MaxTags /= 2
 	}
 	return nil
 }
 
-// maxOps is the depth of the queue of list operations: for each receive one that puts it in and one
-// that takes it out, SYNCs besides (TMO 3.4).
+// maxOps is the depth of the queue of list operations: an ADD and a DEL for each receive, and SYNCs
+// (TMO 3.4).
 func (c *Config) maxOps() int { return min(2*c.MaxTags+2, int(c.Device.Attr().TM.MaxOps)) }
 
 // cqe is how many completions of receives and list operations there can be at once (TMO 1.4): one
@@ -90,11 +89,11 @@ func (c *Config) maxOps() int { return min(2*c.MaxTags+2, int(c.Device.Attr().TM
 // for each queue pair that fails.
 func (c *Config) cqe() int { return c.SRQDepth + 2*c.MaxTags + c.maxOps() + 2*c.Size }
 
-// bounceSize is what a bounce buffer needs to take whatever a matched message of at most MaxEager
-// bytes puts there.
+// bounceSize is the size of a bounce buffer, bytes: it holds whatever the device puts there for a
+// matched message of at most MaxEager bytes.
 func (c *Config) bounceSize() int { return (max(c.MaxEager, minLanding) + 63) &^ 63 }
 
-// bounces is how many bounce buffers there are.
+// bounces is the number of bounce buffers.
 func (c *Config) bounces() int {
 	return min(c.MaxTags, max(minBounce, maxBounceBytes/c.bounceSize()))
 }

@@ -56,7 +56,8 @@ func (t *Transport) Poll() (int, error) {
 	return n, nil
 }
 
-// completion handles one completion of the SRQ's queue, in order (TMO 4.5).
+// completion handles one completion of the SRQ's completion queue. They come in the order in which
+// the device handled messages and operations (TMO 4.5).
 func (t *Transport) completion(wc *verbs.WC) {
 	if links.IsRecv(wc.WRID) {
 		t.untagged(wc)

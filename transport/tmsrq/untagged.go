@@ -29,19 +29,19 @@ func (t *Transport) untagged(wc *verbs.WC) {
 	t.Return(wc) // not before the message was handled (V15)
 }
 
-// skip counts a message that the sink never sees, if the device has counted it.
+// skip counts a message that the sink is not given, if the device has counted it.
 func (t *Transport) skip(wc *verbs.WC) {
 	if counted(wc) {
 		t.skipped++
 	}
 }
 
-// counted says whether the device has counted a message (TMO 5.1). Its header is no proof of that:
-// when it is lent, it lies where the peer can still write to it.
+// counted reports that the device has counted a message (TMO 5.1). The header of the message does
+// not prove it: if the message is lent, the peer may still write to it.
 func counted(wc *verbs.WC) bool { return wc.Opcode == verbs.WCTMRecv || wc.Opcode == verbs.WCRecv }
 
-// tagged says whether messages of this opcode are matched, and counted if they are unexpected (TMO
-// 2.3).
+// tagged reports that messages with this opcode are matched, and counted if they are unexpected
+// (TMO 2.3).
 func tagged(op verbs.TMHOpcode) bool { return op == verbs.TMHEager || op == verbs.TMHRndv }
 
 // deliver calls the method of the sink that a message is for. The error says how the message breaks

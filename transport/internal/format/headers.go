@@ -29,8 +29,8 @@ const (
 	finSize  = verbs.TMHSize + verbs.RVHSize
 )
 
-// BufferSize is the size of a buffer, in bytes, that holds any message of a job whose eager limit is
-// maxEager bytes. It is a multiple of 64.
+// BufferSize is the size of a buffer, in bytes, that holds any message of a job whose eager limit
+// is maxEager bytes. It is a multiple of 64.
 func BufferSize(maxEager int) int {
 	return (max(verbs.TMHSize+maxEager, maxRndv, CtrlSize+MaxCtrl) + 63) &^ 63
 }

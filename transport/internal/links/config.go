@@ -19,11 +19,11 @@ type Config struct {
 	SendDepth int          // send requests outstanding to each peer; 0: 256, fewer in large jobs
 	Job       string       // ranks of another job are refused
 
-	// Twin adds a second queue pair for each rank, without a send queue: peers' messages arrive
+	// RecvQP adds a second queue pair for each rank, without a send queue: peers' messages arrive
 	// there, and a tag-matching SRQ sends on it (TMO 1.3). The first then receives only what the
 	// peer's second sends. Send requests and receives then complete in queues of their own.
-	Twin bool
-	// With Twin: RecvCQE is the size of the completion queue of the SRQ, and TM its tag list;
+	RecvQP bool
+	// With RecvQP: RecvCQE is the size of the completion queue of the SRQ, and TM its tag list;
 	// MaxNumTags 0: a basic SRQ.
 	RecvCQE int
 	TM      verbs.TMCap
@@ -41,7 +41,7 @@ const (
 	maxRdAtomic      = 16
 )
 
-// Fill sets the defaults of the fields before Twin, and reports all faults at once.
+// Fill sets the defaults of the fields before RecvQP, and reports all faults at once.
 func (c *Config) Fill() error {
 	if c.Device == nil {
 		return errors.New("Config.Device is missing")
@@ -64,7 +64,7 @@ func (c *Config) Fill() error {
 		}
 	}
 	qps := c.Size
-	if c.Twin {
+	if c.RecvQP {
 		qps *= 2
 	}
 	check(c.Size < 1 || c.Size > format.MaxRanks, "Size is %d: use 1 to %d", c.Size, format.MaxRanks)

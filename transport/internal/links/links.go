@@ -22,7 +22,7 @@ type Links struct {
 	channel verbs.CompChannel
 	pd      verbs.PD
 	cq      verbs.CQ // completions of send requests
-	recvCQ  verbs.CQ // completions of the SRQ; without Config.Twin the same as cq
+	recvCQ  verbs.CQ // completions of the SRQ; without Config.RecvQP the same as cq
 	srq     verbs.SRQ
 
 	peers []peer // by rank
@@ -63,8 +63,8 @@ type Links struct {
 const maxBounce = 64
 
 // Open makes the objects that cfg asks for; no rank is reachable before Connect. cfg is filled
-// already (Config.Fill). With an error nothing is left open. In builds with -tags invariants sink is
-// a *check.Sink.
+// already (Config.Fill). With an error nothing is left open. In builds with -tags invariants sink
+// is a *check.Sink.
 func Open(l *Links, cfg Config, sink transport.Sink) error {
 	n := cfg.Size
 	attr := cfg.Device.Attr()
@@ -115,14 +115,14 @@ func (l *Links) open() (err error) {
 func (l *Links) openQueues() (err error) {
 	c := &l.cfg
 	cq, srq := verbs.CQInitAttr{CQE: c.cqe(), Channel: l.channel}, verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: uint32(c.SRQDepth), MaxSGE: 1}}
-	if c.Twin {
+	if c.RecvQP {
 		cq.CQE = c.Size * c.SendDepth
 	}
 	if l.cq, err = c.Device.CreateCQ(cq); err != nil {
 		return err
 	}
 	l.recvCQ = l.cq
-	if c.Twin {
+	if c.RecvQP {
 		cq.CQE = c.RecvCQE
 		if c.TM.MaxNumTags > 0 {
 			cq.WCFlags = verbs.WCExWithTMInfo
@@ -143,15 +143,15 @@ func (l *Links) openQueues() (err error) {
 func (l *Links) openPeers() error {
 	sends := verbs.QPCap{MaxSendWR: l.depth, MaxSendSGE: 2, MaxInlineData: uint32(l.inline)}
 	first := func(p *peer) *verbs.QP { return &p.qp }
-	if !l.cfg.Twin {
+	if !l.cfg.RecvQP {
 		return l.openQPs(sends, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, first)
 	}
-	// Peers' messages and grants arrive at the twin. At the first queue pair only their devices act:
-	// RDMA READs of rendezvous, and FIN.
+	// Peers' messages and grants arrive at the second. At the first queue pair only their devices
+	// act: RDMA READs of rendezvous, and FIN.
 	if err := l.openQPs(sends, verbs.AccessRemoteRead, first); err != nil {
 		return err
 	}
-	return l.openQPs(verbs.QPCap{}, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, func(p *peer) *verbs.QP { return &p.twin })
+	return l.openQPs(verbs.QPCap{}, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, func(p *peer) *verbs.QP { return &p.recvQP })
 }
 
 // openQPs creates a queue pair for every rank, in INIT, at the place that place returns, and adds

@@ -37,7 +37,7 @@ func (l *Links) lose(p *peer, c cause, err error) {
 	p.state = linkDying
 	l.pending -= p.pending
 	p.pending = 0
-	for _, qp := range []verbs.QP{p.qp, p.twin} {
+	for _, qp := range []verbs.QP{p.qp, p.recvQP} {
 		if qp == nil || qp.State() == verbs.QPSErr {
 			continue
 		}
@@ -54,7 +54,7 @@ func (l *Links) LinkErr(rank int) error {
 	switch {
 	case p.err != nil:
 		return p.err
-	case p.qp.State() == verbs.QPSErr || p.twin != nil && p.twin.State() == verbs.QPSErr:
+	case p.qp.State() == verbs.QPSErr || p.recvQP != nil && p.recvQP.State() == verbs.QPSErr:
 		return ofStatus(verbs.WCWRFlushErr)
 	}
 	return nil

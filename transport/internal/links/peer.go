@@ -10,8 +10,8 @@ import (
 
 // peer is the link to one rank.
 type peer struct {
-	qp   verbs.QP // for sends; never nil once Links are open
-	twin verbs.QP // for what the peer sends, with Config.Twin; else nil
+	qp     verbs.QP // for sends; never nil once Links are open
+	recvQP verbs.QP // for what the peer sends, with Config.RecvQP; else nil
 
 	// Sequence numbers of send requests. Those from done to posted occupy slots of the send queue;
 	// the completion of a signalled request frees all before it (TMO 8.2). signalled is one more
@@ -104,10 +104,10 @@ const (
 // raiseAll moves a peer's queue pairs to RTS. The first of each end is connected to the second of
 // the other (TMO 1.3).
 func (l *Links) raiseAll(p *peer, a *format.Address) error {
-	if p.twin == nil {
+	if p.recvQP == nil {
 		return l.raise(p.qp, a, 0, 0)
 	}
-	if err := l.raise(p.twin, a, 1, 0); err != nil {
+	if err := l.raise(p.recvQP, a, 1, 0); err != nil {
 		return err
 	}
 	return l.raise(p.qp, a, 0, 1)
@@ -142,7 +142,7 @@ func (p *peer) close() error {
 		p.err = errClosed
 	}
 	var errs []error
-	for _, qp := range []verbs.QP{p.qp, p.twin} {
+	for _, qp := range []verbs.QP{p.qp, p.recvQP} {
 		if qp != nil {
 			errs = append(errs, qp.Destroy())
 		}

@@ -8,9 +8,9 @@ import (
 )
 
 // The purpose of a work request is in the top four bits of its WRID, as only that is valid after an
-// error status (ibv_poll_cq(3)). Receives of the SRQ have kind 0 and their buffer's slot below. Send
-// requests have their sequence number in the low 32 bits and, where they use one, a slot above that.
-// A transport may use kinds from FirstKind on for what it posts to the SRQ itself.
+// error status (ibv_poll_cq(3)). Receives of the SRQ have kind 0 and their buffer's slot below.
+// Send requests have their sequence number in the low 32 bits and, where they use one, a slot above
+// that. A transport may use kinds from FirstKind on for what it posts to the SRQ itself.
 const (
 	kindRecv   uint64 = iota << KindShift
 	kindSend          // needs nothing when it completes
@@ -35,7 +35,7 @@ const (
 	rareEvery = 256
 )
 
-// A transport's Poll is Begin; with Config.Twin PollSends, if SendsDue; PollCQ, and what is to be
+// A transport's Poll is Begin; with Config.RecvQP PollSends, if SendsDue; PollCQ, and what is to be
 // done for each completion; End, if EndDue. What an idle poll executes is small enough to be
 // inlined.
 
@@ -65,8 +65,8 @@ func (l *Links) PollSends() (n int, empty bool) {
 }
 
 // PollCQ polls the SRQ's completion queue, which is empty if it returns fewer than PollBatch.
-// Without Config.Twin completions of send requests are there too, for Sent. The slice is valid until
-// the next poll. An error is for Break.
+// Without Config.RecvQP completions of send requests are there too, for Sent. The slice is valid
+// until the next poll. An error is for Break.
 func (l *Links) PollCQ() ([]verbs.WC, error) {
 	n, err := l.recvCQ.PollCQ(l.wcs[:])
 	return l.wcs[:n], err
@@ -129,7 +129,7 @@ func (l *Links) Return(wc *verbs.WC) {
 // Arm requests that Wait end at the next event.
 func (l *Links) Arm() error {
 	l.until = 0
-	if err := l.cq.Arm(false); err != nil || !l.cfg.Twin {
+	if err := l.cq.Arm(false); err != nil || !l.cfg.RecvQP {
 		return err
 	}
 	return l.recvCQ.Arm(false)
@@ -138,7 +138,7 @@ func (l *Links) Arm() error {
 // Disarm cancels Arm.
 func (l *Links) Disarm() {
 	l.cq.Disarm()
-	if l.cfg.Twin {
+	if l.cfg.RecvQP {
 		l.recvCQ.Disarm()
 	}
 }

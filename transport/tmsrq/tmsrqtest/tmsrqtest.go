@@ -7,5 +7,6 @@ import (
 )
 
 // CountFrom has a new transport know that its device counts unexpected messages from n on (TMO 5.5;
-// softtest.TM.InitialCount), so that tests see the counts wrap. Call it before the first connection.
+// softtest.TM.InitialCount), so that tests see the counts wrap. Call it before the first
+// connection.
 func CountFrom(tr *tmsrq.Transport, n uint16) { hook.CountFrom(tr, n) }
