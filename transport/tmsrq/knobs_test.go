@@ -26,8 +26,8 @@ func startingAt(n uint16) func(verbs.Device, int, int, transporttest.Options, tr
 	}
 }
 
-// TestKnobs runs on devices that decide otherwise what the sources leave open (TMO 9). The device
-// checks the host's side of the bargain: V11, V13, V14, V19.
+// TestKnobs runs the suite on devices with another behaviour where the sources leave it open (TMO
+// 9). The devices are strict: they check that the transport keeps V11, V13, V14 and V19.
 func TestKnobs(t *testing.T) {
 	for name, tm := range map[string]softtest.TM{
 		"incomplete in two": {TwoIncomplete: true, RecvUnexpected: true},
@@ -43,7 +43,8 @@ func TestKnobs(t *testing.T) {
 	}
 }
 
-// TestDelays is on devices that take their time.
+// TestDelays runs the tests of the tag list on devices that delay operations, data or FINs, or drop
+// SYNCs.
 func TestDelays(t *testing.T) {
 	for name, tm := range map[string]softtest.TM{
 		"operations":   {DelayOps: 7},
@@ -73,7 +74,7 @@ func open(t testing.TB, f *soft.Fabric, rank int, tm softtest.TM) *soft.Device {
 	return dev
 }
 
-// TestWithout is on a device that matches no tags.
+// TestWithout: a device without tag matching is refused, unless Config.MaxTags asks for no list.
 func TestWithout(t *testing.T) {
 	none := softtest.TM{MaxNumTags: -1}
 	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, none)
