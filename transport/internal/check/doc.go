@@ -3,4 +3,6 @@
 // calls it only where invariant.Enabled is true.
 //
 // Concurrency: as the transport, whose owner alone calls it.
+//
+// V1 to V19 are the invariants of section 7.1 of docs/tag-matching-offload.md.
 package check

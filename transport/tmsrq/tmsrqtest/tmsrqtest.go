@@ -6,7 +6,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/tmsrq/internal/hook"
 )
 
-// CountFrom has a new transport know that its device counts unexpected messages from n on (TMO 5.5;
-// softtest.TM.InitialCount), so that tests see the counts wrap. Call it before the first
-// connection.
+// CountFrom tells a new transport that its device counts unexpected messages from n on, so that
+// tests see the counts wrap; softtest.TM.InitialCount is the device's part. Call it before the
+// first connection.
 func CountFrom(tr *tmsrq.Transport, n uint16) { hook.CountFrom(tr, n) }
