@@ -16,6 +16,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/mux"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
+	"github.com/tagmatch/tagmatch/transport/tmsrq/tmsrqtest"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
@@ -165,12 +166,15 @@ func (w *world) transport(id int, dev *soft.Device, sink transport.Sink) (transp
 	if q.Transport == "rc" {
 		return rc.New(rc.Config{Device: dev, Rank: id, Size: q.Ranks, MaxEager: q.MaxEager, SRQDepth: q.SRQDepth, SendDepth: q.SendDepth}, sink)
 	}
-	cfg := tmsrq.Config{Device: dev, Rank: id, Size: q.Ranks, MaxEager: q.MaxEager, SRQDepth: q.SRQDepth, SendDepth: q.SendDepth, MaxTags: q.Tags,
-		Handled: q.TM.InitialCount}
+	cfg := tmsrq.Config{Device: dev, Rank: id, Size: q.Ranks, MaxEager: q.MaxEager, SRQDepth: q.SRQDepth, SendDepth: q.SendDepth, MaxTags: q.Tags}
 	if q.Tags == 0 {
 		cfg.MaxTags = -1
 	}
-	return tmsrq.New(cfg, sink)
+	tr, err := tmsrq.New(cfg, sink)
+	if err == nil {
+		tmsrqtest.CountFrom(tr, q.TM.InitialCount)
+	}
+	return tr, err
 }
 
 // close frees everything; what cannot be freed was left registered.

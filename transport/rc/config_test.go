@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -50,7 +51,7 @@ func TestLargeJob(t *testing.T) {
 	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
 	tr, err := rc.New(rc.Config{Device: dev, Size: 300}, &counter{})
 	require.NoError(t, err)
-	a, err := rc.DecodeAddress(tr.Address())
+	a, err := format.DecodeAddress(tr.Address())
 	require.NoError(t, err)
 	require.Len(t, a.QPNs[0], 300)
 	require.NoError(t, tr.Close())

@@ -36,3 +36,7 @@ func TestSHMCopied(t *testing.T) {
 func TestTCP(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, soft.Config{}), New: newRC})
 }
+
+func TestOwner(t *testing.T) {
+	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{}), New: newRC})
+}

@@ -1,4 +1,4 @@
-package rc
+package rc_test
 
 import (
 	"math"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
@@ -76,7 +77,7 @@ func newShortJob(t *testing.T, ranks, regions int) *shortJob {
 		t.Cleanup(func() { require.NoError(t, dev.Close()) })
 		small := &smallDevice{Device: dev, regions: regions}
 		e, err := progress.New(progress.Config{Rank: rank, Size: ranks, Manual: true}, func(sink transport.Sink) (transport.Transport, error) {
-			return New(Config{Device: small, Rank: rank, Size: ranks, MaxEager: 256}, sink)
+			return rc.New(rc.Config{Device: small, Rank: rank, Size: ranks, MaxEager: 256}, sink)
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, e.Close(nil)) })

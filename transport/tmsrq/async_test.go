@@ -11,8 +11,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
-// shared is a transport whose device works by itself whenever no call is under way: what the
-// engine's lock does, call by call.
+// shared is a transport whose device works by itself whenever no call is in progress: each call
+// holds the lock, as an engine does.
 type shared struct {
 	transport.Transport
 	dev    *soft.Device
@@ -29,7 +29,7 @@ func newShared(dev verbs.Device, rank, size int, o transporttest.Options, sink t
 	return s, s.dev.Async(&s.mu)
 }
 
-// call runs f as the device's owner, who leaves it afterwards.
+// call runs f with the lock, and tells the device afterwards that nobody polls.
 func (s *shared) call(f func()) {
 	if s.inside {
 		f()
@@ -162,7 +162,7 @@ func (l *sharedList) Sync(handled uint32) (err error) {
 	return err
 }
 
-// TestAsync runs the suite on devices that work by themselves.
+// TestAsync runs the suite on devices in asynchronous mode.
 func TestAsync(t *testing.T) {
 	for name, config := range map[string]soft.Config{
 		"shm": {}, "copied": {NoDirect: true, RingBytes: 16 << 10}, "tcp": {},

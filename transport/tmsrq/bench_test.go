@@ -35,7 +35,7 @@ func pair(tb testing.TB) (tr [2]*tmsrq.Transport, sinks [2]*counter) {
 	return tr, sinks
 }
 
-// BenchmarkEager is one message from SendEager to the sink, matched by the device or not.
+// BenchmarkEager measures one message from SendEager to the sink, matched by the device or not.
 //
 //	go test ./transport/tmsrq -run - -bench Eager -count 6
 func BenchmarkEager(b *testing.B) {
@@ -68,7 +68,7 @@ func BenchmarkEager(b *testing.B) {
 	}
 }
 
-// BenchmarkIdlePoll is a poll that finds nothing.
+// BenchmarkIdlePoll measures a poll without events.
 func BenchmarkIdlePoll(b *testing.B) {
 	tr, _ := pair(b)
 	for b.Loop() {

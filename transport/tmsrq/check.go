@@ -4,42 +4,32 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
-	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// What a build with -tags invariants checks here, besides rc.Checks.
+// What a build with -tags invariants checks here, besides the Sink (package check): all of it is
+// called behind invariant.Enabled.
 
-// checkClass holds the device to TMO 2.3: what has a tag is counted, and nothing else is (V17).
-// Only for what lies in a buffer of ours: what is lent may lie in memory that the peer can still
-// write to.
+// checkClass checks that the device counts messages with a tag and no others (V17, TMO 2.3). msg is
+// in a buffer of the transport: the peer may still write to what is lent.
 func (t *Transport) checkClass(wc *verbs.WC, msg []byte) {
 	if t.cfg.MaxTags == 0 || wc.Opcode == verbs.WCRecvRDMAWithImm {
 		return
 	}
-	op := rc.Opcode(msg)
+	op := format.Opcode(msg)
 	invariant.Check(counted(wc) == tagged(op), "V17", "a message with opcode %d completes as opcode %d", op, wc.Opcode)
 }
 
-// enter begins a call of the engine that tells the device a count; what it returns ends it.
-func (l *tagList) enter(call string, handled uint32) func() {
-	leave := l.t.inv.Enter(call)
-	l.t.inv.Told(handled)
-	return func() {
-		l.check()
-		leave()
-	}
-}
-
-// checkMove looks at an entry that is about to come to another state.
+// checkMove checks the next state of an entry against allowed, those that may follow its state.
 func (l *tagList) checkMove(e *entry, to entryState, allowed []entryState) {
 	invariant.Check(slices.Contains(allowed, to), "state", "receive %d, which is %v, becomes %v", e.id, e.state, to)
 	if to == entryListed {
-		l.t.inv.Added(e.id)
+		l.t.inv.Adds(e.id)
 	}
 }
 
-// check looks at the accounts of the list.
+// check compares the counters of the list with its entries, at the end of a poll.
 func (l *tagList) check() {
 	invariant.Check(l.posted-l.reclaimed <= l.depth, "V14", "%d list operations are outstanding, the queue holds %d", l.posted-l.reclaimed, l.depth)
 	if l.entries == nil || !invariant.Due(len(l.entries), l.posted) { // nil once closed

@@ -14,7 +14,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// deaf is a Sink that hears what a test of the list needs.
+// deaf is a Sink that counts the ends of receives and the unexpected messages.
 type deaf struct {
 	transport.Sink
 	n int
@@ -42,7 +42,7 @@ func polls(t *testing.T, tr *Transport) {
 }
 
 // TestCheckUnnamed: where a completion names no queue pair, the source is the peer's word. A rank
-// that is not connected to this device is a broken promise of the peer's, not a Violation of ours.
+// that is not connected to this device is a fault of the peer, and not a Violation.
 func TestCheckUnnamed(t *testing.T) {
 	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})})
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestCheckUnnamed(t *testing.T) {
 	for claim, want := range map[uint32]string{0: "", 1: "rank 1, which is not connected to this device", 3: "the job has 3"} {
 		require.NoError(t, tr.list.Add(uint64(claim), 5, whole, make([]byte, 8), 0))
 		e := &tr.list.entries[tr.list.byID.find(uint64(claim))]
-		polled := tr.inv.Polling()
+		polled := tr.inv.Polls()
 		tr.list.match(e, ^uint32(0), 5, claim)
 		polled()
 		if want == "" {
@@ -68,7 +68,8 @@ func TestCheckUnnamed(t *testing.T) {
 
 const whole = ^uint64(0)
 
-// TestCheckSound goes the way of a few receives; the device is strict although nobody asked for it.
+// TestCheckSound: receives that are deleted and matched break no rule. The transport has made the
+// device strict, although its configuration does not ask for that.
 func TestCheckSound(t *testing.T) {
 	tr, d := newChecked(t, 4)
 	for id := range uint64(20) {
@@ -81,10 +82,10 @@ func TestCheckSound(t *testing.T) {
 		polls(t, tr)
 	}
 	require.Equal(t, 20, d.n)
-	require.Panics(t, func() { _, _ = tr.srq.PostSRQOps(&verbs.OpsWR{Add: verbs.TagAdd{Tag: 3, Mask: 1}}) })
+	require.Panics(t, func() { _, _ = tr.SRQ().PostSRQOps(&verbs.OpsWR{Add: verbs.TagAdd{Tag: 3, Mask: 1}}) })
 }
 
-// TestCheckLargeList looks at everything now and then, unless that is not enough.
+// TestCheckLargeList: a long list is checked now and then only, but always with invariant.Thorough.
 func TestCheckLargeList(t *testing.T) {
 	tr, _ := newChecked(t, 2*invariant.SmallList)
 	require.NoError(t, tr.list.Add(7, 5, whole, make([]byte, 8), 0))
@@ -95,7 +96,7 @@ func TestCheckLargeList(t *testing.T) {
 	invarianttest.Violates(t, "tags", tr.list.check)
 }
 
-// TestCheckList: the list's accounts contradict each other, or the device's.
+// TestCheckList: the counters of the list contradict its entries, or the device.
 func TestCheckList(t *testing.T) {
 	for name, v := range map[string]struct {
 		rule string
@@ -127,7 +128,7 @@ func TestCheckList(t *testing.T) {
 			buf[2] = 1
 			_, _, _ = tr.list.bounce.Get()
 		}},
-		"a Sink that polls": {"owner", func(tr *Transport) { defer tr.inv.Polling()(); _, _ = tr.Poll() }},
+		"a Sink that polls": {"owner", func(tr *Transport) { defer tr.inv.Polls()(); _, _ = tr.Poll() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr, _ := newChecked(t, 4)

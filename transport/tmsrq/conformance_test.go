@@ -1,23 +1,37 @@
 package tmsrq_test
 
 import (
+	"cmp"
 	"testing"
 
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
-// strict devices check the host's side of the bargain: V11, V13, V14, V19.
+// strict devices check that the transport keeps V11, V13, V14 and V19.
 var strict = softtest.TM{Strict: true}
 
-var newTM = startingAt(0)
-
-func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true, Long: !testing.Short()})
+// newTM opens a transport with few and small buffers, unless a test chooses them: a default one has
+// 48 MiB of them, which to clear takes longer than most tests. TestLoop takes the defaults.
+func newTM(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
+	o.SRQDepth, o.MaxTags = cmp.Or(o.SRQDepth, 64), cmp.Or(o.MaxTags, 64)
+	return newDefault(dev, rank, size, o, sink)
 }
 
-// TestLoopRough lets the wire delay, cut and refuse at random.
+func newDefault(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
+	return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
+		SendDepth: o.SendDepth, MaxTags: o.MaxTags, Job: "conformance"}, sink)
+}
+
+func TestLoop(t *testing.T) {
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newDefault, Tags: true, Long: !testing.Short()})
+}
+
+// TestLoopRough: the wire delays, cuts and refuses at random.
 func TestLoopRough(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(transporttest.Rough, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true, Seeds: transporttest.Seeds(3)})
 }
@@ -26,11 +40,15 @@ func TestSHM(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true})
 }
 
-// TestSHMCopied is without direct access to peers' memory.
+// TestSHMCopied: no direct access to peers' memory.
 func TestSHMCopied(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithTM(soft.Config{NoDirect: true, RingBytes: 16 << 10}, strict)), New: newTM, Tags: true})
 }
 
 func TestTCP(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true})
+}
+
+func TestOwner(t *testing.T) {
+	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newTM})
 }

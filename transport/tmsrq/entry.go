@@ -5,20 +5,25 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// entryState says where an entry of the list is. move alone changes it, as entryMoves allows.
+// entryState is the state of an entry of the list. Only tagList.move changes it, as entryMoves
+// allows.
 //
 //	state    entered by           goes on to
 //	free     settle               listed
-//	         in tagList.free: the device owes nothing for it
+//	         The slot is in tagList.free, and the device owes no completion for it.
 //	listed   Add                  matched, removed
-//	         the device's, and tagList.byID finds it: its ADD is posted, and no match is known
+//	         The device has the entry: its ADD is posted, and no match is known. tagList.byID
+//	         finds it by the receive's id.
 //	matched  matchFrom            ended
-//	         as listed, and the sink was told of the match; the last completion is to come
+//	         As listed, and Sink.Matched was called. The last completion of the receive has not
+//	         been polled.
 //	ended    end                  free
-//	         its buffers are free and its id finds nothing: the sink was told how it ends. The
-//	         completion of its ADD or DEL is to come, or its DEL waits for room
+//	         The receive has ended: Sink.Delivered or Sink.Incomplete is called, its buffers are
+//	         released, and byID does not find it. The completion of its ADD or DEL has not been
+//	         polled, or its DEL waits for room.
 //	removed  Drop, deleted        free
-//	         as ended, but taken out without a match: by force, or by a Del that was first
+//	         As ended, but the entry was removed without a match: by Drop, or by a Del that the
+//	         device executed before a match.
 type entryState uint8
 
 const (
@@ -34,7 +39,7 @@ func (s entryState) String() string {
 	return [entryStates]string{"free", "listed", "matched", "ended", "removed"}[s]
 }
 
-// entryMoves are the states that may follow each.
+// entryMoves are the states that may follow each state.
 var entryMoves = [entryStates][]entryState{
 	entryFree:    {entryListed},
 	entryListed:  {entryMatched, entryRemoved},
@@ -43,38 +48,41 @@ var entryMoves = [entryStates][]entryState{
 	entryRemoved: {entryFree},
 }
 
-// entry is a slot of the list.
+// entry is a slot of the tag list: a receive that the engine has added, or nothing.
 type entry struct {
-	id     uint64
-	gen    uint32 // how often the slot was used, so that late completions are told
-	handle uint32 // the device's name of it
+	id     uint64 // the engine's name of the receive
+	gen    uint32 // how often the slot was used, modulo 2^28: it tells late completions from those of the next receive
+	handle uint32 // the device's name of the entry, for its DEL
 	state  entryState
-	owed   int8 // completions to come, as the device counts them (TMO 3.4); 0 when free
+	// owed is the number of completions that the device owes for the entry, as the device counts
+	// them to decide when a handle may be reused (TMO 3.4): one for the receive, and one for each
+	// signalled ADD or DEL. 0 when free.
+	owed int8
 
-	// Beside the state, since a match does not end them:
-	deleting bool // Del was called, and the sink is to be told the outcome
-	queued   bool // its DEL is in ops.waiting
+	// Independent of the state, since a match does not end them:
+	deleting bool // Del was called, and Sink.Deleted not yet
+	queued   bool // the DEL of the entry is in ops.waiting
 
-	// Once matched:
-	marked  bool // immediate data came
-	partial bool // RNDV_INCOMPLETE came
-	src     int
-	tag     uint64
-	appCtx  uint32
-	imm     uint32
-	bad     error // why the receive fails, whatever comes
+	// Valid from the match to the end of the receive:
+	marked  bool   // a completion had immediate data: imm
+	partial bool   // a completion had status RNDV_INCOMPLETE: software reads the data
+	src     int    // rank that sent the message; -1: not known, and bad is set
+	tag     uint64 // of the message
+	appCtx  uint32 // of the message
+	imm     uint32 // with marked; host byte order
+	bad     error  // that the receive will end with, whatever else completes; nil: none
 
-	// While listed or matched:
-	buf     []byte // the receive's
-	landing []byte // where the device writes: buf or the bounce buffer
-	bounce  int32  // -1: none
-	mr      verbs.MR
+	// Valid in states listed and matched; released then:
+	buf     []byte   // of the receive; the user's
+	landing []byte   // where the device writes the message: buf, or a bounce buffer
+	bounce  int32    // slot of the bounce buffer in tagList.bounce; -1: none
+	mr      verbs.MR // registration of buf, nil with a bounce buffer
 }
 
-// open says that the device may still match or complete its receive.
+// open reports that the device may still match or complete the receive.
 func (e *entry) open() bool { return e.state == entryListed || e.state == entryMatched }
 
-// move takes an entry to another state.
+// move changes the state of an entry.
 func (l *tagList) move(e *entry, to entryState) {
 	if invariant.Enabled {
 		l.checkMove(e, to, entryMoves[e.state])

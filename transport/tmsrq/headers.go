@@ -5,25 +5,25 @@ import (
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/transport"
-	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // A software rendezvous request is an eager message with immediate data 0, so that it is matched
-// like any other (TMO 2.6, V17). Its app_ctx is the source's rank, as in eager messages: where the
-// device matches it, that is all there is to know the source by until the payload is there. The
-// payload, big-endian:
+// like any other (TMO 2.6, V17). Its app_ctx is the rank of the source, as in eager messages: if
+// the device matches it, nothing else names the source until the payload has arrived. The payload,
+// big-endian:
 //
 //	0  va      8 bytes
 //	8  rkey    4
 //	12 app_ctx 4, identifies the send
 //	16 length  8
 //	24 source  4
-//	28 RndvHdr.Extra, at most rc.MaxExtra bytes
+//	28 RndvHdr.Extra, at most format.MaxExtra bytes
 const (
-	rtsMark = 0
-	rtsSize = 28
-	maxRTS  = rtsSize + rc.MaxExtra
+	rtsMark = 0  // immediate data
+	rtsSize = 28 // payload without RndvHdr.Extra, bytes
+	maxRTS  = rtsSize + format.MaxExtra
 
 	// minLanding is the largest header that the device can put into a matched receive's buffer: a
 	// software rendezvous request, or TMH and RVH of a rendezvous that does not fit (TMO 6.7).
@@ -37,9 +37,10 @@ const (
 	sourceMask  = 1<<20 - 1
 )
 
-// putRTS encodes a software rendezvous request, TMH included, and returns its size.
+// putRTS encodes a software rendezvous request of rank source, TMH included, and returns its size
+// in bytes.
 func putRTS(b []byte, h *transport.RndvHdr, source int) int {
-	be, p := binary.BigEndian, b[rc.PutEager(b, uint32(source), h.Tag):]
+	be, p := binary.BigEndian, b[format.PutEager(b, uint32(source), h.Tag):]
 	be.PutUint64(p, h.VA)
 	be.PutUint32(p[8:], h.RKey)
 	be.PutUint32(p[12:], h.AppCtx)
@@ -48,8 +49,8 @@ func putRTS(b []byte, h *transport.RndvHdr, source int) int {
 	return verbs.TMHSize + rtsSize + copy(p[rtsSize:], h.Extra)
 }
 
-// parseRTS decodes the payload of a software rendezvous request from rank src. h.Extra is a part of
-// p.
+// parseRTS decodes p, the payload of a software rendezvous request with this tag from rank src,
+// into h. h.Extra is a part of p.
 func parseRTS(p []byte, tag uint64, src int, h *transport.RndvHdr) error {
 	if len(p) < rtsSize || len(p) > maxRTS {
 		return fmt.Errorf("a software rendezvous request of %d bytes, it has %d to %d", len(p), rtsSize, maxRTS)
@@ -63,9 +64,9 @@ func parseRTS(p []byte, tag uint64, src int, h *transport.RndvHdr) error {
 	return nil
 }
 
-// parseIncomplete decodes what the device leaves in the buffer of a matched rendezvous that it
-// gives to software: TMH and RVH, nothing of the software header (TMO 6.7). Only a rendezvous whose
-// length RVH can hold goes that way.
+// parseIncomplete decodes p, the buffer of a receive that the device has matched with a rendezvous
+// that it leaves to software, into h: there are TMH and RVH and nothing of the software header (TMO
+// 6.7). A sender lets devices handle only rendezvous whose length fits into RVH.
 func parseIncomplete(p []byte, tag uint64, h *transport.RndvHdr) error {
 	if len(p) < verbs.TMHSize+verbs.RVHSize {
 		return fmt.Errorf("a rendezvous whose headers have %d bytes", len(p))
@@ -78,7 +79,8 @@ func parseIncomplete(p []byte, tag uint64, h *transport.RndvHdr) error {
 	return nil
 }
 
-// sourceOf is the rank that a matched message says it is from (TMO 2.6). It is the peer's word.
+// sourceOf returns the rank that a matched message claims to be from (TMO 2.6). It may be any
+// number.
 func sourceOf(tag uint64, appCtx uint32) int {
 	if tag&packedTag != 0 {
 		return int(tag >> sourceShift & sourceMask)

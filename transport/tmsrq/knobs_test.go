@@ -8,6 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
+	"github.com/tagmatch/tagmatch/transport/tmsrq/tmsrqtest"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -17,13 +18,16 @@ import (
 // startingAt is newTM for devices whose counters start at n (TMO 5.5).
 func startingAt(n uint16) func(verbs.Device, int, int, transporttest.Options, transport.Sink) (transport.Transport, error) {
 	return func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
-		return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
-			SendDepth: o.SendDepth, MaxTags: o.MaxTags, Job: "conformance", Handled: n}, sink)
+		tr, err := newTM(dev, rank, size, o, sink)
+		if err == nil {
+			tmsrqtest.CountFrom(tr.(*tmsrq.Transport), n)
+		}
+		return tr, err
 	}
 }
 
-// TestKnobs runs on devices that decide otherwise what the sources leave open (TMO 9). The device
-// checks the host's side of the bargain: V11, V13, V14, V19.
+// TestKnobs runs the suite on devices with another behaviour where the sources leave it open (TMO
+// 9). The devices are strict: they check that the transport keeps V11, V13, V14 and V19.
 func TestKnobs(t *testing.T) {
 	for name, tm := range map[string]softtest.TM{
 		"incomplete in two": {TwoIncomplete: true, RecvUnexpected: true},
@@ -39,7 +43,8 @@ func TestKnobs(t *testing.T) {
 	}
 }
 
-// TestDelays is on devices that take their time.
+// TestDelays runs the tests of the tag list on devices that delay operations, data or FINs, or drop
+// SYNCs.
 func TestDelays(t *testing.T) {
 	for name, tm := range map[string]softtest.TM{
 		"operations":   {DelayOps: 7},
@@ -69,7 +74,7 @@ func open(t testing.TB, f *soft.Fabric, rank int, tm softtest.TM) *soft.Device {
 	return dev
 }
 
-// TestWithout is on a device that matches no tags.
+// TestWithout: a device without tag matching is refused, unless Config.MaxTags asks for no list.
 func TestWithout(t *testing.T) {
 	none := softtest.TM{MaxNumTags: -1}
 	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, none)

@@ -6,25 +6,28 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
-	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/internal/links"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// tagList is the device's list as the engine uses it. It keeps accounts of its own of what the
-// device has room for: from the device's errors nothing can be told apart (TMO 3.3).
+// tagList implements transport.TagList on the tag list of the device. It counts itself what the
+// device has room for, as the device refuses an operation with the same error whatever is full (TMO
+// 3.3).
 type tagList struct {
 	t       *Transport
-	entries []entry
-	free    []uint32
-	byID    index
-	bounce  rc.Pool // where messages for short receives land, so that it is software that finds them too long (TMO 6.8)
-	direct  int     // smallest buffer that messages go straight into
-	longest int     // longest part of one that the device gets
+	entries []entry    // by slot, Config.MaxTags of them; nil: not open
+	free    []uint32   // slots in state free; the last is the next to be used
+	byID    index      // slots in states listed and matched, by the receive's id
+	bounce  links.Pool // for messages to receives that are too short to be given to the device (TMO 6.8)
+	direct  int        // least length of a receive whose buffer is given to the device, bytes
+	longest int        // most bytes of a receive's buffer that the device is given
 	ops
 }
 
+// errUnknown is the error of Del and Drop for an id that byID does not find.
 var errUnknown = errors.New("transport/tmsrq: no such receive in the device's list")
 
+// open makes the list of a transport whose links are open.
 func (l *tagList) open(t *Transport) error {
 	n := t.cfg.MaxTags
 	l.t, l.entries, l.byID = t, make([]entry, n), newIndex(n)
@@ -37,10 +40,11 @@ func (l *tagList) open(t *Transport) error {
 	}
 	l.direct = max(t.cfg.MaxEager, minLanding)
 	l.longest = int(min(t.cfg.Device.Attr().MaxMsgSize, 1<<31))
-	l.ops.open(t.srq, uint32(t.cfg.maxOps()), n)
-	return l.bounce.Open(t.pd, t.cfg.bounces(), t.cfg.bounceSize(), verbs.AccessLocalWrite)
+	l.ops.open(t.SRQ(), uint32(t.cfg.maxOps()), n)
+	return l.bounce.Open(t.PD(), t.cfg.bounces(), t.cfg.bounceSize(), verbs.AccessLocalWrite)
 }
 
+// close deregisters all memory of the list, open or not. The SRQ is destroyed before.
 func (l *tagList) close() error {
 	errs := []error{l.bounce.Close()}
 	for i := range l.entries {
@@ -52,37 +56,27 @@ func (l *tagList) close() error {
 	return errors.Join(errs...)
 }
 
-// Capacity is how many receives the list holds at most.
+// Capacity returns how many receives the list holds at most.
 func (l *tagList) Capacity() int { return l.t.cfg.MaxTags }
 
-// Covers reports whether a rank's messages come here: any.
+// Covers reports whether messages of a rank arrive at this device: those of all ranks do.
 func (l *tagList) Covers(int) bool { return true }
 
-// Free is how many more fit now.
+// Free returns how many receives can be added now.
 func (l *tagList) Free() int {
-	if invariant.Enabled {
-		defer l.t.inv.Enter("TagList.Free")()
-	}
-	return l.vacant()
-}
-
-func (l *tagList) vacant() int {
 	if l.queued > 0 {
 		return 0
 	}
 	return min(len(l.free), int(l.room()))
 }
 
-// Add offers a receive. Its tag is made canonical: bits outside the mask would keep it from ever
-// matching (V19).
+// Add adds a receive. The device is given the tag without the bits outside the mask: with them it
+// would never match (V19).
 func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
-	if invariant.Enabled {
-		defer l.enter("TagList.Add", handled)()
-	}
 	switch {
-	case l.t.broken != nil:
-		return l.t.broken
-	case l.vacant() == 0:
+	case l.t.Broken() != nil:
+		return l.t.Broken()
+	case l.Free() == 0:
 		return transport.ErrAgain
 	case l.byID.find(id) >= 0:
 		return fmt.Errorf("transport/tmsrq: receive %d is in the device's list already", id)
@@ -112,9 +106,11 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 	return nil
 }
 
-// place chooses where a receive's message lands: in buf where every message that the device may put
-// there fits, else in a bounce buffer, so that a message that is too long is found by software (TMO
-// 6.8).
+// place chooses where the message of a receive lands: in buf if every message that the device may
+// put there fits, else in a bounce buffer, so that a message that is too long is found by software
+// (TMO 6.8). packed means that the receive matches only tags that name their source; other messages
+// may be software rendezvous requests from anybody. It returns false if no buffer is free, or if
+// the device cannot use buf.
 func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
 	e.buf, e.bounce = buf, -1
 	if !packed || len(buf) < l.direct {
@@ -125,55 +121,63 @@ func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
 		}
 		return ok
 	}
-	mr, err := l.t.pd.RegMR(buf, verbs.AccessLocalWrite)
+	mr, err := l.t.PD().RegMR(buf, verbs.AccessLocalWrite)
 	if err != nil {
-		return false // not for the device: software can receive into any memory (check 7 of TMO 6.2)
+		return false // the receive stays in software, which can use any memory (check 7 of TMO 6.2)
 	}
 	e.mr, e.landing = mr, buf
 	l.sge[0].LKey = mr.LKey()
 	return true
 }
 
-// release lets go of a receive's buffers: the device touches them no more.
+// release frees the bounce buffer and the registration of an entry, which the device does not use
+// any more.
 func (l *tagList) release(e *entry) {
 	if e.bounce >= 0 {
 		l.bounce.Put(uint32(e.bounce))
 	}
 	if e.mr != nil {
 		if err := e.mr.Dereg(); err != nil {
-			l.t.breaks(fmt.Errorf("withdrawing a receive's buffer: %w", err))
+			l.t.Break(fmt.Errorf("withdrawing a receive's buffer: %w", err))
 		}
 	}
 	e.buf, e.landing, e.mr, e.bounce = nil, nil, nil, -1
 }
 
-// leave ends a receive's time in the list: the device touches its buffers no more, and its id is
-// free.
+// leave ends the states in which the device has an entry. The device does not use the buffers any
+// more, and the receive's id is free. to is entryEnded or entryRemoved.
 func (l *tagList) leave(e *entry, to entryState) {
 	l.byID.remove(e.id)
 	l.release(e)
 	l.move(e, to)
 }
 
-// count is the C of TMO 5.1: what the engine handled, and what never reached it.
-func (l *tagList) count(handled uint32) uint32 { return handled + l.t.skipped }
+// count returns C of TMO 5.1, the count that is posted with an operation: the messages that the
+// engine has handled, and those that the device has counted and that never reached the engine.
+func (l *tagList) count(handled uint32) uint32 {
+	if invariant.Enabled {
+		l.t.inv.Handled(handled)
+	}
+	return handled + l.t.skipped
+}
 
-// refused turns a failed posting into what the caller gets. Room is counted, so that the device is
-// not expected to have none; one that says so all the same is believed.
+// refused returns what the caller gets when the device refuses an operation. As room is counted, a
+// full queue is not expected; ENOMEM is back-pressure all the same, if a completion that makes room
+// is to come. Any other error breaks the transport.
 func (l *tagList) refused(err error) error {
 	if isFull(err) && l.pending() {
 		return transport.ErrAgain
 	}
-	l.t.breaks(err)
-	return l.t.broken
+	l.t.Break(err)
+	return l.t.Broken()
 }
 
-// find returns the entry of a receive that can still be taken out.
+// find returns the entry of a receive that Del or Drop may name: it is in state listed.
 func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 	i := l.byID.find(id)
 	switch {
-	case l.t.broken != nil:
-		return 0, nil, l.t.broken
+	case l.t.Broken() != nil:
+		return 0, nil, l.t.Broken()
 	case i < 0:
 		return 0, nil, errUnknown
 	}
@@ -184,12 +188,9 @@ func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
 	return uint32(i), e, nil
 }
 
-// Del asks for a receive to be taken out for its user, who waits for the outcome: always signalled,
-// never lost (TMO 6.6).
+// Del removes a receive that its user cancels and waits for: its DEL is always signalled, and never
+// refused for want of room (TMO 6.6).
 func (l *tagList) Del(id uint64, handled uint32) error {
-	if invariant.Enabled {
-		defer l.enter("TagList.Del", handled)()
-	}
 	slot, e, err := l.find(id)
 	switch {
 	case err != nil:
@@ -204,30 +205,29 @@ func (l *tagList) Del(id uint64, handled uint32) error {
 	return l.remove(slot, l.count(handled))
 }
 
-// Drop takes out a dormant receive (TMO 5.3): it cannot be matched before the device has the DEL,
-// so that its buffers are free at once. A DEL that its user asked for does the same.
+// Drop removes a dormant receive (TMO 5.3). The device cannot match it before it executes the DEL,
+// so that the buffers are free at once. Where a Del is pending its DEL serves, and no other is
+// posted.
 func (l *tagList) Drop(id uint64, handled uint32) error {
-	if invariant.Enabled {
-		defer l.enter("TagList.Drop", handled)()
-	}
 	slot, e, err := l.find(id)
 	if err != nil {
 		return err
 	}
-	asked := e.deleting
+	deleting := e.deleting
 	if invariant.Enabled {
-		l.t.inv.Drops(id, asked)
+		l.t.inv.Drops(id, deleting)
 	}
 	e.deleting = false
 	l.leave(e, entryRemoved)
-	if asked {
+	if deleting {
 		return nil
 	}
 	return l.remove(slot, l.count(handled))
 }
 
-// remove posts the DEL of an entry, or queues it. What is queued keeps its count: a later one would
-// tell of messages whose DELs come behind (V9).
+// remove posts the DEL of an entry with a count, or queues both if there is no room or others wait.
+// A queued DEL keeps its count: a later count would include messages whose own DELs are queued
+// behind it (V9).
 func (l *tagList) remove(slot, count uint32) error {
 	if l.queued > 0 || l.room() == 0 {
 		l.put(slot, count)
@@ -244,11 +244,13 @@ func (l *tagList) remove(slot, count uint32) error {
 	return nil
 }
 
+// put queues the DEL of an entry with its count.
 func (l *tagList) put(slot, count uint32) {
 	l.entries[slot].queued = true
 	l.enqueue(slot, count)
 }
 
+// postDel posts the DEL of an entry: signalled if a Del is pending, else by force.
 func (l *tagList) postDel(slot, count uint32) error {
 	e := &l.entries[slot]
 	l.wr.Opcode, l.wr.Handle = verbs.WRTagDel, e.handle
@@ -264,11 +266,12 @@ func (l *tagList) postDel(slot, count uint32) error {
 	return err
 }
 
-// flush posts the DELs that found no room. It returns how many events it told the sink. Of a
-// receive that was matched meanwhile the device may know no more, and its DEL would fail; but the
-// count that it carries was taken for told, and goes by a SYNC.
+// flush posts the queued DELs as far as there is room. It returns how many events it reported to
+// the sink. If the receive was matched meanwhile, the device may not know its handle any more, and
+// a DEL would fail. The count of that DEL must reach the device all the same, as the engine takes
+// it for reported: it goes with a SYNC instead, and the Del has failed.
 func (l *tagList) flush() (n int) {
-	for l.queued > 0 && l.room() > 0 && l.t.broken == nil {
+	for l.queued > 0 && l.room() > 0 && l.t.Broken() == nil {
 		slot, count := l.front()
 		e := &l.entries[slot]
 		matched := e.state == entryMatched || e.state == entryEnded
@@ -280,7 +283,7 @@ func (l *tagList) flush() (n int) {
 			err = l.postDel(slot, count)
 		}
 		if err != nil {
-			_ = l.refused(err) // waits, or has broken the transport
+			_ = l.refused(err) // it stays queued, or the transport is broken
 			return n
 		}
 		l.pop()
@@ -295,7 +298,7 @@ func (l *tagList) flush() (n int) {
 	return n
 }
 
-// settle frees a slot for which the device owes nothing any more (V13).
+// settle frees a slot if the device owes no completion for it, and no DEL of it is queued (V13).
 func (l *tagList) settle(slot uint32) {
 	e := &l.entries[slot]
 	if e.owed != 0 || e.queued {
@@ -306,14 +309,11 @@ func (l *tagList) settle(slot uint32) {
 	l.free = append(l.free, slot)
 }
 
-// Sync tells the device how many messages were handled. One at a time is under way (TMO 5.4).
+// Sync posts a bare SYNC with the count of handled messages; one can be outstanding (TMO 5.4).
 func (l *tagList) Sync(handled uint32) error {
-	if invariant.Enabled {
-		defer l.enter("TagList.Sync", handled)()
-	}
 	switch {
-	case l.t.broken != nil:
-		return l.t.broken
+	case l.t.Broken() != nil:
+		return l.t.Broken()
 	case l.syncing != 0 || l.queued > 0 || l.room() == 0:
 		return transport.ErrAgain
 	}

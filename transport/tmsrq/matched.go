@@ -16,7 +16,7 @@ func (l *tagList) done(wc *verbs.WC) {
 	}
 	l.reclaimed = uint32(wc.WRID) + 1
 	if int(slot) >= len(l.entries) || wc.Status != verbs.WCSuccess && (kind != kindDel || wc.Status != verbs.WCTMErr) {
-		l.t.breaks(fmt.Errorf("list operation %#x: %v", wc.WRID, wc.Status))
+		l.t.Break(fmt.Errorf("list operation %#x: %v", wc.WRID, wc.Status))
 		return
 	}
 	e := &l.entries[slot]
@@ -33,13 +33,13 @@ func (l *tagList) done(wc *verbs.WC) {
 	}
 }
 
-// deleted handles the outcome of a signalled DEL (TMO 6.6): the user's, or a forced one that was
-// signalled for the queue's sake.
+// deleted handles the completion of a signalled DEL (TMO 6.6): that of a Del, or a forced one that
+// is signalled only to make room. ok means that the device has removed the entry.
 func (l *tagList) deleted(slot uint32, e *entry, ok bool) {
-	id, tell := e.id, e.deleting
+	id, deleting := e.id, e.deleting
 	switch {
 	case e.state != entryListed && ok != (e.state == entryRemoved):
-		l.t.breaks(fmt.Errorf("the device deletes receive %d, which is %v: %v", id, e.state, ok))
+		l.t.Break(fmt.Errorf("the device deletes receive %d, which is %v: %v", id, e.state, ok))
 		return
 	case e.state == entryListed && ok:
 		l.leave(e, entryRemoved)
@@ -49,16 +49,16 @@ func (l *tagList) deleted(slot uint32, e *entry, ok bool) {
 		e.owed--
 	}
 	l.settle(slot)
-	if tell {
+	if deleting {
 		l.t.sink.Deleted(id, ok)
 	}
 }
 
-// received handles a completion of a receive in the list (TMO 4.2).
+// received handles a completion of a receive in the list (TMO 4.2): of two, or the only one.
 func (l *tagList) received(wc *verbs.WC) {
 	slot, gen := uint32(wc.WRID), uint32(wc.WRID>>32)&genMask
 	if int(slot) >= len(l.entries) || l.entries[slot].gen != gen || !l.entries[slot].open() {
-		l.t.breaks(fmt.Errorf("the device matches a receive, %#x, that was taken out of its list", wc.WRID))
+		l.t.Break(fmt.Errorf("the device matches a receive, %#x, that was taken out of its list", wc.WRID))
 		return
 	}
 	e := &l.entries[slot]
@@ -66,7 +66,7 @@ func (l *tagList) received(wc *verbs.WC) {
 	switch wc.Status {
 	case verbs.WCSuccess:
 		if match == (e.state == entryMatched) || !match && !last {
-			l.t.breaks(fmt.Errorf("the device completes a receive with flags %#x, which is %v", uint32(wc.Flags), e.state))
+			l.t.Break(fmt.Errorf("the device completes a receive with flags %#x, which is %v", uint32(wc.Flags), e.state))
 			return
 		}
 	case verbs.WCTMRndvIncomplete:
@@ -90,15 +90,16 @@ func (l *tagList) received(wc *verbs.WC) {
 	}
 }
 
-// matchBy is for a device that says nothing of the match in the completion of a rendezvous that it
-// leaves to software: the headers in the buffer tell.
+// matchBy reports a match by the header in the receive's buffer: for devices whose completion of a
+// rendezvous that they leave to software does not describe the match.
 func (l *tagList) matchBy(e *entry, wc *verbs.WC) {
 	tmh := verbs.ParseTMH(e.landing)
 	l.match(e, wc.QPNum, tmh.Tag, tmh.AppCtx)
 }
 
-// match tells the sink of a match, which unlinks the receive (V5). Who sent the message is its own
-// word, checked against the queue pair where the completion names it.
+// match reports a match to the sink, which unlinks the receive (V5). The message itself says which
+// rank it is from, which is checked against the queue pair if the completion names one: qpn is one
+// of this transport then.
 func (l *tagList) match(e *entry, qpn uint32, tag uint64, appCtx uint32) {
 	t := l.t
 	e.tag, e.appCtx = tag, appCtx
@@ -111,15 +112,17 @@ func (l *tagList) match(e *entry, qpn uint32, tag uint64, appCtx uint32) {
 		e.bad = fmt.Errorf("transport/tmsrq: a message of rank %d, which is not connected to this device", claim)
 		claim = -1
 	case rank >= 0 && claim != rank:
-		t.Violation(rank, fmt.Errorf("it sends as rank %d", claim))
+		t.ProtocolError(rank, fmt.Errorf("it sends as rank %d", claim))
 		claim = rank
 	}
-	if claim >= 0 && t.Deaf(claim) {
-		e.bad = t.Broken(claim)
+	if claim >= 0 && t.Discards(claim) {
+		e.bad = t.LinkErr(claim)
 	}
 	l.matchFrom(e, claim)
 }
 
+// matchFrom reports a match with a message of rank src, -1 if unknown; e.tag and e.appCtx are set.
+// The loss of src is reported only after the receive has ended.
 func (l *tagList) matchFrom(e *entry, src int) {
 	e.src = src
 	l.move(e, entryMatched)
@@ -129,33 +132,34 @@ func (l *tagList) matchFrom(e *entry, src int) {
 	l.t.sink.Matched(e.id, src, e.appCtx, e.tag)
 }
 
-// fails handles an error status. It says nothing of the match: the sink is told, if it was not, so
-// that it unlinks the receive.
+// fails handles the error status of a receive, which will end with e.bad. The completion does not
+// describe a match; if none was reported it is reported now, so that the sink unlinks the receive.
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
-	if wc.Status == verbs.WCRemAccessErr && e.state == entryMatched && e.src >= 0 && t.Broken(e.src) == nil {
+	if wc.Status == verbs.WCRemAccessErr && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
 		e.bad = transport.ErrWithdrawn // the device's read failed alone
 		return
 	}
-	t.Failed(wc) // ends the link
+	t.RecvFailed(wc) // ends the link
 	if e.state == entryListed {
 		l.matchFrom(e, t.Rank(wc.QPNum))
 	}
 	e.bad = fmt.Errorf("transport/tmsrq: receiving a matched message: %w", &verbs.StatusError{Status: wc.Status})
-	if e.src >= 0 && t.Broken(e.src) != nil {
-		e.bad = t.Broken(e.src)
+	if e.src >= 0 && t.LinkErr(e.src) != nil {
+		e.bad = t.LinkErr(e.src)
 	}
 }
 
-// outcome is how a receive ends.
+// outcome is how a receive ends: with err, by software that reads what Transport.hdr describes, or
+// with a message of n bytes, as much as fits of them in its buffer.
 type outcome struct {
 	n    uint64
 	err  error
-	rndv bool // software has to fetch the message that Transport.hdr describes
+	rndv bool
 }
 
-// end handles the last completion of a receive. Its slot and buffers are free when the sink hears
-// of it.
+// end handles the last completion of a receive. Its buffers are released, and its slot is if
+// possible, before the sink is called.
 func (l *tagList) end(slot uint32, e *entry, wc *verbs.WC) {
 	t := l.t
 	out := l.outcome(e, wc)
@@ -176,6 +180,8 @@ func (l *tagList) end(slot uint32, e *entry, wc *verbs.WC) {
 	}
 }
 
+// outcome evaluates the last completion of a receive, and copies the message from where the device
+// has put or lends it.
 func (l *tagList) outcome(e *entry, wc *verbs.WC) outcome {
 	t := l.t
 	if e.bad != nil {
@@ -196,18 +202,19 @@ func (l *tagList) outcome(e *entry, wc *verbs.WC) outcome {
 	return outcome{n: uint64(wc.ByteLen)}
 }
 
-// incomplete is a rendezvous that the device left to software, or gave up because its queue pair
-// failed, which leaves no headers (TMO 4.3, 9).
+// incomplete evaluates a rendezvous that the device leaves to software, or has given up because its
+// queue pair failed, when there are no headers in the buffer (TMO 4.3, 9).
 func (l *tagList) incomplete(e *entry) outcome {
 	if e.src >= 0 {
-		if err := l.t.Broken(e.src); err != nil {
+		if err := l.t.LinkErr(e.src); err != nil {
 			return outcome{err: err}
 		}
 	}
 	return l.t.checked(e, parseIncomplete(e.landing, e.tag, &l.t.hdr))
 }
 
-// request is a matched software rendezvous request.
+// request evaluates a matched message with immediate data: a software rendezvous request, or a
+// breach of the protocol.
 func (t *Transport) request(e *entry, data []byte) outcome {
 	if e.imm != rtsMark {
 		return t.checked(e, fmt.Errorf("a message with immediate data %#x", e.imm))
@@ -219,6 +226,8 @@ func (t *Transport) request(e *entry, data []byte) outcome {
 	return t.checked(e, err)
 }
 
+// checked is the outcome of a rendezvous whose headers were decoded with err: if it is not nil it
+// ends the link.
 func (t *Transport) checked(e *entry, err error) outcome {
 	if err == nil {
 		return outcome{rndv: true}
@@ -226,6 +235,6 @@ func (t *Transport) checked(e *entry, err error) outcome {
 	if e.src < 0 {
 		return outcome{err: err}
 	}
-	t.Violation(e.src, err)
-	return outcome{err: t.Broken(e.src)}
+	t.ProtocolError(e.src, err)
+	return outcome{err: t.LinkErr(e.src)}
 }

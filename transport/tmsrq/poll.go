@@ -4,135 +4,71 @@ import (
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport/internal/links"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-const (
-	pollBatch = 32
-	// eventEvery is how often, in polls, the device is asked for asynchronous events and errors of
-	// sends; Arm makes the next poll ask.
-	eventEvery = 256
-)
-
-// Kinds of requests, in the top bits of their WRID (rc's Links use those below 8). After an error
-// status nothing else tells what a completion is of (ibv_poll_cq(3)).
+// Kinds of requests, in the top four bits of their WRID, as links.Links define them. After an error
+// status nothing else tells what a completion is of (ibv_poll_cq(3)). The slot is that of an entry.
 //
 //	kindTag                    generation 28 bits, slot 32 bits
 //	kindAdd, kindDel, kindSync slot 28 bits, sequence number of the operation 32 bits
 const (
-	kindTag uint64 = iota + 8
-	kindAdd
+	kindTag uint64 = iota + links.FirstKind // a receive in the list
+	kindAdd                                 // list operations
 	kindDel
 	kindSync
 
-	kindShift = 60
-	genMask   = 1<<28 - 1
+	kindShift = links.KindShift
+	genMask   = 1<<28 - 1 // of a generation, and of the slot of a list operation
 )
 
-// Poll makes progress and calls the sink for what happened. Sends are looked at only when one of
-// them is to complete: a poll that finds nothing costs one pass of the device. They come first, so
-// that messages that this pass brings are handled before anything is said of their sender's loss.
+// Poll makes progress and calls the sink for what happened. Send requests come first, so that the
+// messages that this poll brings are handled before the loss of their sender is reported.
 func (t *Transport) Poll() (int, error) {
 	if invariant.Enabled {
-		defer t.inv.Polling()()
+		defer t.inv.Polls()()
 	}
-	if t.broken != nil {
-		return 0, t.broken
+	if err := t.Begin(); err != nil {
+		return 0, err
 	}
-	t.until--
-	all, n := true, 0
-	if t.until < 0 || t.Waiting() || t.Todo() {
-		m, err := t.scq.PollCQ(t.swcs[:])
-		for i := range t.swcs[:m] {
-			t.sent(&t.swcs[i])
-		}
-		if err != nil {
-			t.breaks(err)
-		}
-		n, all = m, m < len(t.swcs)
+	n, empty := 0, true
+	if t.SendsDue() {
+		n, empty = t.PollSends()
 	}
-	m, err := t.rcq.PollCQ(t.wcs[:])
-	for i := range t.wcs[:m] {
-		t.completion(&t.wcs[i])
+	wcs, err := t.PollCQ()
+	for i := range wcs {
+		t.completion(&wcs[i])
 	}
-	n += m
+	n += len(wcs)
 	if t.list.queued > 0 {
 		n += t.list.flush()
 	}
-	if t.until < 0 || t.Todo() || err != nil || t.broken != nil {
-		return t.tend(n, all && m < len(t.wcs), err)
+	if invariant.Enabled && n > 0 {
+		t.list.check()
+	}
+	if err != nil {
+		t.Break(err)
+	}
+	if t.EndDue() {
+		return t.End(n, empty && len(wcs) < links.PollBatch)
 	}
 	return n, nil
 }
 
-func (t *Transport) sent(wc *verbs.WC) {
-	if wc.Status == verbs.WCSuccess {
-		t.Completed(wc)
-	} else {
-		t.Failed(wc)
-	}
-}
-
-// tend does what not every poll needs: events, credits that found no room, peers that are lost. all
-// says that there are no more completions.
-func (t *Transport) tend(n int, all bool, err error) (int, error) {
-	t.until = eventEvery
-	if evErr := t.Events(); err == nil {
-		err = evErr
-	}
-	if t.Todo() {
-		n += t.Settle(all)
-	}
-	if err != nil {
-		t.breaks(err)
-	}
-	return n, t.broken
-}
-
-// breaks ends the transport: its device does what it must not.
-func (t *Transport) breaks(err error) {
-	if t.broken == nil {
-		t.broken = fmt.Errorf("transport/tmsrq: %w", err)
-	}
-}
-
-// completion handles one completion of the SRQ's queue, in order (TMO 4.5).
+// completion handles one completion of the SRQ's completion queue. They come in the order in which
+// the device handled messages and operations (TMO 4.5).
 func (t *Transport) completion(wc *verbs.WC) {
-	switch wc.WRID >> kindShift {
-	case 0:
+	if links.IsRecv(wc.WRID) {
 		t.untagged(wc)
+		return
+	}
+	switch wc.WRID >> kindShift {
 	case kindTag:
 		t.list.received(wc)
 	case kindAdd, kindDel, kindSync:
 		t.list.done(wc)
 	default:
-		t.breaks(fmt.Errorf("the device completes a request, %#x, that was never posted", wc.WRID))
+		t.Break(fmt.Errorf("the device completes a request, %#x, that was never posted", wc.WRID))
 	}
 }
-
-// Arm asks for Wait to end at the next event.
-func (t *Transport) Arm() error {
-	if invariant.Enabled {
-		defer t.inv.Enter("Arm")()
-	}
-	t.until = 0
-	if err := t.scq.Arm(false); err != nil {
-		return err
-	}
-	return t.rcq.Arm(false)
-}
-
-// Disarm takes Arm back.
-func (t *Transport) Disarm() {
-	if invariant.Enabled {
-		defer t.inv.Enter("Disarm")()
-	}
-	t.scq.Disarm()
-	t.rcq.Disarm()
-}
-
-// Wait blocks until an event, Wake or Close. Any goroutine, one at a time.
-func (t *Transport) Wait() error { return t.channel.Wait() }
-
-// Wake ends the Wait under way or the next one. Any goroutine.
-func (t *Transport) Wake() { t.channel.Wake() }

@@ -17,7 +17,7 @@ func newAhead(t *testing.T, tm softtest.TM) *stack {
 	return newAheadOf(t, tm, -1)
 }
 
-// newAheadOf keeps receives of fewer bytes than least in software.
+// newAheadOf is newAhead with engines that keep receives of fewer bytes than least in software.
 func newAheadOf(t *testing.T, tm softtest.TM, least int) *stack {
 	t.Helper()
 	opts := raceFabric
@@ -30,7 +30,8 @@ func (s *stack) recvMask(tag, mask uint64, n int) (progress.Request, []byte) {
 	return s.e[1].Irecv(progress.AnySource, tag, mask, buf), buf
 }
 
-// send sends 8 bytes of the seed to rank 1, whose device receives them; its engine does not look.
+// send sends 8 bytes made from seed to rank 1, whose device receives them; its engine does not
+// poll.
 func (s *stack) send(tag uint64, seed byte) {
 	s.e[0].Isend(1, tag, fill(8, seed))
 	for range 3 {
@@ -78,8 +79,8 @@ func (s *stack) counts(matched, drops, dels, lost int) {
 	require.Equal(s.t, [4]int{matched, drops, dels, lost}, [4]int{int(m.Matched), int(m.Drops), int(m.Dels), int(m.DelsLost)})
 }
 
-// 4: a message that is here before its receive is delivered from the queue, and counted: the device
-// never hears of the receive, and matches the next.
+// 4: a message that arrives before its receive is delivered from the unexpected queue, and counted.
+// The receive is never added to the device's list, and the device matches the next one.
 func TestRace04MessageFirst(t *testing.T) {
 	s := newAhead(t, softtest.TM{})
 	s.send(5, 1)
@@ -95,8 +96,9 @@ func TestRace04MessageFirst(t *testing.T) {
 	require.Zero(t, s.offload().Syncs, "the ADD has told the device")
 }
 
-// 5: a receive is posted behind its own message: it is dormant, gets the message by software, and
-// its slot is free again, whether the DEL is signalled, as where there is one slot only, or not.
+// 5: a receive is posted after its message was counted by the device: it is dormant, software gives
+// it the message, and its slot is free again, whether its DEL is signalled (as in a list of one
+// entry) or not.
 func TestRace05MessageUnpolled(t *testing.T) {
 	for _, tags := range []int{1, 4} {
 		s := newAhead(t, softtest.TM{MaxNumTags: tags})
@@ -111,7 +113,7 @@ func TestRace05MessageUnpolled(t *testing.T) {
 }
 
 // 6, 7: as 5, with a second message before the first is polled, and with a second receive or none:
-// the device passes over the dormant ones, and the messages keep their order.
+// the device does not match the dormant entries, and the messages keep their order.
 func TestRace07TwoByTwo(t *testing.T) {
 	for _, receives := range []int{1, 2} {
 		s := newAhead(t, softtest.TM{MaxNumTags: 4})
@@ -134,7 +136,7 @@ func TestRace07TwoByTwo(t *testing.T) {
 	}
 }
 
-// 8: a live receive stays live behind an unexpected message that the engine has not seen.
+// 8: a live receive stays live when an unexpected message arrives that the engine has not polled.
 func TestRace08LiveStaysLive(t *testing.T) {
 	s := newAhead(t, softtest.TM{})
 	r, buf := s.recv(progress.AnySource, 5, 64)
@@ -144,8 +146,8 @@ func TestRace08LiveStaysLive(t *testing.T) {
 	s.counts(1, 0, 0, 0)
 }
 
-// 9, 10: a dormant receive gets its message by software if nothing tells the device that all is
-// handled, and from the device after a SYNC.
+// 9, 10: software gives a dormant receive its message if no operation has reported to the device
+// that all messages are handled; after a SYNC the device matches it.
 func TestRace09DormantWithoutSync(t *testing.T) {
 	s := newAhead(t, softtest.TM{})
 	r, buf := s.dormant(5, 9)
@@ -173,8 +175,9 @@ func TestRace10SyncWakes(t *testing.T) {
 	}
 }
 
-// 11: a SYNC gets lost: what is dormant gets its message by software, as without one, and the next
-// operation tells the device what the SYNC was to tell, though the engine has no news for it.
+// 11: a SYNC has no effect in the device: software gives dormant receives their messages, as
+// without a SYNC. The next operation reports the same count once more, although it has not changed
+// for the engine.
 func TestRace11SyncLost(t *testing.T) {
 	for _, add := range []bool{false, true} {
 		s := newAhead(t, softtest.TM{DropSync: 1})
@@ -217,7 +220,7 @@ func TestRace15DelFirst(t *testing.T) {
 	}
 }
 
-// 16: a receive is cancelled that the device has matched: it ends once, with its message.
+// 16: a receive is cancelled after the device has matched it: it ends once, with its message.
 func TestRace16DelAfterMatch(t *testing.T) {
 	s := newAhead(t, softtest.TM{MaxNumTags: 1})
 	r, buf := s.recv(progress.AnySource, 5, 64)
@@ -231,7 +234,7 @@ func TestRace16DelAfterMatch(t *testing.T) {
 	s.works(5)
 }
 
-// 18: a dormant receive is cancelled, which the engine knows to be dormant or does not.
+// 18: a dormant receive is cancelled, whether the engine knows that it is dormant or not.
 func TestRace18DelDormant(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		s := newAhead(t, softtest.TM{})
@@ -247,7 +250,7 @@ func TestRace18DelDormant(t *testing.T) {
 	}
 }
 
-// 20: there is no room in the command queue for a cancel: it is late, not lost.
+// 20: the queue of list operations has no room for the DEL of a cancel: it is posted later.
 func TestRace20CancelWithoutRoom(t *testing.T) {
 	for _, faster := range []bool{false, true} {
 		s := newAhead(t, softtest.TM{MaxOps: 1})
@@ -266,8 +269,8 @@ func TestRace20CancelWithoutRoom(t *testing.T) {
 	}
 }
 
-// 21: a cancel meets an unexpected message for the receive: it is cancelled, and the message is the
-// next one's.
+// 21: a receive is cancelled while its message is in the completion queue as an unexpected one: the
+// receive is cancelled, and the next one gets the message.
 func TestRace21CancelAgainstUnexpected(t *testing.T) {
 	for _, delay := range []int{0, 20} {
 		for _, early := range []bool{false, true} { // is the next one
@@ -388,8 +391,8 @@ func TestRace41Unrelated(t *testing.T) {
 	s.counts(2, 0, 0, 0)
 }
 
-// 25: the command queue is full of operations whose completions are not polled: a receive waits in
-// software, and goes to the device when they are.
+// 25: the queue of list operations is full, as completions are not polled: a receive waits in
+// software, and is added to the list when they are.
 func TestRace25OpsExhausted(t *testing.T) {
 	s := newAhead(t, softtest.TM{MaxOps: 1, MaxNumTags: 4})
 	one, buf1 := s.recv(progress.AnySource, 5, 64)
@@ -409,9 +412,9 @@ func TestRace25OpsExhausted(t *testing.T) {
 	s.counts(3, 0, 0, 0)
 }
 
-// 57: messages always come before the device is ready: it is given up under load, nothing is lost
-// or overtaken, and later it is taken up again, while receives wait in software: those behind them
-// do not pass them.
+// 57: all messages arrive before their receives: offloading rests, and no message is lost or
+// overtakes another. Later it begins again while receives wait in software, which later receives do
+// not overtake.
 func TestRace57SwitchUnderLoad(t *testing.T) {
 	s := newAhead(t, softtest.TM{})
 	const batch = 10

@@ -10,8 +10,8 @@ import (
 
 // Where messages land.
 
-// 32: whatever may come, a message never meets a buffer of the device's that is too short: software
-// finds it too long, and the connection lives.
+// 32: the device is never given a buffer that a message may not fit into: software finds a message
+// too long, and the connection stays up.
 func TestRace32EagerTooLong(t *testing.T) {
 	for _, n := range []int{1, 100, maxEager} {
 		r := newRaceRig(t, softtest.TM{}, 2)
@@ -53,8 +53,8 @@ func TestRace34RendezvousTooLong(t *testing.T) {
 	require.Empty(t, r.of(1, "lost"))
 }
 
-// 50: a request that software has to fulfil lands in the very buffer that its data goes to: what it
-// says outlives that, and in the end the data is there.
+// 50: a software rendezvous request is received into the buffer that its data will overwrite: the
+// transport has copied what it still needs of the request, and the data arrives.
 func TestRace50RequestInBuffer(t *testing.T) {
 	r := newRaceRig(t, softtest.TM{}, 2)
 	data, buf := fill(maxEager+100, 3), make([]byte, maxEager+100)

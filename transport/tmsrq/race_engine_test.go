@@ -33,7 +33,8 @@ func newStack(t *testing.T, tm softtest.TM, n int) *stack {
 	return newStackOn(t, raceFabric, tm, n, -1)
 }
 
-// newStackOn takes the options of the fabric, and from how many bytes on receives go to the device.
+// newStackOn takes the options of the fabric, and least: engines keep shorter receives, in bytes,
+// in software.
 func newStackOn(t *testing.T, opts soft.FabricOptions, tm softtest.TM, n, least int) *stack {
 	t.Helper()
 	s := &stack{t: t, dead: -1, step: opts.Stepped, tr: make([]transport.Transport, n), fins: make([][]uint32, n)}
@@ -41,7 +42,7 @@ func newStackOn(t *testing.T, opts soft.FabricOptions, tm softtest.TM, n, least 
 	for i, d := range s.dev {
 		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: least, Seed: 1},
 			func(sink transport.Sink) (tr transport.Transport, err error) {
-				s.tr[i], err = tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager}, finSpy{sink, &s.fins[i]})
+				s.tr[i], err = tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager, MaxTags: 64, SRQDepth: 64}, finSpy{sink, &s.fins[i]})
 				return s.tr[i], err
 			})
 		require.NoError(t, err)
@@ -57,7 +58,8 @@ func newStackOn(t *testing.T, opts soft.FabricOptions, tm softtest.TM, n, least 
 	return s
 }
 
-// lawful checks that no device has caught its host: the hosts look for events now and then only.
+// lawful checks that no strict device has reported a fault of its host. It polls the events itself,
+// which transports do only now and then.
 func (s *stack) lawful() {
 	for _, d := range s.dev {
 		for ev, ok := d.PollAsync(); ok; ev, ok = d.PollAsync() {
@@ -66,7 +68,7 @@ func (s *stack) lawful() {
 	}
 }
 
-// finSpy notes what FINs name.
+// finSpy records the app_ctx of FINs.
 type finSpy struct {
 	transport.Sink
 	fins *[]uint32
@@ -116,7 +118,7 @@ func (s *stack) got(r progress.Request, buf []byte, src int, want []byte) {
 	require.Equal(s.t, want, buf[:len(want)])
 }
 
-// end waits for the end of a request: it is polled for, never blocked on.
+// end polls all ranks until a request has ended.
 func (s *stack) end(r progress.Request) (st progress.Status, err error) {
 	s.t.Helper()
 	s.until("the end of a request", func() bool { return ended(r) })
@@ -160,9 +162,9 @@ func TestRace33RendezvousTooLong(t *testing.T) {
 	}
 }
 
-// 43: receives are posted when an unexpected message is half here. The device has counted it,
-// software has not seen it: they are dormant, whatever else comes meanwhile, and messages of one
-// source keep their order.
+// 43: receives are posted while the packets of an unexpected message arrive. The device has counted
+// it and software has not polled it: the receives are dormant, whatever else arrives meanwhile, and
+// messages of one source keep their order.
 func TestRace43ReceiveBetweenFragments(t *testing.T) {
 	for _, interloper := range []bool{false, true} {
 		s := newStack(t, softtest.TM{}, 3)
@@ -195,8 +197,8 @@ func TestRace43ReceiveBetweenFragments(t *testing.T) {
 	}
 }
 
-// 44: the connection fails before the FIN of a rendezvous whose data is there: the send ends once,
-// with the loss.
+// 44: the connection fails after the data of a rendezvous was read and before its FIN: the send
+// ends once, with the loss.
 func TestRace44FinLost(t *testing.T) {
 	s := newStack(t, softtest.TM{DelayFIN: 5000}, 3)
 	r, buf := s.recv(0, packed(0, 5), maxEager+100)
@@ -218,8 +220,8 @@ func TestRace44FinLost(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// 45: a FIN comes again, once when its send is gone, and once when another send has its place: both
-// are ignored.
+// 45: a FIN arrives again, once after its send has ended, and once when another send uses the same
+// slot: both are ignored.
 func TestRace45FinTwice(t *testing.T) {
 	s := newStack(t, softtest.TM{}, 2)
 	size := maxEager + 100
@@ -312,8 +314,8 @@ func TestRace47SenderDies(t *testing.T) {
 	require.EqualValues(t, 2, s.offload().Matched)
 }
 
-// 51: the same buffer is posted twice, for the device to write to directly or not: each receive
-// ends with its own message, also when the other is taken back.
+// 51: the same buffer is posted twice, long enough to be given to the device or not: each receive
+// ends with its own message, also if the other is cancelled.
 func TestRace51SameBufferTwice(t *testing.T) {
 	for _, size := range []int{64, maxEager} {
 		s := newStack(t, softtest.TM{}, 2)
@@ -334,8 +336,8 @@ func TestRace51SameBufferTwice(t *testing.T) {
 	}
 }
 
-// 58: a message of many packets does not show before it is whole, and then with its length; nor
-// does one that the device has matched, at any time.
+// 58: a message of many packets is not unexpected for the engine before all of them have arrived,
+// and then it has its whole length. A message that the device has matched never is.
 func TestRace58NotBeforeWhole(t *testing.T) {
 	s := newStack(t, softtest.TM{}, 2)
 	r, buf := s.recv(0, packed(0, 5), maxEager)

@@ -11,9 +11,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
-// 19: a receive is taken out twice, before and after the outcome is known, and when its slot is
-// another's, and one that is matched is taken out: that is refused here and never gets to the
-// device.
+// 19: Del or Drop for a receive a second time, before and after the outcome of the first is known
+// and when another receive has its slot, or for a matched receive: the transport refuses it, and
+// posts nothing.
 func TestRace19DelTwice(t *testing.T) {
 	for _, delay := range []int{0, 30} {
 		r := newRaceRig(t, softtest.TM{DelayOps: delay, MaxNumTags: 2}, 2)
@@ -47,10 +47,10 @@ func TestRace19DelTwice(t *testing.T) {
 	}
 }
 
-// 52: a receive is taken out with a signal, as for a message that came by another path: what the
-// DEL says is who has it. It succeeds, and the device never touches the receive; or it fails, and
-// the receive ends with the device's message. The engine avoids such messages: progress's
-// TestRace52.
+// 52: a signalled DEL for a receive that a message by another path matches in software: the outcome
+// of the DEL decides. It succeeds, and the device does not use the receive; or it fails, and the
+// receive ends with the message that the device has matched. The engine avoids such messages
+// (TestRace52 in package progress).
 func TestRace52OtherPath(t *testing.T) {
 	for name, c := range map[string]struct {
 		delay  int
@@ -86,7 +86,8 @@ func TestRace52OtherPath(t *testing.T) {
 	}
 }
 
-// 52: by force it may not be taken out: it is live. The device tells, and the transport ends.
+// 52: a forced DEL of such a receive is illegal, as it is live: the device reports that, and the
+// transport ends.
 func TestRace52OtherPathByForce(t *testing.T) {
 	r := newRaceRig(t, softtest.TM{}, 2)
 	r.add(1, 5, make([]byte, 8))
@@ -103,9 +104,9 @@ func TestRace52OtherPathByForce(t *testing.T) {
 	r.gone = 1
 }
 
-// 20: a DEL that waits for room while its receive is matched is too late; what it was to tell, how
-// many messages were handled, the device is told all the same, so that what was added before is not
-// dormant for good.
+// 20: the receive of a DEL that waits for room is matched: the DEL has failed, but the count of
+// handled messages that it carries is reported to the device all the same. Otherwise entries that
+// were added before would stay dormant.
 func TestRace20CountOfLateDel(t *testing.T) {
 	r := newRaceRig(t, softtest.TM{MaxOps: 1}, 2)
 	r.add(1, 5, make([]byte, 8))
@@ -125,8 +126,8 @@ func TestRace20CountOfLateDel(t *testing.T) {
 	require.Len(t, r.of(1, "eager"), 1)
 }
 
-// 26: far more unsignalled operations than the command queue holds, with no poll before it is full:
-// some of them are signalled, so that it empties.
+// 26: far more unsignalled operations than their queue holds, without a poll before it is full: the
+// transport signals some of them, so that the queue empties.
 func TestRace26ManyOps(t *testing.T) {
 	for _, ops := range []int{1, 2, 8} {
 		r := newRaceRig(t, softtest.TM{MaxOps: ops, MaxNumTags: 16}, 2)
@@ -147,9 +148,9 @@ func TestRace26ManyOps(t *testing.T) {
 	}
 }
 
-// 55: the transport ends while receives are in the list, the device reads, a message is half here,
-// completions are not polled and a DEL waits for room: nothing is told any more, and the device is
-// left empty.
+// 55: Close while receives are in the list, the device reads, some packets of a message have
+// arrived, completions are not polled and a DEL waits for room: the sink is not called any more,
+// and no object is left in the device.
 func TestRace55Close(t *testing.T) {
 	for polls := range 12 {
 		r := newRaceRig(t, softtest.TM{DelayOps: 30, MaxOps: 2}, 3)

@@ -24,7 +24,7 @@ const (
 	manySteps = 20_000
 )
 
-// packed is a tag that tells the device's host that rank src sends.
+// packed returns a tag that names its source, rank src.
 func packed(src int, tag uint32) uint64 { return 1<<63 | uint64(src)<<32 | uint64(tag) }
 
 func fill(n int, seed byte) []byte {
@@ -64,7 +64,7 @@ func newRaceRig(t *testing.T, tm softtest.TM, n int) *raceRig {
 	r.f, r.dev = raceDevices(t, tm, n)
 	for i, d := range r.dev {
 		r.sink = append(r.sink, &raceSink{incomplete: func() {}})
-		tr, err := tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager}, r.sink[i])
+		tr, err := tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager, MaxTags: 64, SRQDepth: 64}, r.sink[i])
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, tr.Close()) })
 		r.tr = append(r.tr, tr)
@@ -116,7 +116,7 @@ func (r *raceRig) step() {
 	}
 }
 
-// unseen lets all devices work n times; rank 1 does not look at what completes.
+// unseen lets all devices work n times; rank 1 does not poll its completions.
 func (r *raceRig) unseen(n int) {
 	r.t.Helper()
 	for range n {
@@ -138,7 +138,7 @@ func (r *raceRig) until(what string, cond func() bool) {
 	r.t.Fatal("waited in vain for " + what)
 }
 
-// settle lets everything happen that is going to.
+// settle polls until nothing more happens.
 func (r *raceRig) settle() {
 	r.t.Helper()
 	for range 500 {
@@ -146,7 +146,7 @@ func (r *raceRig) settle() {
 	}
 }
 
-// of is the events of a kind at a rank.
+// of returns the events of a kind at a rank.
 func (r *raceRig) of(rank int, kind string) (out []transporttest.Event) {
 	for _, e := range r.sink[rank].Events {
 		if e.Kind == kind {

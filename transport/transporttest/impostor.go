@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -20,14 +20,14 @@ type impostor struct {
 	mr   verbs.MR
 	buf  []byte // messages, one after the other: the device owns each until it was sent
 	used int
-	self rc.Address
+	self format.Address
 	wcs  [16]verbs.WC
 }
 
 // newImpostor takes the place of a rank. like is the address of an honest one.
 func newImpostor(t *testing.T, dev verbs.Device, rank int, like []byte) *impostor {
 	t.Helper()
-	a, err := rc.DecodeAddress(like)
+	a, err := format.DecodeAddress(like)
 	require.NoError(t, err)
 	p := &impostor{t: t, dev: dev, buf: make([]byte, 128<<10), self: *a}
 	p.pd, err = dev.AllocPD()
@@ -64,7 +64,7 @@ func (p *impostor) open() verbs.QP {
 func (p *impostor) connect(victim *rank) {
 	p.t.Helper()
 	require.NoError(p.t, victim.Connect(p.self.Rank, p.self.Encode()))
-	a, err := rc.DecodeAddress(victim.Address())
+	a, err := format.DecodeAddress(victim.Address())
 	require.NoError(p.t, err)
 	p.raise(p.qp, a, len(a.QPNs)-1)
 	if p.twin != nil {
@@ -72,7 +72,7 @@ func (p *impostor) connect(victim *rank) {
 	}
 }
 
-func (p *impostor) raise(qp verbs.QP, a *rc.Address, theirs int) {
+func (p *impostor) raise(qp verbs.QP, a *format.Address, theirs int) {
 	p.t.Helper()
 	dest := a.QPNs[theirs][p.self.Rank]
 	require.NoError(p.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: a.Device}, DestQPN: dest,

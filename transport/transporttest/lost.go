@@ -35,7 +35,7 @@ func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
 		c.ping(a, c.ranks[1])
 		c.ping(c.ranks[2], c.ranks[1])
 		for _, r := range c.ranks {
-			r.Events = nil
+			r.forget()
 		}
 		buf := fill(size, 1)
 		region, err := c.ranks[1].Register(0, buf)

@@ -40,7 +40,7 @@ func testReads(t *testing.T, h Harness, opts Options) {
 			for _, guard := range [][]byte{room[:16], room[16+n:]} {
 				require.Equal(t, bytes.Repeat([]byte{0xEE}, 16), guard)
 			}
-			reader.Events = nil
+			reader.forget()
 		}
 		require.NoError(t, region.Dereg())
 	}
@@ -150,7 +150,7 @@ func requireWithdrawn(t *testing.T, c *cluster, name string) {
 	c.steps(50)
 	require.Empty(t, a.of("lost"), name)
 	require.Empty(t, b.of("lost"), name)
-	a.Events = nil
+	a.forget()
 	c.ping(a, b)
 	c.ping(b, a)
 }
@@ -190,7 +190,7 @@ func testReadRevoked(t *testing.T, h Harness, opts Options) {
 				faults++
 			}
 		}
-		a.Events = nil
+		a.forget()
 	}
 	require.NotZero(t, faults)
 	c.until("the messages between", func() bool { return len(b.messages(0)) == 40 })
@@ -228,7 +228,7 @@ func testReadAbandoned(t *testing.T, h Harness, opts Options) {
 		}
 		require.True(t, bytes.Equal(left, one), "written to after Abandon")
 		require.True(t, bytes.Equal(two, src[:1000]))
-		a.Events = nil
+		a.forget()
 	}
 	c.ping(a, b)
 	require.NoError(t, region.Dereg())

@@ -35,9 +35,16 @@ func (e Event) equal(o Event) bool {
 // Recorder is a Sink that records its calls.
 type Recorder struct {
 	Events []Event
+	byKind map[string][]Event // the same, for tests that ask at every poll
 }
 
-func (r *Recorder) add(e Event) { r.Events = append(r.Events, e) }
+func (r *Recorder) add(e Event) {
+	r.Events = append(r.Events, e)
+	if r.byKind == nil {
+		r.byKind = map[string][]Event{}
+	}
+	r.byKind[e.Kind] = append(r.byKind[e.Kind], e)
+}
 
 // Eager records a message with a copy of its payload.
 func (r *Recorder) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
@@ -82,16 +89,11 @@ func (r *Recorder) Incomplete(id uint64, h *transport.RndvHdr) {
 // Deleted records it.
 func (r *Recorder) Deleted(id uint64, ok bool) { r.add(Event{Kind: "deleted", ID: id, OK: ok}) }
 
-// of returns the events of a kind.
-func (r *Recorder) of(kind string) []Event {
-	var out []Event
-	for _, e := range r.Events {
-		if e.Kind == kind {
-			out = append(out, e)
-		}
-	}
-	return out
-}
+// of returns the events of a kind, to be read only.
+func (r *Recorder) of(kind string) []Event { return r.byKind[kind] }
+
+// forget drops all records.
+func (r *Recorder) forget() { *r = Recorder{} }
 
 // messages returns the messages of src, in order.
 func (r *Recorder) messages(src int) []Event {

@@ -6,14 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/transport/rc"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 )
 
 func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
 
-func decode(t *testing.T, b []byte) *rc.Address {
+func decode(t *testing.T, b []byte) *format.Address {
 	t.Helper()
-	a, err := rc.DecodeAddress(b)
+	a, err := format.DecodeAddress(b)
 	require.NoError(t, err)
 	return a
 }
@@ -48,17 +48,17 @@ func testRefused(t *testing.T, h Harness, opts Options) {
 		addr[3] = v
 		refuse(addr, "version")
 	}
-	with := func(change func(a *rc.Address)) []byte {
+	with := func(change func(a *format.Address)) []byte {
 		x := decode(t, good)
 		change(x)
 		return x.Encode()
 	}
-	refuse(with(func(a *rc.Address) { a.MaxEager = 77 }), "eager limit", "77")
-	refuse(with(func(a *rc.Address) { a.Mode = "other" }), "other", a.Caps().Name)
-	refuse(with(func(a *rc.Address) { a.Job = "elsewhere" }), "elsewhere")
-	refuse(with(func(a *rc.Address) { a.Rank = 0 }), "rank 0")
-	refuse(with(func(a *rc.Address) { a.Size = 1; a.Rank = 0; cut(a.QPNs, 1) }), "2")
-	refuse(with(func(a *rc.Address) { a.Device = []byte("nonsense") }))
+	refuse(with(func(a *format.Address) { a.MaxEager = 77 }), "eager limit", "77")
+	refuse(with(func(a *format.Address) { a.Mode = "other" }), "other", a.Caps().Name)
+	refuse(with(func(a *format.Address) { a.Job = "elsewhere" }), "elsewhere")
+	refuse(with(func(a *format.Address) { a.Rank = 0 }), "rank 0")
+	refuse(with(func(a *format.Address) { a.Size = 1; a.Rank = 0; cut(a.QPNs, 1) }), "2")
+	refuse(with(func(a *format.Address) { a.Device = []byte("nonsense") }))
 	require.Error(t, a.Connect(2, good))
 	require.Error(t, a.Connect(-1, good))
 	requireGone(t, a, 1) // not connected is not ErrAgain

@@ -62,7 +62,7 @@ func (c *cluster) exchange(total int) {
 	c.t.Helper()
 	want, n := sent{}, 0
 	for _, r := range c.ranks {
-		r.Events = nil
+		r.forget()
 	}
 	for range total {
 		a, b := c.rng.IntN(len(c.ranks)), c.rng.IntN(len(c.ranks))
@@ -89,7 +89,7 @@ func (c *cluster) exchange(total int) {
 	for _, r := range c.ranks {
 		require.Empty(c.t, r.of("lost"))
 		n -= len(r.Events)
-		r.Events = nil
+		r.forget()
 	}
 	require.Zero(c.t, n, "more events than messages")
 }

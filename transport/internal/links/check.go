@@ -1,0 +1,47 @@
+package links
+
+import (
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// What a build with -tags invariants checks here, besides the Sink (package check): each is called
+// behind invariant.Enabled.
+
+// checkHeader checks the header of a message to be sent: a tagged message is never NO_TAG (V17).
+func (l *Links) checkHeader(wr *verbs.SendWR) {
+	if wr.Opcode != verbs.WRSend && wr.Opcode != verbs.WRSendWithImm {
+		return
+	}
+	b := wr.SGList[0].Data
+	switch op := verbs.TMHOpcode(b[0]); op {
+	case verbs.TMHNoTag:
+		invariant.Check(len(b) >= format.CtrlSize && b[1] == format.CtrlKind && wr.Opcode == verbs.WRSend, "V17", "a NO_TAG message that is no control message")
+	case verbs.TMHRndv, verbs.TMHFin, verbs.TMHEager:
+		invariant.Check(len(b) >= verbs.TMHSize && (op == verbs.TMHEager || wr.Opcode == verbs.WRSend), "V17",
+			"a message with opcode %d and a header of %d bytes, sent by opcode %d", op, len(b), wr.Opcode)
+	default:
+		invariant.Broken("V17", "a message with unknown opcode %d is sent", op)
+	}
+}
+
+// checkCompleted checks the sequence number of a completed request.
+func (l *Links) checkCompleted(p *peer, seq uint32) {
+	invariant.Check(seq-p.done < p.posted-p.done, "once", "request %d to rank %d completes, %d are posted and %d done", seq,
+		l.Rank(p.qp.Num()), p.posted, p.done)
+	invariant.Check(p.state != linkUp || p.pending > 0, "once", "request %d completes: no signalled one is outstanding", seq)
+}
+
+// checkTaken is called when a slot completes: the device had it.
+func (r *ring) checkTaken(slot uint64) {
+	invariant.Check(r.inv[slot], "once", "receive buffer %d completes, which is not posted", slot)
+	r.inv[slot] = false
+}
+
+// checkPosted is called when a slot is posted: it has come back before, and its message was handled
+// (V15).
+func (r *ring) checkPosted(slot uint64) {
+	invariant.Check(!r.inv[slot], "V15", "receive buffer %d is posted, which the device has", slot)
+	r.inv[slot] = true
+}

@@ -1,0 +1,231 @@
+package links
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/internal/check"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// Links are the links to all ranks of a job, this one included. Open makes them.
+type Links struct {
+	cfg  Config         // with defaults
+	self format.Address // of this rank
+	sink transport.Sink
+	inv  *check.Sink // the same sink, in builds with -tags invariants
+
+	// Objects of the device, nil until they are made.
+	channel verbs.CompChannel
+	pd      verbs.PD
+	cq      verbs.CQ // completions of send requests
+	recvCQ  verbs.CQ // completions of the SRQ; without Config.RecvQP the same as cq
+	srq     verbs.SRQ
+
+	peers []peer // by rank
+	byQPN table  // rank of each queue pair
+
+	maxRead uint64 // largest read, bytes
+	inline  int    // largest message that is posted inline, bytes with headers
+	depth   uint32 // of each send queue
+	every   uint32 // of so many successive send requests to a peer at least one is signalled
+
+	// Work requests are made once and reused by every call. eager and small have two SGEs, header
+	// and payload; eager is always inline, small is for all other messages and for long ones; write
+	// is for grants and for Drained.
+	eager, small, write, read verbs.SendWR
+	eagerS, smallS            [2]verbs.SGE
+	writeS, readS             [1]verbs.SGE
+	eagerB                    [verbs.TMHSize]byte   // header in eager
+	smallB                    [format.MaxSmall]byte // header, or all of a short message, in small
+	cellB                     [8]byte               // value of a grant
+
+	ring   ring  // receive buffers of the SRQ
+	bounce Pool  // send buffers of messages that are too long for inline
+	cells  cells // credit that peers granted to this rank
+	offers offers
+	reads  []read   // by slot
+	freeRd []uint32 // free slots of reads
+
+	wcs       [PollBatch]verbs.WC // what the last poll of a completion queue returned
+	pending   int                 // signalled send requests outstanding, to all peers whose link is up
+	grantsDue int                 // peers with grantDue
+	until     int                 // calls of Begin until End does its rare work
+	todo      bool                // End has work now: a grant, a loss or a fatal error
+	fatal     error               // why the transport as a whole cannot continue; nil while it can
+	closed    bool
+}
+
+// maxBounce is the most messages that can be outstanding of those that are too long for inline.
+const maxBounce = 64
+
+// Open makes the objects that cfg asks for; no rank is reachable before Connect. cfg is filled
+// already (Config.Fill). With an error nothing is left open. In builds with -tags invariants sink
+// is a *check.Sink.
+func Open(l *Links, cfg Config, sink transport.Sink) error {
+	n := cfg.Size
+	attr := cfg.Device.Attr()
+	*l = Links{cfg: cfg, self: cfg.address(), sink: sink, peers: make([]peer, n), byQPN: newTable(2 * n), maxRead: attr.MaxMsgSize,
+		inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)), depth: uint32(cfg.SendDepth), every: uint32(max(cfg.SendDepth/2, 1))}
+	l.offers.init(attr.MaxMR, n)
+	if invariant.Enabled {
+		l.inv = sink.(*check.Sink)
+	}
+	l.eager = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: l.eagerS[:]}
+	l.small = verbs.SendWR{Opcode: verbs.WRSend, SGList: l.smallS[:]}
+	l.write = verbs.SendWR{Opcode: verbs.WRRDMAWrite}
+	l.read = verbs.SendWR{Opcode: verbs.WRRDMARead}
+	l.eagerS[0].Data = l.eagerB[:]
+	if err := l.open(); err != nil {
+		return fmt.Errorf("transport/%s: open: %w", cfg.Mode, errors.Join(err, l.Close()))
+	}
+	return nil
+}
+
+func (l *Links) open() (err error) {
+	if l.channel, err = l.cfg.Device.CreateCompChannel(); err != nil {
+		return err
+	}
+	if l.pd, err = l.cfg.Device.AllocPD(); err != nil {
+		return err
+	}
+	if err = l.openQueues(); err != nil {
+		return err
+	}
+	size := format.BufferSize(l.cfg.MaxEager)
+	if err = l.ring.open(l.pd, l.srq, l.cfg.SRQDepth, size); err != nil {
+		return err
+	}
+	if size > l.inline {
+		if err = l.bounce.Open(l.pd, min(l.cfg.SendDepth, maxBounce), size, 0); err != nil {
+			return err
+		}
+	}
+	if err = l.cells.open(l.pd, l.cfg.Size); err != nil {
+		return err
+	}
+	l.self.CellAddr, l.self.CellRKey = l.cells.mr.Addr(), l.cells.mr.RKey()
+	return l.openPeers()
+}
+
+// openQueues makes the completion queues and the SRQ.
+func (l *Links) openQueues() (err error) {
+	c := &l.cfg
+	cq, srq := verbs.CQInitAttr{CQE: c.cqe(), Channel: l.channel}, verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: uint32(c.SRQDepth), MaxSGE: 1}}
+	if c.RecvQP {
+		cq.CQE = c.Size * c.SendDepth
+	}
+	if l.cq, err = c.Device.CreateCQ(cq); err != nil {
+		return err
+	}
+	l.recvCQ = l.cq
+	if c.RecvQP {
+		cq.CQE = c.RecvCQE
+		if c.TM.MaxNumTags > 0 {
+			cq.WCFlags = verbs.WCExWithTMInfo
+		}
+		if l.recvCQ, err = c.Device.CreateCQ(cq); err != nil {
+			return err
+		}
+	}
+	if c.TM.MaxNumTags > 0 {
+		srq.Mask = verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitCQ | verbs.SRQInitTM
+		srq.Type, srq.CQ, srq.TM = verbs.SRQTypeTM, l.recvCQ, c.TM
+	}
+	l.srq, err = l.pd.CreateSRQ(&srq)
+	return err
+}
+
+// openPeers makes the queue pairs of all ranks, in INIT.
+func (l *Links) openPeers() error {
+	sends := verbs.QPCap{MaxSendWR: l.depth, MaxSendSGE: 2, MaxInlineData: uint32(l.inline)}
+	first := func(p *peer) *verbs.QP { return &p.qp }
+	if !l.cfg.RecvQP {
+		return l.openQPs(sends, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, first)
+	}
+	// Peers' messages and grants arrive at the second. At the first queue pair only their devices
+	// act: RDMA READs of rendezvous, and FIN.
+	if err := l.openQPs(sends, verbs.AccessRemoteRead, first); err != nil {
+		return err
+	}
+	return l.openQPs(verbs.QPCap{}, verbs.AccessRemoteRead|verbs.AccessRemoteWrite, func(p *peer) *verbs.QP { return &p.recvQP })
+}
+
+// openQPs creates a queue pair for every rank, in INIT, at the place that place returns, and adds
+// their numbers to the address as another set.
+func (l *Links) openQPs(queues verbs.QPCap, access verbs.AccessFlags, place func(*peer) *verbs.QP) error {
+	qpns := make([]uint32, len(l.peers))
+	for rank := range l.peers {
+		qp, err := l.pd.CreateQP(&verbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.recvCQ, SRQ: l.srq, Type: verbs.QPTRC,
+			Cap: queues, ReadFaults: l.cfg.Device.Attr().ReadFaults})
+		if err == nil {
+			*place(&l.peers[rank]) = qp
+			err = qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: access}, verbs.QPMaskInit)
+		}
+		if err != nil {
+			return fmt.Errorf("queue pair for rank %d: %w", rank, err)
+		}
+		qpns[rank] = qp.Num()
+		l.byQPN.add(qp.Num(), rank)
+	}
+	l.self.QPNs = append(l.self.QPNs, qpns)
+	return nil
+}
+
+// PD returns the protection domain, SRQ the shared receive queue; both are the Links'.
+func (l *Links) PD() verbs.PD   { return l.pd }
+func (l *Links) SRQ() verbs.SRQ { return l.srq }
+
+// Caps returns the capabilities of the transport.
+func (l *Links) Caps() transport.Caps {
+	attr := l.cfg.Device.Attr()
+	return transport.Caps{Name: l.cfg.Mode, Device: l.cfg.Device.Name(), MaxEager: l.cfg.MaxEager, MaxCtrl: format.MaxCtrl,
+		MaxRead: attr.MaxMsgSize, MaxHdr: format.MaxExtra, Revoke: attr.ReadFaults}
+}
+
+// Address is what the peers pass to Connect.
+func (l *Links) Address() []byte { return l.self.Encode() }
+
+var errClosed = errors.New("transport: closed")
+
+// Close ends all connections and frees everything, whatever fails on the way: queue pairs, SRQ,
+// queues, then memory (scenario 55 of TMO 7.2).
+func (l *Links) Close() error {
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	if l.fatal == nil {
+		l.fatal = errClosed
+	}
+	if invariant.Enabled {
+		l.inv.Closes()
+	}
+	var errs []error
+	for i := range l.peers {
+		errs = append(errs, l.peers[i].close())
+	}
+	if l.srq != nil {
+		errs = append(errs, l.srq.Destroy())
+	}
+	if l.recvCQ != nil && l.recvCQ != l.cq {
+		errs = append(errs, l.recvCQ.Destroy())
+	}
+	if l.cq != nil {
+		errs = append(errs, l.cq.Destroy())
+	}
+	errs = append(errs, l.ring.close(), l.bounce.Close(), l.cells.close(), l.closeReads())
+	if l.cfg.Free != nil {
+		errs = append(errs, l.cfg.Free())
+	}
+	if l.pd != nil {
+		errs = append(errs, l.pd.Dealloc())
+	}
+	if l.channel != nil {
+		errs = append(errs, l.channel.Close())
+	}
+	return errors.Join(errs...)
+}

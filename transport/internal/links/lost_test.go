@@ -1,0 +1,135 @@
+package links
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/internal/check"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+)
+
+// endSink is a Sink that records ends of reads and peers.
+type endSink struct {
+	lostSink
+	reads []error
+}
+
+func (s *endSink) ReadDone(_ uint64, err error) { s.reads = append(s.reads, err) }
+
+// endpoint is the least transport there can be: it discards what it receives.
+type endpoint struct {
+	Links
+	polls func() func() // in builds with -tags invariants
+}
+
+// self opens an endpoint that is connected to itself, on a device with almost no inline size.
+func self(t *testing.T, sink transport.Sink) *endpoint {
+	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{}), MaxInline: 64})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	c := Config{Mode: "test", Device: dev, Size: 1, MaxEager: 256}
+	require.NoError(t, c.Fill())
+	e := &endpoint{}
+	if invariant.Enabled {
+		inv := check.New(sink, dev, 1)
+		sink, e.polls = inv, inv.Polls
+	}
+	require.NoError(t, Open(&e.Links, c, sink))
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.NoError(t, e.Connect(0, e.Address()))
+	return e
+}
+
+func (e *endpoint) poll(t *testing.T) {
+	t.Helper()
+	if invariant.Enabled {
+		defer e.polls()()
+	}
+	require.NoError(t, e.Begin())
+	wcs, err := e.PollCQ()
+	require.NoError(t, err)
+	for i := range wcs {
+		if wc := &wcs[i]; !IsRecv(wc.WRID) {
+			e.Sent(wc)
+		} else {
+			e.Received(wc)
+			e.Return(wc)
+		}
+	}
+	_, err = e.End(len(wcs), len(wcs) < PollBatch)
+	require.NoError(t, err)
+}
+
+func selfSender(t *testing.T) (*endpoint, *endSink) {
+	s := &endSink{}
+	return self(t, s), s
+}
+
+// wantLost polls until the loss is reported, and checks that all buffers were returned.
+func wantLost(t *testing.T, tr *endpoint, s *endSink, buffers int) {
+	t.Helper()
+	for range 300 {
+		tr.poll(t)
+	}
+	require.Equal(t, []int{0}, s.lost)
+	require.Len(t, tr.bounce.free, buffers)
+	require.Zero(t, tr.peers[0].reads)
+	require.Len(t, tr.freeRd, len(tr.reads))
+}
+
+// TestLostGivesBack: outstanding requests to a lost peer return their buffers, which all peers
+// share.
+func TestLostGivesBack(t *testing.T) {
+	tr, s := selfSender(t)
+	buffers := len(tr.bounce.free)
+	require.NoError(t, tr.Read(0, make([]byte, 8), 0, 0, 1))
+	n := 0
+	for ; tr.SendEager(0, 1, 2, make([]byte, 200)) == nil; n++ {
+	}
+	require.Equal(t, buffers, n)
+	require.Empty(t, tr.bounce.free)
+	tr.ProtocolError(0, errNotConnected)
+	wantLost(t, tr, s, buffers)
+	require.Len(t, s.reads, 1)
+}
+
+// refuser is a queue pair that refuses every request.
+type refuser struct {
+	verbs.QP
+	err error
+}
+
+func (q *refuser) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) { return wr, q.err }
+
+// TestRefused: a refused request holds no resources, and may be retried if it was refused for want
+// of room.
+func TestRefused(t *testing.T) {
+	for name, try := range map[string]func(tr *endpoint) error{
+		"inline": func(tr *endpoint) error { return tr.SendEager(0, 1, 2, make([]byte, 8)) },
+		"bounce": func(tr *endpoint) error { return tr.SendEager(0, 1, 2, make([]byte, 200)) },
+		"read":   func(tr *endpoint) error { return tr.Read(0, make([]byte, 8), 0, 0, 1) },
+	} {
+		for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.EINVAL} {
+			t.Run(name+" "+errno.Error(), func(t *testing.T) {
+				tr, s := selfSender(t)
+				buffers := len(tr.bounce.free)
+				// There may be no room until it completes.
+				require.NoError(t, tr.SendEager(0, 1, 2, make([]byte, 200)))
+				qp := tr.peers[0].qp
+				tr.peers[0].qp = &refuser{QP: qp, err: &verbs.Error{Op: "post_send", Errno: errno}}
+				err := try(tr)
+				require.Error(t, err)
+				require.Equal(t, errno == syscall.ENOMEM, err == transport.ErrAgain, "%v", err)
+				tr.peers[0].qp = qp
+				tr.ProtocolError(0, errNotConnected)
+				wantLost(t, tr, s, buffers)
+				require.Empty(t, s.reads)
+			})
+		}
+	}
+}

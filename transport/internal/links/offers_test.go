@@ -1,0 +1,93 @@
+package links
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// offering is the regions of a device, with the peers that they are divided among.
+type offering struct {
+	offers
+	peers []peer
+}
+
+func newOffering(regions, ranks int) *offering {
+	o := &offering{peers: make([]peer, ranks)}
+	o.init(regions, ranks)
+	return o
+}
+
+// take takes up to n regions for a rank and returns how many it got.
+func (o *offering) take(rank, n int) int {
+	for i := range n {
+		if !o.room(&o.peers[rank]) {
+			return i
+		}
+		o.offers.take(&o.peers[rank])
+	}
+	return n
+}
+
+func (o *offering) give(rank, n int) {
+	for range n {
+		o.offers.give(&o.peers[rank])
+	}
+}
+
+// TestOffersShared: a peer that registers all it can leaves half to the next one, and every peer
+// has some of its own.
+func TestOffersShared(t *testing.T) {
+	const ranks, own, common = 4, 64, 1024 // what reads leave, which have an eighth
+	o := newOffering((own*ranks+common)*8/7, ranks)
+	const all = 1 << 20
+	require.Equal(t, own+common/2, o.take(0, all))
+	require.Equal(t, own+common/4, o.take(1, all))
+	require.Zero(t, o.take(0, 1), "at its limit")
+	require.Equal(t, own+common/8, o.take(2, all))
+	require.Equal(t, own, o.take(3, own))
+
+	o.give(1, own+common/4) // what one frees another may have: half of what is free
+	free := common - common/2 - common/8
+	require.Equal(t, (free-common/8)/2, o.take(2, all))
+	require.Zero(t, o.take(0, 1), "it holds more than is free")
+	require.Equal(t, own, o.take(1, own))
+	for rank := range ranks {
+		o.give(rank, o.peers[rank].offered)
+	}
+	require.Equal(t, own+common/2, o.take(3, all), "all have come back")
+}
+
+// TestOffersManyPeers: however many peers have used up their share, the next one can send.
+func TestOffersManyPeers(t *testing.T) {
+	for _, c := range []struct{ regions, ranks int }{{4096, 40}, {200, 40}, {100, 40}, {8, 2}} {
+		o := newOffering(c.regions, c.ranks)
+		total := 0
+		for rank := range c.ranks {
+			n := o.take(rank, 1<<20)
+			require.Positive(t, n, "%+v: rank %d", c, rank)
+			total += n
+		}
+		require.LessOrEqual(t, total, c.regions-c.regions/8, "%+v: reads have nothing left", c)
+		for rank := range c.ranks {
+			o.give(rank, o.peers[rank].offered) // its messages were received
+			require.Positive(t, o.take(rank, 1<<20), "%+v: rank %d has to wait for others", c, rank)
+		}
+	}
+}
+
+// TestOffersGrow: 2^18 of 2^20 regions for one peer, while another has as many as it wants.
+func TestOffersGrow(t *testing.T) {
+	o := newOffering(1<<20, 2)
+	require.Equal(t, 1<<18, o.take(0, 1<<18))
+	require.Equal(t, 1<<14, o.take(1, 1<<14))
+}
+
+// TestRegisterNobody: a rank out of range is refused.
+func TestRegisterNobody(t *testing.T) {
+	l := &Links{peers: make([]peer, 2)}
+	for _, rank := range []int{-1, 2} {
+		_, err := l.Register(rank, make([]byte, 8))
+		require.ErrorContains(t, err, "the job has 2 ranks")
+	}
+}

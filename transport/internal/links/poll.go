@@ -1,0 +1,150 @@
+package links
+
+import (
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// The purpose of a work request is in the top four bits of its WRID, as only that is valid after an
+// error status (ibv_poll_cq(3)). Receives of the SRQ have kind 0 and their buffer's slot below.
+// Send requests have their sequence number in the low 32 bits and, where they use one, a slot above
+// that. A transport may use kinds from FirstKind on for what it posts to the SRQ itself.
+const (
+	kindRecv   uint64 = iota << KindShift
+	kindSend          // needs nothing when it completes
+	kindBounce        // slot: of Links.bounce
+	kindRead          // slot: of Links.reads
+
+	FirstKind = 8
+	KindShift = 60
+
+	slotShift = 32
+	slotMask  = 1<<(KindShift-slotShift) - 1
+)
+
+// IsRecv reports that a completion is that of a buffer of the SRQ.
+func IsRecv(wrid uint64) bool { return wrid>>KindShift == kindRecv }
+
+const (
+	PollBatch = 32 // the most completions that one poll of a queue returns
+	// rareEvery is the number of polls between checks for what happens rarely: asynchronous events,
+	// and errors of unsignalled send requests. Arm makes the next poll check. So a poller learns of
+	// the death of a silent peer within microseconds, and a waiter before it sleeps.
+	rareEvery = 256
+)
+
+// A transport's Poll is Begin; with Config.RecvQP PollSends, if SendsDue; PollCQ, and what is to be
+// done for each completion; End, if EndDue. What an idle poll executes is small enough to be
+// inlined.
+
+// Begin counts a poll. An error says why the transport cannot continue.
+func (l *Links) Begin() error {
+	l.until--
+	return l.fatal
+}
+
+// EndDue reports that End has work.
+func (l *Links) EndDue() bool { return l.until < 0 || l.todo }
+
+// SendsDue reports that PollSends may find something: an idle poll costs one pass of the device.
+func (l *Links) SendsDue() bool { return l.EndDue() || l.pending > 0 }
+
+// PollSends handles completions of send requests where they have a queue of their own. It returns
+// how many it handled, and whether the queue is now empty.
+func (l *Links) PollSends() (n int, empty bool) {
+	n, err := l.cq.PollCQ(l.wcs[:])
+	for i := range l.wcs[:n] {
+		l.Sent(&l.wcs[i])
+	}
+	if err != nil {
+		l.Break(err)
+	}
+	return n, n < PollBatch
+}
+
+// PollCQ polls the SRQ's completion queue, which is empty if it returns fewer than PollBatch.
+// Without Config.RecvQP completions of send requests are there too, for Sent. The slice is valid
+// until the next poll. An error is for Break.
+func (l *Links) PollCQ() ([]verbs.WC, error) {
+	n, err := l.recvCQ.PollCQ(l.wcs[:])
+	return l.wcs[:n], err
+}
+
+// End does what not every poll needs: asynchronous events, deferred grants, losses. n is how many
+// events the poll has handled. empty means that no completions are left: only then have all
+// messages of a dead peer been delivered, and its loss may be reported. It returns what Poll does.
+func (l *Links) End(n int, empty bool) (int, error) {
+	l.until = rareEvery
+	l.pollEvents()
+	if l.todo {
+		n += l.settle(empty)
+	}
+	return n, l.fatal
+}
+
+// Break ends the transport as a whole: its device does what it must not. The first cause remains.
+func (l *Links) Break(err error) {
+	l.todo = true
+	if l.fatal == nil {
+		l.fatal = fmt.Errorf("transport/%s: %w", l.cfg.Mode, err)
+	}
+}
+
+// Broken returns the error of Break, errClosed after Close, and nil while the transport works.
+func (l *Links) Broken() error { return l.fatal }
+
+// Received handles the completion of a buffer of the SRQ. It returns the message and the rank that
+// it is from, which is -1 if the message is to be discarded: the receive failed, nobody knows the
+// queue pair, or the link has ended. The message is valid until Return, which must follow.
+func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
+	if invariant.Enabled {
+		l.ring.checkTaken(wc.WRID)
+	}
+	if wc.Status != verbs.WCSuccess {
+		l.RecvFailed(wc)
+		return -1, nil
+	}
+	rank = l.byQPN.find(wc.QPNum)
+	if rank < 0 || l.peers[rank].discards() {
+		return -1, nil
+	}
+	if wc.Data != nil {
+		return rank, wc.Data
+	}
+	return rank, l.ring.filled(wc.WRID, wc.ByteLen)
+}
+
+// Return gives a buffer back to the SRQ once its message was handled, or its receive has failed.
+func (l *Links) Return(wc *verbs.WC) {
+	if invariant.Enabled && wc.Data == nil {
+		invariant.PoisonStart(l.ring.filled(wc.WRID, wc.ByteLen))
+	}
+	if err := l.ring.post(wc.WRID); err != nil {
+		l.Break(err)
+	}
+}
+
+// Arm requests that Wait end at the next event.
+func (l *Links) Arm() error {
+	l.until = 0
+	if err := l.cq.Arm(false); err != nil || !l.cfg.RecvQP {
+		return err
+	}
+	return l.recvCQ.Arm(false)
+}
+
+// Disarm cancels Arm.
+func (l *Links) Disarm() {
+	l.cq.Disarm()
+	if l.cfg.RecvQP {
+		l.recvCQ.Disarm()
+	}
+}
+
+// Wait blocks until an event, Wake or Close. Any goroutine, one at a time.
+func (l *Links) Wait() error { return l.channel.Wait() }
+
+// Wake ends the Wait in progress or the next one. Any goroutine.
+func (l *Links) Wake() { l.channel.Wake() }

@@ -1,0 +1,176 @@
+package links
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// SendEager sends a tagged message; payload is copied before it returns. This is the small-message
+// path: it allocates nothing and reuses the work request of the last call.
+func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) error {
+	if uint(to) >= uint(len(l.peers)) {
+		return errRank(to, len(l.peers))
+	}
+	p := &l.peers[to]
+	if p.posted-p.done >= p.limit {
+		return l.noRoom(p)
+	}
+	if n := verbs.TMHSize + len(payload); n > l.inline || len(payload) > l.cfg.MaxEager {
+		return l.sendBig(to, appCtx, tag, payload)
+	}
+	format.PutEager(l.eagerB[:], appCtx, tag)
+	l.eagerS[1].Data = payload
+	return l.post(p, &l.eager, kindSend, 0)
+}
+
+// sendBig sends a message that is too long for inline.
+func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error {
+	if len(payload) > l.cfg.MaxEager {
+		return fmt.Errorf("transport/%s: an eager message of %d bytes, the limit is %d", l.cfg.Mode, len(payload), l.cfg.MaxEager)
+	}
+	n := format.PutEager(l.smallB[:], appCtx, tag)
+	return l.message(&l.peers[to], n, payload)
+}
+
+// post posts a request with the next sequence number, signalled if too many before it were not, so
+// that slots become free. id is the kind of its WRID and its slot; flags are added to the request's
+// for this one posting. The caller has checked that there is room.
+func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags) error {
+	seq := p.posted
+	if seq-p.signalled >= l.every-1 {
+		flags |= verbs.SendSignaled
+	}
+	if invariant.Enabled {
+		l.checkHeader(wr)
+	}
+	base := wr.Flags
+	wr.WRID = id | uint64(seq)
+	wr.Flags = base | flags
+	_, err := p.qp.PostSend(wr)
+	wr.Flags = base
+	if err != nil {
+		return l.refused(p, err)
+	}
+	p.posted = seq + 1
+	if flags&verbs.SendSignaled != 0 {
+		p.signalled = seq + 1
+		p.pending++
+		l.pending++
+	}
+	return nil
+}
+
+// refused handles a request that the device refused. Slots are counted, so a full queue is not
+// expected; ENOMEM is back-pressure all the same.
+func (l *Links) refused(p *peer, err error) error {
+	if errors.Is(err, syscall.ENOMEM) && p.posted != p.done && p.signalled != p.done {
+		return transport.ErrAgain
+	}
+	l.lose(p, causeLocal, fmt.Errorf("the device of this rank failed: posting a request: %w", err))
+	return p.err
+}
+
+// noRoom returns why a peer takes no request now.
+func (l *Links) noRoom(p *peer) error {
+	switch p.state {
+	case linkUp:
+		return transport.ErrAgain
+	case linkNew:
+		if p.err == nil {
+			return errNotConnected
+		}
+	}
+	return p.err
+}
+
+func errRank(rank, size int) error {
+	return fmt.Errorf("transport: rank %d: the job has %d ranks", rank, size)
+}
+
+// usable returns the peer if it can take a request, else why not.
+func (l *Links) usable(to int) (*peer, error) {
+	if uint(to) >= uint(len(l.peers)) {
+		return nil, errRank(to, len(l.peers))
+	}
+	p := &l.peers[to]
+	if p.posted-p.done >= p.limit {
+		return nil, l.noRoom(p)
+	}
+	return p, nil
+}
+
+// message sends n bytes of smallB and then payload: inline if possible, else from a bounce buffer.
+func (l *Links) message(p *peer, n int, payload []byte) error {
+	l.smallS[0] = verbs.SGE{Data: l.smallB[:n]}
+	l.smallS[1] = verbs.SGE{Data: payload}
+	wr := &l.small
+	if n+len(payload) <= l.inline {
+		wr.SGList = l.smallS[:]
+		return l.post(p, wr, kindSend, verbs.SendInline)
+	}
+	slot, buf, ok := l.bounce.Get()
+	if !ok {
+		return transport.ErrAgain
+	}
+	copy(buf[copy(buf, l.smallB[:n]):], payload)
+	l.smallS[0] = verbs.SGE{Data: buf[:n+len(payload)], LKey: l.bounce.LKey()}
+	wr.SGList = l.smallS[:1]
+	// Signalled: the completion returns the bounce buffer.
+	err := l.post(p, wr, kindBounce|uint64(slot)<<slotShift, verbs.SendSignaled)
+	if err != nil {
+		l.bounce.Put(slot)
+	}
+	return err
+}
+
+// SendRndv sends a rendezvous request.
+func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
+	p, err := l.usable(to)
+	if err != nil {
+		return err
+	}
+	if len(h.Extra) > format.MaxExtra {
+		return fmt.Errorf("transport/%s: a rendezvous header of %d bytes, the limit is %d", l.cfg.Mode, len(h.Extra), format.MaxExtra)
+	}
+	return l.message(p, format.PutRndv(l.smallB[:], h), nil)
+}
+
+// SendMarked sends a message of at most format.MaxSmall bytes, headers included, with immediate
+// data 0, which marks a software rendezvous (TMO 2.6). msg is copied.
+func (l *Links) SendMarked(to int, msg []byte) error {
+	p, err := l.usable(to)
+	if err != nil {
+		return err
+	}
+	l.small.Opcode = verbs.WRSendWithImm
+	err = l.message(p, copy(l.smallB[:], msg), nil)
+	l.small.Opcode = verbs.WRSend
+	return err
+}
+
+// SendFin tells the sender of rendezvous appCtx that its buffer was read.
+func (l *Links) SendFin(to int, appCtx uint32) error {
+	p, err := l.usable(to)
+	if err != nil {
+		return err
+	}
+	return l.message(p, format.PutFin(l.smallB[:], appCtx), nil)
+}
+
+// SendCtrl sends an untagged message, ordered with the others; msg is copied.
+func (l *Links) SendCtrl(to int, msg []byte) error {
+	p, err := l.usable(to)
+	if err != nil {
+		return err
+	}
+	if len(msg) > format.MaxCtrl {
+		return fmt.Errorf("transport/%s: a control message of %d bytes, the limit is %d", l.cfg.Mode, len(msg), format.MaxCtrl)
+	}
+	return l.message(p, format.PutCtrl(l.smallB[:]), msg)
+}

@@ -1,0 +1,62 @@
+package links
+
+import (
+	"errors"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// lossError explains the loss of a peer; p2p prefixes "rank 3 lost: ". It wraps the device's error
+// for errors.Is and errors.As.
+type lossError struct {
+	words string
+	cause error
+}
+
+func (e *lossError) Error() string { return e.words }
+func (e *lossError) Unwrap() error { return e.cause }
+
+const alike = "check that all ranks run the same build of the program"
+
+// explained turns a device's error into a lossError, with the text that only the device knows where
+// the user needs it; otherwise is the text for other errors.
+func explained(err error, otherwise string) error {
+	words := otherwise + " (" + err.Error() + ")"
+	switch {
+	case errors.Is(err, verbs.ErrPeerClosed):
+		words = "it has closed its World while this rank still counted on it"
+	case errors.Is(err, verbs.ErrPeerEnded):
+		words = "its process has ended or was killed"
+	case errors.Is(err, verbs.ErrPeerFailed):
+		words = "it has given up its connection to this rank: see what it reports"
+	case errors.Is(err, verbs.ErrUnreachable):
+		words = "it cannot be reached: check that its process runs, and that the network between the two hosts lets connections " +
+			"through (" + err.Error() + ")"
+	}
+	return &lossError{words, err}
+}
+
+// ofStatus explains a completion with an error status.
+func ofStatus(s verbs.WCStatus) error {
+	words := "the device of this rank failed"
+	switch s {
+	case verbs.WCWRFlushErr:
+		words = "the connection to it failed"
+	case verbs.WCRetryExcErr, verbs.WCRespTimeoutErr:
+		words = "it does not answer: check that its process runs, and the network between the two hosts"
+	case verbs.WCRNRRetryExcErr:
+		words = "it has taken no messages for too long: check that its process runs and is not stopped"
+	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr, verbs.WCBadRespErr, verbs.WCRemAbortErr:
+		words = "it refuses what this rank asks of it: " + alike
+	}
+	return &lossError{words, &verbs.StatusError{Status: s}}
+}
+
+// ofEvent explains an asynchronous event about a queue pair.
+func ofEvent(ev *verbs.AsyncEvent) error {
+	if ev.Type == verbs.EventQPReqErr || ev.Type == verbs.EventQPAccessErr {
+		return explained(orUnknown(ev.Err), "what it asks of this rank is refused: "+alike)
+	}
+	return explained(orUnknown(ev.Err), "the connection to it broke: check that its process runs, the network between the two hosts, and that "+
+		"all ranks run the same build of the program")
+}

@@ -1,0 +1,48 @@
+package links
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// TestWords: the text of a loss, and the errors that it wraps.
+func TestWords(t *testing.T) {
+	refused := errors.New("connection refused")
+	for _, c := range []struct {
+		err, behind error
+		want        string
+	}{
+		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: fmt.Errorf("queue pair 3: %w", verbs.ErrPeerClosed)}), verbs.ErrPeerClosed,
+			"it has closed its World while this rank still counted on it"},
+		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: verbs.ErrPeerEnded}), verbs.ErrPeerEnded, "its process has ended or was killed"},
+		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPAccessErr, Err: verbs.ErrPeerFailed}), verbs.ErrPeerFailed,
+			"it has given up its connection to this rank: see what it reports"},
+		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: fmt.Errorf("tcp: %w to h:1: %w", verbs.ErrUnreachable, refused)}), refused,
+			"it cannot be reached: check that its process runs, and that the network between the two hosts lets connections through " +
+				"(tcp: cannot connect to h:1: connection refused)"},
+		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: refused}), refused, "the connection to it broke: check that its process runs, " +
+			"the network between the two hosts, and that all ranks run the same build of the program (connection refused)"},
+		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPReqErr, Err: refused}), refused,
+			"what it asks of this rank is refused: check that all ranks run the same build of the program (connection refused)"},
+		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPReqErr}), nil,
+			"what it asks of this rank is refused: check that all ranks run the same build of the program (the device does not say why)"},
+	} {
+		require.EqualError(t, c.err, c.want)
+		if c.behind != nil {
+			require.ErrorIs(t, c.err, c.behind)
+		}
+	}
+	for s := verbs.WCLocLenErr; s <= verbs.WCTMRndvIncomplete; s++ {
+		err := ofStatus(s)
+		status, ok := errors.AsType[*verbs.StatusError](err)
+		require.True(t, ok)
+		require.Equal(t, s, status.Status)
+		require.NotContains(t, err.Error(), s.String())
+	}
+	require.EqualError(t, ofStatus(verbs.WCRetryExcErr), "it does not answer: check that its process runs, and the network between the two hosts")
+}
