@@ -1,5 +1,5 @@
-// Package progresstest is what tests and simulations do with engines beyond what programs may: decide
-// when time is up.
+// Package progresstest is what tests and simulations do with engines beyond what programs may:
+// decide when time is up.
 package progresstest
 
 import (

@@ -130,8 +130,8 @@ func awaitSomehow(t *testing.T, rng *rand.Rand, f *fake, o *op) {
 	}
 }
 
-// awaitAll has goroutines wait for an operation each, with these contexts, and returns when all have
-// parked, one after the other.
+// awaitAll has goroutines wait for an operation each, with these contexts, and returns when all
+// have parked, one after the other.
 func awaitAll(t *testing.T, f *fake, ctxs ...context.Context) (ops []*op, got []chan error) {
 	for i, ctx := range ctxs {
 		o, err := &op{}, make(chan error, 1)

@@ -84,12 +84,12 @@ type policy struct {
 	every  time.Duration // and so long after the one before
 }
 
-// policy decides by the limit that was set (0: none), whether other goroutines of this process
-// want to run, how long a large message on its way is to be watched (0: there is none), and who
-// else wants the processor. With GOMAXPROCS 1 the peer may have a processor of its own, then parking too early is
-// dear, or share this one, then it cannot run while this rank polls. Offering it costs little in
-// the first case and is all that helps in the second. Who moves a large message has use for its
-// processor, and shares it only where there are too few.
+// policy decides by the limit that was set (0: none), whether other goroutines of this process want
+// to run, how long a large message on its way is to be watched (0: there is none), and who else
+// wants the processor. With GOMAXPROCS 1 the peer may have a processor of its own, then parking too
+// early is dear, or share this one, then it cannot run while this rank polls. Offering it costs
+// little in the first case and is all that helps in the second. Who moves a large message has use
+// for its processor, and shares it only where there are too few.
 func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Duration) policy {
 	share := n.crowded() || n.procs == 1 || n.load == loadShared && transfer == 0
 	dear := share && n.load == loadLate

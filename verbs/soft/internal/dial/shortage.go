@@ -111,8 +111,8 @@ func (c *Connector) acceptShort(r *reserve, short error) (net.Conn, error) {
 	return nil, short
 }
 
-// dialled tells whether a connection waits at l; a listener that cannot tell has one. After a signal
-// it is asked again the next time.
+// dialled tells whether a connection waits at l; a listener that cannot tell has one. After a
+// signal it is asked again the next time.
 func dialled(l net.Listener) bool {
 	s, ok := l.(syscall.Conn)
 	if !ok {
