@@ -23,7 +23,7 @@ func recvBriefly(t *testing.T, e *Engine, tag uint64, buf []byte) {
 
 // abandon does what the context of a blocking receive does, and reports whether that has ended it.
 func abandon(r Request) bool {
-	r.op.e.lock()
+	r.op.e.mu.Lock()
 	defer r.op.e.mu.Unlock()
 	return r.op.abandon()
 }
@@ -130,7 +130,7 @@ func TestAbandonedCallFinishes(t *testing.T) {
 		t.Fatalf("the call has ended: %+v", o)
 	case <-time.After(20 * time.Millisecond):
 	}
-	e.lock()
+	e.mu.Lock()
 	c.net.nodes[1].holdRds = false
 	e.mu.Unlock()
 	c.step()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/tagmatch/tagmatch/progress/internal/hook"
 )
 
 // cancel ends an operation at once where that is possible. A rendezvous request is withdrawn first,
@@ -38,9 +40,18 @@ func (op *Op) askBack() {
 // one of both sides has the message.
 const revokeGrace = 50 * time.Millisecond
 
-// graceByClock is Config.Grace where time is the clock's.
+// graceByClock bounds the wait for a receiver that is to answer for a send, see reclaimLocked.
 func graceByClock() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), revokeGrace)
+}
+
+// What package progresstest reaches.
+func init() {
+	hook.WithGrace = func(cfg any, grace func() (context.Context, context.CancelFunc)) any {
+		c := cfg.(Config)
+		c.grace = grace
+		return c
+	}
 }
 
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
@@ -48,9 +59,9 @@ func graceByClock() (context.Context, context.CancelFunc) {
 // revoked: reads of the buffer fail from then on. One that is receiving the message is asked again
 // and again whether it still does. A receive whose message is being read requeues it unless another
 // waits for it.
-func (e *Engine) reclaimLocked(op *Op, life uint64) {
+func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 	for op.state == opWithdrawing && e.caps.Revoke {
-		if e.awaitGraceLocked(op, life) {
+		if e.awaitGraceLocked(op, gen) {
 			return
 		}
 		if op.state == opWithdrawing {
@@ -62,15 +73,15 @@ func (e *Engine) reclaimLocked(op *Op, life uint64) {
 	if op.state == opReading && e.caps.Revoke && op.abandon() {
 		return
 	}
-	_ = e.awaitLocked(context.Background(), op, life)
+	_ = e.wait.Await(context.Background(), op, gen)
 }
 
 // awaitGraceLocked waits for the end of op while its receiver may take its time, and reports
 // whether it has ended.
-func (e *Engine) awaitGraceLocked(op *Op, life uint64) bool {
-	ctx, cancel := e.cfg.Grace()
+func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
+	ctx, cancel := e.cfg.grace()
 	defer cancel()
-	return e.awaitLocked(ctx, op, life) == nil
+	return e.wait.Await(ctx, op, gen) == nil
 }
 
 // withdrawnFrom ends a receive whose message was taken back while it was received. It is

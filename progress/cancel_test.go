@@ -214,7 +214,7 @@ func TestWithdrawTaken(t *testing.T) {
 		s := c.e[0].Isend(1, 5, fill(1000, 1))
 		c.step()
 		for range 3 {
-			c.e[0].lock()
+			c.e[0].mu.Lock()
 			s.op.askBack()
 			c.e[0].mu.Unlock()
 			c.step()

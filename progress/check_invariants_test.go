@@ -49,7 +49,7 @@ func violation(f func()) (v *invariant.Violation) {
 // brokenIn is broken with the engine's lock held.
 func brokenIn(t *testing.T, e *Engine, rule string, f func()) string {
 	t.Helper()
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	return broken(t, rule, f)
 }
@@ -71,27 +71,11 @@ func TestOwnerIsChecked(t *testing.T) {
 		func() { e.peers[1].lose(nil) },
 		func() { e.peers[1].markDirty() },
 		func() { (*sink)(e).Eager(1, 1, 1, nil) },
-		func() { _ = e.awaitLocked(bg, r.op, pending(r.gen)) },
 	} {
 		broken(t, "owner", f)
 	}
 	brokenIn(t, e, "owner", func() { (*sink)(e).Fin(1, 1) }) // the lock is held, but nobody polls
 	c.callback(0, func(transport.Sink) { broken(t, "owner", func() { e.pollLocked() }) })
-}
-
-func TestSecondPollerIsFound(t *testing.T) {
-	c := doomed(t, 1, fakeOpts{})
-	e := c.e[0]
-	e.lock()
-	e.takeRoleLocked()
-	e.mu.Unlock()
-	found := make(chan *invariant.Violation)
-	go func() {
-		e.lock()
-		defer e.mu.Unlock()
-		found <- violation(e.takeRoleLocked)
-	}()
-	require.NotNil(t, <-found)
 }
 
 func TestCompletionTwice(t *testing.T) {
@@ -155,8 +139,6 @@ func TestPoolIsChecked(t *testing.T) {
 		{"poison", func(op *Op) { op.peer = 1 }},
 		{"poison", func(op *Op) { op.handle = 1 }},
 		{"poison", func(op *Op) { op.slot = slot{} }},
-		{"waiter", func(op *Op) { op.done = make(chan struct{}) }},
-		{"waiter", func(op *Op) { op.waiters = new(waiter) }},
 		{"V16", func(op *Op) { op.region = new(fakeRegion) }},
 		{"pool", func(op *Op) { op.buf = make([]byte, 1) }},
 		{"pool", func(op *Op) { op.err = ErrCanceled }},
@@ -168,31 +150,12 @@ func TestPoolIsChecked(t *testing.T) {
 		e.ops.free = nil
 	}
 	r := e.Irecv(1, 1, exact, nil)
-	e.lock()
+	e.mu.Lock()
 	e.posted.Remove(r.op.handle)
 	r.op.complete(Status{}, nil)
 	e.mu.Unlock()
 	r.op.linked = true
 	broken(t, "list", func() { _, _ = r.Wait(bg) })
-}
-
-func TestFreeWaiterIsNotWoken(t *testing.T) {
-	c := doomed(t, 2, fakeOpts{})
-	e := c.e[0]
-	r := e.Irecv(1, 6, exact, nil)
-	e.lock()
-	w := e.newWaiterLocked(r.op)
-	e.wait.parked.push(w)
-	text := broken(t, "waiter", func() { e.freeWaiterLocked(w) })
-	require.Contains(t, text, "receive of up to 0 bytes from 1, tag 0x6")
-	require.Contains(t, text, here)
-	e.wait.parked.remove(w)
-	w.op = r.op
-	e.freeWaiterLocked(w)
-	broken(t, "waiter", func() { e.freeWaiterLocked(w) })
-	e.wait.heir = w
-	broken(t, "waiter", e.checkWaitersLocked)
-	e.mu.Unlock()
 }
 
 func TestConsumedRequestNamesItsPost(t *testing.T) {
@@ -263,7 +226,7 @@ func TestBlockingSendBuffer(t *testing.T) {
 	go func() { sent <- violation(func() { _ = c.e[0].Send(bg, 1, 3, buf) }) }()
 	for c.e[0].Metrics().RequestsNow == 0 {
 	}
-	c.e[0].lock()
+	c.e[0].mu.Lock()
 	buf[0]++
 	c.e[0].mu.Unlock()
 	_, err := c.e[1].Recv(bg, 0, 3, exact, make([]byte, 1000))

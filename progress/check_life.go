@@ -44,7 +44,7 @@ func slotOf(id uint64) slot { return slot{index: uint32(id), gen: uint32(id >> 3
 func (op *Op) checkUnused() {
 	invariant.Check(op.note == nil && op.peer == poisonInt && op.tag == poisonWord && op.slot == poisonSlot && op.handle == poisonHandle,
 		"poison", "an operation in the pool was written to")
-	invariant.Check(op.waiters == nil && op.done == nil, "waiter", "an operation in the pool is waited for")
+	op.CheckUnused()
 	op.checkFree()
 }
 
@@ -129,26 +129,6 @@ func (t *slots) checkTaken(s slot) {
 	invariant.Check(int(s.index) < len(t.entries), "slot", "slot %d of %d is released", s.index, len(t.entries))
 	en := &t.entries[s.index]
 	invariant.Check(en.gen == s.gen, "slot", "slot %d is released in its generation %d and is in generation %d: %s", s.index, s.gen, en.gen, en.note.where())
-}
-
-// waiterCheck is a waiter's.
-type waiterCheck struct {
-	note  *record // of the operation that it waits for
-	taken bool
-}
-
-func (c *waiterCheck) take(op *Op) {
-	invariant.Check(!c.taken, "waiter", "a waiter is used twice: %s", c.note.where())
-	c.note, c.taken = op.note, true
-}
-
-// free looks at a waiter that goes: nothing may wake it any more.
-func (w *waiter) free(e *Engine) {
-	invariant.Check(w.inv.taken, "waiter", "a waiter is freed twice: %s", w.inv.note.where())
-	s := &e.wait
-	invariant.Check(w.next == nil && w.prev == nil && s.parked.head != w && s.heir != w && s.sleeper != w, "waiter",
-		"a waiter is freed in a list: %s", w.inv.note.where())
-	w.inv.taken = false
 }
 
 // enterPoll and leavePoll are around transport.Poll, which does not nest.

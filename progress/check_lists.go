@@ -42,7 +42,7 @@ func (e *Engine) checkAllLocked() {
 	e.checkSendsLocked()
 	e.checkReadsLocked()
 	e.checkPeersLocked()
-	e.checkWaitersLocked()
+	e.wait.Check()
 	if e.off.tags != nil {
 		e.off.check(e.posted)
 	}
@@ -207,24 +207,4 @@ func (e *Engine) checkPeersLocked() {
 func (p *peer) checkLost() {
 	invariant.Check(p.out.empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
 	invariant.Check(p.readq.empty(), "list", "a receive waits for room to read from rank %d, which is lost", p.rank)
-}
-
-// checkWaitersLocked checks the list of those that have parked.
-func (e *Engine) checkWaitersLocked() {
-	w := &e.wait
-	heir := w.heir == nil
-	for p := w.parked.head; p != nil; p = p.next {
-		invariant.Check(p.inv.taken, "waiter", "a waiter that is free is parked: %s", p.inv.note.where())
-		invariant.Check(p.op == nil || p.op.note == p.inv.note, "waiter", "a waiter is parked for an operation that is consumed: %s", p.inv.note.where())
-		heir = heir || p == w.heir
-	}
-	invariant.Check(heir, "waiter", "the heir of the poller role is not parked: %s", w.heir.noteOf())
-	invariant.Check(w.sleeper == nil || w.polling.Load(), "waiter", "a goroutine sleeps in the transport without the poller role")
-}
-
-func (w *waiter) noteOf() where {
-	if w == nil {
-		return where{}
-	}
-	return w.inv.note.where()
 }

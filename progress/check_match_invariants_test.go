@@ -31,7 +31,7 @@ func TestMatchesAreChecked(t *testing.T) {
 		}},
 		"receive stays in the list": {"V3", "waits for another", func(e *Engine) { e.checkReceiveLocked(20, opOf(e, 20)) }},
 		"receive matched before":    {"V3", "that is matched", func(e *Engine) { op := opOf(e, 20); op.state = opMatched; e.checkReceiveLocked(20, op) }},
-		"receive that has ended":    {"V3", "has ended", func(e *Engine) { op := opOf(e, 20); op.life.Add(1); e.checkReceiveLocked(20, op) }},
+		"receive that has ended":    {"V3", "has ended", func(e *Engine) { op := opOf(e, 20); op.SetEnded(); e.checkReceiveLocked(20, op) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)
@@ -80,7 +80,7 @@ func TestMatchInLongListIsChecked(t *testing.T) {
 	for tag := range uint64(invariant.SmallList) {
 		e.Irecv(0, 100+tag, exact, make([]byte, 8))
 	}
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.inv.matches = 0
 	pass := func() { e.checkReceiveLocked(20, nil) }

@@ -73,7 +73,7 @@ func (r *record) String() string {
 }
 
 // underWay tells whether the operation has not ended.
-func (r *record) underWay() bool { return r.op.life.Load() == pending(r.gen) }
+func (r *record) underWay() bool { return r.op.Pending(r.gen) }
 
 // where is a record with the place of its post. It is text only once somebody reads it.
 type where struct{ r *record }
@@ -93,7 +93,7 @@ func (op *Op) takeNote(kind noteKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.posts++
-	r := &record{op: op, gen: op.life.Load() >> 1, kind: kind, peer: op.peer, tag: op.tag, mask: op.mask, length: len(op.buf), seq: c.posts, posted: invariant.Here()}
+	r := &record{op: op, gen: op.Gen(), kind: kind, peer: op.peer, tag: op.tag, mask: op.mask, length: len(op.buf), seq: c.posts, posted: invariant.Here()}
 	if r.kind.sends() {
 		r.buf, r.sum = op.buf, xxhash.Sum64(op.buf)
 	} else if r.kind == noteRecv {

@@ -14,7 +14,6 @@ type (
 	noteKind uint8
 
 	engineCheck struct{}
-	waiterCheck struct{}
 )
 
 const (
@@ -34,8 +33,6 @@ func (note) inactive() error { return ErrInactive }
 
 func (*Op) poison() {}
 
-func (*waiterCheck) take(*Op)       {}
-func (*waiter) free(*Engine)        {}
 func (*slots) checkTaken(slot)      {}
 func (*Engine) warnOpenLocked()     {}
 func (*engineCheck) dump(io.Writer) {}

@@ -15,7 +15,7 @@ import (
 // said nothing before.
 func rule(t *testing.T, e *Engine, name string, spoil func()) {
 	t.Helper()
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.checkAllLocked()
 	spoil()
@@ -84,7 +84,7 @@ func TestRulesAreChecked(t *testing.T) {
 			op.handle = e.posted.Post(20, exact, op)
 		}},
 		"matched receive in the list": {"V5", func(e *Engine) { opOf(e, 20).state = opMatched }},
-		"ended receive in the list":   {"V5", func(e *Engine) { opOf(e, 20).life.Add(1) }},
+		"ended receive in the list":   {"V5", func(e *Engine) { opOf(e, 20).SetEnded() }},
 		"kept receive forgotten":      {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); e.off.kept.Remove(op.kept) }},
 		"kept receive does not wait":  {"V18", func(e *Engine) { e.off.waiting.remove(opOf(e, 22)) }},
 		"waiting receive is not kept": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.kept.Remove(op.kept); e.off.kept.Post(22, exact, op) }},
@@ -170,13 +170,6 @@ func TestRulesAreChecked(t *testing.T) {
 		}},
 		"read without its name":     {"list", func(e *Engine) { e.readers = map[request]*Op{} }},
 		"call of Room that is none": {"list", func(e *Engine) { e.rooms = []*Op{opOf(e, 20)} }},
-		"sleeper without the role":  {"waiter", func(e *Engine) { e.wait.sleeper = new(waiter) }},
-		"waiter freed and parked":   {"waiter", func(e *Engine) { e.wait.parked.push(new(waiter)) }},
-		"waiter of another operation": {"waiter", func(e *Engine) {
-			w := e.newWaiterLocked(opOf(e, 20))
-			w.op = opOf(e, 21)
-			e.wait.parked.push(w)
-		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)
@@ -191,7 +184,7 @@ func TestLongListIsChecked(t *testing.T) {
 	for tag := range uint64(checkSmall) {
 		e.Irecv(0, 100+tag, exact, make([]byte, 8))
 	}
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sends.used++
 	e.inv.idle = 0
@@ -211,7 +204,7 @@ func TestOverlapIsCheckedFarIn(t *testing.T) {
 	require.Equal(t, receives, e.off.entries)
 	e.off.least = 100
 	e.Irecv(0, receives, exact, make([]byte, 8)) // stays in software
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	op := e.off.slots.entries[overlapped].op
 	op.tag, op.note.order = receives, 1<<20
@@ -236,7 +229,7 @@ func TestLossIsChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, e := busy(t)
-			e.lock()
+			e.mu.Lock()
 			defer e.mu.Unlock()
 			spoil(e)
 			broken(t, "list", func() { e.peers[0].checkLost() })
@@ -293,7 +286,6 @@ func TestEventsAreChecked(t *testing.T) {
 		"recall of what is not offered":     {"state", func(e *Engine) { opOf(e, 22).recall(ErrCanceled) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
 		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
-		"waiter used twice":                 {"waiter", func(e *Engine) { op := opOf(e, 20); e.newWaiterLocked(op).inv.take(op) }},
 		"operation freed without a record": {"pool", func(e *Engine) {
 			op := opOf(e, 20)
 			delete(e.inv.live, op.note)
@@ -320,7 +312,7 @@ func found(e *Engine, op *Op) {
 // recalled.
 func TestRulesHold(t *testing.T) {
 	c, e := busy(t)
-	e.lock()
+	e.mu.Lock()
 	e.checkAllLocked()
 	e.mu.Unlock()
 	c.callback(0, func(s transport.Sink) { s.PeerLost(1, nil) })
@@ -328,7 +320,7 @@ func TestRulesHold(t *testing.T) {
 	c.net.nodes[1].holdRds = false
 	c.step()
 	for _, e := range c.e {
-		e.lock()
+		e.mu.Lock()
 		e.checkAllLocked()
 		e.mu.Unlock()
 	}

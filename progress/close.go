@@ -13,7 +13,7 @@ func (e *Engine) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.broken != nil {
 		return e.broken
@@ -66,25 +66,13 @@ func (e *Engine) close(cause error) error {
 	if cause == nil {
 		cause = ErrClosed
 	}
-	e.lock()
-	e.closing = true
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.warnOpenLocked()
 	if e.broken == nil {
 		e.broken = cause
 	}
-	running := e.loop.running
-	e.kickLocked()
-	e.tr.Wake()
-	e.mu.Unlock()
-	// Nobody may be inside the transport when it goes.
-	if running {
-		<-e.loop.done
-	}
-	e.lock()
-	defer e.mu.Unlock()
-	for e.wait.sleeper != nil {
-		e.wait.awake.Wait()
-	}
+	e.wait.Stop()             // nobody may be inside the transport when it goes
 	e.failAllLocked(e.broken) // withdraws the buffers that are offered to peers, while the transport is there for it
 	e.wires = e.wiresLocked()
 	err := e.tr.Close()
@@ -107,7 +95,7 @@ func (e *Engine) Abort(err error) {
 	if err == nil {
 		err = ErrAborted
 	}
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.broken != nil {
 		return

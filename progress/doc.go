@@ -1,13 +1,12 @@
 // Package progress is the engine of tagmatch: it matches messages with receives, runs the eager and
-// rendezvous protocols, accounts for the memory of unexpected messages, and waits.
+// rendezvous protocols, and accounts for the memory of unexpected messages.
 //
 // Concurrency: every exported method of an Engine and of a Request may be called from any
 // goroutine. Inside, one engine is one single-threaded state machine under one mutex; functions
-// whose name ends in Locked need it, and so do the methods of peer and Op. A waiter takes the
-// poller role and polls for everybody, the other waiters wait for their own request; who leaves the
-// role hands it on. Unless Config.Manual is set, one goroutine per engine moves operations while no
-// application goroutine polls; it sleeps otherwise. The state machine has no goroutine, timer or
-// clock of its own: only waiting has.
+// whose name ends in Locked need it, and so do the methods of peer and Op. Goroutines wait in
+// package internal/wait, where one of them polls the engine for all. Unless Config.Manual is set,
+// one goroutine per engine moves operations while no application goroutine polls; it sleeps
+// otherwise.
 //
 // "TMO 6.3" is section 6.3 of docs/tag-matching-offload.md: how host and device match together. V1
 // to V19 are its invariants.

@@ -16,7 +16,7 @@ const dumpMost = 32
 // Dump writes what this rank waits for, for people.
 func (e *Engine) Dump(out io.Writer) error {
 	var b bytes.Buffer
-	e.lock()
+	e.mu.Lock()
 	e.dumpLocked(&b)
 	e.mu.Unlock()
 	_, err := out.Write(b.Bytes())
@@ -25,9 +25,7 @@ func (e *Engine) Dump(out io.Writer) error {
 
 func (e *Engine) dumpLocked(b *bytes.Buffer) {
 	fmt.Fprintf(b, "rank %d of %d, transport %s on %s\n", e.cfg.Rank, e.cfg.Size, e.caps.Name, e.caps.Device)
-	if n := &e.wait.neighbours; n.processors > 0 {
-		fmt.Fprintf(b, "ranks that share its processors: %d on %d%v\n", n.ranks, n.processors, n.load)
-	}
+	e.wait.Dump(b)
 	e.dumpWiresLocked(b)
 	if e.broken != nil {
 		fmt.Fprintf(b, "stopped: %v\n", e.broken)

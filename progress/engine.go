@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
 	"github.com/tagmatch/tagmatch/progress/internal/credit"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
+	"github.com/tagmatch/tagmatch/progress/internal/wait"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -37,9 +35,7 @@ type Config struct {
 	// not block; nil: nothing.
 	Lost func(rank int, cause error)
 
-	// Grace bounds the wait for a receiver that is to answer for a send, see reclaimLocked; nil: by
-	// the clock.
-	Grace func() (context.Context, context.CancelFunc)
+	grace func() (context.Context, context.CancelFunc) // see graceByClock; another one by progresstest
 }
 
 const (
@@ -49,8 +45,8 @@ const (
 
 // Engine is one rank's messaging state. All fields without a word of their own are guarded by mu.
 type Engine struct {
-	mu   invariant.Mutex
-	want atomic.Int32 // goroutines in lockSlow: the poller gives way to them
+	mu   wait.Lock
+	wait wait.Set
 	inv  engineCheck
 
 	cfg  Config // constant
@@ -70,8 +66,7 @@ type Engine struct {
 
 	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender asks for one
 
-	ops     opPool
-	waiters *waiter // free ones
+	ops opPool
 
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
@@ -86,13 +81,10 @@ type Engine struct {
 	lost      []int // in order of loss
 	unacked   int   // ranks in lost that AckFailures has not been told
 	broken    error // why new operations fail: closed, aborted, transport failure
-	closing   bool
 	closed    bool
 	wires     []string // once closed: what Wires said last
 	off       offload
 	m         Metrics // those that are counted at once, see Metrics
-	wait      waitState
-	loop      loopState
 	closeOnce sync.Once
 	closeErr  error
 	entered   [opStates]uint64 // operations that came to each state
@@ -157,8 +149,8 @@ func (e *Engine) configure() error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
-	if c.Grace == nil {
-		c.Grace = graceByClock
+	if c.grace == nil {
+		c.grace = graceByClock
 	}
 	e.pool = credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
 	e.posted = matching.NewPosted[*Op](c.Seed)
@@ -173,10 +165,11 @@ func (e *Engine) configure() error {
 		e.peers[i].e, e.peers[i].rank = e, i
 		e.peers[i].in.account = e.pool.Open()
 	}
-	e.wait.init(c.SpinLimit)
-	e.surveyLocked()
-	e.wait.awake.L = &e.mu
-	e.loop.init()
+	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
+	if c.Left != nil {
+		w.Left = e.leaveDeviceLocked
+	}
+	e.wait.Init(&e.mu, (*waitEngine)(e), e.tr, w)
 	return nil
 }
 
@@ -195,7 +188,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	if err != nil {
 		return fmt.Errorf("progress: address of rank %d: %w", peer, err)
 	}
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := &e.peers[peer]
 	p.out.allowed = a.window
@@ -211,58 +204,42 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 
 // Start begins progress; all ranks are connected.
 func (e *Engine) Start() {
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.cfg.Manual && !e.loop.running && !e.closing {
-		e.loop.running = true
-		go e.progressLoop()
-	}
+	e.wait.Start()
 }
 
 // Poll makes progress once, without waiting, and returns how many events there were.
 func (e *Engine) Poll() int {
-	e.lock()
+	e.mu.Lock()
 	n := e.pollLocked()
 	e.mu.Unlock()
 	return n
 }
 
-// Owner is the engine's lock, for a device that works by itself while nobody is in the engine.
-func (e *Engine) Owner() sync.Locker { return (*owner)(e) }
+// Owner is the engine's lock, for a device that works by itself while nobody is in the engine. It
+// has AssertHeld too, for builds that check who works on the device.
+func (e *Engine) Owner() sync.Locker { return &e.mu }
 
-type owner Engine
-
-func (o *owner) Lock()   { (*Engine)(o).lock() }
-func (o *owner) Unlock() { o.mu.Unlock() }
-
-// AssertHeld is for builds that check who works on the device.
-func (o *owner) AssertHeld(what string) { o.mu.AssertHeld(what) }
-
-// lock takes the mutex; a poller that holds it for long sees that it is wanted.
-func (e *Engine) lock() {
-	if !e.mu.TryLock() {
-		e.lockSlow()
-	}
-}
-
-func (e *Engine) lockSlow() {
-	e.want.Add(1)
+// Share says how many ranks, this one included, share the processors that this one may use, and how
+// many processors those are. A rank that shares them offers its processor while it waits. To be
+// called before Start; without it a rank takes it that there are enough.
+func (e *Engine) Share(ranks, processors int) {
 	e.mu.Lock()
-	e.want.Add(-1)
+	defer e.mu.Unlock()
+	e.wait.Share(ranks, processors)
 }
 
-// giveWayLocked lets those who want the lock have it. sync.Mutex alone would let the poller take it
-// again at once and starve them for a millisecond.
-func (e *Engine) giveWayLocked() {
-	oneP := e.wait.oneP
-	e.mu.Unlock()
-	for i := 1; e.want.Load() != 0 && i < 1024; i++ {
-		if i%256 == 0 || oneP {
-			runtime.Gosched()
-		}
-	}
-	e.mu.Lock()
-}
+// waitEngine is the engine as those who wait in it see it.
+type waitEngine Engine
+
+func (w *waitEngine) Poll() int { return (*Engine)(w).pollLocked() }
+
+func (w *waitEngine) Refused() bool { return len(w.dirty) != 0 || len(w.flushers) != 0 }
+
+func (w *waitEngine) Broken() bool { return w.broken != nil }
+
+func (w *waitEngine) Fail(err error) { (*Engine)(w).breakLocked(err) }
 
 // pollLocked drives the transport, which calls the sink, and posts again what had no room.
 func (e *Engine) pollLocked() int {

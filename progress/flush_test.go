@@ -225,7 +225,7 @@ func TestFlushesTogether(t *testing.T) {
 
 // flushing is how many flushes of rank 0 are under way.
 func (c *cluster) flushing() int {
-	c.e[0].lock()
+	c.e[0].mu.Lock()
 	defer c.e[0].mu.Unlock()
 	return len(c.e[0].flushers)
 }

@@ -17,9 +17,9 @@ const (
 // connected to, or one that has given up the connection at its own end. Messages of that rank that
 // have arrived can still be received.
 func (e *Engine) PeerLost(rank int, cause error) {
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
-	if rank < 0 || rank >= len(e.peers) || e.closing {
+	if rank < 0 || rank >= len(e.peers) || e.wait.Stopping() {
 		return
 	}
 	p := &e.peers[rank]
@@ -28,7 +28,7 @@ func (e *Engine) PeerLost(rank int, cause error) {
 			empty = 0
 		}
 	}
-	if p.lost != nil || e.closing {
+	if p.lost != nil || e.wait.Stopping() {
 		return
 	}
 	p.end(cause)
@@ -103,7 +103,7 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 		switch {
 		case !which(op):
 		case op.state == opOffered:
-			if !e.closing {
+			if !e.wait.Stopping() {
 				op.recall(err) // the device may write to the buffer
 			}
 		default:
@@ -128,14 +128,14 @@ func (e *Engine) lossLocked() error {
 
 // Failed lists the ranks that are known to be lost.
 func (e *Engine) Failed() []int {
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	return sortedRanks(e.lost)
 }
 
 // AckFailures lets receives from any source go on without these ranks.
 func (e *Engine) AckFailures(ranks ...int) {
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range ranks {
 		if r < 0 || r >= len(e.peers) {

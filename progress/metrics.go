@@ -89,9 +89,10 @@ func (e *Engine) countFailedLocked(err error) {
 
 // Metrics returns the counters as they are now.
 func (e *Engine) Metrics() Metrics {
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := e.m
+	m.Parks, m.Sleeps = e.wait.Counts()
 	m.Queued, m.RndvSent = e.entered[opQueued], e.entered[opRequested]
 	m.Offload = e.off.m
 	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffered], e.entered[opMatched]
@@ -107,7 +108,7 @@ func (e *Engine) Metrics() Metrics {
 // Wires names what carries the messages to each rank, as the transport calls it: empty where it
 // does not say. After Close it is what it was before.
 func (e *Engine) Wires() []string {
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.wiresLocked()
 }

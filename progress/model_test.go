@@ -61,7 +61,7 @@ func (md *model) post(r *modelRecv) {
 
 // recalled tells whether only the device can still give the receive a message.
 func (r *modelRecv) recalled() bool {
-	return r.asked && (r.req.op.life.Load() != pending(r.req.gen) || r.req.op.state == opRecalled)
+	return r.asked && (!r.req.op.Pending(r.req.gen) || r.req.op.state == opRecalled)
 }
 
 // arrive takes a message that comes to the engine; en is the entry of the device that matched it,
@@ -111,7 +111,7 @@ func (md *model) withdraw(id uint32, src int) {
 
 // wireName is the name of the message's rendezvous, impossible for an eager one.
 func (m *modelMsg) wireName() uint32 {
-	if m.req.op.life.Load()>>1 != m.req.gen || m.req.op.region == nil {
+	if m.req.op.Gen() != m.req.gen || m.req.op.region == nil {
 		return ^uint32(0)
 	}
 	return m.req.op.slot.wire()
@@ -232,7 +232,7 @@ func (s *schedule) act() {
 }
 
 func (s *schedule) cancel(rank int, r *modelRecv) {
-	if op := r.req.op; op.life.Load() == pending(r.req.gen) && (op.state == opOffered || op.state == opRecalled) {
+	if op := r.req.op; op.Pending(r.req.gen) && (op.state == opOffered || op.state == opRecalled) {
 		r.asked = true
 	} else {
 		s.models[rank].cancel(r)
@@ -244,9 +244,9 @@ func (s *schedule) cancel(rank int, r *modelRecv) {
 // that the message matches.
 func (s *schedule) abandon(rank int, r *modelRecv) {
 	e := s.c.e[rank]
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
-	if op := r.req.op; !r.reported && op.life.Load() == pending(r.req.gen) && op.state == opReading {
+	if op := r.req.op; !r.reported && op.Pending(r.req.gen) && op.state == opReading {
 		md := s.models[rank]
 		alone := !slices.ContainsFunc(md.posted, func(x *modelRecv) bool { return matches(x, r.got) })
 		require.Equal(s.t, alone, op.abandon())

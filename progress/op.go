@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tagmatch/tagmatch/matching"
+	"github.com/tagmatch/tagmatch/progress/internal/wait"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -17,14 +18,13 @@ type Status struct {
 // Op is one operation. Ops are pooled and never given back to the runtime while the engine lives,
 // so that a stale Request meets an Op of another generation, never foreign memory.
 type Op struct {
-	// life is generation<<1, plus 1 once the operation has ended. The engine sets the low bit,
-	// under the lock; the goroutine whose compare-and-swap to the next generation succeeds has
+	// Event says whether the operation has ended; the goroutine whose Take of it succeeds has
 	// consumed the outcome and owns the Op.
-	life atomic.Uint64
+	wait.Event
 	e    *Engine // constant; nil for Failed
 	note note
 
-	// All below is the engine's, under its lock, until the low bit of life is set; then the
+	// All below is the engine's, under its lock, until the operation has ended; then the
 	// consumer's.
 	state  opState // see move
 	sync   bool    // of a send, constant: never eager, so that completion means matched
@@ -43,20 +43,24 @@ type Op struct {
 	slot       slot             // in Engine.sends, offload.slots or Engine.reads, as state says
 	region     transport.Region // from requested on, perhaps while queued: of a send with bytes
 	read       readState        // matched, reading, abandoned: the message
-
-	waiters *waiter
-	done    chan struct{} // made by Done
 }
 
-// pending is the value of life while the operation of generation gen is under way.
-func pending(gen uint64) uint64 { return gen << 1 }
+// InFlight is how many bytes of op's message are on their way, where that is a large one.
+func (op *Op) InFlight() uint64 {
+	switch op.state {
+	case opRequested, opMatched:
+		return uint64(len(op.buf))
+	case opReading:
+		return op.read.want
+	}
+	return 0
+}
 
 // complete ends an operation, exactly once. The caller has unlinked it from everywhere.
 func (op *Op) complete(st Status, err error) {
 	e := op.e
 	op.move(opEnded)
-	life := op.life.Load()
-	if life&1 != 0 {
+	if op.Ended() {
 		e.log.Error("operation completed twice", "tag", op.tag, "err", err)
 		return
 	}
@@ -65,23 +69,7 @@ func (op *Op) complete(st Status, err error) {
 	}
 	op.status, op.err = st, err
 	op.buf = nil
-	op.life.Store(life | 1)
-	if op.waiters != nil || op.done != nil {
-		e.announceLocked(op)
-	}
-}
-
-// announceLocked wakes whoever waits for op alone.
-func (e *Engine) announceLocked(op *Op) {
-	for w := op.waiters; w != nil; w = op.waiters {
-		op.waiters = w.nextOnOp
-		w.nextOnOp, w.op = nil, nil
-		e.wakeLocked(w)
-	}
-	if op.done != nil {
-		close(op.done)
-		op.done = nil
-	}
+	e.wait.End(&op.Event)
 }
 
 // opPool keeps Ops. The consumer of a Request gives its Op back without the lock, through a stack
@@ -119,16 +107,16 @@ func (op *Op) consumeLocked() (Status, error) {
 	op.e.mu.AssertHeld("the pool of operations")
 	st, err := op.status, op.err
 	op.err = nil
-	op.life.Add(1)
+	op.Take(op.Gen())
 	op.pool()
 	return st, err
 }
 
 // consume takes the outcome of the ended operation of generation gen, if nobody has before.
 func (op *Op) consume(gen uint64) (Status, error, bool) {
-	// The outcome must be read before the Op is given back, and only by the one whose swap
+	// The outcome must be read before the Op is given back, and only by the one whose Take
 	// succeeds.
-	if !op.life.CompareAndSwap(pending(gen)|1, pending(gen+1)) {
+	if !op.Take(gen) {
 		return Status{}, nil, false
 	}
 	st, err := op.status, op.err

@@ -224,7 +224,7 @@ func (e *Engine) Room(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.broken != nil {
 		return e.broken

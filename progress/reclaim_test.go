@@ -31,7 +31,7 @@ func TestReclaimAsksAgain(t *testing.T) {
 			}
 			return over, func() {}
 		}
-		c = newCluster(t, 2, Config{Manual: true, SpinLimit: -1, Grace: grace}, fakeOpts{revoke: true})
+		c = newCluster(t, 2, Config{Manual: true, SpinLimit: -1, grace: grace}, fakeOpts{revoke: true})
 		c.net.nodes[1].holdRds = true
 		r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
 		ctx, cancel := context.WithCancel(bg)

@@ -28,7 +28,7 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 	if err := ctx.Err(); err != nil {
 		return Status{}, err
 	}
-	e.lock()
+	e.mu.Lock()
 	if m, ok := e.unexp.Match(tag, mask); ok {
 		if !m.Rndv {
 			st, err := e.takeLocked(m, buf)
@@ -54,9 +54,9 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 
 // Irecv starts a receive. It never blocks.
 func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
-	e.lock()
+	e.mu.Lock()
 	op := e.newOpLocked(noteRecv, src, tag, mask, buf)
-	gen := op.life.Load() >> 1
+	gen := op.Gen()
 	if m, ok := e.unexp.Match(tag, mask); ok {
 		op.give(m)
 	} else if err := e.checkRecvLocked(src); err != nil {

@@ -2,6 +2,8 @@ package progress
 
 import (
 	"context"
+
+	"github.com/tagmatch/tagmatch/progress/internal/wait"
 )
 
 // Request is a handle on a nonblocking operation, a small value to copy and store. A use after
@@ -16,22 +18,16 @@ type Request struct {
 // inactiveSource is Status.Source of the zero Request.
 const inactiveSource = -2
 
-var closedChan = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 // Failed returns a request that was born failed.
 func Failed(err error) Request {
 	op := &Op{state: opEnded, err: err}
-	op.life.Store(pending(0) | 1)
+	op.SetEnded()
 	return Request{op: op}
 }
 
 // Active reports whether the request still has an outcome to give.
 func (r Request) Active() bool {
-	return r.op != nil && r.op.life.Load()>>1 == r.gen
+	return r.op != nil && r.op.Gen() == r.gen
 }
 
 // Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
@@ -55,9 +51,9 @@ func (r Request) waitSlow(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	e := r.op.e
-	e.lock()
+	e.mu.Lock()
 	r.note.awaited(1)
-	err := e.awaitLocked(ctx, r.op, pending(r.gen))
+	err := e.wait.Await(ctx, r.op, r.gen)
 	r.note.awaited(-1)
 	e.mu.Unlock()
 	if err != nil {
@@ -76,7 +72,7 @@ func (r Request) Test() (Status, bool, error) {
 	if op == nil {
 		return Status{Source: inactiveSource}, true, nil
 	}
-	if e := op.e; e != nil && op.life.Load() == pending(r.gen) && e.mu.TryLock() {
+	if e := op.e; e != nil && op.Pending(r.gen) && e.mu.TryLock() {
 		e.pollLocked()
 		e.mu.Unlock()
 	}
@@ -92,12 +88,12 @@ func (r Request) Test() (Status, bool, error) {
 // Cancel asks for the operation's end and returns at once. The outcome is the request's:
 // ErrCanceled, or success if the message was faster.
 func (r Request) Cancel() {
-	if r.op == nil || r.op.life.Load() != pending(r.gen) {
+	if r.op == nil || !r.op.Pending(r.gen) {
 		return
 	}
 	e := r.op.e
-	e.lock()
-	if r.op.life.Load() == pending(r.gen) {
+	e.mu.Lock()
+	if r.op.Pending(r.gen) {
 		r.op.cancel()
 	}
 	e.mu.Unlock()
@@ -105,18 +101,11 @@ func (r Request) Cancel() {
 
 // Done gives a channel that closes when the operation has ended; Wait then returns at once.
 func (r Request) Done() <-chan struct{} {
-	if r.op == nil || r.op.life.Load() != pending(r.gen) {
-		return closedChan
+	if r.op == nil || !r.op.Pending(r.gen) {
+		return wait.Closed
 	}
 	e := r.op.e
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
-	if r.op.life.Load() != pending(r.gen) {
-		return closedChan
-	}
-	if r.op.done == nil {
-		r.op.done = make(chan struct{})
-	}
-	e.kickLocked()
-	return r.op.done
+	return e.wait.Done(&r.op.Event, r.gen)
 }

@@ -17,7 +17,7 @@ func TestEndsWhileLooking(t *testing.T) {
 		r := Request{op: op, gen: gen}
 		ended := make(chan struct{})
 		go func() {
-			op.life.Store(pending(gen) | 1)
+			op.SetEnded()
 			close(ended)
 		}()
 		done, err := false, error(nil)

@@ -27,7 +27,7 @@ func full(t *testing.T, cfg Config) (*cluster, []Request) {
 
 // rooms is how many calls of Room wait.
 func (c *cluster) rooms() int {
-	c.e[0].lock()
+	c.e[0].mu.Lock()
 	defer c.e[0].mu.Unlock()
 	return len(c.e[0].rooms)
 }

@@ -15,7 +15,7 @@ func (e *Engine) Send(ctx context.Context, dst int, tag uint64, buf []byte) erro
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.lock()
+	e.mu.Lock()
 	if e.sendNowLocked(dst, tag, buf) {
 		e.mu.Unlock()
 		return nil
@@ -28,15 +28,15 @@ func (e *Engine) Ssend(ctx context.Context, dst int, tag uint64, buf []byte) err
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	e.lock()
+	e.mu.Lock()
 	return e.sendSlowLocked(ctx, dst, tag, buf, true)
 }
 
 // Isend starts a send. It never blocks.
 func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
-	e.lock()
+	e.mu.Lock()
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
-	gen := op.life.Load() >> 1
+	gen := op.Gen()
 	if e.sendNowLocked(dst, tag, buf) {
 		op.complete(e.sentStatus(tag, len(buf)), nil)
 	} else {
@@ -48,10 +48,10 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 
 // Issend is Isend that completes when the message is matched.
 func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
-	e.lock()
+	e.mu.Lock()
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	op.sync = true
-	gen := op.life.Load() >> 1
+	gen := op.Gen()
 	op.isend()
 	e.mu.Unlock()
 	return Request{op.note, op, gen}
@@ -153,11 +153,10 @@ func (p *peer) sendError(err error) error {
 // released while it waits. When ctx ends the operation is cancelled; the call returns when the
 // buffer is free.
 func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
-	life := op.life.Load()
-	if life&1 == 0 {
-		if err := e.awaitLocked(ctx, op, life); err != nil {
+	if gen := op.Gen(); op.Pending(gen) {
+		if err := e.wait.Await(ctx, op, gen); err != nil {
 			op.cancel()
-			e.reclaimLocked(op, life)
+			e.reclaimLocked(op, gen)
 			st, opErr := op.consumeLocked()
 			switch opErr {
 			case ErrCanceled:

@@ -24,7 +24,7 @@ func (t *tally) add(bytes int) {
 // receives from whom, and what was never received. It is empty where nothing is. Dump lists the
 // operations.
 func (e *Engine) Summary() string {
-	e.lock()
+	e.mu.Lock()
 	defer e.mu.Unlock()
 	sends, recvs := map[int]tally{}, map[int]tally{}
 	count := func(m map[int]tally, peer, bytes int) {

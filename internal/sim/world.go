@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/progress/progresstest"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/mux"
 	"github.com/tagmatch/tagmatch/transport/rc"
@@ -123,9 +124,9 @@ func (w *world) openRank(id int) error {
 		paths = append(paths, w.path(r, dev))
 	}
 	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, Seed: 1, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin,
-		Logger: slog.New(&r.errs), SpinLimit: -1, Grace: r.host.grace}
+		Logger: slog.New(&r.errs), SpinLimit: -1}
 	var err error
-	r.engine, err = progress.New(cfg, func(sink transport.Sink) (tr transport.Transport, err error) {
+	r.engine, err = progress.New(progresstest.WithGrace(cfg, r.host.grace), func(sink transport.Sink) (tr transport.Transport, err error) {
 		if len(paths) == 1 {
 			tr, err = paths[0](sink)
 		} else {

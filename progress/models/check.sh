@@ -149,7 +149,7 @@ role() {
   local fault
   for fault in NO_KICK NO_WAKE KEEP_ROLE PUSH_LATE; do breaks role.pml -DFAULT_$fault; done
   for fault in NO_HANDOVER NO_LOOK SLEEPER_LATE NO_AFTERFUNC; do breaks role.pml -DMANUAL -DFAULT_$fault; done
-  for fault in NO_PASS HEIR_STAYS; do breaks role.pml -DMANUAL -DWAITERS=3 -DFAULT_$fault; done
+  for fault in NO_PASS SUCCESSOR_STAYS; do breaks role.pml -DMANUAL -DWAITERS=3 -DFAULT_$fault; done
 }
 
 held() {

@@ -7,7 +7,7 @@
  *
  *   Waker   whoever wakes, WAKERS of them: makes something that the owner is to see (`work`), then epollNotifier.wake: the flag,
  *           then the eventfd.
- *   Owner   the loop in which Wait is called (progress/loop.go attendLocked): it looks at all work, and waits. wait is
+ *   Owner   the loop in which Wait is called (progress/internal/wait/loop.go attend): it looks at all work, and waits. wait is
  *           epollNotifier.wait in os.RawConn's Read: the poller's edge is reset once (`edge`), then the epoll is asked, and only
  *           while that finds nothing the goroutine parks until the next edge.
  *

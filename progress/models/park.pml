@@ -6,8 +6,8 @@
  *
  * Processes
  *
- *   Reader    the owner of a device on the shm wire, whoever polls for the engine: progress/loop.go attendLocked (wait.go
- *             sleepLocked is the same): Arm, poll once more, Wait, Disarm, poll. Arm and Disarm are in
+ *   Reader    the owner of a device on the shm wire, whoever polls for the engine: progress/internal/wait/loop.go attend (park.go
+ *             sleep is the same): Arm, poll once more, Wait, Disarm, poll. Arm and Disarm are in
  *             verbs/soft/internal/shm/shm.go; poll is poll.go Poll, pollSlow, serve, drain, promote, demote; Park, Unpark and Take
  *             are internal/shmring/inbox.go, SetHot and Empty consumer.go.
  *   Writer    a peer that sends on its ring, WRITERS of them: verbs/soft/internal/shm/link.go Send (producer.go publish and
@@ -408,7 +408,7 @@ active proctype Reader()
 		:: hot[0] -> demotion(0)
 		:: break
 		od;
-		/* attendLocked: Arm */
+		/* attend: Arm */
 		arm();
 #ifdef TWICE
 		arm();

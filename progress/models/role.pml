@@ -1,19 +1,19 @@
 /*
  * The poller role: goroutines of one engine that wait, each for its own operation. One polls for all; who polls, who sleeps, and
- * who wakes whom. progress/wait.go and loop.go.
+ * who wakes whom. progress/internal/wait.
  *
  * Check it, and the variants that must fail, by progress/models/check.sh.
  *
  * Processes
  *
- *   Waiter    WAITERS goroutines in wait.go awaitLocked, awaitSlowLocked, followLocked, spinLocked, parkLocked, parkOnChannelLocked,
- *             sleepLocked, leaveLocked, handOverLocked, passLocked
- *   Progress  loop.go progressLoop, attendedLocked, attendLocked; absent with -DMANUAL (Config.Manual)
+ *   Waiter    WAITERS goroutines in await.go Await, awaitSlow, follow, spin, leaveRole, handOver, pass, and park.go park, parkOnChannel,
+ *             sleep
+ *   Progress  loop.go progress, attended, attend; absent with -DMANUAL (Config.Manual)
  *   Tester    a goroutine that polls now and then (Request.Test, Engine.Poll), or ends the first waiter's operation (Request.Cancel)
  *   Arrivals  the device: operation i's completion comes, or never does
  *   Context   ends the context of the first waiter, or does not; context.AfterFunc of wakeOn
  *
- * Everything but the looks of followLocked at atomics is under Engine.mu: what is done under one hold of it is one step, as
+ * Everything but the looks of follow at atomics is under Set.mu: what is done under one hold of it is one step, as
  * far as nobody can see into it. The transport is what park.pml and notifier.pml show it to be: an arrival after Arm ends the
  * Wait under way or the next one, and so does Wake.
  *
@@ -27,7 +27,7 @@
  *
  *   FAULT_NO_HANDOVER  who leaves with the role wakes nobody
  *   FAULT_NO_PASS      three waiters: who was woken to take the role, and leaves without it, wakes nobody
- *   FAULT_HEIR_STAYS   three waiters: who was woken to take the role, and could not, stays the heir
+ *   FAULT_SUCCESSOR_STAYS  three waiters: who was woken to take the role, and could not, stays the successor
  *   FAULT_NO_LOOK      with MANUAL: no poll between Arm and Wait
  *   FAULT_SLEEPER_LATE with MANUAL: who is about to sleep says so after letting go of the lock, and another ends its operation before
  *   FAULT_NO_AFTERFUNC with MANUAL: the end of a context does not end Wait
@@ -44,9 +44,9 @@
 
 bool mu;
 bool polling;
-byte heir = NONE, sleeper = NONE;
+byte successor = NONE, sleeper = NONE;
 chan parked = [WAITERS] of { byte };
-bool registered[WAITERS]; /* Op.waiters has it */
+bool registered[WAITERS]; /* Event.waiters has it */
 bool token[WAITERS];
 bool arrived[WAITERS], ended[WAITERS], canceled[WAITERS], back[WAITERS];
 
@@ -71,7 +71,7 @@ inline wake(w)
 	fi
 }
 
-/* poll is pollLocked: what has arrived ends operations, and wakes who waits for them. */
+/* poll is Engine.Poll: what has arrived ends operations, and wakes who waits for them. */
 inline poll(got)
 {
 	got = 0; k = 0;
@@ -115,8 +115,8 @@ inline kickprogress()
 inline handover()
 {
 	if
-	:: len(parked) > 0 && heir == NONE && !polling ->
-		parked?<k>; heir = k; wake(k); k = 0
+	:: len(parked) > 0 && successor == NONE && !polling ->
+		parked?<k>; successor = k; wake(k); k = 0
 	:: else
 	fi
 }
@@ -170,7 +170,7 @@ proctype Waiter(byte i)
 	do
 	::
 		if
-		:: !role -> /* followLocked */
+		:: !role -> /* follow */
 			unlock();
 			if
 			:: DONE || !polling
@@ -185,7 +185,7 @@ proctype Waiter(byte i)
 		:: else
 		fi;
 		if
-		:: role && !DONE -> /* spinLocked */
+		:: role && !DONE -> /* spin */
 			atomic { disarm(); poll(got); got = 0 };
 			unlock(); /* gives way, yields */
 			lock();
@@ -194,10 +194,10 @@ proctype Waiter(byte i)
 		fi;
 		if
 		:: !DONE && canceled[i] -> fails = 1
-		:: !DONE && !canceled[i] -> /* parkLocked */
+		:: !DONE && !canceled[i] -> /* park */
 #ifdef MANUAL
 			if
-			:: role -> /* sleepLocked */
+			:: role -> /* sleep */
 				atomic {
 					registered[i] = 1;
 					listening = 1;
@@ -251,9 +251,9 @@ endparked:
 				(token[i] || canceled[i]);
 				atomic { lock();
 					parked??eval(i);
-#ifndef FAULT_HEIR_STAYS
+#ifndef FAULT_SUCCESSOR_STAYS
 					if
-					:: heir == i -> heir = NONE
+					:: successor == i -> successor = NONE
 					:: else
 					fi;
 #endif
@@ -288,7 +288,7 @@ active proctype Progress()
 	bool got;
 	lock();
 	do
-	:: polling || (fresh && len(parked) == 0) -> /* attendedLocked */
+	:: polling || (fresh && len(parked) == 0) -> /* attended */
 		atomic {
 			fresh = polling;
 			watching = 1
@@ -298,7 +298,7 @@ end:
 		atomic { kick -> kick = 0 };
 		lock();
 		watching = 0
-	:: else -> /* attendLocked */
+	:: else -> /* attend */
 		atomic { listening = 1; armed = 1; poll(got) };
 		if
 		:: !got ->

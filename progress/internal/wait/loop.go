@@ -1,4 +1,4 @@
-package progress
+package wait
 
 import "time"
 
@@ -10,7 +10,7 @@ import "time"
 // tick is how long an engine may stay unattended after the application stopped polling.
 const tick = time.Millisecond
 
-// loopState is guarded by Engine.mu, but for the channels.
+// loopState is guarded by Set.mu, but for the channels.
 type loopState struct {
 	running  bool
 	armed    bool          // the transport ends Wait at the next event
@@ -28,95 +28,86 @@ func (l *loopState) init() {
 	l.done = make(chan struct{})
 }
 
-func (e *Engine) progressLoop() {
-	defer close(e.loop.done)
+// progress is the progress goroutine. It takes the lock.
+func (s *Set) progress() {
+	defer close(s.loop.done)
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
-	e.lock()
-	defer e.mu.Unlock()
-	for !e.closing {
-		if !e.attendedLocked() {
-			e.attendLocked()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !s.stopping {
+		if !s.attended() {
+			s.attend()
 			continue
 		}
-		e.loop.watching = true
-		e.mu.Unlock()
+		s.loop.watching = true
+		s.mu.Unlock()
 		timer.Reset(tick)
 		select {
 		case <-timer.C:
-		case <-e.loop.kick:
+		case <-s.loop.kick:
 		}
-		e.lock()
-		e.loop.watching = false
+		s.mu.Lock()
+		s.loop.watching = false
 	}
 }
 
-// attendedLocked tells whether application goroutines move the engine.
-func (e *Engine) attendedLocked() bool {
-	l := &e.loop
-	if e.wait.polling.Load() {
+// attended tells whether application goroutines move the engine.
+func (s *Set) attended() bool {
+	l := &s.loop
+	if s.polling.Load() {
 		l.seen = l.polls - 1 // and one tick more after that
 		return true
 	}
-	if l.polls != l.seen && e.wait.parked.head == nil {
+	if l.polls != l.seen && s.parked.head == nil {
 		l.seen = l.polls
 		return true
 	}
 	return false
 }
 
-// attendLocked sleeps until the transport has something, and handles it.
-func (e *Engine) attendLocked() {
-	l := &e.loop
-	if err := e.tr.Arm(); err != nil {
-		e.breakLocked(err)
+// attend sleeps until the transport has something, and handles it.
+func (s *Set) attend() {
+	l := &s.loop
+	if err := s.tr.Arm(); err != nil {
+		s.e.Fail(err)
 	}
 	l.armed = true
-	if e.pollLocked() == 0 && !e.closing {
-		room := e.roomTimerLocked()
+	if s.e.Poll() == 0 {
 		l.asleep = true
-		e.m.Sleeps++
-		e.mu.Unlock()
-		err := e.tr.Wait()
-		e.lock()
+		s.waitTransport()
 		l.asleep = false
-		if room != nil {
-			room.Stop()
-		}
-		if err != nil {
-			e.breakLocked(err)
-		}
 	}
-	e.disarmLocked()
-	e.pollLocked()
-	if l.woke || e.broken != nil { // a failed transport may not block any more
+	s.disarm()
+	s.e.Poll()
+	if l.woke || s.e.Broken() {
 		l.seen = l.polls - 1
 	}
 	l.woke = false
 }
 
-// disarmLocked spares the peers their wake-ups while somebody polls. The progress goroutine, if it
+// disarm spares the peers their wake-ups while somebody polls. The progress goroutine, if it
 // sleeps, is told to look once a tick instead.
-func (e *Engine) disarmLocked() {
-	e.mu.AssertHeld("the progress goroutine's state")
-	l := &e.loop
+func (s *Set) disarm() {
+	s.mu.AssertHeld("the progress goroutine's state")
+	l := &s.loop
 	if !l.armed {
 		return
 	}
 	l.armed = false
-	e.tr.Disarm()
+	s.tr.Disarm()
 	if l.asleep {
-		e.tr.Wake()
+		s.tr.Wake()
 	}
 }
 
-// kickLocked makes the progress goroutine attend to the engine now, not at its next tick.
-func (e *Engine) kickLocked() {
-	e.mu.AssertHeld("the progress goroutine's state")
-	if e.loop.watching {
-		e.loop.watching = false
+// kick makes the progress goroutine attend to the engine now, not at its next tick.
+func (s *Set) kick() {
+	s.mu.AssertHeld("the progress goroutine's state")
+	if s.loop.watching {
+		s.loop.watching = false
 		select {
-		case e.loop.kick <- struct{}{}:
+		case s.loop.kick <- struct{}{}:
 		default:
 		}
 	}

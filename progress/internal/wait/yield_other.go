@@ -1,5 +1,5 @@
 //go:build !linux
 
-package progress
+package wait
 
 func yieldProcessor() {}

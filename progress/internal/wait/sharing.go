@@ -1,6 +1,8 @@
-package progress
+package wait
 
 import (
+	"fmt"
+	"io"
 	"runtime"
 	"time"
 )
@@ -30,8 +32,8 @@ func (l load) String() string {
 	return [...]string{"", ", and others take them at times", ", and others keep them for long"}[l]
 }
 
-// neighbours are who may want the processors of this rank. Guarded by Engine.mu.
-type neighbours struct {
+// sharing is who else wants the processors of this rank, as far as is known. Guarded by Set.mu.
+type sharing struct {
 	ranks, processors int // ranks that share these processors, this one included, and how many there are; 0: not known
 	procs             int // GOMAXPROCS
 	load              load
@@ -40,10 +42,10 @@ type neighbours struct {
 
 // crowded tells whether there are too few processors: at any time some rank that could send waits
 // for one.
-func (n *neighbours) crowded() bool { return n.ranks > n.processors }
+func (n *sharing) crowded() bool { return n.ranks > n.processors }
 
 // waited is called at each wait that its first polls do not end.
-func (n *neighbours) waited() {
+func (n *sharing) waited() {
 	if n.waits > 0 {
 		n.waits--
 		return
@@ -53,7 +55,7 @@ func (n *neighbours) waited() {
 
 // late is how long an offer takes that somebody who computes has taken. In a crowd an offer comes
 // back after all others on this processor have polled in their turn.
-func (n *neighbours) late() time.Duration {
+func (n *sharing) late() time.Duration {
 	if n.crowded() {
 		return offerLate * time.Duration(n.ranks/max(1, n.processors))
 	}
@@ -62,7 +64,7 @@ func (n *neighbours) late() time.Duration {
 
 // offered takes down how long an offer took. That somebody keeps the processor outweighs that
 // others give it back.
-func (n *neighbours) offered(took time.Duration) {
+func (n *sharing) offered(took time.Duration) {
 	switch {
 	case took >= n.late():
 		n.load, n.waits = loadLate, loadWaits
@@ -71,8 +73,8 @@ func (n *neighbours) offered(took time.Duration) {
 	}
 }
 
-// manners is how a waiter polls before it parks.
-type manners struct {
+// policy is how a waiter polls before it parks.
+type policy struct {
 	hold   int           // polls before the first look at a clock
 	polls  int           // polls of a round, between two looks at the clock and the context
 	rounds int           // how many rounds at least; unlike time, others do not use them up
@@ -82,16 +84,16 @@ type manners struct {
 	every  time.Duration // and so long after the one before
 }
 
-// manners decides by the limit that was set (0: none), whether other goroutines of this process
-// want to run, how long a large message on its way is to be watched (0: there is none), and the
-// neighbours. With GOMAXPROCS 1 the peer may have a processor of its own, then parking too early is
+// policy decides by the limit that was set (0: none), whether other goroutines of this process
+// want to run, how long a large message on its way is to be watched (0: there is none), and who
+// else wants the processor. With GOMAXPROCS 1 the peer may have a processor of its own, then parking too early is
 // dear, or share this one, then it cannot run while this rank polls. Offering it costs little in
 // the first case and is all that helps in the second. Who moves a large message has use for its
 // processor, and shares it only where there are too few.
-func (n *neighbours) manners(limit time.Duration, runnable bool, transfer time.Duration) manners {
+func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Duration) policy {
 	share := n.crowded() || n.procs == 1 || n.load == loadShared && transfer == 0
 	dear := share && n.load == loadLate
-	m := manners{hold: holdPolls, polls: clockPolls, budget: limit, offers: !dear}
+	m := policy{hold: holdPolls, polls: clockPolls, budget: limit, offers: !dear}
 	if share || limit < 0 {
 		m.hold = clockPolls
 	}
@@ -119,29 +121,31 @@ func (n *neighbours) manners(limit time.Duration, runnable bool, transfer time.D
 // Share says how many ranks, this one included, share the processors that this one may use, and how
 // many processors those are. A rank that shares them offers its processor while it waits. To be
 // called before Start; without it a rank takes it that there are enough.
-func (e *Engine) Share(ranks, processors int) {
-	e.lock()
-	defer e.mu.Unlock()
-	n := &e.wait.neighbours
-	n.ranks, n.processors = ranks, processors
-	e.surveyLocked()
+func (s *Set) Share(ranks, processors int) {
+	s.sharing.ranks, s.sharing.processors = ranks, processors
+	s.survey()
 }
 
-// surveyLocked looks again at what the first polls of a wait go by.
-func (e *Engine) surveyLocked() {
-	w := &e.wait
-	w.neighbours.procs = runtime.GOMAXPROCS(0)
-	w.oneP = w.neighbours.procs == 1
-	w.hold = w.neighbours.manners(w.limit, false, 0).hold
+// survey looks again at what the first polls of a wait go by.
+func (s *Set) survey() {
+	s.sharing.procs = runtime.GOMAXPROCS(0)
+	s.oneP = s.sharing.procs == 1
+	s.hold = s.sharing.policy(s.cfg.SpinLimit, false, 0).hold
 }
 
-// yieldLocked offers the processor to other processes.
-func (e *Engine) yieldLocked() {
-	yield := e.wait.yield
-	e.mu.Unlock()
-	took := yield()
-	e.lock()
-	e.wait.neighbours.offered(took)
+// Dump writes what is known of those that share the processors, for people.
+func (s *Set) Dump(out io.Writer) {
+	if n := &s.sharing; n.processors > 0 {
+		fmt.Fprintf(out, "ranks that share its processors: %d on %d%v\n", n.ranks, n.processors, n.load)
+	}
+}
+
+// offer offers the processor to other processes.
+func (s *Set) offer() {
+	s.mu.Unlock()
+	took := s.yield()
+	s.mu.Lock()
+	s.sharing.offered(took)
 }
 
 // timedYield offers the processor, and returns how long that took.

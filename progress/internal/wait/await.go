@@ -1,0 +1,205 @@
+package wait
+
+import (
+	"context"
+	"runtime"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	holdPolls    = 128                   // polls under one hold of the lock, before the first look at a clock
+	clockPolls   = 32                    // polls between looks at the clock and the context
+	afterYield   = 16                    // polls after having yielded, before parking
+	followSpin   = 512                   // looks at the own operation while another goroutine polls
+	spinMax      = 50 * time.Microsecond // budget of a poller
+	spinTransfer = 2 * time.Millisecond  // most that a large message adds to the budget
+	spinOffer    = 20 * time.Microsecond // polling between offers of the processor, once only a large message is waited for
+	spinBusy     = 3 * time.Microsecond  // budget where others could use the processor and would keep it
+	sharePolls   = 4                     // polls between offers of a processor that others want
+	shareRounds  = 64                    // rounds of polls, each with an offer, where the processor may be wanted
+)
+
+// Await waits until generation gen of op has ended, or ctx has: then it returns ctx's error. It
+// lets go of the lock meanwhile, if somebody wants it or it takes long.
+func (s *Set) Await(ctx context.Context, op Operation, gen uint64) error {
+	s.mu.AssertHeld("the poller role")
+	ev := op.event()
+	if !ev.Pending(gen) {
+		return nil
+	}
+	if s.polling.Load() {
+		return s.awaitSlow(ctx, op, gen, false)
+	}
+	// The path of a message that is about to come: no clock, no context, the lock held throughout
+	// unless somebody wants it.
+	s.takeRole()
+	for range s.hold {
+		s.e.Poll()
+		if !ev.Pending(gen) {
+			s.leaveRole()
+			return nil
+		}
+		if s.mu.wanted.Load() != 0 {
+			s.mu.giveWay(s.oneP)
+		}
+	}
+	return s.awaitSlow(ctx, op, gen, true)
+}
+
+// awaitSlow is Await after the first polls; role says whether the caller has the poller role.
+func (s *Set) awaitSlow(ctx context.Context, op Operation, gen uint64, role bool) error {
+	s.sharing.waited()
+	ev := op.event()
+	for {
+		if !role {
+			role = s.follow(ev, gen)
+		}
+		if role && ev.Pending(gen) {
+			s.spin(ctx, op, gen)
+		}
+		var err error
+		if ev.Pending(gen) {
+			if err = ctx.Err(); err == nil {
+				role = s.park(ctx, ev, gen, role)
+			}
+		}
+		if err != nil || !ev.Pending(gen) {
+			if role {
+				s.leaveRole()
+			} else {
+				s.pass()
+			}
+			return err
+		}
+	}
+}
+
+func (s *Set) takeRole() {
+	s.role.Enter("the poller role")
+	s.polling.Store(true)
+}
+
+func (s *Set) endRole() {
+	s.mu.AssertHeld("the poller role")
+	s.polling.Store(false)
+	s.role.Leave()
+}
+
+// leaveRole gives the poller role up, by a waiter that goes.
+func (s *Set) leaveRole() {
+	s.endRole()
+	s.loop.polls++
+	if s.cfg.Left != nil {
+		s.cfg.Left()
+	}
+	if s.parked.head != nil {
+		s.handOver()
+	}
+}
+
+// handOver wakes a parked waiter to take the poller role, if nobody has it.
+func (s *Set) handOver() {
+	w := s.parked.head
+	if w == nil || s.successor != nil || s.polling.Load() {
+		return
+	}
+	s.successor = w
+	s.wake(w)
+}
+
+// pass is for a waiter that goes without having had the role: it may have been the successor.
+func (s *Set) pass() {
+	if s.parked.head == nil || s.polling.Load() {
+		return
+	}
+	if s.cfg.Manual {
+		s.handOver()
+	} else {
+		s.kick() // sleeping for all is cheaper than waking one more
+	}
+}
+
+// follow watches an operation that somebody else polls for. It reports true when the role was free
+// and is now the caller's.
+func (s *Set) follow(ev *Event, gen uint64) bool {
+	s.mu.Unlock()
+	spin := followSpin
+	if s.cfg.SpinLimit < 0 {
+		spin = 0
+	}
+	for range spin {
+		if !ev.Pending(gen) || !s.polling.Load() {
+			break
+		}
+	}
+	s.mu.Lock()
+	if !ev.Pending(gen) || s.polling.Load() {
+		return false
+	}
+	s.takeRole()
+	return true
+}
+
+// spin polls, with the role, until op or ctx has ended or the budget is used up. At its end it has
+// yielded to the Go scheduler, and, unless that is known to be dear, to the kernel.
+func (s *Set) spin(ctx context.Context, op Operation, gen uint64) {
+	s.disarm()
+	if s.cfg.SpinLimit >= 0 && s.rounds(ctx, op, gen) {
+		return
+	}
+	s.mu.Unlock()
+	runtime.Gosched()
+	s.mu.Lock()
+	if s.sharing.load != loadLate {
+		s.offer()
+	}
+	s.pollFor(op.event(), gen, afterYield)
+}
+
+// rounds polls as the policy says, and reports whether op or ctx has ended.
+func (s *Set) rounds(ctx context.Context, op Operation, gen uint64) bool {
+	start, runnable := time.Now(), s.goroutinesWait()
+	offered := -spinOffer // when, the last time
+	for round, elapsed := 0, time.Duration(0); ; round, elapsed = round+1, time.Since(start) {
+		p := s.sharing.policy(s.cfg.SpinLimit, runnable, transferTime(op))
+		if round >= p.rounds && elapsed >= p.budget {
+			return false
+		}
+		if s.pollFor(op.event(), gen, p.polls) || ctx.Err() != nil {
+			return true
+		}
+		if p.offers && elapsed >= p.keep && elapsed >= offered+p.every {
+			s.offer() // the peer, or its device, may work on this processor
+			offered = elapsed
+		}
+	}
+}
+
+// pollFor polls up to n times and reports whether the operation has ended.
+func (s *Set) pollFor(ev *Event, gen uint64, n int) bool {
+	for range n {
+		if !ev.Pending(gen) {
+			return true
+		}
+		if s.mu.wanted.Load() != 0 {
+			s.mu.giveWay(s.oneP)
+		}
+		s.e.Poll()
+	}
+	return !ev.Pending(gen)
+}
+
+// goroutinesWait tells whether other goroutines of this process wait for a processor.
+func (s *Set) goroutinesWait() bool {
+	metrics.Read(s.runnable)
+	v := s.runnable[0].Value
+	return v.Kind() == metrics.KindUint64 && v.Uint64() > 0
+}
+
+// transferTime is what a waiter adds to its budget while a large message is on its way, at 1 GB/s:
+// a wake-up would cost it more than watching the transfer, and a receiver that polls is itself what
+// moves the bytes.
+func transferTime(op Operation) time.Duration {
+	return min(time.Duration(op.InFlight())*time.Nanosecond, spinTransfer)
+}

@@ -1,0 +1,37 @@
+package wait
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
+)
+
+// Lock is an engine's lock. A poller holds it while it polls, and lets go of it when somebody wants
+// it: sync.Mutex alone would let the poller take it again at once and starve the others for a
+// millisecond. The zero value is free.
+type Lock struct {
+	invariant.Mutex
+	wanted atomic.Int32 // goroutines that wait for the lock
+}
+
+// Lock takes the lock; a poller that holds it for long sees that it is wanted.
+func (l *Lock) Lock() {
+	if !l.TryLock() {
+		l.wanted.Add(1)
+		l.Mutex.Lock()
+		l.wanted.Add(-1)
+	}
+}
+
+// giveWay lets those who want the lock have it. With oneP there is one processor for all goroutines
+// of this process.
+func (l *Lock) giveWay(oneP bool) {
+	l.Unlock()
+	for i := 1; l.wanted.Load() != 0 && i < 1024; i++ {
+		if i%256 == 0 || oneP {
+			runtime.Gosched()
+		}
+	}
+	l.Mutex.Lock()
+}

@@ -1,0 +1,187 @@
+package wait
+
+import (
+	"context"
+	"time"
+)
+
+// retryTick is the longest sleep while something that the transport has refused waits for room.
+const retryTick = time.Millisecond
+
+// waiter is a parked goroutine. All fields are guarded by Set.mu; tokens are sent under it too, so
+// that draining ch under it is final.
+type waiter struct {
+	check       waiterCheck
+	ch          chan struct{} // capacity 1
+	ev          *Event        // that it waits for; nil once that has ended
+	nextOnEvent *waiter       // in Event.waiters
+	next, prev  *waiter       // in Set.parked; next also in Set.free
+}
+
+type waiterList struct{ head, tail *waiter }
+
+func (l *waiterList) push(w *waiter) {
+	w.prev, w.next = l.tail, nil
+	if l.tail == nil {
+		l.head = w
+	} else {
+		l.tail.next = w
+	}
+	l.tail = w
+}
+
+func (l *waiterList) remove(w *waiter) {
+	if w.prev == nil {
+		l.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.next, w.prev = nil, nil
+}
+
+// park sleeps until generation gen of ev may have ended, the poller role is offered, or ctx has
+// ended. It gives the role up, unless the waiter sleeps in the transport itself; it returns whether
+// the caller has the role.
+func (s *Set) park(ctx context.Context, ev *Event, gen uint64, role bool) bool {
+	s.survey()
+	w := s.newWaiter(ev)
+	s.parks++
+	if role && s.cfg.Manual && !s.stopping {
+		s.sleep(ctx, w, gen)
+	} else {
+		if role {
+			s.endRole()
+			role = false
+		}
+		if !s.cfg.Manual {
+			s.kick()
+		}
+		s.parkOnChannel(ctx, w)
+	}
+	s.freeWaiter(w)
+	return role
+}
+
+func (s *Set) parkOnChannel(ctx context.Context, w *waiter) {
+	s.parked.push(w)
+	s.mu.Unlock()
+	if done := ctx.Done(); done == nil {
+		<-w.ch
+	} else {
+		select {
+		case <-w.ch:
+		case <-done:
+		}
+	}
+	s.mu.Lock()
+	s.parked.remove(w)
+	if s.successor == w {
+		s.successor = nil
+	}
+}
+
+// sleep sleeps in the transport, in Manual mode, with the poller role.
+func (s *Set) sleep(ctx context.Context, w *waiter, gen uint64) {
+	if err := s.tr.Arm(); err != nil {
+		s.e.Fail(err)
+		return
+	}
+	s.sleeper = w
+	if s.e.Poll() == 0 && w.ev != nil && w.ev.Pending(gen) {
+		stop := s.wakeOn(ctx)
+		s.waitTransport()
+		stop()
+	}
+	s.sleeper = nil
+	s.tr.Disarm()
+	if s.stopping {
+		s.awake.Broadcast()
+	}
+}
+
+// waitTransport sleeps in the transport, which is armed. The caller has said so in a field.
+func (s *Set) waitTransport() {
+	var retry *time.Timer
+	if s.e.Refused() {
+		retry = time.AfterFunc(retryTick, s.wakeTransport)
+	}
+	s.sleeps++
+	s.mu.Unlock()
+	err := s.tr.Wait()
+	s.mu.Lock()
+	if retry != nil {
+		retry.Stop()
+	}
+	if err != nil {
+		s.e.Fail(err)
+	}
+}
+
+// wakeOn ends Transport.Wait when ctx ends.
+func (s *Set) wakeOn(ctx context.Context) (stop func() bool) {
+	if ctx.Done() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, s.wakeTransport)
+}
+
+// wakeTransport is for timers: it takes the lock. They may fire late, and a transport that is
+// closed must not be woken.
+func (s *Set) wakeTransport() {
+	s.mu.Lock()
+	if s.sleeper != nil || s.loop.asleep {
+		s.tr.Wake()
+	}
+	s.mu.Unlock()
+}
+
+// wake wakes a waiter, wherever it sleeps.
+func (s *Set) wake(w *waiter) {
+	s.loop.woke = true
+	if w == s.sleeper {
+		s.tr.Wake()
+		return
+	}
+	select {
+	case w.ch <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Set) newWaiter(ev *Event) *waiter {
+	w := s.free
+	if w == nil {
+		w = &waiter{ch: make(chan struct{}, 1)}
+	} else {
+		s.free, w.next = w.next, nil
+	}
+	w.check.take(ev)
+	w.ev, w.nextOnEvent = ev, ev.waiters
+	ev.waiters = w
+	return w
+}
+
+// freeWaiter takes w back; if its operation has not ended it still names w.
+func (s *Set) freeWaiter(w *waiter) {
+	if w.ev != nil {
+		for at := &w.ev.waiters; *at != nil; at = &(*at).nextOnEvent {
+			if *at == w {
+				*at = w.nextOnEvent
+				break
+			}
+		}
+		w.ev, w.nextOnEvent = nil, nil
+	}
+	select {
+	case <-w.ch:
+	default:
+	}
+	w.freed(s)
+	w.next = s.free
+	s.free = w
+}

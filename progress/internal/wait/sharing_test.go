@@ -1,0 +1,169 @@
+package wait
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPolicy(t *testing.T) {
+	alone := policy{hold: holdPolls, polls: clockPolls, budget: spinMax, offers: true, keep: spinMax + spinOffer, every: spinOffer}
+	perhaps := policy{hold: clockPolls, polls: clockPolls, rounds: shareRounds, offers: true}
+	crowded := policy{hold: sharePolls, polls: sharePolls, rounds: shareRounds, offers: true}
+	with := func(m policy, change func(m *policy)) policy { change(&m); return m }
+	busy := func(m *policy) { m.rounds, m.budget, m.keep, m.every = 0, spinBusy, spinBusy+spinOffer, spinOffer }
+	dear := func(m *policy) { m.rounds, m.budget, m.offers = 0, spinBusy, false }
+	const limit, long = 20 * time.Microsecond, time.Millisecond
+	watch := func(m *policy) { m.budget += long }
+	limited := func(m *policy) { m.rounds, m.budget = 0, limit }
+	for _, c := range []struct {
+		name     string
+		n        sharing
+		limit    time.Duration
+		runnable bool
+		transfer time.Duration
+		want     policy
+	}{
+		{"nothing is known", sharing{procs: 2}, 0, false, 0, alone},
+		{"a processor for each", sharing{ranks: 2, processors: 2, procs: 2}, 0, false, 0, alone},
+		{"one rank of many hosts", sharing{ranks: 1, processors: 64, procs: 64}, 0, false, 0, alone},
+		{"other goroutines", sharing{ranks: 2, processors: 2, procs: 2}, 0, true, 0, with(alone, busy)},
+		{"one P", sharing{ranks: 2, processors: 2, procs: 1}, 0, false, 0, perhaps},
+		{"one P, other goroutines", sharing{ranks: 2, processors: 2, procs: 1}, 0, true, 0, with(perhaps, busy)},
+		{"others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadShared}, 0, false, 0, perhaps},
+		{"others keep it", sharing{ranks: 2, processors: 2, procs: 2, load: loadLate}, 0, false, 0, alone},
+		{"one rank too many", sharing{ranks: 3, processors: 2, procs: 2}, 0, false, 0, crowded},
+		{"many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, 0, crowded},
+		{"many with one P", sharing{ranks: 8, processors: 2, procs: 1}, 0, false, 0, crowded},
+		{"pinned to one processor", sharing{ranks: 2, processors: 1, procs: 2}, 0, false, 0, crowded},
+		{"many, taking turns", sharing{ranks: 8, processors: 2, procs: 2, load: loadShared}, 0, false, 0, crowded},
+		{"many, other goroutines", sharing{ranks: 8, processors: 2, procs: 2}, 0, true, 0, with(crowded, busy)},
+		{"many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLate}, 0, false, 0, with(crowded, dear)},
+		{"one P, and one computes", sharing{ranks: 2, processors: 2, procs: 1, load: loadLate}, 0, false, 0, with(perhaps, dear)},
+		{"a limit", sharing{ranks: 2, processors: 2, procs: 2}, limit, false, 0,
+			with(alone, func(m *policy) { limited(m); m.keep = limit + spinOffer })},
+		{"a limit for many", sharing{ranks: 8, processors: 2, procs: 2}, limit, false, 0, with(crowded, limited)},
+		{"a large message", sharing{ranks: 2, processors: 2, procs: 2}, 0, false, long, with(alone, watch)},
+		{"a large message where others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadShared}, 0, false, long,
+			with(alone, watch)},
+		{"a large message among many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, long, with(crowded, watch)},
+		{"a large message among many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLate}, 0, false, long,
+			with(crowded, dear)},
+	} {
+		require.Equal(t, c.want, c.n.policy(c.limit, c.runnable, c.transfer), c.name)
+	}
+	// Who parks at once polls as often whatever the load: a simulation counts polls.
+	for _, ranks := range []int{1, 8} {
+		for _, l := range []load{loadNone, loadShared, loadLate} {
+			n := sharing{ranks: ranks, processors: 2, procs: 2, load: l}
+			require.Equal(t, clockPolls, n.policy(-1, false, 0).hold)
+		}
+	}
+}
+
+func TestLoadIsBelievedForAWhile(t *testing.T) {
+	waits := func(n *sharing) (waits int) {
+		for was := n.load; n.load == was; waits++ {
+			n.waited()
+		}
+		require.Equal(t, loadNone, n.load)
+		return waits - 1
+	}
+	var n sharing
+	n.offered(offerTaken - 1)
+	require.Equal(t, loadNone, n.load)
+	n.offered(offerTaken)
+	require.Equal(t, loadShared, n.load)
+	require.Equal(t, loadWaits, waits(&n))
+
+	n.offered(offerTaken)
+	n.waited()
+	n.offered(offerLate - 1)
+	require.Equal(t, loadShared, n.load)
+	require.Equal(t, loadWaits, waits(&n), "seen again, believed as long again")
+
+	n.offered(offerTaken)
+	n.offered(offerLate)
+	n.offered(offerTaken)
+	require.Equal(t, loadLate, n.load, "one that keeps the processor outweighs")
+	require.Equal(t, loadWaits, waits(&n))
+}
+
+// Among eight ranks on two processors three others poll before an offer ends.
+func TestLateInACrowd(t *testing.T) {
+	for _, c := range []struct{ ranks, processors, times int }{
+		{0, 0, 1}, {2, 2, 1}, {2, 4, 1}, {3, 2, 1}, {8, 2, 4}, {8, 0, 8},
+	} {
+		n := sharing{ranks: c.ranks, processors: c.processors}
+		n.offered(offerLate*time.Duration(c.times) - 1)
+		require.Equal(t, loadShared, n.load, "%+v", c)
+		n.offered(offerLate * time.Duration(c.times))
+		require.Equal(t, loadLate, n.load, "%+v", c)
+	}
+}
+
+// parkOnce has a goroutine wait until it sleeps, and returns how often it has offered its processor
+// meanwhile; took is how long offers take.
+func parkOnce(t *testing.T, f *fake, took time.Duration) (offers int) {
+	var o op
+	n := 0
+	f.yield = func() time.Duration {
+		n++
+		return took
+	}
+	f.onWait = func() {
+		offers = n
+		f.arrive(&o)
+	}
+	require.NoError(t, f.await(bg, &o))
+	return offers
+}
+
+func dump(f *fake) string {
+	var b strings.Builder
+	f.Dump(&b)
+	return b.String()
+}
+
+// Among more ranks than processors a waiter offers its processor each round; where there are
+// enough, once, before it parks.
+func TestWaiterSharesProcessors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	for ranks, most := range map[int]int{1: 1, 3: shareRounds + 1} {
+		t.Run(fmt.Sprintf("%d ranks", ranks), func(t *testing.T) {
+			f := newFake(t, Config{Manual: true})
+			f.Share(ranks, 2)
+			seen := 0
+			for i := 0; i < 1000 && seen < most; i++ { // other goroutines of the test may want to run at times, which cuts a wait short
+				n := parkOnce(t, f, 0)
+				require.LessOrEqual(t, n, most)
+				seen = max(seen, n)
+			}
+			require.Equal(t, most, seen)
+			require.Equal(t, fmt.Sprintf("ranks that share its processors: %d on 2\n", ranks), dump(f))
+		})
+	}
+}
+
+// One that keeps the processor is offered it once, and then not for as many waits as that is
+// believed.
+func TestWaiterKeepsProcessorFromThoseThatCompute(t *testing.T) {
+	for _, ranks := range []int{1, 8} {
+		for _, spin := range []time.Duration{0, -1} {
+			f := newFake(t, Config{Manual: true, SpinLimit: spin})
+			f.Share(ranks, 2)
+			for range 2 {
+				late := f.sharing.late()
+				require.Equal(t, 1, parkOnce(t, f, late))
+				require.Contains(t, dump(f), fmt.Sprintf("%d on 2, and others keep them for long\n", ranks))
+				for i := range loadWaits {
+					require.Zero(t, parkOnce(t, f, late), "wait %d", i)
+				}
+			}
+		}
+	}
+}
