@@ -8,7 +8,8 @@
 // DropRequests return it.
 //
 // Order: each message has a number by order of arrival, and Match takes the oldest one that a
-// receive matches. A request that was matched can be requeued: it is found again at its old place.
+// receive matches (V1 and V3 of docs/tag-matching-offload.md, section 7.1). A request that was
+// matched can be requeued: it is found again at its old place.
 //
 // Complexity: KeepEager, KeepRequest and Drop take constant time, Match takes that of package
 // matching. While requests are requeued, Requeue, Match and Withdraw are linear in their number,

@@ -15,7 +15,7 @@ type Queue struct {
 	requeued []*Message                     // requests, by order of arrival: arrived can only append
 	sources  []source                       // by rank
 	seq      uint64                         // of the message that arrived last
-	bytes    int64                          // the sum of Cost of all messages
+	bytes    int64                          // the sum of Cost of all messages that are not dropped
 	peak     int64                          // the most that bytes ever was
 	buffers  buffers
 	records  records
@@ -28,8 +28,8 @@ type source struct {
 }
 
 // New returns an empty queue for messages of the ranks below size. limit is how many bytes of
-// messages its callers mean to keep; of the memory of dropped messages it keeps no more. The seed
-// keys the hash tables, see matching.NewUnexpected.
+// messages the caller means to keep, but at least 1 MiB; the memory of dropped messages is kept by
+// it. The seed keys the hash tables, see matching.NewUnexpected.
 func New(size int, limit int64, seed uint64) *Queue {
 	limit = max(limit, 1<<20)
 	q := &Queue{arrived: matching.NewUnexpected[*Message](seed), sources: make([]source, size)}
