@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -119,7 +118,7 @@ func (w *Wire) prepare(conn net.Conn, peer *wire.Address) (any, error) {
 }
 
 // upgrade exchanges descriptors with a peer that is ready for it. It runs in the background.
-func (w *Wire) upgrade(_ context.Context, conn net.Conn, _ *wire.Address, _ bool, prepared any, commit func() error) (any, error) {
+func (w *Wire) upgrade(conn net.Conn, prepared any, commit func() error) (any, error) {
 	p := prepared.(*remote)
 	if err := p.establish(conn.(*net.UnixConn), commit); err != nil {
 		if p.ended() {

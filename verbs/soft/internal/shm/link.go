@@ -93,7 +93,7 @@ func decodePacket(p *shmring.Packet, h *wire.Header) error {
 func (l *link) sendDown() bool {
 	if l.state == shmIdle {
 		l.state = shmConnecting
-		l.w.Connector.Connect(l.addr)
+		l.w.conn.Connect(l.addr)
 	}
 	return false
 }

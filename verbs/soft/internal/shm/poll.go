@@ -43,7 +43,7 @@ func (w *Wire) pollSlow(budget int) int {
 	w.unmapGone()
 	if w.local.inbox.Pending() {
 		w.local.inbox.Take(w.take)
-		if w.Connector.Pending() {
+		if w.conn.Pending() {
 			w.results() // adds to ready
 		}
 		for _, l := range w.ready {
@@ -165,7 +165,7 @@ func (w *Wire) drain(l *link, budget int) int {
 
 // results takes connections that came up or failed.
 func (w *Wire) results() {
-	for _, r := range w.Connector.Take() {
+	for _, r := range w.conn.Take() {
 		l := w.links[r.Peer.ID]
 		if r.Err != nil {
 			switch {
@@ -281,7 +281,7 @@ func (w *Wire) forget(l *link) {
 	w.watch.remove(p)
 	w.gone = append(w.gone, p)
 	w.attention = true
-	w.Connector.Forget(l.addr.ID)
+	w.conn.Forget(l.addr.ID)
 }
 
 // unmapGone frees what dead links had.

@@ -51,11 +51,11 @@ const eventSlot = 0
 // Wire is the shm wire of a device. Owned by the device's owner, except for slots and what never
 // changes.
 type Wire struct {
-	env       wire.Env
-	cfg       Config
-	notif     *notify.Epoll
-	Connector *dial.Connector
-	local     *local
+	env   wire.Env
+	cfg   Config
+	notif *notify.Epoll
+	conn  *dial.Connector
+	local *local
 
 	links  map[wire.DeviceID]*link
 	left   map[wire.DeviceID]error // why another wire carries what was to go to a peer; few
@@ -134,17 +134,18 @@ func (w *Wire) open() (err error) {
 		return err
 	}
 	w.env.Self.SHM, w.env.Self.Host = socket, hostID()
-	w.Connector = dial.New(dial.Config{
+	cfg := dial.Config{
 		Self: w.env.Self, Secret: w.env.Secret, Kind: wire.SHM, Listener: ln, Log: w.env.Log,
-		Dial:    dialSocket,
-		Prepare: w.prepare,
-		Upgrade: w.upgrade, Yields: w.env.Yields,
-		Limits: dial.Limits{Retry: w.env.PeerTimeout},
+		Dial: dialSocket, Prepare: w.prepare, Upgrade: w.upgrade, Yields: w.env.Yields, Retry: w.env.PeerTimeout,
 		Wake: func() {
 			w.local.inbox.Keep(eventSlot)
 			w.notif.Wake()
 		},
-	})
+	}
+	if w.cfg.Faults != nil {
+		w.cfg.Faults(&cfg)
+	}
+	w.conn = dial.New(cfg)
 	return nil
 }
 
@@ -195,7 +196,7 @@ func (w *Wire) Yield(a *wire.Address, why error) (wire.Link, bool) {
 	switch {
 	case a.SHM == "" || a.Host != w.env.Self.Host || w.left[a.ID] != nil:
 		return nil, false
-	case l != nil && l.peer != nil || !w.Connector.Yield(a, why):
+	case l != nil && l.peer != nil || !w.conn.Yield(a, why):
 		return nil, false
 	}
 	w.left[a.ID] = why
@@ -261,8 +262,8 @@ func (w *Wire) Close() {
 	for _, l := range w.links {
 		l.Close()
 	}
-	if w.Connector != nil {
-		w.Connector.Close()
+	if w.conn != nil {
+		w.conn.Close()
 	}
 	w.bury(false)
 	w.unmapGone()
