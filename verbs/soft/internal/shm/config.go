@@ -10,6 +10,6 @@ import (
 type Config struct {
 	RingBytes int                // bytes of each receive ring
 	NoDirect  bool               // never read or write peers' memory directly
-	Regions   *mem.Table         // the device's, before anything is registered; Open moves it to shared memory
+	Regions   *mem.Table         // the device's, still empty; Open moves it to shared memory
 	Faults    func(*dial.Config) // tests: makes connections fail; nil: does nothing
 }
