@@ -43,8 +43,8 @@ type Wire struct {
 
 	due    atomic.Bool // lookForSilent is due
 	armed  bool
-	round  uint32              // calls of Poll, without those that idleMask ends early
-	idle   uint32              // of these, calls since something was sent or received
+	round  uint32              // calls of Poll
+	idle   uint32              // calls since something was sent or received, without those that idleMask ends
 	events [16]unix.EpollEvent // result of scan
 	trash  [4096]byte          // see drop
 }
