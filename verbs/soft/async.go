@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// asyncTick is how long nobody runs the device after its host has stopped to poll without a call
-	// of Left.
+	// asyncTick is how long nobody runs the device after its host has stopped to poll without a
+	// call of Left.
 	asyncTick = time.Millisecond
 	// A host that has polled again within asyncSoon of Left, asyncPatience times in a row, is not
-	// computing. Arming the wires for it would cost both ends a wake-up for nearly every message: its
-	// calls of Left are ignored until it has not polled for a tick.
+	// computing. Arming the wires for it would cost both ends a wake-up for nearly every message:
+	// its calls of Left are ignored until it has not polled for a tick.
 	asyncSoon     = 50 * time.Microsecond
 	asyncPatience = 8
 )
@@ -28,11 +28,11 @@ const (
 // computes, as a NIC's processor does. It sleeps in the device's notifier; the host, when it waits,
 // sleeps in host instead, and the goroutine wakes it there.
 //
-// The host holds its own lock, owner, whenever it calls the device, and the goroutine takes the same
-// lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in use
-// when the host unlocks. While the host polls, the wires are not armed, and the goroutine sleeps
-// except for a look at each tick. It arms the wires, and polls once more, when it finds that the
-// host has not polled for a tick. The host arms them itself when it calls Left, or posts a list
+// The host holds its own lock, owner, whenever it calls the device, and the goroutine takes the
+// same lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in
+// use when the host unlocks. While the host polls, the wires are not armed, and the goroutine
+// sleeps except for a look at each tick. It arms the wires, and polls once more, when it finds that
+// the host has not polled for a tick. The host arms them itself when it calls Left, or posts a list
 // operation, while entries of a tag list wait for messages, unless it is known to return soon
 // (asyncPatience). The host's next poll disarms them.
 type async struct {
@@ -118,9 +118,9 @@ func (a *async) run(bound chan<- error) {
 	}
 }
 
-// turn makes one pass of the device, unless the host has polled since the last tick. It returns true
-// if there is more to do. Else the goroutine can sleep: the wires are armed, and the pass came after
-// that, or the timer runs.
+// turn makes one pass of the device, unless the host has polled since the last tick. It returns
+// true if there is more to do. Else the goroutine can sleep: the wires are armed, and the pass came
+// after that, or the timer runs.
 func (a *async) turn() (again bool) {
 	if invariant.Enabled {
 		defer a.d.enter("a turn of the asynchronous mode")()

@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// compChannel is the completion channel of a device. A device has only one, since all its wires wake
-// the same notifier.
+// compChannel is the completion channel of a device. A device has only one, since all its wires
+// wake the same notifier.
 type compChannel struct {
 	d      *Device
 	users  int         // CQs that use it
@@ -29,8 +29,8 @@ func (d *Device) CreateCompChannel() (verbs.CompChannel, error) {
 	return d.channel, nil
 }
 
-// Wait blocks until an armed CQ may have an event; see package verbs. Any goroutine may call it, one
-// at a time.
+// Wait blocks until an armed CQ may have an event; see package verbs. Any goroutine may call it,
+// one at a time.
 func (c *compChannel) Wait() error {
 	if !c.closed.Load() {
 		if err := c.d.sleeper().Wait(); err != nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// tagChecks are a model of a tag queue: the list and the counts as in TMO 5.2, where matching searches
-// the list from its front, and for each handle the completions that are still to be polled.
+// tagChecks are a model of a tag queue: the list and the counts as in TMO 5.2, where matching
+// searches the list from its front, and for each handle the completions that are still to be
+// polled.
 type tagChecks struct {
 	h, s    uint16              // H and S of TMO 5.1
 	partial map[*queuePair]bool // an unexpected message, counted in h, is under way there
@@ -70,8 +71,8 @@ func (t *tagQueue) checkClosed(r *tagCheck) {
 	r.buf = nil
 }
 
-// checkAtomic begins an operation or an arrival, which must take effect as a whole (V10), and returns
-// the function that ends it.
+// checkAtomic begins an operation or an arrival, which must take effect as a whole (V10), and
+// returns the function that ends it.
 func (t *tagQueue) checkAtomic(what string) (done func()) {
 	c := t.d.inv.tags[t]
 	invariant.Check(c.busy == "", "V10", "%s begins inside %s", what, c.busy)
@@ -165,8 +166,8 @@ func (t *tagQueue) checkActivated() {
 	invariant.Check(!t.d.inv.tags[t].deleting, "V10", "entries become live before the DEL that takes effect has removed its own")
 }
 
-// checkTold is called when an operation has taken effect. With TM_SYNC it has set S, and all entries
-// become live if S equals H (rules 1 to 4 of TMO 5.2).
+// checkTold is called when an operation has taken effect. With TM_SYNC it has set S, and all
+// entries become live if S equals H (rules 1 to 4 of TMO 5.2).
 func (t *tagQueue) checkTold(o *tagOp) {
 	c := t.d.inv.tags[t]
 	if o.flags&verbs.OpsTMSync != 0 {
@@ -283,7 +284,7 @@ func (t *tagQueue) checkPolled(wc *verbs.WC, hnd uint32) {
 	}
 }
 
-// checkFreed is called when a slot's last expectCQE was paid.
+// checkFreed is called when expectCQE of a slot becomes 0.
 func (t *tagQueue) checkFreed(hnd uint32) {
 	c := t.d.inv.tags[t]
 	r := c.recs[hnd]

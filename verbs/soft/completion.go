@@ -77,8 +77,9 @@ func (q *queuePair) outstanding(i uint32) bool {
 }
 
 // flushSQ completes all outstanding requests: the first of those from index first on with status,
-// and the others with WR_FLUSH_ERR. Requests before first may be outstanding behind an RDMA READ that
-// has not ended when a later request fails. Errors complete unsignalled requests too (TMO 8.2).
+// and the others with WR_FLUSH_ERR. Requests before first may be outstanding behind an RDMA READ
+// that has not ended when a later request fails. Errors complete unsignalled requests too (TMO
+// 8.2).
 func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
 	if int32(first-q.reclaimed) < 0 {
 		first = q.reclaimed
@@ -166,8 +167,8 @@ func (q *queuePair) recvNak(l wire.Link, h *wire.Header) {
 	}
 }
 
-// recvDisconnected is called when the peer's QP number h.Addr answers no more. With h.QPN 0 the peer
-// has no such QP, which concerns all QPs that are connected to it.
+// recvDisconnected is called when the peer's QP number h.Addr answers no more. With h.QPN 0 the
+// peer has no such QP, which concerns all QPs that are connected to it.
 func (d *Device) recvDisconnected(l wire.Link, h *wire.Header) {
 	event := verbs.EventQPFatal
 	if verbs.WCStatus(h.Status) == verbs.WCRemAccessErr {
@@ -249,8 +250,8 @@ func (q *queuePair) request(op wire.Opcode, w *sendWork, total uint64, body []by
 	return true
 }
 
-// copyChunk copies the next chunk of the QP's oldest direct read. It returns true if the QP has more
-// to copy.
+// copyChunk copies the next chunk of the QP's oldest direct read. It returns true if the QP has
+// more to copy.
 func (q *queuePair) copyChunk() bool {
 	if q.mreads.len() == 0 || q.link == nil {
 		q.mreads.clear()

@@ -42,8 +42,8 @@ type Config struct {
 	Fabric    *Fabric  // of the loop wire
 
 	// PeerTimeout limits how long connecting to a peer is tried, and for how long a host that does
-	// not answer is not noticed (tcp). The end of a peer's process is noticed at once. Default 20 s,
-	// at least keepalive.Min.
+	// not answer is not noticed (tcp). The end of a peer's process is noticed at once. Default 20
+	// s, at least keepalive.Min.
 	PeerTimeout time.Duration
 
 	MaxInline int  // largest inline payload, bytes; default 64 KiB

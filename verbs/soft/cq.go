@@ -7,10 +7,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// compQueue is a completion queue. PollCQ first empties the ring and then, if the caller's array has
-// room, makes a pass of the device: completions made in that pass go into the array (dst) until it
-// is full, and all others into the ring. Completions so stay in order, since dst is only used while
-// the ring is empty.
+// compQueue is a completion queue. PollCQ first empties the ring and then, if the caller's array
+// has room, makes a pass of the device: completions made in that pass go into the array (dst) until
+// it is full, and all others into the ring. Completions so stay in order, since dst is only used
+// while the ring is empty.
 type compQueue struct {
 	d        *Device
 	dst      []verbs.WC // the array of the PollCQ that makes a pass, else nil
@@ -126,8 +126,8 @@ func (c *compQueue) drain(wc []verbs.WC) int {
 	return n
 }
 
-// slot returns the place of the next completion in dst, of which the caller sets every field, or nil
-// if the completion has to go to the ring, by push.
+// slot returns the place of the next completion in dst, of which the caller sets every field, or
+// nil if the completion has to go to the ring, by push.
 func (c *compQueue) slot() *verbs.WC {
 	if c.n >= len(c.dst) {
 		return nil

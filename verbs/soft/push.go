@@ -123,8 +123,8 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 	q.readDirect(i)
 }
 
-// endPushes removes the regions that the peer may push to, and returns when it does not write to them
-// any more, so that their receives can end.
+// endPushes removes the regions that the peer may push to, and returns when it does not write to
+// them any more, so that their receives can end.
 func (q *queuePair) endPushes() {
 	open := false
 	for k := range q.rdq.len() {

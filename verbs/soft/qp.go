@@ -293,9 +293,9 @@ func (q *queuePair) Destroy() error {
 	return nil
 }
 
-// toErr moves the QP to ERR. The first outstanding request from index first on completes with status,
-// all others with WR_FLUSH_ERR; receives of an SRQ stay posted (TMO 8.3). Unless the peer knows of
-// it, or cannot be told (known), it is told, with status tell.
+// toErr moves the QP to ERR. The first outstanding request from index first on completes with
+// status, all others with WR_FLUSH_ERR; receives of an SRQ stay posted (TMO 8.3). Unless the peer
+// knows of it, or cannot be told (known), it is told, with status tell.
 func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell verbs.WCStatus) {
 	if q.state == verbs.QPSErr {
 		return

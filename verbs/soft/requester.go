@@ -347,7 +347,8 @@ func (q *queuePair) halt() {
 	q.retire()
 }
 
-// sendPackets transmits the packets of a SEND or WRITE from w.off on. It returns true if all are sent.
+// sendPackets transmits the packets of a SEND or WRITE from w.off on. It returns true if all are
+// sent.
 func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) bool {
 	h := &q.d.scratch
 	*h = wire.Header{Op: wire.OpSend, QPN: q.hdr.QPN, PSN: q.sent + q.psn, Total: uint64(e.length), Status: q.hdr.Status}
@@ -402,8 +403,9 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 	}
 }
 
-// firstBytes gathers the first bytes, at most most, of a message with short SGEs: the headers of tag
-// matching must be in the first packet, and a message that fits into the MTU is one packet (TMO 4.2).
+// firstBytes gathers the first bytes, at most most, of a message with short SGEs: the headers of
+// tag matching must be in the first packet, and a message that fits into the MTU is one packet (TMO
+// 4.2).
 func (d *Device) firstBytes(sges []verbs.SGE, most int) []byte {
 	n := 0
 	for i := range sges {

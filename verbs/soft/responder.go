@@ -91,8 +91,8 @@ func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 	case (h.Op == wire.OpSend || h.Op == wire.OpWrite) && (uint64(h.Length) > h.Total || (h.Flags&wire.FlagLast != 0) != (uint64(h.Length) == h.Total)):
 		q.d.violation(l, "the length of a message to QP %d does not fit its packet", q.num)
 	case h.PSN-q.expect > maxQPWR:
-		// Numbers between are of RDMA READs from memory, without packets. A NIC drops packets with a
-		// wrong number until the requester gives up.
+		// Numbers between are of RDMA READs from memory, without packets. A NIC drops packets with
+		// a wrong number until the requester gives up.
 		q.nak(h.PSN, verbs.WCRetryExcErr)
 	default:
 		return true

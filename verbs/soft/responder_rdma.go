@@ -80,8 +80,8 @@ func (q *queuePair) answer(r response) {
 	q.d.queue(q)
 }
 
-// recvAtomicReq executes an atomic. It is atomic with respect to the requests of all peers, since the
-// device has one owner at a time, and, as on NICs, not with respect to the program.
+// recvAtomicReq executes an atomic. It is atomic with respect to the requests of all peers, since
+// the device has one owner at a time, and, as on NICs, not with respect to the program.
 func (q *queuePair) recvAtomicReq(l wire.Link, h *wire.Header, payload []byte) {
 	if !q.accepts(l, h) {
 		return
@@ -114,9 +114,9 @@ func (q *queuePair) recvAtomicReq(l wire.Link, h *wire.Header, payload []byte) {
 	q.answer(response{op: wire.OpAtomicResp, psn: h.PSN, value: old, total: 8})
 }
 
-// invalidates invalidates the region that a SEND_WITH_INV names, if h is its last packet. A wrong key
-// fails the QP, and it returns false. It may see a packet again after RNR, which does not hurt, since
-// an invalidated region stays registered.
+// invalidates invalidates the region that a SEND_WITH_INV names, if h is its last packet. A wrong
+// key fails the QP, and it returns false. It may see a packet again after RNR, which does not hurt,
+// since an invalidated region stays registered.
 func (q *queuePair) invalidates(h *wire.Header) bool {
 	if h.Flags&(wire.FlagInv|wire.FlagLast) != wire.FlagInv|wire.FlagLast || q.d.regions.Invalidate(&q.pd.Domain, h.Imm) {
 		return true
@@ -139,8 +139,8 @@ func (q *queuePair) sendAck() bool {
 	return true
 }
 
-// respond sends responses as far as there is room, within respBurst and respBytes. It returns true if
-// none is left.
+// respond sends responses as far as there is room, within respBurst and respBytes. It returns true
+// if none is left.
 func (q *queuePair) respond() bool {
 	for n, sent := 0, 0; n < respBurst && sent < respBytes; n++ {
 		if q.resp.len() == 0 {

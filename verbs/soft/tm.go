@@ -124,8 +124,8 @@ type tagSlot struct {
 	count  int64 // unexpected_cnt of its ADD, for QuirkSyncReq
 }
 
-// mlxCounts are the counts by which the mlx5 driver computes SYNC_REQ (TMO 4.6). They do not wrap at
-// 16 bits as H and S do, which makes it wrong.
+// mlxCounts are the counts by which the mlx5 driver computes SYNC_REQ (TMO 4.6). They do not wrap
+// at 16 bits as H and S do, which makes it wrong.
 type mlxCounts struct {
 	last int64 // unexpected_cnt of the last operation that had one
 	in   int64 // unexpected messages
@@ -199,8 +199,8 @@ func (q *queuePair) attachTags(t *tagQueue, sendWR uint32) {
 	}
 }
 
-// abandonTags ends the message and the rendezvous that a QP of a tag-matching SRQ has under way when
-// it fails or is reset.
+// abandonTags ends the message and the rendezvous that a QP of a tag-matching SRQ has under way
+// when it fails or is reset.
 func (q *queuePair) abandonTags() {
 	if q.tm == nil {
 		return

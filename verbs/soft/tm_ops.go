@@ -174,8 +174,8 @@ func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 	return nil
 }
 
-// release subtracts n from expectCQE of a handle's slot, and frees the slot at 0. It returns false if
-// the handle is not in use.
+// release subtracts n from expectCQE of a handle's slot, and frees the slot at 0. It returns false
+// if the handle is not in use.
 func (t *tagQueue) release(hnd, n uint32) bool {
 	s := t.slotOf(hnd)
 	if s == nil {

@@ -62,8 +62,8 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	}
 }
 
-// faulty injects the faults of KillQPAt and RNREvery. If it returns over, the message is not received
-// now; ok is that of wire.Receiver.
+// faulty injects the faults of KillQPAt and RNREvery. If it returns over, the message is not
+// received now; ok is that of wire.Receiver.
 func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
 	t := q.tm
 	if t.heldUp {
@@ -190,7 +190,8 @@ func withImm(wc *verbs.WC, h *wire.Header) {
 	}
 }
 
-// untagged receives a message, or its first packet, with its headers into the oldest untagged buffer.
+// untagged receives a message, or its first packet, with its headers into the oldest untagged
+// buffer.
 func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, kind uint8) (ok, lent bool) {
 	rq := q.rq
 	if rq.head == rq.tail {
@@ -248,8 +249,8 @@ func (t *tagQueue) unexpected() verbs.WCFlags {
 	return 0
 }
 
-// forgetUnexpected takes back the count of a message that will not be reported. Software could never
-// handle it, and entries would stay dormant for ever.
+// forgetUnexpected takes back the count of a message that will not be reported. Software could
+// never handle it, and entries would stay dormant for ever.
 func (q *queuePair) forgetUnexpected(kind uint8) {
 	if kind == rxUnexpected {
 		q.tm.h--
@@ -295,8 +296,8 @@ func (q *queuePair) messageDone(h *wire.Header) {
 	q.executed(h)
 }
 
-// tmFails completes the receive of the message under way with status local, refuses the request with
-// status remote, and moves the QP to ERR.
+// tmFails completes the receive of the message under way with status local, refuses the request
+// with status remote, and moves the QP to ERR.
 func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 	m := &q.rx
 	kind, tm := m.kind, m.kind == rxTagged || !m.active
@@ -311,8 +312,8 @@ func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 	q.reject(psn, remote)
 }
 
-// abandonRx ends the message under way when its QP fails or is reset: after MATCH its receive gets a
-// terminal completion (TMO 9), and an untagged buffer is flushed.
+// abandonRx ends the message under way when its QP fails or is reset: after MATCH its receive gets
+// a terminal completion (TMO 9), and an untagged buffer is flushed.
 func (q *queuePair) abandonRx() {
 	m := &q.rx
 	if !m.active || m.kind == rxPlain {

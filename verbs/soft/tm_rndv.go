@@ -119,8 +119,8 @@ func (q *queuePair) feed() {
 	q.d.queue(q)
 }
 
-// readDone ends the job whose READ was request i. READs from memory and by packets may overtake each
-// other. One that has failed alone ends its receive with an error, and the sender gets no FIN.
+// readDone ends the job whose READ was request i. READs from memory and by packets may overtake
+// each other. One that has failed alone ends its receive with an error, and the sender gets no FIN.
 func (q *queuePair) readDone(i uint32, status verbs.WCStatus) {
 	v := q.dev
 	for k := range v.issued {

@@ -17,7 +17,8 @@ type TM = hook.TM
 // WithTM returns cfg with tag matching configured by tm.
 func WithTM(cfg soft.Config, tm TM) soft.Config { return hook.WithTM(cfg, tm).(soft.Config) }
 
-// Break cuts the link between two devices. Packets on their way are lost. Any goroutine may call it.
+// Break cuts the link between two devices. Packets on their way are lost. Any goroutine may call
+// it.
 func Break(f *soft.Fabric, a, b *soft.Device) { loop.Break(f, hook.ID(a), hook.ID(b)) }
 
 // Kill breaks all links of a device, as the end of its process would. After that the device can
@@ -32,13 +33,13 @@ func Advance(f *soft.Fabric, d time.Duration) { loop.Advance(f, d) }
 func Step(d *soft.Device) { hook.Step(d) }
 
 // Idle reports whether a device on the loop wire has nothing to do until something is posted or a
-// peer sends. It does not look for completions in the rings of their queues. The device's owner calls
-// it.
+// peer sends. It does not look for completions in the rings of their queues. The device's owner
+// calls it.
 func Idle(d *soft.Device) bool { return hook.Idle(d) }
 
 // Refusals returns how often a message found no receive (RNR). Each retry counts.
 func Refusals(d *soft.Device) uint64 { return hook.Refusals(d) }
 
-// CutShort returns how many messages were reported as matched and never became complete, since their
-// queue pair failed.
+// CutShort returns how many messages were reported as matched and never became complete, since
+// their queue pair failed.
 func CutShort(d *soft.Device) uint64 { return hook.CutShort(d) }

@@ -27,9 +27,9 @@ type Config struct {
 	// and memory that the connection needs. If an end is short of them, the peer is dialled again.
 	Prepare func(conn net.Conn, peer *wire.Address) (any, error)
 	// Upgrade, if not nil, is called when both ends have prepared, with the result of Prepare; its
-	// result replaces that. It calls commit once, when only the peer can still fail, before it tells
-	// the peer so, and fails if commit does. Until commit its time is limited. The Connector closes
-	// conn if Upgrade fails.
+	// result replaces that. It calls commit once, when only the peer can still fail, before it
+	// tells the peer so, and fails if commit does. Until commit its time is limited. The Connector
+	// closes conn if Upgrade fails.
 	Upgrade func(conn net.Conn, prepared any, commit func() error) (any, error)
 	Yields  bool          // the peer can be left to another wire: see connPeer.yielded
 	Wake    func()        // called when Take has a result

@@ -102,7 +102,7 @@ func (r *Region) Dereg() error {
 
 // Domain is the part of a protection domain that its regions need.
 type Domain struct {
-	Users int                              // objects of the domain that exist: regions, and the device's SRQs and QPs
+	Users int                              // MRs, SRQs and QPs of the domain that exist
 	Enter func(call string) (leave func()) // begins a call of the device's owner; only with -tags invariants
 }
 
@@ -201,8 +201,8 @@ func (t *Table) Register(buf []byte, access verbs.AccessFlags, pd *Domain) (*Reg
 	o.r = r
 	r.pin.Pin(&buf[0])
 	r.key, r.buf, r.access, r.domain, r.addr = o.next, buf, access, pd, AddrOf(buf)
-	// The key comes last, so that a peer that sees it sees the rest too. The stores are atomic, hence
-	// ordered on every architecture.
+	// The key comes last, so that a peer that sees it sees the rest too. The stores are atomic,
+	// hence ordered on every architecture.
 	s := t.dir.At(i)
 	atomic.StoreUint64(&s.addr, r.addr)
 	atomic.StoreUint64(&s.length, uint64(len(buf)))

@@ -59,8 +59,8 @@ func (p *remote) move(call vmCall, ours []byte, addr uint64) (int, error) {
 }
 
 // moveFailed returns the status for a copy that the kernel has refused. ESRCH: the peer has ended,
-// which the next poll looks for. EFAULT: memory at either end is registered but unmapped, protected,
-// or beyond the end of a file.
+// which the next poll looks for. EFAULT: memory at either end is registered but unmapped,
+// protected, or beyond the end of a file.
 func (p *remote) moveFailed(err error) verbs.WCStatus {
 	p.w.attention = true
 	if err == unix.ESRCH {
@@ -101,8 +101,8 @@ func (p *remote) canWrite(o *offer) bool {
 	return err == nil && k == 8
 }
 
-// allowReading makes Yama, in its default mode, let other processes of this user read and write this
-// process's memory, as kernels without Yama do. Yama has one exception per process, so that it
+// allowReading makes Yama, in its default mode, let other processes of this user read and write
+// this process's memory, as kernels without Yama do. Yama has one exception per process, so that it
 // cannot name single peers.
 var allowReading = sync.OnceFunc(func() {
 	scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")

@@ -111,7 +111,8 @@ func (p *remote) region(key uint32) *mem.Slot {
 	}
 	k := int(key&mem.IndexMask) / mem.PieceSlots
 	// The peer allocates a piece before it gives away a key in it. Should it not have, this process
-	// must not fault on the missing pages: the kernel reads them first, which fails without a signal.
+	// must not fault on the missing pages: the kernel reads them first, which fails without a
+	// signal.
 	if !readable(p.tableSeg.mem[k*mem.PieceBytes:][:mem.PieceBytes]) {
 		return nil
 	}

@@ -24,10 +24,10 @@ func pageRound(n int) int {
 	return (n + page - 1) / page * page
 }
 
-// newSegment makes a segment of at least n zero bytes. If it is whole, its pages are allocated here,
-// else by allocate: a page fault without memory would be a SIGBUS in the process that touches the
-// page. A segment that is not whole can only be written by this process, if the kernel supports that
-// (F_SEAL_FUTURE_WRITE, Linux 5.1), so that peers cannot deallocate its pages either.
+// newSegment makes a segment of at least n zero bytes. If it is whole, its pages are allocated
+// here, else by allocate: a page fault without memory would be a SIGBUS in the process that touches
+// the page. A segment that is not whole can only be written by this process, if the kernel supports
+// that (F_SEAL_FUTURE_WRITE, Linux 5.1), so that peers cannot deallocate its pages either.
 func newSegment(name string, n int, whole bool) (*segment, error) {
 	n = pageRound(n)
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -80,9 +80,9 @@ func (s *segment) seal(seals int) error {
 	return os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
 }
 
-// adoptSegment maps a descriptor that a peer has sent, if it is a memfd of exactly the expected size
-// that nobody can shrink. If it is not whole, its pages must be checked before use (readable). The
-// caller still owns the descriptor.
+// adoptSegment maps a descriptor that a peer has sent, if it is a memfd of exactly the expected
+// size that nobody can shrink. If it is not whole, its pages must be checked before use (readable).
+// The caller still owns the descriptor.
 func adoptSegment(fd, n, prot int, whole bool) (*segment, error) {
 	n = pageRound(n)
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)

@@ -19,8 +19,8 @@ import (
 // for peers that have ended.
 const watchEvery = int64(100 * time.Millisecond)
 
-// watch detects peers that have ended, by an epoll of their sockets and pidfds, which is also in the
-// notifier.
+// watch detects peers that have ended, by an epoll of their sockets and pidfds, which is also in
+// the notifier.
 type watch struct {
 	notif  *notify.Epoll
 	epfd   int

@@ -42,13 +42,13 @@ func (w *Wire) prepare(conn net.Conn, _ *wire.Address) (any, error) {
 	return &socket{fd}, nil
 }
 
-// The kernel's keepalive detects a host that is gone or cut off while all data is acknowledged. Else
-// lookForSilent does: 32 times in PeerTimeout it looks whether TCP segments have arrived on a link
-// with unacknowledged data. TCP_USER_TIMEOUT would be simpler, but also ends connections whose peer
-// is alive and does not read for so long. Segments arrive even then: acknowledgements of window
-// probes, and the peer's keepalive probes, which, unlike retransmissions and window probes, do not
-// become rarer with time, so that the end of a network failure is noticed soon. Looks are counted
-// and not time, since a process that was stopped has not looked.
+// The kernel's keepalive detects a host that is gone or cut off while all data is acknowledged.
+// Else lookForSilent does: 32 times in PeerTimeout it looks whether TCP segments have arrived on a
+// link with unacknowledged data. TCP_USER_TIMEOUT would be simpler, but also ends connections whose
+// peer is alive and does not read for so long. Segments arrive even then: acknowledgements of
+// window probes, and the peer's keepalive probes, which, unlike retransmissions and window probes,
+// do not become rarer with time, so that the end of a network failure is noticed soon. Looks are
+// counted and not time, since a process that was stopped has not looked.
 const (
 	looks      = 32 // in PeerTimeout
 	mostSilent = 30 // silent looks in a row that end a link; silence began up to 2 intervals earlier

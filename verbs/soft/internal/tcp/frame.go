@@ -28,7 +28,8 @@ const (
 	maxFrameHeader = frameHeader + 24
 	maxPayload     = 64 << 10 // bytes
 	// maxRead is the most payload of an OpReadResp. It is read from the socket to its destination
-	// without a buffer in between, and larger frames need fewer system calls, with no gain above this.
+	// without a buffer in between, and larger frames need fewer system calls, with no gain above
+	// this.
 	maxRead = 512 << 10
 )
 
@@ -93,8 +94,8 @@ func appendExtras(b []byte, at int, h *wire.Header, extras uint8) []byte {
 	return b
 }
 
-// decodeFrameHeader decodes the header at the start of b into h and returns its size, or 0 if b does
-// not have all of it yet. It checks extras and Length.
+// decodeFrameHeader decodes the header at the start of b into h and returns its size, or 0 if b
+// does not have all of it yet. It checks extras and Length.
 func decodeFrameHeader(b []byte, h *wire.Header) (n int, err error) {
 	if len(b) < frameHeader {
 		return 0, nil

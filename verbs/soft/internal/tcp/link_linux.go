@@ -55,8 +55,9 @@ func (l *link) attach(s *socket) error {
 	return nil
 }
 
-// watch enables those events of the socket that the link waits for: room if output is blocked, input
-// unless the device refuses a packet that is here already, and always the end of the connection.
+// watch enables those events of the socket that the link waits for: room if output is blocked,
+// input unless the device refuses a packet that is here already, and always the end of the
+// connection.
 func (l *link) watch() {
 	want := uint32(unix.EPOLLRDHUP)
 	if !l.in.stalled || !l.w.armed {
@@ -73,8 +74,8 @@ func (l *link) watch() {
 	_ = unix.EpollCtl(l.w.ep, unix.EPOLL_CTL_MOD, l.fd, &unix.EpollEvent{Events: want, Fd: int32(l.fd)})
 }
 
-// visit puts the link on the backlog: the next poll receives from it, although its socket may not be
-// ready, since packets are in its buffer or the end of the connection is to be found.
+// visit puts the link on the backlog: the next poll receives from it, although its socket may not
+// be ready, since packets are in its buffer or the end of the connection is to be found.
 func (l *link) visit() {
 	if !l.queued {
 		l.queued = true
@@ -114,8 +115,8 @@ func (l *link) drop() {
 	}
 	delete(w.byFD, int32(l.fd))
 	w.blocked = remove(w.blocked, l)
-	// Unread input would make the kernel reset the connection, and the peer might lose what was sent
-	// last.
+	// Unread input would make the kernel reset the connection, and the peer might lose what was
+	// sent last.
 	for {
 		if n, e := rawRecv(l.fd, w.trash[:]); e != 0 || n < len(w.trash) {
 			break

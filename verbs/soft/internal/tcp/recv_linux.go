@@ -37,8 +37,8 @@ type input struct {
 	grow    bool        // the last read has filled buf
 }
 
-// receive gives frames to the device, at most budget, and reads more as long as the socket has them,
-// up to atOnce bytes.
+// receive gives frames to the device, at most budget, and reads more as long as the socket has
+// them, up to atOnce bytes.
 func (l *link) receive(budget int) int {
 	n, bytes := l.parse(budget), 0
 	for n < budget && bytes < atOnce && !l.gone && !l.in.stalled {

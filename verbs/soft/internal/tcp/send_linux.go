@@ -156,8 +156,8 @@ func (l *link) wrote(n int, e unix.Errno) bool {
 	return false
 }
 
-// block puts the link on the list of those that wait for room. Each poll tries them, and Arm enables
-// the event for them. If the wire is armed already, it must be enabled here.
+// block puts the link on the list of those that wait for room. Each poll tries them, and Arm
+// enables the event for them. If the wire is armed already, it must be enabled here.
 func (l *link) block() {
 	if l.out.blocked {
 		return

@@ -213,8 +213,8 @@ func (w *Wire) scan(budget int) (n int) {
 		const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 		switch {
 		case l.in.stalled && ev.Events&end != 0:
-			// Requests to this peer will not be answered, and must fail now. The packet that waits to
-			// be taken was not acknowledged.
+			// Requests to this peer will not be answered, and must fail now. The packet that waits
+			// to be taken was not acknowledged.
 			l.fail(fmt.Errorf("%w while this side could not take a packet of it", errPeerClosed))
 		case l.in.stalled || ev.Events&(unix.EPOLLIN|end) == 0:
 		case n < budget:

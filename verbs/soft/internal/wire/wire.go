@@ -12,8 +12,8 @@ const (
 	OpSend Opcode = 1 + iota
 	// OpWrite carries bytes of an RDMA WRITE, for address Addr of region RKey.
 	OpWrite
-	// OpReadReq asks for Total bytes from address Addr of region RKey. With Imm 1 a read that is not
-	// allowed fails alone (verbs.QPInitAttr.ReadFaults); with 0 it fails the queue pair.
+	// OpReadReq asks for Total bytes from address Addr of region RKey. With Imm 1 a read that is
+	// not allowed fails alone (verbs.QPInitAttr.ReadFaults); with 0 it fails the queue pair.
 	OpReadReq
 	// OpReadResp carries the bytes from offset Addr on of read PSN. With a Status it refuses the
 	// read, and is the last packet of it.
@@ -27,8 +27,8 @@ const (
 	OpAck
 	// OpNak says that request PSN failed with Status, and that no later one was executed.
 	OpNak
-	// OpDisconnected says that the sender's QP, number Addr, answers no more, because of Status. Imm
-	// is Destroyed if the program has destroyed or reset it, 0 if it has failed.
+	// OpDisconnected says that the sender's QP, number Addr, answers no more, because of Status.
+	// Imm is Destroyed if the program has destroyed or reset it, 0 if it has failed.
 	OpDisconnected
 	// OpPushReq asks the peer to write Total bytes from address Addr of its region RKey to the
 	// address and region key of this device that the payload holds.
@@ -73,10 +73,10 @@ type Header struct {
 // There is one link per peer device, however many QPs use it. It is made for the first QP that
 // names the peer, and connects at the first Send; until it is up, Send returns false.
 type Link interface {
-	// Send sends a packet whose payload is head followed by body. Either may be empty; together they
-	// have h.Length bytes, at most MaxPayload. Send copies or transmits all of it and returns true,
-	// or does nothing and returns false: there is no room, try again after the next Poll. It never
-	// blocks. What it has copied may not leave before Wire.Flush.
+	// Send sends a packet whose payload is head followed by body. Either may be empty; together
+	// they have h.Length bytes, at most MaxPayload. Send copies or transmits all of it and returns
+	// true, or does nothing and returns false: there is no room, try again after the next Poll. It
+	// never blocks. What it has copied may not leave before Wire.Flush.
 	Send(h *Header, head, body []byte) bool
 	// MaxPayload is the most payload bytes of one packet, and MaxReadPayload that of an OpReadResp.
 	// Both are constant.
@@ -103,10 +103,10 @@ const MaxChunk = 256 << 10
 
 // Receiver is the device as its wires see it. They call it only from inside Wire.Poll.
 type Receiver interface {
-	// Receive takes one packet. payload is lent for the call, or, if it returns lent, until the next
-	// Wire.Release. If it does not return ok, the packet cannot be taken now (no receive is posted,
-	// or the QP is not connected yet): the wire offers it again at a later Poll, and before that no
-	// other packet of the link.
+	// Receive takes one packet. payload is lent for the call, or, if it returns lent, until the
+	// next Wire.Release. If it does not return ok, the packet cannot be taken now (no receive is
+	// posted, or the QP is not connected yet): the wire offers it again at a later Poll, and before
+	// that no other packet of the link.
 	Receive(l Link, h *Header, payload []byte) (ok, lent bool)
 	// LinkDown reports, once, that a link has broken, and why.
 	LinkDown(l Link, err error)
@@ -186,8 +186,8 @@ type Notifier interface {
 	// Wait blocks until Wake is called or a file descriptor of the notifier is ready. It may return
 	// early. Any goroutine may call it, one at a time.
 	Wait() error
-	// Wake ends the Wait under way, or the next one. Any goroutine may call it; further calls before
-	// Wait returns are cheap.
+	// Wake ends the Wait under way, or the next one. Any goroutine may call it; further calls
+	// before Wait returns are cheap.
 	Wake()
 	Close() error
 }
