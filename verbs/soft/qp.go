@@ -89,7 +89,12 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 		}
 		q.srq, q.rq = s, &s.recvQueue
 		c.MaxRecvWR, c.MaxRecvSGE = 0, 0 // ignored with an SRQ (ibv_create_qp(3))
-		q.attachTags(s.tm, c.MaxSendWR)
+		if s.tm != nil {                 // TMO 1.3: receives complete on the SRQ's CQ
+			q.tm, q.rcq = s.tm, s.tm.cq
+			if c.MaxSendWR == 0 {
+				q.dev = new(deviceQueue)
+			}
+		}
 	} else {
 		q.rq = newRecvQueue(p, c.MaxRecvWR, c.MaxRecvSGE)
 	}

@@ -187,18 +187,6 @@ func (t *tagQueue) activate() {
 	}
 }
 
-// attachTags makes q a QP of a tag-matching SRQ (TMO 1.3), whose receives complete on the SRQ's CQ.
-// It does nothing if t is nil.
-func (q *queuePair) attachTags(t *tagQueue, sendWR uint32) {
-	if t == nil {
-		return
-	}
-	q.tm, q.rcq = t, t.cq
-	if sendWR == 0 {
-		q.dev = new(deviceQueue)
-	}
-}
-
 // abandonTags ends the message and the rendezvous that a QP of a tag-matching SRQ has under way
 // when it fails or is reset.
 func (q *queuePair) abandonTags() {

@@ -134,8 +134,3 @@ func (l *link) giveBack() {
 		l.peer.signal()
 	}
 }
-
-// wrap adds the peer's name to an error.
-func (l *link) wrap(err error) error {
-	return fmt.Errorf("shm: link to rank %d (pid %d): %w", l.addr.Rank, l.addr.PID, err)
-}

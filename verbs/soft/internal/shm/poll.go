@@ -4,6 +4,7 @@ package shm
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -251,7 +252,7 @@ func (w *Wire) bury(tell bool) {
 		w.dead = w.dead[1:]
 		w.forget(l)
 		if tell && l.err != nil {
-			w.env.Receiver.LinkDown(l, l.wrap(l.err))
+			w.env.Receiver.LinkDown(l, fmt.Errorf("shm: link to rank %d (pid %d): %w", l.addr.Rank, l.addr.PID, l.err))
 		}
 	}
 }

@@ -34,13 +34,8 @@ type link struct {
 	vec vector
 }
 
-// MaxPayload implements wire.Link.
-func (l *link) MaxPayload() int { return maxPayload }
-
-// MaxReadPayload implements wire.Link.
-func (l *link) MaxReadPayload() int { return maxRead }
-
-// Memory returns nil: a peer's memory is not accessible.
+func (l *link) MaxPayload() int           { return maxPayload }
+func (l *link) MaxReadPayload() int       { return maxRead }
 func (l *link) Memory() wire.RemoteMemory { return nil }
 
 // attach gives the link its connection, whose descriptor it then owns.
