@@ -8,9 +8,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -157,6 +161,18 @@ func (r *Result) discard() {
 	if r.Conn != nil {
 		_ = r.Conn.Close()
 	}
+}
+
+// Duplicate returns a descriptor of a connection that is not in Go's netpoller, or -1 and an error.
+// The caller owns it.
+func Duplicate(conn syscall.Conn) (fd int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd = -1
+	cerr := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, os.NewSyscallError("fcntl", errors.Join(cerr, err))
 }
 
 // Every calls f in the background every d, until Close.

@@ -163,9 +163,6 @@ func (l *link) deliver(budget int) int {
 			}
 			break
 		}
-		if uint64(len(p.buf)) != uint64(p.h.Length) {
-			p.h.Length = uint32(len(p.buf))
-		}
 		if ok, _ := l.wire.env.Receiver.Receive(l, &p.h, p.buf); !ok {
 			return n // posting a receive wakes the owner
 		}

@@ -104,7 +104,7 @@ func (w *Wire) prepare(conn net.Conn, peer *wire.Address) (any, error) {
 	p := &remote{w: w, evfd: -1, sock: -1, pidfd: -1}
 	err := p.identify(uc, peer)
 	if err == nil {
-		err = p.keepSocket(uc)
+		p.sock, err = dial.Duplicate(uc)
 	}
 	if err == nil {
 		p.mine, err = p.offer()
@@ -312,16 +312,4 @@ func checkEventFD(fd int) error {
 		return errors.New("the peer's eventfd would block")
 	}
 	return nil
-}
-
-// keepSocket duplicates the descriptor of the connection, which stays open as long as the link.
-func (p *remote) keepSocket(uc *net.UnixConn) error {
-	raw, err := uc.SyscallConn()
-	if err != nil {
-		return err
-	}
-	cerr := raw.Control(func(fd uintptr) {
-		p.sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
-	})
-	return errors.Join(cerr, err)
 }

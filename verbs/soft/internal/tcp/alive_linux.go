@@ -1,15 +1,14 @@
 package tcp
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/keepalive"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -18,28 +17,16 @@ type socket struct{ fd int }
 
 func (s *socket) Close() error { return unix.Close(s.fd) }
 
-// prepare duplicates the connection's descriptor and sets its options. It runs in the background.
+// prepare turns keepalive on, and duplicates the connection's descriptor. It runs in the background.
 func (w *Wire) prepare(conn net.Conn, _ *wire.Address) (any, error) {
 	if err := keepalive.Idle(conn, w.env.PeerTimeout); err != nil {
 		return nil, err
 	}
-	raw, err := conn.(*net.TCPConn).SyscallConn() // keepalive.Idle fails for other types
+	fd, err := dial.Duplicate(conn.(*net.TCPConn)) // keepalive.Idle fails for other types
 	if err != nil {
 		return nil, err
 	}
-	fd := -1
-	cerr := raw.Control(func(old uintptr) {
-		if fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-		}
-	})
-	if err = errors.Join(cerr, err); err != nil {
-		if fd >= 0 {
-			_ = unix.Close(fd)
-		}
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	return &socket{fd}, nil
+	return &socket{fd}, nil // with TCP_NODELAY, which package net sets
 }
 
 // The kernel's keepalive detects a host that is gone or cut off while all data is acknowledged.
