@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bind has the calling thread run on these processors only. Config.fill has checked their numbers.
+// bind makes the calling thread run on these processors only. Config.fill has checked their
+// numbers.
 func bind(cpus []int) error {
 	var set unix.CPUSet
 	for _, cpu := range cpus {

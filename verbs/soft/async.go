@@ -14,50 +14,51 @@ import (
 )
 
 const (
-	// asyncTick is how long a device may go unattended after its host has stopped polling without
-	// saying so (Left).
+	// asyncTick is how long nobody runs the device after its host has stopped to poll without a
+	// call of Left.
 	asyncTick = time.Millisecond
-	// A host that was back within asyncSoon, asyncPatience times in a row, is not computing. Arming
-	// for it would cost both sides a wake-up for nearly every message, so that its word does not
-	// count until it has been away for a tick.
+	// A host that has polled again within asyncSoon of Left, asyncPatience times in a row, is not
+	// computing. Arming the wires for it would cost both ends a wake-up for nearly every message:
+	// its calls of Left are ignored until it has not polled for a tick.
 	asyncSoon     = 50 * time.Microsecond
 	asyncPatience = 8
 )
 
-// async is the asynchronous mode: a goroutine that makes the device work while the program
-// computes, as a NIC's processor does. It is the only one that sleeps in the device's notifier; a
-// host that waits sleeps in host, and is woken from there.
+// async is the asynchronous mode: a goroutine that runs the device while the program (the host)
+// computes, as a NIC's processor does. It sleeps in the device's notifier; the host, when it waits,
+// sleeps in host instead, and the goroutine wakes it there.
 //
-// It takes turns with the host by the host's own lock, so that the host pays nothing: it holds that
-// lock anyway, and what a poll has lent is done with when it lets go. While the host polls, the
-// wires signal nothing and the goroutine sleeps, but for one look a tick. The wires are armed, and
-// then looked at once more, by the goroutine when it finds that nobody has polled for a tick; and
-// at once when the host leaves, or posts to the tag list, with receives there that want to be
-// matched, unless it has always come back very soon. The next poll disarms them.
+// The host holds its own lock, owner, whenever it calls the device, and the goroutine takes the
+// same lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in
+// use when the host unlocks. While the host polls, the wires are not armed, and the goroutine
+// sleeps except for a look at each tick. It arms the wires, and polls once more, when it finds that
+// the host has not polled for a tick. The host arms them itself when it calls Left, or posts a list
+// operation, while entries of a tag list wait for messages, unless it is known to return soon
+// (asyncPatience). The host's next poll disarms them.
 type async struct {
 	d     *Device
 	owner sync.Locker
-	host  *notify.Chan
-	done  chan struct{}
+	host  *notify.Chan  // where the host sleeps
+	done  chan struct{} // closed when the goroutine has ended
 	stop  atomic.Bool
 
-	// The owner's.
-	timer     *time.Timer // of the tick
-	ticking   bool        // the timer runs, or has just fired; always so when the wires are not armed
-	hostArmed bool        // the host sleeps, or is about to
-	alone     bool        // the goroutine runs the device
-	polls     uint64      // by the host
-	seen      uint64      // of those, at the last tick
+	// Under owner.
+	timer     *time.Timer // wakes the goroutine at the next tick
+	ticking   bool        // the timer runs, or has fired; always true while the wires are not armed
+	hostArmed bool        // the host has armed a CQ: it sleeps, or is about to
+	alone     bool        // the goroutine is making a pass of the device
+	polls     uint64      // PollCQs of the host that made a pass
+	seen      uint64      // polls at the last tick
 	listed    int         // entries of tag lists that wait for a message
-	left      int64       // when the wires were armed because the host left; 0: for another reason
-	soon      int         // how often in a row it was back at once
-	pushed    uint64      // rendezvous whose bytes peers have copied
+	left      int64       // when Left armed the wires, by wire.Monotonic; 0: it has not
+	soon      int         // how often in a row the host polled within asyncSoon of Left
+	pushed    uint64      // pushes that have succeeded
 }
 
-// Async starts the asynchronous mode: from now on a goroutine of the device's own works on it
-// whenever nobody holds owner. Whoever calls the device, or anything made from it, must hold owner,
-// but for Close, CompChannel.Wait and CompChannel.Wake; and must be done with what a poll has lent
-// before letting go of it. To be called at most once, before the first Wait.
+// Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
+// holds owner. Who calls the device, or an object made from it, must hold owner, except for Close,
+// CompChannel.Wait and CompChannel.Wake, and must not use payloads that a poll has lent after
+// unlocking it. Async may be called once, before the first Wait.
 func (d *Device) Async(owner sync.Locker) error {
 	if d.async != nil || d.closed {
 		return fail("async", syscall.EINVAL, "the device works by itself already, or is closed")
@@ -77,8 +78,8 @@ func (d *Device) Async(owner sync.Locker) error {
 	return nil
 }
 
-// Left tells a device in asynchronous mode that nobody polls for now: it need not wait a tick to
-// find out. By the holder of the owner's lock; cheap when no receive waits in a tag list.
+// Left tells a device in asynchronous mode that the host stops polling for now, so that it does not
+// need a tick to find that out. It is cheap if no entry of a tag list waits for a message.
 func (d *Device) Left() {
 	if invariant.Enabled {
 		defer d.enter("left")()
@@ -92,8 +93,8 @@ func (d *Device) left() {
 	}
 }
 
-// run is the goroutine. It says on bound whether it could go where it belongs. A thread that was
-// sent to other processors ends with it.
+// run is the goroutine. It sends on bound whether it could be bound to Config.AsyncCPUs. A thread
+// that was bound ends with the goroutine.
 func (a *async) run(bound chan<- error) {
 	defer close(a.done)
 	defer func() { _ = a.host.Close() }()
@@ -117,9 +118,9 @@ func (a *async) run(bound chan<- error) {
 	}
 }
 
-// turn makes one pass of the device, unless the host has polled lately. It returns true when there
-// is more to do at once; else the wires are armed, and were looked at after that, or the timer
-// runs.
+// turn makes one pass of the device, unless the host has polled since the last tick. It returns
+// true if there is more to do. Else the goroutine can sleep: the wires are armed, and the pass came
+// after that, or the timer runs.
 func (a *async) turn() (again bool) {
 	if invariant.Enabled {
 		defer a.d.enter("a turn of the asynchronous mode")()
@@ -143,19 +144,19 @@ func (a *async) turn() (again bool) {
 	a.alone = true
 	d.progress(0)
 	a.alone = false
-	if d.news && a.hostArmed { // not everything that a host waits for has a completion: credit is written to its memory
+	if d.news && a.hostArmed { // the host may wait for an RDMA WRITE, which has no completion here
 		a.host.Wake()
 	}
 	return d.took || d.more || len(d.readers) > 0
 }
 
-// tick makes the goroutine look again in a while.
+// tick starts the timer.
 func (a *async) tick() {
 	a.ticking = true
 	a.timer.Reset(asyncTick)
 }
 
-// polled is called at each poll of the host.
+// polled is called when the host makes a pass of the device.
 func (a *async) polled() {
 	a.polls++
 	if !a.d.armed || a.hostArmed {
@@ -169,6 +170,7 @@ func (a *async) polled() {
 	}
 }
 
+// disarm disarms the wires, so that the timer has to run.
 func (a *async) disarm() {
 	a.d.disarmWires()
 	if !a.ticking {
@@ -176,7 +178,7 @@ func (a *async) disarm() {
 	}
 }
 
-// attend makes the wires wake the goroutine from now on, because the host has left.
+// attend arms the wires, which then wake the goroutine, because the host stops polling.
 func (a *async) attend() {
 	d := a.d
 	if d.armed || a.soon >= asyncPatience {
@@ -194,7 +196,7 @@ func (a *async) attend() {
 	}
 }
 
-// close ends the goroutine.
+// close ends the goroutine and waits for that.
 func (a *async) close() {
 	a.stop.Store(true)
 	a.d.notif.Wake()
@@ -202,7 +204,7 @@ func (a *async) close() {
 	a.timer.Stop()
 }
 
-// sleeper is where the host sleeps.
+// sleeper returns the notifier in which the host sleeps.
 func (d *Device) sleeper() wire.Notifier {
 	if d.async != nil {
 		return d.async.host
@@ -210,7 +212,7 @@ func (d *Device) sleeper() wire.Notifier {
 	return d.notif
 }
 
-// listed counts entries that are put into tag lists, n above 0, or leave them.
+// listed adds n to the number of entries of tag lists that wait for a message.
 func (d *Device) listed(n int) {
 	if d.async != nil {
 		d.async.listed += n

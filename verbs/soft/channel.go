@@ -8,12 +8,12 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// compChannel is the device's completion channel. It has one, since there is one notifier that all
-// wires wake.
+// compChannel is the completion channel of a device. A device has only one, since all its wires
+// wake the same notifier.
 type compChannel struct {
 	d      *Device
-	users  int // CQs
-	closed atomic.Bool
+	users  int         // CQs that use it
+	closed atomic.Bool // the channel or the device; Wait may run on another goroutine
 }
 
 // CreateCompChannel makes the completion channel; a device has one at a time.
@@ -29,7 +29,8 @@ func (d *Device) CreateCompChannel() (verbs.CompChannel, error) {
 	return d.channel, nil
 }
 
-// Wait blocks until something may have happened. See package verbs.
+// Wait blocks until an armed CQ may have an event; see package verbs. Any goroutine may call it,
+// one at a time.
 func (c *compChannel) Wait() error {
 	if !c.closed.Load() {
 		if err := c.d.sleeper().Wait(); err != nil {
@@ -42,10 +43,10 @@ func (c *compChannel) Wait() error {
 	return nil
 }
 
-// Wake ends the current or the next Wait.
+// Wake ends the Wait under way, or the next one. Any goroutine may call it.
 func (c *compChannel) Wake() { c.d.sleeper().Wake() }
 
-// Close ends the channel and a Wait under way.
+// Close frees the channel and ends a Wait under way; it fails while CQs use the channel.
 func (c *compChannel) Close() error {
 	if invariant.Enabled {
 		defer c.d.enter("destroy_comp_channel")()

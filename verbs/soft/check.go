@@ -8,34 +8,34 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
-// checks is what a build with -tags invariants knows of a device beside the device's own state:
-// records that are kept by other means than what they check. Device.inv is nil in other builds, and
-// everything that uses it stands behind invariant.Enabled. A broken rule is a *invariant.Violation:
+// checks are redundant records of a device's state, kept by a build with -tags invariants by other
+// means than the state that they check. Device.inv is nil in other builds, where all code that uses
+// it is behind invariant.Enabled. A rule that is broken is a *invariant.Violation:
 //
-//	owner      two goroutines in the device, or a call without the lock of asynchronous mode
+//	owner      two goroutines call the device, or a call does not hold the lock of Device.Async
 //	once       a request, a receive or a slot ends twice
-//	order      cursors of a queue that contradict each other, completions out of order
-//	poison     memory was written to, or read, after its life; also by a peer that pushes
-//	           (push.go) and does not report it
+//	order      positions of a queue contradict each other, or completions are out of order
+//	poison     memory was written to, or read, when it was free or no longer lent
 //	region     keys and generations of registered memory
 //	tags       the tag queue contradicts itself
 //	V4 ...     invariants of TMO 7.1
 //
-// What a peer sends, or writes to shared memory, breaks none of them: it is checked in all builds,
-// and ends the link.
+// No packet of a peer, and nothing that it writes to shared memory, can break one of these rules:
+// that is checked in all builds, and ends the link. Only a push (push.go) of a peer that does not
+// report it breaks rule poison.
 type checks struct {
 	guard  invariant.Exclusive
-	strict bool     // the host is a transport: what it does wrong is a Violation too (Device.Strict)
-	lent   [][]byte // by the last poll
+	strict bool     // rules that the host breaks are Violations too (Device.Strict)
+	lent   [][]byte // payloads lent by the last poll
 
-	bufs   map[*byte]*openBuf // what the device may write to now, by first byte
-	pushes map[uint32]*byte   // regions that peers push into, and where they begin
+	bufs   map[*byte]*openBuf // destinations of requests under way, by first byte
+	pushes map[uint32]*byte   // first byte of each region that a peer may push to, by key
 	sends  map[*queuePair]*sendChecks
-	recvs  map[*recvQueue]map[uint64][]recvCheck
+	recvs  map[*recvQueue]map[uint64][]recvCheck // posted receives by WRID
 	tags   map[*tagQueue]*tagChecks
 }
 
-// openBuf is a buffer of the host's that n requests under way name as their destination.
+// openBuf is a buffer that is a destination of n requests under way.
 type openBuf struct {
 	data []byte
 	n    int
@@ -49,7 +49,7 @@ func newChecks() *checks {
 const ownerAdvice = ": a device and all that was made from it have one owner at a time (package verbs): hold one lock around all " +
 	"calls, in asynchronous mode the one that Device.Async was given"
 
-// enter begins a call of the device by its owner; what it returns ends it.
+// enter begins a call of the device by its owner, and returns the function that ends it.
 func (d *Device) enter(call string) (leave func()) {
 	defer func() {
 		switch v := recover().(type) {
@@ -68,8 +68,8 @@ func (d *Device) enter(call string) (leave func()) {
 	return d.inv.guard.Leave
 }
 
-// requireHeld panics if it can be told that the caller does not hold owner: for sure by an
-// invariant.Mutex, and if nobody does by a sync.Mutex.
+// requireHeld panics if the caller does not hold owner. An invariant.Mutex knows its holder; of a
+// sync.Mutex it can only be found out that nobody holds it.
 func requireHeld(owner sync.Locker, call string) {
 	switch l := owner.(type) {
 	case interface{ AssertHeld(what string) }:
@@ -82,10 +82,10 @@ func requireHeld(owner sync.Locker, call string) {
 	}
 }
 
-// lends notes what a poll lends to the host.
+// lends records that a poll lends b to the host.
 func (c *checks) lends(b []byte) { c.lent = append(c.lent, b) }
 
-// lendingEnds overwrites it when the next poll begins.
+// lendingEnds overwrites lent payloads when the next poll begins.
 func (c *checks) lendingEnds() {
 	for _, b := range c.lent {
 		invariant.PoisonStart(b)
@@ -94,7 +94,7 @@ func (c *checks) lendingEnds() {
 	c.lent = c.lent[:0]
 }
 
-// opens lets the device write to the buffers of a list.
+// opens is called when a request may write to the buffers of a list.
 func (c *checks) opens(sges []verbs.SGE) {
 	for i := range sges {
 		data := sges[i].Data
@@ -113,7 +113,7 @@ func (c *checks) opens(sges []verbs.SGE) {
 	}
 }
 
-// closes is the end of a request that may have written to the buffers of a list.
+// closes is called when that request ends.
 func (c *checks) closes(sges []verbs.SGE) {
 	for i := range sges {
 		data := sges[i].Data
@@ -132,7 +132,7 @@ func (c *checks) closes(sges []verbs.SGE) {
 	}
 }
 
-// writes is called before the device writes to dst, a part of the entry s of some request's list.
+// writes is called before the device writes to dst, a part of s, an SGE of some request.
 func (d *Device) writes(s verbs.SGE, dst []byte) {
 	c := d.inv
 	b := c.bufs[&s.Data[0]]
@@ -142,7 +142,7 @@ func (d *Device) writes(s verbs.SGE, dst []byte) {
 		"%d bytes are written to through region %#x, which is withdrawn, does not hold them or is read-only", len(dst), s.LKey)
 }
 
-// writesPart is writes for who knows the list only.
+// writesPart is writes for a caller that has only the list of SGEs.
 func (d *Device) writesPart(sges []verbs.SGE, dst []byte) {
 	if len(dst) == 0 {
 		return
@@ -156,7 +156,7 @@ func (d *Device) writesPart(sges []verbs.SGE, dst []byte) {
 	invariant.Broken("V4", "%d bytes are written to that are none of the request's", len(dst))
 }
 
-// Places is called before a wire puts bytes where they belong by itself.
+// Places implements wire.PlaceChecker.
 func (w *fromWire) Places(dst []byte) {
 	d := (*Device)(w)
 	for _, b := range d.inv.bufs {

@@ -5,20 +5,22 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// sendChecks follow the requests of one send queue: each is reported at most once, a signalled one
-// or a failed one, and its slot is free once.
+// sendChecks follow the requests of one send queue: each completes at most once, if it is signalled
+// or fails, and its slot is freed once.
 type sendChecks struct {
 	slots map[uint32]*sendCheck // by index, until reclaimed
-	last  uint32                // one above the newest signalled request that was reported
+	last  uint32                // one above the newest signalled request that has completed
 }
 
+// sendCheck is a posted request.
 type sendCheck struct {
 	wrid     uint64
 	signaled bool
-	reported bool
-	writes   []verbs.SGE // destinations, until the end
+	reported bool        // has a completion
+	writes   []verbs.SGE // destinations of its response, until it ends
 }
 
+// sendChecks returns those of a queue pair.
 func (q *queuePair) sendChecks() *sendChecks {
 	s := q.d.inv.sends[q]
 	if s == nil {
@@ -28,8 +30,8 @@ func (q *queuePair) sendChecks() *sendChecks {
 	return s
 }
 
-// checkPosted is called when request q.posted is complete in the ring, before it is counted. writes
-// is what its answer goes to.
+// checkPosted is called when request q.posted is in the ring, before q.posted is increased. writes
+// are the destinations of its response.
 func (q *queuePair) checkPosted(writes []verbs.SGE) {
 	s, e := q.sendChecks(), &q.sq[q.posted&q.mask]
 	depth := q.depth
@@ -44,8 +46,7 @@ func (q *queuePair) checkPosted(writes []verbs.SGE) {
 	s.slots[q.posted] = r
 }
 
-// checkEnded is called when request i has ended; reported says that a completion with this status
-// is made.
+// checkEnded is called when request i has ended; reported: with a completion of that status.
 func (q *queuePair) checkEnded(i uint32, reported bool, status verbs.WCStatus) {
 	s := q.sendChecks()
 	r := s.slots[i]
@@ -65,7 +66,7 @@ func (q *queuePair) checkEnded(i uint32, reported bool, status verbs.WCStatus) {
 	}
 }
 
-// checkReclaimed is called when the slots from the old mark up to q.reclaimed have become free.
+// checkReclaimed is called when the slots from old up to q.reclaimed have become free.
 func (q *queuePair) checkReclaimed(old uint32) {
 	s := q.sendChecks()
 	for i := old; i != q.reclaimed; i++ {
@@ -77,15 +78,14 @@ func (q *queuePair) checkReclaimed(old uint32) {
 	}
 }
 
-// checkCursors holds the order that requester promises: reclaimed, done, sent, posted. In the
-// middle of a flush it does not.
+// checkCursors checks the invariant of requester, which does not hold within a flush.
 func (q *queuePair) checkCursors() {
 	a, b, c := q.done-q.reclaimed, q.sent-q.reclaimed, q.posted-q.reclaimed
 	invariant.Check(a <= b && b <= c && c <= uint32(len(q.sq)), "order",
 		"send queue of QP %d: reclaimed %d, done %d, sent %d, posted %d, %d slots", q.num, q.reclaimed, q.done, q.sent, q.posted, len(q.sq))
 }
 
-// checkReset forgets what a queue pair had under way.
+// checkReset is called when a queue pair is reset, which ends all requests under way.
 func (q *queuePair) checkReset() {
 	if s := q.d.inv.sends[q]; s != nil {
 		for _, r := range s.slots {
@@ -99,7 +99,7 @@ func (q *queuePair) checkReset() {
 	case q.tm != nil:
 		q.checkAllEnded()
 	case q.rx.active && q.rx.hasWR:
-		q.rq.checkDone(q.rx.wrid) // goes without a completion, like all that is posted
+		q.rq.checkDone(q.rx.wrid) // without a completion
 	}
 }
 
@@ -119,8 +119,7 @@ func (q *recvQueue) checkPosted(wr *verbs.RecvWR) {
 	m[wr.WRID] = append(m[wr.WRID], r)
 }
 
-// checkPushed is called when a completion is made that pushTM does not make: it may be the end of a
-// posted receive.
+// checkPushed is called for a completion of push: it may be that of a posted receive.
 func (c *compQueue) checkPushed(wc *verbs.WC) {
 	if wc.Opcode&verbs.WCRecv == 0 || wc.Flags&verbs.WCFlagTMMatch != 0 {
 		return
@@ -132,8 +131,8 @@ func (c *compQueue) checkPushed(wc *verbs.WC) {
 	}
 }
 
-// checkAllEnded is called when q has failed or goes: whatever its messages have taken has ended. A
-// receive that leaves the ring without a completion is lost to the SRQ for good.
+// checkAllEnded is called when q has failed or is reset: every receive that its messages have taken
+// has completed. Otherwise the SRQ would have lost a receive.
 func (q *queuePair) checkAllEnded() {
 	open, held := 0, 0
 	for _, list := range q.d.inv.recvs[q.rq] {
@@ -151,8 +150,7 @@ func (q *queuePair) checkAllEnded() {
 	}
 }
 
-// checkDone is called when a receive's completion is made: each posted one has one, whatever its
-// wr_id.
+// checkDone is called when a receive completes. Receives with the same WRID are counted.
 func (q *recvQueue) checkDone(wrid uint64) {
 	list := q.d.inv.recvs[q][wrid]
 	invariant.Check(len(list) > 0, "once", "a receive with wr_id %#x completes more often than it was posted", wrid)
@@ -165,7 +163,7 @@ func (q *recvQueue) checkDone(wrid uint64) {
 	invariant.Check(q.tail-q.head <= q.maxWR, "order", "receive queue: taken %d, posted %d", q.head, q.tail)
 }
 
-// checkCleared forgets all that is posted.
+// checkCleared is called when all posted receives are dropped.
 func (q *recvQueue) checkCleared() {
 	for _, list := range q.d.inv.recvs[q] {
 		for _, r := range list {

@@ -7,45 +7,47 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// tagChecks are a model of a tag queue beside it: the list and the counts as TMO 5.2 writes them,
-// the list searched from its front, and for each handle what the device still owes its host.
+// tagChecks are a model of a tag queue: the list and the counts as in TMO 5.2, where matching
+// searches the list from its front, and for each handle the completions that are still to be
+// polled.
 type tagChecks struct {
-	h, s    uint16              // messages found unexpected; those of them that software has handled, as it said last
-	partial map[*queuePair]bool // a message in h is under way there
-	syncs   int                 // bare SYNCs with a count, for DropSync
+	h, s    uint16              // H and S of TMO 5.1
+	partial map[*queuePair]bool // an unexpected message, counted in h, is under way there
+	syncs   int                 // SYNCs with a count, for DropSync
 
 	recs  map[uint32]*tagCheck // by handle
 	order []uint32             // handles in the list, oldest first
-	free  []uint32             // slots, in the order in which they become handles again
-	busy  string               // what takes effect just now
+	free  []uint32             // free slots, in the order in which they are used again
+	busy  string               // the operation or arrival under way (checkAtomic)
 	ops   uint32               // operations and arrivals so far
 
-	deleting bool // a DEL takes effect, and its entry is still there
+	deleting bool // a DEL is being executed and has not removed its entry yet
 }
 
-// tagCheck is an entry, from ADD until nothing is owed for it and it is out of the list.
+// tagCheck is an entry, from ADD until it has ended and its slot is free.
 type tagCheck struct {
 	tag, mask uint64
 	buf       []verbs.SGE
-	by        *queuePair // matched: where the message came
+	by        *queuePair // matched: that received the message
 
-	inserted bool
-	listed   bool
-	live     bool
+	inserted bool // the ADD has taken effect
+	listed   bool // in the list
+	live     bool // may match
 	matched  bool
 	ended    bool // its terminal completion was made, or it was removed
 
-	owesEnd bool // completions that were not polled: the terminal one, unless an unsignalled DEL stands for it
-	owesAdd bool
-	dels    uint32
-	freed   bool // its slot is free again
-	misused bool // the host broke a rule: the accounts of TMO 3.4 tell nothing any more
+	// Completions that are still to be polled.
+	owesEnd bool   // the terminal one, unless an unsignalled DEL replaces it
+	owesAdd bool   // that of the ADD
+	dels    uint32 // those of DELs
+	freed   bool   // its slot is free
+	misused bool   // the host has broken a rule, so that expectCQE of TMO 3.4 is wrong
 }
 
-const (
-	maxUntagged = 1 << 14 // buffers for unexpected messages (V15)
-)
+// maxUntagged is the most untagged buffers with which the counts cannot be mistaken (V15).
+const maxUntagged = 1 << 14
 
+// startChecks makes the model of a new tag queue.
 func (t *tagQueue) startChecks() {
 	c := &tagChecks{h: t.cfg.InitialCount, s: t.cfg.InitialCount, partial: map[*queuePair]bool{}, recs: map[uint32]*tagCheck{}}
 	for i := range t.slots {
@@ -54,7 +56,7 @@ func (t *tagQueue) startChecks() {
 	t.d.inv.tags[t] = c
 }
 
-// checkDestroyed forgets the queue, and what it may write to.
+// checkDestroyed deletes the model.
 func (t *tagQueue) checkDestroyed() {
 	t.checkAllEnded(nil)
 	for _, r := range t.d.inv.tags[t].recs {
@@ -63,12 +65,14 @@ func (t *tagQueue) checkDestroyed() {
 	delete(t.d.inv.tags, t)
 }
 
+// checkClosed is called when nothing can be written to an entry's buffer any more.
 func (t *tagQueue) checkClosed(r *tagCheck) {
 	t.d.inv.closes(r.buf)
 	r.buf = nil
 }
 
-// checkAtomic begins something that must take effect as a whole (V10); what it returns ends it.
+// checkAtomic begins an operation or an arrival, which must take effect as a whole (V10), and
+// returns the function that ends it.
 func (t *tagQueue) checkAtomic(what string) (done func()) {
 	c := t.d.inv.tags[t]
 	invariant.Check(c.busy == "", "V10", "%s begins inside %s", what, c.busy)
@@ -76,7 +80,7 @@ func (t *tagQueue) checkAtomic(what string) (done func()) {
 	return func() {
 		c.busy = ""
 		if r := recover(); r != nil {
-			panic(r) // what is half done contradicts itself
+			panic(r) // checkNow would only find that the operation is incomplete
 		}
 		t.checkNow()
 	}
@@ -85,7 +89,7 @@ func (t *tagQueue) checkAtomic(what string) (done func()) {
 // checkOp is checkAtomic for a list operation.
 func (t *tagQueue) checkOp(o *tagOp) (done func()) {
 	done = t.checkAtomic("a list operation")
-	t.d.inv.tags[t].deleting = o.op == verbs.WRTagDel && !o.bare
+	t.d.inv.tags[t].deleting = o.op == verbs.WRTagDel && !o.stale
 	return done
 }
 
@@ -105,7 +109,7 @@ func (t *tagQueue) checkAdded(o *tagOp, signaled bool) {
 	c.recs[o.hnd] = r
 }
 
-// checkDel is called when a DEL of a handle in use is booked, before the device settles it.
+// checkDel is called when a DEL of a handle in use is posted, before its slot is released.
 func (t *tagQueue) checkDel(hnd uint32, signaled bool) {
 	r := t.d.inv.tags[t].recs[hnd]
 	switch {
@@ -118,7 +122,7 @@ func (t *tagQueue) checkDel(hnd uint32, signaled bool) {
 	}
 }
 
-// checkPostedOp is called when an operation was booked.
+// checkPostedOp is called when an operation was posted.
 func (t *tagQueue) checkPostedOp() {
 	used := t.posted - t.tail
 	invariant.Check(used <= t.maxOps, "V14", "%d list operations are outstanding, MaxOps is %d", used, t.maxOps)
@@ -134,7 +138,7 @@ func (t *tagQueue) checkInserted(hnd uint32) {
 	c.order = append(c.order, hnd)
 }
 
-// checkRemoved is called when a DEL takes effect: ok as its completion says.
+// checkRemoved is called when a DEL takes effect; ok: its completion has success.
 func (t *tagQueue) checkRemoved(hnd uint32, ok bool) {
 	c := t.d.inv.tags[t]
 	c.deleting = false
@@ -149,20 +153,21 @@ func (t *tagQueue) checkRemoved(hnd uint32, ok bool) {
 	t.checkForget(hnd, r)
 }
 
+// checkUnlisted removes an entry from the list.
 func (t *tagQueue) checkUnlisted(hnd uint32, r *tagCheck) {
 	c := t.d.inv.tags[t]
 	r.listed = false
 	c.order = slices.DeleteFunc(c.order, func(h uint32) bool { return h == hnd })
 }
 
-// checkActivated is called when the device makes every entry live. Whether it had to, checkTold
-// says.
+// checkActivated is called when the device makes all entries live. Whether it must do that is found
+// out by checkTold.
 func (t *tagQueue) checkActivated() {
 	invariant.Check(!t.d.inv.tags[t].deleting, "V10", "entries become live before the DEL that takes effect has removed its own")
 }
 
-// checkTold is called when an operation has taken effect: it may bring a count, and every entry
-// becomes live if that is the number of messages found unexpected (rules 1 to 4 of TMO 5.2).
+// checkTold is called when an operation has taken effect. With TM_SYNC it has set S, and all
+// entries become live if S equals H (rules 1 to 4 of TMO 5.2).
 func (t *tagQueue) checkTold(o *tagOp) {
 	c := t.d.inv.tags[t]
 	if o.flags&verbs.OpsTMSync != 0 {
@@ -183,9 +188,9 @@ func (t *tagQueue) checkTold(o *tagOp) {
 	}
 }
 
-// checkUnexpected is called when no entry takes a message; what it returns, when the device has put
-// it, or its first packet, into a buffer, or has not. It counts from when it has its buffer, until
-// its completion says that it is cut short.
+// checkUnexpected is called when a message is unexpected, and the function that it returns when the
+// device has received the message, or its first packet, or had no buffer for it. A message counts
+// when it has a buffer, unless its completion later says that it was cut short.
 func (t *tagQueue) checkUnexpected(q *queuePair) (done func()) {
 	c, head := t.d.inv.tags[t], q.rq.head
 	return func() {
@@ -196,7 +201,7 @@ func (t *tagQueue) checkUnexpected(q *queuePair) (done func()) {
 	}
 }
 
-// checkCutShort is called when a receive from the ring ends for a message of q.
+// checkCutShort is called when an untagged receive completes for a message of q.
 func (t *tagQueue) checkCutShort(q *queuePair, status verbs.WCStatus) {
 	c := t.d.inv.tags[t]
 	if c.partial[q] && status != verbs.WCSuccess {
@@ -205,8 +210,8 @@ func (t *tagQueue) checkCutShort(q *queuePair, status verbs.WCStatus) {
 	delete(c.partial, q)
 }
 
-// checkAllEnded is called when q has failed or goes, or with nil when the queue does: each receive
-// that was matched there has ended, or a delay holds its end back.
+// checkAllEnded is called when q has failed or is reset, or with nil when the queue is destroyed:
+// each receive that q has matched has ended, or its completion is delayed (hook.TM).
 func (t *tagQueue) checkAllEnded(q *queuePair) {
 	for hnd, r := range t.d.inv.tags[t].recs {
 		if !r.matched || r.ended || q != nil && r.by != q {
@@ -217,7 +222,7 @@ func (t *tagQueue) checkAllEnded(q *queuePair) {
 	}
 }
 
-// checkAsleep makes every entry dormant.
+// checkAsleep makes all entries dormant (LiveGoDormant).
 func (t *tagQueue) checkAsleep() {
 	c := t.d.inv.tags[t]
 	for _, h := range c.order {
@@ -225,8 +230,8 @@ func (t *tagQueue) checkAsleep() {
 	}
 }
 
-// checkMatch is rule 5 of TMO 5.2: the oldest live entry that matches takes the message; found says
-// that there is one, hnd which.
+// checkMatch checks rule 5 of TMO 5.2: the oldest live entry that matches gets the message. found
+// and hnd are what the device has found.
 func (t *tagQueue) checkMatch(q *queuePair, tag uint64, found bool, hnd uint32) {
 	c := t.d.inv.tags[t]
 	for _, h := range c.order {
@@ -242,7 +247,7 @@ func (t *tagQueue) checkMatch(q *queuePair, tag uint64, found bool, hnd uint32) 
 	invariant.Check(!found, "V2", "a message with tag %#x goes to handle %#x, which is not live, not there, or does not match", tag, hnd)
 }
 
-// checkMade is called when a completion that settles something is made.
+// checkMade is called for a completion of pushTM.
 func (t *tagQueue) checkMade(wc *verbs.WC, hnd uint32) {
 	if wc.Opcode != verbs.WCTMRecv {
 		return
@@ -256,11 +261,11 @@ func (t *tagQueue) checkMade(wc *verbs.WC, hnd uint32) {
 	t.checkForget(hnd, r)
 }
 
-// checkPolled is called when the host gets a completion, before the device settles it.
+// checkPolled is called when the host polls a completion, before its slot is released.
 func (t *tagQueue) checkPolled(wc *verbs.WC, hnd uint32) {
 	r := t.d.inv.tags[t].recs[hnd]
 	if r == nil || r.freed {
-		return // an unsignalled DEL has paid for it
+		return // an unsignalled DEL has replaced it
 	}
 	switch {
 	case wc.Opcode == verbs.WCTMAdd:
@@ -279,7 +284,7 @@ func (t *tagQueue) checkPolled(wc *verbs.WC, hnd uint32) {
 	}
 }
 
-// checkFreed is called when a slot's last debt was paid.
+// checkFreed is called when expectCQE of a slot becomes 0.
 func (t *tagQueue) checkFreed(hnd uint32) {
 	c := t.d.inv.tags[t]
 	r := c.recs[hnd]
@@ -291,15 +296,15 @@ func (t *tagQueue) checkFreed(hnd uint32) {
 	t.checkForget(hnd, r)
 }
 
-// checkForget drops an entry of which nothing is to come.
+// checkForget deletes an entry that has ended and whose slot is free.
 func (t *tagQueue) checkForget(hnd uint32, r *tagCheck) {
 	if r.freed && r.ended {
 		delete(t.d.inv.tags[t].recs, hnd)
 	}
 }
 
-// checkNow compares the tag queue with the model: all of it for a small list, now and then for a
-// large one.
+// checkNow compares the tag queue with the model: always the counts, and the rest each time for a
+// small list and now and then for a large one (invariant.Due).
 func (t *tagQueue) checkNow() {
 	c := t.d.inv.tags[t]
 	invariant.Check(t.h == c.h && t.c == c.s, "tags", "the device counts %d messages as unexpected and %d of them as handled; %d were, and %d (TMO 5.1)",
@@ -321,29 +326,29 @@ func (t *tagQueue) checkNow() {
 		if r.owesAdd {
 			owed++
 		}
-		invariant.Check(s.debt == owed, "V13", "handle %#x: the device owes %d completions, the accounts say %d", hnd, owed, s.debt)
+		invariant.Check(s.expectCQE == owed, "V13", "handle %#x: the device owes %d completions, the accounts say %d", hnd, owed, s.expectCQE)
 	}
 }
 
-// checkFree compares the ring of free slots.
+// checkFree compares the free slots.
 func (t *tagQueue) checkFree(c *tagChecks) {
 	invariant.Check(int(t.nfree) == len(c.free), "tags", "%d slots are counted as free, %d are", t.nfree, len(c.free))
 	at := t.head
 	for _, slot := range c.free {
-		invariant.Check(t.free[at] == slot && t.slots[slot].debt == 0, "tags", "the ring of free slots has slot %d, debt %d, for slot %d",
-			t.free[at], t.slots[slot].debt, slot)
+		invariant.Check(t.free[at] == slot && t.slots[slot].expectCQE == 0, "tags", "the ring of free slots has slot %d, expectCQE %d, for slot %d",
+			t.free[at], t.slots[slot].expectCQE, slot)
 		at = t.next(at)
 	}
 	used := 0
 	for i := range t.slots {
-		if t.slots[i].debt > 0 {
+		if t.slots[i].expectCQE > 0 {
 			used++
 		}
 	}
 	invariant.Check(used+len(c.free) == len(t.slots), "tags", "%d slots are in use and %d free, of %d", used, len(c.free), len(t.slots))
 }
 
-// checkList compares the list: who is in it, and who of them is live.
+// checkList compares the entries in the list, and which of them are live.
 func (t *tagQueue) checkList(c *tagChecks) {
 	n := 0
 	for _, hnd := range c.order {

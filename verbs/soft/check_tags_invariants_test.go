@@ -275,7 +275,7 @@ func TestCheckTerminal(t *testing.T) {
 func TestCheckHandles(t *testing.T) {
 	c := newTagChecker(t, false, hook.TM{})
 	h := c.add(1)
-	invarianttest.Violates(t, "V13", func() { c.t.pay(h, 2) }) // nothing was polled
+	invarianttest.Violates(t, "V13", func() { c.t.release(h, 2) }) // nothing was polled
 
 	c = newTagChecker(t, false, hook.TM{})
 	c.add(1)
@@ -284,7 +284,7 @@ func TestCheckHandles(t *testing.T) {
 
 	c = newTagChecker(t, false, hook.TM{})
 	h = c.add(1)
-	c.t.slots[h&7].debt++
+	c.t.slots[h&7].expectCQE++
 	invarianttest.Violates(t, "V13", c.t.checkNow)
 
 	c = newTagChecker(t, false, hook.TM{})
@@ -298,7 +298,7 @@ func TestCheckHandles(t *testing.T) {
 	c = newTagChecker(t, false, hook.TM{})
 	c.add(1)
 	c.t.head = 0 // the slot is free and its generation has not moved on
-	c.t.slots[0].debt = 0
+	c.t.slots[0].expectCQE = 0
 	require.Contains(t, invarianttest.Violates(t, "V13", func() { c.add(2) }), "given out while completions")
 }
 
@@ -344,7 +344,7 @@ func TestCheckBooks(t *testing.T) {
 		"a slot is not listed":    func(c *tagChecker, h uint32) { c.t.slots[h&7].listed = false },
 		"an entry left the list":  func(c *tagChecker, h uint32) { c.t.list.Remove(c.t.slots[h&7].entry) },
 		"a live entry is dormant": func(c *tagChecker, _ uint32) { c.t.limit = 0 },
-		"nothing owed in use":     func(c *tagChecker, h uint32) { c.t.slots[h&7].debt = 0 },
+		"nothing owed in use":     func(c *tagChecker, h uint32) { c.t.slots[h&7].expectCQE = 0 },
 		"an entry of nobody":      func(c *tagChecker, _ uint32) { c.t.list.Post(5, ^uint64(0), 5) },
 		"a slot of nobody waits":  func(c *tagChecker, h uint32) { c.t.slots[(h+1)&7].listed = true },
 	} {

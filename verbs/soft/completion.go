@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -8,14 +9,15 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
+// wcOpcodes is the opcode of a send request's completion.
 var wcOpcodes = [...]verbs.WCOpcode{
 	verbs.WRRDMAWrite: verbs.WCRDMAWrite, verbs.WRRDMAWriteWithImm: verbs.WCRDMAWrite, verbs.WRSend: verbs.WCSend,
 	verbs.WRSendWithImm: verbs.WCSend, verbs.WRRDMARead: verbs.WCRDMARead, verbs.WRAtomicCmpAndSwp: verbs.WCCompSwap,
 	verbs.WRAtomicFetchAndAdd: verbs.WCFetchAdd, verbs.WRSendWithInv: verbs.WCSend,
 }
 
-// retire completes requests from done on, in posting order. An unsignalled send passes as soon as
-// it was sent: the ack of a later signalled one covers it.
+// retire completes requests from done on, in posting order. An unsignalled SEND or WRITE is passed
+// over once it was sent: the acknowledgement of a later signalled one covers it.
 func (q *queuePair) retire() {
 	for q.done != q.sent {
 		e := &q.sq[q.done&q.mask]
@@ -59,7 +61,7 @@ func (q *queuePair) retire() {
 	}
 }
 
-// outstanding says that request i has neither completed nor silently succeeded.
+// outstanding reports whether request i has neither a completion nor, unsignalled, succeeded.
 func (q *queuePair) outstanding(i uint32) bool {
 	e := &q.sq[i&q.mask]
 	if e.flags&entryDone != 0 {
@@ -74,9 +76,10 @@ func (q *queuePair) outstanding(i uint32) bool {
 	return int32(q.acked-i) <= 0
 }
 
-// flushSQ completes all outstanding requests from first on: the first of them with status, the
-// others with WR_FLUSH_ERR, as well as those before that wait for a read, which the failure of a
-// later request has overtaken. Errors complete unsignalled requests too (TMO 8.2).
+// flushSQ completes all outstanding requests: the first of those from index first on with status,
+// and the others with WR_FLUSH_ERR. Requests before first may be outstanding behind an RDMA READ
+// that has not ended when a later request fails. Errors complete unsignalled requests too (TMO
+// 8.2).
 func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
 	if int32(first-q.reclaimed) < 0 {
 		first = q.reclaimed
@@ -112,7 +115,7 @@ func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
 	}
 }
 
-// dropInline gives back the buffers of inline data that was not sent.
+// dropInline returns the buffers of inline data that was not sent to the pool.
 func (q *queuePair) dropInline() {
 	if q.more == nil {
 		return
@@ -125,14 +128,21 @@ func (q *queuePair) dropInline() {
 	}
 }
 
-// recvAck takes a cumulative acknowledgement.
+// ackTo records that the peer has executed all requests before index i.
+func (q *queuePair) ackTo(i uint32) {
+	if int32(i-q.acked) > 0 {
+		q.acked = i
+	}
+}
+
+// recvAck receives a cumulative acknowledgement.
 func (q *queuePair) recvAck(l wire.Link, h *wire.Header) {
 	i := h.PSN - q.psn
 	if i-q.reclaimed >= q.sent-q.reclaimed {
 		if q.state == verbs.QPSRTS && int32(i-q.reclaimed) >= 0 {
 			q.d.violation(l, "acknowledges request %d of QP %d, %d were sent", h.PSN, q.num, q.sent)
 		}
-		return // of before the flush or the reset
+		return // sent before a flush or a reset
 	}
 	if int32(i+1-q.acked) > 0 {
 		q.acked = i + 1
@@ -140,7 +150,7 @@ func (q *queuePair) recvAck(l wire.Link, h *wire.Header) {
 	}
 }
 
-// recvNak takes the failure of a request.
+// recvNak receives the refusal of a request.
 func (q *queuePair) recvNak(l wire.Link, h *wire.Header) {
 	if q.state != verbs.QPSRTS {
 		return
@@ -150,21 +160,19 @@ func (q *queuePair) recvNak(l wire.Link, h *wire.Header) {
 		q.d.violation(l, "refuses request %d of QP %d with status %d: no such request", h.PSN, q.num, h.Status)
 		return
 	}
-	if int32(i-q.acked) > 0 {
-		q.acked = i
-	}
-	q.retire() // what came before
+	q.ackTo(i)
+	q.retire()
 	if q.connected() {
 		q.toErr(status, i, true, 0)
 	}
 }
 
-// recvDisconnected learns that the peer's QP answers no more. qpn 0: the peer has no QP of number
-// addr.
+// recvDisconnected is called when the peer's QP number h.Addr answers no more. With h.QPN 0 the
+// peer has no such QP, which concerns all QPs that are connected to it.
 func (d *Device) recvDisconnected(l wire.Link, h *wire.Header) {
 	event := verbs.EventQPFatal
 	if verbs.WCStatus(h.Status) == verbs.WCRemAccessErr {
-		event = verbs.EventQPAccessErr // the peer found out itself that our region refuses it
+		event = verbs.EventQPAccessErr // the peer has checked the region of this device itself
 	}
 	for _, q := range d.qps {
 		if q == nil || q.link != l || uint64(q.attr.DestQPN) != h.Addr || h.QPN != 0 && h.QPN != q.num {
@@ -174,14 +182,27 @@ func (d *Device) recvDisconnected(l wire.Link, h *wire.Header) {
 	}
 }
 
-// issueRead starts an RDMA read: by copying from the peer's memory, or by asking for packets.
-func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
-	if q.attr.MaxRdAtomic == 0 {
+// issue starts an RDMA READ or an atomic. It returns false when that has to wait, or has failed.
+func (q *queuePair) issue(e *sendEntry, w *sendWork) bool {
+	switch {
+	case q.attr.MaxRdAtomic == 0:
 		e.status = uint8(verbs.WCLocQPOpErr)
 		q.halt()
 		return false
+	case verbs.SendOpcode(e.op) == verbs.WRRDMARead:
+		return q.issueRead(e, w)
 	}
-	// A direct read must not pass a write or atomic of this QP that is still on its way.
+	w.imm = 0
+	if verbs.SendOpcode(e.op) == verbs.WRAtomicFetchAndAdd {
+		w.imm = 1
+	}
+	operands := binary.LittleEndian.AppendUint64(q.d.operands[:0], w.comp)
+	return q.request(wire.OpAtomicReq, w, 8, binary.LittleEndian.AppendUint64(operands, w.swap))
+}
+
+// issueRead starts an RDMA READ: as a copy from the peer's memory, as a push, or by packets.
+func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
+	// A copy must not overtake a WRITE or atomic of this QP that is still on its way.
 	if int32(q.written-q.acked) <= 0 && q.link.Memory() != nil {
 		w.off = 0
 		if e.length == 0 {
@@ -198,7 +219,7 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 	return q.request(wire.OpReadReq, w, uint64(e.length), nil)
 }
 
-// readDirect starts the copying of read i from the peer's memory.
+// readDirect starts the copy of read i from the peer's memory.
 func (q *queuePair) readDirect(i uint32) {
 	q.more[i&q.mask].off = 0
 	q.mreads.push(i)
@@ -208,23 +229,8 @@ func (q *queuePair) readDirect(i uint32) {
 	}
 }
 
-// issueAtomic starts an atomic.
-func (q *queuePair) issueAtomic(e *sendEntry, w *sendWork) bool {
-	if q.attr.MaxRdAtomic == 0 {
-		e.status = uint8(verbs.WCLocQPOpErr)
-		q.halt()
-		return false
-	}
-	var operands [16]byte
-	putOperands(operands[:], w.comp, w.swap)
-	w.imm = 0
-	if verbs.SendOpcode(e.op) == verbs.WRAtomicFetchAndAdd {
-		w.imm = 1
-	}
-	return q.request(wire.OpAtomicReq, w, 8, append(q.d.operands[:0], operands[:]...))
-}
-
-// request sends a request for packets, unless MaxRdAtomic are under way.
+// request sends the request packet of a read, push or atomic. It returns false if MaxRdAtomic are
+// under way, or there is no room.
 func (q *queuePair) request(op wire.Opcode, w *sendWork, total uint64, body []byte) bool {
 	if q.rdq.len() >= int(q.attr.MaxRdAtomic) {
 		return false
@@ -244,8 +250,8 @@ func (q *queuePair) request(op wire.Opcode, w *sendWork, total uint64, body []by
 	return true
 }
 
-// copyChunk copies the next chunk of the oldest direct read. It returns true if there is more to
-// copy.
+// copyChunk copies the next chunk of the QP's oldest direct read. It returns true if the QP has
+// more to copy.
 func (q *queuePair) copyChunk() bool {
 	if q.mreads.len() == 0 || q.link == nil {
 		q.mreads.clear()
@@ -285,12 +291,12 @@ func (q *queuePair) copyChunk() bool {
 	q.retire()
 	q.reading = q.mreads.len() > 0
 	if q.sent != q.posted {
-		q.d.queue(q) // a fence may have waited
+		q.d.queue(q) // a fenced request may have waited
 	}
 	return q.reading
 }
 
-// readEnded notes that a read has got its data, or was refused alone.
+// readEnded records that a read has its data, or was refused alone.
 func (q *queuePair) readEnded(e *sendEntry, i uint32) {
 	e.flags |= entryGot
 	if q.dev != nil {
@@ -298,7 +304,8 @@ func (q *queuePair) readEnded(e *sendEntry, i uint32) {
 	}
 }
 
-// mayWrite checks again that dst, a piece of the list at off, is in a region that we may write to.
+// mayWrite reports whether dst, the bytes at offset off of the list, is still in a region with
+// AccessLocalWrite.
 func (q *queuePair) mayWrite(sges []verbs.SGE, off uint64, dst []byte) bool {
 	for i := range sges {
 		if n := uint64(len(sges[i].Data)); off >= n {
@@ -310,7 +317,7 @@ func (q *queuePair) mayWrite(sges []verbs.SGE, off uint64, dst []byte) bool {
 	return len(dst) == 0
 }
 
-// answered returns the read or atomic that a response is for, or nil.
+// answered returns the read or atomic that a response of opcode op is for, and its index, or nil.
 func (q *queuePair) answered(l wire.Link, h *wire.Header, op wire.Opcode) (*sendEntry, *sendWork, uint32) {
 	if q.state != verbs.QPSRTS {
 		return nil, nil, 0
@@ -323,7 +330,7 @@ func (q *queuePair) answered(l wire.Link, h *wire.Header, op wire.Opcode) (*send
 	return &q.sq[i&q.mask], &q.more[i&q.mask], i
 }
 
-// asked is which answer read or atomic i waits for.
+// asked returns the opcode of the response that request i waits for.
 func (q *queuePair) asked(i uint32) wire.Opcode {
 	switch {
 	case verbs.SendOpcode(q.sq[i&q.mask].op) != verbs.WRRDMARead:
@@ -334,7 +341,7 @@ func (q *queuePair) asked(i uint32) wire.Opcode {
 	return wire.OpReadResp
 }
 
-// recvReadResp takes a piece of an RDMA read.
+// recvReadResp receives a piece of an RDMA READ.
 func (q *queuePair) recvReadResp(l wire.Link, h *wire.Header, payload []byte) {
 	e, w, i := q.answered(l, h, wire.OpReadResp)
 	if e == nil {
@@ -353,7 +360,7 @@ func (q *queuePair) recvReadResp(l wire.Link, h *wire.Header, payload []byte) {
 	if e.status == 0 && !q.scatter(q.sgesOf(i & q.mask)[:w.nsge], w.off, payload) {
 		e.status = uint8(verbs.WCLocProtErr)
 		if q.init.ReadFaults {
-			e.flags |= entryRefused // the rest comes all the same
+			e.flags |= entryRefused // and its other pieces will be received
 		}
 	}
 	w.off = end
@@ -365,7 +372,7 @@ func (q *queuePair) recvReadResp(l wire.Link, h *wire.Header, payload []byte) {
 	}
 }
 
-// readRefused takes the refusal of a read that fails alone.
+// readRefused receives the refusal of a read that fails alone.
 func (q *queuePair) readRefused(l wire.Link, e *sendEntry, h *wire.Header) {
 	if !q.init.ReadFaults || h.Status != uint8(verbs.WCRemAccessErr) || h.Length != 0 {
 		q.d.violation(l, "refuses the read %d of QP %d with status %d", h.PSN, q.num, h.Status)
@@ -376,7 +383,7 @@ func (q *queuePair) readRefused(l wire.Link, e *sendEntry, h *wire.Header) {
 	q.gotAnswer(e)
 }
 
-// recvAtomicResp takes the old value.
+// recvAtomicResp receives the old value of an atomic.
 func (q *queuePair) recvAtomicResp(l wire.Link, h *wire.Header, payload []byte) {
 	e, w, i := q.answered(l, h, wire.OpAtomicResp)
 	if e == nil {
@@ -392,14 +399,12 @@ func (q *queuePair) recvAtomicResp(l wire.Link, h *wire.Header, payload []byte) 
 	q.gotAnswer(e)
 }
 
-// gotAnswer ends the oldest read or atomic by packets. Its answer says too that everything before
-// was executed.
+// gotAnswer ends the oldest read or atomic by packets. Its response also acknowledges all requests
+// before it.
 func (q *queuePair) gotAnswer(e *sendEntry) {
 	i := *q.rdq.front()
 	q.rdq.pop()
-	if int32(i+1-q.acked) > 0 {
-		q.acked = i + 1
-	}
+	q.ackTo(i + 1)
 	if e.status != 0 && e.flags&entryRefused == 0 {
 		e.flags |= entryGot
 		q.fast = false
@@ -412,8 +417,8 @@ func (q *queuePair) gotAnswer(e *sendEntry) {
 	}
 }
 
-// scatter puts data at offset off of the list. Data that lies there already (see place) is left
-// alone.
+// scatter copies data to offset off of the list, unless the wire has put it there (see Place). It
+// returns false if the list is too short, or not in a region with AccessLocalWrite any more.
 func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
 	for i := range sges {
 		if len(data) == 0 {
@@ -441,7 +446,7 @@ func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
 	return len(data) == 0
 }
 
-// goneError says what a peer's notice tells of its queue pair.
+// goneError returns the error for what an OpDisconnected says of the peer's queue pair.
 func goneError(h *wire.Header) error {
 	switch {
 	case h.Imm == wire.Destroyed:

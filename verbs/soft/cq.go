@@ -7,26 +7,27 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// compQueue is a completion queue. While PollCQ runs on it, completions go straight into the
-// caller's array (dst); at other times, and when the array is full, into the ring. The ring is
-// older than what goes into dst afterwards, so the order is kept as long as the ring is empty
-// whenever dst is used.
+// compQueue is a completion queue. PollCQ first empties the ring and then, if the caller's array
+// has room, makes a pass of the device: completions made in that pass go into the array (dst) until
+// it is full, and all others into the ring. Completions so stay in order, since dst is only used
+// while the ring is empty.
 type compQueue struct {
 	d        *Device
-	dst      []verbs.WC // array of the PollCQ under way that still has room, else empty
+	dst      []verbs.WC // the array of the PollCQ that makes a pass, else nil
 	n        int        // completions in dst
-	ring     []cqEntry
-	head     uint32
-	tail     uint32
-	limit    uint32 // capacity
+	ring     []cqEntry  // its length is a power of two; it grows up to limit
+	head     uint32     // the oldest completion in ring
+	tail     uint32     // where the next is put
+	limit    uint32     // CQInitAttr.CQE: the most completions in ring
 	arm      armState
-	overrun  bool
-	gone     bool
+	overrun  bool // a completion was lost: the queue is unusable
+	gone     bool // destroyed
 	channel  *compChannel
-	users    int // QPs and SRQs
-	wantTags bool
+	users    int  // QPs and SRQs that use it
+	wantTags bool // created with WCExWithTMInfo
 }
 
+// armState says which completion wakes the channel.
 type armState uint8
 
 const (
@@ -35,14 +36,14 @@ const (
 	armedAny
 )
 
-// cqEntry is a completion that waits, and the send queue or the tag queue whose slots it frees when
-// it is polled.
+// cqEntry is a completion in the ring. When it is polled it frees slots of a send queue or of a tag
+// queue.
 type cqEntry struct {
 	wc   verbs.WC
-	qp   *queuePair
-	tm   *tagQueue
-	upto uint32 // slots below are free: of the send queue, or of the command queue
-	hnd  uint32 // tag queue: the entry concerned
+	qp   *queuePair // see queuePair.reclaim; nil: none
+	tm   *tagQueue  // see tagQueue.polled; nil: none
+	upto uint32     // of the send queue or the command queue: earlier slots become free
+	hnd  uint32     // with tm: handle of the entry concerned
 }
 
 const maxCQE = 1 << 22
@@ -72,7 +73,7 @@ func (d *Device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 	return c, nil
 }
 
-// ringSize is the power of two that holds n.
+// ringSize is the least power of two that is not below n.
 func ringSize(n int) int {
 	size := 1
 	for size < n {
@@ -92,7 +93,7 @@ func (c *compQueue) PollCQ(wc []verbs.WC) (int, error) {
 	n := 0
 	if c.head != c.tail {
 		if n = c.drain(wc); n == len(wc) {
-			return n, nil // nothing lent can be among them: what is in the ring was copied
+			return n, nil // payloads of completions in the ring were copied, so none is lent
 		}
 	}
 	if c.d.async != nil {
@@ -125,8 +126,8 @@ func (c *compQueue) drain(wc []verbs.WC) int {
 	return n
 }
 
-// slot returns the place of the next completion in the array of the PollCQ under way, or nil when
-// it has to go to the ring (then use push). The caller fills in every field.
+// slot returns the place of the next completion in dst, of which the caller sets every field, or
+// nil if the completion has to go to the ring, by push.
 func (c *compQueue) slot() *verbs.WC {
 	if c.n >= len(c.dst) {
 		return nil
@@ -136,8 +137,7 @@ func (c *compQueue) slot() *verbs.WC {
 	return w
 }
 
-// push adds a completion. qp, if not nil, is the queue pair whose send queue slots below upto it
-// frees.
+// push adds a completion. If qp is not nil, polling it frees qp's send queue slots before upto.
 func (c *compQueue) push(wc *verbs.WC, qp *queuePair, upto uint32, solicited bool) {
 	if invariant.Enabled {
 		c.checkPushed(wc)
@@ -149,10 +149,10 @@ func (c *compQueue) push(wc *verbs.WC, qp *queuePair, upto uint32, solicited boo
 		}
 		return
 	}
-	c.wait(cqEntry{wc: *wc, qp: qp, upto: upto}, solicited)
+	c.enqueue(cqEntry{wc: *wc, qp: qp, upto: upto}, solicited)
 }
 
-// pushTM adds a completion that settles something in a tag queue (tagQueue.polled).
+// pushTM adds a completion that frees slots of a tag queue when it is polled (tagQueue.polled).
 func (c *compQueue) pushTM(wc *verbs.WC, t *tagQueue, hnd, upto uint32, solicited bool) {
 	if invariant.Enabled {
 		t.checkMade(wc, hnd)
@@ -162,11 +162,11 @@ func (c *compQueue) pushTM(wc *verbs.WC, t *tagQueue, hnd, upto uint32, solicite
 		t.polled(w, hnd, upto)
 		return
 	}
-	c.wait(cqEntry{wc: *wc, tm: t, hnd: hnd, upto: upto}, solicited)
+	c.enqueue(cqEntry{wc: *wc, tm: t, hnd: hnd, upto: upto}, solicited)
 }
 
-// wait puts a completion into the ring.
-func (c *compQueue) wait(e cqEntry, solicited bool) {
+// enqueue puts a completion into the ring.
+func (c *compQueue) enqueue(e cqEntry, solicited bool) {
 	if c.tail-c.head >= c.limit {
 		c.fail()
 		return
@@ -182,8 +182,7 @@ func (c *compQueue) wait(e cqEntry, solicited bool) {
 	}
 }
 
-// grow doubles the ring: memory follows what is really outstanding, up to the capacity that was
-// asked for.
+// grow doubles the ring, which starts smaller than the capacity that CreateCQ was asked for.
 func (c *compQueue) grow() {
 	ring := make([]cqEntry, 2*len(c.ring))
 	for i := c.head; i != c.tail; i++ {
@@ -192,7 +191,7 @@ func (c *compQueue) grow() {
 	c.ring = ring
 }
 
-// forget cuts the waiting completions of a QP loose from it: they free none of its slots any more.
+// forget makes completions of a QP that is reset free none of its slots when they are polled.
 func (c *compQueue) forget(q *queuePair) {
 	for i := c.head; i != c.tail; i++ {
 		if e := &c.ring[i&uint32(len(c.ring)-1)]; e.qp == q {
@@ -201,7 +200,7 @@ func (c *compQueue) forget(q *queuePair) {
 	}
 }
 
-// fail makes the queue unusable: a completion found no room (ibv_poll_cq(3)).
+// fail makes the queue unusable, since there was no room for a completion (ibv_poll_cq(3)).
 func (c *compQueue) fail() {
 	if invariant.Enabled && c.d.inv.strict {
 		invariant.Broken("V15", "a transport's completion queue of %d is overrun: it must hold the worst case (TMO 1.4)", c.limit)
@@ -235,7 +234,7 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 	return nil
 }
 
-// Disarm takes Arm back.
+// Disarm takes back Arm.
 func (c *compQueue) Disarm() {
 	if invariant.Enabled {
 		defer c.d.enter("disarm_cq")()
@@ -249,7 +248,7 @@ func (c *compQueue) Disarm() {
 	}
 }
 
-// Destroy frees the queue.
+// Destroy frees the queue; it fails while QPs or SRQs use it.
 func (c *compQueue) Destroy() error {
 	if invariant.Enabled {
 		defer c.d.enter("destroy_cq")()

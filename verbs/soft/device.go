@@ -19,72 +19,72 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// Limits of the device.
+// Limits and defaults.
 const (
 	maxQP       = 1 << qpIndexBits
 	maxQPWR     = 1 << 16
 	maxRdAtomic = 64
 	maxMsgSize  = 1 << 31
 
-	// A QP number is an index into Device.qps and a generation, 24 bits together, so that a late
-	// packet for a destroyed QP does not hit its successor.
+	// A QP number has 24 bits: an index into Device.qps, and above it a generation, so that a late
+	// packet for a destroyed QP does not reach the next one with that index.
 	qpIndexBits = 14
 	qpIndexMask = maxQP - 1
 	qpNumMask   = 1<<24 - 1
 
 	defaultMaxInline = 64 << 10
 	defaultRingBytes = 256 << 10
-	maxCPU           = 1023 // of the kernel's processor sets
-	idleBudget       = 16   // packets taken by a PollCQ that has no room for completions
+	maxCPU           = 1023 // the highest processor number of a unix.CPUSet
+	idleBudget       = 16   // packets that a pass receives when the caller has no room for completions
 )
 
-// Device is an opened software device. All of its state is owned by whoever may call it (package
-// verbs), except what says otherwise.
+// Device is an opened software device. It has one owner at a time (package verbs): only the owner
+// reads or writes any field that does not say otherwise.
 type Device struct {
 	regions *mem.Table
-	notif   wire.Notifier
-	async   *async // nil: the device works inside calls only
-	wires   []wire.Wire
-	now     func() int64
+	notif   wire.Notifier // where the owner sleeps, or the goroutine of the asynchronous mode
+	async   *async        // asynchronous mode; nil: the device makes progress inside calls only
+	wires   []wire.Wire   // open wires in order of preference, then spare and selfWire
+	now     func() int64  // clock in nanoseconds: monotonic, or the loop fabric's virtual one
 
-	qps     []*queuePair // by index of the QP number; slot 0 stays empty
-	work    []*queuePair // have something to transmit
-	readers []*queuePair // copy from peers' memory
-	slow    []*tagQueue  // hold something back
+	qps     []*queuePair // by index of the QP number (qpIndexBits); 0 is never used
+	work    []*queuePair // QPs with packets to transmit; each at most once (queuePair.inWork)
+	readers []*queuePair // QPs that copy from peers' memory; each at most once (queuePair.reading)
+	slow    []*tagQueue  // tag queues that delay something (hook.TM); each at most once (tagQueue.slow)
 
-	took    bool // a poll took packets: release before the next
-	news    bool // of those, one that was not just a piece of a read's answer
-	dirty   bool // something was sent since the last flush
-	armed   bool // wires signal arrivals
-	stalled bool // a packet was refused for want of a receive
-	more    bool // the last pass stopped for fairness, not for want of room
-	closed  bool
-	pieces  int // pieces of a read's answer in the poll under way
-	wakeAt  int64
-	scratch wire.Header // for packets off the fast path; not kept across calls
+	took    bool        // the last pass received packets: their payloads are lent until the next pass
+	news    bool        // one of them was not just a non-final piece of an RDMA READ response
+	dirty   bool        // packets were sent since the last flush
+	armed   bool        // arrivals wake notif
+	stalled bool        // the last pass refused a packet because no receive was posted (RNR)
+	more    bool        // the last pass stopped at its budget, not because everything was done
+	closed  bool        // Close was called
+	pieces  int         // non-final pieces of READ responses in the pass under way
+	wakeAt  int64       // when the first RNR wait ends, on clock now; 0: none
+	scratch wire.Header // header of a packet off the fast path; not kept across calls
 
-	// What follows is used now and then, or large.
-	qpGen    []uint32
-	freeQP   []uint32
-	rnrs     uint64 // messages that found no receive and had to wait, every try
-	cuts     uint64 // matched messages that never came whole
-	lastSRQ  uint32
-	users    int                    // PDs, CQs and the channel
-	self1    *loop.Wire             // link to ourselves, in wires once it is used
-	spare    wire.Wire              // in wires too
-	yielded  map[wire.DeviceID]bool // peers that a wire has left to the next one, or to the spare
+	// What follows is rarely used, or large.
+	qpGen    []uint32               // by index of the QP number: generation of its next QP
+	freeQP   []uint32               // indexes of QP numbers that are free, the oldest first
+	rnrs     uint64                 // SENDs that found no receive; each retry counts
+	cuts     uint64                 // messages reported as matched whose QP failed before they were complete
+	lastSRQ  uint32                 // number of the newest SRQ
+	users    int                    // PDs, CQs and the channel that exist: Close needs 0
+	selfWire *loop.Wire             // carries packets from the device to itself; nil until it is used
+	spare    wire.Wire              // Config.Spare, nil: none
+	yielded  map[wire.DeviceID]bool // peers that a wire cannot connect, so that spare may
 	missing  error                  // why shared memory could not be opened
 	channel  *compChannel
-	events   []verbs.AsyncEvent
-	ghosts   []*queuePair // of destroyed or reset QPs: have to tell their peers
-	inv      *checks
-	cfg      Config
-	self     wire.Address
-	encoded  []byte
+	events   []verbs.AsyncEvent // not polled yet, oldest first
+	ghosts   []*queuePair       // stand-ins for QPs that are gone and have not told their peers yet
+	inv      *checks            // only with -tags invariants
+	cfg      Config             // after fill; constant
+	self     wire.Address       // constant after Open
+	encoded  []byte             // self, encoded
 	attr     verbs.DeviceAttr
-	operands [16]byte // of an atomic on its way into a packet
+	operands [16]byte // payload of an atomic or push request, or of an atomic's response
 	pool     bufPool
-	first    [4096]byte // a packet that is gathered from a list: of the largest MTU
+	first    [4096]byte // first packet of a message, gathered from its SGEs; as long as the largest MTU
 }
 
 // Open opens a device on the wires that cfg names.
@@ -117,7 +117,7 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// fill sets the defaults and checks the rest.
+// fill sets defaults and checks what was set.
 func (c *Config) fill() error {
 	var errs []error
 	if c.Name == "" {
@@ -177,16 +177,15 @@ func (c *Config) fill() error {
 	return nil
 }
 
-// onlyLoop says that no wire needs file descriptors.
-func (d *Device) onlyLoop() bool { return len(d.cfg.Wires) == 1 && d.cfg.Wires[0] == WireLoop }
-
+// makeNotifier makes the place where the owner sleeps. The loop wire needs no file descriptors.
 func (d *Device) makeNotifier() (wire.Notifier, error) {
-	if d.onlyLoop() {
+	if len(d.cfg.Wires) == 1 && d.cfg.Wires[0] == WireLoop {
 		return notify.NewChan(), nil
 	}
 	return notify.NewEpoll()
 }
 
+// openWires opens the wires of Config. Shared memory may be missing where another wire follows it.
 func (d *Device) openWires() error {
 	names := d.cfg.Wires
 	if d.cfg.Spare != "" {
@@ -212,10 +211,11 @@ func (d *Device) openWires() error {
 }
 
 func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
-	env := wire.Env{Self: &d.self, Receiver: (*fromWire)(d), Notifier: d.notif, Secret: d.cfg.Secret, PeerTimeout: d.cfg.PeerTimeout, Yields: yields, Log: d.cfg.Logger}
+	env := wire.Env{Self: &d.self, Receiver: (*fromWire)(d), Notifier: d.notif, Secret: d.cfg.Secret, PeerTimeout: d.cfg.PeerTimeout,
+		Yields: yields, Log: d.cfg.Logger}
 	switch name {
 	case WireSHM:
-		return shm.Open(env, shm.Config{RingBytes: d.cfg.RingBytes, NoDirect: d.cfg.NoDirect, Regions: d.regions})
+		return shm.Open(env, shm.Config{RingBytes: d.cfg.RingBytes, NoDirect: d.cfg.NoDirect, Regions: d.regions, Faults: d.cfg.faults})
 	case WireTCP:
 		return tcp.Open(env, d.cfg.TCPListen)
 	}
@@ -225,16 +225,16 @@ func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
 	return loop.New(d.cfg.Fabric, env, d.regions), nil
 }
 
-// Name is the device's name.
+// Name returns Config.Name.
 func (d *Device) Name() string { return d.cfg.Name }
 
-// Attr returns the limits.
+// Attr returns the device's limits and capabilities (ibv_query_device).
 func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
 
-// Address is how peers find the device.
+// Address returns the address that peers put into QPAttr.AV. The caller must not change it.
 func (d *Device) Address() []byte { return d.encoded }
 
-// PollAsync takes the oldest asynchronous event.
+// PollAsync takes the oldest asynchronous event (ibv_get_async_event); false: there is none.
 func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 	if invariant.Enabled {
 		defer d.enter("get_async_event")()
@@ -247,6 +247,7 @@ func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 	return e, true
 }
 
+// event queues an asynchronous event and wakes the host if it may sleep.
 func (d *Device) event(e verbs.AsyncEvent) {
 	d.events = append(d.events, e)
 	if d.armed {
@@ -254,7 +255,8 @@ func (d *Device) event(e verbs.AsyncEvent) {
 	}
 }
 
-// Close frees the device. A Wait under way ends with an error. Closing again does nothing.
+// Close frees the device; it fails while PDs or CQs of it exist. A Wait under way ends with an
+// error. Closing again does nothing.
 func (d *Device) Close() error {
 	if d.closed {
 		return nil
@@ -277,7 +279,7 @@ func (d *Device) Close() error {
 		d.inv.guard.Enter("close_device")
 		defer d.inv.guard.Leave()
 	}
-	d.pump() // the last acknowledgements
+	d.pump() // acknowledgements and disconnects that are due
 	for _, w := range d.wires {
 		w.Flush()
 	}
@@ -293,8 +295,8 @@ func (d *Device) closeWires() {
 	d.regions.Close()
 }
 
-// progress is one pass over everything the device has to do. room is how many completions the
-// caller can take.
+// progress makes one pass over everything that the device has to do. room is how many completions
+// the caller can take: a pass receives about as many packets.
 func (d *Device) progress(room int) {
 	if d.took {
 		d.took, d.news = false, false
@@ -313,7 +315,7 @@ func (d *Device) progress(room int) {
 	for _, w := range d.wires {
 		k := w.Poll(budget)
 		n += k
-		budget = max(budget-k, 1) // every wire gets a turn
+		budget = max(budget-k, 1) // at least one packet for each wire
 	}
 	if n > 0 {
 		d.took = true
@@ -344,7 +346,8 @@ func (d *Device) flush() {
 	}
 }
 
-// pump transmits for every QP that has something. The one that was first goes last the next time.
+// pump transmits for every QP on the work list, and then moves the first that has packets left to
+// the end.
 func (d *Device) pump() {
 	keep := 0
 	for i := 0; i < len(d.work); i++ { // pumping may add to the list
@@ -358,14 +361,10 @@ func (d *Device) pump() {
 	}
 	clear(d.work[keep:])
 	d.work = d.work[:keep]
-	if keep > 1 {
-		first := d.work[0]
-		copy(d.work, d.work[1:])
-		d.work[keep-1] = first
-	}
+	wire.Rotate(d.work)
 }
 
-// queue puts a QP on the list of those that have something to transmit.
+// queue puts a QP on the work list.
 func (d *Device) queue(q *queuePair) {
 	if !q.inWork {
 		q.inWork = true
@@ -375,15 +374,14 @@ func (d *Device) queue(q *queuePair) {
 
 // copyChunk copies one chunk from a peer's memory; QPs take turns.
 func (d *Device) copyChunk() {
-	q := d.readers[0]
-	more := q.copyChunk()
-	copy(d.readers, d.readers[1:])
-	d.readers = d.readers[:len(d.readers)-1]
-	if more {
-		d.readers = append(d.readers, q)
+	more := d.readers[0].copyChunk()
+	wire.Rotate(d.readers)
+	if !more {
+		d.readers = d.readers[:len(d.readers)-1]
 	}
 }
 
+// armWires makes arrivals wake the notifier. Its caller polls once more before it sleeps.
 func (d *Device) armWires() {
 	d.armed = true
 	for _, w := range d.wires {
@@ -401,8 +399,8 @@ func (d *Device) disarmWires() {
 	}
 }
 
-// keepAwake makes the next wait return at once when there is work that no arrival announces: a copy
-// under way, packets left over. RNR waits get a timer.
+// keepAwake makes the next Wait return at once if there is work that no arrival signals: packets
+// beyond the budget, a copy under way, delayed tag operations. A timer ends the first RNR wait.
 func (d *Device) keepAwake() {
 	if d.more || len(d.readers) > 0 || len(d.slow) > 0 {
 		d.notif.Wake()
@@ -413,15 +411,16 @@ func (d *Device) keepAwake() {
 	}
 }
 
-// postedRecv wakes a sleeper that has refused a packet for want of a receive.
+// postedRecv is called when a receive was posted. It wakes the owner's poll if a packet waits for
+// that.
 func (d *Device) postedRecv() {
 	if d.armed && d.stalled {
 		d.notif.Wake()
 	}
 }
 
-// posted is called after a post that could not go out at once or has to be flushed, while another
-// goroutine may sleep.
+// posted is called after a PostSend while the device is armed: another goroutine may be asleep, and
+// no poll may follow that would transmit what the post has left.
 func (d *Device) posted() {
 	if len(d.work) > 0 || len(d.readers) > 0 {
 		d.notif.Wake()
@@ -431,7 +430,8 @@ func (d *Device) posted() {
 	}
 }
 
-// connect finds the link to the device at addr: ourselves, or the first wire that reaches it.
+// connect returns the link to the device at addr, and the name of its wire: a loop for the device
+// itself, else the first wire that reaches the peer.
 func (d *Device) connect(addr []byte) (l wire.Link, name string, err error) {
 	a, err := wire.DecodeAddress(addr)
 	if err != nil {
@@ -444,12 +444,12 @@ func (d *Device) connect(addr []byte) (l wire.Link, name string, err error) {
 	return d.linkTo(a)
 }
 
-// selfLink is the link to ourselves: a loop without delays, whatever wires are configured.
+// selfLink returns the link to the device itself: a loop without delays, whatever the wires are.
 func (d *Device) selfLink() (wire.Link, error) {
-	if d.self1 == nil {
+	if d.selfWire == nil {
 		env := wire.Env{Self: &wire.Address{ID: d.self.ID}, Receiver: (*fromWire)(d), Notifier: d.notif}
-		d.self1 = loop.New(NewFabric(FabricOptions{}), env, d.regions)
-		d.wires = append(d.wires, d.self1)
+		d.selfWire = loop.New(NewFabric(FabricOptions{}), env, d.regions)
+		d.wires = append(d.wires, d.selfWire)
 	}
-	return d.self1.ToSelf()
+	return d.selfWire.ToSelf()
 }

@@ -1,28 +1,26 @@
-// Package soft is the software device: it behaves as a NIC does, without one. It executes work
-// requests, raises RNR, moves queue pairs to error and completes in order, over three wires: loop
-// (inside one process, seeded and deterministic), shm (shared memory between processes of a host)
-// and tcp. A QP takes its wire when it is connected, from what both devices' addresses offer. Wires
-// and registered memory are packages below internal; receiver.go is where packets come from them.
+// Package soft is the software device: a verbs device with RC queue pairs and without a NIC.
+// Packets travel over three wires: loop (inside one process, deterministic for a seed), shm (shared
+// memory between processes of a host) and tcp. A QP gets its wire when it is connected, from the
+// addresses of both devices. Wires and registered memory are packages below internal; receiver.go
+// is where the device receives packets.
 //
-// A tag-matching SRQ does what docs/tag-matching-offload.md says in sections 1 to 5, and in section
-// 9 of what the sources leave open; package softtest has the alternatives, and faults. "TMO 5.2" is
-// section 5.2 of it, V1 to V19 are its invariants. Eager messages are matched on every QP of the
-// SRQ; rendezvous only on QPs with a send queue of length 0, which is then the device's. A message
-// is classified by its first packet: MATCH is reported at once, an unexpected message when it is
-// complete. If its QP fails before that, the message is taken out of the count.
+// Tag-matching SRQs follow docs/tag-matching-offload.md: sections 1 to 5 and, where the behaviour
+// of NICs is not documented, 9; package softtest has alternatives to that. "TMO 5.2" is section 5.2
+// of that document, V1 to V19 are its invariants. Eager messages are matched on every QP of the
+// SRQ, rendezvous only on QPs with a send queue of length 0, which the device then uses. A message
+// is classified by its first packet. MATCH is reported at once, and an unexpected message when it
+// is complete; if its QP fails before, it is not counted.
 //
-// Concurrency: as package verbs says, a Device has one owner at a time; background goroutines
-// (accepting and dialling connections) hand their results over through a queue that the owner
-// drains in PollCQ.
+// Concurrency: a Device has one owner at a time, as package verbs says. Background goroutines
+// accept and dial connections, and put them into a queue that the owner empties in PollCQ.
 //
-// Asynchronous mode ([Device.Async]): a goroutine of the device's own is its owner whenever nobody
-// else holds the owner's lock and nobody has polled lately. It sleeps until something arrives,
-// matches it, and answers, so that a program's receives make progress while it computes. What it
-// does for a rendezvous on shared memory is little: the bytes are copied by the processor of the
-// sender, who must be inside the library for that, or have a goroutine of this kind or a progress
-// goroutine itself. Where the kernel does not let it, and on tcp, the device's goroutine copies.
-// With GOMAXPROCS 1 the Go scheduler lets a computation run for up to 10 ms before it looks whether
-// anything has arrived.
+// Asynchronous mode ([Device.Async]): a goroutine of the device is its owner whenever nobody else
+// holds the owner's lock and nobody has polled lately. It sleeps until packets arrive, matches them
+// and responds, so that receives progress while the program computes. In a rendezvous on shared
+// memory the sender's processor copies the data; for that, the sender must be inside the library,
+// or have such a goroutine, or a progress goroutine. Where the kernel forbids that copy, and on
+// tcp, the device's goroutine copies. With GOMAXPROCS 1 the Go scheduler lets a computation run for
+// up to 10 ms before the goroutine gets its turn.
 //
 // This package carries no compatibility promise yet.
 package soft

@@ -2,17 +2,17 @@ package soft
 
 import "github.com/tagmatch/tagmatch/internal/invariant"
 
-// fifo is a queue that grows when it has to and then stays as it is.
+// fifo is a queue in a ring that grows when it is full, and never shrinks.
 type fifo[T any] struct {
-	buf        []T // power of two
-	head, tail uint32
+	buf        []T    // as long as a power of two
+	head, tail uint32 // modulo 2^32
 }
 
 func (f *fifo[T]) len() int { return int(f.tail - f.head) }
 
 func (f *fifo[T]) front() *T { return &f.buf[f.head&uint32(len(f.buf)-1)] }
 
-// at is element i from the front.
+// at returns element i from the front.
 func (f *fifo[T]) at(i int) *T { return &f.buf[(f.head+uint32(i))&uint32(len(f.buf)-1)] }
 
 func (f *fifo[T]) push(v T) {
@@ -27,7 +27,7 @@ func (f *fifo[T]) push(v T) {
 	f.tail++
 }
 
-// pop drops the front.
+// pop removes the front.
 func (f *fifo[T]) pop() {
 	if invariant.Enabled {
 		invariant.Check(f.len() > 0, "order", "an empty queue gives something")

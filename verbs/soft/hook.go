@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// What package softtest reaches; it says what each of them is for.
+// init gives package softtest access; the functions are documented there.
 func init() {
 	hook.ID = func(dev any) wire.DeviceID { return dev.(*Device).self.ID }
 	hook.Step = func(dev any) { dev.(*Device).step() }
@@ -19,7 +19,7 @@ func init() {
 	hook.CutShort = func(dev any) uint64 { return dev.(*Device).cuts }
 }
 
-// step is one pass in which loop wires receive although their fabric is Stepped.
+// step makes one pass in which loop wires receive although their fabric is Stepped.
 func (d *Device) step() {
 	if invariant.Enabled {
 		defer d.enter("step")()
@@ -29,6 +29,7 @@ func (d *Device) step() {
 	d.stepping(false)
 }
 
+// stepping sets Stepping in all loop wires.
 func (d *Device) stepping(on bool) {
 	for _, w := range d.wires {
 		if l, ok := w.(*loop.Wire); ok {
@@ -37,6 +38,7 @@ func (d *Device) stepping(on bool) {
 	}
 }
 
+// idle implements softtest.Idle.
 func (d *Device) idle() bool {
 	if len(d.work)+len(d.readers)+len(d.slow)+len(d.events) != 0 {
 		return false

@@ -10,11 +10,12 @@ import (
 
 // protDomain is a protection domain.
 type protDomain struct {
-	mem.Domain // counts MRs, SRQs and QPs
+	mem.Domain // Users counts MRs, SRQs and QPs
 	d          *Device
-	gone       bool
+	gone       bool // deallocated
 }
 
+// fail makes the error of a call.
 func fail(op string, errno syscall.Errno, detail string) error {
 	return &verbs.Error{Op: op, Errno: errno, Detail: detail}
 }
@@ -32,7 +33,7 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	return p, nil
 }
 
-// Dealloc frees the domain.
+// Dealloc frees the domain; it fails while MRs, SRQs or QPs of it exist.
 func (p *protDomain) Dealloc() error {
 	if invariant.Enabled {
 		defer p.d.enter("dealloc_pd")()
@@ -50,7 +51,7 @@ func (p *protDomain) Dealloc() error {
 
 const accessAll = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// RegMR registers buf. It allocates nothing in steady state, since every rendezvous registers.
+// RegMR registers buf. Since every rendezvous does so, it allocates nothing in the long run.
 func (p *protDomain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
 	if invariant.Enabled {
 		defer p.d.enter("reg_mr")()

@@ -6,11 +6,12 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
-// bufPool keeps buffers for inline data that could not be sent at once, by size class.
+// bufPool keeps buffers for inline data that cannot be sent at once.
 type bufPool struct {
-	class [21][][]byte // class i holds buffers of 1<<i bytes
+	class [21][][]byte // free buffers of 1<<i bytes, by i
 }
 
+// get returns a buffer of n bytes with undefined contents.
 func (p *bufPool) get(n int) []byte {
 	c := bits.Len(uint(max(n, 64) - 1))
 	if k := len(p.class[c]); k > 0 {
@@ -24,6 +25,7 @@ func (p *bufPool) get(n int) []byte {
 	return make([]byte, n, 1<<c)
 }
 
+// put takes a buffer back.
 func (p *bufPool) put(b []byte) {
 	c := bits.Len(uint(cap(b) - 1))
 	if invariant.Enabled {

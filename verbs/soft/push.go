@@ -8,20 +8,21 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// A push is a rendezvous read the other way round: the peer that has the data copies it into our
-// memory. It takes the place of the device's RDMA read when the device works by itself, so that the
-// program, which computes on this processor, is not held up; requests, answers and their order are
-// those of a read by packets.
+// A push replaces the RDMA READ of a rendezvous on shared memory: the peer, which has the data,
+// writes it into this process's memory. The device asks for that when its own goroutine runs it
+// (Device.Async), so that the copy does not hold up the program, which computes on the same
+// processor. Requests, responses and their order are those of a READ by packets.
 //
-// Nothing but the destination is offered, for nothing but the push, as a region of the device's own
-// that goes with it: so whatever ends the receive takes the right to write away before the host
-// gets its buffer back. The peer says in shared memory that it is copying before it checks the
-// region, and we wait for it after the region has gone.
+// The destination is registered as a region of the device's own for each push. Whatever ends the
+// receive first removes that region, and then waits until the peer does not write to it any more
+// (PushLink.Quiet): the peer sets a busy flag in shared memory before it checks the region. Only
+// then does the program get its buffer back.
 
 // pushBytes is the payload of wire.OpPushReq: destination address and key.
 const pushBytes = 12
 
-// askPush asks the peer to push what the read at sent is for. false: we have to read it ourselves.
+// askPush asks the peer to push the data of the READ at index sent. It returns false if this device
+// has to read it.
 func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 	a := q.d.async
 	if q.dev == nil || a == nil || !a.alone || w.nsge != 1 {
@@ -49,7 +50,7 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 	return true
 }
 
-// recvPushReq takes a request to push.
+// recvPushReq receives a request to push.
 func (q *queuePair) recvPushReq(l wire.Link, h *wire.Header, payload []byte) {
 	if !q.accepts(l, h) {
 		return
@@ -58,12 +59,12 @@ func (q *queuePair) recvPushReq(l wire.Link, h *wire.Header, payload []byte) {
 		q.d.violation(l, "a malformed request to push for QP %d", q.num)
 		return
 	}
-	// A refusal fails the push alone: the read that follows finds out what else it fails.
+	// A refused push fails alone: the requester then reads, and that request may fail more.
 	q.answerRead(h, response{op: wire.OpPushResp, psn: h.PSN, rkey: h.RKey, addr: h.Addr, total: h.Total, alone: true,
 		value: binary.LittleEndian.Uint64(payload), key: binary.LittleEndian.Uint32(payload[8:])})
 }
 
-// push copies the next chunk. It returns true when the push is over; r.status says how it went.
+// push copies the next chunk. It returns true when the push has ended, with r.status.
 func (q *queuePair) push(r *response) bool {
 	if r.off == r.total || r.status != 0 {
 		return true
@@ -72,7 +73,7 @@ func (q *queuePair) push(r *response) bool {
 	mem, can := q.link.Memory().(wire.RemoteWriter)
 	switch {
 	case !ok:
-		r.status = uint8(verbs.WCRemAccessErr) // withdrawn meanwhile; a read will find out as well
+		r.status = uint8(verbs.WCRemAccessErr) // deregistered meanwhile: a READ will fail too
 	case !can:
 		r.status = uint8(verbs.WCRemOpErr)
 	default:
@@ -82,7 +83,7 @@ func (q *queuePair) push(r *response) bool {
 	return r.off == r.total || r.status != 0
 }
 
-// recvPushResp takes the end of a push.
+// recvPushResp receives the end of a push.
 func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 	e, w, i := q.answered(l, h, wire.OpPushResp)
 	if e == nil {
@@ -92,7 +93,7 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 	if invariant.Enabled {
 		delete(q.d.inv.pushes, w.push)
 		if p, ok := q.link.(wire.PushLink); ok {
-			p.Quiet() // a peer that answers before it has copied is not to be taken for a late write of ours
+			p.Quiet() // a peer that responds too early must not look like a late write of this device
 		}
 	}
 	w.push = 0
@@ -109,8 +110,7 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 	q.gotAnswer(e)
 }
 
-// readInstead reads what the peer could not push. If it is the data that it may not give, the read
-// fails likewise.
+// readInstead reads what the peer could not push. If the data is not accessible the READ fails too.
 func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 	if l, ok := q.link.(wire.PushLink); ok {
 		l.Quiet()
@@ -119,14 +119,12 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 		}
 	}
 	q.rdq.pop()
-	if int32(i+1-q.acked) > 0 {
-		q.acked = i + 1
-	}
+	q.ackTo(i + 1)
 	q.readDirect(i)
 }
 
-// endPushes takes back what was offered to the peer, and returns when it copies nothing there any
-// more. The receives may end then.
+// endPushes removes the regions that the peer may push to, and returns when it does not write to
+// them any more, so that their receives can end.
 func (q *queuePair) endPushes() {
 	open := false
 	for k := range q.rdq.len() {

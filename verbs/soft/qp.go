@@ -9,37 +9,36 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// queuePair is an RC queue pair. Requester and responder halves are in requester.go and
-// responder.go.
+// queuePair is an RC queue pair. Requester and responder are its sending and its receiving half.
 type queuePair struct {
 	d     *Device
 	pd    *protDomain
 	num   uint32
 	state verbs.QPState
-	attr  verbs.QPAttr
-	init  verbs.QPInitAttr
-	scq   *compQueue
-	rcq   *compQueue
-	rq    *recvQueue
-	srq   *sharedQueue // nil: rq is the QP's own
+	attr  verbs.QPAttr     // State and AV.Wire are not kept here
+	init  verbs.QPInitAttr // as created
+	scq   *compQueue       // of send requests
+	rcq   *compQueue       // of receives; that of the SRQ if it matches tags
+	rq    *recvQueue       // the QP's own, or that of srq
+	srq   *sharedQueue     // nil: none
 
-	tm  *tagQueue    // of srq, if it matches tags
-	dev *deviceQueue // the send queue is the device's
+	tm  *tagQueue    // of srq; nil: no tag matching
+	dev *deviceQueue // the device uses the send queue for rendezvous; nil: the program uses it
 
-	link    wire.Link // from RTR until the link breaks; until it is up it may be exchanged for one of another wire
-	maxPay  int
-	inWork  bool // on Device.work
-	reading bool // on Device.readers
-	discDue bool // the peer has to be told that we left RTS
-	gone    bool
-	used    bool // was connected before: packets that come in RESET are late ones
+	link    wire.Link // from RTR until it breaks; before it is up it may change, see LinkYielded
+	maxPay  int       // link.MaxPayload
+	inWork  bool      // in Device.work
+	reading bool      // in Device.readers
+	discDue bool      // the peer has to be told that this QP answers no more
+	gone    bool      // destroyed
+	used    bool      // was connected before a reset: packets that arrive in RESET are old
 
-	discStatus uint8  // verbs.WCStatus: why; 0 when the program wanted it
-	discImm    uint32 // wire.Destroyed, or 0
+	discStatus uint8  // discDue: verbs.WCStatus of the failure; 0: none that is reported
+	discImm    uint32 // discDue: wire.Destroyed, or 0
 
 	requester
 	responder
-	wire string // that link is on, or was before it broke
+	wire string // name of the wire of link, also after that has broken
 }
 
 // CreateQP makes a queue pair in state RESET.
@@ -63,6 +62,7 @@ func (p *protDomain) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	return q, nil
 }
 
+// newQP checks attr, in which it sets the capabilities that the QP gets, and makes a QP.
 func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 	const op = "create_qp"
 	scq, ok1 := attr.SendCQ.(*compQueue)
@@ -89,7 +89,12 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 		}
 		q.srq, q.rq = s, &s.recvQueue
 		c.MaxRecvWR, c.MaxRecvSGE = 0, 0 // ignored with an SRQ (ibv_create_qp(3))
-		q.attachTags(s.tm, c.MaxSendWR)
+		if s.tm != nil {                 // TMO 1.3: receives complete on the SRQ's CQ
+			q.tm, q.rcq = s.tm, s.tm.cq
+			if c.MaxSendWR == 0 {
+				q.dev = new(deviceQueue)
+			}
+		}
 	} else {
 		q.rq = newRecvQueue(p, c.MaxRecvWR, c.MaxRecvSGE)
 	}
@@ -104,10 +109,10 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 	return q, nil
 }
 
-// number gives q a QP number.
+// number gives q a QP number. Numbers are used again as late as possible.
 func (d *Device) number(q *queuePair) error {
 	var i uint32
-	if n := len(d.freeQP); n > 64 || n > 0 && len(d.qps) == maxQP { // let numbers rest before they come back
+	if n := len(d.freeQP); n > 64 || n > 0 && len(d.qps) == maxQP {
 		i = d.freeQP[0]
 		d.freeQP = d.freeQP[1:]
 	} else if len(d.qps) < maxQP {
@@ -132,7 +137,7 @@ func (q *queuePair) State() verbs.QPState {
 	return q.state
 }
 
-// Query returns the attributes.
+// Query returns the attributes, and those of creation.
 func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
 	if invariant.Enabled {
 		defer q.d.enter("query_qp")()
@@ -142,7 +147,7 @@ func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
 	return a, q.init
 }
 
-// Modify changes attributes and state (TMO 8.1). After an error nothing has changed.
+// Modify changes attributes and state (TMO 8.1). With an error nothing has changed.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if invariant.Enabled {
 		defer q.d.enter("modify_qp")()
@@ -200,7 +205,7 @@ func (q *queuePair) take(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
 	set(verbs.QPAttrDestQPN, func() { a.DestQPN = attr.DestQPN })
 }
 
-// enter does what a change of state brings with it.
+// enter changes the state.
 func (q *queuePair) enter(to verbs.QPState) {
 	from := q.state
 	switch to {
@@ -245,10 +250,11 @@ func (q *queuePair) reset() {
 	}
 }
 
-// connected says that the peer may count on us.
+// connected reports whether the QP executes requests of its peer.
 func (q *queuePair) connected() bool { return q.state == verbs.QPSRTR || q.state == verbs.QPSRTS }
 
-// disconnect tells the peer that this QP answers no more, if it does not know yet.
+// disconnect tells the peer that this QP answers no more, before a reset, if the peer does not know
+// that yet.
 func (q *queuePair) disconnect() {
 	if q.link == nil || !q.connected() && !q.discDue {
 		return
@@ -260,7 +266,7 @@ func (q *queuePair) disconnect() {
 	if !q.pump() {
 		return
 	}
-	// No room now: a stand-in sends it later, and this QP may be used again meanwhile.
+	// There is no room: a stand-in sends it later, so that this QP can be used again.
 	ghost := &queuePair{d: q.d, num: q.num, link: q.link, gone: true, discDue: true, state: verbs.QPSErr}
 	ghost.attr.DestQPN, ghost.discStatus, ghost.discImm = q.attr.DestQPN, q.discStatus, q.discImm
 	q.discDue = false
@@ -268,7 +274,7 @@ func (q *queuePair) disconnect() {
 	q.d.queue(ghost)
 }
 
-// Destroy frees the queue pair. Requests that are outstanding end without completions.
+// Destroy frees the queue pair. Outstanding requests get no completions.
 func (q *queuePair) Destroy() error {
 	if invariant.Enabled {
 		defer q.d.enter("destroy_qp")()
@@ -292,9 +298,9 @@ func (q *queuePair) Destroy() error {
 	return nil
 }
 
-// toErr moves the QP to ERR. The first request from index first on that is outstanding completes
-// with status, all others with WR_FLUSH_ERR (TMO 8.3: SRQ receives stay). known: the peer knows
-// already, or cannot be told. tell is the status that the peer gets to hear.
+// toErr moves the QP to ERR. The first outstanding request from index first on completes with
+// status, all others with WR_FLUSH_ERR; receives of an SRQ stay posted (TMO 8.3). Unless the peer
+// knows of it, or cannot be told (known), it is told, with status tell.
 func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell verbs.WCStatus) {
 	if q.state == verbs.QPSErr {
 		return
@@ -321,7 +327,7 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	}
 }
 
-// flushRQ completes the receive that a message was being put into, and the QP's own receives.
+// flushRQ flushes the receive of the message under way, and the QP's own posted receives.
 func (q *queuePair) flushRQ() {
 	wc := verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPNum: q.num}
 	if q.rx.active && q.rx.hasWR {
@@ -333,7 +339,7 @@ func (q *queuePair) flushRQ() {
 		return
 	}
 	for q.rq.posted() > 0 {
-		wc.WRID = q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid
+		wc.WRID = q.rq.oldest().wrid
 		q.rq.head++
 		q.rcq.push(&wc, nil, 0, false)
 	}
@@ -362,7 +368,7 @@ func (q *queuePair) PostRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
 	return nil, nil
 }
 
-// peerLost fails the QP because its peer or the link to it is gone.
+// peerLost fails the QP because its peer, or the link to it, has ended.
 func (q *queuePair) peerLost(err error, event verbs.AsyncEventType) {
 	if !q.connected() {
 		return

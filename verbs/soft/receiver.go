@@ -7,10 +7,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// fromWire is a device as its wires see it: their receiver.
+// fromWire is a device as its wires see it. It implements wire.Receiver.
 type fromWire Device
 
-// Receive takes a packet from a wire. Every field is the peer's word, and checked.
+// Receive receives a packet. No field of it can be trusted.
 func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
 	d := (*Device)(w)
 	i := h.QPN & qpIndexMask
@@ -19,8 +19,8 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	}
 	q := d.qps[i]
 	if q.link != l {
-		// Before RTR the peer may be ahead of us: it has to wait. Anything else is none of this
-		// QP's business.
+		// The peer may have connected its QP before this device has: its packets wait for RTR. All
+		// others are dropped.
 		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false
 	}
 	if len(payload) != int(h.Length) {
@@ -36,7 +36,8 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	return q.recvOther(l, h, payload), false
 }
 
-// stray handles packets for QPs that do not exist: who asks for something learns that.
+// stray receives a packet for a QP that does not exist. It answers the last packet of each request
+// with that, and returns false if there is no room for the answer.
 func (d *Device) stray(l wire.Link, h *wire.Header) bool {
 	switch h.Op {
 	case wire.OpSend, wire.OpWrite, wire.OpReadReq, wire.OpAtomicReq, wire.OpPushReq:
@@ -56,6 +57,7 @@ func (d *Device) stray(l wire.Link, h *wire.Header) bool {
 	return true
 }
 
+// recvOther receives all packets but those of a SEND.
 func (q *queuePair) recvOther(l wire.Link, h *wire.Header, payload []byte) bool {
 	switch h.Op {
 	case wire.OpWrite:
@@ -84,8 +86,7 @@ func (q *queuePair) recvOther(l wire.Link, h *wire.Header, payload []byte) bool 
 	return true
 }
 
-// Place names where the payload of a packet belongs, for wires that can put it there without a copy
-// in between. The wire then calls receive with that very slice. nil: receive it like any other.
+// Place returns the destination of a piece of an RDMA READ, if it is contiguous, else nil.
 func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
 	d := (*Device)(w)
 	i := h.QPN & qpIndexMask
@@ -109,9 +110,10 @@ func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
 	return b
 }
 
-// LinkDown fails all queue pairs of a link.
+// LinkDown fails the queue pairs of a link.
 func (w *fromWire) LinkDown(l wire.Link, err error) { (*Device)(w).linkDown(l, err) }
 
+// linkDown fails the queue pairs of a link, and drops stand-ins that have nothing to send any more.
 func (d *Device) linkDown(l wire.Link, err error) {
 	for _, q := range d.qps {
 		if q != nil && q.link == l {
@@ -130,7 +132,7 @@ func (d *Device) linkDown(l wire.Link, err error) {
 	d.ghosts = keep
 }
 
-// violation breaks a link whose peer sent something impossible.
+// violation breaks a link whose peer has violated the protocol.
 func (d *Device) violation(l wire.Link, format string, args ...any) {
 	l.Close()
 	d.linkDown(l, fmt.Errorf("protocol violation by the peer: "+format, args...))

@@ -9,81 +9,79 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// requester is the sending half of a queue pair. Work requests have indexes that count from 0 at
-// RTS; the packet sequence number is the index plus SQPSN. In the ring sq they pass these points,
-// in this order:
+// requester is the sending half of a queue pair. Work requests have indexes, from 0 after RESET,
+// modulo 2^32; index & mask is the slot in sq, more and sges. The fields reclaimed, done, sent and
+// posted are indexes, and
 //
-//	reclaimed <= done <= sent <= posted
-//
-// sent: everything before has been given to the link (reads: requested). done: everything before
-// has completed, or is unsignalled and sent. reclaimed: slots before are free, which only the
-// polling of a later signalled completion brings about (TMO 8.2).
+//	reclaimed <= done <= sent <= posted <= reclaimed + len(sq)
 type requester struct {
 	sq        []sendEntry
-	more      []sendWork // details of those that did not go out at once; made at first need
-	sges      []verbs.SGE
-	mask      uint32
-	depth     uint32
-	posted    uint32
-	sent      uint32
-	done      uint32
-	reclaimed uint32
-	acked     uint32      // everything before was executed by the peer
-	written   uint32      // one above the newest write or atomic: direct reads must not pass it
-	psn       uint32      // of index 0
-	hdr       wire.Header // of plain sends; only flags, lengths and psn change
-	fast      bool        // RTS and nothing is wrong
-	sigAll    bool
+	more      []sendWork  // of requests off the fast path; allocated when first needed
+	sges      []verbs.SGE // Cap.MaxSendSGE for each slot; with more
+	mask      uint32      // len(sq) - 1
+	depth     uint32      // MaxSendWR: the most requests that the program may have outstanding
+	posted    uint32      // the next request to be posted
+	sent      uint32      // the first that the link has not taken (for a read: that was not started)
+	done      uint32      // the first that has not completed; unsignalled SENDs and WRITEs count when sent
+	reclaimed uint32      // the first whose slot is in use: polling a completion frees those up to it (TMO 8.2)
+	acked     uint32      // the first that the peer may not have executed
+	written   uint32      // one above the newest WRITE or atomic: direct reads must not overtake it
+	psn       uint32      // PSN of index 0
+	hdr       wire.Header // of SENDs on the fast path, which change flags, lengths and PSN
+	fast      bool        // state RTS, and no request has failed
+	sigAll    bool        // QPInitAttr.SQSigAll
 
 	mreads fifo[uint32] // indexes of reads from the peer's memory under way
-	rdq    fifo[uint32] // indexes of reads and atomics that wait for packets
+	rdq    fifo[uint32] // indexes of reads, pushes and atomics that wait for response packets
 }
 
-// sendEntry is a posted send request: what is needed until its completion.
+// sendEntry is the part of a send request that is needed until its completion is polled.
 type sendEntry struct {
 	wrid   uint64
-	op     uint8
-	flags  uint8
-	status uint8 // verbs.WCStatus: failed here
+	op     uint8 // verbs.SendOpcode
+	flags  uint8 // entrySignaled and so on
+	status uint8 // verbs.WCStatus if it has failed at this end
 	_      uint8
-	length uint32
+	length uint32 // bytes
 }
 
 const (
 	entrySignaled uint8 = 1 << iota
-	entryAnswer         // read or atomic: complete when entryGot is set, not by an ack
-	entryGot            // the answer is complete
+	entryAnswer         // read or atomic: complete with entryGot, not when acknowledged
+	entryGot            // the response is complete
 	entryDone           // its completion was made
-	entryRefused        // read that failed alone (verbs.QPInitAttr.ReadFaults)
+	entryRefused        // a read that has failed alone (verbs.QPInitAttr.ReadFaults)
 )
 
-// sendWork is what is needed to transmit a request that is not out yet, or to take the answer.
+// sendWork is the part of a send request that is needed to transmit it, or to receive its response.
 type sendWork struct {
 	flags verbs.SendFlags
-	imm   uint32
-	rkey  uint32
-	push  uint32 // key of the region that the peer writes to; 0: it was not asked to
+	imm   uint32 // immediate data, rkey to invalidate, or see wire.OpReadReq and wire.OpAtomicReq
+	rkey  uint32 // the peer's region
+	push  uint32 // key of the region that the peer pushes to; 0: no push
 	nsge  int
-	addr  uint64
+	addr  uint64 // in the peer's region
 	off   uint64 // bytes sent or received
-	comp  uint64
+	comp  uint64 // operands of an atomic
 	swap  uint64
-	buf   []byte // inline data
+	buf   []byte // inline data, from Device.pool
 }
 
+// start begins at RTS.
 func (r *requester) start(q *queuePair) {
 	r.psn = q.attr.SQPSN - r.posted
 	r.fast = true
 	r.hdr = wire.Header{Op: wire.OpSend, QPN: q.attr.DestQPN, Status: q.attr.RNRRetry}
 }
 
+// clear forgets everything that was posted.
 func (r *requester) clear() {
 	r.posted, r.sent, r.done, r.reclaimed, r.acked, r.written, r.fast = 0, 0, 0, 0, 0, 0, false
 	r.mreads.clear()
 	r.rdq.clear()
 }
 
-// reclaim frees the slots below upto.
+// reclaim frees the slots of requests before index upto. It ignores an index that is out of range.
 func (q *queuePair) reclaim(upto uint32) {
 	if int32(upto-q.reclaimed) > 0 && int32(q.posted-upto) >= 0 {
 		old := q.reclaimed
@@ -113,8 +111,8 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 	return nil, nil
 }
 
-// sendNow is the fast path: a plain SEND that the link takes at once as one packet. It does nothing
-// and returns false for everything else, errors included.
+// sendNow is the fast path: a plain SEND that the link takes at once as one packet. For everything
+// else, invalid requests included, it returns false and does nothing.
 func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
 	if !q.fast || q.sent != q.posted || q.posted-q.reclaimed >= q.depth || wr.Opcode != verbs.WRSend || len(wr.SGList) > 2 {
 		return false
@@ -155,7 +153,7 @@ func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
 	return true
 }
 
-// plainOK checks flags and keys of a request on the fast path.
+// plainOK reports whether the flags and keys of a SEND allow the fast path.
 func (q *queuePair) plainOK(wr *verbs.SendWR, n int) bool {
 	const known = verbs.SendSignaled | verbs.SendInline | verbs.SendSolicited
 	if wr.Flags&^known != 0 || len(wr.SGList) > int(q.init.Cap.MaxSendSGE) {
@@ -172,7 +170,7 @@ func (q *queuePair) plainOK(wr *verbs.SendWR, n int) bool {
 	return true
 }
 
-// postSlow checks and queues any request, and transmits what it can.
+// postSlow checks and posts any request, and transmits what it can.
 func (q *queuePair) postSlow(wr *verbs.SendWR) error {
 	total, err := q.checkSend(wr)
 	if err != nil {
@@ -180,7 +178,7 @@ func (q *queuePair) postSlow(wr *verbs.SendWR) error {
 	}
 	q.enqueue(wr, total)
 	if q.state == verbs.QPSErr {
-		q.flushSQ(verbs.WCWRFlushErr, q.posted-1) // what is older has ended
+		q.flushSQ(verbs.WCWRFlushErr, q.posted-1) // older requests have completed
 		return nil
 	}
 	if q.pump() {
@@ -273,8 +271,8 @@ func (q *queuePair) sgesOf(slot uint32) []verbs.SGE {
 	return q.sges[slot*n : (slot+1)*n]
 }
 
-// pump transmits acknowledgements, requests and responses as far as there is room. It returns true
-// if something is left.
+// pump transmits acknowledgements, requests, responses and the disconnect as far as there is room.
+// It returns true if some are left.
 func (q *queuePair) pump() bool {
 	if q.link == nil {
 		return false
@@ -298,6 +296,7 @@ func (q *queuePair) pump() bool {
 	return left || q.discDue
 }
 
+// sendDisconnect tells the peer that this QP answers no more. It returns false if there is no room.
 func (q *queuePair) sendDisconnect() bool {
 	q.d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Status: q.discStatus, QPN: q.attr.DestQPN,
 		Imm: q.discImm, Addr: uint64(q.num)}
@@ -308,7 +307,7 @@ func (q *queuePair) sendDisconnect() bool {
 	return true
 }
 
-// transmit gives the request at sent to the link. It returns false when that has to wait, or
+// transmit gives the request at sent to the link. It returns false when that has to wait, or has
 // failed.
 func (q *queuePair) transmit() bool {
 	i := q.sent & q.mask
@@ -322,10 +321,8 @@ func (q *queuePair) transmit() bool {
 	}
 	ok := false
 	switch verbs.SendOpcode(e.op) {
-	case verbs.WRRDMARead:
-		ok = q.issueRead(e, w)
-	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
-		ok = q.issueAtomic(e, w)
+	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+		ok = q.issue(e, w)
 	default:
 		ok = q.sendPackets(e, w, q.sgesOf(i)[:w.nsge])
 	}
@@ -338,19 +335,20 @@ func (q *queuePair) transmit() bool {
 	}
 	q.sent++
 	if e.flags&entryGot != 0 {
-		q.retire() // a read of nothing
+		q.retire() // a read of no bytes
 	}
 	return true
 }
 
-// halt stops transmission at a request that failed; it completes when everything before has.
+// halt stops transmission at a request that has failed. It completes when those before it have.
 func (q *queuePair) halt() {
 	q.fast = false
 	q.sent++
 	q.retire()
 }
 
-// sendPackets transmits a send or write, from where it stopped the last time.
+// sendPackets transmits the packets of a SEND or WRITE from w.off on. It returns true if all are
+// sent.
 func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) bool {
 	h := &q.d.scratch
 	*h = wire.Header{Op: wire.OpSend, QPN: q.hdr.QPN, PSN: q.sent + q.psn, Total: uint64(e.length), Status: q.hdr.Status}
@@ -405,9 +403,9 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 	}
 }
 
-// firstBytes collects up to most bytes of the start of a message that is scattered over short
-// pieces: the headers for tag matching must be in the first packet, and what fits into an MTU is
-// one packet (TMO 4.2).
+// firstBytes gathers the first bytes, at most most, of a message with short SGEs: the headers of
+// tag matching must be in the first packet, and a message that fits into the MTU is one packet (TMO
+// 4.2).
 func (d *Device) firstBytes(sges []verbs.SGE, most int) []byte {
 	n := 0
 	for i := range sges {
@@ -416,7 +414,7 @@ func (d *Device) firstBytes(sges []verbs.SGE, most int) []byte {
 	return d.first[:n]
 }
 
-// gather returns up to limit bytes of the list from offset off on, as two pieces.
+// gather returns at most limit bytes of the list from offset off on, in up to two pieces.
 func gather(sges []verbs.SGE, off uint64, limit int) (head, body []byte) {
 	for i := range sges {
 		b := sges[i].Data

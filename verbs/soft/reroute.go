@@ -8,13 +8,13 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// Where shared memory does not work between two devices, TCP takes over. That shows when a device
-// opens (it then names no socket in its address), or when two devices connect: package dial says
-// why both then come to the same verdict. Nothing was sent or received by then, so queue pairs go
-// on over the other wire as if they had been pointed at it in the first place.
+// Where shared memory does not work between two devices, they use TCP instead. Shared memory may
+// fail when a device is opened, whose address then has no socket name, or when two devices connect:
+// connPeer in package dial says why both ends then agree to leave the wire. Nothing has been sent
+// or received over the wire by then, so that queue pairs can change to the other wire's link.
 
-// LinkYielded moves what was to use a link over to the next wire that reaches the peer, or fails
-// it.
+// LinkYielded moves the queue pairs of a link that will not come up to the next wire that reaches
+// the peer, or fails them.
 func (w *fromWire) LinkYielded(l wire.Link, a *wire.Address, err error) {
 	d := (*Device)(w)
 	d.noteYield(a)
@@ -27,13 +27,13 @@ func (w *fromWire) LinkYielded(l wire.Link, a *wire.Address, err error) {
 	d.move(l, next, name)
 }
 
-// LinkUp hears of a peer that has connected over l. If a wire that goes before that one is still to
-// connect, the peer has found out that it cannot.
+// LinkUp is called when a peer has connected over l. If a wire that is preferred to l's has no
+// connection to that peer yet, the peer has found that it cannot use it: this device leaves it too.
 func (w *fromWire) LinkUp(l wire.Link, a *wire.Address) {
 	d := (*Device)(w)
 	for _, w := range d.wires {
 		y, ok := w.(wire.Yielder)
-		if !ok { // it goes before what comes behind it
+		if !ok { // it stays preferred to what follows
 			return
 		}
 		why := fmt.Errorf("rank %d cannot use it, and has connected over another wire", a.Rank)
@@ -41,7 +41,7 @@ func (w *fromWire) LinkUp(l wire.Link, a *wire.Address) {
 			d.noteYield(a)
 			_, name, err := d.linkTo(a)
 			if err != nil {
-				return // not over a wire of ours
+				return // unreachable
 			}
 			d.tellYield(a, name, why)
 			d.move(old, l, name)
@@ -49,6 +49,7 @@ func (w *fromWire) LinkUp(l wire.Link, a *wire.Address) {
 	}
 }
 
+// noteYield lets spare connect to a peer.
 func (d *Device) noteYield(a *wire.Address) {
 	if d.yielded == nil {
 		d.yielded = map[wire.DeviceID]bool{}
@@ -63,7 +64,7 @@ func (d *Device) tellYield(a *wire.Address, name string, why error) {
 	}
 }
 
-// move lets the queue pairs of a link that carried nothing use another one.
+// move gives the queue pairs of a link that has carried nothing another one.
 func (d *Device) move(from, to wire.Link, name string) {
 	if from == nil {
 		return
@@ -85,11 +86,12 @@ func (q *queuePair) route(l wire.Link, name string) {
 	q.link, q.wire, q.maxPay = l, name, l.MaxPayload()
 }
 
-// linkTo finds the link to another device, over the first wire that reaches it, and names the wire.
+// linkTo returns the link to another device over the first wire that reaches it, and that wire's
+// name.
 func (d *Device) linkTo(a *wire.Address) (wire.Link, string, error) {
 	errs := make([]error, 0, len(d.wires))
 	for _, w := range d.wires {
-		if w == wire.Wire(d.self1) || w == d.spare && !d.yielded[a.ID] {
+		if w == wire.Wire(d.selfWire) || w == d.spare && !d.yielded[a.ID] {
 			continue
 		}
 		l, err := w.Connect(a)
@@ -101,7 +103,7 @@ func (d *Device) linkTo(a *wire.Address) (wire.Link, string, error) {
 	return nil, "", fail("modify_qp", syscall.EHOSTUNREACH, fmt.Sprintf("no wire reaches rank %d: %v", a.Rank, errors.Join(errs...)))
 }
 
-// wireNames are those of the wires that are open.
+// wireNames lists the open wires.
 func (d *Device) wireNames() (names []string) {
 	for _, w := range d.wires {
 		names = append(names, w.Name())
@@ -109,6 +111,5 @@ func (d *Device) wireNames() (names []string) {
 	return names
 }
 
-// Missing is why the device has no shared memory although Config asked for it; nil where it has, or
-// was not to have any.
+// Missing returns why the device has no shared memory although Config.Wires names it, else nil.
 func (d *Device) Missing() error { return d.missing }

@@ -23,7 +23,6 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
-	"github.com/tagmatch/tagmatch/verbs/soft/internal/shm"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -37,9 +36,14 @@ type rerouteEnd struct {
 	logs bytes.Buffer
 }
 
-func newRerouteEnd(t *testing.T, rank int, wires []string, spare string) *rerouteEnd {
+// newRerouteEnd opens a device; faults change how it makes connections over shared memory.
+func newRerouteEnd(t *testing.T, rank int, wires []string, spare string, faults ...func(*dial.Config)) *rerouteEnd {
 	e := &rerouteEnd{}
-	cfg := Config{Wires: wires, Spare: spare, Secret: []byte("secret"), Rank: rank, RingBytes: 8192,
+	cfg := Config{faults: func(c *dial.Config) {
+		for _, f := range faults {
+			f(c)
+		}
+	}, Wires: wires, Spare: spare, Secret: []byte("secret"), Rank: rank, RingBytes: 8192,
 		Logger: slog.New(slog.NewTextHandler(&e.logs, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	var err error
 	e.d, err = Open(cfg)
@@ -106,35 +110,24 @@ func (e *rerouteEnd) close(t *testing.T) {
 	}
 }
 
-// change alters how a device makes connections over shared memory.
-func (e *rerouteEnd) change(f func(*dial.Config)) { e.d.wires[0].(*shm.Wire).Connector.Change(f) }
-
-// sabotage changes what a device does when it has connected over shared memory.
-func (e *rerouteEnd) sabotage(f func(upgradeFunc) upgradeFunc) {
-	e.change(func(c *dial.Config) { c.Upgrade = f(c.Upgrade) })
-}
-
-type upgradeFunc = func(context.Context, net.Conn, *wire.Address, bool, any, func() error) (any, error)
-
 var errSabotage = errors.New("no shared memory today")
 
-// The ways in which one end fails.
-var sabotages = map[string]func(upgradeFunc) upgradeFunc{
-	"at once": func(upgradeFunc) upgradeFunc {
-		return func(_ context.Context, _ net.Conn, _ *wire.Address, _ bool, prepared any, _ func() error) (any, error) {
-			return prepared, errSabotage
-		}
+// The ways in which an end's upgrade fails.
+var sabotages = map[string]func(*dial.Config){
+	"at once": func(c *dial.Config) {
+		c.Upgrade = func(_ net.Conn, prepared any, _ func() error) (any, error) { return prepared, errSabotage }
 	},
-	"late": func(upgradeFunc) upgradeFunc { // when the peer waits
-		return func(_ context.Context, conn net.Conn, _ *wire.Address, _ bool, prepared any, _ func() error) (any, error) {
+	"late": func(c *dial.Config) { // when the peer waits
+		c.Upgrade = func(conn net.Conn, prepared any, _ func() error) (any, error) {
 			_ = conn.SetReadDeadline(time.Now().Add(rand.N(10 * time.Millisecond)))
 			_, _ = io.ReadFull(conn, make([]byte, 1+rand.IntN(64)))
 			return prepared, errSabotage
 		}
 	},
-	"last": func(up upgradeFunc) upgradeFunc { // with all in hand, when the peer has committed, or nearly so
-		return func(ctx context.Context, conn net.Conn, a *wire.Address, initiator bool, prepared any, _ func() error) (any, error) {
-			return up(ctx, conn, a, initiator, prepared, func() error { time.Sleep(rand.N(time.Millisecond)); return errSabotage })
+	"last": func(c *dial.Config) { // instead of committing, when the peer has committed, or nearly so
+		upgrade := c.Upgrade
+		c.Upgrade = func(conn net.Conn, prepared any, _ func() error) (any, error) {
+			return upgrade(conn, prepared, func() error { time.Sleep(rand.N(time.Millisecond)); return errSabotage })
 		}
 	},
 }
@@ -156,17 +149,14 @@ func TestReroute(t *testing.T) {
 	}
 }
 
-func rerouteOnce(t *testing.T, fault func(upgradeFunc) upgradeFunc, failing, sending int, spare bool) {
+func rerouteOnce(t *testing.T, fault func(*dial.Config), failing, sending int, spare bool) {
 	wires, other := []string{WireSHM, WireTCP}, ""
 	if spare {
 		wires, other = wires[:1], WireTCP
 	}
-	ends := []*rerouteEnd{newRerouteEnd(t, 0, wires, other), newRerouteEnd(t, 1, wires, other)}
-	for i, e := range ends {
-		if failing>>i&1 != 0 {
-			e.sabotage(fault)
-		}
-	}
+	faults := map[bool][]func(*dial.Config){true: {fault}}
+	ends := []*rerouteEnd{newRerouteEnd(t, 0, wires, other, faults[failing&1 != 0]...),
+		newRerouteEnd(t, 1, wires, other, faults[failing&2 != 0]...)}
 	first := rand.IntN(2)
 	late := ends[1-first]
 	ends[first].raise(t, late)
@@ -228,8 +218,8 @@ func TestSpareIsSpare(t *testing.T) {
 
 // TestAloneIsNotRerouted: where there is no other wire, the failure of shared memory is the link's.
 func TestAloneIsNotRerouted(t *testing.T) {
-	a, b := newRerouteEnd(t, 0, []string{WireSHM}, ""), newRerouteEnd(t, 1, []string{WireSHM}, "")
-	a.sabotage(sabotages["at once"])
+	a := newRerouteEnd(t, 0, []string{WireSHM}, "", sabotages["at once"])
+	b := newRerouteEnd(t, 1, []string{WireSHM}, "")
 	a.raise(t, b)
 	b.raise(t, a)
 	a.send(t)
@@ -256,12 +246,12 @@ func TestRerouteCrossing(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	wires := map[string]int{}
 	for range 100 {
-		a, b := newRerouteEnd(t, 0, nil, ""), newRerouteEnd(t, 1, nil, "")
-		a.change(func(c *dial.Config) {
+		a := newRerouteEnd(t, 0, nil, "", func(c *dial.Config) {
 			c.Dial = func(context.Context, *wire.Address) (net.Conn, error) {
 				return nil, dial.Refuse(dial.RejectYielded, "this process may not connect")
 			}
 		})
+		b := newRerouteEnd(t, 1, nil, "")
 		a.raise(t, b)
 		b.raise(t, a)
 		b.send(t)
@@ -300,13 +290,15 @@ func TestRerouteShortage(t *testing.T) {
 		for lacking := range 2 {
 			for asking := range 2 {
 				t.Run(fmt.Sprintf("%v %d %d %d", c.err, c.times, lacking, asking), func(t *testing.T) {
-					ends := []*rerouteEnd{newRerouteEnd(t, 0, nil, ""), newRerouteEnd(t, 1, nil, "")}
+					var ends []*rerouteEnd
 					tries := new(atomic.Int64)
-					for i, e := range ends {
-						e.shorten(c.patience)
-						if i == lacking {
-							e.lack(c.times, c.err, tries)
-						}
+					for i := range 2 {
+						ends = append(ends, newRerouteEnd(t, i, nil, "", func(cfg *dial.Config) {
+							cfg.Retry = c.patience
+							if i == lacking {
+								lack(cfg, c.times, c.err, tries)
+							}
+						}))
 					}
 					requireShortage(t, ends[asking], ends[1-asking], c.wire)
 					if c.err == syscall.EPERM {
@@ -346,22 +338,15 @@ func requireShortage(t *testing.T, from, to *rerouteEnd, wire string) {
 // connected tells whether the link has come up: it has taken the first packet.
 func (e *rerouteEnd) connected() bool { return e.qp.(*queuePair).sent != 0 }
 
-// shorten changes how long dials over shared memory that fail are repeated.
-func (e *rerouteEnd) shorten(patience time.Duration) {
-	e.change(func(c *dial.Config) { c.Limits.Retry = patience })
-}
-
-// lack makes the first preparations of a connection over shared memory fail.
-func (e *rerouteEnd) lack(times int64, err error, tries *atomic.Int64) {
-	e.change(func(c *dial.Config) {
-		prepare := c.Prepare
-		c.Prepare = func(conn net.Conn, peer *wire.Address) (any, error) {
-			if tries.Add(1) <= times {
-				return nil, err
-			}
-			return prepare(conn, peer)
+// lack makes the first preparations of a connection fail.
+func lack(c *dial.Config, times int64, err error, tries *atomic.Int64) {
+	prepare := c.Prepare
+	c.Prepare = func(conn net.Conn, peer *wire.Address) (any, error) {
+		if tries.Add(1) <= times {
+			return nil, err
 		}
-	})
+		return prepare(conn, peer)
+	}
 }
 
 // sched lets another thread run.

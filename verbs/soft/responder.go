@@ -8,69 +8,70 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// responder is the receiving half of a queue pair.
+// responder is the receiving half of a queue pair: it executes the peer's requests.
 type responder struct {
-	rx       rxMessage // a message of several packets under way
-	expect   uint32    // psn of the next request
-	ackPSN   uint32
+	rx       rxMessage // the message under way
+	expect   uint32    // PSN of the next request; numbers may be left out, see accepts
+	ackPSN   uint32    // ackDue: acknowledges this request and all before it
 	ackDue   bool
-	refuse   bool // a request failed: nothing after it is executed
-	rnr      bool // a packet waits for a receive, until rnrUntil
-	rnrUntil int64
-	resp     fifo[response]
+	refuse   bool           // a request was refused: no later one is executed
+	rnr      bool           // a packet waits for a receive, until rnrUntil
+	rnrUntil int64          // when it is refused instead, on Device.now
+	resp     fifo[response] // in the order of the requests
 }
 
-// rxMessage is a message of which not all packets have come.
+// rxMessage is a SEND or RDMA WRITE of which not all packets have arrived.
 type rxMessage struct {
-	active bool
-	hasWR  bool // sges are of a receive that was taken
-	op     wire.Opcode
+	active bool        // there is one
+	hasWR  bool        // a receive was taken for it and has not completed
+	op     wire.Opcode // wire.OpSend or wire.OpWrite
 	psn    uint32
-	wrid   uint64
-	off    uint64
-	total  uint64
-	nsge   int
-	kind   uint8 // tag matching: rxTagged, ...
-	opcode verbs.WCOpcode
-	flags  verbs.WCFlags
-	hnd    uint32 // rxTagged
+	wrid   uint64         // of the receive, or of the tag list entry
+	off    uint64         // bytes that have arrived
+	total  uint64         // bytes of the message
+	nsge   int            // elements of sges
+	kind   uint8          // rxPlain, or how a tag-matching SRQ has classified it
+	opcode verbs.WCOpcode // of its completion; not rxPlain or rxTagged
+	flags  verbs.WCFlags  // of its completion; not rxPlain or rxTagged
+	hnd    uint32         // rxTagged: handle of the entry
 	sges   [maxSGE]verbs.SGE
 }
 
-// response is something to answer, in the order of the requests.
+// response answers a request of the peer.
 type response struct {
-	op     wire.Opcode // wire.OpReadResp, wire.OpAtomicResp, wire.OpPushResp, wire.OpNak
-	status uint8
-	alone  bool // a refusal fails this read alone
-	psn    uint32
-	rkey   uint32
-	key    uint32 // wire.OpPushResp: of the destination
+	op     wire.Opcode // wire.OpReadResp, wire.OpAtomicResp, wire.OpPushResp or wire.OpNak
+	status uint8       // verbs.WCStatus
+	alone  bool        // a refused read fails alone (verbs.QPInitAttr.ReadFaults)
+	psn    uint32      // of the request
+	rkey   uint32      // reads, pushes: what to read, total bytes at addr
+	key    uint32      // wire.OpPushResp: region to write to
 	addr   uint64
 	total  uint64
-	off    uint64
-	value  uint64 // wire.OpPushResp: address of the destination
+	off    uint64 // bytes done
+	value  uint64 // wire.OpAtomicResp: the old value; wire.OpPushResp: address to write to
 }
 
-// respBurst is how many packets of a read one pass sends, and respBytes after how many bytes it
-// ends, so that other traffic gets between them.
+// A pass sends at most respBurst packets of a QP's responses, and no more after respBytes, so that
+// other traffic is not held up.
 const (
 	respBurst = 8
 	respBytes = 1 << 20
 )
 
+// start begins at RTR; psn is that of the first request.
 func (r *responder) start(psn uint32) {
 	r.clear()
 	r.expect = psn
 }
 
+// clear forgets everything, and keeps the allocated queue.
 func (r *responder) clear() {
 	resp := r.resp
 	resp.clear()
 	*r = responder{resp: resp}
 }
 
-// accepts says whether a request is to be executed now; if not, drop says that it is to be
-// forgotten.
+// accepts checks a packet of a request. If it returns false the packet is dropped.
 func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 	if !q.connected() || q.refuse {
 		return false
@@ -90,8 +91,8 @@ func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 	case (h.Op == wire.OpSend || h.Op == wire.OpWrite) && (uint64(h.Length) > h.Total || (h.Flags&wire.FlagLast != 0) != (uint64(h.Length) == h.Total)):
 		q.d.violation(l, "the length of a message to QP %d does not fit its packet", q.num)
 	case h.PSN-q.expect > maxQPWR:
-		// Requests may be missing in between: those that were done without packets. Real devices
-		// drop a wrong number until the requester gives up.
+		// Numbers between are of RDMA READs from memory, without packets. A NIC drops packets with
+		// a wrong number until the requester gives up.
 		q.nak(h.PSN, verbs.WCRetryExcErr)
 	default:
 		return true
@@ -99,8 +100,7 @@ func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 	return false
 }
 
-// recvSend takes a packet of a SEND. The common case, a message of one packet, is lent to the
-// caller of PollCQ.
+// recvSend receives a packet of a SEND. A message of one packet is lent to the caller of PollCQ.
 func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
 	if h.Flags&(wire.FlagFirst|wire.FlagLast|wire.FlagInv) != wire.FlagFirst|wire.FlagLast {
 		return q.recvSendPart(l, h, payload), false
@@ -112,7 +112,7 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) (ok, l
 	if rq.head == rq.tail {
 		return q.notReady(h), false
 	}
-	e := &rq.ring[rq.head&uint32(len(rq.ring)-1)]
+	e := rq.oldest()
 	if e.badSG || uint64(len(payload)) > e.size {
 		q.recvFails(h.PSN)
 		return true, false
@@ -123,7 +123,7 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) (ok, l
 		if h.Flags&wire.FlagImm != 0 {
 			wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.Imm
 		}
-		rq.head++
+		rq.pop()
 		if invariant.Enabled {
 			rq.checkDone(wc.WRID)
 			q.d.inv.lends(payload)
@@ -131,21 +131,18 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) (ok, l
 	} else if !q.recvCopy(h, payload) {
 		return true, false
 	}
-	if rq.limit != 0 {
-		rq.took()
-	}
 	q.executed(h)
 	return true, wc != nil
 }
 
-// recvCopy delivers a message of one packet into the posted buffer and the completion queue's ring.
+// recvCopy copies a message of one packet into the posted buffer, and queues its completion.
 func (q *queuePair) recvCopy(h *wire.Header, payload []byte) bool {
 	if !q.scatter(q.rq.headSGEs(), 0, payload) {
 		q.recvFails(h.PSN)
 		return false
 	}
-	wc := verbs.WC{WRID: q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid, Opcode: verbs.WCRecv, ByteLen: h.Length, QPNum: q.num}
-	q.rq.head++
+	wc := verbs.WC{WRID: q.rq.oldest().wrid, Opcode: verbs.WCRecv, ByteLen: h.Length, QPNum: q.num}
+	q.rq.pop()
 	q.complete(&wc, h)
 	return true
 }
@@ -156,7 +153,7 @@ func (q *queuePair) complete(wc *verbs.WC, h *wire.Header) {
 	q.rcq.push(wc, nil, 0, h.Flags&wire.FlagSolicited != 0)
 }
 
-// executed notes that a request is done.
+// executed records that a request was executed, and queues its acknowledgement if it wants one.
 func (q *queuePair) executed(h *wire.Header) {
 	q.expect = h.PSN + 1
 	q.rnr = false
@@ -166,7 +163,7 @@ func (q *queuePair) executed(h *wire.Header) {
 	}
 }
 
-// recvSendPart takes one packet of a message of several, and puts it into the posted buffer.
+// recvSendPart receives a packet of a SEND of several packets into the posted buffer.
 func (q *queuePair) recvSendPart(l wire.Link, h *wire.Header, payload []byte) bool {
 	if !q.accepts(l, h) {
 		return true
@@ -175,7 +172,7 @@ func (q *queuePair) recvSendPart(l wire.Link, h *wire.Header, payload []byte) bo
 		if q.rq.head == q.rq.tail {
 			return q.notReady(h)
 		}
-		e := &q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)]
+		e := q.rq.oldest()
 		if e.badSG || h.Total > e.size {
 			q.recvFails(h.PSN)
 			return true
@@ -201,6 +198,7 @@ func (q *queuePair) recvSendPart(l wire.Link, h *wire.Header, payload []byte) bo
 	return true
 }
 
+// startMessage begins a message of several packets.
 func (q *queuePair) startMessage(h *wire.Header) {
 	m := &q.rx
 	m.active, m.hasWR, m.op, m.psn, m.off, m.total, m.kind = true, false, h.Op, h.PSN, 0, h.Total, rxPlain
@@ -210,15 +208,12 @@ func (q *queuePair) startMessage(h *wire.Header) {
 func (q *queuePair) takeRecv() {
 	m := &q.rx
 	m.hasWR = true
-	m.wrid = q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)].wrid
+	m.wrid = q.rq.oldest().wrid
 	m.nsge = copy(m.sges[:], q.rq.headSGEs())
-	q.rq.head++
-	if q.rq.limit != 0 {
-		q.rq.took()
-	}
+	q.rq.pop()
 }
 
-// fits checks a packet of the message under way against its length.
+// fits checks the length of a packet of the message under way.
 func (q *queuePair) fits(l wire.Link, h *wire.Header) bool {
 	end := q.rx.off + uint64(h.Length)
 	if end > q.rx.total || (h.Flags&wire.FlagLast != 0) != (end == q.rx.total) {
@@ -228,9 +223,9 @@ func (q *queuePair) fits(l wire.Link, h *wire.Header) bool {
 	return true
 }
 
-// notReady is called for a SEND that finds no receive (RNR). The packet stays with the wire, and
-// whatever is behind it on the link, until a receive is posted or the requester's budget, rnr_retry
-// times our min_rnr_timer, is used up (TMO 8.1).
+// notReady is called for a SEND that finds no receive (RNR). It returns false if the wire has to
+// offer the packet again, which delays all packets behind it on the link. If no receive is posted
+// for as long as a requester retries, rnr_retry times min_rnr_timer, it refuses it (TMO 8.1).
 func (q *queuePair) notReady(h *wire.Header) bool {
 	q.d.stalled = true
 	q.d.rnrs++
@@ -254,21 +249,23 @@ func (q *queuePair) notReady(h *wire.Header) bool {
 	return true
 }
 
-// nak refuses a request after the answers to those before it. Nothing of the peer's is executed
-// from then on.
+// nak refuses a request, behind the responses to earlier ones. No later one is executed.
 func (q *queuePair) nak(psn uint32, status verbs.WCStatus) {
 	q.refuse = true
 	q.resp.push(response{op: wire.OpNak, psn: psn, status: uint8(status)})
 	q.d.queue(q)
 }
 
-// recvFails fails the oldest receive: its list is bad or too short for the message.
+// reject refuses a request and moves the QP to ERR.
+func (q *queuePair) reject(psn uint32, status verbs.WCStatus) {
+	q.nak(psn, status)
+	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+}
+
+// recvFails fails the oldest receive: an SGE is invalid, or the message is longer than its buffers.
 func (q *queuePair) recvFails(psn uint32) {
-	e := &q.rq.ring[q.rq.head&uint32(len(q.rq.ring)-1)]
-	q.rq.head++
-	if q.rq.limit != 0 {
-		q.rq.took()
-	}
+	e := q.rq.oldest()
+	q.rq.pop()
 	if e.badSG {
 		q.fail(psn, verbs.WCLocProtErr, verbs.WCRemOpErr, e.wrid)
 	} else {
@@ -276,20 +273,18 @@ func (q *queuePair) recvFails(psn uint32) {
 	}
 }
 
-// fail completes a receive with local, tells the requester remote, and moves the QP to ERR (TMO
-// 8.3).
+// fail completes a receive with status local, refuses the request with status remote, and moves the
+// QP to ERR (TMO 8.3).
 func (q *queuePair) fail(psn uint32, local, remote verbs.WCStatus, wrid uint64) {
 	q.rx = rxMessage{}
 	wc := verbs.WC{WRID: wrid, Status: local, Opcode: verbs.WCRecv, QPNum: q.num}
 	q.rcq.push(&wc, nil, 0, true)
-	q.nak(psn, remote)
-	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+	q.reject(psn, remote)
 }
 
-// denied refuses a request for memory that the peer may not touch (TMO 8.3).
+// denied rejects a request for memory that the peer may not access (TMO 8.3).
 func (q *queuePair) denied(psn uint32) {
-	q.nak(psn, verbs.WCRemAccessErr)
-	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+	q.reject(psn, verbs.WCRemAccessErr)
 	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QP: q.num,
 		Err: fail("responder", syscall.EACCES, "a request of the peer named memory, or a right, that it does not have")})
 }

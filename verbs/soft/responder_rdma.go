@@ -8,7 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// recvWrite takes a packet of an RDMA write.
+// recvWrite receives a packet of an RDMA WRITE.
 func (q *queuePair) recvWrite(l wire.Link, h *wire.Header, payload []byte) bool {
 	if !q.accepts(l, h) {
 		return true
@@ -50,14 +50,14 @@ func (q *queuePair) recvWrite(l wire.Link, h *wire.Header, payload []byte) bool 
 	return true
 }
 
-// recvReadReq queues the answer to an RDMA read.
+// recvReadReq queues the response to an RDMA READ.
 func (q *queuePair) recvReadReq(l wire.Link, h *wire.Header) {
 	if q.accepts(l, h) {
 		q.answerRead(h, response{op: wire.OpReadResp, psn: h.PSN, rkey: h.RKey, addr: h.Addr, total: h.Total, alone: h.Imm == 1})
 	}
 }
 
-// answerRead checks what a read asks for, and queues its answer or refuses it.
+// answerRead checks a read or push and queues its response, or rejects it.
 func (q *queuePair) answerRead(h *wire.Header, r response) {
 	_, ok := q.d.regions.Resolve(&q.pd.Domain, h.RKey, h.Addr, h.Total, verbs.AccessRemoteRead)
 	switch {
@@ -65,7 +65,7 @@ func (q *queuePair) answerRead(h *wire.Header, r response) {
 		q.denied(h.PSN)
 		return
 	case q.resp.len() >= int(q.attr.MaxDestRdAtomic):
-		q.tooMany(h.PSN)
+		q.reject(h.PSN, verbs.WCRemInvReqErr)
 		return
 	case !ok:
 		r.status = uint8(verbs.WCRemAccessErr)
@@ -74,20 +74,14 @@ func (q *queuePair) answerRead(h *wire.Header, r response) {
 	q.answer(r)
 }
 
-// tooMany refuses a peer that has more reads and atomics under way than MaxDestRdAtomic.
-func (q *queuePair) tooMany(psn uint32) {
-	q.nak(psn, verbs.WCRemInvReqErr)
-	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
-}
-
+// answer queues a response.
 func (q *queuePair) answer(r response) {
 	q.resp.push(r)
 	q.d.queue(q)
 }
 
-// recvAtomicReq executes an atomic. All accesses of the device's owner are made by one goroutine at
-// a time, so that it is atomic among the requests of all peers; as on NICs, not with respect to the
-// processor.
+// recvAtomicReq executes an atomic. It is atomic with respect to the requests of all peers, since
+// the device has one owner at a time, and, as on NICs, not with respect to the program.
 func (q *queuePair) recvAtomicReq(l wire.Link, h *wire.Header, payload []byte) {
 	if !q.accepts(l, h) {
 		return
@@ -98,15 +92,11 @@ func (q *queuePair) recvAtomicReq(l wire.Link, h *wire.Header, payload []byte) {
 	}
 	mem, ok := q.d.regions.Resolve(&q.pd.Domain, h.RKey, h.Addr, 8, verbs.AccessRemoteAtomic)
 	switch {
-	case h.Addr%8 != 0:
-		q.nak(h.PSN, verbs.WCRemInvReqErr)
-		q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
-		return
-	case !ok || q.attr.AccessFlags&verbs.AccessRemoteAtomic == 0:
+	case h.Addr%8 == 0 && (!ok || q.attr.AccessFlags&verbs.AccessRemoteAtomic == 0):
 		q.denied(h.PSN)
 		return
-	case q.resp.len() >= int(q.attr.MaxDestRdAtomic):
-		q.tooMany(h.PSN)
+	case h.Addr%8 != 0 || q.resp.len() >= int(q.attr.MaxDestRdAtomic):
+		q.reject(h.PSN, verbs.WCRemInvReqErr)
 		return
 	}
 	if invariant.Enabled {
@@ -124,14 +114,9 @@ func (q *queuePair) recvAtomicReq(l wire.Link, h *wire.Header, payload []byte) {
 	q.answer(response{op: wire.OpAtomicResp, psn: h.PSN, value: old, total: 8})
 }
 
-func putOperands(b []byte, comp, swap uint64) {
-	binary.LittleEndian.PutUint64(b, comp)
-	binary.LittleEndian.PutUint64(b[8:], swap)
-}
-
-// invalidates withdraws the region that a SEND_WITH_INV names, if h is the last packet of one. A
-// wrong key fails the QP. A packet may come here again after RNR: the region stays known until it
-// is deregistered.
+// invalidates invalidates the region that a SEND_WITH_INV names, if h is its last packet. A wrong
+// key fails the QP, and it returns false. It may see a packet again after RNR, which does not hurt,
+// since an invalidated region stays registered.
 func (q *queuePair) invalidates(h *wire.Header) bool {
 	if h.Flags&(wire.FlagInv|wire.FlagLast) != wire.FlagInv|wire.FlagLast || q.d.regions.Invalidate(&q.pd.Domain, h.Imm) {
 		return true
@@ -140,7 +125,7 @@ func (q *queuePair) invalidates(h *wire.Header) bool {
 	return false
 }
 
-// sendAck sends the acknowledgement that is due, if any.
+// sendAck sends the acknowledgement that is due, if any. It returns false if there is no room.
 func (q *queuePair) sendAck() bool {
 	if !q.ackDue {
 		return true
@@ -154,8 +139,8 @@ func (q *queuePair) sendAck() bool {
 	return true
 }
 
-// respond sends answers as far as there is room, at most respBurst packets of respBytes. It returns
-// true when all are out.
+// respond sends responses as far as there is room, within respBurst and respBytes. It returns true
+// if none is left.
 func (q *queuePair) respond() bool {
 	for n, sent := 0, 0; n < respBurst && sent < respBytes; n++ {
 		if q.resp.len() == 0 {
@@ -173,7 +158,7 @@ func (q *queuePair) respond() bool {
 			if body = q.nextPiece(r, h); r.status != 0 && !r.alone {
 				psn := r.psn
 				q.resp.clear()
-				q.denied(psn) // withdrawn while it was being read
+				q.denied(psn) // deregistered while it was being read
 				continue
 			}
 		case wire.OpAtomicResp:
@@ -197,8 +182,8 @@ func (q *queuePair) respond() bool {
 	return false
 }
 
-// nextPiece finds the next bytes of a read. It checks the region again, and marks r refused if it
-// was withdrawn.
+// nextPiece returns the next bytes of a read and completes their header. It checks the region again
+// each time, and refuses the read if it was deregistered meanwhile.
 func (q *queuePair) nextPiece(r *response, h *wire.Header) []byte {
 	n := min(r.total-r.off, uint64(q.link.MaxReadPayload()))
 	b, ok := q.d.regions.Resolve(&q.pd.Domain, r.rkey, r.addr+r.off, n, verbs.AccessRemoteRead)

@@ -12,28 +12,29 @@ const (
 	maxSRQWR = 1 << 20
 )
 
-// recvQueue is a ring of posted receives: an SRQ, or a queue pair's own queue.
+// recvQueue is a ring of posted receives: an SRQ, or a queue pair's own queue. The positions head
+// and tail wrap at 2^32; tail-head is never above maxWR.
 type recvQueue struct {
 	d     *Device
 	pd    *protDomain
 	ring  []recvEntry
-	sges  []verbs.SGE // maxSGE for each entry of ring
-	head  uint32
-	tail  uint32
-	limit uint32 // event when fewer than this are posted; 0: not armed
-	maxWR uint32
-	sge   uint32 // largest SGE list
-	num   uint32 // SRQ number; 0 for a queue pair's own queue
-	users int    // QPs attached
-	gone  bool
+	sges  []verbs.SGE // sge elements for each entry of ring
+	head  uint32      // the oldest posted receive
+	tail  uint32      // where the next is posted
+	limit uint32      // event SRQ_LIMIT_REACHED when fewer are posted; 0: not armed
+	maxWR uint32      // most receives posted
+	sge   uint32      // most SGEs of a receive
+	num   uint32      // SRQ number; 0: a queue pair's own queue
+	users int         // QPs attached
+	gone  bool        // destroyed
 }
 
 // recvEntry is a posted receive; its SGEs are in recvQueue.sges.
 type recvEntry struct {
 	wrid  uint64
-	size  uint64 // room for so many bytes
+	size  uint64 // bytes of all its SGEs
 	nsge  uint16
-	badSG bool // an SGE is outside its region: fails with LOC_PROT_ERR when a message takes it
+	badSG bool // an SGE is outside its region: LOC_PROT_ERR when a message takes the receive
 }
 
 func newRecvQueue(pd *protDomain, maxWR, sge uint32) *recvQueue {
@@ -45,14 +46,34 @@ func newRecvQueue(pd *protDomain, maxWR, sge uint32) *recvQueue {
 	return q
 }
 
+// posted is how many receives are posted.
 func (q *recvQueue) posted() uint32 { return q.tail - q.head }
+
+// oldest returns the oldest posted receive.
+func (q *recvQueue) oldest() *recvEntry { return &q.ring[q.head&uint32(len(q.ring)-1)] }
+
+// pop takes the oldest receive out of the queue.
+func (q *recvQueue) pop() {
+	q.head++
+	if q.limit != 0 {
+		q.checkLimit()
+	}
+}
+
+// checkLimit raises the limit event if it is due (TMO 8.4).
+func (q *recvQueue) checkLimit() {
+	if q.limit != 0 && q.posted() < q.limit {
+		q.limit = 0
+		q.d.event(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, QP: q.num})
+	}
+}
 
 // post adds one receive.
 func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
 	if len(wr.SGList) > int(q.sge) {
 		return fail(op, syscall.EINVAL, "more scatter/gather entries than the queue was created for")
 	}
-	if q.tail-q.head >= q.maxWR {
+	if q.posted() >= q.maxWR {
 		return fail(op, syscall.ENOMEM, "the receive queue is full")
 	}
 	i := q.tail & uint32(len(q.ring)-1)
@@ -78,14 +99,6 @@ func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
 func (q *recvQueue) headSGEs() []verbs.SGE {
 	i := q.head & uint32(len(q.ring)-1)
 	return q.sges[i*q.sge:][:q.ring[i].nsge]
-}
-
-// took is called after the oldest receive was taken: it raises the limit event (TMO 8.4).
-func (q *recvQueue) took() {
-	if q.limit != 0 && q.tail-q.head < q.limit {
-		q.limit = 0
-		q.d.event(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, QP: q.num})
-	}
 }
 
 // sharedQueue is an SRQ.
@@ -154,7 +167,7 @@ func (s *sharedQueue) PostSRQRecv(wr *verbs.RecvWR) (*verbs.RecvWR, error) {
 	return nil, nil
 }
 
-// Modify arms the limit event. Resizing is refused, as by mlx5 (TMO 8.4).
+// Modify arms the limit event. Resizing fails, as on mlx5 (TMO 8.4).
 func (s *sharedQueue) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	if invariant.Enabled {
 		defer s.d.enter("modify_srq")()
@@ -169,12 +182,12 @@ func (s *sharedQueue) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	}
 	if mask&verbs.SRQLimit != 0 {
 		s.limit = attr.Limit
-		s.took() // fires at once when fewer are posted already
+		s.checkLimit()
 	}
 	return nil
 }
 
-// Query returns the attributes.
+// Query returns size and limit.
 func (s *sharedQueue) Query() (verbs.SRQAttr, error) {
 	if invariant.Enabled {
 		defer s.d.enter("query_srq")()
@@ -182,7 +195,7 @@ func (s *sharedQueue) Query() (verbs.SRQAttr, error) {
 	return verbs.SRQAttr{MaxWR: s.maxWR, MaxSGE: s.sge, Limit: s.limit}, nil
 }
 
-// Destroy frees the SRQ; receives still posted are given up without completions.
+// Destroy frees the SRQ. Receives that are still posted get no completions.
 func (s *sharedQueue) Destroy() error {
 	if invariant.Enabled {
 		defer s.d.enter("destroy_srq")()

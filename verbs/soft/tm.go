@@ -22,19 +22,22 @@ const (
 	tmDefaultMaxOps = 1 << 16
 )
 
-// TMConfig are the limits of tag matching. The zero value is the recommended device.
+// TMConfig are the limits of tag matching. The zero value has the recommended ones.
 type TMConfig struct {
-	MaxNumTags int // largest tag list of one SRQ; default 1023; negative: a device without tag matching
+	MaxNumTags int // largest tag list of one SRQ; default 1023; negative: no tag matching
 	MaxOps     int // most list operations that an SRQ can have outstanding; default 65536
-	MTU        int // bytes: larger eager messages (TMH included) give MATCH and DATA_VALID apart; default the QP's path MTU
+	// MTU is the size in bytes (TMH included) above which an eager message completes with MATCH and
+	// DATA_VALID apart; default the QP's path MTU.
+	MTU int
 }
 
-// withTM is the configuration with tag matching as a test wants it.
+// withTM implements softtest.WithTM.
 func (c Config) withTM(tm hook.TM) Config {
 	c.TM, c.tm = TMConfig{MaxNumTags: tm.MaxNumTags, MaxOps: tm.MaxOps, MTU: tm.MTU}, tm
 	return c
 }
 
+// fillTM sets defaults of tag matching and checks what was set.
 func (c *Config) fillTM() error {
 	tm := &c.tm
 	tm.MaxNumTags, tm.MaxOps, tm.MTU = c.TM.MaxNumTags, c.TM.MaxOps, c.TM.MTU
@@ -55,7 +58,7 @@ func (c *Config) fillTM() error {
 	return nil
 }
 
-// tmCaps is what DeviceAttr says (TMO 1.1).
+// tmCaps returns DeviceAttr.TM (TMO 1.1).
 func (c *Config) tmCaps() verbs.TMCaps {
 	if c.tm.MaxNumTags < 0 {
 		return verbs.TMCaps{}
@@ -64,74 +67,75 @@ func (c *Config) tmCaps() verbs.TMCaps {
 		MaxOps: uint32(c.tm.MaxOps), MaxSGE: tmMaxSGE}
 }
 
-// tagQueue is the tag-matching half of an SRQ: the model of TMO 5.2 and the accounting of 3.4.
+// tagQueue is the tag-matching part of an SRQ. It follows the model of a device in TMO 5.2, and the
+// accounting of slots in TMO 3.4, which a driver does.
 type tagQueue struct {
 	s   *sharedQueue
 	d   *Device
 	cfg *hook.TM
-	cq  *compQueue
+	cq  *compQueue // of receives and list operations
 
-	// The device. An entry is live when its stamp is below limit: entries become live all at once,
-	// oldest included.
-	list  *matching.Posted[uint32] // slots
+	// The tag list. An entry is live if its stamp is below limit, else dormant.
+	list  *matching.Posted[uint32] // entries that can match, with their slots
 	limit matching.Stamp
-	h, c  uint16 // messages found unexpected; those that software has handled, as told by TM_SYNC (S of TMO 5.1)
+	h     uint16 // messages found unexpected (H of TMO 5.1)
+	c     uint16 // of these, how many software has reported as handled (S of TMO 5.1)
 
-	// The command queue: list operations that are posted, and the first of them whose slot is not
-	// free yet.
-	maxOps   uint32
-	posted   uint32
-	tail     uint32
-	signaled uint32 // one above the newest signalled operation
-	pending  fifo[tagOp]
-	op       tagOp // the one being executed
+	// The command queue. Positions count list operations from 0, modulo 2^32.
+	maxOps   uint32      // most operations from tail to posted
+	posted   uint32      // the next operation
+	tail     uint32      // the first whose slot is in use: a polled completion frees those up to it
+	signaled uint32      // one above the newest signalled operation
+	pending  fifo[tagOp] // operations that take effect later (DelayOps)
+	op       tagOp       // the one being posted
 
+	// The slots, of which a handle has the index in its lower slotBits and the generation above.
 	slots    []tagSlot
 	slotBits uint
-	free     []uint32 // ring of free slots
+	free     []uint32 // ring of free slots; the first is at head
 	head     uint32
 	nfree    uint32
 
-	rng   *rand.Rand
-	polls int64
-	later []tagLater
-	slow  bool // on Device.slow
-	syncs int
-	mlx   mlxCounts
-
-	messages int  // for KillQPAt and RNREvery
-	parts    int  // for KillQPPart
-	heldUp   bool // the last of them is to be offered again
+	// For hook.TM.
+	rng      *rand.Rand // of delays
+	polls    int64      // passes of the device while something is delayed
+	later    []tagLater // completions and FINs that are delayed
+	slow     bool       // in Device.slow
+	syncs    int        // bare SYNCs (DropSync)
+	mlx      mlxCounts
+	messages int  // arrived (KillQPAt, RNREvery)
+	parts    int  // packets arrived that are not the first of a message (KillQPPart)
+	heldUp   bool // the newest message was refused (RNREvery) and will be offered again
 }
 
-// tagSlot is an element of the tag table.
+// tagSlot is a slot of the tag list.
 type tagSlot struct {
-	// The host's side.
-	gen  uint32
-	debt uint32 // completions to be polled before the slot is free again (expect_cqe of TMO 3.4)
+	// As the driver has it.
+	gen       uint32 // of its handle
+	expectCQE uint32 // completions to be polled until it is free (expect_cqe of TMO 3.4); 0: it is
 
-	// The device's side: the entry that was put in last.
+	// As the device has it: the entry that was added last.
 	hnd    uint32
-	listed bool // in the list, not consumed
-	never  bool // its tag has bits outside its mask: nothing matches it (TMO 3.1)
-	entry  matching.Handle
-	wrid   uint64
+	listed bool            // in the list: not matched, not removed
+	never  bool            // no tag matches it, since its own has bits outside its mask (TMO 3.1)
+	entry  matching.Handle // in tagQueue.list, unless never
+	wrid   uint64          // of the receive
 	buf    verbs.SGE
-	count  int64 // told by the ADD, for QuirkSyncReq
+	count  int64 // unexpected_cnt of its ADD, for QuirkSyncReq
 }
 
-// mlxCounts are what the mlx5 driver computes SYNC_REQ from (TMO 4.6). Not 16 bits wide: that is
-// the quirk.
+// mlxCounts are the counts by which the mlx5 driver computes SYNC_REQ (TMO 4.6). They do not wrap
+// at 16 bits as H and S do, which makes it wrong.
 type mlxCounts struct {
-	last int64 // count given last with any operation
-	in   int64 // unexpected messages polled
-	out  int64 // count given with the last ADD that had TM_SYNC
+	last int64 // unexpected_cnt of the last operation that had one
+	in   int64 // unexpected messages
+	out  int64 // unexpected_cnt of the last ADD with TM_SYNC
 }
 
-// noHandle goes with completions that concern no slot.
+// noHandle is the handle in completions that concern no slot.
 const noHandle = ^uint32(0)
 
-// newTagQueue checks attr by TMO 1.2 and makes the tag-matching half of an SRQ.
+// newTagQueue checks attr (TMO 1.2) and makes the tag-matching part of an SRQ.
 func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 	const op, need = "create_srq", verbs.SRQInitType | verbs.SRQInitCQ | verbs.SRQInitTM // the PD is p
 	cfg := &p.d.cfg.tm
@@ -172,7 +176,7 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 	return t, nil
 }
 
-// activate makes every entry live when software has handled every unexpected message (rule 4 of TMO
+// activate makes all entries live if software has handled all unexpected messages (rule 4 of TMO
 // 5.2).
 func (t *tagQueue) activate() {
 	if t.c == t.h {
@@ -183,19 +187,8 @@ func (t *tagQueue) activate() {
 	}
 }
 
-// attachTags makes q a QP of a tag-matching SRQ, or does nothing for nil (TMO 1.3). Its receives
-// complete on the SRQ's CQ.
-func (q *queuePair) attachTags(t *tagQueue, sendWR uint32) {
-	if t == nil {
-		return
-	}
-	q.tm, q.rcq = t, t.cq
-	if sendWR == 0 {
-		q.dev = new(deviceQueue)
-	}
-}
-
-// abandonTags ends what a QP that fails or goes has under way for its tag-matching SRQ.
+// abandonTags ends the message and the rendezvous that a QP of a tag-matching SRQ has under way
+// when it fails or is reset.
 func (q *queuePair) abandonTags() {
 	if q.tm == nil {
 		return
@@ -206,15 +199,15 @@ func (q *queuePair) abandonTags() {
 	}
 }
 
-// strictErr reports a breach of V11, which only shows when an operation takes effect.
+// strictErr reports, for Strict, a breach of V11 that shows only when an operation takes effect.
 func (t *tagQueue) strictErr(what string) {
 	if t.cfg.Strict {
 		t.d.event(verbs.AsyncEvent{Type: verbs.EventSRQErr, QP: t.s.num, Err: t.breach("V11", what)})
 	}
 }
 
-// breach is what a strict device says to a host that breaks a rule. Not inlined: posting should not
-// carry it.
+// breach returns the error, for Strict, of a host that breaks a rule. It is not inlined, so that
+// posting stays small.
 //
 //go:noinline
 func (t *tagQueue) breach(rule, what string) error {
@@ -224,7 +217,7 @@ func (t *tagQueue) breach(rule, what string) error {
 	return fail("post_srq_ops", syscall.EINVAL, rule+": "+what)
 }
 
-// waiting is how many entries wait for a message.
+// waiting counts the entries in the list.
 func (t *tagQueue) waiting() (n int) {
 	for i := range t.slots {
 		if t.slots[i].listed {

@@ -7,23 +7,23 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// tagOp is a list operation on its way into effect.
+// tagOp is a list operation that was posted and has not taken effect.
 type tagOp struct {
 	op     verbs.OpsOpcode
 	flags  verbs.OpsFlags
-	bare   bool // DEL of a handle that names nothing any more
+	stale  bool // DEL of a handle that is not in use any more
 	hnd    uint32
-	count  uint32
-	index  uint32 // in the command queue
+	count  uint32 // unexpected_cnt, with OpsTMSync
+	index  uint32 // position in the command queue
 	wrid   uint64
-	recvID uint64
+	recvID uint64 // WRID of the receive that an ADD adds
 	tag    uint64
 	mask   uint64
 	buf    verbs.SGE
-	due    int64
+	due    int64 // takes effect when tagQueue.polls is this
 }
 
-// PostSRQOps posts list operations (TMO 3): those before the first that fails take effect.
+// PostSRQOps posts list operations (TMO 3). Those before the first that fails take effect.
 func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 	if invariant.Enabled {
 		defer s.d.enter("post_srq_ops")()
@@ -44,11 +44,11 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 	if t.slow && t.d.armed {
 		t.d.notif.Wake()
 	}
-	t.d.left() // a receive is often the last that a program posts before it computes
+	t.d.left() // programs often post a receive and then compute
 	return nil, nil
 }
 
-// post checks one operation, books its resources and lets it take effect.
+// post checks one operation, takes its slots, and executes it or, with DelayOps, queues it.
 func (t *tagQueue) post(wr *verbs.OpsWR) error {
 	const op = "post_srq_ops"
 	signaled := wr.Flags&verbs.OpsSignaled != 0
@@ -95,7 +95,7 @@ func (t *tagQueue) post(wr *verbs.OpsWR) error {
 	return nil
 }
 
-// postAdd takes the slot at the head of the free ones; the last of them stays (TMO 3.4).
+// postAdd takes the first free slot, unless it is the last free one (TMO 3.4).
 func (t *tagQueue) postAdd(wr *verbs.OpsWR, o *tagOp) error {
 	const op = "post_srq_ops"
 	a := &wr.Add
@@ -111,9 +111,9 @@ func (t *tagQueue) postAdd(wr *verbs.OpsWR, o *tagOp) error {
 	t.head = t.next(t.head)
 	t.nfree--
 	s := &t.slots[i]
-	s.debt = 1
+	s.expectCQE = 1
 	if wr.Flags&verbs.OpsSignaled != 0 {
-		s.debt = 2
+		s.expectCQE = 2
 	}
 	o.hnd = s.gen<<t.slotBits | i
 	o.recvID, o.tag, o.mask = a.RecvWRID, a.Tag, a.Mask
@@ -121,12 +121,13 @@ func (t *tagQueue) postAdd(wr *verbs.OpsWR, o *tagOp) error {
 		o.buf = a.SGList[0]
 	}
 	if invariant.Enabled {
-		t.checkAdded(o, s.debt == 2)
+		t.checkAdded(o, s.expectCQE == 2)
 	}
 	wr.Handle = o.hnd
 	return nil
 }
 
+// next returns the position behind i in the ring of free slots.
 func (t *tagQueue) next(i uint32) uint32 {
 	if i++; i == uint32(len(t.free)) {
 		return 0
@@ -134,22 +135,22 @@ func (t *tagQueue) next(i uint32) uint32 {
 	return i
 }
 
-// slotOf returns the slot of a handle, or nil when that is not its handle any more.
+// slotOf returns the slot of a handle, or nil if the handle is not in use.
 func (t *tagQueue) slotOf(hnd uint32) *tagSlot {
 	i := hnd & (1<<t.slotBits - 1)
 	if int(i) >= len(t.slots) {
 		return nil
 	}
 	s := &t.slots[i]
-	if s.gen<<t.slotBits != hnd&^(1<<t.slotBits-1) || s.debt == 0 {
+	if s.gen<<t.slotBits != hnd&^(1<<t.slotBits-1) || s.expectCQE == 0 {
 		return nil
 	}
 	return s
 }
 
-// postDel books the removal of an entry. A handle that is out of use can be a mistake, or its last
-// completion lies in the array that the host is just working through: signalled, it gets TM_ERR;
-// else EINVAL.
+// postDel begins the removal of an entry. A handle may be out of use because its last completion is
+// in the array that the host is working through: a signalled DEL of it completes with TM_ERR. An
+// unsignalled one, or a handle that was never valid, is a mistake: EINVAL.
 func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 	signaled := wr.Flags&verbs.OpsSignaled != 0
 	s := t.slotOf(wr.Handle)
@@ -158,7 +159,7 @@ func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 		if !signaled || int(i) >= len(t.slots) {
 			return fail("post_srq_ops", syscall.EINVAL, "the handle names no entry")
 		}
-		o.bare = true
+		o.stale = true
 		return nil
 	}
 	o.hnd = wr.Handle
@@ -166,21 +167,21 @@ func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 		t.checkDel(o.hnd, signaled)
 	}
 	if signaled {
-		s.debt++
+		s.expectCQE++
 	} else {
-		t.pay(wr.Handle, 1) // at once: this is why it is for dormant entries only (TMO 3.4)
+		t.release(wr.Handle, 1) // at once, which is why only dormant entries allow it (TMO 3.4)
 	}
 	return nil
 }
 
-// pay settles n completions of a slot and frees it when none is left. It returns false if the slot
-// is not the handle's any more.
-func (t *tagQueue) pay(hnd, n uint32) bool {
+// release subtracts n from expectCQE of a handle's slot, and frees the slot at 0. It returns false
+// if the handle is not in use.
+func (t *tagQueue) release(hnd, n uint32) bool {
 	s := t.slotOf(hnd)
 	if s == nil {
 		return false
 	}
-	if s.debt -= min(n, s.debt); s.debt == 0 {
+	if s.expectCQE -= min(n, s.expectCQE); s.expectCQE == 0 {
 		if invariant.Enabled {
 			t.checkFreed(hnd)
 		}
@@ -195,13 +196,13 @@ func (t *tagQueue) pay(hnd, n uint32) bool {
 	return true
 }
 
-// run lets an operation take effect: rules 1 to 4 of TMO 5.2.
+// run executes an operation (rules 1 to 4 of TMO 5.2).
 func (t *tagQueue) run(o *tagOp) {
 	if invariant.Enabled {
 		defer t.checkOp(o)()
 	}
 	wc := verbs.WC{WRID: o.wrid, Opcode: verbs.WCTMSync}
-	told := t.mlx.last
+	told := t.mlx.last // the newest unexpected_cnt
 	if o.flags&verbs.OpsTMSync != 0 {
 		told = int64(o.count)
 	}
@@ -212,7 +213,7 @@ func (t *tagQueue) run(o *tagOp) {
 		t.insert(o, told)
 	case verbs.WRTagDel:
 		wc.Opcode = verbs.WCTMDel
-		if !o.bare {
+		if !o.stale {
 			base = t.slots[o.hnd&(1<<t.slotBits-1)].count
 		}
 		if !t.remove(o) {
@@ -239,6 +240,7 @@ func (t *tagQueue) run(o *tagOp) {
 	t.cq.pushTM(&wc, t, o.hnd, o.index+1, false)
 }
 
+// dropped reports whether DropSync makes an operation's count have no effect.
 func (t *tagQueue) dropped(o *tagOp) bool {
 	if t.cfg.DropSync == 0 || o.op != verbs.WRTagSync {
 		return false
@@ -247,7 +249,7 @@ func (t *tagQueue) dropped(o *tagOp) bool {
 	return t.syncs%t.cfg.DropSync == 0
 }
 
-// opSyncReq is SYNC_REQ of TM_ADD and TM_DEL (TMO 4.6).
+// opSyncReq reports whether a completion of ADD or DEL has SYNC_REQ (TMO 4.6).
 func (t *tagQueue) opSyncReq(base int64) bool {
 	if t.cfg.QuirkSyncReq {
 		return int64(t.h) != base
@@ -255,7 +257,8 @@ func (t *tagQueue) opSyncReq(base int64) bool {
 	return t.h != t.c
 }
 
-// unexpSyncReq is SYNC_REQ of an unexpected message, which was counted already.
+// unexpSyncReq reports whether the completion of an unexpected message, which was counted already,
+// has SYNC_REQ.
 func (t *tagQueue) unexpSyncReq() bool {
 	if t.cfg.QuirkSyncReq {
 		return t.mlx.in-t.mlx.out > 0x3fff
@@ -263,7 +266,7 @@ func (t *tagQueue) unexpSyncReq() bool {
 	return t.h-t.c > 0x3fff
 }
 
-// insert appends an entry; it is dormant until activate.
+// insert appends an entry, which is dormant until activate.
 func (t *tagQueue) insert(o *tagOp, told int64) {
 	i := o.hnd & (1<<t.slotBits - 1)
 	s := &t.slots[i]
@@ -281,10 +284,10 @@ func (t *tagQueue) insert(o *tagOp, told int64) {
 	}
 }
 
-// remove takes an entry out of the list. False: a message has consumed it, or it was removed
+// remove removes an entry from the list. It returns false if the entry was matched, or removed
 // before.
 func (t *tagQueue) remove(o *tagOp) bool {
-	if o.bare {
+	if o.stale {
 		return false
 	}
 	s := &t.slots[o.hnd&(1<<t.slotBits-1)]
@@ -307,7 +310,7 @@ func (t *tagQueue) remove(o *tagOp) bool {
 	return true
 }
 
-// polled settles what a completion was outstanding for. The host gets it now.
+// polled is called when the host polls a completion. It frees the slots that this allows (TMO 3.4).
 func (t *tagQueue) polled(wc *verbs.WC, hnd, upto uint32) {
 	if invariant.Enabled {
 		t.checkPolled(wc, hnd)
@@ -316,25 +319,25 @@ func (t *tagQueue) polled(wc *verbs.WC, hnd, upto uint32) {
 	switch wc.Opcode {
 	case verbs.WCTMAdd:
 		t.tail = upto
-		t.pay(hnd, 1)
+		t.release(hnd, 1)
 	case verbs.WCTMDel:
 		t.tail = upto
 		if hnd == noHandle {
 			return
 		}
 		if wc.Status == verbs.WCSuccess {
-			t.pay(hnd, 2)
+			t.release(hnd, 2)
 		} else {
-			t.pay(hnd, 1) // the receive pays the rest
+			t.release(hnd, 1) // the receive was matched, and its completion releases the rest
 		}
 	case verbs.WCTMSync:
 		t.tail = upto
 	default:
-		if !t.pay(hnd, 1) && t.cfg.Strict {
+		if !t.release(hnd, 1) && t.cfg.Strict {
 			if invariant.Enabled && t.d.inv.strict {
 				invariant.Broken("V13", "a receive's end, wr_id %#x, comes for handle %#x, which is used again", wc.WRID, hnd)
 			}
-			wc.Status = verbs.WCGeneralErr // V13: the slot is not its entry's any more (TMO 3.4)
+			wc.Status = verbs.WCGeneralErr // V13: the slot is in use again (TMO 3.4)
 		}
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// Kinds of a message to a tag-matching SRQ of which not all packets have come.
+// Values of rxMessage.kind.
 const (
-	rxPlain      uint8 = iota
-	rxTagged           // goes to an entry's buffer, MATCH was reported
-	rxUnexpected       // goes to an untagged buffer, was counted
-	rxNoTag            // goes to an untagged buffer
+	rxPlain      uint8 = iota // no tag matching
+	rxTagged                  // received into an entry's buffer; MATCH was reported
+	rxUnexpected              // received into an untagged buffer, and counted as unexpected
+	rxNoTag                   // received into an untagged buffer
 )
 
-// recvTM takes a packet of a SEND to a tag-matching SRQ (rules 5 and 6 of TMO 5.2). Messages are
+// recvTM receives a packet of a SEND to a tag-matching SRQ (rules 5 and 6 of TMO 5.2). Messages are
 // classified by their first packet, which has the headers.
 func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
 	if h.Flags&wire.FlagFirst == 0 {
@@ -47,13 +47,13 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	switch op {
 	case verbs.TMHEager:
 		if h.Total < verbs.TMHSize {
-			q.malformed(h)
+			q.reject(h.PSN, verbs.WCRemInvReqErr)
 			return true, false
 		}
 		return q.arrive(h, payload, false)
 	case verbs.TMHRndv:
 		if h.Total < verbs.TMHSize+verbs.RVHSize || h.Total > tmMaxRndvHdr {
-			q.malformed(h)
+			q.reject(h.PSN, verbs.WCRemInvReqErr)
 			return true, false
 		}
 		return q.arrive(h, payload, true)
@@ -62,8 +62,8 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	}
 }
 
-// faulty commits the faults that are asked for. over: the message goes no further now; ok as in
-// wire.Receiver.
+// faulty injects the faults of KillQPAt and RNREvery. If it returns over, the message is not
+// received now; ok is that of wire.Receiver.
 func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
 	t := q.tm
 	if t.heldUp {
@@ -82,7 +82,7 @@ func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
 	return false, false
 }
 
-// partFails is the fault of KillQPPart.
+// partFails injects the fault of KillQPPart.
 func (q *queuePair) partFails() bool {
 	if !q.rx.active {
 		return false
@@ -95,16 +95,9 @@ func (q *queuePair) partFails() bool {
 	return true
 }
 
-// kill lets the queue pair fail as knob wants.
+// kill makes the queue pair fail, for a fault of that name.
 func (q *queuePair) kill(knob string) {
 	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q.num, Err: fail("receive", syscall.EIO, "the queue pair was to fail here ("+knob+")")})
-	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
-}
-
-// malformed refuses a message whose opcode promises more than it has, or that is too long for a
-// rendezvous request.
-func (q *queuePair) malformed(h *wire.Header) {
-	q.nak(h.PSN, verbs.WCRemInvReqErr)
 	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
 }
 
@@ -144,7 +137,7 @@ func (q *queuePair) arrive(h *wire.Header, payload []byte, rndv bool) (ok, lent 
 	return true, false
 }
 
-// eagerMatched puts an eager message, or its first packet, into the tagged buffer.
+// eagerMatched receives an eager message, or its first packet, into the tagged buffer.
 func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s *tagSlot) {
 	t := q.tm
 	wc := verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
@@ -177,7 +170,7 @@ func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, 
 	}
 }
 
-// mtu is the size from which a message is one of several packets.
+// mtu is the size in bytes above which a message completes as one of several packets.
 func (t *tagQueue) mtu(q *queuePair) int {
 	if t.cfg.MTU > 0 {
 		return t.cfg.MTU
@@ -185,7 +178,7 @@ func (t *tagQueue) mtu(q *queuePair) int {
 	return q.attr.PathMTU.Bytes()
 }
 
-// withImm adds immediate data, or the rkey that was invalidated.
+// withImm adds immediate data, or the invalidated rkey, to a completion.
 func withImm(wc *verbs.WC, h *wire.Header) {
 	switch {
 	case h.Flags&wire.FlagImm != 0:
@@ -197,13 +190,14 @@ func withImm(wc *verbs.WC, h *wire.Header) {
 	}
 }
 
-// untagged puts a message, or its first packet, headers and all, into the oldest untagged buffer.
+// untagged receives a message, or its first packet, with its headers into the oldest untagged
+// buffer.
 func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, kind uint8) (ok, lent bool) {
 	rq := q.rq
 	if rq.head == rq.tail {
 		return q.notReady(h), false
 	}
-	e := &rq.ring[rq.head&uint32(len(rq.ring)-1)]
+	e := rq.oldest()
 	if e.badSG || h.Total > e.size {
 		q.recvFails(h.PSN)
 		return true, false
@@ -234,15 +228,12 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 		q.recvFails(h.PSN)
 		return true, false
 	}
-	rq.head++
-	if rq.limit != 0 {
-		rq.took()
-	}
+	rq.pop()
 	q.executed(h)
 	return true, lent
 }
 
-// unexpected counts a message and says which flags its completion gets.
+// unexpected counts an unexpected message and returns the flags of its completion.
 func (t *tagQueue) unexpected() verbs.WCFlags {
 	t.h++
 	t.mlx.in++
@@ -258,8 +249,8 @@ func (t *tagQueue) unexpected() verbs.WCFlags {
 	return 0
 }
 
-// forgetUnexpected takes back the count of a message that was classified but will never be
-// reported: software could not account for it, and no entry would become live any more.
+// forgetUnexpected takes back the count of a message that will not be reported. Software could
+// never handle it, and entries would stay dormant for ever.
 func (q *queuePair) forgetUnexpected(kind uint8) {
 	if kind == rxUnexpected {
 		q.tm.h--
@@ -267,7 +258,7 @@ func (q *queuePair) forgetUnexpected(kind uint8) {
 	}
 }
 
-// recvTMPart takes a packet of a message of several. l is nil for the first, which was checked.
+// recvTMPart receives a packet of a message of several. l is nil for the first, which was checked.
 func (q *queuePair) recvTMPart(l wire.Link, h *wire.Header, payload []byte) bool {
 	if l != nil && (!q.accepts(l, h) || !q.fits(l, h) || !q.invalidates(h)) {
 		return true
@@ -288,7 +279,7 @@ func (q *queuePair) recvTMPart(l wire.Link, h *wire.Header, payload []byte) bool
 	return true
 }
 
-// messageDone reports the end of a message that had MATCH before, or was not matched.
+// messageDone completes a message of several packets: with DATA_VALID after MATCH, or as untagged.
 func (q *queuePair) messageDone(h *wire.Header) {
 	m := &q.rx
 	wc := verbs.WC{WRID: m.wrid, Opcode: m.opcode, Flags: m.flags, ByteLen: uint32(m.total), QPNum: q.num}
@@ -305,8 +296,8 @@ func (q *queuePair) messageDone(h *wire.Header) {
 	q.executed(h)
 }
 
-// tmFails completes the receive of the message under way with local, tells the requester remote,
-// and moves the QP to ERR.
+// tmFails completes the receive of the message under way with status local, refuses the request
+// with status remote, and moves the QP to ERR.
 func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 	m := &q.rx
 	kind, tm := m.kind, m.kind == rxTagged || !m.active
@@ -318,12 +309,11 @@ func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 		q.rcq.push(&wc, nil, 0, true)
 	}
 	*m = rxMessage{}
-	q.nak(psn, remote)
-	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
+	q.reject(psn, remote)
 }
 
-// abandonRx ends the message under way when its QP fails or goes: whoever got MATCH gets a terminal
-// completion (TMO 9), and an untagged buffer comes back flushed.
+// abandonRx ends the message under way when its QP fails or is reset: after MATCH its receive gets
+// a terminal completion (TMO 9), and an untagged buffer is flushed.
 func (q *queuePair) abandonRx() {
 	m := &q.rx
 	if !m.active || m.kind == rxPlain {

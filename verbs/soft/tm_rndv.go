@@ -8,35 +8,35 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// deviceQueue is a send queue of length 0 of a QP on a tag-matching SRQ: the device issues the RDMA
-// reads and FINs of rendezvous on it (TMO 1.3).
+// deviceQueue belongs to a QP on a tag-matching SRQ whose send queue has length 0 for the program:
+// the device issues the RDMA READs and FINs of rendezvous on it (TMO 1.3).
 type deviceQueue struct {
-	jobs   fifo[rndvJob]
-	issued int // jobs whose read is in the send queue
-	fins   fifo[[finSize]byte]
-	buf    [finSize]byte
+	jobs   fifo[rndvJob]       // rendezvous under way, in order of their matches
+	issued int                 // the first so many jobs have their READ in the send queue
+	fins   fifo[[finSize]byte] // FINs that are not in the send queue yet
+	buf    [finSize]byte       // arguments of the request being posted
 	sg     [1]verbs.SGE
 	wr     verbs.SendWR
 }
 
 const (
-	finSize     = verbs.TMHSize + verbs.RVHSize // TMO 2.4
-	deviceDepth = 256                           // reads and FINs under way
+	finSize     = verbs.TMHSize + verbs.RVHSize // bytes of a FIN (TMO 2.4)
+	deviceDepth = 256                           // most READs and FINs in the send queue
 )
 
 // rndvJob is a rendezvous between MATCH and DATA_VALID.
 type rndvJob struct {
-	tmh       verbs.TMH
+	tmh       verbs.TMH // of the request
 	rvh       verbs.RVH
-	index     uint32 // of the read in the send queue
-	done      bool
-	solicited bool
-	hnd       uint32
-	wc        verbs.WC // of its end
+	index     uint32   // of the READ in the send queue
+	done      bool     // the READ has ended
+	solicited bool     // of the request
+	hnd       uint32   // of the matched entry
+	wc        verbs.WC // its DATA_VALID completion
 	buf       verbs.SGE
 }
 
-// rndvMatched starts a rendezvous, or leaves it to software.
+// rndvMatched starts a rendezvous, or leaves it to software (RNDV_INCOMPLETE).
 func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s *tagSlot) {
 	rvh := verbs.ParseRVH(payload[verbs.TMHSize:])
 	t := q.tm
@@ -60,8 +60,8 @@ func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s
 	q.feed()
 }
 
-// rndvIncomplete hands a matched rendezvous to software: TMH and RVH go into the tagged buffer, as
-// far as they fit (TMO 4.2, 9).
+// rndvIncomplete leaves a matched rendezvous to software: it copies TMH and RVH into the tagged
+// buffer, as far as they fit (TMO 4.2, 9).
 func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, s *tagSlot) {
 	t := q.tm
 	m := &q.rx
@@ -88,7 +88,7 @@ func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, 
 	q.executed(h)
 }
 
-// feed moves FINs and reads into the send queue as far as it has room.
+// feed posts FINs and READs as far as the send queue has room.
 func (q *queuePair) feed() {
 	v := q.dev
 	if q.state != verbs.QPSRTS {
@@ -119,8 +119,8 @@ func (q *queuePair) feed() {
 	q.d.queue(q)
 }
 
-// readDone ends the job whose read was request i. Reads from memory and by packets may overtake
-// each other. A read that failed alone ends its receive with an error, and the sender hears no FIN.
+// readDone ends the job whose READ was request i. READs from memory and by packets may overtake
+// each other. One that has failed alone ends its receive with an error, and the sender gets no FIN.
 func (q *queuePair) readDone(i uint32, status verbs.WCStatus) {
 	v := q.dev
 	for k := range v.issued {
@@ -142,8 +142,8 @@ func (q *queuePair) readDone(i uint32, status verbs.WCStatus) {
 	q.feed()
 }
 
-// rndvDone tells both sides that the data is there: the sender by a FIN with its own headers (TMO
-// 2.4).
+// rndvDone completes a rendezvous at both ends. The FIN for the sender has the headers of its own
+// request (TMO 2.4).
 func (q *queuePair) rndvDone(j *rndvJob) {
 	var fin [finSize]byte
 	j.tmh.Opcode = verbs.TMHFin
@@ -157,7 +157,7 @@ func (q *queuePair) rndvDone(j *rndvJob) {
 	q.tm.dataValid(&j.wc, j.hnd, j.solicited)
 }
 
-// abandonRndv ends the jobs of a QP that fails or goes (code 0xC of TMO 4.3).
+// abandonRndv ends the jobs of a QP that fails or is reset (code 0xC of TMO 4.3).
 func (q *queuePair) abandonRndv() {
 	v := q.dev
 	for ; v.jobs.len() > 0; v.jobs.pop() {
@@ -178,9 +178,9 @@ func (q *queuePair) abandonRndv() {
 	q.tm.later = keep
 }
 
-// deviceFailed tells why the device's own requests failed, since they have no completions.
+// deviceFailed reports a failure of the device's own requests, which have no completions.
 func (q *queuePair) deviceFailed(status verbs.WCStatus) {
-	if status == verbs.WCWRFlushErr || status == verbs.WCRetryExcErr { // of a lost peer there is an event already
+	if status == verbs.WCWRFlushErr || status == verbs.WCRetryExcErr { // a lost peer has its own event
 		return
 	}
 	typ := verbs.EventQPFatal
@@ -191,17 +191,17 @@ func (q *queuePair) deviceFailed(status verbs.WCStatus) {
 		Err: fail("rendezvous", syscall.EIO, fmt.Sprintf("the device's read or FIN failed: %v", status))})
 }
 
-// tagLater is something that a delay holds back: a completion, or the FIN for q.
+// tagLater is a delayed FIN or completion.
 type tagLater struct {
-	due       int64
-	q         *queuePair
-	fin       [finSize]byte
+	due       int64         // sent or pushed when tagQueue.polls is this
+	q         *queuePair    // that sends fin; nil: wc is a completion
+	fin       [finSize]byte // if q is not nil
 	wc        verbs.WC
-	hnd       uint32
-	solicited bool
+	hnd       uint32 // of wc
+	solicited bool   // of wc
 }
 
-// dataValid reports the end of a receive whose MATCH was reported.
+// dataValid completes a receive whose MATCH was reported.
 func (t *tagQueue) dataValid(wc *verbs.WC, hnd uint32, solicited bool) {
 	if n := t.cfg.DelayData; n > 0 {
 		t.postpone(tagLater{wc: *wc, hnd: hnd, solicited: solicited}, n)
@@ -210,12 +210,14 @@ func (t *tagQueue) dataValid(wc *verbs.WC, hnd uint32, solicited bool) {
 	t.cq.pushTM(wc, t, hnd, 0, solicited)
 }
 
+// postpone delays something by up to most polls.
 func (t *tagQueue) postpone(it tagLater, most int) {
 	it.due = t.polls + int64(t.rng.IntN(most+1))
 	t.later = append(t.later, it)
 	t.goSlow()
 }
 
+// goSlow has the device call tick.
 func (t *tagQueue) goSlow() {
 	if !t.slow {
 		t.slow = true
@@ -223,7 +225,7 @@ func (t *tagQueue) goSlow() {
 	}
 }
 
-// tick is a poll for the delays. It returns false when nothing is held back any more.
+// tick counts a pass of the device, and ends delays. It returns true if something is still delayed.
 func (t *tagQueue) tick() bool {
 	t.polls++
 	for t.pending.len() > 0 && t.pending.front().due <= t.polls {
@@ -249,7 +251,7 @@ func (t *tagQueue) tick() bool {
 	return len(keep) > 0 || t.pending.len() > 0
 }
 
-// tickTags is a poll for all delays.
+// tickTags calls tick for all tag queues that delay something.
 func (d *Device) tickTags() {
 	keep := d.slow[:0]
 	for _, t := range d.slow {

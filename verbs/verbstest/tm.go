@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// TagOptions say what the tests cannot ask the device for; the zero value is the device that TMO 9
-// recommends.
+// TagOptions describe properties of a device that tests cannot query; the zero value is the device
+// that TMO 9 recommends.
 type TagOptions struct {
 	InitialCount uint32 // of unexpected messages, on both sides
 	MTU          int    // an eager message that is longer has two completions; 0: the path MTU
@@ -18,7 +18,7 @@ type TagOptions struct {
 	Dormant        bool // an unexpected message makes earlier entries dormant too (TMO 9)
 	RecvUnexpected bool // unexpected messages complete as RECV, not as TM_RECV (TMO 4.2)
 	TwoIncomplete  bool // RNDV_INCOMPLETE comes with MATCH, and DATA_VALID after it
-	// An RDMA READ is checked against the region, not the QP's rights: unlike a NIC.
+	// An RDMA READ is only checked against the region's rights, and not, as by a NIC, the QP's.
 	OpenReads       bool
 	SyncReqOfDriver bool // SYNC_REQ as the mlx5 driver does (TMO 4.6); else: C and S differ
 }
@@ -76,8 +76,8 @@ func newRig(t *testing.T, open Opener, opts TagOptions, tags, ops uint32) *tagRi
 	return r
 }
 
-// memory registers size bytes on both sides, the sender's filled, and untagged buffers of room
-// bytes.
+// memory registers size bytes at both ends, of which the sender's are filled, and untagged buffers
+// of room bytes.
 func (r *tagRig) memory(size, room int) {
 	r.t.Helper()
 	r.room = room
@@ -87,15 +87,15 @@ func (r *tagRig) memory(size, room int) {
 	copy(r.abuf, payload())
 }
 
-// payload is what senders send, made once: most tests need little of it.
+// payload is the data that senders send. It is made once, since most tests need little of it.
 var payload = sync.OnceValue(func() []byte { return pattern(4<<20, 3) })
 
-// conf is a QP whose send queue is the device's (TMO 1.3).
+// conf configures a QP whose send queue the device uses (TMO 1.3).
 func (r *tagRig) conf() qpConf {
 	return qpConf{srq: r.srq, cap: verbs.QPCap{MaxRecvSGE: 1}}
 }
 
-// matchesTags asks the device as a program does (TMO 1.1).
+// matchesTags queries, as programs do (TMO 1.1), whether the device can match tags.
 func (n *node) matchesTags() bool { return n.dev.Attr().TM.Flags&verbs.TMCapRC != 0 }
 
 func (n *node) tagCQ(size int) verbs.CQ {
@@ -130,8 +130,8 @@ func (r *tagRig) untagged(k int) {
 	}
 }
 
-// do posts a signalled list operation with the count and waits for its completion, which must be
-// the next one.
+// do posts a signalled list operation with the count, and waits for its completion, which must be
+// the next of the CQ.
 func (r *tagRig) do(wr verbs.OpsWR, status verbs.WCStatus) uint32 {
 	r.t.Helper()
 	wr.Flags |= verbs.OpsSignaled | verbs.OpsTMSync
@@ -169,8 +169,7 @@ func (r *tagRig) del(hnd uint32, status verbs.WCStatus) {
 
 func (r *tagRig) sync() { r.t.Helper(); r.do(verbs.OpsWR{Opcode: verbs.WRTagSync}, verbs.WCSuccess) }
 
-// message is a tagged message of n bytes of payload, which it puts into the sender's memory behind
-// its header.
+// message writes a tagged message with n bytes of payload into the sender's memory, header first.
 func (r *tagRig) message(op verbs.TMHOpcode, tag uint64, ctx uint32, n int) []byte {
 	verbs.TMH{Opcode: op, Tag: tag, AppCtx: ctx}.Put(r.abuf)
 	return r.abuf[:verbs.TMHSize+n]
@@ -189,7 +188,7 @@ func (r *tagRig) eager(tag uint64, ctx uint32, n int) []byte {
 // sent waits for the sender's completion, so that its memory can be used again.
 func (r *tagRig) sent() { r.t.Helper(); r.a.want(77, verbs.WCSuccess) }
 
-// matched takes the completion or completions of an expected message and checks tag, priv, length
+// matched polls the completion or completions of an expected message and checks tag, priv, length
 // and data.
 func (r *tagRig) matched(id, tag uint64, ctx uint32, want, buf []byte) verbs.WC {
 	r.t.Helper()
@@ -210,8 +209,8 @@ func (r *tagRig) matched(id, tag uint64, ctx uint32, want, buf []byte) verbs.WC 
 	return w
 }
 
-// unexpected takes the completion of an unexpected message in untagged buffer k and checks it. It
-// is not counted yet.
+// unexpected polls the completion of an unexpected message in untagged buffer k and checks it. It
+// does not report the message as handled.
 func (r *tagRig) unexpected(k int, msg []byte) verbs.WC {
 	r.t.Helper()
 	w := r.b.want(untaggedID+uint64(k), verbs.WCSuccess)

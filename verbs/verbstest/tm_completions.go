@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 4.2 and 4.4: which completions an event has, and what in them is
-// valid.
+// This file has the rules of TMO 4.2 and 4.4: which completions an event has, and which of their
+// fields are valid.
 
 const (
 	flagMatch = verbs.WCFlagTMMatch
@@ -17,7 +17,7 @@ const (
 	flagsBoth = flagMatch | flagData
 )
 
-// mtu is the size from which an eager message is one of several packets.
+// mtu is the size in bytes above which an eager message has several packets.
 func (r *tagRig) mtu() int {
 	if r.opts.MTU != 0 {
 		return r.opts.MTU
@@ -25,8 +25,8 @@ func (r *tagRig) mtu() int {
 	return verbs.MTU1024.Bytes()
 }
 
-// completes takes the receiver's next completion, which must be want in all that is valid in it
-// (TMO 4.4).
+// completes polls the receiver's next completion, whose valid fields must be those of want (TMO
+// 4.4).
 func (r *tagRig) completes(want verbs.WC) {
 	r.t.Helper()
 	got := r.b.next()
@@ -44,21 +44,21 @@ func (r *tagRig) completes(want verbs.WC) {
 	}
 }
 
-// whole takes the one completion of an expected message of one packet with n bytes of payload.
+// whole polls the one completion of an expected message of one packet with n bytes of payload.
 func (r *tagRig) whole(id, tag uint64, ctx uint32, n int) {
 	r.t.Helper()
 	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagsBoth, ByteLen: uint32(n), QPNum: r.qb.Num(), Tag: tag, Priv: ctx})
 }
 
-// halves takes the two completions of an expected message of several packets, or of a rendezvous.
+// halves polls the two completions of an expected message of several packets, or of a rendezvous.
 func (r *tagRig) halves(id, tag uint64, ctx uint32, n int) {
 	r.t.Helper()
 	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagMatch, Tag: tag, Priv: ctx})
 	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagData, ByteLen: uint32(n), QPNum: r.qb.Num()})
 }
 
-// incomplete takes the completion, or the two, of a rendezvous that the buffer of receive id does
-// not hold.
+// incomplete polls the completion, or the two, of a rendezvous that is longer than the buffer of
+// receive id.
 func (r *tagRig) incomplete(id, tag uint64, ctx uint32) {
 	r.t.Helper()
 	flags := flagsBoth
@@ -137,8 +137,8 @@ func testTagRndvFits(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagIncomplete: an expected rendezvous that is too long is matched, with RNDV_INCOMPLETE and
-// its TMH and RVH in the tagged buffer. It comes in one completion with both flags, or in MATCH,
-// with the status, and a successful DATA_VALID.
+// its TMH and RVH in the tagged buffer. There is one completion with both flags, or one with MATCH
+// and that status, and a successful one with DATA_VALID.
 func testTagIncomplete(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for _, room := range []int{32, 33, 40, 5000} {
@@ -210,7 +210,7 @@ func testTagListOpWC(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// counted is a signalled operation with the count; an ADD is one of receive id for tag id.
+// counted returns a signalled operation with the count; an ADD is of receive id for tag id.
 func (r *tagRig) counted(op verbs.OpsOpcode, id uint64) *verbs.OpsWR {
 	wr := &verbs.OpsWR{Opcode: op, WRID: 1000 + id, Flags: verbs.OpsSignaled | verbs.OpsTMSync, UnexpectedCnt: r.count}
 	if op == verbs.WRTagAdd {
@@ -219,8 +219,8 @@ func (r *tagRig) counted(op verbs.OpsOpcode, id uint64) *verbs.OpsWR {
 	return wr
 }
 
-// testTagDelLost: a DEL that comes too late fails with TM_ERR, and takes nothing away from its
-// entry's normal completions, whatever message took it.
+// testTagDelLost: a DEL of an entry that was matched fails with TM_ERR, and the receive has its
+// normal completions, whatever message has matched it.
 func testTagDelLost(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	fin := r.finBuffer()
@@ -259,8 +259,8 @@ func testTagDelLost(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagAddSucceeds: an ADD has no failure completion: out of phase, without memory or for a tag
-// that is there, it succeeds.
+// testTagAddSucceeds: an ADD has no failure completion. It succeeds also while the counts differ,
+// with a buffer that is not registered, and for a tag that another entry has.
 func testTagAddSucceeds(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -285,8 +285,8 @@ func testTagAddSucceeds(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagMatchInfo: with MATCH come tag and app_ctx of the message, all their bits, whatever the
-// entry says.
+// testTagMatchInfo: a completion with MATCH has all bits of the message's tag and app_ctx, whatever
+// tag and mask of the entry are.
 func testTagMatchInfo(t *testing.T, open Opener, opts TagOptions) {
 	const tag, ctx = 0xfedcba9876543210, 0x89abcdef
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -309,8 +309,8 @@ func testTagMatchInfo(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagDataInfo: with DATA_VALID comes the length of the payload, which may be less than the
-// buffer's. Alone it has no tag.
+// testTagDataInfo: a completion with DATA_VALID has the length of the payload, which may be less
+// than that of the buffer. Without MATCH it has no tag.
 func testTagDataInfo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	fin := r.finBuffer()
@@ -335,8 +335,8 @@ func testTagDataInfo(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagListOpInfo: completions of list operations have no tag, no priv and none of the receives'
-// flags, though the device has matched a message just before.
+// testTagListOpInfo: completions of list operations have no tag, no priv and no flags of receives,
+// even just after a match.
 func testTagListOpInfo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	done := r.add(1, 5, exact, r.bbuf)
@@ -357,8 +357,8 @@ func testTagListOpInfo(t *testing.T, open Opener, opts TagOptions) {
 	r.del(r.add(3, 6, exact, r.bbuf), verbs.WCSuccess)
 }
 
-// testTagErrorInfo: an error names its request and its queue pair, of a tagged receive, matched
-// before or not, and of an untagged one.
+// testTagErrorInfo: an error completion has wr_id and queue pair, for tagged receives, matched
+// before or not, and for untagged ones.
 func testTagErrorInfo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.b.srqRecv(r.srq, 4, sge(r.umr, r.ubuf[:20]))

@@ -26,7 +26,7 @@ func testTagFlag(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testTagCaps: what a device with the flag must be able to do, to be of use at all.
+// testTagCaps: the least capabilities of a device with the flag.
 func testTagCaps(t *testing.T, open Opener, _ TagOptions) {
 	n := newEnv(t, open, 1).nodes[0]
 	tm := n.dev.Attr().TM
@@ -46,7 +46,7 @@ type tagFault struct {
 	spoil func(a *verbs.SRQInitAttr)
 }
 
-// refusesTagSRQ tries each fault. What was refused leaves nothing: the CQ is not in use.
+// refusesTagSRQ tries each fault. A refused creation has no effect: the CQ can be destroyed.
 func (n *node) refusesTagSRQ(cq verbs.CQ, faults map[string]tagFault) {
 	n.e.t.Helper()
 	for name, f := range faults {
@@ -73,7 +73,8 @@ func testTagUnknownMask(t *testing.T, open Opener, _ TagOptions) {
 	})
 }
 
-// testTagNeeds: what may not be missing. The PD may: it is the one that is asked.
+// testTagNeeds: which attributes creation needs. The PD may be missing, as it is the receiver of
+// the call.
 func testTagNeeds(t *testing.T, open Opener, _ TagOptions) {
 	n := newEnv(t, open, 1).nodes[0]
 	cq := n.tagCQ(16)
@@ -95,7 +96,7 @@ func testTagPlainCQ(t *testing.T, open Opener, _ TagOptions) {
 	n.refusesTagSRQ(n.cq, map[string]tagFault{"a CQ without TM_INFO": {syscall.EINVAL, func(*verbs.SRQInitAttr) {}}})
 }
 
-// testTagTooLarge: the device's limits are taken, one more is not.
+// testTagTooLarge: creation succeeds with the device's limits, and fails with one more.
 func testTagTooLarge(t *testing.T, open Opener, _ TagOptions) {
 	n := newEnv(t, open, 1).nodes[0]
 	most := n.dev.Attr()
@@ -108,7 +109,7 @@ func testTagTooLarge(t *testing.T, open Opener, _ TagOptions) {
 	n.tagSRQ(most.TM.MaxNumTags, most.TM.MaxOps)
 }
 
-// testTagNoSendQueue: the device's own send queue takes nothing from the program, in RTS.
+// testTagNoSendQueue: the program cannot post to a send queue that the device uses, in RTS.
 func testTagNoSendQueue(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 4)
 	r.a.recv(r.qa, 8, nil)
@@ -122,8 +123,8 @@ func testTagNoSendQueue(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagSRQLimit: the limit of a TM-SRQ is one of its untagged buffers. Tagged messages do not
-// come near it.
+// testTagSRQLimit: the limit of a TM-SRQ counts its untagged buffers, of which tagged messages take
+// none.
 func testTagSRQLimit(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 4)
 	r.untagged(2)
@@ -140,8 +141,8 @@ func testTagSRQLimit(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagGranted: the unexpected ring takes as many buffers as creation granted, which is at least
-// what was asked for, and no more.
+// testTagGranted: exactly as many untagged buffers can be posted as creation has granted, which is
+// at least what was asked for.
 func testTagGranted(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	attr := tagAttr(r.tcq, 15, 64)

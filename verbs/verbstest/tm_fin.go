@@ -7,8 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 2.4, and those of 1.3 on who may be connected how: when a FIN
-// comes, what it says, where it lands.
+// This file has the rules of TMO 2.4 and 1.3 on FINs: when they are sent, what they contain, and
+// which receive they complete, by kind of connection.
 
 // forFIN posts a receive of the sender that a FIN fits into.
 func (r *tagRig) forFIN(id uint64) []byte {
@@ -18,7 +18,7 @@ func (r *tagRig) forFIN(id uint64) []byte {
 	return buf
 }
 
-// wantFIN takes the FIN in the sender's receive id (TMO 2.4).
+// wantFIN polls the sender's receive id and checks the FIN in it (TMO 2.4).
 func (r *tagRig) wantFIN(id, tag uint64, ctx uint32, buf []byte) {
 	r.t.Helper()
 	r.isFIN(received(r.a.want(id, verbs.WCSuccess), buf), tag, ctx)
@@ -88,8 +88,8 @@ func testTagFINLengths(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndv: over sizes, when the FIN arrives the data is in the buffer, whether the receiver
-// knows it yet or not.
+// testTagRndv: when the FIN arrives, the data is in the buffer, whether the receiver has polled its
+// completion or not, for many sizes.
 func testTagRndv(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -110,7 +110,7 @@ func testTagRndv(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagNoFIN: of a rendezvous that it leaves to software the device tells the sender nothing.
+// testTagNoFIN: the device sends no FIN for a rendezvous that it leaves to software.
 func testTagNoFIN(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -130,8 +130,7 @@ func testTagNoFIN(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagFINContext: of several rendezvous at once each FIN has its own request's app_ctx, whatever
-// that is.
+// testTagFINContext: of several rendezvous at once, each FIN has the app_ctx of its own request.
 func testTagFINContext(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	ctxs := []uint32{0, 1, 1 << 31, 0xffffffff, 0x01020304, 77}
@@ -208,7 +207,7 @@ func (d *duplex) rndv(i int, ctx uint32, flags verbs.SendFlags) {
 	d.nodes[i].send(d.tx[i], inline(77, flags, m))
 }
 
-// testTagFINBuffer: a FIN to a TM-SRQ waits for an untagged buffer there, and takes one.
+// testTagFINBuffer: a FIN to a TM-SRQ waits for an untagged buffer, and takes it.
 func testTagFINBuffer(t *testing.T, open Opener, opts TagOptions) {
 	d := newDuplex(t, open, opts, 5000)
 	d.add(1)

@@ -7,7 +7,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// testTagEager: a tagged buffer gets the payload alone, from nothing to many packets.
+// testTagEager: a tagged buffer gets the payload without headers, from no bytes to many packets.
 func testTagEager(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(4)
@@ -24,7 +24,7 @@ func testTagEager(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagImm: immediate data comes with the completion that carries the packet (TMO 2.3, 4.4).
+// testTagImm: immediate data is in the completion of its packet, the message's last (TMO 2.3, 4.4).
 func testTagImm(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(4)
@@ -52,7 +52,7 @@ func testTagImm(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagUnexpected: an untagged buffer gets the whole message, from the headers alone to many
+// testTagUnexpected: an untagged buffer gets the message with its headers, from these alone to many
 // packets.
 func testTagUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
@@ -65,7 +65,7 @@ func testTagUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagNoTag: of a NO_TAG message only the first byte is a header, and there need be no more.
+// testTagNoTag: the header of a NO_TAG message is its first byte, which may be all of it.
 func testTagNoTag(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -80,8 +80,8 @@ func testTagNoTag(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagMalformed: messages that promise headers which they do not have fail, and so do requests
-// with more than the device takes; they harm nobody else.
+// testTagMalformed: messages without the headers that their opcode needs fail, and so do rendezvous
+// requests above max_rndv_hdr_size. Other connections are not affected.
 func testTagMalformed(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(8)
@@ -114,9 +114,9 @@ func testTagBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r.a.want(77, verbs.WCRemOpErr)
 }
 
-// testTagWithdrawn: the region of a tagged buffer is withdrawn after MATCH of a long message. The
-// receive ends once: with an error, as do both queue pairs, unless the wire had room for the whole
-// message. Others go on.
+// testTagWithdrawn: the region of a tagged buffer is deregistered after MATCH of a long message.
+// The receive completes once: with an error, and both queue pairs with it, or with success if the
+// whole message had been received. Other connections are not affected.
 func testTagWithdrawn(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	for polls := range 6 {
@@ -124,7 +124,7 @@ func testTagWithdrawn(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// withdrawn withdraws the region of a matched message after so many polls.
+// withdrawn deregisters the region of a matched message after so many polls.
 func (r *tagRig) withdrawn(polls int) {
 	r.t.Helper()
 	const size = 4<<20 - verbs.TMHSize

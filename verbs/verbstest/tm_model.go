@@ -14,7 +14,7 @@ type modelEntry struct {
 	live          bool
 }
 
-// tagModel is TMO 5.2, word by word.
+// tagModel is the model of TMO 5.2.
 type tagModel struct {
 	list []modelEntry
 	h, s uint16
@@ -78,7 +78,7 @@ func testTagModel(t *testing.T, open Opener, opts TagOptions) {
 				r.del(e.hnd, verbs.WCSuccess)
 				m.sync(r.count)
 			default:
-				// Sometimes one behind.
+				// Sometimes one too few.
 				r.count = opts.InitialCount + uint32(next) - uint32(rng.IntN(2))
 				r.count = max(r.count, opts.InitialCount)
 				r.sync()

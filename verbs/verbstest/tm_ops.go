@@ -9,7 +9,7 @@ import (
 
 // This file has the rules of TMO 3.1 to 3.3: what a list operation does, and when posting it fails.
 
-// refused posts operations of which bad must be the first that fails, with errno.
+// refused posts operations. bad must be the first that fails, with errno.
 func (r *tagRig) refused(first, bad *verbs.OpsWR, errno syscall.Errno) {
 	r.t.Helper()
 	got, err := r.srq.PostSRQOps(first)
@@ -77,8 +77,8 @@ func testTagUnsignaled(t *testing.T, open Opener, opts TagOptions) {
 	r.miss(1, 5)
 }
 
-// testTagCountFlag: without TM_SYNC unexpected_cnt is ignored: the right one activates nothing, a
-// wrong one does no harm.
+// testTagCountFlag: without TM_SYNC unexpected_cnt is ignored: neither a right nor a wrong one has
+// an effect.
 func testTagCountFlag(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(16)
@@ -135,8 +135,8 @@ func testTagEmptyList(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagFormula: an entry matches the messages whose tag, under its mask, is its tag: every bit of
-// the mask counts, and no other.
+// testTagFormula: an entry matches the messages whose tag equals its own in all bits of its mask,
+// and no others.
 func testTagFormula(t *testing.T, open Opener, opts TagOptions) {
 	tag := uint64(0xa5a5f00f3c3c9669)
 	r := newSmallRig(t, open, opts, 15, 64)
@@ -186,7 +186,7 @@ func testTagAdd(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagDel: DEL removes its entry, live or dormant, and no other, and the receive has no
-// completion. For a consumed entry it is TM_ERR, each time.
+// completion. For an entry that was matched each DEL completes with TM_ERR.
 func testTagDel(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(4)
@@ -210,8 +210,7 @@ func testTagDel(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagNotTM: an SRQ without tag matching refuses list operations: EINVAL, and the first one is
-// the failing one.
+// testTagNotTM: list operations on an SRQ without tag matching fail with EINVAL at the first one.
 func testTagNotTM(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.srq = r.b.newSRQ(4)
@@ -222,8 +221,8 @@ func testTagNotTM(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagOpsFull: with max_ops operations outstanding every further one is refused, whatever its
-// opcode: ENOMEM.
+// testTagOpsFull: with max_ops operations outstanding every other one fails with ENOMEM, whatever
+// its opcode.
 func testTagOpsFull(t *testing.T, open Opener, opts TagOptions) {
 	const ops = 8
 	r := newSmallRig(t, open, opts, 15, ops)
@@ -272,7 +271,7 @@ func testTagListFull(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(5, 5)
 }
 
-// testTagOpcodes: an unknown opcode, or an unknown flag, is EINVAL, and nothing was done.
+// testTagOpcodes: an operation with an unknown opcode or flag fails with EINVAL, without effect.
 func testTagOpcodes(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 2)
 	for _, op := range []verbs.OpsOpcode{3, 7, 1 << 31} {

@@ -11,7 +11,7 @@ import (
 // entries.
 
 // miss sends a short message that must be unexpected, in untagged buffer k, and counts it as
-// handled.
+// handled for the next operation with a count.
 func (r *tagRig) miss(k int, tag uint64) {
 	r.t.Helper()
 	m := r.eager(tag, 0, 8)
@@ -100,8 +100,8 @@ func testTagCountLow16(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagH: each unexpected message is counted once, on any queue pair, for any number of packets
-// and retries: an entry becomes live with their exact number only, and with it at once.
+// testTagH: each unexpected message is counted once, on any queue pair, with any number of packets
+// and retries: entries become live exactly when that number is reported.
 func testTagH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	first := r.qa
@@ -356,7 +356,7 @@ func testTagRule6(t *testing.T, open Opener, opts TagOptions) {
 			r.sent()
 			k++
 		}
-		// Live: the counts agree.
+		// The entry is live: the counts are equal.
 		r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(3, 6, exact, r.bbuf)})
 	}
 	r.hit(1, 5)
@@ -382,9 +382,9 @@ func testTagOlderCount(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(2, 6)
 }
 
-// testTagForcedDel: an unsignalled DEL of a dormant entry cannot fail, with the count that includes
-// its message or with the one before: it has no completion, and nothing can match the entry any
-// more.
+// testTagForcedDel: an unsignalled DEL of a dormant entry cannot fail, whether its count includes
+// the message for which software removes the entry or not. It has no completion, and no message
+// matches the entry.
 func testTagForcedDel(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(32)
@@ -403,8 +403,8 @@ func testTagForcedDel(t *testing.T, open Opener, opts TagOptions) {
 	r.noEvents()
 }
 
-// testTagModulo: the counts are compared modulo 2^16: they are equal when 65536 unexpected messages
-// are not handled, and differ at one less.
+// testTagModulo: the counts are compared modulo 2^16: they are equal if 65536 unexpected messages
+// are not handled, and differ for 65535.
 func testTagModulo(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.flood(1, func(verbs.WCFlags) {})

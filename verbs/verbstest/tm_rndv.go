@@ -145,7 +145,7 @@ func (r *tagRig) sentKeepingFINs() {
 	})
 }
 
-// testTagRndvEmpty: scenario 36: nothing to read, and a FIN all the same.
+// testTagRndvEmpty: scenario 36: a rendezvous of no bytes has a FIN.
 func testTagRndvEmpty(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -158,8 +158,8 @@ func testTagRndvEmpty(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvIncomplete: scenarios 33 and 34: too long for the buffer, software continues from the
-// headers.
+// testTagRndvIncomplete: scenarios 33 and 34: a rendezvous is longer than the buffer, and software
+// reads the data that the headers describe.
 func testTagRndvIncomplete(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -211,7 +211,8 @@ func testTagRndvDel(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvBadKey: scenario 49; others on the SRQ are unaffected.
+// testTagRndvBadKey: scenario 49: the rkey of a request is wrong. Other connections are not
+// affected.
 func testTagRndvBadKey(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
@@ -240,7 +241,7 @@ func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	for polls := range 6 {
 		for _, withdraws := range []bool{false, true} {
 			failed := r.senderGoes(polls, withdraws)
-			// The sender's device was not polled since MATCH.
+			// The sender's device was not polled after MATCH.
 			if polls == 0 && !opts.OpenReads && !failed {
 				t.Errorf("withdrawn: %v: a read went on without its sender", withdraws)
 			}
@@ -248,8 +249,8 @@ func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// senderGoes ends the sender of a rendezvous, or deregisters its region, after MATCH and a number
-// of polls, and reports whether the device's read failed. If not, it was complete before.
+// senderGoes fails the sender of a rendezvous, or deregisters its region, a number of polls after
+// MATCH. It reports whether the device's READ has failed; else the READ was complete before.
 func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
 	r.t.Helper()
 	const size = 4 << 20
@@ -292,7 +293,7 @@ func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
 	return failed
 }
 
-// testTagRndvFINWaits: scenario 31: the sender has no receive for the FIN; its send ends later.
+// testTagRndvFINWaits: scenario 31: the FIN waits until the sender has posted a receive for it.
 func testTagRndvFINWaits(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	fmr, fin := r.a.mem(64)
@@ -306,8 +307,8 @@ func testTagRndvFINWaits(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagOwnSendQueue: on a QP whose send queue belongs to the program the device matches, but can
-// neither read nor send a FIN: software does.
+// testTagOwnSendQueue: on a QP whose send queue the program uses, the device matches a rendezvous,
+// and leaves READ and FIN to software.
 func testTagOwnSendQueue(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	qa, _ := r.connect(r.a, r.b, qpConf{}, qpConf{srq: r.srq})

@@ -41,7 +41,7 @@ func (r *tagRig) first() verbs.WC {
 	return one[0]
 }
 
-// taken reports whether the only slot of the list is in use, without changing that.
+// taken reports whether the only slot of the list is in use. It leaves the slot as it was.
 func (r *tagRig) taken() bool {
 	r.t.Helper()
 	wr := &verbs.OpsWR{Opcode: verbs.WRTagAdd, Flags: verbs.OpsTMSync, UnexpectedCnt: r.count, Add: r.tagAdd(99, 99, exact, r.bbuf), WRID: 90}
@@ -160,8 +160,8 @@ func testTagExactly(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagForced: an unsignalled DEL frees its entry's slot at once, before anything is polled, if
-// the completion of the ADD was; else that completion frees it.
+// testTagForced: an unsignalled DEL frees its entry's slot at once if the completion of the ADD was
+// polled before; else polling that frees it.
 func testTagForced(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.untagged(1)
@@ -330,7 +330,7 @@ func testTagDelAfterMatch(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// delRaced takes the completions of a DEL and of a concurrent message for receive 1, and reports
+// delRaced polls the completions of a DEL and of a concurrent message for receive 1, and reports
 // whether the DEL was too late.
 func (r *tagRig) delRaced(del uint64) (lost bool) {
 	r.t.Helper()
@@ -357,8 +357,8 @@ func (r *tagRig) delRaced(del uint64) (lost bool) {
 	return lost
 }
 
-// testTagFullTold: a full list and a full command queue both give ENOMEM. A host that counts
-// entries and operations as in TMO 3.4 knows before each post which of them is full, if any.
+// testTagFullTold: a full list and a full command queue both fail with ENOMEM. A host that counts
+// entries and operations as in TMO 3.4 knows before each post whether and which of them is full.
 func testTagFullTold(t *testing.T, open Opener, opts TagOptions) {
 	const tags, ops = 5, 9
 	r := newSmallRig(t, open, opts, tags, ops)

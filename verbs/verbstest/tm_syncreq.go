@@ -28,19 +28,19 @@ func testTagSyncReq(t *testing.T, open Opener, opts TagOptions) {
 	post(verbs.WRTagDel, h, r.count, false)
 	h = post(verbs.WRTagAdd, 0, r.count, false)
 	r.miss(0, 9)
-	// S is up to date, but the driver remembers the ADD's count.
+	// S equals H, but the driver compares with the count of the ADD.
 	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
 	h = post(verbs.WRTagAdd, 0, r.count-1, true)
 	post(verbs.WRTagDel, h, r.count-1, true)
 	h = post(verbs.WRTagAdd, 0, r.count+1, true) // ahead is not up to date either
 	post(verbs.WRTagDel, h, r.count+1, true)
-	// Equal in 16 bits, but the driver compares 32.
+	// The counts are equal in 16 bits, but the driver compares 32.
 	h = post(verbs.WRTagAdd, 0, r.count+1<<16, opts.SyncReqOfDriver)
 	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
 }
 
-// testTagSyncReqUnexpected: an unexpected message has SYNC_REQ when more than 0x3fff are not
-// reported, itself included, and not before. For the driver only an ADD reports.
+// testTagSyncReqUnexpected: an unexpected message has SYNC_REQ if, including it, more than 0x3fff
+// were not reported as handled. The mlx5 driver counts only reports by ADD.
 func testTagSyncReqUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	const most = 0x3fff
@@ -121,8 +121,8 @@ func testTagSyncReqNever(t *testing.T, open Opener, opts TagOptions) {
 	r.wantFIN(8, 22, 3, fin)
 }
 
-// flood sends n unexpected messages, in batches, and calls each with the flags of their
-// completions. It is fast: tests need 65536 of them.
+// flood sends n unexpected messages in batches, since tests need 65536 of them, and calls each with
+// the flags of their completions.
 func (r *tagRig) flood(n int, each func(verbs.WCFlags)) {
 	r.t.Helper()
 	var recvs [untaggedDepth]verbs.RecvWR
@@ -149,7 +149,7 @@ func (r *tagRig) flood(n int, each func(verbs.WCFlags)) {
 	}
 }
 
-// flooded takes the completions of a batch on both sides.
+// flooded polls the completions of a batch at both ends.
 func (r *tagRig) flooded(n int, each func(verbs.WCFlags)) {
 	r.t.Helper()
 	var wc [untaggedDepth]verbs.WC

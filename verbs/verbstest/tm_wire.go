@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the rules of TMO 1.3, 2 and 4: what is on the wire, where it goes and how it is
-// reported.
+// This file has the rules of TMO 1.3, 2 and 4: the format of messages, which buffer receives them,
+// and how they complete.
 
 // raw sends bytes unchanged.
 func (r *tagRig) raw(qp verbs.QP, imm bool, m []byte) {
@@ -21,8 +21,8 @@ func (r *tagRig) raw(qp verbs.QP, imm bool, m []byte) {
 	r.a.send(qp, wr)
 }
 
-// testTagTMH: the places of TMH's fields, with values that read the same in both byte orders. The
-// reserved bytes are ignored.
+// testTagTMH: the offsets of the fields of TMH, with values that are the same in both byte orders.
+// Reserved bytes are ignored.
 func testTagTMH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -49,7 +49,8 @@ func (r *tagRig) rawRndv(op byte, tag uint64, ctx uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(m, uint32(n))
 }
 
-// testTagRVH: the places of RVH's fields. The device reads exactly the bytes that they describe.
+// testTagRVH: the offsets of the fields of RVH. The device reads exactly the bytes that they
+// describe.
 func testTagRVH(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	for _, n := range []int{0x22, 0x1122} {
@@ -111,8 +112,8 @@ func testTagEagerSends(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvLargest: a rendezvous request may have max_rndv_hdr_size bytes; unexpected, all of
-// them arrive.
+// testTagRndvLargest: a rendezvous request may have max_rndv_hdr_size bytes, which an unexpected
+// one delivers all.
 func testTagRndvLargest(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)
@@ -171,8 +172,8 @@ func testTagRndvRights(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagRndvImm: a request's immediate data comes with its DATA_VALID, not with its MATCH, and
-// with an unexpected request.
+// testTagRndvImm: a request's immediate data is in the completion with DATA_VALID, not in that with
+// MATCH, and in that of an unexpected request.
 func testTagRndvImm(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 15, 64)
 	r.untagged(1)

@@ -8,8 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// testArmWait: a parked receiver wakes for a message, each time; its device is used from another
-// goroutine than the sender's.
+// testArmWait: each message wakes a receiver that sleeps. Each end has its own goroutine.
 func testArmWait(t *testing.T, open Opener, _ TagOptions) {
 	e := newEnv(t, open, 2)
 	a, b := e.nodes[0], e.nodes[1]
@@ -40,8 +39,7 @@ func testArmWait(t *testing.T, open Opener, _ TagOptions) {
 	wg.Wait()
 }
 
-// receiveParked receives rounds messages, sleeping for each; step gets a value when it is about to
-// wait for the next.
+// receiveParked receives rounds messages and sleeps before each. It sends to step before it does.
 func receiveParked(t *testing.T, dev verbs.Device, ch verbs.CompChannel, cq verbs.CQ, qp verbs.QP, rounds int, step chan<- struct{}) {
 	var wc [4]verbs.WC
 	for i := range rounds {
@@ -104,7 +102,7 @@ func testChannelClose(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-// testPeerDestroysQP: a QP whose peer is gone fails instead of waiting for ever.
+// testPeerDestroysQP: a QP fails when its peer is destroyed.
 func testPeerDestroysQP(t *testing.T, open Opener, _ TagOptions) {
 	e, a, _, qa, qb := pair(t, open)
 	a.send(qa, inline(1, verbs.SendSignaled, nil)) // RNR at the peer

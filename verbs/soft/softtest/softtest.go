@@ -1,6 +1,5 @@
-// Package softtest is what tests and simulations do with software devices beyond the device
-// contract: choose how they match tags, cut links, let devices die, let them run ahead of their
-// hosts, look at what they have refused.
+// Package softtest is for tests and simulations: it configures tag matching of software devices,
+// injects faults, makes devices run ahead of their hosts, and reads their counters.
 package softtest
 
 import (
@@ -11,34 +10,36 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 )
 
-// TM is how tag matching works on a device: limits, behaviour that the sources leave open, and
+// TM configures tag matching of a device: limits, behaviour that the specification leaves open, and
 // faults.
 type TM = hook.TM
 
-// WithTM is cfg with tag matching as tm says.
+// WithTM returns cfg with tag matching configured by tm.
 func WithTM(cfg soft.Config, tm TM) soft.Config { return hook.WithTM(cfg, tm).(soft.Config) }
 
-// Break cuts the link between two devices; packets on their way are lost. Any goroutine.
+// Break cuts the link between two devices. Packets on their way are lost. Any goroutine may call
+// it.
 func Break(f *soft.Fabric, a, b *soft.Device) { loop.Break(f, hook.ID(a), hook.ID(b)) }
 
-// Kill lets a device die as a process does: its peers lose their links; it must not be used
-// afterwards except to destroy its objects. Any goroutine.
+// Kill breaks all links of a device, as the end of its process would. After that the device can
+// only destroy its objects. Any goroutine may call it.
 func Kill(f *soft.Fabric, d *soft.Device) { loop.Kill(f, hook.ID(d)) }
 
-// Advance moves a fabric's virtual clock. Any goroutine.
+// Advance moves a fabric's virtual clock. Any goroutine may call it.
 func Advance(f *soft.Fabric, d time.Duration) { loop.Advance(f, d) }
 
-// Step makes a device work once without its host: completions wait in their queues until they are
-// polled. By whoever owns the device.
+// Step makes one pass of a device without its host: completions go into the rings of their queues.
+// The device's owner calls it.
 func Step(d *soft.Device) { hook.Step(d) }
 
-// Idle tells whether a device on Fabrics has nothing to do and nothing to say until something is
-// posted or a peer sends: polls and Steps would find nothing. Completions that wait in their queues
-// are the host's to look for. By whoever owns the device.
+// Idle reports whether a device on the loop wire has nothing to do until something is posted or a
+// peer sends. It does not look for completions in the rings of their queues. The device's owner
+// calls it.
 func Idle(d *soft.Device) bool { return hook.Idle(d) }
 
-// Refusals is how often a message found no receive and had to wait (RNR); every try counts.
+// Refusals returns how often a message found no receive (RNR). Each retry counts.
 func Refusals(d *soft.Device) uint64 { return hook.Refusals(d) }
 
-// CutShort is how many messages had a match and never came whole, since their queue pair failed.
+// CutShort returns how many messages were reported as matched and never became complete, since
+// their queue pair failed.
 func CutShort(d *soft.Device) uint64 { return hook.CutShort(d) }

@@ -1,5 +1,5 @@
-// Package dial makes the connections of a wire in the background: it dials, accepts, authenticates,
-// and sees to it that two devices that dial each other come to one connection.
+// Package dial makes the connections of a wire in the background: it dials, accepts and
+// authenticates, and gives two devices that dial each other at the same time one connection.
 package dial
 
 import (
@@ -8,90 +8,83 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// Config is what a wire gives its connector.
+// Config is what a wire gives its Connector. The functions are called in the background.
 type Config struct {
-	Self     *wire.Address // complete, with what the wire added
-	Secret   []byte
-	Kind     string // the wire's name; both ends must agree
-	Listener net.Listener
-	// dial makes one attempt. Where an address has several candidates it takes another one at each
-	// call.
+	Self     *wire.Address // complete: what the wire adds is there
+	Secret   []byte        // the job's
+	Kind     string        // the wire's name; both ends must have the same
+	Listener net.Listener  // the Connector closes it; nil: nothing is accepted
+	// Dial makes one attempt. Of several addresses of a peer, each call takes the next.
 	Dial func(ctx context.Context, a *wire.Address) (net.Conn, error)
-	// prepare, if not nil, is run on both sides after authentication, in the background: it takes
-	// what the connection needs of this process. Only if both sides have that they go on; who is
-	// short of something is dialled again.
+	// Prepare, if not nil, is called at both ends after authentication and acquires the descriptors
+	// and memory that the connection needs. If an end is short of them, the peer is dialled again.
 	Prepare func(conn net.Conn, peer *wire.Address) (any, error)
-	// upgrade, if not nil, is run after that with what prepare has given. What it returns, or
-	// prepare where there is no upgrade, is closed, if it is an io.Closer, when nobody takes it.
-	// The connector closes conn when something fails. It calls commit once, when nothing but the
-	// peer can fail any more and before it lets the peer know that, and ends if that fails; from
-	// then on it has no time limit.
-	Upgrade func(ctx context.Context, conn net.Conn, peer *wire.Address, initiator bool, prepared any, commit func() error) (any, error)
-	Yields  bool   // another wire can take over: see connPeer.yielded
-	Wake    func() // called when a result waits; any goroutine
-	Log     *slog.Logger
-	Limits  Limits
+	// Upgrade, if not nil, is called when both ends have prepared, with the result of Prepare; its
+	// result replaces that. It calls commit once, when only the peer can still fail, before it
+	// tells the peer so, and fails if commit does. Until commit its time is limited. The Connector
+	// closes conn if Upgrade fails.
+	Upgrade func(conn net.Conn, prepared any, commit func() error) (any, error)
+	Yields  bool          // the peer can be left to another wire: see connPeer.yielded
+	Wake    func()        // called when Take has a result
+	Log     *slog.Logger  // nil: silent
+	Retry   time.Duration // how long failed dials are repeated after the peer's host last answered
 }
 
-// Limits are the connector's bounds; zero fields get defaults.
-type Limits struct {
-	Retry     time.Duration // how long dials that fail are repeated, from the last sign of life of the peer's host
-	strangers int           // connections that have not authenticated yet, at once
-}
-
-// Result is a connection to a peer, dialled or accepted, or the failure of one that connect
+// Result is a connection to a peer, dialled or accepted, or the failure of one that Connect has
 // asked for.
 type Result struct {
 	Peer     *wire.Address
-	Conn     net.Conn
-	Upgraded any
+	Conn     net.Conn // nil with Err
+	Upgraded any      // result of Upgrade or Prepare; closed, if an io.Closer, when nobody takes it
 	Err      error
-	Yielded  bool // of an error: this wire will not connect the two devices, and both know or will learn it
+	Yielded  bool // with Err: this wire never connects the two devices, and the peer comes to know it
 }
 
-// Connector makes the connections of one wire, in the background, and hands them to the owner
-// through take.
+// Connector makes the connections of one wire in the background. The device's owner gets them from
+// Take.
 //
-// There must be one connection for each pair of devices although both may dial at once. Of two
-// dials that cross, the one of the smaller id stays: its device refuses the incoming one as a
-// duplicate, and the other device gives its own dial up when it lets the incoming one in. For this
-// an acceptor adopts a connection only when the dialler has confirmed it, and a dialler confirms
-// only while its dial has not been given up; connPeer says why that is enough.
+// Two devices have one connection even if they dial each other at the same time. Of two such dials
+// that of the device with the smaller ID is kept: this device refuses the incoming connection as a
+// duplicate, and the other device gives up its own dial when it admits the incoming one. To this
+// end an acceptor adopts a connection only after the dialler has confirmed it, and a dialler
+// confirms only if its dial was not given up. connPeer says why that is enough.
 type Connector struct {
-	cfg    Config
+	cfg    Config // constant
 	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	slots  chan struct{} // one for each connection that has not authenticated
+	wg     sync.WaitGroup // all background goroutines
+	slots  chan struct{}  // one element for each accepted connection that has not authenticated
 
 	waiting atomic.Bool // results is not empty
 
 	mu      sync.Mutex
 	closed  bool
 	peers   map[wire.DeviceID]*connPeer
-	results []Result
+	results []Result // for Take, oldest first
 }
+
+// maxStrangers is how many accepted connections may not have authenticated yet.
+const maxStrangers = 64
 
 var errSuperseded = errors.New("the peer's own connection came first")
 
+// New starts a Connector. The owner calls Close.
 func New(cfg Config) *Connector {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Limits.Retry == 0 {
-		cfg.Limits.Retry = 10 * time.Second
-	}
-	if cfg.Limits.strangers == 0 {
-		cfg.Limits.strangers = 64
-	}
-	c := &Connector{cfg: cfg, peers: map[wire.DeviceID]*connPeer{}, slots: make(chan struct{}, cfg.Limits.strangers)}
+	c := &Connector{cfg: cfg, peers: map[wire.DeviceID]*connPeer{}, slots: make(chan struct{}, maxStrangers)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if cfg.Listener != nil {
 		spare := &reserve{}
@@ -101,8 +94,7 @@ func New(cfg Config) *Connector {
 	return c
 }
 
-// Connect starts to dial a, unless there is a connection or one is being made. Its result, good or
-// bad, comes by take.
+// Connect dials a, unless there is a connection or one is being made. Take returns the result.
 func (c *Connector) Connect(a *wire.Address) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,14 +114,7 @@ func (c *Connector) Connect(a *wire.Address) {
 	c.dialIfNeededLocked(p)
 }
 
-// Change alters how connections are made from now on; for tests.
-func (c *Connector) Change(f func(*Config)) {
-	c.mu.Lock() // which comes before each use
-	defer c.mu.Unlock()
-	f(&c.cfg)
-}
-
-// Forget tells that a connection which take gave is gone, so that connect makes a new one.
+// Forget reports that a connection which Take has returned is closed: Connect makes a new one.
 func (c *Connector) Forget(id wire.DeviceID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,10 +124,10 @@ func (c *Connector) Forget(id wire.DeviceID) {
 	}
 }
 
-// Pending tells, cheaply, whether take has something.
+// Pending reports, cheaply, whether Take has results.
 func (c *Connector) Pending() bool { return c.waiting.Load() }
 
-// Take returns what came since the last call. A second connection to the same peer says that the
+// Take returns the results since the last call. If a peer with a connection gets another one, the
 // peer has given up the first.
 func (c *Connector) Take() []Result {
 	c.mu.Lock()
@@ -153,7 +138,7 @@ func (c *Connector) Take() []Result {
 	return r
 }
 
-// Close ends everything in the background, waits for it, and closes what nobody took.
+// Close ends all background goroutines, waits for them, and closes connections that nobody took.
 func (c *Connector) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -168,6 +153,7 @@ func (c *Connector) Close() {
 	}
 }
 
+// discard closes a result that nobody takes.
 func (r *Result) discard() {
 	if cl, ok := r.Upgraded.(io.Closer); ok {
 		_ = cl.Close()
@@ -177,7 +163,19 @@ func (r *Result) discard() {
 	}
 }
 
-// Every has f called at intervals, in the background, until close.
+// Duplicate returns a descriptor of a connection that is not in Go's netpoller, or -1 and an error.
+// The caller owns it.
+func Duplicate(conn syscall.Conn) (fd int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd = -1
+	cerr := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, os.NewSyscallError("fcntl", errors.Join(cerr, err))
+}
+
+// Every calls f in the background every d, until Close.
 func (c *Connector) Every(d time.Duration, f func()) {
 	c.wg.Go(func() {
 		t := time.NewTicker(d)
@@ -193,7 +191,7 @@ func (c *Connector) Every(d time.Duration, f func()) {
 	})
 }
 
-// deliver hands a result to the owner.
+// deliver queues a result for Take.
 func (c *Connector) deliver(r Result) {
 	c.mu.Lock()
 	if c.closed {
@@ -210,8 +208,8 @@ func (c *Connector) deliver(r Result) {
 }
 
 // finish upgrades a confirmed connection and delivers it.
-func (c *Connector) finish(p *connPeer, conn net.Conn, peer *wire.Address, initiator bool) {
-	up, err := c.runUpgrade(conn, peer, initiator)
+func (c *Connector) finish(p *connPeer, conn net.Conn, peer *wire.Address) {
+	up, err := c.runUpgrade(conn, peer)
 	c.mu.Lock()
 	p.upgrading--
 	wanted := p.wanted
@@ -224,7 +222,7 @@ func (c *Connector) finish(p *connPeer, conn net.Conn, peer *wire.Address, initi
 		return
 	}
 	p.wanted, p.pause = false, 0
-	// Who did not ask for it leaves it to the peer whether it is tried again.
+	// An end that has not asked for the connection leaves it to the peer to try again.
 	if err != nil && (wanted || !c.worthAgain(err)) && c.mayYieldLocked(p, err) {
 		p.yielded = err
 	}
@@ -247,17 +245,18 @@ func (c *Connector) finish(p *connPeer, conn net.Conn, peer *wire.Address, initi
 	}
 }
 
-func (c *Connector) runUpgrade(conn net.Conn, peer *wire.Address, initiator bool) (any, error) {
+// runUpgrade calls Prepare and Upgrade, with a time limit until Upgrade commits.
+func (c *Connector) runUpgrade(conn net.Conn, peer *wire.Address) (any, error) {
 	if c.cfg.Prepare == nil && c.cfg.Upgrade == nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, handshakeTime)
 	defer cancel()
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
-	// The deadline alone would let close wait for a silent peer.
+	// The deadline alone would let Close wait for a silent peer.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	// Who has committed cannot know what the peer does: it waits until the peer says or is gone,
-	// however long that takes.
+	// An end that has committed must not give up while the peer may succeed: it waits without limit
+	// until the peer answers or the connection ends.
 	commit := func() error {
 		if !stop() {
 			return ctx.Err()
@@ -265,7 +264,7 @@ func (c *Connector) runUpgrade(conn net.Conn, peer *wire.Address, initiator bool
 		stop = context.AfterFunc(c.ctx, func() { _ = conn.Close() })
 		return conn.SetDeadline(time.Time{})
 	}
-	up, err := c.upgrade(ctx, conn, peer, initiator, commit)
+	up, err := c.upgrade(conn, peer, commit)
 	if !stop() && err == nil {
 		err = context.Canceled
 	}
@@ -279,7 +278,7 @@ func (c *Connector) runUpgrade(conn net.Conn, peer *wire.Address, initiator bool
 	return up, nil
 }
 
-func (c *Connector) upgrade(ctx context.Context, conn net.Conn, peer *wire.Address, initiator bool, commit func() error) (up any, err error) {
+func (c *Connector) upgrade(conn net.Conn, peer *wire.Address, commit func() error) (up any, err error) {
 	if c.cfg.Prepare != nil {
 		up, err = c.cfg.Prepare(conn, peer)
 		if err = Ready(c.cfg.Self, conn, err); err != nil {
@@ -287,7 +286,7 @@ func (c *Connector) upgrade(ctx context.Context, conn net.Conn, peer *wire.Addre
 		}
 	}
 	if c.cfg.Upgrade != nil {
-		return c.cfg.Upgrade(ctx, conn, peer, initiator, up, commit)
+		return c.cfg.Upgrade(conn, up, commit)
 	}
 	return up, nil
 }

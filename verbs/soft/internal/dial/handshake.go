@@ -9,14 +9,15 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// handshakeTime bounds the whole handshake, so that a silent stranger holds nothing for long.
+// handshakeTime limits a handshake, and an upgrade until it commits, so that a silent peer does not
+// hold descriptors for long.
 const handshakeTime = 5 * time.Second
 
-// refusedTime bounds how long a dial that finds no listener is repeated.
+// refusedTime limits how long dials that find no listener are repeated.
 const refusedTime = time.Second
 
-// dialHandshake runs the dialler's side up to the acceptor's accept. claim then decides whether the
-// connection is still wanted; if so the acceptor is told with a confirm.
+// dialHandshake runs the dialler's side of the handshake. After the acceptor's proof it calls claim
+// and, if that returns true, sends the confirm.
 func (c *Connector) dialHandshake(conn net.Conn, peer *wire.Address, claim func() bool) error {
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	h := &hello{kind: c.cfg.Kind, src: c.cfg.Self.ID, dst: peer.ID, srcRank: c.cfg.Self.Rank, dstRank: peer.Rank,
@@ -24,7 +25,7 @@ func (c *Connector) dialHandshake(conn net.Conn, peer *wire.Address, claim func(
 	_, _ = rand.Read(h.nonce[:])
 	raw := h.encode()
 	if _, err := conn.Write(raw); err != nil {
-		// The other side may have refused before it read everything.
+		// The acceptor may have refused and closed before it has read everything.
 		if _, rerr := readMsg(conn, msgChallenge); isReject(rerr) {
 			return rerr
 		}
@@ -58,8 +59,8 @@ func (c *Connector) dialHandshake(conn net.Conn, peer *wire.Address, claim func(
 	return conn.SetDeadline(time.Time{})
 }
 
-// acceptHandshake runs the acceptor's side up to the dialler's proof and returns who dialled, and
-// the message that accepts.
+// acceptHandshake runs the acceptor's side of the handshake up to the dialler's proof. It returns
+// the dialler's address and the acceptor's proof, which accepts the connection.
 func (c *Connector) acceptHandshake(conn net.Conn) (peer *wire.Address, accept []byte, err error) {
 	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	h, raw, err := readHello(conn)
@@ -84,7 +85,7 @@ func (c *Connector) acceptHandshake(conn net.Conn) (peer *wire.Address, accept [
 	return peer, proof(c.cfg.Secret, labelAcceptor, raw, challenge[:]), nil
 }
 
-// checkHello checks whom the dialler wants and who it says it is.
+// checkHello checks whom the dialler wants to reach, and returns who it claims to be.
 func (c *Connector) checkHello(h *hello) (*wire.Address, error) {
 	self := c.cfg.Self
 	switch {

@@ -19,13 +19,13 @@ import (
 //	dialler  -> proof: HMAC-SHA256(secret, dialler's label, hello, challenge)
 //	acceptor -> accept: HMAC-SHA256(secret, acceptor's label, hello, challenge)
 //	dialler  -> confirm
-//	both     -> ready, on wires that take descriptors or memory for a connection, see Ready
+//	both     -> ready, on wires with Config.Prepare, see Ready
 //
 // Either side may answer with reject (a code and a text) and close. The dialler proves first, so
 // that a stranger learns nothing from the acceptor; the labels differ, so that no proof can be
-// reflected; the confirm lets a dialler that has been overtaken by the peer's own dial walk away,
-// see connector. The reject message and the first 12 bytes of hello stay as they are in all
-// versions.
+// reflected; without a confirm the connection ends, so that a dialler can give up when the peer's
+// own dial was faster, see Connector. The reject message and the first 12 bytes of hello are the
+// same in all versions.
 const (
 	helloMagic      = "tagmatch"
 	protocolVersion = 3
@@ -33,7 +33,7 @@ const (
 	nonceSize       = 32
 	macSize         = sha256.Size
 	maxKind         = 16
-	helloFixed      = 1 + 2*16 + 2*4 + nonceSize // without the kind's and the address's bytes
+	helloFixed      = 1 + 2*16 + 2*4 + nonceSize // without prefix, kind and address
 	maxHello        = helloFixed + maxKind + wire.MaxAddressSize
 	maxReject       = 1 + 255
 
@@ -53,31 +53,32 @@ const (
 	msgReady
 )
 
-// msgSize is the size that a message must have; reject has at most maxReject.
+// msgSize is the size of a message's body; a reject has 1 to maxReject bytes.
 var msgSize = [...]int{msgChallenge: nonceSize, msgProof: macSize, msgAccept: macSize, msgConfirm: 0, msgReady: 0}
 
 // rejectCode says why a connection was refused.
 type rejectCode uint8
 
+// Those with capitals are for wires whose Dial finds the reason itself.
 const (
-	rejectMagic rejectCode = 1 + iota
-	rejectVersion
-	rejectKind
-	rejectDestination
-	rejectHello
-	rejectSecret
-	rejectDuplicate // the peer's own dial goes before this one
-	RejectClosing
-	rejectShort     // of descriptors or memory: dial again
-	rejectForbidden // a system call is refused
-	RejectYielded   // the wire leaves this peer to another one
+	rejectMagic       rejectCode = 1 + iota // not this protocol
+	rejectVersion                           // another version of it
+	rejectKind                              // another wire
+	rejectDestination                       // the device is not here
+	rejectHello                             // malformed, or contradicts itself
+	rejectSecret                            // of another job
+	rejectDuplicate                         // the acceptor's own dial is preferred
+	RejectClosing                           // the device is being closed, or cannot connect
+	rejectShort                             // of descriptors or memory: dial again
+	rejectForbidden                         // the kernel forbids a system call
+	RejectYielded                           // the acceptor has left this peer to another wire
 )
 
-// rejectError is a refused connection, on both sides.
+// rejectError is the error of a refused connection at both ends.
 type rejectError struct {
 	code rejectCode
 	text string
-	byUs bool
+	byUs bool // this end has refused
 }
 
 func (e *rejectError) Error() string {
@@ -87,6 +88,7 @@ func (e *rejectError) Error() string {
 	return fmt.Sprintf("the peer refused the connection: %q", e.text) // quoted: a stranger may have written it
 }
 
+// Refuse makes the error of a connection that this end refuses.
 func Refuse(code rejectCode, format string, args ...any) *rejectError {
 	return &rejectError{code: code, text: fmt.Sprintf(format, args...), byUs: true}
 }
@@ -171,7 +173,7 @@ func writeMsg(w io.Writer, t msgType, body []byte) error {
 	return err
 }
 
-// writeReject tells the peer why; whether that arrives does not matter.
+// writeReject tells the peer why the connection is refused, if it can.
 func writeReject(w io.Writer, e *rejectError) {
 	text := e.text[:min(len(e.text), maxReject-1)]
 	_ = writeMsg(w, msgReject, append([]byte{byte(e.code)}, text...))
@@ -179,7 +181,7 @@ func writeReject(w io.Writer, e *rejectError) {
 
 var errOutOfTurn = errors.New("handshake message out of turn")
 
-// readMsg reads a message that must be of type want; a reject comes back as *rejectError.
+// readMsg reads a message that must be of type want. A reject becomes an error of *rejectError.
 func readMsg(r io.Reader, want msgType) ([]byte, error) {
 	var head [3]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -203,8 +205,8 @@ func readMsg(r io.Reader, want msgType) ([]byte, error) {
 	return body, nil
 }
 
-// proof is what the side with that label shows for having the secret. hello and challenge bind it
-// to version, kind, both devices, both ranks and this very connection.
+// proof shows that the side with that label has the secret. hello and challenge bind it to version,
+// kind, devices, ranks and this connection.
 func proof(secret []byte, label string, hello, challenge []byte) []byte {
 	m := hmac.New(sha256.New, secret)
 	m.Write([]byte(label))

@@ -15,41 +15,42 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// connPeer is what the connector knows of one peer; under Connector.mu.
+// connPeer is what the Connector knows of one peer; under Connector.mu.
 //
-// Of dial and incoming at most one is set. Claim, the dialler's right to confirm, is taken under
-// the lock and only while its dial is still the peer's current one. So a device never confirms a
-// connection after it let another one in, and never lets one in without first taking away its own
-// dial's right to confirm. Two connections that cross can then both be adopted only if each device
-// confirmed the one it dialled before it let the other in. For the smaller id that is impossible:
-// while it dials it lets nothing in. (It does so, giving its dial up, once an attempt has failed:
-// it may be that only the peer can reach us.)
+// Why two devices have one connection: of dial and incoming at most one is set. A dialler confirms
+// only if its dial is still connPeer.dial, which it tests and clears under the lock, and a device
+// that admits a connection clears its own dial first. So a device never confirms a connection after
+// it has admitted another one. Of two connections that cross both could be adopted only if each
+// device had confirmed its own before it admitted the other's. The device with the smaller ID does
+// not: while it dials it admits nothing. (Once an attempt of it has failed it does, and gives its
+// dial up: it may be that connections are possible only from the peer.)
 //
-// Where another wire can take over, both ends must yield to it or none. An upgrade ends well only
-// where both devices have committed. A device yields only if the peer cannot be connected: its own
-// upgrade failed before it committed; or the connection ended without the peer's word, which the
-// peer sends when it commits; or the peer has yielded, since it refuses a dial for that, or has
-// come by the other wire. Its own end being closed, the peer's upgrade fails too. A device whose
-// upgrade failed for what may pass (worthAgain) does not yield yet: if it wants the connection it
-// dials again, and yields when its patience ends; if it does not, it leaves that to the peer.
+// Why two devices agree on leaving a wire (to yield): an upgrade succeeds only if both devices have
+// committed. A device yields only if the peer's end cannot succeed either: its own upgrade has
+// failed before it committed; or the connection has ended without the message that the peer sends
+// when it commits; or the peer has yielded, which is known since it refuses a dial for that, or
+// has connected over the other wire. After a failure that may pass (worthAgain) a device does not
+// yield at once: if it wants the connection it dials again, and yields when the time for that is
+// over (patience); if not, it leaves that to the peer.
 type connPeer struct {
 	addr      *wire.Address
-	wanted    bool          // connect asked, and has had no result
-	since     time.Time     // when it was wanted, or its host last let us connect
-	pause     time.Duration // before the next dial, where connections fail after they were made
-	dial      *connDial     // our dial, if one is under way
-	incoming  int           // connections let in that wait for the dialler's confirm
-	upgrading int           // confirmed, and in upgrade
-	live      int           // delivered, and not forgotten
-	yielded   error         // not nil: why this wire leaves the peer to another one, for good
+	wanted    bool          // Connect was called, and has no result yet
+	since     time.Time     // of Connect, or when the peer's host has answered last
+	pause     time.Duration // before the next dial, if connections fail after authentication
+	dial      *connDial     // this device's dial under way that may still confirm; nil: none
+	incoming  int           // admitted connections that the dialler has not confirmed yet
+	upgrading int           // confirmed connections in finish
+	live      int           // connections that Take returns or has returned, until Forget
+	yielded   error         // why this wire has left the peer to another wire, for good; nil: it has not
 }
 
-// connDial is one dial with its retries.
+// connDial is a dial with its retries.
 type connDial struct {
 	cancel context.CancelFunc
-	failed bool // an attempt has failed to reach the peer
+	failed bool // an attempt has ended without an answer of the peer
 }
 
+// peerLocked returns the entry of a peer, which it makes if there is none.
 func (c *Connector) peerLocked(a *wire.Address) *connPeer {
 	p := c.peers[a.ID]
 	if p == nil {
@@ -59,14 +60,14 @@ func (c *Connector) peerLocked(a *wire.Address) *connPeer {
 	return p
 }
 
-// dropIdleLocked keeps the table to peers that have or want a connection.
+// dropIdleLocked deletes the entry of a peer with nothing to remember.
 func (c *Connector) dropIdleLocked(p *connPeer) {
 	if p.yielded == nil && !p.wanted && p.dial == nil && p.incoming == 0 && p.upgrading == 0 && p.live == 0 {
 		delete(c.peers, p.addr.ID)
 	}
 }
 
-// dialIfNeededLocked starts a dial when one is wanted and nothing else is under way.
+// dialIfNeededLocked starts a dial if a connection is wanted and none exists or is being made.
 func (c *Connector) dialIfNeededLocked(p *connPeer) {
 	if c.closed || !p.wanted || p.dial != nil || p.incoming > 0 || p.upgrading > 0 || p.live > 0 {
 		return
@@ -78,7 +79,7 @@ func (c *Connector) dialIfNeededLocked(p *connPeer) {
 	c.wg.Go(func() { c.runDial(ctx, p, d, pause) })
 }
 
-// giveUpLocked takes our dial's right to confirm.
+// giveUpLocked gives up this device's dial, which then cannot confirm any more.
 func (p *connPeer) giveUpLocked() {
 	if p.dial != nil {
 		p.dial.cancel()
@@ -86,14 +87,14 @@ func (p *connPeer) giveUpLocked() {
 	}
 }
 
-// mayYieldLocked decides whether a connection that failed after its confirm is the last one: not
-// while another one may come up.
+// mayYieldLocked reports whether the failure of a confirmed connection makes this device yield: not
+// while another connection to the peer may succeed, and not if its process has ended.
 func (c *Connector) mayYieldLocked(p *connPeer, err error) bool {
 	return c.cfg.Yields && p.yielded == nil && p.upgrading == 0 && p.live == 0 && !errors.Is(err, verbs.ErrPeerEnded)
 }
 
-// Yield leaves a peer to another wire, because of why. It does nothing and returns false while
-// there is a connection.
+// Yield leaves a peer to another wire, because of why, unless there is a connection: then it
+// returns false.
 func (c *Connector) Yield(a *wire.Address, why error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,11 +107,11 @@ func (c *Connector) Yield(a *wire.Address, why error) bool {
 	return true
 }
 
-// lastPause is the longest between two dials.
+// lastPause is the longest pause between two dials.
 const lastPause = 200 * time.Millisecond
 
-// runDial dials, after a time, until there is a connection, the dial was given up, or it is
-// hopeless.
+// runDial waits for a time and then dials until there is a connection, the dial is given up, or
+// another attempt is pointless (again).
 func (c *Connector) runDial(ctx context.Context, p *connPeer, d *connDial, after time.Duration) {
 	defer d.cancel()
 	if after > 0 {
@@ -122,14 +123,14 @@ func (c *Connector) runDial(ctx context.Context, p *connPeer, d *connDial, after
 	for pause := time.Millisecond; ; pause = min(2*pause, lastPause) {
 		conn, err := c.attempt(ctx, p, d)
 		if err == nil {
-			c.finish(p, conn, p.addr, true)
+			c.finish(p, conn, p.addr)
 			return
 		}
 		if !c.again(p, d, err) {
 			return
 		}
 		if isReject(err) {
-			pause = max(pause, 10*time.Millisecond) // the peer's own dial comes within that, as a rule
+			pause = max(pause, 10*time.Millisecond) // usually enough for the peer's own dial to arrive
 		}
 		select {
 		case <-ctx.Done():
@@ -138,7 +139,7 @@ func (c *Connector) runDial(ctx context.Context, p *connPeer, d *connDial, after
 	}
 }
 
-// attempt dials once. With success the connection is confirmed and counted as upgrading.
+// attempt dials once. A connection that it returns is confirmed and counted in connPeer.upgrading.
 func (c *Connector) attempt(ctx context.Context, p *connPeer, d *connDial) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.attemptTime(p))
 	defer cancel()
@@ -151,7 +152,7 @@ func (c *Connector) attempt(ctx context.Context, p *connPeer, d *connDial) (net.
 	err = c.dialHandshake(conn, p.addr, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		// From here on nothing may end the connection but a failure of its own.
+		// After stop neither the time limit nor a given-up dial ends the connection.
 		claimed = p.dial == d && !c.closed && stop()
 		if claimed {
 			p.dial = nil
@@ -167,7 +168,7 @@ func (c *Connector) attempt(ctx context.Context, p *connPeer, d *connDial) (net.
 	if claimed {
 		c.unclaim(p, d)
 	}
-	if ctx.Err() == context.DeadlineExceeded { // its kernel has answered: the process is stopped, perhaps, and not lost
+	if ctx.Err() == context.DeadlineExceeded { // the host has accepted: its process may only be stopped
 		c.mu.Lock()
 		p.since = time.Now()
 		c.mu.Unlock()
@@ -175,15 +176,16 @@ func (c *Connector) attempt(ctx context.Context, p *connPeer, d *connDial) (net.
 	return nil, err
 }
 
-// attemptTime bounds one attempt, and the last one by the time that is left.
+// attemptTime is the time limit of one attempt: no more than is left of Config.Retry, but at least
+// minAttempt.
 func (c *Connector) attemptTime(p *connPeer) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left := c.cfg.Limits.Retry - time.Since(p.since)
+	left := c.cfg.Retry - time.Since(p.since)
 	return min(handshakeTime, max(left, minAttempt))
 }
 
-// minAttempt is enough for an attempt at a peer that is there.
+// minAttempt is enough to connect to a peer that is alive.
 const minAttempt = 500 * time.Millisecond
 
 // unclaim takes back the claim of a connection whose confirm could not be sent.
@@ -196,7 +198,8 @@ func (c *Connector) unclaim(p *connPeer, d *connDial) {
 	}
 }
 
-// again decides whether a failed dial is repeated; if not and it is still wanted the owner is told.
+// again reports whether a failed dial is to be repeated. If it is not, but the connection is still
+// wanted, again delivers the failure.
 func (c *Connector) again(p *connPeer, d *connDial, err error) bool {
 	c.mu.Lock()
 	if p.dial != d || c.closed {
@@ -226,25 +229,26 @@ func (c *Connector) again(p *connPeer, d *connDial, err error) bool {
 	return false
 }
 
-// patience is how long dials that end with err are repeated. A device listens before anybody learns
-// of its address: where nobody does, its process has most likely ended. What the kernel does not
-// allow a process now it hardly allows later.
+// patience is how long dials that fail with err are repeated. A device listens before it publishes
+// its address: if nothing listens there, its process has most likely ended. What the kernel forbids
+// it is unlikely to allow later.
 func (c *Connector) patience(err error) time.Duration {
 	var r *rejectError
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &r) && r.code == rejectForbidden {
-		return min(c.cfg.Limits.Retry, refusedTime)
+		return min(c.cfg.Retry, refusedTime)
 	}
-	return c.cfg.Limits.Retry
+	return c.cfg.Retry
 }
 
-// passing tells whether what a connection was refused for may pass.
+// passing reports whether the reason for which a connection was refused may pass.
 func passing(code rejectCode) bool {
 	return code == rejectDuplicate || code == rejectShort || code == rejectForbidden
 }
 
-// worthAgain tells whether a connection that failed after it was made is to be dialled again: one
-// end is short of something, or has gone for reasons that a dial will show. What the kernel refuses
-// is worth no time where another wire can take over.
+// worthAgain reports whether a peer is to be dialled again after the upgrade of a connection has
+// failed: an end was short of something, or the connection has ended without a reason, which the
+// next dial will show. Where another wire can be used, it is not worth waiting for what the kernel
+// forbids.
 func (c *Connector) worthAgain(err error) bool {
 	var r *rejectError
 	if errors.As(err, &r) {
@@ -258,6 +262,7 @@ func (c *Connector) worthAgain(err error) bool {
 	return false
 }
 
+// failure is the error that the owner gets for a peer that cannot be connected.
 func (c *Connector) failure(peer *wire.Address, err error) error {
 	if !isReject(err) {
 		_, err = lack(c.cfg.Self, err)
@@ -265,8 +270,8 @@ func (c *Connector) failure(peer *wire.Address, err error) error {
 	return fmt.Errorf("%s: %w to %v: %w", c.cfg.Kind, verbs.ErrUnreachable, peer, err)
 }
 
-// acceptLoop takes connections. It takes no more than slots has room for strangers: the others wait
-// in the kernel's queue, where they cost nothing.
+// acceptLoop accepts connections, while fewer than maxStrangers have not authenticated: the others
+// wait in the listener's backlog, where they cost this process nothing.
 func (c *Connector) acceptLoop(spare *reserve) {
 	defer spare.empty()
 	for {
@@ -291,24 +296,24 @@ func (c *Connector) acceptLoop(spare *reserve) {
 		if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			return
 		}
-		select { // most likely out of descriptors: what others free helps us
+		select { // most likely out of descriptors: others may free some
 		case <-time.After(50 * time.Millisecond):
 		case <-c.ctx.Done():
 		}
 	}
 }
 
-// serve handles one incoming connection.
+// serve authenticates one incoming connection and finishes it.
 func (c *Connector) serve(conn net.Conn) {
 	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
 	defer stop()
 	peer, accept, err := c.acceptHandshake(conn)
-	<-c.slots // it has authenticated, or is done
+	<-c.slots // no stranger any more
 	if err != nil {
 		c.drop(conn, peer, err)
 		return
 	}
-	p, rej := c.letIn(peer)
+	p, rej := c.admit(peer)
 	if rej != nil {
 		c.drop(conn, peer, rej)
 		return
@@ -324,11 +329,11 @@ func (c *Connector) serve(conn net.Conn) {
 		c.drop(conn, peer, errors.Join(err, c.ctx.Err()))
 		return
 	}
-	c.finish(p, conn, peer, false)
+	c.finish(p, conn, peer)
 }
 
-// letIn decides about an authenticated incoming connection; see connPeer.
-func (c *Connector) letIn(peer *wire.Address) (*connPeer, *rejectError) {
+// admit decides whether to take an authenticated incoming connection; see connPeer.
+func (c *Connector) admit(peer *wire.Address) (*connPeer, *rejectError) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -347,7 +352,8 @@ func (c *Connector) letIn(peer *wire.Address) (*connPeer, *rejectError) {
 	return p, nil
 }
 
-// adopt ends the wait for a connection's confirm.
+// adopt is called when an admitted connection was confirmed, or was not. It returns true if the
+// connection is to be finished.
 func (c *Connector) adopt(p *connPeer, confirmed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -361,9 +367,8 @@ func (c *Connector) adopt(p *connPeer, confirmed bool) bool {
 	return false
 }
 
-// drop refuses an incoming connection. One that failed for reasons of its own disturbs nobody: it
-// is a debug message, except for a wrong secret or version, which the user of a job that hangs
-// wants to see.
+// drop refuses and closes an incoming connection, which is logged at debug level. A wrong secret or
+// version is a warning: it may be the reason why a job hangs.
 func (c *Connector) drop(conn net.Conn, peer *wire.Address, err error) {
 	level := c.cfg.Log.Debug
 	var r *rejectError

@@ -13,47 +13,40 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// What an end lacks itself says nothing about the other: it is tried again, and named for what it
-// is, on both sides.
-
-// lack says for people what err is, where this process or its host is short of something, and under
-// which code the other end is told. The code is 0 where err is nothing of that kind.
+// lack explains err if it says that this process or its host is short of something, or is forbidden
+// something, and returns the code to refuse a connection with for that. For all other errors the
+// code is 0. It does not mean that the peer is lost: who dials tries again.
 func lack(a *wire.Address, err error) (rejectCode, error) {
 	rank := a.Rank
-	is := func(list ...syscall.Errno) bool {
-		for _, e := range list {
-			if errors.Is(err, e) {
-				return true
-			}
-		}
-		return false
-	}
-	switch {
-	case is(syscall.EMFILE):
+	var errno syscall.Errno
+	errors.As(err, &errno)
+	switch errno {
+	case syscall.EMFILE:
 		return rejectShort, fmt.Errorf("rank %d has no file descriptor left, raise its limit (ulimit -n): %w", rank, err)
-	case is(syscall.ENFILE):
+	case syscall.ENFILE:
 		return rejectShort, fmt.Errorf("the host of rank %d has no file descriptor left: %w", rank, err)
-	case is(syscall.ENOMEM, syscall.ENOBUFS):
+	case syscall.ENOMEM, syscall.ENOBUFS:
 		return rejectShort, fmt.Errorf("rank %d has no memory left: %w", rank, err)
-	case is(syscall.EPERM, syscall.EACCES, syscall.ENOSYS):
+	case syscall.EPERM, syscall.EACCES, syscall.ENOSYS:
 		return rejectForbidden, fmt.Errorf("the kernel refuses rank %d a system call, for a seccomp filter as in a container, or a firewall or route: %w", rank, err)
 	}
 	return 0, err
 }
 
-// Ready tells the other end that this one has what the connection takes here, where err is nil, or
-// what it lacks, and hears the same of it. Only if both have it there is no error.
+// Ready exchanges with the other end whether both have what the connection needs: err is what this
+// end, a, has failed with. It returns nil only if neither end has failed.
 func Ready(a *wire.Address, conn net.Conn, err error) error {
 	if err != nil {
 		code, why := lack(a, err)
 		if code != 0 {
-			why = Refuse(code, "%v", why)
-			writeReject(conn, Refuse(code, "%v", why))
+			r := Refuse(code, "%v", why)
+			writeReject(conn, r)
+			err = r
 		} else {
 			writeReject(conn, Refuse(RejectClosing, "rank %d: %v", a.Rank, err))
 		}
-		_, _ = readMsg(conn, msgReady) // a connection closed with something unread in it might not deliver this
-		return why
+		_, _ = readMsg(conn, msgReady) // closed with unread input, a socket may lose the reject
+		return err
 	}
 	if err := writeMsg(conn, msgReady, nil); err != nil {
 		return err
@@ -62,9 +55,9 @@ func Ready(a *wire.Address, conn net.Conn, err error) error {
 	return err
 }
 
-// reserve is a descriptor that is kept for when there are none: with it a connection can be
-// accepted and refused, so that who dialled learns what the matter is, and tries again. Owned by
-// acceptLoop.
+// reserve is a descriptor that is kept open for when the process has no others: closing it allows
+// to accept a connection and refuse it, so that the dialler learns the reason and tries again. Only
+// acceptLoop uses it.
 type reserve struct{ f *os.File }
 
 func (r *reserve) fill() (err error) {
@@ -81,16 +74,16 @@ func (r *reserve) empty() {
 	}
 }
 
-// short tells whether err says that this process or its host lacks something.
+// short reports whether err says that this process or its host is short of something.
 func (c *Connector) short(err error) bool {
 	code, _ := lack(c.cfg.Self, err)
 	return code == rejectShort
 }
 
-// acceptShort accepts a connection in place of the reserve, if one waits: the kernel refuses an
-// accept for want of descriptors before it looks, and a reserve given up to wait for a connection
-// would be anybody's. (Nor does acceptLoop wait for one without the reserve.) It returns the
-// connection if it turns out that there are descriptors again.
+// acceptShort accepts and refuses a connection in exchange for the reserve, or returns it if there
+// are descriptors again. It does so only if a connection waits: accept fails without descriptors
+// before it looks for one, and while it waited without the reserve, another part of the process
+// could take the descriptor. (Hence acceptLoop does not wait without the reserve either.)
 func (c *Connector) acceptShort(r *reserve, short error) (net.Conn, error) {
 	if !dialled(c.cfg.Listener) {
 		return nil, short
@@ -105,14 +98,13 @@ func (c *Connector) acceptShort(r *reserve, short error) (net.Conn, error) {
 	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 	writeReject(conn, Refuse(code, "%v", why))
 	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-	_, _, _ = readHello(conn) // see Ready
+	_, _, _ = readHello(conn) // so that the reject is not lost, see Ready
 	_ = conn.Close()
 	_ = r.fill() // acceptLoop tries again
 	return nil, short
 }
 
-// dialled tells whether a connection waits at l; a listener that cannot tell has one. After a
-// signal it is asked again the next time.
+// dialled reports whether a connection waits at l. It assumes one where that cannot be found out.
 func dialled(l net.Listener) bool {
 	s, ok := l.(syscall.Conn)
 	if !ok {

@@ -17,7 +17,7 @@ import (
 // short makes a connector's first n preparations fail with err, and counts all.
 func short(n int64, err error, tries *atomic.Int64) func(*Config) {
 	return func(c *Config) {
-		c.Limits.Retry = 300 * time.Millisecond
+		c.Retry = 300 * time.Millisecond
 		c.Prepare = func(net.Conn, *wire.Address) (any, error) {
 			if tries.Add(1) <= n {
 				return nil, err
@@ -89,7 +89,7 @@ func TestUnfitIsFinal(t *testing.T) {
 func TestSilentIsNotLost(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	a := newConnEnd(t, 0, 1, func(c *Config) { c.Limits.Retry = 100 * time.Millisecond })
+	a := newConnEnd(t, 0, 1, func(c *Config) { c.Retry = 100 * time.Millisecond })
 	a.Connect(&wire.Address{ID: wire.DeviceID{9}, Rank: 3, TCP: []string{ln.Addr().String()}})
 	for range 3 { // each attempt takes longer than that
 		conn, err := ln.Accept()

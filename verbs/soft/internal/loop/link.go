@@ -13,26 +13,25 @@ import (
 type link struct {
 	wire, peer *Wire
 	out, in    *packetQueue
-	mem        wire.RemoteMemory
-	hold       int // polls to keep still
-	refused    int // sends refused in a row
-	downTold   bool
-	closed     bool
+	mem        wire.RemoteMemory // see Options.Direct; nil without that
+	hold       int               // polls in which nothing is delivered (Options.MaxDelay)
+	refused    int               // Sends refused in a row (Options.MaxRefuse)
+	downTold   bool              // LinkDown was called
+	closed     bool              // Close was called
 }
 
-// packetQueue carries packets in one direction. Slots from head to next have been received and may
-// still be lent.
+// packetQueue carries packets in one direction.
 type packetQueue struct {
-	ready atomic.Int32 // nonzero: packets or an end to look at
+	ready atomic.Int32 // packets that were not received, and 1 for the end: 0: nothing to look at
 	mu    struct {
 		sync.Mutex
-		slots    []packet
-		head     uint32
-		next     uint32
+		slots    []packet // a ring
+		head     uint32   // slots from here to next are received and may still be lent
+		next     uint32   // slots from here to tail are to be received
 		tail     uint32
-		end      error // after the packets, or at once when killed
-		killed   bool
-		wantRoom bool
+		end      error // nil: the queue is open
+		killed   bool  // end counts at once, not after the packets
+		wantRoom bool  // a Send has found no room since the last release
 	}
 }
 
@@ -47,12 +46,12 @@ func newPacketQueue(n int) *packetQueue {
 	return q
 }
 
-// put adds a packet; false when there is no room.
+// put adds a packet. It returns false if there is no room.
 func (q *packetQueue) put(h *wire.Header, head, body []byte) bool {
 	q.mu.Lock()
 	if q.mu.end != nil {
 		q.mu.Unlock()
-		return true // into the void: the end is on its way to the sender too
+		return true // lost: the sender will see the end too
 	}
 	if q.mu.tail-q.mu.head == uint32(len(q.mu.slots)) {
 		q.mu.wantRoom = true
@@ -71,7 +70,8 @@ func (q *packetQueue) put(h *wire.Header, head, body []byte) bool {
 	return true
 }
 
-// peek returns the next packet to receive. It stays as it is until release.
+// peek returns the next packet to receive, which stays valid until release, or nil and, if the
+// queue has ended, why.
 func (q *packetQueue) peek() (p *packet, end error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,7 +89,7 @@ func (q *packetQueue) take() {
 	q.ready.Add(-1)
 }
 
-// release frees received packets. It reports whether the sender had found no room.
+// release frees received packets. It reports whether a Send has found no room before.
 func (q *packetQueue) release() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,7 +112,7 @@ func (q *packetQueue) poison() {
 	}
 }
 
-// finish ends the queue after what is in it.
+// finish ends the queue after the packets in it.
 func (q *packetQueue) finish(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -122,7 +122,7 @@ func (q *packetQueue) finish(err error) {
 	}
 }
 
-// kill ends the queue at once.
+// kill ends the queue at once; the packets in it are lost.
 func (q *packetQueue) kill(err error) {
 	q.finish(err)
 	q.mu.Lock()
@@ -130,13 +130,13 @@ func (q *packetQueue) kill(err error) {
 	q.mu.Unlock()
 }
 
-func (q *packetQueue) dead() bool {
+func (q *packetQueue) ended() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.mu.end != nil
 }
 
-// deliver hands packets to the device, as the fabric's dice allow.
+// deliver gives packets to the device, as far as the fabric's random delays allow.
 func (l *link) deliver(budget int) int {
 	if l.downTold || l.closed {
 		return 0
@@ -144,7 +144,7 @@ func (l *link) deliver(budget int) int {
 	opts := &l.wire.f.opts
 	if l.hold > 0 {
 		l.hold--
-		l.wire.signal() // an armed owner must not sleep over a delivery that was put off
+		l.wire.signal() // the delayed delivery needs another poll
 		return 0
 	}
 	if opts.MaxBurst > 0 {
@@ -163,11 +163,8 @@ func (l *link) deliver(budget int) int {
 			}
 			break
 		}
-		if uint64(len(p.buf)) != uint64(p.h.Length) {
-			p.h.Length = uint32(len(p.buf))
-		}
 		if ok, _ := l.wire.env.Receiver.Receive(l, &p.h, p.buf); !ok {
-			return n // waits for a receive; posting one wakes
+			return n // posting a receive wakes the owner
 		}
 		l.in.take()
 		n++
@@ -199,7 +196,7 @@ func (l *link) MaxPayload() int     { return l.wire.f.opts.MaxPayload }
 func (l *link) MaxReadPayload() int { return l.MaxPayload() }
 
 func (l *link) Memory() wire.RemoteMemory {
-	if l.mem == nil || l.in.dead() {
+	if l.mem == nil || l.in.ended() {
 		return nil
 	}
 	return l.mem

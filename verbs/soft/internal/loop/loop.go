@@ -1,4 +1,5 @@
-// Package loop is the wire inside one process: seeded, deterministic, and able to fail on demand.
+// Package loop is the wire between devices of one process. It is deterministic for a seed, and can
+// delay, refuse and cut what it carries.
 package loop
 
 import (
@@ -15,21 +16,21 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// Options say how a Fabric behaves. The zero value delivers every packet at the receiver's
-// next poll.
+// Options are those of a Fabric. The zero value delivers every packet at the receiver's next poll.
 type Options struct {
-	Seed       uint64        // of all random decisions; a test that polls from one goroutine replays exactly
-	MaxDelay   int           // a link may keep still for up to so many polls of its receiver
-	MaxBurst   int           // most packets that a link delivers in one poll; 0: all
-	MaxRefuse  int           // a send may find no room for up to so many times in a row
-	MaxPayload int           // bytes of one packet; default 8 KiB
-	Queue      int           // packets that a link holds in each direction; default 64
-	Step       time.Duration // virtual clock: so much passes at each poll of any device; 0: the real clock
-	// Stepped receives packets only in softtest.Step, so that a test decides how far a device runs
-	// ahead of its host.
+	Seed       uint64 // of all random decisions; one goroutine that polls all devices can be replayed
+	MaxDelay   int    // after a delivery a link is silent for 0 to so many polls of its receiver
+	MaxBurst   int    // most packets that a link delivers in one poll; 0: no limit
+	MaxRefuse  int    // most Sends in a row that are refused although there is room
+	MaxPayload int    // bytes of one packet; default 8 KiB
+	Queue      int    // packets that a link holds in each direction; default 64
+	// Step is how far each poll of any device advances the virtual clock; 0: the real clock.
+	Step time.Duration
+	// Stepped devices receive packets only in softtest.Step, so that a test decides how far a
+	// device runs ahead of its host.
 	Stepped bool
-	// Direct lets devices read each other's memory, as on shared memory. Only for tests that use
-	// all devices from one goroutine.
+	// Direct lets devices read each other's memory as the shm wire does. One goroutine must then
+	// use all devices.
 	Direct bool
 }
 
@@ -48,7 +49,7 @@ type Fabric struct {
 
 var lastFabric atomic.Uint64
 
-// NewFabric makes a fabric.
+// NewFabric makes a fabric without devices.
 func NewFabric(opts Options) *Fabric {
 	if opts.MaxPayload <= 0 {
 		opts.MaxPayload = 8 << 10
@@ -62,7 +63,7 @@ func NewFabric(opts Options) *Fabric {
 	return f
 }
 
-// Clock is the virtual clock, or nil.
+// Clock returns the fabric's virtual clock in nanoseconds, or nil if it has none.
 func Clock(f *Fabric) func() int64 {
 	if f.opts.Step == 0 {
 		return nil
@@ -79,7 +80,7 @@ var (
 	errClosed     = fmt.Errorf("the peer's device was closed: %w", verbs.ErrPeerClosed)
 )
 
-// Break cuts the link between two devices; packets on their way are lost.
+// Break cuts the link between two devices. Packets on their way are lost.
 func Break(f *Fabric, a, b wire.DeviceID) {
 	f.mu.Lock()
 	p := f.mu.pairs[pairKey(a, b)]
@@ -89,8 +90,8 @@ func Break(f *Fabric, a, b wire.DeviceID) {
 	}
 }
 
-// Kill lets a device die as a process does: its peers lose their links; it must not be used
-// afterwards except to destroy its objects.
+// Kill breaks all links of a device, as the end of its process would. After that the device can
+// only destroy its objects.
 func Kill(f *Fabric, d wire.DeviceID) {
 	f.mu.Lock()
 	delete(f.mu.devices, d)
@@ -118,7 +119,7 @@ func pairKey(a, b wire.DeviceID) [2]wire.DeviceID {
 	return [2]wire.DeviceID{a, b}
 }
 
-// pair is the connection of two devices: a queue in each direction.
+// pair is the connection of two devices, each of which has one end.
 type pair struct {
 	ends [2]*link
 }
@@ -135,18 +136,19 @@ func (p *pair) cut(err error) {
 type Wire struct {
 	f        *Fabric
 	env      wire.Env
-	regions  *mem.Table // of the device
-	links    []*link    // owned by the device's owner
-	rng      *rand.Rand
-	armed    atomic.Bool
-	hasNew   atomic.Bool
-	Stepping bool // the device makes a step: see Options.Stepped
+	regions  *mem.Table  // of the device
+	links    []*link     // the device's owner's; the first is polled first
+	rng      *rand.Rand  // the device's owner's
+	armed    atomic.Bool // arrivals wake the notifier
+	hasNew   atomic.Bool // mu.added is not empty
+	Stepping bool        // receive although the fabric is Stepped; the device's owner's
 	mu       struct {
 		sync.Mutex
-		added []*link // by peers
+		added []*link // made by peers, not in links yet
 	}
 }
 
+// New makes a device's wire.
 func New(f *Fabric, env wire.Env, regions *mem.Table) *Wire {
 	w := &Wire{f: f, env: env, regions: regions}
 	env.Self.Loop = f.id
@@ -175,7 +177,7 @@ func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	key := pairKey(w.env.Self.ID, a.ID)
-	if p := f.mu.pairs[key]; p != nil && !p.ends[0].in.dead() {
+	if p := f.mu.pairs[key]; p != nil && !p.ends[0].in.ended() {
 		w.adopt()
 		for _, e := range p.ends {
 			if e.wire == w {
@@ -208,7 +210,7 @@ func newPair(a, b *Wire) *pair {
 	p := &pair{}
 	p.ends[0] = &link{wire: a, peer: b, out: q1, in: q2}
 	p.ends[1] = &link{wire: b, peer: a, out: q2, in: q1}
-	if a == b { // to ourselves: what goes out comes in
+	if a == b { // the device itself: one end, whose queues are the same
 		p.ends[0].in = q1
 		p.ends[1] = p.ends[0]
 	}
@@ -219,7 +221,7 @@ func newPair(a, b *Wire) *pair {
 	return p
 }
 
-// adopt takes over links that peers have made.
+// adopt adds the links that peers have made.
 func (w *Wire) adopt() {
 	if !w.hasNew.Load() {
 		return
@@ -249,20 +251,10 @@ func (w *Wire) Poll(budget int) int {
 			break
 		}
 	}
-	w.turn(n >= budget)
+	if n >= budget {
+		wire.Rotate(w.links)
+	}
 	return n
-}
-
-// turn drops links that are over and, after a full poll, lets another link be first.
-func (w *Wire) turn(full bool) {
-	if !full {
-		return
-	}
-	if len(w.links) > 1 {
-		first := w.links[0]
-		copy(w.links, w.links[1:])
-		w.links[len(w.links)-1] = first
-	}
 }
 
 func (w *Wire) Release() {
@@ -283,7 +275,7 @@ func (w *Wire) Pending() bool {
 	return w.hasNew.Load() || slices.ContainsFunc(w.links, func(l *link) bool { return l.in.ready.Load() != 0 })
 }
 
-// Expects tells whether something has come that was not received. The end of a link is told once.
+// Expects reports whether packets, or the end of a link, have arrived and were not received yet.
 func (w *Wire) Expects() bool {
 	return w.hasNew.Load() || slices.ContainsFunc(w.links, func(l *link) bool {
 		return !l.downTold && !l.closed && l.in.ready.Load() != 0

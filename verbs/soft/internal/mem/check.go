@@ -5,24 +5,24 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Contains says that part, which is not empty, lies in all of b.
+// Contains reports whether all of part, which must not be empty, lies in b.
 func Contains(b, part []byte) bool {
 	if len(b) == 0 || len(part) == 0 {
 		return false
 	}
-	off := AddrOf(part) - AddrOf(b) // wraps for what lies before
+	off := AddrOf(part) - AddrOf(b) // a part before b wraps to a large number
 	return off < uint64(len(b)) && uint64(len(part)) <= uint64(len(b))-off
 }
 
-// Covers says that region key is there, has the rights in need and holds all of b. It is for checks
-// of a build with -tags invariants, and looks at what those have written down.
+// Covers reports whether region key is registered, has the rights in need and holds all of b. It is
+// only for a build with -tags invariants, and uses the records of its checks.
 func (t *Table) Covers(key uint32, b []byte, need verbs.AccessFlags) bool {
 	return t.inv.covers(key, b, need)
 }
 
-// checks are those of a Table.
+// checks are records of a Table's regions beside its own, for a build with -tags invariants.
 type checks struct {
-	live map[uint32]check
+	live map[uint32]check  // by key
 	gens map[uint32]uint32 // by index: generation of the last key
 }
 
@@ -49,7 +49,7 @@ func (c *checks) registered(r *Region) {
 
 func (c *checks) removed(rkey uint32) { delete(c.live, rkey) }
 
-// invalidated takes away what peers may do.
+// invalidated removes the rights of peers.
 func (c *checks) invalidated(rkey uint32) {
 	r := c.live[rkey]
 	r.access &= verbs.AccessLocalWrite

@@ -6,21 +6,20 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// Slot is one registered memory region as peers see it. Slots may lie in memory shared with
-// peers, which map it read-only; all fields are accessed atomically. gen is the rkey while the
-// region is valid, else 0.
+// Slot is one registered memory region as peers see it. Slots may lie in shared memory that peers
+// map read-only. All fields are accessed atomically.
 type Slot struct {
-	gen    uint32
+	rkey   uint32 // 0: not registered, or invalidated
 	access uint32 // verbs.AccessFlags
 	addr   uint64 // of the first byte, in the owner's address space
-	length uint64
+	length uint64 // bytes
 	_      uint64
 }
 
-// A key is the index of a slot and a generation. A slot is used again when more than rest
-// others have become free before it, and then has the next generation: so a key comes back only
-// after 4,095 x 2^14 registrations, 67 million, however many regions are live meanwhile. A peer's
-// late request with an old key must not hit a new region.
+// A key is the index of a slot and, above it, a generation, so that a peer's late request with an
+// old key does not reach a new region. Free slots are used again in the order in which they became
+// free, and only while more than rest of them are free: a key comes back after 4,095 x 2^14
+// registrations (67 million), however many regions are registered meanwhile.
 const (
 	IndexBits = 20
 	IndexMask = Slots - 1
@@ -33,19 +32,19 @@ const (
 	// SlotBytes is the size of a slot in shared memory.
 	SlotBytes = 32
 
-	// PieceSlots is how many slots come into being at once, 128 KiB of them.
+	// PieceSlots is how many slots are allocated at once, 128 KiB of them.
 	PieceSlots = 1 << 12
 	PieceBytes = PieceSlots * SlotBytes
 	pieces     = Slots / PieceSlots
 )
 
-// Piece is a part of a table.
+// Piece is a part of a table's slots.
 type Piece [PieceSlots]Slot
 
-// Dir finds the pieces of a table; those that do not exist are nil.
+// Dir lists the pieces of a table; those that were not needed yet are nil.
 type Dir [pieces]*Piece
 
-// At is the slot that a key or an index names, or nil.
+// At returns the slot of a key or an index, or nil if its piece does not exist.
 func (d *Dir) At(key uint32) *Slot {
 	i := key & IndexMask
 	if p := d[i/PieceSlots]; p != nil {
@@ -54,16 +53,16 @@ func (d *Dir) At(key uint32) *Slot {
 	return nil
 }
 
-// Allows reports whether a peer whose slot for rkey is s, or nil, lets n bytes at addr of
-// that region be accessed with need. It is safe against changes by the peer meanwhile; to know that
-// data copied afterwards was valid, ask again after the copy.
+// Allows reports whether s, a peer's slot for rkey or nil, allows access to n bytes at addr with
+// the rights in need. The peer may change the slot meanwhile. Who copies data after Allows must
+// call it once more after the copy to know that the data is valid.
 func Allows(s *Slot, rkey uint32, addr, n uint64, need verbs.AccessFlags) bool {
-	if s == nil || rkey == 0 || atomic.LoadUint32(&s.gen) != rkey {
+	if s == nil || rkey == 0 || atomic.LoadUint32(&s.rkey) != rkey {
 		return false
 	}
 	start, size := atomic.LoadUint64(&s.addr), atomic.LoadUint64(&s.length)
 	access := verbs.AccessFlags(atomic.LoadUint32(&s.access))
-	if atomic.LoadUint32(&s.gen) != rkey {
+	if atomic.LoadUint32(&s.rkey) != rkey {
 		return false
 	}
 	if access&need != need || addr < start {

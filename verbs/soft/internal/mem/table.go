@@ -1,5 +1,4 @@
-// Package mem is a device's registered memory: the table of its regions, which peers on the same
-// host can map.
+// Package mem holds a device's memory regions, in a table that peers on the same host can map.
 package mem
 
 import (
@@ -13,37 +12,35 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// maxSpare is how many Regions are kept for later registrations.
+// maxSpare is the most Regions that are kept for later registrations.
 const maxSpare = 1 << 14
 
 var errFull = errors.New("too many memory regions")
 
-// Table is the device's registered memory. What is in dir is what peers check before they
-// touch memory; own is this side of it. Slots come into being as they are needed, and free ones are
-// used again in the order in which they became free, when more than rest are. Owned by the
-// device's owner.
+// Table holds the memory regions of a device, whose owner alone uses it. Slots are allocated as
+// they are needed.
 type Table struct {
-	dir        *Dir
-	more       func(k int) (*Piece, error) // makes piece k, of zeros
-	own        []ownSlot                   // one a slot that was ever used
-	head, tail uint32                      // of the queue of free slots, if nfree is not 0
-	nfree      int
-	live       int
-	spare      *Region // without a slot; the last one freed is used first
+	dir        *Dir                        // what peers check before they access memory
+	more       func(k int) (*Piece, error) // allocates piece k, of zeros
+	own        []ownSlot                   // by index: every slot that was ever used
+	head, tail uint32                      // queue of free slots; undefined when nfree is 0
+	nfree      int                         // free slots, all of which are queued
+	live       int                         // regions that are registered
+	spare      *Region                     // stack of Regions to use again, at most maxSpare
 	nspare     int
 	kept       bool // in kept
 	inv        *checks
 }
 
-// ownSlot is what the owner alone knows of a slot.
+// ownSlot is the part of a slot that peers do not see.
 type ownSlot struct {
 	r    *Region // nil: free
 	next uint32  // key of the next registration
-	link uint32  // the slot that became free after this one
+	link uint32  // the next slot of the queue of free ones
 }
 
-// kept holds every table that has registered memory until its device is closed: the runtime
-// panics when pinned memory is collected, and a program that forgets a device shall lose memory,
+// kept holds every table that has registered memory until its device is closed. The runtime panics
+// if pinned memory is collected: a program that forgets to close a device should leak memory and
 // not crash.
 var kept struct {
 	sync.Mutex
@@ -60,7 +57,7 @@ func (t *Table) keep() {
 	kept.m[t] = true
 }
 
-// Close lets the table go, unless regions are still registered.
+// Close allows the table to be collected, unless regions are still registered.
 func (t *Table) Close() {
 	if t.kept && t.live == 0 {
 		kept.Lock()
@@ -70,8 +67,8 @@ func (t *Table) Close() {
 	}
 }
 
-// Region is the owner's side of a slot, and the verbs.MR handed out. The object is used again
-// for a later region, so that registering allocates nothing: an MR must not be used after Dereg.
+// Region is a memory region (verbs.MR). It must not be used after Dereg: so that registering
+// allocates nothing, the object is used again for a later region.
 type Region struct {
 	t      *Table
 	next   *Region // in Table.spare
@@ -88,7 +85,7 @@ func (r *Region) RKey() uint32 { return r.key }
 func (r *Region) Addr() uint64 { return r.addr }
 func (r *Region) Len() int     { return len(r.buf) }
 
-// Dereg withdraws the region.
+// Dereg deregisters the region.
 func (r *Region) Dereg() error {
 	if r.key == 0 {
 		return &verbs.Error{Op: "dereg_mr", Errno: syscall.EINVAL, Detail: "the memory region is gone already"}
@@ -103,9 +100,9 @@ func (r *Region) Dereg() error {
 	return nil
 }
 
-// Domain is a protection domain as its regions know it.
+// Domain is the part of a protection domain that its regions need.
 type Domain struct {
-	Users int                              // what keeps the domain: regions, and what else the device makes of it
+	Users int                              // MRs, SRQs and QPs of the domain that exist
 	Enter func(call string) (leave func()) // begins a call of the device's owner; only with -tags invariants
 }
 
@@ -120,8 +117,8 @@ func NewTable() *Table {
 
 func heapPiece(int) (*Piece, error) { return new(Piece), nil }
 
-// Rehome says who makes the pieces, before any region is registered. The first is made at once, so
-// that a device which cannot have even that fails when it is opened.
+// Rehome has the pieces allocated by more, before any region is registered. It allocates the first
+// one at once, so that a device without memory for that fails when it is opened.
 func (t *Table) Rehome(more func(k int) (*Piece, error)) error {
 	if len(t.own) != 0 {
 		panic("mem: Table.Rehome after use")
@@ -132,7 +129,7 @@ func (t *Table) Rehome(more func(k int) (*Piece, error)) error {
 	return err
 }
 
-// ToHeap lets the table go on without the memory that its pieces lie in.
+// ToHeap copies the table to the heap, since the memory of its pieces is about to be freed.
 func (t *Table) ToHeap() {
 	dir := new(Dir)
 	for k, p := range t.dir {
@@ -144,7 +141,7 @@ func (t *Table) ToHeap() {
 	t.dir, t.more = dir, heapPiece
 }
 
-// take finds a slot for a new region.
+// take returns the index of a slot for a new region.
 func (t *Table) take() (uint32, error) {
 	if t.nfree <= rest {
 		return t.fresh()
@@ -155,9 +152,9 @@ func (t *Table) take() (uint32, error) {
 	return i, nil
 }
 
-// fresh takes a slot that was never used.
+// fresh returns the index of a slot that was never used.
 func (t *Table) fresh() (uint32, error) {
-	if t.live == MaxRegions { // of those that are free now, none has rested long enough
+	if t.live == MaxRegions { // the slots that are free now must stay so, see rest
 		return 0, errFull
 	}
 	i := uint32(len(t.own))
@@ -172,7 +169,7 @@ func (t *Table) fresh() (uint32, error) {
 	return i, nil
 }
 
-// put queues a slot that has become free.
+// put appends a slot to the queue of free ones.
 func (t *Table) put(i uint32) {
 	if t.nfree == 0 {
 		t.head = i
@@ -183,7 +180,7 @@ func (t *Table) put(i uint32) {
 	t.nfree++
 }
 
-// Register makes a region. Its key serves as rkey and lkey and is never 0.
+// Register makes a region of buf, which is not empty. Its key is both rkey and lkey, and never 0.
 func (t *Table) Register(buf []byte, access verbs.AccessFlags, pd *Domain) (*Region, error) {
 	i, err := t.take()
 	if err != nil {
@@ -204,20 +201,20 @@ func (t *Table) Register(buf []byte, access verbs.AccessFlags, pd *Domain) (*Reg
 	o.r = r
 	r.pin.Pin(&buf[0])
 	r.key, r.buf, r.access, r.domain, r.addr = o.next, buf, access, pd, AddrOf(buf)
-	// gen last: a peer that reads the key sees the rest. The stores are atomic, hence ordered on
-	// every architecture.
+	// The key comes last, so that a peer that sees it sees the rest too. The stores are atomic,
+	// hence ordered on every architecture.
 	s := t.dir.At(i)
 	atomic.StoreUint64(&s.addr, r.addr)
 	atomic.StoreUint64(&s.length, uint64(len(buf)))
 	atomic.StoreUint32(&s.access, uint32(access))
-	atomic.StoreUint32(&s.gen, r.key)
+	atomic.StoreUint32(&s.rkey, r.key)
 	if invariant.Enabled {
 		t.inv.registered(r)
 	}
 	return r, nil
 }
 
-// Remove withdraws a region; an unknown key is ignored.
+// Remove deregisters a region. It ignores an unknown key.
 func (t *Table) Remove(rkey uint32) {
 	r := t.Find(rkey)
 	if r == nil {
@@ -227,10 +224,10 @@ func (t *Table) Remove(rkey uint32) {
 	if invariant.Enabled {
 		t.inv.removed(rkey)
 	}
-	atomic.StoreUint32(&t.dir.At(i).gen, 0)
+	atomic.StoreUint32(&t.dir.At(i).rkey, 0)
 	o := &t.own[i]
 	o.r, o.next = nil, r.key+1<<IndexBits
-	if o.next>>IndexBits == 0 { // generation 0 would make the key of slot 0 zero
+	if o.next>>IndexBits == 0 { // with generation 0 the key of slot 0 would be 0
 		o.next += 1 << IndexBits
 	}
 	r.key, r.buf, r.domain = 0, nil, nil
@@ -243,8 +240,8 @@ func (t *Table) Remove(rkey uint32) {
 	t.put(i)
 }
 
-// Invalidate ends what peers may do with a region of pd; false if there is none. Its owner can use
-// it on, and deregister it.
+// Invalidate ends remote access to a region of pd, which stays registered for its owner. It returns
+// false if there is no such region.
 func (t *Table) Invalidate(pd *Domain, rkey uint32) bool {
 	r := t.Find(rkey)
 	if r == nil || r.domain != pd {
@@ -254,7 +251,7 @@ func (t *Table) Invalidate(pd *Domain, rkey uint32) bool {
 	if invariant.Enabled {
 		t.inv.invalidated(rkey)
 	}
-	atomic.StoreUint32(&t.dir.At(rkey).gen, 0)
+	atomic.StoreUint32(&t.dir.At(rkey).rkey, 0)
 	return true
 }
 
@@ -270,8 +267,8 @@ func (t *Table) Find(key uint32) *Region {
 	return nil
 }
 
-// Resolve gives the n bytes at addr of region rkey of protection domain pd for a peer that needs
-// the rights in need. A transfer of no bytes is not checked, as on InfiniBand.
+// Resolve returns the n bytes at addr if they are in region rkey of protection domain pd, which
+// must have the rights in need. A transfer of no bytes is not checked, as in the IB specification.
 func (t *Table) Resolve(pd *Domain, rkey uint32, addr, n uint64, need verbs.AccessFlags) ([]byte, bool) {
 	if n == 0 {
 		return nil, true
@@ -287,7 +284,8 @@ func (t *Table) Resolve(pd *Domain, rkey uint32, addr, n uint64, need verbs.Acce
 	return r.buf[off : off+n : off+n], true
 }
 
-// Local reports whether data lies in region lkey of protection domain pd with the rights in need.
+// Local reports whether all of data is in region lkey of protection domain pd, which must have the
+// rights in need.
 func (t *Table) Local(pd *Domain, lkey uint32, data []byte, need verbs.AccessFlags) bool {
 	if len(data) == 0 {
 		return true
@@ -296,7 +294,7 @@ func (t *Table) Local(pd *Domain, lkey uint32, data []byte, need verbs.AccessFla
 	return ok
 }
 
-// Read copies out of a region as a peer that can read our memory does. See wire.RemoteMemory.
+// Read implements wire.RemoteMemory for peers in the same process.
 func (t *Table) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	n := uint64(len(dst))
 	r := t.Find(rkey)

@@ -1,4 +1,4 @@
-// Package notify has the places where a device's owner sleeps.
+// Package notify implements wire.Notifier, where a device's owner sleeps.
 package notify
 
 import (
@@ -6,15 +6,18 @@ import (
 	"sync"
 )
 
+// ErrClosed is the error of Wait after Close.
 var ErrClosed = errors.New("the notifier is closed")
 
-// Chan is a notifier without file descriptors: enough for the loop wire, on every system.
+// Chan is a notifier without file descriptors, for the loop wire and for hosts of devices in
+// asynchronous mode.
 type Chan struct {
 	ch     chan struct{} // holds one wake
 	closed chan struct{}
 	once   sync.Once
 }
 
+// NewChan makes a notifier that needs no system resources.
 func NewChan() *Chan {
 	return &Chan{ch: make(chan struct{}, 1), closed: make(chan struct{})}
 }

@@ -11,27 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Epoll is one epoll instance with an eventfd for wake and whatever descriptors the wires
-// add. The epoll descriptor is itself in Go's netpoller, so that a wait parks a goroutine and keeps
-// no thread.
+// Epoll is a notifier that descriptors can be added to: an epoll instance, and an eventfd for Wake.
+// The epoll descriptor is itself in Go's netpoller, so that Wait parks a goroutine and blocks no
+// thread.
 //
-// Everything in it is level-triggered, and the netpoller, which is edge-triggered, is asked again
-// only after the epoll was found empty: nothing can be lost between the two. Whatever is added
-// makes every arrival wake the netpoller's thread, which costs several microseconds: wires add (or
-// give events to) their descriptors only while they are armed.
+// The epoll is level-triggered. The netpoller is edge-triggered, but waits again only after
+// epoll_wait has found nothing, so that no event is lost between the two. Each event of a
+// descriptor that was added wakes the netpoller's thread, which costs several microseconds: wires
+// therefore enable the events of their descriptors only while they are armed.
 type Epoll struct {
-	file      *os.File // the epoll descriptor
-	raw       syscall.RawConn
-	signalled atomic.Bool // the eventfd has been written to since the last wait that took it
+	file      *os.File        // owns epfd
+	raw       syscall.RawConn // of file
+	signalled atomic.Bool     // the eventfd was written to, and no Wait has read it since
 
-	mu     sync.Mutex // keeps the descriptors open while they are used
+	mu     sync.Mutex // keeps epfd and evfd open while they are used
 	closed bool
 	epfd   int
 	evfd   int
 
-	events [16]unix.EpollEvent // of the wait under way
+	events [16]unix.EpollEvent // of the Wait under way
 }
 
+// NewEpoll makes a notifier with two descriptors.
 func NewEpoll() (*Epoll, error) {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -61,6 +62,7 @@ func NewEpoll() (*Epoll, error) {
 	return n, nil
 }
 
+// Wait blocks until Wake is called or a descriptor that was added has an event.
 func (n *Epoll) Wait() error {
 	var failed error
 	err := n.raw.Read(func(fd uintptr) bool {
@@ -76,19 +78,10 @@ func (n *Epoll) Wait() error {
 		}
 		return k > 0
 	})
-	if err != nil && n.isClosed() { // the raw connection's own error is of an internal package
+	if err != nil && n.isClosed() { // err itself is of a package that cannot be imported
 		return ErrClosed
 	}
 	return errors.Join(err, failed)
-}
-
-// Ready tells, without waiting, whether a wait would end now.
-func (n *Epoll) Ready() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var ev [1]unix.EpollEvent
-	k, err := unix.EpollWait(n.epfd, ev[:], 0)
-	return k > 0 || err != nil
 }
 
 func (n *Epoll) isClosed() bool {
@@ -97,21 +90,23 @@ func (n *Epoll) isClosed() bool {
 	return n.closed
 }
 
-// take empties the eventfd. The flag is cleared after that, never before: a wake between the two
-// would leave the flag set with an empty eventfd, and every later wake would be lost. As it is,
-// such a wake is skipped, rightly, since the wait that takes is about to return.
+// take empties the eventfd and then clears the flag, in this order: a Wake between a clearing and a
+// later read would leave the flag set and the eventfd empty, and all later Wakes would do nothing.
+// A Wake between the two steps in this order does nothing either, but needs not, since this Wait is
+// about to return.
 func (n *Epoll) take() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.closed {
 		var b [8]byte
-		_, _ = unix.Read(n.evfd, b[:]) // EAGAIN: another wake is just about to write, which is one spurious wait more
+		_, _ = unix.Read(n.evfd, b[:]) // EAGAIN: a Wake is about to write, and the next Wait ends early
 	}
 	n.signalled.Store(false)
 }
 
+// Wake ends the Wait under way, or the next one.
 func (n *Epoll) Wake() {
-	// The load keeps repeated wakes from fighting for the cache line.
+	// The load lets repeated Wakes share the cache line.
 	if n.signalled.Load() || n.signalled.Swap(true) {
 		return
 	}
@@ -120,20 +115,21 @@ func (n *Epoll) Wake() {
 	if !n.closed {
 		var b [8]byte
 		binary.NativeEndian.PutUint64(b[:], 1)
-		_, _ = unix.Write(n.evfd, b[:]) // it cannot be full
+		_, _ = unix.Write(n.evfd, b[:]) // the counter cannot overflow
 	}
 }
 
-// Add makes fd's events end waits. The caller dels it before it closes it.
+// Add makes events of fd end Waits. The caller calls Del before it closes fd.
 func (n *Epoll) Add(fd int, events uint32) error {
 	return n.ctl(unix.EPOLL_CTL_ADD, fd, events)
 }
 
-// Mod changes the events of a descriptor that was added; 0 silences it.
+// Mod changes the events of a descriptor that was added; 0: none.
 func (n *Epoll) Mod(fd int, events uint32) error {
 	return n.ctl(unix.EPOLL_CTL_MOD, fd, events)
 }
 
+// Del takes back Add.
 func (n *Epoll) Del(fd int) error {
 	return n.ctl(unix.EPOLL_CTL_DEL, fd, 0)
 }
@@ -147,7 +143,7 @@ func (n *Epoll) ctl(op, fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(n.epfd, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}))
 }
 
-// Close ends a wait under way; later waits fail.
+// Close ends the Wait under way and all later ones with ErrClosed.
 func (n *Epoll) Close() error {
 	n.mu.Lock()
 	closed := n.closed
@@ -156,6 +152,6 @@ func (n *Epoll) Close() error {
 	if closed {
 		return nil
 	}
-	// Not under the lock: the file's Close waits for a wait that may be about to take.
+	// Not under the lock: file.Close waits for a Wait, which may be in take.
 	return errors.Join(n.file.Close(), os.NewSyscallError("close", unix.Close(n.evfd)))
 }

@@ -4,6 +4,5 @@ package notify
 
 import "errors"
 
-// NewEpoll is for wires with descriptors, of which there are none here; the loop wire has a
-// notifier of its own.
+// NewEpoll fails: the wires that need it exist on Linux only.
 func NewEpoll() (*Chan, error) { return nil, errors.ErrUnsupported }

@@ -13,18 +13,10 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
-// Reading a peer's memory by process_vm_readv: one copy, done by the reader alone. Or by the peer
-// alone: verbs/soft/push.go.
-//
-// Where both sides are to copy (twice the bandwidth): the reader would publish a transfer in a
-// block beside its inbox, {rkey, addr, destination, length, cursor}, and raise the peer; both then
-// take chunks of wire.MaxChunk from the cursor by an atomic add, the reader here with
-// process_vm_readv, the owner of the data in its poll with process_vm_writev, and the reader
-// completes when every chunk's done bit is set, taking over those of a peer that does not move.
-
-// Read copies from the peer's memory. The peer's region table is checked before, so that we read
-// nothing that it does not offer, and afterwards, because a region that was withdrawn meanwhile may
-// hold anything.
+// Read implements wire.RemoteMemory by process_vm_readv: one copy, made by the reader's processor.
+// (In a push it is made by the peer's, see verbs/soft/push.go.) It checks the peer's region table
+// before, so that nothing is read that the peer has not registered, and after the copy, since a
+// region that was deregistered meanwhile may contain anything.
 func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	n := uint64(len(dst))
 	if n == 0 {
@@ -52,8 +44,8 @@ func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 // vmCall is process_vm_readv or process_vm_writev.
 type vmCall func(pid int, local []unix.Iovec, remote []unix.RemoteIovec, flags uint) (int, error)
 
-// move is one system call between ours and the peer's memory at addr. The vectors are in p so that
-// nothing is allocated.
+// move makes one system call that copies between ours and the peer's memory at addr, and returns
+// how many bytes it has copied. Its vectors are in p so that nothing is allocated.
 func (p *remote) move(call vmCall, ours []byte, addr uint64) (int, error) {
 	p.local[0].Base = &ours[0]
 	p.local[0].SetLen(len(ours))
@@ -66,21 +58,20 @@ func (p *remote) move(call vmCall, ours []byte, addr uint64) (int, error) {
 	return max(k, 0), err
 }
 
-// moveFailed is the status for a copy that the kernel refused; the next poll looks whether the peer
-// still lives. EFAULT is memory that is registered and not there, on either side: unmapped,
+// moveFailed returns the status for a copy that the kernel has refused. ESRCH: the peer has ended,
+// which the next poll looks for. EFAULT: memory at either end is registered but unmapped,
 // protected, or beyond the end of a file.
 func (p *remote) moveFailed(err error) verbs.WCStatus {
 	p.w.attention = true
-	switch err {
-	case unix.ESRCH:
+	if err == unix.ESRCH {
 		return verbs.WCRetryExcErr
-	default:
-		return verbs.WCRemOpErr
 	}
+	return verbs.WCRemOpErr
 }
 
-// readable tries whether the pages of a mapping are there, and maps them. It is for links whose
-// peer's memory can be read, since it is this process's own that is read in the same way.
+// readable reports whether the pages of a mapping of this process exist, and maps them. It reads
+// them by process_vm_readv, so that missing pages are an error and no SIGBUS: only for connections
+// where that call works (remote.direct).
 func readable(b []byte) bool {
 	const granule = 4096 // the smallest page there is
 	got := make([]byte, len(b)/granule)
@@ -94,15 +85,15 @@ func readable(b []byte) bool {
 	return err == nil && k == len(got)
 }
 
-// canRead tries whether the kernel lets us read the peer's memory.
+// canRead finds out whether the kernel lets this process read the peer's memory.
 func (p *remote) canRead(o *offer) bool {
 	got := new(uint64)
 	k, err := p.move(unix.ProcessVMReadv, wordBytes(got), o.probeAddr)
 	return err == nil && k == 8 && *got == o.probe
 }
 
-// canWrite tries whether the kernel lets us write to the peer's memory: the word that lies there
-// already.
+// canWrite finds out whether the kernel lets this process write to the peer's memory, by writing
+// what is there already.
 func (p *remote) canWrite(o *offer) bool {
 	word := new(uint64)
 	*word = o.probe
@@ -110,9 +101,9 @@ func (p *remote) canWrite(o *offer) bool {
 	return err == nil && k == 8
 }
 
-// allowReading asks Yama, where it wants to be asked, to let other processes of this user read our
-// memory, and write to it, which is what kernels without Yama allow anyway. It knows one exception
-// a process, so it cannot be for single peers.
+// allowReading makes Yama, in its default mode, let other processes of this user read and write
+// this process's memory, as kernels without Yama do. Yama has one exception per process, so that it
+// cannot name single peers.
 var allowReading = sync.OnceFunc(func() {
 	scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	if err == nil && strings.TrimSpace(string(scope)) == "1" {

@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -21,38 +20,37 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// What goes over the Unix socket after authentication, in both directions at once, little-endian:
+// Each end sends over the Unix socket after authentication (integers are little-endian):
 //
 //	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
-//	ready    of the connector: the offer was taken, or why not
-//	verdict  1 byte: that the sender has all it needs, and whether it can read the receiver's
-//	         memory, or write to it too
-//	bye      1 byte, when the link is closed on purpose: an orderly end, or because of what the
-//	         receiver did
+//	ready    of package dial: the other end's offer is mapped, or why not
+//	verdict  1 byte: the sender has committed, and can read, or also write, the receiver's memory
+//	bye      1 byte before the socket is closed: why
 const (
 	magic      = "tmshm\x00"
 	version    = 4
 	offerBytes = 64
 	offerFDs   = 4
 
-	canRead    = 1
-	cannotRead = 2
-	bye        = 3
-	violated   = 4
-	canBoth    = 5
+	canRead    = 1 // verdict
+	cannotRead = 2 // verdict
+	bye        = 3 // bye: the link was closed
+	violated   = 4 // bye: the receiver has violated the protocol
+	canBoth    = 5 // verdict: read and write
 
 	stagger = shmring.LineBytes
 )
 
-// offer describes the ring that the sender of it receives on.
+// offer describes the ring that its sender receives from.
 type offer struct {
-	pid, slot uint32
+	pid       uint32
+	slot      uint32 // of the connection in the sender's inbox
 	ringBytes uint32
-	shift     uint32 // where in the ring's segment the ring starts
-	probeAddr uint64 // of a word of the sender's that holds probe
-	probe     uint64
-	regions   uint32 // size of the region table
-	inbox     uint32 // size of the inbox, bytes
+	shift     uint32 // offset of the ring in its segment
+	probeAddr uint64 // address of a word in the sender's memory, for canRead
+	probe     uint64 // the value of that word
+	regions   uint32 // slots of the region table
+	inbox     uint32 // bytes of the inbox
 }
 
 func (o *offer) encode() []byte {
@@ -69,7 +67,7 @@ func (o *offer) encode() []byte {
 	return append(b, make([]byte, offerBytes-len(b))...)
 }
 
-// decodeOffer decodes and checks an offer by itself, and against what this device has.
+// decodeOffer decodes an offer and checks it. The sizes must be those of this device.
 func decodeOffer(b []byte, ringBytes int) (*offer, error) {
 	if len(b) != offerBytes || string(b[:6]) != magic {
 		return nil, errors.New("the peer does not speak the shared-memory exchange")
@@ -93,10 +91,10 @@ func decodeOffer(b []byte, ringBytes int) (*offer, error) {
 	return o, nil
 }
 
-// ringSegmentBytes is the size of a ring's segment: a page of room for the shift.
+// ringSegmentBytes is the size of a ring's segment, with a page of room for offer.shift.
 func ringSegmentBytes(ringBytes int) int { return os.Getpagesize() + shmring.Size(ringBytes) }
 
-// prepare takes what a connection to an authenticated peer needs of this process. It runs in the
+// prepare acquires what a connection to an authenticated peer needs of this process. It runs in the
 // background.
 func (w *Wire) prepare(conn net.Conn, peer *wire.Address) (any, error) {
 	uc, ok := conn.(*net.UnixConn)
@@ -106,7 +104,7 @@ func (w *Wire) prepare(conn net.Conn, peer *wire.Address) (any, error) {
 	p := &remote{w: w, evfd: -1, sock: -1, pidfd: -1}
 	err := p.identify(uc, peer)
 	if err == nil {
-		err = p.keepSocket(uc)
+		p.sock, err = dial.Duplicate(uc)
 	}
 	if err == nil {
 		p.mine, err = p.offer()
@@ -118,8 +116,8 @@ func (w *Wire) prepare(conn net.Conn, peer *wire.Address) (any, error) {
 	return p, nil
 }
 
-// upgrade exchanges descriptors with a peer that is ready for it. It runs in the background.
-func (w *Wire) upgrade(_ context.Context, conn net.Conn, _ *wire.Address, _ bool, prepared any, commit func() error) (any, error) {
+// upgrade exchanges descriptors with a peer that has prepared too. It runs in the background.
+func (w *Wire) upgrade(conn net.Conn, prepared any, commit func() error) (any, error) {
 	p := prepared.(*remote)
 	if err := p.establish(conn.(*net.UnixConn), commit); err != nil {
 		if p.ended() {
@@ -131,7 +129,8 @@ func (w *Wire) upgrade(_ context.Context, conn net.Conn, _ *wire.Address, _ bool
 	return p, nil
 }
 
-// establish commits when nothing of ours can fail any more, and then tells the peer.
+// establish exchanges offers and verdicts. It commits before it sends the verdict, when only the
+// peer can still fail.
 func (p *remote) establish(uc *net.UnixConn, commit func() error) error {
 	cfg := &p.w.cfg
 	fds := unix.UnixRights(p.rxSeg.fd, p.w.local.inboxSeg.fd, p.w.local.tableSeg.fd, p.w.local.evfd)
@@ -175,7 +174,7 @@ func (p *remote) establish(uc *net.UnixConn, commit func() error) error {
 	return nil
 }
 
-// identify finds out from the kernel who is at the other end, and gets a hold of that process.
+// identify asks the kernel which process is at the other end, and opens a pidfd of it.
 func (p *remote) identify(uc *net.UnixConn, peer *wire.Address) error {
 	raw, err := uc.SyscallConn()
 	if err != nil {
@@ -194,13 +193,13 @@ func (p *remote) identify(uc *net.UnixConn, peer *wire.Address) error {
 		return fmt.Errorf("the peer says that it is process %d, the kernel says %d", peer.PID, cred.Pid)
 	}
 	p.pid = int(cred.Pid)
-	// The exchange that follows shows that the process lived after this, so that the pidfd is of
-	// the right one.
+	// The peer answers later in the exchange: its process was alive when this opened the pidfd, so
+	// that it is not of another process that has got the same PID.
 	p.pidfd, err = unix.PidfdOpen(p.pid, 0)
 	return os.NewSyscallError("pidfd_open", err)
 }
 
-// offer makes the ring that we receive on.
+// offer makes the ring that this device receives from.
 func (p *remote) offer() (*offer, error) {
 	cfg := &p.w.cfg
 	p.w.slotMu.Lock()
@@ -213,8 +212,8 @@ func (p *remote) offer() (*offer, error) {
 	if p.rxSeg, err = newSegment("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), true); err != nil {
 		return nil, err
 	}
-	// Rings start at different lines of a page: otherwise the lines that poll looks at would all
-	// fall into one set of the processor's cache.
+	// Rings start at different cache lines of a page, since otherwise the lines that Poll looks at
+	// would all be in one set of the processor's cache.
 	shift := int(slot) * stagger % os.Getpagesize()
 	if p.rx, err = shmring.NewConsumer(p.rxSeg.mem[shift:][:shmring.Size(cfg.RingBytes)]); err != nil {
 		return nil, err
@@ -227,7 +226,7 @@ func (p *remote) offer() (*offer, error) {
 		probeAddr: wordAddr(&p.probeWord), probe: p.probeWord, regions: mem.Slots, inbox: shmring.InboxBytes}, nil
 }
 
-// readOffer reads an offer and its descriptors, which the caller closes, with an error too.
+// readOffer reads an offer and its descriptors. The caller closes these, also after an error.
 func readOffer(uc *net.UnixConn, ringBytes int) (*offer, []int, error) {
 	buf, n := make([]byte, offerBytes), 0
 	var fds []int
@@ -270,7 +269,7 @@ func parseRights(oob []byte) (fds []int, err error) {
 	return fds, err
 }
 
-// adopt maps what the peer offers.
+// adopt maps what the peer offers. It takes descriptors that it keeps out of fds.
 func (p *remote) adopt(o *offer, fds []int) (err error) {
 	ringBytes := int(o.ringBytes)
 	const readWrite = unix.PROT_READ | unix.PROT_WRITE
@@ -298,7 +297,8 @@ func (p *remote) adopt(o *offer, fds []int) (err error) {
 	return nil
 }
 
-// checkEventFD refuses anything that a write could block on, or worse.
+// checkEventFD refuses descriptors other than a nonblocking eventfd, as a write could block, or do
+// harm.
 func checkEventFD(fd int) error {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -312,17 +312,4 @@ func checkEventFD(fd int) error {
 		return errors.New("the peer's eventfd would block")
 	}
 	return nil
-}
-
-// keepSocket takes a descriptor of the connection for ourselves, whose end tells that the peer is
-// gone.
-func (p *remote) keepSocket(uc *net.UnixConn) error {
-	raw, err := uc.SyscallConn()
-	if err != nil {
-		return err
-	}
-	cerr := raw.Control(func(fd uintptr) {
-		p.sock, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
-	})
-	return errors.Join(cerr, err)
 }

@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"context"
 	"net"
 	"os"
 	"runtime"
@@ -122,7 +121,7 @@ func always() error { return nil }
 func (e *shmEnd) exchange(conn net.Conn, peer *wire.Address) error {
 	p, err := e.w.prepare(conn, peer)
 	if err == nil {
-		_, err = e.w.upgrade(context.Background(), conn, peer, false, p, always)
+		_, err = e.w.upgrade(conn, p, always)
 	}
 	return err
 }

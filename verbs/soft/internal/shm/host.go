@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// hostID is the same for processes between which shared memory can work: of one boot of one kernel,
-// one user, and the same namespaces of process ids, network (abstract sockets) and IPC. Where that
-// cannot be read it is random, so that nobody tries.
+// hostID is equal in processes between which shared memory can work: of the same boot of a kernel,
+// the same user, and the same PID, network (for abstract sockets) and IPC namespaces. If these
+// cannot be found out it is random, so that shared memory is not tried.
 func hostID() (id [16]byte) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	text := fmt.Sprintf("tagmatch shm %s %d", strings.TrimSpace(string(boot)), os.Geteuid())

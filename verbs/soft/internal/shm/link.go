@@ -14,35 +14,36 @@ import (
 type shmState uint8
 
 const (
-	shmIdle       shmState = iota // connects at the first send
-	shmConnecting                 // or waits for a dial's result
+	shmIdle       shmState = iota // connects at the first Send
+	shmConnecting                 // the Connector was asked to connect
 	shmUp
-	shmDying // the peer is gone; its last packets are received
+	shmDying // the peer has ended, and its last packets are being received (dyingTime)
 	shmDead
 )
 
-// link is the link to one peer. Owned by the device's owner.
+// link is the link to one peer, used by the device's owner alone.
 type link struct {
 	w     *Wire
 	addr  *wire.Address
-	peer  *remote // nil until up
+	peer  *remote // nil until the link is up
 	state shmState
-	hot   bool
-	lent  bool // a payload from the ring is lent
+	hot   bool // in Wire.hot
+	lent  bool // a payload in the ring is lent
 	owing bool // in Wire.owing
 
-	last     uint64 // poll in which it delivered
-	deadline int64
-	err      error
+	last     uint64 // Wire.polls when it delivered a packet last
+	deadline int64  // shmDying: when it ends at the latest, by wire.Monotonic
+	err      error  // shmDying, shmDead: why; nil: closed by the device
 }
 
-// A packet's meta word: op | kind of total | flags | status. The id is psn and qpn. Everything else
-// goes into the extension, which plain sends and acknowledgements do not need.
+// A packet in a ring has a meta word of opcode, metaTotal, flags and status, and an ID of PSN and
+// QPN. The other fields of wire.Header are in the extension, which plain sends and acknowledgements
+// do not need.
 const (
-	metaTotal  = 1 << 7 // total equals the packet's length; else it is 0 or in the extension
 	metaOp     = 0x7f
-	metaFlags  = 8
-	metaStatus = 16
+	metaTotal  = 1 << 7 // Total equals Length; else it is in the extension, or 0
+	metaFlags  = 8      // shift
+	metaStatus = 16     // shift
 )
 
 // Send writes a packet to the peer's ring.
@@ -71,7 +72,7 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	return true
 }
 
-// decodePacket is the reverse of send.
+// decodePacket decodes what Send has encoded.
 func decodePacket(p *shmring.Packet, h *wire.Header) error {
 	op := wire.Opcode(p.Meta & metaOp)
 	if op < wire.OpSend || op >= wire.OpEnd {
@@ -89,20 +90,20 @@ func decodePacket(p *shmring.Packet, h *wire.Header) error {
 	return nil
 }
 
-// sendDown is send while there is no ring.
+// sendDown is Send on a link that is not up: the first call connects it.
 func (l *link) sendDown() bool {
 	if l.state == shmIdle {
 		l.state = shmConnecting
-		l.w.Connector.Connect(l.addr)
+		l.w.conn.Connect(l.addr)
 	}
 	return false
 }
 
-// MaxPayload is that of both ends' rings, which have one size.
+// MaxPayload follows from the size of the rings, which is the same at both ends.
 func (l *link) MaxPayload() int     { return shmring.MaxPayload(l.w.cfg.RingBytes) }
 func (l *link) MaxReadPayload() int { return l.MaxPayload() }
 
-// Memory is direct access to the peer's memory where the kernel allows it.
+// Memory returns direct access to the peer's memory if the kernel allows it.
 func (l *link) Memory() wire.RemoteMemory {
 	if l.state != shmUp || !l.peer.direct {
 		return nil
@@ -110,7 +111,7 @@ func (l *link) Memory() wire.RemoteMemory {
 	return l.peer
 }
 
-// Close ends the link. The peer is told that this was on purpose.
+// Close ends the link, and tells the peer that it was closed.
 func (l *link) Close() {
 	if l.state == shmDead {
 		return
@@ -119,21 +120,17 @@ func (l *link) Close() {
 	l.w.down(l, nil)
 }
 
-// sayBye tells the peer why the socket is about to be closed.
+// sayBye tells the peer why the socket will be closed: bye or violated.
 func (l *link) sayBye(why byte) {
 	if l.peer != nil {
 		_ = unix.Send(l.peer.sock, []byte{why}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	}
 }
 
-// giveBack tells the writer what is free, when it is worth it, and wakes it if it waits for that.
+// giveBack tells the peer how much of its ring is free, if that is worth a store, and signals it if
+// it waits for room.
 func (l *link) giveBack() {
 	if l.state <= shmDying && l.peer.rx.Release() {
 		l.peer.signal()
 	}
-}
-
-// wrap names the peer in an error.
-func (l *link) wrap(err error) error {
-	return fmt.Errorf("shm: link to rank %d (pid %d): %w", l.addr.Rank, l.addr.PID, err)
 }

@@ -17,9 +17,9 @@ import (
 // local is what a device shares with all its peers.
 type local struct {
 	inboxSeg *segment
-	tableSeg *segment // the region table, whose pieces are made as they are needed
+	tableSeg *segment // the region table, whose pages are allocated when they are needed
 	inbox    shmring.Inbox
-	evfd     int
+	evfd     int  // peers write to it to wake the device
 	added    bool // evfd is in the notifier
 	buf      [8]byte
 }
@@ -37,7 +37,7 @@ func newLocal() (*local, error) {
 		l.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
 	if err == nil {
-		err = checkEventFD(l.evfd) // it needs /proc
+		err = checkEventFD(l.evfd) // fails without /proc, as it would for peers' descriptors
 	}
 	if err != nil {
 		l.close()
@@ -46,8 +46,7 @@ func newLocal() (*local, error) {
 	return l, nil
 }
 
-// piece makes a piece of the region table. Its pages are there before a peer can learn of an index
-// in it.
+// piece allocates a piece of the region table, before any key in it exists.
 func (l *local) piece(k int) (*mem.Piece, error) {
 	if err := l.tableSeg.allocate(k*mem.PieceBytes, mem.PieceBytes); err != nil {
 		return nil, err
@@ -55,7 +54,7 @@ func (l *local) piece(k int) (*mem.Piece, error) {
 	return pieceIn(l.tableSeg.mem, k), nil
 }
 
-// probePidfd tries what identify will do, where containers may refuse it.
+// probePidfd finds out whether pidfd_open works, which a container may forbid.
 func probePidfd() error {
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
@@ -64,7 +63,7 @@ func probePidfd() error {
 	return unix.Close(fd)
 }
 
-// drain takes what peers have written to the eventfd.
+// drain empties the eventfd.
 func (l *local) drain() {
 	_, _ = unix.Read(l.evfd, l.buf[:])
 }
@@ -75,44 +74,45 @@ func (l *local) close() {
 	closeFD(&l.evfd)
 }
 
-// remote is what a device has of one peer: both rings and what the peer shares with everybody.
+// remote is a connection to one peer: both rings, and what the peer shares with all its peers. A
+// background goroutine makes it (prepare, upgrade); from Connector.Take on it is the owner's.
 type remote struct {
 	w        *Wire
-	rxSeg    *segment
-	txSeg    *segment
-	inboxSeg *segment
-	tableSeg *segment
+	rxSeg    *segment // ring that this device receives from
+	txSeg    *segment // ring that the peer receives from
+	inboxSeg *segment // the peer's
+	tableSeg *segment // the peer's
 
 	rx       *shmring.Consumer
 	tx       *shmring.Producer
 	inbox    shmring.Inbox // the peer's
-	table    *mem.Dir      // the peer's, as far as this side has needed it
-	slot     uint32        // of this link in our inbox; 0: none yet
-	peerSlot uint32        // and in the peer's
+	table    *mem.Dir      // the peer's; pieces are added when a key in them is first used
+	slot     uint32        // of this connection in this device's inbox; 0: none yet
+	peerSlot uint32        // of this connection in the peer's inbox
 	evfd     int           // wakes the peer
-	sock     int
-	pidfd    int
+	sock     int           // to the peer; closed when either end ends
+	pidfd    int           // of the peer's process
 	pid      int
-	watched  bool
+	watched  bool   // sock and pidfd are in Wire.watch
 	mine     *offer // what this end offers
 
-	probeWord  uint64 // the peer tries to read it; here, because what lies on a stack may move
-	direct     bool   // we may read the peer's memory
-	peerWrites bool   // the peer may write to ours, and has not failed to
+	probeWord  uint64 // the peer tries to read and write it; not on a stack, which may move
+	direct     bool   // the kernel lets this process read the peer's memory
+	peerWrites bool   // the kernel lets the peer write to this process's memory, and has not failed to
 
-	local  [1]unix.Iovec // of the read under way
+	local  [1]unix.Iovec // arguments of move
 	remote [1]unix.RemoteIovec
 }
 
-// region is the peer's slot for a key, or nil.
+// region returns the peer's slot for a key, or nil.
 func (p *remote) region(key uint32) *mem.Slot {
 	if s := p.table.At(key); s != nil {
 		return s
 	}
 	k := int(key&mem.IndexMask) / mem.PieceSlots
-	// The peer makes a piece before it gives away a key in it. One that does not must not make this
-	// process fault on pages that cannot be had: the kernel touches them first, where that is an
-	// error and no signal.
+	// The peer allocates a piece before it gives away a key in it. Should it not have, this process
+	// must not fault on the missing pages: the kernel reads them first, which fails without a
+	// signal.
 	if !readable(p.tableSeg.mem[k*mem.PieceBytes:][:mem.PieceBytes]) {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (p *remote) region(key uint32) *mem.Slot {
 	return p.table.At(key)
 }
 
-// Close gives everything back. The ring's payloads must not be used any more.
+// Close frees everything. No payload of the ring may be in use.
 func (p *remote) Close() error {
 	p.rx, p.tx, p.table = nil, nil, nil
 	for _, s := range []*segment{p.rxSeg, p.txSeg, p.inboxSeg, p.tableSeg} {
@@ -140,7 +140,7 @@ func (p *remote) Close() error {
 
 var eventOne = binary.NativeEndian.AppendUint64(nil, 1)
 
-// signal tells the peer to look at this link's rings, and wakes it if it sleeps.
+// signal tells the peer to look at its ring of this connection, and wakes it if it sleeps.
 func (p *remote) signal() {
 	if p.inbox.Raise(p.peerSlot) {
 		_, _ = unix.Write(p.evfd, eventOne)
@@ -154,13 +154,14 @@ func closeFD(fd *int) {
 	}
 }
 
-// slotSet hands out inbox slots from 1.
+// slotSet is a set of inbox slots in use.
 type slotSet [shmring.Slots / 64]uint64
 
 var errSlots = errors.New("too many peers on this host")
 
+// get returns a free slot other than eventSlot.
 func (s *slotSet) get() (uint32, error) {
-	s[0] |= 1 // eventSlot
+	s[0] |= 1 << eventSlot
 	for i := range s {
 		if free := ^s[i]; free != 0 {
 			b := bits.TrailingZeros64(free)

@@ -4,23 +4,25 @@ package shm
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// dyingTime is how long packets of a peer that is gone are offered to a device that refuses them.
+// dyingTime is how long the last packets of a peer that has ended are offered to a device that
+// refuses them.
 const dyingTime = time.Second
 
-// lookEvery is how many polls pass between two looks at the clock.
+// lookEvery is after how many polls a Poll calls pollSlow without a reason.
 const lookEvery = 256
 
-// Poll receives. The first lines are the hot path: one load for each hot ring, one for all the
-// others.
+// Poll receives. If nothing has arrived it costs one load for each hot ring and one for the inbox.
 func (w *Wire) Poll(budget int) int {
 	w.polls++
 	n := 0
-	for i := range w.hot { // drain changes no place in it
+	for i := range w.hot { // drain does not change it
 		if h := &w.hot[i]; !h.probe.Empty() {
 			n += w.drain(h.l, budget-n)
 			h.probe = h.l.peer.rx.Probe()
@@ -29,22 +31,20 @@ func (w *Wire) Poll(budget int) int {
 	if w.attention || w.local.inbox.Pending() || w.polls%lookEvery == 0 {
 		n += w.pollSlow(budget - n)
 	}
-	if n >= budget && len(w.hot) > 1 { // who was first goes last the next time
-		first := w.hot[0]
-		copy(w.hot, w.hot[1:])
-		w.hot[len(w.hot)-1] = first
+	if n >= budget {
+		wire.Rotate(w.hot)
 	}
 	return n
 }
 
-// pollSlow serves cold rings and everything that is not a packet.
+// pollSlow serves cold rings, and links that come up or break.
 func (w *Wire) pollSlow(budget int) int {
 	n := 0
 	w.unmapGone()
 	if w.local.inbox.Pending() {
 		w.local.inbox.Take(w.take)
-		if w.Connector.Pending() {
-			w.results() // adds to ready
+		if w.conn.Pending() {
+			w.results() // may add to ready
 		}
 		for _, l := range w.ready {
 			n += w.serve(l, budget-n)
@@ -62,7 +62,7 @@ func (w *Wire) pollSlow(budget int) int {
 	return n
 }
 
-// serve receives from a ring that was raised.
+// serve receives from a ring whose bit was taken from the inbox.
 func (w *Wire) serve(l *link, budget int) int {
 	n := w.drain(l, budget)
 	w.reprobe(l)
@@ -78,9 +78,8 @@ func (w *Wire) serve(l *link, budget int) int {
 	return n
 }
 
-// reprobe sets the probe of a hot ring after packets were taken from it elsewhere than in poll's
-// loop. A probe that is behind looks at a word that the writer may have cleared: the ring would
-// seem empty for ever.
+// reprobe sets the probe of a hot ring after packets were received outside of Poll's loop. An old
+// probe looks at a word that the writer may have cleared: the ring would seem empty for ever.
 func (w *Wire) reprobe(l *link) {
 	if !l.hot {
 		return
@@ -92,7 +91,7 @@ func (w *Wire) reprobe(l *link) {
 	}
 }
 
-// promote makes a ring hot if there is a place, or one whose ring has been idle.
+// promote makes a ring hot if fewer than maxHot are, or one of them has been idle.
 func (w *Wire) promote(l *link) {
 	if len(w.hot) == maxHot {
 		victim := 0
@@ -113,11 +112,10 @@ func (w *Wire) promote(l *link) {
 	}
 }
 
-// demote makes hot ring i cold. A packet that came meanwhile without a signal is seen by the look
-// afterwards.
+// demote makes hot ring i cold. It then looks once more for a packet that came without a signal.
 func (w *Wire) demote(i int) {
 	l := w.hot[i].l
-	w.hot = append(w.hot[:i], w.hot[i+1:]...)
+	w.hot = slices.Delete(w.hot, i, i+1)
 	l.hot = false
 	l.peer.rx.SetHot(false)
 	if !l.peer.rx.Empty() {
@@ -125,7 +123,7 @@ func (w *Wire) demote(i int) {
 	}
 }
 
-// drain takes packets from a ring.
+// drain receives at most budget packets from a ring.
 func (w *Wire) drain(l *link, budget int) int {
 	n := 0
 	for n < budget && l.state <= shmDying && l.peer != nil {
@@ -163,9 +161,9 @@ func (w *Wire) drain(l *link, budget int) int {
 	return n
 }
 
-// results takes connections that came up or failed.
+// results handles connections that were made in the background, or have failed.
 func (w *Wire) results() {
-	for _, r := range w.Connector.Take() {
+	for _, r := range w.conn.Take() {
 		l := w.links[r.Peer.ID]
 		if r.Err != nil {
 			switch {
@@ -186,7 +184,7 @@ func (w *Wire) results() {
 		if l == nil || l.state == shmDead {
 			l = w.newLink(r.Peer)
 		}
-		_ = r.Conn.Close() // the peer object holds a descriptor of its own
+		_ = r.Conn.Close() // remote.sock is a duplicate
 		w.up(l, r.Upgraded.(*remote))
 	}
 }
@@ -200,12 +198,12 @@ func (w *Wire) up(l *link, p *remote) {
 	}
 	l.state = shmUp
 	w.bySlot[p.slot] = l
-	// What it sent before we knew the slot may have been raised and taken in vain. It must be
-	// served by this very poll, which may be the last one before we sleep.
+	// The bit for packets that the peer has sent already may have been taken from the inbox before
+	// bySlot was set. This poll must receive them, since it may be the last one before a sleep.
 	w.ready = append(w.ready, l)
 }
 
-// lost is called when a link's peer is gone. What it sent before stays to be received.
+// lost is called when a link's peer has ended. What it has sent will still be received.
 func (w *Wire) lost(l *link, err error) {
 	if l.state != shmUp {
 		return
@@ -215,7 +213,7 @@ func (w *Wire) lost(l *link, err error) {
 	w.dying = append(w.dying, l)
 }
 
-// drainDying receives the last packets of peers that are gone.
+// drainDying receives the last packets of peers that have ended.
 func (w *Wire) drainDying(budget int) int {
 	n, keep := 0, w.dying[:0]
 	for _, l := range w.dying {
@@ -237,7 +235,7 @@ func (w *Wire) drainDying(budget int) int {
 	return n
 }
 
-// down breaks a link; the device is told when the poll under way has finished with its rings.
+// down breaks a link. The device hears of it from bury, when the poll no longer uses the ring.
 func (w *Wire) down(l *link, err error) {
 	if l.state == shmDead {
 		return
@@ -247,19 +245,19 @@ func (w *Wire) down(l *link, err error) {
 	w.attention = true
 }
 
-// bury takes dead links out of everything, and tells the device of those that did not die by its
-// own close.
+// bury removes dead links, and reports those that the device has not closed itself if tell is set.
 func (w *Wire) bury(tell bool) {
-	for len(w.dead) > 0 { // linkDown may close more
+	for len(w.dead) > 0 { // LinkDown may add more
 		l := w.dead[0]
 		w.dead = w.dead[1:]
 		w.forget(l)
 		if tell && l.err != nil {
-			w.env.Receiver.LinkDown(l, l.wrap(l.err))
+			w.env.Receiver.LinkDown(l, fmt.Errorf("shm: link to rank %d (pid %d): %w", l.addr.Rank, l.addr.PID, l.err))
 		}
 	}
 }
 
+// forget removes a dead link from all that refers to it.
 func (w *Wire) forget(l *link) {
 	if w.links[l.addr.ID] == l {
 		delete(w.links, l.addr.ID)
@@ -268,12 +266,7 @@ func (w *Wire) forget(l *link) {
 	if p == nil {
 		return
 	}
-	for i, h := range w.hot {
-		if h.l == l {
-			w.hot = append(w.hot[:i], w.hot[i+1:]...)
-			break
-		}
-	}
+	w.hot = slices.DeleteFunc(w.hot, func(h hotRing) bool { return h.l == l })
 	l.hot = false
 	if w.bySlot[p.slot] == l {
 		w.bySlot[p.slot] = nil
@@ -281,10 +274,10 @@ func (w *Wire) forget(l *link) {
 	w.watch.remove(p)
 	w.gone = append(w.gone, p)
 	w.attention = true
-	w.Connector.Forget(l.addr.ID)
+	w.conn.Forget(l.addr.ID)
 }
 
-// unmapGone frees what dead links had.
+// unmapGone frees the connections of links that died before this poll.
 func (w *Wire) unmapGone() {
 	for _, p := range w.gone {
 		_ = p.Close()

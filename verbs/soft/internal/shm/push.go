@@ -13,12 +13,12 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// quietTime bounds the waiting for a peer that was stopped in the middle of a chunk, or lies: the
-// engine's lock is held.
+// quietTime limits the wait for a peer that was stopped while it writes, or misbehaves: the owner's
+// lock is held meanwhile.
 const quietTime = 2 * time.Second
 
-// Write copies to the peer's memory. Its region table is checked after we have said that we are
-// copying: from then on the peer waits for us before it lets the memory go.
+// Write implements wire.RemoteWriter. It checks the peer's region table after it has set the busy
+// flag: from then on the peer waits (Quiet) before it gives the memory back to its program.
 func (p *remote) Write(src []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	p.tx.SetBusy(true)
 	defer p.tx.SetBusy(false)
@@ -35,18 +35,20 @@ func (p *remote) Write(src []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	return verbs.WCSuccess
 }
 
+// CanPush implements wire.PushLink.
 func (l *link) CanPush() bool {
 	return l.state == shmUp && l.peer.direct && l.peer.peerWrites
 }
 
+// CannotPush implements wire.PushLink.
 func (l *link) CannotPush() {
 	if l.peer != nil {
 		l.peer.peerWrites = false
 	}
 }
 
-// Quiet waits for the chunk that the peer may be copying, some microseconds. What a dead peer's
-// word says does not count.
+// Quiet waits for the chunk that the peer may be writing, some microseconds. A process that has
+// ended writes nothing, whatever its busy flag says.
 func (l *link) Quiet() {
 	if l.peer == nil || l.peer.rx == nil {
 		return
@@ -58,7 +60,7 @@ func (l *link) Quiet() {
 	}
 }
 
-// ended says that the peer's process has.
+// ended reports whether the peer's process has ended.
 func (p *remote) ended() bool {
 	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
 	k, _ := unix.Poll(fds, 0)

@@ -12,9 +12,9 @@ import (
 
 const wantedSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// segment is a sealed memfd, mapped. Only segments of ours keep their descriptor, for sending it.
+// segment is a sealed memfd that is mapped.
 type segment struct {
-	fd  int
+	fd  int // to pass to peers; -1 in segments that a peer has made
 	mem []byte
 }
 
@@ -24,10 +24,10 @@ func pageRound(n int) int {
 	return (n + page - 1) / page * page
 }
 
-// newSegment makes a segment of at least n zero bytes. Its pages are allocated here if it is whole,
-// else by allocate: a fault that finds no memory would be a SIGBUS, in whichever process touches
-// the page. One that is not whole is for us alone to write, where the kernel can see to that (Linux
-// 5.1), which also keeps its pages from being taken away again.
+// newSegment makes a segment of at least n zero bytes. If it is whole, its pages are allocated
+// here, else by allocate: a page fault without memory would be a SIGBUS in the process that touches
+// the page. A segment that is not whole can only be written by this process, if the kernel supports
+// that (F_SEAL_FUTURE_WRITE, Linux 5.1), so that peers cannot deallocate its pages either.
 func newSegment(name string, n int, whole bool) (*segment, error) {
 	n = pageRound(n)
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -42,6 +42,7 @@ func newSegment(name string, n int, whole bool) (*segment, error) {
 	return s, nil
 }
 
+// fill allocates, maps and seals the memfd.
 func (s *segment) fill(n int, whole bool) (err error) {
 	flags := unix.MAP_SHARED
 	if whole {
@@ -57,12 +58,12 @@ func (s *segment) fill(n int, whole bool) (err error) {
 		return os.NewSyscallError("mmap", err)
 	}
 	if !whole {
-		_ = s.seal(unix.F_SEAL_FUTURE_WRITE) // a second line only: peers map it read-only
+		_ = s.seal(unix.F_SEAL_FUTURE_WRITE) // may fail: peers of this program map it read-only anyway
 	}
 	return s.seal(wantedSeals)
 }
 
-// allocate makes the pages of n bytes from off on. Seals do not hinder it.
+// allocate allocates the pages of n bytes from offset off on. Seals do not forbid that.
 func (s *segment) allocate(off, n int) error {
 	err := error(unix.EINTR)
 	for err == unix.EINTR {
@@ -79,9 +80,9 @@ func (s *segment) seal(seals int) error {
 	return os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
 }
 
-// adoptSegment maps a descriptor that came from a peer, after it was seen to be what we need: a
-// memfd of which nobody can take pages away, of exactly the size that is expected. The pages of one
-// that is not whole have to be tried before use (readable). The descriptor stays the caller's.
+// adoptSegment maps a descriptor that a peer has sent, if it is a memfd of exactly the expected
+// size that nobody can shrink. If it is not whole, its pages must be checked before use (readable).
+// The caller still owns the descriptor.
 func adoptSegment(fd, n, prot int, whole bool) (*segment, error) {
 	n = pageRound(n)
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
@@ -112,7 +113,7 @@ func adoptSegment(fd, n, prot int, whole bool) (*segment, error) {
 	return &segment{fd: -1, mem: mem}, nil
 }
 
-// close unmaps. nil is fine.
+// close unmaps a segment, or does nothing for nil.
 func (s *segment) close() {
 	if s == nil {
 		return

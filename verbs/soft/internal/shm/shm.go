@@ -18,75 +18,75 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// The shm wire: a ring in shared memory for each direction of each pair of devices that talk, made
-// at first use.
+// The wire has a ring in shared memory for each direction between two devices that communicate,
+// made at first use.
 //
-// What peers share. Each device has an inbox (ready bitmap and parked flag) and its region table,
-// and for each peer a ring that it receives on; all are sealed memfds whose descriptors go through
-// an abstract Unix socket, so that nothing has a name in a file system and nothing is left when a
-// process is killed. A peer also gets an eventfd, which it writes when it has to wake a parked
-// device. The socket stays open: its end tells that the peer is gone, as its pidfd does.
+// What peers share: each device has an inbox (a bitmap of rings with packets, and a parked flag)
+// and its region table, and for each peer a ring that it receives from. All are sealed memfds,
+// whose descriptors are passed over an abstract Unix socket: nothing has a name in a file system,
+// and nothing is left when a process is killed. A peer also gets an eventfd, which it writes to
+// wake the device. The socket stays open: it is closed by the peer's end, as its pidfd then shows
+// too.
 //
-// How arrivals are found. Rings that delivered lately are hot: poll looks at each of them, and
-// their writers signal nothing. All others are cold: their writers raise a bit in our inbox, of
-// which poll tests one word. A device that is about to sleep makes all its rings cold and says in
-// its inbox that it is parked (package shmring has the rules).
+// How arrivals are found: rings that delivered lately are hot. Poll looks at each of them, and
+// their writers do not signal. All others are cold: their writers raise a bit of this device's
+// inbox, of which Poll tests one word. A device that is about to sleep makes all its rings cold and
+// sets the parked flag of its inbox (package shmring has the rules).
 //
-// Under the race detector: it does not follow mapped memory, so it neither sees races in it nor the
-// order that rings establish. Data that two goroutines hand over by nothing but this wire is
-// reported falsely. In tests one goroutine drives both devices, or they are two processes; the
-// rings themselves are raced on heap memory in package shmring.
+// The race detector does not follow mapped memory: it sees neither races in it nor the order that a
+// ring establishes, and falsely reports data that two goroutines hand over by this wire alone. In
+// tests one goroutine uses both devices, or they are two processes; package shmring has tests of
+// rings in heap memory.
 
-// maxHot is how many rings poll looks at one by one.
+// maxHot is the most rings that are hot.
 const maxHot = 8
 
-// hotPatience is how many polls a hot ring may go without a packet before another one takes its
-// place.
+// hotPatience is for how many polls a ring without packets stays hot when another could be.
 const hotPatience = 256
 
-// eventSlot is the slot of our own inbox that background goroutines raise; links have the slots
+// eventSlot is the slot of a device's inbox for its own background goroutines; links have the slots
 // from 1.
 const eventSlot = 0
 
-// Wire is the shm wire of a device. Owned by the device's owner, except for slots and what never
-// changes.
+// Wire is the shm wire of a device, used by the device's owner alone, except for slots.
 type Wire struct {
-	env       wire.Env
-	cfg       Config
-	notif     *notify.Epoll
-	Connector *dial.Connector
-	local     *local
+	env   wire.Env
+	cfg   Config
+	notif *notify.Epoll
+	conn  *dial.Connector
+	local *local
 
-	links  map[wire.DeviceID]*link
-	left   map[wire.DeviceID]error // why another wire carries what was to go to a peer; few
-	bySlot [shmring.Slots]*link
-	hot    []hotRing
-	ready  []*link   // taken from the inbox, being served
-	owing  []*link   // lent or took something since the last release
-	dying  []*link   // peer is gone, packets may be left
-	dead   []*link   // to be buried at the end of poll
-	gone   []*remote // to be unmapped by the next poll: what was lent from them has been released then
+	links  map[wire.DeviceID]*link // links that are not dead
+	left   map[wire.DeviceID]error // why a peer was left to another wire
+	bySlot [shmring.Slots]*link    // links that are up, by slot of the inbox
+	hot    []hotRing               // polled one by one; at most maxHot
+	ready  []*link                 // links whose bit was taken from the inbox, in this poll
+	owing  []*link                 // links with packets received since the last Release (link.owing)
+	dying  []*link                 // see shmDying
+	dead   []*link                 // links that bury takes out of everything at the end of the poll
+	gone   []*remote               // to be unmapped at the next poll, when nothing of them is lent
 	watch  *watch
-	take   func(slot uint32)
+	take   func(slot uint32) // adds a slot's link to ready
 
-	polls     uint64
-	attention bool // the next poll goes the slow way
+	polls     uint64 // calls of Poll
+	attention bool   // the next Poll calls pollSlow
 	armed     bool
 	closed    bool
 
 	h   wire.Header    // of the packet being received
-	pkt shmring.Packet // the same, as the ring gives it
+	pkt shmring.Packet // the same packet, as the ring has it
 
-	slotMu sync.Mutex // upgrades allocate slots in the background
-	slots  slotSet
+	slotMu sync.Mutex // background goroutines prepare connections
+	slots  slotSet    // slots in use
 }
 
-// hotRing is a ring that poll looks at.
+// hotRing is a ring that Poll looks at.
 type hotRing struct {
-	probe shmring.Probe
+	probe shmring.Probe // of the position behind the last packet received
 	l     *link
 }
 
+// Open opens the wire. It fails where a kernel, or a container, does not have what it needs.
 func Open(env wire.Env, cfg Config) (wire.Wire, error) {
 	notif, ok := env.Notifier.(*notify.Epoll)
 	if !ok {
@@ -108,7 +108,7 @@ func Open(env wire.Env, cfg Config) (wire.Wire, error) {
 	return w, nil
 }
 
-// open makes what all links share and starts to listen.
+// open makes what all links share, and starts to listen.
 func (w *Wire) open() (err error) {
 	if err = probePidfd(); err != nil {
 		return err
@@ -134,23 +134,23 @@ func (w *Wire) open() (err error) {
 		return err
 	}
 	w.env.Self.SHM, w.env.Self.Host = socket, hostID()
-	w.Connector = dial.New(dial.Config{
+	cfg := dial.Config{
 		Self: w.env.Self, Secret: w.env.Secret, Kind: wire.SHM, Listener: ln, Log: w.env.Log,
-		Dial:    dialSocket,
-		Prepare: w.prepare,
-		Upgrade: w.upgrade, Yields: w.env.Yields,
-		Limits: dial.Limits{Retry: w.env.PeerTimeout},
+		Dial: dialSocket, Prepare: w.prepare, Upgrade: w.upgrade, Yields: w.env.Yields, Retry: w.env.PeerTimeout,
 		Wake: func() {
 			w.local.inbox.Keep(eventSlot)
 			w.notif.Wake()
 		},
-	})
+	}
+	if w.cfg.Faults != nil {
+		w.cfg.Faults(&cfg)
+	}
+	w.conn = dial.New(cfg)
 	return nil
 }
 
-// dialSocket dials a. A kernel that refuses this now will do so again. Every device listens before
-// it gives out its address, and nothing listens at an abstract address after a device is gone: a
-// refusal is final.
+// dialSocket dials a's socket. A device listens before it publishes its address, and its abstract
+// address is free when it is gone: a refused connection is final. So is what the kernel forbids.
 func dialSocket(ctx context.Context, a *wire.Address) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", a.SHM)
 	if errors.Is(err, unix.ECONNREFUSED) {
@@ -164,7 +164,7 @@ func dialSocket(ctx context.Context, a *wire.Address) (net.Conn, error) {
 
 func (w *Wire) Name() string { return wire.SHM }
 
-// Connect returns the link to the device at a.
+// Connect returns the link to the device at a. It connects at the first Send.
 func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
 	switch {
 	case a.SHM == "":
@@ -188,14 +188,13 @@ func (w *Wire) newLink(a *wire.Address) *link {
 	return l
 }
 
-// Yield leaves a peer to another wire, because of why, and returns the link to it that never came
-// up, if there is one. It does nothing and returns false while the peer is connected, or cannot be.
+// Yield implements wire.Yielder.
 func (w *Wire) Yield(a *wire.Address, why error) (wire.Link, bool) {
 	l := w.links[a.ID]
 	switch {
 	case a.SHM == "" || a.Host != w.env.Self.Host || w.left[a.ID] != nil:
 		return nil, false
-	case l != nil && l.peer != nil || !w.Connector.Yield(a, why):
+	case l != nil && l.peer != nil || !w.conn.Yield(a, why):
 		return nil, false
 	}
 	w.left[a.ID] = why
@@ -207,7 +206,7 @@ func (w *Wire) Yield(a *wire.Address, why error) (wire.Link, bool) {
 	return l, true
 }
 
-// Release ends the lending and tells writers what is free.
+// Release takes back the packets that were lent, and tells writers how much of their rings is free.
 func (w *Wire) Release() {
 	for _, l := range w.owing {
 		l.owing, l.lent = false, false
@@ -216,11 +215,11 @@ func (w *Wire) Release() {
 	w.owing = w.owing[:0]
 }
 
-// Flush does nothing: send publishes at once.
+// Flush does nothing: Send publishes packets at once.
 func (w *Wire) Flush() {}
 
-// Arm makes every arrival signal. Every store in it is a full barrier; the poll that follows is the
-// last look.
+// Arm makes every arrival signal. Each store to shared memory in it is a full memory barrier, so
+// that the Poll that follows sees what was sent without a signal.
 func (w *Wire) Arm() {
 	w.armed, w.attention = true, true
 	for i := range w.hot {
@@ -230,8 +229,8 @@ func (w *Wire) Arm() {
 	w.local.inbox.Park()
 }
 
-// Disarm takes arm back. The poll that follows looks at everything: we may have been woken for any
-// reason.
+// Disarm takes back Arm. The next Poll looks at everything, since any of it may have woken the
+// owner.
 func (w *Wire) Disarm() {
 	w.armed, w.attention = false, true
 	w.local.inbox.Unpark()
@@ -240,7 +239,7 @@ func (w *Wire) Disarm() {
 	}
 }
 
-// Pending looks at what arm has made cold, and at what was raised before it.
+// Pending reports whether a ring that was hot before Arm, or one in the inbox, has packets.
 func (w *Wire) Pending() bool {
 	for i := range w.hot {
 		if !w.hot[i].probe.Empty() {
@@ -250,9 +249,10 @@ func (w *Wire) Pending() bool {
 	return w.local.inbox.Pending()
 }
 
+// Unsignal implements wire.Signaller.
 func (w *Wire) Unsignal() { w.local.drain() }
 
-// Close ends all links and the background work, and gives back every descriptor and mapping.
+// Close ends all links and background goroutines, and frees every descriptor and mapping.
 func (w *Wire) Close() {
 	if w.closed {
 		return
@@ -261,8 +261,8 @@ func (w *Wire) Close() {
 	for _, l := range w.links {
 		l.Close()
 	}
-	if w.Connector != nil {
-		w.Connector.Close()
+	if w.conn != nil {
+		w.conn.Close()
 	}
 	w.bury(false)
 	w.unmapGone()
@@ -273,7 +273,7 @@ func (w *Wire) Close() {
 		if w.local.added {
 			_ = w.notif.Del(w.local.evfd)
 		}
-		// Regions that outlive the wire go on on the heap.
+		// Regions may outlive the wire.
 		w.cfg.Regions.ToHeap()
 		w.local.close()
 	}

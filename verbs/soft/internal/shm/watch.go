@@ -15,15 +15,16 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// watchEvery is how often a device that polls without sleeping looks for peers that are gone.
+// watchEvery is the interval, in nanoseconds, at which a device that polls without sleeping looks
+// for peers that have ended.
 const watchEvery = int64(100 * time.Millisecond)
 
-// watch finds out about peers that are gone: an epoll of their sockets and pidfds, which is in
-// the notifier as well.
+// watch detects peers that have ended, by an epoll of their sockets and pidfds, which is also in
+// the notifier.
 type watch struct {
 	notif  *notify.Epoll
 	epfd   int
-	last   int64
+	last   int64           // of the last look, by wire.Monotonic
 	links  map[int32]*link // by socket and by pidfd
 	events [16]unix.EpollEvent
 }
@@ -68,10 +69,10 @@ func (s *watch) remove(p *remote) {
 	}
 }
 
-// due says that it is time to look.
+// due reports whether watchEvery has passed since the last look.
 func (s *watch) due() bool { return wire.Monotonic()-s.last >= watchEvery }
 
-// look calls lost for links whose peers are gone.
+// look calls lost for links whose peers have ended.
 func (s *watch) look(lost func(*link, error)) {
 	s.last = wire.Monotonic()
 	n, _ := unix.EpollWait(s.epfd, s.events[:], 0)
@@ -87,7 +88,7 @@ func (s *watch) look(lost func(*link, error)) {
 	}
 }
 
-// fate says what has become of the peer: nil when nothing has.
+// fate returns how the peer has ended the connection, or nil if it has not.
 func (p *remote) fate() error {
 	var b [16]byte
 	n, err := unix.Read(p.sock, b[:])

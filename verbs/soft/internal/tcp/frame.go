@@ -8,31 +8,32 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// A frame on a TCP connection is a header and a payload. The header's first 16 bytes,
-// little-endian, are
+// A frame on a TCP connection is a header and a payload. The first 16 bytes of the header are the
+// fields of wire.Header (little-endian)
 //
-//	op, flags, status, extras, length (4 bytes), qpn (4), psn (4)
+//	Op, Flags, Status, extras, Length (4 bytes), QPN (4), PSN (4)
 //
-// and extras says which of imm (4), rkey (4), addr (8) and total (8) follow, in this order. What is
-// not there is zero, except that total may be said to be length. The version is agreed in the
-// handshake.
+// and extras says which of Imm (4), RKey (4), Addr (8) and Total (8) follow, in this order. Those
+// that do not follow are 0, or, for Total, equal to Length with totalLength. The version of the
+// format is that of the handshake.
 const (
 	extraImm    uint8 = 1 << 0
 	extraRKey   uint8 = 1 << 1
 	extraAddr   uint8 = 1 << 2
 	extraTotal  uint8 = 1 << 3
-	totalLength uint8 = 1 << 4 // total is length
+	totalLength uint8 = 1 << 4 // Total is Length
 	extraKnown        = extraImm | extraRKey | extraAddr | extraTotal | totalLength
 
 	frameHeader    = 16
 	maxFrameHeader = frameHeader + 24
-	maxPayload     = 64 << 10
-	// maxRead is the same for what a read has read, which goes from the reader's memory to where
-	// it belongs without a buffer in between: the fewer system calls the better, up to here.
+	maxPayload     = 64 << 10 // bytes
+	// maxRead is the most payload of an OpReadResp. It is read from the socket to its destination
+	// without a buffer in between, and larger frames need fewer system calls, with no gain above
+	// this.
 	maxRead = 512 << 10
 )
 
-// maxLength is the most payload of a frame.
+// maxLength is the most payload bytes of a frame.
 func maxLength(op wire.Opcode) uint32 {
 	if op == wire.OpReadResp {
 		return maxRead
@@ -40,7 +41,7 @@ func maxLength(op wire.Opcode) uint32 {
 	return maxPayload
 }
 
-// extraSize is the number of bytes that follow the first 16.
+// extraSize is the number of header bytes behind the first 16, by extras.
 var extraSize = func() (t [extraKnown + 1]uint8) {
 	for i := range t {
 		for bit, n := range map[uint8]uint8{extraImm: 4, extraRKey: 4, extraAddr: 8, extraTotal: 8} {
@@ -52,7 +53,7 @@ var extraSize = func() (t [extraKnown + 1]uint8) {
 	return t
 }()
 
-// appendFrameHeader encodes h.
+// appendFrameHeader appends the encoding of h.
 func appendFrameHeader(b []byte, h *wire.Header) []byte {
 	at := len(b)
 	b = append(b, byte(h.Op), h.Flags, h.Status, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -71,6 +72,7 @@ func appendFrameHeader(b []byte, h *wire.Header) []byte {
 	return appendExtras(b, at, h, extras)
 }
 
+// appendExtras completes the encoding of a header that starts at b[at:].
 func appendExtras(b []byte, at int, h *wire.Header, extras uint8) []byte {
 	if h.Imm != 0 {
 		extras |= extraImm
@@ -92,8 +94,8 @@ func appendExtras(b []byte, at int, h *wire.Header, extras uint8) []byte {
 	return b
 }
 
-// decodeFrameHeader decodes the header at the start of b into h. n is its size; 0: b does not have
-// all of it yet. What the header says about lengths has been checked.
+// decodeFrameHeader decodes the header at the start of b into h and returns its size, or 0 if b
+// does not have all of it yet. It checks extras and Length.
 func decodeFrameHeader(b []byte, h *wire.Header) (n int, err error) {
 	if len(b) < frameHeader {
 		return 0, nil
@@ -122,6 +124,7 @@ func decodeFrameHeader(b []byte, h *wire.Header) (n int, err error) {
 	return n, nil
 }
 
+// decodeExtras decodes the fields behind the first 16 bytes of a header.
 func decodeExtras(b []byte, extras uint8, h *wire.Header) {
 	if extras&extraImm != 0 {
 		h.Imm = binary.LittleEndian.Uint32(b)

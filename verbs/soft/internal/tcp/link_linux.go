@@ -9,26 +9,25 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// link is a connection to a peer device, or one that is still to be made. Its descriptor belongs
-// to the wire's owner alone and is in no netpoller, so that nobody else can close it or wait for
-// it.
+// link is the link to one peer, used by the device's owner alone. Its descriptor is not in the
+// netpoller, so that no other goroutine can close it or wait for it.
 type link struct {
 	w      *Wire
 	peer   *wire.Address
-	fd     int    // -1: none
-	asked  bool   // the connector has been told to connect
+	fd     int    // the connected socket; -1: none
+	asked  bool   // the Connector was asked to connect, or has connected
 	up     bool   // packets can be sent
 	gone   bool   // closed, or reported as down
-	lost   error  // sending failed; what has come in is still being received
-	events uint32 // events that the wire's epoll looks for
+	lost   error  // why sending has failed; what has arrived will still be received; nil: it has not
+	events uint32 // epoll events that are enabled for fd
 
-	hot     bool   // read at each poll
-	queued  bool   // on the wire's backlog
-	seen    uint32 // poll at which something came last
-	visited uint32 // poll at which it was last received from
+	hot     bool   // in Wire.hot
+	queued  bool   // in Wire.backlog
+	seen    uint32 // Wire.round when something arrived last
+	visited uint32 // Wire.round when it was received from last
 
-	heard  uint32 // segments that had come when the wire looked last
-	silent int    // looks since one has, while something was to be acknowledged
+	heard  uint32 // see lookForSilent: TCP segments received until the last look
+	silent int    // looks in a row without a new one, while something was not acknowledged
 
 	out output
 	in  input
@@ -39,7 +38,7 @@ func (l *link) MaxPayload() int           { return maxPayload }
 func (l *link) MaxReadPayload() int       { return maxRead }
 func (l *link) Memory() wire.RemoteMemory { return nil }
 
-// attach gives the link its connection.
+// attach gives the link its connection, whose descriptor it then owns.
 func (l *link) attach(s *socket) error {
 	l.asked = true
 	l.events = unix.EPOLLIN | unix.EPOLLRDHUP
@@ -51,9 +50,9 @@ func (l *link) attach(s *socket) error {
 	return nil
 }
 
-// watch tells the wire's epoll what the link waits for: room when output is blocked, and input
-// unless the device refuses what is here already, which more input does not change. The peer's end
-// is always seen.
+// watch enables those events of the socket that the link waits for: room if output is blocked,
+// input unless the device refuses a packet that is here already, and always the end of the
+// connection.
 func (l *link) watch() {
 	want := uint32(unix.EPOLLRDHUP)
 	if !l.in.stalled || !l.w.armed {
@@ -66,11 +65,12 @@ func (l *link) watch() {
 		return
 	}
 	l.events = want
-	// It fails only when the descriptor is not there, and it is.
+	// It fails only for a descriptor that is not in the epoll.
 	_ = unix.EpollCtl(l.w.ep, unix.EPOLL_CTL_MOD, l.fd, &unix.EpollEvent{Events: want, Fd: int32(l.fd)})
 }
 
-// visit has each poll look at the link although its socket may have nothing new.
+// visit puts the link on the backlog: the next poll receives from it, although its socket may not
+// be ready, since packets are in its buffer or the end of the connection is to be found.
 func (l *link) visit() {
 	if !l.queued {
 		l.queued = true
@@ -78,7 +78,7 @@ func (l *link) visit() {
 	}
 }
 
-// fail ends the link and reports it. Only from inside poll.
+// fail ends the link and reports that. Only inside Poll.
 func (l *link) fail(err error) {
 	if l.gone {
 		return
@@ -87,7 +87,7 @@ func (l *link) fail(err error) {
 	l.w.env.Receiver.LinkDown(l, fmt.Errorf("tcp: connection to %v is gone: %w", l.peer, err))
 }
 
-// Close ends the link without a report.
+// Close ends the link without reporting it.
 func (l *link) Close() {
 	if l.gone {
 		return
@@ -98,7 +98,7 @@ func (l *link) Close() {
 	l.drop()
 }
 
-// drop forgets the link; lists that it is on find that out later.
+// drop closes the socket and removes the link. Other lists of the wire find that it is gone.
 func (l *link) drop() {
 	l.gone, l.up = true, false
 	w := l.w
@@ -110,8 +110,8 @@ func (l *link) drop() {
 	}
 	delete(w.byFD, int32(l.fd))
 	w.blocked = remove(w.blocked, l)
-	// Bytes that are here and unread would make the kernel reset the connection, and what we sent
-	// last might be lost.
+	// Unread input would make the kernel reset the connection, and the peer might lose what was
+	// sent last.
 	for {
 		if n, e := rawRecv(l.fd, w.trash[:]); e != 0 || n < len(w.trash) {
 			break

@@ -15,40 +15,40 @@ import (
 )
 
 const (
-	bufStart  = 16 << 10  // a link's first buffer; it grows when reads fill it
-	bufLimit  = 256 << 10 // and to this at most, but for a packet that needs more, and only until that is done with
-	placeFrom = 8 << 10   // payloads from this size on are read to where they belong
-	atOnce    = 2 << 20   // bytes after which it is others' turn
-	placeGap  = 4 << 10   // room for what follows such a payload: the next header, and not much that must be copied
+	bufStart  = 16 << 10  // bytes of a link's first buffer; it grows when reads fill it
+	bufLimit  = 256 << 10 // the most that it grows to, except for one larger frame
+	placeFrom = 8 << 10   // payloads from this size on are read to their destination (placed)
+	atOnce    = 2 << 20   // bytes after which a poll turns to other links
+	placeGap  = 4 << 10   // bytes read behind a placed payload: the next header, and little to copy
 )
 
-// input is the input side of a link. buf[r:w] has been read and not been taken by the device.
+// input is the receiving half of a link.
 type input struct {
 	buf     []byte
-	r, w    int
-	h       wire.Header
-	dst     []byte // destination of the frame whose header is in h, of which placed bytes are there
-	placed  int
-	placing bool
-	voided  bool // the device has taken dst back: it is a buffer of ours now
-	bulk    bool // the last frame was placed: the next is likely to be large too
-	lent    bool // the device has payloads in buf; on the wire's lent list
-	stalled bool // the device has refused the next frame
-	grow    bool // the last read filled the buffer
+	r, w    int         // buf[r:w] was read from the socket, and not taken by the device
+	h       wire.Header // of the frame at r, or of the frame being placed
+	dst     []byte      // placing: the whole payload's destination
+	placed  int         // placing: bytes of dst that were read
+	placing bool        // the payload of the frame in h is being read to dst
+	voided  bool        // placing: the device has withdrawn its memory; dst is a buffer of the link
+	bulk    bool        // the last frame was placed, so that the next is likely to be placed
+	lent    bool        // the device was lent payloads in buf; in Wire.lent
+	stalled bool        // the device has refused the next frame
+	grow    bool        // the last read has filled buf
 }
 
-// receive offers frames to the device, at most budget, and reads more while there are any, but no
-// more than atOnce.
+// receive gives frames to the device, at most budget, and reads more as long as the socket has
+// them, up to atOnce bytes.
 func (l *link) receive(budget int) int {
 	n, bytes := l.parse(budget), 0
 	for n < budget && bytes < atOnce && !l.gone && !l.in.stalled {
 		want, got := l.fill()
 		if got > 0 {
-			l.w.idle, l.seen = 0, l.w.round // also when it is but a part of a packet
+			l.w.idle, l.seen = 0, l.w.round // also for a part of a packet
 			n += l.parse(budget - n)
 		}
 		if got < want {
-			break // that was all: another call would only say so
+			break // the socket is empty
 		}
 		bytes += got
 	}
@@ -63,7 +63,7 @@ func (l *link) receive(budget int) int {
 	return n
 }
 
-// parse offers the frames in the buffer.
+// parse gives the frames in the buffer to the device.
 func (l *link) parse(budget int) (n int) {
 	in := &l.in
 	was := in.stalled
@@ -77,7 +77,7 @@ func (l *link) parse(budget int) (n int) {
 	return n
 }
 
-// parseOne offers the next frame, if it is complete.
+// parseOne gives the next frame to the device if it is complete. It returns true if it was taken.
 func (l *link) parseOne() bool {
 	in := &l.in
 	if in.placing {
@@ -111,7 +111,7 @@ func (l *link) parseOne() bool {
 	return true
 }
 
-// offer gives the device a frame.
+// offer calls the receiver.
 func (l *link) offer(payload []byte) bool {
 	ok, lent := l.w.env.Receiver.Receive(l, &l.in.h, payload)
 	if l.gone {
@@ -125,8 +125,8 @@ func (l *link) offer(payload []byte) bool {
 	return ok
 }
 
-// startPlacing has the rest of a large payload, of which have is here, read straight to where the
-// device wants it.
+// startPlacing begins to place a large payload, of which have was read already, if the device names
+// its destination.
 func (l *link) startPlacing(have []byte, headerSize int) {
 	in := &l.in
 	if in.h.Length < placeFrom {
@@ -143,14 +143,14 @@ func (l *link) startPlacing(have []byte, headerSize int) {
 	in.r += headerSize + len(have)
 }
 
-// Places tells a device that checks itself (-tags invariants) where bytes are about to be put.
+// Places calls wire.PlaceChecker, in a build with -tags invariants.
 func (l *link) Places(dst []byte) {
 	if d, ok := l.w.env.Receiver.(wire.PlaceChecker); ok {
 		d.Places(dst)
 	}
 }
 
-// fill reads once. It returns how much it asked for and how much came.
+// fill reads once. It returns how many bytes it has asked for and how many it has got.
 func (l *link) fill() (want, got int) {
 	if l.in.placing {
 		return l.fillPlacing()
@@ -170,15 +170,14 @@ func (l *link) fill() (want, got int) {
 	in.w += n
 	in.grow = in.w == len(in.buf)
 	if n == len(b) {
-		in.bulk = false // many small ones after all
+		in.bulk = false // there is more than a header: small frames again
 	}
 	return len(b), n
 }
 
-// fillPlacing reads the rest of a payload to its destination and a little of what follows it into
-// the buffer. The device is asked each time: memory that it no longer names, since a region was
-// withdrawn or a queue pair has failed, must not be touched. The payload's bytes count for nothing
-// then, only their number.
+// fillPlacing reads the rest of a payload to its destination, and a little of what follows it into
+// the buffer. It asks the device for the destination each time: if a region was deregistered or a
+// queue pair has failed, its memory must not be written to, and the payload goes to a buffer.
 func (l *link) fillPlacing() (want, got int) {
 	in := &l.in
 	if now := l.w.env.Receiver.Place(l, &in.h); len(now) != len(in.dst) || &now[0] != &in.dst[0] {
@@ -208,8 +207,8 @@ func (l *link) fillPlacing() (want, got int) {
 	return len(rest) + len(gap), n
 }
 
-// makeSpace sees to it that a read has room for the rest of the frame that has begun. It is false
-// when that must wait until the device has given back what it was lent.
+// makeSpace makes room in the buffer for the rest of the frame that has begun. It returns false if
+// there is none until the device gives back what it was lent.
 func (l *link) makeSpace() bool {
 	in := &l.in
 	if in.r == in.w && !in.lent {
@@ -227,7 +226,7 @@ func (l *link) makeSpace() bool {
 		size = max(size, min(4*len(in.buf), bufLimit))
 	}
 	if size > len(in.buf) {
-		// What the device was lent stays in the old buffer, which lives as long as that.
+		// Lent payloads stay in the old buffer, which the device keeps from being collected.
 		b := make([]byte, size)
 		in.r, in.w, in.buf, in.grow, in.lent = 0, copy(b, in.buf[in.r:in.w]), b, false, false
 		return true
@@ -238,11 +237,11 @@ func (l *link) makeSpace() bool {
 	return in.w < len(in.buf)
 }
 
-// hasRead takes a read's result: false when nothing was read.
+// hasRead handles the result of a read. It returns false if nothing was read.
 func (l *link) hasRead(n int, e unix.Errno) bool {
 	switch {
 	case (e == unix.EAGAIN || e == 0 && n == 0) && l.lost != nil:
-		l.fail(l.lost) // the kernel tells a reset once: send was told
+		l.fail(l.lost) // the kernel reports a reset only once, here to a send
 		return false
 	case e == unix.EAGAIN || e == unix.EINTR:
 		return false
@@ -258,7 +257,7 @@ func (l *link) hasRead(n int, e unix.Errno) bool {
 
 var errPeerClosed = errors.New("the peer closed the connection")
 
-// ended says how a connection ended that has no more bytes.
+// ended returns the error for a connection that the peer has closed.
 func (l *link) ended() error {
 	if l.in.placing || l.in.r != l.in.w {
 		return fmt.Errorf("%w in the middle of a packet (%w): %w", errPeerClosed, io.ErrUnexpectedEOF, verbs.ErrPeerEnded)

@@ -9,23 +9,22 @@ import (
 )
 
 const (
-	tcpOutLimit  = 256 << 10 // bytes that wait for the socket, at most, besides what is left of one body
-	tcpWriteSoon = 32 << 10  // so many are written without waiting for flush
+	tcpOutLimit  = 256 << 10 // the most bytes in output, beside the rest of one direct body
+	tcpWriteSoon = 32 << 10  // so many bytes are written without waiting for Flush
 	tcpDirect    = 16 << 10  // bodies from this size on are written from the caller's memory
 )
 
-// output is the output side of a link: encoded frames, of which the first sent bytes are the
-// kernel's already.
+// output is the sending half of a link.
 type output struct {
-	buf     []byte
-	sent    int
-	blocked bool // the socket took less than it was offered; on the wire's blocked list
-	dirty   bool // on the wire's dirty list
+	buf     []byte // encoded frames
+	sent    int    // bytes of buf that the kernel has taken
+	blocked bool   // the socket has taken less than it was offered; in Wire.blocked
+	dirty   bool   // in Wire.dirty
 }
 
 func (o *output) pending() int { return len(o.buf) - o.sent }
 
-// reserve makes room for n more bytes, or says that the limit forbids it.
+// reserve makes room for n more bytes. It returns false if they would exceed tcpOutLimit.
 func (o *output) reserve(n int) bool {
 	if o.pending()+n > tcpOutLimit {
 		return false
@@ -37,7 +36,7 @@ func (o *output) reserve(n int) bool {
 	return true
 }
 
-// advance notes that the kernel took n bytes.
+// advance records that the kernel has taken n bytes.
 func (o *output) advance(n int) {
 	o.sent += n
 	if o.sent == len(o.buf) {
@@ -80,7 +79,7 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	return true
 }
 
-// sendLater is send on a link that is not up: the first one connects it.
+// sendLater is Send on a link that is not up: the first call connects it.
 func (l *link) sendLater() bool {
 	if !l.gone && !l.asked {
 		l.asked = true
@@ -89,16 +88,16 @@ func (l *link) sendLater() bool {
 	return false
 }
 
-// makeRoom tries to get rid of enough output for n more bytes.
+// makeRoom writes output until there is room for n more bytes, if it can.
 func (l *link) makeRoom(n int) bool {
 	if l.out.blocked {
-		return false // poll retries
+		return false // Poll writes when it can
 	}
 	l.write()
 	return l.up && l.out.reserve(n)
 }
 
-// write hands output to the kernel until it is gone or the socket takes no more.
+// write gives output to the kernel until all is sent or the socket takes no more.
 func (l *link) write() {
 	o := &l.out
 	for o.pending() > 0 {
@@ -114,8 +113,7 @@ func (l *link) write() {
 	l.unblock()
 }
 
-// writeDirect writes the output and then body, of which only what the socket does not take is
-// copied.
+// writeDirect writes the output and then body, and copies only what the socket has not taken.
 func (l *link) writeDirect(body []byte) {
 	o := &l.out
 	pending := o.pending()
@@ -134,7 +132,8 @@ func (l *link) writeDirect(body []byte) {
 	}
 }
 
-// wrote takes a write's result. false: the socket takes no more for now, or for ever.
+// wrote handles the result of a write. It returns false if the socket takes no more, for now or for
+// ever.
 func (l *link) wrote(n int, e unix.Errno) bool {
 	switch e {
 	case 0:
@@ -147,7 +146,7 @@ func (l *link) wrote(n int, e unix.Errno) bool {
 	case unix.EAGAIN:
 		l.block()
 	default:
-		// What the peer sent before it went may still be here to be read: receive ends the link.
+		// The peer's last packets may still be in the socket: receive ends the link after them.
 		l.lost = os.NewSyscallError("send", e)
 		l.out.buf, l.out.sent = nil, 0
 		l.up = false
@@ -157,9 +156,8 @@ func (l *link) wrote(n int, e unix.Errno) bool {
 	return false
 }
 
-// block puts the link on the list of those that wait for room. While nobody sleeps on the wire the
-// list is looked through by each poll; who has armed it already, and polls once more, fills the
-// socket after that.
+// block puts the link on the list of those that wait for room. Each poll tries them, and Arm
+// enables the event for them. If the wire is armed already, it must be enabled here.
 func (l *link) block() {
 	if l.out.blocked {
 		return
@@ -171,6 +169,7 @@ func (l *link) block() {
 	}
 }
 
+// unblock takes back block.
 func (l *link) unblock() {
 	if l.out.blocked {
 		l.out.blocked = false

@@ -9,32 +9,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// System calls on sockets that must not block. Those for small amounts are raw: the scheduler is
-// not told, which saves some 50 ns each, and none of them can sleep.
+// System calls on sockets, none of which blocks. Those that move little data do not notify the Go
+// scheduler (RawSyscall), which saves some 50 ns each.
 
-// rawRecv reads what is there into b, which is not empty.
+// rawRecv reads into b, which is not empty.
 func rawRecv(fd int, b []byte) (int, syscall.Errno) {
 	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
 		unix.MSG_DONTWAIT, 0, 0)
 	return int(n), e
 }
 
-// rawSend writes what fits of b, which is not empty.
+// rawSend writes as much of b, which is not empty, as the socket takes.
 func rawSend(fd int, b []byte) (int, syscall.Errno) {
 	n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
 		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	return int(n), e
 }
 
-// rawEpoll looks what is ready.
+// rawEpoll returns the events of an epoll without waiting.
 func rawEpoll(ep int, events []unix.EpollEvent) (int, syscall.Errno) {
 	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(unsafe.SliceData(events))),
 		uintptr(len(events)), 0, 0, 0)
 	return int(n), e
 }
 
-// vector is what two buffers are sent from or read into. It is kept, as it must not be on a stack
-// that grows.
+// vector has the arguments of a system call on two buffers. It is part of a link, since it must not
+// be on a stack, which may move.
 type vector struct {
 	msg unix.Msghdr
 	iov [2]unix.Iovec
@@ -48,7 +48,7 @@ func (v *vector) set(a, b []byte) {
 	v.msg.SetIovlen(2)
 }
 
-// send writes what fits of a followed by b. They are large: the scheduler is told.
+// send writes as much of a followed by b as the socket takes.
 func (v *vector) send(fd int, a, b []byte) (int, syscall.Errno) {
 	v.set(a, b)
 	n, _, e := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.msg)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
@@ -56,7 +56,7 @@ func (v *vector) send(fd int, a, b []byte) (int, syscall.Errno) {
 	return int(n), e
 }
 
-// recv reads what is there into a and then b.
+// recv reads into a and then b.
 func (v *vector) recv(fd int, a, b []byte) (int, syscall.Errno) {
 	v.set(a, b)
 	n, _, e := unix.Syscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.msg)), unix.MSG_DONTWAIT)

@@ -18,50 +18,51 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// Wire carries packets over TCP connections, one for each peer device.
+// Wire carries packets over TCP connections, one for each peer device. Only the device's owner uses
+// it, except for due.
 //
-// Nothing of it waits while the owner polls: sockets are read and written directly, without the
-// netpoller. An epoll instance of the wire's own knows all sockets; it tells which of many cold
-// ones have something, and it lies, silenced, in the notifier, so that arming is one system call
-// whatever the number of links and a packet wakes nobody before that.
+// The owner reads and writes nonblocking sockets itself, without the netpoller. The wire has an
+// epoll instance of all its sockets. It finds which of the cold ones have input. It is also in the
+// notifier, with its events enabled only while the wire is armed: arming is one system call for any
+// number of links, and without it packets wake nobody.
 type Wire struct {
 	env   wire.Env
 	notif *notify.Epoll
 	conn  *dial.Connector
-	ep    int
+	ep    int // epoll of all sockets
 
-	links map[wire.DeviceID]*link // all that are not gone
-	byFD  map[int32]*link         // those that are connected
+	links map[wire.DeviceID]*link // links that are not gone
+	byFD  map[int32]*link         // links that are connected
 
-	hot     []*link // recently active
-	backlog []*link // with complete frames that the device has not taken, or with an end to find
-	spare   []*link // backlog's other array
-	dirty   []*link // with output for flush
-	blocked []*link // whose output the socket refused
-	lent    []*link // whose buffers the device uses
+	hot     []*link // read at each poll; at most maxHot (link.hot)
+	backlog []*link // may have input that is not in the socket, see link.visit (link.queued)
+	spare   []*link // empty, with the array that backlog had before
+	dirty   []*link // have output for Flush (output.dirty)
+	blocked []*link // have output that the socket has refused (output.blocked)
+	lent    []*link // have lent payloads in their buffers (input.lent)
 
-	due    atomic.Bool // it is time to look for peers that are silent
+	due    atomic.Bool // lookForSilent is due
 	armed  bool
-	round  uint32 // polls
-	idle   uint32 // polls without anything
-	events [16]unix.EpollEvent
-	trash  [4096]byte
+	round  uint32              // calls of Poll
+	idle   uint32              // calls since something was sent or received, without those that idleMask ends
+	events [16]unix.EpollEvent // result of scan
+	trash  [4096]byte          // see drop
 }
 
 const (
-	maxHot    = 4   // links read directly at each poll
-	scanEvery = 16  // polls between looks at the others
-	hotIdle   = 256 // polls without a packet after which a link of many is cold
+	maxHot    = 4   // the most hot links
+	scanEvery = 16  // polls from one scan of the others to the next
+	hotIdle   = 256 // a hot link becomes cold after so many polls without packets, if there are more
 
-	// While nothing at all comes, only some polls look, so that a silent wire does not slow down a
-	// busy one beside it.
+	// On a wire without traffic only some polls make system calls, so that it does not slow down
+	// another wire of the device: after shortIdle idle polls one in 4, after longIdle one in 16.
 	shortIdle, shortIdleMask = 1 << 10, 1<<2 - 1
 	longIdle, longIdleMask   = 1 << 14, 1<<4 - 1
 
-	lingerTime = 500 * time.Millisecond // time for output that is left at close
+	lingerTime = 500 * time.Millisecond // limit for sending what is left in Close
 )
 
-// Open listens on a host:port.
+// Open listens on listen, a host:port.
 func Open(env wire.Env, listen string) (wire.Wire, error) {
 	notif, ok := env.Notifier.(*notify.Epoll)
 	if !ok {
@@ -88,7 +89,7 @@ func Open(env wire.Env, listen string) (wire.Wire, error) {
 	}
 	d := &dialer{next: map[wire.DeviceID]int{}}
 	w.conn = dial.New(dial.Config{Self: env.Self, Secret: env.Secret, Kind: wire.TCP, Listener: ln,
-		Dial: d.dial, Prepare: w.prepare, Wake: notif.Wake, Log: env.Log, Limits: dial.Limits{Retry: env.PeerTimeout}})
+		Dial: d.dial, Prepare: w.prepare, Wake: notif.Wake, Log: env.Log, Retry: env.PeerTimeout})
 	w.conn.Every(env.PeerTimeout/looks, func() {
 		w.due.Store(true)
 		notif.Wake()
@@ -98,7 +99,7 @@ func Open(env wire.Env, listen string) (wire.Wire, error) {
 
 func (w *Wire) Name() string { return wire.TCP }
 
-// Connect returns the link to the device at a. It dials at the first send.
+// Connect returns the link to the device at a. It connects at the first Send.
 func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
 	if len(a.TCP) == 0 {
 		return nil, fmt.Errorf("rank %d has no tcp address", a.Rank)
@@ -114,6 +115,7 @@ func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
 	return l, nil
 }
 
+// Poll receives, and retries output that a socket has refused.
 func (w *Wire) Poll(budget int) int {
 	if w.conn.Pending() {
 		w.takeConnections()
@@ -153,13 +155,13 @@ func (w *Wire) idleMask() uint32 {
 	return shortIdleMask
 }
 
-// pollBacklog offers again what was refused or left over.
+// pollBacklog receives from the links of the backlog.
 func (w *Wire) pollBacklog(budget int) (n int) {
 	list := w.backlog
 	if len(list) == 0 {
 		return 0
 	}
-	w.backlog, w.spare = w.spare[:0], nil // what is queued meanwhile goes behind
+	w.backlog, w.spare = w.spare[:0], nil // receive adds to it
 	for i, l := range list {
 		list[i] = nil
 		l.queued = false
@@ -176,7 +178,7 @@ func (w *Wire) pollBacklog(budget int) (n int) {
 	return n
 }
 
-// pollHot reads the links that were active lately. Links of a small job are always among them.
+// pollHot receives from the hot links. If there are no more than maxHot links, all stay hot.
 func (w *Wire) pollHot(budget int) (n int) {
 	keep := w.hot[:0]
 	all := len(w.byFD) <= maxHot
@@ -193,15 +195,11 @@ func (w *Wire) pollHot(budget int) (n int) {
 			n += w.receive(l, budget-n)
 		}
 	}
-	if len(w.hot) > 1 { // who was first goes last the next time
-		first := w.hot[0]
-		copy(w.hot, w.hot[1:])
-		w.hot[len(w.hot)-1] = first
-	}
+	wire.Rotate(w.hot)
 	return n
 }
 
-// scan finds which other links have something.
+// scan receives from those other links that have input.
 func (w *Wire) scan(budget int) (n int) {
 	k, e := rawEpoll(w.ep, w.events[:])
 	if e != 0 {
@@ -215,8 +213,8 @@ func (w *Wire) scan(budget int) (n int) {
 		const end = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR
 		switch {
 		case l.in.stalled && ev.Events&end != 0:
-			// Whoever waits for an answer must learn of it now. What is refused was not
-			// acknowledged either.
+			// Requests to this peer will not be answered, and must fail now. The packet that waits
+			// to be taken was not acknowledged.
 			l.fail(fmt.Errorf("%w while this side could not take a packet of it", errPeerClosed))
 		case l.in.stalled || ev.Events&(unix.EPOLLIN|end) == 0:
 		case n < budget:
@@ -227,6 +225,7 @@ func (w *Wire) scan(budget int) (n int) {
 	return n
 }
 
+// receive receives at most budget packets from a link.
 func (w *Wire) receive(l *link, budget int) int {
 	l.visited = w.round
 	n := l.receive(budget)
@@ -236,7 +235,7 @@ func (w *Wire) receive(l *link, budget int) int {
 	return n
 }
 
-// warm makes l hot if there is a place.
+// warm makes l hot if fewer than maxHot links are.
 func (w *Wire) warm(l *link) {
 	if !l.hot && !l.gone && len(w.hot) < maxHot {
 		l.hot, l.seen = true, w.round
@@ -244,7 +243,7 @@ func (w *Wire) warm(l *link) {
 	}
 }
 
-// takeConnections gives links the connections that were made in the background.
+// takeConnections handles connections that were made in the background, or have failed.
 func (w *Wire) takeConnections() {
 	for _, r := range w.conn.Take() {
 		l := w.links[r.Peer.ID]
@@ -258,11 +257,11 @@ func (w *Wire) takeConnections() {
 			l.fail(errors.New("the peer has given it up and made a new one"))
 			l = w.links[r.Peer.ID]
 		}
-		if l == nil { // the peer was first
+		if l == nil { // the peer has connected
 			l = &link{w: w, peer: r.Peer, fd: -1}
 			w.links[r.Peer.ID] = l
 		}
-		_ = r.Conn.Close() // the socket has a descriptor of its own
+		_ = r.Conn.Close() // socket.fd is a duplicate
 		if err := l.attach(r.Upgraded.(*socket)); err != nil {
 			w.conn.Forget(r.Peer.ID)
 			l.fail(err)
@@ -275,7 +274,7 @@ func (w *Wire) takeConnections() {
 	}
 }
 
-// Release takes back what the device was lent.
+// Release takes back the payloads that the device was lent.
 func (w *Wire) Release() {
 	for i, l := range w.lent {
 		l.in.lent = false
@@ -284,6 +283,7 @@ func (w *Wire) Release() {
 	w.lent = w.lent[:0]
 }
 
+// Flush writes what Send has only copied.
 func (w *Wire) Flush() {
 	if len(w.dirty) == 0 {
 		return
@@ -298,6 +298,7 @@ func (w *Wire) Flush() {
 	w.dirty = w.dirty[:0]
 }
 
+// Arm makes arrivals wake the notifier.
 func (w *Wire) Arm() {
 	w.armed = true
 	w.Flush()
@@ -310,17 +311,19 @@ func (w *Wire) Arm() {
 		}
 		l.watch()
 	}
-	// Level-triggered: what came before this counts too.
+	// Level-triggered: input that is there already counts too.
 	if err := w.notif.Mod(w.ep, unix.EPOLLIN); err != nil {
 		w.notif.Wake()
 	}
 }
 
+// Disarm takes back Arm.
 func (w *Wire) Disarm() {
 	w.armed = false
 	_ = w.notif.Mod(w.ep, 0)
 }
 
+// Close ends all links, after it has tried for lingerTime to send what is left.
 func (w *Wire) Close() {
 	w.conn.Close()
 	end := time.Now().Add(lingerTime)
@@ -332,7 +335,7 @@ func (w *Wire) Close() {
 	_ = unix.Close(w.ep)
 }
 
-// linger writes what is left, for as long as the peer takes it.
+// linger writes what is left, until end at most.
 func (l *link) linger(end time.Time) {
 	for l.up && l.out.pending() > 0 {
 		l.write()
@@ -344,6 +347,7 @@ func (l *link) linger(end time.Time) {
 	}
 }
 
+// remove deletes a link from a list.
 func remove(list []*link, l *link) []*link {
 	if i := slices.Index(list, l); i >= 0 {
 		return slices.Delete(list, i, i+1)
@@ -351,10 +355,10 @@ func remove(list []*link, l *link) []*link {
 	return list
 }
 
-// dialer takes a peer's candidates in turn, one at each attempt.
+// dialer dials the addresses of a peer in turn, one at each attempt.
 type dialer struct {
 	mu   sync.Mutex
-	next map[wire.DeviceID]int
+	next map[wire.DeviceID]int // attempts so far
 }
 
 func (d *dialer) dial(ctx context.Context, a *wire.Address) (net.Conn, error) {
@@ -364,13 +368,13 @@ func (d *dialer) dial(ctx context.Context, a *wire.Address) (net.Conn, error) {
 	d.mu.Unlock()
 	dialer := net.Dialer{}
 	if len(a.TCP) > 1 {
-		dialer.Timeout = time.Second // one that swallows packets must not use up the time for the others
+		dialer.Timeout = time.Second // an address without an answer must leave time for the others
 	}
 	return dialer.DialContext(ctx, "tcp", a.TCP[n%len(a.TCP)])
 }
 
-// reachableAt lists where peers can dial a listener: its own address or, if that is a wildcard,
-// those of the interfaces.
+// reachableAt lists the addresses at which peers can dial a listener: its own or, if that is a
+// wildcard, those of the interfaces.
 func reachableAt(at net.Addr) ([]string, error) {
 	t, ok := at.(*net.TCPAddr)
 	if !ok || !t.IP.IsUnspecified() {

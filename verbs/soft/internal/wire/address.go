@@ -7,27 +7,28 @@ import (
 	"fmt"
 )
 
-// DeviceID names a device of a job: random, made at Open.
+// DeviceID identifies a device. It is random.
 type DeviceID [16]byte
 
+// NewDeviceID makes the identity of a new device.
 func NewDeviceID() (id DeviceID) {
 	_, _ = rand.Read(id[:])
 	return id
 }
 
-// Address is where and how a device can be reached, decoded from Device.Address.
+// Address says how a device can be reached: Device.Address, decoded.
 type Address struct {
 	ID   DeviceID
-	Host [16]byte // same value: same host, and shared memory may work (hash of boot id and of the namespaces that matter)
+	Host [16]byte // equal where shared memory may work: a hash of boot id, user and namespaces
 	Rank uint32   // for error messages
-	PID  uint32
+	PID  uint32   // in its own PID namespace
 	SHM  string   // abstract Unix socket; empty: no shm
-	TCP  []string // host:port candidates; empty: no tcp
-	Loop uint64   // fabric of the loop wire; 0: none
+	TCP  []string // host:port, alternatives; empty: no tcp
+	Loop uint64   // identity of the loop wire's fabric; 0: none
 }
 
-// The encoded form is: magic with the version in its last byte, id, host, rank, pid, loop, shm,
-// number of tcp candidates, candidates. Integers are little-endian, strings have one byte of
+// The encoded form is: magic with the version in its last byte, ID, Host, Rank, PID, Loop, SHM, the
+// number of strings in TCP, those. Integers are little-endian; a string follows a byte with its
 // length.
 const (
 	addressMagic   = "TMA\x01"
@@ -39,8 +40,8 @@ const (
 
 var errAddressShort = errors.New("device address is cut short")
 
-// Encode gives the bytes that DecodeAddress takes. What would not fit is left out: candidates
-// beyond the limits.
+// Encode returns the bytes that DecodeAddress decodes. Strings of TCP that are too long, or too
+// many, are left out.
 func (a *Address) Encode() []byte {
 	b := make([]byte, 0, 128)
 	b = append(b, addressMagic...)
@@ -62,6 +63,7 @@ func (a *Address) Encode() []byte {
 	return b
 }
 
+// AppendText appends a string that CutText reads. One that is too long becomes empty.
 func AppendText(b []byte, s string) []byte {
 	if len(s) > maxAddressText {
 		s = ""
@@ -70,7 +72,7 @@ func AppendText(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// DecodeAddress decodes what a peer's encode gave. It keeps nothing of b.
+// DecodeAddress decodes what a peer's Encode has returned. It does not keep b.
 func DecodeAddress(b []byte) (*Address, error) {
 	const v = len(addressMagic) - 1
 	switch {
@@ -124,6 +126,7 @@ func (a *Address) decodeTexts(b []byte) error {
 	return nil
 }
 
+// CutText splits a string of AppendText off; ok is false if b is too short.
 func CutText(b []byte) (s string, rest []byte, ok bool) {
 	if len(b) == 0 || len(b)-1 < int(b[0]) {
 		return "", nil, false
@@ -132,7 +135,7 @@ func CutText(b []byte) (s string, rest []byte, ok bool) {
 	return string(b[1:n]), b[n:], true
 }
 
-// String names the device in error messages.
+// String describes the device in error messages.
 func (a *Address) String() string {
 	switch {
 	case len(a.TCP) > 0:

@@ -12,18 +12,18 @@ const (
 	TCP  = "tcp"
 )
 
-// Env is what a wire gets from the device that opens it.
+// Env is what a device gives the wires that it opens.
 type Env struct {
-	Self        *Address      // id, rank and pid are set; each wire adds where it can be reached, before the address is encoded
+	Self        *Address      // each wire adds where it can be reached, before the address is encoded
 	Receiver    Receiver      // the device
 	Notifier    Notifier      // where the owner sleeps
 	Secret      []byte        // job secret, see package dial
-	PeerTimeout time.Duration // how long connecting is tried
-	Yields      bool          // another wire can take over
+	PeerTimeout time.Duration // see soft.Config
+	Yields      bool          // another wire follows that a peer can be left to
 	Log         *slog.Logger  // nil: silent
 }
 
 var started = time.Now()
 
-// Monotonic is the clock, in nanoseconds, where no fabric has a virtual one.
+// Monotonic is the time in nanoseconds since this process started.
 func Monotonic() int64 { return int64(time.Since(started)) }

@@ -1,181 +1,202 @@
-// Package wire is what a device and its wires say to each other: packets, the links that carry
-// them, the receiver that takes them, and the addresses of devices. Wires know nothing else of the
-// device.
+// Package wire is the contract between a software device and its wires: packets, the links that
+// carry them, the receiver that takes them, and the addresses of devices.
 package wire
 
-import (
-	"github.com/tagmatch/tagmatch/verbs"
-)
+import "github.com/tagmatch/tagmatch/verbs"
 
-// Opcode is what a packet asks for or answers.
+// Opcode is the kind of a packet. The fields named are those of Header.
 type Opcode uint8
 
 const (
-	OpSend         Opcode = 1 + iota // payload for a receive of the peer's QP
-	OpWrite                          // payload for addr/rkey
-	OpReadReq                        // asks for total bytes from addr/rkey; psn names the request; imm 1: a refusal fails it alone
-	OpReadResp                       // payload at offset addr of read psn; status: refused, the rest does not come
-	OpAtomicReq                      // payload: compare/add and swap, 16 bytes little-endian; imm: 0 compare and swap, 1 fetch and add
-	OpAtomicResp                     // payload: the old value, 8 bytes
-	OpAck                            // requests up to and including psn have been executed
-	OpNak                            // request psn failed with status at the target; nothing after it was executed
-	OpDisconnected                   // the sender's QP left RTS: flush; imm Destroyed: it exists no more
-	OpPushReq                        // asks for total bytes from addr/rkey to be written to what the payload names
-	OpPushResp                       // the push psn is over, with status
+	// OpSend carries bytes of a SEND.
+	OpSend Opcode = 1 + iota
+	// OpWrite carries bytes of an RDMA WRITE, for address Addr of region RKey.
+	OpWrite
+	// OpReadReq asks for Total bytes from address Addr of region RKey. With Imm 1 a read that is
+	// not allowed fails alone (verbs.QPInitAttr.ReadFaults); with 0 it fails the queue pair.
+	OpReadReq
+	// OpReadResp carries the bytes from offset Addr on of read PSN. With a Status it refuses the
+	// read, and is the last packet of it.
+	OpReadResp
+	// OpAtomicReq carries the operands, two little-endian 64-bit numbers: compare and swap (Imm 0),
+	// or what to add and 0 (Imm 1).
+	OpAtomicReq
+	// OpAtomicResp carries the old value, 8 bytes in the byte order of the host.
+	OpAtomicResp
+	// OpAck says that the requests up to and including PSN were executed.
+	OpAck
+	// OpNak says that request PSN failed with Status, and that no later one was executed.
+	OpNak
+	// OpDisconnected says that the sender's QP, number Addr, answers no more, because of Status.
+	// Imm is Destroyed if the program has destroyed or reset it, 0 if it has failed.
+	OpDisconnected
+	// OpPushReq asks the peer to write Total bytes from address Addr of its region RKey to the
+	// address and region key of this device that the payload holds.
+	OpPushReq
+	// OpPushResp says that push PSN has ended with Status.
+	OpPushResp
 
-	OpEnd // not an opcode
+	OpEnd // one above the last opcode
 )
 
-// Destroyed in OpDisconnected: the program has destroyed the QP. 0: it is in error.
+// Destroyed is a value of Header.Imm, see OpDisconnected.
 const Destroyed = 1
 
 // Flags of a packet.
 const (
 	FlagFirst     uint8 = 1 << 0 // first packet of its message
 	FlagLast      uint8 = 1 << 1 // last packet of its message
-	FlagImm       uint8 = 1 << 2 // imm is immediate data
-	FlagInv       uint8 = 1 << 3 // imm is an rkey to invalidate
-	FlagSolicited uint8 = 1 << 4
-	FlagAckReq    uint8 = 1 << 5 // answer with OpAck (cumulative) once executed
+	FlagImm       uint8 = 1 << 2 // Imm is immediate data
+	FlagInv       uint8 = 1 << 3 // Imm is an rkey to invalidate
+	FlagSolicited uint8 = 1 << 4 // the receive completion is a solicited event
+	FlagAckReq    uint8 = 1 << 5 // wants a cumulative OpAck once the request is executed
 )
 
-// Header is a packet's header, decoded. Links encode it as they like (each wire in its own format),
-// always completely, and check every field that they use themselves; the device checks the rest.
+// Header is a decoded packet header. Each wire encodes all fields, in a format of its own. A wire
+// checks the fields that it uses itself, and the device checks all others.
 type Header struct {
 	Op     Opcode
-	Flags  uint8
-	Status uint8  // OpNak, OpReadResp: verbs.WCStatus for the requester
+	Flags  uint8  // Flag values
+	Status uint8  // a verbs.WCStatus for the requester; OpSend: the requester's rnr_retry
 	Length uint32 // payload bytes of this packet
 	QPN    uint32 // destination QP
-	PSN    uint32 // sequence number of the requester's work request, modulo 2^32
-	Imm    uint32
-	RKey   uint32
-	Addr   uint64
+	PSN    uint32 // number of the work request on its QP, modulo 2^32; not one for each packet
+	Imm    uint32 // immediate data or invalidated rkey; see also the opcodes
+	RKey   uint32 // region of the receiving device
+	Addr   uint64 // address in region RKey; see also the opcodes
 	Total  uint64 // bytes of the whole message
 }
 
 // Link carries packets between this device and one peer device, both ways, in order and without
-// loss until it breaks. All methods are called by the device's owner, never at once.
+// loss until it breaks. Only the device's owner calls it.
 //
-// There is one link per peer device, however many QPs use it. It exists from the first QP that
-// names the peer and connects by itself at the first send; until it is up send returns false.
+// There is one link per peer device, however many QPs use it. It is made for the first QP that
+// names the peer, and connects at the first Send; until it is up, Send returns false.
 type Link interface {
-	// Send takes a packet whose payload is head followed by body (either may be empty; together at
-	// most MaxPayload bytes). It copies or transmits everything and returns true, or does nothing
-	// and returns false: no room now, try again after the next poll. It never blocks. Transmission
-	// of what it took may be put off until flush.
+	// Send sends a packet whose payload is head followed by body. Either may be empty; together
+	// they have h.Length bytes, at most MaxPayload. Send copies or transmits all of it and returns
+	// true, or does nothing and returns false: there is no room, try again after the next Poll. It
+	// never blocks. What it has copied may not leave before Wire.Flush.
 	Send(h *Header, head, body []byte) bool
-	// MaxPayload is the most payload bytes of one packet, MaxReadPayload of one with what a read
-	// has read. Constant.
+	// MaxPayload is the most payload bytes of one packet, and MaxReadPayload that of an OpReadResp.
+	// Both are constant.
 	MaxPayload() int
 	MaxReadPayload() int
-	// Memory is direct access to the peer's registered memory, or nil where reads must go by
-	// packets. It may change from nil when the link comes up.
+	// Memory gives direct access to the peer's registered memory; nil: RDMA READs go by packets.
+	// What is nil before the link is up may be different afterwards.
 	Memory() RemoteMemory
-	// Close ends the link; the peer sees LinkDown. Idempotent.
+	// Close ends the link, and the peer's receiver gets LinkDown. Closing again does nothing.
 	Close()
 }
 
 // RemoteMemory reads a peer's registered memory without the peer's help.
 type RemoteMemory interface {
-	// Read copies len(dst) bytes (at most MaxChunk) from the peer's address addr inside region
-	// rkey. It checks bounds, access and generation before and after the copy; anything but success
-	// means that dst is undefined.
+	// Read copies len(dst) bytes, at most MaxChunk, from the peer's address addr in region rkey. It
+	// checks bounds, rights and key before and after the copy. The contents of dst are undefined
+	// unless it returns WCSuccess.
 	Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus
 }
 
-// MaxChunk is the most bytes that one RemoteMemory.Read moves, so that nothing holds the device's
-// owner for long.
+// MaxChunk is the most bytes of one RemoteMemory.Read or RemoteWriter.Write, so that no call keeps
+// the device's owner for long.
 const MaxChunk = 256 << 10
 
-// Receiver is what a wire calls back: the device. Calls come only from inside Wire.Poll.
+// Receiver is the device as its wires see it. They call it only from inside Wire.Poll.
 type Receiver interface {
-	// Receive takes one packet. payload is lent for the call and, when lent is true on return,
-	// until the next Wire.Release. ok false means: cannot be taken now (no receive posted, QP not
-	// yet connected); the wire must offer the same packet again at a later poll and nothing behind
-	// it on this link before.
+	// Receive takes one packet. payload is lent for the call, or, if it returns lent, until the
+	// next Wire.Release. If it does not return ok, the packet cannot be taken now (no receive is
+	// posted, or the QP is not connected yet): the wire offers it again at a later Poll, and before
+	// that no other packet of the link.
 	Receive(l Link, h *Header, payload []byte) (ok, lent bool)
-	// LinkDown reports a broken link, once. err says what happened (peer process gone, protocol
-	// violation, ...).
+	// LinkDown reports, once, that a link has broken, and why.
 	LinkDown(l Link, err error)
-	// LinkYielded reports, once, a link to the device at a that this wire will not make; nothing
-	// was sent or received on it.
+	// LinkYielded reports, once, that the wire will not connect to the device at a, because of err.
+	// Nothing was sent or received on the link.
 	LinkYielded(l Link, a *Address, err error)
-	// LinkUp reports a link, before it carries anything, to a device that may have left another
-	// wire for it.
+	// LinkUp reports that a link to the device at a has come up, before it carries anything.
 	LinkUp(l Link, a *Address)
-	// Place is for wires that can put payload bytes where they belong without a copy in between
-	// (TCP): it names the destination of a packet whose payload has not been read yet. nil means:
-	// read it into a buffer of your own and call receive.
+	// Place returns where the payload of a packet goes, for wires that can read it from a socket
+	// directly to there (TCP). They then call Receive with that slice. nil: use any buffer.
 	Place(l Link, h *Header) []byte
 }
 
-// PlaceChecker is a receiver that wants to know, in a build with -tags invariants, what is about to
-// be written to a place of its own.
+// PlaceChecker is a receiver that checks, in a build with -tags invariants, the destinations that
+// Place has returned. Places is called before bytes are written to dst.
 type PlaceChecker interface {
 	Places(dst []byte)
 }
 
-// Wire makes links of one kind. Methods are called by the device's owner, except as noted.
+// Wire makes links of one kind. Only the device's owner calls it.
 type Wire interface {
 	Name() string
-	// Connect returns the link to the device at a; the same link for the same device every time.
+	// Connect returns the link to the device at a: the same link each time, until it breaks.
 	Connect(a *Address) (Link, error)
-	// Poll receives from all links that have something, at most budget packets, and finishes
-	// connections that came up or broke in the background. It returns how many packets were taken.
-	// It must cost next to nothing when idle.
+	// Poll receives at most budget packets from all links, and handles connections that were made
+	// or have broken in the background. It returns how many packets the receiver took. It must cost
+	// next to nothing when idle.
 	Poll(budget int) int
-	// Release ends the lending of payloads handed out by earlier polls. The device calls it before
-	// each poll.
+	// Release takes back the payloads that were lent by earlier Polls. The device calls it before
+	// the Poll after one that received packets.
 	Release()
-	// Flush transmits what links have put off.
+	// Flush transmits the packets that links have only copied.
 	Flush()
-	// Arm makes arrivals on any link, room on a link that was full, and links coming up or breaking
-	// wake the notifier; Disarm takes that back. After Arm the owner polls once more before it
-	// sleeps, so Arm must be a full barrier.
+	// Arm makes the notifier wake for arrivals on any link, for room on a link that was full, and
+	// for links that come up or break; Disarm ends that. The owner polls once more after Arm before
+	// it sleeps, so Arm must be a full memory barrier.
 	Arm()
 	Disarm()
-	// Close ends all links and background goroutines and waits for those.
+	// Close ends all links, and ends and awaits the wire's background goroutines.
 	Close()
 }
 
-// Yielder is a wire that may leave a peer to another one.
+// Yielder is a wire that can leave a peer to another wire. Yield does so, because of why, unless
+// there is a connection to the peer or cannot be one, and then returns true, and the link to the
+// peer, if there is one.
 type Yielder interface {
 	Yield(a *Address, why error) (Link, bool)
 }
 
-// Signaller is a wire that signals only what comes after Arm, by a descriptor that Arm empties.
+// Signaller is a wire whose Arm discards the signals of earlier arrivals.
 type Signaller interface {
-	// Pending says that something is here of which no signal tells.
+	// Pending reports whether something has arrived that no signal announces.
 	Pending() bool
-	// Unsignal takes signals that came too late.
+	// Unsignal discards signals that have come after Disarm.
 	Unsignal()
 }
 
-// PushLink is a link whose peer may be able to write to our memory.
+// PushLink is a link whose peer may be able to write to this process's memory.
 type PushLink interface {
-	// CanPush says that the kernel lets the peer write to our memory, as far as we know, and us
-	// read the peer's: that is what is left when it does not.
+	// CanPush reports whether the kernel is believed to let the peer write to this process's memory
+	// and this process read the peer's, which it must do where a push fails.
 	CanPush() bool
-	// CannotPush is called when the kernel did not.
+	// CannotPush records that the kernel has refused the peer's write.
 	CannotPush()
-	// Quiet returns when the peer copies nothing to a region that has been removed before.
+	// Quiet returns when the peer does not write to any region that was removed before the call.
 	Quiet()
 }
 
 // RemoteWriter is RemoteMemory that can be written to.
 type RemoteWriter interface {
-	// Write copies src to the peer's address addr inside region rkey.
+	// Write copies src, at most MaxChunk bytes, to the peer's address addr in region rkey.
 	Write(src []byte, addr uint64, rkey uint32) verbs.WCStatus
 }
 
 // Notifier is where the owner sleeps: one per device, shared by its wires.
 type Notifier interface {
-	// Wait blocks until wake or until a file descriptor added to it is ready. Spurious returns are
-	// allowed. Any goroutine, one at a time.
+	// Wait blocks until Wake is called or a file descriptor of the notifier is ready. It may return
+	// early. Any goroutine may call it, one at a time.
 	Wait() error
-	// Wake ends the current or the next wait. Any goroutine; cheap when called again before wait
-	// returned.
+	// Wake ends the Wait under way, or the next one. Any goroutine may call it; further calls
+	// before Wait returns are cheap.
 	Wake()
 	Close() error
+}
+
+// Rotate moves the first element of a list to its end, so that lists are served round-robin.
+func Rotate[T any](list []T) {
+	if len(list) > 1 {
+		first := list[0]
+		copy(list, list[1:])
+		list[len(list)-1] = first
+	}
 }

@@ -3,8 +3,11 @@
 package soft_test
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -12,22 +15,32 @@ import (
 )
 
 func shmOpener(cfg soft.Config) verbstest.Opener {
+	cfg.Wires = []string{soft.WireSHM}
+	return opener(func(int) soft.Config { return cfg })
+}
+
+func tcpOpener(t *testing.T, n int) []verbs.Device {
+	return opener(func(int) soft.Config { return soft.Config{Wires: []string{soft.WireTCP}} })(t, n)
+}
+
+// opener opens devices on wires between processes.
+func opener(config func(rank int) soft.Config) verbstest.Opener {
 	return func(t *testing.T, n int) []verbs.Device {
 		t.Helper()
 		devs := make([]verbs.Device, n)
 		for i := range devs {
-			c := cfg
-			c.Rank, c.Secret, c.Wires = i, []byte("secret"), []string{soft.WireSHM}
-			d, err := soft.Open(c)
+			cfg := config(i)
+			cfg.Rank, cfg.Secret = i, []byte("secret")
+			d, err := soft.Open(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = d.Close() })
 			devs[i] = d
-		}
-		for i := range devs {
-			for _, d := range devs[:i] {
-				warm(t, d, devs[i])
+			if slices.Equal(cfg.Wires, []string{soft.WireSHM}) {
+				for _, o := range devs[:i] {
+					warm(t, o, d)
+				}
 			}
 		}
 		return devs
@@ -95,19 +108,13 @@ func TestSHM(t *testing.T) {
 	})
 }
 
+func TestTCPSuite(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	verbstest.Run(t, tcpOpener, verbstest.TagOptions{})
+}
+
 // TestRerouted runs the device suite where shared memory turns out not to work, so that TCP takes
-// over.
+// over: rings must have one size.
 func TestRerouted(t *testing.T) {
-	verbstest.Run(t, func(t *testing.T, n int) []verbs.Device {
-		devs := make([]verbs.Device, n)
-		for i := range devs {
-			d, err := soft.Open(soft.Config{Rank: i, Secret: []byte("secret"), RingBytes: 8192 << i}) // rings must have one size
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = d.Close() })
-			devs[i] = d
-		}
-		return devs
-	}, verbstest.TagOptions{})
+	verbstest.Run(t, opener(func(rank int) soft.Config { return soft.Config{RingBytes: 8192 << rank} }), verbstest.TagOptions{})
 }

@@ -56,3 +56,16 @@ func TestTagKnobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) { verbstest.RunTags(t, tagOpener(c.fabric, c.tm), tagOptions(c.fabric, c.tm)) })
 	}
 }
+
+func TestLoop(t *testing.T) {
+	run := func(name string, f soft.FabricOptions, tm softtest.TM) {
+		t.Run(name, func(t *testing.T) { verbstest.Run(t, tagOpener(f, tm), tagOptions(f, tm)) })
+	}
+	run("immediate", soft.FabricOptions{}, softtest.TM{})
+	run("direct", soft.FabricOptions{Direct: true}, softtest.TM{})
+	run("untagged", soft.FabricOptions{}, softtest.TM{MaxNumTags: -1})
+	for seed := range uint64(4) {
+		rough := soft.FabricOptions{Seed: seed, MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 1024, Queue: 8, Step: 10 * time.Microsecond}
+		run(fmt.Sprintf("seed%d", seed), rough, softtest.TM{InitialCount: 65000}) // so that the counts wrap soon
+	}
+}
