@@ -17,7 +17,8 @@ type socket struct{ fd int }
 
 func (s *socket) Close() error { return unix.Close(s.fd) }
 
-// prepare turns keepalive on, and duplicates the connection's descriptor. It runs in the background.
+// prepare turns keepalive on, and duplicates the connection's descriptor. It runs in the
+// background.
 func (w *Wire) prepare(conn net.Conn, _ *wire.Address) (any, error) {
 	if err := keepalive.Idle(conn, w.env.PeerTimeout); err != nil {
 		return nil, err
