@@ -92,8 +92,8 @@ func (n *Epoll) isClosed() bool {
 
 // take empties the eventfd and then clears the flag, in this order: a Wake between a clearing and a
 // later read would leave the flag set and the eventfd empty, and all later Wakes would do nothing.
-// A Wake between the two steps in this order does nothing either, but needs not, since this Wait is
-// about to return.
+// A Wake between the two steps in this order does nothing either, which is right, since this Wait
+// is about to return.
 func (n *Epoll) take() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
