@@ -109,6 +109,7 @@ func lostTo(peer int, err error, why string) error {
 func TestStarved(t *testing.T) {
 	t.Parallel()
 	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
+		t.Parallel()
 		for who := range 2 {
 			t.Run(strconv.Itoa(who), func(t *testing.T) {
 				t.Parallel()
@@ -193,6 +194,7 @@ func fedRole(ctx context.Context, w *p2p.World) error {
 func TestAsleep(t *testing.T) {
 	t.Parallel()
 	eachDevice(t, func(t *testing.T, device string) {
+		t.Parallel()
 		for arg := range 2 {
 			t.Run(strconv.Itoa(arg), func(t *testing.T) {
 				t.Parallel()

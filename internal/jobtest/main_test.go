@@ -75,14 +75,12 @@ var tmsrqEnv = []string{"TAGMATCH_TRANSPORT=tmsrq", "TAGMATCH_OFFLOAD_MIN=-1"}
 // transport on one of them.
 func eachTransport(t *testing.T, devices []string, f func(t *testing.T, device string, env []string)) {
 	for i, device := range devices {
-		t.Run(device, func(t *testing.T) {
-			if !testing.Short() || i%2 == 0 || len(devices) == 1 {
-				t.Run("rc", func(t *testing.T) { f(t, device, nil) })
-			}
-			if !testing.Short() || i%2 == 1 || len(devices) == 1 {
-				t.Run("tmsrq", func(t *testing.T) { f(t, device, tmsrqEnv) })
-			}
-		})
+		if !testing.Short() || i%2 == 0 || len(devices) == 1 {
+			t.Run(device+"/rc", func(t *testing.T) { f(t, device, nil) })
+		}
+		if !testing.Short() || i%2 == 1 || len(devices) == 1 {
+			t.Run(device+"/tmsrq", func(t *testing.T) { f(t, device, tmsrqEnv) })
+		}
 	}
 }
 
