@@ -50,7 +50,7 @@ func (f *framer) writePreface() error {
 	return err
 }
 
-// readPreface returns the peer's version, or errNotOurs without the magic.
+// readPreface returns the peer's version, or ErrProtocol without the magic.
 func (f *framer) readPreface() (uint32, error) {
 	var b [prefaceSize]byte
 	if _, err := io.ReadFull(f.r, b[:]); err != nil {

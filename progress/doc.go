@@ -3,10 +3,10 @@
 //
 // Concurrency: every exported method of an Engine and of a Request may be called from any
 // goroutine. Inside, one engine is one single-threaded state machine under one mutex; functions
-// whose name ends in Locked need it, and so do the methods of peer and Op. Goroutines wait in
-// package internal/wait, where one of them polls the engine for all. Unless Config.Manual is set,
-// one goroutine per engine moves operations while no application goroutine polls; it sleeps
-// otherwise.
+// whose name ends in Locked need it, and so do those of peer, Op and offload, unless they say that
+// they do not. Goroutines wait in package internal/wait, where one of them polls the engine for
+// all. Unless Config.Manual is set, one goroutine per engine moves operations while no application
+// goroutine polls; it sleeps otherwise.
 //
 // "TMO 6.3" is section 6.3 of docs/tag-matching-offload.md: how host and device match together. V1
 // to V19 are its invariants.

@@ -284,11 +284,13 @@ func (o *offload) sync() {
 
 // recall posts the DEL of a receive, which has left the shadow list. Where that happens while a
 // message is being handled, the DEL reports the count without this message (V9).
-func (o *offload) recall(op *Op) {
+func (o *offload) recall(op *Op) error {
 	o.recalled++
-	if o.tags.Del(op.slot.id(), o.handled) == nil { // otherwise the transport has failed, as the next Poll reports
+	err := o.tags.Del(op.slot.id(), o.handled)
+	if err == nil {
 		o.report(o.handled)
 	}
+	return err
 }
 
 // answered is called when the device has removed or matched a receive that it was asked for. It
@@ -301,18 +303,19 @@ func (o *offload) answered() (last bool) {
 // count counts an unexpected message, which was delivered, queued or refused before (V8). A receive
 // in the device that it has matched is removed by a forced DEL, the first operation that reports
 // the new count (V9).
-func (o *offload) count() {
+func (o *offload) count() error {
 	o.handled++
 	o.inv.counted(o)
 	if !o.finding {
-		return
+		return nil
 	}
 	o.finding = false
-	_ = o.tags.Drop(o.found.id(), o.handled) // an error is as in recall
+	err := o.tags.Drop(o.found.id(), o.handled)
 	o.inv.dropped(o.found)
 	o.report(o.handled)
 	o.m.Drops++
 	o.release(o.found)
+	return err
 }
 
 // dormant estimates how many entries the device cannot match yet: at most those that were added

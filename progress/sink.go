@@ -41,7 +41,7 @@ func (e *Engine) countLocked(src int) {
 	if uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
 		return
 	}
-	e.off.count()
+	e.keptInDevice(e.off.count())
 }
 
 func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte) {

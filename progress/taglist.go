@@ -173,7 +173,15 @@ func (op *Op) recall(cause error) {
 	op.unpost()
 	op.err = cause
 	op.move(opRecalled)
-	e.off.recall(op)
+	e.keptInDevice(e.off.recall(op))
+}
+
+// keptInDevice reports that a receive could not be removed from the device: its transport has
+// failed, as the next Poll says, and may write to the buffer until it is closed.
+func (e *Engine) keptInDevice(err error) {
+	if err != nil {
+		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "err", err)
+	}
 }
 
 // leaveDeviceLocked is called when nobody polls any more: the device may work by itself.

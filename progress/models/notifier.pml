@@ -5,10 +5,10 @@
  *
  * Processes
  *
- *   Waker   whoever wakes, WAKERS of them: makes something that the owner is to see (`work`), then epollNotifier.wake: the flag,
+ *   Waker   whoever wakes, WAKERS of them: makes something that the owner is to see (`work`), then notify.Epoll.Wake: the flag,
  *           then the eventfd.
  *   Owner   the loop in which Wait is called (progress/internal/wait/loop.go attend): it looks at all work, and waits. wait is
- *           epollNotifier.wait in os.RawConn's Read: the poller's edge is reset once (`edge`), then the epoll is asked, and only
+ *           notify.Epoll.Wait in os.RawConn's Read: the poller's edge is reset once (`edge`), then the epoll is asked, and only
  *           while that finds nothing the goroutine parks until the next edge.
  *
  * The eventfd is level-triggered in the epoll, the epoll edge-triggered in Go's netpoller: a write to the eventfd makes an

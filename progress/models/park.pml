@@ -79,7 +79,7 @@ bool eventfd;         /* its count is not 0 */
 
 byte taken[WRITERS];  /* by the reader: Consumer.pos */
 bool gone[WRITERS];   /* killed, pidfd ready */
-bool buried[WRITERS]; /* shmWire.lost has been called */
+bool buried[WRITERS]; /* shm.Wire.lost has been called */
 
 #define READER WRITERS
 chan buffer[WRITERS + 1] = [3] of { byte, byte };
@@ -146,7 +146,7 @@ inline raise(w)
 			fi
 		};
 		if
-		:: seen -> eventfd = 1 /* shmPeer.signal */
+		:: seen -> eventfd = 1 /* shm.remote.signal */
 		:: else
 		fi
 	:: else
@@ -296,7 +296,7 @@ inline take()
 	w = 0
 }
 
-/* poll is shmWire.poll with attention, and what follows it in a device's poll. */
+/* poll is shm.Wire.Poll with attention, and what follows it in a device's poll. */
 inline poll(rings, inbox)
 {
 	w = 0;
@@ -345,7 +345,7 @@ inline coldall()
 	w = 0
 }
 
-/* arm is shmWire.arm. */
+/* arm is shm.Wire.Arm. */
 inline arm()
 {
 	armed = 1;

@@ -328,7 +328,7 @@ active proctype Tester()
 	atomic { lock(); poll(got); unlock() };
 	if
 	:: atomic { lock(); poll(got); unlock() }
-	:: atomic { lock(); ended[0] = 1; if :: registered[0] -> wake(0) :: else fi; unlock() } /* cancelLocked */
+	:: atomic { lock(); ended[0] = 1; if :: registered[0] -> wake(0) :: else fi; unlock() } /* Op.cancel */
 	fi
 }
 

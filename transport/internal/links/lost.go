@@ -180,8 +180,8 @@ func orUnknown(err error) error {
 	return err
 }
 
-// settle posts deferred grants and reports losses; empty is End's. It returns the number of peers
-// whose loss it has reported.
+// settle posts deferred grants and reports losses; empty says that no completions are left, see
+// End. It returns the number of peers whose loss it has reported.
 func (l *Links) settle(empty bool) int {
 	l.todo = false
 	if l.grantsDue > 0 {

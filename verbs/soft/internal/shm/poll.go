@@ -15,7 +15,7 @@ import (
 // refuses them.
 const dyingTime = time.Second
 
-// lookEvery is after how many polls a Poll calls pollSlow without a reason.
+// lookEvery is after how many polls a Poll calls pollSlow even if nothing asks for it.
 const lookEvery = 256
 
 // Poll receives. If nothing has arrived it costs one load for each hot ring and one for the inbox.
