@@ -109,7 +109,7 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 			}
 		}
 	case w.size == 1: // nothing else was asked for: no sockets are needed
-		add(soft.WireLoop, soft.NewFabric(soft.FabricOptions{}), soft.WireLoop)
+		add(soft.WireLoop, soft.NewFabric(), soft.WireLoop)
 	default:
 		add(auto, nil, soft.WireSHM, soft.WireTCP)
 	}

@@ -112,8 +112,8 @@ func (op *Op) consumeLocked() (Status, error) {
 	return st, err
 }
 
-// consume takes the outcome of the ended operation of generation gen, if nobody has before. It needs
-// no lock.
+// consume takes the outcome of the ended operation of generation gen, if nobody has before. It
+// needs no lock.
 func (op *Op) consume(gen uint64) (Status, error, bool) {
 	// The outcome must be read before the Op is given back, and only by the one whose Take
 	// succeeds.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
@@ -78,7 +77,7 @@ func (g *generator) params() {
 	q.MaxInline = pick(g, 0, 0, 64)
 	q.Refuse = g.knob(4)
 	q.CloseMid = g.chance(0.05)
-	q.Fabric = soft.FabricOptions{MaxDelay: g.knob(5), MaxBurst: g.knob(3), MaxRefuse: g.knob(3), MaxPayload: pick(g, 512, 1<<10, 4<<10),
+	q.Fabric = softtest.FabricOptions{MaxDelay: g.knob(5), MaxBurst: g.knob(3), MaxRefuse: g.knob(3), MaxPayload: pick(g, 512, 1<<10, 4<<10),
 		Queue: pick(g, 1, 4, 16, 64), Step: time.Microsecond, Stepped: g.chance(0.7), Direct: g.chance(0.5)}
 	if g.thrashes = g.chance(0.015); g.thrashes {
 		q.Transport, q.Mux, q.MaxEager, q.OffloadMin, q.UnexpectedLimit = "tmsrq", false, 64, -1, 64<<20

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
@@ -41,7 +40,7 @@ type Params struct {
 	MaxRead         int   `json:",omitempty"` // bytes of one read, 0: no bound
 	SendLimit       int64 `json:",omitempty"` // as in progress.Config
 
-	Fabric   soft.FabricOptions
+	Fabric   softtest.FabricOptions
 	TM       softtest.TM
 	CloseMid bool // close after the last step, with operations in progress
 }

@@ -83,9 +83,9 @@ func (l *errorLog) WithGroup(string) slog.Handler      { return l }
 func newWorld(p *Plan) *world {
 	opts := p.Params.Fabric
 	opts.Seed = p.Seed
-	w := &world{plan: p, fabric: soft.NewFabric(opts), cut: map[[2]int]bool{}, patience: closePatience}
+	w := &world{plan: p, fabric: softtest.NewFabric(opts), cut: map[[2]int]bool{}, patience: closePatience}
 	if p.Params.Mux {
-		w.near = []*soft.Fabric{soft.NewFabric(opts), soft.NewFabric(opts)}
+		w.near = []*soft.Fabric{softtest.NewFabric(opts), softtest.NewFabric(opts)}
 	}
 	return w
 }

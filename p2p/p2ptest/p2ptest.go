@@ -50,7 +50,7 @@ func RunConfig(t testing.TB, n int, cfg p2p.Config, fn func(w *p2p.World)) {
 
 // wirings returns the Bootstraps of n ranks in this process.
 func wirings(n int, cfg *p2p.Config) []p2p.Bootstrap {
-	fabric := soft.NewFabric(soft.FabricOptions{})
+	fabric := soft.NewFabric()
 	var list []p2p.Bootstrap
 	for _, b := range bootstrap.NewLocal(n) {
 		if cfg.Device == "" {

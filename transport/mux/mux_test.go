@@ -27,10 +27,10 @@ func (d *devices) Name() string { return d.near.Name() + "," + d.Device.Name() }
 
 func (d *devices) Close() error { return errors.Join(d.near.Close(), d.Device.Close()) }
 
-func opener(fo soft.FabricOptions) func(*testing.T, int, transporttest.Options) *transporttest.Job {
+func opener(fo softtest.FabricOptions) func(*testing.T, int, transporttest.Options) *transporttest.Job {
 	return func(t *testing.T, n int, o transporttest.Options) *transporttest.Job {
 		fo.Seed = o.Seed
-		far, near := soft.NewFabric(fo), []*soft.Fabric{soft.NewFabric(fo), soft.NewFabric(fo)}
+		far, near := softtest.NewFabric(fo), []*soft.Fabric{softtest.NewFabric(fo), softtest.NewFabric(fo)}
 		open := func(f *soft.Fabric, rank int) *soft.Device {
 			d, err := soft.Open(softtest.WithTM(soft.Config{Fabric: f, Rank: rank, MaxInline: o.MaxInline}, softtest.TM{Strict: true, MaxOps: o.MaxOps}))
 			require.NoError(t, err)
@@ -70,18 +70,18 @@ func newRC(dev verbs.Device, rank, size int, o transporttest.Options, sink trans
 }
 
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: opener(soft.FabricOptions{}), New: both(false), OwnAddress: true})
+	transporttest.Run(t, transporttest.Harness{Devices: opener(softtest.FabricOptions{}), New: both(false), OwnAddress: true})
 }
 
 // TestLoopRough: the wires delay, cut and refuse at random; the first path also has a tag list.
 func TestLoopRough(t *testing.T) {
-	rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
+	rough := softtest.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
 	transporttest.Run(t, transporttest.Harness{Devices: opener(rough), New: both(true), OwnAddress: true, Seeds: transporttest.Seeds(2)})
 }
 
 func TestCovers(t *testing.T) {
 	ranks := make([]transport.Transport, 3)
-	job := opener(soft.FabricOptions{})(t, len(ranks), transporttest.Options{})
+	job := opener(softtest.FabricOptions{})(t, len(ranks), transporttest.Options{})
 	for i, d := range job.Devices {
 		tr, err := both(true)(d, i, len(ranks), transporttest.Options{MaxTags: 4}, new(transporttest.Recorder))
 		require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestCovers(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	job := opener(soft.FabricOptions{})(t, 2, transporttest.Options{})
+	job := opener(softtest.FabricOptions{})(t, 2, transporttest.Options{})
 	a, err := both(false)(job.Devices[0], 0, 2, transporttest.Options{}, new(transporttest.Recorder))
 	require.NoError(t, err)
 	one, err := newRC(job.Devices[1], 1, 2, transporttest.Options{}, new(transporttest.Recorder))
@@ -131,7 +131,7 @@ func TestRefused(t *testing.T) {
 
 // TestOpenFails: New closes the transports that it opened before a failure.
 func TestOpenFails(t *testing.T) {
-	job := opener(soft.FabricOptions{})(t, 1, transporttest.Options{})
+	job := opener(softtest.FabricOptions{})(t, 1, transporttest.Options{})
 	_, err := mux.New(1, new(transporttest.Recorder),
 		func(sink transport.Sink) (transport.Transport, error) {
 			return newRC(job.Devices[0], 0, 1, transporttest.Options{}, sink)

@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // counter is a Sink that counts.
@@ -31,7 +31,7 @@ func (c *counter) ReadDone(_ uint64, err error) {
 
 // pair opens two connected transports over a loop that delivers at once.
 func pair(tb testing.TB, direct bool) (tr [2]*rc.Transport, sinks [2]*counter) {
-	tr = transporttest.Pair(tb, soft.FabricOptions{Direct: direct}, func(dev verbs.Device, rank int) (*rc.Transport, error) {
+	tr = transporttest.Pair(tb, softtest.FabricOptions{Direct: direct}, func(dev verbs.Device, rank int) (*rc.Transport, error) {
 		sinks[rank] = &counter{}
 		return rc.New(rc.Config{Device: dev, Rank: rank, Size: 2}, sinks[rank])
 	})

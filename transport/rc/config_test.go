@@ -22,7 +22,7 @@ func openLoop(t *testing.T, f *soft.Fabric, rank int) *soft.Device {
 
 // TestConfig: New reports all faults at once, and leaves nothing open in the device.
 func TestConfig(t *testing.T) {
-	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
+	dev := openLoop(t, soft.NewFabric(), 0)
 	_, err := rc.New(rc.Config{}, nil)
 	require.ErrorContains(t, err, "Device")
 	_, err = rc.New(rc.Config{Device: dev, Rank: 5, Size: 3, MaxEager: 1 << 30, SRQDepth: -1, SendDepth: 1,
@@ -37,7 +37,7 @@ func TestConfig(t *testing.T) {
 
 // TestOpenFails uses up the device's only completion channel: New must undo what it did.
 func TestOpenFails(t *testing.T) {
-	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
+	dev := openLoop(t, soft.NewFabric(), 0)
 	first, err := rc.New(rc.Config{Device: dev, Size: 1}, &counter{})
 	require.NoError(t, err)
 	_, err = rc.New(rc.Config{Device: dev, Size: 1}, &counter{})
@@ -48,7 +48,7 @@ func TestOpenFails(t *testing.T) {
 
 // TestLargeJob: the default send depth is reduced before the completion queue gets too large.
 func TestLargeJob(t *testing.T) {
-	dev := openLoop(t, soft.NewFabric(soft.FabricOptions{}), 0)
+	dev := openLoop(t, soft.NewFabric(), 0)
 	tr, err := rc.New(rc.Config{Device: dev, Size: 300}, &counter{})
 	require.NoError(t, err)
 	a, err := format.DecodeAddress(tr.Address())
@@ -61,7 +61,7 @@ func TestLargeJob(t *testing.T) {
 // TestCause: the error of a lost peer is the most specific one, not the first symptom.
 func TestCause(t *testing.T) {
 	for _, busy := range []bool{false, true} {
-		f := soft.NewFabric(soft.FabricOptions{})
+		f := soft.NewFabric()
 		devs := [2]*soft.Device{openLoop(t, f, 0), openLoop(t, f, 1)}
 		var tr [2]*rc.Transport
 		var sink [2]transporttest.Recorder

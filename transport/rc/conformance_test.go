@@ -8,6 +8,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 func newRC(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
@@ -16,7 +17,7 @@ func newRC(dev verbs.Device, rank, size int, o transporttest.Options, sink trans
 }
 
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{}), New: newRC, Long: !testing.Short()})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, soft.Config{}), New: newRC, Long: !testing.Short()})
 }
 
 // TestLoopRough: the wire delays, cuts and refuses at random.
@@ -30,7 +31,7 @@ func TestSHM(t *testing.T) {
 
 // TestSHMCopied: no direct access to peers' memory.
 func TestSHMCopied(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, soft.Config{NoDirect: true, RingBytes: 16 << 10}), New: newRC})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithoutDirect(soft.Config{RingBytes: 16 << 10})), New: newRC})
 }
 
 func TestTCP(t *testing.T) {
@@ -38,5 +39,5 @@ func TestTCP(t *testing.T) {
 }
 
 func TestOwner(t *testing.T) {
-	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, soft.Config{}), New: newRC})
+	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, soft.Config{}), New: newRC})
 }

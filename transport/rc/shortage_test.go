@@ -70,7 +70,7 @@ type shortJob struct {
 
 func newShortJob(t *testing.T, ranks, regions int) *shortJob {
 	j := &shortJob{t: t}
-	f := soft.NewFabric(soft.FabricOptions{})
+	f := soft.NewFabric()
 	for rank := range ranks {
 		dev, err := soft.Open(soft.Config{Fabric: f, Rank: rank})
 		require.NoError(t, err)

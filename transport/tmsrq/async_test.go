@@ -165,7 +165,7 @@ func (l *sharedList) Sync(handled uint32) (err error) {
 // TestAsync runs the suite on devices in asynchronous mode.
 func TestAsync(t *testing.T) {
 	for name, config := range map[string]soft.Config{
-		"shm": {}, "copied": {NoDirect: true, RingBytes: 16 << 10}, "tcp": {},
+		"shm": {}, "copied": softtest.WithoutDirect(soft.Config{RingBytes: 16 << 10}), "tcp": {},
 	} {
 		wire := soft.WireSHM
 		if name == "tcp" {

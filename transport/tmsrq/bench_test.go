@@ -10,7 +10,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // counter is a Sink that counts.
@@ -28,7 +28,7 @@ func (c *counter) Fin(int, uint32)                       { c.fins++ }
 
 // pair opens two connected transports over a loop that delivers at once.
 func pair(tb testing.TB) (tr [2]*tmsrq.Transport, sinks [2]*counter) {
-	tr = transporttest.Pair(tb, soft.FabricOptions{}, func(dev verbs.Device, rank int) (*tmsrq.Transport, error) {
+	tr = transporttest.Pair(tb, softtest.FabricOptions{}, func(dev verbs.Device, rank int) (*tmsrq.Transport, error) {
 		sinks[rank] = &counter{}
 		return tmsrq.New(tmsrq.Config{Device: dev, Rank: rank, Size: 2}, sinks[rank])
 	})

@@ -25,7 +25,7 @@ func (d *deaf) Matched(id uint64, _ int, _ uint32, _ uint64) {}
 func (d *deaf) Delivered(id uint64, n uint64, err error)     { d.n++ }
 func (d *deaf) Deleted(id uint64, ok bool)                   { d.n++ }
 func newChecked(t *testing.T, tags int) (tr *Transport, d *deaf) {
-	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})})
+	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric()})
 	require.NoError(t, err)
 	d = &deaf{}
 	tr, err = New(Config{Device: dev, Size: 1, MaxTags: tags}, d)
@@ -44,7 +44,7 @@ func polls(t *testing.T, tr *Transport) {
 // TestCheckUnnamed: where a completion names no queue pair, the source is the peer's word. A rank
 // that is not connected to this device is a fault of the peer, and not a Violation.
 func TestCheckUnnamed(t *testing.T) {
-	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})})
+	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric()})
 	require.NoError(t, err)
 	d := &deaf{}
 	tr, err := New(Config{Device: dev, Size: 3, MaxTags: 4}, d)

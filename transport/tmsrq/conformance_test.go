@@ -28,7 +28,7 @@ func newDefault(dev verbs.Device, rank, size int, o transporttest.Options, sink 
 }
 
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newDefault, Tags: true, Long: !testing.Short()})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newDefault, Tags: true, Long: !testing.Short()})
 }
 
 // TestLoopRough: the wire delays, cuts and refuses at random.
@@ -42,7 +42,7 @@ func TestSHM(t *testing.T) {
 
 // TestSHMCopied: no direct access to peers' memory.
 func TestSHMCopied(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithTM(soft.Config{NoDirect: true, RingBytes: 16 << 10}, strict)), New: newTM, Tags: true})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithTM(softtest.WithoutDirect(soft.Config{RingBytes: 16 << 10}), strict)), New: newTM, Tags: true})
 }
 
 func TestTCP(t *testing.T) {
@@ -50,5 +50,5 @@ func TestTCP(t *testing.T) {
 }
 
 func TestOwner(t *testing.T) {
-	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newTM})
+	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newTM})
 }

@@ -37,7 +37,7 @@ func TestKnobs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tm.Strict = true
-			transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, tm)),
+			transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, tm)),
 				New: startingAt(tm.InitialCount), Tags: true})
 		})
 	}
@@ -60,7 +60,7 @@ func TestDelays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tm.Strict = true
-			rough := soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2}
+			rough := softtest.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2}
 			transporttest.RunTags(t, transporttest.Harness{Devices: transporttest.LoopDevices(rough, softtest.WithTM(soft.Config{}, tm)), Seeds: transporttest.Seeds(2),
 				New: startingAt(tm.InitialCount), Tags: true})
 		})
@@ -77,11 +77,11 @@ func open(t testing.TB, f *soft.Fabric, rank int, tm softtest.TM) *soft.Device {
 // TestWithout: a device without tag matching is refused, unless Config.MaxTags asks for no list.
 func TestWithout(t *testing.T) {
 	none := softtest.TM{MaxNumTags: -1}
-	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, none)
+	dev := open(t, soft.NewFabric(), 0, none)
 	_, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1}, &transporttest.Recorder{})
 	require.ErrorContains(t, err, "tag matching")
 	require.ErrorContains(t, err, "rc")
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(soft.FabricOptions{}, softtest.WithTM(soft.Config{}, none)),
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, none)),
 		New: func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
 			o.MaxTags = -1
 			return newTM(dev, rank, size, o, sink)
@@ -90,7 +90,7 @@ func TestWithout(t *testing.T) {
 
 // TestOtherTransport: rc and tmsrq refuse each other by name (TMO 1.3).
 func TestOtherTransport(t *testing.T) {
-	f := soft.NewFabric(soft.FabricOptions{})
+	f := soft.NewFabric()
 	a, err := rc.New(rc.Config{Device: open(t, f, 0, softtest.TM{}), Rank: 0, Size: 2}, &transporttest.Recorder{})
 	require.NoError(t, err)
 	b, err := tmsrq.New(tmsrq.Config{Device: open(t, f, 1, softtest.TM{}), Rank: 1, Size: 2}, &transporttest.Recorder{})
@@ -104,7 +104,7 @@ func TestOtherTransport(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	dev := open(t, soft.NewFabric(soft.FabricOptions{}), 0, softtest.TM{MaxNumTags: 100, MaxOps: 10})
+	dev := open(t, soft.NewFabric(), 0, softtest.TM{MaxNumTags: 100, MaxOps: 10})
 	for _, c := range []struct{ want, tags int }{{0, 100}, {7, 7}, {1000, 100}, {-1, 0}} {
 		tr, err := tmsrq.New(tmsrq.Config{Device: dev, Size: 1, MaxTags: c.want}, &transporttest.Recorder{})
 		require.NoError(t, err)

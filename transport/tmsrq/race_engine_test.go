@@ -35,7 +35,7 @@ func newStack(t *testing.T, tm softtest.TM, n int) *stack {
 
 // newStackOn takes the options of the fabric, and least: engines keep shorter receives, in bytes,
 // in software.
-func newStackOn(t *testing.T, opts soft.FabricOptions, tm softtest.TM, n, least int) *stack {
+func newStackOn(t *testing.T, opts softtest.FabricOptions, tm softtest.TM, n, least int) *stack {
 	t.Helper()
 	s := &stack{t: t, dead: -1, step: opts.Stepped, tr: make([]transport.Transport, n), fins: make([][]uint32, n)}
 	s.f, s.dev = raceDevicesOn(t, opts, tm, n)

@@ -89,15 +89,15 @@ func (r *raceRig) freeSpin() {
 	}
 }
 
-var raceFabric = soft.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond}
+var raceFabric = softtest.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond}
 
 func raceDevices(t *testing.T, tm softtest.TM, n int) (*soft.Fabric, []*soft.Device) {
 	return raceDevicesOn(t, raceFabric, tm, n)
 }
 
-func raceDevicesOn(t *testing.T, opts soft.FabricOptions, tm softtest.TM, n int) (*soft.Fabric, []*soft.Device) {
+func raceDevicesOn(t *testing.T, opts softtest.FabricOptions, tm softtest.TM, n int) (*soft.Fabric, []*soft.Device) {
 	tm.Strict = true
-	f := soft.NewFabric(opts)
+	f := softtest.NewFabric(opts)
 	var out []*soft.Device
 	for i := range n {
 		out = append(out, open(t, f, i, tm))

@@ -45,7 +45,7 @@ func TestHeaderChanged(t *testing.T) {
 
 // lenders opens two transports, the second with a recorder, on devices that lend messages.
 func lenders(t *testing.T) (trs [2]*Transport, rec *transporttest.Recorder) {
-	fabric := soft.NewFabric(soft.FabricOptions{})
+	fabric := soft.NewFabric()
 	rec = &transporttest.Recorder{}
 	for i, sink := range []*transporttest.Recorder{{}, rec} {
 		dev, err := soft.Open(soft.Config{Fabric: fabric, Rank: i})

@@ -14,13 +14,13 @@ import (
 )
 
 // Rough is a loop wire that delays, cuts and refuses at random.
-var Rough = soft.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
+var Rough = softtest.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
 
 // LoopDevices is a Harness.Devices of software devices on a new fabric.
-func LoopDevices(fo soft.FabricOptions, config soft.Config) func(*testing.T, int, Options) *Job {
+func LoopDevices(fo softtest.FabricOptions, config soft.Config) func(*testing.T, int, Options) *Job {
 	return func(t *testing.T, n int, o Options) *Job {
 		fo.Seed = o.Seed
-		f := soft.NewFabric(fo)
+		f := softtest.NewFabric(fo)
 		devs := make([]*soft.Device, n)
 		job := &Job{Kill: func(rank int) { softtest.Kill(f, devs[rank]) }}
 		for i := range n {
@@ -69,8 +69,8 @@ func Seeds(n int) []uint64 {
 
 // Pair opens two connected transports for benchmarks, over a loop wire without delays. The test's
 // cleanup closes them.
-func Pair[T transport.Transport](tb testing.TB, fo soft.FabricOptions, open func(dev verbs.Device, rank int) (T, error)) (tr [2]T) {
-	f := soft.NewFabric(fo)
+func Pair[T transport.Transport](tb testing.TB, fo softtest.FabricOptions, open func(dev verbs.Device, rank int) (T, error)) (tr [2]T) {
+	f := softtest.NewFabric(fo)
 	for i := range tr {
 		dev, err := soft.Open(soft.Config{Fabric: f, Rank: i})
 		require.NoError(tb, err)

@@ -60,9 +60,9 @@ func TestAsyncSuite(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for name, open := range map[string]verbstest.Opener{
 		"shm":         shmOpener(soft.Config{}),
-		"shm/packets": shmOpener(soft.Config{NoDirect: true, RingBytes: 8192}),
+		"shm/packets": shmOpener(softtest.WithoutDirect(soft.Config{RingBytes: 8192})),
 		"tcp":         tcpOpener,
-		"loop":        tagOpener(soft.FabricOptions{}, softtest.TM{}),
+		"loop":        tagOpener(softtest.FabricOptions{}, softtest.TM{}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			verbstest.Run(t, asyncOpener(open), verbstest.TagOptions{OpenReads: name == "shm"})

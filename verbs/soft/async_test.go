@@ -18,6 +18,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // pushRig is a receiver in asynchronous mode with one tagged receive, and a sender that only its
@@ -171,7 +172,7 @@ func TestAsyncMatches(t *testing.T) {
 
 // TestAsyncReads: where pushing is not permitted the device's goroutine reads.
 func TestAsyncReads(t *testing.T) {
-	r := newPushRig(t, soft.Config{NoDirect: true})
+	r := newPushRig(t, softtest.WithoutDirect(soft.Config{}))
 	r.request()
 	for start, same := time.Now(), false; !same; {
 		require.Less(t, time.Since(start), 20*time.Second)

@@ -26,7 +26,7 @@ func must[T any](v T, err error) T {
 }
 
 func newSelfPair(tb testing.TB) *selfPair {
-	d := must(soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{})}))
+	d := must(soft.Open(soft.Config{Fabric: soft.NewFabric()}))
 	p := &selfPair{dev: d, pd: must(d.AllocPD()), cq: must(d.CreateCQ(verbs.CQInitAttr{CQE: 256}))}
 	p.srq = must(p.pd.CreateSRQ(&verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: 256, MaxSGE: 1}}))
 	mk := func() verbs.QP {

@@ -26,7 +26,7 @@ type checkRig struct {
 }
 
 func newCheckRig(t *testing.T) *checkRig {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})})
+	d, err := Open(Config{Fabric: NewFabric()})
 	require.NoError(t, err)
 	pd, err := d.AllocPD()
 	require.NoError(t, err)

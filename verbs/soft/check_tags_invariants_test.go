@@ -24,7 +24,7 @@ type tagChecker struct {
 }
 
 func newTagChecker(t *testing.T, strict bool, tm hook.TM) *tagChecker {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(tm))
+	d, err := Open(Config{Fabric: NewFabric()}.withTM(tm))
 	require.NoError(t, err)
 	pd, err := d.AllocPD()
 	require.NoError(t, err)

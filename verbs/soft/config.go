@@ -20,12 +20,9 @@ const (
 // Fabric connects the loop wires of one process's devices. Any goroutine may use it.
 type Fabric = loop.Fabric
 
-// FabricOptions are those of a Fabric. The zero value delivers every packet at the receiver's next
+// NewFabric makes a fabric without devices, which delivers every packet at the receiver's next
 // poll.
-type FabricOptions = loop.Options
-
-// NewFabric makes a fabric without devices.
-func NewFabric(opts FabricOptions) *Fabric { return loop.NewFabric(opts) }
+func NewFabric() *Fabric { return loop.NewFabric(loop.Options{}) }
 
 // Config of Open. The zero value opens a device on shm and tcp.
 //
@@ -46,16 +43,16 @@ type Config struct {
 	// s, at least keepalive.Min.
 	PeerTimeout time.Duration
 
-	MaxInline int  // largest inline payload, bytes; default 64 KiB
-	RingBytes int  // shm: bytes of each receive ring, a power of two; default 256 KiB
-	NoDirect  bool // shm: never read or write peers' memory directly, as if the kernel forbade it
+	MaxInline int // largest inline payload, bytes; default 64 KiB
+	RingBytes int // shm: bytes of each receive ring, a power of two, the same on all devices; default 256 KiB
 
 	AsyncCPUs []int // processors for the goroutine of Async (Linux); nil: those of the process
 
 	TM TMConfig // tag matching
 	tm hook.TM  // TM and what package softtest adds to it
 
-	faults func(*dial.Config) // see shm.Config
+	noDirect bool               // see shm.Config
+	faults   func(*dial.Config) // see shm.Config
 
 	Logger *slog.Logger // nil: silent
 }

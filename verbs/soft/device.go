@@ -215,7 +215,7 @@ func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
 		Yields: yields, Log: d.cfg.Logger}
 	switch name {
 	case WireSHM:
-		return shm.Open(env, shm.Config{RingBytes: d.cfg.RingBytes, NoDirect: d.cfg.NoDirect, Regions: d.regions, Faults: d.cfg.faults})
+		return shm.Open(env, shm.Config{RingBytes: d.cfg.RingBytes, NoDirect: d.cfg.noDirect, Regions: d.regions, Faults: d.cfg.faults})
 	case WireTCP:
 		return tcp.Open(env, d.cfg.TCPListen)
 	}
@@ -448,7 +448,7 @@ func (d *Device) connect(addr []byte) (l wire.Link, name string, err error) {
 func (d *Device) selfLink() (wire.Link, error) {
 	if d.selfWire == nil {
 		env := wire.Env{Self: &wire.Address{ID: d.self.ID}, Receiver: (*fromWire)(d), Notifier: d.notif}
-		d.selfWire = loop.New(NewFabric(FabricOptions{}), env, d.regions)
+		d.selfWire = loop.New(NewFabric(), env, d.regions)
 		d.wires = append(d.wires, d.selfWire)
 	}
 	return d.selfWire.ToSelf()

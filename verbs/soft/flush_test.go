@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // TestFailureOvertakesRead: the peer refuses a send while a read before it, which the peer has no
 // part in, is being copied. Both complete, the send with the cause.
 func TestFailureOvertakesRead(t *testing.T) {
-	r := newRig(t, NewFabric(FabricOptions{Direct: true}))
+	r := newRig(t, loop.NewFabric(loop.Options{Direct: true}))
 	q, peer := r.q[0].(*queuePair), r.q[1].(*queuePair)
 	q.attr.MaxRdAtomic = 1
 	q.hdr.Status = 0 // not one try when the peer is not ready

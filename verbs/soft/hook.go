@@ -15,6 +15,11 @@ func init() {
 	hook.Step = func(dev any) { dev.(*Device).step() }
 	hook.Idle = func(dev any) bool { return dev.(*Device).idle() }
 	hook.WithTM = func(cfg any, tm hook.TM) any { return cfg.(Config).withTM(tm) }
+	hook.WithoutDirect = func(cfg any) any {
+		c := cfg.(Config)
+		c.noDirect = true
+		return c
+	}
 	hook.Refusals = func(dev any) uint64 { return dev.(*Device).rnrs }
 	hook.CutShort = func(dev any) uint64 { return dev.(*Device).cuts }
 }

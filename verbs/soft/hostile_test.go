@@ -45,7 +45,7 @@ func hostileQP(t *testing.T, d *Device, pd verbs.PD, cq verbs.CQ, mr verbs.MR, b
 // TestHostilePackets feeds packets that are random where it hurts. Nothing may panic, memory
 // outside the region stays as it is, and the books of the queues stay sound.
 func TestHostilePackets(t *testing.T) {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})})
+	d, err := Open(Config{Fabric: NewFabric()})
 	if err != nil {
 		t.Fatal(err)
 	}

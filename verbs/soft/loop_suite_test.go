@@ -12,9 +12,9 @@ import (
 )
 
 // tagOpener opens devices with knobs on a fabric of their own.
-func tagOpener(opts soft.FabricOptions, tm softtest.TM) verbstest.Opener {
+func tagOpener(opts softtest.FabricOptions, tm softtest.TM) verbstest.Opener {
 	return func(t *testing.T, n int) []verbs.Device {
-		f := soft.NewFabric(opts)
+		f := softtest.NewFabric(opts)
 		var out []verbs.Device
 		for i := range n {
 			d, err := soft.Open(softtest.WithTM(soft.Config{Name: fmt.Sprintf("loop%d", i), Fabric: f, Rank: i}, tm))
@@ -33,17 +33,17 @@ func tagOpener(opts soft.FabricOptions, tm softtest.TM) verbstest.Opener {
 }
 
 // tagOptions tells the suite of the knobs.
-func tagOptions(f soft.FabricOptions, tm softtest.TM) verbstest.TagOptions {
+func tagOptions(f softtest.FabricOptions, tm softtest.TM) verbstest.TagOptions {
 	return verbstest.TagOptions{InitialCount: uint32(tm.InitialCount), MTU: tm.MTU, Strict: tm.Strict, Dormant: tm.LiveGoDormant,
 		RecvUnexpected: tm.RecvUnexpected, TwoIncomplete: tm.TwoIncomplete, OpenReads: f.Direct, SyncReqOfDriver: tm.QuirkSyncReq}
 }
 
 // TestTagKnobs runs the tag-matching suite over the devices that TMO 9 thinks possible.
 func TestTagKnobs(t *testing.T) {
-	rough := soft.FabricOptions{Seed: 11, MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 1024, Queue: 8, Step: 10 * time.Microsecond}
-	direct := soft.FabricOptions{Direct: true}
+	rough := softtest.FabricOptions{Seed: 11, MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 1024, Queue: 8, Step: 10 * time.Microsecond}
+	direct := softtest.FabricOptions{Direct: true}
 	for name, c := range map[string]struct {
-		fabric soft.FabricOptions
+		fabric softtest.FabricOptions
 		tm     softtest.TM
 	}{
 		"wrap":    {direct, softtest.TM{InitialCount: 65530}},
@@ -58,14 +58,14 @@ func TestTagKnobs(t *testing.T) {
 }
 
 func TestLoop(t *testing.T) {
-	run := func(name string, f soft.FabricOptions, tm softtest.TM) {
+	run := func(name string, f softtest.FabricOptions, tm softtest.TM) {
 		t.Run(name, func(t *testing.T) { verbstest.Run(t, tagOpener(f, tm), tagOptions(f, tm)) })
 	}
-	run("immediate", soft.FabricOptions{}, softtest.TM{})
-	run("direct", soft.FabricOptions{Direct: true}, softtest.TM{})
-	run("untagged", soft.FabricOptions{}, softtest.TM{MaxNumTags: -1})
+	run("immediate", softtest.FabricOptions{}, softtest.TM{})
+	run("direct", softtest.FabricOptions{Direct: true}, softtest.TM{})
+	run("untagged", softtest.FabricOptions{}, softtest.TM{MaxNumTags: -1})
 	for seed := range uint64(4) {
-		rough := soft.FabricOptions{Seed: seed, MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 1024, Queue: 8, Step: 10 * time.Microsecond}
+		rough := softtest.FabricOptions{Seed: seed, MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 1024, Queue: 8, Step: 10 * time.Microsecond}
 		run(fmt.Sprintf("seed%d", seed), rough, softtest.TM{InitialCount: 65000}) // so that the counts wrap soon
 	}
 }

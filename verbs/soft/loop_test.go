@@ -76,7 +76,7 @@ func TestFabricFaults(t *testing.T) {
 		"kill":  func(f *Fabric, r *rig) { loop.Kill(f, r.d[1].self.ID) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := NewFabric(FabricOptions{})
+			f := NewFabric()
 			r := newRig(t, f)
 			r.post(t, 0, 1)
 			r.post(t, 0, 2)
@@ -96,7 +96,7 @@ func TestFabricFaults(t *testing.T) {
 // TestVirtualClock: with a clock that stands still an RNR budget does not run out; it runs out
 // exactly when it should.
 func TestVirtualClock(t *testing.T) {
-	f := NewFabric(FabricOptions{Step: 1})
+	f := loop.NewFabric(loop.Options{Step: 1})
 	r := newRig(t, f)
 	r.post(t, 0, 1)
 	for range 1000 {
@@ -114,7 +114,7 @@ func TestVirtualClock(t *testing.T) {
 // TestFabricReplay: the same seed gives the same history.
 func TestFabricReplay(t *testing.T) {
 	history := func(seed uint64) (s string) {
-		r := newRig(t, NewFabric(FabricOptions{Seed: seed, MaxDelay: 4, MaxBurst: 2, MaxRefuse: 3, Queue: 4, Step: 1}))
+		r := newRig(t, loop.NewFabric(loop.Options{Seed: seed, MaxDelay: 4, MaxBurst: 2, MaxRefuse: 3, Queue: 4, Step: 1}))
 		for k := range uint64(16) {
 			if _, err := r.q[1].PostRecv(&verbs.RecvWR{WRID: 100 + k}); err != nil {
 				t.Fatal(err)
@@ -141,7 +141,7 @@ func TestFabricReplay(t *testing.T) {
 
 // TestStep: a device runs ahead of its host, and a host that polls does not make it receive.
 func TestStep(t *testing.T) {
-	r := newRig(t, NewFabric(FabricOptions{Stepped: true}))
+	r := newRig(t, loop.NewFabric(loop.Options{Stepped: true}))
 	for k := range uint64(2) {
 		if _, err := r.q[1].PostRecv(&verbs.RecvWR{WRID: 100 + k}); err != nil {
 			t.Fatal(err)

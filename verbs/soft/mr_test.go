@@ -11,7 +11,7 @@ import (
 
 // TestRegionShortage: without memory for more slots no region is made, and with memory again it is.
 func TestRegionShortage(t *testing.T) {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})})
+	d, err := Open(Config{Fabric: NewFabric()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -355,7 +355,7 @@ func TestRegionGoneInMidMessage(t *testing.T) {
 // TestTagQueueSizes: a tag-matching SRQ has room for a tag and an operation, and for no more of
 // them than the device's.
 func TestTagQueueSizes(t *testing.T) {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(hook.TM{MaxNumTags: 5, MaxOps: 6}))
+	d, err := Open(Config{Fabric: NewFabric()}.withTM(hook.TM{MaxNumTags: 5, MaxOps: 6}))
 	require.NoError(t, err)
 	require.EqualValues(t, 5, d.Attr().TM.MaxNumTags)
 	require.EqualValues(t, 6, d.Attr().TM.MaxOps)
@@ -384,7 +384,7 @@ func TestTagQueueSizes(t *testing.T) {
 }
 
 func TestNoTagMatching(t *testing.T) {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(hook.TM{MaxNumTags: -1}))
+	d, err := Open(Config{Fabric: NewFabric()}.withTM(hook.TM{MaxNumTags: -1}))
 	require.NoError(t, err)
 	require.Zero(t, d.Attr().TM)
 	pd, err := d.AllocPD()
@@ -406,7 +406,7 @@ func TestTMConfigRefused(t *testing.T) {
 		{MaxNumTags: tmMaxTags + 1}, {MaxOps: -1}, {MaxOps: tmMaxOps + 1}, {MTU: -1},
 		{DelayOps: -1}, {DelayData: -1}, {DelayFIN: -1}, {DropSync: -1},
 	} {
-		_, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(tm))
+		_, err := Open(Config{Fabric: NewFabric()}.withTM(tm))
 		require.ErrorIs(t, err, syscall.EINVAL, "%+v", tm)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // tagRig is a device whose tag-matching SRQ is used without a peer.
 func tagRig(tb testing.TB, tm hook.TM) (*Device, verbs.PD, verbs.CQ, *sharedQueue) {
-	d, err := Open(Config{Fabric: NewFabric(FabricOptions{})}.withTM(tm))
+	d, err := Open(Config{Fabric: NewFabric()}.withTM(tm))
 	require.NoError(tb, err)
 	pd, err := d.AllocPD()
 	require.NoError(tb, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 	"github.com/tagmatch/tagmatch/verbs/verbstest"
 )
 
@@ -104,7 +105,7 @@ func warm(t *testing.T, a, b verbs.Device) {
 func TestSHM(t *testing.T) {
 	t.Run("direct", func(t *testing.T) { verbstest.Run(t, shmOpener(soft.Config{}), verbstest.TagOptions{OpenReads: true}) })
 	t.Run("packets", func(t *testing.T) {
-		verbstest.Run(t, shmOpener(soft.Config{NoDirect: true, RingBytes: 8192}), verbstest.TagOptions{})
+		verbstest.Run(t, shmOpener(softtest.WithoutDirect(soft.Config{RingBytes: 8192})), verbstest.TagOptions{})
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
@@ -144,7 +143,7 @@ func TestRace47SenderGoneDuringRead(t *testing.T) {
 	}
 }
 
-func senderGone(t *testing.T, fo soft.FabricOptions, end func(r *raceRig)) {
+func senderGone(t *testing.T, fo softtest.FabricOptions, end func(r *raceRig)) {
 	const n = 900_000
 	r := newRaceRigOn(t, fo, softtest.TM{}, 15, 64)
 	r.untagged(1)

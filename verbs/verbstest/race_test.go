@@ -37,11 +37,11 @@ func newRaceRigOf(t *testing.T, tm softtest.TM, tags, ops uint32) *raceRig {
 	return newRaceRigOn(t, raceFabric, tm, tags, ops)
 }
 
-var raceFabric = soft.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond}
+var raceFabric = softtest.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond}
 
-func newRaceRigOn(t *testing.T, fo soft.FabricOptions, tm softtest.TM, tags, ops uint32) *raceRig {
+func newRaceRigOn(t *testing.T, fo softtest.FabricOptions, tm softtest.TM, tags, ops uint32) *raceRig {
 	t.Helper()
-	r := &raceRig{fabric: soft.NewFabric(fo)}
+	r := &raceRig{fabric: softtest.NewFabric(fo)}
 	e := newEnv(t, func(t *testing.T, n int) []verbs.Device { return r.open(t, n, tm) }, 3)
 	opts := TagOptions{InitialCount: uint32(tm.InitialCount), Strict: tm.Strict, RecvUnexpected: tm.RecvUnexpected}
 	r.tagRig = &tagRig{env: e, a: e.nodes[0], b: e.nodes[1], opts: opts, count: opts.InitialCount}

@@ -29,7 +29,7 @@ type endpoint struct {
 
 // self opens an endpoint that is connected to itself, on a device with almost no inline size.
 func self(t *testing.T, sink transport.Sink) *endpoint {
-	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(soft.FabricOptions{}), MaxInline: 64})
+	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(), MaxInline: 64})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	c := Config{Mode: "test", Device: dev, Size: 1, MaxEager: 256}

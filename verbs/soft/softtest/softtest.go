@@ -17,6 +17,17 @@ type TM = hook.TM
 // WithTM returns cfg with tag matching configured by tm.
 func WithTM(cfg soft.Config, tm TM) soft.Config { return hook.WithTM(cfg, tm).(soft.Config) }
 
+// WithoutDirect returns cfg with a shm wire that never reads or writes peers' memory directly, as
+// where the kernel forbids it.
+func WithoutDirect(cfg soft.Config) soft.Config { return hook.WithoutDirect(cfg).(soft.Config) }
+
+// FabricOptions make a fabric delay, reorder, split and refuse packets, by a seed, or wait for
+// Step.
+type FabricOptions = loop.Options
+
+// NewFabric makes such a fabric, without devices.
+func NewFabric(opts FabricOptions) *soft.Fabric { return loop.NewFabric(opts) }
+
 // Break cuts the link between two devices. Packets on their way are lost. Any goroutine may call
 // it.
 func Break(f *soft.Fabric, a, b *soft.Device) { loop.Break(f, hook.ID(a), hook.ID(b)) }

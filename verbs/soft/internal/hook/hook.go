@@ -3,12 +3,13 @@ package hook
 import "github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 
 var (
-	ID       func(dev any) wire.DeviceID
-	Step     func(dev any)
-	Idle     func(dev any) bool
-	WithTM   func(cfg any, tm TM) any // of a soft.Config
-	Refusals func(dev any) uint64
-	CutShort func(dev any) uint64
+	ID            func(dev any) wire.DeviceID
+	Step          func(dev any)
+	Idle          func(dev any) bool
+	WithTM        func(cfg any, tm TM) any // of a soft.Config, as the next
+	WithoutDirect func(cfg any) any
+	Refusals      func(dev any) uint64
+	CutShort      func(dev any) uint64
 )
 
 // TM configures tag matching: the limits of soft.TMConfig, behaviour that the specification leaves
