@@ -1,6 +1,9 @@
 package verbs
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 // TMHOpcode is the first byte of every message to a tag-matching SRQ (TMO 2.3).
 type TMHOpcode uint8
@@ -28,8 +31,9 @@ type TMH struct {
 // Put encodes h, big-endian, into b[:TMHSize].
 func (h TMH) Put(b []byte) {
 	_ = b[TMHSize-1]
-	binary.BigEndian.PutUint32(b, uint32(h.Opcode)<<24)
-	binary.BigEndian.PutUint32(b[4:], h.AppCtx)
+	// Who copies the header loads words, and would wait for narrower stores. Of the opcode, where it
+	// is a constant, the compiler would make a store of its own, if it saw through the reversal.
+	binary.LittleEndian.PutUint64(b, bits.ReverseBytes64(uint64(h.Opcode)<<56|uint64(h.AppCtx)))
 	binary.BigEndian.PutUint64(b[8:], h.Tag)
 }
 

@@ -119,7 +119,10 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) (ok, l
 	}
 	wc := q.rcq.slot()
 	if wc != nil {
-		*wc = verbs.WC{WRID: e.wrid, Opcode: verbs.WCRecv, ByteLen: h.Length, QPNum: q.num, Data: payload}
+		// Field by field, as in shm.decodePacket.
+		wc.WRID, wc.Status, wc.Opcode, wc.Flags = e.wrid, verbs.WCSuccess, verbs.WCRecv, 0
+		wc.ByteLen, wc.QPNum, wc.Imm, wc.VendorErr = h.Length, q.num, 0, 0
+		wc.Priv, wc.Tag, wc.Data = 0, 0, payload
 		if h.Flags&wire.FlagImm != 0 {
 			wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.Imm
 		}

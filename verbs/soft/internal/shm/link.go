@@ -79,8 +79,10 @@ func decodePacket(p *shmring.Packet, h *wire.Header) error {
 		return fmt.Errorf("protocol violation: packet with unknown opcode %d", op)
 	}
 	n := uint32(len(p.Payload))
-	*h = wire.Header{Op: op, Flags: uint8(p.Meta >> metaFlags), Status: uint8(p.Meta >> metaStatus), Length: n,
-		QPN: uint32(p.ID), PSN: uint32(p.ID >> 32)}
+	// Field by field: a literal is made on the stack and copied by loads wider than its stores were.
+	h.Flags, h.Op, h.Status = uint8(p.Meta>>metaFlags), op, uint8(p.Meta>>metaStatus)
+	h.Length, h.PSN, h.QPN = n, uint32(p.ID>>32), uint32(p.ID)
+	h.Imm, h.RKey, h.Addr, h.Total = 0, 0, 0, 0
 	if p.Meta&metaTotal != 0 {
 		h.Total = uint64(n)
 	}

@@ -54,13 +54,16 @@ const (
 
 // Header is a decoded packet header. Each wire encodes all fields, in a format of its own. A wire
 // checks the fields that it uses itself, and the device checks all others.
+//
+// Op is not beside Flags, and PSN is in front of QPN, so that no wire loads two of them at once: a
+// load that is wider than the store before it waits for that store.
 type Header struct {
 	Op     Opcode
-	Flags  uint8  // Flag values
 	Status uint8  // a verbs.WCStatus for the requester; OpSend: the requester's rnr_retry
 	Length uint32 // payload bytes of this packet
-	QPN    uint32 // destination QP
+	Flags  uint8  // Flag values
 	PSN    uint32 // number of the work request on its QP, modulo 2^32; not one for each packet
+	QPN    uint32 // destination QP
 	Imm    uint32 // immediate data or invalidated rkey; see also the opcodes
 	RKey   uint32 // region of the receiving device
 	Addr   uint64 // address in region RKey; see also the opcodes
