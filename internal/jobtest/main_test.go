@@ -5,12 +5,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
@@ -84,9 +86,13 @@ func eachTransport(t *testing.T, devices []string, f func(t *testing.T, device s
 	}
 }
 
-// eachDevice runs a test over shared memory and over TCP.
+// eachDevice runs a test over shared memory and over TCP; with -short over one of them, which its
+// name decides, and over the other one in builds with -tags invariants.
 func eachDevice(t *testing.T, f func(t *testing.T, device string)) {
-	for _, device := range []string{"shm", "tcp"} {
-		t.Run(device, func(t *testing.T) { f(t, device) })
+	odd := crc32.ChecksumIEEE([]byte(t.Name()))&1 != 0
+	for i, device := range []string{"shm", "tcp"} {
+		if !testing.Short() || (i == 1) == (odd != invariant.Enabled) {
+			t.Run(device, func(t *testing.T) { f(t, device) })
+		}
 	}
 }
