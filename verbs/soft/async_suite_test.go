@@ -62,10 +62,10 @@ func TestAsyncSuite(t *testing.T) {
 		"shm":         shmOpener(soft.Config{}),
 		"shm/packets": shmOpener(softtest.WithoutDirect(soft.Config{RingBytes: 8192})),
 		"tcp":         tcpOpener,
-		"loop":        tagOpener(softtest.FabricOptions{}, softtest.TM{}),
+		"loop":        tagOpener(softtest.FabricOptions{}, softtest.TM{InitialCount: soonWraps}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			verbstest.Run(t, asyncOpener(open), verbstest.TagOptions{OpenReads: name == "shm"})
+			verbstest.Run(t, asyncOpener(open), wireOptions(name == "shm"))
 		})
 	}
 }

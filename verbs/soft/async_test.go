@@ -56,8 +56,8 @@ func newPushRig(t *testing.T, cfg soft.Config) *pushRig {
 	r.qa = must(r.apd.CreateQP(&verbs.QPInitAttr{SendCQ: r.acq, RecvCQ: r.acq, Type: verbs.QPTRC,
 		Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}}))
 	r.qb = must(r.bpd.CreateQP(&verbs.QPInitAttr{SendCQ: r.bcq, RecvCQ: r.bcq, SRQ: r.srq, Type: verbs.QPTRC}))
-	r.raise(r.qa, r.b, r.qb.Num())
-	r.raise(r.qb, r.a, r.qa.Num())
+	soft.RaiseQP(t, r.qa, r.b, r.qb.Num(), 7)
+	soft.RaiseQP(t, r.qb, r.a, r.qa.Num(), 7)
 	fin := make([]byte, 64)
 	r.fmr = must(r.apd.RegMR(fin, verbs.AccessLocalWrite))
 	r.amr, r.bmr = must(r.apd.RegMR(r.src, verbs.AccessRemoteRead)), must(r.bpd.RegMR(r.dst, verbs.AccessLocalWrite))
@@ -68,14 +68,6 @@ func newPushRig(t *testing.T, cfg soft.Config) *pushRig {
 	_ = must(r.srq.PostSRQOps(&verbs.OpsWR{WRID: 1, Opcode: verbs.WRTagAdd, Flags: verbs.OpsSignaled,
 		Add: verbs.TagAdd{RecvWRID: 5, Tag: 3, Mask: ^uint64(0), SGList: []verbs.SGE{{Data: r.dst, LKey: r.bmr.LKey()}}}}))
 	return r
-}
-
-func (r *pushRig) raise(qp verbs.QP, peer *soft.Device, num uint32) {
-	access := verbs.AccessRemoteRead
-	require.NoError(r.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: access}, verbs.QPMaskInit))
-	require.NoError(r.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: verbs.AddressVector{Address: peer.Address()}, PathMTU: verbs.MTU1024,
-		DestQPN: num, MaxDestRdAtomic: 16}, verbs.QPMaskRTR))
-	require.NoError(r.t, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, MaxRdAtomic: 16, RetryCnt: 7, RNRRetry: 7}, verbs.QPMaskRTS))
 }
 
 // close frees what the test has not.

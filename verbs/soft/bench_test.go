@@ -34,22 +34,8 @@ func newSelfPair(tb testing.TB) *selfPair {
 			Cap: verbs.QPCap{MaxSendWR: 128, MaxSendSGE: 2, MaxInlineData: 256}}))
 	}
 	p.q1, p.q2 = mk(), mk()
-	raise := func(q verbs.QP, peer uint32) {
-		for _, step := range []struct {
-			attr verbs.QPAttr
-			mask verbs.QPAttrMask
-		}{
-			{verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMaskInit},
-			{verbs.QPAttr{State: verbs.QPSRTR, PathMTU: 3, DestQPN: peer, AV: verbs.AddressVector{Address: d.Address()}}, verbs.QPMaskRTR},
-			{verbs.QPAttr{State: verbs.QPSRTS, RNRRetry: 7, MaxRdAtomic: 4}, verbs.QPMaskRTS},
-		} {
-			if err := q.Modify(&step.attr, step.mask); err != nil {
-				tb.Fatal(err)
-			}
-		}
-	}
-	raise(p.q1, p.q2.Num())
-	raise(p.q2, p.q1.Num())
+	soft.RaiseQP(tb, p.q1, d, p.q2.Num(), 7)
+	soft.RaiseQP(tb, p.q2, d, p.q1.Num(), 7)
 	tb.Cleanup(func() {
 		for _, f := range []func() error{p.q1.Destroy, p.q2.Destroy, p.srq.Destroy, p.cq.Destroy, p.pd.Dealloc, d.Close} {
 			if err := f(); err != nil {

@@ -40,16 +40,7 @@ func newCheckRig(t *testing.T) *checkRig {
 		Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxInlineData: 64}})
 	require.NoError(t, err)
 	r.q = q.(*queuePair)
-	for _, s := range []struct {
-		attr verbs.QPAttr
-		mask verbs.QPAttrMask
-	}{
-		{verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: verbs.AccessRemoteRead | verbs.AccessRemoteWrite}, verbs.QPMaskInit},
-		{verbs.QPAttr{State: verbs.QPSRTR, PathMTU: 3, DestQPN: q.Num(), AV: verbs.AddressVector{Address: d.Address()}, MaxDestRdAtomic: 4}, verbs.QPMaskRTR},
-		{verbs.QPAttr{State: verbs.QPSRTS, RNRRetry: 7, MaxRdAtomic: 4}, verbs.QPMaskRTS},
-	} {
-		require.NoError(t, q.Modify(&s.attr, s.mask))
-	}
+	RaiseQP(t, q, d, q.Num(), 7)
 	return r
 }
 

@@ -1,5 +1,24 @@
 package soft
 
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// RaiseQP brings a queue pair to RTS, connected to number num of a device, with so many retries
+// while the peer has no receive.
+func RaiseQP(tb testing.TB, qp verbs.QP, peer verbs.Device, num uint32, retries uint8) {
+	tb.Helper()
+	to := verbs.AddressVector{Address: peer.Address()}
+	require.NoError(tb, qp.Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1, AccessFlags: accessAll}, verbs.QPMaskInit))
+	require.NoError(tb, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTR, AV: to, PathMTU: verbs.MTU1024, DestQPN: num,
+		MaxDestRdAtomic: 16, MinRNRTimer: 14}, verbs.QPMaskRTR))
+	require.NoError(tb, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, MaxRdAtomic: 16, RetryCnt: 7, RNRRetry: retries}, verbs.QPMaskRTS))
+}
+
 // AsyncPass does what the goroutine of a device in asynchronous mode does when nobody has polled
 // for a tick, without having to wait for the scheduler. The caller does not hold the owner's lock.
 func AsyncPass(d *Device) {

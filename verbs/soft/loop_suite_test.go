@@ -49,7 +49,7 @@ func TestTagKnobs(t *testing.T) {
 		"wrap":    {direct, softtest.TM{InitialCount: 65530}},
 		"mlx5":    {direct, softtest.TM{QuirkSyncReq: true, RecvUnexpected: true, TwoIncomplete: true, MTU: 64}},
 		"strict":  {direct, softtest.TM{Strict: true, InitialCount: 65000}},
-		"dormant": {direct, softtest.TM{LiveGoDormant: true, InitialCount: 40000}},
+		"dormant": {direct, softtest.TM{LiveGoDormant: true, InitialCount: 40000, MTU: 2000}},
 		"late":    {direct, softtest.TM{Seed: 3, DelayOps: 4, DelayData: 5, DelayFIN: 6, InitialCount: 65000}},
 		"rough":   {rough, softtest.TM{Seed: 4, DelayOps: 9, DelayData: 9, DelayFIN: 9, InitialCount: 65500, TwoIncomplete: true}},
 	} {

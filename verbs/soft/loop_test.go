@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 )
@@ -21,31 +23,21 @@ func newRig(t *testing.T, f *Fabric) *rig {
 	var pd [2]verbs.PD
 	for i := range r.d {
 		var err error
-		if r.d[i], err = Open(Config{Fabric: f, Rank: i}); err != nil {
-			t.Fatal(err)
-		}
+		r.d[i], err = Open(Config{Fabric: f, Rank: i})
+		require.NoError(t, err)
 		pd[i], _ = r.d[i].AllocPD()
 		r.cq[i], _ = r.d[i].CreateCQ(verbs.CQInitAttr{CQE: 64})
 		init := &verbs.QPInitAttr{SendCQ: r.cq[i], RecvCQ: r.cq[i], Type: verbs.QPTRC, Cap: verbs.QPCap{MaxSendWR: 16, MaxRecvWR: 16}}
-		if r.q[i], err = pd[i].CreateQP(init); err != nil {
-			t.Fatal(err)
-		}
+		r.q[i], err = pd[i].CreateQP(init)
+		require.NoError(t, err)
 	}
 	for i := range r.d {
-		peer := verbs.AddressVector{Address: r.d[1-i].Address()}
-		err1 := r.q[i].Modify(&verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMaskInit)
-		err2 := r.q[i].Modify(&verbs.QPAttr{State: verbs.QPSRTR, PathMTU: 1, AV: peer, DestQPN: r.q[1-i].Num(), MinRNRTimer: 14}, verbs.QPMaskRTR)
-		err3 := r.q[i].Modify(&verbs.QPAttr{State: verbs.QPSRTS, RNRRetry: 3}, verbs.QPMaskRTS)
-		if err1 != nil || err2 != nil || err3 != nil {
-			t.Fatal(err1, err2, err3)
-		}
+		RaiseQP(t, r.q[i], r.d[1-i], r.q[1-i].Num(), 3)
 	}
 	t.Cleanup(func() {
 		for i := range r.d {
 			for _, f := range []func() error{r.q[i].Destroy, r.cq[i].Destroy, pd[i].Dealloc, r.d[i].Close} {
-				if err := f(); err != nil {
-					t.Error(err)
-				}
+				require.NoError(t, f())
 			}
 		}
 	})
@@ -54,9 +46,15 @@ func newRig(t *testing.T, f *Fabric) *rig {
 
 func (r *rig) post(t *testing.T, i int, wrid uint64) {
 	t.Helper()
-	if _, err := r.q[i].PostSend(&verbs.SendWR{WRID: wrid, Opcode: verbs.WRSend, Flags: verbs.SendSignaled}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.q[i].PostSend(&verbs.SendWR{WRID: wrid, Opcode: verbs.WRSend, Flags: verbs.SendSignaled})
+	require.NoError(t, err)
+}
+
+// recv posts a receive of device 1.
+func (r *rig) recv(t *testing.T, wrid uint64) {
+	t.Helper()
+	_, err := r.q[1].PostRecv(&verbs.RecvWR{WRID: wrid})
+	require.NoError(t, err)
 }
 
 // poll polls device i once.
@@ -64,9 +62,7 @@ func (r *rig) poll(t *testing.T, i int) []verbs.WC {
 	t.Helper()
 	wc := make([]verbs.WC, 8)
 	n, err := r.cq[i].PollCQ(wc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return wc[:n]
 }
 
@@ -116,9 +112,7 @@ func TestFabricReplay(t *testing.T) {
 	history := func(seed uint64) (s string) {
 		r := newRig(t, loop.NewFabric(loop.Options{Seed: seed, MaxDelay: 4, MaxBurst: 2, MaxRefuse: 3, Queue: 4, Step: 1}))
 		for k := range uint64(16) {
-			if _, err := r.q[1].PostRecv(&verbs.RecvWR{WRID: 100 + k}); err != nil {
-				t.Fatal(err)
-			}
+			r.recv(t, 100+k)
 			r.post(t, 0, k)
 		}
 		for step := range 300 {
@@ -143,9 +137,7 @@ func TestFabricReplay(t *testing.T) {
 func TestStep(t *testing.T) {
 	r := newRig(t, loop.NewFabric(loop.Options{Stepped: true}))
 	for k := range uint64(2) {
-		if _, err := r.q[1].PostRecv(&verbs.RecvWR{WRID: 100 + k}); err != nil {
-			t.Fatal(err)
-		}
+		r.recv(t, 100+k)
 		r.post(t, 0, k)
 	}
 	for range 3 {

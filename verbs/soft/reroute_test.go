@@ -60,17 +60,7 @@ func newRerouteEnd(t *testing.T, rank int, wires []string, spare string, faults 
 
 // raise connects the queue pair to o's.
 func (e *rerouteEnd) raise(t *testing.T, o *rerouteEnd) {
-	for _, step := range []struct {
-		attr verbs.QPAttr
-		mask verbs.QPAttrMask
-	}{
-		{verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMaskInit},
-		{verbs.QPAttr{State: verbs.QPSRTR, PathMTU: verbs.MTU4096, DestQPN: o.qp.Num(),
-			AV: verbs.AddressVector{Address: o.d.Address()}}, verbs.QPMaskRTR},
-		{verbs.QPAttr{State: verbs.QPSRTS, RNRRetry: 7}, verbs.QPMaskRTS},
-	} {
-		require.NoError(t, e.qp.Modify(&step.attr, step.mask))
-	}
+	RaiseQP(t, e.qp, o.d, o.qp.Num(), 7)
 	for range 32 {
 		_, err := e.qp.PostRecv(&verbs.RecvWR{})
 		require.NoError(t, err)

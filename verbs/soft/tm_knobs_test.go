@@ -125,84 +125,9 @@ func (r *knobRig) strictEvent(want bool) {
 }
 
 const (
-	sig     = verbs.OpsSignaled
-	tsync   = verbs.OpsTMSync
-	sigSync = verbs.OpsSignaled | verbs.OpsTMSync
+	sig   = verbs.OpsSignaled
+	tsync = verbs.OpsTMSync
 )
-
-func TestSyncReqAsSpecified(t *testing.T) {
-	r := newKnobRig(t, hook.TM{})
-	r.untagged(3)
-	r.must(verbs.WRTagAdd, sigSync, 0, 0, 1)
-	require.Zero(t, r.one().Flags)
-	require.True(t, r.eager(9, 1, false))
-	require.Zero(t, r.one().Flags)
-	h := r.must(verbs.WRTagAdd, sigSync, 0, 0, 2)
-	require.Equal(t, verbs.WCFlagTMSyncReq, r.one().Flags)
-	r.must(verbs.WRTagSync, sig, 0, 0, 0)
-	require.Zero(t, r.one().Flags)
-	r.must(verbs.WRTagDel, sigSync, 1, h, 0) // synchronised by itself
-	require.Zero(t, r.one().Flags)
-}
-
-func TestSyncReqOfMLX5(t *testing.T) {
-	r := newKnobRig(t, hook.TM{QuirkSyncReq: true})
-	r.untagged(3)
-	h := r.must(verbs.WRTagAdd, sigSync, 0, 0, 1)
-	require.Zero(t, r.one().Flags)
-	require.True(t, r.eager(9, 1, false))
-	require.Zero(t, r.one().Flags)
-	r.must(verbs.WRTagDel, sigSync, 1, h, 0) // compared with the count of the ADD
-	require.Equal(t, verbs.WCFlagTMSyncReq, r.one().Flags)
-	r.must(verbs.WRTagAdd, sigSync, 1, 0, 1)
-	require.Zero(t, r.one().Flags)
-	r.must(verbs.WRTagAdd, sigSync, 1+1<<16, 0, 1) // 16 bits against 32
-	require.Equal(t, verbs.WCFlagTMSyncReq, r.one().Flags)
-}
-
-// 14: with 2^14 unexpected messages and no operation their completions ask for a SYNC, as specified
-// and as mlx5 does.
-func TestRace14SyncReq(t *testing.T) {
-	for _, quirk := range []bool{false, true} {
-		r := newKnobRig(t, hook.TM{QuirkSyncReq: quirk, InitialCount: 60000})
-		for i := range 0x4001 {
-			r.untagged(1)
-			require.True(t, r.eager(9, 1, false))
-			require.Equal(t, i >= 0x3fff, r.one().Flags == verbs.WCFlagTMSyncReq, "message %d", i)
-		}
-		r.must(verbs.WRTagSync, tsync, 60000+0x4001, 0, 0)
-		r.untagged(1)
-		require.True(t, r.eager(9, 1, false))
-		require.Equal(t, quirk, r.one().Flags == verbs.WCFlagTMSyncReq) // a SYNC does not move mlx5's count
-	}
-}
-
-// 13: matching goes on past 65536 unexpected messages, and an entry that comes with a count that is
-// one behind stays dormant, also where that is the larger number.
-func TestRace13CountWraps(t *testing.T) {
-	r := newKnobRig(t, hook.TM{})
-	n := uint32(0)
-	unexpected := func(tag uint64) {
-		r.untagged(1)
-		require.True(t, r.eager(tag, 1, false))
-		require.Zero(t, r.one().Flags&verbs.WCFlagTMMatch, "message %d", n)
-		n++
-	}
-	for n < 70_000 {
-		unexpected(9)
-		if n%(1<<14) > 1 && (n < 65530 || n > 65540) {
-			continue
-		}
-		h := r.must(verbs.WRTagAdd, tsync, n-1, 0, 5)
-		unexpected(5)
-		r.must(verbs.WRTagDel, tsync, n, h, 0)
-		r.must(verbs.WRTagAdd, tsync, n, 0, 6)
-		require.True(t, r.eager(6, 1, false))
-		require.NotZero(t, r.one().Flags&verbs.WCFlagTMMatch, "message %d", n)
-		r.must(verbs.WRTagSync, sig, 0, 0, 0)
-		r.one()
-	}
-}
 
 func TestStrict(t *testing.T) {
 	r := newKnobRig(t, hook.TM{Strict: true})
@@ -233,66 +158,6 @@ func TestStrict(t *testing.T) {
 	}
 	require.ErrorIs(t, err, syscall.EINVAL, "V14")
 	r.must(verbs.WRTagSync, sig, 0, 0, 0)
-}
-
-// TestForcedDel: an unsignalled DEL gives its slot back at once, and the completions of a removed
-// entry come as ever.
-func TestForcedDel(t *testing.T) {
-	r := newKnobRig(t, hook.TM{})
-	r.untagged(1)
-	require.True(t, r.eager(9, 1, false))
-	r.one()
-	for i := range 1000 {
-		var hs []uint32
-		for k := range uint64(127) {
-			hs = append(hs, r.must(verbs.WRTagAdd, tsync, 0, 0, k))
-		}
-		_, err := r.op(verbs.WRTagAdd, tsync, 0, 0, 500)
-		require.ErrorIs(t, err, syscall.ENOMEM)
-		for _, h := range hs {
-			r.must(verbs.WRTagDel, tsync, 0, h, 0)
-		}
-		r.must(verbs.WRTagSync, sig, 0, 0, 0)
-		require.Len(t, r.poll(), 1, i)
-	}
-}
-
-// TestSlotWaitsForPolling: a slot is not free before its last completion was polled (TMO 3.4, V13).
-func TestSlotWaitsForPolling(t *testing.T) {
-	r := newKnobRig(t, hook.TM{})
-	for k := range uint64(127) {
-		r.must(verbs.WRTagAdd, tsync, 0, 0, k)
-	}
-	require.True(t, r.eager(5, 1, false))
-	_, err := r.op(verbs.WRTagAdd, tsync, 0, 0, 5)
-	require.ErrorIs(t, err, syscall.ENOMEM)
-	r.one()
-	r.must(verbs.WRTagAdd, tsync, 0, 0, 5)
-}
-
-// TestTwoCompletions: TMH and payload above the path MTU give MATCH and DATA_VALID apart.
-func TestTwoCompletions(t *testing.T) {
-	for _, c := range []struct{ mtu, n, want int }{{0, 1008, 1}, {0, 1009, 2}, {64, 48, 1}, {64, 49, 2}, {8000, 2000, 1}} {
-		r := newKnobRig(t, hook.TM{MTU: c.mtu})
-		r.must(verbs.WRTagAdd, tsync, 0, 0, 1)
-		require.True(t, r.eager(1, c.n, false))
-		wc := r.poll()
-		require.Len(t, wc, c.want)
-		require.Equal(t, uint32(c.n), wc[c.want-1].ByteLen)
-		if c.want == 2 {
-			require.Zero(t, wc[1].Tag, "DATA_VALID alone has no tag (TMO 4.4)")
-			require.Equal(t, uint64(1), wc[0].Tag)
-		}
-	}
-}
-
-func TestRecvUnexpected(t *testing.T) {
-	for _, recv := range []bool{false, true} {
-		r := newKnobRig(t, hook.TM{RecvUnexpected: recv})
-		r.untagged(1)
-		require.True(t, r.eager(1, 8, false))
-		require.Equal(t, recv, r.one().Opcode == verbs.WCRecv)
-	}
 }
 
 // TestFailureInMidMessage: whoever got MATCH gets an end, once; a message that was counted and will
@@ -379,23 +244,6 @@ func TestTagQueueSizes(t *testing.T) {
 		}
 	}
 	require.NoError(t, cq.Destroy())
-	require.NoError(t, pd.Dealloc())
-	require.NoError(t, d.Close())
-}
-
-func TestNoTagMatching(t *testing.T) {
-	d, err := Open(Config{Fabric: NewFabric()}.withTM(hook.TM{MaxNumTags: -1}))
-	require.NoError(t, err)
-	require.Zero(t, d.Attr().TM)
-	pd, err := d.AllocPD()
-	require.NoError(t, err)
-	_, err = pd.CreateSRQ(&verbs.SRQInitAttr{Mask: 0x1b, Type: verbs.SRQTypeTM, SRQAttr: verbs.SRQAttr{MaxWR: 1}})
-	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
-	srq, err := pd.CreateSRQ(&verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: 1}})
-	require.NoError(t, err)
-	_, err = srq.PostSRQOps(&verbs.OpsWR{})
-	require.ErrorIs(t, err, syscall.EOPNOTSUPP)
-	require.NoError(t, srq.Destroy())
 	require.NoError(t, pd.Dealloc())
 	require.NoError(t, d.Close())
 }

@@ -24,6 +24,14 @@ func tcpOpener(t *testing.T, n int) []verbs.Device {
 	return opener(func(int) soft.Config { return soft.Config{Wires: []string{soft.WireTCP}} })(t, n)
 }
 
+// soonWraps is where counts of unexpected messages start, so that they wrap soon.
+const soonWraps = 65_000
+
+// wireOptions tells the suite of such devices, with memory that is read directly or by packets.
+func wireOptions(direct bool) verbstest.TagOptions {
+	return verbstest.TagOptions{InitialCount: soonWraps, OpenReads: direct}
+}
+
 // opener opens devices on wires between processes.
 func opener(config func(rank int) soft.Config) verbstest.Opener {
 	return func(t *testing.T, n int) []verbs.Device {
@@ -32,7 +40,7 @@ func opener(config func(rank int) soft.Config) verbstest.Opener {
 		for i := range devs {
 			cfg := config(i)
 			cfg.Rank, cfg.Secret = i, []byte("secret")
-			d, err := soft.Open(cfg)
+			d, err := soft.Open(softtest.WithTM(cfg, softtest.TM{InitialCount: soonWraps}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,33 +61,19 @@ func opener(config func(rank int) soft.Config) verbstest.Opener {
 func warm(t *testing.T, a, b verbs.Device) {
 	t.Helper()
 	type end struct {
-		dev verbs.Device
-		pd  verbs.PD
-		cq  verbs.CQ
-		qp  verbs.QP
+		pd verbs.PD
+		cq verbs.CQ
+		qp verbs.QP
 	}
 	mk := func(d verbs.Device) *end {
-		e := &end{dev: d, pd: must(d.AllocPD()), cq: must(d.CreateCQ(verbs.CQInitAttr{CQE: 16}))}
+		e := &end{pd: must(d.AllocPD()), cq: must(d.CreateCQ(verbs.CQInitAttr{CQE: 16}))}
 		e.qp = must(e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, Type: verbs.QPTRC,
 			Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 		return e
 	}
 	x, y := mk(a), mk(b)
-	for _, e := range [][2]*end{{x, y}, {y, x}} {
-		for _, step := range []struct {
-			attr verbs.QPAttr
-			mask verbs.QPAttrMask
-		}{
-			{verbs.QPAttr{State: verbs.QPSInit, Port: 1}, verbs.QPMaskInit},
-			{verbs.QPAttr{State: verbs.QPSRTR, PathMTU: 3, DestQPN: e[1].qp.Num(), AV: verbs.AddressVector{Address: e[1].dev.Address()}},
-				verbs.QPMaskRTR},
-			{verbs.QPAttr{State: verbs.QPSRTS, RNRRetry: 7}, verbs.QPMaskRTS},
-		} {
-			if err := e[0].qp.Modify(&step.attr, step.mask); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	soft.RaiseQP(t, x.qp, b, y.qp.Num(), 7)
+	soft.RaiseQP(t, y.qp, a, x.qp.Num(), 7)
 	_ = must(y.qp.PostRecv(&verbs.RecvWR{}))
 	_ = must(x.qp.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled}))
 	var wc [4]verbs.WC
@@ -103,19 +97,20 @@ func warm(t *testing.T, a, b verbs.Device) {
 
 // TestSHM runs the device suite over shared memory; one goroutine drives both devices.
 func TestSHM(t *testing.T) {
-	t.Run("direct", func(t *testing.T) { verbstest.Run(t, shmOpener(soft.Config{}), verbstest.TagOptions{OpenReads: true}) })
+	t.Run("direct", func(t *testing.T) { verbstest.Run(t, shmOpener(soft.Config{}), wireOptions(true)) })
 	t.Run("packets", func(t *testing.T) {
-		verbstest.Run(t, shmOpener(softtest.WithoutDirect(soft.Config{RingBytes: 8192})), verbstest.TagOptions{})
+		verbstest.Run(t, shmOpener(softtest.WithoutDirect(soft.Config{RingBytes: 8192})), wireOptions(false))
 	})
 }
 
 func TestTCPSuite(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	verbstest.Run(t, tcpOpener, verbstest.TagOptions{})
+	verbstest.Run(t, tcpOpener, wireOptions(false))
 }
 
 // TestRerouted runs the device suite where shared memory turns out not to work, so that TCP takes
 // over: rings must have one size.
 func TestRerouted(t *testing.T) {
-	verbstest.Run(t, opener(func(rank int) soft.Config { return soft.Config{RingBytes: 8192 << rank} }), verbstest.TagOptions{})
+	open := opener(func(rank int) soft.Config { return soft.Config{RingBytes: 8192 << rank} })
+	verbstest.Run(t, open, wireOptions(false))
 }

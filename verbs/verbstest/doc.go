@@ -1,6 +1,6 @@
-// Package verbstest is the conformance suite for devices: one named test for each rule of the
-// device contract that a device alone can show (rules.go), and scenarios beyond them. Run it on
-// every verbs.Device. A failing test names its rule.
+// Package verbstest is the conformance suite for devices: tests for each rule of the device
+// contract that a device alone can show (rules.go), by the names of the rules, and scenarios beyond
+// them. Run it on every verbs.Device. A test that proves several rules runs once.
 //
 // Concurrency: each subtest owns its devices and polls all of them from one goroutine, unless it
 // says otherwise.

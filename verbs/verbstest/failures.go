@@ -2,7 +2,6 @@ package verbstest
 
 import (
 	"bytes"
-	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -10,9 +9,7 @@ import (
 // This file has the rules of TMO 8.3: which status an error has, on which side, and what follows.
 
 // testTooLong: a message longer than its receive, of one packet and of several.
-func testTooLong(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testTooLong(e *env, a, b *node) {
 	amr, abuf := a.mem(100_000)
 	copy(abuf, pattern(len(abuf), 1))
 	bmr, bbuf := b.mem(100_000)
@@ -23,25 +20,23 @@ func testTooLong(t *testing.T, open Opener, _ TagOptions) {
 		a.want(5, verbs.WCRemInvReqErr)
 		b.want(1, verbs.WCLocLenErr)
 		if qb.State() != verbs.QPSErr {
-			t.Errorf("the responder is in %v", qb.State())
+			e.t.Errorf("the responder is in %v", qb.State())
 		}
 		if n == 10 && !bytes.Equal(bbuf[:n], make([]byte, n)) {
-			t.Error("the buffer was written")
+			e.t.Error("the buffer was written")
 		}
 	}
 }
 
 // testNoReceive: a responder without receives sends RNR and is otherwise unaffected: its next
 // receive works.
-func testNoReceive(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testNoReceive(e *env, a, b *node) {
 	qa, qb := e.connect(a, b, qpConf{rnrSet: true}, qpConf{})
 	a.send(qa, inline(1, verbs.SendSignaled, nil))
 	a.want(1, verbs.WCRNRRetryExcErr)
 	b.none()
 	if qb.State() != verbs.QPSRTS || len(b.evs) > 0 {
-		t.Errorf("the responder is in %v, with events %+v", qb.State(), b.evs)
+		e.t.Errorf("the responder is in %v, with events %+v", qb.State(), b.evs)
 	}
 	b.recv(qb, 2, nil) // not matched by the message that its sender gave up
 	b.none()
@@ -49,9 +44,7 @@ func testNoReceive(t *testing.T, open Opener, _ TagOptions) {
 
 // testBadRKey: bounds, keys and rights of the region are checked at the target, which gets an
 // event.
-func testBadRKey(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testBadRKey(e *env, a, b *node) {
 	amr, abuf := a.mem(64)
 	bbuf := make([]byte, 64)
 	all := b.reg(bbuf, allAccess)
@@ -70,26 +63,24 @@ func testBadRKey(t *testing.T, open Opener, _ TagOptions) {
 			qa, qb := e.connect(a, b, qpConf{}, qpConf{})
 			a.send(qa, wr)
 			if w := a.next(); w.Status != verbs.WCRemAccessErr {
-				t.Fatalf("%v, case %d: %v", op, i, w.Status)
+				e.t.Fatalf("%v, case %d: %v", op, i, w.Status)
 			}
 			if ev := b.wantEvent(verbs.EventQPAccessErr); ev.QP != qb.Num() {
-				t.Fatalf("%v, case %d: %+v", op, i, ev)
+				e.t.Fatalf("%v, case %d: %+v", op, i, ev)
 			}
 			if qb.State() != verbs.QPSErr {
-				t.Fatalf("%v, case %d: the responder is in %v", op, i, qb.State())
+				e.t.Fatalf("%v, case %d: the responder is in %v", op, i, qb.State())
 			}
 		}
 	}
 	if !bytes.Equal(bbuf, make([]byte, 64)) {
-		t.Error("memory was written")
+		e.t.Error("memory was written")
 	}
 }
 
 // testBadLKey: local keys of sends and receives are checked, and the side that used them gets the
 // error.
-func testBadLKey(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testBadLKey(e *env, a, b *node) {
 	mr, buf := a.mem(64)
 	ro := a.reg(make([]byte, 64), 0)
 	roBuf := make([]byte, 64)
@@ -108,10 +99,10 @@ func testBadLKey(t *testing.T, open Opener, _ TagOptions) {
 		wr.WRID = 2
 		a.send(qa, wr)
 		if w := a.next(); w.WRID != 1 || w.Status != verbs.WCSuccess {
-			t.Fatalf("%s: %+v", name, w)
+			e.t.Fatalf("%s: %+v", name, w)
 		}
 		if w := a.next(); w.WRID != 2 || w.Status != verbs.WCLocProtErr {
-			t.Fatalf("%s: %+v", name, w)
+			e.t.Fatalf("%s: %+v", name, w)
 		}
 		b.want(1, verbs.WCSuccess)
 	}
@@ -160,9 +151,7 @@ func failings(a, b *node, flags verbs.SendFlags) map[string]failing {
 
 // testErrorsComplete: of unsignalled requests those complete that fail or are flushed, and no
 // others.
-func testErrorsComplete(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testErrorsComplete(e *env, a, b *node) {
 	for what, f := range failings(a, b, 0) {
 		qa, qb := e.connect(a, b, f.conf, qpConf{})
 		b.recv(qb, 5, nil)
@@ -175,10 +164,10 @@ func testErrorsComplete(t *testing.T, open Opener, _ TagOptions) {
 		f.post(qa, qb)
 		a.send(qa, inline(2, 0, nil))
 		if w := a.next(); w.WRID != 1 || w.Status != f.status {
-			t.Fatalf("%s: %+v", what, w)
+			e.t.Fatalf("%s: %+v", what, w)
 		}
 		if w := a.next(); w.WRID != 2 || w.Status != verbs.WCWRFlushErr {
-			t.Errorf("%s: %+v behind the error", what, w)
+			e.t.Errorf("%s: %+v behind the error", what, w)
 		}
 		a.none()
 		b.got = nil
@@ -187,9 +176,7 @@ func testErrorsComplete(t *testing.T, open Opener, _ TagOptions) {
 
 // testErrorOrder: an unsignalled request that was executed is not flushed after the error of a
 // later one, whatever is posted then.
-func testErrorOrder(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testErrorOrder(e *env, a, b *node) {
 	for what, f := range failings(a, b, 0) {
 		qa, qb := e.connect(a, b, f.conf, qpConf{})
 		b.recv(qb, 6, nil)
@@ -202,7 +189,7 @@ func testErrorOrder(t *testing.T, open Opener, _ TagOptions) {
 		a.want(1, f.status)
 		for i := range uint64(3) {
 			if w := a.next(); w.WRID != 2+i || w.Status != verbs.WCWRFlushErr {
-				t.Fatalf("%s: %+v behind the error, want request %d flushed", what, w, 2+i)
+				e.t.Fatalf("%s: %+v behind the error, want request %d flushed", what, w, 2+i)
 			}
 		}
 		a.none()
@@ -211,19 +198,17 @@ func testErrorOrder(t *testing.T, open Opener, _ TagOptions) {
 }
 
 // testFirstError: when the first error is polled, its queue pair is in ERR, whatever failed.
-func testFirstError(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testFirstError(e *env, a, b *node) {
 	for what, f := range failings(a, b, verbs.SendSignaled) {
 		qa, qb := e.connect(a, b, f.conf, qpConf{})
 		f.post(qa, qb)
 		a.want(1, f.status)
 		if qa.State() != verbs.QPSErr {
-			t.Errorf("%s: the requester is in %v", what, qa.State())
+			e.t.Errorf("%s: the requester is in %v", what, qa.State())
 		}
 		if f.status == verbs.WCRemInvReqErr || f.status == verbs.WCRemOpErr {
 			if w := b.next(); w.WRID != 7 || w.Status == verbs.WCSuccess || qb.State() != verbs.QPSErr {
-				t.Errorf("%s: the responder has %+v in %v", what, w, qb.State())
+				e.t.Errorf("%s: the responder has %+v in %v", what, w, qb.State())
 			}
 		}
 		e.settle()
@@ -233,8 +218,7 @@ func testFirstError(t *testing.T, open Opener, _ TagOptions) {
 
 // testFlush: an error, or ERR itself, flushes all outstanding requests, in order; later ones at
 // once.
-func testFlush(t *testing.T, open Opener, _ TagOptions) {
-	e, a, b, qa, qb := pair(t, open)
+func testFlush(e *env, a, b *node, qa, qb verbs.QP) {
 	mr, buf := b.mem(64)
 	b.recv(qb, 1, sge(mr, buf[:9]))
 	b.recv(qb, 2, sge(mr, buf))
@@ -267,9 +251,7 @@ func testFlush(t *testing.T, open Opener, _ TagOptions) {
 }
 
 // testSRQNotFlushed: receives of an SRQ stay for its other queue pairs.
-func testSRQNotFlushed(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testSRQNotFlushed(e *env, a, b *node) {
 	srq := b.newSRQ(8)
 	_, q1 := e.connect(a, b, qpConf{}, qpConf{srq: srq})
 	p2, _ := e.connect(a, b, qpConf{}, qpConf{srq: srq})
@@ -282,9 +264,7 @@ func testSRQNotFlushed(t *testing.T, open Opener, _ TagOptions) {
 
 // testLastWQE: a queue pair that stops using its SRQ raises the event once, whether a message or
 // its program moved it to ERR.
-func testLastWQE(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testLastWQE(e *env, a, b *node) {
 	srq := b.newSRQ(8)
 	p1, q1 := e.connect(a, b, qpConf{}, qpConf{srq: srq})
 	_, q2 := e.connect(a, b, qpConf{}, qpConf{srq: srq})
@@ -293,26 +273,24 @@ func testLastWQE(t *testing.T, open Opener, _ TagOptions) {
 	a.send(p1, inline(9, 0, []byte("too long")))
 	b.want(1, verbs.WCLocLenErr)
 	if ev := b.wantEvent(verbs.EventQPLastWQEReached); ev.QP != q1.Num() {
-		t.Errorf("%+v, want queue pair %d", ev, q1.Num())
+		e.t.Errorf("%+v, want queue pair %d", ev, q1.Num())
 	}
 	e.ok(own.Modify(stateAlone(verbs.QPSErr)))
 	e.ok(q2.Modify(stateAlone(verbs.QPSErr)))
 	if ev := b.wantEvent(verbs.EventQPLastWQEReached); ev.QP != q2.Num() {
-		t.Errorf("%+v, want queue pair %d", ev, q2.Num())
+		e.t.Errorf("%+v, want queue pair %d", ev, q2.Num())
 	}
 	e.settle()
 	for _, ev := range b.evs {
 		if ev.Type == verbs.EventQPLastWQEReached {
-			t.Errorf("%+v comes too", ev)
+			e.t.Errorf("%+v comes too", ev)
 		}
 	}
 }
 
 // testErrorFields: an error completion identifies its request and queue pair, also when several
 // fail on one CQ.
-func testErrorFields(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testErrorFields(e *env, a, b *node) {
 	mr, buf := a.mem(64)
 	rmr, _ := b.mem(8)
 	want := map[uint64]uint32{}
@@ -326,11 +304,11 @@ func testErrorFields(t *testing.T, open Opener, _ TagOptions) {
 	e.until("all completions", func() bool { return len(a.got) == 8 && len(b.got) == 4 })
 	for _, w := range append(a.got, b.got...) {
 		if want[w.WRID] != w.QPNum || w.Status == verbs.WCSuccess || (w.Status == verbs.WCRemAccessErr) != (w.WRID < 50) {
-			t.Errorf("%+v, want QP %d", w, want[w.WRID])
+			e.t.Errorf("%+v, want QP %d", w, want[w.WRID])
 		}
 		delete(want, w.WRID)
 	}
 	if len(want) > 0 {
-		t.Errorf("no completions of %v", want)
+		e.t.Errorf("no completions of %v", want)
 	}
 }

@@ -33,6 +33,7 @@ func letGo(d verbs.Device, f func()) {
 // env is the devices of one subtest.
 type env struct {
 	t     *testing.T
+	opts  TagOptions // of tests that look at them
 	nodes []*node
 }
 
@@ -45,7 +46,8 @@ type node struct {
 	got  []verbs.WC // polled, with Data copied, not yet checked
 	evs  []verbs.AsyncEvent
 	wc   [16]verbs.WC
-	free []func() error // destroys objects, last first
+	qps  map[verbs.QP]bool // not destroyed
+	free []func() error    // destroys objects, last first
 	dead bool
 }
 
@@ -55,7 +57,7 @@ func newEnv(t *testing.T, open Opener, n int) *env {
 	t.Helper()
 	e := &env{t: t}
 	for _, d := range open(t, n) {
-		nd := &node{e: e, dev: d}
+		nd := &node{e: e, dev: d, qps: map[verbs.QP]bool{}}
 		var err error
 		nd.pd, err = d.AllocPD()
 		e.ok(err)
@@ -154,15 +156,21 @@ func (n *node) newQP(c qpConf) verbs.QP {
 	qp, err := n.pd.CreateQP(&verbs.QPInitAttr{SendCQ: c.cq, RecvCQ: c.cq, SRQ: c.srq, Cap: c.cap, Type: verbs.QPTRC, SQSigAll: c.sigAll,
 		ReadFaults: c.faults})
 	n.e.ok(err)
-	gone := false
+	n.qps[qp] = true
 	n.onFree(func() error {
-		if gone {
-			return nil
+		if n.qps[qp] {
+			return qp.Destroy()
 		}
-		gone = true
-		return qp.Destroy()
+		return nil
 	})
 	return qp
+}
+
+// destroy destroys a queue pair before the end of the test.
+func (n *node) destroy(qp verbs.QP) {
+	n.e.t.Helper()
+	delete(n.qps, qp)
+	n.e.ok(qp.Destroy())
 }
 
 const allAccess = verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
@@ -203,14 +211,6 @@ func (e *env) connect(a, b *node, ca, cb qpConf) (verbs.QP, verbs.QP) {
 	a.raise(qa, b.dev, qb.Num(), ca)
 	b.raise(qb, a.dev, qa.Num(), cb)
 	return qa, qb
-}
-
-// pair opens two devices with one connection between them.
-func pair(t *testing.T, open Opener) (e *env, a, b *node, qa, qb verbs.QP) {
-	e = newEnv(t, open, 2)
-	a, b = e.nodes[0], e.nodes[1]
-	qa, qb = e.connect(a, b, qpConf{}, qpConf{})
-	return e, a, b, qa, qb
 }
 
 // poll polls every device once and records the completions.
@@ -321,6 +321,16 @@ func (n *node) wantEvent(typ verbs.AsyncEventType) verbs.AsyncEvent {
 		return false
 	})
 	return found
+}
+
+// refuse posts requests. bad must be the first that fails, with errno.
+func refuse[WR any](e *env, post func(*WR) (*WR, error), first, bad *WR, errno syscall.Errno) {
+	e.t.Helper()
+	got, err := post(first)
+	e.errno(err, errno)
+	if got != bad {
+		e.t.Fatalf("%+v is reported as failing, want %+v", got, bad)
+	}
 }
 
 func sge(mr verbs.MR, b []byte) []verbs.SGE { return []verbs.SGE{{Data: b, LKey: mr.LKey()}} }

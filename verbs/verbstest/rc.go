@@ -2,7 +2,6 @@ package verbstest
 
 import (
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/tagmatch/tagmatch/verbs"
@@ -13,9 +12,7 @@ import (
 // testOpcodeTable: the opcode-by-type table of ibv_post_send(3). A queue pair refuses opcodes that
 // its type does not support, in every state; on RC a device may omit memory windows and
 // invalidation.
-func testOpcodeTable(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testOpcodeTable(e *env, a, b *node) {
 	carries := map[verbs.QPType]string{ // by opcode 0 to 15
 		verbs.QPTUD: "..xx......x.....", verbs.QPTUC: "xxxx...xxx......", verbs.QPTRC: "xxxxxxxxxx......",
 		verbs.QPTXRCSend: "xxxxxxxxxx......", verbs.QPTRawPacket: "..x.......x.....",
@@ -25,7 +22,7 @@ func testOpcodeTable(t *testing.T, open Opener, _ TagOptions) {
 		if err != nil {
 			e.errno(err, syscall.EOPNOTSUPP)
 			if typ == verbs.QPTRC {
-				t.Fatal("no RC")
+				e.t.Fatal("no RC")
 			}
 			continue
 		}
@@ -34,11 +31,7 @@ func testOpcodeTable(t *testing.T, open Opener, _ TagOptions) {
 				continue
 			}
 			wr := &verbs.SendWR{Opcode: op}
-			bad, err := qp.PostSend(wr)
-			e.errno(err, syscall.EINVAL)
-			if bad != wr {
-				t.Errorf("%v on %v: wrong failing request", op, typ)
-			}
+			refuse(e, qp.PostSend, wr, wr, syscall.EINVAL)
 		}
 		e.ok(qp.Destroy())
 	}
@@ -67,8 +60,7 @@ func testOpcodeTable(t *testing.T, open Opener, _ TagOptions) {
 }
 
 // testSendFlags: which flags are legal with which opcode on RC; unknown ones are legal with none.
-func testSendFlags(t *testing.T, open Opener, _ TagOptions) {
-	e, _, _, qa, _ := pair(t, open)
+func testSendFlags(e *env, a, b *node, qa, _ verbs.QP) {
 	const (
 		send, imm, write, writeImm = verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm
 		read, swap, add            = verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd
@@ -90,11 +82,7 @@ func testSendFlags(t *testing.T, open Opener, _ TagOptions) {
 	} {
 		for _, op := range c.bad {
 			wr := &verbs.SendWR{Opcode: op, Flags: c.flag}
-			bad, err := qa.PostSend(wr)
-			e.errno(err, syscall.EINVAL)
-			if bad != wr {
-				t.Errorf("%v with %#x: wrong failing request", op, uint32(c.flag))
-			}
+			refuse(e, qa.PostSend, wr, wr, syscall.EINVAL)
 		}
 	}
 }
@@ -102,9 +90,7 @@ func testSendFlags(t *testing.T, open Opener, _ TagOptions) {
 // testSolicited: a receiver armed for solicited events is woken by a solicited message, even if the
 // device works for another CQ meanwhile, and after unsolicited messages, which leave the CQ armed.
 // Spurious wake-ups on arrivals, which are legal, are consumed first: the event remains.
-func testSolicited(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testSolicited(e *env, a, b *node) {
 	ch, err := b.dev.CreateCompChannel()
 	e.ok(err)
 	cq, err := b.dev.CreateCQ(verbs.CQInitAttr{CQE: 64, Channel: ch})
@@ -132,7 +118,7 @@ func testSolicited(t *testing.T, open Opener, _ TagOptions) {
 			e.ok(err)
 		case <-time.After(patience):
 			ch.Wake()
-			t.Fatal("the receiver sleeps on")
+			e.t.Fatal("the receiver sleeps on")
 		}
 		e.until("the messages", func() bool { b.pollCQ(cq); return len(b.got) > int(i%3) })
 		for range i % 3 {

@@ -13,8 +13,7 @@ func rdma(op verbs.SendOpcode, wrid uint64, local []verbs.SGE, mr verbs.MR, off 
 	return verbs.SendWR{WRID: wrid, Opcode: op, Flags: verbs.SendSignaled, SGList: local, RemoteAddr: mr.Addr() + uint64(off), RKey: mr.RKey()}
 }
 
-func testWrite(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, _ := pair(t, open)
+func testWrite(e *env, a, b *node, qa, _ verbs.QP) {
 	amr, abuf := a.mem(200_000)
 	bmr, bbuf := b.mem(200_100)
 	for i, size := range []int{1, 1000, 200_000} {
@@ -22,10 +21,10 @@ func testWrite(t *testing.T, open Opener, _ TagOptions) {
 		clear(bbuf)
 		a.send(qa, rdma(verbs.WRRDMAWrite, 1, sge(amr, abuf[:size]), bmr, 50))
 		if w := a.want(1, verbs.WCSuccess); w.Opcode != verbs.WCRDMAWrite {
-			t.Fatalf("%+v", w)
+			e.t.Fatalf("%+v", w)
 		}
 		if !bytes.Equal(bbuf[50:50+size], abuf[:size]) || bbuf[49] != 0 || bbuf[50+size] != 0 {
-			t.Fatalf("%d bytes written wrong", size)
+			e.t.Fatalf("%d bytes written wrong", size)
 		}
 	}
 	wr := rdma(verbs.WRRDMAWrite, 2, []verbs.SGE{{Data: []byte("inline")}}, bmr, 7)
@@ -33,13 +32,12 @@ func testWrite(t *testing.T, open Opener, _ TagOptions) {
 	a.send(qa, wr)
 	a.want(2, verbs.WCSuccess)
 	if string(bbuf[7:13]) != "inline" {
-		t.Error("inline write went wrong")
+		e.t.Error("inline write went wrong")
 	}
 	b.none()
 }
 
-func testWriteImm(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, qb := pair(t, open)
+func testWriteImm(e *env, a, b *node, qa, qb verbs.QP) {
 	amr, abuf := a.mem(50_000)
 	bmr, bbuf := b.mem(50_000)
 	copy(abuf, pattern(len(abuf), 1))
@@ -51,17 +49,16 @@ func testWriteImm(t *testing.T, open Opener, _ TagOptions) {
 		b.recv(qb, 2, nil)
 		w := b.want(2, verbs.WCSuccess)
 		if w.Opcode != verbs.WCRecvRDMAWithImm || w.Imm != 42 || w.Flags&verbs.WCFlagWithImm == 0 || int(w.ByteLen) != size {
-			t.Fatalf("%+v", w)
+			e.t.Fatalf("%+v", w)
 		}
 		if !bytes.Equal(bbuf[:size], abuf[:size]) {
-			t.Fatal("wrong data")
+			e.t.Fatal("wrong data")
 		}
 		a.want(1, verbs.WCSuccess)
 	}
 }
 
-func testReadSizes(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, _ := pair(t, open)
+func testReadSizes(e *env, a, b *node, qa, _ verbs.QP) {
 	const most = 8 << 20
 	amr, abuf := a.mem(most)
 	bmr, bbuf := b.mem(most + 3)
@@ -70,10 +67,10 @@ func testReadSizes(t *testing.T, open Opener, _ TagOptions) {
 		clear(abuf)
 		a.send(qa, rdma(verbs.WRRDMARead, 1, sge(amr, abuf[:size]), bmr, 3))
 		if w := a.want(1, verbs.WCSuccess); w.Opcode != verbs.WCRDMARead || int(w.ByteLen) != size {
-			t.Fatalf("%+v", w)
+			e.t.Fatalf("%+v", w)
 		}
 		if !bytes.Equal(abuf[:size], bbuf[3:3+size]) {
-			t.Fatalf("%d bytes read wrong", size)
+			e.t.Fatalf("%d bytes read wrong", size)
 		}
 	}
 	b.none()
@@ -82,9 +79,8 @@ func testReadSizes(t *testing.T, open Opener, _ TagOptions) {
 // testSuccessImplies: when the last of several requests has succeeded so have the others, although
 // they are unsignalled: the data of reads, which take longest, is here, and that of sends and
 // writes is there.
-func testSuccessImplies(t *testing.T, open Opener, _ TagOptions) {
+func testSuccessImplies(e *env, a, b *node, qa, qb verbs.QP) {
 	const large, small = 2 << 20, 1000
-	e, a, b, qa, qb := pair(t, open)
 	amr, abuf := a.mem(large)
 	smr, sbuf := a.mem(small)
 	bmr, bbuf := b.mem(large)
@@ -108,24 +104,23 @@ func testSuccessImplies(t *testing.T, open Opener, _ TagOptions) {
 		a.send(qa, rdma(last, 4, nil, bmr, 0))
 		a.want(4, verbs.WCSuccess)
 		if !bytes.Equal(abuf, bbuf) || !bytes.Equal(sbuf, dbuf[:small]) {
-			t.Fatalf("a %v has succeeded before the read and the write that precede it", last)
+			e.t.Fatalf("a %v has succeeded before the read and the write that precede it", last)
 		}
 		if w := b.want(7, verbs.WCSuccess); !bytes.Equal(received(w, dbuf[small:]), sbuf) {
-			t.Fatalf("a %v has succeeded before the send that precedes it", last)
+			e.t.Fatalf("a %v has succeeded before the send that precedes it", last)
 		}
 		if last == verbs.WRSend {
 			b.want(8, verbs.WCSuccess)
 		}
 		e.settle()
 		if len(a.got) > 0 {
-			t.Fatalf("%+v", a.got[0])
+			e.t.Fatalf("%+v", a.got[0])
 		}
 	}
 }
 
 // testReadOrder: completions come in posting order, whatever mix of reads and sends.
-func testReadOrder(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, qb := pair(t, open)
+func testReadOrder(e *env, a, b *node, qa, qb verbs.QP) {
 	amr, abuf := a.mem(40 * 10_000)
 	bmr, bbuf := b.mem(40 * 10_000)
 	copy(bbuf, pattern(len(bbuf), 9))
@@ -141,14 +136,13 @@ func testReadOrder(t *testing.T, open Opener, _ TagOptions) {
 	for i := range 40 {
 		a.want(uint64(i), verbs.WCSuccess)
 		if at, size := i*10_000, (i*i*7)%10_000; i%3 != 0 && !bytes.Equal(abuf[at:at+size], bbuf[at:at+size]) {
-			t.Fatalf("read %d: wrong data", i)
+			e.t.Fatalf("read %d: wrong data", i)
 		}
 	}
 }
 
 // testReadAfterWrite: a read sees the data of earlier writes on the same QP.
-func testReadAfterWrite(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, _ := pair(t, open)
+func testReadAfterWrite(e *env, a, b *node, qa, _ verbs.QP) {
 	amr, abuf := a.mem(2 * 30_000)
 	bmr, _ := b.mem(30_000)
 	for i := range 10 {
@@ -159,15 +153,14 @@ func testReadAfterWrite(t *testing.T, open Opener, _ TagOptions) {
 		a.send(qa, rdma(verbs.WRRDMARead, 2, sge(amr, abuf[30_000:]), bmr, 0))
 		a.want(2, verbs.WCSuccess)
 		if !bytes.Equal(abuf[:30_000], abuf[30_000:]) {
-			t.Fatal("the read passed the write")
+			e.t.Fatal("the read passed the write")
 		}
 	}
 }
 
 // testReadNotBlocking: a send posted behind a long read does not wait for it. A read may be faster,
 // but not always.
-func testReadNotBlocking(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, qb := pair(t, open)
+func testReadNotBlocking(e *env, a, b *node, qa, qb verbs.QP) {
 	amr, abuf := a.mem(8 << 20)
 	bmr, _ := b.mem(8 << 20)
 	for range 20 {
@@ -182,13 +175,13 @@ func testReadNotBlocking(t *testing.T, open Opener, _ TagOptions) {
 			return
 		}
 	}
-	t.Error("the send waited for the read")
+	e.t.Error("the send waited for the read")
 }
 
 // testReadWithdrawn: a region that is deregistered before or during a read fails it.
-func testReadWithdrawn(t *testing.T, open Opener, _ TagOptions) {
+func testReadWithdrawn(e *env, a, b *node) {
 	for _, polls := range []int{0, 2} {
-		e, a, b, qa, qb := pair(t, open)
+		qa, qb := e.connect(a, b, qpConf{}, qpConf{})
 		amr, abuf := a.mem(8 << 20)
 		bmr := b.reg(make([]byte, 8<<20), allAccess)
 		if polls == 0 {
@@ -210,17 +203,15 @@ func testReadWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 		}
 		a.want(1, verbs.WCRemAccessErr)
 		b.wantEvent(verbs.EventQPAccessErr)
-		e.until("both QPs in ERR", func() bool { return qa.State() == verbs.QPSErr && qb.State() == verbs.QPSErr })
+		e.inErr(qa, qb)
 	}
 }
 
 // testReadFaults: with ReadFaults a refused read fails alone, signalled or not, whenever its region
 // is deregistered; requests before and behind it are executed, and both QPs stay in RTS. A device
 // without support refuses to create such a QP.
-func testReadFaults(t *testing.T, open Opener, _ TagOptions) {
+func testReadFaults(e *env, a, b *node) {
 	const size = 1 << 20
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
 	if !a.dev.Attr().ReadFaults {
 		_, err := a.pd.CreateQP(&verbs.QPInitAttr{SendCQ: a.cq, RecvCQ: a.cq, Type: verbs.QPTRC, ReadFaults: true})
 		e.errno(err, syscall.EOPNOTSUPP)
@@ -254,19 +245,18 @@ func testReadFaults(t *testing.T, open Opener, _ TagOptions) {
 		}
 		b.want(9, verbs.WCSuccess)
 		e.until("the reads and the send", func() bool { return len(a.got) > 0 && a.got[len(a.got)-1].WRID == 4 })
-		wantFaults(t, a.got, polls == 0)
+		wantFaults(e.t, a.got, polls == 0)
 		if string(lbuf[:4]) != "kept" || qa.State() != verbs.QPSRTS || qb.State() != verbs.QPSRTS {
-			t.Errorf("after a refused read: %q, %v, %v", lbuf[:4], qa.State(), qb.State())
+			e.t.Errorf("after a refused read: %q, %v, %v", lbuf[:4], qa.State(), qb.State())
 		}
 	}
 }
 
 // testReadIntoWithdrawn: the same for the region that a read writes to, which is not written after
 // Dereg.
-func testReadIntoWithdrawn(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
+func testReadIntoWithdrawn(e *env, a, b *node) {
 	kinds := []bool{false}
-	if e.nodes[0].dev.Attr().ReadFaults {
+	if a.dev.Attr().ReadFaults {
 		kinds = append(kinds, true)
 	}
 	for _, alone := range kinds {
@@ -277,7 +267,7 @@ func testReadIntoWithdrawn(t *testing.T, open Opener, _ TagOptions) {
 			}
 		}
 		if faults == 0 {
-			t.Errorf("with ReadFaults %v: no read failed", alone)
+			e.t.Errorf("with ReadFaults %v: no read failed", alone)
 		}
 	}
 }
@@ -308,7 +298,7 @@ func (e *env) readIntoWithdrawn(polls int, alone bool) (failed bool) {
 	}
 	if failed && !alone {
 		a.want(2, verbs.WCWRFlushErr)
-		e.until("ERR", func() bool { return qa.State() == verbs.QPSErr })
+		e.inErr(qa)
 	} else {
 		a.want(2, verbs.WCSuccess)
 		if !bytes.Equal(lbuf, bbuf[:64]) || qa.State() != verbs.QPSRTS || qb.State() != verbs.QPSRTS {
@@ -342,9 +332,7 @@ func wantFaults(t *testing.T, got []verbs.WC, all bool) {
 
 // testQPAccess: a queue pair allows its peer what its flags allow, no more, whatever the region
 // allows.
-func testQPAccess(t *testing.T, open Opener, opts TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testQPAccess(e *env, a, b *node) {
 	amr, abuf := a.mem(8)
 	for op, right := range map[verbs.SendOpcode]verbs.AccessFlags{
 		verbs.WRRDMARead: verbs.AccessRemoteRead, verbs.WRRDMAWrite: verbs.AccessRemoteWrite,
@@ -357,31 +345,29 @@ func testQPAccess(t *testing.T, open Opener, opts TagOptions) {
 		if op == verbs.WRAtomicFetchAndAdd {
 			wr.CompareAdd = 1
 		}
-		if op != verbs.WRRDMARead || !opts.OpenReads {
+		if op != verbs.WRRDMARead || !e.opts.OpenReads {
 			qa, qb := e.connect(a, b, qpConf{}, qpConf{access: allAccess &^ right})
 			a.send(qa, wr)
 			a.want(1, verbs.WCRemAccessErr)
-			e.until("the responder in ERR", func() bool { return qb.State() == verbs.QPSErr })
+			e.inErr(qb)
 			if string(abuf) != "original" || !bytes.Equal(bbuf, make([]byte, 8)) {
-				t.Errorf("%v has moved data", op)
+				e.t.Errorf("%v has moved data", op)
 			}
 		}
 		qa, _ := e.connect(a, b, qpConf{}, qpConf{access: verbs.AccessLocalWrite | right})
 		a.send(qa, wr)
 		a.want(1, verbs.WCSuccess)
 		if written := !bytes.Equal(bbuf, make([]byte, 8)); written != (op != verbs.WRRDMARead) {
-			t.Errorf("%v had the right, and left %x", op, bbuf)
+			e.t.Errorf("%v had the right, and left %x", op, bbuf)
 		}
 	}
 }
 
 // testSendInv: the region of a SEND_WITH_INV is closed to peers once the receive has completed; its
 // owner can still use it. An invalid key fails both sides.
-func testSendInv(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testSendInv(e *env, a, b *node) {
 	if wr := (&verbs.SendWR{Opcode: verbs.WRSendWithInv}); !supported(e, a, b, wr) {
-		t.Skip("the device has no SEND_WITH_INV")
+		e.t.Skip("the device has no SEND_WITH_INV")
 	}
 	amr, abuf := a.mem(64)
 	rmr, rbuf := b.mem(1 << 16)
@@ -395,7 +381,7 @@ func testSendInv(t *testing.T, open Opener, _ TagOptions) {
 		a.send(qa, verbs.SendWR{WRID: 3, Opcode: verbs.WRSendWithInv, Imm: bmr.RKey(), SGList: sge(smr, sbuf[:n]), Flags: verbs.SendSignaled})
 		w := b.want(1, verbs.WCSuccess)
 		if w.Flags != verbs.WCFlagWithInv || w.Imm != bmr.RKey() || int(w.ByteLen) != n {
-			t.Fatalf("%+v", w)
+			e.t.Fatalf("%+v", w)
 		}
 		a.want(3, verbs.WCSuccess)
 		a.send(qa, rdma(verbs.WRRDMARead, 4, sge(amr, abuf), bmr, 0))
@@ -416,7 +402,7 @@ func supported(e *env, a, b *node, wr *verbs.SendWR) bool {
 	qa, qb := e.connect(a, b, qpConf{}, qpConf{})
 	_, err := qa.PostSend(wr)
 	for _, q := range []verbs.QP{qa, qb} {
-		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+		e.ok(q.Modify(stateAlone(verbs.QPSErr)))
 	}
 	e.settle()
 	a.got, b.got, b.evs = nil, nil, nil
@@ -424,8 +410,7 @@ func supported(e *env, a, b *node, wr *verbs.SendWR) bool {
 }
 
 // testFence: a fenced send waits for earlier reads and atomics.
-func testFence(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, qb := pair(t, open)
+func testFence(e *env, a, b *node, qa, qb verbs.QP) {
 	amr, abuf := a.mem(4 << 20)
 	bmr, bbuf := b.mem(4 << 20)
 	copy(bbuf, pattern(len(bbuf), 2))
@@ -439,15 +424,14 @@ func testFence(t *testing.T, open Opener, _ TagOptions) {
 		a.send(qa, inline(2, verbs.SendSignaled|verbs.SendFence, nil))
 		b.want(1, verbs.WCSuccess)
 		if !bytes.Equal(abuf[:c.n], bbuf[:c.n]) {
-			t.Fatalf("the fenced send passed the %v", c.op)
+			e.t.Fatalf("the fenced send passed the %v", c.op)
 		}
 		a.want(1, verbs.WCSuccess)
 		a.want(2, verbs.WCSuccess)
 	}
 }
 
-func testAtomics(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, _ := pair(t, open)
+func testAtomics(e *env, a, b *node, qa, _ verbs.QP) {
 	amr, abuf := a.mem(8)
 	bmr, bbuf := b.mem(16)
 	word := func(p []byte) uint64 { return binary.NativeEndian.Uint64(p) }
@@ -456,7 +440,7 @@ func testAtomics(t *testing.T, open Opener, _ TagOptions) {
 		wr.CompareAdd = 3
 		a.send(qa, wr)
 		if w := a.want(i, verbs.WCSuccess); w.Opcode != verbs.WCFetchAdd || word(abuf) != 3*i || word(bbuf[8:]) != 3*i+3 {
-			t.Fatalf("fetch and add: %+v, old %d, new %d", w, word(abuf), word(bbuf[8:]))
+			e.t.Fatalf("fetch and add: %+v, old %d, new %d", w, word(abuf), word(bbuf[8:]))
 		}
 	}
 	for i, comp := range []uint64{1, 60} {
@@ -465,7 +449,7 @@ func testAtomics(t *testing.T, open Opener, _ TagOptions) {
 		a.send(qa, wr)
 		a.want(1, verbs.WCSuccess)
 		if word(abuf) != 60 || word(bbuf[8:]) != []uint64{60, 99}[i] {
-			t.Fatalf("compare and swap with %d: old %d, new %d", comp, word(abuf), word(bbuf[8:]))
+			e.t.Fatalf("compare and swap with %d: old %d, new %d", comp, word(abuf), word(bbuf[8:]))
 		}
 	}
 	a.send(qa, rdma(verbs.WRAtomicFetchAndAdd, 1, sge(amr, abuf), bmr, 4))

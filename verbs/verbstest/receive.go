@@ -2,7 +2,6 @@ package verbstest
 
 import (
 	"syscall"
-	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -23,9 +22,7 @@ func (n *node) limits(srq verbs.SRQ) verbs.SRQAttr {
 
 // testRingFull: an SRQ, and a queue pair's own receive queue, have room for exactly the granted
 // number of receives, until one is consumed.
-func testRingFull(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testRingFull(e *env, a, b *node) {
 	srq := b.newSRQ(4)
 	onSRQ, _ := e.connect(a, b, qpConf{}, qpConf{srq: srq})
 	onOwn, own := e.connect(a, b, qpConf{}, qpConf{cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 4, MaxRecvSGE: 1}})
@@ -36,7 +33,7 @@ func testRingFull(t *testing.T, open Opener, _ TagOptions) {
 		post func(wr *verbs.RecvWR) (*verbs.RecvWR, error)
 	}{{onSRQ, b.limits(srq).MaxWR, srq.PostSRQRecv}, {onOwn, init.Cap.MaxRecvWR, own.PostRecv}} {
 		if c.room < 4 {
-			t.Fatalf("room for %d receives, 4 were asked for", c.room)
+			e.t.Fatalf("room for %d receives, 4 were asked for", c.room)
 		}
 		for i := range uint64(c.room) {
 			_, err := c.post(&verbs.RecvWR{WRID: i})
@@ -44,54 +41,39 @@ func testRingFull(t *testing.T, open Opener, _ TagOptions) {
 		}
 		for i := range uint64(2) {
 			wr := &verbs.RecvWR{WRID: 99}
-			bad, err := c.post(wr)
-			e.errno(err, syscall.ENOMEM)
-			if bad != wr {
-				t.Error("wrong failing request")
-			}
+			refuse(e, c.post, wr, wr, syscall.ENOMEM)
 			a.send(c.from, inline(0, 0, nil))
 			b.want(i, verbs.WCSuccess)
-			_, err = c.post(&verbs.RecvWR{WRID: 50})
+			_, err := c.post(&verbs.RecvWR{WRID: 50})
 			e.ok(err)
 		}
 	}
 }
 
 // testTooManySGEs: lists longer than granted are refused, those of that length are not.
-func testTooManySGEs(t *testing.T, open Opener, _ TagOptions) {
-	e, _, b, qa, qb := pair(t, open)
+func testTooManySGEs(e *env, a, b *node, qa, qb verbs.QP) {
 	srq := b.newSRQ(4)
 	_, ia := qa.Query()
 	_, ib := qb.Query()
 	recv := func(post func(wr *verbs.RecvWR) (*verbs.RecvWR, error), most uint32) {
-		t.Helper()
+		e.t.Helper()
 		_, err := post(&verbs.RecvWR{SGList: make([]verbs.SGE, most)})
 		e.ok(err)
 		wr := &verbs.RecvWR{SGList: make([]verbs.SGE, most+1)}
-		bad, err := post(wr)
-		e.errno(err, syscall.EINVAL)
-		if bad != wr {
-			t.Error("wrong failing request")
-		}
+		refuse(e, post, wr, wr, syscall.EINVAL)
 	}
 	recv(srq.PostSRQRecv, b.limits(srq).MaxSGE)
 	recv(qb.PostRecv, ib.Cap.MaxRecvSGE)
 	_, err := qa.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, SGList: make([]verbs.SGE, ia.Cap.MaxSendSGE)})
 	e.ok(err)
 	wr := &verbs.SendWR{Opcode: verbs.WRSend, SGList: make([]verbs.SGE, ia.Cap.MaxSendSGE+1)}
-	bad, err := qa.PostSend(wr)
-	e.errno(err, syscall.EINVAL)
-	if bad != wr {
-		t.Error("wrong failing request")
-	}
+	refuse(e, qa.PostSend, wr, wr, syscall.EINVAL)
 	b.want(0, verbs.WCSuccess)
 }
 
 // testSRQIgnoresRecvCaps: the receive sizes of a queue pair with an SRQ are ignored: it has no
 // receive queue of its own.
-func testSRQIgnoresRecvCaps(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testSRQIgnoresRecvCaps(e *env, n *node) {
 	qp := n.newQP(qpConf{srq: n.newSRQ(4), cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1 << 31, MaxRecvSGE: 1 << 31}})
 	e.ok(qp.Modify(initAttr(allAccess)))
 	_, err := qp.PostRecv(&verbs.RecvWR{})
@@ -102,9 +84,7 @@ func testSRQIgnoresRecvCaps(t *testing.T, open Opener, _ TagOptions) {
 
 // testSRQChainFails: a chain of receives stops at the first that fails, because it is invalid or
 // for want of room; those before it stay.
-func testSRQChainFails(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testSRQChainFails(e *env, a, b *node) {
 	attr := &verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: 4, MaxSGE: 1}}
 	srq, err := b.pd.CreateSRQ(attr)
 	e.ok(err)
@@ -118,17 +98,9 @@ func testSRQChainFails(t *testing.T, open Opener, _ TagOptions) {
 		}
 	}
 	wr[1].SGList = make([]verbs.SGE, attr.MaxSGE+1)
-	bad, err := srq.PostSRQRecv(&wr[0])
-	e.errno(err, syscall.EINVAL)
-	if bad != &wr[1] {
-		t.Fatalf("reports %+v", bad)
-	}
+	refuse(e, srq.PostSRQRecv, &wr[0], &wr[1], syscall.EINVAL)
 	wr[1].SGList = nil
-	bad, err = srq.PostSRQRecv(&wr[1])
-	e.errno(err, syscall.ENOMEM)
-	if bad != &wr[attr.MaxWR] {
-		t.Fatalf("reports %+v", bad)
-	}
+	refuse(e, srq.PostSRQRecv, &wr[1], &wr[attr.MaxWR], syscall.ENOMEM)
 	for i := range uint64(attr.MaxWR) {
 		a.send(qa, inline(0, 0, nil))
 		b.want(i, verbs.WCSuccess)
@@ -140,18 +112,16 @@ func testSRQChainFails(t *testing.T, open Opener, _ TagOptions) {
 }
 
 // limitRig is an SRQ with eight receives and a connection to it; take consumes one.
-func limitRig(t *testing.T, open Opener) (b *node, srq verbs.SRQ, take func()) {
-	t.Helper()
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func limitRig(e *env, a, b *node) (srq verbs.SRQ, take func()) {
+	e.t.Helper()
 	srq = b.newSRQ(8)
 	qa, _ := e.connect(a, b, qpConf{}, qpConf{srq: srq})
 	for i := range uint64(8) {
 		b.srqRecv(srq, i, nil)
 	}
 	next := uint64(0)
-	return b, srq, func() {
-		t.Helper()
+	return srq, func() {
+		e.t.Helper()
 		a.send(qa, inline(0, 0, nil))
 		b.want(next, verbs.WCSuccess)
 		next++
@@ -160,9 +130,7 @@ func limitRig(t *testing.T, open Opener) (b *node, srq verbs.SRQ, take func()) {
 
 // testSRQNumbers: with two SRQs, of each type that the device has, each event has the number of its
 // SRQ.
-func testSRQNumbers(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testSRQNumbers(e *env, n *node) {
 	srqs := []verbs.SRQ{n.newSRQ(4), n.newSRQ(4)}
 	if n.matchesTags() {
 		var tagged verbs.SRQ
@@ -173,7 +141,7 @@ func testSRQNumbers(t *testing.T, open Opener, _ TagOptions) {
 	seen := map[uint32]bool{}
 	for i, srq := range srqs {
 		if seen[srq.Num()] {
-			t.Errorf("two SRQs have number %d", srq.Num())
+			e.t.Errorf("two SRQs have number %d", srq.Num())
 		}
 		seen[srq.Num()] = true
 		from, _ := e.connect(n, n, qpConf{}, qpConf{srq: srq})
@@ -182,54 +150,52 @@ func testSRQNumbers(t *testing.T, open Opener, _ TagOptions) {
 		n.send(from, inline(0, 0, []byte{byte(verbs.TMHNoTag)}))
 		n.want(uint64(i), verbs.WCSuccess)
 		if ev := n.wantEvent(verbs.EventSRQLimitReached); ev.QP != srq.Num() {
-			t.Errorf("%+v, want SRQ %d", ev, srq.Num())
+			e.t.Errorf("%+v, want SRQ %d", ev, srq.Num())
 		}
 	}
 }
 
 // testSRQLimit: the event comes with the receive that leaves fewer than the limit posted, not
 // before.
-func testSRQLimit(t *testing.T, open Opener, _ TagOptions) {
-	b, srq, take := limitRig(t, open)
+func testSRQLimit(e *env, a, b *node) {
+	srq, take := limitRig(e, a, b)
 	take()
-	b.e.ok(srq.Modify(verbs.SRQAttr{Limit: 6}, verbs.SRQLimit))
+	e.ok(srq.Modify(verbs.SRQAttr{Limit: 6}, verbs.SRQLimit))
 	if at := b.limits(srq); at.Limit != 6 {
-		t.Errorf("the limit is %d, was set to 6", at.Limit)
+		e.t.Errorf("the limit is %d, was set to 6", at.Limit)
 	}
 	take()
-	b.e.settle()
+	e.settle()
 	if len(b.evs) != 0 {
-		t.Fatalf("event at 6 of 6: %+v", b.evs)
+		e.t.Fatalf("event at 6 of 6: %+v", b.evs)
 	}
 	take()
 	if ev := b.wantEvent(verbs.EventSRQLimitReached); ev.QP != srq.Num() {
-		t.Errorf("%+v", ev)
+		e.t.Errorf("%+v", ev)
 	}
 }
 
 // testSRQLimitOnce: after its event the limit is off until it is armed again.
-func testSRQLimitOnce(t *testing.T, open Opener, _ TagOptions) {
-	b, srq, take := limitRig(t, open)
+func testSRQLimitOnce(e *env, a, b *node) {
+	srq, take := limitRig(e, a, b)
 	for limit := uint32(8); limit > 4; limit -= 2 {
-		b.e.ok(srq.Modify(verbs.SRQAttr{Limit: limit}, verbs.SRQLimit))
+		e.ok(srq.Modify(verbs.SRQAttr{Limit: limit}, verbs.SRQLimit))
 		take()
 		b.wantEvent(verbs.EventSRQLimitReached)
 		take()
-		b.e.settle()
+		e.settle()
 		if at := b.limits(srq); at.Limit != 0 || len(b.evs) != 0 {
-			t.Errorf("the limit stays armed after its event: %+v, %+v", at, b.evs)
+			e.t.Errorf("the limit stays armed after its event: %+v, %+v", at, b.evs)
 		}
 	}
 }
 
 // testSRQResize: a resized queue has the new size; one that cannot be resized keeps the old.
-func testSRQResize(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testSRQResize(e *env, n *node) {
 	srq := n.newSRQ(4)
 	at := n.limits(srq)
 	if at.MaxWR < 4 || at.MaxSGE < 2 || at.Limit != 0 {
-		t.Fatalf("%+v, 4 receives of 2 entries were asked for", at)
+		e.t.Fatalf("%+v, 4 receives of 2 entries were asked for", at)
 	}
 	room := at.MaxWR
 	if err := srq.Modify(verbs.SRQAttr{MaxWR: 2 * room}, verbs.SRQMaxWR); err != nil {
@@ -241,30 +207,27 @@ func testSRQResize(t *testing.T, open Opener, _ TagOptions) {
 		n.srqRecv(srq, i, nil)
 	}
 	if got := n.limits(srq).MaxWR; got < room {
-		t.Errorf("room for %d, want %d", got, room)
+		e.t.Errorf("room for %d, want %d", got, room)
 	}
 }
 
 // testSRQOrder: many QPs of several devices on one SRQ. Order holds for each QP; receives are taken
 // oldest first.
-func testSRQOrder(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 4)
-	b := e.nodes[3]
-	srq := b.newSRQ(1024)
-	const qps, each = 5, 30
+func testSRQOrder(e *env, a, b, c *node) {
+	srq := c.newSRQ(1024)
+	const qps, each = 14, 30
 	src := map[uint32]int{}
 	var out []verbs.QP
 	var from []*node
-	for _, a := range e.nodes[:3] {
-		for range qps {
-			qa, qb := e.connect(a, b, qpConf{}, qpConf{srq: srq})
-			src[qb.Num()] = len(out)
-			out, from = append(out, qa), append(from, a)
-		}
+	for i := range qps {
+		n := []*node{a, b}[i%2]
+		qa, qb := e.connect(n, c, qpConf{}, qpConf{srq: srq})
+		src[qb.Num()] = i
+		out, from = append(out, qa), append(from, n)
 	}
-	mr, buf := b.mem(2 * qps * 3 * each)
-	for i := range qps * 3 * each {
-		b.srqRecv(srq, uint64(i), sge(mr, buf[2*i:2*i+2]))
+	mr, buf := c.mem(2 * qps * each)
+	for i := range qps * each {
+		c.srqRecv(srq, uint64(i), sge(mr, buf[2*i:2*i+2]))
 	}
 	next := make([]int, len(out))
 	seen := 0
@@ -274,11 +237,11 @@ func testSRQOrder(t *testing.T, open Opener, _ TagOptions) {
 		}
 		e.poll()
 	}
-	for range qps * 3 * each {
-		w := b.want(uint64(seen), verbs.WCSuccess)
+	for range qps * each {
+		w := c.want(uint64(seen), verbs.WCSuccess)
 		i := src[w.QPNum]
 		if m := received(w, buf[2*seen:]); m[0] != byte(i) || m[1] != byte(next[i]) {
-			t.Fatalf("QP %d: got %v, want message %d", i, m, next[i])
+			e.t.Fatalf("QP %d: got %v, want message %d", i, m, next[i])
 		}
 		seen++
 		next[i]++

@@ -2,7 +2,6 @@ package verbstest
 
 import (
 	"bytes"
-	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -29,9 +28,7 @@ const (
 
 // testRNRFinite: up to 6 retries are finite; more retries take longer: a message with six of them
 // is still received when a later one with fewer, to the same timer, was given up.
-func testRNRFinite(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 3)
-	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
+func testRNRFinite(e *env, a, b, c *node) {
 	for retries := range uint8(7) {
 		qa, _ := e.rnrPair(a, b, retries, rnrShortest)
 		a.send(qa, inline(uint64(retries), verbs.SendSignaled, nil))
@@ -45,9 +42,7 @@ func testRNRFinite(t *testing.T, open Opener, _ TagOptions) {
 // testRNRTimer: the responder's timer determines how long a requester with finite retries waits:
 // with the longest one a message is still received when a later one, to the shortest timer, was
 // given up.
-func testRNRTimer(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 3)
-	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
+func testRNRTimer(e *env, a, b, c *node) {
 	long, peer := e.rnrPair(a, b, 6, rnrLongest)
 	short, _ := e.rnrPair(c, b, 6, rnrShortest)
 	e.outlasts(long, peer, short)
@@ -68,9 +63,7 @@ func (e *env) outlasts(long, peer, short verbs.QP) {
 }
 
 // testRNRForever: with 7 retries a message waits for its receive without limit.
-func testRNRForever(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testRNRForever(e *env, a, b *node) {
 	qa, qb := e.rnrPair(a, b, 7, rnrShortest)
 	for i := range uint64(3) {
 		a.send(qa, inline(i, verbs.SendSignaled, []byte{byte(i)}))
@@ -80,7 +73,7 @@ func testRNRForever(t *testing.T, open Opener, _ TagOptions) {
 	for i := range uint64(3) {
 		b.recv(qb, i, sge(mr, buf))
 		if w := b.want(i, verbs.WCSuccess); received(w, buf)[0] != byte(i) {
-			t.Fatal("out of order after RNR")
+			e.t.Fatal("out of order after RNR")
 		}
 		a.want(i, verbs.WCSuccess)
 	}
@@ -88,8 +81,7 @@ func testRNRForever(t *testing.T, open Opener, _ TagOptions) {
 
 // testHeadOfLine: a request behind a message without a receive is not executed before it, whether
 // it needs a receive or not.
-func testHeadOfLine(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, qb := pair(t, open)
+func testHeadOfLine(e *env, a, b *node, qa, qb verbs.QP) {
 	mr, buf := a.mem(64)
 	copy(buf, pattern(64, 1))
 	rmr, rbuf := b.mem(64)
@@ -97,13 +89,13 @@ func testHeadOfLine(t *testing.T, open Opener, _ TagOptions) {
 	a.send(qa, rdma(verbs.WRRDMAWrite, 2, sge(mr, buf), rmr, 0))
 	a.none()
 	if !bytes.Equal(rbuf, make([]byte, 64)) {
-		t.Error("the write passed the send")
+		e.t.Error("the write passed the send")
 	}
 	b.recv(qb, 3, nil)
 	a.want(1, verbs.WCSuccess)
 	a.want(2, verbs.WCSuccess)
 	b.want(3, verbs.WCSuccess)
 	if !bytes.Equal(rbuf, buf) {
-		t.Error("wrong data")
+		e.t.Error("wrong data")
 	}
 }

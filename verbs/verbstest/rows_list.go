@@ -1,62 +1,44 @@
 package verbstest
 
 import (
-	"errors"
+	"slices"
 	"syscall"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// This file has the scenarios of TMO 7.2 about the list and its resources: 15, 16, 19, 22, 23, 25
-// to 27, and 54 to 56.
+// This file has the scenarios of TMO 7.2 about the list and its resources: 15, 19, 22, 23, 25 to
+// 27, and 54 to 56.
 
 // testTagDelFirst is scenario 15: a signalled DEL before any message succeeds, and the message is
 // unexpected then.
-func testTagDelFirst(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	r.untagged(8)
-	for k, n := range []int{0, 8, 3000} {
+func testTagDelFirst(r *tagRig) {
+	for _, n := range []int{0, 8, 3000} {
 		del := r.counted(verbs.WRTagDel, 5)
 		del.Handle = r.add(1, 5, exact, r.bbuf)
 		r.post(del)
 		r.completes(verbs.WC{WRID: del.WRID, Opcode: verbs.WCTMDel})
+		r.stocked()
 		m := r.eager(5, 1, n)
 		r.sent()
-		r.handled(k, m)
+		r.handled(m)
 	}
 	r.del(r.add(1, 5, exact, r.bbuf), verbs.WCSuccess)
-	m := r.rndv(5, 1, 100)
-	r.handled(3, m)
+	r.handled(r.rndv(5, 1, 100))
 	r.b.none()
 }
 
-// testTagDelConsumed is scenario 16: a signalled DEL after an eager message has consumed the entry
-// fails with TM_ERR, whether the host knows of the message or not. The receive completes, once,
-// with success.
-func testTagDelConsumed(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 1, 64)
-	for i := range uint32(4) {
-		h := r.add(1, 5, exact, r.bbuf)
-		m := r.early(5, i)
-		if i%2 == 0 {
-			r.matched(1, 5, i, m[verbs.TMHSize:], r.bbuf)
-			r.del(h, verbs.WCTMErr)
-		} else {
-			del := r.counted(verbs.WRTagDel, 5)
-			del.Handle = h
-			r.post(del)
-			r.matched(1, 5, i, m[verbs.TMHSize:], r.bbuf)
-			r.b.want(del.WRID, verbs.WCTMErr)
-		}
-		r.b.none()
-	}
-}
-
 // testTagDelTwice is scenario 19: a second DEL, or one of a handle whose slot was reused, removes
-// nothing: TM_ERR, or EINVAL when it is posted.
+// nothing and frees no slot: TM_ERR, or EINVAL when it is posted.
 func testTagDelTwice(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 1, 64)
+	r := newSmallRig(t, open, opts, 2, 64)
+	full := func() {
+		t.Helper()
+		wr := r.counted(verbs.WRTagAdd, 100)
+		r.refused(wr, wr, syscall.ENOMEM)
+	}
+	other := r.add(60, 60, exact, r.bbuf)
 	h := r.add(1, 5, exact, r.bbuf)
 	twice := []*verbs.OpsWR{r.counted(verbs.WRTagDel, 2), r.counted(verbs.WRTagDel, 3)}
 	for _, wr := range twice {
@@ -67,40 +49,44 @@ func testTagDelTwice(t *testing.T, open Opener, opts TagOptions) {
 	r.b.want(twice[1].WRID, verbs.WCTMErr)
 	old := []uint32{h}
 	r.delStale(h)
-	for i := range uint64(4) {
-		old = append(old, r.add(2+i, 5, exact, r.bbuf))
-		for _, stale := range old[:len(old)-1] {
+	for i := range uint64(6) { // slots are used in turn
+		h := r.add(2+i, 5, exact, r.bbuf)
+		for _, stale := range old {
 			r.delStale(stale)
 		}
-		wr := r.counted(verbs.WRTagAdd, 100)
-		r.refused(wr, wr, syscall.ENOMEM) // no slot was freed either
+		old = append(old, h)
+		full()
 		if i%2 == 0 {
 			r.hit(2+i, 5)
 		} else {
-			r.del(old[len(old)-1], verbs.WCSuccess)
+			r.del(h, verbs.WCSuccess)
 		}
 	}
+	r.hit(60, 60)
+	r.del(other, verbs.WCTMErr)
 	r.b.none()
+	r.add(1, 5, exact, r.bbuf)
+	r.add(2, 5, exact, r.bbuf)
+	full()
 }
 
 // testTagForcedDelOfLive is scenario 22: a host posts forced DELs of a matched and of a live entry.
 // The receive ends once, with success or with the status of a slot that is not the host's (TMO
 // 3.4), which a strict device guarantees; it reports both.
-func testTagForcedDelOfLive(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 7, 64)
+func testTagForcedDelOfLive(r *tagRig) {
 	force := func(h uint32) {
-		t.Helper()
+		r.t.Helper()
 		r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h})
 		r.post(&verbs.OpsWR{Opcode: verbs.WRTagSync, WRID: 9, Flags: verbs.OpsSignaled})
-		if opts.Strict {
+		if r.opts.Strict {
 			r.b.wantEvent(verbs.EventSRQErr)
 		}
 	}
 	h := r.add(1, 5, exact, r.bbuf)
 	r.unpolled(func() { r.eager(5, 0, 8); r.sent() })
 	force(h)
-	if w := r.b.next(); w.WRID != 1 || w.Status != verbs.WCGeneralErr && (opts.Strict || w.Status != verbs.WCSuccess) {
-		t.Errorf("%+v", w)
+	if w := r.b.next(); w.WRID != 1 || w.Status != verbs.WCGeneralErr && (r.opts.Strict || w.Status != verbs.WCSuccess) {
+		r.t.Errorf("%+v", w)
 	}
 	r.b.want(9, verbs.WCSuccess)
 	force(r.add(2, 5, exact, r.bbuf))
@@ -113,17 +99,16 @@ func testTagForcedDelOfLive(t *testing.T, open Opener, opts TagOptions) {
 // the list has room the device takes receives again; order is kept.
 func testTagKeptInSoftware(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 2, 64)
-	r.untagged(8)
 	r.add(1, 5, exact, r.bbuf)
 	r.add(2, 6, exact, r.bbuf)
 	for range 3 {
 		wr := r.counted(verbs.WRTagAdd, 7)
 		r.refused(wr, wr, syscall.ENOMEM)
 	}
-	r.miss(0, 7) // the refused one's, found by software
+	r.miss(7) // the refused one's, found by software
 	r.sync()
 	r.hit(1, 5)
-	r.miss(1, 5) // the receive behind that one is in software too
+	r.miss(5) // the receive behind that one is in software too
 	r.add(3, 7, exact, r.bbuf)
 	wr := r.counted(verbs.WRTagAdd, 5)
 	r.refused(wr, wr, syscall.ENOMEM)
@@ -203,7 +188,11 @@ func testTagChainFails(t *testing.T, open Opener, opts TagOptions) {
 	} {
 		wrs := []*verbs.OpsWR{r.counted(verbs.WRTagAdd, 1), r.counted(verbs.WRTagAdd, 2), r.counted(verbs.WRTagAdd, 3), r.counted(verbs.WRTagAdd, 4)}
 		c.spoil(wrs)
+		wrs[3].Handle = 0xdead
 		r.refused(chain(wrs...), wrs[2], c.errno)
+		if wrs[3].Handle != 0xdead {
+			t.Fatalf("%s: the operation behind the failing one was touched: %+v", name, wrs[3])
+		}
 		for w := r.b.next(); w.WRID == 1; w = r.b.next() { // the full queue's
 			continue
 		}
@@ -222,121 +211,178 @@ func testTagChainFails(t *testing.T, open Opener, opts TagOptions) {
 	r.hit(9, 9)
 }
 
-// testTagHandleReuse is scenario 54: far more receives than slots, matched and cancelled.
+// testTagHandleReuse is scenario 54: the list is kept full and entries leave it in any order,
+// matched and deleted, for many times its size: each completion is that of the right receive. The
+// software device uses slots, the low bits of handles, oldest first.
 func testTagHandleReuse(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 3, 16)
-	r.untagged(2)
-	for i := range uint64(200) {
-		h1 := r.add(2*i, 5, exact, r.bbuf)
-		h2 := r.add(2*i+1, 5, exact, r.bbuf)
-		m := r.eager(5, uint32(i), 8)
-		r.matched(2*i, 5, uint32(i), m[16:], r.bbuf)
-		r.sent()
-		switch i % 3 {
-		case 0:
-			r.del(h2, verbs.WCSuccess)
-		case 1:
-			m := r.eager(5, uint32(i), 4)
-			r.matched(2*i+1, 5, uint32(i), m[16:], r.bbuf)
-			r.sent()
-		default:
-			r.del(h1, verbs.WCTMErr)
-			r.del(h2, verbs.WCSuccess)
-		}
+	const tags, rounds, room = 4, 300, 100
+	r := newSmallRig(t, open, opts, tags, 16)
+	buf := func(id uint64) []byte { return r.bbuf[id%8*room:][:room] }
+	slot := func(h uint32) uint32 { return h & 7 }
+	type entry struct {
+		id  uint64
+		hnd uint32
 	}
-}
-
-// testTagTeardown is scenario 55: outstanding entries, reads and completions do not prevent the
-// destruction of objects. A matched receive ends once (V12), an unmatched one does not end.
-func testTagTeardown(t *testing.T, open Opener, opts TagOptions) {
-	for _, seen := range []bool{false, true} { // the MATCH, before the end
-		r := newTagRig(t, open, opts, 15, 64)
-		r.untagged(8)
-		r.add(1, 5, exact, r.bbuf)
-		r.add(2, 6, exact, r.bbuf)
-		r.add(3, 7, exact, r.bbuf)
-		unexpected := r.eager(9, 0, 5)
-		r.sent()
-		r.unexpected(0, unexpected)
-		if opts.Dormant {
-			r.count++
-			r.sync()
+	var live []entry
+	var freed []uint32 // slots
+	for h := range uint32(tags + 1) {
+		freed = append(freed, h)
+	}
+	for id := range uint64(rounds) {
+		h := r.add(id, id, exact, buf(id))
+		if opts.played && slot(h) != freed[0] {
+			t.Fatalf("round %d: slot %d is used, want %d", id, slot(h), freed[0])
 		}
-		r.rndv(6, 0, 1<<20)
-		if seen {
-			r.until("MATCH", func() bool { return len(r.b.got) > 0 })
+		freed, live = freed[1:], append(live, entry{id, h})
+		if len(live) < tags {
+			continue
+		}
+		k := int(id*7/3) % tags
+		e := live[k]
+		live = slices.Delete(live, k, k+1)
+		if id%3 == 0 {
+			r.del(e.hnd, verbs.WCSuccess)
 		} else {
-			for range 5 {
-				r.poll()
-			}
+			m := r.eager(e.id, uint32(id), 8)
+			r.matched(e.id, e.id, uint32(id), m[verbs.TMHSize:], buf(e.id))
+			r.sent()
 		}
-		r.ok(r.qb.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-		r.b.wantEvent(verbs.EventQPLastWQEReached)
-		r.settle()
-		r.endsOnce(2)
-		wr := r.counted(verbs.WRTagSync, 1)
-		if _, err := r.srq.PostSRQOps(wr); err != nil && !errors.Is(err, syscall.EINVAL) {
-			t.Error(err)
+		if id%7 == 0 {
+			r.delStale(e.hnd)
 		}
-		r.unpolled(r.settle) // its completion is never polled
+		freed = append(freed, slot(e.hnd))
+	}
+	for _, e := range live {
+		r.del(e.hnd, verbs.WCSuccess)
 	}
 }
 
-// endsOnce checks that the polled completions are of receive id: MATCH and one end, or none.
-func (r *tagRig) endsOnce(id uint64) {
-	r.t.Helper()
-	matches, ends := 0, 0
+// testTagTeardown is scenario 55: there are entries in the list, a rendezvous that is being read, a
+// message of which a part has arrived, and completions that are not polled. Each queue pair in ERR
+// raises its last event; a receive that was matched ends once (V12), another does not end. Queue
+// pairs, SRQ and CQ are destroyed in that order only.
+func testTagTeardown(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 1, 4)
+	cq := r.b.tagCQ(64)
+	srq, err := r.b.pd.CreateSRQ(tagAttr(cq, 15, 64))
+	r.ok(err)
+	r.srq, r.b.cq = srq, cq
+	var from, to [2]verbs.QP
+	for i := range from {
+		from[i], to[i] = r.connect(r.a, r.b, qpConf{}, r.conf())
+	}
+	for id := range uint64(6) {
+		r.add(id, id, exact, r.bbuf[id*600_000:][:600_000])
+	}
+	r.untagged(2)
+	r.short(r.a, from[0], 0, 0, 8) // whole
+	if !opts.Dormant {
+		r.short(r.a, from[0], 100, 0, 8) // unexpected
+	}
+	r.rndvOn(from[0], 1, 1, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: 600_000})
+	r.a.send(from[1], verbs.SendWR{Opcode: verbs.WRSend, SGList: sge(r.amr, r.message(verbs.TMHEager, 2, 0, 600_000-verbs.TMHSize))})
+	r.unpolled(func() {
+		for range 20 {
+			r.poll()
+		}
+	})
+	busy := func(destroy ...func() error) {
+		t.Helper()
+		for _, f := range destroy {
+			r.errno(f(), syscall.EBUSY)
+		}
+	}
+	busy(srq.Destroy, cq.Destroy)
+	last := map[uint32]bool{}
+	for _, qp := range to {
+		r.ok(qp.Modify(stateAlone(verbs.QPSErr)))
+	}
+	for range to {
+		last[r.b.wantEvent(verbs.EventQPLastWQEReached).QP] = true
+	}
+	if !last[to[0].Num()] || !last[to[1].Num()] {
+		t.Errorf("the last event comes from the queue pairs %v", last)
+	}
+	r.settle()
+	matches, ends := map[uint64]int{}, map[uint64]int{}
 	for _, w := range r.b.got {
-		if w.WRID != id {
-			r.t.Errorf("%+v, want receive %d alone", w, id)
+		if w.WRID >= untaggedID {
+			continue
 		}
 		if w.Flags&flagMatch != 0 {
-			matches++
+			matches[w.WRID]++
 		}
 		if w.Status != verbs.WCSuccess || w.Flags&flagData != 0 {
-			ends++
+			ends[w.WRID]++
 		}
 	}
-	if matches > 1 || ends != matches {
-		r.t.Errorf("%d MATCH and %d ends of receive %d", matches, ends, id)
+	for id, n := range ends {
+		if id > 2 || n != 1 || matches[id] != 1 {
+			t.Errorf("receive %d has %d ends and %d MATCH", id, n, matches[id])
+		}
 	}
+	if len(ends) != len(matches) || opts.played && len(ends) != 3 {
+		t.Errorf("%d receives were matched, %d have ended", len(matches), len(ends))
+	}
+	r.post(r.counted(verbs.WRTagSync, 70)) // completes into a queue that is polled no more
+	r.unpolled(r.settle)
+	r.b.cq = r.spare
+	busy(srq.Destroy)
+	for _, qp := range to {
+		r.b.destroy(qp)
+	}
+	busy(cq.Destroy)
+	r.ok(srq.Destroy())
+	wr := r.counted(verbs.WRTagSync, 71)
+	r.refused(wr, wr, syscall.EINVAL)
 }
 
-// testTagLimitOnce is scenario 56: a limit on the untagged buffers is armed and crossed, by
-// unexpected messages and by others: one event. The next event needs another arming.
-func testTagLimitOnce(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
+// testTagLimit is scenario 56: a limit on the untagged buffers is armed and crossed, by unexpected
+// messages and by others, but not by those that match: one event for each arming, even if it is
+// crossed repeatedly.
+func testTagLimit(r *tagRig) {
 	r.untagged(8)
-	events := func(want int) {
-		t.Helper()
+	take := func(events int) {
+		r.t.Helper()
+		r.add(1, 5, exact, r.bbuf)
+		r.hit(1, 5) // consumes none
+		m := r.message(verbs.TMHNoTag, 6, 0, 8)
+		if r.used%2 == 0 {
+			m = r.message(verbs.TMHEager, 6, 0, 8)
+		}
+		r.raw(r.qa, m)
+		if r.sent(); r.used%2 == 0 {
+			r.handled(m)
+		} else {
+			r.noTag(m)
+		}
 		r.settle()
 		for _, ev := range r.b.evs {
 			if ev.Type != verbs.EventSRQLimitReached || ev.QP != r.srq.Num() {
-				t.Fatalf("%+v", ev)
+				r.t.Fatalf("%+v, want the limit of SRQ %d", ev, r.srq.Num())
 			}
 		}
-		if len(r.b.evs) != want {
-			t.Fatalf("%d events, want %d", len(r.b.evs), want)
+		if len(r.b.evs) != events {
+			r.t.Fatalf("%d events, want %d", len(r.b.evs), events)
 		}
 		r.b.evs = nil
 	}
-	r.miss(0, 9)
-	events(0) // not armed
-	for k := 1; k < 7; k += 3 {
-		r.ok(r.srq.Modify(verbs.SRQAttr{Limit: uint32(8 - k)}, verbs.SRQLimit))
-		r.add(1, 5, exact, r.bbuf)
-		r.hit(1, 5) // consumes none of them
-		events(0)
-		if k == 1 {
-			r.miss(k, 9)
-		} else {
-			r.raw(r.qa, false, []byte{0})
-			r.sent()
-			r.b.want(untaggedID+uint64(k), verbs.WCSuccess)
-		}
-		events(1)
-		r.miss(k+1, 9)
-		r.miss(k+2, 9)
-		events(0)
+	arm := func(limit uint32) {
+		r.t.Helper()
+		r.ok(r.srq.Modify(verbs.SRQAttr{Limit: limit}, verbs.SRQLimit))
 	}
+	take(0)
+	r.untagged(1)
+	for range 3 {
+		arm(7)
+		take(0) // 7 are left
+		take(1)
+		take(0)
+		r.untagged(3)
+		take(0) // below it again, not armed
+		r.untagged(1)
+	}
+	arm(9) // fewer are posted: the event comes at once
+	r.b.wantEvent(verbs.EventSRQLimitReached)
+	take(0)
 }

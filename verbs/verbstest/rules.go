@@ -1,18 +1,24 @@
 package verbstest
 
 import (
+	"reflect"
+	"runtime"
 	"slices"
-	"testing"
 )
 
 // testCase is a rule and the test that proves it, or a scenario beyond the rules. The name of a
 // rule is the section of TMO and, after the slash, a word or the number of the rule there; or "api"
-// for the documentation of package verbs.
+// for the documentation of package verbs. One test may prove several rules.
 type testCase struct {
 	name string
 	on   devices
-	test func(t *testing.T, open Opener, opts TagOptions)
+	test any // a function, of a type that prove knows
 	says string
+}
+
+// testName is the name of the function that is the test.
+func (c testCase) testName() string {
+	return runtime.FuncForPC(reflect.ValueOf(c.test).Pointer()).Name()
 }
 
 // devices are those that a case applies to.
@@ -24,7 +30,7 @@ const (
 	withoutTags
 )
 
-// rules are those of TMO and of package verbs, each with its own test (TestRules).
+// rules are those of TMO and of package verbs, each with a test (TestRules).
 var rules = slices.Concat(rcRules, tmRules, rowRules)
 
 // scenarios are mistakes that a device can make although it keeps each rule by itself.
@@ -49,7 +55,7 @@ var scenarios = []testCase{
 	{"scenario/read-withdrawn", anyDevice, testReadWithdrawn, "a read from a region that was withdrawn, before it or under it"},
 	{"scenario/atomics", anyDevice, testAtomics, "FETCH_ADD and CMP_SWP"},
 	{"scenario/tag-model", withTags, testTagModel, "random operations and messages against the model of TMO 5.2"},
-	{"scenario/tag-rnr-order", withTags, testTagRNROrder, "what is behind a message without an untagged buffer waits, expected or not"},
+	{"scenario/tag-rnr-order", withTags, testTagRNR, "what is behind a message without an untagged buffer waits, expected or not"},
 	{"scenario/tag-rndv-burst", withTags, testTagRndvBurst, "many rendezvous at once, with eager messages in between"},
 	{"scenario/tag-rndv-full", withTags, testTagRndvFull, "more rendezvous at once than the device has room for reads and FINs"},
 	{"scenario/tag-bad-key", withTags, testTagBadKey, "a tagged buffer with a key that no region has"},

@@ -103,7 +103,7 @@ var rcRules = []testCase{
 		"one event for each arming"},
 	{"8.4/resize", anyDevice, testSRQResize,
 		"MAX_WR: the queue is resized or refuses with EINVAL"},
-	{"8.4/tm", withTags, testTagSRQLimit,
+	{"8.4/tm", withTags, testTagLimit,
 		"a TM-SRQ can be armed too, for its untagged buffers"},
 	{"8.4/values", anyDevice, testLimitValues,
 		"mask bits of modify_srq and both events have libibverbs' values"},

@@ -1,8 +1,6 @@
 package verbstest
 
 import (
-	"reflect"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -40,17 +38,18 @@ var notADevices = map[string]string{
 	"8.4: acknowledging events":                                   "implied", // PollAsync does
 }
 
-// TestRules: each rule has its own test, and names are unique.
+// TestRules: each rule has a test, all for the same devices where several rules have it, and names
+// are unique.
 func TestRules(t *testing.T) {
-	names, tests := map[string]bool{}, map[string]string{}
+	names, tests := map[string]bool{}, map[string]devices{}
 	for _, c := range slices.Concat(rules, scenarios) {
 		require.False(t, names[c.name], "%s twice", c.name)
 		names[c.name] = true
 		require.NotEmpty(t, c.says, c.name)
 		require.NotNil(t, c.test, "%s has no test: %s", c.name, c.says)
-		fn := runtime.FuncForPC(reflect.ValueOf(c.test).Pointer()).Name()
-		require.Empty(t, tests[fn], "%s proves %s too", fn, c.name)
-		tests[fn] = c.name
+		on, shared := tests[c.testName()]
+		require.True(t, !shared || on == c.on, "%s is for other devices than what has the same test", c.name)
+		tests[c.testName()] = c.on
 	}
 	for what, why := range notADevices {
 		require.NotContains(t, why, " ", what)

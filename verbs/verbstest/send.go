@@ -2,8 +2,8 @@ package verbstest
 
 import (
 	"bytes"
+	"sync"
 	"syscall"
-	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -12,16 +12,20 @@ func inline(wrid uint64, flags verbs.SendFlags, data []byte) verbs.SendWR {
 	return verbs.SendWR{WRID: wrid, Opcode: verbs.WRSend, Flags: flags | verbs.SendInline, SGList: []verbs.SGE{{Data: data}}}
 }
 
-func pattern(n, seed int) []byte {
-	b := make([]byte, n)
+// pattern returns n bytes, up to 8 MiB and a little, others for each seed up to 256. They are only
+// to be read.
+func pattern(n, seed int) []byte { return patterns()[seed%256:][:n] }
+
+// patterns is made once: that takes long with the race detector.
+var patterns = sync.OnceValue(func() []byte {
+	b := make([]byte, 8<<20+1024)
 	for i := range b {
-		b[i] = byte(i*7 + i>>8 + seed)
+		b[i] = byte(i*7 + i>>8)
 	}
 	return b
-}
+})
 
-func testSendRecv(t *testing.T, open Opener, _ TagOptions) {
-	e, a, b, qa, qb := pair(t, open)
+func testSendRecv(e *env, a, b *node, qa, qb verbs.QP) {
 	mr, buf := b.mem(4096)
 	for i := range 200 {
 		b.recv(qb, uint64(i), sge(mr, buf))
@@ -37,20 +41,17 @@ func testSendRecv(t *testing.T, open Opener, _ TagOptions) {
 	}
 }
 
-func testSendSelf(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testSendSelf(e *env, n *node) {
 	q1, q2 := e.connect(n, n, qpConf{}, qpConf{})
 	mr, buf := n.mem(64)
 	n.recv(q2, 1, sge(mr, buf))
 	n.send(q1, inline(2, 0, []byte("to myself")))
 	if w := n.want(1, verbs.WCSuccess); string(received(w, buf)) != "to myself" {
-		t.Fatalf("got %q", received(w, buf))
+		e.t.Fatalf("got %q", received(w, buf))
 	}
 }
 
-func testSendImm(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, qb := pair(t, open)
+func testSendImm(e *env, a, b *node, qa, qb verbs.QP) {
 	mr, buf := b.mem(1 << 16)
 	for _, size := range []int{0, 10, 40000} {
 		b.recv(qb, 1, sge(mr, buf))
@@ -58,20 +59,19 @@ func testSendImm(t *testing.T, open Opener, _ TagOptions) {
 		a.send(qa, verbs.SendWR{Opcode: verbs.WRSendWithImm, Imm: 0xdeadbeef, SGList: sge(amr, abuf[:size])})
 		w := b.want(1, verbs.WCSuccess)
 		if w.Flags&verbs.WCFlagWithImm == 0 || w.Imm != 0xdeadbeef || int(w.ByteLen) != size {
-			t.Fatalf("no immediate data in %+v", w)
+			e.t.Fatalf("no immediate data in %+v", w)
 		}
 	}
 }
 
-func testZeroLength(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, qb := pair(t, open)
+func testZeroLength(e *env, a, b *node, qa, qb verbs.QP) {
 	b.recv(qb, 1, nil)
 	b.recv(qb, 2, nil)
 	a.send(qa, verbs.SendWR{WRID: 1, Opcode: verbs.WRSend, Flags: verbs.SendSignaled})
 	a.send(qa, inline(2, verbs.SendSignaled, nil))
 	for i := range uint64(2) {
 		if w := b.want(i+1, verbs.WCSuccess); w.ByteLen != 0 || len(w.Data) != 0 {
-			t.Fatalf("%+v", w)
+			e.t.Fatalf("%+v", w)
 		}
 		a.want(i+1, verbs.WCSuccess)
 	}
@@ -81,8 +81,7 @@ func testZeroLength(t *testing.T, open Opener, _ TagOptions) {
 	a.want(4, verbs.WCSuccess)
 }
 
-func testMultiPacket(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, qb := pair(t, open)
+func testMultiPacket(e *env, a, b *node, qa, qb verbs.QP) {
 	const most = 3 << 20
 	mr, buf := b.mem(most)
 	amr, abuf := a.mem(most)
@@ -93,15 +92,14 @@ func testMultiPacket(t *testing.T, open Opener, _ TagOptions) {
 		a.send(qa, verbs.SendWR{WRID: 9, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(amr, abuf[:size])})
 		w := b.want(uint64(i), verbs.WCSuccess)
 		if int(w.ByteLen) != size || !bytes.Equal(received(w, buf), abuf[:size]) {
-			t.Fatalf("%d bytes arrived wrong, %d by the completion", size, w.ByteLen)
+			e.t.Fatalf("%d bytes arrived wrong, %d by the completion", size, w.ByteLen)
 		}
 		a.want(9, verbs.WCSuccess)
 	}
 }
 
 // testGather sends lists of entries into lists of entries.
-func testGather(t *testing.T, open Opener, _ TagOptions) {
-	_, a, b, qa, qb := pair(t, open)
+func testGather(e *env, a, b *node, qa, qb verbs.QP) {
 	amr, abuf := a.mem(30_000)
 	bmr, bbuf := b.mem(30_000)
 	copy(abuf, pattern(len(abuf), 1))
@@ -112,7 +110,7 @@ func testGather(t *testing.T, open Opener, _ TagOptions) {
 			{Data: abuf[cut[1]:], LKey: amr.LKey()}}
 		a.send(qa, verbs.SendWR{WRID: 2, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: list})
 		if w := b.want(1, verbs.WCSuccess); !bytes.Equal(received(w, bbuf), abuf) {
-			t.Fatalf("cut at %v: wrong data", cut)
+			e.t.Fatalf("cut at %v: wrong data", cut)
 		}
 		a.want(2, verbs.WCSuccess)
 	}
@@ -120,8 +118,7 @@ func testGather(t *testing.T, open Opener, _ TagOptions) {
 
 // testInline: the buffer, which needs no region, may be changed as soon as PostSend has returned,
 // whether the packet was sent or not. Up to max_inline_data bytes are accepted.
-func testInline(t *testing.T, open Opener, _ TagOptions) {
-	e, a, b, qa, qb := pair(t, open)
+func testInline(e *env, a, b *node, qa, qb verbs.QP) {
 	_, init := qa.Query()
 	most := int(init.Cap.MaxInlineData)
 	mr, buf := b.mem(60 * most)
@@ -137,7 +134,7 @@ func testInline(t *testing.T, open Opener, _ TagOptions) {
 	}
 	for i := range n {
 		if w := b.want(uint64(i), verbs.WCSuccess); !bytes.Equal(received(w, buf[i*most:]), pattern(len(msg), i)) {
-			t.Fatalf("message %d was overwritten", i)
+			e.t.Fatalf("message %d was overwritten", i)
 		}
 	}
 	wr := inline(1, 0, make([]byte, most+1))
@@ -147,25 +144,17 @@ func testInline(t *testing.T, open Opener, _ TagOptions) {
 
 // testChainFails: the first failing request is reported, those before it are posted, those behind
 // it are not.
-func testChainFails(t *testing.T, open Opener, _ TagOptions) {
-	e, a, b, qa, qb := pair(t, open)
+func testChainFails(e *env, a, b *node, qa, qb verbs.QP) {
 	mr, buf := b.mem(256)
 	r3 := &verbs.RecvWR{WRID: 3, SGList: sge(mr, buf)}
 	r2 := &verbs.RecvWR{WRID: 2, SGList: make([]verbs.SGE, 5), Next: r3}
-	bad, err := qb.PostRecv(&verbs.RecvWR{WRID: 1, SGList: sge(mr, buf), Next: r2})
-	e.errno(err, syscall.EINVAL)
-	if bad != r2 {
-		t.Fatalf("PostRecv reports %+v", bad)
-	}
+	r1 := &verbs.RecvWR{WRID: 1, SGList: sge(mr, buf), Next: r2}
+	refuse(e, qb.PostRecv, r1, r2, syscall.EINVAL)
 	s3 := inline(13, verbs.SendSignaled, nil)
 	s2 := verbs.SendWR{WRID: 12, Opcode: verbs.WRTSO, Next: &s3}
 	s1 := inline(11, verbs.SendSignaled, nil)
 	s1.Next = &s2
-	sbad, err := qa.PostSend(&s1)
-	e.errno(err, syscall.EINVAL)
-	if sbad != &s2 {
-		t.Fatalf("PostSend reports %+v", sbad)
-	}
+	refuse(e, qa.PostSend, &s1, &s2, syscall.EINVAL)
 	b.want(1, verbs.WCSuccess)
 	a.want(11, verbs.WCSuccess)
 	b.recv(qb, 4, nil) // for the request behind the failing one, if that was posted
@@ -173,8 +162,7 @@ func testChainFails(t *testing.T, open Opener, _ TagOptions) {
 	b.none()
 }
 
-func testSelectiveSignalling(t *testing.T, open Opener, _ TagOptions) {
-	e, a, b, qa, qb := pair(t, open)
+func testSelectiveSignalling(e *env, a, b *node, qa, qb verbs.QP) {
 	mr, buf := b.mem(64)
 	for i := range 30 {
 		b.recv(qb, uint64(i), sge(mr, buf))
@@ -198,9 +186,7 @@ func testSelectiveSignalling(t *testing.T, open Opener, _ TagOptions) {
 
 // testUnsignaledReclaim: slots of unsignalled requests come back only when a later signalled
 // completion is polled (TMO 8.2).
-func testUnsignaledReclaim(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testUnsignaledReclaim(e *env, a, b *node) {
 	conf := qpConf{cap: verbs.QPCap{MaxSendWR: 4, MaxRecvWR: 32, MaxInlineData: 16}, cq: a.newCQ(16)}
 	qa, qb := e.connect(a, b, conf, qpConf{})
 	mr, buf := b.mem(64)
@@ -208,7 +194,7 @@ func testUnsignaledReclaim(t *testing.T, open Opener, _ TagOptions) {
 		b.recv(qb, i, sge(mr, buf))
 	}
 	full := func() {
-		t.Helper()
+		e.t.Helper()
 		wr := inline(99, 0, nil)
 		_, err := qa.PostSend(&wr)
 		e.errno(err, syscall.ENOMEM)
@@ -232,9 +218,7 @@ func testUnsignaledReclaim(t *testing.T, open Opener, _ TagOptions) {
 }
 
 // testBacklog posts more than the wire takes at once, on several QPs, of all sizes.
-func testBacklog(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testBacklog(e *env, a, b *node) {
 	const qps, each = 4, 40
 	amr, abuf := a.mem(20_000)
 	copy(abuf, pattern(len(abuf), 3))
@@ -261,14 +245,13 @@ func testBacklog(t *testing.T, open Opener, _ TagOptions) {
 		next[i]++
 		if w.Status != verbs.WCSuccess || w.WRID != uint64((i*each+k)*20_000) || int(w.ByteLen) != size(i, k) ||
 			!bytes.Equal(received(w, bbuf[w.WRID:]), abuf[:size(i, k)]) {
-			t.Fatalf("QP %d message %d: %+v", i, k, w.WRID)
+			e.t.Fatalf("QP %d message %d: %+v", i, k, w.WRID)
 		}
 	}
 }
 
 // testSmallPoll polls with room for one completion: nothing may get lost or out of order.
-func testSmallPoll(t *testing.T, open Opener, _ TagOptions) {
-	e, a, b, qa, qb := pair(t, open)
+func testSmallPoll(e *env, a, b *node, qa, qb verbs.QP) {
 	mr, buf := b.mem(64 * 64)
 	for i := range 50 {
 		b.recv(qb, uint64(i), sge(mr, buf[i*64:i*64+64]))
@@ -285,7 +268,7 @@ func testSmallPoll(t *testing.T, open Opener, _ TagOptions) {
 		if k == 1 {
 			w := one[0]
 			if w.WRID != uint64(i) || !bytes.Equal(received(w, buf[i*64:]), pattern(i, i)) {
-				t.Fatalf("completion %d is %+v", i, w)
+				e.t.Fatalf("completion %d is %+v", i, w)
 			}
 			i++
 		}
@@ -302,9 +285,7 @@ func (n *node) pollOther() {
 	n.e.ok(cq.Destroy())
 }
 
-func testCQOverrun(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testCQOverrun(e *env, a, b *node) {
 	small := qpConf{cq: b.newCQ(2)}
 	qa, qb := e.connect(a, b, qpConf{}, small)
 	for i := range uint64(40) {
@@ -313,6 +294,6 @@ func testCQOverrun(t *testing.T, open Opener, _ TagOptions) {
 	}
 	b.wantEvent(verbs.EventCQErr)
 	if _, err := small.cq.PollCQ(b.wc[:]); err == nil {
-		t.Error("an overrun CQ can be polled")
+		e.t.Error("an overrun CQ can be polled")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"strings"
 	"syscall"
-	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -45,9 +44,7 @@ func (n *node) qpIn(state verbs.QPState) verbs.QP {
 }
 
 // testTransitions: from each state to each, with the attributes of the table of ibv_modify_qp(3).
-func testTransitions(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testTransitions(e *env, n *node) {
 	legal := map[[2]verbs.QPState]bool{
 		{verbs.QPSReset, verbs.QPSInit}: true, {verbs.QPSInit, verbs.QPSInit}: true,
 		{verbs.QPSInit, verbs.QPSRTR}: true, {verbs.QPSRTR, verbs.QPSRTS}: true,
@@ -67,16 +64,14 @@ func testTransitions(t *testing.T, open Opener, _ TagOptions) {
 				e.errno(err, syscall.EINVAL)
 			}
 			if qp.State() != want {
-				t.Errorf("%v to %v ended in %v", from, to, qp.State())
+				e.t.Errorf("%v to %v ended in %v", from, to, qp.State())
 			}
 		}
 	}
 }
 
 // testMasks: each transition, without one of its attributes, and with an illegal one.
-func testMasks(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testMasks(e *env, n *node) {
 	const all = verbs.QPMaskInit | verbs.QPMaskRTR | verbs.QPMaskRTS | verbs.QPAttrQKey
 	optional := map[verbs.QPState]verbs.QPAttrMask{
 		verbs.QPSRTR: verbs.QPAttrAccessFlags | verbs.QPAttrPKeyIndex,
@@ -99,7 +94,7 @@ func testMasks(t *testing.T, open Opener, _ TagOptions) {
 			err := qp.Modify(attr, mask)
 			e.errno(err, syscall.EINVAL)
 			if !strings.Contains(err.Error(), bit.String()) {
-				t.Errorf("to %v with %v: the error does not name %v: %v", to, mask, bit, err)
+				e.t.Errorf("to %v with %v: the error does not name %v: %v", to, mask, bit, err)
 			}
 		}
 		e.ok(qp.Modify(attr, need|optional[to]))
@@ -109,9 +104,7 @@ func testMasks(t *testing.T, open Opener, _ TagOptions) {
 }
 
 // testErrAndReset: from each state to ERR and to RESET; other attributes are illegal with that.
-func testErrAndReset(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testErrAndReset(e *env, n *node) {
 	for _, from := range qpStates {
 		for _, to := range []verbs.QPState{verbs.QPSErr, verbs.QPSReset} {
 			qp := n.qpIn(from)
@@ -120,7 +113,7 @@ func testErrAndReset(t *testing.T, open Opener, _ TagOptions) {
 			e.errno(qp.Modify(attr, mask|verbs.QPAttrPort), syscall.EINVAL)
 			e.ok(qp.Modify(attr, mask))
 			if qp.State() != to {
-				t.Errorf("%v to %v ended in %v", from, to, qp.State())
+				e.t.Errorf("%v to %v ended in %v", from, to, qp.State())
 			}
 		}
 	}
@@ -128,9 +121,7 @@ func testErrAndReset(t *testing.T, open Opener, _ TagOptions) {
 
 // testAttributeValues: the smallest and the largest value of each attribute are legal, the next
 // ones are not.
-func testAttributeValues(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testAttributeValues(e *env, n *node) {
 	most := uint32(n.dev.Attr().MaxMTU)
 	for what, c := range map[string]struct {
 		to       verbs.QPState
@@ -152,7 +143,7 @@ func testAttributeValues(t *testing.T, open Opener, _ TagOptions) {
 			func(a verbs.QPAttr) uint32 { return uint32(a.RNRRetry) }},
 	} {
 		if what == "PathMTU" && most > uint32(verbs.MTU4096) {
-			t.Errorf("MaxMTU is %d", most)
+			e.t.Errorf("MaxMTU is %d", most)
 		}
 		before := qpStates[uint32(c.to)-1]
 		for _, v := range []uint32{c.min - 1, c.min, c.max, c.max + 1} {
@@ -169,16 +160,14 @@ func testAttributeValues(t *testing.T, open Opener, _ TagOptions) {
 			}
 			e.ok(err)
 			if a, _ := qp.Query(); c.get(a) != v {
-				t.Errorf("%s is %d, was set to %d", what, c.get(a), v)
+				e.t.Errorf("%s is %d, was set to %d", what, c.get(a), v)
 			}
 		}
 	}
 }
 
 // testRefusedUnchanged: a refused Modify, because of a value or its mask, changes nothing.
-func testRefusedUnchanged(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testRefusedUnchanged(e *env, n *node) {
 	qp := n.newQP(qpConf{})
 	faults := map[verbs.QPState]map[string]func(a *verbs.QPAttr, mask *verbs.QPAttrMask){
 		verbs.QPSInit: {
@@ -213,14 +202,14 @@ func testRefusedUnchanged(t *testing.T, open Opener, _ TagOptions) {
 			before, _ := qp.Query()
 			e.errno(qp.Modify(attr, mask), syscall.EINVAL)
 			if after, _ := qp.Query(); !sameAttr(before, after) || qp.State() != before.State {
-				t.Fatalf("to %v, with a bad %s: changed %+v to %+v", to, what, before, after)
+				e.t.Fatalf("to %v, with a bad %s: changed %+v to %+v", to, what, before, after)
 			}
 		}
 		e.ok(qp.Modify(n.stepTo(qp, to)))
 	}
 	if a, _ := qp.Query(); a.Port != 1 || a.PKeyIndex != 0 || a.RNRRetry != 7 || a.RetryCnt != 7 || a.MinRNRTimer != 14 ||
 		a.AccessFlags != allAccess || a.State != verbs.QPSRTS {
-		t.Errorf("%+v", a)
+		e.t.Errorf("%+v", a)
 	}
 }
 
@@ -231,16 +220,10 @@ func sameAttr(a, b verbs.QPAttr) bool {
 }
 
 // testRecvFromInit: receives are accepted in INIT and all later states, not before.
-func testRecvFromInit(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testRecvFromInit(e *env, n *node) {
 	qp := n.newQP(qpConf{})
 	wr := &verbs.RecvWR{WRID: 99}
-	bad, err := qp.PostRecv(wr)
-	e.errno(err, syscall.EINVAL)
-	if bad != wr {
-		t.Error("wrong failing request")
-	}
+	refuse(e, qp.PostRecv, wr, wr, syscall.EINVAL)
 	for i, to := range []verbs.QPState{verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS} {
 		e.ok(qp.Modify(n.stepTo(qp, to)))
 		n.recv(qp, uint64(i), nil)
@@ -254,9 +237,7 @@ func testRecvFromInit(t *testing.T, open Opener, _ TagOptions) {
 
 // testAcceptFromRTR: a receive posted in INIT gets a packet once its queue pair is in RTR, not
 // before.
-func testAcceptFromRTR(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testAcceptFromRTR(e *env, a, b *node) {
 	qa, qb := a.newQP(qpConf{}), b.newQP(qpConf{})
 	e.ok(qb.Modify(initAttr(allAccess)))
 	b.recv(qb, 1, nil)
@@ -269,9 +250,7 @@ func testAcceptFromRTR(t *testing.T, open Opener, _ TagOptions) {
 }
 
 // testSendFromRTS: sends are refused before RTS, and have no effect later.
-func testSendFromRTS(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testSendFromRTS(e *env, n *node) {
 	qp := n.newQP(qpConf{})
 	for _, state := range qpStates {
 		if state != verbs.QPSReset {
@@ -283,29 +262,24 @@ func testSendFromRTS(t *testing.T, open Opener, _ TagOptions) {
 			n.send(qp, wr)
 			break
 		}
-		bad, err := qp.PostSend(&wr)
-		e.errno(err, syscall.EINVAL)
-		if bad != &wr {
-			t.Errorf("wrong failing request in %v", state)
-		}
+		refuse(e, qp.PostSend, &wr, &wr, syscall.EINVAL)
 	}
 	e.until("the send and the receive", func() bool { return len(n.got) == 2 })
 	for _, w := range n.got {
 		if w.Status != verbs.WCSuccess || w.WRID != 9 && w.WRID != uint64(verbs.QPSRTS) {
-			t.Errorf("%+v", w)
+			e.t.Errorf("%+v", w)
 		}
 	}
 }
 
 // testReset: RESET discards everything without completions, and the QP can be used again.
-func testReset(t *testing.T, open Opener, _ TagOptions) {
-	e, a, b, qa, qb := pair(t, open)
+func testReset(e *env, a, b *node, qa, qb verbs.QP) {
 	wa, wb := e.connect(a, b, qpConf{}, qpConf{})
 	a.send(qa, inline(1, verbs.SendSignaled, nil))
 	a.recv(qa, 2, nil)
 	for _, q := range []verbs.QP{qa, qb} {
-		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
-		e.ok(q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
+		e.ok(q.Modify(stateAlone(verbs.QPSErr)))
+		e.ok(q.Modify(stateAlone(verbs.QPSReset)))
 	}
 	// Packets of the queue pairs' former connection must be gone: all their packets use the link of
 	// these two.

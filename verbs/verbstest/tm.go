@@ -2,7 +2,6 @@ package verbstest
 
 import (
 	"bytes"
-	"sync"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/verbs"
@@ -21,58 +20,75 @@ type TagOptions struct {
 	// An RDMA READ is only checked against the region's rights, and not, as by a NIC, the QP's.
 	OpenReads       bool
 	SyncReqOfDriver bool // SYNC_REQ as the mlx5 driver does (TMO 4.6); else: C and S differ
+
+	played bool // the polls of the test alone move packets: what happens is the same each time
 }
 
-// tagRig is a sender, which is a plain RC peer, and a receiver with a tag-matching SRQ.
+// tagRig is a sender, which is a plain RC peer, and a receiver with a tag-matching SRQ. A trio has
+// another sender, on a device of its own.
 type tagRig struct {
 	*env
-	a, b   *node
-	qa, qb verbs.QP
-	srq    verbs.SRQ
-	tcq    verbs.CQ // of srq
-	spare  verbs.CQ // of the receiver, for unpolled
-	amr    verbs.MR
-	abuf   []byte
-	bmr    verbs.MR
-	bbuf   []byte
-	umr    verbs.MR
-	ubuf   []byte // untagged buffers, room bytes each
-	room   int
-	count  uint32 // unexpected messages handled (C of TMO 5.1)
-	opts   TagOptions
-	posted int // untagged buffers
+	a, b, c *node
+	qa, qb  verbs.QP
+	qc, qd  verbs.QP // of c, and the receiver's for it
+	srq     verbs.SRQ
+	tcq     verbs.CQ // of srq
+	spare   verbs.CQ // of the receiver, always empty, for unpolled
+	amr     verbs.MR
+	abuf    []byte
+	bmr     verbs.MR
+	bbuf    []byte
+	umr     verbs.MR
+	ubuf    []byte // untagged buffers, room bytes each
+	room    int
+	posted  int    // untagged buffers
+	used    int    // untagged buffers whose completions were taken
+	count   uint32 // unexpected messages handled (C of TMO 5.1)
 }
 
 const (
-	untaggedSize  = 100_000
 	untaggedDepth = 64
+	untaggedStock = 4       // posted for messages to come
 	untaggedID    = 1 << 40 // of the first untagged buffer
 	exact         = ^uint64(0)
 )
 
-// newTagRig is a rig for messages of up to 4 MiB, or unexpected ones of untaggedSize.
+// newTagRig is a rig for messages of up to 4 MiB, if they are expected.
 func newTagRig(t *testing.T, open Opener, opts TagOptions, tags, ops uint32) *tagRig {
 	t.Helper()
-	r := newRig(t, open, opts, tags, ops)
-	r.memory(4<<20, untaggedSize)
+	r := newRig(t, open, opts, 2, tags, ops)
+	r.memory(4<<20, 4096)
 	return r
 }
 
 // newSmallRig is a rig for short messages, which costs less to set up.
 func newSmallRig(t *testing.T, open Opener, opts TagOptions, tags, ops uint32) *tagRig {
 	t.Helper()
-	r := newRig(t, open, opts, tags, ops)
+	r := newRig(t, open, opts, 2, tags, ops)
 	r.memory(64<<10, 4096)
 	return r
 }
 
-func newRig(t *testing.T, open Opener, opts TagOptions, tags, ops uint32) *tagRig {
+// newTrio is a rig with two senders.
+func newTrio(t *testing.T, open Opener, opts TagOptions, tags, ops uint32) *tagRig {
 	t.Helper()
-	e := newEnv(t, open, 2)
-	r := &tagRig{env: e, a: e.nodes[0], b: e.nodes[1], opts: opts, count: opts.InitialCount}
+	r := newRig(t, open, opts, 3, tags, ops)
+	r.memory(1<<20, 16<<10)
+	return r
+}
+
+func newRig(t *testing.T, open Opener, opts TagOptions, devices int, tags, ops uint32) *tagRig {
+	t.Helper()
+	e := newEnv(t, open, devices)
+	e.opts = opts
+	r := &tagRig{env: e, a: e.nodes[0], b: e.nodes[1], spare: e.nodes[1].cq, count: opts.InitialCount}
 	r.tcq, r.srq = r.b.tagSRQ(tags, ops)
 	r.b.cq = r.tcq
 	r.qa, r.qb = e.connect(r.a, r.b, qpConf{}, r.conf())
+	if devices == 3 {
+		r.c = e.nodes[2]
+		r.qc, r.qd = e.connect(r.c, r.b, qpConf{}, r.conf())
+	}
 	return r
 }
 
@@ -84,11 +100,8 @@ func (r *tagRig) memory(size, room int) {
 	r.amr, r.abuf = r.a.mem(size)
 	r.bmr, r.bbuf = r.b.mem(size)
 	r.umr, r.ubuf = r.b.mem(room * untaggedDepth)
-	copy(r.abuf, payload())
+	copy(r.abuf, pattern(size, 3))
 }
-
-// payload is the data that senders send. It is made once, since most tests need little of it.
-var payload = sync.OnceValue(func() []byte { return pattern(4<<20, 3) })
 
 // conf configures a QP whose send queue the device uses (TMO 1.3).
 func (r *tagRig) conf() qpConf {
@@ -128,6 +141,13 @@ func (r *tagRig) untagged(k int) {
 		r.b.srqRecv(r.srq, untaggedID+uint64(r.posted), sge(r.umr, r.ubuf[i*r.room:(i+1)*r.room]))
 		r.posted++
 	}
+}
+
+// stocked posts untagged buffers for messages that need one, and more than are used at once, so that
+// a message that takes one too many shows.
+func (r *tagRig) stocked() {
+	r.t.Helper()
+	r.untagged(max(0, r.used+untaggedStock-r.posted))
 }
 
 // do posts a signalled list operation with the count, and waits for its completion, which must be
@@ -175,7 +195,7 @@ func (r *tagRig) message(op verbs.TMHOpcode, tag uint64, ctx uint32, n int) []by
 	return r.abuf[:verbs.TMHSize+n]
 }
 
-// eager sends n bytes with the tag, header and payload as two entries of a list.
+// eager sends n bytes with the tag, header and payload as three entries of a list.
 func (r *tagRig) eager(tag uint64, ctx uint32, n int) []byte {
 	r.t.Helper()
 	m := r.message(verbs.TMHEager, tag, ctx, n)
@@ -185,21 +205,49 @@ func (r *tagRig) eager(tag uint64, ctx uint32, n int) []byte {
 	return m
 }
 
+// raw sends bytes of the sender's memory, or up to 256 others, unchanged.
+func (r *tagRig) raw(qp verbs.QP, m []byte) {
+	r.t.Helper()
+	if len(m) <= 256 {
+		r.a.send(qp, inline(77, verbs.SendSignaled, m))
+	} else {
+		r.a.send(qp, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(r.amr, m)})
+	}
+}
+
 // sent waits for the sender's completion, so that its memory can be used again.
 func (r *tagRig) sent() { r.t.Helper(); r.a.want(77, verbs.WCSuccess) }
+
+// match polls the MATCH of a message of several packets, or of a rendezvous.
+func (r *tagRig) match(id, tag uint64, ctx uint32) {
+	r.t.Helper()
+	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagMatch, Tag: tag, Priv: ctx})
+}
+
+// halves polls the two completions of an expected message of several packets, or of a rendezvous.
+func (r *tagRig) halves(id, tag uint64, ctx uint32, n int) {
+	r.t.Helper()
+	r.match(id, tag, ctx)
+	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagData, ByteLen: uint32(n), QPNum: r.qb.Num()})
+}
+
+// whole polls the one completion of an expected message of one packet with n bytes of payload.
+func (r *tagRig) whole(id, tag uint64, ctx uint32, n int) {
+	r.t.Helper()
+	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagsBoth, ByteLen: uint32(n), QPNum: r.qb.Num(), Tag: tag, Priv: ctx})
+}
 
 // matched polls the completion or completions of an expected message and checks tag, priv, length
 // and data.
 func (r *tagRig) matched(id, tag uint64, ctx uint32, want, buf []byte) verbs.WC {
 	r.t.Helper()
 	w := r.b.want(id, verbs.WCSuccess)
-	const both = verbs.WCFlagTMMatch | verbs.WCFlagTMDataValid
-	if w.Opcode != verbs.WCTMRecv || w.Flags&verbs.WCFlagTMMatch == 0 || w.Tag != tag || w.Priv != ctx {
+	if w.Opcode != verbs.WCTMRecv || w.Flags&flagMatch == 0 || w.Tag != tag || w.Priv != ctx {
 		r.t.Fatalf("%+v is not a MATCH of tag %#x", w, tag)
 	}
-	if w.Flags&both != both {
+	if w.Flags&flagsBoth != flagsBoth {
 		w = r.b.want(id, verbs.WCSuccess)
-		if w.Opcode != verbs.WCTMRecv || w.Flags&both != verbs.WCFlagTMDataValid {
+		if w.Opcode != verbs.WCTMRecv || w.Flags&flagsBoth != flagData {
 			r.t.Fatalf("%+v is no DATA_VALID", w)
 		}
 	}
@@ -209,22 +257,100 @@ func (r *tagRig) matched(id, tag uint64, ctx uint32, want, buf []byte) verbs.WC 
 	return w
 }
 
-// unexpected polls the completion of an unexpected message in untagged buffer k and checks it. It
-// does not report the message as handled.
-func (r *tagRig) unexpected(k int, msg []byte) verbs.WC {
+// hits sends n bytes that receive id must match.
+func (r *tagRig) hits(id, tag uint64, ctx uint32, n int) {
 	r.t.Helper()
-	w := r.b.want(untaggedID+uint64(k), verbs.WCSuccess)
-	const flags = verbs.WCFlagTMMatch | verbs.WCFlagTMDataValid
-	want := verbs.WCTMRecv
-	if r.opts.RecvUnexpected {
-		want = verbs.WCRecv
+	m := r.eager(tag, ctx, n)
+	r.matched(id, tag, ctx, m[verbs.TMHSize:], r.bbuf)
+	r.sent()
+}
+
+// hit sends a short message that receive id must match.
+func (r *tagRig) hit(id, tag uint64) { r.t.Helper(); r.hits(id, tag, uint32(id), 8) }
+
+// plain polls the completion of a message that no entry has matched, whose bytes are in the next
+// untagged buffer.
+func (r *tagRig) plain(op verbs.WCOpcode, m []byte) verbs.WC {
+	r.t.Helper()
+	i := r.used % untaggedDepth * r.room
+	w := r.inUntagged()
+	if w.Opcode != op || w.Flags&flagsBoth != 0 || w.Tag != 0 || w.Priv != 0 {
+		r.t.Fatalf("%+v is not of a message that no entry has matched, with opcode %d", w, op)
 	}
-	if w.Opcode != want || w.Flags&flags != 0 || w.Tag != 0 || w.Priv != 0 {
-		r.t.Fatalf("%+v is not an unexpected message", w)
-	}
-	i := k % untaggedDepth * r.room
-	if !bytes.Equal(received(w, r.ubuf[i:]), msg) {
-		r.t.Fatalf("the message in untagged buffer %d is not what was sent: %d bytes, want %d", k, w.ByteLen, len(msg))
+	if !bytes.Equal(received(w, r.ubuf[i:]), m) {
+		r.t.Fatalf("%+v: what is in the untagged buffer is not the %d bytes that were sent", w, len(m))
 	}
 	return w
+}
+
+// inUntagged polls the completion of a message in the next untagged buffer.
+func (r *tagRig) inUntagged() verbs.WC {
+	r.t.Helper()
+	w := r.b.want(untaggedID+uint64(r.used), verbs.WCSuccess)
+	r.used++
+	return w
+}
+
+// noTag polls the completion of a NO_TAG message or of a FIN.
+func (r *tagRig) noTag(m []byte) verbs.WC { r.t.Helper(); return r.plain(verbs.WCTMNoTag, m) }
+
+// unexpected polls the completion of an unexpected message. It does not report it as handled.
+func (r *tagRig) unexpected(m []byte) verbs.WC {
+	r.t.Helper()
+	if r.opts.RecvUnexpected {
+		return r.plain(verbs.WCRecv, m)
+	}
+	return r.plain(verbs.WCTMRecv, m)
+}
+
+// handled takes the completion of an unexpected message, which is handled then: the next operation
+// with a count says so.
+func (r *tagRig) handled(m []byte) {
+	r.t.Helper()
+	r.unexpected(m)
+	r.count++
+}
+
+// miss sends a short message that must be unexpected, and handles it.
+func (r *tagRig) miss(tag uint64) {
+	r.t.Helper()
+	r.stocked()
+	m := r.eager(tag, 0, 8)
+	r.handled(m)
+	r.sent()
+}
+
+// passed sends a short message that must not match a live entry, and makes all entries live again.
+func (r *tagRig) passed(tag uint64) {
+	r.t.Helper()
+	r.miss(tag)
+	r.sync()
+}
+
+// early sends a short unexpected message whose completion stays unpolled, and returns it.
+func (r *tagRig) early(tag uint64, ctx uint32) (m []byte) {
+	r.t.Helper()
+	r.stocked()
+	r.unpolled(func() {
+		m = append(m, r.eager(tag, ctx, 8)...)
+		r.sent()
+	})
+	return m
+}
+
+// unpolled runs f while the receiver's device is polled through another CQ only.
+func (r *tagRig) unpolled(f func()) {
+	r.t.Helper()
+	cq := r.b.cq
+	r.b.cq = r.spare
+	f()
+	r.b.cq = cq
+}
+
+// inErr waits until queue pairs have failed.
+func (e *env) inErr(qps ...verbs.QP) {
+	e.t.Helper()
+	for _, qp := range qps {
+		e.until("ERR", func() bool { return qp.State() == verbs.QPSErr })
+	}
 }

@@ -3,7 +3,7 @@ package verbstest
 import (
 	"bytes"
 	"reflect"
-	"testing"
+	"slices"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -34,6 +34,9 @@ func (r *tagRig) completes(want verbs.WC) {
 	switch want.Opcode {
 	case verbs.WCTMAdd, verbs.WCTMDel, verbs.WCTMSync:
 		got.ByteLen, got.QPNum = 0, 0
+		if want.Status != verbs.WCSuccess {
+			got.Opcode = want.Opcode
+		}
 	default:
 		if want.Flags&flagsBoth == flagMatch {
 			got.ByteLen, got.QPNum = 0, 0
@@ -42,19 +45,6 @@ func (r *tagRig) completes(want verbs.WC) {
 	if !reflect.DeepEqual(got, want) {
 		r.t.Fatalf("completion %+v, want %+v", got, want)
 	}
-}
-
-// whole polls the one completion of an expected message of one packet with n bytes of payload.
-func (r *tagRig) whole(id, tag uint64, ctx uint32, n int) {
-	r.t.Helper()
-	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagsBoth, ByteLen: uint32(n), QPNum: r.qb.Num(), Tag: tag, Priv: ctx})
-}
-
-// halves polls the two completions of an expected message of several packets, or of a rendezvous.
-func (r *tagRig) halves(id, tag uint64, ctx uint32, n int) {
-	r.t.Helper()
-	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagMatch, Tag: tag, Priv: ctx})
-	r.completes(verbs.WC{WRID: id, Opcode: verbs.WCTMRecv, Flags: flagData, ByteLen: uint32(n), QPNum: r.qb.Num()})
 }
 
 // incomplete polls the completion, or the two, of a rendezvous that is longer than the buffer of
@@ -76,184 +66,185 @@ func (r *tagRig) incomplete(id, tag uint64, ctx uint32) {
 	}
 }
 
-// untaggedWC is the completion of a message of n bytes in untagged buffer k.
-func (r *tagRig) untaggedWC(k int, op verbs.WCOpcode, n int) verbs.WC {
-	return verbs.WC{WRID: untaggedID + uint64(k), Opcode: op, ByteLen: uint32(n), QPNum: r.qb.Num()}
-}
-
-// unexpectedOp is the opcode of unexpected messages.
-func (r *tagRig) unexpectedOp() verbs.WCOpcode {
-	if r.opts.RecvUnexpected {
-		return verbs.WCRecv
-	}
-	return verbs.WCTMRecv
-}
-
-// finBuffer posts a receive for a FIN, request 8, and returns its buffer.
-func (r *tagRig) finBuffer() []byte {
-	r.t.Helper()
-	mr, buf := r.a.mem(64)
-	r.a.recv(r.qa, 8, sge(mr, buf))
-	return buf
-}
-
-// testTagOnePacket: an expected eager message of one packet has one completion, with both flags.
-func testTagOnePacket(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	for _, n := range []int{0, 1, r.mtu() - verbs.TMHSize} {
-		r.add(1, 5, exact, r.bbuf)
-		r.eager(5, 6, n)
-		r.whole(1, 5, 6, n)
+// testTagEager: a tagged buffer gets the payload of an expected eager message and nothing else. One
+// of one packet has one completion, with both flags, one of several MATCH and DATA_VALID, of one
+// recv_wr_id. Tag and context are those of the message.
+func testTagEager(r *tagRig) {
+	most := r.mtu() - verbs.TMHSize // in one packet
+	for i, n := range []int{0, 1, 8, 48, 49, 1000, most, most + 1, 3 * r.mtu(), 4080, 4081, 8176, 8177, 50_000} {
+		id, tag, ctx := uint64(i), uint64(i)<<40|1<<63, 0xfffffff0+uint32(i)
+		clear(r.bbuf)
+		r.add(id, tag, exact, r.bbuf[:n+i%2*100])
+		m := r.eager(tag, ctx, n)
+		if n <= most {
+			r.whole(id, tag, ctx, n)
+		} else {
+			r.halves(id, tag, ctx, n)
+		}
 		r.sent()
-	}
-	r.b.none()
-}
-
-// testTagSeveralPackets: an expected eager message of several packets has two completions of one
-// recv_wr_id, MATCH and DATA_VALID.
-func testTagSeveralPackets(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	for _, n := range []int{r.mtu() - verbs.TMHSize + 1, 3 * r.mtu(), 50_000} {
-		r.add(1, 5, exact, r.bbuf)
-		r.eager(5, 6, n)
-		r.halves(1, 5, 6, n)
-		r.sent()
-	}
-	r.b.none()
-}
-
-// testTagRndvFits: an expected rendezvous has two completions of one recv_wr_id, MATCH and
-// DATA_VALID, however short it is.
-func testTagRndvFits(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	for _, n := range []int{0, 1, 5000, 50_000} {
-		fin := r.finBuffer()
-		r.add(1, 5, exact, r.bbuf[:n])
-		r.rndv(5, 6, n)
-		r.halves(1, 5, 6, n)
-		r.wantFIN(8, 5, 6, fin)
+		if !bytes.Equal(r.bbuf[:n], m[verbs.TMHSize:]) || !bytes.Equal(r.bbuf[n:n+100], make([]byte, 100)) {
+			r.t.Fatalf("%d bytes: the buffer does not have the payload, or has more", n)
+		}
 	}
 	r.b.none()
 }
 
 // testTagIncomplete: an expected rendezvous that is too long is matched, with RNDV_INCOMPLETE and
-// its TMH and RVH in the tagged buffer. There is one completion with both flags, or one with MATCH
-// and that status, and a successful one with DATA_VALID.
-func testTagIncomplete(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	for _, room := range []int{32, 33, 40, 5000} {
-		clear(r.bbuf[:room+1])
-		r.add(1, 5, exact, r.bbuf[:room])
+// its TMH and RVH in the tagged buffer, as far as they fit. There is one completion with both
+// flags, or one with MATCH and that status, and a successful one with DATA_VALID. The device sends
+// a FIN neither for it nor for an unexpected one.
+func testTagIncomplete(r *tagRig) {
+	r.finBuffer()
+	r.stocked()
+	r.handled(r.rndv(5, 1, 1000))
+	for _, room := range []int{0, 1, 5, 15, 16, 31, 32, 33, 40, 999, 5000} {
+		clear(r.bbuf[:room+100])
+		h := r.add(1, 5, exact, r.bbuf[:room])
 		m := r.rndv(5, 6, room+1)
 		r.incomplete(1, 5, 6)
-		if !bytes.Equal(r.bbuf[:32], m[:32]) || !bytes.Equal(r.bbuf[32:room+1], make([]byte, room-31)) {
-			t.Fatalf("a buffer of %d bytes has %x, want TMH and RVH of %x", room, r.bbuf[:40], m)
+		n := min(room, 32)
+		if !bytes.Equal(r.bbuf[:n], m[:n]) || !bytes.Equal(r.bbuf[n:room+100], make([]byte, room+100-n)) {
+			r.t.Fatalf("a buffer of %d bytes has %x, want TMH and RVH of %x", room, r.bbuf[:40], m)
 		}
+		r.del(h, verbs.WCTMErr)
 	}
+	r.add(1, 5, exact, r.bbuf)
+	r.hit(1, 5) // the QP still works
+	r.a.none()
 	r.b.none()
 }
 
-// testTagUnexpectedWC: an unexpected message has one completion, RECV or TM_RECV, without flags and
-// with the wr_id of the untagged buffer, however many packets it has.
-func testTagUnexpectedWC(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	r.untagged(4)
+// testTagUnexpected: an untagged buffer gets an unexpected message with its headers. It has one
+// completion, RECV or TM_RECV, without flags, tag and priv, however many packets it has.
+func testTagUnexpected(r *tagRig) {
 	r.add(1, 5, exact, r.bbuf)
-	for k, send := range []func() []byte{
-		func() []byte { return r.eager(9, 6, 0) },
-		func() []byte { return r.eager(9, 6, 100) },
-		func() []byte { return r.eager(9, 6, 3000) },
-		func() []byte { return r.rndv(9, 6, 100) },
-	} {
-		m := send()
-		r.completes(r.untaggedWC(k, r.unexpectedOp(), len(m)))
-		if k < 3 {
+	r.hit(1, 5) // gives the device a tag and priv to repeat
+	r.add(1, 5, exact, r.bbuf)
+	for _, n := range []int{0, 100, 3000, -1} {
+		r.untagged(1)
+		var m []byte
+		if n < 0 {
+			m = r.rndv(9, 6, 100)
+		} else {
+			m = r.eager(9, 6, n)
 			r.sent()
 		}
+		if w := r.unexpected(m); w.QPNum != r.qb.Num() {
+			r.t.Fatalf("%+v, want queue pair %d", w, r.qb.Num())
+		}
 	}
 	r.b.none()
 }
 
-// testTagNoTagWC: a NO_TAG message and a FIN have one completion, TM_NO_TAG, without flags and with
-// the wr_id of the untagged buffer.
-func testTagNoTagWC(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	k := 0
-	for op, sizes := range map[verbs.TMHOpcode][]int{verbs.TMHNoTag: {1, 15, 16, 3000}, verbs.TMHFin: {16, 32, 3000}} {
+// testTagNoTag: a NO_TAG message, whose header is its first byte, and a FIN, which has its TMH at
+// least, match no entry and are not counted: they have one completion, TM_NO_TAG, without flags and
+// tag, and all of their bytes are in an untagged buffer.
+func testTagNoTag(r *tagRig) {
+	r.add(1, 0, 0, r.bbuf)
+	r.add(2, 5, exact, r.bbuf)
+	for op, sizes := range map[verbs.TMHOpcode][]int{
+		verbs.TMHNoTag: {1, 2, 15, 16, 32, 3000}, verbs.TMHFin: {16, 17, 31, 32, 33, 64, 200, 3000},
+	} {
 		for _, n := range sizes {
 			r.untagged(1)
-			m := r.message(op, 5, 6, n)[:n]
-			r.a.send(r.qa, verbs.SendWR{WRID: 77, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: sge(r.amr, m)})
-			r.completes(r.untaggedWC(k, verbs.WCTMNoTag, n))
+			m := r.message(op, 5, 6, 3000)[:n]
+			r.raw(r.qa, m)
+			if w := r.noTag(m); w.Flags != 0 || w.QPNum != r.qb.Num() {
+				r.t.Fatalf("%d bytes: %+v", n, w)
+			}
 			r.sent()
-			k++
 		}
+		// The entry is live: the counts are equal.
+		r.tell(verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(3, 6, exact, r.bbuf)})
+	}
+	r.hit(1, 5)
+	r.hit(2, 5)
+	r.hit(3, 6)
+	r.hit(3, 6)
+}
+
+// testTagListOps: a signalled operation has one completion: TM_ADD, TM_DEL or TM_SYNC with its
+// wr_id, 64 bits of any value, and no tag, even just after a match. A receive has its recv_wr_id.
+func testTagListOps(r *tagRig) {
+	ids := []uint64{0, 1, 1 << 63, ^uint64(0), 0x0123456789abcdef}
+	for i := range ids {
+		id := func(k int) uint64 { return ids[(i+k)%len(ids)] }
+		r.add(60, 60, exact, r.bbuf)
+		add, del, sync := r.counted(verbs.WRTagAdd, 5), r.counted(verbs.WRTagDel, 0), r.counted(verbs.WRTagSync, 0)
+		add.WRID, add.Add.RecvWRID, del.WRID, sync.WRID = id(0), id(1), id(2), id(3)
+		r.post(add)
+		r.completes(verbs.WC{WRID: id(0), Opcode: verbs.WCTMAdd})
+		del.Handle = add.Handle
+		status := verbs.WCSuccess
+		if i%2 == 0 {
+			r.hits(id(1), 5, 3, 2000)
+			status = verbs.WCTMErr
+		} else {
+			r.hit(60, 60)
+		}
+		r.post(del)
+		r.completes(verbs.WC{WRID: id(2), Opcode: verbs.WCTMDel, Status: status})
+		r.post(sync)
+		r.completes(verbs.WC{WRID: id(3), Opcode: verbs.WCTMSync})
 	}
 	r.b.none()
 }
 
-// testTagListOpWC: a signalled operation has one completion: TM_ADD, TM_DEL or TM_SYNC with its
-// wr_id.
-func testTagListOpWC(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	var h uint32
-	for i, c := range []struct {
-		op   verbs.OpsOpcode
-		want verbs.WCOpcode
-	}{{verbs.WRTagSync, verbs.WCTMSync}, {verbs.WRTagAdd, verbs.WCTMAdd}, {verbs.WRTagDel, verbs.WCTMDel}, {verbs.WRTagSync, verbs.WCTMSync}} {
-		wr := r.counted(c.op, uint64(i))
-		wr.WRID, wr.Handle = 1<<63|uint64(i), h
-		r.post(wr)
-		r.completes(verbs.WC{WRID: wr.WRID, Opcode: c.want})
-		h = wr.Handle
-	}
-	r.b.none()
+// arrival is an expected message for receive 1, which has room for 20,000 bytes.
+type arrival struct {
+	send func() // and wait until it was matched
+	ends func() // takes the completions of the receive
 }
 
-// counted returns a signalled operation with the count; an ADD is of receive id for tag id.
-func (r *tagRig) counted(op verbs.OpsOpcode, id uint64) *verbs.OpsWR {
-	wr := &verbs.OpsWR{Opcode: op, WRID: 1000 + id, Flags: verbs.OpsSignaled | verbs.OpsTMSync, UnexpectedCnt: r.count}
-	if op == verbs.WRTagAdd {
-		wr.Add = r.tagAdd(id, id, exact, r.bbuf)
+// arrivals are messages of each kind.
+func (r *tagRig) arrivals(tag uint64, ctx uint32) map[string]arrival {
+	eager := func(n int) func() { return func() { r.eager(tag, ctx, n); r.sent() } }
+	return map[string]arrival{
+		"eager":       {eager(8), func() { r.whole(1, tag, ctx, 8) }},
+		"eager, long": {eager(17_771), func() { r.halves(1, tag, ctx, 17_771) }},
+		"rendezvous": {func() {
+			fin := r.finBuffer()
+			r.rndv(tag, ctx, 3333)
+			r.wantFIN(8, tag, ctx, fin)
+		}, func() { r.halves(1, tag, ctx, 3333) }},
+		"rendezvous, too long": {func() {
+			r.raw(r.qa, r.rawRndv(verbs.TMHRndv, tag, ctx, 30_000))
+			r.sent()
+		}, func() { r.incomplete(1, tag, ctx) }},
 	}
-	return wr
+}
+
+// testTagExpected: an expected message of each kind needs no untagged buffer. MATCH comes with all
+// bits of its tag and app_ctx, whatever tag and mask of the entry are; DATA_VALID with the length
+// of the payload, which may be less than that of the buffer, and alone without a tag.
+func testTagExpected(r *tagRig) {
+	for _, c := range r.arrivals(0xfedcba9876543210, 0x89abcdef) {
+		r.add(1, 0, 0, r.bbuf[:20_000])
+		c.send()
+		c.ends()
+	}
+	r.b.none()
 }
 
 // testTagDelLost: a DEL of an entry that was matched fails with TM_ERR, and the receive has its
-// normal completions, whatever message has matched it.
-func testTagDelLost(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	fin := r.finBuffer()
-	for name, c := range map[string]struct {
-		send func() // returns when the message was matched
-		ends func()
-	}{
-		"eager":             {func() { r.eager(5, 6, 8); r.sent() }, func() { r.whole(1, 5, 6, 8) }},
-		"eager, long":       {func() { r.eager(5, 6, 20_000); r.sent() }, func() { r.halves(1, 5, 6, 20_000) }},
-		"rendezvous":        {func() { r.rndv(5, 6, 3000); r.wantFIN(8, 5, 6, fin) }, func() { r.halves(1, 5, 6, 3000) }},
-		"rendezvous, short": {func() { r.rndv(5, 6, 30_000); r.raw(r.qa, false, []byte{0}); r.sent() }, func() { r.incomplete(1, 5, 6) }},
-	} {
-		r.untagged(1) // for the NO_TAG message behind the last one
+// normal completions, whatever message has matched it, and whether the host knows of it or not.
+func testTagDelLost(r *tagRig) {
+	for name, c := range r.arrivals(5, 6) {
 		h := r.add(1, 5, exact, r.bbuf[:20_000])
-		r.unpolled(c.send)
+		c.send()
+		c.ends()
+		r.del(h, verbs.WCTMErr)
+
 		wr := r.counted(verbs.WRTagDel, 2)
-		wr.Handle = h
+		wr.Handle = r.add(1, 5, exact, r.bbuf[:20_000])
+		r.unpolled(c.send)
 		r.post(wr)
 		r.settle()
-		lost := false
-		kept := r.b.got[:0:0]
-		for _, w := range r.b.got {
-			switch {
-			case w.WRID == wr.WRID && w.Status == verbs.WCTMErr:
-				lost = true
-			case w.Opcode != verbs.WCTMNoTag:
-				kept = append(kept, w)
-			}
+		lost := slices.IndexFunc(r.b.got, func(w verbs.WC) bool { return w.WRID == wr.WRID && w.Status == verbs.WCTMErr })
+		if lost < 0 {
+			r.t.Fatalf("%s: the DEL does not fail: %+v", name, r.b.got)
 		}
-		if !lost {
-			t.Fatalf("%s: the DEL does not fail: %+v", name, r.b.got)
-		}
-		r.b.got = kept
+		r.b.got = slices.Delete(r.b.got, lost, lost+1)
 		c.ends()
 		r.b.none()
 	}
@@ -261,10 +252,8 @@ func testTagDelLost(t *testing.T, open Opener, opts TagOptions) {
 
 // testTagAddSucceeds: an ADD has no failure completion. It succeeds also while the counts differ,
 // with a buffer that is not registered, and for a tag that another entry has.
-func testTagAddSucceeds(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	r.untagged(1)
-	r.miss(0, 9)
+func testTagAddSucceeds(r *tagRig) {
+	r.miss(9)
 	for name, change := range map[string]func(wr *verbs.OpsWR){
 		"up to date": func(*verbs.OpsWR) {},
 		"behind":     func(wr *verbs.OpsWR) { wr.UnexpectedCnt-- },
@@ -278,89 +267,16 @@ func testTagAddSucceeds(t *testing.T, open Opener, opts TagOptions) {
 			change(wr)
 			r.post(wr)
 			if w := r.b.next(); w.WRID != wr.WRID || w.Status != verbs.WCSuccess || w.Opcode != verbs.WCTMAdd {
-				t.Fatalf("%s: %+v", name, w)
+				r.t.Fatalf("%s: %+v", name, w)
 			}
 		}
 	}
 	r.b.none()
 }
 
-// testTagMatchInfo: a completion with MATCH has all bits of the message's tag and app_ctx, whatever
-// tag and mask of the entry are.
-func testTagMatchInfo(t *testing.T, open Opener, opts TagOptions) {
-	const tag, ctx = 0xfedcba9876543210, 0x89abcdef
-	r := newSmallRig(t, open, opts, 15, 64)
-	fin := r.finBuffer()
-	for name, send := range map[string]func(){
-		"eager":             func() { r.eager(tag, ctx, 8); r.sent() },
-		"eager, long":       func() { r.eager(tag, ctx, 19_000); r.sent() },
-		"rendezvous":        func() { r.rndv(tag, ctx, 3000); r.wantFIN(8, tag, ctx, fin) },
-		"rendezvous, short": func() { r.rndv(tag, ctx, 30_000) },
-	} {
-		r.add(1, 0, 0, r.bbuf[:20_000])
-		send()
-		w := r.b.next()
-		if w.WRID != 1 || w.Flags&flagMatch == 0 || w.Tag != tag || w.Priv != ctx {
-			t.Fatalf("%s: %+v", name, w)
-		}
-		for w.Flags&flagData == 0 {
-			w = r.b.next()
-		}
-	}
-}
-
-// testTagDataInfo: a completion with DATA_VALID has the length of the payload, which may be less
-// than that of the buffer. Without MATCH it has no tag.
-func testTagDataInfo(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	fin := r.finBuffer()
-	for name, c := range map[string]struct {
-		n     int
-		send  func(n int)
-		alone bool
-	}{
-		"eager":       {8, func(n int) { r.eager(5, 6, n); r.sent() }, false},
-		"eager, long": {17_771, func(n int) { r.eager(5, 6, n); r.sent() }, true},
-		"rendezvous":  {3333, func(n int) { r.rndv(5, 6, n); r.wantFIN(8, 5, 6, fin) }, true},
-	} {
-		r.add(1, 5, exact, r.bbuf[:20_000])
-		c.send(c.n)
-		w := r.b.next()
-		for w.Flags&flagData == 0 {
-			w = r.b.next()
-		}
-		if alone := w.Flags&flagMatch == 0; w.WRID != 1 || int(w.ByteLen) != c.n || alone != c.alone || alone && (w.Tag != 0 || w.Priv != 0) {
-			t.Fatalf("%s, %d bytes: %+v", name, c.n, w)
-		}
-	}
-}
-
-// testTagListOpInfo: completions of list operations have no tag, no priv and no flags of receives,
-// even just after a match.
-func testTagListOpInfo(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	done := r.add(1, 5, exact, r.bbuf)
-	for _, op := range []verbs.OpsOpcode{verbs.WRTagAdd, verbs.WRTagDel, verbs.WRTagSync} {
-		r.add(2, 6, exact, r.bbuf)
-		wr := r.counted(op, 7)
-		wr.Handle = done
-		if op == verbs.WRTagDel {
-			r.hit(1, 5) // so that it fails
-		}
-		r.hit(2, 6)
-		r.post(wr)
-		w := r.b.next()
-		if failed := w.Status == verbs.WCTMErr; w.WRID != wr.WRID || failed != (op == verbs.WRTagDel) || w.Tag != 0 || w.Priv != 0 || w.Flags&flagsBoth != 0 {
-			t.Errorf("%+v", w)
-		}
-	}
-	r.del(r.add(3, 6, exact, r.bbuf), verbs.WCSuccess)
-}
-
 // testTagErrorInfo: an error completion has wr_id and queue pair, for tagged receives, matched
 // before or not, and for untagged ones.
-func testTagErrorInfo(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
+func testTagErrorInfo(r *tagRig) {
 	r.b.srqRecv(r.srq, 4, sge(r.umr, r.ubuf[:20]))
 	for i, c := range []struct {
 		status verbs.WCStatus
@@ -385,14 +301,14 @@ func testTagErrorInfo(t *testing.T, open Opener, opts TagOptions) {
 		if c.rndv {
 			r.rndvOn(qa, c.tag, 6, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey() ^ 1<<20, Len: uint32(c.n)})
 		} else {
-			r.raw(qa, false, r.message(verbs.TMHEager, c.tag, 6, c.n))
+			r.raw(qa, r.message(verbs.TMHEager, c.tag, 6, c.n))
 		}
 		w := r.b.next()
 		for w.Status == verbs.WCSuccess {
 			w = r.b.next()
 		}
 		if w.WRID != uint64(i) || w.Status != c.status || w.QPNum != qb.Num() {
-			t.Fatalf("case %d: %+v, want %v on QP %d", i, w, c.status, qb.Num())
+			r.t.Fatalf("case %d: %+v, want %v on QP %d", i, w, c.status, qb.Num())
 		}
 		r.settle()
 		r.b.got = nil // DATA_VALID of the incomplete one, if it comes apart

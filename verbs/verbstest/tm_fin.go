@@ -10,6 +10,9 @@ import (
 // This file has the rules of TMO 2.4 and 1.3 on FINs: when they are sent, what they contain, and
 // which receive they complete, by kind of connection.
 
+// finBuffer posts receive 8 of the sender, for a FIN, and returns its buffer.
+func (r *tagRig) finBuffer() []byte { r.t.Helper(); return r.forFIN(8) }
+
 // forFIN posts a receive of the sender that a FIN fits into.
 func (r *tagRig) forFIN(id uint64) []byte {
 	r.t.Helper()
@@ -34,105 +37,63 @@ func (e *env) isFIN(b []byte, tag uint64, ctx uint32) {
 	}
 }
 
-// testTagPlainPeer: a plain RC queue pair sends eager and rendezvous messages; each FIN takes the
-// oldest receive of its own queue.
-func testTagPlainPeer(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
+// testTagFIN: a plain RC queue pair sends eager and rendezvous messages. A FIN takes the oldest
+// receive of its queue. It has the 32 bytes of the request's TMH, with its opcode changed, and RVH.
+func testTagFIN(r *tagRig) {
 	fins := [][]byte{r.forFIN(20), r.forFIN(21), r.forFIN(22)}
-	for i := range uint64(2) {
+	for i, n := range []int{0, 5000} {
 		r.add(1, 5, exact, r.bbuf)
 		r.hit(1, 5)
 		r.add(2, 6, exact, r.bbuf)
-		r.rndv(6, uint32(i), 3000)
-		r.matched(2, 6, uint32(i), r.abuf[rndvOffset:][:3000], r.bbuf)
-		w := r.a.want(20+i, verbs.WCSuccess)
-		if w.Opcode != verbs.WCRecv || w.QPNum != r.qa.Num() {
-			t.Errorf("%+v, want RECV on queue pair %d", w, r.qa.Num())
-		}
-		r.isFIN(received(w, fins[i]), 6, uint32(i))
-	}
-	r.a.none()
-}
-
-// testTagFIN: the FIN has the 32 bytes of the request's TMH, with its opcode changed, and RVH.
-func testTagFIN(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	for _, n := range []int{0, 5000} {
-		r.a.recv(r.qa, 8, sge(fmr, fin))
-		r.add(1, 5, exact, r.bbuf)
-		m := r.rndv(5, 0xfedcba98, n)
-		r.matched(1, 5, 0xfedcba98, r.abuf[rndvOffset:][:n], r.bbuf)
-		w := r.a.want(8, verbs.WCSuccess)
+		m := r.rndv(6, 0xfedcba98, n)
+		r.matched(2, 6, 0xfedcba98, r.abuf[rndvOffset:][:n], r.bbuf)
+		w := r.a.want(20+uint64(i), verbs.WCSuccess)
 		m[0] = byte(verbs.TMHFin)
-		if got := received(w, fin); !bytes.Equal(got, m[:32]) || w.Opcode != verbs.WCRecv || w.QPNum != r.qa.Num() {
-			t.Errorf("FIN %x with %+v, want %x", got, w, m[:32])
+		if got := received(w, fins[i]); !bytes.Equal(got, m[:32]) || w.Opcode != verbs.WCRecv || w.QPNum != r.qa.Num() {
+			r.t.Errorf("FIN %x with %+v, want %x", got, w, m[:32])
 		}
 	}
-}
-
-// testTagFINLengths: whoever sends it, a FIN may have its TMH alone, or more than its headers.
-func testTagFINLengths(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	lengths := []int{16, 17, 31, 32, 33, 64, 200}
-	r.untagged(len(lengths))
-	r.add(1, 0, 0, r.bbuf)
-	for k, n := range lengths {
-		m := r.message(verbs.TMHFin, 5, 6, 200)[:n]
-		r.raw(r.qa, false, m)
-		w := r.b.want(untaggedID+uint64(k), verbs.WCSuccess)
-		if w.Opcode != verbs.WCTMNoTag || !bytes.Equal(received(w, r.ubuf[k*r.room:]), m) {
-			t.Fatalf("FIN of %d bytes: %+v", n, w)
-		}
-		r.sent()
-	}
-}
-
-// testTagRndv: when the FIN arrives, the data is in the buffer, whether the receiver has polled its
-// completion or not, for many sizes.
-func testTagRndv(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	for i, n := range []int{1, 31, 4096, 100_000, 1 << 20, 3 << 20} {
-		clear(r.bbuf)
-		id, ctx := uint64(i), 1000+uint32(i)
-		r.a.recv(r.qa, id, sge(fmr, fin))
-		r.add(id, 5, exact, r.bbuf)
-		r.rndv(5, ctx, n)
-		r.wantFIN(id, 5, ctx, fin)
-		if !bytes.Equal(r.bbuf[:n], r.abuf[rndvOffset:][:n]) {
-			t.Fatalf("the FIN is here before the %d bytes", n)
-		}
-		r.matched(id, 5, ctx, r.abuf[rndvOffset:][:n], r.bbuf)
-		if r.bbuf[n] != 0 {
-			t.Fatal("more was written than was sent")
-		}
-	}
-}
-
-// testTagNoFIN: the device sends no FIN for a rendezvous that it leaves to software.
-func testTagNoFIN(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	r.untagged(1)
-	r.forFIN(8)
-	r.unexpected(0, r.rndv(5, 1, 1000))
-	r.count++
 	r.a.none()
-	for _, n := range []int{999, 0} {
+}
+
+// testTagRndv: a rendezvous has MATCH, then its data, then DATA_VALID, and a FIN at the sender, in
+// either order. The send ends with the FIN: its buffer is not read after that. It does not end with
+// the completion of a request that was unexpected.
+func testTagRndv(r *tagRig) {
+	r.untagged(1)
+	fin := r.finBuffer()
+	m := r.rawRndv(verbs.TMHRndv, 5, 7, 1000)
+	r.raw(r.qa, m)
+	r.sent()
+	r.a.none()
+	r.handled(m)
+	for i, n := range []int{1, 31, 3000, 4096, 50_000} {
+		ctx, data := 100+uint32(i), r.abuf[rndvOffset:][:n]
+		clear(r.bbuf)
 		r.add(1, 5, exact, r.bbuf[:n])
-		r.rndv(5, 2, 1000)
-		r.b.want(1, verbs.WCTMRndvIncomplete)
-		if opts.TwoIncomplete {
-			r.b.want(1, verbs.WCSuccess)
-		}
+		r.rndv(5, ctx, n)
+		r.match(1, 5, ctx)
+		r.until("both ends", func() bool {
+			if len(r.a.got)+len(r.b.got) > 0 && !bytes.Equal(r.bbuf[:n], data) {
+				r.t.Fatalf("an end before the %d bytes", n)
+			}
+			return len(r.a.got) > 0 && len(r.b.got) > 0
+		})
+		r.wantFIN(8, 5, ctx, fin)
+		r.completes(verbs.WC{WRID: 1, Opcode: verbs.WCTMRecv, Flags: flagData, ByteLen: uint32(n), QPNum: r.qb.Num()})
+		clear(data) // the sender owns it again
 		r.a.none()
+		if !bytes.Equal(r.bbuf[:n], pattern(len(r.abuf), 3)[rndvOffset:][:n]) || r.bbuf[n] != 0 {
+			r.t.Fatalf("%d bytes were read again, after the FIN, or too many", n)
+		}
+		fin = r.finBuffer()
+		copy(r.abuf, pattern(len(r.abuf), 3))
 	}
 	r.b.none()
 }
 
 // testTagFINContext: of several rendezvous at once, each FIN has the app_ctx of its own request.
-func testTagFINContext(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
+func testTagFINContext(r *tagRig) {
 	ctxs := []uint32{0, 1, 1 << 31, 0xffffffff, 0x01020304, 77}
 	bufs := map[uint64][]byte{}
 	for i := range ctxs {
@@ -147,7 +108,7 @@ func testTagFINContext(t *testing.T, open Opener, opts TagOptions) {
 		w := r.a.next()
 		h := verbs.ParseTMH(received(w, bufs[w.WRID]))
 		if i := h.Tag - 100; i >= uint64(len(ctxs)) || seen[i] || h.AppCtx != ctxs[i] || h.Opcode != verbs.TMHFin {
-			t.Fatalf("FIN %+v, contexts are %v", h, ctxs)
+			r.t.Fatalf("FIN %+v, contexts are %v", h, ctxs)
 		}
 		seen[h.Tag-100] = true
 	}
@@ -207,39 +168,36 @@ func (d *duplex) rndv(i int, ctx uint32, flags verbs.SendFlags) {
 	d.nodes[i].send(d.tx[i], inline(77, flags, m))
 }
 
-// testTagFINBuffer: a FIN to a TM-SRQ waits for an untagged buffer, and takes it.
+// testTagFINBuffer: each FIN to a TM-SRQ takes an untagged buffer, and waits for it: its send ends
+// later. It comes on the connection that its request went by: from the receiver's tm to the
+// sender's tx.
 func testTagFINBuffer(t *testing.T, open Opener, opts TagOptions) {
+	const sends = 3
 	d := newDuplex(t, open, opts, 5000)
-	d.add(1)
-	d.rndv(0, 9, 0)
-	for range 2 { // MATCH and DATA_VALID
-		d.nodes[1].want(5, verbs.WCSuccess)
-	}
-	d.nodes[0].none()
-	d.untagged(0, 20)
-	w := d.nodes[0].want(20, verbs.WCSuccess)
-	d.isFIN(received(w, d.buf[0][2*d.size:]), 8, 9)
-	d.untagged(0, 21)
-	d.nodes[0].none()
-	d.nodes[1].none()
-}
-
-// testTagFINPair: a FIN comes on the connection that its request went by: from the receiver's tm to
-// the sender's tx.
-func testTagFINPair(t *testing.T, open Opener, opts TagOptions) {
-	d := newDuplex(t, open, opts, 5000)
-	for i := range d.nodes {
-		d.untagged(i, 20)
-		d.add(1 - i)
-		d.rndv(i, 9, 0)
-		for range 2 {
-			if w := d.nodes[1-i].want(5, verbs.WCSuccess); w.Flags&verbs.WCFlagTMDataValid != 0 && w.QPNum != d.tm[1-i].Num() {
+	for i, n := range d.nodes {
+		for range sends {
+			d.add(1 - i)
+		}
+		for k := range uint32(sends) {
+			d.rndv(i, k, 0)
+		}
+		for range 2 * sends { // MATCH and DATA_VALID of each
+			if w := d.nodes[1-i].want(5, verbs.WCSuccess); w.Flags&flagData != 0 && w.QPNum != d.tm[1-i].Num() {
 				t.Errorf("the request came on queue pair %d, want %d", w.QPNum, d.tm[1-i].Num())
 			}
 		}
-		if w := d.nodes[i].want(20, verbs.WCSuccess); w.QPNum != d.tx[i].Num() {
-			t.Errorf("the FIN came on queue pair %d, want %d", w.QPNum, d.tx[i].Num())
+		for k := range uint32(sends) {
+			n.none()
+			d.untagged(i, 20)
+			w := n.want(20, verbs.WCSuccess)
+			d.isFIN(received(w, d.buf[i][2*d.size:]), 8, k)
+			if w.QPNum != d.tx[i].Num() {
+				t.Errorf("the FIN came on queue pair %d, want %d", w.QPNum, d.tx[i].Num())
+			}
 		}
+		d.untagged(i, 21)
+		n.none()
+		d.nodes[1-i].none()
 	}
 }
 

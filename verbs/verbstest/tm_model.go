@@ -46,11 +46,10 @@ func (m *tagModel) arrive(tag uint64) (modelEntry, bool) {
 func testTagModel(t *testing.T, open Opener, opts TagOptions) {
 	const tags = 7
 	for seed := range uint64(3) {
-		r := newTagRig(t, open, opts, tags, 64)
+		r := newSmallRig(t, open, opts, tags, 64)
 		rng := rand.New(rand.NewPCG(seed, 1))
 		m := &tagModel{h: uint16(opts.InitialCount), s: uint16(opts.InitialCount), dorm: opts.Dormant}
 		r.untagged(untaggedDepth / 2)
-		next := 0
 		masks := []uint64{exact, exact, 0, 3, 1 << 40}
 		for i := range uint64(400) {
 			switch k := rng.IntN(10); {
@@ -66,8 +65,7 @@ func testTagModel(t *testing.T, open Opener, opts TagOptions) {
 				if e, ok := m.arrive(tag); ok {
 					r.matched(e.id, tag, uint32(i), msg[16:], r.bbuf)
 				} else {
-					r.unexpected(next, msg)
-					next++
+					r.unexpected(msg)
 					r.untagged(1)
 				}
 				r.sent()
@@ -79,7 +77,7 @@ func testTagModel(t *testing.T, open Opener, opts TagOptions) {
 				m.sync(r.count)
 			default:
 				// Sometimes one too few.
-				r.count = opts.InitialCount + uint32(next) - uint32(rng.IntN(2))
+				r.count = opts.InitialCount + uint32(r.used) - uint32(rng.IntN(2))
 				r.count = max(r.count, opts.InitialCount)
 				r.sync()
 				m.sync(r.count)

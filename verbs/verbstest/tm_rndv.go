@@ -51,13 +51,13 @@ func testTagRndvBurst(t *testing.T, open Opener, opts TagOptions) {
 		if w.Status != verbs.WCSuccess {
 			t.Fatalf("%+v", w)
 		}
-		if w.Flags&verbs.WCFlagTMMatch != 0 && w.WRID < 500 {
+		if w.Flags&flagMatch != 0 && w.WRID < 500 {
 			if w.WRID != order {
 				t.Fatalf("MATCH of %d, want %d", w.WRID, order)
 			}
 			order++
 		}
-		if w.Flags&verbs.WCFlagTMDataValid == 0 {
+		if w.Flags&flagData == 0 {
 			continue
 		}
 		if ended[w.WRID] {
@@ -145,92 +145,71 @@ func (r *tagRig) sentKeepingFINs() {
 	})
 }
 
-// testTagRndvEmpty: scenario 36: a rendezvous of no bytes has a FIN.
-func testTagRndvEmpty(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	for i := range uint64(3) {
-		r.a.recv(r.qa, i, sge(fmr, fin))
-		r.add(i, 5, exact, r.bbuf[:i])
-		r.rndvOn(r.qa, 5, 3, verbs.RVH{}) // its key is ignored
-		r.matched(i, 5, 3, nil, r.bbuf)
-		r.wantFIN(i, 5, 3, fin)
+// testTagRndvEmpty is scenario 36: a rendezvous of no bytes ends like any other without a read: its
+// key is ignored, and its sender need not answer.
+func testTagRndvEmpty(r *tagRig) {
+	clear(r.bbuf[:64])
+	for _, room := range []int{0, 1, 64} {
+		fin := r.finBuffer()
+		r.add(1, 5, exact, r.bbuf[:room])
+		r.rndvOn(r.qa, 5, 3, verbs.RVH{VA: 1, RKey: r.amr.RKey() ^ 1<<20})
+		r.a.dead = r.opts.played // its device is not polled
+		r.halves(1, 5, 3, 0)
+		r.a.dead = false
+		r.wantFIN(8, 5, 3, fin)
+	}
+	if !bytes.Equal(r.bbuf[:64], make([]byte, 64)) {
+		r.t.Error("the buffer was written")
 	}
 }
 
-// testTagRndvIncomplete: scenarios 33 and 34: a rendezvous is longer than the buffer, and software
-// reads the data that the headers describe.
-func testTagRndvIncomplete(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	r.a.recv(r.qa, 8, sge(fmr, fin)) // for a FIN, which must not come
-	for i, n := range []int{999, 32, 31, 5, 0} {
-		clear(r.bbuf)
-		id := uint64(i)
-		h := r.add(id, 5, exact, r.bbuf[:n])
-		m := r.rndv(5, 9, 1000)
-		w := r.b.want(id, verbs.WCTMRndvIncomplete)
-		if w.Flags&verbs.WCFlagTMDataValid == 0 {
-			w = r.b.want(id, verbs.WCSuccess)
+// testTagRndvRefused is scenario 49, and more: the device's read needs a valid key, an address in
+// its region, and REMOTE_READ of region and queue pair. Else the receive ends with an error, there
+// is no FIN, and both queue pairs are in ERR. Other connections are not affected.
+func testTagRndvRefused(r *tagRig) {
+	closed := r.a.reg(make([]byte, 64), verbs.AccessLocalWrite)
+	r.add(2, 6, exact, r.bbuf[64:])
+	for what, c := range map[string]struct {
+		access verbs.AccessFlags // of the queue pair
+		spoil  func(h *verbs.RVH)
+	}{
+		"key":                {allAccess, func(h *verbs.RVH) { h.RKey ^= 1 << 20 }},
+		"address before":     {allAccess, func(h *verbs.RVH) { h.VA -= 1 << 30 }},
+		"address behind":     {allAccess, func(h *verbs.RVH) { h.VA += 1 << 30 }},
+		"region's right":     {allAccess, func(h *verbs.RVH) { h.VA, h.RKey = closed.Addr(), closed.RKey() }},
+		"queue pair's right": {verbs.AccessLocalWrite, func(*verbs.RVH) {}},
+	} {
+		if r.opts.OpenReads && c.access != allAccess {
+			continue
 		}
-		k := min(n, 32)
-		if w.Flags&verbs.WCFlagTMDataValid == 0 || !bytes.Equal(r.bbuf[:k], m[:k]) || r.bbuf[k] != 0 {
-			t.Fatalf("buffer of %d: %+v, %x", n, w, r.bbuf[:40])
+		qa, qb := r.connect(r.a, r.b, qpConf{access: c.access}, r.conf())
+		r.add(1, 5, exact, r.bbuf[:64])
+		clear(r.bbuf[:64])
+		r.a.recv(qa, 8, nil)
+		at := verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: 64}
+		c.spoil(&at)
+		r.rndvOn(qa, 5, 1, at)
+		if w := r.b.want(1, verbs.WCSuccess); w.Flags != flagMatch {
+			r.t.Fatalf("%s: %+v", what, w)
 		}
-		r.del(h, verbs.WCTMErr)
-	}
-	r.add(9, 5, exact, r.bbuf) // the QP still works
-	m := r.eager(5, 2, 20)
-	r.matched(9, 5, 2, m[16:], r.bbuf)
-	r.sent()
-	r.a.none()
-}
-
-// testTagRndvDel: scenario 17: MATCH, then TM_ERR and DATA_VALID in either order.
-func testTagRndvDel(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	for i := range uint64(5) {
-		r.a.recv(r.qa, 1, sge(fmr, fin))
-		h := r.add(10+i, 5, exact, r.bbuf)
-		r.rndv(5, 4, 2<<20)
-		w := r.b.want(10+i, verbs.WCSuccess)
-		if w.Flags&verbs.WCFlagTMMatch == 0 {
-			t.Fatalf("%+v", w)
+		r.b.want(1, verbs.WCTMRndvIncomplete)
+		if ev := r.b.wantEvent(verbs.EventQPAccessErr); ev.QP != qb.Num() || qb.State() != verbs.QPSErr {
+			r.t.Errorf("%s: %+v, and queue pair %d is in %v", what, ev, qb.Num(), qb.State())
 		}
-		r.post(&verbs.OpsWR{Opcode: verbs.WRTagDel, Handle: h, WRID: 5, Flags: verbs.OpsSignaled})
-		for range 2 {
-			if w := r.b.next(); w.WRID == 5 && w.Status != verbs.WCTMErr || w.WRID != 5 && w.Flags&verbs.WCFlagTMDataValid == 0 {
-				t.Fatalf("%+v", w)
+		r.inErr(qa)
+		r.settle()
+		if !bytes.Equal(r.bbuf[:64], make([]byte, 64)) {
+			r.t.Errorf("%s: the buffer was written", what)
+		}
+		for _, w := range r.a.got {
+			if w.WRID == 8 && w.Status == verbs.WCSuccess {
+				r.t.Errorf("%s: a FIN arrived", what)
 			}
 		}
-		r.wantFIN(1, 5, 4, fin)
-		if !bytes.Equal(r.bbuf[:2<<20], r.abuf[rndvOffset:][:2<<20]) {
-			t.Fatal("wrong data")
-		}
+		r.a.got = nil // its request may have completed or not
 	}
-}
-
-// testTagRndvBadKey: scenario 49: the rkey of a request is wrong. Other connections are not
-// affected.
-func testTagRndvBadKey(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
-	r.add(1, 5, exact, r.bbuf)
-	r.add(2, 6, exact, r.bbuf)
-	r.rndvOn(qa, 5, 1, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey() ^ 1<<20, Len: 100})
-	if w := r.b.want(1, verbs.WCSuccess); w.Flags&verbs.WCFlagTMMatch == 0 {
-		t.Fatalf("%+v", w)
-	}
-	r.b.want(1, verbs.WCTMRndvIncomplete)
-	if qb.State() != verbs.QPSErr {
-		t.Errorf("the QP is in %v", qb.State())
-	}
-	r.until("the sender's QP in ERR", func() bool { return qa.State() == verbs.QPSErr })
-	r.a.got = nil // its request may have completed or not
 	m := r.eager(6, 0, 8)
-	r.matched(2, 6, 0, m[16:], r.bbuf)
-	r.sent()
+	r.matched(2, 6, 0, m[verbs.TMHSize:], r.bbuf[64:])
 	r.b.none()
 }
 
@@ -278,7 +257,7 @@ func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
 	if w.WRID != 1 || !failed && (w.Status != verbs.WCSuccess || w.Flags != flagData) {
 		r.t.Fatalf("%+v", w)
 	}
-	r.until("ERR on both sides", func() bool { return qa.State() == verbs.QPSErr && qb.State() == verbs.QPSErr })
+	r.inErr(qa, qb)
 	r.settle()
 	for _, w := range r.a.got {
 		if w.WRID == 8 && failed != (w.Status == verbs.WCWRFlushErr) {
@@ -293,37 +272,17 @@ func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
 	return failed
 }
 
-// testTagRndvFINWaits: scenario 31: the FIN waits until the sender has posted a receive for it.
-func testTagRndvFINWaits(t *testing.T, open Opener, opts TagOptions) {
-	r := newTagRig(t, open, opts, 15, 64)
-	fmr, fin := r.a.mem(64)
-	for i := range uint64(3) {
-		r.add(i, 5, exact, r.bbuf)
-		r.rndv(5, uint32(i), 50_000)
-		r.matched(i, 5, uint32(i), r.abuf[rndvOffset:][:50_000], r.bbuf)
-		r.a.none()
-		r.a.recv(r.qa, 20+i, sge(fmr, fin))
-		r.wantFIN(20+i, 5, uint32(i), fin)
-	}
-}
-
 // testTagOwnSendQueue: on a QP whose send queue the program uses, the device matches a rendezvous,
 // and leaves READ and FIN to software.
-func testTagOwnSendQueue(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
+func testTagOwnSendQueue(r *tagRig) {
 	qa, _ := r.connect(r.a, r.b, qpConf{}, qpConf{srq: r.srq})
 	r.add(1, 5, exact, r.bbuf)
 	r.add(2, 5, exact, r.bbuf)
 	m := r.rndvOn(qa, 5, 1, verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: 1000})
-	w := r.b.want(1, verbs.WCTMRndvIncomplete)
-	if w.Flags&verbs.WCFlagTMDataValid == 0 {
-		r.b.want(1, verbs.WCSuccess)
-	}
+	r.incomplete(1, 5, 1)
 	if !bytes.Equal(r.bbuf[:32], m[:32]) {
-		t.Error("the headers are not in the buffer")
+		r.t.Error("the headers are not in the buffer")
 	}
 	r.qa = qa
-	m = r.eager(5, 3, 70)
-	r.matched(2, 5, 3, m[16:], r.bbuf)
-	r.sent()
+	r.hit(2, 5)
 }

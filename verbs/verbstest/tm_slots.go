@@ -10,18 +10,6 @@ import (
 
 // This file has the rules of TMO 3.4 and 4.5: when slots become free, and the order of completions.
 
-// unpolled runs f while the receiver's device is polled through another CQ only.
-func (r *tagRig) unpolled(f func()) {
-	r.t.Helper()
-	cq := r.b.cq
-	if r.spare == nil {
-		r.spare = r.b.newCQ(16)
-	}
-	r.b.cq = r.spare
-	f()
-	r.b.cq = cq
-}
-
 // first polls a single completion.
 func (r *tagRig) first() verbs.WC {
 	r.t.Helper()
@@ -58,7 +46,6 @@ func (r *tagRig) taken() bool {
 // ADD, the last one of the receive, and that of a DEL.
 func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
-	fmr, fin := r.a.mem(64)
 	check := func(what string, want bool) {
 		t.Helper()
 		if r.taken() != want {
@@ -106,13 +93,13 @@ func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	step(4, verbs.WCSuccess, false)
 
 	add(0)
-	r.a.recv(r.qa, 8, sge(fmr, fin))
+	fin := r.finBuffer()
 	r.rndv(5, 2, 100)
 	r.unpolled(func() { r.wantFIN(8, 5, 2, fin) })
-	if w := step(1, verbs.WCSuccess, true); w.Flags != verbs.WCFlagTMMatch {
+	if w := step(1, verbs.WCSuccess, true); w.Flags != flagMatch {
 		t.Fatalf("%+v", w)
 	}
-	if w := step(1, verbs.WCSuccess, false); w.Flags != verbs.WCFlagTMDataValid {
+	if w := step(1, verbs.WCSuccess, false); w.Flags != flagData {
 		t.Fatalf("%+v", w)
 	}
 
@@ -131,7 +118,7 @@ func testTagSlotDebt(t *testing.T, open Opener, opts TagOptions) {
 	step(1, verbs.WCSuccess, true)
 	step(1, verbs.WCTMRndvIncomplete, false) // the read was refused
 	r.unpolled(func() {
-		r.until("the sender's QP in ERR", func() bool { return other.State() == verbs.QPSErr })
+		r.inErr(other)
 		r.settle()
 	})
 	r.a.got = nil // its request may have completed or not
@@ -164,8 +151,7 @@ func testTagExactly(t *testing.T, open Opener, opts TagOptions) {
 // polled before; else polling that frees it.
 func testTagForced(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
-	r.untagged(1)
-	r.miss(0, 5)
+	r.miss(5)
 	r.count-- // the device's value: entries are dormant
 	force := func(h uint32) {
 		t.Helper()
@@ -265,8 +251,7 @@ func testTagWedge(t *testing.T, open Opener, opts TagOptions) {
 
 // testTagListOpOrder: list operations complete in the order of posting, of one chain or of many,
 // among the completions of messages.
-func testTagListOpOrder(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
+func testTagListOpOrder(r *tagRig) {
 	want := uint64(1000)
 	taken := r.add(500, 500, exact, r.bbuf)
 	r.add(600, 600, exact, r.bbuf)
@@ -292,7 +277,7 @@ func testTagListOpOrder(t *testing.T, open Opener, opts TagOptions) {
 			continue
 		}
 		if w.WRID != want {
-			t.Fatalf("operation %d completes, want %d", w.WRID-1000, want-1000)
+			r.t.Fatalf("operation %d completes, want %d", w.WRID-1000, want-1000)
 		}
 		last = w.WRID
 		want++
@@ -301,12 +286,11 @@ func testTagListOpOrder(t *testing.T, open Opener, opts TagOptions) {
 
 // testTagDelAfterMatch: when a DEL fails, its entry's MATCH is before it in the CQ, whenever the
 // message arrives.
-func testTagDelAfterMatch(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
+func testTagDelAfterMatch(r *tagRig) {
 	fmr, fin := r.a.mem(64)
 	lost := map[bool]int{}
 	for i := range 30 {
-		r.untagged(1)
+		r.stocked()
 		wr := r.counted(verbs.WRTagDel, 2)
 		wr.Handle = r.add(1, 5, exact, r.bbuf)
 		rndv := i%3 == 2
@@ -326,7 +310,7 @@ func testTagDelAfterMatch(t *testing.T, open Opener, opts TagOptions) {
 		}
 	}
 	if lost[true] == 0 {
-		t.Error("no DEL came too late")
+		r.t.Error("no DEL came too late")
 	}
 }
 
@@ -351,6 +335,7 @@ func (r *tagRig) delRaced(del uint64) (lost bool) {
 			}
 		default: // unexpected: the DEL was first
 			ended = true
+			r.used++
 			r.count++
 		}
 	}
@@ -435,36 +420,6 @@ func testTagFullTold(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagOrder: operations take effect, and complete, in the order of posting: ADDs of one chain
-// are matched in it.
-func testTagOrder(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	const n = 8
-	var wr [n]verbs.OpsWR
-	for i := range wr {
-		wr[i] = verbs.OpsWR{Opcode: verbs.WRTagAdd, WRID: uint64(20 + i), Flags: verbs.OpsSignaled, Add: r.tagAdd(uint64(i), 5, exact, r.bbuf)}
-		if i%3 == 2 {
-			wr[i].Opcode = verbs.WRTagSync
-		}
-		if i > 0 {
-			wr[i-1].Next = &wr[i]
-		}
-	}
-	r.post(&wr[0])
-	for i := range wr {
-		w := r.b.want(uint64(20+i), verbs.WCSuccess)
-		if want := verbs.WCTMAdd + verbs.WCOpcode(wr[i].Opcode); w.Opcode != want {
-			t.Fatalf("%+v, want opcode %d", w, want)
-		}
-	}
-	r.del(wr[1].Handle, verbs.WCSuccess)
-	for i := range uint64(n) {
-		if i%3 != 2 && i != 1 {
-			r.hit(i, 5)
-		}
-	}
-}
-
 // testTagCQOrder: MATCH and unexpected completions come in the order in which the device classified
 // the messages, whenever they are polled.
 func testTagCQOrder(t *testing.T, open Opener, opts TagOptions) {
@@ -485,14 +440,12 @@ func testTagCQOrder(t *testing.T, open Opener, opts TagOptions) {
 			r.sent()
 		}
 	})
-	k := uint64(0)
 	for i := range uint64(n) {
 		switch {
 		case i%3 != 0:
 			r.b.want(i, verbs.WCSuccess)
 		case !opts.Dormant:
-			r.b.want(untaggedID+k, verbs.WCSuccess)
-			k++
+			r.inUntagged()
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package verbstest
 
 import (
-	"testing"
 	"time"
 
 	"github.com/tagmatch/tagmatch/verbs"
@@ -11,45 +10,42 @@ import (
 
 // testTagSyncReq: SYNC_REQ of ADD and DEL, as specified or as the mlx5 driver computes it (TMO
 // 4.6).
-func testTagSyncReq(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	r.untagged(8)
+func testTagSyncReq(r *tagRig) {
 	post := func(op verbs.OpsOpcode, h, count uint32, want bool) uint32 {
-		t.Helper()
+		r.t.Helper()
 		wr := r.counted(op, 5)
 		wr.Handle, wr.UnexpectedCnt = h, count
 		r.post(wr)
 		if w := r.b.want(wr.WRID, verbs.WCSuccess); (w.Flags&verbs.WCFlagTMSyncReq != 0) != want || w.Flags&^verbs.WCFlagTMSyncReq != 0 {
-			t.Fatalf("opcode %d with count %d of %d: flags %#x", op, count, r.count, w.Flags)
+			r.t.Fatalf("opcode %d with count %d of %d: flags %#x", op, count, r.count, w.Flags)
 		}
 		return wr.Handle
 	}
 	h := post(verbs.WRTagAdd, 0, r.count, false)
 	post(verbs.WRTagDel, h, r.count, false)
 	h = post(verbs.WRTagAdd, 0, r.count, false)
-	r.miss(0, 9)
+	r.miss(9)
 	// S equals H, but the driver compares with the count of the ADD.
-	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
+	post(verbs.WRTagDel, h, r.count, r.opts.SyncReqOfDriver)
 	h = post(verbs.WRTagAdd, 0, r.count-1, true)
 	post(verbs.WRTagDel, h, r.count-1, true)
 	h = post(verbs.WRTagAdd, 0, r.count+1, true) // ahead is not up to date either
 	post(verbs.WRTagDel, h, r.count+1, true)
 	// The counts are equal in 16 bits, but the driver compares 32.
-	h = post(verbs.WRTagAdd, 0, r.count+1<<16, opts.SyncReqOfDriver)
-	post(verbs.WRTagDel, h, r.count, opts.SyncReqOfDriver)
+	h = post(verbs.WRTagAdd, 0, r.count+1<<16, r.opts.SyncReqOfDriver)
+	post(verbs.WRTagDel, h, r.count, r.opts.SyncReqOfDriver)
 }
 
 // testTagSyncReqUnexpected: an unexpected message has SYNC_REQ if, including it, more than 0x3fff
 // were not reported as handled. The mlx5 driver counts only reports by ADD.
-func testTagSyncReqUnexpected(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
+func testTagSyncReqUnexpected(r *tagRig) {
 	const most = 0x3fff
 	reported := r.count - most + 2
-	if opts.SyncReqOfDriver && r.count < most { // it compares 32 bits: no count is old enough yet
+	if r.opts.SyncReqOfDriver && r.count < most { // it compares 32 bits: no count is old enough yet
 		reported = r.count
 		r.flood(most-2, func(flags verbs.WCFlags) {
 			if r.count++; flags != 0 {
-				t.Fatalf("message %d asks for a SYNC", r.count-reported)
+				r.t.Fatalf("message %d asks for a SYNC", r.count-reported)
 			}
 		})
 	}
@@ -58,18 +54,18 @@ func testTagSyncReqUnexpected(t *testing.T, open Opener, opts TagOptions) {
 	r.post(wr)
 	r.b.want(wr.WRID, verbs.WCSuccess)
 	next := func() {
-		t.Helper()
+		r.t.Helper()
 		r.flood(1, func(flags verbs.WCFlags) {
 			r.count++
 			if missing := r.count - reported; (flags&verbs.WCFlagTMSyncReq != 0) != (missing > most) || flags&^verbs.WCFlagTMSyncReq != 0 {
-				t.Fatalf("%d messages are not reported: flags %#x", missing, flags)
+				r.t.Fatalf("%d messages are not reported: flags %#x", missing, flags)
 			}
 		})
 	}
 	for range 5 {
 		next()
 	}
-	if !opts.SyncReqOfDriver {
+	if !r.opts.SyncReqOfDriver {
 		r.sync()
 		reported = r.count
 		next()
@@ -81,15 +77,13 @@ func testTagSyncReqUnexpected(t *testing.T, open Opener, opts TagOptions) {
 
 // testTagSyncReqNever: while the counts differ SYNCs, NO_TAG messages, FINs and, where there are
 // any, matched messages complete without SYNC_REQ, with the flags of TMO 4.4 and no others.
-func testTagSyncReqNever(t *testing.T, open Opener, opts TagOptions) {
-	r := newSmallRig(t, open, opts, 15, 64)
-	r.untagged(8)
+func testTagSyncReqNever(r *tagRig) {
 	const size = 20_000 // several packets
 	fin := r.finBuffer()
 	for id := range uint64(3) {
 		r.add(id, 20+id, exact, r.bbuf[id*size:][:size])
 	}
-	r.miss(0, 9)
+	r.miss(9)
 	behind := r.counted(verbs.WRTagSync, 3)
 	behind.UnexpectedCnt--
 	r.post(behind)
@@ -102,12 +96,14 @@ func testTagSyncReqNever(t *testing.T, open Opener, opts TagOptions) {
 		}
 	}
 	flags(behind.WRID, 0)
-	for k, op := range []verbs.TMHOpcode{verbs.TMHNoTag, verbs.TMHFin} {
-		r.raw(r.qa, false, r.message(op, 5, 0, 8))
-		flags(untaggedID+1+uint64(k), 0)
+	for _, op := range []verbs.TMHOpcode{verbs.TMHNoTag, verbs.TMHFin} {
+		r.raw(r.qa, r.message(op, 5, 0, 8))
+		if w := r.inUntagged(); w.Flags != 0 {
+			r.t.Errorf("%+v while the counts differ", w)
+		}
 		r.sent()
 	}
-	if opts.Dormant {
+	if r.opts.Dormant {
 		return // nothing matches while the counts differ
 	}
 	r.eager(20, 0, 8)
@@ -130,8 +126,8 @@ func (r *tagRig) flood(n int, each func(verbs.WCFlags)) {
 	m := make([]byte, verbs.TMHSize)
 	verbs.TMH{Opcode: verbs.TMHEager, Tag: 9}.Put(m)
 	buf := sge(r.umr, r.ubuf[:verbs.TMHSize])
-	for ; n > 0; n -= untaggedDepth {
-		batch := min(n, untaggedDepth)
+	for batch := 0; n > 0; n -= batch {
+		batch = min(n, untaggedDepth-untaggedStock)
 		for i := range batch {
 			recvs[i] = verbs.RecvWR{WRID: untaggedID + uint64(r.posted+i), SGList: buf}
 			sends[i] = inline(77, 0, m)
@@ -167,9 +163,10 @@ func (r *tagRig) flooded(n int, each func(verbs.WCFlags)) {
 		}
 		ws := poll(r.b)
 		for _, w := range ws {
-			if w.WRID != untaggedID+uint64(r.posted+i) || w.Status != verbs.WCSuccess {
-				r.t.Fatalf("%+v, want unexpected message %d", w, r.posted+i)
+			if w.WRID != untaggedID+uint64(r.used) || w.Status != verbs.WCSuccess {
+				r.t.Fatalf("%+v, want unexpected message %d", w, r.used)
 			}
+			r.used++
 			each(w.Flags)
 			i++
 		}

@@ -40,23 +40,23 @@ func is[C number](t *testing.T, c C, want uint64) {
 	}
 }
 
-func testTMHOpcodes(t *testing.T, _ Opener, _ TagOptions) {
+func testTMHOpcodes(t *testing.T) {
 	inOrder(t, 0, verbs.TMHNoTag, verbs.TMHRndv, verbs.TMHFin, verbs.TMHEager)
 }
 
-func testTMValues(t *testing.T, _ Opener, _ TagOptions) {
+func testTMValues(t *testing.T) {
 	is(t, verbs.TMCapRC, 1)
 	inBits(t, verbs.SRQInitType, verbs.SRQInitPD, verbs.SRQInitXRCD, verbs.SRQInitCQ, verbs.SRQInitTM)
 	inOrder(t, 0, verbs.SRQTypeBasic, verbs.SRQTypeXRC, verbs.SRQTypeTM)
 	is(t, verbs.WCExWithTMInfo, 1<<10)
 }
 
-func testOpsValues(t *testing.T, _ Opener, _ TagOptions) {
+func testOpsValues(t *testing.T) {
 	inOrder(t, 0, verbs.WRTagAdd, verbs.WRTagDel, verbs.WRTagSync)
 	inBits(t, verbs.OpsSignaled, verbs.OpsTMSync)
 }
 
-func testStatusTexts(t *testing.T, _ Opener, _ TagOptions) {
+func testStatusTexts(t *testing.T) {
 	for s, want := range map[verbs.WCStatus]string{22: "TM error", 23: "TM software rendezvous"} {
 		if s.String() != want {
 			t.Errorf("status %d is called %q, want %q", uint32(s), s, want)
@@ -64,7 +64,7 @@ func testStatusTexts(t *testing.T, _ Opener, _ TagOptions) {
 	}
 }
 
-func testCompletionValues(t *testing.T, _ Opener, _ TagOptions) {
+func testCompletionValues(t *testing.T) {
 	inOrder(t, 0, verbs.WCSend, verbs.WCRDMAWrite, verbs.WCRDMARead)
 	inOrder(t, 128, verbs.WCRecv, verbs.WCRecvRDMAWithImm, verbs.WCTMAdd, verbs.WCTMDel, verbs.WCTMSync, verbs.WCTMRecv, verbs.WCTMNoTag)
 	inBits(t, verbs.WCFlagGRH, verbs.WCFlagWithImm, verbs.WCFlagIPCsumOK, verbs.WCFlagWithInv, verbs.WCFlagTMSyncReq,
@@ -75,7 +75,7 @@ func testCompletionValues(t *testing.T, _ Opener, _ TagOptions) {
 	inOrder(t, 21, verbs.WCGeneralErr, verbs.WCTMErr, verbs.WCTMRndvIncomplete)
 }
 
-func testQPValues(t *testing.T, _ Opener, _ TagOptions) {
+func testQPValues(t *testing.T) {
 	inOrder(t, 0, verbs.QPSReset, verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE, verbs.QPSErr)
 	is(t, verbs.QPMaskInit, 0x39)
 	is(t, verbs.QPMaskRTR, 0x129181)
@@ -90,7 +90,7 @@ func testQPValues(t *testing.T, _ Opener, _ TagOptions) {
 }
 
 // testRNRCodes: the table of TMO 8.1, in milliseconds.
-func testRNRCodes(t *testing.T, _ Opener, _ TagOptions) {
+func testRNRCodes(t *testing.T) {
 	for code, ms := range []float64{655.36, .01, .02, .03, .04, .06, .08, .12, .16, .24, .32, .48, .64, .96, 1.28, 1.92, 2.56, 3.84, 5.12,
 		7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52} {
 		if got, want := verbs.RNRTimer(uint8(code)), int64(ms*1e6+.5); got != want {
@@ -99,7 +99,7 @@ func testRNRCodes(t *testing.T, _ Opener, _ TagOptions) {
 	}
 }
 
-func testSendValues(t *testing.T, _ Opener, _ TagOptions) {
+func testSendValues(t *testing.T) {
 	inOrder(t, 0, verbs.WRRDMAWrite, verbs.WRRDMAWriteWithImm, verbs.WRSend, verbs.WRSendWithImm, verbs.WRRDMARead,
 		verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRLocalInv, verbs.WRBindMW, verbs.WRSendWithInv, verbs.WRTSO,
 		verbs.WRDriver1)
@@ -107,7 +107,7 @@ func testSendValues(t *testing.T, _ Opener, _ TagOptions) {
 	inBits(t, verbs.SendFence, verbs.SendSignaled, verbs.SendSolicited, verbs.SendInline, verbs.SendIPCsum)
 }
 
-func testLimitValues(t *testing.T, _ Opener, _ TagOptions) {
+func testLimitValues(t *testing.T) {
 	inBits(t, verbs.SRQMaxWR, verbs.SRQLimit)
 	inOrder(t, 15, verbs.EventSRQLimitReached, verbs.EventQPLastWQEReached)
 }

@@ -9,9 +9,7 @@ import (
 )
 
 // testArmWait: each message wakes a receiver that sleeps. Each end has its own goroutine.
-func testArmWait(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 2)
-	a, b := e.nodes[0], e.nodes[1]
+func testArmWait(e *env, a, b *node) {
 	ch, err := b.dev.CreateCompChannel()
 	e.ok(err)
 	cq, err := b.dev.CreateCQ(verbs.CQInitAttr{CQE: 64, Channel: ch})
@@ -22,12 +20,12 @@ func testArmWait(t *testing.T, open Opener, _ TagOptions) {
 	const rounds = 200
 	var wg sync.WaitGroup
 	step := make(chan struct{}, 1) // starts the poll in which the receiver acknowledges
-	wg.Go(func() { receiveParked(t, b.dev, ch, cq, qb, rounds, step) })
+	wg.Go(func() { receiveParked(e.t, b.dev, ch, cq, qb, rounds, step) })
 	for i := range rounds {
 		select {
 		case <-step:
 		case <-time.After(patience):
-			t.Errorf("round %d: the receiver does not get ready", i)
+			e.t.Errorf("round %d: the receiver does not get ready", i)
 			ch.Wake()
 			wg.Wait()
 			return
@@ -78,9 +76,7 @@ func receiveParked(t *testing.T, dev verbs.Device, ch verbs.CompChannel, cq verb
 }
 
 // testChannelClose: Wake and Close end a Wait.
-func testChannelClose(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 1)
-	n := e.nodes[0]
+func testChannelClose(e *env, n *node) {
 	ch, err := n.dev.CreateCompChannel()
 	e.ok(err)
 	ch.Wake()
@@ -98,28 +94,24 @@ func testChannelClose(t *testing.T, open Opener, _ TagOptions) {
 	select {
 	case <-ended:
 	case <-time.After(patience):
-		t.Error("Wait goes on after Close")
+		e.t.Error("Wait goes on after Close")
 	}
 }
 
 // testPeerDestroysQP: a QP fails when its peer is destroyed.
-func testPeerDestroysQP(t *testing.T, open Opener, _ TagOptions) {
-	e, a, _, qa, qb := pair(t, open)
+func testPeerDestroysQP(e *env, a, b *node, qa, qb verbs.QP) {
 	a.send(qa, inline(1, verbs.SendSignaled, nil)) // RNR at the peer
 	a.send(qa, inline(2, verbs.SendSignaled, nil))
 	a.none()
-	e.ok(qb.Destroy())
+	b.destroy(qb)
 	a.want(1, verbs.WCRetryExcErr)
 	a.want(2, verbs.WCWRFlushErr)
 	if ev := a.wantEvent(verbs.EventQPFatal); ev.QP != qa.Num() || ev.Err == nil {
-		t.Errorf("%+v", ev)
+		e.t.Errorf("%+v", ev)
 	}
-	e.nodes[1].free = e.nodes[1].free[:2] // qb is gone
 }
 
-func testPeerCloses(t *testing.T, open Opener, _ TagOptions) {
-	e := newEnv(t, open, 3)
-	a, b, c := e.nodes[0], e.nodes[1], e.nodes[2]
+func testPeerCloses(e *env, a, b, c *node) {
 	q1, _ := e.connect(a, b, qpConf{}, qpConf{})
 	q2, _ := e.connect(a, b, qpConf{}, qpConf{})
 	q3, p3 := e.connect(a, c, qpConf{}, qpConf{})
@@ -136,7 +128,7 @@ func testPeerCloses(t *testing.T, open Opener, _ TagOptions) {
 	e.ok(b.dev.Close())
 	for range 2 {
 		if w := a.next(); w.Status != verbs.WCRetryExcErr {
-			t.Errorf("%+v", w)
+			e.t.Errorf("%+v", w)
 		}
 		a.wantEvent(verbs.EventQPFatal)
 	}
@@ -144,6 +136,6 @@ func testPeerCloses(t *testing.T, open Opener, _ TagOptions) {
 	a.want(7, verbs.WCSuccess)
 	c.want(1, verbs.WCSuccess)
 	if q3.State() != verbs.QPSRTS {
-		t.Errorf("an uninvolved QP is in %v", q3.State())
+		e.t.Errorf("an uninvolved QP is in %v", q3.State())
 	}
 }
