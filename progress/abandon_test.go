@@ -1,7 +1,6 @@
 package progress
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"testing"
@@ -12,12 +11,10 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// recvBriefly receives with a deadline a message whose data does not come.
+// recvBriefly receives, with a deadline, a message whose data does not come.
 func recvBriefly(t *testing.T, e *Engine, tag uint64, buf []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(bg, time.Millisecond)
-	defer cancel()
-	_, err := e.Recv(ctx, AnySource, tag, exact, buf)
+	_, err := e.Recv(&patience{Context: bg}, AnySource, tag, exact, buf)
 	require.Equal(t, context.DeadlineExceeded, err)
 }
 
@@ -32,8 +29,7 @@ func abandon(r Request) bool {
 func requireAbandoned(t *testing.T, r Request) {
 	t.Helper()
 	require.True(t, abandon(r))
-	_, err := ended(t, r)
-	require.Equal(t, ErrCanceled, err)
+	canceled(t, r)
 }
 
 // A deadline on a receive requeues the message whose data is on its way: the buffer is free, and
@@ -56,14 +52,9 @@ func TestAbandon(t *testing.T) {
 		c.net.nodes[1].holdRds = false
 		c.step()
 		require.Equal(t, make([]byte, 2000), buf)
-		for _, want := range [][]byte{fill(1000, 1), fill(8, 2)} {
-			st, err := c.e[1].Recv(bg, AnySource, 5, exact, buf)
-			require.NoError(t, err)
-			require.Equal(t, want, buf[:st.Len])
-		}
-		c.step()
-		_, err := ended(t, first)
-		require.NoError(t, err)
+		require.Equal(t, fill(1000, 1), c.take(0, 1, 5))
+		require.Equal(t, fill(8, 2), c.take(0, 1, 5))
+		succeeded(t, first)
 		c.quiet()
 	}
 }
@@ -72,7 +63,7 @@ func TestAbandon(t *testing.T) {
 // the device: it gets it, late.
 func TestAbandonedNotBesideAnother(t *testing.T) {
 	for _, tags := range []int{0, 4} {
-		c := manual(t, 2, fakeOpts{revoke: true, tags: tags, rts: 2})
+		c := manual(t, 2, fakeOpts{revoke: true, tags: tags, software: true})
 		e := c.e[1]
 		c.net.nodes[1].holdRds = true
 		s := c.e[0].Isend(1, 5, fill(1000, 1))
@@ -84,16 +75,12 @@ func TestAbandonedNotBesideAnother(t *testing.T) {
 		require.False(t, abandon(first))
 		c.net.nodes[1].holdRds = false
 		c.step()
-		st, err := ended(t, first)
-		require.NoError(t, err)
-		require.True(t, bytes.Equal(fill(1000, 1), buf[:st.Len]))
-		_, err = ended(t, s)
-		require.NoError(t, err)
+		c.got(first, buf, 1000, 1)
+		succeeded(t, s)
 		open(t, second)
 		second.Cancel()
 		c.step()
-		_, err = ended(t, second)
-		require.Equal(t, ErrCanceled, err)
+		canceled(t, second)
 		c.quiet()
 	}
 }
@@ -113,41 +100,32 @@ func TestAbandonedCallFinishes(t *testing.T) {
 	fourth.Cancel()
 	requireAbandoned(t, third)
 	ctx, cancel := context.WithCancel(bg)
-	type outcome struct {
-		st  Status
-		err error
-	}
-	got := make(chan outcome, 1)
+	got := make(chan error, 1)
+	buf := make([]byte, 2000)
 	go func() {
-		st, err := e.Recv(ctx, AnySource, 5, exact, make([]byte, 2000))
-		got <- outcome{st, err}
+		_, err := e.Recv(ctx, AnySource, 5, exact, buf)
+		got <- err
 	}()
 	require.Eventually(t, func() bool { return e.Metrics().ReadsNow == 2 }, 10*time.Second, time.Millisecond)
 	last := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
 	cancel()
 	select {
-	case o := <-got:
-		t.Fatalf("the call has ended: %+v", o)
+	case err := <-got:
+		t.Fatalf("the call has ended: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
 	e.mu.Lock()
 	c.net.nodes[1].holdRds = false
 	e.mu.Unlock()
 	c.step()
-	o := <-got
-	require.NoError(t, o.err)
-	require.EqualValues(t, 1000, o.st.Len)
-	open(t, last)
-	for _, r := range []Request{second, last} {
-		r.Cancel()
-		_, err := ended(t, r)
-		require.Equal(t, ErrCanceled, err)
-	}
-	_, err := ended(t, fourth)
-	require.Equal(t, ErrCanceled, err)
+	require.NoError(t, <-got)
+	require.Equal(t, fill(1000, 1), buf[:1000])
+	open(t, second, last)
+	second.Cancel()
+	last.Cancel()
+	canceled(t, second, last, fourth)
 	c.step()
-	_, err = ended(t, s)
-	require.NoError(t, err)
+	succeeded(t, s)
 	c.quiet()
 }
 
@@ -163,49 +141,42 @@ func TestAbandonedWithdrawn(t *testing.T) {
 	open(t, s)
 	requireAbandoned(t, r)
 	c.step()
-	_, err := ended(t, s)
-	require.Equal(t, ErrCanceled, err)
+	canceled(t, s)
 	c.net.nodes[1].holdRds = false
 	c.step()
 	c.quiet()
 }
 
-// The message of a receive that ends while it still reads from a rank that is lost is not given
-// back: nobody could read it.
-func TestAbandonedAfterLoss(t *testing.T) {
-	c := manual(t, 2, fakeOpts{revoke: true})
-	e := c.e[1]
-	c.net.nodes[1].holdRds = true
-	c.e[0].Isend(1, 5, fill(1000, 1))
-	r := e.Irecv(AnySource, 5, exact, make([]byte, 2000))
-	c.step()
-	e.PeerLost(0, errors.New("told"))
-	requireAbandoned(t, r)
-	require.Zero(t, e.Metrics().UnexpectedNow)
-	c.net.nodes[1].holdRds = false
-	e.Poll()
-	require.Zero(t, e.Metrics().ReadsNow)
-}
-
-// A message that one of several reads has found to be taken back, or that cannot be read, is not
-// requeued.
+// A message is not requeued where nobody could read it: one of several reads has found it to be
+// taken back, or has failed, or its sender is lost.
 func TestAbandonedUnreadable(t *testing.T) {
-	for _, cause := range []error{transport.ErrWithdrawn, errors.New("remote access error")} {
-		c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
-		e, n := c.e[1], c.net.nodes[1]
-		n.holdRds = true
-		c.e[0].Isend(1, 5, fill(1000, 1))
-		r := e.Irecv(0, 5, exact, make([]byte, 2000))
-		c.step()
-		n.reads = n.reads[1:]
-		c.callback(1, func(s transport.Sink) { s.ReadDone(r.op.slot.id(), cause) })
-		e.Poll()
-		open(t, r)
-		requireAbandoned(t, r)
-		require.Zero(t, e.Metrics().UnexpectedNow)
-		require.Equal(t, cause != transport.ErrWithdrawn, len(e.Failed()) == 1)
-		n.holdRds = false
-		e.Poll()
-		require.Zero(t, e.Metrics().ReadsNow)
+	ends := func(cause error) func(c *cluster, r Request) {
+		return func(c *cluster, r Request) {
+			c.net.nodes[1].reads = c.net.nodes[1].reads[1:]
+			c.callback(1, func(s transport.Sink) { s.ReadDone(r.op.slot.id(), cause) })
+		}
+	}
+	for name, spoil := range map[string]func(c *cluster, r Request){
+		"taken back": ends(transport.ErrWithdrawn),
+		"failed":     ends(errors.New("remote access error")),
+		"lost":       func(c *cluster, _ Request) { c.e[1].PeerLost(0, errors.New("told")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
+			e := c.e[1]
+			c.net.nodes[1].holdRds = true
+			c.e[0].Isend(1, 5, fill(1000, 1))
+			r := e.Irecv(0, 5, exact, make([]byte, 2000))
+			c.step()
+			spoil(c, r)
+			e.Poll()
+			open(t, r)
+			requireAbandoned(t, r)
+			require.Zero(t, e.Metrics().UnexpectedNow)
+			require.Equal(t, name != "taken back", len(e.Failed()) == 1)
+			c.net.nodes[1].holdRds = false
+			e.Poll()
+			require.Zero(t, e.Metrics().ReadsNow)
+		})
 	}
 }

@@ -15,13 +15,10 @@ func TestCancelRecvPosted(t *testing.T) {
 	second := c.e[1].Irecv(0, 5, exact, buf)
 	first.Cancel()
 	first.Cancel()
-	_, err := ended(t, first)
-	require.Equal(t, ErrCanceled, err)
+	canceled(t, first)
 	require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 1)))
 	c.step()
-	_, err = ended(t, second)
-	require.NoError(t, err)
-	require.Equal(t, fill(8, 1), buf)
+	c.got(second, buf, 8, 1)
 	c.quiet()
 }
 
@@ -33,20 +30,10 @@ func TestCancelSendQueued(t *testing.T) {
 			reqs = append(reqs, c.e[0].Isend(1, 5, fill(size+i, 0)))
 		}
 		reqs[1].Cancel()
-		_, err := ended(t, reqs[1])
-		require.Equal(t, ErrCanceled, err)
-		for _, want := range []int{size, size + 2} {
-			r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
-			c.step()
-			st, err := ended(t, r)
-			require.NoError(t, err)
-			require.Equal(t, int64(want), st.Len)
-		}
-		c.step()
-		for _, i := range []int{0, 2} {
-			_, err := ended(t, reqs[i])
-			require.NoError(t, err)
-		}
+		canceled(t, reqs[1])
+		require.Len(t, c.take(0, 1, 5), size)
+		require.Len(t, c.take(0, 1, 5), size+2)
+		succeeded(t, reqs[0], reqs[2])
 		c.quiet()
 	}
 }
@@ -63,15 +50,9 @@ func TestCancelSendRequested(t *testing.T) {
 		s.Cancel()
 		open(t, s)
 		c.step()
-		_, err := ended(t, s)
-		require.Equal(t, ErrCanceled, err)
-		r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
-		c.step()
-		st, err := ended(t, r)
-		require.NoError(t, err)
-		require.Equal(t, int64(1001), st.Len)
-		_, err = ended(t, other)
-		require.NoError(t, err)
+		canceled(t, s)
+		require.Len(t, c.take(0, 1, 5), 1001)
+		succeeded(t, other)
 		c.quiet()
 	}
 }
@@ -84,10 +65,7 @@ func TestCancelSendLosesRace(t *testing.T) {
 	s.Cancel()
 	r := c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
 	c.step()
-	for _, r := range []Request{s, r} {
-		_, err := ended(t, r)
-		require.NoError(t, err)
-	}
+	succeeded(t, s, r)
 	c.quiet()
 }
 
@@ -97,8 +75,7 @@ func TestCancelSendWithoutRoom(t *testing.T) {
 	s := c.e[0].Isend(1, 5, fill(1000, 0))
 	s.Cancel()
 	c.step()
-	_, err := ended(t, s)
-	require.Equal(t, ErrCanceled, err)
+	canceled(t, s)
 	c.quiet()
 }
 
@@ -145,17 +122,8 @@ func TestContextEndsBlockingCalls(t *testing.T) {
 // sendBriefly sends a large message from rank 0 to rank 1, which does not poll meanwhile.
 func sendBriefly(t *testing.T, c *cluster, tag uint64) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(bg)
-	defer cancel()
-	before := c.e[0].Metrics().RndvSent
-	go func() { // gives the message up when it has been offered, not sooner
-		for ctx.Err() == nil && c.e[0].Metrics().RndvSent == before {
-			time.Sleep(100 * time.Microsecond)
-		}
-		cancel()
-	}()
-	err := c.e[0].Send(ctx, 1, tag, fill(1000, 1))
-	require.ErrorIs(t, err, context.Canceled)
+	err := c.e[0].Send(&patience{Context: bg}, 1, tag, fill(1000, 1))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, ErrWithdrawn)
 	require.ErrorContains(t, err, "may have the message")
 }
@@ -173,9 +141,7 @@ func TestRevoke(t *testing.T) {
 		c.step()
 		_, err := ended(t, first)
 		require.Equal(t, ErrWithdrawn, err)
-		st, err := ended(t, second)
-		require.NoError(t, err)
-		require.Equal(t, fill(8, 2), buf[:st.Len])
+		c.got(second, buf, 8, 2)
 		require.EqualValues(t, 2, c.e[0].Metrics().Revoked)
 		require.EqualValues(t, 1, c.e[1].Metrics().Withdrawn)
 		c.quiet()
@@ -206,10 +172,7 @@ func TestRevokeRecv(t *testing.T) {
 func TestWithdrawTaken(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := manual(t, 2, fakeOpts{revoke: true, tags: tags})
-		if tags != 0 {
-			c.net.nodes[1].dev.holdData = true
-		}
-		c.net.nodes[1].holdRds = true
+		c.net.nodes[1].hold(true)
 		r := c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
 		s := c.e[0].Isend(1, 5, fill(1000, 1))
 		c.step()
@@ -220,15 +183,9 @@ func TestWithdrawTaken(t *testing.T) {
 			c.step()
 			require.Equal(t, opTaken, s.op.state)
 		}
-		c.net.nodes[1].holdRds = false
-		if tags != 0 {
-			c.net.nodes[1].dev.holdData = false
-		}
+		c.net.nodes[1].hold(false)
 		c.step()
-		for _, r := range []Request{s, r} {
-			_, err := ended(t, r)
-			require.NoError(t, err)
-		}
+		succeeded(t, s, r)
 		c.quiet()
 	}
 }

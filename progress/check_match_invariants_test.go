@@ -12,34 +12,6 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// What the list of receives would have to do wrong with a message that arrives.
-func TestMatchesAreChecked(t *testing.T) {
-	for name, do := range map[string]struct {
-		rule, text string
-		f          func(e *Engine)
-	}{
-		"later receive": {"V2", "not go to the oldest receive", func(e *Engine) {
-			op := opOf(e, 22)
-			e.posted.Remove(op.handle)
-			e.checkReceiveLocked(22, op)
-		}},
-		"receive passed over": {"V2", "not go to the oldest receive", func(e *Engine) { e.checkReceiveLocked(20, nil) }},
-		"receive of another tag": {"V2", "does not match", func(e *Engine) {
-			op := opOf(e, 20)
-			e.posted.Remove(op.handle)
-			e.checkReceiveLocked(21, op)
-		}},
-		"receive stays in the list": {"V3", "waits for another", func(e *Engine) { e.checkReceiveLocked(20, opOf(e, 20)) }},
-		"receive matched before":    {"V3", "that is matched", func(e *Engine) { op := opOf(e, 20); op.state = opMatched; e.checkReceiveLocked(20, op) }},
-		"receive that has ended":    {"V3", "has ended", func(e *Engine) { op := opOf(e, 20); op.SetEnded(); e.checkReceiveLocked(20, op) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, e := busy(t)
-			require.Contains(t, brokenIn(t, e, do.rule, func() { do.f(e) }), do.text)
-		})
-	}
-}
-
 // misplace puts the oldest receive of those with this tag to the end of the shadow list, which then
 // finds the next one first.
 func misplace(e *Engine, tag uint64) {
@@ -47,31 +19,46 @@ func misplace(e *Engine, tag uint64) {
 	reorder(e, op)
 }
 
-// Each place where software matches is checked.
-func TestEachMatchIsChecked(t *testing.T) {
-	for name, do := range map[string]struct {
-		rule string
-		f    func(e *Engine)
-	}{
-		"eager": {"V2", func(e *Engine) { misplace(e, 22); e.eagerLocked(0, 0, 22, nil) }},
-		"rendezvous": {"V2", func(e *Engine) {
+// What the list of receives would have to do wrong with a message that arrives, and each place
+// where software looks at what it did.
+func TestMatchesAreChecked(t *testing.T) {
+	breaches(t, map[string]breach{
+		"later receive": {"V2: not go to the oldest receive", func(e *Engine) {
+			op := opOf(e, 22)
+			e.posted.Remove(op.handle)
+			e.checkReceiveLocked(22, op)
+		}},
+		"receive passed over": {"V2: not go to the oldest receive", func(e *Engine) { e.checkReceiveLocked(20, nil) }},
+		"receive of another tag": {"V2: does not match", func(e *Engine) {
+			op := opOf(e, 20)
+			e.posted.Remove(op.handle)
+			e.checkReceiveLocked(21, op)
+		}},
+		"receive stays in the list": {"V3: waits for another", func(e *Engine) { e.checkReceiveLocked(20, opOf(e, 20)) }},
+		"receive matched before": {"V3: that is matched", func(e *Engine) {
+			op := opOf(e, 20)
+			op.state = opMatched
+			e.checkReceiveLocked(20, op)
+		}},
+		"receive that has ended": {"V3: has ended", func(e *Engine) {
+			op := opOf(e, 20)
+			op.SetEnded()
+			e.checkReceiveLocked(20, op)
+		}},
+		"of an eager message": {"V2", func(e *Engine) { misplace(e, 22); e.eagerLocked(0, 0, 22, nil) }},
+		"of a rendezvous": {"V2", func(e *Engine) {
 			misplace(e, 22)
 			var extra [rndvExtraLen]byte
 			rndvExtra{0, 100}.encode(&extra)
 			e.rndvLocked(0, &transport.RndvHdr{Tag: 22, Len: 100, Extra: extra[:]})
 		}},
-		"device": {"V2", func(e *Engine) {
+		"by the device": {"V2", func(e *Engine) {
 			op := opOf(e, 21)
 			op.tag = 20 // the later of two
 			e.inv.polling = true
 			(*sink)(e).Matched(op.slot.id(), 0, 0, 20)
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, e := busy(t)
-			brokenIn(t, e, do.rule, func() { do.f(e) })
-		})
-	}
+	}, nil)
 }
 
 // A match in a long list is looked at now and then, unless that is not enough.

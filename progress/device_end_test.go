@@ -28,13 +28,12 @@ func TestMatchedAborted(t *testing.T) {
 	}
 }
 
-// Receives that have read some of their bytes, and wait for room to read the rest, end with the
-// loss of their sender: at once, or when the read that is under way has ended.
-func TestLostBetweenReads(t *testing.T) {
-	c := manual(t, 2, fakeOpts{room: 1, maxRead: 300})
+// betweenReads is two receives of rank 1 that have read some of their bytes, and wait for room to
+// read the rest. A read of the second is under way.
+func betweenReads(t *testing.T) (c *cluster, sends, recvs []Request) {
+	c = manual(t, 2, fakeOpts{room: 1, maxRead: 300, revoke: true})
 	e, n := c.e[1], c.net.nodes[1]
 	n.holdRds = true
-	var sends, recvs []Request
 	for range 2 {
 		recvs = append(recvs, e.Irecv(0, 5, exact, make([]byte, 1000)))
 		sends = append(sends, c.e[0].Isend(1, 5, fill(1000, 1)))
@@ -53,17 +52,34 @@ func TestLostBetweenReads(t *testing.T) {
 		require.EqualValues(t, 300, r.op.read.posted)
 		require.Equal(t, i, r.op.read.active)
 	}
+	return c, sends, recvs
+}
+
+// Such receives end with the loss of their sender: at once, or when the read that is under way has
+// ended.
+func TestLostBetweenReads(t *testing.T) {
+	c, sends, recvs := betweenReads(t)
+	e, n := c.e[1], c.net.nodes[1]
 	e.PeerLost(0, errors.New("told"))
-	var lost *PeerError
-	_, err := ended(t, recvs[0])
-	require.ErrorAs(t, err, &lost)
+	requireLost(t, 0, recvs[0])
 	open(t, recvs[1])
 	n.holdRds = false
 	e.Poll()
-	_, err = ended(t, recvs[1])
-	require.ErrorAs(t, err, &lost)
+	requireLost(t, 0, recvs[1])
 	require.Zero(t, e.Metrics().ReadsNow)
-	for _, s := range sends {
-		open(t, s)
+	open(t, sends...)
+}
+
+// Such receives can give their messages up.
+func TestAbandonedBetweenReads(t *testing.T) {
+	c, sends, recvs := betweenReads(t)
+	requireAbandoned(t, recvs[0])
+	requireAbandoned(t, recvs[1])
+	require.Equal(t, 2, c.e[1].Metrics().UnexpectedNow)
+	c.net.nodes[1].holdRds = false
+	for range sends {
+		require.Equal(t, fill(1000, 1), c.take(0, 1, 5))
 	}
+	succeeded(t, sends...)
+	c.quiet()
 }

@@ -37,7 +37,7 @@ type cluster struct {
 }
 
 func newCluster(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
-	c := &cluster{t: t, net: newFakeNet(n, 1, opts)}
+	c := &cluster{t: t, net: newFakeNet(n, opts)}
 	for i := range n {
 		cfg := cfg
 		cfg.Rank, cfg.Size = i, n
@@ -84,13 +84,11 @@ func (c *cluster) step() {
 				n += e.Poll()
 			}
 		}
-		if n == 0 && !c.net.opts.random {
+		if n == 0 {
 			return
 		}
 	}
-	if !c.net.opts.random {
-		c.t.Fatal("never comes to rest")
-	}
+	c.t.Fatal("never comes to rest")
 }
 
 // callback makes a transport call its sink, for what no peer that is an engine would cause.
@@ -110,10 +108,55 @@ func ended(t testing.TB, r Request) (Status, error) {
 	return st, err
 }
 
-func open(t testing.TB, r Request) {
+// open requires that requests have not ended.
+func open(t testing.TB, reqs ...Request) {
 	t.Helper()
-	_, done, err := r.Test()
-	require.False(t, done, "request has ended: %v", err)
+	for i, r := range reqs {
+		_, done, err := r.Test()
+		require.False(t, done, "request %d has ended: %v", i, err)
+	}
+}
+
+// succeeded requires that requests have ended without an error.
+func succeeded(t testing.TB, reqs ...Request) {
+	t.Helper()
+	for i, r := range reqs {
+		_, err := ended(t, r)
+		require.NoError(t, err, "request %d", i)
+	}
+}
+
+// canceled requires that requests have ended as cancelled.
+func canceled(t testing.TB, reqs ...Request) {
+	t.Helper()
+	for i, r := range reqs {
+		_, err := ended(t, r)
+		require.Equal(t, ErrCanceled, err, "request %d", i)
+	}
+}
+
+// statusOf is the status of a request that has succeeded.
+func statusOf(t testing.TB, r Request) Status {
+	t.Helper()
+	st, err := ended(t, r)
+	require.NoError(t, err)
+	return st
+}
+
+// got requires that a receive has ended with the message of that size and seed.
+func (c *cluster) got(r Request, buf []byte, size int, seed byte) {
+	c.t.Helper()
+	require.Equal(c.t, int64(size), statusOf(c.t, r).Len)
+	require.Equal(c.t, fill(size, seed), buf[:size])
+}
+
+// take receives a message that is there, or that a step brings.
+func (c *cluster) take(src, dst int, tag uint64) []byte {
+	c.t.Helper()
+	buf := make([]byte, 100001)
+	r := c.e[dst].Irecv(src, tag, exact, buf)
+	c.step()
+	return buf[:statusOf(c.t, r).Len]
 }
 
 func fill(n int, seed byte) []byte {
@@ -126,32 +169,37 @@ func fill(n int, seed byte) []byte {
 
 var sizes = []int{0, 1, 8, 255, 256, 257, 1000, 100000}
 
+// A message reaches its receive, whichever was first; of one that is too long, what fits.
 func TestSendRecv(t *testing.T) {
 	for _, room := range []int{0, 1} {
 		for _, size := range sizes {
-			for _, early := range []bool{false, true} {
-				t.Run(fmt.Sprintf("room=%d size=%d early=%v", room, size, early), func(t *testing.T) {
-					c := manual(t, 2, fakeOpts{room: room, maxRead: 4096})
-					msg, buf := fill(size, 3), make([]byte, size)
-					var r Request
-					if early {
-						r = c.e[1].Irecv(0, 5, exact, buf)
-					}
-					s := c.e[0].Isend(1, 5, msg)
-					c.step()
-					if !early {
+			for _, most := range []int{size, 10, 0} {
+				for _, early := range []bool{false, true} {
+					t.Run(fmt.Sprintf("room=%d size=%d most=%d early=%v", room, size, most, early), func(t *testing.T) {
+						c := manual(t, 2, fakeOpts{room: room, maxRead: 4096})
+						msg, buf := fill(size, 3), make([]byte, most)
+						var s, r Request
+						if !early {
+							s = c.e[0].Isend(1, 5, msg)
+							c.step()
+						}
 						r = c.e[1].Irecv(AnySource, 5, exact, buf)
+						if early {
+							s = c.e[0].Isend(1, 5, msg)
+						}
 						c.step()
-					}
-					st, err := ended(t, r)
-					require.NoError(t, err)
-					require.Equal(t, Status{0, 5, int64(size)}, st)
-					require.Equal(t, msg, buf)
-					st, err = ended(t, s)
-					require.NoError(t, err)
-					require.Equal(t, int64(size), st.Len)
-					c.quiet()
-				})
+						st, err := ended(t, r)
+						var want error
+						if most < size {
+							want = ErrTruncated
+						}
+						require.Equal(t, want, err)
+						require.Equal(t, Status{0, 5, int64(size)}, st)
+						require.Equal(t, msg[:min(most, size)], buf[:min(most, size)])
+						require.Equal(t, int64(size), statusOf(t, s).Len)
+						c.quiet()
+					})
+				}
 			}
 		}
 	}
@@ -169,34 +217,6 @@ func (c *cluster) quiet() {
 	}
 }
 
-func TestTruncation(t *testing.T) {
-	for _, size := range []int{100, 1000} {
-		for _, room := range []int{0, 10} {
-			for _, early := range []bool{false, true} {
-				c := manual(t, 2, fakeOpts{})
-				msg, buf := fill(size, 1), make([]byte, room)
-				var r Request
-				if early {
-					r = c.e[1].Irecv(0, 5, exact, buf)
-				}
-				s := c.e[0].Isend(1, 5, msg)
-				c.step()
-				if !early {
-					r = c.e[1].Irecv(0, 5, exact, buf)
-					c.step()
-				}
-				st, err := ended(t, r)
-				require.ErrorIs(t, err, ErrTruncated)
-				require.Equal(t, int64(size), st.Len)
-				require.Equal(t, msg[:room], buf)
-				_, err = ended(t, s)
-				require.NoError(t, err)
-				c.quiet()
-			}
-		}
-	}
-}
-
 // Messages of all sizes from one sender are matched in the order of sending, also where the queue
 // and missing credit change their protocol on the way.
 func TestNoOvertaking(t *testing.T) {
@@ -206,16 +226,18 @@ func TestNoOvertaking(t *testing.T) {
 			var sends []Request
 			for i := range 200 {
 				sends = append(sends, c.e[0].Isend(1, 9, fill(sizes[i%len(sizes)]+1, byte(i))))
-				if i%50 == 0 {
+				switch {
+				case i%50 == 0:
 					c.step()
+				case i%7 == 0:
+					c.e[1].Poll() // there is room, while earlier ones are queued
 				}
 			}
 			for i := range 200 {
 				buf := make([]byte, 100001)
 				r := c.e[1].Irecv(AnySource, 8, ^uint64(1), buf)
 				c.step()
-				st, err := ended(t, r)
-				require.NoError(t, err)
+				st := statusOf(t, r)
 				require.Equal(t, fill(sizes[i%len(sizes)]+1, byte(i)), buf[:st.Len], "message %d", i)
 			}
 			waitAll(t, sends)
@@ -230,10 +252,7 @@ func TestSelf(t *testing.T) {
 		buf := make([]byte, size)
 		r := c.e[0].Irecv(0, 1, exact, buf)
 		s := c.e[0].Isend(0, 1, fill(size, 2))
-		_, err := r.Wait(bg)
-		require.NoError(t, err)
-		_, err = s.Wait(bg)
-		require.NoError(t, err)
+		waitAll(t, []Request{r, s})
 		require.Equal(t, fill(size, 2), buf)
 	}
 	c.quiet()
@@ -244,15 +263,11 @@ func TestSsendWaitsForMatch(t *testing.T) {
 	s := c.e[0].Issend(1, 5, fill(8, 1))
 	z := c.e[0].Issend(1, 6, nil)
 	c.step()
-	open(t, s)
-	open(t, z)
+	open(t, s, z)
 	r := c.e[1].Irecv(0, 5, exact, make([]byte, 8))
 	q := c.e[1].Irecv(0, 6, exact, nil)
 	c.step()
-	for _, r := range []Request{s, z, r, q} {
-		_, err := ended(t, r)
-		require.NoError(t, err)
-	}
+	succeeded(t, s, z, r, q)
 	c.quiet()
 }
 
@@ -320,25 +335,10 @@ func TestArguments(t *testing.T) {
 
 func TestSendLimit(t *testing.T) {
 	c := newCluster(t, 2, Config{Manual: true, SendLimit: 6 * sendCost}, fakeOpts{room: 1})
-	var reqs []Request
-	for range 40 {
-		reqs = append(reqs, c.e[0].Isend(1, 1, fill(100, 1)))
+	for i := range 40 { // one is under way, six are queued
+		_, _, err := c.e[0].Isend(1, 1, fill(100, 1)).Test()
+		require.Equal(t, i >= 7, errors.Is(err, ErrFull), "send %d", i)
 	}
-	full := 0
-	for range 40 {
-		c.step()
-		for i, r := range reqs {
-			if st, done, err := r.Test(); done && r != (Request{}) {
-				_ = st
-				reqs[i] = Request{}
-				if err != nil {
-					require.ErrorIs(t, err, ErrFull)
-					full++
-				}
-			}
-		}
-	}
-	require.Equal(t, 40-7, full) // one is under way, six are queued
 }
 
 func TestClose(t *testing.T) {

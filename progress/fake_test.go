@@ -3,19 +3,15 @@ package progress
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// fakeNet is an in-memory transport between engines. Packets of a pair keep their order; which pair
-// comes next, and how many packets a poll brings, is up to the seed.
+// fakeNet is an in-memory transport between engines. A poll brings all that there is, by source.
 type fakeNet struct {
 	mu    sync.Mutex
-	rng   *rand.Rand
 	opts  fakeOpts
-	seed  uint64 // for messages
 	nodes []*fakeNode
 
 	// onDeliver sees each packet just before its receiver does.
@@ -24,12 +20,12 @@ type fakeNet struct {
 
 type fakeOpts struct {
 	room     int    // packets under way a pair; 0 without bound, below 0 none
+	offers   int    // regions registered for a peer; 0 without bound
 	maxEager int    // default 256
 	maxRead  uint64 // default 1 << 30
-	random   bool   // polls bring between nothing and 3 packets
 	tags     int    // receives that each node's device matches; 0: no device
 	maxOps   int    // list operations under way, with as many Add and Sync are refused; 0: enough
-	rts      int    // 0: devices do rendezvous; 1: by turns; 2: every one is a software request (TMO 6.7)
+	software bool   // every rendezvous is a software request (TMO 6.7)
 	count    uint16 // where the device's counters begin
 	split    bool   // messages between an odd and an even rank come by another device than that with the list
 	revoke   bool   // regions can be withdrawn at any time
@@ -59,7 +55,6 @@ type packet struct {
 	peer    int
 	dst     []byte
 	dropped bool       // a read from a rank that was dropped
-	peek    []byte     // the first bytes of a rendezvous
 	entry   *fakeEntry // that the device gave it to
 	failure error      // of the device's read
 }
@@ -86,6 +81,7 @@ type fakeNode struct {
 
 type fakeRegion struct {
 	node *fakeNode
+	peer int // that it is for
 	buf  []byte
 	key  uint32
 }
@@ -102,24 +98,21 @@ func (r *fakeRegion) Dereg() error {
 	return nil
 }
 
-func newFakeNet(n int, seed uint64, opts fakeOpts) *fakeNet {
+func newFakeNet(n int, opts fakeOpts) *fakeNet {
 	if opts.maxEager == 0 {
 		opts.maxEager = 256
 	}
 	if opts.maxRead == 0 {
 		opts.maxRead = 1 << 30
 	}
-	f := &fakeNet{rng: rand.New(rand.NewPCG(seed, 1)), opts: opts}
-	defer func() {
-		for _, n := range f.nodes {
-			if opts.tags != 0 {
-				n.dev = newFakeDevice(n)
-			}
-		}
-	}()
+	f := &fakeNet{opts: opts}
 	for i := range n {
-		f.nodes = append(f.nodes, &fakeNode{net: f, rank: i, in: make([][]packet, n), cells: make([]uint64, n),
-			regions: map[uint32]*fakeRegion{}, notify: make(chan struct{}, 1)})
+		node := &fakeNode{net: f, rank: i, in: make([][]packet, n), cells: make([]uint64, n),
+			regions: map[uint32]*fakeRegion{}, notify: make(chan struct{}, 1)}
+		if opts.tags != 0 {
+			node.dev = newFakeDevice(node)
+		}
+		f.nodes = append(f.nodes, node)
 	}
 	return f
 }
@@ -134,6 +127,14 @@ func (f *fakeNet) kill(rank int) {
 			n.losses = append(n.losses, rank)
 			n.eventLocked()
 		}
+	}
+}
+
+// hold keeps data of messages from being read, by the node or its device, or lets it go.
+func (n *fakeNode) hold(on bool) {
+	n.holdRds = on
+	if n.dev != nil {
+		n.dev.holdData = on
 	}
 }
 
@@ -188,11 +189,6 @@ func (n *fakeNode) SendEager(peer int, app uint32, tag uint64, payload []byte) e
 func (n *fakeNode) SendRndv(peer int, h *transport.RndvHdr) error {
 	p := packet{kind: pkRndv, app: h.AppCtx, tag: h.Tag, hdr: *h}
 	p.hdr.Extra = append([]byte(nil), h.Extra...)
-	n.net.mu.Lock()
-	if r := n.regions[h.RKey]; r != nil {
-		p.peek = append(p.peek, r.buf[:min(8, len(r.buf))]...)
-	}
-	n.net.mu.Unlock()
 	return n.send(peer, p)
 }
 
@@ -204,11 +200,24 @@ func (n *fakeNode) SendCtrl(peer int, msg []byte) error {
 	return n.send(peer, packet{kind: pkCtrl, payload: append([]byte(nil), msg...)})
 }
 
-func (n *fakeNode) Register(_ int, buf []byte) (transport.Region, error) {
+// offered is how many regions there are for a peer.
+func (n *fakeNode) offered(peer int) (count int) {
+	for _, r := range n.regions {
+		if r.peer == peer {
+			count++
+		}
+	}
+	return count
+}
+
+func (n *fakeNode) Register(peer int, buf []byte) (transport.Region, error) {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
+	if n.net.opts.offers != 0 && n.offered(peer) >= n.net.opts.offers {
+		return nil, transport.ErrAgain
+	}
 	n.nextKey++
-	r := &fakeRegion{n, buf, n.nextKey}
+	r := &fakeRegion{n, peer, buf, n.nextKey}
 	n.regions[r.key] = r
 	return r, nil
 }
@@ -294,10 +303,6 @@ func (n *fakeNode) Poll() (int, error) {
 		}()
 	}
 	f.mu.Lock()
-	most := 1 << 30
-	if f.opts.random {
-		most = f.rng.IntN(4)
-	}
 	events := 0
 	for ; len(n.calls) != 0; n.calls = n.calls[1:] {
 		f.mu.Unlock()
@@ -305,15 +310,11 @@ func (n *fakeNode) Poll() (int, error) {
 		f.mu.Lock()
 		events++
 	}
-	for events < most {
-		next := n.nextLocked
-		if n.dev != nil {
-			next = n.dev.nextLocked
-		}
-		p, err, ok := next()
-		if !ok {
-			break
-		}
+	next := n.nextLocked
+	if n.dev != nil {
+		next = n.dev.nextLocked
+	}
+	for p, err, ok := next(); ok; p, err, ok = next() {
 		f.mu.Unlock()
 		if p.kind < pkRead && f.onDeliver != nil {
 			f.onDeliver(n.rank, &p)
@@ -340,26 +341,33 @@ func (n *fakeNode) inputOf(rank int) bool {
 
 // nextLocked picks what happens next.
 func (n *fakeNode) nextLocked() (p packet, err error, ok bool) {
-	start := 0
-	if n.net.opts.random {
-		start = n.net.rng.IntN(len(n.in) + 1)
+	if p, ok := n.takeLocked(); ok {
+		return p, nil, true
 	}
-	for i := range len(n.in) + 1 {
-		k := (start + i) % (len(n.in) + 1)
-		if k == len(n.in) {
-			if len(n.reads) != 0 && (!n.holdRds || len(n.losses) != 0) {
-				p, n.reads = n.reads[0], n.reads[1:]
-				return p, n.doReadLocked(&p), true
+	return n.readLocked()
+}
+
+// takeLocked takes the next packet off the wire.
+func (n *fakeNode) takeLocked() (p packet, ok bool) {
+	for src, q := range n.in {
+		if len(q) != 0 {
+			n.in[src] = q[1:]
+			if n.net.opts.room != 0 {
+				n.net.nodes[src].eventLocked()
 			}
-		} else if q := n.in[k]; len(q) != 0 {
-			p, n.in[k] = q[0], q[1:]
-			if s := n.net.nodes[k]; s.armed && n.net.opts.room != 0 {
-				s.eventLocked()
-			}
-			return p, nil, true
+			return q[0], true
 		}
 	}
-	return p, nil, false
+	return p, false
+}
+
+// readLocked ends the oldest read.
+func (n *fakeNode) readLocked() (p packet, err error, ok bool) {
+	if len(n.reads) == 0 || n.holdRds && len(n.losses) == 0 {
+		return p, nil, false
+	}
+	p, n.reads = n.reads[0], n.reads[1:]
+	return p, n.doReadLocked(&p), true
 }
 
 func (n *fakeNode) deliver(p *packet, err error) {

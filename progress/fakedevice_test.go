@@ -9,8 +9,9 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// fakeDevice is a tag list after TMO 5.2. List operations, arrivals and data take their time,
-// seeded; the completion queue is in order. It ends the tests where software does what it must not.
+// fakeDevice is a tag list after TMO 5.2. List operations, arrivals and data happen in polls,
+// unless a test holds them; the completion queue is in order. It ends the tests where software does
+// what it must not.
 type fakeDevice struct {
 	n      *fakeNode
 	list   []*fakeEntry
@@ -20,11 +21,9 @@ type fakeDevice struct {
 	cq     []packet
 	data   []packet // matched, their data under way
 	polled uint32   // unexpected messages that the engine has seen
-	turn   int
-	syncs  int
 
-	holdOps, holdWire, holdData, holdCQ, noSync bool
-	loseSync                                    bool // they are taken and have no effect
+	holdOps, holdData, holdCQ bool
+	noAdd, noSync, loseSync   bool // ADDs and SYNCs are refused, or SYNCs have no effect
 }
 
 type fakeEntry struct {
@@ -72,12 +71,6 @@ func (d *fakeDevice) opRoomLocked() bool {
 	return d.n.net.opts.maxOps == 0 || len(d.ops) < d.n.net.opts.maxOps
 }
 
-// refusesLocked tells whether an Add or a Sync finds no room; there may be some the next moment.
-func (d *fakeDevice) refusesLocked() bool {
-	o := &d.n.net.opts
-	return !d.opRoomLocked() || o.random && o.maxOps != 0 && d.n.net.rng.IntN(4) == 0
-}
-
 // postLocked queues an operation, in the order of the calls. What takes a receive out may find more
 // than maxOps before it.
 func (d *fakeDevice) postLocked(kind fakeOpKind, en *fakeEntry, handled uint32) {
@@ -96,7 +89,7 @@ func (d *fakeDevice) Add(id uint64, tag, mask uint64, buf []byte, handled uint32
 		d.fault("V19")
 	case d.byID[id] != nil:
 		d.fault("V13")
-	case len(d.byID) >= d.n.net.opts.tags || d.refusesLocked():
+	case d.noAdd || len(d.byID) >= d.n.net.opts.tags || !d.opRoomLocked():
 		return transport.ErrAgain
 	}
 	en := &fakeEntry{id: id, tag: tag, mask: mask, buf: buf}
@@ -123,57 +116,46 @@ func (d *fakeDevice) Drop(id uint64, handled uint32) error { return d.remove(fak
 func (d *fakeDevice) Sync(handled uint32) error {
 	d.n.net.mu.Lock()
 	defer d.n.net.mu.Unlock()
-	if d.noSync || slices.ContainsFunc(d.ops, func(op fakeListOp) bool { return op.kind == fakeSync }) || d.refusesLocked() {
+	if d.noSync || slices.ContainsFunc(d.ops, func(op fakeListOp) bool { return op.kind == fakeSync }) || !d.opRoomLocked() {
 		return transport.ErrAgain
 	}
 	d.postLocked(fakeSync, nil, handled)
-	d.syncs++
 	return nil
 }
 
 // nextLocked lets the device work and picks what the engine sees next.
 func (d *fakeDevice) nextLocked() (p packet, err error, ok bool) {
-	if d.n.net.opts.random {
-		for range d.n.net.rng.IntN(6) {
-			d.stepLocked(d.n.net.rng.IntN(3))
-		}
-	} else {
-		for d.stepLocked(0) || d.stepLocked(1) || d.stepLocked(2) {
-		}
+	for d.stepLocked() {
 	}
-	n := d.n
-	reads := len(n.reads) != 0 && (!n.holdRds || len(n.losses) != 0)
-	if reads && (len(d.cq) == 0 || n.net.opts.random && n.net.rng.IntN(2) == 0) {
-		p, n.reads = n.reads[0], n.reads[1:]
-		return p, n.doReadLocked(&p), true
-	}
-	if len(d.cq) == 0 || d.holdCQ {
+	switch {
+	case len(d.cq) == 0:
+		return d.n.readLocked()
+	case d.holdCQ:
 		return p, nil, false
 	}
 	p, d.cq = d.cq[0], d.cq[1:]
 	return p, p.failure, true
 }
 
-func (d *fakeDevice) stepLocked(what int) bool {
-	switch {
-	case what == 0 && len(d.ops) != 0 && !d.holdOps:
+// stepLocked does one thing: a list operation before packets, and those before data.
+func (d *fakeDevice) stepLocked() bool {
+	if len(d.ops) != 0 && !d.holdOps {
 		op := d.ops[0]
 		d.ops = d.ops[1:]
 		d.executeLocked(op)
-	case what == 1 && !d.holdWire:
-		return d.classifyLocked()
-	case what == 2 && len(d.data) != 0 && !d.holdData:
-		i := 0
-		if d.n.net.opts.random {
-			i = d.n.net.rng.IntN(len(d.data))
-		}
-		p := d.data[i]
-		d.data = append(d.data[:i:i], d.data[i+1:]...)
-		d.finishLocked(p)
-	default:
-		return false
+		return true
 	}
-	return true
+	if p, ok := d.n.takeLocked(); ok {
+		d.matchLocked(p)
+		return true
+	}
+	if len(d.data) != 0 && !d.holdData {
+		p := d.data[0]
+		d.data = d.data[1:]
+		d.finishLocked(p)
+		return true
+	}
+	return false
 }
 
 // executeLocked carries out a list operation: removal, then the count, then activation (V10).
@@ -206,7 +188,7 @@ func (d *fakeDevice) executeLocked(op fakeListOp) {
 
 // fault ends the tests: it is found inside of the engine, whose lock a panic would leave taken.
 func (d *fakeDevice) fault(what string) {
-	fmt.Fprintf(os.Stderr, "FAIL: seed %d, rank %d: %s\n%s", d.n.net.seed, d.n.rank, what, debug.Stack())
+	fmt.Fprintf(os.Stderr, "FAIL: rank %d: %s\n%s", d.n.rank, what, debug.Stack())
 	os.Exit(2)
 }
 
@@ -218,35 +200,12 @@ func boolBit(b bool) uint32 {
 }
 
 func (d *fakeDevice) takeLocked(en *fakeEntry) bool {
-	for i, x := range d.list {
-		if x == en {
-			d.list = append(d.list[:i:i], d.list[i+1:]...)
-			return true
-		}
+	i := slices.Index(d.list, en)
+	if i < 0 {
+		return false
 	}
-	return false
-}
-
-// classifyLocked takes one packet off the wire.
-func (d *fakeDevice) classifyLocked() bool {
-	n := d.n
-	start := 0
-	if n.net.opts.random {
-		start = n.net.rng.IntN(len(n.in))
-	}
-	for i := range n.in {
-		k := (start + i) % len(n.in)
-		if q := n.in[k]; len(q) != 0 {
-			p := q[0]
-			n.in[k] = q[1:]
-			if s := n.net.nodes[k]; s.armed && n.net.opts.room != 0 {
-				s.eventLocked()
-			}
-			d.matchLocked(p)
-			return true
-		}
-	}
-	return false
+	d.list = slices.Delete(d.list, i, i+1)
+	return true
 }
 
 func (d *fakeDevice) matchLocked(p packet) {
@@ -259,9 +218,7 @@ func (d *fakeDevice) matchLocked(p packet) {
 			d.takeLocked(en)
 			en.present = false
 			p.entry = en
-			d.turn++
-			rts := d.n.net.opts.rts
-			p.id = uint64(boolBit(p.kind == pkRndv && (rts == 2 || rts == 1 && d.turn%2 == 0)))
+			p.id = uint64(boolBit(p.kind == pkRndv && d.n.net.opts.software))
 			d.cq = append(d.cq, p)
 			d.data = append(d.data, p)
 			return

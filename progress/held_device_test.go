@@ -68,7 +68,7 @@ func TestRecalledReceiveIsNotNamed(t *testing.T) {
 	require.Zero(t, r.e.Metrics().WantsSent)
 	r.balanced()
 	r.release()
-	r.canceled(first)
+	canceled(t, first)
 	r.got(second, buf, 8, 1)
 	open(t, two)
 	require.Zero(t, r.e.off.recalled)
@@ -118,7 +118,7 @@ func TestHeldWhileDeviceIsAsked(t *testing.T) {
 	open(t, last)
 	require.Equal(t, 3, r.waiting(0, 1))
 	r.release()
-	r.canceled(first)
+	canceled(t, first)
 	r.got(second, buf, 8, 1)
 	open(t, tail)
 	require.EqualValues(t, 1, r.e.Metrics().WantsSent)
@@ -127,8 +127,8 @@ func TestHeldWhileDeviceIsAsked(t *testing.T) {
 
 // Receives that the device matches are charged and given back like others, whatever their size.
 func TestDeviceMatchesAreCharged(t *testing.T) {
-	for _, rts := range []int{0, 2} {
-		r := newRace(t, Config{UnexpectedLimit: tightLimit(2)}, fakeOpts{tags: 8, rts: rts})
+	for _, software := range []bool{false, true} {
+		r := newRace(t, Config{UnexpectedLimit: tightLimit(2)}, fakeOpts{tags: 8, software: software})
 		for i := range 100 {
 			size := []int{0, 8, 256, 1000}[i%4]
 			req, buf := r.recv(5, exact, 1000)

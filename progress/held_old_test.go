@@ -44,8 +44,7 @@ func TestWaitsForStop(t *testing.T) {
 	require.Equal(t, c.e[1].Metrics().HeldUp, c.e[0].Metrics().WantsSent, "once each time")
 	c.flood(2, 0, 2, 1)
 	c.step()
-	st, err := ended(t, stop)
-	require.NoError(t, err)
+	st := statusOf(t, stop)
 	require.Equal(t, 2, st.Source)
 	require.LessOrEqual(t, c.e[0].Metrics().UnexpectedPeak, int64(limit))
 	c.balanced()
@@ -94,8 +93,7 @@ func TestCreditCrossesHeld(t *testing.T) {
 	open(t, last)
 	c.putCtrl(0, 1, held)
 	c.step()
-	_, err := ended(t, last)
-	require.NoError(t, err)
+	succeeded(t, last)
 	require.Zero(t, c.e[1].Metrics().WantsSent, "there is no receive to name")
 	c.free()
 }
@@ -109,8 +107,7 @@ func TestCreditForHeldUp(t *testing.T) {
 	c.step()
 	log := c.watch(0)
 	for range 2 { // half of a window is more than a quarter
-		_, err := ended(t, c.e[1].Irecv(0, 1, exact, nil))
-		require.NoError(t, err)
+		succeeded(t, c.e[1].Irecv(0, 1, exact, nil))
 	}
 	require.Zero(t, c.e[0].tr.Granted(1))
 	c.step()
@@ -143,8 +140,8 @@ func TestReceivesThatComeAndGo(t *testing.T) {
 	require.Equal(t, 100-named, c.waiting(0, 1))
 	require.Equal(t, inCredit+1+named, c.e[1].Metrics().UnexpectedNow)
 	c.balanced()
-	c.recvAll(0, 1, 1, inCredit+1, func(int) int { return 0 })
-	c.recvAll(0, 1, 3, 100, func(int) int { return 0 })
+	c.takeAll(0, 1, 1, inCredit+1, 0)
+	c.takeAll(0, 1, 3, 100, 0)
 	c.free()
 	c.quiet()
 }
@@ -200,8 +197,7 @@ func TestForgedFlowControl(t *testing.T) {
 			recv = e.Irecv(2, 2, exact, nil)
 			c.flood(2, 0, 2, 1)
 			c.step()
-			_, err := ended(t, recv)
-			require.NoError(t, err)
+			succeeded(t, recv)
 		})
 	}
 }
@@ -212,11 +208,9 @@ func TestCreditWithoutBound(t *testing.T) {
 	last := c.holdUp(0, 1)
 	w := wantBody{allowed: math.MaxUint64, slot: wantNone}
 	c.callback(0, func(s transport.Sink) { s.Ctrl(1, ctrl{kind: ctrlWant, id: 1, body: w.encode()}.encode()) })
-	_, err := ended(t, last)
-	require.NoError(t, err)
+	succeeded(t, last)
 	for _, r := range c.flood(0, 1, 1, 1000) {
-		_, err := ended(t, r)
-		require.NoError(t, err)
+		succeeded(t, r)
 	}
 	require.Zero(t, c.e[0].Metrics().HeldNow)
 	c.step() // rank 1 has allowed nothing of the kind

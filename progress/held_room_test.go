@@ -38,8 +38,7 @@ func TestFlowControlWithoutRoom(t *testing.T) {
 		require.Equal(t, []int{0}, c.e[1].held)
 		c.e[1].Irecv(0, 2, exact, nil)
 		c.step()
-		_, err := ended(t, last)
-		require.NoError(t, err)
+		succeeded(t, last)
 		c.free()
 	})
 	t.Run("end of HELD", func(t *testing.T) {
@@ -89,8 +88,7 @@ func TestFlowControlWithoutRoom(t *testing.T) {
 			either, exactly = c.e[1].Irecv(0, 0x20, 0xF0, nil), c.e[1].Irecv(0, 0x22, exact, nil)
 		})
 		require.EqualValues(t, 2, c.e[1].Metrics().WantsSent)
-		st, err := ended(t, either)
-		require.NoError(t, err)
+		st := statusOf(t, either)
 		require.EqualValues(t, 0x22, st.Tag, "in their order")
 		open(t, exactly)
 		require.Equal(t, 1, c.waiting(0, 1))
@@ -118,37 +116,9 @@ func TestFlowControlWithoutRoom(t *testing.T) {
 				c.e[1].Irecv(0, 1, exact, nil)
 			}
 		})
-		_, err := ended(t, last)
-		require.NoError(t, err)
+		succeeded(t, last)
 		c.free()
 	})
-}
-
-// WANTs that are together at a sender, because it had no room meanwhile, are used up one for one
-// and in their order.
-func TestWantsTogether(t *testing.T) {
-	for _, second := range []uint64{0x21, 0x22} {
-		c := tight(t, 2, fakeOpts{})
-		c.holdUp(0, 1)
-		for _, tag := range []uint64{0x22, 0x21, 0x22, 0x21} {
-			c.flood(0, 1, tag, 1)
-		}
-		c.step()
-		either, exactly := c.e[1].Irecv(0, 0x20, 0xF0, nil), c.e[1].Irecv(0, second, exact, nil)
-		c.net.opts.room = -1
-		c.step()
-		require.Len(t, c.e[0].peers[1].out.wants, 2)
-		c.net.opts.room = 0
-		c.step()
-		st, err := ended(t, either)
-		require.NoError(t, err)
-		require.EqualValues(t, 0x22, st.Tag)
-		_, err = ended(t, exactly)
-		require.NoError(t, err)
-		require.Equal(t, map[uint64]int{0x21: 2, 0x22: 1}[second], c.waiting(0, 1))
-		require.Empty(t, c.e[0].peers[1].out.wants)
-		c.balanced()
-	}
 }
 
 // breaks are the ways in which a rank can end while it is held up, and another by it.
@@ -203,14 +173,12 @@ func TestHeldUpEnds(t *testing.T) {
 				// What had come stays, and the memory is for others when it has gone.
 				require.EqualValues(t, 2*unexpected.RecordCost, m.UnexpectedBytes)
 				for range 2 {
-					_, err := ended(t, e.Irecv(2, 1, exact, nil))
-					require.NoError(t, err)
+					succeeded(t, e.Irecv(2, 1, exact, nil))
 				}
 				require.EqualValues(t, 2*inCredit*unexpected.RecordCost, e.pool.Committed())
 				c.flood(2, 0, 4, 1)
 				c.step()
-				_, err := ended(t, other)
-				require.NoError(t, err)
+				succeeded(t, other)
 				c.balancedAt(0)
 			})
 		}

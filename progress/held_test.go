@@ -33,8 +33,7 @@ func (c *cluster) flood(src, dst int, tag uint64, count int) (reqs []Request) {
 func (c *cluster) holdUp(src, dst int) Request {
 	reqs := c.flood(src, dst, 1, inCredit+1)
 	for _, r := range reqs[:inCredit] {
-		_, err := ended(c.t, r)
-		require.NoError(c.t, err)
+		succeeded(c.t, r)
 	}
 	open(c.t, reqs[inCredit])
 	require.True(c.t, c.e[src].peers[dst].out.heldUp())
@@ -123,16 +122,11 @@ func (c *cluster) watch(dst int) *[]flowMsg {
 	return log
 }
 
-// recvAll receives these messages in order, each with its seed.
-func (c *cluster) recvAll(src, dst int, tag uint64, count int, size func(i int) int) {
+// takeAll takes messages of one size in order, each with its seed.
+func (c *cluster) takeAll(src, dst int, tag uint64, count, size int) {
 	c.t.Helper()
 	for i := range count {
-		buf := make([]byte, 2000)
-		r := c.e[dst].Irecv(src, tag, exact, buf)
-		c.step()
-		st, err := ended(c.t, r)
-		require.NoError(c.t, err)
-		require.Equal(c.t, fill(size(i), byte(i)), buf[:st.Len], "message %d", i)
+		require.Equal(c.t, fill(size, byte(i)), c.take(src, dst, tag), "message %d", i)
 	}
 }
 
@@ -146,22 +140,23 @@ func TestHeldUpKeepsProtocol(t *testing.T) {
 	for i := range 40 {
 		sends = append(sends, c.e[0].Isend(1, 7, fill(size(i), byte(i))))
 	}
-	_, err := ended(t, c.e[0].Isend(2, 7, fill(8, 0)))
-	require.NoError(t, err)
+	succeeded(t, c.e[0].Isend(2, 7, fill(8, 0)))
 	c.step()
 	require.Equal(t, 38, c.waiting(0, 1))
 	require.Equal(t, []int{0}, c.e[1].held)
 	require.Empty(t, c.e[2].held)
 	c.balanced()
 
-	c.recvAll(0, 1, 7, 40, size)
+	for i := range sends {
+		require.Equal(t, fill(size(i), byte(i)), c.take(0, 1, 7))
+	}
 	waitAll(t, sends)
 	m := c.e[0].Metrics()
 	require.Zero(t, m.RndvSent)
 	require.EqualValues(t, 1, m.HeldUp)
 	require.Equal(t, []flowMsg{{kind: ctrlHeld, id: 1}, {kind: ctrlHeld, id: 2}}, *log)
 	c.free()
-	c.recvAll(0, 2, 7, 1, func(int) int { return 8 })
+	c.takeAll(0, 2, 7, 1, 8)
 }
 
 // The cancel that empties the queue ends it too, and the next time is another.
@@ -175,8 +170,7 @@ func TestCancelEndsHeldUp(t *testing.T) {
 		require.Equal(t, []int{0}, c.e[1].held)
 		require.Equal(t, 1, c.e[0].Metrics().HeldNow)
 		r.Cancel()
-		_, err := ended(t, r)
-		require.Equal(t, ErrCanceled, err)
+		canceled(t, r)
 		c.step()
 	}
 	c.free()
@@ -184,9 +178,8 @@ func TestCancelEndsHeldUp(t *testing.T) {
 	c.step()
 	require.Equal(t, []flowMsg{{kind: ctrlHeld, id: 1}, {kind: ctrlHeld, id: 2}, {kind: ctrlHeld, id: 3}}, *log)
 	require.EqualValues(t, 2, c.e[0].Metrics().HeldUp)
-	c.recvAll(0, 1, 1, inCredit+1, func(int) int { return 0 })
-	_, err := ended(t, third)
-	require.NoError(t, err)
+	c.takeAll(0, 1, 1, inCredit+1, 0)
+	succeeded(t, third)
 	c.free()
 	c.quiet()
 }
@@ -221,8 +214,7 @@ func TestWantedBehindUnwanted(t *testing.T) {
 				}
 				post("after")
 				c.step()
-				_, err := ended(t, wanted)
-				require.NoError(t, err)
+				succeeded(t, wanted)
 				require.Equal(t, fill(size, 100), buf)
 				require.Equal(t, 1, c.waiting(0, 1), "what is behind it stays held up")
 				m := c.e[1].Metrics()
@@ -232,8 +224,8 @@ func TestWantedBehindUnwanted(t *testing.T) {
 				require.EqualValues(t, 1, m.WantsReceived)
 				require.EqualValues(t, count+1-fits, m.Released)
 				c.balanced()
-				c.recvAll(0, 1, 1, count, func(int) int { return size })
-				c.recvAll(0, 1, 3, 1, func(int) int { return size })
+				c.takeAll(0, 1, 1, count, size)
+				c.takeAll(0, 1, 3, 1, size)
 				waitAll(t, sends)
 				c.free()
 				c.quiet()
@@ -242,63 +234,63 @@ func TestWantedBehindUnwanted(t *testing.T) {
 	}
 }
 
-// Two equal receives release two messages, and no third.
-func TestEqualReceivesReleaseOneEach(t *testing.T) {
-	for _, early := range []bool{false, true} {
-		c := tight(t, 2, fakeOpts{})
-		var recvs []Request
-		post := func(now bool) {
-			for range 2 * int(boolBit(early == now)) {
-				recvs = append(recvs, c.e[1].Irecv(0, 2, exact, nil))
-			}
+// WANTs are used up one for one and in their order: a message that two of them match uses up the
+// earlier. They answer HELD, come later, or are together at a sender that had no room meanwhile.
+func TestWantsAreUsedUp(t *testing.T) {
+	type recv struct{ tag, mask, got uint64 } // got 0: nothing
+	for name, q := range map[string]struct {
+		queue []uint64 // tags of the messages that wait
+		recvs [2]recv
+		left  int // of queue
+	}{
+		"equal receives":       {[]uint64{2, 2, 2, 2, 2}, [2]recv{{2, exact, 2}, {2, exact, 2}}, 3},
+		"either, then another": {[]uint64{0x22, 0x21, 0x22, 0x21}, [2]recv{{0x20, 0xF0, 0x22}, {0x21, exact, 0x21}}, 2},
+		"either, then its tag": {[]uint64{0x22, 0x21, 0x22, 0x21}, [2]recv{{0x20, 0xF0, 0x22}, {0x22, exact, 0x22}}, 1},
+		"one too few":          {[]uint64{0x22, 0x21}, [2]recv{{0x20, 0xF0, 0x22}, {0x22, exact, 0}}, 1},
+	} {
+		for _, when := range []string{"early", "late", "together"} {
+			t.Run(name+"/"+when, func(t *testing.T) {
+				c := tight(t, 2, fakeOpts{})
+				var recvs []Request
+				post := func() {
+					for _, r := range q.recvs {
+						recvs = append(recvs, c.e[1].Irecv(0, r.tag, r.mask, nil))
+					}
+				}
+				if when == "early" {
+					post()
+				}
+				c.flood(0, 1, 1, inCredit)
+				for _, tag := range q.queue {
+					c.flood(0, 1, tag, 1)
+				}
+				c.step()
+				if when != "early" {
+					post()
+				}
+				if when == "together" {
+					c.net.opts.room = -1
+					c.step()
+					require.Len(t, c.e[0].peers[1].out.wants, len(recvs))
+					c.net.opts.room = 0
+				}
+				c.step()
+				unused := 0
+				for i, r := range q.recvs {
+					if r.got == 0 {
+						open(t, recvs[i])
+						unused++
+					} else {
+						require.Equal(t, r.got, statusOf(t, recvs[i]).Tag)
+					}
+				}
+				require.Len(t, c.e[0].peers[1].out.wants, unused)
+				require.Equal(t, q.left, c.waiting(0, 1))
+				require.EqualValues(t, len(q.queue)-q.left, c.e[0].Metrics().Released)
+				require.EqualValues(t, len(recvs), c.e[1].Metrics().WantsSent)
+				c.balanced()
+			})
 		}
-		post(true)
-		c.flood(0, 1, 1, inCredit)
-		c.flood(0, 1, 2, 5)
-		c.step()
-		post(false)
-		c.step()
-		for _, r := range recvs {
-			_, err := ended(t, r)
-			require.NoError(t, err)
-		}
-		require.Equal(t, 3, c.waiting(0, 1))
-		require.EqualValues(t, 2, c.e[0].Metrics().Released)
-		require.EqualValues(t, 2, c.e[1].Metrics().WantsSent)
-		require.Empty(t, c.e[0].peers[1].out.wants)
-		c.balanced()
-	}
-}
-
-// WANTs are used up as receives are: a message that two of them match uses up the earlier.
-func TestWantsAreUsedInOrder(t *testing.T) {
-	for _, early := range []bool{false, true} {
-		c := tight(t, 2, fakeOpts{})
-		var first, exactly Request
-		post := func(now bool) {
-			if early == now {
-				first, exactly = c.e[1].Irecv(0, 0x20, 0xF0, nil), c.e[1].Irecv(0, 0x22, exact, nil)
-			}
-		}
-		post(true)
-		c.flood(0, 1, 1, inCredit)
-		c.flood(0, 1, 0x22, 1)
-		c.flood(0, 1, 0x21, 1)
-		c.step()
-		post(false)
-		c.step()
-		st, err := ended(t, first)
-		require.NoError(t, err)
-		require.EqualValues(t, 0x22, st.Tag)
-		open(t, exactly)
-		require.Equal(t, 1, c.waiting(0, 1), "no receive waits for the second")
-		c.flood(0, 1, 0x22, 1)
-		c.flood(0, 1, 0x21, 1)
-		c.step()
-		_, err = ended(t, exactly)
-		require.NoError(t, err)
-		require.Equal(t, 1, c.waiting(0, 1))
-		c.balanced()
 	}
 }
 

@@ -9,14 +9,17 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-func requireLost(t *testing.T, r Request, rank int) {
+// requireLost requires that requests have ended with the loss of a rank.
+func requireLost(t *testing.T, rank int, reqs ...Request) {
 	t.Helper()
-	_, err := ended(t, r)
-	require.ErrorIs(t, err, ErrPeerLost)
-	var pe *PeerError
-	require.ErrorAs(t, err, &pe)
-	require.Equal(t, []int{rank}, pe.Ranks)
-	require.Error(t, pe.Cause)
+	for i, r := range reqs {
+		_, err := ended(t, r)
+		require.ErrorIs(t, err, ErrPeerLost, "request %d", i)
+		var pe *PeerError
+		require.ErrorAs(t, err, &pe)
+		require.Equal(t, []int{rank}, pe.Ranks)
+		require.Error(t, pe.Cause)
+	}
 }
 
 // Rank 2 dies while rank 0 has an operation with it in every state.
@@ -38,14 +41,10 @@ func TestPeerLost(t *testing.T) {
 	withdrawn := e.Isend(2, 8, fill(1000, 0))
 	withdrawn.Cancel()
 	queued := e.Isend(2, 9, fill(8, 0))
-	for _, r := range []Request{reading, posted, anySource, other, requested, withdrawn, queued} {
-		open(t, r)
-	}
+	open(t, reading, posted, anySource, other, requested, withdrawn, queued)
 	c.net.kill(2)
 	c.step()
-	for _, r := range []Request{reading, posted, anySource, requested, withdrawn, queued} {
-		requireLost(t, r, 2)
-	}
+	requireLost(t, 2, reading, posted, anySource, requested, withdrawn, queued)
 	open(t, other)
 	require.Equal(t, []int{2}, e.Failed())
 	require.ErrorIs(t, e.Send(bg, 2, 1, nil), ErrPeerLost)
@@ -59,8 +58,8 @@ func TestPeerLost(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Status{2, 2, 8}, st)
 	require.Equal(t, fill(8, 7), buf)
-	requireLost(t, e.Irecv(AnySource, 3, exact, nil), 2)
-	requireLost(t, e.Irecv(2, 3, exact, nil), 2)
+	requireLost(t, 2, e.Irecv(AnySource, 3, exact, nil))
+	requireLost(t, 2, e.Irecv(2, 3, exact, nil))
 	e.AckFailures(-1, 1, 2, 2, 99)
 	again := e.Irecv(AnySource, 5, exact, buf)
 	open(t, again)
@@ -69,10 +68,7 @@ func TestPeerLost(t *testing.T) {
 	require.NoError(t, c.e[1].Send(bg, 0, 6, fill(8, 1)))
 	require.NoError(t, c.e[1].Send(bg, 0, 5, fill(8, 1)))
 	c.step()
-	for _, r := range []Request{other, again} {
-		_, err := ended(t, r)
-		require.NoError(t, err)
-	}
+	succeeded(t, other, again)
 	require.Empty(t, c.net.nodes[0].regions)
 	require.Zero(t, e.Metrics().ReadsNow+e.Metrics().RequestsNow+e.Metrics().UnexpectedNow)
 	_, _ = big, late
@@ -85,7 +81,7 @@ func TestReadFails(t *testing.T) {
 	s := c.e[0].Isend(1, 1, fill(1000, 0))
 	r := c.e[1].Irecv(0, 1, exact, make([]byte, 1000))
 	c.step()
-	requireLost(t, r, 0)
+	requireLost(t, 0, r)
 	require.Equal(t, []int{0}, c.e[1].Failed())
 	open(t, s)
 }
@@ -116,8 +112,7 @@ func TestForgedAnswers(t *testing.T) {
 		sink.Fin(1, name)
 		sink.Fin(1, name)
 	})
-	_, err := ended(t, s)
-	require.NoError(t, err)
+	succeeded(t, s)
 	require.Empty(t, c.e[0].Failed()[:0])
 	require.Equal(t, []int(nil), c.e[0].Failed())
 }

@@ -83,7 +83,7 @@ func TestOffloadedDump(t *testing.T) {
 	require.Contains(t, b.String(), "receives in the device: 1")
 	req.Cancel()
 	r.step()
-	r.canceled(req)
+	canceled(t, req)
 }
 
 // TestFullListEmptiesALittle: a list that was full is not used again for each entry that leaves,
@@ -109,8 +109,5 @@ func TestFullListEmptiesALittle(t *testing.T) {
 		r.send(i, 8, 1)
 		require.EqualValues(t, min(low+(i-low+1)/low, 3), promoted())
 	}
-	for _, req := range reqs {
-		_, err := ended(t, req)
-		require.NoError(t, err)
-	}
+	succeeded(t, reqs...)
 }

@@ -16,7 +16,7 @@ func TestRace15DelFirst(t *testing.T) {
 	r.e.Poll()
 	open(t, req) // the buffer is the device's
 	r.release()
-	r.canceled(req)
+	canceled(t, req)
 	r.send(5, 8, 1)
 	r.step()
 	require.Equal(t, 1, r.e.Metrics().UnexpectedNow)
@@ -59,8 +59,7 @@ func TestRace17DelDuringRendezvous(t *testing.T) {
 		}
 		r.release()
 		r.got(req, buf, 1000, 1)
-		_, err := ended(t, s)
-		require.NoError(t, err)
+		succeeded(t, s)
 		require.EqualValues(t, 1, r.m().DelsLost)
 		require.EqualValues(t, 1, r.m().Dels)
 		r.quiet()
@@ -73,7 +72,7 @@ func TestRace18DelDormant(t *testing.T) {
 	req, _ := r.dormant(5, 9)
 	req.Cancel()
 	r.release()
-	r.canceled(req)
+	canceled(t, req)
 }
 
 // 19: a receive that is to leave the device for two reasons, and is asked for more than once, is
@@ -95,8 +94,7 @@ func TestRace19CancelTwice(t *testing.T) {
 		open(t, req)
 		dev.holdOps = false
 		c.step()
-		_, err := ended(t, req)
-		require.Equal(t, ErrCanceled, err)
+		canceled(t, req)
 		require.EqualValues(t, 1, e.Metrics().Offload.Dels)
 		require.Empty(t, dev.byID)
 	}
@@ -119,7 +117,7 @@ func TestRace21CancelAgainstUnexpected(t *testing.T) {
 		r.step() // the message skips the first
 		open(t, req)
 		r.release()
-		r.canceled(req)
+		canceled(t, req)
 		if !second {
 			other = r.e.Irecv(0, 5, exact, buf)
 		}
@@ -133,10 +131,7 @@ func TestRace21CancelAgainstUnexpected(t *testing.T) {
 func TestRace48CancelDuringRendezvous(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: tags})
-		c.net.nodes[1].holdRds = true
-		if tags != 0 {
-			c.net.nodes[1].dev.holdData = true
-		}
+		c.net.nodes[1].hold(true)
 		buf := make([]byte, 1000)
 		r := c.e[1].Irecv(0, 5, exact, buf)
 		c.e[1].Poll()
@@ -148,17 +143,11 @@ func TestRace48CancelDuringRendezvous(t *testing.T) {
 		s.Cancel() // too late as well
 		c.step()
 		open(t, s)
-		c.net.nodes[1].holdRds = false
-		if tags != 0 {
-			require.EqualValues(t, 1, c.e[1].Metrics().Offload.Matched)
-			require.Zero(t, c.e[1].Metrics().Offload.Dels)
-			c.net.nodes[1].dev.holdData = false
-		}
+		m := c.e[1].Metrics().Offload
+		require.Equal(t, [2]uint64{uint64(tags) / 4, 0}, [2]uint64{m.Matched, m.Dels})
+		c.net.nodes[1].hold(false)
 		c.step()
-		for _, r := range []Request{r, s} {
-			_, err := ended(t, r)
-			require.NoError(t, err)
-		}
+		succeeded(t, r, s)
 		require.Equal(t, fill(1000, 1), buf)
 		c.quiet()
 	}

@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,39 +12,23 @@ import (
 // 23: receives that find no room in the list stay in software, and so do those that overlap them.
 func TestRace23ListFull(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 1})
-	one, buf1 := r.recv(5, exact, 64)
-	two, buf2 := r.recv(5, exact, 64)
-	three, buf3 := r.recv(5, 4, 64)
+	p := r.post(spec{5, exact, 64}, spec{5, exact, 64}, spec{5, 4, 64})
 	require.EqualValues(t, 1, r.m().KeptFull)
 	require.EqualValues(t, 1, r.m().KeptOverlap)
-	for i := range 3 {
-		r.send(5, 8, byte(i))
-	}
-	r.step()
-	r.got(one, buf1, 8, 0)
-	r.got(two, buf2, 8, 1)
-	r.got(three, buf3, 8, 2)
+	p.getAll(5, 5, 5)
 }
 
 // 24: as entries leave, the oldest receive that may goes to the device.
 func TestRace24Promotion(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 1})
-	one, buf1 := r.recv(1, exact, 64)
-	two, buf2 := r.recv(2, exact, 64)
-	wild, bufW := r.recv(2, 2, 64)
-	last, bufL := r.recv(4, exact, 64)
+	p := r.post(spec{1, exact, 64}, spec{2, exact, 64}, spec{2, 2, 64}, spec{4, exact, 64})
 	r.step()
 	for i, tag := range []uint64{1, 2, 2, 4} {
 		r.send(9, 0, 0) // of which the next ADD tells
-		r.send(tag, 8, byte(i))
-		r.step()
+		p.gets(i, tag)
 		require.EqualValues(t, min(i+1, 3), r.m().Promoted, "message %d", i)
 		require.Zero(t, r.m().Syncs)
 	}
-	r.got(one, buf1, 8, 0)
-	r.got(two, buf2, 8, 1)
-	r.got(wild, bufW, 8, 2)
-	r.got(last, bufL, 8, 3)
 	require.EqualValues(t, 4, r.m().Matched)
 }
 
@@ -51,29 +36,23 @@ func TestRace24Promotion(t *testing.T) {
 // go before that has ended, one behind both that nothing overlaps does.
 func TestRace24PromotionInOrder(t *testing.T) {
 	r := newRace(t, Config{OffloadMin: 32}, fakeOpts{tags: 1})
-	one, buf1 := r.recv(1, exact, 64)
-	small, bufS := r.recv(2, 2, 8)
-	two, buf2 := r.recv(2, exact, 64)
-	three, buf3 := r.recv(1, exact, 64)
+	p := r.post(spec{1, exact, 64}, spec{2, 2, 8}, spec{2, exact, 64}, spec{1, exact, 64})
 	r.step()
-	r.send(1, 8, 1)
-	r.step()
-	r.got(one, buf1, 8, 1)
-	r.step()
-	require.EqualValues(t, 1, r.m().Promoted)
-	require.EqualValues(t, 1, r.dev.list[0].tag)
-	r.send(1, 8, 2)
-	r.step()
-	r.got(three, buf3, 8, 2)
-	r.step() // room again, for two
-	require.EqualValues(t, 1, r.m().Promoted)
-	r.send(2, 8, 3)
-	r.step()
-	r.got(small, bufS, 8, 3)
-	require.EqualValues(t, 2, r.m().Promoted)
-	r.send(2, 8, 4)
-	r.step()
-	r.got(two, buf2, 8, 4)
+	for _, c := range []struct {
+		gets     int
+		tag      uint64
+		promoted int
+		next     []uint64 // in the device
+	}{{0, 1, 1, []uint64{1}}, {3, 1, 1, nil}, {1, 2, 2, []uint64{2}}, {2, 2, 2, nil}} {
+		p.gets(c.gets, c.tag)
+		r.step()
+		require.EqualValues(t, c.promoted, r.m().Promoted)
+		var next []uint64
+		for _, en := range r.dev.list {
+			next = append(next, en.tag)
+		}
+		require.Equal(t, c.next, next)
+	}
 	require.EqualValues(t, 3, r.m().Matched)
 }
 
@@ -82,25 +61,35 @@ func TestRace24PromotionInOrder(t *testing.T) {
 func TestRace25OpsExhausted(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 4, maxOps: 1})
 	r.dev.holdOps = true
-	one, buf1 := r.recv(1, exact, 64)
-	two, buf2 := r.recv(1, exact, 64)
+	p := r.post(spec{1, exact, 64}, spec{1, exact, 64})
 	require.EqualValues(t, 1, r.m().KeptFull)
 	r.dev.holdOps = false
 	r.net.mu.Lock()
-	r.dev.stepLocked(0) // there is room, unpolled
+	r.dev.stepLocked() // there is room, unpolled
 	r.net.mu.Unlock()
-	three, buf3 := r.recv(1, 1, 64)
+	last, buf := r.recv(1, 1, 64)
 	require.EqualValues(t, 1, r.m().KeptOverlap)
 	r.step()
 	require.EqualValues(t, 2, r.m().Promoted)
-	for i := range 3 {
-		r.send(1, 8, byte(i))
-	}
+	p.getAll(1, 1)
+	r.send(1, 8, 3)
 	r.step()
-	r.got(one, buf1, 8, 0)
-	r.got(two, buf2, 8, 1)
-	r.got(three, buf3, 8, 2)
+	r.got(last, buf, 8, 3)
 	require.EqualValues(t, 3, r.m().Matched)
+}
+
+// A receive that the list refuses, though it has told of room, is added later.
+func TestAddRefused(t *testing.T) {
+	r := newRace(t, Config{}, fakeOpts{tags: 4})
+	r.dev.noAdd = true
+	p := r.post(spec{1, exact, 64}, spec{2, exact, 64})
+	r.step()
+	require.Zero(t, r.m().Offloaded)
+	r.dev.noAdd = false
+	r.step()
+	require.EqualValues(t, 2, r.m().Promoted)
+	p.getAll(1, 2)
+	require.EqualValues(t, 2, r.m().Matched)
 }
 
 // Operations in any number find room in a short command queue. What keeps it from being wedged
@@ -140,19 +129,7 @@ func TestRace57SwitchUnderLoad(t *testing.T) {
 		r.dev.holdCQ = true
 		r.send(9, 0, 0)
 		r.e.Poll()
-		var reqs []Request
-		var bufs [][]byte
-		for range 6 {
-			req, buf := r.recv(5, exact, 64)
-			reqs, bufs = append(reqs, req), append(bufs, buf)
-		}
-		for i := range reqs {
-			r.send(5, 8, byte(i))
-		}
-		r.release()
-		for i := range reqs {
-			r.got(reqs[i], bufs[i], 8, byte(i))
-		}
+		r.post(slices.Repeat([]spec{{5, exact, 64}}, 6)...).getAll(5, 5, 5, 5, 5, 5)
 		_, err := r.e.Recv(bg, AnySource, 9, exact, nil)
 		require.NoError(t, err, "round %d", round)
 	}
@@ -160,12 +137,10 @@ func TestRace57SwitchUnderLoad(t *testing.T) {
 	require.Positive(t, r.m().KeptOff)
 	require.Zero(t, r.m().Matched)
 	r.dev.noSync = false
-	for i := range 200 {
-		req, buf := r.recv(5, exact, 64)
+	for range 200 {
+		p := r.post(spec{5, exact, 64})
 		r.step()
-		r.send(5, 8, byte(i))
-		r.step()
-		r.got(req, buf, 8, byte(i))
+		p.gets(0, 5)
 	}
 	require.Positive(t, r.m().Matched)
 	require.Equal(t, o.rest, o.backoff)
@@ -176,31 +151,17 @@ func TestRace57SwitchUnderLoad(t *testing.T) {
 func TestRace57BackInOrder(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 8})
 	r.e.off.resting = 4
-	one, buf1 := r.recv(1, exact, 64)
-	two, buf2 := r.recv(2, exact, 64)
+	p := r.post(spec{1, exact, 64}, spec{2, exact, 64})
 	for i, tag := range []uint64{1, 2} {
-		r.send(tag, 8, byte(i))
-		r.step()
+		p.gets(i, tag)
 		require.Zero(t, r.m().Offloaded)
 	}
-	r.got(one, buf1, 8, 0)
-	r.got(two, buf2, 8, 1)
 
-	var reqs [4]Request
-	var bufs [4][]byte
-	for i := range reqs {
-		reqs[i], bufs[i] = r.recv(5, exact, 64)
-	}
+	p = r.post(slices.Repeat([]spec{{5, exact, 64}}, 4)...)
 	m := r.m()
 	require.Equal(t, [3]uint64{4, 2, 0}, [3]uint64{m.KeptOff, m.KeptOverlap, m.Offloaded})
 	r.step()
-	for i := range reqs {
-		r.send(5, 8, byte(i))
-	}
-	r.step()
-	for i := range reqs {
-		r.got(reqs[i], bufs[i], 8, byte(i))
-	}
+	p.getAll(5, 5, 5, 5)
 	require.EqualValues(t, 4, r.m().Matched)
 }
 

@@ -10,9 +10,9 @@ import (
 
 // 33: a rendezvous that is longer than its buffer is cut off by software, and its sender ends.
 func TestRace33RendezvousTooLong(t *testing.T) {
-	for rts := range 3 {
+	for _, software := range []bool{false, true} {
 		for _, room := range []int{0, 64, 1000} {
-			r := newRace(t, Config{}, fakeOpts{tags: 4, rts: rts})
+			r := newRace(t, Config{}, fakeOpts{tags: 4, software: software})
 			req, buf := r.recv(5, exact, room)
 			r.step()
 			s := r.send(5, 1000, 1)
@@ -21,8 +21,7 @@ func TestRace33RendezvousTooLong(t *testing.T) {
 			require.Equal(t, room < 1000, err == ErrTruncated, "%v", err)
 			require.Equal(t, Status{0, 5, 1000}, st)
 			require.Equal(t, fill(1000, 1)[:room], buf)
-			_, err = ended(t, s)
-			require.NoError(t, err)
+			succeeded(t, s)
 			require.EqualValues(t, 1, r.m().Matched)
 			r.quiet()
 		}
@@ -39,8 +38,7 @@ func TestRace03SenderEndsWithFin(t *testing.T) {
 	s := r.send(5, 1000, 1)
 	r.step()
 	require.EqualValues(t, 1, r.m().Matched)
-	open(t, req)
-	open(t, s)
+	open(t, req, s)
 	fins := 0
 	r.net.onDeliver = func(dst int, p *packet) {
 		if p.kind == pkFin {
@@ -84,10 +82,7 @@ func crowd(c *cluster, dst int) (reqs []Request) {
 
 func (c *cluster) takeCrowd(dst int, reqs []Request) {
 	for range reqs {
-		r := c.e[dst].Irecv(0, 6, exact, make([]byte, 1000))
-		c.step()
-		_, err := ended(c.t, r)
-		require.NoError(c.t, err)
+		c.take(0, dst, 6)
 	}
 	waitAll(c.t, reqs)
 }
@@ -99,15 +94,14 @@ func TestRace44FinLost(t *testing.T) {
 	r := c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
 	c.e[1].Poll()
 	s, name := finOf(c, 1)
-	_, err := ended(t, r)
-	require.NoError(t, err)
+	succeeded(t, r)
 	require.Equal(t, pkFin, c.net.nodes[0].in[1][0].kind)
 	c.net.nodes[0].in[1] = nil
 	open(t, s)
 	c.net.kill(1)
 	c.step()
-	requireLost(t, s, 1)
-	_, _, err = s.Test()
+	requireLost(t, 1, s)
+	_, _, err := s.Test()
 	require.ErrorIs(t, err, ErrInactive)
 	require.Empty(t, c.net.nodes[0].regions)
 	others := crowd(c, 2)
@@ -125,10 +119,7 @@ func TestRace45FinTwice(t *testing.T) {
 	s, name := finOf(c, 1)
 	r := c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
 	c.step()
-	for _, req := range []Request{r, s} {
-		_, err := ended(t, req)
-		require.NoError(t, err)
-	}
+	succeeded(t, r, s)
 	again := func(sink transport.Sink) { sink.Fin(1, name) }
 	c.callback(0, again)
 	others := crowd(c, 1)
@@ -155,7 +146,7 @@ func TestRace46ReceiverDies(t *testing.T) {
 	s.Cancel() // it is too late for that: the peer has it
 	c.net.kill(1)
 	c.step()
-	requireLost(t, s, 1)
+	requireLost(t, 1, s)
 	require.Empty(t, c.net.nodes[0].regions)
 	require.Zero(t, c.e[0].Metrics().RequestsNow)
 }
@@ -177,14 +168,11 @@ func TestRace47SenderDies(t *testing.T) {
 	c.net.kill(2)
 	dev.holdData = false
 	c.step()
-	for _, r := range []Request{inFlight, posted, anyone} {
-		requireLost(t, r, 2)
-	}
+	requireLost(t, 2, inFlight, posted, anyone)
 	open(t, other)
 	require.NoError(t, c.e[1].Send(bg, 0, 4, fill(8, 1)))
 	c.step()
-	_, err := ended(t, other)
-	require.NoError(t, err)
+	succeeded(t, other)
 	require.Equal(t, fill(8, 1), buf)
 	require.EqualValues(t, 2, e.Metrics().Offload.Dels)
 	require.Empty(t, dev.byID)

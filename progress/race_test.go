@@ -46,19 +46,56 @@ func (r *race) send(tag uint64, size int, seed byte) Request {
 	return r.cluster.e[0].Isend(1, tag, fill(size, seed))
 }
 
-// got checks that a receive has ended with the message of that size and seed.
-func (r *race) got(req Request, buf []byte, size int, seed byte) {
-	r.t.Helper()
-	st, err := ended(r.t, req)
-	require.NoError(r.t, err)
-	require.Equal(r.t, int64(size), st.Len)
-	require.Equal(r.t, fill(size, seed), buf[:size])
+// spec is a receive from any source: its tag, its mask and the bytes of its buffer.
+type spec struct {
+	tag, mask uint64
+	size      int
 }
 
-func (r *race) canceled(req Request) {
+// posted are receives in the order of their posting.
+type posted struct {
+	r    *race
+	reqs []Request
+	bufs [][]byte
+}
+
+func (r *race) post(list ...spec) *posted {
+	p := &posted{r: r}
+	for _, s := range list {
+		req, buf := r.recv(s.tag, s.mask, s.size)
+		p.reqs, p.bufs = append(p.reqs, req), append(p.bufs, buf)
+	}
+	return p
+}
+
+// gets sends a message, which receive i gets.
+func (p *posted) gets(i int, tag uint64) {
+	p.r.t.Helper()
+	p.r.send(tag, 8, byte(i))
+	p.r.step()
+	p.r.got(p.reqs[i], p.bufs[i], 8, byte(i))
+}
+
+// getAll sends a message for each receive, before anybody polls; they get them in their order.
+func (p *posted) getAll(tags ...uint64) {
+	p.r.t.Helper()
+	for i, tag := range tags {
+		p.r.send(tag, 8, byte(i))
+	}
+	p.r.release()
+	for i := range tags {
+		p.r.got(p.reqs[i], p.bufs[i], 8, byte(i))
+	}
+}
+
+// matches checks that the device matches the message of a new receive.
+func (r *race) matches() {
 	r.t.Helper()
-	_, err := ended(r.t, req)
-	require.Equal(r.t, ErrCanceled, err)
+	before := r.m().Matched
+	p := r.post(spec{5, exact, 64})
+	r.step()
+	p.gets(0, 5)
+	require.Equal(r.t, before+1, r.m().Matched)
 }
 
 // dormant posts a receive behind an unexpected message of tag other, which is not polled before

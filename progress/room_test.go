@@ -20,8 +20,7 @@ func full(t *testing.T, cfg Config) (*cluster, []Request) {
 	_, err := ended(t, c.e[0].Isend(1, 1, nil))
 	require.ErrorIs(t, err, ErrFull)
 	require.ErrorContains(t, err, "Room")
-	_, err = ended(t, c.e[0].Isend(2, 1, nil)) // needs no room
-	require.NoError(t, err)
+	succeeded(t, c.e[0].Isend(2, 1, nil)) // needs no room
 	return c, reqs
 }
 
@@ -73,24 +72,7 @@ func TestRoomWaits(t *testing.T) {
 // Calls of Room that wait at the same time are woken together; those whose context ends, alone.
 func TestRoomsTogether(t *testing.T) {
 	c, reqs := full(t, Config{})
-	own, cancel := context.WithCancel(bg)
-	defer cancel()
-	var outcomes []chan error
-	for i, ctx := range []context.Context{bg, own, bg} {
-		done := make(chan error, 1)
-		go func() { done <- c.e[0].Room(ctx) }()
-		outcomes = append(outcomes, done)
-		for c.rooms() != i+1 {
-			runtime.Gosched()
-		}
-	}
-	cancel()
-	require.Equal(t, context.Canceled, <-outcomes[1])
-	require.Equal(t, 2, c.rooms())
-	reqs[1].Cancel()
-	require.NoError(t, <-outcomes[0])
-	require.NoError(t, <-outcomes[2])
-	require.Equal(t, context.Canceled, c.e[0].Room(own), "also with room")
+	waitTogether(t, c.e[0].Room, c.rooms, reqs[1].Cancel)
 }
 
 // The end of the engine ends Room.
@@ -148,6 +130,28 @@ func TestFlushWaitsForHeldUp(t *testing.T) {
 	require.Empty(t, c.underWay())
 }
 
+// A send whose peer has its share of the transport's memory regions waits behind its own peer only,
+// until one of them is free.
+func TestRegionsRunOut(t *testing.T) {
+	const offers = 4
+	c := manual(t, 3, fakeOpts{offers: offers})
+	var sends []Request
+	for i := range 3 * offers {
+		sends = append(sends, c.e[0].Isend(1, 5, fill(1000, byte(i))))
+	}
+	c.step()
+	require.Equal(t, 2*offers, c.waiting(0, 1))
+	other := c.e[0].Isend(2, 5, fill(1000, 99))
+	require.Equal(t, fill(1000, 99), c.take(0, 2, 5))
+	succeeded(t, other)
+	for i := range sends {
+		require.Equal(t, fill(1000, byte(i)), c.take(0, 1, 5))
+	}
+	succeeded(t, sends...)
+	require.Zero(t, c.e[0].Metrics().HeldUp, "this is no credit")
+	c.quiet()
+}
+
 // A peer that does not receive takes no request slot that another needs: what waits for one waits
 // behind its own peer only.
 func TestSlotsAreShared(t *testing.T) {
@@ -172,17 +176,11 @@ func TestSlotsAreShared(t *testing.T) {
 	}
 	require.Greater(t, e.peers[1].out.requests, limit/4, "the first has next to nothing")
 	send(5, 1)
-	r := c.e[5].Irecv(0, 1, exact, make([]byte, 1000))
-	c.step()
-	_, err := ended(t, r)
-	require.NoError(t, err)
+	c.take(0, 5, 1)
 
 	for range limit { // each of them goes on, whatever the others have under way
 		for dst := 1; dst < 5; dst++ {
-			r := c.e[dst].Irecv(0, 1, exact, make([]byte, 1000))
-			c.step()
-			_, err := ended(t, r)
-			require.NoError(t, err)
+			c.take(0, dst, 1)
 		}
 	}
 	waitAll(t, sends)

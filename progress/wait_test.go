@@ -112,10 +112,7 @@ func TestProgressGoroutine(t *testing.T) {
 		s := c.e[0].Isend(1, 1, fill(100000, byte(i)))
 		<-r.Done()
 		<-s.Done()
-		_, err := r.Wait(bg)
-		require.NoError(t, err)
-		_, err = s.Wait(bg)
-		require.NoError(t, err)
+		waitAll(t, []Request{r, s})
 		require.Equal(t, fill(100000, byte(i)), buf)
 	}
 	c.quiet()

@@ -10,7 +10,6 @@ import (
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
 	"github.com/tagmatch/tagmatch/verbs/soft"
-	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 func openLoop(t *testing.T, f *soft.Fabric, rank int) *soft.Device {
@@ -38,9 +37,9 @@ func TestConfig(t *testing.T) {
 // TestOpenFails uses up the device's only completion channel: New must undo what it did.
 func TestOpenFails(t *testing.T) {
 	dev := openLoop(t, soft.NewFabric(), 0)
-	first, err := rc.New(rc.Config{Device: dev, Size: 1}, &counter{})
+	first, err := rc.New(rc.Config{Device: dev, Size: 1}, new(transporttest.Recorder))
 	require.NoError(t, err)
-	_, err = rc.New(rc.Config{Device: dev, Size: 1}, &counter{})
+	_, err = rc.New(rc.Config{Device: dev, Size: 1}, new(transporttest.Recorder))
 	require.ErrorContains(t, err, "channel")
 	require.NoError(t, first.Close())
 	require.NoError(t, dev.Close())
@@ -49,46 +48,11 @@ func TestOpenFails(t *testing.T) {
 // TestLargeJob: the default send depth is reduced before the completion queue gets too large.
 func TestLargeJob(t *testing.T) {
 	dev := openLoop(t, soft.NewFabric(), 0)
-	tr, err := rc.New(rc.Config{Device: dev, Size: 300}, &counter{})
+	tr, err := rc.New(rc.Config{Device: dev, Size: 300}, new(transporttest.Recorder))
 	require.NoError(t, err)
 	a, err := format.DecodeAddress(tr.Address())
 	require.NoError(t, err)
 	require.Len(t, a.QPNs[0], 300)
 	require.NoError(t, tr.Close())
 	require.NoError(t, dev.Close())
-}
-
-// TestCause: the error of a lost peer is the most specific one, not the first symptom.
-func TestCause(t *testing.T) {
-	for _, busy := range []bool{false, true} {
-		f := soft.NewFabric()
-		devs := [2]*soft.Device{openLoop(t, f, 0), openLoop(t, f, 1)}
-		var tr [2]*rc.Transport
-		var sink [2]transporttest.Recorder
-		var err error
-		for i := range tr {
-			tr[i], err = rc.New(rc.Config{Device: devs[i], Rank: i, Size: 2}, &sink[i])
-			require.NoError(t, err)
-		}
-		for i := range tr {
-			for k := range tr {
-				require.NoError(t, tr[i].Connect(k, tr[k].Address()))
-			}
-		}
-		for i := 0; busy && i < 20; i++ {
-			require.NoError(t, tr[0].SendEager(1, 0, 0, make([]byte, 100)))
-		}
-		softtest.Kill(f, devs[1])
-		for range 1000 {
-			_, err := tr[0].Poll()
-			require.NoError(t, err)
-		}
-		require.Len(t, sink[0].Events, 1)
-		require.Equal(t, "lost", sink[0].Events[0].Kind)
-		require.ErrorContains(t, sink[0].Events[0].Err, "its process has ended or was killed")
-		for i := range tr {
-			require.NoError(t, tr[i].Close())
-			require.NoError(t, devs[i].Close())
-		}
-	}
 }

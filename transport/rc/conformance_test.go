@@ -1,6 +1,7 @@
 package rc_test
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/transport"
@@ -11,13 +12,20 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
+// newRC opens a transport with few buffers, unless a test chooses them: a default one has 16 MiB of
+// them, which to clear takes longer than most tests. TestLoop takes the defaults.
 func newRC(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
+	o.SRQDepth = cmp.Or(o.SRQDepth, 64)
+	return newDefault(dev, rank, size, o, sink)
+}
+
+func newDefault(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
 	return rc.New(rc.Config{Device: dev, Rank: rank, Size: size, MaxEager: o.MaxEager, SRQDepth: o.SRQDepth,
 		SendDepth: o.SendDepth, Job: "conformance"}, sink)
 }
 
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, soft.Config{}), New: newRC, Long: !testing.Short()})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, soft.Config{}), New: newDefault, Long: !testing.Short()})
 }
 
 // TestLoopRough: the wire delays, cuts and refuses at random.
@@ -37,6 +45,10 @@ func TestSHMCopied(t *testing.T) {
 func TestTCP(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, soft.Config{}), New: newRC})
 }
+
+func TestNoAllocation(t *testing.T) { transporttest.NoAllocation(t, newRC) }
+
+func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }
 
 func TestOwner(t *testing.T) {
 	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, soft.Config{}), New: newRC})

@@ -29,8 +29,8 @@ func newShared(dev verbs.Device, rank, size int, o transporttest.Options, sink t
 	return s, s.dev.Async(&s.mu)
 }
 
-// call runs f with the lock, and tells the device afterwards that nobody polls.
-func (s *shared) call(f func()) {
+// do runs f with the lock, and tells the device afterwards that nobody polls.
+func (s *shared) do(f func()) {
 	if s.inside {
 		f()
 		return
@@ -43,82 +43,63 @@ func (s *shared) call(f func()) {
 	s.dev.Left()
 }
 
-func (s *shared) Connect(peer int, addr []byte) (err error) {
-	s.call(func() { err = s.Transport.Connect(peer, addr) })
-	return err
+// call is do for an f with a result.
+func call[T any](s *shared, f func() T) (result T) {
+	s.do(func() { result = f() })
+	return result
 }
 
-func (s *shared) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) (err error) {
-	s.call(func() { err = s.Transport.SendEager(peer, appCtx, tag, payload) })
-	return err
+func (s *shared) Connect(peer int, addr []byte) error {
+	return call(s, func() error { return s.Transport.Connect(peer, addr) })
 }
 
-func (s *shared) SendRndv(peer int, h *transport.RndvHdr) (err error) {
-	s.call(func() { err = s.Transport.SendRndv(peer, h) })
-	return err
+func (s *shared) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error {
+	return call(s, func() error { return s.Transport.SendEager(peer, appCtx, tag, payload) })
 }
 
-func (s *shared) SendFin(peer int, appCtx uint32) (err error) {
-	s.call(func() { err = s.Transport.SendFin(peer, appCtx) })
-	return err
+func (s *shared) SendRndv(peer int, h *transport.RndvHdr) error {
+	return call(s, func() error { return s.Transport.SendRndv(peer, h) })
 }
 
-func (s *shared) SendCtrl(peer int, msg []byte) (err error) {
-	s.call(func() { err = s.Transport.SendCtrl(peer, msg) })
-	return err
+func (s *shared) SendFin(peer int, appCtx uint32) error {
+	return call(s, func() error { return s.Transport.SendFin(peer, appCtx) })
+}
+
+func (s *shared) SendCtrl(peer int, msg []byte) error {
+	return call(s, func() error { return s.Transport.SendCtrl(peer, msg) })
 }
 
 func (s *shared) Register(peer int, buf []byte) (r transport.Region, err error) {
-	s.call(func() { r, err = s.Transport.Register(peer, buf) })
+	s.do(func() { r, err = s.Transport.Register(peer, buf) })
 	return sharedRegion{r, s}, err
 }
 
-func (s *shared) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) (err error) {
-	s.call(func() { err = s.Transport.Read(peer, dst, va, rkey, id) })
-	return err
+func (s *shared) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error {
+	return call(s, func() error { return s.Transport.Read(peer, dst, va, rkey, id) })
 }
 
-func (s *shared) Disconnect(peer int, err error) {
-	s.call(func() { s.Transport.Disconnect(peer, err) })
-}
-func (s *shared) Abandon(peer int, id uint64) { s.call(func() { s.Transport.Abandon(peer, id) }) }
-
-func (s *shared) Grant(peer int, total uint64) (err error) {
-	s.call(func() { err = s.Transport.Grant(peer, total) })
-	return err
+func (s *shared) Grant(peer int, total uint64) error {
+	return call(s, func() error { return s.Transport.Grant(peer, total) })
 }
 
-func (s *shared) Granted(peer int) (total uint64) {
-	s.call(func() { total = s.Transport.Granted(peer) })
-	return total
-}
-
-func (s *shared) Wire(peer int) (name string) {
-	s.call(func() { name = s.Transport.Wire(peer) })
-	return name
+func (s *shared) Granted(peer int) uint64 {
+	return call(s, func() uint64 { return s.Transport.Granted(peer) })
 }
 
 func (s *shared) Poll() (n int, err error) {
-	s.call(func() { n, err = s.Transport.Poll() })
+	s.do(func() { n, err = s.Transport.Poll() })
 	return n, err
 }
 
-func (s *shared) Drained() (ok bool) {
-	s.call(func() { ok = s.Transport.Drained() })
-	return ok
+func (s *shared) Disconnect(peer int, err error) { s.do(func() { s.Transport.Disconnect(peer, err) }) }
+func (s *shared) Abandon(peer int, id uint64)    { s.do(func() { s.Transport.Abandon(peer, id) }) }
+func (s *shared) Wire(peer int) string {
+	return call(s, func() string { return s.Transport.Wire(peer) })
 }
-
-func (s *shared) Arm() (err error) {
-	s.call(func() { err = s.Transport.Arm() })
-	return err
-}
-
-func (s *shared) Disarm() { s.call(s.Transport.Disarm) }
-
-func (s *shared) Close() (err error) {
-	s.call(func() { err = s.Transport.Close() })
-	return err
-}
+func (s *shared) Drained() bool { return call(s, s.Transport.Drained) }
+func (s *shared) Arm() error    { return call(s, s.Transport.Arm) }
+func (s *shared) Disarm()       { s.do(s.Transport.Disarm) }
+func (s *shared) Close() error  { return call(s, s.Transport.Close) }
 
 func (s *shared) TagList() transport.TagList {
 	if l := s.Transport.TagList(); l != nil {
@@ -132,47 +113,38 @@ type sharedRegion struct {
 	s *shared
 }
 
-func (r sharedRegion) Dereg() (err error) {
-	r.s.call(func() { err = r.Region.Dereg() })
-	return err
-}
+func (r sharedRegion) Dereg() error { return call(r.s, r.Region.Dereg) }
 
 type sharedList struct {
 	transport.TagList
 	s *shared
 }
 
-func (l *sharedList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) (err error) {
-	l.s.call(func() { err = l.TagList.Add(id, tag, mask, buf, handled) })
-	return err
+func (l *sharedList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) error {
+	return call(l.s, func() error { return l.TagList.Add(id, tag, mask, buf, handled) })
 }
 
-func (l *sharedList) Del(id uint64, handled uint32) (err error) {
-	l.s.call(func() { err = l.TagList.Del(id, handled) })
-	return err
+func (l *sharedList) Del(id uint64, handled uint32) error {
+	return call(l.s, func() error { return l.TagList.Del(id, handled) })
 }
 
-func (l *sharedList) Drop(id uint64, handled uint32) (err error) {
-	l.s.call(func() { err = l.TagList.Drop(id, handled) })
-	return err
+func (l *sharedList) Drop(id uint64, handled uint32) error {
+	return call(l.s, func() error { return l.TagList.Drop(id, handled) })
 }
 
-func (l *sharedList) Sync(handled uint32) (err error) {
-	l.s.call(func() { err = l.TagList.Sync(handled) })
-	return err
+func (l *sharedList) Sync(handled uint32) error {
+	return call(l.s, func() error { return l.TagList.Sync(handled) })
 }
 
 // TestAsync runs the suite on devices in asynchronous mode.
 func TestAsync(t *testing.T) {
-	for name, config := range map[string]soft.Config{
-		"shm": {}, "copied": softtest.WithoutDirect(soft.Config{RingBytes: 16 << 10}), "tcp": {},
+	for name, devices := range map[string]func(*testing.T, int, transporttest.Options) *transporttest.Job{
+		"shm":    transporttest.WireDevices(soft.WireSHM, softtest.WithTM(soft.Config{}, strict)),
+		"copied": transporttest.WireDevices(soft.WireSHM, softtest.WithTM(copied, strict)),
+		"tcp":    transporttest.WireDevices(soft.WireTCP, softtest.WithTM(soft.Config{}, strict)),
 	} {
-		wire := soft.WireSHM
-		if name == "tcp" {
-			wire = soft.WireTCP
-		}
 		t.Run(name, func(t *testing.T) {
-			transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(wire, softtest.WithTM(config, strict)), New: newShared, Tags: true})
+			transporttest.Run(t, transporttest.Harness{Devices: devices, New: newShared, Tags: true})
 		})
 	}
 }

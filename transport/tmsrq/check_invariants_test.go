@@ -28,7 +28,7 @@ func newChecked(t *testing.T, tags int) (tr *Transport, d *deaf) {
 	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric()})
 	require.NoError(t, err)
 	d = &deaf{}
-	tr, err = New(Config{Device: dev, Size: 1, MaxTags: tags}, d)
+	tr, err = New(Config{Device: dev, Size: 1, MaxTags: tags, SRQDepth: 64}, d)
 	require.NoError(t, err)
 	require.NoError(t, tr.Connect(0, tr.Address()))
 	return tr, d
@@ -47,7 +47,7 @@ func TestCheckUnnamed(t *testing.T) {
 	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric()})
 	require.NoError(t, err)
 	d := &deaf{}
-	tr, err := New(Config{Device: dev, Size: 3, MaxTags: 4}, d)
+	tr, err := New(Config{Device: dev, Size: 3, MaxTags: 4, SRQDepth: 64}, d)
 	require.NoError(t, err)
 	require.NoError(t, tr.Connect(0, tr.Address()))
 	for claim, want := range map[uint32]string{0: "", 1: "rank 1, which is not connected to this device", 3: "the job has 3"} {

@@ -40,14 +40,20 @@ func TestSHM(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true})
 }
 
-// TestSHMCopied: no direct access to peers' memory.
+// copied is without direct access to peers' memory.
+var copied = softtest.WithoutDirect(soft.Config{RingBytes: 16 << 10})
+
 func TestSHMCopied(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithTM(softtest.WithoutDirect(soft.Config{RingBytes: 16 << 10}), strict)), New: newTM, Tags: true})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireSHM, softtest.WithTM(copied, strict)), New: newTM, Tags: true})
 }
 
 func TestTCP(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true})
 }
+
+func TestNoAllocation(t *testing.T) { transporttest.NoAllocation(t, newTM) }
+
+func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }
 
 func TestOwner(t *testing.T) {
 	transporttest.RequireOwner(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newTM})

@@ -16,7 +16,7 @@ import (
 )
 
 // startingAt is newTM for devices whose counters start at n (TMO 5.5).
-func startingAt(n uint16) func(verbs.Device, int, int, transporttest.Options, transport.Sink) (transport.Transport, error) {
+func startingAt(n uint16) transporttest.Opener {
 	return func(dev verbs.Device, rank, size int, o transporttest.Options, sink transport.Sink) (transport.Transport, error) {
 		tr, err := newTM(dev, rank, size, o, sink)
 		if err == nil {

@@ -38,7 +38,6 @@ func fill(n int, seed byte) []byte {
 // raceRig is ranks on a fabric; messages go to rank 1, whose list is l.
 type raceRig struct {
 	t    *testing.T
-	f    *soft.Fabric
 	dev  []*soft.Device
 	tr   []*tmsrq.Transport
 	sink []*raceSink
@@ -61,7 +60,7 @@ func (s *raceSink) Incomplete(id uint64, h *transport.RndvHdr) {
 func newRaceRig(t *testing.T, tm softtest.TM, n int) *raceRig {
 	t.Helper()
 	r := &raceRig{t: t, gone: -1}
-	r.f, r.dev = raceDevices(t, tm, n)
+	r.dev = raceDevices(t, raceFabric, tm, n)
 	for i, d := range r.dev {
 		r.sink = append(r.sink, &raceSink{incomplete: func() {}})
 		tr, err := tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager, MaxTags: 64, SRQDepth: 64}, r.sink[i])
@@ -91,18 +90,13 @@ func (r *raceRig) freeSpin() {
 
 var raceFabric = softtest.FabricOptions{Seed: 1, MaxBurst: 1, MaxPayload: 1024, Step: 10 * time.Microsecond}
 
-func raceDevices(t *testing.T, tm softtest.TM, n int) (*soft.Fabric, []*soft.Device) {
-	return raceDevicesOn(t, raceFabric, tm, n)
-}
-
-func raceDevicesOn(t *testing.T, opts softtest.FabricOptions, tm softtest.TM, n int) (*soft.Fabric, []*soft.Device) {
+func raceDevices(t *testing.T, opts softtest.FabricOptions, tm softtest.TM, n int) (list []*soft.Device) {
 	tm.Strict = true
 	f := softtest.NewFabric(opts)
-	var out []*soft.Device
 	for i := range n {
-		out = append(out, open(t, f, i, tm))
+		list = append(list, open(t, f, i, tm))
 	}
-	return f, out
+	return list
 }
 
 // step polls every rank once.

@@ -51,7 +51,7 @@ func lenders(t *testing.T) (trs [2]*Transport, rec *transporttest.Recorder) {
 		dev, err := soft.Open(soft.Config{Fabric: fabric, Rank: i})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, dev.Close()) })
-		trs[i], err = New(Config{Device: dev, Rank: i, Size: 2, MaxTags: 4}, sink)
+		trs[i], err = New(Config{Device: dev, Rank: i, Size: 2, MaxTags: 4, SRQDepth: 64}, sink)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, trs[i].Close()) })
 	}

@@ -18,10 +18,14 @@ const patience = 30 * time.Second
 // cluster is the ranks of a test.
 type cluster struct {
 	t     *testing.T
+	h     Harness
+	opts  Options
 	job   *Job
 	ranks []*rank
 	rng   *rand.Rand
 }
+
+func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
 
 // rank is a transport and a record of its sink's calls.
 type rank struct {
@@ -31,18 +35,35 @@ type rank struct {
 	closed bool // polled no more
 }
 
+// devices opens the devices of n ranks.
+func (h Harness) devices(t *testing.T, n int, opts Options) *cluster {
+	t.Helper()
+	c := &cluster{t: t, h: h, opts: opts, job: h.Devices(t, n, opts), rng: newRNG(opts.Seed)}
+	t.Cleanup(c.closeDevices)
+	return c
+}
+
+// openRank opens the transport of a rank; sink nil: the rank's Recorder.
+func (c *cluster) openRank(n int, sink transport.Sink) *rank {
+	c.t.Helper()
+	r := &rank{n: n}
+	if sink == nil {
+		sink = &r.Recorder
+	}
+	tr, err := c.h.New(c.job.Devices[n], n, len(c.job.Devices), c.opts, sink)
+	require.NoError(c.t, err)
+	r.Transport = tr
+	c.ranks = append(c.ranks, r)
+	c.t.Cleanup(func() { c.close(r) })
+	return r
+}
+
 // open creates n ranks that are not connected.
 func (h Harness) open(t *testing.T, n int, opts Options) *cluster {
 	t.Helper()
-	c := &cluster{t: t, job: h.Devices(t, n, opts), rng: rand.New(rand.NewPCG(opts.Seed, 1))}
-	t.Cleanup(c.closeDevices)
+	c := h.devices(t, n, opts)
 	for i := range n {
-		r := &rank{n: i}
-		tr, err := h.New(c.job.Devices[i], i, n, opts, &r.Recorder)
-		require.NoError(t, err)
-		r.Transport = tr
-		c.ranks = append(c.ranks, r)
-		t.Cleanup(func() { c.close(r) })
+		c.openRank(i, nil)
 	}
 	return c
 }

@@ -27,13 +27,15 @@ type Job struct {
 	Kill func(rank int)
 }
 
+// Opener makes the transport of a rank.
+type Opener func(dev verbs.Device, rank, size int, opts Options, sink transport.Sink) (transport.Transport, error)
+
 // Harness opens the devices and transports under test.
 type Harness struct {
 	// Devices opens n devices, or skips the test and names the missing capability. The suite closes
 	// them, and fails if objects are left open in them.
 	Devices func(t *testing.T, n int, opts Options) *Job
-	// New makes the transport of a rank.
-	New func(dev verbs.Device, rank, size int, opts Options, sink transport.Sink) (transport.Transport, error)
+	New     Opener
 	// Seeds to run with; nil: one. Several make sense where the seed determines the wire's
 	// behaviour.
 	Seeds []uint64

@@ -13,16 +13,8 @@ import (
 // victim, rank 0, has lost it or, with survives > 0, has received that many messages.
 func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impostor, victim *rank)) *rank {
 	t.Helper()
-	c := &cluster{t: t, job: h.Devices(t, 3, opts)}
-	c.rng = newRNG(opts.Seed)
-	for _, n := range []int{0, 2} {
-		r := &rank{n: n}
-		tr, err := h.New(c.job.Devices[n], n, 3, opts, &r.Recorder)
-		require.NoError(t, err)
-		r.Transport = tr
-		c.ranks = append(c.ranks, r)
-	}
-	victim, other := c.ranks[0], c.ranks[1]
+	c := h.devices(t, 3, opts)
+	victim, other := c.openRank(0, nil), c.openRank(2, nil)
 	c.connect(c.ranks)
 	p := newImpostor(t, c.job.Devices[1], 1, victim.Address())
 	p.connect(victim)

@@ -9,11 +9,11 @@ import (
 )
 
 func testPeerCloses(t *testing.T, h Harness, opts Options) {
-	testLoss(t, h, opts, func(c *cluster) { c.leave(c.ranks[1]) })
+	testLoss(t, h, opts, "", func(c *cluster) { c.leave(c.ranks[1]) })
 }
 
 func testPeerDies(t *testing.T, h Harness, opts Options) {
-	testLoss(t, h, opts, func(c *cluster) {
+	testLoss(t, h, opts, "its process has ended or was killed", func(c *cluster) {
 		if c.job.Kill == nil {
 			t.Skip("this wire's devices cannot die inside one process")
 		}
@@ -22,8 +22,9 @@ func testPeerDies(t *testing.T, h Harness, opts Options) {
 	})
 }
 
-// testLoss ends rank 1, idle and with reads and sends outstanding.
-func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
+// testLoss ends rank 1, idle and with reads and sends outstanding. The others are told the cause,
+// and not the first symptom.
+func testLoss(t *testing.T, h Harness, opts Options, cause string, end func(c *cluster)) {
 	opts.SRQDepth, opts.SendDepth = 8, 32
 	size := 64 << 10
 	if h.Long {
@@ -55,6 +56,7 @@ func testLoss(t *testing.T, h Harness, opts Options, end func(c *cluster)) {
 			c.until("the loss", func() bool { return len(r.of("lost")) > 0 })
 			c.steps(600)
 			c.requireLost(r, 1)
+			require.ErrorContains(t, r.of("lost")[0].Err, cause)
 			requireGone(t, r, 1)
 			require.True(t, r.Drained(), "what went to a lost peer is no longer under way")
 		}

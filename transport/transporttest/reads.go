@@ -163,7 +163,7 @@ func testReadRevoked(t *testing.T, h Harness, opts Options) {
 	if !a.Caps().Revoke {
 		return // testReadRefused covers that
 	}
-	const size = 3 << 20
+	const size = 1 << 20
 	src := fill(size, 5)
 	kept, err := b.Register(0, src)
 	require.NoError(t, err)
@@ -206,7 +206,7 @@ func testReadAbandoned(t *testing.T, h Harness, opts Options) {
 	if !a.Caps().Revoke {
 		return
 	}
-	const size = 1 << 20
+	const size = 256 << 10
 	src := fill(size, 5)
 	region, err := b.Register(0, src)
 	require.NoError(t, err)

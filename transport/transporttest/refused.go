@@ -1,15 +1,12 @@
 package transporttest
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/transport/internal/format"
 )
-
-func newRNG(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
 
 func decode(t *testing.T, b []byte) *format.Address {
 	t.Helper()

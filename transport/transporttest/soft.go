@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/transport"
-	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
@@ -65,26 +63,4 @@ func Seeds(n int) []uint64 {
 		out[i] = uint64(i + 1)
 	}
 	return out
-}
-
-// Pair opens two connected transports for benchmarks, over a loop wire without delays. The test's
-// cleanup closes them.
-func Pair[T transport.Transport](tb testing.TB, fo softtest.FabricOptions, open func(dev verbs.Device, rank int) (T, error)) (tr [2]T) {
-	f := softtest.NewFabric(fo)
-	for i := range tr {
-		dev, err := soft.Open(soft.Config{Fabric: f, Rank: i})
-		require.NoError(tb, err)
-		tr[i], err = open(dev, i)
-		require.NoError(tb, err)
-		tb.Cleanup(func() {
-			require.NoError(tb, tr[i].Close())
-			require.NoError(tb, dev.Close())
-		})
-	}
-	for _, a := range tr {
-		for k, b := range tr {
-			require.NoError(tb, a.Connect(k, b.Address()))
-		}
-	}
-	return tr
 }

@@ -19,16 +19,16 @@ const exact = ^uint64(0)
 // packed returns a Comm's tag from rank src.
 func packed(src int, tag uint32) uint64 { return 1<<63 | 5<<52 | uint64(src)<<32 | uint64(tag) }
 
-// tagged is two ranks, the second with a tag list.
+// tagged is ranks with a tag list each: a sends, b receives.
 type tagged struct {
 	*cluster
 	a, b *rank
 	l    transport.TagList
 }
 
-func (h Harness) tagged(t *testing.T, opts Options) *tagged {
+func (h Harness) tagged(t *testing.T, n int, opts Options) *tagged {
 	t.Helper()
-	c := h.start(t, 2, opts)
+	c := h.start(t, n, opts)
 	x := &tagged{cluster: c, a: c.ranks[0], b: c.ranks[1], l: c.ranks[1].TagList()}
 	require.NotNil(t, x.l)
 	return x
@@ -117,7 +117,7 @@ func bufferSizes(maxEager int) []int {
 func testTagsExpected(t *testing.T, h Harness, opts Options) {
 	for _, limit := range limits {
 		opts.MaxEager = limit
-		x := h.tagged(t, opts)
+		x := h.tagged(t, 2, opts)
 		maxEager, id := x.a.Caps().MaxEager, uint64(1)
 		for _, room := range bufferSizes(maxEager) {
 			for _, n := range append(sizes, maxEager-1, maxEager) {
@@ -140,13 +140,13 @@ func testTagsExpected(t *testing.T, h Harness, opts Options) {
 func testTagsSizes(t *testing.T, h Harness, opts Options) {
 	for _, size := range listSizes {
 		opts.MaxTags = size
-		c := h.start(t, 2, opts)
 		if size < 0 {
+			c := h.start(t, 2, opts)
 			require.Nil(t, c.ranks[1].TagList())
 			c.exchange(50)
 			continue
 		}
-		x := &tagged{cluster: c, a: c.ranks[0], b: c.ranks[1], l: c.ranks[1].TagList()}
+		x := h.tagged(t, 2, opts)
 		require.Equal(t, size, x.l.Capacity())
 		rounds := 3
 		if size > 100 {
@@ -182,7 +182,7 @@ func (x *tagged) fillList(base uint64, size int) {
 // testTagsMasks: entries that do not match stay; bits outside the mask are ignored; the oldest
 // entry is matched first.
 func testTagsMasks(t *testing.T, h Harness, opts Options) {
-	x := h.tagged(t, opts)
+	x := h.tagged(t, 2, opts)
 	bufs := [4][]byte{make([]byte, 10), make([]byte, 10), make([]byte, 10), make([]byte, 10)}
 	x.add(1, 0x105, exact, bufs[0])
 	x.add(2, 0xffff, 0xff00, bufs[1]) // canonical: 0xff00
@@ -208,7 +208,7 @@ func testTagsMasks(t *testing.T, h Harness, opts Options) {
 // testTagsDormant: entries added with an old count are dormant, can be dropped, and become live
 // with a new count.
 func testTagsDormant(t *testing.T, h Harness, opts Options) {
-	x := h.tagged(t, opts)
+	x := h.tagged(t, 2, opts)
 	for i := range uint64(40) {
 		n := int(i)
 		buf, other := make([]byte, 8), make([]byte, 8)

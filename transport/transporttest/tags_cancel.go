@@ -18,7 +18,7 @@ func (x *tagged) deleted(id uint64, n int, ok bool) {
 func testTagsCancel(t *testing.T, h Harness, opts Options) {
 	for _, limit := range []int{64, 32 << 10} {
 		opts.MaxEager = limit
-		x := h.tagged(t, opts)
+		x := h.tagged(t, 2, opts)
 		for i := range uint64(30) {
 			n := int(i)
 			buf := make([]byte, []int{8, limit + 100}[i%2])
@@ -48,7 +48,7 @@ func testTagsCancel(t *testing.T, h Harness, opts Options) {
 // effect, and no message is lost or duplicated.
 func testTagsCancelRace(t *testing.T, h Harness, opts Options) {
 	opts.MaxEager = 1 << 10
-	x := h.tagged(t, opts)
+	x := h.tagged(t, 2, opts)
 	region, err := x.a.Register(1, fill(3000, 3))
 	require.NoError(t, err)
 	const rounds = 200
@@ -100,7 +100,7 @@ func testTagsCancelRace(t *testing.T, h Harness, opts Options) {
 func testTagsOpsFull(t *testing.T, h Harness, opts Options) {
 	for _, size := range []int{1, 2, 7, 127} {
 		opts.MaxTags = size
-		x := h.tagged(t, opts)
+		x := h.tagged(t, 2, opts)
 		id, deleted := uint64(0), 0
 		for range 20 {
 			first := id
@@ -133,21 +133,19 @@ func testTagsOpsFull(t *testing.T, h Harness, opts Options) {
 // and those of other peers stay.
 func testTagsLost(t *testing.T, h Harness, opts Options) {
 	for round := range 8 {
-		c := h.start(t, 3, opts)
-		x := &tagged{cluster: c, a: c.ranks[0], b: c.ranks[1], l: c.ranks[1].TagList()}
-		require.NotNil(t, x.l)
-		c.ping(x.a, x.b)
-		c.ping(x.b, c.ranks[2])
+		x := h.tagged(t, 3, opts)
+		x.ping(x.a, x.b)
+		x.ping(x.b, x.ranks[2])
 		const n, size = 4, 300 << 10
 		region := x.offer(n, size)
 		buf := make([]byte, 8)
 		x.add(n, packed(2, 7), exact, buf)
 		x.steps(round * 5)
 		require.NoError(t, region.Dereg())
-		c.leave(x.a)
+		x.leave(x.a)
 		x.until("the loss", func() bool { return len(x.b.of("lost")) > 0 })
-		c.steps(200)
-		c.requireLost(x.b, 0)
+		x.steps(200)
+		x.requireLost(x.b, 0)
 		matched, delivered := x.b.of("matched"), x.b.of("delivered")
 		require.Len(t, delivered, len(matched), "each matched receive ends once")
 		require.Equal(t, "lost", x.b.Events[len(x.b.Events)-1].Kind, "receives end before the peer is lost")
@@ -156,7 +154,7 @@ func testTagsLost(t *testing.T, h Harness, opts Options) {
 				x.until("outcomes", func() bool { return len(x.b.of("deleted"))+len(matched) > int(i) })
 			}
 		}
-		c.post(func() error { return c.ranks[2].SendEager(1, 2, packed(2, 7), []byte("other")) })
+		x.post(func() error { return x.ranks[2].SendEager(1, 2, packed(2, 7), []byte("other")) })
 		x.until("the other's message", func() bool { return len(x.b.of("delivered")) > len(delivered) })
 		require.Equal(t, []byte("other"), buf[:5])
 	}

@@ -15,7 +15,7 @@ func testTagsBeyondQueue(t *testing.T, h Harness, opts Options) {
 	opts.MaxTags = 2 * n
 	for _, ops := range []int{1, 2, 5} {
 		opts.MaxOps = ops
-		x := h.tagged(t, opts)
+		x := h.tagged(t, 2, opts)
 		x.dropsBeyondQueue(n)
 		x.sleepBeyondQueue(n)
 		x.roomForAll()

@@ -57,22 +57,18 @@ func testTagsRandom(t *testing.T, h Harness, opts Options) {
 }
 
 func (h Harness) schedule(t *testing.T, n int, opts Options) *schedule {
-	s := &schedule{cluster: &cluster{t: t, job: h.Devices(t, n, opts), rng: newRNG(opts.Seed)}, recvs: make([][]*receive, n)}
-	t.Cleanup(s.closeDevices)
+	s := &schedule{cluster: h.devices(t, n, opts), recvs: make([][]*receive, n)}
 	for i := range n {
 		e := newEngine(i)
-		tr, err := h.New(s.job.Devices[i], i, n, opts, e)
-		require.NoError(t, err)
-		r := &rank{n: i, Transport: tr}
-		t.Cleanup(func() { s.close(r) })
-		e.tr, e.list = tr, tr.TagList()
+		e.tr = s.openRank(i, e).Transport
+		e.list = e.tr.TagList()
 		e.between = func() { // receives that are dormant, as the message is not handled yet
 			if s.rng.IntN(3) == 0 {
 				s.recvRandom(i)
 			}
 		}
 		require.NotNil(t, e.list)
-		s.ranks, s.engines = append(s.ranks, r), append(s.engines, e)
+		s.engines = append(s.engines, e)
 		s.msgs = append(s.msgs, make([][]message, n))
 	}
 	s.connect(s.ranks)

@@ -13,7 +13,7 @@ import (
 func testTagsRndv(t *testing.T, h Harness, opts Options) {
 	for _, limit := range []int{-1, 1, 64, 8 << 10} {
 		opts.MaxEager = limit
-		x := h.tagged(t, opts)
+		x := h.tagged(t, 2, opts)
 		id := uint64(0)
 		for _, room := range bufferSizes(x.a.Caps().MaxEager) {
 			for _, size := range []int{0, 1, 64, 65, 5000, 20000} {
@@ -87,16 +87,14 @@ func (x *tagged) offer(n, size int) transport.Region {
 // outstanding operations with the liar, before its loss is reported.
 func testTagsLied(t *testing.T, h Harness, opts Options) {
 	for _, tag := range []uint64{packed(2, 1), packed(1<<20-1, 1), 5} {
-		c := h.start(t, 3, opts)
-		x := &tagged{cluster: c, a: c.ranks[0], b: c.ranks[1], l: c.ranks[1].TagList()}
-		require.NotNil(t, x.l)
+		x := h.tagged(t, 3, opts)
 		const n, size = 3, 300 << 10
 		region := x.offer(n, size)
 		x.add(n, tag, exact, make([]byte, 10))
 		x.post(func() error { return x.a.SendEager(1, 2, tag, []byte("lie")) })
 		x.until("the loss", func() bool { return len(x.b.of("lost")) > 0 })
-		c.steps(200)
-		c.requireLost(x.b, 0)
+		x.steps(200)
+		x.requireLost(x.b, 0)
 		require.Equal(t, 0, x.event("matched", n).Src)
 		delivered := x.b.of("delivered")
 		require.Len(t, delivered, n+1)
@@ -105,6 +103,6 @@ func testTagsLied(t *testing.T, h Harness, opts Options) {
 		}
 		require.Equal(t, "lost", x.b.Events[len(x.b.Events)-1].Kind, "receives end before the peer is lost")
 		require.NoError(t, region.Dereg())
-		c.ping(x.b, c.ranks[2])
+		x.ping(x.b, x.ranks[2])
 	}
 }

@@ -72,9 +72,7 @@ func TestParkWakeRace(t *testing.T) {
 func TestOneProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	modes(t, func(t *testing.T, cfg Config) {
-		start := time.Now()
-		pingPong(t, newFake(t, cfg), newFake(t, cfg), 10000)
-		t.Log(time.Since(start) / 10000)
+		pingPong(t, newFake(t, cfg), newFake(t, cfg), roundsOr(10000))
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // offering is the regions of a device, with the peers that they are divided among.
@@ -83,11 +85,32 @@ func TestOffersGrow(t *testing.T) {
 	require.Equal(t, 1<<14, o.take(1, 1<<14))
 }
 
-// TestRegisterNobody: a rank out of range is refused.
-func TestRegisterNobody(t *testing.T) {
-	l := &Links{peers: make([]peer, 2)}
-	for _, rank := range []int{-1, 2} {
-		_, err := l.Register(rank, make([]byte, 8))
-		require.ErrorContains(t, err, "the job has 2 ranks")
+// TestRegister: a peer gets the regions that are its share, and another one for each that it gives
+// back. A rank out of range is refused.
+func TestRegister(t *testing.T) {
+	const share = 7 + 4 // half of the 14 that reads leave, and of the others as many as are left
+	tr, _ := selfSender(t)
+	tr.offers.init(16, 1)
+	buf := make([]byte, 8)
+	var regions []transport.Region
+	for range 3 {
+		for range share - len(regions) {
+			r, err := tr.Register(0, buf)
+			require.NoError(t, err)
+			regions = append(regions, r)
+		}
+		_, err := tr.Register(0, buf)
+		require.Equal(t, transport.ErrAgain, err)
+		for range 5 {
+			require.NoError(t, regions[0].Dereg())
+			regions = regions[1:]
+		}
+	}
+	for _, r := range regions {
+		require.NoError(t, r.Dereg())
+	}
+	for _, rank := range []int{-1, 1} {
+		_, err := tr.Register(rank, buf)
+		require.ErrorContains(t, err, "the job has 1 ranks")
 	}
 }
