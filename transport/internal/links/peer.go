@@ -22,12 +22,12 @@ type peer struct {
 	// one comparison that a post needs.
 	limit uint32
 
-	state   linkState
-	pending int // signalled send requests outstanding while the link is up, else 0
-	reads   int // reads outstanding: they have a slot in Links.reads
-	maxRead int // reads that may be outstanding: what the peer answers concurrently, at least 1
-	offered int // send buffers registered for it, see offers
-	held    int // operations that must end before the loss is reported: the balance of Hold
+	state      linkState
+	pending    int // signalled send requests outstanding while the link is up, else 0
+	reads      int // reads outstanding: they have a slot in Links.reads
+	maxRead    int // reads that may be outstanding: what the peer answers concurrently, at least 1
+	registered int // send buffers registered for it, see regions
+	held       int // operations that must end before the loss is reported: the balance of Hold
 
 	cellAddr uint64 // of this rank's cell at the peer
 	cellRKey uint32
