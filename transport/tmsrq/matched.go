@@ -127,7 +127,7 @@ func (l *tagList) matchFrom(e *entry, src int) {
 	e.src = src
 	l.move(e, entryMatched)
 	if src >= 0 {
-		l.t.Hold(src, 1)
+		l.t.DeferLoss(src, 1)
 	}
 	l.t.sink.Matched(e.id, src, e.appCtx, e.tag)
 }
@@ -168,7 +168,7 @@ func (l *tagList) end(slot uint32, e *entry, wc *verbs.WC) {
 	e.owed--
 	l.settle(slot)
 	if src >= 0 {
-		t.Hold(src, -1)
+		t.DeferLoss(src, -1)
 	}
 	switch {
 	case out.err != nil:

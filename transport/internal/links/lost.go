@@ -60,9 +60,9 @@ func (l *Links) LinkErr(rank int) error {
 	return nil
 }
 
-// Hold with n = 1 defers the report of a rank's loss, as an operation of that rank must end first;
+// DeferLoss with n = 1 defers the report of a rank's loss, as an operation of that rank must end first;
 // n = -1, when it has ended, takes that back. Calls are counted.
-func (l *Links) Hold(rank, n int) { l.peers[rank].held += n }
+func (l *Links) DeferLoss(rank, n int) { l.peers[rank].unended += n }
 
 // ProtocolError ends the link to a rank that sent what no transport sends; err says what.
 func (l *Links) ProtocolError(rank int, err error) {
@@ -193,7 +193,7 @@ func (l *Links) settle(empty bool) int {
 		if p.state != linkDying {
 			continue
 		}
-		if !empty || p.reads > 0 || p.held > 0 {
+		if !empty || p.reads > 0 || p.unended > 0 {
 			dying = true
 			continue
 		}

@@ -27,7 +27,7 @@ type peer struct {
 	reads      int // reads outstanding: they have a slot in Links.reads
 	maxRead    int // reads that may be outstanding: what the peer answers concurrently, at least 1
 	registered int // send buffers registered for it, see regions
-	held       int // operations that must end before the loss is reported: the balance of Hold
+	unended    int // operations that must end before the loss is reported: the balance of DeferLoss
 
 	cellAddr uint64 // of this rank's cell at the peer
 	cellRKey uint32
@@ -44,7 +44,7 @@ type linkState uint8
 const (
 	linkNew   linkState = iota // not connected
 	linkUp                     // takes send requests, limit permitting
-	linkDying                  // failed; Sink.PeerLost is called once reads and held operations have ended
+	linkDying                  // failed; Sink.PeerLost is called once its reads and the operations of DeferLoss have ended
 	linkLost                   // Sink.PeerLost was called, or the Links are closed
 )
 
