@@ -104,7 +104,7 @@ func (e *Engine) checkMessagesLocked() {
 	var committed int64
 	for i := range e.peers {
 		p := &e.peers[i]
-		committed += p.in.account.Held()
+		committed += p.in.account.Committed()
 		p.in.account.Check(i, charged[i], p.lost != nil)
 		p.checkFlow()
 		invariant.Check(len(p.unknown) == 0 || p.unnamed(), "list", "rank %d has asked for a request that the device cannot have matched", i)

@@ -68,7 +68,7 @@ func (c *cluster) balancedAt(rank int) {
 	for j := range e.peers {
 		in, out := &e.peers[j].in, &e.peers[j].out
 		charged, consumed, _ := in.account.Usage()
-		committed += in.account.Held()
+		committed += in.account.Committed()
 		kept += int64(charged - consumed)
 		if in.heldUp() {
 			held = append(held, j)
