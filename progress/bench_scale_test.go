@@ -43,7 +43,7 @@ func reading(t testing.TB, n int) (c *cluster, sends, recvs []Request) {
 func heldUpAgain(c *cluster, episode uint32) {
 	c.callback(0, func(s transport.Sink) {
 		for _, id := range []uint32{episode*2 + 1, episode*2 + 2} {
-			s.Ctrl(1, ctrl{kind: ctrlHeld, id: id, body: held{allowed: 1 << 60}.encode()}.encode())
+			s.Ctrl(1, ctrl{kind: ctrlHeld, id: id, body: heldBody{allowed: 1 << 60}.encode()}.encode())
 		}
 	})
 	c.net.nodes[1].in[0] = nil // rank 1 knows nothing of it

@@ -120,7 +120,7 @@ func (p *peer) checkFlow() {
 	o := &p.out
 	invariant.Check(!o.empty() || !o.heldUp() && len(o.wants) == 0 && !o.all, "list", "nothing is held up to rank %d, episode %d", p.rank, o.episode)
 	invariant.Check(len(o.wants) <= maxWants && len(p.in.wants) <= maxWants, "list", "rank %d: %d WANTs here, %d there", p.rank, len(o.wants), len(p.in.wants))
-	invariant.Check(p.in.heldUp() == slices.Contains(p.e.held, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
+	invariant.Check(p.in.heldUp() == slices.Contains(p.e.heldUp, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
 	for h, op := range p.e.posted.All() {
 		if p.in.heldUp() && !p.in.all && (op.peer == p.rank || op.peer == AnySource) {
 			invariant.Check(slices.ContainsFunc(p.in.wants, func(n sentWant) bool { return n.handle == h }), "V18",

@@ -155,7 +155,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"wants beyond the slots":       {"list", func(e *Engine) { e.peers[0].out.wants = make([]want, maxWants+1) }},
 		"held up and not listed":       {"list", func(e *Engine) { e.peers[0].in.episode, e.peers[0].in.all = 1, true }},
 		"receive that was not named": {"V18", func(e *Engine) {
-			e.peers[0].in.episode, e.held = 1, []int{0}
+			e.peers[0].in.episode, e.heldUp = 1, []int{0}
 		}},
 		"held up, and nobody is told": {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
 		"sources miscounted":          {"V5", func(e *Engine) { e.from[0]++ }},

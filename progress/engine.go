@@ -71,9 +71,9 @@ type Engine struct {
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
 
-	pool *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
-	held []int        // peers that are held up for credit here
-	turn int          // of those, whose window was widened last
+	pool   *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
+	heldUp []int        // peers that are held up for credit here
+	turn   int          // of those, whose window was widened last
 
 	queued    int64 // bytes that queued sends take, against SendLimit
 	rooms     []*Op // calls that wait for less

@@ -170,7 +170,7 @@ func (p *peer) tellHeld() {
 		o.told = o.episode
 		return
 	}
-	h := held{allowed: o.allowed, charged: o.charged}
+	h := heldBody{allowed: o.allowed, charged: o.charged}
 	if p.tryCtrl(ctrl{kind: ctrlHeld, id: o.episode, body: h.encode()}) {
 		o.told = o.episode
 	}

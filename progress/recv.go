@@ -106,8 +106,8 @@ func (op *Op) post() {
 	if e.off.tags != nil {
 		e.off.offer(op)
 	}
-	if len(e.held) != 0 {
-		op.wantFromHeld()
+	if len(e.heldUp) != 0 {
+		op.wantFromHeldUp()
 	}
 }
 

@@ -144,7 +144,7 @@ func TestHeldAmongOthers(t *testing.T) {
 	c.step()
 	heldUp := func() (tags []uint64) {
 		c.callback(0, func(s transport.Sink) {
-			s.Ctrl(1, ctrl{kind: ctrlHeld, id: 1, body: held{allowed: 1 << 60}.encode()}.encode())
+			s.Ctrl(1, ctrl{kind: ctrlHeld, id: 1, body: heldBody{allowed: 1 << 60}.encode()}.encode())
 		})
 		for _, n := range c.e[0].peers[1].in.wants {
 			tags = append(tags, n.tag)

@@ -147,7 +147,7 @@ func (s *sink) Ctrl(src int, msg []byte) {
 func (p *peer) takeFlow(c ctrl) {
 	var err error
 	if c.kind == ctrlHeld {
-		var h held
+		var h heldBody
 		if h, err = decodeHeld(c.body); err == nil {
 			p.takeHeld(c.id, h)
 		}
