@@ -66,8 +66,8 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, len
 // received now; ok is that of wire.Receiver.
 func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
 	t := q.tm
-	if t.heldUp {
-		t.heldUp = false
+	if t.refused {
+		t.refused = false
 		return false, false
 	}
 	t.messages++
@@ -76,7 +76,7 @@ func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
 		return true, true
 	}
 	if t.cfg.RNREvery > 0 && t.messages%t.cfg.RNREvery == 0 {
-		t.heldUp = true
+		t.refused = true
 		return true, q.notReady(h)
 	}
 	return false, false
