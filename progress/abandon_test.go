@@ -80,7 +80,7 @@ func TestAbandonedNotBesideAnother(t *testing.T) {
 		buf := make([]byte, 2000)
 		first := e.Irecv(AnySource, 5, exact, buf)
 		second := e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000)) // in the device, where there is one
-		require.Equal(t, tags != 0, second.op.state == opOffered)
+		require.Equal(t, tags != 0, second.op.state == opOffloaded)
 		require.False(t, abandon(first))
 		c.net.nodes[1].holdRds = false
 		c.step()

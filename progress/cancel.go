@@ -16,7 +16,7 @@ func (op *Op) cancel() {
 	switch op.state {
 	case opPosted:
 		op.endPosted(ErrCanceled)
-	case opOffered:
+	case opOffloaded:
 		op.recall(ErrCanceled)
 	case opQueued:
 		op.cancelQueued()

@@ -89,7 +89,7 @@ func (op *Op) checkMove(to opState, allowed []opState) {
 	case opPosted:
 		c.orders++
 		op.note.order = c.orders
-	case opOffered:
+	case opOffloaded:
 		c.added(op)
 	case opMatched:
 		invariant.Check(c.covers(op.e, op.read.src), "V17", "the device matches a message of rank %d, which comes by another: %s", op.read.src,

@@ -54,13 +54,13 @@ func checkEntry(op *Op, rule, list string, states ...opState) {
 	invariant.Check(slices.Contains(states, op.state), rule, "%s has an operation that is %s: %s", list, opStateNames[op.state], op.note.where())
 }
 
-// checkShadowLocked is V5: the shadow list is exactly the posted and offered receives, in the order
+// checkShadowLocked is V5: the shadow list is exactly the posted and offloaded receives, in the order
 // of posting. The records of live operations are an account of their own.
 func (e *Engine) checkShadowLocked() {
 	last, listed := uint64(0), 0
 	from := make([]int, len(e.from))
 	for h, op := range e.posted.All() {
-		checkEntry(op, "V5", "the shadow list", opPosted, opOffered)
+		checkEntry(op, "V5", "the shadow list", opPosted, opOffloaded)
 		invariant.Check(op.handle == h, "V5", "a receive is in the shadow list under another handle: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive comes in the shadow list behind one that was posted later: %s", op.note.where())
 		last = op.note.order
@@ -76,7 +76,7 @@ func (e *Engine) checkShadowLocked() {
 			continue
 		}
 		op := r.op
-		if r.kind.receives() && (op.state == opPosted || op.state == opOffered) {
+		if r.kind.receives() && (op.state == opPosted || op.state == opOffloaded) {
 			listed--
 		}
 		invariant.Check(op.note == r, "pool", "an operation was posted with the memory of one that is under way: %s", r.where())

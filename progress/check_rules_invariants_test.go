@@ -102,7 +102,7 @@ func TestRulesAreChecked(t *testing.T) {
 			e.off.waiting.push(op)
 		}},
 		"waiting receive is in no list": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); op.linked = true }},
-		"overlapping receive offered":   {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
+		"overlapping receive offloaded": {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
 		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.KeepEager(0, 20, nil) }},
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
 		"beside a requeued message":     {"V7", func(e *Engine) { requeue(e, 12); post(e, 12) }},
@@ -280,10 +280,10 @@ func TestEventsAreChecked(t *testing.T) {
 		"forced DEL missing":                {"V9", func(e *Engine) { found(e, opOf(e, 20)); found(e, opOf(e, 21)) }},
 		"forced DEL of what nobody found":   {"V9", func(e *Engine) { e.inv.dropped(slotOf(1)) }},
 		"receive leaves the device twice":   {"V12", func(e *Engine) { s := opOf(e, 20).slot; e.off.release(s); e.off.release(s) }},
-		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; op.move(opOffered) }},
+		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; op.move(opOffloaded) }},
 		"request without a region":          {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; op.move(opRequested) }},
 		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; opOf(e, 20).move(opMatched) }},
-		"recall of what is not offered":     {"state", func(e *Engine) { opOf(e, 22).recall(ErrCanceled) }},
+		"recall of what is not offloaded":   {"state", func(e *Engine) { opOf(e, 22).recall(ErrCanceled) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
 		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
 		"operation freed without a record": {"pool", func(e *Engine) {

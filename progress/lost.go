@@ -102,7 +102,7 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 	for _, op := range e.posted.All() {
 		switch {
 		case !which(op):
-		case op.state == opOffered:
+		case op.state == opOffloaded:
 			if !e.wait.Stopping() {
 				op.recall(err) // the device may write to the buffer
 			}

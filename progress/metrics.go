@@ -95,7 +95,7 @@ func (e *Engine) Metrics() Metrics {
 	m.Parks, m.Sleeps = e.wait.Counts()
 	m.Queued, m.RndvSent = e.entered[opQueued], e.entered[opRequested]
 	m.Offload = e.off.m
-	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffered], e.entered[opMatched]
+	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffloaded], e.entered[opMatched]
 	m.Offload.Dels = e.entered[opRecalled]
 	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()
 	m.UnexpectedBytes, m.UnexpectedPeak = e.unexp.Memory()

@@ -232,7 +232,7 @@ func (s *schedule) act() {
 }
 
 func (s *schedule) cancel(rank int, r *modelRecv) {
-	if op := r.req.op; op.Pending(r.req.gen) && (op.state == opOffered || op.state == opRecalled) {
+	if op := r.req.op; op.Pending(r.req.gen) && (op.state == opOffloaded || op.state == opRecalled) {
 		r.asked = true
 	} else {
 		s.models[rank].cancel(r)

@@ -97,9 +97,9 @@ func (o *offload) init(tags transport.TagList, cfg *Config) {
 	o.window, o.rest, o.backoff = thrashWindow, restLeast, restLeast
 }
 
-// offer adds a receive that was just posted to the tag list, or keeps it in software and counts
+// place adds a receive that was just posted to the tag list, or keeps it in software and counts
 // why.
-func (o *offload) offer(op *Op) {
+func (o *offload) place(op *Op) {
 	large := len(op.buf) >= o.least
 	eligible := large && op.covered()
 	why := &o.m.KeptSmall
@@ -143,7 +143,7 @@ func (o *offload) add(op *Op) bool {
 	}
 	o.report(o.handled)
 	op.slot, op.added = s, o.handled
-	op.move(opOffered)
+	op.move(opOffloaded)
 	o.entries++
 	o.fresh++
 	return true

@@ -37,9 +37,9 @@ type Op struct {
 	err    error  // while recalled: the outcome, unless the device has matched it
 
 	next, prev *Op              // in an opList; next also in the pool
-	handle     matching.Handle  // posted, offered: in Engine.posted; queued: in outgoing.queue
+	handle     matching.Handle  // posted, offloaded: in Engine.posted; queued: in outgoing.queue
 	kept       matching.Handle  // posted: in offload.kept
-	added      uint32           // offered, recalled: Engine.handled when the device got it
+	added      uint32           // offloaded, recalled: Engine.handled when the device got it
 	slot       slot             // in Engine.sends, offload.slots or Engine.reads, as state says
 	region     transport.Region // from requested on, perhaps while queued: of a send with bytes
 	read       readState        // matched, reading, abandoned: the message

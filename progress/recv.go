@@ -104,7 +104,7 @@ func (op *Op) post() {
 	op.handle = e.posted.Post(op.tag, op.mask, op)
 	e.from[1+op.peer]++
 	if e.off.tags != nil {
-		e.off.offer(op)
+		e.off.place(op)
 	}
 	if len(e.heldUp) != 0 {
 		op.wantFromHeldUp()

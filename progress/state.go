@@ -22,9 +22,9 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	             as withdrawing, and the peer has answered that it is receiving the message
 //
 //	a receive:
-//	posted       post           offered, reading, ended
+//	posted       post           offloaded, reading, ended
 //	             in Engine.posted, and in offload.kept if there is a device
-//	offered      offload.add    recalled, matched, reading, ended
+//	offloaded    offload.add    recalled, matched, reading, ended
 //	             in Engine.posted and offload.slots, lent. One that an unexpected message
 //	             finds goes on at once: it is dormant in the device, which offload.count tells
 //	recalled     recall         matched, ended
@@ -53,7 +53,7 @@ const (
 	opWithdrawing
 	opTaken
 	opPosted
-	opOffered
+	opOffloaded
 	opRecalled
 	opMatched
 	opReading
@@ -65,7 +65,7 @@ const (
 )
 
 var opStateNames = [opStates]string{"new", "queued", "requested", "withdrawing", "taken", "posted",
-	"offered", "recalled", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
+	"offloaded", "recalled", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
 
 // opMoves are the states that may follow each.
 var opMoves = [opStates][]opState{
@@ -74,8 +74,8 @@ var opMoves = [opStates][]opState{
 	opRequested:   {opWithdrawing, opEnded},
 	opWithdrawing: {opTaken, opEnded},
 	opTaken:       {opWithdrawing, opEnded},
-	opPosted:      {opOffered, opReading, opEnded},
-	opOffered:     {opRecalled, opMatched, opReading, opEnded},
+	opPosted:      {opOffloaded, opReading, opEnded},
+	opOffloaded:   {opRecalled, opMatched, opReading, opEnded},
 	opRecalled:    {opMatched, opEnded},
 	opMatched:     {opReading, opEnded},
 	opReading:     {opEnded},

@@ -5,7 +5,7 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A receive in the tag list is in state opOffered. There are three ways out. The device matches it:
+// A receive in the tag list is in state opOffloaded. There are three ways out. The device matches it:
 // it leaves the shadow list (V5), and Delivered or Incomplete follows. Or an unexpected message
 // matches it in software, and a forced DEL removes it. Or it is recalled, because it was cancelled
 // or its peer is lost, and Deleted ends it, unless the device has matched it before (TMO 6.6).
@@ -14,8 +14,8 @@ import (
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e := s.engine()
 	op := e.off.slots.byID(id)
-	if op == nil || op.state != opOffered && op.state != opRecalled {
-		e.unofferedLocked("match", id)
+	if op == nil || op.state != opOffloaded && op.state != opRecalled {
+		e.notOffloadedLocked("match", id)
 		return
 	}
 	if op.state == opRecalled {
@@ -113,7 +113,7 @@ func checkMatchedRndv(src int, h *transport.RndvHdr) (readState, error) {
 func (e *Engine) matchedLocked(what string, id uint64) *Op {
 	op := e.off.slots.byID(id)
 	if op == nil || op.state != opMatched {
-		e.unofferedLocked(what, id)
+		e.notOffloadedLocked(what, id)
 		return nil
 	}
 	e.off.release(op.slot)
@@ -152,7 +152,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	}
 	op := e.off.slots.byID(id)
 	if op == nil || op.state != opRecalled {
-		e.unofferedLocked("deletion", id)
+		e.notOffloadedLocked("deletion", id)
 		return
 	}
 	e.off.gone(op)
@@ -161,7 +161,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	op.complete(Status{}, op.err)
 }
 
-func (e *Engine) unofferedLocked(what string, id uint64) {
+func (e *Engine) notOffloadedLocked(what string, id uint64) {
 	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
@@ -203,7 +203,7 @@ func (op *Op) covered() bool {
 // than its sender, which is lost.
 func (p *peer) forged(tag uint64) bool {
 	op, _, ok := p.e.posted.Find(tag)
-	if !ok || op.state != opOffered {
+	if !ok || op.state != opOffloaded {
 		return false
 	}
 	p.lose(protocolError("rank %d sends tag %#x in the name of another rank", p.rank, tag))
@@ -216,7 +216,7 @@ func (e *Engine) dropTaggedLocked(err error) {
 	o := &e.off
 	for i := range o.slots.entries {
 		if op := o.slots.entries[i].op; op != nil {
-			if op.state == opOffered {
+			if op.state == opOffloaded {
 				op.unpost()
 			}
 			o.slots.release(op.slot)
