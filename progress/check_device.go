@@ -34,8 +34,8 @@ func (c *engineCheck) added(op *Op) {
 	c.device[id] = op.note
 }
 
-// left follows a receive that has left the device: V12.
-func (c *engineCheck) left(s slot) {
+// released follows a receive that has left the device: V12.
+func (c *engineCheck) released(s slot) {
 	invariant.Check(c.device[s.id()] != nil, "V12", "receive %#x leaves the device and is not there", s.id())
 	delete(c.device, s.id())
 }

@@ -303,7 +303,7 @@ func TestEventsAreChecked(t *testing.T) {
 // found is what an unexpected message does with a receive in the device, but for the forced DEL.
 func found(e *Engine, op *Op) {
 	e.posted.Remove(op.handle)
-	e.off.left(op)
+	e.off.unlinked(op)
 	e.inv.settle(e, 0)
 	e.off.handled++
 }

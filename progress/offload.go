@@ -197,9 +197,9 @@ func (o *offload) promote() (promoted int) {
 	return promoted
 }
 
-// left is called when software has removed a receive from the shadow list, because a message
+// unlinked is called when software has removed a receive from the shadow list, because a message
 // matches it or because it ends.
-func (o *offload) left(op *Op) {
+func (o *offload) unlinked(op *Op) {
 	if op.state == opPosted {
 		o.kept.Remove(op.kept)
 		if op.linked {
@@ -226,7 +226,7 @@ func (o *offload) gone(op *Op) {
 
 // release frees the slot of a receive that the device has nothing to do with any more.
 func (o *offload) release(s slot) {
-	o.inv.left(s)
+	o.inv.released(s)
 	o.slots.release(s)
 	o.due = o.due || !o.waiting.empty()
 }

@@ -129,7 +129,7 @@ func (op *Op) unlinked() {
 	e := op.e
 	e.from[1+op.peer]--
 	if e.off.tags != nil {
-		e.off.left(op)
+		e.off.unlinked(op)
 	}
 }
 

@@ -331,7 +331,7 @@ inline del(what, r, count)
 /* add is offload.add, for a receive for which there is room. */
 inline add(r) { state[r] = OFFLOADED; op(ADD, r, C) }
 
-/* search is posted.Match and left, or KeepEager, then count: all that is done with unexpected message m. */
+/* search is posted.Match and unlinked, or KeepEager, then count: all that is done with unexpected message m. */
 inline search(m)
 {
 	x = 0;
