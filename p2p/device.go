@@ -41,9 +41,9 @@ func (w *World) open(secret []byte) error {
 		cfg.Seed = h.Seed
 	}
 	if w.cfg.Async {
-		cfg.Left = func() {
+		cfg.PollingEnded = func() {
 			for _, d := range devs {
-				d.Left()
+				d.PollingEnded()
 			}
 		}
 	}

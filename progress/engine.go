@@ -26,7 +26,7 @@ type Config struct {
 	Manual          bool          // no progress goroutine: operations move only inside calls
 	Seed            uint64        // of the hash tables; 0 takes a random one
 	Logger          *slog.Logger  // nil: silent
-	Left            func()        // called under the lock when nobody polls any more; nil: nothing
+	PollingEnded    func()        // called under the lock when nobody polls any more; nil: nothing
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; 0: 1024; below 0: it may be empty
 
@@ -166,8 +166,8 @@ func (e *Engine) configure() error {
 		e.peers[i].in.account = e.pool.Open()
 	}
 	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
-	if c.Left != nil {
-		w.Left = e.leaveDeviceLocked
+	if c.PollingEnded != nil {
+		w.PollingEnded = e.pollingEndedLocked
 	}
 	e.wait.Init(&e.mu, (*waitEngine)(e), e.tr, w)
 	return nil

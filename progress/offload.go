@@ -265,9 +265,9 @@ func (o *offload) tend(n int) (posted int) {
 	return posted
 }
 
-// leave is called when nobody will poll for a while, and the device works by itself: it could not
-// match entries that are dormant.
-func (o *offload) leave() {
+// pollingEnded is called when nobody will poll for a while, and the device works by itself: it could
+// not match entries that are dormant.
+func (o *offload) pollingEnded() {
 	if o.handled != o.reported && o.entries > 0 {
 		o.sync()
 	}

@@ -184,12 +184,12 @@ func (e *Engine) keptInDevice(err error) {
 	}
 }
 
-// leaveDeviceLocked is called when nobody polls any more: the device may work by itself.
-func (e *Engine) leaveDeviceLocked() {
+// pollingEndedLocked is called when nobody polls any more: the device may work by itself.
+func (e *Engine) pollingEndedLocked() {
 	if e.off.tags != nil && e.broken == nil {
-		e.off.leave()
+		e.off.pollingEnded()
 	}
-	e.cfg.Left()
+	e.cfg.PollingEnded()
 }
 
 // covered tells whether all messages that a receive could get come by the device with the list (TMO

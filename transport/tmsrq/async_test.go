@@ -40,7 +40,7 @@ func (s *shared) call(f func()) {
 	s.inside = true
 	f()
 	s.inside = false
-	s.dev.Left()
+	s.dev.PollingEnded()
 }
 
 func (s *shared) Connect(peer int, addr []byte) (err error) {

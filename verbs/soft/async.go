@@ -15,11 +15,11 @@ import (
 
 const (
 	// asyncTick is how long nobody runs the device after its host has stopped to poll without a
-	// call of Left.
+	// call of PollingEnded.
 	asyncTick = time.Millisecond
-	// A host that has polled again within asyncSoon of Left, asyncPatience times in a row, is not
+	// A host that has polled again within asyncSoon of PollingEnded, asyncPatience times in a row, is not
 	// computing. Arming the wires for it would cost both ends a wake-up for nearly every message:
-	// its calls of Left are ignored until it has not polled for a tick.
+	// its calls of PollingEnded are ignored until it has not polled for a tick.
 	asyncSoon     = 50 * time.Microsecond
 	asyncPatience = 8
 )
@@ -32,7 +32,7 @@ const (
 // same lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in
 // use when the host unlocks. While the host polls, the wires are not armed, and the goroutine
 // sleeps except for a look at each tick. It arms the wires, and polls once more, when it finds that
-// the host has not polled for a tick. The host arms them itself when it calls Left, or posts a list
+// the host has not polled for a tick. The host arms them itself when it calls PollingEnded, or posts a list
 // operation, while entries of a tag list wait for messages, unless it is known to return soon
 // (asyncPatience). The host's next poll disarms them.
 type async struct {
@@ -50,8 +50,8 @@ type async struct {
 	polls     uint64      // PollCQs of the host that made a pass
 	seen      uint64      // polls at the last tick
 	listed    int         // entries of tag lists that wait for a message
-	left      int64       // when Left armed the wires, by wire.Monotonic; 0: it has not
-	soon      int         // how often in a row the host polled within asyncSoon of Left
+	armedAt   int64       // when PollingEnded armed the wires, by wire.Monotonic; 0: it has not
+	soon      int         // how often in a row the host polled within asyncSoon of PollingEnded
 	pushed    uint64      // pushes that have succeeded
 }
 
@@ -78,16 +78,16 @@ func (d *Device) Async(owner sync.Locker) error {
 	return nil
 }
 
-// Left tells a device in asynchronous mode that the host stops polling for now, so that it does not
+// PollingEnded tells a device in asynchronous mode that the host stops polling for now, so that it does not
 // need a tick to find that out. It is cheap if no entry of a tag list waits for a message.
-func (d *Device) Left() {
+func (d *Device) PollingEnded() {
 	if invariant.Enabled {
-		defer d.enter("left")()
+		defer d.enter("polling_ended")()
 	}
-	d.left()
+	d.pollingEnded()
 }
 
-func (d *Device) left() {
+func (d *Device) pollingEnded() {
 	if a := d.async; a != nil && a.listed > 0 {
 		a.attend()
 	}
@@ -137,7 +137,7 @@ func (a *async) turn() (again bool) {
 		return false
 	}
 	if !d.armed {
-		a.soon, a.left = 0, 0
+		a.soon, a.armedAt = 0, 0
 	}
 	a.ticking = false
 	d.armWires()
@@ -163,7 +163,7 @@ func (a *async) polled() {
 		return
 	}
 	a.disarm()
-	if a.left != 0 && wire.Monotonic()-a.left < int64(asyncSoon) {
+	if a.armedAt != 0 && wire.Monotonic()-a.armedAt < int64(asyncSoon) {
 		a.soon++
 	} else {
 		a.soon = 0
@@ -184,7 +184,7 @@ func (a *async) attend() {
 	if d.armed || a.soon >= asyncPatience {
 		return
 	}
-	a.left = wire.Monotonic()
+	a.armedAt = wire.Monotonic()
 	d.armWires()
 	for _, w := range d.wires {
 		if s, ok := w.(wire.Signaller); ok && s.Pending() {

@@ -90,8 +90,8 @@ func (s *Set) endRole() {
 func (s *Set) leaveRole() {
 	s.endRole()
 	s.loop.polls++
-	if s.cfg.Left != nil {
-		s.cfg.Left()
+	if s.cfg.PollingEnded != nil {
+		s.cfg.PollingEnded()
 	}
 	if s.parked.head != nil {
 		s.handOver()
