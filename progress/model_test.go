@@ -182,7 +182,7 @@ func runSchedule(t *testing.T, seed uint64, opts fakeOpts) {
 		s.seq = append(s.seq, make([]int, n))
 		if rng.IntN(2) == 0 { // given up and taken up again all the time
 			o := &c.e[i].off
-			o.window, o.rest, o.backoff = 4, 8, 8
+			o.sample, o.rest, o.backoff = 4, 8, 8
 		}
 	}
 	c.net.onDeliver = s.observe

@@ -28,11 +28,11 @@ const (
 	// examines.
 	promoteLook = 16
 
-	// Where unexpected messages have found three quarters of the last thrashWindow receives that
+	// Where unexpected messages have found three quarters of the last thrashSample receives that
 	// left the device, offloading does not pay: the next restLeast receives stay in software, and
-	// twice as many each time that this comes again. A window of which the device has matched half
+	// twice as many each time that this comes again. A sample of which the device has matched half
 	// resets that.
-	thrashWindow = 64
+	thrashSample = 64
 	restLeast    = 256
 	restMost     = 1 << 16
 )
@@ -68,9 +68,9 @@ type offload struct {
 	due      bool   // receives in waiting may have become eligible
 
 	// Watch over thrashing, see end.
-	window, rest   int // constant: thrashWindow, restLeast, or a test's
+	sample, rest   int // constant: thrashSample, restLeast, or a test's
 	backoff        int // receives of the next rest
-	ended, dropped int // of this window: receives that left the device, and those found by messages
+	ended, dropped int // of this sample: receives that left the device, and those found by messages
 	resting        int // receives that are still to stay in software
 }
 
@@ -94,7 +94,7 @@ func (o *offload) init(tags transport.TagList, cfg *Config) {
 	o.low = max(o.most/8, 1)
 	o.kept = matching.NewPosted[*Op](cfg.Seed)
 	o.slots.init(readSlots)
-	o.window, o.rest, o.backoff = thrashWindow, restLeast, restLeast
+	o.sample, o.rest, o.backoff = thrashSample, restLeast, restLeast
 }
 
 // place adds a receive that was just posted to the tag list, or keeps it in software and counts
@@ -238,7 +238,7 @@ func (o *offload) end(dropped bool) {
 	if dropped {
 		o.dropped++
 	}
-	if o.ended < o.window {
+	if o.ended < o.sample {
 		return
 	}
 	switch {
