@@ -31,7 +31,7 @@ func (op *Op) abandon() (ended bool) {
 	op.complete(Status{}, ErrCanceled)
 	p := &e.peers[r.src]
 	switch {
-	case p.lost != nil, e.broken != nil, r.err == transport.ErrWithdrawn: // nobody can read it
+	case p.lost != nil, e.broken != nil, r.err == transport.ErrDeregistered: // nobody can read it
 	case r.err != nil:
 		p.lose(r.err)
 	case r.asked:

@@ -190,7 +190,7 @@ func TestAbandonedAfterLoss(t *testing.T) {
 // A message that one of several reads has found to be taken back, or that cannot be read, is not
 // requeued.
 func TestAbandonedUnreadable(t *testing.T) {
-	for _, cause := range []error{transport.ErrWithdrawn, errors.New("remote access error")} {
+	for _, cause := range []error{transport.ErrDeregistered, errors.New("remote access error")} {
 		c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
 		e, n := c.e[1], c.net.nodes[1]
 		n.holdRds = true
@@ -203,7 +203,7 @@ func TestAbandonedUnreadable(t *testing.T) {
 		open(t, r)
 		requireAbandoned(t, r)
 		require.Zero(t, e.Metrics().UnexpectedNow)
-		require.Equal(t, cause != transport.ErrWithdrawn, len(e.Failed()) == 1)
+		require.Equal(t, cause != transport.ErrDeregistered, len(e.Failed()) == 1)
 		n.holdRds = false
 		e.Poll()
 		require.Zero(t, e.Metrics().ReadsNow)

@@ -230,7 +230,7 @@ func (op *Op) readEnded() {
 		op.complete(Status{}, e.broken)
 		return
 	}
-	if r.err == transport.ErrWithdrawn {
+	if r.err == transport.ErrDeregistered {
 		op.withdrawnFrom()
 		return
 	}

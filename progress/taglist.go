@@ -128,7 +128,7 @@ func (op *Op) source(err error) *peer {
 	switch {
 	case err != nil && e.broken != nil:
 		op.complete(Status{}, e.broken)
-	case err == transport.ErrWithdrawn:
+	case err == transport.ErrDeregistered:
 		op.withdrawnFrom()
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))

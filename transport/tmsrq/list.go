@@ -138,7 +138,7 @@ func (l *tagList) release(e *entry) {
 	}
 	if e.mr != nil {
 		if err := e.mr.Dereg(); err != nil {
-			l.t.Break(fmt.Errorf("withdrawing a receive's buffer: %w", err))
+			l.t.Break(fmt.Errorf("deregistering a receive's buffer: %w", err))
 		}
 	}
 	e.buf, e.landing, e.mr, e.bounce = nil, nil, nil, -1

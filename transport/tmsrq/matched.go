@@ -137,7 +137,7 @@ func (l *tagList) matchFrom(e *entry, src int) {
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
 	if wc.Status == verbs.WCRemAccessErr && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
-		e.bad = transport.ErrWithdrawn // the device's read failed alone
+		e.bad = transport.ErrDeregistered // the device's read failed alone
 		return
 	}
 	t.RecvFailed(wc) // ends the link

@@ -85,8 +85,8 @@ func (p *peer) discards() bool {
 }
 
 // Sent handles the completion of a send request. The first error status ends the link, with all
-// outstanding requests; except that a read from or to withdrawn memory fails alone, on devices that
-// support it.
+// outstanding requests; except that a read from or to memory that was deregistered fails alone, on
+// devices that support it.
 func (l *Links) Sent(wc *verbs.WC) {
 	rank := l.byQPN.find(wc.QPNum)
 	if rank < 0 {
@@ -99,7 +99,7 @@ func (l *Links) Sent(wc *verbs.WC) {
 	}
 	alone := wc.Status == verbs.WCRemAccessErr || wc.Status == verbs.WCLocProtErr
 	if alone && wc.WRID>>KindShift<<KindShift == kindRead && p.qp.State() == verbs.QPSRTS {
-		l.completed(p, wc.WRID, transport.ErrWithdrawn)
+		l.completed(p, wc.WRID, transport.ErrDeregistered)
 		return
 	}
 	l.loseBy(p, wc.Status)

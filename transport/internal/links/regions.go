@@ -93,7 +93,7 @@ func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 // Dereg implements transport.Region; the object is then reused.
 func (r *region) Dereg() error {
 	if invariant.Enabled {
-		invariant.Check(r.MR != nil && r.p.registered > 0, "once", "a region is withdrawn twice")
+		invariant.Check(r.MR != nil && r.p.registered > 0, "once", "a region is deregistered twice")
 	}
 	err := r.MR.Dereg()
 	o := &r.l.regions

@@ -30,7 +30,7 @@ type input struct {
 	dst     []byte      // placing: the whole payload's destination
 	placed  int         // placing: bytes of dst that were read
 	placing bool        // the payload of the frame in h is being read to dst
-	voided  bool        // placing: the device has withdrawn its memory; dst is a buffer of the link
+	voided  bool        // placing: its memory was deregistered; dst is a buffer of the link
 	bulk    bool        // the last frame was placed, so that the next is likely to be placed
 	lent    bool        // the device was lent payloads in buf; in Wire.lent
 	stalled bool        // the device has refused the next frame
