@@ -126,7 +126,7 @@ func (o *offload) checkSlots() {
 		}
 		checkEntry(op, "V12", "the device", opOffloaded, opRecalled, opMatched)
 		invariant.Check(op.slot == slot{uint32(i), en.gen} && o.inv.device[op.slot.id()] == op.note, "V12", "a receive is in the device under another name: %s", op.note.where())
-		invariant.Check((op.state == opRecalled) == (op.err != nil), "V12", "a receive is asked back from the device for %v: %s", op.err, op.note.where())
+		invariant.Check((op.state == opRecalled) == (op.err != nil), "V12", "a receive is recalled from the device for %v: %s", op.err, op.note.where())
 		if op.state == opMatched {
 			continue
 		}

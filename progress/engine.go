@@ -104,9 +104,9 @@ type peer struct {
 	fins  []uint32
 	ctrls [][]byte
 
-	out     outgoing
-	in      incoming
-	unknown []uint32 // requests that it wants back, and that the device may have matched
+	out       outgoing
+	in        incoming
+	withdraws []uint32 // requests that it has withdrawn, and that the device may have matched
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.

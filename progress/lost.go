@@ -60,7 +60,7 @@ func (p *peer) end(cause error) {
 	e.lost = append(e.lost, p.rank)
 	e.unacked++
 	e.m.PeersLost++
-	p.fins, p.ctrls, p.unknown = nil, nil, nil
+	p.fins, p.ctrls, p.withdraws = nil, nil, nil
 	err := peerError(p.rank, cause)
 	p.failSends(err)
 	p.forget()

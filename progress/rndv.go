@@ -231,7 +231,7 @@ func (op *Op) readEnded() {
 		return
 	}
 	if r.err == transport.ErrDeregistered {
-		op.withdrawnFrom()
+		op.endWithdrawn()
 		return
 	}
 	if r.err != nil {

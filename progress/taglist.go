@@ -40,7 +40,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		return
 	}
 	if uint(op.read.src) < uint(len(e.peers)) {
-		e.peers[op.read.src].settleUnknown()
+		e.peers[op.read.src].forgetWithdraws()
 	}
 	p := op.source(err)
 	if p == nil {
@@ -92,7 +92,7 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 	}
 	p.consumed(unexpected.RecordCost)
 	r.seq, r.asked = op.read.seq, op.read.asked
-	p.learnName(&r)
+	p.identified(&r)
 	op.read = r
 	op.startRead()
 }
@@ -129,7 +129,7 @@ func (op *Op) source(err error) *peer {
 	case err != nil && e.broken != nil:
 		op.complete(Status{}, e.broken)
 	case err == transport.ErrDeregistered:
-		op.withdrawnFrom()
+		op.endWithdrawn()
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
 	case err != nil:

@@ -80,13 +80,13 @@ func decodeRndvExtra(b []byte) (rndvExtra, error) {
 type ctrlKind uint8
 
 const (
-	ctrlWithdraw  ctrlKind = 1 // id: the sender wants its rendezvous request back
-	ctrlWithdrawn ctrlKind = 2 // id: it was not matched and is gone; otherwise a Fin comes
+	ctrlWithdraw  ctrlKind = 1 // id: the sender withdraws its rendezvous request
+	ctrlWithdrawn ctrlKind = 2 // id: answer: it was not matched and is gone
 	ctrlAbort     ctrlKind = 3 // body: the reason, text
 
 	ctrlHeld  ctrlKind = 4 // id: episode, odd while sends to this rank are held up for credit; body: heldBody
 	ctrlWant  ctrlKind = 5 // id: the episode that it answers; body: wantBody
-	ctrlTaken ctrlKind = 8 // id: answer to withdraw: it was matched and is being received; a Fin comes
+	ctrlTaken ctrlKind = 8 // id: the other answer: it was matched and is being received; a FIN comes
 )
 
 // heldBody is the body of HELD.
