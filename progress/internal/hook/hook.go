@@ -1,4 +1,4 @@
-// Package hook is what package progress lends to package progresstest and to nobody else. Package
+// Package hook is what package progress shows to package progresstest and to nobody else. Package
 // progress sets it.
 package hook
 
