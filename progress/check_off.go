@@ -22,7 +22,7 @@ const (
 	noteRecv
 	noteRecvCall
 	noteFlush
-	noteStand
+	noteAbandoned
 )
 
 func (*Op) takeNote(noteKind) {}
