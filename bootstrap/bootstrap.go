@@ -31,14 +31,14 @@ type Bootstrap interface {
 	// is then closed. Close closes it without one.
 	Aborted() <-chan AbortInfo
 	// Losses reports each rank that leaves the job, by its death or by Close, and each that has
-	// given up this rank (Disconnected). Close closes the channel; a Bootstrap that cannot detect losses
-	// closes it at once.
+	// given up this rank (Disconnected). Close closes the channel; a Bootstrap that cannot detect
+	// losses closes it at once.
 	Losses() <-chan Loss
 	// Disconnected reports to a rank, and to no other, that this rank has given it up, because the
-	// connection between the two failed or could not be made: the rank gets a Loss with Disconnected set.
-	// The Bootstrap's own connections are unaffected. Disconnected may block while the launcher's store
-	// takes no messages. After an error the rank was not told: it detects the loss by itself, or
-	// never, if there was no connection.
+	// connection between the two failed or could not be made: the rank gets a Loss with
+	// Disconnected set. The Bootstrap's own connections are unaffected. Disconnected may block
+	// while the launcher's store takes no messages. After an error the rank was not told: it
+	// detects the loss by itself, or never, if there was no connection.
 	Disconnected(rank int, reason string) error
 	// Lost and Leave inform a launcher that reports which rank brought a job down; they do not
 	// block. Lost is called before the program can see the loss of rank. Leave is called before the

@@ -20,8 +20,8 @@ func nextLoss(t *testing.T, b Bootstrap) Loss {
 	return Loss{}
 }
 
-// TestDisconnected: each of three ranks gives up another one. Only that one gets a report, once, and the
-// job continues.
+// TestDisconnected: each of three ranks gives up another one. Only that one gets a report, once,
+// and the job continues.
 func TestDisconnected(t *testing.T) {
 	for name, list := range map[string][]Bootstrap{"tcp": startJob(t, 4), "local": NewLocal(4)} {
 		t.Run(name, func(t *testing.T) {

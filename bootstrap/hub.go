@@ -252,8 +252,8 @@ func (h *hub) lost(rank int, reason string) {
 // ReasonLeft is the Reason of the Loss of a rank that has called Close.
 const ReasonLeft = "left the job"
 
-// disconnectedLocked reports to a rank that another one gave it up. Nobody else is informed, and a rank
-// that is gone needs no report.
+// disconnectedLocked reports to a rank that another one gave it up. Nobody else is informed, and a
+// rank that is gone needs no report.
 func (h *hub) disconnectedLocked(rank int, m *disconnectedMsg) bool {
 	if int64(m.rank) >= int64(h.size) {
 		return false

@@ -26,9 +26,9 @@ import (
 //	                           ◀──   RELEASE   what all ranks have put
 //	BYE                        ──▶
 //
-// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP, GONE, DISCONNECTED may come at any time
-// after it. GIVEUP instead of waiting for WELCOME is answered by FAIL, which names the ranks that
-// have not joined.
+// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP, GONE, DISCONNECTED may come at any
+// time after it. GIVEUP instead of waiting for WELCOME is answered by FAIL, which names the ranks
+// that have not joined.
 const (
 	magic           = "tagmatch"
 	protocolVersion = 2

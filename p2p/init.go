@@ -164,8 +164,8 @@ func lossCause(l bootstrap.Loss) error {
 	return departed(l.Reason)
 }
 
-// disconnected reports to a rank, through the launcher's store, that this rank has given it up: it may have
-// no other way to find out. The engine calls it and does not wait.
+// disconnected reports to a rank, through the launcher's store, that this rank has given it up: it
+// may have no other way to find out. The engine calls it and does not wait.
 func (w *World) disconnected(rank int, cause error) {
 	w.parts.boot.Lost(rank)
 	if rank == w.rank {

@@ -54,8 +54,8 @@ func checkEntry(op *Op, rule, list string, states ...opState) {
 	invariant.Check(slices.Contains(states, op.state), rule, "%s has an operation that is %s: %s", list, opStateNames[op.state], op.note.where())
 }
 
-// checkShadowLocked is V5: the shadow list is exactly the posted and offloaded receives, in the order
-// of posting. The records of live operations are an account of their own.
+// checkShadowLocked is V5: the shadow list is exactly the posted and offloaded receives, in the
+// order of posting. The records of live operations are an account of their own.
 func (e *Engine) checkShadowLocked() {
 	last, listed := uint64(0), 0
 	from := make([]int, len(e.from))

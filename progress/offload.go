@@ -265,8 +265,8 @@ func (o *offload) tend(n int) (posted int) {
 	return posted
 }
 
-// pollingEnded is called when nobody will poll for a while, and the device works by itself: it could
-// not match entries that are dormant.
+// pollingEnded is called when nobody will poll for a while, and the device works by itself: it
+// could not match entries that are dormant.
 func (o *offload) pollingEnded() {
 	if o.handled != o.reported && o.entries > 0 {
 		o.sync()

@@ -5,8 +5,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A receive in the tag list is in state opOffloaded. There are three ways out. The device matches it:
-// it leaves the shadow list (V5), and Delivered or Incomplete follows. Or an unexpected message
+// A receive in the tag list is in state opOffloaded. There are three ways out. The device matches
+// it: it leaves the shadow list (V5), and Delivered or Incomplete follows. Or an unexpected message
 // matches it in software, and a forced DEL removes it. Or it is recalled, because it was cancelled
 // or its peer is lost, and Deleted ends it, unless the device has matched it before (TMO 6.6).
 

@@ -63,8 +63,8 @@ func throughRank2(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// disconnectedFrom lets rank 0 send to rank 1, which is impossible: both report why, and rank 2 still
-// reaches both.
+// disconnectedFrom lets rank 0 send to rank 1, which is impossible: both report why, and rank 2
+// still reaches both.
 func disconnectedFrom(ctx context.Context, w *p2p.World, why string) error {
 	c := w.Comm()
 	if w.Rank() == 0 {

@@ -17,9 +17,9 @@ const (
 	// asyncTick is how long nobody runs the device after its host has stopped to poll without a
 	// call of PollingEnded.
 	asyncTick = time.Millisecond
-	// A host that has polled again within asyncSoon of PollingEnded, asyncPatience times in a row, is not
-	// computing. Arming the wires for it would cost both ends a wake-up for nearly every message:
-	// its calls of PollingEnded are ignored until it has not polled for a tick.
+	// A host that has polled again within asyncSoon of PollingEnded, asyncPatience times in a row,
+	// is not computing. Arming the wires for it would cost both ends a wake-up for nearly every
+	// message: its calls of PollingEnded are ignored until it has not polled for a tick.
 	asyncSoon     = 50 * time.Microsecond
 	asyncPatience = 8
 )
@@ -32,9 +32,9 @@ const (
 // same lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in
 // use when the host unlocks. While the host polls, the wires are not armed, and the goroutine
 // sleeps except for a look at each tick. It arms the wires, and polls once more, when it finds that
-// the host has not polled for a tick. The host arms them itself when it calls PollingEnded, or posts a list
-// operation, while entries of a tag list wait for messages, unless it is known to return soon
-// (asyncPatience). The host's next poll disarms them.
+// the host has not polled for a tick. The host arms them itself when it calls PollingEnded, or
+// posts a list operation, while entries of a tag list wait for messages, unless it is known to
+// return soon (asyncPatience). The host's next poll disarms them.
 type async struct {
 	d     *Device
 	owner sync.Locker
@@ -78,8 +78,8 @@ func (d *Device) Async(owner sync.Locker) error {
 	return nil
 }
 
-// PollingEnded tells a device in asynchronous mode that the host stops polling for now, so that it does not
-// need a tick to find that out. It is cheap if no entry of a tag list waits for a message.
+// PollingEnded tells a device in asynchronous mode that the host stops polling for now, so that it
+// does not need a tick to find that out. It is cheap if no entry of a tag list waits for a message.
 func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()

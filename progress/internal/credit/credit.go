@@ -46,8 +46,8 @@ func (b *Pool) Open() Account {
 	return Account{pool: b, initial: b.initial, window: b.initial, granted: b.initial}
 }
 
-// Committed is what the peer's messages take, and what it may still send. The initial window is kept
-// for it even while it has not been told of all that was consumed: others would grow into it.
+// Committed is what the peer's messages take, and what it may still send. The initial window is
+// kept for it even while it has not been told of all that was consumed: others would grow into it.
 func (a *Account) Committed() int64 {
 	return int64(max(max(a.granted, a.charged)-a.consumed, a.initial))
 }

@@ -60,8 +60,8 @@ func (l *Links) LinkErr(rank int) error {
 	return nil
 }
 
-// DeferLoss with n = 1 defers the report of a rank's loss, as an operation of that rank must end first;
-// n = -1, when it has ended, takes that back. Calls are counted.
+// DeferLoss with n = 1 defers the report of a rank's loss, as an operation of that rank must end
+// first; n = -1, when it has ended, takes that back. Calls are counted.
 func (l *Links) DeferLoss(rank, n int) { l.peers[rank].unended += n }
 
 // ProtocolError ends the link to a rank that sent what no transport sends; err says what.
