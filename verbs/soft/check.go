@@ -25,7 +25,7 @@ import (
 // report it breaks rule poison.
 type checks struct {
 	guard  invariant.Exclusive
-	strict bool     // rules that the host breaks are Violations too (Device.Strict)
+	strict bool     // rules that the program breaks are Violations too (Device.Strict)
 	lent   [][]byte // payloads lent by the last poll
 
 	bufs   map[*byte]*openBuf // destinations of requests under way, by first byte
@@ -82,7 +82,7 @@ func requireHeld(owner sync.Locker, call string) {
 	}
 }
 
-// lends records that a poll lends b to the host.
+// lends records that a poll lends b to the program.
 func (c *checks) lends(b []byte) { c.lent = append(c.lent, b) }
 
 // lendingEnds overwrites lent payloads when the next poll begins.

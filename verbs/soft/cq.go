@@ -225,7 +225,7 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 		c.arm = armedSolicited
 	}
 	if a := c.d.async; a != nil {
-		a.hostArmed = true
+		a.programArmed = true
 	}
 	c.d.armWires()
 	if c.head != c.tail || c.overrun {
@@ -242,8 +242,8 @@ func (c *compQueue) Disarm() {
 	c.arm = disarmed
 	if a := c.d.async; a == nil {
 		c.d.disarmWires()
-	} else if a.hostArmed {
-		a.hostArmed = false
+	} else if a.programArmed {
+		a.programArmed = false
 		a.disarm()
 	}
 }

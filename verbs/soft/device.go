@@ -247,7 +247,7 @@ func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 	return e, true
 }
 
-// event queues an asynchronous event and wakes the host if it may sleep.
+// event queues an asynchronous event and wakes the program if it may sleep.
 func (d *Device) event(e verbs.AsyncEvent) {
 	d.events = append(d.events, e)
 	if d.armed {

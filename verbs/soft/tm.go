@@ -206,7 +206,7 @@ func (t *tagQueue) strictErr(what string) {
 	}
 }
 
-// breach returns the error, for Strict, of a host that breaks a rule. It is not inlined, so that
+// breach returns the error, for Strict, of a program that breaks a rule. It is not inlined, so that
 // posting stays small.
 //
 //go:noinline

@@ -149,7 +149,7 @@ func (t *tagQueue) slotOf(hnd uint32) *tagSlot {
 }
 
 // postDel begins the removal of an entry. A handle may be out of use because its last completion is
-// in the array that the host is working through: a signalled DEL of it completes with TM_ERR. An
+// in the array that the program is working through: a signalled DEL of it completes with TM_ERR. An
 // unsignalled one, or a handle that was never valid, is a mistake: EINVAL.
 func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 	signaled := wr.Flags&verbs.OpsSignaled != 0
@@ -310,7 +310,8 @@ func (t *tagQueue) remove(o *tagOp) bool {
 	return true
 }
 
-// polled is called when the host polls a completion. It frees the slots that this allows (TMO 3.4).
+// polled is called when the program polls a completion. It frees the slots that this allows (TMO
+// 3.4).
 func (t *tagQueue) polled(wc *verbs.WC, hnd, upto uint32) {
 	if invariant.Enabled {
 		t.checkPolled(wc, hnd)
