@@ -222,7 +222,7 @@ func (e *Engine) Poll() int {
 func (e *Engine) Owner() sync.Locker { return &e.mu }
 
 // Share says how many ranks, this one included, share the processors that this one may use, and how
-// many processors those are. A rank that shares them offers its processor while it waits. To be
+// many processors those are. A rank that shares them yields its processor while it waits. To be
 // called before Start; without it a rank takes it that there are enough.
 func (e *Engine) Share(ranks, processors int) {
 	e.mu.Lock()
