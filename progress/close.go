@@ -73,7 +73,7 @@ func (e *Engine) close(cause error) error {
 		e.broken = cause
 	}
 	e.wait.Stop()             // nobody may be inside the transport when it goes
-	e.failAllLocked(e.broken) // withdraws the buffers that are offered to peers, while the transport is there for it
+	e.failAllLocked(e.broken) // deregisters the buffers that peers may read, while the transport is there for it
 	e.wires = e.wiresLocked()
 	err := e.tr.Close()
 	e.closed = true

@@ -224,7 +224,7 @@ func (q *queuePair) fits(l wire.Link, h *wire.Header) bool {
 }
 
 // notReady is called for a SEND that finds no receive (RNR). It returns false if the wire has to
-// offer the packet again, which delays all packets behind it on the link. If no receive is posted
+// pass the packet again, which delays all packets behind it on the link. If no receive is posted
 // for as long as a requester retries, rnr_retry times min_rnr_timer, it refuses it (TMO 8.1).
 func (q *queuePair) notReady(h *wire.Header) bool {
 	q.d.stalled = true

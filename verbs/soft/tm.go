@@ -105,7 +105,7 @@ type tagQueue struct {
 	mlx      mlxCounts
 	messages int  // arrived (KillQPAt, RNREvery)
 	parts    int  // packets arrived that are not the first of a message (KillQPPart)
-	refused  bool // the newest message was refused (RNREvery) and will be offered again
+	refused  bool // the newest message was refused (RNREvery) and will come again
 }
 
 // tagSlot is a slot of the tag list.

@@ -40,8 +40,8 @@ type sharing struct {
 	waits             int // for how many more waits load is believed
 }
 
-// oversubscribed tells whether there are too few processors: at any time some rank that could send waits
-// for one.
+// oversubscribed tells whether there are too few processors: at any time some rank that could send
+// waits for one.
 func (n *sharing) oversubscribed() bool { return n.ranks > n.processors }
 
 // waited is called at each wait that its first polls do not end.

@@ -11,7 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// dyingTime is how long the last packets of a peer that has ended are offered to a device that
+// dyingTime is how long the last packets of a peer that has ended are passed to a device that
 // refuses them.
 const dyingTime = time.Second
 
