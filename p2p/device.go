@@ -37,9 +37,6 @@ func (w *World) open(secret []byte) error {
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
 		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.disconnected,
 	}
-	if h, ok := w.parts.boot.(*hook.Wiring); ok {
-		cfg.Seed = h.Seed
-	}
 	if w.cfg.Async {
 		cfg.PollingEnded = func() {
 			for _, d := range devs {

@@ -47,9 +47,9 @@ func graceByClock() (context.Context, context.CancelFunc) {
 
 // What package progresstest reaches.
 func init() {
-	hook.WithGrace = func(cfg any, grace func() (context.Context, context.CancelFunc)) any {
+	hook.With = func(cfg any, seed uint64, grace func() (context.Context, context.CancelFunc)) any {
 		c := cfg.(Config)
-		c.grace = grace
+		c.seed, c.grace = seed, grace
 		return c
 	}
 }

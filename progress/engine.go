@@ -24,7 +24,6 @@ type Config struct {
 	SendLimit       int64         // bytes that sends which wait may take here, see sendCost, before Isend fails with ErrFull; default 1 GiB
 	SpinLimit       time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
 	Manual          bool          // no progress goroutine: operations move only inside calls
-	Seed            uint64        // of the hash tables; 0 takes a random one
 	Logger          *slog.Logger  // nil: silent
 	PollingEnded    func()        // called under the lock when nobody polls any more; nil: nothing
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
@@ -35,7 +34,9 @@ type Config struct {
 	// not block; nil: nothing.
 	Lost func(rank int, cause error)
 
-	grace func() (context.Context, context.CancelFunc) // see graceByClock; another one by progresstest
+	// Of progresstest.
+	seed  uint64                                       // of the hash tables; 0: a random one
+	grace func() (context.Context, context.CancelFunc) // nil: graceByClock
 }
 
 const (
@@ -146,16 +147,16 @@ func (e *Engine) configure() error {
 	if c.SendLimit == 0 {
 		c.SendLimit = defaultSendLimit
 	}
-	if c.Seed == 0 {
-		c.Seed = rand.Uint64()
+	if c.seed == 0 {
+		c.seed = rand.Uint64()
 	}
 	if c.grace == nil {
 		c.grace = graceByClock
 	}
 	e.pool = credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
-	e.posted = matching.NewPosted[*Op](c.Seed)
+	e.posted = matching.NewPosted[*Op](c.seed)
 	e.from = make([]int, 1+c.Size)
-	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.Seed)
+	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.seed)
 	e.off.inv = &e.inv
 	e.off.init(e.tr.TagList(), c)
 	e.sends.init(sendSlots)

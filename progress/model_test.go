@@ -167,7 +167,7 @@ func randomSchedules(t *testing.T, count int, opts fakeOpts) {
 func runSchedule(t *testing.T, seed uint64, opts fakeOpts) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	n := 1 + rng.IntN(4)
-	cfg := Config{Manual: true, Seed: seed | 1, UnexpectedLimit: 1 << (10 + rng.IntN(12)), EagerLimit: 16 << rng.IntN(5)}
+	cfg := Config{Manual: true, seed: seed | 1, UnexpectedLimit: 1 << (10 + rng.IntN(12)), EagerLimit: 16 << rng.IntN(5)}
 	opts.room, opts.random, opts.maxRead = rng.IntN(5), true, 1<<(4+rng.IntN(10))
 	if opts.tags != 0 {
 		cfg.OffloadMin = []int{-1, -1, 300}[rng.IntN(3)]

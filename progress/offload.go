@@ -92,7 +92,7 @@ func (o *offload) init(tags transport.TagList, cfg *Config) {
 		o.least = defaultOffloadMin
 	}
 	o.low = max(o.most/8, 1)
-	o.kept = matching.NewPosted[*Op](cfg.Seed)
+	o.kept = matching.NewPosted[*Op](cfg.seed)
 	o.slots.init(readSlots)
 	o.sample, o.rest, o.backoff = thrashSample, restLeast, restLeast
 }

@@ -92,7 +92,7 @@ func (o *outgoing) use(tag uint64) {
 func (p *peer) enqueue(op *Op) {
 	o := &p.out
 	if o.queue == nil {
-		o.queue = matching.NewUnexpected[*Op](p.e.cfg.Seed)
+		o.queue = matching.NewUnexpected[*Op](p.e.cfg.seed)
 	}
 	op.move(opQueued)
 	op.handle = o.queue.Add(op.tag, op)

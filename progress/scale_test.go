@@ -185,7 +185,7 @@ func (n *registering) Register(_ int, buf []byte) (transport.Region, error) {
 // its order, whoever they go to.
 func TestSendsEndInOnePass(t *testing.T) {
 	n := &registering{fakeNode: newFakeNet(3, 1, fakeOpts{}).nodes[0]}
-	e, err := New(Config{Size: 3, Manual: true, Seed: 1}, func(s transport.Sink) (transport.Transport, error) {
+	e, err := New(Config{Size: 3, Manual: true, seed: 1}, func(s transport.Sink) (transport.Transport, error) {
 		n.sink = s
 		return n, nil
 	})

@@ -124,10 +124,10 @@ func (w *world) openRank(id int) error {
 		r.devices = append(r.devices, dev)
 		paths = append(paths, w.path(r, dev))
 	}
-	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, Seed: 1, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin,
+	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin,
 		Logger: slog.New(&r.errs), SpinLimit: -1}
 	var err error
-	r.engine, err = progress.New(progresstest.WithGrace(cfg, r.gate.grace), func(sink transport.Sink) (tr transport.Transport, err error) {
+	r.engine, err = progress.New(progresstest.With(cfg, 1, r.gate.grace), func(sink transport.Sink) (tr transport.Transport, err error) {
 		if len(paths) == 1 {
 			tr, err = paths[0](sink)
 		} else {

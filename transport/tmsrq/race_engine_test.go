@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/progress/progresstest"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -40,7 +41,7 @@ func newStackOn(t *testing.T, opts softtest.FabricOptions, tm softtest.TM, n, le
 	s := &stack{t: t, dead: -1, step: opts.Stepped, tr: make([]transport.Transport, n), fins: make([][]uint32, n)}
 	s.f, s.dev = raceDevicesOn(t, opts, tm, n)
 	for i, d := range s.dev {
-		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: least, Seed: 1},
+		e, err := progress.New(progresstest.With(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: least}, 1, nil),
 			func(sink transport.Sink) (tr transport.Transport, err error) {
 				s.tr[i], err = tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager, MaxTags: 64, SRQDepth: 64}, finSpy{sink, &s.fins[i]})
 				return s.tr[i], err

@@ -4,6 +4,6 @@ package hook
 
 import "context"
 
-// WithGrace is progresstest.WithGrace; cfg and what it returns are a progress.Config, which this
+// With is progresstest.With; cfg and what it returns are a progress.Config, which this
 // package cannot name.
-var WithGrace func(cfg any, grace func() (context.Context, context.CancelFunc)) any
+var With func(cfg any, seed uint64, grace func() (context.Context, context.CancelFunc)) any
