@@ -1,8 +1,7 @@
 // Package matchmodel is a naive model of MPI's matching rules: it decides whether those rules allow
 // what a receiver saw.
 //
-// Concurrency: pure functions on their arguments. This package carries no compatibility promise
-// yet.
+// Concurrency: pure functions on their arguments.
 //
 // A receiver gets messages of several sources. Those of one source arrive in the order of sending,
 // those of different sources in any order, and receives are posted in between. For one interleaving
