@@ -221,18 +221,7 @@ func (e *Engine) fullLocked() bool { return e.queued+sendCost > e.cfg.SendLimit 
 // Room returns when Isend would not fail with ErrFull, at once where it would not now. Other
 // goroutines may be faster.
 func (e *Engine) Room(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.broken != nil {
-		return e.broken
-	}
-	if !e.fullLocked() {
-		return nil
-	}
-	return e.waitInLocked(ctx, opRoom, &e.rooms)
+	return e.waitIn(ctx, opRoom, &e.rooms, func() bool { return !e.fullLocked() })
 }
 
 // roomLocked wakes those who wait for room, if there is some, or never will be.
