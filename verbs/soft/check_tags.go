@@ -247,7 +247,7 @@ func (t *tagQueue) checkMatch(q *queuePair, tag uint64, found bool, hnd uint32) 
 	invariant.Check(!found, "V2", "a message with tag %#x goes to handle %#x, which is not live, not there, or does not match", tag, hnd)
 }
 
-// checkMade is called for a completion of pushTM.
+// checkMade is called for a completion of an operation on the list, or of an entry.
 func (t *tagQueue) checkMade(wc *verbs.WC, hnd uint32) {
 	if wc.Opcode != verbs.WCTMRecv {
 		return

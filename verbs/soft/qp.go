@@ -332,7 +332,7 @@ func (q *queuePair) flushRQ() {
 	wc := verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPNum: q.num}
 	if q.rx.active && q.rx.hasWR {
 		wc.WRID = q.rx.wrid
-		q.rcq.push(&wc, nil, 0, false)
+		q.rcq.push(&wc, frees{}, false)
 	}
 	q.rx = rxMessage{}
 	if q.srq != nil {
@@ -341,7 +341,7 @@ func (q *queuePair) flushRQ() {
 	for q.rq.posted() > 0 {
 		wc.WRID = q.rq.oldest().wrid
 		q.rq.head++
-		q.rcq.push(&wc, nil, 0, false)
+		q.rcq.push(&wc, frees{}, false)
 	}
 }
 

@@ -150,7 +150,7 @@ func (q *queuePair) recvCopy(h *wire.Header, payload []byte) bool {
 // complete adds a receive completion.
 func (q *queuePair) complete(wc *verbs.WC, h *wire.Header) {
 	withImm(wc, h)
-	q.rcq.push(wc, nil, 0, h.Flags&wire.FlagSolicited != 0)
+	q.rcq.push(wc, frees{}, h.Flags&wire.FlagSolicited != 0)
 }
 
 // executed records that a request was executed, and queues its acknowledgement if it wants one.
@@ -278,7 +278,7 @@ func (q *queuePair) recvFails(psn uint32) {
 func (q *queuePair) fail(psn uint32, local, remote verbs.WCStatus, wrid uint64) {
 	q.rx = rxMessage{}
 	wc := verbs.WC{WRID: wrid, Status: local, Opcode: verbs.WCRecv, QPNum: q.num}
-	q.rcq.push(&wc, nil, 0, true)
+	q.rcq.push(&wc, frees{}, true)
 	q.reject(psn, remote)
 }
 

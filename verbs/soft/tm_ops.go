@@ -237,7 +237,7 @@ func (t *tagQueue) run(o *tagOp) {
 	if o.op != verbs.WRTagSync && t.opSyncReq(base) {
 		wc.Flags = verbs.WCFlagTMSyncReq
 	}
-	t.cq.pushTM(&wc, t, o.hnd, o.index+1, false)
+	t.cq.push(&wc, frees{tm: t, hnd: o.hnd, upto: o.index + 1}, false)
 }
 
 // dropped reports whether DropSync makes an operation's count have no effect.
