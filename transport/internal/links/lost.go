@@ -88,7 +88,7 @@ func (p *peer) discards() bool {
 // outstanding requests; except that a read from or to memory that was deregistered fails alone, on
 // devices that support it.
 func (l *Links) Sent(wc *verbs.WC) {
-	rank := l.byQPN.find(wc.QPNum)
+	rank := l.byQPN.Find(uint64(wc.QPNum))
 	if rank < 0 {
 		return
 	}
@@ -133,7 +133,7 @@ func (l *Links) release(p *peer, wrid uint64, failure error) {
 
 // RecvFailed handles a receive that completed with an error status, which ends the link.
 func (l *Links) RecvFailed(wc *verbs.WC) {
-	if rank := l.byQPN.find(wc.QPNum); rank >= 0 {
+	if rank := l.byQPN.Find(uint64(wc.QPNum)); rank >= 0 {
 		l.loseBy(&l.peers[rank], wc.Status)
 	}
 }
@@ -158,7 +158,7 @@ func (l *Links) pollEvents() {
 			l.Break(fmt.Errorf("device event %d: %w", ev.Type, orUnknown(ev.Err)))
 			return
 		}
-		rank := l.byQPN.find(ev.QP)
+		rank := l.byQPN.Find(uint64(ev.QP))
 		if rank < 0 {
 			continue
 		}

@@ -133,7 +133,7 @@ func (l *Links) raise(qp verbs.QP, a *format.Address, own, theirs int) error {
 
 // Rank returns the rank that a queue pair, by its number, is connected to or made for; -1 for a
 // number that is none of this transport's.
-func (l *Links) Rank(qpn uint32) int { return l.byQPN.find(qpn) }
+func (l *Links) Rank(qpn uint32) int { return l.byQPN.Find(uint64(qpn)) }
 
 // close destroys a peer's queue pairs; all calls for it fail from then on.
 func (p *peer) close() error {
