@@ -37,7 +37,6 @@ const (
 
 var poisonSlot = slotOf(poisonWord)
 
-// slotOf is the slot that id names.
 func slotOf(id uint64) slot { return slot{index: uint32(id), gen: uint32(id >> 32)} }
 
 // checkUnused looks at an Op that comes out of the pool: nobody has touched it there.

@@ -332,7 +332,6 @@ func (s *search) wanted(m message) bool {
 	return false
 }
 
-// firstPosted is the first waiting receive that matches m, or -1.
 func (s *search) firstPosted(m message) int { return s.nextPosted(m, 0) }
 
 // nextPosted is firstPosted among those from i on.
