@@ -29,7 +29,7 @@ func (op *Op) cancel() {
 	}
 }
 
-// withdraw sends WITHDRAW: the receiver is to return the rendezvous request.
+// withdraw sends WITHDRAW: the receiver is to remove the rendezvous request.
 func (op *Op) withdraw() {
 	op.move(opWithdrawing)
 	op.e.peers[op.peer].sendCtrl(ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
@@ -159,7 +159,7 @@ func (e *Engine) receiverLocked(r request) *Op {
 	return nil
 }
 
-// takeWithdrawn handles WITHDRAWN: the peer has returned the request, and the send ends. Without a
+// takeWithdrawn handles WITHDRAWN: the peer has removed the request, and the send ends. Without a
 // WITHDRAW of this rank it is ignored, as the peer may still read the buffer.
 func (p *peer) takeWithdrawn(id uint32) {
 	op := p.e.requestOfLocked(p.rank, id)
