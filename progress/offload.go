@@ -211,7 +211,7 @@ func (o *offload) unlinked(op *Op) {
 	// The device has it, dormant: no operation reports the message before the DEL (TMO 5.3).
 	o.found, o.finding = op.slot, true
 	o.inv.found(op)
-	o.slots.detach(op.slot)
+	o.slots.replace(op.slot, nil)
 	o.gone(op)
 	o.end(true)
 }
