@@ -3,8 +3,6 @@
 package softtest
 
 import (
-	"time"
-
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
@@ -35,9 +33,6 @@ func Break(f *soft.Fabric, a, b *soft.Device) { loop.Break(f, hook.ID(a), hook.I
 // Kill breaks all links of a device, as the end of its process would. After that the device can
 // only destroy its objects. Any goroutine may call it.
 func Kill(f *soft.Fabric, d *soft.Device) { loop.Kill(f, hook.ID(d)) }
-
-// Advance moves a fabric's virtual clock. Any goroutine may call it.
-func Advance(f *soft.Fabric, d time.Duration) { loop.Advance(f, d) }
 
 // Step makes one pass of a device without its program: completions go into the rings of their
 // queues. The device's owner calls it.
