@@ -13,8 +13,8 @@ func (e *Engine) Flush(ctx context.Context) error {
 	return e.waitIn(ctx, opFlushing, &e.flushers, nil)
 }
 
-// waitIn waits in a list of calls until what they wait for has come; unless, which may be nil, tells
-// under the lock that it is there.
+// waitIn waits in a list of calls until what they wait for has come; unless, which may be nil,
+// tells under the lock that it is there.
 func (e *Engine) waitIn(ctx context.Context, state opState, list *[]*Op, unless func() bool) error {
 	if err := ctx.Err(); err != nil {
 		return err

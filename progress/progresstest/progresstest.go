@@ -9,9 +9,9 @@ import (
 	"github.com/tagmatch/tagmatch/progress/internal/hook"
 )
 
-// With is cfg with hash tables of this seed, and with another end of the time that a receiver has to
-// answer for a send whose context has ended: when the context that grace makes ends, instead of by
-// the clock. The engine calls grace with its lock held, from the call whose context has ended.
+// With is cfg with hash tables of this seed, and with another end of the time that a receiver has
+// to answer for a send whose context has ended: when the context that grace makes ends, instead of
+// by the clock. The engine calls grace with its lock held, from the call whose context has ended.
 func With(cfg progress.Config, seed uint64, grace func() (context.Context, context.CancelFunc)) progress.Config {
 	return hook.With(cfg, seed, grace).(progress.Config)
 }
