@@ -21,5 +21,5 @@
 // needs Linux.
 //
 // Concurrency: each rank has one goroutine that sends and receives; compare runs one measurement at
-// a time. This command carries no compatibility promise yet.
+// a time.
 package main

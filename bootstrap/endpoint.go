@@ -291,8 +291,8 @@ func (e *endpoint) deliver(m message) {
 		}
 	case *goneMsg:
 		e.lostLocked(Loss{Rank: int(m.rank), Reason: m.reason})
-	case *partedMsg:
-		e.lostLocked(Loss{Rank: int(m.rank), Reason: m.reason, Parted: true})
+	case *disconnectedMsg:
+		e.lostLocked(Loss{Rank: int(m.rank), Reason: m.reason, Disconnected: true})
 	case *welcomeMsg:
 		e.info.JobID = hex.EncodeToString(m.jobID[:])
 	default:
@@ -304,7 +304,7 @@ func (e *endpoint) deliver(m message) {
 // twice.
 func (e *endpoint) lostLocked(l Loss) {
 	var bit uint8 = 1
-	if l.Parted {
+	if l.Disconnected {
 		bit = 2
 	}
 	if uint(l.Rank) < uint(e.size) && e.told[l.Rank]&bit == 0 && !e.closed {
@@ -313,10 +313,10 @@ func (e *endpoint) lostLocked(l Loss) {
 	}
 }
 
-// Part implements Bootstrap.
-func (e *endpoint) Part(rank int, reason string) error {
+// Disconnected implements Bootstrap.
+func (e *endpoint) Disconnected(rank int, reason string) error {
 	if rank < 0 || rank >= e.size {
-		return configErrorf("part with rank %d: ranks go from 0 to %d", rank, e.size-1)
+		return configErrorf("disconnected rank %d: ranks go from 0 to %d", rank, e.size-1)
 	}
 	e.mu.Lock()
 	closed := e.closed
@@ -324,7 +324,7 @@ func (e *endpoint) Part(rank int, reason string) error {
 	if closed {
 		return ErrClosed
 	}
-	return e.up.send(&partedMsg{uint32(rank), cut(reason, maxReason)})
+	return e.up.send(&disconnectedMsg{uint32(rank), cut(reason, maxReason)})
 }
 
 func (e *endpoint) releaseLocked(m *releaseMsg) {

@@ -113,12 +113,12 @@ func (s *slab) release(i uint32) {
 		s.free = i
 		s.live--
 	default:
-		s.giveBack(i, e)
+		s.shelve(i, e)
 	}
 }
 
-// giveBack frees an entry of a chunk that is not the current one.
-func (s *slab) giveBack(i uint32, e *node) {
+// shelve frees an entry of a chunk that is not the current one.
+func (s *slab) shelve(i uint32, e *node) {
 	c := i >> chunkBits
 	sh := &s.shelves[c]
 	full := sh.free == 0

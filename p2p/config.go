@@ -129,21 +129,16 @@ func (c *Config) Validate() error {
 	if c.SpinLimit < -1 || c.SpinLimit > maxSpin {
 		fault("SpinLimit", c.SpinLimit, allowedSpin)
 	}
-	if c.EagerLimit < -1 || c.EagerLimit > maxEager {
-		fault("EagerLimit", c.EagerLimit, allowedEager)
+	within := func(field string, value, most int64, allowed string) {
+		if value < -1 || value > most {
+			fault(field, value, allowed)
+		}
 	}
-	if c.UnexpectedLimit < -1 || c.UnexpectedLimit > maxLimit {
-		fault("UnexpectedLimit", c.UnexpectedLimit, allowedLimit)
-	}
-	if c.SendLimit < -1 || c.SendLimit > maxLimit {
-		fault("SendLimit", c.SendLimit, allowedLimit)
-	}
-	if c.MaxTags < -1 || c.MaxTags > maxTags {
-		fault("MaxTags", c.MaxTags, allowedTags)
-	}
-	if c.OffloadMin < -1 || c.OffloadMin > maxLimit {
-		fault("OffloadMin", c.OffloadMin, allowedMin)
-	}
+	within("EagerLimit", int64(c.EagerLimit), maxEager, allowedEager)
+	within("UnexpectedLimit", c.UnexpectedLimit, maxLimit, allowedLimit)
+	within("SendLimit", c.SendLimit, maxLimit, allowedLimit)
+	within("MaxTags", int64(c.MaxTags), maxTags, allowedTags)
+	within("OffloadMin", int64(c.OffloadMin), maxLimit, allowedMin)
 	if i := slices.IndexFunc(c.AsyncCPUs, func(cpu int) bool { return cpu < 0 || cpu > maxCPU }); i >= 0 {
 		fault("AsyncCPUs", c.AsyncCPUs, allowedCPUs)
 	}

@@ -35,15 +35,12 @@ func (w *World) open(secret []byte) error {
 		Rank: w.rank, Size: w.size,
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
-		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.part,
-	}
-	if h, ok := w.parts.boot.(*hook.Wiring); ok {
-		cfg.Seed = h.Seed
+		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.disconnected,
 	}
 	if w.cfg.Async {
-		cfg.Left = func() {
+		cfg.PollingEnded = func() {
 			for _, d := range devs {
-				d.Left()
+				d.PollingEnded()
 			}
 		}
 	}

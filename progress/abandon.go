@@ -23,15 +23,15 @@ func (op *Op) abandon() (ended bool) {
 	} else {
 		op.unread()
 		e.tr.Abandon(r.src, op.slot.id())
-		stand := e.newOpLocked(noteStand, r.src, tag, 0, nil)
-		stand.slot, stand.read = op.slot, r
-		stand.move(opAbandoned)
-		e.reads.replace(op.slot, stand)
+		abandoned := e.newOpLocked(noteAbandoned, r.src, tag, 0, nil)
+		abandoned.slot, abandoned.read = op.slot, r
+		abandoned.move(opAbandoned)
+		e.reads.replace(op.slot, abandoned)
 	}
 	op.complete(Status{}, ErrCanceled)
 	p := &e.peers[r.src]
 	switch {
-	case p.lost != nil, e.broken != nil, r.err == transport.ErrWithdrawn: // nobody can read it
+	case p.lost != nil, e.broken != nil, r.err == transport.ErrDeregistered: // nobody can read it
 	case r.err != nil:
 		p.lose(r.err)
 	case r.asked:

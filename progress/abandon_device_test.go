@@ -61,7 +61,7 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 		c.step()
 		c.net.nodes[1].dev.holdData = false
 		c.step()
-		require.Empty(t, c.e[1].peers[0].unknown)
+		require.Empty(t, c.e[1].peers[0].withdraws)
 		requireAbandoned(t, recvs[0])
 		c.net.nodes[1].holdRds = false
 		c.step()

@@ -71,7 +71,7 @@ func TestAbandonedNotBesideAnother(t *testing.T) {
 		buf := make([]byte, 2000)
 		first := e.Irecv(AnySource, 5, exact, buf)
 		second := e.Irecv(AnySource, 4, ^uint64(1), make([]byte, 2000)) // in the device, where there is one
-		require.Equal(t, tags != 0, second.op.state == opOffered)
+		require.Equal(t, tags != 0, second.op.state == opOffloaded)
 		require.False(t, abandon(first))
 		c.net.nodes[1].holdRds = false
 		c.step()
@@ -157,7 +157,7 @@ func TestAbandonedUnreadable(t *testing.T) {
 		}
 	}
 	for name, spoil := range map[string]func(c *cluster, r Request){
-		"taken back": ends(transport.ErrWithdrawn),
+		"taken back": ends(transport.ErrDeregistered),
 		"failed":     ends(errors.New("remote access error")),
 		"lost":       func(c *cluster, _ Request) { c.e[1].PeerLost(0, errors.New("told")) },
 	} {

@@ -46,7 +46,7 @@ func (l *loopTransport) Granted(int) uint64              { return l.granted }
 
 func newLoop(t testing.TB) *Engine {
 	l := &loopTransport{fakeNode: *newFakeNet(1, fakeOpts{maxEager: 64}).nodes[0]}
-	e, err := New(Config{Size: 1, Manual: true, Seed: 1}, func(s transport.Sink) (transport.Transport, error) {
+	e, err := New(Config{Size: 1, Manual: true, seed: 1}, func(s transport.Sink) (transport.Transport, error) {
 		l.sink = s
 		return l, nil
 	})

@@ -16,12 +16,12 @@ func (op *Op) cancel() {
 	switch op.state {
 	case opPosted:
 		op.endPosted(ErrCanceled)
-	case opOffered:
+	case opOffloaded:
 		op.recall(ErrCanceled)
 	case opQueued:
 		op.cancelQueued()
 	case opRequested:
-		op.askBack()
+		op.withdraw()
 	case opFlushing, opRoom:
 		is := func(o *Op) bool { return o == op }
 		e.flushers, e.rooms = slices.DeleteFunc(e.flushers, is), slices.DeleteFunc(e.rooms, is)
@@ -29,14 +29,14 @@ func (op *Op) cancel() {
 	}
 }
 
-// askBack sends WITHDRAW: the receiver is to give the rendezvous request back.
-func (op *Op) askBack() {
+// withdraw sends WITHDRAW: the receiver is to remove the rendezvous request.
+func (op *Op) withdraw() {
 	op.move(opWithdrawing)
 	op.e.peers[op.peer].sendCtrl(ctrl{kind: ctrlWithdraw, id: op.slot.wire()})
 }
 
 // revokeGrace is how long a blocking send whose context has ended waits for its receiver's answer
-// before it takes the buffer back. A rank that makes progress answers in much less; then exactly
+// before it deregisters the buffer. A rank that makes progress answers in much less; then exactly
 // one of both sides has the message.
 const revokeGrace = 50 * time.Millisecond
 
@@ -47,9 +47,9 @@ func graceByClock() (context.Context, context.CancelFunc) {
 
 // What package progresstest reaches.
 func init() {
-	hook.WithGrace = func(cfg any, grace func() (context.Context, context.CancelFunc)) any {
+	hook.With = func(cfg any, seed uint64, grace func() (context.Context, context.CancelFunc)) any {
 		c := cfg.(Config)
-		c.grace = grace
+		c.seed, c.grace = seed, grace
 		return c
 	}
 }
@@ -68,7 +68,7 @@ func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 			op.endRequest(Status{}, errRevoked)
 			return
 		}
-		op.askBack()
+		op.withdraw()
 	}
 	if op.state == opReading && e.caps.Revoke && op.abandon() {
 		return
@@ -84,17 +84,14 @@ func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 	return e.wait.Await(ctx, op, gen) == nil
 }
 
-// withdrawnFrom ends a receive whose message was taken back while it was received. It is
-// unlinked already, and later receives may have got later messages: it cannot go back to its place,
-// but its end keeps it.
-func (op *Op) withdrawnFrom() {
-	op.complete(Status{}, ErrWithdrawn)
-}
+// endWithdrawn ends a receive whose message was withdrawn while it was received. It is not posted
+// again: later receives may have got later messages, and only its end keeps the order.
+func (op *Op) endWithdrawn() { op.complete(Status{}, ErrWithdrawn) }
 
-// withdraw answers a sender that wants a request back. One that is being received stays. Of
-// one that is not here any more the Fin is on the way, and is the answer; one that the device has
-// matched without its name is answered once that is known.
-func (p *peer) withdraw(id uint32) {
+// takeWithdraw handles p's WITHDRAW. A request that is being received stays. Of one that is not
+// here any more the FIN is on the way, and is the answer. One that the device may have matched,
+// without having said so yet, is answered when it does.
+func (p *peer) takeWithdraw(id uint32) {
 	e := p.e
 	if cost, ok := e.unexp.Withdraw(p.rank, id); ok {
 		p.consumed(cost)
@@ -104,38 +101,38 @@ func (p *peer) withdraw(id uint32) {
 	if op := e.receiverLocked(request{p.rank, id}); op != nil {
 		op.read.asked = true
 		p.sendCtrl(ctrl{kind: ctrlTaken, id: id})
-	} else if len(p.unknown) < maxUnknown && !slices.Contains(p.unknown, id) && p.unnamed() {
-		p.unknown = append(p.unknown, id)
+	} else if len(p.withdraws) < maxWithdraws && !slices.Contains(p.withdraws, id) && p.mayBeMatched() {
+		p.withdraws = append(p.withdraws, id)
 	}
 }
 
-// maxUnknown bounds peer.unknown against one that asks for what it has not sent.
-const maxUnknown = 1 << 10
+// maxWithdraws bounds peer.withdraws against one that withdraws what it has not sent.
+const maxWithdraws = 1 << 10
 
-// unnamed tells whether the device has matched a message of p which may be a rendezvous request
-// whose name is not known yet: the name comes with Incomplete.
-func (p *peer) unnamed() bool {
+// mayBeMatched tells whether the device has matched a message of p that may be a rendezvous
+// request: which one, Incomplete tells.
+func (p *peer) mayBeMatched() bool {
 	return slices.ContainsFunc(p.e.off.slots.entries, func(s slotEntry) bool {
 		return s.op != nil && s.op.state == opMatched && s.op.read.src == p.rank && s.op.read.appCtx&rndvName == 0
 	})
 }
 
-// learnName looks at the name of a request that the device has left to software: its sender may
-// have asked for it.
-func (p *peer) learnName(r *readState) {
-	if i := slices.Index(p.unknown, r.appCtx); i >= 0 {
-		p.unknown = slices.Delete(p.unknown, i, i+1)
+// identified is called when the device has left a request to software, and so told which one it has
+// matched: p may have sent WITHDRAW for it.
+func (p *peer) identified(r *readState) {
+	if i := slices.Index(p.withdraws, r.appCtx); i >= 0 {
+		p.withdraws = slices.Delete(p.withdraws, i, i+1)
 		r.asked = true
 		p.sendCtrl(ctrl{kind: ctrlTaken, id: r.appCtx})
 	}
-	p.settleUnknown()
+	p.forgetWithdraws()
 }
 
-// settleUnknown forgets the requests that p has asked for once no matched message can be one of
+// forgetWithdraws forgets the requests that p has withdrawn once no matched message can be one of
 // them: their FINs were sent.
-func (p *peer) settleUnknown() {
-	if len(p.unknown) != 0 && !p.unnamed() {
-		p.unknown = nil
+func (p *peer) forgetWithdraws() {
+	if len(p.withdraws) != 0 && !p.mayBeMatched() {
+		p.withdraws = nil
 	}
 }
 
@@ -162,9 +159,9 @@ func (e *Engine) receiverLocked(r request) *Op {
 	return nil
 }
 
-// withdrawn handles WITHDRAWN: the peer has given the request back, and the send ends. One that
-// this rank did not ask for is ignored, as the peer may still read the buffer.
-func (p *peer) withdrawn(id uint32) {
+// takeWithdrawn handles WITHDRAWN: the peer has removed the request, and the send ends. Without a
+// WITHDRAW of this rank it is ignored, as the peer may still read the buffer.
+func (p *peer) takeWithdrawn(id uint32) {
 	op := p.e.requestOfLocked(p.rank, id)
 	if op == nil || op.state != opWithdrawing && op.state != opTaken {
 		return

@@ -178,7 +178,7 @@ func TestWithdrawTaken(t *testing.T) {
 		c.step()
 		for range 3 {
 			c.e[0].mu.Lock()
-			s.op.askBack()
+			s.op.withdraw()
 			c.e[0].mu.Unlock()
 			c.step()
 			require.Equal(t, opTaken, s.op.state)

@@ -34,8 +34,8 @@ func (c *engineCheck) added(op *Op) {
 	c.device[id] = op.note
 }
 
-// left follows a receive that has left the device: V12.
-func (c *engineCheck) left(s slot) {
+// released follows a receive that has left the device: V12.
+func (c *engineCheck) released(s slot) {
 	invariant.Check(c.device[s.id()] != nil, "V12", "receive %#x leaves the device and is not there", s.id())
 	delete(c.device, s.id())
 }
@@ -124,9 +124,9 @@ func (o *offload) checkSlots() {
 		if op == nil {
 			continue
 		}
-		checkEntry(op, "V12", "the device", opOffered, opRecalled, opMatched)
+		checkEntry(op, "V12", "the device", opOffloaded, opRecalled, opMatched)
 		invariant.Check(op.slot == slot{uint32(i), en.gen} && o.inv.device[op.slot.id()] == op.note, "V12", "a receive is in the device under another name: %s", op.note.where())
-		invariant.Check((op.state == opRecalled) == (op.err != nil), "V12", "a receive is asked back from the device for %v: %s", op.err, op.note.where())
+		invariant.Check((op.state == opRecalled) == (op.err != nil), "V12", "a receive is recalled from the device for %v: %s", op.err, op.note.where())
 		if op.state == opMatched {
 			continue
 		}
@@ -156,7 +156,7 @@ func (o *offload) checkOverlap() {
 	for range look {
 		o.inv.looked++
 		op := entries[o.inv.looked%len(entries)].op
-		if op == nil || op.state != opOffered {
+		if op == nil || op.state != opOffloaded {
 			continue
 		}
 		for _, k := range o.kept.All() {

@@ -110,7 +110,7 @@ func TestSlotTwice(t *testing.T) {
 	text := broken(t, "slot", func() { e.sends.release(s.op.slot) })
 	require.Contains(t, text, "send of 8 bytes to 1, tag 0x9")
 	require.Contains(t, text, here)
-	broken(t, "slot", func() { e.sends.detach(s.op.slot) })
+	broken(t, "slot", func() { e.sends.replace(s.op.slot, nil) })
 	broken(t, "slot", func() { e.sends.release(slot{index: 1000}) })
 }
 

@@ -37,7 +37,6 @@ const (
 
 var poisonSlot = slotOf(poisonWord)
 
-// slotOf is the slot that id names.
 func slotOf(id uint64) slot { return slot{index: uint32(id), gen: uint32(id >> 32)} }
 
 // checkUnused looks at an Op that comes out of the pool: nobody has touched it there.
@@ -89,7 +88,7 @@ func (op *Op) checkMove(to opState, allowed []opState) {
 	case opPosted:
 		c.orders++
 		op.note.order = c.orders
-	case opOffered:
+	case opOffloaded:
 		c.added(op)
 	case opMatched:
 		invariant.Check(c.covers(op.e, op.read.src), "V17", "the device matches a message of rank %d, which comes by another: %s", op.read.src,

@@ -54,13 +54,13 @@ func checkEntry(op *Op, rule, list string, states ...opState) {
 	invariant.Check(slices.Contains(states, op.state), rule, "%s has an operation that is %s: %s", list, opStateNames[op.state], op.note.where())
 }
 
-// checkShadowLocked is V5: the shadow list is exactly the posted and offered receives, in the order
-// of posting. The records of live operations are an account of their own.
+// checkShadowLocked is V5: the shadow list is exactly the posted and offloaded receives, in the
+// order of posting. The records of live operations are an account of their own.
 func (e *Engine) checkShadowLocked() {
 	last, listed := uint64(0), 0
 	from := make([]int, len(e.from))
 	for h, op := range e.posted.All() {
-		checkEntry(op, "V5", "the shadow list", opPosted, opOffered)
+		checkEntry(op, "V5", "the shadow list", opPosted, opOffloaded)
 		invariant.Check(op.handle == h, "V5", "a receive is in the shadow list under another handle: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive comes in the shadow list behind one that was posted later: %s", op.note.where())
 		last = op.note.order
@@ -76,7 +76,7 @@ func (e *Engine) checkShadowLocked() {
 			continue
 		}
 		op := r.op
-		if r.kind.receives() && (op.state == opPosted || op.state == opOffered) {
+		if r.kind.receives() && (op.state == opPosted || op.state == opOffloaded) {
 			listed--
 		}
 		invariant.Check(op.note == r, "pool", "an operation was posted with the memory of one that is under way: %s", r.where())
@@ -104,10 +104,10 @@ func (e *Engine) checkMessagesLocked() {
 	var committed int64
 	for i := range e.peers {
 		p := &e.peers[i]
-		committed += p.in.account.Held()
+		committed += p.in.account.Committed()
 		p.in.account.Check(i, charged[i], p.lost != nil)
 		p.checkFlow()
-		invariant.Check(len(p.unknown) == 0 || p.unnamed(), "list", "rank %d has asked for a request that the device cannot have matched", i)
+		invariant.Check(len(p.withdraws) == 0 || p.mayBeMatched(), "list", "rank %d has asked for a request that the device cannot have matched", i)
 	}
 	invariant.Check(committed == e.pool.Committed(), "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.Committed())
 }
@@ -120,7 +120,7 @@ func (p *peer) checkFlow() {
 	o := &p.out
 	invariant.Check(!o.empty() || !o.heldUp() && len(o.wants) == 0 && !o.all, "list", "nothing is held up to rank %d, episode %d", p.rank, o.episode)
 	invariant.Check(len(o.wants) <= maxWants && len(p.in.wants) <= maxWants, "list", "rank %d: %d WANTs here, %d there", p.rank, len(o.wants), len(p.in.wants))
-	invariant.Check(p.in.heldUp() == slices.Contains(p.e.held, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
+	invariant.Check(p.in.heldUp() == slices.Contains(p.e.heldUp, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
 	for h, op := range p.e.posted.All() {
 		if p.in.heldUp() && !p.in.all && (op.peer == p.rank || op.peer == AnySource) {
 			invariant.Check(slices.ContainsFunc(p.in.wants, func(n sentWant) bool { return n.handle == h }), "V18",

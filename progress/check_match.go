@@ -22,7 +22,7 @@ func (c *engineCheck) matchDue(entries int) bool {
 func (e *Engine) checkReceiveLocked(tag uint64, op *Op) {
 	before := uint64(math.MaxUint64)
 	if op != nil {
-		checkEntry(op, "V3", "a match", opPosted, opOffered)
+		checkEntry(op, "V3", "a match", opPosted, opOffloaded)
 		invariant.Check((tag^op.tag)&op.mask == 0, "V2", "a message with tag %#x goes to a receive that does not match: %s", tag, op.note.where())
 		before = op.note.order
 	}

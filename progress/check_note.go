@@ -24,7 +24,7 @@ const (
 	noteRecv                     // Irecv
 	noteRecvCall                 // Recv
 	noteFlush
-	noteStand // see opAbandoned
+	noteAbandoned // see opAbandoned
 )
 
 func (k noteKind) sends() bool    { return k <= noteSendCall }
@@ -62,8 +62,8 @@ func (r *record) String() string {
 	switch {
 	case r.kind == noteFlush:
 		return "flush"
-	case r.kind == noteStand:
-		return fmt.Sprintf("stand-in for a receive from %d, tag %#x", r.peer, r.tag)
+	case r.kind == noteAbandoned:
+		return fmt.Sprintf("reads under way of a receive that has ended, from %d, tag %#x", r.peer, r.tag)
 	case r.kind.sends():
 		return fmt.Sprintf("send of %d bytes to %d, tag %#x", r.length, r.peer, r.tag)
 	case r.mask == ^uint64(0):
@@ -72,7 +72,6 @@ func (r *record) String() string {
 	return fmt.Sprintf("receive of up to %d bytes from %s, tag %#x mask %#x", r.length, rankName(r.peer), r.tag, r.mask)
 }
 
-// underWay tells whether the operation has not ended.
 func (r *record) underWay() bool { return r.op.Pending(r.gen) }
 
 // where is a record with the place of its post. It is text only once somebody reads it.
@@ -167,7 +166,7 @@ func (c *engineCheck) requests(which func(*record) bool) []*record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	rs := slices.SortedFunc(maps.Keys(c.live), func(a, b *record) int { return int(a.seq) - int(b.seq) })
-	return slices.DeleteFunc(rs, func(r *record) bool { return r.kind == noteStand || !which(r) })
+	return slices.DeleteFunc(rs, func(r *record) bool { return r.kind == noteAbandoned || !which(r) })
 }
 
 // state says how far an operation of the list of requests is.

@@ -22,7 +22,7 @@ const (
 	noteRecv
 	noteRecvCall
 	noteFlush
-	noteStand
+	noteAbandoned
 )
 
 func (*Op) takeNote(noteKind) {}
@@ -48,7 +48,7 @@ func (*engineCheck) settle(*Engine, int)        {}
 func (*engineCheck) counted(*offload)           {}
 func (*engineCheck) found(*Op)                  {}
 func (*engineCheck) dropped(slot)               {}
-func (*engineCheck) left(slot)                  {}
+func (*engineCheck) released(slot)              {}
 func (*engineCheck) reporting(*offload, uint32) {}
 
 func (op *Op) checkMove(to opState, allowed []opState) {}

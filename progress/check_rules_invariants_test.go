@@ -115,11 +115,11 @@ func TestRulesAreChecked(t *testing.T) {
 			e.off.waiting.push(op)
 		}},
 		"waiting receive is in no list": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); op.linked = true }},
-		"overlapping receive offered":   {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
+		"overlapping receive offloaded": {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
 		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.KeepEager(0, 20, nil) }},
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
 		"beside a requeued message":     {"V7", func(e *Engine) { requeue(e, 12); post(e, 12) }},
-		"asked for what nobody has":     {"list", func(e *Engine) { e.peers[0].unknown = []uint32{rndvName} }},
+		"asked for what nobody has":     {"list", func(e *Engine) { e.peers[0].withdraws = []uint32{rndvName} }},
 		"message out of order": {"V1", func(e *Engine) {
 			for m := range e.unexp.All() {
 				m.Seq = 1
@@ -168,7 +168,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"wants beyond the slots":       {"list", func(e *Engine) { e.peers[0].out.wants = make([]want, maxWants+1) }},
 		"held up and not listed":       {"list", func(e *Engine) { e.peers[0].in.episode, e.peers[0].in.all = 1, true }},
 		"receive that was not named": {"V18", func(e *Engine) {
-			e.peers[0].in.episode, e.held = 1, []int{0}
+			e.peers[0].in.episode, e.heldUp = 1, []int{0}
 		}},
 		"held up, and nobody is told": {"V18", func(e *Engine) { e.peers[0].dirty, e.dirty = false, nil }},
 		"sources miscounted":          {"V5", func(e *Engine) { e.from[0]++ }},
@@ -266,10 +266,10 @@ func TestEventsAreChecked(t *testing.T) {
 		"forced DEL missing":                {"V9", func(e *Engine) { found(e, opOf(e, 20)); found(e, opOf(e, 21)) }},
 		"forced DEL of what nobody found":   {"V9", func(e *Engine) { e.inv.dropped(slotOf(1)) }},
 		"receive leaves the device twice":   {"V12", func(e *Engine) { s := opOf(e, 20).slot; e.off.release(s); e.off.release(s) }},
-		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; op.move(opOffered) }},
+		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; op.move(opOffloaded) }},
 		"request without a region":          {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; op.move(opRequested) }},
 		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; opOf(e, 20).move(opMatched) }},
-		"recall of what is not offered":     {"state", func(e *Engine) { opOf(e, 22).recall(ErrCanceled) }},
+		"recall of what is not offloaded":   {"state", func(e *Engine) { opOf(e, 22).recall(ErrCanceled) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
 		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},
 		"operation freed without a record": {"pool", func(e *Engine) {
@@ -293,7 +293,7 @@ func TestEventsAreChecked(t *testing.T) {
 // found is what an unexpected message does with a receive in the device, but for the forced DEL.
 func found(e *Engine, op *Op) {
 	e.posted.Remove(op.handle)
-	e.off.left(op)
+	e.off.unlinked(op)
 	e.inv.settle(e, 0)
 	e.off.handled++
 }

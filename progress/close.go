@@ -10,19 +10,20 @@ import (
 
 // Flush returns when everything that was sent is delivered and has left this process.
 func (e *Engine) Flush(ctx context.Context) error {
+	return e.waitIn(ctx, opFlushing, &e.flushers, nil)
+}
+
+// waitIn waits in a list of calls until what they wait for has come; unless, which may be nil,
+// tells under the lock that it is there.
+func (e *Engine) waitIn(ctx context.Context, state opState, list *[]*Op, unless func() bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.broken != nil {
+	if e.broken != nil || unless != nil && unless() {
 		return e.broken
 	}
-	return e.waitInLocked(ctx, opFlushing, &e.flushers)
-}
-
-// waitInLocked waits in a list of calls until what they wait for has come.
-func (e *Engine) waitInLocked(ctx context.Context, state opState, list *[]*Op) error {
 	op := e.newOpLocked(noteFlush, AnySource, 0, 0, nil)
 	op.move(state)
 	*list = append(*list, op)
@@ -73,7 +74,7 @@ func (e *Engine) close(cause error) error {
 		e.broken = cause
 	}
 	e.wait.Stop()             // nobody may be inside the transport when it goes
-	e.failAllLocked(e.broken) // withdraws the buffers that are offered to peers, while the transport is there for it
+	e.failAllLocked(e.broken) // deregisters the buffers that peers may read, while the transport is there for it
 	e.wires = e.wiresLocked()
 	err := e.tr.Close()
 	e.closed = true

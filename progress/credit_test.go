@@ -63,7 +63,7 @@ func TestCreditIsEnforced(t *testing.T) {
 	_, err := ended(t, r)
 	require.ErrorIs(t, err, ErrProtocol)
 	require.LessOrEqual(t, c.e[0].Metrics().UnexpectedBytes, int64(8<<10))
-	require.Equal(t, c.e[0].Metrics().UnexpectedBytes, c.e[0].peers[1].in.account.Held())
+	require.Equal(t, c.e[0].Metrics().UnexpectedBytes, c.e[0].peers[1].in.account.Committed())
 }
 
 func TestSlots(t *testing.T) {

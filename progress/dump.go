@@ -38,7 +38,7 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 			break
 		}
 		where := ""
-		if op.state == opOffered {
+		if op.state == opOffloaded {
 			where = ", in the device"
 		}
 		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, len(op.buf), where)

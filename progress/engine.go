@@ -24,9 +24,8 @@ type Config struct {
 	SendLimit       int64         // bytes that sends which wait may take here, see sendCost, before Isend fails with ErrFull; default 1 GiB
 	SpinLimit       time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
 	Manual          bool          // no progress goroutine: operations move only inside calls
-	Seed            uint64        // of the hash tables; 0 takes a random one
 	Logger          *slog.Logger  // nil: silent
-	Left            func()        // called under the lock when nobody polls any more; nil: nothing
+	PollingEnded    func()        // called under the lock when nobody polls any more; nil: nothing
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; 0: 1024; below 0: it may be empty
 
@@ -35,7 +34,9 @@ type Config struct {
 	// not block; nil: nothing.
 	Lost func(rank int, cause error)
 
-	grace func() (context.Context, context.CancelFunc) // see graceByClock; another one by progresstest
+	// Of progresstest.
+	seed  uint64                                       // of the hash tables; 0: a random one
+	grace func() (context.Context, context.CancelFunc) // nil: graceByClock
 }
 
 const (
@@ -71,9 +72,9 @@ type Engine struct {
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
 
-	pool *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
-	held []int        // peers that are held up for credit here
-	turn int          // of those, whose window was widened last
+	pool   *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
+	heldUp []int        // peers that are held up for credit here
+	turn   int          // of those, whose window was widened last
 
 	queued    int64 // bytes that queued sends take, against SendLimit
 	rooms     []*Op // calls that wait for less
@@ -104,9 +105,9 @@ type peer struct {
 	fins  []uint32
 	ctrls [][]byte
 
-	out     outgoing
-	in      incoming
-	unknown []uint32 // requests that it wants back, and that the device may have matched
+	out       outgoing
+	in        incoming
+	withdraws []uint32 // requests that it has withdrawn, and that the device may have matched
 }
 
 // New makes an engine on the transport that newTransport makes around the engine's sink.
@@ -146,16 +147,16 @@ func (e *Engine) configure() error {
 	if c.SendLimit == 0 {
 		c.SendLimit = defaultSendLimit
 	}
-	if c.Seed == 0 {
-		c.Seed = rand.Uint64()
+	if c.seed == 0 {
+		c.seed = rand.Uint64()
 	}
 	if c.grace == nil {
 		c.grace = graceByClock
 	}
 	e.pool = credit.NewPool(c.UnexpectedLimit, c.Size, unexpected.EagerCost(c.EagerLimit))
-	e.posted = matching.NewPosted[*Op](c.Seed)
+	e.posted = matching.NewPosted[*Op](c.seed)
 	e.from = make([]int, 1+c.Size)
-	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.Seed)
+	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.seed)
 	e.off.inv = &e.inv
 	e.off.init(e.tr.TagList(), c)
 	e.sends.init(sendSlots)
@@ -166,8 +167,8 @@ func (e *Engine) configure() error {
 		e.peers[i].in.account = e.pool.Open()
 	}
 	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}
-	if c.Left != nil {
-		w.Left = e.leaveDeviceLocked
+	if c.PollingEnded != nil {
+		w.PollingEnded = e.pollingEndedLocked
 	}
 	e.wait.Init(&e.mu, (*waitEngine)(e), e.tr, w)
 	return nil
@@ -222,7 +223,7 @@ func (e *Engine) Poll() int {
 func (e *Engine) Owner() sync.Locker { return &e.mu }
 
 // Share says how many ranks, this one included, share the processors that this one may use, and how
-// many processors those are. A rank that shares them offers its processor while it waits. To be
+// many processors those are. A rank that shares them yields its processor while it waits. To be
 // called before Start; without it a rank takes it that there are enough.
 func (e *Engine) Share(ranks, processors int) {
 	e.mu.Lock()

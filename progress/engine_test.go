@@ -41,8 +41,8 @@ func newCluster(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
 	for i := range n {
 		cfg := cfg
 		cfg.Rank, cfg.Size = i, n
-		if cfg.Seed == 0 {
-			cfg.Seed = 1
+		if cfg.seed == 0 {
+			cfg.seed = 1
 		}
 		e, err := New(cfg, func(s transport.Sink) (transport.Transport, error) {
 			c.net.nodes[i].sink = s

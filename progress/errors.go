@@ -23,7 +23,7 @@ var (
 	ErrProtocol  = errors.New("peer broke the protocol")
 )
 
-// errRevoked ends a send whose buffer was taken back; finishLocked makes a revokedError of it.
+// errRevoked ends a send whose buffer was deregistered; finishLocked makes a revokedError of it.
 var errRevoked = errors.New("send revoked")
 
 // revokedError is the context's error of a send whose receiver did not answer.

@@ -264,7 +264,7 @@ func (n *fakeNode) doReadLocked(p *packet) error {
 	r := s.regions[p.app]
 	off := p.tag - uint64(p.app)<<32
 	if r == nil && !s.dead && n.net.opts.revoke {
-		return transport.ErrWithdrawn
+		return transport.ErrDeregistered
 	}
 	if s.dead || p.dropped || n.failRds || r == nil || off+uint64(len(p.dst)) > uint64(len(r.buf)) {
 		return errors.New("remote access error")

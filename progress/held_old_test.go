@@ -148,7 +148,7 @@ func TestReceivesThatComeAndGo(t *testing.T) {
 
 // What a peer makes up ends it, or does nothing.
 func TestForgedFlowControl(t *testing.T) {
-	hold := func(allowed, charged uint64) []byte { return held{allowed, charged}.encode() }
+	hold := func(allowed, charged uint64) []byte { return heldBody{allowed, charged}.encode() }
 	want := func(allowed uint64, slot uint8) []byte { return wantBody{allowed: allowed, slot: slot}.encode() }
 	for name, f := range map[string]struct {
 		kind ctrlKind
@@ -186,7 +186,7 @@ func TestForgedFlowControl(t *testing.T) {
 				_, err := ended(t, recv)
 				require.ErrorIs(t, err, ErrProtocol)
 				require.Zero(t, e.Metrics().HeldNow)
-				require.Empty(t, e.held)
+				require.Empty(t, e.heldUp)
 			} else {
 				require.Equal(t, 1, c.waiting(0, 1))
 				recv.Cancel()

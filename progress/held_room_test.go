@@ -35,7 +35,7 @@ func TestFlowControlWithoutRoom(t *testing.T) {
 		c.flood(0, 1, 1, inCredit)
 		var last Request
 		c.blocked(0, func() { last = c.e[0].Isend(1, 2, nil) })
-		require.Equal(t, []int{0}, c.e[1].held)
+		require.Equal(t, []int{0}, c.e[1].heldUp)
 		c.e[1].Irecv(0, 2, exact, nil)
 		c.step()
 		succeeded(t, last)
@@ -143,7 +143,7 @@ func TestHeldUpEnds(t *testing.T) {
 				c.e[1].Isend(0, 1, fill(256, 1)) // more than is left of its credit
 				c.flood(1, 0, 1, inCredit)
 				c.step()
-				require.Equal(t, []int{1}, e.held)
+				require.Equal(t, []int{1}, e.heldUp)
 				require.NotEmpty(t, c.net.nodes[1].regions)
 				c.net.opts.room = room
 				reqs = append(reqs, e.Irecv(1, 2, exact, nil), e.Irecv(AnySource, 3, exact, nil))
@@ -166,7 +166,7 @@ func TestHeldUpEnds(t *testing.T) {
 				if e.broken != nil {
 					return
 				}
-				require.Empty(t, e.held)
+				require.Empty(t, e.heldUp)
 				_, _, window := e.peers[1].in.account.Usage()
 				require.Zero(t, window)
 

@@ -67,7 +67,7 @@ func (c *cluster) balancedAt(rank int) {
 	for j := range e.peers {
 		in, out := &e.peers[j].in, &e.peers[j].out
 		charged, consumed, _ := in.account.Usage()
-		committed += in.account.Held()
+		committed += in.account.Committed()
 		kept += int64(charged - consumed)
 		if in.heldUp() {
 			held = append(held, j)
@@ -82,7 +82,7 @@ func (c *cluster) balancedAt(rank int) {
 	}
 	require.Equal(c.t, committed, e.pool.Committed(), "rank %d", rank)
 	require.Equal(c.t, kept, e.Metrics().UnexpectedBytes, "rank %d", rank)
-	require.ElementsMatch(c.t, held, e.held, "rank %d", rank)
+	require.ElementsMatch(c.t, held, e.heldUp, "rank %d", rank)
 	require.Equal(c.t, now, e.m.HeldNow, "rank %d", rank)
 }
 
@@ -92,7 +92,7 @@ func (c *cluster) free() {
 	c.balanced()
 	for i, e := range c.e {
 		require.Zero(c.t, e.m.HeldNow, "rank %d", i)
-		require.Empty(c.t, e.held, "rank %d", i)
+		require.Empty(c.t, e.heldUp, "rank %d", i)
 	}
 }
 
@@ -143,8 +143,8 @@ func TestHeldUpKeepsProtocol(t *testing.T) {
 	succeeded(t, c.e[0].Isend(2, 7, fill(8, 0)))
 	c.step()
 	require.Equal(t, 38, c.waiting(0, 1))
-	require.Equal(t, []int{0}, c.e[1].held)
-	require.Empty(t, c.e[2].held)
+	require.Equal(t, []int{0}, c.e[1].heldUp)
+	require.Empty(t, c.e[2].heldUp)
 	c.balanced()
 
 	for i := range sends {
@@ -167,7 +167,7 @@ func TestCancelEndsHeldUp(t *testing.T) {
 	second := c.e[0].Isend(1, 1, nil)
 	c.step()
 	for _, r := range []Request{first, second} {
-		require.Equal(t, []int{0}, c.e[1].held)
+		require.Equal(t, []int{0}, c.e[1].heldUp)
 		require.Equal(t, 1, c.e[0].Metrics().HeldNow)
 		r.Cancel()
 		canceled(t, r)
@@ -210,7 +210,7 @@ func TestWantedBehindUnwanted(t *testing.T) {
 				if when == "after" {
 					c.step()
 					require.Equal(t, count+2-fits, c.waiting(0, 1))
-					require.Equal(t, []int{0}, c.e[1].held)
+					require.Equal(t, []int{0}, c.e[1].heldUp)
 				}
 				post("after")
 				c.step()

@@ -66,11 +66,11 @@ func (p *peer) consumed(cost uint64) {
 // growNextLocked gives memory that has become free to one of the peers that are held up, round
 // robin.
 func (e *Engine) growNextLocked() {
-	if len(e.held) == 0 {
+	if len(e.heldUp) == 0 {
 		return
 	}
 	e.turn++
-	q := &e.peers[e.held[e.turn%len(e.held)]]
+	q := &e.peers[e.heldUp[e.turn%len(e.heldUp)]]
 	if q.in.account.Grow() {
 		q.grant()
 	}
@@ -152,7 +152,7 @@ func (p *peer) sendWant(w wantBody) bool {
 }
 
 // takeHeld handles p's HELD: its sends to this rank are held up, or are no more.
-func (p *peer) takeHeld(episode uint32, h held) {
+func (p *peer) takeHeld(episode uint32, h heldBody) {
 	e := p.e
 	in := &p.in
 	was := in.heldUp()
@@ -160,12 +160,12 @@ func (p *peer) takeHeld(episode uint32, h held) {
 	in.wants, in.all, in.allDue = in.wants[:0], false, false
 	if !in.heldUp() {
 		if was {
-			e.held = slices.DeleteFunc(e.held, func(r int) bool { return r == p.rank })
+			e.heldUp = slices.DeleteFunc(e.heldUp, func(r int) bool { return r == p.rank })
 		}
 		return
 	}
 	if !was {
-		e.held = append(e.held, p.rank)
+		e.heldUp = append(e.heldUp, p.rank)
 	}
 	a := &in.account
 	a.EndExcess(h.charged)
@@ -186,15 +186,15 @@ func (p *peer) takeHeld(episode uint32, h held) {
 	p.tell()
 }
 
-// wantFromHeld sends a WANT for a receive that was just posted to each peer that is held up and
+// wantFromHeldUp sends a WANT for a receive that was just posted to each peer that is held up and
 // could satisfy it.
-func (op *Op) wantFromHeld() {
+func (op *Op) wantFromHeldUp() {
 	e := op.e
 	if op.peer != AnySource {
 		e.peers[op.peer].want(op)
 		return
 	}
-	for _, r := range e.held {
+	for _, r := range e.heldUp {
 		e.peers[r].want(op)
 	}
 }
@@ -211,7 +211,7 @@ func (e *Engine) recallAnsweredLocked() {
 	if !e.off.answered() {
 		return
 	}
-	for _, r := range e.held {
+	for _, r := range e.heldUp {
 		e.peers[r].tell()
 	}
 }
@@ -246,7 +246,7 @@ func (p *peer) forget() {
 	e := p.e
 	p.in.account.Close()
 	if p.in.heldUp() {
-		e.held = slices.DeleteFunc(e.held, func(r int) bool { return r == p.rank })
+		e.heldUp = slices.DeleteFunc(e.heldUp, func(r int) bool { return r == p.rank })
 	}
 	p.out.told = p.out.episode
 	p.in.episode, p.in.wants, p.in.credit, p.in.all, p.in.allDue = 0, nil, false, false, false

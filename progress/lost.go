@@ -60,7 +60,7 @@ func (p *peer) end(cause error) {
 	e.lost = append(e.lost, p.rank)
 	e.unacked++
 	e.m.PeersLost++
-	p.fins, p.ctrls, p.unknown = nil, nil, nil
+	p.fins, p.ctrls, p.withdraws = nil, nil, nil
 	err := peerError(p.rank, cause)
 	p.failSends(err)
 	p.forget()
@@ -102,7 +102,7 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 	for _, op := range e.posted.All() {
 		switch {
 		case !which(op):
-		case op.state == opOffered:
+		case op.state == opOffloaded:
 			if !e.wait.Stopping() {
 				op.recall(err) // the device may write to the buffer
 			}

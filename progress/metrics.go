@@ -7,7 +7,7 @@ type Metrics struct {
 	Counters
 	Offload OffloadMetrics
 
-	Grants      uint64 // credit given back
+	Grants      uint64 // times that a peer was granted more credit
 	Stale       uint64 // answers of peers that named no send, late or repeated
 	Sleeps      uint64 // waits for events in the transport
 	RequestsNow int    // rendezvous sends that the peer has not read yet
@@ -22,8 +22,8 @@ type Counters struct {
 	Unexpected               uint64 // messages that came before their receive
 	Truncated                uint64
 	Canceled                 uint64
-	Revoked                  uint64 // of them, sends whose buffer was taken back without the receiver's answer
-	Withdrawn                uint64 // receives whose message was taken back while it was received
+	Revoked                  uint64 // of them, sends whose buffer was deregistered without the receiver's answer
+	Withdrawn                uint64 // receives whose message was withdrawn while it was received
 	Queued                   uint64 // sends that had to wait for room or credit
 	HeldUp                   uint64 // times that sends to a peer were held up for credit
 	WantsSent, WantsReceived uint64 // receives that were named to peers whose sends are held up; the same by peers
@@ -53,7 +53,7 @@ type OffloadMetrics struct {
 	KeptFull    uint64 // because the list was full,
 	KeptOff     uint64 // because offloading did not pay, see Rests
 	Rests       uint64 // times that the device was given up for a while, because messages mostly came before it was ready
-	Dels        uint64 // receives asked back, cancelled ones for example
+	Dels        uint64 // receives recalled from the device, cancelled ones for example
 	DelsLost    uint64 // of them, those that the device had matched before
 	Drops       uint64 // receives taken out because a message that the device did not match found them
 	Syncs       uint64 // counts of handled messages that were sent for their own sake
@@ -95,7 +95,7 @@ func (e *Engine) Metrics() Metrics {
 	m.Parks, m.Sleeps = e.wait.Counts()
 	m.Queued, m.RndvSent = e.entered[opQueued], e.entered[opRequested]
 	m.Offload = e.off.m
-	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffered], e.entered[opMatched]
+	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffloaded], e.entered[opMatched]
 	m.Offload.Dels = e.entered[opRecalled]
 	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()
 	m.UnexpectedBytes, m.UnexpectedPeak = e.unexp.Memory()

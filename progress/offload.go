@@ -28,11 +28,11 @@ const (
 	// examines.
 	promoteLook = 16
 
-	// Where unexpected messages have found three quarters of the last thrashWindow receives that
+	// Where unexpected messages have found three quarters of the last thrashSample receives that
 	// left the device, offloading does not pay: the next restLeast receives stay in software, and
-	// twice as many each time that this comes again. A window of which the device has matched half
+	// twice as many each time that this comes again. A sample of which the device has matched half
 	// resets that.
-	thrashWindow = 64
+	thrashSample = 64
 	restLeast    = 256
 	restMost     = 1 << 16
 )
@@ -68,9 +68,9 @@ type offload struct {
 	due      bool   // receives in waiting may have become eligible
 
 	// Watch over thrashing, see end.
-	window, rest   int // constant: thrashWindow, restLeast, or a test's
+	sample, rest   int // constant: thrashSample, restLeast, or a test's
 	backoff        int // receives of the next rest
-	ended, dropped int // of this window: receives that left the device, and those found by messages
+	ended, dropped int // of this sample: receives that left the device, and those found by messages
 	resting        int // receives that are still to stay in software
 }
 
@@ -92,14 +92,14 @@ func (o *offload) init(tags transport.TagList, cfg *Config) {
 		o.least = defaultOffloadMin
 	}
 	o.low = max(o.most/8, 1)
-	o.kept = matching.NewPosted[*Op](cfg.Seed)
+	o.kept = matching.NewPosted[*Op](cfg.seed)
 	o.slots.init(readSlots)
-	o.window, o.rest, o.backoff = thrashWindow, restLeast, restLeast
+	o.sample, o.rest, o.backoff = thrashSample, restLeast, restLeast
 }
 
-// offer adds a receive that was just posted to the tag list, or keeps it in software and counts
+// place adds a receive that was just posted to the tag list, or keeps it in software and counts
 // why.
-func (o *offload) offer(op *Op) {
+func (o *offload) place(op *Op) {
 	large := len(op.buf) >= o.least
 	eligible := large && op.covered()
 	why := &o.m.KeptSmall
@@ -143,7 +143,7 @@ func (o *offload) add(op *Op) bool {
 	}
 	o.report(o.handled)
 	op.slot, op.added = s, o.handled
-	op.move(opOffered)
+	op.move(opOffloaded)
 	o.entries++
 	o.fresh++
 	return true
@@ -197,9 +197,9 @@ func (o *offload) promote() (promoted int) {
 	return promoted
 }
 
-// left is called when software has removed a receive from the shadow list, because a message
+// unlinked is called when software has removed a receive from the shadow list, because a message
 // matches it or because it ends.
-func (o *offload) left(op *Op) {
+func (o *offload) unlinked(op *Op) {
 	if op.state == opPosted {
 		o.kept.Remove(op.kept)
 		if op.linked {
@@ -211,7 +211,7 @@ func (o *offload) left(op *Op) {
 	// The device has it, dormant: no operation reports the message before the DEL (TMO 5.3).
 	o.found, o.finding = op.slot, true
 	o.inv.found(op)
-	o.slots.detach(op.slot)
+	o.slots.replace(op.slot, nil)
 	o.gone(op)
 	o.end(true)
 }
@@ -226,7 +226,7 @@ func (o *offload) gone(op *Op) {
 
 // release frees the slot of a receive that the device has nothing to do with any more.
 func (o *offload) release(s slot) {
-	o.inv.left(s)
+	o.inv.released(s)
 	o.slots.release(s)
 	o.due = o.due || !o.waiting.empty()
 }
@@ -238,7 +238,7 @@ func (o *offload) end(dropped bool) {
 	if dropped {
 		o.dropped++
 	}
-	if o.ended < o.window {
+	if o.ended < o.sample {
 		return
 	}
 	switch {
@@ -265,9 +265,9 @@ func (o *offload) tend(n int) (posted int) {
 	return posted
 }
 
-// leave is called when nobody will poll for a while, and the device works by itself: it could not
-// match entries that are dormant.
-func (o *offload) leave() {
+// pollingEnded is called when nobody will poll for a while, and the device works by itself: it
+// could not match entries that are dormant.
+func (o *offload) pollingEnded() {
 	if o.handled != o.reported && o.entries > 0 {
 		o.sync()
 	}

@@ -15,7 +15,7 @@ type Status struct {
 	Len    int64
 }
 
-// Op is one operation. Ops are pooled and never given back to the runtime while the engine lives,
+// Op is one operation. Ops are pooled and never returned to the runtime while the engine lives,
 // so that a stale Request meets an Op of another generation, never foreign memory.
 type Op struct {
 	// Event says whether the operation has ended; the goroutine whose Take of it succeeds has
@@ -37,9 +37,9 @@ type Op struct {
 	err    error  // while recalled: the outcome, unless the device has matched it
 
 	next, prev *Op              // in an opList; next also in the pool
-	handle     matching.Handle  // posted, offered: in Engine.posted; queued: in outgoing.queue
+	handle     matching.Handle  // posted, offloaded: in Engine.posted; queued: in outgoing.queue
 	kept       matching.Handle  // posted: in offload.kept
-	added      uint32           // offered, recalled: Engine.handled when the device got it
+	added      uint32           // offloaded, recalled: Engine.handled when the device got it
 	slot       slot             // in Engine.sends, offload.slots or Engine.reads, as state says
 	region     transport.Region // from requested on, perhaps while queued: of a send with bytes
 	read       readState        // matched, reading, abandoned: the message
@@ -72,7 +72,7 @@ func (op *Op) complete(st Status, err error) {
 	e.wait.End(&op.Event)
 }
 
-// opPool keeps Ops. The consumer of a Request gives its Op back without the lock, through a stack
+// opPool keeps Ops. The consumer of a Request returns its Op without the lock, through a stack
 // that is only ever taken as a whole and so has no ABA problem.
 type opPool struct {
 	free     *Op
@@ -115,7 +115,7 @@ func (op *Op) consumeLocked() (Status, error) {
 // consume takes the outcome of the ended operation of generation gen, if nobody has before. It
 // needs no lock.
 func (op *Op) consume(gen uint64) (Status, error, bool) {
-	// The outcome must be read before the Op is given back, and only by the one whose Take
+	// The outcome must be read before the Op is returned, and only by the one whose Take
 	// succeeds.
 	if !op.Take(gen) {
 		return Status{}, nil, false
@@ -125,7 +125,7 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 	n := op.note
 	if op.e != nil {
 		op.poison()
-		op.e.ops.giveBack(op)
+		op.e.ops.put(op)
 	}
 	n.outcome(err)
 	return st, err, true
@@ -143,7 +143,7 @@ func (op *Op) pool() {
 	op.e.ops.free = op
 }
 
-func (p *opPool) giveBack(op *Op) {
+func (p *opPool) put(op *Op) {
 	for {
 		head := p.returned.Load()
 		op.next = head

@@ -92,7 +92,7 @@ func (o *outgoing) use(tag uint64) {
 func (p *peer) enqueue(op *Op) {
 	o := &p.out
 	if o.queue == nil {
-		o.queue = matching.NewUnexpected[*Op](p.e.cfg.Seed)
+		o.queue = matching.NewUnexpected[*Op](p.e.cfg.seed)
 	}
 	op.move(opQueued)
 	op.handle = o.queue.Add(op.tag, op)
@@ -170,7 +170,7 @@ func (p *peer) tellHeld() {
 		o.told = o.episode
 		return
 	}
-	h := held{allowed: o.allowed, charged: o.charged}
+	h := heldBody{allowed: o.allowed, charged: o.charged}
 	if p.tryCtrl(ctrl{kind: ctrlHeld, id: o.episode, body: h.encode()}) {
 		o.told = o.episode
 	}
@@ -221,18 +221,7 @@ func (e *Engine) fullLocked() bool { return e.queued+sendCost > e.cfg.SendLimit 
 // Room returns when Isend would not fail with ErrFull, at once where it would not now. Other
 // goroutines may be faster.
 func (e *Engine) Room(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.broken != nil {
-		return e.broken
-	}
-	if !e.fullLocked() {
-		return nil
-	}
-	return e.waitInLocked(ctx, opRoom, &e.rooms)
+	return e.waitIn(ctx, opRoom, &e.rooms, func() bool { return !e.fullLocked() })
 }
 
 // roomLocked wakes those who wait for room, if there is some, or never will be.

@@ -124,7 +124,7 @@ func TestRace57SwitchUnderLoad(t *testing.T) {
 	r := newRace(t, Config{}, fakeOpts{tags: 8})
 	r.dev.noSync = true
 	o := &r.e.off
-	o.window, o.rest, o.backoff = 8, 16, 16
+	o.sample, o.rest, o.backoff = 8, 16, 16
 	for round := range 12 {
 		r.dev.holdCQ = true
 		r.send(9, 0, 0)

@@ -104,10 +104,10 @@ func (op *Op) post() {
 	op.handle = e.posted.Post(op.tag, op.mask, op)
 	e.from[1+op.peer]++
 	if e.off.tags != nil {
-		e.off.offer(op)
+		e.off.place(op)
 	}
-	if len(e.held) != 0 {
-		op.wantFromHeld()
+	if len(e.heldUp) != 0 {
+		op.wantFromHeldUp()
 	}
 }
 
@@ -129,7 +129,7 @@ func (op *Op) unlinked() {
 	e := op.e
 	e.from[1+op.peer]--
 	if e.off.tags != nil {
-		e.off.left(op)
+		e.off.unlinked(op)
 	}
 }
 

@@ -148,7 +148,7 @@ func (op *Op) startRead() {
 	op.readMore()
 }
 
-// releaseRead frees the slot of a receive that reads, or of the operation that stands for one.
+// releaseRead frees the slot of a receive that reads, or of an abandoned one.
 func (op *Op) releaseRead() {
 	op.unread()
 	op.e.reads.release(op.slot)
@@ -230,8 +230,8 @@ func (op *Op) readEnded() {
 		op.complete(Status{}, e.broken)
 		return
 	}
-	if r.err == transport.ErrWithdrawn {
-		op.withdrawnFrom()
+	if r.err == transport.ErrDeregistered {
+		op.endWithdrawn()
 		return
 	}
 	if r.err != nil {

@@ -92,7 +92,7 @@ func TestScaleHeld(t *testing.T) {
 	inReasonableTime(t, outstanding(), func(i int) {
 		c.callback(0, func(s transport.Sink) {
 			for k := range uint32(2) {
-				h := ctrl{kind: ctrlHeld, id: uint32(i)*2 + 1 + k, body: held{allowed: 1 << 60}.encode()}
+				h := ctrl{kind: ctrlHeld, id: uint32(i)*2 + 1 + k, body: heldBody{allowed: 1 << 60}.encode()}
 				s.Ctrl(1, h.encode())
 			}
 		})
@@ -157,7 +157,7 @@ func TestHeldAmongOthers(t *testing.T) {
 	c.step()
 	heldUp := func() (tags []uint64) {
 		c.callback(0, func(s transport.Sink) {
-			s.Ctrl(1, ctrl{kind: ctrlHeld, id: 1, body: held{allowed: 1 << 60}.encode()}.encode())
+			s.Ctrl(1, ctrl{kind: ctrlHeld, id: 1, body: heldBody{allowed: 1 << 60}.encode()}.encode())
 		})
 		for _, n := range c.e[0].peers[1].in.wants {
 			tags = append(tags, n.tag)
@@ -198,7 +198,7 @@ func (n *registering) Register(_ int, buf []byte) (transport.Region, error) {
 // its order, whoever they go to.
 func TestSendsEndInOnePass(t *testing.T) {
 	n := &registering{fakeNode: newFakeNet(3, fakeOpts{}).nodes[0]}
-	e, err := New(Config{Size: 3, Manual: true, Seed: 1}, func(s transport.Sink) (transport.Transport, error) {
+	e, err := New(Config{Size: 3, Manual: true, seed: 1}, func(s transport.Sink) (transport.Transport, error) {
 		n.sink = s
 		return n, nil
 	})

@@ -127,9 +127,9 @@ func (s *sink) Ctrl(src int, msg []byte) {
 	}
 	switch c.kind {
 	case ctrlWithdraw:
-		p.withdraw(c.id)
+		p.takeWithdraw(c.id)
 	case ctrlWithdrawn:
-		p.withdrawn(c.id)
+		p.takeWithdrawn(c.id)
 	case ctrlTaken:
 		if op := e.requestOfLocked(src, c.id); op != nil && op.state == opWithdrawing {
 			op.move(opTaken)
@@ -147,7 +147,7 @@ func (s *sink) Ctrl(src int, msg []byte) {
 func (p *peer) takeFlow(c ctrl) {
 	var err error
 	if c.kind == ctrlHeld {
-		var h held
+		var h heldBody
 		if h, err = decodeHeld(c.body); err == nil {
 			p.takeHeld(c.id, h)
 		}

@@ -82,10 +82,7 @@ func (t *slots) release(s slot) {
 	t.used--
 }
 
-// detach keeps a slot in use although it has no Op any more.
-func (t *slots) detach(s slot) { t.replace(s, nil) }
-
-// replace gives a slot another Op.
+// replace gives a slot another Op, or none while it stays in use.
 func (t *slots) replace(s slot, op *Op) {
 	t.checkTaken(s)
 	t.entries[s.index].op = op

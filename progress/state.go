@@ -3,8 +3,8 @@ package progress
 import "github.com/tagmatch/tagmatch/internal/invariant"
 
 // opState says where an operation is, and with that who has a pointer to it. Op.move alone changes
-// it, as opMoves allows. A buffer is "registered" while the peer may read it, and "lent" while the
-// transport or a device may write to it.
+// it, as opMoves allows. A buffer is "registered" while the peer may read it, and the
+// "transport's" while that or a device may write to it.
 //
 //	state        entered by     goes on to
 //	new          newOpLocked    queued, requested, posted, reading, abandoned, flushing,
@@ -16,23 +16,25 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	             in its peer's outgoing.queue
 //	requested    launch         withdrawing, ended
 //	             in Engine.sends, registered: the peer was sent a rendezvous request
-//	withdrawing  askBack        taken, ended
-//	             as requested, and the peer was asked to give the request back
+//	withdrawing  withdraw       taken, ended
+//	             as requested, and the peer was sent WITHDRAW
 //	taken        sink.Ctrl      withdrawing, ended
 //	             as withdrawing, and the peer has answered that it is receiving the message
 //
 //	a receive:
-//	posted       post           offered, reading, ended
+//	posted       post           offloaded, reading, ended
 //	             in Engine.posted, and in offload.kept if there is a device
-//	offered      offload.add    recalled, matched, reading, ended
-//	             in Engine.posted and offload.slots, lent. One that an unexpected message
-//	             finds goes on at once: it is dormant in the device, which offload.count tells
+//	offloaded    offload.add    recalled, matched, reading, ended
+//	             in Engine.posted and offload.slots, the transport's. One that an unexpected
+//	             message finds goes on at once: it is dormant in the device, which
+//	             offload.count tells
 //	recalled     recall         matched, ended
-//	             in offload.slots, lent: the device was asked to give it up; then it ends with err
+//	             in offload.slots, the transport's: a signalled DEL is posted; then it ends with
+//	             err
 //	matched      sink.Matched   reading, ended
-//	             in offload.slots, lent: the device has matched it and not finished
+//	             in offload.slots, the transport's: the device has matched it and not finished
 //	reading      startRead      ended
-//	             in Engine.reads, lent; in peer.readq too while a read waits for room
+//	             in Engine.reads, the transport's; in peer.readq too while a read waits for room
 //	abandoned    abandon        ended
 //	             in Engine.reads for a receive that has ended while its reads were under way
 //
@@ -53,7 +55,7 @@ const (
 	opWithdrawing
 	opTaken
 	opPosted
-	opOffered
+	opOffloaded
 	opRecalled
 	opMatched
 	opReading
@@ -65,7 +67,7 @@ const (
 )
 
 var opStateNames = [opStates]string{"new", "queued", "requested", "withdrawing", "taken", "posted",
-	"offered", "recalled", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
+	"offloaded", "recalled", "matched", "reading", "abandoned", "flushing", "waiting for room", "ended"}
 
 // opMoves are the states that may follow each.
 var opMoves = [opStates][]opState{
@@ -74,8 +76,8 @@ var opMoves = [opStates][]opState{
 	opRequested:   {opWithdrawing, opEnded},
 	opWithdrawing: {opTaken, opEnded},
 	opTaken:       {opWithdrawing, opEnded},
-	opPosted:      {opOffered, opReading, opEnded},
-	opOffered:     {opRecalled, opMatched, opReading, opEnded},
+	opPosted:      {opOffloaded, opReading, opEnded},
+	opOffloaded:   {opRecalled, opMatched, opReading, opEnded},
 	opRecalled:    {opMatched, opEnded},
 	opMatched:     {opReading, opEnded},
 	opReading:     {opEnded},

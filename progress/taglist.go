@@ -5,8 +5,8 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A receive in the tag list is in state opOffered. There are three ways out. The device matches it:
-// it leaves the shadow list (V5), and Delivered or Incomplete follows. Or an unexpected message
+// A receive in the tag list is in state opOffloaded. There are three ways out. The device matches
+// it: it leaves the shadow list (V5), and Delivered or Incomplete follows. Or an unexpected message
 // matches it in software, and a forced DEL removes it. Or it is recalled, because it was cancelled
 // or its peer is lost, and Deleted ends it, unless the device has matched it before (TMO 6.6).
 
@@ -14,8 +14,8 @@ import (
 func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 	e := s.engine()
 	op := e.off.slots.byID(id)
-	if op == nil || op.state != opOffered && op.state != opRecalled {
-		e.unofferedLocked("match", id)
+	if op == nil || op.state != opOffloaded && op.state != opRecalled {
+		e.notOffloadedLocked("match", id)
 		return
 	}
 	if op.state == opRecalled {
@@ -40,7 +40,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		return
 	}
 	if uint(op.read.src) < uint(len(e.peers)) {
-		e.peers[op.read.src].settleUnknown()
+		e.peers[op.read.src].forgetWithdraws()
 	}
 	p := op.source(err)
 	if p == nil {
@@ -92,7 +92,7 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 	}
 	p.consumed(unexpected.RecordCost)
 	r.seq, r.asked = op.read.seq, op.read.asked
-	p.learnName(&r)
+	p.identified(&r)
 	op.read = r
 	op.startRead()
 }
@@ -113,7 +113,7 @@ func checkMatchedRndv(src int, h *transport.RndvHdr) (readState, error) {
 func (e *Engine) matchedLocked(what string, id uint64) *Op {
 	op := e.off.slots.byID(id)
 	if op == nil || op.state != opMatched {
-		e.unofferedLocked(what, id)
+		e.notOffloadedLocked(what, id)
 		return nil
 	}
 	e.off.release(op.slot)
@@ -128,8 +128,8 @@ func (op *Op) source(err error) *peer {
 	switch {
 	case err != nil && e.broken != nil:
 		op.complete(Status{}, e.broken)
-	case err == transport.ErrWithdrawn:
-		op.withdrawnFrom()
+	case err == transport.ErrDeregistered:
+		op.endWithdrawn()
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
 	case err != nil:
@@ -152,7 +152,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	}
 	op := e.off.slots.byID(id)
 	if op == nil || op.state != opRecalled {
-		e.unofferedLocked("deletion", id)
+		e.notOffloadedLocked("deletion", id)
 		return
 	}
 	e.off.gone(op)
@@ -161,7 +161,7 @@ func (s *sink) Deleted(id uint64, ok bool) {
 	op.complete(Status{}, op.err)
 }
 
-func (e *Engine) unofferedLocked(what string, id uint64) {
+func (e *Engine) notOffloadedLocked(what string, id uint64) {
 	e.breakLocked(protocolError("device reports the %s of receive %#x, which it has not got", what, id))
 }
 
@@ -184,12 +184,12 @@ func (e *Engine) keptInDevice(err error) {
 	}
 }
 
-// leaveDeviceLocked is called when nobody polls any more: the device may work by itself.
-func (e *Engine) leaveDeviceLocked() {
+// pollingEndedLocked is called when nobody polls any more: the device may work by itself.
+func (e *Engine) pollingEndedLocked() {
 	if e.off.tags != nil && e.broken == nil {
-		e.off.leave()
+		e.off.pollingEnded()
 	}
-	e.cfg.Left()
+	e.cfg.PollingEnded()
 }
 
 // covered tells whether all messages that a receive could get come by the device with the list (TMO
@@ -203,7 +203,7 @@ func (op *Op) covered() bool {
 // than its sender, which is lost.
 func (p *peer) forged(tag uint64) bool {
 	op, _, ok := p.e.posted.Find(tag)
-	if !ok || op.state != opOffered {
+	if !ok || op.state != opOffloaded {
 		return false
 	}
 	p.lose(protocolError("rank %d sends tag %#x in the name of another rank", p.rank, tag))
@@ -216,7 +216,7 @@ func (e *Engine) dropTaggedLocked(err error) {
 	o := &e.off
 	for i := range o.slots.entries {
 		if op := o.slots.entries[i].op; op != nil {
-			if op.state == opOffered {
+			if op.state == opOffloaded {
 				op.unpost()
 			}
 			o.slots.release(op.slot)

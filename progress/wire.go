@@ -80,34 +80,34 @@ func decodeRndvExtra(b []byte) (rndvExtra, error) {
 type ctrlKind uint8
 
 const (
-	ctrlWithdraw  ctrlKind = 1 // id: the sender wants its rendezvous request back
-	ctrlWithdrawn ctrlKind = 2 // id: it was not matched and is gone; otherwise a Fin comes
+	ctrlWithdraw  ctrlKind = 1 // id: the sender withdraws its rendezvous request
+	ctrlWithdrawn ctrlKind = 2 // id: answer: it was not matched and is gone
 	ctrlAbort     ctrlKind = 3 // body: the reason, text
 
-	ctrlHeld  ctrlKind = 4 // id: episode, odd while sends to this rank are held up for credit; body: held
+	ctrlHeld  ctrlKind = 4 // id: episode, odd while sends to this rank are held up for credit; body: heldBody
 	ctrlWant  ctrlKind = 5 // id: the episode that it answers; body: wantBody
-	ctrlTaken ctrlKind = 8 // id: answer to withdraw: it was matched and is being received; a Fin comes
+	ctrlTaken ctrlKind = 8 // id: the other answer: it was matched and is being received; a FIN comes
 )
 
-// held is the body of HELD.
+// heldBody is the body of HELD.
 //
 //	0  credit that the sender knows of, in all
 //	8  credit that it has used, in all
-type held struct{ allowed, charged uint64 }
+type heldBody struct{ allowed, charged uint64 }
 
 const heldLen = 16
 
-func (h held) encode() []byte {
+func (h heldBody) encode() []byte {
 	b := make([]byte, 0, heldLen)
 	b = binary.LittleEndian.AppendUint64(b, h.allowed)
 	return binary.LittleEndian.AppendUint64(b, h.charged)
 }
 
-func decodeHeld(b []byte) (held, error) {
+func decodeHeld(b []byte) (heldBody, error) {
 	if len(b) < heldLen {
-		return held{}, errShort
+		return heldBody{}, errShort
 	}
-	return held{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}, nil
+	return heldBody{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])}, nil
 }
 
 // wantBody is the body of WANT.

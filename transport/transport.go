@@ -6,9 +6,9 @@ import "errors"
 // TagList.Del and TagList.Drop never return it: the transport queues them.
 var ErrAgain = errors.New("transport: no room now, poll and post again")
 
-// ErrWithdrawn is the error of a read from or to memory that was deregistered meanwhile. The link
-// stays up (Caps.Revoke).
-var ErrWithdrawn = errors.New("transport: the memory to be read was withdrawn")
+// ErrDeregistered is the error of a read from or to memory that was deregistered meanwhile. The
+// link stays up (Caps.Revoke).
+var ErrDeregistered = errors.New("transport: the memory of a read was deregistered")
 
 // Caps are the capabilities of a transport; constant after New.
 type Caps struct {
@@ -18,7 +18,7 @@ type Caps struct {
 	MaxCtrl  int    // largest message of SendCtrl, bytes
 	MaxRead  uint64 // largest Read, bytes
 	MaxHdr   int    // largest RndvHdr.Extra, bytes
-	Revoke   bool   // Dereg during a read is legal: it ends with ErrWithdrawn; Abandon works
+	Revoke   bool   // Dereg during a read is legal: it ends with ErrDeregistered; Abandon works
 }
 
 // RndvHdr describes a rendezvous request: the sender's registered buffer, which the receiver's side

@@ -2,7 +2,7 @@
 //
 //	go run ./cmd/tagmatch run -n 2 -- go run ./examples/cancel
 //
-// Concurrency: each rank has one goroutine. This command carries no compatibility promise yet.
+// Concurrency: each rank has one goroutine.
 package main
 
 import (

@@ -7,7 +7,7 @@
 // Started plainly it launches itself as two ranks on this host; under a launcher, ranks 0 and 1
 // measure.
 //
-// Concurrency: each rank has one goroutine. This command carries no compatibility promise yet.
+// Concurrency: each rank has one goroutine.
 package main
 
 import (

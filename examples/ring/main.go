@@ -2,7 +2,7 @@
 //
 //	go run ./cmd/tagmatch run -n 4 -- go run ./examples/ring
 //
-// Concurrency: each rank has one goroutine. This command carries no compatibility promise yet.
+// Concurrency: each rank has one goroutine.
 package main
 
 import (

@@ -2,6 +2,4 @@
 // and verification around a program's own loop (Loop, Stream), and the result lines of -json.
 //
 // Concurrency: a Session, and the objects it returns, belong to one goroutine.
-//
-// This package carries no compatibility promise yet.
 package benchkit

@@ -108,7 +108,6 @@ func FloodMessages(size int) int {
 	return 1e7
 }
 
-// count is the number of messages that sender i sends.
 func (f *flood) count(i int) int { return (f.n + floodSenders - 1 - i) / floodSenders }
 
 // message is number seq of sender i.

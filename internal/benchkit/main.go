@@ -104,7 +104,6 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 	return 0, c.rank(f, stdout)
 }
 
-// ranks is the smallest number of ranks.
 func (c Command) ranks() int { return max(c.Ranks, 2) }
 
 // rank runs one rank. Ranks that do not participate wait for the end, without limit.

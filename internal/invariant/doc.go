@@ -8,8 +8,7 @@
 // invariant.Enabled", so that the compiler removes it; Mutex is a sync.Mutex, Guard and Stack are
 // empty.
 //
-// Concurrency: Mutex and Guard may be used by any goroutine, the rest are pure functions. This
-// package carries no compatibility promise yet.
+// Concurrency: Mutex and Guard may be used by any goroutine, the rest are pure functions.
 package invariant
 
 import (

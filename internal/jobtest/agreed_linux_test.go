@@ -48,7 +48,7 @@ func refusedRole(ctx context.Context, w *p2p.World) error {
 			return err
 		}
 	}
-	return partedOf(ctx, w, "the kernel refuses rank 0 a system call")
+	return disconnectedFrom(ctx, w, "the kernel refuses rank 0 a system call")
 }
 
 // throughRank2 connects rank 2 with both others, which are not connected to each other.
@@ -63,9 +63,9 @@ func throughRank2(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// partedOf lets rank 0 send to rank 1, which is impossible: both report why, and rank 2 still
-// reaches both.
-func partedOf(ctx context.Context, w *p2p.World, why string) error {
+// disconnectedFrom lets rank 0 send to rank 1, which is impossible: both report why, and rank 2
+// still reaches both.
+func disconnectedFrom(ctx context.Context, w *p2p.World, why string) error {
 	c := w.Comm()
 	if w.Rank() == 0 {
 		if err := c.Send(ctx, 1, 3, []byte("returns")); err != nil {
@@ -125,7 +125,7 @@ func starvedRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	defer free()
-	return partedOf(ctx, w, fmt.Sprintf("rank %d has no file descriptor left", who))
+	return disconnectedFrom(ctx, w, fmt.Sprintf("rank %d has no file descriptor left", who))
 }
 
 // starve takes all descriptors of rank who; the other ranks continue afterwards. free gives them

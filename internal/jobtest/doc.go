@@ -2,6 +2,5 @@
 // package p2p. The test binary is also the program of the ranks: a rank is the binary started again
 // with the name of a role in its environment.
 //
-// Concurrency: it has no code of its own outside tests. This package carries no compatibility
-// promise yet.
+// Concurrency: it has no code of its own outside tests.
 package jobtest

@@ -9,6 +9,4 @@
 // Every rank is a process group of its own. It ends with its first process: remaining processes of
 // the group are killed. When the launcher itself is killed, Linux kills the ranks (parent-death
 // signal), and their descendants see the end of the inherited link (see WatchParent).
-//
-// This package carries no compatibility promise yet.
 package launch

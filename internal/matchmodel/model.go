@@ -1,8 +1,7 @@
 // Package matchmodel is a naive model of MPI's matching rules: it decides whether those rules allow
 // what a receiver saw.
 //
-// Concurrency: pure functions on their arguments. This package carries no compatibility promise
-// yet.
+// Concurrency: pure functions on their arguments.
 //
 // A receiver gets messages of several sources. Those of one source arrive in the order of sending,
 // those of different sources in any order, and receives are posted in between. For one interleaving
@@ -333,7 +332,6 @@ func (s *search) wanted(m message) bool {
 	return false
 }
 
-// firstPosted is the first waiting receive that matches m, or -1.
 func (s *search) firstPosted(m message) int { return s.nextPosted(m, 0) }
 
 // nextPosted is firstPosted among those from i on.

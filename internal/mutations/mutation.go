@@ -2,7 +2,7 @@
 // text of this module. README.md describes the files; cmd/mutate runs the tests that must fail with
 // each.
 //
-// Concurrency: none here; one goroutine uses a Tree. This package carries no compatibility promise.
+// Concurrency: none here; one goroutine uses a Tree.
 package mutations
 
 import (

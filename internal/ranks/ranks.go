@@ -1,6 +1,6 @@
 // Package ranks formats lists of ranks.
 //
-// Concurrency: it has functions only. This package carries no compatibility promise yet.
+// Concurrency: it has functions only.
 package ranks
 
 import (

@@ -29,6 +29,5 @@
 // on arm64. They must not be weakened to plain stores. progress/models has this as models, park.pml
 // and room.pml, and what goes wrong without each barrier.
 //
-// This package carries no compatibility promise yet; both ends of a ring come from the same
-// release.
+// Both ends of a ring come from the same release.
 package shmring

@@ -43,47 +43,47 @@ func (c *call) wait() context.Context {
 	return c.context
 }
 
-// host stands between an engine and all of its transports, and limits the polls of a call as the
+// gate is between an engine and all of its transports, and limits the polls of a call as the
 // plan says.
-type host struct {
+type gate struct {
 	transport.Transport
 	call  *call // of the rank, nil: none
 	woken chan struct{}
 }
 
-func (h *host) Poll() (int, error) {
-	c := h.call
+func (g *gate) Poll() (int, error) {
+	c := g.call
 	if c == nil || !c.running {
-		return h.Transport.Poll()
+		return g.Transport.Poll()
 	}
 	if c.polls == 0 {
 		return 0, nil
 	}
 	c.polls--
-	n, err := h.Transport.Poll()
+	n, err := g.Transport.Poll()
 	c.events += n
 	return n, err
 }
 
 // Arm, Disarm and Wake do nothing: the scheduler decides who sleeps.
-func (h *host) Arm() error { return nil }
-func (h *host) Disarm()    {}
+func (g *gate) Arm() error { return nil }
+func (g *gate) Disarm()    {}
 
-func (h *host) Wait() error {
-	h.call.yield(struct{}{})
+func (g *gate) Wait() error {
+	g.call.yield(struct{}{})
 	return nil
 }
 
 // Wake may be called by an engine's timer too.
-func (h *host) Wake() {
+func (g *gate) Wake() {
 	select {
-	case h.woken <- struct{}{}:
+	case g.woken <- struct{}{}:
 	default:
 	}
 }
 
 // grace is the context in which a receiver has to answer a withdrawal.
-func (h *host) grace() (context.Context, context.CancelFunc) { return h.call.wait(), func() {} }
+func (g *gate) grace() (context.Context, context.CancelFunc) { return g.call.wait(), func() {} }
 
 // start starts a call, which executes the operation.
 func (w *world) start(r *rank, o *op, do func(ctx context.Context) (progress.Status, error)) {
@@ -101,17 +101,17 @@ func (w *world) start(r *rank, o *op, do func(ctx context.Context) (progress.Sta
 		o.st, o.err = do(ctx)
 		close(ended)
 	})
-	r.host.call = c
+	r.gate.call = c
 	r.add(o, ended)
 	w.cov[Calls]++
-	if w.resume(r, 0); r.host.call != nil {
+	if w.resume(r, 0); r.gate.call != nil {
 		w.cov[Slept]++
 	}
 }
 
 // resume lets a rank's call poll a number of times, after which it has returned or sleeps again.
 func (w *world) resume(r *rank, polls int) (events int) {
-	c := r.host.call
+	c := r.gate.call
 	c.polls, c.events, c.running = polls, 0, true
 	_, sleeps := c.next()
 	c.running = false
@@ -119,7 +119,7 @@ func (w *world) resume(r *rank, polls int) (events int) {
 		panic(c.failure)
 	}
 	if !sleeps {
-		r.host.call = nil
+		r.gate.call = nil
 		c.events++
 	}
 	w.harvest(r)
@@ -145,7 +145,7 @@ func (w *world) repost(r *rank, o *op) (times int) {
 
 // expire ends the context of a rank's call.
 func (w *world) expire(r *rank) {
-	c := r.host.call
+	c := r.gate.call
 	if c == nil || c.context.over {
 		return
 	}
@@ -157,7 +157,7 @@ func (w *world) expire(r *rank) {
 
 // poll polls a rank, in its call if there is one.
 func (w *world) poll(r *rank, times int) (events int) {
-	if r.host.call != nil {
+	if r.gate.call != nil {
 		events = w.resume(r, times)
 		times = 0
 	}
@@ -183,7 +183,7 @@ const closePatience = 10 * time.Second
 // transport. Both must be able to continue without the scheduler: a call that Close forgets would
 // wait for ever.
 func (w *world) closeEngine(r *rank) error {
-	c := r.host.call
+	c := r.gate.call
 	if c == nil {
 		return r.engine.Close(progress.ErrClosed)
 	}
@@ -195,8 +195,8 @@ func (w *world) closeEngine(r *rank) error {
 		select {
 		case err := <-closed:
 			return err
-		case <-r.host.woken:
-			if r.host.call == nil {
+		case <-r.gate.woken:
+			if r.gate.call == nil {
 				continue
 			}
 			select {

@@ -21,6 +21,5 @@
 //
 // Shrink makes a failing plan smaller. The command is internal/sim/cmd/sim.
 //
-// Concurrency: Run may be called by several goroutines at once, each with its own Plan. This
-// package carries no compatibility promise yet.
+// Concurrency: Run may be called by several goroutines at once, each with its own Plan.
 package sim

@@ -306,14 +306,14 @@ func waiting(t *testing.T, prepare func(r *rank), then func()) *world {
 		defer then()
 		return r.engine.Recv(ctx, 1, 1, 1, nil)
 	})
-	require.NotNil(t, r.host.call)
+	require.NotNil(t, r.gate.call)
 	return w
 }
 
 // TestCloseHangs checks that a close that a call blocks is detected, and a call that a close does
 // not end.
 func TestCloseHangs(t *testing.T) {
-	w := waiting(t, func(r *rank) { r.host.woken = nil }, func() {})
+	w := waiting(t, func(r *rank) { r.gate.woken = nil }, func() {})
 	err := w.close()
 	require.Equal(t, "hanging", KindOf(err))
 	require.ErrorContains(t, err, "receive of 0 bytes")

@@ -172,10 +172,10 @@ func (g *generator) steps() {
 	case g.chance(0.01):
 		g.crowd()
 	case g.calls > 0 && g.chance(0.03):
-		g.giveBack()
+		g.requeue()
 	case g.calls > 0 && g.chance(0.15):
 		for range 1 + g.rng.IntN(3) {
-			g.giveUp()
+			g.expire()
 		}
 	case g.chance(0.05):
 		posts = min(4*posts, maxPosts)

@@ -103,7 +103,6 @@ func (o *op) received() bool {
 // got is the part of the message that is in the buffer.
 func (o *op) got() []byte { return o.buf[:min(int64(len(o.buf)), o.st.Len)] }
 
-// lost reports whether the operation ended with the loss of a peer.
 func (o *op) lost() bool { return errors.Is(o.err, progress.ErrPeerLost) }
 
 // canceled tells whether a request was cancelled, or a call's context has ended, and nothing was

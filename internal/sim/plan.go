@@ -55,8 +55,8 @@ const (
 	OpSsend  Op = "ssend"  // the same, synchronously
 	OpRecv   Op = "recv"   // Rank receives from Peer, or from any source, depending on Mask
 	OpCancel Op = "cancel" // Rank cancels its N-th unfinished operation
-	OpPoll   Op = "poll"   // the host of Rank polls N times
-	OpStep   Op = "step"   // the device of Rank works N times without its host
+	OpPoll   Op = "poll"   // the program of Rank polls N times
+	OpStep   Op = "step"   // the device of Rank works N times without its program
 	OpBreak  Op = "break"  // the link between Rank and Peer breaks
 	OpKill   Op = "kill"   // Rank dies
 	OpAck    Op = "ack"    // Rank acknowledges the losses that it knows of

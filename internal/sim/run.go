@@ -152,7 +152,7 @@ func (r *rank) ack() {
 	r.acked = len(failed)
 }
 
-// works lets the devices of a rank work without their host.
+// works lets the devices of a rank work without their program.
 func (w *world) works(r *rank, n int) {
 	for range n {
 		for _, d := range r.devices {
@@ -199,7 +199,7 @@ func (w *world) send(r *rank, to int, s *Step) {
 	o := &op{send: true, sync: s.Do == OpSsend, peer: to, tag: tagOf(r.id, s.Tag, s.Raw), seq: r.sent[to]}
 	r.sent[to]++
 	o.write(r.id, s.Size)
-	if s.Call && r.host.call == nil {
+	if s.Call && r.gate.call == nil {
 		call := r.engine.Send
 		if o.sync {
 			call = r.engine.Ssend
@@ -220,7 +220,7 @@ func (w *world) receive(r *rank, src int, tag, mask uint64, size int, calls bool
 	r.posts++
 	o.newBuffer(size)
 	before := r.engine.Metrics().UnexpectedNow
-	if calls && r.host.call == nil {
+	if calls && r.gate.call == nil {
 		w.start(r, o, func(ctx context.Context) (progress.Status, error) { return r.engine.Recv(ctx, src, tag, mask, o.buf) })
 	} else {
 		o.req = r.engine.Irecv(src, tag, mask, o.buf)
@@ -254,7 +254,7 @@ func (w *world) looked(r *rank, mask uint64, n int, found bool) {
 
 // flush calls Flush, unless its rank is in another call.
 func (w *world) flush(r *rank) {
-	if r.host.call != nil {
+	if r.gate.call != nil {
 		return
 	}
 	o := &op{flush: true, peer: r.id}

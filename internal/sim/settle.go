@@ -35,7 +35,7 @@ func (w *world) settle() error {
 				r.cancel(o)
 			}
 		}
-		if c := r.host.call; c != nil && c.o.unmatched {
+		if c := r.gate.call; c != nil && c.o.unmatched {
 			w.expire(r)
 		}
 		w.harvest(r)
@@ -99,7 +99,7 @@ func (w *world) heldUp(r *rank) bool {
 // restRounds is more than any plan needs.
 const restRounds = 50000
 
-// rest polls until nothing is in progress: no device has work, and after that no host finds a
+// rest polls until nothing is in progress: no device has work, and after that no program finds a
 // completion.
 func (w *world) rest() error {
 	for quiet, round := 0, 0; quiet < 2; round++ {
@@ -136,7 +136,7 @@ func (w *world) turn(r *rank, calls bool) int {
 		w.works(r, 1)
 	}
 	// A premature return of Flush can be seen only at once.
-	if c := r.host.call; calls || c != nil && c.o.flush {
+	if c := r.gate.call; calls || c != nil && c.o.flush {
 		return w.poll(r, 1)
 	}
 	return w.pollBeside(r)

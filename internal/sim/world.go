@@ -50,7 +50,7 @@ type rank struct {
 	dead    bool
 	errs    errorLog
 
-	host      *host
+	gate      *gate
 	posts     int    // receives, each repost counted again
 	withdrawn uint64 // messages withdrawn during their receive
 	took      []*op  // their receives
@@ -110,7 +110,7 @@ func (w *world) open() error {
 
 func (w *world) openRank(id int) error {
 	q := &w.plan.Params
-	r := &rank{id: id, sent: make([]int, q.Ranks), scans: map[uint64]int{}, host: &host{woken: make(chan struct{}, 1)}}
+	r := &rank{id: id, sent: make([]int, q.Ranks), scans: map[uint64]int{}, gate: &gate{woken: make(chan struct{}, 1)}}
 	r.fabrics = []*soft.Fabric{w.fabric}
 	if len(w.near) > 0 {
 		r.fabrics = []*soft.Fabric{w.near[id%2], w.fabric}
@@ -124,17 +124,17 @@ func (w *world) openRank(id int) error {
 		r.devices = append(r.devices, dev)
 		paths = append(paths, w.path(r, dev))
 	}
-	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, Seed: 1, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin,
+	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin,
 		Logger: slog.New(&r.errs), SpinLimit: -1}
 	var err error
-	r.engine, err = progress.New(progresstest.WithGrace(cfg, r.host.grace), func(sink transport.Sink) (tr transport.Transport, err error) {
+	r.engine, err = progress.New(progresstest.With(cfg, 1, r.gate.grace), func(sink transport.Sink) (tr transport.Transport, err error) {
 		if len(paths) == 1 {
 			tr, err = paths[0](sink)
 		} else {
 			tr, err = mux.New(q.Ranks, sink, paths...)
 		}
-		r.host.Transport = tr
-		return r.host, err
+		r.gate.Transport = tr
+		return r.gate, err
 	})
 	w.ranks = append(w.ranks, r)
 	return err
@@ -206,7 +206,7 @@ func (w *world) discard() {
 		for range 3 {
 			w.expire(r)
 		}
-		return r.host.call != nil
+		return r.gate.call != nil
 	})
 	_ = w.close()
 }

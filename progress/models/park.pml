@@ -79,7 +79,7 @@ bool eventfd;         /* its count is not 0 */
 
 byte taken[WRITERS];  /* by the reader: Consumer.pos */
 bool gone[WRITERS];   /* killed, pidfd ready */
-bool buried[WRITERS]; /* shm.Wire.lost has been called */
+bool removed[WRITERS]; /* shm.Wire.lost has been called */
 
 #define READER WRITERS
 chan buffer[WRITERS + 1] = [3] of { byte, byte };
@@ -312,8 +312,8 @@ inline poll(rings, inbox)
 #ifdef DEATH
 	/* watch.look, lost, drainDying: what it sent before it died is taken */
 	do
-	:: w < WRITERS && gone[w] && !buried[w] -> buried[w] = 1; drain(w); served = 0; w++
-	:: w < WRITERS && !(gone[w] && !buried[w]) -> w++
+	:: w < WRITERS && gone[w] && !removed[w] -> removed[w] = 1; drain(w); served = 0; w++
+	:: w < WRITERS && !(gone[w] && !removed[w]) -> w++
 	:: w >= WRITERS -> break
 	od;
 	w = 0
@@ -321,7 +321,7 @@ inline poll(rings, inbox)
 }
 
 #if defined(DEATH) && !defined(FAULT_DEATH_UNSEEN)
-#define DYING ((gone[0] && !buried[0]) || (gone[1] && !buried[1]))
+#define DYING ((gone[0] && !removed[0]) || (gone[1] && !removed[1]))
 #else
 #define DYING false
 #endif

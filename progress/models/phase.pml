@@ -10,7 +10,7 @@
  *   Device  the tag-matching SRQ: verbs/soft/tm.go, tm_ops.go (tagQueue.run: list operations), tm_recv.go
  *           (queuePair.arrive: messages). One step is one operation or one message, as under Device's lock (V10).
  *   Host    the engine under its lock, so that one step is what happens under one hold of it: a receive is posted
- *           (progress/recv.go post, offload.go offer), one completion is handled in order (sink.go, taglist.go),
+ *           (progress/recv.go post, offload.go place), one completion is handled in order (sink.go, taglist.go),
  *           a DEL that found no room is posted (transport/tmsrq tagList.flush), a receive goes to the device later
  *           (promote), the count is sent for its own sake (sync), a receive is cancelled (taglist.go recall).
  *
@@ -84,11 +84,11 @@
 #define ANY 2 /* a receive's kind: tag 0, tag 1, or any */
 
 /* A receive's state, as Host knows it. */
-#define NEW      0
-#define KEPT     1 /* opPosted: software has it */
-#define OFFERED  2 /* opOffered: the device has it */
-#define RECALLED 3 /* opRecalled: the device has it, its signalled DEL is posted, it is not in the shadow list */
-#define ENDED    4
+#define NEW       0
+#define KEPT      1 /* opPosted: software has it */
+#define OFFLOADED 2 /* opOffloaded: the device has it */
+#define RECALLED  3 /* opRecalled: the device has it, its signalled DEL is posted, it is not in the shadow list */
+#define ENDED     4
 
 /* List operations; OFFSET is the receive. */
 #define ADD  0
@@ -130,7 +130,7 @@ byte w, x, y, z, found;  /* scratch, 0 between steps */
 #define FITS(r, m)     (kind[r] == ANY || kind[r] == TAG(m))
 #define OVERLAP(a, b)  (kind[a] == kind[b] || kind[a] == ANY || kind[b] == ANY)
 #define ROOM           (len(opq) < OPS)
-#define SHADOW(r)      (state[r] == KEPT || state[r] == OFFERED) /* is in Engine.posted, as far as Host knows */
+#define SHADOW(r)      (state[r] == KEPT || state[r] == OFFLOADED) /* is in Engine.posted, as far as Host knows */
 #define WAITING(r)     (SHADOW(r) && !BIT(rdone, r))
 #define NONE           255
 
@@ -329,9 +329,9 @@ inline del(what, r, count)
 }
 
 /* add is offload.add, for a receive for which there is room. */
-inline add(r) { state[r] = OFFERED; op(ADD, r, C) }
+inline add(r) { state[r] = OFFLOADED; op(ADD, r, C) }
 
-/* search is posted.Match and left, or KeepEager, then count: all that is done with unexpected message m. */
+/* search is posted.Match and unlinked, or KeepEager, then count: all that is done with unexpected message m. */
 inline search(m)
 {
 	x = 0;
@@ -343,7 +343,7 @@ inline search(m)
 	:: x < posted ->
 		matched(x, m);
 		if
-		:: state[x] == OFFERED ->
+		:: state[x] == OFFLOADED ->
 #ifdef OLD_COUNT
 			del(DROP, x, C);
 #else
@@ -430,9 +430,9 @@ inline take(r)
 #define CANCELS(r) (r < posted && r < CANCEL)
 
 #if defined(CANCEL) && defined(FAULT_CANCEL_UNSIGNALLED)
-#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFERED -> del(DROP, r, C); state[r] = ENDED; postdel() }
+#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFLOADED -> del(DROP, r, C); state[r] = ENDED; postdel() }
 #elif defined(CANCEL)
-#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFERED -> del(DEL, r, C); state[r] = RECALLED; postdel() } \
+#define cancel(r) :: d_step { CANCELS(r) && state[r] == OFFLOADED -> del(DEL, r, C); state[r] = RECALLED; postdel() } \
 	:: d_step { CANCELS(r) && state[r] == KEPT -> state[r] = ENDED }
 #else
 #define cancel(r)
@@ -450,7 +450,7 @@ active proctype Host()
 {
 	byte c, i;
 	do
-	/* offer */
+	/* place */
 	:: atomic { posted < RECVS ->
 		if
 		:: kind[posted] = 0; named = 1
@@ -481,7 +481,7 @@ active proctype Host()
 				search(i)
 #endif
 			:: c == MATCH ->
-				assert(state[i] == OFFERED || state[i] == RECALLED); /* V12; else unofferedLocked */
+				assert(state[i] == OFFLOADED || state[i] == RECALLED); /* V12; else notOffloadedLocked */
 				state[i] = ENDED;
 				settled()
 			:: c == DELETED ->

@@ -7,7 +7,7 @@
  *
  *   Writer   internal/shmring/producer.go Push, reserve, refresh; then verbs/soft/internal/shm/link.go Send, which remembers
  *            that the ring is full, and poll.go serve, which tries again when the writer is raised.
- *   Reader   consumer.go Peek, Advance, Release; link.go giveBack, at once or, for payloads that were lent, before the next
+ *   Reader   consumer.go Peek, Advance, Release; link.go reportFree, at once or, for payloads that were lent, before the next
  *            poll (shm.go release).
  *   Buffers  store buffers, as in park.pml.
  *

@@ -40,7 +40,7 @@ func (s *shared) do(f func()) {
 	s.inside = true
 	f()
 	s.inside = false
-	s.dev.Left()
+	s.dev.PollingEnded()
 }
 
 // call is do for an f with a result.

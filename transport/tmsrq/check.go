@@ -45,7 +45,7 @@ func (l *tagList) check() {
 		if e.queued {
 			queued++
 		}
-		at := l.byID.find(e.id)
+		at := l.byID.Find(e.id)
 		invariant.Check((at == i) == e.open(), "tags", "receive %d: entry %d, found at %d, which is %v", e.id, i, at, e.state)
 		invariant.Check(e.owed > 0 || e.owed == 0 && e.queued, "V13", "receive %d has %d completions to come", e.id, e.owed)
 	}

@@ -52,7 +52,7 @@ func TestCheckUnnamed(t *testing.T) {
 	require.NoError(t, tr.Connect(0, tr.Address()))
 	for claim, want := range map[uint32]string{0: "", 1: "rank 1, which is not connected to this device", 3: "the job has 3"} {
 		require.NoError(t, tr.list.Add(uint64(claim), 5, whole, make([]byte, 8), 0))
-		e := &tr.list.entries[tr.list.byID.find(uint64(claim))]
+		e := &tr.list.entries[tr.list.byID.Find(uint64(claim))]
 		polled := tr.inv.Polls()
 		tr.list.match(e, ^uint32(0), 5, claim)
 		polled()
@@ -90,7 +90,7 @@ func TestCheckLargeList(t *testing.T) {
 	tr, _ := newChecked(t, 2*invariant.SmallList)
 	require.NoError(t, tr.list.Add(7, 5, whole, make([]byte, 8), 0))
 	polls(t, tr)
-	tr.list.byID.remove(7)
+	tr.list.byID.Remove(7)
 	require.NotPanics(t, tr.list.check)
 	invarianttest.Thorough(t)
 	invarianttest.Violates(t, "tags", tr.list.check)
@@ -103,9 +103,9 @@ func TestCheckList(t *testing.T) {
 		do   func(tr *Transport)
 	}{
 		"an entry free and in use": {"tags", func(tr *Transport) { tr.list.free = append(tr.list.free, 1); tr.list.check() }},
-		"an id that finds nothing": {"tags", func(tr *Transport) { tr.list.byID.remove(7); tr.list.check() }},
+		"an id that finds nothing": {"tags", func(tr *Transport) { tr.list.byID.Remove(7); tr.list.check() }},
 		"a completion too many": {"V13", func(tr *Transport) {
-			tr.list.entries[tr.list.byID.find(7)].owed = -1
+			tr.list.entries[tr.list.byID.Find(7)].owed = -1
 			tr.list.check()
 		}},
 		"a match of what is free": {"state", func(tr *Transport) { tr.list.move(&tr.list.entries[3], entryMatched) }},

@@ -1,4 +1,4 @@
-// Package tmsrq is the transport over RC queue pairs with a tag-matching SRQ: receives offered to
+// Package tmsrq is the transport over RC queue pairs with a tag-matching SRQ: receives added to
 // its TagList are matched by the device, which moves their data too; messages that find none come
 // to the Sink as with transport rc. What both have in common is in transport/internal/links.
 //

@@ -15,12 +15,12 @@ import (
 // 3.3).
 type tagList struct {
 	t       *Transport
-	entries []entry    // by slot, Config.MaxTags of them; nil: not open
-	free    []uint32   // slots in state free; the last is the next to be used
-	byID    index      // slots in states listed and matched, by the receive's id
-	bounce  links.Pool // for messages to receives that are too short to be given to the device (TMO 6.8)
-	direct  int        // least length of a receive whose buffer is given to the device, bytes
-	longest int        // most bytes of a receive's buffer that the device is given
+	entries []entry     // by slot, Config.MaxTags of them; nil: not open
+	free    []uint32    // slots in state free; the last is the next to be used
+	byID    links.Index // slots in states listed and matched, by the receive's id
+	bounce  links.Pool  // for messages to receives that are too short to be given to the device (TMO 6.8)
+	direct  int         // least length of a receive whose buffer is given to the device, bytes
+	longest int         // most bytes of a receive's buffer that the device is given
 	ops
 }
 
@@ -30,7 +30,7 @@ var errUnknown = errors.New("transport/tmsrq: no such receive in the device's li
 // open makes the list of a transport whose links are open.
 func (l *tagList) open(t *Transport) error {
 	n := t.cfg.MaxTags
-	l.t, l.entries, l.byID = t, make([]entry, n), newIndex(n)
+	l.t, l.entries, l.byID = t, make([]entry, n), links.NewIndex(n)
 	for i := range l.entries {
 		l.entries[i] = entry{bounce: -1}
 	}
@@ -78,7 +78,7 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 		return l.t.Broken()
 	case l.Free() == 0:
 		return transport.ErrAgain
-	case l.byID.find(id) >= 0:
+	case l.byID.Find(id) >= 0:
 		return fmt.Errorf("transport/tmsrq: receive %d is in the device's list already", id)
 	}
 	slot := l.free[len(l.free)-1]
@@ -101,7 +101,7 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 	if signalled {
 		e.owed++
 	}
-	l.byID.add(id, slot)
+	l.byID.Add(id, slot)
 	l.move(e, entryListed)
 	return nil
 }
@@ -138,7 +138,7 @@ func (l *tagList) release(e *entry) {
 	}
 	if e.mr != nil {
 		if err := e.mr.Dereg(); err != nil {
-			l.t.Break(fmt.Errorf("withdrawing a receive's buffer: %w", err))
+			l.t.Break(fmt.Errorf("deregistering a receive's buffer: %w", err))
 		}
 	}
 	e.buf, e.landing, e.mr, e.bounce = nil, nil, nil, -1
@@ -147,7 +147,7 @@ func (l *tagList) release(e *entry) {
 // leave ends the states in which the device has an entry. The device does not use the buffers any
 // more, and the receive's id is free. to is entryEnded or entryRemoved.
 func (l *tagList) leave(e *entry, to entryState) {
-	l.byID.remove(e.id)
+	l.byID.Remove(e.id)
 	l.release(e)
 	l.move(e, to)
 }
@@ -174,7 +174,7 @@ func (l *tagList) refused(err error) error {
 
 // find returns the entry of a receive that Del or Drop may name: it is in state listed.
 func (l *tagList) find(id uint64) (slot uint32, e *entry, err error) {
-	i := l.byID.find(id)
+	i := l.byID.Find(id)
 	switch {
 	case l.t.Broken() != nil:
 		return 0, nil, l.t.Broken()

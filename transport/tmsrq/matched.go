@@ -127,7 +127,7 @@ func (l *tagList) matchFrom(e *entry, src int) {
 	e.src = src
 	l.move(e, entryMatched)
 	if src >= 0 {
-		l.t.Hold(src, 1)
+		l.t.DeferLoss(src, 1)
 	}
 	l.t.sink.Matched(e.id, src, e.appCtx, e.tag)
 }
@@ -137,7 +137,7 @@ func (l *tagList) matchFrom(e *entry, src int) {
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
 	if wc.Status == verbs.WCRemAccessErr && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
-		e.bad = transport.ErrWithdrawn // the device's read failed alone
+		e.bad = transport.ErrDeregistered // the device's read failed alone
 		return
 	}
 	t.RecvFailed(wc) // ends the link
@@ -168,7 +168,7 @@ func (l *tagList) end(slot uint32, e *entry, wc *verbs.WC) {
 	e.owed--
 	l.settle(slot)
 	if src >= 0 {
-		t.Hold(src, -1)
+		t.DeferLoss(src, -1)
 	}
 	switch {
 	case out.err != nil:

@@ -85,5 +85,4 @@ func (o *ops) pop() {
 	o.queued--
 }
 
-// isFull reports that the device refused an operation for want of room.
 func isFull(err error) bool { return errors.Is(err, syscall.ENOMEM) }

@@ -43,7 +43,7 @@ func newStackOn(t *testing.T, opts softtest.FabricOptions, tm softtest.TM, n int
 	t.Helper()
 	s := &stack{t: t, ahead: opts.Stepped, dev: raceDevices(t, opts, tm, n)}
 	for i, d := range s.dev {
-		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: -1, Seed: 1},
+		e, err := progress.New(progress.Config{Rank: i, Size: n, Manual: true, OffloadMin: -1},
 			func(sink transport.Sink) (transport.Transport, error) {
 				return tmsrq.New(tmsrq.Config{Device: d, Rank: i, Size: n, MaxEager: maxEager, MaxTags: 64, SRQDepth: 64}, sink)
 			})

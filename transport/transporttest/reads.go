@@ -91,7 +91,7 @@ func testReadsLeaveRoom(t *testing.T, h Harness, opts Options) {
 	require.NoError(t, region.Dereg())
 }
 
-// testReadRefused reads memory that it may not read: the read ends with ErrWithdrawn or, without
+// testReadRefused reads memory that it may not read: the read ends with ErrDeregistered or, without
 // Caps.Revoke, ends the link to this peer, and no other.
 func testReadRefused(t *testing.T, h Harness, opts Options) {
 	type where struct {
@@ -146,7 +146,7 @@ func testReadRefused(t *testing.T, h Harness, opts Options) {
 func requireWithdrawn(t *testing.T, c *cluster, name string) {
 	a, b := c.ranks[0], c.ranks[1]
 	c.until(name+": the read", func() bool { return len(a.of("read")) > 0 })
-	require.Equal(t, []Event{{Kind: "read", ID: 42, Err: transport.ErrWithdrawn}}, a.of("read"), name)
+	require.Equal(t, []Event{{Kind: "read", ID: 42, Err: transport.ErrDeregistered}}, a.of("read"), name)
 	c.steps(50)
 	require.Empty(t, a.of("lost"), name)
 	require.Empty(t, b.of("lost"), name)
@@ -186,7 +186,7 @@ func testReadRevoked(t *testing.T, h Harness, opts Options) {
 			case e.Err == nil:
 				require.True(t, bytes.Equal(one, src), "a read that succeeded is whole")
 			default:
-				require.Equal(t, transport.ErrWithdrawn, e.Err)
+				require.Equal(t, transport.ErrDeregistered, e.Err)
 				faults++
 			}
 		}
@@ -223,7 +223,7 @@ func testReadAbandoned(t *testing.T, h Harness, opts Options) {
 		c.until("all reads", func() bool { return len(a.of("read")) == 3 })
 		for _, e := range a.of("read") {
 			if e.ID == 2*i+1 || e.Err != nil {
-				require.Equal(t, e.ID == 2*i, e.Err == transport.ErrWithdrawn, e)
+				require.Equal(t, e.ID == 2*i, e.Err == transport.ErrDeregistered, e)
 			}
 		}
 		require.True(t, bytes.Equal(left, one), "written to after Abandon")

@@ -14,45 +14,45 @@ import (
 )
 
 const (
-	// asyncTick is how long nobody runs the device after its host has stopped to poll without a
-	// call of Left.
+	// asyncTick is how long nobody runs the device after its program has stopped to poll without a
+	// call of PollingEnded.
 	asyncTick = time.Millisecond
-	// A host that has polled again within asyncSoon of Left, asyncPatience times in a row, is not
-	// computing. Arming the wires for it would cost both ends a wake-up for nearly every message:
-	// its calls of Left are ignored until it has not polled for a tick.
+	// A program that has polled again within asyncSoon of PollingEnded, asyncPatience times in a
+	// row, is not computing. Arming the wires for it would cost both ends a wake-up for nearly
+	// every message: its calls of PollingEnded are ignored until it has not polled for a tick.
 	asyncSoon     = 50 * time.Microsecond
 	asyncPatience = 8
 )
 
-// async is the asynchronous mode: a goroutine that runs the device while the program (the host)
-// computes, as a NIC's processor does. It sleeps in the device's notifier; the host, when it waits,
-// sleeps in host instead, and the goroutine wakes it there.
+// async is the asynchronous mode: a goroutine that runs the device while the program computes, as a
+// NIC's processor does. It sleeps in the device's notifier; the program, when it waits, sleeps in
+// parked instead, and the goroutine wakes it there.
 //
-// The host holds its own lock, owner, whenever it calls the device, and the goroutine takes the
+// The program holds its own lock, owner, whenever it calls the device, and the goroutine takes the
 // same lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in
-// use when the host unlocks. While the host polls, the wires are not armed, and the goroutine
+// use when the program unlocks. While the program polls, the wires are not armed, and the goroutine
 // sleeps except for a look at each tick. It arms the wires, and polls once more, when it finds that
-// the host has not polled for a tick. The host arms them itself when it calls Left, or posts a list
-// operation, while entries of a tag list wait for messages, unless it is known to return soon
-// (asyncPatience). The host's next poll disarms them.
+// the program has not polled for a tick. The program arms them itself when it calls PollingEnded,
+// or posts a list operation, while entries of a tag list wait for messages, unless it is known to
+// return soon (asyncPatience). The program's next poll disarms them.
 type async struct {
-	d     *Device
-	owner sync.Locker
-	host  *notify.Chan  // where the host sleeps
-	done  chan struct{} // closed when the goroutine has ended
-	stop  atomic.Bool
+	d      *Device
+	owner  sync.Locker
+	parked *notify.Chan  // where the program sleeps
+	done   chan struct{} // closed when the goroutine has ended
+	stop   atomic.Bool
 
 	// Under owner.
-	timer     *time.Timer // wakes the goroutine at the next tick
-	ticking   bool        // the timer runs, or has fired; always true while the wires are not armed
-	hostArmed bool        // the host has armed a CQ: it sleeps, or is about to
-	alone     bool        // the goroutine is making a pass of the device
-	polls     uint64      // PollCQs of the host that made a pass
-	seen      uint64      // polls at the last tick
-	listed    int         // entries of tag lists that wait for a message
-	left      int64       // when Left armed the wires, by wire.Monotonic; 0: it has not
-	soon      int         // how often in a row the host polled within asyncSoon of Left
-	pushed    uint64      // pushes that have succeeded
+	timer        *time.Timer // wakes the goroutine at the next tick
+	ticking      bool        // the timer runs, or has fired; always true while the wires are not armed
+	programArmed bool        // the program has armed a CQ: it sleeps, or is about to
+	alone        bool        // the goroutine is making a pass of the device
+	polls        uint64      // PollCQs of the program that made a pass
+	seen         uint64      // polls at the last tick
+	listed       int         // entries of tag lists that wait for a message
+	armedAt      int64       // when PollingEnded armed the wires, by wire.Monotonic; 0: it has not
+	soon         int         // how often in a row the program polled within asyncSoon of PollingEnded
+	pushed       uint64      // pushes that have succeeded
 }
 
 // Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
@@ -63,7 +63,7 @@ func (d *Device) Async(owner sync.Locker) error {
 	if d.async != nil || d.closed {
 		return fail("async", syscall.EINVAL, "the device works by itself already, or is closed")
 	}
-	a := &async{d: d, owner: owner, host: notify.NewChan(), done: make(chan struct{})}
+	a := &async{d: d, owner: owner, parked: notify.NewChan(), done: make(chan struct{})}
 	a.timer = time.AfterFunc(asyncTick, d.notif.Wake)
 	a.ticking = true
 	d.async = a
@@ -78,16 +78,17 @@ func (d *Device) Async(owner sync.Locker) error {
 	return nil
 }
 
-// Left tells a device in asynchronous mode that the host stops polling for now, so that it does not
-// need a tick to find that out. It is cheap if no entry of a tag list waits for a message.
-func (d *Device) Left() {
+// PollingEnded tells a device in asynchronous mode that the program stops polling for now, so that
+// it does not need a tick to find that out. It is cheap if no entry of a tag list waits for a
+// message.
+func (d *Device) PollingEnded() {
 	if invariant.Enabled {
-		defer d.enter("left")()
+		defer d.enter("polling_ended")()
 	}
-	d.left()
+	d.pollingEnded()
 }
 
-func (d *Device) left() {
+func (d *Device) pollingEnded() {
 	if a := d.async; a != nil && a.listed > 0 {
 		a.attend()
 	}
@@ -97,7 +98,7 @@ func (d *Device) left() {
 // that was bound ends with the goroutine.
 func (a *async) run(bound chan<- error) {
 	defer close(a.done)
-	defer func() { _ = a.host.Close() }()
+	defer func() { _ = a.parked.Close() }()
 	if cpus := a.d.cfg.AsyncCPUs; len(cpus) > 0 {
 		runtime.LockOSThread()
 		if err := bind(cpus); err != nil {
@@ -111,14 +112,14 @@ func (a *async) run(bound chan<- error) {
 		again := a.turn()
 		a.owner.Unlock()
 		if again {
-			runtime.Gosched() // the host may want the lock
+			runtime.Gosched() // the program may want the lock
 		} else if a.d.notif.Wait() != nil {
 			return
 		}
 	}
 }
 
-// turn makes one pass of the device, unless the host has polled since the last tick. It returns
+// turn makes one pass of the device, unless the program has polled since the last tick. It returns
 // true if there is more to do. Else the goroutine can sleep: the wires are armed, and the pass came
 // after that, or the timer runs.
 func (a *async) turn() (again bool) {
@@ -137,15 +138,15 @@ func (a *async) turn() (again bool) {
 		return false
 	}
 	if !d.armed {
-		a.soon, a.left = 0, 0
+		a.soon, a.armedAt = 0, 0
 	}
 	a.ticking = false
 	d.armWires()
 	a.alone = true
 	d.progress(0)
 	a.alone = false
-	if d.news && a.hostArmed { // the host may wait for an RDMA WRITE, which has no completion here
-		a.host.Wake()
+	if d.news && a.programArmed { // the program may wait for an RDMA WRITE, which has no completion here
+		a.parked.Wake()
 	}
 	return d.took || d.more || len(d.readers) > 0
 }
@@ -156,14 +157,14 @@ func (a *async) tick() {
 	a.timer.Reset(asyncTick)
 }
 
-// polled is called when the host makes a pass of the device.
+// polled is called when the program makes a pass of the device.
 func (a *async) polled() {
 	a.polls++
-	if !a.d.armed || a.hostArmed {
+	if !a.d.armed || a.programArmed {
 		return
 	}
 	a.disarm()
-	if a.left != 0 && wire.Monotonic()-a.left < int64(asyncSoon) {
+	if a.armedAt != 0 && wire.Monotonic()-a.armedAt < int64(asyncSoon) {
 		a.soon++
 	} else {
 		a.soon = 0
@@ -178,13 +179,13 @@ func (a *async) disarm() {
 	}
 }
 
-// attend arms the wires, which then wake the goroutine, because the host stops polling.
+// attend arms the wires, which then wake the goroutine, because the program stops polling.
 func (a *async) attend() {
 	d := a.d
 	if d.armed || a.soon >= asyncPatience {
 		return
 	}
-	a.left = wire.Monotonic()
+	a.armedAt = wire.Monotonic()
 	d.armWires()
 	for _, w := range d.wires {
 		if s, ok := w.(wire.Signaller); ok && s.Pending() {
@@ -204,10 +205,10 @@ func (a *async) close() {
 	a.timer.Stop()
 }
 
-// sleeper returns the notifier in which the host sleeps.
+// sleeper returns the notifier in which the program sleeps.
 func (d *Device) sleeper() wire.Notifier {
 	if d.async != nil {
-		return d.async.host
+		return d.async.parked
 	}
 	return d.notif
 }

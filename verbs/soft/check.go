@@ -25,7 +25,7 @@ import (
 // report it breaks rule poison.
 type checks struct {
 	guard  invariant.Exclusive
-	strict bool     // rules that the host breaks are Violations too (Device.Strict)
+	strict bool     // rules that the program breaks are Violations too (Device.Strict)
 	lent   [][]byte // payloads lent by the last poll
 
 	bufs   map[*byte]*openBuf // destinations of requests under way, by first byte
@@ -82,7 +82,7 @@ func requireHeld(owner sync.Locker, call string) {
 	}
 }
 
-// lends records that a poll lends b to the host.
+// lends records that a poll lends b to the program.
 func (c *checks) lends(b []byte) { c.lent = append(c.lent, b) }
 
 // lendingEnds overwrites lent payloads when the next poll begins.
@@ -139,7 +139,7 @@ func (d *Device) writes(s verbs.SGE, dst []byte) {
 	invariant.Check(b != nil && mem.Contains(b.data, dst), "V4",
 		"%d bytes of a buffer are written to that is no request's, or whose request has ended", len(dst))
 	invariant.Check(d.regions.Covers(s.LKey, dst, verbs.AccessLocalWrite), "V4",
-		"%d bytes are written to through region %#x, which is withdrawn, does not hold them or is read-only", len(dst), s.LKey)
+		"%d bytes are written to through region %#x, which is not registered, does not hold them or is read-only", len(dst), s.LKey)
 }
 
 // writesPart is writes for a caller that has only the list of SGEs.
@@ -170,5 +170,5 @@ func (w *fromWire) Places(dst []byte) {
 // peerWrites is called before a peer's write or atomic changes dst, a part of region rkey.
 func (d *Device) peerWrites(rkey uint32, dst []byte, need verbs.AccessFlags) {
 	invariant.Check(len(dst) == 0 || d.regions.Covers(rkey, dst, need), "V4",
-		"a peer changes %d bytes through region %#x, which is withdrawn, does not hold them or does not allow it", len(dst), rkey)
+		"a peer changes %d bytes through region %#x, which is not registered, does not hold them or does not allow it", len(dst), rkey)
 }

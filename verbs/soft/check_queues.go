@@ -120,7 +120,11 @@ func (q *recvQueue) checkPosted(wr *verbs.RecvWR) {
 }
 
 // checkPushed is called for a completion of push: it may be that of a posted receive.
-func (c *compQueue) checkPushed(wc *verbs.WC) {
+func (c *compQueue) checkPushed(wc *verbs.WC, f frees) {
+	if f.tm != nil {
+		f.tm.checkMade(wc, f.hnd)
+		return
+	}
 	if wc.Opcode&verbs.WCRecv == 0 || wc.Flags&verbs.WCFlagTMMatch != 0 {
 		return
 	}

@@ -41,7 +41,7 @@ type tagCheck struct {
 	owesAdd bool   // that of the ADD
 	dels    uint32 // those of DELs
 	freed   bool   // its slot is free
-	misused bool   // the host has broken a rule, so that expectCQE of TMO 3.4 is wrong
+	misused bool   // the program has broken a rule, so that expectCQE of TMO 3.4 is wrong
 }
 
 // maxUntagged is the most untagged buffers with which the counts cannot be mistaken (V15).
@@ -247,7 +247,7 @@ func (t *tagQueue) checkMatch(q *queuePair, tag uint64, found bool, hnd uint32) 
 	invariant.Check(!found, "V2", "a message with tag %#x goes to handle %#x, which is not live, not there, or does not match", tag, hnd)
 }
 
-// checkMade is called for a completion of pushTM.
+// checkMade is called for a completion of an operation on the list, or of an entry.
 func (t *tagQueue) checkMade(wc *verbs.WC, hnd uint32) {
 	if wc.Opcode != verbs.WCTMRecv {
 		return
@@ -261,7 +261,7 @@ func (t *tagQueue) checkMade(wc *verbs.WC, hnd uint32) {
 	t.checkForget(hnd, r)
 }
 
-// checkPolled is called when the host polls a completion, before its slot is released.
+// checkPolled is called when the program polls a completion, before its slot is released.
 func (t *tagQueue) checkPolled(wc *verbs.WC, hnd uint32) {
 	r := t.d.inv.tags[t].recs[hnd]
 	if r == nil || r.freed {

@@ -229,10 +229,10 @@ func TestCheckReceiveEndsOnce(t *testing.T) {
 	end := verbs.WC{Opcode: verbs.WCTMRecv}
 	c := newTagChecker(t, false, hook.TM{})
 	h := c.add(1)
-	invarianttest.Violates(t, "V12", func() { c.t.cq.pushTM(&end, c.t, h, 0, false) }) // without a match
+	invarianttest.Violates(t, "V12", func() { c.t.cq.push(&end, frees{tm: c.t, hnd: h}, false) }) // without a match
 	c.message(1)
-	invarianttest.Violates(t, "V12", func() { c.t.cq.pushTM(&end, c.t, h, 0, false) })   // twice
-	invarianttest.Violates(t, "V12", func() { c.t.cq.pushTM(&end, c.t, h+8, 0, false) }) // of nothing
+	invarianttest.Violates(t, "V12", func() { c.t.cq.push(&end, frees{tm: c.t, hnd: h}, false) })     // twice
+	invarianttest.Violates(t, "V12", func() { c.t.cq.push(&end, frees{tm: c.t, hnd: h + 8}, false) }) // of nothing
 }
 
 // TestCheckTerminal is V12 by ends that never come when a queue pair fails or goes in the middle of
@@ -384,7 +384,7 @@ func TestCheckTransport(t *testing.T) {
 		"completion queue too small": {"V15", func(c *tagChecker) func() {
 			return func() {
 				for range 17 {
-					c.t.cq.push(&verbs.WC{}, nil, 0, false)
+					c.t.cq.push(&verbs.WC{}, frees{}, false)
 				}
 			}
 		}},

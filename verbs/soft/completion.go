@@ -44,7 +44,7 @@ func (q *queuePair) retire() {
 				wc.Status, wc.ByteLen = verbs.WCStatus(e.status), 0
 			}
 			if q.dev == nil {
-				q.scq.push(&wc, q, q.done, false)
+				q.scq.push(&wc, frees{qp: q, upto: q.done}, false)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func (q *queuePair) flushSQ(status verbs.WCStatus, first uint32) {
 		}
 		wc := verbs.WC{WRID: e.wrid, Status: st, Opcode: wcOpcodes[e.op], QPNum: q.num}
 		if q.dev == nil {
-			q.scq.push(&wc, q, i+1, false)
+			q.scq.push(&wc, frees{qp: q, upto: i + 1}, false)
 		} else {
 			q.deviceFailed(st)
 		}

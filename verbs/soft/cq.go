@@ -36,14 +36,27 @@ const (
 	armedAny
 )
 
-// cqEntry is a completion in the ring. When it is polled it frees slots of a send queue or of a tag
-// queue.
+// cqEntry is a completion in the ring.
 type cqEntry struct {
-	wc   verbs.WC
+	wc verbs.WC
+	frees
+}
+
+// frees is what a completion frees when it is polled: slots of a send queue, or of a tag queue, or
+// nothing.
+type frees struct {
 	qp   *queuePair // see queuePair.reclaim; nil: none
 	tm   *tagQueue  // see tagQueue.polled; nil: none
 	upto uint32     // of the send queue or the command queue: earlier slots become free
 	hnd  uint32     // with tm: handle of the entry concerned
+}
+
+func (f *frees) polled(wc *verbs.WC) {
+	if f.qp != nil {
+		f.qp.reclaim(f.upto)
+	} else if f.tm != nil {
+		f.tm.polled(wc, f.hnd, f.upto)
+	}
 }
 
 const maxCQE = 1 << 22
@@ -113,13 +126,8 @@ func (c *compQueue) drain(wc []verbs.WC) int {
 	for n < len(wc) && c.head != c.tail {
 		e := &c.ring[c.head&mask]
 		wc[n] = e.wc
-		if e.qp != nil {
-			e.qp.reclaim(e.upto)
-			e.qp = nil
-		} else if e.tm != nil {
-			e.tm.polled(&wc[n], e.hnd, e.upto)
-			e.tm = nil
-		}
+		e.polled(&wc[n])
+		e.qp, e.tm = nil, nil
 		n++
 		c.head++
 	}
@@ -137,32 +145,17 @@ func (c *compQueue) slot() *verbs.WC {
 	return w
 }
 
-// push adds a completion. If qp is not nil, polling it frees qp's send queue slots before upto.
-func (c *compQueue) push(wc *verbs.WC, qp *queuePair, upto uint32, solicited bool) {
+// push adds a completion, which frees what f says when it is polled.
+func (c *compQueue) push(wc *verbs.WC, f frees, solicited bool) {
 	if invariant.Enabled {
-		c.checkPushed(wc)
+		c.checkPushed(wc, f)
 	}
 	if w := c.slot(); w != nil {
 		*w = *wc
-		if qp != nil {
-			qp.reclaim(upto)
-		}
+		f.polled(w)
 		return
 	}
-	c.enqueue(cqEntry{wc: *wc, qp: qp, upto: upto}, solicited)
-}
-
-// pushTM adds a completion that frees slots of a tag queue when it is polled (tagQueue.polled).
-func (c *compQueue) pushTM(wc *verbs.WC, t *tagQueue, hnd, upto uint32, solicited bool) {
-	if invariant.Enabled {
-		t.checkMade(wc, hnd)
-	}
-	if w := c.slot(); w != nil {
-		*w = *wc
-		t.polled(w, hnd, upto)
-		return
-	}
-	c.enqueue(cqEntry{wc: *wc, tm: t, hnd: hnd, upto: upto}, solicited)
+	c.enqueue(cqEntry{*wc, f}, solicited)
 }
 
 // enqueue puts a completion into the ring.
@@ -225,7 +218,7 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 		c.arm = armedSolicited
 	}
 	if a := c.d.async; a != nil {
-		a.hostArmed = true
+		a.programArmed = true
 	}
 	c.d.armWires()
 	if c.head != c.tail || c.overrun {
@@ -242,8 +235,8 @@ func (c *compQueue) Disarm() {
 	c.arm = disarmed
 	if a := c.d.async; a == nil {
 		c.d.disarmWires()
-	} else if a.hostArmed {
-		a.hostArmed = false
+	} else if a.programArmed {
+		a.programArmed = false
 		a.disarm()
 	}
 }

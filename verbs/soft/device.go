@@ -64,27 +64,27 @@ type Device struct {
 	scratch wire.Header // header of a packet off the fast path; not kept across calls
 
 	// What follows is rarely used, or large.
-	qpGen    []uint32               // by index of the QP number: generation of its next QP
-	freeQP   []uint32               // indexes of QP numbers that are free, the oldest first
-	rnrs     uint64                 // SENDs that found no receive; each retry counts
-	cuts     uint64                 // messages reported as matched whose QP failed before they were complete
-	lastSRQ  uint32                 // number of the newest SRQ
-	users    int                    // PDs, CQs and the channel that exist: Close needs 0
-	selfWire *loop.Wire             // carries packets from the device to itself; nil until it is used
-	spare    wire.Wire              // Config.Spare, nil: none
-	yielded  map[wire.DeviceID]bool // peers that a wire cannot connect, so that spare may
-	missing  error                  // why shared memory could not be opened
-	channel  *compChannel
-	events   []verbs.AsyncEvent // not polled yet, oldest first
-	ghosts   []*queuePair       // stand-ins for QPs that are gone and have not told their peers yet
-	inv      *checks            // only with -tags invariants
-	cfg      Config             // after fill; constant
-	self     wire.Address       // constant after Open
-	encoded  []byte             // self, encoded
-	attr     verbs.DeviceAttr
-	operands [16]byte // payload of an atomic or push request, or of an atomic's response
-	pool     bufPool
-	first    [4096]byte // first packet of a message, gathered from its SGEs; as long as the largest MTU
+	qpGen     []uint32               // by index of the QP number: generation of its next QP
+	freeQP    []uint32               // indexes of QP numbers that are free, the oldest first
+	rnrs      uint64                 // SENDs that found no receive; each retry counts
+	cuts      uint64                 // messages reported as matched whose QP failed before they were complete
+	lastSRQ   uint32                 // number of the newest SRQ
+	users     int                    // PDs, CQs and the channel that exist: Close needs 0
+	selfWire  *loop.Wire             // carries packets from the device to itself; nil until it is used
+	spare     wire.Wire              // Config.Spare, nil: none
+	yielded   map[wire.DeviceID]bool // peers that a wire cannot connect, so that spare may
+	missing   error                  // why shared memory could not be opened
+	channel   *compChannel
+	events    []verbs.AsyncEvent // not polled yet, oldest first
+	lingering []*queuePair       // for QPs that are gone: each is still to tell a peer so
+	inv       *checks            // only with -tags invariants
+	cfg       Config             // after fill; constant
+	self      wire.Address       // constant after Open
+	encoded   []byte             // self, encoded
+	attr      verbs.DeviceAttr
+	operands  [16]byte // payload of an atomic or push request, or of an atomic's response
+	pool      bufPool
+	first     [4096]byte // first packet of a message, gathered from its SGEs; as long as the largest MTU
 }
 
 // Open opens a device on the wires that cfg names.
@@ -247,7 +247,7 @@ func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 	return e, true
 }
 
-// event queues an asynchronous event and wakes the host if it may sleep.
+// event queues an asynchronous event and wakes the program if it may sleep.
 func (d *Device) event(e verbs.AsyncEvent) {
 	d.events = append(d.events, e)
 	if d.armed {

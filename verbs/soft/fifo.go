@@ -12,7 +12,6 @@ func (f *fifo[T]) len() int { return int(f.tail - f.head) }
 
 func (f *fifo[T]) front() *T { return &f.buf[f.head&uint32(len(f.buf)-1)] }
 
-// at returns element i from the front.
 func (f *fifo[T]) at(i int) *T { return &f.buf[(f.head+uint32(i))&uint32(len(f.buf)-1)] }
 
 func (f *fifo[T]) push(v T) {

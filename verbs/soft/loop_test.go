@@ -133,7 +133,7 @@ func TestFabricReplay(t *testing.T) {
 	}
 }
 
-// TestStep: a device runs ahead of its host, and a host that polls does not make it receive.
+// TestStep: a device runs ahead of its program, and a program that polls does not make it receive.
 func TestStep(t *testing.T) {
 	r := newRig(t, loop.NewFabric(loop.Options{Stepped: true}))
 	for k := range uint64(2) {

@@ -266,12 +266,12 @@ func (q *queuePair) disconnect() {
 	if !q.pump() {
 		return
 	}
-	// There is no room: a stand-in sends it later, so that this QP can be used again.
-	ghost := &queuePair{d: q.d, num: q.num, link: q.link, gone: true, discDue: true, state: verbs.QPSErr}
-	ghost.attr.DestQPN, ghost.discStatus, ghost.discImm = q.attr.DestQPN, q.discStatus, q.discImm
+	// There is no room: a lingering one sends it later, so that this QP can be used again.
+	l := &queuePair{d: q.d, num: q.num, link: q.link, gone: true, discDue: true, state: verbs.QPSErr}
+	l.attr.DestQPN, l.discStatus, l.discImm = q.attr.DestQPN, q.discStatus, q.discImm
 	q.discDue = false
-	q.d.ghosts = append(q.d.ghosts, ghost)
-	q.d.queue(ghost)
+	q.d.lingering = append(q.d.lingering, l)
+	q.d.queue(l)
 }
 
 // Destroy frees the queue pair. Outstanding requests get no completions.
@@ -332,7 +332,7 @@ func (q *queuePair) flushRQ() {
 	wc := verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv, QPNum: q.num}
 	if q.rx.active && q.rx.hasWR {
 		wc.WRID = q.rx.wrid
-		q.rcq.push(&wc, nil, 0, false)
+		q.rcq.push(&wc, frees{}, false)
 	}
 	q.rx = rxMessage{}
 	if q.srq != nil {
@@ -341,7 +341,7 @@ func (q *queuePair) flushRQ() {
 	for q.rq.posted() > 0 {
 		wc.WRID = q.rq.oldest().wrid
 		q.rq.head++
-		q.rcq.push(&wc, nil, 0, false)
+		q.rcq.push(&wc, frees{}, false)
 	}
 }
 

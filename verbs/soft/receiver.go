@@ -113,7 +113,7 @@ func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
 // LinkDown fails the queue pairs of a link.
 func (w *fromWire) LinkDown(l wire.Link, err error) { (*Device)(w).linkDown(l, err) }
 
-// linkDown fails the queue pairs of a link, and drops stand-ins that have nothing to send any more.
+// linkDown fails the queue pairs of a link, and drops the lingering ones that have nothing to send.
 func (d *Device) linkDown(l wire.Link, err error) {
 	for _, q := range d.qps {
 		if q != nil && q.link == l {
@@ -121,15 +121,15 @@ func (d *Device) linkDown(l wire.Link, err error) {
 			q.link = nil
 		}
 	}
-	keep := d.ghosts[:0]
-	for _, g := range d.ghosts {
+	keep := d.lingering[:0]
+	for _, g := range d.lingering {
 		if g.link == l {
 			g.link = nil
 		} else if g.discDue {
 			keep = append(keep, g)
 		}
 	}
-	d.ghosts = keep
+	d.lingering = keep
 }
 
 // violation breaks a link whose peer has violated the protocol.

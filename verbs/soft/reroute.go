@@ -74,7 +74,7 @@ func (d *Device) move(from, to wire.Link, name string) {
 			q.route(to, name)
 		}
 	}
-	for _, g := range d.ghosts {
+	for _, g := range d.lingering {
 		if g.link == from {
 			g.route(to, name)
 		}

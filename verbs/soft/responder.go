@@ -153,7 +153,7 @@ func (q *queuePair) recvCopy(h *wire.Header, payload []byte) bool {
 // complete adds a receive completion.
 func (q *queuePair) complete(wc *verbs.WC, h *wire.Header) {
 	withImm(wc, h)
-	q.rcq.push(wc, nil, 0, h.Flags&wire.FlagSolicited != 0)
+	q.rcq.push(wc, frees{}, h.Flags&wire.FlagSolicited != 0)
 }
 
 // executed records that a request was executed, and queues its acknowledgement if it wants one.
@@ -227,7 +227,7 @@ func (q *queuePair) fits(l wire.Link, h *wire.Header) bool {
 }
 
 // notReady is called for a SEND that finds no receive (RNR). It returns false if the wire has to
-// offer the packet again, which delays all packets behind it on the link. If no receive is posted
+// pass the packet again, which delays all packets behind it on the link. If no receive is posted
 // for as long as a requester retries, rnr_retry times min_rnr_timer, it refuses it (TMO 8.1).
 func (q *queuePair) notReady(h *wire.Header) bool {
 	q.d.stalled = true
@@ -281,7 +281,7 @@ func (q *queuePair) recvFails(psn uint32) {
 func (q *queuePair) fail(psn uint32, local, remote verbs.WCStatus, wrid uint64) {
 	q.rx = rxMessage{}
 	wc := verbs.WC{WRID: wrid, Status: local, Opcode: verbs.WCRecv, QPNum: q.num}
-	q.rcq.push(&wc, nil, 0, true)
+	q.rcq.push(&wc, frees{}, true)
 	q.reject(psn, remote)
 }
 

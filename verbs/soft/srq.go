@@ -46,10 +46,8 @@ func newRecvQueue(pd *protDomain, maxWR, sge uint32) *recvQueue {
 	return q
 }
 
-// posted is how many receives are posted.
 func (q *recvQueue) posted() uint32 { return q.tail - q.head }
 
-// oldest returns the oldest posted receive.
 func (q *recvQueue) oldest() *recvEntry { return &q.ring[q.head&uint32(len(q.ring)-1)] }
 
 // pop takes the oldest receive out of the queue.

@@ -105,7 +105,7 @@ type tagQueue struct {
 	mlx      mlxCounts
 	messages int  // arrived (KillQPAt, RNREvery)
 	parts    int  // packets arrived that are not the first of a message (KillQPPart)
-	heldUp   bool // the newest message was refused (RNREvery) and will be offered again
+	refused  bool // the newest message was refused (RNREvery) and will come again
 }
 
 // tagSlot is a slot of the tag list.
@@ -206,7 +206,7 @@ func (t *tagQueue) strictErr(what string) {
 	}
 }
 
-// breach returns the error, for Strict, of a host that breaks a rule. It is not inlined, so that
+// breach returns the error, for Strict, of a program that breaks a rule. It is not inlined, so that
 // posting stays small.
 //
 //go:noinline

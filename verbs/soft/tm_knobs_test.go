@@ -113,7 +113,7 @@ func (r *knobRig) one() verbs.WC {
 	return wc[0]
 }
 
-// strictEvent takes the event by which the device exposes its host.
+// strictEvent takes the event by which the device exposes its program.
 func (r *knobRig) strictEvent(want bool) {
 	r.t.Helper()
 	ev, ok := r.d.PollAsync()

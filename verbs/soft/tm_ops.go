@@ -44,7 +44,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 	if t.slow && t.d.armed {
 		t.d.notif.Wake()
 	}
-	t.d.left() // programs often post a receive and then compute
+	t.d.pollingEnded() // programs often post a receive and then compute
 	return nil, nil
 }
 
@@ -149,7 +149,7 @@ func (t *tagQueue) slotOf(hnd uint32) *tagSlot {
 }
 
 // postDel begins the removal of an entry. A handle may be out of use because its last completion is
-// in the array that the host is working through: a signalled DEL of it completes with TM_ERR. An
+// in the array that the program is working through: a signalled DEL of it completes with TM_ERR. An
 // unsignalled one, or a handle that was never valid, is a mistake: EINVAL.
 func (t *tagQueue) postDel(wr *verbs.OpsWR, o *tagOp) error {
 	signaled := wr.Flags&verbs.OpsSignaled != 0
@@ -237,7 +237,7 @@ func (t *tagQueue) run(o *tagOp) {
 	if o.op != verbs.WRTagSync && t.opSyncReq(base) {
 		wc.Flags = verbs.WCFlagTMSyncReq
 	}
-	t.cq.pushTM(&wc, t, o.hnd, o.index+1, false)
+	t.cq.push(&wc, frees{tm: t, hnd: o.hnd, upto: o.index + 1}, false)
 }
 
 // dropped reports whether DropSync makes an operation's count have no effect.
@@ -310,7 +310,8 @@ func (t *tagQueue) remove(o *tagOp) bool {
 	return true
 }
 
-// polled is called when the host polls a completion. It frees the slots that this allows (TMO 3.4).
+// polled is called when the program polls a completion. It frees the slots that this allows (TMO
+// 3.4).
 func (t *tagQueue) polled(wc *verbs.WC, hnd, upto uint32) {
 	if invariant.Enabled {
 		t.checkPolled(wc, hnd)

@@ -66,8 +66,8 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, len
 // received now; ok is that of wire.Receiver.
 func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
 	t := q.tm
-	if t.heldUp {
-		t.heldUp = false
+	if t.refused {
+		t.refused = false
 		return false, false
 	}
 	t.messages++
@@ -76,7 +76,7 @@ func (q *queuePair) faulty(h *wire.Header) (over, ok bool) {
 		return true, true
 	}
 	if t.cfg.RNREvery > 0 && t.messages%t.cfg.RNREvery == 0 {
-		t.heldUp = true
+		t.refused = true
 		return true, q.notReady(h)
 	}
 	return false, false
@@ -157,12 +157,12 @@ func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, 
 		wc.Flags |= verbs.WCFlagTMDataValid
 		wc.ByteLen = uint32(size)
 		withImm(&wc, h)
-		t.cq.pushTM(&wc, t, m.hnd, 0, h.Flags&wire.FlagSolicited != 0)
+		t.cq.push(&wc, frees{tm: t, hnd: m.hnd}, h.Flags&wire.FlagSolicited != 0)
 		m.sges[0] = verbs.SGE{}
 		q.executed(h)
 		return
 	}
-	t.cq.push(&wc, nil, 0, false)
+	t.cq.push(&wc, frees{}, false)
 	q.startMessage(h)
 	m.kind, m.off = rxTagged, h.Total-size+uint64(len(body))
 	if whole {
@@ -222,7 +222,7 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 		wc.Data = payload
 		*w, lent = wc, true
 	} else if q.scatter(rq.headSGEs(), 0, payload) {
-		q.rcq.push(&wc, nil, 0, h.Flags&wire.FlagSolicited != 0)
+		q.rcq.push(&wc, frees{}, h.Flags&wire.FlagSolicited != 0)
 	} else {
 		q.forgetUnexpected(kind)
 		q.recvFails(h.PSN)
@@ -291,7 +291,7 @@ func (q *queuePair) messageDone(h *wire.Header) {
 		q.tm.dataValid(&wc, m.hnd, h.Flags&wire.FlagSolicited != 0)
 	} else {
 		withImm(&wc, h)
-		q.rcq.push(&wc, nil, 0, h.Flags&wire.FlagSolicited != 0)
+		q.rcq.push(&wc, frees{}, h.Flags&wire.FlagSolicited != 0)
 	}
 	q.executed(h)
 }
@@ -303,10 +303,10 @@ func (q *queuePair) tmFails(psn uint32, local, remote verbs.WCStatus) {
 	kind, tm := m.kind, m.kind == rxTagged || !m.active
 	wc := verbs.WC{WRID: m.wrid, Status: local, Opcode: verbs.WCTMRecv, QPNum: q.num}
 	if tm {
-		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
+		q.tm.cq.push(&wc, frees{tm: q.tm, hnd: m.hnd}, true)
 	} else {
 		q.forgetUnexpected(kind)
-		q.rcq.push(&wc, nil, 0, true)
+		q.rcq.push(&wc, frees{}, true)
 	}
 	*m = rxMessage{}
 	q.reject(psn, remote)
@@ -323,11 +323,11 @@ func (q *queuePair) abandonRx() {
 	if m.kind == rxTagged {
 		q.d.cuts++
 		wc.Status, wc.Flags = verbs.WCTMRndvIncomplete, verbs.WCFlagTMDataValid
-		q.tm.cq.pushTM(&wc, q.tm, m.hnd, 0, true)
+		q.tm.cq.push(&wc, frees{tm: q.tm, hnd: m.hnd}, true)
 	} else {
 		q.forgetUnexpected(m.kind)
 		wc.Status = verbs.WCWRFlushErr
-		q.rcq.push(&wc, nil, 0, true)
+		q.rcq.push(&wc, frees{}, true)
 	}
 	*m = rxMessage{}
 }

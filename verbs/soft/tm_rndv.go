@@ -45,7 +45,7 @@ func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s
 		q.rndvIncomplete(h, payload, wc, s)
 		return
 	}
-	t.cq.push(&wc, nil, 0, false)
+	t.cq.push(&wc, frees{}, false)
 	j := rndvJob{tmh: tmh, rvh: rvh, hnd: s.hnd, solicited: h.Flags&wire.FlagSolicited != 0,
 		wc: verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMDataValid, ByteLen: rvh.Len, QPNum: q.num}}
 	withImm(&j.wc, h)
@@ -78,9 +78,9 @@ func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, 
 	if !t.cfg.TwoIncomplete {
 		wc.Flags |= verbs.WCFlagTMDataValid
 		withImm(&wc, h)
-		t.cq.pushTM(&wc, t, m.hnd, 0, solicited)
+		t.cq.push(&wc, frees{tm: t, hnd: m.hnd}, solicited)
 	} else {
-		t.cq.push(&wc, nil, 0, solicited)
+		t.cq.push(&wc, frees{}, solicited)
 		wc.Status, wc.Flags, wc.Tag, wc.Priv = verbs.WCSuccess, verbs.WCFlagTMDataValid, 0, 0
 		withImm(&wc, h)
 		t.dataValid(&wc, m.hnd, solicited)
@@ -163,7 +163,7 @@ func (q *queuePair) abandonRndv() {
 	for ; v.jobs.len() > 0; v.jobs.pop() {
 		if j := v.jobs.front(); !j.done {
 			j.wc.Status, j.wc.ByteLen = verbs.WCTMRndvIncomplete, 0
-			q.tm.cq.pushTM(&j.wc, q.tm, j.hnd, 0, true)
+			q.tm.cq.push(&j.wc, frees{tm: q.tm, hnd: j.hnd}, true)
 		}
 	}
 	v.issued = 0
@@ -207,7 +207,7 @@ func (t *tagQueue) dataValid(wc *verbs.WC, hnd uint32, solicited bool) {
 		t.postpone(tagLater{wc: *wc, hnd: hnd, solicited: solicited}, n)
 		return
 	}
-	t.cq.pushTM(wc, t, hnd, 0, solicited)
+	t.cq.push(wc, frees{tm: t, hnd: hnd}, solicited)
 }
 
 // postpone delays something by up to most polls.
@@ -243,7 +243,7 @@ func (t *tagQueue) tick() bool {
 			it.q.dev.fins.push(it.fin)
 			it.q.feed()
 		default:
-			t.cq.pushTM(&it.wc, t, it.hnd, 0, it.solicited)
+			t.cq.push(&it.wc, frees{tm: t, hnd: it.hnd}, it.solicited)
 		}
 	}
 	clear(t.later[len(keep):])

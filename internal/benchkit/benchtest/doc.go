@@ -2,6 +2,4 @@
 // the command, and so are its ranks.
 //
 // Concurrency: Run and Job may be called by several tests at once.
-//
-// This package carries no compatibility promise yet.
 package benchtest

@@ -1,5 +1,4 @@
-// Package invarianttest helps to test the checks of builds with -tags invariants. This package
-// carries no compatibility promise.
+// Package invarianttest helps to test the checks of builds with -tags invariants.
 package invarianttest
 
 import (

@@ -3,8 +3,6 @@
 // an Abort; it reads end of file when the launcher is gone.
 //
 // Concurrency: the methods of a Link may be called from any goroutine; Close only once.
-//
-// This package carries no compatibility promise yet.
 package link
 
 import (

@@ -1,6 +1,4 @@
 // Package hook lets p2p's own test packages connect a World in ways that Config does not allow.
 //
 // Concurrency: values are not changed after Init.
-//
-// This package carries no compatibility promise yet.
 package hook

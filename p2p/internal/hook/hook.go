@@ -11,5 +11,4 @@ type Wiring struct {
 	bootstrap.Bootstrap
 	Fabric *soft.Fabric
 	Near   []*soft.Fabric
-	Seed   uint64
 }

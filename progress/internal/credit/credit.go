@@ -12,7 +12,7 @@ const (
 // Pool is the memory for unexpected messages of all peers together. All is in bytes.
 type Pool struct {
 	limit     int64
-	committed int64  // the sum of Held of all accounts; beyond limit only by excess
+	committed int64  // the sum of Committed of all accounts; beyond limit only by excess
 	initial   uint64 // window of each account at the start
 	step      uint64 // two of the largest message: less of a window is not worth having
 }
@@ -46,9 +46,9 @@ func (b *Pool) Open() Account {
 	return Account{pool: b, initial: b.initial, window: b.initial, granted: b.initial}
 }
 
-// Held is what the peer's messages take, and what it may still send. The initial window is kept for
-// it even while it has not been told of all that was consumed: others would grow into it.
-func (a *Account) Held() int64 {
+// Committed is what the peer's messages take, and what it may still send. The initial window is
+// kept for it even while it has not been told of all that was consumed: others would grow into it.
+func (a *Account) Committed() int64 {
 	return int64(max(max(a.granted, a.charged)-a.consumed, a.initial))
 }
 
@@ -65,9 +65,9 @@ func (a *Account) Charge(cost uint64) bool {
 		a.charged += cost
 		return true
 	}
-	before := a.Held()
+	before := a.Committed()
 	a.charged += cost
-	a.pool.committed += a.Held() - before
+	a.pool.committed += a.Committed() - before
 	if !a.excess {
 		a.Consume(cost) // it is not kept
 	}
@@ -76,16 +76,16 @@ func (a *Account) Charge(cost uint64) bool {
 
 // Consume gives cost back to the pool, and reports whether the peer should be told.
 func (a *Account) Consume(cost uint64) (due bool) {
-	before := a.Held()
+	before := a.Committed()
 	a.consumed += cost
-	a.pool.committed += a.Held() - before
+	a.pool.committed += a.Committed() - before
 	return int64(a.consumed+a.window-a.granted) > int64(a.window/4)
 }
 
 // Renew grants the peer what its window has room for, and reports whether that is more than before.
 func (a *Account) Renew() bool {
 	b := a.pool
-	free, before := max(b.limit-b.committed, 0), a.Held()
+	free, before := max(b.limit-b.committed, 0), a.Committed()
 	if extra := int64(a.window - a.initial); extra > free {
 		a.window -= uint64(extra-free+1) / 2
 	}
@@ -94,7 +94,7 @@ func (a *Account) Renew() bool {
 		return false
 	}
 	a.granted = granted
-	b.committed += a.Held() - before
+	b.committed += a.Committed() - before
 	return true
 }
 
@@ -127,7 +127,7 @@ func (a *Account) EndExcess(charged uint64) { a.excess = a.excess && charged > a
 // Close ends the account of a peer that is lost: what it may still send is not needed any more.
 // What is kept of it is still to be consumed.
 func (a *Account) Close() {
-	a.pool.committed -= a.Held()
+	a.pool.committed -= a.Committed()
 	a.window, a.granted, a.initial = 0, min(a.granted, a.charged), 0
-	a.pool.committed += a.Held()
+	a.pool.committed += a.Committed()
 }

@@ -14,10 +14,10 @@ const (
 	followSpin   = 512                   // looks at the own operation while another goroutine polls
 	spinMax      = 50 * time.Microsecond // budget of a poller
 	spinTransfer = 2 * time.Millisecond  // most that a large message adds to the budget
-	spinOffer    = 20 * time.Microsecond // polling between offers of the processor, once only a large message is waited for
+	spinYield    = 20 * time.Microsecond // polling between yields, once only a large message is waited for
 	spinBusy     = 3 * time.Microsecond  // budget where others could use the processor and would keep it
-	sharePolls   = 4                     // polls between offers of a processor that others want
-	shareRounds  = 64                    // rounds of polls, each with an offer, where the processor may be wanted
+	sharePolls   = 4                     // polls between yields of a processor that others want
+	shareRounds  = 64                    // rounds of polls, each with a yield, where the processor may be wanted
 )
 
 // Await waits until generation gen of op has ended, or ctx has: then it returns ctx's error. It
@@ -90,8 +90,8 @@ func (s *Set) endRole() {
 func (s *Set) leaveRole() {
 	s.endRole()
 	s.loop.polls++
-	if s.cfg.Left != nil {
-		s.cfg.Left()
+	if s.cfg.PollingEnded != nil {
+		s.cfg.PollingEnded()
 	}
 	if s.parked.head != nil {
 		s.handOver()
@@ -142,7 +142,7 @@ func (s *Set) follow(ev *Event, gen uint64) bool {
 }
 
 // spin polls, with the role, until op or ctx has ended or the budget is used up. At its end it has
-// yielded to the Go scheduler, and, unless that is known to be dear, to the kernel.
+// yielded to the Go scheduler, and, unless that is known to be costly, to the kernel.
 func (s *Set) spin(ctx context.Context, op Operation, gen uint64) {
 	s.disarm()
 	if s.cfg.SpinLimit >= 0 && s.rounds(ctx, op, gen) {
@@ -151,8 +151,8 @@ func (s *Set) spin(ctx context.Context, op Operation, gen uint64) {
 	s.mu.Unlock()
 	runtime.Gosched()
 	s.mu.Lock()
-	if s.sharing.load != loadLate {
-		s.offer()
+	if s.sharing.load != loadLong {
+		s.yieldOnce()
 	}
 	s.pollFor(op.event(), gen, afterYield)
 }
@@ -160,7 +160,7 @@ func (s *Set) spin(ctx context.Context, op Operation, gen uint64) {
 // rounds polls as the policy says, and reports whether op or ctx has ended.
 func (s *Set) rounds(ctx context.Context, op Operation, gen uint64) bool {
 	start, runnable := time.Now(), s.goroutinesWait()
-	offered := -spinOffer // when, the last time
+	yielded := -spinYield // when, the last time
 	for round, elapsed := 0, time.Duration(0); ; round, elapsed = round+1, time.Since(start) {
 		p := s.sharing.policy(s.cfg.SpinLimit, runnable, transferTime(op))
 		if round >= p.rounds && elapsed >= p.budget {
@@ -169,9 +169,9 @@ func (s *Set) rounds(ctx context.Context, op Operation, gen uint64) bool {
 		if s.pollFor(op.event(), gen, p.polls) || ctx.Err() != nil {
 			return true
 		}
-		if p.offers && elapsed >= p.keep && elapsed >= offered+p.every {
-			s.offer() // the peer, or its device, may work on this processor
-			offered = elapsed
+		if p.yields && elapsed >= p.keep && elapsed >= yielded+p.every {
+			s.yieldOnce() // the peer, or its device, may work on this processor
+			yielded = elapsed
 		}
 	}
 }

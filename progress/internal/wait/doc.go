@@ -1,6 +1,6 @@
 // Package wait has the goroutines of an engine wait: who polls, who sleeps, and who wakes whom. It
 // owns the engine's lock, the poller role, the parked waiters, the progress goroutine and the
-// timers that end a sleep, and decides when a waiter offers its processor. It knows no message,
+// timers that end a sleep, and decides when a waiter yields its processor. It knows no message,
 // peer or protocol.
 //
 // One waiter at a time has the poller role; it polls for all. The others watch their own operation

@@ -44,7 +44,7 @@ func (l *waiterList) remove(w *waiter) {
 	w.next, w.prev = nil, nil
 }
 
-// park sleeps until generation gen of ev may have ended, the poller role is offered, or ctx has
+// park sleeps until generation gen of ev may have ended, the poller role is to be taken, or ctx has
 // ended. It gives the role up, unless the waiter sleeps in the transport itself; it returns whether
 // the caller has the role.
 func (s *Set) park(ctx context.Context, ev *Event, gen uint64, role bool) bool {

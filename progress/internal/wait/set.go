@@ -32,9 +32,9 @@ type Transport interface {
 
 // Config of a Set.
 type Config struct {
-	SpinLimit time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
-	Manual    bool          // no progress goroutine: a waiter sleeps in the transport
-	Left      func()        // called with the lock held when nobody polls any more; nil: nothing
+	SpinLimit    time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
+	Manual       bool          // no progress goroutine: a waiter sleeps in the transport
+	PollingEnded func()        // called with the lock held when nobody polls any more; nil: nothing
 }
 
 // Set is the goroutines that wait on one engine, the progress goroutine included. Fields without a

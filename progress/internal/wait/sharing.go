@@ -8,24 +8,24 @@ import (
 )
 
 // Sharing processors. A waiter with a processor of its own polls without a pause. Where ranks, or
-// others, want its processor it must offer it between polls: the rank that has the message may be
+// others, want its processor it must yield it between polls: the rank that has the message may be
 // one of them. That is right among processes that wait for messages themselves and give the
-// processor back in microseconds. Who computes keeps it for a whole slice of milliseconds; there an
-// offer costs more than being woken, and a waiter parks without one.
+// processor back in microseconds. Who computes keeps it for a whole slice of milliseconds; there a
+// yield costs more than being woken, and a waiter parks without one.
 
 const (
-	offerTaken = 2 * time.Microsecond   // an offer that takes so long was taken by another thread
-	offerLate  = 500 * time.Microsecond // so long, by one that computes; see late
-	loadWaits  = 64                     // waits for which what an offer has shown is believed
+	yieldTaken = 2 * time.Microsecond   // a yield that takes so long has let another thread run
+	yieldLate  = 500 * time.Microsecond // so long, by one that computes; see late
+	loadWaits  = 64                     // waits for which what a yield has shown is believed
 )
 
-// load is what the last offers of the processor have shown.
+// load is what the last yields have shown.
 type load uint8
 
 const (
-	loadNone   load = iota // offers end at once
-	loadShared             // others take the processor, and give it back soon
-	loadLate               // others take it and keep it
+	loadNone  load = iota // yields return at once
+	loadBrief             // others take the processor for microseconds
+	loadLong              // others take it and keep it
 )
 
 func (l load) String() string {
@@ -40,9 +40,9 @@ type sharing struct {
 	waits             int // for how many more waits load is believed
 }
 
-// crowded tells whether there are too few processors: at any time some rank that could send waits
-// for one.
-func (n *sharing) crowded() bool { return n.ranks > n.processors }
+// oversubscribed tells whether there are too few processors: at any time some rank that could send
+// waits for one.
+func (n *sharing) oversubscribed() bool { return n.ranks > n.processors }
 
 // waited is called at each wait that its first polls do not end.
 func (n *sharing) waited() {
@@ -53,23 +53,23 @@ func (n *sharing) waited() {
 	n.load = loadNone
 }
 
-// late is how long an offer takes that somebody who computes has taken. In a crowd an offer comes
-// back after all others on this processor have polled in their turn.
+// late is how long a yield takes that lets somebody run who computes. Where there are too few
+// processors a yield returns after all others on this processor have polled in their turn.
 func (n *sharing) late() time.Duration {
-	if n.crowded() {
-		return offerLate * time.Duration(n.ranks/max(1, n.processors))
+	if n.oversubscribed() {
+		return yieldLate * time.Duration(n.ranks/max(1, n.processors))
 	}
-	return offerLate
+	return yieldLate
 }
 
-// offered takes down how long an offer took. That somebody keeps the processor outweighs that
-// others give it back.
-func (n *sharing) offered(took time.Duration) {
+// yielded takes down how long a yield took. That somebody keeps the processor outweighs that others
+// return it.
+func (n *sharing) yielded(took time.Duration) {
 	switch {
 	case took >= n.late():
-		n.load, n.waits = loadLate, loadWaits
-	case took >= offerTaken && n.load != loadLate:
-		n.load, n.waits = loadShared, loadWaits
+		n.load, n.waits = loadLong, loadWaits
+	case took >= yieldTaken && n.load != loadLong:
+		n.load, n.waits = loadBrief, loadWaits
 	}
 }
 
@@ -79,7 +79,7 @@ type policy struct {
 	polls  int           // polls of a round, between two looks at the clock and the context
 	rounds int           // how many rounds at least; unlike time, others do not use them up
 	budget time.Duration // how long at least
-	offers bool          // the processor is offered at times, at the end of a round:
+	yields bool          // the processor is yielded at times, at the end of a round:
 	keep   time.Duration // after polling so long for the first time,
 	every  time.Duration // and so long after the one before
 }
@@ -87,22 +87,22 @@ type policy struct {
 // policy decides by the limit that was set (0: none), whether other goroutines of this process want
 // to run, how long a large message on its way is to be watched (0: there is none), and who else
 // wants the processor. With GOMAXPROCS 1 the peer may have a processor of its own, then parking too
-// early is dear, or share this one, then it cannot run while this rank polls. Offering it costs
+// early is costly, or share this one, then it cannot run while this rank polls. Yielding it costs
 // little in the first case and is all that helps in the second. Who moves a large message has use
 // for its processor, and shares it only where there are too few.
 func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Duration) policy {
-	share := n.crowded() || n.procs == 1 || n.load == loadShared && transfer == 0
-	dear := share && n.load == loadLate
-	m := policy{hold: holdPolls, polls: clockPolls, budget: limit, offers: !dear}
+	share := n.oversubscribed() || n.procs == 1 || n.load == loadBrief && transfer == 0
+	costly := share && n.load == loadLong
+	m := policy{hold: holdPolls, polls: clockPolls, budget: limit, yields: !costly}
 	if share || limit < 0 {
 		m.hold = clockPolls
 	}
-	if n.crowded() && limit >= 0 {
+	if n.oversubscribed() && limit >= 0 {
 		m.hold, m.polls = sharePolls, sharePolls
 	}
 	switch {
 	case limit != 0:
-	case runnable || dear:
+	case runnable || costly:
 		m.budget = spinBusy
 	case share:
 		m.rounds = shareRounds
@@ -110,16 +110,16 @@ func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Durat
 		m.budget = spinMax
 	}
 	if runnable || !share {
-		m.keep, m.every = m.budget+spinOffer, spinOffer
+		m.keep, m.every = m.budget+spinYield, spinYield
 	}
-	if !dear {
+	if !costly {
 		m.budget += transfer
 	}
 	return m
 }
 
 // Share says how many ranks, this one included, share the processors that this one may use, and how
-// many processors those are. A rank that shares them offers its processor while it waits. To be
+// many processors those are. A rank that shares them yields its processor while it waits. To be
 // called before Start; without it a rank takes it that there are enough.
 func (s *Set) Share(ranks, processors int) {
 	s.sharing.ranks, s.sharing.processors = ranks, processors
@@ -140,15 +140,15 @@ func (s *Set) Dump(out io.Writer) {
 	}
 }
 
-// offer offers the processor to other processes.
-func (s *Set) offer() {
+// yieldOnce yields the processor to other processes.
+func (s *Set) yieldOnce() {
 	s.mu.Unlock()
 	took := s.yield()
 	s.mu.Lock()
-	s.sharing.offered(took)
+	s.sharing.yielded(took)
 }
 
-// timedYield offers the processor, and returns how long that took.
+// timedYield yields the processor, and returns how long that took.
 func timedYield() time.Duration {
 	start := time.Now()
 	yieldProcessor()

@@ -11,12 +11,12 @@ import (
 )
 
 func TestPolicy(t *testing.T) {
-	alone := policy{hold: holdPolls, polls: clockPolls, budget: spinMax, offers: true, keep: spinMax + spinOffer, every: spinOffer}
-	perhaps := policy{hold: clockPolls, polls: clockPolls, rounds: shareRounds, offers: true}
-	crowded := policy{hold: sharePolls, polls: sharePolls, rounds: shareRounds, offers: true}
+	alone := policy{hold: holdPolls, polls: clockPolls, budget: spinMax, yields: true, keep: spinMax + spinYield, every: spinYield}
+	perhaps := policy{hold: clockPolls, polls: clockPolls, rounds: shareRounds, yields: true}
+	crowded := policy{hold: sharePolls, polls: sharePolls, rounds: shareRounds, yields: true}
 	with := func(m policy, change func(m *policy)) policy { change(&m); return m }
-	busy := func(m *policy) { m.rounds, m.budget, m.keep, m.every = 0, spinBusy, spinBusy+spinOffer, spinOffer }
-	dear := func(m *policy) { m.rounds, m.budget, m.offers = 0, spinBusy, false }
+	busy := func(m *policy) { m.rounds, m.budget, m.keep, m.every = 0, spinBusy, spinBusy+spinYield, spinYield }
+	costly := func(m *policy) { m.rounds, m.budget, m.yields = 0, spinBusy, false }
 	const limit, long = 20 * time.Microsecond, time.Millisecond
 	watch := func(m *policy) { m.budget += long }
 	limited := func(m *policy) { m.rounds, m.budget = 0, limit }
@@ -34,31 +34,31 @@ func TestPolicy(t *testing.T) {
 		{"other goroutines", sharing{ranks: 2, processors: 2, procs: 2}, 0, true, 0, with(alone, busy)},
 		{"one P", sharing{ranks: 2, processors: 2, procs: 1}, 0, false, 0, perhaps},
 		{"one P, other goroutines", sharing{ranks: 2, processors: 2, procs: 1}, 0, true, 0, with(perhaps, busy)},
-		{"others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadShared}, 0, false, 0, perhaps},
-		{"others keep it", sharing{ranks: 2, processors: 2, procs: 2, load: loadLate}, 0, false, 0, alone},
+		{"others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadBrief}, 0, false, 0, perhaps},
+		{"others keep it", sharing{ranks: 2, processors: 2, procs: 2, load: loadLong}, 0, false, 0, alone},
 		{"one rank too many", sharing{ranks: 3, processors: 2, procs: 2}, 0, false, 0, crowded},
 		{"many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, 0, crowded},
 		{"many with one P", sharing{ranks: 8, processors: 2, procs: 1}, 0, false, 0, crowded},
 		{"pinned to one processor", sharing{ranks: 2, processors: 1, procs: 2}, 0, false, 0, crowded},
-		{"many, taking turns", sharing{ranks: 8, processors: 2, procs: 2, load: loadShared}, 0, false, 0, crowded},
+		{"many, taking turns", sharing{ranks: 8, processors: 2, procs: 2, load: loadBrief}, 0, false, 0, crowded},
 		{"many, other goroutines", sharing{ranks: 8, processors: 2, procs: 2}, 0, true, 0, with(crowded, busy)},
-		{"many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLate}, 0, false, 0, with(crowded, dear)},
-		{"one P, and one computes", sharing{ranks: 2, processors: 2, procs: 1, load: loadLate}, 0, false, 0, with(perhaps, dear)},
+		{"many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLong}, 0, false, 0, with(crowded, costly)},
+		{"one P, and one computes", sharing{ranks: 2, processors: 2, procs: 1, load: loadLong}, 0, false, 0, with(perhaps, costly)},
 		{"a limit", sharing{ranks: 2, processors: 2, procs: 2}, limit, false, 0,
-			with(alone, func(m *policy) { limited(m); m.keep = limit + spinOffer })},
+			with(alone, func(m *policy) { limited(m); m.keep = limit + spinYield })},
 		{"a limit for many", sharing{ranks: 8, processors: 2, procs: 2}, limit, false, 0, with(crowded, limited)},
 		{"a large message", sharing{ranks: 2, processors: 2, procs: 2}, 0, false, long, with(alone, watch)},
-		{"a large message where others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadShared}, 0, false, long,
+		{"a large message where others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadBrief}, 0, false, long,
 			with(alone, watch)},
 		{"a large message among many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, long, with(crowded, watch)},
-		{"a large message among many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLate}, 0, false, long,
-			with(crowded, dear)},
+		{"a large message among many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLong}, 0, false, long,
+			with(crowded, costly)},
 	} {
 		require.Equal(t, c.want, c.n.policy(c.limit, c.runnable, c.transfer), c.name)
 	}
 	// Who parks at once polls as often whatever the load: a simulation counts polls.
 	for _, ranks := range []int{1, 8} {
-		for _, l := range []load{loadNone, loadShared, loadLate} {
+		for _, l := range []load{loadNone, loadBrief, loadLong} {
 			n := sharing{ranks: ranks, processors: 2, procs: 2, load: l}
 			require.Equal(t, clockPolls, n.policy(-1, false, 0).hold)
 		}
@@ -74,41 +74,41 @@ func TestLoadIsBelievedForAWhile(t *testing.T) {
 		return waits - 1
 	}
 	var n sharing
-	n.offered(offerTaken - 1)
+	n.yielded(yieldTaken - 1)
 	require.Equal(t, loadNone, n.load)
-	n.offered(offerTaken)
-	require.Equal(t, loadShared, n.load)
+	n.yielded(yieldTaken)
+	require.Equal(t, loadBrief, n.load)
 	require.Equal(t, loadWaits, waits(&n))
 
-	n.offered(offerTaken)
+	n.yielded(yieldTaken)
 	n.waited()
-	n.offered(offerLate - 1)
-	require.Equal(t, loadShared, n.load)
+	n.yielded(yieldLate - 1)
+	require.Equal(t, loadBrief, n.load)
 	require.Equal(t, loadWaits, waits(&n), "seen again, believed as long again")
 
-	n.offered(offerTaken)
-	n.offered(offerLate)
-	n.offered(offerTaken)
-	require.Equal(t, loadLate, n.load, "one that keeps the processor outweighs")
+	n.yielded(yieldTaken)
+	n.yielded(yieldLate)
+	n.yielded(yieldTaken)
+	require.Equal(t, loadLong, n.load, "one that keeps the processor outweighs")
 	require.Equal(t, loadWaits, waits(&n))
 }
 
-// Among eight ranks on two processors three others poll before an offer ends.
+// Among eight ranks on two processors three others poll before a yield returns.
 func TestLateInACrowd(t *testing.T) {
 	for _, c := range []struct{ ranks, processors, times int }{
 		{0, 0, 1}, {2, 2, 1}, {2, 4, 1}, {3, 2, 1}, {8, 2, 4}, {8, 0, 8},
 	} {
 		n := sharing{ranks: c.ranks, processors: c.processors}
-		n.offered(offerLate*time.Duration(c.times) - 1)
-		require.Equal(t, loadShared, n.load, "%+v", c)
-		n.offered(offerLate * time.Duration(c.times))
-		require.Equal(t, loadLate, n.load, "%+v", c)
+		n.yielded(yieldLate*time.Duration(c.times) - 1)
+		require.Equal(t, loadBrief, n.load, "%+v", c)
+		n.yielded(yieldLate * time.Duration(c.times))
+		require.Equal(t, loadLong, n.load, "%+v", c)
 	}
 }
 
-// parkOnce has a goroutine wait until it sleeps, and returns how often it has offered its processor
-// meanwhile; took is how long offers take.
-func parkOnce(t *testing.T, f *fake, took time.Duration) (offers int) {
+// parkOnce has a goroutine wait until it sleeps, and returns how often it has yielded its processor
+// meanwhile; took is how long yields take.
+func parkOnce(t *testing.T, f *fake, took time.Duration) (yields int) {
 	var o op
 	n := 0
 	f.yield = func() time.Duration {
@@ -116,11 +116,11 @@ func parkOnce(t *testing.T, f *fake, took time.Duration) (offers int) {
 		return took
 	}
 	f.onWait = func() {
-		offers = n
+		yields = n
 		f.arrive(&o)
 	}
 	require.NoError(t, f.await(bg, &o))
-	return offers
+	return yields
 }
 
 func dump(f *fake) string {
@@ -129,7 +129,7 @@ func dump(f *fake) string {
 	return b.String()
 }
 
-// Among more ranks than processors a waiter offers its processor each round; where there are
+// Among more ranks than processors a waiter yields its processor each round; where there are
 // enough, once, before it parks.
 func TestWaiterSharesProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
@@ -149,7 +149,7 @@ func TestWaiterSharesProcessors(t *testing.T) {
 	}
 }
 
-// One that keeps the processor is offered it once, and then not for as many waits as that is
+// To one that keeps the processor it is yielded once, and then not for as many waits as that is
 // believed.
 func TestWaiterKeepsProcessorFromThoseThatCompute(t *testing.T) {
 	for _, ranks := range []int{1, 8} {

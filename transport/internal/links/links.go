@@ -26,7 +26,7 @@ type Links struct {
 	srq     verbs.SRQ
 
 	peers []peer // by rank
-	byQPN table  // rank of each queue pair
+	byQPN Index  // rank of each queue pair
 
 	maxRead uint64 // largest read, bytes
 	inline  int    // largest message that is posted inline, bytes with headers
@@ -43,12 +43,12 @@ type Links struct {
 	smallB                    [format.MaxSmall]byte // header, or all of a short message, in small
 	cellB                     [8]byte               // value of a grant
 
-	ring   ring  // receive buffers of the SRQ
-	bounce Pool  // send buffers of messages that are too long for inline
-	cells  cells // credit that peers granted to this rank
-	offers offers
-	reads  []read   // by slot
-	freeRd []uint32 // free slots of reads
+	ring    ring  // receive buffers of the SRQ
+	bounce  Pool  // send buffers of messages that are too long for inline
+	cells   cells // credit that peers granted to this rank
+	regions regions
+	reads   []read   // by slot
+	freeRd  []uint32 // free slots of reads
 
 	wcs       [PollBatch]verbs.WC // what the last poll of a completion queue returned
 	pending   int                 // signalled send requests outstanding, to all peers whose link is up
@@ -68,9 +68,9 @@ const maxBounce = 64
 func Open(l *Links, cfg Config, sink transport.Sink) error {
 	n := cfg.Size
 	attr := cfg.Device.Attr()
-	*l = Links{cfg: cfg, self: cfg.address(), sink: sink, peers: make([]peer, n), byQPN: newTable(2 * n), maxRead: attr.MaxMsgSize,
+	*l = Links{cfg: cfg, self: cfg.address(), sink: sink, peers: make([]peer, n), byQPN: NewIndex(2 * n), maxRead: attr.MaxMsgSize,
 		inline: min(attr.MaxInline, format.BufferSize(cfg.MaxEager)), depth: uint32(cfg.SendDepth), every: uint32(max(cfg.SendDepth/2, 1))}
-	l.offers.init(attr.MaxMR, n)
+	l.regions.init(attr.MaxMR, n)
 	if invariant.Enabled {
 		l.inv = sink.(*check.Sink)
 	}
@@ -169,7 +169,7 @@ func (l *Links) openQPs(queues verbs.QPCap, access verbs.AccessFlags, place func
 			return fmt.Errorf("queue pair for rank %d: %w", rank, err)
 		}
 		qpns[rank] = qp.Num()
-		l.byQPN.add(qp.Num(), rank)
+		l.byQPN.Add(uint64(qp.Num()), uint32(rank))
 	}
 	l.self.QPNs = append(l.self.QPNs, qpns)
 	return nil

@@ -60,9 +60,9 @@ func (l *Links) LinkErr(rank int) error {
 	return nil
 }
 
-// Hold with n = 1 defers the report of a rank's loss, as an operation of that rank must end first;
-// n = -1, when it has ended, takes that back. Calls are counted.
-func (l *Links) Hold(rank, n int) { l.peers[rank].held += n }
+// DeferLoss with n = 1 defers the report of a rank's loss, as an operation of that rank must end
+// first; n = -1, when it has ended, takes that back. Calls are counted.
+func (l *Links) DeferLoss(rank, n int) { l.peers[rank].unended += n }
 
 // ProtocolError ends the link to a rank that sent what no transport sends; err says what.
 func (l *Links) ProtocolError(rank int, err error) {
@@ -85,10 +85,10 @@ func (p *peer) discards() bool {
 }
 
 // Sent handles the completion of a send request. The first error status ends the link, with all
-// outstanding requests; except that a read from or to withdrawn memory fails alone, on devices that
-// support it.
+// outstanding requests; except that a read from or to memory that was deregistered fails alone, on
+// devices that support it.
 func (l *Links) Sent(wc *verbs.WC) {
-	rank := l.byQPN.find(wc.QPNum)
+	rank := l.byQPN.Find(uint64(wc.QPNum))
 	if rank < 0 {
 		return
 	}
@@ -99,7 +99,7 @@ func (l *Links) Sent(wc *verbs.WC) {
 	}
 	alone := wc.Status == verbs.WCRemAccessErr || wc.Status == verbs.WCLocProtErr
 	if alone && wc.WRID>>KindShift<<KindShift == kindRead && p.qp.State() == verbs.QPSRTS {
-		l.completed(p, wc.WRID, transport.ErrWithdrawn)
+		l.completed(p, wc.WRID, transport.ErrDeregistered)
 		return
 	}
 	l.loseBy(p, wc.Status)
@@ -133,7 +133,7 @@ func (l *Links) release(p *peer, wrid uint64, failure error) {
 
 // RecvFailed handles a receive that completed with an error status, which ends the link.
 func (l *Links) RecvFailed(wc *verbs.WC) {
-	if rank := l.byQPN.find(wc.QPNum); rank >= 0 {
+	if rank := l.byQPN.Find(uint64(wc.QPNum)); rank >= 0 {
 		l.loseBy(&l.peers[rank], wc.Status)
 	}
 }
@@ -158,7 +158,7 @@ func (l *Links) pollEvents() {
 			l.Break(fmt.Errorf("device event %d: %w", ev.Type, orUnknown(ev.Err)))
 			return
 		}
-		rank := l.byQPN.find(ev.QP)
+		rank := l.byQPN.Find(uint64(ev.QP))
 		if rank < 0 {
 			continue
 		}
@@ -193,7 +193,7 @@ func (l *Links) settle(empty bool) int {
 		if p.state != linkDying {
 			continue
 		}
-		if !empty || p.reads > 0 || p.held > 0 {
+		if !empty || p.reads > 0 || p.unended > 0 {
 			dying = true
 			continue
 		}

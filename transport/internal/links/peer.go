@@ -22,12 +22,12 @@ type peer struct {
 	// one comparison that a post needs.
 	limit uint32
 
-	state   linkState
-	pending int // signalled send requests outstanding while the link is up, else 0
-	reads   int // reads outstanding: they have a slot in Links.reads
-	maxRead int // reads that may be outstanding: what the peer answers concurrently, at least 1
-	offered int // send buffers registered for it, see offers
-	held    int // operations that must end before the loss is reported: the balance of Hold
+	state      linkState
+	pending    int // signalled send requests outstanding while the link is up, else 0
+	reads      int // reads outstanding: they have a slot in Links.reads
+	maxRead    int // reads that may be outstanding: what the peer answers concurrently, at least 1
+	registered int // send buffers registered for it, see regions
+	unended    int // operations that must end before the loss is reported: the balance of DeferLoss
 
 	cellAddr uint64 // of this rank's cell at the peer
 	cellRKey uint32
@@ -44,7 +44,7 @@ type linkState uint8
 const (
 	linkNew   linkState = iota // not connected
 	linkUp                     // takes send requests, limit permitting
-	linkDying                  // failed; Sink.PeerLost is called once reads and held operations have ended
+	linkDying                  // failed; Sink.PeerLost is called once its reads and the operations of DeferLoss have ended
 	linkLost                   // Sink.PeerLost was called, or the Links are closed
 )
 
@@ -133,7 +133,7 @@ func (l *Links) raise(qp verbs.QP, a *format.Address, own, theirs int) error {
 
 // Rank returns the rank that a queue pair, by its number, is connected to or made for; -1 for a
 // number that is none of this transport's.
-func (l *Links) Rank(qpn uint32) int { return l.byQPN.find(qpn) }
+func (l *Links) Rank(qpn uint32) int { return l.byQPN.Find(uint64(qpn)) }
 
 // close destroys a peer's queue pairs; all calls for it fail from then on.
 func (p *peer) close() error {

@@ -106,7 +106,7 @@ func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
 		l.RecvFailed(wc)
 		return -1, nil
 	}
-	rank = l.byQPN.find(wc.QPNum)
+	rank = l.byQPN.Find(uint64(wc.QPNum))
 	if rank < 0 || l.peers[rank].discards() {
 		return -1, nil
 	}

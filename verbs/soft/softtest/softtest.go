@@ -1,10 +1,8 @@
 // Package softtest is for tests and simulations: it configures tag matching of software devices,
-// injects faults, makes devices run ahead of their hosts, and reads their counters.
+// injects faults, makes devices run ahead of their programs, and reads their counters.
 package softtest
 
 import (
-	"time"
-
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
@@ -36,11 +34,8 @@ func Break(f *soft.Fabric, a, b *soft.Device) { loop.Break(f, hook.ID(a), hook.I
 // only destroy its objects. Any goroutine may call it.
 func Kill(f *soft.Fabric, d *soft.Device) { loop.Kill(f, hook.ID(d)) }
 
-// Advance moves a fabric's virtual clock. Any goroutine may call it.
-func Advance(f *soft.Fabric, d time.Duration) { loop.Advance(f, d) }
-
-// Step makes one pass of a device without its host: completions go into the rings of their queues.
-// The device's owner calls it.
+// Step makes one pass of a device without its program: completions go into the rings of their
+// queues. The device's owner calls it.
 func Step(d *soft.Device) { hook.Step(d) }
 
 // Idle reports whether a device on the loop wire has nothing to do until something is posted or a

@@ -6,8 +6,6 @@
 //
 // Concurrency: workers in their own goroutines play the seeds, each world on a goroutine that is
 // abandoned if it does not end; the main goroutine displays the progress.
-//
-// Neither its output nor its flags carry a compatibility promise.
 package main
 
 import (

@@ -23,7 +23,7 @@ type TM struct {
 	RNRWhenEmpty   bool // a message that matches an entry needs a posted untagged receive too
 	TwoIncomplete  bool // RNDV_INCOMPLETE has MATCH only, and DATA_VALID follows; else one completion has both
 
-	// Strict exposes a host that breaks V11, V13, V14 or V19 (TMO 7.1): by EINVAL where a post
+	// Strict exposes a program that breaks V11, V13, V14 or V19 (TMO 7.1): by EINVAL where a post
 	// shows it, else by EventSRQErr and, for the receive concerned, GENERAL_ERR.
 	Strict bool
 

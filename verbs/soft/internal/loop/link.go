@@ -14,7 +14,7 @@ type link struct {
 	wire, peer *Wire
 	out, in    *packetQueue
 	mem        wire.RemoteMemory // see Options.Direct; nil without that
-	hold       int               // polls in which nothing is delivered (Options.MaxDelay)
+	delay      int               // polls in which nothing is delivered (Options.MaxDelay)
 	refused    int               // Sends refused in a row (Options.MaxRefuse)
 	downTold   bool              // LinkDown was called
 	closed     bool              // Close was called
@@ -142,8 +142,8 @@ func (l *link) deliver(budget int) int {
 		return 0
 	}
 	opts := &l.wire.f.opts
-	if l.hold > 0 {
-		l.hold--
+	if l.delay > 0 {
+		l.delay--
 		l.wire.signal() // the delayed delivery needs another poll
 		return 0
 	}
@@ -151,7 +151,7 @@ func (l *link) deliver(budget int) int {
 		budget = min(budget, 1+l.wire.rng.IntN(opts.MaxBurst))
 	}
 	if opts.MaxDelay > 0 {
-		l.hold = l.wire.rng.IntN(opts.MaxDelay + 1)
+		l.delay = l.wire.rng.IntN(opts.MaxDelay + 1)
 	}
 	n := 0
 	for n < budget && !l.closed {

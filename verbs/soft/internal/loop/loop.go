@@ -27,7 +27,7 @@ type Options struct {
 	// Step is how far each poll of any device advances the virtual clock; 0: the real clock.
 	Step time.Duration
 	// Stepped devices receive packets only in softtest.Step, so that a test decides how far a
-	// device runs ahead of its host.
+	// device runs ahead of its program.
 	Stepped bool
 	// Direct lets devices read each other's memory as the shm wire does. One goroutine must then
 	// use all devices.

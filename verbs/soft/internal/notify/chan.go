@@ -9,8 +9,8 @@ import (
 // ErrClosed is the error of Wait after Close.
 var ErrClosed = errors.New("the notifier is closed")
 
-// Chan is a notifier without file descriptors, for the loop wire and for hosts of devices in
-// asynchronous mode.
+// Chan is a notifier without file descriptors, for the loop wire and for programs whose devices are
+// in asynchronous mode.
 type Chan struct {
 	ch     chan struct{} // holds one wake
 	closed chan struct{}

@@ -80,7 +80,7 @@ func decodeOffer(b []byte, ringBytes int) (*offer, error) {
 		probeAddr: binary.LittleEndian.Uint64(b[24:]), probe: binary.LittleEndian.Uint64(b[32:]), regions: u32(40), inbox: u32(44)}
 	switch {
 	case int64(o.ringBytes) != int64(ringBytes):
-		return nil, fmt.Errorf("the peer's rings have %d bytes, ours %d: set RingBytes alike in the whole job", o.ringBytes, ringBytes)
+		return nil, fmt.Errorf("the peer's shared-memory exchange has rings of %d bytes, this one of %d: use one release in a job", o.ringBytes, ringBytes)
 	case o.slot == eventSlot || o.slot >= shmring.Slots:
 		return nil, fmt.Errorf("the peer names inbox slot %d", o.slot)
 	case o.shift%stagger != 0 || o.shift >= uint32(os.Getpagesize()):

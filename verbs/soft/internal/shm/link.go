@@ -129,9 +129,9 @@ func (l *link) sayBye(why byte) {
 	}
 }
 
-// giveBack tells the peer how much of its ring is free, if that is worth a store, and signals it if
-// it waits for room.
-func (l *link) giveBack() {
+// reportFree tells the peer how much of its ring is free, if that is worth a store, and signals it
+// if it waits for room.
+func (l *link) reportFree() {
 	if l.state <= shmDying && l.peer.rx.Release() {
 		l.peer.signal()
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// dyingTime is how long the last packets of a peer that has ended are offered to a device that
+// dyingTime is how long the last packets of a peer that has ended are passed to a device that
 // refuses them.
 const dyingTime = time.Second
 
@@ -58,7 +58,7 @@ func (w *Wire) pollSlow(budget int) int {
 		n += w.drainDying(budget - n)
 	}
 	w.attention = w.armed || len(w.dying) > 0
-	w.bury(true)
+	w.removeDead(true)
 	return n
 }
 
@@ -148,7 +148,7 @@ func (w *Wire) drain(l *link, budget int) int {
 		if lent {
 			l.lent = true
 		} else if !l.lent {
-			l.giveBack()
+			l.reportFree()
 		}
 	}
 	if n > 0 {
@@ -178,7 +178,7 @@ func (w *Wire) results() {
 		}
 		if l != nil && l.peer != nil {
 			w.down(l, errors.New("the peer has opened another connection"))
-			w.bury(true)
+			w.removeDead(true)
 			l = nil
 		}
 		if l == nil || l.state == shmDead {
@@ -235,7 +235,8 @@ func (w *Wire) drainDying(budget int) int {
 	return n
 }
 
-// down breaks a link. The device hears of it from bury, when the poll no longer uses the ring.
+// down breaks a link. The device hears of it from removeDead, when the poll no longer uses the
+// ring.
 func (w *Wire) down(l *link, err error) {
 	if l.state == shmDead {
 		return
@@ -245,8 +246,9 @@ func (w *Wire) down(l *link, err error) {
 	w.attention = true
 }
 
-// bury removes dead links, and reports those that the device has not closed itself if tell is set.
-func (w *Wire) bury(tell bool) {
+// removeDead removes dead links, and reports those that the device has not closed itself if tell is
+// set.
+func (w *Wire) removeDead(tell bool) {
 	for len(w.dead) > 0 { // LinkDown may add more
 		l := w.dead[0]
 		w.dead = w.dead[1:]

@@ -63,7 +63,7 @@ type Wire struct {
 	ready  []*link                 // links whose bit was taken from the inbox, in this poll
 	owing  []*link                 // links with packets received since the last Release (link.owing)
 	dying  []*link                 // see shmDying
-	dead   []*link                 // links that bury takes out of everything at the end of the poll
+	dead   []*link                 // links that removeDead takes out of everything at the end of the poll
 	gone   []*remote               // to be unmapped at the next poll, when nothing of them is lent
 	watch  *watch
 	take   func(slot uint32) // adds a slot's link to ready
@@ -210,7 +210,7 @@ func (w *Wire) Yield(a *wire.Address, why error) (wire.Link, bool) {
 func (w *Wire) Release() {
 	for _, l := range w.owing {
 		l.owing, l.lent = false, false
-		l.giveBack()
+		l.reportFree()
 	}
 	w.owing = w.owing[:0]
 }
@@ -264,7 +264,7 @@ func (w *Wire) Close() {
 	if w.conn != nil {
 		w.conn.Close()
 	}
-	w.bury(false)
+	w.removeDead(false)
 	w.unmapGone()
 	if w.watch != nil {
 		w.watch.close()

@@ -13,8 +13,6 @@ func pieceIn(b []byte, k int) *mem.Piece {
 	return (*mem.Piece)(unsafe.Pointer(unsafe.SliceData(b[k*mem.PieceBytes:][:mem.PieceBytes])))
 }
 
-// wordAddr returns the address of a word in this process.
 func wordAddr(p *uint64) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
 
-// wordBytes returns the memory of a word.
 func wordBytes(p *uint64) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), 8) }

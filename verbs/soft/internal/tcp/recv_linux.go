@@ -30,7 +30,7 @@ type input struct {
 	dst     []byte      // placing: the whole payload's destination
 	placed  int         // placing: bytes of dst that were read
 	placing bool        // the payload of the frame in h is being read to dst
-	voided  bool        // placing: the device has withdrawn its memory; dst is a buffer of the link
+	voided  bool        // placing: its memory was deregistered; dst is a buffer of the link
 	bulk    bool        // the last frame was placed, so that the next is likely to be placed
 	lent    bool        // the device was lent payloads in buf; in Wire.lent
 	stalled bool        // the device has refused the next frame
@@ -81,7 +81,7 @@ func (l *link) parse(budget int) (n int) {
 func (l *link) parseOne() bool {
 	in := &l.in
 	if in.placing {
-		if in.placed < len(in.dst) || !l.offer(in.dst) {
+		if in.placed < len(in.dst) || !l.deliver(in.dst) {
 			return false
 		}
 		in.placing, in.voided, in.dst, in.bulk = false, false, nil, true
@@ -100,7 +100,7 @@ func (l *link) parseOne() bool {
 		}
 		return false
 	}
-	if !l.offer(b[n:size:size]) {
+	if !l.deliver(b[n:size:size]) {
 		return false
 	}
 	in.r += size
@@ -111,8 +111,8 @@ func (l *link) parseOne() bool {
 	return true
 }
 
-// offer calls the receiver.
-func (l *link) offer(payload []byte) bool {
+// deliver calls the receiver.
+func (l *link) deliver(payload []byte) bool {
 	ok, lent := l.w.env.Receiver.Receive(l, &l.in.h, payload)
 	if l.gone {
 		return ok

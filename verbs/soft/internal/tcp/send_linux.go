@@ -18,7 +18,7 @@ const (
 type output struct {
 	buf     []byte // encoded frames
 	sent    int    // bytes of buf that the kernel has taken
-	blocked bool   // the socket has taken less than it was offered; in Wire.blocked
+	blocked bool   // the socket has taken less than it was given; in Wire.blocked
 	dirty   bool   // in Wire.dirty
 }
 

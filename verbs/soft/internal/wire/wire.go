@@ -108,7 +108,7 @@ const MaxChunk = 256 << 10
 type Receiver interface {
 	// Receive takes one packet. payload is lent for the call, or, if it returns lent, until the
 	// next Wire.Release. If it does not return ok, the packet cannot be taken now (no receive is
-	// posted, or the QP is not connected yet): the wire offers it again at a later Poll, and before
+	// posted, or the QP is not connected yet): the wire passes it again at a later Poll, and before
 	// that no other packet of the link.
 	Receive(l Link, h *Header, payload []byte) (ok, lent bool)
 	// LinkDown reports, once, that a link has broken, and why.

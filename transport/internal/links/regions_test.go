@@ -8,40 +8,40 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// offering is the regions of a device, with the peers that they are divided among.
-type offering struct {
-	offers
+// sharedRegions is the regions of a device, with the peers that they are divided among.
+type sharedRegions struct {
+	regions
 	peers []peer
 }
 
-func newOffering(regions, ranks int) *offering {
-	o := &offering{peers: make([]peer, ranks)}
+func newSharedRegions(regions, ranks int) *sharedRegions {
+	o := &sharedRegions{peers: make([]peer, ranks)}
 	o.init(regions, ranks)
 	return o
 }
 
 // take takes up to n regions for a rank and returns how many it got.
-func (o *offering) take(rank, n int) int {
+func (o *sharedRegions) take(rank, n int) int {
 	for i := range n {
 		if !o.room(&o.peers[rank]) {
 			return i
 		}
-		o.offers.take(&o.peers[rank])
+		o.regions.take(&o.peers[rank])
 	}
 	return n
 }
 
-func (o *offering) give(rank, n int) {
+func (o *sharedRegions) give(rank, n int) {
 	for range n {
-		o.offers.give(&o.peers[rank])
+		o.regions.give(&o.peers[rank])
 	}
 }
 
-// TestOffersShared: a peer that registers all it can leaves half to the next one, and every peer
+// TestRegionsShared: a peer that registers all it can leaves half to the next one, and every peer
 // has some of its own.
-func TestOffersShared(t *testing.T) {
+func TestRegionsShared(t *testing.T) {
 	const ranks, own, common = 4, 64, 1024 // what reads leave, which have an eighth
-	o := newOffering((own*ranks+common)*8/7, ranks)
+	o := newSharedRegions((own*ranks+common)*8/7, ranks)
 	const all = 1 << 20
 	require.Equal(t, own+common/2, o.take(0, all))
 	require.Equal(t, own+common/4, o.take(1, all))
@@ -55,15 +55,15 @@ func TestOffersShared(t *testing.T) {
 	require.Zero(t, o.take(0, 1), "it holds more than is free")
 	require.Equal(t, own, o.take(1, own))
 	for rank := range ranks {
-		o.give(rank, o.peers[rank].offered)
+		o.give(rank, o.peers[rank].registered)
 	}
 	require.Equal(t, own+common/2, o.take(3, all), "all have come back")
 }
 
-// TestOffersManyPeers: however many peers have used up their share, the next one can send.
-func TestOffersManyPeers(t *testing.T) {
+// TestRegionsManyPeers: however many peers have used up their share, the next one can send.
+func TestRegionsManyPeers(t *testing.T) {
 	for _, c := range []struct{ regions, ranks int }{{4096, 40}, {200, 40}, {100, 40}, {8, 2}} {
-		o := newOffering(c.regions, c.ranks)
+		o := newSharedRegions(c.regions, c.ranks)
 		total := 0
 		for rank := range c.ranks {
 			n := o.take(rank, 1<<20)
@@ -72,15 +72,15 @@ func TestOffersManyPeers(t *testing.T) {
 		}
 		require.LessOrEqual(t, total, c.regions-c.regions/8, "%+v: reads have nothing left", c)
 		for rank := range c.ranks {
-			o.give(rank, o.peers[rank].offered) // its messages were received
+			o.give(rank, o.peers[rank].registered) // its messages were received
 			require.Positive(t, o.take(rank, 1<<20), "%+v: rank %d has to wait for others", c, rank)
 		}
 	}
 }
 
-// TestOffersGrow: 2^18 of 2^20 regions for one peer, while another has as many as it wants.
-func TestOffersGrow(t *testing.T) {
-	o := newOffering(1<<20, 2)
+// TestRegionsGrow: 2^18 of 2^20 regions for one peer, while another has as many as it wants.
+func TestRegionsGrow(t *testing.T) {
+	o := newSharedRegions(1<<20, 2)
 	require.Equal(t, 1<<18, o.take(0, 1<<18))
 	require.Equal(t, 1<<14, o.take(1, 1<<14))
 }
@@ -90,7 +90,7 @@ func TestOffersGrow(t *testing.T) {
 func TestRegister(t *testing.T) {
 	const share = 7 + 4 // half of the 14 that reads leave, and of the others as many as are left
 	tr, _ := selfSender(t)
-	tr.offers.init(16, 1)
+	tr.regions.init(16, 1)
 	buf := make([]byte, 8)
 	var regions []transport.Region
 	for range 3 {

@@ -20,15 +20,15 @@ func nextLoss(t *testing.T, b Bootstrap) Loss {
 	return Loss{}
 }
 
-// TestPart: each of three ranks gives up another one. Only that one gets a report, once, and the
-// job continues.
-func TestPart(t *testing.T) {
+// TestDisconnected: each of three ranks gives up another one. Only that one gets a report, once,
+// and the job continues.
+func TestDisconnected(t *testing.T) {
 	for name, list := range map[string][]Bootstrap{"tcp": startJob(t, 4), "local": NewLocal(4)} {
 		t.Run(name, func(t *testing.T) {
 			pairs := map[int]int{0: 1, 1: 2, 2: 0} // by the rank that gives up
 			for from, to := range pairs {
 				for _, reason := range []string{"no route", "again"} {
-					require.NoError(t, list[from].Part(to, reason))
+					require.NoError(t, list[from].Disconnected(to, reason))
 				}
 			}
 			for from, to := range pairs {
@@ -44,10 +44,10 @@ func TestPart(t *testing.T) {
 			for _, r := range []int{0, 2, 3} { // rank 2 too, which rank 1 has given up
 				require.Equal(t, Loss{1, "left the job", false}, nextLoss(t, list[r]))
 			}
-			require.NoError(t, list[0].Part(1, "who is gone needs no telling"))
-			require.ErrorIs(t, list[0].Part(4, ""), ErrConfig)
-			require.ErrorIs(t, list[0].Part(-1, ""), ErrConfig)
-			require.ErrorIs(t, list[1].Part(0, "closed"), ErrClosed)
+			require.NoError(t, list[0].Disconnected(1, "who is gone needs no telling"))
+			require.ErrorIs(t, list[0].Disconnected(4, ""), ErrConfig)
+			require.ErrorIs(t, list[0].Disconnected(-1, ""), ErrConfig)
+			require.ErrorIs(t, list[1].Disconnected(0, "closed"), ErrClosed)
 			closeAll(t, list)
 		})
 	}
@@ -56,10 +56,10 @@ func TestPart(t *testing.T) {
 // TestPartOfNobody: a rank out of range breaks the protocol.
 func TestPartOfNobody(t *testing.T) {
 	list := startJob(t, 3)
-	require.NoError(t, list[2].(*endpoint).up.send(&partedMsg{rank: 3}))
+	require.NoError(t, list[2].(*endpoint).up.send(&disconnectedMsg{rank: 3}))
 	for _, r := range []int{0, 1} {
 		l := nextLoss(t, list[r])
 		require.Equal(t, 2, l.Rank)
-		require.Contains(t, l.Reason, "PARTED out of turn")
+		require.Contains(t, l.Reason, "DISCONNECTED out of turn")
 	}
 }

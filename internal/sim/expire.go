@@ -1,8 +1,8 @@
 package sim
 
-// giveUp ends the contexts of calls while large messages are in flight, with others before and
+// expire ends the contexts of calls while large messages are in flight, with others before and
 // behind them.
-func (g *generator) giveUp() {
+func (g *generator) expire() {
 	from, to, tag := g.rank(), g.rank(), g.rng.Uint64N(g.numbers)
 	send := Step{Do: OpSend, Rank: from, Peer: to, Tag: tag, Call: g.chance(0.4), Size: max(g.p.Params.MaxEager, 0) + 1 + g.rng.IntN(1<<10)}
 	recv := Step{Do: OpRecv, Rank: to, Peer: from, Tag: tag, Call: g.chance(0.8), Size: pick(g, 1, 2<<10, 2<<10)}
@@ -39,9 +39,9 @@ func (g *generator) more(send, recv Step) Step {
 	return recv
 }
 
-// giveBack lets a rank's calls receive large messages of one source, the latest first, and cancels
+// requeue lets a rank's calls receive large messages of one source, the latest first, and cancels
 // all of them.
-func (g *generator) giveBack() {
+func (g *generator) requeue() {
 	from, to := g.rank(), g.rank()
 	n := 2 + g.rng.Uint64N(2)
 	for tag := range n {

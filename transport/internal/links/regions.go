@@ -9,54 +9,54 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// offers divides the device's memory regions among send buffers. Each peer has some of its own; of
+// regions divides the device's memory regions among send buffers. Each peer has some of its own; of
 // the common ones it may hold at most as many as are left. So a peer that does not receive gets
 // half of them, the next one half of the rest, and there are always some for a peer that does
 // receive.
-type offers struct {
-	own    int    // regions reserved for each peer
-	common int    // regions that are left of those that are for all
-	free   *offer // objects to be reused, linked by next
+type regions struct {
+	own    int     // regions reserved for each peer
+	common int     // regions that are left of those that are for all
+	free   *region // objects to be reused, linked by next
 }
 
-// maxOwn bounds offers.own.
+// maxOwn bounds regions.own.
 const maxOwn = 64
 
 // init leaves an eighth of the regions to reads and receives, which must continue when sends have
 // taken all of theirs: else the rank would neither send nor receive.
-func (o *offers) init(regions, peers int) {
+func (o *regions) init(regions, peers int) {
 	regions -= regions / 8
 	o.own = min(maxOwn, regions/2/peers)
 	o.common = regions - o.own*peers
 }
 
 // room reports that a peer may have one more.
-func (o *offers) room(p *peer) bool {
-	return p.offered < o.own || p.offered-o.own < o.common
+func (o *regions) room(p *peer) bool {
+	return p.registered < o.own || p.registered-o.own < o.common
 }
 
 // take counts another region of a peer.
-func (o *offers) take(p *peer) {
-	if p.offered >= o.own {
+func (o *regions) take(p *peer) {
+	if p.registered >= o.own {
 		o.common--
 	}
-	p.offered++
+	p.registered++
 }
 
 // give counts a region of a peer that is free again.
-func (o *offers) give(p *peer) {
-	p.offered--
-	if p.offered >= o.own {
+func (o *regions) give(p *peer) {
+	p.registered--
+	if p.registered >= o.own {
 		o.common++
 	}
 }
 
-// offer is a registered send buffer, the transport.Region that Register returns.
-type offer struct {
+// region is a registered send buffer, the transport.Region that Register returns.
+type region struct {
 	verbs.MR // nil: free
 	l        *Links
-	p        *peer  // that it counts for; nil: free
-	next     *offer // while free
+	p        *peer   // that it counts for; nil: free
+	next     *region // while free
 }
 
 // Register makes buf readable for a peer (in fact for all). An empty buffer needs no registration.
@@ -69,7 +69,7 @@ func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 		return noRegion{}, nil
 	}
 	p := &l.peers[to]
-	if !l.offers.room(p) {
+	if !l.regions.room(p) {
 		return nil, transport.ErrAgain
 	}
 	mr, err := l.pd.RegMR(buf, verbs.AccessRemoteRead)
@@ -79,24 +79,24 @@ func (l *Links) Register(to int, buf []byte) (transport.Region, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := l.offers.free
+	r := l.regions.free
 	if r == nil {
-		r = &offer{l: l}
+		r = &region{l: l}
 	} else {
-		l.offers.free, r.next = r.next, nil
+		l.regions.free, r.next = r.next, nil
 	}
 	r.MR, r.p = mr, p
-	l.offers.take(p)
+	l.regions.take(p)
 	return r, nil
 }
 
 // Dereg implements transport.Region; the object is then reused.
-func (r *offer) Dereg() error {
+func (r *region) Dereg() error {
 	if invariant.Enabled {
-		invariant.Check(r.MR != nil && r.p.offered > 0, "once", "a region is withdrawn twice")
+		invariant.Check(r.MR != nil && r.p.registered > 0, "once", "a region is deregistered twice")
 	}
 	err := r.MR.Dereg()
-	o := &r.l.offers
+	o := &r.l.regions
 	o.give(r.p)
 	r.MR, r.p = nil, nil
 	r.next, o.free = o.free, r
