@@ -73,7 +73,7 @@ func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 	if op.state == opReading && e.caps.Revoke && op.abandon() {
 		return
 	}
-	_ = e.wait.Await(context.Background(), op, gen)
+	_ = e.wait.Await(context.Background(), &op.Event, op, gen)
 }
 
 // awaitGraceLocked waits for the end of op while its receiver may take its time, and reports
@@ -81,7 +81,7 @@ func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 	ctx, cancel := e.cfg.grace()
 	defer cancel()
-	return e.wait.Await(ctx, op, gen) == nil
+	return e.wait.Await(ctx, &op.Event, op, gen) == nil
 }
 
 // endWithdrawn ends a receive whose message was withdrawn while it was received. It is not posted

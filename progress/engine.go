@@ -234,16 +234,17 @@ func (e *Engine) Share(ranks, processors int) {
 // waitEngine is the engine as those who wait in it see it.
 type waitEngine Engine
 
-func (w *waitEngine) Poll() int { return (*Engine)(w).pollLocked() }
-
 func (w *waitEngine) Refused() bool { return len(w.dirty) != 0 || len(w.flushers) != 0 }
 
 func (w *waitEngine) Broken() bool { return w.broken != nil }
 
 func (w *waitEngine) Fail(err error) { (*Engine)(w).breakLocked(err) }
 
-// pollLocked drives the transport, which calls the sink, and posts again what had no room.
-func (e *Engine) pollLocked() int {
+func (e *Engine) pollLocked() int { return (*waitEngine)(e).Poll() }
+
+// Poll drives the transport, which calls the sink, and posts again what had no room.
+func (w *waitEngine) Poll() int {
+	e := (*Engine)(w)
 	if e.closed {
 		return 0
 	}

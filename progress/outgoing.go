@@ -57,12 +57,12 @@ func (o *outgoing) covers(cost uint64) bool { return o.charged+cost <= o.allowed
 
 // covers tells whether credit covers a message, with what the peer may have granted meanwhile.
 func (p *peer) covers(cost uint64) bool {
-	o := &p.out
-	if o.covers(cost) {
-		return true
-	}
-	o.allowed = max(o.allowed, p.e.tr.Granted(p.rank))
-	return o.covers(cost)
+	return p.out.covers(cost) || p.coversNow(cost)
+}
+
+func (p *peer) coversNow(cost uint64) bool {
+	p.out.allowed = max(p.out.allowed, p.e.tr.Granted(p.rank))
+	return p.out.covers(cost)
 }
 
 // cost is the credit that a send takes, in bytes.

@@ -53,7 +53,7 @@ func (r Request) waitSlow(ctx context.Context) (Status, error) {
 	e := r.op.e
 	e.mu.Lock()
 	r.note.awaited(1)
-	err := e.wait.Await(ctx, r.op, r.gen)
+	err := e.wait.Await(ctx, &r.op.Event, r.op, r.gen)
 	r.note.awaited(-1)
 	e.mu.Unlock()
 	if err != nil {

@@ -154,7 +154,7 @@ func (p *peer) sendError(err error) error {
 // buffer is free.
 func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
 	if gen := op.Gen(); op.Pending(gen) {
-		if err := e.wait.Await(ctx, op, gen); err != nil {
+		if err := e.wait.Await(ctx, &op.Event, op, gen); err != nil {
 			op.cancel()
 			e.reclaimLocked(op, gen)
 			st, opErr := op.consumeLocked()

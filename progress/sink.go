@@ -22,10 +22,14 @@ func (s *sink) engine() *Engine {
 // it is not heard.
 func (e *Engine) hears(src int) bool {
 	if uint(src) >= uint(len(e.peers)) {
-		e.log.Error("message of a rank that does not exist", "src", src, "size", len(e.peers))
+		e.unknownRank(src)
 		return false
 	}
 	return e.peers[src].lost == nil
+}
+
+func (e *Engine) unknownRank(src int) {
+	e.log.Error("message of a rank that does not exist", "src", src, "size", len(e.peers))
 }
 
 func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
@@ -35,9 +39,16 @@ func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e.countLocked(src)
 }
 
-// countLocked counts an unexpected message. What came by another device than the list's does not
-// count.
+// countLocked counts an unexpected message, where there is a device that does.
 func (e *Engine) countLocked(src int) {
+	if e.off.tags != nil {
+		e.countForDevice(src)
+	}
+}
+
+// countForDevice is countLocked with a device. What came by another device than the list's does not
+// count.
+func (e *Engine) countForDevice(src int) {
 	if uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
 		return
 	}

@@ -180,9 +180,11 @@ func (op *Op) recall(cause error) {
 // failed, as the next Poll says, and may write to the buffer until it is closed.
 func (e *Engine) keptInDevice(err error) {
 	if err != nil {
-		e.log.Warn("receive stays in the device", "rank", e.cfg.Rank, "err", err)
+		e.warn("receive stays in the device", err)
 	}
 }
+
+func (e *Engine) warn(what string, err error) { e.log.Warn(what, "rank", e.cfg.Rank, "err", err) }
 
 // pollingEndedLocked is called when nobody polls any more: the device may work by itself.
 func (e *Engine) pollingEndedLocked() {

@@ -65,6 +65,10 @@ func (a *Account) Charge(cost uint64) bool {
 		a.charged += cost
 		return true
 	}
+	return a.chargeExcess(cost)
+}
+
+func (a *Account) chargeExcess(cost uint64) bool {
 	before := a.Committed()
 	a.charged += cost
 	a.pool.committed += a.Committed() - before
@@ -76,9 +80,10 @@ func (a *Account) Charge(cost uint64) bool {
 
 // Consume gives cost back to the pool, and reports whether the peer should be told.
 func (a *Account) Consume(cost uint64) (due bool) {
-	before := a.Committed()
+	if before := a.Committed(); before > int64(a.initial) { // else it stays what it is
+		a.pool.committed += max(before-int64(cost), int64(a.initial)) - before
+	}
 	a.consumed += cost
-	a.pool.committed += a.Committed() - before
 	return int64(a.consumed+a.window-a.granted) > int64(a.window/4)
 }
 

@@ -11,6 +11,13 @@ const RecordCost = 256
 // EagerCost is what an eager message of n bytes costs its receiver, and so its sender's credit.
 // Both must agree on it: it is a part of the protocol.
 func EagerCost(n int) uint64 {
+	if uint(n-1) < minBuffer {
+		return RecordCost + minBuffer
+	}
+	return classCost(n)
+}
+
+func classCost(n int) uint64 {
 	_, size := class(n)
 	return RecordCost + uint64(size)
 }

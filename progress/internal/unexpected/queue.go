@@ -99,17 +99,16 @@ func (q *Queue) count(cost uint64) {
 
 // Match takes the oldest message out of the queue whose tag t satisfies (t^tag)&mask == 0. The
 // caller drops it.
-func (q *Queue) Match(tag, mask uint64) (m *Message, ok bool) {
-	if len(q.requeued) == 0 {
-		m, ok = q.arrived.Match(tag, mask)
-	} else {
-		m, ok = q.matchEither(tag, mask)
+func (q *Queue) Match(tag, mask uint64) (*Message, bool) {
+	if q.arrived.Len()+len(q.requeued) == 0 {
+		return nil, false
 	}
+	m, ok := q.matchEither(tag, mask)
 	q.inv.match(q, tag, mask, m)
 	return m, ok
 }
 
-// matchEither is Match where there are requeued requests.
+// matchEither is Match among the messages in both lists.
 func (q *Queue) matchEither(tag, mask uint64) (*Message, bool) {
 	i := slices.IndexFunc(q.requeued, func(m *Message) bool { return (m.Tag^tag)&mask == 0 })
 	if i < 0 {

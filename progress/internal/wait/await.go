@@ -20,16 +20,15 @@ const (
 	shareRounds  = 64                    // rounds of polls, each with a yield, where the processor may be wanted
 )
 
-// Await waits until generation gen of op has ended, or ctx has: then it returns ctx's error. It
-// lets go of the lock meanwhile, if somebody wants it or it takes long.
-func (s *Set) Await(ctx context.Context, op Operation, gen uint64) error {
+// Await waits until generation gen of ev, the Event of op, has ended, or ctx has: then it returns
+// ctx's error. It lets go of the lock meanwhile, if somebody wants it or it takes long.
+func (s *Set) Await(ctx context.Context, ev *Event, op Operation, gen uint64) error {
 	s.mu.AssertHeld("the poller role")
-	ev := op.event()
 	if !ev.Pending(gen) {
 		return nil
 	}
 	if s.polling.Load() {
-		return s.awaitSlow(ctx, op, gen, false)
+		return s.awaitSlow(ctx, ev, op, gen, false)
 	}
 	// The path of a message that is about to come: no clock, no context, the lock held throughout
 	// unless somebody wants it.
@@ -44,19 +43,18 @@ func (s *Set) Await(ctx context.Context, op Operation, gen uint64) error {
 			s.mu.giveWay(s.oneP)
 		}
 	}
-	return s.awaitSlow(ctx, op, gen, true)
+	return s.awaitSlow(ctx, ev, op, gen, true)
 }
 
 // awaitSlow is Await after the first polls; role says whether the caller has the poller role.
-func (s *Set) awaitSlow(ctx context.Context, op Operation, gen uint64, role bool) error {
+func (s *Set) awaitSlow(ctx context.Context, ev *Event, op Operation, gen uint64, role bool) error {
 	s.sharing.waited()
-	ev := op.event()
 	for {
 		if !role {
 			role = s.follow(ev, gen)
 		}
 		if role && ev.Pending(gen) {
-			s.spin(ctx, op, gen)
+			s.spin(ctx, ev, op, gen)
 		}
 		var err error
 		if ev.Pending(gen) {
@@ -143,9 +141,9 @@ func (s *Set) follow(ev *Event, gen uint64) bool {
 
 // spin polls, with the role, until op or ctx has ended or the budget is used up. At its end it has
 // yielded to the Go scheduler, and, unless that is known to be costly, to the kernel.
-func (s *Set) spin(ctx context.Context, op Operation, gen uint64) {
+func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
 	s.disarm()
-	if s.cfg.SpinLimit >= 0 && s.rounds(ctx, op, gen) {
+	if s.cfg.SpinLimit >= 0 && s.rounds(ctx, ev, op, gen) {
 		return
 	}
 	s.mu.Unlock()
@@ -154,11 +152,11 @@ func (s *Set) spin(ctx context.Context, op Operation, gen uint64) {
 	if s.sharing.load != loadLong {
 		s.yieldOnce()
 	}
-	s.pollFor(op.event(), gen, afterYield)
+	s.pollFor(ev, gen, afterYield)
 }
 
 // rounds polls as the policy says, and reports whether op or ctx has ended.
-func (s *Set) rounds(ctx context.Context, op Operation, gen uint64) bool {
+func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) bool {
 	start, runnable := time.Now(), s.goroutinesWait()
 	yielded := -spinYield // when, the last time
 	for round, elapsed := 0, time.Duration(0); ; round, elapsed = round+1, time.Since(start) {
@@ -166,7 +164,7 @@ func (s *Set) rounds(ctx context.Context, op Operation, gen uint64) bool {
 		if round >= p.rounds && elapsed >= p.budget {
 			return false
 		}
-		if s.pollFor(op.event(), gen, p.polls) || ctx.Err() != nil {
+		if s.pollFor(ev, gen, p.polls) || ctx.Err() != nil {
 			return true
 		}
 		if p.yields && elapsed >= p.keep && elapsed >= yielded+p.every {

@@ -16,7 +16,7 @@ import (
 func TestOwnerIsChecked(t *testing.T) {
 	f, o := newFake(t, Config{Manual: true}), &op{}
 	for _, call := range []func(){
-		func() { _ = f.Await(bg, o, 0) },
+		func() { _ = f.Await(bg, &o.Event, o, 0) },
 		func() { f.Done(&o.Event, 0) },
 		f.disarm,
 		f.endRole,

@@ -14,15 +14,12 @@ type Event struct {
 	done    chan struct{} // closes at the end; nil unless Set.Done was called; guarded by the lock
 }
 
-// Operation is what a goroutine can wait for: a type that embeds an Event, and a method.
+// Operation is what a goroutine waits for, beside its Event.
 type Operation interface {
-	event() *Event
 	// InFlight is how many bytes of a large message are on their way for the operation: while there
 	// are some a waiter polls longer before it parks. It is called with the lock held.
 	InFlight() uint64
 }
-
-func (ev *Event) event() *Event { return ev }
 
 // Gen is the present generation.
 func (ev *Event) Gen() uint64 { return ev.life.Load() >> 1 }

@@ -64,7 +64,7 @@ func (f *fake) locked(do func()) {
 func (f *fake) await(ctx context.Context, o *op) error {
 	gen := o.Gen()
 	f.Lock.Lock()
-	err := f.Await(ctx, o, gen)
+	err := f.Await(ctx, &o.Event, o, gen)
 	f.Unlock()
 	if err == nil && !o.Take(gen) {
 		return fmt.Errorf("generation %d has not ended", gen)
