@@ -37,8 +37,8 @@ const (
 	restMost     = 1 << 16
 )
 
-// offload is the policy, with what it knows of the device's tag list; tags is nil where the transport
-// has none.
+// offload is the policy, with what it knows of the device's tag list; tags is nil where the
+// transport has none.
 type offload struct {
 	tags    transport.TagList
 	inv     *engineCheck

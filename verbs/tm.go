@@ -31,8 +31,8 @@ type TMH struct {
 // Put encodes h, big-endian, into b[:TMHSize].
 func (h TMH) Put(b []byte) {
 	_ = b[TMHSize-1]
-	// Who copies the header loads words, and would wait for narrower stores. Of the opcode, where it
-	// is a constant, the compiler would make a store of its own, if it saw through the reversal.
+	// Who copies the header loads words, and would wait for narrower stores. Without the reversal
+	// the compiler makes a store of its own of an opcode that is a constant.
 	binary.LittleEndian.PutUint64(b, bits.ReverseBytes64(uint64(h.Opcode)<<56|uint64(h.AppCtx)))
 	binary.BigEndian.PutUint64(b[8:], h.Tag)
 }

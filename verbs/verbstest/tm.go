@@ -143,8 +143,8 @@ func (r *tagRig) untagged(k int) {
 	}
 }
 
-// stocked posts untagged buffers for messages that need one, and more than are used at once, so that
-// a message that takes one too many shows.
+// stocked posts untagged buffers for messages that need one, and more than are used at once, so
+// that a message that takes one too many shows.
 func (r *tagRig) stocked() {
 	r.t.Helper()
 	r.untagged(max(0, r.used+untaggedStock-r.posted))

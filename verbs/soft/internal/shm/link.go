@@ -79,7 +79,7 @@ func decodePacket(p *shmring.Packet, h *wire.Header) error {
 		return fmt.Errorf("protocol violation: packet with unknown opcode %d", op)
 	}
 	n := uint32(len(p.Payload))
-	// Field by field: a literal is made on the stack and copied by loads wider than its stores were.
+	// Field by field: a literal is made on the stack, and copied by loads wider than its stores.
 	h.Flags, h.Op, h.Status = uint8(p.Meta>>metaFlags), op, uint8(p.Meta>>metaStatus)
 	h.Length, h.PSN, h.QPN = n, uint32(p.ID>>32), uint32(p.ID)
 	h.Imm, h.RKey, h.Addr, h.Total = 0, 0, 0, 0
