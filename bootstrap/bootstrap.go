@@ -31,15 +31,15 @@ type Bootstrap interface {
 	// is then closed. Close closes it without one.
 	Aborted() <-chan AbortInfo
 	// Losses reports each rank that leaves the job, by its death or by Close, and each that has
-	// given up this rank (Disconnected). Close closes the channel; a Bootstrap that cannot detect
+	// given up this rank (ReportGivenUp). Close closes the channel; a Bootstrap that cannot detect
 	// losses closes it at once.
 	Losses() <-chan Loss
-	// Disconnected reports to a rank, and to no other, that this rank has given it up, because the
-	// connection between the two failed or could not be made: the rank gets a Loss with
-	// Disconnected set. The Bootstrap's own connections are unaffected. Disconnected may block
-	// while the launcher's store takes no messages. After an error the rank was not told: it
-	// detects the loss by itself, or never, if there was no connection.
-	Disconnected(rank int, reason string) error
+	// ReportGivenUp reports to a rank, and to no other, that this rank has given it up, because the
+	// connection between the two failed or could not be made: the rank gets a Loss with GivenUp
+	// set. The Bootstrap's own connections are unaffected. ReportGivenUp may block while the
+	// launcher's store takes no messages. After an error the rank was not told: it detects the loss
+	// by itself, or never, if there was no connection.
+	ReportGivenUp(rank int, reason string) error
 	// Lost and Leave inform a launcher that reports which rank brought a job down; they do not
 	// block. Lost is called before the program can see the loss of rank. Leave is called before the
 	// peers can detect that this rank leaves; finished means that all ranks reached the end of the
@@ -65,11 +65,11 @@ type Info struct {
 	SecretOrigin string // where Secret comes from, for people
 }
 
-// Loss reports that a rank left the job or, with Disconnected, that it gave up this rank.
+// Loss reports that a rank left the job or, with GivenUp, that it gave up this rank.
 type Loss struct {
-	Rank         int
-	Reason       string
-	Disconnected bool
+	Rank    int
+	Reason  string
+	GivenUp bool
 }
 
 // AbortInfo describes an Abort. Rank is -1 for one by the launcher.

@@ -291,8 +291,8 @@ func (e *endpoint) deliver(m message) {
 		}
 	case *goneMsg:
 		e.lostLocked(Loss{Rank: int(m.rank), Reason: m.reason})
-	case *disconnectedMsg:
-		e.lostLocked(Loss{Rank: int(m.rank), Reason: m.reason, Disconnected: true})
+	case *peerGivenUpMsg:
+		e.lostLocked(Loss{Rank: int(m.rank), Reason: m.reason, GivenUp: true})
 	case *welcomeMsg:
 		e.info.JobID = hex.EncodeToString(m.jobID[:])
 	default:
@@ -304,7 +304,7 @@ func (e *endpoint) deliver(m message) {
 // twice.
 func (e *endpoint) lostLocked(l Loss) {
 	var bit uint8 = 1
-	if l.Disconnected {
+	if l.GivenUp {
 		bit = 2
 	}
 	if uint(l.Rank) < uint(e.size) && e.told[l.Rank]&bit == 0 && !e.closed {
@@ -313,10 +313,10 @@ func (e *endpoint) lostLocked(l Loss) {
 	}
 }
 
-// Disconnected implements Bootstrap.
-func (e *endpoint) Disconnected(rank int, reason string) error {
+// ReportGivenUp implements Bootstrap.
+func (e *endpoint) ReportGivenUp(rank int, reason string) error {
 	if rank < 0 || rank >= e.size {
-		return configErrorf("disconnected rank %d: ranks go from 0 to %d", rank, e.size-1)
+		return configErrorf("given up rank %d: ranks go from 0 to %d", rank, e.size-1)
 	}
 	e.mu.Lock()
 	closed := e.closed
@@ -324,7 +324,7 @@ func (e *endpoint) Disconnected(rank int, reason string) error {
 	if closed {
 		return ErrClosed
 	}
-	return e.up.send(&disconnectedMsg{uint32(rank), cut(reason, maxReason)})
+	return e.up.send(&peerGivenUpMsg{uint32(rank), cut(reason, maxReason)})
 }
 
 func (e *endpoint) releaseLocked(m *releaseMsg) {

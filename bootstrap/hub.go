@@ -153,8 +153,8 @@ func (h *hub) handle(rank int, m message) bool {
 			m = &abortMsg{int32(rank), m.code, m.reason}
 		}
 		h.endLocked(m)
-	case *disconnectedMsg:
-		return h.disconnectedLocked(rank, m)
+	case *peerGivenUpMsg:
+		return h.peerGivenUpLocked(rank, m)
 	case *byeMsg:
 		if h.arrived > 0 {
 			h.failLocked(rank, fmt.Sprintf("closed its bootstrap before fence %d", h.fence))
@@ -252,14 +252,14 @@ func (h *hub) lost(rank int, reason string) {
 // ReasonLeft is the Reason of the Loss of a rank that has called Close.
 const ReasonLeft = "left the job"
 
-// disconnectedLocked reports to a rank that another one gave it up. Nobody else is informed, and a
+// peerGivenUpLocked reports to a rank that another one gave it up. Nobody else is informed, and a
 // rank that is gone needs no report.
-func (h *hub) disconnectedLocked(rank int, m *disconnectedMsg) bool {
+func (h *hub) peerGivenUpLocked(rank int, m *peerGivenUpMsg) bool {
 	if int64(m.rank) >= int64(h.size) {
 		return false
 	}
 	if other := &h.seats[m.rank]; !other.gone {
-		other.member.deliver(&disconnectedMsg{uint32(rank), m.reason})
+		other.member.deliver(&peerGivenUpMsg{uint32(rank), m.reason})
 	}
 	return true
 }

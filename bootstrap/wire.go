@@ -26,7 +26,7 @@ import (
 //	                           ◀──   RELEASE   what all ranks have put
 //	BYE                        ──▶
 //
-// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP, GONE, DISCONNECTED may come at any
+// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP, GONE, PEERGIVENUP may come at any
 // time after it. GIVEUP instead of waiting for WELCOME is answered by FAIL, which names the ranks
 // that have not joined.
 const (
@@ -63,7 +63,7 @@ const (
 	kindGiveUp
 	kindBye
 	kindGone
-	kindDisconnected
+	kindPeerGivenUp
 )
 
 // message is the content of a frame.
@@ -123,9 +123,9 @@ type (
 		rank   uint32
 		reason string
 	}
-	// disconnectedMsg to the hub: the sender has given up rank. From the hub: rank has given up the
+	// peerGivenUpMsg to the hub: the sender has given up rank. From the hub: rank has given up the
 	// receiver.
-	disconnectedMsg struct {
+	peerGivenUpMsg struct {
 		rank   uint32
 		reason string
 	}
@@ -167,19 +167,19 @@ func (c rejectCode) cond() error {
 	return ErrRefused
 }
 
-func (*helloMsg) kind() kind        { return kindHello }
-func (*challengeMsg) kind() kind    { return kindChallenge }
-func (*proofMsg) kind() kind        { return kindProof }
-func (*welcomeMsg) kind() kind      { return kindWelcome }
-func (*rejectMsg) kind() kind       { return kindReject }
-func (*fenceMsg) kind() kind        { return kindFence }
-func (*releaseMsg) kind() kind      { return kindRelease }
-func (*abortMsg) kind() kind        { return kindAbort }
-func (*failMsg) kind() kind         { return kindFail }
-func (*giveUpMsg) kind() kind       { return kindGiveUp }
-func (*byeMsg) kind() kind          { return kindBye }
-func (*goneMsg) kind() kind         { return kindGone }
-func (*disconnectedMsg) kind() kind { return kindDisconnected }
+func (*helloMsg) kind() kind       { return kindHello }
+func (*challengeMsg) kind() kind   { return kindChallenge }
+func (*proofMsg) kind() kind       { return kindProof }
+func (*welcomeMsg) kind() kind     { return kindWelcome }
+func (*rejectMsg) kind() kind      { return kindReject }
+func (*fenceMsg) kind() kind       { return kindFence }
+func (*releaseMsg) kind() kind     { return kindRelease }
+func (*abortMsg) kind() kind       { return kindAbort }
+func (*failMsg) kind() kind        { return kindFail }
+func (*giveUpMsg) kind() kind      { return kindGiveUp }
+func (*byeMsg) kind() kind         { return kindBye }
+func (*goneMsg) kind() kind        { return kindGone }
+func (*peerGivenUpMsg) kind() kind { return kindPeerGivenUp }
 
 var be = binary.BigEndian
 
@@ -249,7 +249,7 @@ func (m *goneMsg) append(b []byte) []byte {
 	return appendString(be.AppendUint32(b, m.rank), m.reason)
 }
 
-func (m *disconnectedMsg) append(b []byte) []byte {
+func (m *peerGivenUpMsg) append(b []byte) []byte {
 	return appendString(be.AppendUint32(b, m.rank), m.reason)
 }
 
@@ -331,8 +331,8 @@ func (d *decoder) message(k kind) message {
 		return &byeMsg{}
 	case kindGone:
 		return &goneMsg{rank: d.u32(), reason: d.string(maxReason)}
-	case kindDisconnected:
-		return &disconnectedMsg{rank: d.u32(), reason: d.string(maxReason)}
+	case kindPeerGivenUp:
+		return &peerGivenUpMsg{rank: d.u32(), reason: d.string(maxReason)}
 	}
 	return nil
 }
@@ -421,7 +421,7 @@ func (d *decoder) string(most int) string {
 }
 
 func (k kind) String() string {
-	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE", "GONE", "DISCONNECTED"}
+	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE", "GONE", "PEERGIVENUP"}
 	if i := int(k) - 1; i >= 0 && i < len(names) {
 		return names[i]
 	}

@@ -34,7 +34,7 @@ func samples() []struct {
 		{&giveUpMsg{seq: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&byeMsg{}, ""},
 		{&goneMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
-		{&disconnectedMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
+		{&peerGivenUpMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 	}
 }
 

@@ -35,7 +35,7 @@ func (w *World) open(secret []byte) error {
 		Rank: w.rank, Size: w.size,
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
-		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.disconnected,
+		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.reportGivenUp,
 	}
 	if w.cfg.Async {
 		cfg.PollingEnded = func() {

@@ -91,7 +91,7 @@
 // operations with each other with a *PeerError, whose Cause is what the first of them detected;
 // messages that have arrived can still be received. Other ranks continue with both. The exception
 // is a rank that rank 0 cannot reach any more: rank 0 serves the store, and that rank is lost for
-// all. Where a Bootstrap cannot report it (its Disconnected fails), the other end detects the
+// all. Where a Bootstrap cannot report it (its ReportGivenUp fails), the other end detects the
 // closed connection by itself, if there ever was one.
 //
 // # Finding mistakes

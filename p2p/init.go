@@ -158,21 +158,21 @@ func (w *World) tellFailure(err error) {
 }
 
 func lossCause(l bootstrap.Loss) error {
-	if l.Disconnected {
+	if l.GivenUp {
 		return fmt.Errorf("rank %d has given this rank up: %s", l.Rank, l.Reason)
 	}
 	return departed(l.Reason)
 }
 
-// disconnected reports to a rank, through the launcher's store, that this rank has given it up: it
+// reportGivenUp reports to a rank, through the launcher's store, that this rank has given it up: it
 // may have no other way to find out. The engine calls it and does not wait.
-func (w *World) disconnected(rank int, cause error) {
+func (w *World) reportGivenUp(rank int, cause error) {
 	w.parts.boot.Lost(rank)
 	if rank == w.rank {
 		return
 	}
 	w.watcher.Go(func() {
-		if err := w.parts.boot.Disconnected(rank, cause.Error()); err != nil && w.cfg.Logger != nil {
+		if err := w.parts.boot.ReportGivenUp(rank, cause.Error()); err != nil && w.cfg.Logger != nil {
 			w.cfg.Logger.Debug("a rank that was given up cannot be told", "rank", w.rank, "peer", rank, "err", err)
 		}
 	})

@@ -34,7 +34,7 @@ func (op *Op) abandon() (ended bool) {
 	case p.lost != nil, e.broken != nil, r.err == transport.ErrDeregistered: // nobody can read it
 	case r.err != nil:
 		p.lose(r.err)
-	case r.asked:
+	case r.withdraw:
 		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
 	default:
 		e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())

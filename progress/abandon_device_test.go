@@ -28,8 +28,8 @@ func matchedInDevice(t *testing.T, software bool) (c *cluster, sends, recvs []Re
 	return c, sends, recvs
 }
 
-// What the device has matched has its place from then on, whenever it is left to software and given
-// back.
+// What the device has matched has its place from then on, whenever it is left to software and
+// requeued.
 func TestAbandonedAfterMatch(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		c, sends, recvs := matchedInDevice(t, false)
@@ -49,8 +49,8 @@ func TestAbandonedAfterMatch(t *testing.T) {
 	}
 }
 
-// A sender that has asked for such a message has it when the receive gives it up: also where it
-// asked before the name of its request was known here.
+// A sender that has withdrawn such a message is told when the receive gives it up: also where it
+// sent WITHDRAW before the name of its request was known here.
 func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 	for _, software := range []bool{false, true} {
 		c, sends, recvs := matchedInDevice(t, software)
@@ -73,8 +73,8 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 	}
 }
 
-// A receive that is asked back from the device only to end keeps nothing from those that are posted
-// after it: of two messages that wait, the next receive gets the older one, which was requeued.
+// A receive that is recalled only to end keeps nothing from those that are posted after it: of two
+// messages that wait, the next receive gets the older one, which was requeued.
 func TestAbandonedBesideCancel(t *testing.T) {
 	c := manual(t, 2, fakeOpts{revoke: true, tags: 4, software: true})
 	e, dev := c.e[1], c.net.nodes[1].dev

@@ -56,9 +56,9 @@ func init() {
 
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
 // request whose receiver does not answer, because it is stopped or does not call the library, is
-// revoked: reads of the buffer fail from then on. One that is receiving the message is asked again
-// and again whether it still does. A receive whose message is being read requeues it unless another
-// waits for it.
+// revoked: reads of the buffer fail from then on. One that is receiving the message gets WITHDRAW
+// again and again, until it does not any more. A receive whose message is being read requeues it
+// unless another waits for it.
 func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 	for op.state == opWithdrawing && e.caps.Revoke {
 		if e.awaitGraceLocked(op, gen) {
@@ -99,7 +99,7 @@ func (p *peer) takeWithdraw(id uint32) {
 		return
 	}
 	if op := e.receiverLocked(request{p.rank, id}); op != nil {
-		op.read.asked = true
+		op.read.withdraw = true
 		p.sendCtrl(ctrl{kind: ctrlTaken, id: id})
 	} else if len(p.withdraws) < maxWithdraws && !slices.Contains(p.withdraws, id) && p.mayBeMatched() {
 		p.withdraws = append(p.withdraws, id)
@@ -122,7 +122,7 @@ func (p *peer) mayBeMatched() bool {
 func (p *peer) identified(r *readState) {
 	if i := slices.Index(p.withdraws, r.appCtx); i >= 0 {
 		p.withdraws = slices.Delete(p.withdraws, i, i+1)
-		r.asked = true
+		r.withdraw = true
 		p.sendCtrl(ctrl{kind: ctrlTaken, id: r.appCtx})
 	}
 	p.forgetWithdraws()
@@ -137,8 +137,8 @@ func (p *peer) forgetWithdraws() {
 }
 
 // receiverLocked finds the receive that has matched a request. The device has not many. Those that
-// read are found by an index, which is kept: it takes less than their Ops, and who has asked for
-// one message may ask for more.
+// read are found by an index, which is kept: it takes less than their Ops, and who has withdrawn
+// one message may withdraw more.
 func (e *Engine) receiverLocked(r request) *Op {
 	if e.readers == nil && e.reads.used != 0 {
 		e.readers = map[request]*Op{}

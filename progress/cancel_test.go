@@ -168,7 +168,7 @@ func TestRevokeRecv(t *testing.T) {
 	}
 }
 
-// A receiver that is receiving the message says so when it is asked to give it back.
+// A receiver that is receiving the message says so when it is withdrawn.
 func TestWithdrawTaken(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := manual(t, 2, fakeOpts{revoke: true, tags: tags})

@@ -107,7 +107,7 @@ func (e *Engine) checkMessagesLocked() {
 		committed += p.in.account.Committed()
 		p.in.account.Check(i, charged[i], p.lost != nil)
 		p.checkFlow()
-		invariant.Check(len(p.withdraws) == 0 || p.mayBeMatched(), "list", "rank %d has asked for a request that the device cannot have matched", i)
+		invariant.Check(len(p.withdraws) == 0 || p.mayBeMatched(), "list", "rank %d has withdrawn a request that the device cannot have matched", i)
 	}
 	invariant.Check(committed == e.pool.Committed(), "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.Committed())
 }

@@ -119,7 +119,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.KeepEager(0, 20, nil) }},
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
 		"beside a requeued message":     {"V7", func(e *Engine) { requeue(e, 12); post(e, 12) }},
-		"asked for what nobody has":     {"list", func(e *Engine) { e.peers[0].withdraws = []uint32{rndvName} }},
+		"withdrawn what nobody has":     {"list", func(e *Engine) { e.peers[0].withdraws = []uint32{rndvName} }},
 		"message out of order": {"V1", func(e *Engine) {
 			for m := range e.unexp.All() {
 				m.Seq = 1
@@ -293,7 +293,7 @@ func TestEventsAreChecked(t *testing.T) {
 // found is what an unexpected message does with a receive in the device, but for the forced DEL.
 func found(e *Engine, op *Op) {
 	e.posted.Remove(op.handle)
-	e.off.unlinked(op)
+	e.off.unposted(op)
 	e.inv.settle(e, 0)
 	e.off.handled++
 }

@@ -65,7 +65,7 @@ type Engine struct {
 	sends slots // rendezvous sends, by what the peer calls them
 	reads slots // receives that read, by read id
 
-	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender asks for one
+	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender withdraws one
 
 	ops opPool
 

@@ -20,7 +20,7 @@ type fakeNet struct {
 
 type fakeOpts struct {
 	room     int    // packets under way a pair; 0 without bound, below 0 none
-	offers   int    // regions registered for a peer; 0 without bound
+	regions  int    // regions registered for a peer; 0 without bound
 	maxEager int    // default 256
 	maxRead  uint64 // default 1 << 30
 	tags     int    // receives that each node's device matches; 0: no device
@@ -28,7 +28,7 @@ type fakeOpts struct {
 	software bool   // every rendezvous is a software request (TMO 6.7)
 	count    uint16 // where the device's counters begin
 	split    bool   // messages between an odd and an even rank come by another device than that with the list
-	revoke   bool   // regions can be withdrawn at any time
+	revoke   bool   // regions can be deregistered at any time
 }
 
 type packetKind uint8
@@ -200,8 +200,8 @@ func (n *fakeNode) SendCtrl(peer int, msg []byte) error {
 	return n.send(peer, packet{kind: pkCtrl, payload: append([]byte(nil), msg...)})
 }
 
-// offered is how many regions there are for a peer.
-func (n *fakeNode) offered(peer int) (count int) {
+// registered is how many regions there are for a peer.
+func (n *fakeNode) registered(peer int) (count int) {
 	for _, r := range n.regions {
 		if r.peer == peer {
 			count++
@@ -213,7 +213,7 @@ func (n *fakeNode) offered(peer int) (count int) {
 func (n *fakeNode) Register(peer int, buf []byte) (transport.Region, error) {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
-	if n.net.opts.offers != 0 && n.offered(peer) >= n.net.opts.offers {
+	if n.net.opts.regions != 0 && n.registered(peer) >= n.net.opts.regions {
 		return nil, transport.ErrAgain
 	}
 	n.nextKey++

@@ -49,9 +49,8 @@ func TestReceiveInDeviceIsNamed(t *testing.T) {
 	}
 }
 
-// A receive that the device is asked to give up is not named, and may still take what another's
-// WANT would bring. So that is named once the device has answered, here that it has given the first
-// one up.
+// A recalled receive is not named, and may still take what another's WANT would bring. So that is
+// named once the device has answered, here that it has removed the first one.
 func TestRecalledReceiveIsNotNamed(t *testing.T) {
 	r := newHeldRace(t)
 	first, _ := r.recv(5, exact, 64)
@@ -78,7 +77,7 @@ func TestRecalledReceiveIsNotNamed(t *testing.T) {
 	r.free()
 }
 
-// Here the receive that is asked back was named before, and takes what it was named for.
+// Here the recalled receive was named before, and takes what it was named for.
 func TestRecalledReceiveTakesItsMessage(t *testing.T) {
 	r := newHeldRace(t)
 	r.holdUp(0, 1)
@@ -102,9 +101,9 @@ func TestRecalledReceiveTakesItsMessage(t *testing.T) {
 	r.free()
 }
 
-// The same with a HELD that comes while the device is asked: nobody is named before it has
-// answered, then all that wait are.
-func TestHeldWhileDeviceIsAsked(t *testing.T) {
+// The same with a HELD that comes while a receive is recalled: nobody is named before the device
+// has answered, then all that wait are.
+func TestHeldWhileRecalled(t *testing.T) {
 	r := newHeldRace(t)
 	first, _ := r.recv(5, exact, 64)
 	second, buf := r.recv(6, exact, 64)

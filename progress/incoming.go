@@ -102,8 +102,8 @@ func (p *peer) tell() {
 }
 
 // tellWants sends the WANTs that are due, in the order of their receives; false means that there
-// was no room. While the device is asked to give a receive up, none are sent: that receive may
-// still take a message which was sent for the WANT of a later one.
+// was no room. While a receive is recalled none are sent: it may still take a message which was
+// sent for the WANT of a later one.
 func (p *peer) tellWants() bool {
 	in := &p.in
 	settled := p.e.off.recalled == 0
@@ -206,8 +206,8 @@ func (p *peer) want(op *Op) {
 	}
 }
 
-// recallAnsweredLocked is called when the device has given up, or matched, a receive that it was
-// asked for: WANTs may have waited for that.
+// recallAnsweredLocked is called when the device has removed, or matched, a recalled receive: WANTs
+// may have waited for that.
 func (e *Engine) recallAnsweredLocked() {
 	if !e.off.answered() {
 		return

@@ -104,7 +104,7 @@ func TestForgedAnswers(t *testing.T) {
 		sink.Fin(1, name+1)                                   // of no slot
 		sink.Fin(1, 1<<32-1)                                  //
 		sink.Fin(99, name)                                    // of no rank
-		sink.Ctrl(1, ctrl{ctrlWithdrawn, name, nil}.encode()) // never asked for
+		sink.Ctrl(1, ctrl{ctrlWithdrawn, name, nil}.encode()) // without a WITHDRAW
 		sink.Ctrl(1, ctrl{ctrlWithdraw, name, nil}.encode())  // of no request of theirs
 	})
 	open(t, s)

@@ -197,9 +197,9 @@ func (o *offload) promote() (promoted int) {
 	return promoted
 }
 
-// unlinked is called when software has removed a receive from the shadow list, because a message
+// unposted is called when software has removed a receive from the shadow list, because a message
 // matches it or because it ends.
-func (o *offload) unlinked(op *Op) {
+func (o *offload) unposted(op *Op) {
 	if op.state == opPosted {
 		o.kept.Remove(op.kept)
 		if op.linked {
@@ -293,8 +293,8 @@ func (o *offload) recall(op *Op) error {
 	return err
 }
 
-// answered is called when the device has removed or matched a receive that it was asked for. It
-// reports whether that was the last one.
+// answered is called when the device has removed or matched a recalled receive. It reports whether
+// that was the last one.
 func (o *offload) answered() (last bool) {
 	o.recalled--
 	return o.recalled == 0

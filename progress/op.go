@@ -39,7 +39,7 @@ type Op struct {
 	next, prev *Op              // in an opList; next also in the pool
 	handle     matching.Handle  // posted, offloaded: in Engine.posted; queued: in outgoing.queue
 	kept       matching.Handle  // posted: in offload.kept
-	added      uint32           // offloaded, recalled: Engine.handled when the device got it
+	added      uint32           // offloaded, recalled: offload.handled when the device got it
 	slot       slot             // in Engine.sends, offload.slots or Engine.reads, as state says
 	region     transport.Region // from requested on, perhaps while queued: of a send with bytes
 	read       readState        // matched, reading, abandoned: the message

@@ -20,8 +20,8 @@ import (
 // become void, and the peer gets another HELD that says so. models/held.pml is a model of this
 // protocol, all of whose states are searched.
 
-// maxWants is for how many receives a peer can have WANTs at the same time; for more it asks for
-// the whole queue.
+// maxWants is for how many receives a peer can have WANTs at the same time; for more it gets one
+// for the whole queue.
 const maxWants = 16
 
 // sendCost is what a send that waits costs this rank: its Op of 288 bytes, 88 of the queue's entry,

@@ -75,7 +75,7 @@ func TestRace18DelDormant(t *testing.T) {
 	canceled(t, req)
 }
 
-// 19: a receive that is to leave the device for two reasons, and is asked for more than once, is
+// 19: a receive that is to leave the device for two reasons, and is cancelled more than once, is
 // deleted once.
 func TestRace19CancelTwice(t *testing.T) {
 	for _, full := range []bool{false, true} { // is the command queue: the transport keeps the DEL

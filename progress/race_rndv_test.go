@@ -72,7 +72,7 @@ func finOf(c *cluster, dst int) (s Request, name uint32) {
 	return s, name
 }
 
-// crowd has rank 0 offer so many messages to rank dst that its slots are used again.
+// crowd has rank 0 send so many messages to rank dst that its slots are used again.
 func crowd(c *cluster, dst int) (reqs []Request) {
 	for range 2 * eagerSlots {
 		reqs = append(reqs, c.e[0].Isend(dst, 6, fill(1000, 1)))

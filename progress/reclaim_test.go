@@ -10,8 +10,9 @@ import (
 	"github.com/tagmatch/tagmatch/transport"
 )
 
-// A Send whose context has ended asks its receiver again each time that it is told that the message
-// is being received, until that has it, or does not answer any more: then the buffer is taken back.
+// A Send whose context has ended sends WITHDRAW again each time that it is told that the message is
+// being received, until the receiver has it, or does not answer any more: then the buffer is
+// deregistered.
 func TestReclaimAsksAgain(t *testing.T) {
 	const answers = 3
 	for _, stops := range []bool{false, true} {
@@ -82,8 +83,8 @@ func TestReclaimWithoutRevoke(t *testing.T) {
 	c.quiet()
 }
 
-// The answer to a withdrawal that was never asked for changes nothing.
-func TestWithdrawnUnasked(t *testing.T) {
+// WITHDRAWN without a WITHDRAW changes nothing.
+func TestWithdrawnAlone(t *testing.T) {
 	c := manual(t, 2, fakeOpts{})
 	s := c.e[0].Isend(1, 5, fill(1000, 1))
 	c.step()

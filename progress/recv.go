@@ -120,16 +120,16 @@ func (op *Op) unpost() {
 // endPosted ends a receive that only software has.
 func (op *Op) endPosted(err error) {
 	op.e.posted.Remove(op.handle)
-	op.unlinked()
+	op.unposted()
 	op.complete(Status{}, err)
 }
 
-// unlinked is called when software has removed a receive from the shadow list.
-func (op *Op) unlinked() {
+// unposted is called when software has removed a receive from the shadow list.
+func (op *Op) unposted() {
 	e := op.e
 	e.from[1+op.peer]--
 	if e.off.tags != nil {
-		e.off.unlinked(op)
+		e.off.unposted(op)
 	}
 }
 

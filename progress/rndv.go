@@ -76,17 +76,17 @@ func (e *Engine) requestOfLocked(src int, name uint32) *Op {
 
 // readState is a rendezvous message at its receiver.
 type readState struct {
-	src    int
-	appCtx uint32
-	rkey   uint32
-	va     uint64
-	total  uint64 // bytes of the message
-	seq    uint64 // unexpected.Message.Seq
-	asked  bool   // the sender has sent WITHDRAW
-	want   uint64 // bytes to read
-	posted uint64 // bytes that reads were posted for
-	active int    // reads that have not ended
-	err    error
+	src      int
+	appCtx   uint32
+	rkey     uint32
+	va       uint64
+	total    uint64 // bytes of the message
+	seq      uint64 // unexpected.Message.Seq
+	withdraw bool   // the sender has sent WITHDRAW
+	want     uint64 // bytes to read
+	posted   uint64 // bytes that reads were posted for
+	active   int    // reads that have not ended
+	err      error
 }
 
 // request identifies a rendezvous request by its sender and the name that the sender gave it.

@@ -133,14 +133,14 @@ func TestFlushWaitsForHeldUp(t *testing.T) {
 // A send whose peer has its share of the transport's memory regions waits behind its own peer only,
 // until one of them is free.
 func TestRegionsRunOut(t *testing.T) {
-	const offers = 4
-	c := manual(t, 3, fakeOpts{offers: offers})
+	const regions = 4
+	c := manual(t, 3, fakeOpts{regions: regions})
 	var sends []Request
-	for i := range 3 * offers {
+	for i := range 3 * regions {
 		sends = append(sends, c.e[0].Isend(1, 5, fill(1000, byte(i))))
 	}
 	c.step()
-	require.Equal(t, 2*offers, c.waiting(0, 1))
+	require.Equal(t, 2*regions, c.waiting(0, 1))
 	other := c.e[0].Isend(2, 5, fill(1000, 99))
 	require.Equal(t, fill(1000, 99), c.take(0, 2, 5))
 	succeeded(t, other)

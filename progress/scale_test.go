@@ -42,7 +42,7 @@ func outstanding() int {
 	return 100000
 }
 
-// Sends ask for their messages back, which wait at the receiver or are being read there.
+// Sends withdraw their messages, which wait at the receiver or are being read there.
 func TestScaleWithdraw(t *testing.T) {
 	for _, reading := range []bool{false, true} {
 		t.Run(fmt.Sprintf("reading=%v", reading), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestScaleHeld(t *testing.T) {
 	c.step()
 }
 
-// Requests are found by their names among all that came before the first was asked for, and after.
+// Requests are found by their names among all that came before the first was withdrawn, and after.
 func TestWithdrawByName(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := manual(t, 3, fakeOpts{revoke: true, tags: tags, software: true})
@@ -127,7 +127,7 @@ func TestWithdrawByName(t *testing.T) {
 		open(t, second)
 		require.Equal(t, opTaken, second.op.state)
 
-		r4 := c.e[2].Irecv(0, 4, exact, make([]byte, 1000)) // it reads, and began after the first that was asked for
+		r4 := c.e[2].Irecv(0, 4, exact, make([]byte, 1000)) // it reads, and began after the first was withdrawn
 		fourth := send(0, 4)
 		fourth.Cancel()
 		c.step()

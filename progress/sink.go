@@ -71,7 +71,7 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	op, ok := e.posted.Match(tag)
 	e.checkReceiveLocked(tag, op)
 	if ok {
-		op.unlinked()
+		op.unposted()
 		op.deliver(src, tag, payload)
 		p.consumed(cost)
 	} else {
@@ -104,7 +104,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	op, ok := e.posted.Match(h.Tag)
 	e.checkReceiveLocked(h.Tag, op)
 	if ok {
-		op.unlinked()
+		op.unposted()
 		op.read = r
 		op.tag = h.Tag
 		p.consumed(unexpected.RecordCost)

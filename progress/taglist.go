@@ -91,7 +91,7 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		return
 	}
 	p.consumed(unexpected.RecordCost)
-	r.seq, r.asked = op.read.seq, op.read.asked
+	r.seq, r.withdraw = op.read.seq, op.read.withdraw
 	p.identified(&r)
 	op.read = r
 	op.startRead()

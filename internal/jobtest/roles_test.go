@@ -109,7 +109,7 @@ func (silentStore) Losses() <-chan bootstrap.Loss {
 	return none
 }
 
-func (silentStore) Disconnected(int, string) error { return errors.ErrUnsupported }
+func (silentStore) ReportGivenUp(int, string) error { return errors.ErrUnsupported }
 
 // prepare prepares this process as its environment says.
 func prepare() error {

@@ -17,8 +17,8 @@
  *
  * Messages have tag A or B, receives name A, B or any. Both are chosen when they are posted, and a receive also ends
  * because it is cancelled, or because another sender has matched it (ENDS times): its WANT becomes pointless. One that is
- * cancelled in a device may still take a message of this sender's. Both tags are alike, therefore the first one named is A. A message costs 1; with -DCOSTS, B costs 2. The window may grow
- * and shrink by one at any time (GROWTH times).
+ * cancelled in a device may still take a message of this sender's. Both tags are alike, therefore the first one named is
+ * A. A message costs 1; with -DCOSTS, B costs 2. The window may grow and shrink by one at any time (GROWTH times).
  *
  * What is left out: data and rendezvous (a request is a message), other senders (an episode is one pair's; what they do to this
  * pair is to end receives), receives that name another source, bytes, loss of the peer.
@@ -57,7 +57,7 @@
  *   FAULT_IN_PLACE      a WANT for a slot in use takes the place of the old one
  *   FAULT_LAST_FIRST    a message uses up the last want that it matches
  *   FAULT_LATE_FIRST    WANTs that waited for room are told in the order of slots
- *   FAULT_RECALLED      WANTs are told while a device is asked to give up a receive, which may take what another's WANT was for
+ *   FAULT_RECALLED      WANTs are told while a receive is recalled, which may take what another's WANT was for
  *   FAULT_NOT_USED      a message uses up no want
  *   FAULT_CREDIT_FREE   nor does one that goes within its credit while the queue is held up
  *   FAULT_OVERTAKE      only the message that a want matches goes

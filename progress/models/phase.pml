@@ -16,7 +16,7 @@
  *
  *   cq      the completion queue; messages that nobody has polled lie in it
  *   opq     list operations that are posted and have not taken effect: the room of transport/tmsrq/ops.go. The software
- *           device takes them at once or, with TMConfig.DelayOps, later
+ *           device takes them at once or, with softtest.TM.DelayOps, later
  *   dels    transport/tmsrq ops.waiting: DELs that found no room, with their counts. For the engine they are posted
  *
  * What is left out: data (MATCH and DATA_VALID are one completion), rendezvous (the device matches it like any message), ADDs'
@@ -108,7 +108,7 @@ byte sent;            /* messages so far */
 byte tags;            /* bit m: tag of message m */
 byte queue;           /* bit m: message m is in the unexpected queue */
 bool named;           /* a tag was named */
-byte C = MOD - 1;     /* Engine.handled */
+byte C = MOD - 1;     /* offload.handled */
 byte reported = MOD - 1;
 bool syncing;
 
@@ -331,7 +331,7 @@ inline del(what, r, count)
 /* add is offload.add, for a receive for which there is room. */
 inline add(r) { state[r] = OFFLOADED; op(ADD, r, C) }
 
-/* search is posted.Match and unlinked, or KeepEager, then count: all that is done with unexpected message m. */
+/* search is posted.Match and unposted, or KeepEager, then count: all that is done with unexpected message m. */
 inline search(m)
 {
 	x = 0;

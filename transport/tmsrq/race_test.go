@@ -167,7 +167,7 @@ func (r *raceRig) send(from int, tag uint64, payload []byte) {
 	require.NoError(r.t, r.tr[from].SendEager(1, uint32(from), tag, payload))
 }
 
-// rndv offers data to rank 1 as a message of n bytes.
+// rndv sends rank 1 a request for data, as a message of n bytes.
 func (r *raceRig) rndv(tag uint64, data []byte, n uint64) *transport.RndvHdr {
 	r.t.Helper()
 	region, err := r.tr[0].Register(1, data)

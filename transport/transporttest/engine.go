@@ -75,8 +75,8 @@ func (e *engine) retry() {
 	}
 }
 
-// recv posts a receive; offer adds it to the device's list if the overlap rule allows (TMO 6.3).
-func (e *engine) recv(id, tag, mask uint64, buf []byte, offer bool) *receive {
+// recv posts a receive; offload adds it to the device's list if the overlap rule allows (TMO 6.3).
+func (e *engine) recv(id, tag, mask uint64, buf []byte, offload bool) *receive {
 	r := &receive{id: id, tag: tag, mask: mask, buf: buf}
 	e.all[id] = r
 	for i, m := range e.unexp {
@@ -87,9 +87,9 @@ func (e *engine) recv(id, tag, mask uint64, buf []byte, offer bool) *receive {
 		}
 	}
 	for _, p := range e.posted {
-		offer = offer && (p.inList || (p.tag^tag)&p.mask&mask != 0)
+		offload = offload && (p.inList || (p.tag^tag)&p.mask&mask != 0)
 	}
-	if offer {
+	if offload {
 		err := e.list.Add(id, tag, mask, buf, e.handled)
 		r.inList = err == nil
 		if err != nil && err != transport.ErrAgain {

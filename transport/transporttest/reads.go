@@ -100,7 +100,7 @@ func testReadRefused(t *testing.T, h Harness, opts Options) {
 	}
 	buf := fill(64<<10, 1)
 	for name, spoil := range map[string]func(region transport.Region) where{
-		"withdrawn": func(r transport.Region) where {
+		"deregistered": func(r transport.Region) where {
 			w := where{r.Addr(), r.RKey()}
 			_ = r.Dereg()
 			return w
@@ -118,8 +118,8 @@ func testReadRefused(t *testing.T, h Harness, opts Options) {
 		w := spoil(region)
 		require.NoError(t, a.Read(1, make([]byte, len(buf)), w.va, w.rkey, 42))
 		if a.Caps().Revoke {
-			requireWithdrawn(t, c, name)
-			if name != "withdrawn" {
+			requireDeregistered(t, c, name)
+			if name != "deregistered" {
 				require.NoError(t, region.Dereg())
 			}
 			continue
@@ -136,14 +136,14 @@ func testReadRefused(t *testing.T, h Harness, opts Options) {
 		c.ping(a, c.ranks[2])
 		c.ping(c.ranks[1], c.ranks[2])
 		c.ping(a, a)
-		if name != "withdrawn" {
+		if name != "deregistered" {
 			require.NoError(t, region.Dereg())
 		}
 	}
 }
 
-// requireWithdrawn checks that read 42 of rank 0 from rank 1 fails alone.
-func requireWithdrawn(t *testing.T, c *cluster, name string) {
+// requireDeregistered checks that read 42 of rank 0 from rank 1 fails alone.
+func requireDeregistered(t *testing.T, c *cluster, name string) {
 	a, b := c.ranks[0], c.ranks[1]
 	c.until(name+": the read", func() bool { return len(a.of("read")) > 0 })
 	require.Equal(t, []Event{{Kind: "read", ID: 42, Err: transport.ErrDeregistered}}, a.of("read"), name)

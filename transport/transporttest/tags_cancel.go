@@ -137,7 +137,7 @@ func testTagsLost(t *testing.T, h Harness, opts Options) {
 		x.ping(x.a, x.b)
 		x.ping(x.b, x.ranks[2])
 		const n, size = 4, 300 << 10
-		region := x.offer(n, size)
+		region := x.startRndv(n, size)
 		buf := make([]byte, 8)
 		x.add(n, packed(2, 7), exact, buf)
 		x.steps(round * 5)

@@ -69,8 +69,8 @@ func (x *tagged) rendezvous(id, tag uint64, room, size int) {
 	require.NoError(t, region.Dereg())
 }
 
-// offer starts n rendezvous of a, and adds the receives 0 to n-1 of b that match them.
-func (x *tagged) offer(n, size int) transport.Region {
+// startRndv starts n rendezvous of a, and adds the receives 0 to n-1 of b that match them.
+func (x *tagged) startRndv(n, size int) transport.Region {
 	region, err := x.a.Register(1, fill(size, 1))
 	require.NoError(x.t, err)
 	for i := range uint64(n) {
@@ -89,7 +89,7 @@ func testTagsLied(t *testing.T, h Harness, opts Options) {
 	for _, tag := range []uint64{packed(2, 1), packed(1<<20-1, 1), 5} {
 		x := h.tagged(t, 3, opts)
 		const n, size = 3, 300 << 10
-		region := x.offer(n, size)
+		region := x.startRndv(n, size)
 		x.add(n, tag, exact, make([]byte, 10))
 		x.post(func() error { return x.a.SendEager(1, 2, tag, []byte("lie")) })
 		x.until("the loss", func() bool { return len(x.b.of("lost")) > 0 })

@@ -85,10 +85,11 @@ func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()
 	}
-	d.pollingEnded()
+	d.attendLists()
 }
 
-func (d *Device) pollingEnded() {
+// attendLists hands the tag lists to the goroutine if the device has one and an entry waits.
+func (d *Device) attendLists() {
 	if a := d.async; a != nil && a.listed > 0 {
 		a.attend()
 	}

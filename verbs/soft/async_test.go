@@ -219,8 +219,8 @@ func TestPushReceiverCloses(t *testing.T) {
 	requireEvent(t, r, verbs.EventQPFatal)
 }
 
-// TestPushWithdrawn: what the sender withdraws in the middle is not received.
-func TestPushWithdrawn(t *testing.T) {
+// TestPushDeregistered: what the sender deregisters in the middle is not received.
+func TestPushDeregistered(t *testing.T) {
 	r := newPushRig(t, soft.Config{})
 	r.begin()
 	require.NoError(t, r.amr.Dereg())

@@ -31,7 +31,7 @@ func newKnobRig(t *testing.T, tm hook.TM) *knobRig {
 	var err error
 	r.mr, err = pd.RegMR(r.buf, verbs.AccessLocalWrite)
 	require.NoError(t, err)
-	t.Cleanup(r.withdraw)
+	t.Cleanup(r.dereg)
 	qi, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: r.cq, RecvCQ: r.cq, SRQ: r.srq, Type: verbs.QPTRC})
 	require.NoError(t, err)
 	r.q = qi.(*queuePair)
@@ -41,8 +41,8 @@ func newKnobRig(t *testing.T, tm hook.TM) *knobRig {
 
 func (r *knobRig) sg() []verbs.SGE { return []verbs.SGE{{Data: r.buf, LKey: r.mr.LKey()}} }
 
-// withdraw ends the registration of the rig's memory, unless that has been done.
-func (r *knobRig) withdraw() {
+// dereg ends the registration of the rig's memory, unless that has been done.
+func (r *knobRig) dereg() {
 	r.t.Helper()
 	if r.mr != nil {
 		require.NoError(r.t, r.mr.Dereg())
@@ -187,8 +187,8 @@ func TestFailureInMidMessage(t *testing.T) {
 	}
 }
 
-// TestRegionGoneInMidMessage: a message whose buffer is withdrawn between its packets ends at the
-// next of them, once and with an error, as does the queue pair. It is not counted if it was not
+// TestRegionGoneInMidMessage: a message whose buffer is deregistered between its packets ends at
+// the next of them, once and with an error, as does the queue pair. It is not counted if it was not
 // matched.
 func TestRegionGoneInMidMessage(t *testing.T) {
 	for _, tagged := range []bool{true, false} {
@@ -207,7 +207,7 @@ func TestRegionGoneInMidMessage(t *testing.T) {
 			require.Empty(t, r.poll())
 			require.EqualValues(t, 1, r.srq.tm.h)
 		}
-		r.withdraw()
+		r.dereg()
 		r.rest(108)
 		require.Equal(t, verbs.WC{WRID: id, Status: verbs.WCLocProtErr, Opcode: verbs.WCTMRecv, QPNum: r.q.Num()}, r.one())
 		require.Equal(t, verbs.QPSErr, r.q.State())

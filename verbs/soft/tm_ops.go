@@ -44,7 +44,7 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 	if t.slow && t.d.armed {
 		t.d.notif.Wake()
 	}
-	t.d.pollingEnded() // programs often post a receive and then compute
+	t.d.attendLists() // programs often post a receive and then compute
 	return nil, nil
 }
 

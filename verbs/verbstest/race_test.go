@@ -191,9 +191,9 @@ func TestRace30ExpectedWithoutBuffers(t *testing.T) {
 // connections and entries are unaffected.
 func TestRace47SenderGoneDuringRead(t *testing.T) {
 	for name, end := range map[string]func(l *loopWire, r *tagRig){
-		"dies":      func(l *loopWire, r *tagRig) { softtest.Kill(l.fabric, l.devs[0]); r.a.dead = true },
-		"fails":     func(_ *loopWire, r *tagRig) { r.ok(r.qa.Modify(stateAlone(verbs.QPSErr))) },
-		"withdraws": func(_ *loopWire, r *tagRig) { r.ok(r.amr.Dereg()) },
+		"dies":        func(l *loopWire, r *tagRig) { softtest.Kill(l.fabric, l.devs[0]); r.a.dead = true },
+		"fails":       func(_ *loopWire, r *tagRig) { r.ok(r.qa.Modify(stateAlone(verbs.QPSErr))) },
+		"deregisters": func(_ *loopWire, r *tagRig) { r.ok(r.amr.Dereg()) },
 	} {
 		for _, direct := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, direct %v", name, direct), func(t *testing.T) {

@@ -178,8 +178,8 @@ func testReadNotBlocking(e *env, a, b *node, qa, qb verbs.QP) {
 	e.t.Error("the send waited for the read")
 }
 
-// testReadWithdrawn: a region that is deregistered before or during a read fails it.
-func testReadWithdrawn(e *env, a, b *node) {
+// testReadDeregistered: a region that is deregistered before or during a read fails it.
+func testReadDeregistered(e *env, a, b *node) {
 	for _, polls := range []int{0, 2} {
 		qa, qb := e.connect(a, b, qpConf{}, qpConf{})
 		amr, abuf := a.mem(8 << 20)
@@ -252,9 +252,9 @@ func testReadFaults(e *env, a, b *node) {
 	}
 }
 
-// testReadIntoWithdrawn: the same for the region that a read writes to, which is not written after
-// Dereg.
-func testReadIntoWithdrawn(e *env, a, b *node) {
+// testReadIntoDeregistered: the same for the region that a read writes to, which is not written
+// after Dereg.
+func testReadIntoDeregistered(e *env, a, b *node) {
 	kinds := []bool{false}
 	if a.dev.Attr().ReadFaults {
 		kinds = append(kinds, true)
@@ -262,7 +262,7 @@ func testReadIntoWithdrawn(e *env, a, b *node) {
 	for _, alone := range kinds {
 		faults := 0
 		for polls := range 8 {
-			if e.readIntoWithdrawn(polls, alone) {
+			if e.readIntoDeregistered(polls, alone) {
 				faults++
 			}
 		}
@@ -272,10 +272,10 @@ func testReadIntoWithdrawn(e *env, a, b *node) {
 	}
 }
 
-// readIntoWithdrawn deregisters the region that a read writes to after a number of polls, with
+// readIntoDeregistered deregisters the region that a read writes to after a number of polls, with
 // another read behind it, and reports whether the read failed: alone, with ReadFaults, else with
 // its QP.
-func (e *env) readIntoWithdrawn(polls int, alone bool) (failed bool) {
+func (e *env) readIntoDeregistered(polls int, alone bool) (failed bool) {
 	e.t.Helper()
 	const size = 1 << 20
 	a, b := e.nodes[0], e.nodes[1]
@@ -302,7 +302,7 @@ func (e *env) readIntoWithdrawn(polls int, alone bool) (failed bool) {
 	} else {
 		a.want(2, verbs.WCSuccess)
 		if !bytes.Equal(lbuf, bbuf[:64]) || qa.State() != verbs.QPSRTS || qb.State() != verbs.QPSRTS {
-			e.t.Errorf("after a read into what was withdrawn: %v, %v", qa.State(), qb.State())
+			e.t.Errorf("after a read into what was deregistered: %v, %v", qa.State(), qb.State())
 		}
 	}
 	e.settle()
@@ -317,7 +317,7 @@ func (e *env) readIntoWithdrawn(polls int, alone bool) (failed bool) {
 func wantFaults(t *testing.T, got []verbs.WC, all bool) {
 	t.Helper()
 	if all && (len(got) != 4 || got[0].Status == verbs.WCSuccess || got[1].Status == verbs.WCSuccess) {
-		t.Errorf("completions of reads of what was withdrawn before: %+v", got)
+		t.Errorf("completions of reads of what was deregistered before: %+v", got)
 	}
 	last := uint64(0)
 	for i := range got {

@@ -81,7 +81,7 @@ var rowRules = []testCase{
 	{"7.2/46-receiver-dies", withTags, testTagRndvReceiverDies,
 		"the receiver dies between MATCH and FIN: no FIN, the sender's QP fails"},
 	{"7.2/47-sender-dies", withTags, testTagRndvPeerGone,
-		"the sender dies or withdraws its region during the device's read; others are unaffected"},
+		"the sender dies or deregisters its region during the device's read; others are unaffected"},
 	{"7.2/48-cancel-in-flight", withTags, testTagRndvCancel,
 		"cancel during rendezvous, and of the receive behind it"},
 	{"7.2/49-bad-key", withTags, testTagRndvRefused,

@@ -37,18 +37,18 @@ func testTagBadKey(r *tagRig) {
 	r.a.want(77, verbs.WCRemOpErr)
 }
 
-// testTagWithdrawn: the region of a tagged buffer is deregistered after MATCH of a long message.
+// testTagDeregistered: the region of a tagged buffer is deregistered after MATCH of a long message.
 // The receive completes once: with an error, and both queue pairs with it, or with success if the
 // whole message had been received. Other connections are not affected.
-func testTagWithdrawn(t *testing.T, open Opener, opts TagOptions) {
+func testTagDeregistered(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	for polls := range 6 {
-		r.withdrawn(polls)
+		r.deregister(polls)
 	}
 }
 
-// withdrawn deregisters the region of a matched message after so many polls.
-func (r *tagRig) withdrawn(polls int) {
+// deregister deregisters the region of a matched message after so many polls.
+func (r *tagRig) deregister(polls int) {
 	r.t.Helper()
 	const size = 4<<20 - verbs.TMHSize
 	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())

@@ -218,11 +218,11 @@ func testTagRndvRefused(r *tagRig) {
 func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 	r := newTagRig(t, open, opts, 15, 64)
 	for polls := range 6 {
-		for _, withdraws := range []bool{false, true} {
-			failed := r.senderGoes(polls, withdraws)
+		for _, deregisters := range []bool{false, true} {
+			failed := r.senderGoes(polls, deregisters)
 			// The sender's device was not polled after MATCH.
 			if polls == 0 && !opts.OpenReads && !failed {
-				t.Errorf("withdrawn: %v: a read went on without its sender", withdraws)
+				t.Errorf("deregistered: %v: a read went on without its sender", deregisters)
 			}
 		}
 	}
@@ -230,14 +230,14 @@ func testTagRndvPeerGone(t *testing.T, open Opener, opts TagOptions) {
 
 // senderGoes fails the sender of a rendezvous, or deregisters its region, a number of polls after
 // MATCH. It reports whether the device's READ has failed; else the READ was complete before.
-func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
+func (r *tagRig) senderGoes(polls int, deregisters bool) (failed bool) {
 	r.t.Helper()
 	const size = 4 << 20
 	qa, qb := r.connect(r.a, r.b, qpConf{}, r.conf())
 	mr := r.a.reg(r.abuf[:size:size], allAccess)
 	r.add(1, 5, exact, r.bbuf)
 	r.add(2, 6, exact, r.bbuf) // for another source
-	if withdraws {
+	if deregisters {
 		r.a.recv(qa, 8, nil) // too short for a FIN, which would fail the queue pairs as well
 	}
 	r.rndvOn(qa, 5, 1, verbs.RVH{VA: mr.Addr(), RKey: mr.RKey(), Len: size})
@@ -247,7 +247,7 @@ func (r *tagRig) senderGoes(polls int, withdraws bool) (failed bool) {
 	for range polls {
 		r.poll()
 	}
-	if withdraws {
+	if deregisters {
 		r.ok(mr.Dereg())
 	} else {
 		r.ok(qa.Modify(stateAlone(verbs.QPSErr)))

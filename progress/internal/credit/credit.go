@@ -25,7 +25,7 @@ type Account struct {
 	charged  uint64 // by the peer's messages; at most granted unless in excess
 	consumed uint64 // of those, what left our memory
 	granted  uint64 // what the peer may charge in all, as it was last told
-	excess   bool   // the peer may charge more than that: it was asked to
+	excess   bool   // the peer may charge more than that: WANTs told it to
 }
 
 // NewPool divides limit bytes among so many peers. The largest message costs largest.
@@ -122,11 +122,11 @@ func (a *Account) Grow() bool {
 	return true
 }
 
-// AllowExcess follows a message that the peer was asked for, whatever its credit.
+// AllowExcess follows a WANT for a message of the peer, whatever its credit.
 func (a *Account) AllowExcess() { a.excess = true }
 
 // EndExcess takes that back from a peer that has charged so much in all, unless that is beyond its
-// credit: then messages that it was asked for may be under way.
+// credit: then messages that WANTs were for may be under way.
 func (a *Account) EndExcess(charged uint64) { a.excess = a.excess && charged > a.granted }
 
 // Close ends the account of a peer that is lost: what it may still send is not needed any more.

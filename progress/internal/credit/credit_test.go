@@ -99,7 +99,7 @@ func TestPoolGrowsForNeed(t *testing.T) {
 	require.LessOrEqual(t, b.committed, b.limit)
 }
 
-// With nothing to give a peer has no credit, and what it is asked for goes through all the same.
+// With nothing to give a peer has no credit, and what it sends for a WANT goes through.
 func TestPoolOfNothing(t *testing.T) {
 	for _, limit := range []int64{-1, 0, 1} {
 		b, accounts := newPool(limit, 2, eager(256))
@@ -233,7 +233,7 @@ func (p *naivePool) charge(t *rapid.T, i int, cost uint64) {
 }
 
 // Whatever peers and receives do, and in which order, the pool knows what is committed, and no more
-// than its limit is unless it was asked for.
+// than its limit is unless WANTs were sent.
 func TestPoolAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "peers")

@@ -14,7 +14,7 @@
 // Complexity: KeepEager, KeepRequest and Drop take constant time, Match takes that of package
 // matching. While requests are requeued, Requeue, Match and Withdraw are linear in their number,
 // that of receives that were cancelled while they read. Withdraw finds a request by an index for
-// its source, made when the first name is asked for.
+// its source, made when the first one is withdrawn.
 //
 // Lifetime: a Message belongs to the Queue. Match lends it to the caller until Drop, its Data
 // included; both are used again for later messages. Memory of dropped messages is kept up to a

@@ -24,7 +24,7 @@ type Queue struct {
 // source is the requests of one rank that are in the queue.
 type source struct {
 	newest *Message            // the rest by next
-	named  map[uint32]*Message // by Name; nil until one is asked for, and again once there is none
+	named  map[uint32]*Message // by Name; nil until one is withdrawn, and again once there is none
 }
 
 // New returns an empty queue for messages of the ranks below size. limit is how many bytes of

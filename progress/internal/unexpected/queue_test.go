@@ -155,7 +155,7 @@ func TestQueueAgainstModel(t *testing.T) {
 	})
 }
 
-// The index by name is made for a source that asks, and goes with its last request.
+// The index by name is made for a source that withdraws, and goes with its last request.
 func TestNamesAreLazy(t *testing.T) {
 	q := New(2, 0, 1)
 	keep := func(src int, name uint32) { q.KeepRequest(src, 0, q.NextSeq(), Request{Name: name}) }

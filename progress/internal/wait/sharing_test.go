@@ -13,7 +13,7 @@ import (
 func TestPolicy(t *testing.T) {
 	alone := policy{hold: holdPolls, polls: clockPolls, budget: spinMax, yields: true, keep: spinMax + spinYield, every: spinYield}
 	perhaps := policy{hold: clockPolls, polls: clockPolls, rounds: shareRounds, yields: true}
-	crowded := policy{hold: sharePolls, polls: sharePolls, rounds: shareRounds, yields: true}
+	oversubscribed := policy{hold: sharePolls, polls: sharePolls, rounds: shareRounds, yields: true}
 	with := func(m policy, change func(m *policy)) policy { change(&m); return m }
 	busy := func(m *policy) { m.rounds, m.budget, m.keep, m.every = 0, spinBusy, spinBusy+spinYield, spinYield }
 	costly := func(m *policy) { m.rounds, m.budget, m.yields = 0, spinBusy, false }
@@ -36,23 +36,23 @@ func TestPolicy(t *testing.T) {
 		{"one P, other goroutines", sharing{ranks: 2, processors: 2, procs: 1}, 0, true, 0, with(perhaps, busy)},
 		{"others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadBrief}, 0, false, 0, perhaps},
 		{"others keep it", sharing{ranks: 2, processors: 2, procs: 2, load: loadLong}, 0, false, 0, alone},
-		{"one rank too many", sharing{ranks: 3, processors: 2, procs: 2}, 0, false, 0, crowded},
-		{"many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, 0, crowded},
-		{"many with one P", sharing{ranks: 8, processors: 2, procs: 1}, 0, false, 0, crowded},
-		{"pinned to one processor", sharing{ranks: 2, processors: 1, procs: 2}, 0, false, 0, crowded},
-		{"many, taking turns", sharing{ranks: 8, processors: 2, procs: 2, load: loadBrief}, 0, false, 0, crowded},
-		{"many, other goroutines", sharing{ranks: 8, processors: 2, procs: 2}, 0, true, 0, with(crowded, busy)},
-		{"many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLong}, 0, false, 0, with(crowded, costly)},
+		{"one rank too many", sharing{ranks: 3, processors: 2, procs: 2}, 0, false, 0, oversubscribed},
+		{"many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, 0, oversubscribed},
+		{"many with one P", sharing{ranks: 8, processors: 2, procs: 1}, 0, false, 0, oversubscribed},
+		{"pinned to one processor", sharing{ranks: 2, processors: 1, procs: 2}, 0, false, 0, oversubscribed},
+		{"many, taking turns", sharing{ranks: 8, processors: 2, procs: 2, load: loadBrief}, 0, false, 0, oversubscribed},
+		{"many, other goroutines", sharing{ranks: 8, processors: 2, procs: 2}, 0, true, 0, with(oversubscribed, busy)},
+		{"many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLong}, 0, false, 0, with(oversubscribed, costly)},
 		{"one P, and one computes", sharing{ranks: 2, processors: 2, procs: 1, load: loadLong}, 0, false, 0, with(perhaps, costly)},
 		{"a limit", sharing{ranks: 2, processors: 2, procs: 2}, limit, false, 0,
 			with(alone, func(m *policy) { limited(m); m.keep = limit + spinYield })},
-		{"a limit for many", sharing{ranks: 8, processors: 2, procs: 2}, limit, false, 0, with(crowded, limited)},
+		{"a limit for many", sharing{ranks: 8, processors: 2, procs: 2}, limit, false, 0, with(oversubscribed, limited)},
 		{"a large message", sharing{ranks: 2, processors: 2, procs: 2}, 0, false, long, with(alone, watch)},
 		{"a large message where others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadBrief}, 0, false, long,
 			with(alone, watch)},
-		{"a large message among many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, long, with(crowded, watch)},
+		{"a large message among many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, long, with(oversubscribed, watch)},
 		{"a large message among many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLong}, 0, false, long,
-			with(crowded, costly)},
+			with(oversubscribed, costly)},
 	} {
 		require.Equal(t, c.want, c.n.policy(c.limit, c.runnable, c.transfer), c.name)
 	}

@@ -24,10 +24,10 @@ const maxOwn = 64
 
 // init leaves an eighth of the regions to reads and receives, which must continue when sends have
 // taken all of theirs: else the rank would neither send nor receive.
-func (o *regions) init(regions, peers int) {
-	regions -= regions / 8
-	o.own = min(maxOwn, regions/2/peers)
-	o.common = regions - o.own*peers
+func (o *regions) init(total, peers int) {
+	total -= total / 8
+	o.own = min(maxOwn, total/2/peers)
+	o.common = total - o.own*peers
 }
 
 // room reports that a peer may have one more.

@@ -49,7 +49,7 @@ func TestRegionBounds(t *testing.T) {
 	tab.Remove(key)
 	tab.Remove(key)
 	if Allows(tab.dir.At(key), key, base, 1, 0) || tab.Find(key) != nil {
-		t.Error("a withdrawn region is still there")
+		t.Error("a deregistered region is still there")
 	}
 }
 

@@ -252,7 +252,7 @@ func TestSHMRead(t *testing.T) {
 	require.Equal(t, verbs.WCRemAccessErr, peerMem.Read(dst, mem.AddrOf(src)+1, key), "beyond the region")
 	require.Equal(t, verbs.WCRemAccessErr, peerMem.Read(dst, mem.AddrOf(src), key+1))
 	b.table.Remove(key)
-	require.Equal(t, verbs.WCRemAccessErr, peerMem.Read(dst, mem.AddrOf(src), key), "withdrawn")
+	require.Equal(t, verbs.WCRemAccessErr, peerMem.Read(dst, mem.AddrOf(src), key), "deregistered")
 	key, err = addRegion(b.table, src, verbs.AccessLocalWrite)
 	require.NoError(t, err)
 	require.Equal(t, verbs.WCRemAccessErr, peerMem.Read(dst, mem.AddrOf(src), key), "not for reading")
@@ -264,7 +264,7 @@ func TestSHMRead(t *testing.T) {
 	defer func() { _ = unix.Munmap(hole) }()
 	key, err = addRegion(b.table, hole, verbs.AccessRemoteRead)
 	require.NoError(t, err)
-	require.Equal(t, verbs.WCRemOpErr, peerMem.Read(dst[:8], mem.AddrOf(hole), key), "not withdrawn")
+	require.Equal(t, verbs.WCRemOpErr, peerMem.Read(dst[:8], mem.AddrOf(hole), key), "not deregistered")
 	b.table.Remove(key)
 
 	key, err = addRegion(b.table, src, verbs.AccessRemoteRead)
@@ -275,9 +275,9 @@ func TestSHMRead(t *testing.T) {
 	b.table.Remove(key)
 }
 
-// TestSHMReadWithdrawn: a read that succeeds has copied what the region held before it was
-// withdrawn, whenever that is.
-func TestSHMReadWithdrawn(t *testing.T) {
+// TestSHMReadDeregistered: a read that succeeds has copied what the region held before it was
+// deregistered, whenever that is.
+func TestSHMReadDeregistered(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	peerMem := joinSHM(t, a, b).Memory()
 	before, dst := bytes.Repeat([]byte{1}, 4<<20), make([]byte, 4<<20)

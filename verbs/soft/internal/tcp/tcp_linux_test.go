@@ -293,9 +293,9 @@ func (s *stream) step(r *rand.Rand) {
 
 func (s *stream) done() bool { return s.got == s.count }
 
-// TestTCPPlaceWithdrawn takes a destination back in the middle of a payload: its memory must not be
-// touched any more.
-func TestTCPPlaceWithdrawn(t *testing.T) {
+// TestTCPPlaceDeregistered deregisters a destination in the middle of a payload: its memory must
+// not be touched any more.
+func TestTCPPlaceDeregistered(t *testing.T) {
 	a, b, ab, _ := joined(t)
 	h := wire.Header{Op: wire.OpReadResp, Length: 60_000, Total: 60_000, PSN: 5}
 	payload := bytes.Repeat([]byte{7}, 60_000)

@@ -20,15 +20,15 @@ func nextLoss(t *testing.T, b Bootstrap) Loss {
 	return Loss{}
 }
 
-// TestDisconnected: each of three ranks gives up another one. Only that one gets a report, once,
+// TestReportGivenUp: each of three ranks gives up another one. Only that one gets a report, once,
 // and the job continues.
-func TestDisconnected(t *testing.T) {
+func TestReportGivenUp(t *testing.T) {
 	for name, list := range map[string][]Bootstrap{"tcp": startJob(t, 4), "local": NewLocal(4)} {
 		t.Run(name, func(t *testing.T) {
 			pairs := map[int]int{0: 1, 1: 2, 2: 0} // by the rank that gives up
 			for from, to := range pairs {
 				for _, reason := range []string{"no route", "again"} {
-					require.NoError(t, list[from].Disconnected(to, reason))
+					require.NoError(t, list[from].ReportGivenUp(to, reason))
 				}
 			}
 			for from, to := range pairs {
@@ -44,22 +44,22 @@ func TestDisconnected(t *testing.T) {
 			for _, r := range []int{0, 2, 3} { // rank 2 too, which rank 1 has given up
 				require.Equal(t, Loss{1, "left the job", false}, nextLoss(t, list[r]))
 			}
-			require.NoError(t, list[0].Disconnected(1, "who is gone needs no telling"))
-			require.ErrorIs(t, list[0].Disconnected(4, ""), ErrConfig)
-			require.ErrorIs(t, list[0].Disconnected(-1, ""), ErrConfig)
-			require.ErrorIs(t, list[1].Disconnected(0, "closed"), ErrClosed)
+			require.NoError(t, list[0].ReportGivenUp(1, "who is gone needs no telling"))
+			require.ErrorIs(t, list[0].ReportGivenUp(4, ""), ErrConfig)
+			require.ErrorIs(t, list[0].ReportGivenUp(-1, ""), ErrConfig)
+			require.ErrorIs(t, list[1].ReportGivenUp(0, "closed"), ErrClosed)
 			closeAll(t, list)
 		})
 	}
 }
 
-// TestPartOfNobody: a rank out of range breaks the protocol.
-func TestPartOfNobody(t *testing.T) {
+// TestGivenUpNobody: a rank out of range breaks the protocol.
+func TestGivenUpNobody(t *testing.T) {
 	list := startJob(t, 3)
-	require.NoError(t, list[2].(*endpoint).up.send(&disconnectedMsg{rank: 3}))
+	require.NoError(t, list[2].(*endpoint).up.send(&peerGivenUpMsg{rank: 3}))
 	for _, r := range []int{0, 1} {
 		l := nextLoss(t, list[r])
 		require.Equal(t, 2, l.Rank)
-		require.Contains(t, l.Reason, "DISCONNECTED out of turn")
+		require.Contains(t, l.Reason, "PEERGIVENUP out of turn")
 	}
 }
