@@ -186,6 +186,29 @@ func TestRace30ExpectedWithoutBuffers(t *testing.T) {
 	r.b.none()
 }
 
+// 44: the connection breaks when the data of a rendezvous was read and before its FIN: the receive
+// has ended, the sender's queue pair fails, and no FIN comes, then or when its time passes.
+func TestRace44FinLost(t *testing.T) {
+	l := onLoop(raceFabric, tm{DelayFIN: 5000})
+	r := newTrio(t, l.open, raceOptions(tm{}), 15, 64)
+	r.finBuffer()
+	r.add(1, 5, exact, r.bbuf[:3000])
+	r.add(2, 6, exact, r.bbuf)
+	r.rndv(5, 9, 3000)
+	r.halves(1, 5, 9, 3000)
+	r.a.none()
+	softtest.Break(l.fabric, l.devs[0], l.devs[1])
+	r.a.want(77, verbs.WCRetryExcErr) // the request, whose acknowledgement is lost too
+	r.a.want(8, verbs.WCWRFlushErr)
+	r.inErr(r.qa, r.qb)
+	for range 5000 {
+		r.poll()
+	}
+	r.a.none()
+	r.hitByOther(2, 6)
+	r.b.none()
+}
+
 // 47: during the device's read the sender dies, its queue pair fails, or it deregisters the memory,
 // by packets or directly: the receive ends once, with an error, and nothing more is written. Other
 // connections and entries are unaffected.

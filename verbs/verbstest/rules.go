@@ -58,6 +58,7 @@ var scenarios = []testCase{
 	{"scenario/tag-rnr-order", withTags, testTagRNR, "what is behind a message without an untagged buffer waits, expected or not"},
 	{"scenario/tag-rndv-burst", withTags, testTagRndvBurst, "many rendezvous at once, with eager messages in between"},
 	{"scenario/tag-rndv-full", withTags, testTagRndvFull, "more rendezvous at once than the device has room for reads and FINs"},
+	{"scenario/tag-fin-forgotten", withTags, testTagFINForgotten, "a queue pair that is reset before it could send a FIN"},
 	{"scenario/tag-bad-key", withTags, testTagBadKey, "a tagged buffer with a key that no region has"},
 	{"scenario/tag-deregistered", withTags, testTagDeregistered, "a tagged buffer whose region is deregistered under a long message"},
 }

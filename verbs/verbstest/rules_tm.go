@@ -24,7 +24,7 @@ var tmRules = []testCase{
 		"TMCapRC, mask bits, types and TM_INFO have libibverbs' values"},
 	{"1.2/granted", withTags, testTagGranted,
 		"max_wr and max_sge are updated to what was granted, at least what was asked for"},
-	{"1.2/in-order", withTags, testTagAdd,
+	{"1.2/in-order", withTags, testTagListOpOrder,
 		"list operations are executed in the order of posting"},
 	{"1.2/num", anyDevice, testSRQNumbers,
 		"an SRQ has a number of its own, which its events name"},

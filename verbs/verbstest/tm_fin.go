@@ -58,8 +58,9 @@ func testTagFIN(r *tagRig) {
 
 // testTagRndv: a rendezvous has MATCH, then its data, then DATA_VALID, and a FIN at the sender, in
 // either order. The send ends with the FIN: its buffer is not read after that. It does not end with
-// the completion of a request that was unexpected.
-func testTagRndv(r *tagRig) {
+// the completion of a request that was unexpected. Devices read the longest one in parts.
+func testTagRndv(t *testing.T, open Opener, opts TagOptions) {
+	r := newTagRig(t, open, opts, 15, 64)
 	r.untagged(1)
 	fin := r.finBuffer()
 	m := r.rawRndv(verbs.TMHRndv, 5, 7, 1000)
@@ -67,9 +68,9 @@ func testTagRndv(r *tagRig) {
 	r.sent()
 	r.a.none()
 	r.handled(m)
-	for i, n := range []int{1, 31, 3000, 4096, 50_000} {
+	for i, n := range []int{1, 31, 3000, 4096, 50_000, 600_000} {
 		ctx, data := 100+uint32(i), r.abuf[rndvOffset:][:n]
-		clear(r.bbuf)
+		clear(r.bbuf[:n+1])
 		r.add(1, 5, exact, r.bbuf[:n])
 		r.rndv(5, ctx, n)
 		r.match(1, 5, ctx)
@@ -87,9 +88,33 @@ func testTagRndv(r *tagRig) {
 			r.t.Fatalf("%d bytes were read again, after the FIN, or too many", n)
 		}
 		fin = r.finBuffer()
-		copy(r.abuf, pattern(len(r.abuf), 3))
+		copy(data, pattern(len(r.abuf), 3)[rndvOffset:])
 	}
 	r.b.none()
+}
+
+// testTagFINForgotten: a FIN that a queue pair in RTR could not send yet is forgotten when the queue
+// pair is reset: its next peer gets the FINs of its own requests only.
+func testTagFINForgotten(r *tagRig) {
+	r.qa, r.qb = r.a.newQP(qpConf{}), r.b.newQP(r.conf())
+	r.a.raise(r.qa, r.b.dev, r.qb.Num(), qpConf{})
+	r.ok(r.qb.Modify(initAttr(allAccess)))
+	r.ok(r.qb.Modify(rtrAttr(r.a.dev, r.qa.Num())))
+	r.add(1, 5, exact, r.bbuf)
+	r.rndv(5, 3, 0) // without a read, which would wait for RTS
+	r.halves(1, 5, 3, 0)
+	r.ok(r.qb.Modify(stateAlone(verbs.QPSReset)))
+	r.inErr(r.qa)
+	r.settle()
+	r.a.got = nil // its request may have completed or not
+	r.qa = r.a.newQP(qpConf{})
+	r.a.raise(r.qa, r.b.dev, r.qb.Num(), qpConf{})
+	r.b.raise(r.qb, r.a.dev, r.qa.Num(), qpConf{})
+	fin := r.finBuffer()
+	r.add(1, 5, exact, r.bbuf)
+	r.rndv(5, 4, 0)
+	r.halves(1, 5, 4, 0)
+	r.wantFIN(8, 5, 4, fin)
 }
 
 // testTagFINContext: of several rendezvous at once, each FIN has the app_ctx of its own request.

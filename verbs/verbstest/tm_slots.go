@@ -148,7 +148,7 @@ func testTagExactly(t *testing.T, open Opener, opts TagOptions) {
 }
 
 // testTagForced: an unsignalled DEL frees its entry's slot at once if the completion of the ADD was
-// polled before; else polling that frees it.
+// polled before; else polling that frees it. An ADD without a completion never has to be polled.
 func testTagForced(t *testing.T, open Opener, opts TagOptions) {
 	r := newSmallRig(t, open, opts, 1, 64)
 	r.miss(5)
@@ -174,6 +174,26 @@ func testTagForced(t *testing.T, open Opener, opts TagOptions) {
 	r.count++
 	r.add(7, 7, exact, r.bbuf)
 	r.hit(7, 7)
+	r.b.none()
+
+	const tags = 7
+	r = newSmallRig(t, open, opts, tags, 64)
+	r.miss(5)
+	r.count--
+	for round := range 20 {
+		var hs []uint32
+		for id := range uint64(tags) {
+			wr := &verbs.OpsWR{Opcode: verbs.WRTagAdd, Add: r.tagAdd(id, id, exact, r.bbuf)}
+			r.post(wr)
+			hs = append(hs, wr.Handle)
+		}
+		wr := r.counted(verbs.WRTagAdd, tags)
+		r.refused(wr, wr, syscall.ENOMEM)
+		for i := range hs {
+			force(hs[(3*i+round)%tags])
+		}
+		r.sync()
+	}
 	r.b.none()
 }
 
@@ -249,10 +269,11 @@ func testTagWedge(t *testing.T, open Opener, opts TagOptions) {
 	}
 }
 
-// testTagListOpOrder: list operations complete in the order of posting, of one chain or of many,
-// among the completions of messages.
+// testTagListOpOrder: list operations are executed, and complete, in the order of posting, of one
+// chain or of many, among the completions of messages.
 func testTagListOpOrder(r *tagRig) {
 	want := uint64(1000)
+	opcodes := [...]verbs.WCOpcode{verbs.WCTMAdd, verbs.WCTMSync, verbs.WCTMDel, verbs.WCTMAdd, verbs.WCTMDel}
 	taken := r.add(500, 500, exact, r.bbuf)
 	r.add(600, 600, exact, r.bbuf)
 	r.unpolled(func() {
@@ -276,8 +297,8 @@ func testTagListOpOrder(r *tagRig) {
 		if w.Opcode == verbs.WCTMRecv {
 			continue
 		}
-		if w.WRID != want {
-			r.t.Fatalf("operation %d completes, want %d", w.WRID-1000, want-1000)
+		if w.WRID != want || w.Status != verbs.WCSuccess || w.Opcode != opcodes[(want-1000)%5] {
+			r.t.Fatalf("%+v, want the success of operation %d", w, want)
 		}
 		last = w.WRID
 		want++

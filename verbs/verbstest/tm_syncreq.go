@@ -37,7 +37,8 @@ func testTagSyncReq(r *tagRig) {
 }
 
 // testTagSyncReqUnexpected: an unexpected message has SYNC_REQ if, including it, more than 0x3fff
-// were not reported as handled. The mlx5 driver counts only reports by ADD.
+// were not reported as handled, also one of several packets. The mlx5 driver counts only reports by
+// ADD.
 func testTagSyncReqUnexpected(r *tagRig) {
 	const most = 0x3fff
 	reported := r.count - most + 2
@@ -65,6 +66,13 @@ func testTagSyncReqUnexpected(r *tagRig) {
 	for range 5 {
 		next()
 	}
+	r.untagged(1)
+	r.eager(9, 0, 3000)
+	if w := r.inUntagged(); w.Flags != verbs.WCFlagTMSyncReq {
+		r.t.Fatalf("a message of several packets: flags %#x", w.Flags)
+	}
+	r.sent()
+	r.count++
 	if !r.opts.SyncReqOfDriver {
 		r.sync()
 		reported = r.count

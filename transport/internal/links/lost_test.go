@@ -27,11 +27,16 @@ type endpoint struct {
 	polls func() func() // in builds with -tags invariants
 }
 
-// self opens an endpoint that is connected to itself, on a device with almost no inline size.
-func self(t *testing.T, sink transport.Sink) *endpoint {
+// openDevice opens a device with almost no inline size.
+func openDevice(t *testing.T) verbs.Device {
 	dev, err := soft.Open(soft.Config{Fabric: soft.NewFabric(), MaxInline: 64})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+// self opens an endpoint that is connected to itself.
+func self(t *testing.T, dev verbs.Device, sink transport.Sink) *endpoint {
 	c := Config{Mode: "test", Device: dev, Size: 1, MaxEager: 256}
 	require.NoError(t, c.Fill())
 	e := &endpoint{}
@@ -67,7 +72,7 @@ func (e *endpoint) poll(t *testing.T) {
 
 func selfSender(t *testing.T) (*endpoint, *endSink) {
 	s := &endSink{}
-	return self(t, s), s
+	return self(t, openDevice(t), s), s
 }
 
 // wantLost polls until the loss is reported, and checks that all buffers were returned.

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // sharedRegions is the regions of a device, with the peers that they are divided among.
@@ -85,15 +86,45 @@ func TestRegionsGrow(t *testing.T) {
 	require.Equal(t, 1<<14, o.take(1, 1<<14))
 }
 
-// TestRegister: a peer gets the regions that are its share, and another one for each that it gives
-// back. A rank out of range is refused.
+// smallDevice is a device with few regions, and how many it was asked for.
+type smallDevice struct {
+	verbs.Device
+	regions, asked int
+}
+
+func (d *smallDevice) Attr() verbs.DeviceAttr {
+	a := d.Device.Attr()
+	a.MaxMR = d.regions
+	return a
+}
+
+func (d *smallDevice) AllocPD() (verbs.PD, error) {
+	pd, err := d.Device.AllocPD()
+	return &smallPD{pd, d}, err
+}
+
+type smallPD struct {
+	verbs.PD
+	d *smallDevice
+}
+
+func (p *smallPD) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, error) {
+	p.d.asked++
+	return p.PD.RegMR(buf, access)
+}
+
+// TestRegister: a peer gets the regions of the device that are its share, and another one for each
+// that it gives back. With reads they are no more than the device has. A rank out of range is
+// refused.
 func TestRegister(t *testing.T) {
-	const share = 7 + 4 // half of the 14 that reads leave, and of the others as many as are left
-	tr, _ := selfSender(t)
-	tr.regions.init(16, 1)
+	const share = 28 + 14 // half of the 56 that reads leave, and of the others as many as are left
+	dev := &smallDevice{Device: openDevice(t), regions: 64}
+	tr := self(t, dev, &endSink{})
 	buf := make([]byte, 8)
+	for tr.Read(0, buf, 0, 0, 1) == nil { // as many reads as there can be, in the regions left to them
+	}
 	var regions []transport.Region
-	for range 3 {
+	for round := range 3 {
 		for range share - len(regions) {
 			r, err := tr.Register(0, buf)
 			require.NoError(t, err)
@@ -101,6 +132,7 @@ func TestRegister(t *testing.T) {
 		}
 		_, err := tr.Register(0, buf)
 		require.Equal(t, transport.ErrAgain, err)
+		require.LessOrEqual(t, dev.asked-5*round, dev.regions)
 		for range 5 {
 			require.NoError(t, regions[0].Dereg())
 			regions = regions[1:]
