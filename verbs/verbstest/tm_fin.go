@@ -93,8 +93,8 @@ func testTagRndv(t *testing.T, open Opener, opts TagOptions) {
 	r.b.none()
 }
 
-// testTagFINForgotten: a FIN that a queue pair in RTR could not send yet is forgotten when the queue
-// pair is reset: its next peer gets the FINs of its own requests only.
+// testTagFINForgotten: a FIN that a queue pair in RTR could not send yet is forgotten when the
+// queue pair is reset: its next peer gets the FINs of its own requests only.
 func testTagFINForgotten(r *tagRig) {
 	r.qa, r.qb = r.a.newQP(qpConf{}), r.b.newQP(r.conf())
 	r.a.raise(r.qa, r.b.dev, r.qb.Num(), qpConf{})
