@@ -319,8 +319,8 @@ func TestSHMNoDirect(t *testing.T) {
 func TestSHMHostileRing(t *testing.T) {
 	a, b, c := newSHMEnd(t, 0), newSHMEnd(t, 1), newSHMEnd(t, 2)
 	l, other := joinSHM(t, a, b), joinSHM(t, c, b)
-	for i := range l.peer.txSeg.mem {
-		l.peer.txSeg.mem[i] = 0xa5
+	for i := range l.peer.txSeg.Mem {
+		l.peer.txSeg.Mem[i] = 0xa5
 	}
 	l.peer.signal()
 	pollUntil(t, "the end", func() bool { return len(b.down) > 0 && len(a.down) > 0 }, a, b)
