@@ -88,6 +88,7 @@ type remote struct {
 	tx       *shmring.Producer
 	inbox    shmring.Inbox // the peer's
 	table    *mem.Dir      // the peer's; pieces are added when a key in them is first used
+	shared   []*mapping    // the peer's shared regions that were read from
 	slot     uint32        // of this connection in this device's inbox; 0: none yet
 	peerSlot uint32        // of this connection in the peer's inbox
 	evfd     int           // wakes the peer
@@ -127,6 +128,10 @@ func (p *remote) Close() error {
 	for _, s := range []*memfd.Segment{p.rxSeg, p.txSeg, p.inboxSeg, p.tableSeg} {
 		s.Close()
 	}
+	for _, m := range p.shared {
+		m.seg.Close()
+	}
+	p.shared = nil
 	closeFD(&p.evfd)
 	closeFD(&p.sock)
 	closeFD(&p.pidfd)
