@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Region is memory that is registered with every device of a World until Close. Messages to and from
-// any part of it are sent and received as usual.
+// Region is memory that is registered with every device of a World until Close. Messages to and
+// from any part of it are sent and received as usual.
 type Region struct {
 	_      noCopy
 	w      *World
@@ -108,8 +108,8 @@ func (r *Region) unshare() error {
 func (r *Region) Bytes() []byte { return r.buf }
 
 // Close ends the registration, and frees the memory of Alloc. It comes after the last operation on
-// the memory: with operations that are not complete it is ErrInvalid, and nothing is done. It may be
-// called after the World was closed, and again, which does nothing.
+// the memory: with operations that are not complete it is ErrInvalid, and nothing is done. It may
+// be called after the World was closed, and again, which does nothing.
 func (r *Region) Close() error {
 	w := r.w
 	w.regions.mu.Lock()

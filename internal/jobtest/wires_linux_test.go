@@ -158,8 +158,8 @@ func wiresRole(ctx context.Context, w *p2p.World) error {
 	return nil
 }
 
-// allocated passes messages out of memory of Alloc around a ring. A rank that shares memory with the
-// one before it maps that, whatever system calls the kernel refuses: not for the first message
+// allocated passes messages out of memory of Alloc around a ring. A rank that shares memory with
+// the one before it maps that, whatever system calls the kernel refuses: not for the first message
 // perhaps, which goes by packets where a write of credit to that rank is still under way.
 func allocated(ctx context.Context, w *p2p.World) error {
 	const size = 1 << 20

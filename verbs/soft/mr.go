@@ -76,9 +76,9 @@ func (p *protDomain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, erro
 
 // Share registers memory that the program goes on using for many transfers, of any protection
 // domain: buf must not be moved or freed before Close. Within it further regions are registered as
-// anywhere. fd is a memfd of exactly these pages, all of them allocated, whose size is sealed: peers
-// on this host may then map the memory, and so read it without a copy by the kernel, and where the
-// kernel lets them read no other memory; -1: there is none. The device does not close it.
+// anywhere. fd is a memfd of exactly these pages, all of them allocated, whose size is sealed:
+// peers on this host may then map the memory, and so read it without a copy by the kernel, and
+// where the kernel lets them read no other memory; -1: there is none. The device does not close it.
 //
 // It fails with EEXIST where part of buf is shared already. Close of the result fails with EBUSY
 // while regions lie in it. Calls belong to the device's owner.

@@ -31,8 +31,8 @@ func sharedMemory(t *testing.T, n int) *memfd.Segment {
 // noDirect is an end that may not read the memory of others by process_vm_readv.
 func noDirect(e *shmEnd) { e.cfg.NoDirect = true }
 
-// TestSHMShared: regions in shared memory are read although the kernel lets nobody read the memory of
-// others; each is there until it is removed, and the memory cannot be taken back before.
+// TestSHMShared: regions in shared memory are read although the kernel lets nobody read the memory
+// of others; each is there until it is removed, and the memory cannot be taken back before.
 func TestSHMShared(t *testing.T) {
 	a, b := newSHMEnd(t, 0, noDirect), newSHMEnd(t, 1, noDirect)
 	m := joinSHM(t, a, b).Memory()
