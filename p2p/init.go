@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,14 @@ import (
 // parts are what a World is built from, in the order of opening.
 type parts struct {
 	boot  Bootstrap
-	devs  []verbs.Device // in the order of Config.Device
-	noSHM string         // why shared memory, which was asked for, does not work here
+	devs  []device // in the order of Config.Device
+	noSHM string   // why shared memory, which was asked for, does not work here
+}
+
+// device is a device with memory that outlives work requests, see soft.Device.Share.
+type device interface {
+	verbs.Device
+	Share(buf []byte, fd int) (io.Closer, error)
 }
 
 // joined is set once this process has joined the job of its launcher.

@@ -109,6 +109,7 @@ func (w *World) release(cause error) error {
 	if w.eng != nil {
 		errs = append(errs, w.eng.Close(cause))
 	}
+	errs = append(errs, w.regions.close())
 	for _, dev := range w.parts.devs {
 		errs = append(errs, dev.Close())
 	}

@@ -22,6 +22,7 @@ type World struct {
 	parts                parts
 	// Goroutines that watch for aborts and losses, or report losses.
 	watcher sync.WaitGroup
+	regions regions
 
 	ending sync.Mutex // held by Shutdown and Close
 	state  lifeState  // guarded by ending

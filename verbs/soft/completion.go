@@ -203,7 +203,7 @@ func (q *queuePair) issue(e *sendEntry, w *sendWork) bool {
 // issueRead starts an RDMA READ: as a copy from the peer's memory, as a push, or by packets.
 func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 	// A copy must not overtake a WRITE or atomic of this QP that is still on its way.
-	if int32(q.written-q.acked) <= 0 && q.link.Memory() != nil {
+	if m := q.link.Memory(); int32(q.written-q.acked) <= 0 && m != nil && m.Reaches(w.rkey) {
 		w.off = 0
 		if e.length == 0 {
 			e.flags |= entryGot

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"io"
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -71,4 +72,26 @@ func (p *protDomain) RegMR(buf []byte, access verbs.AccessFlags) (verbs.MR, erro
 	}
 	p.Users++
 	return r, nil
+}
+
+// Share registers memory that the program goes on using for many transfers, of any protection
+// domain: buf must not be moved or freed before Close. Within it further regions are registered as
+// anywhere. fd is a memfd of exactly these pages, all of them allocated, whose size is sealed:
+// peers on this host may then map the memory, and so read it without a copy by the kernel, and
+// where the kernel lets them read no other memory; -1: there is none. The device does not close it.
+//
+// It fails with EEXIST where part of buf is shared already. Close of the result fails with EBUSY
+// while regions lie in it. Calls belong to the device's owner.
+func (d *Device) Share(buf []byte, fd int) (io.Closer, error) {
+	if invariant.Enabled {
+		defer d.enter("reg_mr")()
+	}
+	if len(buf) == 0 {
+		return nil, fail("reg_mr", syscall.EINVAL, "empty buffer")
+	}
+	s, err := d.regions.Share(buf, fd)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }

@@ -13,8 +13,13 @@ type Slot struct {
 	access uint32 // verbs.AccessFlags
 	addr   uint64 // of the first byte, in the owner's address space
 	length uint64 // bytes
-	_      uint64
+	// home is the key of the shared region that this one lies in, or 0. In the slot of a shared
+	// region itself it is isShared and the number of a descriptor of the owner's.
+	home uint64
 }
+
+// isShared is set in Slot.home of a shared region.
+const isShared = 1 << 63
 
 // A key is the index of a slot and, above it, a generation, so that a peer's late request with an
 // old key does not reach a new region. Free slots are used again in the order in which they became
@@ -70,4 +75,32 @@ func Allows(s *Slot, rkey uint32, addr, n uint64, need verbs.AccessFlags) bool {
 	}
 	off := addr - start
 	return off <= size && n <= size-off
+}
+
+// Home returns the key of the shared region that region rkey, whose slot is s, lies in; 0: none. As
+// for Allows, the peer may change the slot meanwhile.
+func Home(s *Slot, rkey uint32) uint32 {
+	if s == nil || rkey == 0 || atomic.LoadUint32(&s.rkey) != rkey {
+		return 0
+	}
+	if home := atomic.LoadUint64(&s.home); home&isShared == 0 {
+		return uint32(home)
+	}
+	return 0
+}
+
+// SharedMemory is where a shared region of a peer is.
+type SharedMemory struct {
+	Addr, Len uint64
+	FD        int // of the peer
+}
+
+// Shared describes the shared region rkey, whose slot is s; false: it is none.
+func Shared(s *Slot, rkey uint32) (m SharedMemory, ok bool) {
+	if s == nil || rkey == 0 || atomic.LoadUint32(&s.rkey) != rkey {
+		return m, false
+	}
+	home := atomic.LoadUint64(&s.home)
+	m = SharedMemory{atomic.LoadUint64(&s.addr), atomic.LoadUint64(&s.length), int(int32(home))}
+	return m, home&isShared != 0 && m.FD >= 0 && atomic.LoadUint32(&s.rkey) == rkey
 }

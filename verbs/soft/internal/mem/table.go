@@ -28,7 +28,8 @@ type Table struct {
 	live       int                         // regions that are registered
 	spare      *Region                     // stack of Regions to use again, at most maxSpare
 	nspare     int
-	kept       bool // in kept
+	kept       bool     // in kept
+	shared     []*Share // by address
 	inv        *checks
 }
 
@@ -37,6 +38,7 @@ type ownSlot struct {
 	r    *Region // nil: free
 	next uint32  // key of the next registration
 	link uint32  // the next slot of the queue of free ones
+	home bool    // Slot.home is not 0
 }
 
 // kept holds every table that has registered memory until its device is closed. The runtime panics
@@ -77,6 +79,7 @@ type Region struct {
 	domain *Domain // nil for regions that the device registers itself
 	addr   uint64
 	buf    []byte
+	share  *Share // that buf lies in, or nil
 	pin    runtime.Pinner
 }
 
@@ -182,6 +185,23 @@ func (t *Table) put(i uint32) {
 
 // Register makes a region of buf, which is not empty. Its key is both rkey and lkey, and never 0.
 func (t *Table) Register(buf []byte, access verbs.AccessFlags, pd *Domain) (*Region, error) {
+	if len(t.shared) == 0 {
+		return t.register(buf, access, pd, 0)
+	}
+	s := t.shareOf(buf)
+	if s == nil {
+		return t.register(buf, access, pd, 0)
+	}
+	r, err := t.register(buf, access, pd, uint64(s.r.key))
+	if err == nil {
+		r.share = s
+		s.users++
+	}
+	return r, err
+}
+
+// register is Register; home is Slot.home.
+func (t *Table) register(buf []byte, access verbs.AccessFlags, pd *Domain, home uint64) (*Region, error) {
 	i, err := t.take()
 	if err != nil {
 		return nil, err
@@ -204,6 +224,10 @@ func (t *Table) Register(buf []byte, access verbs.AccessFlags, pd *Domain) (*Reg
 	// The key comes last, so that a peer that sees it sees the rest too. The stores are atomic,
 	// hence ordered on every architecture.
 	s := t.dir.At(i)
+	if home != 0 || o.home {
+		atomic.StoreUint64(&s.home, home)
+		o.home = home != 0
+	}
 	atomic.StoreUint64(&s.addr, r.addr)
 	atomic.StoreUint64(&s.length, uint64(len(buf)))
 	atomic.StoreUint32(&s.access, uint32(access))
@@ -231,6 +255,10 @@ func (t *Table) Remove(rkey uint32) {
 		o.next += 1 << IndexBits
 	}
 	r.key, r.buf, r.domain = 0, nil, nil
+	if r.share != nil {
+		r.share.users--
+		r.share = nil
+	}
 	r.pin.Unpin()
 	if t.nspare < maxSpare {
 		r.next, t.spare = t.spare, r
@@ -293,6 +321,9 @@ func (t *Table) Local(pd *Domain, lkey uint32, data []byte, need verbs.AccessFla
 	_, ok := t.Resolve(pd, lkey, AddrOf(data), uint64(len(data)), need)
 	return ok
 }
+
+// Reaches implements wire.RemoteMemory for peers in the same process.
+func (t *Table) Reaches(uint32) bool { return true }
 
 // Read implements wire.RemoteMemory for peers in the same process.
 func (t *Table) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {

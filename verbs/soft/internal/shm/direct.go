@@ -13,10 +13,14 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
-// Read implements wire.RemoteMemory by process_vm_readv: one copy, made by the reader's processor.
-// (In a push it is made by the peer's, see verbs/soft/push.go.) It checks the peer's region table
-// before, so that nothing is read that the peer has not registered, and after the copy, since a
-// region that was deregistered meanwhile may contain anything.
+// Reaches implements wire.RemoteMemory.
+func (p *remote) Reaches(rkey uint32) bool { return p.direct || p.mapped(rkey) != nil }
+
+// Read implements wire.RemoteMemory: one copy, made by the reader's processor, from shared memory
+// that this process has mapped, or by process_vm_readv. (In a push it is made by the peer's, see
+// verbs/soft/push.go.) It checks the peer's region table before, so that nothing is read that the
+// peer has not registered, and after the copy, since a region that was deregistered meanwhile may
+// contain anything.
 func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	n := uint64(len(dst))
 	if n == 0 {
@@ -26,11 +30,12 @@ func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 		return verbs.WCRemAccessErr
 	}
 	var err error
-	at := addr
-	for len(dst) > 0 && err == nil {
-		var k int
-		k, err = p.move(unix.ProcessVMReadv, dst, at)
-		dst, at = dst[k:], at+uint64(k)
+	if src := p.mapped(rkey).part(addr, n); src != nil {
+		copy(dst, src)
+	} else if p.direct {
+		err = p.readAll(dst, addr)
+	} else {
+		err = unix.EFAULT // the peer has ended its sharing since Reaches
 	}
 	switch {
 	case !mem.Allows(p.region(rkey), rkey, addr, n, verbs.AccessRemoteRead):
@@ -39,6 +44,16 @@ func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 		return p.moveFailed(err)
 	}
 	return verbs.WCSuccess
+}
+
+// readAll reads dst from the peer's memory at addr by process_vm_readv.
+func (p *remote) readAll(dst []byte, addr uint64) (err error) {
+	for len(dst) > 0 && err == nil {
+		var k int
+		k, err = p.move(unix.ProcessVMReadv, dst, addr)
+		dst, addr = dst[k:], addr+uint64(k)
+	}
+	return err
 }
 
 // vmCall is process_vm_readv or process_vm_writev.
@@ -69,10 +84,13 @@ func (p *remote) moveFailed(err error) verbs.WCStatus {
 	return verbs.WCRemOpErr
 }
 
-// readable reports whether the pages of a mapping of this process exist, and maps them. It reads
-// them by process_vm_readv, so that missing pages are an error and no SIGBUS: only for connections
-// where that call works (remote.direct).
+// readable reports whether the pages of a mapping of this process exist, and maps them: missing
+// pages are an error then, and no SIGBUS.
 func readable(b []byte) bool {
+	if err := unix.Madvise(b, unix.MADV_POPULATE_READ); err != unix.EINVAL {
+		return err == nil
+	}
+	// Before Linux 5.14. Where the kernel refuses this call, too, memory is read by packets.
 	const granule = 4096 // the smallest page there is
 	got := make([]byte, len(b)/granule)
 	remote := make([]unix.RemoteIovec, len(got))

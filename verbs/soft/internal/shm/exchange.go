@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
@@ -133,11 +134,11 @@ func (w *Wire) upgrade(conn net.Conn, prepared any, commit func() error) (any, e
 // peer can still fail.
 func (p *remote) establish(uc *net.UnixConn, commit func() error) error {
 	cfg := &p.w.cfg
-	fds := unix.UnixRights(p.rxSeg.fd, p.w.local.inboxSeg.fd, p.w.local.tableSeg.fd, p.w.local.evfd)
+	fds := unix.UnixRights(p.rxSeg.FD, p.w.local.inboxSeg.FD, p.w.local.tableSeg.FD, p.w.local.evfd)
 	if _, _, err := uc.WriteMsgUnix(p.mine.encode(), fds, nil); err != nil {
 		return err
 	}
-	closeFD(&p.rxSeg.fd)
+	closeFD(&p.rxSeg.FD)
 	theirs, got, err := readOffer(uc, cfg.RingBytes)
 	if err == nil {
 		err = p.adopt(theirs, got)
@@ -209,13 +210,13 @@ func (p *remote) offer() (*offer, error) {
 		return nil, err
 	}
 	p.slot = slot
-	if p.rxSeg, err = newSegment("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), true); err != nil {
+	if p.rxSeg, err = memfd.New("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), memfd.Allocated|memfd.Populated); err != nil {
 		return nil, err
 	}
 	// Rings start at different cache lines of a page, since otherwise the lines that Poll looks at
 	// would all be in one set of the processor's cache.
 	shift := int(slot) * stagger % os.Getpagesize()
-	if p.rx, err = shmring.NewConsumer(p.rxSeg.mem[shift:][:shmring.Size(cfg.RingBytes)]); err != nil {
+	if p.rx, err = shmring.NewConsumer(p.rxSeg.Mem[shift:][:shmring.Size(cfg.RingBytes)]); err != nil {
 		return nil, err
 	}
 	_, _ = rand.Read(wordBytes(&p.probeWord))
@@ -273,19 +274,19 @@ func parseRights(oob []byte) (fds []int, err error) {
 func (p *remote) adopt(o *offer, fds []int) (err error) {
 	ringBytes := int(o.ringBytes)
 	const readWrite = unix.PROT_READ | unix.PROT_WRITE
-	if p.txSeg, err = adoptSegment(fds[0], ringSegmentBytes(ringBytes), readWrite, true); err != nil {
+	if p.txSeg, err = memfd.Adopt(fds[0], ringSegmentBytes(ringBytes), readWrite, memfd.Allocated|memfd.Populated); err != nil {
 		return fmt.Errorf("ring: %w", err)
 	}
-	if p.tx, err = shmring.NewProducer(p.txSeg.mem[o.shift:][:shmring.Size(ringBytes)]); err != nil {
+	if p.tx, err = shmring.NewProducer(p.txSeg.Mem[o.shift:][:shmring.Size(ringBytes)]); err != nil {
 		return err
 	}
-	if p.inboxSeg, err = adoptSegment(fds[1], shmring.InboxBytes, readWrite, true); err != nil {
+	if p.inboxSeg, err = memfd.Adopt(fds[1], shmring.InboxBytes, readWrite, memfd.Allocated|memfd.Populated); err != nil {
 		return fmt.Errorf("inbox: %w", err)
 	}
-	if p.inbox, err = shmring.NewInbox(p.inboxSeg.mem); err != nil {
+	if p.inbox, err = shmring.NewInbox(p.inboxSeg.Mem); err != nil {
 		return err
 	}
-	if p.tableSeg, err = adoptSegment(fds[2], mem.Slots*mem.SlotBytes, unix.PROT_READ, false); err != nil {
+	if p.tableSeg, err = memfd.Adopt(fds[2], mem.Slots*mem.SlotBytes, unix.PROT_READ, 0); err != nil {
 		return fmt.Errorf("region table: %w", err)
 	}
 	p.table = new(mem.Dir)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -32,7 +33,7 @@ func unixPair(t *testing.T) (a, b *net.UnixConn) {
 	return conn(fds[0]), conn(fds[1])
 }
 
-func memfd(t *testing.T, size int64, seals int) int {
+func newMemfd(t *testing.T, size int64, seals int) int {
 	fd, err := unix.MemfdCreate("tagmatch-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
@@ -46,10 +47,10 @@ func memfd(t *testing.T, size int64, seals int) int {
 // name of the fault, and keeps nothing of ours.
 func TestSHMHostileOffers(t *testing.T) {
 	e := newSHMEnd(t, 0)
-	ring := int64(pageRound(ringSegmentBytes(e.cfg.RingBytes)))
+	ring := int64(memfd.PageRound(ringSegmentBytes(e.cfg.RingBytes)))
 	good := offer{pid: e.self.PID, slot: 5, ringBytes: uint32(e.cfg.RingBytes), regions: mem.Slots, inbox: shmring.InboxBytes}
-	sealed := memfd(t, ring, wantedSeals)
-	inbox, table, evfd := e.w.local.inboxSeg.fd, e.w.local.tableSeg.fd, e.w.local.evfd
+	sealed := newMemfd(t, ring, memfd.Seals)
+	inbox, table, evfd := e.w.local.inboxSeg.FD, e.w.local.tableSeg.FD, e.w.local.evfd
 	plain, err := os.CreateTemp(t.TempDir(), "plain")
 	require.NoError(t, err)
 	require.NoError(t, plain.Truncate(ring))
@@ -58,7 +59,7 @@ func TestSHMHostileOffers(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = unix.Close(sparse) }()
 	require.NoError(t, unix.Ftruncate(sparse, ring))
-	_, err = unix.FcntlInt(uintptr(sparse), unix.F_ADD_SEALS, wantedSeals)
+	_, err = unix.FcntlInt(uintptr(sparse), unix.F_ADD_SEALS, memfd.Seals)
 	require.NoError(t, err)
 	blocking, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	require.NoError(t, err)
@@ -72,16 +73,16 @@ func TestSHMHostileOffers(t *testing.T) {
 		fds   []int
 		want  string
 	}{
-		"unsealed":     {good.encode(), []int{memfd(t, ring, 0), inbox, table, evfd}, "not sealed"},
-		"half sealed":  {good.encode(), []int{memfd(t, ring, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), inbox, table, evfd}, "not sealed"},
-		"too small":    {good.encode(), []int{memfd(t, ring-4096, wantedSeals), inbox, table, evfd}, "bytes, want"},
-		"too large":    {good.encode(), []int{memfd(t, ring+4096, wantedSeals), inbox, table, evfd}, "bytes, want"},
+		"unsealed":     {good.encode(), []int{newMemfd(t, ring, 0), inbox, table, evfd}, "not sealed"},
+		"half sealed":  {good.encode(), []int{newMemfd(t, ring, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), inbox, table, evfd}, "not sealed"},
+		"too small":    {good.encode(), []int{newMemfd(t, ring-4096, memfd.Seals), inbox, table, evfd}, "bytes, want"},
+		"too large":    {good.encode(), []int{newMemfd(t, ring+4096, memfd.Seals), inbox, table, evfd}, "bytes, want"},
 		"sparse":       {good.encode(), []int{sparse, inbox, table, evfd}, "not allocated"},
 		"plain file":   {good.encode(), []int{int(plain.Fd()), inbox, table, evfd}, "memfd|sealed"},
 		"inbox":        {good.encode(), []int{sealed, sealed, table, evfd}, "inbox"},
 		"table":        {good.encode(), []int{sealed, inbox, evfd, evfd}, "region table"},
 		"short table":  {good.encode(), []int{sealed, inbox, sealed, evfd}, "region table.*bytes, want"},
-		"open table":   {good.encode(), []int{sealed, inbox, memfd(t, mem.Slots*mem.SlotBytes, 0), evfd}, "region table.*not sealed"},
+		"open table":   {good.encode(), []int{sealed, inbox, newMemfd(t, mem.Slots*mem.SlotBytes, 0), evfd}, "region table.*not sealed"},
 		"no eventfd":   {good.encode(), []int{sealed, inbox, table, sealed}, "no eventfd"},
 		"blocking":     {good.encode(), []int{sealed, inbox, table, blocking}, "would block"},
 		"no fds":       {good.encode(), nil, "0 descriptors"},
@@ -146,11 +147,11 @@ func TestSHMIdentity(t *testing.T) {
 // TestSHMSealed: what we hand out cannot be shrunk, and the region table cannot be written.
 func TestSHMSealed(t *testing.T) {
 	e := newSHMEnd(t, 0)
-	for _, s := range []*segment{e.w.local.inboxSeg, e.w.local.tableSeg} {
-		require.Error(t, unix.Ftruncate(s.fd, 0))
-		require.Error(t, unix.Ftruncate(s.fd, 1<<20))
+	for _, s := range []*memfd.Segment{e.w.local.inboxSeg, e.w.local.tableSeg} {
+		require.Error(t, unix.Ftruncate(s.FD, 0))
+		require.Error(t, unix.Ftruncate(s.FD, 1<<20))
 	}
-	_, err := unix.Mmap(e.w.local.tableSeg.fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	_, err := unix.Mmap(e.w.local.tableSeg.FD, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.Error(t, err)
 }
 

@@ -105,9 +105,9 @@ func (l *link) sendDown() bool {
 func (l *link) MaxPayload() int     { return shmring.MaxPayload(l.w.cfg.RingBytes) }
 func (l *link) MaxReadPayload() int { return l.MaxPayload() }
 
-// Memory returns direct access to the peer's memory if the kernel allows it.
+// Memory returns direct access to the peer's memory.
 func (l *link) Memory() wire.RemoteMemory {
-	if l.state != shmUp || !l.peer.direct {
+	if l.state != shmUp {
 		return nil
 	}
 	return l.peer

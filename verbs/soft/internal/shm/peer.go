@@ -10,14 +10,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
 // local is what a device shares with all its peers.
 type local struct {
-	inboxSeg *segment
-	tableSeg *segment // the region table, whose pages are allocated when they are needed
+	inboxSeg *memfd.Segment
+	tableSeg *memfd.Segment // the region table, whose pages are allocated when they are needed
 	inbox    shmring.Inbox
 	evfd     int  // peers write to it to wake the device
 	added    bool // evfd is in the notifier
@@ -27,11 +28,11 @@ type local struct {
 func newLocal() (*local, error) {
 	l := &local{evfd: -1}
 	var err error
-	if l.inboxSeg, err = newSegment("tagmatch-inbox", shmring.InboxBytes, true); err == nil {
-		l.inbox, err = shmring.NewInbox(l.inboxSeg.mem)
+	if l.inboxSeg, err = memfd.New("tagmatch-inbox", shmring.InboxBytes, memfd.Allocated|memfd.Populated); err == nil {
+		l.inbox, err = shmring.NewInbox(l.inboxSeg.Mem)
 	}
 	if err == nil {
-		l.tableSeg, err = newSegment("tagmatch-regions", mem.Slots*mem.SlotBytes, false)
+		l.tableSeg, err = memfd.New("tagmatch-regions", mem.Slots*mem.SlotBytes, 0)
 	}
 	if err == nil {
 		l.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -48,10 +49,10 @@ func newLocal() (*local, error) {
 
 // piece allocates a piece of the region table, before any key in it exists.
 func (l *local) piece(k int) (*mem.Piece, error) {
-	if err := l.tableSeg.allocate(k*mem.PieceBytes, mem.PieceBytes); err != nil {
+	if err := l.tableSeg.Allocate(k*mem.PieceBytes, mem.PieceBytes); err != nil {
 		return nil, err
 	}
-	return pieceIn(l.tableSeg.mem, k), nil
+	return pieceIn(l.tableSeg.Mem, k), nil
 }
 
 // probePidfd finds out whether pidfd_open works, which a container may forbid.
@@ -69,8 +70,8 @@ func (l *local) drain() {
 }
 
 func (l *local) close() {
-	l.inboxSeg.close()
-	l.tableSeg.close()
+	l.inboxSeg.Close()
+	l.tableSeg.Close()
 	closeFD(&l.evfd)
 }
 
@@ -78,15 +79,16 @@ func (l *local) close() {
 // background goroutine makes it (prepare, upgrade); from Connector.Take on it is the owner's.
 type remote struct {
 	w        *Wire
-	rxSeg    *segment // ring that this device receives from
-	txSeg    *segment // ring that the peer receives from
-	inboxSeg *segment // the peer's
-	tableSeg *segment // the peer's
+	rxSeg    *memfd.Segment // ring that this device receives from
+	txSeg    *memfd.Segment // ring that the peer receives from
+	inboxSeg *memfd.Segment // the peer's
+	tableSeg *memfd.Segment // the peer's
 
 	rx       *shmring.Consumer
 	tx       *shmring.Producer
 	inbox    shmring.Inbox // the peer's
 	table    *mem.Dir      // the peer's; pieces are added when a key in them is first used
+	shared   []*mapping    // the peer's shared regions that were read from
 	slot     uint32        // of this connection in this device's inbox; 0: none yet
 	peerSlot uint32        // of this connection in the peer's inbox
 	evfd     int           // wakes the peer
@@ -113,19 +115,23 @@ func (p *remote) region(key uint32) *mem.Slot {
 	// The peer allocates a piece before it gives away a key in it. Should it not have, this process
 	// must not fault on the missing pages: the kernel reads them first, which fails without a
 	// signal.
-	if !readable(p.tableSeg.mem[k*mem.PieceBytes:][:mem.PieceBytes]) {
+	if !readable(p.tableSeg.Mem[k*mem.PieceBytes:][:mem.PieceBytes]) {
 		return nil
 	}
-	p.table[k] = pieceIn(p.tableSeg.mem, k)
+	p.table[k] = pieceIn(p.tableSeg.Mem, k)
 	return p.table.At(key)
 }
 
 // Close frees everything. No payload of the ring may be in use.
 func (p *remote) Close() error {
 	p.rx, p.tx, p.table = nil, nil, nil
-	for _, s := range []*segment{p.rxSeg, p.txSeg, p.inboxSeg, p.tableSeg} {
-		s.close()
+	for _, s := range []*memfd.Segment{p.rxSeg, p.txSeg, p.inboxSeg, p.tableSeg} {
+		s.Close()
 	}
+	for _, m := range p.shared {
+		m.seg.Close()
+	}
+	p.shared = nil
 	closeFD(&p.evfd)
 	closeFD(&p.sock)
 	closeFD(&p.pidfd)

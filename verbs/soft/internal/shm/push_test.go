@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
@@ -51,8 +52,8 @@ func TestSHMWrite(t *testing.T) {
 func TestSHMQuiet(t *testing.T) {
 	_, l, cmd := startSHMChild(t)
 	l.Quiet()
-	shift := int(l.peer.slot) * stagger % pageRound(1)
-	tx, err := shmring.NewProducer(l.peer.rxSeg.mem[shift:][:shmring.Size(l.w.cfg.RingBytes)])
+	shift := int(l.peer.slot) * stagger % memfd.PageRound(1)
+	tx, err := shmring.NewProducer(l.peer.rxSeg.Mem[shift:][:shmring.Size(l.w.cfg.RingBytes)])
 	require.NoError(t, err)
 	tx.SetBusy(true)
 	require.False(t, l.peer.ended())

@@ -9,14 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 )
 
 // allocated is how many bytes of a segment have memory.
-func allocated(t *testing.T, s *segment) int {
+func allocated(t *testing.T, s *memfd.Segment) int {
 	var st unix.Stat_t
-	require.NoError(t, unix.Fstat(s.fd, &st))
+	require.NoError(t, unix.Fstat(s.FD, &st))
 	return int(st.Blocks) * 512
 }
 
@@ -56,11 +57,11 @@ func TestSHMTableGrows(t *testing.T) {
 // TestSHMTableGap: a key whose slot lies where a peer has no memory is refused; it is no fault of
 // this process.
 func TestSHMTableGap(t *testing.T) {
-	fd := memfd(t, mem.PieceBytes+4096, wantedSeals)
+	fd := newMemfd(t, mem.PieceBytes+4096, memfd.Seals)
 	peerMem, err := unix.Mmap(fd, 0, 2*mem.PieceBytes, unix.PROT_READ, unix.MAP_SHARED) // past the end every access is a SIGBUS
 	require.NoError(t, err)
-	p := &remote{table: new(mem.Dir), tableSeg: &segment{fd: -1, mem: peerMem}}
-	defer p.tableSeg.close()
+	p := &remote{table: new(mem.Dir), tableSeg: &memfd.Segment{FD: -1, Mem: peerMem}}
+	defer p.tableSeg.Close()
 	require.NotNil(t, p.region(1<<mem.IndexBits|7))
 	require.Nil(t, p.region(1<<mem.IndexBits|mem.PieceSlots|7))
 	require.Nil(t, p.region(1<<mem.IndexBits|mem.PieceSlots|7), "a second time")
@@ -77,11 +78,11 @@ func TestSHMTableShortage(t *testing.T) {
 		require.NoError(t, err)
 		keys = append(keys, key)
 	}
-	fd := e.w.local.tableSeg.fd
-	e.w.local.tableSeg.fd = memfd(t, 4096, wantedSeals) // which may not grow
+	fd := e.w.local.tableSeg.FD
+	e.w.local.tableSeg.FD = newMemfd(t, 4096, memfd.Seals) // which may not grow
 	_, err := addRegion(e.table, src, 0)
 	require.ErrorIs(t, err, unix.EPERM)
-	e.w.local.tableSeg.fd = fd
+	e.w.local.tableSeg.FD = fd
 	_, err = addRegion(e.table, src, 0)
 	require.NoError(t, err)
 	for _, key := range keys {

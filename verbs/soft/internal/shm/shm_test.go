@@ -311,16 +311,20 @@ func TestSHMReadDeregistered(t *testing.T) {
 func TestSHMNoDirect(t *testing.T) {
 	a, b := newSHMEnd(t, 0, func(e *shmEnd) { e.cfg.NoDirect = true }), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)
-	require.Nil(t, l.Memory())
-	require.NotNil(t, b.linkTo(a).Memory())
+	src := make([]byte, 8)
+	key, err := addRegion(b.table, src, verbs.AccessRemoteRead)
+	require.NoError(t, err)
+	require.False(t, l.Memory().Reaches(key))
+	require.Equal(t, verbs.WCRemOpErr, l.Memory().Read(make([]byte, 8), mem.AddrOf(src), key))
+	require.True(t, b.linkTo(a).Memory().Reaches(key))
 }
 
 // TestSHMHostileRing: garbage in a ring breaks that link, with an error that says so, and no other.
 func TestSHMHostileRing(t *testing.T) {
 	a, b, c := newSHMEnd(t, 0), newSHMEnd(t, 1), newSHMEnd(t, 2)
 	l, other := joinSHM(t, a, b), joinSHM(t, c, b)
-	for i := range l.peer.txSeg.mem {
-		l.peer.txSeg.mem[i] = 0xa5
+	for i := range l.peer.txSeg.Mem {
+		l.peer.txSeg.Mem[i] = 0xa5
 	}
 	l.peer.signal()
 	pollUntil(t, "the end", func() bool { return len(b.down) > 0 && len(a.down) > 0 }, a, b)

@@ -85,8 +85,9 @@ type Link interface {
 	// Both are constant.
 	MaxPayload() int
 	MaxReadPayload() int
-	// Memory gives direct access to the peer's registered memory; nil: RDMA READs go by packets.
-	// What is nil before the link is up may be different afterwards.
+	// Memory gives direct access to the peer's registered memory, as far as it reaches; nil: there
+	// is none, and all RDMA READs go by packets. What is nil before the link is up may be different
+	// afterwards.
 	Memory() RemoteMemory
 	// Close ends the link, and the peer's receiver gets LinkDown. Closing again does nothing.
 	Close()
@@ -94,6 +95,9 @@ type Link interface {
 
 // RemoteMemory reads a peer's registered memory without the peer's help.
 type RemoteMemory interface {
+	// Reaches reports whether Read reaches region rkey, if the peer has one; false: an RDMA READ of
+	// it goes by packets.
+	Reaches(rkey uint32) bool
 	// Read copies len(dst) bytes, at most MaxChunk, from the peer's address addr in region rkey. It
 	// checks bounds, rights and key before and after the copy. The contents of dst are undefined
 	// unless it returns WCSuccess.
