@@ -72,7 +72,7 @@ func (r *record) String() string {
 	return fmt.Sprintf("receive of up to %d bytes from %s, tag %#x mask %#x", r.length, rankName(r.peer), r.tag, r.mask)
 }
 
-func (r *record) underWay() bool { return r.op.Pending(r.gen) }
+func (r *record) underWay() bool { return r.op.UnderWay(r.gen) }
 
 // where is a record with the place of its post. It is text only once somebody reads it.
 type where struct{ r *record }

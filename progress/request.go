@@ -27,7 +27,7 @@ func Failed(err error) Request {
 
 // Active reports whether the request still has an outcome to give.
 func (r Request) Active() bool {
-	return r.op != nil && r.op.Gen() == r.gen
+	return r.op != nil && r.op.Active(r.gen)
 }
 
 // Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
