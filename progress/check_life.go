@@ -120,7 +120,6 @@ func (op *Op) checkEnd() {
 		_, ok := e.off.kept.Stamp(op.kept)
 		invariant.Check(!ok, "V5", "a receive ends in the list of those that software keeps: %s", r.where())
 	}
-	r.ended()
 }
 
 // checkTaken finds a slot that is released twice.

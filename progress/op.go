@@ -67,6 +67,7 @@ func (op *Op) complete(st Status, err error) {
 	if err != nil {
 		e.countFailedLocked(err)
 	}
+	op.note.ended(st)
 	op.status, op.err = st, err
 	op.buf = nil
 	e.wait.End(&op.Event)

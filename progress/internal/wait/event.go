@@ -57,12 +57,17 @@ func (ev *Event) Take(gen uint64) bool {
 	return ev.life.CompareAndSwap(gen<<eventGen|eventEnded, (gen+1)<<eventGen)
 }
 
-// Give gives the outcome of the present generation, which is pending, away: no Take gets it. Those
-// who wait are woken, and find it over. The caller holds the lock, and sees to it that somebody is
-// told the end, and calls Retire.
-func (ev *Event) Give() {
-	ev.life.Add(eventGiven)
-	ev.tell()
+// Give gives the outcome of generation gen away, which it reports: no Take gets it from then on. It
+// fails where the outcome was taken or given away before. Those who wait are woken, and find it
+// over. The caller holds the lock; if the generation has not ended it links a Watch, and whoever has
+// the outcome calls Retire.
+func (ev *Event) Give(gen uint64) bool {
+	life := gen << eventGen
+	if ev.life.CompareAndSwap(life, life|eventGiven) {
+		ev.tell()
+		return true
+	}
+	return ev.life.CompareAndSwap(life|eventEnded, life|eventEnded|eventGiven)
 }
 
 // Retire begins the next generation. The present one has ended, and its outcome is the caller's,

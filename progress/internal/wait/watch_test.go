@@ -46,7 +46,7 @@ func TestWatches(t *testing.T) {
 				over(event)
 				require.True(t, ev.Take(ev.Gen()))
 			case n == 1:
-				ev.Give()
+				require.True(t, ev.Give(ev.Gen()))
 				over(event)
 				f.End(ev) // tells nobody again
 				ev.Retire()
@@ -79,7 +79,9 @@ func TestGiven(t *testing.T) {
 			require.Equal(t, gen, ev.Gen())
 			require.True(t, ev.Pending(gen) && ev.Active(gen) && ev.UnderWay(gen))
 			done := f.Done(&ev, gen)
-			ev.Give()
+			require.False(t, ev.Give(gen+1))
+			require.True(t, ev.Give(gen))
+			require.False(t, ev.Give(gen))
 			require.False(t, ev.Pending(gen) || ev.Active(gen) || ev.Ended() || ev.Has(gen))
 			require.True(t, ev.UnderWay(gen))
 			require.Equal(t, Closed, f.Done(&ev, gen))
@@ -100,6 +102,9 @@ func TestGiven(t *testing.T) {
 			require.Equal(t, gen, ev.Gen())
 			ev.Retire()
 			require.True(t, ev.Pending(gen+1))
+			ev.SetEnded()
+			require.True(t, ev.Give(gen+1), "after its end")
+			require.False(t, ev.Take(gen+1) || ev.Give(gen+1))
 		}
 	})
 }
@@ -123,7 +128,7 @@ func TestGivenWakesWaiters(t *testing.T) {
 			if i%2 == 0 {
 				time.Sleep(time.Duration(i%64) * time.Microsecond)
 			}
-			f.locked(o.Give)
+			f.locked(func() { require.True(t, o.Give(0)) })
 			wg.Wait()
 			f.locked(func() { require.Nil(t, o.watches) })
 			f.arrive(&o)
