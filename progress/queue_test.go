@@ -368,3 +368,34 @@ func TestGivingRaces(t *testing.T) {
 		}
 	})
 }
+
+// As many goroutines get outcomes as there are outcomes, also where these come at once.
+func TestQueueWakesAll(t *testing.T) {
+	modes(t, func(t *testing.T, cfg Config) {
+		e := newCluster(t, 1, cfg, fakeOpts{}).e[0]
+		q := e.NewQueue(0)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				if n, err := q.Wait(bg, make([]Completion, 1)); n != 1 || err != nil {
+					t.Error(n, err)
+				}
+			})
+		}
+		waiting := func() (n int) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			for c := q.calls; c != nil; c = c.next {
+				n++
+			}
+			return n
+		}
+		require.Eventually(t, func() bool { return waiting() == 3 }, 10*time.Second, 10*time.Microsecond)
+		e.mu.Lock()
+		for i := range 3 {
+			q.pushLocked(e.newEntryLocked(q, data(i)))
+		}
+		e.mu.Unlock()
+		wg.Wait()
+	})
+}
