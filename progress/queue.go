@@ -8,13 +8,17 @@ import (
 	"github.com/tagmatch/tagmatch/progress/internal/wait"
 )
 
-// Words come back with a completion as they were given to Notify.
-type Words [4]uint64
+// Label comes back with a completion as it was given to Notify. Ref is for a pointer, which needs no
+// memory of its own there.
+type Label struct {
+	Words [4]uint64
+	Ref   any
+}
 
 // Completion is the outcome of one request that a Queue was given.
 type Completion struct {
 	note   note
-	Data   Words
+	Label  Label
 	Status Status
 	Err    error
 }
@@ -40,7 +44,7 @@ type entry struct {
 	watch      wait.Watch
 	q          *Queue // nil: the outcome is dropped
 	op         *Op    // nil: the outcome is status and err
-	data       Words
+	label      Label
 	status     Status
 	err        error
 	next, prev *entry // in a list of the Queue; next also in the pool
@@ -87,7 +91,7 @@ func (e *Engine) NewQueue(depth int) *Queue {
 	return &Queue{e: e}
 }
 
-func (e *Engine) newEntryLocked(q *Queue, data Words) *entry {
+func (e *Engine) newEntryLocked(q *Queue, label Label) *entry {
 	e.mu.AssertHeld("the entries of queues")
 	en := e.entries
 	if en == nil {
@@ -95,7 +99,7 @@ func (e *Engine) newEntryLocked(q *Queue, data Words) *entry {
 	} else {
 		e.entries, en.next = en.next, nil
 	}
-	en.q, en.data = q, data
+	en.q, en.label = q, label
 	return en
 }
 
@@ -104,11 +108,11 @@ func (e *Engine) freeEntryLocked(en *entry) {
 	e.entries = en
 }
 
-// Notify hands the request to q, which reports its outcome with data, also where that is an error,
+// Notify hands the request to q, which reports its outcome with label, also where that is an error,
 // or that the request was inactive. The handle is inactive from then on. A request of another engine
 // is reported at once as ErrInvalid, and its operation goes on as after Free. If q is closed, or
 // nil, Notify is Free.
-func (r Request) Notify(q *Queue, data Words) {
+func (r Request) Notify(q *Queue, label Label) {
 	if q == nil {
 		r.Free()
 		return
@@ -127,7 +131,7 @@ func (r Request) Notify(q *Queue, data Words) {
 		}
 		return
 	}
-	en := e.newEntryLocked(q, data)
+	en := e.newEntryLocked(q, label)
 	switch {
 	case r.op == nil:
 		en.status.Source = inactiveSource
@@ -175,7 +179,7 @@ func (e *Engine) freeLocked(r Request) {
 		_, _ = r.op.consumeLocked()
 	default:
 		r.note.given(nil)
-		en := e.newEntryLocked(nil, Words{})
+		en := e.newEntryLocked(nil, Label{})
 		en.op = r.op
 		en.watch.Link(&en.op.Event, en)
 	}
@@ -206,7 +210,7 @@ func (q *Queue) takeLocked(dst []Completion) (n int) {
 	for ; n < len(dst) && q.ready.head != nil; n++ {
 		en, c := q.ready.head, &dst[n]
 		q.ready.remove(en)
-		c.Data, c.Status, c.Err = en.data, en.status, en.err
+		c.Label, c.Status, c.Err = en.label, en.status, en.err
 		if en.op != nil {
 			c.note = en.op.note
 			c.Status, c.Err = en.op.consumeLocked()

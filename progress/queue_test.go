@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func data(n int) Words { return Words{uint64(n), uint64(n) * 3, 1, ^uint64(n)} }
+func data(n int) Label {
+	return Label{[4]uint64{uint64(n), uint64(n) * 3, 1, ^uint64(n)}, bg}
+}
 
 // report requires that a queue reports these numbers next, and no more, and returns the completions.
 func report(t testing.TB, q *Queue, numbers ...int) []Completion {
@@ -21,7 +23,7 @@ func report(t testing.TB, q *Queue, numbers ...int) []Completion {
 	n := q.Poll(out)
 	require.Equal(t, len(numbers), n)
 	for i, number := range numbers {
-		require.Equal(t, data(number), out[i].Data)
+		require.Equal(t, data(number), out[i].Label)
 	}
 	return out[:n]
 }
@@ -208,7 +210,7 @@ func TestQueueOfManyRequests(t *testing.T) {
 		require.NoError(t, err)
 		for _, done := range out[:got] {
 			require.NoError(t, done.Err)
-			require.Equal(t, data(next), done.Data)
+			require.Equal(t, data(next), done.Label)
 			next--
 		}
 	}
@@ -234,7 +236,7 @@ func TestManyWaitOnQueue(t *testing.T) {
 				out := make([]Completion, 3)
 				for all.Err() == nil {
 					for _, done := range out[:collect(t, all, rng, q, out)] {
-						seen[done.Data[0]].Add(1)
+						seen[done.Label.Words[0]].Add(1)
 						if done.Err != nil {
 							t.Error(done.Err)
 						}

@@ -30,6 +30,13 @@ func (r Request) Active() bool {
 	return r.op != nil && r.op.Active(r.gen)
 }
 
+// Over reports whether the operation has ended, or the request is inactive: Test gives the same from
+// then on.
+func (r Request) Over() bool { return r.op == nil || !r.op.Pending(r.gen) }
+
+// BornFailed reports whether the request is of Failed.
+func (r Request) BornFailed() bool { return r.op != nil && r.op.e == nil }
+
 // Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
 // ctx's error and the operation goes on.
 func (r Request) Wait(ctx context.Context) (Status, error) {
@@ -119,10 +126,10 @@ func (r Request) Reported() bool { return r.op == nil || r.op.Gen() != r.gen }
 // Finish ends a request as blocking calls end: when ctx ends first the operation is cancelled, and
 // Finish returns once the buffer is free. No other call may have the handle.
 func (r Request) Finish(ctx context.Context) (Status, error) {
-	e := r.op.e
-	if e == nil {
+	if r.op == nil || r.op.e == nil {
 		return r.Wait(ctx)
 	}
+	e := r.op.e
 	e.mu.Lock()
 	st, err := e.finishLocked(ctx, r.op)
 	e.mu.Unlock()
