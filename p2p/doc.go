@@ -10,9 +10,9 @@
 // # Buffers
 //
 //  1. A blocking call owns the buffer until it returns, with success or an error.
-//  2. A nonblocking call owns it until a Wait, Test or WaitAll reports the request complete, with
-//     success or an error. A Wait that ends because of its context reports no completion: see
-//     Request.Wait.
+//  2. A nonblocking call owns it until a Wait, Test, WaitAll... or Queue reports the request
+//     complete, with success or an error. A Wait that ends because of its context reports no
+//     completion: see Request.Wait.
 //  3. While the library owns a send buffer, the program may read it but not write to it; a receive
 //     buffer may be neither read nor written.
 //  4. After an error the content of a receive buffer is undefined, except after ErrTruncated: it
@@ -25,7 +25,7 @@
 //
 // A context must not be nil. One that has ended already fails the call before anything is posted.
 // Send, Recv and the other blocking calls CANCEL the operation when their context ends, and return
-// once the buffer is free. Contexts of Wait and WaitAll bound only the waiting. context.Background
+// once the buffer is free. Contexts of the Wait family (Request, Queue, slices) bound only the waiting. context.Background
 // costs nothing; a cancellable context about 10 ns a call.
 //
 // A cancelled Recv returns at once, except while a chunk (at most 256 KiB) is being copied; a

@@ -45,7 +45,8 @@ type Status struct {
 // or an operation that failed.
 var nothing = Status{Source: ProcNull, Tag: AnyTag}
 
-// Completion is the outcome of one request. Data is its index in the slice given to WaitAll.
+// Completion is the outcome of one request. Data is the value given to Notify, or the index of the
+// request in the slice given to WaitAll, WaitSome, TestAll or TestSome.
 type Completion struct {
 	Data   uint64
 	Status Status

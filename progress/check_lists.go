@@ -42,6 +42,7 @@ func (e *Engine) checkAllLocked() {
 	e.checkSendsLocked()
 	e.checkReadsLocked()
 	e.checkPeersLocked()
+	e.checkQueuesLocked()
 	e.wait.Check()
 	if e.off.tags != nil {
 		e.off.check(e.posted)
@@ -199,6 +200,26 @@ func (e *Engine) checkPeersLocked() {
 	}
 	for _, op := range e.rooms {
 		checkEntry(op, "list", "the list of calls of Room", opRoom)
+	}
+}
+
+// checkQueuesLocked checks the queues where goroutines wait: none sleeps beside an outcome.
+func (e *Engine) checkQueuesLocked() {
+	for q := e.queues; q != nil; q = q.next {
+		invariant.Check(q.calls != nil && !q.closed, "queue", "a queue without a waiter, or closed, is listed as one where some wait")
+		for c := q.calls; c != nil; c = c.next {
+			invariant.Check(c.q == q && !c.Ended(), "queue", "a goroutine that was woken is listed as one that waits at a queue")
+		}
+		invariant.Check(q.ready.head == nil || q.woken, "queue", "goroutines sleep at a queue that has an outcome for them")
+		n := int64(0)
+		for en := q.ready.head; en != nil; en = en.next {
+			n++
+		}
+		invariant.Check(n == q.count.Load(), "queue", "a queue has %d outcomes, %d are counted", n, q.count.Load())
+		for en := q.pending.head; en != nil; en = en.next {
+			invariant.Check(en.q == q && en.watch.Linked() && en.op.note.underWay() && en.op.note.q == q, "queue",
+				"a queue will not be told the end of %s", en.op.note.where())
+		}
 	}
 }
 

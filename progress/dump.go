@@ -52,6 +52,9 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 	for i := range e.peers {
 		e.dumpPeerLocked(b, &e.peers[i])
 	}
+	for q := e.queues; q != nil; q = q.next {
+		q.dumpLocked(b)
+	}
 	e.inv.dump(b)
 }
 
@@ -124,6 +127,17 @@ func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
 		charged, consumed, window := p.in.account.Usage()
 		fmt.Fprintf(b, "rank %d is held up: its messages take %d bytes of %d here\n", p.rank, charged-consumed, window)
 	}
+}
+
+func (q *Queue) dumpLocked(b io.Writer) {
+	calls, pending := 0, 0
+	for c := q.calls; c != nil; c = c.next {
+		calls++
+	}
+	for en := q.pending.head; en != nil; en = en.next {
+		pending++
+	}
+	fmt.Fprintf(b, "goroutines that wait at a queue: %d, for %d requests\n", calls, pending)
 }
 
 func rankName(rank int) string {

@@ -167,6 +167,7 @@ func (e *Engine) failAllLocked(err error) {
 		e.dropReadsLocked(err)
 		e.dropTaggedLocked(err)
 	}
+	e.wakeQueuesLocked()
 }
 
 // dropReadsLocked ends the receives that were reading. The transport is closed, and writes to their

@@ -34,7 +34,7 @@ type Op struct {
 	mask   uint64
 	buf    []byte // the user's; nil once ended
 	status Status // the outcome, with err
-	err    error  // while recalled: the outcome, unless the device has matched it
+	err    error  // while recalled: the outcome, unless the device has matched it; both stay in the pool, for Peek
 
 	next, prev *Op              // in an opList; next also in the pool
 	handle     matching.Handle  // posted, offloaded: in Engine.posted; queued: in outgoing.queue
@@ -67,6 +67,7 @@ func (op *Op) complete(st Status, err error) {
 	if err != nil {
 		e.countFailedLocked(err)
 	}
+	op.note.ended(st)
 	op.status, op.err = st, err
 	op.buf = nil
 	e.wait.End(&op.Event)
@@ -98,7 +99,7 @@ func (e *Engine) takeOpLocked() *Op {
 	}
 	op.move(opNew)
 	e.ops.free = op.next
-	op.next, op.sync = nil, false
+	op.next, op.sync, op.err = nil, false, nil
 	return op
 }
 
@@ -106,8 +107,7 @@ func (e *Engine) takeOpLocked() *Op {
 func (op *Op) consumeLocked() (Status, error) {
 	op.e.mu.AssertHeld("the pool of operations")
 	st, err := op.status, op.err
-	op.err = nil
-	op.Take(op.Gen())
+	op.Retire()
 	op.pool()
 	return st, err
 }
@@ -121,7 +121,6 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 		return Status{}, nil, false
 	}
 	st, err := op.status, op.err
-	op.err = nil
 	n := op.note
 	if op.e != nil {
 		op.poison()
