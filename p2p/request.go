@@ -12,11 +12,12 @@ import (
 // zero Request is inactive: Wait and Test return at once with no error. A request must be completed
 // by Wait, Test or WaitAll.
 type Request struct {
-	r    progress.Request // object and generation
-	tag  Tag              // this and the rest: for the text of an error
-	room int              // bytes of the buffer
-	rank int32
-	send bool
+	r     progress.Request // object and generation
+	group *group           // of its Comm, for the status
+	tag   Tag              // this and the rest: for the text of an error
+	room  int              // bytes of the buffer
+	rank  int32
+	send  bool
 }
 
 // Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
@@ -39,12 +40,12 @@ func (r Request) wait(ctx context.Context) (st Status, consumed bool, err error)
 	}
 	est, err := r.r.Wait(ctx)
 	if err == nil {
-		return status(est), true, nil
+		return status(est, r.group), true, nil
 	}
 	if stopped(ctx, err) && r.r.Active() {
 		return nothing, false, err
 	}
-	return failedStatus(est, err), true, r.failed(est, err)
+	return failedStatus(est, r.group, err), true, r.failed(est, err)
 }
 
 // Test makes progress and reports whether the operation has ended; if so it consumes the handle.
@@ -55,11 +56,11 @@ func (r Request) Test() (st Status, done bool, err error) {
 	est, done, err := r.r.Test()
 	switch {
 	case err != nil:
-		return failedStatus(est, err), done, r.failed(est, err)
+		return failedStatus(est, r.group, err), done, r.failed(est, err)
 	case !done:
 		return nothing, false, nil
 	}
-	return status(est), true, nil
+	return status(est, r.group), true, nil
 }
 
 // Cancel asks for the end of the operation and returns at once. The request completes with

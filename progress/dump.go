@@ -127,7 +127,7 @@ func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
 }
 
 func rankName(rank int) string {
-	if rank == AnySource {
+	if rank < 0 {
 		return "any"
 	}
 	return fmt.Sprint(rank)
