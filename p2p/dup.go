@@ -200,7 +200,8 @@ func (c *Comm) agree(ctx context.Context, member bool) (context int, err error) 
 			return 0, nil
 		}
 		if all && o.closing == (contextWords{}) {
-			return 0, errorf(ErrFull, "no context is free on all ranks: %d Comms may live at once, close some on all their ranks", libraryContext-1)
+			return 0, errorf(ErrFull, "no context is free on all ranks: %d Comms may live at once beside World.Comm, close some on all their ranks",
+				libraryContext-1)
 		}
 		c.w.eng.Poll() // a Comm of this rank alone receives nothing above
 		runtime.Gosched()

@@ -18,27 +18,31 @@ type Contexts interface {
 }
 
 // Callback is the engine as Contexts sees it, during a call of Contexts only.
-type Callback struct{ e *Engine }
-
-// Notice sends a notice, of MaxNotice bytes at most. One to a rank that is lost goes nowhere.
-func (c Callback) Notice(dst int, body []byte) {
-	c.e.peers[dst].sendCtrl(ctrl{kind: ctrlNotice, body: body})
+type Callback interface {
+	// Notice sends a notice, of MaxNotice bytes at most. One to a rank that is lost goes nowhere.
+	Notice(dst int, body []byte)
+	MaxNotice() int
+	// Reached tells whether this rank has ever sent a tagged message to a rank.
+	Reached(rank int) bool
+	// Lost tells whether a rank is lost. Nothing is heard of it any more then.
+	Lost(rank int) bool
+	// Reuse ends what Retire began: messages of the context are kept again.
+	Reuse(context uint64)
+	// Forget ends the life of a source that Group has returned; no operation names it any more.
+	Forget(src int)
 }
 
-// MaxNotice is the longest notice, bytes.
-func (c Callback) MaxNotice() int { return c.e.caps.MaxCtrl - ctrlLen }
+// callback is the Callback of an engine.
+type callback Engine
 
-// Reached tells whether this rank has ever sent a tagged message to a rank.
-func (c Callback) Reached(rank int) bool { return c.e.peers[rank].out.charged != 0 }
-
-// Lost tells whether a rank is lost. Nothing is heard of it any more then.
-func (c Callback) Lost(rank int) bool { return c.e.peers[rank].lost != nil }
-
-// Reuse ends what Retire began: messages of the context are kept again.
-func (c Callback) Reuse(context uint64) { delete(c.e.retired, context) }
-
-// Forget ends the life of a source that Group has returned; no operation names it any more.
-func (c Callback) Forget(src int) { c.e.forgetGroupLocked(src) }
+func (c *callback) Notice(dst int, body []byte) {
+	c.peers[dst].sendCtrl(ctrl{kind: ctrlNotice, body: body})
+}
+func (c *callback) MaxNotice() int        { return c.caps.MaxCtrl - ctrlLen }
+func (c *callback) Reached(rank int) bool { return c.peers[rank].out.charged != 0 }
+func (c *callback) Lost(rank int) bool    { return c.peers[rank].lost != nil }
+func (c *callback) Reuse(context uint64)  { delete(c.retired, context) }
+func (c *callback) Forget(src int)        { (*Engine)(c).forgetGroupLocked(src) }
 
 // retiring is a context whose operations have not all ended.
 type retiring struct {
@@ -116,7 +120,7 @@ func (e *Engine) idleLocked() {
 		if len(r.ops) != 0 || e.broken != nil {
 			busy = append(busy, r)
 		} else {
-			e.cfg.Contexts.Idle(Callback{e}, r.context)
+			e.cfg.Contexts.Idle((*callback)(e), r.context)
 		}
 	}
 	clear(e.retiring[len(busy):])
@@ -141,7 +145,7 @@ func (p *peer) takeNotice(body []byte) {
 		p.lose(protocolError("rank %d sends a notice: this rank has no contexts", p.rank))
 		return
 	}
-	if err := e.cfg.Contexts.Notice(Callback{e}, p.rank, body); err != nil {
+	if err := e.cfg.Contexts.Notice((*callback)(e), p.rank, body); err != nil {
 		p.lose(protocolError("notice of rank %d: %v", p.rank, err))
 	}
 }
@@ -149,6 +153,6 @@ func (p *peer) takeNotice(body []byte) {
 // gone tells the owner of the contexts that p is lost.
 func (p *peer) gone() {
 	if e := p.e; e.cfg.Contexts != nil && e.broken == nil {
-		e.cfg.Contexts.Gone(Callback{e}, p.rank)
+		e.cfg.Contexts.Gone((*callback)(e), p.rank)
 	}
 }
