@@ -145,6 +145,15 @@ func invalidf(format string, args ...any) error { return errorf(ErrInvalid, form
 
 var errNoContext = invalidf("the context is nil: use context.Background where nothing should end the call")
 
+// errCommClosed is the error of calls on a Comm that is closed, and of the receives that its Close
+// ends.
+var errCommClosed error = &closedError{}
+
+type closedError struct{}
+
+func (*closedError) Error() string { return prefix + "communicator closed" }
+func (*closedError) Unwrap() error { return ErrClosed }
+
 // stopped reports whether err is the error of a wait that ctx ended.
 func stopped(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (err == ctx.Err() || err == context.Cause(ctx))

@@ -73,8 +73,8 @@ var errStarted = invalidf("the request of the last Start has not been reported c
 
 // issend is the synchronous Isend.
 func (c *Comm) issend(dst int, tag Tag, buf []byte) Request {
-	if uint(dst) >= uint(c.w.size) || tag > MaxCommTag {
+	if uint(dst) >= c.ranks() || tag > MaxCommTag {
 		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
 	}
-	return Request{r: c.w.eng.Issend(dst, c.pack(tag), buf), tag: tag, rank: int32(dst), send: true}
+	return Request{r: c.w.eng.Issend(c.group.world(dst), c.pack(tag), buf), group: c.group, tag: tag, rank: int32(dst), send: true}
 }

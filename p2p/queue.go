@@ -50,13 +50,15 @@ func (r Request) label(data uint64) (l progress.Label) {
 	if r.send {
 		l.Words[labelPeer] |= 1
 	}
+	l.Ref = r.group
 	return l
 }
 
 // completion converts an engine's completion.
 func completion(c *progress.Completion) Completion {
 	w := &c.Label.Words
-	r := Request{tag: Tag(w[labelTag]), room: int(w[labelRoom]), rank: int32(int64(w[labelPeer]) >> 1), send: w[labelPeer]&1 != 0}
+	g, _ := c.Label.Ref.(*group)
+	r := Request{group: g, tag: Tag(w[labelTag]), room: int(w[labelRoom]), rank: int32(int64(w[labelPeer]) >> 1), send: w[labelPeer]&1 != 0}
 	st, err := r.outcome(c.Status, c.Err)
 	return Completion{Data: w[labelData], Status: st, Err: err}
 }

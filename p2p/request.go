@@ -11,11 +11,12 @@ import (
 // zero Request is inactive: Wait and Test return at once with no error. A request must be completed
 // by Wait, Test or a function on slices (WaitAll...), given to a Queue, or given up by Free.
 type Request struct {
-	r    progress.Request // object and generation
-	tag  Tag              // this and the rest: for the text of an error
-	room int              // bytes of the buffer
-	rank int32
-	send bool
+	r     progress.Request // object and generation
+	group *group           // of its Comm, for the status
+	tag   Tag              // this and the rest: for the text of an error
+	room  int              // bytes of the buffer
+	rank  int32
+	send  bool
 }
 
 // Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
@@ -104,11 +105,11 @@ var closedChan = func() chan struct{} {
 func (r Request) outcome(est progress.Status, err error) (Status, error) {
 	switch {
 	case err != nil:
-		return failedStatus(est, err), r.failed(est, err)
+		return failedStatus(est, r.group, err), r.failed(est, err)
 	case est.Source == ProcNull:
 		return nothing, nil
 	}
-	return status(est), nil
+	return status(est, r.group), nil
 }
 
 // failed wraps the error of an operation that has ended.

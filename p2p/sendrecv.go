@@ -14,7 +14,7 @@ import (
 // sbuf and rbuf may be the same slice, or overlap: then the sent bytes are copied first, at the cost
 // of an allocation of len(sbuf).
 func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src int, rtag Tag, rbuf []byte) (Status, error) {
-	if uint(dst) >= uint(c.Size()) || stag > MaxCommTag || ctx == nil {
+	if uint(dst) >= c.ranks() || stag > MaxCommTag || ctx == nil {
 		if err := c.refuseSend(ctx, dst, stag); err != nil {
 			return nothing, err
 		}

@@ -15,6 +15,7 @@ type World struct {
 	rank, size int
 	eng        *progress.Engine
 	comm       Comm
+	contexts   contexts
 
 	localRank, localSize int
 	cfg                  Config // the caller's, with environment variables filled in
@@ -76,9 +77,9 @@ func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Statu
 	}
 	st, err := w.eng.Recv(ctx, AnySource, uint64(tag), uint64(mask)|namespace, buf)
 	if err != nil {
-		return failedStatus(st, err), recvError(AnySource, tag, st.Len, len(buf), err)
+		return failedStatus(st, nil, err), recvError(AnySource, tag, st.Len, len(buf), err)
 	}
-	return status(st), nil
+	return status(st, nil), nil
 }
 
 // Isend and Irecv never block and have no context: use Request.Cancel. Errors are those of the
@@ -134,18 +135,22 @@ func refuseRecv(ctx context.Context, tag Tag) error {
 
 var errRawTag = invalidf("bit 63 of a tag belongs to the library: tags of a World's own calls go from 0 to %#x", uint64(MaxTag))
 
-// status converts an engine's status: tags of a Comm are unpacked.
-func status(st progress.Status) Status {
+// status converts an engine's status: tags of a Comm are unpacked, and the source is a rank in the
+// group of the Comm, nil for all of the World.
+func status(st progress.Status, g *group) Status {
 	if st.Tag&namespace != 0 {
 		st.Tag &= tagMask
+	}
+	if g != nil {
+		st.Source = g.rank(st.Source)
 	}
 	return Status{Source: st.Source, Tag: Tag(st.Tag), Len: st.Len}
 }
 
 // failedStatus is the status beside an error: that of the message after ErrTruncated, else nothing.
-func failedStatus(st progress.Status, err error) Status {
+func failedStatus(st progress.Status, g *group, err error) Status {
 	if err == ErrTruncated {
-		return status(st)
+		return status(st, g)
 	}
 	return nothing
 }

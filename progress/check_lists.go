@@ -66,7 +66,7 @@ func (e *Engine) checkShadowLocked() {
 		invariant.Check(op.note.order > last, "V5", "a receive comes in the shadow list behind one that was posted later: %s", op.note.where())
 		last = op.note.order
 		listed++
-		from[1+op.peer]++
+		from[op.fromIndex()]++
 	}
 	invariant.Check(slices.Equal(from, e.from), "V5", "the shadow list has receives by source (any first) %v, counted are %v", from, e.from)
 	c := &e.inv
@@ -123,7 +123,7 @@ func (p *peer) checkFlow() {
 	invariant.Check(len(o.wants) <= maxWants && len(p.in.wants) <= maxWants, "list", "rank %d: %d WANTs here, %d there", p.rank, len(o.wants), len(p.in.wants))
 	invariant.Check(p.in.heldUp() == slices.Contains(p.e.heldUp, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
 	for h, op := range p.e.posted.All() {
-		if p.in.heldUp() && !p.in.all && (op.peer == p.rank || op.peer == AnySource) {
+		if p.in.heldUp() && !p.in.all && op.accepts(p.rank) {
 			invariant.Check(slices.ContainsFunc(p.in.wants, func(n sentWant) bool { return n.handle == h }), "V18",
 				"rank %d is held up and was not told of a receive that waits: %s", p.rank, op.note.where())
 		}

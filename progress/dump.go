@@ -141,7 +141,7 @@ func (q *Queue) dumpLocked(b io.Writer) {
 }
 
 func rankName(rank int) string {
-	if rank == AnySource {
+	if rank < 0 {
 		return "any"
 	}
 	return fmt.Sprint(rank)

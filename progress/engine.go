@@ -34,6 +34,11 @@ type Config struct {
 	// not block; nil: nothing.
 	Lost func(rank int, cause error)
 
+	// Contexts is told what happens to contexts, of which ContextMask is the part of a tag that
+	// names one; nil: there are none.
+	Contexts    Contexts
+	ContextMask uint64
+
 	// Of progresstest.
 	seed  uint64                                       // of the hash tables; 0: a random one
 	grace func() (context.Context, context.CancelFunc) // nil: graceByClock
@@ -56,6 +61,7 @@ type Engine struct {
 	log  *slog.Logger
 
 	posted *matching.Posted[*Op]
+	groups []sourceGroup     // see Group
 	from   []int             // how many of them by source, any source first: one more than its rank
 	unexp  *unexpected.Queue // their costs are charged to in.account of their peers
 	peers  []peer
@@ -78,6 +84,9 @@ type Engine struct {
 	pool   *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
 	heldUp []int        // peers that are held up for credit here
 	turn   int          // of those, whose window was widened last
+
+	retired  map[uint64]struct{} // contexts whose messages are discarded
+	retiring []retiring          // of them, those with operations
 
 	queued    int64 // bytes that queued sends take, against SendLimit
 	rooms     []*Op // calls that wait for less
@@ -265,6 +274,9 @@ func (w *waitEngine) Poll() int {
 	}
 	if len(e.flushers) != 0 {
 		e.flushedLocked()
+	}
+	if len(e.retiring) != 0 {
+		e.idleLocked()
 	}
 	e.checkPolledLocked(n)
 	return n

@@ -179,9 +179,11 @@ func (p *peer) takeHeld(episode uint32, h heldBody) {
 		if fit == 0 || in.all {
 			break
 		}
-		if op.peer == p.rank || op.peer == AnySource {
-			in.want(e.posted, handle, op)
+		if op.peer < 0 || op.peer == p.rank {
 			fit--
+			if op.accepts(p.rank) {
+				in.want(e.posted, handle, op)
+			}
 		}
 	}
 	p.tell()
@@ -191,12 +193,14 @@ func (p *peer) takeHeld(episode uint32, h heldBody) {
 // could satisfy it.
 func (op *Op) wantFromHeldUp() {
 	e := op.e
-	if op.peer != AnySource {
+	if op.peer >= 0 {
 		e.peers[op.peer].want(op)
 		return
 	}
 	for _, r := range e.heldUp {
-		e.peers[r].want(op)
+		if op.accepts(r) {
+			e.peers[r].want(op)
+		}
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 
 // AnySource as a receive's source: any rank may satisfy it. Matching goes by tag and mask alone;
 // the source says whose loss ends the receive, and by which device its message comes. So a receive
-// from one source must have a tag and a mask that only messages of that source match.
+// from one source, or from a Group, must have a tag and a mask that only messages of that source,
+// or of the group's ranks, match.
 const AnySource = -1
 
 // Recv takes the oldest message that matches into buf. When ctx ends first the receive is
@@ -86,14 +87,20 @@ func (e *Engine) checkRecvLocked(src int) error {
 		return e.broken
 	case src == AnySource:
 		if e.unacked != 0 {
-			return e.lossLocked()
+			return e.lossLocked(nil)
 		}
-	case src < 0 || src >= len(e.peers):
-		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, src, len(e.peers))
+	case src < AnySource:
+		return e.checkGroupLocked(src)
+	case src >= len(e.peers):
+		return unknownSource(src, len(e.peers))
 	case e.peers[src].lost != nil:
 		return peerError(src, e.peers[src].lost)
 	}
 	return nil
+}
+
+func unknownSource(src, size int) error {
+	return fmt.Errorf("%w: rank %d of %d", ErrInvalid, src, size)
 }
 
 // post appends a receive to the shadow list. The unexpected messages were searched under the same
@@ -102,7 +109,7 @@ func (op *Op) post() {
 	e := op.e
 	op.move(opPosted)
 	op.handle = e.posted.Post(op.tag, op.mask, op)
-	e.from[1+op.peer]++
+	e.from[op.fromIndex()]++
 	if e.off.tags != nil {
 		e.off.place(op)
 	}
@@ -114,7 +121,7 @@ func (op *Op) post() {
 // unpost removes a receive that the device has from the shadow list.
 func (op *Op) unpost() {
 	op.e.posted.Remove(op.handle)
-	op.e.from[1+op.peer]--
+	op.e.from[op.fromIndex()]--
 }
 
 // endPosted ends a receive that only software has.
@@ -127,7 +134,7 @@ func (op *Op) endPosted(err error) {
 // unposted is called when software has removed a receive from the shadow list.
 func (op *Op) unposted() {
 	e := op.e
-	e.from[1+op.peer]--
+	e.from[op.fromIndex()]--
 	if e.off.tags != nil {
 		e.off.unposted(op)
 	}

@@ -74,6 +74,8 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 		op.unposted()
 		op.deliver(src, tag, payload)
 		p.consumed(cost)
+	} else if e.refuses(tag) {
+		p.consumed(cost)
 	} else {
 		e.unexp.KeepEager(src, tag, payload)
 		p.kept(uint64(len(payload)))
@@ -109,6 +111,9 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		op.tag = h.Tag
 		p.consumed(unexpected.RecordCost)
 		op.startRead()
+	} else if e.refuses(h.Tag) {
+		p.consumed(unexpected.RecordCost)
+		p.fin(r.appCtx)
 	} else {
 		e.unexp.KeepRequest(src, h.Tag, r.seq, r.unmatched())
 		p.kept(r.total)
@@ -149,6 +154,8 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		e.abortedLocked(c.body)
 	case ctrlHeld, ctrlWant:
 		p.takeFlow(c)
+	case ctrlNotice:
+		p.takeNotice(c.body)
 	default:
 		p.lose(protocolError("control message of kind %d from rank %d", c.kind, src))
 	}

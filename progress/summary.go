@@ -45,7 +45,7 @@ func (e *Engine) Summary() string {
 		}
 	}
 	for _, op := range e.posted.All() {
-		count(recvs, op.peer, len(op.buf))
+		count(recvs, max(op.peer, AnySource), len(op.buf))
 	}
 	for i := range e.reads.entries {
 		if op := e.reads.entries[i].op; op != nil && op.state == opReading {

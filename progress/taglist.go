@@ -197,7 +197,14 @@ func (e *Engine) pollingEndedLocked() {
 // covered tells whether all messages that a receive could get come by the device with the list (TMO
 // 6.4).
 func (op *Op) covered() bool {
-	return op.e.off.foreign == 0 || op.peer >= 0 && !op.e.peers[op.peer].foreign
+	e := op.e
+	switch {
+	case e.off.foreign == 0:
+		return true
+	case op.peer < AnySource:
+		return !e.groupLocked(op.peer).foreign
+	}
+	return op.peer >= 0 && !e.peers[op.peer].foreign
 }
 
 // forged refuses a message that came by another device than the list's and would match a receive
