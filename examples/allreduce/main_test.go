@@ -18,16 +18,20 @@ import (
 func TestMain(m *testing.M) { benchtest.Main(m, main) }
 
 func TestAllReduce(t *testing.T) {
+	sizes, elements := "4,1000,3m", "393216"
+	if testing.Short() {
+		sizes, elements = "4,1000,300k", "38400"
+	}
 	for _, n := range []int{1, 2, 4} {
 		for _, device := range []string{"shm", "tcp"} {
 			t.Run(fmt.Sprintf("%s/%d", device, n), func(t *testing.T) {
 				t.Setenv("TAGMATCH_DEVICE", device)
-				stdout, stderr, err := benchtest.Run(t, "-n", fmt.Sprint(n), "-iters", "2", "-sizes", "4,1000,3m", "-type", "float64")
+				stdout, stderr, err := benchtest.Run(t, "-n", fmt.Sprint(n), "-iters", "2", "-sizes", sizes, "-type", "float64")
 				require.NoError(t, err, stderr)
 				lines := strings.Split(strings.TrimSpace(stdout), "\n")
 				require.Len(t, lines, 5, stdout)
 				require.Equal(t, fmt.Sprintf("%d ranks, float64", n), lines[0])
-				for i, elements := range []string{"0", "125", "393216"} {
+				for i, elements := range []string{"0", "125", elements} {
 					fields := strings.Fields(lines[2+i])
 					require.Equal(t, elements, fields[1], stdout)
 					require.Equal(t, "0", fields[5], "wrong elements: %s", stdout)
