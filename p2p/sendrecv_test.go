@@ -127,7 +127,7 @@ func TestSendrecvCanceled(t *testing.T) {
 			default:
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			}
-			require.Equal(t, len(last), bytes.Count(last, []byte{0}), "a buffer was written to after its call")
+			require.True(t, bytes.Equal(make([]byte, len(last)), last), "a buffer was written to after its call")
 			clear(in)
 			last = in
 			if round%16 == 0 { // or one of them is ahead for good
