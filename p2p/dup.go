@@ -258,9 +258,9 @@ func (o *operation) Size() int { return o.c.size }
 // Exchange implements coll.Peers.
 func (o *operation) Exchange(ctx context.Context, round, to int, out []byte, from int, in []byte) error {
 	g, eng := o.c.group, o.c.w.eng
-	source := func(world int) uint64 { return o.tag | uint64(world)<<sourceShift | uint64(round) }
-	r := eng.Irecv(g.world(from), source(g.world(from)), uint64(Exact), in)
-	err := eng.Send(ctx, g.world(to), source(o.c.w.rank), out)
+	tagOf := func(world int) uint64 { return o.tag | uint64(world)<<sourceShift | uint64(round) }
+	r := eng.Irecv(g.world(from), tagOf(g.world(from)), uint64(Exact), in)
+	err := eng.Send(ctx, g.world(to), tagOf(o.c.w.rank), out)
 	if err != nil {
 		r.Cancel()
 		_, _ = r.Wait(context.Background())
