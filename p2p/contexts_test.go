@@ -12,8 +12,8 @@ import (
 
 var contextsSeed = flag.Uint64("contexts-seed", 0, "the only seed of TestContextsModel")
 
-// contextsModel is some ranks' contexts, and what is on its way between them. A message of a context
-// that arrives where that context is free, or belongs to a later Comm, is what must not be.
+// contextsModel is some ranks' contexts, and what is on its way between them. A message of a
+// context that arrives where that context is free, or belongs to a later Comm, is what must not be.
 type contextsModel struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -71,8 +71,8 @@ func (m *contextsModel) send(from *modelRank, to int, item modelItem) {
 	}
 }
 
-// create makes a Comm of some ranks in one of a few contexts that is free on all of them. Each opens
-// it when it comes to that.
+// create makes a Comm of some ranks in one of a few contexts that is free on all of them. Each
+// opens it when it comes to that.
 func (m *contextsModel) create() {
 	context := 1 + m.rng.IntN(3)
 	members := m.rng.Perm(len(m.ranks))[:1+m.rng.IntN(len(m.ranks))]

@@ -24,10 +24,10 @@
 // # Communicators
 //
 // World.Comm has all ranks. Comm.Dup and Comm.Split make others: groups of ranks, each with its own
-// space of messages, so that a library which makes a Comm of its own cannot take part in the traffic
-// of its users by mistake, nor they in its. Both are collective calls: all ranks of the Comm make
-// them, in the same order. Comm.Close is not; when all ranks have closed a Comm the library uses its
-// resources again.
+// space of messages, so that a library which makes a Comm of its own cannot receive messages of its
+// users by mistake, nor they of it. Both are collective calls: all ranks of the Comm make them, in
+// the same order. Comm.Close is not; when all ranks have closed a Comm its resources are used
+// again.
 //
 // # Contexts
 //

@@ -23,10 +23,10 @@ func (c *calls) init() {
 	c.turn <- struct{}{}
 }
 
-// Dup makes a Comm of the same ranks in the same order, with a context of its own. It is collective:
-// all ranks of c call it, and it returns when all have. So calls of Dup and Split on one Comm must
-// be made in the same order on all its ranks, and two goroutines that make them need an order of
-// their own; on different Comms they may go on at once in any order.
+// Dup makes a Comm of the same ranks in the same order, with a context of its own. It is
+// collective: all ranks of c call it, and it returns when all have. So calls of Dup and Split on
+// one Comm must be made in the same order on all its ranks, and two goroutines that make them need
+// an order of their own; on different Comms they may go on at once in any order.
 //
 // 2,046 Comms may live at once on a rank beside World.Comm. Where all ranks are there and no
 // context is free for all of them, all get ErrFull. Contexts of Comms that all ranks have closed
