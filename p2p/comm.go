@@ -39,7 +39,7 @@ type Comm struct {
 	group *group // its ranks; nil: all of the World
 	rank  int    // of this process
 	size  int
-	any   int // what the engine calls any source among its ranks
+	any   source // any of its ranks
 
 	open atomic.Int64 // size, and 0 once it is closed: no rank is in range then
 	calls
@@ -50,7 +50,7 @@ func (c *Comm) init(w *World, context int, g *group) {
 	c.w, c.base, c.group = w, base(context), g
 	c.rank, c.size, c.any = w.rank, w.size, progress.AnySource
 	if g != nil {
-		c.rank, c.size, c.any = g.rank(w.rank), len(g.members), w.eng.Group(g)
+		c.rank, c.size, c.any = g.rank(w.rank), len(g.members), source(w.eng.Group(g))
 	}
 	c.open.Store(int64(c.size))
 	c.calls.init()
@@ -103,11 +103,12 @@ func (c *Comm) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 
 // Recv receives the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf.
 func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, error) {
-	from, want, mask, ok := c.want(src, tag)
-	if !ok || ctx == nil {
+	from, known := c.source(src)
+	want, mask, ok := c.want(from, tag)
+	if !known || !ok || ctx == nil {
 		return c.refuseRecv(ctx, src, tag)
 	}
-	st, err := c.w.eng.Recv(ctx, from, want, mask, buf)
+	st, err := c.w.eng.Recv(ctx, int(from), want, mask, buf)
 	if err != nil {
 		return failedStatus(st, c.group, err), recvError(src, tag, st.Len, len(buf), err)
 	}
@@ -126,31 +127,38 @@ func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 
 // Irecv is the nonblocking Recv, see Isend.
 func (c *Comm) Irecv(src int, tag Tag, buf []byte) Request {
-	from, want, mask, ok := c.want(src, tag)
-	if !ok {
+	from, known := c.source(src)
+	want, mask, ok := c.want(from, tag)
+	if !known || !ok {
 		_, err := c.refuseRecv(context.Background(), src, tag)
 		return failedRequest(opRecv, src, tag, err)
 	}
-	r := c.w.eng.Irecv(from, want, mask, buf)
+	r := c.w.eng.Irecv(int(from), want, mask, buf)
 	return Request{r: r, group: c.group, tag: tag, room: len(buf), rank: int32(src)}
 }
 
 // pack returns the tag on the wire of a message that this rank sends.
 func (c *Comm) pack(tag Tag) uint64 { return c.base | uint64(c.w.rank)<<sourceShift | uint64(tag) }
 
-// want returns what the engine is to receive: the source in its terms, tag and mask; exact where
-// both source and tag are given.
-func (c *Comm) want(src int, tag Tag) (from int, want, mask uint64, ok bool) {
+// source is the source of a receive as the engine knows it: a rank in the World, or below 0 any of
+// the ranks of a Comm.
+type source int
+
+// source returns the source that a receive from src has; false where c has no such rank.
+func (c *Comm) source(src int) (from source, ok bool) {
+	if uint(src) < c.ranks() {
+		return source(c.group.world(src)), true
+	}
+	return c.any, src == AnySource && c.ranks() != 0
+}
+
+// want returns tag and mask of a receive: exact where both source and tag are given.
+func (c *Comm) want(from source, tag Tag) (want, mask uint64, ok bool) {
 	want, mask = c.base, uint64(Exact)
-	switch ranks := c.ranks(); {
-	case uint(src) < ranks:
-		from = c.group.world(src)
+	if from >= 0 {
 		want |= uint64(from) << sourceShift
-	case src == AnySource && ranks != 0:
-		from = c.any
+	} else {
 		mask &^= sourceMask
-	default:
-		return 0, 0, 0, false
 	}
 	switch {
 	case tag <= MaxCommTag:
@@ -158,9 +166,9 @@ func (c *Comm) want(src int, tag Tag) (from int, want, mask uint64, ok bool) {
 	case tag == AnyTag:
 		mask &^= tagMask
 	default:
-		return 0, 0, 0, false
+		return 0, 0, false
 	}
-	return from, want, mask, true
+	return want, mask, true
 }
 
 // refuseSend returns the error of a send with invalid arguments, or nil for ProcNull, which sends

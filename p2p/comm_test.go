@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -92,8 +93,8 @@ func TestSplitRanks(t *testing.T) {
 		require.Equal(t, p2p.ProcNull, odd.WorldRank(-1))
 		require.Equal(t, p2p.ProcNull, odd.WorldRank(len(want)))
 
-		// Of equal keys the order is that of the Comm that is split; who gives a negative color is in
-		// none.
+		// Of equal keys the order is that of the Comm that is split; who gives a negative color is
+		// in none.
 		color := 1
 		if odd.Rank() == 1 {
 			color = -5
@@ -276,27 +277,32 @@ func TestConcurrentDup(t *testing.T) {
 	})
 }
 
-// One rank calls in one goroutine what others call in several: nobody may wait for a rank that has
-// not come yet.
+// One rank calls one after the other what the others call at once: none of these may hold, while it
+// waits for that rank, what the call needs that it makes first.
 func TestDupInSequence(t *testing.T) {
 	p2ptest.Run(t, 3, func(w *p2p.World) {
 		first, second := dup(t, w.Comm()), dup(t, w.Comm())
-		for range 20 {
-			if w.Rank() == 1 {
-				dup(t, second)
-				dup(t, first)
-				continue
-			}
-			var both sync.WaitGroup
-			for _, c := range []*p2p.Comm{first, second} {
-				both.Go(func() {
-					_, err := c.Dup(background)
-					assert.NoError(t, err)
-				})
-			}
-			both.Wait()
+		barrier(t, w.Comm())
+		if w.Rank() == 1 {
+			eventually(t, func() bool { return w.Metrics().UnexpectedNow == 2 }) // both of rank 0
+			dup(t, second)
+			dup(t, first)
+			return
 		}
+		done := make(chan error)
+		go func() {
+			_, err := first.Dup(background)
+			done <- err
+		}()
+		eventually(t, func() bool { return w.Metrics().PostedNow == 1 }) // it waits for rank 1, or for who does
+		dup(t, second)
+		require.NoError(t, <-done)
 	})
+}
+
+func eventually(t *testing.T, cond func() bool) {
+	t.Helper()
+	require.Eventually(t, cond, 20*time.Second, time.Millisecond)
 }
 
 func TestCollectiveErrors(t *testing.T) {

@@ -278,7 +278,7 @@ func (cs *contexts) settle(e progress.Callback, context, rank int) {
 	delete(cs.live, context)
 	cs.free.set(context, true)
 	e.Reuse(l.comm.base)
-	e.Forget(l.comm.any)
+	e.Forget(int(l.comm.any))
 }
 
 // offer is what a rank can say in one round of agree: which contexts are free here, and which will

@@ -12,8 +12,8 @@ import (
 
 var contextsSeed = flag.Uint64("contexts-seed", 0, "the only seed of TestContextsModel")
 
-// contextsModel is some ranks' contexts, and what is on its way between them. A message of a context
-// that arrives where that context is free, or belongs to a later Comm, is what must not be.
+// contextsModel is some ranks' contexts, and what is on its way between them. A message of a
+// context that arrives where that context is free, or belongs to a later Comm, is what must not be.
 type contextsModel struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -71,8 +71,8 @@ func (m *contextsModel) send(from *modelRank, to int, item modelItem) {
 	}
 }
 
-// create makes a Comm of some ranks in one of a few contexts that is free on all of them. Each opens
-// it when it comes to that.
+// create makes a Comm of some ranks in one of a few contexts that is free on all of them. Each
+// opens it when it comes to that.
 func (m *contextsModel) create() {
 	context := 1 + m.rng.IntN(3)
 	members := m.rng.Perm(len(m.ranks))[:1+m.rng.IntN(len(m.ranks))]
@@ -101,18 +101,21 @@ func (m *contextsModel) step(losses bool) {
 	}
 	context := 1 + m.rng.IntN(3)
 	c := r.comms[context]
-	switch k := m.rng.IntN(100); {
-	case k < 10:
+	other := m.ranks[m.rng.IntN(len(m.ranks))]
+	switch k := m.rng.IntN(1000); {
+	case k < 100:
 		m.create()
-	case k < 50:
-		m.deliver(r, m.rng.IntN(len(m.ranks)))
-	case losses && k == 99:
-		m.lose(r, m.ranks[m.rng.IntN(len(m.ranks))], m.rng.IntN(3) == 0)
+	case k < 500:
+		m.deliver(r, other.rank)
+	case losses && k > 997:
+		m.lose(r, other, m.rng.IntN(3) == 0)
+	case k > 980 && other.dead:
+		m.gone(r, other.rank)
 	case c == nil:
 	case !c.opened:
 		c.opened = true
 		r.cs.live[context] = &liveContext{comm: c.comm, root: c.comm.group.world(0)}
-	case k < 80:
+	case k < 800:
 		if to := c.comm.group.world(m.rng.IntN(c.comm.size)); !c.idle { // what was begun before Close too
 			r.reached[to] = true
 			m.send(r, to, modelItem{context: context, id: c.id})
@@ -149,6 +152,7 @@ func (m *contextsModel) lose(a, b *modelRank, dies bool) {
 	case a == b:
 	case dies:
 		b.dead = true
+		m.gone(a, b.rank)
 	default:
 		m.gone(a, b.rank)
 		if !b.dead {

@@ -21,6 +21,14 @@
 //     library holds the slice (never only its address) until completion, and pins it where a device
 //     or a peer accesses it by address.
 //
+// # Communicators
+//
+// World.Comm has all ranks. Comm.Dup and Comm.Split make others: groups of ranks, each with its own
+// space of messages, so that a library which makes a Comm of its own cannot receive messages of its
+// users by mistake, nor they of it. Both are collective calls: all ranks of the Comm make them, in
+// the same order. Comm.Close is not; when all ranks have closed a Comm its resources are used
+// again.
+//
 // # Contexts
 //
 // A context must not be nil. One that has ended already fails the call before anything is posted.

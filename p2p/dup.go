@@ -23,10 +23,10 @@ func (c *calls) init() {
 	c.turn <- struct{}{}
 }
 
-// Dup makes a Comm of the same ranks in the same order, with a context of its own. It is collective:
-// all ranks of c call it, and it returns when all have. So calls of Dup and Split on one Comm must
-// be made in the same order on all its ranks, and two goroutines that make them need an order of
-// their own; on different Comms they may go on at once in any order.
+// Dup makes a Comm of the same ranks in the same order, with a context of its own. It is
+// collective: all ranks of c call it, and it returns when all have. So calls of Dup and Split on
+// one Comm must be made in the same order on all its ranks, and two goroutines that make them need
+// an order of their own; on different Comms they may go on at once in any order.
 //
 // 2,046 Comms may live at once on a rank beside World.Comm. Where all ranks are there and no
 // context is free for all of them, all get ErrFull. Contexts of Comms that all ranks have closed
@@ -258,9 +258,9 @@ func (o *operation) Size() int { return o.c.size }
 // Exchange implements coll.Peers.
 func (o *operation) Exchange(ctx context.Context, round, to int, out []byte, from int, in []byte) error {
 	g, eng := o.c.group, o.c.w.eng
-	source := func(world int) uint64 { return o.tag | uint64(world)<<sourceShift | uint64(round) }
-	r := eng.Irecv(g.world(from), source(g.world(from)), uint64(Exact), in)
-	err := eng.Send(ctx, g.world(to), source(o.c.w.rank), out)
+	tagOf := func(world int) uint64 { return o.tag | uint64(world)<<sourceShift | uint64(round) }
+	r := eng.Irecv(g.world(from), tagOf(g.world(from)), uint64(Exact), in)
+	err := eng.Send(ctx, g.world(to), tagOf(o.c.w.rank), out)
 	if err != nil {
 		r.Cancel()
 		_, _ = r.Wait(context.Background())

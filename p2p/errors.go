@@ -39,7 +39,7 @@ const prefix = "p2p: "
 // buffer: 16 bytes into 8`.
 type OpError struct {
 	Op   string // "send", "recv", ...
-	Rank int    // the peer, or AnySource
+	Rank int    // the peer, or AnySource; of calls on a Comm a rank in the Comm
 	Tag  Tag
 	Err  error
 }
@@ -75,7 +75,7 @@ const (
 
 // PeerError is in the chain of every error that a lost rank causes.
 type PeerError struct {
-	Ranks []int
+	Ranks []int // in the World
 	Cause error // pidfd, reset, timeout, protocol
 }
 

@@ -1,8 +1,8 @@
 package progress
 
-// A context is a class of tags: those whose bits of Config.ContextMask are the same. The engine does
-// not know what a context is for. It keeps one that a rank does not use any more free of messages,
-// and carries the notices by which the ranks agree when all of them are done with it.
+// A context is a class of tags: those whose bits of Config.ContextMask are the same. The engine
+// does not know what a context is for. It keeps one that a rank does not use any more free of
+// messages, and carries the notices by which the ranks agree when all of them are done with it.
 
 // Contexts is the owner of the contexts. The engine calls it under its lock: it must not block, and
 // uses the engine through the Callback alone.
