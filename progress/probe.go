@@ -112,13 +112,17 @@ func (e *Engine) probeLocked(ctx context.Context, src int, tag, mask uint64, m *
 	if err := e.checkRecvLocked(src); err != nil {
 		return Status{}, err
 	}
+	return e.finishLocked(ctx, e.postProbeLocked(src, tag, mask, m))
+}
+
+func (e *Engine) postProbeLocked(src int, tag, mask uint64, m *Message) *Op {
 	op := e.newOpLocked(noteProbeCall, src, tag, mask, nil)
 	op.kind = kindProbe
 	if m != nil {
 		op.kind, op.message = kindMatchedProbe, m
 	}
 	op.post()
-	return e.finishLocked(ctx, op)
+	return op
 }
 
 // probedLocked ends the probes that a message finds before a receive; op is the first, which has left
