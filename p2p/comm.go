@@ -46,6 +46,17 @@ func (c *Comm) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	return nil
 }
 
+// Ssend is World.Ssend within c.
+func (c *Comm) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
+	if uint(dst) >= uint(c.w.size) || tag > MaxCommTag || ctx == nil {
+		return c.refuseSend(ctx, dst, tag)
+	}
+	if err := c.w.eng.Ssend(ctx, dst, c.pack(tag), buf); err != nil {
+		return opError(opSend, dst, tag, err)
+	}
+	return nil
+}
+
 // Recv receives the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf.
 func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, error) {
 	want, mask, ok := c.want(src, tag)
@@ -66,6 +77,14 @@ func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
 	}
 	return Request{r: c.w.eng.Isend(dst, c.pack(tag), buf), tag: tag, rank: int32(dst), send: true}
+}
+
+// Issend is the nonblocking Ssend.
+func (c *Comm) Issend(dst int, tag Tag, buf []byte) Request {
+	if uint(dst) >= uint(c.w.size) || tag > MaxCommTag {
+		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
+	}
+	return Request{r: c.w.eng.Issend(dst, c.pack(tag), buf), tag: tag, rank: int32(dst), send: true}
 }
 
 // Irecv is the nonblocking Recv, see Isend.
