@@ -101,6 +101,17 @@ func (c *Comm) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	return nil
 }
 
+// Ssend is World.Ssend within c.
+func (c *Comm) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
+	if uint(dst) >= c.ranks() || tag > MaxCommTag || ctx == nil {
+		return c.refuseSend(ctx, dst, tag)
+	}
+	if err := c.w.eng.Ssend(ctx, c.group.world(dst), c.pack(tag), buf); err != nil {
+		return opError(opSend, dst, tag, err)
+	}
+	return nil
+}
+
 // Recv receives the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf.
 func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, error) {
 	from, known := c.source(src)
@@ -122,6 +133,15 @@ func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
 	}
 	r := c.w.eng.Isend(c.group.world(dst), c.pack(tag), buf)
+	return Request{r: r, group: c.group, tag: tag, rank: int32(dst), send: true}
+}
+
+// Issend is the nonblocking Ssend.
+func (c *Comm) Issend(dst int, tag Tag, buf []byte) Request {
+	if uint(dst) >= c.ranks() || tag > MaxCommTag {
+		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
+	}
+	r := c.w.eng.Issend(c.group.world(dst), c.pack(tag), buf)
 	return Request{r: r, group: c.group, tag: tag, rank: int32(dst), send: true}
 }
 

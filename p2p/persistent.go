@@ -1,9 +1,6 @@
 package p2p
 
-import (
-	"context"
-	"sync"
-)
+import "sync"
 
 // Persistent is an operation with its arguments, to be started again and again. It has a type of its
 // own, so that a Request has one life only: each Start gives a new one. It holds nothing that needs
@@ -62,7 +59,7 @@ func (p *Persistent) Start() Request {
 	case initSend:
 		p.last = p.c.Isend(p.peer, p.tag, p.buf)
 	case initSsend:
-		p.last = p.c.issend(p.peer, p.tag, p.buf)
+		p.last = p.c.Issend(p.peer, p.tag, p.buf)
 	case initRecv:
 		p.last = p.c.Irecv(p.peer, p.tag, p.buf)
 	}
@@ -70,11 +67,3 @@ func (p *Persistent) Start() Request {
 }
 
 var errStarted = invalidf("the request of the last Start has not been reported complete: wait for it first")
-
-// issend is the synchronous Isend.
-func (c *Comm) issend(dst int, tag Tag, buf []byte) Request {
-	if uint(dst) >= c.ranks() || tag > MaxCommTag {
-		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
-	}
-	return Request{r: c.w.eng.Issend(c.group.world(dst), c.pack(tag), buf), group: c.group, tag: tag, rank: int32(dst), send: true}
-}

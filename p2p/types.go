@@ -26,8 +26,8 @@ const (
 	// 32.
 	MaxCommTag Tag = 1<<32 - 1
 
-	AnyTag    Tag = 1<<64 - 1 // Comm receives
-	AnySource     = -1        // Comm receives
+	AnyTag    Tag = 1<<64 - 1 // Comm receives and probes
+	AnySource     = -1        // Comm receives and probes
 	ProcNull      = -2        // Comm: no peer; operations succeed at once and move nothing
 )
 

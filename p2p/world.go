@@ -70,6 +70,18 @@ func (w *World) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	return nil
 }
 
+// Ssend is Send that returns when the message is matched: a receive, or a matched probe followed by
+// its Recv or Discard, has taken it.
+func (w *World) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
+	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
+		return w.refuseSend(ctx, dst, tag)
+	}
+	if err := w.eng.Ssend(ctx, dst, uint64(tag), buf); err != nil {
+		return opError(opSend, dst, tag, err)
+	}
+	return nil
+}
+
 // Recv takes the oldest message that matches into buf.
 func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Status, error) {
 	if tag > MaxTag || ctx == nil {
@@ -89,6 +101,14 @@ func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
 	}
 	return Request{r: w.eng.Isend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
+}
+
+// Issend is the nonblocking Ssend: the request ends when the message is matched.
+func (w *World) Issend(dst int, tag Tag, buf []byte) Request {
+	if uint(dst) >= uint(w.size) || tag > MaxTag {
+		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
+	}
+	return Request{r: w.eng.Issend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
 }
 
 // Room waits until Isend would not fail with ErrFull. If ctx ends first it returns ctx's error. It

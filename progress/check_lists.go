@@ -102,12 +102,21 @@ func (e *Engine) checkMessagesLocked() {
 		charged[m.Src] += m.Cost()
 		invariant.Check(!m.Rndv || e.peers[m.Src].lost == nil, "list", "rank %d is lost and has a request: tag %#x, %d bytes", m.Src, m.Tag, m.Len)
 	}
+	for m := range e.unexp.Out() {
+		charged[m.Src] += m.Cost()
+	}
+	for name, m := range e.held {
+		invariant.Check(!m.used && m.err == nil && m.eager == nil && m.read.request() == name && e.peers[name.src].lost == nil, "list",
+			"a Message is found by the request %v and has it not", name)
+	}
 	var committed int64
 	for i := range e.peers {
 		p := &e.peers[i]
 		committed += p.in.account.Committed()
 		p.in.account.Check(i, charged[i], p.lost != nil)
 		p.checkFlow()
+		invariant.Check(p.inspected || !p.foreign && !slices.ContainsFunc(p.in.wants, func(w sentWant) bool { return w.probe }), "V18",
+			"rank %d has messages that a probe has asked for, and nobody looks at them", i)
 		invariant.Check(len(p.withdraws) == 0 || p.mayBeMatched(), "list", "rank %d has withdrawn a request that the device cannot have matched", i)
 	}
 	invariant.Check(committed == e.pool.Committed(), "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.Committed())

@@ -19,16 +19,17 @@ import (
 type noteKind uint8
 
 const (
-	noteSend     noteKind = iota // Isend, Issend
-	noteSendCall                 // Send, Ssend
-	noteRecv                     // Irecv
-	noteRecvCall                 // Recv
+	noteSend      noteKind = iota // Isend, Issend
+	noteSendCall                  // Send, Ssend
+	noteRecv                      // Irecv
+	noteRecvCall                  // Recv
+	noteProbeCall                 // Probe, Mprobe
 	noteFlush
 	noteAbandoned // see opAbandoned
 )
 
 func (k noteKind) sends() bool    { return k <= noteSendCall }
-func (k noteKind) receives() bool { return k == noteRecv || k == noteRecvCall }
+func (k noteKind) receives() bool { return k >= noteRecv && k <= noteProbeCall }
 
 // named tells whether the program has a Request.
 func (k noteKind) named() bool { return k == noteSend || k == noteRecv }
@@ -68,6 +69,8 @@ func (r *record) String() string {
 		return fmt.Sprintf("reads under way of a receive that has ended, from %d, tag %#x", r.peer, r.tag)
 	case r.kind.sends():
 		return fmt.Sprintf("send of %d bytes to %d, tag %#x", r.length, r.peer, r.tag)
+	case r.kind == noteProbeCall:
+		return fmt.Sprintf("probe from %s, tag %#x mask %#x", rankName(r.peer), r.tag, r.mask)
 	case r.mask == ^uint64(0):
 		return fmt.Sprintf("receive of up to %d bytes from %s, tag %#x", r.length, rankName(r.peer), r.tag)
 	}

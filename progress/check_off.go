@@ -21,6 +21,7 @@ const (
 	noteSendCall
 	noteRecv
 	noteRecvCall
+	noteProbeCall
 	noteFlush
 	noteAbandoned
 )

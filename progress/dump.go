@@ -38,8 +38,11 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 			break
 		}
 		where := ""
-		if op.state == opOffloaded {
+		switch {
+		case op.state == opOffloaded:
 			where = ", in the device"
+		case op.kind != kindReceive:
+			where = ", a probe"
 		}
 		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, len(op.buf), where)
 	}

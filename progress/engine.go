@@ -73,6 +73,8 @@ type Engine struct {
 
 	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender withdraws one
 
+	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
+
 	ops     opPool
 	entries *entry // the pool of those of queues, linked by next
 	calls   *call  // the pool of calls that wait for the first of many, likewise
@@ -112,6 +114,9 @@ type peer struct {
 	acked   bool    // AckFailures was told
 	foreign bool    // its messages come by another device than that with the tag list
 	dirty   bool    // is in Engine.dirty
+
+	// Its messages are looked at when they arrive: it is foreign, or a probe may have asked for one.
+	inspected bool
 
 	readq opList // receives with reads that the transport has not taken yet
 	fins  []uint32
@@ -209,7 +214,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 		return err
 	}
 	if t := e.off.tags; t != nil && !t.Covers(peer) {
-		p.foreign = true
+		p.foreign, p.inspected = true, true
 		e.off.foreign++
 	}
 	return nil

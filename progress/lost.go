@@ -68,6 +68,11 @@ func (p *peer) end(cause error) {
 	// Receives end before the requests, which nobody can read any more: none can match meanwhile.
 	e.failReceivesLocked(func(op *Op) bool { return op.accepts(p.rank) }, err)
 	p.consumed(e.unexp.DropRequests(p.rank))
+	for name, m := range e.held {
+		if name.src == p.rank {
+			m.fail(err)
+		}
+	}
 	p.checkLost()
 	p.gone()
 }

@@ -28,6 +28,7 @@ type Op struct {
 	// consumer's.
 	state  opState // see move
 	sync   bool    // of a send, constant: never eager, so that completion means matched
+	kind   opKind  // of a posted receive, constant: perhaps a probe
 	linked bool    // in a list: offload.waiting while posted, peer.readq while reading
 	peer   int     // destination, or source; -1 any
 	tag    uint64  // once a message has matched: its tag
@@ -35,6 +36,8 @@ type Op struct {
 	buf    []byte // the user's; nil once ended
 	status Status // the outcome, with err
 	err    error  // while recalled: the outcome, unless the device has matched it; both stay in the pool, for Peek
+
+	message *Message // of a posted matched probe: what it fills in
 
 	next, prev *Op              // in an opList; next also in the pool
 	handle     matching.Handle  // posted, offloaded: in Engine.posted; queued: in outgoing.queue
@@ -99,7 +102,7 @@ func (e *Engine) takeOpLocked() *Op {
 	}
 	op.move(opNew)
 	e.ops.free = op.next
-	op.next, op.sync, op.err = nil, false, nil
+	op.next, op.sync, op.kind, op.err = nil, false, kindReceive, nil
 	return op
 }
 

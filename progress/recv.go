@@ -124,10 +124,11 @@ func (op *Op) unpost() {
 	op.e.from[op.fromIndex()]--
 }
 
-// endPosted ends a receive that only software has.
+// endPosted ends a receive, or a probe, that only software has.
 func (op *Op) endPosted(err error) {
 	op.e.posted.Remove(op.handle)
 	op.unposted()
+	op.message = nil
 	op.complete(Status{}, err)
 }
 

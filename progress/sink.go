@@ -65,11 +65,16 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 		p.lose(protocolError("rank %d sends as rank %d", src, appCtx))
 		return
 	}
-	if p.foreign && p.forged(tag) || !p.charge(cost) {
+	if p.inspected && p.forged(tag) || !p.charge(cost) {
 		return
 	}
 	op, ok := e.posted.Match(tag)
 	e.checkReceiveLocked(tag, op)
+	var taker *Op
+	if ok && op.kind != kindReceive {
+		op, taker = e.probedLocked(op, Status{src, tag, int64(len(payload))})
+		ok = op != nil
+	}
 	if ok {
 		op.unposted()
 		op.deliver(src, tag, payload)
@@ -79,6 +84,9 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	} else {
 		e.unexp.KeepEager(src, tag, payload)
 		p.kept(uint64(len(payload)))
+		if taker != nil {
+			taker.take(tag)
+		}
 	}
 }
 
@@ -100,11 +108,16 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	}
 	r.seq = e.unexp.NextSeq()
 	p := &e.peers[src]
-	if p.foreign && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
+	if p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
 		return
 	}
 	op, ok := e.posted.Match(h.Tag)
 	e.checkReceiveLocked(h.Tag, op)
+	var taker *Op
+	if ok && op.kind != kindReceive {
+		op, taker = e.probedLocked(op, Status{src, h.Tag, int64(h.Len)})
+		ok = op != nil
+	}
 	if ok {
 		op.unposted()
 		op.read = r
@@ -117,6 +130,9 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	} else {
 		e.unexp.KeepRequest(src, h.Tag, r.seq, r.unmatched())
 		p.kept(r.total)
+		if taker != nil {
+			taker.take(h.Tag)
+		}
 	}
 }
 
