@@ -103,7 +103,7 @@ func headToHead(t *testing.T, w *p2p.World, posted func()) {
 	require.NoError(t, c.Send(background, partner, 10, nil))
 	wait(t, meet)
 	var sends []p2p.Request
-	tests := []struct{ size, messages int }{{400, 100}, {4_000, 10}, {40_000, 10}, {400_000, 4}}
+	tests := []struct{ size, messages int }{{400, 100}, {4_000, 10}, {40_000, rounds(10)}, {400_000, max(rounds(4), 2)}}
 	for tag, test := range tests {
 		for i := range test.messages {
 			sends = append(sends, c.Isend(partner, p2p.Tag(tag), pattern(test.size, w.Rank()+2*i)))
