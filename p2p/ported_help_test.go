@@ -3,6 +3,7 @@ package p2p_test
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"testing"
 
@@ -228,6 +229,11 @@ func senders() []sender {
 		{name: "send", block: (*p2p.Comm).Send},
 		{name: "isend", post: (*p2p.Comm).Isend},
 	}
+}
+
+func senderNamed(name string) sender {
+	all := senders()
+	return all[slices.IndexFunc(all, func(s sender) bool { return s.name == name })]
 }
 
 // send sends messages, which are all under way at once where the call does not block, and returns

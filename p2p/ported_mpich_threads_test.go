@@ -12,23 +12,17 @@ import (
 
 // TestPortedMPICHThreads has what MPICH's test/mpi/threads/pt2pt checks: its threads are goroutines.
 func TestPortedMPICHThreads(t *testing.T) {
-	rows := []portedRow{
-		{"threads", ranks(threads)},
-		{"threaded_sr", ranks(threadedSR)},
-		{"alltoall", ranks(alltoall)},
-		{"multisend", ranks(multisend)},
-		{"sendselfth", ranks(sendselfth)},
-	}
-	for _, by := range senders() {
-		for _, nonblocking := range []bool{false, true} {
-			name := "mt_" + by.name + "recv"
-			if nonblocking {
-				name = "mt_" + by.name + "irecv"
-			}
-			rows = append(rows, portedRow{name, ranks(func(t *testing.T, w *p2p.World) { mtSendrecv(t, w, by, nonblocking) })})
-		}
-	}
-	portedRows(t, 2, p2p.Config{}, rows...)
+	portedRows(t, 2, p2p.Config{},
+		portedRow{"threads", ranks(threads)},
+		portedRow{"threaded_sr", ranks(threadedSR)},
+		portedRow{"alltoall", ranks(alltoall)},
+		portedRow{"multisend", ranks(multisend)},
+		portedRow{"sendselfth", ranks(sendselfth)},
+		portedRow{"mt_sendrecv", mtSendrecv("send", false)},
+		portedRow{"mt_sendirecv", mtSendrecv("send", true)},
+		portedRow{"mt_isendrecv", mtSendrecv("isend", false)},
+		portedRow{"mt_isendirecv", mtSendrecv("isend", true)},
+	)
 }
 
 // inThreads calls fn in n goroutines at once. One that fails ends the World, so that others do not
@@ -187,31 +181,36 @@ func sendselfth(t *testing.T, w *p2p.World) {
 // mtSendrecv is the family mt_*: four goroutines of rank 0 send many messages each to four of rank
 // 1, under one tag, where each message must be received once and those of one goroutine that one
 // goroutine receives are in order, and under a tag for each; also with large messages (mt_*_huge).
-func mtSendrecv(t *testing.T, w *p2p.World, by sender, nonblocking bool) {
-	const goroutines = 4
-	for _, test := range []struct{ size, messages int }{{8, rounds(100)}, {16 << 10, rounds(20)}, {300_000, rounds(10)}} {
-		for _, oneTag := range []bool{true, false} {
-			got := make([][]int, goroutines)
-			inThreads(t, w, goroutines, func(id int) {
-				tag := p2p.Tag(id)
-				if oneTag {
-					tag = 0
-				}
-				if w.Rank() == 0 {
-					var messages [][]byte
-					for i := range test.messages {
-						messages = append(messages, numbered(test.size, id*test.messages+i))
-					}
-					by.send(t, w.Comm(), 1, tag, messages...)
-					return
-				}
-				got[id] = receiveNumbered(t, w, tag, test.size, test.messages, nonblocking)
-			})
-			if w.Rank() == 1 {
-				requireOnce(t, got, test.messages, !oneTag)
+func mtSendrecv(by string, nonblocking bool) func(t *testing.T, ws []*p2p.World) {
+	return ranks(func(t *testing.T, w *p2p.World) {
+		for _, test := range []struct{ size, messages int }{{8, rounds(100)}, {16 << 10, rounds(20)}, {300_000, rounds(10)}} {
+			for _, oneTag := range []bool{true, false} {
+				mtExchange(t, w, senderNamed(by), nonblocking, oneTag, test.size, test.messages)
+				barrier(t, w)
 			}
-			barrier(t, w)
 		}
+	})
+}
+
+func mtExchange(t *testing.T, w *p2p.World, by sender, nonblocking, oneTag bool, size, messages int) {
+	got := make([][]int, 4)
+	inThreads(t, w, len(got), func(id int) {
+		tag := p2p.Tag(id)
+		if oneTag {
+			tag = 0
+		}
+		if w.Rank() == 1 {
+			got[id] = receiveNumbered(t, w, tag, size, messages, nonblocking)
+			return
+		}
+		var list [][]byte
+		for i := range messages {
+			list = append(list, numbered(size, id*messages+i))
+		}
+		by.send(t, w.Comm(), 1, tag, list...)
+	})
+	if w.Rank() == 1 {
+		requireOnce(t, got, messages, !oneTag)
 	}
 }
 
