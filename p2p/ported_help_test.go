@@ -116,9 +116,9 @@ func together(t *testing.T, n int, fn func(i int)) {
 	all.Wait()
 }
 
-// barrier returns once all ranks have called it. It uses raw tags, which wildcards of a Comm do not
+// meetAll returns once all ranks have called it. It uses raw tags, which wildcards of a Comm do not
 // match.
-func barrier(t *testing.T, w *p2p.World) {
+func meetAll(t *testing.T, w *p2p.World) {
 	t.Helper()
 	const tags = p2p.Tag(0xba) << 54
 	for d := 1; d < w.Size(); d *= 2 {
@@ -147,7 +147,7 @@ func arrivedBy(t *testing.T, w, from *p2p.World, tag p2p.Tag) {
 // requireSettled fails if anything is under way or was not received.
 func requireSettled(t *testing.T, w *p2p.World) {
 	t.Helper()
-	barrier(t, w)
+	meetAll(t, w)
 	m := w.Metrics()
 	require.Zero(t, m.PostedNow, "posted receives of rank %d", w.Rank())
 	require.Zero(t, m.UnexpectedNow, "unexpected messages at rank %d", w.Rank())

@@ -52,8 +52,8 @@ func cancelrecv(t *testing.T, w *p2p.World) {
 	const size = 256 << 10
 	c := w.Comm()
 	if w.Rank() == 1 {
-		barrier(t, w)
-		barrier(t, w)
+		meetAll(t, w)
+		meetAll(t, w)
 		require.NoError(t, c.Send(background, 0, 0, pattern(size, 0)))
 		received, alone := c.Isend(0, 2, pattern(size, 2)), c.Isend(0, 4, pattern(size, 4))
 		alone.Cancel()
@@ -67,9 +67,9 @@ func cancelrecv(t *testing.T, w *p2p.World) {
 		bufs = append(bufs, fresh(size))
 		reqs = append(reqs, c.Irecv(1, p2p.Tag(tag), bufs[tag]))
 	}
-	barrier(t, w)
+	meetAll(t, w)
 	reqs[1].Cancel()
-	barrier(t, w)
+	meetAll(t, w)
 	out := make([]p2p.Completion, 3)
 	require.ErrorIs(t, p2p.WaitAll(background, reqs, out), p2p.ErrCanceled)
 	for i, o := range out {
@@ -87,14 +87,14 @@ func cancelrecv(t *testing.T, w *p2p.World) {
 func cancelanysrc(t *testing.T, w *p2p.World) {
 	c := w.Comm()
 	if w.Rank() == 1 {
-		barrier(t, w)
+		meetAll(t, w)
 		require.NoError(t, c.Send(background, 0, 0, []byte{42}))
 		return
 	}
 	r := c.Irecv(p2p.AnySource, 0, fresh(4))
 	r.Cancel()
 	requireCanceled(t, r)
-	barrier(t, w)
+	meetAll(t, w)
 	buf := fresh(4)
 	requireReceived(t, []byte{42}, buf, wait(t, c.Irecv(p2p.AnySource, 0, buf)), 1, 0)
 }
@@ -107,7 +107,7 @@ func truncmsg1(t *testing.T, w *p2p.World) {
 		message := pattern(test.length, test.room)
 		if w.Rank() == 0 {
 			require.NoError(t, c.Send(background, 1, 0, message))
-			barrier(t, w)
+			meetAll(t, w)
 			require.NoError(t, c.Send(background, 1, 2, message))
 			continue
 		}
@@ -116,7 +116,7 @@ func truncmsg1(t *testing.T, w *p2p.World) {
 		requireTruncated(t, message, buf, st, err, 0)
 		clear(buf)
 		r := c.Irecv(0, 2, buf)
-		barrier(t, w)
+		meetAll(t, w)
 		st, err = r.Wait(background)
 		requireTruncated(t, message, buf, st, err, 2)
 	}
@@ -164,12 +164,12 @@ func receiveOneTooLong(t *testing.T, w *p2p.World) (reqs []p2p.Request, bufs [][
 	for i, buf := range bufs {
 		reqs = append(reqs, w.Comm().Irecv(1, p2p.Tag(10*i), buf))
 	}
-	barrier(t, w)
+	meetAll(t, w)
 	return reqs, bufs
 }
 
 func sendOneTooLong(t *testing.T, w *p2p.World) {
-	barrier(t, w)
+	meetAll(t, w)
 	require.NoError(t, w.Comm().Send(background, 0, 0, pattern(40, 1)))
 	require.NoError(t, w.Comm().Send(background, 0, 10, pattern(44, 2)))
 }

@@ -47,7 +47,7 @@ func hugeUnderflow(t *testing.T, w *p2p.World) {
 	for _, posted := range []bool{false, true} {
 		if w.Rank() == 0 {
 			if posted {
-				barrier(t, w)
+				meetAll(t, w)
 			}
 			require.NoError(t, c.Send(background, 1, 0, []byte{7}))
 			continue
@@ -55,7 +55,7 @@ func hugeUnderflow(t *testing.T, w *p2p.World) {
 		buf := fresh(10 << 20)
 		r := c.Irecv(0, 0, buf)
 		if posted {
-			barrier(t, w)
+			meetAll(t, w)
 		}
 		requireReceived(t, []byte{7}, buf, wait(t, r), 0, 0)
 	}

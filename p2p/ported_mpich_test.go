@@ -127,7 +127,7 @@ func sendall(t *testing.T, w *p2p.World) {
 	for size := 4; size <= 64<<10; size *= 2 {
 		for run := range rounds(10) {
 			reqs, bufs := make([]p2p.Request, w.Size()), make([][]byte, w.Size())
-			barrier(t, w)
+			meetAll(t, w)
 			for peer := range reqs {
 				if bufs[peer] = fresh(size); peer != w.Rank() {
 					reqs[peer] = c.Irecv(peer, p2p.AnyTag, bufs[peer])
@@ -182,7 +182,7 @@ func anyall(t *testing.T, w *p2p.World) {
 	c := w.Comm()
 	message := func(i int) []byte { return pattern(4*(messages-i), i) }
 	if w.Rank() != 1 {
-		barrier(t, w)
+		meetAll(t, w)
 		for i := range messages {
 			if w.Rank() == 0 {
 				require.NoError(t, c.Send(background, 1, 3, message(i)))
@@ -196,7 +196,7 @@ func anyall(t *testing.T, w *p2p.World) {
 		bufs = append(bufs, fresh(len(message(i))))
 		reqs = append(reqs, c.Irecv(p2p.AnySource, p2p.AnyTag, bufs[i]))
 	}
-	barrier(t, w)
+	meetAll(t, w)
 	for range messages {
 		i, st := testAny(t, reqs)
 		requireReceived(t, message(i), bufs[i], st, 0, 3)
@@ -343,7 +343,7 @@ func manyIsend(t *testing.T, w *p2p.World) {
 	const size = 16 << 10
 	c := w.Comm()
 	for round := range 5 {
-		barrier(t, w)
+		meetAll(t, w)
 		sends := make([]p2p.Request, w.Size())
 		for peer := range sends {
 			sends[peer] = c.Isend(peer, 0, pattern(size, w.Rank()+round))

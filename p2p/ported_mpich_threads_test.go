@@ -45,7 +45,7 @@ func threads(t *testing.T, w *p2p.World) {
 	for n := 1; n <= 4; n++ {
 		for _, size := range []int{0, 1, 64, 1024} {
 			for _, kind := range []int{p2p.ProcNull, 0, 1} {
-				barrier(t, w)
+				meetAll(t, w)
 				inThreads(t, w, n, func(int) {
 					for range rounds(4) {
 						switch {
@@ -138,7 +138,7 @@ func alltoall(t *testing.T, w *p2p.World) {
 			slices.Sort(from)
 			require.Equal(t, []int{0, 1}, from)
 		})
-		barrier(t, w)
+		meetAll(t, w)
 	}
 }
 
@@ -186,7 +186,7 @@ func mtSendrecv(by string, nonblocking bool) func(t *testing.T, ws []*p2p.World)
 		for _, test := range []struct{ size, messages int }{{8, rounds(100)}, {16 << 10, rounds(20)}, {300_000, rounds(10)}} {
 			for _, oneTag := range []bool{true, false} {
 				mtExchange(t, w, senderNamed(by), nonblocking, oneTag, test.size, test.messages)
-				barrier(t, w)
+				meetAll(t, w)
 			}
 		}
 	})
