@@ -183,35 +183,33 @@ func sendselfth(t *testing.T, w *p2p.World) {
 // goroutine receives are in order, and under a tag for each; also with large messages (mt_*_huge).
 func mtSendrecv(by string, nonblocking bool) func(t *testing.T, ws []*p2p.World) {
 	return ranks(func(t *testing.T, w *p2p.World) {
+		all := w.Comm()
+		shared := []*p2p.Comm{all, all, all, all}
 		for _, test := range []struct{ size, messages int }{{8, rounds(100)}, {16 << 10, rounds(20)}, {300_000, rounds(10)}} {
-			for _, oneTag := range []bool{true, false} {
-				mtExchange(t, w, senderNamed(by), nonblocking, oneTag, test.size, test.messages)
-				meetAll(t, w)
-			}
+			mtExchange(t, w, shared, make([]p2p.Tag, 4), senderNamed(by), nonblocking, test.size, test.messages)
+			mtExchange(t, w, shared, []p2p.Tag{0, 1, 2, 3}, senderNamed(by), nonblocking, test.size, test.messages)
 		}
 	})
 }
 
-func mtExchange(t *testing.T, w *p2p.World, by sender, nonblocking, oneTag bool, size, messages int) {
-	got := make([][]int, 4)
-	inThreads(t, w, len(got), func(id int) {
-		tag := p2p.Tag(id)
-		if oneTag {
-			tag = 0
-		}
+// mtExchange has a goroutine for each of comms and tags at both ranks.
+func mtExchange(t *testing.T, w *p2p.World, comms []*p2p.Comm, tags []p2p.Tag, by sender, nonblocking bool, size, messages int) {
+	got := make([][]int, len(comms))
+	inThreads(t, w, len(comms), func(id int) {
 		if w.Rank() == 1 {
-			got[id] = receiveNumbered(t, w, tag, size, messages, nonblocking)
+			got[id] = receiveNumbered(t, comms[id], tags[id], size, messages, nonblocking)
 			return
 		}
 		var list [][]byte
 		for i := range messages {
 			list = append(list, numbered(size, id*messages+i))
 		}
-		by.send(t, w.Comm(), 1, tag, list...)
+		by.send(t, comms[id], 1, tags[id], list...)
 	})
 	if w.Rank() == 1 {
-		requireOnce(t, got, messages, !oneTag)
+		requireOnce(t, got, messages, comms[0] != comms[1] || tags[0] != tags[1])
 	}
+	meetAll(t, w)
 }
 
 // numbered is a message whose first bytes are its number.
@@ -221,16 +219,16 @@ func numbered(size, number int) []byte {
 	return m
 }
 
-func receiveNumbered(t *testing.T, w *p2p.World, tag p2p.Tag, size, messages int, nonblocking bool) (got []int) {
+func receiveNumbered(t *testing.T, c *p2p.Comm, tag p2p.Tag, size, messages int, nonblocking bool) (got []int) {
 	bufs := make([][]byte, messages)
 	var reqs []p2p.Request
 	for i := range bufs {
 		bufs[i] = fresh(size)
 		if nonblocking {
-			reqs = append(reqs, w.Comm().Irecv(0, tag, bufs[i]))
+			reqs = append(reqs, c.Irecv(0, tag, bufs[i]))
 			continue
 		}
-		st, err := w.Comm().Recv(background, 0, tag, bufs[i])
+		st, err := c.Recv(background, 0, tag, bufs[i])
 		require.NoError(t, err)
 		require.Equal(t, p2p.Status{Source: 0, Tag: tag, Len: int64(size)}, st)
 	}
