@@ -74,8 +74,8 @@ func contig(x xfer) func(t *testing.T, ws []*p2p.World) {
 	return func(t *testing.T, ws []*p2p.World) {
 		x.move(t, ws, nil)
 		random := rand.New(rand.NewPCG(1, 2)) // the same lengths each time
-		for most, messages := 10, 100; most <= 10_000_000; most, messages = most*10, messages/2 {
-			for i := range rounds(max(messages, 3)) {
+		for most, messages := 10, 64; most <= 10_000_000; most, messages = most*10, messages/2 {
+			for i := range rounds(messages) {
 				x.move(t, ws, pattern(random.IntN(most)+1, i))
 			}
 		}
