@@ -208,6 +208,9 @@ const untouched = 0xa5
 // fresh returns a receive buffer.
 func fresh(n int) []byte { return bytes.Repeat([]byte{untouched}, n) }
 
+// nothing is the status where there is no message: of ProcNull, and of an inactive request.
+var nothing = p2p.Status{Source: p2p.ProcNull, Tag: p2p.AnyTag}
+
 // rounds is n, or less where the tests are to be short.
 func rounds(n int) int {
 	if testing.Short() {
