@@ -33,8 +33,8 @@
 //
 // A context must not be nil. One that has ended already fails the call before anything is posted.
 // Send, Recv and the other blocking calls CANCEL the operation when their context ends, and return
-// once the buffer is free. Contexts of the Wait family (Request, Queue, slices) bound only the waiting. context.Background
-// costs nothing; a cancellable context about 10 ns a call.
+// once the buffer is free. Contexts of the Wait family (Request, Queue, slices) bound only the
+// waiting. context.Background costs nothing; a cancellable context about 10 ns a call.
 //
 // A cancelled Recv returns at once, except while a chunk (at most 256 KiB) is being copied; a
 // message that was being received stays available to the next receive. It returns later, with the

@@ -2,9 +2,9 @@ package p2p
 
 import "sync"
 
-// Persistent is an operation with its arguments, to be started again and again. It has a type of its
-// own, so that a Request has one life only: each Start gives a new one. It holds nothing that needs
-// to be freed.
+// Persistent is an operation with its arguments, to be started again and again. It has a type of
+// its own, so that a Request has one life only: each Start gives a new one. It holds nothing that
+// needs to be freed.
 type Persistent struct {
 	_    noCopy
 	c    *Comm // constant, as all up to buf
@@ -26,8 +26,9 @@ const (
 )
 
 // SendInit, SsendInit and RecvInit prepare an Isend, Issend or Irecv with these arguments, which
-// Start begins. The buffer is the library's from each Start until that request is reported complete,
-// and the program's at all other times. Wrong arguments are reported by the requests of Start.
+// Start begins. The buffer is the library's from each Start until that request is reported
+// complete, and the program's at all other times. Wrong arguments are reported by the requests of
+// Start.
 func (c *Comm) SendInit(dst int, tag Tag, buf []byte) *Persistent {
 	return &Persistent{c: c, kind: initSend, peer: dst, tag: tag, buf: buf}
 }

@@ -11,22 +11,22 @@ import (
 // no callbacks: a goroutine that waits on a Queue may block, call this package and take its time.
 //
 // Completions come in the order in which the operations ended, each to one caller; any number of
-// goroutines may wait on one Queue. Until a completion is reported by Poll or Wait its buffer is the
-// library's. World.NewQueue makes a Queue; the zero value is not one.
+// goroutines may wait on one Queue. Until a completion is reported by Poll or Wait its buffer is
+// the library's. World.NewQueue makes a Queue; the zero value is not one.
 type Queue struct {
 	_ noCopy
 	q *progress.Queue
 }
 
-// NewQueue makes a Queue for requests of w and its Comms. depth is how many requests it is likely to
-// have at a time; it allocates for these, and grows where there are more.
+// NewQueue makes a Queue for requests of w and its Comms. depth is how many requests it is likely
+// to have at a time; it allocates for these, and grows where there are more.
 func (w *World) NewQueue(depth int) *Queue { return &Queue{q: w.eng.NewQueue(depth)} }
 
 // Notify hands the request to q, which reports it with data once the operation has ended, errors
 // included; the handle is inactive from then on. There is one Completion for each call: a zero
 // Request is reported at once without an error, one that was consumed before with ErrInactive, and
-// one of another World with ErrInvalid, while its operation goes on as after Free. Where q is closed
-// nobody would report the request: Notify is Free then, and says so to Config.Logger.
+// one of another World with ErrInvalid, while its operation goes on as after Free. Where q is
+// closed nobody would report the request: Notify is Free then, and says so to Config.Logger.
 func (r Request) Notify(q *Queue, data uint64) {
 	if q == nil {
 		r.Free()
@@ -66,8 +66,8 @@ func completion(c *progress.Completion) Completion {
 // batch is how many completions are taken from the engine at once.
 const batch = 8
 
-// Poll moves completions to dst, as many as there are and fit, and returns how many. Where there are
-// none it makes progress. It never blocks.
+// Poll moves completions to dst, as many as there are and fit, and returns how many. Where there
+// are none it makes progress. It never blocks.
 func (q *Queue) Poll(dst []Completion) (n int) {
 	var cs [batch]progress.Completion
 	for {
@@ -81,10 +81,10 @@ func (q *Queue) Poll(dst []Completion) (n int) {
 	}
 }
 
-// Wait waits for at least one completion, moves as many as there are and fit to dst, and returns how
-// many. If ctx ends first it returns ctx's error; the operations go on. A Queue that is closed gives
-// ErrClosed. A Queue without requests waits for some, until the World has ended: then it gives the
-// reason. An empty dst is ErrInvalid.
+// Wait waits for at least one completion, moves as many as there are and fit to dst, and returns
+// how many. If ctx ends first it returns ctx's error; the operations go on. A Queue that is closed
+// gives ErrClosed. A Queue without requests waits for some, until the World has ended: then it
+// gives the reason. An empty dst is ErrInvalid.
 func (q *Queue) Wait(ctx context.Context, dst []Completion) (int, error) {
 	switch {
 	case ctx == nil:

@@ -73,8 +73,8 @@ func (r Request) Peek() (st Status, done bool, err error) {
 }
 
 // Free lets the operation finish by itself, and drops its outcome; the handle is inactive from then
-// on. Nothing will tell when the library is done with the buffer, so the program must never touch it
-// again. A receive holds it until a message comes, or the World ends.
+// on. Nothing will tell when the library is done with the buffer, so the program must never touch
+// it again. A receive holds it until a message comes, or the World ends.
 func (r Request) Free() { r.r.Free() }
 
 // Cancel asks for the end of the operation and returns at once. The request completes with
@@ -86,8 +86,8 @@ func (r Request) Cancel() {
 }
 
 // Done returns a channel that is closed when the operation has ended; Wait then returns at once. It
-// is the only call that allocates. For a request that was given to Notify or Free a channel that was
-// asked for before closes at the end, one that is asked for later is closed.
+// is the only call that allocates. For a request that was given to Notify or Free a channel that
+// was asked for before closes at the end, one that is asked for later is closed.
 func (r Request) Done() <-chan struct{} {
 	if r == (Request{}) {
 		return closedChan

@@ -7,12 +7,12 @@ import (
 
 // Sendrecv sends sbuf to dst and receives from src into rbuf at once: ranks that call it with each
 // other, in pairs, rings or any pattern, do not deadlock. It returns when both buffers are the
-// program's again, with the status of the receive. src may be AnySource and rtag AnyTag; dst and src
-// may be ProcNull. If ctx ends first both are cancelled. If the send fails the receive is cancelled,
-// and the error is that of the send; the message may have been received by then.
+// program's again, with the status of the receive. src may be AnySource and rtag AnyTag; dst and
+// src may be ProcNull. If ctx ends first both are cancelled. If the send fails the receive is
+// cancelled, and the error is that of the send; the message may have been received by then.
 //
-// sbuf and rbuf may be the same slice, or overlap: then the sent bytes are copied first, at the cost
-// of an allocation of len(sbuf).
+// sbuf and rbuf may be the same slice, or overlap: then the sent bytes are copied first, at the
+// cost of an allocation of len(sbuf).
 func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src int, rtag Tag, rbuf []byte) (Status, error) {
 	if uint(dst) >= c.ranks() || stag > MaxCommTag || ctx == nil {
 		if err := c.refuseSend(ctx, dst, stag); err != nil {

@@ -53,9 +53,9 @@ func checkOut(reqs []Request, out []Completion) error {
 }
 
 // WaitAny waits for one of reqs, consumes it and returns its index, status and error: that with the
-// lowest index, where several have ended. The index is -1 where none was consumed: with ctx's error,
-// with ErrInvalid where the requests are not all of one World, or, without an error, where all are
-// inactive. Each call looks at all of reqs: for thousands use a Queue.
+// lowest index, where several have ended. The index is -1 where none was consumed: with ctx's
+// error, with ErrInvalid where the requests are not all of one World, or, without an error, where
+// all are inactive. Each call looks at all of reqs: for thousands use a Queue.
 func WaitAny(ctx context.Context, reqs []Request) (int, Status, error) {
 	for {
 		eng, err := oneWorld(ctx, reqs)
@@ -75,8 +75,8 @@ func WaitAny(ctx context.Context, reqs []Request) (int, Status, error) {
 // WaitSome waits for at least one of reqs, and consumes those that have ended, by index, at most as
 // many as out has room for; the others are left to the next call. It returns how many, 0 where all
 // are inactive. Completion.Data is the index in reqs, and Completion.Err the error of that request.
-// WaitSome's own error is ctx's, or ErrInvalid where the requests are not all of one World or out is
-// empty; nothing was consumed then.
+// WaitSome's own error is ctx's, or ErrInvalid where the requests are not all of one World or out
+// is empty; nothing was consumed then.
 func WaitSome(ctx context.Context, reqs []Request, out []Completion) (int, error) {
 	if len(out) == 0 {
 		return 0, invalidf("out is empty: there is no room for a completion")
@@ -121,8 +121,8 @@ func TestAll(reqs []Request, out []Completion) (bool, error) {
 	return true, first
 }
 
-// TestAny makes progress and reports whether one of reqs has ended. If so it consumes it and returns
-// what WaitAny does. Where all are inactive done is true and the index -1.
+// TestAny makes progress and reports whether one of reqs has ended. If so it consumes it and
+// returns what WaitAny does. Where all are inactive done is true and the index -1.
 func TestAny(reqs []Request) (i int, st Status, done bool, err error) {
 	i, st, active, err := takeAny(reqs)
 	if i < 0 && active {
@@ -132,8 +132,8 @@ func TestAny(reqs []Request) (i int, st Status, done bool, err error) {
 	return i, st, i >= 0 || !active, err
 }
 
-// TestSome makes progress, consumes those of reqs that have ended, as WaitSome does, and returns how
-// many, perhaps none.
+// TestSome makes progress, consumes those of reqs that have ended, as WaitSome does, and returns
+// how many, perhaps none.
 func TestSome(reqs []Request, out []Completion) int {
 	n, active := takeSome(reqs, out)
 	if n == 0 && active {
@@ -174,8 +174,8 @@ func takeAny(reqs []Request) (i int, st Status, active bool, err error) {
 	return -1, nothing, active, nil
 }
 
-// takeSome consumes requests that have ended, as many as fit into out. active says whether there are
-// others.
+// takeSome consumes requests that have ended, as many as fit into out. active says whether there
+// are others.
 func takeSome(reqs []Request, out []Completion) (n int, active bool) {
 	for i := range reqs {
 		if n == len(out) {

@@ -7,8 +7,8 @@ import (
 	"github.com/tagmatch/tagmatch/progress/internal/wait"
 )
 
-// call is a goroutine that waits for the first of many things: of the outcomes in a Queue, or of the
-// ends of some requests. Calls are pooled. All fields are guarded by the engine's lock.
+// call is a goroutine that waits for the first of many things: of the outcomes in a Queue, or of
+// the ends of some requests. Calls are pooled. All fields are guarded by the engine's lock.
 type call struct {
 	wait.Event
 	q          *Queue // that it waits at; nil once woken, and for requests

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of a receive's buffer the message alone is to be left alone until it is reported: what is behind it
-// the library has never touched.
+// Of a receive's buffer the message alone is to be left alone until it is reported: what is behind
+// it the library has never touched.
 func TestOnlyMessageIsLeftAlone(t *testing.T) {
 	c := manual(t, 2, fakeOpts{})
 	for _, size := range []int{0, 5, 1000} { // eager and rendezvous

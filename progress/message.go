@@ -91,6 +91,7 @@ func (m *Message) recv(ctx context.Context, buf []byte) (Status, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := m.use(); err != nil {
+		e.countFailedLocked(err)
 		return Status{}, err
 	}
 	if m.eager != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/tagmatch/tagmatch/progress/internal/wait"
 )
 
-// Label comes back with a completion as it was given to Notify. Ref is for a pointer, which needs no
-// memory of its own there.
+// Label comes back with a completion as it was given to Notify. Ref is for a pointer, which needs
+// no memory of its own there.
 type Label struct {
 	Words [4]uint64
 	Ref   any
@@ -109,9 +109,9 @@ func (e *Engine) freeEntryLocked(en *entry) {
 }
 
 // Notify hands the request to q, which reports its outcome with label, also where that is an error,
-// or that the request was inactive. The handle is inactive from then on. A request of another engine
-// is reported at once as ErrInvalid, and its operation goes on as after Free. If q is closed, or
-// nil, Notify is Free.
+// or that the request was inactive. The handle is inactive from then on. A request of another
+// engine is reported at once as ErrInvalid, and its operation goes on as after Free. If q is
+// closed, or nil, Notify is Free.
 func (r Request) Notify(q *Queue, label Label) {
 	if q == nil {
 		r.Free()
@@ -127,7 +127,7 @@ func (r Request) Notify(q *Queue, label Label) {
 	if q.closed {
 		e.log.Warn("a request was given to a queue that is closed: nobody will be told its outcome", "rank", e.cfg.Rank)
 		if !foreign {
-			e.freeLocked(r)
+			r.freeLocked()
 		}
 		return
 	}
@@ -155,31 +155,24 @@ func (r Request) Notify(q *Queue, label Label) {
 
 // Free lets the operation end by itself: its outcome is dropped, and the handle inactive.
 func (r Request) Free() {
-	if r.op == nil {
-		return
+	if r.op != nil && r.op.e != nil {
+		r.op.e.mu.Lock()
+		defer r.op.e.mu.Unlock()
 	}
-	e := r.op.e
-	if e == nil {
-		r.op.consume(r.gen)
-		return
-	}
-	e.mu.Lock()
-	e.freeLocked(r)
-	e.mu.Unlock()
+	r.freeLocked()
 }
 
-// freeLocked is Free of a request that may be of this engine, or of none.
-func (e *Engine) freeLocked(r Request) {
+// freeLocked is Free with the lock of the request's engine, if it has one.
+func (r Request) freeLocked() {
 	switch {
-	case r.op == nil:
-	case r.op.e == nil:
-		r.op.consume(r.gen)
+	case r.op == nil || r.op.e == nil:
+		_, _, _ = r.Take()
 	case !r.op.Give(r.gen): // its outcome was taken or given away
 	case r.op.Ended():
 		_, _ = r.op.consumeLocked()
 	default:
 		r.note.given(nil)
-		en := e.newEntryLocked(nil, Label{})
+		en := r.op.e.newEntryLocked(nil, Label{})
 		en.op = r.op
 		en.watch.Link(&en.op.Event, en)
 	}

@@ -16,7 +16,8 @@ func data(n int) Label {
 	return Label{[4]uint64{uint64(n), uint64(n) * 3, 1, ^uint64(n)}, bg}
 }
 
-// report requires that a queue reports these numbers next, and no more, and returns the completions.
+// report requires that a queue reports these numbers next, and no more, and returns the
+// completions.
 func report(t testing.TB, q *Queue, numbers ...int) []Completion {
 	t.Helper()
 	out := make([]Completion, len(numbers)+1)
@@ -287,7 +288,8 @@ func collect(t *testing.T, all context.Context, rng *rand.Rand, q *Queue, out []
 	return n
 }
 
-// The end of an engine, or of a queue, ends those who wait there, whatever operations are under way.
+// The end of an engine, or of a queue, ends those who wait there, whatever operations are under
+// way.
 func TestEndsWakeQueue(t *testing.T) {
 	ends := map[string]func(c *cluster, q *Queue) error{
 		"close the engine": func(c *cluster, _ *Queue) error { return c.e[0].Close(nil) },

@@ -30,8 +30,8 @@ func (r Request) Active() bool {
 	return r.op != nil && r.op.Active(r.gen)
 }
 
-// Over reports whether the operation has ended, or the request is inactive: Test gives the same from
-// then on.
+// Over reports whether the operation has ended, or the request is inactive: Test gives the same
+// from then on.
 func (r Request) Over() bool { return r.op == nil || !r.op.Pending(r.gen) }
 
 // BornFailed reports whether the request is of Failed.

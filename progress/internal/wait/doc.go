@@ -20,8 +20,8 @@
 //
 // An operation embeds an Event, which says whether it has ended. The engine ends it by Set.End,
 // mostly from within Poll; whoever takes its outcome afterwards, by Event.Take, needs no lock. Who
-// is to be told of ends without waiting for each, as a queue of completions is, links a Watch to the
-// Event; Event.Give takes the outcome away from all others.
+// is to be told of ends without waiting for each, as a queue of completions is, links a Watch to
+// the Event; Event.Give takes the outcome away from all others.
 //
 // Concurrency: every method of a Set needs the lock, except those that say that they take it. Await
 // and Stop let go of it meanwhile, and so of all that it guards.

@@ -59,8 +59,8 @@ func (ev *Event) Take(gen uint64) bool {
 
 // Give gives the outcome of generation gen away, which it reports: no Take gets it from then on. It
 // fails where the outcome was taken or given away before. Those who wait are woken, and find it
-// over. The caller holds the lock; if the generation has not ended it links a Watch, and whoever has
-// the outcome calls Retire.
+// over. The caller holds the lock; if the generation has not ended it links a Watch, and whoever
+// has the outcome calls Retire.
 func (ev *Event) Give(gen uint64) bool {
 	life := gen << eventGen
 	if ev.life.CompareAndSwap(life, life|eventGiven) {
@@ -83,8 +83,8 @@ func (s *Set) End(ev *Event) {
 	}
 }
 
-// announce tells the end of ev. It is kept out of End, so that this is inlined where most operations
-// end without anybody to tell.
+// announce tells the end of ev. It is kept out of End, so that this is inlined where most
+// operations end without anybody to tell.
 //
 //go:noinline
 func (ev *Event) announce() {

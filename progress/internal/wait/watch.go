@@ -2,8 +2,8 @@ package wait
 
 // Watcher is told the end of an Event.
 type Watcher interface {
-	// Over is called once for each Watch, which is unlinked already, when its Event has ended or was
-	// given away. The lock is held. It must neither poll nor block.
+	// Over is called once for each Watch, which is unlinked already, when its Event has ended or
+	// was given away. The lock is held. It must neither poll nor block.
 	Over()
 }
 

@@ -65,8 +65,8 @@ func TestWatches(t *testing.T) {
 	})
 }
 
-// An event that was given away is over for those who have its generation; its end is told to whom it
-// was given, and to channels that were asked for before.
+// An event that was given away is over for those who have its generation; its end is told to whom
+// it was given, and to channels that were asked for before.
 func TestGiven(t *testing.T) {
 	f := newFake(t, Config{Manual: true})
 	f.locked(func() {
