@@ -2,7 +2,10 @@ package p2p_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -296,4 +299,58 @@ func TestDupFails(t *testing.T) {
 		assert.NoError(t, err)
 		barrier(t, pair)
 	})
+}
+
+// Where contexts end Dups at any moment, on each rank another one, some ranks may have a Comm that
+// others have not. Its context is free on none of them.
+func TestDupInterrupted(t *testing.T) {
+	const n, rounds = 3, 200
+	var mu sync.Mutex
+	used := map[int]string{} // contexts of what has not been closed, by what is to be told of it
+	failed, partly := 0, 0
+	var made [rounds]int
+	note := func(c *p2p.Comm, what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if before, ok := used[p2p.ContextOf(c)]; ok {
+			assert.Equal(t, before, what, "context %d", p2p.ContextOf(c))
+		}
+		used[p2p.ContextOf(c)] = what
+	}
+	p2ptest.Run(t, n, func(w *p2p.World) {
+		rng := rand.New(rand.NewPCG(1, uint64(w.Rank())))
+		alone := split(t, w.Comm(), w.Rank(), 0)
+		for i := range rounds {
+			parent := dup(t, w.Comm())
+			short, cancel := context.WithTimeout(background, time.Duration(rng.IntN(200))*time.Microsecond)
+			d, err := parent.Dup(short)
+			cancel()
+			mu.Lock()
+			if err != nil {
+				failed++
+			} else {
+				made[i]++
+			}
+			mu.Unlock()
+			if err == nil {
+				note(d, fmt.Sprintf("Dup of all %d", i))
+				continue
+			}
+			// The first context that is free here, which those who have d must not use.
+			own := dup(t, alone)
+			mu.Lock()
+			_, taken := used[p2p.ContextOf(own)]
+			mu.Unlock()
+			barrier(t, alone)
+			assert.False(t, taken, "rank %d takes context %d", w.Rank(), p2p.ContextOf(own))
+			require.NoError(t, own.Close())
+		}
+	})
+	for _, ranks := range made {
+		if ranks != 0 && ranks != n {
+			partly++
+		}
+	}
+	t.Logf("%d Dups failed, %d of %d on some ranks only", failed, partly, rounds)
+	require.NotZero(t, failed)
 }
