@@ -16,7 +16,7 @@ func TestPortedMPICH(t *testing.T) {
 	portedRows(t, 4, p2p.Config{},
 		portedRow{"sendself", ranks(sendself)},
 		portedRow{"isendself", ranks(isendself)},
-		portedRow{"sendrecv1", ranks(sendrecv1)},
+		portedRow{"sendrecv1", ranks(func(t *testing.T, w *p2p.World) { sendrecv1(t, w.Comm()) })},
 		portedRow{"sendrecv3", sendrecv3},
 		portedRow{"sendall", ranks(sendall)},
 		portedRow{"anyall", ranks(anyall)},
@@ -61,23 +61,28 @@ func isendself(t *testing.T, w *p2p.World) {
 	}
 }
 
-// sendrecv1: a message to the rank before, from two sources in turn; only as many bytes of the
-// receive buffer change as were sent.
-func sendrecv1(t *testing.T, w *p2p.World) {
-	c := w.Comm()
+// sendrecv1: a message to the rank before, from two sources, by each kind of send, received from that
+// rank and from any; only as many bytes of the receive buffer change as were sent.
+func sendrecv1(t *testing.T, c *p2p.Comm) {
 	for source := range 2 {
-		dest := (source + w.Size() - 1) % w.Size()
-		for i, size := range []int{0, 1, 7, 64, 65530, 1 << 20} {
-			message := pattern(size, source+i)
-			if w.Rank() == source {
-				require.NoError(t, c.Send(background, dest, 0, message))
+		dest := (source + c.Size() - 1) % c.Size()
+		for i, size := range []int{0, 1, 7, 64, 65530, 300_000} {
+			for _, by := range senders() {
+				message, from := pattern(size, source+i), source
+				if i%2 != 0 {
+					from = p2p.AnySource
+				}
+				if c.Rank() == source {
+					by.send(t, c, dest, 0, message)
+				}
+				if c.Rank() == dest {
+					buf := fresh(size + 100)
+					st, err := c.Recv(background, from, 0, buf)
+					require.NoError(t, err)
+					requireReceived(t, message, buf, st, source, 0)
+				}
 			}
-			if w.Rank() == dest {
-				buf := fresh(size + 100)
-				st, err := c.Recv(background, source, 0, buf)
-				require.NoError(t, err)
-				requireReceived(t, message, buf, st, source, 0)
-			}
+			meetAll(t, c.World()) // what comes from any source next is of the next sender
 		}
 	}
 }
