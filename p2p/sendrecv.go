@@ -3,6 +3,8 @@ package p2p
 import (
 	"bytes"
 	"context"
+
+	"github.com/tagmatch/tagmatch/progress"
 )
 
 // Sendrecv sends sbuf to dst and receives from src into rbuf at once: ranks that call it with each
@@ -22,7 +24,7 @@ func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src
 	if err := ctx.Err(); err != nil {
 		return nothing, opError(opSend, dst, stag, err)
 	}
-	if overlap(sbuf, rbuf) {
+	if progress.Overlap(sbuf, rbuf) {
 		sbuf = bytes.Clone(sbuf)
 	}
 	r := c.Irecv(src, rtag, rbuf)

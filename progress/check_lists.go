@@ -143,7 +143,7 @@ func (p *peer) checkFlow() {
 func (e *Engine) checkSendsLocked() {
 	checkSlots("sends", &e.sends, func(op *Op) {
 		checkEntry(op, "V16", "the table of rendezvous sends", opRequested, opWithdrawing, opTaken)
-		invariant.Check(len(op.buf) == 0 || op.region != nil, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
+		invariant.Check(op.room() == 0 || op.region != nil, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
 		invariant.Check(e.peers[op.peer].lost == nil, "list", "a send to a rank that is lost has not ended: %s", op.note.where())
 	})
 }
@@ -156,7 +156,7 @@ func (e *Engine) checkReadsLocked() {
 		checkEntry(op, "V18", "the table of reads", opReading, opAbandoned)
 		r := &op.read
 		invariant.Check(r.active > 0 || op.linked, "V18", "a receive neither reads nor waits for room: %s", op.note.where())
-		invariant.Check(r.posted <= r.want && (op.state == opAbandoned || r.want <= uint64(len(op.buf))), "V4", "%d of %d bytes are read: %s", r.posted, r.want, op.note.where())
+		invariant.Check(r.posted <= r.want && (op.state == opAbandoned || r.want <= uint64(op.room())), "V4", "%d of %d bytes are read: %s", r.posted, r.want, op.note.where())
 		if op.state == opReading {
 			reading++
 			invariant.Check(e.readers == nil || e.readers[r.request()] == op, "list", "a receive is not found by what it reads: %s", op.note.where())

@@ -44,7 +44,7 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 		case op.kind != kindReceive:
 			where = ", a probe"
 		}
-		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, len(op.buf), where)
+		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, op.room(), where)
 	}
 	e.dumpUnexpectedLocked(b)
 	if e.off.tags != nil {
@@ -107,7 +107,7 @@ func (e *Engine) dumpSlots(b *bytes.Buffer, title string, t *slots) {
 		if op.state == opReading {
 			peer = op.read.src
 		}
-		fmt.Fprintf(b, "  %s: rank %d tag %#x, %d bytes\n", opStateNames[op.state], peer, op.tag, len(op.buf))
+		fmt.Fprintf(b, "  %s: rank %d tag %#x, %d bytes\n", opStateNames[op.state], peer, op.tag, op.room())
 	}
 }
 

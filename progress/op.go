@@ -38,6 +38,7 @@ type Op struct {
 	err    error  // while recalled: the outcome, unless the device has matched it; both stay in the pool, for Peek
 
 	message *Message // of a posted matched probe: what it fills in
+	vec     *vector  // of a receive into several buffers, instead of buf
 
 	next, prev *Op              // in an opList; next also in the pool
 	handle     matching.Handle  // posted, offloaded: in Engine.posted; queued: in outgoing.queue
@@ -72,7 +73,7 @@ func (op *Op) complete(st Status, err error) {
 	}
 	op.note.ended(st)
 	op.status, op.err = st, err
-	op.buf = nil
+	op.buf, op.vec = nil, nil
 	e.wait.End(&op.Event)
 }
 

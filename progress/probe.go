@@ -20,6 +20,7 @@ const (
 	kindReceive opKind = iota // any other operation too
 	kindProbe
 	kindMatchedProbe
+	kindVector // a receive into several buffers
 )
 
 // Probe waits until there is a message that matches, and says which is the oldest one. It stays where
@@ -135,7 +136,7 @@ func (e *Engine) probedLocked(op *Op, st Status) (receive, taker *Op) {
 		op, _ = e.posted.Match(st.Tag)
 		e.checkReceiveLocked(st.Tag, op)
 	}
-	if op == nil || op.kind == kindReceive {
+	if op == nil || op.kind != kindMatchedProbe {
 		return op, nil
 	}
 	op.unposted()

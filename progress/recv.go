@@ -56,17 +56,22 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 // Irecv starts a receive. It never blocks.
 func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	e.mu.Lock()
-	op := e.newOpLocked(noteRecv, src, tag, mask, buf)
-	gen := op.Gen()
-	if m, ok := e.unexp.Match(tag, mask); ok {
+	r := e.newOpLocked(noteRecv, src, tag, mask, buf).receive()
+	e.mu.Unlock()
+	return r
+}
+
+// receive gives a receive the oldest message that matches, or posts it.
+func (op *Op) receive() Request {
+	e, r := op.e, Request{op.note, op, op.Gen()}
+	if m, ok := e.unexp.Match(op.tag, op.mask); ok {
 		op.give(m)
-	} else if err := e.checkRecvLocked(src); err != nil {
+	} else if err := e.checkRecvLocked(op.peer); err != nil {
 		op.complete(Status{}, err)
 	} else {
 		op.post()
 	}
-	e.mu.Unlock()
-	return Request{op.note, op, gen}
+	return r
 }
 
 // give completes a receive that was just posted with an unexpected message, or starts to read it.
@@ -75,8 +80,7 @@ func (op *Op) give(m *unexpected.Message) {
 		op.pull(m)
 		return
 	}
-	st, err := op.e.takeLocked(m, op.buf)
-	op.complete(st, err)
+	op.complete(op.e.tookLocked(m, op.fill(m.Data)))
 }
 
 // checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
@@ -143,7 +147,7 @@ func (op *Op) unposted() {
 
 // deliver ends a receive, which has left the shadow list, with an eager message.
 func (op *Op) deliver(src int, tag uint64, payload []byte) {
-	n := copy(op.buf, payload)
+	n := op.fill(payload)
 	op.e.m.EagerReceived++
 	op.complete(Status{src, tag, int64(len(payload))}, op.e.truncatedLocked(n, uint64(len(payload))))
 }
@@ -159,7 +163,11 @@ func (e *Engine) truncatedLocked(n int, total uint64) error {
 
 // takeLocked copies an unexpected eager message, which is unlinked already, into buf.
 func (e *Engine) takeLocked(m *unexpected.Message, buf []byte) (Status, error) {
-	n := copy(buf, m.Data)
+	return e.tookLocked(m, copy(buf, m.Data))
+}
+
+// tookLocked drops an unexpected eager message of which n bytes were copied.
+func (e *Engine) tookLocked(m *unexpected.Message, n int) (Status, error) {
 	st := Status{int(m.Src), m.Tag, int64(len(m.Data))}
 	e.m.EagerReceived++
 	err := e.truncatedLocked(n, uint64(len(m.Data)))

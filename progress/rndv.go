@@ -134,7 +134,7 @@ func (op *Op) pull(m *unexpected.Message) {
 // startRead reads the message that op.read describes into op's buffer.
 func (op *Op) startRead() {
 	e, r := op.e, &op.read
-	r.want = min(r.total, uint64(len(op.buf)))
+	r.want = min(r.total, uint64(op.room()))
 	op.move(opReading)
 	if r.want == 0 {
 		op.readEnded()
@@ -174,7 +174,8 @@ func (op *Op) readMore() bool {
 	p := &e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
 		n := min(r.want-r.posted, e.caps.MaxRead)
-		dst := op.buf[r.posted : r.posted+n : r.posted+n]
+		dst := op.part(r.posted, n)
+		n = uint64(len(dst))
 		err := e.tr.Read(r.src, dst, r.va+r.posted, r.rkey, op.slot.id())
 		if err == transport.ErrAgain {
 			p.readq.push(op)
