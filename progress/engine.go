@@ -68,9 +68,9 @@ type Engine struct {
 	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender withdraws one
 
 	ops     opPool
-	entries *entry // the pool of those of queues, linked by next
-	calls   *call  // the pool of calls that wait for the first of many, likewise
-	queues  *Queue // where calls wait
+	entries *entry              // the pool of those of queues, linked by next
+	calls   *call               // the pool of calls that wait for the first of many, likewise
+	queues  list[Queue, *Queue] // where calls wait
 
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
