@@ -221,3 +221,27 @@ func TestCompletionsDoNotAllocate(t *testing.T) {
 		}
 	})
 }
+
+// TestFreed has operations finish that nobody asks for any more.
+func TestFreed(t *testing.T) {
+	onWirings(t, 2, func(w *p2p.World) {
+		c, other := w.Comm(), 1-w.Rank()
+		for _, size := range []int{8, 300_000} {
+			in, out := make([]byte, size), make([]byte, size)
+			out[size-1] = byte(size)
+			recv, send := c.Irecv(other, 1, in), c.Isend(other, 1, out)
+			arrived, left := recv.Done(), send.Done()
+			for _, r := range []p2p.Request{recv, send, recv, {}} {
+				r.Free()
+				_, _, err := r.Peek()
+				if r != (p2p.Request{}) {
+					require.ErrorIs(t, err, p2p.ErrInactive)
+				}
+				<-r.Done()
+			}
+			<-arrived // asked for before
+			<-left
+			require.Equal(t, byte(size), in[size-1])
+		}
+	})
+}

@@ -309,3 +309,50 @@ func TestWaitAnyOverRanks(t *testing.T) {
 		})
 	}
 }
+
+// TestWaitsetDeadlines has contexts end waits at any time: what was not consumed goes on.
+func TestWaitsetDeadlines(t *testing.T) {
+	for _, cfg := range []p2p.Config{{}, {Progress: p2p.ProgressManual}, {SpinLimit: -1}} {
+		p2ptest.RunConfig(t, 2, cfg, func(w *p2p.World) {
+			const n = 300
+			c, rng := w.Comm(), rand.New(rand.NewPCG(1, 0))
+			if w.Rank() == 1 {
+				for i := range n {
+					require.NoError(t, c.Send(background, 0, p2p.Tag(i), nil))
+					time.Sleep(time.Duration(rng.IntN(20)) * time.Microsecond)
+				}
+				return
+			}
+			var reqs []p2p.Request
+			for i := range n {
+				reqs = append(reqs, c.Irecv(1, p2p.Tag(i), nil))
+			}
+			out := make([]p2p.Completion, 5)
+			for left := n; left > 0; {
+				ctx, cancel := context.WithTimeout(background, time.Duration(rng.IntN(60))*time.Microsecond)
+				var got int
+				var err error
+				if rng.IntN(2) == 0 {
+					got, err = p2p.WaitSome(ctx, reqs, out)
+				} else if _, _, err = p2p.WaitAny(ctx, reqs); err == nil {
+					got = 1
+				}
+				cancel()
+				if err != nil {
+					require.Equal(t, context.DeadlineExceeded, err)
+				}
+				left -= got
+			}
+			require.True(t, allInactive(reqs))
+		})
+	}
+}
+
+func allInactive(reqs []p2p.Request) bool {
+	for _, r := range reqs {
+		if r != (p2p.Request{}) {
+			return false
+		}
+	}
+	return true
+}

@@ -11,11 +11,13 @@ import (
 // the ends of some requests. Calls are pooled. All fields are guarded by the engine's lock.
 type call struct {
 	wait.Event
-	q          *Queue // that it waits at; nil once woken, and for requests
-	next, prev *call  // in Queue.calls; next also in the pool
-	watches    []opWatch
-	e          *Engine
+	links[call]         // in Queue.calls, or in the pool
+	q           *Queue  // that it waits at; nil once woken, and for requests
+	e           *Engine // constant
+	watches     []opWatch
 }
+
+type callList = list[call, *call]
 
 // opWatch is a call's watch of one operation.
 type opWatch struct {

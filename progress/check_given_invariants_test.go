@@ -77,8 +77,9 @@ func TestGivenRequestsAreTold(t *testing.T) {
 // Each check of queues is seen to fail when its rule is broken.
 func TestQueuesAreChecked(t *testing.T) {
 	for text, spoil := range map[string]func(e *Engine, q *Queue, pending *entry){
-		"without a waiter":            func(e *Engine, q *Queue, _ *entry) { q.calls = nil },
-		"that was woken":              func(e *Engine, q *Queue, _ *entry) { q.calls.SetEnded() },
+		"without a waiter":            func(e *Engine, q *Queue, _ *entry) { q.calls = callList{} },
+		"that was woken":              func(e *Engine, q *Queue, _ *entry) { q.calls.head.SetEnded() },
+		"or is closed":                func(_ *Engine, q *Queue, _ *entry) { q.closed = true },
 		"sleep at a queue":            func(e *Engine, q *Queue, _ *entry) { q.ready.push(e.newEntryLocked(q, data(1))) },
 		"1 outcomes, 0 are counted":   func(e *Engine, q *Queue, _ *entry) { q.woken = true; q.ready.push(e.newEntryLocked(q, data(1))) },
 		"will not be told the end of": func(_ *Engine, _ *Queue, pending *entry) { pending.watch.Unlink() },

@@ -214,12 +214,12 @@ func (e *Engine) checkPeersLocked() {
 
 // checkQueuesLocked checks the queues where goroutines wait: none sleeps beside an outcome.
 func (e *Engine) checkQueuesLocked() {
-	for q := e.queues; q != nil; q = q.next {
-		invariant.Check(q.calls != nil && !q.closed, "queue", "a queue without a waiter, or closed, is listed as one where some wait")
-		for c := q.calls; c != nil; c = c.next {
+	for q := e.queues.head; q != nil; q = q.next {
+		invariant.Check(q.calls.head != nil, "queue", "a queue without a waiter is listed as one where some wait")
+		for c := q.calls.head; c != nil; c = c.next {
 			invariant.Check(c.q == q && !c.Ended(), "queue", "a goroutine that was woken is listed as one that waits at a queue")
 		}
-		invariant.Check(q.ready.head == nil || q.woken, "queue", "goroutines sleep at a queue that has an outcome for them")
+		invariant.Check(q.ready.head == nil && !q.closed || q.woken, "queue", "goroutines sleep at a queue that has an outcome for them, or is closed")
 		n := int64(0)
 		for en := q.ready.head; en != nil; en = en.next {
 			n++

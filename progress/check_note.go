@@ -215,7 +215,7 @@ func indent(s, by string) string {
 
 // forgotten tells whether the program has a request that it does not wait for.
 func (r *record) forgotten() bool {
-	return r.kind.named() && r.waits.Load() == 0 && !r.dropped && (r.q == nil || r.q.calls == nil)
+	return r.kind.named() && r.waits.Load() == 0 && !r.dropped && (r.q == nil || r.q.calls.head == nil)
 }
 
 // warnOpenLocked tells of requests and messages that the program has left when the engine ends.

@@ -55,7 +55,7 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 	for i := range e.peers {
 		e.dumpPeerLocked(b, &e.peers[i])
 	}
-	for q := e.queues; q != nil; q = q.next {
+	for q := e.queues.head; q != nil; q = q.next {
 		q.dumpLocked(b)
 	}
 	e.inv.dump(b)
@@ -134,7 +134,7 @@ func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
 
 func (q *Queue) dumpLocked(b io.Writer) {
 	calls, pending := 0, 0
-	for c := q.calls; c != nil; c = c.next {
+	for c := q.calls.head; c != nil; c = c.next {
 		calls++
 	}
 	for en := q.pending.head; en != nil; en = en.next {

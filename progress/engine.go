@@ -76,9 +76,9 @@ type Engine struct {
 	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
 
 	ops     opPool
-	entries *entry // the pool of those of queues, linked by next
-	calls   *call  // the pool of calls that wait for the first of many, likewise
-	queues  *Queue // where calls wait
+	entries *entry              // the pool of those of queues, linked by next
+	calls   *call               // the pool of calls that wait for the first of many, likewise
+	queues  list[Queue, *Queue] // where calls wait
 
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte

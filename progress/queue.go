@@ -32,49 +32,25 @@ type Queue struct {
 	// The rest is guarded by the engine's lock.
 	pending entryList // operations under way
 	ready   entryList // that have ended, and are reported next
-	calls   *call     // that wait here, the latest first: it is likely to be polling
+	calls   callList  // that wait here; the latest is woken first: it is likely to be polling
 	woken   bool      // a call was woken and has not looked yet; it wakes the next if there is more
 	closed  bool
 
-	next, prev *Queue // in Engine.queues, while calls wait
+	links[Queue] // in Engine.queues, while calls wait
 }
 
 // entry is an operation whose outcome was given to a Queue, or to nobody.
 type entry struct {
-	watch      wait.Watch
-	q          *Queue // nil: the outcome is dropped
-	op         *Op    // nil: the outcome is status and err
-	label      Label
-	status     Status
-	err        error
-	next, prev *entry // in a list of the Queue; next also in the pool
+	watch        wait.Watch
+	q            *Queue // nil: the outcome is dropped
+	op           *Op    // nil: the outcome is status and err
+	label        Label
+	status       Status
+	err          error
+	links[entry] // in a list of the Queue, or in the pool
 }
 
-type entryList struct{ head, tail *entry }
-
-func (l *entryList) push(en *entry) {
-	en.prev, en.next = l.tail, nil
-	if l.tail == nil {
-		l.head = en
-	} else {
-		l.tail.next = en
-	}
-	l.tail = en
-}
-
-func (l *entryList) remove(en *entry) {
-	if en.prev == nil {
-		l.head = en.next
-	} else {
-		en.prev.next = en.next
-	}
-	if en.next == nil {
-		l.tail = en.prev
-	} else {
-		en.next.prev = en.prev
-	}
-	en.next, en.prev = nil, nil
-}
+type entryList = list[entry, *entry]
 
 // maxDepth bounds what NewQueue allocates at once.
 const maxDepth = 1 << 16
@@ -104,8 +80,8 @@ func (e *Engine) newEntryLocked(q *Queue, label Label) *entry {
 }
 
 func (e *Engine) freeEntryLocked(en *entry) {
-	*en = entry{next: e.entries}
-	e.entries = en
+	*en = entry{}
+	en.next, e.entries = e.entries, en
 }
 
 // Notify hands the request to q, which reports its outcome with label, also where that is an error,
@@ -306,47 +282,25 @@ func (q *Queue) awaitLocked(ctx context.Context) error {
 
 // enter adds a call to those that wait.
 func (q *Queue) enter(c *call) {
-	if q.calls == nil {
-		e := q.e
-		if q.next = e.queues; q.next != nil {
-			q.next.prev = q
-		}
-		e.queues = q
-	} else {
-		q.calls.prev = c
+	if q.calls.head == nil {
+		q.e.queues.push(q)
 	}
-	c.q, c.next = q, q.calls
-	q.calls = c
+	c.q = q
+	q.calls.push(c)
 }
 
 // leave takes a call out.
 func (q *Queue) leave(c *call) {
-	if c.prev == nil {
-		q.calls = c.next
-	} else {
-		c.prev.next = c.next
+	c.q = nil
+	q.calls.remove(c)
+	if q.calls.head == nil {
+		q.e.queues.remove(q)
 	}
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
-	c.q, c.next, c.prev = nil, nil, nil
-	if q.calls != nil {
-		return
-	}
-	if q.prev == nil {
-		q.e.queues = q.next
-	} else {
-		q.prev.next = q.next
-	}
-	if q.next != nil {
-		q.next.prev = q.prev
-	}
-	q.next, q.prev = nil, nil
 }
 
 // wakeLocked has one of the calls that wait look.
 func (q *Queue) wakeLocked() {
-	if c := q.calls; c != nil && !q.woken {
+	if c := q.calls.tail; c != nil && !q.woken {
 		q.woken = true
 		q.leave(c)
 		q.e.wait.End(&c.Event)
@@ -355,7 +309,7 @@ func (q *Queue) wakeLocked() {
 
 // wakeQueuesLocked has calls at all queues see that the engine has ended.
 func (e *Engine) wakeQueuesLocked() {
-	for q := e.queues; q != nil; {
+	for q := e.queues.head; q != nil; {
 		next := q.next
 		q.wakeLocked()
 		q = next

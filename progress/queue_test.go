@@ -389,7 +389,7 @@ func TestQueueWakesAll(t *testing.T) {
 		waiting := func() (n int) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			for c := q.calls; c != nil; c = c.next {
+			for c := q.calls.head; c != nil; c = c.next {
 				n++
 			}
 			return n
@@ -402,4 +402,33 @@ func TestQueueWakesAll(t *testing.T) {
 		e.mu.Unlock()
 		wg.Wait()
 	})
+}
+
+// Who waits for many operations polls as long as the largest message in flight is worth.
+func TestInFlightOfMany(t *testing.T) {
+	c := manual(t, 2, fakeOpts{})
+	e := c.e[0]
+	q := e.NewQueue(0)
+	e.Irecv(1, 1, exact, make([]byte, 100)).Notify(q, data(0))
+	e.Isend(1, 2, fill(1000, 1)).Notify(q, data(1))
+	e.Isend(1, 3, fill(500, 1)).Notify(q, data(2))
+	reqs := []Request{e.Irecv(1, 4, exact, nil), e.Isend(1, 5, fill(2000, 1)), {}}
+	e.mu.Lock()
+	some := e.newCallLocked()
+	require.Zero(t, some.InFlight())
+	some.q = q
+	require.EqualValues(t, 1000, some.InFlight())
+	some.q = nil
+	some.link(len(reqs), func(i int) Request { return reqs[i] })
+	require.EqualValues(t, 2000, some.InFlight())
+	require.False(t, some.Ended())
+	e.mu.Unlock()
+	for _, tag := range []uint64{2, 3, 5} {
+		c.take(0, 1, tag)
+	}
+	require.True(t, some.Ended(), "one of them has ended")
+	reqs[0].Cancel()
+	canceled(t, reqs[0])
+	succeeded(t, reqs[1])
+	report(t, q, 1, 2)
 }
