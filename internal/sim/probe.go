@@ -124,7 +124,7 @@ func (g *generator) probes(rng *rand.Rand) {
 		if s.Do == OpRecv && chance(often) {
 			s.Do = []Op{OpProbe, OpTake, OpTake}[rng.IntN(3)]
 			if chance(0.5) { // it had better come late, to find something
-				steps = append(steps, Step{Do: OpStep, Rank: s.Rank, N: 4}, Step{Do: OpPoll, Rank: s.Rank, N: 4})
+				steps = append(steps, Step{Do: OpStep, Rank: s.Rank, N: 4}, Step{Do: OpPoll, Rank: s.Rank, N: 1})
 			}
 			s.Call = s.Call || chance(0.3)
 		}
