@@ -19,8 +19,8 @@ type taken struct {
 	m *progress.Message
 }
 
-// probe looks for a message. If it does not block it posts a receive, which must find the same: what
-// it has said is checked once that has ended.
+// probe looks for a message. If it does not block it posts a receive, which must find the same:
+// what it has said is checked once that has ended.
 func (w *world) probe(r *rank, src int, tag, mask uint64, size int, calls bool) {
 	if calls && r.gate.call == nil {
 		o := &op{look: true, peer: src, tag: tag, mask: mask, order: r.posts}

@@ -97,7 +97,8 @@ func (q *Queue) count(cost uint64) {
 	q.peak = max(q.peak, q.bytes)
 }
 
-// Find finds the oldest message whose tag t satisfies (t^tag)&mask == 0, and leaves it in the queue.
+// Find finds the oldest message whose tag t satisfies (t^tag)&mask == 0, and leaves it in the
+// queue.
 func (q *Queue) Find(tag, mask uint64) (*Message, bool) {
 	m, _, ok := q.arrived.Find(tag, mask)
 	if i := q.findRequeued(tag, mask); i >= 0 && !(ok && m.Seq < q.requeued[i].Seq) {
