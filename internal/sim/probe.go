@@ -29,7 +29,7 @@ func (w *world) probe(r *rank, src int, tag, mask uint64, size int, calls bool) 
 		return
 	}
 	st, ok, err := r.engine.Iprobe(src, tag, mask)
-	w.harvest(r)
+	w.polled(r)
 	o, found := w.post(r, src, tag, mask, size, false)
 	switch {
 	case err != nil:
@@ -40,6 +40,14 @@ func (w *world) probe(r *rank, src int, tag, mask uint64, size int, calls bool) 
 	}
 	if ok != found && r.early == nil {
 		r.early = fail("probe", "rank %d: a probe has found a message: %v, and then a receive: %v: %s", r.id, ok, found, o)
+	}
+}
+
+// polled follows a poll by a probe.
+func (w *world) polled(r *rank) {
+	w.harvest(r)
+	if c := r.gate.call; c != nil && c.o.flush { // a premature return can be seen only at once
+		w.resume(r, 0)
 	}
 }
 
@@ -57,6 +65,7 @@ func (w *world) take(r *rank, src int, tag, mask uint64, size int, calls bool) {
 		return
 	}
 	m, ok, _ := r.engine.Improbe(src, tag, mask)
+	w.polled(r)
 	if !ok {
 		return
 	}
