@@ -124,7 +124,10 @@ func (q *Queue) Match(tag, mask uint64) (*Message, bool) {
 
 // matchEither is Match among the messages in both lists.
 func (q *Queue) matchEither(tag, mask uint64) (*Message, bool) {
-	i := q.findRequeued(tag, mask)
+	i := -1
+	if len(q.requeued) != 0 {
+		i = q.findRequeued(tag, mask)
+	}
 	if i < 0 {
 		return q.arrived.Match(tag, mask)
 	}
