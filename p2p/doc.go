@@ -72,10 +72,10 @@
 // ranks are not affected. A Send then waits; an Isend takes a record of 420 bytes at the sender
 // (Config.SendLimit bounds these: ErrFull, Room).
 //
-// The limit yields to a waiting receive: a held-up message that it matches is sent, with all
-// earlier ones of the same rank, beyond the limit; where more than 16 receives wait that one rank
-// could satisfy, all messages of that rank are sent. So a program of nonblocking sends that ends
-// with unlimited memory ends with any UnexpectedLimit, and a rank that waits for one tag while
+// The limit yields to a waiting receive or probe: a held-up message that it matches is sent, with
+// all earlier ones of the same rank, beyond the limit; where more than 16 receives wait that one
+// rank could satisfy, all messages of that rank are sent. So a program of nonblocking sends that
+// ends with unlimited memory ends with any UnexpectedLimit, and a rank that waits for one tag while
 // other ranks flood it with another stays within its limit. As in MPI, a program must not count on
 // a Send to return before its message is received: whether the receiver has memory for it depends
 // on the limit and on other senders.

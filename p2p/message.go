@@ -6,16 +6,17 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Message is a message that a matched probe has taken: no other receive or probe can get it, whatever
-// other goroutines do. Exactly one of Recv, Irecv and Discard must be called on it: an eager message
-// takes memory here, and its sender's credit, until then, and a larger one keeps its Send waiting. A
-// second of these calls is ErrInactive.
+// Message is a message that a matched probe has taken: no other receive or probe can get it,
+// whatever other goroutines do. Exactly one of Recv, Irecv and Discard must be called on it: an
+// eager message takes memory here, and its sender's credit, until then, and a larger one keeps its
+// Send waiting. A second of these calls is ErrInactive.
 //
-// If its sender is lost, a message whose bytes are here can still be received; any other fails with a
-// *PeerError. A sender whose context ends takes back what is not here: Recv is then ErrWithdrawn. After
-// Close of the World all fail with ErrClosed.
+// If its sender is lost, a message whose bytes are here can still be received; any other fails with
+// a *PeerError. A sender whose context ends takes back what is not here: Recv is then ErrWithdrawn.
+// After Close of the World all fail with ErrClosed.
 //
-// The Message of a probe with ProcNull as the source is empty, and may be received any number of times.
+// The Message of a probe with ProcNull as the source is empty, and may be received any number of
+// times.
 type Message struct {
 	_     noCopy
 	m     *progress.Message // nil: of ProcNull
@@ -27,8 +28,8 @@ type Message struct {
 func (m *Message) Status() Status { return m.st }
 
 // Bytes lends an eager message where it lies, without a copy: they may be read until Recv, Irecv or
-// Discard, and not written. It is nil for a message that has not been transferred, which is one above
-// Config.EagerLimit or of a synchronous send, and after those calls.
+// Discard, and not written. It is nil for a message that has not been transferred, which is one
+// above Config.EagerLimit or of a synchronous send, and after those calls.
 func (m *Message) Bytes() []byte {
 	if m.m == nil {
 		return nil
@@ -37,8 +38,8 @@ func (m *Message) Bytes() []byte {
 }
 
 // Recv receives the message into buf. If ctx has ended already nothing happens, and the message can
-// still be received. If it ends during the transfer, the message is as if no probe had taken it: the
-// next receive that matches gets it, and this Message is used up.
+// still be received. If it ends during the transfer, the message is as if no probe had taken it:
+// the next receive that matches gets it, and this Message is used up.
 func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 	switch {
 	case ctx == nil:

@@ -6,10 +6,11 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Probes find out what a receive would get. They see a message that no posted receive has matched, and
-// that the device has not matched to one. Those that block take their place in the order of posting.
-// Mprobe and Improbe take the message for their caller, and so can be used by any number of goroutines
-// at once; with Probe and Iprobe another goroutine's receive may be faster than the caller's.
+// Probes find out what a receive would get. They see a message that no posted receive has matched,
+// and that the device has not matched to one. Those that block take their place in the order of
+// posting. Mprobe and Improbe take the message for their caller, and so can be used by any number
+// of goroutines at once; with Probe and Iprobe another goroutine's receive may be faster than the
+// caller's.
 
 // Names of probes in an OpError.
 const (
@@ -17,9 +18,9 @@ const (
 	opMprobe = "mprobe"
 )
 
-// Probe waits until there is a message that a Recv with this tag and mask would get, and returns its
-// status. The message stays where it is: this is only sound where one goroutine receives. Prefer
-// Mprobe.
+// Probe waits until there is a message that a Recv with this tag and mask would get, and returns
+// its status. The message stays where it is: this is only sound where one goroutine receives.
+// Prefer Mprobe.
 func (w *World) Probe(ctx context.Context, tag Tag, mask Mask) (Status, error) {
 	if tag > MaxTag || ctx == nil {
 		return nothing, of(opProbe, refuseRecv(ctx, tag))
@@ -28,8 +29,8 @@ func (w *World) Probe(ctx context.Context, tag Tag, mask Mask) (Status, error) {
 	return probed(nil, AnySource, tag, st, err)
 }
 
-// Iprobe is Probe that does not block: it reports whether there is such a message. It makes progress,
-// so that a loop of it ends.
+// Iprobe is Probe that does not block: it reports whether there is such a message. It makes
+// progress, so that a loop of it ends.
 func (w *World) Iprobe(tag Tag, mask Mask) (Status, bool, error) {
 	if tag > MaxTag {
 		return nothing, false, of(opProbe, refuseRecv(context.Background(), tag))
@@ -58,8 +59,8 @@ func (w *World) Improbe(tag Tag, mask Mask) (*Message, bool, error) {
 }
 
 // RecvAlloc is Recv into a new slice of the message's length, of at most limit bytes. Of a longer
-// message it returns the first limit bytes and ErrTruncated. With limit 0 the sender decides how much
-// memory is taken.
+// message it returns the first limit bytes and ErrTruncated. With limit 0 the sender decides how
+// much memory is taken.
 func (w *World) RecvAlloc(ctx context.Context, tag Tag, mask Mask, limit int64) ([]byte, Status, error) {
 	if tag > MaxTag || ctx == nil {
 		return nil, nothing, refuseRecv(ctx, tag)
@@ -127,7 +128,8 @@ func (c *Comm) wanted(src int, tag Tag) (from int, want, mask uint64, ok bool) {
 	return int(s), want, mask, known && ok
 }
 
-// noMessage is the error of a matched probe with invalid arguments, or the empty Message of ProcNull.
+// noMessage is the error of a matched probe with invalid arguments, or the empty Message of
+// ProcNull.
 func (c *Comm) noMessage(ctx context.Context, src int, tag Tag) (*Message, error) {
 	st, err := c.refuseRecv(ctx, src, tag)
 	if err != nil {

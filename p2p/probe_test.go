@@ -134,8 +134,8 @@ func TestProbes(t *testing.T) {
 	})
 }
 
-// Goroutines that take messages by matched probes never take each other's, whatever is posted beside
-// them, and every message comes once.
+// Goroutines that take messages by matched probes never take each other's, whatever is posted
+// beside them, and every message comes once.
 func TestMprobeNeverSteals(t *testing.T) {
 	const goroutines, each = 64, 12
 	byTransport(t, 2, func(t *testing.T, w *p2p.World) {

@@ -115,7 +115,8 @@ type peer struct {
 	foreign bool    // its messages come by another device than that with the tag list
 	dirty   bool    // is in Engine.dirty
 
-	// Its messages are looked at when they arrive: it is foreign, or a probe may have asked for one.
+	// Its messages are looked at when they arrive: it is foreign, or a probe may have asked for
+	// one.
 	inspected bool
 
 	readq opList // receives with reads that the transport has not taken yet

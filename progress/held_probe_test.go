@@ -75,23 +75,22 @@ func TestHeldForIprobe(t *testing.T) {
 			c.step()
 		}
 		require.Equal(t, []uint64{2, 3}, wantsSent(log))
-		r := e.Irecv(0, 2, exact, make([]byte, 8)) // matches what the probe has asked for
+		wanted, behind := c.e[0].Isend(1, 4, fill(8, 1)), c.e[0].Isend(1, 7, nil)
+		nothingFor(t, e, AnySource, 4, exact)
+		r := e.Irecv(0, 4, exact, make([]byte, 8)) // matches what the probe has asked for
 		c.step()
-		require.Equal(t, []uint64{2}, wantsSent(log))
-		wanted := c.e[0].Isend(1, 2, fill(8, 1))
-		behind := c.e[0].Isend(1, 7, nil)
-		c.step()
+		require.Equal(t, []uint64{4, 4}, wantsSent(log))
 		succeeded(t, r, wanted)
 		open(t, behind)
 		for range 3 {
-			nothingFor(t, e, AnySource, 2, exact)
+			nothingFor(t, e, AnySource, 4, exact)
 			c.step()
 		}
-		require.Equal(t, []uint64{2}, wantsSent(log))
-		wanted = c.e[0].Isend(1, 2, fill(8, 2))
+		require.Equal(t, []uint64{4}, wantsSent(log))
+		wanted = c.e[0].Isend(1, 4, fill(8, 2))
 		c.step()
-		require.EqualValues(t, 8, probed(t, e, 0, 2, exact).Len)
-		require.Equal(t, fill(8, 2), c.take(0, 1, 2))
+		require.EqualValues(t, 8, probed(t, e, 0, 4, exact).Len)
+		require.Equal(t, fill(8, 2), c.take(0, 1, 4))
 		for c.waiting(0, 1) != 0 {
 			c.take(0, 1, 1)
 		}

@@ -16,8 +16,8 @@ import (
 // one message arrives beyond the bound.
 //
 // A probe that does not block asks likewise where it finds nothing, once: until a message that it
-// matches has come of that peer, the next one with the same tag and mask asks no more. A receive may
-// take its slot; then the next probe asks again.
+// matches has come of that peer, the next one with the same tag and mask asks no more. A receive
+// may take its slot; then the next probe asks again.
 
 // sentWant is a posted receive, or a probe that does not block, for which a WANT was sent, or is to
 // be sent.

@@ -75,8 +75,8 @@ func (m *Message) Bytes() []byte {
 	return m.eager.Data
 }
 
-// Recv receives the message into buf, as Engine.Recv does. A context that has ended already leaves m
-// as it is. One that ends while the message is read gives it back: it is unexpected again, at its
+// Recv receives the message into buf, as Engine.Recv does. A context that has ended already leaves
+// m as it is. One that ends while the message is read gives it back: it is unexpected again, at its
 // place, unless another receive waits that it matches.
 func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 	if err := ctx.Err(); err != nil {
@@ -147,8 +147,9 @@ func (m *Message) copyOut(buf []byte) (Status, error) {
 	return m.e.takeLocked(u, buf)
 }
 
-// RecvAlloc is Recv into a new slice of the message's length, of at most limit bytes; 0 is no limit.
-// What is longer, or than any slice can be, is ErrTruncated, with the first limit bytes, or none.
+// RecvAlloc is Recv into a new slice of the message's length, of at most limit bytes; 0 is no
+// limit. What is longer, or than any slice can be, is ErrTruncated, with the first limit bytes, or
+// none.
 func (e *Engine) RecvAlloc(ctx context.Context, src int, tag, mask uint64, limit int64) ([]byte, Status, error) {
 	for {
 		m, err := e.Mprobe(ctx, src, tag, mask)

@@ -6,12 +6,12 @@ import (
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 )
 
-// Probes look for a message that no receive has matched, neither here nor in the device. A probe that
-// waits is a posted receive without a buffer, which only software has: so it has its place in the
-// order of posting, later receives that overlap it stay out of the device (V6), senders without
+// Probes look for a message that no receive has matched, neither here nor in the device. A probe
+// that waits is a posted receive without a buffer, which only software has: so it has its place in
+// the order of posting, later receives that overlap it stay out of the device (V6), senders without
 // credit are sent a WANT for it, and a loss, a cancel or the end of the engine ends it. A message
-// that finds it ends it with the message's status, and goes on to the next receive; one that finds a
-// matched probe is taken out of the unexpected messages for it at once.
+// that finds it ends it with the message's status, and goes on to the next receive; one that finds
+// a matched probe is taken out of the unexpected messages for it at once.
 
 // opKind tells the probes among the posted receives.
 type opKind uint8
@@ -23,8 +23,8 @@ const (
 	kindVector // a receive into several buffers
 )
 
-// Probe waits until there is a message that matches, and says which is the oldest one. It stays where
-// it is: another goroutine's receive may be faster than the caller's.
+// Probe waits until there is a message that matches, and says which is the oldest one. It stays
+// where it is: another goroutine's receive may be faster than the caller's.
 func (e *Engine) Probe(ctx context.Context, src int, tag, mask uint64) (Status, error) {
 	if err := ctx.Err(); err != nil {
 		return Status{}, err
@@ -107,8 +107,8 @@ func (e *Engine) lookLocked(src int, tag, mask uint64) (*unexpected.Message, err
 	return nil, nil
 }
 
-// probeLocked posts a probe, a matched one where there is a Message to fill in, and waits for it. The
-// unexpected messages were searched before.
+// probeLocked posts a probe, a matched one where there is a Message to fill in, and waits for it.
+// The unexpected messages were searched before.
 func (e *Engine) probeLocked(ctx context.Context, src int, tag, mask uint64, m *Message) (Status, error) {
 	if err := e.checkRecvLocked(src); err != nil {
 		return Status{}, err
@@ -126,9 +126,9 @@ func (e *Engine) postProbeLocked(src int, tag, mask uint64, m *Message) *Op {
 	return op
 }
 
-// probedLocked ends the probes that a message finds before a receive; op is the first, which has left
-// the shadow list. It returns the receive that the message goes to, or the matched probe that takes
-// it, which have left the list too, or neither.
+// probedLocked ends the probes that a message finds before a receive; op is the first, which has
+// left the shadow list. It returns the receive that the message goes to, or the matched probe that
+// takes it, which have left the list too, or neither.
 func (e *Engine) probedLocked(op *Op, st Status) (receive, taker *Op) {
 	for op != nil && op.kind == kindProbe {
 		op.unposted()

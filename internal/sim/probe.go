@@ -19,8 +19,8 @@ type taken struct {
 	m *progress.Message
 }
 
-// probe looks for a message. If it does not block it posts a receive, which must find the same: what
-// it has said is checked once that has ended.
+// probe looks for a message. If it does not block it posts a receive, which must find the same:
+// what it has said is checked once that has ended.
 func (w *world) probe(r *rank, src int, tag, mask uint64, size int, calls bool) {
 	if calls && r.gate.call == nil {
 		o := &op{look: true, peer: src, tag: tag, mask: mask, order: r.posts}
@@ -29,7 +29,7 @@ func (w *world) probe(r *rank, src int, tag, mask uint64, size int, calls bool) 
 		return
 	}
 	st, ok, err := r.engine.Iprobe(src, tag, mask)
-	w.harvest(r)
+	w.polled(r)
 	o, found := w.post(r, src, tag, mask, size, false)
 	switch {
 	case err != nil:
@@ -40,6 +40,14 @@ func (w *world) probe(r *rank, src int, tag, mask uint64, size int, calls bool) 
 	}
 	if ok != found && r.early == nil {
 		r.early = fail("probe", "rank %d: a probe has found a message: %v, and then a receive: %v: %s", r.id, ok, found, o)
+	}
+}
+
+// polled follows a poll by a probe.
+func (w *world) polled(r *rank) {
+	w.harvest(r)
+	if c := r.gate.call; c != nil && c.o.flush { // a premature return can be seen only at once
+		w.resume(r, 0)
 	}
 }
 
@@ -57,6 +65,7 @@ func (w *world) take(r *rank, src int, tag, mask uint64, size int, calls bool) {
 		return
 	}
 	m, ok, _ := r.engine.Improbe(src, tag, mask)
+	w.polled(r)
 	if !ok {
 		return
 	}
@@ -124,7 +133,7 @@ func (g *generator) probes(rng *rand.Rand) {
 		if s.Do == OpRecv && chance(often) {
 			s.Do = []Op{OpProbe, OpTake, OpTake}[rng.IntN(3)]
 			if chance(0.5) { // it had better come late, to find something
-				steps = append(steps, Step{Do: OpStep, Rank: s.Rank, N: 4}, Step{Do: OpPoll, Rank: s.Rank, N: 4})
+				steps = append(steps, Step{Do: OpStep, Rank: s.Rank, N: 4}, Step{Do: OpPoll, Rank: s.Rank, N: 1})
 			}
 			s.Call = s.Call || chance(0.3)
 		}

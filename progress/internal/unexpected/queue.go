@@ -97,7 +97,8 @@ func (q *Queue) count(cost uint64) {
 	q.peak = max(q.peak, q.bytes)
 }
 
-// Find finds the oldest message whose tag t satisfies (t^tag)&mask == 0, and leaves it in the queue.
+// Find finds the oldest message whose tag t satisfies (t^tag)&mask == 0, and leaves it in the
+// queue.
 func (q *Queue) Find(tag, mask uint64) (*Message, bool) {
 	m, _, ok := q.arrived.Find(tag, mask)
 	if i := q.findRequeued(tag, mask); i >= 0 && !(ok && m.Seq < q.requeued[i].Seq) {
@@ -123,7 +124,10 @@ func (q *Queue) Match(tag, mask uint64) (*Message, bool) {
 
 // matchEither is Match among the messages in both lists.
 func (q *Queue) matchEither(tag, mask uint64) (*Message, bool) {
-	i := q.findRequeued(tag, mask)
+	i := -1
+	if len(q.requeued) != 0 {
+		i = q.findRequeued(tag, mask)
+	}
 	if i < 0 {
 		return q.arrived.Match(tag, mask)
 	}
