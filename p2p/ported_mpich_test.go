@@ -61,8 +61,8 @@ func isendself(t *testing.T, w *p2p.World) {
 	}
 }
 
-// sendrecv1: a message to the rank before, from two sources, by each kind of send, received from that
-// rank and from any; only as many bytes of the receive buffer change as were sent.
+// sendrecv1: a message to the rank before, from two sources, by each kind of send, received from
+// that rank and from any; only as many bytes of the receive buffer change as were sent.
 func sendrecv1(t *testing.T, c *p2p.Comm) {
 	for source := range 2 {
 		dest := (source + c.Size() - 1) % c.Size()
