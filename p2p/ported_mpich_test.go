@@ -25,7 +25,7 @@ func TestPortedMPICH(t *testing.T) {
 		portedRow{"bsend1", ranks(bsend1)},
 		portedRow{"bsend2", ranks(bsend2)},
 		portedRow{"bsendpending", bsendpending},
-		portedRow{"isendirecv", ranks(isendirecv)},
+		portedRow{"isendirecv", ranks(func(t *testing.T, w *p2p.World) { isendirecv(t, w.Comm()) })},
 		portedRow{"many_isend", ranks(manyIsend)},
 		portedRow{"large_tag", ranks(largeTag)},
 	)
@@ -61,8 +61,8 @@ func isendself(t *testing.T, w *p2p.World) {
 	}
 }
 
-// sendrecv1: a message to the rank before, from two sources, by each kind of send, received from that
-// rank and from any; only as many bytes of the receive buffer change as were sent.
+// sendrecv1: a message to the rank before, from two sources, by each kind of send, received from
+// that rank and from any; only as many bytes of the receive buffer change as were sent.
 func sendrecv1(t *testing.T, c *p2p.Comm) {
 	for source := range 2 {
 		dest := (source + c.Size() - 1) % c.Size()
@@ -327,22 +327,55 @@ func bsendpending(t *testing.T, ws []*p2p.World) {
 	require.NoError(t, p2p.WaitAll(background, sends, nil))
 }
 
-// isendirecv: each rank receives from all and sends to all, itself included, all at once.
-func isendirecv(t *testing.T, w *p2p.World) {
-	c, size := w.Comm(), 80
-	reqs, bufs := make([]p2p.Request, 2*w.Size()), make([][]byte, w.Size())
-	for peer := range w.Size() {
-		bufs[peer] = fresh(size)
-		reqs[peer] = c.Irecv(peer, 0, bufs[peer])
+// isendirecv: each rank receives from all and sends to all, itself included, all at once, and
+// completes that in each way there is.
+func isendirecv(t *testing.T, c *p2p.Comm) {
+	const size = 80
+	for _, complete := range completers() {
+		n := c.Size()
+		reqs, bufs := make([]p2p.Request, 2*n), make([][]byte, n)
+		for peer := range n {
+			bufs[peer] = fresh(size)
+			reqs[peer] = c.Irecv(peer, 0, bufs[peer])
+		}
+		for peer := range n {
+			reqs[n+peer] = c.Isend(peer, 0, pattern(size, c.Rank()+n*peer))
+		}
+		out := complete(t, c, reqs)
+		for peer, buf := range bufs {
+			requireReceived(t, pattern(size, peer+n*c.Rank()), buf, out[peer].Status, peer, 0)
+		}
 	}
-	for peer := range w.Size() {
-		reqs[w.Size()+peer] = c.Isend(peer, 0, pattern(size, w.Rank()+w.Size()*peer))
-	}
+}
+
+// completers are ways to complete requests of c, all of which succeed.
+func completers() []func(t *testing.T, c *p2p.Comm, reqs []p2p.Request) []p2p.Completion {
+	return []func(t *testing.T, c *p2p.Comm, reqs []p2p.Request) []p2p.Completion{byWaitAll, byWait, byTest}
+}
+
+func byWaitAll(t *testing.T, _ *p2p.Comm, reqs []p2p.Request) []p2p.Completion {
 	out := make([]p2p.Completion, len(reqs))
 	require.NoError(t, p2p.WaitAll(background, reqs, out))
-	for peer, buf := range bufs {
-		requireReceived(t, pattern(size, peer+w.Size()*w.Rank()), buf, out[peer].Status, peer, 0)
+	return out
+}
+
+// byWait waits in the opposite order, for a channel first.
+func byWait(t *testing.T, _ *p2p.Comm, reqs []p2p.Request) []p2p.Completion {
+	out := make([]p2p.Completion, len(reqs))
+	for i, r := range slices.Backward(reqs) {
+		<-r.Done()
+		out[i].Status = wait(t, r)
 	}
+	return out
+}
+
+func byTest(t *testing.T, _ *p2p.Comm, reqs []p2p.Request) []p2p.Completion {
+	out := make([]p2p.Completion, len(reqs))
+	for range reqs {
+		i, st := testAny(t, reqs)
+		out[i].Status = st
+	}
+	return out
 }
 
 // manyIsend (many_isend): each rank sends to all at once and receives one by one from any.

@@ -10,7 +10,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// TestPortedMPICHThreads has what MPICH's test/mpi/threads/pt2pt checks: its threads are goroutines.
+// TestPortedMPICHThreads has what MPICH's test/mpi/threads/pt2pt checks, with goroutines as its
+// threads.
 func TestPortedMPICHThreads(t *testing.T) {
 	portedRows(t, 2, p2p.Config{},
 		portedRow{"threads", ranks(threads)},

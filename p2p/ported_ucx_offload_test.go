@@ -185,8 +185,8 @@ func eagerSendLess(t *testing.T, ws []*p2p.World) {
 	requireMatched(t, ws[1], 1)
 }
 
-// smallRndv: a message of no bytes, which is always eager, and a rendezvous of one, which the device
-// reads with tmsrq, and software with rc.
+// smallRndv: a message of no bytes, which is always eager, and a rendezvous of one, which with
+// tmsrq the device reads, and with rc software.
 func smallRndv(t *testing.T, ws []*p2p.World) {
 	for size := range 2 {
 		buf := fresh(size)
