@@ -231,6 +231,8 @@ func senders() []sender {
 	return []sender{
 		{name: "send", block: (*p2p.Comm).Send},
 		{name: "isend", post: (*p2p.Comm).Isend},
+		{name: "ssend", block: (*p2p.Comm).Ssend},
+		{name: "issend", post: (*p2p.Comm).Issend},
 	}
 }
 

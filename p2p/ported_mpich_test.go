@@ -16,7 +16,7 @@ func TestPortedMPICH(t *testing.T) {
 	portedRows(t, 4, p2p.Config{},
 		portedRow{"sendself", ranks(sendself)},
 		portedRow{"isendself", ranks(isendself)},
-		portedRow{"sendrecv1", ranks(func(t *testing.T, w *p2p.World) { sendrecv1(t, w.Comm()) })},
+		portedRow{"sendrecv1", onEveryComm(sendrecv1)},
 		portedRow{"sendrecv3", sendrecv3},
 		portedRow{"sendall", ranks(sendall)},
 		portedRow{"anyall", ranks(anyall)},
@@ -25,7 +25,7 @@ func TestPortedMPICH(t *testing.T) {
 		portedRow{"bsend1", ranks(bsend1)},
 		portedRow{"bsend2", ranks(bsend2)},
 		portedRow{"bsendpending", bsendpending},
-		portedRow{"isendirecv", ranks(func(t *testing.T, w *p2p.World) { isendirecv(t, w.Comm()) })},
+		portedRow{"isendirecv", onEveryComm(isendirecv)},
 		portedRow{"many_isend", ranks(manyIsend)},
 		portedRow{"large_tag", ranks(largeTag)},
 	)
@@ -105,9 +105,8 @@ func sendrecv3(t *testing.T, ws []*p2p.World) {
 
 func headToHead(t *testing.T, w *p2p.World, posted func()) {
 	c, partner := w.Comm(), 1-w.Rank()
-	meet := c.Irecv(partner, 10, nil)
-	require.NoError(t, c.Send(background, partner, 10, nil))
-	wait(t, meet)
+	_, err := c.Sendrecv(background, partner, 10, nil, partner, 10, nil)
+	require.NoError(t, err)
 	var sends []p2p.Request
 	tests := []struct{ size, messages int }{{400, 100}, {4_000, 10}, {40_000, rounds(10)}, {400_000, max(rounds(4), 2)}}
 	for tag, test := range tests {
@@ -204,7 +203,8 @@ func anyall(t *testing.T, w *p2p.World) {
 	}
 	meetAll(t, w)
 	for range messages {
-		i, st := testAny(t, reqs)
+		i, st, err := p2p.WaitAny(background, reqs)
+		require.NoError(t, err)
 		requireReceived(t, message(i), bufs[i], st, 0, 3)
 	}
 }
@@ -350,7 +350,9 @@ func isendirecv(t *testing.T, c *p2p.Comm) {
 
 // completers are ways to complete requests of c, all of which succeed.
 func completers() []func(t *testing.T, c *p2p.Comm, reqs []p2p.Request) []p2p.Completion {
-	return []func(t *testing.T, c *p2p.Comm, reqs []p2p.Request) []p2p.Completion{byWaitAll, byWait, byTest}
+	return []func(t *testing.T, c *p2p.Comm, reqs []p2p.Request) []p2p.Completion{
+		byWaitAll, byWait, byTest, byPeek, byWaitAny, byTestAny, byTestAll, byWaitSome, byTestSome, byQueue,
+	}
 }
 
 func byWaitAll(t *testing.T, _ *p2p.Comm, reqs []p2p.Request) []p2p.Completion {

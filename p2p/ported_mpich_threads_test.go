@@ -23,6 +23,9 @@ func TestPortedMPICHThreads(t *testing.T) {
 		portedRow{"mt_sendirecv", mtSendrecv("send", true)},
 		portedRow{"mt_isendrecv", mtSendrecv("isend", false)},
 		portedRow{"mt_isendirecv", mtSendrecv("isend", true)},
+		portedRow{"mt_ssendrecv", mtSendrecv("ssend", false)},
+		portedRow{"mt_issendrecv", mtSendrecv("issend", false)},
+		portedRow{"mt_issendirecv", mtSendrecv("issend", true)},
 	)
 }
 
@@ -181,14 +184,22 @@ func sendselfth(t *testing.T, w *p2p.World) {
 
 // mtSendrecv is the family mt_*: four goroutines of rank 0 send many messages each to four of rank
 // 1, under one tag, where each message must be received once and those of one goroutine that one
-// goroutine receives are in order, and under a tag for each; also with large messages (mt_*_huge).
+// goroutine receives are in order, under a tag for each, and in a Comm for each; also with large
+// messages (mt_*_huge).
 func mtSendrecv(by string, nonblocking bool) func(t *testing.T, ws []*p2p.World) {
 	return ranks(func(t *testing.T, w *p2p.World) {
 		all := w.Comm()
-		shared := []*p2p.Comm{all, all, all, all}
+		shared, own := []*p2p.Comm{all, all, all, all}, make([]*p2p.Comm, 4)
+		for i := range own {
+			var err error
+			own[i], err = all.Dup(background)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, own[i].Close()) }()
+		}
 		for _, test := range []struct{ size, messages int }{{8, rounds(100)}, {16 << 10, rounds(20)}, {100_000, rounds(10)}} {
 			mtExchange(t, w, shared, make([]p2p.Tag, 4), senderNamed(by), nonblocking, test.size, test.messages)
 			mtExchange(t, w, shared, []p2p.Tag{0, 1, 2, 3}, senderNamed(by), nonblocking, test.size, test.messages)
+			mtExchange(t, w, own, make([]p2p.Tag, 4), senderNamed(by), nonblocking, test.size, test.messages)
 		}
 	})
 }

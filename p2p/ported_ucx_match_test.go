@@ -62,8 +62,13 @@ func received(t *testing.T, message, buf []byte, st p2p.Status) {
 // unexpected sends message from ws[0], and returns when it is at ws[1], where nothing matches it.
 func unexpected(t *testing.T, ws []*p2p.World, message []byte) p2p.Request {
 	t.Helper()
+	return unexpectedBy(t, ws, ws[0].Isend, message)
+}
+
+func unexpectedBy(t *testing.T, ws []*p2p.World, send func(dst int, tag p2p.Tag, buf []byte) p2p.Request, message []byte) p2p.Request {
+	t.Helper()
 	before := ws[1].Metrics().UnexpectedNow
-	s := ws[0].Isend(1, ucxTag, message)
+	s := send(1, ucxTag, message)
 	arrived(t, ws[1], ws[0])
 	require.Equal(t, before+1, ws[1].Metrics().UnexpectedNow)
 	return s

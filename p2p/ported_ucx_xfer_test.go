@@ -36,6 +36,7 @@ func TestPortedUCXTagXferRndv(t *testing.T) {
 type xfer struct {
 	expected  bool // its receive is posted before it is sent
 	truncated bool // into half a buffer
+	sync      bool // by a synchronous send
 }
 
 // row moves one message of 1 MiB and a bit, which is no multiple of a chunk.
@@ -52,11 +53,20 @@ func (x xfer) move(t *testing.T, ws []*p2p.World, message []byte) {
 func (x xfer) into(t *testing.T, ws []*p2p.World, message, buf []byte) {
 	t.Helper()
 	var r, s p2p.Request
+	send := ws[0].Isend
+	if x.sync {
+		send = ws[0].Issend
+	}
 	if x.expected {
 		r = ws[1].Irecv(ucxWant, ucxMask, buf)
-		s = ws[0].Isend(1, ucxTag, message)
+		s = send(1, ucxTag, message)
 	} else {
-		s = unexpected(t, ws, message)
+		s = unexpectedBy(t, ws, send, message)
+		if x.sync {
+			_, done, err := s.Test()
+			require.NoError(t, err)
+			require.False(t, done, "a synchronous send that nobody has received")
+		}
 		r = ws[1].Irecv(ucxWant, ucxMask, buf)
 	}
 	st, err := r.Wait(background)
@@ -94,7 +104,7 @@ func xferLenOffset(t *testing.T, ws []*p2p.World) {
 		for length := 1 << 10; length <= 64<<10; length += step - 16 {
 			for _, at := range []int{offset, most - offset} {
 				copy(in, fresh(len(in)))
-				xfer{expected: true}.into(t, ws, out[at:at+length], in[at:at+length])
+				xfer{expected: true, sync: true}.into(t, ws, out[at:at+length], in[at:at+length])
 				require.Equal(t, fresh(at), in[:at])
 				requireBytes(t, fresh(len(in)-at-length), in[at+length:])
 			}

@@ -14,9 +14,14 @@ func (c *Comm) IsendVec(dst int, tag Tag, bufs [][]byte) Request {
 	return c.Isend(dst, tag, bytes.Join(bufs, nil))
 }
 
+// IssendVec is Issend of several buffers, as IsendVec.
+func (c *Comm) IssendVec(dst int, tag Tag, bufs [][]byte) Request {
+	return c.Issend(dst, tag, bytes.Join(bufs, nil))
+}
+
 // IrecvVec is Irecv into several buffers, which the message fills one after the other. The outer
 // slice is read during the call only; the inner ones follow the rules of buffers. Messages above
-// Config.EagerLimit are read straight into the parts. Such a receive is never offloaded to a device.
+// Config.EagerLimit are read straight into the parts. Such a receive is never offloaded.
 func (c *Comm) IrecvVec(src int, tag Tag, bufs [][]byte) Request {
 	from, want, mask, ok := c.wanted(src, tag)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// cut cuts b into random pieces, some of them empty.
-func cut(rng *rand.Rand, b []byte) (parts [][]byte) {
+// pieces cuts b into random pieces, some of them empty.
+func pieces(rng *rand.Rand, b []byte) (parts [][]byte) {
 	for range rng.IntN(5) {
 		n := rng.IntN(len(b) + 1)
 		parts = append(parts, b[:n:n])
@@ -19,8 +19,8 @@ func cut(rng *rand.Rand, b []byte) (parts [][]byte) {
 	return append(parts, b, nil)
 }
 
-// Messages gathered from pieces and scattered to others are those of one buffer, whether the receive
-// is posted before or after, and however much of them fits.
+// Messages gathered from pieces and scattered to others are those of one buffer, whether the
+// receive is posted before or after, and however much of them fits.
 func TestVec(t *testing.T) {
 	onWirings(t, 2, func(w *p2p.World) {
 		c, rng := w.Comm(), rand.New(rand.NewPCG(1, 2)) // both ranks draw the same
@@ -31,8 +31,8 @@ func TestVec(t *testing.T) {
 			for i := range out {
 				out[i] = byte(rng.Uint32())
 			}
-			sent, got := cut(rng, out), cut(rng, in[:size+5])
-			short := cut(rng, make([]byte, size/2))
+			sent, got := pieces(rng, out), pieces(rng, in[:size+5])
+			short := pieces(rng, make([]byte, size/2))
 			early := c.IrecvVec(other, tag, got)
 			reqs := []p2p.Request{c.IsendVec(other, tag, sent), c.Isend(other, tag, out)}
 			st, err := early.Wait(background)

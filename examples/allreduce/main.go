@@ -3,8 +3,8 @@
 //
 //	go run ./examples/allreduce [-n 4] [-sizes 1k,1m,64m] [-iters 20] [-type float32|float64]
 //
-// Started plainly it launches itself as -n ranks on this host; under a launcher all ranks take part.
-// ring.go is the algorithm, for programs to copy; docs/embedding.md explains it.
+// Started plainly it launches itself as -n ranks on this host; under a launcher all ranks take
+// part. ring.go is the algorithm, for programs to copy; docs/embedding.md explains it.
 //
 // Concurrency: each rank has one goroutine.
 package main
