@@ -1,8 +1,14 @@
 package p2p
 
-import "context"
+import (
+	"context"
+	"sync/atomic"
 
-// Packing of the tags of Comm and library traffic: 1 | context 11 | source 20 | tag 32.
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// Packing of the tags of Comm and library traffic: 1 | context 11 | source 20 | tag 32. The source
+// is a rank in the World.
 const (
 	namespace    = 1 << 63
 	contextShift = 52
@@ -10,6 +16,8 @@ const (
 
 	sourceMask = (1<<20 - 1) << sourceShift
 	tagMask    = 1<<32 - 1
+	// contextMask names a context: this much of a tag is the same in all messages of a Comm.
+	contextMask = 1<<63 | (1<<11-1)<<contextShift
 
 	maxRanks = 1 << 20
 
@@ -19,28 +27,86 @@ const (
 )
 
 // Comm is an ordered group of ranks with a context of its own: its messages match only its own
-// receives. Tags go from 0 to MaxCommTag, sources are ranks in the Comm.
+// receives. Tags go from 0 to MaxCommTag; destinations, sources and the ranks that errors name are
+// ranks in the Comm, except those in a PeerError, which are ranks in the World.
+//
+// World.Comm is the Comm of all ranks. Dup and Split make others from one, each with a context of
+// its own: what a library sends on a Comm of its own no other part of the program can receive.
 type Comm struct {
-	_    noCopy
-	w    *World
-	base uint64 // namespace and context
+	_     noCopy
+	w     *World
+	base  uint64 // namespace and context
+	group *group // its ranks; nil: all of the World
+	rank  int    // of this process
+	size  int
+	any   source // any of its ranks
+
+	open atomic.Int64 // size, and 0 once it is closed: no rank is in range then
+	calls
 }
+
+// init makes c a Comm of these ranks of w.
+func (c *Comm) init(w *World, context int, g *group) {
+	c.w, c.base, c.group = w, base(context), g
+	c.rank, c.size, c.any = w.rank, w.size, progress.AnySource
+	if g != nil {
+		c.rank, c.size, c.any = g.rank(w.rank), len(g.members), source(w.eng.Group(g))
+	}
+	c.open.Store(int64(c.size))
+	c.calls.init()
+}
+
+// base is the part of a tag that names a context.
+func base(context int) uint64 { return namespace | uint64(context)<<contextShift }
 
 // World returns the World whose ranks c groups.
 func (c *Comm) World() *World { return c.w }
 
 // Rank is this process's rank in c.
-func (c *Comm) Rank() int { return c.w.rank }
+func (c *Comm) Rank() int { return c.rank }
 
 // Size is the number of ranks in c.
-func (c *Comm) Size() int { return c.w.size }
+func (c *Comm) Size() int { return c.size }
+
+// WorldRank is the rank in the World of a rank in c, or ProcNull where c has no such rank.
+func (c *Comm) WorldRank(rank int) int {
+	if uint(rank) >= uint(c.size) {
+		return ProcNull
+	}
+	return c.group.world(rank)
+}
+
+// RankOf is the rank in c of a rank in the World, or ProcNull where that is not a member.
+func (c *Comm) RankOf(worldRank int) int {
+	switch {
+	case c.group != nil:
+		return c.group.rank(worldRank)
+	case uint(worldRank) >= uint(c.size):
+		return ProcNull
+	}
+	return worldRank
+}
+
+// ranks is how many ranks a call may name: none once c is closed.
+func (c *Comm) ranks() uint { return uint(c.open.Load()) }
 
 // Send is World.Send within c.
 func (c *Comm) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
-	if uint(dst) >= uint(c.w.size) || tag > MaxCommTag || ctx == nil {
+	if uint(dst) >= c.ranks() || tag > MaxCommTag || ctx == nil {
 		return c.refuseSend(ctx, dst, tag)
 	}
-	if err := c.w.eng.Send(ctx, dst, c.pack(tag), buf); err != nil {
+	if err := c.w.eng.Send(ctx, c.group.world(dst), c.pack(tag), buf); err != nil {
+		return opError(opSend, dst, tag, err)
+	}
+	return nil
+}
+
+// Ssend is World.Ssend within c.
+func (c *Comm) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
+	if uint(dst) >= c.ranks() || tag > MaxCommTag || ctx == nil {
+		return c.refuseSend(ctx, dst, tag)
+	}
+	if err := c.w.eng.Ssend(ctx, c.group.world(dst), c.pack(tag), buf); err != nil {
 		return opError(opSend, dst, tag, err)
 	}
 	return nil
@@ -48,49 +114,71 @@ func (c *Comm) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 
 // Recv receives the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf.
 func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, error) {
-	want, mask, ok := c.want(src, tag)
-	if !ok || ctx == nil {
+	from, known := c.source(src)
+	want, mask, ok := c.want(from, tag)
+	if !known || !ok || ctx == nil {
 		return c.refuseRecv(ctx, src, tag)
 	}
-	st, err := c.w.eng.Recv(ctx, src, want, mask, buf)
+	st, err := c.w.eng.Recv(ctx, int(from), want, mask, buf)
 	if err != nil {
-		return failedStatus(st, err), recvError(src, tag, st.Len, len(buf), err)
+		return failedStatus(st, c.group, err), recvError(src, tag, st.Len, len(buf), err)
 	}
-	return status(st), nil
+	return status(st, c.group), nil
 }
 
 // Isend and Irecv never block and have no context: use Request.Cancel. Errors are those of the
 // request.
 func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
-	if uint(dst) >= uint(c.w.size) || tag > MaxCommTag {
+	if uint(dst) >= c.ranks() || tag > MaxCommTag {
 		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
 	}
-	return Request{r: c.w.eng.Isend(dst, c.pack(tag), buf), tag: tag, rank: int32(dst), send: true}
+	r := c.w.eng.Isend(c.group.world(dst), c.pack(tag), buf)
+	return Request{r: r, group: c.group, tag: tag, rank: int32(dst), send: true}
+}
+
+// Issend is the nonblocking Ssend.
+func (c *Comm) Issend(dst int, tag Tag, buf []byte) Request {
+	if uint(dst) >= c.ranks() || tag > MaxCommTag {
+		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
+	}
+	r := c.w.eng.Issend(c.group.world(dst), c.pack(tag), buf)
+	return Request{r: r, group: c.group, tag: tag, rank: int32(dst), send: true}
 }
 
 // Irecv is the nonblocking Recv, see Isend.
 func (c *Comm) Irecv(src int, tag Tag, buf []byte) Request {
-	want, mask, ok := c.want(src, tag)
-	if !ok {
+	from, known := c.source(src)
+	want, mask, ok := c.want(from, tag)
+	if !known || !ok {
 		_, err := c.refuseRecv(context.Background(), src, tag)
 		return failedRequest(opRecv, src, tag, err)
 	}
-	return Request{r: c.w.eng.Irecv(src, want, mask, buf), tag: tag, room: len(buf), rank: int32(src)}
+	r := c.w.eng.Irecv(int(from), want, mask, buf)
+	return Request{r: r, group: c.group, tag: tag, room: len(buf), rank: int32(src)}
 }
 
 // pack returns the tag on the wire of a message that this rank sends.
 func (c *Comm) pack(tag Tag) uint64 { return c.base | uint64(c.w.rank)<<sourceShift | uint64(tag) }
 
+// source is the source of a receive as the engine knows it: a rank in the World, or below 0 any of
+// the ranks of a Comm.
+type source int
+
+// source returns the source that a receive from src has; false where c has no such rank.
+func (c *Comm) source(src int) (from source, ok bool) {
+	if uint(src) < c.ranks() {
+		return source(c.group.world(src)), true
+	}
+	return c.any, src == AnySource && c.ranks() != 0
+}
+
 // want returns tag and mask of a receive: exact where both source and tag are given.
-func (c *Comm) want(src int, tag Tag) (want, mask uint64, ok bool) {
+func (c *Comm) want(from source, tag Tag) (want, mask uint64, ok bool) {
 	want, mask = c.base, uint64(Exact)
-	switch {
-	case uint(src) < uint(c.w.size):
-		want |= uint64(src) << sourceShift
-	case src == AnySource:
+	if from >= 0 {
+		want |= uint64(from) << sourceShift
+	} else {
 		mask &^= sourceMask
-	default:
-		return 0, 0, false
 	}
 	switch {
 	case tag <= MaxCommTag:
@@ -110,6 +198,8 @@ func (c *Comm) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	switch {
 	case ctx == nil:
 		err = errNoContext
+	case c.ranks() == 0:
+		err = errCommClosed
 	case tag > MaxCommTag:
 		err = invalidf("tag %#x is out of range: tags of a Comm go from 0 to %#x", uint64(tag), uint64(MaxCommTag))
 	case dst == ProcNull:
@@ -117,7 +207,7 @@ func (c *Comm) refuseSend(ctx context.Context, dst int, tag Tag) error {
 			return nil
 		}
 	default:
-		err = invalidf("rank %d is out of range: destinations go from 0 to %d, or ProcNull", dst, c.w.size-1)
+		err = invalidf("rank %d is out of range: destinations go from 0 to %d, or ProcNull", dst, c.size-1)
 	}
 	return &OpError{opSend, dst, tag, err}
 }
@@ -129,6 +219,8 @@ func (c *Comm) refuseRecv(ctx context.Context, src int, tag Tag) (Status, error)
 	switch {
 	case ctx == nil:
 		err = errNoContext
+	case c.ranks() == 0:
+		err = errCommClosed
 	case tag > MaxCommTag && tag != AnyTag:
 		err = invalidf("tag %#x is out of range: tags of a Comm go from 0 to %#x, or AnyTag", uint64(tag), uint64(MaxCommTag))
 	case src == ProcNull:
@@ -136,7 +228,7 @@ func (c *Comm) refuseRecv(ctx context.Context, src int, tag Tag) (Status, error)
 			return nothing, nil
 		}
 	default:
-		err = invalidf("rank %d is out of range: sources go from 0 to %d, or AnySource or ProcNull", src, c.w.size-1)
+		err = invalidf("rank %d is out of range: sources go from 0 to %d, or AnySource or ProcNull", src, c.size-1)
 	}
 	return nothing, &OpError{opRecv, src, tag, err}
 }

@@ -36,6 +36,7 @@ func (w *World) open(secret []byte) error {
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
 		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.reportGivenUp,
+		Contexts: &w.contexts, ContextMask: contextMask,
 	}
 	if w.cfg.Async {
 		cfg.PollingEnded = func() {

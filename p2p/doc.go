@@ -10,9 +10,9 @@
 // # Buffers
 //
 //  1. A blocking call owns the buffer until it returns, with success or an error.
-//  2. A nonblocking call owns it until a Wait, Test or WaitAll reports the request complete, with
-//     success or an error. A Wait that ends because of its context reports no completion: see
-//     Request.Wait.
+//  2. A nonblocking call owns it until a Wait, Test, WaitAll... or Queue reports the request
+//     complete, with success or an error. A Wait that ends because of its context reports no
+//     completion: see Request.Wait.
 //  3. While the library owns a send buffer, the program may read it but not write to it; a receive
 //     buffer may be neither read nor written.
 //  4. After an error the content of a receive buffer is undefined, except after ErrTruncated: it
@@ -21,12 +21,20 @@
 //     library holds the slice (never only its address) until completion, and pins it where a device
 //     or a peer accesses it by address.
 //
+// # Communicators
+//
+// World.Comm has all ranks. Comm.Dup and Comm.Split make others: groups of ranks, each with its own
+// space of messages, so that a library which makes a Comm of its own cannot receive messages of its
+// users by mistake, nor they of it. Both are collective calls: all ranks of the Comm make them, in
+// the same order. Comm.Close is not; when all ranks have closed a Comm its resources are used
+// again.
+//
 // # Contexts
 //
 // A context must not be nil. One that has ended already fails the call before anything is posted.
 // Send, Recv and the other blocking calls CANCEL the operation when their context ends, and return
-// once the buffer is free. Contexts of Wait and WaitAll bound only the waiting. context.Background
-// costs nothing; a cancellable context about 10 ns a call.
+// once the buffer is free. Contexts of the Wait family (Request, Queue, slices) bound only the
+// waiting. context.Background costs nothing; a cancellable context about 10 ns a call.
 //
 // A cancelled Recv returns at once, except while a chunk (at most 256 KiB) is being copied; a
 // message that was being received stays available to the next receive. It returns later, with the
@@ -64,10 +72,10 @@
 // ranks are not affected. A Send then waits; an Isend takes a record of 420 bytes at the sender
 // (Config.SendLimit bounds these: ErrFull, Room).
 //
-// The limit yields to a waiting receive: a held-up message that it matches is sent, with all
-// earlier ones of the same rank, beyond the limit; where more than 16 receives wait that one rank
-// could satisfy, all messages of that rank are sent. So a program of nonblocking sends that ends
-// with unlimited memory ends with any UnexpectedLimit, and a rank that waits for one tag while
+// The limit yields to a waiting receive or probe: a held-up message that it matches is sent, with
+// all earlier ones of the same rank, beyond the limit; where more than 16 receives wait that one
+// rank could satisfy, all messages of that rank are sent. So a program of nonblocking sends that
+// ends with unlimited memory ends with any UnexpectedLimit, and a rank that waits for one tag while
 // other ranks flood it with another stays within its limit. As in MPI, a program must not count on
 // a Send to return before its message is received: whether the receiver has memory for it depends
 // on the limit and on other senders.

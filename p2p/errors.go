@@ -39,7 +39,7 @@ const prefix = "p2p: "
 // buffer: 16 bytes into 8`.
 type OpError struct {
 	Op   string // "send", "recv", ...
-	Rank int    // the peer, or AnySource
+	Rank int    // the peer, or AnySource; of calls on a Comm a rank in the Comm
 	Tag  Tag
 	Err  error
 }
@@ -75,7 +75,7 @@ const (
 
 // PeerError is in the chain of every error that a lost rank causes.
 type PeerError struct {
-	Ranks []int
+	Ranks []int // in the World
 	Cause error // pidfd, reset, timeout, protocol
 }
 
@@ -144,6 +144,15 @@ func errorf(cond error, format string, args ...any) error {
 func invalidf(format string, args ...any) error { return errorf(ErrInvalid, format, args...) }
 
 var errNoContext = invalidf("the context is nil: use context.Background where nothing should end the call")
+
+// errCommClosed is the error of calls on a Comm that is closed, and of the receives that its Close
+// ends.
+var errCommClosed error = &closedError{}
+
+type closedError struct{}
+
+func (*closedError) Error() string { return prefix + "communicator closed" }
+func (*closedError) Unwrap() error { return ErrClosed }
 
 // stopped reports whether err is the error of a wait that ctx ended.
 func stopped(ctx context.Context, err error) bool {

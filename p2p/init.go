@@ -54,7 +54,8 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		}
 	}
 	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone, parts: parts{boot: full.Bootstrap}}
-	w.comm = Comm{w: w, base: namespace | worldContext<<contextShift}
+	w.comm.init(w, worldContext, nil)
+	w.contexts.init(w)
 	if d := full.joinTimeout(); d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, start.Add(d), fmt.Errorf("the %v of %s are over", d, bootstrap.EnvJoinTimeout))

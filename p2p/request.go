@@ -2,7 +2,6 @@ package p2p
 
 import (
 	"context"
-	"errors"
 
 	"github.com/tagmatch/tagmatch/progress"
 )
@@ -10,13 +9,14 @@ import (
 // Request is a handle, a small value that may be copied and stored. Its object is pooled; a
 // generation number makes any use after completion ErrInactive, and never another operation. The
 // zero Request is inactive: Wait and Test return at once with no error. A request must be completed
-// by Wait, Test or WaitAll.
+// by Wait, Test or a function on slices (WaitAll...), given to a Queue, or given up by Free.
 type Request struct {
-	r    progress.Request // object and generation
-	tag  Tag              // this and the rest: for the text of an error
-	room int              // bytes of the buffer
-	rank int32
-	send bool
+	r     progress.Request // object and generation
+	group *group           // of its Comm, for the status
+	tag   Tag              // this and the rest: for the text of an error
+	room  int              // bytes of the buffer
+	rank  int32
+	send  bool
 }
 
 // Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
@@ -38,13 +38,11 @@ func (r Request) wait(ctx context.Context) (st Status, consumed bool, err error)
 		return nothing, false, r.fault(errNoContext)
 	}
 	est, err := r.r.Wait(ctx)
-	if err == nil {
-		return status(est), true, nil
-	}
-	if stopped(ctx, err) && r.r.Active() {
+	if err != nil && stopped(ctx, err) && r.r.Active() {
 		return nothing, false, err
 	}
-	return failedStatus(est, err), true, r.failed(est, err)
+	st, err = r.outcome(est, err)
+	return st, true, err
 }
 
 // Test makes progress and reports whether the operation has ended; if so it consumes the handle.
@@ -53,14 +51,31 @@ func (r Request) Test() (st Status, done bool, err error) {
 		return nothing, true, nil
 	}
 	est, done, err := r.r.Test()
-	switch {
-	case err != nil:
-		return failedStatus(est, err), done, r.failed(est, err)
-	case !done:
+	if !done {
 		return nothing, false, nil
 	}
-	return status(est), true, nil
+	st, err = r.outcome(est, err)
+	return st, true, err
 }
+
+// Peek is Test that does not consume the handle: it tells the outcome as often as it is asked. The
+// buffer is the library's until Wait, Test or a Queue reports it too.
+func (r Request) Peek() (st Status, done bool, err error) {
+	if r == (Request{}) {
+		return nothing, true, nil
+	}
+	est, done, err := r.r.Peek()
+	if !done {
+		return nothing, false, nil
+	}
+	st, err = r.outcome(est, err)
+	return st, true, err
+}
+
+// Free lets the operation finish by itself, and drops its outcome; the handle is inactive from then
+// on. Nothing will tell when the library is done with the buffer, so the program must never touch
+// it again. A receive holds it until a message comes, or the World ends.
+func (r Request) Free() { r.r.Free() }
 
 // Cancel asks for the end of the operation and returns at once. The request completes with
 // ErrCanceled, or with success if it was too late.
@@ -71,7 +86,8 @@ func (r Request) Cancel() {
 }
 
 // Done returns a channel that is closed when the operation has ended; Wait then returns at once. It
-// is the only call that allocates.
+// is the only call that allocates. For a request that was given to Notify or Free a channel that
+// was asked for before closes at the end, one that is asked for later is closed.
 func (r Request) Done() <-chan struct{} {
 	if r == (Request{}) {
 		return closedChan
@@ -85,35 +101,15 @@ var closedChan = func() chan struct{} {
 	return c
 }()
 
-// WaitAll waits for all of reqs. It skips inactive requests and sets those that it consumes to
-// Request{}, so that loops end. If ctx ends first it returns ctx's error, and unfinished operations
-// go on. Otherwise its error is that of the lowest failing index; out, unless nil, must be as long
-// as reqs and gets the outcome of each.
-func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
-	if ctx == nil {
-		return errNoContext
+// outcome converts the engine's outcome of this request.
+func (r Request) outcome(est progress.Status, err error) (Status, error) {
+	switch {
+	case err != nil:
+		return failedStatus(est, r.group, err), r.failed(est, err)
+	case est.Source == ProcNull:
+		return nothing, nil
 	}
-	if out != nil && len(out) != len(reqs) {
-		return invalidf("out has %d elements for %d requests: give nil or as many as requests", len(out), len(reqs))
-	}
-	var first error
-	for i := range reqs {
-		st, consumed, err := reqs[i].wait(ctx)
-		if !consumed {
-			return err
-		}
-		if errors.Is(err, ErrInactive) { // consumed by another call
-			st, err = nothing, nil
-		}
-		if out != nil {
-			out[i] = Completion{Data: uint64(i), Status: st, Err: err}
-		}
-		if err != nil && first == nil {
-			first = err
-		}
-		reqs[i] = Request{}
-	}
-	return first
+	return status(est, r.group), nil
 }
 
 // failed wraps the error of an operation that has ended.

@@ -26,8 +26,8 @@ const (
 	// 32.
 	MaxCommTag Tag = 1<<32 - 1
 
-	AnyTag    Tag = 1<<64 - 1 // Comm receives
-	AnySource     = -1        // Comm receives
+	AnyTag    Tag = 1<<64 - 1 // Comm receives and probes
+	AnySource     = -1        // Comm receives and probes, and World.RecvFrom
 	ProcNull      = -2        // Comm: no peer; operations succeed at once and move nothing
 )
 
@@ -45,7 +45,8 @@ type Status struct {
 // or an operation that failed.
 var nothing = Status{Source: ProcNull, Tag: AnyTag}
 
-// Completion is the outcome of one request. Data is its index in the slice given to WaitAll.
+// Completion is the outcome of one request. Data is the value given to Notify, or the index of the
+// request in the slice given to WaitAll, WaitSome, TestAll or TestSome.
 type Completion struct {
 	Data   uint64
 	Status Status

@@ -15,6 +15,7 @@ type World struct {
 	rank, size int
 	eng        *progress.Engine
 	comm       Comm
+	contexts   contexts
 
 	localRank, localSize int
 	cfg                  Config // the caller's, with environment variables filled in
@@ -69,6 +70,18 @@ func (w *World) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	return nil
 }
 
+// Ssend is Send that returns when the message is matched: a receive, or a matched probe followed by
+// its Recv or Discard, has taken it.
+func (w *World) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
+	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
+		return w.refuseSend(ctx, dst, tag)
+	}
+	if err := w.eng.Ssend(ctx, dst, uint64(tag), buf); err != nil {
+		return opError(opSend, dst, tag, err)
+	}
+	return nil
+}
+
 // Recv takes the oldest message that matches into buf.
 func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Status, error) {
 	if tag > MaxTag || ctx == nil {
@@ -76,9 +89,9 @@ func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Statu
 	}
 	st, err := w.eng.Recv(ctx, AnySource, uint64(tag), uint64(mask)|namespace, buf)
 	if err != nil {
-		return failedStatus(st, err), recvError(AnySource, tag, st.Len, len(buf), err)
+		return failedStatus(st, nil, err), recvError(AnySource, tag, st.Len, len(buf), err)
 	}
-	return status(st), nil
+	return status(st, nil), nil
 }
 
 // Isend and Irecv never block and have no context: use Request.Cancel. Errors are those of the
@@ -88,6 +101,14 @@ func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
 	}
 	return Request{r: w.eng.Isend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
+}
+
+// Issend is the nonblocking Ssend: the request ends when the message is matched.
+func (w *World) Issend(dst int, tag Tag, buf []byte) Request {
+	if uint(dst) >= uint(w.size) || tag > MaxTag {
+		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
+	}
+	return Request{r: w.eng.Issend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
 }
 
 // Room waits until Isend would not fail with ErrFull. If ctx ends first it returns ctx's error. It
@@ -134,18 +155,22 @@ func refuseRecv(ctx context.Context, tag Tag) error {
 
 var errRawTag = invalidf("bit 63 of a tag belongs to the library: tags of a World's own calls go from 0 to %#x", uint64(MaxTag))
 
-// status converts an engine's status: tags of a Comm are unpacked.
-func status(st progress.Status) Status {
+// status converts an engine's status: tags of a Comm are unpacked, and the source is a rank in the
+// group of the Comm, nil for all of the World.
+func status(st progress.Status, g *group) Status {
 	if st.Tag&namespace != 0 {
 		st.Tag &= tagMask
+	}
+	if g != nil {
+		st.Source = g.rank(st.Source)
 	}
 	return Status{Source: st.Source, Tag: Tag(st.Tag), Len: st.Len}
 }
 
 // failedStatus is the status beside an error: that of the message after ErrTruncated, else nothing.
-func failedStatus(st progress.Status, err error) Status {
+func failedStatus(st progress.Status, g *group, err error) Status {
 	if err == ErrTruncated {
-		return status(st)
+		return status(st, g)
 	}
 	return nothing
 }

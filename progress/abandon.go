@@ -36,6 +36,8 @@ func (op *Op) abandon() (ended bool) {
 		p.lose(r.err)
 	case r.withdraw:
 		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})
+	case e.refuses(tag):
+		p.fin(r.appCtx)
 	default:
 		e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 	}

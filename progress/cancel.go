@@ -90,11 +90,16 @@ func (op *Op) endWithdrawn() { op.complete(Status{}, ErrWithdrawn) }
 
 // takeWithdraw handles p's WITHDRAW. A request that is being received stays. Of one that is not
 // here any more the FIN is on the way, and is the answer. One that the device may have matched,
-// without having said so yet, is answered when it does.
+// without having said so yet, is answered when it does. A Message that has it is of no more use.
 func (p *peer) takeWithdraw(id uint32) {
 	e := p.e
 	if cost, ok := e.unexp.Withdraw(p.rank, id); ok {
 		p.consumed(cost)
+		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: id})
+		return
+	}
+	if m := e.held[request{p.rank, id}]; m != nil {
+		m.fail(ErrWithdrawn)
 		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: id})
 		return
 	}

@@ -127,7 +127,6 @@ func TestPoolIsChecked(t *testing.T) {
 		{"poison", func(op *Op) { op.slot = slot{} }},
 		{"V16", func(op *Op) { op.region = new(fakeRegion) }},
 		{"pool", func(op *Op) { op.buf = make([]byte, 1) }},
-		{"pool", func(op *Op) { op.err = ErrCanceled }},
 	} {
 		succeeded(t, e.Isend(1, 1, nil))
 		touch.do(e.ops.returned.Load())

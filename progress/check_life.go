@@ -51,7 +51,7 @@ func (op *Op) checkUnused() {
 func (op *Op) checkFree() {
 	invariant.Check(!op.linked && op.prev == nil, "list", "an operation is freed in a queue: %s", op.note.where())
 	invariant.Check(op.region == nil, "V16", "an operation is freed while its buffer is registered: %s", op.note.where())
-	invariant.Check(op.state == opEnded && op.buf == nil && op.err == nil, "pool", "an operation is freed before it has ended: %s", op.note.where())
+	invariant.Check(op.state == opEnded && op.buf == nil, "pool", "an operation is freed before it has ended: %s", op.note.where())
 }
 
 // poison ends an Op's life, in the hands of its consumer. What waiters of the past may still read
@@ -69,7 +69,7 @@ func (op *Op) poison() {
 	at := invariant.Here()
 	r.consumed.Store(&at)
 	op.note = nil
-	op.peer, op.tag, op.mask, op.status = poisonInt, poisonWord, poisonWord, Status{poisonInt, poisonWord, poisonInt}
+	op.peer, op.tag, op.mask = poisonInt, poisonWord, poisonWord
 	op.handle, op.kept, op.slot, op.added = poisonHandle, poisonHandle, poisonSlot, poisonWord&(1<<32-1)
 }
 
@@ -120,7 +120,6 @@ func (op *Op) checkEnd() {
 		_, ok := e.off.kept.Stamp(op.kept)
 		invariant.Check(!ok, "V5", "a receive ends in the list of those that software keeps: %s", r.where())
 	}
-	r.ended()
 }
 
 // checkTaken finds a slot that is released twice.

@@ -42,6 +42,7 @@ func (e *Engine) checkAllLocked() {
 	e.checkSendsLocked()
 	e.checkReadsLocked()
 	e.checkPeersLocked()
+	e.checkQueuesLocked()
 	e.wait.Check()
 	if e.off.tags != nil {
 		e.off.check(e.posted)
@@ -65,7 +66,7 @@ func (e *Engine) checkShadowLocked() {
 		invariant.Check(op.note.order > last, "V5", "a receive comes in the shadow list behind one that was posted later: %s", op.note.where())
 		last = op.note.order
 		listed++
-		from[1+op.peer]++
+		from[op.fromIndex()]++
 	}
 	invariant.Check(slices.Equal(from, e.from), "V5", "the shadow list has receives by source (any first) %v, counted are %v", from, e.from)
 	c := &e.inv
@@ -101,12 +102,21 @@ func (e *Engine) checkMessagesLocked() {
 		charged[m.Src] += m.Cost()
 		invariant.Check(!m.Rndv || e.peers[m.Src].lost == nil, "list", "rank %d is lost and has a request: tag %#x, %d bytes", m.Src, m.Tag, m.Len)
 	}
+	for m := range e.unexp.Out() {
+		charged[m.Src] += m.Cost()
+	}
+	for name, m := range e.held {
+		invariant.Check(!m.used && m.err == nil && m.eager == nil && m.read.request() == name && e.peers[name.src].lost == nil, "list",
+			"a Message is found by the request %v and has it not", name)
+	}
 	var committed int64
 	for i := range e.peers {
 		p := &e.peers[i]
 		committed += p.in.account.Committed()
 		p.in.account.Check(i, charged[i], p.lost != nil)
 		p.checkFlow()
+		invariant.Check(p.inspected || !p.foreign && !slices.ContainsFunc(p.in.wants, func(w sentWant) bool { return w.probe }), "V18",
+			"rank %d has messages that a probe has asked for, and nobody looks at them", i)
 		invariant.Check(len(p.withdraws) == 0 || p.mayBeMatched(), "list", "rank %d has withdrawn a request that the device cannot have matched", i)
 	}
 	invariant.Check(committed == e.pool.Committed(), "credit", "%d bytes are committed to peers, %d are counted", committed, e.pool.Committed())
@@ -122,7 +132,7 @@ func (p *peer) checkFlow() {
 	invariant.Check(len(o.wants) <= maxWants && len(p.in.wants) <= maxWants, "list", "rank %d: %d WANTs here, %d there", p.rank, len(o.wants), len(p.in.wants))
 	invariant.Check(p.in.heldUp() == slices.Contains(p.e.heldUp, p.rank), "list", "rank %d: held up is %v", p.rank, p.in.heldUp())
 	for h, op := range p.e.posted.All() {
-		if p.in.heldUp() && !p.in.all && (op.peer == p.rank || op.peer == AnySource) {
+		if p.in.heldUp() && !p.in.all && op.accepts(p.rank) {
 			invariant.Check(slices.ContainsFunc(p.in.wants, func(n sentWant) bool { return n.handle == h }), "V18",
 				"rank %d is held up and was not told of a receive that waits: %s", p.rank, op.note.where())
 		}
@@ -133,7 +143,7 @@ func (p *peer) checkFlow() {
 func (e *Engine) checkSendsLocked() {
 	checkSlots("sends", &e.sends, func(op *Op) {
 		checkEntry(op, "V16", "the table of rendezvous sends", opRequested, opWithdrawing, opTaken)
-		invariant.Check(len(op.buf) == 0 || op.region != nil, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
+		invariant.Check(op.room() == 0 || op.region != nil, "V16", "a buffer that a peer may read is not registered: %s", op.note.where())
 		invariant.Check(e.peers[op.peer].lost == nil, "list", "a send to a rank that is lost has not ended: %s", op.note.where())
 	})
 }
@@ -146,7 +156,7 @@ func (e *Engine) checkReadsLocked() {
 		checkEntry(op, "V18", "the table of reads", opReading, opAbandoned)
 		r := &op.read
 		invariant.Check(r.active > 0 || op.linked, "V18", "a receive neither reads nor waits for room: %s", op.note.where())
-		invariant.Check(r.posted <= r.want && (op.state == opAbandoned || r.want <= uint64(len(op.buf))), "V4", "%d of %d bytes are read: %s", r.posted, r.want, op.note.where())
+		invariant.Check(r.posted <= r.want && (op.state == opAbandoned || r.want <= uint64(op.room())), "V4", "%d of %d bytes are read: %s", r.posted, r.want, op.note.where())
 		if op.state == opReading {
 			reading++
 			invariant.Check(e.readers == nil || e.readers[r.request()] == op, "list", "a receive is not found by what it reads: %s", op.note.where())
@@ -199,6 +209,26 @@ func (e *Engine) checkPeersLocked() {
 	}
 	for _, op := range e.rooms {
 		checkEntry(op, "list", "the list of calls of Room", opRoom)
+	}
+}
+
+// checkQueuesLocked checks the queues where goroutines wait: none sleeps beside an outcome.
+func (e *Engine) checkQueuesLocked() {
+	for q := e.queues.head; q != nil; q = q.next {
+		invariant.Check(q.calls.head != nil, "queue", "a queue without a waiter is listed as one where some wait")
+		for c := q.calls.head; c != nil; c = c.next {
+			invariant.Check(c.q == q && !c.Ended(), "queue", "a goroutine that was woken is listed as one that waits at a queue")
+		}
+		invariant.Check(q.ready.head == nil && !q.closed || q.woken, "queue", "goroutines sleep at a queue that has an outcome for them, or is closed")
+		n := int64(0)
+		for en := q.ready.head; en != nil; en = en.next {
+			n++
+		}
+		invariant.Check(n == q.count.Load(), "queue", "a queue has %d outcomes, %d are counted", n, q.count.Load())
+		for en := q.pending.head; en != nil; en = en.next {
+			invariant.Check(en.q == q && en.watch.Linked() && en.op.note.underWay() && en.op.note.q == q, "queue",
+				"a queue will not be told the end of %s", en.op.note.where())
+		}
 	}
 }
 

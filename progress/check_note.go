@@ -19,16 +19,17 @@ import (
 type noteKind uint8
 
 const (
-	noteSend     noteKind = iota // Isend, Issend
-	noteSendCall                 // Send, Ssend
-	noteRecv                     // Irecv
-	noteRecvCall                 // Recv
+	noteSend      noteKind = iota // Isend, Issend
+	noteSendCall                  // Send, Ssend
+	noteRecv                      // Irecv
+	noteRecvCall                  // Recv
+	noteProbeCall                 // Probe, Mprobe
 	noteFlush
 	noteAbandoned // see opAbandoned
 )
 
 func (k noteKind) sends() bool    { return k <= noteSendCall }
-func (k noteKind) receives() bool { return k == noteRecv || k == noteRecvCall }
+func (k noteKind) receives() bool { return k >= noteRecv && k <= noteProbeCall }
 
 // named tells whether the program has a Request.
 func (k noteKind) named() bool { return k == noteSend || k == noteRecv }
@@ -48,9 +49,11 @@ type record struct {
 
 	order   uint64 // in the shadow list
 	buf     []byte // that the program must leave alone
-	sum     uint64 // of buf: of a send as it was posted, of a receive as it ended
+	sum     uint64 // of buf: of a send as it was posted, of a receive as it ended, then buf is the message
 	changed bool   // a send's buffer has, when it ended
 
+	dropped  bool         // nobody will be told the outcome; guarded by Engine.mu, as the next
+	q        *Queue       // that reports the outcome
 	waits    atomic.Int32 // goroutines in Wait
 	consumed atomic.Pointer[invariant.Stack]
 }
@@ -66,13 +69,15 @@ func (r *record) String() string {
 		return fmt.Sprintf("reads under way of a receive that has ended, from %d, tag %#x", r.peer, r.tag)
 	case r.kind.sends():
 		return fmt.Sprintf("send of %d bytes to %d, tag %#x", r.length, r.peer, r.tag)
+	case r.kind == noteProbeCall:
+		return fmt.Sprintf("probe from %s, tag %#x mask %#x", rankName(r.peer), r.tag, r.mask)
 	case r.mask == ^uint64(0):
 		return fmt.Sprintf("receive of up to %d bytes from %s, tag %#x", r.length, rankName(r.peer), r.tag)
 	}
 	return fmt.Sprintf("receive of up to %d bytes from %s, tag %#x mask %#x", r.length, rankName(r.peer), r.tag, r.mask)
 }
 
-func (r *record) underWay() bool { return r.op.Pending(r.gen) }
+func (r *record) underWay() bool { return r.op.UnderWay(r.gen) }
 
 // where is a record with the place of its post. It is text only once somebody reads it.
 type where struct{ r *record }
@@ -112,12 +117,17 @@ func (r *record) awaited(n int32) {
 	}
 }
 
-// ended looks at the buffer of an operation that ends.
-func (r *record) ended() {
+// given says who is told the outcome of a request that was given away: q, or nobody.
+func (r *record) given(q *Queue) { r.q, r.dropped = q, q == nil }
+
+// ended looks at the buffer of an operation that ends. Of a receive's only the message counts: what
+// is behind it in the buffer the library has never touched, and programs may.
+func (r *record) ended(st Status) {
 	switch {
 	case r.kind.sends():
 		r.changed = xxhash.Sum64(r.buf) != r.sum
 	case r.kind == noteRecv:
+		r.buf = r.buf[:min(st.Len, int64(len(r.buf)))]
 		r.sum = xxhash.Sum64(r.buf)
 	}
 }
@@ -172,8 +182,14 @@ func (c *engineCheck) requests(which func(*record) bool) []*record {
 // state says how far an operation of the list of requests is.
 func (r *record) state() string {
 	switch {
+	case !r.underWay() && r.q != nil:
+		return "ended, not reported by its Queue yet"
 	case !r.underWay():
 		return "ended, not completed by Wait or Test"
+	case r.dropped:
+		return "under way, given up by Free"
+	case r.q != nil:
+		return "under way, given to a Queue"
 	case r.waits.Load() != 0 || !r.kind.named():
 		return "under way, waited for"
 	}
@@ -197,9 +213,14 @@ func indent(s, by string) string {
 	return strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n"+by) + "\n"
 }
 
+// forgotten tells whether the program has a request that it does not wait for.
+func (r *record) forgotten() bool {
+	return r.kind.named() && r.waits.Load() == 0 && !r.dropped && (r.q == nil || r.q.calls.head == nil)
+}
+
 // warnOpenLocked tells of requests and messages that the program has left when the engine ends.
 func (e *Engine) warnOpenLocked() {
-	for _, r := range e.inv.requests(func(r *record) bool { return r.kind.named() && r.waits.Load() == 0 }) {
+	for _, r := range e.inv.requests((*record).forgotten) {
 		e.log.Warn("request was never completed", "rank", e.cfg.Rank, "request", r.String(), "state", r.state(), "posted", r.posted.String())
 	}
 	if n := e.unexp.Len(); n != 0 {

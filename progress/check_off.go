@@ -21,6 +21,7 @@ const (
 	noteSendCall
 	noteRecv
 	noteRecvCall
+	noteProbeCall
 	noteFlush
 	noteAbandoned
 )
@@ -28,6 +29,8 @@ const (
 func (*Op) takeNote(noteKind) {}
 
 func (note) awaited(int32)   {}
+func (note) given(*Queue)    {}
+func (note) ended(Status)    {}
 func (note) outcome(error)   {}
 func (note) inactive() error { return ErrInactive }
 

@@ -50,7 +50,7 @@ func betweenReads(t *testing.T) (c *cluster, sends, recvs []Request) {
 	for i, r := range recvs {
 		require.True(t, r.op.linked)
 		require.EqualValues(t, 300, r.op.read.posted)
-		require.Equal(t, i, r.op.read.active)
+		require.EqualValues(t, i, r.op.read.active)
 	}
 	return c, sends, recvs
 }

@@ -38,10 +38,13 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 			break
 		}
 		where := ""
-		if op.state == opOffloaded {
+		switch {
+		case op.state == opOffloaded:
 			where = ", in the device"
+		case op.kind != kindReceive:
+			where = ", a probe"
 		}
-		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, len(op.buf), where)
+		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, op.room(), where)
 	}
 	e.dumpUnexpectedLocked(b)
 	if e.off.tags != nil {
@@ -51,6 +54,9 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 	e.dumpSlots(b, "receives that read", &e.reads)
 	for i := range e.peers {
 		e.dumpPeerLocked(b, &e.peers[i])
+	}
+	for q := e.queues.head; q != nil; q = q.next {
+		q.dumpLocked(b)
 	}
 	e.inv.dump(b)
 }
@@ -101,7 +107,7 @@ func (e *Engine) dumpSlots(b *bytes.Buffer, title string, t *slots) {
 		if op.state == opReading {
 			peer = op.read.src
 		}
-		fmt.Fprintf(b, "  %s: rank %d tag %#x, %d bytes\n", opStateNames[op.state], peer, op.tag, len(op.buf))
+		fmt.Fprintf(b, "  %s: rank %d tag %#x, %d bytes\n", opStateNames[op.state], peer, op.tag, op.room())
 	}
 }
 
@@ -126,8 +132,19 @@ func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
 	}
 }
 
+func (q *Queue) dumpLocked(b io.Writer) {
+	calls, pending := 0, 0
+	for c := q.calls.head; c != nil; c = c.next {
+		calls++
+	}
+	for en := q.pending.head; en != nil; en = en.next {
+		pending++
+	}
+	fmt.Fprintf(b, "goroutines that wait at a queue: %d, for %d requests\n", calls, pending)
+}
+
 func rankName(rank int) string {
-	if rank == AnySource {
+	if rank < 0 {
 		return "any"
 	}
 	return fmt.Sprint(rank)

@@ -34,6 +34,11 @@ type Config struct {
 	// not block; nil: nothing.
 	Lost func(rank int, cause error)
 
+	// Contexts is told what happens to contexts, of which ContextMask is the part of a tag that
+	// names one; nil: there are none.
+	Contexts    Contexts
+	ContextMask uint64
+
 	// Of progresstest.
 	seed  uint64                                       // of the hash tables; 0: a random one
 	grace func() (context.Context, context.CancelFunc) // nil: graceByClock
@@ -56,6 +61,7 @@ type Engine struct {
 	log  *slog.Logger
 
 	posted *matching.Posted[*Op]
+	groups []sourceGroup     // see Group
 	from   []int             // how many of them by source, any source first: one more than its rank
 	unexp  *unexpected.Queue // their costs are charged to in.account of their peers
 	peers  []peer
@@ -67,7 +73,12 @@ type Engine struct {
 
 	readers map[request]*Op // those that are in state opReading, by what they read; nil until a sender withdraws one
 
-	ops opPool
+	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
+
+	ops     opPool
+	entries *entry              // the pool of those of queues, linked by next
+	calls   *call               // the pool of calls that wait for the first of many, likewise
+	queues  list[Queue, *Queue] // where calls wait
 
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
@@ -75,6 +86,9 @@ type Engine struct {
 	pool   *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
 	heldUp []int        // peers that are held up for credit here
 	turn   int          // of those, whose window was widened last
+
+	retired  map[uint64]struct{} // contexts whose messages are discarded
+	retiring []retiring          // of them, those with operations
 
 	queued    int64 // bytes that queued sends take, against SendLimit
 	rooms     []*Op // calls that wait for less
@@ -100,6 +114,10 @@ type peer struct {
 	acked   bool    // AckFailures was told
 	foreign bool    // its messages come by another device than that with the tag list
 	dirty   bool    // is in Engine.dirty
+
+	// Its messages are looked at when they arrive: it is foreign, or a probe may have asked for
+	// one.
+	inspected bool
 
 	readq opList // receives with reads that the transport has not taken yet
 	fins  []uint32
@@ -197,7 +215,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 		return err
 	}
 	if t := e.off.tags; t != nil && !t.Covers(peer) {
-		p.foreign = true
+		p.foreign, p.inspected = true, true
 		e.off.foreign++
 	}
 	return nil
@@ -262,6 +280,9 @@ func (w *waitEngine) Poll() int {
 	}
 	if len(e.flushers) != 0 {
 		e.flushedLocked()
+	}
+	if len(e.retiring) != 0 {
+		e.idleLocked()
 	}
 	e.checkPolledLocked(n)
 	return n

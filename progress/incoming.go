@@ -14,13 +14,25 @@ import (
 // or in the device. A WANT is a permission to send one message that matches, and binds neither
 // side: where its receive gets another message or is cancelled, the next receive takes its slot, or
 // one message arrives beyond the bound.
+//
+// A probe that does not block asks likewise where it finds nothing, once: until a message that it
+// matches has come of that peer, the next one with the same tag and mask asks no more. A receive
+// may take its slot; then the next probe asks again.
 
-// sentWant is a posted receive for which a WANT was sent, or is to be sent.
+// sentWant is a posted receive, or a probe that does not block, for which a WANT was sent, or is to
+// be sent.
 type sentWant struct {
 	handle    matching.Handle // in Engine.posted; stale once the receive is matched or has ended
 	tag, mask uint64
 	order     uint64 // WANTs are sent in the order of their receives
 	due       bool   // it is to be sent
+	probe     bool   // it is a probe's, which is not in Engine.posted; no longer once a message has come
+}
+
+// waits tells whether w has a receive or a probe that waits.
+func (w *sentWant) waits(posted *matching.Posted[*Op]) bool {
+	_, ok := posted.Stamp(w.handle)
+	return ok || w.probe
 }
 
 // incoming is the receiver's side of flow control with one peer.
@@ -119,7 +131,7 @@ func (p *peer) tellWants() bool {
 			break
 		}
 		w := &in.wants[slot]
-		if _, ok := p.e.posted.Stamp(w.handle); ok && !p.sendWant(wantBody{slot: uint8(slot), tag: w.tag, mask: w.mask}) {
+		if w.waits(p.e.posted) && !p.sendWant(wantBody{slot: uint8(slot), tag: w.tag, mask: w.mask}) {
 			return false
 		}
 		w.due = false
@@ -179,9 +191,11 @@ func (p *peer) takeHeld(episode uint32, h heldBody) {
 		if fit == 0 || in.all {
 			break
 		}
-		if op.peer == p.rank || op.peer == AnySource {
-			in.want(e.posted, handle, op)
+		if op.peer < 0 || op.peer == p.rank {
 			fit--
+			if op.accepts(p.rank) {
+				in.want(e.posted, sentWant{handle: handle, tag: op.tag, mask: op.mask})
+			}
 		}
 	}
 	p.tell()
@@ -191,18 +205,53 @@ func (p *peer) takeHeld(episode uint32, h heldBody) {
 // could satisfy it.
 func (op *Op) wantFromHeldUp() {
 	e := op.e
-	if op.peer != AnySource {
+	if op.peer >= 0 {
 		e.peers[op.peer].want(op)
 		return
 	}
 	for _, r := range e.heldUp {
-		e.peers[r].want(op)
+		if op.accepts(r) {
+			e.peers[r].want(op)
+		}
 	}
 }
 
 func (p *peer) want(op *Op) {
-	if p.in.heldUp() && p.in.want(p.e.posted, op.handle, op) {
+	if p.in.heldUp() && p.in.want(p.e.posted, sentWant{handle: op.handle, tag: op.tag, mask: op.mask}) {
 		p.tell()
+	}
+}
+
+// askLocked sends a WANT for a probe that does not block, and has found nothing, to each peer that
+// is held up and could satisfy it.
+func (e *Engine) askLocked(src int, tag, mask uint64) {
+	for _, r := range e.heldUp {
+		if src == AnySource || src == r {
+			e.peers[r].ask(tag, mask)
+		}
+	}
+}
+
+func (p *peer) ask(tag, mask uint64) {
+	in := &p.in
+	if slices.ContainsFunc(in.wants, func(w sentWant) bool { return w.probe && w.tag == tag && w.mask == mask }) {
+		return
+	}
+	if in.want(p.e.posted, sentWant{probe: true, tag: tag, mask: mask}) {
+		p.inspected = true
+		p.tell()
+	}
+}
+
+// answer looks at a message of p that arrives: a probe may have asked for it, and may ask again.
+func (p *peer) answer(tag uint64) {
+	p.inspected = p.foreign
+	for i := range p.in.wants {
+		w := &p.in.wants[i]
+		if w.probe && (w.tag^tag)&w.mask == 0 {
+			w.probe, w.due = false, false
+		}
+		p.inspected = p.inspected || w.probe
 	}
 }
 
@@ -217,15 +266,15 @@ func (e *Engine) recallAnsweredLocked() {
 	}
 }
 
-// want finds a slot for a receive: a new one, or that of a receive which does not wait any more.
-// Where all slots have receives that wait, the peer may send its whole queue. It reports whether
-// something is to be sent.
-func (in *incoming) want(posted *matching.Posted[*Op], handle matching.Handle, op *Op) bool {
+// want finds a slot for a receive or a probe: a new one, or that of a receive which does not wait
+// any more, or of a probe. Where all slots have receives that wait, the peer may send its whole
+// queue. It reports whether something is to be sent.
+func (in *incoming) want(posted *matching.Posted[*Op], n sentWant) bool {
 	if in.all {
 		return false
 	}
 	in.order++
-	n := sentWant{handle: handle, tag: op.tag, mask: op.mask, order: in.order, due: true}
+	n.order, n.due = in.order, true
 	if len(in.wants) < maxWants {
 		in.wants = append(in.wants, n)
 		return true

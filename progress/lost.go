@@ -58,7 +58,7 @@ func (p *peer) end(cause error) {
 	e.log.Warn("peer lost", "rank", e.cfg.Rank, "peer", p.rank, "err", cause)
 	p.lost = cause
 	e.lost = append(e.lost, p.rank)
-	e.unacked++
+	e.unackedLocked(p.rank, 1)
 	e.m.PeersLost++
 	p.fins, p.ctrls, p.withdraws = nil, nil, nil
 	err := peerError(p.rank, cause)
@@ -66,9 +66,15 @@ func (p *peer) end(cause error) {
 	p.forget()
 	p.failReads(err)
 	// Receives end before the requests, which nobody can read any more: none can match meanwhile.
-	e.failReceivesLocked(func(op *Op) bool { return op.peer == p.rank || op.peer == AnySource }, err)
+	e.failReceivesLocked(func(op *Op) bool { return op.accepts(p.rank) }, err)
 	p.consumed(e.unexp.DropRequests(p.rank))
+	for name, m := range e.held {
+		if name.src == p.rank {
+			m.fail(err)
+		}
+	}
 	p.checkLost()
+	p.gone()
 }
 
 // failSends ends the sends to p, queued and requested.
@@ -112,12 +118,12 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 	}
 }
 
-// lossLocked is the error of receives from any source. It names the lost ranks that were not passed
-// to AckFailures.
-func (e *Engine) lossLocked() error {
+// lossLocked is the error of receives from any source, of all ranks or of the members of a group.
+// It names the lost ranks that were not passed to AckFailures.
+func (e *Engine) lossLocked(among Members) error {
 	err := &PeerError{}
 	for _, r := range e.lost {
-		if p := &e.peers[r]; !p.acked {
+		if p := &e.peers[r]; !p.acked && (among == nil || among.Contains(r)) {
 			err.Ranks = append(err.Ranks, r)
 			err.Cause = p.lost
 		}
@@ -143,7 +149,7 @@ func (e *Engine) AckFailures(ranks ...int) {
 		}
 		if p := &e.peers[r]; p.lost != nil && !p.acked {
 			p.acked = true
-			e.unacked--
+			e.unackedLocked(r, -1)
 		}
 	}
 }
@@ -167,6 +173,7 @@ func (e *Engine) failAllLocked(err error) {
 		e.dropReadsLocked(err)
 		e.dropTaggedLocked(err)
 	}
+	e.wakeQueuesLocked()
 }
 
 // dropReadsLocked ends the receives that were reading. The transport is closed, and writes to their

@@ -100,6 +100,10 @@ func (o *offload) init(tags transport.TagList, cfg *Config) {
 // place adds a receive that was just posted to the tag list, or keeps it in software and counts
 // why.
 func (o *offload) place(op *Op) {
+	if op.kind != kindReceive {
+		op.kept = o.kept.Post(op.tag, op.mask, op) // a device could not give its message back
+		return
+	}
 	large := len(op.buf) >= o.least
 	eligible := large && op.covered()
 	why := &o.m.KeptSmall

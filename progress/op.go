@@ -28,13 +28,17 @@ type Op struct {
 	// consumer's.
 	state  opState // see move
 	sync   bool    // of a send, constant: never eager, so that completion means matched
+	kind   opKind  // of a posted receive, constant: perhaps a probe
 	linked bool    // in a list: offload.waiting while posted, peer.readq while reading
 	peer   int     // destination, or source; -1 any
 	tag    uint64  // once a message has matched: its tag
 	mask   uint64
 	buf    []byte // the user's; nil once ended
 	status Status // the outcome, with err
-	err    error  // while recalled: the outcome, unless the device has matched it
+	err    error  // while recalled: the outcome, unless the device has matched it; both stay in the pool, for Peek
+
+	message *Message // of a posted matched probe: what it fills in
+	vec     *vector  // of a receive into several buffers, instead of buf
 
 	next, prev *Op              // in an opList; next also in the pool
 	handle     matching.Handle  // posted, offloaded: in Engine.posted; queued: in outgoing.queue
@@ -67,8 +71,9 @@ func (op *Op) complete(st Status, err error) {
 	if err != nil {
 		e.countFailedLocked(err)
 	}
+	op.note.ended(st)
 	op.status, op.err = st, err
-	op.buf = nil
+	op.buf, op.vec = nil, nil
 	e.wait.End(&op.Event)
 }
 
@@ -98,7 +103,7 @@ func (e *Engine) takeOpLocked() *Op {
 	}
 	op.move(opNew)
 	e.ops.free = op.next
-	op.next, op.sync = nil, false
+	op.next, op.sync, op.kind, op.err = nil, false, kindReceive, nil
 	return op
 }
 
@@ -106,8 +111,7 @@ func (e *Engine) takeOpLocked() *Op {
 func (op *Op) consumeLocked() (Status, error) {
 	op.e.mu.AssertHeld("the pool of operations")
 	st, err := op.status, op.err
-	op.err = nil
-	op.Take(op.Gen())
+	op.Retire()
 	op.pool()
 	return st, err
 }
@@ -121,7 +125,6 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 		return Status{}, nil, false
 	}
 	st, err := op.status, op.err
-	op.err = nil
 	n := op.note
 	if op.e != nil {
 		op.poison()

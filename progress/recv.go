@@ -9,7 +9,8 @@ import (
 
 // AnySource as a receive's source: any rank may satisfy it. Matching goes by tag and mask alone;
 // the source says whose loss ends the receive, and by which device its message comes. So a receive
-// from one source must have a tag and a mask that only messages of that source match.
+// from one source, or from a Group, must have a tag and a mask that only messages of that source,
+// or of the group's ranks, match.
 const AnySource = -1
 
 // Recv takes the oldest message that matches into buf. When ctx ends first the receive is
@@ -55,17 +56,22 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 // Irecv starts a receive. It never blocks.
 func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	e.mu.Lock()
-	op := e.newOpLocked(noteRecv, src, tag, mask, buf)
-	gen := op.Gen()
-	if m, ok := e.unexp.Match(tag, mask); ok {
+	r := e.newOpLocked(noteRecv, src, tag, mask, buf).receive()
+	e.mu.Unlock()
+	return r
+}
+
+// receive gives a receive the oldest message that matches, or posts it.
+func (op *Op) receive() Request {
+	e, r := op.e, Request{op.note, op, op.Gen()}
+	if m, ok := e.unexp.Match(op.tag, op.mask); ok {
 		op.give(m)
-	} else if err := e.checkRecvLocked(src); err != nil {
+	} else if err := e.checkRecvLocked(op.peer); err != nil {
 		op.complete(Status{}, err)
 	} else {
 		op.post()
 	}
-	e.mu.Unlock()
-	return Request{op.note, op, gen}
+	return r
 }
 
 // give completes a receive that was just posted with an unexpected message, or starts to read it.
@@ -74,8 +80,7 @@ func (op *Op) give(m *unexpected.Message) {
 		op.pull(m)
 		return
 	}
-	st, err := op.e.takeLocked(m, op.buf)
-	op.complete(st, err)
+	op.complete(op.e.tookLocked(m, op.fill(m.Data)))
 }
 
 // checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
@@ -86,14 +91,20 @@ func (e *Engine) checkRecvLocked(src int) error {
 		return e.broken
 	case src == AnySource:
 		if e.unacked != 0 {
-			return e.lossLocked()
+			return e.lossLocked(nil)
 		}
-	case src < 0 || src >= len(e.peers):
-		return fmt.Errorf("%w: rank %d of %d", ErrInvalid, src, len(e.peers))
+	case src < AnySource:
+		return e.checkGroupLocked(src)
+	case src >= len(e.peers):
+		return unknownSource(src, len(e.peers))
 	case e.peers[src].lost != nil:
 		return peerError(src, e.peers[src].lost)
 	}
 	return nil
+}
+
+func unknownSource(src, size int) error {
+	return fmt.Errorf("%w: rank %d of %d", ErrInvalid, src, size)
 }
 
 // post appends a receive to the shadow list. The unexpected messages were searched under the same
@@ -102,7 +113,7 @@ func (op *Op) post() {
 	e := op.e
 	op.move(opPosted)
 	op.handle = e.posted.Post(op.tag, op.mask, op)
-	e.from[1+op.peer]++
+	e.from[op.fromIndex()]++
 	if e.off.tags != nil {
 		e.off.place(op)
 	}
@@ -114,20 +125,21 @@ func (op *Op) post() {
 // unpost removes a receive that the device has from the shadow list.
 func (op *Op) unpost() {
 	op.e.posted.Remove(op.handle)
-	op.e.from[1+op.peer]--
+	op.e.from[op.fromIndex()]--
 }
 
-// endPosted ends a receive that only software has.
+// endPosted ends a receive, or a probe, that only software has.
 func (op *Op) endPosted(err error) {
 	op.e.posted.Remove(op.handle)
 	op.unposted()
+	op.message = nil
 	op.complete(Status{}, err)
 }
 
 // unposted is called when software has removed a receive from the shadow list.
 func (op *Op) unposted() {
 	e := op.e
-	e.from[1+op.peer]--
+	e.from[op.fromIndex()]--
 	if e.off.tags != nil {
 		e.off.unposted(op)
 	}
@@ -135,7 +147,7 @@ func (op *Op) unposted() {
 
 // deliver ends a receive, which has left the shadow list, with an eager message.
 func (op *Op) deliver(src int, tag uint64, payload []byte) {
-	n := copy(op.buf, payload)
+	n := op.fill(payload)
 	op.e.m.EagerReceived++
 	op.complete(Status{src, tag, int64(len(payload))}, op.e.truncatedLocked(n, uint64(len(payload))))
 }
@@ -151,7 +163,11 @@ func (e *Engine) truncatedLocked(n int, total uint64) error {
 
 // takeLocked copies an unexpected eager message, which is unlinked already, into buf.
 func (e *Engine) takeLocked(m *unexpected.Message, buf []byte) (Status, error) {
-	n := copy(buf, m.Data)
+	return e.tookLocked(m, copy(buf, m.Data))
+}
+
+// tookLocked drops an unexpected eager message of which n bytes were copied.
+func (e *Engine) tookLocked(m *unexpected.Message, n int) (Status, error) {
 	st := Status{int(m.Src), m.Tag, int64(len(m.Data))}
 	e.m.EagerReceived++
 	err := e.truncatedLocked(n, uint64(len(m.Data)))

@@ -27,8 +27,15 @@ func Failed(err error) Request {
 
 // Active reports whether the request still has an outcome to give.
 func (r Request) Active() bool {
-	return r.op != nil && r.op.Gen() == r.gen
+	return r.op != nil && r.op.Active(r.gen)
 }
+
+// Over reports whether the operation has ended, or the request is inactive: Test gives the same
+// from then on.
+func (r Request) Over() bool { return r.op == nil || !r.op.Pending(r.gen) }
+
+// BornFailed reports whether the request is of Failed.
+func (r Request) BornFailed() bool { return r.op != nil && r.op.e == nil }
 
 // Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
 // ctx's error and the operation goes on.
@@ -68,21 +75,66 @@ func (r Request) waitSlow(ctx context.Context) (Status, error) {
 
 // Test makes progress and reports whether the operation has ended; if so it consumes the handle.
 func (r Request) Test() (Status, bool, error) {
-	op := r.op
-	if op == nil {
+	if op := r.op; op != nil && op.e != nil && op.Pending(r.gen) {
+		op.e.tryPoll()
+	}
+	return r.Take()
+}
+
+// Take is Test that makes no progress.
+func (r Request) Take() (Status, bool, error) {
+	if r.op == nil {
 		return Status{Source: inactiveSource}, true, nil
 	}
-	if e := op.e; e != nil && op.Pending(r.gen) && e.mu.TryLock() {
-		e.pollLocked()
-		e.mu.Unlock()
-	}
-	if st, err, ok := op.consume(r.gen); ok {
+	if st, err, ok := r.op.consume(r.gen); ok {
 		return st, true, err
 	}
 	if !r.Active() {
 		return Status{}, true, r.note.inactive()
 	}
 	return Status{}, false, nil
+}
+
+// Peek is Test that does not consume the handle.
+func (r Request) Peek() (st Status, done bool, err error) {
+	op := r.op
+	if op == nil {
+		return Status{Source: inactiveSource}, true, nil
+	}
+	if e := op.e; e != nil {
+		if op.Pending(r.gen) {
+			e.tryPoll()
+		}
+		// Whoever takes the outcome leaves it where it is, until the Op is posted again, with the
+		// lock.
+		e.mu.Lock()
+		defer e.mu.Unlock()
+	}
+	switch {
+	case op.Has(r.gen):
+		return op.status, true, op.err
+	case op.Active(r.gen):
+		return Status{}, false, nil
+	}
+	return Status{}, true, r.note.inactive()
+}
+
+// Reported reports whether the outcome was reported, or dropped: by Wait or Test, by a Queue, or
+// after Free.
+func (r Request) Reported() bool { return r.op == nil || r.op.Gen() != r.gen }
+
+// Finish ends a request as blocking calls end: when ctx ends first the operation is cancelled, and
+// Finish returns once the buffer is free. No other call may have the handle.
+func (r Request) Finish(ctx context.Context) (Status, error) {
+	if r.op == nil || r.op.e == nil {
+		return r.Wait(ctx)
+	}
+	e := r.op.e
+	e.mu.Lock()
+	st, err := e.finishLocked(ctx, r.op)
+	e.mu.Unlock()
+	r.note.outcome(err)
+	return st, err
 }
 
 // Cancel asks for the operation's end and returns at once. The outcome is the request's:

@@ -82,10 +82,10 @@ type readState struct {
 	va       uint64
 	total    uint64 // bytes of the message
 	seq      uint64 // unexpected.Message.Seq
-	withdraw bool   // the sender has sent WITHDRAW
 	want     uint64 // bytes to read
 	posted   uint64 // bytes that reads were posted for
-	active   int    // reads that have not ended
+	active   int32  // reads that have not ended
+	withdraw bool   // the sender has sent WITHDRAW
 	err      error
 }
 
@@ -100,6 +100,11 @@ func (r *readState) request() request { return request{r.src, r.appCtx} }
 // unmatched is r as an unexpected message.
 func (r *readState) unmatched() unexpected.Request {
 	return unexpected.Request{Name: r.appCtx, RKey: r.rkey, Addr: r.va, Len: r.total}
+}
+
+// requested is the opposite of unmatched.
+func requested(m *unexpected.Message) readState {
+	return readState{src: int(m.Src), appCtx: m.Name, rkey: m.RKey, va: m.Addr, total: m.Len, seq: m.Seq}
 }
 
 const maxMessage = math.MaxInt64
@@ -120,7 +125,7 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 
 // pull satisfies a receive by an unexpected rendezvous request.
 func (op *Op) pull(m *unexpected.Message) {
-	op.read = readState{src: int(m.Src), appCtx: m.Name, rkey: m.RKey, va: m.Addr, total: m.Len, seq: m.Seq}
+	op.read = requested(m)
 	op.tag = m.Tag
 	op.e.dropLocked(m)
 	op.startRead()
@@ -129,7 +134,7 @@ func (op *Op) pull(m *unexpected.Message) {
 // startRead reads the message that op.read describes into op's buffer.
 func (op *Op) startRead() {
 	e, r := op.e, &op.read
-	r.want = min(r.total, uint64(len(op.buf)))
+	r.want = min(r.total, uint64(op.room()))
 	op.move(opReading)
 	if r.want == 0 {
 		op.readEnded()
@@ -169,7 +174,8 @@ func (op *Op) readMore() bool {
 	p := &e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
 		n := min(r.want-r.posted, e.caps.MaxRead)
-		dst := op.buf[r.posted : r.posted+n : r.posted+n]
+		dst := op.part(r.posted, n)
+		n = uint64(len(dst))
 		err := e.tr.Read(r.src, dst, r.va+r.posted, r.rkey, op.slot.id())
 		if err == transport.ErrAgain {
 			p.readq.push(op)

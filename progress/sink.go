@@ -65,18 +65,28 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 		p.lose(protocolError("rank %d sends as rank %d", src, appCtx))
 		return
 	}
-	if p.foreign && p.forged(tag) || !p.charge(cost) {
+	if p.inspected && p.forged(tag) || !p.charge(cost) {
 		return
 	}
 	op, ok := e.posted.Match(tag)
 	e.checkReceiveLocked(tag, op)
+	var taker *Op
+	if ok && op.kind != kindReceive {
+		op, taker = e.probedLocked(op, Status{src, tag, int64(len(payload))})
+		ok = op != nil
+	}
 	if ok {
 		op.unposted()
 		op.deliver(src, tag, payload)
 		p.consumed(cost)
+	} else if e.refuses(tag) {
+		p.consumed(cost)
 	} else {
 		e.unexp.KeepEager(src, tag, payload)
 		p.kept(uint64(len(payload)))
+		if taker != nil {
+			taker.take(tag)
+		}
 	}
 }
 
@@ -98,20 +108,31 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	}
 	r.seq = e.unexp.NextSeq()
 	p := &e.peers[src]
-	if p.foreign && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
+	if p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
 		return
 	}
 	op, ok := e.posted.Match(h.Tag)
 	e.checkReceiveLocked(h.Tag, op)
+	var taker *Op
+	if ok && op.kind != kindReceive {
+		op, taker = e.probedLocked(op, Status{src, h.Tag, int64(h.Len)})
+		ok = op != nil
+	}
 	if ok {
 		op.unposted()
 		op.read = r
 		op.tag = h.Tag
 		p.consumed(unexpected.RecordCost)
 		op.startRead()
+	} else if e.refuses(h.Tag) {
+		p.consumed(unexpected.RecordCost)
+		p.fin(r.appCtx)
 	} else {
 		e.unexp.KeepRequest(src, h.Tag, r.seq, r.unmatched())
 		p.kept(r.total)
+		if taker != nil {
+			taker.take(h.Tag)
+		}
 	}
 }
 
@@ -149,6 +170,8 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		e.abortedLocked(c.body)
 	case ctrlHeld, ctrlWant:
 		p.takeFlow(c)
+	case ctrlNotice:
+		p.takeNotice(c.body)
 	default:
 		p.lose(protocolError("control message of kind %d from rank %d", c.kind, src))
 	}

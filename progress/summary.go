@@ -35,21 +35,21 @@ func (e *Engine) Summary() string {
 	for i := range e.peers {
 		if q := e.peers[i].out.queue; q != nil {
 			for _, op := range q.All() {
-				count(sends, op.peer, len(op.buf))
+				count(sends, op.peer, op.room())
 			}
 		}
 	}
 	for i := range e.sends.entries {
 		if op := e.sends.entries[i].op; op != nil {
-			count(sends, op.peer, len(op.buf))
+			count(sends, op.peer, op.room())
 		}
 	}
 	for _, op := range e.posted.All() {
-		count(recvs, op.peer, len(op.buf))
+		count(recvs, max(op.peer, AnySource), op.room())
 	}
 	for i := range e.reads.entries {
 		if op := e.reads.entries[i].op; op != nil && op.state == opReading {
-			count(recvs, op.read.src, len(op.buf))
+			count(recvs, op.read.src, op.room())
 		}
 	}
 	parts := slices.Concat(tell("sends to", sends), tell("receives from", recvs))

@@ -24,6 +24,9 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		op.unpost()
 		e.checkReceiveLocked(tag, op)
 	}
+	if uint(src) < uint(len(e.peers)) && e.peers[src].inspected {
+		e.peers[src].answer(tag)
+	}
 	op.tag, op.err = tag, nil
 	op.read = readState{src: src, appCtx: appCtx, seq: e.unexp.NextSeq()}
 	op.move(opMatched)
@@ -197,13 +200,24 @@ func (e *Engine) pollingEndedLocked() {
 // covered tells whether all messages that a receive could get come by the device with the list (TMO
 // 6.4).
 func (op *Op) covered() bool {
-	return op.e.off.foreign == 0 || op.peer >= 0 && !op.e.peers[op.peer].foreign
+	e := op.e
+	switch {
+	case e.off.foreign == 0:
+		return true
+	case op.peer < AnySource:
+		return !e.groupLocked(op.peer).foreign
+	}
+	return op.peer >= 0 && !e.peers[op.peer].foreign
 }
 
-// forged refuses a message that came by another device than the list's and would match a receive
-// that was offloaded, so one whose source sends by the list's device: the tag names another rank
-// than its sender, which is lost.
+// forged looks at a message of an inspected peer that arrives, and refuses one that came by another
+// device than the list's and would match a receive that was offloaded, so one whose source sends by
+// the list's device: the tag names another rank than its sender, which is lost.
 func (p *peer) forged(tag uint64) bool {
+	p.answer(tag)
+	if !p.foreign {
+		return false
+	}
 	op, _, ok := p.e.posted.Find(tag)
 	if !ok || op.state != opOffloaded {
 		return false

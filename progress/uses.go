@@ -5,7 +5,7 @@ func (e *Engine) Uses(buf []byte) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	count := func(op *Op) {
-		if op != nil && overlaps(op.buf, buf) {
+		if op != nil && op.uses(buf) {
 			n++
 		}
 	}

@@ -87,6 +87,8 @@ const (
 	ctrlHeld  ctrlKind = 4 // id: episode, odd while sends to this rank are held up for credit; body: heldBody
 	ctrlWant  ctrlKind = 5 // id: the episode that it answers; body: wantBody
 	ctrlTaken ctrlKind = 8 // id: the other answer: it was matched and is being received; a FIN comes
+
+	ctrlNotice ctrlKind = 9 // body: for Config.Contexts
 )
 
 // heldBody is the body of HELD.

@@ -106,6 +106,7 @@ func (w *world) start(r *rank, o *op, do func(ctx context.Context) (progress.Sta
 	w.cov[Calls]++
 	if w.resume(r, 0); r.gate.call != nil {
 		w.cov[Slept]++
+		o.slept = true
 	}
 }
 
@@ -113,6 +114,7 @@ func (w *world) start(r *rank, o *op, do func(ctx context.Context) (progress.Sta
 func (w *world) resume(r *rank, polls int) (events int) {
 	c := r.gate.call
 	c.polls, c.events, c.running = polls, 0, true
+	reads := r.engine.Metrics().ReadsNow
 	_, sleeps := c.next()
 	c.running = false
 	if c.failure != nil {
@@ -121,6 +123,8 @@ func (w *world) resume(r *rank, polls int) (events int) {
 	if !sleeps {
 		r.gate.call = nil
 		c.events++
+	} else if r.engine.Metrics().ReadsNow != reads {
+		c.events++ // it receives what its probe has taken
 	}
 	w.harvest(r)
 	c.events += w.repost(r, c.o)
@@ -135,7 +139,9 @@ func (w *world) repost(r *rank, o *op) (times int) {
 		o.order, o.acked = r.posts, r.acked
 		r.posts++
 		o.again = true
-		r.took = append(r.took, o)
+		if !o.takes { // else it may never have been read
+			r.took = append(r.took, o)
+		}
 		r.again++
 		w.cov[Reposts]++
 		times++

@@ -151,6 +151,10 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	concerned := w.concerned(r, o)
 	switch {
 	case !o.inTime():
+	case o.probed != nil && o.received() && o.st != *o.probed:
+		return fail("probe", "rank %d: a probe has found %+v, and then: %s", r.id, *o.probed, o)
+	case o.look && o.err == nil && !w.sent(r, o):
+		return fail("probe", "rank %d: a probe has found %+v, which nobody has sent: %s", r.id, o.st, o)
 	case o.err == nil, o.received(), o.canceled(), o.revoked(), w.full(o):
 		return nil
 	case o.aborted() && r.stopped:
@@ -312,6 +316,10 @@ func (o *op) event() Event {
 	switch {
 	case o.flush:
 		return Flushes
+	case o.look && o.slept && o.err == nil:
+		return Probed
+	case o.look:
+		return Probes
 	case o.refused():
 		return FullSends
 	case o.aborted():
@@ -334,6 +342,8 @@ func (o *op) event() Event {
 		return LostRecvs
 	case o.send:
 		return Sent
+	case o.takes && o.slept:
+		return TakenLate
 	}
 	return Messages
 }

@@ -56,6 +56,12 @@ const (
 	IndexUsed
 	Pieces
 	FullSends
+	Probes
+	Probed
+	Looked
+	Taken
+	TakenLate
+	Discarded
 	events
 )
 
@@ -106,6 +112,12 @@ var eventNames = [events]string{
 	IndexUsed:     "unexpected messages found by an index",
 	Pieces:        "reads in several pieces",
 	FullSends:     "sends refused for the limit of what may be queued",
+	Probes:        "blocking probes that found a message at once, or nothing",
+	Probed:        "blocking probes that had to wait and found a message",
+	Looked:        "messages found by probes that do not block",
+	Taken:         "messages taken by matched probes that do not block",
+	TakenLate:     "messages taken by matched probes that had to wait",
+	Discarded:     "messages taken and discarded",
 }
 
 func (e Event) String() string { return eventNames[e] }

@@ -14,7 +14,8 @@
 //
 // A rank may be in one blocking call: a receive or send whose context ends when the plan decides,
 // as does the time that a receiver has to answer, or a Flush. Meanwhile other goroutines of the
-// rank post and poll.
+// rank post and poll. Some receives are matched probes, whose message is received later, or
+// discarded; what other probes say is compared with the receive that follows.
 //
 // Not played are several calls of a rank that wait for each other (who polls, who parks), and
 // losses that a program reports (PeerLost). The tests of package progress play those.

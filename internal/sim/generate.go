@@ -16,6 +16,7 @@ func NewPlan(seed uint64) *Plan {
 	g.params()
 	g.temper()
 	g.steps()
+	g.probes(rand.New(rand.NewPCG(seed, 8)))
 	return g.p
 }
 

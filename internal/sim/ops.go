@@ -31,13 +31,17 @@ type op struct {
 	flush     bool
 	flushed   bool // sends: a Flush has returned since the post
 	expired   int  // contexts that ended: the call's own, and those its receiver had to answer in
+	slept     bool // calls: it had to wait
 	ended     <-chan struct{}
-	order     int  // receives: number of receives posted before
-	ending    bool // receives: it was asked to end (cancelled, or its context ended)
-	from      int  // least number of receives posted then
-	until     int  // calls: number of receives posted when it returned
-	acked     int  // losses that its rank had acknowledged before the post
-	unmatched bool // receives: when the world had settled
+	order     int              // receives: number of receives posted before
+	ending    bool             // receives: it was asked to end (cancelled, or its context ended)
+	from      int              // least number of receives posted then
+	until     int              // calls: number of receives posted when it returned
+	acked     int              // losses that its rank had acknowledged before the post
+	unmatched bool             // receives: when the world had settled
+	look      bool             // a probe that blocks; it has no buffer
+	takes     bool             // receives: by a matched probe
+	probed    *progress.Status // receives: what a probe had found just before
 	done      bool
 	st        progress.Status
 	err       error
@@ -135,12 +139,14 @@ func (r *rank) cancel(o *op) {
 	o.req.Cancel()
 }
 
-func (o *op) isRecv() bool { return !o.send && !o.flush }
+func (o *op) isRecv() bool { return !o.send && !o.flush && !o.look }
 
 func (o *op) String() string {
 	what := fmt.Sprintf("send of %d bytes to %d", len(o.buf), o.peer)
 	if o.flush {
 		what = "flush"
+	} else if o.look {
+		what = fmt.Sprintf("probe from %d, mask %#x", o.peer, o.mask)
 	} else if !o.send {
 		what = fmt.Sprintf("receive of %d bytes from %d, mask %#x", len(o.buf), o.peer, o.mask)
 	}

@@ -54,6 +54,10 @@ const (
 	OpSend   Op = "send"   // Rank sends to Peer
 	OpSsend  Op = "ssend"  // the same, synchronously
 	OpRecv   Op = "recv"   // Rank receives from Peer, or from any source, depending on Mask
+	OpProbe  Op = "probe"  // Rank probes, and if it does not block receives what it has found
+	OpTake   Op = "take"   // Rank takes a message by a matched probe; a call receives it too
+	OpUse    Op = "use"    // Rank receives the N-th message that it has taken
+	OpDrop   Op = "drop"   // Rank discards that
 	OpCancel Op = "cancel" // Rank cancels its N-th unfinished operation
 	OpPoll   Op = "poll"   // the program of Rank polls N times
 	OpStep   Op = "step"   // the device of Rank works N times without its program
@@ -65,7 +69,7 @@ const (
 	OpAbort  Op = "abort"  // Rank aborts the job
 )
 
-var ops = []Op{OpSend, OpSsend, OpRecv, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck, OpFlush, OpExpire, OpAbort}
+var ops = []Op{OpSend, OpSsend, OpRecv, OpProbe, OpTake, OpUse, OpDrop, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck, OpFlush, OpExpire, OpAbort}
 
 // Step is one decision of the scheduler.
 type Step struct {
@@ -152,13 +156,13 @@ func (s *Step) String() string {
 	switch s.Do {
 	case OpSend, OpSsend:
 		return fmt.Sprintf("rank %d: %s%s %d bytes to %d, tag %d%s", s.Rank, s.calls(), s.Do, s.Size, s.Peer, s.Tag, s.space())
-	case OpRecv:
+	case OpRecv, OpProbe, OpTake:
 		from := fmt.Sprintf("from %d, tag %d%s", s.Peer, s.Tag, s.space())
 		if s.Mask != MaskExact {
 			from += ", mask " + string(s.Mask)
 		}
-		return fmt.Sprintf("rank %d: %srecv %d bytes %s", s.Rank, s.calls(), s.Size, from)
-	case OpCancel, OpPoll, OpStep:
+		return fmt.Sprintf("rank %d: %s%s %d bytes %s", s.Rank, s.calls(), s.Do, s.Size, from)
+	case OpCancel, OpPoll, OpStep, OpUse, OpDrop:
 		return fmt.Sprintf("rank %d: %s %d", s.Rank, s.Do, s.N)
 	case OpBreak:
 		return fmt.Sprintf("rank %d: %s the link to %d", s.Rank, s.Do, s.Peer)

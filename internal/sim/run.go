@@ -114,13 +114,24 @@ func (w *world) step(s *Step) {
 	switch s.Do {
 	case OpSend, OpSsend:
 		w.send(r, peer.id, s)
-	case OpRecv:
+	case OpRecv, OpProbe, OpTake:
 		mask, anySource := s.Mask.bits(s.Raw)
 		src := peer.id
 		if anySource {
 			src = progress.AnySource
 		}
-		w.receive(r, src, tagOf(peer.id, s.Tag, s.Raw)&mask, mask, s.Size, s.Call)
+		post := w.receive
+		switch s.Do {
+		case OpProbe:
+			post = w.probe
+		case OpTake:
+			post = w.take
+		}
+		post(r, src, tagOf(peer.id, s.Tag, s.Raw)&mask, mask, s.Size, s.Call)
+	case OpUse, OpDrop:
+		if n := len(r.held); n > 0 {
+			w.use(r, s.N%n, s.Do == OpDrop)
+		}
 	case OpCancel:
 		if n := len(r.active); n > 0 {
 			r.cancel(r.active[s.N%n])
@@ -216,7 +227,12 @@ func (w *world) send(r *rank, to int, s *Step) {
 }
 
 func (w *world) receive(r *rank, src int, tag, mask uint64, size int, calls bool) {
-	o := &op{peer: src, tag: tag, mask: mask, order: r.posts}
+	w.post(r, src, tag, mask, size, calls)
+}
+
+// post posts a receive, and reports whether it has found an unexpected message.
+func (w *world) post(r *rank, src int, tag, mask uint64, size int, calls bool) (o *op, found bool) {
+	o = &op{peer: src, tag: tag, mask: mask, order: r.posts}
 	r.posts++
 	o.newBuffer(size)
 	before := r.engine.Metrics().UnexpectedNow
@@ -226,11 +242,12 @@ func (w *world) receive(r *rank, src int, tag, mask uint64, size int, calls bool
 		o.req = r.engine.Irecv(src, tag, mask, o.buf)
 		r.add(o, o.req.Done())
 	}
-	found := !o.pending() || r.engine.Metrics().UnexpectedNow != before
+	found = !o.pending() || r.engine.Metrics().UnexpectedNow != before
 	if !found {
 		r.posted++
 	}
 	w.looked(r, mask, before, found)
+	return o, found
 }
 
 // Costs of an index of unexpected messages (package matching): a scan of up to scanFree messages is
@@ -280,7 +297,9 @@ func (r *rank) add(o *op, ended <-chan struct{}) {
 func (w *world) end(r *rank, o *op) {
 	o.end()
 	if o.isRecv() && errors.Is(o.err, progress.ErrWithdrawn) {
-		r.took = append(r.took, o)
+		if !o.takes {
+			r.took = append(r.took, o)
+		}
 		r.withdrawn++
 	}
 	if o.flush && o.err == nil {

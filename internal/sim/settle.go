@@ -13,6 +13,11 @@ import (
 // operation has ended (V18).
 func (w *world) settle() error {
 	w.say("settle")
+	for _, r := range w.ranks {
+		for !r.dead && len(r.held) > 0 {
+			w.use(r, 0, false)
+		}
+	}
 	if err := w.rest(); err != nil {
 		return err
 	}
@@ -30,7 +35,12 @@ func (w *world) settle() error {
 			continue
 		}
 		for _, o := range r.active {
-			if o.isRecv() {
+			if o.look {
+				if err := w.checkLook(r, o); err != nil {
+					return err
+				}
+			}
+			if o.isRecv() || o.look {
 				o.unmatched = true
 				r.cancel(o)
 			}

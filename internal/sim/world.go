@@ -44,6 +44,7 @@ type rank struct {
 	paths   []transport.Transport // one on each device
 	ops     []*op                 // in the order of posting
 	active  []*op                 // of ops: unfinished
+	held    []taken               // messages that matched probes have taken
 	sent    []int                 // messages so far, by destination
 	posted  uint64                // receives that found no unexpected message
 	acked   int                   // losses that the rank has acknowledged
@@ -59,7 +60,7 @@ type rank struct {
 	stopped   bool   // its engine was stopped by an Abort
 	// By mask: messages that receives compared in vain, beyond the free number.
 	scans map[uint64]int
-	early error // error of a Flush that returned too early
+	early error // of a Flush that returned too early, or a probe that was wrong
 }
 
 // errorLog records what an engine logs as an error, which is always a failure.

@@ -46,7 +46,7 @@ bool mu;
 bool polling;
 byte successor = NONE, sleeper = NONE;
 chan parked = [WAITERS] of { byte };
-bool registered[WAITERS]; /* Event.waiters has it */
+bool registered[WAITERS]; /* Event.watches has its watch */
 bool token[WAITERS];
 bool arrived[WAITERS], ended[WAITERS], canceled[WAITERS], back[WAITERS];
 

@@ -3,6 +3,8 @@
 package unexpected
 
 import (
+	"iter"
+	"maps"
 	"math"
 	"slices"
 
@@ -12,7 +14,8 @@ import (
 
 // queueCheck is what a Queue's checks need.
 type queueCheck struct {
-	matches uint32 // calls of Match
+	matches uint32                // calls of Match
+	out     map[*Message]struct{} // that Match has taken out and nobody has dropped
 }
 
 // Nonsense that is told from what is meant.
@@ -56,6 +59,10 @@ func (c *queueCheck) match(q *Queue, tag, mask uint64, m *Message) {
 		invariant.Check(!m.free(), "V3", "a receive with tag %#x gets a message that another has had", tag)
 		invariant.Check((m.Tag^tag)&mask == 0, "V1", "a receive with tag %#x gets message %d of %d, tag %#x", tag, m.Seq, m.Src, m.Tag)
 		before = m.Seq
+		if c.out == nil {
+			c.out = map[*Message]struct{}{}
+		}
+		c.out[m] = struct{}{}
 	}
 	if c.matches++; !invariant.Due(q.Len(), c.matches) {
 		return
@@ -70,6 +77,11 @@ func (c *queueCheck) match(q *Queue, tag, mask uint64, m *Message) {
 	}
 }
 
+func (c *queueCheck) drop(m *Message) { delete(c.out, m) }
+
+// Out gives the messages that Match has taken out and nobody has dropped.
+func (q *Queue) Out() iter.Seq[*Message] { return maps.Keys(q.inv.out) }
+
 // Check checks the whole queue: order of arrival, bytes, requests by source and name.
 func (q *Queue) Check() {
 	last, bytes := uint64(0), uint64(0)
@@ -82,6 +94,10 @@ func (q *Queue) Check() {
 			invariant.Check(m.handle == h, "list", "request %d of %d is under another handle", m.Seq, m.Src)
 			requests[m] = true
 		}
+		bytes += m.Cost()
+	}
+	for m := range q.inv.out {
+		invariant.Check(!m.free(), "pool", "a message that somebody holds is free")
 		bytes += m.Cost()
 	}
 	invariant.Check(bytes == uint64(q.bytes), "credit", "%d bytes of unexpected messages are counted, there are %d", q.bytes, bytes)

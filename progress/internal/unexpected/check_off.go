@@ -11,6 +11,7 @@ type queueCheck struct{}
 func (*Queue) Check() {}
 
 func (*queueCheck) match(*Queue, uint64, uint64, *Message) {}
+func (*queueCheck) drop(*Message)                          {}
 func (*Message) checkUnused()                              {}
 func (*Message) poison()                                   {}
 func poisonBuffer([]byte)                                  {}

@@ -97,8 +97,22 @@ func (q *Queue) count(cost uint64) {
 	q.peak = max(q.peak, q.bytes)
 }
 
+// Find finds the oldest message whose tag t satisfies (t^tag)&mask == 0, and leaves it in the
+// queue.
+func (q *Queue) Find(tag, mask uint64) (*Message, bool) {
+	m, _, ok := q.arrived.Find(tag, mask)
+	if i := q.findRequeued(tag, mask); i >= 0 && !(ok && m.Seq < q.requeued[i].Seq) {
+		return q.requeued[i], true
+	}
+	return m, ok
+}
+
+func (q *Queue) findRequeued(tag, mask uint64) int {
+	return slices.IndexFunc(q.requeued, func(m *Message) bool { return (m.Tag^tag)&mask == 0 })
+}
+
 // Match takes the oldest message out of the queue whose tag t satisfies (t^tag)&mask == 0. The
-// caller drops it.
+// caller drops it, at once or later: until then its memory counts, and its Data stays.
 func (q *Queue) Match(tag, mask uint64) (*Message, bool) {
 	if q.arrived.Len()+len(q.requeued) == 0 {
 		return nil, false
@@ -110,7 +124,10 @@ func (q *Queue) Match(tag, mask uint64) (*Message, bool) {
 
 // matchEither is Match among the messages in both lists.
 func (q *Queue) matchEither(tag, mask uint64) (*Message, bool) {
-	i := slices.IndexFunc(q.requeued, func(m *Message) bool { return (m.Tag^tag)&mask == 0 })
+	i := -1
+	if len(q.requeued) != 0 {
+		i = q.findRequeued(tag, mask)
+	}
 	if i < 0 {
 		return q.arrived.Match(tag, mask)
 	}
@@ -124,6 +141,7 @@ func (q *Queue) matchEither(tag, mask uint64) (*Message, bool) {
 
 // Drop frees a message that Match has taken out, and returns its cost.
 func (q *Queue) Drop(m *Message) (cost uint64) {
+	q.inv.drop(m)
 	cost = m.Cost()
 	q.bytes -= int64(cost)
 	if m.Rndv {

@@ -84,6 +84,7 @@ func TestQueueAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q, n := New(sources, 0, 1), &naive{costs: map[uint64]uint64{}}
 		var reading []Message // requests that receives are reading
+		var held []*Message   // eager ones that were taken out and stay where they lie
 		name := uint32(0)
 		source := rapid.IntRange(0, sources-1)
 		tags := rapid.Uint64Range(0, 7)
@@ -120,10 +121,36 @@ func TestQueueAgainstModel(t *testing.T) {
 				}
 				want := n.list[i]
 				same(t, &want, m)
-				require.Equal(t, n.remove(func(u *Message) bool { return u.Seq == want.Seq }), q.Drop(m))
+				n.list = slices.Delete(n.list, i, i+1) // its cost stays
+				if !want.Rndv && rapid.Bool().Draw(t, "held") {
+					held = append(held, m)
+					return
+				}
+				require.Equal(t, n.costs[want.Seq], q.Drop(m))
+				delete(n.costs, want.Seq)
 				if want.Rndv {
 					reading = append(reading, want)
 				}
+			},
+			"find": func(t *rapid.T) {
+				tag, mask := tags.Draw(t, "tag"), rapid.SampledFrom([]uint64{exact, 3, 1, 0}).Draw(t, "mask")
+				m, ok := q.Find(tag, mask)
+				i := slices.IndexFunc(n.list, func(u Message) bool { return (u.Tag^tag)&mask == 0 })
+				require.Equal(t, i >= 0, ok)
+				if ok {
+					same(t, &n.list[i], m)
+				}
+			},
+			"drop": func(t *rapid.T) {
+				if len(held) == 0 {
+					t.Skip("none")
+				}
+				i := rapid.IntRange(0, len(held)-1).Draw(t, "message")
+				m := held[i]
+				held = slices.Delete(held, i, i+1)
+				seq := m.Seq
+				require.Equal(t, n.costs[seq], q.Drop(m))
+				delete(n.costs, seq)
 			},
 			"requeue": func(t *rapid.T) {
 				if len(reading) == 0 {

@@ -30,7 +30,7 @@ func (s *Set) Check() {
 	successor := s.successor == nil
 	for w := s.parked.head; w != nil; w = w.next {
 		invariant.Check(w.check.inUse, "waiter", "a waiter that is free is parked: %s", w.check.by)
-		invariant.Check(w.ev == nil || w.ev.Gen() == w.check.gen, "waiter", "a waiter is parked for an operation that is consumed: %s", w.check.by)
+		invariant.Check(!w.watch.Linked() || w.watch.ev.Gen() == w.check.gen, "waiter", "a waiter is parked for an operation that is consumed: %s", w.check.by)
 		successor = successor || w == s.successor
 	}
 	invariant.Check(successor, "waiter", "the waiter that is to take the poller role is not parked")
@@ -39,5 +39,5 @@ func (s *Set) Check() {
 
 // CheckUnused looks at an Event in the pool: nobody waits for it.
 func (ev *Event) CheckUnused() {
-	invariant.Check(ev.waiters == nil && ev.done == nil, "waiter", "an operation in the pool is waited for")
+	invariant.Check(ev.watches == nil && ev.done == nil, "waiter", "an operation in the pool is waited for")
 }

@@ -15,9 +15,13 @@
 //	Set    ──► Engine      Poll, Refused, Broken, Fail             with the lock held
 //	Set    ──► Transport   Arm, Disarm with the lock held, Wait without it, Wake either way
 //	Set    ──► Operation   InFlight                                with the lock held
+//	engine ──► Watch       Link, Unlink                            with the lock held
+//	Event  ──► Watcher     Over                                    with the lock held
 //
 // An operation embeds an Event, which says whether it has ended. The engine ends it by Set.End,
-// mostly from within Poll; whoever takes its outcome afterwards, by Event.Take, needs no lock.
+// mostly from within Poll; whoever takes its outcome afterwards, by Event.Take, needs no lock. Who
+// is to be told of ends without waiting for each, as a queue of completions is, links a Watch to
+// the Event; Event.Give takes the outcome away from all others.
 //
 // Concurrency: every method of a Set needs the lock, except those that say that they take it. Await
 // and Stop let go of it meanwhile, and so of all that it guards.

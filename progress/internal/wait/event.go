@@ -6,13 +6,20 @@ import "sync/atomic"
 // the operation's memory: what names an older one finds that it is over. The zero value is
 // generation 0, which has not ended.
 type Event struct {
-	// life is generation<<1, plus 1 once the operation has ended. Set.End sets the low bit, with
-	// the lock; the goroutine whose Take succeeds begins the next generation, without it.
+	// life is generation<<2, with eventEnded once the operation has ended, and eventGiven once its
+	// outcome was given away. Both bits are set with the lock; the goroutine whose Take succeeds
+	// begins the next generation, without it.
 	life atomic.Uint64
 
-	waiters *waiter       // that have parked for it; guarded by the lock
+	watches *Watch        // what its end is told; guarded by the lock
 	done    chan struct{} // closes at the end; nil unless Set.Done was called; guarded by the lock
 }
+
+const (
+	eventEnded = 1 << iota
+	eventGiven
+	eventGen = iota // where the generation begins
+)
 
 // Operation is what a goroutine waits for, beside its Event.
 type Operation interface {
@@ -22,38 +29,66 @@ type Operation interface {
 }
 
 // Gen is the present generation.
-func (ev *Event) Gen() uint64 { return ev.life.Load() >> 1 }
+func (ev *Event) Gen() uint64 { return ev.life.Load() >> eventGen }
 
-// Pending reports whether generation gen has not ended. It and the other methods of an Event may be
-// called by any goroutine.
-func (ev *Event) Pending(gen uint64) bool { return ev.life.Load() == gen<<1 }
+// Pending reports whether generation gen has neither ended nor been given away: it can be waited
+// for. It and the other methods of an Event without a word may be called by any goroutine.
+func (ev *Event) Pending(gen uint64) bool { return ev.life.Load() == gen<<eventGen }
+
+// Active reports whether the outcome of generation gen is still to be had by Take, now or later.
+func (ev *Event) Active(gen uint64) bool { return ev.life.Load()&^eventEnded == gen<<eventGen }
+
+// UnderWay reports whether generation gen has not ended, given away or not.
+func (ev *Event) UnderWay(gen uint64) bool { return ev.life.Load()&^eventGiven == gen<<eventGen }
 
 // Ended reports whether the present generation has ended.
-func (ev *Event) Ended() bool { return ev.life.Load()&1 != 0 }
+func (ev *Event) Ended() bool { return ev.life.Load()&eventEnded != 0 }
 
-// SetEnded ends the present generation, which is pending, of an Event that nobody can wait for;
+// Has reports whether generation gen has ended and its outcome is to be had by Take.
+func (ev *Event) Has(gen uint64) bool { return ev.life.Load() == gen<<eventGen|eventEnded }
+
+// SetEnded ends the present generation, which has not ended, of an Event that nobody can wait for;
 // others end by Set.End.
-func (ev *Event) SetEnded() { ev.life.Add(1) }
+func (ev *Event) SetEnded() { ev.life.Add(eventEnded) }
 
-// Take begins the generation after gen, if gen has ended and nobody has before: then the operation
-// and its outcome are the caller's.
-func (ev *Event) Take(gen uint64) bool { return ev.life.CompareAndSwap(gen<<1|1, (gen+1)<<1) }
+// Take begins the generation after gen, if gen has ended, was not given away, and nobody has taken
+// it before: then the operation and its outcome are the caller's.
+func (ev *Event) Take(gen uint64) bool {
+	return ev.life.CompareAndSwap(gen<<eventGen|eventEnded, (gen+1)<<eventGen)
+}
 
-// End ends the present generation, which is pending, and wakes those who wait for it.
+// Give gives the outcome of generation gen away, which it reports: no Take gets it from then on. It
+// fails where the outcome was taken or given away before. Those who wait are woken, and find it
+// over. The caller holds the lock; if the generation has not ended it links a Watch, and whoever
+// has the outcome calls Retire.
+func (ev *Event) Give(gen uint64) bool {
+	life := gen << eventGen
+	if ev.life.CompareAndSwap(life, life|eventGiven) {
+		ev.tell()
+		return true
+	}
+	return ev.life.CompareAndSwap(life|eventEnded, life|eventEnded|eventGiven)
+}
+
+// Retire begins the next generation. The present one has ended, and its outcome is the caller's,
+// because it was given away to it or because nobody else knows the operation.
+func (ev *Event) Retire() { ev.life.Store((ev.life.Load()>>eventGen + 1) << eventGen) }
+
+// End ends the present generation, which has not ended, and tells those who wait for it. The caller
+// holds the lock.
 func (s *Set) End(ev *Event) {
 	ev.SetEnded()
-	if ev.waiters != nil || ev.done != nil {
-		s.announce(ev)
+	if ev.watches != nil || ev.done != nil {
+		ev.announce()
 	}
 }
 
-// announce wakes whoever waits for ev alone.
-func (s *Set) announce(ev *Event) {
-	for w := ev.waiters; w != nil; w = ev.waiters {
-		ev.waiters = w.nextOnEvent
-		w.nextOnEvent, w.ev = nil, nil
-		s.wake(w)
-	}
+// announce tells the end of ev. It is kept out of End, so that this is inlined where most
+// operations end without anybody to tell.
+//
+//go:noinline
+func (ev *Event) announce() {
+	ev.tell()
 	if ev.done != nil {
 		close(ev.done)
 		ev.done = nil
@@ -68,7 +103,8 @@ var Closed = func() <-chan struct{} {
 }()
 
 // Done gives a channel that closes when generation gen of ev ends, and has the progress goroutine
-// look after it.
+// look after it. It is closed already for one that was given away; one that was asked for before
+// closes at the end.
 func (s *Set) Done(ev *Event, gen uint64) <-chan struct{} {
 	if !ev.Pending(gen) {
 		return Closed

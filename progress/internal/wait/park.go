@@ -11,12 +11,15 @@ const retryTick = time.Millisecond
 // waiter is a parked goroutine. All fields are guarded by Set.mu; tokens are sent under it too, so
 // that draining ch under it is final.
 type waiter struct {
-	check       waiterCheck
-	ch          chan struct{} // capacity 1
-	ev          *Event        // that it waits for; nil once that has ended
-	nextOnEvent *waiter       // in Event.waiters
-	next, prev  *waiter       // in Set.parked; next also in Set.free
+	check      waiterCheck
+	s          *Set          // constant
+	ch         chan struct{} // capacity 1
+	watch      Watch         // of the event that it waits for
+	next, prev *waiter       // in Set.parked; next also in Set.free
 }
+
+// Over wakes a waiter whose event has ended.
+func (w *waiter) Over() { w.s.wake(w) }
 
 type waiterList struct{ head, tail *waiter }
 
@@ -92,7 +95,7 @@ func (s *Set) sleep(ctx context.Context, w *waiter, gen uint64) {
 		return
 	}
 	s.sleeper = w
-	if s.e.Poll() == 0 && w.ev != nil && w.ev.Pending(gen) {
+	if s.e.Poll() == 0 && w.watch.Linked() && w.watch.ev.Pending(gen) {
 		stop := s.wakeOn(ctx)
 		s.waitTransport()
 		stop()
@@ -156,27 +159,18 @@ func (s *Set) wake(w *waiter) {
 func (s *Set) newWaiter(ev *Event) *waiter {
 	w := s.free
 	if w == nil {
-		w = &waiter{ch: make(chan struct{}, 1)}
+		w = &waiter{s: s, ch: make(chan struct{}, 1)}
 	} else {
 		s.free, w.next = w.next, nil
 	}
 	w.check.take(ev)
-	w.ev, w.nextOnEvent = ev, ev.waiters
-	ev.waiters = w
+	w.watch.Link(ev, w)
 	return w
 }
 
 // freeWaiter takes w back; if its operation has not ended it still names w.
 func (s *Set) freeWaiter(w *waiter) {
-	if w.ev != nil {
-		for at := &w.ev.waiters; *at != nil; at = &(*at).nextOnEvent {
-			if *at == w {
-				*at = w.nextOnEvent
-				break
-			}
-		}
-		w.ev, w.nextOnEvent = nil, nil
-	}
+	w.watch.Unlink()
 	select {
 	case <-w.ch:
 	default:

@@ -2,8 +2,8 @@ package progress
 
 import "unsafe"
 
-// overlaps tells whether two buffers have bytes in common.
-func overlaps(a, b []byte) bool {
+// Overlap tells whether two buffers have bytes in common.
+func Overlap(a, b []byte) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
 	}

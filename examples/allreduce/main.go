@@ -1,0 +1,130 @@
+// Allreduce adds up vectors of all ranks in a ring, checks the sums and prints times and bandwidths
+// as nccl-tests do.
+//
+//	go run ./examples/allreduce [-n 4] [-sizes 1k,1m,64m] [-iters 20] [-type float32|float64]
+//
+// Started plainly it launches itself as -n ranks on this host; under a launcher all ranks take
+// part. ring.go is the algorithm, for programs to copy; docs/embedding.md explains it.
+//
+// Concurrency: each rank has one goroutine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/benchkit"
+	"github.com/tagmatch/tagmatch/internal/launch"
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+func main() {
+	code, err := start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "allreduce:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// start launches ranks, or is one.
+func start() (code int, err error) {
+	sizes := benchkit.Sizes{1 << 10, 32 << 10, 1 << 20, 8 << 20, 64 << 20}
+	flag.Var(&sizes, "sizes", "`bytes` to add up, separated by commas; k and m are powers of 1024")
+	n := flag.Int("n", 2, "`ranks` of the job, where this command starts it")
+	iters := flag.Int("iters", 20, "sums of each size")
+	kind := flag.String("type", "float32", "`type` of the elements: float32 or float64")
+	flag.Parse()
+	switch {
+	case flag.NArg() > 0:
+		return 2, fmt.Errorf("unexpected argument %q (-h lists the flags)", flag.Arg(0))
+	case *n < 1 || *n > launch.MaxRanks:
+		return 2, fmt.Errorf("-n %d: from 1 to %d ranks", *n, launch.MaxRanks)
+	case *iters < 1:
+		return 2, fmt.Errorf("-iters %d: at least 1", *iters)
+	case *kind != "float32" && *kind != "float64":
+		return 2, fmt.Errorf("-type %s: float32 or float64", *kind)
+	case !launch.Launched():
+		return launch.Self(*n, launch.Options{NoPrefix: true})
+	}
+	launch.WatchParent()
+	if *kind == "float32" {
+		return 0, run[float32](context.Background(), sizes, *iters, *kind)
+	}
+	return 0, run[float64](context.Background(), sizes, *iters, *kind)
+}
+
+// run is one rank.
+func run[T Float](ctx context.Context, sizes []int, iters int, kind string) error {
+	w, err := p2p.Init(ctx, p2p.Config{})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	// A library takes a Comm of its own: its messages meet no others.
+	c, err := w.Comm().Dup(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Rank() == 0 {
+		fmt.Printf("%d ranks, %s\n", c.Size(), kind)
+		fmt.Printf("%12s %12s %12s %12s %12s %8s\n", "bytes", "elements", "us", "algbw GB/s", "busbw GB/s", "wrong")
+	}
+	var wrong int
+	for _, size := range sizes {
+		bad, err := measure[T](ctx, w, c, size, iters)
+		if err != nil {
+			return fmt.Errorf("%d bytes: %w", size, err)
+		}
+		wrong += bad
+	}
+	if err := c.Close(); err != nil {
+		return err
+	}
+	if err := w.Shutdown(ctx); err != nil {
+		return err
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d elements are wrong", wrong)
+	}
+	return nil
+}
+
+// measure adds up vectors of one size, checks the first sum on all ranks and times iters others.
+func measure[T Float](ctx context.Context, w *p2p.World, c *p2p.Comm, size, iters int) (wrong int, err error) {
+	// Ranks of one host map this memory, and copy from each other without the kernel.
+	memory, err := w.Alloc(max(size, 1))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, memory.Close()) }()
+	data := p2p.Elements[T](memory)
+	fill(data, c.Rank())
+	if err := AllReduce(ctx, c, data); err != nil {
+		return 0, err
+	}
+	// How many elements are wrong anywhere is a sum, too.
+	count := []float64{float64(check(data, c.Size()))}
+	if err := AllReduce(ctx, c, count); err != nil {
+		return 0, err
+	}
+	wrong = int(count[0])
+	clear(data) // of zeros, so that the sums do not grow without end
+	begin := time.Now()
+	for range iters {
+		if err := AllReduce(ctx, c, data); err != nil {
+			return 0, err
+		}
+	}
+	perSum := time.Since(begin).Seconds() / float64(iters)
+	if c.Rank() == 0 {
+		bytes, n := float64(len(p2p.Bytes(data))), float64(c.Size())
+		alg := bytes / perSum / 1e9
+		fmt.Printf("%12.0f %12d %12.1f %12.2f %12.2f %8d\n", bytes, len(data), perSum*1e6, alg, alg*2*(n-1)/n, wrong)
+	}
+	return wrong, nil
+}

@@ -1,0 +1,270 @@
+package p2p
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var contextsSeed = flag.Uint64("contexts-seed", 0, "the only seed of TestContextsModel")
+
+// contextsModel is some ranks' contexts, and what is on its way between them. A message of a
+// context that arrives where that context is free, or belongs to a later Comm, is what must not be.
+type contextsModel struct {
+	t     *testing.T
+	rng   *rand.Rand
+	ranks []*modelRank
+	made  int // Comms
+}
+
+// modelRank is one rank; it is also what its contexts see of the engine.
+type modelRank struct {
+	m       *contextsModel
+	rank    int
+	cs      contexts
+	in      [][]modelItem // by source, in order
+	reached []bool
+	lost    []bool
+	dead    bool
+	comms   map[int]*modelComm // by context; the last one
+}
+
+// modelComm is a Comm at one of its ranks.
+type modelComm struct {
+	id                   int
+	comm                 *Comm
+	opened, closed, idle bool
+}
+
+// modelItem is a notice, or else a message of a Comm.
+type modelItem struct {
+	notice      []byte
+	context, id int
+}
+
+func (r *modelRank) Notice(dst int, body []byte) {
+	r.m.send(r, dst, modelItem{notice: slices.Clone(body)})
+}
+func (r *modelRank) MaxNotice() int        { return 240 }
+func (r *modelRank) Reached(rank int) bool { return r.reached[rank] }
+func (r *modelRank) Lost(rank int) bool    { return r.lost[rank] }
+func (r *modelRank) Reuse(uint64)          {}
+func (r *modelRank) Forget(int)            {}
+
+func newContextsModel(t *testing.T, seed uint64, n int) *contextsModel {
+	m := &contextsModel{t: t, rng: rand.New(rand.NewPCG(seed, 1))}
+	for i := range n {
+		r := &modelRank{m: m, rank: i, in: make([][]modelItem, n), reached: make([]bool, n), lost: make([]bool, n), comms: map[int]*modelComm{}}
+		r.cs.init(&World{rank: i, size: n})
+		m.ranks = append(m.ranks, r)
+	}
+	return m
+}
+
+func (m *contextsModel) send(from *modelRank, to int, item modelItem) {
+	if d := m.ranks[to]; !from.lost[to] && !d.dead && !d.lost[from.rank] {
+		d.in[from.rank] = append(d.in[from.rank], item)
+	}
+}
+
+// create makes a Comm of some ranks in one of a few contexts that is free on all of them. Each
+// opens it when it comes to that.
+func (m *contextsModel) create() {
+	context := 1 + m.rng.IntN(3)
+	members := m.rng.Perm(len(m.ranks))[:1+m.rng.IntN(len(m.ranks))]
+	for _, r := range members {
+		if free := m.ranks[r].cs.free; free[0]>>context&1 == 0 || m.ranks[r].dead {
+			return
+		}
+	}
+	m.made++
+	for rank, world := range members {
+		r := m.ranks[world]
+		r.cs.free.set(context, false)
+		c := &Comm{w: r.cs.w, base: base(context), group: newGroup(members, len(m.ranks)), rank: rank, size: len(members)}
+		if c.group == nil {
+			c.rank = world
+		}
+		r.comms[context] = &modelComm{id: m.made, comm: c}
+	}
+}
+
+// step lets a rank do something, or something arrive.
+func (m *contextsModel) step(losses bool) {
+	r := m.ranks[m.rng.IntN(len(m.ranks))]
+	if r.dead {
+		return
+	}
+	context := 1 + m.rng.IntN(3)
+	c := r.comms[context]
+	other := m.ranks[m.rng.IntN(len(m.ranks))]
+	switch k := m.rng.IntN(1000); {
+	case k < 100:
+		m.create()
+	case k < 500:
+		m.deliver(r, other.rank)
+	case losses && k > 997:
+		m.lose(r, other, m.rng.IntN(3) == 0)
+	case k > 980 && other.dead:
+		m.gone(r, other.rank)
+	case c == nil:
+	case !c.opened:
+		c.opened = true
+		r.cs.live[context] = &liveContext{comm: c.comm, root: c.comm.group.world(0)}
+	case k < 800:
+		if to := c.comm.group.world(m.rng.IntN(c.comm.size)); !c.idle { // what was begun before Close too
+			r.reached[to] = true
+			m.send(r, to, modelItem{context: context, id: c.id})
+		}
+	case !c.closed:
+		c.closed = true
+		r.cs.live[context].stage = retiring
+	case !c.idle:
+		c.idle = true
+		r.cs.Idle(r, c.comm.base)
+	}
+}
+
+// deliver has the next item of a rank arrive.
+func (m *contextsModel) deliver(r *modelRank, src int) {
+	if len(r.in[src]) == 0 {
+		return
+	}
+	item := r.in[src][0]
+	r.in[src] = r.in[src][1:]
+	if item.notice != nil {
+		require.NoError(m.t, r.cs.Notice(r, src, item.notice))
+		return
+	}
+	c := r.comms[item.context]
+	require.NotNil(m.t, c)
+	require.Equal(m.t, c.id, item.id, "rank %d gets a message of Comm %d in context %d, which is that of Comm %d now", r.rank, item.id, item.context, c.id)
+	require.Zero(m.t, r.cs.free[0]>>item.context&1, "rank %d gets a message in context %d, which is free", r.rank, item.context)
+}
+
+// lose has two ranks lose each other, or b die, of which the others hear sooner or later.
+func (m *contextsModel) lose(a, b *modelRank, dies bool) {
+	switch {
+	case a == b:
+	case dies:
+		b.dead = true
+		m.gone(a, b.rank)
+	default:
+		m.gone(a, b.rank)
+		if !b.dead {
+			m.gone(b, a.rank)
+		}
+	}
+}
+
+func (m *contextsModel) gone(r *modelRank, rank int) {
+	if !r.lost[rank] {
+		r.lost[rank] = true
+		r.in[rank] = nil
+		r.cs.Gone(r, rank)
+	}
+}
+
+// finish has all ranks close what they have, and everything arrive. All contexts are free then
+// where nobody was lost.
+func (m *contextsModel) finish(losses bool) {
+	for _, r := range m.ranks {
+		if r.dead {
+			for _, other := range m.ranks {
+				if !other.dead {
+					m.gone(other, r.rank)
+				}
+			}
+			continue
+		}
+		for context, c := range r.comms {
+			if !c.opened {
+				c.opened = true
+				r.cs.live[context] = &liveContext{comm: c.comm, root: c.comm.group.world(0)}
+			}
+			if !c.closed {
+				c.closed = true
+				r.cs.live[context].stage = retiring
+			}
+			if !c.idle {
+				c.idle = true
+				r.cs.Idle(r, c.comm.base)
+			}
+		}
+	}
+	for range 1000 {
+		for _, r := range m.ranks {
+			for src := range m.ranks {
+				if !r.dead {
+					m.deliver(r, src)
+				}
+			}
+		}
+	}
+	for _, r := range m.ranks {
+		for context, c := range r.comms {
+			root := c.comm.group.world(0)
+			if r.dead || losses && slices.ContainsFunc(m.ranks, func(o *modelRank) bool { return o.lost[root] || m.ranks[root].lost[o.rank] && !o.dead }) {
+				continue // the first rank is lost, or has lost one that lives
+			}
+			if losses && slices.ContainsFunc(m.ranks, func(o *modelRank) bool { return r.lost[o.rank] && !o.dead }) {
+				continue
+			}
+			require.NotZero(m.t, r.cs.free[0]>>context&1, "rank %d: context %d is not free at the end: %+v", r.rank, context, r.cs.live[context])
+			if !losses {
+				require.Empty(m.t, r.cs.live)
+				require.Empty(m.t, r.cs.closers)
+			}
+		}
+	}
+}
+
+// TestContextsModel plays the end of contexts in random order: Comms are made of free contexts,
+// used and closed, ranks die, and pairs of ranks lose each other.
+func TestContextsModel(t *testing.T) {
+	first, seeds := uint64(1), uint64(1000)
+	if *contextsSeed != 0 {
+		first, seeds = *contextsSeed, 1
+	}
+	made := 0
+	for seed := first; seed < first+seeds; seed++ {
+		ok := t.Run(fmt.Sprintf("-contexts-seed=%d", seed), func(t *testing.T) {
+			m := newContextsModel(t, seed, 2+int(seed%4))
+			losses := seed%3 == 0
+			for range 1500 {
+				m.step(losses)
+			}
+			m.finish(losses)
+			made += m.made
+		})
+		if !ok {
+			return
+		}
+	}
+	if *contextsSeed == 0 {
+		require.Greater(t, made, 15*int(seeds), "Comms that were made") // contexts are used again and again
+	}
+}
+
+func TestNoticeErrors(t *testing.T) {
+	for text, body := range map[string][]byte{
+		"3 bytes": {1, 0, 0}, "6 bytes": make([]byte, 6), "context 0": notice(noticeFlush, 0),
+		"context 2047": notice(noticeFlush, 2047),
+		"kind 2 of context 5, which is not at that stage": notice(noticeFlushed, 5),
+		"kind 4 of context 5, which is not at that stage": notice(noticeFree, 5),
+		"kind 9 of context 1, which is not at that stage": notice(9, 1),
+	} {
+		r := newContextsModel(t, 1, 2).ranks[0]
+		require.EqualError(t, r.cs.Notice(r, 1, body), text)
+	}
+	r := newContextsModel(t, 1, 2).ranks[0]
+	require.NoError(t, r.cs.Notice(r, 1, notice(noticeClosed, 5)))
+	require.EqualError(t, r.cs.Notice(r, 1, notice(noticeClosed, 5)), "context 5 is closed twice")
+	c := &Comm{w: r.cs.w, base: base(7), size: 2}
+	r.cs.live[7] = &liveContext{comm: c, root: 1, stage: told, waitFor: map[int]struct{}{}}
+	require.EqualError(t, r.cs.Notice(r, 1, notice(noticeFree, 7, 2)), "rank 2 of 2")
+}

@@ -1,0 +1,280 @@
+package p2p
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/p2p/internal/coll"
+)
+
+// calls is what a Comm needs for its collective calls.
+type calls struct {
+	turn   chan struct{} // has a token while no call is under way
+	number uint16        // of the last operation of package coll; whoever has the token owns it
+	failed error         // of a call: the ranks may not be at the same operation any more
+}
+
+func (c *calls) init() {
+	c.turn = make(chan struct{}, 1)
+	c.turn <- struct{}{}
+}
+
+// Dup makes a Comm of the same ranks in the same order, with a context of its own. It is
+// collective: all ranks of c call it, and it returns when all have. So calls of Dup and Split on
+// one Comm must be made in the same order on all its ranks, and two goroutines that make them need
+// an order of their own; on different Comms they may go on at once in any order.
+//
+// 2,046 Comms may live at once on a rank beside World.Comm. Where all ranks are there and no
+// context is free for all of them, all get ErrFull. Contexts of Comms that all ranks have closed
+// are waited for.
+//
+// If ctx ends first, or a rank of c is lost, the others may wait until their contexts end, and one
+// context may be lost to the World. On a rank that had another error than ErrFull, further calls of
+// Dup and Split on c fail with it; messages on c are not affected. The context of c itself is not
+// used again after that, nor where c is closed during a call.
+func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
+	return c.collective(ctx, "dup", func() (*Comm, error) {
+		if err := coll.Barrier(ctx, c.operation()); err != nil {
+			return nil, err
+		}
+		return c.derive(ctx, c.group, true)
+	})
+}
+
+// Split makes a Comm of the ranks that give the same color, ordered by key and, where keys are
+// equal, by their rank in c. Where color is negative the rank is in none, and gets nil. It is
+// collective like Dup, of all ranks of c whatever their color.
+func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
+	return c.collective(ctx, "split", func() (*Comm, error) {
+		records := make([]byte, placeLen*c.size)
+		putPlace(records[placeLen*c.rank:], place{int64(color), int64(key)})
+		if err := coll.Gather(ctx, c.operation(), records); err != nil {
+			return nil, err
+		}
+		if color < 0 {
+			return c.derive(ctx, nil, false)
+		}
+		places := make([]place, c.size)
+		for r := range places {
+			places[r] = getPlace(records[placeLen*r:])
+		}
+		return c.derive(ctx, newGroup(subgroup(places, c.rank, c.group), c.w.size), true)
+	})
+}
+
+// placeLen is the encoding of a place, bytes.
+const placeLen = 16
+
+func putPlace(b []byte, p place) {
+	binary.LittleEndian.PutUint64(b, uint64(p.color))
+	binary.LittleEndian.PutUint64(b[8:], uint64(p.key))
+}
+
+func getPlace(b []byte) place {
+	return place{int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint64(b[8:]))}
+}
+
+// Close ends this rank's use of c; it is local and may be called twice. Receives on c that wait end
+// with ErrClosed, and so do all later calls on c. Sends that were begun go on; requests are
+// completed as usual. Messages on c that this rank has not received are discarded, also those that
+// arrive later: for their senders they were received.
+//
+// When all ranks have closed c its context is used again for other Comms. A rank that is lost
+// counts as one that has closed c; but where the first rank of c is lost before all have closed it,
+// the context is not used again, as at a rank that has lost the first rank and is not lost itself.
+//
+// No other call on c may begin while Close runs: one that does may send a message that a later Comm
+// receives. World.Comm cannot be closed.
+func (c *Comm) Close() error {
+	if c == &c.w.comm {
+		return invalidf("World.Comm lives as long as the World")
+	}
+	if c.open.CompareAndSwap(int64(c.size), 0) {
+		c.w.contexts.retire(c, !c.inStep())
+	}
+	return nil
+}
+
+// inStep tells whether this rank has received all messages that collective calls on c have sent it.
+func (c *Comm) inStep() bool {
+	select {
+	case <-c.turn:
+		defer func() { c.turn <- struct{}{} }()
+		return c.failed == nil
+	default:
+		return false // one is under way
+	}
+}
+
+// collective calls f when no other collective call of this rank on c is under way.
+func (c *Comm) collective(ctx context.Context, op string, f func() (*Comm, error)) (*Comm, error) {
+	if ctx == nil {
+		return nil, &collectiveError{op, errNoContext}
+	}
+	select {
+	case <-c.turn:
+	case <-ctx.Done():
+		return nil, &collectiveError{op, ctx.Err()}
+	}
+	defer func() { c.turn <- struct{}{} }()
+	switch {
+	case ctx.Err() != nil:
+		return nil, &collectiveError{op, ctx.Err()}
+	case c.ranks() == 0:
+		return nil, &collectiveError{op, errCommClosed}
+	case c.failed != nil:
+		return nil, &collectiveError{op, fmt.Errorf("an earlier call on this Comm failed: %w", c.failed)}
+	}
+	n, err := f()
+	if err == nil {
+		return n, nil
+	}
+	if !errors.Is(err, ErrFull) {
+		c.failed = err
+	}
+	return nil, &collectiveError{op, err}
+}
+
+// collectiveError is the error of a collective call.
+type collectiveError struct {
+	op  string
+	err error
+}
+
+func (e *collectiveError) Error() string {
+	return prefix + e.op + ": " + strings.TrimPrefix(e.err.Error(), prefix)
+}
+func (e *collectiveError) Unwrap() error { return e.err }
+
+// derive makes a Comm of g, whose ranks are among those of c, on the ranks with member set; the
+// others help and get nil. All ranks of c have entered the call.
+func (c *Comm) derive(ctx context.Context, g *group, member bool) (*Comm, error) {
+	context, err := c.agree(ctx, member)
+	if err != nil {
+		return nil, err
+	}
+	// No rank uses the context before all have taken it: where this fails, it is not free here and
+	// so can be given to no Comm that has this rank, however far the others have come.
+	if err := coll.Barrier(ctx, c.operation()); err != nil || !member {
+		return nil, err
+	}
+	return c.w.contexts.open(context, g), nil
+}
+
+// agree takes a context that is free on all members. A rank can lend the set of its free contexts
+// to one Comm at a time, or two could take the same: those that agree at the same time, in other
+// goroutines, offer nothing meanwhile and try again. It goes on: whoever holds the set waits only
+// for ranks that have entered this call and answer at once, and of all Comms that agree at the same
+// time the one with the lowest context finds the set of each of its ranks free sooner or later.
+func (c *Comm) agree(ctx context.Context, member bool) (context int, err error) {
+	cs := &c.w.contexts
+	if member {
+		defer cs.ask(c)()
+	}
+	for ctx.Err() == nil {
+		var o offer
+		held := false
+		if member {
+			o.free, o.closing, held = cs.offer(c, c.w.eng.Failed())
+		}
+		common := o.words(held || !member, !member)
+		if err := coll.And(ctx, c.operation(), common); err != nil {
+			if held {
+				cs.take(contextWords{})
+			}
+			return 0, err
+		}
+		all := o.result(common)
+		if !all {
+			o.free = contextWords{}
+		}
+		if held {
+			if context, ok := cs.take(o.free); ok {
+				return context, nil
+			}
+		} else if all && o.free != (contextWords{}) {
+			return 0, nil
+		}
+		if all && o.closing == (contextWords{}) {
+			return 0, errorf(ErrFull, "no context is free on all ranks: %d Comms may live at once beside World.Comm, close some on all their ranks",
+				libraryContext-1)
+		}
+		c.w.eng.Poll() // a Comm of this rank alone receives nothing above
+		runtime.Gosched()
+	}
+	return 0, ctx.Err()
+}
+
+// offer is what the ranks tell each other in a round of agree, see contexts.offer.
+type offer struct{ free, closing contextWords }
+
+// words encodes an offer for an AND. The last word is not zero where each rank offers; anything
+// says that this rank takes whatever the others do.
+func (o *offer) words(offers, anything bool) []uint64 {
+	w := append(append(make([]uint64, 0, 2*len(o.free)+1), o.free[:]...), o.closing[:]...)
+	if anything {
+		for i := range w {
+			w[i] = ^uint64(0)
+		}
+	}
+	if offers {
+		return append(w, ^uint64(0))
+	}
+	return append(w, 0)
+}
+
+// result decodes the AND of all offers, and tells whether each rank has made one.
+func (o *offer) result(words []uint64) bool {
+	copy(o.free[:], words)
+	copy(o.closing[:], words[len(o.free):])
+	return words[2*len(o.free)] != 0
+}
+
+// Tags of collective calls: the library's context, the rank in the World as the source, and then
+// the Comm's context 11 | operation 16 | round 5.
+const (
+	operationShift = 5
+	callShift      = 21
+)
+
+// operation is the next operation of package coll among the ranks of c.
+type operation struct {
+	c   *Comm
+	tag uint64 // without source and round
+}
+
+func (c *Comm) operation() *operation {
+	c.number++
+	return &operation{c, base(libraryContext) | uint64(c.context())<<callShift | uint64(c.number)<<operationShift}
+}
+
+func (o *operation) Rank() int { return o.c.rank }
+func (o *operation) Size() int { return o.c.size }
+
+// Exchange implements coll.Peers.
+func (o *operation) Exchange(ctx context.Context, round, to int, out []byte, from int, in []byte) error {
+	g, eng := o.c.group, o.c.w.eng
+	tagOf := func(world int) uint64 { return o.tag | uint64(world)<<sourceShift | uint64(round) }
+	r := eng.Irecv(g.world(from), tagOf(g.world(from)), uint64(Exact), in)
+	err := eng.Send(ctx, g.world(to), tagOf(o.c.w.rank), out)
+	if err != nil {
+		r.Cancel()
+		_, _ = r.Wait(context.Background())
+		return fromEngine(err)
+	}
+	st, err := r.Wait(ctx)
+	if err != nil && r.Active() {
+		r.Cancel()
+		if st, err = r.Wait(context.Background()); errors.Is(err, ErrCanceled) {
+			err = ctx.Err()
+		}
+	}
+	if err == nil && st.Len != int64(len(in)) {
+		err = errorf(ErrProtocol, "rank %d sends %d bytes where %d are due: do all ranks make the same calls?", from, st.Len, len(in))
+	}
+	return fromEngine(err)
+}

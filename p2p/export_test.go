@@ -1,0 +1,4 @@
+package p2p
+
+// ContextOf is the context of a Comm.
+func ContextOf(c *Comm) int { return c.context() }

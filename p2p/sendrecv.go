@@ -1,0 +1,52 @@
+package p2p
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// Sendrecv sends sbuf to dst and receives from src into rbuf at once: ranks that call it with each
+// other, in pairs, rings or any pattern, do not deadlock. It returns when both buffers are the
+// program's again, with the status of the receive. src may be AnySource and rtag AnyTag; dst and
+// src may be ProcNull. If ctx ends first both are cancelled. If the send fails the receive is
+// cancelled, and the error is that of the send; the message may have been received by then.
+//
+// sbuf and rbuf may be the same slice, or overlap: then the sent bytes are copied first, at the
+// cost of an allocation of len(sbuf).
+func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src int, rtag Tag, rbuf []byte) (Status, error) {
+	if uint(dst) >= c.ranks() || stag > MaxCommTag || ctx == nil {
+		if err := c.refuseSend(ctx, dst, stag); err != nil {
+			return nothing, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nothing, opError(opSend, dst, stag, err)
+	}
+	if progress.Overlap(sbuf, rbuf) {
+		sbuf = bytes.Clone(sbuf)
+	}
+	r := c.Irecv(src, rtag, rbuf)
+	if r.r.BornFailed() { // of its arguments: nothing is sent then
+		return r.Wait(ctx)
+	}
+	if err := c.Send(ctx, dst, stag, sbuf); err != nil {
+		_, _ = r.r.Finish(endedContext)
+		return nothing, err
+	}
+	est, err := r.r.Finish(ctx)
+	if err == ErrWithdrawn {
+		// Nothing that this goroutine posts can come behind this call, as in Recv: the message that
+		// was withdrawn leaves no gap in its order.
+		return c.Recv(ctx, src, rtag, rbuf)
+	}
+	return r.outcome(est, err)
+}
+
+// endedContext cancels what is waited for with it.
+var endedContext = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()

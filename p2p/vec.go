@@ -1,0 +1,37 @@
+package p2p
+
+import (
+	"bytes"
+	"context"
+)
+
+// IsendVec is Isend of several buffers, one after the other, as one message. The receiver cannot
+// tell. The outer slice is read during the call only; the inner ones follow the rules of buffers.
+//
+// The parts are gathered in memory of the library, which takes as much as the message until the
+// request is complete.
+func (c *Comm) IsendVec(dst int, tag Tag, bufs [][]byte) Request {
+	return c.Isend(dst, tag, bytes.Join(bufs, nil))
+}
+
+// IssendVec is Issend of several buffers, as IsendVec.
+func (c *Comm) IssendVec(dst int, tag Tag, bufs [][]byte) Request {
+	return c.Issend(dst, tag, bytes.Join(bufs, nil))
+}
+
+// IrecvVec is Irecv into several buffers, which the message fills one after the other. The outer
+// slice is read during the call only; the inner ones follow the rules of buffers. Messages above
+// Config.EagerLimit are read straight into the parts. Such a receive is never offloaded.
+func (c *Comm) IrecvVec(src int, tag Tag, bufs [][]byte) Request {
+	from, want, mask, ok := c.wanted(src, tag)
+	if !ok {
+		_, err := c.refuseRecv(context.Background(), src, tag)
+		return failedRequest(opRecv, src, tag, err)
+	}
+	room := 0
+	for _, b := range bufs {
+		room += len(b)
+	}
+	r := c.w.eng.IrecvVec(from, want, mask, bufs)
+	return Request{r: r, group: c.group, tag: tag, room: room, rank: int32(src)}
+}

@@ -1,0 +1,225 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// The functions on slices of requests skip inactive ones, and set those that they consume, or find
+// consumed by another call, to Request{}, so that loops end. If ctx ends first they return ctx's
+// error, and unfinished operations go on. A slice must not be used by two calls at once; the same
+// requests in two slices may.
+
+// WaitAll waits for all of reqs. It skips inactive requests and sets those that it consumes to
+// Request{}, so that loops end. If ctx ends first it returns ctx's error, and unfinished operations
+// go on. Otherwise its error is that of the lowest failing index; out, unless nil, must be as long
+// as reqs and gets the outcome of each.
+func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	if err := checkOut(reqs, out); err != nil {
+		return err
+	}
+	var first error
+	for i := range reqs {
+		st, consumed, err := reqs[i].wait(ctx)
+		if !consumed {
+			return err
+		}
+		if errors.Is(err, ErrInactive) { // consumed by another call
+			st, err = nothing, nil
+		}
+		if out != nil {
+			out[i] = Completion{Data: uint64(i), Status: st, Err: err}
+		}
+		if err != nil && first == nil {
+			first = err
+		}
+		reqs[i] = Request{}
+	}
+	return first
+}
+
+// checkOut refuses outcomes that do not fit the requests.
+func checkOut(reqs []Request, out []Completion) error {
+	if out != nil && len(out) != len(reqs) {
+		return invalidf("out has %d elements for %d requests: give nil or as many as requests", len(out), len(reqs))
+	}
+	return nil
+}
+
+// WaitAny waits for one of reqs, consumes it and returns its index, status and error: that with the
+// lowest index, where several have ended. The index is -1 where none was consumed: with ctx's
+// error, with ErrInvalid where the requests are not all of one World, or, without an error, where
+// all are inactive. Each call looks at all of reqs: for thousands use a Queue.
+func WaitAny(ctx context.Context, reqs []Request) (int, Status, error) {
+	for {
+		eng, err := oneWorld(ctx, reqs)
+		if err != nil {
+			return -1, nothing, err
+		}
+		i, st, active, err := takeAny(reqs)
+		if i >= 0 || !active {
+			return i, st, err
+		}
+		if err := awaitAny(ctx, eng, reqs); err != nil {
+			return -1, nothing, err
+		}
+	}
+}
+
+// WaitSome waits for at least one of reqs, and consumes those that have ended, by index, at most as
+// many as out has room for; the others are left to the next call. It returns how many, 0 where all
+// are inactive. Completion.Data is the index in reqs, and Completion.Err the error of that request.
+// WaitSome's own error is ctx's, or ErrInvalid where the requests are not all of one World or out
+// is empty; nothing was consumed then.
+func WaitSome(ctx context.Context, reqs []Request, out []Completion) (int, error) {
+	if len(out) == 0 {
+		return 0, invalidf("out is empty: there is no room for a completion")
+	}
+	for {
+		eng, err := oneWorld(ctx, reqs)
+		if err != nil {
+			return 0, err
+		}
+		n, active := takeSome(reqs, out)
+		if n != 0 || !active {
+			return n, nil
+		}
+		if err := awaitAny(ctx, eng, reqs); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// TestAll makes progress and reports whether all of reqs have ended. If so it consumes them, with
+// the outcomes of WaitAll; else it consumes none, and out is left alone.
+func TestAll(reqs []Request, out []Completion) (bool, error) {
+	if err := checkOut(reqs, out); err != nil {
+		return false, err
+	}
+	if !allOver(reqs) {
+		makeProgress(reqs)
+		if !allOver(reqs) {
+			return false, nil
+		}
+	}
+	var first error
+	for i := range reqs {
+		st, _, err := reqs[i].take()
+		if out != nil {
+			out[i] = Completion{Data: uint64(i), Status: st, Err: err}
+		}
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	return true, first
+}
+
+// TestAny makes progress and reports whether one of reqs has ended. If so it consumes it and
+// returns what WaitAny does. Where all are inactive done is true and the index -1.
+func TestAny(reqs []Request) (i int, st Status, done bool, err error) {
+	i, st, active, err := takeAny(reqs)
+	if i < 0 && active {
+		makeProgress(reqs)
+		i, st, active, err = takeAny(reqs)
+	}
+	return i, st, i >= 0 || !active, err
+}
+
+// TestSome makes progress, consumes those of reqs that have ended, as WaitSome does, and returns
+// how many, perhaps none.
+func TestSome(reqs []Request, out []Completion) int {
+	n, active := takeSome(reqs, out)
+	if n == 0 && active {
+		makeProgress(reqs)
+		n, _ = takeSome(reqs, out)
+	}
+	return n
+}
+
+// take consumes a request that has ended. One that another call has consumed, or given away, is
+// only set to Request{}.
+func (r *Request) take() (st Status, ended bool, err error) {
+	if *r == (Request{}) {
+		return nothing, false, nil
+	}
+	est, over, err := r.r.Take()
+	if !over {
+		return nothing, false, nil
+	}
+	was := *r
+	*r = Request{}
+	if err != nil && errors.Is(err, ErrInactive) {
+		return nothing, false, nil
+	}
+	st, err = was.outcome(est, err)
+	return st, true, err
+}
+
+// takeAny consumes the first request that has ended; i is -1 where none has. active says whether
+// there are others.
+func takeAny(reqs []Request) (i int, st Status, active bool, err error) {
+	for i := range reqs {
+		if st, ended, err := reqs[i].take(); ended {
+			return i, st, true, err
+		}
+		active = active || reqs[i] != (Request{})
+	}
+	return -1, nothing, active, nil
+}
+
+// takeSome consumes requests that have ended, as many as fit into out. active says whether there
+// are others.
+func takeSome(reqs []Request, out []Completion) (n int, active bool) {
+	for i := range reqs {
+		if n == len(out) {
+			return n, true
+		}
+		if st, ended, err := reqs[i].take(); ended {
+			out[n] = Completion{Data: uint64(i), Status: st, Err: err}
+			n++
+		}
+		active = active || reqs[i] != (Request{})
+	}
+	return n, active
+}
+
+// allOver reports whether all of reqs have ended or are inactive.
+func allOver(reqs []Request) bool {
+	for i := range reqs {
+		if !reqs[i].r.Over() {
+			return false
+		}
+	}
+	return true
+}
+
+// oneWorld returns the engine that all active requests are of: nil where none is under way.
+func oneWorld(ctx context.Context, reqs []Request) (*progress.Engine, error) {
+	if ctx == nil {
+		return nil, errNoContext
+	}
+	eng, err := progress.OneEngine(len(reqs), func(i int) progress.Request { return reqs[i].r })
+	if err != nil {
+		return nil, fmt.Errorf(prefix+"%w", err)
+	}
+	return eng, nil
+}
+
+// awaitAny waits until one of reqs has ended, or was consumed by another call.
+func awaitAny(ctx context.Context, eng *progress.Engine, reqs []Request) error {
+	if eng == nil {
+		return nil // they were consumed meanwhile
+	}
+	return eng.AwaitAny(ctx, len(reqs), func(i int) progress.Request { return reqs[i].r })
+}
+
+func makeProgress(reqs []Request) {
+	progress.Progress(len(reqs), func(i int) progress.Request { return reqs[i].r })
+}

@@ -1,0 +1,93 @@
+package progress
+
+// Receives from any source, of all ranks or of those of a group. Matching goes by tag and mask
+// alone; the group says whose loss ends the receive, which peers that are held up hear of it, and
+// whether all of them send by the device with the tag list.
+
+// Members is a set of ranks that does not change. Contains is called under the engine's lock.
+type Members interface{ Contains(rank int) bool }
+
+// sourceGroup is the ranks that a receive can come from.
+type sourceGroup struct {
+	members Members // nil: the place is free
+	unacked int     // of them, those that are lost and that AckFailures has not been told
+	foreign bool    // one of them sends by another device than that with the tag list
+}
+
+// Group returns the source of receives from any of these ranks, for Recv and Irecv. Tag and mask of
+// such a receive must match messages of these ranks only. The engine must be connected to all
+// ranks. It is valid until Callback.Forget.
+func (e *Engine) Group(m Members) (src int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g := sourceGroup{members: m}
+	for i := range e.peers {
+		if p := &e.peers[i]; m.Contains(i) {
+			g.foreign = g.foreign || p.foreign
+			if p.lost != nil && !p.acked {
+				g.unacked++
+			}
+		}
+	}
+	for i := range e.groups {
+		if e.groups[i].members == nil {
+			e.groups[i] = g
+			return groupSource(i)
+		}
+	}
+	e.groups = append(e.groups, g)
+	return groupSource(len(e.groups) - 1)
+}
+
+// groupSource is the source that stands for group i. Those below AnySource are groups.
+func groupSource(i int) int { return AnySource - 1 - i }
+
+// groupLocked is the group that a source below AnySource stands for, or nil.
+func (e *Engine) groupLocked(src int) *sourceGroup {
+	if i := AnySource - 1 - src; i < len(e.groups) && e.groups[i].members != nil {
+		return &e.groups[i]
+	}
+	return nil
+}
+
+// forgetGroupLocked ends the life of a group that no receive names any more.
+func (e *Engine) forgetGroupLocked(src int) {
+	if src < AnySource {
+		*e.groupLocked(src) = sourceGroup{}
+	}
+}
+
+// accepts tells whether a message of rank may be for this receive.
+func (op *Op) accepts(rank int) bool {
+	if op.peer >= AnySource {
+		return op.peer == rank || op.peer == AnySource
+	}
+	g := op.e.groupLocked(op.peer)
+	return g != nil && g.members.Contains(rank)
+}
+
+// fromIndex is where Engine.from counts a receive: those from any source at 0.
+func (op *Op) fromIndex() int { return max(1+op.peer, 0) }
+
+// unackedLocked adds n to how many ranks are lost and not acknowledged: rank is one more, or one
+// less.
+func (e *Engine) unackedLocked(rank, n int) {
+	e.unacked += n
+	for i := range e.groups {
+		if g := &e.groups[i]; g.members != nil && g.members.Contains(rank) {
+			g.unacked += n
+		}
+	}
+}
+
+// checkGroupLocked is the error of a receive from any rank of a group that cannot be posted.
+func (e *Engine) checkGroupLocked(src int) error {
+	g := e.groupLocked(src)
+	switch {
+	case g == nil:
+		return unknownSource(src, len(e.peers))
+	case g.unacked != 0:
+		return e.lossLocked(g.members)
+	}
+	return nil
+}
