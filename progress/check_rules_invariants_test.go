@@ -181,8 +181,10 @@ func TestRulesAreChecked(t *testing.T) {
 			op := e.reads.entries[0].op
 			e.readers = map[request]*Op{op.read.request(): op, {}: nil}
 		}},
-		"read without its name":     {"list", func(e *Engine) { e.readers = map[request]*Op{} }},
-		"call of Room that is none": {"list", func(e *Engine) { e.rooms = []*Op{opOf(e, 20)} }},
+		"read without its name":      {"list", func(e *Engine) { e.readers = map[request]*Op{} }},
+		"Message under another name": {"list", func(e *Engine) { e.held = map[request]*Message{{src: 1, appCtx: 5}: {}} }},
+		"messages not looked at":     {"V18", func(e *Engine) { e.peers[0].foreign = true }},
+		"call of Room that is none":  {"list", func(e *Engine) { e.rooms = []*Op{opOf(e, 20)} }},
 	}, (*Engine).checkAllLocked)
 }
 

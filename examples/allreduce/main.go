@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/benchkit"
-	"github.com/tagmatch/tagmatch/internal/launch"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -42,16 +41,16 @@ func start() (code int, err error) {
 	switch {
 	case flag.NArg() > 0:
 		return 2, fmt.Errorf("unexpected argument %q (-h lists the flags)", flag.Arg(0))
-	case *n < 1 || *n > launch.MaxRanks:
-		return 2, fmt.Errorf("-n %d: from 1 to %d ranks", *n, launch.MaxRanks)
+	case *n < 1 || *n > benchkit.MaxRanks:
+		return 2, fmt.Errorf("-n %d: from 1 to %d ranks", *n, benchkit.MaxRanks)
 	case *iters < 1:
 		return 2, fmt.Errorf("-iters %d: at least 1", *iters)
 	case *kind != "float32" && *kind != "float64":
 		return 2, fmt.Errorf("-type %s: float32 or float64", *kind)
-	case !launch.Launched():
-		return launch.Self(*n, launch.Options{NoPrefix: true})
 	}
-	launch.WatchParent()
+	if code, rank, err := benchkit.Ranks(*n); !rank {
+		return code, err
+	}
 	if *kind == "float32" {
 		return 0, run[float32](context.Background(), sizes, *iters, *kind)
 	}

@@ -68,7 +68,7 @@ type chunk[T Float] struct {
 
 // What a completion says of its chunk, in the low bits of its data.
 const (
-	received   = iota
+	received   = 1 + iota
 	sentAdding // in a step that adds
 	sentSum
 )

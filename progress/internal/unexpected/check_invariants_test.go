@@ -42,6 +42,7 @@ func TestQueueIsChecked(t *testing.T) {
 	}{
 		"message out of order":         {"V1", func(q *Queue) { q.of(12).Seq = 0 }},
 		"message freed":                {"pool", func(q *Queue) { q.of(12).Src = poisonRank }},
+		"message freed while held":     {"pool", func(q *Queue) { m, _ := q.Match(12, exact); m.Src = poisonRank }},
 		"bytes miscounted":             {"credit", func(q *Queue) { q.bytes++ }},
 		"request under another handle": {"list", func(q *Queue) { q.of(12).handle++ }},
 		"eager message requeued":       {"list", func(q *Queue) { q.requeue(12); q.requeued[0].Rndv = false }},

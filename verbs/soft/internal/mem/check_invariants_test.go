@@ -30,4 +30,11 @@ func TestCheckRegions(t *testing.T) {
 	if text := invarianttest.Violates(t, "region", register); !strings.Contains(text, "are counted") {
 		t.Error(text)
 	}
+
+	s, err := NewTable().Share(buf, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.t.shared = nil
+	invarianttest.Violates(t, "region", func() { _ = s.Close() })
 }
