@@ -60,6 +60,7 @@ type rank struct {
 	stopped   bool   // its engine was stopped by an Abort
 	// By mask: messages that receives compared in vain, beyond the free number.
 	scans map[uint64]int
+	asked bool  // a probe may have posted something since the last poll
 	early error // of a Flush that returned too early, or a probe that was wrong
 }
 
