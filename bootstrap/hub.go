@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -290,13 +291,14 @@ func (h *hub) failLocked(rank int, reason string) {
 	h.endLocked(&failMsg{uint32(rank), cut(reason, maxReason)})
 }
 
-// endLocked ends the job for all ranks. The first reason stays.
+// endLocked ends the job for all ranks. The first reason stays. Rank 0 hears of it last: it may
+// close the store at once, and what is not queued then does not reach the others.
 func (h *hub) endLocked(m message) {
 	if h.end != nil {
 		return
 	}
 	h.end = m
-	for r := range h.seats {
+	for r := range slices.Backward(h.seats) {
 		if s := &h.seats[r]; s.member != nil && !s.gone {
 			s.member.deliver(m)
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/p2p"
-	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
 func TestBytes(t *testing.T) {
@@ -25,20 +24,13 @@ func TestBytes(t *testing.T) {
 }
 
 func TestElements(t *testing.T) {
-	p2ptest.Run(t, 1, func(w *p2p.World) {
-		a, err := w.Alloc(23)
-		require.NoError(t, err)
-		e := p2p.Elements[float64](a)
-		require.Len(t, e, 2)
-		e[1] = 1
-		require.Equal(t, p2p.Bytes(e), a.Bytes()[:16])
-		require.NoError(t, a.Close())
-		require.Nil(t, p2p.Elements[float64](a))
-		own := p2p.Bytes(make([]uint64, 4))
-		r, err := w.Register(own[1:])
-		require.NoError(t, err)
-		require.Nil(t, p2p.Elements[uint16](r))
-		require.Len(t, p2p.Elements[int8](r), 31)
-		require.NoError(t, r.Close())
-	})
+	b := p2p.Bytes(make([]uint64, 4))
+	e := p2p.Elements[float64](b[:23])
+	require.Len(t, e, 2)
+	e[1] = 1
+	require.Equal(t, p2p.Bytes(e), b[:16])
+	require.Nil(t, p2p.Elements[float64](b[:7]))
+	require.Nil(t, p2p.Elements[float64](nil))
+	require.Nil(t, p2p.Elements[uint16](b[1:]))
+	require.Len(t, p2p.Elements[int8](b[1:]), 31)
 }

@@ -21,12 +21,10 @@ func Bytes[T Number](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(s[0])))
 }
 
-// Elements shows the memory of r as elements of a type, as many as fit: the same memory, until
-// r.Close. It is nil where memory given to Register is not aligned for the type, as that of Alloc
-// always is.
-func Elements[T Number](r *Region) []T {
+// Elements is the inverse of Bytes: it shows b as elements of a type, as many as fit, without a
+// copy. It is nil where b is not aligned for the type; a Region of World.Alloc always is.
+func Elements[T Number](b []byte) []T {
 	var zero T
-	b := r.Bytes()
 	n := len(b) / int(unsafe.Sizeof(zero))
 	if n == 0 || uintptr(unsafe.Pointer(&b[0]))%unsafe.Alignof(zero) != 0 {
 		return nil

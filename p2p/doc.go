@@ -84,6 +84,12 @@
 // EagerLimit takes a memory region of the device until it is received; beyond 450,000 to one rank
 // further ones wait, in order.
 //
+// # Memory
+//
+// Messages are sent from and received into any memory. That of World.Alloc is registered with the
+// devices until its Region is closed, and mapped by the other ranks of the host, which then copy
+// large messages from it without the kernel: in half of the time or less.
+//
 // # Losses
 //
 // A rank whose process has ended is lost at once for ranks connected to it, and within a second for

@@ -46,8 +46,8 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 }
 
 // Split makes a Comm of the ranks that give the same color, ordered by key and, where keys are
-// equal, by their rank in c. Where color is negative the rank is in none, and gets nil. It is
-// collective like Dup, of all ranks of c whatever their color.
+// equal, by their rank in c. Where color is negative the rank is in none, and gets nil, of which
+// Close alone may be called. It is collective like Dup, of all ranks of c whatever their color.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	return c.collective(ctx, "split", func() (*Comm, error) {
 		records := make([]byte, placeLen*c.size)
@@ -90,6 +90,9 @@ func getPlace(b []byte) place {
 // No other call on c may begin while Close runs: one that does may send a message that a later Comm
 // receives. World.Comm cannot be closed.
 func (c *Comm) Close() error {
+	if c == nil {
+		return nil
+	}
 	if c == &c.w.comm {
 		return invalidf("World.Comm lives as long as the World")
 	}

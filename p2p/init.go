@@ -37,6 +37,9 @@ var joined atomic.Bool
 // in one process.)
 func Init(ctx context.Context, cfg Config) (*World, error) {
 	if ctx == nil {
+		if cfg.Bootstrap != nil {
+			_ = cfg.Bootstrap.Close()
+		}
 		return nil, errNoContext
 	}
 	full, _, err := cfg.resolve(os.Getenv)

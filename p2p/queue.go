@@ -26,7 +26,8 @@ func (w *World) NewQueue(depth int) *Queue { return &Queue{q: w.eng.NewQueue(dep
 // included; the handle is inactive from then on. There is one Completion for each call: a zero
 // Request is reported at once without an error, one that was consumed before with ErrInactive, and
 // one of another World with ErrInvalid, while its operation goes on as after Free. Where q is
-// closed nobody would report the request: Notify is Free then, and says so to Config.Logger.
+// closed nobody would report the request: Notify is Free then, and says so to Config.Logger; with a
+// nil q it is Free. Cancel still works on the handle.
 func (r Request) Notify(q *Queue, data uint64) {
 	if q == nil {
 		r.Free()
@@ -106,7 +107,12 @@ func (q *Queue) Wait(ctx context.Context, dst []Completion) (int, error) {
 	return 0, fmt.Errorf(prefix+"%w", fromEngine(err))
 }
 
+// Cancel asks for the end of all operations whose requests q has not reported, as Request.Cancel
+// does. Each is reported still: with ErrCanceled, or with its outcome.
+func (q *Queue) Cancel() { q.q.Cancel() }
+
 // Close ends the Queue; who waits gets ErrClosed. Completions that were not reported are dropped,
-// and operations under way go on as after Free: close a Queue when it has reported all. Calling
-// Close again does nothing. Closing the World needs no Close of its Queues.
+// and operations under way go on as after Free, with their buffers: close a Queue when it has
+// reported all, after Cancel if need be. Calling Close again does nothing. Closing the World needs
+// no Close of its Queues.
 func (q *Queue) Close() error { return q.q.Close() }

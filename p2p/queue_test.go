@@ -245,3 +245,60 @@ func TestFreed(t *testing.T) {
 		}
 	})
 }
+
+// What was given to a Queue can be cancelled, each by its handle or all at once, and is reported.
+func TestQueueCancel(t *testing.T) {
+	onWirings(t, 2, func(w *p2p.World) {
+		c, other := w.Comm(), 1-w.Rank()
+		q := w.NewQueue(0)
+		const n = 40
+		var first p2p.Request
+		for i := range n {
+			r := c.Irecv(other, p2p.Tag(i), make([]byte, 100<<(i%12)))
+			if i == 0 {
+				first = r
+			}
+			r.Notify(q, uint64(i))
+		}
+		out := make([]p2p.Completion, n)
+		first.Cancel()
+		got, err := q.Wait(background, out)
+		require.NoError(t, err)
+		require.Equal(t, 1, got)
+		require.Zero(t, out[0].Data)
+		require.ErrorIs(t, out[0].Err, p2p.ErrCanceled)
+		first.Cancel() // which is over
+		meetUp(t, c, 1000)
+
+		c.Isend(other, 7, []byte("message")).Notify(q, n) // for one of them, before or after the Cancel
+		q.Cancel()
+		canceled, sent := 0, false
+		for left := n; left > 0; left -= got {
+			got, err = q.Wait(background, out)
+			require.NoError(t, err)
+			for _, d := range out[:got] {
+				switch {
+				case d.Data == n:
+					sent = true
+				case d.Err != nil:
+					require.ErrorIs(t, d.Err, p2p.ErrCanceled)
+					canceled++
+				default:
+					require.EqualValues(t, 7, d.Data)
+				}
+			}
+		}
+		require.True(t, sent)
+		require.GreaterOrEqual(t, canceled, n-2)
+		if canceled == n-1 { // the message of the other rank is for a receive
+			_, err := c.Recv(background, other, 7, make([]byte, 7))
+			require.NoError(t, err)
+		}
+		q.Cancel()
+		require.Zero(t, q.Poll(out))
+		require.NoError(t, q.Close())
+		_, err = q.Wait(background, out)
+		require.EqualError(t, err, "p2p: queue closed")
+		require.ErrorIs(t, err, p2p.ErrClosed)
+	})
+}

@@ -23,26 +23,19 @@ type Request struct {
 // ctx's error and the operation GOES ON, still owning its buffer: call Wait again, or Cancel and
 // then Wait.
 func (r Request) Wait(ctx context.Context) (Status, error) {
-	st, _, err := r.wait(ctx)
-	return st, err
-}
-
-// wait is Wait; consumed reports whether the handle was consumed.
-func (r Request) wait(ctx context.Context) (st Status, consumed bool, err error) {
 	switch {
 	case r == (Request{}) && ctx == nil:
-		return nothing, false, errNoContext // the zero Request has no operation to name
+		return nothing, errNoContext // the zero Request has no operation to name
 	case r == (Request{}):
-		return nothing, true, nil
+		return nothing, nil
 	case ctx == nil:
-		return nothing, false, r.fault(errNoContext)
+		return nothing, r.fault(errNoContext)
 	}
 	est, err := r.r.Wait(ctx)
 	if err != nil && stopped(ctx, err) && r.r.Active() {
-		return nothing, false, err
+		return nothing, err
 	}
-	st, err = r.outcome(est, err)
-	return st, true, err
+	return r.outcome(est, err)
 }
 
 // Test makes progress and reports whether the operation has ended; if so it consumes the handle.
@@ -77,8 +70,11 @@ func (r Request) Peek() (st Status, done bool, err error) {
 // it again. A receive holds it until a message comes, or the World ends.
 func (r Request) Free() { r.r.Free() }
 
-// Cancel asks for the end of the operation and returns at once. The request completes with
-// ErrCanceled, or with success if it was too late.
+// Cancel asks for the end of the operation and returns at once; a request that was given to a Queue
+// may be cancelled too. The request completes with ErrCanceled, or as it would have, if it was too
+// late. That takes as long as the other side needs to say which: the receiver of a large message
+// that was announced to it, or a sender whose message is being received. (A blocking call whose
+// context ends waits 50 ms for that, see the package comment.)
 func (r Request) Cancel() {
 	if r != (Request{}) {
 		r.r.Cancel()

@@ -2,8 +2,8 @@ package p2p
 
 import "github.com/tagmatch/tagmatch/bootstrap"
 
-// Tag labels a message. It has a type of its own, so that the compiler notices where rank, tag and
-// mask are swapped.
+// Tag labels a message. It has a type of its own, so that the compiler notices where variables for
+// rank, tag and mask are swapped.
 type Tag uint64
 
 // Mask says which bits of a Tag a receive compares: a message matches when (its tag ^ tag) & mask

@@ -2,21 +2,19 @@ package p2p
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// The functions on slices of requests skip inactive ones, and set those that they consume, or find
-// consumed by another call, to Request{}, so that loops end. If ctx ends first they return ctx's
-// error, and unfinished operations go on. A slice must not be used by two calls at once; the same
-// requests in two slices may.
-
-// WaitAll waits for all of reqs. It skips inactive requests and sets those that it consumes to
-// Request{}, so that loops end. If ctx ends first it returns ctx's error, and unfinished operations
-// go on. Otherwise its error is that of the lowest failing index; out, unless nil, must be as long
-// as reqs and gets the outcome of each.
+// WaitAll waits for all of reqs, and then consumes all of them. If ctx ends first it returns ctx's
+// error and consumes none: operations go on, and the next WaitAll tells their outcomes. Otherwise
+// its error is that of the lowest failing index; out, unless nil, must be as long as reqs and gets
+// the outcome of each.
+//
+// As all functions on slices of requests it skips inactive ones, and sets those that it consumes,
+// or finds consumed by another call, to Request{}, so that loops end. A slice must not be used by
+// two calls at once; the same requests in two slices may.
 func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if ctx == nil {
 		return errNoContext
@@ -24,24 +22,12 @@ func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if err := checkOut(reqs, out); err != nil {
 		return err
 	}
-	var first error
 	for i := range reqs {
-		st, consumed, err := reqs[i].wait(ctx)
-		if !consumed {
+		if err := reqs[i].r.Await(ctx); err != nil {
 			return err
 		}
-		if errors.Is(err, ErrInactive) { // consumed by another call
-			st, err = nothing, nil
-		}
-		if out != nil {
-			out[i] = Completion{Data: uint64(i), Status: st, Err: err}
-		}
-		if err != nil && first == nil {
-			first = err
-		}
-		reqs[i] = Request{}
 	}
-	return first
+	return takeAll(reqs, out)
 }
 
 // checkOut refuses outcomes that do not fit the requests.
@@ -108,7 +94,11 @@ func TestAll(reqs []Request, out []Completion) (bool, error) {
 			return false, nil
 		}
 	}
-	var first error
+	return true, takeAll(reqs, out)
+}
+
+// takeAll consumes requests that have all ended.
+func takeAll(reqs []Request, out []Completion) (first error) {
 	for i := range reqs {
 		st, _, err := reqs[i].take()
 		if out != nil {
@@ -118,7 +108,7 @@ func TestAll(reqs []Request, out []Completion) (bool, error) {
 			first = err
 		}
 	}
-	return true, first
+	return first
 }
 
 // TestAny makes progress and reports whether one of reqs has ended. If so it consumes it and
@@ -149,13 +139,13 @@ func (r *Request) take() (st Status, ended bool, err error) {
 	if *r == (Request{}) {
 		return nothing, false, nil
 	}
-	est, over, err := r.r.Take()
+	est, over, taken, err := r.r.Take()
 	if !over {
 		return nothing, false, nil
 	}
 	was := *r
 	*r = Request{}
-	if err != nil && errors.Is(err, ErrInactive) {
+	if !taken {
 		return nothing, false, nil
 	}
 	st, err = was.outcome(est, err)

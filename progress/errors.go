@@ -23,6 +23,14 @@ var (
 	ErrProtocol  = errors.New("peer broke the protocol")
 )
 
+// ErrQueueClosed is the ErrClosed of a Queue.
+var ErrQueueClosed error = queueClosed{}
+
+type queueClosed struct{}
+
+func (queueClosed) Error() string { return "queue closed" }
+func (queueClosed) Unwrap() error { return ErrClosed }
+
 // errRevoked ends a send whose buffer was deregistered; finishLocked makes a revokedError of it.
 var errRevoked = errors.New("send revoked")
 

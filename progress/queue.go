@@ -114,7 +114,7 @@ func (r Request) Notify(q *Queue, label Label) {
 	case foreign:
 		en.err = fmt.Errorf("%w: the request is of another World than the queue", ErrInvalid)
 	case r.op.e == nil:
-		en.status, _, en.err = r.Take()
+		en.status, _, _, en.err = r.Take()
 	case !r.op.Give(r.gen):
 		en.err = r.note.inactive()
 	default:
@@ -142,7 +142,7 @@ func (r Request) Free() {
 func (r Request) freeLocked() {
 	switch {
 	case r.op == nil || r.op.e == nil:
-		_, _, _ = r.Take()
+		_, _, _, _ = r.Take()
 	case !r.op.Give(r.gen): // its outcome was taken or given away
 	case r.op.Ended():
 		_, _ = r.op.consumeLocked()
@@ -254,7 +254,7 @@ func (q *Queue) waitLocked(ctx context.Context, dst []Completion) (n int, err er
 func (q *Queue) overLocked() error {
 	switch {
 	case q.closed:
-		return ErrClosed
+		return ErrQueueClosed
 	case q.pending.head == nil:
 		return q.e.broken // what is given to it now has failed before
 	}
@@ -313,6 +313,22 @@ func (e *Engine) wakeQueuesLocked() {
 		next := q.next
 		q.wakeLocked()
 		q = next
+	}
+}
+
+// Cancel asks for the end of all operations under way whose requests q was given. It reports each.
+func (q *Queue) Cancel() {
+	e := q.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var entries []*entry // to cancel one may end others
+	for en := q.pending.head; en != nil; en = en.next {
+		entries = append(entries, en)
+	}
+	for _, en := range entries {
+		if !en.op.Ended() {
+			en.op.cancel()
+		}
 	}
 }
 

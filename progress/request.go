@@ -54,16 +54,7 @@ func (r Request) Wait(ctx context.Context) (Status, error) {
 }
 
 func (r Request) waitSlow(ctx context.Context) (Status, error) {
-	if err := ctx.Err(); err != nil {
-		return Status{}, err
-	}
-	e := r.op.e
-	e.mu.Lock()
-	r.note.awaited(1)
-	err := e.wait.Await(ctx, &r.op.Event, r.op, r.gen)
-	r.note.awaited(-1)
-	e.mu.Unlock()
-	if err != nil {
+	if err := r.await(ctx); err != nil {
 		return Status{}, err
 	}
 	st, err, ok := r.op.consume(r.gen)
@@ -78,21 +69,44 @@ func (r Request) Test() (Status, bool, error) {
 	if op := r.op; op != nil && op.e != nil && op.Pending(r.gen) {
 		op.e.tryPoll()
 	}
-	return r.Take()
+	st, over, _, err := r.Take()
+	return st, over, err
 }
 
-// Take is Test that makes no progress.
-func (r Request) Take() (Status, bool, error) {
+// Take is Test that makes no progress. taken says whether the outcome is this request's: not where
+// it is inactive.
+func (r Request) Take() (st Status, over, taken bool, err error) {
 	if r.op == nil {
-		return Status{Source: inactiveSource}, true, nil
+		return Status{Source: inactiveSource}, true, false, nil
 	}
 	if st, err, ok := r.op.consume(r.gen); ok {
-		return st, true, err
+		return st, true, true, err
 	}
 	if !r.Active() {
-		return Status{}, true, r.note.inactive()
+		return Status{}, true, false, r.note.inactive()
 	}
-	return Status{}, false, nil
+	return Status{}, false, false, nil
+}
+
+// Await waits until Take has something to say, and consumes nothing. If ctx ends first it returns
+// ctx's error.
+func (r Request) Await(ctx context.Context) error {
+	if r.Over() {
+		return nil
+	}
+	return r.await(ctx)
+}
+
+func (r Request) await(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e := r.op.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.note.awaited(1)
+	defer r.note.awaited(-1)
+	return e.wait.Await(ctx, &r.op.Event, r.op, r.gen)
 }
 
 // Peek is Test that does not consume the handle.
@@ -138,14 +152,14 @@ func (r Request) Finish(ctx context.Context) (Status, error) {
 }
 
 // Cancel asks for the operation's end and returns at once. The outcome is the request's:
-// ErrCanceled, or success if the message was faster.
+// ErrCanceled, or success if the message was faster. It may have been given to a Queue.
 func (r Request) Cancel() {
-	if r.op == nil || !r.op.Pending(r.gen) {
+	if r.op == nil || !r.op.UnderWay(r.gen) {
 		return
 	}
 	e := r.op.e
 	e.mu.Lock()
-	if r.op.Pending(r.gen) {
+	if r.op.UnderWay(r.gen) {
 		r.op.cancel()
 	}
 	e.mu.Unlock()

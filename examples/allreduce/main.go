@@ -101,7 +101,7 @@ func measure[T Float](ctx context.Context, w *p2p.World, c *p2p.Comm, size, iter
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, memory.Close()) }()
-	data := p2p.Elements[T](memory)
+	data := p2p.Elements[T](memory.Bytes())
 	fill(data, c.Rank())
 	if err := AllReduce(ctx, c, data); err != nil {
 		return 0, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tagmatch/tagmatch/p2p"
 )
@@ -14,8 +15,8 @@ type Float interface{ ~float32 | ~float64 }
 const chunkBytes = 256 << 10
 
 // AllReduce makes every element of data the sum of that element on all ranks of c. All ranks call
-// it, with as many elements; c is for it alone meanwhile. After an error data is undefined, and
-// messages may still be received into it until the World is closed.
+// it, with as many elements; c is for it alone meanwhile. After an error data is undefined. If ctx
+// ends first AllReduce gives up, and returns when no message uses data any more.
 //
 // The ranks are a ring, and data has a block for each. In step s a rank sends block rank-s to the
 // next rank and receives block rank-s-1 from the previous one. In the first n-1 steps it adds what
@@ -31,13 +32,28 @@ func AllReduce[T Float](ctx context.Context, c *p2p.Comm, data []T) error {
 		r.send(k, 0)
 		r.receive(k)
 	}
+	err := r.run(ctx)
+	if err != nil { // what is under way uses data
+		r.giveUp = true
+		r.queue.Cancel()
+		err = errors.Join(err, r.run(context.Background()))
+	}
+	return err
+}
+
+// run goes on until no request is open.
+func (r *ring[T]) run(ctx context.Context) error {
 	done := make([]p2p.Completion, 32)
 	for r.open > 0 {
 		n, err := r.queue.Wait(ctx, done)
 		if err != nil {
 			return err
 		}
+		r.open -= n
 		for _, d := range done[:n] {
+			if r.giveUp {
+				continue
+			}
 			if d.Err != nil {
 				return d.Err
 			}
@@ -56,6 +72,7 @@ type ring[T Float] struct {
 	most   int // elements of a chunk
 	chunks []chunk[T]
 	open   int // requests that are not complete
+	giveUp bool
 }
 
 // chunk is the same part of every block.
@@ -124,7 +141,6 @@ func (r *ring[T]) receive(k int) {
 // completed goes on with chunk k, one of whose messages was sent or received.
 func (r *ring[T]) completed(k int, what uint64) {
 	n, ch := r.c.Size(), &r.chunks[k]
-	r.open--
 	switch what {
 	case sentAdding:
 		ch.adding--
