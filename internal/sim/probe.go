@@ -29,7 +29,7 @@ func (w *world) probe(r *rank, src int, tag, mask uint64, size int, calls bool) 
 		return
 	}
 	st, ok, err := r.engine.Iprobe(src, tag, mask)
-	w.polled(r, ok)
+	w.polled(r)
 	o, found := w.post(r, src, tag, mask, size, false)
 	switch {
 	case err != nil:
@@ -43,12 +43,12 @@ func (w *world) probe(r *rank, src int, tag, mask uint64, size int, calls bool) 
 	}
 }
 
-// polled follows a poll by a probe, which may have asked for a message if it has found none: that
-// is posted after the poll, and no Flush that the poll has ended has to wait for it.
-func (w *world) polled(r *rank, found bool) {
+// polled follows a poll by a probe, which may have asked for a message afterwards, or given back
+// the credit of a request that it has taken: no Flush that the poll has ended has to wait for that.
+func (w *world) polled(r *rank) {
 	w.harvest(r)
 	if c := r.gate.call; c != nil && c.o.flush { // a premature return can be seen only at once
-		r.asked = !found
+		r.asked = true
 		w.resume(r, 0)
 		r.asked = false
 	}
@@ -68,7 +68,7 @@ func (w *world) take(r *rank, src int, tag, mask uint64, size int, calls bool) {
 		return
 	}
 	m, ok, _ := r.engine.Improbe(src, tag, mask)
-	w.polled(r, ok)
+	w.polled(r)
 	if !ok {
 		return
 	}
