@@ -58,11 +58,14 @@ func (e *Engine) forgetGroupLocked(src int) {
 }
 
 // accepts tells whether a message of rank may be for this receive.
-func (op *Op) accepts(rank int) bool {
-	if op.peer >= AnySource {
-		return op.peer == rank || op.peer == AnySource
+func (op *Op) accepts(rank int) bool { return op.e.accepts(op.peer, rank) }
+
+// accepts tells whether a message of rank may be for a receive, or a probe, from src.
+func (e *Engine) accepts(src, rank int) bool {
+	if src >= AnySource {
+		return src == rank || src == AnySource
 	}
-	g := op.e.groupLocked(op.peer)
+	g := e.groupLocked(src)
 	return g != nil && g.members.Contains(rank)
 }
 

@@ -66,15 +66,18 @@ func TestHeldForIprobe(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: tightLimit(2), OffloadMin: -1}, fakeOpts{tags: tags})
 		e := c.e[1]
+		of, notOf := e.Group(ranksOf{0}), e.Group(ranksOf{1})
 		log := c.watch(0)
 		c.holdUp(0, 1)
 		c.step()
 		for range 3 {
 			nothingFor(t, e, AnySource, 2, exact)
 			nothingFor(t, e, 0, 3, exact)
+			nothingFor(t, e, of, 8, exact)
+			nothingFor(t, e, notOf, 9, exact)
 			c.step()
 		}
-		require.Equal(t, []uint64{2, 3}, wantsSent(log))
+		require.Equal(t, []uint64{2, 3, 8}, wantsSent(log))
 		wanted, behind := c.e[0].Isend(1, 4, fill(8, 1)), c.e[0].Isend(1, 7, nil)
 		nothingFor(t, e, AnySource, 4, exact)
 		r := e.Irecv(0, 4, exact, make([]byte, 8)) // matches what the probe has asked for

@@ -226,7 +226,7 @@ func (p *peer) want(op *Op) {
 // is held up and could satisfy it.
 func (e *Engine) askLocked(src int, tag, mask uint64) {
 	for _, r := range e.heldUp {
-		if src == AnySource || src == r {
+		if e.accepts(src, r) {
 			e.peers[r].ask(tag, mask)
 		}
 	}

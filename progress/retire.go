@@ -114,7 +114,7 @@ func (e *Engine) pendingLocked(context uint64) (list []pendingOp) {
 func (e *Engine) idleLocked() {
 	busy := e.retiring[:0]
 	for _, r := range e.retiring {
-		for len(r.ops) != 0 && !r.ops[0].op.Pending(r.ops[0].gen) {
+		for len(r.ops) != 0 && !r.ops[0].op.UnderWay(r.ops[0].gen) {
 			r.ops = r.ops[1:]
 		}
 		if len(r.ops) != 0 || e.broken != nil {

@@ -157,11 +157,16 @@ func TestRetireWaits(t *testing.T) {
 	c.e[0].cfg.Contexts, c.e[0].cfg.ContextMask = h, testContexts
 	held := c.holdUp(0, 1)
 	queued := c.e[0].Isend(1, inContext(1, 5), nil)
+	given := c.e[0].Isend(1, inContext(1, 6), nil)
+	given.Notify(c.e[0].NewQueue(1), data(1))
 	c.e[0].Retire(1<<32, errRetired)
 	c.step()
 	h.require(t)
 	open(t, held, queued)
 	queued.Cancel()
+	c.step()
+	h.require(t) // who is to be told its end does not matter
+	given.Cancel()
 	c.step()
 	h.require(t, "idle 1")
 }
