@@ -1,6 +1,7 @@
 package p2p_test
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/p2p"
@@ -11,7 +12,7 @@ import (
 // the allocations of both. For times between processes run ./bench.
 func BenchmarkSendRecv(b *testing.B) {
 	for _, device := range []string{"", "shm", "tcp"} {
-		b.Run(cmpOr(device, "loop"), func(b *testing.B) {
+		b.Run(cmp.Or(device, "loop"), func(b *testing.B) {
 			skipUnlessLinux(b, device)
 			p2ptest.RunConfig(b, 2, p2p.Config{Device: device}, func(w *p2p.World) {
 				if err := roundTrips(w, 1000); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -73,9 +72,11 @@ func TestHugeDupcomm(t *testing.T) {
 // A loop that makes and closes Comms does not run out of contexts, and each new one begins empty:
 // what was sent on the last one and not received comes to nobody.
 func TestDupAndClose(t *testing.T) {
-	everyWire(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, offloaded, func(t *testing.T, w *p2p.World) {
 		rounds := 500
-		if strings.HasSuffix(t.Name(), "rc/loop") && !testing.Short() && !invariant.Enabled {
+		if testing.Short() {
+			rounds = 100
+		} else if strings.HasSuffix(t.Name(), "rc/loop") {
 			rounds = 10_000
 		}
 		peer := 1 - w.Rank()
@@ -149,7 +150,7 @@ func TestReuse(t *testing.T) {
 
 // Close ends receives that wait, wherever they are, and nothing else.
 func TestCloseEndsReceives(t *testing.T) {
-	everyWire(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, offloaded, func(t *testing.T, w *p2p.World) {
 		c, other, peer := dup(t, w.Comm()), dup(t, w.Comm()), 1-w.Rank()
 		var ends []p2p.Request
 		for i := range 20 {

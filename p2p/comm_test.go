@@ -15,22 +15,6 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-// everyWire runs fn over each transport and each wire. Receives of any size go to the device.
-func everyWire(t *testing.T, n int, fn func(t *testing.T, w *p2p.World)) {
-	for _, transport := range p2p.Transports() {
-		for _, device := range []string{"", "shm", "tcp"} {
-			if transport == "auto" {
-				continue
-			}
-			t.Run(transport+"/"+cmpOr(device, "loop"), func(t *testing.T) {
-				skipUnlessLinux(t, device)
-				cfg := p2p.Config{Device: device, Transport: transport, OffloadMin: -1}
-				p2ptest.RunConfig(t, n, cfg, func(w *p2p.World) { fn(t, w) })
-			})
-		}
-	}
-}
-
 // barrier has the ranks of c wait for each other.
 func barrier(t *testing.T, c *p2p.Comm) {
 	t.Helper()
@@ -115,7 +99,7 @@ func TestSplitRanks(t *testing.T) {
 // What status, errors and arguments call a rank is its rank in the Comm, for messages of all sizes,
 // blocking and nonblocking.
 func TestSplitMessages(t *testing.T) {
-	everyWire(t, 4, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 4, offloaded, func(t *testing.T, w *p2p.World) {
 		c := split(t, w.Comm(), w.Rank()%2, -w.Rank()) // {2, 0} and {3, 1}
 		me, peer := c.Rank(), 1-c.Rank()
 		for _, size := range []int{0, 8, 2000, 300_000} {
@@ -158,7 +142,7 @@ func TestSplitMessages(t *testing.T) {
 
 // Messages match receives of their own context only, whatever is wild.
 func TestContextsDoNotMeet(t *testing.T) {
-	everyWire(t, 4, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 4, offloaded, func(t *testing.T, w *p2p.World) {
 		world, between := w.Comm(), dup(t, w.Comm())
 		comms := []*p2p.Comm{world, dup(t, world), split(t, world, 0, -w.Rank()), split(t, world, w.Rank()/2, 0)}
 		comms = append(comms, dup(t, comms[3]))

@@ -2,6 +2,7 @@ package p2p_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"sync"
 	"testing"
@@ -17,7 +18,7 @@ import (
 // does not call the library.
 func TestDeadlineAgainstIdleRank(t *testing.T) {
 	for _, cfg := range []p2p.Config{{}, {Device: "shm"}, {Device: "tcp"}, {Device: "tcp", Transport: "tmsrq"}} {
-		t.Run(cmpOr(cfg.Device, "loop")+cfg.Transport, func(t *testing.T) {
+		t.Run(cmp.Or(cfg.Device, "loop")+cfg.Transport, func(t *testing.T) {
 			skipUnlessLinux(t, cfg.Device)
 			cfg.Progress = p2p.ProgressManual
 			message := bytes.Repeat([]byte("0123456789abcdef"), 256<<10)

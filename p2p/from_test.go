@@ -11,7 +11,7 @@ import (
 
 // A raw receive that names its source matches by its tag, and says of whom it was in its errors.
 func TestRecvFrom(t *testing.T) {
-	everyWire(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, offloaded, func(t *testing.T, w *p2p.World) {
 		peer := 1 - w.Rank()
 		tag := func(sender int) p2p.Tag { return p2p.Tag(sender)<<16 | 5 }
 		for _, size := range []int{0, 8, 100_000} {

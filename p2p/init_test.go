@@ -101,7 +101,7 @@ func TestShutdownNamesWhatIsMissing(t *testing.T) {
 }
 
 func TestShutdownDelivers(t *testing.T) {
-	everywhere(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		for _, size := range []int{10, 2 << 20} {
 			if w.Rank() == 0 {
 				w.Isend(1, 1, make([]byte, size)) // completed by Shutdown, without a Wait

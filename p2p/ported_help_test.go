@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/p2p"
-	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
 // The tests in ported_*_test.go check what tests of MPICH (test/mpi) and UCX (test/gtest/ucp) check
@@ -26,7 +25,7 @@ type portedRow struct {
 // portedRows runs rows in their order on n ranks, with both transports over every wire. Each row
 // has to leave the Worlds as it found them, or the rows after it are not run.
 func portedRows(t *testing.T, n int, cfg p2p.Config, rows ...portedRow) {
-	everyTransport(t, n, cfg, func(t *testing.T, ws []*p2p.World) {
+	worldsOnWirings(t, n, cfg, func(t *testing.T, ws []*p2p.World) {
 		for _, row := range rows {
 			if !t.Run(row.name, func(t *testing.T) {
 				row.fn(t, ws)
@@ -36,46 +35,6 @@ func portedRows(t *testing.T, n int, cfg p2p.Config, rows ...portedRow) {
 			}
 		}
 	})
-}
-
-// everyTransport calls fn with n new Worlds for both transports over every wire. The device gets
-// every receive unless cfg has an OffloadMin: what only software matches is tested by rc.
-func everyTransport(t *testing.T, n int, cfg p2p.Config, fn func(t *testing.T, ws []*p2p.World)) {
-	if cfg.OffloadMin == 0 {
-		cfg.OffloadMin = -1
-	}
-	for _, transport := range []string{"rc", "tmsrq"} {
-		for _, device := range []string{"", "shm", "tcp"} {
-			t.Run(transport+"/"+cmpOr(device, "loop"), func(t *testing.T) {
-				skipUnlessLinux(t, device)
-				cfg := cfg
-				cfg.Transport, cfg.Device = transport, device
-				joined, over, left := make(chan *p2p.World, n), make(chan struct{}), make(chan struct{})
-				go func() {
-					defer close(left)
-					p2ptest.RunConfig(t, n, cfg, func(w *p2p.World) {
-						joined <- w
-						<-over
-					})
-				}()
-				defer func() {
-					close(over)
-					<-left
-				}()
-				ws := make([]*p2p.World, n)
-				for range n {
-					select {
-					case w := <-joined:
-						ws[w.Rank()] = w
-					case <-left: // no rank could join
-						t.FailNow()
-					}
-				}
-				defer closeIfFailed(t, ws...)
-				fn(t, ws)
-			})
-		}
-	}
 }
 
 // closeIfFailed lets ranks notice that another one of their test has failed.
@@ -261,7 +220,7 @@ func TestPortedHelpers(t *testing.T) {
 	assert.NotEqual(t, pattern(100, 1), pattern(100, 2))
 	long := pattern(1<<20, 3)
 	assert.NotEqual(t, long[:256<<10], long[256<<10:512<<10])
-	everyTransport(t, 3, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {
+	worldsOnWirings(t, 3, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {
 		r := ws[0].Irecv(2, p2p.Exact, nil)
 		assert.Equal(t, 1, ws[0].Metrics().PostedNow)
 		assert.NoError(t, ws[1].Send(background, 2, 3, nil))

@@ -37,7 +37,7 @@ func TestPortedUCXTagOffload(t *testing.T) {
 		{"tag_offload_stats.rndv,sw_rndv", 2, p2p.Config{OffloadMin: 64, EagerLimit: 1000}, statsMatched(size)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			everyTransport(t, row.ranks, row.cfg, func(t *testing.T, ws []*p2p.World) {
+			worldsOnWirings(t, row.ranks, row.cfg, func(t *testing.T, ws []*p2p.World) {
 				row.fn(t, ws)
 				onRanks(t, ws, func(w *p2p.World) { requireSettled(t, w) })
 			})

@@ -17,23 +17,11 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-// byTransport runs fn over every wire that works inside one process, with each transport.
-func byTransport(t *testing.T, n int, fn func(t *testing.T, w *p2p.World)) {
-	for _, device := range []string{"", "shm", "tcp"} {
-		for _, transport := range []string{"rc", "tmsrq"} {
-			t.Run(cmpOr(device, "loop")+"/"+transport, func(t *testing.T) {
-				skipUnlessLinux(t, device)
-				p2ptest.RunConfig(t, n, p2p.Config{Device: device, Transport: transport}, func(w *p2p.World) { fn(t, w) })
-			})
-		}
-	}
-}
-
 var probeSizes = []int{0, 1, 8, 4 << 10, 100 << 10, 3 << 20}
 
 // A probe says what a receive gets, and a matched one takes it, of all sizes and by every call.
 func TestProbes(t *testing.T) {
-	byTransport(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		c := w.Comm()
 		content := func(size int) []byte { return bytes.Repeat([]byte{byte(size), 7}, size/2+1)[:size] }
 		if w.Rank() == 0 {
@@ -138,7 +126,7 @@ func TestProbes(t *testing.T) {
 // beside them, and every message comes once.
 func TestMprobeNeverSteals(t *testing.T) {
 	const goroutines, each = 64, 12
-	byTransport(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		c := w.Comm()
 		length := func(i int) int { return []int{8, 3000, 70000}[i%3] + i/3 }
 		if w.Rank() == 0 {
@@ -195,7 +183,7 @@ func TestMprobeNeverSteals(t *testing.T) {
 
 // A probe and the receive of its message end with their context, and leave the message.
 func TestProbeContexts(t *testing.T) {
-	everywhere(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		c := w.Comm()
 		short := func() context.Context {
 			ctx, cancel := context.WithTimeout(background, 10*time.Millisecond)

@@ -1,6 +1,7 @@
 package p2p_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -125,7 +126,7 @@ func TestQueueOfManyRequests(t *testing.T) {
 		n = 10_000
 	}
 	for _, cfg := range []p2p.Config{{}, {Transport: "tmsrq"}, {Device: "shm"}} {
-		t.Run(cmpOr(cfg.Device, "loop")+cfg.Transport, func(t *testing.T) {
+		t.Run(cmp.Or(cfg.Device, "loop")+cfg.Transport, func(t *testing.T) {
 			skipUnlessLinux(t, cfg.Device)
 			p2ptest.RunConfig(t, 2, cfg, func(w *p2p.World) {
 				if w.Rank() == 1 {
@@ -224,31 +225,35 @@ func TestCompletionsDoNotAllocate(t *testing.T) {
 
 // TestFreed has operations finish that nobody asks for any more.
 func TestFreed(t *testing.T) {
-	onWirings(t, 2, func(w *p2p.World) {
-		c, other := w.Comm(), 1-w.Rank()
-		for _, size := range []int{8, 300_000} {
-			in, out := make([]byte, size), make([]byte, size)
-			out[size-1] = byte(size)
-			recv, send := c.Irecv(other, 1, in), c.Isend(other, 1, out)
-			arrived, left := recv.Done(), send.Done()
-			for _, r := range []p2p.Request{recv, send, recv, {}} {
-				r.Free()
-				_, _, err := r.Peek()
-				if r != (p2p.Request{}) {
-					require.ErrorIs(t, err, p2p.ErrInactive)
-				}
-				<-r.Done()
-			}
-			<-arrived // asked for before
-			<-left
-			require.Equal(t, byte(size), in[size-1])
-		}
+	eachWiring(t, p2p.Config{}, func(t *testing.T, cfg p2p.Config) { // who waits for Done moves nothing
+		p2ptest.RunConfig(t, 2, cfg, func(w *p2p.World) { freed(t, w) })
 	})
+}
+
+func freed(t *testing.T, w *p2p.World) {
+	c, other := w.Comm(), 1-w.Rank()
+	for _, size := range []int{8, 300_000} {
+		in, out := make([]byte, size), make([]byte, size)
+		out[size-1] = byte(size)
+		recv, send := c.Irecv(other, 1, in), c.Isend(other, 1, out)
+		arrived, left := recv.Done(), send.Done()
+		for _, r := range []p2p.Request{recv, send, recv, {}} {
+			r.Free()
+			_, _, err := r.Peek()
+			if r != (p2p.Request{}) {
+				require.ErrorIs(t, err, p2p.ErrInactive)
+			}
+			<-r.Done()
+		}
+		<-arrived // asked for before
+		<-left
+		require.Equal(t, byte(size), in[size-1])
+	}
 }
 
 // What was given to a Queue can be cancelled, each by its handle or all at once, and is reported.
 func TestQueueCancel(t *testing.T) {
-	onWirings(t, 2, func(w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		c, other := w.Comm(), 1-w.Rank()
 		q := w.NewQueue(0)
 		const n = 40

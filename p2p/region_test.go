@@ -36,7 +36,7 @@ func exchange(t *testing.T, w *p2p.World, memory []byte, sizes ...int) {
 }
 
 func TestRegions(t *testing.T) {
-	everywhere(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		const size = 5<<20 + 3
 		a, err := w.Alloc(size)
 		require.NoError(t, err)

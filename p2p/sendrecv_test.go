@@ -14,24 +14,11 @@ import (
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-// wirings are the configurations of both transports over each wire.
-var wirings = []p2p.Config{{}, {Transport: "tmsrq"}, {Device: "shm"}, {Device: "shm", Transport: "tmsrq"},
-	{Device: "tcp"}, {Device: "tcp", Transport: "tmsrq"}}
-
-func onWirings(t *testing.T, n int, fn func(w *p2p.World)) {
-	for _, cfg := range wirings {
-		t.Run(cmpOr(cfg.Device, "loop")+cmpOr(cfg.Transport, "rc"), func(t *testing.T) {
-			skipUnlessLinux(t, cfg.Device)
-			p2ptest.RunConfig(t, n, cfg, fn)
-		})
-	}
-}
-
 // TestSendrecvRing passes messages on around a ring, in place, overlapping and apart, from empty to
 // several chunks of a rendezvous, and to this rank itself where it is alone.
 func TestSendrecvRing(t *testing.T) {
 	for _, n := range []int{1, 3} {
-		onWirings(t, n, func(w *p2p.World) {
+		onWirings(t, n, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 			c := w.Comm()
 			next, prev := (w.Rank()+1)%n, (w.Rank()+n-1)%n
 			for _, size := range []int{0, 1, 1000, 600_000} {
@@ -106,7 +93,7 @@ func TestSendrecvCanceled(t *testing.T) {
 	if testing.Short() {
 		rounds = 60
 	}
-	onWirings(t, 2, func(w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		c, other := w.Comm(), 1-w.Rank()
 		rng := rand.New(rand.NewPCG(uint64(w.Rank()), 0))
 		var last []byte
@@ -146,7 +133,7 @@ func meetUp(t *testing.T, c *p2p.Comm, tag p2p.Tag) {
 
 // TestPersistent starts the same operations again and again.
 func TestPersistent(t *testing.T) {
-	onWirings(t, 2, func(w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		c, other := w.Comm(), 1-w.Rank()
 		for _, size := range []int{0, 8, 300_000} {
 			in, out := make([]byte, size), make([]byte, size)

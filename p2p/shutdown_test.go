@@ -88,7 +88,7 @@ func TestSummaryNamesFewRanks(t *testing.T) {
 
 // TestClosedIsSaid: the error names a rank that closed its World as such, whatever reports it.
 func TestClosedIsSaid(t *testing.T) {
-	everywhere(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		defer w.Close()
 		assert.NoError(t, w.Comm().Send(background, 1-w.Rank(), 1, nil))
 		_, err := w.Comm().Recv(background, 1-w.Rank(), 1, nil)

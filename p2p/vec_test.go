@@ -22,7 +22,7 @@ func pieces(rng *rand.Rand, b []byte) (parts [][]byte) {
 // Messages gathered from pieces and scattered to others are those of one buffer, whether the
 // receive is posted before or after, and however much of them fits.
 func TestVec(t *testing.T) {
-	onWirings(t, 2, func(w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		c, rng := w.Comm(), rand.New(rand.NewPCG(1, 2)) // both ranks draw the same
 		other := 1 - w.Rank()
 		for round, size := range []int{0, 1, 100, 100, 5000, 40_000, 40_000, 600_000, 1_000_001} {

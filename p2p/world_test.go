@@ -21,28 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var background = context.Background()
 
-// everywhere runs fn over every wire that works inside one process.
-func everywhere(t *testing.T, n int, fn func(t *testing.T, w *p2p.World)) {
-	for _, device := range []string{"", "shm", "tcp"} {
-		for _, mode := range []p2p.ProgressMode{p2p.ProgressAuto, p2p.ProgressManual} {
-			name := fmt.Sprintf("%s/%d", cmpOr(device, "loop"), mode)
-			t.Run(name, func(t *testing.T) {
-				skipUnlessLinux(t, device)
-				p2ptest.RunConfig(t, n, p2p.Config{Device: device, Progress: mode}, func(w *p2p.World) { fn(t, w) })
-			})
-		}
-	}
-}
-
-func cmpOr(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
 func TestRing(t *testing.T) {
-	everywhere(t, 4, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 4, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		next, prev := (w.Rank()+1)%w.Size(), (w.Rank()+w.Size()-1)%w.Size()
 		for _, size := range []int{0, 1, 8, 4 << 10, 100 << 10, 3 << 20} {
 			out := bytes.Repeat([]byte{byte(w.Rank()), byte(size)}, size/2+1)[:size]
@@ -106,7 +86,7 @@ func TestCommMatching(t *testing.T) {
 }
 
 func TestTruncated(t *testing.T) {
-	everywhere(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		for _, size := range []int{16, 1 << 20} {
 			message := bytes.Repeat([]byte("abcdefgh"), size/8)
 			if w.Rank() == 0 {
@@ -198,7 +178,7 @@ func TestWrongArguments(t *testing.T) {
 }
 
 func TestContexts(t *testing.T) {
-	everywhere(t, 2, func(t *testing.T, w *p2p.World) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		ended, cancel := context.WithCancel(background)
 		cancel()
 		require.ErrorIs(t, w.Send(ended, 0, 1, nil), context.Canceled)
