@@ -11,6 +11,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/verbs"
+	"golang.org/x/sync/semaphore"
 )
 
 // parts are what a World is built from, in the order of opening.
@@ -56,7 +57,8 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 			return nil, err
 		}
 	}
-	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone, parts: parts{boot: full.Bootstrap}}
+	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone,
+		parts: parts{boot: full.Bootstrap}, ending: semaphore.NewWeighted(1)}
 	w.comm.init(w, worldContext, nil)
 	w.contexts.init(w)
 	if d := full.joinTimeout(); d > 0 {

@@ -20,8 +20,9 @@ const (
 
 // Shutdown ends the job in order; it is collective. It delivers what was sent, waits until all
 // ranks have called it, then closes. If ctx ends first it closes as Close does and returns an error
-// of one line: how many sends and receives are unfinished, by rank, and which ranks have not called
-// Shutdown; Config.Logger gets the output of Dump.
+// of one line: how many sends and receives are unfinished, by rank, with a tag of each, and which
+// ranks have not called Shutdown; Config.Logger gets the output of Dump. A second call waits for the
+// first one, or for its own ctx, and is ErrClosed.
 //
 // Leaving the launcher's store can take up to 2 seconds more, here and in Close, if another rank
 // does not answer: rank 0 serves it until all have left.
@@ -29,8 +30,12 @@ func (w *World) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
 	}
-	w.ending.Lock()
-	defer w.ending.Unlock()
+	if !w.ending.TryAcquire(1) {
+		if err := w.ending.Acquire(ctx, 1); err != nil {
+			return fmt.Errorf("p2p: shutdown: another call is at it: %w", err)
+		}
+	}
+	defer w.ending.Release(1)
 	if w.state != alive {
 		return errorf(ErrClosed, "there is nothing to shut down")
 	}
@@ -74,28 +79,55 @@ func (w *World) unfinished() string {
 			w.cfg.Logger.Info("shutdown failed", "rank", w.rank, "state", b.String())
 		}
 	}
-	if s := w.eng.Summary(); s != "" {
+	if s := w.eng.Summary(tagName); s != "" {
 		return "; unfinished here: " + s
 	}
 	return ""
+}
+
+// tagName says for people what tags an operation has.
+func tagName(tag, mask uint64) string {
+	if tag&namespace == 0 {
+		return maskedTag(tag, mask, uint64(MaxTag))
+	}
+	name := maskedTag(tag, mask, uint64(MaxCommTag))
+	switch context := contextOf(tag); context {
+	case worldContext:
+		return name + " of World.Comm"
+	case libraryContext:
+		return "a tag of the library"
+	default:
+		return fmt.Sprintf("%s of the Comm with context %d", name, context)
+	}
+}
+
+// maskedTag names what a receive compares of the bits that its tag can have.
+func maskedTag(tag, mask, bits uint64) string {
+	switch tag, mask = tag&bits, mask&bits; mask {
+	case 0:
+		return "any tag"
+	case bits:
+		return fmt.Sprintf("tag %#x", tag)
+	}
+	return fmt.Sprintf("tag %#x mask %#x", tag, mask)
 }
 
 // Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError
 // unless all ranks had called Shutdown. After Shutdown it has no effect, so `defer w.Close()` is
 // always right. It may be called twice.
 func (w *World) Close() error {
-	if w.ending.TryLock() {
+	if w.ending.TryAcquire(1) {
 		if w.state == alive {
 			w.parts.boot.Leave(false)
 		}
-		w.ending.Unlock()
+		w.ending.Release(1)
 	}
 	err := w.eng.Close(ErrClosed)
-	if !w.ending.TryLock() { // a Shutdown is running, perhaps in the fence: end it
+	if !w.ending.TryAcquire(1) { // a Shutdown is running, perhaps in the fence: end it
 		err = errors.Join(err, w.parts.boot.Close())
-		w.ending.Lock()
+		_ = w.ending.Acquire(context.Background(), 1) // which does not end
 	}
-	defer w.ending.Unlock()
+	defer w.ending.Release(1)
 	if w.state != alive {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -37,20 +38,22 @@ func TestFailedShutdownSummarises(t *testing.T) {
 		for range 100 {
 			w.Comm().Isend(1, 1, big)
 		}
-		w.Comm().Isend(2, 1, big[:64<<10])
+		w.Isend(2, 7, big[:64<<10])
 		for range 5 {
 			w.Comm().Irecv(1, 2, make([]byte, 8))
 		}
-		w.Comm().Irecv(p2p.AnySource, 3, make([]byte, 8))
+		w.Comm().Irecv(p2p.AnySource, p2p.AnyTag, make([]byte, 8))
+		w.IrecvFrom(2, 0x30, 0xf0, make([]byte, 8))
 		ctx, cancel := context.WithCancel(background)
 		cancel()
 		err := w.Shutdown(ctx)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.EqualError(t, err, "p2p: shutdown: messages are not all delivered: context canceled; unfinished here: "+
-			"sends to rank 1: 100, 10240000 bytes in all; sends to rank 2: 1, 65536 bytes in all; "+
-			"receives from rank 1: 5, 40 bytes in all; receives from any rank: 1, 8 bytes in all; messages that no receive has matched: 2")
+			"sends to rank 1: 100, 10240000 bytes in all, one with tag 0x1 of World.Comm; sends to rank 2: 1, 65536 bytes in all, tag 0x7; "+
+			"receives from rank 1: 5, 40 bytes in all, one with tag 0x2 of World.Comm; receives from any rank: 1, 8 bytes in all, any tag of World.Comm; "+
+			"receives from rank 2: 1, 8 bytes in all, tag 0x30 mask 0xf0; messages that no receive has matched: 2")
 	})
-	for _, part := range []string{"shutdown failed", "rendezvous sends: ", "posted receives: 6"} {
+	for _, part := range []string{"shutdown failed", "rendezvous sends: ", "posted receives: 7"} {
 		assert.Contains(t, log.String(), part)
 	}
 }
@@ -79,10 +82,31 @@ func TestSummaryNamesFewRanks(t *testing.T) {
 		err := w.Shutdown(ctx)
 		want := []string{}
 		for peer := 11; peer > 3; peer-- {
-			want = append(want, fmt.Sprintf("receives from rank %d: %d, %d bytes in all", peer, peer, 8*peer))
+			want = append(want, fmt.Sprintf("receives from rank %d: %d, %d bytes in all, one with tag 0x1 of World.Comm", peer, peer, 8*peer))
 		}
 		want = append(want, "receives from 3 more ranks: 6, 48 bytes in all")
 		assert.ErrorContains(t, err, "; unfinished here: "+strings.Join(want, "; "))
+	})
+}
+
+// TestSecondShutdown waits for the first one no longer than its context allows.
+func TestSecondShutdown(t *testing.T) {
+	over := make(chan struct{})
+	p2ptest.Run(t, 2, func(w *p2p.World) {
+		if w.Rank() == 1 {
+			<-over // the Shutdown of rank 0 waits for this one's
+			return
+		}
+		defer close(over)
+		go func() { assert.NoError(t, w.Shutdown(background)) }()
+		for !p2p.IsEnding(w) {
+			runtime.Gosched()
+		}
+		ctx, cancel := context.WithCancel(background)
+		cancel()
+		err := w.Shutdown(ctx)
+		assert.EqualError(t, err, "p2p: shutdown: another call is at it: context canceled")
+		assert.ErrorIs(t, err, context.Canceled)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/tagmatch/tagmatch/progress"
+	"golang.org/x/sync/semaphore"
 )
 
 // World is the set of ranks of a job, as one process sees it.
@@ -25,8 +26,8 @@ type World struct {
 	watcher sync.WaitGroup
 	regions regions
 
-	ending sync.Mutex // held by Shutdown and Close
-	state  lifeState  // guarded by ending
+	ending *semaphore.Weighted // of 1, held by Shutdown and Close
+	state  lifeState           // guarded by ending
 }
 
 // Rank is this process's rank, from 0 to Size-1.

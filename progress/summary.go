@@ -13,43 +13,43 @@ const summaryMost = 8
 type tally struct {
 	n     int
 	bytes uint64
-}
-
-func (t *tally) add(bytes int) {
-	t.n++
-	t.bytes += uint64(bytes)
+	tag   string // of one of them
 }
 
 // Summary says in one line, for people, what is unfinished: how many sends to whom, how many
-// receives from whom, and what was never received. It is empty where nothing is. Dump lists the
-// operations.
-func (e *Engine) Summary() string {
+// receives from whom, each with a tag as tagName tells it, and what was never received. It is empty
+// where nothing is. Dump lists the operations.
+func (e *Engine) Summary(tagName func(tag, mask uint64) string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	const exact = ^uint64(0)
 	sends, recvs := map[int]tally{}, map[int]tally{}
-	count := func(m map[int]tally, peer, bytes int) {
+	count := func(m map[int]tally, peer int, op *Op, mask uint64) {
 		t := m[peer]
-		t.add(bytes)
+		if t.n++; t.n == 1 {
+			t.tag = tagName(op.tag, mask)
+		}
+		t.bytes += uint64(op.room())
 		m[peer] = t
 	}
 	for i := range e.peers {
 		if q := e.peers[i].out.queue; q != nil {
 			for _, op := range q.All() {
-				count(sends, op.peer, op.room())
+				count(sends, op.peer, op, exact)
 			}
 		}
 	}
 	for i := range e.sends.entries {
 		if op := e.sends.entries[i].op; op != nil {
-			count(sends, op.peer, op.room())
+			count(sends, op.peer, op, exact)
 		}
 	}
 	for _, op := range e.posted.All() {
-		count(recvs, max(op.peer, AnySource), op.room())
+		count(recvs, max(op.peer, AnySource), op, op.mask)
 	}
 	for i := range e.reads.entries {
 		if op := e.reads.entries[i].op; op != nil && op.state == opReading {
-			count(recvs, op.read.src, op.room())
+			count(recvs, op.read.src, op, exact)
 		}
 	}
 	parts := slices.Concat(tell("sends to", sends), tell("receives from", recvs))
@@ -83,7 +83,11 @@ func tell(what string, by map[int]tally) []string {
 		if r == AnySource {
 			name = "any rank"
 		}
-		parts = append(parts, fmt.Sprintf("%s %s: %d, %d bytes in all", what, name, by[r].n, by[r].bytes))
+		also := ""
+		if by[r].n > 1 {
+			also = "one with "
+		}
+		parts = append(parts, fmt.Sprintf("%s %s: %d, %d bytes in all, %s%s", what, name, by[r].n, by[r].bytes, also, by[r].tag))
 	}
 	if rest.n > 0 {
 		parts = append(parts, fmt.Sprintf("%s %d more ranks: %d, %d bytes in all", what, len(list)-summaryMost, rest.n, rest.bytes))

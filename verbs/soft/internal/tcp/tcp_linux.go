@@ -58,8 +58,6 @@ const (
 	// another wire of the device: after shortIdle idle polls one in 4, after longIdle one in 16.
 	shortIdle, shortIdleMask = 1 << 10, 1<<2 - 1
 	longIdle, longIdleMask   = 1 << 14, 1<<4 - 1
-
-	lingerTime = 500 * time.Millisecond // limit for sending what is left in Close
 )
 
 // Open listens on listen, a host:port.
@@ -323,28 +321,14 @@ func (w *Wire) Disarm() {
 	_ = w.notif.Mod(w.ep, 0)
 }
 
-// Close ends all links, after it has tried for lingerTime to send what is left.
+// Close ends all links. What the sockets have not taken is lost: it waits for nobody.
 func (w *Wire) Close() {
 	w.conn.Close()
-	end := time.Now().Add(lingerTime)
 	for _, l := range w.links {
-		l.linger(end)
 		l.drop()
 	}
 	_ = w.notif.Del(w.ep)
 	_ = unix.Close(w.ep)
-}
-
-// linger writes what is left, until end at most.
-func (l *link) linger(end time.Time) {
-	for l.up && l.out.pending() > 0 {
-		l.write()
-		left := time.Until(end)
-		if l.out.pending() == 0 || left <= 0 {
-			return
-		}
-		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLOUT}}, int(left/time.Millisecond)+1)
-	}
 }
 
 // remove deletes a link from a list.
