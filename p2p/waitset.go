@@ -10,11 +10,7 @@ import (
 // WaitAll waits for all of reqs, and then consumes all of them. If ctx ends first it returns ctx's
 // error and consumes none: operations go on, and the next WaitAll tells their outcomes. Otherwise
 // its error is that of the lowest failing index; out, unless nil, must be as long as reqs and gets
-// the outcome of each.
-//
-// As all functions on slices of requests it skips inactive ones, and sets those that it consumes,
-// or finds consumed by another call, to Request{}, so that loops end. A slice must not be used by
-// two calls at once; the same requests in two slices may.
+// the outcome of each. See Requests in the package comment for inactive ones.
 func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if ctx == nil {
 		return errNoContext
