@@ -116,6 +116,25 @@ func ExampleTestAll() {
 	// Output: ready
 }
 
+// TestSome takes what has ended, between other work, until nothing is left.
+func ExampleTestSome() {
+	w := join()
+	c, in := w.Comm(), make([]byte, 3)
+	var reqs []p2p.Request
+	for i := range in {
+		reqs = append(reqs, c.Irecv(c.Rank(), p2p.Tag(i), in[i:i+1]), c.Isend(c.Rank(), p2p.Tag(i), []byte{byte(i)}))
+	}
+	out, ended := make([]p2p.Completion, 2), 0
+	for active := true; active; {
+		var n int
+		n, active = p2p.TestSome(reqs, out)
+		ended += n
+	}
+	fmt.Println(ended, in)
+	leave(w)
+	// Output: 6 [0 1 2]
+}
+
 // Ranks in a ring pass a value on, in place: alone this one gets its own back.
 func ExampleComm_Sendrecv() {
 	w := join()
