@@ -17,8 +17,9 @@ import (
 type ProgressMode uint8
 
 const (
-	ProgressAuto   ProgressMode = iota // default: one goroutine of the World's
-	ProgressManual                     // nobody, see the package comment
+	ProgressDefault ProgressMode = iota // what TAGMATCH_PROGRESS says, else ProgressAuto
+	ProgressAuto                        // one goroutine of the World's
+	ProgressManual                      // nobody, see the package comment
 )
 
 // Names of Config.Device and Config.Transport.
@@ -42,7 +43,8 @@ func Transports() []string { return []string{auto, transportRC, transportTMSRQ} 
 
 // Config of Init. The zero value finds everything by itself. A field that is set wins over its
 // TAGMATCH_ variable, which wins over the default; `tagmatch info` prints each value with its
-// origin. For numbers, 0 = default, -1 = none.
+// origin. For numbers, 0 = default, -1 = none. A program that depends on a default gives it:
+// "auto", ProgressAuto, the number. Only Async cannot be kept off, as nothing can depend on that.
 //
 // Several devices, such as "shm,tcp", are named best first: each rank is reached over the first
 // that can reach it. Only the first matches tags. "auto" is one device with all wires, which is
@@ -130,7 +132,7 @@ func (c *Config) Validate() error {
 		fault("Secret", fmt.Sprintf("%d bytes long", len(c.Secret)), fmt.Sprintf("give %d random bytes, or nil for the launcher's", secretSize))
 	}
 	if c.Progress > ProgressManual {
-		fault("Progress", uint8(c.Progress), "give ProgressAuto or ProgressManual")
+		fault("Progress", uint8(c.Progress), "give ProgressAuto, ProgressManual, or ProgressDefault")
 	}
 	if c.JoinTimeout < -1 {
 		fault("JoinTimeout", c.JoinTimeout, "give a positive duration, 0 for the default, or -1 for no limit")
