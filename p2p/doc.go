@@ -144,8 +144,9 @@
 // this package, at a price of microseconds a message. It panics, and names the call that posted the
 // operation, if the buffer of a send changes before its completion is reported, or that of a
 // nonblocking receive between the arrival of the message and that report, for example by another
-// receive into the same memory. ErrInactive then names the calls that posted and completed the
-// request. Dump lists the operations in progress and the requests that have ended and were never
-// waited for, with the stacks of their posts; Shutdown and Close log such requests, and messages
-// that were never received, at level Warn to Config.Logger. The library also checks itself.
+// receive into the same memory, or is unmapped, as by Region.Close. ErrInactive then names the
+// calls that posted and completed the request. Dump lists the operations in progress and the
+// requests that have ended and were never waited for, with the stacks of their posts; Shutdown and
+// Close log such requests, and messages that were never received, at level Warn to Config.Logger.
+// The library also checks itself.
 package p2p
