@@ -27,11 +27,12 @@ const (
 )
 
 // Comm is an ordered group of ranks with a context of its own: its messages match only its own
-// receives. Tags go from 0 to MaxCommTag; destinations, sources and the ranks that errors name are
-// ranks in the Comm, except those in a PeerError, which are ranks in the World.
+// receives. World.Comm is the Comm of all ranks; Dup and Split make others from one. The zero value
+// is not a Comm.
 //
-// World.Comm is the Comm of all ranks. Dup and Split make others from one, each with a context of
-// its own: what a library sends on a Comm of its own no other part of the program can receive.
+// Tags go from 0 to MaxCommTag; destinations, sources and the ranks that errors name are ranks in
+// the Comm, except those in a PeerError, which are ranks in the World. Receives and probes take
+// AnySource and AnyTag too. With ProcNull as the peer any call succeeds at once and moves nothing.
 type Comm struct {
 	_     noCopy
 	w     *World
@@ -62,7 +63,7 @@ func base(context int) uint64 { return namespace | uint64(context)<<contextShift
 // World returns the World whose ranks c groups.
 func (c *Comm) World() *World { return c.w }
 
-// Rank is this process's rank in c.
+// Rank is this process's rank in c, from 0 to Size-1.
 func (c *Comm) Rank() int { return c.rank }
 
 // Size is the number of ranks in c.
@@ -112,7 +113,8 @@ func (c *Comm) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	return nil
 }
 
-// Recv receives the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf.
+// Recv receives the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf; see
+// World.Recv for one that is longer.
 func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, error) {
 	from, known := c.source(src)
 	want, mask, ok := c.want(from, tag)
@@ -126,8 +128,7 @@ func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, 
 	return status(st, c.group), nil
 }
 
-// Isend and Irecv never block and have no context: use Request.Cancel. Errors are those of the
-// request.
+// Isend is World.Isend within c.
 func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag {
 		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
@@ -136,7 +137,7 @@ func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 	return Request{r: r, group: c.group, tag: tag, rank: int32(dst), send: true}
 }
 
-// Issend is the nonblocking Ssend.
+// Issend is World.Issend within c.
 func (c *Comm) Issend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag {
 		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
@@ -145,7 +146,7 @@ func (c *Comm) Issend(dst int, tag Tag, buf []byte) Request {
 	return Request{r: r, group: c.group, tag: tag, rank: int32(dst), send: true}
 }
 
-// Irecv is the nonblocking Recv, see Isend.
+// Irecv is the nonblocking Recv: the request ends when the message is in buf.
 func (c *Comm) Irecv(src int, tag Tag, buf []byte) Request {
 	from, known := c.source(src)
 	want, mask, ok := c.want(from, tag)

@@ -17,8 +17,9 @@ import (
 type ProgressMode uint8
 
 const (
-	ProgressAuto   ProgressMode = iota // default: one goroutine of the World's
-	ProgressManual                     // nobody, see the package comment
+	ProgressDefault ProgressMode = iota // what TAGMATCH_PROGRESS says, else ProgressAuto
+	ProgressAuto                        // one goroutine of the World's
+	ProgressManual                      // nobody, see the package comment
 )
 
 // Names of Config.Device and Config.Transport.
@@ -31,13 +32,19 @@ const (
 	transportTMSRQ = "tmsrq" // the device matches
 )
 
-// Devices lists what Config.Device may name in this build, Transports what Config.Transport may.
-func Devices() []string    { return []string{auto, deviceSHM, deviceTCP} }
+// Devices lists what Config.Device may name in this build: "auto" first, "shm" for shared memory
+// inside a host, "tcp". The slice is the caller's.
+func Devices() []string { return []string{auto, deviceSHM, deviceTCP} }
+
+// Transports lists what Config.Transport may name in this build: "auto" first, which is "rc" for
+// now; with "rc" software matches all messages, with "tmsrq" the device those that its tag list
+// takes. The slice is the caller's.
 func Transports() []string { return []string{auto, transportRC, transportTMSRQ} }
 
 // Config of Init. The zero value finds everything by itself. A field that is set wins over its
 // TAGMATCH_ variable, which wins over the default; `tagmatch info` prints each value with its
-// origin. For numbers, 0 = default, -1 = none.
+// origin. For numbers, 0 = default, -1 = none. A program that depends on a default gives it:
+// "auto", ProgressAuto, the number. Only Async cannot be kept off, as nothing can depend on that.
 //
 // Several devices, such as "shm,tcp", are named best first: each rank is reached over the first
 // that can reach it. Only the first matches tags. "auto" is one device with all wires, which is
@@ -51,8 +58,10 @@ type Config struct {
 	Device string
 	// Transport is "auto" (""), or a name that Transports lists (TAGMATCH_TRANSPORT).
 	Transport string
-	Secret    []byte       // 32 bytes; nil: the Bootstrap's
-	Progress  ProgressMode // TAGMATCH_PROGRESS: auto or manual
+	// Secret is 32 random bytes, equal on all ranks, by which they authenticate connections; nil:
+	// the Bootstrap's. It must not be changed before Init returns.
+	Secret   []byte
+	Progress ProgressMode // TAGMATCH_PROGRESS: auto or manual
 	// JoinTimeout is how long Init waits for all ranks; default 5 minutes, -1: no limit
 	// (TAGMATCH_JOIN_TIMEOUT).
 	JoinTimeout time.Duration
@@ -83,7 +92,9 @@ type Config struct {
 	// PeerTimeout is how soon the loss of a host or network is detected, see Losses in the package
 	// comment; default 20 s, at least 6 s (TAGMATCH_PEER_TIMEOUT).
 	PeerTimeout time.Duration
-	Logger      *slog.Logger // nil: silent
+	// Logger gets warnings, and the state of a World whose Shutdown fails; nil: silent. It may be
+	// called from any goroutine, and must not call the World.
+	Logger *slog.Logger
 }
 
 // Bounds and defaults of the numbers.
@@ -121,7 +132,7 @@ func (c *Config) Validate() error {
 		fault("Secret", fmt.Sprintf("%d bytes long", len(c.Secret)), fmt.Sprintf("give %d random bytes, or nil for the launcher's", secretSize))
 	}
 	if c.Progress > ProgressManual {
-		fault("Progress", uint8(c.Progress), "give ProgressAuto or ProgressManual")
+		fault("Progress", uint8(c.Progress), "give ProgressAuto, ProgressManual, or ProgressDefault")
 	}
 	if c.JoinTimeout < -1 {
 		fault("JoinTimeout", c.JoinTimeout, "give a positive duration, 0 for the default, or -1 for no limit")

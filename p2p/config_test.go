@@ -82,6 +82,15 @@ func TestPrecedence(t *testing.T) {
 		{"PeerTimeout", "TAGMATCH_PEER_TIMEOUT", "1m0s", "TAGMATCH_PEER_TIMEOUT"},
 	}, settings)
 	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
+
+	full, settings, err = (&Config{Progress: ProgressAuto}).resolve(vars)
+	require.NoError(t, err)
+	require.Equal(t, ProgressAuto, full.Progress, "a program can insist")
+	require.Equal(t, Setting{"Progress", "TAGMATCH_PROGRESS", "auto", "program"}, settings[2])
+	full, settings, err = (&Config{}).resolve(env(nil))
+	require.NoError(t, err)
+	require.Equal(t, ProgressAuto, full.Progress)
+	require.Equal(t, Setting{"Progress", "TAGMATCH_PROGRESS", "auto", "default"}, settings[2])
 }
 
 func TestVariablesAreChecked(t *testing.T) {

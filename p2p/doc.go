@@ -21,14 +21,6 @@
 //     library holds the slice (never only its address) until completion, and pins it where a device
 //     or a peer accesses it by address.
 //
-// # Communicators
-//
-// World.Comm has all ranks. Comm.Dup and Comm.Split make others: groups of ranks, each with its own
-// space of messages, so that a library which makes a Comm of its own cannot receive messages of its
-// users by mistake, nor they of it. Both are collective calls: all ranks of the Comm make them, in
-// the same order. Comm.Close is not; when all ranks have closed a Comm its resources are used
-// again.
-//
 // # Contexts
 //
 // A context must not be nil. One that has ended already fails the call before anything is posted.
@@ -50,10 +42,10 @@
 //
 // # Progress
 //
-// In ProgressAuto each World has one goroutine that completes operations while the program
-// computes; it sleeps while an application goroutine waits in the library or nothing arrives. In
-// ProgressManual there is none: without a goroutine inside a call of this package nothing
-// progresses, not even Done channels or the detection of failures.
+// In ProgressAuto, the default, each World has one goroutine that completes operations while the
+// program computes; it sleeps while an application goroutine waits in the library or nothing
+// arrives. In ProgressManual there is none: without a goroutine inside a call of this package
+// nothing progresses, not even Done channels or the detection of failures.
 //
 // Config.Async lets the device itself make progress while the program computes, in either mode.
 // With Transport "tmsrq" it matches receives of a Comm and moves their bytes, over shared memory
@@ -62,6 +54,44 @@
 // a progress thread would. All else (raw messages, receives kept in software, completing requests)
 // needs calls or the progress goroutine. It costs a tick a millisecond while the program polls, and
 // some latency where a message arrives between two calls.
+//
+// # Errors
+//
+// Errors of operations are *OpError: test the condition with errors.Is (ErrTruncated,
+// context.DeadlineExceeded...), and get the facts with errors.As (*OpError, *PeerError). Wrong
+// arguments are ErrInvalid, from Wait for nonblocking calls; they never panic.
+//
+// # World and Comm
+//
+// A World's own calls, the raw calls, have tags of 63 bits and compare those that a mask names. A
+// raw tag names no sender: a receive takes messages of any rank, unless the program puts the sender
+// into its tags. Raw calls are for the program that owns the World.
+//
+// A Comm is a group of ranks with a space of messages of its own, as in MPI: its receives name a
+// source and a tag of 32 bits, and no receive of another Comm, and no raw one, can match its
+// messages, whatever the tags and masks. A library makes a Comm of its own. World.Comm has all
+// ranks; Comm.Dup and Comm.Split make others. Both are collective calls: all ranks of the Comm make
+// them, in the same order. Comm.Close is not; when all ranks have closed a Comm its resources are
+// used again.
+//
+// # Requests
+//
+// Isend, Irecv and the like never block and have no context. They return a Request, which tells the
+// outcome once: to Wait or Test, to WaitAll, WaitAny, WaitSome, TestAll, TestAny or TestSome for
+// many, or by a Queue, the way to drive thousands. Errors, also of wrong arguments, are those of
+// the request. Request.Cancel asks for its end.
+//
+// The functions on slices skip inactive requests, and set those that they consume, or find consumed
+// by another call, to Request{}, so that loops end. A slice must not be used by two calls at once;
+// the same requests in two slices may.
+//
+// # Probes
+//
+// Probes find out what a receive would get. They see a message that no posted receive has matched,
+// and that the device has not matched to one. Those that block take their place in the order of
+// posting. Mprobe and Improbe take the message for their caller, and so can be used by any number
+// of goroutines at once; with Probe and Iprobe another goroutine's receive may be faster than the
+// caller's.
 //
 // # Flow control
 //
@@ -114,14 +144,9 @@
 // this package, at a price of microseconds a message. It panics, and names the call that posted the
 // operation, if the buffer of a send changes before its completion is reported, or that of a
 // nonblocking receive between the arrival of the message and that report, for example by another
-// receive into the same memory. ErrInactive then names the calls that posted and completed the
-// request. Dump lists the operations in progress and the requests that have ended and were never
-// waited for, with the stacks of their posts; Shutdown and Close log such requests, and messages
-// that were never received, at level Warn to Config.Logger. The library also checks itself.
-//
-// # Errors
-//
-// Errors of operations are *OpError: test the condition with errors.Is (ErrTruncated,
-// context.DeadlineExceeded...), and get the facts with errors.As (*OpError, *PeerError). Wrong
-// arguments are ErrInvalid, from Wait for nonblocking calls; they never panic.
+// receive into the same memory, or is unmapped, as by Region.Close. ErrInactive then names the
+// calls that posted and completed the request. Dump lists the operations in progress and the
+// requests that have ended and were never waited for, with the stacks of their posts; Shutdown and
+// Close log such requests, and messages that were never received, at level Warn to Config.Logger.
+// The library also checks itself.
 package p2p

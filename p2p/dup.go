@@ -87,8 +87,10 @@ func getPlace(b []byte) place {
 // counts as one that has closed c; but where the first rank of c is lost before all have closed it,
 // the context is not used again, as at a rank that has lost the first rank and is not lost itself.
 //
-// No other call on c may begin while Close runs: one that does may send a message that a later Comm
-// receives. World.Comm cannot be closed.
+// The program must order Close and the calls of other goroutines on c. One that began before Close
+// goes on or ends as above, and one that begins after it is ErrClosed; a Send or Isend that begins
+// while Close runs may do either, or be received by a later Comm. World.Comm cannot be closed:
+// ErrInvalid.
 func (c *Comm) Close() error {
 	if c == nil {
 		return nil

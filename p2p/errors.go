@@ -22,10 +22,10 @@ var (
 	// Recv instead continues with the next message that matches. The Send's error is ErrWithdrawn
 	// too, beside the context's: the receiver may have the message.
 	ErrWithdrawn = progress.ErrWithdrawn
-	ErrPeerLost  = progress.ErrPeerLost
-	ErrAborted   = progress.ErrAborted
-	ErrClosed    = progress.ErrClosed
-	ErrFull      = progress.ErrFull     // Config.SendLimit is reached: wait for sends, or Room
+	ErrPeerLost  = progress.ErrPeerLost // a rank is lost: any *PeerError
+	ErrAborted   = progress.ErrAborted  // a rank, or the launcher, has ended the job by Abort
+	ErrClosed    = progress.ErrClosed   // the World, Comm or Queue was closed
+	ErrFull      = progress.ErrFull     // Config.SendLimit: wait for sends, or Room; too many Comms
 	ErrInactive  = progress.ErrInactive // request already completed
 	ErrInvalid   = progress.ErrInvalid  // wrong argument
 	ErrProtocol  = progress.ErrProtocol // a peer broke the protocol
@@ -38,7 +38,7 @@ const prefix = "p2p: "
 // OpError names the operation that failed: `p2p: recv from 3, tag 0x7: message longer than the
 // buffer: 16 bytes into 8`.
 type OpError struct {
-	Op   string // "send", "recv", ...
+	Op   string // "send", "recv", "probe" or "mprobe"
 	Rank int    // the peer, or AnySource; of calls on a Comm a rank in the Comm
 	Tag  Tag
 	Err  error
@@ -73,10 +73,10 @@ const (
 	opRecv = "recv"
 )
 
-// PeerError is in the chain of every error that a lost rank causes.
+// PeerError is in the chain of every error that a lost rank causes; it matches ErrPeerLost.
 type PeerError struct {
 	Ranks []int // in the World
-	Cause error // pidfd, reset, timeout, protocol
+	Cause error // what was detected, in words: its process ended, the connection broke, silence...
 }
 
 func (e *PeerError) Error() string {

@@ -20,7 +20,7 @@ func (w *World) RecvFrom(ctx context.Context, src int, tag Tag, mask Mask, buf [
 	return status(st, nil), nil
 }
 
-// IrecvFrom is the nonblocking RecvFrom, see Isend.
+// IrecvFrom is the nonblocking RecvFrom.
 func (w *World) IrecvFrom(src int, tag Tag, mask Mask, buf []byte) Request {
 	if uint(src) >= uint(w.size) && src != AnySource || tag > MaxTag {
 		return failedRequest(opRecv, src, tag, w.refuseRecvFrom(context.Background(), src, tag))

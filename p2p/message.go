@@ -24,7 +24,7 @@ type Message struct {
 	st    Status
 }
 
-// Status says what the message is.
+// Status says what the message is, also after it was received.
 func (m *Message) Status() Status { return m.st }
 
 // Bytes lends an eager message where it lies, without a copy: they may be read until Recv, Irecv or
@@ -37,9 +37,10 @@ func (m *Message) Bytes() []byte {
 	return m.m.Bytes()
 }
 
-// Recv receives the message into buf. If ctx has ended already nothing happens, and the message can
-// still be received. If it ends during the transfer, the message is as if no probe had taken it:
-// the next receive that matches gets it, and this Message is used up.
+// Recv receives the message into buf, as World.Recv does: a shorter buf is ErrTruncated. If ctx has
+// ended already nothing happens, and the message can still be received. If it ends during the
+// transfer, the message is as if no probe had taken it: the next receive that matches gets it, and
+// this Message is used up.
 func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 	switch {
 	case ctx == nil:

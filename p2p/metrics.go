@@ -4,26 +4,26 @@ package p2p
 type Metrics struct {
 	Device    string   // the wires in use: "shm", "tcp", "shm+tcp", or "loop" inside a process
 	Wires     []string // the wire by rank; may change once, before the first message
-	Transport string
+	Transport string   // in use: "rc" or "tmsrq"
 
 	Counters
 	Offload Offload
 }
 
-// Counters are the part of Metrics that is about messages.
+// Counters are the part of Metrics that is about messages: since Init, except where it says Now.
 type Counters struct {
-	EagerSent, EagerReceived uint64
+	EagerSent, EagerReceived uint64 // messages whose bytes came along: up to Config.EagerLimit
 	RndvSent, RndvReceived   uint64 // rendezvous messages: read from the sender's buffer
 	Unexpected               uint64 // messages that arrived before their receive was posted
-	Truncated                uint64
-	Canceled                 uint64
+	Truncated                uint64 // receives that ended with ErrTruncated
+	Canceled                 uint64 // operations that were ended by Cancel or a context
 	Revoked                  uint64 // Canceled sends whose receiver may or may not have the message
 	Withdrawn                uint64 // receives whose message was withdrawn, those of Recv too
 	Queued                   uint64 // sends that were queued before they were sent
 	HeldUp                   uint64 // times that sends to a rank ran out of its credit (HELD)
 	WantsSent, WantsReceived uint64 // waiting receives told to senders out of credit (WANT)
 	Released                 uint64 // messages sent without credit for a WantsReceived
-	PeersLost                uint64
+	PeersLost                uint64 // ranks
 	Parks                    uint64 // waits that slept, after polling in vain
 
 	PostedNow       int   // receives that wait for a message
@@ -61,7 +61,7 @@ type Offload struct {
 	Dormant  int // of InDevice: those that the device cannot match yet; an estimate
 }
 
-// Metrics returns the counters as they are now.
+// Metrics returns the counters as they are now. What it returns is the caller's.
 func (w *World) Metrics() Metrics {
 	m, wires := w.eng.Metrics(), w.eng.Wires()
 	return Metrics{w.deviceName(wires), wires, w.transportName(), Counters(m.Counters), Offload(m.Offload)}

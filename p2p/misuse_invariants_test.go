@@ -48,6 +48,32 @@ func TestMisuseOfBuffers(t *testing.T) {
 	})
 }
 
+// A Region that is closed before its requests were reported complete is unmapped then.
+func TestMisuseOfRegions(t *testing.T) {
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		c := w.Comm()
+		region, err := w.Alloc(1 << 16)
+		require.NoError(t, err)
+		buf := region.Bytes()
+		reqs := []p2p.Request{c.Irecv(0, 1, buf[:8]), c.Isend(0, 1, buf[8:16]), c.Irecv(0, 2, buf)}
+		reqs[2].Cancel() // the content after an error is nobody's business
+		for _, r := range reqs {
+			<-r.Done()
+		}
+		require.NoError(t, region.Close())
+		for _, r := range reqs[:2] {
+			v := violation(func() { _, _ = r.Wait(background) })
+			if assert.NotNil(t, v) {
+				assert.Equal(t, "buffer", v.Rule)
+				assert.Contains(t, v.Text, "Region.Close")
+				assert.Contains(t, v.Text, here)
+			}
+		}
+		_, err = reqs[2].Wait(background)
+		require.ErrorIs(t, err, p2p.ErrCanceled)
+	})
+}
+
 func violation(f func()) (v *invariant.Violation) {
 	defer func() { v, _ = recover().(*invariant.Violation) }()
 	f()

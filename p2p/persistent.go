@@ -4,7 +4,7 @@ import "sync"
 
 // Persistent is an operation with its arguments, to be started again and again. It has a type of
 // its own, so that a Request has one life only: each Start gives a new one. It holds nothing that
-// needs to be freed.
+// needs to be freed. SendInit, SsendInit and RecvInit make one; the zero value is not one.
 type Persistent struct {
 	_    noCopy
 	c    *Comm // constant, as all up to buf

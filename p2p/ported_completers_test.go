@@ -91,7 +91,13 @@ func byWaitSome(t *testing.T, _ *p2p.Comm, reqs []p2p.Request) []p2p.Completion 
 }
 
 func byTestSome(t *testing.T, _ *p2p.Comm, reqs []p2p.Request) []p2p.Completion {
-	return byParts(t, len(reqs), func(part []p2p.Completion) int { return p2p.TestSome(reqs, part) })
+	left := len(reqs)
+	return byParts(t, left, func(part []p2p.Completion) int {
+		n, active := p2p.TestSome(reqs, part)
+		left -= n
+		require.Equal(t, left != 0, active)
+		return n
+	})
 }
 
 // byQueue gives the requests to a Queue, of which it takes what there is, and waits for the rest.

@@ -101,15 +101,20 @@ func completeNone(t *testing.T, reqs []p2p.Request) {
 	require.Equal(t, -1, i)
 	require.Equal(t, nothing, st)
 	out := make([]p2p.Completion, 1)
-	require.Zero(t, p2p.TestSome(reqs, out))
-	n, err := p2p.WaitSome(background, reqs, out)
+	n, active := p2p.TestSome(reqs, out)
+	require.Zero(t, n)
+	require.False(t, active)
+	n, err = p2p.WaitSome(background, reqs, out)
 	require.NoError(t, err)
 	require.Zero(t, n)
 }
 
 // errinstatts: as errinstatwa, by TestSome, which may complete both at once or one after the other.
 func errinstatts(t *testing.T, w *p2p.World) {
-	someTooLong(t, w, func(reqs []p2p.Request, out []p2p.Completion) int { return p2p.TestSome(reqs, out) })
+	someTooLong(t, w, func(reqs []p2p.Request, out []p2p.Completion) int {
+		n, _ := p2p.TestSome(reqs, out)
+		return n
+	})
 }
 
 // errinstatws: the same by WaitSome, whose own error is none.

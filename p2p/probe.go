@@ -6,12 +6,6 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Probes find out what a receive would get. They see a message that no posted receive has matched,
-// and that the device has not matched to one. Those that block take their place in the order of
-// posting. Mprobe and Improbe take the message for their caller, and so can be used by any number
-// of goroutines at once; with Probe and Iprobe another goroutine's receive may be faster than the
-// caller's.
-
 // Names of probes in an OpError.
 const (
 	opProbe  = "probe"
@@ -40,7 +34,7 @@ func (w *World) Iprobe(tag Tag, mask Mask) (Status, bool, error) {
 }
 
 // Mprobe waits until there is a message that a Recv with this tag and mask would get, and takes it:
-// the caller receives it by the Message.
+// the caller receives it by the Message. If ctx ends first nothing was taken.
 func (w *World) Mprobe(ctx context.Context, tag Tag, mask Mask) (*Message, error) {
 	if tag > MaxTag || ctx == nil {
 		return nil, of(opMprobe, refuseRecv(ctx, tag))
@@ -58,9 +52,9 @@ func (w *World) Improbe(tag Tag, mask Mask) (*Message, bool, error) {
 	return improbed(nil, AnySource, tag, m, ok, err)
 }
 
-// RecvAlloc is Recv into a new slice of the message's length, of at most limit bytes. Of a longer
-// message it returns the first limit bytes and ErrTruncated. With limit 0 the sender decides how
-// much memory is taken.
+// RecvAlloc is Recv into a new slice of the message's length, which is the caller's. limit bounds
+// it, in bytes: of a longer message RecvAlloc returns the first limit bytes and ErrTruncated. 0 is
+// no limit: then the sender decides how much memory is taken. A negative limit is ErrInvalid.
 func (w *World) RecvAlloc(ctx context.Context, tag Tag, mask Mask, limit int64) ([]byte, Status, error) {
 	if tag > MaxTag || ctx == nil {
 		return nil, nothing, refuseRecv(ctx, tag)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"log"
 	"sync"
 	"testing"
 	"time"
@@ -286,55 +285,4 @@ func TestProbeArguments(t *testing.T) {
 			require.ErrorIs(t, st(m.Recv(none, nil)), p2p.ErrInvalid)
 		}
 	})
-}
-
-// A message of any length, without an upper bound known before.
-func ExampleWorld_Mprobe() {
-	w := join()
-	defer w.Close()
-	ctx := context.Background()
-	if err := w.Send(ctx, w.Rank(), 7, []byte("as long as it takes")); err != nil {
-		log.Fatal(err)
-	}
-	m, err := w.Mprobe(ctx, 7, p2p.Exact) // nobody else can receive it now
-	if err != nil {
-		log.Fatal(err)
-	}
-	buf := make([]byte, m.Status().Len)
-	if _, err := m.Recv(ctx, buf); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%d bytes: %s\n", len(buf), buf)
-	// Output: 19 bytes: as long as it takes
-}
-
-// A small message can be read where it lies.
-func ExampleMessage_Bytes() {
-	w := join()
-	defer w.Close()
-	ctx, c := context.Background(), w.Comm()
-	_ = c.Send(ctx, c.Rank(), 7, []byte("small"))
-	m, err := c.Mprobe(ctx, p2p.AnySource, 7)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if lent := m.Bytes(); lent != nil { // else Recv it
-		fmt.Printf("%s\n", lent)
-		m.Discard() // gives the memory back
-	}
-	// Output: small
-}
-
-// RecvAlloc makes the slice, as long as the message.
-func ExampleComm_RecvAlloc() {
-	w := join()
-	defer w.Close()
-	ctx, c := context.Background(), w.Comm()
-	_ = c.Send(ctx, c.Rank(), 7, []byte("any length"))
-	b, st, err := c.RecvAlloc(ctx, p2p.AnySource, p2p.AnyTag, 1<<20)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("tag %d: %s\n", st.Tag, b)
-	// Output: tag 7: any length
 }

@@ -19,7 +19,7 @@ type Queue struct {
 }
 
 // NewQueue makes a Queue for requests of w and its Comms. depth is how many requests it is likely
-// to have at a time; it allocates for these, and grows where there are more.
+// to have at a time, and no limit; it allocates for these, up to 65,536, and for others later.
 func (w *World) NewQueue(depth int) *Queue { return &Queue{q: w.eng.NewQueue(depth)} }
 
 // Notify hands the request to q, which reports it with data once the operation has ended, errors

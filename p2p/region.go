@@ -9,7 +9,7 @@ import (
 )
 
 // Region is memory that is registered with every device of a World until Close. Messages to and
-// from any part of it are sent and received as usual.
+// from any part of it are sent and received as usual. World.Alloc and World.Register make one.
 type Region struct {
 	_      noCopy
 	w      *World
@@ -107,9 +107,9 @@ func (r *Region) unshare() error {
 // Bytes is the memory. It must not be used after Close.
 func (r *Region) Bytes() []byte { return r.buf }
 
-// Close ends the registration, and frees the memory of Alloc. It comes after the last operation on
-// the memory: with operations that are not complete it is ErrInvalid, and nothing is done. It may
-// be called after the World was closed, and again, which does nothing.
+// Close ends the registration, and frees the memory of Alloc. It comes after the requests of the
+// last operations on the memory were reported complete: with operations under way it is ErrInvalid,
+// and nothing is done. It may be called after the World was closed, and again, which does nothing.
 func (r *Region) Close() error {
 	w := r.w
 	w.regions.mu.Lock()

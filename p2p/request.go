@@ -82,8 +82,8 @@ func (r Request) Cancel() {
 }
 
 // Done returns a channel that is closed when the operation has ended; Wait then returns at once. It
-// is the only call that allocates. For a request that was given to Notify or Free a channel that
-// was asked for before closes at the end, one that is asked for later is closed.
+// is the only method of Request that allocates. For a request that was given to Notify or Free a
+// channel that was asked for before closes at the end, one that is asked for later is closed.
 func (r Request) Done() <-chan struct{} {
 	if r == (Request{}) {
 		return closedChan

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -38,9 +39,9 @@ func variables() []variable {
 			func(c *Config, s string) error { c.Transport = s; return known(s, Transports()) },
 			func(c *Config) string { return orAuto(c.Transport) }},
 		{"Progress", "TAGMATCH_PROGRESS",
-			func(c *Config) bool { return c.Progress == ProgressAuto },
+			func(c *Config) bool { return c.Progress == ProgressDefault },
 			parseProgress,
-			func(c *Config) string { return progressNames[c.Progress] }},
+			func(c *Config) string { return progressNames[cmp.Or(c.Progress, ProgressAuto)] }},
 		{"JoinTimeout", bootstrap.EnvJoinTimeout,
 			func(c *Config) bool { return c.JoinTimeout == 0 },
 			func(c *Config, s string) (err error) {
@@ -142,6 +143,7 @@ func (c *Config) resolve(getenv func(string) string) (Config, []Setting, error) 
 		}
 		settings = append(settings, Setting{v.field, v.env, v.show(&out), origin})
 	}
+	out.Progress = cmp.Or(out.Progress, ProgressAuto)
 	return out, settings, errors.Join(errs...)
 }
 

@@ -22,8 +22,8 @@ const (
 	// part of every mask, so that World.Recv(ctx, 0, Any, buf) never takes a communicator's
 	// message.
 	MaxTag Tag = 1<<63 - 1
-	// MaxCommTag is the largest tag of a Comm, whose packing is 1 | context 11 | source 20 | tag
-	// 32.
+	// MaxCommTag is the largest tag of a Comm. On the wire that is 1 bit, 11 for the Comm, 20 for
+	// the sender and 32 for the tag.
 	MaxCommTag Tag = 1<<32 - 1
 
 	AnyTag    Tag = 1<<64 - 1 // Comm receives and probes
@@ -31,14 +31,12 @@ const (
 	ProcNull      = -2        // Comm: no peer; operations succeed at once and move nothing
 )
 
-// Status describes a message. Len is the message's length, larger than the buffer after
-// ErrTruncated.
+// Status describes a message, that of a send too. Where there is none, for inactive requests,
+// ProcNull as the peer and errors other than ErrTruncated, it is {ProcNull, AnyTag, 0}.
 type Status struct {
-	// Source is a rank in the World or Comm that received. It is ProcNull for an inactive request
-	// and for an error without a message.
-	Source int
-	Tag    Tag
-	Len    int64
+	Source int   // the sender: a rank in the World or Comm of the call
+	Tag    Tag   // of the message, also where a mask or AnyTag took it
+	Len    int64 // of the message in bytes; after ErrTruncated more than the buffer has
 }
 
 // nothing is the status where no message was received: an inactive request, ProcNull as the peer,

@@ -10,11 +10,7 @@ import (
 // WaitAll waits for all of reqs, and then consumes all of them. If ctx ends first it returns ctx's
 // error and consumes none: operations go on, and the next WaitAll tells their outcomes. Otherwise
 // its error is that of the lowest failing index; out, unless nil, must be as long as reqs and gets
-// the outcome of each.
-//
-// As all functions on slices of requests it skips inactive ones, and sets those that it consumes,
-// or finds consumed by another call, to Request{}, so that loops end. A slice must not be used by
-// two calls at once; the same requests in two slices may.
+// the outcome of each. See Requests in the package comment for inactive ones.
 func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if ctx == nil {
 		return errNoContext
@@ -123,14 +119,15 @@ func TestAny(reqs []Request) (i int, st Status, done bool, err error) {
 }
 
 // TestSome makes progress, consumes those of reqs that have ended, as WaitSome does, and returns
-// how many, perhaps none.
-func TestSome(reqs []Request, out []Completion) int {
-	n, active := takeSome(reqs, out)
+// how many, perhaps none. active says whether others are left: when it is false, all of reqs have
+// been reported.
+func TestSome(reqs []Request, out []Completion) (n int, active bool) {
+	n, active = takeSome(reqs, out)
 	if n == 0 && active {
 		makeProgress(reqs)
-		n, _ = takeSome(reqs, out)
+		n, active = takeSome(reqs, out)
 	}
-	return n
+	return n, active
 }
 
 // take consumes a request that has ended. One that another call has consumed, or given away, is
@@ -164,18 +161,17 @@ func takeAny(reqs []Request) (i int, st Status, active bool, err error) {
 	return -1, nothing, active, nil
 }
 
-// takeSome consumes requests that have ended, as many as fit into out. active says whether there
-// are others.
+// takeSome consumes requests that have ended, as many as fit into out. active says whether others
+// have an outcome to give, now or later.
 func takeSome(reqs []Request, out []Completion) (n int, active bool) {
 	for i := range reqs {
-		if n == len(out) {
-			return n, true
+		if n < len(out) {
+			if st, ended, err := reqs[i].take(); ended {
+				out[n] = Completion{Data: uint64(i), Status: st, Err: err}
+				n++
+			}
 		}
-		if st, ended, err := reqs[i].take(); ended {
-			out[n] = Completion{Data: uint64(i), Status: st, Err: err}
-			n++
-		}
-		active = active || reqs[i] != (Request{})
+		active = active || reqs[i].r.Active()
 	}
 	return n, active
 }

@@ -184,8 +184,9 @@ func (s *waitset) call() {
 		s.some(out[:n])
 	default:
 		out = out[:s.rng.IntN(1+len(out))]
-		n := p2p.TestSome(s.reqs, out)
+		n, left := p2p.TestSome(s.reqs, out)
 		require.Equal(s.t, min(len(ended), len(out)), n)
+		require.Equal(s.t, active > n, left)
 		s.some(out[:n])
 	}
 }

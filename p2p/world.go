@@ -10,7 +10,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// World is the set of ranks of a job, as one process sees it.
+// World is the set of ranks of a job, as one process sees it: at most 1,048,576. Init makes one,
+// and Shutdown or Close ends it; the zero value is not one. Its own calls of sending, receiving and
+// probing are the raw calls of the package comment: tags from 0 to MaxTag, a mask, no source.
 type World struct {
 	_          noCopy
 	rank, size int
@@ -42,25 +44,25 @@ func (w *World) LocalRank() int { return w.localRank }
 // LocalSize is the number of ranks on this host.
 func (w *World) LocalSize() int { return w.localSize }
 
-// Failed lists the ranks known to be lost. Receives from any source fail while it holds ranks not
-// passed to AckFailures.
+// Failed lists the ranks known to be lost, in ascending order; the slice is the caller's. Receives
+// from any source fail while it holds ranks not passed to AckFailures.
 func (w *World) Failed() []int { return w.eng.Failed() }
 
-// AckFailures lets receives from any source continue without these ranks.
+// AckFailures lets receives from any source, those of all Comms too, continue without these ranks.
+// Ranks that are not lost are ignored.
 func (w *World) AckFailures(ranks ...int) { w.eng.AckFailures(ranks...) }
 
-// Dump writes the operations that this rank waits for, in a form for people.
+// Dump writes the operations that this rank waits for, in a form for people that may change. Its
+// error is that of out.
 func (w *World) Dump(out io.Writer) error { return w.eng.Dump(out) }
 
 // Comm is the Comm of all ranks, always the same one.
 func (w *World) Comm() *Comm { return &w.comm }
 
-// The raw calls have 63-bit tags and receive from any source, unless the program puts the source
-// into the tag. They are for the program that owns the World; a library uses a Comm, whose messages
-// cannot match a raw receive.
-
 // Send returns when buf may be reused: the message is then buffered or received, and arrives even
-// if this rank exits after Shutdown. It blocks while dst has no memory for the message.
+// if this rank exits after Shutdown. It blocks while dst has no memory for the message; one of more
+// than Config.EagerLimit bytes is never buffered, and waits for its receive, also where dst is this
+// rank. Only memory bounds a message's length.
 func (w *World) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
 		return w.refuseSend(ctx, dst, tag)
@@ -83,7 +85,8 @@ func (w *World) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	return nil
 }
 
-// Recv takes the oldest message that matches into buf.
+// Recv takes the oldest message that matches into buf. A longer message than buf is ErrTruncated:
+// buf has its first bytes, the Status its length, and the rest is dropped.
 func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Status, error) {
 	if tag > MaxTag || ctx == nil {
 		return nothing, refuseRecv(ctx, tag)
@@ -95,8 +98,8 @@ func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Statu
 	return status(st, nil), nil
 }
 
-// Isend and Irecv never block and have no context: use Request.Cancel. Errors are those of the
-// request. Isend fails with ErrFull where too many sends are queued, see Config.SendLimit and Room.
+// Isend is the nonblocking Send: the request ends when buf may be reused. It fails with ErrFull
+// where too many sends are queued, see Config.SendLimit and Room.
 func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(w.size) || tag > MaxTag {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
@@ -112,8 +115,8 @@ func (w *World) Issend(dst int, tag Tag, buf []byte) Request {
 	return Request{r: w.eng.Issend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
 }
 
-// Room waits until Isend would not fail with ErrFull. If ctx ends first it returns ctx's error. It
-// reserves nothing: another goroutine may be faster.
+// Room waits until Isend, of w or a Comm, would not fail with ErrFull. If ctx ends first it returns
+// ctx's error. It reserves nothing: another goroutine may be faster.
 func (w *World) Room(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
@@ -125,7 +128,7 @@ func (w *World) Room(ctx context.Context) error {
 	return fmt.Errorf(prefix+"%w", err)
 }
 
-// Irecv is the nonblocking Recv, see Isend.
+// Irecv is the nonblocking Recv: the request ends when the message is in buf.
 func (w *World) Irecv(tag Tag, mask Mask, buf []byte) Request {
 	if tag > MaxTag {
 		return failedRequest(opRecv, AnySource, tag, refuseRecv(context.Background(), tag))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -138,16 +139,28 @@ func (r *record) outcome(err error) {
 	if r == nil || r.buf == nil {
 		return
 	}
-	same := xxhash.Sum64(r.buf) == r.sum
 	switch {
 	case r.kind.receives():
-		invariant.Check(same, "buffer", "the buffer of a receive changed after the message was in it and before its request was reported complete: %s", r.where())
+		invariant.Check(r.intact(), "buffer", "the buffer of a receive changed after the message was in it and before its request was reported complete: %s", r.where())
 	case err != nil:
 	case r.changed:
 		invariant.Broken("buffer", "the buffer of a send changed while it was under way: %s", r.where())
 	default:
-		invariant.Check(same, "buffer", "the buffer of a send changed before its request was reported complete: %s", r.where())
+		invariant.Check(r.intact(), "buffer", "the buffer of a send changed before its request was reported complete: %s", r.where())
 	}
+}
+
+// intact tells whether the buffer is as it was. That of a Region which was closed too early may be
+// unmapped by now.
+func (r *record) intact() bool {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if fault := recover(); fault != nil {
+			invariant.Broken("buffer", "memory was unmapped, by Region.Close or otherwise, before the request that uses it was reported complete (%v): %s",
+				fault, r.where())
+		}
+	}()
+	return xxhash.Sum64(r.buf) == r.sum
 }
 
 // inactive is the error of a Request that was consumed before.
