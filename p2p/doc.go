@@ -45,7 +45,8 @@
 // In ProgressAuto, the default, each World has one goroutine that completes operations while the
 // program computes; it sleeps while an application goroutine waits in the library or nothing
 // arrives. In ProgressManual there is none: without a goroutine inside a call of this package
-// nothing progresses, not even Done channels or the detection of failures.
+// nothing progresses, not even Done channels or the detection of failures. A loop of calls that do
+// not wait (Test, Iprobe, Poll) makes progress, and lets other goroutines run at times.
 //
 // Config.Async lets the device itself make progress while the program computes, in either mode.
 // With Transport "tmsrq" it matches receives of a Comm and moves their bytes, over shared memory
@@ -137,6 +138,13 @@
 // is a rank that rank 0 cannot reach any more: rank 0 serves the store, and that rank is lost for
 // all. Where a Bootstrap cannot report it (its ReportGivenUp fails), the other end detects the
 // closed connection by itself, if there ever was one.
+//
+// # Security
+//
+// Both ends of a connection prove that they know the job's secret (Config.Secret) when it is made.
+// Nothing is encrypted, nor are messages authenticated one by one: the network between hosts must
+// be private, or tunnelled. All that a rank receives is checked before it is used as a length or
+// place.
 //
 // # Finding mistakes
 //

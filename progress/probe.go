@@ -41,12 +41,15 @@ func (e *Engine) Probe(ctx context.Context, src int, tag, mask uint64) (Status, 
 // if not.
 func (e *Engine) Iprobe(src int, tag, mask uint64) (Status, bool, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	m, err := e.lookLocked(src, tag, mask)
 	if m == nil {
+		e.mu.Unlock()
+		e.inVain()
 		return Status{}, false, err
 	}
-	return messageStatus(m), true, nil
+	st := messageStatus(m)
+	e.mu.Unlock()
+	return st, true, nil
 }
 
 // Mprobe is Probe that takes the message out for the caller alone.
@@ -70,13 +73,15 @@ func (e *Engine) Mprobe(ctx context.Context, src int, tag, mask uint64) (*Messag
 // Improbe is Mprobe that does not wait, see Iprobe.
 func (e *Engine) Improbe(src int, tag, mask uint64) (*Message, bool, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	if u, err := e.lookLocked(src, tag, mask); u == nil {
+		e.mu.Unlock()
+		e.inVain()
 		return nil, false, err
 	}
 	u, _ := e.unexp.Match(tag, mask)
 	m := &Message{e: e}
 	m.hold(u)
+	e.mu.Unlock()
 	return m, true, nil
 }
 

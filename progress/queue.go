@@ -199,10 +199,14 @@ func (q *Queue) Poll(dst []Completion) int {
 	} else if e.mu.TryLock() {
 		e.pollLocked()
 	} else {
-		return 0 // somebody else is making progress
+		e.inVain() // somebody else is making progress
+		return 0
 	}
 	n := q.takeLocked(dst)
 	e.mu.Unlock()
+	if n == 0 {
+		e.inVain()
+	}
 	reported(dst[:n])
 	return n
 }
