@@ -21,8 +21,8 @@ const (
 // Shutdown ends the job in order; it is collective. It delivers what was sent, waits until all
 // ranks have called it, then closes. If ctx ends first it closes as Close does and returns an error
 // of one line: how many sends and receives are unfinished, by rank, with a tag of each, and which
-// ranks have not called Shutdown; Config.Logger gets the output of Dump. A second call waits for the
-// first one, or for its own ctx, and is ErrClosed.
+// ranks have not called Shutdown; Config.Logger gets the output of Dump. A second call waits for
+// the first one, or for its own ctx, and is ErrClosed.
 //
 // Leaving the launcher's store can take up to 2 seconds more, here and in Close, if another rank
 // does not answer: rank 0 serves it until all have left.

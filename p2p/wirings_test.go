@@ -14,8 +14,8 @@ import (
 var offloaded = p2p.Config{OffloadMin: -1}
 
 // eachWiring runs fn with both transports over every wire that works inside one process. With
-// -short it is half of them, with each transport and each wire; the name of the test says which, and
-// builds with -tags invariants have the other half.
+// -short it is half of them, with each transport and each wire; the name of the test says which,
+// and builds with -tags invariants have the other half.
 func eachWiring(t *testing.T, cfg p2p.Config, fn func(t *testing.T, cfg p2p.Config)) {
 	half := crc32.ChecksumIEEE([]byte(t.Name()))&1 != 0 != invariant.Enabled
 	for i, transport := range []string{"rc", "tmsrq"} {
