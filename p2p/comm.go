@@ -96,10 +96,7 @@ func (c *Comm) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag || ctx == nil {
 		return c.refuseSend(ctx, dst, tag)
 	}
-	if err := c.w.eng.Send(ctx, c.group.world(dst), c.pack(tag), buf); err != nil {
-		return opError(opSend, dst, tag, err)
-	}
-	return nil
+	return sent(dst, tag, c.w.eng.Send(ctx, c.group.world(dst), c.pack(tag), buf))
 }
 
 // Ssend is World.Ssend within c.
@@ -107,10 +104,7 @@ func (c *Comm) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag || ctx == nil {
 		return c.refuseSend(ctx, dst, tag)
 	}
-	if err := c.w.eng.Ssend(ctx, c.group.world(dst), c.pack(tag), buf); err != nil {
-		return opError(opSend, dst, tag, err)
-	}
-	return nil
+	return sent(dst, tag, c.w.eng.Ssend(ctx, c.group.world(dst), c.pack(tag), buf))
 }
 
 // Recv receives the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf; see

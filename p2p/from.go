@@ -11,7 +11,7 @@ import "context"
 // sender.
 func (w *World) RecvFrom(ctx context.Context, src int, tag Tag, mask Mask, buf []byte) (Status, error) {
 	if uint(src) >= uint(w.size) && src != AnySource || tag > MaxTag || ctx == nil {
-		return nothing, w.refuseRecvFrom(ctx, src, tag)
+		return nothing, w.refuseRecv(ctx, src, tag)
 	}
 	st, err := w.eng.Recv(ctx, src, uint64(tag), uint64(mask)|namespace, buf)
 	if err != nil {
@@ -23,14 +23,14 @@ func (w *World) RecvFrom(ctx context.Context, src int, tag Tag, mask Mask, buf [
 // IrecvFrom is the nonblocking RecvFrom.
 func (w *World) IrecvFrom(src int, tag Tag, mask Mask, buf []byte) Request {
 	if uint(src) >= uint(w.size) && src != AnySource || tag > MaxTag {
-		return failedRequest(opRecv, src, tag, w.refuseRecvFrom(context.Background(), src, tag))
+		return failedRequest(opRecv, src, tag, w.refuseRecv(context.Background(), src, tag))
 	}
 	r := w.eng.Irecv(src, uint64(tag), uint64(mask)|namespace, buf)
 	return Request{r: r, tag: tag, room: len(buf), rank: int32(src)}
 }
 
-// refuseRecvFrom returns the error of a receive with invalid arguments.
-func (w *World) refuseRecvFrom(ctx context.Context, src int, tag Tag) error {
+// refuseRecv returns the error of a receive with invalid arguments.
+func (w *World) refuseRecv(ctx context.Context, src int, tag Tag) error {
 	err := errRawTag
 	switch {
 	case ctx == nil:

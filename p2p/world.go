@@ -67,10 +67,7 @@ func (w *World) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
 		return w.refuseSend(ctx, dst, tag)
 	}
-	if err := w.eng.Send(ctx, dst, uint64(tag), buf); err != nil {
-		return opError(opSend, dst, tag, err)
-	}
-	return nil
+	return sent(dst, tag, w.eng.Send(ctx, dst, uint64(tag), buf))
 }
 
 // Ssend is Send that returns when the message is matched: a receive, or a matched probe followed by
@@ -79,23 +76,13 @@ func (w *World) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
 		return w.refuseSend(ctx, dst, tag)
 	}
-	if err := w.eng.Ssend(ctx, dst, uint64(tag), buf); err != nil {
-		return opError(opSend, dst, tag, err)
-	}
-	return nil
+	return sent(dst, tag, w.eng.Ssend(ctx, dst, uint64(tag), buf))
 }
 
 // Recv takes the oldest message that matches into buf. A longer message than buf is ErrTruncated:
 // buf has its first bytes, the Status its length, and the rest is dropped.
 func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Status, error) {
-	if tag > MaxTag || ctx == nil {
-		return nothing, refuseRecv(ctx, tag)
-	}
-	st, err := w.eng.Recv(ctx, AnySource, uint64(tag), uint64(mask)|namespace, buf)
-	if err != nil {
-		return failedStatus(st, nil, err), recvError(AnySource, tag, st.Len, len(buf), err)
-	}
-	return status(st, nil), nil
+	return w.RecvFrom(ctx, AnySource, tag, mask, buf)
 }
 
 // Isend is the nonblocking Send: the request ends when buf may be reused. It fails with ErrFull
@@ -130,10 +117,7 @@ func (w *World) Room(ctx context.Context) error {
 
 // Irecv is the nonblocking Recv: the request ends when the message is in buf.
 func (w *World) Irecv(tag Tag, mask Mask, buf []byte) Request {
-	if tag > MaxTag {
-		return failedRequest(opRecv, AnySource, tag, refuseRecv(context.Background(), tag))
-	}
-	return Request{r: w.eng.Irecv(AnySource, uint64(tag), uint64(mask)|namespace, buf), tag: tag, room: len(buf), rank: AnySource}
+	return w.IrecvFrom(AnySource, tag, mask, buf)
 }
 
 // refuseSend returns the error of a send with invalid arguments.
@@ -148,13 +132,12 @@ func (w *World) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	return &OpError{opSend, dst, tag, err}
 }
 
-// refuseRecv returns the error of a receive with invalid arguments.
-func refuseRecv(ctx context.Context, tag Tag) error {
-	err := errRawTag
-	if ctx == nil {
-		err = errNoContext
+// sent wraps the engine's error of a send.
+func sent(dst int, tag Tag, err error) error {
+	if err == nil {
+		return nil
 	}
-	return &OpError{opRecv, AnySource, tag, err}
+	return opError(opSend, dst, tag, err)
 }
 
 var errRawTag = invalidf("bit 63 of a tag belongs to the library: tags of a World's own calls go from 0 to %#x", uint64(MaxTag))
