@@ -94,7 +94,7 @@ func TestShutdownNamesWhatIsMissing(t *testing.T) {
 		err := w.Shutdown(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "rank 1")
-		require.ErrorContains(t, err, "; unfinished here: receives from any rank: 1, 3 bytes in all")
+		require.ErrorContains(t, err, "; unfinished here: recv from any, raw tag 0x5, 3 bytes, no message")
 		require.NoError(t, w.Close())
 		require.ErrorIs(t, w.Shutdown(background), p2p.ErrClosed)
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 )
@@ -20,9 +19,19 @@ const (
 
 // Shutdown ends the job in order; it is collective. It delivers what was sent, waits until all
 // ranks have called it, then closes. If ctx ends first it closes as Close does and returns an error
-// of one line: how many sends and receives are unfinished, by rank, with a tag of each, and which
-// ranks have not called Shutdown; Config.Logger gets the output of Dump. A second call waits for
-// the first one, or for its own ctx, and is ErrClosed.
+// of one line that names the ranks that have not called Shutdown, and what is unfinished here:
+//
+//	send to 3, tag 0x7 of Comm 1, 102400 bytes, not received (20 times)
+//	recv from any, tag 0x3, 8 bytes, no message
+//	message from 5, tag 0x4, 16 bytes, no receive has matched it
+//
+// Ranks are those in the World. A tag without a Comm is of World.Comm, a raw tag of a World's own
+// calls. Dup and Split take the lowest number of a Comm that is free in all of its ranks. Of sends,
+// receives, probes and messages the error lists at most 8 lines each, and counts the rest;
+// Config.Logger gets the output of Dump. Where each was posted a build with -tags invariants says
+// there.
+//
+// A second call waits for the first one, or for its own ctx, and is ErrClosed.
 //
 // Leaving the launcher's store can take up to 2 seconds more, here and in Close, if another rank
 // does not answer: rank 0 serves it until all have left.
@@ -69,47 +78,6 @@ func (w *World) meet(ctx context.Context) error {
 		met() // the engine has failed; the error of the fence names the ranks
 	}
 	return <-result
-}
-
-// unfinished counts the unfinished operations, as a suffix of an error, and logs the list.
-func (w *World) unfinished() string {
-	if w.cfg.Logger != nil {
-		var b strings.Builder
-		if err := w.eng.Dump(&b); err == nil {
-			w.cfg.Logger.Info("shutdown failed", "rank", w.rank, "state", b.String())
-		}
-	}
-	if s := w.eng.Summary(tagName); s != "" {
-		return "; unfinished here: " + s
-	}
-	return ""
-}
-
-// tagName says for people what tags an operation has.
-func tagName(tag, mask uint64) string {
-	if tag&namespace == 0 {
-		return maskedTag(tag, mask, uint64(MaxTag))
-	}
-	name := maskedTag(tag, mask, uint64(MaxCommTag))
-	switch context := contextOf(tag); context {
-	case worldContext:
-		return name + " of World.Comm"
-	case libraryContext:
-		return "a tag of the library"
-	default:
-		return fmt.Sprintf("%s of the Comm with context %d", name, context)
-	}
-}
-
-// maskedTag names what a receive compares of the bits that its tag can have.
-func maskedTag(tag, mask, bits uint64) string {
-	switch tag, mask = tag&bits, mask&bits; mask {
-	case 0:
-		return "any tag"
-	case bits:
-		return fmt.Sprintf("tag %#x", tag)
-	}
-	return fmt.Sprintf("tag %#x mask %#x", tag, mask)
 }
 
 // Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError

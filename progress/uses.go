@@ -1,30 +1,43 @@
 package progress
 
+import "iter"
+
 // Uses counts the operations whose buffer is in buf, in whole or in part, and that have not ended.
 func (e *Engine) Uses(buf []byte) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	count := func(op *Op) {
-		if op != nil && op.uses(buf) {
+	for op := range e.opsLocked() {
+		if op.uses(buf) {
 			n++
 		}
 	}
-	for _, op := range e.posted.All() {
-		count(op)
-	}
-	for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {
-		for i := range t.entries {
-			if op := t.entries[i].op; op != nil && op.state != opOffloaded { // those are posted too
-				count(op)
-			}
-		}
-	}
-	for i := range e.peers {
-		if o := &e.peers[i].out; !o.empty() {
-			for _, op := range o.queue.All() {
-				count(op)
-			}
-		}
-	}
 	return n
+}
+
+// opsLocked gives the sends, receives and probes that have not ended, and the operations that stand
+// for reads of receives that have.
+func (e *Engine) opsLocked() iter.Seq[*Op] {
+	return func(yield func(*Op) bool) {
+		for _, op := range e.posted.All() {
+			if !yield(op) {
+				return
+			}
+		}
+		for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {
+			for i := range t.entries {
+				if op := t.entries[i].op; op != nil && op.state != opOffloaded && !yield(op) { // those are posted too
+					return
+				}
+			}
+		}
+		for i := range e.peers {
+			if o := &e.peers[i].out; !o.empty() {
+				for _, op := range o.queue.All() {
+					if !yield(op) {
+						return
+					}
+				}
+			}
+		}
+	}
 }

@@ -1,0 +1,92 @@
+package p2p
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// unfinishedMost is how many lines of each kind the error of a failed Shutdown lists.
+const unfinishedMost = 8
+
+// unfinished lists the unfinished operations, as a suffix of an error, and logs all that is known.
+func (w *World) unfinished() string {
+	if w.cfg.Logger != nil {
+		var b strings.Builder
+		if err := w.eng.Dump(&b); err == nil {
+			w.cfg.Logger.Info("shutdown failed", "rank", w.rank, "state", b.String())
+		}
+	}
+	if list := listUnfinished(w.eng.Unfinished()); len(list) != 0 {
+		return "; unfinished here: " + strings.Join(list, "; ")
+	}
+	return ""
+}
+
+// unfinishedKinds are the words for a kind, and for several that are not listed.
+var unfinishedKinds = [...]struct{ one, more string }{
+	progress.UnfinishedSend:    {"send to", "sends"},
+	progress.UnfinishedRecv:    {"recv from", "receives"},
+	progress.UnfinishedProbe:   {"probe from", "probes"},
+	progress.UnfinishedMessage: {"message from", "messages"},
+}
+
+// listUnfinished describes what is unfinished, of each kind first what there is most of.
+func listUnfinished(counts map[progress.Unfinished]int) (lines []string) {
+	var listed, rest [len(unfinishedKinds)]int
+	all := slices.SortedFunc(maps.Keys(counts), func(a, b progress.Unfinished) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(counts[b], counts[a]), cmp.Compare(a.Peer, b.Peer),
+			cmp.Compare(a.Tag, b.Tag), cmp.Compare(a.Mask, b.Mask), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.State, b.State))
+	})
+	for _, u := range all {
+		if listed[u.Kind]++; listed[u.Kind] > unfinishedMost {
+			rest[u.Kind] += counts[u]
+			continue
+		}
+		lines = append(lines, describe(u, counts[u]))
+	}
+	for kind, n := range rest {
+		if n != 0 {
+			lines = append(lines, fmt.Sprintf("and %d more %s", n, unfinishedKinds[kind].more))
+		}
+	}
+	return lines
+}
+
+func describe(u progress.Unfinished, n int) string {
+	peer := "any"
+	if u.Peer >= 0 {
+		peer = fmt.Sprint(u.Peer)
+	}
+	s := fmt.Sprintf("%s %s, %s, %d bytes, %s", unfinishedKinds[u.Kind].one, peer, describeTag(u.Tag, u.Mask), u.Bytes, u.State)
+	if n > 1 {
+		s += fmt.Sprintf(" (%d times)", n)
+	}
+	return s
+}
+
+// describeTag says what the program gave: a raw tag and mask, or a tag and its Comm.
+func describeTag(tag, mask uint64) string {
+	if tag&namespace == 0 {
+		if mask == uint64(Exact)|namespace {
+			return fmt.Sprintf("raw tag %#x", tag)
+		}
+		return fmt.Sprintf("raw tag %#x mask %#x", tag, mask&^namespace)
+	}
+	s := fmt.Sprintf("tag %#x", tag&tagMask)
+	if mask&tagMask == 0 {
+		s = "any tag"
+	}
+	switch context := contextOf(tag); context {
+	case worldContext:
+		return s
+	case libraryContext:
+		return s + " of a Dup or Split"
+	default:
+		return fmt.Sprintf("%s of Comm %d", s, context)
+	}
+}
