@@ -67,9 +67,9 @@ func (w *world) closed() error {
 }
 
 // checkHanging finds operations that a loss should have ended: those with a lost rank as peer, and
-// receives from any source, which every loss ends that was not acknowledged before they were
-// posted. A flush has no peer. Matched operations have ended too, as the world has settled. And a
-// rank must have detected the losses that the plan caused.
+// receives from any source, or from any rank of a Comm, which every loss of such a rank ends that
+// was not acknowledged before they were posted. A flush has no peer. Matched operations have ended
+// too, as the world has settled. And a rank must have detected the losses that the plan caused.
 func (w *world) checkHanging() error {
 	for _, r := range w.ranks {
 		if r.dead {
@@ -77,8 +77,11 @@ func (w *world) checkHanging() error {
 		}
 		failed := r.engine.Failed()
 		for _, o := range r.active {
-			if slices.Contains(failed, o.peer) && !o.flush || o.peer == progress.AnySource && len(failed) > o.acked {
+			if slices.ContainsFunc(failed, o.endsWith) {
 				return fail("hanging", "rank %d lost %v, and still waits: %s", r.id, failed, o)
+			}
+			if o.fromGroup() && slices.ContainsFunc(failed, func(rank int) bool { return !o.accepts(rank) }) {
+				w.cov[GroupSpared]++
 			}
 		}
 		for _, p := range w.ranks {
@@ -88,6 +91,11 @@ func (w *world) checkHanging() error {
 		}
 	}
 	return nil
+}
+
+// endsWith reports whether the loss of a rank ends the operation.
+func (o *op) endsWith(rank int) bool {
+	return !o.flush && o.accepts(rank) && (o.peer >= 0 || !slices.Contains(o.acked, rank))
 }
 
 // faults reports whether the plan makes connections fail.
@@ -135,15 +143,9 @@ func (w *world) checkLosses() error {
 // apart reports whether two ranks have lost each other.
 func (w *world) apart(a, b int) bool { return w.cut[pair(a, b)] || w.ranks[a].dead || w.ranks[b].dead }
 
-// apartFromAny reports whether a rank has lost another.
-func (w *world) apartFromAny(a int) bool {
-	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.id != a && w.apart(a, r.id) || w.cut[pair(a, a)] })
-}
-
-// concerned reports whether the peer of an operation is lost or, for operations with any peer, some
-// rank is.
+// concerned reports whether a rank has lost the peer of an operation, or one that may be.
 func (w *world) concerned(r *rank, o *op) bool {
-	return o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
+	return slices.ContainsFunc(w.ranks, func(p *rank) bool { return o.accepts(p.id) && w.apart(r.id, p.id) })
 }
 
 // checkOutcome checks that an operation that failed had a reason.
@@ -170,14 +172,14 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 // full reports whether an operation was refused because of the plan's SendLimit.
 func (w *world) full(o *op) bool { return o.refused() && w.plan.Params.SendLimit > 0 }
 
-// checkPeerError checks that the error of a lost peer names lost ranks, the peer among them.
+// checkPeerError checks that the error of a lost peer names lost ranks that end the operation.
 func (w *world) checkPeerError(r *rank, o *op) error {
 	lost, ok := errors.AsType[*progress.PeerError](o.err)
 	if !ok || len(lost.Ranks) == 0 {
 		return fail("error", "rank %d: the error names no rank: %s", r.id, o)
 	}
 	for _, peer := range lost.Ranks {
-		if !w.apart(r.id, peer) || o.peer >= 0 && o.peer != peer {
+		if !w.apart(r.id, peer) || !o.endsWith(peer) {
 			return fail("error", "rank %d: rank %d is not the one that the operation lost: %s", r.id, peer, o)
 		}
 	}
@@ -308,6 +310,21 @@ func (w *world) count(r *rank, m *progress.Metrics) {
 	}
 	for _, op := range r.ops {
 		c[op.event()]++
+		if op.fromGroup() {
+			op.countGroup(c)
+		}
+	}
+}
+
+// countGroup counts an operation from any rank of a Comm.
+func (o *op) countGroup(c *Coverage) {
+	switch {
+	case o.look && o.slept && o.err == nil:
+		c[GroupProbed]++
+	case o.received():
+		c[GroupRecvs]++
+	case o.lost():
+		c[GroupLost]++
 	}
 }
 

@@ -62,6 +62,10 @@ const (
 	Taken
 	TakenLate
 	Discarded
+	GroupRecvs
+	GroupProbed
+	GroupLost
+	GroupSpared
 	events
 )
 
@@ -118,6 +122,10 @@ var eventNames = [events]string{
 	Taken:         "messages taken by matched probes that do not block",
 	TakenLate:     "messages taken by matched probes that had to wait",
 	Discarded:     "messages taken and discarded",
+	GroupRecvs:    "messages received from any rank of a Comm",
+	GroupProbed:   "blocking probes for any rank of a Comm that had to wait and found a message",
+	GroupLost:     "receives from any rank of a Comm that a loss ended",
+	GroupSpared:   "receives from any rank of a Comm that wait, beside the loss of another rank",
 }
 
 func (e Event) String() string { return eventNames[e] }

@@ -12,6 +12,9 @@
 // add up; that nothing stays registered. In a build with -tags invariants engines and devices check
 // their own state too, completely each time (invariant.Thorough).
 //
+// Some messages are sent in Comms: a context of the tag and a group of ranks, of any of which a rank
+// receives. The loss of a member must end such a receive or probe, and no other loss may.
+//
 // A rank may be in one blocking call: a receive or send whose context ends when the plan decides,
 // as does the time that a receiver has to answer, or a Flush. Meanwhile other goroutines of the
 // rank post and poll. Some receives are matched probes, whose message is received later, or

@@ -80,11 +80,11 @@ func (w *world) drain() error {
 			n := r.engine.Metrics().UnexpectedNow
 			if n == 0 && w.heldUp(r) {
 				n = 1
-				r.ack() // the receive must not end because of losses
+				r.ack(0) // the receive must not end because of losses
 			}
 			waiting += n
 			for range n {
-				w.receive(r, progress.AnySource, 0, 0, largest, false)
+				w.receive(r, pattern{peer: progress.AnySource}, largest, false)
 			}
 			w.harvest(r)
 		}

@@ -28,6 +28,7 @@ type world struct {
 	fabric   *soft.Fabric
 	near     []*soft.Fabric // of the two hosts, with Params.Mux
 	ranks    []*rank
+	comms    []*comm
 	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan broke
 	cov      Coverage
 	patience time.Duration // see closePatience
@@ -47,7 +48,7 @@ type rank struct {
 	held    []taken               // messages that matched probes have taken
 	sent    []int                 // messages so far, by destination
 	posted  uint64                // receives that found no unexpected message
-	acked   int                   // losses that the rank has acknowledged
+	acked   []int                 // losses that the rank has acknowledged
 	dead    bool
 	errs    errorLog
 
@@ -107,6 +108,7 @@ func (w *world) open() error {
 		}
 		r.engine.Start()
 	}
+	w.openComms()
 	return nil
 }
 
