@@ -1,4 +1,4 @@
 package p2p
 
 // ContextOf is the context of a Comm.
-func ContextOf(c *Comm) int { return c.context() }
+func ContextOf(c *Comm) int { return c.comm.Context }

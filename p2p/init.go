@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -57,8 +58,8 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		}
 	}
 	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone, parts: parts{boot: full.Bootstrap}}
-	w.comm.init(w, worldContext, nil)
-	w.contexts.init(w)
+	w.comm.init(w, contexts.World, nil)
+	w.contexts.Init(w.rank, w.size)
 	if d := full.joinTimeout(); d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, start.Add(d), fmt.Errorf("the %v of %s are over", d, bootstrap.EnvJoinTimeout))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
@@ -15,7 +16,7 @@ type World struct {
 	rank, size int
 	eng        *progress.Engine
 	comm       Comm
-	contexts   contexts
+	contexts   contexts.Contexts
 
 	localRank, localSize int
 	cfg                  Config // the caller's, with environment variables filled in
