@@ -49,7 +49,7 @@ func (w *world) closed() error {
 				return err
 			}
 			allowed := o.err == nil || o.received() || o.canceled() || w.full(o) || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
-				errors.Is(o.err, progress.ErrWithdrawn) || o.aborted() && w.aborted()
+				errors.Is(o.err, progress.ErrWithdrawn) || o.aborted() && w.aborted() || o.endedByClose(r)
 			if !allowed || !o.inTime() {
 				return fail("error", "rank %d: %s", r.id, o)
 			}
@@ -77,6 +77,9 @@ func (w *world) checkHanging() error {
 		}
 		failed := r.engine.Failed()
 		for _, o := range r.active {
+			if (o.isRecv() || o.look) && o.retired(r.id) {
+				return fail("hanging", "rank %d has closed its Comm, and still waits: %s", r.id, o)
+			}
 			if slices.ContainsFunc(failed, o.endsWith) {
 				return fail("hanging", "rank %d lost %v, and still waits: %s", r.id, failed, o)
 			}
@@ -161,12 +164,20 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 		return nil
 	case o.aborted() && r.stopped:
 		return nil
+	case o.endedByClose(r):
+		return nil
 	case o.lost() && concerned:
 		return w.checkPeerError(r, o)
 	case errors.Is(o.err, progress.ErrWithdrawn) && o.isRecv() && !o.call:
 		return nil // see deliver
 	}
 	return fail("error", "rank %d: %s", r.id, o)
+}
+
+// endedByClose reports whether the operation is a receive or a probe that the close of its Comm has
+// ended.
+func (o *op) endedByClose(r *rank) bool {
+	return errors.Is(o.err, errRetired) && !o.send && o.retired(r.id)
 }
 
 // full reports whether an operation was refused because of the plan's SendLimit.
@@ -274,7 +285,8 @@ func (w *world) checkTotals() error {
 			}
 		}
 	}
-	if eager != eagerGot || rndv < rndvGot || rndv > rndvGot+withdrawn {
+	discards := w.cov[Retires] > 0
+	if eager < eagerGot || rndv < rndvGot || !discards && (eager > eagerGot || rndv > rndvGot+withdrawn) {
 		return fail("metrics", "%d eager messages were sent and %d received; %d by rendezvous and %d, %d cancelled", eager, eagerGot, rndv, rndvGot, withdrawn)
 	}
 	return nil
@@ -341,6 +353,8 @@ func (o *op) event() Event {
 		return FullSends
 	case o.aborted():
 		return Aborted
+	case errors.Is(o.err, errRetired):
+		return RetiredRecvs
 	case o.revoked():
 		return Revoked
 	case o.send && o.call && o.canceled():

@@ -109,7 +109,7 @@ var failings = map[string]*failing{
 	"waits for anybody": {kind: "hanging", says: "still waits", steps: []Step{breaks()},
 		settled: func(w *world) { waits(w, progress.AnySource) }},
 	"waits for a rank of a Comm": {kind: "hanging", says: "still waits", steps: []Step{breaks()}, settled: func(w *world) {
-		w.ranks[1].add(&op{pattern: pattern{peer: progress.AnySource - 1, group: 1 << 0}}, make(chan struct{}))
+		w.ranks[1].add(&op{pattern: pattern{peer: progress.AnySource - 1, comm: &comm{members: 1 << 0}}}, make(chan struct{}))
 	}},
 	"waits after the close": {kind: "unfinished", says: "after its engine was closed", closed: func(w *world) { waits(w, 0) }},
 
@@ -125,7 +125,7 @@ var failings = map[string]*failing{
 	"loss of another rank": {kind: "error", says: "not the one", steps: []Step{gets(8), breaks()}, checked: spoilt(&progress.PeerError{Ranks: []int{1}})},
 	"loss that was acknowledged": {kind: "error", says: "not the one", steps: []Step{gets(8), breaks()}, checked: func(w *world) {
 		o := w.first()
-		o.peer, o.group, o.err = progress.AnySource-1, 1<<0|1<<1, &progress.PeerError{Ranks: []int{0}}
+		o.peer, o.comm, o.err = progress.AnySource-1, &comm{members: 1<<0 | 1<<1}, &progress.PeerError{Ranks: []int{0}}
 		o.acked = []int{0}
 	}},
 	"context that has not ended": {kind: "error", says: "deadline exceeded", steps: message(), checked: func(w *world) {

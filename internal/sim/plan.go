@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
@@ -40,7 +41,7 @@ type Params struct {
 	MaxRead         int   `json:",omitempty"` // bytes of one read, 0: no bound
 	SendLimit       int64 `json:",omitempty"` // as in progress.Config
 
-	Comms []Members `json:",omitempty"` // their ranks
+	Comms []Members `json:",omitempty"` // the ranks of each
 
 	Fabric   softtest.FabricOptions
 	TM       softtest.TM
@@ -69,9 +70,11 @@ const (
 	OpFlush  Op = "flush"  // Rank calls Flush
 	OpExpire Op = "expire" // the context of Rank's call ends
 	OpAbort  Op = "abort"  // Rank aborts the job
+	OpClose  Op = "close"  // Rank closes Comm
+	OpOpen   Op = "open"   // Comm is made again, if all have closed it
 )
 
-var ops = []Op{OpSend, OpSsend, OpRecv, OpProbe, OpTake, OpUse, OpDrop, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck, OpFlush, OpExpire, OpAbort}
+var ops = []Op{OpSend, OpSsend, OpRecv, OpProbe, OpTake, OpUse, OpDrop, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck, OpFlush, OpExpire, OpAbort, OpClose, OpOpen}
 
 // Step is one decision of the scheduler.
 type Step struct {
@@ -102,11 +105,11 @@ const (
 var masks = []Mask{MaskExact, MaskSource, MaskNumber, MaskParity, MaskAny}
 
 // Tags are laid out as in p2p: packed 1 | context 11 | source 20 | tag 32, or the program's own,
-// here source 8 | number 8.
+// here source 8 | number 8. The tag is the number of its Comm, from commShift on, and number.
 const (
 	packedBit    = 1 << 63
 	contextShift = 52
-	contextBits  = packedBit | uint64(1<<11-1)<<contextShift
+	commShift    = 16
 	sourceShift  = 32
 	sourceBits   = uint64(1<<20-1) << sourceShift
 	numberBits   = 1<<32 - 1
@@ -117,20 +120,19 @@ const (
 
 // tag is the tag of a message of rank src: in a Comm, or else in context 0 or raw.
 func (s *Step) tag(src int, c *comm) uint64 {
-	context := 0
 	switch {
 	case c != nil:
-		context = c.context
+		return contexts.Base(c.context) | uint64(src)<<sourceShift | uint64(c.number)<<commShift | s.Tag
 	case s.Raw:
 		return uint64(src)<<rawShift | s.Tag
 	}
-	return packedBit | uint64(context)<<contextShift | uint64(src)<<sourceShift | s.Tag
+	return contexts.Base(contexts.World) | uint64(src)<<sourceShift | s.Tag
 }
 
 // bits returns the mask, and whether it leaves the source open. Only then may it match both raw and
 // Comm tags: a receive from one source must not match messages of another.
 func (s *Step) bits(c *comm) (mask uint64, anySource bool) {
-	source, number, frame := sourceBits|contextBits, uint64(numberBits), contextBits
+	source, number, frame := sourceBits|contexts.Mask, uint64(numberBits), uint64(contexts.Mask)
 	if s.Raw && c == nil {
 		source, number, frame = rawSource|packedBit, rawNumber, 0
 	}
@@ -180,6 +182,10 @@ func (s *Step) String() string {
 		return fmt.Sprintf("rank %d: %s%s %d bytes %s", s.Rank, s.calls(), s.Do, s.Size, from)
 	case OpCancel, OpPoll, OpStep, OpUse, OpDrop, OpAck:
 		return fmt.Sprintf("rank %d: %s %d", s.Rank, s.Do, s.N)
+	case OpClose:
+		return fmt.Sprintf("rank %d: %s Comm %d", s.Rank, s.Do, s.Comm)
+	case OpOpen:
+		return fmt.Sprintf("%s Comm %d again", s.Do, s.Comm)
 	case OpBreak:
 		return fmt.Sprintf("rank %d: %s the link to %d", s.Rank, s.Do, s.Peer)
 	}

@@ -145,6 +145,10 @@ func (w *world) step(s *Step) {
 		w.breakLink(r, peer)
 	case OpKill:
 		w.kill(r)
+	case OpClose:
+		w.closeComm(r, c)
+	case OpOpen:
+		w.reopen((s.Comm - 1) % len(w.comms))
 	case OpAck:
 		r.ack(s.N)
 	}

@@ -56,6 +56,9 @@ func (w *world) settle() error {
 	if err := w.drain(); err != nil {
 		return err
 	}
+	if err := w.retire(); err != nil {
+		return err
+	}
 	for _, r := range w.ranks {
 		if len(r.active) > 0 && !r.dead {
 			return fail("unfinished", "V18: rank %d: %s", r.id, r.active[0])
