@@ -231,7 +231,7 @@ func TestRetireWithdrawn(t *testing.T) {
 	h[1].require(t, "idle 1")
 	_, err = ended(t, r)
 	require.Equal(t, errRetired, err)
-	_, err = c.e[1].Recv(bg, 0, inContext(1, 5), exact, nil)
+	_, err = ended(t, c.e[1].Irecv(0, inContext(1, 5), exact, nil))
 	require.Equal(t, errRetired, err)
 	h[1].do = func(c Callback, _ string) { c.Reuse(1 << 32) }
 	(*callback)(c.e[0]).Notice(1, []byte("again"))
