@@ -4,26 +4,20 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
 // Packing of the tags of Comm and library traffic: 1 | context 11 | source 20 | tag 32. The source
 // is a rank in the World.
 const (
-	namespace    = 1 << 63
-	contextShift = 52
-	sourceShift  = 32
+	namespace   = 1 << 63
+	sourceShift = 32
 
 	sourceMask = (1<<20 - 1) << sourceShift
 	tagMask    = 1<<32 - 1
-	// contextMask names a context: this much of a tag is the same in all messages of a Comm.
-	contextMask = 1<<63 | (1<<11-1)<<contextShift
 
 	maxRanks = 1 << 20
-
-	// worldContext is that of World.Comm, libraryContext that of p2p itself.
-	worldContext   = 0
-	libraryContext = 1<<11 - 1
 )
 
 // Comm is an ordered group of ranks with a context of its own: its messages match only its own
@@ -40,7 +34,8 @@ type Comm struct {
 	group *group // its ranks; nil: all of the World
 	rank  int    // of this process
 	size  int
-	any   source // any of its ranks
+	any   source        // any of its ranks
+	comm  contexts.Comm // the same, for World.contexts
 
 	open atomic.Int64 // size, and 0 once it is closed: no rank is in range then
 	calls
@@ -48,17 +43,15 @@ type Comm struct {
 
 // init makes c a Comm of these ranks of w.
 func (c *Comm) init(w *World, context int, g *group) {
-	c.w, c.base, c.group = w, base(context), g
+	c.w, c.base, c.group = w, contexts.Base(context), g
 	c.rank, c.size, c.any = w.rank, w.size, progress.AnySource
 	if g != nil {
 		c.rank, c.size, c.any = g.rank(w.rank), len(g.members), source(w.eng.Group(g))
 	}
+	c.comm = contexts.Comm{Context: context, Group: members{g, c.size}, Source: int(c.any)}
 	c.open.Store(int64(c.size))
 	c.calls.init()
 }
-
-// base is the part of a tag that names a context.
-func base(context int) uint64 { return namespace | uint64(context)<<contextShift }
 
 // World returns the World whose ranks c groups.
 func (c *Comm) World() *World { return c.w }

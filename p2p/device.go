@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/p2p/internal/hook"
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
@@ -36,7 +37,7 @@ func (w *World) open(secret []byte) error {
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
 		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.reportGivenUp,
-		Contexts: &w.contexts, ContextMask: contextMask,
+		Contexts: &w.contexts, ContextMask: contexts.Mask,
 	}
 	if w.cfg.Async {
 		cfg.PollingEnded = func() {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/p2p/internal/coll"
 )
 
@@ -99,7 +100,8 @@ func (c *Comm) Close() error {
 		return invalidf("World.Comm lives as long as the World")
 	}
 	if c.open.CompareAndSwap(int64(c.size), 0) {
-		c.w.contexts.retire(c, !c.inStep())
+		c.w.contexts.Close(&c.comm, !c.inStep())
+		c.w.eng.Retire(c.base, errCommClosed)
 	}
 	return nil
 }
@@ -167,7 +169,10 @@ func (c *Comm) derive(ctx context.Context, g *group, member bool) (*Comm, error)
 	if err := coll.Barrier(ctx, c.operation()); err != nil || !member {
 		return nil, err
 	}
-	return c.w.contexts.open(context, g), nil
+	n := new(Comm)
+	n.init(c.w, context, g) // calls the engine
+	c.w.contexts.Open(&n.comm)
+	return n, nil
 }
 
 // agree takes a context that is free on all members. A rank can lend the set of its free contexts
@@ -178,35 +183,35 @@ func (c *Comm) derive(ctx context.Context, g *group, member bool) (*Comm, error)
 func (c *Comm) agree(ctx context.Context, member bool) (context int, err error) {
 	cs := &c.w.contexts
 	if member {
-		defer cs.ask(c)()
+		defer cs.Ask(&c.comm)()
 	}
 	for ctx.Err() == nil {
 		var o offer
 		held := false
 		if member {
-			o.free, o.closing, held = cs.offer(c, c.w.eng.Failed())
+			o.free, o.closing, held = cs.Offer(&c.comm, c.w.eng.Failed())
 		}
 		common := o.words(held || !member, !member)
 		if err := coll.And(ctx, c.operation(), common); err != nil {
 			if held {
-				cs.take(contextWords{})
+				cs.Take(contexts.Set{})
 			}
 			return 0, err
 		}
 		all := o.result(common)
 		if !all {
-			o.free = contextWords{}
+			o.free = contexts.Set{}
 		}
 		if held {
-			if context, ok := cs.take(o.free); ok {
+			if context, ok := cs.Take(o.free); ok {
 				return context, nil
 			}
-		} else if all && o.free != (contextWords{}) {
+		} else if all && o.free != (contexts.Set{}) {
 			return 0, nil
 		}
-		if all && o.closing == (contextWords{}) {
+		if all && o.closing == (contexts.Set{}) {
 			return 0, errorf(ErrFull, "no context is free on all ranks: %d Comms may live at once beside World.Comm, close some on all their ranks",
-				libraryContext-1)
+				contexts.Library-1)
 		}
 		c.w.eng.Poll() // a Comm of this rank alone receives nothing above
 		runtime.Gosched()
@@ -214,8 +219,8 @@ func (c *Comm) agree(ctx context.Context, member bool) (context int, err error) 
 	return 0, ctx.Err()
 }
 
-// offer is what the ranks tell each other in a round of agree, see contexts.offer.
-type offer struct{ free, closing contextWords }
+// offer is what the ranks tell each other in a round of agree, see contexts.Contexts.Offer.
+type offer struct{ free, closing contexts.Set }
 
 // words encodes an offer for an AND. The last word is not zero where each rank offers; anything
 // says that this rank takes whatever the others do.
@@ -254,7 +259,7 @@ type operation struct {
 
 func (c *Comm) operation() *operation {
 	c.number++
-	return &operation{c, base(libraryContext) | uint64(c.context())<<callShift | uint64(c.number)<<operationShift}
+	return &operation{c, contexts.Base(contexts.Library) | uint64(c.comm.Context)<<callShift | uint64(c.number)<<operationShift}
 }
 
 func (o *operation) Rank() int { return o.c.rank }

@@ -1,7 +1,7 @@
 package p2p
 
 // ContextOf is the context of a Comm.
-func ContextOf(c *Comm) int { return c.context() }
+func ContextOf(c *Comm) int { return c.comm.Context }
 
 // IsEnding tells whether a Shutdown is under way.
 func IsEnding(w *World) bool {

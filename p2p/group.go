@@ -50,10 +50,15 @@ func (g *group) rank(world int) int {
 // progress.Members.
 func (g *group) Contains(world int) bool { return g.rank(world) != ProcNull }
 
-// within tells whether all members of g are members of outer too.
-func (g *group) within(outer *group) bool {
-	return outer == nil || g != nil && !slices.ContainsFunc(g.members, func(world int) bool { return !outer.Contains(world) })
+// members is a group as contexts.Group.
+type members struct {
+	group *group
+	size  int
 }
+
+func (m members) Size() int               { return m.size }
+func (m members) World(rank int) int      { return m.group.world(rank) }
+func (m members) Contains(world int) bool { return m.group == nil || m.group.Contains(world) }
 
 // place is what a rank says of itself in a Split.
 type place struct {

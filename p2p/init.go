@@ -9,9 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tagmatch/tagmatch/bootstrap"
-	"github.com/tagmatch/tagmatch/verbs"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/contexts"
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // parts are what a World is built from, in the order of opening.
@@ -59,8 +61,8 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 	}
 	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone,
 		parts: parts{boot: full.Bootstrap}, ending: semaphore.NewWeighted(1)}
-	w.comm.init(w, worldContext, nil)
-	w.contexts.init(w)
+	w.comm.init(w, contexts.World, nil)
+	w.contexts.Init(w.rank, w.size)
 	if d := full.joinTimeout(); d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, start.Add(d), fmt.Errorf("the %v of %s are over", d, bootstrap.EnvJoinTimeout))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/contexts"
 )
 
 // lifeState is the state of a World.
@@ -73,7 +74,7 @@ func (w *World) meet(ctx context.Context) error {
 		defer met()
 		result <- w.parts.boot.Fence(ctx)
 	}()
-	tag := namespace | libraryContext<<contextShift | uint64(w.rank)<<sourceShift
+	tag := contexts.Base(contexts.Library) | uint64(w.rank)<<sourceShift
 	if _, err := w.eng.Recv(waiting, w.rank, tag, uint64(Exact), nil); !errors.Is(err, context.Canceled) {
 		met() // the engine has failed; the error of the fence names the ranks
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
@@ -81,10 +82,10 @@ func describeTag(tag, mask uint64) string {
 	if mask&tagMask == 0 {
 		s = "any tag"
 	}
-	switch context := contextOf(tag); context {
-	case worldContext:
+	switch context := contexts.Of(tag); context {
+	case contexts.World:
 		return s
-	case libraryContext:
+	case contexts.Library:
 		return s + " of a Dup or Split"
 	default:
 		return fmt.Sprintf("%s of Comm %d", s, context)

@@ -6,8 +6,10 @@ import (
 	"io"
 	"sync"
 
-	"github.com/tagmatch/tagmatch/progress"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/tagmatch/tagmatch/internal/contexts"
+	"github.com/tagmatch/tagmatch/progress"
 )
 
 // World is the set of ranks of a job, as one process sees it: at most 1,048,576. Init makes one,
@@ -18,7 +20,7 @@ type World struct {
 	rank, size int
 	eng        *progress.Engine
 	comm       Comm
-	contexts   contexts
+	contexts   contexts.Contexts
 
 	localRank, localSize int
 	cfg                  Config // the caller's, with environment variables filled in

@@ -88,8 +88,8 @@ type Engine struct {
 	heldUp []int        // peers that are held up for credit here
 	turn   int          // of those, whose window was widened last
 
-	retired  map[uint64]struct{} // contexts whose messages are discarded
-	retiring []retiring          // of them, those with operations
+	retired  map[uint64]error // contexts whose messages are discarded: why their receives end
+	retiring []retiring       // of them, those with operations
 
 	queued    int64 // bytes that queued sends take, against SendLimit
 	rooms     []*Op // calls that wait for less
@@ -280,11 +280,11 @@ func (w *waitEngine) Poll() int {
 	if e.off.tags != nil && e.broken == nil {
 		n += e.off.tend(n)
 	}
+	if len(e.retiring) != 0 {
+		e.idleLocked() // before it is flushed, which what this sends has to be too
+	}
 	if len(e.flushers) != 0 {
 		e.flushedLocked()
-	}
-	if len(e.retiring) != 0 {
-		e.idleLocked()
 	}
 	e.checkPolledLocked(n)
 	return n

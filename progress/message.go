@@ -82,11 +82,11 @@ func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 	if err := ctx.Err(); err != nil {
 		return Status{}, err
 	}
-	return m.recv(ctx, buf)
+	return m.recv(ctx, ^uint64(0), buf)
 }
 
-// recv is Recv also where ctx has ended.
-func (m *Message) recv(ctx context.Context, buf []byte) (Status, error) {
+// recv is Recv also where ctx has ended, with the mask of the probe that took the message.
+func (m *Message) recv(ctx context.Context, mask uint64, buf []byte) (Status, error) {
 	e := m.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,7 +97,7 @@ func (m *Message) recv(ctx context.Context, buf []byte) (Status, error) {
 	if m.eager != nil {
 		return m.copyOut(buf)
 	}
-	op := e.newOpLocked(noteRecvCall, m.status.Source, m.status.Tag, ^uint64(0), buf)
+	op := e.newOpLocked(noteRecvCall, m.status.Source, m.status.Tag, mask, buf)
 	op.read = m.read
 	op.startRead()
 	return e.finishLocked(ctx, op)
@@ -157,7 +157,7 @@ func (e *Engine) RecvAlloc(ctx context.Context, src int, tag, mask uint64, limit
 			return nil, Status{}, err
 		}
 		buf := alloc(m.status.Len, limit)
-		st, err := m.recv(ctx, buf)
+		st, err := m.recv(ctx, mask, buf)
 		switch err {
 		case nil, ErrTruncated:
 			return buf, st, err

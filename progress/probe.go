@@ -105,7 +105,7 @@ func (e *Engine) lookLocked(src int, tag, mask uint64) (*unexpected.Message, err
 	if ok {
 		return m, nil
 	}
-	if err := e.checkRecvLocked(src); err != nil {
+	if err := e.checkRecvLocked(src, tag, mask); err != nil {
 		return nil, err
 	}
 	e.askLocked(src, tag, mask)
@@ -115,7 +115,7 @@ func (e *Engine) lookLocked(src int, tag, mask uint64) (*unexpected.Message, err
 // probeLocked posts a probe, a matched one where there is a Message to fill in, and waits for it.
 // The unexpected messages were searched before.
 func (e *Engine) probeLocked(ctx context.Context, src int, tag, mask uint64, m *Message) (Status, error) {
-	if err := e.checkRecvLocked(src); err != nil {
+	if err := e.checkRecvLocked(src, tag, mask); err != nil {
 		return Status{}, err
 	}
 	return e.finishLocked(ctx, e.postProbeLocked(src, tag, mask, m))

@@ -42,7 +42,7 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 		e.mu.Unlock()
 		return st, err
 	}
-	if err := e.checkRecvLocked(src); err != nil {
+	if err := e.checkRecvLocked(src, tag, mask); err != nil {
 		e.mu.Unlock()
 		return Status{}, err
 	}
@@ -66,7 +66,7 @@ func (op *Op) receive() Request {
 	e, r := op.e, Request{op.note, op, op.Gen()}
 	if m, ok := e.unexp.Match(op.tag, op.mask); ok {
 		op.give(m)
-	} else if err := e.checkRecvLocked(op.peer); err != nil {
+	} else if err := e.checkRecvLocked(op.peer, op.tag, op.mask); err != nil {
 		op.complete(Status{}, err)
 	} else {
 		op.post()
@@ -85,10 +85,12 @@ func (op *Op) give(m *unexpected.Message) {
 
 // checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
 // those of a lost rank, were searched before.
-func (e *Engine) checkRecvLocked(src int) error {
+func (e *Engine) checkRecvLocked(src int, tag, mask uint64) error {
 	switch {
 	case e.broken != nil:
 		return e.broken
+	case e.closedToLocked(tag, mask) != nil:
+		return e.closedToLocked(tag, mask)
 	case src == AnySource:
 		if e.unacked != 0 {
 			return e.lossLocked(nil)

@@ -57,7 +57,7 @@ type pendingOp struct {
 }
 
 // Retire is called when this rank uses a context no more. Its receives end with cause, as they
-// would by Cancel. Its sends go on. Messages that nobody has received are discarded, also those
+// would by Cancel, those too that lose their message later. Its sends go on. Messages that nobody has received are discarded, also those
 // that arrive until Callback.Reuse: for their senders they were received. Contexts.Idle is called
 // when what cannot be ended has ended.
 func (e *Engine) Retire(context uint64, cause error) {
@@ -67,13 +67,10 @@ func (e *Engine) Retire(context uint64, cause error) {
 		return
 	}
 	if e.retired == nil {
-		e.retired = map[uint64]struct{}{}
+		e.retired = map[uint64]error{}
 	}
-	e.retired[context] = struct{}{}
-	of := func(op *Op) bool {
-		return op.mask&e.cfg.ContextMask == e.cfg.ContextMask && e.contextOf(op.tag) == context
-	}
-	e.failReceivesLocked(of, cause)
+	e.retired[context] = cause
+	e.failReceivesLocked(func(op *Op) bool { return e.inOneContext(op.mask) && e.contextOf(op.tag) == context }, cause)
 	for m, ok := e.unexp.Match(context, e.cfg.ContextMask); ok; m, ok = e.unexp.Match(context, e.cfg.ContextMask) {
 		p, rndv, name := &e.peers[m.Src], m.Rndv, m.Name
 		e.dropLocked(m)
@@ -133,6 +130,19 @@ func (e *Engine) refuses(tag uint64) bool { return len(e.retired) != 0 && e.refu
 func (e *Engine) refusesContext(tag uint64) bool {
 	_, ok := e.retired[e.contextOf(tag)]
 	return ok
+}
+
+// inOneContext tells whether a receive with this mask gets messages of one context only.
+func (e *Engine) inOneContext(mask uint64) bool {
+	return mask&e.cfg.ContextMask == e.cfg.ContextMask
+}
+
+// closedToLocked is why receives of a retired context end, or nil.
+func (e *Engine) closedToLocked(tag, mask uint64) error {
+	if len(e.retired) == 0 || !e.inOneContext(mask) {
+		return nil
+	}
+	return e.retired[e.contextOf(tag)]
 }
 
 // takeNotice handles p's NOTICE.

@@ -20,6 +20,7 @@ func inContext(context, tag uint64) uint64 { return context<<32 | tag }
 type heard struct {
 	said []string
 	do   func(c Callback, body string)
+	idle func(c Callback)
 }
 
 func (h *heard) Notice(c Callback, src int, body []byte) error {
@@ -35,6 +36,9 @@ func (h *heard) Notice(c Callback, src int, body []byte) error {
 
 func (h *heard) Idle(c Callback, context uint64) {
 	h.said = append(h.said, fmt.Sprintf("idle %d", context>>32))
+	if h.idle != nil {
+		h.idle(c)
+	}
 }
 
 func (h *heard) Gone(c Callback, rank int) {
@@ -169,6 +173,70 @@ func TestRetireWaits(t *testing.T) {
 	given.Cancel()
 	c.step()
 	h.require(t, "idle 1")
+}
+
+// A Flush that ends with the last send of a retired context waits for what is said of that.
+func TestRetireBeforeFlush(t *testing.T) {
+	c, h := withContexts(t, 2, fakeOpts{room: 1})
+	h[0].idle = func(c Callback) {
+		c.Notice(1, []byte("first"))
+		c.Notice(1, []byte("second")) // has no room
+	}
+	s := c.e[0].Issend(1, inContext(1, 5), nil)
+	c.e[1].Poll()
+	c.e[0].Retire(1<<32, errRetired)
+	ctx := &patience{Context: bg, second: func() {
+		c.e[1].Irecv(0, inContext(1, 5), exact, nil)
+		c.e[1].Poll()
+	}}
+	require.Equal(t, context.DeadlineExceeded, c.e[0].Flush(ctx))
+	succeeded(t, s)
+	h[0].require(t, "idle 1")
+	c.step()
+	h[1].require(t, "0: first", "0: second")
+	require.NoError(t, c.e[0].Flush(bg))
+}
+
+// What a matched probe waits for that is not of one context alone is not discarded.
+func TestRetireTaken(t *testing.T) {
+	for _, size := range []int{8, 1000} {
+		c, _ := withContexts(t, 2, fakeOpts{})
+		c.e[1].Retire(1<<32, errRetired)
+		m := &Message{e: c.e[1]}
+		probe := c.probe(1, AnySource, 3, 0xff, m)
+		s := c.e[0].Isend(1, inContext(1, 3), fill(size, 1))
+		c.step()
+		succeeded(t, probe)
+		buf := make([]byte, size)
+		c.got(m.Irecv(buf), buf, size, 1)
+		c.step()
+		succeeded(t, s)
+	}
+}
+
+// A receive that loses its message after its context was retired ends as those that waited: a call
+// of Recv would go on in the context. So does one that is posted later.
+func TestRetireWithdrawn(t *testing.T) {
+	c, h := withContexts(t, 2, fakeOpts{revoke: true})
+	c.net.nodes[1].holdRds = true
+	r := c.e[1].Irecv(0, inContext(1, 5), exact, make([]byte, 1000))
+	s := c.e[0].Isend(1, inContext(1, 5), fill(1000, 1))
+	c.step()
+	c.e[1].Retire(1<<32, errRetired)
+	_, err := s.Finish(&patience{Context: bg}) // rank 1 does not answer
+	require.ErrorIs(t, err, ErrWithdrawn)
+	open(t, r)
+	c.net.nodes[1].holdRds = false
+	c.step()
+	h[1].require(t, "idle 1")
+	_, err = ended(t, r)
+	require.Equal(t, errRetired, err)
+	_, err = ended(t, c.e[1].Irecv(0, inContext(1, 5), exact, nil))
+	require.Equal(t, errRetired, err)
+	h[1].do = func(c Callback, _ string) { c.Reuse(1 << 32) }
+	(*callback)(c.e[0]).Notice(1, []byte("again"))
+	c.step()
+	open(t, c.e[1].Irecv(0, inContext(1, 5), exact, nil))
 }
 
 // A receive that a deadline ends while it reads does not leave its message in a retired context.

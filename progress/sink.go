@@ -79,7 +79,7 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 		op.unposted()
 		op.deliver(src, tag, payload)
 		p.consumed(cost)
-	} else if e.refuses(tag) {
+	} else if taker == nil && e.refuses(tag) {
 		p.consumed(cost)
 	} else {
 		e.unexp.KeepEager(src, tag, payload)
@@ -124,7 +124,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 		op.tag = h.Tag
 		p.consumed(unexpected.RecordCost)
 		op.startRead()
-	} else if e.refuses(h.Tag) {
+	} else if taker == nil && e.refuses(h.Tag) {
 		p.consumed(unexpected.RecordCost)
 		p.fin(r.appCtx)
 	} else {

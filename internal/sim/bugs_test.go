@@ -91,10 +91,7 @@ var bugs = map[string]*bug{
 		},
 		poll: func(s *badSink) {
 			if s.age++; s.age > 20 {
-				for _, h := range s.held {
-					s.deliver(h)
-				}
-				s.held = nil
+				s.release()
 			}
 		},
 	},
@@ -236,6 +233,14 @@ func (s *badSink) third() bool {
 	return s.n%3 != 0
 }
 
+// release delivers what is held.
+func (s *badSink) release() {
+	for _, h := range s.held {
+		s.deliver(h)
+	}
+	s.held = nil
+}
+
 func (s *badSink) deliver(m mail) { s.Sink.Eager(m.src, m.appCtx, m.tag, m.data) }
 
 func (s *badSink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
@@ -256,6 +261,7 @@ func (s *badSink) Fin(src int, appCtx uint32) {
 }
 
 func (s *badSink) Ctrl(src int, msg []byte) {
+	s.release() // else it would come behind a FLUSH, which is another bug
 	if !s.bug.deafens {
 		s.Sink.Ctrl(src, msg)
 	}

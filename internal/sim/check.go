@@ -49,7 +49,7 @@ func (w *world) closed() error {
 				return err
 			}
 			allowed := o.err == nil || o.received() || o.canceled() || w.full(o) || o.lost() || errors.Is(o.err, progress.ErrClosed) ||
-				errors.Is(o.err, progress.ErrWithdrawn) || o.aborted() && w.aborted()
+				errors.Is(o.err, progress.ErrWithdrawn) || o.aborted() && w.aborted() || o.endedByClose(r)
 			if !allowed || !o.inTime() {
 				return fail("error", "rank %d: %s", r.id, o)
 			}
@@ -67,9 +67,9 @@ func (w *world) closed() error {
 }
 
 // checkHanging finds operations that a loss should have ended: those with a lost rank as peer, and
-// receives from any source, which every loss ends that was not acknowledged before they were
-// posted. A flush has no peer. Matched operations have ended too, as the world has settled. And a
-// rank must have detected the losses that the plan caused.
+// receives from any source, or from any rank of a Comm, which every loss of such a rank ends that
+// was not acknowledged before they were posted. A flush has no peer. Matched operations have ended
+// too, as the world has settled. And a rank must have detected the losses that the plan caused.
 func (w *world) checkHanging() error {
 	for _, r := range w.ranks {
 		if r.dead {
@@ -77,8 +77,14 @@ func (w *world) checkHanging() error {
 		}
 		failed := r.engine.Failed()
 		for _, o := range r.active {
-			if slices.Contains(failed, o.peer) && !o.flush || o.peer == progress.AnySource && len(failed) > o.acked {
+			if (o.isRecv() || o.look) && o.retired(r.id) {
+				return fail("hanging", "rank %d has closed its Comm, and still waits: %s", r.id, o)
+			}
+			if slices.ContainsFunc(failed, o.endsWith) {
 				return fail("hanging", "rank %d lost %v, and still waits: %s", r.id, failed, o)
+			}
+			if o.fromGroup() && slices.ContainsFunc(failed, func(rank int) bool { return !o.accepts(rank) }) {
+				w.cov[GroupSpared]++
 			}
 		}
 		for _, p := range w.ranks {
@@ -88,6 +94,11 @@ func (w *world) checkHanging() error {
 		}
 	}
 	return nil
+}
+
+// endsWith reports whether the loss of a rank ends the operation.
+func (o *op) endsWith(rank int) bool {
+	return !o.flush && o.accepts(rank) && (o.peer >= 0 || !slices.Contains(o.acked, rank))
 }
 
 // faults reports whether the plan makes connections fail.
@@ -135,15 +146,9 @@ func (w *world) checkLosses() error {
 // apart reports whether two ranks have lost each other.
 func (w *world) apart(a, b int) bool { return w.cut[pair(a, b)] || w.ranks[a].dead || w.ranks[b].dead }
 
-// apartFromAny reports whether a rank has lost another.
-func (w *world) apartFromAny(a int) bool {
-	return slices.ContainsFunc(w.ranks, func(r *rank) bool { return r.id != a && w.apart(a, r.id) || w.cut[pair(a, a)] })
-}
-
-// concerned reports whether the peer of an operation is lost or, for operations with any peer, some
-// rank is.
+// concerned reports whether a rank has lost the peer of an operation, or one that may be.
 func (w *world) concerned(r *rank, o *op) bool {
-	return o.peer >= 0 && w.apart(r.id, o.peer) || o.peer < 0 && w.apartFromAny(r.id)
+	return slices.ContainsFunc(w.ranks, func(p *rank) bool { return o.accepts(p.id) && w.apart(r.id, p.id) })
 }
 
 // checkOutcome checks that an operation that failed had a reason.
@@ -159,6 +164,8 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 		return nil
 	case o.aborted() && r.stopped:
 		return nil
+	case o.endedByClose(r):
+		return nil
 	case o.lost() && concerned:
 		return w.checkPeerError(r, o)
 	case errors.Is(o.err, progress.ErrWithdrawn) && o.isRecv() && !o.call:
@@ -167,17 +174,23 @@ func (w *world) checkOutcome(r *rank, o *op) error {
 	return fail("error", "rank %d: %s", r.id, o)
 }
 
+// endedByClose reports whether the operation is a receive or a probe that the close of its Comm has
+// ended.
+func (o *op) endedByClose(r *rank) bool {
+	return errors.Is(o.err, errRetired) && !o.send && o.retired(r.id)
+}
+
 // full reports whether an operation was refused because of the plan's SendLimit.
 func (w *world) full(o *op) bool { return o.refused() && w.plan.Params.SendLimit > 0 }
 
-// checkPeerError checks that the error of a lost peer names lost ranks, the peer among them.
+// checkPeerError checks that the error of a lost peer names lost ranks that end the operation.
 func (w *world) checkPeerError(r *rank, o *op) error {
 	lost, ok := errors.AsType[*progress.PeerError](o.err)
 	if !ok || len(lost.Ranks) == 0 {
 		return fail("error", "rank %d: the error names no rank: %s", r.id, o)
 	}
 	for _, peer := range lost.Ranks {
-		if !w.apart(r.id, peer) || o.peer >= 0 && o.peer != peer {
+		if !w.apart(r.id, peer) || !o.endsWith(peer) {
 			return fail("error", "rank %d: rank %d is not the one that the operation lost: %s", r.id, peer, o)
 		}
 	}
@@ -272,7 +285,8 @@ func (w *world) checkTotals() error {
 			}
 		}
 	}
-	if eager != eagerGot || rndv < rndvGot || rndv > rndvGot+withdrawn {
+	discards := w.cov[Retires] > 0
+	if eager < eagerGot || rndv < rndvGot || !discards && (eager > eagerGot || rndv > rndvGot+withdrawn) {
 		return fail("metrics", "%d eager messages were sent and %d received; %d by rendezvous and %d, %d cancelled", eager, eagerGot, rndv, rndvGot, withdrawn)
 	}
 	return nil
@@ -308,6 +322,21 @@ func (w *world) count(r *rank, m *progress.Metrics) {
 	}
 	for _, op := range r.ops {
 		c[op.event()]++
+		if op.fromGroup() {
+			op.countGroup(c)
+		}
+	}
+}
+
+// countGroup counts an operation from any rank of a Comm.
+func (o *op) countGroup(c *Coverage) {
+	switch {
+	case o.look && o.slept && o.err == nil:
+		c[GroupProbed]++
+	case o.received():
+		c[GroupRecvs]++
+	case o.lost():
+		c[GroupLost]++
 	}
 }
 
@@ -324,6 +353,8 @@ func (o *op) event() Event {
 		return FullSends
 	case o.aborted():
 		return Aborted
+	case errors.Is(o.err, errRetired):
+		return RetiredRecvs
 	case o.revoked():
 		return Revoked
 	case o.send && o.call && o.canceled():

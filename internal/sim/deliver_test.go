@@ -28,14 +28,14 @@ func TestDeliver(t *testing.T) {
 			from, to := &rank{id: 0}, &rank{id: 1}
 			w.ranks = []*rank{from, to}
 			for _, content := range c.sent {
-				s := &op{send: true, peer: 1, tag: 5, done: true, content: []byte(content[:1])}
+				s := &op{pattern: pattern{peer: 1, tag: 5}, send: true, done: true, content: []byte(content[:1])}
 				if content == "taken" {
 					s.err = progress.ErrPeerLost
 				}
 				from.ops = append(from.ops, s)
 			}
 			for i, known := range c.got {
-				o := &op{order: i, tag: 5, mask: ^uint64(0), done: true, st: progress.Status{Source: 0, Tag: 5, Len: 1}}
+				o := &op{pattern: pattern{tag: 5, mask: ^uint64(0)}, order: i, done: true, st: progress.Status{Source: 0, Tag: 5, Len: 1}}
 				switch known {
 				case "?":
 					o.err = progress.ErrTruncated

@@ -73,7 +73,9 @@ func message() []Step       { return []Step{gets(100), sends(8)} }
 func (w *world) first() *op { return w.ranks[1].ops[0] }
 
 // waits adds an operation that never ends.
-func waits(w *world, peer int) { w.ranks[1].add(&op{peer: peer}, make(chan struct{})) }
+func waits(w *world, peer int) {
+	w.ranks[1].add(&op{pattern: pattern{peer: peer}}, make(chan struct{}))
+}
 
 // fails breaks the connections between rank a and others, unknown to the plan.
 func fails(a int, others ...int) func(w *world) {
@@ -106,6 +108,9 @@ var failings = map[string]*failing{
 	"waits for a lost rank":        {kind: "hanging", says: "still waits", steps: []Step{breaks()}, settled: func(w *world) { waits(w, 0) }},
 	"waits for anybody": {kind: "hanging", says: "still waits", steps: []Step{breaks()},
 		settled: func(w *world) { waits(w, progress.AnySource) }},
+	"waits for a rank of a Comm": {kind: "hanging", says: "still waits", steps: []Step{breaks()}, settled: func(w *world) {
+		w.ranks[1].add(&op{pattern: pattern{peer: progress.AnySource - 1, comm: &comm{members: 1 << 0}}}, make(chan struct{}))
+	}},
 	"waits after the close": {kind: "unfinished", says: "after its engine was closed", closed: func(w *world) { waits(w, 0) }},
 
 	"write after the close":        {kind: "late write", steps: message(), closed: func(w *world) { w.first().mem[guard] ^= 1 }},
@@ -118,6 +123,11 @@ var failings = map[string]*failing{
 	"error without a loss": {kind: "error", says: "rank 0 lost", steps: message(), checked: spoilt(&progress.PeerError{Ranks: []int{0}})},
 	"loss of no rank":      {kind: "error", says: "names no rank", steps: []Step{gets(8), breaks()}, checked: spoilt(&progress.PeerError{})},
 	"loss of another rank": {kind: "error", says: "not the one", steps: []Step{gets(8), breaks()}, checked: spoilt(&progress.PeerError{Ranks: []int{1}})},
+	"loss that was acknowledged": {kind: "error", says: "not the one", steps: []Step{gets(8), breaks()}, checked: func(w *world) {
+		o := w.first()
+		o.peer, o.comm, o.err = progress.AnySource-1, &comm{members: 1<<0 | 1<<1}, &progress.PeerError{Ranks: []int{0}}
+		o.acked = []int{0}
+	}},
 	"context that has not ended": {kind: "error", says: "deadline exceeded", steps: message(), checked: func(w *world) {
 		o := w.ranks[0].ops[0]
 		o.call, o.err = true, (&deadline{over: true}).Err()

@@ -17,6 +17,7 @@ func NewPlan(seed uint64) *Plan {
 	g.temper()
 	g.steps()
 	g.probes(rand.New(rand.NewPCG(seed, 8)))
+	g.comms(rand.New(rand.NewPCG(seed, 9)))
 	return g.p
 }
 

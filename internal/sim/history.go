@@ -23,7 +23,7 @@ type delivery struct {
 	send  *op
 	recv  *op  // nil: not received
 	taken *op  // the receive that had it when it was withdrawn
-	apart bool // the two ranks have lost each other
+	gone  bool // it may be lost: the two ranks have lost each other, or its Comm is closed
 }
 
 // checkHistory compares what a rank received with what was sent to it and with the model of
@@ -62,7 +62,7 @@ func (w *world) mail(r *rank) [][]delivery {
 	for src, p := range w.ranks {
 		for _, o := range p.ops {
 			if o.send && o.peer == r.id && !o.canceled() && !o.refused() {
-				mail[src] = append(mail[src], delivery{src: src, send: o, apart: w.apart(r.id, src)})
+				mail[src] = append(mail[src], delivery{src: src, send: o, gone: w.apart(r.id, src) || o.retired(r.id)})
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func (d *delivery) doubtful(mail []delivery) bool {
 	return slices.ContainsFunc(mail, func(e delivery) bool {
 		revoked := d.send != e.send && (d.send.revoked() || e.send.revoked())
 		switch {
-		case !d.apart && !revoked:
+		case !d.gone && !revoked:
 			return false
 		case d.recv != nil:
 			return (revoked || e.recv == nil) && e.couldBe(d.recv)
@@ -136,7 +136,7 @@ func (w *world) missing(r *rank, src int, mail []delivery) error {
 	for i := range mail {
 		s := mail[i].send
 		switch {
-		case mail[i].recv != nil, s.revoked():
+		case mail[i].recv != nil, s.revoked(), s.retired(r.id):
 		case mail[i].doubtful(mail):
 		case !w.apart(r.id, src):
 			return fail("lost message", "V18: rank %d never got of rank %d: %s", r.id, src, s)
@@ -234,7 +234,7 @@ func (w *world) vanished(r *rank, o *op) bool {
 	return slices.ContainsFunc(w.ranks, func(p *rank) bool {
 		return slices.ContainsFunc(p.ops, func(s *op) bool {
 			accepted := s.send && s.peer == r.id && !s.refused() && (s.tag^o.tag)&o.mask == 0
-			return accepted && (w.apart(r.id, p.id) || s.err != nil)
+			return accepted && (w.apart(r.id, p.id) || s.err != nil || s.retired(r.id))
 		})
 	})
 }

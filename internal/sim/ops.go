@@ -15,17 +15,16 @@ import (
 
 // op is an operation of a rank.
 type op struct {
-	index     int // in rank.ops
-	send      bool
-	sync      bool
-	peer      int // destination; or source, or progress.AnySource
-	tag, mask uint64
-	seq       int    // sends: number of the message among those to this peer
-	mem       []byte // the buffer between two guards
-	buf       []byte
-	content   []byte           // sends: content of the message
-	req       progress.Request // unset for a call
-	call      bool             // it blocks, see call
+	pattern
+	index   int // in rank.ops
+	send    bool
+	sync    bool
+	seq     int    // sends: number of the message among those to this peer
+	mem     []byte // the buffer between two guards
+	buf     []byte
+	content []byte           // sends: content of the message
+	req     progress.Request // unset for a call
+	call    bool             // it blocks, see call
 	// A withdrawn message was being received: its first bytes may be in buf.
 	again     bool
 	flush     bool
@@ -37,7 +36,7 @@ type op struct {
 	ending    bool             // receives: it was asked to end (cancelled, or its context ended)
 	from      int              // least number of receives posted then
 	until     int              // calls: number of receives posted when it returned
-	acked     int              // losses that its rank had acknowledged before the post
+	acked     []int            // losses that its rank had acknowledged before the post
 	unmatched bool             // receives: when the world had settled
 	look      bool             // a probe that blocks; it has no buffer
 	takes     bool             // receives: by a matched probe

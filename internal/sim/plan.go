@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
@@ -40,6 +41,8 @@ type Params struct {
 	MaxRead         int   `json:",omitempty"` // bytes of one read, 0: no bound
 	SendLimit       int64 `json:",omitempty"` // as in progress.Config
 
+	Comms []Members `json:",omitempty"` // the ranks of each
+
 	Fabric   softtest.FabricOptions
 	TM       softtest.TM
 	CloseMid bool // close after the last step, with operations in progress
@@ -63,21 +66,24 @@ const (
 	OpStep   Op = "step"   // the device of Rank works N times without its program
 	OpBreak  Op = "break"  // the link between Rank and Peer breaks
 	OpKill   Op = "kill"   // Rank dies
-	OpAck    Op = "ack"    // Rank acknowledges the losses that it knows of
+	OpAck    Op = "ack"    // Rank acknowledges the losses that it knows of, or the N-th of them, from 1
 	OpFlush  Op = "flush"  // Rank calls Flush
 	OpExpire Op = "expire" // the context of Rank's call ends
 	OpAbort  Op = "abort"  // Rank aborts the job
+	OpClose  Op = "close"  // Rank closes Comm
+	OpOpen   Op = "open"   // Comm is made again, if all have closed it
 )
 
-var ops = []Op{OpSend, OpSsend, OpRecv, OpProbe, OpTake, OpUse, OpDrop, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck, OpFlush, OpExpire, OpAbort}
+var ops = []Op{OpSend, OpSsend, OpRecv, OpProbe, OpTake, OpUse, OpDrop, OpCancel, OpPoll, OpStep, OpBreak, OpKill, OpAck, OpFlush, OpExpire, OpAbort, OpClose, OpOpen}
 
 // Step is one decision of the scheduler.
 type Step struct {
 	Do   Op
 	Rank int
 	Peer int    `json:",omitempty"`
-	Tag  uint64 `json:",omitempty"` // number, see tagOf
-	Raw  bool   `json:",omitempty"` // the tag is the program's, else packed as a Comm's
+	Tag  uint64 `json:",omitempty"` // number, see Step.tag
+	Comm int    `json:",omitempty"` // number of a Comm, from 1; 0: none
+	Raw  bool   `json:",omitempty"` // the tag is the program's, else packed as a Comm's; without Comm only
 	Mask Mask   `json:",omitempty"`
 	Call bool   `json:",omitempty"` // it blocks, in a second goroutine if Rank is in a call
 	Size int    `json:",omitempty"` // bytes of the message, or of the buffer
@@ -99,32 +105,38 @@ const (
 var masks = []Mask{MaskExact, MaskSource, MaskNumber, MaskParity, MaskAny}
 
 // Tags are laid out as in p2p: packed 1 | context 11 | source 20 | tag 32, or the program's own,
-// here source 8 | number 8.
+// here source 8 | number 8. The tag is the number of its Comm, from commShift on, and number.
 const (
-	packedBit   = 1 << 63
-	sourceShift = 32
-	sourceBits  = uint64(1<<20-1) << sourceShift
-	numberBits  = 1<<32 - 1
-	rawShift    = 8
-	rawSource   = 0xff << rawShift
-	rawNumber   = 0xff
+	packedBit    = 1 << 63
+	contextShift = 52
+	commShift    = 16
+	sourceShift  = 32
+	sourceBits   = uint64(1<<20-1) << sourceShift
+	numberBits   = 1<<32 - 1
+	rawShift     = 8
+	rawSource    = 0xff << rawShift
+	rawNumber    = 0xff
 )
 
-func tagOf(src int, number uint64, raw bool) uint64 {
-	if raw {
-		return uint64(src)<<rawShift | number
+// tag is the tag of a message of rank src: in a Comm, or else in context 0 or raw.
+func (s *Step) tag(src int, c *comm) uint64 {
+	switch {
+	case c != nil:
+		return contexts.Base(c.context) | uint64(src)<<sourceShift | uint64(c.number)<<commShift | s.Tag
+	case s.Raw:
+		return uint64(src)<<rawShift | s.Tag
 	}
-	return packedBit | uint64(src)<<sourceShift | number
+	return contexts.Base(contexts.World) | uint64(src)<<sourceShift | s.Tag
 }
 
 // bits returns the mask, and whether it leaves the source open. Only then may it match both raw and
 // Comm tags: a receive from one source must not match messages of another.
-func (m Mask) bits(raw bool) (mask uint64, anySource bool) {
-	source, number, frame := sourceBits|packedBit, uint64(numberBits), uint64(packedBit)
-	if raw {
+func (s *Step) bits(c *comm) (mask uint64, anySource bool) {
+	source, number, frame := sourceBits|contexts.Mask, uint64(numberBits), uint64(contexts.Mask)
+	if s.Raw && c == nil {
 		source, number, frame = rawSource|packedBit, rawNumber, 0
 	}
-	switch m {
+	switch s.Mask {
 	case MaskSource:
 		return source, false
 	case MaskNumber:
@@ -135,6 +147,12 @@ func (m Mask) bits(raw bool) (mask uint64, anySource bool) {
 		return frame, true
 	}
 	return ^uint64(0), false
+}
+
+// sends reports whether the step is a send, posts whether it is one, a receive or a probe.
+func (s *Step) sends() bool { return s.Do == OpSend || s.Do == OpSsend }
+func (s *Step) posts() bool {
+	return s.sends() || s.Do == OpRecv || s.Do == OpProbe || s.Do == OpTake
 }
 
 // String is the plan for people.
@@ -162,8 +180,12 @@ func (s *Step) String() string {
 			from += ", mask " + string(s.Mask)
 		}
 		return fmt.Sprintf("rank %d: %s%s %d bytes %s", s.Rank, s.calls(), s.Do, s.Size, from)
-	case OpCancel, OpPoll, OpStep, OpUse, OpDrop:
+	case OpCancel, OpPoll, OpStep, OpUse, OpDrop, OpAck:
 		return fmt.Sprintf("rank %d: %s %d", s.Rank, s.Do, s.N)
+	case OpClose:
+		return fmt.Sprintf("rank %d: %s Comm %d", s.Rank, s.Do, s.Comm)
+	case OpOpen:
+		return fmt.Sprintf("%s Comm %d again", s.Do, s.Comm)
 	case OpBreak:
 		return fmt.Sprintf("rank %d: %s the link to %d", s.Rank, s.Do, s.Peer)
 	}
@@ -171,6 +193,9 @@ func (s *Step) String() string {
 }
 
 func (s *Step) space() string {
+	if s.Comm != 0 {
+		return fmt.Sprintf(" in Comm %d", s.Comm)
+	}
 	if s.Raw {
 		return " raw"
 	}
@@ -259,7 +284,7 @@ func (p *Plan) check() error {
 	}
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		if s.Rank < 0 || s.Peer < 0 || s.Size < 0 || s.N < 0 {
+		if s.Rank < 0 || s.Peer < 0 || s.Size < 0 || s.N < 0 || s.Comm < 0 {
 			return fmt.Errorf("step %d has negative numbers: %s", i, s)
 		}
 		if !slices.Contains(ops, s.Do) {

@@ -21,16 +21,16 @@ type taken struct {
 
 // probe looks for a message. If it does not block it posts a receive, which must find the same:
 // what it has said is checked once that has ended.
-func (w *world) probe(r *rank, src int, tag, mask uint64, size int, calls bool) {
+func (w *world) probe(r *rank, p pattern, size int, calls bool) {
 	if calls && r.gate.call == nil {
-		o := &op{look: true, peer: src, tag: tag, mask: mask, order: r.posts}
+		o := &op{look: true, pattern: p, order: r.posts}
 		o.newBuffer(0)
-		w.start(r, o, func(ctx context.Context) (progress.Status, error) { return r.engine.Probe(ctx, src, tag, mask) })
+		w.start(r, o, func(ctx context.Context) (progress.Status, error) { return r.engine.Probe(ctx, p.peer, p.tag, p.mask) })
 		return
 	}
-	st, ok, err := r.engine.Iprobe(src, tag, mask)
+	st, ok, err := r.engine.Iprobe(p.peer, p.tag, p.mask)
 	w.polled(r)
-	o, found := w.post(r, src, tag, mask, size, false)
+	o, found := w.post(r, p, size, false)
 	switch {
 	case err != nil:
 		return
@@ -55,19 +55,19 @@ func (w *world) polled(r *rank) {
 }
 
 // take takes a message by a matched probe, for later, or receives it if it blocks.
-func (w *world) take(r *rank, src int, tag, mask uint64, size int, calls bool) {
-	o := &op{takes: true, peer: src, tag: tag, mask: mask, order: r.posts}
+func (w *world) take(r *rank, p pattern, size int, calls bool) {
+	o := &op{takes: true, pattern: p, order: r.posts}
 	if calls && r.gate.call == nil {
 		r.posts++
 		o.newBuffer(max(size, 1)) // as a limit 0 would be none
 		w.start(r, o, func(ctx context.Context) (progress.Status, error) {
-			got, st, err := r.engine.RecvAlloc(ctx, src, tag, mask, int64(len(o.buf)))
+			got, st, err := r.engine.RecvAlloc(ctx, p.peer, p.tag, p.mask, int64(len(o.buf)))
 			copy(o.buf, got)
 			return st, err
 		})
 		return
 	}
-	m, ok, _ := r.engine.Improbe(src, tag, mask)
+	m, ok, _ := r.engine.Improbe(p.peer, p.tag, p.mask)
 	w.polled(r)
 	if !ok {
 		return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/progress"
@@ -108,26 +109,20 @@ func (w *world) play() error {
 // step executes one step; a dead rank does nothing.
 func (w *world) step(s *Step) {
 	r, peer := w.ranks[s.Rank%w.size()], w.ranks[s.Peer%w.size()]
-	if r.dead {
+	c, ok := w.commOf(s, r, peer)
+	if r.dead || !ok {
 		return
 	}
+	p := w.pattern(r, s, peer, c)
 	switch s.Do {
 	case OpSend, OpSsend:
-		w.send(r, peer.id, s)
-	case OpRecv, OpProbe, OpTake:
-		mask, anySource := s.Mask.bits(s.Raw)
-		src := peer.id
-		if anySource {
-			src = progress.AnySource
-		}
-		post := w.receive
-		switch s.Do {
-		case OpProbe:
-			post = w.probe
-		case OpTake:
-			post = w.take
-		}
-		post(r, src, tagOf(peer.id, s.Tag, s.Raw)&mask, mask, s.Size, s.Call)
+		w.send(r, p, s)
+	case OpRecv:
+		w.receive(r, p, s.Size, s.Call)
+	case OpProbe:
+		w.probe(r, p, s.Size, s.Call)
+	case OpTake:
+		w.take(r, p, s.Size, s.Call)
 	case OpUse, OpDrop:
 		if n := len(r.held); n > 0 {
 			w.use(r, s.N%n, s.Do == OpDrop)
@@ -150,17 +145,25 @@ func (w *world) step(s *Step) {
 		w.breakLink(r, peer)
 	case OpKill:
 		w.kill(r)
+	case OpClose:
+		w.closeComm(r, c)
+	case OpOpen:
+		w.reopen((s.Comm - 1) % len(w.comms))
 	case OpAck:
-		r.ack()
+		r.ack(s.N)
 	}
 	w.harvest(r)
 }
 
-// ack lets receives from any source continue without the lost ranks.
-func (r *rank) ack() {
+// ack lets receives from any source continue without the lost ranks, or without the n-th of them.
+func (r *rank) ack(n int) {
 	failed := r.engine.Failed()
+	if n > 0 && len(failed) > 0 {
+		i := (n - 1) % len(failed)
+		failed = failed[i : i+1]
+	}
 	r.engine.AckFailures(failed...)
-	r.acked = len(failed)
+	r.acked = append(slices.Clone(r.acked), failed...) // operations have the old ones
 }
 
 // works lets the devices of a rank work without their program.
@@ -206,8 +209,9 @@ func (w *world) kill(r *rank) {
 }
 
 // send starts a send of s.Size bytes.
-func (w *world) send(r *rank, to int, s *Step) {
-	o := &op{send: true, sync: s.Do == OpSsend, peer: to, tag: tagOf(r.id, s.Tag, s.Raw), seq: r.sent[to]}
+func (w *world) send(r *rank, p pattern, s *Step) {
+	to := p.peer
+	o := &op{pattern: p, send: true, sync: s.Do == OpSsend, seq: r.sent[to]}
 	r.sent[to]++
 	o.write(r.id, s.Size)
 	if s.Call && r.gate.call == nil {
@@ -226,27 +230,27 @@ func (w *world) send(r *rank, to int, s *Step) {
 	r.add(o, o.req.Done())
 }
 
-func (w *world) receive(r *rank, src int, tag, mask uint64, size int, calls bool) {
-	w.post(r, src, tag, mask, size, calls)
-}
+func (w *world) receive(r *rank, p pattern, size int, calls bool) { w.post(r, p, size, calls) }
 
 // post posts a receive, and reports whether it has found an unexpected message.
-func (w *world) post(r *rank, src int, tag, mask uint64, size int, calls bool) (o *op, found bool) {
-	o = &op{peer: src, tag: tag, mask: mask, order: r.posts}
+func (w *world) post(r *rank, p pattern, size int, calls bool) (o *op, found bool) {
+	o = &op{pattern: p, order: r.posts}
 	r.posts++
 	o.newBuffer(size)
 	before := r.engine.Metrics().UnexpectedNow
 	if calls && r.gate.call == nil {
-		w.start(r, o, func(ctx context.Context) (progress.Status, error) { return r.engine.Recv(ctx, src, tag, mask, o.buf) })
+		w.start(r, o, func(ctx context.Context) (progress.Status, error) {
+			return r.engine.Recv(ctx, p.peer, p.tag, p.mask, o.buf)
+		})
 	} else {
-		o.req = r.engine.Irecv(src, tag, mask, o.buf)
+		o.req = r.engine.Irecv(p.peer, p.tag, p.mask, o.buf)
 		r.add(o, o.req.Done())
 	}
 	found = !o.pending() || r.engine.Metrics().UnexpectedNow != before
 	if !found {
 		r.posted++
 	}
-	w.looked(r, mask, before, found)
+	w.looked(r, p.mask, before, found)
 	return o, found
 }
 
@@ -274,7 +278,7 @@ func (w *world) flush(r *rank) {
 	if r.gate.call != nil {
 		return
 	}
-	o := &op{flush: true, peer: r.id}
+	o := &op{flush: true, pattern: pattern{peer: r.id}}
 	o.newBuffer(0)
 	w.start(r, o, func(ctx context.Context) (st progress.Status, err error) { return st, r.engine.Flush(ctx) })
 }

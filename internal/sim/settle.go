@@ -56,6 +56,9 @@ func (w *world) settle() error {
 	if err := w.drain(); err != nil {
 		return err
 	}
+	if err := w.retire(); err != nil {
+		return err
+	}
 	for _, r := range w.ranks {
 		if len(r.active) > 0 && !r.dead {
 			return fail("unfinished", "V18: rank %d: %s", r.id, r.active[0])
@@ -80,11 +83,11 @@ func (w *world) drain() error {
 			n := r.engine.Metrics().UnexpectedNow
 			if n == 0 && w.heldUp(r) {
 				n = 1
-				r.ack() // the receive must not end because of losses
+				r.ack(0) // the receive must not end because of losses
 			}
 			waiting += n
 			for range n {
-				w.receive(r, progress.AnySource, 0, 0, largest, false)
+				w.receive(r, pattern{peer: progress.AnySource}, largest, false)
 			}
 			w.harvest(r)
 		}

@@ -137,9 +137,9 @@ func TestLeftBehind(t *testing.T) {
 	for tag, good := range map[uint64]bool{4: true, 5: false} {
 		w := newWorld(NewPlan(1))
 		w.ranks = []*rank{{id: 0}, {id: 1}}
-		sent := &op{send: true, peer: 1, tag: 5, done: true}
-		left := &op{peer: 0, tag: tag, mask: ^uint64(0), unmatched: true, done: true, err: progress.ErrCanceled}
-		drained := &op{peer: progress.AnySource, done: true, st: progress.Status{Source: 0, Tag: 5}}
+		sent := &op{send: true, pattern: pattern{peer: 1, tag: 5}, done: true}
+		left := &op{pattern: pattern{peer: 0, tag: tag, mask: ^uint64(0)}, unmatched: true, done: true, err: progress.ErrCanceled}
+		drained := &op{pattern: pattern{peer: progress.AnySource}, done: true, st: progress.Status{Source: 0, Tag: 5}}
 		w.ranks[0].ops, w.ranks[1].ops = []*op{sent}, []*op{left, drained}
 		if err := w.checkHistory(w.ranks[1], false); good {
 			require.NoError(t, err)

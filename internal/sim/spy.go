@@ -150,6 +150,7 @@ type spySink struct {
 }
 
 func (s *spySink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
+	s.w.arrives(s.id, src, tag)
 	s.matched[id] = src
 	s.Sink.Matched(id, src, appCtx, tag)
 }
@@ -188,11 +189,13 @@ func (s *spySink) unexpected() {
 }
 
 func (s *spySink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
+	s.w.arrives(s.id, src, tag)
 	s.unexpected()
 	s.Sink.Eager(src, appCtx, tag, payload)
 }
 
 func (s *spySink) Rndv(src int, h *transport.RndvHdr) {
+	s.w.arrives(s.id, src, h.Tag)
 	s.unexpected()
 	s.Sink.Rndv(src, h)
 }

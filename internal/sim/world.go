@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/progress/progresstest"
 	"github.com/tagmatch/tagmatch/transport"
@@ -28,6 +29,8 @@ type world struct {
 	fabric   *soft.Fabric
 	near     []*soft.Fabric // of the two hosts, with Params.Mux
 	ranks    []*rank
+	comms    []*comm         // the present ones, by number in the plan
+	opened   []*comm         // all, by their number
 	cut      map[[2]int]bool // pairs, lower rank first, whose connection the plan broke
 	cov      Coverage
 	patience time.Duration // see closePatience
@@ -47,9 +50,13 @@ type rank struct {
 	held    []taken               // messages that matched probes have taken
 	sent    []int                 // messages so far, by destination
 	posted  uint64                // receives that found no unexpected message
-	acked   int                   // losses that the rank has acknowledged
+	acked   []int                 // losses that the rank has acknowledged
 	dead    bool
 	errs    errorLog
+
+	contexts contexts.Contexts
+	comms    map[int]*comm // by context: the last one
+	lost     Members       // ranks that are lost here
 
 	gate      *gate
 	posts     int    // receives, each repost counted again
@@ -107,12 +114,14 @@ func (w *world) open() error {
 		}
 		r.engine.Start()
 	}
+	w.openComms()
 	return nil
 }
 
 func (w *world) openRank(id int) error {
 	q := &w.plan.Params
-	r := &rank{id: id, sent: make([]int, q.Ranks), scans: map[uint64]int{}, gate: &gate{woken: make(chan struct{}, 1)}}
+	r := &rank{id: id, sent: make([]int, q.Ranks), scans: map[uint64]int{}, gate: &gate{woken: make(chan struct{}, 1)}, comms: map[int]*comm{}}
+	r.contexts.Init(id, q.Ranks)
 	r.fabrics = []*soft.Fabric{w.fabric}
 	if len(w.near) > 0 {
 		r.fabrics = []*soft.Fabric{w.near[id%2], w.fabric}
@@ -127,7 +136,8 @@ func (w *world) openRank(id int) error {
 		paths = append(paths, w.path(r, dev))
 	}
 	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin,
-		Logger: slog.New(&r.errs), SpinLimit: -1}
+		Logger: slog.New(&r.errs), SpinLimit: -1, Contexts: &r.contexts, ContextMask: contexts.Mask,
+		Lost: func(rank int, _ error) { r.lost |= 1 << rank }}
 	var err error
 	r.engine, err = progress.New(progresstest.With(cfg, 1, r.gate.grace), func(sink transport.Sink) (tr transport.Transport, err error) {
 		if len(paths) == 1 {

@@ -1,22 +1,40 @@
-package p2p
+// Package contexts is how the ranks of a job agree on the contexts of their Comms: which are free on
+// all of them, and when that of a Comm which all have closed is free again.
+//
+// Concurrency: notices come under the engine's lock, calls of the program without it. Contexts has a
+// lock of its own, which is taken inside of the engine's.
+package contexts
 
 import (
 	"encoding/binary"
 	"fmt"
-	"math/bits"
-	"slices"
 	"sync"
 
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// maxContexts is how many contexts there are. World.Comm has the first and the library the last.
-const maxContexts = 1 << 11
+// A context is 11 bits of the tags of Comms, below the bit that they have and those of raw messages
+// have not.
+const (
+	Mask = 1<<63 | (max-1)<<shift // this much of a tag is the same in all messages of a Comm
 
-// contextWords is a set of contexts.
-type contextWords [maxContexts / 64]uint64
+	World   = 0       // that of the Comm of all ranks, which is never closed
+	Library = max - 1 // that of the library itself
 
-func (s *contextWords) set(context int, on bool) {
+	max   = 1 << 11
+	shift = 52
+)
+
+// Base is the part of a tag that names a context.
+func Base(context int) uint64 { return 1<<63 | uint64(context)<<shift }
+
+// Of is the context that a tag names.
+func Of(tag uint64) int { return int(tag >> shift & (max - 1)) }
+
+// Set is a set of contexts.
+type Set [max / 64]uint64
+
+func (s *Set) set(context int, on bool) {
 	if bit := uint64(1) << (context % 64); on {
 		s[context/64] |= bit
 	} else {
@@ -24,7 +42,21 @@ func (s *contextWords) set(context int, on bool) {
 	}
 }
 
-// contexts is what a rank knows of the contexts of its Comms.
+// Group is the ranks of a Comm in their order, by their ranks in the World. It does not change.
+type Group interface {
+	Size() int
+	World(rank int) int
+	Contains(world int) bool
+}
+
+// Comm is what makes a Comm: its context and its ranks.
+type Comm struct {
+	Context int
+	Group   Group
+	Source  int // of receives from any of its ranks
+}
+
+// Contexts is what a rank knows of the contexts of its Comms.
 //
 // A context is free again when no message of it can come any more, to any rank. So a Comm that is
 // closed goes through these stages on each of its ranks:
@@ -40,15 +72,15 @@ func (s *contextWords) set(context int, on bool) {
 // rank. Where the first rank is lost the context is not used again, nor where a collective call has
 // failed on some rank: its messages could meet those of a later Comm.
 //
-// Notices come under the engine's lock, calls of the program without it; mu is taken inside of it.
-type contexts struct {
-	w  *World // constant
-	mu sync.Mutex
+// All fields but the first are guarded by mu.
+type Contexts struct {
+	rank, size int // constant
+	mu         sync.Mutex
 
-	free    contextWords
-	live    map[int]*liveContext     // not free, but for World.Comm's and the library's
+	free    Set
+	live    map[int]*liveContext     // not free, but for the World's and the library's
 	closers map[int]map[int]struct{} // by context whose first rank is this one: who has sent CLOSED
-	asking  []int                    // contexts of Comms whose ranks agree on another context here, see agree
+	asking  []int                    // contexts of Comms whose ranks agree on another context here, see Offer
 	holder  int                      // of them, the one that free is lent to, or none
 }
 
@@ -67,41 +99,39 @@ const (
 
 // liveContext is a context that is not free.
 type liveContext struct {
-	comm    *Comm
-	root    int // rank in the World of the Comm's first rank
+	comm    *Comm // constant
+	root    int   // rank in the World of the Comm's first rank
 	stage   stage
 	waitFor map[int]struct{} // flushing: FLUSHED of these ranks; freeing: the loss of these ranks
 }
 
-func (cs *contexts) init(w *World) {
-	cs.w, cs.holder = w, none
+// Init makes all contexts free, for a rank of a World of size ranks.
+func (cs *Contexts) Init(rank, size int) {
+	cs.rank, cs.size, cs.holder = rank, size, none
 	cs.live, cs.closers = map[int]*liveContext{}, map[int]map[int]struct{}{}
 	for i := range cs.free {
 		cs.free[i] = ^uint64(0)
 	}
-	cs.free.set(worldContext, false)
-	cs.free.set(libraryContext, false)
+	cs.free.set(World, false)
+	cs.free.set(Library, false)
 }
 
-// open makes a Comm of a context that agree has taken.
-func (cs *contexts) open(context int, g *group) *Comm {
-	c := new(Comm)
-	c.init(cs.w, context, g) // calls the engine
+// Open says that a Comm has a context that Take has given.
+func (cs *Contexts) Open(c *Comm) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.live[context] = &liveContext{comm: c, root: g.world(0)}
-	return c
+	cs.live[c.Context] = &liveContext{comm: c, root: c.Group.World(0)}
 }
 
-// retire begins the end of a Comm's context, or keeps it from being used again.
-func (cs *contexts) retire(c *Comm, keep bool) {
+// Close says that a Comm is closed here, before Engine.Retire is called for its context, which keep
+// keeps from being used again.
+func (cs *Contexts) Close(c *Comm, keep bool) {
 	cs.mu.Lock()
-	l := cs.live[c.context()]
+	defer cs.mu.Unlock()
+	l := cs.live[c.Context]
 	if l.stage = retiring; keep {
 		l.stage = kept
 	}
-	cs.mu.Unlock()
-	cs.w.eng.Retire(c.base, errCommClosed)
 }
 
 // Notices.
@@ -127,12 +157,12 @@ func notice(kind byte, context int, lost ...int) []byte {
 }
 
 // Notice implements progress.Contexts.
-func (cs *contexts) Notice(e progress.Callback, src int, body []byte) error {
+func (cs *Contexts) Notice(e progress.Callback, src int, body []byte) error {
 	if len(body) < 4 || len(body)%4 != 0 {
 		return fmt.Errorf("%d bytes", len(body))
 	}
 	kind, context := body[0], int(binary.LittleEndian.Uint16(body[2:]))
-	if context <= worldContext || context >= libraryContext {
+	if context <= World || context >= Library {
 		return fmt.Errorf("context %d", context)
 	}
 	cs.mu.Lock()
@@ -154,17 +184,17 @@ func (cs *contexts) Notice(e progress.Callback, src int, body []byte) error {
 }
 
 // Idle implements progress.Contexts: the operations of a retired context have ended.
-func (cs *contexts) Idle(e progress.Callback, tag uint64) {
+func (cs *Contexts) Idle(e progress.Callback, tag uint64) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	context := contextOf(tag)
+	context := Of(tag)
 	l := cs.live[context]
 	if l.stage == kept {
 		return
 	}
 	l.stage, l.waitFor = flushing, map[int]struct{}{}
-	for rank := range l.comm.size {
-		if world := l.comm.group.world(rank); e.Reached(world) && !e.Lost(world) {
+	for rank := range l.comm.Group.Size() {
+		if world := l.comm.Group.World(rank); e.Reached(world) && !e.Lost(world) {
 			l.waitFor[world] = struct{}{}
 			e.Notice(world, notice(noticeFlush, context))
 		}
@@ -173,7 +203,7 @@ func (cs *contexts) Idle(e progress.Callback, tag uint64) {
 }
 
 // Gone implements progress.Contexts.
-func (cs *contexts) Gone(e progress.Callback, rank int) {
+func (cs *Contexts) Gone(e progress.Callback, rank int) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for context, l := range cs.live {
@@ -190,23 +220,23 @@ func (cs *contexts) Gone(e progress.Callback, rank int) {
 }
 
 // flushed is called when a rank has answered FLUSH, or is lost.
-func (cs *contexts) flushed(e progress.Callback, context, rank int) {
+func (cs *Contexts) flushed(e progress.Callback, context, rank int) {
 	l := cs.live[context]
 	delete(l.waitFor, rank)
 	if len(l.waitFor) != 0 {
 		return
 	}
 	l.stage = told
-	if l.root != cs.w.rank {
+	if l.root != cs.rank {
 		e.Notice(l.root, notice(noticeClosed, context))
 		return
 	}
-	_ = cs.closedBy(e, context, cs.w.rank) // the first that this rank says of it
+	_ = cs.closedBy(e, context, cs.rank) // the first that this rank says of it
 }
 
 // closedBy is called at the first rank of a Comm when a rank has closed it, perhaps before this
 // rank knows of the Comm: others may have made it, and closed it, earlier.
-func (cs *contexts) closedBy(e progress.Callback, context, rank int) error {
+func (cs *Contexts) closedBy(e progress.Callback, context, rank int) error {
 	by := cs.closers[context]
 	if by == nil {
 		by = map[int]struct{}{}
@@ -221,14 +251,14 @@ func (cs *contexts) closedBy(e progress.Callback, context, rank int) error {
 }
 
 // allClosed is called at the first rank of a Comm when one more rank has closed it, or is lost.
-func (cs *contexts) allClosed(e progress.Callback, context int) {
+func (cs *Contexts) allClosed(e progress.Callback, context int) {
 	l, by := cs.live[context], cs.closers[context]
-	if l == nil || l.stage != told || l.root != cs.w.rank {
+	if l == nil || l.stage != told || l.root != cs.rank {
 		return
 	}
 	var lost []int
-	for rank := range l.comm.size {
-		world := l.comm.group.world(rank)
+	for rank := range l.comm.Group.Size() {
+		world := l.comm.Group.World(rank)
 		if _, ok := by[world]; ok {
 			continue
 		}
@@ -242,8 +272,8 @@ func (cs *contexts) allClosed(e progress.Callback, context int) {
 	if len(free) > e.MaxNotice() {
 		return // the ranks that are left go on without this context
 	}
-	for rank := range l.comm.size {
-		if world := l.comm.group.world(rank); world != cs.w.rank && !e.Lost(world) {
+	for rank := range l.comm.Group.Size() {
+		if world := l.comm.Group.World(rank); world != cs.rank && !e.Lost(world) {
 			e.Notice(world, free)
 		}
 	}
@@ -251,13 +281,13 @@ func (cs *contexts) allClosed(e progress.Callback, context int) {
 }
 
 // freed is called when all ranks have closed a Comm, except some that are lost.
-func (cs *contexts) freed(e progress.Callback, context int, lost []byte) error {
+func (cs *Contexts) freed(e progress.Callback, context int, lost []byte) error {
 	l := cs.live[context]
 	l.stage = freeing
 	for ; len(lost) != 0; lost = lost[4:] {
 		rank := int(binary.LittleEndian.Uint32(lost))
-		if rank >= cs.w.size {
-			return fmt.Errorf("rank %d of %d", rank, cs.w.size)
+		if rank >= cs.size {
+			return fmt.Errorf("rank %d of %d", rank, cs.size)
 		}
 		if !e.Lost(rank) {
 			l.waitFor[rank] = struct{}{}
@@ -269,7 +299,7 @@ func (cs *contexts) freed(e progress.Callback, context int, lost []byte) error {
 
 // settle makes a context free, unless ranks that are gone for others are still heard of here; rank
 // is one that is lost now.
-func (cs *contexts) settle(e progress.Callback, context, rank int) {
+func (cs *Contexts) settle(e progress.Callback, context, rank int) {
 	l := cs.live[context]
 	delete(l.waitFor, rank)
 	if len(l.waitFor) != 0 {
@@ -277,59 +307,6 @@ func (cs *contexts) settle(e progress.Callback, context, rank int) {
 	}
 	delete(cs.live, context)
 	cs.free.set(context, true)
-	e.Reuse(l.comm.base)
-	e.Forget(int(l.comm.any))
+	e.Reuse(Base(context))
+	e.Forget(l.comm.Source)
 }
-
-// offer is what a rank can say in one round of agree: which contexts are free here, and which will
-// be without anything that the program does, if the other members of a Comm can say the same. The
-// set of free contexts is lent to one Comm at a time, the one with the lowest context of those that
-// agree here; ok tells whether that is this one.
-func (cs *contexts) offer(c *Comm, lost []int) (free, closing contextWords, ok bool) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if cs.holder != none || slices.Min(cs.asking) != c.context() {
-		return free, closing, false
-	}
-	cs.holder = c.context()
-	closing = cs.free
-	for context, l := range cs.live {
-		if l.stage != inUse && l.stage != kept && l.comm.group.within(c.group) && !slices.ContainsFunc(lost, l.comm.contains) {
-			closing.set(context, true)
-		}
-	}
-	return cs.free, closing, true
-}
-
-// ask has a Comm wait for its turn in offer, until done.
-func (cs *contexts) ask(c *Comm) (done func()) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.asking = append(cs.asking, c.context())
-	return func() {
-		cs.mu.Lock()
-		defer cs.mu.Unlock()
-		cs.asking = slices.DeleteFunc(cs.asking, func(context int) bool { return context == c.context() })
-	}
-}
-
-// take ends what offer began: the first of these contexts, if there is one, is not free any more.
-func (cs *contexts) take(from contextWords) (context int, ok bool) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	cs.holder = none
-	for i, w := range from {
-		if w != 0 {
-			context = 64*i + bits.TrailingZeros64(w)
-			cs.free.set(context, false)
-			return context, true
-		}
-	}
-	return 0, false
-}
-
-func contextOf(tag uint64) int { return int(tag >> contextShift & (maxContexts - 1)) }
-
-func (c *Comm) context() int { return contextOf(c.base) }
-
-func (c *Comm) contains(world int) bool { return c.RankOf(world) != ProcNull }

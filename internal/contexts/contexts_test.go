@@ -1,4 +1,4 @@
-package p2p
+package contexts
 
 import (
 	"flag"
@@ -11,6 +11,13 @@ import (
 )
 
 var contextsSeed = flag.Uint64("contexts-seed", 0, "the only seed of TestContextsModel")
+
+// order is a Group.
+type order []int
+
+func (o order) Size() int               { return len(o) }
+func (o order) World(rank int) int      { return o[rank] }
+func (o order) Contains(world int) bool { return slices.Contains(o, world) }
 
 // contextsModel is some ranks' contexts, and what is on its way between them. A message of a
 // context that arrives where that context is free, or belongs to a later Comm, is what must not be.
@@ -25,7 +32,7 @@ type contextsModel struct {
 type modelRank struct {
 	m       *contextsModel
 	rank    int
-	cs      contexts
+	cs      Contexts
 	in      [][]modelItem // by source, in order
 	reached []bool
 	lost    []bool
@@ -59,7 +66,7 @@ func newContextsModel(t *testing.T, seed uint64, n int) *contextsModel {
 	m := &contextsModel{t: t, rng: rand.New(rand.NewPCG(seed, 1))}
 	for i := range n {
 		r := &modelRank{m: m, rank: i, in: make([][]modelItem, n), reached: make([]bool, n), lost: make([]bool, n), comms: map[int]*modelComm{}}
-		r.cs.init(&World{rank: i, size: n})
+		r.cs.Init(i, n)
 		m.ranks = append(m.ranks, r)
 	}
 	return m
@@ -82,14 +89,10 @@ func (m *contextsModel) create() {
 		}
 	}
 	m.made++
-	for rank, world := range members {
+	for _, world := range members {
 		r := m.ranks[world]
 		r.cs.free.set(context, false)
-		c := &Comm{w: r.cs.w, base: base(context), group: newGroup(members, len(m.ranks)), rank: rank, size: len(members)}
-		if c.group == nil {
-			c.rank = world
-		}
-		r.comms[context] = &modelComm{id: m.made, comm: c}
+		r.comms[context] = &modelComm{id: m.made, comm: &Comm{Context: context, Group: order(members)}}
 	}
 }
 
@@ -114,18 +117,18 @@ func (m *contextsModel) step(losses bool) {
 	case c == nil:
 	case !c.opened:
 		c.opened = true
-		r.cs.live[context] = &liveContext{comm: c.comm, root: c.comm.group.world(0)}
+		r.cs.Open(c.comm)
 	case k < 800:
-		if to := c.comm.group.world(m.rng.IntN(c.comm.size)); !c.idle { // what was begun before Close too
+		if to := c.comm.Group.World(m.rng.IntN(c.comm.Group.Size())); !c.idle { // what was begun before Close too
 			r.reached[to] = true
 			m.send(r, to, modelItem{context: context, id: c.id})
 		}
 	case !c.closed:
 		c.closed = true
-		r.cs.live[context].stage = retiring
+		r.cs.Close(c.comm, false)
 	case !c.idle:
 		c.idle = true
-		r.cs.Idle(r, c.comm.base)
+		r.cs.Idle(r, Base(context))
 	}
 }
 
@@ -184,15 +187,15 @@ func (m *contextsModel) finish(losses bool) {
 		for context, c := range r.comms {
 			if !c.opened {
 				c.opened = true
-				r.cs.live[context] = &liveContext{comm: c.comm, root: c.comm.group.world(0)}
+				r.cs.Open(c.comm)
 			}
 			if !c.closed {
 				c.closed = true
-				r.cs.live[context].stage = retiring
+				r.cs.Close(c.comm, false)
 			}
 			if !c.idle {
 				c.idle = true
-				r.cs.Idle(r, c.comm.base)
+				r.cs.Idle(r, Base(context))
 			}
 		}
 	}
@@ -207,7 +210,7 @@ func (m *contextsModel) finish(losses bool) {
 	}
 	for _, r := range m.ranks {
 		for context, c := range r.comms {
-			root := c.comm.group.world(0)
+			root := c.comm.Group.World(0)
 			if r.dead || losses && slices.ContainsFunc(m.ranks, func(o *modelRank) bool { return o.lost[root] || m.ranks[root].lost[o.rank] && !o.dead }) {
 				continue // the first rank is lost, or has lost one that lives
 			}
@@ -264,7 +267,7 @@ func TestNoticeErrors(t *testing.T) {
 	r := newContextsModel(t, 1, 2).ranks[0]
 	require.NoError(t, r.cs.Notice(r, 1, notice(noticeClosed, 5)))
 	require.EqualError(t, r.cs.Notice(r, 1, notice(noticeClosed, 5)), "context 5 is closed twice")
-	c := &Comm{w: r.cs.w, base: base(7), size: 2}
+	c := &Comm{Context: 7, Group: order{0, 1}}
 	r.cs.live[7] = &liveContext{comm: c, root: 1, stage: told, waitFor: map[int]struct{}{}}
 	require.EqualError(t, r.cs.Notice(r, 1, notice(noticeFree, 7, 2)), "rank 2 of 2")
 }
