@@ -23,7 +23,7 @@ type delivery struct {
 	send  *op
 	recv  *op  // nil: not received
 	taken *op  // the receive that had it when it was withdrawn
-	gone  bool // it may be lost: the two ranks have lost each other, or its Comm is closed
+	gone  bool // it may be lost: the two ranks have lost each other, its Comm is closed, or see closedWith
 }
 
 // checkHistory compares what a rank received with what was sent to it and with the model of
@@ -62,11 +62,19 @@ func (w *world) mail(r *rank) [][]delivery {
 	for src, p := range w.ranks {
 		for _, o := range p.ops {
 			if o.send && o.peer == r.id && !o.canceled() && !o.refused() {
-				mail[src] = append(mail[src], delivery{src: src, send: o, gone: w.apart(r.id, src) || o.retired(r.id)})
+				mail[src] = append(mail[src], delivery{src: src, send: o, gone: w.apart(r.id, src) || o.retired(r.id) || w.closedWith(r, o.tag)})
 			}
 		}
 	}
 	return mail
+}
+
+// closedWith reports whether a rank may have been closed with a message that a matched probe had
+// taken and that nobody had received yet.
+func (w *world) closedWith(r *rank, tag uint64) bool {
+	left := func(o *op) bool { return o.takes && !o.received() && (tag^o.tag)&o.mask == 0 }
+	return w.plan.Params.CloseMid &&
+		(slices.ContainsFunc(r.held, func(t taken) bool { return left(t.o) }) || slices.ContainsFunc(r.ops, left))
 }
 
 // deliver finds the message that each receive got, or had when it was withdrawn. Equal messages,
