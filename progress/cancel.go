@@ -86,8 +86,9 @@ func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 }
 
 // endWithdrawn ends a receive whose message was withdrawn while it was received. It is not posted
-// again: later receives may have got later messages, and only its end keeps the order. A call of Recv
-// that goes on to another message must not do so in a retired context, which may be used again then.
+// again: later receives may have got later messages, and only its end keeps the order. A call of
+// Recv that goes on to another message must not do so in a retired context, which may be used again
+// then.
 func (op *Op) endWithdrawn() {
 	op.complete(Status{}, cmp.Or(op.e.closedToLocked(op.tag, op.mask), ErrWithdrawn))
 }

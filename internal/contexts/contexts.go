@@ -1,13 +1,15 @@
-// Package contexts is how the ranks of a job agree on the contexts of their Comms: which are free on
-// all of them, and when that of a Comm which all have closed is free again.
+// Package contexts is how the ranks of a job agree on the contexts of their Comms: which are free
+// on all of them, and when that of a Comm which all have closed is free again.
 //
-// Concurrency: notices come under the engine's lock, calls of the program without it. Contexts has a
-// lock of its own, which is taken inside of the engine's.
+// Concurrency: notices come under the engine's lock, calls of the program without it. Contexts has
+// a lock of its own, which is taken inside of the engine's.
 package contexts
 
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
+	"slices"
 	"sync"
 
 	"github.com/tagmatch/tagmatch/progress"
@@ -69,8 +71,11 @@ type Comm struct {
 //
 // A rank that is lost sends no CLOSED: the first rank names it in FREE, and a rank that hears FREE
 // also waits until it has itself lost whoever is named there, since nothing is heard of a lost
-// rank. Where the first rank is lost the context is not used again, nor where a collective call has
-// failed on some rank: its messages could meet those of a later Comm.
+// rank. Nor does a lost rank send FLUSHED: CLOSED names those that its sender has lost, and the
+// first rank waits until it has lost them too. One that it hears of may yet get that sender's
+// messages. (A sender that is lost after that is one that has sent no CLOSED.) Where the first rank
+// is lost the context is not used again, nor where a collective call has failed on some rank: its
+// messages could meet those of a later Comm.
 //
 // All fields but the first are guarded by mu.
 type Contexts struct {
@@ -78,10 +83,10 @@ type Contexts struct {
 	mu         sync.Mutex
 
 	free    Set
-	live    map[int]*liveContext     // not free, but for the World's and the library's
-	closers map[int]map[int]struct{} // by context whose first rank is this one: who has sent CLOSED
-	asking  []int                    // contexts of Comms whose ranks agree on another context here, see Offer
-	holder  int                      // of them, the one that free is lent to, or none
+	live    map[int]*liveContext   // not free, but for the World's and the library's
+	closers map[int]map[int][]byte // by context whose first rank is this one: who has sent CLOSED, and named whom
+	asking  []int                  // contexts of Comms whose ranks agree on another context here, see Offer
+	holder  int                    // of them, the one that free is lent to, or none
 }
 
 const none = -1
@@ -108,7 +113,7 @@ type liveContext struct {
 // Init makes all contexts free, for a rank of a World of size ranks.
 func (cs *Contexts) Init(rank, size int) {
 	cs.rank, cs.size, cs.holder = rank, size, none
-	cs.live, cs.closers = map[int]*liveContext{}, map[int]map[int]struct{}{}
+	cs.live, cs.closers = map[int]*liveContext{}, map[int]map[int][]byte{}
 	for i := range cs.free {
 		cs.free[i] = ^uint64(0)
 	}
@@ -138,7 +143,7 @@ func (cs *Contexts) Close(c *Comm, keep bool) {
 const (
 	noticeFlush   = iota + 1 // answer with FLUSHED
 	noticeFlushed            // all that was sent before the FLUSH has arrived
-	noticeClosed             // to the first rank: this rank is done with the context
+	noticeClosed             // to the first rank: this rank is done with the context, and has lost these
 	noticeFree               // from the first rank: all are, or are lost as listed
 )
 
@@ -147,7 +152,7 @@ const (
 //	0 kind, 1 byte
 //	1 reserved
 //	2 context, 2 bytes
-//	4 of FREE: the ranks of the World that are lost, 4 bytes each
+//	4 of CLOSED and FREE: the ranks of the World that are lost, 4 bytes each
 func notice(kind byte, context int, lost ...int) []byte {
 	b := binary.LittleEndian.AppendUint16([]byte{kind, 0}, uint16(context))
 	for _, r := range lost {
@@ -174,7 +179,7 @@ func (cs *Contexts) Notice(e progress.Callback, src int, body []byte) error {
 	case kind == noticeFlushed && l != nil && l.stage == flushing:
 		cs.flushed(e, context, src)
 	case kind == noticeClosed:
-		return cs.closedBy(e, context, src)
+		return cs.closedBy(e, context, src, body[4:])
 	case kind == noticeFree && l != nil && l.stage == told && l.root == src:
 		return cs.freed(e, context, body[4:])
 	default:
@@ -227,27 +232,57 @@ func (cs *Contexts) flushed(e progress.Callback, context, rank int) {
 		return
 	}
 	l.stage = told
-	if l.root != cs.rank {
-		e.Notice(l.root, notice(noticeClosed, context))
-		return
+	var lost []int
+	for rank := range l.comm.Group.Size() {
+		if world := l.comm.Group.World(rank); e.Lost(world) {
+			lost = append(lost, world)
+		}
 	}
-	_ = cs.closedBy(e, context, cs.rank) // the first that this rank says of it
+	closed := notice(noticeClosed, context, lost...)
+	switch {
+	case l.root == cs.rank:
+		_ = cs.closedBy(e, context, cs.rank, closed[4:]) // the first that this rank says of it
+	case len(closed) <= e.MaxNotice(): // else the context is not used again
+		e.Notice(l.root, closed)
+	}
 }
 
-// closedBy is called at the first rank of a Comm when a rank has closed it, perhaps before this
-// rank knows of the Comm: others may have made it, and closed it, earlier.
-func (cs *Contexts) closedBy(e progress.Callback, context, rank int) error {
+// closedBy is called at the first rank of a Comm when a rank has closed it, and has lost those
+// listed; perhaps before this rank knows of the Comm: others may have made it, and closed it,
+// earlier.
+func (cs *Contexts) closedBy(e progress.Callback, context, rank int, lost []byte) error {
 	by := cs.closers[context]
 	if by == nil {
-		by = map[int]struct{}{}
+		by = map[int][]byte{}
 		cs.closers[context] = by
 	}
 	if _, ok := by[rank]; ok {
 		return fmt.Errorf("context %d is closed twice", context)
 	}
-	by[rank] = struct{}{}
+	if err := cs.checkRanks(lost); err != nil {
+		return err
+	}
+	by[rank] = slices.Clone(lost)
 	cs.allClosed(e, context)
 	return nil
+}
+
+// checkRanks checks the ranks that a notice names.
+func (cs *Contexts) checkRanks(list []byte) error {
+	for rank := range named(list) {
+		if rank >= cs.size {
+			return fmt.Errorf("rank %d of %d", rank, cs.size)
+		}
+	}
+	return nil
+}
+
+// named gives the ranks that a notice names.
+func named(list []byte) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for ; len(list) != 0 && yield(int(binary.LittleEndian.Uint32(list))); list = list[4:] {
+		}
+	}
 }
 
 // allClosed is called at the first rank of a Comm when one more rank has closed it, or is lost.
@@ -259,13 +294,13 @@ func (cs *Contexts) allClosed(e progress.Callback, context int) {
 	var lost []int
 	for rank := range l.comm.Group.Size() {
 		world := l.comm.Group.World(rank)
-		if _, ok := by[world]; ok {
-			continue
-		}
-		if !e.Lost(world) {
+		list, closed := by[world]
+		switch {
+		case e.Lost(world) && (!closed || len(list) != 0): // its messages may still arrive somewhere
+			lost = append(lost, world)
+		case !closed || !lostAll(e, list):
 			return
 		}
-		lost = append(lost, world)
 	}
 	delete(cs.closers, context)
 	free := notice(noticeFree, context, lost...)
@@ -280,15 +315,24 @@ func (cs *Contexts) allClosed(e progress.Callback, context int) {
 	_ = cs.freed(e, context, free[4:])
 }
 
+// lostAll tells whether all ranks that a notice names are lost here too.
+func lostAll(e progress.Callback, list []byte) bool {
+	for rank := range named(list) {
+		if !e.Lost(rank) {
+			return false
+		}
+	}
+	return true
+}
+
 // freed is called when all ranks have closed a Comm, except some that are lost.
 func (cs *Contexts) freed(e progress.Callback, context int, lost []byte) error {
+	if err := cs.checkRanks(lost); err != nil {
+		return err
+	}
 	l := cs.live[context]
 	l.stage = freeing
-	for ; len(lost) != 0; lost = lost[4:] {
-		rank := int(binary.LittleEndian.Uint32(lost))
-		if rank >= cs.size {
-			return fmt.Errorf("rank %d of %d", rank, cs.size)
-		}
+	for rank := range named(lost) {
 		if !e.Lost(rank) {
 			l.waitFor[rank] = struct{}{}
 		}

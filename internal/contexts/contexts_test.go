@@ -26,6 +26,8 @@ type contextsModel struct {
 	rng   *rand.Rand
 	ranks []*modelRank
 	made  int // Comms
+
+	halves []half
 }
 
 // modelRank is one rank; it is also what its contexts see of the engine.
@@ -110,6 +112,8 @@ func (m *contextsModel) step(losses bool) {
 		m.create()
 	case k < 500:
 		m.deliver(r, other.rank)
+	case k > 900 && len(m.halves) > 0 && k < 910:
+		m.hearLosses()
 	case losses && k > 997:
 		m.lose(r, other, m.rng.IntN(3) == 0)
 	case k > 980 && other.dead:
@@ -158,10 +162,24 @@ func (m *contextsModel) lose(a, b *modelRank, dies bool) {
 		m.gone(a, b.rank)
 	default:
 		m.gone(a, b.rank)
-		if !b.dead {
-			m.gone(b, a.rank)
+		m.halves = append(m.halves, half{b, a.rank})
+	}
+}
+
+// half is a rank that another one has lost and that has not lost that one yet.
+type half struct {
+	r  *modelRank
+	of int
+}
+
+// hearLosses has ranks lose those that have lost them.
+func (m *contextsModel) hearLosses() {
+	for _, h := range m.halves {
+		if !h.r.dead {
+			m.gone(h.r, h.of)
 		}
 	}
+	m.halves = nil
 }
 
 func (m *contextsModel) gone(r *modelRank, rank int) {
@@ -175,6 +193,7 @@ func (m *contextsModel) gone(r *modelRank, rank int) {
 // finish has all ranks close what they have, and everything arrive. All contexts are free then
 // where nobody was lost.
 func (m *contextsModel) finish(losses bool) {
+	m.hearLosses()
 	for _, r := range m.ranks {
 		if r.dead {
 			for _, other := range m.ranks {
@@ -210,11 +229,7 @@ func (m *contextsModel) finish(losses bool) {
 	}
 	for _, r := range m.ranks {
 		for context, c := range r.comms {
-			root := c.comm.Group.World(0)
-			if r.dead || losses && slices.ContainsFunc(m.ranks, func(o *modelRank) bool { return o.lost[root] || m.ranks[root].lost[o.rank] && !o.dead }) {
-				continue // the first rank is lost, or has lost one that lives
-			}
-			if losses && slices.ContainsFunc(m.ranks, func(o *modelRank) bool { return r.lost[o.rank] && !o.dead }) {
+			if r.dead || losses && m.apart(c.comm) {
 				continue
 			}
 			require.NotZero(m.t, r.cs.free[0]>>context&1, "rank %d: context %d is not free at the end: %+v", r.rank, context, r.cs.live[context])
@@ -224,6 +239,20 @@ func (m *contextsModel) finish(losses bool) {
 			}
 		}
 	}
+}
+
+// apart tells whether the first rank of a Comm is lost, or two ranks that live have lost each
+// other: then its context may be kept from being used again.
+func (m *contextsModel) apart(c *Comm) bool {
+	if m.ranks[c.Group.World(0)].dead {
+		return true
+	}
+	for _, r := range m.ranks {
+		if !r.dead && slices.ContainsFunc(m.ranks, func(o *modelRank) bool { return r.lost[o.rank] && !o.dead }) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestContextsModel plays the end of contexts in random order: Comms are made of free contexts,
@@ -250,6 +279,44 @@ func TestContextsModel(t *testing.T) {
 	}
 	if *contextsSeed == 0 {
 		require.Greater(t, made, 15*int(seeds), "Comms that were made") // contexts are used again and again
+	}
+}
+
+// A rank closes a Comm after it has lost another one, to which a message of it is still on the way:
+// the context is not free there before that can come no more.
+func TestClosedAfterOneSidedLoss(t *testing.T) {
+	const context = 1
+	m := newContextsModel(t, 1, 3)
+	c := &Comm{Context: context, Group: order{2, 1, 0}}
+	for _, r := range m.ranks {
+		r.comms[context] = &modelComm{id: 1, comm: c, opened: true, closed: true, idle: true}
+		r.cs.free.set(context, false)
+		r.cs.Open(c)
+	}
+	sender, receiver, first := m.ranks[0], m.ranks[1], m.ranks[2]
+	sender.reached[1] = true
+	m.send(sender, 1, modelItem{context: context, id: 1})
+	m.gone(sender, 1)
+	for _, r := range m.ranks {
+		r.cs.Close(c, false)
+		r.cs.Idle(r, Base(context))
+	}
+	others := func() {
+		for range 10 {
+			m.deliver(receiver, 2)
+			m.deliver(first, 0)
+			m.deliver(first, 1)
+		}
+	}
+	others()
+	require.Contains(t, receiver.cs.live, context, "the first rank hears of both")
+	m.gone(first, 0)
+	others()
+	require.Contains(t, receiver.cs.live, context, "the sender is lost to the first rank, not to the receiver")
+	m.deliver(receiver, 0)
+	m.gone(receiver, 0)
+	for _, r := range []*modelRank{receiver, first} {
+		require.NotContains(t, r.cs.live, context)
 	}
 }
 

@@ -95,6 +95,11 @@ func (w *world) apartFromMembers(c *comm, id int) bool {
 	return slices.ContainsFunc(w.membersOf(c), func(p *rank) bool { return w.apart(id, p.id) })
 }
 
+// cutWithin reports whether a rank and a member, which both live, have lost each other.
+func (w *world) cutWithin(c *comm, id int) bool {
+	return !w.ranks[id].dead && slices.ContainsFunc(w.membersOf(c), func(p *rank) bool { return !p.dead && w.apart(id, p.id) })
+}
+
 // errRetired ends the receives of a Comm that is closed.
 var errRetired = errors.New("the Comm is closed")
 
@@ -138,8 +143,8 @@ func (w *world) retire() error {
 	return nil
 }
 
-// checkFree checks that the context of a Comm which all ranks have closed is free. The first of
-// them must hear of all others that live.
+// checkFree checks that the context of a Comm which all ranks have closed is free, unless the first
+// of them is lost, or two that live have lost each other.
 func (w *world) checkFree(c *comm) error {
 	if c.members == 0 || w.aborted() {
 		return nil
@@ -147,8 +152,8 @@ func (w *world) checkFree(c *comm) error {
 	root := c.members.World(0)
 	var lost bool
 	for _, r := range w.membersOf(c) {
-		lost = lost || w.apartFromMembers(c, r.id)
-		if w.ranks[root].dead || !r.dead && w.apart(root, r.id) {
+		lost = lost || r.dead
+		if w.ranks[root].dead || w.cutWithin(c, r.id) {
 			return nil
 		}
 	}

@@ -12,12 +12,13 @@
 // add up; that nothing stays registered. In a build with -tags invariants engines and devices check
 // their own state too, completely each time (invariant.Thorough).
 //
-// Some messages are sent in Comms: a context of the tag and a group of ranks, of any of which a rank
-// receives. The loss of a member must end such a receive or probe, and no other loss may. Ranks
-// close their Comms and make them again, by the protocol of internal/contexts; only the collective
-// calls that agree on a new context are left out. A tag also has the number of its Comm: no message
-// may come to a rank where its context is free, or that of another Comm. At the end all Comms are
-// closed, and their contexts must become free wherever the first rank hears of all others that live.
+// Some messages are sent in Comms: a context of the tag and a group of ranks, of any of which a
+// rank receives. The loss of a member must end such a receive or probe, and no other loss may.
+// Ranks close their Comms and make them again, by the protocol of internal/contexts; only the
+// collective calls that agree on a new context are left out. A tag also has the number of its Comm:
+// no message may come to a rank where its context is free, or that of another Comm. At the end all
+// Comms are closed, and their contexts must become free unless the first rank is lost, or two that
+// live have lost each other.
 //
 // A rank may be in one blocking call: a receive or send whose context ends when the plan decides,
 // as does the time that a receiver has to answer, or a Flush. Meanwhile other goroutines of the
