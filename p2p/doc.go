@@ -45,8 +45,9 @@
 // In ProgressAuto, the default, each World has one goroutine that completes operations while the
 // program computes; it sleeps while an application goroutine waits in the library or nothing
 // arrives. In ProgressManual there is none: without a goroutine inside a call of this package
-// nothing progresses, not even Done channels or the detection of failures. A loop of calls that do
-// not wait (Test, Iprobe, Poll) makes progress, and lets other goroutines run at times.
+// nothing progresses, not even Done channels or the detection of failures; the last messages that
+// were sent over TCP may leave this process only in the next call. A loop of calls that do not wait
+// (Test, Iprobe, Poll) makes progress, and lets other goroutines run at times.
 //
 // Config.Async lets the device itself make progress while the program computes, in either mode.
 // With Transport "tmsrq" it matches receives of a Comm and moves their bytes, over shared memory

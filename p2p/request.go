@@ -73,9 +73,9 @@ func (r Request) Free() { r.r.Free() }
 // Cancel asks for the end of the operation and returns at once; a request that was given to a Queue
 // may be cancelled too. The request completes with ErrCanceled, or as it would have, if it was too
 // late. That takes as long as the other side needs to say which: the receiver of a large message
-// that was announced to it, or a sender whose message is being received. However
-// long that side is stopped or does not call the library, the request holds its buffer meanwhile. (A
-// blocking call whose context ends waits 50 ms for that, see the package comment.)
+// that was announced to it, or a sender whose message is being received. However long that side is
+// stopped or does not call the library, the request holds its buffer meanwhile. (A blocking call
+// whose context ends waits 50 ms for that, see the package comment.)
 func (r Request) Cancel() {
 	if r != (Request{}) {
 		r.r.Cancel()
