@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/p2p"
-	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
 // TestGoroutines has 1 to 1,024 goroutines at each of two ranks exchange messages at once, in every
@@ -18,17 +17,12 @@ func TestGoroutines(t *testing.T) {
 	if testing.Short() { // the race detector is slow with many
 		goroutines = []int{1, 40}
 	}
-	eachWiring(t, p2p.Config{EagerLimit: 1000}, func(t *testing.T, cfg p2p.Config) {
-		for _, mode := range []p2p.ProgressMode{p2p.ProgressAuto, p2p.ProgressManual} {
-			cfg.Progress = mode
-			p2ptest.RunConfig(t, 2, cfg, func(w *p2p.World) {
-				for _, n := range goroutines {
-					crowd(t, w, n)
-					crowdOfProbes(t, w, n)
-				}
-				requireSettled(t, w)
-			})
+	onWirings(t, 2, p2p.Config{EagerLimit: 1000}, func(t *testing.T, w *p2p.World) {
+		for _, n := range goroutines {
+			crowd(t, w, n)
+			crowdOfProbes(t, w, n)
 		}
+		requireSettled(t, w)
 	})
 }
 
