@@ -21,8 +21,12 @@
 // the head of the arrival list for mask 0, and gives any other mask an index of
 // its own once receives with it have scanned as much as building one costs;
 // at most 16 of them, each dropped when messages keep coming and no receive
-// uses it. Removal by handle is O(1). The only element of a queue is kept
-// beside all that, for the price of a compare.
+// uses it. Removal by handle is O(1).
+//
+// A queue that was empty begins with a ring of 64 elements beside all that, which
+// is searched from the oldest on: what is taken in the order in which it came
+// costs one compare. It goes to the tables when it gets longer, when searches
+// have examined too many elements, or for a walk, and comes back once empty.
 //
 // Tables are resized a few buckets at a time. The one step that grows with the
 // queue is getting the new array of buckets (8 MB for a million keys).
@@ -34,7 +38,8 @@
 //
 // An entry takes 40 bytes, 8 to 16 of buckets, and its value; another 32 to 40
 // in each index. Nothing is allocated while the depth moves within what is
-// kept, and what a queue removes it no longer refers to. After a spike it keeps
+// kept, and what a queue removes it no longer refers to. The ring has 2.5 KB,
+// made with the first element. After a spike a queue keeps
 //
 //   - empty chunks of 128 entries: 64 of them (8,192 entries, some 0.5 MB), or as
 //     many as are in use if that is more. A single entry holds on to its chunk;

@@ -151,13 +151,14 @@ func TestHandlesSurviveRelease(t *testing.T) {
 func TestRemovedValuesAreForgotten(t *testing.T) {
 	const n = 10
 	p, u := NewPosted[*[64]byte](1), NewUnexpected[*[64]byte](1)
-	freed := make(chan int, 8*n)
+	const rounds = frontLen + 2
+	freed := make(chan int, 4*n*rounds)
 	value := func() *[64]byte {
 		v := new([64]byte)
 		runtime.AddCleanup(v, func(int) { freed <- 1 }, 0)
 		return v
 	}
-	for depth := range uint64(2) { // alone in the queue, and behind others
+	for depth := range uint64(rounds) { // alone in the queue, and behind others
 		if depth > 0 {
 			p.Post(exact, exact, nil)
 			u.Add(exact, nil)
@@ -171,7 +172,7 @@ func TestRemovedValuesAreForgotten(t *testing.T) {
 			u.Remove(u.Add(i, value()))
 		}
 	}
-	require.Eventually(t, func() bool { runtime.GC(); return len(freed) == 8*n }, 5e9, 1e6)
+	require.Eventually(t, func() bool { runtime.GC(); return len(freed) == 4*n*rounds }, 5e9, 1e6)
 	runtime.KeepAlive(p)
 	runtime.KeepAlive(u)
 }

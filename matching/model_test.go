@@ -183,7 +183,7 @@ func (s *postedMachine) All(t *rapid.T) {
 
 func (s *postedMachine) Check(t *rapid.T) {
 	require.Equal(t, len(s.m.list), s.q.Len())
-	if !s.q.lone.on {
+	if s.q.front.left {
 		checkSlab(t, &s.q.slab)
 	}
 }
@@ -316,7 +316,7 @@ func (s *unexpectedMachine) All(t *rapid.T) {
 
 func (s *unexpectedMachine) Check(t *rapid.T) {
 	require.Equal(t, len(s.m.list), s.q.Len())
-	if !s.q.lone.on {
+	if s.q.front.left {
 		checkSlab(t, &s.q.slab)
 	}
 	require.LessOrEqual(t, len(s.q.built), maxIndexes)

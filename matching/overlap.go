@@ -16,8 +16,9 @@ func (q *Posted[T]) Overlapping(tag, mask uint64, before Stamp) bool {
 	if q.n == 0 {
 		return false
 	}
-	if l := &q.lone; l.on {
-		return l.stamp < before && Overlap(tag, mask, l.tag, l.mask)
+	if f := &q.front; !f.left {
+		k := f.find(tag, mask)
+		return k != f.tail && f.at(k).stamp < before
 	}
 	scan := q.exact.keys != 0
 	if scan && mask == exact {

@@ -31,8 +31,8 @@ type posted struct {
 // concurrent use.
 type Posted[T any] struct {
 	posted
-	lone lone[T]
-	vals values[T]
+	front front[T]
+	vals  values[T]
 }
 
 // NewPosted returns an empty queue. The seed keys its hash tables; take it
@@ -54,20 +54,23 @@ func (q *Posted[T]) NextStamp() Stamp { return q.stamp }
 
 // Post appends a receive that matches each tag t with (t^tag)&mask == 0.
 func (q *Posted[T]) Post(tag, mask uint64, v T) Handle {
-	if q.n == 0 {
-		q.lone.put(tag, mask, q.stamp, v)
-		q.n = 1
-		q.stamp++
-		return q.lone.handle()
+	if q.front.full() {
+		return q.post(tag, mask, v)
 	}
-	return q.post(tag, mask, v)
+	if q.front.lap() {
+		q.exact.unused(frontLen)
+	}
+	q.n++
+	q.stamp++
+	return q.front.put(tag, mask, q.stamp-1, v)
 }
 
-// post is Post to a queue that is not empty, kept out of line.
+// post is Post where the front is full.
 func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
-	if q.lone.on {
-		q.settle()
+	if q.front.open() {
+		return q.Post(tag, mask, v)
 	}
+	q.settle()
 	stamp := q.stamp
 	i := q.add()
 	q.enter(i, tag, mask)
@@ -75,12 +78,11 @@ func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 	return makeHandle(i, stamp)
 }
 
-// settle moves the lone receive into slab and table, with the handle and stamp that it has.
+// settle moves the receives into slab and tables, with the handles and stamps that they have.
 func (q *Posted[T]) settle() {
-	l := &q.lone
-	q.enlist(loneIndex, q.node(loneIndex), l.stamp)
-	q.enter(loneIndex, l.tag, l.mask)
-	q.vals.set(loneIndex, l.take())
+	if q.n != 0 && !q.front.left {
+		q.front.leave(&q.slab, &q.vals, q.enter)
+	}
 }
 
 // Match removes and returns the oldest receive that matches the tag.
@@ -103,12 +105,12 @@ func (q *Posted[T]) MatchBefore(tag uint64, limit Stamp) (v T, ok bool) {
 // match is MatchBefore on a queue that is not empty. It examines only the oldest match: if that is
 // not below the limit, no match is.
 func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
-	if l := &q.lone; l.on {
-		if (tag^l.tag)&l.mask != 0 || l.stamp >= limit {
-			return v, false
+	if f := &q.front; !f.left {
+		if e := f.at(f.head); (tag^e.tag)&e.mask != 0 || e.stamp >= limit {
+			return q.matchFront(tag, limit)
 		}
-		q.n = 0
-		return l.take(), true
+		q.n--
+		return f.first(), true
 	}
 	// No wildcard in the queue: the fast path.
 	c, p := &q.exact, q.exact.lookup(q.links, tag)
@@ -123,14 +125,28 @@ func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 	return q.finish(c, i), true
 }
 
+// matchFront is match in the front, where the oldest receive is none.
+func (q *Posted[T]) matchFront(tag uint64, limit Stamp) (v T, ok bool) {
+	f := &q.front
+	if k := f.find(tag, exact); k != f.tail && f.at(k).stamp < limit {
+		v, ok = f.take(k), true
+		q.n--
+	}
+	if f.due() {
+		q.settle()
+	}
+	return v, ok
+}
+
 // Find returns what Match would, without removing it.
 func (q *Posted[T]) Find(tag uint64) (v T, h Handle, ok bool) {
-	switch l := &q.lone; {
-	case q.n == 0:
+	if q.n == 0 {
 		return v, 0, false
-	case l.on && (tag^l.tag)&l.mask == 0:
-		return l.v, l.handle(), true
-	case l.on:
+	}
+	if f := &q.front; !f.left {
+		if k := f.find(tag, exact); k != f.tail {
+			return f.at(k).v, f.handle(k), true
+		}
 		return v, 0, false
 	}
 	p := q.exact.lookup(q.links, tag)
@@ -145,12 +161,12 @@ func (q *Posted[T]) Find(tag uint64) (v T, h Handle, ok bool) {
 
 // Remove removes one receive; false when the handle is stale.
 func (q *Posted[T]) Remove(h Handle) (v T, ok bool) {
-	if q.lone.on {
-		if h != q.lone.handle() {
-			return v, false
+	if f := &q.front; !f.left {
+		if k := f.byHandle(h); k != f.tail {
+			q.n--
+			return f.take(k), true
 		}
-		q.n = 0
-		return q.lone.take(), true
+		return v, false
 	}
 	i := q.resolve(h)
 	if i == 0 {
@@ -170,6 +186,9 @@ func (q *Posted[T]) finish(c *class, i uint32) T {
 	}
 	v := q.vals.take(i)
 	q.release(i)
+	if q.n == 0 {
+		q.front.back()
+	}
 	if q.surplus {
 		q.trim()
 	}
@@ -185,8 +204,11 @@ func (q *Posted[T]) trim() {
 
 // Stamp returns the stamp of a receive; false when the handle is stale.
 func (q *Posted[T]) Stamp(h Handle) (Stamp, bool) {
-	if q.lone.on && h == q.lone.handle() {
-		return q.lone.stamp, true
+	if f := &q.front; !f.left {
+		if k := f.byHandle(h); k != f.tail {
+			return f.at(k).stamp, true
+		}
+		return 0, false
 	}
 	i := q.resolve(h)
 	return q.node(i).stamp, i != 0 // node 0 has stamp 0
@@ -196,9 +218,7 @@ func (q *Posted[T]) Stamp(h Handle) (Stamp, bool) {
 // any way; receives that it posts are not visited.
 func (q *Posted[T]) All() iter.Seq2[Handle, T] {
 	return func(yield func(Handle, T) bool) {
-		if q.lone.on {
-			q.settle()
-		}
+		q.settle()
 		for i := range q.walk() {
 			if !yield(q.handle(i), q.vals.get(i)) {
 				return

@@ -66,11 +66,11 @@ type slab struct {
 	surplus bool     // there are more empty chunks than are worth keeping
 }
 
-// init makes the first chunk, of which entry 0 and the lone one are reserved.
+// init makes the first chunk, of which entry 0 and those of the front are reserved.
 func (s *slab) init() {
 	s.stamp = 1
 	s.addChunk()
-	s.free, s.live = loneIndex+1, loneIndex+1
+	s.free, s.live = frontLen+1, frontLen+1
 	s.nodes[0][0].next = 0
 }
 
@@ -107,7 +107,7 @@ func (s *slab) release(i uint32) {
 	e.stamp = 0
 	s.n--
 	switch {
-	case i == loneIndex: // never on a free list
+	case i <= frontLen: // never on a free list
 	case i>>chunkBits == s.cur:
 		e.next = s.free
 		s.free = i

@@ -182,6 +182,18 @@ func (t *table) shrink(ls links) {
 	t.move(ls)
 }
 
+// unused is told that the queue has done without the table, which is empty, for n elements: the
+// array shrinks as it would have.
+func (t *table) unused(n int) {
+	if len(t.cur) == minBuckets {
+		return
+	}
+	t.old = nil
+	if t.slack += n; t.slack > len(t.cur)/4 {
+		t.setArray(len(t.cur) / 2)
+	}
+}
+
 func (t *table) resize(size int) {
 	t.old, t.oldShift, t.moved = t.cur, t.shift, 0
 	t.setArray(size)

@@ -13,8 +13,8 @@ type unexpected struct {
 // concurrent use.
 type Unexpected[T any] struct {
 	unexpected
-	lone lone[T]
-	vals values[T]
+	front front[T]
+	vals  values[T]
 }
 
 // NewUnexpected returns an empty queue. The seed keys its hash tables; take it
@@ -31,20 +31,23 @@ func (q *Unexpected[T]) Len() int { return q.n }
 
 // Add appends a message.
 func (q *Unexpected[T]) Add(tag uint64, v T) Handle {
-	if q.n == 0 {
-		q.lone.put(tag, exact, q.stamp, v)
-		q.n = 1
-		q.stamp++
-		return q.lone.handle()
+	if q.front.full() {
+		return q.insert(tag, v)
 	}
-	return q.insert(tag, v)
+	if q.front.lap() {
+		q.full.unused(frontLen)
+	}
+	q.n++
+	q.stamp++
+	return q.front.put(tag, exact, q.stamp-1, v)
 }
 
-// insert is Add to a queue that is not empty, kept out of line.
+// insert is Add where the front is full.
 func (q *Unexpected[T]) insert(tag uint64, v T) Handle {
-	if q.lone.on {
-		q.settle()
+	if q.front.open() {
+		return q.Add(tag, v)
 	}
+	q.settle()
 	stamp := q.stamp
 	i := q.add()
 	q.enter(i, tag)
@@ -52,13 +55,15 @@ func (q *Unexpected[T]) insert(tag uint64, v T) Handle {
 	return makeHandle(i, stamp)
 }
 
-// settle moves the lone message into slab and tables.
+// settle moves the messages into slab and tables.
 func (q *Unexpected[T]) settle() {
-	l := &q.lone
-	q.enlist(loneIndex, q.node(loneIndex), l.stamp)
-	q.enter(loneIndex, l.tag)
-	q.vals.set(loneIndex, l.take())
+	if q.n != 0 && !q.front.left {
+		q.front.leave(&q.slab, &q.vals, q.enterWhole)
+	}
 }
+
+// enterWhole is enter for the front.
+func (q *unexpected) enterWhole(i uint32, tag, _ uint64) { q.enter(i, tag) }
 
 // Match removes and returns the oldest message whose tag t satisfies
 // (t^tag)&mask == 0.
@@ -71,12 +76,12 @@ func (q *Unexpected[T]) Match(tag, mask uint64) (v T, ok bool) {
 
 // match is Match on a queue that is not empty.
 func (q *Unexpected[T]) match(tag, mask uint64) (v T, ok bool) {
-	if l := &q.lone; l.on {
-		if (tag^l.tag)&mask != 0 {
-			return v, false
+	if f := &q.front; !f.left {
+		if (tag^f.at(f.head).tag)&mask != 0 {
+			return q.matchFront(tag, mask)
 		}
-		q.n = 0
-		return l.take(), true
+		q.n--
+		return f.first(), true
 	}
 	if mask != exact {
 		i := q.findWild(tag, mask)
@@ -96,14 +101,28 @@ func (q *Unexpected[T]) match(tag, mask uint64) (v T, ok bool) {
 	return q.finish(i), true
 }
 
+// matchFront is match in the front, where the oldest message is none.
+func (q *Unexpected[T]) matchFront(tag, mask uint64) (v T, ok bool) {
+	f := &q.front
+	if k := f.find(tag, mask); k != f.tail {
+		v, ok = f.take(k), true
+		q.n--
+	}
+	if f.due() {
+		q.settle()
+	}
+	return v, ok
+}
+
 // Find returns what Match would, without removing it.
 func (q *Unexpected[T]) Find(tag, mask uint64) (v T, h Handle, ok bool) {
-	switch l := &q.lone; {
-	case q.n == 0:
+	if q.n == 0 {
 		return v, 0, false
-	case l.on && (tag^l.tag)&mask == 0:
-		return l.v, l.handle(), true
-	case l.on:
+	}
+	if f := &q.front; !f.left {
+		if k := f.find(tag, mask); k != f.tail {
+			return f.at(k).v, f.handle(k), true
+		}
 		return v, 0, false
 	}
 	i := q.find(tag, mask)
@@ -115,12 +134,12 @@ func (q *Unexpected[T]) Find(tag, mask uint64) (v T, h Handle, ok bool) {
 
 // Remove removes one message; false when the handle is stale.
 func (q *Unexpected[T]) Remove(h Handle) (v T, ok bool) {
-	if q.lone.on {
-		if h != q.lone.handle() {
-			return v, false
+	if f := &q.front; !f.left {
+		if k := f.byHandle(h); k != f.tail {
+			q.n--
+			return f.take(k), true
 		}
-		q.n = 0
-		return q.lone.take(), true
+		return v, false
 	}
 	i := q.resolve(h)
 	if i == 0 {
@@ -137,6 +156,9 @@ func (q *Unexpected[T]) finish(i uint32) T {
 	}
 	v := q.vals.take(i)
 	q.release(i)
+	if q.n == 0 && len(q.built) == 0 { // unused indexes are dropped as messages come to the tables
+		q.front.back()
+	}
 	if q.surplus {
 		q.trim()
 	}
@@ -155,9 +177,7 @@ func (q *Unexpected[T]) trim() {
 // any way; messages that it adds are not visited.
 func (q *Unexpected[T]) All() iter.Seq2[Handle, T] {
 	return func(yield func(Handle, T) bool) {
-		if q.lone.on {
-			q.settle()
-		}
+		q.settle()
 		for i := range q.walk() {
 			if !yield(q.handle(i), q.vals.get(i)) {
 				return

@@ -27,34 +27,3 @@ func (vs values[T]) take(i uint32) (v T) {
 	v, *p = *p, v
 	return v
 }
-
-// loneIndex is the entry that a lone element gets when it settles. It is reserved for that: while a
-// queue is empty, this entry is free.
-const loneIndex = 1
-
-// lone is the element of a queue that was empty when it was added. It stays outside of slab and
-// table until a second one is added, or a caller needs the order: a receive that is posted, matched
-// and followed by the next, the usual case, then costs a few stores. While on is set, the queue has
-// no other entry.
-type lone[T any] struct {
-	on    bool
-	tag   uint64
-	mask  uint64
-	stamp Stamp
-	v     T
-}
-
-// put stores field by field: a composite literal would be built on the stack
-// and copied in wider words, which stalls store forwarding (twice the time).
-func (l *lone[T]) put(tag, mask uint64, stamp Stamp, v T) {
-	l.on, l.tag, l.mask, l.stamp, l.v = true, tag, mask, stamp, v
-}
-
-func (l *lone[T]) handle() Handle { return makeHandle(loneIndex, l.stamp) }
-
-// take returns the value and clears it.
-func (l *lone[T]) take() (v T) {
-	l.on = false
-	v, l.v = l.v, v
-	return v
-}
