@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
@@ -77,4 +78,77 @@ func roundTrips(w *p2p.World, tag p2p.Tag, n int) error {
 		}
 	}
 	return nil
+}
+
+// BenchmarkWindow has one goroutine play both ranks, which exchange windows of 64 messages of 8
+// bytes: what it reports is what a message costs the processors in all, in a build that they do not
+// have to wait for.
+func BenchmarkWindow(b *testing.B) {
+	for _, device := range []string{"", "shm"} {
+		b.Run(cmp.Or(device, "loop"), func(b *testing.B) {
+			skipUnlessLinux(b, device)
+			worlds, over := make([]*p2p.World, 2), make(chan struct{})
+			var ready sync.WaitGroup
+			ready.Add(2)
+			p2ptest.RunConfig(b, 2, p2p.Config{Device: device, Progress: p2p.ProgressManual}, func(w *p2p.World) {
+				worlds[w.Rank()] = w
+				if err := roundTrips(w, 1, 10); err != nil { // connects them
+					b.Error(err)
+				}
+				ready.Done()
+				ready.Wait()
+				if w.Rank() == 1 {
+					<-over
+					return
+				}
+				defer close(over)
+				windows(b, worlds[0], worlds[1])
+			})
+		})
+	}
+}
+
+// windows sends messages from one world to the other, and reports what each step of one costs.
+func windows(b *testing.B, from, to *p2p.World) {
+	const window = 64
+	var sends, recvs [window]p2p.Request
+	var took [4]time.Duration
+	buf := make([]byte, 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		start := time.Now()
+		lap := func(step int) {
+			now := time.Now()
+			took[step] += now.Sub(start)
+			start = now
+		}
+		for i := range recvs {
+			recvs[i] = to.Irecv(1, p2p.Exact, buf)
+		}
+		lap(0)
+		for i := range sends {
+			sends[i] = from.Isend(1, 1, buf)
+		}
+		lap(1)
+		for !ended(b, recvs[:]) {
+			_, _, _ = from.Iprobe(2, p2p.Exact)
+		}
+		lap(2)
+		if err := p2p.WaitAll(background, sends[:], nil); err != nil {
+			b.Fatal(err)
+		}
+		lap(3)
+	}
+	for i, name := range []string{"Irecv", "Isend", "received", "sent"} {
+		b.ReportMetric(float64(took[i].Nanoseconds())/float64(b.N)/window, name+"-ns/msg")
+	}
+}
+
+// ended reports whether all of reqs have ended, and consumes them then.
+func ended(b *testing.B, reqs []p2p.Request) bool {
+	all, err := p2p.TestAll(reqs, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return all
 }

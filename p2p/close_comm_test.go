@@ -304,6 +304,7 @@ func TestDupFails(t *testing.T) {
 		assert.Error(t, err)
 		_, err = c.Dup(background)
 		assert.ErrorContains(t, err, "p2p: dup: an earlier call on this Comm failed")
+		assert.Equal(t, 1, strings.Count(err.Error(), "p2p: "), err)
 		_, err = pair.Dup(background)
 		assert.NoError(t, err)
 		barrier(t, pair)

@@ -65,11 +65,11 @@ type Config struct {
 	// JoinTimeout is how long Init waits for all ranks; default 5 minutes, -1: no limit
 	// (TAGMATCH_JOIN_TIMEOUT).
 	JoinTimeout time.Duration
-	// SpinLimit is how long a waiter polls before it parks; default adaptive, below 50 us; -1 parks
-	// at once (TAGMATCH_SPIN_LIMIT).
+	// SpinLimit is how long a waiter polls before it parks; default adaptive, below 50 us; at most
+	// 1 s; -1 parks at once (TAGMATCH_SPIN_LIMIT).
 	SpinLimit time.Duration
-	// EagerLimit is the largest eager message in bytes, equal on all ranks; default 32 KiB
-	// (TAGMATCH_EAGER_LIMIT).
+	// EagerLimit is the largest eager message in bytes, equal on all ranks; default 32 KiB,
+	// at most 64 KiB (TAGMATCH_EAGER_LIMIT).
 	EagerLimit int
 	// UnexpectedLimit is how many bytes unexpected messages may take here, see the package comment;
 	// default 64 MiB, -1: none (TAGMATCH_UNEXPECTED_LIMIT).
@@ -78,7 +78,7 @@ type Config struct {
 	// 1 GiB, -1: one message at a time (TAGMATCH_SEND_LIMIT).
 	SendLimit int64
 	// MaxTags is how many receives the device's tag list holds with Transport tmsrq; default 1024,
-	// -1: none, software matches (TAGMATCH_MAX_TAGS).
+	// at most 65536, -1: none, software matches (TAGMATCH_MAX_TAGS).
 	MaxTags int
 	// OffloadMin is the size in bytes of the smallest receive that is offloaded to the device;
 	// default 1024, -1: all are (TAGMATCH_OFFLOAD_MIN).
@@ -90,7 +90,7 @@ type Config struct {
 	// process (TAGMATCH_ASYNC_CPUS, such as 0,2-3).
 	AsyncCPUs []int
 	// PeerTimeout is how soon the loss of a host or network is detected, see Losses in the package
-	// comment; default 20 s, at least 6 s (TAGMATCH_PEER_TIMEOUT).
+	// comment; default 20 s, at least 6 s, at most 1 h (TAGMATCH_PEER_TIMEOUT).
 	PeerTimeout time.Duration
 	// Logger gets warnings, and the state of a World whose Shutdown fails; nil: silent. It may be
 	// called from any goroutine, and must not call the World.

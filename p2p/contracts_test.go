@@ -129,6 +129,7 @@ func TestEndedWaits(t *testing.T) {
 				"WaitAny":    func() error { _, _, err := p2p.WaitAny(ctx, reqs); return err },
 				"WaitSome":   func() error { _, err := p2p.WaitSome(ctx, reqs, out); return err },
 				"Queue.Wait": func() error { _, err := q.Wait(ctx, out); return err },
+				"Room":       func() error { return w.Room(ctx) },
 			} {
 				require.Equal(t, context.Canceled, wait(), name)
 				require.NotContains(t, reqs, p2p.Request{}, name)

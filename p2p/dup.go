@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 
@@ -134,7 +133,7 @@ func (c *Comm) collective(ctx context.Context, op string, f func() (*Comm, error
 	case c.ranks() == 0:
 		return nil, &collectiveError{op, errCommClosed}
 	case c.failed != nil:
-		return nil, &collectiveError{op, fmt.Errorf("an earlier call on this Comm failed: %w", c.failed)}
+		return nil, &collectiveError{op, &earlierError{c.failed}}
 	}
 	n, err := f()
 	if err == nil {
@@ -156,6 +155,14 @@ func (e *collectiveError) Error() string {
 	return prefix + e.op + ": " + strings.TrimPrefix(e.err.Error(), prefix)
 }
 func (e *collectiveError) Unwrap() error { return e.err }
+
+// earlierError is the error of a call on a Comm that an earlier one has left unusable.
+type earlierError struct{ err error }
+
+func (e *earlierError) Error() string {
+	return "an earlier call on this Comm failed: " + strings.TrimPrefix(e.err.Error(), prefix)
+}
+func (e *earlierError) Unwrap() error { return e.err }
 
 // derive makes a Comm of g, whose ranks are among those of c, on the ranks with member set; the
 // others help and get nil. All ranks of c have entered the call.

@@ -56,6 +56,9 @@ func (w *World) Improbe(tag Tag, mask Mask) (*Message, bool, error) {
 // it, in bytes: of a longer message RecvAlloc returns the first limit bytes and ErrTruncated. 0 is
 // no limit: then the sender decides how much memory is taken. A negative limit is ErrInvalid.
 func (w *World) RecvAlloc(ctx context.Context, tag Tag, mask Mask, limit int64) ([]byte, Status, error) {
+	if limit < 0 {
+		return nil, nothing, badLimit(AnySource, tag, limit)
+	}
 	if tag > MaxTag || ctx == nil {
 		return nil, nothing, w.refuseRecv(ctx, AnySource, tag)
 	}
@@ -108,6 +111,9 @@ func (c *Comm) Improbe(src int, tag Tag) (*Message, bool, error) {
 // RecvAlloc is World.RecvAlloc within c.
 func (c *Comm) RecvAlloc(ctx context.Context, src int, tag Tag, limit int64) ([]byte, Status, error) {
 	from, want, mask, ok := c.wanted(src, tag)
+	if limit < 0 {
+		return nil, nothing, badLimit(src, tag, limit)
+	}
 	if !ok || ctx == nil {
 		st, err := c.refuseRecv(ctx, src, tag)
 		return nil, st, err
@@ -132,11 +138,12 @@ func (c *Comm) noMessage(ctx context.Context, src int, tag Tag) (*Message, error
 	return &Message{st: st}, nil
 }
 
+func badLimit(src int, tag Tag, limit int64) error {
+	return &OpError{opRecv, src, tag, invalidf("the limit is %d bytes: use 0 for none", limit)}
+}
+
 // recvAlloc receives from rank src of the group, which the engine calls from.
 func (w *World) recvAlloc(ctx context.Context, g *group, src, from int, tag Tag, want, mask uint64, limit int64) ([]byte, Status, error) {
-	if limit < 0 {
-		return nil, nothing, &OpError{opRecv, src, tag, invalidf("the limit is %d bytes: use 0 for none", limit)}
-	}
 	buf, st, err := w.eng.RecvAlloc(ctx, from, want, mask, limit)
 	if err != nil {
 		return buf, failedStatus(st, g, err), recvError(src, tag, st.Len, len(buf), err)

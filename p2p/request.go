@@ -24,9 +24,9 @@ type Request struct {
 // then Wait.
 func (r Request) Wait(ctx context.Context) (Status, error) {
 	switch {
-	case r == (Request{}) && ctx == nil:
+	case r.r.Zero() && ctx == nil:
 		return nothing, errNoContext // the zero Request has no operation to name
-	case r == (Request{}):
+	case r.r.Zero():
 		return nothing, nil
 	case ctx == nil:
 		return nothing, r.fault(errNoContext)
@@ -40,7 +40,7 @@ func (r Request) Wait(ctx context.Context) (Status, error) {
 
 // Test makes progress and reports whether the operation has ended; if so it consumes the handle.
 func (r Request) Test() (st Status, done bool, err error) {
-	if r == (Request{}) {
+	if r.r.Zero() {
 		return nothing, true, nil
 	}
 	est, done, err := r.r.Test()
@@ -54,7 +54,7 @@ func (r Request) Test() (st Status, done bool, err error) {
 // Peek is Test that does not consume the handle: it tells the outcome as often as it is asked. The
 // buffer is the library's until Wait, Test or a Queue reports it too.
 func (r Request) Peek() (st Status, done bool, err error) {
-	if r == (Request{}) {
+	if r.r.Zero() {
 		return nothing, true, nil
 	}
 	est, done, err := r.r.Peek()
@@ -77,7 +77,7 @@ func (r Request) Free() { r.r.Free() }
 // stopped or does not call the library, the request holds its buffer meanwhile. (A blocking call
 // whose context ends waits 50 ms for that, see the package comment.)
 func (r Request) Cancel() {
-	if r != (Request{}) {
+	if !r.r.Zero() {
 		r.r.Cancel()
 	}
 }
@@ -86,7 +86,7 @@ func (r Request) Cancel() {
 // is the only method of Request that allocates. For a request that was given to Notify or Free a
 // channel that was asked for before closes at the end, one that is asked for later is closed.
 func (r Request) Done() <-chan struct{} {
-	if r == (Request{}) {
+	if r.r.Zero() {
 		return closedChan
 	}
 	return r.r.Done()

@@ -32,6 +32,10 @@ const (
 // Config.Logger gets the output of Dump. Where each was posted a build with -tags invariants says
 // there.
 //
+// Where a rank is lost no order is left to wait for: Shutdown closes and returns an error with a
+// *PeerError in its chain, also after AckFailures; survivors that still need each other agree on
+// the end by messages of their own before they call it.
+//
 // A second call waits for the first one, or for its own ctx, and is ErrClosed.
 //
 // Leaving the launcher's store can take up to 2 seconds more, here and in Close, if another rank
@@ -54,11 +58,19 @@ func (w *World) Shutdown(ctx context.Context) error {
 		err = fmt.Errorf("p2p: shutdown: messages are not all delivered: %w%s", fromEngine(err), w.unfinished())
 	} else if err = w.meet(ctx); err != nil {
 		w.tellFailure(err)
-		err = fmt.Errorf("p2p: shutdown: not all ranks have come: %w%s", err, w.unfinished())
+		err = fmt.Errorf("p2p: shutdown: not all ranks have come: %w%s", lostInFence(err), w.unfinished())
 	}
 	w.parts.boot.Leave(err == nil) // before the peers can detect the end of the connections
 	w.state = shutDown
 	return errors.Join(err, w.release(ErrClosed))
+}
+
+// lostInFence makes a loss that the launcher's store reports a PeerError.
+func lostInFence(err error) error {
+	if r, ok := errors.AsType[*bootstrap.RankError](err); ok {
+		return &PeerError{Ranks: []int{r.Rank}, Cause: err}
+	}
+	return err
 }
 
 // meet waits for the other ranks in a fence. This rank must make progress meanwhile, as the others

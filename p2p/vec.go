@@ -29,8 +29,9 @@ func (c *Comm) IssendVec(dst int, tag Tag, bufs [][]byte) Request {
 
 // IrecvVec is Irecv into several buffers, which the message fills one after the other. The outer
 // slice is read during the call only; the inner ones follow the rules of buffers. Messages above
-// Config.EagerLimit are read straight into the parts, which must not overlap. Such a receive is
-// never offloaded.
+// Config.EagerLimit are read straight into the parts, which must not overlap, each by itself: of
+// many parts of a few KiB that takes longer than a receive into one buffer and a copy. Such a
+// receive is never offloaded.
 func (c *Comm) IrecvVec(src int, tag Tag, bufs [][]byte) Request {
 	from, want, mask, ok := c.wanted(src, tag)
 	if !ok {

@@ -19,6 +19,28 @@ func pieces(rng *rand.Rand, b []byte) (parts [][]byte) {
 	return append(parts, b, nil)
 }
 
+// A message of tens of thousands of parts of a byte takes its time once for each part.
+func TestVecOfManyParts(t *testing.T) {
+	n := 100_000
+	if testing.Short() {
+		n = 40_000
+	}
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
+		c, other := w.Comm(), 1-w.Rank()
+		in, parts := fresh(n), make([][]byte, n)
+		for i := range parts {
+			parts[i] = in[i : i+1 : i+1]
+		}
+		recv := c.IrecvVec(other, 1, parts)
+		sent := c.Isend(other, 1, pattern(n, w.Rank()))
+		st, err := recv.Wait(background)
+		require.NoError(t, err)
+		requireReceived(t, pattern(n, other), in, st, other, 1)
+		_, err = sent.Wait(background)
+		require.NoError(t, err)
+	})
+}
+
 // Messages gathered from pieces and scattered to others are those of one buffer, whether the
 // receive is posted before or after, and however much of them fits.
 func TestVec(t *testing.T) {

@@ -10,7 +10,9 @@ import (
 // WaitAll waits for all of reqs, and then consumes all of them. If ctx ends first it returns ctx's
 // error and consumes none: operations go on, and the next WaitAll tells their outcomes. Otherwise
 // its error is that of the lowest failing index; out, unless nil, must be as long as reqs and gets
-// the outcome of each. See Requests in the package comment for inactive ones.
+// the outcome of each. Requests of several Worlds are waited for one after the other: in
+// ProgressManual the other Worlds make no progress meanwhile. See Requests in the package comment
+// for inactive ones.
 func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if ctx == nil {
 		return errNoContext
@@ -95,8 +97,10 @@ func TestAll(reqs []Request, out []Completion) (bool, error) {
 
 // takeAll consumes requests that have all ended.
 func takeAll(reqs []Request, out []Completion) (first error) {
+	var t progress.Taker
+	defer t.Done()
 	for i := range reqs {
-		st, _, err := reqs[i].take()
+		st, _, err := reqs[i].take(&t)
 		if out != nil {
 			out[i] = Completion{Data: uint64(i), Status: st, Err: err}
 		}
@@ -132,11 +136,11 @@ func TestSome(reqs []Request, out []Completion) (n int, active bool) {
 
 // take consumes a request that has ended. One that another call has consumed, or given away, is
 // only set to Request{}.
-func (r *Request) take() (st Status, ended bool, err error) {
-	if *r == (Request{}) {
+func (r *Request) take(t *progress.Taker) (st Status, ended bool, err error) {
+	if r.r.Zero() {
 		return nothing, false, nil
 	}
-	est, over, taken, err := r.r.Take()
+	est, over, taken, err := t.Take(r.r)
 	if !over {
 		return nothing, false, nil
 	}
@@ -152,11 +156,13 @@ func (r *Request) take() (st Status, ended bool, err error) {
 // takeAny consumes the first request that has ended; i is -1 where none has. active says whether
 // there are others.
 func takeAny(reqs []Request) (i int, st Status, active bool, err error) {
+	var t progress.Taker
+	defer t.Done()
 	for i := range reqs {
-		if st, ended, err := reqs[i].take(); ended {
+		if st, ended, err := reqs[i].take(&t); ended {
 			return i, st, true, err
 		}
-		active = active || reqs[i] != (Request{})
+		active = active || !reqs[i].r.Zero()
 	}
 	return -1, nothing, active, nil
 }
@@ -164,9 +170,11 @@ func takeAny(reqs []Request) (i int, st Status, active bool, err error) {
 // takeSome consumes requests that have ended, as many as fit into out. active says whether others
 // have an outcome to give, now or later.
 func takeSome(reqs []Request, out []Completion) (n int, active bool) {
+	var t progress.Taker
+	defer t.Done()
 	for i := range reqs {
 		if n < len(out) {
-			if st, ended, err := reqs[i].take(); ended {
+			if st, ended, err := reqs[i].take(&t); ended {
 				out[n] = Completion{Data: uint64(i), Status: st, Err: err}
 				n++
 			}

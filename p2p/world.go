@@ -64,7 +64,8 @@ func (w *World) Comm() *Comm { return &w.comm }
 // Send returns when buf may be reused: the message is then buffered or received, and arrives even
 // if this rank exits after Shutdown. It blocks while dst has no memory for the message; one of more
 // than Config.EagerLimit bytes is never buffered, and waits for its receive, also where dst is this
-// rank. Only memory bounds a message's length.
+// rank. Only memory bounds a message's length. If ctx ends while the receiver is reading the
+// message, Send waits for the end of that and returns nil: see Contexts in the package comment.
 func (w *World) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
 		return w.refuseSend(ctx, dst, tag)

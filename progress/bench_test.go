@@ -2,6 +2,7 @@ package progress
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -142,6 +143,52 @@ func BenchmarkMessage(b *testing.B) {
 			_, _ = tr.Poll()
 		}
 	})
+}
+
+// BenchmarkDepth is a message behind so many receives, or messages, that do not match.
+func BenchmarkDepth(b *testing.B) {
+	queue := map[string]func(e *Engine, tag uint64, buf []byte){
+		"posted":     func(e *Engine, tag uint64, buf []byte) { e.Irecv(0, tag, exact, buf) },
+		"masks":      func(e *Engine, tag uint64, buf []byte) { e.Irecv(AnySource, tag, exact&^(1<<(tag%16)), buf) },
+		"unexpected": func(e *Engine, tag uint64, buf []byte) { _ = e.Send(bg, 0, tag, buf); e.Poll() },
+	}
+	for kind, queue := range queue {
+		for _, depth := range []uint64{0, 16, 50_000} {
+			b.Run(fmt.Sprintf("%s/%d", kind, depth), func(b *testing.B) {
+				e := newLoop(b)
+				buf := make([]byte, 8)
+				for i := range depth {
+					queue(e, 1<<32|i, buf)
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					if err := paths["nonblocking"](bg, e, buf); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkWindow is a message of 64 that are posted and waited for together.
+func BenchmarkWindow(b *testing.B) {
+	e := newLoop(b)
+	var reqs [64]Request
+	buf := make([]byte, 8)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		r := &reqs[i%len(reqs)]
+		if i >= len(reqs) {
+			if _, err := r.Wait(bg); err != nil {
+				b.Fatal(err)
+			}
+		}
+		*r = e.Irecv(0, 1, exact, buf)
+		if _, err := e.Isend(0, 1, buf).Wait(bg); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 type nullSink struct{ transport.Sink }

@@ -27,6 +27,7 @@ func (e *Engine) waitIn(ctx context.Context, state opState, list *[]*Op, unless 
 	op := e.newOpLocked(noteFlush, AnySource, 0, 0, nil)
 	op.move(state)
 	*list = append(*list, op)
+	e.wait.Retry()
 	_, err := e.finishLocked(ctx, op)
 	return err
 }

@@ -25,6 +25,9 @@ func Failed(err error) Request {
 	return Request{op: op}
 }
 
+// Zero reports whether r is the zero Request.
+func (r Request) Zero() bool { return r.op == nil }
+
 // Active reports whether the request still has an outcome to give.
 func (r Request) Active() bool {
 	return r.op != nil && r.op.Active(r.gen)

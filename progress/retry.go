@@ -12,6 +12,7 @@ func (p *peer) markDirty() {
 	if !p.dirty {
 		p.dirty = true
 		e.dirty = append(e.dirty, p.rank)
+		e.wait.Retry()
 	}
 }
 

@@ -7,6 +7,10 @@ package progress
 type vector struct {
 	parts [][]byte
 	size  int // of all of them, bytes
+
+	// The part that was asked for last, and its offset in the whole: the next one is near.
+	at   int
+	base uint64
 }
 
 // IrecvVec is Irecv into several buffers, one after the other. The outer slice is read during the
@@ -53,24 +57,36 @@ func (op *Op) fill(payload []byte) int {
 
 func (v *vector) scatter(payload []byte) (n int) {
 	for _, part := range v.parts {
+		if n == len(payload) {
+			break
+		}
 		n += copy(part, payload[n:])
 	}
 	return n
 }
 
+// find gives the bytes from offset off on of the part that has it.
+func (v *vector) find(off uint64) []byte {
+	if off < v.base {
+		v.at, v.base = 0, 0
+	}
+	for off-v.base >= uint64(len(v.parts[v.at])) {
+		v.base += uint64(len(v.parts[v.at]))
+		v.at++
+	}
+	return v.parts[v.at][off-v.base:]
+}
+
 // part is up to n bytes of a receive's room from offset off on, which is within it.
 func (op *Op) part(off, n uint64) []byte {
-	buf := op.buf
+	var buf []byte
 	if op.vec != nil {
-		for _, buf = range op.vec.parts {
-			if off < uint64(len(buf)) {
-				break
-			}
-			off -= uint64(len(buf))
-		}
+		buf = op.vec.find(off)
+	} else {
+		buf = op.buf[off:]
 	}
-	n = min(n, uint64(len(buf))-off)
-	return buf[off : off+n : off+n]
+	n = min(n, uint64(len(buf)))
+	return buf[:n:n]
 }
 
 // uses tells whether an operation has bytes of buf.

@@ -63,8 +63,23 @@ type CompChannel interface {
 	Close() error
 }
 
+// Handler is given completions by CQ.Drain, one at a time.
+type Handler interface {
+	// Complete handles a completion. wc and wc.Data are valid during the call. It may post to queue
+	// pairs and SRQs, and move queue pairs to ERR, but neither poll a CQ, nor arm one, nor reset or
+	// destroy anything.
+	//
+	// again is for receives of an SRQ whose wc.Data is set, since these have not used their buffer:
+	// true posts the receive again, as it was.
+	Complete(wc *WC) (again bool)
+}
+
 // CQ is a completion queue.
 type CQ interface {
+	// Drain makes progress and hands completions to h, oldest first, most of them at most; it
+	// returns how many. A device may hand a completion over as soon as it has come, before it looks
+	// for the next. An error means that the CQ is unusable (overrun).
+	Drain(h Handler, most int) (int, error)
 	// PollCQ makes progress and fills wc with completions, oldest first; it returns their number.
 	// WC.Data stays valid until the next PollCQ of any CQ of the device. An error means that the CQ
 	// is unusable (overrun).

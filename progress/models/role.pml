@@ -32,7 +32,7 @@
  *   FAULT_SLEEPER_LATE with MANUAL: who is about to sleep says so after letting go of the lock, and another ends its operation before
  *   FAULT_NO_AFTERFUNC with MANUAL: the end of a context does not end Wait
  *   FAULT_KEEP_ROLE    a waiter parks on its channel with the role
- *   FAULT_NO_KICK      a waiter parks without telling the progress goroutine
+ *   FAULT_NO_KICK      a waiter parks without telling the progress goroutine, while nobody polls
  *   FAULT_NO_WAKE      a poller disarms the transport and lets the progress goroutine sleep
  *   FAULT_PUSH_LATE    a waiter is on the list of the parked only after the lock was let go once
  */
@@ -237,7 +237,10 @@ endsleep:
 					:: else
 					fi;
 #if !defined(MANUAL) && !defined(FAULT_NO_KICK)
-					kickprogress();
+					if
+					:: !polling -> kickprogress()
+					:: else
+					fi;
 #endif
 #ifndef FAULT_PUSH_LATE
 					parked!i

@@ -63,31 +63,29 @@ func (t *Transport) Poll() (int, error) {
 	if err := t.Begin(); err != nil {
 		return 0, err
 	}
-	wcs, err := t.PollCQ()
-	for i := range wcs {
-		if wc := &wcs[i]; links.IsRecv(wc.WRID) {
-			t.received(wc)
-		} else {
-			t.Sent(wc)
-		}
-	}
-	if err != nil {
-		t.Break(err)
-	}
+	n := t.Drain((*handler)(t))
 	if t.EndDue() {
-		return t.End(len(wcs), len(wcs) < links.PollBatch)
+		return t.End(n, n < links.PollBatch)
 	}
-	return len(wcs), nil
+	return n, nil
 }
 
-// received handles the completion of a receive.
-func (t *Transport) received(wc *verbs.WC) {
+// handler is the transport as its device sees it.
+type handler Transport
+
+// Complete handles the completion of a receive, or of a send request.
+func (h *handler) Complete(wc *verbs.WC) (again bool) {
+	t := (*Transport)(h)
+	if !links.IsRecv(wc.WRID) {
+		t.Sent(wc)
+		return false
+	}
 	if rank, msg := t.Received(wc); rank >= 0 {
 		if err := format.Deliver(t.sink, rank, format.Opcode(msg), msg, t.maxEager, &t.hdr); err != nil {
 			t.ProtocolError(rank, err)
 		}
 	}
-	t.Return(wc)
+	return t.Return(wc)
 }
 
 var _ transport.Transport = (*Transport)(nil)

@@ -36,32 +36,29 @@ func (t *Transport) Poll() (int, error) {
 	if t.SendsDue() {
 		n, empty = t.PollSends()
 	}
-	wcs, err := t.PollCQ()
-	for i := range wcs {
-		t.completion(&wcs[i])
-	}
-	n += len(wcs)
+	k := t.Drain((*handler)(t))
+	n += k
 	if t.list.queued > 0 {
 		n += t.list.flush()
 	}
 	if invariant.Enabled && n > 0 {
 		t.list.check()
 	}
-	if err != nil {
-		t.Break(err)
-	}
 	if t.EndDue() {
-		return t.End(n, empty && len(wcs) < links.PollBatch)
+		return t.End(n, empty && k < links.PollBatch)
 	}
 	return n, nil
 }
 
-// completion handles one completion of the SRQ's completion queue. They come in the order in which
+// handler is the transport as its device sees it.
+type handler Transport
+
+// Complete handles one completion of the SRQ's completion queue. They come in the order in which
 // the device handled messages and operations (TMO 4.5).
-func (t *Transport) completion(wc *verbs.WC) {
+func (h *handler) Complete(wc *verbs.WC) (again bool) {
+	t := (*Transport)(h)
 	if links.IsRecv(wc.WRID) {
-		t.untagged(wc)
-		return
+		return t.untagged(wc)
 	}
 	switch wc.WRID >> kindShift {
 	case kindTag:
@@ -71,4 +68,5 @@ func (t *Transport) completion(wc *verbs.WC) {
 	default:
 		t.Break(fmt.Errorf("the device completes a request, %#x, that was never posted", wc.WRID))
 	}
+	return false
 }

@@ -11,7 +11,7 @@ import (
 
 // untagged handles what came into a buffer of the SRQ itself: unexpected messages, and those that
 // are never matched.
-func (t *Transport) untagged(wc *verbs.WC) {
+func (t *Transport) untagged(wc *verbs.WC) (again bool) {
 	rank, msg := t.Received(wc)
 	switch {
 	case wc.Status != verbs.WCSuccess: // the device has counted nothing
@@ -26,7 +26,7 @@ func (t *Transport) untagged(wc *verbs.WC) {
 			t.ProtocolError(rank, err)
 		}
 	}
-	t.Return(wc) // not before the message was handled (V15)
+	return t.Return(wc) // not before the message was handled (V15)
 }
 
 // skip counts a message that the sink is not given, if the device has counted it.

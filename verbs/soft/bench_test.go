@@ -1,6 +1,9 @@
 package soft_test
 
 import (
+	"fmt"
+	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -8,14 +11,15 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
-// selfPair is a device connected to itself: the loop without delays, so that what is measured is
-// the core.
-type selfPair struct {
-	dev    verbs.Device
-	pd     verbs.PD
-	cq     verbs.CQ
-	srq    verbs.SRQ
-	q1, q2 verbs.QP
+// pair is a sender and a receiver: a device connected to itself, by the loop without delays, so
+// that what is measured is the core, or two devices.
+type pair struct {
+	pd      verbs.PD // the receiver's, as are the next three
+	channel verbs.CompChannel
+	cq      verbs.CQ
+	srq     verbs.SRQ
+	sendCQ  verbs.CQ
+	q1, q2  verbs.QP
 }
 
 func must[T any](v T, err error) T {
@@ -25,30 +29,59 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func newSelfPair(tb testing.TB) *selfPair {
+func newSelfPair(tb testing.TB) *pair {
 	d := must(soft.Open(soft.Config{Fabric: soft.NewFabric()}))
-	p := &selfPair{dev: d, pd: must(d.AllocPD()), cq: must(d.CreateCQ(verbs.CQInitAttr{CQE: 256}))}
-	p.srq = must(p.pd.CreateSRQ(&verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: 256, MaxSGE: 1}}))
-	mk := func() verbs.QP {
-		return must(p.pd.CreateQP(&verbs.QPInitAttr{SendCQ: p.cq, RecvCQ: p.cq, SRQ: p.srq, Type: verbs.QPTRC,
-			Cap: verbs.QPCap{MaxSendWR: 128, MaxSendSGE: 2, MaxInlineData: 256}}))
+	return newPair(tb, d, d)
+}
+
+func newSHMPair(tb testing.TB) *pair {
+	if runtime.GOOS != "linux" {
+		tb.Skip("shared memory needs Linux")
 	}
-	p.q1, p.q2 = mk(), mk()
-	soft.RaiseQP(tb, p.q1, d, p.q2.Num(), 7)
-	soft.RaiseQP(tb, p.q2, d, p.q1.Num(), 7)
+	var devs [2]*soft.Device
+	for i := range devs {
+		devs[i] = must(soft.Open(soft.Config{Wires: []string{soft.WireSHM}, Rank: i, Secret: []byte("secret")}))
+	}
+	return newPair(tb, devs[0], devs[1])
+}
+
+// newPair connects a queue pair of one device with one of the other, and closes both at the end.
+func newPair(tb testing.TB, from, to verbs.Device) *pair {
+	var ends []func() error // last first
 	tb.Cleanup(func() {
-		for _, f := range []func() error{p.q1.Destroy, p.q2.Destroy, p.srq.Destroy, p.cq.Destroy, p.pd.Dealloc, d.Close} {
-			if err := f(); err != nil {
+		for _, end := range slices.Backward(ends) {
+			if err := end(); err != nil {
 				tb.Error(err)
 			}
 		}
 	})
+	open := func(d verbs.Device) *pair {
+		e := &pair{pd: must(d.AllocPD()), channel: must(d.CreateCompChannel())}
+		e.cq = must(d.CreateCQ(verbs.CQInitAttr{CQE: 256, Channel: e.channel}))
+		e.srq = must(e.pd.CreateSRQ(&verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: 256, MaxSGE: 1}}))
+		ends = append(ends, d.Close, e.pd.Dealloc, e.channel.Close, e.cq.Destroy, e.srq.Destroy)
+		return e
+	}
+	qp := func(e *pair) verbs.QP {
+		q := must(e.pd.CreateQP(&verbs.QPInitAttr{SendCQ: e.cq, RecvCQ: e.cq, SRQ: e.srq, Type: verbs.QPTRC,
+			Cap: verbs.QPCap{MaxSendWR: 128, MaxSendSGE: 2, MaxInlineData: 256}}))
+		ends = append(ends, q.Destroy)
+		return q
+	}
+	p := open(to)
+	sender := p
+	if from != to {
+		sender = open(from)
+	}
+	p.sendCQ, p.q1, p.q2 = sender.cq, qp(sender), qp(p)
+	soft.RaiseQP(tb, p.q1, to, p.q2.Num(), 7)
+	soft.RaiseQP(tb, p.q2, from, p.q1.Num(), 7)
 	return p
 }
 
 // message sends one inline message from q1 to q2, every 32nd signalled, and receives it.
 type messenger struct {
-	*selfPair
+	*pair
 	wr   verbs.SendWR
 	rwr  verbs.RecvWR
 	list [2]verbs.SGE
@@ -56,8 +89,8 @@ type messenger struct {
 	i    int
 }
 
-func newMessenger(tb testing.TB, hdr, body int) *messenger {
-	m := &messenger{selfPair: newSelfPair(tb)}
+func newMessenger(tb testing.TB, p *pair, hdr, body int) *messenger {
+	m := &messenger{pair: p}
 	m.list = [2]verbs.SGE{{Data: make([]byte, hdr)}, {Data: make([]byte, body)}}
 	m.wr = verbs.SendWR{Opcode: verbs.WRSend, SGList: m.list[:]}
 	buf := make([]byte, 4096)
@@ -82,32 +115,49 @@ func (m *messenger) one() {
 	if _, err := m.q1.PostSend(&m.wr); err != nil {
 		panic(err)
 	}
-	for got := false; !got; {
-		n, err := m.cq.PollCQ(m.wc[:])
-		if err != nil {
-			panic(err)
-		}
-		for k := range m.wc[:n] {
-			if m.wc[k].Status != verbs.WCSuccess {
-				panic(m.wc[k].Status)
-			}
-			if m.wc[k].Opcode == verbs.WCRecv {
-				got = true
-				if _, err := m.srq.PostSRQRecv(&m.rwr); err != nil {
-					panic(err)
-				}
-			}
-		}
+	for tries := m.i; m.poll(m.cq) == 0; tries++ {
+		m.pollSends(tries) // it may have to connect
+	}
+	m.pollSends(m.i)
+}
+
+// pollSends polls a sender of its own now and then.
+func (m *messenger) pollSends(i int) {
+	if m.sendCQ != m.cq && i%8 == 0 {
+		m.poll(m.sendCQ)
 	}
 }
 
-// BenchmarkMessage is a send, its receive and the posting of a new receive, over the loop to
-// ourselves. The loop's own mutexes and copies are in it; see the profile for the core.
+// poll returns how many messages were received, and posts a receive for each.
+func (m *messenger) poll(cq verbs.CQ) int {
+	got := 0
+	for k := range must(cq.PollCQ(m.wc[:])) {
+		if m.wc[k].Status != verbs.WCSuccess {
+			panic(m.wc[k].Status)
+		}
+		if m.wc[k].Opcode == verbs.WCRecv {
+			got++
+			_ = must(m.srq.PostSRQRecv(&m.rwr))
+		}
+	}
+	return got
+}
+
+// BenchmarkMessage is a send, its receive and the posting of a new receive: over the loop to
+// ourselves, whose mutexes and copies are in it (see the profile for the core), and between two
+// devices over shared memory, both served by this goroutine.
 func BenchmarkMessage(b *testing.B) {
-	m := newMessenger(b, 16, 8)
-	b.ReportAllocs()
-	for b.Loop() {
-		m.one()
+	for name, open := range map[string]func(testing.TB) *pair{"loop": newSelfPair, "shm": newSHMPair} {
+		for _, body := range []int{8, 192} {
+			b.Run(fmt.Sprintf("%s/%dB", name, body), func(b *testing.B) {
+				m := newMessenger(b, open(b), 16, body)
+				m.one() // connects
+				b.ReportAllocs()
+				for b.Loop() {
+					m.one()
+				}
+			})
+		}
 	}
 }
 
@@ -138,7 +188,7 @@ func BenchmarkRegister(b *testing.B) {
 // TestNoAllocs holds the budget of the small-message path and of registering: no allocation, but
 // for what checks keep.
 func TestNoAllocs(t *testing.T) {
-	m := newMessenger(t, 16, 8)
+	m := newMessenger(t, newSelfPair(t), 16, 8)
 	for range 300 {
 		m.one()
 	}

@@ -82,8 +82,14 @@ func requireHeld(owner sync.Locker, call string) {
 	}
 }
 
-// lends records that a poll lends b to the program.
-func (c *checks) lends(b []byte) { c.lent = append(c.lent, b) }
+// lends records that b was lent to the program: still, until the next pass, or no longer.
+func (c *checks) lends(b []byte, still bool) {
+	if still {
+		c.lent = append(c.lent, b)
+	} else {
+		invariant.PoisonStart(b)
+	}
+}
 
 // lendingEnds overwrites lent payloads when the next poll begins.
 func (c *checks) lendingEnds() {

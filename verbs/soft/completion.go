@@ -202,8 +202,7 @@ func (q *queuePair) issue(e *sendEntry, w *sendWork) bool {
 
 // issueRead starts an RDMA READ: as a copy from the peer's memory, as a push, or by packets.
 func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
-	// A copy must not overtake a WRITE or atomic of this QP that is still on its way.
-	if m := q.link.Memory(); int32(q.written-q.acked) <= 0 && m != nil && m.Reaches(w.rkey) {
+	if m := q.link.Memory(); m != nil && q.mayCopy(w.addr, uint64(e.length)) && m.Reaches(w.rkey) {
 		w.off = 0
 		if e.length == 0 {
 			e.flags |= entryGot
@@ -245,7 +244,7 @@ func (q *queuePair) request(op wire.Opcode, w *sendWork, total uint64, body []by
 	w.off = 0
 	q.rdq.push(q.sent)
 	if op == wire.OpAtomicReq {
-		q.written = q.sent + 1
+		q.changes(w.addr, 8)
 	}
 	return true
 }

@@ -7,18 +7,22 @@ import (
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
-// compQueue is a completion queue. PollCQ first empties the ring and then, if the caller's array
-// has room, makes a pass of the device: completions made in that pass go into the array (dst) until
-// it is full, and all others into the ring. Completions so stay in order, since dst is only used
-// while the ring is empty.
+// compQueue is a completion queue. Drain first hands over what is in the ring and then, if the
+// handler takes more, makes a pass of the device, after each packet of which it hands over what the
+// packet has completed. A receive of a message of one packet completes in place, with the payload
+// where the wire has it, unless the ring has older completions; all others go through the ring.
 type compQueue struct {
 	d        *Device
-	dst      []verbs.WC // the array of the PollCQ that makes a pass, else nil
-	n        int        // completions in dst
-	ring     []cqEntry  // its length is a power of two; it grows up to limit
-	head     uint32     // the oldest completion in ring
-	tail     uint32     // where the next is put
-	limit    uint32     // CQInitAttr.CQE: the most completions in ring
+	to       verbs.Handler // of the Drain under way
+	room     int           // how many more completions it takes; 0: there is no Drain
+	lends    bool          // it is PollCQ's: payloads stay valid until the next pass
+	one      verbs.WC      // completes in place, if from is not nil
+	from     *recvQueue    // whose oldest receive completes in place
+	polled   collector     // of PollCQ
+	ring     []cqEntry     // its length is a power of two; it grows up to limit
+	head     uint32        // the oldest completion in ring
+	tail     uint32        // where the next is put
+	limit    uint32        // CQInitAttr.CQE: the most completions in ring
 	arm      armState
 	overrun  bool // a completion was lost: the queue is unusable
 	gone     bool // destroyed
@@ -97,69 +101,103 @@ func ringSize(n int) int {
 
 // PollCQ makes progress and takes completions.
 func (c *compQueue) PollCQ(wc []verbs.WC) (int, error) {
+	c.lends, c.polled.wcs = true, wc[:0]
+	n, err := c.Drain(&c.polled, len(wc))
+	c.lends, c.polled.wcs = false, nil
+	return n, err
+}
+
+// collector is the Handler of PollCQ.
+type collector struct{ wcs []verbs.WC }
+
+func (p *collector) Complete(wc *verbs.WC) bool {
+	p.wcs = append(p.wcs, *wc)
+	return false
+}
+
+// Drain makes progress and hands completions over.
+func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	if invariant.Enabled {
 		defer c.d.enter("poll_cq")()
 	}
 	if c.overrun || c.gone {
 		return 0, fail("poll_cq", syscall.EIO, "the completion queue was overrun or destroyed")
 	}
-	n := 0
+	c.to, c.room = h, most
 	if c.head != c.tail {
-		if n = c.drain(wc); n == len(wc) {
-			return n, nil // payloads of completions in the ring were copied, so none is lent
+		c.handOver()
+	}
+	if c.room > 0 {
+		if c.d.async != nil {
+			c.d.async.polled()
+		}
+		c.d.draining = c
+		c.d.progress(c.room)
+		c.d.draining = nil
+		if c.head != c.tail {
+			c.handOver()
 		}
 	}
-	if c.d.async != nil {
-		c.d.async.polled()
-	}
-	c.dst, c.n = wc, n
-	c.d.progress(len(wc) - n)
-	n = c.n
-	c.dst, c.n = nil, 0
+	n := most - c.room
+	c.to, c.room = nil, 0
 	return n, nil
 }
 
-// drain moves completions from the ring to wc.
-func (c *compQueue) drain(wc []verbs.WC) int {
-	mask := uint32(len(c.ring) - 1)
-	n := 0
-	for n < len(wc) && c.head != c.tail {
-		e := &c.ring[c.head&mask]
-		wc[n] = e.wc
-		e.polled(&wc[n])
-		e.qp, e.tm = nil, nil
-		n++
-		c.head++
-	}
-	return n
-}
-
-// slot returns the place of the next completion in dst, of which the caller sets every field, or
-// nil if the completion has to go to the ring, by push.
-func (c *compQueue) slot() *verbs.WC {
-	if c.n >= len(c.dst) {
+// inPlace returns the completion of the oldest receive of rq, of which the caller sets every field
+// before the packet is done, or nil if the completion has to go to the ring, by push.
+func (c *compQueue) inPlace(rq *recvQueue) *verbs.WC {
+	if c.room <= 0 || c.head != c.tail {
 		return nil
 	}
-	w := &c.dst[c.n]
-	c.n++
-	return w
+	c.from = rq
+	rq.head++
+	return &c.one
 }
 
-// push adds a completion, which frees what f says when it is polled.
+// due reports that handOver has something to do, once a packet is done.
+func (c *compQueue) due() bool { return c.from != nil || c.head != c.tail }
+
+// handOver gives the handler what is complete, and reports whether the payload of the packet stays
+// lent.
+func (c *compQueue) handOver() (lent bool) {
+	if rq := c.from; rq != nil {
+		c.from = nil
+		if c.hand(&c.one) && rq.num != 0 {
+			rq.again(&c.one)
+		} else {
+			rq.checkLimit()
+		}
+		lent = c.lends
+		if invariant.Enabled {
+			c.d.inv.lends(c.one.Data, lent)
+		}
+		c.one.Data = nil
+	}
+	for c.room > 0 && c.head != c.tail {
+		e := &c.ring[c.head&uint32(len(c.ring)-1)]
+		e.polled(&e.wc)
+		e.qp, e.tm = nil, nil
+		c.hand(&e.wc)
+		c.head++
+	}
+	return lent
+}
+
+// hand calls the handler, which may call the device.
+func (c *compQueue) hand(wc *verbs.WC) (again bool) {
+	c.room--
+	if invariant.Enabled {
+		c.d.inv.guard.Leave()
+		defer c.d.inv.guard.Enter("poll_cq")
+	}
+	return c.to.Complete(wc)
+}
+
+// push adds a completion, which frees what f says when it is handed over.
 func (c *compQueue) push(wc *verbs.WC, f frees, solicited bool) {
 	if invariant.Enabled {
 		c.checkPushed(wc, f)
 	}
-	if w := c.slot(); w != nil {
-		*w = *wc
-		f.polled(w)
-		return
-	}
-	c.enqueue(cqEntry{*wc, f}, solicited)
-}
-
-// enqueue puts a completion into the ring.
-func (c *compQueue) enqueue(e cqEntry, solicited bool) {
 	if c.tail-c.head >= c.limit {
 		c.fail()
 		return
@@ -167,7 +205,8 @@ func (c *compQueue) enqueue(e cqEntry, solicited bool) {
 	if c.tail-c.head == uint32(len(c.ring)) {
 		c.grow()
 	}
-	c.ring[c.tail&uint32(len(c.ring)-1)] = e
+	e := &c.ring[c.tail&uint32(len(c.ring)-1)]
+	e.wc, e.frees = *wc, f
 	c.tail++
 	if c.arm == armedAny || c.arm == armedSolicited && (solicited || e.wc.Status != verbs.WCSuccess) {
 		c.arm = disarmed

@@ -44,7 +44,7 @@ type Device struct {
 	regions *mem.Table
 	notif   wire.Notifier // where the owner sleeps, or the goroutine of the asynchronous mode
 	async   *async        // asynchronous mode; nil: the device makes progress inside calls only
-	wires   []wire.Wire   // open wires in order of preference, then spare and selfWire
+	wires   []wire.Wire   // open wires in order of preference, then spare, and selfWire once it is used
 	now     func() int64  // clock in nanoseconds: monotonic, or the loop fabric's virtual one
 
 	qps     []*queuePair // by index of the QP number (qpIndexBits); 0 is never used
@@ -52,16 +52,17 @@ type Device struct {
 	readers []*queuePair // QPs that copy from peers' memory; each at most once (queuePair.reading)
 	slow    []*tagQueue  // tag queues that delay something (hook.TM); each at most once (tagQueue.slow)
 
-	took    bool        // the last pass received packets: their payloads are lent until the next pass
-	news    bool        // one of them was not just a non-final piece of an RDMA READ response
-	dirty   bool        // packets were sent since the last flush
-	armed   bool        // arrivals wake notif
-	stalled bool        // the last pass refused a packet because no receive was posted (RNR)
-	more    bool        // the last pass stopped at its budget, not because everything was done
-	closed  bool        // Close was called
-	pieces  int         // non-final pieces of READ responses in the pass under way
-	wakeAt  int64       // when the first RNR wait ends, on clock now; 0: none
-	scratch wire.Header // header of a packet off the fast path; not kept across calls
+	took     bool        // the last pass received packets: their payloads are lent until the next pass
+	news     bool        // one of them was not just a non-final piece of an RDMA READ response
+	dirty    bool        // packets were sent since the last flush
+	armed    bool        // arrivals wake notif
+	stalled  bool        // the last pass refused a packet because no receive was posted (RNR)
+	more     bool        // the last pass stopped at its budget, not because everything was done
+	closed   bool        // Close was called
+	pieces   int         // non-final pieces of READ responses in the pass under way
+	draining *compQueue  // whose Drain makes the pass under way
+	wakeAt   int64       // when the first RNR wait ends, on clock now; 0: none
+	scratch  wire.Header // header of a packet off the fast path; not kept across calls
 
 	// What follows is rarely used, or large.
 	qpGen     []uint32               // by index of the QP number: generation of its next QP
@@ -70,7 +71,7 @@ type Device struct {
 	cuts      uint64                 // messages reported as matched whose QP failed before they were complete
 	lastSRQ   uint32                 // number of the newest SRQ
 	users     int                    // PDs, CQs and the channel that exist: Close needs 0
-	selfWire  *loop.Wire             // carries packets from the device to itself; nil until it is used
+	selfWire  *loop.Wire             // carries packets from the device to itself; nil until there is a link
 	spare     wire.Wire              // Config.Spare, nil: none
 	yielded   map[wire.DeviceID]bool // peers that a wire cannot connect, so that spare may
 	missing   error                  // why shared memory could not be opened
@@ -449,7 +450,17 @@ func (d *Device) selfLink() (wire.Link, error) {
 	if d.selfWire == nil {
 		env := wire.Env{Self: &wire.Address{ID: d.self.ID}, Receiver: (*fromWire)(d), Notifier: d.notif}
 		d.selfWire = loop.New(NewFabric(), env, d.regions)
-		d.wires = append(d.wires, d.selfWire)
+		d.selfWire.BeforeSend = d.useSelfWire
 	}
 	return d.selfWire.ToSelf()
+}
+
+// useSelfWire has selfWire polled, from the first packet on: most devices connect to themselves and
+// never send there.
+func (d *Device) useSelfWire() {
+	d.selfWire.BeforeSend = nil
+	d.wires = append(d.wires, d.selfWire)
+	if d.armed {
+		d.selfWire.Arm()
+	}
 }

@@ -39,3 +39,44 @@ func TestFailureOvertakesRead(t *testing.T) {
 	require.NoError(t, from.Dereg())
 	require.NoError(t, to.Dereg())
 }
+
+// TestReadBesideWrite: while a WRITE is on its way, of which the peer knows nothing yet, other
+// memory is read directly, without the peer's doing; what the WRITE changes is not.
+func TestReadBesideWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		at, n  int // what is read; bytes 64 to 71 are written
+		direct bool
+	}{
+		"below": {0, 64, true}, "above": {72, 64, true}, "across": {0, 128, false}, "first byte": {60, 5, false}, "last byte": {71, 10, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, loop.NewFabric(loop.Options{Direct: true}))
+			q, peer := r.q[0].(*queuePair), r.q[1].(*queuePair)
+			theirs, mine := make([]byte, 256), make([]byte, 256)
+			remote, err := peer.pd.RegMR(theirs, verbs.AccessRemoteRead|verbs.AccessRemoteWrite|verbs.AccessLocalWrite)
+			require.NoError(t, err)
+			local, err := q.pd.RegMR(mine, verbs.AccessLocalWrite)
+			require.NoError(t, err)
+			post := func(wr verbs.SendWR, at int, b []byte) {
+				wr.SGList, wr.RemoteAddr, wr.RKey = []verbs.SGE{{Data: b, LKey: local.LKey()}}, remote.Addr()+uint64(at), remote.RKey()
+				_, err := q.PostSend(&wr)
+				require.NoError(t, err)
+			}
+			copy(mine, "changed!")
+			post(verbs.SendWR{Opcode: verbs.WRRDMAWrite}, 64, mine[:8])
+			got := mine[8:][:c.n]
+			post(verbs.SendWR{WRID: 1, Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled}, c.at, got)
+			polls := 0
+			for ; len(r.poll(t, 0)) == 0; polls++ {
+				require.Less(t, polls, 10)
+				if polls > 3 {
+					r.poll(t, 1)
+				}
+			}
+			require.Equal(t, c.direct, polls <= 3)
+			require.Equal(t, theirs[c.at:][:c.n], got, "the peer has executed the write by now, if it matters")
+			require.NoError(t, remote.Dereg())
+			require.NoError(t, local.Dereg())
+		})
+	}
+}

@@ -27,13 +27,18 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.Length)
 		return true, false
 	}
-	if h.Op == wire.OpSend {
-		if q.tm != nil {
-			return q.recvTM(l, h, payload)
-		}
-		return q.recvSend(l, h, payload)
+	switch {
+	case h.Op != wire.OpSend:
+		ok = q.recvOther(l, h, payload)
+	case q.tm == nil:
+		ok = q.recvSend(l, h, payload)
+	default:
+		ok = q.recvTM(l, h, payload)
 	}
-	return q.recvOther(l, h, payload), false
+	if c := d.draining; c != nil && c.due() {
+		lent = c.handOver()
+	}
+	return ok, lent
 }
 
 // stray receives a packet for a QP that does not exist. It answers the last packet of each request

@@ -25,7 +25,7 @@ type requester struct {
 	done      uint32      // the first that has not completed; unsignalled SENDs and WRITEs count when sent
 	reclaimed uint32      // the first whose slot is in use: polling a completion frees those up to it (TMO 8.2)
 	acked     uint32      // the first that the peer may not have executed
-	written   uint32      // one above the newest WRITE or atomic: direct reads must not overtake it
+	wrote     wroteRange  // by WRITEs and atomics, which direct reads must not overtake
 	psn       uint32      // PSN of index 0
 	hdr       wire.Header // of SENDs on the fast path, which change flags, lengths and PSN
 	fast      bool        // state RTS, and no request has failed
@@ -67,6 +67,28 @@ type sendWork struct {
 	buf   []byte // inline data, from Device.pool
 }
 
+// wroteRange is the part of the peer's memory that requests change which it may not have executed.
+type wroteRange struct {
+	upto   uint32 // one above the newest of them
+	lo, hi uint64 // they change nothing outside of addresses lo to hi-1
+}
+
+// changes is called when the request that is sent next changes n bytes of the peer's memory.
+func (r *requester) changes(addr, n uint64) {
+	w := &r.wrote
+	if int32(w.upto-r.acked) <= 0 {
+		w.lo, w.hi = addr, addr
+	}
+	w.lo, w.hi, w.upto = min(w.lo, addr), max(w.hi, addr+n), r.sent+1
+}
+
+// mayCopy reports that n bytes of the peer's memory can be read now without its doing: no request
+// of this queue pair that is on its way changes them.
+func (r *requester) mayCopy(addr, n uint64) bool {
+	w := &r.wrote
+	return int32(w.upto-r.acked) <= 0 || addr >= w.hi || addr+n <= w.lo
+}
+
 // start begins at RTS.
 func (r *requester) start(q *queuePair) {
 	r.psn = q.attr.SQPSN - r.posted
@@ -76,7 +98,7 @@ func (r *requester) start(q *queuePair) {
 
 // clear forgets everything that was posted.
 func (r *requester) clear() {
-	r.posted, r.sent, r.done, r.reclaimed, r.acked, r.written, r.fast = 0, 0, 0, 0, 0, 0, false
+	r.posted, r.sent, r.done, r.reclaimed, r.acked, r.wrote, r.fast = 0, 0, 0, 0, 0, wroteRange{}, false
 	r.mreads.clear()
 	r.rdq.clear()
 }
@@ -371,7 +393,7 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 		h.Op, h.RKey = wire.OpWrite, w.rkey
 	}
 	if h.Op == wire.OpWrite {
-		q.written = q.sent + 1
+		q.changes(w.addr, uint64(e.length))
 	}
 	for {
 		head, body := gather(sges, w.off, q.maxPay)

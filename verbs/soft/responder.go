@@ -90,9 +90,9 @@ func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 		q.d.violation(l, "a message of %d bytes", h.Total)
 	case (h.Op == wire.OpSend || h.Op == wire.OpWrite) && (uint64(h.Length) > h.Total || (h.Flags&wire.FlagLast != 0) != (uint64(h.Length) == h.Total)):
 		q.d.violation(l, "the length of a message to QP %d does not fit its packet", q.num)
-	case h.PSN-q.expect > maxQPWR:
-		// Numbers between are of RDMA READs from memory, without packets. A NIC drops packets with
-		// a wrong number until the requester gives up.
+	case int32(h.PSN-q.expect) < 0:
+		// Numbers that are left out are of RDMA READs from memory, without packets: of those there
+		// is no bound. A NIC drops packets with a wrong number until the requester gives up.
 		q.nak(h.PSN, verbs.WCRetryExcErr)
 	default:
 		return true
@@ -100,25 +100,24 @@ func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 	return false
 }
 
-// recvSend receives a packet of a SEND. A message of one packet is lent to the caller of PollCQ.
-func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+// recvSend receives a packet of a SEND. A message of one packet completes in place, if it can.
+func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 	if h.Flags&(wire.FlagFirst|wire.FlagLast|wire.FlagInv) != wire.FlagFirst|wire.FlagLast {
-		return q.recvSendPart(l, h, payload), false
+		return q.recvSendPart(l, h, payload)
 	}
 	if !q.accepts(l, h) {
-		return true, false
+		return true
 	}
 	rq := q.rq
 	if rq.head == rq.tail {
-		return q.notReady(h), false
+		return q.notReady(h)
 	}
 	e := rq.oldest()
 	if e.badSG || uint64(len(payload)) > e.size {
 		q.recvFails(h.PSN)
-		return true, false
+		return true
 	}
-	wc := q.rcq.slot()
-	if wc != nil {
+	if wc := q.rcq.inPlace(rq); wc != nil {
 		// Field by field, as in shm.decodePacket.
 		wc.WRID, wc.Status, wc.Opcode, wc.Flags = e.wrid, verbs.WCSuccess, verbs.WCRecv, 0
 		wc.ByteLen, wc.QPNum, wc.Imm, wc.VendorErr = h.Length, q.num, 0, 0
@@ -126,16 +125,14 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) (ok, l
 		if h.Flags&wire.FlagImm != 0 {
 			wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.Imm
 		}
-		rq.pop()
 		if invariant.Enabled {
 			rq.checkDone(wc.WRID)
-			q.d.inv.lends(payload)
 		}
 	} else if !q.recvCopy(h, payload) {
-		return true, false
+		return true
 	}
 	q.executed(h)
-	return true, wc != nil
+	return true
 }
 
 // recvCopy copies a message of one packet into the posted buffer, and queues its completion.

@@ -58,6 +58,14 @@ func (q *recvQueue) pop() {
 	}
 }
 
+// again posts the receive once more that was taken last.
+func (q *recvQueue) again(wc *verbs.WC) {
+	q.head--
+	if invariant.Enabled {
+		q.checkPosted(&verbs.RecvWR{WRID: wc.WRID, SGList: q.headSGEs()})
+	}
+}
+
 // checkLimit raises the limit event if it is due (TMO 8.4).
 func (q *recvQueue) checkLimit() {
 	if q.limit != 0 && q.posted() < q.limit {

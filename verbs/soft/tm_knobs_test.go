@@ -85,8 +85,7 @@ func (r *knobRig) eager(tag uint64, n int, half bool) bool {
 		h.Flags, msg = wire.FlagFirst, msg[:len(msg)/2]
 	}
 	h.Length = uint32(len(msg))
-	ok, _ := r.q.recvTM(nil, &h, msg)
-	return ok
+	return r.q.recvTM(nil, &h, msg)
 }
 
 // rest hands the last packet of the message under way, with the n bytes that are missing, to the
@@ -94,8 +93,7 @@ func (r *knobRig) eager(tag uint64, n int, half bool) bool {
 func (r *knobRig) rest(n int) {
 	r.t.Helper()
 	h := wire.Header{Op: wire.OpSend, Flags: wire.FlagLast, Status: 7, PSN: r.q.rx.psn, Length: uint32(n), Total: r.q.rx.total}
-	ok, _ := r.q.recvTM(nil, &h, make([]byte, n))
-	require.True(r.t, ok)
+	require.True(r.t, r.q.recvTM(nil, &h, make([]byte, n)))
 }
 
 func (r *knobRig) poll() []verbs.WC {

@@ -18,27 +18,27 @@ const (
 
 // recvTM receives a packet of a SEND to a tag-matching SRQ (rules 5 and 6 of TMO 5.2). Messages are
 // classified by their first packet, which has the headers.
-func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) bool {
 	if h.Flags&wire.FlagFirst == 0 {
 		if q.tm.cfg.KillQPPart != 0 && q.partFails() {
-			return true, false
+			return true
 		}
-		return q.recvTMPart(l, h, payload), false
+		return q.recvTMPart(l, h, payload)
 	}
 	if !q.accepts(l, h) {
-		return true, false
+		return true
 	}
 	if q.tm.cfg.KillQPAt|q.tm.cfg.RNREvery != 0 {
 		if over, ok := q.faulty(h); over {
-			return ok, false
+			return ok
 		}
 	}
 	if !q.invalidates(h) {
-		return true, false
+		return true
 	}
 	if uint64(len(payload)) < min(h.Total, tmMaxRndvHdr) {
 		q.d.violation(l, "the first packet of a tagged message has %d bytes only", len(payload))
-		return true, false
+		return true
 	}
 	op := verbs.TMHNoTag
 	if len(payload) > 0 {
@@ -48,13 +48,13 @@ func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	case verbs.TMHEager:
 		if h.Total < verbs.TMHSize {
 			q.reject(h.PSN, verbs.WCRemInvReqErr)
-			return true, false
+			return true
 		}
 		return q.arrive(h, payload, false)
 	case verbs.TMHRndv:
 		if h.Total < verbs.TMHSize+verbs.RVHSize || h.Total > tmMaxRndvHdr {
 			q.reject(h.PSN, verbs.WCRemInvReqErr)
-			return true, false
+			return true
 		}
 		return q.arrive(h, payload, true)
 	default:
@@ -102,10 +102,10 @@ func (q *queuePair) kill(knob string) {
 }
 
 // arrive matches an eager message or a rendezvous request.
-func (q *queuePair) arrive(h *wire.Header, payload []byte, rndv bool) (ok, lent bool) {
+func (q *queuePair) arrive(h *wire.Header, payload []byte, rndv bool) bool {
 	t := q.tm
 	if t.cfg.RNRWhenEmpty && q.rq.head == q.rq.tail {
-		return q.notReady(h), false
+		return q.notReady(h)
 	}
 	tmh := verbs.ParseTMH(payload)
 	if invariant.Enabled {
@@ -134,7 +134,7 @@ func (q *queuePair) arrive(h *wire.Header, payload []byte, rndv bool) (ok, lent 
 	} else {
 		q.eagerMatched(h, payload, tmh, s)
 	}
-	return true, false
+	return true
 }
 
 // eagerMatched receives an eager message, or its first packet, into the tagged buffer.
@@ -192,15 +192,15 @@ func withImm(wc *verbs.WC, h *wire.Header) {
 
 // untagged receives a message, or its first packet, with its headers into the oldest untagged
 // buffer.
-func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, kind uint8) (ok, lent bool) {
+func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, kind uint8) bool {
 	rq := q.rq
 	if rq.head == rq.tail {
-		return q.notReady(h), false
+		return q.notReady(h)
 	}
 	e := rq.oldest()
 	if e.badSG || h.Total > e.size {
 		q.recvFails(h.PSN)
-		return true, false
+		return true
 	}
 	var flags verbs.WCFlags
 	if kind == rxUnexpected {
@@ -210,27 +210,26 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 		q.startMessage(h)
 		q.takeRecv()
 		q.rx.kind, q.rx.opcode, q.rx.flags = kind, op, flags
-		return q.recvTMPart(nil, h, payload), false
+		return q.recvTMPart(nil, h, payload)
 	}
 	wc := verbs.WC{WRID: e.wrid, Opcode: op, Flags: flags, ByteLen: h.Length, QPNum: q.num}
 	withImm(&wc, h)
-	if w := q.rcq.slot(); w != nil {
+	if w := q.rcq.inPlace(rq); w != nil {
 		if invariant.Enabled {
 			rq.checkDone(wc.WRID)
-			q.d.inv.lends(payload)
 		}
 		wc.Data = payload
-		*w, lent = wc, true
+		*w = wc
 	} else if q.scatter(rq.headSGEs(), 0, payload) {
+		rq.pop()
 		q.rcq.push(&wc, frees{}, h.Flags&wire.FlagSolicited != 0)
 	} else {
 		q.forgetUnexpected(kind)
 		q.recvFails(h.PSN)
-		return true, false
+		return true
 	}
-	rq.pop()
 	q.executed(h)
-	return true, lent
+	return true
 }
 
 // unexpected counts an unexpected message and returns the flags of its completion.

@@ -50,7 +50,7 @@ func addAndMatch(tb testing.TB, n int, run func(f func())) {
 			}
 			verbs.TMH{Opcode: verbs.TMHEager, Tag: tag}.Put(msg)
 			h.PSN = q.expect
-			if ok, _ := q.recvTM(nil, &h, msg); !ok {
+			if !q.recvTM(nil, &h, msg) {
 				tb.Fatal("refused")
 			}
 			if k, _ := cq.PollCQ(wc[:]); k != 2 || wc[1].Tag != tag || wc[1].ByteLen != 8 {

@@ -39,9 +39,7 @@ func (s *Set) Await(ctx context.Context, ev *Event, op Operation, gen uint64) er
 			s.leaveRole()
 			return nil
 		}
-		if s.mu.wanted.Load() != 0 {
-			s.mu.giveWay(s.oneP)
-		}
+		s.letOthers()
 	}
 	return s.awaitSlow(ctx, ev, op, gen, true)
 }
@@ -121,11 +119,11 @@ func (s *Set) pass() {
 // follow watches an operation that somebody else polls for. It reports true when the role was free
 // and is now the caller's.
 func (s *Set) follow(ev *Event, gen uint64) bool {
-	s.mu.Unlock()
 	spin := followSpin
-	if s.cfg.SpinLimit < 0 {
-		spin = 0
+	if s.cfg.SpinLimit < 0 || s.turns {
+		spin = 0 // where turns are taken the poller may have no processor meanwhile
 	}
+	s.mu.Unlock()
 	for range spin {
 		if !ev.Pending(gen) || !s.polling.Load() {
 			break
@@ -180,12 +178,24 @@ func (s *Set) pollFor(ev *Event, gen uint64, n int) bool {
 		if !ev.Pending(gen) {
 			return true
 		}
-		if s.mu.wanted.Load() != 0 {
-			s.mu.giveWay(s.oneP)
-		}
+		s.letOthers()
 		s.e.Poll()
 	}
 	return !ev.Pending(gen)
+}
+
+// letOthers lets those go on who want the lock, or this processor. A poller keeps the role
+// meanwhile.
+func (s *Set) letOthers() {
+	if s.mu.wanted.Load() != 0 {
+		s.mu.giveWay(s.oneP)
+	}
+	if s.woke && s.turns {
+		s.woke = false
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+	}
 }
 
 // goroutinesWait tells whether other goroutines of this process wait for a processor.

@@ -244,6 +244,23 @@ func TestSleepIsShortWhereSomethingWasRefused(t *testing.T) {
 	})
 }
 
+// Who sleeps already when something is refused does not sleep for long either.
+func TestRetryWakesWhoSleeps(t *testing.T) {
+	modes(t, func(t *testing.T, cfg Config) {
+		var o op
+		f := newFake(t, cfg)
+		woken := make(chan error, 1)
+		go func() { woken <- f.await(bg, &o) }()
+		require.Eventually(t, f.asleep, 10*time.Second, time.Millisecond)
+		f.quietly(&o)
+		f.locked(func() {
+			f.refused = true
+			f.Retry()
+		})
+		require.NoError(t, <-woken)
+	})
+}
+
 // A transport that cannot be armed, or waited for, is reported by whoever sleeps in it.
 func TestFailedTransport(t *testing.T) {
 	failure := errors.New("no more events")

@@ -10,7 +10,7 @@
 // budget is used up parks as well. Then the progress goroutine sleeps in the transport for
 // everybody, or, in Manual mode, the poller itself does and keeps the role.
 //
-//	engine ──► Set         Await, Done, End, Start, Stop, Share    with the lock held
+//	engine ──► Set         Await, Done, End, Retry, Start, Stop, Share    with the lock held
 //	engine ──► Lock        Lock, TryLock, Unlock                   without it
 //	Set    ──► Engine      Poll, Refused, Broken, Fail             with the lock held
 //	Set    ──► Transport   Arm, Disarm with the lock held, Wait without it, Wake either way

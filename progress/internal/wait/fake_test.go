@@ -33,7 +33,7 @@ type fake struct {
 	notify  chan struct{}
 
 	armErr, waitErr error // of Arm and Wait; constant
-	refused         bool  // constant
+	refused         bool  // guarded by the Lock
 	victim          *op   // that a failure ends; constant
 	failure         error // the first
 }

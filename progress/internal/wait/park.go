@@ -61,7 +61,7 @@ func (s *Set) park(ctx context.Context, ev *Event, gen uint64, role bool) bool {
 			s.endRole()
 			role = false
 		}
-		if !s.cfg.Manual {
+		if !s.cfg.Manual && !s.polling.Load() {
 			s.kick()
 		}
 		s.parkOnChannel(ctx, w)
@@ -114,14 +114,25 @@ func (s *Set) waitTransport() {
 		retry = time.AfterFunc(retryTick, s.wakeTransport)
 	}
 	s.sleeps++
+	s.untimed = retry == nil
 	s.mu.Unlock()
 	err := s.tr.Wait()
 	s.mu.Lock()
+	s.untimed = false
 	if retry != nil {
 		retry.Stop()
 	}
 	if err != nil {
 		s.e.Fail(err)
+	}
+}
+
+// Retry says that something waits for room in the transport, or for the transport to drain, since
+// now: who sleeps there until the next event wakes up, to sleep no longer than retryTick.
+func (s *Set) Retry() {
+	if s.untimed {
+		s.untimed = false
+		s.tr.Wake()
 	}
 }
 
@@ -145,7 +156,7 @@ func (s *Set) wakeTransport() {
 
 // wake wakes a waiter, wherever it sleeps.
 func (s *Set) wake(w *waiter) {
-	s.loop.woke = true
+	s.loop.woke, s.woke = true, true
 	if w == s.sleeper {
 		s.tr.Wake()
 		return

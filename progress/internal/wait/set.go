@@ -48,12 +48,15 @@ type Set struct {
 	polling   atomic.Bool     // somebody has the poller role; written under mu
 	role      invariant.Guard // finds a second poller
 	oneP      bool            // GOMAXPROCS is 1; refreshed at each park
+	turns     bool            // who is woken may have to wait for the poller's processor; refreshed likewise
 	hold      int             // polls before the first look at a clock; refreshed likewise
+	woke      bool            // a waiter was woken, and nobody has yielded to it
 	sharing   sharing
 	yield     func() time.Duration // constant: timedYield, or a test's
 	parked    waiterList
 	successor *waiter          // was woken to take the role and has not looked yet
 	sleeper   *waiter          // Manual: who is in Transport.Wait, with the role
+	untimed   bool             // somebody is in Transport.Wait and leaves it by an event only
 	free      *waiter          // the pool, linked by next
 	runnable  []metrics.Sample // the poller's
 	loop      loopState

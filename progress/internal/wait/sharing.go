@@ -44,6 +44,9 @@ type sharing struct {
 // waits for one.
 func (n *sharing) oversubscribed() bool { return n.ranks > n.processors }
 
+// scarce tells whether the goroutines that the ranks may run at once are more than the processors.
+func (n *sharing) scarce() bool { return n.ranks*n.procs > n.processors }
+
 // waited is called at each wait that its first polls do not end.
 func (n *sharing) waited() {
 	if n.waits > 0 {
@@ -130,6 +133,7 @@ func (s *Set) Share(ranks, processors int) {
 func (s *Set) survey() {
 	s.sharing.procs = runtime.GOMAXPROCS(0)
 	s.oneP = s.sharing.procs == 1
+	s.turns = s.oneP || s.sharing.scarce()
 	s.hold = s.sharing.policy(s.cfg.SpinLimit, false, 0).hold
 }
 

@@ -35,9 +35,8 @@ const (
 	rareEvery = 256
 )
 
-// A transport's Poll is Begin; with Config.RecvQP PollSends, if SendsDue; PollCQ, and what is to be
-// done for each completion; End, if EndDue. What an idle poll executes is small enough to be
-// inlined.
+// A transport's Poll is Begin; with Config.RecvQP PollSends, if SendsDue; Drain; End, if EndDue.
+// What an idle poll executes is small enough to be inlined.
 
 // Begin counts a poll. An error says why the transport cannot continue.
 func (l *Links) Begin() error {
@@ -64,12 +63,14 @@ func (l *Links) PollSends() (n int, empty bool) {
 	return n, n < PollBatch
 }
 
-// PollCQ polls the SRQ's completion queue, which is empty if it returns fewer than PollBatch.
-// Without Config.RecvQP completions of send requests are there too, for Sent. The slice is valid
-// until the next poll. An error is for Break.
-func (l *Links) PollCQ() ([]verbs.WC, error) {
-	n, err := l.recvCQ.PollCQ(l.wcs[:])
-	return l.wcs[:n], err
+// Drain has h handle what is in the SRQ's completion queue, which is empty if that is fewer than
+// PollBatch. Without Config.RecvQP completions of send requests are there too, for Sent.
+func (l *Links) Drain(h verbs.Handler) (n int) {
+	n, err := l.recvCQ.Drain(h, PollBatch)
+	if err != nil {
+		l.Break(err)
+	}
+	return n
 }
 
 // End does what not every poll needs: asynchronous events, deferred grants, losses. n is how many
@@ -116,14 +117,22 @@ func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
 	return rank, l.ring.filled(wc.WRID, wc.ByteLen)
 }
 
-// Return gives a buffer back to the SRQ once its message was handled, or its receive has failed.
-func (l *Links) Return(wc *verbs.WC) {
-	if invariant.Enabled && wc.Data == nil {
+// Return gives a buffer back to the SRQ once its message was handled, or its receive has failed. It
+// returns what verbs.Handler does.
+func (l *Links) Return(wc *verbs.WC) (again bool) {
+	if wc.Data != nil {
+		if invariant.Enabled {
+			l.ring.checkPosted(wc.WRID)
+		}
+		return true
+	}
+	if invariant.Enabled {
 		invariant.PoisonStart(l.ring.filled(wc.WRID, wc.ByteLen))
 	}
 	if err := l.ring.post(wc.WRID); err != nil {
 		l.Break(err)
 	}
+	return false
 }
 
 // Arm requests that Wait end at the next event.

@@ -41,9 +41,9 @@ func ofStatus(s verbs.WCStatus) error {
 	words := "the device of this rank failed"
 	switch s {
 	case verbs.WCWRFlushErr:
-		words = "the connection to it failed"
+		words = "the connection to it ended, as when its process ends"
 	case verbs.WCRetryExcErr, verbs.WCRespTimeoutErr:
-		words = "it does not answer: check that its process runs, and the network between the two hosts"
+		words = "it does not answer: its process has ended, or the network between the two hosts is cut"
 	case verbs.WCRNRRetryExcErr:
 		words = "it has taken no messages for too long: check that its process runs and is not stopped"
 	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr, verbs.WCBadRespErr, verbs.WCRemAbortErr:

@@ -176,6 +176,9 @@ func (l *link) deliver(budget int) int {
 }
 
 func (l *link) Send(h *wire.Header, head, body []byte) bool {
+	if l.wire.BeforeSend != nil {
+		l.wire.BeforeSend()
+	}
 	opts := &l.wire.f.opts
 	if opts.MaxRefuse > 0 {
 		if l.refused < l.wire.rng.IntN(opts.MaxRefuse+1) {

@@ -142,7 +142,10 @@ type Wire struct {
 	armed    atomic.Bool // arrivals wake the notifier
 	hasNew   atomic.Bool // mu.added is not empty
 	Stepping bool        // receive although the fabric is Stepped; the device's owner's
-	mu       struct {
+
+	BeforeSend func() // is called by each Send, if not nil; the device's owner's
+
+	mu struct {
 		sync.Mutex
 		added []*link // made by peers, not in links yet
 	}

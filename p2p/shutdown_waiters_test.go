@@ -1,0 +1,78 @@
+package p2p_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/p2p/p2ptest"
+)
+
+// The error of a Shutdown that a lost rank keeps from ending in order is that of a lost rank.
+func TestShutdownOfSurvivors(t *testing.T) {
+	p2ptest.Run(t, 3, func(w *p2p.World) {
+		barrier(t, w.Comm())
+		if w.Rank() == 2 {
+			assert.NoError(t, w.Close())
+			return
+		}
+		ctx, cancel := context.WithTimeout(background, 20*time.Second)
+		defer cancel()
+		err := w.Shutdown(ctx)
+		assert.ErrorIs(t, err, p2p.ErrPeerLost)
+		var lost *p2p.PeerError
+		if assert.ErrorAs(t, err, &lost) {
+			assert.NotEmpty(t, lost.Ranks)
+		}
+	})
+}
+
+// A limit that is wrong is wrong of any source.
+func TestRecvAllocRefusesLimits(t *testing.T) {
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		for _, src := range []int{0, p2p.AnySource, p2p.ProcNull} {
+			_, _, err := w.Comm().RecvAlloc(background, src, 1, -1)
+			assert.ErrorIs(t, err, p2p.ErrInvalid)
+		}
+		_, _, err := w.RecvAlloc(background, 1, p2p.Exact, -1)
+		assert.ErrorIs(t, err, p2p.ErrInvalid)
+	})
+}
+
+// A job ends in order although goroutines wait in calls that it ends, in all ranks or in one.
+func TestShutdownBesideWaiters(t *testing.T) {
+	for name, wait := range map[string]func(c *p2p.Comm, w *p2p.World) error{
+		"Recv": func(c *p2p.Comm, _ *p2p.World) error { return second(c.Recv(background, p2p.AnySource, 1, nil)) },
+		"Mprobe": func(c *p2p.Comm, _ *p2p.World) error {
+			_, err := c.Mprobe(background, p2p.AnySource, 1)
+			return err
+		},
+		"Wait": func(c *p2p.Comm, _ *p2p.World) error { return second(c.Irecv(0, 1, nil).Wait(background)) },
+		"WaitAny": func(c *p2p.Comm, _ *p2p.World) error {
+			_, _, err := p2p.WaitAny(background, []p2p.Request{c.Irecv(0, 1, nil), c.Irecv(1, 1, nil)})
+			return err
+		},
+		"Queue.Wait": func(c *p2p.Comm, w *p2p.World) error {
+			_, err := w.NewQueue(1).Wait(background, make([]p2p.Completion, 1))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
+				var waiters sync.WaitGroup
+				defer waiters.Wait()
+				for range 1 + w.Rank() {
+					waiters.Go(func() { assert.Error(t, wait(w.Comm(), w)) })
+				}
+				time.Sleep(5 * time.Millisecond) // mostly they sleep by now
+				ctx, cancel := context.WithTimeout(background, 20*time.Second)
+				defer cancel()
+				assert.NoError(t, w.Shutdown(ctx))
+			})
+		})
+	}
+}
