@@ -13,7 +13,7 @@ lint:
 fmt:
 	gofmt -w .
 
-bench: ## the side-by-side comparison with UCX
+bench: ## the side-by-side comparison with UCX, Open MPI and MPICH
 	go run ./bench compare
 
 ci: ## everything that must hold for a change

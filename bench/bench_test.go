@@ -1,15 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/bench/internal/hop"
+	"github.com/tagmatch/tagmatch/bench/internal/judge"
+	"github.com/tagmatch/tagmatch/bench/internal/limits"
+	"github.com/tagmatch/tagmatch/bench/internal/peers"
 	"github.com/tagmatch/tagmatch/internal/benchkit"
 	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -127,105 +129,98 @@ func TestUsage(t *testing.T) {
 	_, stderr, err := benchtest.Run(t, "fly")
 	require.Error(t, err)
 	require.Contains(t, stderr, `there is no test "fly"`)
-	_, stderr, err = benchtest.Run(t, "compare", "-tests", "lat,fly", "-rounds", "0")
+	_, stderr, err = benchtest.Run(t, "compare", "-rows", "shm-lat-8,fly*", "-peers", "nobody", "-rounds", "0", "-sample", "-1s")
 	require.Error(t, err)
-	require.Contains(t, stderr, `-tests: "fly" is not one of lat, bw`)
+	require.Contains(t, stderr, `-rows: there is no row "fly*" (-h lists them)`)
+	require.Contains(t, stderr, `-peers: "nobody" is not one of ucx, openmpi, mpich`)
 	require.Contains(t, stderr, "-rounds is 0: give 1 or more")
+	require.Contains(t, stderr, "-sample is -1s: give up to 1m")
+	_, stderr, err = benchtest.Run(t, "compare", "-h")
+	require.NoError(t, err)
+	require.Contains(t, stderr, "Rows: shm-lat-8, ")
 }
 
-func TestCompareNeedsUCX(t *testing.T) {
+func TestCompareNeedsPeers(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, stderr, err := benchtest.Run(t, "compare")
 	require.Error(t, err)
 	require.Contains(t, stderr, "ucx_perftest is not installed: apt-get install ucx-utils")
 }
 
+func TestLimits(t *testing.T) {
+	if cpus, err := hop.Processors(); err != nil || len(cpus) < 2 {
+		t.Skip("measuring limits takes two processors")
+	}
+	stdout, stderr, err := benchtest.Run(t, "limits", "-iters", "20", "-json")
+	require.NoError(t, err, stderr)
+	seen := map[string]int{}
+	for line := range strings.Lines(stdout) {
+		var l limits.Line
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		require.Equal(t, "limits", l.Test)
+		require.Positive(t, l.MidUs+l.WakeUs+l.MBs+l.MsgS, line)
+		seen[l.What]++
+	}
+	require.Equal(t, map[string]int{"hop": 1, "ring": 1, "ringrate": 1, "cma": 4, "cma2": 4, "socket": 1, "futex": 1, "yield": 1}, seen)
+
+	stdout, stderr, err = benchtest.Run(t, "limits", "-only", "yield,cma", "-iters", "20")
+	require.NoError(t, err, stderr)
+	require.Regexp(t, `^yield +8 B +[0-9.]+ us .*\ncma +65536 B +[0-9.]+ GB/s `, stdout)
+
+	for args, want := range map[string]string{
+		"-only ring,sky":      `-only: "sky" is not one of hop, ring,`,
+		"-iters -1":           "-iters is -1",
+		"-second ring":        "is for processes that bench limits starts",
+		"-second sky 8 9 0 1": "there is no such limit",
+	} {
+		_, stderr, err = benchtest.Run(t, append([]string{"limits"}, strings.Fields(args)...)...)
+		require.Error(t, err, args)
+		require.Contains(t, stderr, want)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	rows, err := choose(judge.Table(), []string{"tcp-lat-8", "shm-bw-*-cold"})
+	require.NoError(t, err)
+	require.Equal(t, "shm-bw-64k-cold", rows[0].Name)
+	require.Equal(t, "tcp-lat-8", rows[len(rows)-1].Name)
+	rows, err = choose(judge.Table(), []string{"*"})
+	require.NoError(t, err)
+	require.Len(t, rows, len(judge.Table()))
+	rows, err = choose(judge.Table(), nil)
+	require.NoError(t, err)
+	require.Less(t, len(rows), len(judge.Table()))
+	for _, r := range rows {
+		require.True(t, r.Must != 0 || r.Aim != 0, r.Name)
+	}
+}
+
 func TestCompare(t *testing.T) {
-	if _, err := findUCX(); err != nil {
+	if _, err := peers.Find(t.Context(), peers.Names, t.TempDir()); err != nil {
 		t.Skip(err)
 	}
-	cpus, err := processors()
-	require.NoError(t, err)
-	if len(cpus) < 2 {
+	if cpus, err := hop.Processors(); err != nil || len(cpus) < 2 {
 		t.Skip("comparing takes two processors")
 	}
-	stdout, stderr, err := benchtest.Run(t, "compare", "-sizes", "8", "-rounds", "1", "-iters", "200", "-json")
+	rows, names := "shm-lat-8,tcp-bw-64k", peers.Names
+	if testing.Short() {
+		rows, names = "shm-lat-8", names[:1]
+	}
+	stdout, stderr, err := benchtest.Run(t, "compare", "-rows", rows, "-peers", strings.Join(names, ","), "-rounds", "1", "-sample", "5ms", "-json")
 	require.NoError(t, err, stderr)
-	for line := range strings.Lines(stdout) {
-		var f figure
-		require.NoError(t, json.Unmarshal([]byte(line), &f))
-		require.Equal(t, "compare", f.Test)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	require.Len(t, lines, 2+strings.Count(rows, ","))
+	var h judge.Host
+	require.NoError(t, json.Unmarshal([]byte(lines[0]), &h))
+	require.Equal(t, [2]any{"host", len(names)}, [2]any{h.Test, len(h.Peers)})
+	for _, line := range lines[1:] {
+		var r judge.Result
+		require.NoError(t, json.Unmarshal([]byte(line), &r))
+		require.Empty(t, r.Errors)
+		require.Len(t, r.References, len(names))
 		// Nobody promises a test machine to be quiet.
-		require.Equal(t, len(f.Ratios) > 0, f.Ours > 0 && f.UCX > 0 && f.Ratio > 0)
-		require.Positive(t, len(f.Ratios)+f.Rejected)
+		require.Equal(t, judge.Noisy, r.Verdict)
+		require.NotEmpty(t, r.Ours.Samples)
+		require.Positive(t, r.Ours.Samples[0].Value)
 	}
-	require.Equal(t, 4, strings.Count(stdout, "\n"))
-}
-
-// Printed by version 1.13.1 with -f -v.
-const (
-	ucxLat = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n" +
-		"20000,6.448,6.661,6.661,1.15,1.15,150125,150125\n"
-	ucxBW = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n" +
-		"5000,78.889,170.487,170.487,5865.54,5865.54,5866,5866\n"
-)
-
-func TestParseUCX(t *testing.T) {
-	s, err := parseUCX("lat", 8, ucxLat)
-	require.NoError(t, err)
-	require.Equal(t, sample{LatUs: 6.448}, s)
-	s, err = parseUCX("bw", 1<<20, ucxBW)
-	require.NoError(t, err)
-	require.InDelta(t, 6150.9, s.MBs, 0.1)
-	for _, out := range []string{"", "garbage", strings.Replace(ucxLat, "50.0_percentile_lat", "other", 1), strings.Replace(ucxLat, "6.448", "0", 1)} {
-		_, err = parseUCX("lat", 8, out)
-		require.ErrorContains(t, err, "ucx_perftest")
-	}
-}
-
-func TestFigure(t *testing.T) {
-	f := newFigure(job{test: "lat", device: "shm", size: 8, iters: 10})
-	f.add(sample{LatUs: 1.4}, sample{LatUs: 1}, 100, 101, 109)
-	f.add(sample{LatUs: 9}, sample{LatUs: 1}, 100, 120, 100) // not quiet
-	f.add(sample{LatUs: 3.2}, sample{LatUs: 2}, 100, 100, 100)
-	f.finish()
-	require.Equal(t, 1, f.Rejected)
-	require.InDelta(t, 1.5, f.Ratio, 1e-9)
-	require.True(t, *f.Pass)
-	f.add(sample{LatUs: 30}, sample{LatUs: 2}, 100, 100, 100)
-	f.finish()
-	require.False(t, *f.Pass)
-	var out bytes.Buffer
-	require.NoError(t, f.print(&out, false))
-	require.Equal(t, "shm lat        8 B: ours 3.200, UCX 2.000 us, ratio 1.60 FAIL (mark: at most 1.50)\n"+
-		"    ratios 1.40 1.60 15.00; 1 rounds rejected; hop 100 ns\n", out.String())
-
-	f = newFigure(job{test: "bw", device: "shm", size: 1 << 20})
-	f.add(sample{MBs: 20, CPUPerGB: 0.2}, sample{MBs: 10, CPUPerGB: 0.1}, time.Microsecond)
-	f.finish()
-	require.True(t, *f.Pass)
-	out.Reset()
-	require.NoError(t, f.print(&out, false))
-	require.Contains(t, out.String(), "ratio 2.00 PASS (mark: at least 1.00)")
-	require.Contains(t, out.String(), "cpu s/GB ours 0.200, UCX 0.100")
-
-	f = newFigure(job{test: "bw", device: "tcp", size: 1 << 20})
-	for _, mbs := range []float64{5, 20, 10} {
-		f.add(sample{MBs: mbs}, sample{MBs: 10}, 100, 120)
-	}
-	f.finish()
-	require.Nil(t, f.Pass)
-	out.Reset()
-	require.NoError(t, f.print(&out, false))
-	require.Contains(t, out.String(), "no quiet round among 3: measure again on a machine with less noise; ratios 0.50 to 2.00, median 1.00\n")
-}
-
-func TestProbe(t *testing.T) {
-	cpus, err := processors()
-	if err != nil || len(cpus) < 2 {
-		t.Skip("the probe takes two processors")
-	}
-	hop, err := probeHop([2]int(cpus[:2]))
-	require.NoError(t, err)
-	require.Positive(t, hop)
 }

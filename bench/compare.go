@@ -1,46 +1,29 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
+	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit"
+	"github.com/tagmatch/tagmatch/bench/internal/hop"
+	"github.com/tagmatch/tagmatch/bench/internal/judge"
+	"github.com/tagmatch/tagmatch/bench/internal/peers"
 )
 
-// job is one thing to measure with both programs.
-type job struct {
-	test   string // "lat" or "bw"
-	device string // "shm" or "tcp"
-	size   int
-	iters  int
-	cpus   [2]int
-}
-
-func (j job) String() string { return fmt.Sprintf("%s %s %d B", j.device, j.test, j.size) }
-
-// comparison holds the flags of compare and what they lead to.
+// comparison holds the flags of compare.
 type comparison struct {
-	tests, devices list
-	sizes          benchkit.Sizes
-	rounds, iters  int
-	json, strict   bool
-	tls            string
-
-	ucx  string // path of ucx_perftest
-	self string // path of this program
-	cpus [2]int
+	rows, peers  list
+	rounds       int
+	sample       time.Duration
+	json, strict bool
 }
 
 // list is a flag of words separated by commas.
@@ -49,191 +32,170 @@ type list []string
 func (l *list) String() string     { return strings.Join(*l, ",") }
 func (l *list) Set(s string) error { *l = strings.Split(s, ","); return nil }
 
-const compareAbout = `bench compare: ratios of tagmatch to UCX, measured by turns in one run.
+const compareAbout = `bench compare: tagmatch beside UCX, Open MPI and MPICH, measured by turns in one run.
 
-Both programs run as two processes, pinned to the same two processors, one after the other, as many rounds as asked
-for. Before, between and after them a probe bounces a cache line between these processors: where its figures
-differ by more than 10 percent the neighbours have changed the machine meanwhile, and the round is made again.
-A latency is the median half round trip, a ratio ours divided by UCX's, and the figure the median of all rounds.
+All programs run as two processes, pinned to the same two processors, one after the other, in another order each round.
+Before and after each sample a probe bounces a cache line between these processors. A sample whose two probes differ
+by more than 10 percent is dropped: the neighbours have changed the machine meanwhile. The hop also has phases, fast
+and slow ones: of all ranges of 15 percent the one is taken in which the contestant with the fewest samples has most,
+and only samples whose hop lies in it are compared. Rounds are made until all have enough of them, or three times as
+many as asked for; with fewer than 3 the row is noisy and has no verdict.
 
-UCX is Debian's build (1.13.1 of 2022, without XPMEM, buffers hot in the cache, as ours are). cpu s/GB is the
-processor time of both processes for 10^9 bytes; UCX's includes the start of its two processes.
+The ratio is that of the medians, ours to the best peer's. Latencies are half round trips: of ours and of MPI the
+median of 100 parts of the run, in which the clock is not read; of UCX its own median, which reads the clock each
+time. Rates and bandwidths of MPI are windows of Isend and Irecv, each ended by Waitall and an answer of 4 bytes
+(osu_mbw_mr's pattern); ours waits for the oldest message of the window, and for one answer at the end; UCX has its
+own credit (tag_bw). Buffers are hot in the cache, except in the rows "cold", where UCX takes no part. cpu s/GB is
+the processor time of both processes for 10^9 bytes; UCX's includes the start of its processes.
+
+Threads of peers make rounds for 0.3 s, of which the average is taken. Where the reference of a row is bench itself or
+a limit of bench limits, its command is in the JSON; peers are then measured for the record. Rows that have no
+reference have marks for the figure itself.
+
+Peers are Debian's builds (ucx-utils; openmpi-bin libopenmpi-dev; mpich libmpich-dev), without XPMEM.
 
 Flags:
 `
 
 // compare runs the subcommand and returns its exit code: 1 also where -strict is set and a mark is
-// missed.
+// missed, or something was not measured.
 func compare(args []string, stdout, stderr io.Writer) int {
-	c := comparison{tests: list{"lat", "bw"}, devices: list{"shm", "tcp"}}
+	c := comparison{peers: peers.Names}
 	fs := flag.NewFlagSet("bench compare", flag.ContinueOnError)
 	fs.SetOutput(stderr)
-	fs.Usage = func() { fmt.Fprint(stderr, compareAbout); fs.PrintDefaults() }
-	fs.Var(&c.tests, "tests", "`names` of lat and bw, separated by commas")
-	fs.Var(&c.devices, "device", "`names` of shm and tcp, separated by commas")
-	fs.Var(&c.sizes, "sizes", "message `sizes` for each test and device; default: those with a mark and a few more")
-	fs.IntVar(&c.rounds, "rounds", 5, "quiet rounds for each figure")
-	fs.IntVar(&c.iters, "iters", 0, "messages in each measurement, 0: as many as the size calls for")
-	fs.StringVar(&c.tls, "ucx-tls", "", "UCX_TLS; default posix,cma,self for shm and tcp,self for tcp")
-	fs.BoolVar(&c.json, "json", false, "print one JSON object a line instead of text")
-	fs.BoolVar(&c.strict, "strict", false, "exit with code 1 when a mark is missed")
+	fs.Usage = func() {
+		fmt.Fprint(stderr, compareAbout)
+		fs.PrintDefaults()
+		fmt.Fprintf(stderr, "\nRows: %s\n", rowNames())
+	}
+	fs.Var(&c.rows, "rows", "`names` or patterns of rows (shm-*), separated by commas; default all that have a mark")
+	fs.Var(&c.peers, "peers", "`names` of peers to compare with, separated by commas")
+	fs.IntVar(&c.rounds, "rounds", 7, "samples of each that are compared")
+	fs.DurationVar(&c.sample, "sample", 200*time.Millisecond, "`time` that a sample takes, where the row leaves it open")
+	fs.BoolVar(&c.json, "json", false, "print one JSON object a line instead of text, with all samples")
+	fs.BoolVar(&c.strict, "strict", false, "exit with code 1 when a mark is missed, or not measured")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
 		}
 		return 2
 	}
-	if err := c.validate(fs.Args()); err != nil {
+	rows, err := c.validate(fs.Args())
+	if err != nil {
 		fmt.Fprintf(stderr, "bench compare: %v\n", err)
 		return 2
 	}
-	missed, err := c.run(stdout)
+	reached, err := c.run(rows, stdout, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "bench compare: %v\n", err)
 		return 1
 	}
-	if c.strict && missed > 0 {
+	if c.strict && !reached {
 		return 1
 	}
 	return 0
 }
 
-func (c *comparison) validate(rest []string) error {
+func rowNames() string {
+	var names []string
+	for _, r := range judge.Table() {
+		names = append(names, r.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// validate returns the rows that were chosen.
+func (c *comparison) validate(rest []string) ([]judge.Row, error) {
 	var errs []error
 	if len(rest) > 0 {
 		errs = append(errs, fmt.Errorf("unexpected argument %q", rest[0]))
 	}
-	known := func(flag string, given, names []string) {
-		for _, n := range given {
-			if !slices.Contains(names, n) {
-				errs = append(errs, fmt.Errorf("-%s: %q is not one of %s", flag, n, strings.Join(names, ", ")))
-			}
+	for _, p := range c.peers {
+		if !slices.Contains(peers.Names, p) {
+			errs = append(errs, fmt.Errorf("-peers: %q is not one of %s", p, strings.Join(peers.Names, ", ")))
 		}
 	}
-	known("tests", c.tests, []string{"lat", "bw"})
-	known("device", c.devices, []string{"shm", "tcp"})
 	if c.rounds < 1 {
 		errs = append(errs, fmt.Errorf("-rounds is %d: give 1 or more", c.rounds))
 	}
-	if c.iters < 0 {
-		errs = append(errs, fmt.Errorf("-iters is %d: give 1 or more, or 0 for as many as the size calls for", c.iters))
+	if c.sample <= 0 || c.sample > time.Minute {
+		errs = append(errs, fmt.Errorf("-sample is %v: give up to 1m", c.sample))
 	}
-	return errors.Join(errs...)
+	rows, err := choose(judge.Table(), c.rows)
+	return rows, errors.Join(append(errs, err)...)
 }
 
-// run measures everything and returns how many marks were missed.
-func (c *comparison) run(stdout io.Writer) (missed int, err error) {
-	if c.ucx, err = findUCX(); err != nil {
-		return 0, err
+// choose returns the rows that one of the patterns names; if there are none, those with a mark.
+func choose(table []judge.Row, patterns []string) ([]judge.Row, error) {
+	if len(patterns) == 0 {
+		return slices.DeleteFunc(table, func(r judge.Row) bool { return !r.Marked() }), nil
 	}
-	if c.self, err = os.Executable(); err != nil {
-		return 0, err
+	var errs []error
+	chosen := map[string]bool{}
+	for _, p := range patterns {
+		found := false
+		for _, r := range table {
+			if ok, err := path.Match(p, r.Name); ok && err == nil {
+				chosen[r.Name], found = true, true
+			}
+		}
+		if !found {
+			errs = append(errs, fmt.Errorf("-rows: there is no row %q (-h lists them)", p))
+		}
 	}
-	cpus, err := processors()
-	if err != nil {
-		return 0, err
-	}
-	if len(cpus) < 2 {
-		return 0, fmt.Errorf("this process may use %d processor: comparing takes two", len(cpus))
-	}
-	c.cpus = [2]int(cpus[:2])
+	return slices.DeleteFunc(table, func(r judge.Row) bool { return !chosen[r.Name] }), errors.Join(errs...)
+}
+
+// run measures the rows and tells whether all marks are reached.
+func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (reached bool, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	for _, j := range c.jobs() {
-		f, err := c.measure(ctx, j)
-		if err != nil {
-			return missed, fmt.Errorf("%v: %w", j, err)
-		}
-		if err := f.print(stdout, c.json); err != nil {
-			return missed, err
-		}
-		if f.Pass != nil && !*f.Pass {
-			missed++
-		}
+	dir, err := os.MkdirTemp("", "tagmatch-bench-")
+	if err != nil {
+		return false, err
 	}
-	return missed, nil
-}
-
-// defaultSizes are measured where -sizes is not given.
-var defaultSizes = map[string][]int{
-	"shm lat": {8, 1 << 10, 8 << 10, 64 << 10, 1 << 20},
-	"shm bw":  {64 << 10, 1 << 20, 4 << 20},
-	"tcp lat": {8, 64 << 10},
-	"tcp bw":  {1 << 20},
-}
-
-func (c *comparison) jobs() []job {
-	var jobs []job
-	for _, device := range c.devices {
-		for _, test := range c.tests {
-			sizes := []int(c.sizes)
-			if len(sizes) == 0 {
-				sizes = defaultSizes[device+" "+test]
-			}
-			for _, size := range sizes {
-				j := job{test, device, size, c.iters, c.cpus}
-				if j.iters == 0 {
-					j.iters = benchkit.Messages(size, device)
-				}
-				jobs = append(jobs, j)
-			}
-		}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	j, err := c.judge(ctx, dir)
+	if err != nil {
+		return false, err
 	}
-	return jobs
+	bar := newBar(stderr, len(rows), c.rounds)
+	defer bar.end()
+	j.Step = bar.step
+	out := judge.Report{Out: stdout, JSON: c.json}
+	if err := out.Host(j.Host()); err != nil {
+		return false, err
+	}
+	reached = true
+	for i, r := range rows {
+		bar.row(i, r.Name)
+		res := j.Measure(ctx, r)
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		bar.clear()
+		if err := out.Row(res); err != nil {
+			return false, err
+		}
+		reached = reached && (res.Verdict == judge.Pass || res.Verdict == judge.None)
+	}
+	return reached, nil
 }
 
-// most is how many rounds are made for each quiet one before the noise is accepted as a fact.
-const most = 3
-
-// measure makes rounds until there are enough quiet ones.
-func (c *comparison) measure(ctx context.Context, j job) (*figure, error) {
-	f := newFigure(j)
-	before, err := probeHop(c.cpus)
+// judge finds what the comparison needs.
+func (c *comparison) judge(ctx context.Context, dir string) (*judge.Judge, error) {
+	j := &judge.Judge{Rounds: c.rounds, Sample: c.sample}
+	cpus, err := hop.Processors()
 	if err != nil {
 		return nil, err
 	}
-	for made := 0; len(f.Ratios) < c.rounds && made < most*c.rounds; made++ {
-		ours, err := c.ours(ctx, j)
-		if err != nil {
-			return nil, err
-		}
-		between, err := probeHop(c.cpus)
-		if err != nil {
-			return nil, err
-		}
-		theirs, err := ucxRun(ctx, c.ucx, j, ucxEnv(j.device, c.tls))
-		if err != nil {
-			return nil, err
-		}
-		after, err := probeHop(c.cpus)
-		if err != nil {
-			return nil, err
-		}
-		f.add(ours, theirs, before, between, after)
-		before = after
+	if len(cpus) < 2 {
+		return nil, fmt.Errorf("this process may use %d processor: comparing takes two", len(cpus))
 	}
-	f.finish()
-	return f, nil
-}
-
-// ours is one measurement by this program, started again.
-func (c *comparison) ours(ctx context.Context, j job) (sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, c.self, j.test, "-device", j.device, "-sizes", strconv.Itoa(j.size),
-		"-iters", strconv.Itoa(j.iters), "-json")
-	// An interrupt lets the program end its ranks.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 10 * time.Second
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return sample{}, fmt.Errorf("%v: %w: %s", cmd.Args, err, &stderr)
+	j.CPUs = [2]int(cpus[:2])
+	if j.Self, err = os.Executable(); err != nil {
+		return nil, err
 	}
-	var s sample
-	if err := json.Unmarshal(out, &s); err != nil {
-		return sample{}, fmt.Errorf("%v printed %q: %w", cmd.Args, out, err)
-	}
-	return s, nil
+	j.Peers, err = peers.Find(ctx, c.peers, dir)
+	return j, err
 }

@@ -1,25 +1,34 @@
-// Bench measures tagmatch, and compares it with UCX.
+// Bench measures tagmatch, and compares it with UCX, Open MPI and MPICH.
 //
 //	go run ./bench lat      half round trip by message size
 //	go run ./bench bw       bandwidth of a stream, and what it costs in processor time
 //	go run ./bench rate     messages a second
+//	go run ./bench threads  half round trip of pairs of goroutines; rate -goroutines: messages
+//	go run ./bench depth    half round trip behind queued entries that do not match
+//	go run ./bench idle     processor time of a rank that waits, and how long a wake-up takes
+//	go run ./bench echo     net/http in a process that has a goroutine in Recv
 //	go run ./bench star     loops in which all ranks send to rank 0, which answers each
+//	go run ./bench alltoall exchanges among more ranks than processors, over those of two ranks
 //	go run ./bench overlap  how much of a transfer a computing receiver gets for nothing
 //	go run ./bench flood    memory of a rank that does not receive what three others send
-//	go run ./bench compare  ratios to ucx_perftest, ours and theirs by turns
+//	go run ./bench limits   what the machine can do at best: rings, copies, sockets, wake-ups
+//	go run ./bench compare  ratios to three peers, ours and theirs by turns, with their marks
 //
 // Each takes flags, which -h lists; with -json it prints an object a line.
 //
 // lat, bw and rate launch themselves as two ranks on this host, or use a launcher's first two
-// ranks; overlap does so once for each line of its table, and under a launcher measures what the
-// flags say. compare starts both programs itself and needs Debian's package ucx-utils; see its -h
-// for what it does against noise.
+// ranks, while others are in Recv; lat -n 64 starts such others, and compares. lat -onecore has
+// both ranks on one processor, beside two processes that yield it to each other. overlap starts
+// ranks once for each line of its table, and under a launcher measures what the flags say. compare
+// starts all programs itself and needs Debian's packages of its peers, or -peers; see its -h for
+// what it does against noise. It is made of bench/internal: judge, peers, hop; limits is beside
+// them.
 //
 // flood launches itself as five ranks for each line of its table: the peak memory of a process is
 // measured once. Ten million messages a size (-messages) take some gigabytes and minutes; its exit
 // code is 1 if some peak was beyond the bound, which is TAGMATCH_UNEXPECTED_LIMIT and 64 MiB. It
 // needs Linux.
 //
-// Concurrency: each rank has one goroutine that sends and receives; compare runs one measurement at
-// a time.
+// Concurrency: each rank has as many goroutines that send and receive as -goroutines says, by
+// default one; compare runs one measurement at a time.
 package main

@@ -15,10 +15,13 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // tests are the subcommands that measure ours alone.
 var tests = []benchkit.Command{
 	{
-		Name:  "lat",
-		About: "half round trip by message size",
-		Sizes: benchkit.Sizes{0, 8, 64, 512, 1 << 10, 4 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20},
-		Run:   benchkit.PingPong,
+		Name:   "lat",
+		About:  "half round trip by message size",
+		Sizes:  benchkit.Sizes{0, 8, 64, 512, 1 << 10, 4 << 10, 8 << 10, 64 << 10, 512 << 10, 1 << 20},
+		N:      2,
+		Parked: true,
+		Run:    benchkit.Latency,
+		Rows:   benchkit.LatencyRows,
 	},
 	{
 		Name:   "bw",
@@ -33,6 +36,41 @@ var tests = []benchkit.Command{
 		Sizes:  benchkit.Sizes{0, 8, 64, 512},
 		Window: 64,
 		Run:    benchkit.Rate,
+
+		Goroutines: benchkit.Counts{1},
+		Cases:      benchkit.GoroutineCases,
+	},
+	{
+		Name:       "threads",
+		About:      "half round trip of pairs of goroutines at once, and messages a second of all together",
+		Sizes:      benchkit.Sizes{8},
+		Goroutines: benchkit.Counts{1, 4, 8, 64, 1024},
+		Run:        benchkit.Threads,
+		Cases:      benchkit.GoroutineCases,
+	},
+	{
+		Name:   "depth",
+		About:  "half round trip behind queued entries that do not match",
+		Sizes:  benchkit.Sizes{8},
+		Depths: benchkit.Counts{16, 10_000, 100_000, 1_000_000},
+		Run:    benchkit.Depth,
+		Cases:  benchkit.DepthCases,
+	},
+	{
+		Name:  "idle",
+		About: "processor time of a rank that waits in Recv, and how long it takes to wake it up, beside a futex",
+		Sizes: benchkit.Sizes{8},
+		Iters: 200,
+		For:   benchkit.IdleFor,
+		Run:   benchkit.Idle,
+	},
+	{
+		Name:  "echo",
+		About: "an HTTP echo in a process that has a goroutine in Recv: none, one that sleeps, one to which messages come all the time",
+		Sizes: benchkit.Sizes{64},
+		Iters: 5000,
+		Run:   echo,
+		Cases: echoCases,
 	},
 	{
 		Name:  "star",
@@ -41,6 +79,15 @@ var tests = []benchkit.Command{
 		Iters: 20_000,
 		N:     8,
 		Run:   benchkit.Star,
+	},
+	{
+		Name:     "alltoall",
+		About:    "exchanges in which each rank sends an equal part of so many bytes to each other; -n ranks, over two ranks",
+		Sizes:    benchkit.Sizes{1 << 10, 64 << 10, 1 << 20},
+		Messages: benchkit.AlltoallMessages,
+		N:        8,
+		Run:      benchkit.Alltoall,
+		Rows:     benchkit.AlltoallRows,
 	},
 	{
 		Name:  "overlap",
@@ -67,8 +114,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 {
 		name = args[0]
 	}
-	if name == "compare" {
+	switch name {
+	case "compare":
 		return compare(args[1:], stdout, stderr)
+	case "limits":
+		return limitsCommand(args[1:], stdout, stderr)
 	}
 	i := slices.IndexFunc(tests, func(c benchkit.Command) bool { return c.Name == name })
 	if i < 0 {
@@ -87,6 +137,7 @@ func usage(name string, stderr io.Writer) int {
 	for _, c := range tests {
 		fmt.Fprintf(stderr, "  %-8s %s\n", c.Name, c.About)
 	}
-	fmt.Fprintf(stderr, "  %-8s %s\n", "compare", "ratios to UCX, measured by turns in one run")
+	fmt.Fprintf(stderr, "  %-8s %s\n", "limits", "what the machine can do at best: rings, copies, sockets, wake-ups")
+	fmt.Fprintf(stderr, "  %-8s %s\n", "compare", "ratios to UCX, Open MPI and MPICH, measured by turns in one run")
 	return 2
 }

@@ -170,8 +170,30 @@ func TestMeasuring(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(lines[2]), &r))
 		require.Equal(t, [4]any{"lat", "loop", 100 << 10, 10}, [4]any{r.Test, r.Device, r.Size, r.Iters})
 		require.Positive(t, r.AvgUs)
+		require.Positive(t, r.MidUs)
 		require.Positive(t, r.P99Us)
 	}
+}
+
+// TestCold has every message of a stream in a buffer of its own, beside each other in pages.
+func TestCold(t *testing.T) {
+	seen := map[*byte]bool{}
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		s := &Session{Flags: Flags{Window: 3, Cold: true}, World: w}
+		_, err := Streams("bw", func(_ *p2p.World, st *Stream) error {
+			st.verify(false)
+			const bufs = coldBytes / 4096
+			for i := range 2 * bufs {
+				buf := st.Buf(i)
+				if len(buf) != 21 || seen[&buf[0]] != (i >= bufs) {
+					t.Fatalf("buffer %d has %d bytes; used before: %v", i, len(buf), seen[&buf[0]])
+				}
+				seen[&buf[0]] = true
+			}
+			return nil
+		})(s, 21, 1)
+		require.NoError(t, err)
+	})
 }
 
 func TestFloodJudged(t *testing.T) {

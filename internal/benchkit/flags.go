@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tagmatch/tagmatch/internal/launch"
 	"github.com/tagmatch/tagmatch/p2p"
@@ -19,6 +20,7 @@ type Flags struct {
 	Sizes      Sizes
 	Iters      int // 0: chosen by size
 	Window     int // 0: the command has no window
+	Cold       bool
 	Ranks      int // 0: the command is for a pair
 	Check      bool
 	JSON       bool
@@ -29,7 +31,13 @@ type Flags struct {
 	Async      bool
 	AsyncCPUs  string
 	GOMAXPROCS int
+	OneCore    bool
 	While      string // what the flooded rank does meanwhile; "": no flood
+	Depths     Counts // nil: the command queues nothing
+	Kind       string // of the queued entries
+	Goroutines Counts // of each rank; nil: one
+	For        time.Duration
+	Waiter     string // beside the server; no flag
 
 	others []int // processors for the rank's device, which the rank does not use
 }
@@ -54,8 +62,19 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	if f.While != "" {
 		fs.StringVar(&f.While, "while", f.While, "`what` the flooded rank does until everything is posted: "+strings.Join(whiles, ", "))
 	}
+	if f.Depths != nil {
+		fs.Var(&f.Depths, "depths", "`numbers` of queued entries, separated by commas")
+		fs.StringVar(&f.Kind, "kind", f.Kind, "`what` the queued entries are: "+strings.Join(kinds, ", "))
+	}
+	if f.Goroutines != nil {
+		fs.Var(&f.Goroutines, "goroutines", "`numbers` of goroutines of each rank, each of which exchanges messages with its like")
+	}
+	if f.For > 0 {
+		fs.DurationVar(&f.For, "for", f.For, "how long a rank waits")
+	}
 	if f.Window > 0 {
 		fs.IntVar(&f.Window, "window", f.Window, "messages under way at once")
+		fs.BoolVar(&f.Cold, "cold", false, "take another buffer for each message, from so many that none is in a cache")
 	}
 	if f.Ranks > 0 {
 		fs.IntVar(&f.Ranks, "n", f.Ranks, "`ranks` of the job, where the command starts it")
@@ -63,6 +82,7 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.BoolVar(&f.Check, "check", false, "verify every payload, not only those before timing; slower")
 	fs.BoolVar(&f.JSON, "json", false, "print one JSON object a line instead of a table")
 	fs.BoolVar(&f.NoPin, "nopin", false, "leave ranks where the kernel puts them, instead of on distinct processors")
+	fs.BoolVar(&f.OneCore, "onecore", false, "pin all ranks to one processor")
 	fs.IntVar(&f.GOMAXPROCS, "gomaxprocs", 0, "set GOMAXPROCS in each rank, 0: leave it")
 }
 
@@ -104,11 +124,23 @@ func (f *Flags) faults(c *Command) (errs []error) {
 	if f.While != "" && !slices.Contains(whiles, f.While) {
 		errs = append(errs, fmt.Errorf("-while is %q: give one of %s", f.While, strings.Join(whiles, ", ")))
 	}
+	if c.Depths != nil && !slices.Contains(kinds, f.Kind) {
+		errs = append(errs, fmt.Errorf("-kind is %q: give one of %s", f.Kind, strings.Join(kinds, ", ")))
+	}
+	if most := slices.Max(append(f.Goroutines, 0)); most > maxGoroutines {
+		errs = append(errs, fmt.Errorf("-goroutines has %d: give 1 to %d", most, maxGoroutines))
+	}
+	if c.For > 0 && f.For <= 0 {
+		errs = append(errs, fmt.Errorf("-for is %v: give some time, such as 10s", f.For))
+	}
 	if c.Window > 0 && (f.Window < 1 || f.Window > maxWindow) {
 		errs = append(errs, fmt.Errorf("-window is %d: give 1 to %d", f.Window, maxWindow))
 	}
 	if c.N > 0 && (f.Ranks < 2 || f.Ranks > launch.MaxRanks) {
 		errs = append(errs, fmt.Errorf("-n is %d: give 2 to %d ranks", f.Ranks, launch.MaxRanks))
+	}
+	if f.OneCore && f.NoPin {
+		errs = append(errs, errors.New("-onecore and -nopin exclude each other"))
 	}
 	if f.OffloadMin < -1 || f.OffloadMin > maxOffloadMin {
 		errs = append(errs, fmt.Errorf("-offload-min is %d: give 0 to %d bytes, or -1 for the default", f.OffloadMin, maxOffloadMin))
@@ -138,6 +170,9 @@ func (f *Flags) config() p2p.Config {
 	if f.While != "" {
 		c.SendLimit = floodSendLimit
 	}
+	if f.Depths != nil {
+		c.UnexpectedLimit = f.depthLimit()
+	}
 	if f.Manual {
 		c.Progress = p2p.ProgressManual
 	}
@@ -148,6 +183,9 @@ const (
 	maxSize   = 1 << 30
 	maxWindow = 1 << 14
 	maxProcs  = 1 << 10
+	maxCount  = 10_000_000
+
+	maxGoroutines = 1 << 16
 
 	// The same limits as in p2p.Config.
 	maxOffloadMin = 1 << 40
@@ -181,6 +219,26 @@ func (s *Sizes) Set(text string) error {
 		list = append(list, n<<shift)
 	}
 	*s = list
+	return nil
+}
+
+// Counts is a list of numbers as a flag.
+type Counts []int
+
+// String is the list as Set reads it.
+func (c *Counts) String() string { return (*Sizes)(c).String() }
+
+// Set reads a list such as 16,1000.
+func (c *Counts) Set(text string) error {
+	var list Counts
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil || n < 1 || n > maxCount {
+			return fmt.Errorf("%q is not a number that can be used here: give 1 to %d, for example 16,1000", part, maxCount)
+		}
+		list = append(list, n)
+	}
+	*c = list
 	return nil
 }
 

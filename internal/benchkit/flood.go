@@ -200,7 +200,7 @@ func (f *flood) flooded() (Result, error) {
 		return Result{}, err
 	}
 	elapsed := time.Since(c.start)
-	r := f.s.result("flood", f.size, f.n, elapsed-settle)
+	r := f.s.Result("flood", f.size, f.n, elapsed-settle)
 	r.Flood = &Flood{While: f.s.While, Senders: floodSenders, Base: base, Peak: peak, UnexpectedPeak: before.UnexpectedPeak,
 		PostS: (posted - settle).Seconds(), DrainS: (elapsed - posted).Seconds(), DrainMs: posted.Milliseconds()}
 	c.stop()

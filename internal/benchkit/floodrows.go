@@ -76,18 +76,27 @@ func (c Command) one(f Flags) error {
 	return nil
 }
 
-func (p *reporter) floodHead(r *Flood) {
-	fmt.Fprintf(p.out, "# memory in MiB: peak of the flooded rank before it receives, and at the end; bound (UnexpectedLimit %d, and %d) is for the first\n"+
-		"# where it was idle, which then receives from the last message to the first, and for both else; counts are of all %d senders\n", r.Limit>>20, FloodConstant>>20, r.Senders)
-	fmt.Fprintf(p.out, "%10s %8s %10s %6s %10s %8s %8s %8s %10s %10s %10s %10s\n", "size", "device", "transport", "while", "messages",
-		"peak", "bound", "end", "held up", "wants", "released", "k msg/s")
-}
-
-func (p *reporter) flood(r *Result) {
-	f, mark := r.Flood, ""
-	if !f.Within {
-		mark = " BEYOND ITS BOUND"
-	}
-	fmt.Fprintf(p.out, "%10s %8s %10s %6s %10d %8d %8d %8d %10d %10d %10d %10.1f%s\n", sizeName(r.Size), r.Device, r.Transport, f.While, r.Iters,
-		f.Peak>>20, f.Bound>>20, f.EndPeak>>20, f.HeldUp, f.WantsReceived, f.Released, r.MsgS/1e3, mark)
+var floodTable = layout{
+	of: func(r *Result) bool { return r.Flood != nil },
+	note: func(r *Result) string {
+		return fmt.Sprintf("memory in MiB: peak of the flooded rank before it receives, and at the end; bound (UnexpectedLimit %d, and %d) is for the first\n"+
+			"# where it was idle, which then receives from the last message to the first, and for both else; counts are of all %d senders",
+			r.Flood.Limit>>20, FloodConstant>>20, r.Flood.Senders)
+	},
+	columns: []column{sizeColumn, deviceColumn, transportColumn,
+		{"while", 6, func(r *Result) string { return r.Flood.While }},
+		roundsColumn("messages", 10),
+		whole("peak", 8, func(r *Result) int64 { return r.Flood.Peak >> 20 }),
+		whole("bound", 8, func(r *Result) int64 { return r.Flood.Bound >> 20 }),
+		whole("end", 8, func(r *Result) int64 { return r.Flood.EndPeak >> 20 }),
+		whole("held up", 10, func(r *Result) uint64 { return r.Flood.HeldUp }),
+		whole("wants", 10, func(r *Result) uint64 { return r.Flood.WantsReceived }),
+		whole("released", 10, func(r *Result) uint64 { return r.Flood.Released }),
+		{"k msg/s", 10, func(r *Result) string {
+			text := fmt.Sprintf("%10.1f", r.MsgS/1e3)
+			if !r.Flood.Within {
+				text += " BEYOND ITS BOUND"
+			}
+			return text
+		}}},
 }

@@ -17,19 +17,26 @@ type Test func(s *Session, size, iters int) (Result, error)
 
 // Command is a measuring command: a benchmark, or an example.
 type Command struct {
-	Name   string // for messages
-	About  string // one line
-	Sizes  Sizes  // default of -sizes
-	Window int    // default of -window; 0: not a stream
-	Iters  int    // messages of each size; 0: see Messages
-	Ranks  int    // that participate, others wait; 0: two
-	N      int    // default of -n, all of which participate; 0: no such flag
-	Flood  bool   // it has the flags of a flood
+	Name   string        // for messages
+	About  string        // one line
+	Sizes  Sizes         // default of -sizes
+	Window int           // default of -window; 0: not a stream
+	Iters  int           // messages of each size; 0: see Messages
+	Ranks  int           // that participate, others wait; 0: two
+	N      int           // default of -n, 0: no such flag
+	Parked bool          // those beyond Ranks wait in Recv; else, with N, all participate
+	Flood  bool          // it has the flags of a flood
+	Depths Counts        // default of -depths; nil: no such flag, nor -kind
+	For    time.Duration // default of -for; 0: no such flag
+	// Goroutines is the default of -goroutines; nil: no such flag.
+	Goroutines Counts
 	// Messages is the default number for a size; nil: as many as take some tenths of a second.
 	Messages func(size int) int
 	Run      Test
-	// Rows are the jobs of a start without a launcher; nil: one.
+	// Rows are the jobs of a start without a launcher; nil, or none: one.
 	Rows func(f Flags) []Flags
+	// Cases are what a job measures with each size, one after the other; nil: its flags.
+	Cases func(f Flags) []Flags
 }
 
 // Main runs the command with the flags of this process, and exits.
@@ -56,9 +63,12 @@ func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 
 // parse reads the flags. Its error is for the user; -h prints package flag's list.
 func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
-	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters, Ranks: c.N}
+	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters, Ranks: c.N, Depths: c.Depths, Goroutines: c.Goroutines, For: c.For}
 	if c.Flood {
 		f.While = whileBoth
+	}
+	if c.Depths != nil {
+		f.Kind = kindAll
 	}
 	fs := flag.NewFlagSet(c.Name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -81,12 +91,11 @@ func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
 
 // start launches ranks, or is one.
 func (c Command) start(f Flags, stdout io.Writer) (int, error) {
-	switch {
-	case launch.Launched():
-	case c.Rows != nil:
-		return c.rows(f, stdout)
-	default:
-		return launch.Self(max(c.ranks(), f.Ranks), launch.Options{NoPrefix: true, Pin: !f.NoPin})
+	if !launch.Launched() {
+		if rows := c.jobs(f); len(rows) > 0 {
+			return c.rows(f, rows, stdout)
+		}
+		return launch.Self(max(c.ranks(), f.Ranks), launch.Options{NoPrefix: true, Pin: !f.NoPin, OneCPU: f.OneCore})
 	}
 	if err := c.one(f); err != nil {
 		return 2, err
@@ -102,6 +111,13 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 		}
 	}
 	return 0, c.rank(f, stdout)
+}
+
+func (c Command) jobs(f Flags) []Flags {
+	if c.Rows == nil {
+		return nil
+	}
+	return c.Rows(f)
 }
 
 // MaxRanks is the most ranks that Ranks launches.
@@ -121,7 +137,7 @@ func Ranks(n int) (code int, rank bool, err error) {
 
 func (c Command) ranks() int { return max(c.Ranks, 2) }
 
-// rank runs one rank. Ranks that do not participate wait for the end, without limit.
+// rank runs one rank. Ranks that do not participate wait in Recv for the end.
 func (c Command) rank(f Flags, stdout io.Writer) error {
 	s, measure, err := join(f, stdout, &c)
 	if err != nil {
@@ -129,17 +145,44 @@ func (c Command) rank(f Flags, stdout io.Writer) error {
 	}
 	defer s.World.Close()
 	if !measure {
-		return s.leave(24 * time.Hour)
+		return errors.Join(s.park(c.ranks()), s.leave(joinTimeout))
 	}
-	var verdict error
+	parked := s.World.Size()
+	if c.N > 0 && !c.Parked {
+		parked = 0
+	}
+	if err = s.greet(c.ranks(), parked); err != nil {
+		return err
+	}
+	verdict, err := c.measure(s, f)
+	if err != nil {
+		return err
+	}
+	if s.First && parked > 0 {
+		err = s.dismiss(c.ranks())
+	}
+	return errors.Join(err, s.leave(joinTimeout), verdict)
+}
+
+// measure measures all sizes and cases. verdict is that of the test on its results.
+func (c Command) measure(s *Session, f Flags) (verdict, err error) {
 	for _, size := range f.Sizes {
-		judged, err := c.size(s, size)
-		if err != nil {
-			return wrap(size, err)
+		for _, s.Flags = range c.cases(f) {
+			judged, err := c.size(s, size)
+			if err != nil {
+				return nil, wrap(size, err)
+			}
+			verdict = errors.Join(verdict, wrap(size, judged))
 		}
-		verdict = errors.Join(verdict, wrap(size, judged))
 	}
-	return errors.Join(s.leave(joinTimeout), verdict)
+	return verdict, nil
+}
+
+func (c Command) cases(f Flags) []Flags {
+	if c.Cases == nil {
+		return []Flags{f}
+	}
+	return c.Cases(f)
 }
 
 // size measures one size. judged is the verdict of the test on its result.

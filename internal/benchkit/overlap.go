@@ -138,7 +138,7 @@ func (o *overlap) result(alone, compute, extra []time.Duration) Result {
 	for _, t := range alone {
 		sum += t
 	}
-	r := o.s.result("overlap", len(o.buf), len(alone), max(sum, 1))
+	r := o.s.Result("overlap", len(o.buf), len(alone), max(sum, 1))
 	t := middle(alone)
 	r.P50Us, r.P99Us = us(t), us(alone[len(alone)*99/100]) // sorted by middle
 	r.Progress, r.Async = progressNames[o.s.Manual], o.s.Async

@@ -1,10 +1,6 @@
 package benchkit
 
 import (
-	"cmp"
-	"encoding/json"
-	"fmt"
-	"io"
 	"strconv"
 
 	"github.com/tagmatch/tagmatch/p2p"
@@ -15,15 +11,22 @@ type Result struct {
 	Test       string   `json:"test"`
 	Device     string   `json:"device"`
 	Transport  string   `json:"transport"`
-	Ranks      int      `json:"ranks,omitempty"` // star: of the job; latencies are of whole loops
+	Ranks      int      `json:"ranks,omitempty"` // of the job; latencies of star and alltoall are of whole rounds
 	Size       int      `json:"size"`
 	Iters      int      `json:"iters"`
 	AvgUs      float64  `json:"avg_us"`
+	MidUs      float64  `json:"mid_us,omitempty"` // median of the averages of 100 parts, without a clock
 	P50Us      float64  `json:"p50_us"`
 	P99Us      float64  `json:"p99_us"`
 	MBs        float64  `json:"mb_s"`
 	MsgS       float64  `json:"msg_s"`
 	Window     int      `json:"window,omitempty"`
+	Depth      int      `json:"depth,omitempty"`
+	Kind       string   `json:"kind,omitempty"`         // depth: of the queued entries
+	Goroutines int      `json:"goroutines,omitempty"`   // of each rank, in pairs; msg_s and mb_s are of all
+	Waiter     string   `json:"waiter,omitempty"`       // echo: beside the server in its process
+	YieldUs    float64  `json:"yield_us,omitempty"`     // -onecore: of half a round trip by sched_yield alone
+	Over       float64  `json:"over_first,omitempty"`   // over the first result that differs in one number only
 	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks
 	Progress   string   `json:"progress,omitempty"`     // overlap: "goroutine" or "manual"
 	Async      bool     `json:"async,omitempty"`        // the device works by itself
@@ -33,6 +36,7 @@ type Result struct {
 	OverlapPct *float64 `json:"overlap_pct,omitempty"`
 	Offload    *Offload `json:"offload,omitempty"` // tmsrq: on the first rank, during the test
 	Flood      *Flood   `json:"flood,omitempty"`
+	*Wakes              // idle
 }
 
 // Offload is p2p.Offload, during a test.
@@ -71,72 +75,6 @@ func offload(before, now *p2p.Metrics) *Offload {
 		o.Unexpected[i] = now.UnexpectedBySize[i] - before.UnexpectedBySize[i]
 	}
 	return o
-}
-
-// reporter writes results as a table or as JSON lines.
-type reporter struct {
-	out    io.Writer
-	json   bool
-	window bool // streams have no percentiles, latencies no processor time
-	header bool
-}
-
-func (p *reporter) print(r *Result) error {
-	if p.json {
-		line, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(p.out, "%s\n", line)
-		return err
-	}
-	if !p.header {
-		p.header = true
-		p.head(r)
-	}
-	if r.OverlapPct != nil {
-		p.overlap(r)
-	} else if r.Flood != nil {
-		p.flood(r)
-	} else if p.window {
-		fmt.Fprintf(p.out, "%10s %10d %12.1f %12.4f %12.3f\n", sizeName(r.Size), r.Iters, r.MBs, r.MsgS/1e6, r.CPUPerGB)
-	} else if r.Ranks > 0 {
-		fmt.Fprintf(p.out, "%10s %10d %10d %10.3f %10.3f %10.3f\n", sizeName(r.Size), r.Ranks, r.Iters, r.AvgUs, r.P50Us, r.P99Us)
-	} else {
-		fmt.Fprintf(p.out, "%10s %10d %10.3f %10.3f %10.3f %12.1f\n", sizeName(r.Size), r.Iters, r.AvgUs, r.P50Us, r.P99Us, r.MBs)
-	}
-	return nil
-}
-
-func (p *reporter) overlap(r *Result) {
-	fmt.Fprintf(p.out, "%10s %8s %10s %10s %6s %8d %12.1f %12.1f %12.1f %8.1f %%\n", sizeName(r.Size), r.Device, r.Transport, r.Progress, cmp.Or(r.AsyncCPUs, "off"),
-		r.Iters, r.P50Us, r.ComputeUs, r.ExtraUs, *r.OverlapPct)
-}
-
-func (p *reporter) head(r *Result) {
-	if r.OverlapPct != nil {
-		fmt.Fprintf(p.out, "# medians in us: a transfer that is waited for, a computation, and what the transfer adds to it\n")
-		fmt.Fprintf(p.out, "%10s %8s %10s %10s %6s %8s %12s %12s %12s %10s\n", "size", "device", "transport", "progress", "async",
-			"rounds", "transfer", "compute", "extra", "overlap")
-		return
-	}
-	if r.Flood != nil {
-		p.floodHead(r.Flood)
-		return
-	}
-	fmt.Fprintf(p.out, "# device %s, transport %s", r.Device, r.Transport)
-	if p.window {
-		fmt.Fprintf(p.out, ", %d messages under way; MB are 10^6 bytes, cpu s/GB are processor seconds of both ranks\n", r.Window)
-		fmt.Fprintf(p.out, "%10s %10s %12s %12s %12s\n", "size", "messages", "MB/s", "M msg/s", "cpu s/GB")
-		return
-	}
-	if r.Ranks > 0 {
-		fmt.Fprintf(p.out, "; us a loop: rank 0 has a message of each other rank and has answered them\n")
-		fmt.Fprintf(p.out, "%10s %10s %10s %10s %10s %10s\n", "size", "ranks", "loops", "avg", "p50", "p99")
-		return
-	}
-	fmt.Fprintf(p.out, "; half round trip in us; MB are 10^6 bytes\n")
-	fmt.Fprintf(p.out, "%10s %10s %10s %10s %10s %12s\n", "size", "round trips", "avg", "p50", "p99", "MB/s")
 }
 
 // sizeName writes a size as -sizes reads it.

@@ -8,25 +8,26 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
 // rows runs one job after the other, each this program with the row's flags, and prints their
 // results as one table.
-func (c Command) rows(f Flags, stdout io.Writer) (int, error) {
+func (c Command) rows(f Flags, rows []Flags, stdout io.Writer) (int, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return 1, err
 	}
 	report := &reporter{out: stdout, json: f.JSON}
 	worst := 0
-	for _, row := range c.Rows(f) {
+	for _, row := range rows {
 		if err := c.fits(row); err != nil {
 			return 1, err
 		}
 		var out bytes.Buffer
-		code, err := launch.Run(context.Background(), launch.Options{N: c.ranks(), NoPrefix: true, Pin: !f.NoPin, Stdout: &out,
+		code, err := launch.Run(context.Background(), launch.Options{N: max(c.ranks(), row.Ranks), NoPrefix: true, Pin: !f.NoPin, OneCPU: f.OneCore, Stdout: &out,
 			Command: slices.Concat([]string{exe}, os.Args[1:], row.chosen())})
 		if err != nil || code != 0 && out.Len() == 0 {
 			return code, err
@@ -49,6 +50,9 @@ func (c Command) rows(f Flags, stdout io.Writer) (int, error) {
 func (f *Flags) chosen() []string {
 	args := []string{"-device", f.Device, "-transport", f.Transport, "-sizes", f.Sizes.String(), fmt.Sprintf("-manual=%v", f.Manual),
 		fmt.Sprintf("-async=%v", f.Async), "-async-cpus", f.AsyncCPUs, "-json"}
+	if f.Ranks > 0 {
+		args = append(args, "-n", strconv.Itoa(f.Ranks))
+	}
 	if f.While != "" {
 		args = append(args, "-while", f.While)
 	}

@@ -18,6 +18,12 @@ const (
 	tagNumber
 )
 
+// Those between ranks that measure and ranks that wait, in the Comm.
+const (
+	tagGreet p2p.Tag = 1<<30 + iota
+	tagDismiss
+)
+
 // Session is one of the ranks that measure.
 type Session struct {
 	Flags
@@ -31,7 +37,7 @@ type Session struct {
 // joinTimeout bounds the start and the end of a job; the test between them is not bounded.
 const joinTimeout = time.Minute
 
-// join makes this process a rank. measure is false for ranks that only wait for the end.
+// join makes this process a rank. measure is false for ranks that wait meanwhile.
 func join(f Flags, out io.Writer, c *Command) (s *Session, measure bool, err error) {
 	if f.GOMAXPROCS > 0 {
 		runtime.GOMAXPROCS(f.GOMAXPROCS)
@@ -48,8 +54,8 @@ func join(f Flags, out io.Writer, c *Command) (s *Session, measure bool, err err
 			w.Size(), c.ranks())
 	}
 	s = &Session{Flags: f, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0,
-		report: &reporter{out: out, json: f.JSON, window: c.Window > 0}}
-	return s, w.Rank() < c.ranks() || c.N > 0, nil
+		report: &reporter{out: out, json: f.JSON}}
+	return s, w.Rank() < c.ranks() || c.N > 0 && !c.Parked, nil
 }
 
 // given makes the flags' default one that leaves the choice to the environment.
@@ -93,8 +99,8 @@ func (s *Session) total(mine time.Duration) (time.Duration, error) {
 // device names the wire between the two ranks, for the report.
 func (s *Session) device() string { return s.World.Metrics().Device }
 
-// result fills in what all tests report. elapsed is the time of one message times iters.
-func (s *Session) result(test string, size, iters int, elapsed time.Duration) Result {
+// Result fills in what all tests report. elapsed is the time of one message times iters.
+func (s *Session) Result(test string, size, iters int, elapsed time.Duration) Result {
 	seconds := elapsed.Seconds()
 	return Result{
 		Test: test, Device: s.device(), Transport: s.World.Metrics().Transport, Size: size, Iters: iters,
@@ -117,6 +123,9 @@ func fill(buf []byte, seq int) {
 		copy(buf[i:], word[:])
 	}
 }
+
+// payload numbers the messages of all pairs of goroutines.
+func payload(pair, seq int) int { return pair<<32 + seq }
 
 // damage describes the first difference between two payloads.
 func damage(got, want []byte) error {

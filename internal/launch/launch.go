@@ -37,8 +37,9 @@ type Options struct {
 	Stdout, Stderr io.Writer // default os.Stdout and os.Stderr
 	NoPrefix       bool      // do not put "[rank] " in front of each line
 
-	Pin   bool          // give rank i the i-th allowed CPU, modulo their number; see PinSelf
-	Grace time.Duration // between SIGTERM and SIGKILL; default 5 s
+	Pin    bool          // give rank i the i-th allowed CPU, modulo their number; see PinSelf
+	OneCPU bool          // with Pin: give all ranks the first one
+	Grace  time.Duration // between SIGTERM and SIGKILL; default 5 s
 }
 
 // Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when
@@ -284,6 +285,9 @@ func (j *job) cpus() ([]int, error) {
 	cpus, err := allowedCPUs()
 	if err != nil {
 		return nil, fmt.Errorf("launch: pinning: %w", err)
+	}
+	if j.opt.OneCPU {
+		cpus = cpus[:1]
 	}
 	return cpus, nil
 }

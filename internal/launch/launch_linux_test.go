@@ -156,6 +156,9 @@ func TestPin(t *testing.T) {
 	for r := range 3 {
 		require.Contains(t, out, fmt.Sprintf("[%d] pinned to %d, GOMAXPROCS kept true\n", r, cpus[r%len(cpus)]))
 	}
+	code, out, errs = play(t, 2, "pinned", func(o *Options) { o.Pin, o.OneCPU = true, true })
+	require.Zero(t, code, "%s%s", out, errs)
+	require.Equal(t, 2, strings.Count(out, fmt.Sprintf("pinned to %d, GOMAXPROCS kept true\n", cpus[0])), out)
 }
 
 func TestLinkSurvivesNonsense(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package hop
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processors lists those that this process may use.
-func processors() ([]int, error) {
+// Processors lists those that this process may use.
+func Processors() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, os.NewSyscallError("sched_getaffinity", err)
@@ -27,17 +27,18 @@ func processors() ([]int, error) {
 	return cpus, nil
 }
 
-// hopSlices of hopRounds are one probe: the median of the slices leaves out what interrupted a few
-// of them. On processors that others use too a probe takes as many slices as fit into hopTime.
+// probeSlices of probeRounds are one probe: the median of the slices leaves out what interrupted a
+// few of them. On processors that others use too a probe takes as many slices as fit into
+// probeTime.
 const (
-	hopSlices = 21
-	hopRounds = 1000
-	hopTime   = 200 * time.Millisecond
+	probeSlices = 21
+	probeRounds = 1000
+	probeTime   = 200 * time.Millisecond
 )
 
-// probeHop measures what limits every message, whoever sends it: a cache line's way from one
+// Probe measures what limits every message, whoever sends it: a cache line's way from one
 // processor to the other. It changes for seconds at a time on shared machines.
-func probeHop(cpus [2]int) (time.Duration, error) {
+func Probe(cpus [2]int) (time.Duration, error) {
 	if runtime.GOMAXPROCS(0) < 2 {
 		// Both sides must run at once; this process measures nothing else.
 		runtime.GOMAXPROCS(2)
@@ -54,21 +55,21 @@ func probeHop(cpus [2]int) (time.Duration, error) {
 		sides.Go(func() {
 			// The thread ends with its goroutine, so nobody inherits its affinity.
 			runtime.LockOSThread()
-			errs[side] = pinThread(cpus[side])
+			errs[side] = Pin(cpus[side])
 			if side == 1 {
 				for bounce(&line.turn, 1) {
 				}
 				return
 			}
 			begin := time.Now()
-			for len(took) < hopSlices && time.Since(begin) < hopTime {
+			for len(took) < probeSlices && time.Since(begin) < probeTime {
 				start := time.Now()
 				bounce(&line.turn, 0)
 				took = append(took, time.Since(start))
 			}
 			for line.turn.Load() != 0 {
 			}
-			line.turn.Store(hopOver)
+			line.turn.Store(turnOver)
 		})
 	}
 	sides.Wait()
@@ -78,17 +79,18 @@ func probeHop(cpus [2]int) (time.Duration, error) {
 		}
 	}
 	slices.Sort(took)
-	return took[len(took)/2] / (2 * hopRounds), nil
+	return took[len(took)/2] / (2 * probeRounds), nil
 }
 
-// hopOver is the turn of nobody.
-const hopOver = 2
+// turnOver is the turn of nobody.
+const turnOver = 2
 
-// bounce waits for its turn and passes it on, hopRounds times; false when there are no more turns.
+// bounce waits for its turn and passes it on, probeRounds times; false when there are no more
+// turns.
 func bounce(turn *atomic.Uint32, side uint32) bool {
-	for range hopRounds {
+	for range probeRounds {
 		for t := turn.Load(); t != side; t = turn.Load() {
-			if t == hopOver {
+			if t == turnOver {
 				return false
 			}
 		}
@@ -97,7 +99,8 @@ func bounce(turn *atomic.Uint32, side uint32) bool {
 	return true
 }
 
-func pinThread(cpu int) error {
+// Pin keeps the calling thread on a processor; its goroutine must be locked to it.
+func Pin(cpu int) error {
 	var set unix.CPUSet
 	set.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {

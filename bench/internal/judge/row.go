@@ -1,0 +1,105 @@
+package judge
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tagmatch/tagmatch/bench/internal/peers"
+)
+
+// Row is one line of the comparison.
+type Row struct {
+	Name, About string
+	// Must and Aim are marks for the ratio of ours to the best reference, or, where there is none,
+	// for ours: at most for what is better low, at least for what is better high. 0: no mark.
+	Must, Aim float64
+
+	metric string // the figure of ours, of peers and of base
+	ours   start
+	base   *start        // the reference, if it is another start of bench
+	job    *peers.Job    // what peers measure
+	peers  []string      // which of them; where there is a base, they are measured for the record
+	sample time.Duration // what a sample takes; 0: as for other rows
+	// unprobed figures do not depend on how fast the processors are at the moment: all samples
+	// count.
+	unprobed bool
+}
+
+// start is a start of bench.
+type start struct {
+	name   string   // of a base
+	args   []string // test and flags
+	line   string   // what is in the line that has the figure; "": the last one
+	fixed  bool     // the test chooses how many messages
+	mpirun bool     // ranks are started by mpirun --bind-to core, else by bench itself
+}
+
+// higher tells whether more is better.
+func (r *Row) higher() bool {
+	return !strings.HasSuffix(r.metric, "_us") && !slices.Contains([]string{cpuPct, overFutex, cycles}, r.metric)
+}
+
+// Metrics that are better low, beside times.
+const (
+	cpuPct    = "cpu_pct"
+	overFutex = "over_futex"
+	cycles    = "gc"
+)
+
+// reached tells whether the ratio is as good as the mark.
+func (r *Row) reached(ratio, mark float64) bool {
+	if r.higher() {
+		return ratio >= mark
+	}
+	return ratio <= mark
+}
+
+// unit of the row's figures, and by what they are multiplied for reading.
+func (r *Row) unit() (string, float64) {
+	switch {
+	case strings.HasSuffix(r.metric, "_us"):
+		return "us", 1
+	case r.metric == "mb_s":
+		return "GB/s", 1e-3
+	case r.metric == "msg_s":
+		return "M/s", 1e-6
+	case strings.HasSuffix(r.metric, "_pct"):
+		return "%", 1
+	}
+	return "", 1
+}
+
+// metrics by test, for jobs that peers measure too.
+var metrics = map[string]string{"lat": "mid_us", "rate": "msg_s", "bw": "mb_s", "depth": "mid_us", "threads": "avg_us"}
+
+// against is a row that ours and peers measure.
+func against(name, about string, j peers.Job, must, aim float64, names ...string) Row {
+	if len(names) == 0 {
+		names = peers.Names
+	}
+	return Row{Name: name, About: about, Must: must, Aim: aim, metric: metrics[j.Test], ours: start{args: ours(j)}, peers: names, job: &j}
+}
+
+// ours are the arguments of bench for a job.
+func ours(j peers.Job) []string {
+	args := []string{j.Test, "-device", j.Device, "-sizes", strconv.Itoa(j.Size)}
+	switch j.Test {
+	case "rate", "bw":
+		args = append(args, "-window", strconv.Itoa(j.Window))
+		if j.Cold {
+			args = append(args, "-cold")
+		}
+	case "depth":
+		args = append(args, "-kind", j.Kind, "-depths", strconv.Itoa(j.Depth))
+	case "threads":
+		args = append(args, "-goroutines", strconv.Itoa(j.Threads))
+	}
+	return args
+}
+
+// compares tells whether a peer takes part in the row.
+func (r *Row) compares(p peers.Peer) bool {
+	return r.job != nil && slices.Contains(r.peers, p.Name()) && p.Can(*r.job)
+}

@@ -1,0 +1,14 @@
+// Plot draws what bench has measured: latency and bandwidth over the size of messages, and latency
+// over the depth of a queue, of tagmatch, its peers and the raw limit in one picture each.
+//
+//	go run ./bench compare -json -rows '*' >compare.json
+//	go run ./bench limits -json >limits.json
+//	go -C bench/plot run . -out /tmp/plots $PWD/compare.json $PWD/limits.json
+//
+// It reads the JSON lines of compare, limits, lat, bw and depth, and writes an SVG and a PNG of
+// each picture for which there is something: latency-shm, bandwidth-shm, latency-tcp,
+// bandwidth-tcp, depth-posted and so on. A module of its own, so that who uses tagmatch has no
+// plotting library among its dependencies.
+//
+// Concurrency: none.
+package main
