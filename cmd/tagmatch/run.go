@@ -48,7 +48,7 @@ func newRun(in *os.File) *cobra.Command {
 	f.SetInterspersed(false) // flags after the program are the program's
 	f.IntVarP(&opt.N, "ranks", "n", 0, "number of ranks (required)")
 	f.BoolVar(&opt.NoPrefix, "no-prefix", false, "do not prefix lines of output with the rank")
-	f.BoolVar(&opt.Pin, "pin", false, "name a CPU of its own to each rank (TAGMATCH_PIN; programs of this runtime bind to it)")
+	f.BoolVar(&opt.Pin, "pin", false, "name a CPU of its own to each rank (TAGMATCH_PIN; programs of this runtime bind to it), and set GOMAXPROCS=1")
 	f.DurationVar(&opt.Grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL when the job is ended")
 	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
 	_ = c.MarkFlagRequired("ranks")

@@ -39,8 +39,11 @@ const joinTimeout = time.Minute
 
 // join makes this process a rank. measure is false for ranks that wait meanwhile.
 func join(f Flags, out io.Writer, c *Command) (s *Session, measure bool, err error) {
-	if f.GOMAXPROCS > 0 {
+	switch {
+	case f.GOMAXPROCS > 0:
 		runtime.GOMAXPROCS(f.GOMAXPROCS)
+	case f.Async && runtime.GOMAXPROCS(0) == 1:
+		runtime.GOMAXPROCS(2) // the device works on a thread of its own
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()

@@ -23,6 +23,9 @@ import (
 // EnvPin is the variable with a rank's CPU: see PinSelf.
 const EnvPin = bootstrap.EnvPin
 
+// envAsync is a variable of p2p: an asynchronous device.
+const envAsync = "TAGMATCH_ASYNC"
+
 // MaxRanks bounds Options.N, so that a typing error does not overload the host.
 const MaxRanks = 4096
 
@@ -36,6 +39,9 @@ type Options struct {
 	Stdin          *os.File  // for rank 0; default none. The others have none
 	Stdout, Stderr io.Writer // default os.Stdout and os.Stderr
 	NoPrefix       bool      // do not put "[rank] " in front of each line
+
+	// Unless Env has GOMAXPROCS or TAGMATCH_ASYNC, a rank's GOMAXPROCS is its share of the processors,
+	// and 1 with Pin.
 
 	Pin    bool          // give rank i the i-th allowed CPU, modulo their number; see PinSelf
 	OneCPU bool          // with Pin: give all ranks the first one
@@ -252,6 +258,9 @@ func (j *job) environment(port int) []string {
 	secret := make([]byte, bootstrap.SecretSize)
 	rand.Read(secret)
 	n := strconv.Itoa(j.opt.N)
+	if p := j.procs(env); p > 0 {
+		env = append(env, fmt.Sprintf("GOMAXPROCS=%d", p))
+	}
 	env = append(env,
 		bootstrap.EnvWorldSize+"="+n, bootstrap.EnvLocalWorldSize+"="+n,
 		bootstrap.EnvMasterAddr+"=127.0.0.1", bootstrap.EnvMasterPort+"="+strconv.Itoa(port),
@@ -259,6 +268,22 @@ func (j *job) environment(port int) []string {
 		bootstrap.EnvLauncher+"=env", // also where another launcher started this process
 	)
 	return env[:len(env):len(env)]
+}
+
+// procs is the GOMAXPROCS of the ranks: their share of the processors, since threads beyond it take
+// the processor from the rank that has the message. 0 leaves it as it is: where it is given, and
+// with an asynchronous device, which works beside its program on a thread of its own.
+func (j *job) procs(env []string) int {
+	for _, kv := range env {
+		switch name, _, _ := strings.Cut(kv, "="); name {
+		case "GOMAXPROCS", envAsync:
+			return 0
+		}
+	}
+	if j.opt.Pin {
+		return 1
+	}
+	return max(1, runtime.GOMAXPROCS(0)/j.opt.N)
 }
 
 // ofJob reports whether a variable describes the job of this process, which is not the job that it

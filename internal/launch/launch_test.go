@@ -98,6 +98,10 @@ var roles = map[string]func(rank string) int{
 		time.Sleep(time.Minute)
 		return 0
 	},
+	"procs": func(string) int {
+		fmt.Println("GOMAXPROCS is", gomaxprocs())
+		return 0
+	},
 	"nested": nested,
 }
 
@@ -177,6 +181,33 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	require.Contains(t, out, "[2] secret of 64 digits, PMI_FD=\"\"\n")
+}
+
+// TestShares: the ranks share the processors that the launcher uses, unless they are told.
+func TestShares(t *testing.T) {
+	defer runtime.GOMAXPROCS(gomaxprocs())
+	runtime.SetDefaultGOMAXPROCS() // that of a rank which is told nothing
+	all := gomaxprocs()
+	runtime.GOMAXPROCS(7)
+	t.Setenv("GOMAXPROCS", "")
+	require.NoError(t, os.Unsetenv("GOMAXPROCS"))
+	for _, c := range []struct {
+		ranks int
+		env   string
+		pin   bool
+		want  int
+	}{
+		{1, "", false, 7},
+		{3, "", false, 2},
+		{8, "", false, 1},
+		{3, "", true, 1},
+		{3, "GOMAXPROCS=5", true, 5},
+		{3, "TAGMATCH_ASYNC=on", true, all},
+	} {
+		code, out, errs := play(t, c.ranks, "procs", func(o *Options) { o.Env, o.Pin = append(o.Env, c.env), c.pin })
+		require.Zero(t, code, errs)
+		require.Equal(t, c.ranks, strings.Count(out, fmt.Sprintf("GOMAXPROCS is %d\n", c.want)), "%+v: %s", c, out)
+	}
 }
 
 func TestLinesAreWhole(t *testing.T) {

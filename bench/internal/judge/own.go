@@ -27,10 +27,12 @@ func places() []Row {
 	bound.mpirun = true
 	world := lat("shm", "-n", "64")
 	world.line = `"ranks":64,`
+	two := lat("shm", "-gomaxprocs", "2")
+	two.name = "GOMAXPROCS=2"
 	return []Row{
 		over(lat("tcp"), start{name: "socket", args: []string{"limits", "-only", "socket"}},
 			Row{Name: "tcp-lat-8-raw", About: "half round trip over TCP, over that of raw sockets", Must: 1.3, Aim: 1.1}),
-		over(lat("shm", "-gomaxprocs", "1"), plain(), Row{Name: "gomaxprocs-1", About: "half round trip with GOMAXPROCS=1, over the plain one", Must: 1.3}),
+		over(lat("shm", "-gomaxprocs", "1"), two, Row{Name: "gomaxprocs-1", About: "half round trip with GOMAXPROCS=1, over that with 2", Must: 1.3}),
 		over(bound, plain(), Row{Name: "bind-to-core", About: "half round trip of ranks that mpirun --bind-to core starts, over the plain one", Must: 1.3}),
 		over(one, start{name: "yield", args: []string{"limits", "-only", "yield"}},
 			Row{Name: "one-core", About: "half round trip of ranks on one processor, over that of processes that hand over by sched_yield", Must: 3}),
