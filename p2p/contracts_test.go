@@ -18,6 +18,7 @@ import (
 //	                                             TestQueueArguments, TestWaitsetArguments,
 //	                                             TestSendrecvArguments, TestCollectiveErrors
 //	one that has ended: nothing is posted        TestEndedContext
+//	Shutdown with one that has ended closes      TestShutdownUnderEndedContext
 //	a blocking call cancels when it ends         TestCancelRaces, TestSendrecvCanceled,
 //	                                             TestProbeContexts, TestDupInterrupted
 //	a receiver that does not answer              TestDeadlineAgainstIdleRank

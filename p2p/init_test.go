@@ -100,6 +100,23 @@ func TestShutdownNamesWhatIsMissing(t *testing.T) {
 	})
 }
 
+// TestShutdownUnderEndedContext: it closes all the same, and names what is unfinished.
+func TestShutdownUnderEndedContext(t *testing.T) {
+	worldsOnWirings(t, 2, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {
+		r := ws[0].Comm().Irecv(1, 5, make([]byte, 3))
+		ctx, cancel := context.WithCancel(background)
+		cancel()
+		err := ws[0].Shutdown(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "recv from 1, tag 0x5, 3 bytes, no message")
+		require.NotContains(t, err.Error(), "\n")
+		_, err = r.Wait(background)
+		require.ErrorIs(t, err, p2p.ErrClosed)
+		require.ErrorIs(t, ws[0].Shutdown(background), p2p.ErrClosed)
+		require.NoError(t, ws[1].Close())
+	})
+}
+
 func TestShutdownDelivers(t *testing.T) {
 	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		for _, size := range []int{10, 2 << 20} {
