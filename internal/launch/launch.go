@@ -40,8 +40,8 @@ type Options struct {
 	Stdout, Stderr io.Writer // default os.Stdout and os.Stderr
 	NoPrefix       bool      // do not put "[rank] " in front of each line
 
-	// Unless Env has GOMAXPROCS or TAGMATCH_ASYNC, a rank's GOMAXPROCS is its share of the processors,
-	// and 1 with Pin.
+	// Unless Env has GOMAXPROCS or TAGMATCH_ASYNC, a rank's GOMAXPROCS is its share of the
+	// processors, and 1 with Pin.
 
 	Pin    bool          // give rank i the i-th allowed CPU, modulo their number; see PinSelf
 	OneCPU bool          // with Pin: give all ranks the first one

@@ -52,7 +52,6 @@ type async struct {
 	listed       int         // entries of tag lists that wait for a message
 	armedAt      int64       // when PollingEnded armed the wires, by wire.Monotonic; 0: it has not
 	soon         int         // how often in a row the program polled within asyncSoon of PollingEnded
-	pushed       uint64      // pushes that have succeeded
 }
 
 // Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
@@ -197,6 +196,9 @@ func (a *async) attend() {
 		d.flush()
 	}
 }
+
+// alone reports whether the device's goroutine runs it.
+func (d *Device) alone() bool { return d.async != nil && d.async.alone }
 
 // close ends the goroutine and waits for that.
 func (a *async) close() {

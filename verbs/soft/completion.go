@@ -222,6 +222,12 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 func (q *queuePair) readDirect(i uint32) {
 	q.more[i&q.mask].off = 0
 	q.mreads.push(i)
+	q.toRead += int64(q.sq[i&q.mask].length)
+	q.reads()
+}
+
+// reads puts the QP on the list of those that copy.
+func (q *queuePair) reads() {
 	if !q.reading {
 		q.reading = true
 		q.d.readers = append(q.d.readers, q)
@@ -242,7 +248,7 @@ func (q *queuePair) request(op wire.Opcode, w *sendWork, total uint64, body []by
 	}
 	q.d.dirty = true
 	w.off = 0
-	q.rdq.push(q.sent)
+	q.rdq.push(awaited{index: q.sent})
 	if op == wire.OpAtomicReq {
 		q.changes(w.addr, 8)
 	}
@@ -252,10 +258,15 @@ func (q *queuePair) request(op wire.Opcode, w *sendWork, total uint64, body []by
 // copyChunk copies the next chunk of the QP's oldest direct read. It returns true if the QP has
 // more to copy.
 func (q *queuePair) copyChunk() bool {
-	if q.mreads.len() == 0 || q.link == nil {
+	if q.link == nil {
 		q.mreads.clear()
 		q.reading = false
 		return false
+	}
+	if q.mreads.len() == 0 {
+		q.takeBack()
+		q.reading = q.mreads.len()+q.shares > 0
+		return q.reading
 	}
 	i := *q.mreads.front()
 	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
@@ -281,14 +292,14 @@ func (q *queuePair) copyChunk() bool {
 		e.flags |= entryRefused
 	}
 	q.mreads.pop()
+	q.toRead -= int64(e.length)
 	if e.status == 0 || e.flags&entryRefused != 0 {
 		q.readEnded(e, i)
 	} else {
 		q.fast = false
-		q.mreads.clear()
 	}
 	q.retire()
-	q.reading = q.mreads.len() > 0
+	q.reading = q.mreads.len()+q.shares > 0
 	if q.sent != q.posted {
 		q.d.queue(q) // a fenced request may have waited
 	}
@@ -322,7 +333,7 @@ func (q *queuePair) answered(l wire.Link, h *wire.Header, op wire.Opcode) (*send
 		return nil, nil, 0
 	}
 	i := h.PSN - q.psn
-	if q.rdq.len() == 0 || *q.rdq.front() != i || op != q.asked(i) {
+	if q.rdq.len() == 0 || q.rdq.front().index != i || q.rdq.front().taken || op != q.asked(i) {
 		q.d.violation(l, "answers request %d of QP %d, which does not wait for that", h.PSN, q.num)
 		return nil, nil, 0
 	}
@@ -401,7 +412,7 @@ func (q *queuePair) recvAtomicResp(l wire.Link, h *wire.Header, payload []byte) 
 // gotAnswer ends the oldest read or atomic by packets. Its response also acknowledges all requests
 // before it.
 func (q *queuePair) gotAnswer(e *sendEntry) {
-	i := *q.rdq.front()
+	i := q.rdq.front().index
 	q.rdq.pop()
 	q.ackTo(i + 1)
 	if e.status != 0 && e.flags&entryRefused == 0 {

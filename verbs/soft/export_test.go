@@ -29,10 +29,19 @@ func AsyncPass(d *Device) {
 	a.turn()
 }
 
-// Pushed reports how many rendezvous a device has had pushed into its memory. The caller does not
+// Pushed reports how many READs a device has had pushed into its memory. The caller does not
 // hold the owner's lock.
 func Pushed(d *Device) uint64 {
-	d.async.owner.Lock()
-	defer d.async.owner.Unlock()
-	return d.async.pushed
+	if d.async != nil {
+		d.async.owner.Lock()
+		defer d.async.owner.Unlock()
+	}
+	return d.pushed
+}
+
+// Waiting reports how many pushes of a queue pair can be taken back, and how many requests wait for
+// a response.
+func Waiting(qp verbs.QP) (shares, awaited int) {
+	q := qp.(*queuePair)
+	return q.shares, q.rdq.len()
 }

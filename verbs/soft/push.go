@@ -8,28 +8,36 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// A push replaces the RDMA READ of a rendezvous on shared memory: the peer, which has the data,
-// writes it into this process's memory. The device asks for that when its own goroutine runs it
-// (Device.Async), so that the copy does not hold up the program, which computes on the same
-// processor. Requests, responses and their order are those of a READ by packets.
+// A push replaces the RDMA READ of this device on shared memory: the peer, which has the data,
+// writes it into this process's memory. Requests, responses and their order are those of a READ by
+// packets. The device asks for pushes
+//   - when its own goroutine runs it (Device.Async), so that the copy of a rendezvous does not
+//     hold up the program, which computes on the same processor;
+//   - when reads wait for others and the peer polls, so that both ends copy: of these, the shares,
+//     a device without reads of its own takes back those that the peer has not begun (takeBack),
+//     so that a READ never waits for a peer that computes.
 //
 // The destination is registered as a region of the device's own for each push. Whatever ends the
-// receive first removes that region, and then waits until the peer does not write to it any more
+// push first removes that region, and then waits until the peer does not write to it any more
 // (PushLink.Quiet): the peer sets a busy flag in shared memory before it checks the region. Only
 // then does the program get its buffer back.
 
 // pushBytes is the payload of wire.OpPushReq: destination address and key.
 const pushBytes = 12
 
+// shareFrom is the length in bytes from which on a READ is shared. Below it the two packets cost
+// more than half of the copy.
+const shareFrom = 32 << 10
+
+// idlePasses is how many passes without a copy at either end take back the last share: some 20 us,
+// in which a peer that polls would have begun it.
+const idlePasses = 512
+
 // askPush asks the peer to push the data of the READ at index sent. It returns false if this device
 // has to read it.
 func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
-	a := q.d.async
-	if q.dev == nil || a == nil || !a.alone || w.nsge != 1 {
-		return false
-	}
 	l, ok := q.link.(wire.PushLink)
-	if !ok || !l.CanPush() {
+	if !ok || w.nsge != 1 || !l.CanPush() || !q.wantsPush(l, e) {
 		return false
 	}
 	dst := q.sgesOf(q.sent & q.mask)[0].Data
@@ -47,7 +55,61 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 		q.d.inv.pushes[r.RKey()] = &dst[0]
 	}
 	w.push = r.RKey()
+	if w.share = !q.d.alone(); w.share {
+		q.shares++
+		q.toPush += int64(e.length)
+		q.reads()
+	}
 	return true
+}
+
+// wantsPush reports whether the peer is to push a READ, if it can.
+func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry) bool {
+	if q.d.alone() {
+		return q.dev != nil
+	}
+	return e.length >= shareFrom && q.toRead > q.toPush && l.Attended()
+}
+
+// endPush ends the push of a request.
+func (q *queuePair) endPush(e *sendEntry, w *sendWork) {
+	q.d.regions.Remove(w.push)
+	if invariant.Enabled {
+		delete(q.d.inv.pushes, w.push)
+	}
+	w.push = 0
+	if w.share {
+		q.shares--
+		q.toPush -= int64(e.length)
+		q.idle = 0
+	}
+}
+
+// takeBack has this device read the newest share itself, and the last one only if the peer does not
+// seem to push it: pushes are made in their order.
+func (q *queuePair) takeBack() {
+	l, ok := q.link.(wire.PushLink)
+	if !ok || q.shares == 0 {
+		return
+	}
+	if l.Busy() {
+		q.idle = 0
+	}
+	if q.idle++; q.shares == 1 && q.idle < idlePasses {
+		return
+	}
+	for k := q.rdq.len() - 1; k >= 0; k-- {
+		a := q.rdq.at(k)
+		w := &q.more[a.index&q.mask]
+		if a.taken || w.push == 0 || !w.share {
+			continue
+		}
+		a.taken = true
+		q.endPush(&q.sq[a.index&q.mask], w)
+		l.Quiet()
+		q.readDirect(a.index)
+		return
+	}
 }
 
 // recvPushReq receives a request to push.
@@ -85,18 +147,19 @@ func (q *queuePair) push(r *response) bool {
 
 // recvPushResp receives the end of a push.
 func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
+	if q.wasTaken(h) {
+		return
+	}
 	e, w, i := q.answered(l, h, wire.OpPushResp)
 	if e == nil {
 		return
 	}
-	q.d.regions.Remove(w.push)
+	q.endPush(e, w)
 	if invariant.Enabled {
-		delete(q.d.inv.pushes, w.push)
 		if p, ok := q.link.(wire.PushLink); ok {
 			p.Quiet() // a peer that responds too early must not look like a late write of this device
 		}
 	}
-	w.push = 0
 	sges := q.sgesOf(i & q.mask)[:w.nsge]
 	switch {
 	case h.Status != uint8(verbs.WCSuccess):
@@ -105,9 +168,24 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 	case !q.mayWrite(sges, 0, sges[0].Data):
 		e.status = uint8(verbs.WCLocProtErr)
 	default:
-		q.d.async.pushed++
+		q.d.pushed++
 	}
 	q.gotAnswer(e)
+}
+
+// wasTaken receives the end of a push that was taken back. The READ has ended, or will when it was
+// read.
+func (q *queuePair) wasTaken(h *wire.Header) bool {
+	if q.state != verbs.QPSRTS || q.rdq.len() == 0 || !q.rdq.front().taken || q.rdq.front().index != h.PSN-q.psn {
+		return false
+	}
+	q.ackTo(q.rdq.front().index + 1)
+	q.rdq.pop()
+	q.retire()
+	if q.sent != q.posted {
+		q.d.queue(q)
+	}
+	return true
 }
 
 // readInstead reads what the peer could not push. If the data is not accessible the READ fails too.
@@ -128,12 +206,10 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 func (q *queuePair) endPushes() {
 	open := false
 	for k := range q.rdq.len() {
-		if w := &q.more[*q.rdq.at(k)&q.mask]; w.push != 0 {
-			q.d.regions.Remove(w.push)
-			if invariant.Enabled {
-				delete(q.d.inv.pushes, w.push)
-			}
-			w.push, open = 0, true
+		a := q.rdq.at(k)
+		if w := &q.more[a.index&q.mask]; !a.taken && w.push != 0 {
+			q.endPush(&q.sq[a.index&q.mask], w)
+			open = true
 		}
 	}
 	if l, ok := q.link.(wire.PushLink); open && ok {

@@ -314,6 +314,7 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	q.flushSQ(status, first)
 	q.mreads.clear()
 	q.rdq.clear()
+	q.shares, q.toPush, q.toRead = 0, 0, 0
 	q.abandonTags()
 	q.flushRQ()
 	if invariant.Enabled {

@@ -102,9 +102,10 @@ func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
 	if q.num != h.QPN || q.link != l || h.Op != wire.OpReadResp || q.state != verbs.QPSRTS || q.rdq.len() == 0 {
 		return nil
 	}
-	k := *q.rdq.front()
+	front := q.rdq.front()
+	k := front.index
 	e, m := &q.sq[k&q.mask], &q.more[k&q.mask]
-	if h.PSN-q.psn != k || h.Addr != m.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
+	if front.taken || h.PSN-q.psn != k || h.Addr != m.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
 		return nil
 	}
 	sges := q.sgesOf(k & q.mask)[:m.nsge]

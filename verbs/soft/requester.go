@@ -31,8 +31,18 @@ type requester struct {
 	fast      bool        // state RTS, and no request has failed
 	sigAll    bool        // QPInitAttr.SQSigAll
 
-	mreads fifo[uint32] // indexes of reads from the peer's memory under way
-	rdq    fifo[uint32] // indexes of reads, pushes and atomics that wait for response packets
+	mreads fifo[uint32]  // indexes of reads from the peer's memory under way
+	rdq    fifo[awaited] // reads, pushes and atomics that wait for response packets
+	shares int           // pushes that may be taken back, of which there are
+	toPush int64         // so many bytes,
+	toRead int64         // and so many of the reads in mreads
+	idle   int           // passes in which neither end copied anything
+}
+
+// awaited is a request that waits for its response packet.
+type awaited struct {
+	index uint32
+	taken bool // a push that was taken back, and may have ended long ago
 }
 
 // sendEntry is the part of a send request that is needed until its completion is polled.
@@ -59,7 +69,8 @@ type sendWork struct {
 	imm   uint32 // immediate data, rkey to invalidate, or see wire.OpReadReq and wire.OpAtomicReq
 	rkey  uint32 // the peer's region
 	push  uint32 // key of the region that the peer pushes to; 0: no push
-	nsge  int
+	nsge  int32
+	share bool   // the push may be taken back
 	addr  uint64 // in the peer's region
 	off   uint64 // bytes sent or received
 	comp  uint64 // operands of an atomic
@@ -101,6 +112,7 @@ func (r *requester) clear() {
 	r.posted, r.sent, r.done, r.reclaimed, r.acked, r.wrote, r.fast = 0, 0, 0, 0, 0, wroteRange{}, false
 	r.mreads.clear()
 	r.rdq.clear()
+	r.shares, r.toPush, r.toRead, r.idle = 0, 0, 0, 0
 }
 
 // reclaim frees the slots of requests before index upto. It ignores an index that is out of range.
@@ -280,7 +292,7 @@ func (q *queuePair) enqueue(wr *verbs.SendWR, total uint64) {
 		w.nsge = 1
 		return
 	}
-	w.nsge = copy(sges, wr.SGList)
+	w.nsge = int32(copy(sges, wr.SGList))
 	for k := range wr.SGList {
 		if !q.d.regions.Local(&q.pd.Domain, wr.SGList[k].LKey, wr.SGList[k].Data, need) {
 			e.status = uint8(verbs.WCLocProtErr)

@@ -161,6 +161,8 @@ func (q *queuePair) respond() bool {
 				q.denied(psn) // deregistered while it was being read
 				continue
 			}
+		case wire.OpPushResp:
+			sent += int(min(r.total, wire.MaxChunk))
 		case wire.OpAtomicResp:
 			body = binary.NativeEndian.AppendUint64(q.d.operands[:0], r.value)
 		}

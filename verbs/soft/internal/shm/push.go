@@ -40,6 +40,12 @@ func (l *link) CanPush() bool {
 	return l.state == shmUp && l.peer.direct && l.peer.peerWrites
 }
 
+// Attended implements wire.PushLink.
+func (l *link) Attended() bool { return !l.peer.tx.NeedsSignal() }
+
+// Busy implements wire.PushLink.
+func (l *link) Busy() bool { return l.peer != nil && l.peer.rx != nil && l.peer.rx.Busy() }
+
 // CannotPush implements wire.PushLink.
 func (l *link) CannotPush() {
 	if l.peer != nil {
@@ -50,10 +56,7 @@ func (l *link) CannotPush() {
 // Quiet waits for the chunk that the peer may be writing, some microseconds. A process that has
 // ended writes nothing, whatever its busy flag says.
 func (l *link) Quiet() {
-	if l.peer == nil || l.peer.rx == nil {
-		return
-	}
-	for start := wire.Monotonic(); l.peer.rx.Busy(); runtime.Gosched() {
+	for start := wire.Monotonic(); l.Busy(); runtime.Gosched() {
 		if l.peer.ended() || wire.Monotonic()-start > int64(quietTime) {
 			return
 		}

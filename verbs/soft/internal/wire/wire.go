@@ -176,6 +176,10 @@ type PushLink interface {
 	// CanPush reports whether the kernel is believed to let the peer write to this process's memory
 	// and this process read the peer's, which it must do where a push fails.
 	CanPush() bool
+	// Attended reports whether the peer's device polls, as far as is known, and does not sleep.
+	Attended() bool
+	// Busy reports whether the peer is writing to this process's memory.
+	Busy() bool
 	// CannotPush records that the kernel has refused the peer's write.
 	CannotPush()
 	// Quiet returns when the peer does not write to any region that was removed before the call.

@@ -1,0 +1,196 @@
+//go:build linux
+
+package soft_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
+)
+
+// shareRig is a reader with READs from a source, each of which only its own polls move.
+type shareRig struct {
+	t              *testing.T
+	reader, source *soft.Device
+	rpd            verbs.PD
+	rcq, scq       verbs.CQ
+	rq, sq         verbs.QP
+	smr            verbs.MR
+	rmr            []verbs.MR
+	src            []byte
+	dst            [][]byte
+	posted, ended  int
+	lastStatus     verbs.WCStatus
+}
+
+func newShareRig(t *testing.T, cfg soft.Config) *shareRig {
+	devs := shmOpener(cfg)(t, 2)
+	r := &shareRig{t: t, reader: devs[0].(*soft.Device), source: devs[1].(*soft.Device), src: make([]byte, 2<<20)}
+	for i := range r.src {
+		r.src[i] = byte(i*7 + i>>9)
+	}
+	end := func(d *soft.Device) (verbs.PD, verbs.CQ, verbs.QP) {
+		pd, cq := must(d.AllocPD()), must(d.CreateCQ(verbs.CQInitAttr{CQE: 256}))
+		return pd, cq, must(pd.CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, ReadFaults: true,
+			Cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+	}
+	var spd verbs.PD
+	r.rpd, r.rcq, r.rq = end(r.reader)
+	spd, r.scq, r.sq = end(r.source)
+	soft.RaiseQP(t, r.rq, r.source, r.sq.Num(), 7)
+	soft.RaiseQP(t, r.sq, r.reader, r.rq.Num(), 7)
+	r.smr = must(spd.RegMR(r.src, verbs.AccessRemoteRead))
+	t.Cleanup(func() {
+		for _, m := range append(r.rmr, r.smr) {
+			_ = m.Dereg()
+		}
+		for _, end := range []func() error{r.rq.Destroy, r.sq.Destroy, r.rcq.Destroy, r.scq.Destroy, r.rpd.Dealloc, spd.Dealloc, r.reader.Close, r.source.Close} {
+			_ = end()
+		}
+	})
+	r.read(1) // connects
+	r.until("it connects", func() bool { r.pollReader(); r.pollSource(); return r.ended == 1 })
+	return r
+}
+
+// read posts a READ of n bytes, which begin at another byte each time.
+func (r *shareRig) read(n int) {
+	dst := make([]byte, n)
+	mr := must(r.rpd.RegMR(dst, verbs.AccessLocalWrite))
+	r.dst, r.rmr = append(r.dst, dst), append(r.rmr, mr)
+	_ = must(r.rq.PostSend(&verbs.SendWR{WRID: uint64(r.posted), Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled,
+		SGList: []verbs.SGE{{Data: dst, LKey: mr.LKey()}}, RemoteAddr: r.smr.Addr() + uint64(r.posted), RKey: r.smr.RKey()}))
+	r.posted++
+}
+
+func (r *shareRig) pollSource() { var wc [8]verbs.WC; _ = must(r.scq.PollCQ(wc[:])) }
+
+// pollReader takes completions, which come in order, and looks at what was read.
+func (r *shareRig) pollReader() {
+	var wc [8]verbs.WC
+	for _, w := range wc[:must(r.rcq.PollCQ(wc[:]))] {
+		require.EqualValues(r.t, r.ended, w.WRID)
+		if r.lastStatus = w.Status; w.Status == verbs.WCSuccess {
+			require.True(r.t, bytes.Equal(r.src[r.ended:][:len(r.dst[r.ended])], r.dst[r.ended]), "READ %d", r.ended)
+		}
+		r.ended++
+	}
+}
+
+func (r *shareRig) until(what string, cond func() bool) {
+	for start := time.Now(); !cond(); {
+		require.Less(r.t, time.Since(start), 20*time.Second, what)
+	}
+}
+
+// untouched: whatever the source does now, no buffer is written to any more.
+func (r *shareRig) untouched() {
+	for _, b := range r.dst {
+		clear(b)
+	}
+	for range 200 {
+		r.pollSource()
+	}
+	for _, b := range r.dst {
+		require.True(r.t, bytes.Equal(make([]byte, len(b)), b))
+	}
+}
+
+// settled: all READs have ended, and no response is awaited.
+func (r *shareRig) settled() bool {
+	r.pollReader()
+	r.pollSource()
+	shares, awaited := soft.Waiting(r.rq)
+	return r.ended == r.posted && shares == 0 && awaited == 0
+}
+
+// TestBothCopy: where both ends poll, by turns in any rhythm, each copies a part of the READs.
+func TestBothCopy(t *testing.T) {
+	r := newShareRig(t, soft.Config{})
+	rng := rand.New(rand.NewPCG(1, rand.Uint64()))
+	for range 30 {
+		for range 1 + rng.IntN(40) {
+			r.read([]int{8, 1 << 10, 32 << 10, 64 << 10, 300 << 10, 1 << 20}[rng.IntN(6)])
+		}
+		turns := 1 + rng.IntN(20)
+		r.until("READs end", func() bool {
+			for range rng.IntN(turns + 1) {
+				r.pollReader()
+			}
+			for range rng.IntN(turns + 1) {
+				r.pollSource()
+			}
+			return r.ended == r.posted
+		})
+	}
+	r.until("responses come", r.settled)
+	require.NotZero(t, soft.Pushed(r.reader))
+	r.untouched()
+}
+
+// TestSharesAreTakenBack: a source that does not poll holds up no READ, and writes nothing later.
+func TestSharesAreTakenBack(t *testing.T) {
+	r := newShareRig(t, soft.Config{})
+	for range 3 {
+		for range 16 {
+			r.read(100 << 10)
+		}
+		shares, _ := soft.Waiting(r.rq)
+		require.Equal(t, 8, shares)
+		r.until("READs end", func() bool { r.pollReader(); return r.ended == r.posted })
+		r.untouched()
+		r.until("responses come", r.settled)
+	}
+	require.Zero(t, soft.Pushed(r.reader))
+}
+
+// TestSharesOfOneWhoGoes: the reader's queue pair ends in the middle.
+func TestSharesOfOneWhoGoes(t *testing.T) {
+	for _, end := range []func(r *shareRig) error{
+		func(r *shareRig) error { return r.rq.Destroy() },
+		func(r *shareRig) error { return r.rq.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState) },
+		func(r *shareRig) error { return r.rq.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState) },
+	} {
+		r := newShareRig(t, soft.Config{})
+		for range 8 {
+			r.read(1 << 20)
+		}
+		r.pollReader()
+		r.pollSource()
+		require.NoError(t, end(r))
+		r.untouched()
+	}
+}
+
+// TestSharesOfARegionThatGoes: READs of a region that is deregistered fail alone, each for itself.
+func TestSharesOfARegionThatGoes(t *testing.T) {
+	r := newShareRig(t, soft.Config{})
+	for range 8 {
+		r.read(1 << 20)
+	}
+	r.pollSource()
+	require.NoError(t, r.smr.Dereg())
+	r.until("READs end", func() bool { r.pollReader(); r.pollSource(); return r.ended == r.posted })
+	require.Equal(t, verbs.WCRemAccessErr, r.lastStatus)
+	require.Equal(t, verbs.QPSRTS, r.rq.State())
+	r.until("responses come", r.settled)
+}
+
+// TestNoSharesWithoutDirect: a reader that may not be written to reads all by itself.
+func TestNoSharesWithoutDirect(t *testing.T) {
+	r := newShareRig(t, softtest.WithoutDirect(soft.Config{}))
+	for range 8 {
+		r.read(100 << 10)
+	}
+	shares, _ := soft.Waiting(r.rq)
+	require.Zero(t, shares)
+	r.until("READs end", r.settled)
+	require.Zero(t, soft.Pushed(r.reader))
+}
