@@ -135,6 +135,10 @@ func (c *Comm) collective(ctx context.Context, op string, f func() (*Comm, error
 	case c.failed != nil:
 		return nil, &collectiveError{op, &earlierError{c.failed}}
 	}
+	// Of a Comm of one rank no message would find out that the World is closed.
+	if err := c.w.eng.Err(); err != nil {
+		return nil, &collectiveError{op, err}
+	}
 	n, err := f()
 	if err == nil {
 		return n, nil

@@ -305,8 +305,10 @@ func TestCloseEndsOperations(t *testing.T) {
 		require.NoError(t, w.Close())
 		require.NoError(t, w.Close())
 		_, err := r.Wait(background)
+		_, dup := w.Comm().Dup(background)
 		for text, err := range map[string]error{
 			"p2p: recv from any, tag 0x1: world closed":        err,
+			"p2p: dup: world closed":                           dup,
 			"p2p: send to 0, tag 0x1: world closed":            w.Send(background, 0, 1, nil),
 			"p2p: world closed":                                w.Room(background),
 			"p2p: world closed: there is nothing to shut down": w.Shutdown(background),

@@ -132,6 +132,13 @@ func (e *Engine) lossLocked(among Members) error {
 	return err
 }
 
+// Err returns why new operations fail, nil while they do not.
+func (e *Engine) Err() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.broken
+}
+
 // Failed lists the ranks that are known to be lost.
 func (e *Engine) Failed() []int {
 	e.mu.Lock()
