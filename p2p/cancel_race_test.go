@@ -41,6 +41,12 @@ func TestCancelRaces(t *testing.T) {
 				}
 			}
 		})
+		if !testing.Short() {
+			for i := range outcomes {
+				require.NotZero(t, outcomes[i][raceReceived], "seed %d: no message was faster than its cancel", seed)
+				require.NotZero(t, outcomes[i][raceCancelled], "seed %d: no cancel was faster than its message", seed)
+			}
+		}
 		t.Logf("seed %d: %v from the other rank, %v from itself: %v", seed, outcomes[0], outcomes[1], raceOutcomes)
 	})
 }
@@ -82,9 +88,11 @@ var raceSizes = []int{8, 900, 3000, 8, 900, 3000, 600_000}
 
 // soon is a context that ends within the time that a message takes. (All do: the receiver may first
 // wait for the outcome of the send.)
-func (r *racer) soon() (context.Context, context.CancelFunc) {
-	most := []time.Duration{20 * time.Microsecond, 200 * time.Microsecond, time.Millisecond}[r.rng.IntN(3)]
-	return context.WithTimeout(background, time.Duration(r.rng.Int64N(int64(most))))
+func (r *racer) soon() (context.Context, context.CancelFunc) { return soon(r.rng) }
+
+func soon(rng *rand.Rand) (context.Context, context.CancelFunc) {
+	most := []time.Duration{20 * time.Microsecond, 200 * time.Microsecond, time.Millisecond}[rng.IntN(3)]
+	return context.WithTimeout(background, time.Duration(rng.Int64N(int64(most))))
 }
 
 // sendRound sends a message, or tries to, and tells what came of it.

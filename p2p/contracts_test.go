@@ -21,6 +21,7 @@ import (
 //	Shutdown with one that has ended closes      TestShutdownUnderEndedContext
 //	a blocking call cancels when it ends         TestCancelRaces, TestSendrecvCanceled,
 //	                                             TestProbeContexts, TestDupInterrupted
+//	a Recv whose message is matched already      TestCancelMatched, TestCancelMatchedLost
 //	a receiver that does not answer              TestDeadlineAgainstIdleRank
 //	waiting ends, operations go on               TestEndedWaits, TestContexts, TestWaitAllAgain,
 //	                                             TestWaitsetDeadlines

@@ -31,8 +31,8 @@
 // A cancelled Recv returns at once, except while a chunk (at most 256 KiB) is being copied; a
 // message that was being received stays available to the next receive. It returns later, with the
 // message and no error, where another posted receive matches that message, or where the device's
-// tag list has matched it already (on a NIC, or with transport tmsrq); or with an error if the
-// sender is lost.
+// tag list has matched it already (on a NIC, or with transport tmsrq); or, if the sender is lost
+// meanwhile, with an error: the context's or a *PeerError.
 //
 // A cancelled Send of a large message, whose receiver knows of it, first asks the receiver. One
 // that is receiving the message finishes, and the Send waits for that. One that does not answer
@@ -61,7 +61,9 @@
 //
 // Errors of operations are *OpError: test the condition with errors.Is (ErrTruncated,
 // context.DeadlineExceeded...), and get the facts with errors.As (*OpError, *PeerError). Wrong
-// arguments are ErrInvalid, from Wait for nonblocking calls; they never panic.
+// arguments are ErrInvalid, from Wait for nonblocking calls; they never panic. Calls without a peer
+// (Init, Dup, Split, Alloc, Shutdown...) and those that wait for several requests name the call in
+// their text instead, and wrap the same conditions.
 //
 // # World and Comm
 //

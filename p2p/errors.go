@@ -35,8 +35,8 @@ var (
 // PeerError and conditionError add it; the errors that they wrap have none, or lose it.
 const prefix = "p2p: "
 
-// OpError names the operation that failed: `p2p: recv from 3, tag 0x7: message longer than the
-// buffer: 16 bytes into 8`.
+// OpError names the operation between two ranks that failed: `p2p: recv from 3, tag 0x7: message
+// longer than the buffer: 16 bytes into 8`.
 type OpError struct {
 	Op   string // "send", "recv", "probe" or "mprobe"
 	Rank int    // the peer, or AnySource; of calls on a Comm a rank in the Comm

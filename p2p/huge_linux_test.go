@@ -2,7 +2,6 @@ package p2p_test
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,13 +13,11 @@ import (
 
 // TestHugeMessage receives a message of more than 4 GiB whole, without the memory for it: what it
 // has between its islands, parts that are compared byte by byte, are zeros. Builds with -tags
-// invariants, which hash each message, and tests with -short have a smaller one; else it goes over
-// tcp by rc and over shm by tmsrq.
+// invariants, which hash each message, and tests with -short have a smaller one.
 func TestHugeMessage(t *testing.T) {
 	worldsOnWirings(t, 2, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {
 		boundary := 16 << 20
-		full := strings.HasSuffix(t.Name(), "/rc/tcp") || strings.HasSuffix(t.Name(), "/tmsrq/shm")
-		if full && !testing.Short() && !invariant.Enabled {
+		if !testing.Short() && !invariant.Enabled {
 			boundary = 4 << 30
 		}
 		message := sparse(t, boundary+island/2+5)

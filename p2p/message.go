@@ -16,7 +16,7 @@ import (
 // After Close of the World all fail with ErrClosed.
 //
 // The Message of a probe with ProcNull as the source is empty, and may be received any number of
-// times.
+// times. Probes make Messages; the zero value is not one.
 type Message struct {
 	_     noCopy
 	m     *progress.Message // nil: of ProcNull

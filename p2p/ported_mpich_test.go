@@ -167,7 +167,7 @@ func sendflood(t *testing.T, w *p2p.World) {
 		require.Equal(t, p2p.Status{Source: peer, Tag: tag, Len: 12}, st)
 		require.Equal(t, message, buf[:4])
 	}
-	for i := range rounds(100) {
+	for i := range rounds(2000) {
 		for _, send := range []bool{w.Rank() != 0, w.Rank() == 0} {
 			if w.Rank() != 0 {
 				exchange(i, 0, send)
@@ -181,7 +181,7 @@ func sendflood(t *testing.T, w *p2p.World) {
 }
 
 // anyall: receives from any source with any tag, each as long as the message that must match it,
-// get their messages in the order of sending.
+// get their messages in the order of sending, whatever waits for them.
 func anyall(t *testing.T, w *p2p.World) {
 	const messages = 30
 	c := w.Comm()
@@ -202,10 +202,30 @@ func anyall(t *testing.T, w *p2p.World) {
 		reqs = append(reqs, c.Irecv(p2p.AnySource, p2p.AnyTag, bufs[i]))
 	}
 	meetAll(t, w)
-	for range messages {
-		i, st, err := p2p.WaitAny(background, reqs)
+	check := func(i int, st p2p.Status, err error) {
 		require.NoError(t, err)
 		requireReceived(t, message(i), bufs[i], st, 0, 3)
+	}
+	for i := messages - 1; i >= 20; i-- { // the newest first
+		check(i, wait(t, reqs[i]), nil)
+		reqs[i] = p2p.Request{}
+	}
+	for range 7 {
+		i, st, err := p2p.WaitAny(background, reqs)
+		check(i, st, err)
+	}
+	out := make([]p2p.Completion, messages)
+	n, err := p2p.WaitSome(background, reqs, out[:5])
+	require.NoError(t, err)
+	for _, done := range out[:n] {
+		check(int(done.Data), done.Status, done.Err)
+	}
+	left := slices.Clone(reqs)
+	require.NoError(t, p2p.WaitAll(background, reqs, out))
+	for i := range left {
+		if left[i] != (p2p.Request{}) {
+			check(i, out[i].Status, out[i].Err)
+		}
 	}
 }
 
@@ -251,7 +271,9 @@ func eagerdt(t *testing.T, ws []*p2p.World) {
 	source, dest := ws[0], ws[len(ws)-1]
 	var sends []p2p.Request
 	for i := range messages {
-		sends = append(sends, source.Comm().Isend(dest.Rank(), p2p.Tag(i), pattern(size, i)))
+		message := pattern(size, i)
+		parts := [][]byte{message[:4], message[4:700], nil, message[700:]}
+		sends = append(sends, source.Comm().IsendVec(dest.Rank(), p2p.Tag(i), parts))
 	}
 	arrived(t, dest, source)
 	require.Equal(t, messages, dest.Metrics().UnexpectedNow)

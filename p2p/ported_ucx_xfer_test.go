@@ -17,6 +17,7 @@ func TestPortedUCXTagXfer(t *testing.T) {
 		portedRow{"tag_xfer.contig_exp_truncated", contig(xfer{expected: true, truncated: true})},
 		portedRow{"tag_xfer.contig_unexp", contig(xfer{})},
 		portedRow{"tag_xfer.send_contig_recv_contig_exp", xfer{expected: true}.row},
+		portedRow{"tag_match_rndv.req_exp_auto_thresh", expected(1_148_576)},
 	)
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 // Region is memory that is registered with every device of a World until Close. Messages to and
-// from any part of it are sent and received as usual. World.Alloc and World.Register make one.
+// from any part of it are sent and received as usual. World.Alloc and World.Register make one; the
+// zero value is not one.
 type Region struct {
 	_      noCopy
 	w      *World

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -93,6 +93,7 @@ func TestSendrecvCanceled(t *testing.T) {
 	if testing.Short() {
 		rounds = 60
 	}
+	var all, failed atomic.Int64 // calls that succeeded, and that did not
 	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
 		c, other := w.Comm(), 1-w.Rank()
 		rng := rand.New(rand.NewPCG(uint64(w.Rank()), 0))
@@ -102,7 +103,7 @@ func TestSendrecvCanceled(t *testing.T) {
 			size := []int{8, 3000, 400_000}[round%3]
 			out := bytes.Repeat([]byte{byte(round), byte(other)}, size/2)
 			in := make([]byte, size)
-			ctx, cancel := context.WithTimeout(background, time.Duration(rng.IntN(1000))*time.Microsecond)
+			ctx, cancel := soon(rng)
 			st, err := c.Sendrecv(ctx, other, p2p.Tag(round), out, other, p2p.Tag(round), in)
 			cancel()
 			clear(out) // what is sent was sent before
@@ -122,7 +123,11 @@ func TestSendrecvCanceled(t *testing.T) {
 			}
 		}
 		t.Logf("%d of %d have succeeded", succeeded, rounds)
+		all.Add(int64(succeeded))
+		failed.Add(int64(rounds - succeeded))
 	})
+	require.NotZero(t, all.Load())
+	require.NotZero(t, failed.Load(), "no context has ended before its call")
 }
 
 // meetUp waits for the other of two ranks.

@@ -124,7 +124,8 @@ func TestAny(reqs []Request) (i int, st Status, done bool, err error) {
 
 // TestSome makes progress, consumes those of reqs that have ended, as WaitSome does, and returns
 // how many, perhaps none. active says whether others are left: when it is false, all of reqs have
-// been reported.
+// been reported. An out without room reports nothing, however often it is called: WaitSome, which
+// would wait for ever, refuses it.
 func TestSome(reqs []Request, out []Completion) (n int, active bool) {
 	n, active = takeSome(reqs, out)
 	if n == 0 && active {

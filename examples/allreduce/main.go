@@ -93,7 +93,7 @@ func run[T Float](ctx context.Context, sizes []int, iters int, kind string) erro
 	return nil
 }
 
-// measure adds up vectors of one size, checks the first sum on all ranks and times iters others.
+// measure adds up vectors of one size: it times iters sums between two that it checks.
 func measure[T Float](ctx context.Context, w *p2p.World, c *p2p.Comm, size, iters int) (wrong int, err error) {
 	// Ranks of one host map this memory, and copy from each other without the kernel.
 	memory, err := w.Alloc(max(size, 1))
@@ -102,16 +102,10 @@ func measure[T Float](ctx context.Context, w *p2p.World, c *p2p.Comm, size, iter
 	}
 	defer func() { err = errors.Join(err, memory.Close()) }()
 	data := p2p.Elements[T](memory.Bytes())
-	fill(data, c.Rank())
-	if err := AllReduce(ctx, c, data); err != nil {
+	before, err := verify(ctx, c, data)
+	if err != nil {
 		return 0, err
 	}
-	// How many elements are wrong anywhere is a sum, too.
-	count := []float64{float64(check(data, c.Size()))}
-	if err := AllReduce(ctx, c, count); err != nil {
-		return 0, err
-	}
-	wrong = int(count[0])
 	clear(data) // of zeros, so that the sums do not grow without end
 	begin := time.Now()
 	for range iters {
@@ -120,10 +114,28 @@ func measure[T Float](ctx context.Context, w *p2p.World, c *p2p.Comm, size, iter
 		}
 	}
 	perSum := time.Since(begin).Seconds() / float64(iters)
+	after, err := verify(ctx, c, data)
+	if err != nil {
+		return 0, err
+	}
+	wrong = before + after
 	if c.Rank() == 0 {
 		bytes, n := float64(len(p2p.Bytes(data))), float64(c.Size())
 		alg := bytes / perSum / 1e9
 		fmt.Printf("%12.0f %12d %12.1f %12.2f %12.2f %8d\n", bytes, len(data), perSum*1e6, alg, alg*2*(n-1)/n, wrong)
 	}
 	return wrong, nil
+}
+
+// verify adds up vectors that tell their ranks, and returns how many elements are wrong anywhere.
+func verify[T Float](ctx context.Context, c *p2p.Comm, data []T) (wrong int, err error) {
+	fill(data, c.Rank())
+	if err := AllReduce(ctx, c, data); err != nil {
+		return 0, err
+	}
+	count := []float64{float64(check(data, c.Size()))}
+	if err := AllReduce(ctx, c, count); err != nil {
+		return 0, err
+	}
+	return int(count[0]), nil
 }

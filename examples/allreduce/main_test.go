@@ -18,22 +18,26 @@ import (
 func TestMain(m *testing.M) { benchtest.Main(m, main) }
 
 func TestAllReduce(t *testing.T) {
-	sizes, elements := "4,1000,3m", "393216"
+	sizes, bytes := "4,1000,3m", 3<<20
 	if testing.Short() {
-		sizes, elements = "4,1000,300k", "38400"
+		sizes, bytes = "4,1000,300k", 300<<10
 	}
 	for _, n := range []int{1, 2, 4} {
 		for _, device := range []string{"shm", "tcp"} {
 			t.Run(fmt.Sprintf("%s/%d", device, n), func(t *testing.T) {
 				t.Setenv("TAGMATCH_DEVICE", device)
-				stdout, stderr, err := benchtest.Run(t, "-n", fmt.Sprint(n), "-iters", "2", "-sizes", sizes, "-type", "float64")
+				kind, element := "float64", 8
+				if device == "tcp" {
+					kind, element = "float32", 4
+				}
+				stdout, stderr, err := benchtest.Run(t, "-n", fmt.Sprint(n), "-iters", "2", "-sizes", sizes, "-type", kind)
 				require.NoError(t, err, stderr)
 				lines := strings.Split(strings.TrimSpace(stdout), "\n")
 				require.Len(t, lines, 5, stdout)
-				require.Equal(t, fmt.Sprintf("%d ranks, float64", n), lines[0])
-				for i, elements := range []string{"0", "125", elements} {
+				require.Equal(t, fmt.Sprintf("%d ranks, %s", n, kind), lines[0])
+				for i, size := range []int{4, 1000, bytes} {
 					fields := strings.Fields(lines[2+i])
-					require.Equal(t, elements, fields[1], stdout)
+					require.Equal(t, fmt.Sprint(size/element), fields[1], stdout)
 					require.Equal(t, "0", fields[5], "wrong elements: %s", stdout)
 				}
 			})
