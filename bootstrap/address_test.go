@@ -64,3 +64,37 @@ func TestManyRanks(t *testing.T) {
 	ctx := timeout(t, 20*time.Second)
 	each(t, n, func(r int) error { return exchangeRound(ctx, list[r], 0) })
 }
+
+// BenchmarkStore has 1,024 ranks, all in this process, join a job and hand each other a value of
+// 600 bytes, as their cards are.
+func BenchmarkStore(b *testing.B) {
+	const n = 1024
+	for b.Loop() {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(b, err)
+		_, port, _ := net.SplitHostPort(ln.Addr().String())
+		require.NoError(b, ln.Close())
+		list, value := make([]Bootstrap, n), make([]byte, 600)
+		start := time.Now()
+		for r, err := range outcomes(n, func(r int) (err error) {
+			list[r], err = Detect(b.Context(), options(envOf(r, n, port).with(EnvSecret, hexSecret)))
+			return err
+		}) {
+			require.NoError(b, err, "rank %d", r)
+		}
+		joined := time.Now()
+		for r, err := range outcomes(n, func(r int) error {
+			if err := list[r].Put(b.Context(), "card", value); err != nil {
+				return err
+			}
+			return list[r].Fence(b.Context())
+		}) {
+			require.NoError(b, err, "rank %d", r)
+		}
+		b.ReportMetric(joined.Sub(start).Seconds(), "s/join")
+		b.ReportMetric(time.Since(joined).Seconds(), "s/exchange")
+		for _, err := range outcomes(n, func(r int) error { return list[r].Close() }) {
+			require.NoError(b, err)
+		}
+	}
+}

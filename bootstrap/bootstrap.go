@@ -98,7 +98,7 @@ type Options struct {
 	Getenv   func(string) string // default os.Getenv
 	Unsetenv func(string) error  // default os.Unsetenv, or nothing when Getenv is set
 
-	Launcher      string // TAGMATCH_LAUNCHER: "" finds one, else a name that Launchers lists
+	Launcher      string // TAGMATCH_BOOTSTRAP: "" finds one, else a name that Launchers lists
 	Secret        []byte // TAGMATCH_SECRET, TAGMATCH_SECRET_FILE: SecretSize bytes
 	RequireSecret bool   // TAGMATCH_REQUIRE_SECRET: refuse a job to which no secret was given
 	// Listen is the address at which rank 0 serves; "0.0.0.0" or "::" for all of this host
@@ -114,6 +114,7 @@ type Options struct {
 	Logger      *slog.Logger  // refused connections and the like; nil: silent
 
 	handshake time.Duration // shorter in tests
+	fanOut    int           // smaller in tests
 }
 
 // Found is what Inspect detects without joining the job.
@@ -121,11 +122,12 @@ type Found struct {
 	Launcher             string
 	Rank, Size           int
 	LocalRank, LocalSize int    // -1: not known
-	Rendezvous           string // host:port, "" when there is none
+	Rendezvous           string // host:port, or how rank 0 publishes it; "" when there is none
+	RendezvousOrigin     string
 	SecretOrigin         string
-	// Ignored are the detected launchers whose protocols this package does not implement; also
-	// valid where Inspect returns an error.
-	Ignored []string
+	// Present are all launchers that the environment shows, Launcher included, in the order of
+	// detection; also valid where Inspect returns an error.
+	Present []string
 }
 
 // Detect finds the launcher, joins its job and returns when all ranks have joined. It ends with
@@ -155,9 +157,11 @@ func Inspect(opt Options) (Found, error) {
 	opt.setDefaults()
 	p, err := find(&opt)
 	if err != nil {
-		return Found{Ignored: ignored(&opt)}, err
+		return Found{Present: present(&opt)}, err
 	}
-	return p.found(), nil
+	f := p.found()
+	f.Present = present(&opt)
+	return f, nil
 }
 
 func (o *Options) setDefaults() {
@@ -182,6 +186,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.handshake == 0 {
 		o.handshake = 10 * time.Second
+	}
+	if o.fanOut == 0 {
+		o.fanOut = fanOut
 	}
 }
 

@@ -21,11 +21,19 @@ type launcher struct {
 	find func(opt *Options, forced bool) (plan, error)
 }
 
-// launchers are in the order of detection. Process managers with PMI or PMIx belong before "env": a
-// program under mpiexec may inherit RANK from a shell, but PMI_FD only from mpiexec.
+// launchers are in the order of detection. Process managers with a key-value space come first: a
+// program under mpiexec may inherit RANK from a shell, but PMI_FD only from mpiexec. Slurm is
+// behind those that use srun to start their daemons, whose variables the ranks inherit.
 func launchers() []launcher {
 	return []launcher{
+		{"pmi", findPMI},
+		{"pmix", findPMIx},
+		{"file", findFile},
+		{"torchrun", findTorchrun},
 		{"env", findEnvironment},
+		{"openmpi", findOpenMPI},
+		{"slurm", findSlurm},
+		{"kubernetes", findKubernetes},
 		{"singleton", findSingleton},
 	}
 }
@@ -42,7 +50,7 @@ func Launchers() []string {
 func find(opt *Options) (plan, error) {
 	want := opt.Launcher
 	if want == "" {
-		want = opt.Getenv(EnvLauncher)
+		want = opt.Getenv(EnvBootstrap)
 	}
 	known := false
 	for _, l := range launchers() {
@@ -56,19 +64,38 @@ func find(opt *Options) (plan, error) {
 		}
 	}
 	if !known {
-		return nil, configErrorf("%s is %q: this program knows %s", EnvLauncher, want, strings.Join(Launchers(), ", "))
+		return nil, configErrorf("%s is %q: this program knows %s", EnvBootstrap, want, strings.Join(Launchers(), ", "))
 	}
-	return nil, configErrorf("no launcher found") // unreachable: a singleton is always found
+	return nil, configErrorf("launcher %q was asked for (%s), but nothing in the environment is of it", want, EnvBootstrap)
+}
+
+// present lists the launchers that the environment shows, in the order of detection.
+func present(opt *Options) []string {
+	var names []string
+	for _, l := range launchers() {
+		if l.name == "singleton" {
+			continue
+		}
+		if p, err := l.find(opt, false); p != nil || err != nil {
+			names = append(names, l.name)
+		}
+	}
+	return names
 }
 
 // jobVars is the description of the job in the environment.
 type jobVars struct {
+	launcher             string
 	rank, size           int
 	localRank, localSize int
 	host, port           string
 	epoch                string
 }
 
+// masterVars names the variables with rank 0's address, for error texts.
+const masterVars = EnvMasterAddr + ":" + EnvMasterPort
+
+// findEnvironment leaves it to the launchers behind it where only the address of rank 0 is set.
 func findEnvironment(opt *Options, forced bool) (plan, error) {
 	var set, missing []string
 	for _, v := range []string{EnvRank, EnvWorldSize, EnvMasterAddr, EnvMasterPort} {
@@ -78,20 +105,29 @@ func findEnvironment(opt *Options, forced bool) (plan, error) {
 			missing = append(missing, v)
 		}
 	}
-	if len(set) == 0 && !forced {
+	switch {
+	case !forced && opt.Getenv(EnvRank) == "":
 		return nil, nil
-	}
-	if len(set) == 0 {
+	case len(set) == 0:
 		return nil, configErrorf("launcher \"env\" was asked for, but %s are not set", strings.Join(missing, ", "))
-	}
-	if len(missing) > 0 {
-		return nil, configErrorf("%s set but not %s: a launcher sets all four of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; "+
-			"set what is missing, or unset all of them for a job of one rank", strings.Join(set, ", "), strings.Join(missing, ", "))
+	case len(missing) > 0:
+		return nil, partialEnvironment(set, missing)
 	}
 	job, err := parseJob(opt.Getenv)
 	if err != nil {
 		return nil, err
 	}
+	return job.plan(opt, masterVars)
+}
+
+func partialEnvironment(set, missing []string) error {
+	return configErrorf("%s set but not %s: a launcher sets all four of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; "+
+		"set what is missing, or unset all of them for a job of one rank", strings.Join(set, ", "), strings.Join(missing, ", "))
+}
+
+// plan returns the plan of a job whose address of rank 0 is known, from the variables that from
+// names.
+func (j *jobVars) plan(opt *Options, from string) (plan, error) {
 	sec, err := resolveSecret(opt)
 	if err != nil {
 		return nil, err
@@ -99,11 +135,21 @@ func findEnvironment(opt *Options, forced bool) (plan, error) {
 	if err := sec.checkRequired(opt); err != nil {
 		return nil, err
 	}
-	return &envPlan{opt: opt, job: job, secret: sec}, nil
+	return &envPlan{opt: opt, job: *j, secret: sec, from: from}, nil
 }
 
+// parseJob reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 func parseJob(getenv func(string) string) (jobVars, error) {
-	var j jobVars
+	j, err := parseRank(getenv)
+	if err != nil {
+		return j, err
+	}
+	return j, j.parseMaster(getenv)
+}
+
+// parseRank reads RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE.
+func parseRank(getenv func(string) string) (jobVars, error) {
+	j := jobVars{launcher: "env", epoch: epochOf(getenv)}
 	var err error
 	if j.size, err = number(getenv, EnvWorldSize, 1, maxSize); err != nil {
 		return j, err
@@ -114,13 +160,14 @@ func parseJob(getenv func(string) string) (jobVars, error) {
 	if j.rank >= j.size {
 		return j, configErrorf("RANK is %d but WORLD_SIZE is %d: ranks go from 0 to WORLD_SIZE-1, so RANK must be below %d", j.rank, j.size, j.size)
 	}
-	port, err := number(getenv, EnvMasterPort, 1, 65535)
-	if err != nil {
-		return j, err
-	}
-	j.host, j.port = strings.Trim(getenv(EnvMasterAddr), "[]"), strconv.Itoa(port)
-	j.epoch = epochOf(getenv)
 	return j, parseLocal(getenv, &j)
+}
+
+// parseMaster reads where rank 0 serves the rendezvous.
+func (j *jobVars) parseMaster(getenv func(string) string) error {
+	port, err := number(getenv, EnvMasterPort, 1, 65535)
+	j.host, j.port = strings.Trim(getenv(EnvMasterAddr), "[]"), strconv.Itoa(port)
+	return err
 }
 
 // parseLocal reads LOCAL_RANK and LOCAL_WORLD_SIZE, both optional. Some launchers treat every
@@ -174,13 +221,10 @@ func number(getenv func(string) string, name string, low, high int) (int, error)
 func (j *jobVars) address() string { return net.JoinHostPort(j.host, j.port) }
 
 // singletonPlan is a job of one rank, without connections.
-type singletonPlan struct {
-	opt    *Options
-	secret jobSecret
-}
+type singletonPlan struct{ secret jobSecret }
 
 func findSingleton(opt *Options, forced bool) (plan, error) {
-	if err := refuseForeign(opt); err != nil && !forced {
+	if err := refuseSingleton(opt); err != nil && !forced {
 		return nil, err
 	}
 	sec, err := resolveSecret(opt)
@@ -190,11 +234,11 @@ func findSingleton(opt *Options, forced bool) (plan, error) {
 	if sec.bytes == nil {
 		sec = madeSecret("made by this process, a job of one rank")
 	}
-	return &singletonPlan{opt, sec}, nil
+	return &singletonPlan{sec}, nil
 }
 
 func (p *singletonPlan) found() Found {
-	return Found{Launcher: "singleton", Size: 1, LocalSize: 1, SecretOrigin: p.secret.origin, Ignored: ignored(p.opt)}
+	return Found{Launcher: "singleton", Size: 1, LocalSize: 1, SecretOrigin: p.secret.origin}
 }
 
 func (p *singletonPlan) join(context.Context) (Bootstrap, error) {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,13 +20,13 @@ func TestInspect(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "short")
 	require.NoError(t, os.WriteFile(short, []byte("abc"), 0o600))
 	made := "made by this process, a job of one rank"
-	env := Found{Launcher: "env", Rank: 1, Size: 4, LocalRank: -1, LocalSize: -1, Rendezvous: "127.0.0.1:29500", SecretOrigin: handedOut}
-	local, ipv6, secret, fromFile, pmi := env, env, env, env, env
+	env := Found{Launcher: "env", Rank: 1, Size: 4, LocalRank: -1, LocalSize: -1, Rendezvous: "127.0.0.1:29500", RendezvousOrigin: masterVars, SecretOrigin: handedOut,
+		Present: []string{"env"}}
+	local, ipv6, secret, fromFile := env, env, env, env
 	local.LocalRank, local.LocalSize = 1, 2
 	ipv6.Rendezvous = "[fe80::1]:29500"
 	secret.SecretOrigin = EnvSecret
 	fromFile.SecretOrigin = EnvSecretFile + " " + file
-	pmi.Ignored = []string{"mpiexec (Hydra, of MPICH or Intel MPI) by PMI_FD"}
 	tests := []struct {
 		name string
 		env  vars
@@ -38,11 +39,11 @@ func TestInspect(t *testing.T) {
 		{"IPv6", full.with("MASTER_ADDR", "[fe80::1]"), ipv6, ""},
 		{"secret", full.with(EnvSecret, hexSecret), secret, ""},
 		{"secret file", full.with(EnvSecretFile, file), fromFile, ""},
-		{"PMI falls through", full.with("PMI_FD", "7", "PMIX_RANK", "0"), pmi, ""},
-		{"forced singleton", full.with(EnvLauncher, "singleton"), Found{Launcher: "singleton", Size: 1, LocalSize: 1, SecretOrigin: made}, ""},
+		{"a PMI_FD that is no socket", full.with("PMI_FD", "999", "PMIX_RANK", "0"), env, ""},
+		{"forced singleton", full.with(EnvBootstrap, "singleton"), Found{Launcher: "singleton", Size: 1, LocalSize: 1, SecretOrigin: made, Present: []string{"env"}}, ""},
 
-		{"forced env", vars{EnvLauncher: "env"}, Found{}, `"env" was asked for, but RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set`},
-		{"unknown", vars{EnvLauncher: "lsf"}, Found{}, `TAGMATCH_LAUNCHER is "lsf": this program knows env, singleton`},
+		{"forced env", vars{EnvBootstrap: "env"}, Found{}, `"env" was asked for, but RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set`},
+		{"unknown", vars{EnvBootstrap: "lsf"}, Found{}, `TAGMATCH_BOOTSTRAP is "lsf": this program knows pmi, pmix, file, torchrun, env, openmpi, slurm, kubernetes, singleton`},
 		{"only RANK", vars{"RANK": "0"}, Found{}, "RANK set but not WORLD_SIZE, MASTER_ADDR, MASTER_PORT"},
 		{"only MASTER_ADDR", vars{"MASTER_ADDR": "h"}, Found{}, "MASTER_ADDR set but not RANK"},
 		{"no port", full.with("MASTER_PORT", ""), Found{}, "not MASTER_PORT"},
@@ -147,9 +148,7 @@ func TestPortInUse(t *testing.T) {
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	_, err = Detect(timeout(t, 5*time.Second), options(envOf(0, 2, port)))
-	require.ErrorContains(t, err, "port "+port+" (MASTER_PORT) is in use")
-	_, err = Detect(timeout(t, 5*time.Second), options(envOf(0, 2, port).with("TORCHELASTIC_USE_AGENT_STORE", "True")))
-	require.ErrorContains(t, err, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+	require.ErrorContains(t, err, "port "+port+" (MASTER_ADDR:MASTER_PORT) is in use")
 }
 
 func TestListenHost(t *testing.T) {
@@ -185,15 +184,17 @@ func TestListenHost(t *testing.T) {
 }
 
 func TestVariablesAreComplete(t *testing.T) {
-	listed := map[string]bool{"PMI_FD": true, "PMI_PORT": true, "PMIX_NAMESPACE": true, "PMIX_RANK": true,
-		"TORCHELASTIC_RUN_ID": true, "TORCHELASTIC_RESTART_COUNT": true, "TORCHELASTIC_USE_AGENT_STORE": true, "TAGMATCH_LAUNCH_FD": true}
+	listed := map[string]bool{
+		"TAGMATCH_LAUNCH_FD": true, "JOB_COMPLETION_INDEX": true}
+	foreign := []string{"PMI_", "PMIX_", "MPI_LOCAL", "OMPI_", "SLURM_", "TORCHELASTIC_"}
 	for _, v := range Variables() {
 		listed[v.Name] = true
 	}
 	opt := options(nil)
 	full := envOf(0, 1, freePort(t)).with("LOCAL_RANK", "0", "LOCAL_WORLD_SIZE", "1")
 	opt.Getenv = func(name string) string {
-		require.True(t, listed[name], "%s is read but not listed", name)
+		known := listed[name] || slices.ContainsFunc(foreign, func(p string) bool { return strings.HasPrefix(name, p) })
+		require.True(t, known, "%s is read but not listed", name)
 		return full[name]
 	}
 	b, err := Detect(context.Background(), opt)

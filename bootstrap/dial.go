@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,6 +20,8 @@ type dialer struct {
 	opt    *Options
 	job    jobVars
 	secret jobSecret
+	at     []string // where rank 0 serves, host:port, in the order to be tried
+	from   string   // what says so, for error texts
 }
 
 const (
@@ -39,12 +42,12 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 			why = err
 		}
 		if errors.Is(err, errRollGivenUp) {
-			return nil, errorf(ctx.Err(), "rank %d of %d waited at %s=%s for all ranks to join: %s", d.job.rank, d.job.size, masterVars, d.job.address(), bare(err))
+			return nil, errorf(ctx.Err(), "rank %d of %d waited at %s for all ranks to join: %s", d.job.rank, d.job.size, d.where(), bare(err))
 		}
 		if final(err) {
-			return nil, errorf(err, "rank %d cannot join the job at %s=%s: %s", d.job.rank, masterVars, d.job.address(), bare(err))
+			return nil, errorf(err, "rank %d cannot join the job at %s: %s", d.job.rank, d.where(), bare(err))
 		}
-		d.opt.Logger.Debug("rendezvous: trying again", "address", d.job.address(), "error", err)
+		d.opt.Logger.Debug("rendezvous: trying again", "address", d.where(), "error", err)
 		t := time.NewTimer(backoff/2 + rand.N(backoff))
 		select {
 		case <-t.C:
@@ -52,14 +55,15 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		}
 		t.Stop()
 		if ctx.Err() != nil {
-			return nil, errorf(ctx.Err(), "rank %d of %d could not join the job at %s=%s (%v): %s%s",
-				d.job.rank, d.job.size, masterVars, d.job.address(), context.Cause(ctx), bare(why), d.hint())
+			return nil, errorf(ctx.Err(), "rank %d of %d could not join the job at %s (%v): %s%s",
+				d.job.rank, d.job.size, d.where(), context.Cause(ctx), bare(why), d.hint())
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
 }
 
-const masterVars = EnvMasterAddr + ":" + EnvMasterPort
+// where names the addresses of rank 0, and what says so.
+func (d *dialer) where() string { return d.from + "=" + strings.Join(d.at, ",") }
 
 // final reports whether a retry is pointless.
 func final(err error) bool {
@@ -81,8 +85,25 @@ func (d *dialer) hint() string {
 	return s
 }
 
+// try dials the addresses of rank 0 one after the other. Where there are several, this rank may
+// reach another process at one of them, whose nonsense is not the last word.
 func (d *dialer) try(ctx context.Context) (*endpoint, error) {
-	conn, err := d.connect(ctx)
+	if len(d.at) == 1 {
+		return d.tryAt(ctx, d.at[0])
+	}
+	var failures []string
+	for _, at := range d.at {
+		e, err := d.tryAt(ctx, at)
+		if err == nil || errors.Is(err, errRollGivenUp) || final(err) && !errors.Is(err, ErrProtocol) {
+			return e, err
+		}
+		failures = append(failures, at+": "+bare(err))
+	}
+	return nil, errors.New(strings.Join(failures, "; "))
+}
+
+func (d *dialer) tryAt(ctx context.Context, at string) (*endpoint, error) {
+	conn, err := d.connect(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -100,23 +121,28 @@ func (d *dialer) try(ctx context.Context) (*endpoint, error) {
 	l := &wireLink{f: f, done: make(chan struct{})}
 	e.up = l
 	go l.readLoop(e)
+	e.startRelay(d.opt)
 	return e, nil
 }
 
-// connect dials the address of rank 0; if that is this host, also loopback: without a secret rank 0
-// listens only there, whatever MASTER_ADDR is.
-func (d *dialer) connect(ctx context.Context) (net.Conn, error) {
+// connect dials rank 0; if that is this host, also loopback: without a secret rank 0 listens only
+// there, whatever its address is.
+func (d *dialer) connect(ctx context.Context, at string) (net.Conn, error) {
 	nd := net.Dialer{Timeout: 5 * time.Second}
-	conn, err := nd.DialContext(ctx, "tcp", d.job.address())
+	if len(d.at) > 1 {
+		nd.Timeout = time.Second // an address that swallows packets must not hold up the next one
+	}
+	conn, err := nd.DialContext(ctx, "tcp", at)
 	if err == nil && conn.LocalAddr().String() == conn.RemoteAddr().String() {
 		conn.Close() // a port of the ephemeral range connected to itself: nobody listens there
 		return nil, syscall.ECONNREFUSED
 	}
-	if err == nil || ctx.Err() != nil || !isThisHost(ctx, d.job.host) {
+	host, port, _ := net.SplitHostPort(at)
+	if err == nil || ctx.Err() != nil || !isThisHost(ctx, host) {
 		return conn, err
 	}
 	for _, ip := range []string{"127.0.0.1", "::1"} {
-		if conn, err := nd.DialContext(ctx, "tcp", net.JoinHostPort(ip, d.job.port)); err == nil {
+		if conn, err := nd.DialContext(ctx, "tcp", net.JoinHostPort(ip, port)); err == nil {
 			return conn, nil
 		}
 	}
@@ -132,19 +158,45 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*endpoint, *fram
 	if err := f.writePreface(); err != nil {
 		return nil, nil, err
 	}
-	hello := &helloMsg{rank: uint32(d.job.rank), size: uint32(d.job.size), secret: d.secret.bytes != nil, nonce: newNonce(), epoch: d.job.epoch}
+	children := d.relay(conn)
+	e, err := d.greet(ctx, conn, f, children)
+	if err != nil && children != nil {
+		children.close()
+	}
+	return e, f, err
+}
+
+// relay opens the port at which this rank passes RELEASE on, if it has ranks to pass it on to.
+// Where that fails they get it from rank 0.
+func (d *dialer) relay(conn net.Conn) *relay {
+	t := tree{d.job.size, d.opt.fanOut}
+	if !t.passes(d.job.rank) {
+		return nil
+	}
+	r, err := newRelay(t, d.job.rank, ipOf(conn.LocalAddr()), d.opt)
+	if err != nil {
+		d.opt.Logger.Warn("rendezvous: other ranks will ask rank 0 for what this one cannot pass on", "error", err)
+		return nil
+	}
+	return r
+}
+
+// greet exchanges HELLO and WELCOME.
+func (d *dialer) greet(ctx context.Context, conn net.Conn, f *framer, children *relay) (*endpoint, error) {
+	hello := &helloMsg{rank: uint32(d.job.rank), size: uint32(d.job.size), secret: d.secret.bytes != nil, nonce: newNonce(), epoch: d.job.epoch,
+		relay: children.port()}
 	if err := f.write(hello); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := d.readPreface(f); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c, err := expect[*challengeMsg](f, maxHandshake)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := d.authenticate(f, hello, c); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	conn.SetDeadline(time.Time{}) // the other ranks may take long to join; ctx bounds that
 	if ctx.Err() != nil {         // before the deadline was reset
@@ -155,10 +207,17 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*endpoint, *fram
 		err = d.giveUp(ctx, f, err)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	e, err := d.welcome(w, ipOf(conn.LocalAddr()))
-	return e, f, err
+	if err != nil {
+		return nil, err
+	}
+	e.children = children
+	if w.parent.IsValid() {
+		e.parent = newChild(e, w.parent)
+	}
+	return e, nil
 }
 
 // errRollGivenUp: this rank was accepted and waited in vain for the others.
@@ -232,7 +291,7 @@ func (d *dialer) welcome(w *welcomeMsg, ip netip.Addr) (*endpoint, error) {
 
 // endpoint returns this rank's endpoint, not joined yet.
 func (j *jobVars) endpoint(sec jobSecret, ip netip.Addr) *endpoint {
-	return newEndpoint(j.rank, j.size, Info{LocalRank: j.localRank, LocalSize: j.localSize, LocalIP: ip, Launcher: "env",
+	return newEndpoint(j.rank, j.size, Info{LocalRank: j.localRank, LocalSize: j.localSize, LocalIP: ip, Launcher: j.launcher,
 		Secret: sec.bytes, SecretOrigin: sec.origin})
 }
 
@@ -248,9 +307,8 @@ func (l *wireLink) fenced() {}
 
 func (l *wireLink) readLoop(e *endpoint) {
 	defer close(l.done)
-	limit := int(min(int64(maxFromRoot), int64(e.size)*2*maxFromRank+maxHandshake))
 	for {
-		m, err := l.f.read(limit)
+		m, err := l.f.read(e.releaseLimit())
 		if err == nil {
 			e.deliver(m)
 			continue
@@ -264,6 +322,11 @@ func (l *wireLink) readLoop(e *endpoint) {
 		}
 		return
 	}
+}
+
+// releaseLimit bounds what rank 0 may send at once.
+func (e *endpoint) releaseLimit() int {
+	return int(min(int64(maxFromRoot), int64(e.size)*2*maxFromRank+maxHandshake))
 }
 
 // close sends BYE and waits shortly for rank 0 to close the connection, so that nothing written is

@@ -6,15 +6,23 @@
 // after the other. The package holds no global state, and a Bootstrap leaves no goroutine or
 // descriptor behind after Close.
 //
-// Detect looks for a launcher in the order of a table (see Launchers) and joins its job:
+// Detect looks for a launcher in the order of a table (see Launchers; docs/launching.md has the
+// facts) and joins its job:
 //
-//   - "env": RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as set by `tagmatch run`, torchrun, a
-//     Kubernetes manifest or a shell script. Rank 0 serves a rendezvous at MASTER_ADDR:MASTER_PORT,
-//     the others dial it.
-//   - "singleton": none of these is set; a job of one rank. Where the environment shows that
-//     mpiexec, mpirun or srun started this process with others, Detect fails instead, as their
-//     protocols are not implemented yet: N jobs of one rank that all succeed would hide the
-//     mistake. Options.Launcher or TAGMATCH_LAUNCHER "singleton" insists.
+//   - "pmi", "pmix", "file", "torchrun": the launcher, or a directory, has a key-value space that
+//     all ranks reach. Rank 0 publishes there where it serves the rendezvous, and a job secret.
+//     "pmix" needs package bootstrap/pmix, which programs import by name.
+//   - "env", "kubernetes": RANK and WORLD_SIZE, or what stands for them, with MASTER_ADDR and
+//     MASTER_PORT, as set by `tagmatch run`, torchrun, a manifest or a script. Rank 0 serves the
+//     rendezvous there.
+//   - "openmpi", "slurm": mpirun and srun by their own variables. On one host the ranks meet by a
+//     file of this user; on several by MASTER_ADDR, and under srun by the first node of the step.
+//   - "singleton": none of these; a job of one rank. Where the environment shows a launcher that
+//     this process cannot speak to, Detect fails instead: N jobs of one rank that all succeed
+//     would hide the mistake. Options.Launcher or TAGMATCH_BOOTSTRAP "singleton" insists.
+//
+// All dial rank 0, and all that follows goes over these connections, but what all ranks have put:
+// it comes down a tree of the ranks, see relay.go.
 //
 // The model is that of PMI: Put is local, Fence is a barrier that also hands every rank what all
 // ranks have put since the last one, and Get then answers from memory.
@@ -23,10 +31,11 @@
 //
 // All ranks share a secret of 32 bytes, from which p2p authenticates its connections. It comes from
 // Options.Secret, TAGMATCH_SECRET (64 hexadecimal digits; set by `tagmatch run`) or the file named
-// by TAGMATCH_SECRET_FILE. The rendezvous then lets in only those who prove that they know it, in
-// both directions, and authenticates each frame; the secret itself never crosses the network. Where
-// none is given, rank 0 makes one and hands it to whoever completes the roll of ranks; the
-// rendezvous then listens on loopback only, unless TAGMATCH_LISTEN says otherwise.
+// by TAGMATCH_SECRET_FILE; else rank 0 makes one and publishes it in the launcher's key-value
+// space, where there is one. The rendezvous then lets in only those who prove that they know it, in
+// both directions, and authenticates each frame; the secret itself never crosses its connections.
+// Where there is neither a secret nor such a space, rank 0 hands one to whoever completes the roll
+// of ranks; the rendezvous then listens on loopback only, unless TAGMATCH_LISTEN says otherwise.
 // TAGMATCH_REQUIRE_SECRET=1 refuses to start that way. The rendezvous is not encrypted: values are
 // readable by whoever can read the network.
 //

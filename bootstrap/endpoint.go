@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
@@ -30,6 +30,9 @@ type endpoint struct {
 
 	up       uplink
 	launched *link.Link    // told of an Abort; may be nil
+	space    space.Space   // of the launcher, likewise
+	children *relay        // ranks that get RELEASE from this one; may be nil
+	parent   *child        // from which this one gets it; may be nil
 	fencing  chan struct{} // holds a token during a Fence
 	broken   chan struct{} // closed when err is set
 	aborted  chan AbortInfo
@@ -38,9 +41,9 @@ type endpoint struct {
 
 	mu       sync.Mutex // guards the fields below
 	pending  []entry
-	size8    int // bytes of pending in a FENCE message
-	table    map[slot][]byte
-	fences   uint32 // completed fences
+	size8    int                 // bytes of pending in a FENCE message
+	table    map[string][][]byte // by key and rank; nil: never put
+	fences   uint32              // completed fences
 	waiting  chan struct{}
 	err      error   // the first failure, returned by Fence and Abort
 	finished bool    // aborted is closed
@@ -49,13 +52,8 @@ type endpoint struct {
 	leaving  bool // Leave was called
 }
 
-type slot struct {
-	rank uint32
-	key  string
-}
-
 func newEndpoint(rank, size int, info Info) *endpoint {
-	return &endpoint{rank: rank, size: size, info: info, table: map[slot][]byte{}, fencing: make(chan struct{}, 1),
+	return &endpoint{rank: rank, size: size, info: info, table: map[string][][]byte{}, fencing: make(chan struct{}, 1),
 		broken: make(chan struct{}), aborted: make(chan AbortInfo, 1),
 		losses: make(chan Loss, 2*size), patience: giveUpWait, told: make([]uint8, size)}
 }
@@ -87,7 +85,7 @@ func (e *endpoint) Put(ctx context.Context, key string, value []byte) error {
 		return configErrorf("put of %q: at most %d bytes between two fences, keys included: call Fence in between", cut(key, 64), MaxFence)
 	}
 	e.size8 += n
-	e.pending = append(e.pending, entry{uint32(e.rank), key, slices.Clone(value)})
+	e.pending = append(e.pending, entry{uint32(e.rank), key, append([]byte{}, value...)}) // never nil
 	return nil
 }
 
@@ -107,8 +105,11 @@ func (e *endpoint) Get(ctx context.Context, rank int, key string) ([]byte, error
 	if _, ok := e.err.(*AbortError); ok {
 		return nil, e.err
 	}
-	v, ok := e.table[slot{uint32(rank), key}]
-	if !ok {
+	var v []byte
+	if of := e.table[key]; of != nil {
+		v = of[rank]
+	}
+	if v == nil {
 		return nil, errorf(ErrNotFound, "rank %d had put nothing under %q at the last fence (%d fences have ended)", rank, cut(key, 64), e.fences)
 	}
 	return v, nil
@@ -207,6 +208,9 @@ func (e *endpoint) Abort(code int, reason string) {
 	if e.launched != nil {
 		e.launched.Abort(code, reason)
 	}
+	if e.space != nil {
+		e.space.Abort(code, reason)
+	}
 }
 
 // abort first fails this rank's calls, so that these end whatever becomes of the others.
@@ -258,9 +262,18 @@ func (e *endpoint) Close() error {
 	}
 	close(e.losses)
 	e.mu.Unlock()
+	if e.parent != nil {
+		e.parent.close()
+	}
+	if e.children != nil {
+		e.children.close()
+	}
 	err := e.up.close()
 	if e.launched != nil {
 		err = errors.Join(err, e.launched.Close())
+	}
+	if e.space != nil {
+		err = errors.Join(err, e.space.Close())
 	}
 	return err
 }
@@ -280,6 +293,9 @@ func (e *endpoint) deliver(m message) {
 	switch m := m.(type) {
 	case *releaseMsg:
 		e.releaseLocked(m)
+		if e.children != nil {
+			e.children.pass(m)
+		}
 	case *failMsg:
 		e.breakLocked(endError(m))
 	case *abortMsg:
@@ -328,6 +344,9 @@ func (e *endpoint) ReportGivenUp(rank int, reason string) error {
 }
 
 func (e *endpoint) releaseLocked(m *releaseMsg) {
+	if m.seq <= e.fences && e.parent != nil {
+		return // of the parent and of rank 0, which was asked for it
+	}
 	if e.waiting == nil || m.seq != e.fences+1 {
 		e.breakLocked(errorf(ErrProtocol, "rank 0 ended fence %d, this rank is in %d", m.seq, e.fences+1))
 		return
@@ -339,7 +358,12 @@ func (e *endpoint) releaseLocked(m *releaseMsg) {
 		}
 	}
 	for _, v := range m.entries {
-		e.table[slot{v.rank, v.key}] = v.value
+		of := e.table[v.key]
+		if of == nil {
+			of = make([][]byte, e.size)
+			e.table[v.key] = of
+		}
+		of[v.rank] = v.value
 	}
 	e.fences++
 	close(e.waiting)

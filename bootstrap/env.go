@@ -13,16 +13,17 @@ import (
 	"github.com/tagmatch/tagmatch/internal/launch/link"
 )
 
-// envPlan joins the job that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe.
+// envPlan joins a job whose environment tells where rank 0 serves the rendezvous.
 type envPlan struct {
 	opt    *Options
 	job    jobVars
 	secret jobSecret
+	from   string // the variables that tell it
 }
 
 func (p *envPlan) found() Found {
-	f := Found{Launcher: "env", Rank: p.job.rank, Size: p.job.size, LocalRank: p.job.localRank, LocalSize: p.job.localSize,
-		Rendezvous: p.job.address(), SecretOrigin: p.secret.origin, Ignored: ignored(p.opt)}
+	f := Found{Launcher: p.job.launcher, Rank: p.job.rank, Size: p.job.size, LocalRank: p.job.localRank, LocalSize: p.job.localSize,
+		Rendezvous: p.job.address(), RendezvousOrigin: p.from, SecretOrigin: p.secret.origin}
 	if p.secret.bytes == nil {
 		f.SecretOrigin = handedOut
 	}
@@ -64,11 +65,11 @@ func (e *endpoint) orphaned() {
 
 func (p *envPlan) endpoint(ctx context.Context) (*endpoint, error) {
 	if p.job.rank != 0 {
-		d := dialer{p.opt, p.job, p.secret}
+		d := dialer{p.opt, p.job, p.secret, []string{p.job.address()}, p.from}
 		return d.join(ctx)
 	}
 	if p.job.size == 1 && p.opt.Getenv(EnvRendezvousFD) == "" {
-		return p.alone(), nil
+		return p.job.alone(p.secret), nil
 	}
 	ln, err := p.listen(ctx)
 	if err != nil {
@@ -79,29 +80,28 @@ func (p *envPlan) endpoint(ctx context.Context) (*endpoint, error) {
 		sec = madeSecret(handedOut)
 		p.opt.Logger.Warn("no job secret was given: rank 0 hands one to whoever completes the roll of ranks", "listen", ln.Addr())
 	}
-	return p.serve(ctx, ln, sec)
+	return p.job.serve(ctx, p.opt, ln, sec)
 }
 
 // alone is a job of one rank, which needs no listener.
-func (p *envPlan) alone() *endpoint {
-	sec := p.secret
+func (j *jobVars) alone(sec jobSecret) *endpoint {
 	if sec.bytes == nil {
 		sec = madeSecret("made by this process, a job of one rank")
 	}
-	h := newHub(1)
-	e := p.job.endpoint(sec, loopback)
+	h := newHub(1, fanOut)
+	e := j.endpoint(sec, loopback)
 	e.up = &localLink{h, 0}
 	h.join(0, localMember{e})
 	return e
 }
 
 // serve runs the store until all ranks have joined.
-func (p *envPlan) serve(ctx context.Context, ln net.Listener, sec jobSecret) (*endpoint, error) {
-	h := newHub(p.job.size)
-	e := p.job.endpoint(sec, loopback)
+func (j *jobVars) serve(ctx context.Context, opt *Options, ln net.Listener, sec jobSecret) (*endpoint, error) {
+	h := newHub(j.size, opt.fanOut)
+	e := j.endpoint(sec, loopback)
 	m := &rootMember{localMember: localMember{e}}
 	h.join(0, m) // before another process can dial and claim rank 0
-	root := &rootLink{localLink{h, 0}, newStore(h, ln, p.opt, p.job.epoch, sec), p.opt.Linger}
+	root := &rootLink{localLink{h, 0}, newStore(h, ln, opt, j.epoch, sec), opt.Linger}
 	e.up = root
 	select {
 	case <-h.full:
@@ -195,18 +195,9 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 		return ln, nil
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return nil, errorf(err, "rank 0 cannot listen on %s: %v (port from %s, address from %s or %s)",
-			net.JoinHostPort(host, p.job.port), err, EnvMasterPort, EnvListen, EnvMasterAddr)
+		return nil, errorf(err, "rank 0 cannot listen on %s: %v (from %s or %s)", net.JoinHostPort(host, p.job.port), err, p.from, EnvListen)
 	}
-	return nil, errorf(err, "port %s (%s) is in use on this host: give the job another %s%s", p.job.port, EnvMasterPort, EnvMasterPort, p.agentHint())
-}
-
-// agentHint is the most frequent reason for a port in use.
-func (p *envPlan) agentHint() string {
-	if p.opt.Getenv("TORCHELASTIC_USE_AGENT_STORE") != "True" {
-		return ""
-	}
-	return "; torchrun's own store listens there: start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, or with --rdzv_backend=c10d in older versions"
+	return nil, errorf(err, "port %s (%s) is in use on this host: give the job another by %s", p.job.port, p.from, EnvMasterPort)
 }
 
 // listenHost decides from where the rendezvous can be reached.

@@ -107,8 +107,11 @@ func (f *framer) read(limit int) (message, error) {
 	if n < overhead || n > int64(limit)+overhead {
 		return nil, errorf(ErrProtocol, "%v frame of %d bytes, at most %d are allowed", kind(h[4]), n, limit)
 	}
-	// Memory follows the bytes that have arrived, not the claimed length.
+	// Memory follows the bytes that have arrived, not the claimed length, unless a rank claims it.
 	var frame bytes.Buffer
+	if f.in != nil {
+		frame.Grow(headerSize + int(n))
+	}
 	frame.Write(h[:])
 	if _, err := io.CopyN(&frame, f.r, n-1); err != nil {
 		if err == io.EOF {

@@ -22,7 +22,7 @@ func openStore(t *testing.T, size int, secret jobSecret) (*hub, string) {
 	require.NoError(t, err)
 	opt := options(nil)
 	opt.setDefaults()
-	h := newHub(size)
+	h := newHub(size, fanOut)
 	e := newEndpoint(0, size, Info{})
 	e.up = &localLink{h, 0}
 	h.join(0, localMember{e})
@@ -142,7 +142,7 @@ func TestOtherVersion(t *testing.T) {
 	require.EqualValues(t, protocolVersion, v)
 	_, err = expect[*challengeMsg](f, maxHandshake)
 	require.ErrorIs(t, err, ErrVersion)
-	require.ErrorContains(t, err, "rank 0 speaks version 2 of the rendezvous protocol and the dialing rank version 7")
+	require.ErrorContains(t, err, "rank 0 speaks version 3 of the rendezvous protocol and the dialing rank version 7")
 }
 
 // fakeRoot answers one connection with answer after the dialing rank has spoken.
@@ -330,7 +330,7 @@ func TestTamperedFrame(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		relay(ln, "127.0.0.1:"+port)
+		passOn(ln, "127.0.0.1:"+port)
 	}()
 	_, via, _ := net.SplitHostPort(ln.Addr().String())
 	opt := options(envOf(1, 2, via))
@@ -341,8 +341,8 @@ func TestTamperedFrame(t *testing.T) {
 	<-done
 }
 
-// relay forwards one connection and flips a bit in the first frame after CHALLENGE.
-func relay(ln net.Listener, to string) {
+// passOn forwards one connection and flips a bit in the first frame after CHALLENGE.
+func passOn(ln net.Listener, to string) {
 	in, err := ln.Accept()
 	if err != nil {
 		return

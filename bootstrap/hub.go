@@ -15,6 +15,7 @@ import (
 // was put. It starts no goroutine and does no I/O; it informs members through deliver.
 type hub struct {
 	size  int
+	tree  tree
 	jobID [jobIDSize]byte
 	full  chan struct{} // closed when all ranks have joined
 	empty chan struct{} // closed when all ranks that have joined are gone again, never before full
@@ -27,14 +28,16 @@ type hub struct {
 	arrived  int
 	entries  []entry
 	bytes    int64
-	end      message  // *failMsg or *abortMsg once the job has failed
-	refusals []string // rejected connections, newest last, for the error of ranks that wait in vain
+	last     *releaseMsg // for those that ask for it; nil: nobody can
+	end      message     // *failMsg or *abortMsg once the job has failed
+	refusals []string    // rejected connections, newest last, for the error of ranks that wait in vain
 }
 
 type seat struct {
 	member  member // nil: not joined yet
 	gone    bool
 	inFence bool
+	relayed bool // gets RELEASE from its parent
 }
 
 // member is the hub's connection to a rank. Its methods are called with the hub's lock held and
@@ -45,10 +48,12 @@ type member interface {
 	// of the connection, invalid when there is none.
 	where() string
 	local() netip.Addr
+	// relay is where the rank passes on RELEASE; invalid: it does not.
+	relay() netip.AddrPort
 }
 
-func newHub(size int) *hub {
-	h := &hub{size: size, fence: 1, seats: make([]seat, size), full: make(chan struct{}), empty: make(chan struct{})}
+func newHub(size, fan int) *hub {
+	h := &hub{size: size, tree: tree{size, fan}, fence: 1, seats: make([]seat, size), full: make(chan struct{}), empty: make(chan struct{})}
 	copy(h.jobID[:], madeSecret("").bytes)
 	return h
 }
@@ -76,15 +81,20 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 // startLocked sends WELCOME to all ranks. Only now is known whether some rank is on another host,
 // and so which address of rank 0's host the ranks there must use.
 func (h *hub) startLocked() {
-	w := &welcomeMsg{jobID: h.jobID}
+	var root netip.Addr
 	for i := range h.seats {
 		if ip := h.seats[i].member.local(); ip.IsValid() && !ip.IsLoopback() {
-			w.root = ip
+			root = ip
 			break
 		}
 	}
-	for i := range h.seats {
-		h.seats[i].member.deliver(w)
+	for r := range h.seats {
+		w := &welcomeMsg{jobID: h.jobID, root: root}
+		if p := h.tree.parent(r); p > 0 {
+			w.parent = h.seats[p].member.relay()
+			h.seats[r].relayed = w.parent.IsValid()
+		}
+		h.seats[r].member.deliver(w)
 	}
 	close(h.full)
 }
@@ -156,6 +166,8 @@ func (h *hub) handle(rank int, m message) bool {
 		h.endLocked(m)
 	case *peerGivenUpMsg:
 		return h.peerGivenUpLocked(rank, m)
+	case *wantMsg:
+		h.wantLocked(rank, m)
 	case *byeMsg:
 		if h.arrived > 0 {
 			h.failLocked(rank, fmt.Sprintf("closed its bootstrap before fence %d", h.fence))
@@ -215,8 +227,22 @@ func (h *hub) releaseLocked() {
 	h.fence++
 	h.arrived, h.entries, h.bytes = 0, nil, 0
 	for r := range h.seats {
-		h.seats[r].inFence = false
-		h.seats[r].member.deliver(m)
+		s := &h.seats[r]
+		s.inFence = false
+		if s.relayed {
+			h.last = m
+		} else {
+			s.member.deliver(m)
+		}
+	}
+}
+
+// wantLocked serves a rank that cannot get RELEASE from its parent.
+func (h *hub) wantLocked(rank int, m *wantMsg) {
+	s := &h.seats[rank]
+	s.relayed = false
+	if h.last != nil && h.last.seq == m.have+1 {
+		s.member.deliver(h.last)
 	}
 }
 

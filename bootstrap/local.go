@@ -9,7 +9,7 @@ func NewLocal(n int) []Bootstrap {
 }
 
 func newLocal(n int, launcher string, secret jobSecret) []Bootstrap {
-	h := newHub(n)
+	h := newHub(n, fanOut)
 	list := make([]Bootstrap, n)
 	for r := range n {
 		e := newEndpoint(r, n, Info{LocalRank: r, LocalSize: n, LocalIP: loopback, Launcher: launcher,
@@ -46,3 +46,4 @@ type localMember struct{ e *endpoint }
 func (m localMember) deliver(msg message) { m.e.deliver(msg) }
 func (m localMember) where() string       { return "this process" }
 func (m localMember) local() netip.Addr   { return netip.Addr{} }
+func (localMember) relay() netip.AddrPort { return netip.AddrPort{} }

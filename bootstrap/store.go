@@ -138,7 +138,7 @@ func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 		return nil, 0, err
 	}
 	conn.SetReadDeadline(time.Time{})
-	m := newRemote(f, s.made)
+	m := newRemote(f, s.made, hello.relay)
 	go m.writeLoop() // ends by finish
 	if r := s.hub.join(int(hello.rank), m); r != nil {
 		m.deliver(r)
@@ -238,6 +238,7 @@ func (s *store) close() {
 type remote struct {
 	f       *framer
 	made    []byte
+	port    uint16 // of relay
 	wake    chan struct{}
 	written chan struct{} // closed when writeLoop has ended
 
@@ -246,12 +247,19 @@ type remote struct {
 	done  bool
 }
 
-func newRemote(f *framer, made []byte) *remote {
-	return &remote{f: f, made: made, wake: make(chan struct{}, 1), written: make(chan struct{})}
+func newRemote(f *framer, made []byte, relay uint16) *remote {
+	return &remote{f: f, made: made, port: relay, wake: make(chan struct{}, 1), written: make(chan struct{})}
 }
 
 func (m *remote) where() string     { return m.f.conn.RemoteAddr().String() }
 func (m *remote) local() netip.Addr { return ipOf(m.f.conn.LocalAddr()) }
+
+func (m *remote) relay() netip.AddrPort {
+	if m.port == 0 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(ipOf(m.f.conn.RemoteAddr()), m.port)
+}
 
 func (m *remote) deliver(msg message) {
 	switch v := msg.(type) {

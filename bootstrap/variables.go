@@ -11,11 +11,14 @@ const (
 	EnvMasterAddr     = "MASTER_ADDR"
 	EnvMasterPort     = "MASTER_PORT"
 
-	EnvLauncher      = "TAGMATCH_LAUNCHER"
+	EnvBootstrap     = "TAGMATCH_BOOTSTRAP"
+	EnvStore         = "TAGMATCH_STORE"
+	EnvJobID         = "TAGMATCH_JOB_ID"
 	EnvSecret        = "TAGMATCH_SECRET"
 	EnvSecretFile    = "TAGMATCH_SECRET_FILE"
 	EnvRequireSecret = "TAGMATCH_REQUIRE_SECRET"
 	EnvListen        = "TAGMATCH_LISTEN"
+	EnvNetdev        = "TAGMATCH_NETDEV"
 	EnvJoinTimeout   = "TAGMATCH_JOIN_TIMEOUT"
 	EnvRendezvousFD  = "TAGMATCH_RENDEZVOUS_FD"
 	EnvLaunchFD      = link.Env
@@ -33,7 +36,9 @@ type Variable struct {
 // Variables lists the variables that Detect reads, and the others that `tagmatch run` sets.
 func Variables() []Variable {
 	return []Variable{
-		{Name: EnvLauncher, Meaning: "launcher to use, instead of looking for one", Default: "auto"},
+		{Name: EnvBootstrap, Meaning: "launcher to use, instead of looking for one", Default: "auto"},
+		{Name: EnvStore, Meaning: "directory on a file system of all ranks, in which rank 0 publishes its address"},
+		{Name: EnvJobID, Meaning: "name of this run of the job in that directory", Default: "that of the batch system"},
 		{Name: EnvRank, Meaning: "rank of this process"},
 		{Name: EnvWorldSize, Meaning: "number of ranks"},
 		{Name: EnvLocalRank, Meaning: "rank among those of this host"},
@@ -44,6 +49,8 @@ func Variables() []Variable {
 		{Name: EnvSecretFile, Meaning: "file with the job secret"},
 		{Name: EnvRequireSecret, Meaning: "1: refuse a job to which no secret was given", Default: "0"},
 		{Name: EnvListen, Meaning: "address at which rank 0 serves the rendezvous", Default: "loopback without a secret, else where MASTER_ADDR leads"},
+		{Name: EnvNetdev, Meaning: "networks of this host for other hosts: a comma list of interface names, addresses and prefixes",
+			Default: "all that are up, but for those of containers and virtual machines"},
 		{Name: EnvJoinTimeout, Meaning: "how long to wait for all ranks to join", Default: "5m"},
 		{Name: EnvRendezvousFD, Meaning: "listening socket that rank 0 inherits from tagmatch run"},
 		{Name: EnvLaunchFD, Meaning: "line to tagmatch run"},

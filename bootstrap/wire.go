@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// The rendezvous protocol, version 2. All integers are big-endian.
+// The rendezvous protocol, version 3. All integers are big-endian.
 //
 //	connection  preface frame*, in both directions; the dialing side speaks first
 //	preface     "tagmatch" version:u32
@@ -23,7 +23,7 @@ import (
 //	PROOF   mac                ──▶
 //	                           ◀──   WELCOME   when all ranks have joined
 //	FENCE   what was put       ──▶
-//	                           ◀──   RELEASE   what all ranks have put
+//	                           ◀──   RELEASE   what all ranks have put, see relay
 //	BYE                        ──▶
 //
 // REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP, GONE, PEERGIVENUP may come at any
@@ -31,7 +31,7 @@ import (
 // that have not joined.
 const (
 	magic           = "tagmatch"
-	protocolVersion = 2
+	protocolVersion = 3
 	prefaceSize     = len(magic) + 4
 	headerSize      = 5
 
@@ -64,6 +64,7 @@ const (
 	kindBye
 	kindGone
 	kindPeerGivenUp
+	kindWant
 )
 
 // message is the content of a frame.
@@ -78,6 +79,7 @@ type (
 		rank, size uint32
 		secret     bool // the sender has a job secret
 		nonce      [nonceSize]byte
+		relay      uint16 // port at which it passes on RELEASE, see relay; 0: none
 		epoch      string
 	}
 	challengeMsg struct {
@@ -88,8 +90,9 @@ type (
 	proofMsg   struct{ mac [macSize]byte }
 	welcomeMsg struct {
 		jobID  [jobIDSize]byte
-		secret []byte     // empty unless the rendezvous made it
-		root   netip.Addr // rank 0's address for other hosts; invalid: all ranks are here
+		secret []byte         // empty unless the rendezvous made it
+		root   netip.Addr     // rank 0's address for other hosts; invalid: all ranks are here
+		parent netip.AddrPort // from where RELEASE comes, see relay; invalid: from rank 0
 	}
 	rejectMsg struct {
 		code   rejectCode
@@ -129,6 +132,8 @@ type (
 		rank   uint32
 		reason string
 	}
+	// wantMsg asks for RELEASE by this connection, from that of the fence after have on.
+	wantMsg struct{ have uint32 }
 )
 
 // Values of seq in a GIVEUP before WELCOME: whether the others continue to wait.
@@ -180,6 +185,7 @@ func (*giveUpMsg) kind() kind      { return kindGiveUp }
 func (*byeMsg) kind() kind         { return kindBye }
 func (*goneMsg) kind() kind        { return kindGone }
 func (*peerGivenUpMsg) kind() kind { return kindPeerGivenUp }
+func (*wantMsg) kind() kind        { return kindWant }
 
 var be = binary.BigEndian
 
@@ -188,6 +194,7 @@ func (m *helloMsg) append(b []byte) []byte {
 	b = be.AppendUint32(b, m.size)
 	b = appendBool(b, m.secret)
 	b = append(b, m.nonce[:]...)
+	b = be.AppendUint16(b, m.relay)
 	return appendString(b, m.epoch)
 }
 
@@ -203,7 +210,9 @@ func (m *welcomeMsg) append(b []byte) []byte {
 	b = append(b, m.jobID[:]...)
 	b = append(b, byte(len(m.secret)))
 	b = append(b, m.secret...)
-	return appendString(b, string(m.root.AsSlice()))
+	b = appendString(b, string(m.root.AsSlice()))
+	b = be.AppendUint16(b, m.parent.Port())
+	return appendString(b, string(m.parent.Addr().AsSlice()))
 }
 
 func (m *rejectMsg) append(b []byte) []byte {
@@ -252,6 +261,8 @@ func (m *goneMsg) append(b []byte) []byte {
 func (m *peerGivenUpMsg) append(b []byte) []byte {
 	return appendString(be.AppendUint32(b, m.rank), m.reason)
 }
+
+func (m *wantMsg) append(b []byte) []byte { return be.AppendUint32(b, m.have) }
 
 func (e *entry) append(b []byte) []byte {
 	b = appendString(b, e.key)
@@ -302,6 +313,7 @@ func (d *decoder) message(k kind) message {
 	case kindHello:
 		m := &helloMsg{rank: d.u32(), size: d.u32(), secret: d.bool()}
 		copy(m.nonce[:], d.take(nonceSize))
+		m.relay = d.u16()
 		m.epoch = d.string(maxEpoch)
 		return m
 	case kindChallenge:
@@ -333,6 +345,8 @@ func (d *decoder) message(k kind) message {
 		return &goneMsg{rank: d.u32(), reason: d.string(maxReason)}
 	case kindPeerGivenUp:
 		return &peerGivenUpMsg{rank: d.u32(), reason: d.string(maxReason)}
+	case kindWant:
+		return &wantMsg{have: d.u32()}
 	}
 	return nil
 }
@@ -345,13 +359,20 @@ func (d *decoder) welcome() message {
 		d.bad = true
 	}
 	m.secret = d.take(n)
+	m.root = d.addr()
+	port := d.u16()
+	m.parent = netip.AddrPortFrom(d.addr(), port)
+	return m
+}
+
+// addr decodes an address, which may be missing.
+func (d *decoder) addr() netip.Addr {
 	ip := d.string(16)
 	addr, ok := netip.AddrFromSlice([]byte(ip))
 	if !ok && ip != "" {
 		d.bad = true
 	}
-	m.root = addr
-	return m
+	return addr
 }
 
 func (d *decoder) entries(ranked bool) []entry {
@@ -361,7 +382,7 @@ func (d *decoder) entries(ranked bool) []entry {
 		if ranked {
 			e.rank = d.u32()
 		}
-		e.key = d.string(MaxKey)
+		e.key = d.key(list)
 		n := d.u32()
 		if n > MaxValue || e.key == "" {
 			d.bad = true
@@ -371,6 +392,19 @@ func (d *decoder) entries(ranked bool) []entry {
 		list = append(list, e)
 	}
 	return list
+}
+
+// key decodes a key, which is mostly that of the entry before.
+func (d *decoder) key(list []entry) string {
+	n := int(d.u16())
+	if n > MaxKey {
+		d.bad = true
+	}
+	b := d.take(n)
+	if k := len(list); k > 0 && list[k-1].key == string(b) {
+		return list[k-1].key
+	}
+	return string(b)
 }
 
 func (d *decoder) take(n int) []byte {
@@ -421,7 +455,7 @@ func (d *decoder) string(most int) string {
 }
 
 func (k kind) String() string {
-	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE", "GONE", "PEERGIVENUP"}
+	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE", "GONE", "PEERGIVENUP", "WANT"}
 	if i := int(k) - 1; i >= 0 && i < len(names) {
 		return names[i]
 	}

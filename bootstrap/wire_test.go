@@ -21,11 +21,12 @@ func samples() []struct {
 		m    message
 		body string
 	}{
-		{&helloMsg{rank: 1, size: 4, secret: true, nonce: [32]byte{31: 9}, epoch: "run/0"}, "00000001" + "00000004" + "01" + zeros(31) + "09" + "0005" + "72756e2f30"},
+		{&helloMsg{rank: 1, size: 4, secret: true, nonce: [32]byte{31: 9}, relay: 258, epoch: "run/0"}, "00000001" + "00000004" + "01" + zeros(31) + "09" + "0102" + "0005" + "72756e2f30"},
 		{&challengeMsg{secret: true, nonce: [32]byte{31: 1}, mac: [32]byte{31: 2}}, "01" + zeros(31) + "01" + zeros(31) + "02"},
 		{&proofMsg{mac: [32]byte{31: 3}}, zeros(31) + "03"},
-		{&welcomeMsg{jobID: [16]byte{15: 4}, root: netip.MustParseAddr("10.0.0.1")}, zeros(15) + "04" + "00" + "0004" + "0a000001"},
-		{&welcomeMsg{secret: make([]byte, 32)}, zeros(16) + "20" + zeros(32) + "0000"},
+		{&welcomeMsg{jobID: [16]byte{15: 4}, root: netip.MustParseAddr("10.0.0.1")}, zeros(15) + "04" + "00" + "0004" + "0a000001" + "0000" + "0000"},
+		{&welcomeMsg{parent: netip.MustParseAddrPort("10.0.0.2:259")}, zeros(16) + "00" + "0000" + "0103" + "0004" + "0a000002"},
+		{&welcomeMsg{secret: make([]byte, 32)}, zeros(16) + "20" + zeros(32) + "0000" + "0000" + "0000"},
 		{&rejectMsg{rejectSecret, "no"}, "0002" + "0002" + "6e6f"},
 		{&fenceMsg{seq: 1, entries: []entry{{key: "k", value: []byte("vw")}}}, "00000001" + "0001" + "6b" + "00000002" + "7677"},
 		{&releaseMsg{seq: 1, entries: []entry{{rank: 3, key: "k", value: []byte("v")}}}, "00000001" + "00000003" + "0001" + "6b" + "00000001" + "76"},
@@ -35,6 +36,7 @@ func samples() []struct {
 		{&byeMsg{}, ""},
 		{&goneMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&peerGivenUpMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
+		{&wantMsg{have: 5}, "00000005"},
 	}
 }
 
@@ -92,7 +94,7 @@ func FuzzHandshake(f *testing.F) {
 		opt := options(nil)
 		opt.setDefaults()
 		opt.handshake = time.Second
-		s := &store{hub: newHub(4), opt: &opt, secret: make([]byte, SecretSize), slots: make(chan struct{}, 1), conns: map[net.Conn]struct{}{}}
+		s := &store{hub: newHub(4, fanOut), opt: &opt, secret: make([]byte, SecretSize), slots: make(chan struct{}, 1), conns: map[net.Conn]struct{}{}}
 		in, out := net.Pipe()
 		go func() {
 			_, _ = out.Write(b)
@@ -121,7 +123,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add(append(append(be.AppendUint32(nil, uint32(len(body)+1)), byte(s.m.kind())), body...))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h := newHub(1)
+		h := newHub(1, fanOut)
 		e := newEndpoint(0, 1, Info{})
 		e.up = &localLink{h, 0}
 		h.join(0, localMember{e})

@@ -132,13 +132,13 @@ func short(errs []error) []error {
 }
 
 // locals returns rank and size among the ranks of this host: from the launcher or, where it does
-// not tell, by host name.
+// not tell, by host name; two hosts may have the same one.
 func locals(i bootstrap.Info, me int, cards []card) (rank, size int) {
 	if i.LocalRank >= 0 && i.LocalSize > i.LocalRank {
 		return i.LocalRank, i.LocalSize
 	}
 	for r := range cards {
-		if cards[r].Host != cards[me].Host {
+		if cards[r].Host != cards[me].Host || !cards[r].near(&cards[me]) {
 			continue
 		}
 		if r < me {

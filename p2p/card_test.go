@@ -38,6 +38,12 @@ func TestLocals(t *testing.T) {
 		rank, size := locals(unknown, 3, cards)
 		require.Equal(t, [2]int{1, 3}, [2]int{rank, size})
 	}
-	rank, size := locals(bootstrap.Info{LocalRank: 3, LocalSize: 5}, 3, cards)
+	for i := range cards[:3] { // hosts of the same name
+		cards[i].Host, cards[i].Boot = "b", "another kernel"
+	}
+	cards[3].Boot, cards[4].Boot = "kernel", "kernel"
+	rank, size := locals(bootstrap.Info{LocalRank: -1, LocalSize: -1}, 4, cards)
+	require.Equal(t, [2]int{1, 2}, [2]int{rank, size})
+	rank, size = locals(bootstrap.Info{LocalRank: 3, LocalSize: 5}, 3, cards)
 	require.Equal(t, [2]int{3, 5}, [2]int{rank, size})
 }

@@ -75,7 +75,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestInfo(t *testing.T) {
-	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TAGMATCH_LAUNCHER"} {
+	for _, v := range []string{"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TAGMATCH_BOOTSTRAP"} {
 		t.Setenv(v, "")
 	}
 	secret := strings.Repeat("ab", 32)
@@ -109,16 +109,27 @@ func TestInfoOfLaunchers(t *testing.T) {
 	code, out, errs := command("info")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errs, "rank 1 of 4 by mpiexec")
-	require.Regexp(t, `recognised +mpiexec \(Hydra, of MPICH or Intel MPI\) by PMI_RANK, PMI_SIZE +\(not spoken to yet\)`, out)
-	t.Setenv("TAGMATCH_LAUNCHER", "singleton")
+	require.Regexp(t, `launcher +none: .*its PMI_FD is no open socket`, out)
+	t.Setenv("TAGMATCH_BOOTSTRAP", "singleton")
 	code, out, errs = command("info")
 	require.Zero(t, code, errs)
-	require.Contains(t, out, "recognised")
-	t.Setenv("TAGMATCH_LAUNCHR", "singleton")
+	require.Regexp(t, `launcher +singleton +\(TAGMATCH_BOOTSTRAP\)`, out)
+	t.Setenv("TAGMATCH_BOOTSTRAP", "")
+	t.Setenv("OMPI_COMM_WORLD_RANK", "1")
+	t.Setenv("OMPI_COMM_WORLD_SIZE", "2")
+	t.Setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
+	t.Setenv("PMIX_NAMESPACE", "1489305601")
+	t.Setenv("JOB_COMPLETION_INDEX", "3")
+	code, out, errs = command("info")
+	require.Zero(t, code, errs)
+	require.Regexp(t, `launcher +openmpi +\(environment\)`, out)
+	require.Regexp(t, `in the environment +openmpi, kubernetes +\(the first is taken`, out)
+	require.Regexp(t, `rendezvous +published by rank 0 +\(directory /`, out)
+	t.Setenv("TAGMATCH_BOOTSTRP", "singleton")
 	code, out, errs = command("info")
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, out, "did you mean TAGMATCH_LAUNCHER?")
-	require.Contains(t, errs, "did you mean TAGMATCH_LAUNCHER?")
+	require.Contains(t, out, "did you mean TAGMATCH_BOOTSTRAP?")
+	require.Contains(t, errs, "did you mean TAGMATCH_BOOTSTRAP?")
 }
 
 func TestInfoWithWrongSettings(t *testing.T) {

@@ -44,33 +44,39 @@ func hostRows(getenv func(string) string) ([]row, error) {
 func launcherRows(getenv func(string) string) ([]row, error) {
 	const section = "launcher"
 	f, err := bootstrap.Inspect(bootstrap.Options{Getenv: getenv})
-	var recognised []row
-	for _, name := range f.Ignored {
-		recognised = append(recognised, row{section, "recognised", name, "not spoken to yet"})
-	}
+	present := row{section, "in the environment", strings.Join(f.Present, ", "), "the first is taken, unless " + bootstrap.EnvBootstrap + " names another"}
 	if err != nil {
-		return append([]row{{section, "launcher", "none: " + err.Error(), ""}}, recognised...), err
+		return []row{{section, "launcher", "none: " + err.Error(), ""}, present}, err
 	}
 	origin := "environment"
 	switch {
-	case getenv(bootstrap.EnvLauncher) != "":
-		origin = bootstrap.EnvLauncher
+	case getenv(bootstrap.EnvBootstrap) != "":
+		origin = bootstrap.EnvBootstrap
 	case f.Launcher == "singleton":
 		origin = "no launcher found"
 	}
 	rows := []row{
 		{section, "launcher", f.Launcher, origin},
 		{section, "known launchers", strings.Join(bootstrap.Launchers(), ", "), "in this order"},
-		{section, "rank", fmt.Sprintf("%d of %d", f.Rank, f.Size), ""},
+		{section, "rank", rank(f), ""},
 	}
 	if f.LocalRank >= 0 {
 		rows = append(rows, row{section, "local rank", local(f), ""})
 	}
 	if f.Rendezvous != "" {
-		rows = append(rows, row{section, "rendezvous", f.Rendezvous, bootstrap.EnvMasterAddr + ", " + bootstrap.EnvMasterPort})
+		rows = append(rows, row{section, "rendezvous", f.Rendezvous, f.RendezvousOrigin})
 	}
-	rows = append(rows, recognised...)
+	if len(f.Present) > 1 {
+		rows = append(rows, present)
+	}
 	return append(rows, row{section, "job secret", "32 bytes, not shown", f.SecretOrigin}), nil
+}
+
+func rank(f bootstrap.Found) string {
+	if f.Rank < 0 || f.Size < 0 {
+		return "the launcher tells when the job is joined"
+	}
+	return fmt.Sprintf("%d of %d", f.Rank, f.Size)
 }
 
 func local(f bootstrap.Found) string {

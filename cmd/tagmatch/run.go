@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,15 +28,21 @@ or the code of an abort; 1 if the job could not be started; 2 for wrong usage.`
 
 func newRun(in *os.File) *cobra.Command {
 	var opt launch.Options
+	var hosts, bind, agent string
 	c := &cobra.Command{
 		Use:   "run -n N [flags] [--] program [arguments]",
-		Short: "Start a program as N ranks on this host",
+		Short: "Start a program as N ranks on this host, or on others by ssh",
 		Long:  runHelp,
 		Example: `  tagmatch run -n 4 ./ring
+  tagmatch run -n 2 --bind-to core ./ring
+  tagmatch run -n 8 --hosts node1:4,node2:4 ./ring
   tagmatch run -n 2 --pin -- go run ./examples/pingpong -json`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			opt.Command = args
+			if err := placement(&opt, hosts, bind, agent); err != nil {
+				return err
+			}
 			opt.Stdin = usableStdin(in)
 			opt.Stdout, opt.Stderr = c.OutOrStdout(), c.ErrOrStderr()
 			code, err := launch.Run(c.Context(), opt)
@@ -49,10 +57,30 @@ func newRun(in *os.File) *cobra.Command {
 	f.IntVarP(&opt.N, "ranks", "n", 0, "number of ranks (required)")
 	f.BoolVar(&opt.NoPrefix, "no-prefix", false, "do not prefix lines of output with the rank")
 	f.BoolVar(&opt.Pin, "pin", false, "name a CPU of its own to each rank (TAGMATCH_PIN; programs of this runtime bind to it), and set GOMAXPROCS=1")
+	f.StringVar(&hosts, "hosts", "", "hosts to run on, as a comma list of host:ranks; the program and the directory must be there too")
+	f.StringVar(&agent, "ssh", "", "command that starts a shell on another host (default \"ssh -o BatchMode=yes\")")
+	f.StringArrayVarP(&opt.Pass, "env", "x", nil, "variable to pass to other hosts, besides those that begin with TAGMATCH_ or GO; may be repeated")
+	f.StringVar(&bind, "bind-to", "none", "core: bind each rank to a CPU of its own; none")
 	f.DurationVar(&opt.Grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL when the job is ended")
 	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
 	_ = c.MarkFlagRequired("ranks")
 	return c
+}
+
+// placement is where the ranks run.
+func placement(opt *launch.Options, hosts, bind, agent string) (err error) {
+	switch bind {
+	case "core":
+		opt.Bind = true
+	case "none":
+	default:
+		return fmt.Errorf("--bind-to %s: core or none", bind)
+	}
+	opt.Agent = strings.Fields(agent)
+	if hosts != "" {
+		opt.Hosts, err = launch.ParseHosts(hosts)
+	}
+	return err
 }
 
 // usableStdin leaves a terminal out: the ranks are not its foreground process group, and reading

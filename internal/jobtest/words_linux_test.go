@@ -3,11 +3,8 @@ package jobtest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -99,67 +96,4 @@ func TestMisspelledVariable(t *testing.T) {
 	r := job{n: 2, role: "hello", env: []string{"TAGMATCH_TRANPORT=rc"}}.run(t)
 	require.NotZero(t, r.code)
 	require.Contains(t, r.err, "the environment has TAGMATCH_TRANPORT, which is no variable of this release: did you mean TAGMATCH_TRANSPORT?")
-}
-
-// foreignLaunchers start two copies of what follows them.
-var foreignLaunchers = []struct{ rank, size, line string }{
-	{"$PMI_RANK", "$PMI_SIZE", "mpiexec.hydra -n 2"},
-	{"$PMI_ID", "2", "mpiexec.hydra -pmi-port -n 2"},
-	{"$OMPI_COMM_WORLD_RANK", "$OMPI_COMM_WORLD_SIZE", "mpirun.openmpi --allow-run-as-root --oversubscribe -n 2"},
-}
-
-// TestForeignLaunchers starts programs by launchers with other protocols: they must fail instead of
-// being worlds of one.
-func TestForeignLaunchers(t *testing.T) {
-	for _, l := range foreignLaunchers {
-		words := strings.Fields(l.line)
-		t.Run(strings.Join(words[:2], " "), func(t *testing.T) {
-			if _, err := exec.LookPath(words[0]); err != nil {
-				t.Skip("needs Debian's mpich and openmpi-bin: ", err)
-			}
-			out, err := foreign(t, words, nil, os.Args[0])
-			require.Error(t, err, out)
-			require.Contains(t, out, "hello: p2p: init: bootstrap: this process was started as ")
-			require.Contains(t, out, "TAGMATCH_LAUNCHER=singleton insists on a job of one rank")
-			require.NotContains(t, out, "rank 0 of 1")
-
-			out, err = foreign(t, words, []string{"TAGMATCH_LAUNCHER=singleton"}, os.Args[0])
-			require.NoError(t, err, out)
-			require.Equal(t, 2, strings.Count(out, "rank 0 of 1\n"), out)
-
-			one := strings.Fields(strings.Replace(l.line, "-n 2", "-n 1", 1))
-			if l.size != "2" { // the size is not in the environment there
-				out, err = foreign(t, one, nil, os.Args[0])
-				require.NoError(t, err, out)
-				require.Equal(t, 1, strings.Count(out, "rank 0 of 1\n"), out)
-			}
-
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			_, port, _ := net.SplitHostPort(ln.Addr().String())
-			require.NoError(t, ln.Close())
-			script := fmt.Sprintf(`RANK=%s WORLD_SIZE=%s MASTER_ADDR=127.0.0.1 MASTER_PORT=%s exec "$0"`, l.rank, l.size, port)
-			out, err = foreign(t, words, nil, "sh", "-c", script, os.Args[0])
-			require.NoError(t, err, out)
-			require.Contains(t, out, "rank 0 of 2\n")
-			require.Contains(t, out, "rank 1 of 2\n")
-		})
-	}
-}
-
-// foreign runs a command under a launcher, as ranks with the role hello.
-func foreign(t *testing.T, launcher, env []string, command ...string) (string, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c := exec.CommandContext(ctx, launcher[0], append(append([]string{}, launcher[1:]...), command...)...)
-	c.Env = append(os.Environ(), roleVar+"=hello")
-	c.Env = append(c.Env, env...)
-	c.WaitDelay = time.Second
-	out, err := c.CombinedOutput()
-	require.NoError(t, ctx.Err(), "%s", out)
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		require.Positive(t, exit.ExitCode(), "%s", out)
-	}
-	return string(out), err
 }

@@ -43,7 +43,17 @@ type Options struct {
 	// Unless Env has GOMAXPROCS or TAGMATCH_ASYNC, a rank's GOMAXPROCS is its share of the
 	// processors, and 1 with Pin.
 
-	Pin    bool          // give rank i the i-th allowed CPU, modulo their number; see PinSelf
+	// Hosts has the ranks run there, by a shell that Agent starts on each: `ssh -o BatchMode=yes`,
+	// unless another command is given, which gets the host's name and "sh -s" behind it. Their
+	// environment is that of the host, with the job's own variables, those whose names begin with
+	// TAGMATCH_ or GO, and those of Pass. Nothing is passed of Stdin, and an Abort ends the job
+	// with the code of the rank that exits first.
+	Hosts []Host
+	Agent []string
+	Pass  []string
+
+	Bind   bool          // bind rank i to the i-th allowed CPU of its host, modulo their number
+	Pin    bool          // tell rank i that CPU, for it to bind itself; see PinSelf
 	OneCPU bool          // with Pin: give all ranks the first one
 	Grace  time.Duration // between SIGTERM and SIGKILL; default 5 s
 }
@@ -77,6 +87,9 @@ func (o *Options) setDefaults() error {
 	if len(o.Command) == 0 {
 		return errors.New("launch: no command: say which program the ranks run")
 	}
+	if o.Pin && (o.Bind || len(o.Hosts) > 0) {
+		return errors.New("launch: Pin is for ranks of this host that bind themselves: use Bind")
+	}
 	if o.Env == nil {
 		o.Env = os.Environ()
 	}
@@ -96,6 +109,7 @@ func (o *Options) setDefaults() error {
 type job struct {
 	opt    *Options
 	ranks  []*rank
+	places []placed   // of Options.Hosts, by rank; nil: all on this host
 	exits  *exitQueue // nil: not supported
 	output sync.Mutex // one line at a time, on both streams
 	events chan event
@@ -147,7 +161,13 @@ func (j *job) start() error {
 		return fmt.Errorf("launch: no port for the rendezvous: %w", err)
 	}
 	defer ln.Close() // rank 0 has its copy by then, and no other process can get the port
-	env := j.environment(ln.Addr().(*net.TCPAddr).Port)
+	env := j.environment("127.0.0.1", ln.Addr().(*net.TCPAddr).Port)
+	if len(j.opt.Hosts) > 0 {
+		if j.places, err = place(j.opt.Hosts, j.opt.N); err != nil {
+			return err
+		}
+		env = j.environment(j.places[0].host, remotePort())
+	}
 	cpus, err := j.cpus()
 	if err != nil {
 		return err
@@ -182,13 +202,13 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 	}
 	r.out = &lineWriter{mu: &j.output, w: j.opt.Stdout, prefix: prefix}
 	r.err = &lineWriter{mu: &j.output, w: j.opt.Stderr, prefix: prefix}
+	if j.places != nil {
+		return j.startRemote(r, env)
+	}
 	c := exec.Command(j.opt.Command[0], j.opt.Command[1:]...)
-	c.Dir, c.Stdout, c.Stderr = j.opt.Dir, r.out, r.err
-	c.SysProcAttr = processAttr()
-	// Output of a descendant that left the process group does not hold up the job.
-	c.WaitDelay = time.Second
+	c.Dir = j.opt.Dir
 	c.Env = append(env, fmt.Sprintf("%s=%d", bootstrap.EnvRank, r.n), fmt.Sprintf("%s=%d", bootstrap.EnvLocalRank, r.n))
-	if cpus != nil {
+	if j.opt.Pin {
 		c.Env = append(c.Env, fmt.Sprintf("%s=%d", EnvPin, cpus[r.n%len(cpus)]))
 	}
 	if r.n == 0 && j.opt.Stdin != nil {
@@ -199,6 +219,39 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 	if err != nil {
 		return err
 	}
+	if j.opt.Bind {
+		unbind, err := bindThread(cpus[r.n%len(cpus)])
+		if err != nil {
+			return err
+		}
+		defer unbind()
+	}
+	return j.startProcess(r, c)
+}
+
+// startRemote starts the agent of a rank on another host. Its standard input stays open as long as
+// this process lives, which the shell there watches.
+func (j *job) startRemote(r *rank, env []string) error {
+	p := j.places[r.n]
+	c := j.remote(p)
+	c.Env = j.opt.Env
+	in, err := c.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := j.startProcess(r, c); err != nil {
+		return err
+	}
+	script := j.script(p, r.n, env)
+	go func() { _, _ = io.WriteString(in, script) }() // an agent that takes nothing ends, and says why
+	return nil
+}
+
+func (j *job) startProcess(r *rank, c *exec.Cmd) error {
+	c.Stdout, c.Stderr = r.out, r.err
+	c.SysProcAttr = processAttr()
+	// Output of a descendant that left the process group does not hold up the job.
+	c.WaitDelay = time.Second
 	var pidfd *int
 	if j.exits != nil {
 		pidfd = j.exits.prepare(c)
@@ -248,7 +301,7 @@ func closeFiles(files []*os.File) {
 }
 
 // environment is the environment that all ranks share.
-func (j *job) environment(port int) []string {
+func (j *job) environment(host string, port int) []string {
 	env := make([]string, 0, len(j.opt.Env)+16)
 	for _, kv := range j.opt.Env {
 		if name, _, _ := strings.Cut(kv, "="); !ofJob(name) {
@@ -263,9 +316,9 @@ func (j *job) environment(port int) []string {
 	}
 	env = append(env,
 		bootstrap.EnvWorldSize+"="+n, bootstrap.EnvLocalWorldSize+"="+n,
-		bootstrap.EnvMasterAddr+"=127.0.0.1", bootstrap.EnvMasterPort+"="+strconv.Itoa(port),
+		bootstrap.EnvMasterAddr+"="+host, bootstrap.EnvMasterPort+"="+strconv.Itoa(port),
 		bootstrap.EnvSecret+"="+hex.EncodeToString(secret),
-		bootstrap.EnvLauncher+"=env", // also where another launcher started this process
+		bootstrap.EnvBootstrap+"=env", // also where another launcher started this process
 	)
 	return env[:len(env):len(env)]
 }
@@ -280,7 +333,10 @@ func (j *job) procs(env []string) int {
 			return 0
 		}
 	}
-	if j.opt.Pin {
+	switch {
+	case j.opt.Bind || len(j.opt.Hosts) > 0:
+		return 0 // the processors of each rank tell
+	case j.opt.Pin:
 		return 1
 	}
 	return max(1, runtime.GOMAXPROCS(0)/j.opt.N)
@@ -292,7 +348,7 @@ func ofJob(name string) bool {
 	switch name {
 	case bootstrap.EnvRank, bootstrap.EnvWorldSize, bootstrap.EnvLocalRank, bootstrap.EnvLocalWorldSize,
 		bootstrap.EnvMasterAddr, bootstrap.EnvMasterPort, bootstrap.EnvSecret, bootstrap.EnvSecretFile,
-		bootstrap.EnvLauncher, bootstrap.EnvListen, bootstrap.EnvRendezvousFD, link.Env, EnvPin:
+		bootstrap.EnvBootstrap, bootstrap.EnvListen, bootstrap.EnvRendezvousFD, link.Env, EnvPin:
 		return true
 	}
 	for _, p := range []string{"PMI_", "PMIX_", "OMPI_COMM_WORLD_", "TORCHELASTIC_"} {
@@ -304,7 +360,7 @@ func ofJob(name string) bool {
 }
 
 func (j *job) cpus() ([]int, error) {
-	if !j.opt.Pin {
+	if !j.opt.Pin && (!j.opt.Bind || len(j.opt.Hosts) > 0) {
 		return nil, nil
 	}
 	cpus, err := allowedCPUs()

@@ -26,6 +26,20 @@ func allowedCPUs() ([]int, error) {
 	return cpus, nil
 }
 
+// bindThread binds the calling thread, which must be locked to its goroutine, and so the processes
+// that it starts, until unbind is called.
+func bindThread(cpu int) (unbind func(), err error) {
+	var before, set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, os.NewSyscallError("sched_getaffinity", err)
+	}
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return nil, os.NewSyscallError("sched_setaffinity", err)
+	}
+	return func() { _ = unix.SchedSetaffinity(0, &before) }, nil
+}
+
 // PinSelf binds all threads of this process to the CPU in TAGMATCH_PIN, if that is set. It does so
 // to the running threads, not before the program starts, and first fixes GOMAXPROCS at its value,
 // because the runtime would derive it from the new affinity. It returns the CPUs that were allowed

@@ -13,3 +13,5 @@ func allowedCPUs() ([]int, error) { return nil, errors.ErrUnsupported }
 func PinSelf() ([]int, error) {
 	return nil, fmt.Errorf("launch: pinning: %w", errors.ErrUnsupported)
 }
+
+func bindThread(int) (unbind func(), err error) { return nil, errors.ErrUnsupported }

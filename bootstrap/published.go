@@ -1,0 +1,204 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
+)
+
+// place is a launcher's key-value space that was found, and what is known before it is opened.
+type place struct {
+	launcher string         // one of Launchers
+	seen     string         // the launcher and what shows it, for people
+	id       space.Identity // -1: not known
+	vars     []string       // of this process alone: one that it starts must not take them for its own
+	public   bool           // others than the ranks can read the space
+	open     func(ctx context.Context) (space.Space, error)
+}
+
+// publishedPlan joins a job whose launcher has a key-value space: in it rank 0 publishes where it
+// serves the rendezvous, and the job's secret.
+type publishedPlan struct {
+	opt    *Options
+	place  place
+	secret jobSecret
+}
+
+// plan returns the plan of a place.
+func (p place) plan(opt *Options) (plan, error) {
+	sec, err := resolveSecret(opt)
+	if err != nil {
+		return nil, err
+	}
+	if p.public {
+		if err := sec.checkRequired(opt); err != nil {
+			return nil, err
+		}
+	}
+	return &publishedPlan{opt, p, sec}, nil
+}
+
+func (p *publishedPlan) found() Found {
+	id := p.place.id
+	f := Found{Launcher: p.place.launcher, Rank: id.Rank, Size: id.Size, LocalRank: id.LocalRank, LocalSize: id.LocalSize,
+		Rendezvous: "published by rank 0", RendezvousOrigin: p.place.seen, SecretOrigin: p.secret.origin}
+	if p.secret.bytes == nil {
+		f.SecretOrigin = p.published()
+	}
+	return f
+}
+
+// published is the origin of a secret that rank 0 has made.
+func (p *publishedPlan) published() string {
+	s := "made by rank 0, handed out by " + p.place.seen
+	if p.place.public {
+		s += ", where others can read it"
+	}
+	return s
+}
+
+func (p *publishedPlan) join(ctx context.Context) (Bootstrap, error) {
+	s, err := p.place.open(ctx)
+	if err != nil {
+		return nil, errorf(err, "%s: %v", p.place.seen, err)
+	}
+	e, err := p.meet(ctx, s)
+	if err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	e.space = s
+	for _, v := range p.place.vars {
+		if err := p.opt.Unsetenv(v); err != nil {
+			_ = e.Close()
+			return nil, configErrorf("%s cannot be unset: %v", v, err)
+		}
+	}
+	return e, nil
+}
+
+// meet joins the rendezvous of rank 0.
+func (p *publishedPlan) meet(ctx context.Context, s space.Space) (*endpoint, error) {
+	id := s.Identity()
+	job := &jobVars{launcher: p.place.launcher, rank: id.Rank, size: id.Size, localRank: id.LocalRank, localSize: id.LocalSize,
+		epoch: cut(id.JobID, maxEpoch)}
+	switch {
+	case job.size < 1 || job.size > maxSize || job.rank < 0 || job.rank >= job.size:
+		return nil, configErrorf("%s says that this is rank %d of %d: at most %d ranks are supported", p.place.seen, job.rank, job.size, maxSize)
+	case job.size == 1:
+		return job.alone(p.secret), nil
+	case job.rank == 0:
+		return p.invite(ctx, s, job)
+	}
+	value, err := s.Broadcast(ctx, nil)
+	if err != nil {
+		return nil, errorf(err, "rank %d of %d waited for rank 0 to publish its address (%s): %v", job.rank, job.size, p.place.seen, err)
+	}
+	n, err := readNotice(value)
+	if err != nil {
+		return nil, err
+	}
+	sec := p.secret
+	if sec.bytes == nil {
+		sec = jobSecret{n.Secret, p.published()}
+	}
+	d := dialer{p.opt, *job, sec, n.addresses(), "the address that rank 0 has published"}
+	return d.join(ctx)
+}
+
+// invite opens the rendezvous at rank 0 and publishes where it is. Where that fails the others are
+// told why: they wait for the address.
+func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars) (*endpoint, error) {
+	sec := p.secret
+	if sec.bytes == nil {
+		sec = madeSecret(p.published())
+	}
+	ln, n, err := p.listen(ctx, job)
+	if err != nil {
+		_, _ = s.Broadcast(ctx, notice{Failure: cut(bare(err), maxReason)}.encode())
+		return nil, err
+	}
+	if p.secret.bytes == nil {
+		n.Secret = sec.bytes
+	}
+	if _, err := s.Broadcast(ctx, n.encode()); err != nil {
+		_ = ln.Close()
+		return nil, errorf(err, "rank 0 could not publish its address to all ranks (%s): %v", p.place.seen, err)
+	}
+	return job.serve(ctx, p.opt, ln, sec)
+}
+
+// listen opens the rendezvous where the other ranks can reach it.
+func (p *publishedPlan) listen(ctx context.Context, job *jobVars) (net.Listener, notice, error) {
+	var n notice
+	host := p.opt.Listen
+	if host == "" {
+		host = p.opt.Getenv(EnvListen)
+	}
+	switch ip, err := netip.ParseAddr(host); {
+	case host == "" && job.localSize == job.size:
+		host, n.Addrs = loopback.String(), []netip.Addr{loopback}
+	case host != "" && err != nil:
+		return nil, n, configErrorf("%s is %q: give an IP address of this host, or 0.0.0.0 or :: for all", EnvListen, host)
+	case host != "" && !ip.IsUnspecified():
+		n.Addrs = []netip.Addr{ip}
+	default:
+		if n.Addrs, err = hostAddresses(p.opt.Getenv(EnvNetdev)); err != nil {
+			return nil, n, err
+		}
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return nil, n, errorf(err, "rank 0 cannot listen on %q (%s): %v", host, EnvListen, err)
+	}
+	n.Port = uint16(ln.Addr().(*net.TCPAddr).Port)
+	return ln, n, nil
+}
+
+// notice is what rank 0 publishes.
+type notice struct {
+	Addrs   []netip.Addr `json:"addrs,omitempty"`
+	Port    uint16       `json:"port,omitempty"`
+	Secret  []byte       `json:"secret,omitempty"`  // nil: the ranks were given one
+	Failure string       `json:"failure,omitempty"` // why there is no rendezvous
+}
+
+// maxAddrs bounds the addresses of a notice, which are tried one after the other.
+const maxAddrs = 8
+
+func (n notice) encode() []byte {
+	n.Addrs = n.Addrs[:min(len(n.Addrs), maxAddrs)]
+	b, err := json.Marshal(n)
+	if err != nil {
+		panic(err) // no value of these types fails
+	}
+	return b
+}
+
+func readNotice(b []byte) (notice, error) {
+	var n notice
+	if err := json.Unmarshal(b, &n); err != nil {
+		return n, errorf(ErrProtocol, "what rank 0 has published cannot be read (%v): use one build of the program on all ranks", err)
+	}
+	if n.Failure != "" {
+		return n, errorf(ErrRefused, "rank 0 cannot serve the rendezvous: %s", n.Failure)
+	}
+	if len(n.Addrs) == 0 || len(n.Addrs) > maxAddrs || n.Port == 0 || n.Secret != nil && len(n.Secret) != SecretSize {
+		return n, errorf(ErrProtocol, "rank 0 has published no usable address: use one build of the program on all ranks")
+	}
+	return n, nil
+}
+
+// addresses are those of the rendezvous as host:port.
+func (n *notice) addresses() []string {
+	var list []string
+	for _, a := range n.Addrs {
+		list = append(list, net.JoinHostPort(a.String(), strconv.Itoa(int(n.Port))))
+	}
+	return slices.Compact(list)
+}

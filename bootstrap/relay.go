@@ -1,0 +1,319 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/tagmatch/tagmatch/internal/keepalive"
+)
+
+// What all ranks have put goes to all ranks, which at rank 0 alone would be the square of their
+// number. So RELEASE, and nothing else, comes down a tree: rank 0 sends it to fanOut ranks, each of
+// these to fanOut others. A rank that cannot reach its parent, or loses it, asks rank 0 for what it
+// has not got (WANT), as rank 0 has a connection to each: the tree saves time, and nothing depends
+// on it.
+//
+// A rank dials its parent after WELCOME, as it dialed rank 0; the key of that handshake is derived
+// from the job's secret, which both know by then.
+
+// fanOut is how many ranks get RELEASE from each.
+const fanOut = 32
+
+// tree says from which rank another one gets RELEASE.
+type tree struct{ size, fan int }
+
+// parent is 0 for those that get it from rank 0.
+func (t tree) parent(rank int) int { return max(rank-1, 0) / t.fan }
+
+// passes reports whether rank, other than 0, is the parent of another one.
+func (t tree) passes(rank int) bool { return rank > 0 && rank*t.fan+1 < t.size }
+
+// relayKey is the key of handshakes between ranks.
+func relayKey(e *endpoint) []byte {
+	h := hmac.New(sha256.New, e.info.Secret)
+	h.Write([]byte("tagmatch rendezvous 3: relay of job " + e.info.JobID))
+	return h.Sum(nil)
+}
+
+// relay passes RELEASE on to this rank's children.
+type relay struct {
+	tree   tree
+	rank   int
+	opt    *Options
+	ln     net.Listener
+	key    []byte // once it runs
+	served sync.WaitGroup
+
+	mu       sync.Mutex // guards the fields below
+	last     *releaseMsg
+	children map[*remote]bool
+	conns    map[net.Conn]bool
+	closed   bool
+}
+
+func newRelay(t tree, rank int, ip netip.Addr, opt *Options) (*relay, error) {
+	ln, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
+	if err != nil {
+		return nil, err
+	}
+	return &relay{tree: t, rank: rank, opt: opt, ln: ln, children: map[*remote]bool{}, conns: map[net.Conn]bool{}}, nil
+}
+
+// port is what HELLO tells; 0 where there is no relay.
+func (r *relay) port() uint16 {
+	if r == nil {
+		return 0
+	}
+	return uint16(r.ln.Addr().(*net.TCPAddr).Port)
+}
+
+// startRelay begins to serve this rank's children, and to read from its parent.
+func (e *endpoint) startRelay(opt *Options) {
+	if r := e.children; r != nil {
+		r.key = relayKey(e)
+		r.served.Go(r.accept)
+	}
+	if c := e.parent; c != nil {
+		c.done.Go(func() { c.run(opt) })
+	}
+}
+
+func (r *relay) accept() {
+	for {
+		conn, err := r.ln.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // for example out of descriptors: those that do not get through ask rank 0
+			time.Sleep(50 * time.Millisecond)
+		case !r.take(conn):
+			_ = conn.Close()
+		}
+	}
+}
+
+// take serves a connection, unless there are more than children could have.
+func (r *relay) take(conn net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || len(r.conns) > 2*r.tree.fan {
+		return false
+	}
+	r.conns[conn] = true
+	r.served.Go(func() {
+		if err := r.serve(conn); err != nil {
+			r.opt.Logger.Debug("rendezvous: a connection to pass on what was put has ended", "from", conn.RemoteAddr(), "error", err)
+		}
+		_ = conn.Close()
+		r.mu.Lock()
+		delete(r.conns, conn)
+		r.mu.Unlock()
+	})
+	return true
+}
+
+// serve sends RELEASE to a child, until it closes the connection.
+func (r *relay) serve(conn net.Conn) error {
+	f, err := r.handshake(conn)
+	if err != nil {
+		return err
+	}
+	want, err := expect[*wantMsg](f, maxHandshake)
+	if err != nil {
+		return err
+	}
+	m := newRemote(f, nil, 0)
+	if !r.add(m, want.have) {
+		return net.ErrClosed
+	}
+	go m.writeLoop()              // ends by finish
+	_, err = f.read(maxHandshake) // it says nothing more
+	r.mu.Lock()
+	delete(r.children, m)
+	r.mu.Unlock()
+	m.finish()
+	return err
+}
+
+// handshake lets in children of this rank that know the job's secret.
+func (r *relay) handshake(conn net.Conn) (*framer, error) {
+	_ = conn.SetDeadline(time.Now().Add(r.opt.handshake))
+	if err := keepalive.All(conn, r.opt.PeerTimeout); err != nil {
+		return nil, err
+	}
+	f := newFramer(conn)
+	if v, err := f.readPreface(); err != nil || v != protocolVersion {
+		return nil, errors.Join(err, ErrVersion)
+	}
+	if err := f.writePreface(); err != nil {
+		return nil, err
+	}
+	hello, err := expect[*helloMsg](f, maxHandshake)
+	if err != nil {
+		return nil, err
+	}
+	if int64(hello.rank) >= int64(r.tree.size) || r.tree.parent(int(hello.rank)) != r.rank {
+		return nil, errorf(ErrProtocol, "rank %d is no child of rank %d", hello.rank, r.rank)
+	}
+	c := &challengeMsg{secret: true, nonce: newNonce()}
+	s := newSession(r.key, hello, c)
+	c.mac = s.mac(labelRoot)
+	if err := f.write(c); err != nil {
+		return nil, err
+	}
+	p, err := expect[*proofMsg](f, maxHandshake)
+	if err != nil {
+		return nil, err
+	}
+	if !s.check(labelRank, p.mac) {
+		return nil, ErrSecret
+	}
+	s.sealRoot(f)
+	return f, nil
+}
+
+// add begins to pass on to a child, which has the answers to the first fences already, unless this
+// rank is leaving.
+func (r *relay) add(m *remote, have uint32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	_ = m.f.conn.SetDeadline(time.Time{}) // not after close has set one
+	r.children[m] = true
+	if r.last != nil && r.last.seq > have {
+		m.deliver(r.last)
+	}
+	return true
+}
+
+// pass passes a RELEASE on. It does not block.
+func (r *relay) pass(msg *releaseMsg) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last != nil && r.last.seq >= msg.seq {
+		return
+	}
+	if msg.encoded == nil {
+		msg.encoded = msg.append(nil)
+	}
+	r.last = msg
+	for m := range r.children {
+		m.deliver(msg)
+	}
+}
+
+// close ends the relay once what it has to pass on was written, or after a second.
+func (r *relay) close() {
+	_ = r.ln.Close()
+	r.mu.Lock()
+	r.closed = true
+	for c := range r.conns {
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // readers stop, writers finish
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	}
+	r.mu.Unlock()
+	r.served.Wait()
+}
+
+// child is this rank's connection to its parent.
+type child struct {
+	e      *endpoint
+	parent netip.AddrPort
+	done   sync.WaitGroup
+	ctx    context.Context
+	stop   context.CancelFunc
+}
+
+func newChild(e *endpoint, parent netip.AddrPort) *child {
+	c := &child{e: e, parent: parent}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	return c
+}
+
+// run takes RELEASE from the parent, and after a failure of that from rank 0.
+func (c *child) run(opt *Options) {
+	err := c.read(opt)
+	if c.ctx.Err() != nil {
+		return
+	}
+	opt.Logger.Debug("rendezvous: what was put comes from rank 0 from now on", "parent", c.parent, "error", err)
+	c.e.mu.Lock()
+	have := c.e.fences
+	c.e.mu.Unlock()
+	_ = c.e.up.send(&wantMsg{have}) // where that fails too the fence does
+}
+
+func (c *child) read(opt *Options) error {
+	conn, err := (&net.Dialer{Timeout: opt.handshake}).DialContext(c.ctx, "tcp", c.parent.String())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(c.ctx, func() { _ = conn.Close() })()
+	f, err := c.handshake(conn, opt)
+	if err != nil {
+		return err
+	}
+	for {
+		m, err := f.read(c.e.releaseLimit())
+		if err != nil {
+			return err
+		}
+		r, ok := m.(*releaseMsg)
+		if !ok {
+			return errorf(ErrProtocol, "%v from the parent", m.kind())
+		}
+		c.e.deliver(r)
+	}
+}
+
+func (c *child) handshake(conn net.Conn, opt *Options) (*framer, error) {
+	_ = conn.SetDeadline(time.Now().Add(opt.handshake))
+	if err := keepalive.All(conn, opt.PeerTimeout); err != nil {
+		return nil, err
+	}
+	f := newFramer(conn)
+	if err := f.writePreface(); err != nil {
+		return nil, err
+	}
+	hello := &helloMsg{rank: uint32(c.e.rank), size: uint32(c.e.size), secret: true, nonce: newNonce()}
+	if err := f.write(hello); err != nil {
+		return nil, err
+	}
+	if v, err := f.readPreface(); err != nil || v != protocolVersion {
+		return nil, errors.Join(err, ErrVersion)
+	}
+	ch, err := expect[*challengeMsg](f, maxHandshake)
+	if err != nil {
+		return nil, err
+	}
+	s := newSession(relayKey(c.e), hello, ch)
+	if !s.check(labelRoot, ch.mac) {
+		return nil, ErrSecret
+	}
+	if err := f.write(&proofMsg{s.mac(labelRank)}); err != nil {
+		return nil, err
+	}
+	s.sealRank(f)
+	c.e.mu.Lock()
+	have := c.e.fences
+	c.e.mu.Unlock()
+	if err := f.write(&wantMsg{have}); err != nil {
+		return nil, err
+	}
+	return f, conn.SetDeadline(time.Time{})
+}
+
+// close ends the connection to the parent.
+func (c *child) close() {
+	c.stop()
+	c.done.Wait()
+}

@@ -1,0 +1,161 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// treeJob starts a job in which each rank passes RELEASE on to two others.
+func treeJob(t *testing.T, n int, change func(rank int, o *Options)) []Bootstrap {
+	t.Helper()
+	env := jobEnv(t, n)
+	list := make([]Bootstrap, n)
+	each(t, n, func(r int) (err error) {
+		opt := options(env(r).with(EnvSecret, hexSecret))
+		opt.fanOut = 2
+		if change != nil {
+			change(r, &opt)
+		}
+		list[r], err = Detect(timeout(t, 20*time.Second), opt)
+		return err
+	})
+	t.Cleanup(func() { closeAll(t, list) })
+	return list
+}
+
+// direct counts the ranks that get RELEASE from rank 0.
+func direct(list []Bootstrap) (n int) {
+	h := hubOf(list[0])
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.seats[1:] {
+		if !s.relayed {
+			n++
+		}
+	}
+	return n
+}
+
+func exchangeRounds(t *testing.T, list []Bootstrap, from, to int) {
+	t.Helper()
+	ctx := timeout(t, 20*time.Second)
+	each(t, len(list), func(r int) error {
+		for i := from; i < to; i++ {
+			if err := exchangeRound(ctx, list[r], i); err != nil {
+				return fmt.Errorf("round %d: %w", i, err)
+			}
+		}
+		return nil
+	})
+}
+
+// TestTree: rank 0 sends what was put to two ranks only, and all get it.
+func TestTree(t *testing.T) {
+	for _, n := range []int{3, 4, 7, 40} {
+		list := treeJob(t, n, nil)
+		exchangeRounds(t, list, 0, 20)
+		require.Equal(t, 2, direct(list), "%d ranks", n)
+	}
+}
+
+// TestTreeParentFails: ranks whose connection to their parent breaks get what was put from rank 0.
+func TestTreeParentFails(t *testing.T) {
+	list := treeJob(t, 15, nil)
+	exchangeRounds(t, list, 0, 3)
+	for _, r := range []int{1, 5} {
+		children := list[r].(*endpoint).children
+		require.NoError(t, children.ln.Close())
+		children.mu.Lock()
+		for c := range children.conns {
+			_ = c.Close()
+		}
+		children.mu.Unlock()
+	}
+	exchangeRounds(t, list, 3, 20)
+	require.Equal(t, 2+4, direct(list))
+}
+
+// TestTreeUnreachable: no rank can dial another one, but all reach rank 0.
+func TestTreeUnreachable(t *testing.T) {
+	list := treeJob(t, 9, nil)
+	for _, b := range list {
+		if r := b.(*endpoint).children; r != nil {
+			_ = r.ln.Close()
+			r.mu.Lock()
+			r.closed = true
+			for c := range r.conns {
+				_ = c.Close()
+			}
+			r.mu.Unlock()
+		}
+	}
+	exchangeRounds(t, list, 0, 5)
+}
+
+// TestTreeParentLeaves: a parent that leaves right after a fence has passed it on before.
+func TestTreeParentLeaves(t *testing.T) {
+	for range 20 {
+		list := treeJob(t, 7, nil)
+		ctx := timeout(t, 20*time.Second)
+		each(t, 7, func(r int) error {
+			err := list[r].Fence(ctx)
+			if r == 1 || r == 2 {
+				return list[r].Close()
+			}
+			return err
+		})
+	}
+}
+
+// TestRelayStrangers: who does not know the secret, or is no child, gets nothing, and does not keep
+// the children out.
+func TestRelayStrangers(t *testing.T) {
+	list := treeJob(t, 5, nil)
+	r := list[1].(*endpoint).children
+	addr := r.ln.Addr().String()
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		})
+	}
+	wg.Wait()
+	opt := options(nil)
+	opt.setDefaults()
+	for _, fake := range []*endpoint{
+		newEndpoint(3, 5, Info{Secret: make([]byte, SecretSize), JobID: list[1].Info().JobID}),
+		newEndpoint(4, 5, Info{Secret: list[1].Info().Secret, JobID: "another run"}),
+		newEndpoint(2, 5, Info{Secret: list[1].Info().Secret, JobID: list[1].Info().JobID}),
+	} {
+		c := newChild(fake, netipPort(t, addr))
+		conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", addr)
+		require.NoError(t, err)
+		f, err := c.handshake(conn, &opt)
+		if err == nil {
+			_, err = f.read(maxHandshake)
+		}
+		require.Error(t, err)
+		conn.Close()
+		c.close()
+	}
+	exchangeRounds(t, list, 0, 3)
+	require.Equal(t, 2, direct(list))
+}
+
+func netipPort(t *testing.T, addr string) netip.AddrPort {
+	p, err := netip.ParseAddrPort(addr)
+	require.NoError(t, err)
+	return p
+}

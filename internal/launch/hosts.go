@@ -1,0 +1,119 @@
+package launch
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tagmatch/tagmatch/bootstrap"
+)
+
+// Host is one of Options.Hosts.
+type Host struct {
+	Name  string // as Options.Agent takes it; the first one also as the other hosts reach it
+	Slots int    // ranks on it
+}
+
+// ParseHosts reads a comma list of host:slots; slots is 1 where it is missing. An IPv6 address
+// stands in brackets.
+func ParseHosts(s string) ([]Host, error) {
+	var list []Host
+	for part := range strings.SplitSeq(s, ",") {
+		h := Host{Name: part, Slots: 1}
+		if i := strings.LastIndexByte(part, ':'); i >= 0 && !strings.HasSuffix(part, "]") {
+			n, err := strconv.Atoi(part[i+1:])
+			if err != nil || n < 1 || n > MaxRanks {
+				return nil, fmt.Errorf("launch: host %q: the slots behind the colon are a number from 1 to %d", part, MaxRanks)
+			}
+			h.Name, h.Slots = part[:i], n
+		}
+		h.Name = strings.Trim(h.Name, "[]")
+		if h.Name == "" || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t'\"\\$`;&|<>") {
+			return nil, fmt.Errorf("launch: host list %q: %q is no name of a host", s, part)
+		}
+		list = append(list, h)
+	}
+	return list, nil
+}
+
+// defaultAgent starts a shell on another host.
+var defaultAgent = []string{"ssh", "-o", "BatchMode=yes"}
+
+// placed is where a rank runs.
+type placed struct {
+	host             string
+	local, localSize int
+}
+
+// place returns the place of each rank: the hosts are filled one after the other.
+func place(hosts []Host, n int) ([]placed, error) {
+	var list []placed
+	for _, h := range hosts {
+		k := min(h.Slots, n-len(list))
+		for i := range k {
+			list = append(list, placed{h.Name, i, k})
+		}
+	}
+	if len(list) < n {
+		return nil, fmt.Errorf("launch: %d ranks on hosts with %d slots: give more of them, as in host:slots", n, len(list))
+	}
+	if ip, err := netip.ParseAddr(hosts[0].Name); (hosts[0].Name == "localhost" || err == nil && ip.IsLoopback()) && list[n-1].host != hosts[0].Name {
+		return nil, fmt.Errorf("launch: the first of several hosts is %s: name it as the others reach it", hosts[0].Name)
+	}
+	return list, nil
+}
+
+// remotePort is a port for the rendezvous on the host of rank 0: above the ephemeral range of
+// Linux, where it is most likely free.
+func remotePort() int { return 61440 + rand.IntN(4096) }
+
+// passed reports whether a variable of the launcher goes to ranks on other hosts.
+func (o *Options) passed(name string) bool {
+	return strings.HasPrefix(name, "TAGMATCH_") || strings.HasPrefix(name, "GO") && name != "GOROOT" && name != "GOPATH" ||
+		slices.Contains(o.Pass, name)
+}
+
+// remote is the command that starts a rank on another host, by a shell that reads script.
+func (j *job) remote(p placed) *exec.Cmd {
+	agent := j.opt.Agent
+	if len(agent) == 0 {
+		agent = defaultAgent
+	}
+	return exec.Command(agent[0], slices.Concat(agent[1:], []string{p.host, "sh", "-s"})...)
+}
+
+// script is what the shell on the host reads. The secret is in it, and so on no command line. When
+// its standard input ends, because the launcher has ended the agent or is gone, so does the rank.
+func (j *job) script(p placed, rank int, env []string) string {
+	var b strings.Builder
+	dir := j.opt.Dir
+	if dir == "" {
+		dir, _ = os.Getwd()
+	}
+	fmt.Fprintf(&b, "cd %s || exit 1\n", quote(dir))
+	for _, kv := range env {
+		if name, value, _ := strings.Cut(kv, "="); j.opt.passed(name) || ofJob(name) {
+			fmt.Fprintf(&b, "export %s=%s\n", name, quote(value))
+		}
+	}
+	fmt.Fprintf(&b, "export %s=%d %s=%d %s=%d\n", bootstrap.EnvRank, rank, bootstrap.EnvLocalRank, p.local, bootstrap.EnvLocalWorldSize, p.localSize)
+	var command []string
+	if j.opt.Bind {
+		command = append(command, "taskset", "-c", fmt.Sprintf("$((%d %% $(nproc)))", p.local))
+	}
+	for _, arg := range j.opt.Command {
+		command = append(command, quote(arg))
+	}
+	fmt.Fprintf(&b, "exec 3<&0\n%s </dev/null 3<&- &\nrank=$!\n", strings.Join(command, " "))
+	fmt.Fprintf(&b, "{ cat <&3; kill $rank; sleep %d; kill -9 $rank; } >/dev/null 2>&1 &\nwatch=$!\n", int(j.opt.Grace.Seconds())+1)
+	b.WriteString("wait $rank\ncode=$?\nkill $watch 2>/dev/null\nexit $code\n")
+	return b.String()
+}
+
+// quote makes s one word of a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

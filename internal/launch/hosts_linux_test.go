@@ -1,0 +1,115 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseHosts(t *testing.T) {
+	got, err := ParseHosts("a:2,b,[fe80::1]:3,[fe80::2],10.0.0.1:4")
+	require.NoError(t, err)
+	require.Equal(t, []Host{{"a", 2}, {"b", 1}, {"fe80::1", 3}, {"fe80::2", 1}, {"10.0.0.1", 4}}, got)
+	for list, want := range map[string]string{
+		"": "is no name of a host", "a:0": "from 1 to 4096", "a:x": "from 1 to 4096", "a,,b": "is no name", "-oProxyCommand=x": "is no name", "a b": "is no name", "$(x)": "is no name",
+	} {
+		_, err := ParseHosts(list)
+		require.ErrorContains(t, err, want, list)
+	}
+}
+
+func TestPlace(t *testing.T) {
+	got, err := place([]Host{{"a", 2}, {"b", 3}}, 4)
+	require.NoError(t, err)
+	require.Equal(t, []placed{{"a", 0, 2}, {"a", 1, 2}, {"b", 0, 2}, {"b", 1, 2}}, got)
+	_, err = place([]Host{{"a", 2}, {"b", 3}}, 6)
+	require.ErrorContains(t, err, "6 ranks on hosts with 5 slots")
+	for _, name := range []string{"localhost", "127.0.0.1", "::1"} {
+		_, err = place([]Host{{name, 2}, {"b", 3}}, 4)
+		require.ErrorContains(t, err, "name it as the others reach it")
+		_, err = place([]Host{{name, 2}, {"b", 3}}, 2)
+		require.NoError(t, err)
+	}
+}
+
+// remoteJob runs a script as ranks on hosts that are all this one: the agent is a shell that drops
+// the host's name.
+func remoteJob(t *testing.T, ctx context.Context, opt Options, script string) (code int, out string) {
+	t.Helper()
+	agent := filepath.Join(t.TempDir(), "agent")
+	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec env -i PATH=$PATH \"$@\"\n"), 0o700))
+	var b bytes.Buffer
+	opt.Agent, opt.Command, opt.Stdout, opt.Stderr = []string{agent}, []string{"sh", "-c", script, "it's", "a \"$HOME\" b"}, &b, &b
+	if opt.Hosts == nil {
+		opt.Hosts = []Host{{"here", 2}, {"there", 1}}
+	}
+	code, err := Run(ctx, opt)
+	if ctx.Err() == nil {
+		require.NoError(t, err, b.String())
+	}
+	return code, b.String()
+}
+
+func TestRemoteEnvironment(t *testing.T) {
+	env := append(os.Environ(), "TAGMATCH_DEVICE=it's tcp", "MINE=1", "OTHER=2", "RANK=77", "GOGC=50")
+	code, out := remoteJob(t, t.Context(), Options{N: 3, Env: env, Pass: []string{"MINE"}, NoPrefix: true},
+		`echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR dev=$TAGMATCH_DEVICE mine=$MINE other=$OTHER gc=$GOGC $0 $1 $TAGMATCH_SECRET $TAGMATCH_BOOTSTRAP"`)
+	require.Zero(t, code, out)
+	for _, want := range []string{"0/3 0/2 ", "1/3 1/2 ", "2/3 0/1 "} {
+		require.Regexp(t, `(?m)^`+want+`here dev=it's tcp mine=1 other= gc=50 it's a "\$HOME" b [0-9a-f]{64} env$`, out)
+	}
+	require.Len(t, regexp.MustCompile(`[0-9a-f]{64}`).FindAllString(out, -1), 3)
+}
+
+func TestRemoteExitCode(t *testing.T) {
+	code, out := remoteJob(t, t.Context(), Options{N: 3, Grace: time.Second}, `[ $RANK = 2 ] && exit 9; exec sleep 30`)
+	require.Equal(t, 9, code, out)
+	require.Contains(t, out, "tagmatch: rank 2 exited with code 9")
+}
+
+// TestRemoteCanceled: the ranks end with the launcher, also those of an agent that was killed.
+func TestRemoteCanceled(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	code, out := remoteJob(t, ctx, Options{N: 3, Grace: 200 * time.Millisecond}, `echo $$ >>`+mark+`; exec sleep 30`)
+	require.NotZero(t, code, out)
+	require.Less(t, time.Since(start), 10*time.Second)
+	pids, err := os.ReadFile(mark)
+	require.NoError(t, err)
+	for _, pid := range strings.Fields(string(pids)) {
+		require.Eventually(t, func() bool {
+			_, err := os.Stat("/proc/" + pid)
+			return os.IsNotExist(err)
+		}, 5*time.Second, 10*time.Millisecond, "rank with pid %s", pid)
+	}
+	require.Len(t, strings.Fields(string(pids)), 3)
+}
+
+func TestBind(t *testing.T) {
+	cpus, err := allowedCPUs()
+	if err != nil {
+		t.Skip(err)
+	}
+	var b bytes.Buffer
+	code, err := Run(t.Context(), Options{N: 3, Bind: true, Command: []string{"sh", "-c", `grep Cpus_allowed_list /proc/self/status`}, Stdout: &b, Stderr: &b})
+	require.NoError(t, err)
+	require.Zero(t, code, b.String())
+	for r := range 3 {
+		require.Regexp(t, `(?m)^\[`+strconv.Itoa(r)+`\] Cpus_allowed_list:\s+`+strconv.Itoa(cpus[r%len(cpus)])+`$`, b.String())
+	}
+	now, err := allowedCPUs()
+	require.NoError(t, err)
+	require.Equal(t, cpus, now)
+	_, err = Run(t.Context(), Options{N: 1, Bind: true, Pin: true, Command: []string{"true"}})
+	require.ErrorContains(t, err, "use Bind")
+}
