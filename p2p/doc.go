@@ -61,9 +61,10 @@
 //
 // Errors of operations are *OpError: test the condition with errors.Is (ErrTruncated,
 // context.DeadlineExceeded...), and get the facts with errors.As (*OpError, *PeerError). Wrong
-// arguments are ErrInvalid, from Wait for nonblocking calls; they never panic. Calls without a peer
-// (Init, Dup, Split, Alloc, Shutdown...) and those that wait for several requests name the call in
-// their text instead, and wrap the same conditions.
+// arguments are ErrInvalid, from Wait for nonblocking calls; they never panic. Methods of a nil or
+// zero World, Comm, Queue, Message, Persistent or Region may. Calls without a peer (Init, Dup,
+// Split, Alloc, Shutdown...) and those that wait for several requests name the call in their text
+// instead, and wrap the same conditions.
 //
 // # World and Comm
 //

@@ -120,7 +120,7 @@ func (r *Region) Close() error {
 	}
 	if w.regions.live[r] {
 		if n := w.eng.Uses(r.buf); n != 0 {
-			return invalidf("close of a Region of %d bytes: it is used by %d operations that are not complete", len(r.buf), n)
+			return invalidf("close of a Region of %d bytes: operations on it are not complete: %d", len(r.buf), n)
 		}
 		owner := w.eng.Owner()
 		owner.Lock()

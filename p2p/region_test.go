@@ -111,7 +111,7 @@ func TestRegionMisuse(t *testing.T) {
 				self.Irecv(w.Rank(), 1, own[:10]), self.Irecv(w.Rank(), 2, own[10:80<<10]),
 				w.Irecv(3, p2p.Any, own[80<<10:]), self.Isend(w.Rank(), 4, own[:60<<10]),
 			}
-			require.EqualError(t, r.Close(), "p2p: invalid argument: close of a Region of 92160 bytes: it is used by 4 operations that are not complete")
+			require.EqualError(t, r.Close(), "p2p: invalid argument: close of a Region of 92160 bytes: operations on it are not complete: 4")
 			for _, u := range uses {
 				u.Cancel()
 			}

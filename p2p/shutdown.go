@@ -20,7 +20,8 @@ const (
 
 // Shutdown ends the job in order; it is collective. It delivers what was sent, waits until all
 // ranks have called it, then closes. If ctx ends first it closes as Close does and returns an error
-// of one line that names the ranks that have not called Shutdown, and what is unfinished here:
+// of one line that lists what is unfinished here and, where all that was sent is delivered, names
+// the ranks that have not called Shutdown:
 //
 //	send to 3, tag 0x7 of Comm 1, 102400 bytes, not received (20 times)
 //	recv from any, tag 0x3, 8 bytes, no message
@@ -68,7 +69,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 // lostInFence makes a loss that the launcher's store reports a PeerError.
 func lostInFence(err error) error {
 	if r, ok := errors.AsType[*bootstrap.RankError](err); ok {
-		return &PeerError{Ranks: []int{r.Rank}, Cause: err}
+		return &PeerError{Ranks: []int{r.Rank}, Cause: errors.New(r.Reason)}
 	}
 	return err
 }

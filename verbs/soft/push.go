@@ -40,7 +40,11 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 	if !ok || w.nsge != 1 || !l.CanPush() || !q.wantsPush(l, e) {
 		return false
 	}
-	dst := q.sgesOf(q.sent & q.mask)[0].Data
+	sges := q.sgesOf(q.sent & q.mask)[:1]
+	dst := sges[0].Data
+	if !q.mayWrite(sges, 0, dst) {
+		return false // deregistered since the request was posted
+	}
 	r, err := q.d.regions.Register(dst, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, nil)
 	if err != nil {
 		return false
@@ -104,11 +108,35 @@ func (q *queuePair) takeBack() {
 		if a.taken || w.push == 0 || !w.share {
 			continue
 		}
-		a.taken = true
-		q.endPush(&q.sq[a.index&q.mask], w)
-		l.Quiet()
-		q.readDirect(a.index)
+		q.takeShare(a, w, l)
 		return
+	}
+}
+
+// takeShare has this device read a share itself.
+func (q *queuePair) takeShare(a *awaited, w *sendWork, l wire.PushLink) {
+	a.taken = true
+	q.endPush(&q.sq[a.index&q.mask], w)
+	l.Quiet()
+	q.readDirect(a.index)
+}
+
+// deregistered takes back the shares with their destination in the region of that key, which has
+// just been removed: nothing may be written there any more. So they end as reads of this device do,
+// for which the region is looked up at each chunk.
+func (d *Device) deregistered(key uint32) {
+	for _, q := range d.readers {
+		l, ok := q.link.(wire.PushLink)
+		if !ok || q.shares == 0 {
+			continue
+		}
+		for k := range q.rdq.len() {
+			a := q.rdq.at(k)
+			w := &q.more[a.index&q.mask]
+			if !a.taken && w.push != 0 && w.share && q.sgesOf(a.index & q.mask)[0].LKey == key {
+				q.takeShare(a, w, l)
+			}
+		}
 	}
 }
 

@@ -28,11 +28,13 @@ type shareRig struct {
 	dst            [][]byte
 	posted, ended  int
 	lastStatus     verbs.WCStatus
+	failing        map[int]bool // READs whose region was deregistered
+	refused        int          // of them, not 0 where some have failed
 }
 
 func newShareRig(t *testing.T, cfg soft.Config) *shareRig {
 	devs := shmOpener(cfg)(t, 2)
-	r := &shareRig{t: t, reader: devs[0].(*soft.Device), source: devs[1].(*soft.Device), src: make([]byte, 2<<20)}
+	r := &shareRig{t: t, reader: devs[0].(*soft.Device), source: devs[1].(*soft.Device), src: make([]byte, 2<<20), failing: map[int]bool{}}
 	for i := range r.src {
 		r.src[i] = byte(i*7 + i>>9)
 	}
@@ -61,11 +63,15 @@ func newShareRig(t *testing.T, cfg soft.Config) *shareRig {
 }
 
 // read posts a READ of n bytes, which begin at another byte each time.
-func (r *shareRig) read(n int) {
+func (r *shareRig) read(n int, flags ...verbs.SendFlags) {
 	dst := make([]byte, n)
 	mr := must(r.rpd.RegMR(dst, verbs.AccessLocalWrite))
 	r.dst, r.rmr = append(r.dst, dst), append(r.rmr, mr)
-	_ = must(r.rq.PostSend(&verbs.SendWR{WRID: uint64(r.posted), Opcode: verbs.WRRDMARead, Flags: verbs.SendSignaled,
+	signaled := verbs.SendSignaled
+	for _, f := range flags {
+		signaled |= f
+	}
+	_ = must(r.rq.PostSend(&verbs.SendWR{WRID: uint64(r.posted), Opcode: verbs.WRRDMARead, Flags: signaled,
 		SGList: []verbs.SGE{{Data: dst, LKey: mr.LKey()}}, RemoteAddr: r.smr.Addr() + uint64(r.posted), RKey: r.smr.RKey()}))
 	r.posted++
 }
@@ -77,7 +83,12 @@ func (r *shareRig) pollReader() {
 	var wc [8]verbs.WC
 	for _, w := range wc[:must(r.rcq.PollCQ(wc[:]))] {
 		require.EqualValues(r.t, r.ended, w.WRID)
-		if r.lastStatus = w.Status; w.Status == verbs.WCSuccess {
+		r.lastStatus = w.Status
+		if r.failing[r.ended] {
+			// It may have ended before.
+			require.Contains(r.t, []verbs.WCStatus{verbs.WCLocProtErr, verbs.WCSuccess}, w.Status, "READ %d", r.ended)
+			r.refused += int(w.Status)
+		} else if w.Status == verbs.WCSuccess {
 			require.True(r.t, bytes.Equal(r.src[r.ended:][:len(r.dst[r.ended])], r.dst[r.ended]), "READ %d", r.ended)
 		}
 		r.ended++
@@ -181,6 +192,46 @@ func TestSharesOfARegionThatGoes(t *testing.T) {
 	require.Equal(t, verbs.WCRemAccessErr, r.lastStatus)
 	require.Equal(t, verbs.QPSRTS, r.rq.State())
 	r.until("responses come", r.settled)
+}
+
+// TestSharesInARegionThatGoes: what the reader deregisters, while the source copies into it or
+// before, is written to no more, and its READ fails alone.
+func TestSharesInARegionThatGoes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, rand.Uint64()))
+	r := newShareRig(t, soft.Config{})
+	for range 50 {
+		first := r.posted
+		for k := range 24 {
+			n := []int{40 << 10, 1 << 20}[rng.IntN(2)]
+			if k == 8 { // it and those behind it wait in the queue
+				r.read(n, verbs.SendFence)
+			} else {
+				r.read(n)
+			}
+		}
+		for range rng.IntN(30) {
+			r.pollReader()
+			r.pollSource()
+		}
+		for i := first; i < r.posted; i++ {
+			if i >= r.ended && rng.IntN(2) == 0 {
+				require.NoError(t, r.rmr[i].Dereg())
+				clear(r.dst[i])
+				r.failing[i] = true
+			}
+		}
+		r.until("READs end", r.settled)
+		for i := first; i < r.posted; i++ {
+			if r.failing[i] {
+				require.True(t, bytes.Equal(make([]byte, len(r.dst[i])), r.dst[i]), "READ %d", i)
+			} else {
+				require.NoError(t, r.rmr[i].Dereg())
+			}
+		}
+	}
+	require.NotZero(t, soft.Pushed(r.reader))
+	require.NotZero(t, r.refused)
+	require.Equal(t, verbs.QPSRTS, r.rq.State())
 }
 
 // TestNoSharesWithoutDirect: a reader that may not be written to reads all by itself.

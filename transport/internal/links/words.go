@@ -38,12 +38,12 @@ func explained(err error, otherwise string) error {
 
 // ofStatus explains a completion with an error status.
 func ofStatus(s verbs.WCStatus) error {
-	words := "the device of this rank failed"
+	words := "the device of this rank failed: report this, with the status that errors.As (*verbs.StatusError) gives"
 	switch s {
 	case verbs.WCWRFlushErr:
 		words = "the connection to it ended, as when its process ends"
 	case verbs.WCRetryExcErr, verbs.WCRespTimeoutErr:
-		words = "it does not answer: its process has ended, or the network between the two hosts is cut"
+		words = "it does not answer: its process has ended, or the network to it is cut"
 	case verbs.WCRNRRetryExcErr:
 		words = "it has taken no messages for too long: check that its process runs and is not stopped"
 	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr, verbs.WCBadRespErr, verbs.WCRemAbortErr:

@@ -44,5 +44,5 @@ func TestWords(t *testing.T) {
 		require.Equal(t, s, status.Status)
 		require.NotContains(t, err.Error(), s.String())
 	}
-	require.EqualError(t, ofStatus(verbs.WCRetryExcErr), "it does not answer: its process has ended, or the network between the two hosts is cut")
+	require.EqualError(t, ofStatus(verbs.WCRetryExcErr), "it does not answer: its process has ended, or the network to it is cut")
 }

@@ -93,13 +93,17 @@ func (r *Region) Dereg() error {
 	if r.key == 0 {
 		return &verbs.Error{Op: "dereg_mr", Errno: syscall.EINVAL, Detail: "the memory region is gone already"}
 	}
-	if r.domain != nil {
+	domain, key := r.domain, r.key
+	if domain != nil {
 		if invariant.Enabled {
-			defer r.domain.Enter("dereg_mr")()
+			defer domain.Enter("dereg_mr")()
 		}
-		r.domain.Users--
+		domain.Users--
 	}
-	r.t.Remove(r.key)
+	r.t.Remove(key)
+	if domain != nil && domain.Removed != nil {
+		domain.Removed(key)
+	}
 	return nil
 }
 
@@ -107,6 +111,9 @@ func (r *Region) Dereg() error {
 type Domain struct {
 	Users int                              // MRs, SRQs and QPs of the domain that exist
 	Enter func(call string) (leave func()) // begins a call of the device's owner; only with -tags invariants
+
+	// Removed is told the key of each region after Dereg, before that returns; nil: nobody is.
+	Removed func(key uint32)
 }
 
 // NewTable makes a table whose pieces lie on the heap.
