@@ -130,7 +130,11 @@ func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars)
 		_ = ln.Close()
 		return nil, errorf(err, "rank 0 could not publish its address to all ranks (%s): %v", p.place.seen, err)
 	}
-	return job.serve(ctx, p.opt, ln, sec)
+	e, err := job.serve(ctx, p.opt, ln, sec)
+	if err == nil {
+		s.Joined()
+	}
+	return e, err
 }
 
 // listen opens the rendezvous where the other ranks can reach it.

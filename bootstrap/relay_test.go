@@ -45,7 +45,7 @@ func direct(list []Bootstrap) (n int) {
 
 func exchangeRounds(t *testing.T, list []Bootstrap, from, to int) {
 	t.Helper()
-	ctx := timeout(t, 20*time.Second)
+	ctx := timeout(t, 8*time.Second)
 	each(t, len(list), func(r int) error {
 		for i := from; i < to; i++ {
 			if err := exchangeRound(ctx, list[r], i); err != nil {

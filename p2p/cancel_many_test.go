@@ -13,8 +13,8 @@ import (
 )
 
 // TestCancelManyLarge has goroutines of both ranks receive large messages, many at once, under
-// contexts that end at any moment of a transfer. Each message comes whole to the next Recv, and what
-// was abandoned costs nobody the connection.
+// contexts that end at any moment of a transfer. Each message comes whole to the next Recv, and
+// what was abandoned costs nobody the connection.
 func TestCancelManyLarge(t *testing.T) {
 	const pairs = 6
 	seed := rand.Uint64()

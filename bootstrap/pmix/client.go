@@ -161,6 +161,9 @@ func (c *client) fence(ctx context.Context) error {
 	return c.lib.failed("PMIx_Fence", c.lib.fence(&all, 1, &infos[0], uintptr(len(infos))))
 }
 
+// Joined implements space.Space. The server keeps its values.
+func (c *client) Joined() {}
+
 // Abort implements space.Space.
 func (c *client) Abort(code int, reason string) {
 	c.aborted.Store(true)

@@ -41,11 +41,11 @@ func TestPlace(t *testing.T) {
 }
 
 // remoteJob runs a script as ranks on hosts that are all this one: the agent is a shell that drops
-// the host's name.
+// the host's name, and, as with ssh, who ends it has not ended what it has started.
 func remoteJob(t *testing.T, ctx context.Context, opt Options, script string) (code int, out string) {
 	t.Helper()
 	agent := filepath.Join(t.TempDir(), "agent")
-	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec env -i PATH=$PATH \"$@\"\n"), 0o700))
+	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec setsid -w env -i PATH=$PATH \"$@\"\n"), 0o700))
 	var b bytes.Buffer
 	opt.Agent, opt.Command, opt.Stdout, opt.Stderr = []string{agent}, []string{"sh", "-c", script, "it's", "a \"$HOME\" b"}, &b, &b
 	if opt.Hosts == nil {

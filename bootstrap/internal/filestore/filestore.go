@@ -114,11 +114,13 @@ func (s *Store) await(ctx context.Context) ([]byte, error) {
 	}
 }
 
+// Joined implements space.Space: it removes the file, so that none is left by a job that is killed.
+func (s *Store) Joined() { _ = s.Close() }
+
 // Abort implements space.Space. A directory can end nothing.
 func (s *Store) Abort(int, string) {}
 
-// Close implements space.Space. Rank 0 removes the file, which all ranks have read when its
-// rendezvous is complete.
+// Close implements space.Space. Rank 0 removes the file, if it is still there.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -43,6 +43,10 @@ func TestBroadcast(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		if round%2 == 0 {
+			stores[0].Joined()
+			require.NoFileExists(t, stores[0].path)
+		}
 		for _, s := range stores {
 			require.NoError(t, s.Close())
 			require.NoError(t, s.Close())

@@ -86,7 +86,7 @@ func abort(ctx context.Context, w *p2p.World) error {
 	}
 	if w.Rank() == w.Size()-1 {
 		w.Abort(42, "as the test wants")
-		time.Sleep(10 * time.Second) // the launcher ends this process first
+		time.Sleep(2 * time.Second) // most launchers end this process first
 	}
 	_, err := w.Comm().Recv(ctx, p2p.AnySource, 9, nil)
 	return err

@@ -94,17 +94,7 @@ type row struct {
 // requireRow has a launcher start the pingpong example and a test of four ranks, which ends well,
 // by an Abort, and by the death of a rank.
 func requireRow(t *testing.T, l row) {
-	t.Run("pingpong", func(t *testing.T) {
-		program, err := pingpong()
-		require.NoError(t, err)
-		r := run(t, l.env, append(l.command(2), program, "-sizes", "8,65536", "-iters", "100", "-check")...)
-		require.Zero(t, r.code, r.out)
-		require.Contains(t, r.out, "64k", r.out)
-		require.Equal(t, 1, strings.Count(r.out, "# device "), "one job: %s", r.out)
-	})
-	t.Run("exchange", func(t *testing.T) {
-		requireWell(t, play(t, "exchange", l.env, l.command(4)...), 4)
-	})
+	requireStarts(t, l)
 	t.Run("abort", func(t *testing.T) {
 		r := play(t, "abort", l.env, l.command(4)...)
 		require.NotZero(t, r.code, r.out)
@@ -117,5 +107,19 @@ func requireRow(t *testing.T, l row) {
 		r := play(t, "killed", l.env, l.command(4)...)
 		require.NotZero(t, r.code, r.out)
 		require.NotContains(t, r.out, ": well")
+	})
+}
+
+func requireStarts(t *testing.T, l row) {
+	t.Run("pingpong", func(t *testing.T) {
+		program, err := pingpong()
+		require.NoError(t, err)
+		r := run(t, l.env, append(l.command(2), program, "-sizes", "8,65536", "-iters", "100", "-check")...)
+		require.Zero(t, r.code, r.out)
+		require.Contains(t, r.out, "64k", r.out)
+		require.Equal(t, 1, strings.Count(r.out, "# device "), "one job: %s", r.out)
+	})
+	t.Run("exchange", func(t *testing.T) {
+		requireWell(t, play(t, "exchange", l.env, l.command(4)...), 4)
 	})
 }

@@ -105,7 +105,7 @@ func (p *Place) Open(ctx context.Context) (*Client, error) {
 		c.pmi = &v1{ch: ch, place: p}
 	}
 	if err := c.do(ctx, func() error { return c.pmi.open(&c.id) }); err != nil {
-		_ = ch.close()
+		_ = c.Close()
 		return nil, err
 	}
 	return c, nil
@@ -194,6 +194,9 @@ func (c *Client) Broadcast(ctx context.Context, value []byte) ([]byte, error) {
 	return value, err
 }
 
+// Joined implements space.Space. The process manager keeps its values.
+func (c *Client) Joined() {}
+
 // Abort implements space.Space. It does not wait for a request under way, which may be a barrier
 // that never ends.
 func (c *Client) Abort(code int, reason string) {
@@ -203,25 +206,31 @@ func (c *Client) Abort(code int, reason string) {
 }
 
 // Close implements space.Space. Hydra takes a process that closes its socket without finalize for
-// dead, and kills the job.
+// dead, and kills the job, this process too: where finalize is not possible any more the socket is
+// left to the end of the process, so that this can still say what went wrong.
 func (c *Client) Close() error {
-	if !c.begin() {
+	broken, again := c.begin()
+	switch {
+	case again:
 		return nil
+	case broken:
+		left.Store(c.ch, true) // or the collector would close it
+		return nil
+	case c.aborted.Load():
+		return c.ch.close()
 	}
-	var err error
-	if !c.aborted.Load() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		err = c.do(ctx, c.pmi.finalize)
-	}
-	return errors.Join(err, c.ch.close())
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	return errors.Join(c.do(ctx, c.pmi.finalize), c.ch.close())
 }
 
-// begin reports whether this is the first Close.
-func (c *Client) begin() bool {
+// left are the channels of broken Clients.
+var left sync.Map
+
+// begin begins the first Close.
+func (c *Client) begin() (broken, again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := !c.closed
-	c.closed = true
-	return first
+	again, c.closed = c.closed, true
+	return c.broken != nil, again
 }

@@ -29,6 +29,9 @@ type Space interface {
 	// calls it once. It ends with ctx, after which only Abort and Close may be called.
 	Broadcast(ctx context.Context, value []byte) ([]byte, error)
 
+	// Joined says, at rank 0, that all ranks have what it has broadcast: it may be forgotten.
+	Joined()
+
 	// Abort asks the launcher to end the job with exit code code, and returns when that was sent.
 	// Where the launcher has no such request it does nothing. Reason is one line of any text.
 	Abort(code int, reason string)
