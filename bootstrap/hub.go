@@ -201,7 +201,7 @@ func (h *hub) fenceLocked(rank int, m *fenceMsg) bool {
 	}
 	for r := range h.seats {
 		if h.seats[r].gone {
-			h.failLocked(r, fmt.Sprintf("left the job while others waited for it (fence %d)", h.fence))
+			h.failLocked(r, fmt.Sprintf("left the job before fence %d", h.fence))
 			return true
 		}
 	}

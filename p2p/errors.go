@@ -50,8 +50,6 @@ func (e *OpError) Error() string {
 	switch {
 	case e.Op != opSend && e.Rank == AnySource:
 		b.WriteString(" from any")
-	case e.Rank == ProcNull:
-		b.WriteString(" with ProcNull")
 	case e.Op != opSend:
 		b.WriteString(" from " + strconv.Itoa(e.Rank))
 	default:

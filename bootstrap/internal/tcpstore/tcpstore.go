@@ -86,7 +86,9 @@ func dial(ctx context.Context, addr string, old bool) (*Client, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, probe)
 	defer cancel()
-	nonce := rand.Uint32()
+	// A server of 1.x takes the magic number, the opcode and three bytes of the nonce for the
+	// length of a key: with the highest bit set it is one that it refuses at once.
+	nonce := rand.Uint32() | 1<<23
 	b := binary.LittleEndian.AppendUint32([]byte{OpValidate}, Magic)
 	b = binary.LittleEndian.AppendUint32(append(b, OpPing), nonce)
 	var answer [4]byte
