@@ -50,6 +50,7 @@ type Client struct {
 // all of its ranks, and another after a restart.
 func Open(ctx context.Context, addr, prefix string, id space.Identity) (*Client, error) {
 	const first, last = 10 * time.Millisecond, time.Second
+	var why error // of the last try that ctx did not cut short: it names the problem
 	for wait := first; ; wait = min(2*wait, last) {
 		c, err := dial(ctx, addr, false)
 		if err != nil && ctx.Err() == nil && refusesValidate(err) {
@@ -59,12 +60,15 @@ func Open(ctx context.Context, addr, prefix string, id space.Identity) (*Client,
 			c.id, c.key = id, prefix+"rendezvous"
 			return c, nil
 		}
+		if why == nil || ctx.Err() == nil {
+			why = err
+		}
 		t := time.NewTimer(wait/2 + rand.N(wait))
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return nil, fmt.Errorf("torchrun's store at %s: %w (%w)", addr, err, context.Cause(ctx))
+			return nil, fmt.Errorf("torchrun's store at %s: %w (%w)", addr, why, context.Cause(ctx))
 		}
 	}
 }

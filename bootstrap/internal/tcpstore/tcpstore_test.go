@@ -80,7 +80,7 @@ func TestLateAgent(t *testing.T) {
 }
 
 func TestNobodyThere(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	_, err := tcpstore.Open(ctx, "127.0.0.1:1", "p", space.Identity{Rank: 1, Size: 2})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -132,7 +132,7 @@ func TestStrangers(t *testing.T) {
 					})
 				}
 			})
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
 			defer cancel()
 			c, err := tcpstore.Open(ctx, ln.Addr().String(), "p", space.Identity{Rank: 1, Size: 2})
 			if err == nil {
