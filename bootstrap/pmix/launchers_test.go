@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,7 +50,19 @@ func TestMpirunEnds(t *testing.T) {
 	require.Contains(t, []int{7, 3}, exit.ExitCode(), out)
 }
 
-func mpirun(t *testing.T, do string, args []string) (string, error) {
+// mpirun starts ranks again where mpirun of Open MPI 4.1 has crashed while it ended: it frees its
+// PMIx server twice at times.
+func mpirun(t *testing.T, do string, args []string) (out string, err error) {
+	t.Helper()
+	for range 3 {
+		if out, err = mpirunOnce(t, do, args); !strings.Contains(out, "PMIx_server_finalize") {
+			break
+		}
+	}
+	return out, err
+}
+
+func mpirunOnce(t *testing.T, do string, args []string) (string, error) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
