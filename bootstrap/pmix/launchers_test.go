@@ -22,7 +22,7 @@ const agent = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift\
 func TestMpirun(t *testing.T) {
 	ssh := filepath.Join(t.TempDir(), "agent.sh")
 	require.NoError(t, os.WriteFile(ssh, []byte(agent), 0o700))
-	hosts := []string{"--mca", "plm_rsh_agent", ssh, "--mca", "plm_rsh_no_tree_spawn", "1", "--host", "fakea:2,fakeb:2"}
+	hosts := []string{"--mca", "plm_rsh_agent", ssh, "--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "oob_tcp_if_include", "lo", "--host", "fakea:2,fakeb:2"}
 	for _, tt := range []struct {
 		name  string
 		args  []string

@@ -39,7 +39,7 @@ func twoHosts(t *testing.T) string {
 	t.Helper()
 	ssh := filepath.Join(t.TempDir(), "agent.sh")
 	require.NoError(t, os.WriteFile(ssh, []byte(agent), 0o700))
-	return openMPI + " --mca plm_rsh_agent " + ssh + " --mca plm_rsh_no_tree_spawn 1 --host fakea:2,fakeb:2"
+	return openMPI + " --mca plm_rsh_agent " + ssh + " --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include lo --host fakea:2,fakeb:2"
 }
 
 func TestOpenMPI(t *testing.T) {

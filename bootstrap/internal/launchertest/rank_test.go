@@ -107,7 +107,8 @@ func killed(ctx context.Context, w *p2p.World) error {
 	return err
 }
 
-// cut: the ranks exchange until a link is cut, which those that can still reach rank 0 notice.
+// cut: the ranks exchange until the link of rank 2 is cut, which those that can still reach rank 0
+// notice. They end when both have: the end of one would be a loss for the other.
 func cut(ctx context.Context, w *p2p.World) error {
 	if err := exchange(ctx, w); err != nil {
 		return err
@@ -118,7 +119,11 @@ func cut(ctx context.Context, w *p2p.World) error {
 		var peer *p2p.PeerError
 		if errors.As(err, &peer) {
 			fmt.Printf("rank %d has lost %v\n", w.Rank(), peer.Ranks)
-			return nil
+			if w.Rank() == 2 {
+				return nil
+			}
+			_, err = w.Comm().Sendrecv(ctx, 1-w.Rank(), 9, nil, 1-w.Rank(), 9, nil)
+			return err
 		}
 		if err != nil {
 			return err
