@@ -83,7 +83,28 @@ func roundTrips(w *p2p.World, tag p2p.Tag, n int) error {
 // BenchmarkWindow has one goroutine play both ranks, which exchange windows of 64 messages of 8
 // bytes: what it reports is what a message costs the processors in all, in a build that they do not
 // have to wait for.
-func BenchmarkWindow(b *testing.B) {
+func BenchmarkWindow(b *testing.B) { bothRanks(b, windows) }
+
+// BenchmarkSolo has one goroutine play both ranks, one of which sends a message of 8 bytes that the
+// other then receives, in turn: it is BenchmarkWindow for blocking calls.
+func BenchmarkSolo(b *testing.B) {
+	bothRanks(b, func(b *testing.B, from, to *p2p.World) {
+		buf := make([]byte, 8)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			if err := from.Send(background, to.Rank(), 1, buf); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := to.Recv(background, 1, p2p.Exact, buf); err != nil {
+				b.Fatal(err)
+			}
+			from, to = to, from
+		}
+	})
+}
+
+// bothRanks runs a benchmark on the worlds of two ranks by one goroutine.
+func bothRanks(b *testing.B, run func(b *testing.B, from, to *p2p.World)) {
 	for _, device := range []string{"", "shm"} {
 		b.Run(cmp.Or(device, "loop"), func(b *testing.B) {
 			skipUnlessLinux(b, device)
@@ -102,7 +123,7 @@ func BenchmarkWindow(b *testing.B) {
 					return
 				}
 				defer close(over)
-				windows(b, worlds[0], worlds[1])
+				run(b, worlds[0], worlds[1])
 			})
 		})
 	}

@@ -84,7 +84,7 @@
 // Isend, Irecv and the like never block and have no context. They return a Request, which tells the
 // outcome once: to Wait or Test, to WaitAll, WaitAny, WaitSome, TestAll, TestAny or TestSome for
 // many, or by a Queue, the way to drive thousands. Errors, also of wrong arguments, are those of
-// the request. Request.Cancel asks for its end.
+// the request. Request.Cancel asks for its end. Comm.IsendAll and IrecvAll post many with one call.
 //
 // The functions on slices skip inactive requests, and set those that they consume, or find consumed
 // by another call, to Request{}, so that loops end. A slice must not be used by two calls at once;

@@ -28,6 +28,29 @@ func ExampleComm_Issend() {
 	// received: ready
 }
 
+// One call posts a window of messages, and one completes it.
+func ExampleComm_IsendAll() {
+	w := join()
+	ctx, c := context.Background(), w.Comm()
+	var out, in []p2p.Transfer
+	for i := range 3 {
+		out = append(out, p2p.Transfer{Rank: c.Rank(), Tag: p2p.Tag(i), Buf: fmt.Appendf(nil, "part %d", i)})
+		in = append(in, p2p.Transfer{Rank: c.Rank(), Tag: p2p.Tag(i), Buf: make([]byte, 6)})
+	}
+	reqs := make([]p2p.Request, 0, len(out)+len(in)) // may be used again for each window
+	reqs = c.IrecvAll(reqs, in)
+	reqs = c.IsendAll(reqs, out)
+	check(p2p.WaitAll(ctx, reqs, nil))
+	for _, m := range in {
+		fmt.Printf("%s\n", m.Buf)
+	}
+	leave(w)
+	// Output:
+	// part 0
+	// part 1
+	// part 2
+}
+
 // A probe tells the length before there is a buffer. Where several goroutines receive use Mprobe.
 func ExampleComm_Probe() {
 	w := join()

@@ -63,8 +63,9 @@ func (op *Op) InFlight() uint64 {
 // complete ends an operation, exactly once. The caller has unlinked it from everywhere.
 func (op *Op) complete(st Status, err error) {
 	e := op.e
+	was := op.state
 	op.move(opEnded)
-	if op.Ended() {
+	if was == opEnded {
 		e.log.Error("operation completed twice", "tag", op.tag, "err", err)
 		return
 	}

@@ -38,7 +38,7 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 		}
 		op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 		op.pull(m)
-		st, err := e.finishLocked(ctx, op)
+		st, err := e.callLocked(ctx, op)
 		e.mu.Unlock()
 		return st, err
 	}
@@ -48,7 +48,7 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 	}
 	op := e.newOpLocked(noteRecvCall, src, tag, mask, buf)
 	op.post()
-	st, err := e.finishLocked(ctx, op)
+	st, err := e.callLocked(ctx, op)
 	e.mu.Unlock()
 	return st, err
 }
@@ -56,9 +56,13 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 // Irecv starts a receive. It never blocks.
 func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	e.mu.Lock()
-	r := e.newOpLocked(noteRecv, src, tag, mask, buf).receive()
+	r := e.irecvLocked(src, tag, mask, buf)
 	e.mu.Unlock()
 	return r
+}
+
+func (e *Engine) irecvLocked(src int, tag, mask uint64, buf []byte) Request {
+	return e.newOpLocked(noteRecv, src, tag, mask, buf).receive()
 }
 
 // receive gives a receive the oldest message that matches, or posts it.

@@ -35,6 +35,12 @@ func (e *Engine) Ssend(ctx context.Context, dst int, tag uint64, buf []byte) err
 // Isend starts a send. It never blocks.
 func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	e.mu.Lock()
+	r := e.isendLocked(dst, tag, buf)
+	e.mu.Unlock()
+	return r
+}
+
+func (e *Engine) isendLocked(dst int, tag uint64, buf []byte) Request {
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	gen := op.Gen()
 	if e.sendNowLocked(dst, tag, buf) {
@@ -42,7 +48,6 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	} else {
 		op.isend()
 	}
-	e.mu.Unlock()
 	return Request{op.note, op, gen}
 }
 
@@ -86,7 +91,7 @@ func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []
 	op.sync = sync
 	n := op.note
 	op.submit()
-	_, err := e.finishLocked(ctx, op)
+	_, err := e.callLocked(ctx, op)
 	e.mu.Unlock()
 	n.outcome(err)
 	return err
@@ -149,23 +154,45 @@ func (p *peer) sendError(err error) error {
 	return peerError(p.rank, err)
 }
 
+// callLocked is finishLocked for an operation of which no Request was made.
+func (e *Engine) callLocked(ctx context.Context, op *Op) (Status, error) {
+	if op.Ended() {
+		return op.consumeLocked()
+	}
+	unmarked, err := e.wait.AwaitOwn(ctx, &op.Event, op)
+	if unmarked {
+		st, err := op.status, op.err
+		op.pool()
+		return st, err
+	}
+	return e.finishedLocked(op, err)
+}
+
 // finishLocked waits for the operation of a blocking call and returns its outcome. The lock is
 // released while it waits. When ctx ends the operation is cancelled; the call returns when the
 // buffer is free.
 func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
+	var err error
 	if gen := op.Gen(); op.Pending(gen) {
-		if err := e.wait.Await(ctx, &op.Event, op, gen); err != nil {
-			op.cancel()
-			e.reclaimLocked(op, gen)
-			st, opErr := op.consumeLocked()
-			switch opErr {
-			case ErrCanceled:
-				opErr = err
-			case errRevoked:
-				opErr = &revokedError{err}
-			}
-			return st, opErr
-		}
+		err = e.wait.Await(ctx, &op.Event, op, gen)
 	}
-	return op.consumeLocked()
+	return e.finishedLocked(op, err)
+}
+
+// finishedLocked returns the outcome of the operation of a blocking call that was waited for; err
+// says why it has not ended.
+func (e *Engine) finishedLocked(op *Op, err error) (Status, error) {
+	if err == nil {
+		return op.consumeLocked()
+	}
+	op.cancel()
+	e.reclaimLocked(op, op.Gen())
+	st, opErr := op.consumeLocked()
+	switch opErr {
+	case ErrCanceled:
+		opErr = err
+	case errRevoked:
+		opErr = &revokedError{err}
+	}
+	return st, opErr
 }

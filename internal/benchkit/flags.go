@@ -21,6 +21,7 @@ type Flags struct {
 	Iters      int // 0: chosen by size
 	Window     int // 0: the command has no window
 	Cold       bool
+	Many       bool
 	Ranks      int // 0: the command is for a pair
 	Check      bool
 	JSON       bool
@@ -74,6 +75,9 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	}
 	if f.Window > 0 {
 		fs.IntVar(&f.Window, "window", f.Window, "messages under way at once")
+		if f.Goroutines != nil {
+			fs.BoolVar(&f.Many, "many", false, "let one call post a window, instead of one call each message")
+		}
 		fs.BoolVar(&f.Cold, "cold", false, "take another buffer for each message, from so many that none is in a cache")
 	}
 	if f.Ranks > 0 {

@@ -22,7 +22,7 @@ const (
 var (
 	PingPong  = RoundTrips(bounce)
 	Bandwidth = Streams("bw", stream)
-	Rate      = Streams("rate", stream) // of messages so small that their number is what counts
+	Rate      = Streams("rate", windows) // of messages so small that their number is what counts
 )
 
 // pairTag is the tag of a pair of goroutines that has the meaning of tag.
@@ -50,10 +50,78 @@ func bounce(w *p2p.World, l *Loop) error {
 	return nil
 }
 
-func stream(w *p2p.World, s *Stream) error {
+func stream(w *p2p.World, s *Stream) error { return s.each((*part).move, w) }
+
+// windows has each window completed by one call before the next begins. With -many one call posts
+// it too.
+func windows(w *p2p.World, s *Stream) error {
+	if s.s.Many {
+		return s.each((*part).many, w)
+	}
+	return s.each((*part).windows, w)
+}
+
+// each has all goroutines of this rank move the messages of all batches.
+func (s *Stream) each(move func(*part, *p2p.World) error, w *p2p.World) error {
 	for range s.Batches {
-		err := inParallel(len(s.parts), func(pair int) error { return s.parts[pair].move(w) })
+		err := inParallel(len(s.parts), func(pair int) error {
+			if err := move(s.parts[pair], w); err != nil {
+				return err
+			}
+			return s.parts[pair].agree(w)
+		})
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agree returns on rank 0 when rank 1 has received all.
+func (s *part) agree(w *p2p.World) error {
+	ctx, done := context.Background(), pairTag(done, s.pair)
+	if w.Rank() == 1 {
+		return w.Send(ctx, 0, done, nil)
+	}
+	_, err := w.Recv(ctx, done, p2p.Exact, nil)
+	return err
+}
+
+// windows moves the messages of one batch and one pair, window by window.
+func (s *part) windows(w *p2p.World) error {
+	ctx, data := context.Background(), pairTag(data, s.pair)
+	for i := 0; i < s.n; i += s.window {
+		reqs := s.reqs[:min(s.window, s.n-i)]
+		for k := range reqs {
+			if w.Rank() == 0 {
+				reqs[k] = w.Isend(1, data, s.buf(i+k))
+			} else {
+				reqs[k] = w.Irecv(data, p2p.Exact, s.buf(i+k))
+			}
+		}
+		if err := p2p.WaitAll(ctx, reqs, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// many is windows by calls that post many messages at once.
+func (s *part) many(w *p2p.World) error {
+	ctx, data := context.Background(), pairTag(data, s.pair)
+	messages := make([]p2p.Transfer, s.window)
+	for i := 0; i < s.n; i += s.window {
+		messages = messages[:min(s.window, s.n-i)]
+		for k := range messages {
+			messages[k] = p2p.Transfer{Rank: 1 - w.Rank(), Tag: data, Buf: s.buf(i + k)}
+		}
+		reqs := s.reqs[:0]
+		if w.Rank() == 0 {
+			reqs = w.Comm().IsendAll(reqs, messages)
+		} else {
+			reqs = w.Comm().IrecvAll(reqs, messages)
+		}
+		if err := p2p.WaitAll(ctx, reqs, nil); err != nil {
 			return err
 		}
 	}
@@ -62,7 +130,7 @@ func stream(w *p2p.World, s *Stream) error {
 
 // move moves the messages of one batch and one pair.
 func (s *part) move(w *p2p.World) error {
-	ctx, data, done := context.Background(), pairTag(data, s.pair), pairTag(done, s.pair)
+	ctx, data := context.Background(), pairTag(data, s.pair)
 	reqs := s.reqs
 	for i := range s.n + len(reqs) {
 		r := &reqs[i%len(reqs)]
@@ -78,9 +146,5 @@ func (s *part) move(w *p2p.World) error {
 			*r = w.Irecv(data, p2p.Exact, s.buf(i))
 		}
 	}
-	if w.Rank() == 1 {
-		return w.Send(ctx, 0, done, nil)
-	}
-	_, err := w.Recv(ctx, done, p2p.Exact, nil)
-	return err
+	return nil
 }

@@ -70,6 +70,7 @@ type Device struct {
 	freeQP    []uint32               // indexes of QP numbers that are free, the oldest first
 	rnrs      uint64                 // SENDs that found no receive; each retry counts
 	cuts      uint64                 // messages reported as matched whose QP failed before they were complete
+	flushers  []wire.Flusher         // of wires
 	lastSRQ   uint32                 // number of the newest SRQ
 	users     int                    // PDs, CQs and the channel that exist: Close needs 0
 	selfWire  *loop.Wire             // carries packets from the device to itself; nil until there is a link
@@ -198,6 +199,9 @@ func (d *Device) openWires() error {
 		switch {
 		case err == nil:
 			d.wires = append(d.wires, w)
+			if f, ok := w.(wire.Flusher); ok {
+				d.flushers = append(d.flushers, f)
+			}
 		case name == WireSHM && i < len(names)-1:
 			d.missing = err
 		case d.missing != nil:
@@ -282,9 +286,7 @@ func (d *Device) Close() error {
 		defer d.inv.guard.Leave()
 	}
 	d.pump() // acknowledgements and disconnects that are due
-	for _, w := range d.wires {
-		w.Flush()
-	}
+	d.flush()
 	d.closeWires()
 	return nil
 }
@@ -304,9 +306,6 @@ func (d *Device) progress(room int) {
 		d.took, d.news = false, false
 		if invariant.Enabled {
 			d.inv.lendingEnds()
-		}
-		for _, w := range d.wires {
-			w.Release()
 		}
 	}
 	if room <= 0 {
@@ -343,7 +342,7 @@ func (d *Device) progress(room int) {
 
 func (d *Device) flush() {
 	d.dirty = false
-	for _, w := range d.wires {
+	for _, w := range d.flushers {
 		w.Flush()
 	}
 }

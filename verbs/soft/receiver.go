@@ -18,7 +18,7 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 		return d.stray(l, h), false
 	}
 	q := d.qps[i]
-	if q.link != l {
+	if !sameLink(q.link, l) {
 		// The peer may have connected its QP before this device has: its packets wait for RTR. All
 		// others are dropped.
 		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false

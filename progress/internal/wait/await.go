@@ -31,17 +31,47 @@ func (s *Set) Await(ctx context.Context, ev *Event, op Operation, gen uint64) er
 		return s.awaitSlow(ctx, ev, op, gen, false)
 	}
 	// The path of a message that is about to come: no clock, no context, the lock held throughout
-	// unless somebody wants it.
-	s.takeRole()
+	// unless somebody wants it. Nobody sees who polls before that.
+	role := false
 	for range s.hold {
 		s.e.Poll()
 		if !ev.Pending(gen) {
-			s.leaveRole()
+			s.polled(role)
 			return nil
 		}
-		s.letOthers()
+		if s.othersWait() {
+			if !role {
+				s.takeRole()
+				role = true
+			}
+			s.letOthers()
+		}
+	}
+	if !role {
+		s.takeRole()
 	}
 	return s.awaitSlow(ctx, ev, op, gen, true)
+}
+
+// AwaitOwn is Await for an operation that nobody else can name. Where it ends before the lock was
+// let go of, its Event is left as it was: then unmarked is true, and the Event can be used again.
+// That spares the message its stores with barriers.
+func (s *Set) AwaitOwn(ctx context.Context, ev *Event, op Operation) (unmarked bool, err error) {
+	if !s.polling.Load() {
+		s.own = ev
+		for range s.hold {
+			s.e.Poll()
+			if s.own == nil {
+				s.polled(false)
+				return true, nil
+			}
+			if s.othersWait() {
+				break
+			}
+		}
+		s.own = nil
+	}
+	return false, s.Await(ctx, ev, op, ev.Gen())
 }
 
 // awaitSlow is Await after the first polls; role says whether the caller has the poller role.
@@ -83,8 +113,14 @@ func (s *Set) endRole() {
 }
 
 // leaveRole gives the poller role up, by a waiter that goes.
-func (s *Set) leaveRole() {
-	s.endRole()
+func (s *Set) leaveRole() { s.polled(true) }
+
+// polled is called by a waiter that goes and has polled; role says whether it has the poller role,
+// which it gives up then.
+func (s *Set) polled(role bool) {
+	if role {
+		s.endRole()
+	}
 	s.loop.polls++
 	if s.cfg.PollingEnded != nil {
 		s.cfg.PollingEnded()
@@ -183,6 +219,9 @@ func (s *Set) pollFor(ev *Event, gen uint64, n int) bool {
 	}
 	return !ev.Pending(gen)
 }
+
+// othersWait tells whether somebody wants the lock, or this processor.
+func (s *Set) othersWait() bool { return s.mu.wanted.Load() != 0 || s.woke && s.turns }
 
 // letOthers lets those go on who want the lock, or this processor. A poller keeps the role
 // meanwhile.

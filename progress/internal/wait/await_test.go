@@ -157,6 +157,37 @@ func awaitAll(t *testing.T, f *fake, ctxs ...context.Context) (ops []*op, got []
 	return ops, got
 }
 
+// An operation that nobody else can name, and which ends in the first polls, is not marked. One that
+// ends later is, though its waiter began in the same way.
+func TestAwaitOwn(t *testing.T) {
+	modes(t, func(t *testing.T, cfg Config) {
+		if cfg.SpinLimit < 0 {
+			cfg.SpinLimit = 0
+		}
+		f, o := newFake(t, cfg), &op{}
+		wait := func() (unmarked bool) {
+			f.locked(func() {
+				var err error
+				unmarked, err = f.AwaitOwn(bg, &o.Event, o)
+				require.NoError(t, err)
+				require.Nil(t, f.own)
+			})
+			return unmarked
+		}
+		f.quietly(o)
+		require.True(t, wait())
+		require.True(t, o.Pending(0))
+		go func() {
+			for !f.asleep() {
+				time.Sleep(10 * time.Microsecond)
+			}
+			f.arrive(o)
+		}()
+		require.False(t, wait())
+		require.True(t, o.Has(0))
+	})
+}
+
 // Who waits with nothing to come sleeps: after a while nothing polls any more.
 func TestIdleSleeps(t *testing.T) {
 	for _, manual := range []bool{false, true} {

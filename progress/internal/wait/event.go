@@ -77,6 +77,10 @@ func (ev *Event) Retire() { ev.life.Store((ev.life.Load()>>eventGen + 1) << even
 // End ends the present generation, which has not ended, and tells those who wait for it. The caller
 // holds the lock.
 func (s *Set) End(ev *Event) {
+	if ev == s.own {
+		s.own = nil
+		return
+	}
 	ev.SetEnded()
 	if ev.watches != nil || ev.done != nil {
 		ev.announce()

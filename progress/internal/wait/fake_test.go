@@ -34,6 +34,7 @@ type fake struct {
 
 	armErr, waitErr error // of Arm and Wait; constant
 	refused         bool  // guarded by the Lock
+	awaits          int   // likewise
 	victim          *op   // that a failure ends; constant
 	failure         error // the first
 }
@@ -60,11 +61,19 @@ func (f *fake) locked(do func()) {
 	do()
 }
 
-// await waits for the present generation of o, and takes it unless ctx ends first.
-func (f *fake) await(ctx context.Context, o *op) error {
+// await waits for the present generation of o, and takes it unless ctx ends first. It waits as for
+// an operation that nobody else can name, and otherwise, by turns.
+func (f *fake) await(ctx context.Context, o *op) (err error) {
 	gen := o.Gen()
 	f.Lock.Lock()
-	err := f.Await(ctx, &o.Event, o, gen)
+	if f.awaits++; f.awaits%2 == 0 {
+		var unmarked bool
+		if unmarked, err = f.AwaitOwn(ctx, &o.Event, o); unmarked {
+			o.SetEnded()
+		}
+	} else {
+		err = f.Await(ctx, &o.Event, o, gen)
+	}
 	f.Unlock()
 	if err == nil && !o.Take(gen) {
 		return fmt.Errorf("generation %d has not ended", gen)

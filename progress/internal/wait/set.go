@@ -47,6 +47,7 @@ type Set struct {
 
 	polling   atomic.Bool     // somebody has the poller role; written under mu
 	role      invariant.Guard // finds a second poller
+	own       *Event          // of AwaitOwn, which holds the lock; nil once it has ended
 	oneP      bool            // GOMAXPROCS is 1; refreshed at each park
 	turns     bool            // who is woken may have to wait for the poller's processor; refreshed likewise
 	hold      int             // polls before the first look at a clock; refreshed likewise

@@ -142,6 +142,7 @@ type Wire struct {
 	armed    atomic.Bool // arrivals wake the notifier
 	hasNew   atomic.Bool // mu.added is not empty
 	Stepping bool        // receive although the fabric is Stepped; the device's owner's
+	took     bool        // the last Poll has received packets; the device's owner's
 
 	BeforeSend func() // is called by each Send, if not nil; the device's owner's
 
@@ -238,6 +239,9 @@ func (w *Wire) adopt() {
 
 func (w *Wire) Poll(budget int) int {
 	w.adopt()
+	if w.took {
+		w.release()
+	}
 	if w.f.opts.Step != 0 {
 		w.f.now.Add(int64(w.f.opts.Step))
 	}
@@ -257,18 +261,19 @@ func (w *Wire) Poll(budget int) int {
 	if n >= budget {
 		wire.Rotate(w.links)
 	}
+	w.took = n > 0
 	return n
 }
 
-func (w *Wire) Release() {
+// release takes back the packets that were received.
+func (w *Wire) release() {
+	w.took = false
 	for _, l := range w.links {
 		if l.in.release() {
 			l.peer.signal()
 		}
 	}
 }
-
-func (w *Wire) Flush() {}
 
 func (w *Wire) Arm() { w.armed.Store(true) }
 

@@ -28,8 +28,7 @@ type link struct {
 	peer  *remote // nil until the link is up
 	state shmState
 	hot   bool // in Wire.hot
-	lent  bool // a payload in the ring is lent
-	owing bool // in Wire.owing
+	lent  bool // a payload in the ring is lent; in Wire.lent
 
 	last     uint64 // Wire.polls when it delivered a packet last
 	deadline int64  // shmDying: when it ends at the latest, by wire.Monotonic

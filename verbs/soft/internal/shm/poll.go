@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/shmring"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -18,10 +19,18 @@ const dyingTime = time.Second
 // lookEvery is after how many polls a Poll calls pollSlow even if nothing asks for it.
 const lookEvery = 256
 
-// Poll receives. If nothing has arrived it costs one load for each hot ring and one for the inbox.
+// looks is how often an idle Poll looks at the hot rings. More would hold up what else polls.
+const looks = 4
+
+// Poll receives. If nothing has arrived it costs a few loads for each hot ring and one for the
+// inbox.
 func (w *Wire) Poll(budget int) int {
 	w.polls++
+	if len(w.lent) != 0 {
+		w.release()
+	}
 	n := 0
+	w.linger()
 	for i := range w.hot { // drain does not change it
 		if h := &w.hot[i]; !h.probe.Empty() {
 			n += w.drain(h.l, budget-n)
@@ -35,6 +44,19 @@ func (w *Wire) Poll(budget int) int {
 		wire.Rotate(w.hot)
 	}
 	return n
+}
+
+// linger waits a moment for a packet in a hot ring. Two processors of a machine are often one core:
+// the way through the device and back would take the peer's share of it.
+func (w *Wire) linger() {
+	for range looks - 1 {
+		for i := range w.hot {
+			if !w.hot[i].probe.Empty() {
+				return
+			}
+		}
+		shmring.Pause()
+	}
 }
 
 // pollSlow serves cold rings, and links that come up or break.
@@ -143,20 +165,23 @@ func (w *Wire) drain(l *link, budget int) int {
 		if !taken || l.state > shmDying {
 			break
 		}
-		l.peer.rx.Advance()
+		rx := l.peer.rx
+		rx.Advance()
 		n++
-		if lent {
+		switch {
+		case l.lent:
+		case lent:
 			l.lent = true
-		} else if !l.lent {
+			w.lent = append(w.lent, l)
+		case rx.Owed():
 			l.reportFree()
+		}
+		if rx.Empty() {
+			break
 		}
 	}
 	if n > 0 {
 		l.last = w.polls
-		if !l.owing {
-			l.owing = true
-			w.owing = append(w.owing, l)
-		}
 	}
 	return n
 }

@@ -109,7 +109,6 @@ func shmChild(parent string) error {
 	}
 	fmt.Println("up")
 	for idle := 0; d.down == nil; idle++ {
-		w.Release()
 		if w.Poll(64) > 0 {
 			idle = 0
 		} else if idle%10000 == 9999 {

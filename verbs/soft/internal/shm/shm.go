@@ -61,7 +61,7 @@ type Wire struct {
 	bySlot [shmring.Slots]*link    // links that are up, by slot of the inbox
 	hot    []hotRing               // polled one by one; at most maxHot
 	ready  []*link                 // links whose bit was taken from the inbox, in this poll
-	owing  []*link                 // links with packets received since the last Release (link.owing)
+	lent   []*link                 // links with lent packets (link.lent)
 	dying  []*link                 // see shmDying
 	dead   []*link                 // links that removeDead takes out of everything at the end of the poll
 	gone   []*remote               // to be unmapped at the next poll, when nothing of them is lent
@@ -206,17 +206,14 @@ func (w *Wire) Yield(a *wire.Address, why error) (wire.Link, bool) {
 	return l, true
 }
 
-// Release takes back the packets that were lent, and tells writers how much of their rings is free.
-func (w *Wire) Release() {
-	for _, l := range w.owing {
-		l.owing, l.lent = false, false
+// release takes back the packets that were lent.
+func (w *Wire) release() {
+	for _, l := range w.lent {
+		l.lent = false
 		l.reportFree()
 	}
-	w.owing = w.owing[:0]
+	w.lent = w.lent[:0]
 }
-
-// Flush does nothing: Send publishes packets at once.
-func (w *Wire) Flush() {}
 
 // Arm makes every arrival signal. Each store to shared memory in it is a full memory barrier, so
 // that the Poll that follows sees what was sent without a signal.

@@ -49,7 +49,7 @@ func (e *shmEnd) LinkYielded(_ wire.Link, _ *wire.Address, err error) {
 	e.down = append(e.down, err)
 }
 func (e *shmEnd) Place(wire.Link, *wire.Header) []byte { return nil }
-func (e *shmEnd) poll() int                            { e.w.Release(); return e.w.Poll(16) }
+func (e *shmEnd) poll() int                            { return e.w.Poll(16) }
 func (e *shmEnd) linkTo(o *shmEnd) *link               { l, _ := e.w.Connect(o.self); return l.(*link) }
 func (e *shmEnd) send(o *shmEnd, h wire.Header) bool   { return e.linkTo(o).Send(&h, nil, nil) }
 

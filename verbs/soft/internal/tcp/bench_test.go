@@ -134,7 +134,6 @@ func BenchmarkTCPWireIdle(b *testing.B) {
 				b.Run(c.name, func(b *testing.B) {
 					for range b.N {
 						d.w.idle = c.idle
-						d.w.Release()
 						d.w.Poll(16)
 					}
 				})

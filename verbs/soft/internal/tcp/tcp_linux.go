@@ -115,6 +115,9 @@ func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
 
 // Poll receives, and retries output that a socket has refused.
 func (w *Wire) Poll(budget int) int {
+	if len(w.lent) != 0 {
+		w.release()
+	}
 	if w.conn.Pending() {
 		w.takeConnections()
 	}
@@ -272,8 +275,8 @@ func (w *Wire) takeConnections() {
 	}
 }
 
-// Release takes back the payloads that the device was lent.
-func (w *Wire) Release() {
+// release takes back the payloads that the device was lent.
+func (w *Wire) release() {
 	for i, l := range w.lent {
 		l.in.lent = false
 		w.lent[i] = nil

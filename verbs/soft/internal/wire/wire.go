@@ -79,7 +79,7 @@ type Link interface {
 	// Send sends a packet whose payload is head followed by body. Either may be empty; together
 	// they have h.Length bytes, at most MaxPayload. Send copies or transmits all of it and returns
 	// true, or does nothing and returns false: there is no room, try again after the next Poll. It
-	// never blocks. What it has copied may not leave before Wire.Flush.
+	// never blocks. What it has copied may not leave before Flusher.Flush.
 	Send(h *Header, head, body []byte) bool
 	// MaxPayload is the most payload bytes of one packet, and MaxReadPayload that of an OpReadResp.
 	// Both are constant.
@@ -111,7 +111,7 @@ const MaxChunk = 256 << 10
 // Receiver is the device as its wires see it. They call it only from inside Wire.Poll.
 type Receiver interface {
 	// Receive takes one packet. payload is lent for the call, or, if it returns lent, until the
-	// next Wire.Release. If it does not return ok, the packet cannot be taken now (no receive is
+	// next Wire.Poll. If it does not return ok, the packet cannot be taken now (no receive is
 	// posted, or the QP is not connected yet): the wire passes it again at a later Poll, and before
 	// that no other packet of the link.
 	Receive(l Link, h *Header, payload []byte) (ok, lent bool)
@@ -140,13 +140,8 @@ type Wire interface {
 	Connect(a *Address) (Link, error)
 	// Poll receives at most budget packets from all links, and handles connections that were made
 	// or have broken in the background. It returns how many packets the receiver took. It must cost
-	// next to nothing when idle.
+	// next to nothing when idle. Payloads that the Poll before has lent are taken back first.
 	Poll(budget int) int
-	// Release takes back the payloads that were lent by earlier Polls. The device calls it before
-	// the Poll after one that received packets.
-	Release()
-	// Flush transmits the packets that links have only copied.
-	Flush()
 	// Arm makes the notifier wake for arrivals on any link, for room on a link that was full, and
 	// for links that come up or break; Disarm ends that. The owner polls once more after Arm before
 	// it sleeps, so Arm must be a full memory barrier.
@@ -155,6 +150,9 @@ type Wire interface {
 	// Close ends all links, and ends and awaits the wire's background goroutines.
 	Close()
 }
+
+// Flusher is a wire whose links may only copy a packet in Send. Flush transmits those packets.
+type Flusher interface{ Flush() }
 
 // Yielder is a wire that can leave a peer to another wire. Yield does so, because of why, unless
 // there is a connection to the peer or cannot be one, and then returns true, and the link to the

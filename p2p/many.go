@@ -1,0 +1,66 @@
+package p2p
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tagmatch/tagmatch/progress"
+)
+
+// Transfer is one message of IsendAll or IrecvAll.
+type Transfer struct {
+	Rank int    // the destination, or the source
+	Tag  Tag    // as that of Isend, or of Irecv
+	Buf  []byte // the library's until its request is reported
+}
+
+// IsendAll starts a send for each Transfer, in their order, as Isend does, and appends their
+// requests to reqs. Many small messages cost less by one call for all than by one call each;
+// WaitAll, or a Queue, completes many at once. A Transfer with wrong arguments gives a request that
+// reports them, and the others are started. ts is read during the call only.
+func (c *Comm) IsendAll(reqs []Request, ts []Transfer) []Request {
+	next, reqs := extend(reqs, len(ts))
+	p := c.w.eng.Poster()
+	defer p.Done()
+	for i := range ts {
+		t, r := &ts[i], &next[i]
+		if uint(t.Rank) >= c.ranks() || t.Tag > MaxCommTag {
+			*r = failedRequest(opSend, t.Rank, t.Tag, c.refuseSend(context.Background(), t.Rank, t.Tag))
+			continue
+		}
+		r.posted(p.Isend(c.group.world(t.Rank), c.pack(t.Tag), t.Buf), c.group, t)
+		r.room, r.send = 0, true
+	}
+	return reqs
+}
+
+// IrecvAll starts a receive for each Transfer, in their order, as Irecv does. See IsendAll.
+func (c *Comm) IrecvAll(reqs []Request, ts []Transfer) []Request {
+	next, reqs := extend(reqs, len(ts))
+	p := c.w.eng.Poster()
+	defer p.Done()
+	for i := range ts {
+		t, r := &ts[i], &next[i]
+		from, want, mask, ok := c.wanted(t.Rank, t.Tag)
+		if !ok {
+			_, err := c.refuseRecv(context.Background(), t.Rank, t.Tag)
+			*r = failedRequest(opRecv, t.Rank, t.Tag, err)
+			continue
+		}
+		r.posted(p.Irecv(from, want, mask, t.Buf), c.group, t)
+		r.room, r.send = len(t.Buf), false
+	}
+	return reqs
+}
+
+// extend appends n requests to reqs, which the caller sets; next are those.
+func extend(reqs []Request, n int) (next, all []Request) {
+	all = slices.Grow(reqs, n)[:len(reqs)+n]
+	return all[len(reqs):], all
+}
+
+// posted sets r field by field: a literal would be made on the stack, and copied by loads that are
+// wider than its stores.
+func (r *Request) posted(er progress.Request, g *group, t *Transfer) {
+	r.r, r.group, r.tag, r.rank = er, g, t.Tag, int32(t.Rank)
+}

@@ -1,0 +1,123 @@
+package p2p_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/p2p/p2ptest"
+)
+
+// TestMany exchanges more messages than one hold of the lock posts, eager and large ones, by the
+// calls that post many; half of them are sent before their receives are posted.
+func TestMany(t *testing.T) {
+	const n = 200
+	onWirings(t, 2, p2p.Config{EagerLimit: 1000}, func(t *testing.T, w *p2p.World) {
+		c, peer := w.Comm(), 1-w.Rank()
+		var out, in, wild []p2p.Transfer
+		for i := range n {
+			m := pattern(10*i, i+w.Rank())
+			out = append(out, p2p.Transfer{Rank: peer, Tag: p2p.Tag(i), Buf: m})
+			in = append(in, p2p.Transfer{Rank: peer, Tag: p2p.Tag(i), Buf: fresh(len(m) + 3)})
+			wild = append(wild, p2p.Transfer{Rank: p2p.AnySource, Tag: p2p.Tag(i), Buf: fresh(len(m) + 3)})
+		}
+		reqs := c.IsendAll(nil, out)
+		require.Len(t, reqs, n)
+		reqs = c.IrecvAll(reqs, wild)
+		reqs = c.IrecvAll(reqs, in)
+		reqs = c.IsendAll(reqs, out)
+		require.Len(t, reqs, 4*n)
+		got := make([]p2p.Completion, 4*n)
+		require.NoError(t, p2p.WaitAll(background, reqs, got))
+		for i := range n {
+			m := pattern(10*i, i+peer)
+			requireReceived(t, m, wild[i].Buf, got[n+i].Status, peer, p2p.Tag(i))
+			requireReceived(t, m, in[i].Buf, got[2*n+i].Status, peer, p2p.Tag(i))
+			require.Equal(t, p2p.Status{Source: w.Rank(), Tag: p2p.Tag(i), Len: int64(10 * i)}, got[3*n+i].Status)
+		}
+	})
+}
+
+// TestManyArguments: a Transfer with wrong arguments is refused as a single call would refuse it,
+// and those around it go on. Requests that are there already stay.
+func TestManyArguments(t *testing.T) {
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		c := w.Comm()
+		ended := w.Isend(0, 1, nil)
+		_, err := w.Recv(background, 1, p2p.Exact, nil)
+		require.NoError(t, err)
+		for _, tt := range []struct {
+			post   func([]p2p.Request, []p2p.Transfer) []p2p.Request
+			single func(p2p.Transfer) p2p.Request
+			wrong  []p2p.Transfer
+		}{
+			{c.IsendAll, func(t p2p.Transfer) p2p.Request { return c.Isend(t.Rank, t.Tag, t.Buf) },
+				[]p2p.Transfer{{Rank: 1}, {Rank: p2p.AnySource}, {Tag: p2p.MaxCommTag + 1}}},
+			{c.IrecvAll, func(t p2p.Transfer) p2p.Request { return c.Irecv(t.Rank, t.Tag, t.Buf) },
+				[]p2p.Transfer{{Rank: 1}, {Rank: -3}, {Tag: p2p.MaxCommTag + 1}}},
+		} {
+			reqs := tt.post([]p2p.Request{ended}, append(tt.wrong, p2p.Transfer{Rank: p2p.ProcNull}))
+			require.Len(t, reqs, 5)
+			out := make([]p2p.Completion, len(reqs))
+			require.Error(t, p2p.WaitAll(background, reqs, out))
+			require.NoError(t, out[0].Err)
+			for i, m := range tt.wrong {
+				_, err := tt.single(m).Wait(background)
+				require.ErrorIs(t, err, p2p.ErrInvalid)
+				require.EqualError(t, out[1+i].Err, err.Error())
+			}
+			require.Equal(t, p2p.Completion{Data: 4, Status: nothing}, out[4])
+			require.Empty(t, tt.post(nil, nil))
+			ended = p2p.Request{}
+		}
+	})
+}
+
+// TestManyGoroutines has goroutines post many at once beside others that post and wait one by one.
+func TestManyGoroutines(t *testing.T) {
+	const n, pairs = 300, 8
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
+		var all sync.WaitGroup
+		for id := range pairs {
+			all.Go(func() {
+				tag := p2p.Tag(id) << 24
+				for round := range rounds(4) {
+					exchangeMany(t, w, tag|p2p.Tag(round)<<16, n)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// exchangeMany exchanges n messages with the peer, half of them one by one.
+func exchangeMany(t *testing.T, w *p2p.World, tag p2p.Tag, n int) {
+	out, in := make([]p2p.Transfer, n/2), make([]p2p.Transfer, n/2)
+	for i := range out {
+		tag := tag | p2p.Tag(i)
+		out[i] = p2p.Transfer{Rank: 1 - w.Rank(), Tag: tag, Buf: pattern(8, i)}
+		in[i] = p2p.Transfer{Rank: 1 - w.Rank(), Tag: tag, Buf: make([]byte, 8)}
+	}
+	c := w.Comm()
+	reqs := c.IsendAll(c.IrecvAll(nil, in), out)
+	for i := n / 2; i < n; i++ {
+		reqs = append(reqs, w.Isend(1-w.Rank(), tag|p2p.Tag(i), pattern(8, i)))
+	}
+	for i := n / 2; i < n; i++ {
+		buf := make([]byte, 8)
+		_, err := w.Recv(background, tag|p2p.Tag(i), p2p.Exact, buf)
+		if err != nil || string(buf) != string(pattern(8, i)) {
+			t.Errorf("message %d: %x, %v", i, buf, err)
+		}
+	}
+	if err := p2p.WaitAll(background, reqs, nil); err != nil {
+		t.Error(err)
+	}
+	for i, m := range in {
+		if string(m.Buf) != string(pattern(8, i)) {
+			t.Errorf("message %d: %x", i, m.Buf)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package progress
+
+// Poster posts many operations of one engine, with one hold of the lock for many. Its methods are
+// of one goroutine, which calls nothing else of the engine before Done.
+type Poster struct {
+	e *Engine
+	n int // how many were posted with this hold
+}
+
+// postBatch is how many operations are posted before others may have the lock.
+const postBatch = takeBatch
+
+// Poster takes the lock, and lets go of it at Done.
+func (e *Engine) Poster() Poster {
+	e.mu.Lock()
+	return Poster{e: e}
+}
+
+// Isend is Engine.Isend.
+func (p *Poster) Isend(dst int, tag uint64, buf []byte) Request {
+	p.turn()
+	return p.e.isendLocked(dst, tag, buf)
+}
+
+// Irecv is Engine.Irecv.
+func (p *Poster) Irecv(src int, tag, mask uint64, buf []byte) Request {
+	p.turn()
+	return p.e.irecvLocked(src, tag, mask, buf)
+}
+
+// turn lets others have the lock after each batch.
+func (p *Poster) turn() {
+	if p.n++; p.n > postBatch {
+		p.e.mu.Unlock()
+		p.e.mu.Lock()
+		p.n = 1
+	}
+}
+
+// Done ends the use of the lock.
+func (p *Poster) Done() { p.e.mu.Unlock() }
