@@ -100,9 +100,13 @@ func takeAll(reqs []Request, out []Completion) (first error) {
 	var t progress.Taker
 	defer t.Done()
 	for i := range reqs {
-		st, _, err := reqs[i].take(&t)
-		if out != nil {
-			out[i] = Completion{Data: uint64(i), Status: st, Err: err}
+		var err error
+		if out == nil {
+			err = reqs[i].drop(&t)
+		} else {
+			out[i].Data = uint64(i)
+			out[i].Status, _, out[i].Err = reqs[i].take(&t)
+			err = out[i].Err
 		}
 		if err != nil && first == nil {
 			first = err
@@ -152,6 +156,16 @@ func (r *Request) take(t *progress.Taker) (st Status, ended bool, err error) {
 	}
 	st, err = was.outcome(est, err)
 	return st, true, err
+}
+
+// drop is take for a caller that wants no status.
+func (r *Request) drop(t *progress.Taker) error {
+	if t.Drop(r.r) {
+		*r = Request{}
+		return nil
+	}
+	_, _, err := r.take(t)
+	return err
 }
 
 // takeAny consumes the first request that has ended; i is -1 where none has. active says whether

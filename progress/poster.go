@@ -25,7 +25,10 @@ func (p *Poster) Isend(dst int, tag uint64, buf []byte) Request {
 // Irecv is Engine.Irecv.
 func (p *Poster) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	p.turn()
-	return p.e.irecvLocked(src, tag, mask, buf)
+	op := p.e.newOpLocked(noteRecv, src, tag, mask, buf)
+	gen := op.Gen()
+	op.receive()
+	return Request{op.note, op, gen}
 }
 
 // turn lets others have the lock after each batch.

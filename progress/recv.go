@@ -56,18 +56,16 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 // Irecv starts a receive. It never blocks.
 func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	e.mu.Lock()
-	r := e.irecvLocked(src, tag, mask, buf)
+	op := e.newOpLocked(noteRecv, src, tag, mask, buf)
+	gen := op.Gen()
+	op.receive()
 	e.mu.Unlock()
-	return r
-}
-
-func (e *Engine) irecvLocked(src int, tag, mask uint64, buf []byte) Request {
-	return e.newOpLocked(noteRecv, src, tag, mask, buf).receive()
+	return Request{op.note, op, gen}
 }
 
 // receive gives a receive the oldest message that matches, or posts it.
-func (op *Op) receive() Request {
-	e, r := op.e, Request{op.note, op, op.Gen()}
+func (op *Op) receive() {
+	e := op.e
 	if m, ok := e.unexp.Match(op.tag, op.mask); ok {
 		op.give(m)
 	} else if err := e.checkRecvLocked(op.peer, op.tag, op.mask); err != nil {
@@ -75,7 +73,6 @@ func (op *Op) receive() Request {
 	} else {
 		op.post()
 	}
-	return r
 }
 
 // give completes a receive that was just posted with an unexpected message, or starts to read it.
@@ -90,6 +87,13 @@ func (op *Op) give(m *unexpected.Message) {
 // checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
 // those of a lost rank, were searched before.
 func (e *Engine) checkRecvLocked(src int, tag, mask uint64) error {
+	if e.broken == nil && len(e.retired)+len(e.lost) == 0 && uint(src+1) <= uint(len(e.peers)) {
+		return nil // AnySource, or a rank
+	}
+	return e.whyNotLocked(src, tag, mask)
+}
+
+func (e *Engine) whyNotLocked(src int, tag, mask uint64) error {
 	switch {
 	case e.broken != nil:
 		return e.broken

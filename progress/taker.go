@@ -32,6 +32,21 @@ func (t *Taker) Take(r Request) (st Status, over, taken bool, err error) {
 	return st, true, true, err
 }
 
+// Drop consumes r and drops its status, if it has ended without an error and the lock is held
+// already. Else it does nothing and returns false: Take knows more.
+func (t *Taker) Drop(r Request) bool {
+	op := r.op
+	// While the lock is held nobody uses op again, so that its error is the one of this generation.
+	if op == nil || op.e != t.e || t.n == takeBatch || !op.Has(r.gen) || op.err != nil || !op.Take(r.gen) {
+		return false
+	}
+	t.n++
+	n := op.note
+	op.pool()
+	n.outcome(nil)
+	return true
+}
+
 // Done ends the use of the lock.
 func (t *Taker) Done() {
 	if t.e != nil {

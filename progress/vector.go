@@ -33,9 +33,10 @@ func (e *Engine) IrecvVec(src int, tag, mask uint64, bufs [][]byte) Request {
 	e.mu.Lock()
 	op := e.newOpLocked(noteRecv, src, tag, mask, nil)
 	op.kind, op.vec = kindVector, v
-	r := op.receive()
+	gen := op.Gen()
+	op.receive()
 	e.mu.Unlock()
-	return r
+	return Request{op.note, op, gen}
 }
 
 // room is how many bytes a receive can take, or a send has.

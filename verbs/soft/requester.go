@@ -160,7 +160,9 @@ func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
 		head = wr.SGList[0].Data
 	}
 	n := len(head) + len(body)
-	if n > q.maxPay || !q.plainOK(wr, n) {
+	// First the case that needs no call.
+	small := wr.Flags == verbs.SendInline && n <= int(q.init.Cap.MaxInlineData) && len(wr.SGList) <= int(q.init.Cap.MaxSendSGE)
+	if n > q.maxPay || !small && !q.plainOK(wr, n) {
 		return false
 	}
 	h := &q.hdr

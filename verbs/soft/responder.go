@@ -71,6 +71,12 @@ func (r *responder) clear() {
 	*r = responder{resp: resp}
 }
 
+// plain reports that accepts has nothing against the packet of a SEND that is the whole message.
+func (q *queuePair) plain(h *wire.Header) bool {
+	return (q.state == verbs.QPSRTS || q.state == verbs.QPSRTR) && !q.refuse && !q.rx.active && h.Total == uint64(h.Length) &&
+		int32(h.PSN-q.expect) >= 0
+}
+
 // accepts checks a packet of a request. If it returns false the packet is dropped.
 func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 	if !q.connected() || q.refuse {
@@ -105,7 +111,7 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 	if h.Flags&(wire.FlagFirst|wire.FlagLast|wire.FlagInv) != wire.FlagFirst|wire.FlagLast {
 		return q.recvSendPart(l, h, payload)
 	}
-	if !q.accepts(l, h) {
+	if !q.plain(h) && !q.accepts(l, h) {
 		return true
 	}
 	rq := q.rq
