@@ -23,6 +23,7 @@ type fakeOpts struct {
 	regions  int    // regions registered for a peer; 0 without bound
 	maxEager int    // default 256
 	maxRead  uint64 // default 1 << 30
+	splitRd  uint64 // Caps.SplitRead
 	tags     int    // receives that each node's device matches; 0: no device
 	maxOps   int    // list operations under way, with as many Add and Sync are refused; 0: enough
 	software bool   // every rendezvous is a software request (TMO 6.7)
@@ -66,6 +67,7 @@ type fakeNode struct {
 	calls   []func(transport.Sink) // that the next poll makes
 	in      [][]packet             // by source
 	reads   []packet
+	lengths []int // of all reads so far
 	regions map[uint32]*fakeRegion
 	nextKey uint32
 	cells   []uint64 // granted by peer
@@ -154,7 +156,7 @@ func (n *fakeNode) token() {
 
 func (n *fakeNode) Caps() transport.Caps {
 	return transport.Caps{Name: "fake", Device: "none", MaxEager: n.net.opts.maxEager, MaxCtrl: 256, MaxRead: n.net.opts.maxRead, MaxHdr: 16,
-		Revoke: n.net.opts.revoke}
+		Revoke: n.net.opts.revoke, SplitRead: n.net.opts.splitRd}
 }
 func (n *fakeNode) Address() []byte { return []byte{byte(n.rank)} }
 func (n *fakeNode) TagList() transport.TagList {
@@ -232,6 +234,7 @@ func (n *fakeNode) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64)
 	if f.opts.room != 0 && len(n.reads) >= f.opts.room {
 		return transport.ErrAgain
 	}
+	n.lengths = append(n.lengths, len(dst))
 	n.reads = append(n.reads, packet{kind: pkRead, peer: peer, dst: dst, id: id, app: rkey, tag: va})
 	n.eventLocked()
 	return nil

@@ -19,6 +19,10 @@ type Caps struct {
 	MaxRead  uint64 // largest Read, bytes
 	MaxHdr   int    // largest RndvHdr.Extra, bytes
 	Revoke   bool   // Dereg during a read is legal: it ends with ErrDeregistered; Abandon works
+
+	// SplitRead is the length in bytes from which on a read that has no company ends earlier as two
+	// of half the length, which the two ends may copy; 0: none does.
+	SplitRead uint64
 }
 
 // RndvHdr describes a rendezvous request: the sender's registered buffer, which the receiver's side

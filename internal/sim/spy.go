@@ -63,6 +63,7 @@ func (s *spy) Caps() transport.Caps {
 	c := s.Transport.Caps()
 	if n := s.dice.w.plan.Params.MaxRead; n > 0 {
 		c.MaxRead = uint64(n)
+		c.SplitRead = uint64(n) / 2
 	}
 	return c
 }

@@ -45,7 +45,7 @@ func New(size int, sink transport.Sink, open ...func(transport.Sink) (transport.
 	return t, nil
 }
 
-// Caps are the capabilities that all paths have.
+// Caps are the capabilities that all paths have, and what helps on one.
 func (t *Transport) Caps() transport.Caps {
 	c := t.paths[0].Caps()
 	devices := []string{c.Device}
@@ -55,6 +55,7 @@ func (t *Transport) Caps() transport.Caps {
 		c.MaxEager, c.MaxCtrl, c.MaxHdr = min(c.MaxEager, o.MaxEager), min(c.MaxCtrl, o.MaxCtrl), min(c.MaxHdr, o.MaxHdr)
 		c.MaxRead = min(c.MaxRead, o.MaxRead)
 		c.Revoke = c.Revoke && o.Revoke
+		c.SplitRead = max(c.SplitRead, o.SplitRead)
 	}
 	c.Device = strings.Join(devices, ",")
 	return c

@@ -117,6 +117,9 @@ func Open(cfg Config) (*Device, error) {
 		MaxMR: mem.MaxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
 		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.tmCaps(), Wires: d.wireNames(),
 	}
+	if slices.Contains(d.attr.Wires, WireSHM) {
+		d.attr.SplitRead = 2 * shareFrom
+	}
 	return d, nil
 }
 

@@ -29,9 +29,9 @@ const pushBytes = 12
 // more than half of the copy.
 const shareFrom = 32 << 10
 
-// idlePasses is how many passes without a copy at either end take back the last share: some 20 us,
-// in which a peer that polls would have begun it.
-const idlePasses = 512
+// idlePasses is how many passes without a copy at either end take back the last share: a few us, in
+// which a peer that polls would have begun it.
+const idlePasses = 32
 
 // askPush asks the peer to push the data of the READ at index sent. It returns false if this device
 // has to read it.
