@@ -157,8 +157,8 @@ func awaitAll(t *testing.T, f *fake, ctxs ...context.Context) (ops []*op, got []
 	return ops, got
 }
 
-// An operation that nobody else can name, and which ends in the first polls, is not marked. One that
-// ends later is, though its waiter began in the same way.
+// An operation that nobody else can name, and which ends in the first polls, is not marked. One
+// that ends later is, though its waiter began in the same way.
 func TestAwaitOwn(t *testing.T) {
 	modes(t, func(t *testing.T, cfg Config) {
 		if cfg.SpinLimit < 0 {
