@@ -144,6 +144,9 @@ func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := opt.locals(); err != nil {
+		return nil, err
+	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, &joinTimeout{timeout})

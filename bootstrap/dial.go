@@ -132,7 +132,11 @@ func (d *dialer) connect(ctx context.Context, at string) (net.Conn, error) {
 	if len(d.at) > 1 {
 		nd.Timeout = time.Second // an address that swallows packets must not hold up the next one
 	}
-	conn, err := nd.DialContext(ctx, "tcp", at)
+	locals, err := d.opt.locals()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := dialFrom(ctx, nd, locals, at)
 	if err == nil && conn.LocalAddr().String() == conn.RemoteAddr().String() {
 		conn.Close() // a port of the ephemeral range connected to itself: nobody listens there
 		return nil, syscall.ECONNREFUSED

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -26,6 +27,41 @@ func hostAddresses(netdev string) ([]netip.Addr, error) {
 		return nil, errorf(err, "the network interfaces of this host cannot be listed: %v", err)
 	}
 	return chooseAddresses(list, netdev)
+}
+
+// locals are the addresses that TAGMATCH_NETDEV names; nil: it is not set.
+func (o *Options) locals() ([]netip.Addr, error) {
+	netdev := o.Getenv(EnvNetdev)
+	if netdev == "" {
+		return nil, nil
+	}
+	return hostAddresses(netdev)
+}
+
+// dialFrom dials from the first of the addresses from which that is possible; locals nil: from any.
+// Loopback is only dialed from loopback, and nothing else is.
+func dialFrom(ctx context.Context, nd net.Dialer, locals []netip.Addr, at string) (conn net.Conn, err error) {
+	if locals == nil {
+		return nd.DialContext(ctx, "tcp", at)
+	}
+	host, _, _ := net.SplitHostPort(at)
+	ip, _ := netip.ParseAddr(host) // or a name, which is of no loopback
+	tried := false
+	for _, a := range locals {
+		if a.IsLoopback() != ip.IsLoopback() {
+			continue
+		}
+		tried = true
+		nd.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0))
+		if conn, err = nd.DialContext(ctx, "tcp", at); err == nil {
+			return conn, nil
+		}
+	}
+	if !tried {
+		nd.LocalAddr = nil
+		return nd.DialContext(ctx, "tcp", at)
+	}
+	return nil, err
 }
 
 func nics() ([]nic, error) {
