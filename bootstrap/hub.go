@@ -144,10 +144,11 @@ func (h *hub) handle(rank int, m message) bool {
 	defer h.mu.Unlock()
 	if h.joined < h.size {
 		g, ok := m.(*giveUpMsg) // the only legal message before WELCOME
-		if ok {
-			h.joinGivenUpLocked(rank, g)
+		if !ok || g.seq != giveUpForAll {
+			return false
 		}
-		return ok
+		h.failLocked(rank, h.joinGivenUpLocked(g))
+		return true
 	}
 	if h.seats[rank].gone {
 		return true
@@ -179,15 +180,27 @@ func (h *hub) handle(rank int, m message) bool {
 	return true
 }
 
-// joinGivenUpLocked answers a rank that stopped waiting for the others to join, with the names of
-// the missing ranks. Where the time to join is over (giveUpForAll), the job fails for all.
-func (h *hub) joinGivenUpLocked(rank int, m *giveUpMsg) {
-	reason := fmt.Sprintf("gave up waiting for all ranks to join (%s); %s", m.reason, h.absentLocked())
-	if m.seq == giveUpForAll {
-		h.failLocked(rank, reason)
-		return
+// joinGivenUpLocked says why a rank stopped waiting for the others to join, with the names of the
+// missing ranks.
+func (h *hub) joinGivenUpLocked(m *giveUpMsg) string {
+	return fmt.Sprintf("gave up waiting for all ranks to join (%s); %s", m.reason, h.absentLocked())
+}
+
+// leave is called for a rank that gives up alone, before all have joined: it has its answer, and may
+// come again at once, before the end of this connection. Else it does nothing and returns false.
+func (h *hub) leave(rank int, m message) bool {
+	g, ok := m.(*giveUpMsg)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !ok || g.seq != giveUpAlone || h.joined == h.size {
+		return false
 	}
-	h.seats[rank].member.deliver(&failMsg{uint32(rank), cut(reason, maxReason)})
+	s := &h.seats[rank]
+	s.member.deliver(&failMsg{uint32(rank), cut(h.joinGivenUpLocked(g), maxReason)})
+	h.refuseLocked(s.member.where(), &rejectMsg{rejectRank, fmt.Sprintf("rank %d had joined, then gave up (%s)", rank, g.reason)})
+	s.member = nil
+	h.joined--
+	return true
 }
 
 func (h *hub) fenceLocked(rank int, m *fenceMsg) bool {

@@ -328,6 +328,9 @@ func (m *remote) read(ctx context.Context, rank int, h *hub) {
 			h.lost(rank, "was lost: "+lossReason(err))
 			return
 		}
+		if h.leave(rank, msg) {
+			return
+		}
 		if !h.handle(rank, msg) {
 			h.lost(rank, fmt.Sprintf("broke the rendezvous protocol: %v out of turn", msg.kind()))
 			return

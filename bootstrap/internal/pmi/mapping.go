@@ -43,7 +43,7 @@ func parseMapping(s string) []block {
 // -1 where that does not tell. A mapping that ends early begins again.
 func localOf(mapping string, rank, size int) (local, n int) {
 	blocks := parseMapping(mapping)
-	if blocks == nil || size > maxSize {
+	if blocks == nil || size > maxSize || rank >= size {
 		return -1, -1
 	}
 	nodes := make([]int, 0, size)
