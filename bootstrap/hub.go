@@ -186,8 +186,8 @@ func (h *hub) joinGivenUpLocked(m *giveUpMsg) string {
 	return fmt.Sprintf("gave up waiting for all ranks to join (%s); %s", m.reason, h.absentLocked())
 }
 
-// leave is called for a rank that gives up alone, before all have joined: it has its answer, and may
-// come again at once, before the end of this connection. Else it does nothing and returns false.
+// leave is called for a rank that gives up alone, before all have joined: it gets its answer, and
+// may come again before the end of this connection. Else it does nothing and returns false.
 func (h *hub) leave(rank int, m message) bool {
 	g, ok := m.(*giveUpMsg)
 	h.mu.Lock()
