@@ -85,6 +85,30 @@ func roundTrips(w *p2p.World, tag p2p.Tag, n int) error {
 // have to wait for.
 func BenchmarkWindow(b *testing.B) { bothRanks(b, windows) }
 
+// BenchmarkMany is BenchmarkWindow by the calls that post many messages at once.
+func BenchmarkMany(b *testing.B) {
+	bothRanks(b, func(b *testing.B, from, to *p2p.World) {
+		var ins, outs [64]p2p.Transfer
+		var sends, recvs []p2p.Request
+		buf := make([]byte, 8)
+		for i := range ins {
+			ins[i] = p2p.Transfer{Rank: from.Rank(), Tag: 1, Buf: buf}
+			outs[i] = p2p.Transfer{Rank: to.Rank(), Tag: 1, Buf: buf}
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			recvs = to.Comm().IrecvAll(recvs[:0], ins[:])
+			sends = from.Comm().IsendAll(sends[:0], outs[:])
+			for !ended(b, recvs) {
+				_, _, _ = from.Iprobe(2, p2p.Exact)
+			}
+			if err := p2p.WaitAll(background, sends, nil); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
 // BenchmarkSolo has one goroutine play both ranks, one of which sends a message of 8 bytes that the
 // other then receives, in turn: it is BenchmarkWindow for blocking calls.
 func BenchmarkSolo(b *testing.B) {

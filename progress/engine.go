@@ -81,6 +81,7 @@ type Engine struct {
 	calls   *call               // the pool of calls that wait for the first of many, likewise
 	queues  list[Queue, *Queue] // where calls wait
 
+	bundle   bundle
 	hdr      transport.RndvHdr // scratch
 	hdrExtra [rndvExtraLen]byte
 
@@ -179,6 +180,7 @@ func (e *Engine) configure() error {
 	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.seed)
 	e.off.inv = &e.inv
 	e.off.init(e.tr.TagList(), c)
+	e.bundle.init(&e.caps, e.off.tags)
 	e.sends.init(sendSlots)
 	e.reads.init(readSlots)
 	e.peers = make([]peer, c.Size)

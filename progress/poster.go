@@ -16,10 +16,17 @@ func (e *Engine) Poster() Poster {
 	return Poster{e: e}
 }
 
-// Isend is Engine.Isend.
+// Isend is Engine.Isend. Short messages to one rank that follow each other go as one.
 func (p *Poster) Isend(dst int, tag uint64, buf []byte) Request {
 	p.turn()
-	return p.e.isendLocked(dst, tag, buf)
+	e := p.e
+	if !e.bundlesLocked(dst, len(buf)) {
+		e.unbundleLocked()
+		return e.isendLocked(dst, tag, buf)
+	}
+	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
+	e.bundle.add(op)
+	return Request{op.note, op, op.Gen()}
 }
 
 // Irecv is Engine.Irecv.
@@ -34,11 +41,14 @@ func (p *Poster) Irecv(src int, tag, mask uint64, buf []byte) Request {
 // turn lets others have the lock after each batch.
 func (p *Poster) turn() {
 	if p.n++; p.n > postBatch {
-		p.e.mu.Unlock()
+		p.Done()
 		p.e.mu.Lock()
 		p.n = 1
 	}
 }
 
 // Done ends the use of the lock.
-func (p *Poster) Done() { p.e.mu.Unlock() }
+func (p *Poster) Done() {
+	p.e.unbundleLocked()
+	p.e.mu.Unlock()
+}

@@ -170,6 +170,8 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		e.abortedLocked(c.body)
 	case ctrlHeld, ctrlWant:
 		p.takeFlow(c)
+	case ctrlEagers:
+		p.takeEagers(c.body)
 	case ctrlNotice:
 		p.takeNotice(c.body)
 	default:

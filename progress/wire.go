@@ -89,6 +89,8 @@ const (
 	ctrlTaken ctrlKind = 8 // id: the other answer: it was matched and is being received; a FIN comes
 
 	ctrlNotice ctrlKind = 9 // body: for Config.Contexts
+
+	ctrlEagers ctrlKind = 10 // body: eager messages, see bundle
 )
 
 // heldBody is the body of HELD.

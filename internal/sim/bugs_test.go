@@ -96,7 +96,7 @@ var bugs = map[string]*bug{
 		},
 	},
 	"message lost": {
-		kind: "lost message", steps: 3,
+		kind: "unfinished", steps: 3,
 		eager: func(s *badSink, m mail) {
 			if s.third() {
 				s.deliver(m)

@@ -54,6 +54,7 @@ const (
 	HeldLosses
 	RestsOver
 	IndexUsed
+	Batches
 	Pieces
 	FullSends
 	Probes
@@ -119,6 +120,7 @@ var eventNames = [events]string{
 	HeldLosses:     "matched receives that ended between the loss of their sender and its report",
 	RestsOver:      "rests that have ended",
 	IndexUsed:      "unexpected messages found by an index",
+	Batches:        "short sends posted as one batch",
 	Pieces:         "reads in several pieces",
 	FullSends:      "sends refused for the limit of what may be queued",
 	Probes:         "blocking probes that found a message at once, or nothing",

@@ -224,11 +224,41 @@ func (w *world) send(r *rank, p pattern, s *Step) {
 	}
 	if o.sync {
 		o.req = r.engine.Issend(to, o.tag, o.buf)
-	} else {
-		o.req = r.engine.Isend(to, o.tag, o.buf)
+		r.add(o, o.req.Done())
+		return
 	}
-	r.add(o, o.req.Done())
+	w.sendMany(r, o, s.Size)
 }
+
+// sendMany posts o, and more like it where it is short, as one batch.
+func (w *world) sendMany(r *rank, o *op, size int) {
+	ops := []*op{o}
+	if size < manyBelow && o.seq < manyUntil {
+		for range size % mostMany {
+			more := &op{pattern: o.pattern, send: true, seq: r.sent[o.peer]}
+			r.sent[o.peer]++
+			more.write(r.id, size)
+			ops = append(ops, more)
+		}
+		w.cov[Batches]++
+	}
+	p := r.engine.Poster()
+	for _, o := range ops {
+		o.req = p.Isend(o.peer, o.tag, o.buf)
+	}
+	p.Done()
+	for _, o := range ops {
+		r.add(o, o.req.Done())
+	}
+}
+
+// Sends of fewer bytes than manyBelow are posted as batches of up to mostMany, as long as their
+// destination was sent fewer than manyUntil: histories that can be checked are not longer.
+const (
+	manyBelow = 100
+	mostMany  = 4
+	manyUntil = 12
+)
 
 func (w *world) receive(r *rank, p pattern, size int, calls bool) { w.post(r, p, size, calls) }
 
