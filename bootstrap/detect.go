@@ -2,6 +2,8 @@ package bootstrap
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -203,7 +205,16 @@ func epochOf(getenv func(string) string) string {
 	if id == "" {
 		return ""
 	}
-	return cut(id+"/"+getenv("TORCHELASTIC_RESTART_COUNT"), maxEpoch)
+	return epochText(id + "/" + getenv("TORCHELASTIC_RESTART_COUNT"))
+}
+
+// epochText makes s an epoch: what is too long ends with its hash.
+func epochText(s string) string {
+	if len(s) <= maxEpoch {
+		return s
+	}
+	sum := fmt.Sprintf("#%x", sha256.Sum256([]byte(s)))
+	return s[:maxEpoch-len(sum)] + sum
 }
 
 func number(getenv func(string) string, name string, low, high int) (int, error) {

@@ -56,7 +56,7 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		t.Stop()
 		if ctx.Err() != nil {
 			return nil, errorf(ctx.Err(), "rank %d of %d could not join the job at %s (%v): %s%s",
-				d.job.rank, d.job.size, d.where(), context.Cause(ctx), bare(why), d.hint())
+				d.job.rank, d.job.size, d.where(), context.Cause(ctx), bare(why), d.hint(why))
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
@@ -76,7 +76,10 @@ func final(err error) bool {
 }
 
 // hint is the most frequent reason for getting no answer.
-func (d *dialer) hint() string {
+func (d *dialer) hint(why error) string {
+	if errors.Is(why, errStarted) {
+		return ""
+	}
 	s := "; still missing: rank 0 (is rank 0 running, and is that its address?)"
 	if d.secret.bytes == nil {
 		s += fmt.Sprintf(" Without a job secret rank 0 serves its own host only: for several hosts set %s or %s for all ranks, or %s at rank 0",
@@ -112,6 +115,9 @@ func (d *dialer) tryAt(ctx context.Context, at string) (*endpoint, error) {
 	e, f, err := d.handshake(ctx, conn)
 	if !stop() && err == nil {
 		err = ctx.Err()
+		if e.children != nil {
+			e.children.close()
+		}
 	}
 	if err != nil {
 		conn.Close()
@@ -322,6 +328,7 @@ func (l *wireLink) readLoop(e *endpoint) {
 		} else {
 			reason := "was lost: " + lossReason(err)
 			e.deliver(&goneMsg{0, reason})
+			e.awaitRelease()
 			e.fail(&RankError{0, reason})
 		}
 		return

@@ -370,6 +370,25 @@ func (e *endpoint) releaseLocked(m *releaseMsg) {
 	e.waiting = nil
 }
 
+// awaitRelease gives the answer to a fence that rank 0 has left, and then ended, the time to come
+// down the tree.
+func (e *endpoint) awaitRelease() {
+	e.mu.Lock()
+	waiting := e.waiting
+	e.mu.Unlock()
+	if e.parent == nil || waiting == nil {
+		return
+	}
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-waiting:
+	case <-e.broken:
+	case <-e.parent.ended:
+	case <-t.C:
+	}
+}
+
 // fail makes this rank's calls fail with err, unless they fail already.
 func (e *endpoint) fail(err error) {
 	e.mu.Lock()

@@ -149,8 +149,8 @@ func (l *rootLink) send(m message) error {
 	return err
 }
 
-// fenced waits until the others have the answer: the fence then has completed for all, even if this
-// process dies at once.
+// fenced waits until those have the answer that get it from here: the fence then completes for all,
+// even if this process dies at once, as the others get it from these.
 func (l *rootLink) fenced() { l.hub.flush() }
 
 // close waits for the others, so that their last messages are answered, and tells the remaining
@@ -212,17 +212,27 @@ func (p *envPlan) listenHost(ctx context.Context) (string, error) {
 		}
 		return host, nil
 	}
-	// A name may not resolve yet: then it is not loopback.
-	ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", p.job.host)
-	if allLoopback(ips) {
+	ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", p.job.host) // a name may not resolve yet
+	return p.listenAt(ips)
+}
+
+// listenAt is listenHost for a host with these addresses. Debian gives a host's own name the
+// address 127.0.1.1 on that host: where other hosts may have ranks, loopback by a name says
+// nothing.
+func (p *envPlan) listenAt(ips []netip.Addr) (string, error) {
+	_, err := netip.ParseAddr(p.job.host)
+	literal := err == nil || p.job.host == "localhost"
+	n := p.job.localSize
+	switch {
+	case allLoopback(ips) && (literal || n == p.job.size):
 		return ips[0].Unmap().String(), nil
-	}
-	if p.secret.bytes != nil {
+	case p.secret.bytes != nil:
 		return "", nil
-	}
-	if n := p.job.localSize; n > 0 && n < p.job.size {
+	case n > 0 && n < p.job.size:
 		return "", configErrorf("no job secret, but only %d of %d ranks are on this host: set %s or %s for all ranks, or %s=0.0.0.0 at rank 0 to let in whoever comes first",
 			n, p.job.size, EnvSecret, EnvSecretFile, EnvListen)
+	case allLoopback(ips):
+		return ips[0].Unmap().String(), nil
 	}
 	return loopback.String(), nil
 }

@@ -26,6 +26,12 @@ func refuseSingleton(opt *Options) error {
 	if len(set) > 0 {
 		return partialEnvironment(set, missing)
 	}
+	return refuseForeign(opt)
+}
+
+// refuseForeign is the error of a process whose own launcher, or that of the rank which started it,
+// cannot be spoken to.
+func refuseForeign(opt *Options) error {
 	for _, f := range foreigners {
 		if opt.Getenv(f.rank) == "" && (f.size == "" || opt.Getenv(f.size) == "") {
 			continue
@@ -49,6 +55,6 @@ var foreigners = []foreign{
 		"but its PMI_FD is no open socket: the rank that started this process keeps it for itself, or has closed it. Start the program by mpiexec itself, " +
 			"or, for a job of its own inside a rank, by `tagmatch run`"},
 	{"a launcher that speaks PMIx", "PMIX_RANK", "",
-		"and this program has no PMIx client: import _ \"github.com/tagmatch/tagmatch/bootstrap/pmix\" in its main package, which needs libpmix.so.2 at " +
+		"which the rank that started this process keeps for itself, or this program has no PMIx client: import _ \"github.com/tagmatch/tagmatch/bootstrap/pmix\" in its main package, which needs libpmix.so.2 at " +
 			"run time; or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each process"},
 }

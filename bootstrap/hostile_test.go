@@ -120,11 +120,35 @@ func TestRejections(t *testing.T) {
 }
 
 func TestDuplicateRank(t *testing.T) {
+	env, ctx := jobEnv(t, 3), timeout(t, 20*time.Second)
+	joined, root := awaitJoined(ctx, env)
+	each(t, 3, func(r int) error {
+		if r == 0 {
+			return <-root
+		}
+		if r == 2 {
+			<-joined
+			_, err := Detect(ctx, options(env(1)))
+			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorContains(t, err, "rank 1 has joined already from 127.0.0.1:")
+		}
+		b, err := Detect(ctx, options(env(r)))
+		if err == nil {
+			err = b.Close()
+		}
+		return err
+	})
+}
+
+// TestDuplicateOfARunningJob: it may be a rank of the next job, whose rank 0 is not there yet.
+func TestDuplicateOfARunningJob(t *testing.T) {
 	list := startJob(t, 3)
 	port := list[0].(*endpoint).up.(*rootLink).store.ln.Addr().(*net.TCPAddr).Port
-	_, err := Detect(timeout(t, 5*time.Second), options(envOf(1, 3, fmt.Sprint(port))))
-	require.ErrorIs(t, err, ErrRefused)
-	require.ErrorContains(t, err, "rank 1 has joined already from 127.0.0.1:")
+	for _, size := range []int{3, 4} {
+		_, err := Detect(timeout(t, 200*time.Millisecond), options(envOf(1, size, fmt.Sprint(port))))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, map[int]string{3: "rank 1 has joined already from 127.0.0.1:", 4: "WORLD_SIZE is 3 at rank 0 but 4 at rank 1"}[size])
+	}
 	ctx := timeout(t, 5*time.Second)
 	each(t, 3, func(r int) error { return list[r].Fence(ctx) })
 }

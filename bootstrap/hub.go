@@ -63,9 +63,12 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if old := h.seats[rank].member; old != nil {
-		return h.refuseLocked(m.where(), &rejectMsg{rejectRank, fmt.Sprintf(
-			"rank %d has joined already from %s, and %s says to be rank %d too: give each process its own RANK",
-			rank, old.where(), m.where(), rank)})
+		r := &rejectMsg{rejectRank, fmt.Sprintf("rank %d has joined already from %s, and %s says to be rank %d too: give each process its own RANK",
+			rank, old.where(), m.where(), rank)}
+		if h.joined == h.size {
+			r.code = rejectStarted
+		}
+		return h.refuseLocked(m.where(), r)
 	}
 	if h.end != nil {
 		return &rejectMsg{rejectEnded, cut("the job has failed already: "+bare(endError(h.end)), maxReason)}
@@ -97,6 +100,16 @@ func (h *hub) startLocked() {
 		h.seats[r].member.deliver(w)
 	}
 	close(h.full)
+}
+
+// started reports that all ranks have joined.
+func (h *hub) started() bool {
+	select {
+	case <-h.full:
+		return true
+	default:
+		return false
+	}
 }
 
 // refuse records a rejected connection.

@@ -21,6 +21,9 @@ func findOpenMPI(opt *Options, forced bool) (plan, error) {
 	if opt.Getenv(rank) == "" || opt.Getenv(size) == "" {
 		return nil, nil
 	}
+	if !forced && opt.Getenv("PMIX_RANK") != "" && opt.Getenv("PMIX_NAMESPACE") == "" {
+		return nil, refuseForeign(opt) // a child of a rank
+	}
 	j, err := openMPIJob(opt.Getenv)
 	if err != nil {
 		return nil, err
@@ -34,7 +37,7 @@ func openMPIJob(getenv func(string) string) (*jobVars, error) {
 	err := j.read(getenv, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
 	for _, v := range []string{"PMIX_NAMESPACE", "OMPI_MCA_orte_precondition_transports", "OMPI_MCA_ess_base_jobid"} {
 		if id := getenv(v); id != "" {
-			j.epoch = "openmpi-" + id
+			j.epoch = epochText("openmpi-" + id)
 			break
 		}
 	}
@@ -51,6 +54,12 @@ func findSlurm(opt *Options, forced bool) (plan, error) {
 	j, err := slurmJob(opt.Getenv)
 	if j == nil || err != nil {
 		return nil, err
+	}
+	// A nearer launcher, which used srun to start its daemons, or whose rank started this process.
+	if !forced && !strings.HasPrefix(opt.Getenv("PMIX_NAMESPACE"), "slurm.pmix.") {
+		if err := refuseForeign(opt); err != nil {
+			return nil, err
+		}
 	}
 	if j.local() || opt.Getenv(EnvMasterAddr) != "" {
 		return j.meet(opt, "srun (Slurm)", "")
@@ -74,7 +83,7 @@ func slurmJob(getenv func(string) string) (*jobVars, error) {
 	if err != nil || step > lastStep || getenv("SLURM_PROCID") == "" {
 		return nil, nil
 	}
-	j := &jobVars{launcher: "slurm", epoch: fmt.Sprintf("slurm-%s.%d.%s", getenv("SLURM_JOB_ID"), step, getenv("SLURM_RESTART_COUNT"))}
+	j := &jobVars{launcher: "slurm", epoch: epochText(fmt.Sprintf("slurm-%s.%d.%s", getenv("SLURM_JOB_ID"), step, getenv("SLURM_RESTART_COUNT")))}
 	if err := j.read(getenv, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""); err != nil {
 		return nil, err
 	}

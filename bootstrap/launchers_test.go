@@ -96,6 +96,9 @@ func TestLaunchersRefused(t *testing.T) {
 		want string
 	}{
 		{"a child of a rank", vars{"PMI_RANK": "1", "PMI_SIZE": "4", "PMI_FD": "999"}, "as rank 1 of 4 by mpiexec (MPICH's Hydra or another with PMI) (PMI_RANK in its environment), but its PMI_FD is no open socket"},
+		{"a child of Hydra's rank inside salloc", step.with("PMI_RANK", "2", "PMI_SIZE", "4", "PMI_FD", "999"), "as rank 2 of 4 by mpiexec"},
+		{"PMIx inside salloc", step.with("PMIX_NAMESPACE", "prterun-1", "PMIX_RANK", "2"), "has no PMIx client"},
+		{"a child of mpirun's rank", openMPI.with("PMIX_NAMESPACE", ""), "the rank that started this process keeps for itself"},
 		{"PMIx of nobody known", vars{"PMIX_NAMESPACE": "prte-1@1", "PMIX_RANK": "0"}, `has no PMIx client: import _ "github.com/tagmatch/tagmatch/bootstrap/pmix"`},
 		{"Open MPI on two hosts", openMPI, "mpirun (Open MPI) has started rank 3 of 4, and does not tell where rank 0 is: give it by `mpirun -x MASTER_ADDR=host"},
 		{"Open MPI's nonsense", openMPI.with("OMPI_COMM_WORLD_RANK", "4"), "OMPI_COMM_WORLD_RANK is 4, which is out of range; it must be from 0 to 3"},

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 )
@@ -86,7 +87,7 @@ func (p *publishedPlan) join(ctx context.Context) (Bootstrap, error) {
 func (p *publishedPlan) meet(ctx context.Context, s space.Space) (*endpoint, error) {
 	id := s.Identity()
 	job := &jobVars{launcher: p.place.launcher, rank: id.Rank, size: id.Size, localRank: id.LocalRank, localSize: id.LocalSize,
-		epoch: cut(id.JobID, maxEpoch)}
+		epoch: epochText(id.JobID)}
 	switch {
 	case job.size < 1 || job.size > maxSize || job.rank < 0 || job.rank >= job.size:
 		return nil, configErrorf("%s says that this is rank %d of %d: at most %d ranks are supported", p.place.seen, job.rank, job.size, maxSize)
@@ -120,7 +121,9 @@ func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars)
 	}
 	ln, n, err := p.listen(ctx, job)
 	if err != nil {
-		_, _ = s.Broadcast(ctx, notice{Failure: cut(bare(err), maxReason)}.encode())
+		if _, failed := s.Broadcast(ctx, notice{Failure: cut(bare(err), maxReason)}.encode()); failed == nil {
+			sleep(ctx, toldFor)
+		}
 		return nil, err
 	}
 	if p.secret.bytes == nil {
@@ -136,6 +139,19 @@ func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars)
 	}
 	return e, err
 }
+
+// sleep waits, unless ctx ends first.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// toldFor is how long a failure of rank 0 stays published at least: the space may end with it.
+const toldFor = time.Second
 
 // listen opens the rendezvous where the other ranks can reach it.
 func (p *publishedPlan) listen(ctx context.Context, job *jobVars) (net.Listener, notice, error) {

@@ -228,12 +228,13 @@ type child struct {
 	e      *endpoint
 	parent netip.AddrPort
 	done   sync.WaitGroup
+	ended  chan struct{} // closed when nothing comes from the parent any more
 	ctx    context.Context
 	stop   context.CancelFunc
 }
 
 func newChild(e *endpoint, parent netip.AddrPort) *child {
-	c := &child{e: e, parent: parent}
+	c := &child{e: e, parent: parent, ended: make(chan struct{})}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -241,6 +242,7 @@ func newChild(e *endpoint, parent netip.AddrPort) *child {
 // run takes RELEASE from the parent, and after a failure of that from rank 0.
 func (c *child) run(opt *Options) {
 	err := c.read(opt)
+	close(c.ended)
 	if c.ctx.Err() != nil {
 		return
 	}

@@ -132,6 +132,9 @@ func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 		return nil, 0, s.note(f, err)
 	}
 	if r := s.checkHello(hello); r != nil {
+		if s.hub.started() { // it may be of the next job
+			r.code = rejectStarted
+		}
 		return nil, 0, s.reject(f, r)
 	}
 	if err := s.authenticate(f, hello); err != nil {

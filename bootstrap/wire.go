@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -159,7 +160,11 @@ const (
 	rejectEpoch
 	rejectProtocol
 	rejectEnded
+	rejectStarted // may be tried again: this job may be the last one at that address
 )
+
+// errStarted: the job at this address has all of its ranks.
+var errStarted = errors.New("bootstrap: the job has begun")
 
 // cond is the condition of a rejection with code c.
 func (c rejectCode) cond() error {
@@ -168,6 +173,8 @@ func (c rejectCode) cond() error {
 		return ErrVersion
 	case rejectSecret:
 		return ErrSecret
+	case rejectStarted:
+		return errStarted
 	}
 	return ErrRefused
 }

@@ -139,8 +139,13 @@ func (w *World) release(cause error) error {
 }
 
 // Abort ends the job: operations on all ranks end with ErrAborted, and the launcher stops the ranks
-// with exit code code. This process does not exit.
+// with exit code code, of which the system keeps the lowest 8 bits; where these are 0 it is 1. A
+// launcher that takes no such request (mpirun without package bootstrap/pmix, tagmatch run --hosts,
+// torchrun) goes by the codes that the ranks exit with. This process does not exit.
 func (w *World) Abort(code int, reason string) {
+	if code&0xff == 0 {
+		code = 1
+	}
 	// The launcher first: it also reaches ranks that this one is not connected to.
 	w.parts.boot.Abort(code, reason)
 	w.eng.Abort(abortError(bootstrap.AbortInfo{Rank: w.rank, Code: code, Reason: reason}))

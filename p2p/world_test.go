@@ -342,6 +342,18 @@ func TestAbort(t *testing.T) {
 	}
 }
 
+// TestAbortCode: no code of an abort is that of success, of which the system keeps 8 bits.
+func TestAbortCode(t *testing.T) {
+	for code, want := range map[int]string{0: "1", 256: "1", -256: "1", 42: "42", 257: "257"} {
+		p2ptest.Run(t, 1, func(w *p2p.World) {
+			defer w.Close()
+			w.Abort(code, "x")
+			_, err := w.Recv(background, 1, p2p.Exact, nil)
+			require.ErrorContains(t, err, "with code "+want+": x")
+		})
+	}
+}
+
 func TestLostPeer(t *testing.T) {
 	p2ptest.RunConfig(t, 3, p2p.Config{}, func(w *p2p.World) {
 		defer w.Close()

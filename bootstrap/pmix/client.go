@@ -135,6 +135,9 @@ func (c *client) Broadcast(ctx context.Context, b []byte) ([]byte, error) {
 			return err
 		})
 	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("not all of the %d ranks have come to PMIx_Fence, which does not tell who is missing: %w", c.id.Size, err)
+	}
 	return b, err
 }
 

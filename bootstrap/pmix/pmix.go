@@ -39,7 +39,8 @@ func find(getenv func(string) string) (*space.Place, error) {
 	case strings.HasPrefix(nspace, "slurm.pmix."):
 		name = "srun --mpi=pmix (Slurm)"
 	}
-	p := &space.Place{Launcher: name, Variables: []string{"PMIX_NAMESPACE", "PMIX_RANK"},
+	p := &space.Place{Launcher: name, Variables: []string{"PMIX_NAMESPACE"}, // PMIX_RANK tells of a child that it is one
+
 		Identity: space.Identity{Rank: rank, Size: -1, LocalRank: -1, LocalSize: -1, JobID: nspace}}
 	p.Open = func(ctx context.Context) (space.Space, error) { return open(ctx, getenv(EnvLibrary)) }
 	return p, nil

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +41,9 @@ func ParseHosts(s string) ([]Host, error) {
 	return list, nil
 }
 
+// address is the name without the user whom ssh logs in.
+func (h *Host) address() string { return h.Name[strings.LastIndexByte(h.Name, '@')+1:] }
+
 // defaultAgent starts a shell on another host.
 var defaultAgent = []string{"ssh", "-o", "BatchMode=yes"}
 
@@ -62,7 +65,8 @@ func place(hosts []Host, n int) ([]placed, error) {
 	if len(list) < n {
 		return nil, fmt.Errorf("launch: %d ranks on hosts with %d slots: give more of them, as in host:slots", n, len(list))
 	}
-	if ip, err := netip.ParseAddr(hosts[0].Name); (hosts[0].Name == "localhost" || err == nil && ip.IsLoopback()) && list[n-1].host != hosts[0].Name {
+	first := hosts[0].address()
+	if ip, err := netip.ParseAddr(first); (first == "localhost" || err == nil && ip.IsLoopback()) && list[n-1].host != hosts[0].Name {
 		return nil, fmt.Errorf("launch: the first of several hosts is %s: name it as the others reach it", hosts[0].Name)
 	}
 	return list, nil
@@ -72,8 +76,15 @@ func place(hosts []Host, n int) ([]placed, error) {
 // Linux, where it is most likely free.
 func remotePort() int { return 61440 + rand.IntN(4096) }
 
-// passed reports whether a variable of the launcher goes to ranks on other hosts.
+// passed reports whether a variable of the launcher goes to ranks on other hosts. A shell sets only
+// names that are words.
 func (o *Options) passed(name string) bool {
+	return strings.Trim(name, wordChars) == "" && o.chosen(name)
+}
+
+const wordChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789"
+
+func (o *Options) chosen(name string) bool {
 	return strings.HasPrefix(name, "TAGMATCH_") || strings.HasPrefix(name, "GO") && name != "GOROOT" && name != "GOPATH" ||
 		slices.Contains(o.Pass, name)
 }
@@ -91,10 +102,8 @@ func (j *job) remote(p placed) *exec.Cmd {
 // its standard input ends, because the launcher has ended the agent or is gone, so does the rank.
 func (j *job) script(p placed, rank int, env []string) string {
 	var b strings.Builder
-	dir := j.opt.Dir
-	if dir == "" {
-		dir, _ = os.Getwd()
-	}
+	dir, _ := filepath.Abs(j.opt.Dir)
+	b.WriteString("main() {\n") // so that the shell has read everything before cat reads the rest
 	fmt.Fprintf(&b, "cd %s || exit 1\n", quote(dir))
 	for _, kv := range env {
 		if name, value, _ := strings.Cut(kv, "="); j.opt.passed(name) || ofJob(name) {
@@ -104,16 +113,27 @@ func (j *job) script(p placed, rank int, env []string) string {
 	fmt.Fprintf(&b, "export %s=%d %s=%d %s=%d\n", bootstrap.EnvRank, rank, bootstrap.EnvLocalRank, p.local, bootstrap.EnvLocalWorldSize, p.localSize)
 	var command []string
 	if j.opt.Bind {
-		command = append(command, "taskset", "-c", fmt.Sprintf("$((%d %% $(nproc)))", p.local))
+		b.WriteString(allowedCPUsThere)
+		fmt.Fprintf(&b, "shift $((%d %% $#))\n", p.local)
+		command = append(command, "taskset", "-c", "$1")
 	}
 	for _, arg := range j.opt.Command {
 		command = append(command, quote(arg))
 	}
-	fmt.Fprintf(&b, "exec 3<&0\n%s </dev/null 3<&- &\nrank=$!\n", strings.Join(command, " "))
-	fmt.Fprintf(&b, "{ cat <&3; kill $rank; sleep %d; kill -9 $rank; } >/dev/null 2>&1 &\nwatch=$!\n", int(j.opt.Grace.Seconds())+1)
-	b.WriteString("wait $rank\ncode=$?\nkill $watch 2>/dev/null\nexit $code\n")
+	// setsid makes the rank a process group, as on this host; without it the rank is ended alone.
+	b.WriteString("group=; own=\ncommand -v setsid >/dev/null && group=setsid own=-\n")
+	fmt.Fprintf(&b, "exec 3<&0\n$group %s </dev/null 3<&- &\nrank=$!\n", strings.Join(command, " "))
+	fmt.Fprintf(&b, "{ cat <&3; kill -s TERM -- $own$rank; sleep %d; kill -s KILL -- $own$rank; } >/dev/null 2>&1 &\nwatch=$!\n", int(j.opt.Grace.Seconds())+1)
+	b.WriteString("wait $rank\ncode=$?\nkill $watch 2>/dev/null\n[ -z \"$own\" ] || kill -s KILL -- -$rank 2>/dev/null\nexit $code\n}\nmain\n")
 	return b.String()
 }
+
+// allowedCPUsThere has a shell set its arguments to the processors that it may use.
+const allowedCPUsThere = `set --
+for range in $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr , ' '); do
+set -- "$@" $(seq ${range%-*} ${range#*-})
+done
+`
 
 // quote makes s one word of a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

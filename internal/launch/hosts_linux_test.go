@@ -44,8 +44,14 @@ func TestPlace(t *testing.T) {
 // the host's name, and, as with ssh, who ends it has not ended what it has started.
 func remoteJob(t *testing.T, ctx context.Context, opt Options, script string) (code int, out string) {
 	t.Helper()
+	return remoteJobBy(t, ctx, "", opt, script)
+}
+
+// remoteJobBy is remoteJob with a command in front of the shell.
+func remoteJobBy(t *testing.T, ctx context.Context, front string, opt Options, script string) (code int, out string) {
+	t.Helper()
 	agent := filepath.Join(t.TempDir(), "agent")
-	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\nexec setsid -w env -i PATH=$PATH \"$@\"\n"), 0o700))
+	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\ncd /\nexec "+front+"setsid -w env -i PATH=$PATH \"$@\"\n"), 0o700))
 	var b bytes.Buffer
 	opt.Agent, opt.Command, opt.Stdout, opt.Stderr = []string{agent}, []string{"sh", "-c", script, "it's", "a \"$HOME\" b"}, &b, &b
 	if opt.Hosts == nil {
@@ -67,6 +73,50 @@ func TestRemoteEnvironment(t *testing.T) {
 		require.Regexp(t, `(?m)^`+want+`here dev=it's tcp mine=1 other= gc=50 it's a "\$HOME" b [0-9a-f]{64} env$`, out)
 	}
 	require.Len(t, regexp.MustCompile(`[0-9a-f]{64}`).FindAllString(out, -1), 3)
+}
+
+// TestRemoteScripts: whatever part of its script the shell has read when it starts the rank, all of
+// it runs.
+func TestRemoteScripts(t *testing.T) {
+	for n := 7400; n < 8400; n += 37 {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		env := append(os.Environ(), "PADDING="+strings.Repeat("x", n))
+		code, out := remoteJob(t, ctx, Options{N: 1, Env: env, Pass: []string{"PADDING"}, NoPrefix: true}, `echo ${#PADDING}`)
+		require.NoError(t, ctx.Err(), "%d bytes", n)
+		cancel()
+		require.Zero(t, code, out)
+		require.Equal(t, strconv.Itoa(n)+"\n", out)
+	}
+}
+
+// TestRemoteBind: the ranks share the processors that the other host gives them.
+func TestRemoteBind(t *testing.T) {
+	cpus, err := allowedCPUs()
+	if err != nil {
+		t.Skip(err)
+	}
+	last := strconv.Itoa(cpus[len(cpus)-1])
+	for _, agent := range []string{"", "taskset -c " + last + " "} {
+		opt := Options{N: 3, Bind: true, NoPrefix: true, Hosts: []Host{{"root@here", 3}}}
+		code, out := remoteJobBy(t, t.Context(), agent, opt, `sed -n "s/^Cpus_allowed_list:/$RANK $MASTER_ADDR/p" /proc/self/status`)
+		require.Zero(t, code, out)
+		for r := range 3 {
+			want := strconv.Itoa(cpus[r%len(cpus)])
+			if agent != "" {
+				want = last
+			}
+			require.Regexp(t, `(?m)^`+strconv.Itoa(r)+` here\s+`+want+`$`, out)
+		}
+	}
+}
+
+// TestRemoteDir: a relative directory is one of the launcher's.
+func TestRemoteDir(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.Mkdir("sub", 0o700))
+	code, out := remoteJob(t, t.Context(), Options{N: 1, Dir: "sub", NoPrefix: true}, `basename $(pwd)`)
+	require.Zero(t, code, out)
+	require.Equal(t, "sub\n", out)
 }
 
 func TestRemoteExitCode(t *testing.T) {
@@ -118,4 +168,25 @@ func TestBind(t *testing.T) {
 	require.Equal(t, cpus, now)
 	_, err = Run(t.Context(), Options{N: 1, Bind: true, Pin: true, Command: []string{"true"}})
 	require.ErrorContains(t, err, "use Bind")
+}
+
+// TestRemoteLeftovers: what a rank leaves running ends with it, as on this host.
+func TestRemoteLeftovers(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	code, out := remoteJob(t, t.Context(), Options{N: 1}, `sleep 60 >/dev/null 2>&1 & echo $! >`+mark)
+	require.Zero(t, code, out)
+	pid, err := os.ReadFile(mark)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat("/proc/" + strings.TrimSpace(string(pid)))
+		return os.IsNotExist(err)
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// TestRemoteNames: variables whose names no shell takes stay here.
+func TestRemoteNames(t *testing.T) {
+	env := append(os.Environ(), "GO.X=1", "GO;touch=x", "GOGC=50")
+	code, out := remoteJob(t, t.Context(), Options{N: 1, Env: env, NoPrefix: true}, `echo $GOGC`)
+	require.Zero(t, code, out)
+	require.Equal(t, "50\n", out)
 }

@@ -166,7 +166,7 @@ func (j *job) start() error {
 		if j.places, err = place(j.opt.Hosts, j.opt.N); err != nil {
 			return err
 		}
-		env = j.environment(j.places[0].host, remotePort())
+		env = j.environment(j.opt.Hosts[0].address(), remotePort())
 	}
 	cpus, err := j.cpus()
 	if err != nil {

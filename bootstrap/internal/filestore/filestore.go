@@ -35,6 +35,10 @@ func Open(dir, name string, id space.Identity) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory: %w", err)
 	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
 	if err := private(dir); err != nil {
 		return nil, err
 	}

@@ -106,9 +106,13 @@ func TestWrongDirectories(t *testing.T) {
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	link := filepath.Join(dir, "link")
-	require.NoError(t, os.Symlink(dir, link))
+	require.NoError(t, os.Symlink(open, link))
+	toPrivate := filepath.Join(dir, "private")
+	require.NoError(t, os.Symlink(dir, toPrivate))
+	_, err := Open(toPrivate, "job", space.Identity{Size: 1})
+	require.NoError(t, err, "a link to a private directory")
 	for path, want := range map[string]string{
-		open: "can be written to by others", file: "not a directory", link: "is no directory", file + "/x": "not a directory",
+		open: "can be written to by others", file: "not a directory", link: "can be written to by others", file + "/x": "not a directory",
 	} {
 		_, err := Open(path, "job", space.Identity{Size: 1})
 		require.ErrorContains(t, err, want, path)

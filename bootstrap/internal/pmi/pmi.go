@@ -35,8 +35,9 @@ type Place struct {
 	localRank, localSize int
 }
 
-// variables are those that belong to one process, and that its children must not use.
-var variables = []string{"PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE", "PMI_JOBID"}
+// variables are those of the connection, which belongs to one process: its children must not use
+// it. PMI_RANK stays, to tell of a child that somebody has started it in a job.
+var variables = []string{"PMI_FD", "PMI_PORT", "PMI_ID"}
 
 // Find returns nil where no process manager with PMI has started this process. An inherited PMI_FD
 // whose socket is not open any more, as in a child of a rank, is none.
@@ -191,6 +192,9 @@ func (c *Client) Broadcast(ctx context.Context, value []byte) ([]byte, error) {
 		}
 		return err
 	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("not all of the %d ranks have come to the process manager's barrier, which does not tell who is missing: %w", c.id.Size, err)
+	}
 	return value, err
 }
 

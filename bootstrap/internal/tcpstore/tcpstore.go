@@ -17,25 +17,30 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 )
 
-// Opcodes of PyTorch 2; those of 1.x are one less, but for PING and VALIDATE, which it lacks.
+// Opcodes of PyTorch 2. Those of 1.x are one less, but for DELETE, and PING and VALIDATE, which it
+// lacks.
 const (
 	OpValidate = 0
 	OpSet      = 1
 	OpGet      = 3
 	OpWait     = 6
+	OpDelete   = 8 // in both
 	OpPing     = 13
 )
 
 // Magic is what VALIDATE sends.
 const Magic = 0x3C85F7CE
 
-// probe is how long a server may take to answer the first PING.
-const probe = time.Second
+const (
+	probe    = 10 * time.Second // how long a server may take to answer the first PING
+	atTheEnd = time.Second      // to remove the key
+)
 
 // Client is a connection to the store. It implements space.Space.
 type Client struct {
@@ -73,7 +78,8 @@ func Open(ctx context.Context, addr, prefix string, id space.Identity) (*Client,
 	}
 }
 
-// errNoValidate wraps what a server of 1.x does when it is sent VALIDATE.
+// errNoValidate wraps what a server of 1.x does at once when it is sent VALIDATE: it closes the
+// connection.
 var errNoValidate = errors.New("no answer to VALIDATE and PING")
 
 func refusesValidate(err error) bool { return errors.Is(err, errNoValidate) }
@@ -102,7 +108,7 @@ func dial(ctx context.Context, addr string, old bool) (*Client, error) {
 	})
 	if err == nil && binary.LittleEndian.Uint32(answer[:]) != nonce {
 		err = fmt.Errorf("another program listens there: it answered %x", answer)
-	} else if err != nil {
+	} else if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		err = fmt.Errorf("%w: %w", errNoValidate, err)
 	}
 	if err != nil {
@@ -205,8 +211,17 @@ func (c *Client) blob() ([]byte, error) {
 	return b, err
 }
 
-// Joined implements space.Space. The key stays: a rank that is restarted alone fails by it.
-func (c *Client) Joined() {}
+// Joined implements space.Space: it removes the key, or the next program of the same workers would
+// take it for its own.
+func (c *Client) Joined() {
+	ctx, cancel := context.WithTimeout(context.Background(), atTheEnd)
+	defer cancel()
+	_ = c.do(ctx, appendString([]byte{OpDelete}, c.key), func() error {
+		var deleted [8]byte
+		_, err := io.ReadFull(c.conn, deleted[:])
+		return err
+	})
+}
 
 // Abort implements space.Space. The store has no such request: the agent ends the job when this
 // process does.

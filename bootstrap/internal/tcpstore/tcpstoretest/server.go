@@ -101,7 +101,7 @@ func (c *client) serve(first bool) bool {
 	if !c.s.old && first {
 		return op == tcpstore.OpValidate && c.u32() == tcpstore.Magic
 	}
-	if c.s.old {
+	if c.s.old && op != tcpstore.OpDelete {
 		op++
 	}
 	switch op {
@@ -136,6 +136,10 @@ func (c *client) serve(first bool) bool {
 		}
 		_, err := c.conn.Write([]byte{0})
 		return err == nil
+	case tcpstore.OpDelete:
+		k, _ := c.string()
+		_, err := c.conn.Write(binary.LittleEndian.AppendUint64(nil, c.s.remove(k)))
+		return err == nil
 	case tcpstore.OpPing:
 		_, err := c.conn.Write(binary.LittleEndian.AppendUint32(nil, c.u32()))
 		return err == nil && !c.s.old
@@ -148,6 +152,15 @@ func (s *Server) put(k, v string) {
 	defer s.mu.Unlock()
 	s.values[k] = v
 	s.set.Broadcast()
+}
+
+// remove returns how many values it has removed.
+func (s *Server) remove(k string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.values)
+	delete(s.values, k)
+	return uint64(n - len(s.values))
 }
 
 // get returns a value; with wait once it is set.

@@ -1,0 +1,199 @@
+package bootstrap
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/tcpstore/tcpstoretest"
+)
+
+// workerEnv is the environment of torchrun's workers on one host, whose store is at addr.
+func workerEnv(addr string, rank, size int) vars {
+	_, port, _ := net.SplitHostPort(addr)
+	r, n := strconv.Itoa(rank), strconv.Itoa(size)
+	return envOf(rank, size, port).with("TORCHELASTIC_USE_AGENT_STORE", "True", "TORCHELASTIC_RUN_ID", "none",
+		"TORCHELASTIC_RESTART_COUNT", "0", EnvLocalRank, r, EnvLocalWorldSize, n)
+}
+
+// together has the workers of a store join, rank 0 later than the other, and end.
+func together(t *testing.T, addr string) {
+	t.Helper()
+	each(t, 2, func(r int) error {
+		if r == 0 {
+			time.Sleep(30 * time.Millisecond)
+		}
+		b, err := Detect(timeout(t, 20*time.Second), options(workerEnv(addr, r, 2)))
+		if err != nil {
+			return err
+		}
+		return b.Close()
+	})
+}
+
+// TestSecondProgram: the workers of torchrun run one program after the other. The second must not
+// take the address of the first.
+func TestSecondProgram(t *testing.T) {
+	for name, old := range map[string]bool{"2.x": false, "1.x": true} {
+		t.Run(name, func(t *testing.T) {
+			s, err := tcpstoretest.Start("127.0.0.1:0", old)
+			require.NoError(t, err)
+			defer s.Close()
+			for range 2 {
+				together(t, s.Addr())
+				require.Empty(t, s.Keys())
+			}
+		})
+	}
+}
+
+// TestSlowStore: a store that does not answer for a while is none of PyTorch 1.x for that.
+func TestSlowStore(t *testing.T) {
+	s, err := tcpstoretest.Start("127.0.0.1:0", false)
+	require.NoError(t, err)
+	defer s.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	go func() {
+		for slow := 2; ; slow-- {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if slow > 0 {
+					time.Sleep(1200 * time.Millisecond)
+				}
+				store, err := net.Dial("tcp", s.Addr())
+				if err != nil {
+					return
+				}
+				defer store.Close()
+				go func() { _, _ = io.Copy(store, conn) }()
+				_, _ = io.Copy(conn, store)
+			}()
+		}
+	}()
+	together(t, ln.Addr().String())
+}
+
+// TestSecondJobAtTheAddress: a rank that begins the next job of a script while rank 0 still ends
+// the last one waits for rank 0.
+func TestSecondJobAtTheAddress(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, ln.Close())
+	each(t, 3, func(r int) error {
+		for range 2 {
+			b, err := Detect(timeout(t, 20*time.Second), options(envOf(r, 3, port).with(EnvSecret, hexSecret)))
+			if err == nil && r == 2 {
+				time.Sleep(100 * time.Millisecond) // rank 0 waits for it
+			}
+			if err == nil {
+				err = b.Close()
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// TestFailureIsTold: the others hear why rank 0 does not serve, also those that look later.
+func TestFailureIsTold(t *testing.T) {
+	dir := t.TempDir()
+	errs := outcomes(2, func(r int) error {
+		env := vars{EnvRank: strconv.Itoa(r), EnvWorldSize: "2", EnvStore: dir + "/s", EnvJobID: "j"}
+		if r == 0 {
+			env[EnvListen] = "192.0.2.1" // no host's
+		} else {
+			time.Sleep(50 * time.Millisecond)
+		}
+		_, err := Detect(timeout(t, 20*time.Second), options(env))
+		return err
+	})
+	require.ErrorContains(t, errs[0], `rank 0 cannot listen on "192.0.2.1"`)
+	require.ErrorContains(t, errs[1], `rank 0 cannot serve the rendezvous: rank 0 cannot listen on "192.0.2.1"`)
+}
+
+// TestFenceOutlivesRankZero: a fence that rank 0 has left ends everywhere, although rank 0 has
+// ended while its answer was on its way down the tree.
+func TestFenceOutlivesRankZero(t *testing.T) {
+	const n = 7
+	for range 5 {
+		env := jobEnv(t, n)
+		list := make([]Bootstrap, n)
+		each(t, n, func(r int) (err error) {
+			opt := options(env(r).with(EnvSecret, hexSecret))
+			opt.fanOut = 2
+			list[r], err = Detect(timeout(t, 20*time.Second), opt)
+			return err
+		})
+		each(t, n, func(r int) error {
+			if err := list[r].Put(context.Background(), "k", make([]byte, MaxValue)); err != nil {
+				return err
+			}
+			err := list[r].Fence(timeout(t, 20*time.Second))
+			if r == 0 && err == nil {
+				endProcess(list[0])
+			}
+			return err
+		})
+		closeAll(t, list)
+	}
+}
+
+// endProcess ends the connections of rank 0 as the end of its process would.
+func endProcess(b Bootstrap) {
+	s := b.(*endpoint).up.(*rootLink).store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.(*net.TCPConn).CloseWrite()
+	}
+}
+
+// TestListenAt: where a name is loopback at rank 0's host alone, as Debian has it, other hosts must
+// reach rank 0 nevertheless.
+func TestListenAt(t *testing.T) {
+	debian, outside := netip.MustParseAddr("127.0.1.1"), netip.MustParseAddr("10.1.2.3")
+	for _, tt := range []struct {
+		host            string
+		ip              netip.Addr
+		local           int // of 2 ranks; -1: not known
+		secret          bool
+		want, wantError string
+	}{
+		{host: "node1", ip: debian, local: 1, secret: true, want: ""},
+		{host: "node1", ip: debian, local: -1, secret: true, want: ""},
+		{host: "node1", ip: debian, local: 2, secret: true, want: "127.0.1.1"},
+		{host: "node1", ip: debian, local: 1, wantError: "no job secret, but only 1 of 2 ranks are on this host"},
+		{host: "node1", ip: debian, local: -1, want: "127.0.1.1"},
+		{host: "127.0.1.1", ip: debian, local: 1, secret: true, want: "127.0.1.1"},
+		{host: "localhost", ip: loopback, local: -1, secret: true, want: "127.0.0.1"},
+		{host: "node1", ip: outside, local: -1, want: "127.0.0.1"},
+		{host: "node1", ip: outside, local: 2, secret: true, want: ""},
+	} {
+		p := &envPlan{job: jobVars{host: tt.host, size: 2, localSize: tt.local}}
+		if tt.secret {
+			p.secret = madeSecret("")
+		}
+		got, err := p.listenAt([]netip.Addr{tt.ip})
+		if tt.wantError != "" {
+			require.ErrorContains(t, err, tt.wantError)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, tt.want, got, "%+v", tt)
+	}
+}
