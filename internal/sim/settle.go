@@ -74,7 +74,7 @@ func (w *world) drain() error {
 	for i := range w.plan.Steps {
 		largest = max(largest, w.plan.Steps[i].Size)
 	}
-	for range 4 + len(w.plan.Steps) {
+	for range 4 + mostMany*len(w.plan.Steps) {
 		waiting := 0
 		for _, r := range w.ranks {
 			if r.dead || r.stopped {
