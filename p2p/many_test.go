@@ -121,3 +121,38 @@ func exchangeMany(t *testing.T, w *p2p.World, tag p2p.Tag, n int) {
 		}
 	}
 }
+
+// TestWindowsStayExpected: a receiver that is slower than its sender posts its receives in windows.
+// What waits behind a window stays where it is, until the next one is posted.
+func TestWindowsStayExpected(t *testing.T) {
+	const n, window = 120, 10
+	for _, device := range []string{"", "shm"} {
+		t.Run(device, func(t *testing.T) {
+			skipUnlessLinux(t, device)
+			sent := make(chan struct{})
+			p2ptest.RunConfig(t, 2, p2p.Config{Device: device, Transport: "rc", Progress: p2p.ProgressManual}, func(w *p2p.World) {
+				require.NoError(t, roundTrips(w, 1, 1))
+				ts := make([]p2p.Transfer, window)
+				for i := range ts {
+					ts[i] = p2p.Transfer{Rank: 1 - w.Rank(), Tag: 2, Buf: make([]byte, 100)} // too long to go as few
+				}
+				before := w.Metrics().Unexpected
+				for i := range n / window {
+					if w.Rank() == 0 {
+						require.NoError(t, p2p.WaitAll(background, w.Comm().IsendAll(nil, ts), nil))
+						continue
+					}
+					if i == 0 {
+						<-sent
+					}
+					require.NoError(t, p2p.WaitAll(background, w.Comm().IrecvAll(nil, ts), nil))
+				}
+				if w.Rank() == 0 {
+					close(sent)
+				} else {
+					require.Equal(t, before, w.Metrics().Unexpected)
+				}
+			})
+		})
+	}
+}

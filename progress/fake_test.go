@@ -401,6 +401,7 @@ func (n *fakeNode) deliver(p *packet, err error) {
 }
 
 func (n *fakeNode) Drained() bool { return true }
+func (n *fakeNode) Enough()       {}
 
 func (n *fakeNode) Arm() error {
 	n.net.mu.Lock()

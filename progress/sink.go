@@ -79,6 +79,9 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 		op.unposted()
 		op.deliver(src, tag, payload)
 		p.consumed(cost)
+		if e.posted.Len() == 0 {
+			e.tr.Enough() // further ones would be unexpected: the program may post receives for them first
+		}
 	} else if taker == nil && e.refuses(tag) {
 		p.consumed(cost)
 	} else {

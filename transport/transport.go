@@ -99,6 +99,9 @@ type Transport interface {
 
 	// Poll makes progress and calls the Sink. It returns the number of events; zero means idle.
 	Poll() (int, error)
+	// Enough, called from inside of Poll, lets this Poll end soon: what has arrived behind is left
+	// to the next one. It is a hint.
+	Enough()
 	// Drained reports that everything posted so far has reached the peers' devices.
 	Drained() bool
 

@@ -80,6 +80,9 @@ type CQ interface {
 	// returns how many. A device may hand a completion over as soon as it has come, before it looks
 	// for the next. An error means that the CQ is unusable (overrun).
 	Drain(h Handler, most int) (int, error)
+	// Stop, called by the handler, ends the Drain under way with the completion that it handles:
+	// what has come behind it is left to the next. Else it does nothing.
+	Stop()
 	// PollCQ makes progress and fills wc with completions, oldest first; it returns their number.
 	// WC.Data stays valid until the next PollCQ of any CQ of the device. An error means that the CQ
 	// is unusable (overrun).

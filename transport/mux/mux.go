@@ -262,6 +262,13 @@ func (t *Transport) Poll() (int, error) {
 	return n, errs
 }
 
+// Enough lets the Poll under way end soon.
+func (t *Transport) Enough() {
+	for _, p := range t.paths {
+		p.Enough()
+	}
+}
+
 // Drained reports that everything posted so far has reached the peers' devices.
 func (t *Transport) Drained() bool {
 	for _, p := range t.paths {

@@ -63,9 +63,9 @@ func (t *Transport) Poll() (int, error) {
 	if err := t.Begin(); err != nil {
 		return 0, err
 	}
-	n := t.Drain((*handler)(t))
+	n, empty := t.Drain((*handler)(t))
 	if t.EndDue() {
-		return t.End(n, n < links.PollBatch)
+		return t.End(n, empty)
 	}
 	return n, nil
 }

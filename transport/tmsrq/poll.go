@@ -36,8 +36,8 @@ func (t *Transport) Poll() (int, error) {
 	if t.SendsDue() {
 		n, empty = t.PollSends()
 	}
-	k := t.Drain((*handler)(t))
-	n += k
+	k, last := t.Drain((*handler)(t))
+	n, empty = n+k, empty && last
 	if t.list.queued > 0 {
 		n += t.list.flush()
 	}
@@ -45,7 +45,7 @@ func (t *Transport) Poll() (int, error) {
 		t.list.check()
 	}
 	if t.EndDue() {
-		return t.End(n, empty && k < links.PollBatch)
+		return t.End(n, empty)
 	}
 	return n, nil
 }

@@ -119,6 +119,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 		test("HostileNoise", testHostileNoise)
 	}
 	test("Closed", testClosed)
+	test("Enough", testEnough)
 	if !h.Tags {
 		return
 	}

@@ -67,6 +67,39 @@ func testLoss(t *testing.T, h Harness, opts Options, cause string, end func(c *c
 	}
 }
 
+// testEnough: of what has arrived a Poll leaves to the next ones what comes after Enough, and the
+// end of the peer comes behind it.
+func testEnough(t *testing.T, h Harness, opts Options) {
+	const messages = 100
+	opts.SRQDepth = 128
+	c := h.start(t, 2, opts)
+	a, b := c.ranks[0], c.ranks[1]
+	c.ping(a, b)
+	b.forget()
+	b.after = b.Enough
+	sent := 0
+	c.until("all messages to be under way", func() bool {
+		for sent < messages && a.SendEager(1, 0, uint64(sent), nil) == nil {
+			sent++
+		}
+		return sent == messages && a.Drained()
+	})
+	c.leave(a)
+	most := 0
+	untilWith(t, "the loss", func() bool { return len(b.of("lost")) > 0 }, func() {
+		before := len(b.of("eager"))
+		_, err := b.Poll()
+		require.NoError(t, err)
+		most = max(most, len(b.of("eager"))-before)
+	})
+	require.LessOrEqual(t, most, 1)
+	require.Equal(t, "lost", b.Events[len(b.Events)-1].Kind)
+	for i, e := range b.of("eager") {
+		require.EqualValues(t, i, e.Tag)
+	}
+	require.Len(t, b.of("eager"), messages)
+}
+
 // testClosed calls a transport after Close.
 func testClosed(t *testing.T, h Harness, opts Options) {
 	c := h.start(t, 2, opts)

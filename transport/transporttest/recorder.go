@@ -36,6 +36,7 @@ func (e Event) equal(o Event) bool {
 type Recorder struct {
 	Events []Event
 	byKind map[string][]Event // the same, for tests that ask at every poll
+	after  func()             // is called for each message, if not nil
 }
 
 func (r *Recorder) add(e Event) {
@@ -49,6 +50,9 @@ func (r *Recorder) add(e Event) {
 // Eager records a message with a copy of its payload.
 func (r *Recorder) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	r.add(Event{Kind: "eager", Src: src, AppCtx: appCtx, Tag: tag, Data: bytes.Clone(payload)})
+	if r.after != nil {
+		r.after()
+	}
 }
 
 // Rndv records a request with a copy of its software header.

@@ -15,6 +15,7 @@ type compQueue struct {
 	d        *Device
 	to       verbs.Handler // of the Drain under way
 	room     int           // how many more completions it takes; 0: there is no Drain
+	stopped  int           // the same when Stop ended it
 	lends    bool          // it is PollCQ's: payloads stay valid until the next pass
 	one      verbs.WC      // completes in place, if from is not nil
 	from     *recvQueue    // whose oldest receive completes in place
@@ -123,7 +124,7 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	if c.overrun || c.gone {
 		return 0, fail("poll_cq", syscall.EIO, "the completion queue was overrun or destroyed")
 	}
-	c.to, c.room = h, most
+	c.to, c.room, c.stopped = h, most, 0
 	if c.head != c.tail {
 		c.handOver()
 	}
@@ -138,9 +139,14 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 			c.handOver()
 		}
 	}
-	n := most - c.room
+	n := most - c.room - c.stopped
 	c.to, c.room = nil, 0
 	return n, nil
+}
+
+// Stop ends the Drain under way. The packets that wires have still stay with them.
+func (c *compQueue) Stop() {
+	c.stopped, c.room = c.stopped+c.room, 0
 }
 
 // inPlace returns the completion of the oldest receive of rq, of which the caller sets every field

@@ -13,6 +13,10 @@ type fromWire Device
 // Receive receives a packet. No field of it can be trusted.
 func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
 	d := (*Device)(w)
+	c := d.draining
+	if c != nil && c.stopped != 0 {
+		return false, false // it comes again with the next poll
+	}
 	i := h.QPN & qpIndexMask
 	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.QPN {
 		return d.stray(l, h), false
@@ -35,7 +39,7 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	default:
 		ok = q.recvTM(l, h, payload)
 	}
-	if c := d.draining; c != nil && c.due() {
+	if c != nil && c.due() {
 		lent = c.handOver()
 	}
 	return ok, lent

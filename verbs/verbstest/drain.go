@@ -118,6 +118,46 @@ func testDrainAgain(e *env, a, b *node) {
 	}
 }
 
+// testDrainStop: a Drain that its handler stops hands over nothing more, and the next ones what has
+// come meanwhile, also where PollCQ takes some of it.
+func testDrainStop(e *env, a, b *node) {
+	const messages = 50
+	srq := b.newSRQ(messages)
+	for i := range uint64(messages) {
+		b.srqRecv(srq, i, nil)
+	}
+	qa, _ := e.connect(a, b, qpConf{}, qpConf{srq: srq})
+	b.cq.Stop() // no Drain is under way
+	for i := range uint64(messages) {
+		a.send(qa, inline(i, 0, nil))
+	}
+	got, most := 0, 0
+	take := func(wc *verbs.WC) bool {
+		if wc.Status != verbs.WCSuccess || wc.WRID != uint64(got) {
+			e.t.Fatalf("message %d: receive %d, %v", got, wc.WRID, wc.Status)
+		}
+		got++
+		return false
+	}
+	e.turns("all messages", a, func() {
+		if got%7 == 6 {
+			k, err := b.cq.PollCQ(b.wc[:3])
+			e.ok(err)
+			for i := range b.wc[:k] {
+				take(&b.wc[i])
+			}
+			return
+		}
+		most = max(most, b.drain(8, func(wc *verbs.WC) bool {
+			b.cq.Stop()
+			return take(wc)
+		}))
+	}, func() bool { return got == messages })
+	if most > 1 {
+		e.t.Fatalf("Drain went on after Stop: %d completions", most)
+	}
+}
+
 // testDrainPosts: the handler answers each message from inside, and moves the queue pair to ERR at
 // the last one: what comes behind that is not received, and what it posts then is flushed.
 func testDrainPosts(e *env, a, b *node) {

@@ -16,6 +16,8 @@ var rcRules = []testCase{
 		"a receive that the handler gives back is posted, before all others"},
 	{"api/drain-posts", anyDevice, testDrainPosts,
 		"the handler of a completion may post, and move its queue pair to ERR"},
+	{"api/drain-stop", anyDevice, testDrainStop,
+		"Stop ends a Drain with the completion that is handled, and loses nothing"},
 	{"api/srq", anyDevice, testSRQOrder,
 		"receives of an SRQ are taken oldest first, and each queue pair's messages stay in order"},
 	{"api/arm", anyDevice, testArmWait,

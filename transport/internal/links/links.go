@@ -56,6 +56,7 @@ type Links struct {
 	until     int                 // calls of Begin until End does its rare work
 	todo      bool                // End has work now: a grant, a loss or a fatal error
 	fatal     error               // why the transport as a whole cannot continue; nil while it can
+	stopped   bool                // the last Drain was ended by Enough
 	closed    bool
 }
 

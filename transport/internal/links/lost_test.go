@@ -56,7 +56,7 @@ func (e *endpoint) poll(t *testing.T) {
 		defer e.polls()()
 	}
 	require.NoError(t, e.Begin())
-	n := e.Drain(e)
+	n, _ := e.Drain(e)
 	_, err := e.End(n, n < PollBatch)
 	require.NoError(t, err)
 }

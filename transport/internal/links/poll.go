@@ -63,14 +63,21 @@ func (l *Links) PollSends() (n int, empty bool) {
 	return n, n < PollBatch
 }
 
-// Drain has h handle what is in the SRQ's completion queue, which is empty if that is fewer than
-// PollBatch. Without Config.RecvQP completions of send requests are there too, for Sent.
-func (l *Links) Drain(h verbs.Handler) (n int) {
+// Drain has h handle what is in the SRQ's completion queue, and says how much that was and whether
+// it is all. Without Config.RecvQP completions of send requests are there too, for Sent.
+func (l *Links) Drain(h verbs.Handler) (n int, empty bool) {
+	l.stopped = false
 	n, err := l.recvCQ.Drain(h, PollBatch)
 	if err != nil {
 		l.Break(err)
 	}
-	return n
+	return n, n < PollBatch && !l.stopped
+}
+
+// Enough ends the Drain under way.
+func (l *Links) Enough() {
+	l.stopped = true
+	l.recvCQ.Stop()
 }
 
 // End does what not every poll needs: asynchronous events, deferred grants, losses. n is how many
