@@ -156,3 +156,49 @@ func TestWindowsStayExpected(t *testing.T) {
 		})
 	}
 }
+
+// TestNobodyStarves: who receives one message after the other from any rank gets those of each in
+// turn, however many wait from one of them.
+func TestNobodyStarves(t *testing.T) {
+	const n = 100
+	for _, device := range []string{"", "shm"} {
+		t.Run(device, func(t *testing.T) {
+			skipUnlessLinux(t, device)
+			var met, sent sync.WaitGroup
+			met.Add(1)
+			sent.Add(3)
+			p2ptest.RunConfig(t, 3, p2p.Config{Device: device, Transport: "rc", Progress: p2p.ProgressManual}, func(w *p2p.World) {
+				c := w.Comm()
+				buf := make([]byte, 100)
+				require.NoError(t, c.Send(background, 0, 1, nil)) // connects the ranks
+				for i := 0; w.Rank() == 0 && i < 3; i++ {
+					_, err := c.Recv(background, i, 1, buf)
+					require.NoError(t, err)
+					require.NoError(t, c.Send(background, i, 3, nil))
+				}
+				_, err := c.Recv(background, 0, 3, buf)
+				require.NoError(t, err)
+				if w.Rank() == 0 {
+					met.Done()
+				}
+				met.Wait()
+				for range n {
+					require.NoError(t, c.Send(background, 0, 2, buf))
+				}
+				sent.Done()
+				if w.Rank() != 0 {
+					return
+				}
+				sent.Wait()
+				var got [3]int
+				for i := range 3 * n {
+					st, err := c.Recv(background, p2p.AnySource, 2, buf)
+					require.NoError(t, err)
+					if got[st.Source]++; i == n {
+						require.Greater(t, min(got[0], got[1], got[2]), n/10, "of the first messages came so many from each: %v", got)
+					}
+				}
+			})
+		})
+	}
+}

@@ -144,7 +144,8 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 	return n, nil
 }
 
-// Stop ends the Drain under way. The packets that wires have still stay with them.
+// Stop ends the Drain under way. Packets that wires pass nevertheless are received; their
+// completions wait for the next one.
 func (c *compQueue) Stop() {
 	c.stopped, c.room = c.stopped+c.room, 0
 }

@@ -80,7 +80,7 @@ func TestHostilePackets(t *testing.T) {
 				Addr:  pick(mr.Addr(), mr.Addr()+8, mr.Addr()+4090, mr.Addr()-1, 0, 64, 9, 1<<64-1),
 				Total: pick(n, n, 2*n, q.rx.total, 4096, 1<<40, 1<<64-1), Imm: uint32(rng.IntN(3)),
 			}
-			_, _ = (*fromWire)(d).Receive(l, &h, payload[:n])
+			_, _, _ = (*fromWire)(d).Receive(l, &h, payload[:n])
 			_ = (*fromWire)(d).Place(l, &h)
 			d.pump()
 			if q.posted-q.reclaimed > q.depth || q.sent-q.reclaimed > q.posted-q.reclaimed || q.rq.posted() > 16 {

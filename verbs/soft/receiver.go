@@ -11,25 +11,21 @@ import (
 type fromWire Device
 
 // Receive receives a packet. No field of it can be trusted.
-func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent, more bool) {
 	d := (*Device)(w)
-	c := d.draining
-	if c != nil && c.stopped != 0 {
-		return false, false // it comes again with the next poll
-	}
 	i := h.QPN & qpIndexMask
 	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.QPN {
-		return d.stray(l, h), false
+		return d.stray(l, h), false, true
 	}
 	q := d.qps[i]
 	if !sameLink(q.link, l) {
 		// The peer may have connected its QP before this device has: its packets wait for RTR. All
 		// others are dropped.
-		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false
+		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false, true
 	}
 	if len(payload) != int(h.Length) {
 		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.Length)
-		return true, false
+		return true, false, true
 	}
 	switch {
 	case h.Op != wire.OpSend:
@@ -39,10 +35,12 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	default:
 		ok = q.recvTM(l, h, payload)
 	}
-	if c != nil && c.due() {
+	more = true
+	if c := d.draining; c != nil && c.due() {
 		lent = c.handOver()
+		more = c.stopped == 0
 	}
-	return ok, lent
+	return ok, lent, more
 }
 
 // stray receives a packet for a QP that does not exist. It answers the last packet of each request

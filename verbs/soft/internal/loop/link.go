@@ -163,11 +163,15 @@ func (l *link) deliver(budget int) int {
 			}
 			break
 		}
-		if ok, _ := l.wire.env.Receiver.Receive(l, &p.h, p.buf); !ok {
+		ok, _, more := l.wire.env.Receiver.Receive(l, &p.h, p.buf)
+		if !ok {
 			return n // posting a receive wakes the owner
 		}
 		l.in.take()
 		n++
+		if !more {
+			break
+		}
 	}
 	if l.in.ready.Load() != 0 {
 		l.wire.signal()

@@ -161,7 +161,7 @@ func (w *Wire) drain(l *link, budget int) int {
 		if !ok {
 			break
 		}
-		taken, lent := w.env.Receiver.Receive(l, &w.h, w.pkt.Payload)
+		taken, lent, more := w.env.Receiver.Receive(l, &w.h, w.pkt.Payload)
 		if !taken || l.state > shmDying {
 			break
 		}
@@ -176,7 +176,7 @@ func (w *Wire) drain(l *link, budget int) int {
 		case rx.Owed():
 			l.reportFree()
 		}
-		if rx.Empty() {
+		if !more || rx.Empty() {
 			break
 		}
 	}

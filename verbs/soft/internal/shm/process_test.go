@@ -63,21 +63,21 @@ func (d *childDevice) LinkYielded(_ wire.Link, _ *wire.Address, err error) {
 	d.down = err
 }
 func (d *childDevice) LinkDown(_ wire.Link, err error) { d.down = err }
-func (d *childDevice) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+func (d *childDevice) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent, more bool) {
 	switch h.QPN {
 	case childEcho:
 		r := wire.Header{Op: wire.OpSend, QPN: 1, Length: h.Length, Total: h.Total}
-		return l.Send(&r, payload, nil), true
+		return l.Send(&r, payload, nil), true, true
 	case childCount:
 		if len(payload) > 64 {
 			copy(d.dst, payload)
 		}
-		return h.Flags&wire.FlagAckReq == 0 || l.Send(&wire.Header{Op: wire.OpAck, PSN: h.PSN}, nil, nil), true
+		return h.Flags&wire.FlagAckReq == 0 || l.Send(&wire.Header{Op: wire.OpAck, PSN: h.PSN}, nil, nil), true, true
 	case childRead:
 		st := l.Memory().Read(d.dst[:h.Total], h.Addr, h.RKey)
-		return l.Send(&wire.Header{Op: wire.OpNak, Status: uint8(st)}, nil, nil), false
+		return l.Send(&wire.Header{Op: wire.OpNak, Status: uint8(st)}, nil, nil), false, true
 	}
-	return true, false
+	return true, false, true
 }
 
 func shmChild(parent string) error {

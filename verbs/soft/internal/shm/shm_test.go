@@ -36,12 +36,13 @@ type shmEnd struct {
 	down   []error
 }
 
-func (e *shmEnd) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+func (e *shmEnd) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent, more bool) {
 	if e.onRecv != nil {
-		return e.onRecv(l, h, payload)
+		ok, lent = e.onRecv(l, h, payload)
+		return ok, lent, true
 	}
 	e.got, e.data = append(e.got, *h), append(e.data, bytes.Clone(payload))
-	return true, false
+	return true, false, true
 }
 func (e *shmEnd) LinkDown(_ wire.Link, err error) { e.down = append(e.down, err) }
 func (e *shmEnd) LinkUp(wire.Link, *wire.Address) {}

@@ -34,6 +34,7 @@ type input struct {
 	bulk    bool        // the last frame was placed, so that the next is likely to be placed
 	lent    bool        // the device was lent payloads in buf; in Wire.lent
 	stalled bool        // the device has refused the next frame
+	enough  bool        // the device wants no more frames in this poll
 	grow    bool        // the last read has filled buf
 }
 
@@ -41,7 +42,7 @@ type input struct {
 // them, up to atOnce bytes.
 func (l *link) receive(budget int) int {
 	n, bytes := l.parse(budget), 0
-	for n < budget && bytes < atOnce && !l.gone && !l.in.stalled {
+	for n < budget && bytes < atOnce && !l.gone && !l.in.stalled && !l.in.enough {
 		want, got := l.fill()
 		if got > 0 {
 			l.w.idle, l.seen = 0, l.w.round // also for a part of a packet
@@ -54,7 +55,7 @@ func (l *link) receive(budget int) int {
 	}
 	switch {
 	case l.gone:
-	case n == budget || bytes >= atOnce || l.in.stalled || l.lost != nil:
+	case n == budget || bytes >= atOnce || l.in.stalled || l.in.enough || l.lost != nil:
 		l.visit()
 		if l.lost != nil && l.in.stalled {
 			l.fail(l.lost)
@@ -67,8 +68,8 @@ func (l *link) receive(budget int) int {
 func (l *link) parse(budget int) (n int) {
 	in := &l.in
 	was := in.stalled
-	in.stalled = false
-	for n < budget && l.parseOne() {
+	in.stalled, in.enough = false, false
+	for n < budget && !in.enough && l.parseOne() {
 		n++
 	}
 	if was && !in.stalled && !l.gone {
@@ -113,7 +114,7 @@ func (l *link) parseOne() bool {
 
 // deliver calls the receiver.
 func (l *link) deliver(payload []byte) bool {
-	ok, lent := l.w.env.Receiver.Receive(l, &l.in.h, payload)
+	ok, lent, more := l.w.env.Receiver.Receive(l, &l.in.h, payload)
 	if l.gone {
 		return ok
 	}
@@ -121,7 +122,7 @@ func (l *link) deliver(payload []byte) bool {
 		l.in.lent = true
 		l.w.lent = append(l.w.lent, l)
 	}
-	l.in.stalled = !ok
+	l.in.stalled, l.in.enough = !ok, !more
 	return ok
 }
 

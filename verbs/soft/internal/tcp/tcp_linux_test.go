@@ -30,11 +30,12 @@ type fakeDevice struct {
 	downOf  []wire.Link
 }
 
-func (d *fakeDevice) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool) {
+func (d *fakeDevice) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, lent, more bool) {
 	if d.onRecv == nil {
-		return true, false
+		return true, false, true
 	}
-	return d.onRecv(l, h, payload)
+	ok, lent = d.onRecv(l, h, payload)
+	return ok, lent, true
 }
 
 func (d *fakeDevice) Place(l wire.Link, h *wire.Header) []byte {

@@ -113,8 +113,9 @@ type Receiver interface {
 	// Receive takes one packet. payload is lent for the call, or, if it returns lent, until the
 	// next Wire.Poll. If it does not return ok, the packet cannot be taken now (no receive is
 	// posted, or the QP is not connected yet): the wire passes it again at a later Poll, and before
-	// that no other packet of the link.
-	Receive(l Link, h *Header, payload []byte) (ok, lent bool)
+	// that no other packet of the link. Unless it returns more, the wire is to leave the link's
+	// other packets to a later Poll.
+	Receive(l Link, h *Header, payload []byte) (ok, lent, more bool)
 	// LinkDown reports, once, that a link has broken, and why.
 	LinkDown(l Link, err error)
 	// LinkYielded reports, once, that the wire will not connect to the device at a, because of err.
