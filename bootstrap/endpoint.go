@@ -196,27 +196,27 @@ func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) e
 	return err
 }
 
-// Abort implements Bootstrap.
+// Abort implements Bootstrap. The launcher comes first: a rank that hears of it earlier and ends with
+// a code of its own would decide that of the job.
 func (e *endpoint) Abort(code int, reason string) {
-	m := &abortMsg{int32(e.rank), int32(code), cut(reason, maxReason)}
-	e.mu.Lock()
-	over := e.stateLocked() != nil
-	e.mu.Unlock()
-	if !over {
-		e.abort(m)
-	}
 	if e.launched != nil {
 		e.launched.Abort(code, reason)
 	}
 	if e.space != nil {
 		e.space.Abort(code, reason)
 	}
+	e.mu.Lock()
+	over := e.stateLocked() != nil
+	e.mu.Unlock()
+	if !over {
+		e.abort(&abortMsg{int32(e.rank), int32(code), cut(reason, maxReason)})
+	}
 }
 
 // abort first fails this rank's calls, so that these end whatever becomes of the others.
 func (e *endpoint) abort(m *abortMsg) {
 	e.deliver(m)
-	_ = e.up.send(m) // rank 0 may be gone: the launcher still learns of it
+	_ = e.up.send(m) // rank 0 may be gone
 }
 
 // Leave implements Bootstrap.

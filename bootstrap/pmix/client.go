@@ -16,6 +16,10 @@ import (
 
 const key = "tagmatch.rendezvous"
 
+// abortTime is how long an Abort waits for the server to end this process: until it has, the others
+// must not hear of it, and end with codes of their own, of which the first would be the job's.
+const abortTime = 3 * time.Second
+
 // client implements space.Space. A call of the library holds a thread until it returns: where a
 // context ends first, that thread waits on, and the client is of no more use.
 type client struct {
@@ -167,17 +171,18 @@ func (c *client) fence(ctx context.Context) error {
 // Joined implements space.Space. The server keeps its values.
 func (c *client) Joined() {}
 
-// Abort implements space.Space.
+// Abort implements space.Space. Where the server takes the request it ends this process, too.
 func (c *client) Abort(code int, reason string) {
 	c.aborted.Store(true)
-	done := make(chan struct{})
+	refused := make(chan struct{})
 	go func() { // not under the lock: a fence may wait for ever
-		defer close(done)
-		_ = c.lib.abort(int32(code), strings.ReplaceAll(reason, "\x00", " "), nil, 0)
+		if c.lib.abort(int32(code), strings.ReplaceAll(reason, "\x00", " "), nil, 0) != 0 {
+			close(refused)
+		}
 	}()
 	select {
-	case <-done:
-	case <-time.After(time.Second): // the server ends this process, or is gone
+	case <-refused:
+	case <-time.After(abortTime):
 	}
 }
 
