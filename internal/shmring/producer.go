@@ -16,6 +16,7 @@ type Producer struct {
 	tail    uint64 // next line to write; line numbers never wrap
 	cleared uint64 // the words of lines tail..cleared-1 are 0. Invariant: tail < cleared <= limit
 	limit   uint64 // lines before this are known to be free
+	last    uint64 // lines of the last packet that was longer than one
 }
 
 // NewProducer makes the writing end over mem, which must be zero, and stay mapped and reachable
@@ -68,8 +69,10 @@ func (p *Producer) publish(line, n, word uint64) {
 func (p *Producer) NeedsSignal() bool { return atomic.LoadUint32(&p.ctl.state) != hot }
 
 // clearAhead clears the words of the next lines that are free.
-func (p *Producer) clearAhead() {
-	to := p.cleared + clearBatch
+func (p *Producer) clearAhead() { p.clearTo(p.cleared + clearBatch) }
+
+// clearTo clears the words of lines before to, as far as they are free.
+func (p *Producer) clearTo(to uint64) {
 	if to > p.limit {
 		p.refresh()
 		to = min(to, p.limit)
@@ -80,6 +83,14 @@ func (p *Producer) clearAhead() {
 	if invariant.Enabled {
 		p.checkCursors()
 	}
+}
+
+// Prepare brings the lines of another packet as long as the last one into this processor's cache,
+// by clearing their words, as far as they are free. The reader has them in its own: there a Push of
+// kilobytes spends more on that than on its copy. So a writer that has nothing else to do, as it
+// waits for an answer, calls Prepare after long packets. In a stream it would only cost.
+func (p *Producer) Prepare() {
+	p.clearTo(p.tail + p.last)
 }
 
 // refresh reads the reader's position, which is ignored if it is impossible.
@@ -121,6 +132,7 @@ func (p *Producer) pushAny(meta uint32, id uint64, ext *Ext, head, body []byte) 
 	copy(dst[copy(dst, head):], body)
 	p.clearBehind(n)
 	p.publish(line, n, uint64(meta&metaMask)<<metaShift|form<<formShift|size)
+	p.last = n
 	return true
 }
 

@@ -45,6 +45,9 @@ const (
 	metaStatus = 16     // shift
 )
 
+// longBody is the body, in bytes, from which on a packet is a long one, see Wire.long.
+const longBody = 1 << 10
+
 // Send writes a packet to the peer's ring.
 func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	if l.state != shmUp {
@@ -64,6 +67,9 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	}
 	if !ok {
 		return false
+	}
+	if len(body) >= longBody {
+		l.w.long = l
 	}
 	if p.tx.NeedsSignal() {
 		p.signal()

@@ -30,7 +30,9 @@ func (w *Wire) Poll(budget int) int {
 		w.release()
 	}
 	n := 0
-	w.linger()
+	if w.linger() && w.long != nil {
+		w.prepareRing()
+	}
 	for i := range w.hot { // drain does not change it
 		if h := &w.hot[i]; !h.probe.Empty() {
 			n += w.drain(h.l, budget-n)
@@ -47,16 +49,26 @@ func (w *Wire) Poll(budget int) int {
 }
 
 // linger waits a moment for a packet in a hot ring. Two processors of a machine are often one core:
-// the way through the device and back would take the peer's share of it.
-func (w *Wire) linger() {
+// the way through the device and back would take the peer's share of it. It returns false if there
+// is one.
+func (w *Wire) linger() (idle bool) {
 	for range looks - 1 {
 		for i := range w.hot {
 			if !w.hot[i].probe.Empty() {
-				return
+				return false
 			}
 		}
 		shmring.Pause()
 	}
+	return true
+}
+
+// prepareRing readies the ring of the last long packet for another one.
+func (w *Wire) prepareRing() {
+	if l := w.long; l.state == shmUp {
+		l.peer.tx.Prepare()
+	}
+	w.long = nil
 }
 
 // pollSlow serves cold rings, and links that come up or break.

@@ -67,6 +67,7 @@ type Wire struct {
 	gone   []*remote               // to be unmapped at the next poll, when nothing of them is lent
 	watch  *watch
 	take   func(slot uint32) // adds a slot's link to ready
+	long   *link             // whose ring the last long packet went to; nil once prepareRing was called
 
 	polls     uint64 // calls of Poll
 	attention bool   // the next Poll calls pollSlow
