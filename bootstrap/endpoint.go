@@ -196,8 +196,8 @@ func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) e
 	return err
 }
 
-// Abort implements Bootstrap. The launcher comes first: a rank that hears of it earlier and ends with
-// a code of its own would decide that of the job.
+// Abort implements Bootstrap. The launcher comes first: a rank that hears of it earlier and ends
+// with a code of its own would decide that of the job.
 func (e *endpoint) Abort(code int, reason string) {
 	if e.launched != nil {
 		e.launched.Abort(code, reason)

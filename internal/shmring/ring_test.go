@@ -90,8 +90,52 @@ func TestAgainstQueue(t *testing.T) {
 				c.Release()
 				lent, taken = nil, nil
 			},
+			"prepare": func(*rapid.T) { p.Prepare() },
 		})
 	})
+}
+
+// TestPrepare: the words of another packet as long as the last long one are cleared, of lines that
+// are free only.
+func TestPrepare(t *testing.T) {
+	const ringBytes = 8 * MinBytes
+	p, c, _ := newPair(t, ringBytes)
+	full := bytes.Repeat([]byte{0xff}, MaxPayload(ringBytes))
+	half := full[:len(full)/2]
+	var pkt Packet
+	take := func() {
+		ok, err := c.Peek(&pkt)
+		require.NoError(t, err)
+		require.True(t, ok)
+		c.Advance()
+		c.Release()
+	}
+	for range 8 { // laps: nothing is 0 by chance
+		require.True(t, p.Push(1, 0, nil, nil, full))
+		take()
+	}
+	require.True(t, p.Push(1, 0, nil, nil, half))
+	take()
+	long := p.last
+	require.True(t, p.Push(1, 0, nil, nil, full[:8]))
+	require.Equal(t, long, p.last, "a short packet is no long one")
+	p.Prepare()
+	require.Equal(t, p.tail+long, p.cleared)
+	for i := p.tail; i < p.cleared; i++ {
+		require.Zero(t, *p.data.word(i & p.mask))
+	}
+	require.NotZero(t, *p.data.word(p.cleared & p.mask))
+
+	take()
+	for p.Push(1, 0, nil, nil, half) {
+	}
+	p.Prepare()
+	require.LessOrEqual(t, p.cleared, p.limit)
+	for range 2 {
+		take()
+	}
+	require.Equal(t, len(half), len(pkt.Payload))
+	require.Equal(t, half, pkt.Payload)
 }
 
 // TestFullRingAlwaysMoves: an emptied ring has room for any packet.
