@@ -142,6 +142,23 @@ func TestNobodyAnswers(t *testing.T) {
 	require.ErrorContains(t, err, "is rank 0 running")
 }
 
+// lateContext is over some time after its deadline, as a context on a busy machine may be.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// TestNobodyAnswersByTheDeadline: the dial that the deadline has cut short does not hide what those
+// before it have met.
+func TestNobodyAnswersByTheDeadline(t *testing.T) {
+	late := lateContext{timeout(t, 500*time.Millisecond), time.Now().Add(200 * time.Millisecond)}
+	_, err := Detect(late, options(envOf(1, 2, freePort(t))))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "connection refused")
+}
+
 func TestPortInUse(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

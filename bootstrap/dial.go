@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 )
 
@@ -38,7 +39,7 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		if err == nil {
 			return e, nil
 		}
-		if why == nil || ctx.Err() == nil {
+		if why == nil || !space.Over(ctx) {
 			why = err
 		}
 		if errors.Is(err, errRollGivenUp) {

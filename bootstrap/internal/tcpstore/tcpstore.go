@@ -65,7 +65,7 @@ func Open(ctx context.Context, addr, prefix string, id space.Identity) (*Client,
 			c.id, c.key = id, prefix+"rendezvous"
 			return c, nil
 		}
-		if why == nil || ctx.Err() == nil {
+		if why == nil || !space.Over(ctx) {
 			why = err
 		}
 		t := time.NewTimer(wait/2 + rand.N(wait))

@@ -88,6 +88,25 @@ func TestNobodyThere(t *testing.T) {
 	require.ErrorContains(t, err, "refused")
 }
 
+// lateContext is over some time after its deadline, as a context on a busy machine may be.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// TestNobodyThereAtTheDeadline: the dial that the deadline has cut short does not hide what those
+// before it have met.
+func TestNobodyThereAtTheDeadline(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	late := lateContext{ctx, time.Now().Add(200 * time.Millisecond)}
+	_, err := tcpstore.Open(late, "127.0.0.1:1", "p", space.Identity{Rank: 1, Size: 2})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "refused")
+}
+
 // TestCanceledWait: rank 0 never sets the key.
 func TestCanceledWait(t *testing.T) {
 	dialects(t, func(t *testing.T, old bool) {
