@@ -19,7 +19,7 @@ import (
 
 // byHand starts n processes of a program with the variables that a launcher would give them, which
 // this test plays, and ends the others when one fails.
-func byHand(t *testing.T, n int, env func(rank int) []string, program string, args ...string) result {
+func byHand(t *testing.T, n int, env func(rank int) []string, program string, args ...string) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -43,7 +43,7 @@ func byHand(t *testing.T, n int, env func(rank int) []string, program string, ar
 			code = c
 		}
 	}
-	return result{out.b.String(), code}
+	return Result{out.b.String(), code}
 }
 
 // TestEnvironments has the pingpong example and four ranks meet in environments whose launchers are
@@ -85,14 +85,14 @@ func TestEnvironments(t *testing.T) {
 					switch part.name {
 					case "pingpong":
 						r := byHand(t, 2, with, program, "-sizes", "8,65536", "-iters", "100", "-check")
-						require.Zero(t, r.code, r.out)
-						require.Contains(t, r.out, "64k", r.out)
+						require.Zero(t, r.Code, r.Out)
+						require.Contains(t, r.Out, "64k", r.Out)
 					case "exchange":
 						requireWell(t, byHand(t, 4, with, self), 4)
 					default:
 						r := byHand(t, 4, with, self)
-						require.NotZero(t, r.code, r.out)
-						require.NotContains(t, r.out, ": well")
+						require.NotZero(t, r.Code, r.Out)
+						require.NotContains(t, r.Out, ": well")
 					}
 				})
 			}

@@ -3,7 +3,6 @@
 package launchertest
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,42 +28,29 @@ func TestHydra(t *testing.T) {
 	}
 }
 
-const openMPI = "mpirun.openmpi --allow-run-as-root --oversubscribe"
-
-// agent stands in for ssh: it runs the command on this host, whatever host it is for.
-const agent = "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nshift\nexec sh -c \"$*\"\n"
-
-// twoHosts is mpirun with a daemon for each of two hosts, which are both this one.
-func twoHosts(t *testing.T) string {
-	t.Helper()
-	ssh := filepath.Join(t.TempDir(), "agent.sh")
-	require.NoError(t, os.WriteFile(ssh, []byte(agent), 0o700))
-	return openMPI + " --mca plm_rsh_agent " + ssh + " --mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include lo --host fakea:2,fakeb:2"
-}
-
 func TestOpenMPI(t *testing.T) {
 	t.Parallel()
 	for _, l := range []row{
-		{name: "PMIx", command: line(openMPI), code: 42},
-		{name: "its variables alone", command: line(openMPI), env: []string{"TAGMATCH_BOOTSTRAP=openmpi"}},
-		{name: "bound to cores", command: line(openMPI + " --bind-to core:overload-allowed"), code: 42},
+		{name: "PMIx", command: line(OpenMPI), code: 42},
+		{name: "its variables alone", command: line(OpenMPI), env: []string{"TAGMATCH_BOOTSTRAP=openmpi"}},
+		{name: "bound to cores", command: line(OpenMPI + " --bind-to core:overload-allowed"), code: 42},
 	} {
 		t.Run(l.name, func(t *testing.T) { requireRow(t, l) })
 	}
 	t.Run("two hosts", func(t *testing.T) {
-		requireWell(t, play(t, "exchange", nil, append(strings.Fields(twoHosts(t)), "-n", "4")...), 4)
+		requireWell(t, play(t, "exchange", nil, append(TwoHosts(t), "-n", "4")...), 4)
 	})
 	t.Run("two hosts, its variables and a directory", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "shared")
 		env := []string{"TAGMATCH_BOOTSTRAP=file", "TAGMATCH_STORE=" + dir}
-		command := twoHosts(t) + " -x TAGMATCH_BOOTSTRAP -x TAGMATCH_STORE -x " + roleVar + " -n 4"
-		requireWell(t, play(t, "exchange", env, strings.Fields(command)...), 4)
+		command := append(TwoHosts(t), "-x", "TAGMATCH_BOOTSTRAP", "-x", "TAGMATCH_STORE", "-x", roleVar, "-n", "4")
+		requireWell(t, play(t, "exchange", env, command...), 4)
 	})
 	t.Run("two hosts, nothing that tells", func(t *testing.T) {
-		command := twoHosts(t) + " -x TAGMATCH_BOOTSTRAP -x " + roleVar + " -n 4"
-		r := play(t, "exchange", []string{"TAGMATCH_BOOTSTRAP=openmpi"}, strings.Fields(command)...)
-		require.NotZero(t, r.code)
-		require.Contains(t, r.out, "does not tell where rank 0 is: give it by `mpirun -x MASTER_ADDR=host")
+		command := append(TwoHosts(t), "-x", "TAGMATCH_BOOTSTRAP", "-x", roleVar, "-n", "4")
+		r := play(t, "exchange", []string{"TAGMATCH_BOOTSTRAP=openmpi"}, command...)
+		require.NotZero(t, r.Code)
+		require.Contains(t, r.Out, "does not tell where rank 0 is: give it by `mpirun -x MASTER_ADDR=host")
 	})
 }
 
@@ -73,7 +59,7 @@ func TestOpenMPI(t *testing.T) {
 func TestWithoutClient(t *testing.T) {
 	program, err := pingpong()
 	require.NoError(t, err)
-	r := run(t, nil, append(strings.Fields(openMPI), "-n", "2", program, "-sizes", "8", "-iters", "10", "-check")...)
-	require.Zero(t, r.code, r.out)
-	require.Equal(t, 1, strings.Count(r.out, "# device "), r.out)
+	r := Run(t, nil, append(strings.Fields(OpenMPI), "-n", "2", program, "-sizes", "8", "-iters", "10", "-check")...)
+	require.Zero(t, r.Code, r.Out)
+	require.Equal(t, 1, strings.Count(r.Out, "# device "), r.Out)
 }

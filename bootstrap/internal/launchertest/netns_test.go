@@ -136,7 +136,7 @@ func TestRemoteRanks(t *testing.T) {
 	out, err := exec.Command("go", "build", "-o", launcher, "../../../cmd/tagmatch").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nhost=$1\nshift\nexec ip netns exec tmb$((${host##*.} - 1)) env -i PATH=$PATH HOME=/root \"$@\"\n"), 0o700))
-	run := func(role string, more ...string) result {
+	run := func(role string, more ...string) Result {
 		command := append([]string{launcher, "run", "-n", "6", "--hosts", "10.77.0.1:2,10.77.0.2:2,10.77.0.3:2", "--ssh", agent, "-x", roleVar}, more...)
 		return play(t, role, nil, command...)
 	}
@@ -144,9 +144,9 @@ func TestRemoteRanks(t *testing.T) {
 	requireWell(t, run("exchange", "--bind-to", "core"), 6)
 	r := run("killed")
 	// The shell that stands in for ssh tells of the killed rank as late as the others, which fail.
-	require.Contains(t, []int{137, 3}, r.code, r.out)
-	require.Contains(t, r.out, "rank 0 has seen it")
-	require.NotZero(t, run("abort").code)
+	require.Contains(t, []int{137, 3}, r.Code, r.Out)
+	require.Contains(t, r.Out, "rank 0 has seen it")
+	require.NotZero(t, run("abort").Code)
 }
 
 // TestLinkCut: the link of one host is cut, and the two others learn which rank they have lost.

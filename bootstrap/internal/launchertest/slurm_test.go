@@ -135,8 +135,8 @@ func TestSlurm(t *testing.T) {
 	})
 	t.Run("none, three nodes without a secret", func(t *testing.T) {
 		r := play(t, "exchange", nil, strings.Fields("srun -K -N3 -n6 -O --mpi=none")...)
-		require.NotZero(t, r.code)
-		require.Contains(t, r.out, "no job secret, but only 2 of 6 ranks are on this host")
+		require.NotZero(t, r.Code)
+		require.Contains(t, r.Out, "no job secret, but only 2 of 6 ranks are on this host")
 	})
 }
 
@@ -147,7 +147,7 @@ func TestNested(t *testing.T) {
 	startSlurm(t)
 	salloc := strings.Fields("salloc -Q -N2 -n4 -O")
 	for name, command := range map[string]string{
-		"mpiexec": "mpiexec.hydra -launcher fork -n 4", "mpirun": openMPI + " --mca plm rsh --mca ras ^slurm -n 4",
+		"mpiexec": "mpiexec.hydra -launcher fork -n 4", "mpirun": OpenMPI + " --mca plm rsh --mca ras ^slurm -n 4",
 	} {
 		t.Run(name, func(t *testing.T) {
 			requireWell(t, play(t, "exchange", nil, append(salloc, strings.Fields(command)...)...), 4)
@@ -175,10 +175,10 @@ func TestBatch(t *testing.T) {
 			path, err := filepath.Abs(script)
 			require.NoError(t, err)
 			env := []string{roleVar + "=exchange", "HOME=" + dir, "MASTER_ADDR=127.0.0.1", "MASTER_PORT=27098"}
-			submitted := run(t, env, "sbatch", "--wait", "--chdir="+dir, "--output="+dir+"/out", "--nodes=3", "--ntasks-per-node=2", "--overcommit", path)
+			submitted := Run(t, env, "sbatch", "--wait", "--chdir="+dir, "--output="+dir+"/out", "--nodes=3", "--ntasks-per-node=2", "--overcommit", path)
 			out, err := os.ReadFile(dir + "/out")
-			require.NoError(t, err, submitted.out)
-			requireWell(t, result{string(out), submitted.code}, 6)
+			require.NoError(t, err, submitted.Out)
+			requireWell(t, Result{string(out), submitted.Code}, 6)
 			left, err := filepath.Glob(dir + "/.tagmatch-*")
 			require.NoError(t, err)
 			require.Empty(t, left)
