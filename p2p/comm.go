@@ -110,7 +110,7 @@ func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, 
 	}
 	st, err := c.w.eng.Recv(ctx, int(from), want, mask, buf)
 	if err != nil {
-		return failedStatus(st, c.group, err), recvError(src, tag, st.Len, len(buf), err)
+		return failedStatus(st, c.group, err), opError(opRecv, src, tag, err)
 	}
 	return status(st, c.group), nil
 }
@@ -120,8 +120,7 @@ func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag {
 		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
 	}
-	r := c.w.eng.Isend(c.group.world(dst), c.pack(tag), buf)
-	return Request{r: r, group: c.group, tag: tag, rank: int32(dst), send: true}
+	return ofSend(c.w.eng.Isend(c.group.world(dst), c.pack(tag), buf), c.group, dst, tag)
 }
 
 // Issend is World.Issend within c.
@@ -129,8 +128,7 @@ func (c *Comm) Issend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag {
 		return failedRequest(opSend, dst, tag, c.refuseSend(context.Background(), dst, tag))
 	}
-	r := c.w.eng.Issend(c.group.world(dst), c.pack(tag), buf)
-	return Request{r: r, group: c.group, tag: tag, rank: int32(dst), send: true}
+	return ofSend(c.w.eng.Issend(c.group.world(dst), c.pack(tag), buf), c.group, dst, tag)
 }
 
 // Irecv is the nonblocking Recv: the request ends when the message is in buf.
@@ -141,8 +139,7 @@ func (c *Comm) Irecv(src int, tag Tag, buf []byte) Request {
 		_, err := c.refuseRecv(context.Background(), src, tag)
 		return failedRequest(opRecv, src, tag, err)
 	}
-	r := c.w.eng.Irecv(int(from), want, mask, buf)
-	return Request{r: r, group: c.group, tag: tag, room: len(buf), rank: int32(src)}
+	return ofRecv(c.w.eng.Irecv(int(from), want, mask, buf), c.group, src, tag)
 }
 
 // pack returns the tag on the wire of a message that this rank sends.

@@ -130,7 +130,7 @@ func TestParseCPUs(t *testing.T) {
 }
 
 func TestErrorTexts(t *testing.T) {
-	err := error(&OpError{opRecv, 3, 7, truncated(16, 8)})
+	err := error(&OpError{opRecv, 3, 7, fmt.Errorf("%w: 16 bytes into 8", ErrTruncated)})
 	require.EqualError(t, err, "p2p: recv from 3, tag 0x7: message longer than the buffer: 16 bytes into 8")
 	require.ErrorIs(t, err, ErrTruncated)
 	err = &OpError{opSend, 2, 0, &PeerError{[]int{2}, errors.New("its process ended")}}

@@ -118,16 +118,6 @@ func fromEngine(err error) error {
 	return err
 }
 
-// recvError wraps the engine's error of a receive into a buffer of room bytes.
-func recvError(rank int, tag Tag, n int64, room int, err error) error {
-	if err == ErrTruncated {
-		err = truncated(n, room)
-	}
-	return opError(opRecv, rank, tag, err)
-}
-
-func truncated(n int64, room int) error { return errorf(ErrTruncated, "%d bytes into %d", n, room) }
-
 // conditionError is one of the conditions above, with its facts.
 type conditionError struct {
 	cond error

@@ -15,7 +15,7 @@ func (w *World) RecvFrom(ctx context.Context, src int, tag Tag, mask Mask, buf [
 	}
 	st, err := w.eng.Recv(ctx, src, uint64(tag), uint64(mask)|namespace, buf)
 	if err != nil {
-		return failedStatus(st, nil, err), recvError(src, tag, st.Len, len(buf), err)
+		return failedStatus(st, nil, err), opError(opRecv, src, tag, err)
 	}
 	return status(st, nil), nil
 }
@@ -25,8 +25,7 @@ func (w *World) IrecvFrom(src int, tag Tag, mask Mask, buf []byte) Request {
 	if uint(src) >= uint(w.size) && src != AnySource || tag > MaxTag {
 		return failedRequest(opRecv, src, tag, w.refuseRecv(context.Background(), src, tag))
 	}
-	r := w.eng.Irecv(src, uint64(tag), uint64(mask)|namespace, buf)
-	return Request{r: r, tag: tag, room: len(buf), rank: int32(src)}
+	return ofRecv(w.eng.Irecv(src, uint64(tag), uint64(mask)|namespace, buf), nil, src, tag)
 }
 
 // refuseRecv returns the error of a receive with invalid arguments.

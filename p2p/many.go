@@ -3,8 +3,6 @@ package p2p
 import (
 	"context"
 	"slices"
-
-	"github.com/tagmatch/tagmatch/progress"
 )
 
 // Transfer is one message of IsendAll or IrecvAll.
@@ -28,8 +26,7 @@ func (c *Comm) IsendAll(reqs []Request, ts []Transfer) []Request {
 			*r = failedRequest(opSend, t.Rank, t.Tag, c.refuseSend(context.Background(), t.Rank, t.Tag))
 			continue
 		}
-		r.posted(p.Isend(c.group.world(t.Rank), c.pack(t.Tag), t.Buf), c.group, t)
-		r.room, r.send = 0, true
+		*r = ofSend(p.Isend(c.group.world(t.Rank), c.pack(t.Tag), t.Buf), c.group, t.Rank, t.Tag)
 	}
 	return reqs
 }
@@ -47,8 +44,7 @@ func (c *Comm) IrecvAll(reqs []Request, ts []Transfer) []Request {
 			*r = failedRequest(opRecv, t.Rank, t.Tag, err)
 			continue
 		}
-		r.posted(p.Irecv(from, want, mask, t.Buf), c.group, t)
-		r.room, r.send = len(t.Buf), false
+		*r = ofRecv(p.Irecv(from, want, mask, t.Buf), c.group, t.Rank, t.Tag)
 	}
 	return reqs
 }
@@ -57,10 +53,4 @@ func (c *Comm) IrecvAll(reqs []Request, ts []Transfer) []Request {
 func extend(reqs []Request, n int) (next, all []Request) {
 	all = slices.Grow(reqs, n)[:len(reqs)+n]
 	return all[len(reqs):], all
-}
-
-// posted sets r field by field: a literal would be made on the stack, and copied by loads that are
-// wider than its stores.
-func (r *Request) posted(er progress.Request, g *group, t *Transfer) {
-	r.r, r.group, r.tag, r.rank = er, g, t.Tag, int32(t.Rank)
 }

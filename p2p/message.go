@@ -44,15 +44,15 @@ func (m *Message) Bytes() []byte {
 func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 	switch {
 	case ctx == nil:
-		return nothing, m.fault(errNoContext, buf)
+		return nothing, m.fault(errNoContext)
 	case m.m == nil && ctx.Err() != nil:
-		return nothing, m.fault(ctx.Err(), buf)
+		return nothing, m.fault(ctx.Err())
 	case m.m == nil:
 		return nothing, nil
 	}
 	st, err := m.m.Recv(ctx, buf)
 	if err != nil {
-		return failedStatus(st, m.group, err), m.fault(err, buf)
+		return failedStatus(st, m.group, err), m.fault(err)
 	}
 	return m.st, nil
 }
@@ -62,7 +62,7 @@ func (m *Message) Irecv(buf []byte) Request {
 	if m.m == nil {
 		return Request{}
 	}
-	return Request{r: m.m.Irecv(buf), group: m.group, tag: m.st.Tag, room: len(buf), rank: int32(m.st.Source)}
+	return ofRecv(m.m.Irecv(buf), m.group, m.st.Source, m.st.Tag)
 }
 
 // Discard receives the message without its bytes: the operation of its sender succeeds. It does
@@ -74,6 +74,6 @@ func (m *Message) Discard() {
 }
 
 // fault wraps an error of Recv.
-func (m *Message) fault(err error, buf []byte) error {
-	return recvError(m.st.Source, m.st.Tag, m.st.Len, len(buf), err)
+func (m *Message) fault(err error) error {
+	return opError(opRecv, m.st.Source, m.st.Tag, err)
 }

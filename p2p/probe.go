@@ -146,7 +146,7 @@ func badLimit(src int, tag Tag, limit int64) error {
 func (w *World) recvAlloc(ctx context.Context, g *group, src, from int, tag Tag, want, mask uint64, limit int64) ([]byte, Status, error) {
 	buf, st, err := w.eng.RecvAlloc(ctx, from, want, mask, limit)
 	if err != nil {
-		return buf, failedStatus(st, g, err), recvError(src, tag, st.Len, len(buf), err)
+		return buf, failedStatus(st, g, err), opError(opRecv, src, tag, err)
 	}
 	return buf, status(st, g), nil
 }

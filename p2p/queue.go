@@ -40,17 +40,12 @@ func (r Request) Notify(q *Queue, data uint64) {
 const (
 	labelData = iota
 	labelTag
-	labelRoom
-	labelPeer // rank, above bit 0: whether it is a send
+	labelMark // rank and kind
 )
 
 // label is a request, and the data of Notify, as an engine's Queue keeps them.
 func (r Request) label(data uint64) (l progress.Label) {
-	l.Words[labelData], l.Words[labelTag], l.Words[labelRoom] = data, uint64(r.tag), uint64(r.room)
-	l.Words[labelPeer] = uint64(int64(r.rank) << 1)
-	if r.send {
-		l.Words[labelPeer] |= 1
-	}
+	l.Words[labelData], l.Words[labelTag], l.Words[labelMark] = data, uint64(r.tag), uint64(r.r.Marked())
 	l.Ref = r.group
 	return l
 }
@@ -59,7 +54,7 @@ func (r Request) label(data uint64) (l progress.Label) {
 func completion(c *progress.Completion) Completion {
 	w := &c.Label.Words
 	g, _ := c.Label.Ref.(*group)
-	r := Request{group: g, tag: Tag(w[labelTag]), room: int(w[labelRoom]), rank: int32(int64(w[labelPeer]) >> 1), send: w[labelPeer]&1 != 0}
+	r := Request{progress.Request{}.Mark(uint32(w[labelMark])), g, Tag(w[labelTag])}
 	st, err := r.outcome(c.Status, c.Err)
 	return Completion{Data: w[labelData], Status: st, Err: err}
 }

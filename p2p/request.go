@@ -10,13 +10,36 @@ import (
 // generation number makes any use after completion ErrInactive, and never another operation. The
 // zero Request is inactive: Wait and Test return at once with no error. A request must be completed
 // by Wait, Test or a function on slices (WaitAll...), given to a Queue, or given up by Free.
+//
+// It has four words, as the compiler keeps no larger value in registers.
 type Request struct {
-	r     progress.Request // object and generation
+	r     progress.Request // object and generation, marked by rank and kind: see ofSend, ofRecv
 	group *group           // of its Comm, for the status
-	tag   Tag              // this and the rest: for the text of an error
-	room  int              // bytes of the buffer
-	rank  int32
-	send  bool
+	tag   Tag              // with rank and kind for the text of an error
+}
+
+// ofSend and ofRecv are the request of a send to rank, or of a receive from it.
+func ofSend(r progress.Request, g *group, rank int, tag Tag) Request {
+	return Request{r.Mark(mark(rank, 1)), g, tag}
+}
+
+func ofRecv(r progress.Request, g *group, rank int, tag Tag) Request {
+	return Request{r.Mark(mark(rank, 0)), g, tag}
+}
+
+// mark is a rank, AnySource or ProcNull, and above it whether the request is of a send.
+func mark(rank int, send uint32) uint32 { return send<<sendShift | uint32(rank-ProcNull) }
+
+const sendShift = progress.MarkBits - 1
+
+// rank and kind are what mark was given.
+func (r Request) rank() int { return int(r.r.Marked()&(1<<sendShift-1)) + ProcNull }
+
+func (r Request) kind() string {
+	if r.r.Marked()>>sendShift != 0 {
+		return opSend
+	}
+	return opRecv
 }
 
 // Wait blocks until the operation has ended and consumes the handle. If ctx ends first it returns
@@ -102,29 +125,15 @@ var closedChan = func() chan struct{} {
 func (r Request) outcome(est progress.Status, err error) (Status, error) {
 	switch {
 	case err != nil:
-		return failedStatus(est, r.group, err), r.failed(est, err)
+		return failedStatus(est, r.group, err), r.fault(err)
 	case est.Source == ProcNull:
 		return nothing, nil
 	}
 	return status(est, r.group), nil
 }
 
-// failed wraps the error of an operation that has ended.
-func (r Request) failed(st progress.Status, err error) error {
-	if err == ErrTruncated {
-		err = truncated(st.Len, r.room)
-	}
-	return r.fault(err)
-}
-
 // fault wraps an error of this request.
-func (r Request) fault(err error) error {
-	op := opRecv
-	if r.send {
-		op = opSend
-	}
-	return opError(op, int(r.rank), r.tag, err)
-}
+func (r Request) fault(err error) error { return opError(r.kind(), r.rank(), r.tag, err) }
 
 // failedRequest is a request that has already ended with err; nil stands for an operation with
 // ProcNull, which is inactive.
@@ -132,5 +141,8 @@ func failedRequest(op string, rank int, tag Tag, err error) Request {
 	if err == nil {
 		return Request{}
 	}
-	return Request{r: progress.Failed(err), tag: tag, rank: int32(rank), send: op == opSend}
+	if op == opSend {
+		return ofSend(progress.Failed(err), nil, rank, tag)
+	}
+	return ofRecv(progress.Failed(err), nil, rank, tag)
 }

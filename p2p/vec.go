@@ -38,10 +38,5 @@ func (c *Comm) IrecvVec(src int, tag Tag, bufs [][]byte) Request {
 		_, err := c.refuseRecv(context.Background(), src, tag)
 		return failedRequest(opRecv, src, tag, err)
 	}
-	room := 0
-	for _, b := range bufs {
-		room += len(b)
-	}
-	r := c.w.eng.IrecvVec(from, want, mask, bufs)
-	return Request{r: r, group: c.group, tag: tag, room: room, rank: int32(src)}
+	return ofRecv(c.w.eng.IrecvVec(from, want, mask, bufs), c.group, src, tag)
 }

@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -94,7 +95,7 @@ func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(w.size) || tag > MaxTag {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
 	}
-	return Request{r: w.eng.Isend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
+	return ofSend(w.eng.Isend(dst, uint64(tag), buf), nil, dst, tag)
 }
 
 // Issend is the nonblocking Ssend: the request ends when the message is matched.
@@ -102,7 +103,7 @@ func (w *World) Issend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(w.size) || tag > MaxTag {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
 	}
-	return Request{r: w.eng.Issend(dst, uint64(tag), buf), tag: tag, rank: int32(dst), send: true}
+	return ofSend(w.eng.Issend(dst, uint64(tag), buf), nil, dst, tag)
 }
 
 // Room waits until Isend, of w or a Comm, would not fail with ErrFull. If ctx ends first it returns
@@ -159,7 +160,7 @@ func status(st progress.Status, g *group) Status {
 
 // failedStatus is the status beside an error: that of the message after ErrTruncated, else nothing.
 func failedStatus(st progress.Status, g *group, err error) Status {
-	if err == ErrTruncated {
+	if errors.Is(err, ErrTruncated) {
 		return status(st, g)
 	}
 	return nothing

@@ -48,6 +48,6 @@ func (op *Op) abandon() (ended bool) {
 func (op *Op) abandoned() {
 	if op.read.active == 0 {
 		op.releaseRead()
-		op.free()
+		op.vanish()
 	}
 }

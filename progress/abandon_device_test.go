@@ -67,7 +67,7 @@ func TestAbandonedAfterMatchWithdrawn(t *testing.T) {
 		c.step()
 		canceled(t, sends[0])
 		_, err := ended(t, recvs[1])
-		require.Equal(t, ErrTruncated, err)
+		require.ErrorIs(t, err, ErrTruncated)
 		succeeded(t, sends[1])
 		c.quiet()
 	}

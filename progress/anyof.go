@@ -115,7 +115,7 @@ func (c *call) link(n int, at func(int) Request) {
 		if r.op == nil {
 			continue
 		}
-		if r.op.e != c.e || !r.op.Pending(r.gen) {
+		if r.op.e != c.e || !r.op.Pending(r.gen()) {
 			c.Over()
 			return
 		}
@@ -131,7 +131,7 @@ func Progress(n int, at func(int) Request) {
 	var last *Engine
 	for i := range n {
 		r := at(i)
-		if r.op == nil || r.op.e == nil || r.op.e == last || !r.op.Pending(r.gen) {
+		if r.op == nil || r.op.e == nil || r.op.e == last || !r.op.Pending(r.gen()) {
 			continue
 		}
 		last = r.op.e

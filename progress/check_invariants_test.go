@@ -74,8 +74,8 @@ func TestCompletionTwice(t *testing.T) {
 	require.Contains(t, text, here)
 	op := r.op
 	succeeded(t, r)
-	brokenIn(t, e, "state", func() { op.free() })
-	brokenIn(t, e, "pool", func() { op.pool() })
+	brokenIn(t, e, "state", func() { op.vanish() })
+	brokenIn(t, e, "pool", func() { op.free() })
 }
 
 func TestCompletionWhileLinked(t *testing.T) {
@@ -129,9 +129,9 @@ func TestPoolIsChecked(t *testing.T) {
 		{"pool", func(op *Op) { op.buf = make([]byte, 1) }},
 	} {
 		succeeded(t, e.Isend(1, 1, nil))
-		touch.do(e.ops.returned.Load())
-		brokenIn(t, e, touch.rule, func() { newOp(e) })
-		e.ops.free = nil
+		touch.do(e.sent.returned.Load())
+		brokenIn(t, e, touch.rule, func() { e.sent.take() })
+		e.sent.free = nil
 	}
 	r := e.Irecv(1, 1, exact, nil)
 	e.mu.Lock()

@@ -278,7 +278,7 @@ func TestEventsAreChecked(t *testing.T) {
 			op := opOf(e, 20)
 			delete(e.inv.live, op.note)
 			op.buf, op.state = nil, opEnded
-			op.pool()
+			op.free()
 		}},
 		"loss leaves a send": {"list", func(e *Engine) {
 			e.peers[0].readq = opList{}

@@ -77,6 +77,7 @@ type Engine struct {
 	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
 
 	ops     opPool
+	sent    opPool              // of Isends that end at once
 	entries *entry              // the pool of those of queues, linked by next
 	calls   *call               // the pool of calls that wait for the first of many, likewise
 	queues  list[Queue, *Queue] // where calls wait
@@ -145,6 +146,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 		return nil, fmt.Errorf("progress: transport: %w", err)
 	}
 	e.tr, e.caps = tr, tr.Caps()
+	e.ops.e, e.sent.e, e.sent.born = e, e, true
 	if err := e.configure(); err != nil {
 		_ = tr.Close()
 		return nil, err

@@ -189,11 +189,7 @@ func TestSendRecv(t *testing.T) {
 						}
 						c.step()
 						st, err := ended(t, r)
-						var want error
-						if most < size {
-							want = ErrTruncated
-						}
-						require.Equal(t, want, err)
+						require.Equal(t, most < size, errors.Is(err, ErrTruncated), "%v", err)
 						require.Equal(t, Status{0, 5, int64(size)}, st)
 						require.Equal(t, msg[:min(most, size)], buf[:min(most, size)])
 						require.Equal(t, int64(size), statusOf(t, s).Len)

@@ -31,6 +31,14 @@ type queueClosed struct{}
 func (queueClosed) Error() string { return "queue closed" }
 func (queueClosed) Unwrap() error { return ErrClosed }
 
+// truncation is the ErrTruncated of a receive.
+type truncation struct{ length, room uint64 }
+
+func (t *truncation) Error() string {
+	return fmt.Sprintf("%v: %d bytes into %d", ErrTruncated, t.length, t.room)
+}
+func (t *truncation) Unwrap() error { return ErrTruncated }
+
 // errRevoked ends a send whose buffer was deregistered; finishLocked makes a revokedError of it.
 var errRevoked = errors.New("send revoked")
 

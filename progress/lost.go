@@ -193,7 +193,7 @@ func (e *Engine) dropReadsLocked(err error) {
 		}
 		op.releaseRead()
 		if op.state == opAbandoned {
-			op.free()
+			op.vanish()
 		} else {
 			op.complete(Status{}, err)
 		}

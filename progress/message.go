@@ -2,6 +2,7 @@ package progress
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
@@ -158,10 +159,10 @@ func (e *Engine) RecvAlloc(ctx context.Context, src int, tag, mask uint64, limit
 		}
 		buf := alloc(m.status.Len, limit)
 		st, err := m.recv(ctx, mask, buf)
-		switch err {
-		case nil, ErrTruncated:
+		switch {
+		case err == nil || errors.Is(err, ErrTruncated):
 			return buf, st, err
-		case ErrWithdrawn: // as in Recv
+		case err == ErrWithdrawn: // as in Recv
 		default:
 			return nil, st, err
 		}

@@ -48,7 +48,7 @@ func TestOffloadedTruncationAndCredit(t *testing.T) {
 		r.send(5, 100, 1)
 		r.step()
 		st, err := ended(t, req)
-		require.Equal(t, ErrTruncated, err)
+		require.ErrorIs(t, err, ErrTruncated)
 		require.EqualValues(t, 100, st.Len)
 		require.Equal(t, fill(100, 1)[:10], buf)
 	}

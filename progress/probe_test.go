@@ -124,7 +124,7 @@ func TestMessage(t *testing.T) {
 				c.step()
 				st, err := ended(c.t, r)
 				if size > 0 {
-					require.Equal(c.t, ErrTruncated, err)
+					require.ErrorIs(c.t, err, ErrTruncated)
 				}
 				require.Equal(c.t, m.Status(), st)
 				require.Equal(c.t, fill(size, 1)[:size/2], buf)
@@ -408,7 +408,7 @@ func TestRecvAlloc(t *testing.T) {
 			got, st, err := c.e[1].RecvAlloc(bg, 0, 5, exact, limit)
 			want := fill(size, 1)
 			if limit != 0 && limit < int64(size) {
-				require.Equal(t, ErrTruncated, err)
+				require.ErrorIs(t, err, ErrTruncated)
 				want = want[:limit]
 			} else {
 				require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 // Label comes back with a completion as it was given to Notify. Ref is for a pointer, which needs
 // no memory of its own there.
 type Label struct {
-	Words [4]uint64
+	Words [3]uint64
 	Ref   any
 }
 
@@ -115,7 +115,7 @@ func (r Request) Notify(q *Queue, label Label) {
 		en.err = fmt.Errorf("%w: the request is of another World than the queue", ErrInvalid)
 	case r.op.e == nil:
 		en.status, _, _, en.err = r.Take()
-	case !r.op.Give(r.gen):
+	case !r.op.Give(r.gen()):
 		en.err = r.note.inactive()
 	default:
 		r.note.given(q)
@@ -143,7 +143,7 @@ func (r Request) freeLocked() {
 	switch {
 	case r.op == nil || r.op.e == nil:
 		_, _, _, _ = r.Take()
-	case !r.op.Give(r.gen): // its outcome was taken or given away
+	case !r.op.Give(r.gen()): // its outcome was taken or given away
 	case r.op.Ended():
 		_, _ = r.op.consumeLocked()
 	default:

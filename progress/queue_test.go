@@ -13,7 +13,7 @@ import (
 )
 
 func data(n int) Label {
-	return Label{[4]uint64{uint64(n), uint64(n) * 3, 1, ^uint64(n)}, bg}
+	return Label{[3]uint64{uint64(n), uint64(n) * 3, ^uint64(n)}, bg}
 }
 
 // report requires that a queue reports these numbers next, and no more, and returns the

@@ -197,7 +197,7 @@ func TestRace55Close(t *testing.T) {
 			open(t, reqs[0])
 		}
 		e.tr = closing{e.tr, func() {
-			require.True(t, reqs[0].op.Pending(reqs[0].gen), "its buffer is the device's still")
+			require.True(t, reqs[0].op.Pending(reqs[0].gen()), "its buffer is the device's still")
 		}}
 		require.NoError(t, e.Close(nil))
 		for i, r := range reqs {

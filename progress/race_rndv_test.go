@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,7 +19,7 @@ func TestRace33RendezvousTooLong(t *testing.T) {
 			s := r.send(5, 1000, 1)
 			r.step()
 			st, err := ended(t, req)
-			require.Equal(t, room < 1000, err == ErrTruncated, "%v", err)
+			require.Equal(t, room < 1000, errors.Is(err, ErrTruncated), "%v", err)
 			require.Equal(t, Status{0, 5, 1000}, st)
 			require.Equal(t, fill(1000, 1)[:room], buf)
 			succeeded(t, s)

@@ -166,7 +166,7 @@ func (op *Op) deliver(src int, tag uint64, payload []byte) {
 func (e *Engine) truncatedLocked(n int, total uint64) error {
 	if uint64(n) < total {
 		e.m.Truncated++
-		return ErrTruncated
+		return &truncation{total, uint64(n)}
 	}
 	return nil
 }

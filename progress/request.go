@@ -12,8 +12,25 @@ import (
 type Request struct {
 	note note
 	op   *Op
-	gen  uint64
+	life uint64 // the generation, and the caller's mark above it
 }
+
+// MarkBits is how many bits Request.Mark keeps.
+const MarkBits = 64 - wait.GenBits
+
+// Mark returns r with a number of at most MarkBits bits, which is the caller's: a place for what its
+// errors say, without another word in what programs copy and store. It takes the place of a former
+// one.
+func (r Request) Mark(m uint32) Request {
+	r.life = r.gen() | uint64(m)<<wait.GenBits
+	return r
+}
+
+// Marked returns the number that Mark was given, or 0.
+func (r Request) Marked() uint32 { return uint32(r.life >> wait.GenBits) }
+
+// gen is the generation of the operation that r names.
+func (r Request) gen() uint64 { return r.life & (1<<wait.GenBits - 1) }
 
 // inactiveSource is Status.Source of the zero Request.
 const inactiveSource = -2
@@ -30,12 +47,12 @@ func (r Request) Zero() bool { return r.op == nil }
 
 // Active reports whether the request still has an outcome to give.
 func (r Request) Active() bool {
-	return r.op != nil && r.op.Active(r.gen)
+	return r.op != nil && r.op.Active(r.gen())
 }
 
 // Over reports whether the operation has ended, or the request is inactive: Test gives the same
 // from then on.
-func (r Request) Over() bool { return r.op == nil || !r.op.Pending(r.gen) }
+func (r Request) Over() bool { return r.op == nil || !r.op.Pending(r.gen()) }
 
 // BornFailed reports whether the request is of Failed.
 func (r Request) BornFailed() bool { return r.op != nil && r.op.e == nil }
@@ -47,7 +64,7 @@ func (r Request) Wait(ctx context.Context) (Status, error) {
 	if op == nil {
 		return Status{Source: inactiveSource}, nil
 	}
-	if st, err, ok := op.consume(r.gen); ok {
+	if st, err, ok := op.consume(r.gen()); ok {
 		return st, err
 	}
 	if !r.Active() { // it may have ended since: only another generation means that it was consumed
@@ -60,7 +77,7 @@ func (r Request) waitSlow(ctx context.Context) (Status, error) {
 	if err := r.await(ctx); err != nil {
 		return Status{}, err
 	}
-	st, err, ok := r.op.consume(r.gen)
+	st, err, ok := r.op.consume(r.gen())
 	if !ok {
 		return Status{}, r.note.inactive()
 	}
@@ -69,7 +86,7 @@ func (r Request) waitSlow(ctx context.Context) (Status, error) {
 
 // Test makes progress and reports whether the operation has ended; if so it consumes the handle.
 func (r Request) Test() (Status, bool, error) {
-	if op := r.op; op != nil && op.e != nil && op.Pending(r.gen) {
+	if op := r.op; op != nil && op.e != nil && op.Pending(r.gen()) {
 		op.e.tryPoll()
 	}
 	st, over, _, err := r.Take()
@@ -82,7 +99,7 @@ func (r Request) Take() (st Status, over, taken bool, err error) {
 	if r.op == nil {
 		return Status{Source: inactiveSource}, true, false, nil
 	}
-	if st, err, ok := r.op.consume(r.gen); ok {
+	if st, err, ok := r.op.consume(r.gen()); ok {
 		return st, true, true, err
 	}
 	if !r.Active() {
@@ -109,7 +126,7 @@ func (r Request) await(ctx context.Context) error {
 	defer e.mu.Unlock()
 	r.note.awaited(1)
 	defer r.note.awaited(-1)
-	return e.wait.Await(ctx, &r.op.Event, r.op, r.gen)
+	return e.wait.Await(ctx, &r.op.Event, r.op, r.gen())
 }
 
 // Peek is Test that does not consume the handle.
@@ -119,7 +136,7 @@ func (r Request) Peek() (st Status, done bool, err error) {
 		return Status{Source: inactiveSource}, true, nil
 	}
 	if e := op.e; e != nil {
-		if op.Pending(r.gen) {
+		if op.Pending(r.gen()) {
 			e.tryPoll()
 		}
 		// Whoever takes the outcome leaves it where it is, until the Op is posted again, with the
@@ -128,9 +145,9 @@ func (r Request) Peek() (st Status, done bool, err error) {
 		defer e.mu.Unlock()
 	}
 	switch {
-	case op.Has(r.gen):
+	case op.Has(r.gen()):
 		return op.status, true, op.err
-	case op.Active(r.gen):
+	case op.Active(r.gen()):
 		return Status{}, false, nil
 	}
 	return Status{}, true, r.note.inactive()
@@ -138,7 +155,7 @@ func (r Request) Peek() (st Status, done bool, err error) {
 
 // Reported reports whether the outcome was reported, or dropped: by Wait or Test, by a Queue, or
 // after Free.
-func (r Request) Reported() bool { return r.op == nil || r.op.Gen() != r.gen }
+func (r Request) Reported() bool { return r.op == nil || r.op.Gen() != r.gen() }
 
 // Finish ends a request as blocking calls end: when ctx ends first the operation is cancelled, and
 // Finish returns once the buffer is free. No other call may have the handle.
@@ -157,12 +174,12 @@ func (r Request) Finish(ctx context.Context) (Status, error) {
 // Cancel asks for the operation's end and returns at once. The outcome is the request's:
 // ErrCanceled, or success if the message was faster. It may have been given to a Queue.
 func (r Request) Cancel() {
-	if r.op == nil || !r.op.UnderWay(r.gen) {
+	if r.op == nil || !r.op.UnderWay(r.gen()) {
 		return
 	}
 	e := r.op.e
 	e.mu.Lock()
-	if r.op.UnderWay(r.gen) {
+	if r.op.UnderWay(r.gen()) {
 		r.op.cancel()
 	}
 	e.mu.Unlock()
@@ -170,11 +187,11 @@ func (r Request) Cancel() {
 
 // Done gives a channel that closes when the operation has ended; Wait then returns at once.
 func (r Request) Done() <-chan struct{} {
-	if r.op == nil || !r.op.Pending(r.gen) {
+	if r.op == nil || !r.op.Pending(r.gen()) {
 		return wait.Closed
 	}
 	e := r.op.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.wait.Done(&r.op.Event, r.gen)
+	return e.wait.Done(&r.op.Event, r.gen())
 }

@@ -14,7 +14,7 @@ func TestEndsWhileLooking(t *testing.T) {
 		rounds = 50 // the two sides only meet where the scheduler interrupts one, every 10 ms
 	}
 	for gen := range rounds {
-		r := Request{op: op, gen: gen}
+		r := Request{op: op, life: gen}
 		ended := make(chan struct{})
 		go func() {
 			op.SetEnded()

@@ -41,13 +41,13 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 }
 
 func (e *Engine) isendLocked(dst int, tag uint64, buf []byte) Request {
+	if e.sendNowLocked(dst, tag, buf) {
+		op := e.sentLocked(dst, tag, buf)
+		return Request{op.note, op, op.Gen()}
+	}
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	gen := op.Gen()
-	if e.sendNowLocked(dst, tag, buf) {
-		op.complete(e.sentStatus(tag, len(buf)), nil)
-	} else {
-		op.isend()
-	}
+	op.isend()
 	return Request{op.note, op, gen}
 }
 
@@ -162,7 +162,7 @@ func (e *Engine) callLocked(ctx context.Context, op *Op) (Status, error) {
 	unmarked, err := e.wait.AwaitOwn(ctx, &op.Event, op)
 	if unmarked {
 		st, err := op.status, op.err
-		op.pool()
+		op.free()
 		return st, err
 	}
 	return e.finishedLocked(op, err)

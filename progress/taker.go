@@ -22,12 +22,12 @@ func (t *Taker) Take(r Request) (st Status, over, taken bool, err error) {
 		t.e = op.e
 		t.e.mu.Lock()
 	}
-	if t.n++; !op.Take(r.gen) {
+	if t.n++; !op.Take(r.gen()) {
 		return r.Take()
 	}
 	st, err = op.status, op.err
 	n := op.note
-	op.pool()
+	op.free()
 	n.outcome(err)
 	return st, true, true, err
 }
@@ -37,12 +37,12 @@ func (t *Taker) Take(r Request) (st Status, over, taken bool, err error) {
 func (t *Taker) Drop(r Request) bool {
 	op := r.op
 	// While the lock is held nobody uses op again, so that its error is the one of this generation.
-	if op == nil || op.e != t.e || t.n == takeBatch || !op.Has(r.gen) || op.err != nil || !op.Take(r.gen) {
+	if op == nil || op.e != t.e || t.n == takeBatch || !op.Has(r.gen()) || op.err != nil || !op.Take(r.gen()) {
 		return false
 	}
 	t.n++
 	n := op.note
-	op.pool()
+	op.free()
 	n.outcome(nil)
 	return true
 }

@@ -6,9 +6,10 @@ import "sync/atomic"
 // the operation's memory: what names an older one finds that it is over. The zero value is
 // generation 0, which has not ended.
 type Event struct {
-	// life is generation<<2, with eventEnded once the operation has ended, and eventGiven once its
-	// outcome was given away. Both bits are set with the lock; the goroutine whose Take succeeds
-	// begins the next generation, without it.
+	// life is generation<<eventGen, with eventEnded once the operation has ended, and eventGiven
+	// once its outcome was given away. Both bits are set with the lock; the goroutine whose Take
+	// succeeds begins the next generation, without it. With eventBorn, which never changes, each
+	// generation has ended from its beginning on.
 	life atomic.Uint64
 
 	watches *Watch        // what its end is told; guarded by the lock
@@ -18,8 +19,22 @@ type Event struct {
 const (
 	eventEnded = 1 << iota
 	eventGiven
+	eventBorn
 	eventGen = iota // where the generation begins
 )
+
+// GenBits is how many bits a generation has. At ten million uses a second of one Event they begin
+// anew after five days: a handle that is as old, and used again in that very moment, is believed.
+const GenBits = 42
+
+// next is the life of the generation after that of life.
+func next(life uint64) uint64 {
+	n := (life>>eventGen + 1) & (1<<GenBits - 1) << eventGen
+	if life&eventBorn != 0 {
+		n |= eventEnded | eventBorn
+	}
+	return n
+}
 
 // Operation is what a goroutine waits for, beside its Event.
 type Operation interface {
@@ -36,7 +51,9 @@ func (ev *Event) Gen() uint64 { return ev.life.Load() >> eventGen }
 func (ev *Event) Pending(gen uint64) bool { return ev.life.Load() == gen<<eventGen }
 
 // Active reports whether the outcome of generation gen is still to be had by Take, now or later.
-func (ev *Event) Active(gen uint64) bool { return ev.life.Load()&^eventEnded == gen<<eventGen }
+func (ev *Event) Active(gen uint64) bool {
+	return ev.life.Load()&^(eventEnded|eventBorn) == gen<<eventGen
+}
 
 // UnderWay reports whether generation gen has not ended, given away or not.
 func (ev *Event) UnderWay(gen uint64) bool { return ev.life.Load()&^eventGiven == gen<<eventGen }
@@ -45,16 +62,23 @@ func (ev *Event) UnderWay(gen uint64) bool { return ev.life.Load()&^eventGiven =
 func (ev *Event) Ended() bool { return ev.life.Load()&eventEnded != 0 }
 
 // Has reports whether generation gen has ended and its outcome is to be had by Take.
-func (ev *Event) Has(gen uint64) bool { return ev.life.Load() == gen<<eventGen|eventEnded }
+func (ev *Event) Has(gen uint64) bool {
+	return ev.life.Load()&^eventBorn == gen<<eventGen|eventEnded
+}
 
 // SetEnded ends the present generation, which has not ended, of an Event that nobody can wait for;
 // others end by Set.End.
 func (ev *Event) SetEnded() { ev.life.Add(eventEnded) }
 
+// SetBorn makes a new Event one of which each generation has ended from its beginning on. Nobody
+// ever waits for it, and to use it again costs no store that others could see.
+func (ev *Event) SetBorn() { ev.life.Store(eventEnded | eventBorn) }
+
 // Take begins the generation after gen, if gen has ended, was not given away, and nobody has taken
 // it before: then the operation and its outcome are the caller's.
 func (ev *Event) Take(gen uint64) bool {
-	return ev.life.CompareAndSwap(gen<<eventGen|eventEnded, (gen+1)<<eventGen)
+	life := ev.life.Load()
+	return life&^eventBorn == gen<<eventGen|eventEnded && ev.life.CompareAndSwap(life, next(life))
 }
 
 // Give gives the outcome of generation gen away, which it reports: no Take gets it from then on. It
@@ -67,12 +91,13 @@ func (ev *Event) Give(gen uint64) bool {
 		ev.tell()
 		return true
 	}
-	return ev.life.CompareAndSwap(life|eventEnded, life|eventEnded|eventGiven)
+	life = ev.life.Load()
+	return life&^eventBorn == gen<<eventGen|eventEnded && ev.life.CompareAndSwap(life, life|eventGiven)
 }
 
 // Retire begins the next generation. The present one has ended, and its outcome is the caller's,
 // because it was given away to it or because nobody else knows the operation.
-func (ev *Event) Retire() { ev.life.Store((ev.life.Load()>>eventGen + 1) << eventGen) }
+func (ev *Event) Retire() { ev.life.Store(next(ev.life.Load())) }
 
 // End ends the present generation, which has not ended, and tells those who wait for it. The caller
 // holds the lock.
