@@ -68,6 +68,11 @@ func (op *Op) poison() {
 	invariant.Check(ok, "pool", "an operation is freed twice: %s", r.where())
 	at := invariant.Here()
 	r.consumed.Store(&at)
+	op.clear()
+}
+
+// clear fills an Op that is in the pool, or about to come out of it for the first time.
+func (op *Op) clear() {
 	op.note = nil
 	op.peer, op.tag, op.mask = poisonInt, poisonWord, poisonWord
 	op.handle, op.kept, op.slot, op.added = poisonHandle, poisonHandle, poisonSlot, poisonWord&(1<<32-1)

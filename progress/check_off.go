@@ -35,6 +35,7 @@ func (note) outcome(error)   {}
 func (note) inactive() error { return ErrInactive }
 
 func (*Op) poison() {}
+func (*Op) clear()  {}
 
 func (*slots) checkTaken(slot)      {}
 func (*Engine) warnOpenLocked()     {}

@@ -50,9 +50,7 @@ func (in *incoming) heldUp() bool { return in.episode&1 != 0 }
 
 // charge adds a message's cost to the credit that p has used. Without credit for it p has broken
 // the protocol: it is lost, and the message is not to be kept.
-func (p *peer) charge(cost uint64) bool {
-	return p.in.account.Charge(cost) || p.overdrawn()
-}
+func (p *peer) charge(cost uint64) bool { return p.in.account.Charge(cost) || p.overdrawn() }
 
 func (p *peer) overdrawn() bool {
 	p.lose(protocolError("rank %d sent more than its credit of %d bytes", p.rank, p.in.account.Granted()))

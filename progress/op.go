@@ -97,53 +97,53 @@ type opPool struct {
 }
 
 // newOpLocked is an operation that is posted next. It is small enough to be inlined.
-func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []byte) (op *Op) {
-	op = e.takeOpLocked()
+func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []byte) *Op {
+	e.mu.AssertHeld("the pool of operations")
+	op := e.ops.take()
+	op.move(opNew)
+	op.sync, op.kind, op.err = false, kindReceive, nil
 	op.peer, op.tag, op.mask, op.buf = peer, tag, mask, buf
 	op.takeNote(kind)
-	return
-}
-
-// takeOpLocked gives an Op out of the pool of those that end later.
-func (e *Engine) takeOpLocked() *Op {
-	op := e.ops.take()
-	op.sync, op.kind, op.err = false, kindReceive, nil
 	return op
 }
 
 // sentLocked is the operation of an Isend that has ended at once.
 func (e *Engine) sentLocked(dst int, tag uint64, buf []byte) *Op {
+	e.mu.AssertHeld("the pool of operations")
 	op := e.sent.take()
 	if invariant.Enabled {
+		op.move(opNew)
 		op.peer, op.tag, op.buf = dst, tag, buf
 		op.takeNote(noteSend)
 		op.note.ended(Status{})
 		op.buf = nil
+		op.move(opEnded)
 	}
-	op.move(opEnded)
 	op.status = e.sentStatus(tag, len(buf))
 	return op
 }
 
-// take gives an Op out of the pool, or a fresh one.
+// take gives an Op out of the pool. It is small enough to be inlined.
 func (p *opPool) take() *Op {
-	p.e.mu.AssertHeld("the pool of operations")
 	op := p.free
 	if op == nil {
-		if op = p.returned.Swap(nil); op == nil {
-			return p.fresh()
-		}
+		return p.refill()
 	}
-	op.move(opNew)
-	p.free, op.next = op.next, nil
+	p.free = op.next
 	return op
 }
 
-func (p *opPool) fresh() *Op {
-	op := &Op{e: p.e, pool: p}
+// refill takes what consumers have returned, and gives out the first, or a fresh one.
+func (p *opPool) refill() *Op {
+	if op := p.returned.Swap(nil); op != nil {
+		p.free = op.next
+		return op
+	}
+	op := &Op{e: p.e, pool: p, state: opEnded}
 	if p.born {
 		op.SetBorn()
 	}
+	op.clear()
 	return op
 }
 

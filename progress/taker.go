@@ -36,8 +36,9 @@ func (t *Taker) Take(r Request) (st Status, over, taken bool, err error) {
 // already. Else it does nothing and returns false: Take knows more.
 func (t *Taker) Drop(r Request) bool {
 	op := r.op
-	// While the lock is held nobody uses op again, so that its error is the one of this generation.
-	if op == nil || op.e != t.e || t.n == takeBatch || !op.Has(r.gen()) || op.err != nil || !op.Take(r.gen()) {
+	// While the lock is held nobody uses op again, so that its error is the one of this generation:
+	// if that is another one, nothing is taken.
+	if op == nil || op.e != t.e || t.n == takeBatch || op.err != nil || !op.Take(r.gen()) {
 		return false
 	}
 	t.n++

@@ -67,25 +67,11 @@ func (p Probe) Empty() bool { return atomic.LoadUint64(p.word) == 0 }
 // Peek returns the next packet; ok is false if there is none. It may be called again for the same
 // packet, which Advance then takes. After an error the ring is unusable.
 func (c *Consumer) Peek(p *Packet) (ok bool, err error) {
-	line := c.pos & c.mask
 	// Copied once: the writer may change it at any time.
-	word := atomic.LoadUint64(c.data.word(line))
+	word := atomic.LoadUint64(c.data.word(c.pos & c.mask))
 	if word == 0 {
 		return false, nil
 	}
-	n := word & lengthMask
-	if word>>markShift == mark(c.pos, c.shift)>>markShift && word>>formShift&formMask == formShort && n <= shortRoom {
-		p.Meta, p.HasExt = uint32(word>>metaShift&metaMask), false
-		p.ID = *c.data.id(line)
-		p.Payload = c.data.bytes(line, shortHeader, n)
-		c.size = 1
-		return true, nil
-	}
-	return c.peekAny(p, word)
-}
-
-// peekAny is Peek for packets of any form.
-func (c *Consumer) peekAny(p *Packet, word uint64) (bool, error) {
 	line, n, off := c.pos&c.mask, word&lengthMask, uint64(shortHeader)
 	rest := c.mask + 1 - line
 	if word>>markShift != mark(c.pos, c.shift)>>markShift {
@@ -115,7 +101,21 @@ func (c *Consumer) peekAny(p *Packet, word uint64) (bool, error) {
 	return true, nil
 }
 
-// Advance takes the packet that Peek returned. Its lines stay until Release.
+// PeekLine is Peek for a packet of one line without an extension; of all others ok is false. What it
+// returns fits into registers.
+func (c *Consumer) PeekLine() (meta uint32, id uint64, payload []byte, ok bool) {
+	line := c.pos & c.mask
+	word := atomic.LoadUint64(c.data.word(line))
+	n := word & lengthMask
+	// One comparison for the lap mark and the form.
+	if (word^mark(c.pos, c.shift))&(0xff<<markShift|formMask<<formShift) != formShort<<formShift || n > shortRoom {
+		return 0, 0, nil, false
+	}
+	c.size = 1
+	return uint32(word >> metaShift & metaMask), *c.data.id(line), c.data.bytes(line, shortHeader, n), true
+}
+
+// Advance takes the packet that Peek or PeekLine returned. Its lines stay until Release.
 func (c *Consumer) Advance() {
 	if invariant.Enabled {
 		c.checkAdvance()

@@ -76,6 +76,14 @@ type handler Transport
 // Complete handles the completion of a receive, or of a send request.
 func (h *handler) Complete(wc *verbs.WC) (again bool) {
 	t := (*Transport)(h)
+	if rank := t.Lent(wc); rank >= 0 && format.IsEager(wc.Data, t.maxEager) {
+		if invariant.Enabled {
+			t.Taken(wc)
+		}
+		tmh := verbs.ParseTMH(wc.Data)
+		t.sink.Eager(rank, tmh.AppCtx, tmh.Tag, wc.Data[verbs.TMHSize:])
+		return t.Return(wc)
+	}
 	if !links.IsRecv(wc.WRID) {
 		t.Sent(wc)
 		return false

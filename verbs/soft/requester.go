@@ -180,7 +180,8 @@ func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
 		return false
 	}
 	q.d.dirty = true
-	q.sq[q.posted&q.mask] = sendEntry{wrid: wr.WRID, op: uint8(verbs.WRSend), flags: flags, length: uint32(n)}
+	e := &q.sq[q.posted&q.mask]
+	e.wrid, e.op, e.flags, e.status, e.length = wr.WRID, uint8(verbs.WRSend), flags, 0, uint32(n)
 	if invariant.Enabled {
 		q.checkPosted(nil)
 	}

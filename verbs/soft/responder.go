@@ -124,12 +124,11 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 		return true
 	}
 	if wc := q.rcq.inPlace(rq); wc != nil {
-		// Field by field, as in shm.decodePacket.
-		wc.WRID, wc.Status, wc.Opcode, wc.Flags = e.wrid, verbs.WCSuccess, verbs.WCRecv, 0
-		wc.ByteLen, wc.QPNum, wc.Imm, wc.VendorErr = h.Length, q.num, 0, 0
-		wc.Priv, wc.Tag, wc.Data = 0, 0, payload
+		// Field by field, as in shm.decodeLine.
+		wc.WRID, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, h.Length, q.num, payload
 		if h.Flags&wire.FlagImm != 0 {
-			wc.Flags, wc.Imm = verbs.WCFlagWithImm, h.Imm
+			withImm(wc, h)
+			q.rcq.odd = true
 		}
 		if invariant.Enabled {
 			rq.checkDone(wc.WRID)

@@ -212,17 +212,16 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 		q.rx.kind, q.rx.opcode, q.rx.flags = kind, op, flags
 		return q.recvTMPart(nil, h, payload)
 	}
-	wc := verbs.WC{WRID: e.wrid, Opcode: op, Flags: flags, ByteLen: h.Length, QPNum: q.num}
-	withImm(&wc, h)
-	if w := q.rcq.inPlace(rq); w != nil {
+	if wc := q.rcq.inPlace(rq); wc != nil {
 		if invariant.Enabled {
-			rq.checkDone(wc.WRID)
+			rq.checkDone(e.wrid)
 		}
-		wc.Data = payload
-		*w = wc
+		q.rcq.odd = true
+		wc.WRID, wc.Opcode, wc.Flags, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, op, flags, h.Length, q.num, payload
+		withImm(wc, h)
 	} else if q.scatter(rq.headSGEs(), 0, payload) {
 		rq.pop()
-		q.rcq.push(&wc, frees{}, h.Flags&wire.FlagSolicited != 0)
+		q.complete(&verbs.WC{WRID: e.wrid, Opcode: op, Flags: flags, ByteLen: h.Length, QPNum: q.num}, h)
 	} else {
 		q.forgetUnexpected(kind)
 		q.recvFails(h.PSN)

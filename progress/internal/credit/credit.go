@@ -80,11 +80,17 @@ func (a *Account) chargeExcess(cost uint64) bool {
 
 // Consume gives cost back to the pool, and reports whether the peer should be told.
 func (a *Account) Consume(cost uint64) (due bool) {
-	if before := a.Committed(); before > int64(a.initial) { // else it stays what it is
-		a.pool.committed += max(before-int64(cost), int64(a.initial)) - before
+	if int64(max(a.granted, a.charged)-a.consumed) > int64(a.initial) { // else Committed stays what it is
+		a.shrink(int64(cost))
 	}
 	a.consumed += cost
 	return int64(a.consumed+a.window-a.granted) > int64(a.window/4)
+}
+
+// shrink takes cost of what the peer has beyond the initial window out of the pool.
+func (a *Account) shrink(cost int64) {
+	before := a.Committed()
+	a.pool.committed += max(before-cost, int64(a.initial)) - before
 }
 
 // Renew grants the peer what its window has room for, and reports whether that is more than before.

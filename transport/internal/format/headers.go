@@ -74,6 +74,12 @@ func Opcode(msg []byte) verbs.TMHOpcode {
 	return verbs.TMHOpcode(msg[0])
 }
 
+// IsEager reports that msg is an eager message with at most maxEager bytes of payload: that
+// Deliver would give it to Sink.Eager. It is small enough to be inlined, as ParseTMH is.
+func IsEager(msg []byte, maxEager int) bool {
+	return uint(len(msg)-verbs.TMHSize) <= uint(maxEager) && msg[0] == byte(verbs.TMHEager)
+}
+
 // Deliver decodes a whole message from rank src, headers included, and calls the method of the sink
 // that it is for; what it lends is a part of msg. The error says how the message breaks the
 // protocol; the sink was not called then. op is Opcode(msg), which the caller has read once: a peer

@@ -54,10 +54,18 @@ type Links struct {
 	pending   int                 // signalled send requests outstanding, to all peers whose link is up
 	grantsDue int                 // peers with grantDue
 	until     int                 // calls of Begin until End does its rare work
-	todo      bool                // End has work now: a grant, a loss or a fatal error
-	fatal     error               // why the transport as a whole cannot continue; nil while it can
-	stopped   bool                // the last Drain was ended by Enough
+	last      lastFrom
+	todo      bool  // End has work now: a grant, a loss or a fatal error
+	fatal     error // why the transport as a whole cannot continue; nil while it can
+	stopped   bool  // the last Drain was ended by Enough
 	closed    bool
+}
+
+// lastFrom is what the last message was from, to spare the next one a search for it.
+type lastFrom struct {
+	qpn  uint32 // of the queue pair that received it; 0: there was none
+	rank int
+	peer *peer
 }
 
 // maxBounce is the most messages that can be outstanding of those that are too long for inline.

@@ -103,6 +103,18 @@ func (l *Links) Break(err error) {
 // Broken returns the error of Break, errClosed after Close, and nil while the transport works.
 func (l *Links) Broken() error { return l.fatal }
 
+// Lent is Received for the usual completion: a message of the rank that the last one was from, where
+// the device has it. Of any other it returns -1, and Received has to handle it.
+func (l *Links) Lent(wc *verbs.WC) (rank int) {
+	if wc.QPNum != l.last.qpn || wc.Status != verbs.WCSuccess || wc.Data == nil || l.last.peer.state > linkUp {
+		return -1
+	}
+	return l.last.rank
+}
+
+// Taken checks a completion that Lent was enough for.
+func (l *Links) Taken(wc *verbs.WC) { l.ring.checkTaken(wc.WRID) }
+
 // Received handles the completion of a buffer of the SRQ. It returns the message and the rank that
 // it is from, which is -1 if the message is to be discarded: the receive failed, nobody knows the
 // queue pair, or the link has ended. The message is valid until Return, which must follow.
@@ -119,6 +131,7 @@ func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
 		return -1, nil
 	}
 	if wc.Data != nil {
+		l.last = lastFrom{wc.QPNum, rank, &l.peers[rank]}
 		return rank, wc.Data
 	}
 	return rank, l.ring.filled(wc.WRID, wc.ByteLen)
@@ -127,12 +140,16 @@ func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
 // Return gives a buffer back to the SRQ once its message was handled, or its receive has failed. It
 // returns what verbs.Handler does.
 func (l *Links) Return(wc *verbs.WC) (again bool) {
-	if wc.Data != nil {
-		if invariant.Enabled {
-			l.ring.checkPosted(wc.WRID)
-		}
-		return true
+	if wc.Data == nil {
+		return l.postAgain(wc)
 	}
+	if invariant.Enabled {
+		l.ring.checkPosted(wc.WRID)
+	}
+	return true
+}
+
+func (l *Links) postAgain(wc *verbs.WC) (again bool) {
 	if invariant.Enabled {
 		invariant.PoisonStart(l.ring.filled(wc.WRID, wc.ByteLen))
 	}

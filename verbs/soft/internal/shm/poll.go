@@ -161,23 +161,17 @@ func (w *Wire) demote(i int) {
 func (w *Wire) drain(l *link, budget int) int {
 	n := 0
 	for n < budget && l.state <= shmDying && l.peer != nil {
-		ok, err := l.peer.rx.Peek(&w.pkt)
-		if err == nil && ok {
-			err = decodePacket(&w.pkt, &w.h)
-		}
-		if err != nil {
-			l.sayBye(violated)
-			w.down(l, err)
+		rx := l.peer.rx
+		meta, id, payload, ok := rx.PeekLine()
+		if ok && knownOp(meta) {
+			decodeLine(&w.h, meta, id, len(payload))
+		} else if payload, ok = w.peek(l); !ok {
 			break
 		}
-		if !ok {
-			break
-		}
-		taken, lent, more := w.env.Receiver.Receive(l, &w.h, w.pkt.Payload)
+		taken, lent, more := w.env.Receiver.Receive(l, &w.h, payload)
 		if !taken || l.state > shmDying {
 			break
 		}
-		rx := l.peer.rx
 		rx.Advance()
 		n++
 		switch {
@@ -196,6 +190,20 @@ func (w *Wire) drain(l *link, budget int) int {
 		l.last = w.polls
 	}
 	return n
+}
+
+// peek decodes the next packet of a ring, which may be of any form, into w.h.
+func (w *Wire) peek(l *link) (payload []byte, ok bool) {
+	ok, err := l.peer.rx.Peek(&w.pkt)
+	if err == nil && ok {
+		err = decodePacket(&w.pkt, &w.h)
+	}
+	if err != nil {
+		l.sayBye(violated)
+		w.down(l, err)
+		return nil, false
+	}
+	return w.pkt.Payload, ok
 }
 
 // results handles connections that were made in the background, or have failed.
