@@ -130,7 +130,7 @@ func TestPoolIsChecked(t *testing.T) {
 	} {
 		succeeded(t, e.Isend(1, 1, nil))
 		touch.do(e.sent.returned.Load())
-		brokenIn(t, e, touch.rule, func() { e.sent.take() })
+		brokenIn(t, e, touch.rule, func() { e.sentLocked(1, 1, nil) })
 		e.sent.free = nil
 	}
 	r := e.Irecv(1, 1, exact, nil)
