@@ -26,7 +26,8 @@ func (c *Comm) IsendAll(reqs []Request, ts []Transfer) []Request {
 			*r = failedRequest(opSend, t.Rank, t.Tag, c.refuseSend(context.Background(), t.Rank, t.Tag))
 			continue
 		}
-		*r = ofSend(p.Isend(c.group.world(t.Rank), c.pack(t.Tag), t.Buf), c.group, t.Rank, t.Tag)
+		r.group, r.tag = c.group, t.Tag
+		p.Isend(c.group.world(t.Rank), c.pack(t.Tag), t.Buf, mark(t.Rank, 1), &r.r)
 	}
 	return reqs
 }

@@ -21,8 +21,10 @@ func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 		return err
 	}
 	for i := range reqs {
-		if err := reqs[i].r.Await(ctx); err != nil {
-			return err
+		if r := reqs[i].r; !r.Over() {
+			if err := r.Await(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return takeAll(reqs, out)

@@ -27,65 +27,95 @@ const (
 
 // bundle is the sends that wait for others to the same peer. It is empty whenever the lock is free.
 type bundle struct {
-	dst  int
-	ops  []*Op  // new
-	msg  []byte // the EAGERS that says the same
-	most int    // its longest, bytes
-	cost uint64 // of the messages, credit
+	to    *peer     // of all of them
+	sends []bundled // in their order
+	msg   []byte    // the EAGERS that says the same
+	most  int       // its longest, bytes; 0: there are no bundles
+	short int       // the longest payload that is bundled, bytes
+	cost  uint64    // of the messages, credit
+}
+
+// bundled is one of them. They have no operations: if they go as one they have ended then.
+type bundled struct {
+	out  *Request // of the caller of Poster.Isend
+	mark uint32
+	tag  uint64
+	buf  []byte
 }
 
 // init prepares a bundle for a transport; none is made where a device matches tags.
-func (b *bundle) init(caps *transport.Caps, tags transport.TagList) {
+func (b *bundle) init(caps *transport.Caps, limit int, tags transport.TagList) {
 	if tags == nil {
-		b.most = min(bundleSize, caps.MaxCtrl)
+		b.most, b.short = min(bundleSize, caps.MaxCtrl), min(bundledMost, limit)
 		b.msg = append(make([]byte, 0, bundleSize), ctrl{kind: ctrlEagers}.encode()...)
+		b.sends = make([]bundled, 0, bundleSize/eagersHead)
 	}
 }
 
-// bundlesLocked tells whether a send of n bytes can wait in the bundle for others. What is there
-// and cannot wait with it is sent.
-func (e *Engine) bundlesLocked(dst int, n int) bool {
-	b := &e.bundle
-	if uint(dst) >= uint(len(e.peers)) || n > min(bundledMost, e.cfg.EagerLimit) || ctrlLen+eagersHead+n > b.most || e.broken != nil {
+// bundleLocked adds a send to the bundle, if it can wait there for others. What is there and cannot
+// wait with it is sent.
+func (e *Engine) bundleLocked(dst int, tag uint64, buf []byte, mark uint32, out *Request) bool {
+	b, n := &e.bundle, len(buf)
+	if n > b.short {
 		return false
 	}
-	if len(b.ops) != 0 && (b.dst != dst || len(b.msg)+eagersHead+n > b.most) {
+	if len(b.sends) != 0 && (b.to.rank != dst || len(b.msg)+eagersHead+n > b.most) {
 		e.unbundleLocked()
 	}
-	p := &e.peers[dst]
-	return p.lost == nil && p.out.empty() && p.covers(b.cost+unexpected.EagerCost(n))
+	if len(b.sends) == 0 && !e.beginBundleLocked(dst, n) {
+		return false
+	}
+	cost := b.cost + unexpected.EagerCost(n)
+	if !b.to.covers(cost) {
+		return false
+	}
+	b.cost = cost
+	// Field by field: a literal is made on the stack, and copied by loads wider than its stores.
+	b.sends = b.sends[:len(b.sends)+1]
+	s := &b.sends[len(b.sends)-1]
+	s.out, s.mark, s.tag, s.buf = out, mark, tag, buf
+	k := len(b.msg)
+	b.msg = b.msg[:k+eagersHead+n]
+	binary.LittleEndian.PutUint64(b.msg[k:], tag)
+	b.msg[k+8] = byte(n)
+	copy(b.msg[k+eagersHead:], buf)
+	return true
 }
 
-// add appends a send, for which bundlesLocked has found room.
-func (b *bundle) add(op *Op) {
-	b.dst = op.peer
-	b.ops = append(b.ops, op)
-	b.cost += unexpected.EagerCost(len(op.buf))
-	b.msg = binary.LittleEndian.AppendUint64(b.msg, op.tag)
-	b.msg = append(append(b.msg, byte(len(op.buf))), op.buf...)
+// beginBundleLocked makes the bundle, which is empty, one to dst, and reports whether a message of
+// n bytes may be its first. What it checks stays so as long as the lock is held.
+func (e *Engine) beginBundleLocked(dst, n int) bool {
+	b := &e.bundle
+	if uint(dst) >= uint(len(e.peers)) || ctrlLen+eagersHead+n > b.most || e.broken != nil {
+		return false
+	}
+	b.to = &e.peers[dst]
+	return b.to.lost == nil && b.to.out.empty()
 }
 
 // unbundleLocked sends what is in the bundle. One message alone is sent as ever, and so is each
 // where the transport takes no EAGERS now.
 func (e *Engine) unbundleLocked() {
 	b := &e.bundle
-	if len(b.ops) == 0 {
+	if len(b.sends) == 0 {
 		return
 	}
-	p := &e.peers[b.dst]
-	sent := len(b.ops) > 1 && e.tr.SendCtrl(b.dst, b.msg) == nil
+	p := b.to
+	sent := len(b.sends) > 1 && e.tr.SendCtrl(p.rank, b.msg) == nil
 	if sent {
 		p.out.charged += b.cost
-		e.m.EagerSent += uint64(len(b.ops))
+		e.m.EagerSent += uint64(len(b.sends))
 	}
-	for _, op := range b.ops {
+	for i := range b.sends {
+		s := &b.sends[i]
 		if sent {
-			op.complete(e.sentStatus(op.tag, len(op.buf)), nil)
+			*s.out = e.sentLocked(p.rank, s.tag, s.buf).request().Mark(s.mark)
 		} else {
-			op.isend()
+			*s.out = e.isendLocked(p.rank, s.tag, s.buf).Mark(s.mark)
 		}
 	}
-	b.ops, b.msg, b.cost = b.ops[:0], b.msg[:ctrlLen], 0
+	clear(b.sends)
+	b.sends, b.msg, b.cost = b.sends[:0], b.msg[:ctrlLen], 0
 }
 
 // takeEagers handles an EAGERS of p.

@@ -12,10 +12,11 @@ import (
 // isendAll posts sends from a rank as one batch. A message's tag is its number; dst and size say
 // where it goes, and how long it is.
 func (c *cluster) isendAll(src, n int, dst, size func(i int) int) (reqs []Request) {
+	reqs = make([]Request, n)
 	p := c.e[src].Poster()
 	defer p.Done()
 	for i := range n {
-		reqs = append(reqs, p.Isend(dst(i), uint64(i), fill(size(i), byte(i))))
+		p.Isend(dst(i), uint64(i), fill(size(i), byte(i)), 0, &reqs[i])
 	}
 	return reqs
 }

@@ -182,7 +182,7 @@ func (e *Engine) configure() error {
 	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.seed)
 	e.off.inv = &e.inv
 	e.off.init(e.tr.TagList(), c)
-	e.bundle.init(&e.caps, e.off.tags)
+	e.bundle.init(&e.caps, c.EagerLimit, e.off.tags)
 	e.sends.init(sendSlots)
 	e.reads.init(readSlots)
 	e.peers = make([]peer, c.Size)

@@ -110,7 +110,7 @@ func (m *Message) Irecv(buf []byte) Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	op := e.newOpLocked(noteRecv, m.status.Source, m.status.Tag, ^uint64(0), buf)
-	r := Request{op.note, op, op.Gen()}
+	r := op.request()
 	if err := m.use(); err != nil {
 		op.complete(Status{}, err)
 	} else if m.eager != nil {

@@ -36,13 +36,13 @@ type Op struct {
 	linked bool    // in a list: offload.waiting while posted, peer.readq while reading
 
 	status Status
-	buf    []byte // the user's; nil once ended
-	tag    uint64 // once a message has matched: its tag
-	mask   uint64
+	buf    []byte  // the user's; nil once ended
+	tag    uint64  // once a message has matched: its tag
+	e      *Engine // constant; nil for Failed
 
-	peer   int             // destination, or source; -1 any
+	peer   int // destination, or source; -1 any
+	mask   uint64
 	handle matching.Handle // posted, offloaded: in Engine.posted; queued: in outgoing.queue
-	e      *Engine         // constant; nil for Failed
 
 	message *Message // of a posted matched probe: what it fills in
 	vec     *vector  // of a receive into several buffers, instead of buf

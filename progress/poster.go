@@ -16,35 +16,36 @@ func (e *Engine) Poster() Poster {
 	return Poster{e: e}
 }
 
-// Isend is Engine.Isend. Short messages to one rank that follow each other go as one.
-func (p *Poster) Isend(dst int, tag uint64, buf []byte) Request {
-	p.turn()
+// Isend is Engine.Isend. Short messages to one rank that follow each other go as one: so the
+// request, with that mark, is in out at the end of Done, or before.
+func (p *Poster) Isend(dst int, tag uint64, buf []byte, mark uint32, out *Request) {
 	e := p.e
-	if !e.bundlesLocked(dst, len(buf)) {
+	if p.turn(); !e.bundleLocked(dst, tag, buf, mark, out) {
 		e.unbundleLocked()
-		return e.isendLocked(dst, tag, buf)
+		*out = e.isendLocked(dst, tag, buf).Mark(mark)
 	}
-	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
-	e.bundle.add(op)
-	return Request{op.note, op, op.Gen()}
 }
 
 // Irecv is Engine.Irecv.
 func (p *Poster) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	p.turn()
 	op := p.e.newOpLocked(noteRecv, src, tag, mask, buf)
-	gen := op.Gen()
+	r := op.request()
 	op.receive()
-	return Request{op.note, op, gen}
+	return r
 }
 
 // turn lets others have the lock after each batch.
 func (p *Poster) turn() {
 	if p.n++; p.n > postBatch {
-		p.Done()
-		p.e.mu.Lock()
-		p.n = 1
+		p.yield()
 	}
+}
+
+func (p *Poster) yield() {
+	p.Done()
+	p.e.mu.Lock()
+	p.n = 1
 }
 
 // Done ends the use of the lock.

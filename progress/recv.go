@@ -57,10 +57,10 @@ func (e *Engine) recvOnce(ctx context.Context, src int, tag, mask uint64, buf []
 func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	e.mu.Lock()
 	op := e.newOpLocked(noteRecv, src, tag, mask, buf)
-	gen := op.Gen()
+	r := op.request()
 	op.receive()
 	e.mu.Unlock()
-	return Request{op.note, op, gen}
+	return r
 }
 
 // receive gives a receive the oldest message that matches, or posts it.

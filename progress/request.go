@@ -35,6 +35,9 @@ func (r Request) gen() uint64 { return r.life & (1<<wait.GenBits - 1) }
 // inactiveSource is Status.Source of the zero Request.
 const inactiveSource = -2
 
+// request is the handle on op in its present generation, which has not been consumed.
+func (op *Op) request() Request { return Request{op.note, op, op.Gen()} }
+
 // Failed returns a request that was born failed.
 func Failed(err error) Request {
 	op := &Op{state: opEnded, err: err}

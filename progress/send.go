@@ -42,13 +42,12 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 
 func (e *Engine) isendLocked(dst int, tag uint64, buf []byte) Request {
 	if e.sendNowLocked(dst, tag, buf) {
-		op := e.sentLocked(dst, tag, buf)
-		return Request{op.note, op, op.Gen()}
+		return e.sentLocked(dst, tag, buf).request()
 	}
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
-	gen := op.Gen()
+	r := op.request()
 	op.isend()
-	return Request{op.note, op, gen}
+	return r
 }
 
 // Issend is Isend that completes when the message is matched.
@@ -56,10 +55,10 @@ func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
 	e.mu.Lock()
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
 	op.sync = true
-	gen := op.Gen()
+	r := op.request()
 	op.isend()
 	e.mu.Unlock()
-	return Request{op.note, op, gen}
+	return r
 }
 
 // sendNowLocked sends an eager message where neither queue, credit nor room is in the way. It needs

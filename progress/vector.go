@@ -33,10 +33,10 @@ func (e *Engine) IrecvVec(src int, tag, mask uint64, bufs [][]byte) Request {
 	e.mu.Lock()
 	op := e.newOpLocked(noteRecv, src, tag, mask, nil)
 	op.kind, op.vec = kindVector, v
-	gen := op.Gen()
+	r := op.request()
 	op.receive()
 	e.mu.Unlock()
-	return Request{op.note, op, gen}
+	return r
 }
 
 // room is how many bytes a receive can take, or a send has.

@@ -244,7 +244,7 @@ func (w *world) sendMany(r *rank, o *op, size int) {
 	}
 	p := r.engine.Poster()
 	for _, o := range ops {
-		o.req = p.Isend(o.peer, o.tag, o.buf)
+		p.Isend(o.peer, o.tag, o.buf, 0, &o.req)
 	}
 	p.Done()
 	for _, o := range ops {
