@@ -174,7 +174,7 @@ func (op *Op) readMore() bool {
 	p := &e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
 		n := min(r.want-r.posted, e.caps.MaxRead)
-		if r.posted == 0 && e.reads.used == 1 && e.caps.SplitRead != 0 && n >= e.caps.SplitRead {
+		if r.posted == 0 && e.caps.SplitRead != 0 && n >= e.caps.SplitRead {
 			n -= n / 2
 		}
 		dst := op.part(r.posted, n)

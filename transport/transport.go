@@ -20,8 +20,8 @@ type Caps struct {
 	MaxHdr   int    // largest RndvHdr.Extra, bytes
 	Revoke   bool   // Dereg during a read is legal: it ends with ErrDeregistered; Abandon works
 
-	// SplitRead is the length in bytes from which on a read that has no company ends earlier as two
-	// of half the length, which the two ends may copy; 0: none does.
+	// SplitRead is the length in bytes from which on a read ends earlier as two of half the length,
+	// which the two ends may copy; 0: none does.
 	SplitRead uint64
 }
 

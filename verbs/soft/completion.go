@@ -207,6 +207,7 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 		if e.length == 0 {
 			e.flags |= entryGot
 		} else if !q.askPush(w, e) {
+			q.pushed = false
 			q.readDirect(q.sent)
 		}
 		return true
@@ -255,8 +256,8 @@ func (q *queuePair) request(op wire.Opcode, w *sendWork, total uint64, body []by
 	return true
 }
 
-// copyChunk copies the next chunk of the QP's oldest direct read. It returns true if the QP has
-// more to copy.
+// copyChunk copies the next chunk of the QP's direct reads. It returns true if the QP has more to
+// copy.
 func (q *queuePair) copyChunk() bool {
 	if q.link == nil {
 		q.mreads.clear()
@@ -268,6 +269,19 @@ func (q *queuePair) copyChunk() bool {
 		q.reading = q.mreads.len()+q.shares > 0
 		return q.reading
 	}
+	if !q.copyMany() && q.copyOne() {
+		return true
+	}
+	q.retire()
+	q.reading = q.mreads.len()+q.shares > 0
+	if q.sent != q.posted {
+		q.d.queue(q) // a fenced request may have waited
+	}
+	return q.reading
+}
+
+// copyOne copies the next chunk of the oldest direct read. It returns true if there is more of it.
+func (q *queuePair) copyOne() bool {
 	i := *q.mreads.front()
 	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
 	mem := q.link.Memory()
@@ -298,12 +312,7 @@ func (q *queuePair) copyChunk() bool {
 	} else {
 		q.fast = false
 	}
-	q.retire()
-	q.reading = q.mreads.len()+q.shares > 0
-	if q.sent != q.posted {
-		q.d.queue(q) // a fenced request may have waited
-	}
-	return q.reading
+	return false
 }
 
 // readEnded records that a read has its data, or was refused alone.

@@ -85,7 +85,8 @@ type Device struct {
 	self      wire.Address       // constant after Open
 	encoded   []byte             // self, encoded
 	attr      verbs.DeviceAttr
-	operands  [16]byte // payload of an atomic or push request, or of an atomic's response
+	batch     [wire.MaxPieces]wire.Piece // of one system call, see copyMany; empty between
+	operands  [16]byte                   // payload of an atomic or push request, or of an atomic's response
 	pool      bufPool
 	first     [4096]byte // first packet of a message, gathered from its SGEs; as long as the largest MTU
 }

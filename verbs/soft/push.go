@@ -33,6 +33,11 @@ const shareFrom = 32 << 10
 // which a peer that polls would have begun it.
 const idlePasses = 32
 
+// Both ends take READs in turn, unless what one has still to copy is this many bytes more than what
+// the other has. A message that is read in halves so has the second one pushed: where its buffers
+// are used again, each half stays in the cache of the processor that copies it.
+const unevenBy = 1 << 20
+
 // askPush asks the peer to push the data of the READ at index sent. It returns false if this device
 // has to read it.
 func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
@@ -59,6 +64,7 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 		q.d.inv.pushes[r.RKey()] = &dst[0]
 	}
 	w.push = r.RKey()
+	q.pushed = true
 	if w.share = !q.d.alone(); w.share {
 		q.shares++
 		q.toPush += int64(e.length)
@@ -72,7 +78,13 @@ func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry) bool {
 	if q.d.alone() {
 		return q.dev != nil
 	}
-	return e.length >= shareFrom && q.toRead > q.toPush && l.Attended()
+	if e.length < shareFrom || !l.Attended() {
+		return false
+	}
+	if d := q.toRead - q.toPush; d > unevenBy || d < -unevenBy {
+		return d > 0
+	}
+	return !q.pushed
 }
 
 // endPush ends the push of a request.

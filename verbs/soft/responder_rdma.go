@@ -147,6 +147,9 @@ func (q *queuePair) respond() bool {
 			return true
 		}
 		r := q.resp.front()
+		if r.op == wire.OpPushResp && r.off == 0 && q.resp.len() > 1 {
+			q.pushMany()
+		}
 		if r.op == wire.OpPushResp && !q.push(r) {
 			break
 		}

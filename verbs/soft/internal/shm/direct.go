@@ -11,6 +11,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // Reaches implements wire.RemoteMemory.
@@ -65,12 +66,54 @@ func (p *remote) move(call vmCall, ours []byte, addr uint64) (int, error) {
 	p.local[0].Base = &ours[0]
 	p.local[0].SetLen(len(ours))
 	p.remote[0] = unix.RemoteIovec{Base: uintptr(addr), Len: len(ours)}
-	k, err := call(p.pid, p.local[:], p.remote[:], 0)
+	k, err := call(p.pid, p.local[:1], p.remote[:1], 0)
 	p.local[0].Base = nil
 	if err == nil && k == 0 {
 		err = unix.EFAULT
 	}
 	return max(k, 0), err
+}
+
+// ReadMany implements wire.RemotePieces, for memory that is not mapped.
+func (p *remote) ReadMany(ps []wire.Piece) int {
+	n := 0
+	for p.direct && n < len(ps) && p.mapped(ps[n].RKey) == nil {
+		n++
+	}
+	n = p.moveMany(unix.ProcessVMReadv, ps[:n], verbs.AccessRemoteRead)
+	return p.allowed(ps[:n], verbs.AccessRemoteRead) // a region may have gone meanwhile
+}
+
+// allowed is how many of ps, from the first on, are memory that the peer lets us use so.
+func (p *remote) allowed(ps []wire.Piece, access verbs.AccessFlags) int {
+	for i := range ps {
+		if s := &ps[i]; !mem.Allows(p.region(s.RKey), s.RKey, s.Addr, uint64(len(s.Data)), access) {
+			return i
+		}
+	}
+	return len(ps)
+}
+
+// moveMany is move for as many of ps as the peer allows. It returns how many were copied.
+func (p *remote) moveMany(call vmCall, ps []wire.Piece, access verbs.AccessFlags) int {
+	ps = ps[:p.allowed(ps, access)]
+	if len(ps) == 0 {
+		return 0
+	}
+	for i := range ps {
+		s := &ps[i]
+		p.local[i].Base = &s.Data[0]
+		p.local[i].SetLen(len(s.Data))
+		p.remote[i] = unix.RemoteIovec{Base: uintptr(s.Addr), Len: len(s.Data)}
+	}
+	k, _ := call(p.pid, p.local[:len(ps)], p.remote[:len(ps)], 0)
+	clear(p.local[:len(ps)])
+	for i := range ps {
+		if k -= len(ps[i].Data); k < 0 {
+			return i
+		}
+	}
+	return len(ps)
 }
 
 // moveFailed returns the status for a copy that the kernel has refused. ESRCH: the peer has ended,

@@ -13,6 +13,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // local is what a device shares with all its peers.
@@ -102,8 +103,8 @@ type remote struct {
 	direct     bool   // the kernel lets this process read the peer's memory
 	peerWrites bool   // the kernel lets the peer write to this process's memory, and has not failed to
 
-	local  [1]unix.Iovec // arguments of move
-	remote [1]unix.RemoteIovec
+	local  [wire.MaxPieces]unix.Iovec // arguments of move and moveMany
+	remote [wire.MaxPieces]unix.RemoteIovec
 }
 
 // region returns the peer's slot for a key, or nil.

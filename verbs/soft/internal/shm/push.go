@@ -35,6 +35,13 @@ func (p *remote) Write(src []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	return verbs.WCSuccess
 }
 
+// WriteMany implements wire.RemotePieces.
+func (p *remote) WriteMany(ps []wire.Piece) int {
+	p.tx.SetBusy(true)
+	defer p.tx.SetBusy(false)
+	return p.moveMany(unix.ProcessVMWritev, ps, verbs.AccessRemoteWrite)
+}
+
 // CanPush implements wire.PushLink.
 func (l *link) CanPush() bool {
 	return l.state == shmUp && l.peer.direct && l.peer.peerWrites

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
@@ -46,6 +47,53 @@ func TestSHMWrite(t *testing.T) {
 
 	l.CannotPush()
 	require.False(t, l.CanPush())
+}
+
+// TestSHMMany: pieces are copied in their order, up to the first that is not allowed, or not there.
+func TestSHMMany(t *testing.T) {
+	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
+	peerMem, ok := joinSHM(t, a, b).Memory().(wire.RemotePieces)
+	require.True(t, ok)
+	const size = 100
+	closed, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(closed)) })
+	for bad, lacks := range map[string]func(theirs [][]byte, keys []uint32, i int){
+		"none":    func([][]byte, []uint32, int) {},
+		"a right": func(_ [][]byte, keys []uint32, i int) { b.table.Remove(keys[i]) },
+		"memory": func(theirs [][]byte, keys []uint32, i int) {
+			theirs[i] = closed[:size]
+			keys[i], err = addRegion(b.table, theirs[i], verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
+			require.NoError(t, err)
+		},
+	} {
+		for i := range wire.MaxPieces {
+			for name, move := range map[string]func([]wire.Piece) int{"read": peerMem.ReadMany, "write": peerMem.WriteMany} {
+				var ps []wire.Piece
+				var theirs [][]byte
+				var keys []uint32
+				for k := range wire.MaxPieces {
+					theirs = append(theirs, bytes.Repeat([]byte{byte(k + 1)}, size))
+					key, err := addRegion(b.table, theirs[k], verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
+					require.NoError(t, err)
+					keys = append(keys, key)
+				}
+				lacks(theirs, keys, i)
+				for k := range theirs {
+					ps = append(ps, wire.Piece{Data: bytes.Repeat([]byte{byte(k + 101)}, size), Addr: mem.AddrOf(theirs[k]), RKey: keys[k]})
+				}
+				want := i
+				if bad == "none" {
+					want = wire.MaxPieces
+				}
+				require.Equal(t, want, move(ps), "%s: %s is missing in piece %d", name, bad, i)
+				for k := range want {
+					require.Equal(t, theirs[k], ps[k].Data)
+					require.Equal(t, name == "write", ps[k].Data[0] > 100)
+				}
+			}
+		}
+	}
 }
 
 // TestSHMQuiet: a peer that was killed while it copied is not waited for.

@@ -191,6 +191,25 @@ type RemoteWriter interface {
 	Write(src []byte, addr uint64, rkey uint32) verbs.WCStatus
 }
 
+// RemotePieces is RemoteMemory, and a RemoteWriter, that copies several pieces by one system call.
+type RemotePieces interface {
+	// ReadMany and WriteMany copy pieces in their order, at most MaxPieces, of together at most
+	// MaxChunk bytes, as Read or Write would each. They return how many were copied: of the one
+	// behind these, a call of Read or Write tells why not. They retain nothing.
+	ReadMany(ps []Piece) int
+	WriteMany(ps []Piece) int
+}
+
+// Piece is bytes of this process, and as many of a peer.
+type Piece struct {
+	Data []byte // ours
+	Addr uint64 // the peer's
+	RKey uint32 // region of the peer that Addr lies in
+}
+
+// MaxPieces is the most pieces of a call of RemotePieces.
+const MaxPieces = 8
+
 // Notifier is where the owner sleeps: one per device, shared by its wires.
 type Notifier interface {
 	// Wait blocks until Wake is called or a file descriptor of the notifier is ready. It may return
