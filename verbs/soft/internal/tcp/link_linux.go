@@ -19,12 +19,13 @@ type link struct {
 	up     bool   // packets can be sent
 	gone   bool   // closed, or reported as down
 	lost   error  // why sending has failed; what has arrived will still be received; nil: it has not
-	events uint32 // epoll events that are enabled for fd
+	events uint32 // epoll events that are enabled for fd; 0: it is not in Wire.ep, see leave
 
 	hot     bool   // in Wire.hot
 	queued  bool   // in Wire.backlog
 	seen    uint32 // Wire.round when something arrived last
 	visited uint32 // Wire.round when it was received from last
+	news    uint32 // polls that have found packets since the wire was armed
 
 	heard  uint32 // see lookForSilent: TCP segments received until the last look
 	silent int    // looks in a row without a new one, while something was not acknowledged
@@ -64,9 +65,23 @@ func (l *link) watch() {
 	if want == l.events || l.fd < 0 || l.gone {
 		return
 	}
+	op := unix.EPOLL_CTL_MOD // fails only for a descriptor that is not in the epoll
+	if l.events == 0 {
+		op = unix.EPOLL_CTL_ADD
+	}
+	if err := unix.EpollCtl(l.w.ep, op, l.fd, &unix.EpollEvent{Events: want, Fd: int32(l.fd)}); err != nil {
+		l.w.notif.Wake() // there is no memory to add it: nobody must sleep, as nothing would wake them
+		return
+	}
 	l.events = want
-	// It fails only for a descriptor that is not in the epoll.
-	_ = unix.EpollCtl(l.w.ep, unix.EPOLL_CTL_MOD, l.fd, &unix.EpollEvent{Events: want, Fd: int32(l.fd)})
+}
+
+// leave takes the socket of a hot link out of the epoll: while each poll reads from it, the kernel
+// need not tell the epoll, and through it the notifier, of each packet. watch puts it back.
+func (l *link) leave() {
+	if l.hot && !l.w.armed && !l.in.stalled && l.events != 0 && unix.EpollCtl(l.w.ep, unix.EPOLL_CTL_DEL, l.fd, nil) == nil {
+		l.events = 0
+	}
 }
 
 // visit puts the link on the backlog: the next poll receives from it, although its socket may not

@@ -22,9 +22,10 @@ import (
 // it, except for due.
 //
 // The owner reads and writes nonblocking sockets itself, without the netpoller. The wire has an
-// epoll instance of all its sockets. It finds which of the cold ones have input. It is also in the
-// notifier, with its events enabled only while the wire is armed: arming is one system call for any
-// number of links, and without it packets wake nobody.
+// epoll instance of its sockets. It finds which of the cold ones have input. It is also in the
+// notifier, with its events enabled only while the wire is armed: without that packets wake nobody.
+// Hot sockets through which packets keep coming are not in it, since it costs each of those (leave):
+// arming adds them again.
 type Wire struct {
 	env   wire.Env
 	notif *notify.Epoll
@@ -50,9 +51,13 @@ type Wire struct {
 }
 
 const (
-	maxHot    = 4   // the most hot links
-	scanEvery = 16  // polls from one scan of the others to the next
-	hotIdle   = 256 // a hot link becomes cold after so many polls without packets, if there are more
+	maxHot    = 4  // the most hot links
+	scanEvery = 16 // polls from one scan of the others to the next
+	// The same where there are no others: only the end of a link that is stalled is to be found.
+	scanHotEvery = 256
+
+	leaveAfter = 32  // so many polls of a hot link find packets before it leaves the epoll
+	hotIdle    = 256 // a hot link becomes cold after so many polls without packets, if there are more
 
 	// On a wire without traffic only some polls make system calls, so that it does not slow down
 	// another wire of the device: after shortIdle idle polls one in 4, after longIdle one in 16.
@@ -140,7 +145,11 @@ func (w *Wire) Poll(budget int) int {
 	}
 	n := w.pollBacklog(budget)
 	n += w.pollHot(budget - n)
-	if w.armed || w.round%scanEvery == 0 || len(w.hot) == 0 {
+	every := uint32(scanEvery)
+	if len(w.hot) == len(w.byFD) {
+		every = scanHotEvery // each was just read from
+	}
+	if w.armed || w.round%every == 0 || len(w.hot) == 0 {
 		n += w.scan(budget - n)
 	}
 	if n > 0 {
@@ -186,6 +195,7 @@ func (w *Wire) pollHot(budget int) (n int) {
 	for _, l := range w.hot {
 		if l.gone || !all && w.round-l.seen > hotIdle {
 			l.hot = false
+			l.watch()
 			continue
 		}
 		keep = append(keep, l)
@@ -232,6 +242,12 @@ func (w *Wire) receive(l *link, budget int) int {
 	n := l.receive(budget)
 	if n > 0 {
 		l.seen = w.round
+		if l.news++; l.news == leaveAfter {
+			l.leave()
+		}
+	}
+	if l.in.stalled && l.events == 0 {
+		l.watch()
 	}
 	return n
 }
@@ -303,6 +319,10 @@ func (w *Wire) Flush() {
 func (w *Wire) Arm() {
 	w.armed = true
 	w.Flush()
+	for _, l := range w.hot {
+		l.news = 0
+		l.watch()
+	}
 	for _, l := range w.blocked {
 		l.watch()
 	}
