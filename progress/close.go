@@ -72,7 +72,7 @@ func (e *Engine) close(cause error) error {
 	defer e.mu.Unlock()
 	e.warnOpenLocked()
 	if e.broken == nil {
-		e.broken = cause
+		e.broken, e.unusual = cause, true
 	}
 	e.wait.Stop()             // nobody may be inside the transport when it goes
 	e.failAllLocked(e.broken) // deregisters the buffers that peers may read, while the transport is there for it

@@ -98,6 +98,7 @@ type Engine struct {
 	flushers  []*Op
 	lost      []int // in order of loss
 	unacked   int   // ranks in lost that AckFailures has not been told
+	unusual   bool  // it is broken, or has retired contexts or lost ranks: receives may not be posted
 	broken    error // why new operations fail: closed, aborted, transport failure
 	closed    bool
 	wires     []string // once closed: what Wires said last
@@ -301,6 +302,6 @@ func (e *Engine) breakLocked(err error) {
 		return
 	}
 	e.log.Error("engine stopped", "rank", e.cfg.Rank, "err", err)
-	e.broken = err
+	e.broken, e.unusual = err, true
 	e.failAllLocked(err)
 }

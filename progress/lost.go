@@ -57,7 +57,7 @@ func (p *peer) end(cause error) {
 	}
 	e.log.Warn("peer lost", "rank", e.cfg.Rank, "peer", p.rank, "err", cause)
 	p.lost = cause
-	e.lost = append(e.lost, p.rank)
+	e.lost, e.unusual = append(e.lost, p.rank), true
 	e.unackedLocked(p.rank, 1)
 	e.m.PeersLost++
 	p.fins, p.ctrls, p.withdraws = nil, nil, nil

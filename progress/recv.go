@@ -87,7 +87,7 @@ func (op *Op) give(m *unexpected.Message) {
 // checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
 // those of a lost rank, were searched before.
 func (e *Engine) checkRecvLocked(src int, tag, mask uint64) error {
-	if e.broken == nil && len(e.retired)+len(e.lost) == 0 && uint(src+1) <= uint(len(e.peers)) {
+	if !e.unusual && uint(src+1) <= uint(len(e.peers)) {
 		return nil // AnySource, or a rank
 	}
 	return e.whyNotLocked(src, tag, mask)

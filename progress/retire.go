@@ -69,7 +69,7 @@ func (e *Engine) Retire(context uint64, cause error) {
 	if e.retired == nil {
 		e.retired = map[uint64]error{}
 	}
-	e.retired[context] = cause
+	e.retired[context], e.unusual = cause, true
 	e.failReceivesLocked(func(op *Op) bool { return e.inOneContext(op.mask) && e.contextOf(op.tag) == context }, cause)
 	for m, ok := e.unexp.Match(context, e.cfg.ContextMask); ok; m, ok = e.unexp.Match(context, e.cfg.ContextMask) {
 		p, rndv, name := &e.peers[m.Src], m.Rndv, m.Name

@@ -113,7 +113,8 @@ func (s *part) many(w *p2p.World) error {
 	for i := 0; i < s.n; i += s.window {
 		messages = messages[:min(s.window, s.n-i)]
 		for k := range messages {
-			messages[k] = p2p.Transfer{Rank: 1 - w.Rank(), Tag: data, Buf: s.buf(i + k)}
+			m := &messages[k]
+			m.Rank, m.Tag, m.Buf = 1-w.Rank(), data, s.buf(i+k)
 		}
 		reqs := s.reqs[:0]
 		if w.Rank() == 0 {

@@ -113,10 +113,15 @@ func (q *Queue) findRequeued(tag, mask uint64) int {
 
 // Match takes the oldest message out of the queue whose tag t satisfies (t^tag)&mask == 0. The
 // caller drops it, at once or later: until then its memory counts, and its Data stays.
-func (q *Queue) Match(tag, mask uint64) (*Message, bool) {
-	if q.arrived.Len()+len(q.requeued) == 0 {
-		return nil, false
+func (q *Queue) Match(tag, mask uint64) (m *Message, ok bool) {
+	if q.arrived.Len()+len(q.requeued) != 0 { // this form is inlined
+		m, ok = q.match(tag, mask)
 	}
+	return m, ok
+}
+
+// match is Match in a queue that is not empty.
+func (q *Queue) match(tag, mask uint64) (*Message, bool) {
 	m, ok := q.matchEither(tag, mask)
 	q.inv.match(q, tag, mask, m)
 	return m, ok
