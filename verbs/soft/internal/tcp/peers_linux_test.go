@@ -244,3 +244,40 @@ func ready(t *testing.T, d *fakeDevice) bool {
 	require.Fail(t, "no epoll has the wire's")
 	return false
 }
+
+// TestTCPLeavesEpoll: a link through which packets keep coming is in the epoll again where its
+// packets must wake a sleeper, when it cools, and while the device refuses one.
+func TestTCPLeavesEpoll(t *testing.T) {
+	a, b, ab, ba := joined(t)
+	got := 0
+	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
+	packet := func() {
+		require.True(t, ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
+		a.poll(1)
+	}
+	leaves := func() {
+		for n := got; ba.events != 0; n++ {
+			require.Less(t, n-got, 10*leaveAfter, "it stays in the epoll")
+			packet()
+			until(t, "a packet", func() bool { return got > n }, b)
+		}
+	}
+	for range 3 {
+		leaves()
+		b.w.Arm()
+		require.NotZero(t, ba.events)
+		packet()
+		until(t, "a wake-up", func() bool { return ready(t, b) })
+		require.Equal(t, 1, b.poll(16))
+		b.w.Disarm()
+	}
+
+	leaves()
+	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { return false, false }
+	packet()
+	until(t, "refusal", func() bool { return ba.in.stalled }, b)
+	require.NotZero(t, ba.events)
+	ab.Close()
+	until(t, "end", func() bool { return len(b.down) == 1 }, b)
+	require.ErrorContains(t, b.down[0], "could not take")
+}
