@@ -18,9 +18,9 @@ type Request struct {
 // MarkBits is how many bits Request.Mark keeps.
 const MarkBits = 64 - wait.GenBits
 
-// Mark returns r with a number of at most MarkBits bits, which is the caller's: a place for what its
-// errors say, without another word in what programs copy and store. It takes the place of a former
-// one.
+// Mark returns r with a number of at most MarkBits bits, which is the caller's: a place for what
+// its errors say, without another word in what programs copy and store. It takes the place of a
+// former one.
 func (r Request) Mark(m uint32) Request {
 	r.life = r.gen() | uint64(m)<<wait.GenBits
 	return r

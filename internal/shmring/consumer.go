@@ -101,8 +101,8 @@ func (c *Consumer) Peek(p *Packet) (ok bool, err error) {
 	return true, nil
 }
 
-// PeekLine is Peek for a packet of one line without an extension; of all others ok is false. What it
-// returns fits into registers.
+// PeekLine is Peek for a packet of one line without an extension; of all others ok is false. What
+// it returns fits into registers.
 func (c *Consumer) PeekLine() (meta uint32, id uint64, payload []byte, ok bool) {
 	line := c.pos & c.mask
 	word := atomic.LoadUint64(c.data.word(line))

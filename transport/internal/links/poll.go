@@ -103,8 +103,8 @@ func (l *Links) Break(err error) {
 // Broken returns the error of Break, errClosed after Close, and nil while the transport works.
 func (l *Links) Broken() error { return l.fatal }
 
-// Lent is Received for the usual completion: a message of the rank that the last one was from, where
-// the device has it. Of any other it returns -1, and Received has to handle it.
+// Lent is Received for the usual completion: a message of the rank that the last one was from,
+// where the device has it. Of any other it returns -1, and Received has to handle it.
 func (l *Links) Lent(wc *verbs.WC) (rank int) {
 	if wc.QPNum != l.last.qpn || wc.Status != verbs.WCSuccess || wc.Data == nil || l.last.peer.state > linkUp {
 		return -1

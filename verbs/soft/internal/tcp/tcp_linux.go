@@ -24,7 +24,7 @@ import (
 // The owner reads and writes nonblocking sockets itself, without the netpoller. The wire has an
 // epoll instance of its sockets. It finds which of the cold ones have input. It is also in the
 // notifier, with its events enabled only while the wire is armed: without that packets wake nobody.
-// Hot sockets through which packets keep coming are not in it, since it costs each of those (leave):
+// Hot sockets through which packets keep coming are not in it, as it costs each of those (leave);
 // arming adds them again.
 type Wire struct {
 	env   wire.Env
