@@ -27,8 +27,14 @@ func ofRecv(r progress.Request, g *group, rank int, tag Tag) Request {
 	return Request{r.Mark(mark(rank, 0)), g, tag}
 }
 
-// mark is a rank, AnySource or ProcNull, and above it whether the request is of a send.
-func mark(rank int, send uint32) uint32 { return send<<sendShift | uint32(rank-ProcNull) }
+// mark is a rank, AnySource or ProcNull, and above it whether the request is of a send. What is no
+// rank is ProcNull there: the error that refuses it has it as it was.
+func mark(rank int, send uint32) uint32 {
+	if uint(rank-ProcNull) >= 1<<sendShift {
+		rank = ProcNull
+	}
+	return send<<sendShift | uint32(rank-ProcNull)
+}
 
 const sendShift = progress.MarkBits - 1
 

@@ -23,7 +23,7 @@ type fakeOpts struct {
 	regions  int    // regions registered for a peer; 0 without bound
 	maxEager int    // default 256
 	maxRead  uint64 // default 1 << 30
-	splitRd  uint64 // Caps.SplitRead
+	splitRd  uint64 // Transport.SplitRead
 	tags     int    // receives that each node's device matches; 0: no device
 	maxOps   int    // list operations under way, with as many Add and Sync are refused; 0: enough
 	software bool   // every rendezvous is a software request (TMO 6.7)
@@ -156,7 +156,7 @@ func (n *fakeNode) token() {
 
 func (n *fakeNode) Caps() transport.Caps {
 	return transport.Caps{Name: "fake", Device: "none", MaxEager: n.net.opts.maxEager, MaxCtrl: 256, MaxRead: n.net.opts.maxRead, MaxHdr: 16,
-		Revoke: n.net.opts.revoke, SplitRead: n.net.opts.splitRd}
+		Revoke: n.net.opts.revoke}
 }
 func (n *fakeNode) Address() []byte { return []byte{byte(n.rank)} }
 func (n *fakeNode) TagList() transport.TagList {
@@ -288,6 +288,8 @@ func (n *fakeNode) Granted(peer int) uint64 {
 	defer n.net.mu.Unlock()
 	return n.cells[peer]
 }
+
+func (n *fakeNode) SplitRead(int) uint64 { return n.net.opts.splitRd }
 
 func (n *fakeNode) Wire(peer int) string {
 	if peer == n.rank {

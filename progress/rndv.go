@@ -174,7 +174,7 @@ func (op *Op) readMore() bool {
 	p := &e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
 		n := min(r.want-r.posted, e.caps.MaxRead)
-		if r.posted == 0 && e.caps.SplitRead != 0 && n >= e.caps.SplitRead {
+		if least := e.tr.SplitRead(r.src); r.posted == 0 && least != 0 && n >= least {
 			n -= n / 2
 		}
 		dst := op.part(r.posted, n)

@@ -44,7 +44,7 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	room         Room           ended
 //	             in Engine.rooms
 //
-//	ended        complete, free new
+//	ended        complete, vanish new
 //	             the consumer has it, and then the pool
 type opState uint8
 

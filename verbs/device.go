@@ -141,7 +141,6 @@ type DeviceAttr struct {
 	MaxMTU                   MTU
 	TM                       TMCaps
 	ReadFaults               bool     // QPInitAttr.ReadFaults is supported
-	SplitRead                uint64   // software device: from so many bytes on two READs of half the length end before one; 0: never
 	Wires                    []string // software device: its possible wires ("shm", "tcp", "loop")
 }
 

@@ -93,7 +93,11 @@ const (
 // AddressVector is the address of a QP's peer.
 type AddressVector struct {
 	Address []byte // the peer's Device.Address
-	Wire    string // in Query of the software device: the one of DeviceAttr.Wires in use
+
+	// In Query of the software device: the one of DeviceAttr.Wires in use, and from how many bytes
+	// on two READs of half the length end before one; 0: never.
+	Wire      string
+	SplitRead uint64
 }
 
 // QPAttr are the attributes of a QP (struct ibv_qp_attr).

@@ -101,21 +101,23 @@ func (c *Consumer) Peek(p *Packet) (ok bool, err error) {
 	return true, nil
 }
 
-// PeekLine is Peek for a packet of one line without an extension; of all others ok is false. What
-// it returns fits into registers.
-func (c *Consumer) PeekLine() (meta uint32, id uint64, payload []byte, ok bool) {
+// PeekShort is Peek for a packet without an extension; of all others ok is false, and of one that
+// breaks the rules. What it returns fits into registers.
+func (c *Consumer) PeekShort() (meta uint32, id uint64, payload []byte, ok bool) {
 	line := c.pos & c.mask
 	word := atomic.LoadUint64(c.data.word(line))
 	n := word & lengthMask
+	size := (shortHeader + n + LineBytes - 1) / LineBytes
 	// One comparison for the lap mark and the form.
-	if (word^mark(c.pos, c.shift))&(0xff<<markShift|formMask<<formShift) != formShort<<formShift || n > shortRoom {
+	if (word^mark(c.pos, c.shift))&(0xff<<markShift|formMask<<formShift) != formShort<<formShift ||
+		size > min(c.mask+1-line, (c.mask+1)/4) {
 		return 0, 0, nil, false
 	}
-	c.size = 1
+	c.size = size
 	return uint32(word >> metaShift & metaMask), *c.data.id(line), c.data.bytes(line, shortHeader, n), true
 }
 
-// Advance takes the packet that Peek or PeekLine returned. Its lines stay until Release.
+// Advance takes the packet that Peek or PeekShort returned. Its lines stay until Release.
 func (c *Consumer) Advance() {
 	if invariant.Enabled {
 		c.checkAdvance()

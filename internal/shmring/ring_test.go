@@ -77,6 +77,10 @@ func TestAgainstQueue(t *testing.T) {
 					got.HasExt && got.Ext != *s.ext {
 					rt.Fatalf("got %+v, want %+v", got, s)
 				}
+				meta, id, payload, short := c.PeekShort()
+				if short != (s.ext == nil) || short && (meta != s.meta || id != s.id || !bytes.Equal(payload, s.payload)) {
+					rt.Fatalf("short: %v %d %d %x, want %+v", short, meta, id, payload, s)
+				}
 				c.Advance()
 				queue = queue[1:]
 				taken, lent = append(taken, s), append(lent, got.Payload)
@@ -272,5 +276,7 @@ func TestProtocolErrors(t *testing.T) {
 		var perr *ProtocolError
 		require.ErrorAs(t, err, &perr)
 		require.ErrorContains(t, err, what)
+		_, _, _, ok := c.PeekShort()
+		require.False(t, ok)
 	}
 }

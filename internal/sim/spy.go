@@ -63,10 +63,11 @@ func (s *spy) Caps() transport.Caps {
 	c := s.Transport.Caps()
 	if n := s.dice.w.plan.Params.MaxRead; n > 0 {
 		c.MaxRead = uint64(n)
-		c.SplitRead = uint64(n) / 2
 	}
 	return c
 }
+
+func (s *spy) SplitRead(int) uint64 { return uint64(s.dice.w.plan.Params.MaxRead) / 2 }
 
 func (s *spy) TagList() transport.TagList {
 	if s.list == nil {

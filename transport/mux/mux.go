@@ -55,7 +55,6 @@ func (t *Transport) Caps() transport.Caps {
 		c.MaxEager, c.MaxCtrl, c.MaxHdr = min(c.MaxEager, o.MaxEager), min(c.MaxCtrl, o.MaxCtrl), min(c.MaxHdr, o.MaxHdr)
 		c.MaxRead = min(c.MaxRead, o.MaxRead)
 		c.Revoke = c.Revoke && o.Revoke
-		c.SplitRead = max(c.SplitRead, o.SplitRead)
 	}
 	c.Device = strings.Join(devices, ",")
 	return c
@@ -139,6 +138,15 @@ func (t *Transport) Wire(peer int) string {
 		return ""
 	}
 	return p.Wire(peer)
+}
+
+// SplitRead is from how many bytes on reads from a rank are to be split.
+func (t *Transport) SplitRead(peer int) uint64 {
+	p, err := t.to(peer)
+	if err != nil {
+		return 0
+	}
+	return p.SplitRead(peer)
 }
 
 // enter begins a call by the transport's owner. It checks only what the paths share.

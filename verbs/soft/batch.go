@@ -27,6 +27,7 @@ func (q *queuePair) copyMany() bool {
 		left -= len(dst)
 		ps = append(ps, wire.Piece{Data: dst, Addr: w.addr, RKey: w.rkey})
 	}
+	defer func() { clear(ps) }()
 	if len(ps) < 2 {
 		return false
 	}
@@ -36,7 +37,6 @@ func (q *queuePair) copyMany() bool {
 		}
 	}
 	done := mem.ReadMany(ps)
-	clear(ps)
 	for range done {
 		i := *q.mreads.front()
 		e := &q.sq[i&q.mask]

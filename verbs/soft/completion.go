@@ -206,9 +206,12 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 		w.off = 0
 		if e.length == 0 {
 			e.flags |= entryGot
-		} else if !q.askPush(w, e) {
-			q.pushed = false
-			q.readDirect(q.sent)
+		} else {
+			push := q.askPush(w, e)
+			q.turns.took(w.addr, uint64(e.length), push)
+			if !push {
+				q.readDirect(q.sent)
+			}
 		}
 		return true
 	}

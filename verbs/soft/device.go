@@ -118,9 +118,6 @@ func Open(cfg Config) (*Device, error) {
 		MaxMR: mem.MaxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,
 		MaxQPRdAtom: maxRdAtomic, ReadFaults: true, MaxMTU: verbs.MTU4096, TM: cfg.tmCaps(), Wires: d.wireNames(),
 	}
-	if slices.Contains(d.attr.Wires, WireSHM) {
-		d.attr.SplitRead = 2 * shareFrom
-	}
 	return d, nil
 }
 
@@ -222,7 +219,7 @@ func (d *Device) openWires() error {
 
 func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
 	env := wire.Env{Self: &d.self, Receiver: (*fromWire)(d), Notifier: d.notif, Secret: d.cfg.Secret, PeerTimeout: d.cfg.PeerTimeout,
-		Yields: yields, Log: d.cfg.Logger}
+		Yields: yields, Alone: len(d.cfg.Wires) == 1 && d.cfg.Spare == "", Log: d.cfg.Logger}
 	switch name {
 	case WireSHM:
 		return shm.Open(env, shm.Config{RingBytes: d.cfg.RingBytes, NoDirect: d.cfg.noDirect, Regions: d.regions, Faults: d.cfg.faults})

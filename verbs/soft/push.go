@@ -13,9 +13,9 @@ import (
 // packets. The device asks for pushes
 //   - when its own goroutine runs it (Device.Async), so that the copy of a rendezvous does not
 //     hold up the program, which computes on the same processor;
-//   - when reads wait for others and the peer polls, so that both ends copy: of these, the shares,
-//     a device without reads of its own takes back those that the peer has not begun (takeBack),
-//     so that a READ never waits for a peer that computes.
+//   - for every second read while the peer polls, so that both ends copy: of these, the shares, a
+//     device without reads of its own takes back those that the peer has not begun (takeBack), so
+//     that a READ never waits for a peer that computes.
 //
 // The destination is registered as a region of the device's own for each push. Whatever ends the
 // push first removes that region, and then waits until the peer does not write to it any more
@@ -33,16 +33,47 @@ const shareFrom = 32 << 10
 // which a peer that polls would have begun it.
 const idlePasses = 32
 
-// Both ends take READs in turn, unless what one has still to copy is this many bytes more than what
-// the other has. A message that is read in halves so has the second one pushed: where its buffers
-// are used again, each half stays in the cache of the processor that copies it.
+// unevenBy is how many bytes more one end may have to copy than the other, before it gets no more of
+// what it would have by turns.
 const unevenBy = 1 << 20
+
+// turns says which end copies a READ.
+type turns struct {
+	end    uint64 // of the last one, in the peer's memory
+	pushed bool   // the peer copies the last one
+	first  bool   // and the last one that did not go on where the one before it ended
+	split  bool   // something went on there
+}
+
+// next reports whether it is the peer's turn to copy a READ from an address. Two that are one
+// message in halves, as the second goes on where the first has ended, are copied by both ends, and
+// all first halves by the same one: where buffers are used again each half stays in the cache of
+// one processor. Other READs are taken in turn. With nothing under way this device begins.
+func (t *turns) next(addr uint64, idle bool) (push bool) {
+	switch {
+	case addr == t.end:
+		return !t.pushed
+	case idle:
+		return false
+	case t.split:
+		return t.first
+	}
+	return !t.pushed
+}
+
+// took records who copies a READ of n bytes.
+func (t *turns) took(addr, n uint64, push bool) {
+	if t.split = addr == t.end; !t.split {
+		t.first = push
+	}
+	t.end, t.pushed = addr+n, push
+}
 
 // askPush asks the peer to push the data of the READ at index sent. It returns false if this device
 // has to read it.
 func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 	l, ok := q.link.(wire.PushLink)
-	if !ok || w.nsge != 1 || !l.CanPush() || !q.wantsPush(l, e) {
+	if !ok || w.nsge != 1 || !l.CanPush() || !q.wantsPush(l, e, w.addr) {
 		return false
 	}
 	sges := q.sgesOf(q.sent & q.mask)[:1]
@@ -64,7 +95,6 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 		q.d.inv.pushes[r.RKey()] = &dst[0]
 	}
 	w.push = r.RKey()
-	q.pushed = true
 	if w.share = !q.d.alone(); w.share {
 		q.shares++
 		q.toPush += int64(e.length)
@@ -74,7 +104,7 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 }
 
 // wantsPush reports whether the peer is to push a READ, if it can.
-func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry) bool {
+func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry, addr uint64) bool {
 	if q.d.alone() {
 		return q.dev != nil
 	}
@@ -84,7 +114,7 @@ func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry) bool {
 	if d := q.toRead - q.toPush; d > unevenBy || d < -unevenBy {
 		return d > 0
 	}
-	return !q.pushed
+	return q.turns.next(addr, q.toRead+q.toPush == 0)
 }
 
 // endPush ends the push of a request.

@@ -33,7 +33,7 @@ type requester struct {
 
 	mreads fifo[uint32]  // indexes of reads from the peer's memory under way
 	rdq    fifo[awaited] // reads, pushes and atomics that wait for response packets
-	pushed bool          // the last READ that either end could copy became a push
+	turns  turns         // who copies the next READ
 	shares int           // pushes that may be taken back, of which there are
 	toPush int64         // so many bytes,
 	toRead int64         // and so many of the reads in mreads

@@ -124,7 +124,7 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 		return true
 	}
 	if wc := q.rcq.inPlace(rq); wc != nil {
-		// Field by field, as in shm.decodeLine.
+		// Field by field, as in shm.decodeShort.
 		wc.WRID, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, h.Length, q.num, payload
 		if h.Flags&wire.FlagImm != 0 {
 			withImm(wc, h)

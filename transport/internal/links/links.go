@@ -192,7 +192,7 @@ func (l *Links) SRQ() verbs.SRQ { return l.srq }
 func (l *Links) Caps() transport.Caps {
 	attr := l.cfg.Device.Attr()
 	return transport.Caps{Name: l.cfg.Mode, Device: l.cfg.Device.Name(), MaxEager: l.cfg.MaxEager, MaxCtrl: format.MaxCtrl,
-		MaxRead: attr.MaxMsgSize, MaxHdr: format.MaxExtra, Revoke: attr.ReadFaults, SplitRead: attr.SplitRead}
+		MaxRead: attr.MaxMsgSize, MaxHdr: format.MaxExtra, Revoke: attr.ReadFaults}
 }
 
 // Address is what the peers pass to Connect.

@@ -80,9 +80,9 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 // knownOp reports whether the opcode of a packet is one.
 func knownOp(meta uint32) bool { return wire.Opcode(meta&metaOp)-wire.OpSend < wire.OpEnd-wire.OpSend }
 
-// decodeLine decodes a packet without an extension, and n bytes of payload. It is small enough to
+// decodeShort decodes a packet without an extension, and n bytes of payload. It is small enough to
 // be inlined.
-func decodeLine(h *wire.Header, meta uint32, id uint64, n int) {
+func decodeShort(h *wire.Header, meta uint32, id uint64, n int) {
 	// Field by field: a literal is made on the stack, and copied by loads wider than its stores.
 	h.Flags, h.Op, h.Status = uint8(meta>>metaFlags), wire.Opcode(meta&metaOp), uint8(meta>>metaStatus)
 	h.Length, h.PSN, h.QPN = uint32(n), uint32(id>>32), uint32(id)
@@ -97,7 +97,7 @@ func decodePacket(p *shmring.Packet, h *wire.Header) error {
 	if !knownOp(p.Meta) {
 		return fmt.Errorf("protocol violation: packet with unknown opcode %d", p.Meta&metaOp)
 	}
-	decodeLine(h, p.Meta, p.ID, len(p.Payload))
+	decodeShort(h, p.Meta, p.ID, len(p.Payload))
 	if p.HasExt {
 		h.Imm, h.RKey, h.Addr, h.Total = uint32(p.Ext[0]), uint32(p.Ext[0]>>32), p.Ext[1], p.Ext[2]
 	}

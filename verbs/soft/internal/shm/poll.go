@@ -162,9 +162,9 @@ func (w *Wire) drain(l *link, budget int) int {
 	n := 0
 	for n < budget && l.state <= shmDying && l.peer != nil {
 		rx := l.peer.rx
-		meta, id, payload, ok := rx.PeekLine()
+		meta, id, payload, ok := rx.PeekShort()
 		if ok && knownOp(meta) {
-			decodeLine(&w.h, meta, id, len(payload))
+			decodeShort(&w.h, meta, id, len(payload))
 		} else if payload, ok = w.peek(l); !ok {
 			break
 		}

@@ -25,7 +25,7 @@ type link struct {
 	queued  bool   // in Wire.backlog
 	seen    uint32 // Wire.round when something arrived last
 	visited uint32 // Wire.round when it was received from last
-	news    uint32 // polls that have found packets since the wire was armed
+	news    uint32 // polls that have found packets since it was put into Wire.ep
 
 	heard  uint32 // see lookForSilent: TCP segments received until the last look
 	silent int    // looks in a row without a new one, while something was not acknowledged
@@ -67,7 +67,7 @@ func (l *link) watch() {
 	}
 	op := unix.EPOLL_CTL_MOD // fails only for a descriptor that is not in the epoll
 	if l.events == 0 {
-		op = unix.EPOLL_CTL_ADD
+		op, l.news = unix.EPOLL_CTL_ADD, 0
 	}
 	if err := unix.EpollCtl(l.w.ep, op, l.fd, &unix.EpollEvent{Events: want, Fd: int32(l.fd)}); err != nil {
 		l.w.notif.Wake() // there is no memory to add it: nobody must sleep, as nothing would wake them
