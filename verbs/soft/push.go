@@ -33,8 +33,8 @@ const shareFrom = 32 << 10
 // which a peer that polls would have begun it.
 const idlePasses = 32
 
-// unevenBy is how many bytes more one end may have to copy than the other, before it gets no more of
-// what it would have by turns.
+// unevenBy is how many bytes more one end may have to copy than the other, before it gets no more
+// of what it would have by turns.
 const unevenBy = 1 << 20
 
 // turns says which end copies a READ.
