@@ -112,6 +112,9 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 	default:
 		add(auto, nil, soft.WireSHM, soft.WireTCP)
 	}
+	for i := range list {
+		list[i].Beside = len(list) > 1
+	}
 	return list
 }
 

@@ -207,8 +207,9 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 		if e.length == 0 {
 			e.flags |= entryGot
 		} else {
+			idle := q.idleReads()
 			push := q.askPush(w, e)
-			q.turns.took(w.addr, uint64(e.length), push)
+			q.turns.took(w.addr, uint64(e.length), idle, push)
 			if !push {
 				q.readDirect(q.sent)
 			}

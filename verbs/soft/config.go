@@ -32,6 +32,7 @@ func NewFabric() *Fabric { return loop.NewFabric(loop.Options{}) }
 type Config struct {
 	Name      string   // of the device; default "soft"
 	Wires     []string // in order of preference; default shm, tcp (loop if Fabric is set)
+	Beside    bool     // other devices are polled in turn with this one
 	Spare     string   // wire used only where shared memory fails: tcp, or empty
 	Secret    []byte   // of the job: both ends of each connection prove that they have it
 	Rank      int      // of this process, for the error messages of peers

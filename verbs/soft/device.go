@@ -219,7 +219,7 @@ func (d *Device) openWires() error {
 
 func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
 	env := wire.Env{Self: &d.self, Receiver: (*fromWire)(d), Notifier: d.notif, Secret: d.cfg.Secret, PeerTimeout: d.cfg.PeerTimeout,
-		Yields: yields, Alone: len(d.cfg.Wires) == 1 && d.cfg.Spare == "", Log: d.cfg.Logger}
+		Yields: yields, Alone: len(d.cfg.Wires) == 1 && d.cfg.Spare == "" && !d.cfg.Beside, Log: d.cfg.Logger}
 	switch name {
 	case WireSHM:
 		return shm.Open(env, shm.Config{RingBytes: d.cfg.RingBytes, NoDirect: d.cfg.noDirect, Regions: d.regions, Faults: d.cfg.faults})

@@ -51,19 +51,17 @@ type turns struct {
 // one processor. Other READs are taken in turn. With nothing under way this device begins.
 func (t *turns) next(addr uint64, idle bool) (push bool) {
 	switch {
-	case addr == t.end:
-		return !t.pushed
 	case idle:
 		return false
-	case t.split:
+	case addr != t.end && t.split:
 		return t.first
 	}
 	return !t.pushed
 }
 
 // took records who copies a READ of n bytes.
-func (t *turns) took(addr, n uint64, push bool) {
-	if t.split = addr == t.end; !t.split {
+func (t *turns) took(addr, n uint64, idle, push bool) {
+	if t.split = addr == t.end && !idle; !t.split {
 		t.first = push
 	}
 	t.end, t.pushed = addr+n, push
@@ -103,6 +101,9 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 	return true
 }
 
+// idleReads reports that neither end has a READ to copy.
+func (q *queuePair) idleReads() bool { return q.toRead+q.toPush == 0 }
+
 // wantsPush reports whether the peer is to push a READ, if it can.
 func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry, addr uint64) bool {
 	if q.d.alone() {
@@ -114,7 +115,7 @@ func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry, addr uint64) bool {
 	if d := q.toRead - q.toPush; d > unevenBy || d < -unevenBy {
 		return d > 0
 	}
-	return q.turns.next(addr, q.toRead+q.toPush == 0)
+	return q.turns.next(addr, q.idleReads())
 }
 
 // endPush ends the push of a request.

@@ -12,7 +12,7 @@ func TestTurns(t *testing.T) {
 	var q turns
 	read := func(addr, n uint64, idle bool) bool {
 		push := q.next(addr, idle)
-		q.took(addr, n, push)
+		q.took(addr, n, idle, push)
 		return push
 	}
 	halves := func(idle, first bool) {

@@ -281,3 +281,18 @@ func TestTCPLeavesEpoll(t *testing.T) {
 	until(t, "end", func() bool { return len(b.down) == 1 }, b)
 	require.ErrorContains(t, b.down[0], "could not take")
 }
+
+// TestTCPBusyPeerGone: a link that ends outside of the epoll leaves nothing behind.
+func TestTCPBusyPeerGone(t *testing.T) {
+	a, b, ab, ba := joined(t)
+	c := newFakeDevice(t, 2)
+	c.link(t, b).Send(&wire.Header{Op: wire.OpAck}, nil, nil)
+	until(t, "another link", func() bool { return len(b.w.hot) == 2 }, b, c)
+	until(t, "to leave the epoll", func() bool {
+		require.True(t, ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
+		return ba.events == 0
+	}, a, b)
+	ab.Close()
+	until(t, "end", func() bool { return len(b.down) == 1 }, b)
+	until(t, "one link is left", func() bool { return len(b.w.hot) == 1 && len(b.w.byFD) == 1 }, b)
+}

@@ -156,7 +156,7 @@ func (w *Wire) Poll(budget int) int {
 	}
 	if n > 0 {
 		w.idle = 0
-	} else if w.env.Alone && w.idle < shortIdle {
+	} else if w.env.Alone && !w.armed && w.idle < shortIdle {
 		pause()
 	}
 	return n
@@ -205,7 +205,11 @@ func (w *Wire) pollHot(budget int) (n int) {
 	keep := w.hot[:0]
 	all := len(w.byFD) <= maxHot
 	for _, l := range w.hot {
-		if l.gone || !all && w.round-l.seen > hotIdle {
+		if l.gone {
+			l.hot = false
+			continue
+		}
+		if !all && w.round-l.seen > hotIdle {
 			if l.watch(); l.events != 0 {
 				l.hot = false
 				continue

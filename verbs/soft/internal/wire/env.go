@@ -19,7 +19,7 @@ type Env struct {
 	Notifier    Notifier      // where the owner sleeps
 	Secret      []byte        // job secret, see package dial
 	PeerTimeout time.Duration // see soft.Config
-	Alone       bool          // the device has no other wire, which a Poll that takes its time would hold up
+	Alone       bool          // no other wire to peers is polled beside this one, which a Poll that takes its time would hold up
 	Yields      bool          // another wire follows that a peer can be left to
 	Log         *slog.Logger  // nil: silent
 }
