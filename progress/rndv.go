@@ -174,7 +174,7 @@ func (op *Op) readMore() bool {
 	p := &e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
 		n := min(r.want-r.posted, e.caps.MaxRead)
-		if least := e.tr.SplitRead(r.src); r.posted == 0 && least != 0 && n >= least {
+		if r.posted == 0 && p.splits(n) {
 			n -= n / 2
 		}
 		dst := op.part(r.posted, n)
@@ -196,6 +196,12 @@ func (op *Op) readMore() bool {
 		op.endRead()
 	}
 	return true
+}
+
+// splits reports whether a read of n bytes from this peer ends earlier as two of half the length.
+func (p *peer) splits(n uint64) bool {
+	least := p.e.tr.SplitRead(p.rank)
+	return least != 0 && n >= least
 }
 
 // ReadDone is called when one read has ended. All reads of a receive have the same id, as only

@@ -208,7 +208,7 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 			e.flags |= entryGot
 		} else {
 			idle := q.idleReads()
-			push := q.askPush(w, e)
+			push := q.askPush(w, e, idle)
 			q.turns.took(w.addr, uint64(e.length), idle, push)
 			if !push {
 				q.readDirect(q.sent)

@@ -68,10 +68,10 @@ func (t *turns) took(addr, n uint64, idle, push bool) {
 }
 
 // askPush asks the peer to push the data of the READ at index sent. It returns false if this device
-// has to read it.
-func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
+// has to read it; idle is idleReads.
+func (q *queuePair) askPush(w *sendWork, e *sendEntry, idle bool) bool {
 	l, ok := q.link.(wire.PushLink)
-	if !ok || w.nsge != 1 || !l.CanPush() || !q.wantsPush(l, e, w.addr) {
+	if !ok || w.nsge != 1 || !l.CanPush() || !q.wantsPush(l, e, w.addr, idle) {
 		return false
 	}
 	sges := q.sgesOf(q.sent & q.mask)[:1]
@@ -105,7 +105,7 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 func (q *queuePair) idleReads() bool { return q.toRead+q.toPush == 0 }
 
 // wantsPush reports whether the peer is to push a READ, if it can.
-func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry, addr uint64) bool {
+func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry, addr uint64, idle bool) bool {
 	if q.d.alone() {
 		return q.dev != nil
 	}
@@ -115,7 +115,7 @@ func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry, addr uint64) bool {
 	if d := q.toRead - q.toPush; d > unevenBy || d < -unevenBy {
 		return d > 0
 	}
-	return q.turns.next(addr, q.idleReads())
+	return q.turns.next(addr, idle)
 }
 
 // endPush ends the push of a request.

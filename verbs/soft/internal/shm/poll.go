@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tagmatch/tagmatch/internal/shmring"
+	"github.com/tagmatch/tagmatch/internal/spin"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -58,7 +58,7 @@ func (w *Wire) linger() (idle bool) {
 				return false
 			}
 		}
-		shmring.Pause()
+		spin.Pause()
 	}
 	return true
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tagmatch/tagmatch/internal/shmring"
+	"github.com/tagmatch/tagmatch/internal/spin"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -166,7 +166,7 @@ func (w *Wire) Poll(budget int) int {
 // half of the time if reads follow each other at once, and whoever brings a packet waits for that.
 func pause() {
 	for range pauses {
-		shmring.Pause()
+		spin.Pause()
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build !amd64 && !arm64
 
-package shmring
+package spin
 
 // Pause does nothing on this processor.
 func Pause() {}
