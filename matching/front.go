@@ -74,6 +74,19 @@ func (f *front[T]) find(tag, mask uint64) uint32 {
 	return k
 }
 
+// since yields the elements with at least this stamp, oldest first.
+func (f *front[T]) since(stamp Stamp, yield func(T) bool) {
+	k := f.tail
+	for k != f.head && (f.at(k-1).stamp == 0 || f.at(k-1).stamp >= stamp) {
+		k--
+	}
+	for ; k != f.tail; k++ {
+		if e := f.at(k); e.stamp != 0 && !yield(e.v) {
+			return
+		}
+	}
+}
+
 // byHandle returns the position of an element, or tail if the handle is stale.
 func (f *front[T]) byHandle(h Handle) uint32 {
 	i := uint32(h & indexMask)

@@ -156,6 +156,24 @@ func (s *postedMachine) Overlapping(t *rapid.T) {
 	}
 }
 
+func (s *postedMachine) Since(t *rapid.T) {
+	stamp := rapid.Uint64Range(0, s.m.next+1).Draw(t, "stamp")
+	most := rapid.IntRange(1, 100).Draw(t, "most")
+	var want []int
+	for _, e := range s.m.list {
+		if e.stamp >= stamp && len(want) < most {
+			want = append(want, e.v)
+		}
+	}
+	var got []int
+	for v := range s.q.Since(stamp) {
+		if got = append(got, v); len(got) == most {
+			break
+		}
+	}
+	require.Equal(t, want, got)
+}
+
 // All removes some of what it visits, and now and then something else.
 func (s *postedMachine) All(t *rapid.T) {
 	mode := rapid.IntRange(0, 3).Draw(t, "mode")

@@ -227,6 +227,24 @@ func (q *Posted[T]) All() iter.Seq2[Handle, T] {
 	}
 }
 
+// Since walks the receives with at least this stamp in posting order. It looks at no others, and
+// the body must not change the queue.
+func (q *Posted[T]) Since(stamp Stamp) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		if f := &q.front; !f.left {
+			f.since(stamp, yield)
+			return
+		}
+		i := uint32(0)
+		for p := q.node(0).prev; p != 0 && q.node(p).stamp >= stamp; p = q.node(p).prev {
+			i = p
+		}
+		for i != 0 && yield(q.vals.get(i)) {
+			i = q.node(i).next
+		}
+	}
+}
+
 // searchWild returns the class of the oldest match and the word that holds it, which is 0 if there
 // is none. The exact class was searched before; p is the result.
 func (q *posted) searchWild(tag uint64, p *uint32) (*class, *uint32) {

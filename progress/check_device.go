@@ -3,6 +3,8 @@
 package progress
 
 import (
+	"iter"
+
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
 )
@@ -77,23 +79,24 @@ func (c *engineCheck) reporting(o *offload, count uint32) {
 func (o *offload) check(posted *matching.Posted[*Op]) {
 	o.checkKept(posted)
 	o.checkSlots()
-	o.checkOverlap()
+	o.checkOverlap(posted)
 	o.inv.counted(o)
 	invariant.Check(!o.finding && o.inv.due == nil, "V9", "a receive that a message has found is still in the device's list")
 }
 
 // checkKept: offload.kept has exactly the receives that are in the shadow list and not in the
-// device, in order; offload.waiting those of them that the device may get.
+// device, in order, up to offload.since; offload.waiting those of them that the device may get.
 func (o *offload) checkKept(posted *matching.Posted[*Op]) {
 	n, last := 0, uint64(0)
-	for h, op := range o.kept.All() {
+	for h, op := range o.keptAll(posted) {
 		checkEntry(op, "V5", "the list of those that software keeps", opPosted)
 		invariant.Check(op.kept == h, "V5", "a receive that software keeps is under another handle: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive that software keeps is behind one that was posted later: %s", op.note.where())
 		may := len(op.buf) >= o.least && op.covered() && op.kind == kindReceive
 		invariant.Check(op.linked == may, "V18", "a receive that may go to the device, or may not, waits for it %v: %s", op.linked, op.note.where())
+		invariant.Check(!may || h != 0, "V6", "a receive that may go to the device is not where others look for it: %s", op.note.where())
 		last = op.note.order
-		if op.linked {
+		if may {
 			n++
 		}
 	}
@@ -112,7 +115,26 @@ func (o *offload) checkKept(posted *matching.Posted[*Op]) {
 			n++
 		}
 	}
-	invariant.Check(n == o.kept.Len(), "V5", "software keeps %d receives, %d are in the list of them", n, o.kept.Len())
+	for range o.keptAll(posted) {
+		n--
+	}
+	invariant.Check(n == 0, "V5", "software keeps %d receives more than are in the lists of them", n)
+}
+
+// keptAll yields what kept has, with its handles, and then what it will have.
+func (o *offload) keptAll(posted *matching.Posted[*Op]) iter.Seq2[matching.Handle, *Op] {
+	return func(yield func(matching.Handle, *Op) bool) {
+		for h, op := range o.kept.All() {
+			if !yield(h, op) {
+				return
+			}
+		}
+		for op := range posted.Since(o.since) {
+			if !yield(0, op) {
+				return
+			}
+		}
+	}
 }
 
 // checkSlots is V12: what the device has is what it was given and has not ended.
@@ -147,7 +169,7 @@ const overlapLook = 64
 // checkOverlap is V6 as it must hold at all times: software keeps no receive that overlaps
 // one in the device that was posted later. What it keeps only ever leaves, and nothing comes back
 // from the device to it.
-func (o *offload) checkOverlap() {
+func (o *offload) checkOverlap(posted *matching.Posted[*Op]) {
 	entries := o.slots.entries
 	look := len(entries)
 	if !invariant.Thorough {
@@ -159,7 +181,7 @@ func (o *offload) checkOverlap() {
 		if op == nil || op.state != opOffloaded {
 			continue
 		}
-		for _, k := range o.kept.All() {
+		for _, k := range o.keptAll(posted) {
 			if k.note.order > op.note.order {
 				break
 			}

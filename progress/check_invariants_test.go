@@ -88,6 +88,7 @@ func TestCompletionWhileLinked(t *testing.T) {
 	end("slot", e.Irecv(1, 1, exact, nil)) // in the device
 	e.off.least = 1                        // what is shorter stays in software
 	kept := e.Irecv(1, 2, exact, nil)
+	e.Irecv(1, 2, exact, make([]byte, 1)) // looks for earlier ones that overlap it
 	end("V5", kept)
 	kept.op.linked = true
 	end("list", kept)

@@ -282,7 +282,7 @@ func (w *waitEngine) Poll() int {
 	if len(e.dirty) != 0 {
 		n += e.retryLocked()
 	}
-	if e.off.tags != nil && e.broken == nil {
+	if e.off.restless(n) && e.broken == nil {
 		n += e.off.tend(n)
 	}
 	if len(e.retiring) != 0 {

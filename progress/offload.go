@@ -9,7 +9,8 @@ import (
 //
 // Engine.posted is the shadow list (V5): every posted receive that is not matched, in posting
 // order, whether the device has it or not. Those that the device does not have are in offload.kept
-// as well, where a new receive looks for earlier ones that overlap it. An unexpected message
+// as well, where a new receive looks for earlier ones that overlap it; those that were posted since
+// the last one that looked come there when the next one does. An unexpected message
 // searches the shadow list alone. A receive that it finds there and that the device has is dormant
 // in the device, and is removed from it by a forced DEL (TMO 5.3).
 //
@@ -46,6 +47,7 @@ type offload struct {
 	handled uint32         // C of the protocol: unexpected messages that are completely handled
 
 	kept    *matching.Posted[*Op] // posted receives that are not in the device (V6)
+	since   matching.Stamp        // in the shadow list: receives from here on are not in kept yet
 	waiting opList                // those of kept that may be offloaded later, in posting order
 	slots   slots                 // receives that the device has, until it has nothing to do with them
 
@@ -100,17 +102,30 @@ func (o *offload) init(tags transport.TagList, cfg *Config) {
 // place adds a receive that was just posted to the tag list, or keeps it in software and counts
 // why.
 func (o *offload) place(op *Op) {
-	if op.kind != kindReceive {
-		op.kept = o.kept.Post(op.tag, op.mask, op) // a device could not give its message back
+	if len(op.buf) >= o.least { // this form is inlined
+		o.placeLarge(op)
+	} else if op.kind == kindReceive {
+		o.m.KeptSmall++
+	}
+}
+
+func (o *offload) placeLarge(op *Op) {
+	if op.kind != kindReceive { // a device could not give its message back
 		return
 	}
-	large := len(op.buf) >= o.least
-	eligible := large && op.covered()
-	why := &o.m.KeptSmall
+	if !op.covered() {
+		o.m.KeptPath++
+		return
+	}
+	shadow := op.e.posted
+	for k := range shadow.Since(o.since) {
+		if k != op {
+			k.kept = o.kept.Post(k.tag, k.mask, k)
+		}
+	}
+	o.since = shadow.NextStamp()
+	var why *uint64
 	switch {
-	case !large:
-	case !eligible:
-		why = &o.m.KeptPath
 	case o.resting > 0:
 		why = &o.m.KeptOff
 		if o.resting--; o.resting == 0 {
@@ -126,9 +141,7 @@ func (o *offload) place(op *Op) {
 	}
 	*why++
 	op.kept = o.kept.Post(op.tag, op.mask, op)
-	if eligible {
-		o.waiting.push(op)
-	}
+	o.waiting.push(op)
 }
 
 // add adds a receive that no earlier one in software overlaps (V6) to the device's list.
@@ -256,8 +269,13 @@ func (o *offload) end(dropped bool) {
 	o.ended, o.dropped = 0, 0
 }
 
-// tend is called after each poll of the transport, which reported n events. It returns how many
-// receives it has promoted.
+// restless reports whether tend has work after a poll that reported n events.
+func (o *offload) restless(n int) bool {
+	return o.due || o.handled != o.reported && (n == 0 && o.entries > 0 || o.handled-o.reported >= syncBound)
+}
+
+// tend is called after each poll of the transport, which reported n events, if restless says so. It
+// returns how many receives it has promoted.
 func (o *offload) tend(n int) (posted int) {
 	if o.due {
 		posted = o.promote()
@@ -304,15 +322,17 @@ func (o *offload) answered() (last bool) {
 	return o.recalled == 0
 }
 
-// count counts an unexpected message, which was delivered, queued or refused before (V8). A receive
-// in the device that it has matched is removed by a forced DEL, the first operation that reports
-// the new count (V9).
-func (o *offload) count() error {
+// count counts an unexpected message, which was delivered, queued or refused before (V8). If it
+// returns found, the message has matched a receive in the device, for drop.
+func (o *offload) count() (found bool) {
 	o.handled++
 	o.inv.counted(o)
-	if !o.finding {
-		return nil
-	}
+	return o.finding
+}
+
+// drop removes the receive that the message counted last has matched by a forced DEL, the first
+// operation that reports the new count (V9).
+func (o *offload) drop() error {
 	o.finding = false
 	err := o.tags.Drop(o.found.id(), o.handled)
 	o.inv.dropped(o.found)

@@ -125,6 +125,7 @@ func (op *Op) post() {
 	op.handle = e.posted.Post(op.tag, op.mask, op)
 	e.from[op.fromIndex()]++
 	if e.off.tags != nil {
+		op.kept = 0
 		e.off.place(op)
 	}
 	if len(e.heldUp) != 0 {
@@ -150,7 +151,7 @@ func (op *Op) endPosted(err error) {
 func (op *Op) unposted() {
 	e := op.e
 	e.from[op.fromIndex()]--
-	if e.off.tags != nil {
+	if e.off.tags != nil && (op.kept != 0 || op.state != opPosted) {
 		e.off.unposted(op)
 	}
 }

@@ -36,23 +36,20 @@ func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e := s.engine()
 	e.eagerLocked(src, appCtx, tag, payload)
 	e.inv.settle(e, src)
-	e.countLocked(src)
-}
-
-// countLocked counts an unexpected message, where there is a device that does.
-func (e *Engine) countLocked(src int) {
 	if e.off.tags != nil {
-		e.countForDevice(src)
+		e.countLocked(src)
 	}
 }
 
-// countForDevice is countLocked with a device. What came by another device than the list's does not
-// count.
-func (e *Engine) countForDevice(src int) {
-	if uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
+// countLocked counts an unexpected message, where a device does too. What came by another device
+// than the list's does not count.
+func (e *Engine) countLocked(src int) {
+	if e.off.foreign != 0 && uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
 		return
 	}
-	e.keptInDevice(e.off.count())
+	if e.off.count() {
+		e.keptInDevice(e.off.drop())
+	}
 }
 
 func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte) {
@@ -97,7 +94,9 @@ func (s *sink) Rndv(src int, h *transport.RndvHdr) {
 	e := s.engine()
 	e.rndvLocked(src, h)
 	e.inv.settle(e, src)
-	e.countLocked(src)
+	if e.off.tags != nil {
+		e.countLocked(src)
+	}
 }
 
 func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {

@@ -23,7 +23,7 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //
 //	a receive:
 //	posted       post           offloaded, reading, ended
-//	             in Engine.posted, and in offload.kept if there is a device
+//	             in Engine.posted, and in offload.kept, sooner or later, if there is a device
 //	offloaded    offload.add    recalled, matched, reading, ended
 //	             in Engine.posted and offload.slots, the transport's. One that an unexpected
 //	             message finds goes on at once: it is dormant in the device, which

@@ -76,13 +76,8 @@ type handler Transport
 // Complete handles the completion of a receive, or of a send request.
 func (h *handler) Complete(wc *verbs.WC) (again bool) {
 	t := (*Transport)(h)
-	if rank := t.Lent(wc); rank >= 0 && format.IsEager(wc.Data, t.maxEager) {
-		if invariant.Enabled {
-			t.Taken(wc)
-		}
-		tmh := verbs.ParseTMH(wc.Data)
-		t.sink.Eager(rank, tmh.AppCtx, tmh.Tag, wc.Data[verbs.TMHSize:])
-		return t.Return(wc)
+	if t.Usual(wc) {
+		return true
 	}
 	if !links.IsRecv(wc.WRID) {
 		t.Sent(wc)

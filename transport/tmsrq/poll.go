@@ -32,12 +32,11 @@ func (t *Transport) Poll() (int, error) {
 	if err := t.Begin(); err != nil {
 		return 0, err
 	}
-	n, empty := 0, true
+	sends, noSends := 0, true
 	if t.SendsDue() {
-		n, empty = t.PollSends()
+		sends, noSends = t.PollSends()
 	}
-	k, last := t.Drain((*handler)(t))
-	n, empty = n+k, empty && last
+	n, empty := t.Drain((*handler)(t))
 	if t.list.queued > 0 {
 		n += t.list.flush()
 	}
@@ -45,9 +44,9 @@ func (t *Transport) Poll() (int, error) {
 		t.list.check()
 	}
 	if t.EndDue() {
-		return t.End(n, empty)
+		return t.End(sends+n, noSends && empty)
 	}
-	return n, nil
+	return sends + n, nil
 }
 
 // handler is the transport as its device sees it.
@@ -57,6 +56,9 @@ type handler Transport
 // the device handled messages and operations (TMO 4.5).
 func (h *handler) Complete(wc *verbs.WC) (again bool) {
 	t := (*Transport)(h)
+	if wc.Flags&(verbs.WCFlagWithImm|verbs.WCFlagTMMatch|verbs.WCFlagTMDataValid) == 0 && counted(wc) && t.Usual(wc) {
+		return true // an unexpected eager message
+	}
 	if links.IsRecv(wc.WRID) {
 		return t.untagged(wc)
 	}

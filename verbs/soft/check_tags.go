@@ -188,9 +188,9 @@ func (t *tagQueue) checkTold(o *tagOp) {
 	}
 }
 
-// checkUnexpected is called when a message is unexpected, and the function that it returns when the
-// device has received the message, or its first packet, or had no buffer for it. A message counts
-// when it has a buffer, unless its completion later says that it was cut short.
+// checkUnexpected is called when a message arrives, and the function that it returns when the device
+// has received the message, or its first packet, or had no buffer for it. A message is unexpected
+// when it takes an untagged buffer, unless its completion later says that it was cut short.
 func (t *tagQueue) checkUnexpected(q *queuePair) (done func()) {
 	c, head := t.d.inv.tags[t], q.rq.head
 	return func() {
@@ -307,8 +307,8 @@ func (t *tagQueue) checkForget(hnd uint32, r *tagCheck) {
 // small list and now and then for a large one (invariant.Due).
 func (t *tagQueue) checkNow() {
 	c := t.d.inv.tags[t]
-	invariant.Check(t.h == c.h && t.c == c.s, "tags", "the device counts %d messages as unexpected and %d of them as handled; %d were, and %d (TMO 5.1)",
-		t.h, t.c, c.h, c.s)
+	invariant.Check(t.h() == c.h && t.c == c.s, "tags", "the device counts %d messages as unexpected and %d of them as handled; %d were, and %d (TMO 5.1)",
+		t.h(), t.c, c.h, c.s)
 	if c.ops++; !invariant.Due(len(t.slots), c.ops) {
 		return
 	}

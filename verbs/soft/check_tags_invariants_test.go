@@ -174,7 +174,7 @@ func TestCheckCountsSound(t *testing.T) {
 // TestCheckCounts is what a device does that keeps one of the counts wrong.
 func TestCheckCounts(t *testing.T) {
 	c := newTagChecker(t, false, hook.TM{})
-	c.t.h++ // a message that found no buffer was counted
+	c.t.in++ // a message that found no buffer was counted
 	invarianttest.Violates(t, "tags", func() { c.message(1) })
 
 	c = newTagChecker(t, false, hook.TM{})
@@ -186,7 +186,7 @@ func TestCheckCounts(t *testing.T) {
 	c = newTagChecker(t, false, hook.TM{})
 	c.recv()
 	c.begins(1)
-	c.t.h-- // before the message is cut short: once too often
+	c.t.in-- // before the message is cut short: once too often
 	invarianttest.Violates(t, "tags", c.t.checkNow)
 }
 

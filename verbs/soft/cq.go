@@ -19,7 +19,6 @@ type compQueue struct {
 	lends    bool          // it is PollCQ's: payloads stay valid until the next pass
 	one      verbs.WC      // completes in place, if from is not nil; see inPlace
 	from     *recvQueue    // whose oldest receive completes in place
-	odd      bool          // it is not that of a plain receive
 	polled   collector     // of PollCQ
 	ring     []cqEntry     // its length is a power of two; it grows up to limit
 	head     uint32        // the oldest completion in ring
@@ -78,7 +77,7 @@ func (d *Device) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
 	case attr.WCFlags&^verbs.WCExWithTMInfo != 0:
 		return nil, fail("create_cq", syscall.EOPNOTSUPP, "unknown WCFlags")
 	}
-	c := &compQueue{d: d, limit: uint32(attr.CQE), ring: make([]cqEntry, min(ringSize(attr.CQE), 64)), one: verbs.WC{Opcode: verbs.WCRecv}}
+	c := &compQueue{d: d, limit: uint32(attr.CQE), ring: make([]cqEntry, min(ringSize(attr.CQE), 64))}
 	c.wantTags = attr.WCFlags&verbs.WCExWithTMInfo != 0
 	if attr.Channel != nil {
 		ch, ok := attr.Channel.(*compChannel)
@@ -152,8 +151,8 @@ func (c *compQueue) Stop() {
 }
 
 // inPlace returns the completion of the oldest receive of rq, or nil if the completion has to go to
-// the ring, by push. The caller sets WRID, ByteLen, QPNum and Data before the packet is done. All
-// else is that of a plain receive: what the caller sets otherwise it has to say by odd.
+// the ring, by push. The caller sets WRID, Opcode, Flags, ByteLen, QPNum, Data and perhaps Imm
+// before the packet is done; all else is 0.
 func (c *compQueue) inPlace(rq *recvQueue) *verbs.WC {
 	if c.room <= 0 || c.head != c.tail {
 		return nil
@@ -180,10 +179,7 @@ func (c *compQueue) handOver() (lent bool) {
 		if invariant.Enabled {
 			c.d.inv.lends(c.one.Data, lent)
 		}
-		c.one.Data = nil
-		if c.odd {
-			c.one, c.odd = verbs.WC{Opcode: verbs.WCRecv}, false
-		}
+		c.one.Data, c.one.Imm = nil, 0
 	}
 	for c.room > 0 && c.head != c.tail {
 		e := &c.ring[c.head&uint32(len(c.ring)-1)]

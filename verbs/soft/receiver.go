@@ -27,13 +27,10 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 		d.violation(l, "a packet of %d bytes says that it has %d", len(payload), h.Length)
 		return true, false, true
 	}
-	switch {
-	case h.Op != wire.OpSend:
-		ok = q.recvOther(l, h, payload)
-	case q.tm == nil:
+	if h.Op == wire.OpSend {
 		ok = q.recvSend(l, h, payload)
-	default:
-		ok = q.recvTM(l, h, payload)
+	} else {
+		ok = q.recvOther(l, h, payload)
 	}
 	more = true
 	if c := d.draining; c != nil && c.due() {

@@ -106,12 +106,26 @@ func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 	return false
 }
 
-// recvSend receives a packet of a SEND. A message of one packet completes in place, if it can.
+// recvSend receives a packet of a SEND. This is the way of a message of one packet, plain or, where
+// the SRQ matches tags, eager; it completes in place, if it can. Others have ways of their own.
 func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
-	if h.Flags&(wire.FlagFirst|wire.FlagLast|wire.FlagInv) != wire.FlagFirst|wire.FlagLast {
+	t, op, flags := q.tm, verbs.WCRecv, verbs.WCFlags(0)
+	switch {
+	case t != nil:
+		if !t.plain || !whole(h) || !q.plain(h) || len(payload) < verbs.TMHSize || payload[0] != byte(verbs.TMHEager) {
+			return q.recvTM(l, h, payload)
+		}
+		if invariant.Enabled {
+			defer t.checkAtomic("an arrival")()
+			defer t.checkUnexpected(q)()
+		}
+		if t.match(q, h, payload, false) {
+			return true
+		}
+		op = t.reports
+	case !whole(h):
 		return q.recvSendPart(l, h, payload)
-	}
-	if !q.plain(h) && !q.accepts(l, h) {
+	case !q.plain(h) && !q.accepts(l, h):
 		return true
 	}
 	rq := q.rq
@@ -123,30 +137,42 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 		q.recvFails(h.PSN)
 		return true
 	}
+	if t != nil {
+		flags = t.unexpected()
+	}
 	if wc := q.rcq.inPlace(rq); wc != nil {
 		// Field by field, as in shm.decodeShort.
-		wc.WRID, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, h.Length, q.num, payload
+		wc.WRID, wc.Opcode, wc.Flags, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, op, flags, h.Length, q.num, payload
 		if h.Flags&wire.FlagImm != 0 {
 			withImm(wc, h)
-			q.rcq.odd = true
 		}
 		if invariant.Enabled {
 			rq.checkDone(wc.WRID)
 		}
-	} else if !q.recvCopy(h, payload) {
+	} else if !q.recvCopy(h, payload, op, flags) {
+		if t != nil {
+			q.forgetUnexpected(rxUnexpected)
+		}
+		q.recvFails(h.PSN)
 		return true
 	}
 	q.executed(h)
 	return true
 }
 
-// recvCopy copies a message of one packet into the posted buffer, and queues its completion.
-func (q *queuePair) recvCopy(h *wire.Header, payload []byte) bool {
+// whole reports that a packet is a whole message, and invalidates nothing.
+func whole(h *wire.Header) bool {
+	const alone = wire.FlagFirst | wire.FlagLast
+	return h.Flags&(alone|wire.FlagInv) == alone
+}
+
+// recvCopy copies a message of one packet into the posted buffer, and queues its completion. It
+// returns false if the buffer is gone.
+func (q *queuePair) recvCopy(h *wire.Header, payload []byte, op verbs.WCOpcode, flags verbs.WCFlags) bool {
 	if !q.scatter(q.rq.headSGEs(), 0, payload) {
-		q.recvFails(h.PSN)
 		return false
 	}
-	wc := verbs.WC{WRID: q.rq.oldest().wrid, Opcode: verbs.WCRecv, ByteLen: h.Length, QPNum: q.num}
+	wc := verbs.WC{WRID: q.rq.oldest().wrid, Opcode: op, Flags: flags, ByteLen: h.Length, QPNum: q.num}
 	q.rq.pop()
 	q.complete(&wc, h)
 	return true

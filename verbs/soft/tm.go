@@ -78,8 +78,11 @@ type tagQueue struct {
 	// The tag list. An entry is live if its stamp is below limit, else dormant.
 	list  *matching.Posted[uint32] // entries that can match, with their slots
 	limit matching.Stamp
-	h     uint16 // messages found unexpected (H of TMO 5.1)
+	in    int64  // messages found unexpected; see h
 	c     uint16 // of these, how many software has reported as handled (S of TMO 5.1)
+	plain bool   // nothing of cfg changes how messages arrive
+
+	reports verbs.WCOpcode // of completions of unexpected messages
 
 	// The command queue. Positions count list operations from 0, modulo 2^32.
 	maxOps   uint32      // most operations from tail to posted
@@ -124,11 +127,10 @@ type tagSlot struct {
 	count  int64 // unexpected_cnt of its ADD, for QuirkSyncReq
 }
 
-// mlxCounts are the counts by which the mlx5 driver computes SYNC_REQ (TMO 4.6). They do not wrap
-// at 16 bits as H and S do, which makes it wrong.
+// mlxCounts are, with tagQueue.in, the counts by which the mlx5 driver computes SYNC_REQ (TMO 4.6).
+// They do not wrap at 16 bits as H and S do, which makes it wrong.
 type mlxCounts struct {
 	last int64 // unexpected_cnt of the last operation that had one
-	in   int64 // unexpected messages
 	out  int64 // unexpected_cnt of the last ADD with TM_SYNC
 }
 
@@ -166,8 +168,12 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 		t.slots[i].gen = 1
 	}
 	t.list = matching.NewPosted[uint32](binary.LittleEndian.Uint64(p.d.self.ID[:]))
-	t.h, t.c = cfg.InitialCount, cfg.InitialCount
-	t.mlx = mlxCounts{last: int64(t.c), in: int64(t.h), out: int64(t.c)}
+	t.in, t.c = int64(cfg.InitialCount), cfg.InitialCount
+	t.mlx = mlxCounts{last: t.in, out: t.in}
+	if t.reports = verbs.WCTMRecv; cfg.RecvUnexpected {
+		t.reports = verbs.WCRecv
+	}
+	t.plain = !(cfg.QuirkSyncReq || cfg.LiveGoDormant || cfg.RNRWhenEmpty) && cfg.KillQPAt|cfg.RNREvery == 0
 	t.rng = rand.New(rand.NewPCG(cfg.Seed, uint64(p.d.lastSRQ)))
 	if invariant.Enabled {
 		t.startChecks()
@@ -176,10 +182,13 @@ func (p *protDomain) newTagQueue(attr *verbs.SRQInitAttr) (*tagQueue, error) {
 	return t, nil
 }
 
+// h is the messages found unexpected as devices count them (H of TMO 5.1).
+func (t *tagQueue) h() uint16 { return uint16(t.in) }
+
 // activate makes all entries live if software has handled all unexpected messages (rule 4 of TMO
 // 5.2).
 func (t *tagQueue) activate() {
-	if t.c == t.h {
+	if t.c == t.h() {
 		t.limit = t.list.NextStamp()
 		if invariant.Enabled {
 			t.checkActivated()

@@ -181,7 +181,7 @@ func TestFailureInMidMessage(t *testing.T) {
 		require.Empty(t, r.poll())
 		end(r.q)
 		require.Equal(t, verbs.WCWRFlushErr, r.one().Status)
-		require.Zero(t, r.srq.tm.h)
+		require.Zero(t, r.srq.tm.h())
 	}
 }
 
@@ -203,14 +203,14 @@ func TestRegionGoneInMidMessage(t *testing.T) {
 			require.Equal(t, verbs.WCFlagTMMatch, r.one().Flags)
 		} else {
 			require.Empty(t, r.poll())
-			require.EqualValues(t, 1, r.srq.tm.h)
+			require.EqualValues(t, 1, r.srq.tm.h())
 		}
 		r.dereg()
 		r.rest(108)
 		require.Equal(t, verbs.WC{WRID: id, Status: verbs.WCLocProtErr, Opcode: verbs.WCTMRecv, QPNum: r.q.Num()}, r.one())
 		require.Equal(t, verbs.QPSErr, r.q.State())
 		require.Equal(t, response{op: wire.OpNak, psn: r.q.expect, status: uint8(verbs.WCRemOpErr)}, *r.q.resp.front())
-		require.Zero(t, r.srq.tm.h)
+		require.Zero(t, r.srq.tm.h())
 		require.Empty(t, r.poll())
 	}
 }
@@ -265,7 +265,7 @@ func TestKillQPAt(t *testing.T) {
 	require.True(t, r.eager(2, 8, false))
 	require.Equal(t, verbs.QPSErr, r.q.State())
 	require.Len(t, r.poll(), 1)
-	require.EqualValues(t, 1, r.srq.tm.h)
+	require.EqualValues(t, 1, r.srq.tm.h())
 	ev, ok := r.d.PollAsync()
 	require.True(t, ok)
 	require.Equal(t, verbs.EventQPFatal, ev.Type)

@@ -252,18 +252,22 @@ func (t *tagQueue) dropped(o *tagOp) bool {
 // opSyncReq reports whether a completion of ADD or DEL has SYNC_REQ (TMO 4.6).
 func (t *tagQueue) opSyncReq(base int64) bool {
 	if t.cfg.QuirkSyncReq {
-		return int64(t.h) != base
+		return int64(t.h()) != base
 	}
-	return t.h != t.c
+	return t.h() != t.c
 }
+
+// syncReqFrom is how many unexpected messages software may leave unreported: completions of further
+// ones have SYNC_REQ (TMO 4.6).
+const syncReqFrom = 0x3fff
 
 // unexpSyncReq reports whether the completion of an unexpected message, which was counted already,
 // has SYNC_REQ.
 func (t *tagQueue) unexpSyncReq() bool {
 	if t.cfg.QuirkSyncReq {
-		return t.mlx.in-t.mlx.out > 0x3fff
+		return t.in-t.mlx.out > syncReqFrom
 	}
-	return t.h-t.c > 0x3fff
+	return t.h()-t.c > syncReqFrom
 }
 
 // insert appends an entry, which is dormant until activate.

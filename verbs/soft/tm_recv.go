@@ -16,50 +16,64 @@ const (
 	rxNoTag                   // received into an untagged buffer
 )
 
-// recvTM receives a packet of a SEND to a tag-matching SRQ (rules 5 and 6 of TMO 5.2). Messages are
-// classified by their first packet, which has the headers.
+// recvTM receives a packet of a SEND to a tag-matching SRQ (rules 5 and 6 of TMO 5.2), whatever it
+// is; recvSend knows a shorter way for eager messages of one packet.
 func (q *queuePair) recvTM(l wire.Link, h *wire.Header, payload []byte) bool {
+	rndv, over, ok := q.classify(l, h, payload)
+	if over {
+		return ok
+	}
+	if invariant.Enabled {
+		defer q.tm.checkAtomic("an arrival")()
+		defer q.tm.checkUnexpected(q)()
+	}
+	return q.tm.match(q, h, payload, rndv) || q.untagged(h, payload, q.tm.reports, rxUnexpected)
+}
+
+// classify receives all that no entry can match. A message is what its first packet, which has the
+// headers, says that it is. If it returns over, the packet is dealt with, and ok is that of
+// wire.Receiver; else it begins a message that is to be matched.
+func (q *queuePair) classify(l wire.Link, h *wire.Header, payload []byte) (rndv, over, ok bool) {
 	if h.Flags&wire.FlagFirst == 0 {
 		if q.tm.cfg.KillQPPart != 0 && q.partFails() {
-			return true
+			return false, true, true
 		}
-		return q.recvTMPart(l, h, payload)
+		return false, true, q.recvTMPart(l, h, payload)
 	}
 	if !q.accepts(l, h) {
-		return true
+		return false, true, true
 	}
 	if q.tm.cfg.KillQPAt|q.tm.cfg.RNREvery != 0 {
 		if over, ok := q.faulty(h); over {
-			return ok
+			return false, true, ok
 		}
 	}
 	if !q.invalidates(h) {
-		return true
+		return false, true, true
 	}
 	if uint64(len(payload)) < min(h.Total, tmMaxRndvHdr) {
 		q.d.violation(l, "the first packet of a tagged message has %d bytes only", len(payload))
-		return true
+		return false, true, true
 	}
-	op := verbs.TMHNoTag
+	op, least, most := verbs.TMHNoTag, uint64(verbs.TMHSize), uint64(maxMsgSize)
 	if len(payload) > 0 {
 		op = verbs.TMHOpcode(payload[0])
 	}
 	switch op {
 	case verbs.TMHEager:
-		if h.Total < verbs.TMHSize {
-			q.reject(h.PSN, verbs.WCRemInvReqErr)
-			return true
-		}
-		return q.arrive(h, payload, false)
 	case verbs.TMHRndv:
-		if h.Total < verbs.TMHSize+verbs.RVHSize || h.Total > tmMaxRndvHdr {
-			q.reject(h.PSN, verbs.WCRemInvReqErr)
-			return true
-		}
-		return q.arrive(h, payload, true)
+		rndv, least, most = true, verbs.TMHSize+verbs.RVHSize, tmMaxRndvHdr
 	default:
-		return q.untagged(h, payload, verbs.WCTMNoTag, rxNoTag)
+		return false, true, q.untagged(h, payload, verbs.WCTMNoTag, rxNoTag)
 	}
+	switch {
+	case h.Total < least || h.Total > most:
+		q.reject(h.PSN, verbs.WCRemInvReqErr)
+		return false, true, true
+	case q.tm.cfg.RNRWhenEmpty && q.rq.head == q.rq.tail:
+		return false, true, q.notReady(h)
+	}
+	return rndv, false, true
 }
 
 // faulty injects the faults of KillQPAt and RNREvery. If it returns over, the message is not
@@ -101,27 +115,20 @@ func (q *queuePair) kill(knob string) {
 	q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
 }
 
-// arrive matches an eager message or a rendezvous request.
-func (q *queuePair) arrive(h *wire.Header, payload []byte, rndv bool) bool {
-	t := q.tm
-	if t.cfg.RNRWhenEmpty && q.rq.head == q.rq.tail {
-		return q.notReady(h)
-	}
+// match receives a message, or its first packet, if an entry matches its tag, and reports whether
+// one does.
+func (t *tagQueue) match(q *queuePair, h *wire.Header, payload []byte, rndv bool) bool {
+	return (t.list.Len() != 0 || invariant.Enabled) && t.search(q, h, payload, rndv) // this form is inlined
+}
+
+func (t *tagQueue) search(q *queuePair, h *wire.Header, payload []byte, rndv bool) (found bool) {
 	tmh := verbs.ParseTMH(payload)
-	if invariant.Enabled {
-		defer t.checkAtomic("an arrival")()
-	}
 	i, found := t.list.MatchBefore(tmh.Tag, t.limit)
 	if !found {
 		if invariant.Enabled {
 			t.checkMatch(q, tmh.Tag, false, 0)
-			defer t.checkUnexpected(q)()
 		}
-		op := verbs.WCTMRecv
-		if t.cfg.RecvUnexpected {
-			op = verbs.WCRecv
-		}
-		return q.untagged(h, payload, op, rxUnexpected)
+		return false
 	}
 	s := &t.slots[i]
 	if invariant.Enabled {
@@ -216,13 +223,11 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 		if invariant.Enabled {
 			rq.checkDone(e.wrid)
 		}
-		q.rcq.odd = true
 		wc.WRID, wc.Opcode, wc.Flags, wc.ByteLen, wc.QPNum, wc.Data = e.wrid, op, flags, h.Length, q.num, payload
-		withImm(wc, h)
-	} else if q.scatter(rq.headSGEs(), 0, payload) {
-		rq.pop()
-		q.complete(&verbs.WC{WRID: e.wrid, Opcode: op, Flags: flags, ByteLen: h.Length, QPNum: q.num}, h)
-	} else {
+		if h.Flags&(wire.FlagImm|wire.FlagInv) != 0 {
+			withImm(wc, h)
+		}
+	} else if !q.recvCopy(h, payload, op, flags) {
 		q.forgetUnexpected(kind)
 		q.recvFails(h.PSN)
 		return true
@@ -233,8 +238,14 @@ func (q *queuePair) untagged(h *wire.Header, payload []byte, op verbs.WCOpcode, 
 
 // unexpected counts an unexpected message and returns the flags of its completion.
 func (t *tagQueue) unexpected() verbs.WCFlags {
-	t.h++
-	t.mlx.in++
+	t.in++
+	if t.plain && t.h()-t.c <= syncReqFrom {
+		return 0
+	}
+	return t.unexpectedFlags()
+}
+
+func (t *tagQueue) unexpectedFlags() verbs.WCFlags {
 	if t.cfg.LiveGoDormant {
 		t.limit = 0
 		if invariant.Enabled {
@@ -251,8 +262,7 @@ func (t *tagQueue) unexpected() verbs.WCFlags {
 // never handle it, and entries would stay dormant for ever.
 func (q *queuePair) forgetUnexpected(kind uint8) {
 	if kind == rxUnexpected {
-		q.tm.h--
-		q.tm.mlx.in--
+		q.tm.in--
 	}
 }
 

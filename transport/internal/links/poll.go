@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -103,17 +104,24 @@ func (l *Links) Break(err error) {
 // Broken returns the error of Break, errClosed after Close, and nil while the transport works.
 func (l *Links) Broken() error { return l.fatal }
 
-// Lent is Received for the usual completion: a message of the rank that the last one was from,
-// where the device has it. Of any other it returns -1, and Received has to handle it.
-func (l *Links) Lent(wc *verbs.WC) (rank int) {
-	if wc.QPNum != l.last.qpn || wc.Status != verbs.WCSuccess || wc.Data == nil || l.last.peer.state > linkUp {
-		return -1
+// Usual handles the usual completion: that of an eager message of the rank that the last one was
+// from, which lies where the device has it. It reports whether this was one; its buffer is posted
+// again then. Any other is for Received and format.Deliver.
+func (l *Links) Usual(wc *verbs.WC) bool {
+	msg, from := wc.Data, &l.last
+	if wc.QPNum != from.qpn || wc.Status != verbs.WCSuccess || !format.IsEager(msg, l.cfg.MaxEager) || from.peer.state > linkUp {
+		return false
 	}
-	return l.last.rank
+	if invariant.Enabled {
+		l.ring.checkTaken(wc.WRID)
+	}
+	tmh := verbs.ParseTMH(msg)
+	l.sink.Eager(from.rank, tmh.AppCtx, tmh.Tag, msg[verbs.TMHSize:])
+	if invariant.Enabled {
+		l.ring.checkPosted(wc.WRID)
+	}
+	return true
 }
-
-// Taken checks a completion that Lent was enough for.
-func (l *Links) Taken(wc *verbs.WC) { l.ring.checkTaken(wc.WRID) }
 
 // Received handles the completion of a buffer of the SRQ. It returns the message and the rank that
 // it is from, which is -1 if the message is to be discarded: the receive failed, nobody knows the
