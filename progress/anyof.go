@@ -144,6 +144,7 @@ func (e *Engine) tryPoll() {
 	events := 0
 	if e.mu.TryLock() {
 		events = e.pollLocked()
+		e.leaveLocked()
 		e.mu.Unlock()
 	}
 	if events == 0 {

@@ -118,6 +118,7 @@ func (m *Message) Irecv(buf []byte) Request {
 	} else {
 		op.read = m.read
 		op.startRead()
+		e.leaveLocked()
 	}
 	return r
 }

@@ -51,5 +51,6 @@ func (p *Poster) yield() {
 // Done ends the use of the lock.
 func (p *Poster) Done() {
 	p.e.unbundleLocked()
+	p.e.leaveLocked()
 	p.e.mu.Unlock()
 }

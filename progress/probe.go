@@ -100,6 +100,7 @@ func (e *Engine) lookLocked(src int, tag, mask uint64) (*unexpected.Message, err
 	m, ok := e.unexp.Find(tag, mask)
 	if !ok {
 		e.pollLocked()
+		e.leaveLocked()
 		m, ok = e.unexp.Find(tag, mask)
 	}
 	if ok {

@@ -198,6 +198,7 @@ func (q *Queue) Poll(dst []Completion) int {
 		e.mu.Lock()
 	} else if e.mu.TryLock() {
 		e.pollLocked()
+		e.leaveLocked()
 	} else {
 		e.inVain() // somebody else is making progress
 		return 0

@@ -59,6 +59,7 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	op := e.newOpLocked(noteRecv, src, tag, mask, buf)
 	r := op.request()
 	op.receive()
+	e.leaveLocked()
 	e.mu.Unlock()
 	return r
 }

@@ -36,6 +36,9 @@ func (e *Engine) Ssend(ctx context.Context, dst int, tag uint64, buf []byte) err
 func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	e.mu.Lock()
 	r := e.isendLocked(dst, tag, buf)
+	if len(buf) > e.cfg.EagerLimit {
+		e.leaveLocked()
+	}
 	e.mu.Unlock()
 	return r
 }
@@ -57,6 +60,7 @@ func (e *Engine) Issend(dst int, tag uint64, buf []byte) Request {
 	op.sync = true
 	r := op.request()
 	op.isend()
+	e.leaveLocked()
 	e.mu.Unlock()
 	return r
 }

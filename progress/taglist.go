@@ -189,12 +189,21 @@ func (e *Engine) keptInDevice(err error) {
 
 func (e *Engine) warn(what string, err error) { e.log.Warn(what, "rank", e.cfg.Rank, "err", err) }
 
-// pollingEndedLocked is called when nobody polls any more: the device may work by itself.
+// pollingEndedLocked is called when nobody polls any more. It tells a device that works by itself, if
+// that could move something: a receive in its list, or a rendezvous at either end.
 func (e *Engine) pollingEndedLocked() {
-	if e.off.tags != nil && e.broken == nil {
-		e.off.pollingEnded()
+	if e.off.entries+e.sends.used+e.reads.used == 0 || e.broken != nil {
+		return
 	}
+	e.off.pollingEnded()
 	e.cfg.PollingEnded()
+}
+
+// leaveLocked is called by a call that has posted something, or has polled, and does not wait.
+func (e *Engine) leaveLocked() {
+	if e.cfg.PollingEnded != nil && !e.wait.Polling() {
+		e.pollingEndedLocked()
+	}
 }
 
 // covered tells whether all messages that a receive could get come by the device with the list (TMO

@@ -35,6 +35,7 @@ func (e *Engine) IrecvVec(src int, tag, mask uint64, bufs [][]byte) Request {
 	op.kind, op.vec = kindVector, v
 	r := op.request()
 	op.receive()
+	e.leaveLocked()
 	e.mu.Unlock()
 	return r
 }

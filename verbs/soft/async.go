@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
@@ -14,14 +13,8 @@ import (
 )
 
 const (
-	// asyncTick is how long nobody runs the device after its program has stopped to poll without a
-	// call of PollingEnded.
-	asyncTick = time.Millisecond
-	// A program that has polled again within asyncSoon of PollingEnded, asyncPatience times in a
-	// row, is not computing. Arming the wires for it would cost both ends a wake-up for nearly
-	// every message: its calls of PollingEnded are ignored until it has not polled for a tick.
-	asyncSoon     = 50 * time.Microsecond
-	asyncPatience = 8
+	fewVain  = 3 // wake-ups in vain, in a row, that cost nothing yet
+	mostVain = 3 // bounds how long the goroutine is left alone after more: of 2^mostVain calls of PollingEnded one is heard
 )
 
 // async is the asynchronous mode: a goroutine that runs the device while the program computes, as a
@@ -31,10 +24,13 @@ const (
 // The program holds its own lock, owner, whenever it calls the device, and the goroutine takes the
 // same lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in
 // use when the program unlocks. While the program polls, the wires are not armed, and the goroutine
-// sleeps except for a look at each tick. It arms the wires, and polls once more, when it finds that
-// the program has not polled for a tick. The program arms them itself when it calls PollingEnded,
-// or posts a list operation, while entries of a tag list wait for messages, unless it is known to
-// return soon (asyncPatience). The program's next poll disarms them.
+// sleeps. The program's call of PollingEnded arms them, and its next poll disarms them.
+//
+// For a program that soon polls again a wake-up is a loss: both ends pay for it, and it takes the
+// processor. So it is judged by what it has brought before the program's next poll. Moving a large
+// message takes two passes at least. With fewer it was in vain, and after fewVain and k such wake-ups in
+// a row the next 2^k-1 calls of PollingEnded are not heard. This needs no clock, and so holds on any
+// machine.
 type async struct {
 	d      *Device
 	owner  sync.Locker
@@ -43,15 +39,12 @@ type async struct {
 	stop   atomic.Bool
 
 	// Under owner.
-	timer        *time.Timer // wakes the goroutine at the next tick
-	ticking      bool        // the timer runs, or has fired; always true while the wires are not armed
-	programArmed bool        // the program has armed a CQ: it sleeps, or is about to
-	alone        bool        // the goroutine is making a pass of the device
-	polls        uint64      // PollCQs of the program that made a pass
-	seen         uint64      // polls at the last tick
-	listed       int         // entries of tag lists that wait for a message
-	armedAt      int64       // when PollingEnded armed the wires, by wire.Monotonic; 0: it has not
-	soon         int         // how often in a row the program polled within asyncSoon of PollingEnded
+	programArmed bool // the program has armed a CQ: it sleeps, or is about to
+	alone        bool // the goroutine is making a pass of the device
+	heard        bool // the last call of PollingEnded armed the wires, and what that has brought is not judged
+	passes       int  // of the goroutine with packets since then
+	vain         int  // wake-ups in vain, in a row
+	deaf         int  // calls of PollingEnded that are still not to be heard
 }
 
 // Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
@@ -63,33 +56,30 @@ func (d *Device) Async(owner sync.Locker) error {
 		return fail("async", syscall.EINVAL, "the device works by itself already, or is closed")
 	}
 	a := &async{d: d, owner: owner, parked: notify.NewChan(), done: make(chan struct{})}
-	a.timer = time.AfterFunc(asyncTick, d.notif.Wake)
-	a.ticking = true
 	d.async = a
 	bound := make(chan error)
 	go a.run(bound)
 	if err := <-bound; err != nil {
 		<-a.done
 		d.async = nil
-		a.timer.Stop()
 		return fail("async", syscall.EINVAL, fmt.Sprintf("AsyncCPUs is %v: %v", d.cfg.AsyncCPUs, err))
 	}
 	return nil
 }
 
-// PollingEnded tells a device in asynchronous mode that the program stops polling for now, so that
-// it does not need a tick to find that out. It is cheap if no entry of a tag list waits for a
-// message.
+// PollingEnded tells a device in asynchronous mode that the program stops polling for now, and that
+// something is under way: until the program's next poll the device moves it by itself. It does
+// nothing by itself without that call, except while the program sleeps in CompChannel.Wait.
 func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()
 	}
-	d.attendLists()
-}
-
-// attendLists hands the tag lists to the goroutine if the device has one and an entry waits.
-func (d *Device) attendLists() {
-	if a := d.async; a != nil && a.listed > 0 {
+	a := d.async
+	switch {
+	case a == nil || d.armed:
+	case a.deaf > 0:
+		a.deaf--
+	default:
 		a.attend()
 	}
 }
@@ -119,78 +109,74 @@ func (a *async) run(bound chan<- error) {
 	}
 }
 
-// turn makes one pass of the device, unless the program has polled since the last tick. It returns
-// true if there is more to do. Else the goroutine can sleep: the wires are armed, and the pass came
-// after that, or the timer runs.
+// turn makes one pass of the device, unless the program has polled since the goroutine was woken. It
+// returns true if there is more to do. Else the goroutine can sleep: the wires are armed, and the
+// pass came after that, or the program polls.
 func (a *async) turn() (again bool) {
 	if invariant.Enabled {
 		defer a.d.enter("a turn of the asynchronous mode")()
 	}
 	d := a.d
-	if !d.armed && a.polls != a.seen {
-		a.seen = a.polls
+	if !d.armed {
+		a.judge()
 		for _, w := range d.wires {
 			if s, ok := w.(wire.Signaller); ok {
 				s.Unsignal()
 			}
 		}
-		a.tick()
 		return false
 	}
-	if !d.armed {
-		a.soon, a.armedAt = 0, 0
-	}
-	a.ticking = false
 	d.armWires()
 	a.alone = true
 	d.progress(0)
 	a.alone = false
+	if d.took {
+		a.passes++
+	}
 	if d.news && a.programArmed { // the program may wait for an RDMA WRITE, which has no completion here
 		a.parked.Wake()
 	}
 	return d.took || d.more || len(d.readers) > 0
 }
 
-// tick starts the timer.
-func (a *async) tick() {
-	a.ticking = true
-	a.timer.Reset(asyncTick)
-}
-
 // polled is called when the program makes a pass of the device.
 func (a *async) polled() {
-	a.polls++
 	if !a.d.armed || a.programArmed {
 		return
 	}
-	a.disarm()
-	if a.armedAt != 0 && wire.Monotonic()-a.armedAt < int64(asyncSoon) {
-		a.soon++
-	} else {
-		a.soon = 0
-	}
-}
-
-// disarm disarms the wires, so that the timer has to run.
-func (a *async) disarm() {
 	a.d.disarmWires()
-	if !a.ticking {
-		a.tick()
+	if a.passes > 0 { // else it was not woken, or has not come to its turn
+		a.judge()
 	}
 }
 
-// attend arms the wires, which then wake the goroutine, because the program stops polling.
+// judge is called when the goroutine was woken after a call of PollingEnded, and the program has
+// polled again.
+func (a *async) judge() {
+	switch {
+	case !a.heard:
+		return
+	case a.passes >= 2:
+		a.vain, a.deaf = 0, 0
+	default:
+		a.vain = min(a.vain+1, fewVain+mostVain)
+		a.deaf = 1<<max(a.vain-fewVain, 0) - 1
+	}
+	a.heard = false
+}
+
+// attend arms the wires, which then wake the goroutine.
 func (a *async) attend() {
 	d := a.d
-	if d.armed || a.soon >= asyncPatience {
-		return
-	}
-	a.armedAt = wire.Monotonic()
+	a.heard, a.passes = true, 0
 	d.armWires()
 	for _, w := range d.wires {
 		if s, ok := w.(wire.Signaller); ok && s.Pending() {
 			d.notif.Wake()
 		}
+	}
+	if len(d.work) > 0 {
+		d.notif.Wake()
 	}
 	if d.dirty {
 		d.flush()
@@ -205,7 +191,6 @@ func (a *async) close() {
 	a.stop.Store(true)
 	a.d.notif.Wake()
 	<-a.done
-	a.timer.Stop()
 }
 
 // sleeper returns the notifier in which the program sleeps.
@@ -214,11 +199,4 @@ func (d *Device) sleeper() wire.Notifier {
 		return d.async.parked
 	}
 	return d.notif
-}
-
-// listed adds n to the number of entries of tag lists that wait for a message.
-func (d *Device) listed(n int) {
-	if d.async != nil {
-		d.async.listed += n
-	}
 }

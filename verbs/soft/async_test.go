@@ -67,6 +67,7 @@ func newPushRig(t *testing.T, cfg soft.Config) *pushRig {
 	_ = must(r.qa.PostRecv(&verbs.RecvWR{WRID: 9, SGList: []verbs.SGE{{Data: fin, LKey: r.fmr.LKey()}}})) // for the FIN
 	_ = must(r.srq.PostSRQOps(&verbs.OpsWR{WRID: 1, Opcode: verbs.WRTagAdd, Flags: verbs.OpsSignaled,
 		Add: verbs.TagAdd{RecvWRID: 5, Tag: 3, Mask: ^uint64(0), SGList: []verbs.SGE{{Data: r.dst, LKey: r.bmr.LKey()}}}}))
+	r.b.PollingEnded()
 	return r
 }
 

@@ -365,3 +365,13 @@ func (t *tagQueue) checkList(c *tagChecks) {
 	invariant.Check(n == t.list.Len() && t.waiting() == len(c.order), "tags", "%d entries can be matched, %d are listed; the list has %d, %d slots wait",
 		n, len(c.order), t.list.Len(), t.waiting())
 }
+
+// waiting counts the entries in the list.
+func (t *tagQueue) waiting() (n int) {
+	for i := range t.slots {
+		if t.slots[i].listed {
+			n++
+		}
+	}
+	return n
+}

@@ -280,12 +280,10 @@ func (c *compQueue) Disarm() {
 		defer c.d.enter("disarm_cq")()
 	}
 	c.arm = disarmed
-	if a := c.d.async; a == nil {
-		c.d.disarmWires()
-	} else if a.programArmed {
+	if a := c.d.async; a != nil {
 		a.programArmed = false
-		a.disarm()
 	}
+	c.d.disarmWires()
 }
 
 // Destroy frees the queue; it fails while QPs or SRQs use it.

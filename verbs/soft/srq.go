@@ -221,7 +221,6 @@ func (s *sharedQueue) Destroy() error {
 			s.tm.checkDestroyed()
 		}
 		s.tm.cq.users--
-		s.tm.d.listed(-s.tm.waiting())
 	}
 	s.pd.Users--
 	return nil

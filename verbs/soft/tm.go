@@ -225,13 +225,3 @@ func (t *tagQueue) breach(rule, what string) error {
 	}
 	return fail("post_srq_ops", syscall.EINVAL, rule+": "+what)
 }
-
-// waiting counts the entries in the list.
-func (t *tagQueue) waiting() (n int) {
-	for i := range t.slots {
-		if t.slots[i].listed {
-			n++
-		}
-	}
-	return n
-}

@@ -44,7 +44,6 @@ func (s *sharedQueue) PostSRQOps(wr *verbs.OpsWR) (*verbs.OpsWR, error) {
 	if t.slow && t.d.armed {
 		t.d.notif.Wake()
 	}
-	t.d.attendLists() // programs often post a receive and then compute
 	return nil, nil
 }
 
@@ -276,7 +275,6 @@ func (t *tagQueue) insert(o *tagOp, told int64) {
 	s := &t.slots[i]
 	s.hnd, s.listed, s.wrid, s.buf, s.count = o.hnd, true, o.recvID, o.buf, told
 	s.never = o.tag&^o.mask != 0
-	t.d.listed(1)
 	if invariant.Enabled {
 		t.checkInserted(o.hnd)
 	}
@@ -303,7 +301,6 @@ func (t *tagQueue) remove(o *tagOp) bool {
 		return false
 	}
 	s.listed, s.buf = false, verbs.SGE{}
-	t.d.listed(-1)
 	if s.never {
 		return true
 	}

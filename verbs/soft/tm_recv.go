@@ -135,7 +135,6 @@ func (t *tagQueue) search(q *queuePair, h *wire.Header, payload []byte, rndv boo
 		t.checkMatch(q, tmh.Tag, true, s.hnd)
 	}
 	s.listed = false
-	t.d.listed(-1)
 	if rndv {
 		q.rndvMatched(h, payload, tmh, s)
 	} else {

@@ -101,6 +101,9 @@ func (s *Set) awaitSlow(ctx context.Context, ev *Event, op Operation, gen uint64
 	}
 }
 
+// Polling reports whether a waiter has the poller role.
+func (s *Set) Polling() bool { return s.polling.Load() }
+
 func (s *Set) takeRole() {
 	s.role.Enter("the poller role")
 	s.polling.Store(true)

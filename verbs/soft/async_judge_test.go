@@ -1,0 +1,84 @@
+package soft
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
+)
+
+// judged opens a device in asynchronous mode whose goroutine is the test's, which owns it too.
+func judged(t *testing.T) (*Device, *async) {
+	d, err := Open(Config{Fabric: NewFabric()})
+	require.NoError(t, err)
+	owner := new(sync.Mutex)
+	owner.Lock()
+	a := &async{d: d, owner: owner, parked: notify.NewChan()}
+	d.async = a
+	t.Cleanup(func() {
+		d.async = nil
+		require.NoError(t, d.Close())
+	})
+	return d, a
+}
+
+// TestAsyncJudges: wake-ups that bring nothing make calls of PollingEnded unheard, fewer of them the
+// rarer those wake-ups are, and one that moves a large message makes all heard again.
+func TestAsyncJudges(t *testing.T) {
+	d, a := judged(t)
+	heard := func() bool {
+		d.PollingEnded()
+		return d.armed
+	}
+	unheard := func() (n int) {
+		for !heard() {
+			n++
+			require.Less(t, n, 100)
+		}
+		return n
+	}
+	vain := func() { // packets came, but nothing large
+		a.passes = 1
+		a.polled()
+	}
+	late := func() { // the program has polled before the goroutine came to its turn
+		a.polled()
+		for range 2 {
+			require.False(t, a.turn())
+		}
+	}
+	for _, end := range []func(){vain, late} {
+		var waits []int
+		for range 8 {
+			waits = append(waits, unheard())
+			end()
+			require.False(t, d.armed)
+		}
+		require.Equal(t, []int{0, 0, 0, 0, 1, 3, 7, 7}, waits)
+		unheard()
+		a.passes = 2
+		a.polled()
+	}
+	for range 100 { // the goroutine was not woken
+		require.True(t, heard())
+		a.polled()
+		require.Zero(t, a.vain)
+	}
+}
+
+// TestAsyncHearsOnce: what a program that sleeps in the device is woken for says nothing about calls
+// of PollingEnded.
+func TestAsyncHearsOnce(t *testing.T) {
+	d, a := judged(t)
+	a.programArmed = true
+	d.armWires()
+	d.PollingEnded()
+	require.False(t, a.heard)
+	a.polled()
+	require.True(t, d.armed)
+	d.disarmWires()
+	require.False(t, a.turn())
+	require.Zero(t, a.vain)
+}
