@@ -109,8 +109,8 @@ func (op *Op) checkEnd() {
 	r := op.note
 	invariant.Check(!op.linked, "list", "an operation ends in a queue: %s", r.where())
 	if op.state == opQueued {
-		_, ok := e.peers[op.peer].out.queue.Remove(op.handle)
-		invariant.Check(!ok, "list", "a send ends in its peer's queue: %s", r.where())
+		q := &e.peers[op.peer].out.queue
+		invariant.Check(len(q.ring) == 0 || q.at(uint32(op.handle)).op != op, "list", "a send ends in its peer's queue: %s", r.where())
 	}
 	invariant.Check(op.region == nil, "V16", "an operation ends while its buffer is registered: %s", r.where())
 	for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {

@@ -187,9 +187,10 @@ func (e *Engine) checkPeersLocked() {
 	for i := range e.peers {
 		p := &e.peers[i]
 		if !p.out.empty() {
-			for h, op := range p.out.queue.All() {
+			p.out.queue.check()
+			for op := range p.out.queue.all() {
 				checkEntry(op, "list", "a queue of sends", opQueued)
-				invariant.Check(op.peer == i && op.handle == h, "list", "a send is in the queue of rank %d: %s", i, op.note.where())
+				invariant.Check(op.peer == i, "list", "a send is in the queue of rank %d: %s", i, op.note.where())
 				queued += sendCost
 			}
 		}
@@ -197,7 +198,7 @@ func (e *Engine) checkPeersLocked() {
 			checkEntry(op, "list", "a queue of reads", opReading)
 			invariant.Check(op.linked && op.read.src == i, "list", "a receive is in the queue of rank %d: %s", i, op.note.where())
 		}
-		waits := !p.out.empty() && (!p.out.heldUp() || p.out.permitted()) || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
+		waits := !p.out.empty() && (!p.out.heldUp() || p.permitted()) || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
 		waits = waits || p.out.told != p.out.episode || p.in.credit || e.off.recalled == 0 && (p.in.allDue || !p.in.all && p.in.dueNext() >= 0)
 		invariant.Check(p.dirty || !waits, "V18", "what waits for room at rank %d is not posted again", i)
 		invariant.Check(p.dirty == slices.Contains(e.dirty, i), "V18", "rank %d: dirty is %v", i, p.dirty)
@@ -209,6 +210,23 @@ func (e *Engine) checkPeersLocked() {
 	}
 	for _, op := range e.rooms {
 		checkEntry(op, "list", "the list of calls of Room", opRoom)
+	}
+}
+
+// check checks the ring, and the index against it.
+func (q *sendQueue) check() {
+	all := slices.Collect(q.all())
+	invariant.Check(len(all) == q.n && (q.n > 0 || q.head == q.tail), "list", "%d sends wait, %d are counted", len(all), q.n)
+	for _, op := range all {
+		invariant.Check(q.at(uint32(op.handle)).op == op, "list", "a send that waits is in another place than its own: %s", op.note.where())
+	}
+	if !q.indexed {
+		return
+	}
+	invariant.Check(q.index.Len() == q.n, "list", "%d sends wait, the index has %d", q.n, q.index.Len())
+	for h, op := range q.index.All() {
+		invariant.Check(op == all[0] && q.at(uint32(op.handle)).h == h, "list", "the index of sends that wait is not in their order: %s", op.note.where())
+		all = all[1:]
 	}
 }
 

@@ -70,8 +70,7 @@ func busy(t *testing.T) (*cluster, *Engine) {
 
 // queuedTo is the first send that waits for a rank.
 func queuedTo(e *Engine, rank int) *Op {
-	op, _, _ := e.peers[rank].out.queue.Find(0, 0)
-	return op
+	return e.peers[rank].out.queue.first()
 }
 
 // unkeep drops the unexpected requests of rank 0.
@@ -286,8 +285,9 @@ func TestEventsAreChecked(t *testing.T) {
 			e.peers[0].checkLost()
 		}},
 		"loss leaves a read": {"list", func(e *Engine) {
-			e.peers[0].readq.push(queuedTo(e, 0))
-			e.peers[0].out.queue = nil
+			op := queuedTo(e, 0)
+			e.peers[0].out.queue = sendQueue{}
+			e.peers[0].readq.push(op)
 			e.peers[0].checkLost()
 		}},
 	}, nil)

@@ -122,9 +122,9 @@ func (e *Engine) dumpPeerLocked(b *bytes.Buffer, p *peer) {
 	}
 	if o := &p.out; o.heldUp() {
 		fmt.Fprintf(b, "rank %d: %d sends are held up, the receiver has no memory for them and waits for %d others; "+
-			"credit left %d bytes\n", p.rank, o.queue.Len(), len(o.wants), int64(o.allowed-o.charged))
+			"credit left %d bytes\n", p.rank, o.queue.len(), len(o.wants), int64(o.allowed-o.charged))
 	} else if !o.empty() {
-		fmt.Fprintf(b, "rank %d: %d sends wait for room\n", p.rank, o.queue.Len())
+		fmt.Fprintf(b, "rank %d: %d sends wait for room\n", p.rank, o.queue.len())
 	}
 	if p.in.heldUp() {
 		charged, consumed, window := p.in.account.Usage()

@@ -42,10 +42,7 @@ func (c *cluster) holdUp(src, dst int) Request {
 
 // waiting is how many sends have not gone.
 func (c *cluster) waiting(src, dst int) int {
-	if o := &c.e[src].peers[dst].out; !o.empty() {
-		return o.queue.Len()
-	}
-	return 0
+	return c.e[src].peers[dst].out.queue.len()
 }
 
 // balanced checks everything that flow control counts, at all ranks that are there.

@@ -42,7 +42,7 @@ type Op struct {
 
 	peer   int // destination, or source; -1 any
 	mask   uint64
-	handle matching.Handle // posted, offloaded: in Engine.posted; queued: in outgoing.queue
+	handle matching.Handle // posted, offloaded: in Engine.posted; queued: the place in outgoing.queue
 
 	message *Message // of a posted matched probe: what it fills in
 	vec     *vector  // of a receive into several buffers, instead of buf

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/tagmatch/tagmatch/matching"
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -24,7 +23,7 @@ import (
 // for the whole queue.
 const maxWants = 16
 
-// sendCost is what a send that waits costs this rank: its Op of 288 bytes, 88 of the queue's entry,
+// sendCost is what a send that waits costs this rank: its Op of 288 bytes, and 128 where the queue has
 // an index. The user's buffer stays where it is.
 const sendCost = 416
 
@@ -40,15 +39,15 @@ type outgoing struct {
 	charged uint64 // credit used by the messages that were sent
 	allowed uint64 // credit in all, as far as this rank knows
 
-	queue    *matching.Unexpected[*Op] // sends that wait, in order; nil until one has to
-	requests int                       // rendezvous sends that have a slot in Engine.sends
-	episode  uint32                    // odd while the queue is held up
-	told     uint32                    // episode of the last HELD that was sent
-	wants    []want                    // of this episode, in order of arrival; at most maxWants
-	all      bool                      // the peer wants the whole queue
+	queue    sendQueue // sends that wait
+	requests int       // rendezvous sends that have a slot in Engine.sends
+	episode  uint32    // odd while the queue is held up
+	told     uint32    // episode of the last HELD that was sent
+	wants    []want    // of this episode, in order of arrival; at most maxWants
+	all      bool      // the peer wants the whole queue
 }
 
-func (o *outgoing) empty() bool { return o.queue == nil || o.queue.Len() == 0 }
+func (o *outgoing) empty() bool { return o.queue.n == 0 }
 
 func (o *outgoing) heldUp() bool { return o.episode&1 != 0 }
 
@@ -74,11 +73,9 @@ func (op *Op) cost() uint64 {
 }
 
 // permitted tells whether a WANT lets the head of the queue be sent without credit.
-func (o *outgoing) permitted() bool {
-	return o.all || slices.ContainsFunc(o.wants, func(w want) bool {
-		_, _, ok := o.queue.Find(w.tag, w.mask)
-		return ok
-	})
+func (p *peer) permitted() bool {
+	o := &p.out
+	return o.all || slices.ContainsFunc(o.wants, func(w want) bool { return o.queue.has(w.tag, w.mask, p.e.cfg.seed) })
 }
 
 // use removes the WANT that a message with this tag uses up.
@@ -91,13 +88,10 @@ func (o *outgoing) use(tag uint64) {
 // enqueue appends a send to the queue, and sends what may be sent.
 func (p *peer) enqueue(op *Op) {
 	o := &p.out
-	if o.queue == nil {
-		o.queue = matching.NewUnexpected[*Op](p.e.cfg.seed)
-	}
 	op.move(opQueued)
-	op.handle = o.queue.Add(op.tag, op)
+	o.queue.push(op)
 	p.e.queued += sendCost
-	if !o.heldUp() && o.queue.Len() > 1 {
+	if !o.heldUp() && o.queue.len() > 1 {
 		return // a send in front of it waits for room in the transport
 	}
 	if o.heldUp() && !o.all && !slices.ContainsFunc(o.wants, func(w want) bool { return (w.tag^op.tag)&w.mask == 0 }) {
@@ -108,7 +102,7 @@ func (p *peer) enqueue(op *Op) {
 
 // unqueue removes a send from the queue.
 func (p *peer) unqueue(op *Op) {
-	p.out.queue.Remove(op.handle)
+	p.out.queue.remove(op)
 	p.e.queued -= sendCost
 	p.e.roomLocked()
 }
@@ -119,9 +113,9 @@ func (p *peer) pump() (n int) {
 	e := p.e
 	o := &p.out
 	for !o.empty() {
-		op, _, _ := o.queue.Find(0, 0)
+		op := o.queue.first()
 		covered := p.covers(op.cost())
-		if !covered && !(o.heldUp() && o.permitted()) {
+		if !covered && !(o.heldUp() && p.permitted()) {
 			if !o.heldUp() {
 				o.episode++
 				e.m.HeldUp++
@@ -208,7 +202,7 @@ func (op *Op) cancelQueued() {
 func (p *peer) failQueue(err error) {
 	o := &p.out
 	for !o.empty() {
-		op, _, _ := o.queue.Find(0, 0)
+		op := o.queue.first()
 		p.unqueue(op)
 		op.endSend(Status{}, err)
 	}

@@ -93,10 +93,8 @@ func (e *Engine) pendingLocked(context uint64) (list []pendingOp) {
 		}
 	}
 	for i := range e.peers {
-		if q := e.peers[i].out.queue; q != nil {
-			for _, op := range q.All() {
-				add(op)
-			}
+		for op := range e.peers[i].out.queue.all() {
+			add(op)
 		}
 	}
 	for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {

@@ -31,11 +31,9 @@ func (e *Engine) opsLocked() iter.Seq[*Op] {
 			}
 		}
 		for i := range e.peers {
-			if o := &e.peers[i].out; !o.empty() {
-				for _, op := range o.queue.All() {
-					if !yield(op) {
-						return
-					}
+			for op := range e.peers[i].out.queue.all() {
+				if !yield(op) {
+					return
 				}
 			}
 		}
