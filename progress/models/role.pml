@@ -55,7 +55,14 @@ bool listening, wakeup;
 byte inwait;
 
 /* loopState; fresh: polls != seen */
-bool armed, asleep, watching, woke, fresh, kick;
+bool armed, asleep, watching, fresh, kick;
+
+/* Set.waking is not 0: somebody was woken and has not run yet */
+#if WAITERS > 2
+#define WAKING (token[0] || token[1] || token[2])
+#else
+#define WAKING (token[0] || token[1])
+#endif
 
 byte roles;                /* ghost: goroutines that have the role */
 
@@ -64,7 +71,6 @@ inline unlock() { mu = 0 }
 
 inline wake(w)
 {
-	woke = 1;
 	if
 	:: w == sleeper -> wakeup = 1
 	:: else -> token[w] = 1
@@ -291,9 +297,9 @@ active proctype Progress()
 	bool got;
 	lock();
 	do
-	:: polling || (fresh && len(parked) == 0) -> /* attended */
+	:: polling || WAKING || (fresh && len(parked) == 0) -> /* attended */
 		atomic {
-			fresh = polling;
+			fresh = polling || WAKING;
 			watching = 1
 		};
 		unlock();
@@ -316,9 +322,7 @@ endwait:
 		fi;
 		atomic {
 			disarm();
-			poll(got); got = 0;
-			fresh = fresh || woke;
-			woke = 0
+			poll(got); got = 0
 		}
 	od
 }

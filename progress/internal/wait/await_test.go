@@ -76,6 +76,37 @@ func TestOneProcessor(t *testing.T) {
 	})
 }
 
+// Whoever was woken runs before much of a stream of other messages is received, also where there is
+// one processor.
+func TestWokenRunsBesideStream(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const stream = 100_000
+	f := newFake(t, Config{SpinLimit: -1})
+	for range 20 {
+		o, left := &op{}, make(chan int)
+		go func() {
+			if err := f.await(bg, o); err != nil {
+				t.Error(err)
+			}
+			f.dev.Lock()
+			defer f.dev.Unlock()
+			n := f.stream
+			f.stream = 0
+			left <- n
+		}()
+		parked := func() (yes bool) {
+			f.locked(func() { yes = f.parked.head != nil })
+			return yes && f.asleep()
+		}
+		require.Eventually(t, parked, 10*time.Second, 100*time.Microsecond)
+		f.dev.Lock()
+		f.stream = stream
+		f.dev.Unlock()
+		f.arrive(o)
+		require.Greater(t, <-left, stream-1000)
+	}
+}
+
 // Many goroutines wait on one engine at once, each for its own messages; the role of polling goes
 // from hand to hand and must never be lost, whoever leaves and why.
 func TestConcurrentWaiters(t *testing.T) {

@@ -29,6 +29,7 @@ type fake struct {
 	arrived []*op      // that the next poll ends
 	armed   bool
 	waiting int    // goroutines in Wait
+	stream  int    // so many polls find something else too
 	onWait  func() // called by Wait once, without the lock; nil: nothing
 	notify  chan struct{}
 
@@ -114,13 +115,17 @@ type fakeEngine fake
 func (f *fakeEngine) Poll() int {
 	f.AssertHeld("the fake engine")
 	f.dev.Lock()
-	arrived := f.arrived
+	arrived, others := f.arrived, 0
 	f.arrived = nil
+	if f.stream > 0 {
+		f.stream--
+		others = 1
+	}
 	f.dev.Unlock()
 	for _, o := range arrived {
 		f.End(&o.Event)
 	}
-	return len(arrived)
+	return len(arrived) + others
 }
 
 func (f *fakeEngine) Refused() bool { return f.refused }

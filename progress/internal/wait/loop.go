@@ -16,7 +16,6 @@ type loopState struct {
 	armed    bool          // the transport ends Wait at the next event
 	asleep   bool          // the goroutine is in transport.Wait
 	watching bool          // the goroutine looks once a tick; a kick is worth its while
-	woke     bool          // a waiter was woken; it is likely to poll soon
 	polls    uint64        // rises when an application goroutine has polled
 	seen     uint64        // polls at the last tick
 	kick     chan struct{} // capacity 1
@@ -52,10 +51,12 @@ func (s *Set) progress() {
 	}
 }
 
-// attended tells whether application goroutines move the engine.
+// attended tells whether application goroutines move the engine, or will: one that was woken and has
+// not run yet may need this processor. It then polls, or kicks for others that are parked. To poll
+// on instead would take a stream of messages from it, for which nobody posts receives meanwhile.
 func (s *Set) attended() bool {
 	l := &s.loop
-	if s.polling.Load() {
+	if s.polling.Load() || s.waking > 0 {
 		l.seen = l.polls - 1 // and one tick more after that
 		return true
 	}
@@ -80,10 +81,9 @@ func (s *Set) attend() {
 	}
 	s.disarm()
 	s.e.Poll()
-	if l.woke || s.e.Broken() {
+	if s.e.Broken() {
 		l.seen = l.polls - 1
 	}
-	l.woke = false
 }
 
 // disarm spares the peers their wake-ups while somebody polls. The progress goroutine, if it

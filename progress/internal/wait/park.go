@@ -15,6 +15,7 @@ type waiter struct {
 	s          *Set          // constant
 	ch         chan struct{} // capacity 1
 	watch      Watch         // of the event that it waits for
+	woken      bool          // and has not run since: it is counted in Set.waking
 	next, prev *waiter       // in Set.parked; next also in Set.free
 }
 
@@ -83,6 +84,10 @@ func (s *Set) parkOnChannel(ctx context.Context, w *waiter) {
 	}
 	s.mu.Lock()
 	s.parked.remove(w)
+	if w.woken {
+		w.woken = false
+		s.waking--
+	}
 	if s.successor == w {
 		s.successor = nil
 	}
@@ -156,10 +161,14 @@ func (s *Set) wakeTransport() {
 
 // wake wakes a waiter, wherever it sleeps.
 func (s *Set) wake(w *waiter) {
-	s.loop.woke, s.woke = true, true
+	s.woke = true
 	if w == s.sleeper {
 		s.tr.Wake()
 		return
+	}
+	if !w.woken {
+		w.woken = true
+		s.waking++
 	}
 	select {
 	case w.ch <- struct{}{}:
