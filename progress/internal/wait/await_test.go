@@ -340,3 +340,22 @@ func TestFailedTransport(t *testing.T) {
 		})
 	}
 }
+
+// The progress goroutine looks closer in the end, whoever is in the engine whenever it looks.
+func TestRestEnds(t *testing.T) {
+	f := newFake(t, Config{Manual: true}) // no progress goroutine but this one
+	f.polling.Store(true)
+	f.Lock.Lock()
+	rested := make(chan struct{})
+	go func() {
+		timer := time.NewTimer(tick)
+		defer timer.Stop()
+		f.rest(timer)
+		f.Unlock()
+		close(rested)
+	}()
+	require.Eventually(t, func() bool { return f.wanted.Load() == 1 }, 10*time.Second, time.Millisecond)
+	f.Unlock()
+	<-rested
+	f.polling.Store(false)
+}

@@ -10,6 +10,9 @@ import "time"
 // tick is how long an engine may stay unattended after the application stopped polling.
 const tick = time.Millisecond
 
+// busyTicks is how many ticks in a row may find the engine in use before one looks closer.
+const busyTicks = 8
+
 // loopState is guarded by Set.mu, but for the channels.
 type loopState struct {
 	running  bool
@@ -41,13 +44,29 @@ func (s *Set) progress() {
 		}
 		s.loop.watching = true
 		s.mu.Unlock()
+		s.rest(timer)
+		s.loop.watching = false
+	}
+}
+
+// rest sleeps for a tick, or until a kick, and takes the lock. Where somebody has the lock or the
+// poller role at that moment it sleeps on: to wait for the lock would cost a poller that holds it
+// several switches of threads. After busyTicks of them it waits for it all the same.
+func (s *Set) rest(timer *time.Timer) {
+	for n := 1; ; n++ {
 		timer.Reset(tick)
 		select {
 		case <-timer.C:
 		case <-s.loop.kick:
+			n = busyTicks
 		}
-		s.mu.Lock()
-		s.loop.watching = false
+		if n >= busyTicks {
+			s.mu.Lock()
+			return
+		}
+		if !s.polling.Load() && s.mu.TryLock() {
+			return
+		}
 	}
 }
 
