@@ -168,16 +168,20 @@ func (e *Engine) checkReadsLocked() {
 // checkSlots checks a table, and each operation in it: it is in the slot that it names, and all are
 // counted.
 func checkSlots(what string, t *slots, each func(op *Op)) {
-	used := 0
+	used, bulky := 0, 0
 	for i := range t.entries {
 		op := t.entries[i].op
 		if op == nil {
 			continue
 		}
 		used++
+		if t.entries[i].bulky {
+			bulky++
+		}
 		each(op)
 		invariant.Check(op.slot == slot{uint32(i), t.entries[i].gen}, "slot", "an operation is in another slot of the %s than its own: %s", what, op.note.where())
 	}
+	invariant.Check(bulky <= t.bulky && t.bulky <= t.used, "slot", "%d large operations of %s are counted, there are %d", t.bulky, what, bulky)
 	invariant.Check(used == t.used, "slot", "%d slots of %s are counted, %d are used", t.used, what, used)
 }
 

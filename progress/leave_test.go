@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLeave: a device that works by itself is told that nobody polls by each call that leaves a
-// receive in its list, or a rendezvous at either end, and by no other.
+// TestLeave: a device that works by itself is told that nobody polls by each call that leaves a large
+// receive in its list, or a large rendezvous at either end, and by no other.
 func TestLeave(t *testing.T) {
 	told := 0
 	c := newCluster(t, 2, Config{Manual: true, PollingEnded: func() { told++ }}, fakeOpts{tags: 4})
@@ -18,7 +18,7 @@ func TestLeave(t *testing.T) {
 		call()
 		require.Equal(t, want, told > 0)
 	}
-	small, large := make([]byte, 8), make([]byte, 2000)
+	small, medium, large := make([]byte, 8), make([]byte, bulk-1), make([]byte, bulk)
 	var r Request
 	after(false, func() { e.Isend(1, 1, small) })
 	after(false, func() { r = e.Irecv(1, 2, exact, small) })
@@ -26,6 +26,12 @@ func TestLeave(t *testing.T) {
 	after(false, func() { _, _, _ = e.Iprobe(1, 3, exact) })
 	peer.Isend(0, 2, small)
 	after(false, func() { succeeded(t, r) })
+	after(false, func() { r = e.Irecv(1, 2, exact, medium) })
+	require.Equal(t, opOffloaded, r.op.state)
+	peer.Isend(0, 2, medium)
+	after(false, func() { e.Poll() })
+	c.step()
+	succeeded(t, r)
 	c.take(0, 1, 1)
 
 	recvs := []Request{e.Irecv(1, 4, exact, large)}
@@ -64,7 +70,7 @@ func TestLeave(t *testing.T) {
 
 	for _, send := range []func() Request{
 		func() Request { return e.Isend(1, 7, large) },
-		func() Request { return e.Issend(1, 7, small) },
+		func() Request { return e.Issend(1, 7, large) },
 	} {
 		after(true, func() { r = send() })
 		require.Equal(t, opRequested, r.op.state)

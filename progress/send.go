@@ -36,7 +36,7 @@ func (e *Engine) Ssend(ctx context.Context, dst int, tag uint64, buf []byte) err
 func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	e.mu.Lock()
 	r := e.isendLocked(dst, tag, buf)
-	if len(buf) > e.cfg.EagerLimit {
+	if len(buf) >= bulk {
 		e.leaveLocked()
 	}
 	e.mu.Unlock()

@@ -33,14 +33,20 @@ type slots struct {
 	limit      int
 	head, tail uint32 // free entries by index plus 1; 0 none
 	used       int
+	bulky      int // of those, with bulky set
 }
 
 type slotEntry struct {
-	note note // of its operation, or of the one before
-	op   *Op
-	gen  uint32
-	next uint32
+	note  note // of its operation, or of the one before
+	op    *Op
+	gen   uint32
+	next  uint32
+	bulky bool // its operation has at least bulk bytes
 }
+
+// bulk is the size in bytes from which on a message is worth waking a device that works by itself:
+// two wake-ups and what goes with them take 50 to 90 us (docs/performance.md).
+const bulk = 1 << 20
 
 // eagerSlots is how many slots a table grows to before it uses any again.
 const eagerSlots = 64
@@ -53,9 +59,10 @@ func (t *slots) take(op *Op) (slot, bool) {
 		if len(t.entries) == t.limit {
 			return slot{}, false
 		}
-		t.entries = append(t.entries, slotEntry{note: op.note, op: op})
-		t.used++
-		return slot{index: uint32(len(t.entries) - 1)}, true
+		t.entries = append(t.entries, slotEntry{})
+		s := slot{index: uint32(len(t.entries) - 1)}
+		t.set(s.index, op)
+		return s, true
 	}
 	i := t.head - 1
 	en := &t.entries[i]
@@ -63,15 +70,26 @@ func (t *slots) take(op *Op) (slot, bool) {
 	if t.head == 0 {
 		t.tail = 0
 	}
+	t.set(i, op)
+	return slot{index: i, gen: en.gen}, true
+}
+
+func (t *slots) set(i uint32, op *Op) {
+	en := &t.entries[i]
 	en.note, en.op, en.next = op.note, op, 0
 	t.used++
-	return slot{index: i, gen: en.gen}, true
+	if en.bulky = op.room() >= bulk; en.bulky {
+		t.bulky++
+	}
 }
 
 func (t *slots) release(s slot) {
 	t.checkTaken(s)
 	en := &t.entries[s.index]
 	en.op = nil
+	if en.bulky {
+		t.bulky--
+	}
 	en.gen++
 	if t.tail == 0 {
 		t.head = s.index + 1
