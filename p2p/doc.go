@@ -54,8 +54,9 @@
 // with the sender's processor alone. Over TCP a processor of the receiver must copy out of the
 // socket: with Config.AsyncCPUs the device does that on processors that the program leaves free, as
 // a progress thread would. All else (raw messages, receives kept in software, completing requests)
-// needs calls or the progress goroutine. It begins where a call returns while a receive of the device,
-// or a rendezvous at either end, is under way, and costs some latency where the program is back soon.
+// needs calls or the progress goroutine. It begins where a call returns while a message of 1 MiB or
+// more is under way, in a receive of the device or as a rendezvous at either end: what is shorter
+// takes less time than to wake the device.
 //
 // # Errors
 //
