@@ -26,7 +26,7 @@ type Config struct {
 	SpinLimit       time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
 	Manual          bool          // no progress goroutine: operations move only inside calls
 	Logger          *slog.Logger  // nil: silent
-	PollingEnded    func()        // called under the lock when nobody polls any more and something is under way; nil: nothing
+	PollingEnded    func()        // called under the lock when nobody polls any more and a message of bulk bytes or more is under way; nil: nothing
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; 0: 1024; below 0: it may be empty
 

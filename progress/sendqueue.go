@@ -38,7 +38,7 @@ func (q *sendQueue) first() *Op { return q.at(q.head).op }
 // push appends a send.
 func (q *sendQueue) push(op *Op) {
 	if q.tail-q.head == uint32(len(q.ring)) {
-		q.grow()
+		q.makeRoom()
 	}
 	op.handle = matching.Handle(q.tail)
 	w := q.at(q.tail)
@@ -50,12 +50,22 @@ func (q *sendQueue) push(op *Op) {
 	}
 }
 
-func (q *sendQueue) grow() {
-	ring := make([]queued, max(leastQueue, 2*len(q.ring)))
-	for k := q.head; k != q.tail; k++ {
-		ring[k&uint32(len(ring)-1)] = *q.at(k)
+// makeRoom moves the sends together. The ring gets twice as large only where they fill half of it:
+// the first may wait for long while later ones are cancelled.
+func (q *sendQueue) makeRoom() {
+	size := max(leastQueue, len(q.ring))
+	if 2*q.n > len(q.ring) {
+		size = max(leastQueue, 2*len(q.ring))
 	}
-	q.ring = ring
+	ring, n := make([]queued, size), uint32(0)
+	for k := q.head; k != q.tail; k++ {
+		if w := q.at(k); w.op != nil {
+			w.op.handle = matching.Handle(n)
+			ring[n] = *w
+			n++
+		}
+	}
+	q.ring, q.head, q.tail = ring, 0, n
 }
 
 // remove takes a send out, wherever it is.

@@ -42,3 +42,30 @@ func TestSendQueue(t *testing.T) {
 		})
 	})
 }
+
+// TestSendQueueHoles: sends that come and go behind one that stays take no memory, and those that
+// wait then are in order.
+func TestSendQueueHoles(t *testing.T) {
+	var q sendQueue
+	ops := []*Op{{tag: 1}}
+	q.push(ops[0])
+	for range 10 * leastQueue {
+		op := &Op{tag: 2}
+		q.push(op)
+		require.True(t, q.has(2, 3, 1))
+		q.remove(op)
+		require.False(t, q.has(2, 3, 1))
+		require.Len(t, q.ring, leastQueue)
+	}
+	for range 10 * leastQueue {
+		op := &Op{tag: 3}
+		ops = append(ops, op)
+		q.push(op)
+	}
+	require.Equal(t, ops, slices.Collect(q.all()))
+	for _, op := range ops {
+		require.Same(t, op, q.first())
+		q.remove(op)
+	}
+	require.Zero(t, q.len())
+}

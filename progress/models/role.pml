@@ -18,7 +18,7 @@
  * Wait under way or the next one, and so does Wake.
  *
  * What is left out: budgets (each spin ends at any time), the closing of an engine, and the tick. The progress goroutine looks
- * once a tick of 1 ms whether the engine is attended; here the tick never comes, so that nobody who waits depends on it.
+ * once a tick of 1 ms whether the engine is attended (loop.go rest); here the tick never comes, so that nobody who waits depends on it.
  *
  * Properties: where nothing more can happen, every waiter whose operation or context has ended has returned, and every completion
  * for which somebody waits was polled. Whoever has the role is the only one. At most one goroutine is in Transport.Wait.

@@ -24,7 +24,8 @@ const (
 // The program holds its own lock, owner, whenever it calls the device, and the goroutine takes the
 // same lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in
 // use when the program unlocks. While the program polls, the wires are not armed, and the goroutine
-// sleeps. The program's call of PollingEnded arms them, and its next poll disarms them.
+// sleeps. The program's call of PollingEnded arms them, unless it is not heard, and its next poll
+// disarms them.
 //
 // For a program that soon polls again a wake-up is a loss: both ends pay for it, and it takes the
 // processor. So it is judged by what it has brought before the program's next poll. Moving a large
@@ -42,7 +43,8 @@ type async struct {
 	programArmed bool // the program has armed a CQ: it sleeps, or is about to
 	alone        bool // the goroutine is making a pass of the device
 	heard        bool // the last call of PollingEnded armed the wires, and what that has brought is not judged
-	passes       int  // of the goroutine with packets since then
+	woken        bool // the goroutine has come to its turn since then
+	passes       int  // of those, in which something was moved
 	vain         int  // wake-ups in vain, in a row
 	deaf         int  // calls of PollingEnded that are still not to be heard
 }
@@ -68,8 +70,9 @@ func (d *Device) Async(owner sync.Locker) error {
 }
 
 // PollingEnded tells a device in asynchronous mode that the program stops polling for now, and that
-// something is under way: until the program's next poll the device moves it by itself. It does
-// nothing by itself without that call, except while the program sleeps in CompChannel.Wait.
+// something is under way that is worth a wake-up: until the program's next poll the device moves it
+// by itself, unless that was in vain lately. It does nothing by itself without that call, except
+// while the program sleeps in CompChannel.Wait.
 func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()
@@ -130,13 +133,14 @@ func (a *async) turn() (again bool) {
 	a.alone = true
 	d.progress(0)
 	a.alone = false
-	if d.took {
+	again = d.took || d.more || len(d.readers) > 0
+	if a.woken = true; again {
 		a.passes++
 	}
 	if d.news && a.programArmed { // the program may wait for an RDMA WRITE, which has no completion here
 		a.parked.Wake()
 	}
-	return d.took || d.more || len(d.readers) > 0
+	return again
 }
 
 // polled is called when the program makes a pass of the device.
@@ -145,7 +149,7 @@ func (a *async) polled() {
 		return
 	}
 	a.d.disarmWires()
-	if a.passes > 0 { // else it was not woken, or has not come to its turn
+	if a.woken { // else its turn may still come, in vain
 		a.judge()
 	}
 }
@@ -168,7 +172,7 @@ func (a *async) judge() {
 // attend arms the wires, which then wake the goroutine.
 func (a *async) attend() {
 	d := a.d
-	a.heard, a.passes = true, 0
+	a.heard, a.woken, a.passes = true, false, 0
 	d.armWires()
 	for _, w := range d.wires {
 		if s, ok := w.(wire.Signaller); ok && s.Pending() {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 )
 
@@ -40,7 +41,7 @@ func TestAsyncJudges(t *testing.T) {
 		return n
 	}
 	vain := func() { // packets came, but nothing large
-		a.passes = 1
+		a.woken, a.passes = true, 1
 		a.polled()
 	}
 	late := func() { // the program has polled before the goroutine came to its turn
@@ -58,7 +59,7 @@ func TestAsyncJudges(t *testing.T) {
 		}
 		require.Equal(t, []int{0, 0, 0, 0, 1, 3, 7, 7}, waits)
 		unheard()
-		a.passes = 2
+		a.woken, a.passes = true, 2
 		a.polled()
 	}
 	for range 100 { // the goroutine was not woken
@@ -68,17 +69,35 @@ func TestAsyncJudges(t *testing.T) {
 	}
 }
 
-// TestAsyncHearsOnce: what a program that sleeps in the device is woken for says nothing about calls
-// of PollingEnded.
-func TestAsyncHearsOnce(t *testing.T) {
+// TestAsyncSleeperIsNotJudged: what a program that sleeps in the device is woken for says nothing
+// about its calls of PollingEnded, before or meanwhile.
+func TestAsyncSleeperIsNotJudged(t *testing.T) {
 	d, a := judged(t)
-	a.programArmed = true
-	d.armWires()
+	ch, err := d.CreateCompChannel()
+	require.NoError(t, err)
+	cq, err := d.CreateCQ(verbs.CQInitAttr{CQE: 1, Channel: ch})
+	require.NoError(t, err)
+	for range 2 * (fewVain + mostVain) {
+		d.PollingEnded()
+		require.True(t, a.heard)
+		a.polled()
+		require.NoError(t, cq.Arm(false))
+		d.PollingEnded()
+		require.False(t, a.turn())
+		a.polled()
+		require.True(t, d.armed)
+		cq.Disarm()
+		require.False(t, a.turn())
+		require.Zero(t, a.vain)
+	}
+	require.NoError(t, cq.Destroy())
+}
+
+// TestAsyncEmptyWakeUp: a wake-up that finds nothing, as the program was faster, is in vain too.
+func TestAsyncEmptyWakeUp(t *testing.T) {
+	d, a := judged(t)
 	d.PollingEnded()
-	require.False(t, a.heard)
-	a.polled()
-	require.True(t, d.armed)
-	d.disarmWires()
 	require.False(t, a.turn())
-	require.Zero(t, a.vain)
+	a.polled()
+	require.Equal(t, 1, a.vain)
 }

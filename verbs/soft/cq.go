@@ -265,7 +265,7 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 		c.arm = armedSolicited
 	}
 	if a := c.d.async; a != nil {
-		a.programArmed = true
+		a.programArmed, a.heard = true, false
 	}
 	c.d.armWires()
 	if c.head != c.tail || c.overrun {

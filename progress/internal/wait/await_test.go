@@ -335,7 +335,10 @@ func TestFailedTransport(t *testing.T) {
 				var o op
 				f := newFake(t, cfg, fails, func(f *fake) { f.victim = &o })
 				require.NoError(t, f.await(bg, &o))
-				f.locked(func() { require.Equal(t, failure, f.failure) })
+				f.locked(func() {
+					require.Equal(t, failure, f.failure)
+					require.Zero(t, f.waking)
+				})
 			})
 		})
 	}

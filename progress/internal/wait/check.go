@@ -27,12 +27,16 @@ func (w *waiter) freed(s *Set) {
 
 // Check checks those that have parked.
 func (s *Set) Check() {
-	successor := s.successor == nil
+	successor, woken := s.successor == nil, 0
 	for w := s.parked.head; w != nil; w = w.next {
 		invariant.Check(w.check.inUse, "waiter", "a waiter that is free is parked: %s", w.check.by)
 		invariant.Check(!w.watch.Linked() || w.watch.ev.Gen() == w.check.gen, "waiter", "a waiter is parked for an operation that is consumed: %s", w.check.by)
 		successor = successor || w == s.successor
+		if w.woken {
+			woken++
+		}
 	}
+	invariant.Check(woken == s.waking, "waiter", "%d waiters have not run since they were woken, %d are counted", woken, s.waking)
 	invariant.Check(successor, "waiter", "the waiter that is to take the poller role is not parked")
 	invariant.Check(s.sleeper == nil || s.polling.Load(), "waiter", "a goroutine sleeps in the transport without the poller role")
 }

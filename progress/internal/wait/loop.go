@@ -3,14 +3,18 @@ package wait
 import "time"
 
 // The progress goroutine. While application goroutines poll it must not compete with them: it looks
-// once a tick whether they still do. When nobody polled for a tick, or a waiter has parked, it arms
-// the transport, polls once more, and sleeps there. It alone sleeps there, so that a parking waiter
-// has nothing to decide.
+// once a tick whether they still do, and not even that where it finds the lock or the poller role
+// taken. When nobody has polled since the last look, or a waiter has parked, it arms the transport,
+// polls once more, and sleeps there. It alone sleeps there, so that a parking waiter has nothing to
+// decide.
 
-// tick is how long an engine may stay unattended after the application stopped polling.
+// tick is the time between two looks: an engine stays unattended for two of them after the
+// application has stopped polling.
 const tick = time.Millisecond
 
-// busyTicks is how many ticks in a row may find the engine in use before one looks closer.
+// busyTicks is how many ticks in a row may find the engine in use before the goroutine waits for the
+// lock: an application that is in the engine whenever a tick comes, and never polls, is attended to
+// after so many.
 const busyTicks = 8
 
 // loopState is guarded by Set.mu, but for the channels.
@@ -102,6 +106,9 @@ func (s *Set) attend() {
 	s.e.Poll()
 	if s.e.Broken() {
 		l.seen = l.polls - 1
+	}
+	if s.cfg.PollingEnded != nil {
+		s.cfg.PollingEnded() // who was woken may leave without polling
 	}
 }
 

@@ -84,10 +84,6 @@ func (s *Set) parkOnChannel(ctx context.Context, w *waiter) {
 	}
 	s.mu.Lock()
 	s.parked.remove(w)
-	if w.woken {
-		w.woken = false
-		s.waking--
-	}
 	if s.successor == w {
 		s.successor = nil
 	}
@@ -191,6 +187,10 @@ func (s *Set) newWaiter(ev *Event) *waiter {
 // freeWaiter takes w back; if its operation has not ended it still names w.
 func (s *Set) freeWaiter(w *waiter) {
 	w.watch.Unlink()
+	if w.woken {
+		w.woken = false
+		s.waking--
+	}
 	select {
 	case <-w.ch:
 	default:

@@ -55,7 +55,7 @@ type Set struct {
 	sharing   sharing
 	yield     func() time.Duration // constant: timedYield, or a test's
 	parked    waiterList
-	waking    int              // of parked, those that were woken and have not run yet
+	waking    int              // waiters that were woken and have not run yet
 	successor *waiter          // was woken to take the role and has not looked yet
 	sleeper   *waiter          // Manual: who is in Transport.Wait, with the role
 	untimed   bool             // somebody is in Transport.Wait and leaves it by an event only
