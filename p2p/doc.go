@@ -55,8 +55,8 @@
 // socket: with Config.AsyncCPUs the device does that on processors that the program leaves free, as
 // a progress thread would. All else (raw messages, receives kept in software, completing requests)
 // needs calls or the progress goroutine. It begins where a call returns while a message of 1 MiB or
-// more is under way, in a receive of the device whose buffer has room for one, or as a rendezvous at
-// either end: what is shorter takes less time than to wake the device.
+// more is under way, in a receive of the device whose buffer has room for one, or as a rendezvous
+// at either end: what is shorter takes less time than to wake the device.
 //
 // # Errors
 //

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLeave: a device that works by itself is told that nobody polls by each call that leaves a large
-// receive in its list, or a large rendezvous at either end, and by no other.
+// TestLeave: a device that works by itself is told that nobody polls by each call that leaves a
+// large receive in its list, or a large rendezvous at either end, and by no other.
 func TestLeave(t *testing.T) {
 	told := 0
 	c := newCluster(t, 2, Config{Manual: true, PollingEnded: func() { told++ }}, fakeOpts{tags: 4})

@@ -189,8 +189,8 @@ func (e *Engine) keptInDevice(err error) {
 
 func (e *Engine) warn(what string, err error) { e.log.Warn(what, "rank", e.cfg.Rank, "err", err) }
 
-// pollingEndedLocked is called when nobody polls any more. It tells a device that works by itself, if
-// that could move something large: for a receive in its list, or a rendezvous at either end.
+// pollingEndedLocked is called when nobody polls any more. It tells a device that works by itself,
+// if that could move something large: for a receive in its list, or a rendezvous at either end.
 func (e *Engine) pollingEndedLocked() {
 	if e.off.slots.bulky+e.sends.bulky+e.reads.bulky == 0 || e.broken != nil {
 		return

@@ -29,9 +29,9 @@ const (
 //
 // For a program that soon polls again a wake-up is a loss: both ends pay for it, and it takes the
 // processor. So it is judged by what it has brought before the program's next poll. Moving a large
-// message takes two passes at least. With fewer it was in vain, and after fewVain and k such wake-ups in
-// a row the next 2^k-1 calls of PollingEnded are not heard. This needs no clock, and so holds on any
-// machine.
+// message takes two passes at least. With fewer it was in vain, and after fewVain and k such
+// wake-ups in a row the next 2^k-1 calls of PollingEnded are not heard. This needs no clock, and so
+// holds on any machine.
 type async struct {
 	d      *Device
 	owner  sync.Locker
@@ -112,9 +112,9 @@ func (a *async) run(bound chan<- error) {
 	}
 }
 
-// turn makes one pass of the device, unless the program has polled since the goroutine was woken. It
-// returns true if there is more to do. Else the goroutine can sleep: the wires are armed, and the
-// pass came after that, or the program polls.
+// turn makes one pass of the device, unless the program has polled since the goroutine was woken.
+// It returns true if there is more to do. Else the goroutine can sleep: the wires are armed, and
+// the pass came after that, or the program polls.
 func (a *async) turn() (again bool) {
 	if invariant.Enabled {
 		defer a.d.enter("a turn of the asynchronous mode")()

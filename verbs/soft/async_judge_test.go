@@ -25,8 +25,8 @@ func judged(t *testing.T) (*Device, *async) {
 	return d, a
 }
 
-// TestAsyncJudges: wake-ups that bring nothing make calls of PollingEnded unheard, fewer of them the
-// rarer those wake-ups are, and one that moves a large message makes all heard again.
+// TestAsyncJudges: wake-ups that bring nothing make calls of PollingEnded unheard, fewer of them
+// the rarer those wake-ups are, and one that moves a large message makes all heard again.
 func TestAsyncJudges(t *testing.T) {
 	d, a := judged(t)
 	heard := func() bool {

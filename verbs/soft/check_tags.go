@@ -188,9 +188,10 @@ func (t *tagQueue) checkTold(o *tagOp) {
 	}
 }
 
-// checkUnexpected is called when a message arrives, and the function that it returns when the device
-// has received the message, or its first packet, or had no buffer for it. A message is unexpected
-// when it takes an untagged buffer, unless its completion later says that it was cut short.
+// checkUnexpected is called when a message arrives, and the function that it returns when the
+// device has received the message, or its first packet, or had no buffer for it. A message is
+// unexpected when it takes an untagged buffer, unless its completion later says that it was cut
+// short.
 func (t *tagQueue) checkUnexpected(q *queuePair) (done func()) {
 	c, head := t.d.inv.tags[t], q.rq.head
 	return func() {

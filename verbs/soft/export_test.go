@@ -19,8 +19,8 @@ func RaiseQP(tb testing.TB, qp verbs.QP, peer verbs.Device, num uint32, retries 
 	require.NoError(tb, qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, MaxRdAtomic: 16, RetryCnt: 7, RNRRetry: retries}, verbs.QPMaskRTS))
 }
 
-// AsyncPass does what the goroutine of a device in asynchronous mode does when nobody polls, without
-// having to wait for the scheduler. The caller does not hold the owner's lock.
+// AsyncPass does what the goroutine of a device in asynchronous mode does when nobody polls,
+// without having to wait for the scheduler. The caller does not hold the owner's lock.
 func AsyncPass(d *Device) {
 	a := d.async
 	a.owner.Lock()

@@ -12,9 +12,9 @@ import "time"
 // application has stopped polling.
 const tick = time.Millisecond
 
-// busyTicks is how many ticks in a row may find the engine in use before the goroutine waits for the
-// lock: an application that is in the engine whenever a tick comes, and never polls, is attended to
-// after so many.
+// busyTicks is how many ticks in a row may find the engine in use before the goroutine waits for
+// the lock: an application that is in the engine whenever a tick comes, and never polls, is
+// attended to after so many.
 const busyTicks = 8
 
 // loopState is guarded by Set.mu, but for the channels.
@@ -74,9 +74,10 @@ func (s *Set) rest(timer *time.Timer) {
 	}
 }
 
-// attended tells whether application goroutines move the engine, or will: one that was woken and has
-// not run yet may need this processor. It then polls, or kicks for others that are parked. To poll
-// on instead would take a stream of messages from it, for which nobody posts receives meanwhile.
+// attended tells whether application goroutines move the engine, or will: one that was woken and
+// has not run yet may need this processor. It then polls, or kicks for others that are parked. To
+// poll on instead would take a stream of messages from it, for which nobody posts receives
+// meanwhile.
 func (s *Set) attended() bool {
 	l := &s.loop
 	if s.polling.Load() || s.waking > 0 {
