@@ -114,6 +114,12 @@ func TestRulesAreChecked(t *testing.T) {
 			e.off.waiting.push(op)
 		}},
 		"waiting receive is in no list": {"V5", func(e *Engine) { op := opOf(e, 22); e.off.waiting.remove(op); op.linked = true }},
+		"waiting receive comes to the kept too late": {"V6", func(e *Engine) {
+			op := opOf(e, 22)
+			e.off.kept.Remove(op.kept)
+			op.kept = 0
+			e.off.since, _ = e.posted.Stamp(op.handle)
+		}},
 		"overlapping receive offloaded": {"V6", func(e *Engine) { op := opOf(e, 20); op.tag = 22; op.note.order = 1 << 20; reorder(e, op) }},
 		"receive beside its message":    {"V7", func(e *Engine) { e.unexp.KeepEager(0, 20, nil) }},
 		"posted without a search":       {"V7", func(e *Engine) { post(e, 11) }},
@@ -143,6 +149,7 @@ func TestRulesAreChecked(t *testing.T) {
 		}},
 		"send in a wrong slot":    {"slot", func(e *Engine) { e.sends.entries[0].op.slot.gen++ }},
 		"slots miscounted":        {"slot", func(e *Engine) { e.sends.used++ }},
+		"large ones miscounted":   {"slot", func(e *Engine) { e.sends.bulky = -1 }},
 		"reads miscounted":        {"slot", func(e *Engine) { e.reads.used++ }},
 		"receive reads nothing":   {"V18", func(e *Engine) { e.reads.entries[0].op.read.active = 0 }},
 		"reads beyond the buffer": {"V4", func(e *Engine) { r := &e.reads.entries[0].op.read; r.want++ }},
@@ -151,7 +158,23 @@ func TestRulesAreChecked(t *testing.T) {
 		"queued send of another":  {"list", func(e *Engine) { queuedTo(e, 0).peer = 1 }},
 		"queued read of another":  {"list", func(e *Engine) { op := e.reads.entries[0].op; op.read.src = 1; e.peers[0].readq.push(op) }},
 		"queued bytes miscounted": {"list", func(e *Engine) { e.queued++ }},
-		"queued send has ended":   {"list", func(e *Engine) { queuedTo(e, 0).state = opEnded }},
+		"queued sends miscounted": {"list", func(e *Engine) { e.peers[0].out.queue.n++ }},
+		"queued send in another place": {"list", func(e *Engine) {
+			q := &e.peers[0].out.queue
+			q.push(&Op{})
+			q.first().handle++
+		}},
+		"queued send not in the index": {"list", func(e *Engine) {
+			q := &e.peers[0].out.queue
+			q.has(1, exact, 1)
+			q.index.Add(1, q.first())
+		}},
+		"queued send under another handle": {"list", func(e *Engine) {
+			q := &e.peers[0].out.queue
+			q.has(1, exact, 1)
+			q.at(q.head).h++
+		}},
+		"queued send has ended": {"list", func(e *Engine) { queuedTo(e, 0).state = opEnded }},
 		"lost peer has a queue": {"list", func(e *Engine) {
 			unkeep(e)
 			e.peers[0].lost = ErrPeerLost

@@ -47,6 +47,7 @@ func TestWaitersAreChecked(t *testing.T) {
 		"freed in a list":               func(f *fake) { w := f.newWaiter(&Event{}); f.parked.push(w); f.freeWaiter(w) },
 		"that is free is parked":        func(f *fake) { f.parked.push(new(waiter)); f.Check() },
 		"that is consumed":              func(f *fake) { ev := &Event{}; f.parked.push(f.newWaiter(ev)); ev.SetEnded(); ev.Take(0); f.Check() },
+		"have not run":                  func(f *fake) { f.waking++; f.Check() },
 		"the poller role is not parked": func(f *fake) { f.successor = new(waiter); f.Check() },
 		"without the poller role":       func(f *fake) { f.sleeper = new(waiter); f.Check() },
 		"in the pool": func(f *fake) {
