@@ -201,33 +201,6 @@ func TestSendRecv(t *testing.T) {
 	}
 }
 
-// A message is read in two halves where the transport gains by that.
-func TestSplitRead(t *testing.T) {
-	c := manual(t, 2, fakeOpts{splitRd: 1000})
-	node := c.net.nodes[1]
-	for size, parts := range map[int][]int{999: {999}, 1000: {500, 500}, 1001: {501, 500}, 5000: {2500, 2500}} {
-		node.lengths = nil
-		msg, buf := fill(size, 3), make([]byte, size)
-		s, r := c.e[0].Isend(1, 5, msg), c.e[1].Irecv(AnySource, 5, exact, buf)
-		c.step()
-		require.Equal(t, parts, node.lengths)
-		succeeded(t, s)
-		succeeded(t, r)
-		require.Equal(t, msg, buf)
-	}
-	node.lengths = nil
-	var reqs []Request
-	for range 3 {
-		reqs = append(reqs, c.e[0].Isend(1, 5, fill(5000, 3)), c.e[1].Irecv(AnySource, 5, exact, make([]byte, 5000)))
-	}
-	c.step()
-	require.Equal(t, []int{2500, 2500, 2500, 2500, 2500, 2500}, node.lengths)
-	for _, r := range reqs {
-		succeeded(t, r)
-	}
-	c.quiet()
-}
-
 // quiet checks that nothing is left anywhere.
 func (c *cluster) quiet() {
 	c.t.Helper()

@@ -23,7 +23,6 @@ type fakeOpts struct {
 	regions  int    // regions registered for a peer; 0 without bound
 	maxEager int    // default 256
 	maxRead  uint64 // default 1 << 30
-	splitRd  uint64 // Transport.SplitRead
 	tags     int    // receives that each node's device matches; 0: no device
 	maxOps   int    // list operations under way, with as many Add and Sync are refused; 0: enough
 	software bool   // every rendezvous is a software request (TMO 6.7)
@@ -67,7 +66,6 @@ type fakeNode struct {
 	calls   []func(transport.Sink) // that the next poll makes
 	in      [][]packet             // by source
 	reads   []packet
-	lengths []int // of all reads so far
 	regions map[uint32]*fakeRegion
 	nextKey uint32
 	cells   []uint64 // granted by peer
@@ -234,7 +232,6 @@ func (n *fakeNode) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64)
 	if f.opts.room != 0 && len(n.reads) >= f.opts.room {
 		return transport.ErrAgain
 	}
-	n.lengths = append(n.lengths, len(dst))
 	n.reads = append(n.reads, packet{kind: pkRead, peer: peer, dst: dst, id: id, app: rkey, tag: va})
 	n.eventLocked()
 	return nil
@@ -288,8 +285,6 @@ func (n *fakeNode) Granted(peer int) uint64 {
 	defer n.net.mu.Unlock()
 	return n.cells[peer]
 }
-
-func (n *fakeNode) SplitRead(int) uint64 { return n.net.opts.splitRd }
 
 func (n *fakeNode) Wire(peer int) string {
 	if peer == n.rank {

@@ -173,12 +173,8 @@ func (op *Op) readMore() bool {
 	e, r := op.e, &op.read
 	p := &e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
-		n := min(r.want-r.posted, e.caps.MaxRead)
-		if r.posted == 0 && p.splits(n) {
-			n -= n / 2
-		}
-		dst := op.part(r.posted, n)
-		n = uint64(len(dst))
+		dst := op.part(r.posted, min(r.want-r.posted, e.caps.MaxRead))
+		n := uint64(len(dst))
 		err := e.tr.Read(r.src, dst, r.va+r.posted, r.rkey, op.slot.id())
 		if err == transport.ErrAgain {
 			p.readq.push(op)
@@ -196,12 +192,6 @@ func (op *Op) readMore() bool {
 		op.endRead()
 	}
 	return true
-}
-
-// splits reports whether a read of n bytes from this peer ends earlier as two of half the length.
-func (p *peer) splits(n uint64) bool {
-	least := p.e.tr.SplitRead(p.rank)
-	return least != 0 && n >= least
 }
 
 // ReadDone is called when one read has ended. All reads of a receive have the same id, as only

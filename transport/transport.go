@@ -57,9 +57,6 @@ type Transport interface {
 	// Wire names the wire to a connected peer, as the device calls it; empty where the device has
 	// only one. It may change once, before the first message, and remains after the peer is lost.
 	Wire(peer int) string
-	// SplitRead is the length in bytes from which on a Read from a peer ends earlier as two of half
-	// the length, which the two ends may copy; 0: none does. It may change as Wire does.
-	SplitRead(peer int) uint64
 
 	// SendEager sends a tagged message; payload is copied before it returns.
 	SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error

@@ -94,10 +94,8 @@ const (
 type AddressVector struct {
 	Address []byte // the peer's Device.Address
 
-	// In Query of the software device: the one of DeviceAttr.Wires in use, and from how many bytes
-	// on two READs of half the length end before one; 0: never.
-	Wire      string
-	SplitRead uint64
+	// In Query of the software device: the one of DeviceAttr.Wires in use.
+	Wire string
 }
 
 // QPAttr are the attributes of a QP (struct ibv_qp_attr).

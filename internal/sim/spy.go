@@ -67,8 +67,6 @@ func (s *spy) Caps() transport.Caps {
 	return c
 }
 
-func (s *spy) SplitRead(int) uint64 { return uint64(s.dice.w.plan.Params.MaxRead) / 2 }
-
 func (s *spy) TagList() transport.TagList {
 	if s.list == nil {
 		return nil

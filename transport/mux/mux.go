@@ -140,15 +140,6 @@ func (t *Transport) Wire(peer int) string {
 	return p.Wire(peer)
 }
 
-// SplitRead is from how many bytes on reads from a rank are to be split.
-func (t *Transport) SplitRead(peer int) uint64 {
-	p, err := t.to(peer)
-	if err != nil {
-		return 0
-	}
-	return p.SplitRead(peer)
-}
-
 // enter begins a call by the transport's owner. It checks only what the paths share.
 func (t *Transport) enter(call string) (leave func()) {
 	t.guard.Enter("transport/mux: " + call)

@@ -96,9 +96,6 @@ func (s *shared) Abandon(peer int, id uint64)    { s.do(func() { s.Transport.Aba
 func (s *shared) Wire(peer int) string {
 	return call(s, func() string { return s.Transport.Wire(peer) })
 }
-func (s *shared) SplitRead(peer int) uint64 {
-	return call(s, func() uint64 { return s.Transport.SplitRead(peer) })
-}
 func (s *shared) Drained() bool { return call(s, s.Transport.Drained) }
 func (s *shared) Arm() error    { return call(s, s.Transport.Arm) }
 func (s *shared) Disarm()       { s.do(s.Transport.Disarm) }

@@ -20,12 +20,16 @@ func (q *queuePair) copyMany() bool {
 	for left := wire.MaxChunk; len(ps) < min(q.mreads.len(), wire.MaxPieces); {
 		i := *q.mreads.at(len(ps))
 		w, sges := &q.more[i&q.mask], q.sgesOf(i & q.mask)[:1]
-		dst := sges[0].Data
-		if w.nsge != 1 || w.off != 0 || len(dst) > left || !q.mayWrite(sges, 0, dst) {
+		n := w.upto - w.off
+		if w.nsge != 1 || n > uint64(left) {
+			break
+		}
+		dst := sges[0].Data[w.off:w.upto]
+		if !q.mayWrite(sges, w.off, dst) {
 			break
 		}
 		left -= len(dst)
-		ps = append(ps, wire.Piece{Data: dst, Addr: w.addr, RKey: w.rkey})
+		ps = append(ps, wire.Piece{Data: dst, Addr: w.addr + w.off, RKey: w.rkey})
 	}
 	defer func() { clear(ps) }()
 	if len(ps) < 2 {
@@ -37,12 +41,11 @@ func (q *queuePair) copyMany() bool {
 		}
 	}
 	done := mem.ReadMany(ps)
-	for range done {
+	for k := range done {
 		i := *q.mreads.front()
-		e := &q.sq[i&q.mask]
 		q.mreads.pop()
-		q.toRead -= int64(e.length)
-		q.readEnded(e, i)
+		q.hasRead(&q.more[i&q.mask], len(ps[k].Data))
+		q.readEnded(&q.sq[i&q.mask], i)
 	}
 	return done > 0
 }

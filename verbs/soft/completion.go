@@ -197,22 +197,16 @@ func (q *queuePair) issue(e *sendEntry, w *sendWork) bool {
 		w.imm = 1
 	}
 	operands := binary.LittleEndian.AppendUint64(q.d.operands[:0], w.comp)
-	return q.request(wire.OpAtomicReq, w, 8, binary.LittleEndian.AppendUint64(operands, w.swap))
+	return q.request(wire.OpAtomicReq, w, 0, 8, binary.LittleEndian.AppendUint64(operands, w.swap))
 }
 
 // issueRead starts an RDMA READ: as a copy from the peer's memory, as a push, or by packets.
 func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 	if m := q.link.Memory(); m != nil && q.mayCopy(w.addr, uint64(e.length)) && m.Reaches(w.rkey) {
-		w.off = 0
 		if e.length == 0 {
 			e.flags |= entryGot
 		} else {
-			idle := q.idleReads()
-			push := q.askPush(w, e, idle)
-			q.turns.took(w.addr, uint64(e.length), idle, push)
-			if !push {
-				q.readDirect(q.sent)
-			}
+			q.copyRead(e, w)
 		}
 		return true
 	}
@@ -220,15 +214,21 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 	if q.init.ReadFaults {
 		w.imm = 1
 	}
-	return q.request(wire.OpReadReq, w, uint64(e.length), nil)
+	return q.request(wire.OpReadReq, w, 0, uint64(e.length), nil)
 }
 
-// readDirect starts the copy of read i from the peer's memory.
-func (q *queuePair) readDirect(i uint32) {
-	q.more[i&q.mask].off = 0
-	q.mreads.push(i)
-	q.toRead += int64(q.sq[i&q.mask].length)
-	q.reads()
+// copyRead starts the READ at index sent as a copy by this device, by the peer, or by both.
+func (q *queuePair) copyRead(e *sendEntry, w *sendWork) {
+	n := uint64(e.length)
+	w.off, w.upto = 0, n
+	if from := q.pushFrom(w, n); from < n && q.askPush(w, e, from) && from > 0 {
+		e.flags |= entryHalves
+	}
+	if w.upto > 0 {
+		q.mreads.push(q.sent)
+		q.toRead += int64(w.upto)
+		q.reads()
+	}
 }
 
 // reads puts the QP on the list of those that copy.
@@ -239,14 +239,14 @@ func (q *queuePair) reads() {
 	}
 }
 
-// request sends the request packet of a read, push or atomic. It returns false if MaxRdAtomic are
-// under way, or there is no room.
-func (q *queuePair) request(op wire.Opcode, w *sendWork, total uint64, body []byte) bool {
+// request sends the request packet of a read, push or atomic, for total bytes from offset from on. It
+// returns false if MaxRdAtomic are under way, or there is no room.
+func (q *queuePair) request(op wire.Opcode, w *sendWork, from, total uint64, body []byte) bool {
 	if q.rdq.len() >= int(q.attr.MaxRdAtomic) {
 		return false
 	}
 	h := &q.d.scratch
-	*h = wire.Header{Op: op, Flags: wire.FlagFirst | wire.FlagLast, QPN: q.hdr.QPN, PSN: q.sent + q.psn, RKey: w.rkey, Addr: w.addr,
+	*h = wire.Header{Op: op, Flags: wire.FlagFirst | wire.FlagLast, QPN: q.hdr.QPN, PSN: q.sent + q.psn, RKey: w.rkey, Addr: w.addr + from,
 		Total: total, Length: uint32(len(body)), Imm: w.imm}
 	if !q.link.Send(h, body, nil) {
 		return false
@@ -270,6 +270,7 @@ func (q *queuePair) copyChunk() bool {
 	}
 	if q.mreads.len() == 0 {
 		q.takeBack()
+		q.retire() // what has failed may have waited for its other half
 		q.reading = q.mreads.len()+q.shares > 0
 		return q.reading
 	}
@@ -290,7 +291,7 @@ func (q *queuePair) copyOne() bool {
 	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
 	mem := q.link.Memory()
 	sges := q.sgesOf(i & q.mask)[:w.nsge]
-	dst, _ := gather(sges, w.off, wire.MaxChunk)
+	dst, _ := gather(sges, w.off, int(min(w.upto-w.off, wire.MaxChunk)))
 	switch {
 	case mem == nil:
 		e.status = uint8(verbs.WCRetryExcErr)
@@ -302,15 +303,15 @@ func (q *queuePair) copyOne() bool {
 		}
 		e.status = uint8(mem.Read(dst, w.addr+w.off, w.rkey))
 	}
-	w.off += uint64(len(dst))
-	if e.status == 0 && w.off < uint64(e.length) {
+	q.hasRead(w, len(dst))
+	if e.status == 0 && w.off < w.upto {
 		return true
 	}
+	q.hasRead(w, int(w.upto-w.off)) // nothing more of one that has failed
 	if s := verbs.WCStatus(e.status); q.init.ReadFaults && (s == verbs.WCRemAccessErr || s == verbs.WCLocProtErr) {
 		e.flags |= entryRefused
 	}
 	q.mreads.pop()
-	q.toRead -= int64(e.length)
 	if e.status == 0 || e.flags&entryRefused != 0 {
 		q.readEnded(e, i)
 	} else {
@@ -319,8 +320,18 @@ func (q *queuePair) copyOne() bool {
 	return false
 }
 
-// readEnded records that a read has its data, or was refused alone.
+// hasRead records that n bytes more of a direct read were copied, or will not be.
+func (q *queuePair) hasRead(w *sendWork, n int) {
+	w.off += uint64(n)
+	q.toRead -= int64(n)
+}
+
+// readEnded records that a read has its data, or was refused alone; or the first of its halves.
 func (q *queuePair) readEnded(e *sendEntry, i uint32) {
+	if e.flags&entryHalves != 0 {
+		e.flags &^= entryHalves
+		return
+	}
 	e.flags |= entryGot
 	if q.dev != nil {
 		q.readDone(i, verbs.WCStatus(e.status))

@@ -8,14 +8,15 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// A push replaces the RDMA READ of this device on shared memory: the peer, which has the data,
-// writes it into this process's memory. Requests, responses and their order are those of a READ by
-// packets. The device asks for pushes
+// A push replaces the RDMA READ of this device on shared memory, or half of it: the peer, which has
+// the data, writes it into this process's memory. Requests, responses and their order are those of a
+// READ by packets. The device asks for pushes
 //   - when its own goroutine runs it (Device.Async), so that the copy of a rendezvous does not
 //     hold up the program, which computes on the same processor;
-//   - for every second read while the peer polls, so that both ends copy: of these, the shares, a
-//     device without reads of its own takes back those that the peer has not begun (takeBack), so
-//     that a READ never waits for a peer that computes.
+//   - while the peer polls, for the second half of each long READ, and for every second one of the
+//     shorter, so that both ends copy: of these, the shares, a device without reads of its own takes
+//     back those that the peer has not begun (takeBack), so that a READ never waits for a peer that
+//     computes.
 //
 // The destination is registered as a region of the device's own for each push. Whatever ends the
 // push first removes that region, and then waits until the peer does not write to it any more
@@ -25,9 +26,12 @@ import (
 // pushBytes is the payload of wire.OpPushReq: destination address and key.
 const pushBytes = 12
 
-// shareFrom is the length in bytes from which on a READ is shared. Below it the two packets cost
-// more than half of the copy.
-const shareFrom = 32 << 10
+// shareFrom is the length in bytes from which on a READ is shared: below it the two packets cost
+// more than half of the copy. From halveFrom on the halves are as long.
+const (
+	shareFrom = 32 << 10
+	halveFrom = 2 * shareFrom
+)
 
 // idlePasses is how many passes without a copy at either end take back the last share: a few us, in
 // which a peer that polls would have begun it.
@@ -37,46 +41,12 @@ const idlePasses = 32
 // of what it would have by turns.
 const unevenBy = 1 << 20
 
-// turns says which end copies a READ.
-type turns struct {
-	end    uint64 // of the last one, in the peer's memory
-	pushed bool   // the peer copies the last one
-	first  bool   // and the last one that did not go on where the one before it ended
-	split  bool   // something went on there
-}
-
-// next reports whether it is the peer's turn to copy a READ from an address. Two that are one
-// message in halves, as the second goes on where the first has ended, are copied by both ends, and
-// all first halves by the same one: where buffers are used again each half stays in the cache of
-// one processor. Other READs are taken in turn. With nothing under way this device begins.
-func (t *turns) next(addr uint64, idle bool) (push bool) {
-	switch {
-	case idle:
-		return false
-	case addr != t.end && t.split:
-		return t.first
-	}
-	return !t.pushed
-}
-
-// took records who copies a READ of n bytes.
-func (t *turns) took(addr, n uint64, idle, push bool) {
-	if t.split = addr == t.end && !idle; !t.split {
-		t.first = push
-	}
-	t.end, t.pushed = addr+n, push
-}
-
-// askPush asks the peer to push the data of the READ at index sent. It returns false if this device
-// has to read it; idle is idleReads.
-func (q *queuePair) askPush(w *sendWork, e *sendEntry, idle bool) bool {
-	l, ok := q.link.(wire.PushLink)
-	if !ok || w.nsge != 1 || !l.CanPush() || !q.wantsPush(l, e, w.addr, idle) {
-		return false
-	}
+// askPush asks the peer to push the bytes of the READ at index sent from offset from on, which are
+// at least one. It returns false if this device has to read them.
+func (q *queuePair) askPush(w *sendWork, e *sendEntry, from uint64) bool {
 	sges := q.sgesOf(q.sent & q.mask)[:1]
-	dst := sges[0].Data
-	if !q.mayWrite(sges, 0, dst) {
+	dst := sges[0].Data[from:]
+	if !q.mayWrite(sges, from, dst) {
 		return false // deregistered since the request was posted
 	}
 	r, err := q.d.regions.Register(dst, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, nil)
@@ -85,37 +55,53 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry, idle bool) bool {
 	}
 	body := binary.LittleEndian.AppendUint64(q.d.operands[:0], r.Addr())
 	body = binary.LittleEndian.AppendUint32(body, r.RKey())
-	if !q.request(wire.OpPushReq, w, uint64(e.length), body) {
+	if !q.request(wire.OpPushReq, w, from, uint64(len(dst)), body) {
 		q.d.regions.Remove(r.RKey())
 		return false
 	}
 	if invariant.Enabled {
 		q.d.inv.pushes[r.RKey()] = &dst[0]
 	}
-	w.push = r.RKey()
+	w.push, w.upto = r.RKey(), from
 	if w.share = !q.d.alone(); w.share {
 		q.shares++
-		q.toPush += int64(e.length)
+		q.toPush += int64(len(dst))
 		q.reads()
 	}
 	return true
 }
 
-// idleReads reports that neither end has a READ to copy.
-func (q *queuePair) idleReads() bool { return q.toRead+q.toPush == 0 }
-
-// wantsPush reports whether the peer is to push a READ, if it can.
-func (q *queuePair) wantsPush(l wire.PushLink, e *sendEntry, addr uint64, idle bool) bool {
-	if q.d.alone() {
-		return q.dev != nil
+// pushFrom is the offset from which on the peer is to push a READ: 0 for all of it, its length for
+// nothing. Of a long one each end copies the same half always: where buffers are used again it stays
+// in the cache of that processor. With nothing under way this device begins.
+func (q *queuePair) pushFrom(w *sendWork, n uint64) uint64 {
+	l, ok := q.link.(wire.PushLink)
+	switch {
+	case !ok || w.nsge != 1 || !l.CanPush():
+		return n
+	case q.d.alone():
+		if q.dev != nil {
+			return 0
+		}
+		return n
+	case n < shareFrom || !l.Attended():
+		return n
 	}
-	if e.length < shareFrom || !l.Attended() {
-		return false
+	idle := q.toRead+q.toPush == 0
+	switch d := q.toRead - q.toPush; {
+	case d > unevenBy:
+		q.turn = false
+	case d < -unevenBy:
+		q.turn = true
+	case n >= halveFrom:
+		return n - n/2
+	case idle:
+		q.turn = true
 	}
-	if d := q.toRead - q.toPush; d > unevenBy || d < -unevenBy {
-		return d > 0
+	if q.turn = !q.turn; q.turn {
+		return 0
 	}
-	return q.turns.next(addr, idle)
+	return n
 }
 
 // endPush ends the push of a request.
@@ -127,7 +113,7 @@ func (q *queuePair) endPush(e *sendEntry, w *sendWork) {
 	w.push = 0
 	if w.share {
 		q.shares--
-		q.toPush -= int64(e.length)
+		q.toPush -= int64(uint64(e.length) - w.upto)
 		q.idle = 0
 	}
 }
@@ -161,7 +147,24 @@ func (q *queuePair) takeShare(a *awaited, w *sendWork, l wire.PushLink) {
 	a.taken = true
 	q.endPush(&q.sq[a.index&q.mask], w)
 	l.Quiet()
-	q.readDirect(a.index)
+	q.readRest(a.index)
+}
+
+// readRest has this device read what the peer was to push of READ i.
+func (q *queuePair) readRest(i uint32) {
+	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
+	switch {
+	case e.flags&entryHalves != 0: // the first half is in mreads still
+		e.flags &^= entryHalves
+	case e.status != 0: // it has failed
+		q.readEnded(e, i)
+		return
+	default:
+		q.mreads.push(i)
+	}
+	q.toRead += int64(uint64(e.length) - w.upto)
+	w.upto = uint64(e.length)
+	q.reads()
 }
 
 // deregistered takes back the shares with their destination in the region of that key, which has
@@ -236,7 +239,7 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 	case h.Status != uint8(verbs.WCSuccess):
 		q.readInstead(i, verbs.WCStatus(h.Status))
 		return
-	case !q.mayWrite(sges, 0, sges[0].Data):
+	case !q.mayWrite(sges, w.upto, sges[0].Data[w.upto:]):
 		e.status = uint8(verbs.WCLocProtErr)
 	default:
 		q.d.pushed++
@@ -269,7 +272,11 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 	}
 	q.rdq.pop()
 	q.ackTo(i + 1)
-	q.readDirect(i)
+	q.readRest(i)
+	q.retire()
+	if q.sent != q.posted {
+		q.d.queue(q)
+	}
 }
 
 // endPushes removes the regions that the peer may push to, and returns when it does not write to

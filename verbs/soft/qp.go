@@ -15,7 +15,7 @@ type queuePair struct {
 	pd    *protDomain
 	num   uint32
 	state verbs.QPState
-	attr  verbs.QPAttr     // State, AV.Wire and AV.SplitRead are not kept here
+	attr  verbs.QPAttr     // State and AV.Wire are not kept here
 	init  verbs.QPInitAttr // as created
 	scq   *compQueue       // of send requests
 	rcq   *compQueue       // of receives; that of the SRQ if it matches tags
@@ -143,7 +143,7 @@ func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
 		defer q.d.enter("query_qp")()
 	}
 	a := q.attr
-	a.State, a.AV.Wire, a.AV.SplitRead = q.state, q.wire, q.splitRead()
+	a.State, a.AV.Wire = q.state, q.wire
 	return a, q.init
 }
 
@@ -376,13 +376,4 @@ func (q *queuePair) peerLost(err error, event verbs.AsyncEventType) {
 	}
 	q.toErr(verbs.WCRetryExcErr, q.reclaimed, true, 0)
 	q.d.event(verbs.AsyncEvent{Type: event, QP: q.num, Err: err})
-}
-
-// splitRead is from how many bytes on two READs of half the length end before one: where both ends
-// can copy.
-func (q *queuePair) splitRead() uint64 {
-	if l, ok := q.link.(wire.PushLink); ok && l.CanPush() {
-		return 2 * shareFrom
-	}
-	return 0
 }

@@ -33,10 +33,10 @@ type requester struct {
 
 	mreads fifo[uint32]  // indexes of reads from the peer's memory under way
 	rdq    fifo[awaited] // reads, pushes and atomics that wait for response packets
-	turns  turns         // who copies the next READ
+	turn   bool          // the peer copies the last READ that was shared by turns
 	shares int           // pushes that may be taken back, of which there are
 	toPush int64         // so many bytes,
-	toRead int64         // and so many of the reads in mreads
+	toRead int64         // and so many that the reads in mreads have left
 	idle   int           // passes in which neither end copied anything
 }
 
@@ -62,6 +62,7 @@ const (
 	entryGot            // the response is complete
 	entryDone           // its completion was made
 	entryRefused        // a read that has failed alone (verbs.QPInitAttr.ReadFaults)
+	entryHalves         // a read that is both in mreads and in rdq: it has two parts that have not ended
 )
 
 // sendWork is the part of a send request that is needed to transmit it, or to receive its response.
@@ -74,6 +75,7 @@ type sendWork struct {
 	share bool   // the push may be taken back
 	addr  uint64 // in the peer's region
 	off   uint64 // bytes sent or received
+	upto  uint64 // of a read from the peer's memory: the first byte that the peer pushes
 	comp  uint64 // operands of an atomic
 	swap  uint64
 	buf   []byte // inline data, from Device.pool

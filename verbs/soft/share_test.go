@@ -146,6 +146,33 @@ func TestBothCopy(t *testing.T) {
 	r.untouched()
 }
 
+// TestHalves: of a long READ the source copies the second half, also if it is alone; of shorter ones
+// each end copies every second, and the reader one that is alone.
+func TestHalves(t *testing.T) {
+	r := newShareRig(t, soft.Config{})
+	half := func(n int) {
+		first := r.posted
+		r.read(n)
+		shares, _ := soft.Waiting(r.rq)
+		require.Equal(t, 1, shares)
+		for range 4 {
+			r.pollSource()
+		}
+		got, want := r.dst[first], r.src[first:][:n]
+		require.True(t, bytes.Equal(make([]byte, n-n/2), got[:n-n/2]))
+		require.True(t, bytes.Equal(want[n-n/2:], got[n-n/2:]))
+		r.until("it ends", r.settled)
+	}
+	half(64 << 10)
+	half(1<<20 + 1)
+	for k, shares := range []int{0, 1, 1, 2, 2} {
+		r.read(40 << 10)
+		got, _ := soft.Waiting(r.rq)
+		require.Equal(t, shares, got, "after %d", k+1)
+	}
+	r.until("they end", r.settled)
+}
+
 // TestSharesAreTakenBack: a source that does not poll holds up no READ, and writes nothing later.
 func TestSharesAreTakenBack(t *testing.T) {
 	r := newShareRig(t, soft.Config{})
@@ -154,7 +181,7 @@ func TestSharesAreTakenBack(t *testing.T) {
 			r.read(100 << 10)
 		}
 		shares, _ := soft.Waiting(r.rq)
-		require.Equal(t, 8, shares)
+		require.Equal(t, 16, shares)
 		r.until("READs end", func() bool { r.pollReader(); return r.ended == r.posted })
 		r.untouched()
 		r.until("responses come", r.settled)

@@ -87,18 +87,12 @@ func (l *Links) connect(rank int, addr []byte) error {
 func (l *Links) Connected(rank int) bool { return l.peers[rank].state != linkNew }
 
 // Wire names the wire to a rank.
-func (l *Links) Wire(rank int) string { return l.path(rank).Wire }
-
-// SplitRead is from how many bytes on reads from a rank are to be split.
-func (l *Links) SplitRead(rank int) uint64 { return l.path(rank).SplitRead }
-
-// path is what the device says of the way to a rank.
-func (l *Links) path(rank int) verbs.AddressVector {
+func (l *Links) Wire(rank int) string {
 	if p := &l.peers[rank]; p.qp != nil {
 		attr, _ := p.qp.Query()
-		return attr.AV
+		return attr.AV.Wire
 	}
-	return verbs.AddressVector{}
+	return ""
 }
 
 // Timers of queue pairs, for devices that can lose packets (TMO 8.1).

@@ -226,7 +226,9 @@ func (t *Table) register(buf []byte, access verbs.AccessFlags, pd *Domain, home 
 	}
 	o := &t.own[i]
 	o.r = r
-	r.pin.Pin(&buf[0])
+	if pd != nil || home&isShared != 0 {
+		r.pin.Pin(&buf[0])
+	} // else the device's work request holds the memory
 	r.key, r.buf, r.access, r.domain, r.addr = o.next, buf, access, pd, AddrOf(buf)
 	// The key comes last, so that a peer that sees it sees the rest too. The stores are atomic,
 	// hence ordered on every architecture.
