@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-func init() { roles["cutshort"] = cutShortRole }
+func init() { roles["cutshort"], roles["absent"] = cutShortRole, absentRole }
 
 // asyncEnv selects asynchronous devices that match.
 var asyncEnv = append([]string{"TAGMATCH_ASYNC=on"}, tmsrqEnv...)
@@ -90,4 +91,54 @@ func cutShortRole(ctx context.Context, w *p2p.World) error {
 		}
 		return nil
 	}
+}
+
+const sentVar = "TAGMATCH_TEST_SENT" // the file that says that rank 1 has sent
+
+// TestRequestIsUrgent: a large message ends while its receiver computes, whatever else has come.
+func TestRequestIsUrgent(t *testing.T) {
+	eachProgress(t, func(t *testing.T, device string, env []string) {
+		job{n: 2, role: "absent", device: device, env: append(env, sentVar+"="+filepath.Join(t.TempDir(), "sent"))}.succeed(t)
+	})
+}
+
+// absentRole has rank 0 compute until rank 1 has sent it a large message, behind small ones.
+func absentRole(ctx context.Context, w *p2p.World) error {
+	const large, small = 3, 4
+	c, sent := w.Comm(), os.Getenv(sentVar)
+	buf := make([]byte, 4<<20)
+	if w.Rank() == 1 {
+		if _, err := c.Recv(ctx, 0, small, nil); err != nil {
+			return err
+		}
+		for range 5 {
+			if err := c.Send(ctx, 0, small, buf[:8]); err != nil {
+				return err
+			}
+		}
+		if err := c.Send(ctx, 0, large, buf); err != nil {
+			return err
+		}
+		return os.WriteFile(sent, nil, 0o600)
+	}
+	var head [8]byte
+	r := c.Irecv(1, large, buf)
+	if err := c.Send(ctx, 1, small, nil); err != nil {
+		return err
+	}
+	for start := time.Now(); ; {
+		if _, err := os.Stat(sent); err == nil {
+			break
+		}
+		if time.Since(start) > 20*time.Second {
+			return errors.New("the message waits for its receiver")
+		}
+	}
+	for range 5 {
+		if _, err := c.Recv(ctx, 1, small, head[:]); err != nil {
+			return err
+		}
+	}
+	_, err := r.Wait(ctx)
+	return err
 }

@@ -17,7 +17,7 @@ const (
 
 // inbox is the shared memory of an Inbox.
 type inbox struct {
-	parked  uint32
+	parked  uint32 // awake and so on
 	_       [124]byte
 	summary uint64 // bit w: ready[w] may have bits set
 	_       [120]byte
@@ -29,6 +29,7 @@ const (
 	awake   = 0
 	parked  = 1
 	woken   = 2 // a peer is waking the owner
+	away    = 3 // the owner polls again some time; what is urgent wakes it before
 	slotMax = Slots - 1
 )
 
@@ -45,11 +46,12 @@ func NewInbox(mem []byte) (Inbox, error) {
 	return Inbox{inboxOf(mem)}, nil
 }
 
-// Raise marks a slot ready. It returns true, to one caller, if that must wake the sleeping owner.
+// Raise marks a slot ready. It returns true, to one caller, if that must wake the owner, which sleeps,
+// or is away and what has come is urgent.
 //
 // A slot that is ready already needs no store: its owner reads the ring after it has taken the bit,
 // and the caller has published before it read the bit, with a full barrier in between.
-func (b Inbox) Raise(slot uint32) (wake bool) {
+func (b Inbox) Raise(slot uint32, urgent bool) (wake bool) {
 	w, bit := slot&slotMax/64, uint64(1)<<(slot%64)
 	if atomic.LoadUint64(&b.m.ready[w])&bit == 0 {
 		atomic.OrUint64(&b.m.ready[w], bit)
@@ -57,7 +59,9 @@ func (b Inbox) Raise(slot uint32) (wake bool) {
 	if atomic.LoadUint64(&b.m.summary)&(1<<w) == 0 {
 		atomic.OrUint64(&b.m.summary, 1<<w)
 	}
-	return atomic.LoadUint32(&b.m.parked) == parked && atomic.CompareAndSwapUint32(&b.m.parked, parked, woken)
+	// An owner that changes its mark meanwhile looks at the bits after that.
+	state := atomic.LoadUint32(&b.m.parked)
+	return (state == parked || state == away && urgent) && atomic.CompareAndSwapUint32(&b.m.parked, state, woken)
 }
 
 // Pending reports that slots may be ready. This is the cost of an idle poll, however many rings
@@ -81,6 +85,9 @@ func (b Inbox) Take(f func(slot uint32)) {
 // more; the store is the full barrier that this needs. The mark is for one wake-up, possibly a late
 // one that was meant for an earlier sleep: park again before sleeping again.
 func (b Inbox) Park() { atomic.StoreUint32(&b.m.parked, parked) }
+
+// Leave is Park for an owner that is woken by what is urgent only.
+func (b Inbox) Leave() { atomic.StoreUint32(&b.m.parked, away) }
 
 // Unpark marks the owner as awake. A peer may have woken it, or be about to.
 func (b Inbox) Unpark() { atomic.StoreUint32(&b.m.parked, awake) }

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // parkRounds is the number of messages that are sent just as the reader parks.
@@ -76,7 +78,7 @@ func TestNoLostWakeup(t *testing.T) {
 			spinUntil(func() bool { return arming.Load() > int64(i) })
 			delay(uint64(i) * 7)
 			p.Push(uint32(i)&metaMask, uint64(i), nil, nil, nil)
-			if p.NeedsSignal() && in.Raise(77) {
+			if p.NeedsSignal() && in.Raise(77, i%2 == 0) {
 				wake.wake()
 			}
 		}
@@ -143,6 +145,25 @@ func TestNoLostRoom(t *testing.T) {
 	t.Logf("slept %d times in %d messages", slept, rounds)
 }
 
+// TestAway: an owner that is away is woken by what is urgent, one that sleeps by anything, one that
+// is awake by nothing, and each once.
+func TestAway(t *testing.T) {
+	in, err := NewInbox(alignedBytes(InboxBytes))
+	require.NoError(t, err)
+	for _, c := range []struct {
+		mark           func()
+		any, urgentToo bool
+	}{{in.Unpark, false, false}, {in.Leave, false, true}, {in.Park, true, true}} {
+		c.mark()
+		require.Equal(t, c.any, in.Raise(5, false))
+		require.Equal(t, c.urgentToo && !c.any, in.Raise(5, true))
+		require.False(t, in.Raise(6, true), "woken already")
+		var got []uint32
+		in.Take(func(slot uint32) { got = append(got, slot) })
+		require.Equal(t, []uint32{5, 6}, got)
+	}
+}
+
 // TestInboxManyRaisers: no raise of any slot by any peer is lost.
 func TestInboxManyRaisers(t *testing.T) {
 	in, err := NewInbox(alignedBytes(InboxBytes))
@@ -156,7 +177,7 @@ func TestInboxManyRaisers(t *testing.T) {
 		go func() {
 			for i := range rounds {
 				posted[r].Store(int64(i) + 1)
-				in.Raise(uint32(r * 1021))
+				in.Raise(uint32(r*1021), false)
 				spinUntil(func() bool { return seen[r].Load() > int64(i) })
 			}
 		}()

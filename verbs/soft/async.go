@@ -129,7 +129,7 @@ func (a *async) turn() (again bool) {
 		}
 		return false
 	}
-	d.armWires()
+	d.armWires(a.programArmed)
 	a.alone = true
 	d.progress(0)
 	a.alone = false
@@ -173,7 +173,7 @@ func (a *async) judge() {
 func (a *async) attend() {
 	d := a.d
 	a.heard, a.woken, a.passes = true, false, 0
-	d.armWires()
+	d.armWires(false)
 	for _, w := range d.wires {
 		if s, ok := w.(wire.Signaller); ok && s.Pending() {
 			d.notif.Wake()

@@ -267,7 +267,7 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 	if a := c.d.async; a != nil {
 		a.programArmed, a.heard = true, false
 	}
-	c.d.armWires()
+	c.d.armWires(true)
 	if c.head != c.tail || c.overrun {
 		c.d.sleeper().Wake()
 	}

@@ -383,11 +383,12 @@ func (d *Device) copyChunk() {
 	}
 }
 
-// armWires makes arrivals wake the notifier. Its caller polls once more before it sleeps.
-func (d *Device) armWires() {
+// armWires makes arrivals wake the notifier; unless the program is asleep, those that are urgent
+// (wire.Wire.Arm). Its caller polls once more before it sleeps.
+func (d *Device) armWires(asleep bool) {
 	d.armed = true
 	for _, w := range d.wires {
-		w.Arm()
+		w.Arm(asleep)
 	}
 	d.keepAwake()
 }
@@ -462,6 +463,6 @@ func (d *Device) useSelfWire() {
 	d.selfWire.BeforeSend = nil
 	d.wires = append(d.wires, d.selfWire)
 	if d.armed {
-		d.selfWire.Arm()
+		d.selfWire.Arm(true)
 	}
 }

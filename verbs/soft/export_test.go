@@ -25,7 +25,7 @@ func AsyncPass(d *Device) {
 	a := d.async
 	a.owner.Lock()
 	defer a.owner.Unlock()
-	d.armWires()
+	d.armWires(a.programArmed)
 	a.turn()
 }
 

@@ -35,7 +35,7 @@ func (l *Links) sendBig(to int, appCtx uint32, tag uint64, payload []byte) error
 		return fmt.Errorf("transport/%s: an eager message of %d bytes, the limit is %d", l.cfg.Mode, len(payload), l.cfg.MaxEager)
 	}
 	n := format.PutEager(l.smallB[:], appCtx, tag)
-	return l.message(&l.peers[to], n, payload)
+	return l.message(&l.peers[to], n, payload, 0)
 }
 
 // post posts a request with the next sequence number, signalled if too many before it were not, so
@@ -106,13 +106,13 @@ func (l *Links) usable(to int) (*peer, error) {
 }
 
 // message sends n bytes of smallB and then payload: inline if possible, else from a bounce buffer.
-func (l *Links) message(p *peer, n int, payload []byte) error {
+func (l *Links) message(p *peer, n int, payload []byte, flags verbs.SendFlags) error {
 	l.smallS[0] = verbs.SGE{Data: l.smallB[:n]}
 	l.smallS[1] = verbs.SGE{Data: payload}
 	wr := &l.small
 	if n+len(payload) <= l.inline {
 		wr.SGList = l.smallS[:]
-		return l.post(p, wr, kindSend, verbs.SendInline)
+		return l.post(p, wr, kindSend, verbs.SendInline|flags)
 	}
 	slot, buf, ok := l.bounce.Get()
 	if !ok {
@@ -122,14 +122,15 @@ func (l *Links) message(p *peer, n int, payload []byte) error {
 	l.smallS[0] = verbs.SGE{Data: buf[:n+len(payload)], LKey: l.bounce.LKey()}
 	wr.SGList = l.smallS[:1]
 	// Signalled: the completion returns the bounce buffer.
-	err := l.post(p, wr, kindBounce|uint64(slot)<<slotShift, verbs.SendSignaled)
+	err := l.post(p, wr, kindBounce|uint64(slot)<<slotShift, verbs.SendSignaled|flags)
 	if err != nil {
 		l.bounce.Put(slot)
 	}
 	return err
 }
 
-// SendRndv sends a rendezvous request.
+// SendRndv sends a rendezvous request. It is solicited, so that a device that works by itself begins
+// the read while its program computes.
 func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
 	p, err := l.usable(to)
 	if err != nil {
@@ -138,7 +139,7 @@ func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
 	if len(h.Extra) > format.MaxExtra {
 		return fmt.Errorf("transport/%s: a rendezvous header of %d bytes, the limit is %d", l.cfg.Mode, len(h.Extra), format.MaxExtra)
 	}
-	return l.message(p, format.PutRndv(l.smallB[:], h), nil)
+	return l.message(p, format.PutRndv(l.smallB[:], h), nil, verbs.SendSolicited)
 }
 
 // SendMarked sends a message of at most format.MaxSmall bytes, headers included, with immediate
@@ -149,7 +150,7 @@ func (l *Links) SendMarked(to int, msg []byte) error {
 		return err
 	}
 	l.small.Opcode = verbs.WRSendWithImm
-	err = l.message(p, copy(l.smallB[:], msg), nil)
+	err = l.message(p, copy(l.smallB[:], msg), nil, 0)
 	l.small.Opcode = verbs.WRSend
 	return err
 }
@@ -160,7 +161,7 @@ func (l *Links) SendFin(to int, appCtx uint32) error {
 	if err != nil {
 		return err
 	}
-	return l.message(p, format.PutFin(l.smallB[:], appCtx), nil)
+	return l.message(p, format.PutFin(l.smallB[:], appCtx), nil, 0)
 }
 
 // SendCtrl sends an untagged message, ordered with the others; msg is copied.
@@ -172,5 +173,5 @@ func (l *Links) SendCtrl(to int, msg []byte) error {
 	if len(msg) > format.MaxCtrl {
 		return fmt.Errorf("transport/%s: a control message of %d bytes, the limit is %d", l.cfg.Mode, len(msg), format.MaxCtrl)
 	}
-	return l.message(p, format.PutCtrl(l.smallB[:]), msg)
+	return l.message(p, format.PutCtrl(l.smallB[:]), msg, 0)
 }

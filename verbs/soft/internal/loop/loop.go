@@ -275,7 +275,7 @@ func (w *Wire) release() {
 	}
 }
 
-func (w *Wire) Arm() { w.armed.Store(true) }
+func (w *Wire) Arm(bool) { w.armed.Store(true) }
 
 func (w *Wire) Disarm() { w.armed.Store(false) }
 

@@ -66,13 +66,16 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 		ok = p.tx.Push(meta, id, &ext, head, body)
 	}
 	if !ok {
+		if p.tx.NeedsSignal() {
+			p.signal(true) // what is urgent may wait behind what is not
+		}
 		return false
 	}
 	if len(body) >= longBody {
 		l.w.long = l
 	}
 	if p.tx.NeedsSignal() {
-		p.signal()
+		p.signal(h.Urgent())
 	}
 	return true
 }
@@ -145,6 +148,6 @@ func (l *link) sayBye(why byte) {
 // if it waits for room.
 func (l *link) reportFree() {
 	if l.state <= shmDying && l.peer.rx.Release() {
-		l.peer.signal()
+		l.peer.signal(true)
 	}
 }

@@ -148,8 +148,8 @@ func (p *remote) Close() error {
 var eventOne = binary.NativeEndian.AppendUint64(nil, 1)
 
 // signal tells the peer to look at its ring of this connection, and wakes it if it sleeps.
-func (p *remote) signal() {
-	if p.inbox.Raise(p.peerSlot) {
+func (p *remote) signal(urgent bool) {
+	if p.inbox.Raise(p.peerSlot, urgent) {
 		_, _ = unix.Write(p.evfd, eventOne)
 	}
 }

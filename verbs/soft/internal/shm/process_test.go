@@ -208,7 +208,7 @@ func TestSHMKilled(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
 		for len(e.down) == 0 && time.Since(start) < 10*time.Second {
 			if parked {
-				e.w.Arm()
+				e.w.Arm(true)
 			}
 			if e.poll() == 0 && parked && len(e.down) == 0 {
 				wiretest.Within(t, "the wake", func() { require.NoError(t, e.notif.Wait()) })

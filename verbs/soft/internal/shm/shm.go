@@ -218,13 +218,17 @@ func (w *Wire) release() {
 
 // Arm makes every arrival signal. Each store to shared memory in it is a full memory barrier, so
 // that the Poll that follows sees what was sent without a signal.
-func (w *Wire) Arm() {
+func (w *Wire) Arm(asleep bool) {
 	w.armed, w.attention = true, true
 	for i := range w.hot {
 		w.hot[i].l.peer.rx.SetHot(false)
 	}
 	w.local.drain()
-	w.local.inbox.Park()
+	if asleep {
+		w.local.inbox.Park()
+	} else {
+		w.local.inbox.Leave()
+	}
 }
 
 // Disarm takes back Arm. The next Poll looks at everything, since any of it may have woken the

@@ -179,7 +179,7 @@ func TestSHMManyNeighbours(t *testing.T) {
 		}
 		switch {
 		case round%7 == 0: // sleeps now and then
-			hub.w.Arm()
+			hub.w.Arm(true)
 			hub.poll()
 			hub.w.Disarm()
 		case round%3 == 0:
@@ -196,7 +196,7 @@ func TestSHMWake(t *testing.T) {
 	l := joinSHM(t, a, b)
 	woken := func(e *shmEnd, f func()) {
 		t.Helper()
-		e.w.Arm()
+		e.w.Arm(true)
 		for e.poll() > 0 {
 		}
 		ended := make(chan error, 1)
@@ -327,7 +327,7 @@ func TestSHMHostileRing(t *testing.T) {
 	for i := range l.peer.txSeg.Mem {
 		l.peer.txSeg.Mem[i] = 0xa5
 	}
-	l.peer.signal()
+	l.peer.signal(true)
 	pollUntil(t, "the end", func() bool { return len(b.down) > 0 && len(a.down) > 0 }, a, b)
 	require.ErrorContains(t, b.down[0], "bad packet word 0xa5a5a5a5a5a5a5a5")
 	require.ErrorContains(t, b.down[0], "rank 0")
@@ -336,7 +336,7 @@ func TestSHMHostileRing(t *testing.T) {
 	pollUntil(t, "a message", func() bool { return len(b.got) == 1 }, b, c)
 	// An opcode that the ring does not know, but the wire.
 	require.True(t, other.peer.tx.Push(77, 0, nil, nil, nil))
-	other.peer.signal()
+	other.peer.signal(true)
 	pollUntil(t, "the end", func() bool { return len(b.down) == 2 }, b, c)
 	require.ErrorContains(t, b.down[1], "unknown opcode 77")
 }
@@ -433,6 +433,54 @@ func TestSHMLeavesNothing(t *testing.T) {
 	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
 }
 
+// TestSHMAway: what is not urgent does not wake a device whose program computes, unless it fills the
+// ring.
+func TestSHMAway(t *testing.T) {
+	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
+	l := joinSHM(t, a, b)
+	woken := make(chan error, 1)
+	go func() {
+		for b.notif.Wait() == nil {
+			woken <- nil
+		}
+	}()
+	leave := func() {
+		b.w.Arm(false)
+		for b.poll() > 0 {
+		}
+		for more := true; more; { // those of before
+			select {
+			case <-woken:
+			case <-time.After(20 * time.Millisecond):
+				more = false
+			}
+		}
+	}
+	quiet := func() {
+		t.Helper()
+		select {
+		case <-woken:
+			require.Fail(t, "woken")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	send := func(h wire.Header) bool { return l.Send(&h, nil, nil) }
+	for range 3 {
+		leave()
+		require.True(t, send(wire.Header{Op: wire.OpSend}) && send(wire.Header{Op: wire.OpAck}))
+		quiet()
+		require.True(t, send(wire.Header{Op: wire.OpSend, Flags: wire.FlagSolicited}))
+		wiretest.Within(t, "the wake", func() { <-woken })
+		leave()
+		require.True(t, send(wire.Header{Op: wire.OpPushReq}))
+		wiretest.Within(t, "the wake", func() { <-woken })
+		leave()
+		for send(wire.Header{Op: wire.OpSend}) {
+		}
+		wiretest.Within(t, "the wake", func() { <-woken })
+	}
+}
+
 func TestSHMDoesNotAllocate(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)
@@ -443,7 +491,7 @@ func TestSHMDoesNotAllocate(t *testing.T) {
 		l.Send(&h, buf[:16], buf[16:])
 		l.Send(&ext, nil, buf)
 		b.poll()
-		b.w.Arm()
+		b.w.Arm(true)
 		b.poll()
 		b.w.Disarm()
 	})

@@ -167,7 +167,7 @@ func TestTCPSleep(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		for {
-			b.w.Arm()
+			b.w.Arm(true)
 			if b.poll(8) > 0 {
 				b.w.Disarm()
 				continue
@@ -214,8 +214,8 @@ func TestTCPSleepBlocked(t *testing.T) {
 		d.n.Wake()
 		require.NoError(t, d.n.Wait()) // takes the wakes of connecting too
 	}
-	b.w.Arm()
-	a.w.Arm()
+	b.w.Arm(true)
+	a.w.Arm(true)
 	a.poll(1)
 	require.False(t, ready(t, b), "a refused packet keeps its receiver awake")
 	require.False(t, ready(t, a), "a full socket keeps its sender awake")
@@ -264,7 +264,7 @@ func TestTCPLeavesEpoll(t *testing.T) {
 	}
 	for range 3 {
 		leaves()
-		b.w.Arm()
+		b.w.Arm(true)
 		require.NotZero(t, ba.events)
 		packet()
 		until(t, "a wake-up", func() bool { return ready(t, b) })

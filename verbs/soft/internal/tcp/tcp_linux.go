@@ -332,8 +332,8 @@ func (w *Wire) Flush() {
 	w.dirty = w.dirty[:0]
 }
 
-// Arm makes arrivals wake the notifier.
-func (w *Wire) Arm() {
+// Arm makes arrivals wake the notifier: all of them, as the kernel does not know which are urgent.
+func (w *Wire) Arm(bool) {
 	w.armed = true
 	w.Flush()
 	for _, l := range w.hot {

@@ -361,7 +361,7 @@ func TestTCPFilledWhileArmed(t *testing.T) {
 		return ab.out.blocked
 	}
 	until(t, "a full socket", fill, a)
-	ab.w.Arm()
+	ab.w.Arm(true)
 	require.NotZero(t, ab.events&unix.EPOLLOUT)
 	until(t, "room", func() bool { return !ab.out.blocked }, a, b)
 	require.Zero(t, ab.events&unix.EPOLLOUT)

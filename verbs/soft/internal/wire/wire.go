@@ -48,7 +48,7 @@ const (
 	FlagLast      uint8 = 1 << 1 // last packet of its message
 	FlagImm       uint8 = 1 << 2 // Imm is immediate data
 	FlagInv       uint8 = 1 << 3 // Imm is an rkey to invalidate
-	FlagSolicited uint8 = 1 << 4 // the receive completion is a solicited event
+	FlagSolicited uint8 = 1 << 4 // the receive completion is a solicited event, and the packet urgent
 	FlagAckReq    uint8 = 1 << 5 // wants a cumulative OpAck once the request is executed
 )
 
@@ -68,6 +68,12 @@ type Header struct {
 	RKey   uint32 // region of the receiving device
 	Addr   uint64 // address in region RKey; see also the opcodes
 	Total  uint64 // bytes of the whole message
+}
+
+// Urgent reports whether a device should see to a packet while its program computes: others than
+// SENDs and their acknowledgements, which are for the program, and those SENDs that ask for it.
+func (h *Header) Urgent() bool {
+	return h.Op != OpSend && h.Op != OpAck || h.Flags&FlagSolicited != 0
 }
 
 // Link carries packets between this device and one peer device, both ways, in order and without
@@ -144,9 +150,10 @@ type Wire interface {
 	// next to nothing when idle. Payloads that the Poll before has lent are taken back first.
 	Poll(budget int) int
 	// Arm makes the notifier wake for arrivals on any link, for room on a link that was full, and
-	// for links that come up or break; Disarm ends that. The owner polls once more after Arm before
-	// it sleeps, so Arm must be a full memory barrier.
-	Arm()
+	// for links that come up or break; Disarm ends that. Unless the owner is asleep, and nobody polls
+	// before it is woken, a wire may leave out arrivals that are not urgent. The owner polls once
+	// more after Arm before it sleeps, so Arm must be a full memory barrier.
+	Arm(asleep bool)
 	Disarm()
 	// Close ends all links, and ends and awaits the wire's background goroutines.
 	Close()
