@@ -81,7 +81,8 @@ type Config struct {
 	// at most 65536, -1: none, software matches (TAGMATCH_MAX_TAGS).
 	MaxTags int
 	// OffloadMin is the size in bytes of the smallest receive that is offloaded to the device;
-	// default 1024, -1: all are (TAGMATCH_OFFLOAD_MIN).
+	// default 1 MiB, from which on a transfer that goes on while the program computes saves more than
+	// it costs; -1: all are (TAGMATCH_OFFLOAD_MIN).
 	OffloadMin int
 	// Async lets the device make progress while the program computes, see the package comment
 	// (TAGMATCH_ASYNC: on or off).
@@ -113,7 +114,7 @@ const (
 	defaultUnexpected = 64 << 20
 	defaultSend       = 1 << 30
 	defaultTags       = 1024
-	defaultOffloadMin = 1024
+	defaultOffloadMin = 1 << 20 // smaller receives cost more in the device than it saves
 )
 
 // Validate reports every fault of c at once (errors.Join). Init calls it.

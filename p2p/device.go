@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -36,7 +37,7 @@ func (w *World) open(secret []byte) error {
 		Rank: w.rank, Size: w.size,
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
-		MaxTags: w.cfg.MaxTags, OffloadMin: w.cfg.OffloadMin, Lost: w.reportGivenUp,
+		MaxTags: w.cfg.MaxTags, OffloadMin: cmp.Or(w.cfg.OffloadMin, defaultOffloadMin), Lost: w.reportGivenUp,
 		Contexts: &w.contexts, ContextMask: contexts.Mask,
 	}
 	if w.cfg.Async {

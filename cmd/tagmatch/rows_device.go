@@ -23,6 +23,9 @@ func deviceRows(func(string) string) ([]row, error) {
 			continue
 		}
 		rows = append(rows, attrRows(section, d.Attr())...)
+		for _, t := range soft.Thresholds(wire) {
+			rows = append(rows, row{section, "threshold", fmt.Sprint(t.Bytes, " bytes"), t.What})
+		}
 		if err := d.Close(); err != nil {
 			return rows, err
 		}

@@ -175,7 +175,7 @@ func BenchmarkTCPWireStream(b *testing.B) {
 					for batches++; acked < batches; {
 						d.poll(16)
 					}
-				} else if c.size < tcpDirect && i%64 == 63 {
+				} else if c.size < DirectFrom && i%64 == 63 {
 					d.poll(16)
 				}
 			}

@@ -8,6 +8,12 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
+// Sizes in bytes from which on payloads are not copied.
+const (
+	DirectFrom = 16 << 10 // bodies are written from the caller's memory
+	PlaceFrom  = 8 << 10  // payloads are read to their destination (input.placed)
+)
+
 // A frame on a TCP connection is a header and a payload. The first 16 bytes of the header are the
 // fields of wire.Header (little-endian)
 //

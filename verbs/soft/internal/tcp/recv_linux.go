@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	bufStart  = 16 << 10  // bytes of a link's first buffer; it grows when reads fill it
-	bufLimit  = 256 << 10 // the most that it grows to, except for one larger frame
-	placeFrom = 8 << 10   // payloads from this size on are read to their destination (placed)
-	atOnce    = 2 << 20   // bytes after which a poll turns to other links
-	placeGap  = 4 << 10   // bytes read behind a placed payload: the next header, and little to copy
+	bufStart = 16 << 10  // bytes of a link's first buffer; it grows when reads fill it
+	bufLimit = 256 << 10 // the most that it grows to, except for one larger frame
+	atOnce   = 2 << 20   // bytes after which a poll turns to other links
+	placeGap = 4 << 10   // bytes read behind a placed payload: the next header, and little to copy
 )
 
 // input is the receiving half of a link.
@@ -130,7 +129,7 @@ func (l *link) deliver(payload []byte) bool {
 // its destination.
 func (l *link) startPlacing(have []byte, headerSize int) {
 	in := &l.in
-	if in.h.Length < placeFrom {
+	if in.h.Length < PlaceFrom {
 		return
 	}
 	dst := l.w.env.Receiver.Place(l, &in.h)

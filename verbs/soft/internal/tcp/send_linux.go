@@ -11,7 +11,6 @@ import (
 const (
 	tcpOutLimit  = 256 << 10 // the most bytes in output, beside the rest of one direct body
 	tcpWriteSoon = 32 << 10  // so many bytes are written without waiting for Flush
-	tcpDirect    = 16 << 10  // bodies from this size on are written from the caller's memory
 )
 
 // output is the sending half of a link.
@@ -55,7 +54,7 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	}
 	l.w.idle = 0
 	o := &l.out
-	n, direct := maxFrameHeader+len(head), len(body) >= tcpDirect
+	n, direct := maxFrameHeader+len(head), len(body) >= DirectFrom
 	if !direct {
 		n += len(body)
 	}
