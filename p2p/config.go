@@ -81,8 +81,8 @@ type Config struct {
 	// at most 65536, -1: none, software matches (TAGMATCH_MAX_TAGS).
 	MaxTags int
 	// OffloadMin is the size in bytes of the smallest receive that is offloaded to the device;
-	// default 1 MiB, from which on a transfer that goes on while the program computes saves more than
-	// it costs; -1: all are (TAGMATCH_OFFLOAD_MIN).
+	// default 1 MiB, from which on a transfer that goes on while the program computes saves more
+	// than it costs; -1: all are (TAGMATCH_OFFLOAD_MIN).
 	OffloadMin int
 	// Async lets the device make progress while the program computes, see the package comment
 	// (TAGMATCH_ASYNC: on or off).

@@ -40,8 +40,9 @@ func Overlap(s *Session, size, iters int) (Result, error) {
 
 const (
 	calibrations = 20
-	// computeFor is how many times as long as the transfer that is waited for the computation takes. One
-	// that both processors copy, where nobody computes, takes more than twice as long by one.
+	// computeFor is how many times as long as the transfer that is waited for the computation
+	// takes. One that both processors copy, where nobody computes, takes more than twice as long by
+	// one.
 	computeFor = 4
 )
 

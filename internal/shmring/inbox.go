@@ -46,8 +46,8 @@ func NewInbox(mem []byte) (Inbox, error) {
 	return Inbox{inboxOf(mem)}, nil
 }
 
-// Raise marks a slot ready. It returns true, to one caller, if that must wake the owner, which sleeps,
-// or is away and what has come is urgent.
+// Raise marks a slot ready. It returns true, to one caller, if that must wake the owner, which
+// sleeps, or is away and what has come is urgent.
 //
 // A slot that is ready already needs no store: its owner reads the ring after it has taken the bit,
 // and the caller has published before it read the bit, with a full barrier in between.

@@ -239,8 +239,8 @@ func (q *queuePair) reads() {
 	}
 }
 
-// request sends the request packet of a read, push or atomic, for total bytes from offset from on. It
-// returns false if MaxRdAtomic are under way, or there is no room.
+// request sends the request packet of a read, push or atomic, for total bytes from offset from on.
+// It returns false if MaxRdAtomic are under way, or there is no room.
 func (q *queuePair) request(op wire.Opcode, w *sendWork, from, total uint64, body []byte) bool {
 	if q.rdq.len() >= int(q.attr.MaxRdAtomic) {
 		return false

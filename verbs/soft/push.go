@@ -9,14 +9,13 @@ import (
 )
 
 // A push replaces the RDMA READ of this device on shared memory, or half of it: the peer, which has
-// the data, writes it into this process's memory. Requests, responses and their order are those of a
-// READ by packets. The device asks for pushes
-//   - when its own goroutine runs it (Device.Async), so that the copy of a rendezvous does not
-//     hold up the program, which computes on the same processor;
-//   - while the peer polls, for the second half of each long READ, and for every second one of the
-//     shorter, so that both ends copy: of these, the shares, a device without reads of its own takes
-//     back those that the peer has not begun (takeBack), so that a READ never waits for a peer that
-//     computes.
+// the data, writes it into this process's memory. Requests, responses and their order are those of
+// a READ by packets. The device asks for pushes - when its own goroutine runs it (Device.Async), so
+// that the copy of a rendezvous does not hold up the program, which computes on the same processor;
+// - while the peer polls, for the second half of each long READ, and for every second one of the
+// shorter, so that both ends copy: of these, the shares, a device without reads of its own takes
+// back those that the peer has not begun (takeBack), so that a READ never waits for a peer that
+// computes.
 //
 // The destination is registered as a region of the device's own for each push. Whatever ends the
 // push first removes that region, and then waits until the peer does not write to it any more
@@ -72,8 +71,8 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry, from uint64) bool {
 }
 
 // pushFrom is the offset from which on the peer is to push a READ: 0 for all of it, its length for
-// nothing. Of a long one each end copies the same half always: where buffers are used again it stays
-// in the cache of that processor. With nothing under way this device begins.
+// nothing. Of a long one each end copies the same half always: where buffers are used again it
+// stays in the cache of that processor. With nothing under way this device begins.
 func (q *queuePair) pushFrom(w *sendWork, n uint64) uint64 {
 	l, ok := q.link.(wire.PushLink)
 	switch {

@@ -146,8 +146,8 @@ func TestBothCopy(t *testing.T) {
 	r.untouched()
 }
 
-// TestHalves: of a long READ the source copies the second half, also if it is alone; of shorter ones
-// each end copies every second, and the reader one that is alone.
+// TestHalves: of a long READ the source copies the second half, also if it is alone; of shorter
+// ones each end copies every second, and the reader one that is alone.
 func TestHalves(t *testing.T) {
 	r := newShareRig(t, soft.Config{})
 	half := func(n int) {

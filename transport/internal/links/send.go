@@ -129,8 +129,8 @@ func (l *Links) message(p *peer, n int, payload []byte, flags verbs.SendFlags) e
 	return err
 }
 
-// SendRndv sends a rendezvous request. It is solicited, so that a device that works by itself begins
-// the read while its program computes.
+// SendRndv sends a rendezvous request. It is solicited, so that a device that works by itself
+// begins the read while its program computes.
 func (l *Links) SendRndv(to int, h *transport.RndvHdr) error {
 	p, err := l.usable(to)
 	if err != nil {

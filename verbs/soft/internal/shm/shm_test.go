@@ -433,54 +433,6 @@ func TestSHMLeavesNothing(t *testing.T) {
 	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
 }
 
-// TestSHMAway: what is not urgent does not wake a device whose program computes, unless it fills the
-// ring.
-func TestSHMAway(t *testing.T) {
-	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
-	l := joinSHM(t, a, b)
-	woken := make(chan error, 1)
-	go func() {
-		for b.notif.Wait() == nil {
-			woken <- nil
-		}
-	}()
-	leave := func() {
-		b.w.Arm(false)
-		for b.poll() > 0 {
-		}
-		for more := true; more; { // those of before
-			select {
-			case <-woken:
-			case <-time.After(20 * time.Millisecond):
-				more = false
-			}
-		}
-	}
-	quiet := func() {
-		t.Helper()
-		select {
-		case <-woken:
-			require.Fail(t, "woken")
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-	send := func(h wire.Header) bool { return l.Send(&h, nil, nil) }
-	for range 3 {
-		leave()
-		require.True(t, send(wire.Header{Op: wire.OpSend}) && send(wire.Header{Op: wire.OpAck}))
-		quiet()
-		require.True(t, send(wire.Header{Op: wire.OpSend, Flags: wire.FlagSolicited}))
-		wiretest.Within(t, "the wake", func() { <-woken })
-		leave()
-		require.True(t, send(wire.Header{Op: wire.OpPushReq}))
-		wiretest.Within(t, "the wake", func() { <-woken })
-		leave()
-		for send(wire.Header{Op: wire.OpSend}) {
-		}
-		wiretest.Within(t, "the wake", func() { <-woken })
-	}
-}
-
 func TestSHMDoesNotAllocate(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)

@@ -150,9 +150,9 @@ type Wire interface {
 	// next to nothing when idle. Payloads that the Poll before has lent are taken back first.
 	Poll(budget int) int
 	// Arm makes the notifier wake for arrivals on any link, for room on a link that was full, and
-	// for links that come up or break; Disarm ends that. Unless the owner is asleep, and nobody polls
-	// before it is woken, a wire may leave out arrivals that are not urgent. The owner polls once
-	// more after Arm before it sleeps, so Arm must be a full memory barrier.
+	// for links that come up or break; Disarm ends that. Unless the owner is asleep, and nobody
+	// polls before it is woken, a wire may leave out arrivals that are not urgent. The owner polls
+	// once more after Arm before it sleeps, so Arm must be a full memory barrier.
 	Arm(asleep bool)
 	Disarm()
 	// Close ends all links, and ends and awaits the wire's background goroutines.
