@@ -66,6 +66,6 @@ func TestCheckHeader(t *testing.T) {
 	}
 	invarianttest.Violates(t, "V17", func() {
 		tr.smallB[0] = byte(verbs.TMHNoTag)
-		_ = tr.message(&tr.peers[0], verbs.TMHSize, []byte("payload"))
+		_ = tr.message(&tr.peers[0], verbs.TMHSize, []byte("payload"), 0)
 	})
 }
