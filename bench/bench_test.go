@@ -51,7 +51,7 @@ func TestStar(t *testing.T) {
 }
 
 func TestOverlap(t *testing.T) {
-	stdout, stderr, err := benchtest.Run(t, "overlap", "-sizes", "100k", "-iters", "3", "-json")
+	stdout, stderr, err := benchtest.Run(t, "overlap", "-offload-min", "0", "-sizes", "100k", "-iters", "3", "-json")
 	require.NoError(t, err, stderr)
 	rows := map[[3]string]bool{}
 	for line := range strings.Lines(stdout) {

@@ -125,7 +125,7 @@ func TestQueueOfManyRequests(t *testing.T) {
 	if testing.Short() || invariant.Enabled {
 		n = 10_000
 	}
-	for _, cfg := range []p2p.Config{{}, {Transport: "tmsrq"}, {Device: "shm"}} {
+	for _, cfg := range []p2p.Config{{}, {Transport: "tmsrq", OffloadMin: -1}, {Device: "shm"}} {
 		t.Run(cmp.Or(cfg.Device, "loop")+cfg.Transport, func(t *testing.T) {
 			skipUnlessLinux(t, cfg.Device)
 			p2ptest.RunConfig(t, 2, cfg, func(w *p2p.World) {

@@ -21,7 +21,7 @@ import (
 // 5.4). The policy knows receives and the tag list, not the engine; taglist.go connects the two.
 
 const (
-	defaultOffloadMin = 1024 // bytes; for smaller receives the device costs more than it saves (TMO 6.2)
+	defaultOffloadMin = 1024 // bytes, where the program sets none: UCX's, for NICs (TMO 6.2); package p2p has one of its own
 
 	syncBound = 1 << 14 // unexpected messages that the device may be behind before a SYNC (TMO 5.4)
 

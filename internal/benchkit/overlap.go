@@ -11,8 +11,8 @@ import (
 // Overlap measures how much of a transfer proceeds while the receiver computes. Each round times,
 // after a barrier each, a transfer that the receiver waits for, a computation, and a transfer with
 // that computation between posting and waiting. The computation is a fixed amount of work that
-// takes twice the transfer's time: a processor that the library takes away for a while shows as
-// extra time. The sender is in a blocking Send.
+// takes four times the transfer's time: a processor that the library takes away for a while shows
+// as extra time. The sender is in a blocking Send.
 func Overlap(s *Session, size, iters int) (Result, error) {
 	o := overlap{s: s, buf: make([]byte, size)}
 	if err := o.verified(); err != nil {

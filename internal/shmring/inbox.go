@@ -17,7 +17,7 @@ const (
 
 // inbox is the shared memory of an Inbox.
 type inbox struct {
-	parked  uint32 // awake and so on
+	state   uint32 // awake, parked, woken or away
 	_       [124]byte
 	summary uint64 // bit w: ready[w] may have bits set
 	_       [120]byte
@@ -33,8 +33,8 @@ const (
 	slotMax = Slots - 1
 )
 
-// Inbox is a process's ready bitmap: peers set bits, the owner takes them. It also has the flag
-// that the owner sleeps.
+// Inbox is a process's ready bitmap: peers set bits, the owner takes them. It also says whether the
+// owner polls, and for what it is to be woken.
 type Inbox struct{ m *inbox }
 
 // NewInbox makes an inbox over mem, which must be zero at first and stay mapped. The owner and each
@@ -60,8 +60,8 @@ func (b Inbox) Raise(slot uint32, urgent bool) (wake bool) {
 		atomic.OrUint64(&b.m.summary, 1<<w)
 	}
 	// An owner that changes its mark meanwhile looks at the bits after that.
-	state := atomic.LoadUint32(&b.m.parked)
-	return (state == parked || state == away && urgent) && atomic.CompareAndSwapUint32(&b.m.parked, state, woken)
+	state := atomic.LoadUint32(&b.m.state)
+	return (state == parked || state == away && urgent) && atomic.CompareAndSwapUint32(&b.m.state, state, woken)
 }
 
 // Pending reports that slots may be ready. This is the cost of an idle poll, however many rings
@@ -84,13 +84,13 @@ func (b Inbox) Take(f func(slot uint32)) {
 // Park marks the owner as about to sleep. Afterwards it must check Pending and its hot rings once
 // more; the store is the full barrier that this needs. The mark is for one wake-up, possibly a late
 // one that was meant for an earlier sleep: park again before sleeping again.
-func (b Inbox) Park() { atomic.StoreUint32(&b.m.parked, parked) }
+func (b Inbox) Park() { atomic.StoreUint32(&b.m.state, parked) }
 
 // Leave is Park for an owner that is woken by what is urgent only.
-func (b Inbox) Leave() { atomic.StoreUint32(&b.m.parked, away) }
+func (b Inbox) Leave() { atomic.StoreUint32(&b.m.state, away) }
 
 // Unpark marks the owner as awake. A peer may have woken it, or be about to.
-func (b Inbox) Unpark() { atomic.StoreUint32(&b.m.parked, awake) }
+func (b Inbox) Unpark() { atomic.StoreUint32(&b.m.state, awake) }
 
 // Keep marks a slot ready on behalf of the owner, which is awake.
 func (b Inbox) Keep(slot uint32) {

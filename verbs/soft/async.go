@@ -72,7 +72,8 @@ func (d *Device) Async(owner sync.Locker) error {
 // PollingEnded tells a device in asynchronous mode that the program stops polling for now, and that
 // something is under way that is worth a wake-up: until the program's next poll the device moves it
 // by itself, unless that was in vain lately. It does nothing by itself without that call, except
-// while the program sleeps in CompChannel.Wait.
+// while the program sleeps in CompChannel.Wait. Over shared memory SENDs that are not solicited,
+// and RDMA WRITEs, do not wake it: they wait for the program's poll.
 func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()

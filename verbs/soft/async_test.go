@@ -87,7 +87,7 @@ func (r *pushRig) request() {
 	m := make([]byte, verbs.TMHSize+verbs.RVHSize)
 	verbs.TMH{Opcode: verbs.TMHRndv, Tag: 3, AppCtx: 8}.Put(m)
 	verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: pushSize}.Put(m[verbs.TMHSize:])
-	_ = must(r.qa.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: []verbs.SGE{{Data: m}}}))
+	_ = must(r.qa.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, SGList: []verbs.SGE{{Data: m}}}))
 }
 
 // pollA polls the sender and returns what came.

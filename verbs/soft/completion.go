@@ -293,6 +293,7 @@ func (q *queuePair) copyOne() bool {
 	sges := q.sgesOf(i & q.mask)[:w.nsge]
 	dst, _ := gather(sges, w.off, int(min(w.upto-w.off, wire.MaxChunk)))
 	switch {
+	case e.status != 0: // the other half has failed
 	case mem == nil:
 		e.status = uint8(verbs.WCRetryExcErr)
 	case !q.mayWrite(sges, w.off, dst):

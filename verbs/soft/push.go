@@ -10,12 +10,13 @@ import (
 
 // A push replaces the RDMA READ of this device on shared memory, or half of it: the peer, which has
 // the data, writes it into this process's memory. Requests, responses and their order are those of
-// a READ by packets. The device asks for pushes - when its own goroutine runs it (Device.Async), so
-// that the copy of a rendezvous does not hold up the program, which computes on the same processor;
-// - while the peer polls, for the second half of each long READ, and for every second one of the
-// shorter, so that both ends copy: of these, the shares, a device without reads of its own takes
-// back those that the peer has not begun (takeBack), so that a READ never waits for a peer that
-// computes.
+// a READ by packets. The device asks for pushes
+//   - when its own goroutine runs it (Device.Async), so that the copy of a rendezvous does not
+//     hold up the program, which computes on the same processor;
+//   - while the peer polls, for the second half of each long READ, and for every second one of
+//     the shorter, so that both ends copy: of these, the shares, a device without reads of its own
+//     takes back those that the peer has not begun (takeBack), so that a READ never waits for a
+//     peer that computes.
 //
 // The destination is registered as a region of the device's own for each push. Whatever ends the
 // push first removes that region, and then waits until the peer does not write to it any more
@@ -86,15 +87,12 @@ func (q *queuePair) pushFrom(w *sendWork, n uint64) uint64 {
 	case n < shareFrom || !l.Attended():
 		return n
 	}
-	idle := q.toRead+q.toPush == 0
 	switch d := q.toRead - q.toPush; {
-	case d > unevenBy:
-		q.turn = false
-	case d < -unevenBy:
-		q.turn = true
 	case n >= halveFrom:
 		return n - n/2
-	case idle:
+	case d > unevenBy:
+		q.turn = false
+	case d < -unevenBy, q.toRead+q.toPush == 0:
 		q.turn = true
 	}
 	if q.turn = !q.turn; q.turn {
@@ -153,11 +151,11 @@ func (q *queuePair) takeShare(a *awaited, w *sendWork, l wire.PushLink) {
 func (q *queuePair) readRest(i uint32) {
 	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
 	switch {
-	case e.flags&entryHalves != 0: // the first half is in mreads still
-		e.flags &^= entryHalves
-	case e.status != 0: // it has failed
+	case e.status != 0: // the first half has failed
 		q.readEnded(e, i)
 		return
+	case e.flags&entryHalves != 0: // it is in mreads still
+		e.flags &^= entryHalves
 	default:
 		q.mreads.push(i)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
 )
 
-// TestSHMAway: what is not urgent does not wake a device whose program computes, unless it fills the
-// ring.
+// TestSHMAway: what is not urgent does not wake a device whose program computes, unless it fills
+// the ring, and then once.
 func TestSHMAway(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)
@@ -23,17 +23,21 @@ func TestSHMAway(t *testing.T) {
 			woken <- struct{}{}
 		}
 	}()
-	leave := func() {
+	arm := func() {
 		b.w.Arm(false)
-		for b.poll() > 0 {
-		}
-		for more := true; more; { // those of before
+		for more := true; more; { // what woke it before
 			select {
 			case <-woken:
 			case <-time.After(20 * time.Millisecond):
 				more = false
 			}
 		}
+	}
+	leave := func() {
+		for b.poll() > 0 {
+		}
+		arm()
+		require.Zero(t, b.poll())
 	}
 	quiet := func() {
 		t.Helper()
@@ -46,7 +50,7 @@ func TestSHMAway(t *testing.T) {
 	send := func(h wire.Header) bool { return l.Send(&h, nil, nil) }
 	for range 3 {
 		leave()
-		require.True(t, send(wire.Header{Op: wire.OpSend}) && send(wire.Header{Op: wire.OpAck}))
+		require.True(t, send(wire.Header{Op: wire.OpSend}) && send(wire.Header{Op: wire.OpAck}) && send(wire.Header{Op: wire.OpWrite}))
 		quiet()
 		require.True(t, send(wire.Header{Op: wire.OpSend, Flags: wire.FlagSolicited}))
 		wiretest.Within(t, "the wake", func() { <-woken })
@@ -57,5 +61,10 @@ func TestSHMAway(t *testing.T) {
 		for send(wire.Header{Op: wire.OpSend}) {
 		}
 		wiretest.Within(t, "the wake", func() { <-woken })
+		arm() // without taking anything
+		for range 10 {
+			require.False(t, send(wire.Header{Op: wire.OpPushReq}))
+		}
+		quiet()
 	}
 }

@@ -29,6 +29,7 @@ type link struct {
 	state shmState
 	hot   bool // in Wire.hot
 	lent  bool // a payload in the ring is lent; in Wire.lent
+	full  bool // the peer was told that its ring is full, which it is since
 
 	last     uint64 // Wire.polls when it delivered a packet last
 	deadline int64  // shmDying: when it ends at the latest, by wire.Monotonic
@@ -66,11 +67,13 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 		ok = p.tx.Push(meta, id, &ext, head, body)
 	}
 	if !ok {
-		if p.tx.NeedsSignal() {
+		if !l.full && p.tx.NeedsSignal() {
+			l.full = true
 			p.signal(true) // what is urgent may wait behind what is not
 		}
 		return false
 	}
+	l.full = false
 	if len(body) >= longBody {
 		l.w.long = l
 	}

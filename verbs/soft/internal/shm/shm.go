@@ -21,17 +21,17 @@ import (
 // The wire has a ring in shared memory for each direction between two devices that communicate,
 // made at first use.
 //
-// What peers share: each device has an inbox (a bitmap of rings with packets, and a parked flag)
-// and its region table, and for each peer a ring that it receives from. All are sealed memfds,
-// whose descriptors are passed over an abstract Unix socket: nothing has a name in a file system,
-// and nothing is left when a process is killed. A peer also gets an eventfd, which it writes to
-// wake the device. The socket stays open: it is closed by the peer's end, as its pidfd then shows
-// too.
+// What peers share: each device has an inbox (a bitmap of rings with packets, and a word that says
+// whether its owner polls) and its region table, and for each peer a ring that it receives from.
+// All are sealed memfds, whose descriptors are passed over an abstract Unix socket: nothing has a
+// name in a file system, and nothing is left when a process is killed. A peer also gets an eventfd,
+// which it writes to wake the device. The socket stays open: it is closed by the peer's end, as its
+// pidfd then shows too.
 //
 // How arrivals are found: rings that delivered lately are hot. Poll looks at each of them, and
 // their writers do not signal. All others are cold: their writers raise a bit of this device's
 // inbox, of which Poll tests one word. A device that is about to sleep makes all its rings cold and
-// sets the parked flag of its inbox (package shmring has the rules).
+// says so in its inbox (package shmring has the rules).
 //
 // The race detector does not follow mapped memory: it sees neither races in it nor the order that a
 // ring establishes, and falsely reports data that two goroutines hand over by this wire alone. In
@@ -216,7 +216,8 @@ func (w *Wire) release() {
 	w.lent = w.lent[:0]
 }
 
-// Arm makes every arrival signal. Each store to shared memory in it is a full memory barrier, so
+// Arm makes every arrival signal, and wake the device, or, unless it is asleep, what is urgent wake
+// it. Each store to shared memory in it is a full memory barrier, so
 // that the Poll that follows sees what was sent without a signal.
 func (w *Wire) Arm(asleep bool) {
 	w.armed, w.attention = true, true

@@ -70,10 +70,15 @@ type Header struct {
 	Total  uint64 // bytes of the whole message
 }
 
-// Urgent reports whether a device should see to a packet while its program computes: others than
-// SENDs and their acknowledgements, which are for the program, and those SENDs that ask for it.
+// Urgent reports whether a device should see to a packet while its program computes: reads, pushes
+// and atomics, their ends, and SENDs that ask for it. Other SENDs, WRITEs and acknowledgements are
+// of use to the program only.
 func (h *Header) Urgent() bool {
-	return h.Op != OpSend && h.Op != OpAck || h.Flags&FlagSolicited != 0
+	switch h.Op {
+	case OpSend, OpWrite, OpAck:
+		return h.Flags&FlagSolicited != 0
+	}
+	return true
 }
 
 // Link carries packets between this device and one peer device, both ways, in order and without
