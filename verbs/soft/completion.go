@@ -269,20 +269,22 @@ func (q *queuePair) copyChunk() bool {
 		return false
 	}
 	if q.mreads.len() == 0 {
-		q.takeBack()
-		q.retire() // what has failed may have waited for its other half
-		q.reading = q.mreads.len()+q.shares > 0
-		return q.reading
-	}
-	if !q.copyMany() && q.copyOne() {
+		q.takeBack() // may end a read whose first half has failed
+	} else if !q.copyMany() && q.copyOne() {
 		return true
 	}
-	q.retire()
+	q.proceed()
 	q.reading = q.mreads.len()+q.shares > 0
-	if q.sent != q.posted {
-		q.d.queue(q) // a fenced request may have waited
-	}
 	return q.reading
+}
+
+// proceed completes what has ended, and has requests transmitted that waited for that: fenced ones,
+// and those beyond MaxRdAtomic.
+func (q *queuePair) proceed() {
+	q.retire()
+	if q.sent != q.posted {
+		q.d.queue(q)
+	}
 }
 
 // copyOne copies the next chunk of the oldest direct read. It returns true if there is more of it.
@@ -446,10 +448,7 @@ func (q *queuePair) gotAnswer(e *sendEntry) {
 	} else {
 		q.readEnded(e, i)
 	}
-	q.retire()
-	if q.sent != q.posted {
-		q.d.queue(q)
-	}
+	q.proceed()
 }
 
 // scatter copies data to offset off of the list, unless the wire has put it there (see Place). It

@@ -86,16 +86,18 @@ func (q *queuePair) pushFrom(w *sendWork, n uint64) uint64 {
 		return n
 	case n < shareFrom || !l.Attended():
 		return n
-	}
-	switch d := q.toRead - q.toPush; {
 	case n >= halveFrom:
 		return n - n/2
-	case d > unevenBy:
-		q.turn = false
-	case d < -unevenBy, q.toRead+q.toPush == 0:
-		q.turn = true
 	}
-	if q.turn = !q.turn; q.turn {
+	switch d := q.toRead - q.toPush; {
+	case d > unevenBy:
+		q.turn = true
+	case d < -unevenBy, q.toRead+q.toPush == 0:
+		q.turn = false
+	default:
+		q.turn = !q.turn
+	}
+	if q.turn {
 		return 0
 	}
 	return n
@@ -252,10 +254,7 @@ func (q *queuePair) wasTaken(h *wire.Header) bool {
 	}
 	q.ackTo(q.rdq.front().index + 1)
 	q.rdq.pop()
-	q.retire()
-	if q.sent != q.posted {
-		q.d.queue(q)
-	}
+	q.proceed()
 	return true
 }
 
@@ -270,10 +269,7 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 	q.rdq.pop()
 	q.ackTo(i + 1)
 	q.readRest(i)
-	q.retire()
-	if q.sent != q.posted {
-		q.d.queue(q)
-	}
+	q.proceed()
 }
 
 // endPushes removes the regions that the peer may push to, and returns when it does not write to
