@@ -16,6 +16,7 @@ const (
 	shortRoom    = LineBytes - shortHeader
 	clearBatch   = 16 // lines cleared ahead in one go
 	clearLow     = 4  // clear more when fewer lines are left
+	shortLines   = 4  // of the longest packet behind which lines are cleared ahead
 )
 
 // The word: mark<<56 | meta<<32 | form<<24 | length.

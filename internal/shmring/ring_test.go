@@ -119,12 +119,14 @@ func TestPrepare(t *testing.T) {
 		take()
 	}
 	require.True(t, p.Push(1, 0, nil, nil, half))
+	require.True(t, p.Long())
 	take()
 	long := p.last
 	require.True(t, p.Push(1, 0, nil, nil, full[:8]))
 	require.Equal(t, long, p.last, "a short packet is no long one")
+	require.False(t, p.Long())
 	p.Prepare()
-	require.Equal(t, p.tail+long, p.cleared)
+	require.Equal(t, p.tail+long+1, p.cleared)
 	for i := p.tail; i < p.cleared; i++ {
 		require.Zero(t, *p.data.word(i & p.mask))
 	}

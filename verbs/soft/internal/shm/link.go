@@ -46,9 +46,6 @@ const (
 	metaStatus = 16     // shift
 )
 
-// longBody is the body, in bytes, from which on a packet is a long one, see Wire.long.
-const longBody = 1 << 10
-
 // Send writes a packet to the peer's ring.
 func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	if l.state != shmUp {
@@ -74,7 +71,7 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 		return false
 	}
 	l.full = false
-	if len(body) >= longBody {
+	if p.tx.Long() {
 		l.w.long = l
 	}
 	if p.tx.NeedsSignal() {

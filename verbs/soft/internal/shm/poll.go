@@ -63,7 +63,7 @@ func (w *Wire) linger() (idle bool) {
 	return true
 }
 
-// prepareRing readies the ring of the last long packet for another one.
+// prepareRing readies the ring that the last long packet went to for another one.
 func (w *Wire) prepareRing() {
 	if l := w.long; l.state == shmUp {
 		l.peer.tx.Prepare()
