@@ -127,30 +127,25 @@ func (p *Producer) pushAny(meta uint32, id uint64, ext *Ext, head, body []byte) 
 		return false
 	}
 	if skip > 0 {
-		p.clearBehind(skip)
+		p.cleared = max(p.cleared, p.tail+skip) // what is skipped does not matter
+		p.clearTo(p.tail + skip + 1)
 		p.publish(p.tail&p.mask, skip, formSkip<<formShift)
 	}
 	line := p.tail & p.mask
+	// All lines of the packet are asked for by a store each, which takes less time than the copy
+	// would, and the line behind.
+	p.clearTo(p.tail + n + 1)
 	*p.data.id(line) = id
 	if ext != nil {
 		*p.data.ext(line) = *ext
 	}
 	dst := p.data.bytes(line, off, size)
 	copy(dst[copy(dst, head):], body)
-	p.clearBehind(n)
 	p.publish(line, n, uint64(meta&metaMask)<<metaShift|form<<formShift|size)
 	if n > shortLines {
 		p.last, p.lastEnd = n, p.tail
 	}
 	return true
-}
-
-// clearBehind clears the word behind a packet of n lines that is about to be published.
-func (p *Producer) clearBehind(n uint64) {
-	if next := p.tail + n; p.cleared <= next {
-		*p.data.word(next & p.mask) = 0
-		p.cleared = next + 1
-	}
 }
 
 // reserve reports whether n lines and the one behind them are free.
