@@ -134,8 +134,8 @@ func (a *async) turn() (again bool) {
 	a.alone = true
 	d.progress(0)
 	a.alone = false
-	again = d.took || d.more || len(d.readers) > 0
-	if a.woken = true; again {
+	again = d.more || len(d.readers) > 0
+	if a.woken = true; again || d.took {
 		a.passes++
 	}
 	if d.news && a.programArmed { // the program may wait for an RDMA WRITE, which has no completion here
