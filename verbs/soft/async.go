@@ -3,6 +3,7 @@ package soft
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -131,9 +132,7 @@ func (a *async) turn() (again bool) {
 		return false
 	}
 	d.armWires(a.programArmed)
-	a.alone = true
-	d.progress(0)
-	a.alone = false
+	a.pass()
 	again = d.more || len(d.readers) > 0
 	if a.woken = true; again || d.took {
 		a.passes++
@@ -142,6 +141,13 @@ func (a *async) turn() (again bool) {
 		a.parked.Wake()
 	}
 	return again
+}
+
+// pass makes a pass of the device for nobody's poll.
+func (a *async) pass() {
+	a.alone = true
+	a.d.progress(0)
+	a.alone = false
 }
 
 // polled is called when the program makes a pass of the device.
@@ -170,22 +176,24 @@ func (a *async) judge() {
 	a.heard = false
 }
 
-// attend arms the wires, which then wake the goroutine.
+// attend arms the wires, which then wake the goroutine. What there is to do already it does itself:
+// a wake-up would take longer, and have the goroutine wait for owner.
 func (a *async) attend() {
 	d := a.d
 	a.heard, a.woken, a.passes = true, false, 0
 	d.armWires(false)
-	for _, w := range d.wires {
-		if s, ok := w.(wire.Signaller); ok && s.Pending() {
-			d.notif.Wake()
-		}
-	}
-	if len(d.work) > 0 {
-		d.notif.Wake()
-	}
-	if d.dirty {
+	switch {
+	case len(d.work) > 0 || slices.ContainsFunc(d.wires, pending):
+		a.pass()
+	case d.dirty:
 		d.flush()
 	}
+}
+
+// pending reports whether something has arrived that no signal announces.
+func pending(w wire.Wire) bool {
+	s, ok := w.(wire.Signaller)
+	return ok && s.Pending()
 }
 
 // alone reports whether the device's goroutine runs it.

@@ -179,6 +179,32 @@ func TestAsyncReads(t *testing.T) {
 	require.Equal(t, verbs.WCSuccess, r.ended().Status)
 }
 
+// TestPollingEndedTakes: what arrived before PollingEnded is received by that call, while the
+// device's goroutine cannot run.
+func TestPollingEndedTakes(t *testing.T) {
+	r := newPushRig(t, soft.Config{})
+	send := func(between func()) {
+		_ = must(r.srq.PostSRQRecv(&verbs.RecvWR{SGList: []verbs.SGE{{Data: r.dst, LKey: r.bmr.LKey()}}}))
+		_ = must(r.qa.PostSend(&verbs.SendWR{WRID: 4, Flags: verbs.SendInline | verbs.SendSignaled, Opcode: verbs.WRSend,
+			SGList: []verbs.SGE{{Data: make([]byte, verbs.TMHSize)}}}))
+		for start, n := time.Now(), 0; n == 0; n = len(r.pollA()) {
+			require.Less(t, time.Since(start), 20*time.Second, "no acknowledgement")
+			between()
+		}
+	}
+	r.owner.Lock()
+	defer r.owner.Unlock()
+	poll := func() {
+		var wc [4]verbs.WC
+		_ = must(r.bcq.PollCQ(wc[:]))
+	}
+	send(poll) // connects them
+	for range 2 {
+		poll()
+	}
+	send(r.b.PollingEnded)
+}
+
 // TestPushSenderCloses: the sender's device closes in the middle of a push.
 func TestPushSenderCloses(t *testing.T) {
 	r := newPushRig(t, soft.Config{})
