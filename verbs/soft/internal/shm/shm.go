@@ -216,9 +216,9 @@ func (w *Wire) release() {
 	w.lent = w.lent[:0]
 }
 
-// Arm makes every arrival signal, and wake the device, or, unless it is asleep, what is urgent wake
-// it. Each store to shared memory in it is a full memory barrier, so that the Poll that follows sees
-// what was sent without a signal.
+// Arm makes every arrival signal, and wake the device, or, unless it is asleep, what is urgent
+// wake it. Each store to shared memory in it is a full memory barrier, so that the Poll that
+// follows sees what was sent without a signal.
 func (w *Wire) Arm(asleep bool) {
 	w.armed, w.attention = true, true
 	for i := range w.hot {
