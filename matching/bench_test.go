@@ -230,3 +230,31 @@ func BenchmarkFill(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
 	b.ReportMetric(float64(worst.Microseconds()), "worst-us")
 }
+
+// BenchmarkTags has windows of 64 receives with each of P tags, in bursts of 16 a tag: the
+// receives of P goroutines.
+func BenchmarkTags(b *testing.B) {
+	const window, burst = 64, 16
+	for _, tags := range []uint64{8, 64, 1024} {
+		b.Run(fmt.Sprint(tags), func(b *testing.B) {
+			q, v := NewPosted[*int](1), new(int)
+			for range window {
+				for tag := range tags {
+					q.Post(tag, exact, v)
+				}
+			}
+			rnd := uint64(1)
+			for b.Loop() {
+				rnd = rnd*6364136223846793005 + 1442695040888963407
+				tag := (rnd >> 33) % tags
+				for range burst {
+					_, sinkBool = q.Match(tag)
+				}
+				for range burst {
+					q.Post(tag, exact, v)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/burst, "ns/pair")
+		})
+	}
+}

@@ -281,9 +281,10 @@ func TestSHMRead(t *testing.T) {
 func TestSHMReadDeregistered(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	peerMem := joinSHM(t, a, b).Memory()
-	before, dst := bytes.Repeat([]byte{1}, 4<<20), make([]byte, 4<<20)
+	// The copy takes longer than a time slice, so that the region goes amid it on a busy machine, too.
+	before, dst := bytes.Repeat([]byte{1}, 32<<20), make([]byte, 32<<20)
 	refused := 0
-	for i := 0; i < 300 && refused < 10; i++ {
+	for i := 0; i < 60 && refused < 10; i++ {
 		src := bytes.Clone(before)
 		clear(dst)
 		key, err := addRegion(b.table, src, verbs.AccessRemoteRead)
