@@ -17,6 +17,7 @@ type Consumer struct {
 	pos      uint64 // next line to read
 	reported uint64 // pos as last reported to the writer
 	size     uint64 // lines of the packet that Peek returned
+	grants   grants
 }
 
 // Packet is a packet that Peek returned. Payload is a slice of the ring, valid until the first
@@ -47,7 +48,9 @@ func NewConsumer(mem []byte) (*Consumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Consumer{data: linesOf(mem), ctl: controlOf(mem), mask: n - 1, shift: uint64(bits.TrailingZeros64(n))}, nil
+	c := &Consumer{data: linesOf(mem), ctl: controlOf(mem), mask: n - 1, shift: uint64(bits.TrailingZeros64(n))}
+	c.RevokeAll()
+	return c, nil
 }
 
 // Empty reports that there is no packet.

@@ -29,5 +29,10 @@
 // on arm64. They must not be weakened to plain stores. progress/models has this as models, park.pml
 // and room.pml, and what goes wrong without each barrier.
 //
+// Copies to the reader's memory, outside the ring: the reader gives away numbers (Grant), with each
+// of which the writer may copy until the reader revokes it. The same exchange of a store and a load
+// on each side (SetBusy and Granted, Revoke and Busy) has the reader know when nothing is written
+// any more. While nothing is revoked, the word that the writer looks at stays in its cache.
+//
 // Both ends of a ring come from the same release.
 package shmring

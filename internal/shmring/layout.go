@@ -43,7 +43,9 @@ type Ext [3]uint64
 type control struct {
 	head  uint64 // reader: lines before this are free again
 	state uint32 // reader: hot or cold
-	_     [116]byte
+	_     [4]byte
+	grant uint64 // reader: epoch<<32 | grants of that epoch that were revoked, a bit each
+	_     [104]byte
 	want  uint32 // writer: 1 when it found no room
 	busy  uint32 // writer: 1 while it copies to the reader's memory
 	_     [120]byte

@@ -165,12 +165,18 @@ func (p *Producer) reserve(n uint64) bool {
 }
 
 // SetBusy tells the reader whether this end is copying to the reader's memory, outside the ring.
-// The store is a full barrier: this end sets busy and then checks whether it may copy, the reader
-// forbids it and then checks Busy; at least one sees the other.
+// The store is a full barrier: this end sets busy and then asks whether it may copy (Granted), the
+// reader forbids it (Revoke) and then looks at Busy; at least one sees the other.
 func (p *Producer) SetBusy(on bool) {
 	v := uint32(0)
 	if on {
 		v = 1
 	}
 	atomic.StoreUint32(&p.ctl.busy, v)
+}
+
+// Granted reports whether the reader has given that grant (Consumer.Grant) and not revoked it.
+func (p *Producer) Granted(grant uint32) bool {
+	w := atomic.LoadUint64(&p.ctl.grant)
+	return w>>32 == uint64(grant/Grants) && w>>(grant%Grants)&1 == 0
 }

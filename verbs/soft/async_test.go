@@ -257,6 +257,17 @@ func TestPushDeregistered(t *testing.T) {
 	require.NotEqual(t, verbs.WCSuccess, r.ended().Status)
 }
 
+// TestPushReceiverDeregisters: what the receiver deregisters in the middle is written to no more.
+func TestPushReceiverDeregisters(t *testing.T) {
+	r := newPushRig(t, soft.Config{})
+	r.begin()
+	r.owner.Lock()
+	require.NoError(t, r.bmr.Dereg())
+	r.owner.Unlock()
+	r.untouched()
+	require.Equal(t, verbs.WCTMRndvIncomplete, r.ended().Status)
+}
+
 func requireEvent(t *testing.T, r *pushRig, want verbs.AsyncEventType) {
 	t.Helper()
 	for start := time.Now(); ; r.pollA() {

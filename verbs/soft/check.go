@@ -29,7 +29,7 @@ type checks struct {
 	lent   [][]byte // payloads lent by the last poll
 
 	bufs   map[*byte]*openBuf // destinations of requests under way, by first byte
-	pushes map[uint32]*byte   // first byte of each region that a peer may push to, by key
+	pushes map[*byte]int      // pushes to each buffer, by first byte
 	sends  map[*queuePair]*sendChecks
 	recvs  map[*recvQueue]map[uint64][]recvCheck // posted receives by WRID
 	tags   map[*tagQueue]*tagChecks
@@ -42,7 +42,7 @@ type openBuf struct {
 }
 
 func newChecks() *checks {
-	return &checks{bufs: map[*byte]*openBuf{}, pushes: map[uint32]*byte{}, sends: map[*queuePair]*sendChecks{},
+	return &checks{bufs: map[*byte]*openBuf{}, pushes: map[*byte]int{}, sends: map[*queuePair]*sendChecks{},
 		recvs: map[*recvQueue]map[uint64][]recvCheck{}, tags: map[*tagQueue]*tagChecks{}}
 }
 
@@ -132,9 +132,15 @@ func (c *checks) closes(sges []verbs.SGE) {
 			continue
 		}
 		delete(c.bufs, &data[0])
-		for key, at := range c.pushes {
-			invariant.Check(at != &data[0], "V4", "a receive ends while a peer may still write to its buffer by region %#x", key)
-		}
+		invariant.Check(c.pushes[&data[0]] == 0, "V4", "a receive ends while a peer may still write to its buffer")
+	}
+}
+
+// pushEnds is called when a peer does not push to the buffer any more.
+func (c *checks) pushEnds(sges []verbs.SGE) {
+	at := &sges[0].Data[0]
+	if c.pushes[at]--; c.pushes[at] == 0 {
+		delete(c.pushes, at)
 	}
 }
 

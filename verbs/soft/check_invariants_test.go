@@ -149,7 +149,7 @@ func TestCheckLateWrite(t *testing.T) {
 func TestCheckPush(t *testing.T) {
 	r := newCheckRig(t)
 	r.recv(1)
-	r.d.inv.pushes[77] = &r.buf[0]
+	r.d.inv.pushes[&r.buf[0]]++
 	require.Contains(t, invarianttest.Violates(t, "V4", func() { r.q.rq.checkDone(1) }), "peer may still write")
 }
 

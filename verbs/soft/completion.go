@@ -360,7 +360,7 @@ func (q *queuePair) answered(l wire.Link, h *wire.Header, op wire.Opcode) (*send
 		return nil, nil, 0
 	}
 	i := h.PSN - q.psn
-	if q.rdq.len() == 0 || q.rdq.front().index != i || q.rdq.front().taken || op != q.asked(i) {
+	if q.rdq.len() == 0 || q.rdq.front().index != i || q.rdq.front().taken != 0 || op != q.asked(i) {
 		q.d.violation(l, "answers request %d of QP %d, which does not wait for that", h.PSN, q.num)
 		return nil, nil, 0
 	}

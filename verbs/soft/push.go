@@ -5,6 +5,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -18,12 +19,11 @@ import (
 //     takes back those that the peer has not begun (takeBack), so that a READ never waits for a
 //     peer that computes.
 //
-// The destination is registered as a region of the device's own for each push. Whatever ends the
-// push first removes that region, and then waits until the peer does not write to it any more
-// (PushLink.Quiet): the peer sets a busy flag in shared memory before it checks the region. Only
-// then does the program get its buffer back.
+// A request holds a grant, and the peer pushes while that is valid. Where a push has to end before
+// the peer's response, its grant is revoked first (PushLink.Revoke): then the peer has written its
+// last byte for it, and the program can have its buffer back.
 
-// pushBytes is the payload of wire.OpPushReq: destination address and key.
+// pushBytes is the payload of wire.OpPushReq: destination address and grant.
 const pushBytes = 12
 
 // shareFrom is the length in bytes from which on a READ is shared: below it the two packets cost
@@ -34,8 +34,12 @@ const (
 )
 
 // idlePasses is how many passes without a copy at either end take back the last share: a few us, in
-// which a peer that polls would have begun it.
-const idlePasses = 32
+// which a peer that polls would have begun it. Each busyPasses of them look whether the peer copies:
+// a look takes the flag's cache line from it.
+const (
+	idlePasses = 32
+	busyPasses = 8
+)
 
 // unevenBy is how many bytes more one end may have to copy than the other, before it gets no more
 // of what it would have by turns.
@@ -49,20 +53,22 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry, from uint64) bool {
 	if !q.mayWrite(sges, from, dst) {
 		return false // deregistered since the request was posted
 	}
-	r, err := q.d.regions.Register(dst, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, nil)
-	if err != nil {
+	l := q.link.(wire.PushLink)
+	grant, ok := l.Grant()
+	if !ok {
 		return false
 	}
-	body := binary.LittleEndian.AppendUint64(q.d.operands[:0], r.Addr())
-	body = binary.LittleEndian.AppendUint32(body, r.RKey())
+	body := binary.LittleEndian.AppendUint64(q.d.operands[:0], mem.AddrOf(dst))
+	body = binary.LittleEndian.AppendUint32(body, grant)
 	if !q.request(wire.OpPushReq, w, from, uint64(len(dst)), body) {
-		q.d.regions.Remove(r.RKey())
+		l.Return(grant)
 		return false
 	}
 	if invariant.Enabled {
-		q.d.inv.pushes[r.RKey()] = &dst[0]
+		q.d.inv.pushes[&sges[0].Data[0]]++
 	}
-	w.push, w.upto = r.RKey(), from
+	q.d.pushes++
+	w.push, w.upto = grant, from
 	if w.share = !q.d.alone(); w.share {
 		q.shares++
 		q.toPush += int64(len(dst))
@@ -103,12 +109,13 @@ func (q *queuePair) pushFrom(w *sendWork, n uint64) uint64 {
 	return n
 }
 
-// endPush ends the push of a request.
-func (q *queuePair) endPush(e *sendEntry, w *sendWork) {
-	q.d.regions.Remove(w.push)
+// endPush ends the push of request i.
+func (q *queuePair) endPush(i uint32) {
+	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
 	if invariant.Enabled {
-		delete(q.d.inv.pushes, w.push)
+		q.d.inv.pushEnds(q.sgesOf(i & q.mask)[:1])
 	}
+	q.d.pushes--
 	w.push = 0
 	if w.share {
 		q.shares--
@@ -124,28 +131,30 @@ func (q *queuePair) takeBack() {
 	if !ok || q.shares == 0 {
 		return
 	}
-	if l.Busy() {
-		q.idle = 0
-	}
 	if q.idle++; q.shares == 1 && q.idle < idlePasses {
+		if q.idle%busyPasses == 0 && l.Busy() {
+			q.idle = 0
+		}
 		return
 	}
 	for k := q.rdq.len() - 1; k >= 0; k-- {
-		a := q.rdq.at(k)
-		w := &q.more[a.index&q.mask]
-		if a.taken || w.push == 0 || !w.share {
-			continue
+		if a := q.rdq.at(k); q.pushes(a) && q.more[a.index&q.mask].share {
+			q.takeShare(a, l)
+			return
 		}
-		q.takeShare(a, w, l)
-		return
 	}
 }
 
+// pushes reports whether the peer is to push what is awaited.
+func (q *queuePair) pushes(a *awaited) bool {
+	return a.taken == 0 && q.more[a.index&q.mask].push != 0
+}
+
 // takeShare has this device read a share itself.
-func (q *queuePair) takeShare(a *awaited, w *sendWork, l wire.PushLink) {
-	a.taken = true
-	q.endPush(&q.sq[a.index&q.mask], w)
-	l.Quiet()
+func (q *queuePair) takeShare(a *awaited, l wire.PushLink) {
+	a.taken = q.more[a.index&q.mask].push
+	l.Revoke(a.taken)
+	q.endPush(a.index)
 	q.readRest(a.index)
 }
 
@@ -166,21 +175,32 @@ func (q *queuePair) readRest(i uint32) {
 	q.reads()
 }
 
-// deregistered takes back the shares with their destination in the region of that key, which has
-// just been removed: nothing may be written there any more. So they end as reads of this device do,
-// for which the region is looked up at each chunk.
+// deregistered ends the pushes to the region of that key, which has just been removed: nothing may
+// be written there any more. So they end as reads of this device do, for which the region is looked
+// up at each chunk.
 func (d *Device) deregistered(key uint32) {
-	for _, q := range d.readers {
-		l, ok := q.link.(wire.PushLink)
-		if !ok || q.shares == 0 {
+	if d.pushes == 0 {
+		return
+	}
+	for _, q := range d.qps {
+		if q != nil && q.rdq.len() > 0 {
+			q.endPushesTo(key)
+		}
+	}
+}
+
+// endPushesTo is deregistered for one queue pair. What is no share is read by this device when the
+// peer has refused it.
+func (q *queuePair) endPushesTo(key uint32) {
+	for k := range q.rdq.len() {
+		a := q.rdq.at(k)
+		if !q.pushes(a) || q.sgesOf(a.index & q.mask)[0].LKey != key {
 			continue
 		}
-		for k := range q.rdq.len() {
-			a := q.rdq.at(k)
-			w := &q.more[a.index&q.mask]
-			if !a.taken && w.push != 0 && w.share && q.sgesOf(a.index & q.mask)[0].LKey == key {
-				q.takeShare(a, w, l)
-			}
+		if w, l := &q.more[a.index&q.mask], q.link.(wire.PushLink); w.share {
+			q.takeShare(a, l)
+		} else {
+			l.Revoke(w.push)
 		}
 	}
 }
@@ -205,14 +225,14 @@ func (q *queuePair) push(r *response) bool {
 		return true
 	}
 	src, ok := q.d.regions.Resolve(&q.pd.Domain, r.rkey, r.addr+r.off, min(r.total-r.off, wire.MaxChunk), verbs.AccessRemoteRead)
-	mem, can := q.link.Memory().(wire.RemoteWriter)
+	peer, can := q.link.Memory().(wire.RemoteWriter)
 	switch {
 	case !ok:
 		r.status = uint8(verbs.WCRemAccessErr) // deregistered meanwhile: a READ will fail too
 	case !can:
 		r.status = uint8(verbs.WCRemOpErr)
 	default:
-		r.status = uint8(mem.Write(src, r.value+r.off, r.key))
+		r.status = uint8(peer.Write(src, r.value+r.off, r.key))
 	}
 	r.off += uint64(len(src))
 	return r.off == r.total || r.status != 0
@@ -227,11 +247,11 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 	if e == nil {
 		return
 	}
-	q.endPush(e, w)
+	p := q.link.(wire.PushLink)
+	p.Return(w.push)
+	q.endPush(i)
 	if invariant.Enabled {
-		if p, ok := q.link.(wire.PushLink); ok {
-			p.Quiet() // a peer that responds too early must not look like a late write of this device
-		}
+		p.Quiet() // a peer that responds too early must not look like a late write of this device
 	}
 	sges := q.sgesOf(i & q.mask)[:w.nsge]
 	switch {
@@ -249,9 +269,10 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 // wasTaken receives the end of a push that was taken back. The READ has ended, or will when it was
 // read.
 func (q *queuePair) wasTaken(h *wire.Header) bool {
-	if q.state != verbs.QPSRTS || q.rdq.len() == 0 || !q.rdq.front().taken || q.rdq.front().index != h.PSN-q.psn {
+	if q.state != verbs.QPSRTS || q.rdq.len() == 0 || q.rdq.front().taken == 0 || q.rdq.front().index != h.PSN-q.psn {
 		return false
 	}
+	q.link.(wire.PushLink).Return(q.rdq.front().taken)
 	q.ackTo(q.rdq.front().index + 1)
 	q.rdq.pop()
 	q.proceed()
@@ -260,11 +281,8 @@ func (q *queuePair) wasTaken(h *wire.Header) bool {
 
 // readInstead reads what the peer could not push. If the data is not accessible the READ fails too.
 func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
-	if l, ok := q.link.(wire.PushLink); ok {
-		l.Quiet()
-		if why == verbs.WCRemOpErr {
-			l.CannotPush()
-		}
+	if l, ok := q.link.(wire.PushLink); ok && why == verbs.WCRemOpErr {
+		l.CannotPush()
 	}
 	q.rdq.pop()
 	q.ackTo(i + 1)
@@ -272,18 +290,19 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 	q.proceed()
 }
 
-// endPushes removes the regions that the peer may push to, and returns when it does not write to
-// them any more, so that their receives can end.
+// endPushes ends all pushes, and returns when the peer does not write any more, so that their
+// receives can end. Pushes for other queue pairs of the link are refused then, and read.
 func (q *queuePair) endPushes() {
 	open := false
 	for k := range q.rdq.len() {
 		a := q.rdq.at(k)
-		if w := &q.more[a.index&q.mask]; !a.taken && w.push != 0 {
-			q.endPush(&q.sq[a.index&q.mask], w)
+		if q.pushes(a) {
+			q.endPush(a.index)
 			open = true
 		}
+		open = open || a.taken != 0
 	}
 	if l, ok := q.link.(wire.PushLink); open && ok {
-		l.Quiet()
+		l.RevokeAll()
 	}
 }

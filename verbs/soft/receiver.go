@@ -104,7 +104,7 @@ func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
 	front := q.rdq.front()
 	k := front.index
 	e, m := &q.sq[k&q.mask], &q.more[k&q.mask]
-	if front.taken || h.PSN-q.psn != k || h.Addr != m.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
+	if front.taken != 0 || h.PSN-q.psn != k || h.Addr != m.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
 		return nil
 	}
 	sges := q.sgesOf(k & q.mask)[:m.nsge]

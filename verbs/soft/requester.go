@@ -43,7 +43,7 @@ type requester struct {
 // awaited is a request that waits for its response packet.
 type awaited struct {
 	index uint32
-	taken bool // a push that was taken back, and may have ended long ago
+	taken uint32 // the grant of a push that was taken back, and may have ended long ago; or 0
 }
 
 // sendEntry is the part of a send request that is needed until its completion is polled.
@@ -70,7 +70,7 @@ type sendWork struct {
 	flags verbs.SendFlags
 	imm   uint32 // immediate data, rkey to invalidate, or see wire.OpReadReq and wire.OpAtomicReq
 	rkey  uint32 // the peer's region
-	push  uint32 // key of the region that the peer pushes to; 0: no push
+	push  uint32 // the grant with which the peer pushes; 0: no push
 	nsge  int32
 	share bool   // the push may be taken back
 	addr  uint64 // in the peer's region

@@ -44,7 +44,7 @@ type response struct {
 	alone  bool        // a refused read fails alone (verbs.QPInitAttr.ReadFaults)
 	psn    uint32      // of the request
 	rkey   uint32      // reads, pushes: what to read, total bytes at addr
-	key    uint32      // wire.OpPushResp: region to write to
+	key    uint32      // wire.OpPushResp: grant to write
 	addr   uint64
 	total  uint64
 	off    uint64 // bytes done

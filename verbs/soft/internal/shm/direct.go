@@ -80,23 +80,22 @@ func (p *remote) ReadMany(ps []wire.Piece) int {
 	for p.direct && n < len(ps) && p.mapped(ps[n].RKey) == nil {
 		n++
 	}
-	n = p.moveMany(unix.ProcessVMReadv, ps[:n], verbs.AccessRemoteRead)
-	return p.allowed(ps[:n], verbs.AccessRemoteRead) // a region may have gone meanwhile
+	n = p.moveMany(unix.ProcessVMReadv, ps[:p.allowed(ps[:n])])
+	return p.allowed(ps[:n]) // a region may have gone meanwhile
 }
 
-// allowed is how many of ps, from the first on, are memory that the peer lets us use so.
-func (p *remote) allowed(ps []wire.Piece, access verbs.AccessFlags) int {
+// allowed is how many of ps, from the first on, are memory that the peer lets us read.
+func (p *remote) allowed(ps []wire.Piece) int {
 	for i := range ps {
-		if s := &ps[i]; !mem.Allows(p.region(s.RKey), s.RKey, s.Addr, uint64(len(s.Data)), access) {
+		if s := &ps[i]; !mem.Allows(p.region(s.RKey), s.RKey, s.Addr, uint64(len(s.Data)), verbs.AccessRemoteRead) {
 			return i
 		}
 	}
 	return len(ps)
 }
 
-// moveMany is move for as many of ps as the peer allows. It returns how many were copied.
-func (p *remote) moveMany(call vmCall, ps []wire.Piece, access verbs.AccessFlags) int {
-	ps = ps[:p.allowed(ps, access)]
+// moveMany is move for several pieces. It returns how many were copied.
+func (p *remote) moveMany(call vmCall, ps []wire.Piece) int {
 	if len(ps) == 0 {
 		return 0
 	}

@@ -29,7 +29,7 @@ import (
 //	bye      1 byte before the socket is closed: why
 const (
 	magic      = "tmshm\x00"
-	version    = 4
+	version    = 5
 	offerBytes = 64
 	offerFDs   = 4
 

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -17,12 +16,12 @@ import (
 // lock is held meanwhile.
 const quietTime = 2 * time.Second
 
-// Write implements wire.RemoteWriter. It checks the peer's region table after it has set the busy
-// flag: from then on the peer waits (Quiet) before it gives the memory back to its program.
-func (p *remote) Write(src []byte, addr uint64, rkey uint32) verbs.WCStatus {
+// Write implements wire.RemoteWriter. It looks at the grant after it has set the busy flag: from
+// then on the peer waits (Revoke) before it gives the memory back to its program.
+func (p *remote) Write(src []byte, addr uint64, grant uint32) verbs.WCStatus {
 	p.tx.SetBusy(true)
 	defer p.tx.SetBusy(false)
-	if !mem.Allows(p.region(rkey), rkey, addr, uint64(len(src)), verbs.AccessRemoteWrite) {
+	if !p.tx.Granted(grant) {
 		return verbs.WCRemAccessErr
 	}
 	for len(src) > 0 {
@@ -39,7 +38,11 @@ func (p *remote) Write(src []byte, addr uint64, rkey uint32) verbs.WCStatus {
 func (p *remote) WriteMany(ps []wire.Piece) int {
 	p.tx.SetBusy(true)
 	defer p.tx.SetBusy(false)
-	return p.moveMany(unix.ProcessVMWritev, ps, verbs.AccessRemoteWrite)
+	n := 0
+	for n < len(ps) && p.tx.Granted(ps[n].RKey) {
+		n++
+	}
+	return p.moveMany(unix.ProcessVMWritev, ps[:n])
 }
 
 // CanPush implements wire.PushLink.
@@ -58,6 +61,27 @@ func (l *link) CannotPush() {
 	if l.peer != nil {
 		l.peer.peerWrites = false
 	}
+}
+
+// Grant implements wire.PushLink.
+func (l *link) Grant() (uint32, bool) { return l.peer.rx.Grant() }
+
+// Return implements wire.PushLink.
+func (l *link) Return(grant uint32) { l.peer.rx.Return(grant) }
+
+// Revoke implements wire.PushLink.
+func (l *link) Revoke(grant uint32) {
+	l.peer.rx.Revoke(grant)
+	l.Quiet()
+}
+
+// RevokeAll implements wire.PushLink.
+func (l *link) RevokeAll() {
+	if l.peer == nil || l.peer.rx == nil {
+		return // nobody has asked for anything, or its requests have ended
+	}
+	l.peer.rx.RevokeAll()
+	l.Quiet()
 }
 
 // Quiet waits for the chunk that the peer may be writing, some microseconds. A process that has

@@ -4,6 +4,7 @@ package shm
 
 import (
 	"bytes"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -18,32 +19,33 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
 )
 
-// TestSHMWrite: memory is written as the region table of its owner allows, and as long as it does.
+// TestSHMWrite: memory is written with the owner's grant, and as long as it is not revoked.
 func TestSHMWrite(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)
 	require.True(t, l.CanPush())
 	peerMem, ok := l.Memory().(wire.RemoteWriter)
 	require.True(t, ok)
+	theirs := b.linkTo(a)
 	src, dst := bytes.Repeat([]byte("0123456789abcdef"), wire.MaxChunk/16), make([]byte, wire.MaxChunk)
-	key, err := addRegion(b.table, dst, verbs.AccessRemoteWrite)
-	require.NoError(t, err)
-	require.Equal(t, verbs.WCSuccess, peerMem.Write(src, mem.AddrOf(dst), key))
+	grant, ok := theirs.Grant()
+	require.True(t, ok)
+	require.Equal(t, verbs.WCSuccess, peerMem.Write(src, mem.AddrOf(dst), grant))
 	require.Equal(t, src, dst)
-	require.Zero(t, testing.AllocsPerRun(100, func() { peerMem.Write(src[:100], mem.AddrOf(dst)+16, key) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { peerMem.Write(src[:100], mem.AddrOf(dst)+16, grant) }))
 
 	clear(dst)
-	require.Equal(t, verbs.WCRemAccessErr, peerMem.Write(src, mem.AddrOf(dst)+1, key))
-	require.Equal(t, verbs.WCRemAccessErr, peerMem.Write(src, mem.AddrOf(dst)-1, key))
-	require.Equal(t, verbs.WCRemAccessErr, peerMem.Write(src, mem.AddrOf(dst), key+1))
-	b.table.Remove(key)
-	require.Equal(t, verbs.WCRemAccessErr, peerMem.Write(src, mem.AddrOf(dst), key))
-	key, err = addRegion(b.table, dst, verbs.AccessRemoteRead|verbs.AccessLocalWrite)
-	require.NoError(t, err)
-	require.Equal(t, verbs.WCRemAccessErr, peerMem.Write(src, mem.AddrOf(dst), key))
-	b.table.Remove(key)
+	theirs.Revoke(grant)
+	require.Equal(t, verbs.WCRemAccessErr, peerMem.Write(src, mem.AddrOf(dst), grant))
+	theirs.Return(grant)
+	theirs.RevokeAll()
+	require.Equal(t, verbs.WCRemAccessErr, peerMem.Write(src, mem.AddrOf(dst), grant))
 	require.Equal(t, make([]byte, wire.MaxChunk), dst)
-	require.False(t, l.peer.rx.Busy())
+	grant, ok = theirs.Grant()
+	require.True(t, ok)
+	require.Equal(t, verbs.WCSuccess, peerMem.Write(src, mem.AddrOf(dst), grant))
+	require.Equal(t, src, dst)
+	require.False(t, theirs.Busy())
 
 	l.CannotPush()
 	require.False(t, l.CanPush())
@@ -52,47 +54,99 @@ func TestSHMWrite(t *testing.T) {
 // TestSHMMany: pieces are copied in their order, up to the first that is not allowed, or not there.
 func TestSHMMany(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
-	peerMem, ok := joinSHM(t, a, b).Memory().(wire.RemotePieces)
+	l := joinSHM(t, a, b)
+	peerMem, ok := l.Memory().(wire.RemotePieces)
 	require.True(t, ok)
 	const size = 100
 	closed, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(closed)) })
-	for bad, lacks := range map[string]func(theirs [][]byte, keys []uint32, i int){
-		"none":    func([][]byte, []uint32, int) {},
-		"a right": func(_ [][]byte, keys []uint32, i int) { b.table.Remove(keys[i]) },
-		"memory": func(theirs [][]byte, keys []uint32, i int) {
-			theirs[i] = closed[:size]
-			keys[i], err = addRegion(b.table, theirs[i], verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
+	read := func(theirs [][]byte, i int, bad string) int {
+		ps := pieces(theirs)
+		for k := range ps {
+			ps[k].RKey, err = addRegion(b.table, theirs[k], verbs.AccessRemoteRead)
 			require.NoError(t, err)
-		},
-	} {
-		for i := range wire.MaxPieces {
-			for name, move := range map[string]func([]wire.Piece) int{"read": peerMem.ReadMany, "write": peerMem.WriteMany} {
-				var ps []wire.Piece
+		}
+		if bad == "a right" {
+			b.table.Remove(ps[i].RKey)
+		}
+		n := peerMem.ReadMany(ps)
+		for k := range ps {
+			want := byte(k + 1)
+			if k >= n {
+				want += 100 // nothing was read
+			}
+			require.Equal(t, bytes.Repeat([]byte{want}, size), ps[k].Data)
+		}
+		return n
+	}
+	write := func(theirs [][]byte, i int, bad string) int {
+		ps := pieces(theirs)
+		owner := b.linkTo(a)
+		for k := range ps {
+			ps[k].RKey, ok = owner.Grant()
+			require.True(t, ok)
+		}
+		if bad == "a right" {
+			owner.Revoke(ps[i].RKey)
+		}
+		n := peerMem.WriteMany(ps)
+		owner.RevokeAll()
+		for k := range n {
+			require.Equal(t, bytes.Repeat([]byte{byte(k + 101)}, size), theirs[k])
+		}
+		return n
+	}
+	for name, move := range map[string]func([][]byte, int, string) int{"read": read, "write": write} {
+		for _, bad := range []string{"nothing", "a right", "memory"} {
+			for i := range wire.MaxPieces {
 				var theirs [][]byte
-				var keys []uint32
 				for k := range wire.MaxPieces {
 					theirs = append(theirs, bytes.Repeat([]byte{byte(k + 1)}, size))
-					key, err := addRegion(b.table, theirs[k], verbs.AccessRemoteRead|verbs.AccessRemoteWrite)
-					require.NoError(t, err)
-					keys = append(keys, key)
-				}
-				lacks(theirs, keys, i)
-				for k := range theirs {
-					ps = append(ps, wire.Piece{Data: bytes.Repeat([]byte{byte(k + 101)}, size), Addr: mem.AddrOf(theirs[k]), RKey: keys[k]})
 				}
 				want := i
-				if bad == "none" {
+				switch bad {
+				case "nothing":
 					want = wire.MaxPieces
+				case "memory":
+					theirs[i] = closed[:size]
 				}
-				require.Equal(t, want, move(ps), "%s: %s is missing in piece %d", name, bad, i)
-				for k := range want {
-					require.Equal(t, theirs[k], ps[k].Data)
-					require.Equal(t, name == "write", ps[k].Data[0] > 100)
-				}
+				require.Equal(t, want, move(theirs, i, bad), "%s: %s is missing at piece %d", name, bad, i)
 			}
 		}
+	}
+}
+
+// pieces returns a piece for each of the peer's buffers.
+func pieces(theirs [][]byte) (ps []wire.Piece) {
+	for k, b := range theirs {
+		ps = append(ps, wire.Piece{Data: bytes.Repeat([]byte{byte(k + 101)}, len(b)), Addr: mem.AddrOf(b)})
+	}
+	return ps
+}
+
+// TestSHMRevoke: Revoke and RevokeAll return when the peer copies no more.
+func TestSHMRevoke(t *testing.T) {
+	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
+	l, theirs := joinSHM(t, a, b), b.linkTo(a)
+	for i := range 100 {
+		grant, ok := theirs.Grant()
+		require.True(t, ok)
+		var copying atomic.Bool
+		copying.Store(true)
+		l.peer.tx.SetBusy(true)
+		go func() {
+			yield()
+			copying.Store(false)
+			l.peer.tx.SetBusy(false)
+		}()
+		if i%2 == 0 {
+			theirs.Revoke(grant)
+			theirs.Return(grant)
+		} else {
+			theirs.RevokeAll()
+		}
+		require.False(t, copying.Load())
 	}
 }
 

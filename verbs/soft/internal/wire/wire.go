@@ -31,7 +31,7 @@ const (
 	// Imm is Destroyed if the program has destroyed or reset it, 0 if it has failed.
 	OpDisconnected
 	// OpPushReq asks the peer to write Total bytes from address Addr of its region RKey to the
-	// address and region key of this device that the payload holds.
+	// address of this device that the payload holds, with the grant that it holds.
 	OpPushReq
 	// OpPushResp says that push PSN has ended with Status.
 	OpPushResp
@@ -193,14 +193,25 @@ type PushLink interface {
 	Busy() bool
 	// CannotPush records that the kernel has refused the peer's write.
 	CannotPush()
-	// Quiet returns when the peer does not write to any region that was removed before the call.
+	// Grant returns a number, not 0, with which the peer may write to this process's memory where it
+	// is asked to. It returns false when too many are in use.
+	Grant() (grant uint32, ok bool)
+	// Return says that the peer has answered the request with that grant.
+	Return(grant uint32)
+	// Revoke ends the push of a grant: it returns when the peer writes no more for it. One that has
+	// not been made will be answered with WCRemAccessErr.
+	Revoke(grant uint32)
+	// RevokeAll is Revoke for all grants, and returns them: nobody waits for an answer any more.
+	RevokeAll()
+	// Quiet returns when the peer does not write.
 	Quiet()
 }
 
 // RemoteWriter is RemoteMemory that can be written to.
 type RemoteWriter interface {
-	// Write copies src, at most MaxChunk bytes, to the peer's address addr in region rkey.
-	Write(src []byte, addr uint64, rkey uint32) verbs.WCStatus
+	// Write copies src, at most MaxChunk bytes, to the peer's address addr, if the peer has not
+	// revoked that grant (PushLink).
+	Write(src []byte, addr uint64, grant uint32) verbs.WCStatus
 }
 
 // RemotePieces is RemoteMemory, and a RemoteWriter, that copies several pieces by one system call.
@@ -216,7 +227,7 @@ type RemotePieces interface {
 type Piece struct {
 	Data []byte // ours
 	Addr uint64 // the peer's
-	RKey uint32 // region of the peer that Addr lies in
+	RKey uint32 // to read: region of the peer that Addr lies in; to write: the peer's grant
 }
 
 // MaxPieces is the most pieces of a call of RemotePieces.
