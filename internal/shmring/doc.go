@@ -18,8 +18,10 @@
 // A small packet is one line, so that it costs one transfer of a cache line between two cores. The
 // word is stored last. Before that the word of the line behind the packet has been cleared, so that
 // the reader finds 0 there until the next packet is complete and never takes old payload for a
-// word. Lines are cleared some way ahead, after publishing: that takes the clearing off the path of
-// the message, and brings lines into the writer's cache before it needs them.
+// word. Behind a packet of a few lines others are cleared some way ahead, after publishing: that
+// takes the clearing off the path of the message, and brings lines into the writer's cache before
+// it needs them. A longer packet's lines are cleared before it is copied, or while its writer waits
+// (Producer.Prepare).
 //
 // Parking: the reader says in the ring's state word that it does not look (SetHot(false)) and then
 // looks once more; the writer publishes and then reads the state (NeedsSignal). Each side stores,

@@ -15,8 +15,8 @@ const (
 	extHeader    = shortHeader + 24
 	shortRoom    = LineBytes - shortHeader
 	clearBatch   = 16 // lines cleared ahead in one go
-	clearLow     = 4  // clear more when fewer lines are left
-	shortLines   = 4  // of the longest packet behind which lines are cleared ahead
+	clearLow     = 4  // more are cleared when fewer are left
+	shortLines   = 4  // lines of the longest packet that is not a long one (Producer.Long)
 )
 
 // The word: mark<<56 | meta<<32 | form<<24 | length.

@@ -61,16 +61,13 @@ func (p *Producer) publish(line, n, word uint64) {
 	// NeedsSignal. With a plain store the reader can park although the ring is not empty.
 	atomic.StoreUint64(p.data.word(line), word)
 	if n <= shortLines && p.cleared-p.tail < clearLow {
-		p.clearAhead()
+		p.clearTo(p.cleared + clearBatch)
 	}
 }
 
 // NeedsSignal reports, after a Push, that the reader does not poll this ring: raise its slot in the
 // reader's Inbox.
 func (p *Producer) NeedsSignal() bool { return atomic.LoadUint32(&p.ctl.state) != hot }
-
-// clearAhead clears the words of the next lines that are free.
-func (p *Producer) clearAhead() { p.clearTo(p.cleared + clearBatch) }
 
 // clearTo clears the words of lines before to, as far as they are free.
 func (p *Producer) clearTo(to uint64) {
@@ -88,8 +85,7 @@ func (p *Producer) clearTo(to uint64) {
 	}
 }
 
-// Long reports, after a Push, that the packet was a long one, behind which no lines are cleared:
-// see Prepare.
+// Long reports, after a Push, that the packet was a long one: Prepare is for such.
 func (p *Producer) Long() bool { return p.tail == p.lastEnd }
 
 // Prepare brings the lines of another packet as long as the last long one, and the one behind, into

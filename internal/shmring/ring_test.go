@@ -144,6 +144,29 @@ func TestPrepare(t *testing.T) {
 	require.Equal(t, half, pkt.Payload)
 }
 
+// TestClearAhead: lines are cleared behind packets of up to shortLines lines, and of no longer one.
+func TestClearAhead(t *testing.T) {
+	p, c, _ := newPair(t, MinBytes)
+	push := func(lines int) uint64 {
+		require.True(t, p.Push(1, 0, nil, nil, make([]byte, lines*LineBytes-shortHeader)))
+		var pkt Packet
+		_, err := c.Peek(&pkt)
+		require.NoError(t, err)
+		c.Advance()
+		c.Release()
+		return p.cleared - p.tail
+	}
+	for p.tail < 2*MinBytes/LineBytes {
+		push(8) // without a skip
+	}
+	for range 3 {
+		require.EqualValues(t, 1, push(shortLines+1), "the line behind alone")
+		require.True(t, p.Long())
+	}
+	require.EqualValues(t, 1+clearBatch, push(shortLines))
+	require.False(t, p.Long())
+}
+
 // TestFullRingAlwaysMoves: an emptied ring has room for any packet.
 func TestFullRingAlwaysMoves(t *testing.T) {
 	p, c, _ := newPair(t, MinBytes)

@@ -25,12 +25,12 @@ const (
 // The program holds its own lock, owner, whenever it calls the device, and the goroutine takes the
 // same lock: no other synchronisation is needed, and payloads that a poll has lent are no longer in
 // use when the program unlocks. While the program polls, the wires are not armed, and the goroutine
-// sleeps. The program's call of PollingEnded arms them, unless it is not heard, and its next poll
-// disarms them.
+// sleeps. The program's call of PollingEnded makes a last pass for what has come, and arms them,
+// unless it is not heard; its next poll disarms them.
 //
 // For a program that soon polls again a wake-up is a loss: both ends pay for it, and it takes the
 // processor. So it is judged by what it has brought before the program's next poll. Moving a large
-// message takes two passes at least. With fewer it was in vain, and after fewVain and k such
+// message takes two passes at least, of which PollingEnded may make the first. With fewer it was in vain, and after fewVain and k such
 // wake-ups in a row the next 2^k-1 calls of PollingEnded are not heard. This needs no clock, and so
 // holds on any machine.
 type async struct {
@@ -42,10 +42,10 @@ type async struct {
 
 	// Under owner.
 	programArmed bool // the program has armed a CQ: it sleeps, or is about to
-	alone        bool // the goroutine is making a pass of the device
+	alone        bool // a pass is being made that is nobody's poll
 	heard        bool // the last call of PollingEnded armed the wires, and what that has brought is not judged
 	woken        bool // the goroutine has come to its turn since then
-	passes       int  // of those, in which something was moved
+	passes       int  // those since then in which something was moved
 	vain         int  // wake-ups in vain, in a row
 	deaf         int  // calls of PollingEnded that are still not to be heard
 }
@@ -75,6 +75,10 @@ func (d *Device) Async(owner sync.Locker) error {
 // by itself, unless that was in vain lately. It does nothing by itself without that call, except
 // while the program sleeps in CompChannel.Wait. Over shared memory SENDs that are not solicited,
 // and RDMA WRITEs, do not wake it: they wait for the program's poll.
+//
+// What has come already the call receives itself, with completions for the next poll, unless the
+// device has processors of its own (Config.AsyncCPUs). It may copy up to a few hundred KiB then. As
+// a poll does, it ends the use of payloads that were lent before. A Handler must not call it.
 func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()
@@ -132,22 +136,24 @@ func (a *async) turn() (again bool) {
 		return false
 	}
 	d.armWires(a.programArmed)
-	a.pass()
-	again = d.more || len(d.readers) > 0
-	if a.woken = true; again || d.took {
-		a.passes++
-	}
+	a.woken = true
+	again = a.pass()
 	if d.news && a.programArmed { // the program may wait for an RDMA WRITE, which has no completion here
 		a.parked.Wake()
 	}
 	return again
 }
 
-// pass makes a pass of the device for nobody's poll.
-func (a *async) pass() {
+// pass makes a pass of the device that is nobody's poll. It returns true if there is more to do.
+func (a *async) pass() (again bool) {
 	a.alone = true
 	a.d.progress(0)
 	a.alone = false
+	again = a.d.more || len(a.d.readers) > 0
+	if again || a.d.took {
+		a.passes++
+	}
+	return again
 }
 
 // polled is called when the program makes a pass of the device.
@@ -176,17 +182,22 @@ func (a *async) judge() {
 	a.heard = false
 }
 
-// attend arms the wires, which then wake the goroutine. What there is to do already it does itself:
-// a wake-up would take longer, and have the goroutine wait for owner.
+// attend arms the wires, which then wake the goroutine. For what there is to send or to receive
+// already it makes a pass itself: a wake-up would take longer, and have the goroutine wait for
+// owner.
 func (a *async) attend() {
 	d := a.d
 	a.heard, a.woken, a.passes = true, false, 0
 	d.armWires(false)
 	switch {
-	case len(d.work) > 0 || slices.ContainsFunc(d.wires, pending):
+	case len(d.work) == 0 && !slices.ContainsFunc(d.wires, pending):
+		if d.dirty {
+			d.flush()
+		}
+	case len(d.cfg.AsyncCPUs) > 0:
+		d.notif.Wake()
+	default:
 		a.pass()
-	case d.dirty:
-		d.flush()
 	}
 }
 
@@ -196,7 +207,7 @@ func pending(w wire.Wire) bool {
 	return ok && s.Pending()
 }
 
-// alone reports whether the device's goroutine runs it.
+// alone reports whether the device works by itself now, and not for a poll of the program.
 func (d *Device) alone() bool { return d.async != nil && d.async.alone }
 
 // close ends the goroutine and waits for that.

@@ -34,6 +34,7 @@ type pushRig struct {
 	amr, bmr verbs.MR
 	fmr      verbs.MR
 	src, dst []byte
+	fin      []verbs.SGE
 	free     []func() error
 	wcs      []verbs.WC // of b
 }
@@ -54,7 +55,7 @@ func newPushRig(t *testing.T, cfg soft.Config) *pushRig {
 	r.srq = must(r.bpd.CreateSRQ(&verbs.SRQInitAttr{Mask: verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitCQ | verbs.SRQInitTM,
 		Type: verbs.SRQTypeTM, CQ: r.bcq, SRQAttr: verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, TM: verbs.TMCap{MaxNumTags: 7, MaxOps: 16}}))
 	r.qa = must(r.apd.CreateQP(&verbs.QPInitAttr{SendCQ: r.acq, RecvCQ: r.acq, Type: verbs.QPTRC,
-		Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}}))
+		Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}}))
 	r.qb = must(r.bpd.CreateQP(&verbs.QPInitAttr{SendCQ: r.bcq, RecvCQ: r.bcq, SRQ: r.srq, Type: verbs.QPTRC}))
 	soft.RaiseQP(t, r.qa, r.b, r.qb.Num(), 7)
 	soft.RaiseQP(t, r.qb, r.a, r.qa.Num(), 7)
@@ -64,11 +65,23 @@ func newPushRig(t *testing.T, cfg soft.Config) *pushRig {
 	r.free = []func() error{r.apd.Dealloc, r.bpd.Dealloc, r.acq.Destroy, r.bcq.Destroy, r.srq.Destroy, r.qa.Destroy, r.qb.Destroy,
 		r.amr.Dereg, r.bmr.Dereg, r.fmr.Dereg}
 	t.Cleanup(r.close)
-	_ = must(r.qa.PostRecv(&verbs.RecvWR{WRID: 9, SGList: []verbs.SGE{{Data: fin, LKey: r.fmr.LKey()}}})) // for the FIN
-	_ = must(r.srq.PostSRQOps(&verbs.OpsWR{WRID: 1, Opcode: verbs.WRTagAdd, Flags: verbs.OpsSignaled,
-		Add: verbs.TagAdd{RecvWRID: 5, Tag: 3, Mask: ^uint64(0), SGList: []verbs.SGE{{Data: r.dst, LKey: r.bmr.LKey()}}}}))
+	r.fin = []verbs.SGE{{Data: fin, LKey: r.fmr.LKey()}}
+	r.expectLocked()
 	r.b.PollingEnded()
 	return r
+}
+
+// expect posts the tagged receive, and the sender's for the FIN.
+func (r *pushRig) expect() {
+	r.owner.Lock()
+	defer r.owner.Unlock()
+	r.expectLocked()
+}
+
+func (r *pushRig) expectLocked() {
+	_ = must(r.qa.PostRecv(&verbs.RecvWR{WRID: 9, SGList: r.fin}))
+	_ = must(r.srq.PostSRQOps(&verbs.OpsWR{WRID: 1, Opcode: verbs.WRTagAdd, Flags: verbs.OpsSignaled,
+		Add: verbs.TagAdd{RecvWRID: 5, Tag: 3, Mask: ^uint64(0), SGList: []verbs.SGE{{Data: r.dst, LKey: r.bmr.LKey()}}}}))
 }
 
 // close frees what the test has not.
@@ -115,6 +128,16 @@ func (r *pushRig) begin() {
 	require.NotEqual(r.t, r.src[pushSize-1<<18:], r.dst[pushSize-1<<18:], "the push is over already")
 }
 
+// untilFIN polls the sender until the receiver's device has moved the message.
+func (r *pushRig) untilFIN() {
+	for start, fin := time.Now(), false; !fin; {
+		require.Less(r.t, time.Since(start), 20*time.Second, "no FIN")
+		for _, w := range r.pollA() {
+			fin = fin || w.WRID == 9 && w.Status == verbs.WCSuccess && verbs.ParseTMH(w.Data).Opcode == verbs.TMHFin
+		}
+	}
+}
+
 // ended polls the receiver until the receive has ended.
 func (r *pushRig) ended() verbs.WC {
 	for start := time.Now(); ; {
@@ -146,12 +169,7 @@ func TestAsyncMatches(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	r := newPushRig(t, soft.Config{})
 	r.request()
-	for start, fin := time.Now(), false; !fin; {
-		require.Less(t, time.Since(start), 20*time.Second)
-		for _, w := range r.pollA() {
-			fin = fin || w.WRID == 9 && w.Status == verbs.WCSuccess && verbs.ParseTMH(w.Data).Opcode == verbs.TMHFin
-		}
-	}
+	r.untilFIN()
 	require.True(t, bytes.Equal(r.src, r.dst))
 	require.EqualValues(t, 1, soft.Pushed(r.b))
 	r.ended()
@@ -183,26 +201,83 @@ func TestAsyncReads(t *testing.T) {
 // device's goroutine cannot run.
 func TestPollingEndedTakes(t *testing.T) {
 	r := newPushRig(t, soft.Config{})
-	send := func(between func()) {
-		_ = must(r.srq.PostSRQRecv(&verbs.RecvWR{SGList: []verbs.SGE{{Data: r.dst, LKey: r.bmr.LKey()}}}))
-		_ = must(r.qa.PostSend(&verbs.SendWR{WRID: 4, Flags: verbs.SendInline | verbs.SendSignaled, Opcode: verbs.WRSend,
-			SGList: []verbs.SGE{{Data: make([]byte, verbs.TMHSize)}}}))
-		for start, n := time.Now(), 0; n == 0; n = len(r.pollA()) {
-			require.Less(t, time.Since(start), 20*time.Second, "no acknowledgement")
-			between()
-		}
-	}
+	r.connect()
 	r.owner.Lock()
 	defer r.owner.Unlock()
-	poll := func() {
-		var wc [4]verbs.WC
-		_ = must(r.bcq.PollCQ(wc[:]))
+	r.send()
+	for start := time.Now(); len(r.pollA()) == 0; r.b.PollingEnded() {
+		require.Less(t, time.Since(start), 20*time.Second, "no acknowledgement")
 	}
-	send(poll) // connects them
-	for range 2 {
-		poll()
+}
+
+// TestPollingEndedWakes: or by the goroutine, where that has processors of its own.
+func TestPollingEndedWakes(t *testing.T) {
+	r := newPushRig(t, soft.Config{AsyncCPUs: []int{permittedCPU(t)}})
+	r.connect()
+	r.owner.Lock()
+	r.send()
+	early := 0
+	for range 200 {
+		r.b.PollingEnded()
+		early += len(r.pollA())
 	}
-	send(r.b.PollingEnded)
+	r.owner.Unlock()
+	require.Zero(t, early, "the caller has received")
+	for start := time.Now(); len(r.pollA()) == 0; {
+		require.Less(t, time.Since(start), 20*time.Second, "no acknowledgement")
+	}
+}
+
+// send sends a message that takes a receive of the shared receive queue, which is posted with it.
+// Its completion is the acknowledgement.
+func (r *pushRig) send() {
+	_ = must(r.srq.PostSRQRecv(&verbs.RecvWR{SGList: []verbs.SGE{{Data: r.dst, LKey: r.bmr.LKey()}}}))
+	_ = must(r.qa.PostSend(&verbs.SendWR{WRID: 4, Flags: verbs.SendInline | verbs.SendSignaled, Opcode: verbs.WRSend,
+		SGList: []verbs.SGE{{Data: make([]byte, verbs.TMHSize)}}}))
+}
+
+// connect sends a first message, with the receiver's polls.
+func (r *pushRig) connect() {
+	r.owner.Lock()
+	r.send()
+	r.owner.Unlock()
+	for start := time.Now(); len(r.pollA()) == 0; r.pollB() {
+		require.Less(r.t, time.Since(start), 20*time.Second, "no acknowledgement")
+	}
+	r.pollB()
+	r.pollB()
+}
+
+// permittedCPU returns a processor that this process may use.
+func permittedCPU(t *testing.T) int {
+	var ours unix.CPUSet
+	require.NoError(t, unix.SchedGetaffinity(0, &ours))
+	for cpu := range 1024 {
+		if ours.IsSet(cpu) {
+			return cpu
+		}
+	}
+	t.Fatal("no processor is permitted")
+	return 0
+}
+
+// TestPollingEndedJudges: a large message whose request PollingEnded has taken is moved by the
+// device, again and again.
+func TestPollingEndedJudges(t *testing.T) {
+	r := newPushRig(t, soft.Config{})
+	for range 16 {
+		r.pollB()
+		r.pollB()
+		r.request() // it is in the ring, which is hot
+		r.owner.Lock()
+		r.b.PollingEnded()
+		r.owner.Unlock()
+		r.untilFIN()
+		r.ended()
+		r.wcs = nil
+		clear(r.dst)
+		r.expect()
+	}
 }
 
 // TestPushSenderCloses: the sender's device closes in the middle of a push.

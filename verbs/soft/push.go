@@ -12,8 +12,8 @@ import (
 // A push replaces the RDMA READ of this device on shared memory, or half of it: the peer, which has
 // the data, writes it into this process's memory. Requests, responses and their order are those of
 // a READ by packets. The device asks for pushes
-//   - when its own goroutine runs it (Device.Async), so that the copy of a rendezvous does not
-//     hold up the program, which computes on the same processor;
+//   - when it works by itself (Device.Async), so that the copy of a rendezvous does not hold up the
+//     program, which computes on the same processor;
 //   - while the peer polls, for the second half of each long READ, and for every second one of
 //     the shorter, so that both ends copy: of these, the shares, a device without reads of its own
 //     takes back those that the peer has not begun (takeBack), so that a READ never waits for a

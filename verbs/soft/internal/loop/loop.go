@@ -261,7 +261,9 @@ func (w *Wire) Poll(budget int) int {
 	if n >= budget {
 		wire.Rotate(w.links)
 	}
-	w.took = n > 0
+	if w.took = n > 0; w.took {
+		w.signal() // the next poll makes room, for which a sender may wait
+	}
 	return n
 }
 
