@@ -49,7 +49,7 @@ func TestMatchesAreChecked(t *testing.T) {
 		"of a rendezvous": {"V2", func(e *Engine) {
 			misplace(e, 22)
 			var extra [rndvExtraLen]byte
-			rndvExtra{0, 100}.encode(&extra)
+			rndvExtra{0}.encode(&extra)
 			e.rndvLocked(0, &transport.RndvHdr{Tag: 22, Len: 100, Extra: extra[:]})
 		}},
 		"by the device": {"V2", func(e *Engine) {

@@ -118,22 +118,23 @@ func TestForgedAnswers(t *testing.T) {
 }
 
 func TestBrokenMessages(t *testing.T) {
-	extra := func(src uint32, n uint64) []byte {
+	extra := func(src uint32) []byte {
 		var b [rndvExtraLen]byte
-		rndvExtra{src, n}.encode(&b)
+		rndvExtra{src}.encode(&b)
 		return b[:]
 	}
 	for name, do := range map[string]func(s transport.Sink){
 		"source of eager":      func(s transport.Sink) { s.Eager(1, 0, 1, nil) },
-		"source of rendezvous": func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Extra: extra(0, 0)}) },
+		"source of rendezvous": func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Extra: extra(0)}) },
 		"no header":            func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{}) },
-		"lengths differ":       func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Len: 5, Extra: extra(1, 6)}) },
-		"negative length":      func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Len: 1 << 63, Extra: extra(1, 1<<63)}) },
-		"address wraps":        func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{VA: 1<<64 - 1, Len: 2, Extra: extra(1, 2)}) },
-		"version":              func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Extra: append([]byte{9}, make([]byte, 15)...)}) },
-		"short control":        func(s transport.Sink) { s.Ctrl(1, []byte{1}) },
-		"control version":      func(s transport.Sink) { s.Ctrl(1, []byte{9, 1, 0, 0, 0, 0, 0, 0}) },
-		"control kind":         func(s transport.Sink) { s.Ctrl(1, []byte{1, 200, 0, 0, 0, 0, 0, 0}) },
+		"negative length":      func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{Len: 1 << 63, Extra: extra(1)}) },
+		"address wraps":        func(s transport.Sink) { s.Rndv(1, &transport.RndvHdr{VA: 1<<64 - 1, Len: 2, Extra: extra(1)}) },
+		"version": func(s transport.Sink) {
+			s.Rndv(1, &transport.RndvHdr{Extra: append([]byte{9}, make([]byte, rndvExtraLen-1)...)})
+		},
+		"short control":   func(s transport.Sink) { s.Ctrl(1, []byte{1}) },
+		"control version": func(s transport.Sink) { s.Ctrl(1, []byte{9, 1, 0, 0, 0, 0, 0, 0}) },
+		"control kind":    func(s transport.Sink) { s.Ctrl(1, []byte{wireVersion, 200, 0, 0, 0, 0, 0, 0}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := manual(t, 3, fakeOpts{})
@@ -146,7 +147,7 @@ func TestBrokenMessages(t *testing.T) {
 			// It is not heard any more.
 			c.callback(0, func(s transport.Sink) {
 				s.Eager(1, 1, 1, nil)
-				s.Rndv(1, &transport.RndvHdr{Extra: extra(1, 0)})
+				s.Rndv(1, &transport.RndvHdr{Extra: extra(1)})
 				s.PeerLost(1, errors.New("again"))
 			})
 			require.Zero(t, c.e[0].Metrics().UnexpectedNow)

@@ -34,7 +34,7 @@ func (p *peer) request(op *Op) error {
 		return transport.ErrAgain
 	}
 	h.AppCtx = s.wire()
-	rndvExtra{source: uint32(e.cfg.Rank), length: h.Len}.encode(&e.hdrExtra)
+	rndvExtra{source: uint32(e.cfg.Rank)}.encode(&e.hdrExtra)
 	h.Extra = e.hdrExtra[:]
 	if err := e.tr.SendRndv(p.rank, h); err != nil {
 		e.sends.release(s)
@@ -117,8 +117,8 @@ func checkRndv(src int, h *transport.RndvHdr) (readState, error) {
 		return readState{}, protocolError("rendezvous header of rank %d: %v", src, err)
 	case int64(x.source) != int64(src):
 		return readState{}, protocolError("rank %d sends as rank %d", src, x.source)
-	case x.length != h.Len || h.Len > maxMessage || h.VA+h.Len < h.VA:
-		return readState{}, protocolError("rank %d offers %d bytes at %#x as %d", src, h.Len, h.VA, x.length)
+	case h.Len > maxMessage || h.VA+h.Len < h.VA:
+		return readState{}, protocolError("rank %d offers %d bytes at %#x", src, h.Len, h.VA)
 	}
 	return readState{src: src, appCtx: h.AppCtx, rkey: h.RKey, va: h.VA, total: h.Len}, nil
 }

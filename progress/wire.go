@@ -10,7 +10,7 @@ import (
 // at the end.
 
 // wireVersion is that of addresses, rendezvous headers and control messages.
-const wireVersion = 2
+const wireVersion = 3
 
 // address is what one engine tells the others.
 //
@@ -44,23 +44,21 @@ func decodeAddress(b []byte) (address, error) {
 	return address{window: binary.LittleEndian.Uint64(b[8:]), transport: b[addressLen:]}, nil
 }
 
-// rndvExtra is the software header of a rendezvous request.
+// rndvExtra is the software header of a rendezvous request. With so many bytes the request fits
+// into a line of a ring in shared memory.
 //
 //	0  version
 //	1  flags, reserved
 //	4  source rank
-//	8  length of the message
 type rndvExtra struct {
 	source uint32
-	length uint64
 }
 
-const rndvExtraLen = 16
+const rndvExtraLen = 8
 
 func (x rndvExtra) encode(b *[rndvExtraLen]byte) {
 	*b = [rndvExtraLen]byte{wireVersion}
 	binary.LittleEndian.PutUint32(b[4:], x.source)
-	binary.LittleEndian.PutUint64(b[8:], x.length)
 }
 
 func decodeRndvExtra(b []byte) (rndvExtra, error) {
@@ -70,10 +68,7 @@ func decodeRndvExtra(b []byte) (rndvExtra, error) {
 	if b[0] != wireVersion {
 		return rndvExtra{}, fmt.Errorf("version %d", b[0])
 	}
-	return rndvExtra{
-		source: binary.LittleEndian.Uint32(b[4:]),
-		length: binary.LittleEndian.Uint64(b[8:]),
-	}, nil
+	return rndvExtra{source: binary.LittleEndian.Uint32(b[4:])}, nil
 }
 
 // ctrlKind is the kind of a control message.

@@ -34,8 +34,8 @@ const (
 )
 
 // idlePasses is how many passes without a copy at either end take back the last share: a few us, in
-// which a peer that polls would have begun it. Each busyPasses of them look whether the peer copies:
-// a look takes the flag's cache line from it.
+// which a peer that polls would have begun it. The last busyPasses of them look whether it copies: a
+// look takes the flag's cache line from it, and mostly its response comes before.
 const (
 	idlePasses = 32
 	busyPasses = 8
@@ -132,7 +132,7 @@ func (q *queuePair) takeBack() {
 		return
 	}
 	if q.idle++; q.shares == 1 && q.idle < idlePasses {
-		if q.idle%busyPasses == 0 && l.Busy() {
+		if q.idle >= idlePasses-busyPasses && l.Busy() {
 			q.idle = 0
 		}
 		return
