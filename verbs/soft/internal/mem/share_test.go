@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // TestShare compares which shared memory a region is found in with a search of all of them.
@@ -32,7 +34,7 @@ func TestShare(t *testing.T) {
 				all = append(all, shared{b, s})
 			}
 		case 1:
-			r, err := tab.Register(b, 0, nil)
+			r, err := tab.Register(b, verbs.AccessRemoteRead, nil)
 			require.NoError(t, err)
 			regions = append(regions, r.key)
 			i := slices.IndexFunc(all, func(o shared) bool { return Contains(o.buf, b) })

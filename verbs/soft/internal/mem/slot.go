@@ -9,8 +9,7 @@ import (
 // Slot is one registered memory region as peers see it. Slots may lie in shared memory that peers
 // map read-only. All fields are accessed atomically.
 type Slot struct {
-	rkey   uint32 // 0: not registered, or invalidated
-	access uint32 // verbs.AccessFlags
+	key    uint64 // access (verbs.AccessFlags) << 32 | rkey; 0: not registered for peers, or invalidated
 	addr   uint64 // of the first byte, in the owner's address space
 	length uint64 // bytes
 	// home is the key of the shared region that this one lies in, or 0. In the slot of a shared
@@ -62,25 +61,25 @@ func (d *Dir) At(key uint32) *Slot {
 // the rights in need. The peer may change the slot meanwhile. Who copies data after Allows must
 // call it once more after the copy to know that the data is valid.
 func Allows(s *Slot, rkey uint32, addr, n uint64, need verbs.AccessFlags) bool {
-	if s == nil || rkey == 0 || atomic.LoadUint32(&s.rkey) != rkey {
+	if s == nil || !s.is(rkey) {
 		return false
 	}
+	access := verbs.AccessFlags(atomic.LoadUint64(&s.key) >> 32)
 	start, size := atomic.LoadUint64(&s.addr), atomic.LoadUint64(&s.length)
-	access := verbs.AccessFlags(atomic.LoadUint32(&s.access))
-	if atomic.LoadUint32(&s.rkey) != rkey {
-		return false
-	}
-	if access&need != need || addr < start {
+	if !s.is(rkey) || access&need != need || addr < start {
 		return false
 	}
 	off := addr - start
 	return off <= size && n <= size-off
 }
 
+// is reports whether the slot is that of region rkey.
+func (s *Slot) is(rkey uint32) bool { return rkey != 0 && uint32(atomic.LoadUint64(&s.key)) == rkey }
+
 // Home returns the key of the shared region that region rkey, whose slot is s, lies in; 0: none. As
 // for Allows, the peer may change the slot meanwhile.
 func Home(s *Slot, rkey uint32) uint32 {
-	if s == nil || rkey == 0 || atomic.LoadUint32(&s.rkey) != rkey {
+	if s == nil || !s.is(rkey) {
 		return 0
 	}
 	if home := atomic.LoadUint64(&s.home); home&isShared == 0 {
@@ -97,10 +96,10 @@ type SharedMemory struct {
 
 // Shared describes the shared region rkey, whose slot is s; false: it is none.
 func Shared(s *Slot, rkey uint32) (m SharedMemory, ok bool) {
-	if s == nil || rkey == 0 || atomic.LoadUint32(&s.rkey) != rkey {
+	if s == nil || !s.is(rkey) {
 		return m, false
 	}
 	home := atomic.LoadUint64(&s.home)
 	m = SharedMemory{atomic.LoadUint64(&s.addr), atomic.LoadUint64(&s.length), int(int32(home))}
-	return m, home&isShared != 0 && m.FD >= 0 && atomic.LoadUint32(&s.rkey) == rkey
+	return m, home&isShared != 0 && m.FD >= 0 && s.is(rkey)
 }

@@ -76,6 +76,7 @@ type Region struct {
 	next   *Region // in Table.spare
 	key    uint32  // 0: not registered
 	access verbs.AccessFlags
+	open   bool    // peers have rights to it, or may map it: its slot is filled
 	domain *Domain // nil for regions that the device registers itself
 	addr   uint64
 	buf    []byte
@@ -226,25 +227,30 @@ func (t *Table) register(buf []byte, access verbs.AccessFlags, pd *Domain, home 
 	}
 	o := &t.own[i]
 	o.r = r
-	if pd != nil || home&isShared != 0 {
-		r.pin.Pin(&buf[0])
-	} // else the device's work request holds the memory
 	r.key, r.buf, r.access, r.domain, r.addr = o.next, buf, access, pd, AddrOf(buf)
-	// The key comes last, so that a peer that sees it sees the rest too. The stores are atomic,
-	// hence ordered on every architecture.
-	s := t.dir.At(i)
+	// The slot of one that peers have no right to stays empty, and the memory is held by the work
+	// requests that use it.
+	if r.open = access&^verbs.AccessLocalWrite != 0 || home&isShared != 0; r.open {
+		r.pin.Pin(&buf[0])
+		t.publish(i, r, home)
+	}
+	if invariant.Enabled {
+		t.inv.registered(r)
+	}
+	return r, nil
+}
+
+// publish fills slot i. The key comes last, so that a peer that sees it sees the rest too. The
+// stores are atomic, hence ordered on every architecture.
+func (t *Table) publish(i uint32, r *Region, home uint64) {
+	s, o := t.dir.At(i), &t.own[i]
 	if home != 0 || o.home {
 		atomic.StoreUint64(&s.home, home)
 		o.home = home != 0
 	}
 	atomic.StoreUint64(&s.addr, r.addr)
-	atomic.StoreUint64(&s.length, uint64(len(buf)))
-	atomic.StoreUint32(&s.access, uint32(access))
-	atomic.StoreUint32(&s.rkey, r.key)
-	if invariant.Enabled {
-		t.inv.registered(r)
-	}
-	return r, nil
+	atomic.StoreUint64(&s.length, uint64(len(r.buf)))
+	atomic.StoreUint64(&s.key, uint64(r.access)<<32|uint64(r.key))
 }
 
 // Remove deregisters a region. It ignores an unknown key.
@@ -257,7 +263,10 @@ func (t *Table) Remove(rkey uint32) {
 	if invariant.Enabled {
 		t.inv.removed(rkey)
 	}
-	atomic.StoreUint32(&t.dir.At(i).rkey, 0)
+	if r.open {
+		atomic.StoreUint64(&t.dir.At(i).key, 0)
+		r.pin.Unpin()
+	}
 	o := &t.own[i]
 	o.r, o.next = nil, r.key+1<<IndexBits
 	if o.next>>IndexBits == 0 { // with generation 0 the key of slot 0 would be 0
@@ -268,7 +277,6 @@ func (t *Table) Remove(rkey uint32) {
 		r.share.users--
 		r.share = nil
 	}
-	r.pin.Unpin()
 	if t.nspare < maxSpare {
 		r.next, t.spare = t.spare, r
 		t.nspare++
@@ -288,7 +296,7 @@ func (t *Table) Invalidate(pd *Domain, rkey uint32) bool {
 	if invariant.Enabled {
 		t.inv.invalidated(rkey)
 	}
-	atomic.StoreUint32(&t.dir.At(rkey).rkey, 0)
+	atomic.StoreUint64(&t.dir.At(rkey).key, 0)
 	return true
 }
 

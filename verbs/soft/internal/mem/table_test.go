@@ -111,11 +111,37 @@ func TestRegionLimit(t *testing.T) {
 
 func newRegion(t *testing.T, tab *Table, buf []byte) uint32 {
 	t.Helper()
-	key, err := tab.add(buf, 0)
+	key, err := tab.add(buf, verbs.AccessRemoteRead)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return key
+}
+
+// TestLocalRegion: peers do not see a region that they have no rights to, nor one that was
+// invalidated.
+func TestLocalRegion(t *testing.T) {
+	tab, pd := NewTable(), new(Domain)
+	pd.Enter = func(string) func() { return func() {} }
+	buf := make([]byte, 8)
+	for range 2 * rest { // all slots, which others have had before
+		r, err := tab.Register(buf, verbs.AccessLocalWrite, pd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !tab.Local(pd, r.key, buf, verbs.AccessLocalWrite) || Allows(tab.dir.At(r.key), r.key, r.addr, 8, 0) {
+			t.Fatal("a region for its owner")
+		}
+		_ = r.Dereg()
+		if r, err = tab.Register(buf, verbs.AccessLocalWrite|verbs.AccessRemoteRead, pd); err != nil {
+			t.Fatal(err)
+		}
+		if !Allows(tab.dir.At(r.key), r.key, r.addr, 8, verbs.AccessRemoteRead) || !tab.Invalidate(pd, r.key) ||
+			Allows(tab.dir.At(r.key), r.key, r.addr, 8, 0) || !tab.Local(pd, r.key, buf, verbs.AccessLocalWrite) {
+			t.Fatal("a region for all")
+		}
+		_ = r.Dereg()
+	}
 }
 
 // TestRegionKeyWrap: after the last generation of slot 0 comes generation 1, never 0.
