@@ -16,6 +16,9 @@ import (
 // lock is held meanwhile.
 const quietTime = 2 * time.Second
 
+// lookTime is how often the process of a peer that writes is looked at.
+const lookTime = time.Millisecond
+
 // Write implements wire.RemoteWriter. It looks at the grant after it has set the busy flag: from
 // then on the peer waits (Revoke) before it gives the memory back to its program.
 func (p *remote) Write(src []byte, addr uint64, grant uint32) verbs.WCStatus {
@@ -87,10 +90,16 @@ func (l *link) RevokeAll() {
 // Quiet waits for the chunk that the peer may be writing, some microseconds. A process that has
 // ended writes nothing, whatever its busy flag says.
 func (l *link) Quiet() {
-	for start := wire.Monotonic(); l.Busy(); runtime.Gosched() {
-		if l.peer.ended() || wire.Monotonic()-start > int64(quietTime) {
+	start := wire.Monotonic()
+	for look := start + int64(lookTime); l.Busy(); runtime.Gosched() {
+		now := wire.Monotonic()
+		if now < look {
+			continue
+		}
+		if l.peer.ended() || now-start > int64(quietTime) {
 			return
 		}
+		look = now + int64(lookTime)
 	}
 }
 
