@@ -75,7 +75,7 @@ func (l *loopTags) Poll() (int, error) {
 
 func newLoopTags(t testing.TB) *Engine {
 	l := &loopTags{loopTransport: &loopTransport{fakeNode: *newFakeNet(1, fakeOpts{maxEager: 64}).nodes[0]}}
-	e, err := New(Config{Size: 1, Manual: true, seed: 1, OffloadMin: -1}, func(s transport.Sink) (transport.Transport, error) {
+	e, err := New(Config{Size: 1, Manual: true, seed: 1}, func(s transport.Sink) (transport.Transport, error) {
 		l.sink = s
 		return l, nil
 	})

@@ -18,7 +18,7 @@ import (
 
 // doomed is a cluster that is left as it is: what is broken in it cannot be closed.
 func doomed(t *testing.T, n int, opts fakeOpts) *cluster {
-	c := newCluster(t, n, Config{Manual: true, OffloadMin: -1}, opts)
+	c := newCluster(t, n, Config{Manual: true}, opts)
 	t.Cleanup(func() { // before newCluster's
 		for _, e := range c.e {
 			e.closeOnce.Do(func() {})

@@ -16,7 +16,7 @@ func (g ranksOf) Contains(rank int) bool { return slices.Contains(g, rank) }
 // device, and fail until that is acknowledged. Others do not concern them.
 func TestGroupLoss(t *testing.T) {
 	for _, tags := range []int{0, 8} {
-		c := newCluster(t, 5, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: tags})
+		c := newCluster(t, 5, Config{Manual: true}, fakeOpts{tags: tags})
 		e := c.e[0]
 		c.net.kill(4)
 		c.step()
@@ -83,7 +83,7 @@ func TestGroupWants(t *testing.T) {
 
 // The device gets receives from any rank of a group whose ranks all send by it.
 func TestGroupInDevice(t *testing.T) {
-	c := newCluster(t, 4, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 8, split: true})
+	c := newCluster(t, 4, Config{Manual: true}, fakeOpts{tags: 8, split: true})
 	e := c.e[0]
 	near, far := e.Irecv(e.Group(ranksOf{0, 2}), 1, exact, nil), e.Irecv(e.Group(ranksOf{2, 3}), 2, exact, nil)
 	require.Equal(t, opOffloaded, near.op.state)

@@ -64,7 +64,7 @@ func TestHeldForProbe(t *testing.T) {
 // again when a message that it matches has come and gone to somebody else.
 func TestHeldForIprobe(t *testing.T) {
 	for _, tags := range []int{0, 4} {
-		c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: tightLimit(2), OffloadMin: -1}, fakeOpts{tags: tags})
+		c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: tightLimit(2)}, fakeOpts{tags: tags})
 		e := c.e[1]
 		of, notOf := e.Group(ranksOf{0}), e.Group(ranksOf{1})
 		log := c.watch(0)

@@ -21,8 +21,6 @@ import (
 // 5.4). The policy knows receives and the tag list, not the engine; taglist.go connects the two.
 
 const (
-	defaultOffloadMin = 1024 // bytes, where the program sets none: UCX's, for NICs (TMO 6.2); package p2p has one of its own
-
 	syncBound = 1 << 14 // unexpected messages that the device may be behind before a SYNC (TMO 5.4)
 
 	// promoteLook bounds how many receives that cannot be offloaded one round of promotion
@@ -90,9 +88,6 @@ func (o *offload) init(tags transport.TagList, cfg *Config) {
 	}
 	o.tags = tags
 	o.least = cfg.OffloadMin
-	if o.least == 0 {
-		o.least = defaultOffloadMin
-	}
 	o.low = max(o.most/8, 1)
 	o.kept = matching.NewPosted[*Op](cfg.seed)
 	o.slots.init(readSlots)

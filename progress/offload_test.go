@@ -12,7 +12,7 @@ import (
 // Without a list, or with one that may not hold anything, software matches.
 func TestNoOffload(t *testing.T) {
 	for _, maxTags := range []int{-1, 2} {
-		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1, MaxTags: maxTags}, fakeOpts{tags: 4})
+		c := newCluster(t, 2, Config{Manual: true, MaxTags: maxTags}, fakeOpts{tags: 4})
 		require.Equal(t, maxTags < 0, c.e[1].off.tags == nil)
 		for range 4 {
 			c.e[1].Irecv(0, 5, exact, make([]byte, 2000))
@@ -24,7 +24,7 @@ func TestNoOffload(t *testing.T) {
 		c.step()
 		c.quiet()
 	}
-	c := newCluster(t, 2, Config{Manual: true}, fakeOpts{tags: 4})
+	c := newCluster(t, 2, Config{Manual: true, OffloadMin: 1024}, fakeOpts{tags: 4})
 	for i, size := range []int{0, 1023, 1024} {
 		c.e[1].Irecv(0, uint64(i), exact, make([]byte, size))
 	}
@@ -59,7 +59,7 @@ func TestOffloadedTruncationAndCredit(t *testing.T) {
 // A blocking receive returns when the device has given its buffer back.
 func TestOffloadedContextEnds(t *testing.T) {
 	for _, m := range []bool{false, true} {
-		c := newCluster(t, 2, Config{Manual: m, OffloadMin: -1}, fakeOpts{tags: 2})
+		c := newCluster(t, 2, Config{Manual: m}, fakeOpts{tags: 2})
 		ctx, cancel := context.WithCancel(bg)
 		go func() {
 			for c.e[0].Metrics().Offload.InDevice == 0 {

@@ -172,7 +172,7 @@ func TestMessage(t *testing.T) {
 func TestProbesInOrder(t *testing.T) {
 	for _, size := range sizes {
 		for _, opts := range []fakeOpts{{}, {tags: 4}, {tags: 4, software: true}} {
-			c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, opts)
+			c := newCluster(t, 2, Config{Manual: true}, opts)
 			var ms [2]Message
 			bufs := [2][]byte{make([]byte, size), make([]byte, size)}
 			first := c.e[1].Irecv(0, 5, exact, bufs[0])
@@ -220,7 +220,7 @@ func TestProbesInOrder(t *testing.T) {
 
 // A device never gets a probe, nor a later receive that overlaps it, before the probe has ended.
 func TestProbeStaysInSoftware(t *testing.T) {
-	c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 4})
+	c := newCluster(t, 2, Config{Manual: true}, fakeOpts{tags: 4})
 	e := c.e[1]
 	buf := make([]byte, 8)
 	look := c.probe(1, 0, 5, exact, nil)

@@ -79,7 +79,7 @@ func TestRace18DelDormant(t *testing.T) {
 // deleted once.
 func TestRace19CancelTwice(t *testing.T) {
 	for _, full := range []bool{false, true} { // is the command queue: the transport keeps the DEL
-		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 4, maxOps: 1})
+		c := newCluster(t, 2, Config{Manual: true}, fakeOpts{tags: 4, maxOps: 1})
 		e, dev := c.e[1], c.net.nodes[1].dev
 		req := e.Irecv(0, 5, exact, make([]byte, 8))
 		if !full {
@@ -130,7 +130,7 @@ func TestRace21CancelAgainstUnexpected(t *testing.T) {
 // software: it is too late, and both end with the message.
 func TestRace48CancelDuringRendezvous(t *testing.T) {
 	for _, tags := range []int{0, 4} {
-		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: tags})
+		c := newCluster(t, 2, Config{Manual: true}, fakeOpts{tags: tags})
 		c.net.nodes[1].hold(true)
 		buf := make([]byte, 1000)
 		r := c.e[1].Irecv(0, 5, exact, buf)

@@ -180,7 +180,7 @@ func (c closing) Close() error {
 // out: their buffers are the device's until the transport is closed; each ends once.
 func TestRace55Close(t *testing.T) {
 	for _, abort := range []bool{false, true} {
-		c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 2})
+		c := newCluster(t, 2, Config{Manual: true}, fakeOpts{tags: 2})
 		e, dev := c.e[1], c.net.nodes[1].dev
 		var reqs []Request
 		for tag := range uint64(4) {

@@ -298,7 +298,7 @@ func TestRace52OwnMessages(t *testing.T) {
 // it is not that receive's, nor anybody's, and its sender is given up.
 func TestRace52OtherPath(t *testing.T) {
 	for _, size := range []int{8, 1000} { // eager and rendezvous
-		c := newCluster(t, 3, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 8, split: true})
+		c := newCluster(t, 3, Config{Manual: true}, fakeOpts{tags: 8, split: true})
 		e := c.e[0]
 		recv := func(src int, tag uint64) (Request, []byte) {
 			buf := make([]byte, 1000)

@@ -91,7 +91,7 @@ func (c *cluster) takeCrowd(dst int, reqs []Request) {
 // 44: the connection fails with the FIN on it: the send ends once, with the loss, and a FIN that
 // comes all the same ends nobody else's.
 func TestRace44FinLost(t *testing.T) {
-	c := newCluster(t, 3, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 4})
+	c := newCluster(t, 3, Config{Manual: true}, fakeOpts{tags: 4})
 	r := c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
 	c.e[1].Poll()
 	s, name := finOf(c, 1)
@@ -136,7 +136,7 @@ func TestRace45FinTwice(t *testing.T) {
 // 46: the receiver dies when its device has matched and not read: no FIN comes, and the sender ends
 // with the loss.
 func TestRace46ReceiverDies(t *testing.T) {
-	c := newCluster(t, 2, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 4})
+	c := newCluster(t, 2, Config{Manual: true}, fakeOpts{tags: 4})
 	c.e[1].Irecv(0, 5, exact, make([]byte, 1000))
 	c.e[1].Poll()
 	c.net.nodes[1].dev.holdData = true
@@ -155,7 +155,7 @@ func TestRace46ReceiverDies(t *testing.T) {
 // 47: the sender dies while the device reads from it, and while it has other receives for it: they
 // end with the loss, those for others stay.
 func TestRace47SenderDies(t *testing.T) {
-	c := newCluster(t, 3, Config{Manual: true, OffloadMin: -1}, fakeOpts{tags: 8})
+	c := newCluster(t, 3, Config{Manual: true}, fakeOpts{tags: 8})
 	e, dev := c.e[0], c.net.nodes[0].dev
 	dev.holdData = true
 	inFlight := e.Irecv(2, 1, exact, make([]byte, 1000))

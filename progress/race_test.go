@@ -18,9 +18,6 @@ type race struct {
 
 func newRace(t *testing.T, cfg Config, opts fakeOpts) *race {
 	cfg.Manual = true
-	if cfg.OffloadMin == 0 {
-		cfg.OffloadMin = -1
-	}
 	c := newCluster(t, 2, cfg, opts)
 	r := &race{c, c.net.nodes[1].dev, c.e[1]}
 	t.Cleanup(func() {

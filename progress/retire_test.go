@@ -53,7 +53,7 @@ func (h *heard) require(t *testing.T, said ...string) {
 
 // withContexts is a cluster whose ranks have Contexts.
 func withContexts(t *testing.T, n int, opts fakeOpts) (*cluster, []*heard) {
-	c := newCluster(t, n, Config{Manual: true, OffloadMin: -1, ContextMask: testContexts}, opts)
+	c := newCluster(t, n, Config{Manual: true, ContextMask: testContexts}, opts)
 	var list []*heard
 	for _, e := range c.e {
 		h := new(heard)
