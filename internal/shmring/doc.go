@@ -34,7 +34,7 @@
 // Copies to the reader's memory, outside the ring: the reader gives away numbers (Grant), with each
 // of which the writer may copy until the reader revokes it. The same exchange of a store and a load
 // on each side (SetBusy and Granted, Revoke and Busy) has the reader know when nothing is written
-// any more. While nothing is revoked, the word that the writer looks at stays in its cache.
+// any more. The word that the writer looks at is beside the one that it reads with each packet.
 //
 // Both ends of a ring come from the same release.
 package shmring

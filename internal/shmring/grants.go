@@ -30,7 +30,7 @@ func (c *Consumer) Grant() (uint32, bool) {
 	return g.epoch*Grants + uint32(k), true
 }
 
-// Return has a grant given again, once the writer has said that it is done with it.
+// Return lets a grant be given again: the writer is done with it, or was not told.
 func (c *Consumer) Return(grant uint32) {
 	g, bit := &c.grants, uint32(1)<<(grant%Grants)
 	if grant/Grants != g.epoch {

@@ -20,8 +20,8 @@ type Producer struct {
 	lastEnd uint64 // the line behind it
 }
 
-// NewProducer makes the writing end over mem, which must be zero, and stay mapped and reachable
-// while the Producer is used.
+// NewProducer makes the writing end over mem, which must be zero but for what NewConsumer has
+// stored there, and stay mapped and reachable while the Producer is used.
 func NewProducer(mem []byte) (*Producer, error) {
 	n, err := checkMemory(mem)
 	if err != nil {

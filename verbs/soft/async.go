@@ -30,9 +30,9 @@ const (
 //
 // For a program that soon polls again a wake-up is a loss: both ends pay for it, and it takes the
 // processor. So it is judged by what it has brought before the program's next poll. Moving a large
-// message takes two passes at least, of which PollingEnded may make the first. With fewer it was in vain, and after fewVain and k such
-// wake-ups in a row the next 2^k-1 calls of PollingEnded are not heard. This needs no clock, and so
-// holds on any machine.
+// message takes two passes at least, of which PollingEnded may make the first. With fewer it was in
+// vain, and after fewVain and k such wake-ups in a row the next 2^k-1 calls of PollingEnded are not
+// heard. This needs no clock, and so holds on any machine.
 type async struct {
 	d      *Device
 	owner  sync.Locker
@@ -45,7 +45,7 @@ type async struct {
 	alone        bool // a pass is being made that is nobody's poll
 	heard        bool // the last call of PollingEnded armed the wires, and what that has brought is not judged
 	woken        bool // the goroutine has come to its turn since then
-	passes       int  // those since then in which something was moved
+	passes       int  // passes for nobody's poll since then, in which something was moved
 	vain         int  // wake-ups in vain, in a row
 	deaf         int  // calls of PollingEnded that are still not to be heard
 }
@@ -189,15 +189,16 @@ func (a *async) attend() {
 	d := a.d
 	a.heard, a.woken, a.passes = true, false, 0
 	d.armWires(false)
-	switch {
-	case len(d.work) == 0 && !slices.ContainsFunc(d.wires, pending):
-		if d.dirty {
-			d.flush()
-		}
-	case len(d.cfg.AsyncCPUs) > 0:
-		d.notif.Wake()
-	default:
+	idle := len(d.work) == 0 && !slices.ContainsFunc(d.wires, pending)
+	if !idle && len(d.cfg.AsyncCPUs) == 0 {
 		a.pass()
+		return
+	}
+	if d.dirty {
+		d.flush()
+	}
+	if !idle {
+		d.notif.Wake()
 	}
 }
 

@@ -50,7 +50,7 @@ type Device struct {
 	qps     []*queuePair // by index of the QP number (qpIndexBits); 0 is never used
 	work    []*queuePair // QPs with packets to transmit; each at most once (queuePair.inWork)
 	pushed  uint64       // pushes that have succeeded
-	pushes  int          // pushes that were asked for and have not ended
+	askers  []*queuePair // those that have asked for pushes which have not ended
 	readers []*queuePair // QPs that copy from peers' memory; each at most once (queuePair.reading)
 	slow    []*tagQueue  // tag queues that delay something (hook.TM); each at most once (tagQueue.slow)
 

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -34,11 +35,11 @@ const (
 )
 
 // idlePasses is how many passes without a copy at either end take back the last share: a few us, in
-// which a peer that polls would have begun it. The last busyPasses of them look whether it copies: a
-// look takes the flag's cache line from it, and mostly its response comes before.
+// which a peer that polls would have begun it. The last busyPasses of them look whether the peer
+// copies: a look takes the flag's cache line from it, and mostly its response comes before.
 const (
 	idlePasses = 32
-	busyPasses = 8
+	busyPasses = 16
 )
 
 // unevenBy is how many bytes more one end may have to copy than the other, before it gets no more
@@ -67,7 +68,9 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry, from uint64) bool {
 	if invariant.Enabled {
 		q.d.inv.pushes[&sges[0].Data[0]]++
 	}
-	q.d.pushes++
+	if q.pushing++; q.pushing == 1 {
+		q.d.askers = append(q.d.askers, q)
+	}
 	w.push, w.upto = grant, from
 	if w.share = !q.d.alone(); w.share {
 		q.shares++
@@ -115,7 +118,9 @@ func (q *queuePair) endPush(i uint32) {
 	if invariant.Enabled {
 		q.d.inv.pushEnds(q.sgesOf(i & q.mask)[:1])
 	}
-	q.d.pushes--
+	if q.pushing--; q.pushing == 0 {
+		q.d.askers = slices.DeleteFunc(q.d.askers, func(o *queuePair) bool { return o == q })
+	}
 	w.push = 0
 	if w.share {
 		q.shares--
@@ -138,15 +143,15 @@ func (q *queuePair) takeBack() {
 		return
 	}
 	for k := q.rdq.len() - 1; k >= 0; k-- {
-		if a := q.rdq.at(k); q.pushes(a) && q.more[a.index&q.mask].share {
+		if a := q.rdq.at(k); q.open(a) && q.more[a.index&q.mask].share {
 			q.takeShare(a, l)
 			return
 		}
 	}
 }
 
-// pushes reports whether the peer is to push what is awaited.
-func (q *queuePair) pushes(a *awaited) bool {
+// open reports whether the peer is to push what is awaited.
+func (q *queuePair) open(a *awaited) bool {
 	return a.taken == 0 && q.more[a.index&q.mask].push != 0
 }
 
@@ -179,13 +184,8 @@ func (q *queuePair) readRest(i uint32) {
 // be written there any more. So they end as reads of this device do, for which the region is looked
 // up at each chunk.
 func (d *Device) deregistered(key uint32) {
-	if d.pushes == 0 {
-		return
-	}
-	for _, q := range d.qps {
-		if q != nil && q.rdq.len() > 0 {
-			q.endPushesTo(key)
-		}
+	for k := len(d.askers) - 1; k >= 0; k-- { // from the last on, since what ends its last push goes
+		d.askers[k].endPushesTo(key)
 	}
 }
 
@@ -194,7 +194,7 @@ func (d *Device) deregistered(key uint32) {
 func (q *queuePair) endPushesTo(key uint32) {
 	for k := range q.rdq.len() {
 		a := q.rdq.at(k)
-		if !q.pushes(a) || q.sgesOf(a.index & q.mask)[0].LKey != key {
+		if !q.open(a) || q.sgesOf(a.index & q.mask)[0].LKey != key {
 			continue
 		}
 		if w, l := &q.more[a.index&q.mask], q.link.(wire.PushLink); w.share {
@@ -293,16 +293,12 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 // endPushes ends all pushes, and returns when the peer does not write any more, so that their
 // receives can end. Pushes for other queue pairs of the link are refused then, and read.
 func (q *queuePair) endPushes() {
-	open := false
 	for k := range q.rdq.len() {
-		a := q.rdq.at(k)
-		if q.pushes(a) {
+		if a := q.rdq.at(k); q.open(a) {
 			q.endPush(a.index)
-			open = true
 		}
-		open = open || a.taken != 0
 	}
-	if l, ok := q.link.(wire.PushLink); open && ok {
+	if l, ok := q.link.(wire.PushLink); ok && q.rdq.len() > 0 {
 		l.RevokeAll()
 	}
 }

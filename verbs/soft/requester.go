@@ -31,13 +31,14 @@ type requester struct {
 	fast      bool        // state RTS, and no request has failed
 	sigAll    bool        // QPInitAttr.SQSigAll
 
-	mreads fifo[uint32]  // indexes of reads from the peer's memory under way
-	rdq    fifo[awaited] // reads, pushes and atomics that wait for response packets
-	turn   bool          // the peer copies the last READ that was shared by turns
-	shares int           // pushes that may be taken back, of which there are
-	toPush int64         // so many bytes,
-	toRead int64         // and so many that the reads in mreads have left
-	idle   int           // passes in which neither end copied anything
+	mreads  fifo[uint32]  // indexes of reads from the peer's memory under way
+	rdq     fifo[awaited] // reads, pushes and atomics that wait for response packets
+	turn    bool          // the peer copies the last READ that was shared by turns
+	shares  int           // pushes that may be taken back, of which there are
+	toPush  int64         // so many bytes,
+	toRead  int64         // and so many that the reads in mreads have left
+	idle    int           // passes in which this end copied nothing, and the peer was not seen to
+	pushing int           // pushes that the peer was asked for and that have not ended
 }
 
 // awaited is a request that waits for its response packet.

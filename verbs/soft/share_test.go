@@ -19,7 +19,7 @@ import (
 type shareRig struct {
 	t              *testing.T
 	reader, source *soft.Device
-	rpd            verbs.PD
+	rpd, spd       verbs.PD
 	rcq, scq       verbs.CQ
 	rq, sq         verbs.QP
 	smr            verbs.MR
@@ -38,28 +38,36 @@ func newShareRig(t *testing.T, cfg soft.Config) *shareRig {
 	for i := range r.src {
 		r.src[i] = byte(i*7 + i>>9)
 	}
-	end := func(d *soft.Device) (verbs.PD, verbs.CQ, verbs.QP) {
-		pd, cq := must(d.AllocPD()), must(d.CreateCQ(verbs.CQInitAttr{CQE: 256}))
-		return pd, cq, must(pd.CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, ReadFaults: true,
-			Cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+	end := func(d *soft.Device) (verbs.PD, verbs.CQ) {
+		return must(d.AllocPD()), must(d.CreateCQ(verbs.CQInitAttr{CQE: 1024}))
 	}
-	var spd verbs.PD
-	r.rpd, r.rcq, r.rq = end(r.reader)
-	spd, r.scq, r.sq = end(r.source)
-	soft.RaiseQP(t, r.rq, r.source, r.sq.Num(), 7)
-	soft.RaiseQP(t, r.sq, r.reader, r.rq.Num(), 7)
-	r.smr = must(spd.RegMR(r.src, verbs.AccessRemoteRead))
+	r.rpd, r.rcq = end(r.reader)
+	r.spd, r.scq = end(r.source)
+	r.rq, r.sq = r.pair()
+	r.smr = must(r.spd.RegMR(r.src, verbs.AccessRemoteRead))
 	t.Cleanup(func() {
 		for _, m := range append(r.rmr, r.smr) {
 			_ = m.Dereg()
 		}
-		for _, end := range []func() error{r.rq.Destroy, r.sq.Destroy, r.rcq.Destroy, r.scq.Destroy, r.rpd.Dealloc, spd.Dealloc, r.reader.Close, r.source.Close} {
+		for _, end := range []func() error{r.rq.Destroy, r.sq.Destroy, r.rcq.Destroy, r.scq.Destroy, r.rpd.Dealloc, r.spd.Dealloc, r.reader.Close, r.source.Close} {
 			_ = end()
 		}
 	})
 	r.read(1) // connects
 	r.until("it connects", func() bool { r.pollReader(); r.pollSource(); return r.ended == 1 })
 	return r
+}
+
+// pair connects another pair of queue pairs.
+func (r *shareRig) pair() (rq, sq verbs.QP) {
+	qp := func(pd verbs.PD, cq verbs.CQ) verbs.QP {
+		return must(pd.CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, ReadFaults: true,
+			Cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+	}
+	rq, sq = qp(r.rpd, r.rcq), qp(r.spd, r.scq)
+	soft.RaiseQP(r.t, rq, r.source, sq.Num(), 7)
+	soft.RaiseQP(r.t, sq, r.reader, rq.Num(), 7)
+	return rq, sq
 }
 
 // read posts a READ of n bytes, which begin at another byte each time.
@@ -122,6 +130,15 @@ func (r *shareRig) settled() bool {
 	return r.ended == r.posted && shares == 0 && awaited == 0
 }
 
+// stillPushed: the next READ is pushed, since no grants are lost.
+func (r *shareRig) stillPushed() {
+	before := soft.Pushed(r.reader)
+	r.read(100 << 10)
+	r.pollSource()
+	r.until("it ends", r.settled)
+	require.Equal(r.t, before+1, soft.Pushed(r.reader))
+}
+
 // TestBothCopy: where both ends poll, by turns in any rhythm, each copies a part of the READs.
 func TestBothCopy(t *testing.T) {
 	r := newShareRig(t, soft.Config{})
@@ -143,7 +160,38 @@ func TestBothCopy(t *testing.T) {
 	}
 	r.until("responses come", r.settled)
 	require.NotZero(t, soft.Pushed(r.reader))
+	r.stillPushed()
 	r.untouched()
+}
+
+// TestSharesOfTwo: of two queue pairs of one link one ends again and again with READs under way,
+// which ends the pushes for the other too: those are read, and later ones pushed.
+func TestSharesOfTwo(t *testing.T) {
+	r := newShareRig(t, soft.Config{})
+	rng := rand.New(rand.NewPCG(3, rand.Uint64()))
+	buf := make([]byte, 64<<10)
+	mr := must(r.rpd.RegMR(buf, verbs.AccessLocalWrite))
+	defer func() { require.NoError(t, mr.Dereg()) }()
+	for range 40 {
+		rq, sq := r.pair()
+		for range 1 + rng.IntN(16) {
+			_ = must(rq.PostSend(&verbs.SendWR{Opcode: verbs.WRRDMARead, SGList: []verbs.SGE{{Data: buf, LKey: mr.LKey()}},
+				RemoteAddr: r.smr.Addr(), RKey: r.smr.RKey()}))
+			r.read([]int{40 << 10, 300 << 10}[rng.IntN(2)])
+		}
+		for range rng.IntN(100) { // at the end the shares are taken back
+			r.pollReader()
+		}
+		for range rng.IntN(4) {
+			r.pollSource()
+		}
+		require.NoError(t, rq.Destroy())
+		clear(buf)
+		r.until("READs end", r.settled)
+		require.NoError(t, sq.Destroy())
+		require.True(t, bytes.Equal(make([]byte, len(buf)), buf))
+		r.stillPushed()
+	}
 }
 
 // TestHalves: of a long READ the source copies the second half, also if it is alone; of shorter

@@ -61,12 +61,12 @@ func (d *Dir) At(key uint32) *Slot {
 // the rights in need. The peer may change the slot meanwhile. Who copies data after Allows must
 // call it once more after the copy to know that the data is valid.
 func Allows(s *Slot, rkey uint32, addr, n uint64, need verbs.AccessFlags) bool {
-	if s == nil || !s.is(rkey) {
+	if s == nil {
 		return false
 	}
-	access := verbs.AccessFlags(atomic.LoadUint64(&s.key) >> 32)
+	key := atomic.LoadUint64(&s.key)
 	start, size := atomic.LoadUint64(&s.addr), atomic.LoadUint64(&s.length)
-	if !s.is(rkey) || access&need != need || addr < start {
+	if access := verbs.AccessFlags(key >> 32); uint32(key) != rkey || !s.is(rkey) || access&need != need || addr < start {
 		return false
 	}
 	off := addr - start

@@ -76,8 +76,8 @@ type Region struct {
 	next   *Region // in Table.spare
 	key    uint32  // 0: not registered
 	access verbs.AccessFlags
-	open   bool    // peers have rights to it, or may map it: its slot is filled
-	domain *Domain // nil for regions that the device registers itself
+	open   bool    // peers have, or had, rights to it, or may map it: its slot was filled
+	domain *Domain // nil for Share's
 	addr   uint64
 	buf    []byte
 	share  *Share // that buf lies in, or nil

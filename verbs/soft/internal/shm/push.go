@@ -17,7 +17,7 @@ import (
 const quietTime = 2 * time.Second
 
 // lookTime is how often the process of a peer that writes is looked at.
-const lookTime = time.Millisecond
+const lookTime = 20 * time.Microsecond
 
 // Write implements wire.RemoteWriter. It looks at the grant after it has set the busy flag: from
 // then on the peer waits (Revoke) before it gives the memory back to its program.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -134,11 +135,13 @@ func TestSHMRevoke(t *testing.T) {
 		require.True(t, ok)
 		var copying atomic.Bool
 		copying.Store(true)
-		l.peer.tx.SetBusy(true)
+		tx, done := l.peer.tx, make(chan struct{})
+		tx.SetBusy(true)
 		go func() {
+			defer close(done)
 			yield()
 			copying.Store(false)
-			l.peer.tx.SetBusy(false)
+			tx.SetBusy(false)
 		}()
 		if i%2 == 0 {
 			theirs.Revoke(grant)
@@ -147,6 +150,7 @@ func TestSHMRevoke(t *testing.T) {
 			theirs.RevokeAll()
 		}
 		require.False(t, copying.Load())
+		<-done
 	}
 }
 
@@ -160,7 +164,9 @@ func TestSHMQuiet(t *testing.T) {
 	tx.SetBusy(true)
 	require.False(t, l.peer.ended())
 	require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
-	wiretest.Within(t, "quiet", l.Quiet)
+	start := time.Now()
+	l.Quiet()
+	require.Less(t, time.Since(start), quietTime, "only the time limit has ended it")
 	wiretest.Within(t, "the end", func() {
 		for !l.peer.ended() {
 			yield()

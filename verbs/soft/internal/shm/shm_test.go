@@ -281,7 +281,7 @@ func TestSHMRead(t *testing.T) {
 func TestSHMReadDeregistered(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	peerMem := joinSHM(t, a, b).Memory()
-	// The copy takes longer than a time slice, so that the region goes amid it on a busy machine, too.
+	// The copy takes longer than a time slice: so the region goes amid it on a busy machine, too.
 	before, dst := bytes.Repeat([]byte{1}, 32<<20), make([]byte, 32<<20)
 	refused := 0
 	for i := 0; i < 60 && refused < 10; i++ {

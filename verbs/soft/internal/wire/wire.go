@@ -193,15 +193,15 @@ type PushLink interface {
 	Busy() bool
 	// CannotPush records that the kernel has refused the peer's write.
 	CannotPush()
-	// Grant returns a number, not 0, with which the peer may write to this process's memory where it
-	// is asked to. It returns false when too many are in use.
+	// Grant returns a number, not 0, with which the peer may write to this process's memory where
+	// it is asked to. It returns false when too many are in use.
 	Grant() (grant uint32, ok bool)
-	// Return says that the peer has answered the request with that grant.
+	// Return lets a grant be given again: the peer was not asked, or has answered.
 	Return(grant uint32)
-	// Revoke ends the push of a grant: it returns when the peer writes no more for it. One that has
-	// not been made will be answered with WCRemAccessErr.
+	// Revoke ends the push of a grant: it returns when the peer writes no more for it. What is
+	// left of it is refused, with WCRemAccessErr.
 	Revoke(grant uint32)
-	// RevokeAll is Revoke for all grants, and returns them: nobody waits for an answer any more.
+	// RevokeAll is Revoke and Return for all grants of the link.
 	RevokeAll()
 	// Quiet returns when the peer does not write.
 	Quiet()
