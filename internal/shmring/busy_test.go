@@ -32,13 +32,13 @@ func TestBusy(t *testing.T) {
 	defer func() {
 		stop.Store(true)
 		<-done
-		if copies.Load() == 0 {
-			t.Error("nothing was granted")
-		}
 	}()
 	for i := range rounds {
 		grant, _ := c.Grant()
 		asked.Store(grant)
+		if i == 0 { // on one processor the writer comes seldom by itself
+			spinUntil(func() bool { return copies.Load() > 0 })
+		}
 		delay(uint64(i) * 7)
 		if i%2 == 0 {
 			c.Revoke(grant)
