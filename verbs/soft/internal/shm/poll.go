@@ -281,12 +281,15 @@ func (w *Wire) drainDying(budget int) int {
 }
 
 // down breaks a link. The device hears of it from removeDead, when the poll no longer uses the
-// ring.
+// ring. A new link to the same peer may send before that.
 func (w *Wire) down(l *link, err error) {
 	if l.state == shmDead {
 		return
 	}
 	l.state, l.err = shmDead, err
+	if l.peer != nil {
+		w.conn.Forget(l.addr.ID)
+	}
 	w.dead = append(w.dead, l)
 	w.attention = true
 }
@@ -321,7 +324,6 @@ func (w *Wire) forget(l *link) {
 	w.watch.remove(p)
 	w.gone = append(w.gone, p)
 	w.attention = true
-	w.conn.Forget(l.addr.ID)
 }
 
 // unmapGone frees the connections of links that died before this poll.

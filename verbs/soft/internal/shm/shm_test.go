@@ -99,6 +99,18 @@ func joinSHM(t testing.TB, a, b *shmEnd) *link {
 	return a.linkTo(b)
 }
 
+// TestSHMAgain: a link that was closed is followed by another, also where that sends before a poll.
+func TestSHMAgain(t *testing.T) {
+	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
+	for range 3 {
+		l := joinSHM(t, a, b)
+		l.Close()
+		require.False(t, a.send(b, wire.Header{Op: wire.OpAck}), "it is not connected yet")
+		require.NotSame(t, l, a.linkTo(b))
+	}
+	joinSHM(t, a, b)
+}
+
 func TestSHMHeaders(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)
