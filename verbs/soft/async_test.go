@@ -66,19 +66,13 @@ func newPushRig(t *testing.T, cfg soft.Config) *pushRig {
 		r.amr.Dereg, r.bmr.Dereg, r.fmr.Dereg}
 	t.Cleanup(r.close)
 	r.fin = []verbs.SGE{{Data: fin, LKey: r.fmr.LKey()}}
-	r.expectLocked()
+	r.expect()
 	r.b.PollingEnded()
 	return r
 }
 
-// expect posts the tagged receive, and the sender's for the FIN.
+// expect posts the tagged receive, and the sender's for the FIN. The caller holds owner.
 func (r *pushRig) expect() {
-	r.owner.Lock()
-	defer r.owner.Unlock()
-	r.expectLocked()
-}
-
-func (r *pushRig) expectLocked() {
 	_ = must(r.qa.PostRecv(&verbs.RecvWR{WRID: 9, SGList: r.fin}))
 	_ = must(r.srq.PostSRQOps(&verbs.OpsWR{WRID: 1, Opcode: verbs.WRTagAdd, Flags: verbs.OpsSignaled,
 		Add: verbs.TagAdd{RecvWRID: 5, Tag: 3, Mask: ^uint64(0), SGList: []verbs.SGE{{Data: r.dst, LKey: r.bmr.LKey()}}}}))
@@ -101,6 +95,15 @@ func (r *pushRig) request() {
 	verbs.TMH{Opcode: verbs.TMHRndv, Tag: 3, AppCtx: 8}.Put(m)
 	verbs.RVH{VA: r.amr.Addr(), RKey: r.amr.RKey(), Len: pushSize}.Put(m[verbs.TMHSize:])
 	_ = must(r.qa.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSolicited, SGList: []verbs.SGE{{Data: m}}}))
+}
+
+// owned makes calls of the receiver's device, which succeed.
+func (r *pushRig) owned(calls ...func() error) {
+	r.owner.Lock()
+	defer r.owner.Unlock()
+	for _, f := range calls {
+		require.NoError(r.t, f())
+	}
 }
 
 // pollA polls the sender and returns what came.
@@ -205,14 +208,12 @@ func TestPollingEndedTakes(t *testing.T) {
 	r.owner.Lock()
 	defer r.owner.Unlock()
 	r.send()
-	for start := time.Now(); len(r.pollA()) == 0; r.b.PollingEnded() {
-		require.Less(t, time.Since(start), 20*time.Second, "no acknowledgement")
-	}
+	r.acknowledged(r.b.PollingEnded)
 }
 
 // TestPollingEndedWakes: or by the goroutine, where that has processors of its own.
 func TestPollingEndedWakes(t *testing.T) {
-	r := newPushRig(t, soft.Config{AsyncCPUs: []int{permittedCPU(t)}})
+	r := newPushRig(t, soft.Config{AsyncCPUs: []int{lastCPU(t)}})
 	r.connect()
 	r.owner.Lock()
 	r.send()
@@ -223,9 +224,7 @@ func TestPollingEndedWakes(t *testing.T) {
 	}
 	r.owner.Unlock()
 	require.Zero(t, early, "the caller has received")
-	for start := time.Now(); len(r.pollA()) == 0; {
-		require.Less(t, time.Since(start), 20*time.Second, "no acknowledgement")
-	}
+	r.acknowledged(func() {})
 }
 
 // send sends a message that takes a receive of the shared receive queue, which is posted with it.
@@ -241,24 +240,29 @@ func (r *pushRig) connect() {
 	r.owner.Lock()
 	r.send()
 	r.owner.Unlock()
-	for start := time.Now(); len(r.pollA()) == 0; r.pollB() {
-		require.Less(r.t, time.Since(start), 20*time.Second, "no acknowledgement")
-	}
+	r.acknowledged(r.pollB)
 	r.pollB()
 	r.pollB()
 }
 
-// permittedCPU returns a processor that this process may use.
-func permittedCPU(t *testing.T) int {
+// acknowledged polls the sender until the message of send is acknowledged, and calls between after
+// each poll without that.
+func (r *pushRig) acknowledged(between func()) {
+	for start := time.Now(); len(r.pollA()) == 0; between() {
+		require.Less(r.t, time.Since(start), 20*time.Second, "no acknowledgement")
+	}
+}
+
+// lastCPU returns the last processor that this process may use.
+func lastCPU(t *testing.T) (last int) {
 	var ours unix.CPUSet
 	require.NoError(t, unix.SchedGetaffinity(0, &ours))
 	for cpu := range 1024 {
 		if ours.IsSet(cpu) {
-			return cpu
+			last = cpu
 		}
 	}
-	t.Fatal("no processor is permitted")
-	return 0
+	return last
 }
 
 // TestPollingEndedJudges: a large message whose request PollingEnded has taken is moved by the
@@ -275,8 +279,10 @@ func TestPollingEndedJudges(t *testing.T) {
 		r.untilFIN()
 		r.ended()
 		r.wcs = nil
+		r.owner.Lock()
 		clear(r.dst)
 		r.expect()
+		r.owner.Unlock()
 	}
 }
 
@@ -299,9 +305,7 @@ func TestPushSenderCloses(t *testing.T) {
 func TestPushReceiverGoes(t *testing.T) {
 	r := newPushRig(t, soft.Config{})
 	r.begin()
-	r.owner.Lock()
-	require.NoError(t, r.qb.Destroy())
-	r.owner.Unlock()
+	r.owned(r.qb.Destroy)
 	require.Equal(t, verbs.WCTMRndvIncomplete, r.ended().Status)
 	r.untouched()
 	requireEvent(t, r, verbs.EventQPFatal)
@@ -311,11 +315,7 @@ func TestPushReceiverGoes(t *testing.T) {
 func TestPushReceiverCloses(t *testing.T) {
 	r := newPushRig(t, soft.Config{})
 	r.begin()
-	r.owner.Lock()
-	for _, f := range []func() error{r.qb.Destroy, r.srq.Destroy, r.bcq.Destroy, r.bmr.Dereg, r.bpd.Dealloc} {
-		require.NoError(t, f())
-	}
-	r.owner.Unlock()
+	r.owned(r.qb.Destroy, r.srq.Destroy, r.bcq.Destroy, r.bmr.Dereg, r.bpd.Dealloc)
 	require.NoError(t, r.b.Close())
 	r.untouched()
 	requireEvent(t, r, verbs.EventQPFatal)
@@ -336,9 +336,7 @@ func TestPushDeregistered(t *testing.T) {
 func TestPushReceiverDeregisters(t *testing.T) {
 	r := newPushRig(t, soft.Config{})
 	r.begin()
-	r.owner.Lock()
-	require.NoError(t, r.bmr.Dereg())
-	r.owner.Unlock()
+	r.owned(r.bmr.Dereg)
 	r.untouched()
 	require.Equal(t, verbs.WCTMRndvIncomplete, r.ended().Status)
 }
@@ -358,14 +356,7 @@ func requireEvent(t *testing.T, r *pushRig, want verbs.AsyncEventType) {
 // TestAsyncCPUs: the goroutine goes to the processors that were named, and says so if it cannot.
 func TestAsyncCPUs(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	var ours unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &ours))
-	last := 0
-	for cpu := range 1024 {
-		if ours.IsSet(cpu) {
-			last = cpu
-		}
-	}
+	last := lastCPU(t)
 	open := func(cpus ...int) error {
 		d, err := soft.Open(soft.Config{Secret: []byte("secret"), AsyncCPUs: cpus})
 		if err != nil {
