@@ -28,7 +28,7 @@ import (
 // same in all versions.
 const (
 	helloMagic      = "tagmatch"
-	protocolVersion = 3
+	protocolVersion = 4
 	helloPrefix     = len(helloMagic) + 2 + 2
 	nonceSize       = 32
 	macSize         = sha256.Size

@@ -36,7 +36,7 @@ const (
 	// maxRead is the most payload of an OpReadResp. It is read from the socket to its destination
 	// without a buffer in between, and larger frames need fewer system calls, with no gain above
 	// this.
-	maxRead = 512 << 10
+	maxRead = 1 << 20
 )
 
 // maxLength is the most payload bytes of a frame.

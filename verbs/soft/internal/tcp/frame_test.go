@@ -57,7 +57,7 @@ func TestFrameLengths(t *testing.T) {
 	for _, c := range []struct {
 		op   wire.Opcode
 		most uint32
-	}{{wire.OpSend, 64 << 10}, {wire.OpWrite, 64 << 10}, {wire.OpReadResp, 512 << 10}, {wire.OpPushResp, 64 << 10}} {
+	}{{wire.OpSend, 64 << 10}, {wire.OpWrite, 64 << 10}, {wire.OpReadResp, 1 << 20}, {wire.OpPushResp, 64 << 10}} {
 		var h wire.Header
 		_, err := decodeFrameHeader(appendFrameHeader(nil, &wire.Header{Op: c.op, Length: c.most}), &h)
 		require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"regexp"
 	"strconv"
@@ -295,4 +296,30 @@ func TestTCPBusyPeerGone(t *testing.T) {
 	ab.Close()
 	until(t, "end", func() bool { return len(b.down) == 1 }, b)
 	until(t, "one link is left", func() bool { return len(b.w.hot) == 1 && len(b.w.byFD) == 1 }, b)
+}
+
+func TestTCPCongestion(t *testing.T) {
+	a, b, ab, ba := joined(t)
+	defer a.stop()
+	defer b.stop()
+	for _, l := range []*link{ab, ba} {
+		name, err := unix.GetsockoptString(l.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		require.NoError(t, err)
+		require.Equal(t, "reno", name)
+	}
+	for _, c := range []struct {
+		local, remote string
+		same          bool
+	}{
+		{"127.0.0.1:1", "127.0.0.1:2", true},
+		{"127.0.0.1:1", "127.0.0.2:1", true},
+		{"192.0.2.1:1", "192.0.2.1:2", true},
+		{"[2001:db8::1]:1", "[2001:db8::1]:2", true},
+		{"192.0.2.1:1", "192.0.2.2:1", false},
+		{"127.0.0.1:1", "192.0.2.2:1", false},
+	} {
+		local, remote := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local)), net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.remote))
+		require.Equal(t, c.same, sameHost(local, remote), "%v", c)
+	}
+	require.False(t, sameHost(&net.UnixAddr{}, &net.UnixAddr{}))
 }
