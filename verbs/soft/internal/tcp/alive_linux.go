@@ -33,9 +33,9 @@ func (w *Wire) prepare(conn net.Conn, _ *wire.Address) (any, error) {
 	return &socket{fd}, nil // with TCP_NODELAY, which package net sets
 }
 
-// sameHost says that a connection does not leave the host. There is no network then whose congestion
-// could be controlled, and the pacing of an algorithm like BBR, a timer for every few packets, takes
-// a fifth of a sender's time.
+// sameHost says that a connection does not leave the host. Then there is no network whose
+// congestion could be controlled, and the pacing of an algorithm like BBR, a timer for every few
+// packets, takes a fifth of a sender's time.
 func sameHost(local, remote net.Addr) bool {
 	l, ok := local.(*net.TCPAddr)
 	r, ok2 := remote.(*net.TCPAddr)
