@@ -220,13 +220,17 @@ func (q *queuePair) issueRead(e *sendEntry, w *sendWork) bool {
 // copyRead starts the READ at index sent as a copy by this device, by the peer, or by both.
 func (q *queuePair) copyRead(e *sendEntry, w *sendWork) {
 	n := uint64(e.length)
-	w.off, w.upto = 0, n
-	if from := q.pushFrom(w, n); from < n && q.askPush(w, e, from) && from > 0 {
+	w.lo, w.upto = q.part(w, n)
+	switch own := w.upto - w.lo; {
+	case own == n:
+	case !q.askPush(w, e):
+		w.lo, w.upto = 0, n
+	case own > 0:
 		e.flags |= entryHalves
 	}
-	if w.upto > 0 {
+	if w.off = w.lo; w.off < w.upto {
 		q.mreads.push(q.sent)
-		q.toRead += int64(w.upto)
+		q.toRead += int64(w.upto - w.off)
 		q.reads()
 	}
 }
@@ -269,7 +273,7 @@ func (q *queuePair) copyChunk() bool {
 		return false
 	}
 	if q.mreads.len() == 0 {
-		q.takeBack() // may end a read whose first half has failed
+		q.takeBack() // may end a read whose own half has failed
 	} else if !q.copyMany() && q.copyOne() {
 		return true
 	}
@@ -329,7 +333,7 @@ func (q *queuePair) hasRead(w *sendWork, n int) {
 	q.toRead -= int64(n)
 }
 
-// readEnded records that a read has its data, or was refused alone; or the first of its halves.
+// readEnded records that a read has its data, or was refused alone; or one of its halves.
 func (q *queuePair) readEnded(e *sendEntry, i uint32) {
 	if e.flags&entryHalves != 0 {
 		e.flags &^= entryHalves

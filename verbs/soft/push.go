@@ -15,7 +15,7 @@ import (
 // a READ by packets. The device asks for pushes
 //   - when it works by itself (Device.Async), so that the copy of a rendezvous does not hold up the
 //     program, which computes on the same processor;
-//   - while the peer polls, for the second half of each long READ, and for every second one of
+//   - while the peer polls, for one half of each long READ, and for every second one of
 //     the shorter, so that both ends copy: of these, the shares, a device without reads of its own
 //     takes back those that the peer has not begun (takeBack), so that a READ never waits for a
 //     peer that computes.
@@ -46,11 +46,12 @@ const (
 // of what it would have by turns.
 const unevenBy = 1 << 20
 
-// askPush asks the peer to push the bytes of the READ at index sent from offset from on, which are
-// at least one. It returns false if this device has to read them.
-func (q *queuePair) askPush(w *sendWork, e *sendEntry, from uint64) bool {
+// askPush asks the peer to push what this device does not read of the READ at index sent. It returns
+// false if this device has to read that too.
+func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
+	from, to := w.pushed(e)
 	sges := q.sgesOf(q.sent & q.mask)[:1]
-	dst := sges[0].Data[from:]
+	dst := sges[0].Data[from:to]
 	if !q.mayWrite(sges, from, dst) {
 		return false // deregistered since the request was posted
 	}
@@ -71,7 +72,7 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry, from uint64) bool {
 	if q.pushing++; q.pushing == 1 {
 		q.d.askers = append(q.d.askers, q)
 	}
-	w.push, w.upto = grant, from
+	w.push = grant
 	if w.share = !q.d.alone(); w.share {
 		q.shares++
 		q.toPush += int64(len(dst))
@@ -80,23 +81,34 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry, from uint64) bool {
 	return true
 }
 
-// pushFrom is the offset from which on the peer is to push a READ: 0 for all of it, its length for
-// nothing. Of a long one each end copies the same half always: where buffers are used again it
-// stays in the cache of that processor. With nothing under way this device begins.
-func (q *queuePair) pushFrom(w *sendWork, n uint64) uint64 {
+// pushed is the part of a READ that the peer is to push: what this device does not.
+func (w *sendWork) pushed(e *sendEntry) (from, to uint64) {
+	if w.lo > 0 {
+		return 0, w.lo
+	}
+	return w.upto, uint64(e.length)
+}
+
+// part is the part of a READ of n bytes that this device copies itself; the peer is to push the
+// rest. Of a long one the lower rank copies the first half, in both directions: so a buffer that is
+// used again, or sent back, stays in the caches where it is. With nothing under way this device
+// begins.
+func (q *queuePair) part(w *sendWork, n uint64) (lo, upto uint64) {
 	l, ok := q.link.(wire.PushLink)
 	switch {
 	case !ok || w.nsge != 1 || !l.CanPush():
-		return n
+		return 0, n
 	case q.d.alone():
 		if q.dev != nil {
-			return 0
+			return 0, 0
 		}
-		return n
+		return 0, n
 	case n < shareFrom || !l.Attended():
-		return n
+		return 0, n
+	case n >= halveFrom && l.Upper():
+		return n / 2, n
 	case n >= halveFrom:
-		return n - n/2
+		return 0, n - n/2
 	}
 	switch d := q.toRead - q.toPush; {
 	case d > unevenBy:
@@ -107,9 +119,9 @@ func (q *queuePair) pushFrom(w *sendWork, n uint64) uint64 {
 		q.turn = !q.turn
 	}
 	if q.turn {
-		return 0
+		return 0, 0
 	}
-	return n
+	return 0, n
 }
 
 // endPush ends the push of request i.
@@ -124,7 +136,8 @@ func (q *queuePair) endPush(i uint32) {
 	w.push = 0
 	if w.share {
 		q.shares--
-		q.toPush -= int64(uint64(e.length) - w.upto)
+		from, to := w.pushed(e)
+		q.toPush -= int64(to - from)
 		q.idle = 0
 	}
 }
@@ -166,17 +179,20 @@ func (q *queuePair) takeShare(a *awaited, l wire.PushLink) {
 // readRest has this device read what the peer was to push of READ i.
 func (q *queuePair) readRest(i uint32) {
 	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
+	from, to := w.pushed(e)
 	switch {
-	case e.status != 0: // the first half has failed
+	case e.status != 0: // its own half has failed
 		q.readEnded(e, i)
 		return
-	case e.flags&entryHalves != 0: // it is in mreads still
+	case e.flags&entryHalves != 0: // its own half is not read yet: all of it, from the start
 		e.flags &^= entryHalves
+		q.hasRead(w, int(w.upto-w.off))
+		from, to = 0, uint64(e.length)
 	default:
 		q.mreads.push(i)
 	}
-	q.toRead += int64(uint64(e.length) - w.upto)
-	w.upto = uint64(e.length)
+	w.lo, w.off, w.upto = 0, from, to
+	q.toRead += int64(to - from)
 	q.reads()
 }
 
@@ -254,11 +270,12 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 		p.Quiet() // a peer that responds too early must not look like a late write of this device
 	}
 	sges := q.sgesOf(i & q.mask)[:w.nsge]
+	from, to := w.pushed(e)
 	switch {
 	case h.Status != uint8(verbs.WCSuccess):
 		q.readInstead(i, verbs.WCStatus(h.Status))
 		return
-	case !q.mayWrite(sges, w.upto, sges[0].Data[w.upto:]):
+	case !q.mayWrite(sges, from, sges[0].Data[from:to]):
 		e.status = uint8(verbs.WCLocProtErr)
 	default:
 		q.d.pushed++

@@ -76,7 +76,8 @@ type sendWork struct {
 	share bool   // the push may be taken back
 	addr  uint64 // in the peer's region
 	off   uint64 // bytes sent or received
-	upto  uint64 // of a read from the peer's memory: the first byte that the peer pushes
+	lo    uint64 // of a read from the peer's memory: this device copies from here on, 0 or
+	upto  uint64 // up to here, its length; the rest the peer pushes
 	comp  uint64 // operands of an atomic
 	swap  uint64
 	buf   []byte // inline data, from Device.pool

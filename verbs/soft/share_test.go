@@ -4,11 +4,13 @@ package soft_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -18,6 +20,7 @@ import (
 // shareRig is a reader with READs from a source, each of which only its own polls move.
 type shareRig struct {
 	t              *testing.T
+	rank           int // the reader's
 	reader, source *soft.Device
 	rpd, spd       verbs.PD
 	rcq, scq       verbs.CQ
@@ -32,9 +35,16 @@ type shareRig struct {
 	refused        int          // of them, not 0 where some have failed
 }
 
-func newShareRig(t *testing.T, cfg soft.Config) *shareRig {
+// eachReader runs a test with a reader of rank 0, and with one of rank 1.
+func eachReader(t *testing.T, test func(t *testing.T, r *shareRig)) {
+	for rank := range 2 {
+		t.Run(fmt.Sprint("rank ", rank), func(t *testing.T) { test(t, newShareRig(t, soft.Config{}, rank)) })
+	}
+}
+
+func newShareRig(t *testing.T, cfg soft.Config, rank int) *shareRig {
 	devs := shmOpener(cfg)(t, 2)
-	r := &shareRig{t: t, reader: devs[0].(*soft.Device), source: devs[1].(*soft.Device), src: make([]byte, 2<<20), failing: map[int]bool{}}
+	r := &shareRig{t: t, rank: rank, reader: devs[rank].(*soft.Device), source: devs[1-rank].(*soft.Device), src: make([]byte, 2<<20), failing: map[int]bool{}}
 	for i := range r.src {
 		r.src[i] = byte(i*7 + i>>9)
 	}
@@ -71,8 +81,9 @@ func (r *shareRig) pair() (rq, sq verbs.QP) {
 }
 
 // read posts a READ of n bytes, which begin at another byte each time.
-func (r *shareRig) read(n int, flags ...verbs.SendFlags) {
-	dst := make([]byte, n)
+func (r *shareRig) read(n int, flags ...verbs.SendFlags) { r.readTo(make([]byte, n), flags...) }
+
+func (r *shareRig) readTo(dst []byte, flags ...verbs.SendFlags) {
 	mr := must(r.rpd.RegMR(dst, verbs.AccessLocalWrite))
 	r.dst, r.rmr = append(r.dst, dst), append(r.rmr, mr)
 	signaled := verbs.SendSignaled
@@ -141,7 +152,7 @@ func (r *shareRig) stillPushed() {
 
 // TestBothCopy: where both ends poll, by turns in any rhythm, each copies a part of the READs.
 func TestBothCopy(t *testing.T) {
-	r := newShareRig(t, soft.Config{})
+	r := newShareRig(t, soft.Config{}, 0)
 	rng := rand.New(rand.NewPCG(1, rand.Uint64()))
 	for range 30 {
 		for range 1 + rng.IntN(40) {
@@ -167,7 +178,7 @@ func TestBothCopy(t *testing.T) {
 // TestSharesOfTwo: of two queue pairs of one link one ends again and again with READs under way,
 // which ends the pushes for the other too: those are read, and later ones pushed.
 func TestSharesOfTwo(t *testing.T) {
-	r := newShareRig(t, soft.Config{})
+	r := newShareRig(t, soft.Config{}, 0)
 	rng := rand.New(rand.NewPCG(3, rand.Uint64()))
 	buf := make([]byte, 64<<10)
 	mr := must(r.rpd.RegMR(buf, verbs.AccessLocalWrite))
@@ -194,10 +205,11 @@ func TestSharesOfTwo(t *testing.T) {
 	}
 }
 
-// TestHalves: of a long READ the source copies the second half, also if it is alone; of shorter
-// ones each end copies every second, and the reader one that is alone.
-func TestHalves(t *testing.T) {
-	r := newShareRig(t, soft.Config{})
+// TestHalves: of a long READ the rank that is lower copies the first half, also if it is alone; of
+// shorter ones each end copies every second, and the reader one that is alone.
+func TestHalves(t *testing.T) { eachReader(t, halves) }
+
+func halves(t *testing.T, r *shareRig) {
 	half := func(n int) {
 		first := r.posted
 		r.read(n)
@@ -206,9 +218,13 @@ func TestHalves(t *testing.T) {
 		for range 4 {
 			r.pollSource()
 		}
-		got, want := r.dst[first], r.src[first:][:n]
-		require.True(t, bytes.Equal(make([]byte, n-n/2), got[:n-n/2]))
-		require.True(t, bytes.Equal(want[n-n/2:], got[n-n/2:]))
+		want := make([]byte, n)
+		if r.rank == 0 {
+			copy(want[n-n/2:], r.src[first:][n-n/2:n])
+		} else {
+			copy(want[:n/2], r.src[first:])
+		}
+		require.True(t, bytes.Equal(want, r.dst[first]))
 		r.until("it ends", r.settled)
 	}
 	half(64 << 10)
@@ -222,8 +238,9 @@ func TestHalves(t *testing.T) {
 }
 
 // TestSharesAreTakenBack: a source that does not poll holds up no READ, and writes nothing later.
-func TestSharesAreTakenBack(t *testing.T) {
-	r := newShareRig(t, soft.Config{})
+func TestSharesAreTakenBack(t *testing.T) { eachReader(t, sharesAreTakenBack) }
+
+func sharesAreTakenBack(t *testing.T, r *shareRig) {
 	for range 3 {
 		for range 16 {
 			r.read(100 << 10)
@@ -244,7 +261,7 @@ func TestSharesOfOneWhoGoes(t *testing.T) {
 		func(r *shareRig) error { return r.rq.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState) },
 		func(r *shareRig) error { return r.rq.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState) },
 	} {
-		r := newShareRig(t, soft.Config{})
+		r := newShareRig(t, soft.Config{}, 0)
 		for range 8 {
 			r.read(1 << 20)
 		}
@@ -256,8 +273,9 @@ func TestSharesOfOneWhoGoes(t *testing.T) {
 }
 
 // TestSharesOfARegionThatGoes: READs of a region that is deregistered fail alone, each for itself.
-func TestSharesOfARegionThatGoes(t *testing.T) {
-	r := newShareRig(t, soft.Config{})
+func TestSharesOfARegionThatGoes(t *testing.T) { eachReader(t, sharesOfARegionThatGoes) }
+
+func sharesOfARegionThatGoes(t *testing.T, r *shareRig) {
 	for range 8 {
 		r.read(1 << 20)
 	}
@@ -271,9 +289,10 @@ func TestSharesOfARegionThatGoes(t *testing.T) {
 
 // TestSharesInARegionThatGoes: what the reader deregisters, while the source copies into it or
 // before, is written to no more, and its READ fails alone.
-func TestSharesInARegionThatGoes(t *testing.T) {
+func TestSharesInARegionThatGoes(t *testing.T) { eachReader(t, sharesInARegionThatGoes) }
+
+func sharesInARegionThatGoes(t *testing.T, r *shareRig) {
 	rng := rand.New(rand.NewPCG(2, rand.Uint64()))
-	r := newShareRig(t, soft.Config{})
 	for range 50 {
 		first := r.posted
 		for k := range 24 {
@@ -311,7 +330,7 @@ func TestSharesInARegionThatGoes(t *testing.T) {
 
 // TestNoSharesWithoutDirect: a reader that may not be written to reads all by itself.
 func TestNoSharesWithoutDirect(t *testing.T) {
-	r := newShareRig(t, softtest.WithoutDirect(soft.Config{}))
+	r := newShareRig(t, softtest.WithoutDirect(soft.Config{}), 0)
 	for range 8 {
 		r.read(100 << 10)
 	}
@@ -319,4 +338,27 @@ func TestNoSharesWithoutDirect(t *testing.T) {
 	require.Zero(t, shares)
 	r.until("READs end", r.settled)
 	require.Zero(t, soft.Pushed(r.reader))
+}
+
+// TestPushRefused: what the kernel does not let the source write the reader reads, although its own
+// half is not read yet, and asks for no more.
+func TestPushRefused(t *testing.T) {
+	eachReader(t, func(t *testing.T, r *shareRig) {
+		dst, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = unix.Munmap(dst) })
+		r.readTo(dst)
+		require.NoError(t, unix.Mprotect(dst, unix.PROT_READ))
+		for range 8 {
+			r.pollSource()
+		}
+		require.NoError(t, unix.Mprotect(dst, unix.PROT_READ|unix.PROT_WRITE))
+		r.until("it ends", r.settled)
+		require.Equal(t, verbs.WCSuccess, r.lastStatus)
+		require.Zero(t, soft.Pushed(r.reader))
+		r.read(1 << 20)
+		shares, _ := soft.Waiting(r.rq)
+		require.Zero(t, shares)
+		r.until("that ends", r.settled)
+	})
 }

@@ -48,6 +48,9 @@ func (p *remote) WriteMany(ps []wire.Piece) int {
 	return p.moveMany(unix.ProcessVMWritev, ps[:n])
 }
 
+// Upper implements wire.PushLink.
+func (l *link) Upper() bool { return l.w.env.Self.Rank > l.addr.Rank }
+
 // CanPush implements wire.PushLink.
 func (l *link) CanPush() bool {
 	return l.state == shmUp && l.peer.direct && l.peer.peerWrites

@@ -184,6 +184,8 @@ type Signaller interface {
 
 // PushLink is a link whose peer may be able to write to this process's memory.
 type PushLink interface {
+	// Upper reports whether this end has the higher rank.
+	Upper() bool
 	// CanPush reports whether the kernel is believed to let the peer write to this process's memory
 	// and this process read the peer's, which it must do where a push fails.
 	CanPush() bool
