@@ -197,6 +197,9 @@ func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) b
 	start, runnable := time.Now(), s.goroutinesWait()
 	yielded := -spinYield // when, the last time
 	for round, elapsed := 0, time.Duration(0); ; round, elapsed = round+1, time.Since(start) {
+		if s.oneP {
+			s.stepAside(start.Add(elapsed))
+		}
 		p := s.sharing.policy(s.cfg.SpinLimit, runnable, transferTime(op))
 		if round >= p.rounds && elapsed >= p.budget {
 			return false

@@ -10,6 +10,9 @@
 // budget is used up parks as well. Then the progress goroutine sleeps in the transport for
 // everybody, or, in Manual mode, the poller itself does and keeps the role.
 //
+// With GOMAXPROCS 1 a poller also steps aside at times, so that the Go scheduler looks for the
+// sockets that other goroutines wait for (aside.go).
+//
 //	engine ──► Set         Await, Done, End, Retry, Start, Stop, Share    with the lock held
 //	engine ──► Lock        Lock, TryLock, Unlock                   without it
 //	Set    ──► Engine      Poll, Refused, Broken, Fail             with the lock held

@@ -53,6 +53,7 @@ type Set struct {
 	hold      int             // polls before the first look at a clock; refreshed likewise
 	woke      bool            // a waiter was woken, and nobody has yielded to it
 	sharing   sharing
+	aside     aside
 	yield     func() time.Duration // constant: timedYield, or a test's
 	parked    waiterList
 	waking    int              // waiters that were woken and have not run yet
@@ -100,6 +101,7 @@ func (s *Set) Stop() {
 	for s.sleeper != nil {
 		s.awake.Wait()
 	}
+	s.aside.close()
 }
 
 // Stopping reports whether Stop was called.

@@ -1,0 +1,60 @@
+package wait
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestStepAsideTimes: at first often, then less where nobody runs meanwhile.
+func TestStepAsideTimes(t *testing.T) {
+	f := newFake(t, Config{Manual: true})
+	var took time.Duration
+	steps, now := 0, time.Now()
+	f.aside.step = func() time.Duration {
+		require.True(t, f.TryLock(), "the lock is free meanwhile")
+		f.Unlock()
+		steps++
+		return took
+	}
+	at := func(late time.Duration, want int) {
+		now = now.Add(late)
+		f.stepAside(now)
+		require.Equal(t, want, steps)
+	}
+	f.Lock.Lock()
+	defer f.Unlock()
+	took = asideTaken
+	at(0, 1)
+	at(took+asideLeast-1, 1)
+	at(1, 2)
+	took = asideTaken - 1
+	at(asideTaken+asideLeast, 3)
+	for every := 2 * asideLeast; every < asideMost; every *= 2 {
+		at(took+every-1, steps)
+		at(1, steps+1)
+	}
+	at(took+asideMost-1, steps)
+	at(1, steps+1)
+}
+
+// TestPollerStepsAside: it does with GOMAXPROCS 1 only.
+func TestPollerStepsAside(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for procs := 1; procs <= 2; procs++ {
+		runtime.GOMAXPROCS(procs)
+		f := newFake(t, Config{Manual: true})
+		var o op
+		steps := 0
+		f.aside.step = func() time.Duration {
+			steps++
+			f.arrive(&o)
+			return 0
+		}
+		f.onWait = func() { f.arrive(&o) }
+		require.NoError(t, f.await(bg, &o))
+		require.Equal(t, 2-procs, steps)
+	}
+}
