@@ -14,9 +14,10 @@ import (
 // only find together with all others that are.
 
 const (
-	asideLeast = 10 * time.Microsecond  // from one time to the next, where others have run
-	asideMost  = 200 * time.Microsecond // at most, where nobody has: it doubles each time
-	asideTaken = 4 * time.Microsecond   // what takes so long has let another goroutine run; else it is 1.3 us
+	asideLeast  = 10 * time.Microsecond  // from one time to the next, where others have run
+	asideMost   = 200 * time.Microsecond // at most, where nobody has: it doubles each time
+	asideShared = time.Millisecond       // always, where there are more ranks than processors
+	asideTaken  = 4 * time.Microsecond   // what takes so long has let another goroutine run; else it is 1.3 us
 )
 
 // aside is when a poller steps aside, and how. Guarded by Set.mu, but for step.
@@ -41,13 +42,19 @@ func (s *Set) stepAside(now time.Time) {
 	s.mu.Unlock()
 	took := step()
 	s.mu.Lock()
-	a.took(now, took)
+	a.took(now, took, s.sharing.oversubscribed())
 }
 
-// took takes down how long it took to step aside at the time now.
-func (a *aside) took(now time.Time, took time.Duration) {
-	if a.every = min(2*a.every, asideMost); took >= asideTaken {
+// took takes down how long it took to step aside at the time now. Where ranks share processors that
+// says nothing, as another rank may have run.
+func (a *aside) took(now time.Time, took time.Duration, shared bool) {
+	switch {
+	case shared:
+		a.every = asideShared
+	case took >= asideTaken:
 		a.every = asideLeast
+	default:
+		a.every = min(2*a.every, asideMost)
 	}
 	a.next = now.Add(took + a.every)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStepAsideTimes: at first often, then less where nobody runs meanwhile.
+// TestStepAsideTimes: at first often, then less where nobody runs meanwhile, and among more ranks
+// than processors never often.
 func TestStepAsideTimes(t *testing.T) {
 	f := newFake(t, Config{Manual: true})
 	var took time.Duration
@@ -38,6 +39,13 @@ func TestStepAsideTimes(t *testing.T) {
 	}
 	at(took+asideMost-1, steps)
 	at(1, steps+1)
+	f.Share(3, 2)
+	at(took+asideMost, steps+1)
+	for _, took = range []time.Duration{0, asideTaken} {
+		at(asideTaken+asideShared, steps+1)
+		at(took+asideShared-1, steps)
+		at(1, steps+1)
+	}
 }
 
 // TestPollerStepsAside: it does with GOMAXPROCS 1 only.
