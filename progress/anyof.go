@@ -154,12 +154,17 @@ func (e *Engine) tryPoll() {
 
 // vainCalls is how many calls that do not wait may find nothing before one lets other goroutines
 // run. A loop of such calls keeps a processor until it is preempted, after 10 ms; what ends the
-// loop may be a goroutine that has none. A yield takes about 150 ns.
+// loop may be a goroutine that has none, or that waits for a socket. A yield takes about 150 ns.
 const vainCalls = 16
 
 // inVain is called, without the lock, by a call that does not wait and has found nothing.
 func (e *Engine) inVain() {
-	if e.vain.Add(1)%vainCalls == 0 {
-		runtime.Gosched()
+	if e.vain.Add(1)%vainCalls != 0 {
+		return
+	}
+	runtime.Gosched()
+	if e.mu.TryLock() {
+		e.wait.StepAside()
+		e.mu.Unlock()
 	}
 }
