@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestVainCallsLetSocketsBeSeen: in a loop of calls that find nothing, with GOMAXPROCS 1, a goroutine
-// that waits for a file runs soon after that is ready, and not when the Go scheduler looks by itself.
+// TestVainCallsLetSocketsBeSeen: in a loop of calls that find nothing, with GOMAXPROCS 1, a
+// goroutine that waits for a file runs soon after that is ready, and not when the Go scheduler
+// looks by itself.
 func TestVainCallsLetSocketsBeSeen(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	c := newCluster(t, 2, Config{Manual: true}, fakeOpts{})

@@ -341,6 +341,21 @@ func TestPushReceiverDeregisters(t *testing.T) {
 	require.Equal(t, verbs.WCTMRndvIncomplete, r.ended().Status)
 }
 
+// TestPushReceiverDeregistersLate: what it deregisters after the last byte, and before it hears of
+// that, is not received.
+func TestPushReceiverDeregistersLate(t *testing.T) {
+	r := newPushRig(t, soft.Config{})
+	r.begin()
+	r.owned(func() error {
+		for start := time.Now(); !bytes.Equal(r.dst, r.src); r.pollA() {
+			require.Less(t, time.Since(start), 20*time.Second, "the push does not end")
+		}
+		r.pollA()
+		return r.bmr.Dereg()
+	})
+	require.Equal(t, verbs.WCTMRndvIncomplete, r.ended().Status)
+}
+
 func requireEvent(t *testing.T, r *pushRig, want verbs.AsyncEventType) {
 	t.Helper()
 	for start := time.Now(); ; r.pollA() {

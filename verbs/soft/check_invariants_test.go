@@ -180,6 +180,11 @@ func TestCheckSends(t *testing.T) {
 	invarianttest.Violates(t, "once", func() { r.q.checkEnded(0, true, verbs.WCSuccess) })
 	r.q.sent = r.q.posted + 1
 	invarianttest.Violates(t, "order", r.q.checkCursors)
+	r.q.sent = r.q.posted
+	r.q.toRead = 1
+	invarianttest.Violates(t, "order", r.q.checkCursors)
+	r.q.toRead = 0
+	r.q.checkCursors()
 
 	r = newCheckRig(t)
 	r.send(nil, verbs.SendSignaled)

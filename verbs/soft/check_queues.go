@@ -83,6 +83,16 @@ func (q *queuePair) checkCursors() {
 	a, b, c := q.done-q.reclaimed, q.sent-q.reclaimed, q.posted-q.reclaimed
 	invariant.Check(a <= b && b <= c && c <= uint32(len(q.sq)), "order",
 		"send queue of QP %d: reclaimed %d, done %d, sent %d, posted %d, %d slots", q.num, q.reclaimed, q.done, q.sent, q.posted, len(q.sq))
+	if q.state == verbs.QPSRTS && q.link != nil {
+		q.checkShares()
+	}
+}
+
+// checkShares checks the account of what this device and its peer are to copy, which decides whose
+// turn it is.
+func (q *queuePair) checkShares() {
+	invariant.Check(q.toRead >= 0 && q.toPush >= 0 && q.shares >= 0 && (q.toRead == 0 || q.mreads.len() > 0) && (q.toPush == 0 || q.shares > 0),
+		"order", "QP %d has %d bytes to read by %d READs, its peer %d to push by %d", q.num, q.toRead, q.mreads.len(), q.toPush, q.shares)
 }
 
 // checkReset is called when a queue pair is reset, which ends all requests under way.

@@ -46,8 +46,8 @@ const (
 // of what it would have by turns.
 const unevenBy = 1 << 20
 
-// askPush asks the peer to push what this device does not read of the READ at index sent. It returns
-// false if this device has to read that too.
+// askPush asks the peer to push what this device does not read of the READ at index sent. It
+// returns false if this device has to read that too.
 func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 	from, to := w.pushed(e)
 	sges := q.sgesOf(q.sent & q.mask)[:1]
@@ -184,14 +184,14 @@ func (q *queuePair) readRest(i uint32) {
 	case e.status != 0: // its own half has failed
 		q.readEnded(e, i)
 		return
-	case e.flags&entryHalves != 0: // its own half is not read yet: all of it, from the start
+	case e.flags&entryHalves != 0: // its own half is not read yet, or in part: all from the start
 		e.flags &^= entryHalves
 		q.hasRead(w, int(w.upto-w.off))
 		from, to = 0, uint64(e.length)
 	default:
 		q.mreads.push(i)
 	}
-	w.lo, w.off, w.upto = 0, from, to
+	w.off, w.upto = from, to
 	q.toRead += int64(to - from)
 	q.reads()
 }

@@ -254,6 +254,20 @@ func sharesAreTakenBack(t *testing.T, r *shareRig) {
 	require.Zero(t, soft.Pushed(r.reader))
 }
 
+// TestMoreThanCanBeShared: of READs of which no more can be under way the reader copies all.
+func TestMoreThanCanBeShared(t *testing.T) {
+	eachReader(t, func(t *testing.T, r *shareRig) {
+		for range 24 {
+			r.read(100 << 10)
+		}
+		shares, awaited := soft.Waiting(r.rq)
+		require.Equal(t, 16, shares)
+		require.Equal(t, 16, awaited)
+		r.until("READs end", r.settled)
+		require.Equal(t, verbs.WCSuccess, r.lastStatus)
+	})
+}
+
 // TestSharesOfOneWhoGoes: the reader's queue pair ends in the middle.
 func TestSharesOfOneWhoGoes(t *testing.T) {
 	for _, end := range []func(r *shareRig) error{

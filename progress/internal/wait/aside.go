@@ -8,16 +8,17 @@ import (
 )
 
 // The Go scheduler looks for sockets that are ready when it finds no goroutine to run, and else
-// every 10 ms. So where GOMAXPROCS is 1 a poller, however often it yields, keeps the goroutines that
-// wait for sockets, those of an HTTP server for instance, from running for so long. Therefore it
-// steps aside at times: it waits for a descriptor of its own that is ready, which the scheduler can
-// only find together with all others that are.
+// every 10 ms. So where GOMAXPROCS is 1 a poller, however often it yields, keeps the goroutines
+// that wait for sockets, those of an HTTP server for instance, from running for so long. Therefore
+// it steps aside at times: it waits for a descriptor of its own that is ready, which the scheduler
+// can only find together with all others that are. Beside a goroutine that is runnable it does not,
+// as it would be found after 10 ms itself: there a yield is right.
 
 const (
 	asideLeast  = 10 * time.Microsecond  // from one time to the next, where others have run
 	asideMost   = 200 * time.Microsecond // at most, where nobody has: it doubles each time
 	asideShared = time.Millisecond       // always, where there are more ranks than processors
-	asideTaken  = 4 * time.Microsecond   // what takes so long has let another goroutine run; else it is 1.3 us
+	asideTaken  = 4 * time.Microsecond   // what takes so long, and not 1.3 us, has let a goroutine run
 )
 
 // aside is when a poller steps aside, and how. Guarded by Set.mu, but for step.
@@ -29,8 +30,8 @@ type aside struct {
 	step  func() time.Duration // constant: nil, or a test's
 }
 
-// StepAside is for loops of calls that do not wait. It lets goroutines run that wait for sockets, if
-// GOMAXPROCS is 1 and that is due, and lets go of the lock meanwhile.
+// StepAside is for loops of calls that do not wait. It lets goroutines run that wait for sockets,
+// if GOMAXPROCS is 1 and that is due, and lets go of the lock meanwhile.
 func (s *Set) StepAside() {
 	if s.oneP {
 		s.stepAside(time.Now())
@@ -41,6 +42,10 @@ func (s *Set) StepAside() {
 func (s *Set) stepAside(now time.Time) {
 	a := &s.aside
 	if now.Before(a.next) || !a.ready(s.stopping) {
+		return
+	}
+	if s.goroutinesWait() {
+		a.next = now.Add(asideLeast)
 		return
 	}
 	step := a.step
@@ -61,7 +66,7 @@ func (a *aside) took(now time.Time, took time.Duration, shared bool) {
 	case shared:
 		a.every = asideShared
 	case took >= asideTaken:
-		a.every = asideLeast
+		a.every = max(asideLeast, took/2)
 	default:
 		a.every = min(2*a.every, asideMost)
 	}

@@ -12,6 +12,7 @@ import (
 // than processors never often.
 func TestStepAsideTimes(t *testing.T) {
 	f := newFake(t, Config{Manual: true})
+	f.runnable[0].Name = "" // no goroutine counts as runnable
 	var took time.Duration
 	steps, now := 0, time.Now()
 	f.aside.step = func() time.Duration {
@@ -27,12 +28,16 @@ func TestStepAsideTimes(t *testing.T) {
 	}
 	f.Lock.Lock()
 	defer f.Unlock()
-	took = asideTaken
+	took = 4 * asideLeast
 	at(0, 1)
-	at(took+asideLeast-1, 1)
+	at(took+took/2-1, 1)
 	at(1, 2)
+	at(took+took/2-1, 2)
+	took = asideTaken
+	at(1, 3)
+	at(took+asideLeast-1, 3)
 	took = asideTaken - 1
-	at(asideTaken+asideLeast, 3)
+	at(1, 4)
 	for every := 2 * asideLeast; every < asideMost; every *= 2 {
 		at(took+every-1, steps)
 		at(1, steps+1)
@@ -54,6 +59,7 @@ func TestPollerStepsAside(t *testing.T) {
 	for procs := 1; procs <= 2; procs++ {
 		runtime.GOMAXPROCS(procs)
 		f := newFake(t, Config{Manual: true})
+		f.runnable[0].Name = "" // no goroutine counts as runnable
 		var o op
 		steps := 0
 		f.aside.step = func() time.Duration {
@@ -65,4 +71,23 @@ func TestPollerStepsAside(t *testing.T) {
 		require.NoError(t, f.await(bg, &o))
 		require.Equal(t, 2-procs, steps)
 	}
+}
+
+// TestNobodyStepsAsideFromTheRunnable: a goroutine that is runnable would keep the processor from
+// one that has stepped aside.
+func TestNobodyStepsAsideFromTheRunnable(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	f := newFake(t, Config{Manual: true})
+	steps := 0
+	f.aside.step = func() time.Duration {
+		steps++
+		return 0
+	}
+	ran := make(chan struct{})
+	f.Lock.Lock()
+	go close(ran)
+	f.StepAside()
+	require.Zero(t, steps)
+	<-ran
+	f.Unlock()
 }

@@ -13,7 +13,8 @@
 // With GOMAXPROCS 1 a poller also steps aside at times, so that the Go scheduler looks for the
 // sockets that other goroutines wait for (aside.go).
 //
-//	engine ──► Set         Await, Done, End, Retry, Start, Stop, Share, StepAside   with the lock held
+//	engine ──► Set         Await, StepAside, Done, End, Retry      with the lock held
+//	engine ──► Set         Start, Stop, Share                      with the lock held
 //	engine ──► Lock        Lock, TryLock, Unlock                   without it
 //	Set    ──► Engine      Poll, Refused, Broken, Fail             with the lock held
 //	Set    ──► Transport   Arm, Disarm with the lock held, Wait without it, Wake either way

@@ -34,8 +34,8 @@ const (
 	maxFrameHeader = frameHeader + 24
 	maxPayload     = 64 << 10 // bytes
 	// maxRead is the most payload of an OpReadResp. It is read from the socket to its destination
-	// without a buffer in between, and larger frames need fewer system calls, with no gain above
-	// this.
+	// without a buffer in between, and larger frames need fewer system calls. But what a full
+	// socket does not take is copied, and meanwhile nobody else has the device.
 	maxRead = 1 << 20
 )
 
