@@ -258,3 +258,50 @@ func BenchmarkTags(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTurns is windows of 64 receives of each of many tags, as goroutines have them: a tag's
+// window is matched and posted again, tag after tag.
+func BenchmarkTurns(b *testing.B) {
+	for _, tags := range []int{1, 8, 64, 1024} {
+		b.Run(fmt.Sprint(tags), func(b *testing.B) {
+			q, v := NewPosted[*int](1), new(int)
+			for tag := range tags {
+				for range 64 {
+					q.Post(uint64(tag), exact, v)
+				}
+			}
+			tag := uint64(0)
+			for b.Loop() {
+				for range 64 {
+					_, sinkBool = q.Match(tag)
+				}
+				for range 64 {
+					q.Post(tag, exact, v)
+				}
+				if tag++; tag == uint64(tags) {
+					tag = 0
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/msg")
+		})
+	}
+}
+
+// BenchmarkAfterwards is one receive at a time in a queue that was long before.
+func BenchmarkAfterwards(b *testing.B) {
+	for _, d := range []int{0, 1000, 16000} {
+		b.Run(fmt.Sprint(d), func(b *testing.B) {
+			q, v := NewPosted[*int](1), new(int)
+			for range d {
+				q.Post(7, exact, v)
+			}
+			for range d {
+				q.Match(7)
+			}
+			for b.Loop() {
+				q.Post(7, exact, v)
+				_, sinkBool = q.Match(7)
+			}
+		})
+	}
+}

@@ -23,10 +23,12 @@
 // at most 16 of them, each dropped when messages keep coming and no receive
 // uses it. Removal by handle is O(1).
 //
-// A queue that was empty begins with a ring of 64 elements beside all that, which
-// is searched from the oldest on: what is taken in the order in which it came
-// costs one compare. It goes to the tables when it gets longer, when searches
-// have examined too many elements, or for a walk, and comes back once empty.
+// The newest elements of a queue are in a ring beside all that, which is searched from its oldest
+// element on, or from where the last search for the same tag has ended: what is taken in the order
+// in which it came, or in runs of one tag, costs a few compares, however much there is. The oldest
+// go to the tables where they stay longer than others, and all where there are more than 16,384,
+// where searches have examined too many, or for a walk: once, some 25 ns each. Then the tables take
+// what comes, until the queue is empty, or for 8,192 elements.
 //
 // Tables are resized a few buckets at a time. The one step that grows with the
 // queue is getting the new array of buckets (8 MB for a million keys).
@@ -36,11 +38,12 @@
 //
 // # Memory
 //
-// An entry takes 40 bytes, 8 to 16 of buckets, and its value; another 32 to 40
-// in each index. Nothing is allocated while the depth moves within what is
-// kept, and what a queue removes it no longer refers to. The ring has 2.5 KB,
-// made with the first element. After a spike a queue keeps
+// An element takes 32 to 64 bytes in the ring. An entry takes 40 bytes, 8 to 16 of buckets, and its
+// value; another 32 to 40 in each index. Nothing is allocated while the depth moves within what is
+// kept, and what a queue removes it no longer refers to. An empty queue has some 6 KB, and 2 KB
+// more from its first element on. After a spike a queue keeps
 //
+//   - the ring, 0.5 MB where it had 16,384 elements, and as much and a half of entries for those;
 //   - empty chunks of 128 entries: 64 of them (8,192 entries, some 0.5 MB), or as
 //     many as are in use if that is more. A single entry holds on to its chunk;
 //   - the array of buckets, which is halved again and again as further traffic

@@ -1,5 +1,7 @@
 package matching
 
+import "slices"
+
 const (
 	// scanFree is how far a scan costs no more than a probe of an index. A
 	// queue no longer than this is scanned, whatever indexes there are, and
@@ -115,19 +117,19 @@ func (xs *indexes) install(x *index) {
 	xs.built[worst] = x
 }
 
-// indexAdd adds a message to all indexes, and drops unused ones.
-func (q *unexpected) indexAdd(i uint32, tag uint64) {
+// age is told that n messages have come, and drops indexes that are not used.
+func (q *unexpected) age(n int) {
 	limit := 2*q.n + idleFloor
-	for k := 0; k < len(q.built); k++ {
-		x := q.built[k]
-		if x.idle++; x.idle <= limit {
-			x.add(i, tag)
-			continue
-		}
-		last := len(q.built) - 1
-		q.built[k], q.built[last] = q.built[last], nil
-		q.built = q.built[:last]
-		k--
+	q.built = slices.DeleteFunc(q.built, func(x *index) bool {
+		x.idle += n
+		return x.idle > limit
+	})
+}
+
+// indexAdd adds a message to all indexes.
+func (q *unexpected) indexAdd(i uint32, tag uint64) {
+	for _, x := range q.built {
+		x.add(i, tag)
 	}
 }
 

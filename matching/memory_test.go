@@ -50,7 +50,9 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			cycle()
+			for range 50 { // until the ring has been as long as it gets, and has lent what it lends
+				cycle()
+			}
 			require.Zero(t, testing.AllocsPerRun(20, cycle))
 		})
 	}
@@ -67,7 +69,7 @@ func heap() int64 {
 // traffic not even that array.
 func TestMemoryAfterSpike(t *testing.T) {
 	const spike = 300_000
-	const small = 1 << 20
+	const small = 2 << 20
 	v := new(int)
 
 	t.Run("posted", func(t *testing.T) {
@@ -83,14 +85,14 @@ func TestMemoryAfterSpike(t *testing.T) {
 			require.True(t, ok)
 		}
 		drained := heap() - base
-		for i := range uint64(6 * spike) {
+		for i := range uint64(20 * spike) {
 			q.Post(i, exact, v)
 			q.Match(i)
 		}
 		later := heap() - base
 		t.Logf("full %d, drained %d, later %d bytes", full, drained, later)
 		require.Less(t, full, int64(spike*100))
-		require.Less(t, drained, int64(6*small))
+		require.Less(t, drained, int64(3*small))
 		require.Less(t, later, int64(small))
 		checkSlab(t, &q.slab)
 		_, ok := q.Remove(first)
@@ -109,7 +111,7 @@ func TestMemoryAfterSpike(t *testing.T) {
 			_, ok := q.Match(i, exact)
 			require.True(t, ok)
 		}
-		for i := range uint64(3 * spike) {
+		for i := range uint64(10 * spike) {
 			q.Add(i, v)
 			q.Add(i, v)
 			q.Match(i, exact)
@@ -125,7 +127,7 @@ func TestMemoryAfterSpike(t *testing.T) {
 
 // A chunk that was freed and allocated again must not revive old handles.
 func TestHandlesSurviveRelease(t *testing.T) {
-	const n = 3 * keepEmpty * chunkSize
+	const n = longRing + 2*keepEmpty*chunkSize
 	q := NewPosted[int](1)
 	var old []Handle
 	for range 3 {
@@ -151,7 +153,7 @@ func TestHandlesSurviveRelease(t *testing.T) {
 func TestRemovedValuesAreForgotten(t *testing.T) {
 	const n = 10
 	p, u := NewPosted[*[64]byte](1), NewUnexpected[*[64]byte](1)
-	const rounds = frontLen + 2
+	const rounds = shortRing + 2
 	freed := make(chan int, 4*n*rounds)
 	value := func() *[64]byte {
 		v := new([64]byte)
@@ -185,6 +187,7 @@ func TestIndexLifecycle(t *testing.T) {
 	for i := range n {
 		q.Add(uint64(i), i)
 	}
+	q.settle()
 	q.Find(exact, wild)
 	require.Empty(t, q.built, "one receive must not build an index")
 	for range buildCost {

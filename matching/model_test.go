@@ -48,6 +48,9 @@ var (
 	someMask = rapid.OneOf(rapid.Just(exact), rapid.Uint64Range(0, 7), rapid.SampledFrom([]uint64{exact, 0, 1 << 63, exact &^ 1, exact &^ 3}), rapid.Uint64())
 )
 
+// Rings that are often full, or whose positions soon come again.
+var someSpan = rapid.SampledFrom([]uint64{shortRing - 1, 4*shortRing - 1, longRing - 1})
+
 // handles records every handle ever returned, so that stale ones are tried.
 type handles []Handle
 
@@ -201,9 +204,8 @@ func (s *postedMachine) All(t *rapid.T) {
 
 func (s *postedMachine) Check(t *rapid.T) {
 	require.Equal(t, len(s.m.list), s.q.Len())
-	if s.q.front.left {
-		checkSlab(t, &s.q.slab)
-	}
+	checkSlab(t, &s.q.slab)
+	checkRing(t, &s.q.ring, &s.q.slab)
 }
 
 // checkSlab checks what no result shows: free entries are neither lost nor used twice, and the
@@ -213,8 +215,13 @@ func checkSlab(t require.TestingT, s *slab) {
 	for c := s.partial; c != 0; c = s.shelves[c-1].next {
 		partial[c-1] = true
 	}
-	free := 0
 	for c := range s.shelves {
+		if c < reservedChunks { // never on a list
+			require.False(t, partial[uint32(c)])
+			require.NotContains(t, s.empty, uint32(c))
+			require.NotContains(t, s.vacant, uint32(c))
+			continue
+		}
 		first, live := s.shelves[c].free, s.shelves[c].live
 		if uint32(c) == s.cur {
 			first, live = s.free, s.live
@@ -230,12 +237,40 @@ func checkSlab(t require.TestingT, s *slab) {
 		require.Equal(t, uint32(c) != s.cur && k > 0 && live > 0, partial[uint32(c)])
 		require.Equal(t, uint32(c) != s.cur && s.nodes[c] != nil && live == 0, slices.Contains(s.empty, uint32(c)))
 		require.Equal(t, s.nodes[c] == nil, slices.Contains(s.vacant, uint32(c)))
-		free += k
+	}
+}
+
+// checkRing checks what no result shows: removed elements are counted, those that are left come
+// first and last, in order, and are younger than all in the tables, and no entry is used twice.
+func checkRing[T any](t require.TestingT, r *ring[T], s *slab) {
+	holes, last := uint64(0), s.node(s.node(0).prev).stamp
+	for k := r.head; k != r.tail; k++ {
+		e := r.at(k)
+		if e.stamp == 0 {
+			holes++
+			continue
+		}
+		require.Less(t, last, e.stamp)
+		last = e.stamp
+		require.False(t, s.used(r.entry(k)))
+	}
+	require.Equal(t, r.holes, holes)
+	require.True(t, r.empty() || r.at(r.head).stamp != 0)
+	lent := 0
+	for k := range r.span + 1 {
+		if s.used(r.entry(k)) {
+			lent++
+		}
+	}
+	require.Equal(t, r.lent, lent)
+	for k := r.tail; k != r.stop && k <= r.tail+r.span; k++ {
+		require.False(t, s.used(r.entry(k)), "a position before the stop is lent")
 	}
 }
 
 func runPosted(t *rapid.T) {
 	s := &postedMachine{q: NewPosted[int](rapid.Uint64().Draw(t, "seed")), m: naive{next: 1}}
+	s.q.ring.span = someSpan.Draw(t, "span")
 	t.Repeat(rapid.StateMachineActions(s))
 }
 
@@ -334,15 +369,15 @@ func (s *unexpectedMachine) All(t *rapid.T) {
 
 func (s *unexpectedMachine) Check(t *rapid.T) {
 	require.Equal(t, len(s.m.list), s.q.Len())
-	if s.q.front.left {
-		checkSlab(t, &s.q.slab)
-	}
+	checkSlab(t, &s.q.slab)
+	checkRing(t, &s.q.ring, &s.q.slab)
 	require.LessOrEqual(t, len(s.q.built), maxIndexes)
 	require.LessOrEqual(t, len(s.q.debts), maxDebts)
 }
 
 func runUnexpected(t *rapid.T) {
 	s := &unexpectedMachine{q: NewUnexpected[int](rapid.Uint64().Draw(t, "seed")), m: naive{next: 1}}
+	s.q.ring.span = someSpan.Draw(t, "span")
 	actions := rapid.StateMachineActions(s)
 	t.Repeat(actions)
 }

@@ -13,13 +13,20 @@ const overlapBudget = 1024
 // for. So whoever asks often about a subset of the receives does well to keep
 // that subset in a queue of its own.
 func (q *Posted[T]) Overlapping(tag, mask uint64, before Stamp) bool {
-	if q.n == 0 {
-		return false
+	if q.n != 0 && q.overlapping(tag, mask, before) {
+		return true
 	}
-	if f := &q.front; !f.left {
-		k := f.find(tag, mask)
-		return k != f.tail && f.at(k).stamp < before
+	r := &q.ring
+	k := r.find(tag, mask)
+	found := k != r.tail && r.at(k).stamp < before
+	if r.due() {
+		q.settle()
 	}
+	return found
+}
+
+// overlapping is Overlapping among the receives in the tables.
+func (q *posted) overlapping(tag, mask uint64, before Stamp) bool {
 	scan := q.exact.keys != 0
 	if scan && mask == exact {
 		scan = false
@@ -39,12 +46,12 @@ func (q *Posted[T]) Overlapping(tag, mask uint64, before Stamp) bool {
 
 // postedBefore examines the oldest receive of one key, in a class whose mask lies within the given
 // one: it overlaps, and no receives of other keys of the class do.
-func (q *Posted[T]) postedBefore(key *uint32, before Stamp) bool {
+func (q *posted) postedBefore(key *uint32, before Stamp) bool {
 	return *key != 0 && q.node(*key).stamp < before
 }
 
 // scanOverlap examines receives in posting order, for the other classes.
-func (q *Posted[T]) scanOverlap(tag, mask uint64, before Stamp) bool {
+func (q *posted) scanOverlap(tag, mask uint64, before Stamp) bool {
 	budget := overlapBudget
 	for i := q.nodes[0][0].next; i != 0 && q.node(i).stamp < before; i = q.node(i).next {
 		l := q.links.at(i)

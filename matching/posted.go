@@ -31,8 +31,10 @@ type posted struct {
 // concurrent use.
 type Posted[T any] struct {
 	posted
-	front front[T]
+	ring  ring[T]
 	vals  values[T]
+	total int      // with those in the ring
+	to    store[T] // constant: what the ring's elements move to
 }
 
 // NewPosted returns an empty queue. The seed keys its hash tables; take it
@@ -40,6 +42,8 @@ type Posted[T any] struct {
 func NewPosted[T any](seed uint64) *Posted[T] {
 	q := new(Posted[T])
 	q.slab.init()
+	q.ring.span = longRing - 1
+	q.to = store[T]{&q.slab, &q.vals, q.enter, q.unused}
 	q.exact.init(newHasher(seed))
 	q.exact.mask = exact
 	q.classes = []*class{&q.exact}
@@ -47,30 +51,27 @@ func NewPosted[T any](seed uint64) *Posted[T] {
 }
 
 // Len returns the number of entries.
-func (q *Posted[T]) Len() int { return q.n }
+func (q *Posted[T]) Len() int { return q.total }
 
 // NextStamp returns the stamp that the next Post will get.
 func (q *Posted[T]) NextStamp() Stamp { return q.stamp }
 
 // Post appends a receive that matches each tag t with (t^tag)&mask == 0.
 func (q *Posted[T]) Post(tag, mask uint64, v T) Handle {
-	if q.front.full() {
+	if q.ring.full() {
 		return q.post(tag, mask, v)
 	}
-	if q.front.lap() {
-		q.exact.unused(frontLen)
-	}
-	q.n++
+	q.total++
 	q.stamp++
-	return q.front.put(tag, mask, q.stamp-1, v)
+	return q.ring.put(tag, mask, q.stamp-1, v)
 }
 
-// post is Post where the front is full.
+// post is Post where the ring is full.
 func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
-	if q.front.open() {
+	if q.ring.makeRoom(&q.to) {
 		return q.Post(tag, mask, v)
 	}
-	q.settle()
+	q.total++
 	stamp := q.stamp
 	i := q.add()
 	q.enter(i, tag, mask)
@@ -80,14 +81,14 @@ func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 
 // settle moves the receives into slab and tables, with the handles and stamps that they have.
 func (q *Posted[T]) settle() {
-	if q.n != 0 && !q.front.left {
-		q.front.leave(&q.slab, &q.vals, q.enter)
+	if !q.ring.empty() {
+		q.ring.leave(&q.to)
 	}
 }
 
 // Match removes and returns the oldest receive that matches the tag.
 func (q *Posted[T]) Match(tag uint64) (v T, ok bool) {
-	if q.n != 0 { // this form is inlined
+	if q.total != 0 { // this form is inlined
 		v, ok = q.match(tag, ^Stamp(0))
 	}
 	return v, ok
@@ -96,7 +97,7 @@ func (q *Posted[T]) Match(tag uint64) (v T, ok bool) {
 // MatchBefore is Match among the receives with a stamp below limit. A device
 // whose latest entries are not live yet matches with it.
 func (q *Posted[T]) MatchBefore(tag uint64, limit Stamp) (v T, ok bool) {
-	if q.n != 0 { // this form is inlined
+	if q.total != 0 { // this form is inlined
 		v, ok = q.match(tag, limit)
 	}
 	return v, ok
@@ -105,34 +106,41 @@ func (q *Posted[T]) MatchBefore(tag uint64, limit Stamp) (v T, ok bool) {
 // match is MatchBefore on a queue that is not empty. It examines only the oldest match: if that is
 // not below the limit, no match is.
 func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
-	if f := &q.front; !f.left {
-		if e := f.at(f.head); (tag^e.tag)&e.mask != 0 || e.stamp >= limit {
-			return q.matchFront(tag, limit)
+	if q.n != 0 {
+		c, p := q.search(tag)
+		if i := *p; i != 0 {
+			return q.matchEntry(c, p, limit)
 		}
-		q.n--
-		return f.first(), true
+		if q.ring.empty() {
+			return v, false
+		}
 	}
-	// No wildcard in the queue: the fast path.
-	c, p := &q.exact, q.exact.lookup(q.links, tag)
-	if len(q.active) != 0 {
-		c, p = q.searchWild(tag, p)
+	r := &q.ring
+	if e := r.at(r.head); (tag^e.tag)&e.mask != 0 || e.stamp >= limit {
+		return q.matchBehind(tag, limit)
 	}
+	q.total--
+	return r.first(), true
+}
+
+// matchEntry is match where the tables have one.
+func (q *Posted[T]) matchEntry(c *class, p *uint32, limit Stamp) (v T, ok bool) {
 	i := *p
-	if i == 0 || q.node(i).stamp >= limit {
+	if q.node(i).stamp >= limit {
 		return v, false
 	}
 	c.pop(q.links, p)
 	return q.finish(c, i), true
 }
 
-// matchFront is match in the front, where the oldest receive is none.
-func (q *Posted[T]) matchFront(tag uint64, limit Stamp) (v T, ok bool) {
-	f := &q.front
-	if k := f.find(tag, exact); k != f.tail && f.at(k).stamp < limit {
-		v, ok = f.take(k), true
-		q.n--
+// matchBehind is match in the ring, where the oldest receive is none.
+func (q *Posted[T]) matchBehind(tag uint64, limit Stamp) (v T, ok bool) {
+	r := &q.ring
+	if k := r.find(tag, exact); k != r.tail && r.at(k).stamp < limit {
+		q.total--
+		v, ok = r.take(k), true
 	}
-	if f.due() {
+	if r.due() {
 		q.settle()
 	}
 	return v, ok
@@ -140,33 +148,26 @@ func (q *Posted[T]) matchFront(tag uint64, limit Stamp) (v T, ok bool) {
 
 // Find returns what Match would, without removing it.
 func (q *Posted[T]) Find(tag uint64) (v T, h Handle, ok bool) {
-	if q.n == 0 {
-		return v, 0, false
-	}
-	if f := &q.front; !f.left {
-		if k := f.find(tag, exact); k != f.tail {
-			return f.at(k).v, f.handle(k), true
+	if q.n != 0 {
+		if _, p := q.search(tag); *p != 0 {
+			return q.vals.get(*p), q.handle(*p), true
 		}
-		return v, 0, false
 	}
-	p := q.exact.lookup(q.links, tag)
-	if len(q.active) != 0 {
-		_, p = q.searchWild(tag, p)
+	r := &q.ring
+	if k := r.find(tag, exact); k != r.tail {
+		v, h, ok = r.at(k).v, r.handle(k), true
 	}
-	if *p == 0 {
-		return v, 0, false
+	if r.due() {
+		q.settle()
 	}
-	return q.vals.get(*p), q.handle(*p), true
+	return v, h, ok
 }
 
 // Remove removes one receive; false when the handle is stale.
 func (q *Posted[T]) Remove(h Handle) (v T, ok bool) {
-	if f := &q.front; !f.left {
-		if k := f.byHandle(h); k != f.tail {
-			q.n--
-			return f.take(k), true
-		}
-		return v, false
+	if k := q.ring.byHandle(h); k != q.ring.tail {
+		q.total--
+		return q.ring.take(k), true
 	}
 	i := q.resolve(h)
 	if i == 0 {
@@ -186,8 +187,9 @@ func (q *Posted[T]) finish(c *class, i uint32) T {
 	}
 	v := q.vals.take(i)
 	q.release(i)
-	if q.n == 0 {
-		q.front.back()
+	q.total--
+	if i <= longRing {
+		q.ring.lent--
 	}
 	if q.surplus {
 		q.trim()
@@ -204,11 +206,8 @@ func (q *Posted[T]) trim() {
 
 // Stamp returns the stamp of a receive; false when the handle is stale.
 func (q *Posted[T]) Stamp(h Handle) (Stamp, bool) {
-	if f := &q.front; !f.left {
-		if k := f.byHandle(h); k != f.tail {
-			return f.at(k).stamp, true
-		}
-		return 0, false
+	if k := q.ring.byHandle(h); k != q.ring.tail {
+		return q.ring.at(k).stamp, true
 	}
 	i := q.resolve(h)
 	return q.node(i).stamp, i != 0 // node 0 has stamp 0
@@ -231,18 +230,27 @@ func (q *Posted[T]) All() iter.Seq2[Handle, T] {
 // the body must not change the queue.
 func (q *Posted[T]) Since(stamp Stamp) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		if f := &q.front; !f.left {
-			f.since(stamp, yield)
-			return
-		}
 		i := uint32(0)
 		for p := q.node(0).prev; p != 0 && q.node(p).stamp >= stamp; p = q.node(p).prev {
 			i = p
 		}
-		for i != 0 && yield(q.vals.get(i)) {
-			i = q.node(i).next
+		for ; i != 0; i = q.node(i).next {
+			if !yield(q.vals.get(i)) {
+				return
+			}
 		}
+		q.ring.since(stamp, yield)
 	}
+}
+
+// search returns the class of the oldest match in the tables and the word that holds it, which is 0
+// if there is none.
+func (q *posted) search(tag uint64) (*class, *uint32) {
+	p := q.exact.lookup(q.links, tag)
+	if len(q.active) == 0 { // no wildcard there: the fast path
+		return &q.exact, p
+	}
+	return q.searchWild(tag, p)
 }
 
 // searchWild returns the class of the oldest match and the word that holds it, which is 0 if there
@@ -277,6 +285,9 @@ func (q *posted) enter(i uint32, tag, mask uint64) {
 	c := q.class(mask)
 	c.push(q.links, i, tag&mask, c.owner)
 }
+
+// unused is told that n receives have not come to the tables.
+func (q *posted) unused(n int) { q.exact.unused(q.links, n) }
 
 // class returns the class of a mask. The search is linear, as that of a match.
 func (q *posted) class(mask uint64) *class {

@@ -55,7 +55,7 @@ type slab struct {
 	links   links
 	shelves []shelf
 	stamp   uint64 // of the next entry
-	n       int
+	n       int    // entries in use
 
 	cur     uint32   // the chunk that entries are taken from; on no list
 	free    uint32   // its first free entry, 0: none
@@ -66,12 +66,39 @@ type slab struct {
 	surplus bool     // there are more empty chunks than are worth keeping
 }
 
-// init makes the first chunk, of which entry 0 and those of the front are reserved.
+// reservedChunks is how many chunks the entries take that are reserved, those of the ring and the
+// root. They are made when they are needed.
+const reservedChunks = (longRing + chunkSize) / chunkSize
+
+// init makes the root. The first entry that is added takes the first chunk that is not reserved.
 func (s *slab) init() {
 	s.stamp = 1
-	s.addChunk()
-	s.free, s.live = frontLen+1, frontLen+1
-	s.nodes[0][0].next = 0
+	s.nodes = make([]*[chunkSize]node, reservedChunks)
+	s.links = make(links, reservedChunks)
+	s.shelves = make([]shelf, reservedChunks)
+	for c := range s.shelves {
+		s.shelves[c].live = chunkSize
+	}
+	s.nodes[0] = new([chunkSize]node)
+	s.live = chunkSize
+}
+
+// reserved returns the place of a reserved entry.
+func (s *slab) reserved(i uint32) *node {
+	c := i >> chunkBits
+	if s.nodes[c] == nil {
+		s.nodes[c] = new([chunkSize]node)
+	}
+	if s.links[c] == nil {
+		s.links[c] = new([chunkSize]link)
+	}
+	return s.node(i)
+}
+
+// used reports whether a reserved entry is in use.
+func (s *slab) used(i uint32) bool {
+	c := s.nodes[i>>chunkBits]
+	return c != nil && c[i&chunkMask].stamp != 0
 }
 
 func (s *slab) node(i uint32) *node { return &s.nodes[i>>chunkBits][i&chunkMask] }
@@ -85,7 +112,6 @@ func (s *slab) add() uint32 {
 	e := s.node(i)
 	s.free = e.next
 	s.live++
-	s.n++
 	s.enlist(i, e, s.stamp)
 	s.stamp++
 	return i
@@ -97,6 +123,7 @@ func (s *slab) enlist(i uint32, e *node, stamp uint64) {
 	e.stamp, e.prev, e.next = stamp, root.prev, 0
 	s.node(e.prev).next = i
 	root.prev = i
+	s.n++
 }
 
 // release takes an entry out of the order list and frees it.
@@ -107,7 +134,7 @@ func (s *slab) release(i uint32) {
 	e.stamp = 0
 	s.n--
 	switch {
-	case i <= frontLen: // never on a free list
+	case i <= longRing: // reserved: never on a free list
 	case i>>chunkBits == s.cur:
 		e.next = s.free
 		s.free = i
@@ -146,7 +173,7 @@ func (s *slab) reshelve(c uint32, wasFull bool) {
 // keep is how many empty chunks to keep: as many as are in use, so that memory
 // stays within twice the need, and some for small swings.
 func (s *slab) keep() int {
-	return max(keepEmpty, len(s.shelves)-len(s.vacant)-len(s.empty))
+	return max(keepEmpty, len(s.shelves)-reservedChunks-len(s.vacant)-len(s.empty))
 }
 
 // nextChunk makes a chunk with free entries the current one. Partly used ones

@@ -182,15 +182,20 @@ func (t *table) shrink(ls links) {
 	t.move(ls)
 }
 
-// unused is told that the queue has done without the table, which is empty, for n elements: the
-// array shrinks as it would have.
-func (t *table) unused(n int) {
-	if len(t.cur) == minBuckets {
-		return
+// unused is told that the queue has done without the table for n elements: the array shrinks as it
+// would have if they had come and gone here.
+func (t *table) unused(ls links, n int) {
+	if t.old == nil {
+		if t.keys >= t.low {
+			return
+		}
+		if t.slack += n / 8; t.slack <= len(t.cur)/4 { // it may be used again
+			return
+		}
+		t.resize(len(t.cur) / 2)
 	}
-	t.old = nil
-	if t.slack += n; t.slack > len(t.cur)/4 {
-		t.setArray(len(t.cur) / 2)
+	for k := 0; k < n && t.old != nil; k++ {
+		t.move(ls)
 	}
 }
 

@@ -13,8 +13,10 @@ type unexpected struct {
 // concurrent use.
 type Unexpected[T any] struct {
 	unexpected
-	front front[T]
+	ring  ring[T]
 	vals  values[T]
+	total int      // with those in the ring
+	to    store[T] // constant: what the ring's elements move to
 }
 
 // NewUnexpected returns an empty queue. The seed keys its hash tables; take it
@@ -22,53 +24,49 @@ type Unexpected[T any] struct {
 func NewUnexpected[T any](seed uint64) *Unexpected[T] {
 	q := new(Unexpected[T])
 	q.slab.init()
+	q.ring.span = longRing - 1
+	q.to = store[T]{&q.slab, &q.vals, q.enter, q.unused}
 	q.full.init(newHasher(seed))
 	return q
 }
 
 // Len returns the number of messages.
-func (q *Unexpected[T]) Len() int { return q.n }
+func (q *Unexpected[T]) Len() int { return q.total }
 
 // Add appends a message.
 func (q *Unexpected[T]) Add(tag uint64, v T) Handle {
-	if q.front.full() {
+	if q.ring.full() {
 		return q.insert(tag, v)
 	}
-	if q.front.lap() {
-		q.full.unused(frontLen)
-	}
-	q.n++
+	q.total++
 	q.stamp++
-	return q.front.put(tag, exact, q.stamp-1, v)
+	return q.ring.put(tag, exact, q.stamp-1, v)
 }
 
-// insert is Add where the front is full.
+// insert is Add where the ring is full.
 func (q *Unexpected[T]) insert(tag uint64, v T) Handle {
-	if q.front.open() {
+	if q.ring.makeRoom(&q.to) {
 		return q.Add(tag, v)
 	}
-	q.settle()
+	q.total++
 	stamp := q.stamp
 	i := q.add()
-	q.enter(i, tag)
+	q.enter(i, tag, exact)
 	q.vals.set(i, v)
 	return makeHandle(i, stamp)
 }
 
 // settle moves the messages into slab and tables.
 func (q *Unexpected[T]) settle() {
-	if q.n != 0 && !q.front.left {
-		q.front.leave(&q.slab, &q.vals, q.enterWhole)
+	if !q.ring.empty() {
+		q.ring.leave(&q.to)
 	}
 }
-
-// enterWhole is enter for the front.
-func (q *unexpected) enterWhole(i uint32, tag, _ uint64) { q.enter(i, tag) }
 
 // Match removes and returns the oldest message whose tag t satisfies
 // (t^tag)&mask == 0.
 func (q *Unexpected[T]) Match(tag, mask uint64) (v T, ok bool) {
-	if q.n != 0 { // this form is inlined
+	if q.total != 0 { // this form is inlined
 		v, ok = q.match(tag, mask)
 	}
 	return v, ok
@@ -76,70 +74,76 @@ func (q *Unexpected[T]) Match(tag, mask uint64) (v T, ok bool) {
 
 // match is Match on a queue that is not empty.
 func (q *Unexpected[T]) match(tag, mask uint64) (v T, ok bool) {
-	if f := &q.front; !f.left {
-		if (tag^f.at(f.head).tag)&mask != 0 {
-			return q.matchFront(tag, mask)
+	if q.n != 0 {
+		if i := q.takeEntry(tag, mask); i != 0 {
+			return q.finish(i), true
 		}
-		q.n--
-		return f.first(), true
-	}
-	if mask != exact {
-		i := q.findWild(tag, mask)
-		if i == 0 {
+		if q.ring.empty() {
 			return v, false
 		}
-		q.full.remove(q.links, i)
-		return q.finish(i), true
 	}
-	// The word found by the lookup is used for the removal too: the tag is hashed once.
-	p := q.full.lookup(q.links, tag)
-	i := *p
-	if i == 0 {
-		return v, false
+	r := &q.ring
+	if (tag^r.at(r.head).tag)&mask != 0 {
+		return q.matchBehind(tag, mask)
 	}
-	q.full.pop(q.links, p)
-	return q.finish(i), true
+	q.total--
+	return r.first(), true
 }
 
-// matchFront is match in the front, where the oldest message is none.
-func (q *Unexpected[T]) matchFront(tag, mask uint64) (v T, ok bool) {
-	f := &q.front
-	if k := f.find(tag, mask); k != f.tail {
-		v, ok = f.take(k), true
-		q.n--
+// matchBehind is match in the ring, where the oldest message is none.
+func (q *Unexpected[T]) matchBehind(tag, mask uint64) (v T, ok bool) {
+	r := &q.ring
+	if k := r.find(tag, mask); k != r.tail {
+		q.total--
+		v, ok = r.take(k), true
 	}
-	if f.due() {
+	if r.due() {
 		q.settle()
 	}
 	return v, ok
 }
 
+// takeEntry removes the oldest match from the table by full tag, and returns its entry, 0 if there
+// is none.
+func (q *unexpected) takeEntry(tag, mask uint64) uint32 {
+	if mask != exact {
+		i := q.findWild(tag, mask)
+		if i != 0 {
+			q.full.remove(q.links, i)
+		}
+		return i
+	}
+	// The word found by the lookup is used for the removal too: the tag is hashed once.
+	p := q.full.lookup(q.links, tag)
+	i := *p
+	if i != 0 {
+		q.full.pop(q.links, p)
+	}
+	return i
+}
+
 // Find returns what Match would, without removing it.
 func (q *Unexpected[T]) Find(tag, mask uint64) (v T, h Handle, ok bool) {
-	if q.n == 0 {
-		return v, 0, false
-	}
-	if f := &q.front; !f.left {
-		if k := f.find(tag, mask); k != f.tail {
-			return f.at(k).v, f.handle(k), true
+	if q.n != 0 {
+		if i := q.find(tag, mask); i != 0 {
+			return q.vals.get(i), q.handle(i), true
 		}
-		return v, 0, false
 	}
-	i := q.find(tag, mask)
-	if i == 0 {
-		return v, 0, false
+	r := &q.ring
+	if k := r.find(tag, mask); k != r.tail {
+		v, h, ok = r.at(k).v, r.handle(k), true
 	}
-	return q.vals.get(i), q.handle(i), true
+	if r.due() {
+		q.settle()
+	}
+	return v, h, ok
 }
 
 // Remove removes one message; false when the handle is stale.
 func (q *Unexpected[T]) Remove(h Handle) (v T, ok bool) {
-	if f := &q.front; !f.left {
-		if k := f.byHandle(h); k != f.tail {
-			q.n--
-			return f.take(k), true
-		}
-		return v, false
+	if k := q.ring.byHandle(h); k != q.ring.tail {
+		q.total--
+		return q.ring.take(k), true
 	}
 	i := q.resolve(h)
 	if i == 0 {
@@ -156,8 +160,9 @@ func (q *Unexpected[T]) finish(i uint32) T {
 	}
 	v := q.vals.take(i)
 	q.release(i)
-	if q.n == 0 && len(q.built) == 0 { // unused indexes are dropped as messages come to the tables
-		q.front.back()
+	q.total--
+	if i <= longRing {
+		q.ring.lent--
 	}
 	if q.surplus {
 		q.trim()
@@ -187,11 +192,18 @@ func (q *Unexpected[T]) All() iter.Seq2[Handle, T] {
 }
 
 // enter puts entry i into all tables.
-func (q *unexpected) enter(i uint32, tag uint64) {
+func (q *unexpected) enter(i uint32, tag, _ uint64) {
 	q.full.push(q.links, i, tag, 0)
 	if len(q.built) != 0 {
+		q.age(1)
 		q.indexAdd(i, tag)
 	}
+}
+
+// unused is told that n messages have not come to the tables.
+func (q *unexpected) unused(n int) {
+	q.age(n)
+	q.full.unused(q.links, n)
 }
 
 // find returns the oldest message that matches, 0 when there is none.

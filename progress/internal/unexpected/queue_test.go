@@ -223,7 +223,7 @@ func TestNoAllocation(t *testing.T) {
 // A request, which has no bytes here, takes no more than what it is charged with, found by tag,
 // mask and name.
 func TestRecordCost(t *testing.T) {
-	for _, n := range []int{59000, 1<<16 + 1, 100000} { // what grows by doubling has just grown, or not
+	for _, n := range []int{1<<12 + 1, 1<<13 + 1, 1<<14 + 1, 59000, 1<<16 + 1, 100000} { // what doubles has just grown, or not
 		before := heapInUse()
 		q := New(1, 64<<20, 1)
 		for i := range n {

@@ -1,0 +1,163 @@
+package matching
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const stayOut = longRing / 2 // elements go to the tables before a ring is tried again
+
+func (q *Posted[T]) requireMatch(t *testing.T, tag uint64, want T) {
+	t.Helper()
+	v, ok := q.Match(tag)
+	require.True(t, ok)
+	require.Equal(t, want, v)
+}
+
+// Receives that are taken in the order in which they were posted are never in the tables, however
+// many there are.
+func TestRingInOrder(t *testing.T) {
+	q := NewPosted[int](1)
+	for range 5 {
+		for i := range longRing {
+			q.Post(uint64(i), exact, i)
+		}
+		for i := range longRing {
+			q.requireMatch(t, uint64(i), i)
+		}
+		require.Zero(t, q.ring.lent)
+	}
+	require.Len(t, q.ring.slots, longRing)
+	require.Zero(t, q.ring.debt, "nothing was searched for")
+}
+
+// Windows of receives of one tag each are found without a search from their second receive on,
+// whichever window comes first.
+func TestRingRuns(t *testing.T) {
+	const tags, window = 8, 64
+	q := NewPosted[int](1)
+	for range 20 {
+		for i := range tags * window {
+			q.Post(uint64(i/window), exact, i)
+		}
+		q.ring.debt = 0
+		for tag := tags - 1; tag >= 0; tag-- {
+			for i := range window {
+				q.requireMatch(t, uint64(tag), tag*window+i)
+			}
+		}
+		require.Less(t, q.ring.debt, tags*tags*window)
+		require.Zero(t, q.ring.lent)
+	}
+}
+
+// A receive that stays goes to the tables alone, and costs the others neither the ring nor, as it
+// gets no longer, memory.
+func TestRingOldest(t *testing.T) {
+	q := NewPosted[int](1)
+	old := q.Post(exact, exact, -1)
+	for i := range 3 * longRing {
+		q.Post(uint64(i), exact, i)
+		q.requireMatch(t, uint64(i), i)
+		require.LessOrEqual(t, q.n, 1)
+	}
+	require.Equal(t, 1, q.ring.lent)
+	require.Len(t, q.ring.slots, shortRing)
+	stamp, ok := q.Stamp(old)
+	require.True(t, ok)
+	require.EqualValues(t, 1, stamp)
+	q.requireMatch(t, exact, -1)
+}
+
+// A queue whose elements are not taken in order goes to its tables, with the handles that it had,
+// and is in the ring again once it is empty, or after some time.
+func TestRingSearched(t *testing.T) {
+	const n = shortRing - 1
+	q := NewPosted[int](1)
+	hs := make([]Handle, n)
+	mixed := func(until func() bool) {
+		for i := range n {
+			hs[i] = q.Post(uint64(i), exact, i)
+		}
+		for r := rand.New(rand.NewPCG(1, 1)); !until(); {
+			i := r.IntN(n)
+			q.requireMatch(t, uint64(i), i)
+			hs[i] = q.Post(uint64(i), exact, i)
+		}
+		for i := range n {
+			v, ok := q.Remove(hs[i])
+			require.True(t, ok, "receive %d has lost its handle", i)
+			require.Equal(t, i, v)
+			_, ok = q.Remove(hs[i])
+			require.False(t, ok)
+		}
+		require.Zero(t, q.Len())
+	}
+	mixed(func() bool { return q.ring.out })
+	q.Post(1, exact, 1)
+	require.False(t, q.ring.out, "the queue was empty")
+	q.requireMatch(t, 1, 1)
+
+	left := 0
+	mixed(func() bool {
+		if q.ring.out {
+			left++
+		}
+		return left >= stayOut && !q.ring.out
+	})
+	require.Less(t, left, 2*stayOut)
+}
+
+// Searches that find nothing send messages to the tables, too; they are still the oldest.
+func TestRingMisses(t *testing.T) {
+	const n = 4 * shortRing
+	q := NewUnexpected[int](1)
+	for i := range n {
+		q.Add(uint64(i), i)
+	}
+	for i := range 1 + (ringDebt+ringCredit*n)/(n-scanFree) {
+		require.False(t, q.ring.out)
+		for range 2 { // the second search has a hint
+			_, ok := q.Match(uint64(n+i)<<8, wild)
+			require.False(t, ok)
+		}
+	}
+	require.True(t, q.ring.out)
+	for i := range stayOut {
+		q.Add(uint64(n+i), n+i)
+	}
+	require.False(t, q.ring.empty())
+	for i := range n + stayOut {
+		v, ok := q.Match(0, 0)
+		require.True(t, ok)
+		require.Equal(t, i, v, "the oldest is next")
+	}
+}
+
+// A queue that is longer than the ring can be is in the tables, and in the ring again later, with
+// what is still in the tables, and with an index that counts it.
+func TestRingFull(t *testing.T) {
+	q := NewUnexpected[int](1)
+	for i := range 2 * longRing {
+		q.Add(uint64(i), i)
+	}
+	require.True(t, q.ring.out)
+	require.Equal(t, 2*longRing, q.n)
+	q.build(wild)
+	for i := range 2*longRing - longRing/32 {
+		_, ok := q.Match(uint64(i), exact)
+		require.True(t, ok)
+	}
+	for i := range stayOut + 3*longRing {
+		q.Add(uint64(i), i)
+		v, ok := q.Match(uint64(i), exact)
+		require.True(t, ok)
+		require.Equal(t, i, v)
+	}
+	require.False(t, q.ring.out)
+	require.Equal(t, longRing/32, q.n)
+	require.Empty(t, q.built, "an index out of use is dropped")
+	checkRing(t, &q.ring, &q.slab)
+}
