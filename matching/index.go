@@ -117,11 +117,12 @@ func (xs *indexes) install(x *index) {
 	xs.built[worst] = x
 }
 
-// age is told that n messages have come, and drops indexes that are not used.
+// age is told that n messages have come, and drops indexes that are not used: also if n are many,
+// not before it is told again.
 func (q *unexpected) age(n int) {
 	limit := 2*q.n + idleFloor
 	q.built = slices.DeleteFunc(q.built, func(x *index) bool {
-		x.idle += n
+		x.idle += min(n, idleFloor/2)
 		return x.idle > limit
 	})
 }

@@ -242,11 +242,13 @@ func checkSlab(t require.TestingT, s *slab) {
 
 // checkRing checks what no result shows: removed elements are counted, those that are left come
 // first and last, in order, and are younger than all in the tables, and no entry is used twice.
-func checkRing[T any](t require.TestingT, r *ring[T], s *slab) {
+func checkRing[T comparable](t require.TestingT, r *ring[T], s *slab) {
 	holes, last := uint64(0), s.node(s.node(0).prev).stamp
 	for k := r.head; k != r.tail; k++ {
 		e := r.at(k)
-		if e.stamp == 0 {
+		if e.gone() {
+			require.Zero(t, e.v)
+			require.LessOrEqual(t, last, e.stamp&^removed)
 			holes++
 			continue
 		}
@@ -255,7 +257,17 @@ func checkRing[T any](t require.TestingT, r *ring[T], s *slab) {
 		require.False(t, s.used(r.entry(k)))
 	}
 	require.Equal(t, r.holes, holes)
-	require.True(t, r.empty() || r.at(r.head).stamp != 0)
+	for k := r.tail; k != r.head+uint64(len(r.slots)); k++ {
+		require.Zero(t, r.at(k).v)
+	}
+	for i := 0; i < hintCount && !r.empty(); i++ {
+		h := r.hints[i]
+		for k := r.head; k < min(h.pos, r.tail); k++ {
+			e := r.at(k)
+			require.True(t, e.gone() || (e.tag^h.tag)&e.mask&h.mask != 0, "a hint is too far")
+		}
+	}
+	require.True(t, r.empty() || !r.at(r.head).gone())
 	lent := 0
 	for k := range r.span + 1 {
 		if s.used(r.entry(k)) {
@@ -263,6 +275,7 @@ func checkRing[T any](t require.TestingT, r *ring[T], s *slab) {
 		}
 	}
 	require.Equal(t, r.lent, lent)
+	require.True(t, r.out || r.stop-r.tail <= uint64(len(r.slots)), "the lap has no end")
 	for k := r.tail; k != r.stop && k <= r.tail+r.span; k++ {
 		require.False(t, s.used(r.entry(k)), "a position before the stop is lent")
 	}

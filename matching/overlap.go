@@ -7,7 +7,7 @@ const overlapBudget = 1024
 // (tag, mask).
 //
 // The answer may be conservative: true although there is none, when more than
-// 1024 receives would have to be looked at. False is always right. Masks in use
+// 1024 receives in the tables would have to be looked at. False is always right. Masks in use
 // that lie within mask cost one probe each, whatever the depth; a mask in use
 // with bits outside mask (an exact receive against a wildcard) has to be scanned
 // for. So whoever asks often about a subset of the receives does well to keep

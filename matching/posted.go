@@ -68,9 +68,16 @@ func (q *Posted[T]) Post(tag, mask uint64, v T) Handle {
 
 // post is Post where the ring is full.
 func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
-	if q.ring.makeRoom(&q.to) {
-		return q.Post(tag, mask, v)
+	for q.ring.full() {
+		if !q.ring.makeRoom(&q.to) {
+			return q.postEntry(tag, mask, v)
+		}
 	}
+	return q.Post(tag, mask, v)
+}
+
+// postEntry is Post to the tables.
+func (q *Posted[T]) postEntry(tag, mask uint64, v T) Handle {
 	q.total++
 	stamp := q.stamp
 	i := q.add()

@@ -2,14 +2,15 @@ package matching
 
 const (
 	// shortRing and longRing are how many elements a ring has room for at first, and at most:
-	// powers of two. It grows by growRing at a time.
+	// powers of two.
 	shortRing = 64
 	longRing  = 1 << 14
-	growRing  = 2
 
-	// ringDebt and ringCredit are how many elements beyond scanFree of a search may be examined in
-	// a lap, and how many more for each that is put here. Beyond that the tables cost less.
-	ringDebt   = 1024
+	// A lap's searches may examine ringDebt elements for each place, at most mostDebt, and
+	// ringCredit for each element that is put here, beyond scanFree of each search. Beyond that the
+	// tables cost less.
+	ringDebt   = 4
+	mostDebt   = 1024
 	ringCredit = 4
 
 	hintCount = 64
@@ -35,7 +36,7 @@ type ring[T any] struct {
 	holes uint64        // removed elements between head and tail
 	span  uint64        // constant: longRing-1, or less in tests
 	lent  int           // reserved entries in the tables
-	debt  int           // elements examined in this lap
+	debt  int           // elements examined in this lap, beyond scanFree of each search
 	out   bool          // all elements go to the tables
 	away  int           // so many elements at least
 	hints *[hintCount]hint
@@ -44,9 +45,14 @@ type ring[T any] struct {
 type ringElem[T any] struct {
 	tag   uint64
 	mask  uint64
-	stamp Stamp // 0: it was removed
+	stamp Stamp // with removed
 	v     T
 }
+
+// removed marks the stamp of an element that was removed, and of a position that was passed.
+const removed Stamp = 1 << 63
+
+func (e *ringElem[T]) gone() bool { return e.stamp&removed != 0 }
 
 // hint says that no element before a position matches.
 type hint struct{ tag, mask, pos uint64 }
@@ -77,41 +83,39 @@ func (r *ring[T]) entry(k uint64) uint32 { return uint32(k&r.span) + 1 }
 
 // find returns the position of the oldest element that matches, or tail.
 func (r *ring[T]) find(tag, mask uint64) uint64 {
+	if r.empty() {
+		return r.tail
+	}
 	k, h := r.head, r.hint(tag, mask)
-	if h != nil && h.tag == tag && h.mask == mask && h.pos-k <= r.tail-k {
+	if h.tag == tag && h.mask == mask && h.pos-k <= r.tail-k {
 		k = h.pos
 	}
 	from := k
 	for ; k != r.tail; k++ {
-		if e := r.at(k); (e.tag^tag)&e.mask&mask == 0 && e.stamp != 0 {
+		if e := r.at(k); (e.tag^tag)&e.mask&mask == 0 && !e.gone() {
 			break
 		}
 	}
 	if looked := int(k - from); looked > scanFree {
 		r.debt += looked - scanFree
 	}
-	if h != nil {
-		h.tag, h.mask, h.pos = tag, mask, k
-	}
+	h.tag, h.mask, h.pos = tag, mask, k
 	return k
 }
 
-// hint returns where the hint for a search is, if any. A long ring has hints.
+// hint returns where the hint for a search is.
 func (r *ring[T]) hint(tag, mask uint64) *hint {
-	if r.hints == nil {
-		return nil
-	}
 	return &r.hints[(tag^mask)*0x9e3779b97f4a7c15>>58%hintCount]
 }
 
 // since yields the elements with at least this stamp, oldest first.
 func (r *ring[T]) since(stamp Stamp, yield func(T) bool) {
 	k := r.tail
-	for k != r.head && (r.at(k-1).stamp == 0 || r.at(k-1).stamp >= stamp) {
+	for k != r.head && r.at(k-1).stamp&^removed >= stamp {
 		k--
 	}
 	for ; k != r.tail; k++ {
-		if e := r.at(k); e.stamp != 0 && !yield(e.v) {
+		if e := r.at(k); !e.gone() && !yield(e.v) {
 			return
 		}
 	}
@@ -124,7 +128,7 @@ func (r *ring[T]) byHandle(h Handle) uint64 {
 		return r.tail
 	}
 	k := r.head + (i-1-r.head)&r.span
-	if k-r.head >= r.tail-r.head || r.at(k).stamp == 0 || r.handle(k) != h {
+	if k-r.head >= r.tail-r.head || r.at(k).gone() || r.handle(k) != h {
 		return r.tail
 	}
 	return k
@@ -139,7 +143,7 @@ func (r *ring[T]) take(k uint64) (v T) {
 	}
 	r.holes++
 	e := r.at(k)
-	v, e.v, e.stamp = e.v, v, 0
+	v, e.v, e.stamp = e.v, v, e.stamp|removed
 	return v
 }
 
@@ -155,11 +159,13 @@ func (r *ring[T]) first() (v T) {
 
 // skip goes on to the oldest element that is left.
 func (r *ring[T]) skip() {
-	for r.head != r.tail && r.at(r.head).stamp == 0 {
+	for r.head != r.tail && r.at(r.head).gone() {
 		r.head++
 		r.holes--
 	}
 }
 
 // due reports that searches here have cost more than the tables would.
-func (r *ring[T]) due() bool { return r.debt > ringDebt+ringCredit*int(r.tail-r.start) }
+func (r *ring[T]) due() bool {
+	return r.debt > min(ringDebt*len(r.slots), mostDebt)+ringCredit*int(r.tail-r.start)
+}

@@ -117,7 +117,7 @@ func TestRingMisses(t *testing.T) {
 	for i := range n {
 		q.Add(uint64(i), i)
 	}
-	for i := range 1 + (ringDebt+ringCredit*n)/(n-scanFree) {
+	for i := range 1 + (mostDebt+ringCredit*n)/(n-scanFree) {
 		require.False(t, q.ring.out)
 		for range 2 { // the second search has a hint
 			_, ok := q.Match(uint64(n+i)<<8, wild)
@@ -150,9 +150,9 @@ func TestRingFull(t *testing.T) {
 		_, ok := q.Match(uint64(i), exact)
 		require.True(t, ok)
 	}
-	for i := range stayOut + 3*longRing {
-		q.Add(uint64(i), i)
-		v, ok := q.Match(uint64(i), exact)
+	for i := range stayOut + 8*longRing {
+		q.Add(1<<40, i)
+		v, ok := q.Match(1<<40, exact)
 		require.True(t, ok)
 		require.Equal(t, i, v)
 	}
@@ -160,4 +160,114 @@ func TestRingFull(t *testing.T) {
 	require.Equal(t, longRing/32, q.n)
 	require.Empty(t, q.built, "an index out of use is dropped")
 	checkRing(t, &q.ring, &q.slab)
+}
+
+// Elements that outstay the others move to the tables one by one; where they are many the ring is
+// left, and none is put beside an entry that is in use.
+func TestRingLent(t *testing.T) {
+	for _, span := range []uint64{shortRing - 1, longRing - 1} {
+		q := NewPosted[int](1)
+		q.ring.span = span
+		var stay []Handle
+		for i := range 3 * longRing {
+			stay = append(stay, q.Post(uint64(i), exact, i))
+			_, ok := q.Remove(q.Post(uint64(i), exact, -1))
+			require.True(t, ok)
+			require.True(t, q.ring.out || q.ring.lent <= q.ring.mostLent()+len(q.ring.slots)/4)
+		}
+		require.True(t, q.ring.out)
+		checkRing(t, &q.ring, &q.slab)
+		for i, h := range stay {
+			v, ok := q.Remove(h)
+			require.True(t, ok)
+			require.Equal(t, i, v)
+		}
+		q.Post(1, exact, 1)
+		require.False(t, q.ring.out)
+	}
+}
+
+// The position behind a full ring has the entry of the oldest, which may have moved just now.
+func TestRingMovesItsNext(t *testing.T) {
+	q := NewPosted[int](1)
+	q.ring.span = shortRing - 1
+	busy := func(n int) {
+		for range n {
+			q.Post(1, exact, 1)
+			q.requireMatch(t, 1, 1)
+		}
+	}
+	busy(10) // so that the lap does not end there
+	old := q.Post(2, exact, 2)
+	busy(shortRing - 1)
+	q.Post(3, exact, 3)
+	require.Equal(t, 1, q.ring.lent)
+	checkRing(t, &q.ring, &q.slab)
+	v, ok := q.Remove(old)
+	require.True(t, ok)
+	require.Equal(t, 2, v)
+}
+
+// All handles of a full ring are good for one removal.
+func TestRingHandles(t *testing.T) {
+	q := NewPosted[int](1)
+	var hs []Handle
+	for i := range longRing {
+		hs = append(hs, q.Post(uint64(i), exact, i))
+	}
+	for i, h := range hs {
+		v, ok := q.Remove(h)
+		require.True(t, ok)
+		require.Equal(t, i, v)
+		_, ok = q.Remove(h)
+		require.False(t, ok)
+	}
+	require.Zero(t, q.Len())
+}
+
+// An index that is used is kept while the ring takes what comes.
+func TestRingKeepsIndexInUse(t *testing.T) {
+	const old = 400
+	q := NewUnexpected[int](1)
+	for i := range longRing {
+		q.Add(0, i)
+	}
+	for range longRing {
+		q.Match(0, exact)
+	}
+	for i := range old {
+		q.Add(uint64(i), i)
+	}
+	q.settle()
+	q.build(wild)
+	x := q.built[0]
+	for i := range stayOut + 10*longRing {
+		q.Add(uint64(i)<<8|1<<62, i)
+		q.Find(1<<63, wild)
+		v, ok := q.Match(uint64(i)<<8|1<<62, wild)
+		require.True(t, ok)
+		require.Equal(t, i, v)
+	}
+	require.False(t, q.ring.out)
+	require.Equal(t, []*index{x}, q.built)
+}
+
+// More positions in a row may be lent than the ring has places.
+func TestRingPassesRun(t *testing.T) {
+	const some = shortRing - 4
+	q := NewPosted[int](1)
+	for round := range 8 {
+		for i := range some {
+			q.Post(uint64(i), exact, i)
+		}
+		q.settle()
+		for range stayOut {
+			q.Post(exact, exact, -1)
+			q.requireMatch(t, exact, -1)
+		}
+		require.False(t, q.ring.out)
+		require.Equal(t, some*(round+1), q.ring.lent)
+		checkRing(t, &q.ring, &q.slab)
+	}
+	require.Len(t, q.ring.slots, shortRing)
 }

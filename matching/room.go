@@ -6,9 +6,13 @@ type store[T any] struct {
 	vals  *values[T]
 	enter func(i uint32, tag, mask uint64)
 
-	// unused is told that so many elements have not come to the tables.
+	// unused is told at the end of a lap how many elements may not have come to the tables.
 	unused func(n int)
 }
+
+// mostLent is how many elements may have moved to the tables and be there: with more, the positions
+// that must be passed would cost too much.
+func (r *ring[T]) mostLent() int { return int(r.span / 16) }
 
 // makeRoom is called when the ring is full, or at its stop. False: the next element goes to the
 // tables, and the ring is empty. Else something was done about it.
@@ -17,15 +21,19 @@ func (r *ring[T]) makeRoom(s *store[T]) bool {
 	switch {
 	case size == 0:
 		r.resize(shortRing)
-		r.begin(s)
+		r.hints = new([hintCount]hint)
+		r.restart(s.slab)
 	case r.out:
-		return r.comeBack(s)
+		return r.comeBack(s.slab)
+	case r.lent > r.mostLent():
+		r.leave(s)
+		return false
 	case r.tail-r.head < uint64(size):
 		r.pass(s)
 	case r.len() <= size/2:
 		r.move(s, r.head+uint64(size/4))
 	case uint64(size) <= r.span:
-		r.resize(growRing * size)
+		r.resize(2 * size)
 	default:
 		r.leave(s)
 		return false
@@ -33,10 +41,12 @@ func (r *ring[T]) makeRoom(s *store[T]) bool {
 	return true
 }
 
-// begin begins a lap, in which as many elements are put here as there are places.
-func (r *ring[T]) begin(s *store[T]) {
-	r.start, r.debt = r.tail, 0
-	r.findStop(s.slab)
+// restart begins with position 0 in an empty ring: so the same entries are lent again, and no more
+// are made than are needed.
+func (r *ring[T]) restart(s *slab) {
+	r.head, r.tail, r.start, r.debt = 0, 0, 0, 0
+	clear(r.hints[:])
+	r.findStop(s)
 }
 
 // resize makes the slots, or more of them.
@@ -46,22 +56,23 @@ func (r *ring[T]) resize(size int) {
 		slots[k&mask] = *r.at(k)
 	}
 	r.slots, r.mask = slots, mask
-	if size > shortRing && r.hints == nil {
-		r.hints = new([hintCount]hint)
-	}
 }
 
-// pass goes on at a stop: the end of a lap, or a position whose entry may be lent.
+// pass goes on at a stop: the end of a lap, or positions whose entries may be lent.
 func (r *ring[T]) pass(s *store[T]) {
-	if r.tail-r.start >= uint64(len(r.slots)) {
-		s.unused(int(r.tail - r.start))
+	if n := r.tail - r.start; n >= uint64(len(r.slots)) {
+		s.unused(int(n))
+		if r.empty() && r.tail > r.span/4 && r.lent < len(r.slots)/2 { // half of the first lap is free
+			r.restart(s.slab)
+			return
+		}
 		r.start, r.debt = r.tail, 0
 	}
-	if s.slab.used(r.entry(r.tail)) {
-		r.at(r.tail).stamp = 0
+	for r.tail-r.head < uint64(len(r.slots)) && s.slab.used(r.entry(r.tail)) {
 		if r.empty() {
 			r.head++
 		} else {
+			r.at(r.tail).stamp = r.at(r.tail-1).stamp | removed
 			r.holes++
 		}
 		r.tail++
@@ -69,16 +80,18 @@ func (r *ring[T]) pass(s *store[T]) {
 	r.findStop(s.slab)
 }
 
-// findStop finds the next position whose entry is lent, in this lap.
+// findStop finds where the lap ends, or the next position before that whose entry is lent.
 func (r *ring[T]) findStop(s *slab) {
-	end := r.start + uint64(len(r.slots))
-	for r.stop = r.tail; r.stop < end; r.stop++ {
-		if r.lent == 0 {
-			r.stop = end
-			return
-		}
-		if s.used(r.entry(r.stop)) {
-			return
+	if r.tail-r.start >= uint64(len(r.slots)) { // all positions of the lap were lent
+		r.start = r.tail
+	}
+	r.stop = r.start + uint64(len(r.slots))
+	if r.lent == 0 {
+		return
+	}
+	for k := r.tail; k < r.stop; k++ {
+		if s.used(r.entry(k)) {
+			r.stop = k
 		}
 	}
 }
@@ -90,17 +103,13 @@ func (r *ring[T]) leave(s *store[T]) {
 	r.out, r.stop, r.away = true, r.tail, int(r.span/2)
 }
 
-// comeBack ends that, if it is time and most entries are not lent. Positions begin anew, so that
-// the same entries are lent again.
-func (r *ring[T]) comeBack(s *store[T]) bool {
-	if r.away--; s.slab.n != 0 && (r.away > 0 || r.lent > int(r.span/16)) {
+// comeBack ends that, if it is time and the entries of few are in the tables.
+func (r *ring[T]) comeBack(s *slab) bool {
+	if r.away--; s.n != 0 && (r.away > 0 || r.lent > r.mostLent()/2) {
 		return false
 	}
-	r.out, r.head, r.tail = false, 0, 0
-	if r.hints != nil {
-		clear(r.hints[:])
-	}
-	r.begin(s)
+	r.out = false
+	r.restart(s)
 	return true
 }
 

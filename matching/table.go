@@ -7,6 +7,8 @@ const (
 	// moveStep is how many buckets each change of a table moves while it is
 	// being resized: enough to end well before the next resize is due.
 	moveStep = 4
+	// unusedMoves is how often a call of unused does that at most.
+	unusedMoves = 4096
 
 	// spread is how many buckets a key is given at least. Half full is where
 	// a probe mostly ends with the first key; more costs cache misses.
@@ -194,7 +196,7 @@ func (t *table) unused(ls links, n int) {
 		}
 		t.resize(len(t.cur) / 2)
 	}
-	for k := 0; k < n && t.old != nil; k++ {
+	for k := 0; k < min(n, unusedMoves) && t.old != nil; k++ {
 		t.move(ls)
 	}
 }

@@ -45,9 +45,16 @@ func (q *Unexpected[T]) Add(tag uint64, v T) Handle {
 
 // insert is Add where the ring is full.
 func (q *Unexpected[T]) insert(tag uint64, v T) Handle {
-	if q.ring.makeRoom(&q.to) {
-		return q.Add(tag, v)
+	for q.ring.full() {
+		if !q.ring.makeRoom(&q.to) {
+			return q.addEntry(tag, v)
+		}
 	}
+	return q.Add(tag, v)
+}
+
+// addEntry is Add to the tables.
+func (q *Unexpected[T]) addEntry(tag uint64, v T) Handle {
 	q.total++
 	stamp := q.stamp
 	i := q.add()

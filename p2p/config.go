@@ -74,7 +74,7 @@ type Config struct {
 	// UnexpectedLimit is how many bytes unexpected messages may take here, see the package comment;
 	// default 64 MiB, -1: none (TAGMATCH_UNEXPECTED_LIMIT).
 	UnexpectedLimit int64
-	// SendLimit is how many bytes the library may use for unsent messages, about 480 each; default
+	// SendLimit is how many bytes the library may use for unsent messages, about 420 each; default
 	// 1 GiB, -1: one message at a time (TAGMATCH_SEND_LIMIT).
 	SendLimit int64
 	// MaxTags is how many receives the device's tag list holds with Transport tmsrq; default 1024,

@@ -105,7 +105,7 @@
 // is charged with a record of 256 bytes and, up to Config.EagerLimit, with its bytes; a larger one
 // stays in its sender's buffer until it is received. A message without credit for that is held up
 // by its sender, in the user's buffer, and so are all later ones to that rank, in order; other
-// ranks are not affected. A Send then waits; an Isend takes a record of 480 bytes at the sender
+// ranks are not affected. A Send then waits; an Isend takes a record of 420 bytes at the sender
 // (Config.SendLimit bounds these: ErrFull, Room).
 //
 // The limit yields to a waiting receive or probe: a held-up message that it matches is sent, with

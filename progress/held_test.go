@@ -132,7 +132,7 @@ func (c *cluster) takeAll(src, dst int, tag uint64, count, size int) {
 func TestHeldUpKeepsProtocol(t *testing.T) {
 	c := tight(t, 3, fakeOpts{})
 	log := c.watch(1)
-	size := func(i int) int { return []int{0, 100, 256, 8}[i%4] }
+	size := func(i int) int { return []int{0, 8, 256, 100}[i%4] }
 	var sends []Request
 	for i := range 40 {
 		sends = append(sends, c.e[0].Isend(1, 7, fill(size(i), byte(i))))

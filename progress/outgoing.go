@@ -25,7 +25,7 @@ const maxWants = 16
 
 // sendCost is what a send that waits costs this rank: its Op of 288 bytes, up to 32 of the queue,
 // and its part of an index. The user's buffer stays where it is.
-const sendCost = 480
+const sendCost = 416
 
 // want is a WANT of the peer that no message has used up.
 type want struct {

@@ -25,7 +25,7 @@ type queued struct {
 
 const (
 	leastQueue = 64      // places of the smallest ring
-	keepQueue  = 1 << 12 // places of the largest ring that an empty queue keeps
+	keepQueue  = 1 << 12 // places of the largest ring that an empty queue keeps, with its index
 )
 
 func (q *sendQueue) len() int { return q.n }
@@ -82,7 +82,7 @@ func (q *sendQueue) remove(op *Op) {
 	if q.n == 0 {
 		q.indexed = false
 		if len(q.ring) > keepQueue {
-			q.ring = nil
+			q.ring, q.index = nil, nil
 		}
 	}
 }
