@@ -256,18 +256,26 @@ func TestRingKeepsIndexInUse(t *testing.T) {
 func TestRingPassesRun(t *testing.T) {
 	const some = shortRing - 4
 	q := NewPosted[int](1)
-	for round := range 8 {
+	busy := func() {
+		q.Post(exact, exact, -1)
+		q.requireMatch(t, exact, -1)
+	}
+	for range 8 {
+		for q.ring.out { // until positions begin anew
+			busy()
+		}
 		for i := range some {
 			q.Post(uint64(i), exact, i)
 		}
 		q.settle()
-		for range stayOut {
-			q.Post(exact, exact, -1)
-			q.requireMatch(t, exact, -1)
-		}
-		require.False(t, q.ring.out)
-		require.Equal(t, some*(round+1), q.ring.lent)
+	}
+	for q.ring.out {
+		busy()
+	}
+	for range 3 * shortRing {
+		busy()
 		checkRing(t, &q.ring, &q.slab)
 	}
+	require.Equal(t, 8*some, q.ring.lent)
 	require.Len(t, q.ring.slots, shortRing)
 }
