@@ -6,9 +6,9 @@ const (
 	shortRing = 64
 	longRing  = 1 << 14
 
-	// A lap's searches may examine ringDebt elements for each place, at most mostDebt, and
-	// ringCredit for each element that is put here, beyond scanFree of each search. Beyond that the
-	// tables cost less.
+	// A lap's searches may examine all elements once, ringDebt for each place, at most mostDebt,
+	// and ringCredit for each element that is put here, beyond scanFree of each search. Beyond that
+	// the tables cost less.
 	ringDebt   = 4
 	mostDebt   = 1024
 	ringCredit = 4
@@ -167,5 +167,5 @@ func (r *ring[T]) skip() {
 
 // due reports that searches here have cost more than the tables would.
 func (r *ring[T]) due() bool {
-	return r.debt > min(ringDebt*len(r.slots), mostDebt)+ringCredit*int(r.tail-r.start)
+	return r.debt > r.len()+min(ringDebt*len(r.slots), mostDebt)+ringCredit*int(r.tail-r.start)
 }

@@ -117,7 +117,7 @@ func TestRingMisses(t *testing.T) {
 	for i := range n {
 		q.Add(uint64(i), i)
 	}
-	for i := range 1 + (mostDebt+ringCredit*n)/(n-scanFree) {
+	for i := range 1 + (n+mostDebt+ringCredit*n)/(n-scanFree) {
 		require.False(t, q.ring.out)
 		for range 2 { // the second search has a hint
 			_, ok := q.Match(uint64(n+i)<<8, wild)
