@@ -172,13 +172,13 @@ func TestRemovedValuesAreForgotten(t *testing.T) {
 			u.Add(i, value())
 			hu = append(hu, u.Add(i, value()))
 			if way == 1 && i == n/2 { // the others come to the tables
-				p.settle()
-				u.settle()
+				p.ring.settle()
+				u.ring.settle()
 			}
 		}
 		if way == 2 {
-			p.settle()
-			u.settle()
+			p.ring.settle()
+			u.ring.settle()
 		}
 		require.Equal(t, way == 1 || way == 2, p.ring.out)
 		for i := range uint64(n) {
@@ -207,7 +207,7 @@ func TestIndexLifecycle(t *testing.T) {
 	for i := range n {
 		q.Add(uint64(i), i)
 	}
-	q.settle()
+	q.ring.settle()
 	q.Find(exact, wild)
 	require.Empty(t, q.built, "one receive must not build an index")
 	for range buildCost {

@@ -274,7 +274,7 @@ func checkRing[T comparable](t require.TestingT, r *ring[T], s *slab) {
 			lent++
 		}
 	}
-	require.Equal(t, r.lent, lent)
+	require.Equal(t, s.lent, lent)
 	require.True(t, r.out || r.stop-r.tail <= uint64(len(r.slots)), "the lap has no end")
 	for k := r.tail; k != r.stop && k <= r.tail+r.span; k++ {
 		require.False(t, s.used(r.entry(k)), "a position before the stop is lent")

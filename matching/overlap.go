@@ -19,9 +19,7 @@ func (q *Posted[T]) Overlapping(tag, mask uint64, before Stamp) bool {
 	r := &q.ring
 	k := r.find(tag, mask)
 	found := k != r.tail && r.at(k).stamp < before
-	if r.due() {
-		q.settle()
-	}
+	r.settleIfDue()
 	return found
 }
 

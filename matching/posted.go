@@ -33,8 +33,7 @@ type Posted[T any] struct {
 	posted
 	ring  ring[T]
 	vals  values[T]
-	total int      // with those in the ring
-	to    store[T] // constant: what the ring's elements move to
+	total int // with those in the ring
 }
 
 // NewPosted returns an empty queue. The seed keys its hash tables; take it
@@ -42,8 +41,7 @@ type Posted[T any] struct {
 func NewPosted[T any](seed uint64) *Posted[T] {
 	q := new(Posted[T])
 	q.slab.init()
-	q.ring.span = longRing - 1
-	q.to = store[T]{&q.slab, &q.vals, q.enter, q.unused}
+	q.ring.init(store[T]{&q.slab, &q.vals, q.enter, q.unused})
 	q.exact.init(newHasher(seed))
 	q.exact.mask = exact
 	q.classes = []*class{&q.exact}
@@ -69,28 +67,12 @@ func (q *Posted[T]) Post(tag, mask uint64, v T) Handle {
 // post is Post where the ring is full.
 func (q *Posted[T]) post(tag, mask uint64, v T) Handle {
 	for q.ring.full() {
-		if !q.ring.makeRoom(&q.to) {
-			return q.postEntry(tag, mask, v)
+		if !q.ring.makeRoom() {
+			q.total++
+			return q.ring.to.add(tag, mask, v)
 		}
 	}
 	return q.Post(tag, mask, v)
-}
-
-// postEntry is Post to the tables.
-func (q *Posted[T]) postEntry(tag, mask uint64, v T) Handle {
-	q.total++
-	stamp := q.stamp
-	i := q.add()
-	q.enter(i, tag, mask)
-	q.vals.set(i, v)
-	return makeHandle(i, stamp)
-}
-
-// settle moves the receives into slab and tables, with the handles and stamps that they have.
-func (q *Posted[T]) settle() {
-	if !q.ring.empty() {
-		q.ring.leave(&q.to)
-	}
 }
 
 // Match removes and returns the oldest receive that matches the tag.
@@ -147,9 +129,7 @@ func (q *Posted[T]) matchBehind(tag uint64, limit Stamp) (v T, ok bool) {
 		q.total--
 		v, ok = r.take(k), true
 	}
-	if r.due() {
-		q.settle()
-	}
+	r.settleIfDue()
 	return v, ok
 }
 
@@ -160,14 +140,7 @@ func (q *Posted[T]) Find(tag uint64) (v T, h Handle, ok bool) {
 			return q.vals.get(*p), q.handle(*p), true
 		}
 	}
-	r := &q.ring
-	if k := r.find(tag, exact); k != r.tail {
-		v, h, ok = r.at(k).v, r.handle(k), true
-	}
-	if r.due() {
-		q.settle()
-	}
-	return v, h, ok
+	return q.ring.lookUp(tag, exact)
 }
 
 // Remove removes one receive; false when the handle is stale.
@@ -195,9 +168,6 @@ func (q *Posted[T]) finish(c *class, i uint32) T {
 	v := q.vals.take(i)
 	q.release(i)
 	q.total--
-	if i <= longRing {
-		q.ring.lent--
-	}
 	if q.surplus {
 		q.trim()
 	}
@@ -224,7 +194,7 @@ func (q *Posted[T]) Stamp(h Handle) (Stamp, bool) {
 // any way; receives that it posts are not visited.
 func (q *Posted[T]) All() iter.Seq2[Handle, T] {
 	return func(yield func(Handle, T) bool) {
-		q.settle()
+		q.ring.settle()
 		for i := range q.walk() {
 			if !yield(q.handle(i), q.vals.get(i)) {
 				return

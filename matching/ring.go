@@ -35,11 +35,11 @@ type ring[T any] struct {
 	start uint64        // where the lap has begun
 	holes uint64        // removed elements between head and tail
 	span  uint64        // constant: longRing-1, or less in tests
-	lent  int           // reserved entries in the tables
 	debt  int           // elements examined in this lap, beyond scanFree of each search
 	out   bool          // all elements go to the tables
 	away  int           // so many elements at least
 	hints *[hintCount]hint
+	to    store[T] // constant: what elements move to
 }
 
 type ringElem[T any] struct {
@@ -103,6 +103,15 @@ func (r *ring[T]) find(tag, mask uint64) uint64 {
 	return k
 }
 
+// lookUp is find for those who take nothing.
+func (r *ring[T]) lookUp(tag, mask uint64) (v T, h Handle, ok bool) {
+	if k := r.find(tag, mask); k != r.tail {
+		v, h, ok = r.at(k).v, r.handle(k), true
+	}
+	r.settleIfDue()
+	return v, h, ok
+}
+
 // hint returns where the hint for a search is.
 func (r *ring[T]) hint(tag, mask uint64) *hint {
 	return &r.hints[(tag^mask)*0x9e3779b97f4a7c15>>58%hintCount]
@@ -147,7 +156,7 @@ func (r *ring[T]) take(k uint64) (v T) {
 	return v
 }
 
-// first removes the oldest element and returns its value. It is small enough to be inlined.
+// first removes the oldest element and returns its value.
 func (r *ring[T]) first() (v T) {
 	e := r.at(r.head)
 	v, e.v = e.v, v

@@ -27,7 +27,7 @@ func TestRingInOrder(t *testing.T) {
 		for i := range longRing {
 			q.requireMatch(t, uint64(i), i)
 		}
-		require.Zero(t, q.ring.lent)
+		require.Zero(t, q.lent)
 	}
 	require.Len(t, q.ring.slots, longRing)
 	require.Zero(t, q.ring.debt, "nothing was searched for")
@@ -49,7 +49,7 @@ func TestRingRuns(t *testing.T) {
 			}
 		}
 		require.Less(t, q.ring.debt, tags*tags*window)
-		require.Zero(t, q.ring.lent)
+		require.Zero(t, q.lent)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestRingOldest(t *testing.T) {
 		q.requireMatch(t, uint64(i), i)
 		require.LessOrEqual(t, q.n, 1)
 	}
-	require.Equal(t, 1, q.ring.lent)
+	require.Equal(t, 1, q.lent)
 	require.Len(t, q.ring.slots, shortRing)
 	stamp, ok := q.Stamp(old)
 	require.True(t, ok)
@@ -173,7 +173,7 @@ func TestRingLent(t *testing.T) {
 			stay = append(stay, q.Post(uint64(i), exact, i))
 			_, ok := q.Remove(q.Post(uint64(i), exact, -1))
 			require.True(t, ok)
-			require.True(t, q.ring.out || q.ring.lent <= q.ring.mostLent()+len(q.ring.slots)/4)
+			require.True(t, q.ring.out || q.lent <= q.ring.mostLent()+len(q.ring.slots)/4)
 		}
 		require.True(t, q.ring.out)
 		checkRing(t, &q.ring, &q.slab)
@@ -201,7 +201,7 @@ func TestRingMovesItsNext(t *testing.T) {
 	old := q.Post(2, exact, 2)
 	busy(shortRing - 1)
 	q.Post(3, exact, 3)
-	require.Equal(t, 1, q.ring.lent)
+	require.Equal(t, 1, q.lent)
 	checkRing(t, &q.ring, &q.slab)
 	v, ok := q.Remove(old)
 	require.True(t, ok)
@@ -238,7 +238,7 @@ func TestRingKeepsIndexInUse(t *testing.T) {
 	for i := range old {
 		q.Add(uint64(i), i)
 	}
-	q.settle()
+	q.ring.settle()
 	q.build(wild)
 	x := q.built[0]
 	for i := range stayOut + 10*longRing {
@@ -267,7 +267,7 @@ func TestRingPassesRun(t *testing.T) {
 		for i := range some {
 			q.Post(uint64(i), exact, i)
 		}
-		q.settle()
+		q.ring.settle()
 	}
 	for q.ring.out {
 		busy()
@@ -276,6 +276,6 @@ func TestRingPassesRun(t *testing.T) {
 		busy()
 		checkRing(t, &q.ring, &q.slab)
 	}
-	require.Equal(t, 8*some, q.ring.lent)
+	require.Equal(t, 8*some, q.lent)
 	require.Len(t, q.ring.slots, shortRing)
 }

@@ -10,32 +10,44 @@ type store[T any] struct {
 	unused func(n int)
 }
 
+// add takes an entry for an element, and returns its handle.
+func (s *store[T]) add(tag, mask uint64, v T) Handle {
+	stamp := s.slab.stamp
+	i := s.slab.add()
+	s.enter(i, tag, mask)
+	s.vals.set(i, v)
+	return makeHandle(i, stamp)
+}
+
+// init begins with an empty ring, whose elements will move to s.
+func (r *ring[T]) init(s store[T]) { r.to, r.span = s, longRing-1 }
+
 // mostLent is how many elements may have moved to the tables and be there: with more, the positions
 // that must be passed would cost too much.
 func (r *ring[T]) mostLent() int { return int(r.span / 16) }
 
 // makeRoom is called when the ring is full, or at its stop. False: the next element goes to the
 // tables, and the ring is empty. Else something was done about it.
-func (r *ring[T]) makeRoom(s *store[T]) bool {
+func (r *ring[T]) makeRoom() bool {
 	size := len(r.slots)
 	switch {
 	case size == 0:
 		r.resize(shortRing)
 		r.hints = new([hintCount]hint)
-		r.restart(s.slab)
+		r.restart()
 	case r.out:
-		return r.comeBack(s.slab)
-	case r.lent > r.mostLent():
-		r.leave(s)
+		return r.comeBack()
+	case r.to.slab.lent > r.mostLent():
+		r.leave()
 		return false
 	case r.tail-r.head < uint64(size):
-		r.pass(s)
+		r.pass()
 	case r.len() <= size/2:
-		r.move(s, r.head+uint64(size/4))
+		r.move(r.head + uint64(size/4))
 	case uint64(size) <= r.span:
 		r.resize(2 * size)
 	default:
-		r.leave(s)
+		r.leave()
 		return false
 	}
 	return true
@@ -43,10 +55,10 @@ func (r *ring[T]) makeRoom(s *store[T]) bool {
 
 // restart begins with position 0 in an empty ring: so the same entries are lent again, and no more
 // are made than are needed.
-func (r *ring[T]) restart(s *slab) {
+func (r *ring[T]) restart() {
 	r.head, r.tail, r.start, r.debt = 0, 0, 0, 0
 	clear(r.hints[:])
-	r.findStop(s)
+	r.findStop()
 }
 
 // resize makes the slots, or more of them.
@@ -59,16 +71,17 @@ func (r *ring[T]) resize(size int) {
 }
 
 // pass goes on at a stop: the end of a lap, or positions whose entries may be lent.
-func (r *ring[T]) pass(s *store[T]) {
+func (r *ring[T]) pass() {
+	s := r.to.slab
 	if n := r.tail - r.start; n >= uint64(len(r.slots)) {
-		s.unused(int(n))
-		if r.empty() && r.tail > r.span/4 && r.lent < len(r.slots)/2 { // half of the first lap is free
-			r.restart(s.slab)
+		r.to.unused(int(n))
+		if r.empty() && r.tail > r.span/4 && s.lent < len(r.slots)/2 { // half of the first lap is free
+			r.restart()
 			return
 		}
 		r.start, r.debt = r.tail, 0
 	}
-	for r.tail-r.head < uint64(len(r.slots)) && s.slab.used(r.entry(r.tail)) {
+	for r.tail-r.head < uint64(len(r.slots)) && s.used(r.entry(r.tail)) {
 		if r.empty() {
 			r.head++
 		} else {
@@ -77,16 +90,17 @@ func (r *ring[T]) pass(s *store[T]) {
 		}
 		r.tail++
 	}
-	r.findStop(s.slab)
+	r.findStop()
 }
 
 // findStop finds where the lap ends, or the next position before that whose entry is lent.
-func (r *ring[T]) findStop(s *slab) {
+func (r *ring[T]) findStop() {
+	s := r.to.slab
 	if r.tail-r.start >= uint64(len(r.slots)) { // all positions of the lap were lent
 		r.start = r.tail
 	}
 	r.stop = r.start + uint64(len(r.slots))
-	if r.lent == 0 {
+	if s.lent == 0 {
 		return
 	}
 	for k := r.tail; k < r.stop; k++ {
@@ -98,33 +112,46 @@ func (r *ring[T]) findStop(s *slab) {
 
 // leave moves all elements to the tables, where the next ones go too: so many that what the ring
 // has cost is a small part of what they do.
-func (r *ring[T]) leave(s *store[T]) {
-	r.move(s, r.tail)
+func (r *ring[T]) leave() {
+	r.move(r.tail)
 	r.out, r.stop, r.away = true, r.tail, int(r.span/2)
 }
 
 // comeBack ends that, if it is time and the entries of few are in the tables.
-func (r *ring[T]) comeBack(s *slab) bool {
-	if r.away--; s.n != 0 && (r.away > 0 || r.lent > r.mostLent()/2) {
+func (r *ring[T]) comeBack() bool {
+	if r.away--; r.to.slab.n != 0 && (r.away > 0 || r.to.slab.lent > r.mostLent()/2) {
 		return false
 	}
 	r.out = false
-	r.restart(s)
+	r.restart()
 	return true
 }
 
 // move moves the elements before a position to the tables.
-func (r *ring[T]) move(s *store[T], end uint64) {
+func (r *ring[T]) move(end uint64) {
 	var none T
 	for r.head != r.tail && r.head < end {
 		e, i := r.at(r.head), r.entry(r.head)
-		s.slab.enlist(i, s.slab.reserved(i), e.stamp)
-		s.enter(i, e.tag, e.mask)
-		s.vals.set(i, e.v)
+		r.to.slab.lend(i, e.stamp)
+		r.to.enter(i, e.tag, e.mask)
+		r.to.vals.set(i, e.v)
 		e.v = none
-		r.lent++
 		r.stop = min(r.stop, r.head+r.span+1)
 		r.head++
 		r.skip()
+	}
+}
+
+// settle moves all elements to the tables, with the handles and stamps that they have.
+func (r *ring[T]) settle() {
+	if !r.empty() {
+		r.leave()
+	}
+}
+
+// settleIfDue does that where searches here have cost more than the tables would.
+func (r *ring[T]) settleIfDue() {
+	if r.due() {
+		r.settle()
 	}
 }

@@ -56,6 +56,7 @@ type slab struct {
 	shelves []shelf
 	stamp   uint64 // of the next entry
 	n       int    // entries in use
+	lent    int    // of these those that are reserved
 
 	cur     uint32   // the chunk that entries are taken from; on no list
 	free    uint32   // its first free entry, 0: none
@@ -83,8 +84,8 @@ func (s *slab) init() {
 	s.live = chunkSize
 }
 
-// reserved returns the place of a reserved entry.
-func (s *slab) reserved(i uint32) *node {
+// lend puts a reserved entry last in order.
+func (s *slab) lend(i uint32, stamp uint64) {
 	c := i >> chunkBits
 	if s.nodes[c] == nil {
 		s.nodes[c] = new([chunkSize]node)
@@ -92,7 +93,8 @@ func (s *slab) reserved(i uint32) *node {
 	if s.links[c] == nil {
 		s.links[c] = new([chunkSize]link)
 	}
-	return s.node(i)
+	s.lent++
+	s.enlist(i, s.node(i), stamp)
 }
 
 // used reports whether a reserved entry is in use.
@@ -135,6 +137,7 @@ func (s *slab) release(i uint32) {
 	s.n--
 	switch {
 	case i <= longRing: // reserved: never on a free list
+		s.lent--
 	case i>>chunkBits == s.cur:
 		e.next = s.free
 		s.free = i

@@ -15,8 +15,7 @@ type Unexpected[T any] struct {
 	unexpected
 	ring  ring[T]
 	vals  values[T]
-	total int      // with those in the ring
-	to    store[T] // constant: what the ring's elements move to
+	total int // with those in the ring
 }
 
 // NewUnexpected returns an empty queue. The seed keys its hash tables; take it
@@ -24,8 +23,7 @@ type Unexpected[T any] struct {
 func NewUnexpected[T any](seed uint64) *Unexpected[T] {
 	q := new(Unexpected[T])
 	q.slab.init()
-	q.ring.span = longRing - 1
-	q.to = store[T]{&q.slab, &q.vals, q.enter, q.unused}
+	q.ring.init(store[T]{&q.slab, &q.vals, q.enter, q.unused})
 	q.full.init(newHasher(seed))
 	return q
 }
@@ -46,28 +44,12 @@ func (q *Unexpected[T]) Add(tag uint64, v T) Handle {
 // insert is Add where the ring is full.
 func (q *Unexpected[T]) insert(tag uint64, v T) Handle {
 	for q.ring.full() {
-		if !q.ring.makeRoom(&q.to) {
-			return q.addEntry(tag, v)
+		if !q.ring.makeRoom() {
+			q.total++
+			return q.ring.to.add(tag, exact, v)
 		}
 	}
 	return q.Add(tag, v)
-}
-
-// addEntry is Add to the tables.
-func (q *Unexpected[T]) addEntry(tag uint64, v T) Handle {
-	q.total++
-	stamp := q.stamp
-	i := q.add()
-	q.enter(i, tag, exact)
-	q.vals.set(i, v)
-	return makeHandle(i, stamp)
-}
-
-// settle moves the messages into slab and tables.
-func (q *Unexpected[T]) settle() {
-	if !q.ring.empty() {
-		q.ring.leave(&q.to)
-	}
 }
 
 // Match removes and returns the oldest message whose tag t satisfies
@@ -104,9 +86,7 @@ func (q *Unexpected[T]) matchBehind(tag, mask uint64) (v T, ok bool) {
 		q.total--
 		v, ok = r.take(k), true
 	}
-	if r.due() {
-		q.settle()
-	}
+	r.settleIfDue()
 	return v, ok
 }
 
@@ -136,14 +116,7 @@ func (q *Unexpected[T]) Find(tag, mask uint64) (v T, h Handle, ok bool) {
 			return q.vals.get(i), q.handle(i), true
 		}
 	}
-	r := &q.ring
-	if k := r.find(tag, mask); k != r.tail {
-		v, h, ok = r.at(k).v, r.handle(k), true
-	}
-	if r.due() {
-		q.settle()
-	}
-	return v, h, ok
+	return q.ring.lookUp(tag, mask)
 }
 
 // Remove removes one message; false when the handle is stale.
@@ -168,9 +141,6 @@ func (q *Unexpected[T]) finish(i uint32) T {
 	v := q.vals.take(i)
 	q.release(i)
 	q.total--
-	if i <= longRing {
-		q.ring.lent--
-	}
 	if q.surplus {
 		q.trim()
 	}
@@ -189,7 +159,7 @@ func (q *Unexpected[T]) trim() {
 // any way; messages that it adds are not visited.
 func (q *Unexpected[T]) All() iter.Seq2[Handle, T] {
 	return func(yield func(Handle, T) bool) {
-		q.settle()
+		q.ring.settle()
 		for i := range q.walk() {
 			if !yield(q.handle(i), q.vals.get(i)) {
 				return
