@@ -48,8 +48,8 @@ func (c *Config) fill() (links.Config, error) {
 		return base, err
 	}
 	c.MaxEager, c.SRQDepth, c.SendDepth = base.MaxEager, base.SRQDepth, base.SendDepth
-	err := c.fillTags()
-	base.RecvCQE = c.cqe()
+	err := c.fillTags(&base)
+	base.MoreCQE = c.moreCQE()
 	if c.MaxTags > 0 {
 		base.TM = verbs.TMCap{MaxNumTags: uint32(c.MaxTags), MaxOps: uint32(c.maxOps())}
 	}
@@ -57,7 +57,7 @@ func (c *Config) fill() (links.Config, error) {
 }
 
 // fillTags sets MaxTags.
-func (c *Config) fillTags() error {
+func (c *Config) fillTags(base *links.Config) error {
 	tm := c.Device.Attr().TM
 	matches := tm.Flags&verbs.TMCapRC != 0 // never MaxNumTags alone (TMO 1.1)
 	switch {
@@ -74,7 +74,7 @@ func (c *Config) fillTags() error {
 		c.MaxTags = min(c.MaxTags, int(tm.MaxNumTags))
 	}
 	// The completion queue has to hold the worst case (V15): where it cannot, the list is shorter.
-	for c.MaxTags > 0 && c.cqe() > c.Device.Attr().MaxCQE {
+	for c.MaxTags > 0 && base.CQE()+c.moreCQE() > c.Device.Attr().MaxCQE {
 		c.MaxTags /= 2
 	}
 	return nil
@@ -84,10 +84,10 @@ func (c *Config) fillTags() error {
 // (TMO 3.4).
 func (c *Config) maxOps() int { return min(2*c.MaxTags+2, int(c.Device.Attr().TM.MaxOps)) }
 
-// cqe is how many completions of receives and list operations there can be at once (TMO 1.4): one
-// for each posted buffer, MATCH and DATA_VALID for each entry, one for each list operation; and one
-// for each queue pair that fails.
-func (c *Config) cqe() int { return c.SRQDepth + 2*c.MaxTags + c.maxOps() + 2*c.Size }
+// moreCQE is how many completions there can be at once besides those of send requests and of buffers
+// (TMO 1.4): MATCH and DATA_VALID for each entry, one for each list operation; and one for each queue
+// pair that fails.
+func (c *Config) moreCQE() int { return 2*c.MaxTags + c.maxOps() + 2*c.Size }
 
 // bounceSize is the size of a bounce buffer, bytes: it holds whatever the device puts there for a
 // matched message of at most MaxEager bytes.

@@ -1,8 +1,6 @@
 package tmsrq
 
 import (
-	"fmt"
-
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport/internal/links"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -23,18 +21,13 @@ const (
 	genMask   = 1<<28 - 1 // of a generation, and of the slot of a list operation
 )
 
-// Poll makes progress and calls the sink for what happened. Send requests come first, so that the
-// messages that this poll brings are handled before the loss of their sender is reported.
+// Poll makes progress and calls the sink for what happened.
 func (t *Transport) Poll() (int, error) {
 	if invariant.Enabled {
 		defer t.inv.Polls()()
 	}
 	if err := t.Begin(); err != nil {
 		return 0, err
-	}
-	sends, noSends := 0, true
-	if t.SendsDue() {
-		sends, noSends = t.PollSends()
 	}
 	n, empty := t.Drain((*handler)(t))
 	if t.list.queued > 0 {
@@ -44,16 +37,16 @@ func (t *Transport) Poll() (int, error) {
 		t.list.check()
 	}
 	if t.EndDue() {
-		return t.End(sends+n, noSends && empty)
+		return t.End(n, empty)
 	}
-	return sends + n, nil
+	return n, nil
 }
 
 // handler is the transport as its device sees it.
 type handler Transport
 
-// Complete handles one completion of the SRQ's completion queue. They come in the order in which
-// the device handled messages and operations (TMO 4.5).
+// Complete handles one completion. Those of messages and list operations come in the order in which
+// the device handled them (TMO 4.5).
 func (h *handler) Complete(wc *verbs.WC) (again bool) {
 	t := (*Transport)(h)
 	if wc.Flags&(verbs.WCFlagWithImm|verbs.WCFlagTMMatch|verbs.WCFlagTMDataValid) == 0 && counted(wc) && t.Usual(wc) {
@@ -68,7 +61,7 @@ func (h *handler) Complete(wc *verbs.WC) (again bool) {
 	case kindAdd, kindDel, kindSync:
 		t.list.done(wc)
 	default:
-		t.Break(fmt.Errorf("the device completes a request, %#x, that was never posted", wc.WRID))
+		t.Sent(wc)
 	}
 	return false
 }

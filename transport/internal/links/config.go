@@ -21,12 +21,12 @@ type Config struct {
 
 	// RecvQP adds a second queue pair for each rank, without a send queue: peers' messages arrive
 	// there, and a tag-matching SRQ sends on it (TMO 1.3). The first then receives only what the
-	// peer's second sends. Send requests and receives then complete in queues of their own.
+	// peer's second sends.
 	RecvQP bool
-	// With RecvQP: RecvCQE is the size of the completion queue of the SRQ, and TM its tag list;
-	// MaxNumTags 0: a basic SRQ.
-	RecvCQE int
+	// With RecvQP: TM is the tag list of the SRQ, MaxNumTags 0: a basic SRQ; and MoreCQE is how many
+	// completions there can be at once on top of CQE.
 	TM      verbs.TMCap
+	MoreCQE int
 	// Free deregisters the transport's own memory: Close calls it when no queue pair and no SRQ is
 	// left, and no more after that. It may be nil.
 	Free func() error
@@ -73,8 +73,8 @@ func (c *Config) Fill() error {
 	check(c.SRQDepth < 1 || c.SRQDepth > attr.MaxSRQWR, "SRQDepth is %d: the device takes 1 to %d", c.SRQDepth, attr.MaxSRQWR)
 	check(c.SendDepth < minSendDepth || c.SendDepth > attr.MaxQPWR, "SendDepth is %d: the device takes %d to %d", c.SendDepth,
 		minSendDepth, attr.MaxQPWR)
-	check(c.cqe() > attr.MaxCQE, "%d ranks with SendDepth %d need a completion queue of %d, the device has %d", c.Size,
-		c.SendDepth, c.cqe(), attr.MaxCQE)
+	check(c.CQE() > attr.MaxCQE, "%d ranks with SendDepth %d need a completion queue of %d, the device has %d", c.Size,
+		c.SendDepth, c.CQE(), attr.MaxCQE)
 	check(qps > attr.MaxQP, "%d ranks need %d queue pairs, the device has %d", c.Size, qps, attr.MaxQP)
 	check(len(c.Job) > format.MaxJob, "Job has %d characters: the most is %d", len(c.Job), format.MaxJob)
 	check(len(c.Device.Address()) > format.MaxDevice, "the device's address has %d bytes: the most is %d",
@@ -82,9 +82,9 @@ func (c *Config) Fill() error {
 	return errors.Join(errs...)
 }
 
-// cqe is the most completions of send requests and receives that there can be at once: after an
+// CQE is the most completions of send requests and receives that there can be at once: after an
 // error every send request has one, signalled or not (TMO 8.2).
-func (c *Config) cqe() int { return c.SRQDepth + c.Size*c.SendDepth }
+func (c *Config) CQE() int { return c.SRQDepth + c.Size*c.SendDepth }
 
 // address returns the fields of an address that the configuration determines.
 func (c *Config) address() format.Address {

@@ -21,8 +21,7 @@ type Links struct {
 	// Objects of the device, nil until they are made.
 	channel verbs.CompChannel
 	pd      verbs.PD
-	cq      verbs.CQ // completions of send requests
-	recvCQ  verbs.CQ // completions of the SRQ; without Config.RecvQP the same as cq
+	cq      verbs.CQ // of all completions
 	srq     verbs.SRQ
 
 	peers []peer // by rank
@@ -50,10 +49,8 @@ type Links struct {
 	reads   []read   // by slot
 	freeRd  []uint32 // free slots of reads
 
-	wcs       [PollBatch]verbs.WC // what the last poll of a completion queue returned
-	pending   int                 // signalled send requests outstanding, to all peers whose link is up
-	grantsDue int                 // peers with grantDue
-	until     int                 // calls of Begin until End does its rare work
+	grantsDue int // peers with grantDue
+	until     int // calls of Begin until End does its rare work
 	last      lastFrom
 	todo      bool  // End has work now: a grant, a loss or a fatal error
 	fatal     error // why the transport as a whole cannot continue; nil while it can
@@ -120,29 +117,19 @@ func (l *Links) open() (err error) {
 	return l.openPeers()
 }
 
-// openQueues makes the completion queues and the SRQ.
+// openQueues makes the completion queue and the SRQ.
 func (l *Links) openQueues() (err error) {
 	c := &l.cfg
-	cq, srq := verbs.CQInitAttr{CQE: c.cqe(), Channel: l.channel}, verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: uint32(c.SRQDepth), MaxSGE: 1}}
-	if c.RecvQP {
-		cq.CQE = c.Size * c.SendDepth
+	cq, srq := verbs.CQInitAttr{CQE: c.CQE() + c.MoreCQE, Channel: l.channel}, verbs.SRQInitAttr{SRQAttr: verbs.SRQAttr{MaxWR: uint32(c.SRQDepth), MaxSGE: 1}}
+	if c.TM.MaxNumTags > 0 {
+		cq.WCFlags = verbs.WCExWithTMInfo
 	}
 	if l.cq, err = c.Device.CreateCQ(cq); err != nil {
 		return err
 	}
-	l.recvCQ = l.cq
-	if c.RecvQP {
-		cq.CQE = c.RecvCQE
-		if c.TM.MaxNumTags > 0 {
-			cq.WCFlags = verbs.WCExWithTMInfo
-		}
-		if l.recvCQ, err = c.Device.CreateCQ(cq); err != nil {
-			return err
-		}
-	}
 	if c.TM.MaxNumTags > 0 {
 		srq.Mask = verbs.SRQInitType | verbs.SRQInitPD | verbs.SRQInitCQ | verbs.SRQInitTM
-		srq.Type, srq.CQ, srq.TM = verbs.SRQTypeTM, l.recvCQ, c.TM
+		srq.Type, srq.CQ, srq.TM = verbs.SRQTypeTM, l.cq, c.TM
 	}
 	l.srq, err = l.pd.CreateSRQ(&srq)
 	return err
@@ -168,7 +155,7 @@ func (l *Links) openPeers() error {
 func (l *Links) openQPs(queues verbs.QPCap, access verbs.AccessFlags, place func(*peer) *verbs.QP) error {
 	qpns := make([]uint32, len(l.peers))
 	for rank := range l.peers {
-		qp, err := l.pd.CreateQP(&verbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.recvCQ, SRQ: l.srq, Type: verbs.QPTRC,
+		qp, err := l.pd.CreateQP(&verbs.QPInitAttr{SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq, Type: verbs.QPTRC,
 			Cap: queues, ReadFaults: l.cfg.Device.Attr().ReadFaults})
 		if err == nil {
 			*place(&l.peers[rank]) = qp
@@ -219,9 +206,6 @@ func (l *Links) Close() error {
 	}
 	if l.srq != nil {
 		errs = append(errs, l.srq.Destroy())
-	}
-	if l.recvCQ != nil && l.recvCQ != l.cq {
-		errs = append(errs, l.recvCQ.Destroy())
 	}
 	if l.cq != nil {
 		errs = append(errs, l.cq.Destroy())

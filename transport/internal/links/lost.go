@@ -35,8 +35,6 @@ func (l *Links) lose(p *peer, c cause, err error) {
 		return
 	}
 	p.state = linkDying
-	l.pending -= p.pending
-	p.pending = 0
 	for _, qp := range []verbs.QP{p.qp, p.recvQP} {
 		if qp == nil || qp.State() == verbs.QPSErr {
 			continue
@@ -113,10 +111,6 @@ func (l *Links) completed(p *peer, wrid uint64, failure error) {
 		l.checkCompleted(p, uint32(wrid))
 	}
 	p.done = uint32(wrid) + 1
-	if p.pending > 0 {
-		p.pending--
-		l.pending--
-	}
 	l.release(p, wrid, failure)
 }
 

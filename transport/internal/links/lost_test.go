@@ -57,7 +57,7 @@ func (e *endpoint) poll(t *testing.T) {
 	}
 	require.NoError(t, e.Begin())
 	n, _ := e.Drain(e)
-	_, err := e.End(n, n < PollBatch)
+	_, err := e.End(n, n < pollBatch)
 	require.NoError(t, err)
 }
 

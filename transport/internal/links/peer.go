@@ -23,7 +23,6 @@ type peer struct {
 	limit uint32
 
 	state      linkState
-	pending    int // signalled send requests outstanding while the link is up, else 0
 	reads      int // reads outstanding: they have a slot in Links.reads
 	maxRead    int // reads that may be outstanding: what the peer answers concurrently, at least 1
 	registered int // send buffers registered for it, see regions

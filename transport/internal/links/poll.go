@@ -29,15 +29,14 @@ const (
 func IsRecv(wrid uint64) bool { return wrid>>KindShift == kindRecv }
 
 const (
-	PollBatch = 32 // the most completions that one poll of a queue returns
+	pollBatch = 32 // the most completions that one poll handles
 	// rareEvery is the number of polls between checks for what happens rarely: asynchronous events,
 	// and errors of unsignalled send requests. Arm makes the next poll check. So a poller learns of
 	// the death of a silent peer within microseconds, and a waiter before it sleeps.
 	rareEvery = 256
 )
 
-// A transport's Poll is Begin; with Config.RecvQP PollSends, if SendsDue; Drain; End, if EndDue.
-// What an idle poll executes is small enough to be inlined.
+// A transport's Poll is Begin; Drain; End, if EndDue. What an idle poll executes is small enough to be inlined.
 
 // Begin counts a poll. An error says why the transport cannot continue.
 func (l *Links) Begin() error {
@@ -48,37 +47,21 @@ func (l *Links) Begin() error {
 // EndDue reports that End has work.
 func (l *Links) EndDue() bool { return l.until < 0 || l.todo }
 
-// SendsDue reports that PollSends may find something: an idle poll costs one pass of the device.
-func (l *Links) SendsDue() bool { return l.EndDue() || l.pending > 0 }
-
-// PollSends handles completions of send requests where they have a queue of their own. It returns
-// how many it handled, and whether the queue is now empty.
-func (l *Links) PollSends() (n int, empty bool) {
-	n, err := l.cq.PollCQ(l.wcs[:])
-	for i := range l.wcs[:n] {
-		l.Sent(&l.wcs[i])
-	}
-	if err != nil {
-		l.Break(err)
-	}
-	return n, n < PollBatch
-}
-
-// Drain has h handle what is in the SRQ's completion queue, and says how much that was and whether
-// it is all. Without Config.RecvQP completions of send requests are there too, for Sent.
+// Drain has h handle what has completed, and says how much that was and whether it is all.
+// Completions of send requests are for Sent.
 func (l *Links) Drain(h verbs.Handler) (n int, empty bool) {
 	l.stopped = false
-	n, err := l.recvCQ.Drain(h, PollBatch)
+	n, err := l.cq.Drain(h, pollBatch)
 	if err != nil {
 		l.Break(err)
 	}
-	return n, n < PollBatch && !l.stopped
+	return n, n < pollBatch && !l.stopped
 }
 
 // Enough ends the Drain under way.
 func (l *Links) Enough() {
 	l.stopped = true
-	l.recvCQ.Stop()
+	l.cq.Stop()
 }
 
 // End does what not every poll needs: asynchronous events, deferred grants, losses. n is how many
@@ -170,19 +153,11 @@ func (l *Links) postAgain(wc *verbs.WC) (again bool) {
 // Arm requests that Wait end at the next event.
 func (l *Links) Arm() error {
 	l.until = 0
-	if err := l.cq.Arm(false); err != nil || !l.cfg.RecvQP {
-		return err
-	}
-	return l.recvCQ.Arm(false)
+	return l.cq.Arm(false)
 }
 
 // Disarm cancels Arm.
-func (l *Links) Disarm() {
-	l.cq.Disarm()
-	if l.cfg.RecvQP {
-		l.recvCQ.Disarm()
-	}
-}
+func (l *Links) Disarm() { l.cq.Disarm() }
 
 // Wait blocks until an event, Wake or Close. Any goroutine, one at a time.
 func (l *Links) Wait() error { return l.channel.Wait() }

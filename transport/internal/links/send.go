@@ -60,8 +60,6 @@ func (l *Links) post(p *peer, wr *verbs.SendWR, id uint64, flags verbs.SendFlags
 	p.posted = seq + 1
 	if flags&verbs.SendSignaled != 0 {
 		p.signalled = seq + 1
-		p.pending++
-		l.pending++
 	}
 	return nil
 }
