@@ -41,6 +41,7 @@ func (e *Engine) checkAllLocked() {
 	e.checkMessagesLocked()
 	e.checkSendsLocked()
 	e.checkReadsLocked()
+	e.checkLargeLocked()
 	e.checkPeersLocked()
 	e.checkQueuesLocked()
 	e.wait.Check()
@@ -168,21 +169,32 @@ func (e *Engine) checkReadsLocked() {
 // checkSlots checks a table, and each operation in it: it is in the slot that it names, and all are
 // counted.
 func checkSlots(what string, t *slots, each func(op *Op)) {
-	used, bulky := 0, 0
+	used := 0
 	for i := range t.entries {
 		op := t.entries[i].op
 		if op == nil {
 			continue
 		}
 		used++
-		if t.entries[i].bulky {
-			bulky++
-		}
 		each(op)
 		invariant.Check(op.slot == slot{uint32(i), t.entries[i].gen}, "slot", "an operation is in another slot of the %s than its own: %s", what, op.note.where())
 	}
-	invariant.Check(bulky <= t.bulky && t.bulky <= t.used, "slot", "%d large operations of %s are counted, there are %d", t.bulky, what, bulky)
 	invariant.Check(used == t.used, "slot", "%d slots of %s are counted, %d are used", t.used, what, used)
+}
+
+// checkLargeLocked checks the count of large operations, which may have slots that are in use for
+// nobody any more.
+func (e *Engine) checkLargeLocked() {
+	used, large := 0, 0
+	for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {
+		used += t.used
+		for i := range t.entries {
+			if en := &t.entries[i]; en.op != nil && en.bulky {
+				large++
+			}
+		}
+	}
+	invariant.Check(large <= e.wait.Large && e.wait.Large <= used, "slot", "%d large operations are counted, there are %d", e.wait.Large, large)
 }
 
 // checkPeersLocked checks what waits for room: nothing of it can be forgotten.

@@ -149,7 +149,7 @@ func TestRulesAreChecked(t *testing.T) {
 		}},
 		"send in a wrong slot":    {"slot", func(e *Engine) { e.sends.entries[0].op.slot.gen++ }},
 		"slots miscounted":        {"slot", func(e *Engine) { e.sends.used++ }},
-		"large ones miscounted":   {"slot", func(e *Engine) { e.sends.bulky = -1 }},
+		"large ones miscounted":   {"slot", func(e *Engine) { e.wait.Large = -1 }},
 		"reads miscounted":        {"slot", func(e *Engine) { e.reads.used++ }},
 		"receive reads nothing":   {"V18", func(e *Engine) { e.reads.entries[0].op.read.active = 0 }},
 		"reads beyond the buffer": {"V4", func(e *Engine) { r := &e.reads.entries[0].op.read; r.want++ }},

@@ -68,7 +68,7 @@ func TestCreditIsEnforced(t *testing.T) {
 
 func TestSlots(t *testing.T) {
 	var s slots
-	s.init(100)
+	s.init(100, new(int))
 	seen := map[uint32]bool{}
 	for range 64 << slotGenBits {
 		op := &Op{}

@@ -182,10 +182,10 @@ func (e *Engine) configure() error {
 	e.from = make([]int, 1+c.Size)
 	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.seed)
 	e.off.inv = &e.inv
-	e.off.init(e.tr.TagList(), c)
+	e.off.init(e.tr.TagList(), c, &e.wait.Large)
 	e.bundle.init(&e.caps, c.EagerLimit, e.off.tags)
-	e.sends.init(sendSlots)
-	e.reads.init(readSlots)
+	e.sends.init(sendSlots, &e.wait.Large)
+	e.reads.init(readSlots, &e.wait.Large)
 	e.peers = make([]peer, c.Size)
 	for i := range e.peers {
 		e.peers[i].e, e.peers[i].rank = e, i

@@ -74,8 +74,9 @@ type offload struct {
 	resting        int // receives that are still to stay in software
 }
 
-// init decides whether the device, whose list is tags, matches at all.
-func (o *offload) init(tags transport.TagList, cfg *Config) {
+// init decides whether the device, whose list is tags, matches at all. large counts its large
+// receives.
+func (o *offload) init(tags transport.TagList, cfg *Config, large *int) {
 	if tags == nil {
 		return
 	}
@@ -90,7 +91,7 @@ func (o *offload) init(tags transport.TagList, cfg *Config) {
 	o.least = cfg.OffloadMin
 	o.low = max(o.most/8, 1)
 	o.kept = matching.NewPosted[*Op](cfg.seed)
-	o.slots.init(readSlots)
+	o.slots.init(readSlots, large)
 	o.sample, o.rest, o.backoff = thrashSample, restLeast, restLeast
 }
 

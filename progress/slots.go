@@ -33,7 +33,7 @@ type slots struct {
 	limit      int
 	head, tail uint32 // free entries by index plus 1; 0 none
 	used       int
-	bulky      int // of those, with bulky set
+	bulky      *int // counts those with bulky set, in all tables of an engine
 }
 
 type slotEntry struct {
@@ -51,7 +51,7 @@ const bulk = 1 << 20
 // eagerSlots is how many slots a table grows to before it uses any again.
 const eagerSlots = 64
 
-func (t *slots) init(limit int) { t.limit = limit }
+func (t *slots) init(limit int, bulky *int) { t.limit, t.bulky = limit, bulky }
 
 // take finds a free slot for op; false means that all are in use.
 func (t *slots) take(op *Op) (slot, bool) {
@@ -79,7 +79,7 @@ func (t *slots) set(i uint32, op *Op) {
 	en.note, en.op, en.next = op.note, op, 0
 	t.used++
 	if en.bulky = op.room() >= bulk; en.bulky {
-		t.bulky++
+		*t.bulky++
 	}
 }
 
@@ -88,7 +88,7 @@ func (t *slots) release(s slot) {
 	en := &t.entries[s.index]
 	en.op = nil
 	if en.bulky {
-		t.bulky--
+		*t.bulky--
 	}
 	en.gen++
 	if t.tail == 0 {

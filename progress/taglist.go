@@ -189,10 +189,10 @@ func (e *Engine) keptInDevice(err error) {
 
 func (e *Engine) warn(what string, err error) { e.log.Warn(what, "rank", e.cfg.Rank, "err", err) }
 
-// pollingEndedLocked is called when nobody polls any more. It tells a device that works by itself,
-// if that could move something large: for a receive in its list, or a rendezvous at either end.
+// pollingEndedLocked is called when nobody polls any more and a device that works by itself could
+// move something large: for a receive in its list, or a rendezvous at either end. It tells it so.
 func (e *Engine) pollingEndedLocked() {
-	if e.off.slots.bulky+e.sends.bulky+e.reads.bulky == 0 || e.broken != nil {
+	if e.broken != nil {
 		return
 	}
 	e.off.pollingEnded()
@@ -201,7 +201,7 @@ func (e *Engine) pollingEndedLocked() {
 
 // leaveLocked is called by a call that has posted something, or has polled, and does not wait.
 func (e *Engine) leaveLocked() {
-	if e.cfg.PollingEnded != nil && !e.wait.Polling() {
+	if e.wait.Large != 0 && e.cfg.PollingEnded != nil && !e.wait.Polling() {
 		e.pollingEndedLocked()
 	}
 }

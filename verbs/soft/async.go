@@ -156,9 +156,9 @@ func (a *async) pass() (again bool) {
 	return again
 }
 
-// polled is called when the program makes a pass of the device.
+// polled is called when the program makes a pass of the device, and the wires are armed.
 func (a *async) polled() {
-	if !a.d.armed || a.programArmed {
+	if a.programArmed {
 		return
 	}
 	a.d.disarmWires()

@@ -129,7 +129,7 @@ func (c *compQueue) Drain(h verbs.Handler, most int) (int, error) {
 		c.handOver()
 	}
 	if c.room > 0 {
-		if c.d.async != nil {
+		if c.d.armed && c.d.async != nil {
 			c.d.async.polled()
 		}
 		c.d.draining = c

@@ -125,7 +125,7 @@ func (s *Set) polled(role bool) {
 		s.endRole()
 	}
 	s.loop.polls++
-	if s.cfg.PollingEnded != nil {
+	if s.Large != 0 && s.cfg.PollingEnded != nil {
 		s.cfg.PollingEnded()
 	}
 	if s.parked.head != nil {

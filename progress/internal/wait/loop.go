@@ -108,7 +108,7 @@ func (s *Set) attend() {
 	if s.e.Broken() {
 		l.seen = l.polls - 1
 	}
-	if s.cfg.PollingEnded != nil {
+	if s.Large != 0 && s.cfg.PollingEnded != nil {
 		s.cfg.PollingEnded() // who was woken may leave without polling
 	}
 }

@@ -34,7 +34,7 @@ type Transport interface {
 type Config struct {
 	SpinLimit    time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
 	Manual       bool          // no progress goroutine: a waiter sleeps in the transport
-	PollingEnded func()        // called with the lock held when nobody polls any more; nil: nothing
+	PollingEnded func()        // called with the lock held when nobody polls any more, unless Set.Large is 0; nil: nothing
 }
 
 // Set is the goroutines that wait on one engine, the progress goroutine included. Fields without a
@@ -44,6 +44,10 @@ type Set struct {
 	e   Engine
 	tr  Transport
 	cfg Config
+
+	// Large is how many messages are under way that a device could move while nobody polls. The
+	// engine counts them.
+	Large int
 
 	polling   atomic.Bool     // somebody has the poller role; written under mu
 	role      invariant.Guard // finds a second poller
