@@ -49,7 +49,7 @@ type handler Transport
 // the device handled them (TMO 4.5).
 func (h *handler) Complete(wc *verbs.WC) (again bool) {
 	t := (*Transport)(h)
-	if wc.Flags&(verbs.WCFlagWithImm|verbs.WCFlagTMMatch|verbs.WCFlagTMDataValid) == 0 && counted(wc) && t.Usual(wc) {
+	if wc.Opcode == verbs.WCTMRecv && wc.Flags == 0 && t.Usual(wc) {
 		return true // an unexpected eager message
 	}
 	if links.IsRecv(wc.WRID) {

@@ -107,22 +107,30 @@ func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 }
 
 // recvSend receives a packet of a SEND. This is the way of a message of one packet, plain or, where
-// the SRQ matches tags, eager; it completes in place, if it can. Others have ways of their own.
+// the SRQ matches tags, eager or untagged; it completes in place, if it can. Others have ways of
+// their own.
 func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
-	t, op, flags := q.tm, verbs.WCRecv, verbs.WCFlags(0)
+	t, op, flags, counted := q.tm, verbs.WCRecv, verbs.WCFlags(0), false
 	switch {
 	case t != nil:
-		if !t.plain || !whole(h) || !q.plain(h) || len(payload) < verbs.TMHSize || payload[0] != byte(verbs.TMHEager) {
+		if !t.plain || !whole(h) || !q.plain(h) || len(payload) < verbs.TMHSize {
 			return q.recvTM(l, h, payload)
 		}
-		if invariant.Enabled {
-			defer t.checkAtomic("an arrival")()
-			defer t.checkUnexpected(q)()
+		switch verbs.TMHOpcode(payload[0]) {
+		case verbs.TMHEager:
+			if invariant.Enabled {
+				defer t.checkAtomic("an arrival")()
+				defer t.checkUnexpected(q)()
+			}
+			if t.match(q, h, payload, false) {
+				return true
+			}
+			op, counted = t.reports, true
+		case verbs.TMHNoTag:
+			op = verbs.WCTMNoTag
+		default:
+			return q.recvTM(l, h, payload)
 		}
-		if t.match(q, h, payload, false) {
-			return true
-		}
-		op = t.reports
 	case !whole(h):
 		return q.recvSendPart(l, h, payload)
 	case !q.plain(h) && !q.accepts(l, h):
@@ -137,7 +145,7 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 		q.recvFails(h.PSN)
 		return true
 	}
-	if t != nil {
+	if counted {
 		flags = t.unexpected()
 	}
 	if wc := q.rcq.inPlace(rq); wc != nil {
@@ -150,7 +158,7 @@ func (q *queuePair) recvSend(l wire.Link, h *wire.Header, payload []byte) bool {
 			rq.checkDone(wc.WRID)
 		}
 	} else if !q.recvCopy(h, payload, op, flags) {
-		if t != nil {
+		if counted {
 			q.forgetUnexpected(rxUnexpected)
 		}
 		q.recvFails(h.PSN)

@@ -23,8 +23,8 @@ type Config struct {
 	// there, and a tag-matching SRQ sends on it (TMO 1.3). The first then receives only what the
 	// peer's second sends.
 	RecvQP bool
-	// With RecvQP: TM is the tag list of the SRQ, MaxNumTags 0: a basic SRQ; and MoreCQE is how many
-	// completions there can be at once on top of CQE.
+	// With RecvQP: TM is the tag list of the SRQ, MaxNumTags 0: a basic SRQ; and MoreCQE is how
+	// many completions there can be at once on top of CQE.
 	TM      verbs.TMCap
 	MoreCQE int
 	// Free deregisters the transport's own memory: Close calls it when no queue pair and no SRQ is

@@ -58,11 +58,11 @@ type Links struct {
 	closed    bool
 }
 
-// lastFrom is what the last message was from, to spare the next one a search for it.
+// lastFrom is what the last message was from, to spare the next one a search for it. Its link is
+// up.
 type lastFrom struct {
 	qpn  uint32 // of the queue pair that received it; 0: there was none
 	rank int
-	peer *peer
 }
 
 // maxBounce is the most messages that can be outstanding of those that are too long for inline.

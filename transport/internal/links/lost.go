@@ -35,6 +35,7 @@ func (l *Links) lose(p *peer, c cause, err error) {
 		return
 	}
 	p.state = linkDying
+	l.last = lastFrom{}
 	for _, qp := range []verbs.QP{p.qp, p.recvQP} {
 		if qp == nil || qp.State() == verbs.QPSErr {
 			continue

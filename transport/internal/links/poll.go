@@ -36,7 +36,8 @@ const (
 	rareEvery = 256
 )
 
-// A transport's Poll is Begin; Drain; End, if EndDue. What an idle poll executes is small enough to be inlined.
+// A transport's Poll is Begin; Drain; End, if EndDue. What an idle poll executes is small enough to
+// be inlined.
 
 // Begin counts a poll. An error says why the transport cannot continue.
 func (l *Links) Begin() error {
@@ -92,7 +93,7 @@ func (l *Links) Broken() error { return l.fatal }
 // again then. Any other is for Received and format.Deliver.
 func (l *Links) Usual(wc *verbs.WC) bool {
 	msg, from := wc.Data, &l.last
-	if wc.QPNum != from.qpn || wc.Status != verbs.WCSuccess || !format.IsEager(msg, l.cfg.MaxEager) || from.peer.state > linkUp {
+	if wc.QPNum != from.qpn || wc.Status != verbs.WCSuccess || !format.IsEager(msg, l.cfg.MaxEager) {
 		return false
 	}
 	if invariant.Enabled {
@@ -122,7 +123,9 @@ func (l *Links) Received(wc *verbs.WC) (rank int, msg []byte) {
 		return -1, nil
 	}
 	if wc.Data != nil {
-		l.last = lastFrom{wc.QPNum, rank, &l.peers[rank]}
+		if l.peers[rank].state == linkUp {
+			l.last = lastFrom{wc.QPNum, rank}
+		}
 		return rank, wc.Data
 	}
 	return rank, l.ring.filled(wc.WRID, wc.ByteLen)
