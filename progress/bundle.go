@@ -9,8 +9,11 @@ import (
 
 // Short eager messages to one peer that are posted with one hold of the lock (Poster) go as one
 // message, EAGERS: what transport and device do for a message they do once for all of them. Each
-// keeps its tag, its cost, and its place in the order. Where a device matches tags every message
-// goes by itself, as the device must see it.
+// keeps its tag, its cost, and its place in the order.
+//
+// A device that matches tags does not see what is in an EAGERS. So none is sent to a rank with one;
+// or, with Config.Bundles, the device is not given a receive before all ranks that the message may
+// come from have answered an UNBUNDLE: they send none from there on.
 //
 // The body of EAGERS is its messages one after the other, at least one:
 //
@@ -23,6 +26,9 @@ const (
 
 	bundledMost = 64  // longest payload that is bundled, bytes: longer ones gain little
 	bundleSize  = 256 // of the longest EAGERS, bytes: 14 messages of 8 bytes
+
+	// unbundleMost is how many ranks one receive asks: it is not to connect a large job.
+	unbundleMost = 64
 )
 
 // bundle is the sends that wait for others to the same peer. It is empty whenever the lock is free.
@@ -30,7 +36,7 @@ type bundle struct {
 	to    *peer     // of all of them
 	sends []bundled // in their order
 	msg   []byte    // the EAGERS that says the same
-	most  int       // its longest, bytes; 0: there are no bundles
+	most  int       // its longest, bytes
 	short int       // the longest payload that is bundled, bytes
 	cost  uint64    // of the messages, credit
 }
@@ -43,13 +49,11 @@ type bundled struct {
 	buf  []byte
 }
 
-// init prepares a bundle for a transport; none is made where a device matches tags.
-func (b *bundle) init(caps *transport.Caps, limit int, tags transport.TagList) {
-	if tags == nil {
-		b.most, b.short = min(bundleSize, caps.MaxCtrl), min(bundledMost, limit)
-		b.msg = append(make([]byte, 0, bundleSize), ctrl{kind: ctrlEagers}.encode()...)
-		b.sends = make([]bundled, 0, bundleSize/eagersHead)
-	}
+// init prepares a bundle for a transport.
+func (b *bundle) init(caps *transport.Caps, limit int) {
+	b.most, b.short = min(bundleSize, caps.MaxCtrl), min(bundledMost, limit)
+	b.msg = append(make([]byte, 0, bundleSize), ctrl{kind: ctrlEagers}.encode()...)
+	b.sends = make([]bundled, 0, bundleSize/eagersHead)
 }
 
 // bundleLocked adds a send to the bundle, if it can wait there for others. What is there and cannot
@@ -90,7 +94,7 @@ func (e *Engine) beginBundleLocked(dst, n int) bool {
 		return false
 	}
 	b.to = &e.peers[dst]
-	return b.to.lost == nil && b.to.out.empty()
+	return b.to.lost == nil && b.to.out.empty() && !b.to.out.single
 }
 
 // unbundleLocked sends what is in the bundle. One message alone is sent as ever, and so is each
@@ -121,7 +125,7 @@ func (e *Engine) unbundleLocked() {
 // takeEagers handles an EAGERS of p.
 func (p *peer) takeEagers(body []byte) {
 	e := p.e
-	if e.off.tags != nil {
+	if p.bundles == bundlesNot && e.off.tags != nil && !p.foreign {
 		p.lose(protocolError("rank %d sends several messages as one to a device that matches tags", p.rank))
 		return
 	}
@@ -136,8 +140,83 @@ func (p *peer) takeEagers(body []byte) {
 			p.lose(protocolError("messages of rank %d in one: one of %d bytes, where %d are left", p.rank, n, len(body)))
 			return
 		}
+		if e.off.entries != 0 && p.steals(tag) {
+			return
+		}
 		e.eagerLocked(p.rank, uint32(p.rank), tag, body[:n:n])
-		e.inv.settle(e, p.rank)
 		body = body[n:]
 	}
+}
+
+// bundling is what a receiver knows of the EAGERS of a peer.
+type bundling uint8
+
+const (
+	bundlesNot   bundling = iota // it sends none that would matter
+	bundlesMaybe                 // it sends some until it is asked not to
+	bundlesAsked                 // it was sent an UNBUNDLE
+)
+
+// single tells whether all ranks that a receive's message may come from send no EAGERS.
+func (op *Op) single() bool {
+	e := op.e
+	switch {
+	case e.off.bundlers == 0:
+		return true
+	case op.peer >= 0:
+		return e.peers[op.peer].bundles == bundlesNot
+	case op.peer == AnySource:
+		return false
+	}
+	g := e.groupLocked(op.peer)
+	for i := 0; i < len(e.peers) && !g.single; i++ {
+		if e.peers[i].mayBundle() && g.members.Contains(i) {
+			return false
+		}
+	}
+	g.single = true
+	return true
+}
+
+// unbundle asks all ranks that a receive's message may come from to send EAGERS no more, unless
+// they are too many.
+func (op *Op) unbundle() {
+	var ask []*peer
+	for i := range op.e.peers {
+		p := &op.e.peers[i]
+		if p.bundles != bundlesMaybe || p.lost != nil || !op.accepts(i) {
+			continue
+		}
+		if ask = append(ask, p); len(ask) > unbundleMost {
+			return
+		}
+	}
+	for _, p := range ask {
+		p.bundles = bundlesAsked
+		p.sendCtrl(ctrl{kind: ctrlUnbundle})
+	}
+}
+
+// mayBundle tells whether p may send an EAGERS by the device with the tag list.
+func (p *peer) mayBundle() bool { return p.bundles != bundlesNot && p.lost == nil }
+
+// takeUnbundle handles an UNBUNDLE of p.
+func (p *peer) takeUnbundle() {
+	if p.out.single {
+		p.lose(protocolError("rank %d asks twice not to be sent several messages as one", p.rank))
+		return
+	}
+	p.out.single = true
+	p.sendCtrl(ctrl{kind: ctrlUnbundled})
+}
+
+// takeUnbundled handles p's answer: receives that have waited for it may be offloaded.
+func (p *peer) takeUnbundled() {
+	if p.bundles != bundlesAsked {
+		p.lose(protocolError("rank %d answers what it was not asked, to send each message by itself", p.rank))
+		return
+	}
+	p.bundles = bundlesNot
+	p.e.off.bundlers--
+	p.e.off.due = true
 }

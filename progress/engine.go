@@ -29,6 +29,7 @@ type Config struct {
 	PollingEnded    func()        // called under the lock when nobody polls any more and a message of bulk bytes or more is under way; nil: nothing
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; at most 0: it may be empty
+	Bundles         bool          // short messages may come as one until a receive is to be offloaded, which waits for that; else never where a device matches
 
 	// Lost is told, once for each, which ranks this one gives up by itself and why, not those that
 	// PeerLost was told of. It is called under the lock, before any operation ends for it, and must
@@ -118,7 +119,8 @@ type peer struct {
 	lost    error   // why, nil while it is there
 	acked   bool    // AckFailures was told
 	foreign bool    // its messages come by another device than that with the tag list
-	dirty   bool    // is in Engine.dirty
+	bundles bundling
+	dirty   bool // is in Engine.dirty
 
 	// Its messages are looked at when they arrive: it is foreign, or a probe may have asked for
 	// one.
@@ -183,7 +185,7 @@ func (e *Engine) configure() error {
 	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.seed)
 	e.off.inv = &e.inv
 	e.off.init(e.tr.TagList(), c, &e.wait.Large)
-	e.bundle.init(&e.caps, c.EagerLimit, e.off.tags)
+	e.bundle.init(&e.caps, c.EagerLimit)
 	e.sends.init(sendSlots, &e.wait.Large)
 	e.reads.init(readSlots, &e.wait.Large)
 	e.peers = make([]peer, c.Size)
@@ -201,7 +203,7 @@ func (e *Engine) configure() error {
 
 // Address is what the peer ranks pass to Connect.
 func (e *Engine) Address() []byte {
-	return encodeAddress(address{window: e.pool.Initial(), transport: e.tr.Address()})
+	return encodeAddress(address{single: e.off.tags != nil && !e.cfg.Bundles, window: e.pool.Initial(), transport: e.tr.Address()})
 }
 
 // Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own
@@ -217,13 +219,17 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := &e.peers[peer]
-	p.out.allowed = a.window
+	p.out.allowed, p.out.single = a.window, a.single
 	if err := e.tr.Connect(peer, a.transport); err != nil {
 		return err
 	}
 	if t := e.off.tags; t != nil && !t.Covers(peer) {
 		p.foreign, p.inspected = true, true
 		e.off.foreign++
+		e.off.odd = true
+	} else if t != nil && e.cfg.Bundles {
+		p.bundles = bundlesMaybe
+		e.off.bundlers++
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ type OffloadMetrics struct {
 	Matched     uint64 // of them, those that the device matched
 	KeptSmall   uint64 // receives kept in software because they are short,
 	KeptOverlap uint64 // because an earlier one in software overlaps them,
-	KeptPath    uint64 // because their message may come by another device,
+	KeptPath    uint64 // because their message may come by another device, or in one with others,
 	KeptFull    uint64 // because the list was full,
 	KeptOff     uint64 // because offloading did not pay, see Rests
 	Rests       uint64 // times that the device was given up for a while, because messages mostly came before it was ready
@@ -94,13 +94,11 @@ func (e *Engine) Metrics() Metrics {
 	m := e.m
 	m.Parks, m.Sleeps = e.wait.Counts()
 	m.Queued, m.RndvSent = e.entered[opQueued], e.entered[opRequested]
-	m.Offload = e.off.m
-	m.Offload.Offloaded, m.Offload.Matched = e.entered[opOffloaded], e.entered[opMatched]
-	m.Offload.Dels = e.entered[opRecalled]
+	m.Offload = e.off.metrics(e.entered[opPosted], e.entered[opOffloaded])
+	m.Offload.Matched, m.Offload.Dels = e.entered[opMatched], e.entered[opRecalled]
 	m.PostedNow, m.UnexpectedNow = e.posted.Len(), e.unexp.Len()
 	m.UnexpectedBytes, m.UnexpectedPeak = e.unexp.Memory()
 	m.QueuedBytes = e.queued
-	m.Offload.InDevice, m.Offload.Dormant = e.off.entries, e.off.dormant()
 	m.RequestsNow, m.ReadsNow = e.sends.used, e.reads.used
 	return m
 }

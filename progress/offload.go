@@ -41,7 +41,8 @@ const (
 type offload struct {
 	tags    transport.TagList
 	inv     *engineCheck
-	m       OffloadMetrics // without what Engine.Metrics takes from the states of operations
+	m       OffloadMetrics // without what metrics fills in
+	probes  uint64         // posted
 	handled uint32         // C of the protocol: unexpected messages that are completely handled
 
 	kept    *matching.Posted[*Op] // posted receives that are not in the device (V6)
@@ -59,7 +60,9 @@ type offload struct {
 	least    int    // bytes of the smallest receive that is offloaded
 	most     int    // entries that the list may have
 	low      int    // room, in entries, at which a list that was full is used again
+	odd      bool   // finding is set, or foreign is not 0
 	foreign  int    // ranks whose messages come by another device than the list's
+	bundlers int    // others that send EAGERS, see peer.mayBundle
 	entries  int    // receives in the list that are not known to be matched
 	recalled int    // receives in state opRecalled
 	fresh    int    // of entries, those that were added with the count in reported
@@ -100,8 +103,6 @@ func (o *offload) init(tags transport.TagList, cfg *Config, large *int) {
 func (o *offload) place(op *Op) {
 	if len(op.buf) >= o.least { // this form is inlined
 		o.placeLarge(op)
-	} else if op.kind == kindReceive {
-		o.m.KeptSmall++
 	}
 }
 
@@ -122,6 +123,9 @@ func (o *offload) placeLarge(op *Op) {
 	o.since = shadow.NextStamp()
 	var why *uint64
 	switch {
+	case !op.single():
+		why = &o.m.KeptPath
+		op.unbundle()
 	case o.resting > 0:
 		why = &o.m.KeptOff
 		if o.resting--; o.resting == 0 {
@@ -194,7 +198,7 @@ func (o *offload) promote() (promoted int) {
 	look := promoteLook
 	for op := o.waiting.head; op != nil && look > 0; {
 		next := op.next
-		if before, _ := o.kept.Stamp(op.kept); o.kept.Overlapping(op.tag, op.mask, before) {
+		if before, _ := o.kept.Stamp(op.kept); !op.single() || o.kept.Overlapping(op.tag, op.mask, before) {
 			look--
 		} else if o.add(op) {
 			o.kept.Remove(op.kept)
@@ -222,7 +226,7 @@ func (o *offload) unposted(op *Op) {
 		return
 	}
 	// The device has it, dormant: no operation reports the message before the DEL (TMO 5.3).
-	o.found, o.finding = op.slot, true
+	o.found, o.finding, o.odd = op.slot, true, true
 	o.inv.found(op)
 	o.slots.replace(op.slot, nil)
 	o.gone(op)
@@ -318,24 +322,34 @@ func (o *offload) answered() (last bool) {
 	return o.recalled == 0
 }
 
-// count counts an unexpected message, which was delivered, queued or refused before (V8). If it
-// returns found, the message has matched a receive in the device, for drop.
-func (o *offload) count() (found bool) {
+// count counts an unexpected message, which was delivered, queued or refused before (V8). If
+// finding is set then, it has matched a receive in the device, for drop.
+func (o *offload) count() {
 	o.handled++
 	o.inv.counted(o)
-	return o.finding
 }
 
 // drop removes the receive that the message counted last has matched by a forced DEL, the first
 // operation that reports the new count (V9).
 func (o *offload) drop() error {
-	o.finding = false
+	o.finding, o.odd = false, o.foreign != 0
 	err := o.tags.Drop(o.found.id(), o.handled)
 	o.inv.dropped(o.found)
 	o.report(o.handled)
 	o.m.Drops++
 	o.release(o.found)
 	return err
+}
+
+// metrics returns what is counted here and, without a count for each short receive, what follows
+// from it: posted is how many receives and probes were, offloaded how many the device got.
+func (o *offload) metrics(posted, offloaded uint64) OffloadMetrics {
+	m := o.m
+	m.Offloaded, m.InDevice, m.Dormant = offloaded, o.entries, o.dormant()
+	if o.tags != nil {
+		m.KeptSmall = posted - o.probes - (offloaded - m.Promoted) - m.KeptOverlap - m.KeptPath - m.KeptFull - m.KeptOff
+	}
+	return m
 }
 
 // dormant estimates how many entries the device cannot match yet: at most those that were added

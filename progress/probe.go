@@ -124,6 +124,7 @@ func (e *Engine) probeLocked(ctx context.Context, src int, tag, mask uint64, m *
 
 func (e *Engine) postProbeLocked(src int, tag, mask uint64, m *Message) *Op {
 	op := e.newOpLocked(noteProbeCall, src, tag, mask, nil)
+	e.off.probes++
 	op.kind = kindProbe
 	if m != nil {
 		op.kind, op.message = kindMatchedProbe, m

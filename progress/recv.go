@@ -152,7 +152,7 @@ func (op *Op) endPosted(err error) {
 func (op *Op) unposted() {
 	e := op.e
 	e.from[op.fromIndex()]--
-	if e.off.tags != nil && (op.kept != 0 || op.state != opPosted) {
+	if op.state != opPosted || op.kept != 0 && e.off.tags != nil {
 		e.off.unposted(op)
 	}
 }

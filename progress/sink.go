@@ -44,10 +44,18 @@ func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 // countLocked counts an unexpected message, where a device does too. What came by another device
 // than the list's does not count.
 func (e *Engine) countLocked(src int) {
-	if e.off.foreign != 0 && uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
+	if !e.off.odd {
+		e.off.count() // this form is inlined
+	} else {
+		e.countOddLocked(src)
+	}
+}
+
+func (e *Engine) countOddLocked(src int) {
+	if uint(src) < uint(len(e.peers)) && e.peers[src].foreign {
 		return
 	}
-	if e.off.count() {
+	if e.off.count(); e.off.finding {
 		e.keptInDevice(e.off.drop())
 	}
 }
@@ -174,6 +182,10 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		p.takeFlow(c)
 	case ctrlEagers:
 		p.takeEagers(c.body)
+	case ctrlUnbundle:
+		p.takeUnbundle()
+	case ctrlUnbundled:
+		p.takeUnbundled()
 	case ctrlNotice:
 		p.takeNotice(c.body)
 	default:

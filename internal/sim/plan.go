@@ -29,6 +29,7 @@ type Params struct {
 	Transport string // "rc" or "tmsrq"
 	Mux       bool   // two hosts, each with its own fabric; a second device connects them
 	Tags      int    // receives that the list holds, 0: no list
+	Bundles   bool   // as in progress.Config
 
 	MaxEager        int // bytes, below 0: none
 	OffloadMin      int // as in progress.Config
