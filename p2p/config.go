@@ -22,6 +22,16 @@ const (
 	ProgressManual                      // nobody, see the package comment
 )
 
+// AsyncMode says whether the device makes progress while the program computes.
+type AsyncMode uint8
+
+const (
+	AsyncDefault AsyncMode = iota // what TAGMATCH_ASYNC says, else AsyncAuto
+	AsyncAuto                     // on with Transport auto and ProgressAuto, if GOMAXPROCS is at least 2 when Init is called
+	AsyncOn
+	AsyncOff
+)
+
 // Names of Config.Device and Config.Transport.
 const (
 	auto      = "auto"
@@ -36,15 +46,18 @@ const (
 // inside a host, "tcp". The slice is the caller's.
 func Devices() []string { return []string{auto, deviceSHM, deviceTCP} }
 
-// Transports lists what Config.Transport may name in this build: "auto" first, which is "rc" for
-// now; with "rc" software matches all messages, with "tmsrq" the device those that its tag list
-// takes. The slice is the caller's.
+// Transports lists what Config.Transport may name in this build: "auto" first; with "rc" software
+// matches all messages, with "tmsrq" the device those that its tag list takes. "auto" is "tmsrq"
+// with a later beginning: peers send the short messages of an IsendAll as one, which the device
+// does not see, until the first receive that the list could take asks them not to. It is offloaded
+// when all ranks that its message may come from have answered; where more than 64 would have to be
+// asked, it stays with the software. The slice is the caller's.
 func Transports() []string { return []string{auto, transportRC, transportTMSRQ} }
 
 // Config of Init. The zero value finds everything by itself. A field that is set wins over its
 // TAGMATCH_ variable, which wins over the default; `tagmatch info` prints each value with its
 // origin. For numbers, 0 = default, -1 = none. A program that depends on a default gives it:
-// "auto", ProgressAuto, the number. Only Async cannot be kept off, as nothing can depend on that.
+// "auto", ProgressAuto, AsyncAuto, the number.
 //
 // Several devices, such as "shm,tcp", are named best first: each rank is reached over the first
 // that can reach it. Only the first matches tags. "auto" is one device with all wires, which is
@@ -77,16 +90,16 @@ type Config struct {
 	// SendLimit is how many bytes the library may use for unsent messages, about 420 each; default
 	// 1 GiB, -1: one message at a time (TAGMATCH_SEND_LIMIT).
 	SendLimit int64
-	// MaxTags is how many receives the device's tag list holds with Transport tmsrq; default 1024,
-	// at most 65536, -1: none, software matches (TAGMATCH_MAX_TAGS).
+	// MaxTags is how many receives the device's tag list holds, unless Transport is rc; default
+	// 1024, at most 65536, -1: none, software matches (TAGMATCH_MAX_TAGS).
 	MaxTags int
 	// OffloadMin is the size in bytes of the smallest receive that is offloaded to the device;
 	// default 1 MiB, from which on a transfer that goes on while the program computes saves more
 	// than it costs; -1: all are (TAGMATCH_OFFLOAD_MIN).
 	OffloadMin int
-	// Async lets the device make progress while the program computes, see the package comment
-	// (TAGMATCH_ASYNC: on or off).
-	Async bool
+	// Async says whether the device makes progress while the program computes, see the package
+	// comment (TAGMATCH_ASYNC: auto, on or off).
+	Async AsyncMode
 	// AsyncCPUs are the processors of an Async device on Linux, copied; default those of the
 	// process (TAGMATCH_ASYNC_CPUS, such as 0,2-3).
 	AsyncCPUs []int
@@ -134,6 +147,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Progress > ProgressManual {
 		fault("Progress", uint8(c.Progress), "give ProgressAuto, ProgressManual, or ProgressDefault")
+	}
+	if c.Async > AsyncOff {
+		fault("Async", uint8(c.Async), "give AsyncAuto, AsyncOn, AsyncOff, or AsyncDefault")
 	}
 	if c.JoinTimeout < -1 {
 		fault("JoinTimeout", c.JoinTimeout, "give a positive duration, 0 for the default, or -1 for no limit")

@@ -3,6 +3,7 @@ package p2p
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 func TestValidateReportsEverything(t *testing.T) {
-	c := Config{Device: "foo", Transport: "bar", Secret: []byte("short"), Progress: 7, SpinLimit: -2, EagerLimit: 1 << 30,
+	c := Config{Device: "foo", Transport: "bar", Secret: []byte("short"), Progress: 7, Async: 9, SpinLimit: -2, EagerLimit: 1 << 30,
 		UnexpectedLimit: -5, SendLimit: -2, MaxTags: -3, OffloadMin: -2, JoinTimeout: -3, PeerTimeout: time.Second}
 	err := c.Validate()
 	require.ErrorIs(t, err, ErrInvalid)
@@ -21,6 +22,7 @@ func TestValidateReportsEverything(t *testing.T) {
 		`Config.Transport is "bar": this build has auto, rc, tmsrq`,
 		"Config.Secret is 5 bytes long: give 32",
 		"Config.Progress is 7: give ProgressAuto",
+		"Config.Async is 9: give AsyncAuto",
 		"Config.SpinLimit is -2ns: give up to 1s, 0 for the default, or -1 to park at once",
 		"Config.EagerLimit is 1073741824: give 1 to 65536 bytes",
 		"Config.JoinTimeout is -3ns: give a positive duration, 0 for the default, or -1 for no limit",
@@ -65,7 +67,7 @@ func TestPrecedence(t *testing.T) {
 	full, settings, err := c.resolve(vars)
 	require.NoError(t, err)
 	require.Equal(t, Config{Device: "shm", Progress: ProgressManual, JoinTimeout: 90 * time.Second, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
-		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: true, AsyncCPUs: []int{0, 2, 3}, PeerTimeout: time.Minute}, full)
+		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: AsyncOn, AsyncCPUs: []int{0, 2, 3}, PeerTimeout: time.Minute}, full)
 	require.Equal(t, []Setting{
 		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
 		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
@@ -146,4 +148,31 @@ func TestErrorTexts(t *testing.T) {
 	require.ErrorAs(t, err, &peer)
 	require.Equal(t, &PeerError{[]int{1}, cause}, peer)
 	require.EqualError(t, peer, "p2p: rank 1 lost: peer broke the protocol: too long")
+}
+
+// TestAsync: by default the device works by itself where it matches, may, and has a thread.
+func TestAsync(t *testing.T) {
+	before := runtime.GOMAXPROCS(0)
+	defer runtime.GOMAXPROCS(before)
+	for _, c := range []struct {
+		cfg   Config
+		procs int
+		async bool
+	}{
+		{Config{}, 2, true},
+		{Config{Transport: "auto", Progress: ProgressAuto}, 3, true},
+		{Config{}, 1, false},
+		{Config{Progress: ProgressManual}, 2, false},
+		{Config{MaxTags: -1}, 2, false},
+		{Config{Transport: "rc"}, 2, false},
+		{Config{Transport: "tmsrq"}, 2, false},
+		{Config{Async: AsyncOff}, 2, false},
+		{Config{Async: AsyncOn, Progress: ProgressManual, Transport: "rc"}, 1, true},
+	} {
+		full, _, err := c.cfg.resolve(env(nil))
+		require.NoError(t, err)
+		runtime.GOMAXPROCS(c.procs)
+		w := &World{cfg: full}
+		require.Equal(t, c.async, w.async(), "%+v with GOMAXPROCS %d", c.cfg, c.procs)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -38,9 +39,10 @@ func (w *World) open(secret []byte) error {
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
 		MaxTags: w.cfg.MaxTags, OffloadMin: cmp.Or(w.cfg.OffloadMin, defaultOffloadMin), Lost: w.reportGivenUp,
-		Contexts: &w.contexts, ContextMask: contexts.Mask,
+		Contexts: &w.contexts, ContextMask: contexts.Mask, Bundles: w.cfg.Transport != transportTMSRQ,
 	}
-	if w.cfg.Async {
+	async := w.async()
+	if async {
 		cfg.PollingEnded = func() {
 			for _, d := range devs {
 				d.PollingEnded()
@@ -48,7 +50,7 @@ func (w *World) open(secret []byte) error {
 		}
 	}
 	var err error
-	if w.eng, err = progress.New(cfg, w.openTransport); err != nil || !w.cfg.Async {
+	if w.eng, err = progress.New(cfg, w.openTransport); err != nil || !async {
 		return err
 	}
 	for _, d := range devs {
@@ -57,6 +59,16 @@ func (w *World) open(secret []byte) error {
 		}
 	}
 	return nil
+}
+
+// async tells whether the device is to work by itself. With one thread for Go code it could not
+// while the program computes.
+func (w *World) async() bool {
+	c := &w.cfg
+	if c.Async == AsyncAuto {
+		return orAuto(c.Transport) == auto && c.Progress != ProgressManual && c.MaxTags >= 0 && runtime.GOMAXPROCS(0) > 1
+	}
+	return c.Async == AsyncOn
 }
 
 // openTransport makes the transport: one for each device, joined by mux where there are several.
@@ -77,10 +89,10 @@ func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) 
 	return mux.New(w.size, sink, open...)
 }
 
-// transportOn makes the transport of one device; "auto" is rc.
+// transportOn makes the transport of one device; "auto" is tmsrq.
 func (w *World) transportOn(dev verbs.Device, name string, sink transport.Sink) (transport.Transport, error) {
 	job := w.parts.boot.Info().JobID
-	if name == transportTMSRQ {
+	if name != transportRC {
 		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: job,
 			MaxTags: w.cfg.MaxTags}, sink)
 	}

@@ -47,7 +47,7 @@ type Offload struct {
 	// Receives that are kept in software, by reason.
 	KeptSmall   uint64 // shorter than Config.OffloadMin
 	KeptOverlap uint64 // an earlier receive in software matches some of the same messages
-	KeptPath    uint64 // the message may arrive over another device, see Config.Device
+	KeptPath    uint64 // the message may arrive over another device, or as one with others, see Config.Device and Transports
 	KeptFull    uint64 // the tag list was full
 	KeptOff     uint64 // offloading was suspended, see Rests
 
@@ -69,8 +69,8 @@ func (w *World) Metrics() Metrics {
 
 // transportName is the transport that was named or, where none was, what was chosen.
 func (w *World) transportName() string {
-	if w.cfg.Transport == transportTMSRQ {
-		return transportTMSRQ
+	if w.cfg.Transport == transportRC {
+		return transportRC
 	}
-	return transportRC
+	return transportTMSRQ
 }

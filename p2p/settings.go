@@ -97,9 +97,9 @@ func variables() []variable {
 			},
 			func(c *Config) string { return showBytes(int64(c.OffloadMin), defaultOffloadMin) }},
 		{"Async", "TAGMATCH_ASYNC",
-			func(c *Config) bool { return !c.Async },
+			func(c *Config) bool { return c.Async == AsyncDefault },
 			parseAsync,
-			func(c *Config) string { return onOff[c.Async] }},
+			func(c *Config) string { return asyncNames[cmp.Or(c.Async, AsyncAuto)] }},
 		{"AsyncCPUs", "TAGMATCH_ASYNC_CPUS",
 			func(c *Config) bool { return len(c.AsyncCPUs) == 0 },
 			func(c *Config, s string) (err error) {
@@ -143,7 +143,7 @@ func (c *Config) resolve(getenv func(string) string) (Config, []Setting, error) 
 		}
 		settings = append(settings, Setting{v.field, v.env, v.show(&out), origin})
 	}
-	out.Progress = cmp.Or(out.Progress, ProgressAuto)
+	out.Progress, out.Async = cmp.Or(out.Progress, ProgressAuto), cmp.Or(out.Async, AsyncAuto)
 	return out, settings, errors.Join(errs...)
 }
 
@@ -173,14 +173,16 @@ func parseProgress(c *Config, s string) error {
 	return errors.New("give auto or manual")
 }
 
-var onOff = map[bool]string{true: "on", false: "off"}
+var asyncNames = map[AsyncMode]string{AsyncAuto: auto, AsyncOn: "on", AsyncOff: "off"}
 
 func parseAsync(c *Config, s string) error {
-	if s != onOff[true] && s != onOff[false] {
-		return errors.New("give on or off")
+	for mode, name := range asyncNames {
+		if s == name {
+			c.Async = mode
+			return nil
+		}
 	}
-	c.Async = s == onOff[true]
-	return nil
+	return errors.New("give auto, on or off")
 }
 
 // parseCPUs reads a list of processors such as 0,2-3.

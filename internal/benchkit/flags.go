@@ -170,7 +170,10 @@ func (f *Flags) config() p2p.Config {
 		return n
 	}
 	c := p2p.Config{Device: given(f.Device), Transport: given(f.Transport), OffloadMin: none(f.OffloadMin), MaxTags: none(f.MaxTags),
-		Async: f.Async, AsyncCPUs: f.others}
+		AsyncCPUs: f.others}
+	if f.Async {
+		c.Async = p2p.AsyncOn
+	}
 	if f.While != "" {
 		c.SendLimit = floodSendLimit
 	}

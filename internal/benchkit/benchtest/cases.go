@@ -22,7 +22,7 @@ func Results(t *testing.T, test string, more ...string) {
 			for i, size := range []int{0, 8, 64 << 10, 1 << 20} {
 				var r benchkit.Result
 				require.NoError(t, json.Unmarshal([]byte(lines[i]), &r))
-				require.Equal(t, [3]any{test, device, "rc"}, [3]any{r.Test, r.Device, r.Transport})
+				require.Equal(t, [3]any{test, device, "tmsrq"}, [3]any{r.Test, r.Device, r.Transport})
 				require.Equal(t, [2]int{size, 20}, [2]int{r.Size, r.Iters})
 				require.Positive(t, r.MsgS)
 			}
@@ -35,7 +35,7 @@ func Table(t *testing.T, more ...string) {
 	args := append([]string{"-check", "-nopin", "-gomaxprocs", "2", "-sizes", "5,100k", "-iters", "20"}, more...)
 	stdout, stderr, err := Run(t, args...)
 	require.NoError(t, err, stderr)
-	require.Contains(t, stdout, "# device shm, transport rc")
+	require.Contains(t, stdout, "# device shm, transport tmsrq")
 	require.Contains(t, stdout, "    100k         20 ")
 }
 
