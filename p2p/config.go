@@ -51,7 +51,8 @@ func Devices() []string { return []string{auto, deviceSHM, deviceTCP} }
 // with a later beginning: peers send the short messages of an IsendAll as one, which the device
 // does not see, until the first receive that the list could take asks them not to. It is offloaded
 // when all ranks that its message may come from have answered; where more than 64 would have to be
-// asked, it stays with the software. The slice is the caller's.
+// asked, it stays with the software. Jobs of more than 8191 ranks have "rc". The slice is the
+// caller's.
 func Transports() []string { return []string{auto, transportRC, transportTMSRQ} }
 
 // Config of Init. The zero value finds everything by itself. A field that is set wins over its

@@ -172,7 +172,9 @@ func TestAsync(t *testing.T) {
 		full, _, err := c.cfg.resolve(env(nil))
 		require.NoError(t, err)
 		runtime.GOMAXPROCS(c.procs)
-		w := &World{cfg: full}
+		w := &World{cfg: full, size: 8191}
 		require.Equal(t, c.async, w.async(), "%+v with GOMAXPROCS %d", c.cfg, c.procs)
+		w.size = 8192
+		require.Equal(t, c.cfg.Async == AsyncOn, w.async(), "%+v in a job that is too large", c.cfg)
 	}
 }

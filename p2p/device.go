@@ -66,7 +66,7 @@ func (w *World) open(secret []byte) error {
 func (w *World) async() bool {
 	c := &w.cfg
 	if c.Async == AsyncAuto {
-		return orAuto(c.Transport) == auto && c.Progress != ProgressManual && c.MaxTags >= 0 && runtime.GOMAXPROCS(0) > 1
+		return orAuto(c.Transport) == auto && w.transport() == transportTMSRQ && c.Progress != ProgressManual && c.MaxTags >= 0 && runtime.GOMAXPROCS(0) > 1
 	}
 	return c.Async == AsyncOn
 }
@@ -76,23 +76,35 @@ func (w *World) async() bool {
 // other devices are matched in software.
 func (w *World) openTransport(sink transport.Sink) (transport.Transport, error) {
 	if len(w.parts.devs) == 1 {
-		return w.transportOn(w.parts.devs[0], w.cfg.Transport, sink)
+		return w.transportOn(w.parts.devs[0], w.transport(), sink)
 	}
 	var open []func(transport.Sink) (transport.Transport, error)
 	for i, dev := range w.parts.devs {
 		name := transportRC
 		if i == 0 {
-			name = w.cfg.Transport
+			name = w.transport()
 		}
 		open = append(open, func(sink transport.Sink) (transport.Transport, error) { return w.transportOn(dev, name, sink) })
 	}
 	return mux.New(w.size, sink, open...)
 }
 
-// transportOn makes the transport of one device; "auto" is tmsrq.
+// transport is the transport that was named or, with "auto", tmsrq, unless the job is too large for
+// its two queue pairs a rank.
+func (w *World) transport() string {
+	switch {
+	case orAuto(w.cfg.Transport) != auto:
+		return w.cfg.Transport
+	case 2*w.size > soft.MaxQP:
+		return transportRC
+	}
+	return transportTMSRQ
+}
+
+// transportOn makes the transport of one device.
 func (w *World) transportOn(dev verbs.Device, name string, sink transport.Sink) (transport.Transport, error) {
 	job := w.parts.boot.Info().JobID
-	if name != transportRC {
+	if name == transportTMSRQ {
 		return tmsrq.New(tmsrq.Config{Device: dev, Rank: w.rank, Size: w.size, MaxEager: w.cfg.eagerLimit(), Job: job,
 			MaxTags: w.cfg.MaxTags}, sink)
 	}

@@ -64,13 +64,5 @@ type Offload struct {
 // Metrics returns the counters as they are now. What it returns is the caller's.
 func (w *World) Metrics() Metrics {
 	m, wires := w.eng.Metrics(), w.eng.Wires()
-	return Metrics{w.deviceName(wires), wires, w.transportName(), Counters(m.Counters), Offload(m.Offload)}
-}
-
-// transportName is the transport that was named or, where none was, what was chosen.
-func (w *World) transportName() string {
-	if w.cfg.Transport == transportRC {
-		return transportRC
-	}
-	return transportTMSRQ
+	return Metrics{w.deviceName(wires), wires, w.transport(), Counters(m.Counters), Offload(m.Offload)}
 }

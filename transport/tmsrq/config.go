@@ -85,9 +85,8 @@ func (c *Config) fillTags(base *links.Config) error {
 func (c *Config) maxOps() int { return min(2*c.MaxTags+2, int(c.Device.Attr().TM.MaxOps)) }
 
 // moreCQE is how many completions there can be at once besides those of send requests and of
-// buffers (TMO 1.4): MATCH and DATA_VALID for each entry, one for each list operation; and one for
-// each queue pair that fails.
-func (c *Config) moreCQE() int { return 2*c.MaxTags + c.maxOps() + 2*c.Size }
+// buffers (TMO 1.4): MATCH and DATA_VALID for each entry, and one for each list operation.
+func (c *Config) moreCQE() int { return 2*c.MaxTags + c.maxOps() }
 
 // bounceSize is the size of a bounce buffer, bytes: it holds whatever the device puts there for a
 // matched message of at most MaxEager bytes.

@@ -19,9 +19,11 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
+// MaxQP is how many queue pairs a device can have.
+const MaxQP = 1<<qpIndexBits - 1
+
 // Limits and defaults.
 const (
-	maxQP       = 1 << qpIndexBits
 	maxQPWR     = 1 << 16
 	maxRdAtomic = 64
 	maxMsgSize  = 1 << 31
@@ -29,7 +31,7 @@ const (
 	// A QP number has 24 bits: an index into Device.qps, and above it a generation, so that a late
 	// packet for a destroyed QP does not reach the next one with that index.
 	qpIndexBits = 14
-	qpIndexMask = maxQP - 1
+	qpIndexMask = MaxQP
 	qpNumMask   = 1<<24 - 1
 
 	defaultMaxInline = 64 << 10
@@ -113,7 +115,7 @@ func Open(cfg Config) (*Device, error) {
 	}
 	d.encoded = d.self.Encode()
 	d.attr = verbs.DeviceAttr{
-		MaxQP: maxQP - 1, MaxQPWR: maxQPWR, MaxSGE: maxSGE,
+		MaxQP: MaxQP, MaxQPWR: maxQPWR, MaxSGE: maxSGE,
 		MaxCQ: 1 << 16, MaxCQE: maxCQE,
 		MaxSRQ: 1 << 16, MaxSRQWR: maxSRQWR, SRQSGE: maxSGE,
 		MaxMR: mem.MaxRegions, MaxMsgSize: maxMsgSize, MaxInline: cfg.MaxInline,

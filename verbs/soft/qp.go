@@ -112,10 +112,10 @@ func (p *protDomain) newQP(attr *verbs.QPInitAttr) (*queuePair, error) {
 // number gives q a QP number. Numbers are used again as late as possible.
 func (d *Device) number(q *queuePair) error {
 	var i uint32
-	if n := len(d.freeQP); n > 64 || n > 0 && len(d.qps) == maxQP {
+	if n := len(d.freeQP); n > 64 || n > 0 && len(d.qps) > MaxQP {
 		i = d.freeQP[0]
 		d.freeQP = d.freeQP[1:]
-	} else if len(d.qps) < maxQP {
+	} else if len(d.qps) <= MaxQP {
 		i = uint32(len(d.qps))
 		d.qps, d.qpGen = append(d.qps, nil), append(d.qpGen, 0)
 	} else {

@@ -55,7 +55,7 @@ func (c *Config) Fill() error {
 		c.SRQDepth = min(defaultSRQDepth, attr.MaxSRQWR)
 	}
 	if c.SendDepth == 0 {
-		c.SendDepth = min(defaultSendDepth, attr.MaxQPWR, max(minSendDepth, (attr.MaxCQE-c.SRQDepth)/max(c.Size, 1)))
+		c.SendDepth = min(defaultSendDepth, attr.MaxQPWR, max(minSendDepth, (attr.MaxCQE-c.SRQDepth)/max(c.Size, 1)-c.failures()))
 	}
 	var errs []error
 	check := func(bad bool, f string, args ...any) {
@@ -84,7 +84,16 @@ func (c *Config) Fill() error {
 
 // CQE is the most completions of send requests and receives that there can be at once: after an
 // error every send request has one, signalled or not (TMO 8.2).
-func (c *Config) CQE() int { return c.SRQDepth + c.Size*c.SendDepth }
+func (c *Config) CQE() int { return c.SRQDepth + c.Size*(c.SendDepth+c.failures()) }
+
+// failures is how many completions of a rank there can be besides: with a list a queue pair that
+// fails may have one that is of no buffer.
+func (c *Config) failures() int {
+	if c.RecvQP {
+		return 2
+	}
+	return 0
+}
 
 // address returns the fields of an address that the configuration determines.
 func (c *Config) address() format.Address {
