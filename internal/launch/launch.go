@@ -23,8 +23,8 @@ import (
 // EnvPin is the variable with a rank's CPU: see PinSelf.
 const EnvPin = bootstrap.EnvPin
 
-// envAsync is a variable of p2p: an asynchronous device.
-const envAsync = "TAGMATCH_ASYNC"
+// asyncOn is the setting of p2p that asks for an asynchronous device.
+const asyncOn = "TAGMATCH_ASYNC=on"
 
 // MaxRanks bounds Options.N, so that a typing error does not overload the host.
 const MaxRanks = 4096
@@ -328,8 +328,7 @@ func (j *job) environment(host string, port int) []string {
 // with an asynchronous device, which works beside its program on a thread of its own.
 func (j *job) procs(env []string) int {
 	for _, kv := range env {
-		switch name, _, _ := strings.Cut(kv, "="); name {
-		case "GOMAXPROCS", envAsync:
+		if strings.HasPrefix(kv, "GOMAXPROCS=") || kv == asyncOn {
 			return 0
 		}
 	}

@@ -203,6 +203,7 @@ func TestShares(t *testing.T) {
 		{3, "", true, 1},
 		{3, "GOMAXPROCS=5", true, 5},
 		{3, "TAGMATCH_ASYNC=on", true, all},
+		{3, "TAGMATCH_ASYNC=off", false, 2},
 	} {
 		code, out, errs := play(t, c.ranks, "procs", func(o *Options) { o.Env, o.Pin = append(o.Env, c.env), c.pin })
 		require.Zero(t, code, errs)
