@@ -18,6 +18,7 @@ const (
 	RecallsWon
 	RecallsLost
 	Promotions
+	Unbundles
 	ListFull
 	Overlaps
 	Rests
@@ -84,6 +85,7 @@ var eventNames = [events]string{
 	RecallsWon:     "receives recalled from the device",
 	RecallsLost:    "recalls that the device was faster than",
 	Promotions:     "receives promoted into the list",
+	Unbundles:      "receives that waited until messages came one by one",
 	ListFull:       "receives that found the list full",
 	Overlaps:       "receives kept by the overlap rule",
 	Rests:          "rests after thrashing",
