@@ -27,7 +27,7 @@ type AsyncMode uint8
 
 const (
 	AsyncDefault AsyncMode = iota // what TAGMATCH_ASYNC says, else AsyncAuto
-	AsyncAuto                     // on with Transport auto and ProgressAuto, if GOMAXPROCS is at least 2 when Init is called
+	AsyncAuto                     // on with Transport auto, ProgressAuto and tags, if GOMAXPROCS is at least 2 when Init is called
 	AsyncOn
 	AsyncOff
 )
@@ -49,9 +49,9 @@ func Devices() []string { return []string{auto, deviceSHM, deviceTCP} }
 // Transports lists what Config.Transport may name in this build: "auto" first; with "rc" software
 // matches all messages, with "tmsrq" the device those that its tag list takes. "auto" is "tmsrq"
 // with a later beginning: peers send the short messages of an IsendAll as one, which the device
-// does not see, until the first receive that the list could take asks them not to. It is offloaded
-// when all ranks that its message may come from have answered; where more than 64 would have to be
-// asked, it stays with the software. Jobs of more than 8191 ranks have "rc". The slice is the
+// does not see, until the first receive that the list could take asks them not to. It takes those
+// that are posted when all ranks which their message may come from have answered; where more than
+// 64 would have to be asked they are not. Jobs of more than 8191 ranks have "rc". The slice is the
 // caller's.
 func Transports() []string { return []string{auto, transportRC, transportTMSRQ} }
 

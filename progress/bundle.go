@@ -12,8 +12,9 @@ import (
 // keeps its tag, its cost, and its place in the order.
 //
 // A device that matches tags does not see what is in an EAGERS. So none is sent to a rank with one;
-// or, with Config.Bundles, the device is not given a receive before all ranks that the message may
-// come from have answered an UNBUNDLE: they send none from there on.
+// or, with Config.Bundles, the device gets only receives that are posted when all ranks which the
+// message may come from have answered an UNBUNDLE: they send none from there on. The first receive
+// that the device could get sends it.
 //
 // The body of EAGERS is its messages one after the other, at least one:
 //
@@ -27,7 +28,7 @@ const (
 	bundledMost = 64  // longest payload that is bundled, bytes: longer ones gain little
 	bundleSize  = 256 // of the longest EAGERS, bytes: 14 messages of 8 bytes
 
-	// unbundleMost is how many ranks one receive asks: it is not to connect a large job.
+	// unbundleMost is how many ranks one receive may have to ask: it is not to connect a large job.
 	unbundleMost = 64
 )
 
@@ -169,29 +170,45 @@ func (op *Op) single() bool {
 		return false
 	}
 	g := e.groupLocked(op.peer)
-	for i := 0; i < len(e.peers) && !g.single; i++ {
-		if e.peers[i].mayBundle() && g.members.Contains(i) {
+	for ; g.single < len(e.peers); g.single++ {
+		if e.peers[g.single].mayBundle() && g.members.Contains(g.single) {
 			return false
 		}
 	}
-	g.single = true
 	return true
 }
 
 // unbundle asks all ranks that a receive's message may come from to send EAGERS no more, unless
 // they are too many.
 func (op *Op) unbundle() {
-	var ask []*peer
-	for i := range op.e.peers {
-		p := &op.e.peers[i]
-		if p.bundles != bundlesMaybe || p.lost != nil || !op.accepts(i) {
-			continue
-		}
-		if ask = append(ask, p); len(ask) > unbundleMost {
+	e := op.e
+	switch {
+	case op.peer >= 0:
+		e.peers[op.peer].unbundle()
+		return
+	case op.peer == AnySource && e.off.bundlers > unbundleMost:
+		return
+	}
+	var ranks [unbundleMost]int
+	n := 0
+	for i := range e.peers {
+		switch {
+		case !e.peers[i].mayBundle() || !op.accepts(i):
+		case n == len(ranks):
 			return
+		default:
+			ranks[n] = i
+			n++
 		}
 	}
-	for _, p := range ask {
+	for _, i := range ranks[:n] {
+		e.peers[i].unbundle()
+	}
+}
+
+// unbundle asks p, once.
+func (p *peer) unbundle() {
+	if p.bundles == bundlesMaybe {
 		p.bundles = bundlesAsked
 		p.sendCtrl(ctrl{kind: ctrlUnbundle})
 	}
@@ -210,7 +227,7 @@ func (p *peer) takeUnbundle() {
 	p.sendCtrl(ctrl{kind: ctrlUnbundled})
 }
 
-// takeUnbundled handles p's answer: receives that have waited for it may be offloaded.
+// takeUnbundled handles p's answer.
 func (p *peer) takeUnbundled() {
 	if p.bundles != bundlesAsked {
 		p.lose(protocolError("rank %d answers what it was not asked, to send each message by itself", p.rank))
@@ -218,5 +235,4 @@ func (p *peer) takeUnbundled() {
 	}
 	p.bundles = bundlesNot
 	p.e.off.bundlers--
-	p.e.off.due = true
 }

@@ -49,6 +49,7 @@ type record struct {
 	posted    invariant.Stack // by whom
 
 	order   uint64 // in the shadow list
+	unseen  bool   // its message may come in one with others, which no device sees
 	buf     []byte // that the program must leave alone
 	sum     uint64 // of buf: of a send as it was posted, of a receive as it ended, then buf is the message
 	changed bool   // a send's buffer has, when it ended

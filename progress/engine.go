@@ -29,7 +29,7 @@ type Config struct {
 	PollingEnded    func()        // called under the lock when nobody polls any more and a message of bulk bytes or more is under way; nil: nothing
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; at most 0: it may be empty
-	Bundles         bool          // short messages may come as one until a receive is to be offloaded, which waits for that; else never where a device matches
+	Bundles         bool          // short messages may come as one until a receive could be offloaded, which asks for the end of that; else never where a device matches
 
 	// Lost is told, once for each, which ranks this one gives up by itself and why, not those that
 	// PeerLost was told of. It is called under the lock, before any operation ends for it, and must

@@ -12,7 +12,7 @@ type sourceGroup struct {
 	members Members // nil: the place is free
 	unacked int     // of them, those that are lost and that AckFailures has not been told
 	foreign bool    // one of them sends by another device than that with the tag list
-	single  bool    // none of them sends EAGERS; else not known
+	single  int     // of its ranks below this none sends EAGERS
 }
 
 // Group returns the source of receives from any of these ranks, for Recv and Irecv. Tag and mask of

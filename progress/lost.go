@@ -58,7 +58,6 @@ func (p *peer) end(cause error) {
 	e.log.Warn("peer lost", "rank", e.cfg.Rank, "peer", p.rank, "err", cause)
 	if p.mayBundle() {
 		e.off.bundlers--
-		e.off.due = true
 	}
 	p.lost = cause
 	e.lost, e.unusual = append(e.lost, p.rank), true

@@ -114,6 +114,12 @@ func (o *offload) placeLarge(op *Op) {
 		o.m.KeptPath++
 		return
 	}
+	if !op.single() {
+		o.m.KeptPath++
+		o.inv.unseen(op)
+		op.unbundle()
+		return
+	}
 	shadow := op.e.posted
 	for k := range shadow.Since(o.since) {
 		if k != op {
@@ -123,9 +129,6 @@ func (o *offload) placeLarge(op *Op) {
 	o.since = shadow.NextStamp()
 	var why *uint64
 	switch {
-	case !op.single():
-		why = &o.m.KeptPath
-		op.unbundle()
 	case o.resting > 0:
 		why = &o.m.KeptOff
 		if o.resting--; o.resting == 0 {
@@ -198,7 +201,7 @@ func (o *offload) promote() (promoted int) {
 	look := promoteLook
 	for op := o.waiting.head; op != nil && look > 0; {
 		next := op.next
-		if before, _ := o.kept.Stamp(op.kept); !op.single() || o.kept.Overlapping(op.tag, op.mask, before) {
+		if before, _ := o.kept.Stamp(op.kept); o.kept.Overlapping(op.tag, op.mask, before) {
 			look--
 		} else if o.add(op) {
 			o.kept.Remove(op.kept)

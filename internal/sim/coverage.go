@@ -85,7 +85,7 @@ var eventNames = [events]string{
 	RecallsWon:     "receives recalled from the device",
 	RecallsLost:    "recalls that the device was faster than",
 	Promotions:     "receives promoted into the list",
-	Unbundles:      "receives that waited until messages came one by one",
+	Unbundles:      "receives kept because messages came as one",
 	ListFull:       "receives that found the list full",
 	Overlaps:       "receives kept by the overlap rule",
 	Rests:          "rests after thrashing",

@@ -99,7 +99,7 @@ func (g *generator) params() {
 			q.Tags = 1023
 		}
 		q.RefuseOps = g.knob(4)
-		q.Bundles = !g.thrashes && !g.cuts && g.p.Seed%3 == 0 // not drawn: the other plans stay as they are
+		q.Bundles = !g.thrashes && g.p.Seed%3 == 0 // not drawn: the other plans stay as they are
 		g.device(&q.TM)
 	}
 	if g.chance(0.1) {

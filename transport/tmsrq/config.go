@@ -86,7 +86,12 @@ func (c *Config) maxOps() int { return min(2*c.MaxTags+2, int(c.Device.Attr().TM
 
 // moreCQE is how many completions there can be at once besides those of send requests and of
 // buffers (TMO 1.4): MATCH and DATA_VALID for each entry, and one for each list operation.
-func (c *Config) moreCQE() int { return 2*c.MaxTags + c.maxOps() }
+func (c *Config) moreCQE() int {
+	if c.MaxTags == 0 {
+		return 0
+	}
+	return 2*c.MaxTags + c.maxOps()
+}
 
 // bounceSize is the size of a bounce buffer, bytes: it holds whatever the device puts there for a
 // matched message of at most MaxEager bytes.

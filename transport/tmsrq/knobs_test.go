@@ -1,6 +1,7 @@
 package tmsrq_test
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -119,4 +120,40 @@ func TestConfig(t *testing.T) {
 	require.ErrorContains(t, err, "MaxTags")
 	_, err = tmsrq.New(tmsrq.Config{}, &transporttest.Recorder{})
 	require.ErrorContains(t, err, "Device")
+}
+
+// smallQueues is a device whose completion queues are short.
+type smallQueues struct {
+	verbs.Device
+	cqe int
+}
+
+func (d *smallQueues) Attr() verbs.DeviceAttr {
+	a := d.Device.Attr()
+	a.MaxCQE = d.cqe
+	return a
+}
+
+func (d *smallQueues) CreateCQ(attr verbs.CQInitAttr) (verbs.CQ, error) {
+	if attr.CQE > d.cqe {
+		return nil, syscall.EINVAL
+	}
+	return d.Device.CreateCQ(attr)
+}
+
+// TestSmallCQ: sends and the list share what the device's completion queue holds.
+func TestSmallCQ(t *testing.T) {
+	for _, c := range []struct{ cqe, size, tags int }{{1024, 16, 63}, {1024, 64, 31}, {900, 64, 0}} {
+		dev := &smallQueues{open(t, soft.NewFabric(), 0, softtest.TM{}), c.cqe}
+		tr, err := tmsrq.New(tmsrq.Config{Device: dev, Size: c.size}, &transporttest.Recorder{})
+		require.NoError(t, err, "%+v", c)
+		if list := tr.TagList(); c.tags > 0 {
+			require.Equal(t, c.tags, list.Capacity(), "%+v", c)
+		} else {
+			require.Nil(t, list)
+		}
+		require.NoError(t, tr.Close())
+	}
+	_, err := tmsrq.New(tmsrq.Config{Device: &smallQueues{open(t, soft.NewFabric(), 0, softtest.TM{}), 800}, Size: 64}, &transporttest.Recorder{})
+	require.ErrorContains(t, err, "need a completion queue of 896, the device has 800")
 }

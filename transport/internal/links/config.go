@@ -55,7 +55,11 @@ func (c *Config) Fill() error {
 		c.SRQDepth = min(defaultSRQDepth, attr.MaxSRQWR)
 	}
 	if c.SendDepth == 0 {
-		c.SendDepth = min(defaultSendDepth, attr.MaxQPWR, max(minSendDepth, (attr.MaxCQE-c.SRQDepth)/max(c.Size, 1)-c.failures()))
+		room := attr.MaxCQE - c.SRQDepth
+		if c.RecvQP {
+			room /= 2 // the other half is the list's
+		}
+		c.SendDepth = min(defaultSendDepth, attr.MaxQPWR, max(minSendDepth, room/max(c.Size, 1)-c.failures()))
 	}
 	var errs []error
 	check := func(bad bool, f string, args ...any) {
