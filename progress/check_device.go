@@ -86,7 +86,7 @@ func (o *offload) check(posted *matching.Posted[*Op]) {
 	o.checkOverlap(posted)
 	o.inv.counted(o)
 	invariant.Check(!o.finding && o.inv.due == nil, "V9", "a receive that a message has found is still in the device's list")
-	invariant.Check(o.odd == (o.foreign != 0), "V8", "between messages, with %d ranks that come another way, counting is odd: %v", o.foreign, o.odd)
+	invariant.Check(o.counts == (o.foreign == 0), "V8", "between messages, with %d ranks that come another way, each counts: %v", o.foreign, o.counts)
 }
 
 // checkKept: offload.kept has exactly the receives that are in the shadow list and not in the

@@ -75,7 +75,7 @@ func (op *Op) poison() {
 func (op *Op) clear() {
 	op.note = nil
 	op.peer, op.tag, op.mask = poisonInt, poisonWord, poisonWord
-	op.handle, op.kept, op.slot, op.added = poisonHandle, poisonHandle, poisonSlot, poisonWord&(1<<32-1)
+	op.handle, op.slot, op.added = poisonHandle, poisonSlot, poisonWord&(1<<32-1)
 }
 
 // checkMove looks at an operation that is about to come to another state.

@@ -133,7 +133,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"lost peer has a request":   {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
 		"message counted twice":     {"V8", func(e *Engine) { e.off.handled++ }},
 		"message not counted":       {"V8", func(e *Engine) { e.off.handled-- }},
-		"counting is odd":           {"V8", func(e *Engine) { e.off.odd = true }},
+		"messages do not count":     {"V8", func(e *Engine) { e.off.counts = false }},
 		"bundling ranks miscounted": {"V17", func(e *Engine) { e.off.bundlers++ }},
 		"forced DEL forgotten":      {"V9", func(e *Engine) { e.inv.due = &foundReceive{slotOf(1), 1} }},
 		"device has another":        {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},

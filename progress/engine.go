@@ -226,7 +226,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	if t := e.off.tags; t != nil && !t.Covers(peer) {
 		p.foreign, p.inspected = true, true
 		e.off.foreign++
-		e.off.odd = true
+		e.off.counts = false
 	} else if t != nil && e.cfg.Bundles {
 		p.bundles = bundlesMaybe
 		e.off.bundlers++

@@ -1,6 +1,8 @@
 package progress
 
 import (
+	"math"
+
 	"github.com/tagmatch/tagmatch/matching"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -57,10 +59,10 @@ type offload struct {
 	found   slot
 	finding bool
 
-	least    int    // bytes of the smallest receive that is offloaded
+	least    int    // bytes of the smallest receive that is offloaded; none is as large where there is no list
 	most     int    // entries that the list may have
 	low      int    // room, in entries, at which a list that was full is used again
-	odd      bool   // finding is set, or foreign is not 0
+	counts   bool   // a message counts, and that is all: there is a list, foreign is 0, and finding is not set
 	foreign  int    // ranks whose messages come by another device than the list's
 	bundlers int    // others that send EAGERS, see peer.mayBundle
 	entries  int    // receives in the list that are not known to be matched
@@ -80,6 +82,7 @@ type offload struct {
 // init decides whether the device, whose list is tags, matches at all. large counts its large
 // receives.
 func (o *offload) init(tags transport.TagList, cfg *Config, large *int) {
+	o.least = math.MaxInt
 	if tags == nil {
 		return
 	}
@@ -90,7 +93,7 @@ func (o *offload) init(tags transport.TagList, cfg *Config, large *int) {
 	if o.most <= 0 {
 		return
 	}
-	o.tags = tags
+	o.tags, o.counts = tags, true
 	o.least = cfg.OffloadMin
 	o.low = max(o.most/8, 1)
 	o.kept = matching.NewPosted[*Op](cfg.seed)
@@ -98,15 +101,9 @@ func (o *offload) init(tags transport.TagList, cfg *Config, large *int) {
 	o.sample, o.rest, o.backoff = thrashSample, restLeast, restLeast
 }
 
-// place adds a receive that was just posted to the tag list, or keeps it in software and counts
-// why.
+// place adds a receive of at least that size, which was just posted, to the tag list, or keeps it
+// in software and counts why.
 func (o *offload) place(op *Op) {
-	if len(op.buf) >= o.least { // this form is inlined
-		o.placeLarge(op)
-	}
-}
-
-func (o *offload) placeLarge(op *Op) {
 	if op.kind != kindReceive { // a device could not give its message back
 		return
 	}
@@ -204,7 +201,7 @@ func (o *offload) promote() (promoted int) {
 		if before, _ := o.kept.Stamp(op.kept); o.kept.Overlapping(op.tag, op.mask, before) {
 			look--
 		} else if o.add(op) {
-			o.kept.Remove(op.kept)
+			o.unkeep(op)
 			o.waiting.remove(op)
 			o.m.Promoted++
 			promoted++
@@ -221,7 +218,7 @@ func (o *offload) promote() (promoted int) {
 // matches it or because it ends.
 func (o *offload) unposted(op *Op) {
 	if op.state == opPosted {
-		o.kept.Remove(op.kept)
+		o.unkeep(op)
 		if op.linked {
 			o.waiting.remove(op)
 		}
@@ -229,11 +226,17 @@ func (o *offload) unposted(op *Op) {
 		return
 	}
 	// The device has it, dormant: no operation reports the message before the DEL (TMO 5.3).
-	o.found, o.finding, o.odd = op.slot, true, true
+	o.found, o.finding, o.counts = op.slot, true, false
 	o.inv.found(op)
 	o.slots.replace(op.slot, nil)
 	o.gone(op)
 	o.end(true)
+}
+
+// unkeep removes a receive from those that software keeps.
+func (o *offload) unkeep(op *Op) {
+	o.kept.Remove(op.kept)
+	op.kept = 0
 }
 
 // gone is called when an entry is known to have left the list.
@@ -335,7 +338,7 @@ func (o *offload) count() {
 // drop removes the receive that the message counted last has matched by a forced DEL, the first
 // operation that reports the new count (V9).
 func (o *offload) drop() error {
-	o.finding, o.odd = false, o.foreign != 0
+	o.finding, o.counts = false, o.foreign == 0
 	err := o.tags.Drop(o.found.id(), o.handled)
 	o.inv.dropped(o.found)
 	o.report(o.handled)

@@ -48,7 +48,7 @@ type Op struct {
 	vec     *vector  // of a receive into several buffers, instead of buf
 
 	prev   *Op              // in an opList
-	kept   matching.Handle  // posted: in offload.kept; 0: it is not there, see offload.since
+	kept   matching.Handle  // in offload.kept; 0: it is not there, see offload.since
 	added  uint32           // offloaded, recalled: offload.handled when the device got it
 	slot   slot             // in Engine.sends, offload.slots or Engine.reads, as state says
 	region transport.Region // from requested on, perhaps while queued: of a send with bytes

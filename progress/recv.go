@@ -125,8 +125,7 @@ func (op *Op) post() {
 	op.move(opPosted)
 	op.handle = e.posted.Post(op.tag, op.mask, op)
 	e.from[op.fromIndex()]++
-	if e.off.tags != nil {
-		op.kept = 0
+	if len(op.buf) >= e.off.least {
 		e.off.place(op)
 	}
 	if len(e.heldUp) != 0 {
@@ -152,7 +151,7 @@ func (op *Op) endPosted(err error) {
 func (op *Op) unposted() {
 	e := op.e
 	e.from[op.fromIndex()]--
-	if op.state != opPosted || op.kept != 0 && e.off.tags != nil {
+	if op.state != opPosted || op.kept != 0 {
 		e.off.unposted(op)
 	}
 }

@@ -36,17 +36,15 @@ func (s *sink) Eager(src int, appCtx uint32, tag uint64, payload []byte) {
 	e := s.engine()
 	e.eagerLocked(src, appCtx, tag, payload)
 	e.inv.settle(e, src)
-	if e.off.tags != nil {
-		e.countLocked(src)
-	}
+	e.countLocked(src)
 }
 
 // countLocked counts an unexpected message, where a device does too. What came by another device
 // than the list's does not count.
 func (e *Engine) countLocked(src int) {
-	if !e.off.odd {
-		e.off.count() // this form is inlined
-	} else {
+	if e.off.counts { // this form is inlined
+		e.off.count()
+	} else if e.off.tags != nil {
 		e.countOddLocked(src)
 	}
 }
@@ -102,9 +100,7 @@ func (s *sink) Rndv(src int, h *transport.RndvHdr) {
 	e := s.engine()
 	e.rndvLocked(src, h)
 	e.inv.settle(e, src)
-	if e.off.tags != nil {
-		e.countLocked(src)
-	}
+	e.countLocked(src)
 }
 
 func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
