@@ -5,6 +5,7 @@ package pmix
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -33,6 +34,8 @@ func load(name string) (l *library, err error) {
 	if name != "" {
 		names = []string{name}
 	}
+	runtime.LockOSThread() // what dlerror(3) says is of the thread that dlopen(3) was called by
+	defer runtime.UnlockOSThread()
 	var handle uintptr
 	var failures []string
 	for _, n := range names {
