@@ -131,19 +131,12 @@ func TestHandlesSurviveRelease(t *testing.T) {
 	q := NewPosted[int](1)
 	var old []Handle
 	for range 3 {
-		var hs []Handle
-		for i := range n {
-			hs = append(hs, q.Post(uint64(i), exact, i))
-		}
+		hs := postNumbers(q, n)
 		for _, h := range old {
 			_, ok := q.Remove(h)
 			require.False(t, ok)
 		}
-		for i, h := range hs {
-			v, ok := q.Remove(h)
-			require.True(t, ok)
-			require.Equal(t, i, v)
-		}
+		requireRemoves(t, q, hs)
 		require.NotEmpty(t, q.vacant)
 		old = append(old, hs...)
 	}

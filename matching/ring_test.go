@@ -208,13 +208,17 @@ func TestRingMovesItsNext(t *testing.T) {
 	require.Equal(t, 2, v)
 }
 
-// All handles of a full ring are good for one removal.
-func TestRingHandles(t *testing.T) {
-	q := NewPosted[int](1)
-	var hs []Handle
-	for i := range longRing {
+// postNumbers posts receives 0 to n-1, whose tags and values are their numbers.
+func postNumbers(q *Posted[int], n int) (hs []Handle) {
+	for i := range n {
 		hs = append(hs, q.Post(uint64(i), exact, i))
 	}
+	return hs
+}
+
+// requireRemoves removes what postNumbers has posted: each handle is good for that once.
+func requireRemoves(t *testing.T, q *Posted[int], hs []Handle) {
+	t.Helper()
 	for i, h := range hs {
 		v, ok := q.Remove(h)
 		require.True(t, ok)
@@ -222,6 +226,12 @@ func TestRingHandles(t *testing.T) {
 		_, ok = q.Remove(h)
 		require.False(t, ok)
 	}
+}
+
+// All handles of a full ring are good for one removal.
+func TestRingHandles(t *testing.T) {
+	q := NewPosted[int](1)
+	requireRemoves(t, q, postNumbers(q, longRing))
 	require.Zero(t, q.Len())
 }
 

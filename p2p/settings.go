@@ -164,25 +164,24 @@ func orAuto(name string) string {
 }
 
 func parseProgress(c *Config, s string) error {
-	for mode, name := range progressNames {
-		if s == name {
-			c.Progress = mode
-			return nil
-		}
-	}
-	return errors.New("give auto or manual")
+	return parseMode(&c.Progress, progressNames, s, "give auto or manual")
 }
 
 var asyncNames = map[AsyncMode]string{AsyncAuto: auto, AsyncOn: "on", AsyncOff: "off"}
 
 func parseAsync(c *Config, s string) error {
-	for mode, name := range asyncNames {
+	return parseMode(&c.Async, asyncNames, s, "give auto, on or off")
+}
+
+// parseMode finds the mode of a name.
+func parseMode[M comparable](mode *M, names map[M]string, s, allowed string) error {
+	for m, name := range names {
 		if s == name {
-			c.Async = mode
+			*mode = m
 			return nil
 		}
 	}
-	return errors.New("give auto, on or off")
+	return errors.New(allowed)
 }
 
 // parseCPUs reads a list of processors such as 0,2-3.

@@ -114,7 +114,7 @@ func (op *Op) checkEnd() {
 		invariant.Check(len(q.ring) == 0 || q.at(uint32(op.handle)).op != op, "list", "a send ends in its peer's queue: %s", r.where())
 	}
 	invariant.Check(op.region == nil, "V16", "an operation ends while its buffer is registered: %s", r.where())
-	for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {
+	for _, t := range e.tables() {
 		i := int(op.slot.index)
 		invariant.Check(i >= len(t.entries) || t.entries[i].op != op, "slot", "an operation ends with a slot: %s", r.where())
 	}

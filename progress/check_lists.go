@@ -198,7 +198,7 @@ func (e *Engine) checkBundlersLocked() {
 // nobody any more.
 func (e *Engine) checkLargeLocked() {
 	used, large := 0, 0
-	for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {
+	for _, t := range e.tables() {
 		used += t.used
 		for i := range t.entries {
 			if en := &t.entries[i]; en.op != nil && en.bulky {

@@ -97,7 +97,7 @@ func (e *Engine) pendingLocked(context uint64) (list []pendingOp) {
 			add(op)
 		}
 	}
-	for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {
+	for _, t := range e.tables() {
 		for i := range t.entries {
 			add(t.entries[i].op)
 		}

@@ -53,6 +53,9 @@ const eagerSlots = 64
 
 func (t *slots) init(limit int, bulky *int) { t.limit, t.bulky = limit, bulky }
 
+// tables are those of an engine.
+func (e *Engine) tables() [3]*slots { return [3]*slots{&e.sends, &e.reads, &e.off.slots} }
+
 // take finds a free slot for op; false means that all are in use.
 func (t *slots) take(op *Op) (slot, bool) {
 	if t.head == 0 || len(t.entries) < eagerSlots {

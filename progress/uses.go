@@ -23,7 +23,7 @@ func (e *Engine) opsLocked() iter.Seq[*Op] {
 				return
 			}
 		}
-		for _, t := range []*slots{&e.sends, &e.reads, &e.off.slots} {
+		for _, t := range e.tables() {
 			for i := range t.entries {
 				if op := t.entries[i].op; op != nil && op.state != opOffloaded && !yield(op) { // those are posted too
 					return
