@@ -102,7 +102,8 @@ type Config struct {
 	// comment (TAGMATCH_ASYNC: auto, on or off).
 	Async AsyncMode
 	// AsyncCPUs are the processors of an Async device on Linux, copied; default those of the
-	// process (TAGMATCH_ASYNC_CPUS, such as 0,2-3).
+	// process (TAGMATCH_ASYNC_CPUS, such as 0,2-3). With them it sleeps on a thread of its own, for
+	// which GOMAXPROCS should be one higher.
 	AsyncCPUs []int
 	// PeerTimeout is how soon the loss of a host or network is detected, see Losses in the package
 	// comment; default 20 s, at least 6 s, at most 1 h (TAGMATCH_PEER_TIMEOUT).

@@ -57,7 +57,7 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.IntVar(&f.MaxTags, "max-tags", -1, "`receives` that the device's tag list holds, 0: none, -1: as TAGMATCH_MAX_TAGS says")
 	fs.BoolVar(&f.Manual, "manual", false, "without the progress goroutine")
 	fs.BoolVar(&f.Async, "async", false, "let the device work by itself while the program computes; else as TAGMATCH_ASYNC says")
-	fs.StringVar(&f.AsyncCPUs, "async-cpus", "auto", "`which` processors such a device works on: own, the rank's; others, those that the rank is not on; auto: others for overlap over tcp, else own")
+	fs.StringVar(&f.AsyncCPUs, "async-cpus", "auto", "`which` processors such a device works on: own, the rank's; others, rank 0's on those that the rank is not on; auto: others for overlap over tcp, else own")
 	fs.Var(&f.Sizes, "sizes", "message `sizes` in bytes, separated by commas; k and m are powers of 1024")
 	fs.IntVar(&f.Iters, f.iters(), f.Iters, "messages of each size, 0: as many as the size calls for")
 	if f.While != "" {

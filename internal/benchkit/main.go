@@ -106,7 +106,7 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 		if err != nil {
 			return 1, err
 		}
-		if f.AsyncCPUs == asyncOthers {
+		if f.AsyncCPUs == asyncOthers && launch.First() {
 			f.others = others
 		}
 	}

@@ -42,8 +42,13 @@ func join(f Flags, out io.Writer, c *Command) (s *Session, measure bool, err err
 	switch {
 	case f.GOMAXPROCS > 0:
 		runtime.GOMAXPROCS(f.GOMAXPROCS)
-	case f.Async && runtime.GOMAXPROCS(0) == 1:
-		runtime.GOMAXPROCS(2) // the device works on a thread of its own
+	case f.Async:
+		// The device works on a thread of its own; on its own processors it also sleeps there.
+		procs := 2
+		if len(f.others) > 0 {
+			procs = 3
+		}
+		runtime.GOMAXPROCS(max(procs, runtime.GOMAXPROCS(0)))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()

@@ -29,6 +29,12 @@ func Launched() bool {
 	return err != nil || f.Launcher != "singleton"
 }
 
+// First reports whether this process is rank 0 of its job.
+func First() bool {
+	f, err := bootstrap.Inspect(bootstrap.Options{})
+	return err == nil && f.Rank == 0
+}
+
 // WatchParent ends this process when the launcher that started it, directly or through another
 // program, is gone. It does nothing in a process without a launcher of this package. Call it once,
 // at the start.

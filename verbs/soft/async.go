@@ -48,6 +48,7 @@ type async struct {
 	passes       int  // passes for nobody's poll since then, in which something was moved
 	vain         int  // wake-ups in vain, in a row
 	deaf         int  // calls of PollingEnded that are still not to be heard
+	rang         bool // the program was woken, and the goroutine has not given way since
 }
 
 // Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
@@ -94,13 +95,15 @@ func (d *Device) PollingEnded() {
 }
 
 // run is the goroutine. It sends on bound whether it could be bound to Config.AsyncCPUs. A thread
-// that was bound ends with the goroutine.
+// that was bound ends with the goroutine, and sleeps itself: whatever wakes it costs the program's
+// processors nothing.
 func (a *async) run(bound chan<- error) {
 	defer close(a.done)
 	defer func() { _ = a.parked.Close() }()
-	if cpus := a.d.cfg.AsyncCPUs; len(cpus) > 0 {
+	own := len(a.d.cfg.AsyncCPUs) > 0
+	if own {
 		runtime.LockOSThread()
-		if err := bind(cpus); err != nil {
+		if err := a.bind(); err != nil {
 			bound <- err
 			return
 		}
@@ -108,14 +111,28 @@ func (a *async) run(bound chan<- error) {
 	bound <- nil
 	for !a.stop.Load() {
 		a.owner.Lock()
-		again := a.turn()
+		again, rang := a.turn(), a.rang
+		a.rang = false
 		a.owner.Unlock()
-		if again {
-			runtime.Gosched() // the program may want the lock
-		} else if a.d.notif.Wait() != nil {
+		// The program may want the lock, or the P that a thread asleep would keep for a while.
+		if again || own && rang {
+			runtime.Gosched()
+		}
+		if !again && a.d.notif.Wait() != nil {
 			return
 		}
 	}
+}
+
+// bind binds the goroutine's thread to its processors, on which it sleeps too.
+func (a *async) bind() error {
+	if err := bind(a.d.cfg.AsyncCPUs); err != nil {
+		return err
+	}
+	if n, ok := a.d.notif.(interface{ OnThread() }); ok {
+		n.OnThread()
+	}
+	return nil
 }
 
 // turn makes one pass of the device, unless the program has polled since the goroutine was woken.
@@ -139,7 +156,7 @@ func (a *async) turn() (again bool) {
 	a.woken = true
 	again = a.pass()
 	if d.news && a.programArmed { // the program may wait for an RDMA WRITE, which has no completion here
-		a.parked.Wake()
+		d.wakeProgram()
 	}
 	return again
 }
@@ -216,6 +233,14 @@ func (a *async) close() {
 	a.stop.Store(true)
 	a.d.notif.Wake()
 	<-a.done
+}
+
+// wakeProgram ends the program's sleep, if it sleeps in the device.
+func (d *Device) wakeProgram() {
+	d.sleeper().Wake()
+	if d.async != nil {
+		d.async.rang = true
+	}
 }
 
 // sleeper returns the notifier in which the program sleeps.

@@ -47,7 +47,7 @@ type Config struct {
 	MaxInline int // largest inline payload, bytes; default 64 KiB
 	RingBytes int // shm: bytes of each receive ring, a power of two, the same on all devices; default 256 KiB
 
-	AsyncCPUs []int // processors for the goroutine of Async (Linux); nil: those of the process
+	AsyncCPUs []int // processors for the goroutine of Async (Linux), which then has a thread of its own; nil: those of the process
 
 	TM TMConfig // tag matching
 	tm hook.TM  // TM and what package softtest adds to it

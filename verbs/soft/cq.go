@@ -218,7 +218,7 @@ func (c *compQueue) push(wc *verbs.WC, f frees, solicited bool) {
 	c.tail++
 	if c.arm == armedAny || c.arm == armedSolicited && (solicited || e.wc.Status != verbs.WCSuccess) {
 		c.arm = disarmed
-		c.d.sleeper().Wake()
+		c.d.wakeProgram()
 	}
 }
 
@@ -269,7 +269,7 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 	}
 	c.d.armWires(true)
 	if c.head != c.tail || c.overrun {
-		c.d.sleeper().Wake()
+		c.d.wakeProgram()
 	}
 	return nil
 }

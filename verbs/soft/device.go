@@ -261,7 +261,7 @@ func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 func (d *Device) event(e verbs.AsyncEvent) {
 	d.events = append(d.events, e)
 	if d.armed {
-		d.sleeper().Wake()
+		d.wakeProgram()
 	}
 }
 

@@ -12,22 +12,23 @@ import (
 )
 
 // Epoll is a notifier that descriptors can be added to: an epoll instance, and an eventfd for Wake.
-// The epoll descriptor is itself in Go's netpoller, so that Wait parks a goroutine and blocks no
-// thread.
+// From the first Wait on the epoll descriptor is itself in Go's netpoller, so that Wait parks a
+// goroutine and blocks no thread; after OnThread it blocks one.
 //
 // The epoll is level-triggered. The netpoller is edge-triggered, but waits again only after
 // epoll_wait has found nothing, so that no event is lost between the two. Each event of a
 // descriptor that was added wakes the netpoller's thread, which costs several microseconds: wires
 // therefore enable the events of their descriptors only while they are armed.
 type Epoll struct {
-	file      *os.File        // owns epfd
-	raw       syscall.RawConn // of file
-	signalled atomic.Bool     // the eventfd was written to, and no Wait has read it since
+	signalled atomic.Bool // the eventfd was written to, and no Wait has read it since
+	onThread  bool
 
 	mu     sync.Mutex // keeps epfd and evfd open while they are used
 	closed bool
 	epfd   int
 	evfd   int
+	file   *os.File        // owns epfd once it is in the netpoller; nil before
+	raw    syscall.RawConn // of file
 
 	events [16]unix.EpollEvent // of the Wait under way
 }
@@ -45,43 +46,75 @@ func NewEpoll() (*Epoll, error) {
 	}
 	n := &Epoll{epfd: epfd, evfd: evfd}
 	err = n.Add(evfd, unix.EPOLLIN)
-	if err == nil {
-		// os.NewFile hands only non-blocking descriptors to the netpoller.
-		err = os.NewSyscallError("fcntl", unix.SetNonblock(epfd, true))
-	}
 	if err != nil {
 		_ = unix.Close(epfd)
 		_ = unix.Close(evfd)
 		return nil, err
 	}
-	n.file = os.NewFile(uintptr(epfd), "epoll")
-	if n.raw, err = n.file.SyscallConn(); err != nil {
-		_ = n.Close()
-		return nil, err
-	}
 	return n, nil
 }
 
+// OnThread has Wait block the thread of its caller, a goroutine that has locked one to itself: the
+// netpoller's thread, which may be on any processor of the process, would have to wake that thread.
+// To be called before the first Wait; Close must then not be called during a Wait.
+func (n *Epoll) OnThread() { n.onThread = true }
+
 // Wait blocks until Wake is called or a descriptor that was added has an event.
 func (n *Epoll) Wait() error {
+	if n.onThread {
+		if n.isClosed() {
+			return ErrClosed
+		}
+		_, err := n.poll(n.epfd, -1)
+		return err
+	}
+	raw, err := n.pollable()
+	if err != nil {
+		return err
+	}
 	var failed error
-	err := n.raw.Read(func(fd uintptr) bool {
-		k, err := unix.EpollWait(int(fd), n.events[:], 0)
-		if err != nil && err != unix.EINTR {
-			failed = os.NewSyscallError("epoll_wait", err)
-			return true
-		}
-		for i := range max(k, 0) {
-			if n.events[i].Fd == int32(n.evfd) {
-				n.take()
-			}
-		}
-		return k > 0
+	err = raw.Read(func(fd uintptr) (over bool) {
+		over, failed = n.poll(int(fd), 0)
+		return over || failed != nil
 	})
 	if err != nil && n.isClosed() { // err itself is of a package that cannot be imported
 		return ErrClosed
 	}
 	return errors.Join(err, failed)
+}
+
+// poll waits for events, at most for so many milliseconds unless that is negative, and reports
+// whether there was one. It may return early.
+func (n *Epoll) poll(fd, timeout int) (over bool, err error) {
+	k, err := unix.EpollWait(fd, n.events[:], timeout)
+	if err != nil && err != unix.EINTR {
+		return false, os.NewSyscallError("epoll_wait", err)
+	}
+	for i := range max(k, 0) {
+		if n.events[i].Fd == int32(n.evfd) {
+			n.take()
+		}
+	}
+	return k > 0, nil
+}
+
+// pollable puts the epoll descriptor into the netpoller, once.
+func (n *Epoll) pollable() (syscall.RawConn, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, ErrClosed
+	}
+	if n.file != nil {
+		return n.raw, nil
+	}
+	// os.NewFile hands only non-blocking descriptors to the netpoller.
+	if err := unix.SetNonblock(n.epfd, true); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	n.file = os.NewFile(uintptr(n.epfd), "epoll")
+	n.raw, _ = n.file.SyscallConn() // fails only for a nil file
+	return n.raw, nil
 }
 
 func (n *Epoll) isClosed() bool {
@@ -153,5 +186,9 @@ func (n *Epoll) Close() error {
 		return nil
 	}
 	// Not under the lock: file.Close waits for a Wait, which may be in take.
-	return errors.Join(n.file.Close(), os.NewSyscallError("close", unix.Close(n.evfd)))
+	closeEpoll := func() error { return os.NewSyscallError("close", unix.Close(n.epfd)) }
+	if n.file != nil {
+		closeEpoll = n.file.Close
+	}
+	return errors.Join(closeEpoll(), os.NewSyscallError("close", unix.Close(n.evfd)))
 }
