@@ -37,6 +37,15 @@ type cluster struct {
 }
 
 func newCluster(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
+	c := unstarted(t, n, cfg, opts)
+	for _, e := range c.e {
+		e.Start()
+	}
+	return c
+}
+
+// unstarted is a cluster without progress goroutines.
+func unstarted(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
 	c := &cluster{t: t, net: newFakeNet(n, opts)}
 	for i := range n {
 		cfg := cfg
@@ -55,9 +64,6 @@ func newCluster(t testing.TB, n int, cfg Config, opts fakeOpts) *cluster {
 		for j := range n {
 			require.NoError(t, c.e[i].Connect(j, c.e[j].Address()))
 		}
-	}
-	for _, e := range c.e {
-		e.Start()
 	}
 	t.Cleanup(func() {
 		if t.Failed() {

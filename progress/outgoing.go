@@ -46,6 +46,7 @@ type outgoing struct {
 	wants    []want    // of this episode, in order of arrival; at most maxWants
 	all      bool      // the peer wants the whole queue
 	single   bool      // the peer is sent no EAGERS
+	vain     int       // polls of Isends for room since a message has left
 }
 
 func (o *outgoing) empty() bool { return o.queue.n == 0 }
@@ -136,6 +137,7 @@ func (p *peer) pump() (n int) {
 				e.m.Released++
 			}
 		}
+		o.vain = 0
 		n++
 	}
 	p.endEpisode()

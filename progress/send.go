@@ -44,7 +44,7 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 }
 
 func (e *Engine) isendLocked(dst int, tag uint64, buf []byte) Request {
-	if e.sendNowLocked(dst, tag, buf) {
+	if e.sendNowLocked(dst, tag, buf) || e.wait.Sleepers() && e.sendSoonLocked(dst, tag, buf) {
 		return e.sentLocked(dst, tag, buf).request()
 	}
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
@@ -83,6 +83,38 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 	p.out.charged += cost
 	e.m.EagerSent++
 	return true
+}
+
+const (
+	roomPolls = 64      // polls of an Isend for room, at most: some 5 us over shared memory
+	roomVain  = 1 << 14 // so many after which no message has left to a peer, and it is not polled for until one does
+)
+
+// sendSoonLocked is sendNowLocked for an Isend that has found no room, while other goroutines of
+// this rank sleep: it polls a little for some. What they sleep for may wait in the same queue; a
+// thousand of them that only add to it have so many messages under way that neither rank finds in
+// its caches what the next one needs.
+func (e *Engine) sendSoonLocked(dst int, tag uint64, buf []byte) (sent bool) {
+	if uint(dst) >= uint(len(e.peers)) || len(buf) > e.cfg.EagerLimit {
+		return false
+	}
+	p := &e.peers[dst]
+	cost := unexpected.EagerCost(len(buf))
+	for n := 0; n < roomPolls && !sent && p.lacksRoom(cost) && !e.mu.Wanted(); n++ {
+		p.out.vain++
+		e.pollLocked()
+		sent = e.sendNowLocked(dst, tag, buf)
+	}
+	if sent {
+		p.out.vain = 0
+	}
+	e.leaveLocked()
+	return sent
+}
+
+// lacksRoom tells whether all that a message of this cost lacks may be room, soon.
+func (p *peer) lacksRoom(cost uint64) bool {
+	return p.e.broken == nil && p.lost == nil && !p.out.heldUp() && p.covers(cost) && p.out.vain < roomVain
 }
 
 func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []byte, sync bool) error {

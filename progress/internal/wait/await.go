@@ -227,12 +227,12 @@ func (s *Set) pollFor(ev *Event, gen uint64, n int) bool {
 }
 
 // othersWait tells whether somebody wants the lock, or this processor.
-func (s *Set) othersWait() bool { return s.mu.wanted.Load() != 0 || s.woke && s.turns }
+func (s *Set) othersWait() bool { return s.mu.Wanted() || s.woke && s.turns }
 
 // letOthers lets those go on who want the lock, or this processor. A poller keeps the role
 // meanwhile.
 func (s *Set) letOthers() {
-	if s.mu.wanted.Load() != 0 {
+	if s.mu.Wanted() {
 		s.mu.giveWay(s.oneP)
 	}
 	if s.woke && s.turns {

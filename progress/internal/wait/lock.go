@@ -24,11 +24,14 @@ func (l *Lock) Lock() {
 	}
 }
 
+// Wanted reports whether somebody waits for the lock.
+func (l *Lock) Wanted() bool { return l.wanted.Load() != 0 }
+
 // giveWay lets those who want the lock have it. With oneP there is one processor for all goroutines
 // of this process.
 func (l *Lock) giveWay(oneP bool) {
 	l.Unlock()
-	for i := 1; l.wanted.Load() != 0 && i < 1024; i++ {
+	for i := 1; l.Wanted() && i < 1024; i++ {
 		if i%256 == 0 || oneP {
 			runtime.Gosched()
 		}

@@ -71,6 +71,9 @@ func (s *Set) park(ctx context.Context, ev *Event, gen uint64, role bool) bool {
 	return role
 }
 
+// Sleepers reports whether goroutines are parked that another one could wake.
+func (s *Set) Sleepers() bool { return s.parked.head != nil }
+
 func (s *Set) parkOnChannel(ctx context.Context, w *waiter) {
 	s.parked.push(w)
 	s.mu.Unlock()
