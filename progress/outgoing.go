@@ -46,7 +46,7 @@ type outgoing struct {
 	wants    []want    // of this episode, in order of arrival; at most maxWants
 	all      bool      // the peer wants the whole queue
 	single   bool      // the peer is sent no EAGERS
-	vain     int       // polls of Isends for room since a message has left
+	patience int       // polls that Isends may still make for room in vain; see sendSoonLocked
 }
 
 func (o *outgoing) empty() bool { return o.queue.n == 0 }
@@ -137,8 +137,10 @@ func (p *peer) pump() (n int) {
 				e.m.Released++
 			}
 		}
-		o.vain = 0
 		n++
+		if o.queue.len() >= longQueue {
+			o.patience = roomVain
+		}
 	}
 	p.endEpisode()
 	return n

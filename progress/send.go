@@ -86,27 +86,27 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 }
 
 const (
-	roomPolls = 64      // polls of an Isend for room, at most: some 5 us over shared memory
-	roomVain  = 1 << 14 // so many after which no message has left to a peer, and it is not polled for until one does
+	longQueue = 1 << 13 // sends in a queue that are too many for caches
+	roomPolls = 256     // polls of an Isend for room, at most: some 20 us over shared memory
+	roomVain  = 1 << 17 // so many in vain in all, some 10 ms, since a message has left such a queue
 )
 
 // sendSoonLocked is sendNowLocked for an Isend that has found no room, while other goroutines of
-// this rank sleep: it polls a little for some. What they sleep for may wait in the same queue; a
-// thousand of them that only add to it have so many messages under way that neither rank finds in
-// its caches what the next one needs.
+// this rank sleep: it polls a little for some. What they sleep for may wait in the same queue; where
+// each of a thousand only adds to it, neither rank finds in its caches what the next message needs.
 func (e *Engine) sendSoonLocked(dst int, tag uint64, buf []byte) (sent bool) {
-	if uint(dst) >= uint(len(e.peers)) || len(buf) > e.cfg.EagerLimit {
+	if uint(dst) >= uint(len(e.peers)) || e.peers[dst].out.patience == 0 || len(buf) > e.cfg.EagerLimit {
 		return false
 	}
 	p := &e.peers[dst]
 	cost := unexpected.EagerCost(len(buf))
-	for n := 0; n < roomPolls && !sent && p.lacksRoom(cost) && !e.mu.Wanted(); n++ {
-		p.out.vain++
+	n := 0
+	for ; n < roomPolls && !sent && p.lacksRoom(cost) && !e.mu.Wanted(); n++ {
 		e.pollLocked()
 		sent = e.sendNowLocked(dst, tag, buf)
 	}
-	if sent {
-		p.out.vain = 0
+	if !sent {
+		p.out.patience = max(0, p.out.patience-n)
 	}
 	e.leaveLocked()
 	return sent
@@ -114,7 +114,7 @@ func (e *Engine) sendSoonLocked(dst int, tag uint64, buf []byte) (sent bool) {
 
 // lacksRoom tells whether all that a message of this cost lacks may be room, soon.
 func (p *peer) lacksRoom(cost uint64) bool {
-	return p.e.broken == nil && p.lost == nil && !p.out.heldUp() && p.covers(cost) && p.out.vain < roomVain
+	return p.e.broken == nil && p.lost == nil && p.covers(cost)
 }
 
 func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []byte, sync bool) error {

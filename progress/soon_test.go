@@ -24,8 +24,8 @@ func (t *polled) Poll() (int, error) {
 	return t.Transport.Poll()
 }
 
-// crowded is a cluster in which rank 0 has no room for another message to rank 1, and one of its
-// goroutines is parked if sleeper is set. Nobody else polls.
+// crowded is a cluster in which rank 0 has no room for another message to rank 1, as after a crowd
+// of them, and one of its goroutines is parked if sleeper is set. Nobody else polls.
 func crowded(t *testing.T, sleeper bool) (*cluster, *polled) {
 	c := unstarted(t, 2, Config{}, fakeOpts{room: 1})
 	e := c.e[0]
@@ -47,17 +47,11 @@ func crowded(t *testing.T, sleeper bool) (*cluster, *polled) {
 			e.mu.Unlock()
 		}
 	}
+	e.peers[1].out.patience = roomVain
 	succeeded(t, e.Isend(1, 1, nil))
 	tr := &polled{Transport: e.tr}
 	e.tr = tr
 	return c, tr
-}
-
-// vain is how many polls Isends of rank 0 have made for room since a message has left.
-func (c *cluster) vain() int {
-	c.e[0].mu.Lock()
-	defer c.e[0].mu.Unlock()
-	return c.e[0].peers[1].out.vain
 }
 
 // An Isend that finds no room polls for some while others sleep, and needs no place in the queue
@@ -72,7 +66,6 @@ func TestIsendAwaitsRoom(t *testing.T) {
 	}
 	require.True(t, e.Isend(1, 1, nil).Over())
 	require.Equal(t, 3, tr.polls)
-	require.Zero(t, c.vain())
 
 	// What waits in the queue is sent first.
 	queued := e.Isend(1, 1, nil)
@@ -104,15 +97,29 @@ func TestIsendAwaitsNothing(t *testing.T) {
 	require.Zero(t, tr.polls)
 }
 
-// A peer that takes nothing is polled for no longer, until it has taken something.
+// A peer that takes nothing is polled for no longer.
 func TestIsendAwaitsInVain(t *testing.T) {
 	c, tr := crowded(t, true)
 	for range roomVain/roomPolls + 1 {
 		require.False(t, c.e[0].Isend(1, 1, nil).Over())
 	}
 	require.Equal(t, roomVain, tr.polls)
-	c.e[1].Poll()
-	c.e[0].Poll()
-	require.False(t, c.e[0].Isend(1, 1, nil).Over())
-	require.Equal(t, roomVain+1+roomPolls, tr.polls)
+}
+
+// Isends poll for room from where a message leaves a long queue.
+func TestIsendAwaitsCrowd(t *testing.T) {
+	c := unstarted(t, 2, Config{}, fakeOpts{room: 1})
+	leave := func() int {
+		c.e[1].Poll()
+		c.e[0].Poll()
+		return c.e[0].peers[1].out.patience
+	}
+	for range longQueue + 1 {
+		c.e[0].Isend(1, 1, nil)
+	}
+	require.Zero(t, leave())
+	require.Equal(t, longQueue-1, c.waiting(0, 1))
+	c.e[0].Isend(1, 1, nil)
+	c.e[0].Isend(1, 1, nil)
+	require.Equal(t, roomVain, leave())
 }
