@@ -92,8 +92,9 @@ const (
 )
 
 // sendSoonLocked is sendNowLocked for an Isend that has found no room, while other goroutines of
-// this rank sleep: it polls a little for some. What they sleep for may wait in the same queue; where
-// each of a thousand only adds to it, neither rank finds in its caches what the next message needs.
+// this rank sleep: it polls a little for some. What they sleep for may wait in the same queue.
+// Where each of a thousand only adds to that, neither rank finds in its caches what the next
+// message needs.
 func (e *Engine) sendSoonLocked(dst int, tag uint64, buf []byte) (sent bool) {
 	if uint(dst) >= uint(len(e.peers)) || e.peers[dst].out.patience == 0 || len(buf) > e.cfg.EagerLimit {
 		return false
