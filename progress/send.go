@@ -32,9 +32,12 @@ func (e *Engine) Ssend(ctx context.Context, dst int, tag uint64, buf []byte) err
 	return e.sendSlowLocked(ctx, dst, tag, buf, true)
 }
 
-// Isend starts a send. It never blocks.
+// Isend starts a send. It never blocks; behind a long queue it may poll a little.
 func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	e.mu.Lock()
+	if e.wait.MayHelp() {
+		e.shortenLocked(dst)
+	}
 	r := e.isendLocked(dst, tag, buf)
 	if len(buf) >= bulk {
 		e.leaveLocked()
@@ -44,7 +47,7 @@ func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 }
 
 func (e *Engine) isendLocked(dst int, tag uint64, buf []byte) Request {
-	if e.sendNowLocked(dst, tag, buf) || e.wait.Sleepers() && e.sendSoonLocked(dst, tag, buf) {
+	if e.sendNowLocked(dst, tag, buf) {
 		return e.sentLocked(dst, tag, buf).request()
 	}
 	op := e.newOpLocked(noteSend, dst, tag, 0, buf)
@@ -83,39 +86,6 @@ func (e *Engine) sendNowLocked(dst int, tag uint64, buf []byte) bool {
 	p.out.charged += cost
 	e.m.EagerSent++
 	return true
-}
-
-const (
-	longQueue = 1 << 13 // sends in a queue that are too many for caches
-	roomPolls = 256     // polls of an Isend for room, at most: some 20 us over shared memory
-	roomVain  = 1 << 17 // so many in vain in all, some 10 ms, since a message has left such a queue
-)
-
-// sendSoonLocked is sendNowLocked for an Isend that has found no room, while other goroutines of
-// this rank sleep: it polls a little for some. What they sleep for may wait in the same queue.
-// Where each of a thousand only adds to that, neither rank finds in its caches what the next
-// message needs.
-func (e *Engine) sendSoonLocked(dst int, tag uint64, buf []byte) (sent bool) {
-	if uint(dst) >= uint(len(e.peers)) || e.peers[dst].out.patience == 0 || len(buf) > e.cfg.EagerLimit {
-		return false
-	}
-	p := &e.peers[dst]
-	cost := unexpected.EagerCost(len(buf))
-	n := 0
-	for ; n < roomPolls && !sent && p.lacksRoom(cost) && !e.mu.Wanted(); n++ {
-		e.pollLocked()
-		sent = e.sendNowLocked(dst, tag, buf)
-	}
-	if !sent {
-		p.out.patience = max(0, p.out.patience-n)
-	}
-	e.leaveLocked()
-	return sent
-}
-
-// lacksRoom tells whether all that a message of this cost lacks may be room, soon.
-func (p *peer) lacksRoom(cost uint64) bool {
-	return p.e.broken == nil && p.lost == nil && p.covers(cost)
 }
 
 func (e *Engine) sendSlowLocked(ctx context.Context, dst int, tag uint64, buf []byte, sync bool) error {

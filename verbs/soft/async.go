@@ -124,12 +124,13 @@ func (a *async) run(bound chan<- error) {
 	}
 }
 
-// bind binds the goroutine's thread to its processors, on which it sleeps too.
+// bind binds the goroutine's thread to its processors, on which it sleeps too if it can.
 func (a *async) bind() error {
 	if err := bind(a.d.cfg.AsyncCPUs); err != nil {
 		return err
 	}
-	if n, ok := a.d.notif.(interface{ OnThread() }); ok {
+	// With one P the program would not run until the scheduler takes it from the thread asleep.
+	if n, ok := a.d.notif.(interface{ OnThread() }); ok && runtime.GOMAXPROCS(0) > 1 {
 		n.OnThread()
 	}
 	return nil

@@ -176,7 +176,7 @@ func (n *Epoll) ctl(op, fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(n.epfd, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}))
 }
 
-// Close ends the Wait under way and all later ones with ErrClosed.
+// Close ends the Wait under way and all later ones with ErrClosed. See OnThread.
 func (n *Epoll) Close() error {
 	n.mu.Lock()
 	closed := n.closed
