@@ -103,7 +103,7 @@ type Config struct {
 	Async AsyncMode
 	// AsyncCPUs are the processors of an Async device on Linux, copied; default those of the
 	// process (TAGMATCH_ASYNC_CPUS, such as 0,2-3). With them it sleeps on a thread of its own, for
-	// which GOMAXPROCS should be one higher.
+	// which GOMAXPROCS should be one higher; it does not where that is 1.
 	AsyncCPUs []int
 	// PeerTimeout is how soon the loss of a host or network is detected, see Losses in the package
 	// comment; default 20 s, at least 6 s, at most 1 h (TAGMATCH_PEER_TIMEOUT).

@@ -87,9 +87,8 @@
 // outcome once: to Wait or Test, to WaitAll, WaitAny, WaitSome, TestAll, TestAny or TestSome for
 // many, or by a Queue, the way to drive thousands. Errors, also of wrong arguments, are those of
 // the request. Request.Cancel asks for its end. Comm.IsendAll and IrecvAll post many with one call.
-// Where thousands of messages wait to be sent to a rank, and other goroutines of the World sleep,
-// an Isend makes progress for some 20 microseconds at most, as a Test does, before its message
-// waits.
+// After thousands of messages had to wait for room an Isend may poll for some, as a Test does, for
+// about 50 microseconds, while other goroutines of the World sleep in it.
 //
 // The functions on slices skip inactive requests, and set those that they consume, or find consumed
 // by another call, to Request{}, so that loops end. A slice must not be used by two calls at once;
