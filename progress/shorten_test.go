@@ -74,8 +74,8 @@ func TestIsendShortens(t *testing.T) {
 	require.Equal(t, shortenVain, c.e[0].peers[1].out.patience)
 }
 
-// It waits in the queue at once where nobody sleeps, the queue was never long, the head of the queue
-// lacks credit, or other ranks want the processor; and with others by one call.
+// It waits in the queue at once where nobody sleeps, the queue was never long, the head of the
+// queue lacks credit, or other ranks want the processor; and with others by one call.
 func TestIsendShortensNothing(t *testing.T) {
 	for name, set := range map[string]func(e *Engine){
 		"nobody sleeps": nil,
