@@ -167,8 +167,8 @@ func (e *Engine) shortenLocked(dst int) {
 		return
 	}
 	spent := time.Duration(0)
-	for start := time.Now(); spent < shortenFor && p.moves() && !e.mu.Wanted(); spent = time.Since(start) {
-		for n := 0; n < shortenPolls && !o.empty(); n++ {
+	for start := time.Now(); spent < shortenFor && p.moves(); spent = time.Since(start) {
+		for n := 0; n < shortenPolls && p.moves(); n++ {
 			e.pollLocked()
 		}
 	}
@@ -178,9 +178,10 @@ func (e *Engine) shortenLocked(dst int) {
 	e.leaveLocked()
 }
 
-// moves tells whether the first of the queue lacks no credit.
+// moves tells whether a poll may send the first of the queue, which then lacks no credit, and may
+// be made: nobody wants the lock.
 func (p *peer) moves() bool {
-	return !p.out.empty() && p.covers(p.out.queue.first().cost())
+	return !p.out.empty() && p.covers(p.out.queue.first().cost()) && !p.e.mu.Wanted()
 }
 
 // endEpisode is called when the queue has become empty.

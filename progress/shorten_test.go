@@ -138,7 +138,7 @@ func TestIsendShortensNoLonger(t *testing.T) {
 				}()
 			}
 			require.False(t, e.Isend(1, 1, nil).Over())
-			require.Equal(t, shortenPolls, tr.polls)
+			require.Equal(t, 3, tr.polls)
 		})
 	}
 }
