@@ -204,6 +204,8 @@ func TestContextsDoNotMeet(t *testing.T) {
 // two Comms that share a rank get the same context.
 func TestConcurrentDup(t *testing.T) {
 	const n, parents, rounds = 4, 6, 8
+	ctx, cancel := context.WithTimeout(background, 20*time.Second) // contexts that two Comms have can also hang
+	defer cancel()
 	p2ptest.Run(t, n, func(w *p2p.World) {
 		var comms []*p2p.Comm
 		for i := range parents {
@@ -219,7 +221,7 @@ func TestConcurrentDup(t *testing.T) {
 			i := (k + w.Rank()) % parents
 			all.Go(func() {
 				for round := range rounds {
-					d, err := comms[i].Dup(background)
+					d, err := comms[i].Dup(ctx)
 					if !assert.NoError(t, err) {
 						return
 					}
@@ -233,6 +235,9 @@ func TestConcurrentDup(t *testing.T) {
 		}
 		all.Wait()
 		barrier(t, w.Comm())
+		if t.Failed() {
+			return
+		}
 		var recvs []p2p.Request
 		var bufs [][]byte
 		for i := range made {
@@ -248,10 +253,10 @@ func TestConcurrentDup(t *testing.T) {
 		}
 		for i := range made {
 			for j, d := range made[i] {
-				require.NoError(t, d.Send(background, (d.Rank()+1)%d.Size(), 0, []byte{byte(i), byte(j)}))
+				require.NoError(t, d.Send(ctx, (d.Rank()+1)%d.Size(), 0, []byte{byte(i), byte(j)}))
 			}
 		}
-		require.NoError(t, p2p.WaitAll(background, recvs, nil))
+		require.NoError(t, p2p.WaitAll(ctx, recvs, nil))
 		for i, k := 0, 0; i < parents; i++ {
 			for j := range made[i] {
 				require.Equal(t, []byte{byte(i), byte(j)}, bufs[k])
