@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -186,7 +187,7 @@ func TestIsendShortensInVain(t *testing.T) {
 // Isends poll from where a message leaves a long queue.
 func TestIsendShortensLong(t *testing.T) {
 	c := unstarted(t, 2, Config{}, fakeOpts{room: 1})
-	leave := func() any {
+	leave := func() time.Duration {
 		c.e[1].Poll()
 		c.e[0].Poll()
 		return c.e[0].peers[1].out.patience

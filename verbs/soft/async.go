@@ -48,7 +48,7 @@ type async struct {
 	passes       int  // passes for nobody's poll since then, in which something was moved
 	vain         int  // wake-ups in vain, in a row
 	deaf         int  // calls of PollingEnded that are still not to be heard
-	rang         bool // the program was woken, and the goroutine has not given way since
+	rang         bool // this turn of the goroutine has woken the program
 }
 
 // Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
@@ -111,8 +111,9 @@ func (a *async) run(bound chan<- error) {
 	bound <- nil
 	for !a.stop.Load() {
 		a.owner.Lock()
-		again, rang := a.turn(), a.rang
 		a.rang = false
+		again := a.turn()
+		rang := a.rang
 		a.owner.Unlock()
 		// The program may want the lock, or the P that a thread asleep would keep for a while.
 		if again || own && rang {

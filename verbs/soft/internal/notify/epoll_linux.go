@@ -45,8 +45,7 @@ func NewEpoll() (*Epoll, error) {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
 	n := &Epoll{epfd: epfd, evfd: evfd}
-	err = n.Add(evfd, unix.EPOLLIN)
-	if err != nil {
+	if err := n.Add(evfd, unix.EPOLLIN); err != nil {
 		_ = unix.Close(epfd)
 		_ = unix.Close(evfd)
 		return nil, err
