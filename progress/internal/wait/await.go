@@ -16,8 +16,10 @@ const (
 	spinTransfer = 2 * time.Millisecond  // most that a large message adds to the budget
 	spinYield    = 20 * time.Microsecond // polling between yields, once only a large message is waited for
 	spinBusy     = 3 * time.Microsecond  // budget where others could use the processor and would keep it
-	sharePolls   = 4                     // polls between yields of a processor that others want
+	sharePolls   = 4                     // polls between yields of a processor that others may want
+	takenPolls   = 1                     // the same where they have taken it
 	shareRounds  = 64                    // rounds of polls, each with a yield, where the processor may be wanted
+	askRound     = 2                     // rounds before the runtime is asked for goroutines that want to run: it takes long
 )
 
 // Await waits until generation gen of ev, the Event of op, has ended, or ctx has: then it returns
@@ -76,7 +78,7 @@ func (s *Set) AwaitOwn(ctx context.Context, ev *Event, op Operation) (unmarked b
 
 // awaitSlow is Await after the first polls; role says whether the caller has the poller role.
 func (s *Set) awaitSlow(ctx context.Context, ev *Event, op Operation, gen uint64, role bool) error {
-	s.sharing.waited()
+	s.waited()
 	for {
 		if !role {
 			role = s.follow(ev, gen)
@@ -194,11 +196,14 @@ func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
 
 // rounds polls as the policy says, and reports whether op or ctx has ended.
 func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) bool {
-	start, runnable := time.Now(), s.goroutinesWait()
+	start, runnable := time.Now(), false
 	yielded := -spinYield // when, the last time
 	for round, elapsed := 0, time.Duration(0); ; round, elapsed = round+1, time.Since(start) {
 		if s.oneP {
 			s.stepAside(start.Add(elapsed))
+		}
+		if round == askRound {
+			runnable = s.goroutinesWait()
 		}
 		p := s.sharing.policy(s.cfg.SpinLimit, runnable, transferTime(op))
 		if round >= p.rounds && elapsed >= p.budget {

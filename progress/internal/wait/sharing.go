@@ -47,13 +47,14 @@ func (n *sharing) oversubscribed() bool { return n.ranks > n.processors }
 // scarce tells whether the goroutines that the ranks may run at once are more than the processors.
 func (n *sharing) scarce() bool { return n.ranks*n.procs > n.processors }
 
-// waited is called at each wait that its first polls do not end.
-func (n *sharing) waited() {
+// waited counts a wait that its first polls do not end, and returns what load is then.
+func (n *sharing) waited() load {
 	if n.waits > 0 {
 		n.waits--
-		return
+	} else {
+		n.load = loadNone
 	}
-	n.load = loadNone
+	return n.load
 }
 
 // late is how long a yield takes that lets somebody run who computes. Where there are too few
@@ -66,14 +67,15 @@ func (n *sharing) late() time.Duration {
 }
 
 // yielded takes down how long a yield took. That somebody keeps the processor outweighs that others
-// return it.
-func (n *sharing) yielded(took time.Duration) {
+// return it. It returns what load is then.
+func (n *sharing) yielded(took time.Duration) load {
 	switch {
 	case took >= n.late():
 		n.load, n.waits = loadLong, loadWaits
 	case took >= yieldTaken && n.load != loadLong:
 		n.load, n.waits = loadBrief, loadWaits
 	}
+	return n.load
 }
 
 // policy is how a waiter polls before it parks.
@@ -101,7 +103,11 @@ func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Durat
 		m.hold = clockPolls
 	}
 	if n.oversubscribed() && limit >= 0 {
-		m.hold, m.polls = sharePolls, sharePolls
+		m.polls = sharePolls
+		if n.load == loadBrief {
+			m.polls = takenPolls
+		}
+		m.hold = m.polls
 	}
 	switch {
 	case limit != 0:
@@ -134,7 +140,16 @@ func (s *Set) survey() {
 	s.sharing.procs = runtime.GOMAXPROCS(0)
 	s.oneP = s.sharing.procs == 1
 	s.turns = s.oneP || s.sharing.scarce()
-	s.hold = s.sharing.policy(s.cfg.SpinLimit, false, 0).hold
+	s.setHold()
+}
+
+func (s *Set) setHold() { s.hold = s.sharing.policy(s.cfg.SpinLimit, false, 0).hold }
+
+// waited is called at each wait that its first polls do not end.
+func (s *Set) waited() {
+	if was := s.sharing.load; was != s.sharing.waited() {
+		s.setHold()
+	}
 }
 
 // Dump writes what is known of those that share the processors, for people.
@@ -149,7 +164,9 @@ func (s *Set) yieldOnce() {
 	s.mu.Unlock()
 	took := s.yield()
 	s.mu.Lock()
-	s.sharing.yielded(took)
+	if was := s.sharing.load; was != s.sharing.yielded(took) {
+		s.setHold()
+	}
 }
 
 // timedYield yields the processor, and returns how long that took.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ func TestPolicy(t *testing.T) {
 	alone := policy{hold: holdPolls, polls: clockPolls, budget: spinMax, yields: true, keep: spinMax + spinYield, every: spinYield}
 	perhaps := policy{hold: clockPolls, polls: clockPolls, rounds: shareRounds, yields: true}
 	oversubscribed := policy{hold: sharePolls, polls: sharePolls, rounds: shareRounds, yields: true}
+	turns := policy{hold: takenPolls, polls: takenPolls, rounds: shareRounds, yields: true}
 	with := func(m policy, change func(m *policy)) policy { change(&m); return m }
 	busy := func(m *policy) { m.rounds, m.budget, m.keep, m.every = 0, spinBusy, spinBusy+spinYield, spinYield }
 	costly := func(m *policy) { m.rounds, m.budget, m.yields = 0, spinBusy, false }
@@ -40,7 +42,7 @@ func TestPolicy(t *testing.T) {
 		{"many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, 0, oversubscribed},
 		{"many with one P", sharing{ranks: 8, processors: 2, procs: 1}, 0, false, 0, oversubscribed},
 		{"pinned to one processor", sharing{ranks: 2, processors: 1, procs: 2}, 0, false, 0, oversubscribed},
-		{"many, taking turns", sharing{ranks: 8, processors: 2, procs: 2, load: loadBrief}, 0, false, 0, oversubscribed},
+		{"many, taking turns", sharing{ranks: 8, processors: 2, procs: 2, load: loadBrief}, 0, false, 0, turns},
 		{"many, other goroutines", sharing{ranks: 8, processors: 2, procs: 2}, 0, true, 0, with(oversubscribed, busy)},
 		{"many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLong}, 0, false, 0, with(oversubscribed, costly)},
 		{"one P, and one computes", sharing{ranks: 2, processors: 2, procs: 1, load: loadLong}, 0, false, 0, with(perhaps, costly)},
@@ -147,6 +149,46 @@ func TestWaiterSharesProcessors(t *testing.T) {
 			require.Equal(t, fmt.Sprintf("ranks that share its processors: %d on 2\n", ranks), dump(f))
 		})
 	}
+}
+
+// Where other goroutines want to run a waiter soon parks, also among too many ranks.
+func TestWaiterSharesProcessorWithGoroutines(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	f := newFake(t, Config{Manual: true})
+	f.Share(8, 2)
+	var stop atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for !stop.Load() {
+			runtime.Gosched()
+		}
+	}()
+	require.Equal(t, askRound+1, parkOnce(t, f, 0), "the rounds before it asks, and before it parks")
+	stop.Store(true)
+	<-ended
+}
+
+// A wait begins with as many polls as what yields have shown calls for.
+func TestFirstPollsFollowTheLoad(t *testing.T) {
+	f := newFake(t, Config{Manual: true})
+	f.Share(8, 2)
+	took := time.Duration(0)
+	f.yield = func() time.Duration { return took }
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	require.Equal(t, sharePolls, f.hold)
+	f.yieldOnce()
+	require.Equal(t, sharePolls, f.hold)
+	took = yieldTaken
+	f.yieldOnce()
+	require.Equal(t, takenPolls, f.hold)
+	for range loadWaits {
+		f.waited()
+		require.Equal(t, takenPolls, f.hold)
+	}
+	f.waited()
+	require.Equal(t, sharePolls, f.hold)
 }
 
 // To one that keeps the processor it is yielded once, and then not for as many waits as that is
