@@ -105,11 +105,12 @@ func (q *Posted[T]) match(tag uint64, limit Stamp) (v T, ok bool) {
 		}
 	}
 	r := &q.ring
-	if e := r.at(r.head); (tag^e.tag)&e.mask != 0 || e.stamp >= limit {
+	e := r.at(r.head)
+	if (tag^e.tag)&e.mask != 0 || e.stamp >= limit {
 		return q.matchBehind(tag, limit)
 	}
 	q.total--
-	return r.first(), true
+	return r.first(e), true
 }
 
 // matchEntry is match where the tables have one.

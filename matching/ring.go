@@ -148,7 +148,7 @@ func (r *ring[T]) handle(k uint64) Handle { return makeHandle(r.entry(k), r.at(k
 // take removes the element at a position and returns its value.
 func (r *ring[T]) take(k uint64) (v T) {
 	if k == r.head {
-		return r.first()
+		return r.first(r.at(k))
 	}
 	r.holes++
 	e := r.at(k)
@@ -156,9 +156,9 @@ func (r *ring[T]) take(k uint64) (v T) {
 	return v
 }
 
-// first removes the oldest element and returns its value.
-func (r *ring[T]) first() (v T) {
-	e := r.at(r.head)
+// first removes the oldest element, which is e, and returns its value. It is small enough to be
+// inlined.
+func (r *ring[T]) first(e *ringElem[T]) (v T) {
 	v, e.v = e.v, v
 	if r.head++; r.holes != 0 {
 		r.skip()

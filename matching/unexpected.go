@@ -72,11 +72,12 @@ func (q *Unexpected[T]) match(tag, mask uint64) (v T, ok bool) {
 		}
 	}
 	r := &q.ring
-	if (tag^r.at(r.head).tag)&mask != 0 {
+	e := r.at(r.head)
+	if (tag^e.tag)&mask != 0 {
 		return q.matchBehind(tag, mask)
 	}
 	q.total--
-	return r.first(), true
+	return r.first(e), true
 }
 
 // matchBehind is match in the ring, where the oldest message is none.

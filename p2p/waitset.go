@@ -101,16 +101,26 @@ func TestAll(reqs []Request, out []Completion) (bool, error) {
 func takeAll(reqs []Request, out []Completion) (first error) {
 	var t progress.Taker
 	defer t.Done()
+	if out == nil {
+		return dropAll(reqs, &t)
+	}
 	for i := range reqs {
-		var err error
-		if out == nil {
-			err = reqs[i].drop(&t)
-		} else {
-			out[i].Data = uint64(i)
-			out[i].Status, _, out[i].Err = reqs[i].take(&t)
-			err = out[i].Err
+		out[i].Data = uint64(i)
+		out[i].Status, _, out[i].Err = reqs[i].take(&t)
+		if first == nil {
+			first = out[i].Err
 		}
-		if err != nil && first == nil {
+	}
+	return first
+}
+
+// dropAll is takeAll for a caller that wants no status.
+func dropAll(reqs []Request, t *progress.Taker) (first error) {
+	for i := range reqs {
+		r := &reqs[i]
+		if t.Drop(r.r) {
+			*r = Request{}
+		} else if _, _, err := r.take(t); first == nil {
 			first = err
 		}
 	}
@@ -158,16 +168,6 @@ func (r *Request) take(t *progress.Taker) (st Status, ended bool, err error) {
 	}
 	st, err = was.outcome(est, err)
 	return st, true, err
-}
-
-// drop is take for a caller that wants no status.
-func (r *Request) drop(t *progress.Taker) error {
-	if t.Drop(r.r) {
-		*r = Request{}
-		return nil
-	}
-	_, _, err := r.take(t)
-	return err
 }
 
 // takeAny consumes the first request that has ended; i is -1 where none has. active says whether

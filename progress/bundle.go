@@ -130,23 +130,30 @@ func (p *peer) takeEagers(body []byte) {
 		p.lose(protocolError("rank %d sends several messages as one to a device that matches tags", p.rank))
 		return
 	}
+	p.consumed(p.arriveAll(body))
+}
+
+// arriveAll is arrive for each message of an EAGERS.
+func (p *peer) arriveAll(body []byte) (consumed uint64) {
+	e := p.e
 	for len(body) != 0 && p.lost == nil {
 		if len(body) < eagersHead {
 			p.lose(protocolError("messages of rank %d in one: a head of %d bytes", p.rank, len(body)))
-			return
+			break
 		}
 		tag, n := binary.LittleEndian.Uint64(body), int(body[8])
 		body = body[eagersHead:]
 		if n > min(len(body), bundledMost) {
 			p.lose(protocolError("messages of rank %d in one: one of %d bytes, where %d are left", p.rank, n, len(body)))
-			return
+			break
 		}
 		if e.off.entries != 0 && p.steals(tag) {
-			return
+			break
 		}
-		e.eagerLocked(p.rank, uint32(p.rank), tag, body[:n:n])
+		consumed += p.arrive(tag, body[:n:n])
 		body = body[n:]
 	}
+	return consumed
 }
 
 // bundling is what a receiver knows of the EAGERS of a peer.

@@ -63,37 +63,44 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 		return
 	}
 	p := &e.peers[src]
-	cost := unexpected.EagerCost(len(payload))
 	if int64(appCtx) != int64(src) {
 		p.lose(protocolError("rank %d sends as rank %d", src, appCtx))
 		return
 	}
+	p.consumed(p.arrive(tag, payload))
+}
+
+// arrive takes an eager message of p, and returns its cost if it is not kept.
+func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
+	cost := unexpected.EagerCost(len(payload))
 	if p.inspected && p.forged(tag) || !p.charge(cost) {
-		return
+		return 0
 	}
+	e := p.e
 	op, ok := e.posted.Match(tag)
 	e.checkReceiveLocked(tag, op)
 	var taker *Op
 	if ok && op.kind != kindReceive {
-		op, taker = e.probedLocked(op, Status{src, tag, int64(len(payload))})
+		op, taker = e.probedLocked(op, Status{p.rank, tag, int64(len(payload))})
 		ok = op != nil
 	}
 	if ok {
 		op.unposted()
-		op.deliver(src, tag, payload)
-		p.consumed(cost)
+		op.deliver(p.rank, tag, payload)
 		if e.posted.Len() == 0 {
 			e.tr.Enough() // further ones would be unexpected: the program may post receives for them first
 		}
-	} else if taker == nil && e.refuses(tag) {
-		p.consumed(cost)
-	} else {
-		e.unexp.KeepEager(src, tag, payload)
-		p.kept(uint64(len(payload)))
-		if taker != nil {
-			taker.take(tag)
-		}
+		return cost
 	}
+	if taker == nil && e.refuses(tag) {
+		return cost
+	}
+	e.unexp.KeepEager(p.rank, tag, payload)
+	p.kept(uint64(len(payload)))
+	if taker != nil {
+		taker.take(tag)
+	}
+	return 0
 }
 
 func (s *sink) Rndv(src int, h *transport.RndvHdr) {
