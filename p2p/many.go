@@ -39,10 +39,10 @@ func (c *Comm) IrecvAll(reqs []Request, ts []Transfer) []Request {
 	next, reqs := extend(reqs, len(ts))
 	p := c.w.eng.Poster()
 	defer p.Done()
-	ranks, g := c.ranks(), c.group
+	g := c.group
 	for i := range ts {
 		t, r := &ts[i], &next[i]
-		if uint(t.Rank) >= ranks || t.Tag > MaxCommTag {
+		if uint(t.Rank) >= c.ranks() || t.Tag > MaxCommTag {
 			*r = c.irecvAny(&p, t)
 			continue
 		}

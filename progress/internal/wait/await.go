@@ -19,7 +19,6 @@ const (
 	sharePolls   = 4                     // polls between yields of a processor that others may want
 	takenPolls   = 1                     // the same where they have taken it
 	shareRounds  = 64                    // rounds of polls, each with a yield, where the processor may be wanted
-	askRound     = 2                     // rounds before the runtime is asked for goroutines that want to run: it takes long
 )
 
 // Await waits until generation gen of ev, the Event of op, has ended, or ctx has: then it returns
@@ -196,14 +195,11 @@ func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
 
 // rounds polls as the policy says, and reports whether op or ctx has ended.
 func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) bool {
-	start, runnable := time.Now(), false
+	start, runnable := time.Now(), s.goroutinesWait()
 	yielded := -spinYield // when, the last time
 	for round, elapsed := 0, time.Duration(0); ; round, elapsed = round+1, time.Since(start) {
 		if s.oneP {
 			s.stepAside(start.Add(elapsed))
-		}
-		if round == askRound {
-			runnable = s.goroutinesWait()
 		}
 		p := s.sharing.policy(s.cfg.SpinLimit, runnable, transferTime(op))
 		if round >= p.rounds && elapsed >= p.budget {

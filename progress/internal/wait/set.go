@@ -54,7 +54,7 @@ type Set struct {
 	own       *Event          // of AwaitOwn, which holds the lock; nil once it has ended
 	oneP      bool            // GOMAXPROCS is 1; refreshed at each park
 	turns     bool            // who is woken may have to wait for the poller's processor; refreshed likewise
-	hold      int             // polls before the first look at a clock; refreshed likewise
+	hold      int             // polls before the first look at a clock; refreshed also where load changes
 	woke      bool            // a waiter was woken, and nobody has yielded to it
 	sharing   sharing
 	aside     aside
