@@ -3,8 +3,6 @@ package p2p
 import (
 	"context"
 	"slices"
-
-	"github.com/tagmatch/tagmatch/progress"
 )
 
 // Transfer is one message of IsendAll or IrecvAll.
@@ -39,28 +37,17 @@ func (c *Comm) IrecvAll(reqs []Request, ts []Transfer) []Request {
 	next, reqs := extend(reqs, len(ts))
 	p := c.w.eng.Poster()
 	defer p.Done()
-	g := c.group
 	for i := range ts {
 		t, r := &ts[i], &next[i]
-		if uint(t.Rank) >= c.ranks() || t.Tag > MaxCommTag {
-			*r = c.irecvAny(&p, t)
+		from, want, mask, ok := c.wanted(t.Rank, t.Tag)
+		if !ok {
+			_, err := c.refuseRecv(context.Background(), t.Rank, t.Tag)
+			*r = failedRequest(opRecv, t.Rank, t.Tag, err)
 			continue
 		}
-		// Most receives name a source and a tag.
-		from := g.world(t.Rank)
-		*r = ofRecv(p.Irecv(from, c.base|uint64(from)<<sourceShift|uint64(t.Tag), uint64(Exact), t.Buf), g, t.Rank, t.Tag)
+		*r = ofRecv(p.Irecv(from, want, mask, t.Buf), c.group, t.Rank, t.Tag)
 	}
 	return reqs
-}
-
-// irecvAny posts a receive of IrecvAll with any arguments.
-func (c *Comm) irecvAny(p *progress.Poster, t *Transfer) Request {
-	from, want, mask, ok := c.wanted(t.Rank, t.Tag)
-	if !ok {
-		_, err := c.refuseRecv(context.Background(), t.Rank, t.Tag)
-		return failedRequest(opRecv, t.Rank, t.Tag, err)
-	}
-	return ofRecv(p.Irecv(from, want, mask, t.Buf), c.group, t.Rank, t.Tag)
 }
 
 // extend appends n requests to reqs, which the caller sets; next are those.

@@ -94,10 +94,5 @@ func (op *Op) move(to opState) {
 		op.checkMove(to, opMoves[op.state])
 	}
 	op.state = to
-	if 1<<to&countedStates != 0 {
-		op.e.entered[to]++
-	}
+	op.e.entered[to]++
 }
-
-// countedStates are those of which Metrics says how many operations have entered them.
-const countedStates = 1<<opQueued | 1<<opRequested | 1<<opPosted | 1<<opOffloaded | 1<<opMatched | 1<<opRecalled

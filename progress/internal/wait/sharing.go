@@ -47,14 +47,13 @@ func (n *sharing) oversubscribed() bool { return n.ranks > n.processors }
 // scarce tells whether the goroutines that the ranks may run at once are more than the processors.
 func (n *sharing) scarce() bool { return n.ranks*n.procs > n.processors }
 
-// waited counts a wait that its first polls do not end, and returns what load is then.
-func (n *sharing) waited() load {
+// waited forgets load after so many waits.
+func (n *sharing) waited() {
 	if n.waits > 0 {
 		n.waits--
-	} else {
-		n.load = loadNone
+		return
 	}
-	return n.load
+	n.load = loadNone
 }
 
 // late is how long a yield takes that lets somebody run who computes. Where there are too few
@@ -67,15 +66,14 @@ func (n *sharing) late() time.Duration {
 }
 
 // yielded takes down how long a yield took. That somebody keeps the processor outweighs that others
-// return it. It returns what load is then.
-func (n *sharing) yielded(took time.Duration) load {
+// return it.
+func (n *sharing) yielded(took time.Duration) {
 	switch {
 	case took >= n.late():
 		n.load, n.waits = loadLong, loadWaits
 	case took >= yieldTaken && n.load != loadLong:
 		n.load, n.waits = loadBrief, loadWaits
 	}
-	return n.load
 }
 
 // policy is how a waiter polls before it parks.
@@ -147,9 +145,8 @@ func (s *Set) setHold() { s.hold = s.sharing.policy(s.cfg.SpinLimit, false, 0).h
 
 // waited is called at each wait that its first polls do not end.
 func (s *Set) waited() {
-	if was := s.sharing.load; was != s.sharing.waited() {
-		s.setHold()
-	}
+	s.sharing.waited()
+	s.setHold()
 }
 
 // Dump writes what is known of those that share the processors, for people.
@@ -164,9 +161,8 @@ func (s *Set) yieldOnce() {
 	s.mu.Unlock()
 	took := s.yield()
 	s.mu.Lock()
-	if was := s.sharing.load; was != s.sharing.yielded(took) {
-		s.setHold()
-	}
+	s.sharing.yielded(took)
+	s.setHold()
 }
 
 // timedYield yields the processor, and returns how long that took.
