@@ -32,26 +32,34 @@ func (p *envPlan) found() Found {
 
 func (p *envPlan) join(ctx context.Context) (Bootstrap, error) {
 	l := link.Open(p.opt.Getenv)
-	if l != nil {
-		l.Say(link.Joining)
+	if l == nil {
+		e, err := p.endpoint(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return e, nil
 	}
+	gone, lose := context.WithCancel(context.Background())
+	go func() { // ends with the launcher or by Close
+		l.Wait()
+		lose()
+	}()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer context.AfterFunc(gone, func() { giveUp(errLauncherGone) })()
+	l.Say(link.Joining)
 	e, err := p.endpoint(ctx)
 	if err != nil {
-		if l != nil {
-			_ = l.Close()
-		}
+		_ = l.Close()
 		return nil, err
 	}
-	if l != nil {
-		l.Say(link.Joined)
-		e.launched = l
-		go func() { // ends with the launcher or by Close
-			l.Wait()
-			e.orphaned()
-		}()
-	}
+	l.Say(link.Joined)
+	e.launched = l
+	context.AfterFunc(gone, e.orphaned)
 	return e, nil
 }
+
+var errLauncherGone = errors.New("the launcher is gone")
 
 // orphaned ends the job when its launcher is gone, which could not end this process any more.
 func (e *endpoint) orphaned() {
@@ -59,7 +67,7 @@ func (e *endpoint) orphaned() {
 	over := e.stateLocked() != nil
 	e.mu.Unlock()
 	if !over {
-		e.abort(&abortMsg{rank: -1, code: 1, reason: "the launcher is gone"})
+		e.abort(&abortMsg{rank: -1, code: 1, reason: errLauncherGone.Error()})
 	}
 }
 

@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"strconv"
@@ -75,6 +76,26 @@ func TestLauncherGone(t *testing.T) {
 		require.Equal(t, AbortInfo{Rank: -1, Code: 1, Reason: "the launcher is gone"}, <-b.Aborted())
 	}
 	closeAll(t, list)
+}
+
+// TestLauncherGoneBeforeAllJoined: a rank that waits for others does not outlive its launcher.
+func TestLauncherGoneBeforeAllJoined(t *testing.T) {
+	for r := range 2 {
+		parent, child, env, err := link.Pair(0)
+		fd := inheritable(t, child, err)
+		defer unix.Close(fd)
+		_, inode, _ := strings.Cut(env, ":")
+		joining := make(chan string, 1)
+		go func() {
+			b := make([]byte, len("state 1\n"))
+			_, _ = io.ReadFull(parent, b)
+			_ = parent.Close()
+			joining <- string(b)
+		}()
+		_, err = Detect(t.Context(), options(jobEnv(t, 2)(r).with(link.Env, strconv.Itoa(fd)+":"+inode)))
+		require.ErrorContains(t, err, "the launcher is gone", "rank %d", r)
+		require.Equal(t, "state 1\n", <-joining)
+	}
 }
 
 func TestInheritedNonsense(t *testing.T) {
