@@ -1,8 +1,11 @@
 package bootstrap
 
-import "github.com/tagmatch/tagmatch/internal/launch/link"
+import (
+	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
+	"github.com/tagmatch/tagmatch/internal/launch/link"
+)
 
-// Names of the environment variables that this package reads.
+// Names of the environment variables that this package, and the launchers' clients, read.
 const (
 	EnvRank           = "RANK"
 	EnvWorldSize      = "WORLD_SIZE"
@@ -22,6 +25,7 @@ const (
 	EnvJoinTimeout   = "TAGMATCH_JOIN_TIMEOUT"
 	EnvRendezvousFD  = "TAGMATCH_RENDEZVOUS_FD"
 	EnvLaunchFD      = link.Env
+	EnvPMIxLibrary   = space.EnvPMIxLibrary
 	EnvPin           = "TAGMATCH_PIN" // not read here, but by programs that pin themselves
 )
 
@@ -33,7 +37,8 @@ type Variable struct {
 	Secret  bool // its value must not be shown
 }
 
-// Variables lists the variables that Detect reads, and the others that `tagmatch run` sets.
+// Variables lists the variables that Detect and imported clients of launchers read, and the others
+// that `tagmatch run` sets.
 func Variables() []Variable {
 	return []Variable{
 		{Name: EnvBootstrap, Meaning: "launcher to use, instead of looking for one", Default: "auto"},
@@ -54,6 +59,7 @@ func Variables() []Variable {
 		{Name: EnvJoinTimeout, Meaning: "how long to wait for all ranks to join", Default: "5m"},
 		{Name: EnvRendezvousFD, Meaning: "listening socket that rank 0 inherits from tagmatch run"},
 		{Name: EnvLaunchFD, Meaning: "line to tagmatch run"},
+		{Name: EnvPMIxLibrary, Meaning: "PMIx library, for programs that import package bootstrap/pmix", Default: "libpmix.so.2"},
 		{Name: EnvPin, Meaning: "processor of this rank, from tagmatch run --pin"},
 	}
 }

@@ -1,6 +1,9 @@
 package p2p
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +32,23 @@ func TestCheckEnvironment(t *testing.T) {
 	require.ErrorContains(t, err, "TAGMATCH_SECRET?")
 	require.ErrorContains(t, err, "TAGMATCH_PROGRESS?")
 	require.NotContains(t, err.Error(), "5a5a")
+}
+
+// TestDocumentedVariablesAreKnown: what a text tells users to set must not be refused as a misspelled
+// name.
+func TestDocumentedVariablesAreKnown(t *testing.T) {
+	texts, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	seen := 0
+	for _, text := range append(texts, "../README.md", "../bootstrap/pmix/pmix.go", "../bootstrap/doc.go", "doc.go") {
+		b, err := os.ReadFile(text)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`TAGMATCH_[A-Z_]*[A-Z]\b`).FindAllString(string(b), -1) {
+			require.NoError(t, CheckEnvironment([]string{name + "=x"}), text)
+			seen++
+		}
+	}
+	require.Greater(t, seen, 20)
 }
 
 func TestInitRefusesUnknownVariables(t *testing.T) {

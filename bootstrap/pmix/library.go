@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 )
 
 // library is libpmix, loaded.
@@ -46,7 +48,7 @@ func load(name string) (l *library, err error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the PMIx library cannot be loaded (%s): install it (Debian's package libpmix2), or name it by %s",
-			strings.Join(failures, "; "), EnvLibrary)
+			strings.Join(failures, "; "), space.EnvPMIxLibrary)
 	}
 	defer func() { // of a function that the library lacks
 		if r := recover(); r != nil {

@@ -19,9 +19,6 @@ import (
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 )
 
-// EnvLibrary names the library to load, in place of libpmix.so.2.
-const EnvLibrary = "TAGMATCH_LIBPMIX"
-
 func init() { space.Register(space.Driver{Name: "pmix", Find: find}) }
 
 // find recognises a process of a PMIx server. A tool of PMIx may have a namespace without being
@@ -42,7 +39,7 @@ func find(getenv func(string) string) (*space.Place, error) {
 	p := &space.Place{Launcher: name, Variables: []string{"PMIX_NAMESPACE"}, // PMIX_RANK tells of a child that it is one
 
 		Identity: space.Identity{Rank: rank, Size: -1, LocalRank: -1, LocalSize: -1, JobID: nspace}}
-	p.Open = func(ctx context.Context) (space.Space, error) { return open(ctx, getenv(EnvLibrary)) }
+	p.Open = func(ctx context.Context) (space.Space, error) { return open(ctx, getenv(space.EnvPMIxLibrary)) }
 	return p, nil
 }
 

@@ -7,6 +7,10 @@ package space
 
 import "context"
 
+// EnvPMIxLibrary names the library that package bootstrap/pmix loads, in place of libpmix.so.2. It
+// is known here, as programs without that client must not take it for a misspelled variable.
+const EnvPMIxLibrary = "TAGMATCH_LIBPMIX"
+
 // MaxValue is the most bytes that a Broadcast must carry.
 const MaxValue = 4 << 10
 
