@@ -62,6 +62,7 @@ func TestInspect(t *testing.T) {
 		{"secret not hex", full.with(EnvSecret, strings.Repeat("zz", 32)), Found{}, "TAGMATCH_SECRET must be 64"},
 		{"no secret file", full.with(EnvSecretFile, "/nonexistent"), Found{}, "TAGMATCH_SECRET_FILE: open /nonexistent"},
 		{"short secret file", full.with(EnvSecretFile, short), Found{}, "must hold 64 hexadecimal digits or 32 bytes"},
+		{"secret for a file", full.with(EnvSecretFile, strings.Repeat("5a", 32)), Found{}, "TAGMATCH_SECRET_FILE seems to have the secret itself: give the name of a file, or set TAGMATCH_SECRET"},
 		{"secret required", full.with(EnvRequireSecret, "1"), Found{}, "no job secret, and TAGMATCH_REQUIRE_SECRET refuses to start without one"},
 		{"required nonsense", full.with(EnvRequireSecret, "perhaps"), Found{}, `TAGMATCH_REQUIRE_SECRET is "perhaps"`},
 	}

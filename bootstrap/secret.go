@@ -72,6 +72,9 @@ func (o *Options) requireSecret() (bool, error) {
 // readSecretFile reads 64 hexadecimal digits or 32 raw bytes. A file readable by others only causes
 // a warning: Kubernetes mounts secrets so.
 func readSecretFile(opt *Options, name string) ([]byte, error) {
+	if b, err := hex.DecodeString(name); err == nil && len(b) == SecretSize { // not to be shown
+		return nil, configErrorf("%s seems to have the secret itself: give the name of a file, or set %s", EnvSecretFile, EnvSecret)
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, configErrorf("%s: %v", EnvSecretFile, err)

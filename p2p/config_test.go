@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -172,6 +173,9 @@ func TestAsync(t *testing.T) {
 		full, _, err := c.cfg.resolve(env(nil))
 		require.NoError(t, err)
 		runtime.GOMAXPROCS(c.procs)
+		if cmp.Or(c.cfg.Async, AsyncAuto) == AsyncAuto {
+			require.Equal(t, map[bool]string{true: "auto (on)", false: "auto (off)"}[c.async], showAsync(&full))
+		}
 		w := &World{cfg: full, size: 8191}
 		require.Equal(t, c.async, w.async(), "%+v with GOMAXPROCS %d", c.cfg, c.procs)
 		w.size = 8192

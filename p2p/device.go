@@ -61,14 +61,18 @@ func (w *World) open(secret []byte) error {
 	return nil
 }
 
-// async tells whether the device is to work by itself. With one thread for Go code it could not
-// while the program computes.
+// async tells whether the device is to work by itself.
 func (w *World) async() bool {
-	c := &w.cfg
-	if c.Async == AsyncAuto {
-		return orAuto(c.Transport) == auto && w.transport() == transportTMSRQ && c.Progress != ProgressManual && c.MaxTags >= 0 && runtime.GOMAXPROCS(0) > 1
+	if w.cfg.Async == AsyncAuto {
+		return w.cfg.autoAsync() && w.transport() == transportTMSRQ
 	}
-	return c.Async == AsyncOn
+	return w.cfg.Async == AsyncOn
+}
+
+// autoAsync tells what AsyncAuto comes to, in a job that is not too large for tmsrq. With one
+// thread for Go code the device could not work while the program computes.
+func (c *Config) autoAsync() bool {
+	return orAuto(c.Transport) == auto && c.Progress != ProgressManual && c.MaxTags >= 0 && runtime.GOMAXPROCS(0) > 1
 }
 
 // openTransport makes the transport: one for each device, joined by mux where there are several.

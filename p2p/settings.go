@@ -99,7 +99,7 @@ func variables() []variable {
 		{"Async", "TAGMATCH_ASYNC",
 			func(c *Config) bool { return c.Async == AsyncDefault },
 			parseAsync,
-			func(c *Config) string { return asyncNames[cmp.Or(c.Async, AsyncAuto)] }},
+			showAsync},
 		{"AsyncCPUs", "TAGMATCH_ASYNC_CPUS",
 			func(c *Config) bool { return len(c.AsyncCPUs) == 0 },
 			func(c *Config, s string) (err error) {
@@ -168,6 +168,17 @@ func parseProgress(c *Config, s string) error {
 }
 
 var asyncNames = map[AsyncMode]string{AsyncAuto: auto, AsyncOn: "on", AsyncOff: "off"}
+
+// showAsync is called when the fields that AsyncAuto looks at have their values.
+func showAsync(c *Config) string {
+	switch mode := cmp.Or(c.Async, AsyncAuto); {
+	case mode != AsyncAuto:
+		return asyncNames[mode]
+	case c.autoAsync():
+		return "auto (on)"
+	}
+	return "auto (off)"
+}
 
 func parseAsync(c *Config, s string) error {
 	return parseMode(&c.Async, asyncNames, s, "give auto, on or off")

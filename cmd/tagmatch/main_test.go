@@ -85,6 +85,9 @@ func TestInfo(t *testing.T) {
 	require.Contains(t, out, "singleton")
 	require.NotContains(t, out, secret)
 	require.Regexp(t, `job secret +32 bytes, not shown +\(TAGMATCH_SECRET\)`, out)
+	t.Setenv("TAGMATCH_SECRET_FILE", secret) // misplaced
+	_, out, _ = command("info")
+	require.NotContains(t, out, secret)
 	require.Regexp(t, `JoinTimeout +5m0s +\(default; TAGMATCH_JOIN_TIMEOUT\)`, out)
 
 	for _, flag := range []string{"-json", "--json"} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/hex"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -86,6 +87,12 @@ func local(f bootstrap.Found) string {
 	return fmt.Sprintf("%d of %d", f.LocalRank, f.LocalSize)
 }
 
+// isSecret tells a job secret that was put where it does not belong.
+func isSecret(value string) bool {
+	b, err := hex.DecodeString(value)
+	return err == nil && len(b) == bootstrap.SecretSize
+}
+
 // variableRows shows what package bootstrap reads from the environment, but for what configRows
 // shows too.
 func variableRows(getenv func(string) string) ([]row, error) {
@@ -97,7 +104,7 @@ func variableRows(getenv func(string) string) ([]row, error) {
 		}
 		r := row{section, v.Name, v.Default, "default: " + v.Meaning}
 		switch value := getenv(v.Name); {
-		case value != "" && v.Secret:
+		case value != "" && (v.Secret || isSecret(value)):
 			r.Value, r.Origin = "set, not shown", "environment"
 		case value != "":
 			r.Value, r.Origin = value, "environment"
