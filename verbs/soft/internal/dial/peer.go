@@ -254,6 +254,9 @@ func (c *Connector) worthAgain(err error) bool {
 	if errors.As(err, &r) {
 		return passing(r.code) && !(c.cfg.Yields && r.code == rejectForbidden)
 	}
+	if c.short(err) {
+		return true
+	}
 	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded, context.DeadlineExceeded} {
 		if errors.Is(err, e) {
 			return true

@@ -25,7 +25,9 @@ func lack(a *wire.Address, err error) (rejectCode, error) {
 		return rejectShort, fmt.Errorf("rank %d has no file descriptor left, raise its limit (ulimit -n): %w", rank, err)
 	case syscall.ENFILE:
 		return rejectShort, fmt.Errorf("the host of rank %d has no file descriptor left: %w", rank, err)
-	case syscall.ENOMEM, syscall.ENOBUFS:
+	case syscall.ETOOMANYREFS: // unix(7): of the user, over all processes, until the peers have read them
+		return rejectShort, fmt.Errorf("the user of rank %d has too many file descriptors under way to other processes, raise the limit (ulimit -n): %w", rank, err)
+	case syscall.ENOMEM, syscall.ENOBUFS, syscall.ENOSPC: // fallocate(2) of a memfd gives the last one
 		return rejectShort, fmt.Errorf("rank %d has no memory left: %w", rank, err)
 	case syscall.EPERM, syscall.EACCES, syscall.ENOSYS:
 		return rejectForbidden, fmt.Errorf("the kernel refuses rank %d a system call, for a seccomp filter as in a container, or a firewall or route: %w", rank, err)

@@ -3,6 +3,7 @@ package dial
 import (
 	"errors"
 	"net"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -49,12 +50,37 @@ func TestShortagePasses(t *testing.T) {
 	}
 }
 
+// TestShortageOfUpgradePasses: what an end is short of in the middle of an upgrade it cannot tell the
+// peer, who sees the connection end.
+func TestShortageOfUpgradePasses(t *testing.T) {
+	for lacking := range 2 {
+		var tries [2]atomic.Int64
+		upgrade := func(side int) func(*Config) {
+			return func(c *Config) {
+				c.Upgrade = func(conn net.Conn, _ any, commit func() error) (any, error) {
+					if tries[side].Add(1) <= 3 && side == lacking {
+						return nil, &net.OpError{Op: "write", Err: os.NewSyscallError("sendmsg", syscall.ETOOMANYREFS)}
+					}
+					return nil, errors.Join(writeMsg(conn, msgReady, nil), commit(), second(readMsg(conn, msgReady)))
+				}
+			}
+		}
+		a, b := newConnEnd(t, 3, 1, upgrade(0)), newConnEnd(t, 5, 2, upgrade(1))
+		a.Connect(b.self)
+		requireJoined(t, a.next(t), b.next(t))
+		require.EqualValues(t, 4, tries[lacking].Load())
+	}
+}
+
+func second(_ []byte, err error) error { return err }
+
 // TestShortageIsNamed: one that stays is named for what it is, and for whose it is, by the end that
 // asked for the connection.
 func TestShortageIsNamed(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.EMFILE: "rank 5 has no file descriptor left", syscall.ENFILE: "the host of rank 5 has no file descriptor left",
-		syscall.ENOMEM: "rank 5 has no memory left", syscall.ENOSYS: "the kernel refuses rank 5 a system call",
+		syscall.ENOMEM: "rank 5 has no memory left", syscall.ENOSPC: "rank 5 has no memory left",
+		syscall.ETOOMANYREFS: "the user of rank 5 has too many file descriptors under way", syscall.ENOSYS: "the kernel refuses rank 5 a system call",
 	} {
 		for lacking := range 2 {
 			var tries [2]atomic.Int64
