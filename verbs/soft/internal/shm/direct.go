@@ -51,7 +51,7 @@ func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 func (p *remote) readAll(dst []byte, addr uint64) (err error) {
 	for len(dst) > 0 && err == nil {
 		var k int
-		k, err = p.move(unix.ProcessVMReadv, dst, addr)
+		k, err = p.moveAlive(unix.ProcessVMReadv, dst, addr)
 		dst, addr = dst[k:], addr+uint64(k)
 	}
 	return err
@@ -59,6 +59,21 @@ func (p *remote) readAll(dst []byte, addr uint64) (err error) {
 
 // vmCall is process_vm_readv or process_vm_writev.
 type vmCall func(pid int, local []unix.Iovec, remote []unix.RemoteIovec, flags uint) (int, error)
+
+// moveAlive is move, but does not touch another process that has got the number of the peer's.
+func (p *remote) moveAlive(call vmCall, ours []byte, addr uint64) (int, error) {
+	if p.replaced() {
+		return 0, unix.ESRCH
+	}
+	return p.move(call, ours, addr)
+}
+
+// replaced reports whether the peer's process has ended, so that its number may be another's. It
+// asks the kernel where nobody has for a time in which all numbers might be used up: while this
+// process was stopped, for one.
+func (p *remote) replaced() bool {
+	return wire.Monotonic()-p.w.watch.last > 2*watchEvery && p.ended()
+}
 
 // move makes one system call that copies between ours and the peer's memory at addr, and returns
 // how many bytes it has copied. Its vectors are in p so that nothing is allocated.
@@ -96,7 +111,7 @@ func (p *remote) allowed(ps []wire.Piece) int {
 
 // moveMany is move for several pieces. It returns how many were copied.
 func (p *remote) moveMany(call vmCall, ps []wire.Piece) int {
-	if len(ps) == 0 {
+	if len(ps) == 0 || p.replaced() {
 		return 0
 	}
 	for i := range ps {

@@ -28,7 +28,7 @@ func (p *remote) Write(src []byte, addr uint64, grant uint32) verbs.WCStatus {
 		return verbs.WCRemAccessErr
 	}
 	for len(src) > 0 {
-		k, err := p.move(unix.ProcessVMWritev, src, addr)
+		k, err := p.moveAlive(unix.ProcessVMWritev, src, addr)
 		if err != nil {
 			return p.moveFailed(err)
 		}

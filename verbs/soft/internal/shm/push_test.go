@@ -4,6 +4,7 @@ package shm
 
 import (
 	"bytes"
+	"os/exec"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -50,6 +51,37 @@ func TestSHMWrite(t *testing.T) {
 
 	l.CannotPush()
 	require.False(t, l.CanPush())
+}
+
+// TestSHMReplaced: when nobody has looked at the peer for a while, a process that has got its number
+// is neither written to nor read. This process plays that one.
+func TestSHMReplaced(t *testing.T) {
+	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
+	l := joinSHM(t, a, b)
+	grant, ok := b.linkTo(a).Grant()
+	require.True(t, ok)
+	theirs, ours := make([]byte, 100), bytes.Repeat([]byte{7}, 100)
+	key, err := addRegion(b.table, theirs, verbs.AccessRemoteRead)
+	require.NoError(t, err)
+	ended := exec.Command("true")
+	require.NoError(t, ended.Start())
+	pidfd, err := unix.PidfdOpen(ended.Process.Pid, 0)
+	require.NoError(t, err)
+	require.NoError(t, ended.Wait())
+
+	a.w.watch.last, l.peer.pidfd, pidfd = wire.Monotonic()-int64(time.Minute), pidfd, l.peer.pidfd
+	require.Equal(t, verbs.WCRetryExcErr, l.peer.Write(ours, mem.AddrOf(theirs), grant))
+	require.Equal(t, verbs.WCRetryExcErr, l.peer.Read(ours, mem.AddrOf(theirs), key))
+	require.Zero(t, l.peer.WriteMany([]wire.Piece{{Data: ours, Addr: mem.AddrOf(theirs), RKey: grant}}))
+	require.Zero(t, l.peer.ReadMany([]wire.Piece{{Data: ours, Addr: mem.AddrOf(theirs), RKey: key}}))
+	require.Equal(t, make([]byte, 100), theirs)
+	require.Equal(t, bytes.Repeat([]byte{7}, 100), ours)
+
+	l.peer.pidfd, pidfd = pidfd, l.peer.pidfd
+	require.NoError(t, unix.Close(pidfd))
+	require.Equal(t, verbs.WCSuccess, l.peer.Write(ours, mem.AddrOf(theirs), grant))
+	require.Equal(t, ours, theirs)
+	b.table.Remove(key)
 }
 
 // TestSHMMany: pieces are copied in their order, up to the first that is not allowed, or not there.
