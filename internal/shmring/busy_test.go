@@ -45,14 +45,15 @@ func TestBusy(t *testing.T) {
 		} else {
 			c.RevokeAll()
 		}
-		spinUntil(func() bool { return !c.Busy() })
+		busy := c.Busy()
+		spinUntil(func() bool { return c.Busy() != busy || busy == 0 })
 		before := memory.Load()
 		delay(uint64(i))
 		if after := memory.Load(); after != before {
 			t.Fatalf("round %d: the writer copied to memory that was taken back", i)
 		}
 		asked.Store(0)
-		spinUntil(func() bool { return !c.Busy() })
+		spinUntil(func() bool { return c.Busy() == 0 })
 		c.Return(grant)
 	}
 }

@@ -166,5 +166,9 @@ func (c *Consumer) SetHot(on bool) {
 	atomic.StoreUint32(&c.ctl.state, state)
 }
 
-// Busy reports the value of the writer's last SetBusy.
-func (c *Consumer) Busy() bool { return atomic.LoadUint32(&c.ctl.busy) != 0 }
+// Busy returns 0 if the writer is not between SetBusy(true) and SetBusy(false), else a number that
+// tells one such time from the next.
+func (c *Consumer) Busy() uint32 {
+	v := atomic.LoadUint32(&c.ctl.busy)
+	return v & -(v & 1)
+}

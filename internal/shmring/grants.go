@@ -43,8 +43,8 @@ func (c *Consumer) Return(grant uint32) {
 	}
 }
 
-// Revoke makes a grant in use invalid. The writer may have looked at it before, and copies until it
-// is no longer Busy.
+// Revoke makes a grant in use invalid. The writer may have looked at it before, and copies until
+// Busy is another number.
 func (c *Consumer) Revoke(grant uint32) {
 	if g := &c.grants; grant/Grants == g.epoch {
 		g.revoked |= 1 << (grant % Grants)

@@ -47,7 +47,7 @@ type control struct {
 	grant uint64 // reader: epoch<<32 | grants of that epoch that were revoked, a bit each
 	_     [104]byte
 	want  uint32 // writer: 1 when it found no room
-	busy  uint32 // writer: 1 while it copies to the reader's memory
+	busy  uint32 // writer: odd while it copies to the reader's memory; each time another number
 	_     [120]byte
 }
 

@@ -18,6 +18,7 @@ type Producer struct {
 	limit   uint64 // lines before this are known to be free
 	last    uint64 // lines of the last long packet
 	lastEnd uint64 // the line behind it
+	copies  uint32 // twice the number of copies outside the ring
 }
 
 // NewProducer makes the writing end over mem, which must be zero but for what NewConsumer has
@@ -164,11 +165,12 @@ func (p *Producer) reserve(n uint64) bool {
 // The store is a full barrier: this end sets busy and then asks whether it may copy (Granted), the
 // reader forbids it (Revoke) and then looks at Busy; at least one sees the other.
 func (p *Producer) SetBusy(on bool) {
-	v := uint32(0)
 	if on {
-		v = 1
+		p.copies += 2
+		atomic.StoreUint32(&p.ctl.busy, p.copies|1)
+	} else {
+		atomic.StoreUint32(&p.ctl.busy, p.copies)
 	}
-	atomic.StoreUint32(&p.ctl.busy, v)
 }
 
 // Granted reports whether the reader has given that grant (Consumer.Grant) and not revoked it.

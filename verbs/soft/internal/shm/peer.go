@@ -99,6 +99,8 @@ type remote struct {
 	watched  bool   // sock and pidfd are in Wire.watch
 	mine     *offer // what this end offers
 
+	stuck uint32 // the chunk of the peer's that Quiet has waited for in vain
+
 	probeWord  uint64 // the peer tries to read and write it; not on a stack, which may move
 	direct     bool   // the kernel lets this process read the peer's memory
 	peerWrites bool   // the kernel lets the peer write to this process's memory, and has not failed to

@@ -60,7 +60,15 @@ func (l *link) CanPush() bool {
 func (l *link) Attended() bool { return !l.peer.tx.NeedsSignal() }
 
 // Busy implements wire.PushLink.
-func (l *link) Busy() bool { return l.peer != nil && l.peer.rx != nil && l.peer.rx.Busy() }
+func (l *link) Busy() bool { return l.copying() != 0 }
+
+// copying numbers the chunk that the peer is writing; 0: none.
+func (l *link) copying() uint32 {
+	if l.peer == nil || l.peer.rx == nil {
+		return 0
+	}
+	return l.peer.rx.Busy()
+}
 
 // CannotPush implements wire.PushLink.
 func (l *link) CannotPush() {
@@ -91,15 +99,24 @@ func (l *link) RevokeAll() {
 }
 
 // Quiet waits for the chunk that the peer may be writing, some microseconds. A process that has
-// ended writes nothing, whatever its busy flag says.
+// ended writes nothing, whatever its busy flag says. One that was stopped is waited for once, and
+// not again for the same chunk.
 func (l *link) Quiet() {
+	chunk := l.copying()
+	if chunk == 0 || chunk == l.peer.stuck {
+		return
+	}
 	start := wire.Monotonic()
-	for look := start + int64(lookTime); l.Busy(); runtime.Gosched() {
+	for look := start + int64(lookTime); l.copying() == chunk; runtime.Gosched() {
 		now := wire.Monotonic()
 		if now < look {
 			continue
 		}
-		if l.peer.ended() || now-start > int64(quietTime) {
+		if l.peer.ended() {
+			return
+		}
+		if now-start > int64(quietTime) {
+			l.peer.stuck = chunk
 			return
 		}
 		look = now + int64(lookTime)

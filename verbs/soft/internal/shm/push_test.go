@@ -186,7 +186,8 @@ func TestSHMRevoke(t *testing.T) {
 	}
 }
 
-// TestSHMQuiet: a peer that was killed while it copied is not waited for.
+// TestSHMQuiet: a peer that stands still while it copies is waited for once; one that was killed is
+// not.
 func TestSHMQuiet(t *testing.T) {
 	_, l, cmd := startSHMChild(t)
 	l.Quiet()
@@ -194,9 +195,16 @@ func TestSHMQuiet(t *testing.T) {
 	tx, err := shmring.NewProducer(l.peer.rxSeg.Mem[shift:][:shmring.Size(l.w.cfg.RingBytes)])
 	require.NoError(t, err)
 	tx.SetBusy(true)
+	l.Quiet()
+	start := time.Now()
+	l.Quiet()
+	require.Less(t, time.Since(start), quietTime, "it was waited for again")
+	tx.SetBusy(false)
+	tx.SetBusy(true)
+	require.NotEqual(t, l.copying(), l.peer.stuck)
 	require.False(t, l.peer.ended())
 	require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
-	start := time.Now()
+	start = time.Now()
 	l.Quiet()
 	require.Less(t, time.Since(start), quietTime, "only the time limit has ended it")
 	wiretest.Within(t, "the end", func() {
