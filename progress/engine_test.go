@@ -216,6 +216,13 @@ func (c *cluster) quiet() {
 		require.Zero(c.t, m.QueuedBytes+m.UnexpectedBytes, "rank %d: %+v", i, m)
 		require.Empty(c.t, c.net.nodes[i].regions, "rank %d leaves buffers registered", i)
 		require.Empty(c.t, e.dirty)
+		for k := range e.peers {
+			p, back := &e.peers[k], &c.e[k].peers[i]
+			if charged, consumed, _ := p.in.account.Usage(); p.lost == nil && back.lost == nil {
+				require.Equal(c.t, back.out.charged, charged, "credit of rank %d at %d", k, i)
+				require.Equal(c.t, charged, consumed, "credit of rank %d at %d", k, i)
+			}
+		}
 	}
 }
 

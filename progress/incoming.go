@@ -74,6 +74,15 @@ func (p *peer) consumed(cost uint64) {
 	}
 }
 
+// pass charges what never was in this rank's memory, and gives it back.
+func (p *peer) pass(cost uint64) bool {
+	if !p.charge(cost) {
+		return false
+	}
+	p.consumed(cost)
+	return true
+}
+
 // growNextLocked gives memory that has become free to one of the peers that are held up, round
 // robin.
 func (e *Engine) growNextLocked() {

@@ -43,7 +43,11 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		return
 	}
 	if uint(op.read.src) < uint(len(e.peers)) {
-		e.peers[op.read.src].forgetWithdraws()
+		from := &e.peers[op.read.src]
+		from.forgetWithdraws()
+		if err == transport.ErrDeregistered { // the request came, whatever has become of the message
+			from.pass(unexpected.RecordCost)
+		}
 	}
 	p := op.source(err)
 	if p == nil {
@@ -55,8 +59,8 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	}
 	if eager && int64(op.read.appCtx) != int64(p.rank) {
 		p.lose(protocolError("rank %d sends as rank %d", p.rank, op.read.appCtx))
-	} else if p.charge(cost) {
-		p.consumed(cost)
+	} else {
+		p.pass(cost)
 	}
 	if p.lost != nil {
 		op.complete(Status{}, peerError(p.rank, p.lost))
@@ -89,11 +93,10 @@ func (s *sink) Incomplete(id uint64, h *transport.RndvHdr) {
 		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	if !p.charge(unexpected.RecordCost) {
+	if !p.pass(unexpected.RecordCost) {
 		op.complete(Status{}, peerError(p.rank, p.lost))
 		return
 	}
-	p.consumed(unexpected.RecordCost)
 	r.seq, r.withdraw = op.read.seq, op.read.withdraw
 	p.identified(&r)
 	op.read = r
