@@ -45,7 +45,7 @@ type Offload struct {
 	Matched   uint64 // of Offloaded: matched by the device
 
 	// Receives that are kept in software, by reason.
-	KeptSmall   uint64 // shorter than Config.OffloadMin
+	KeptSmall   uint64 // shorter than Config.OffloadMin, or into several buffers
 	KeptOverlap uint64 // an earlier receive in software matches some of the same messages
 	KeptPath    uint64 // the message may arrive over another device, or as one with others, see Config.Device and Transports
 	KeptFull    uint64 // the tag list was full

@@ -1,12 +1,15 @@
 package p2p_test
 
 import (
+	"context"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/p2p"
+	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
 // pieces cuts b into random pieces, some of them empty.
@@ -88,5 +91,21 @@ func TestVec(t *testing.T) {
 		require.ErrorIs(t, err, p2p.ErrInvalid)
 		_, err = c.IrecvVec(p2p.ProcNull, 77, nil).Wait(background)
 		require.NoError(t, err)
+	})
+}
+
+// TestVecIsListed: what is unfinished is named a receive, as it has been posted.
+func TestVecIsListed(t *testing.T) {
+	p2ptest.Run(t, 1, func(w *p2p.World) {
+		r := w.Comm().IrecvVec(0, 5, [][]byte{make([]byte, 10), make([]byte, 20)})
+		var dump strings.Builder
+		w.Dump(&dump)
+		require.Contains(t, dump.String(), ", 30 bytes\n")
+		ctx, cancel := context.WithCancel(background)
+		cancel()
+		require.ErrorContains(t, w.Shutdown(ctx), "unfinished here: recv from 0, tag 0x5, 30 bytes, no message")
+		require.NoError(t, w.Close())
+		_, err := r.Wait(background)
+		require.ErrorIs(t, err, p2p.ErrClosed)
 	})
 }

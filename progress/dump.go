@@ -41,7 +41,7 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 		switch {
 		case op.state == opOffloaded:
 			where = ", in the device"
-		case op.kind != kindReceive:
+		case op.kind.probe():
 			where = ", a probe"
 		}
 		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, op.room(), where)

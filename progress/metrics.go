@@ -47,7 +47,7 @@ type OffloadMetrics struct {
 	Offloaded   uint64 // receives that the device got, promoted ones included
 	Promoted    uint64 // of them, those that software kept at first
 	Matched     uint64 // of them, those that the device matched
-	KeptSmall   uint64 // receives kept in software because they are short,
+	KeptSmall   uint64 // receives kept in software because they are short, or into several buffers,
 	KeptOverlap uint64 // because an earlier one in software overlaps them,
 	KeptPath    uint64 // because their message may come by another device, or in one with others,
 	KeptFull    uint64 // because the list was full,

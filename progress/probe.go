@@ -23,6 +23,8 @@ const (
 	kindVector // a receive into several buffers
 )
 
+func (k opKind) probe() bool { return k == kindProbe || k == kindMatchedProbe }
+
 // Probe waits until there is a message that matches, and says which is the oldest one. It stays
 // where it is: another goroutine's receive may be faster than the caller's.
 func (e *Engine) Probe(ctx context.Context, src int, tag, mask uint64) (Status, error) {

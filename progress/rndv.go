@@ -142,7 +142,8 @@ func (op *Op) startRead() {
 	}
 	s, ok := e.reads.take(op)
 	if !ok {
-		// 2^24 reads are under way: to wait for a slot would help nobody.
+		// 2^24 reads are under way: to wait for a slot would help nobody. The sender must hear of it.
+		e.peers[r.src].fin(r.appCtx)
 		op.complete(Status{}, ErrFull)
 		return
 	}

@@ -187,3 +187,16 @@ func TestSlotsAreShared(t *testing.T) {
 	require.Zero(t, e.Metrics().HeldUp, "this is no credit")
 	c.quiet()
 }
+
+// TestNoSlotForRead: a receive that cannot read its message fails, and the sender hears of it.
+func TestNoSlotForRead(t *testing.T) {
+	c := newCluster(t, 2, Config{Manual: true}, fakeOpts{})
+	c.e[1].reads.limit = 0
+	send := c.e[0].Isend(1, 5, fill(100_000, 1))
+	r := c.e[1].Irecv(0, 5, exact, make([]byte, 100_000))
+	c.step()
+	_, err := ended(t, r)
+	require.ErrorIs(t, err, ErrFull)
+	succeeded(t, send)
+	c.quiet()
+}

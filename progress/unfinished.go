@@ -43,7 +43,7 @@ func (e *Engine) Unfinished() map[Unfinished]int {
 
 func (op *Op) unfinished() Unfinished {
 	u := Unfinished{UnfinishedRecv, max(op.peer, AnySource), op.tag, op.mask, uint64(op.room()), "no message"}
-	if op.kind != kindReceive {
+	if op.kind.probe() {
 		u.Kind = UnfinishedProbe
 	}
 	switch op.state {
