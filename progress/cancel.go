@@ -53,6 +53,11 @@ func init() {
 		c.seed, c.grace = seed, grace
 		return c
 	}
+	hook.Credit = func(receiver, sender any, to, from int) (used, charged, consumed uint64) {
+		used = sender.(*Engine).peers[to].out.charged
+		charged, consumed, _ = receiver.(*Engine).peers[from].in.account.Usage()
+		return used, charged, consumed
+	}
 }
 
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous

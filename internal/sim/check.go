@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/progress"
+	"github.com/tagmatch/tagmatch/progress/progresstest"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
@@ -32,7 +33,7 @@ func (w *world) check() error {
 		w.count(r, &m)
 	}
 	if !w.faults() && !w.aborted() {
-		return w.checkTotals()
+		return errors.Join(w.checkTotals(), w.checkCredit())
 	}
 	return nil
 }
@@ -269,6 +270,19 @@ func (w *world) checkMetrics(r *rank, m *progress.Metrics) error {
 	if posted := kept + o.Offloaded - o.Promoted; w.plan.Params.Tags > 0 && (posted < r.posted || posted > r.posted+r.again) {
 		return fail("metrics", "rank %d: %d receives were posted; %d were kept, %d offloaded, of those %d after they were kept",
 			r.id, r.posted, kept, o.Offloaded, o.Promoted)
+	}
+	return nil
+}
+
+// checkCredit compares the credit of both ends of each pair of ranks.
+func (w *world) checkCredit() error {
+	for _, r := range w.ranks {
+		for _, s := range w.ranks {
+			used, charged, consumed := progresstest.Credit(r.engine, s.engine, r.id, s.id)
+			if used != charged || charged != consumed {
+				return fail("credit", "from rank %d to %d: %d bytes used, %d charged, %d given back", s.id, r.id, used, charged, consumed)
+			}
+		}
 	}
 	return nil
 }

@@ -15,3 +15,10 @@ import (
 func With(cfg progress.Config, seed uint64, grace func() (context.Context, context.CancelFunc)) progress.Config {
 	return hook.With(cfg, seed, grace).(progress.Config)
 }
+
+// Credit is what messages from rank from to rank to have cost in all: the credit that the sender
+// has used, what of that the receiver has charged, and what of that is free again. When nothing is
+// under way all three are equal.
+func Credit(receiver, sender *progress.Engine, to, from int) (used, charged, consumed uint64) {
+	return hook.Credit(receiver, sender, to, from)
+}
