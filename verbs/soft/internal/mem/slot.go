@@ -59,7 +59,7 @@ func (d *Dir) At(key uint32) *Slot {
 
 // Allows reports whether s, a peer's slot for rkey or nil, allows access to n bytes at addr with
 // the rights in need. The peer may change the slot meanwhile. Who copies data after Allows must
-// call it once more after the copy to know that the data is valid.
+// call it once more after the copy, behind a LoadBarrier, to know that the data is valid.
 func Allows(s *Slot, rkey uint32, addr, n uint64, need verbs.AccessFlags) bool {
 	if s == nil {
 		return false

@@ -38,6 +38,7 @@ func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	} else {
 		err = unix.EFAULT // the peer has ended its sharing since Reaches
 	}
+	mem.LoadBarrier()
 	switch {
 	case !mem.Allows(p.region(rkey), rkey, addr, n, verbs.AccessRemoteRead):
 		return verbs.WCRemAccessErr
@@ -96,6 +97,7 @@ func (p *remote) ReadMany(ps []wire.Piece) int {
 		n++
 	}
 	n = p.moveMany(unix.ProcessVMReadv, ps[:p.allowed(ps[:n])])
+	mem.LoadBarrier()
 	return p.allowed(ps[:n]) // a region may have gone meanwhile
 }
 
