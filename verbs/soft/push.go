@@ -277,6 +277,9 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 		return
 	case !q.mayWrite(sges, from, sges[0].Data[from:to]):
 		e.status = uint8(verbs.WCLocProtErr)
+		if q.init.ReadFaults {
+			e.flags |= entryRefused
+		}
 	default:
 		q.d.pushed++
 	}

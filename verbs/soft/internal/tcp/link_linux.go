@@ -113,6 +113,10 @@ func (l *link) Close() {
 	l.drop()
 }
 
+// mostTrash is how many bytes of unread input are read of a connection that ends: more than a
+// socket holds by default.
+const mostTrash = 16 << 20
+
 // drop closes the socket and removes the link. Other lists of the wire find that it is gone.
 func (l *link) drop() {
 	l.gone, l.up = true, false
@@ -126,8 +130,8 @@ func (l *link) drop() {
 	delete(w.byFD, int32(l.fd))
 	w.blocked = remove(w.blocked, l)
 	// Unread input would make the kernel reset the connection, and the peer might lose what was
-	// sent last.
-	for {
+	// sent last. A peer that sends on and on is not waited for.
+	for range mostTrash / len(w.trash) {
 		if n, e := rawRecv(l.fd, w.trash[:]); e != 0 || n < len(w.trash) {
 			break
 		}
