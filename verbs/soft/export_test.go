@@ -45,3 +45,6 @@ func Waiting(qp verbs.QP) (shares, awaited int) {
 	q := qp.(*queuePair)
 	return q.shares, q.rdq.len()
 }
+
+// Lingering is how many queue pairs are still to tell a peer that they are gone.
+func (d *Device) Lingering() int { return len(d.lingering) }

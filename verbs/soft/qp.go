@@ -270,8 +270,14 @@ func (q *queuePair) disconnect() {
 	l := &queuePair{d: q.d, num: q.num, link: q.link, gone: true, discDue: true, state: verbs.QPSErr}
 	l.attr.DestQPN, l.discStatus, l.discImm = q.attr.DestQPN, q.discStatus, q.discImm
 	q.discDue = false
-	q.d.lingering = append(q.d.lingering, l)
-	q.d.queue(l)
+	q.d.linger(l)
+}
+
+// linger has q, which is no queue pair any more, or never was one, tell a peer so when there is
+// room.
+func (d *Device) linger(q *queuePair) {
+	d.lingering = append(d.lingering, q)
+	d.queue(q)
 }
 
 // Destroy frees the queue pair. Outstanding requests get no completions.

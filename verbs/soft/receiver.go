@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -40,8 +41,12 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	return ok, lent, more
 }
 
+// mostLingering is how many peers' queue pairs, at most, are answered later for strays.
+const mostLingering = 1 << 10
+
 // stray receives a packet for a QP that does not exist. It answers the last packet of each request
-// with that, and returns false if there is no room for the answer.
+// with that: later if there is no room, as both ends of a link may have only strays in their full
+// rings. False: too many answers wait.
 func (d *Device) stray(l wire.Link, h *wire.Header) bool {
 	switch h.Op {
 	case wire.OpSend, wire.OpWrite, wire.OpReadReq, wire.OpAtomicReq, wire.OpPushReq:
@@ -50,7 +55,7 @@ func (d *Device) stray(l wire.Link, h *wire.Header) bool {
 		}
 		d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Imm: wire.Destroyed, Addr: uint64(h.QPN)}
 		if !l.Send(&d.scratch, nil, nil) {
-			return false
+			return d.answerLater(l, h.QPN)
 		}
 		d.dirty = true
 	case wire.OpDisconnected:
@@ -58,6 +63,19 @@ func (d *Device) stray(l wire.Link, h *wire.Header) bool {
 			d.recvDisconnected(l, h)
 		}
 	}
+	return true
+}
+
+// answerLater has a lingering queue pair tell the peer that there is none of that number. False: too
+// many linger.
+func (d *Device) answerLater(l wire.Link, num uint32) bool {
+	if slices.ContainsFunc(d.lingering, func(g *queuePair) bool { return g.link == l && g.num == num && g.attr.DestQPN == 0 }) {
+		return true
+	}
+	if len(d.lingering) >= mostLingering {
+		return false
+	}
+	d.linger(&queuePair{d: d, num: num, link: l, gone: true, discDue: true, discImm: wire.Destroyed, state: verbs.QPSErr})
 	return true
 }
 

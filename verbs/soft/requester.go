@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -332,8 +333,11 @@ func (q *queuePair) pump() bool {
 	if q.resp.len() > 0 && !q.respond() {
 		return true
 	}
-	if q.discDue {
-		q.discDue = !q.sendDisconnect()
+	if q.discDue && q.sendDisconnect() {
+		q.discDue = false
+		if q.gone {
+			q.d.lingering = slices.DeleteFunc(q.d.lingering, func(g *queuePair) bool { return g == q })
+		}
 	}
 	return left || q.discDue
 }
