@@ -200,8 +200,5 @@ func (c Command) size(s *Session, size int) (judged, err error) {
 	}
 	now := s.World.Metrics()
 	r.Offload = offload(&before, &now)
-	if r.Flood != nil {
-		judged = r.Flood.verdict()
-	}
-	return judged, s.report.print(&r)
+	return r.Flood.verdict(), s.report.print(&r)
 }

@@ -14,36 +14,57 @@ import (
 )
 
 // rows runs one job after the other, each this program with the row's flags, and prints their
-// results as one table.
+// results as one table. A job that failed is the last one, unless what failed is its verdict: who
+// interrupts it wants no other, and what killed a rank would come again.
 func (c Command) rows(f Flags, rows []Flags, stdout io.Writer) (int, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return 1, err
-	}
 	report := &reporter{out: stdout, json: f.JSON}
 	worst := 0
 	for _, row := range rows {
-		if err := c.fits(row); err != nil {
-			return 1, err
-		}
-		var out bytes.Buffer
-		code, err := launch.Run(context.Background(), launch.Options{N: max(c.ranks(), row.Ranks), NoPrefix: true, Pin: !f.NoPin, OneCPU: f.OneCore, Stdout: &out,
-			Command: slices.Concat([]string{exe}, os.Args[1:], row.chosen())})
-		if err != nil || code != 0 && out.Len() == 0 {
+		code, out, err := c.job(&f, &row)
+		if err != nil {
 			return code, err
 		}
-		worst = max(worst, code) // with a result: the rank has printed what failed
-		for line := range bytes.Lines(out.Bytes()) {
-			var r Result
-			if err := json.Unmarshal(line, &r); err != nil {
-				return 1, fmt.Errorf("a rank printed %q: %w", line, err)
-			}
-			if err := report.print(&r); err != nil {
-				return 1, err
-			}
+		judged, err := report.lines(out)
+		if err != nil {
+			return max(code, 1), err
 		}
+		if code != 0 && (code != 1 || !judged) {
+			return code, nil
+		}
+		worst = max(worst, code)
 	}
 	return worst, nil
+}
+
+// job runs the job of a row, and returns its exit code and what its ranks have printed.
+func (c Command) job(f, row *Flags) (code int, out []byte, err error) {
+	if err := c.fits(*row); err != nil {
+		return 1, nil, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return 1, nil, err
+	}
+	var printed bytes.Buffer
+	code, err = launch.Run(context.Background(), launch.Options{N: max(c.ranks(), row.Ranks), NoPrefix: true, Pin: !f.NoPin, OneCPU: f.OneCore,
+		Stdout: &printed, Command: slices.Concat([]string{exe}, os.Args[1:], row.chosen())})
+	return code, printed.Bytes(), err
+}
+
+// lines prints the results of a job. judged: the verdict on one of them is an error, for which the
+// rank that printed it exits with code 1.
+func (p *reporter) lines(out []byte) (judged bool, err error) {
+	for line := range bytes.Lines(out) {
+		var r Result
+		if err := json.Unmarshal(line, &r); err != nil {
+			return judged, fmt.Errorf("a rank printed %q: %w", line, err)
+		}
+		judged = judged || r.Flood.verdict() != nil
+		if err := p.print(&r); err != nil {
+			return judged, err
+		}
+	}
+	return judged, nil
 }
 
 // chosen are the arguments of a row; they override earlier ones.

@@ -1,0 +1,88 @@
+package benchkit_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/benchkit"
+	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+func TestMain(m *testing.M) { benchtest.Main(m, jobs) }
+
+// jobs is a command of two jobs. Its first argument is what happens in each of them when a result
+// was printed.
+func jobs() {
+	then := map[string]func(s *benchkit.Session) error{
+		"interrupted": func(s *benchkit.Session) error { return signal(s, 0, os.Getppid(), os.Interrupt) },
+		"killed":      func(s *benchkit.Session) error { return signal(s, 1, os.Getpid(), os.Kill) },
+		"failed":      func(*benchkit.Session) error { return errors.New("failed") },
+		"judged":      func(*benchkit.Session) error { return nil },
+	}[os.Args[1]]
+	c := benchkit.Command{Name: "jobs", Sizes: benchkit.Sizes{8, 9}, Iters: 1,
+		Rows: func(f benchkit.Flags) []benchkit.Flags { return []benchkit.Flags{f, f} },
+		Run: func(s *benchkit.Session, size, iters int) (benchkit.Result, error) {
+			r := s.Result("jobs", size, iters, 1)
+			r.Flood = &benchkit.Flood{Within: os.Args[1] != "judged"}
+			if size == 8 {
+				return r, nil
+			}
+			return r, then(s)
+		}}
+	os.Exit(c.Exec(os.Args[2:], os.Stdout, os.Stderr))
+}
+
+// signal has a rank signal a process. Rank 0, which has printed a result by now, begins; then both
+// wait for what never comes.
+func signal(s *benchkit.Session, rank, pid int, sig os.Signal) error {
+	ctx, w := context.Background(), s.World
+	const begin, never = 1, 2
+	if s.First {
+		if err := w.Send(ctx, s.Peer, begin, nil); err != nil {
+			return err
+		}
+	} else if _, err := w.Recv(ctx, begin, p2p.Exact, nil); err != nil {
+		return err
+	}
+	if w.Rank() == rank {
+		p, err := os.FindProcess(pid)
+		if err != nil {
+			return err
+		}
+		if err = p.Signal(sig); err != nil {
+			return err
+		}
+	}
+	_, err := w.Recv(ctx, never, p2p.Exact, nil)
+	return err
+}
+
+// TestLastJob: after a job that was interrupted, or failed, there is no other, although its ranks
+// have printed results; a verdict does not stop the others.
+func TestLastJob(t *testing.T) {
+	for how, want := range map[string]struct {
+		code, results int
+		stderr        string
+	}{
+		"interrupted": {130, 1, "got interrupt"},
+		"killed":      {137, 1, "rank 1 was killed"},
+		"failed":      {1, 1, "failed"},
+		"judged":      {1, 4, "the flooded rank had "},
+	} {
+		t.Run(how, func(t *testing.T) {
+			stdout, stderr, err := benchtest.Run(t, how, "-nopin", "-json")
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+			require.Equal(t, want.code, exit.ExitCode(), stderr)
+			require.Equal(t, want.results, strings.Count(stdout, `"test":"jobs"`), "%s%s", stdout, stderr)
+			require.Contains(t, stderr, want.stderr)
+		})
+	}
+}
