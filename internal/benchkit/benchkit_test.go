@@ -3,10 +3,12 @@ package benchkit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"io"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -146,6 +148,29 @@ func TestResultLine(t *testing.T) {
 	p := reporter{out: &out, json: true}
 	require.NoError(t, p.print(&Result{Test: "lat", Device: "shm", Transport: "rc", Size: 8, Iters: 10, AvgUs: 0.5}))
 	require.Equal(t, `{"test":"lat","device":"shm","transport":"rc","size":8,"iters":10,"avg_us":0.5,"p50_us":0,"p99_us":0,"mb_s":0,"msg_s":0}`+"\n", out.String())
+}
+
+// full takes so many writes.
+type full int
+
+func (f *full) Write(p []byte) (int, error) {
+	if *f--; *f < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(p), nil
+}
+
+// TestLostLines: each line that cannot be written is an error.
+func TestLostLines(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		lines := map[bool]int{false: 3, true: 1}[asJSON]
+		for room := range lines + 1 {
+			out := full(room)
+			p := reporter{out: &out, json: asJSON}
+			err := p.print(&Result{Test: "lat"})
+			require.Equal(t, room < lines, errors.Is(err, syscall.ENOSPC), err)
+		}
+	}
 }
 
 func TestMeasuring(t *testing.T) {

@@ -132,11 +132,14 @@ func (p *reporter) print(r *Result) error {
 	}
 	if p.layout != layouts[i] {
 		p.layout = layouts[i]
-		fmt.Fprintf(p.out, "# %s\n", p.layout.note(r))
-		p.line(func(c *column) string { return c.name })
+		if _, err := fmt.Fprintf(p.out, "# %s\n", p.layout.note(r)); err != nil {
+			return err
+		}
+		if err := p.line(func(c *column) string { return c.name }); err != nil {
+			return err
+		}
 	}
-	p.line(func(c *column) string { return c.text(r) })
-	return nil
+	return p.line(func(c *column) string { return c.text(r) })
 }
 
 // compare sets r.Over.
@@ -154,11 +157,12 @@ func (p *reporter) compare(l *layout, r *Result) {
 	r.Over = value / p.first[series]
 }
 
-func (p *reporter) line(text func(c *column) string) {
+func (p *reporter) line(text func(c *column) string) error {
 	cells := make([]string, len(p.layout.columns))
 	for i := range cells {
 		c := &p.layout.columns[i]
 		cells[i] = fmt.Sprintf("%*s", c.width, text(c))
 	}
-	fmt.Fprintln(p.out, strings.Join(cells, " "))
+	_, err := fmt.Fprintln(p.out, strings.Join(cells, " "))
+	return err
 }
