@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,6 +71,12 @@ func TestOverlap(t *testing.T) {
 	stdout, stderr, err = benchtest.Run(t, "overlap", "-device", "shm", "-transport", "tmsrq", "-manual", "-sizes", "100k", "-iters", "1")
 	require.NoError(t, err, stderr)
 	require.Equal(t, 3, strings.Count(stdout, "\n"), stdout)
+
+	t.Setenv("TAGMATCH_ASYNC", "on") // which has no say in the lines
+	for _, r := range results(t, "overlap", "-device", "shm", "-offload-min", "0", "-manual", "-async=false", "-sizes", "100k", "-iters", "1") {
+		require.False(t, r.Async)
+		require.Empty(t, r.AsyncCPUs)
+	}
 }
 
 // TestFlood floods a rank with little room: it must stay within its bound, and get everything.
@@ -126,6 +134,11 @@ func TestFloodTable(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
+	for _, test := range []string{"idle", "echo", "flood"} {
+		_, stderr, err := benchtest.Run(t, test, "-check")
+		require.ErrorContains(t, err, "exit status 2")
+		require.Equal(t, "bench "+test+": flag provided but not defined: -check (-h lists the flags)\n", stderr)
+	}
 	_, stderr, err := benchtest.Run(t, "fly")
 	require.Error(t, err)
 	require.Contains(t, stderr, `there is no test "fly"`)
@@ -145,6 +158,29 @@ func TestCompareNeedsPeers(t *testing.T) {
 	_, stderr, err := benchtest.Run(t, "compare")
 	require.Error(t, err)
 	require.Contains(t, stderr, "ucx_perftest is not installed: apt-get install ucx-utils")
+}
+
+// TestCompareEnded: asked to end by either signal, compare leaves nothing behind. The signal comes
+// from the first program of a peer that it runs.
+func TestCompareEnded(t *testing.T) {
+	if cpus, err := hop.Processors(); err != nil || len(cpus) < 2 {
+		t.Skip("comparing takes two processors")
+	}
+	for _, sig := range []string{"INT", "TERM"} {
+		bin, tmp := t.TempDir(), t.TempDir()
+		for _, name := range []string{"ucx_perftest", "ucx_info"} {
+			script := "#!/bin/sh\nkill -" + sig + " $PPID\nexec sleep 60\n"
+			require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700))
+		}
+		t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+		t.Setenv("TMPDIR", tmp)
+		_, stderr, err := benchtest.Run(t, "compare", "-rows", "shm-lat-8", "-peers", "ucx")
+		require.ErrorContains(t, err, "exit status 1", stderr)
+		require.Contains(t, stderr, "bench compare: context canceled")
+		left, err := os.ReadDir(tmp)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
 }
 
 func TestLimits(t *testing.T) {

@@ -132,4 +132,8 @@ func TestOneCore(t *testing.T) {
 	_, stderr, err := benchtest.Run(t, "lat", "-onecore", "-nopin")
 	require.Error(t, err)
 	require.Contains(t, stderr, "-onecore and -nopin exclude each other")
+	code, stdout, stderr := benchtest.Job(t, 2, "lat", "-onecore", "-sizes", "8", "-iters", "20")
+	require.Equal(t, 2, code, stderr)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "bench lat: -onecore pins ranks that this command starts, and another launcher has started this one")
 }

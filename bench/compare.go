@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tagmatch/tagmatch/bench/internal/hop"
@@ -148,7 +149,7 @@ func choose(table []judge.Row, patterns []string) ([]judge.Row, error) {
 
 // run measures the rows and tells whether all marks are reached.
 func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (reached bool, err error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	dir, err := os.MkdirTemp("", "tagmatch-bench-")
 	if err != nil {

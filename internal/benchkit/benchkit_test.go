@@ -110,6 +110,37 @@ func TestDamageIsSeen(t *testing.T) {
 	})
 }
 
+// TestOverlapChecked: with -check a message that arrives damaged in any round is seen.
+func TestOverlapChecked(t *testing.T) {
+	for _, check := range []bool{false, true} {
+		p2ptest.Run(t, 2, func(w *p2p.World) {
+			s := &Session{Flags: Flags{Check: check}, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0}
+			o := newOverlap(s, 21)
+			require.NoError(t, o.verified())
+			_, err := o.round(true, 1)
+			require.NoError(t, err)
+			if !s.First {
+				o.buf[20]++
+			}
+			if _, err = o.round(true, 1); s.First && check {
+				require.ErrorContains(t, err, "arrived damaged: byte 20 is ")
+			} else {
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+func TestNoCheck(t *testing.T) {
+	c := Command{Name: "idle", Sizes: Sizes{8}}
+	f, err := c.parse([]string{"-check"}, io.Discard)
+	require.NoError(t, err)
+	require.True(t, f.Check)
+	c.NoCheck = true
+	_, err = c.parse([]string{"-check"}, io.Discard)
+	require.ErrorContains(t, err, "flag provided but not defined: -check")
+}
+
 func TestRanksFlag(t *testing.T) {
 	star := Command{Name: "star", N: 8, Sizes: Sizes{8}}
 	f, err := star.parse([]string{"-n", "3"}, io.Discard)
@@ -121,6 +152,29 @@ func TestRanksFlag(t *testing.T) {
 	}
 	_, err = (&Command{Name: "lat", Sizes: Sizes{8}}).parse([]string{"-n", "3"}, io.Discard)
 	require.ErrorContains(t, err, "flag provided but not defined: -n")
+}
+
+// TestAsyncFlag: only a flag that was given overrides the environment, here and in the jobs of rows.
+func TestAsyncFlag(t *testing.T) {
+	overlap := Command{Name: "overlap", Sizes: Sizes{8}}
+	for arg, want := range map[string]p2p.AsyncMode{"-json": p2p.AsyncDefault, "-async": p2p.AsyncOn, "-async=true": p2p.AsyncOn, "-async=0": p2p.AsyncOff} {
+		f, err := overlap.parse([]string{arg}, io.Discard)
+		require.NoError(t, err)
+		config := f.config()
+		require.Equal(t, want, config.Async, arg)
+		child, err := overlap.parse(f.chosen(), io.Discard)
+		require.NoError(t, err)
+		require.Equal(t, want, child.Async, arg)
+		for _, row := range OverlapRows(f) {
+			wantRow := want
+			if want == p2p.AsyncDefault {
+				wantRow = map[string]p2p.AsyncMode{"rc": p2p.AsyncOff, "tmsrq": p2p.AsyncOn}[row.Transport]
+			}
+			require.Equal(t, wantRow, row.Async, "%s %s", arg, row.Transport)
+		}
+	}
+	_, err := overlap.parse([]string{"-async=maybe"}, io.Discard)
+	require.ErrorContains(t, err, `invalid boolean value "maybe" for -async: give true or false`)
 }
 
 func TestStar(t *testing.T) {

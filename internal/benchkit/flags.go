@@ -29,7 +29,7 @@ type Flags struct {
 	OffloadMin int // below 0: from the environment, or the default
 	MaxTags    int // below 0: the same
 	Manual     bool
-	Async      bool
+	Async      p2p.AsyncMode // AsyncDefault where -async is not given
 	AsyncCPUs  string
 	GOMAXPROCS int
 	OneCore    bool
@@ -49,14 +49,14 @@ const (
 	asyncOthers = "others"
 )
 
-// Register adds the flags to fs; the values in f are the defaults.
+// Register adds the flags to fs, except for -check; the values in f are the defaults.
 func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.StringVar(&f.Device, "device", "auto", "`name`: "+strings.Join(p2p.Devices(), ", ")+", or several of them with commas, best first")
 	fs.StringVar(&f.Transport, "transport", "auto", "`name`: "+strings.Join(p2p.Transports(), ", ")+"; with tmsrq the device matches")
 	fs.IntVar(&f.OffloadMin, "offload-min", -1, "`bytes` of the smallest receive that the device matches, 0: of any size, -1: as TAGMATCH_OFFLOAD_MIN says")
 	fs.IntVar(&f.MaxTags, "max-tags", -1, "`receives` that the device's tag list holds, 0: none, -1: as TAGMATCH_MAX_TAGS says")
 	fs.BoolVar(&f.Manual, "manual", false, "without the progress goroutine")
-	fs.BoolVar(&f.Async, "async", false, "let the device work by itself while the program computes; else as TAGMATCH_ASYNC says")
+	fs.BoolFunc("async", "let the device work by itself while the program computes, =false: do not; else as TAGMATCH_ASYNC says, or a line of overlap's table", f.setAsync)
 	fs.StringVar(&f.AsyncCPUs, "async-cpus", "auto", "`which` processors such a device works on: own, the rank's; others, rank 0's on those that the rank is not on; auto: others for overlap over tcp, else own")
 	fs.Var(&f.Sizes, "sizes", "message `sizes` in bytes, separated by commas; k and m are powers of 1024")
 	fs.IntVar(&f.Iters, f.iters(), f.Iters, "messages of each size, 0: as many as the size calls for")
@@ -83,11 +83,26 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	if f.Ranks > 0 {
 		fs.IntVar(&f.Ranks, "n", f.Ranks, "`ranks` of the job, where the command starts it")
 	}
-	fs.BoolVar(&f.Check, "check", false, "verify every payload, not only those before timing; slower")
 	fs.BoolVar(&f.JSON, "json", false, "print one JSON object a line instead of a table")
 	fs.BoolVar(&f.NoPin, "nopin", false, "leave ranks where the kernel puts them, instead of on distinct processors")
-	fs.BoolVar(&f.OneCore, "onecore", false, "pin all ranks to one processor")
+	fs.BoolVar(&f.OneCore, "onecore", false, "pin all ranks to one processor, where the command starts them")
 	fs.IntVar(&f.GOMAXPROCS, "gomaxprocs", 0, "set GOMAXPROCS in each rank, 0: leave it")
+}
+
+func (f *Flags) setAsync(text string) error {
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		return errors.New("give true or false")
+	}
+	f.Async = asyncMode(on)
+	return nil
+}
+
+func asyncMode(on bool) p2p.AsyncMode {
+	if on {
+		return p2p.AsyncOn
+	}
+	return p2p.AsyncOff
 }
 
 // iters is the name of the flag of Iters.
@@ -158,6 +173,16 @@ func (f *Flags) faults(c *Command) (errs []error) {
 	return errs
 }
 
+// oneCore returns an error, under a launcher, where -onecore is not what the launcher has done:
+// nothing would be measured on one processor, and the table would say so.
+func (f *Flags) oneCore() error {
+	if !f.OneCore || launch.OneCPU() {
+		return nil
+	}
+	return errors.New("-onecore pins ranks that this command starts, and another launcher has started this one: " +
+		"start the command without it, or bind all ranks to one processor by other means (taskset -c 0) and give no -onecore")
+}
+
 // config converts the flags to a Config. There 0 means the default and -1 none.
 func (f *Flags) config() p2p.Config {
 	none := func(n int) int {
@@ -170,10 +195,7 @@ func (f *Flags) config() p2p.Config {
 		return n
 	}
 	c := p2p.Config{Device: given(f.Device), Transport: given(f.Transport), OffloadMin: none(f.OffloadMin), MaxTags: none(f.MaxTags),
-		AsyncCPUs: f.others}
-	if f.Async {
-		c.Async = p2p.AsyncOn
-	}
+		Async: f.Async, AsyncCPUs: f.others}
 	if f.While != "" {
 		c.SendLimit = floodSendLimit
 	}

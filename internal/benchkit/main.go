@@ -28,6 +28,8 @@ type Command struct {
 	Flood  bool          // it has the flags of a flood
 	Depths Counts        // default of -depths; nil: no such flag, nor -kind
 	For    time.Duration // default of -for; 0: no such flag
+	// NoCheck: no flag -check, as payloads are compared anyway, or are none that could be.
+	NoCheck bool
 	// Goroutines is the default of -goroutines; nil: no such flag.
 	Goroutines Counts
 	// Messages is the default number for a size; nil: as many as take some tenths of a second.
@@ -74,6 +76,9 @@ func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
 	f.Register(fs)
+	if !c.NoCheck {
+		fs.BoolVar(&f.Check, "check", false, "verify every payload, not only those before timing; slower")
+	}
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -97,7 +102,7 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 		}
 		return launch.Self(max(c.ranks(), f.Ranks), launch.Options{NoPrefix: true, Pin: !f.NoPin, OneCPU: f.OneCore})
 	}
-	if err := c.one(f); err != nil {
+	if err := errors.Join(c.one(f), f.oneCore()); err != nil {
 		return 2, err
 	}
 	launch.WatchParent()

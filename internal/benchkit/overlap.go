@@ -14,7 +14,7 @@ import (
 // takes four times the transfer's time: a processor that the library takes away for a while shows
 // as extra time. The sender is in a blocking Send.
 func Overlap(s *Session, size, iters int) (Result, error) {
-	o := overlap{s: s, buf: make([]byte, size)}
+	o := newOverlap(s, size)
 	if err := o.verified(); err != nil {
 		return Result{}, err
 	}
@@ -48,10 +48,17 @@ const (
 
 // overlap is one rank's side; the first rank receives.
 type overlap struct {
-	s     *Session
-	buf   []byte
-	units int // of work that take computeFor transfers
-	sink  uint64
+	s       *Session
+	buf     []byte
+	payload []byte // of every message
+	units   int    // of work that take computeFor transfers
+	sink    uint64
+}
+
+func newOverlap(s *Session, size int) *overlap {
+	o := &overlap{s: s, buf: make([]byte, size), payload: make([]byte, size)}
+	fill(o.payload, 1)
+	return o
 }
 
 // round is a barrier, and then a transfer, a computation, or one during the other. It returns the
@@ -60,6 +67,9 @@ func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
 	ctx := context.Background()
 	var r p2p.Request
 	if transfer && o.s.First {
+		if o.s.Check {
+			clear(o.buf) // what the message before has left must not pass for this one
+		}
 		r = o.s.World.Comm().Irecv(o.s.Peer, data, o.buf)
 	}
 	if err := o.s.sync(); err != nil {
@@ -78,15 +88,17 @@ func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	return time.Since(start), nil
+	took := time.Since(start)
+	if transfer && o.s.Check {
+		return took, damage(o.buf, o.payload)
+	}
+	return took, nil
 }
 
-// verified is a transfer whose payload is compared.
+// verified is a transfer whose payload is compared, as those of all rounds are with -check.
 func (o *overlap) verified() error {
-	payload := make([]byte, len(o.buf))
-	fill(payload, 1)
 	if !o.s.First {
-		copy(o.buf, payload)
+		copy(o.buf, o.payload)
 		_, err := o.round(true, 0)
 		return err
 	}
@@ -98,7 +110,7 @@ func (o *overlap) verified() error {
 	if _, err := r.Wait(context.Background()); err != nil {
 		return err
 	}
-	return damage(o.buf, payload)
+	return damage(o.buf, o.payload)
 }
 
 // unitSteps make a unit of work about a microsecond.
@@ -144,7 +156,7 @@ func (o *overlap) result(alone, compute, extra []time.Duration) Result {
 	r := o.s.Result("overlap", len(o.buf), len(alone), max(sum, 1))
 	t := middle(alone)
 	r.P50Us, r.P99Us = us(t), us(alone[len(alone)*99/100]) // sorted by middle
-	r.Progress, r.Async = progressNames[o.s.Manual], o.s.Async
+	r.Progress, r.Async = progressNames[o.s.Manual], o.s.Async == p2p.AsyncOn
 	if r.Async {
 		r.AsyncCPUs = asyncOwn
 		if len(o.s.others) > 0 {
@@ -171,7 +183,8 @@ func middle(list []time.Duration) time.Duration {
 }
 
 // OverlapRows are the jobs of the test, one line each: all combinations of the flags that are left
-// open. The device is asynchronous wherever it matches.
+// open. Unless -async says otherwise, the device is asynchronous where it matches, and only there:
+// what TAGMATCH_ASYNC says must not change what a line stands for.
 func OverlapRows(f Flags) []Flags {
 	var rows []Flags
 	for _, device := range either(f.Device, "auto", "shm", "tcp") {
@@ -182,7 +195,9 @@ func OverlapRows(f Flags) []Flags {
 				}
 				row := f
 				row.Device, row.Transport, row.Manual = device, transport, manual
-				row.Async = f.Async || transport == "tmsrq"
+				if f.Async == p2p.AsyncDefault {
+					row.Async = asyncMode(transport == "tmsrq")
+				}
 				// The copies out of the socket need a processor.
 				if f.AsyncCPUs == "auto" && device == "tcp" {
 					row.AsyncCPUs = asyncOthers

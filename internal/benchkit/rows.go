@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/tagmatch/tagmatch/internal/launch"
+	"github.com/tagmatch/tagmatch/p2p"
 )
 
 // rows runs one job after the other, each this program with the row's flags, and prints their
@@ -70,7 +71,10 @@ func (p *reporter) lines(out []byte) (judged bool, err error) {
 // chosen are the arguments of a row; they override earlier ones.
 func (f *Flags) chosen() []string {
 	args := []string{"-device", f.Device, "-transport", f.Transport, "-sizes", f.Sizes.String(), fmt.Sprintf("-manual=%v", f.Manual),
-		fmt.Sprintf("-async=%v", f.Async), "-async-cpus", f.AsyncCPUs, "-json"}
+		"-async-cpus", f.AsyncCPUs, "-json"}
+	if f.Async != p2p.AsyncDefault {
+		args = append(args, fmt.Sprintf("-async=%v", f.Async == p2p.AsyncOn))
+	}
 	if f.Ranks > 0 {
 		args = append(args, "-n", strconv.Itoa(f.Ranks))
 	}

@@ -42,7 +42,7 @@ func join(f Flags, out io.Writer, c *Command) (s *Session, measure bool, err err
 	switch {
 	case f.GOMAXPROCS > 0:
 		runtime.GOMAXPROCS(f.GOMAXPROCS)
-	case f.Async:
+	case f.Async == p2p.AsyncOn:
 		// The device works on a thread of its own; on its own processors it also sleeps there.
 		procs := 2
 		if len(f.others) > 0 {

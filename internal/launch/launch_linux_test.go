@@ -161,6 +161,17 @@ func TestPin(t *testing.T) {
 	require.Equal(t, 2, strings.Count(out, fmt.Sprintf("pinned to %d, GOMAXPROCS kept true\n", cpus[0])), out)
 }
 
+// TestOneCPU: of the CPUs that Pin names to ranks only the first one is that of OneCPU.
+func TestOneCPU(t *testing.T) {
+	cpus, err := allowedCPUs()
+	require.NoError(t, err)
+	require.False(t, OneCPU(), "TAGMATCH_PIN is not set")
+	for i, cpu := range cpus {
+		t.Setenv(EnvPin, strconv.Itoa(cpu))
+		require.Equal(t, i == 0, OneCPU(), cpu)
+	}
+}
+
 func TestLinkSurvivesNonsense(t *testing.T) {
 	parent, child, env, err := link.Pair(3)
 	require.NoError(t, err)

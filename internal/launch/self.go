@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
@@ -33,6 +34,13 @@ func Launched() bool {
 func First() bool {
 	f, err := bootstrap.Inspect(bootstrap.Options{})
 	return err == nil && f.Rank == 0
+}
+
+// OneCPU reports whether PinSelf, which it must precede, binds this process to the first CPU that
+// it may use, as Options.OneCPU has it for all ranks. By Options.Pin alone only rank 0 gets that.
+func OneCPU() bool {
+	cpus, err := allowedCPUs()
+	return err == nil && os.Getenv(EnvPin) == strconv.Itoa(cpus[0])
 }
 
 // WatchParent ends this process when the launcher that started it, directly or through another

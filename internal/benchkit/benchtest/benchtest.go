@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,13 +38,13 @@ func Run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// Job runs the command, which does not launch itself, as n ranks.
-func Job(t *testing.T, n int) (code int, stdout, stderr string) {
+// Job runs the command as n ranks of a launcher.
+func Job(t *testing.T, n int, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	var out, errs bytes.Buffer
-	code, err = launch.Run(context.Background(), launch.Options{N: n, Command: []string{exe},
+	code, err = launch.Run(context.Background(), launch.Options{N: n, Command: slices.Concat([]string{exe}, args),
 		Env: append(os.Environ(), asCommand+"=1"), NoPrefix: true, Stdout: &out, Stderr: &errs})
 	require.NoError(t, err)
 	return code, out.String(), errs.String()
