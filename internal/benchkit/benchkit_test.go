@@ -154,7 +154,7 @@ func TestRanksFlag(t *testing.T) {
 	require.ErrorContains(t, err, "flag provided but not defined: -n")
 }
 
-// TestAsyncFlag: only a flag that was given overrides the environment, here and in the jobs of rows.
+// TestAsyncFlag: only a flag that was given overrides the environment, here and in jobs of rows.
 func TestAsyncFlag(t *testing.T) {
 	overlap := Command{Name: "overlap", Sizes: Sizes{8}}
 	for arg, want := range map[string]p2p.AsyncMode{"-json": p2p.AsyncDefault, "-async": p2p.AsyncOn, "-async=true": p2p.AsyncOn, "-async=0": p2p.AsyncOff} {
