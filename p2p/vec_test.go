@@ -99,7 +99,7 @@ func TestVecIsListed(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {
 		r := w.Comm().IrecvVec(0, 5, [][]byte{make([]byte, 10), make([]byte, 20)})
 		var dump strings.Builder
-		w.Dump(&dump)
+		require.NoError(t, w.Dump(&dump))
 		require.Contains(t, dump.String(), ", 30 bytes\n")
 		ctx, cancel := context.WithCancel(background)
 		cancel()
