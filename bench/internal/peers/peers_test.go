@@ -63,6 +63,7 @@ func TestResultOf(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo 5":                 "5\n",
 		"echo 5; exec sleep 100": "5\n",
+		"trap 'kill $!; echo BAD TERMINATION; exit 9' TERM; echo 5; sleep 100 & wait": "5\n",
 	} {
 		out, err := resultOf(t.Context(), nil, []string{"/bin/sh", "-c", script})
 		require.NoError(t, err)

@@ -13,7 +13,8 @@ import (
 // in MPI_Finalize now and then.
 const grace = 2 * time.Second
 
-// resultOf runs a command that prints a line, its result, and returns what it printed.
+// resultOf runs a command that prints a line, its result, and returns what it printed: the line
+// alone if it had to be ended then, of which its launcher may have more to say.
 func resultOf(ctx context.Context, env, args []string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -26,10 +27,13 @@ func resultOf(ctx context.Context, env, args []string) ([]byte, error) {
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, printed, &stderr
 	printed.whole = func() { time.AfterFunc(grace, cancel) }
 	err := cmd.Run()
-	if err != nil && (printed.whole != nil || ctx.Err() == nil) {
+	switch {
+	case err == nil:
+		return printed.data, nil
+	case printed.whole != nil || ctx.Err() == nil:
 		return slices.Concat(stderr.Bytes(), printed.data), err
 	}
-	return printed.data, nil
+	return printed.data[:bytes.IndexByte(printed.data, '\n')+1], nil
 }
 
 // lineBuffer calls whole, once, when a line is complete.
