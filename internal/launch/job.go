@@ -2,10 +2,8 @@ package launch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
@@ -17,9 +15,9 @@ import (
 // of.
 const abortCourtesy = time.Second
 
-// lastWords is how long the launcher reads the remaining output of a rank that has ended. It
-// matters only where descendants keep the link open; a host that stalls for a moment must not lose
-// the reason of an Abort.
+// lastWords is how long the launcher reads the link and the output of a rank that has ended, once it
+// has read what was in there. It matters only where descendants keep them open; a host that stalls
+// for a moment must not lose the reason of an Abort.
 const lastWords = time.Second
 
 // watch reports the events of one rank.
@@ -37,16 +35,10 @@ func (j *job) watch(r *rank) {
 			})
 		}
 	}()
-	if r.queued != nil {
-		<-r.queued
-	} else if awaitExit(r.cmd.Process.Pid) {
-		j.report(event{rank: r.n, kind: rankEnded})
-	}
-	// Not reaped yet, so the group's number cannot be in use by another.
+	j.awaitEnd(r)
+	// Not reaped before the end of this function, so the group's number cannot be in use by another.
 	signalGroup(r.cmd.Process, syscall.SIGKILL)
-	err := r.cmd.Wait()
-	r.out.flush()
-	r.err.flush()
+	lost := r.awaitOutput()
 	if r.link != nil {
 		// A descendant may keep the link open.
 		if err := r.link.SetReadDeadline(time.Now().Add(lastWords)); err != nil {
@@ -57,9 +49,35 @@ func (j *job) watch(r *rank) {
 	if r.link != nil {
 		_ = r.link.Close()
 	}
-	end := exitEvent(r.cmd.ProcessState, err)
+	if r.cmd.ProcessState == nil {
+		_ = r.cmd.Wait() // says with which code it ended
+	}
+	end := exitEvent(r.cmd.ProcessState, lost)
 	end.rank = r.n
 	j.report(end)
+}
+
+// awaitEnd waits for the end of a rank's process, and leaves it unreaped where the system can.
+func (j *job) awaitEnd(r *rank) {
+	switch {
+	case r.queued != nil:
+		<-r.queued
+	case awaitExit(r.cmd.Process.Pid):
+		j.report(event{rank: r.n, kind: rankEnded})
+	default:
+		_ = r.cmd.Wait() // says with which code it ended
+	}
+}
+
+// awaitOutput waits until the output of a rank that has ended is passed on.
+func (r *rank) awaitOutput() error {
+	r.out.rankEnded()
+	r.err.rankEnded()
+	out, errs := <-r.out.done, <-r.err.done
+	if out != nil {
+		return out
+	}
+	return errs
 }
 
 func (j *job) report(e event) {
@@ -69,18 +87,17 @@ func (j *job) report(e event) {
 	}
 }
 
-// exitEvent is the rankGone of a process.
-func exitEvent(st *os.ProcessState, err error) event {
+// exitEvent is the rankGone of a process; lost is why its output did not get through.
+func exitEvent(st *os.ProcessState, lost error) event {
 	e := event{kind: rankGone, code: st.ExitCode()}
-	var exit *exec.ExitError
 	switch ws, ok := st.Sys().(syscall.WaitStatus); {
 	case ok && ws.Signaled():
 		e.killed, e.code = true, 128+int(ws.Signal())
 		e.reason = "was killed by a signal: " + ws.Signal().String()
 	case e.code != 0:
 		e.reason = fmt.Sprintf("exited with code %d", e.code)
-	case err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay):
-		e.code, e.reason = 1, "has lost output: "+err.Error()
+	case lost != nil:
+		e.code, e.reason = 1, "has lost output: "+lost.Error()
 	}
 	return e
 }

@@ -121,7 +121,7 @@ type rank struct {
 	n        int
 	cmd      *exec.Cmd
 	link     *os.File // the launcher's end; nil where links are not supported
-	out, err *lineWriter
+	out, err *stream
 	running  bool
 
 	state  link.State
@@ -200,8 +200,8 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 	if !j.opt.NoPrefix {
 		prefix = fmt.Sprintf("[%d] ", r.n)
 	}
-	r.out = &lineWriter{mu: &j.output, w: j.opt.Stdout, prefix: prefix}
-	r.err = &lineWriter{mu: &j.output, w: j.opt.Stderr, prefix: prefix}
+	r.out = newStream(&lineWriter{mu: &j.output, w: j.opt.Stdout, prefix: prefix})
+	r.err = newStream(&lineWriter{mu: &j.output, w: j.opt.Stderr, prefix: prefix})
 	if j.places != nil {
 		return j.startRemote(r, env)
 	}
@@ -248,15 +248,12 @@ func (j *job) startRemote(r *rank, env []string) error {
 }
 
 func (j *job) startProcess(r *rank, c *exec.Cmd) error {
-	c.Stdout, c.Stderr = r.out, r.err
 	c.SysProcAttr = processAttr()
-	// Output of a descendant that left the process group does not hold up the job.
-	c.WaitDelay = time.Second
 	var pidfd *int
 	if j.exits != nil {
 		pidfd = j.exits.prepare(c)
 	}
-	if err := c.Start(); err != nil {
+	if err := startStreams(c, r.out, r.err); err != nil {
 		if r.link != nil {
 			_ = r.link.Close()
 		}

@@ -243,7 +243,7 @@ func TestLongLineIsCut(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, maxLine, n)
 	}
-	l.flush()
+	require.NoError(t, l.flush())
 	require.Equal(t, 2, bytes.Count(out.Bytes(), []byte("\n")))
 	require.LessOrEqual(t, cap(l.buf), 3*maxLine)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"sync"
+	"time"
 )
 
 // maxLine is where an endless line is cut, so that a rank cannot fill the launcher's memory.
@@ -12,11 +13,12 @@ const maxLine = 1 << 20
 // lineWriter forwards whole lines, each with a prefix and in one write. One goroutine writes; mu is
 // shared with the other writers of the same output.
 type lineWriter struct {
-	mu     *sync.Mutex
-	w      io.Writer
-	prefix string
-	buf    []byte // an unfinished line
-	out    []byte
+	mu      *sync.Mutex
+	w       io.Writer
+	prefix  string
+	buf     []byte // an unfinished line
+	out     []byte
+	writing time.Duration // how long all writes took, the other writers' before them too
 }
 
 func (l *lineWriter) Write(p []byte) (int, error) {
@@ -36,7 +38,10 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 	if len(l.buf) > maxLine {
 		l.cut()
 	}
-	return n, l.pass()
+	if err := l.pass(); err != nil {
+		return 0, err // not n: io.CopyN would take that for success
+	}
+	return n, nil
 }
 
 // cut ends the current line.
@@ -52,17 +57,19 @@ func (l *lineWriter) pass() error {
 	if len(l.out) == 0 {
 		return nil
 	}
+	start := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, err := l.w.Write(l.out)
+	l.writing += time.Since(start)
 	return err
 }
 
 // flush forwards an unfinished line.
-func (l *lineWriter) flush() {
+func (l *lineWriter) flush() error {
 	l.out = l.out[:0]
 	if len(l.buf) > 0 {
 		l.cut()
 	}
-	_ = l.pass() // the rank has ended: there is nobody to report to
+	return l.pass()
 }

@@ -85,3 +85,15 @@ func (q *exitQueue) run(ended func(*rank)) {
 func signalGroup(p *os.Process, sig syscall.Signal) {
 	_ = unix.Kill(-p.Pid, sig) // no process left is fine
 }
+
+// unread is the number of bytes in a pipe.
+func unread(pipe *os.File) (n int) {
+	c, err := pipe.SyscallConn()
+	if err == nil {
+		err = c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -13,6 +13,9 @@ func processAttr() *syscall.SysProcAttr { return nil }
 // awaitExit leaves the wait to Cmd.Wait.
 func awaitExit(int) bool { return false }
 
+// unread is not known: what a rank leaves in a pipe is read within stream.patience.
+func unread(*os.File) int { return 0 }
+
 // exitQueue is implemented on Linux.
 type exitQueue struct{}
 

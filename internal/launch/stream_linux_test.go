@@ -1,0 +1,119 @@
+package launch
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pausing is an output whose reader pauses at first, for longer than descendants are waited for.
+type pausing struct {
+	once sync.Once
+	buffer
+}
+
+func (p *pausing) Write(b []byte) (int, error) {
+	p.once.Do(func() { time.Sleep(lastWords + lastWords/2) })
+	return p.buffer.Write(b)
+}
+
+// numbers are as many lines as a pipe takes without a reader: the rank ends while its reader pauses.
+func numbers() string {
+	var b strings.Builder
+	for i := range 12000 {
+		fmt.Fprintln(&b, i+1)
+	}
+	return b.String()
+}
+
+func TestOutputWaitsForItsReader(t *testing.T) {
+	for _, script := range []string{"seq 1 12000", "setsid sleep 5 & seq 1 12000"} {
+		var out pausing
+		var errs buffer
+		code, err := Run(t.Context(), Options{N: 1, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &errs, NoPrefix: true})
+		require.NoError(t, err)
+		require.Zero(t, code, errs.String())
+		require.Equal(t, numbers(), out.String(), script)
+	}
+}
+
+// startStream returns a stream whose pipe already holds written, and the pipe's other end.
+func startStream(t *testing.T, w io.Writer, written string) (*stream, *os.File) {
+	t.Helper()
+	s := newStream(&lineWriter{mu: new(sync.Mutex), w: w})
+	var err error
+	var child *os.File
+	s.pipe, child, err = os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = child.Close() })
+	_, err = io.WriteString(child, written)
+	require.NoError(t, err)
+	return s, child
+}
+
+// TestRestOfAStream: what is in the pipe at the end of the rank is read even if there is no time
+// left, as after the launcher was stopped, although a descendant keeps the pipe open.
+func TestRestOfAStream(t *testing.T) {
+	var out bytes.Buffer
+	s, _ := startStream(t, &out, numbers()+"no newline")
+	s.patience = 0
+	s.rankEnded()
+	s.run()
+	require.NoError(t, <-s.done)
+	require.Equal(t, numbers()+"no newline\n", out.String())
+}
+
+// TestLostRestIsAnError: also what was left in the pipe, of which the launcher knows how much it is.
+func TestLostRestIsAnError(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer func() { _ = full.Close() }()
+	s, _ := startStream(t, full, "line\n")
+	s.rankEnded()
+	s.run()
+	require.ErrorIs(t, <-s.done, syscall.ENOSPC)
+}
+
+// refill is an output that writes to the pipe itself: a descendant that never pauses.
+type refill struct {
+	child *os.File
+	lines int
+}
+
+func (r *refill) Write(b []byte) (int, error) {
+	r.lines += bytes.Count(b, []byte("\n"))
+	return r.child.Write(b)
+}
+
+func TestDescendantThatNeverPauses(t *testing.T) {
+	var out refill
+	s, child := startStream(t, &out, "line\n")
+	out.child = child
+	s.patience = 10 * time.Millisecond
+	s.rankEnded()
+	s.run()
+	require.NoError(t, <-s.done)
+	require.NotZero(t, out.lines)
+}
+
+// TestLostOutputIsAnError: also that of a line without an end, which is written last.
+func TestLostOutputIsAnError(t *testing.T) {
+	for _, script := range []string{"echo line", "printf word"} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		var errs buffer
+		code, err := Run(t.Context(), Options{N: 1, Command: []string{"sh", "-c", script}, Stdout: full, Stderr: &errs})
+		require.NoError(t, err)
+		require.Equal(t, 1, code, script)
+		require.Contains(t, errs.String(), "rank 0 has lost output: write /dev/full: no space left on device")
+		require.NoError(t, full.Close())
+	}
+}
