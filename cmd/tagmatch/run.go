@@ -18,9 +18,9 @@ gets the standard input. Lines of output are prefixed with "[rank] ".
 
 The job ends when all ranks have ended. When one exits with a code other than 0,
 is killed, or aborts the job, the others are sent SIGTERM and, after the grace
-period, SIGKILL; so they are when tagmatch gets SIGINT or SIGTERM (a second one
-kills at once). A rank is a process group: what its program leaves running when
-it ends is killed.
+period, SIGKILL; so they are when tagmatch gets SIGINT or SIGTERM. A second one
+kills at once; output that nobody takes within a second is then lost. A rank is a
+process group: what its program leaves running when it ends is killed.
 
 Exit code: 0 if all ranks exited with 0; else that of the rank that brought the job
 down: one that was killed (128 + number of the signal), or the first that failed;

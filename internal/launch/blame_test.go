@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,6 +96,8 @@ func TestBlame(t *testing.T) {
 			if s.failed != nil {
 				s.settled()
 			}
+			require.NotNil(t, s.said)
+			<-s.said
 			require.Equal(t, "tagmatch: "+tt.want+"\n", out.String())
 			require.Equal(t, tt.code, s.code)
 		})
@@ -127,8 +130,29 @@ func TestAfterSettling(t *testing.T) {
 			for _, e := range tt.events {
 				s.happened(e)
 			}
+			require.NotNil(t, s.said)
+			<-s.said
 			require.Equal(t, "tagmatch: "+tt.want+"\n", out.String())
 			require.Equal(t, tt.code, s.code)
 		})
+	}
+}
+
+// TestReportsWaitBesides: the supervisor goes on while nobody takes the output.
+func TestReportsWaitBesides(t *testing.T) {
+	for name, happen := range map[string]func(*supervisor){
+		"fail":      func(s *supervisor) { s.fail(1, "x") },
+		"abort":     func(s *supervisor) { s.happened(event{kind: rankAbort, code: 5}) },
+		"interrupt": func(s *supervisor) { s.interrupted(syscall.SIGINT) },
+	} {
+		var out bytes.Buffer
+		s := newSupervisor(&job{opt: &Options{Stderr: &out, Grace: time.Hour}, ranks: []*rank{{}}})
+		s.output.Lock() // as a writer that nobody reads
+		happen(s)
+		require.NotZero(t, s.next, "%s: nothing follows", name)
+		s.output.Unlock()
+		<-s.said
+		require.NotEmpty(t, out.String(), name)
+		s.timer.Stop()
 	}
 }

@@ -38,7 +38,7 @@ func (j *job) watch(r *rank) {
 	j.awaitEnd(r)
 	// Not reaped before the end of this function, so the group's number cannot be in use by another.
 	signalGroup(r.cmd.Process, syscall.SIGKILL)
-	lost := r.awaitOutput()
+	lost := j.awaitOutput(r)
 	if r.link != nil {
 		// A descendant may keep the link open.
 		if err := r.link.SetReadDeadline(time.Now().Add(lastWords)); err != nil {
@@ -69,15 +69,23 @@ func (j *job) awaitEnd(r *rank) {
 	}
 }
 
-// awaitOutput waits until the output of a rank that has ended is passed on.
-func (r *rank) awaitOutput() error {
-	r.out.rankEnded()
-	r.err.rankEnded()
-	out, errs := <-r.out.done, <-r.err.done
-	if out != nil {
-		return out
+// awaitOutput waits until the output of a rank that has ended is passed on, or given up.
+func (j *job) awaitOutput(r *rank) (lost error) {
+	streams := []*stream{r.out, r.err}
+	for _, s := range streams {
+		s.rankEnded()
 	}
-	return errs
+	for _, s := range streams {
+		select {
+		case err := <-s.done:
+			if lost == nil {
+				lost = err
+			}
+		case <-j.givenUp:
+			_ = s.pipe.Close() // run ends when its last write does
+		}
+	}
+	return lost
 }
 
 func (j *job) report(e event) {
@@ -115,6 +123,11 @@ type supervisor struct {
 	settle *time.Timer
 	next   syscall.Signal // sent when timer fires
 	timer  *time.Timer
+
+	said    chan struct{}    // closed when the first failure is printed; nil: nothing is
+	signals int              // to this process
+	giveUp  <-chan time.Time // when output is no longer waited for; nil: never
+	gaveUp  bool
 }
 
 func newSupervisor(j *job) *supervisor {
@@ -137,7 +150,7 @@ func (j *job) run(ctx context.Context) (int, error) {
 	}
 	s.left = len(j.ranks)
 	over := ctx.Done()
-	for s.left > 0 {
+	for s.left > 0 || s.said != nil && !s.gaveUp {
 		select {
 		case e := <-j.events:
 			s.happened(e)
@@ -151,6 +164,11 @@ func (j *job) run(ctx context.Context) (int, error) {
 			s.settled()
 		case <-s.timer.C:
 			s.end(s.next)
+		case <-s.said:
+			s.said = nil
+		case <-s.giveUp:
+			close(j.givenUp)
+			s.gaveUp = true
 		}
 	}
 	close(j.quit)
@@ -215,8 +233,11 @@ func (s *supervisor) fail(code int, text string) {
 }
 
 // interrupted forwards a signal: the ranks are not in the terminal's process group. A second one
-// does not wait.
+// does not wait, or hardly for whoever reads the output.
 func (s *supervisor) interrupted(sig syscall.Signal) {
+	if s.signals++; s.signals == 2 {
+		s.giveUp = time.After(lastWords)
+	}
 	if s.failed != nil && s.asked == nil {
 		s.settled() // the verdict must not be about ranks that the signal ends
 		return
@@ -229,10 +250,17 @@ func (s *supervisor) interrupted(sig syscall.Signal) {
 	s.end(syscall.SIGTERM)
 }
 
+// say prints a text, once at most, beside the supervisor: ranks are signalled also where a line of
+// theirs that nobody reads holds the output.
 func (s *supervisor) say(text string) {
-	s.output.Lock()
-	defer s.output.Unlock()
-	fmt.Fprintf(s.opt.Stderr, "tagmatch: %s\n", text)
+	said := make(chan struct{})
+	s.said = said
+	go func() {
+		defer close(said)
+		s.output.Lock()
+		defer s.output.Unlock()
+		fmt.Fprintf(s.opt.Stderr, "tagmatch: %s\n", text)
+	}()
 }
 
 // end sends sig to all remaining ranks, and later SIGKILL.

@@ -61,7 +61,9 @@ type Options struct {
 // Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when
 // all have ended: 0, or the first code other than 0 of a rank, 128 + the signal's number if one
 // killed it. After that, an Abort, SIGINT or SIGTERM to this process, or the end of ctx, it ends
-// the other ranks. The error is for a job that could not be started, and for ctx.
+// the other ranks. The error is for a job that could not be started, and for ctx. Run waits until
+// all output is written, except after a second signal: then a Write that does not end is left
+// behind.
 func Run(ctx context.Context, opt Options) (code int, err error) {
 	if err := opt.setDefaults(); err != nil {
 		return 1, err
@@ -73,7 +75,7 @@ func Run(ctx context.Context, opt Options) (code int, err error) {
 		// the process. So one thread starts all ranks and stays until they have ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		j := &job{opt: &opt, events: make(chan event), quit: make(chan struct{})}
+		j := &job{opt: &opt, events: make(chan event), quit: make(chan struct{}), givenUp: make(chan struct{})}
 		code, err = j.run(ctx)
 	}()
 	<-done
@@ -115,6 +117,8 @@ type job struct {
 	events chan event
 	quit   chan struct{} // closed when events are received no more
 	wg     sync.WaitGroup
+
+	givenUp chan struct{} // closed when output is no longer waited for
 }
 
 type rank struct {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // pausing is an output whose reader pauses at first, for longer than descendants are waited for.
@@ -116,4 +119,41 @@ func TestLostOutputIsAnError(t *testing.T) {
 		require.Contains(t, errs.String(), "rank 0 has lost output: write /dev/full: no space left on device")
 		require.NoError(t, full.Close())
 	}
+}
+
+// TestInterruptedWithoutAReader: the first signal ends ranks whose output nobody reads, the second
+// one the launcher too.
+func TestInterruptedWithoutAReader(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer func() { _ = r.Close() }()
+	defer func() { _ = w.Close() }()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), envRole+"=nested", "NESTED_COMMAND=echo pid $$ >>"+mark+"; exec yes")
+	c.Stdout, c.Stderr = w, w
+	require.NoError(t, c.Start())
+	defer func() { _ = c.Process.Kill() }() // is over unless the test fails
+	var marks []byte
+	require.Eventually(t, func() bool {
+		marks, _ = os.ReadFile(mark) // is not there at first
+		return len(pids(string(marks))) == 2 && isFull(t, w)
+	}, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, c.Process.Signal(syscall.SIGINT))
+	requireGone(t, pids(string(marks)))
+	require.NoError(t, c.Process.Signal(syscall.SIGINT))
+	_ = c.Wait() // says with which code it ended
+	require.Equal(t, 128+int(syscall.SIGINT), c.ProcessState.ExitCode())
+}
+
+// isFull reports whether a pipe takes no more.
+func isFull(t *testing.T, w *os.File) (full bool) {
+	c, err := w.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, c.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(p, 0)
+		full = n == 0 && err == nil
+	}))
+	return full
 }
