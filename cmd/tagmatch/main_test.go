@@ -48,6 +48,14 @@ func TestRun(t *testing.T) {
 	require.Equal(t, "tagmatch: rank 0 exited with code 5\n", errs)
 }
 
+// TestNoGrace: a rank that ignores SIGTERM is killed long before it ends by itself.
+func TestNoGrace(t *testing.T) {
+	script := `[ $RANK = 0 ] && exit 3; trap "" TERM; sleep 3; echo late`
+	code, out, errs := command("run", "-n", "2", "--grace", "0", "--", "sh", "-c", script)
+	require.Equal(t, 3, code, errs)
+	require.Empty(t, out)
+}
+
 func TestUsage(t *testing.T) {
 	tests := []struct {
 		args []string
@@ -59,6 +67,10 @@ func TestUsage(t *testing.T) {
 		{[]string{"run", "-n", "two", "prog"}, exitUsage, `invalid argument "two"`},
 		{[]string{"run", "-n", "0", "prog"}, exitFailed, "0 ranks: give a number from 1"},
 		{[]string{"run", "-n", "1", "/nonexistent"}, exitFailed, "no such file"},
+		{[]string{"run", "-n", "1", "--grace", "-1s", "prog"}, exitFailed, "grace period of -1s: give no less than 0"},
+		{[]string{"run", "-n", "1", "-x", "NOSUCH", "prog"}, exitFailed, "NOSUCH=value sets it"},
+		{[]string{"run", "-n", "1", "--pin", "--hosts", "a:2", "prog"}, exitUsage, "--bind-to core binds them"},
+		{[]string{"run", "-n", "1", "--pin", "--bind-to", "core", "prog"}, exitUsage, "--bind-to core binds them"},
 		{[]string{"sing"}, exitUsage, `unknown command "sing"`},
 		{[]string{"info", "more"}, exitUsage, `unknown command "more"`},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -13,8 +14,9 @@ import (
 const runHelp = `Run starts N copies of a program as the ranks of one job on this host.
 
 Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
-MASTER_PORT and a fresh job secret (TAGMATCH_SECRET) in its environment; rank 0
-gets the standard input. Lines of output are prefixed with "[rank] ".
+MASTER_PORT and a fresh job secret (TAGMATCH_SECRET) in its environment. Rank 0
+gets the standard input; with --hosts, and from a terminal, no rank does. Lines of
+output are prefixed with "[rank] ".
 
 The job ends when all ranks have ended. When one exits with a code other than 0,
 is killed, or aborts the job, the others are sent SIGTERM and, after the grace
@@ -43,6 +45,9 @@ func newRun(in *os.File) *cobra.Command {
 			if err := placement(&opt, hosts, bind, agent); err != nil {
 				return err
 			}
+			if opt.Grace == 0 {
+				opt.Grace = 1 // as 0, for which Options has a default
+			}
 			opt.Stdin = usableStdin(in)
 			opt.Stdout, opt.Stderr = c.OutOrStdout(), c.ErrOrStderr()
 			code, err := launch.Run(c.Context(), opt)
@@ -59,7 +64,7 @@ func newRun(in *os.File) *cobra.Command {
 	f.BoolVar(&opt.Pin, "pin", false, "name a CPU of its own to each rank (TAGMATCH_PIN; programs of this runtime bind to it), and set GOMAXPROCS=1")
 	f.StringVar(&hosts, "hosts", "", "hosts to run on, as a comma list of host:ranks; the program and the directory must be there too")
 	f.StringVar(&agent, "ssh", "", "command that starts a shell on another host (default \"ssh -o BatchMode=yes\")")
-	f.StringArrayVarP(&opt.Pass, "env", "x", nil, "variable to pass to other hosts, besides those that begin with TAGMATCH_ or GO; may be repeated")
+	f.StringArrayVarP(&opt.Pass, "env", "x", nil, "variable to pass to other hosts, besides TAGMATCH_... and GO...; or NAME=VALUE, set for all ranks; may be repeated")
 	f.StringVar(&bind, "bind-to", "none", "core: bind each rank to a CPU of its own; none")
 	f.DurationVar(&opt.Grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL when the job is ended")
 	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
@@ -75,6 +80,9 @@ func placement(opt *launch.Options, hosts, bind, agent string) (err error) {
 	case "none":
 	default:
 		return fmt.Errorf("--bind-to %s: core or none", bind)
+	}
+	if opt.Pin && (opt.Bind || hosts != "") {
+		return errors.New("--pin is for ranks of this host that bind themselves: leave it out, --bind-to core binds them, also with --hosts")
 	}
 	opt.Agent = strings.Fields(agent)
 	if hosts != "" {

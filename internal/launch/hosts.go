@@ -20,25 +20,44 @@ type Host struct {
 }
 
 // ParseHosts reads a comma list of host:slots; slots is 1 where it is missing. An IPv6 address
-// stands in brackets.
+// stands in brackets, behind the user where there is one.
 func ParseHosts(s string) ([]Host, error) {
 	var list []Host
 	for part := range strings.SplitSeq(s, ",") {
-		h := Host{Name: part, Slots: 1}
-		if i := strings.LastIndexByte(part, ':'); i >= 0 && !strings.HasSuffix(part, "]") {
-			n, err := strconv.Atoi(part[i+1:])
+		user, host, slots, err := splitHost(part)
+		if err != nil {
+			return nil, err
+		}
+		h := Host{Name: user + host, Slots: 1}
+		if slots != "" {
+			n, err := strconv.Atoi(slots[1:])
 			if err != nil || n < 1 || n > MaxRanks {
 				return nil, fmt.Errorf("launch: host %q: the slots behind the colon are a number from 1 to %d", part, MaxRanks)
 			}
-			h.Name, h.Slots = part[:i], n
+			h.Slots = n
 		}
-		h.Name = strings.Trim(h.Name, "[]")
-		if h.Name == "" || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t'\"\\$`;&|<>") {
+		if host == "" || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t'\"\\$`;&|<>[]") {
 			return nil, fmt.Errorf("launch: host list %q: %q is no name of a host", s, part)
 		}
 		list = append(list, h)
 	}
 	return list, nil
+}
+
+// splitHost cuts user@[host]:slots behind the @, without the brackets, and before the colon.
+func splitHost(part string) (user, host, slots string, err error) {
+	at := strings.LastIndexByte(part, '@') + 1
+	user, host = part[:at], part[at:]
+	if inside, rest, ok := strings.Cut(strings.TrimPrefix(host, "["), "]"); ok && host[0] == '[' && (rest == "" || rest[0] == ':') {
+		return user, inside, rest, nil
+	}
+	if strings.Count(host, ":") > 1 {
+		return "", "", "", fmt.Errorf("launch: host %q: put an IPv6 address in brackets, as in [fe80::1]:2", part)
+	}
+	if i := strings.IndexByte(host, ':'); i >= 0 {
+		host, slots = host[:i], host[i:]
+	}
+	return user, host, slots, nil
 }
 
 // address is the name without the user whom ssh logs in.
@@ -79,7 +98,12 @@ func remotePort() int { return 61440 + rand.IntN(4096) }
 // passed reports whether a variable of the launcher goes to ranks on other hosts. A shell sets only
 // names that are words.
 func (o *Options) passed(name string) bool {
-	return strings.Trim(name, wordChars) == "" && o.chosen(name)
+	return isWord(name) && o.chosen(name)
+}
+
+// isWord reports whether a shell takes name as that of a variable.
+func isWord(name string) bool {
+	return name != "" && strings.Trim(name, wordChars) == "" && (name[0] < '0' || name[0] > '9')
 }
 
 const wordChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789"
@@ -87,6 +111,28 @@ const wordChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_01234567
 func (o *Options) chosen(name string) bool {
 	return strings.HasPrefix(name, "TAGMATCH_") || strings.HasPrefix(name, "GO") && name != "GOROOT" && name != "GOPATH" ||
 		slices.Contains(o.Pass, name)
+}
+
+// setPass has Pass name variables, of which those given with a value are set in Env.
+func (o *Options) setPass() error {
+	env, names := slices.Clone(o.Env), make([]string, 0, len(o.Pass))
+	for _, p := range o.Pass {
+		name, _, given := strings.Cut(p, "=")
+		ofName := func(kv string) bool { return strings.HasPrefix(kv, name+"=") }
+		switch {
+		case !isWord(name):
+			return fmt.Errorf("launch: variable %q to pass: a name is made of letters, digits and _", p)
+		case ofJob(name):
+			return fmt.Errorf("launch: variable %s to pass: the launcher sets it for each job", name)
+		case given:
+			env = append(slices.DeleteFunc(env, ofName), p)
+		case !slices.ContainsFunc(env, ofName):
+			return fmt.Errorf("launch: variable %s to pass: it is not set here; %s=value sets it for the ranks", name, name)
+		}
+		names = append(names, name)
+	}
+	o.Env, o.Pass = env, names
+	return nil
 }
 
 // remote is the command that starts a rank on another host, by a shell that reads script.

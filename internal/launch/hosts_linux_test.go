@@ -15,11 +15,14 @@ import (
 )
 
 func TestParseHosts(t *testing.T) {
-	got, err := ParseHosts("a:2,b,[fe80::1]:3,[fe80::2],10.0.0.1:4")
+	got, err := ParseHosts("a:2,b,[fe80::1]:3,[fe80::2],10.0.0.1:4,me@a:5,me@[fe80::1]:6,me@[fe80::1%eth0],me@w@a")
 	require.NoError(t, err)
-	require.Equal(t, []Host{{"a", 2}, {"b", 1}, {"fe80::1", 3}, {"fe80::2", 1}, {"10.0.0.1", 4}}, got)
+	require.Equal(t, []Host{{"a", 2}, {"b", 1}, {"fe80::1", 3}, {"fe80::2", 1}, {"10.0.0.1", 4},
+		{"me@a", 5}, {"me@fe80::1", 6}, {"me@fe80::1%eth0", 1}, {"me@w@a", 1}}, got)
 	for list, want := range map[string]string{
 		"": "is no name of a host", "a:0": "from 1 to 4096", "a:x": "from 1 to 4096", "a,,b": "is no name", "-oProxyCommand=x": "is no name", "a b": "is no name", "$(x)": "is no name",
+		"fe80::1": "put an IPv6 address in brackets", "me@fe80::1:2": "put an IPv6 address in brackets", "[]": "is no name", "me@": "is no name",
+		"[fe80::1": "in brackets", "fe80]": "is no name", "n[1-4]:2": "is no name", "[a]2": "is no name", "a:": "from 1 to 4096",
 	} {
 		_, err := ParseHosts(list)
 		require.ErrorContains(t, err, want, list)
@@ -73,6 +76,14 @@ func TestRemoteEnvironment(t *testing.T) {
 		require.Regexp(t, `(?m)^`+want+`here dev=it's tcp mine=1 other= gc=50 it's a "\$HOME" b [0-9a-f]{64} env$`, out)
 	}
 	require.Len(t, regexp.MustCompile(`[0-9a-f]{64}`).FindAllString(out, -1), 3)
+}
+
+func TestRemoteValue(t *testing.T) {
+	env := append(os.Environ(), "MINE=1", "GOGC=50")
+	code, out := remoteJob(t, t.Context(), Options{N: 1, Env: env, Pass: []string{"MINE=it's 2", "GOGC=60", "MORE="}, NoPrefix: true},
+		`echo "$MINE $GOGC ${MORE-unset}"`)
+	require.Zero(t, code, out)
+	require.Equal(t, "it's 2 60 \n", out)
 }
 
 // TestRemoteScripts: whatever part of its script the shell has read when it starts the rank, all of

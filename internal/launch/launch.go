@@ -50,7 +50,7 @@ type Options struct {
 	// with the code of the rank that exits first.
 	Hosts []Host
 	Agent []string
-	Pass  []string
+	Pass  []string // NAME, which must be in Env, or NAME=VALUE, also for ranks of this host
 
 	Bind   bool          // bind rank i to the i-th allowed CPU of its host, modulo their number
 	Pin    bool          // tell rank i that CPU, for it to bind itself; see PinSelf
@@ -92,8 +92,14 @@ func (o *Options) setDefaults() error {
 	if o.Pin && (o.Bind || len(o.Hosts) > 0) {
 		return errors.New("launch: Pin is for ranks of this host that bind themselves: use Bind")
 	}
+	if o.Grace < 0 {
+		return fmt.Errorf("launch: a grace period of %v: give no less than 0", o.Grace)
+	}
 	if o.Env == nil {
 		o.Env = os.Environ()
+	}
+	if err := o.setPass(); err != nil {
+		return err
 	}
 	if o.Stdout == nil {
 		o.Stdout = os.Stdout

@@ -183,6 +183,15 @@ func TestEnvironment(t *testing.T) {
 	require.Contains(t, out, "[2] secret of 64 digits, PMI_FD=\"\"\n")
 }
 
+// TestPassValue: a variable with a value takes the place of one in the environment.
+func TestPassValue(t *testing.T) {
+	code, out, errs := play(t, 1, "procs", func(o *Options) {
+		o.Env, o.Pass = append(o.Env, "GOMAXPROCS=4"), []string{"GOMAXPROCS=3"}
+	})
+	require.Zero(t, code, errs)
+	require.Equal(t, "[0] GOMAXPROCS is 3\n", out)
+}
+
 // TestShares: the ranks share the processors that the launcher uses, unless they are told.
 func TestShares(t *testing.T) {
 	defer runtime.GOMAXPROCS(gomaxprocs())
@@ -319,6 +328,11 @@ func TestCannotStart(t *testing.T) {
 		{Options{N: 0, Command: []string{"x"}}, "0 ranks: give a number from 1 to 4096"},
 		{Options{N: 5000, Command: []string{"x"}}, "5000 ranks"},
 		{Options{N: 2}, "no command"},
+		{Options{N: 2, Command: []string{"x"}, Grace: -1}, "grace period of -1ns"},
+		{Options{N: 2, Command: []string{"x"}, Pass: []string{"NOSUCH"}, Env: []string{"NOSUCHER=1"}}, "variable NOSUCH to pass: it is not set here"},
+		{Options{N: 2, Command: []string{"x"}, Pass: []string{"RANK=1"}}, "RANK to pass: the launcher sets it"},
+		{Options{N: 2, Command: []string{"x"}, Pass: []string{"=1"}}, `variable "=1" to pass: a name`},
+		{Options{N: 2, Command: []string{"x"}, Pass: []string{"1A=1"}}, `variable "1A=1" to pass: a name`},
 		{Options{N: 2, Command: []string{"/nonexistent/program"}}, "rank 0: fork/exec /nonexistent/program: no such file"},
 		{Options{N: 2, Command: []string{"no-such-program-anywhere"}}, "executable file not found"},
 	}
