@@ -34,8 +34,8 @@ func TestCheckEnvironment(t *testing.T) {
 	require.NotContains(t, err.Error(), "5a5a")
 }
 
-// TestDocumentedVariablesAreKnown: what a text tells users to set must not be refused as a misspelled
-// name.
+// TestDocumentedVariablesAreKnown: what a text tells users to set must not be refused as a
+// misspelled name.
 func TestDocumentedVariablesAreKnown(t *testing.T) {
 	texts, err := filepath.Glob("../docs/*.md")
 	require.NoError(t, err)

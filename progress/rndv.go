@@ -142,7 +142,7 @@ func (op *Op) startRead() {
 	}
 	s, ok := e.reads.take(op)
 	if !ok {
-		// 2^24 reads are under way: to wait for a slot would help nobody. The sender must hear of it.
+		// 2^24 reads are under way: to wait for a slot would help nobody. The sender hears of it.
 		e.peers[r.src].fin(r.appCtx)
 		op.complete(Status{}, ErrFull)
 		return

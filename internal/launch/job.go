@@ -15,9 +15,9 @@ import (
 // of.
 const abortCourtesy = time.Second
 
-// lastWords is how long the launcher reads the link and the output of a rank that has ended, once it
-// has read what was in there. It matters only where descendants keep them open; a host that stalls
-// for a moment must not lose the reason of an Abort.
+// lastWords is how long the launcher reads the link and the output of a rank that has ended, once
+// it has read what was in there. It matters only where descendants keep them open; a host that
+// stalls for a moment must not lose the reason of an Abort.
 const lastWords = time.Second
 
 // watch reports the events of one rank.
@@ -36,7 +36,7 @@ func (j *job) watch(r *rank) {
 		}
 	}()
 	j.awaitEnd(r)
-	// Not reaped before the end of this function, so the group's number cannot be in use by another.
+	// Not reaped before the end of this function: the group's number cannot be that of another.
 	signalGroup(r.cmd.Process, syscall.SIGKILL)
 	lost := j.awaitOutput(r)
 	if r.link != nil {

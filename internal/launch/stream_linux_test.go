@@ -28,7 +28,8 @@ func (p *pausing) Write(b []byte) (int, error) {
 	return p.buffer.Write(b)
 }
 
-// numbers are as many lines as a pipe takes without a reader: the rank ends while its reader pauses.
+// numbers are as many lines as a pipe takes without a reader: the rank ends while its reader
+// pauses.
 func numbers() string {
 	var b strings.Builder
 	for i := range 12000 {
@@ -74,7 +75,8 @@ func TestRestOfAStream(t *testing.T) {
 	require.Equal(t, numbers()+"no newline\n", out.String())
 }
 
-// TestLostRestIsAnError: also what was left in the pipe, of which the launcher knows how much it is.
+// TestLostRestIsAnError: also what was left in the pipe, of which the launcher knows how much it
+// is.
 func TestLostRestIsAnError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	require.NoError(t, err)

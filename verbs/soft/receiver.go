@@ -66,8 +66,8 @@ func (d *Device) stray(l wire.Link, h *wire.Header) bool {
 	return true
 }
 
-// answerLater has a lingering queue pair tell the peer that there is none of that number. False: too
-// many linger.
+// answerLater has a lingering queue pair tell the peer that there is none of that number. False:
+// too many linger.
 func (d *Device) answerLater(l wire.Link, num uint32) bool {
 	if slices.ContainsFunc(d.lingering, func(g *queuePair) bool { return g.link == l && g.num == num && g.attr.DestQPN == 0 }) {
 		return true

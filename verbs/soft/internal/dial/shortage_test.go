@@ -50,8 +50,8 @@ func TestShortagePasses(t *testing.T) {
 	}
 }
 
-// TestShortageOfUpgradePasses: what an end is short of in the middle of an upgrade it cannot tell the
-// peer, who sees the connection end.
+// TestShortageOfUpgradePasses: what an end is short of in the middle of an upgrade it cannot tell
+// the peer, who sees the connection end.
 func TestShortageOfUpgradePasses(t *testing.T) {
 	for lacking := range 2 {
 		var tries [2]atomic.Int64

@@ -53,8 +53,8 @@ func TestSHMWrite(t *testing.T) {
 	require.False(t, l.CanPush())
 }
 
-// TestSHMReplaced: when nobody has looked at the peer for a while, a process that has got its number
-// is neither written to nor read. This process plays that one.
+// TestSHMReplaced: when nobody has looked at the peer for a while, a process that has got its
+// number is neither written to nor read. This process plays that one.
 func TestSHMReplaced(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)
