@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 )
@@ -115,6 +116,7 @@ func (o *Options) chosen(name string) bool {
 
 // setPass has Pass name variables, of which those given with a value are set in Env.
 func (o *Options) setPass() error {
+	o.agentEnv = o.Env
 	env, names := slices.Clone(o.Env), make([]string, 0, len(o.Pass))
 	for _, p := range o.Pass {
 		name, _, given := strings.Cut(p, "=")
@@ -123,7 +125,7 @@ func (o *Options) setPass() error {
 		case !isWord(name):
 			return fmt.Errorf("launch: variable %q to pass: a name is made of letters, digits and _", p)
 		case ofJob(name):
-			return fmt.Errorf("launch: variable %s to pass: the launcher sets it for each job", name)
+			return fmt.Errorf("launch: variable %s to pass: the launcher sets or removes it for each job", name)
 		case given:
 			env = append(slices.DeleteFunc(env, ofName), p)
 		case !slices.ContainsFunc(env, ofName):
@@ -169,7 +171,11 @@ func (j *job) script(p placed, rank int, env []string) string {
 	// setsid makes the rank a process group, as on this host; without it the rank is ended alone.
 	b.WriteString("group=; own=\ncommand -v setsid >/dev/null && group=setsid own=-\n")
 	fmt.Fprintf(&b, "exec 3<&0\n$group %s </dev/null 3<&- &\nrank=$!\n", strings.Join(command, " "))
-	fmt.Fprintf(&b, "{ cat <&3; kill -s TERM -- $own$rank; sleep %d; kill -s KILL -- $own$rank; } >/dev/null 2>&1 &\nwatch=$!\n", int(j.opt.Grace.Seconds())+1)
+	grace := 0 // in whole seconds, as every sleep(1) takes them
+	if j.opt.Grace >= time.Millisecond {
+		grace = int(j.opt.Grace.Seconds()) + 1
+	}
+	fmt.Fprintf(&b, "{ cat <&3; kill -s TERM -- $own$rank; sleep %d; kill -s KILL -- $own$rank; } >/dev/null 2>&1 &\nwatch=$!\n", grace)
 	b.WriteString("wait $rank\ncode=$?\nkill $watch 2>/dev/null\n[ -z \"$own\" ] || kill -s KILL -- -$rank 2>/dev/null\nexit $code\n}\nmain\n")
 	return b.String()
 }

@@ -80,10 +80,11 @@ func TestRemoteEnvironment(t *testing.T) {
 
 func TestRemoteValue(t *testing.T) {
 	env := append(os.Environ(), "MINE=1", "GOGC=50")
-	code, out := remoteJob(t, t.Context(), Options{N: 1, Env: env, Pass: []string{"MINE=it's 2", "GOGC=60", "MORE="}, NoPrefix: true},
+	agent := `sh -c 'echo agent $MINE; exec "$@"' sh `
+	code, out := remoteJobBy(t, t.Context(), agent, Options{N: 1, Env: env, Pass: []string{"MINE=it's 2", "GOGC=60", "MORE="}, NoPrefix: true},
 		`echo "$MINE $GOGC ${MORE-unset}"`)
 	require.Zero(t, code, out)
-	require.Equal(t, "it's 2 60 \n", out)
+	require.Equal(t, "agent 1\nit's 2 60 \n", out)
 }
 
 // TestRemoteScripts: whatever part of its script the shell has read when it starts the rank, all of

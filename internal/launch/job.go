@@ -20,6 +20,10 @@ const abortCourtesy = time.Second
 // stalls for a moment must not lose the reason of an Abort.
 const lastWords = time.Second
 
+// lastWrite is how long output that was given up may take to stop: a writer that is not blocked has
+// ended by then.
+const lastWrite = 100 * time.Millisecond
+
 // watch reports the events of one rank.
 func (j *job) watch(r *rank) {
 	aborts := make(chan struct{})
@@ -83,6 +87,10 @@ func (j *job) awaitOutput(r *rank) (lost error) {
 			}
 		case <-j.givenUp:
 			_ = s.pipe.Close() // run ends when its last write does
+			select {
+			case <-s.done:
+			case <-time.After(lastWrite):
+			}
 		}
 	}
 	return lost

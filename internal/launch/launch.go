@@ -56,6 +56,8 @@ type Options struct {
 	Pin    bool          // tell rank i that CPU, for it to bind itself; see PinSelf
 	OneCPU bool          // with Pin: give all ranks the first one
 	Grace  time.Duration // between SIGTERM and SIGKILL; default 5 s
+
+	agentEnv []string // Env without the values of Pass, which are for ranks
 }
 
 // Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when
@@ -244,7 +246,7 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 func (j *job) startRemote(r *rank, env []string) error {
 	p := j.places[r.n]
 	c := j.remote(p)
-	c.Env = j.opt.Env
+	c.Env = j.opt.agentEnv
 	in, err := c.StdinPipe()
 	if err != nil {
 		return err

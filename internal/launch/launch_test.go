@@ -330,7 +330,7 @@ func TestCannotStart(t *testing.T) {
 		{Options{N: 2}, "no command"},
 		{Options{N: 2, Command: []string{"x"}, Grace: -1}, "grace period of -1ns"},
 		{Options{N: 2, Command: []string{"x"}, Pass: []string{"NOSUCH"}, Env: []string{"NOSUCHER=1"}}, "variable NOSUCH to pass: it is not set here"},
-		{Options{N: 2, Command: []string{"x"}, Pass: []string{"RANK=1"}}, "RANK to pass: the launcher sets it"},
+		{Options{N: 2, Command: []string{"x"}, Pass: []string{"RANK=1"}}, "RANK to pass: the launcher sets or removes it"},
 		{Options{N: 2, Command: []string{"x"}, Pass: []string{"=1"}}, `variable "=1" to pass: a name`},
 		{Options{N: 2, Command: []string{"x"}, Pass: []string{"1A=1"}}, `variable "1A=1" to pass: a name`},
 		{Options{N: 2, Command: []string{"/nonexistent/program"}}, "rank 0: fork/exec /nonexistent/program: no such file"},

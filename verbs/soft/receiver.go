@@ -2,7 +2,6 @@ package soft
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -41,7 +40,8 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	return ok, lent, more
 }
 
-// mostLingering is how many peers' queue pairs, at most, are answered later for strays.
+// mostLingering is how many queue pairs of a link, at most, may linger for strays to be answered
+// later.
 const mostLingering = 1 << 10
 
 // stray receives a packet for a QP that does not exist. It answers the last packet of each request
@@ -69,10 +69,16 @@ func (d *Device) stray(l wire.Link, h *wire.Header) bool {
 // answerLater has a lingering queue pair tell the peer that there is none of that number. False:
 // too many linger.
 func (d *Device) answerLater(l wire.Link, num uint32) bool {
-	if slices.ContainsFunc(d.lingering, func(g *queuePair) bool { return g.link == l && g.num == num && g.attr.DestQPN == 0 }) {
-		return true
+	n := 0
+	for _, g := range d.lingering {
+		if g.link != l {
+			continue
+		}
+		if n++; g.num == num && g.attr.DestQPN == 0 {
+			return true
+		}
 	}
-	if len(d.lingering) >= mostLingering {
+	if n >= mostLingering {
 		return false
 	}
 	d.linger(&queuePair{d: d, num: num, link: l, gone: true, discDue: true, discImm: wire.Destroyed, state: verbs.QPSErr})

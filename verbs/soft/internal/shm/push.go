@@ -16,6 +16,9 @@ import (
 // lock is held meanwhile.
 const quietTime = 2 * time.Second
 
+// copyTime is more than a peer that is not stopped takes for a chunk, unless it is not run.
+const copyTime = time.Millisecond
+
 // lookTime is how often the process of a peer that writes is looked at.
 const lookTime = 20 * time.Microsecond
 
@@ -99,12 +102,16 @@ func (l *link) RevokeAll() {
 }
 
 // Quiet waits for the chunk that the peer may be writing, some microseconds. A process that has
-// ended writes nothing, whatever its busy flag says. One that was stopped is waited for once, and
-// not again for the same chunk.
+// ended writes nothing, whatever its busy flag says. One that was stopped is waited for at length
+// once, and again only for the time that it takes to copy the chunk, if it goes on.
 func (l *link) Quiet() {
 	chunk := l.copying()
-	if chunk == 0 || chunk == l.peer.stuck {
+	if chunk == 0 {
 		return
+	}
+	limit := int64(quietTime)
+	if chunk == l.peer.stuck {
+		limit = int64(copyTime)
 	}
 	start := wire.Monotonic()
 	for look := start + int64(lookTime); l.copying() == chunk; runtime.Gosched() {
@@ -115,7 +122,7 @@ func (l *link) Quiet() {
 		if l.peer.ended() {
 			return
 		}
-		if now-start > int64(quietTime) {
+		if now-start > limit {
 			l.peer.stuck = chunk
 			return
 		}
