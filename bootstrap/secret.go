@@ -33,8 +33,8 @@ func resolveSecret(opt *Options) (jobSecret, error) {
 		return jobSecret{slices.Clone(opt.Secret), "given by the program"}, nil
 	}
 	if s := opt.Getenv(EnvSecret); s != "" {
-		b, err := hex.DecodeString(s)
-		if err != nil || len(b) != SecretSize {
+		b, ok := decodeSecret(s)
+		if !ok {
 			return jobSecret{}, configErrorf("%s must be %d hexadecimal digits (it has %d characters): make one with `openssl rand -hex %d`",
 				EnvSecret, 2*SecretSize, len(s), SecretSize)
 		}
@@ -69,10 +69,16 @@ func (o *Options) requireSecret() (bool, error) {
 	return v, nil
 }
 
+// decodeSecret reads a secret's hexadecimal digits; ok is false for all else.
+func decodeSecret(s string) (b []byte, ok bool) {
+	b, err := hex.DecodeString(s)
+	return b, err == nil && len(b) == SecretSize
+}
+
 // readSecretFile reads 64 hexadecimal digits or 32 raw bytes. A file readable by others only causes
 // a warning: Kubernetes mounts secrets so.
 func readSecretFile(opt *Options, name string) ([]byte, error) {
-	if b, err := hex.DecodeString(name); err == nil && len(b) == SecretSize { // not to be shown
+	if _, ok := decodeSecret(name); ok { // not to be shown
 		return nil, configErrorf("%s seems to have the secret itself: give the name of a file, or set %s", EnvSecretFile, EnvSecret)
 	}
 	f, err := os.Open(name)
@@ -90,8 +96,8 @@ func readSecretFile(opt *Options, name string) ([]byte, error) {
 	if len(raw) == SecretSize {
 		return raw, nil
 	}
-	b, err := hex.DecodeString(string(bytes.TrimSpace(raw)))
-	if err != nil || len(b) != SecretSize {
+	b, ok := decodeSecret(string(bytes.TrimSpace(raw)))
+	if !ok {
 		return nil, configErrorf("%s %s must hold %d hexadecimal digits or %d bytes", EnvSecretFile, name, 2*SecretSize, SecretSize)
 	}
 	return b, nil

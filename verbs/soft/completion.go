@@ -399,10 +399,7 @@ func (q *queuePair) recvReadResp(l wire.Link, h *wire.Header, payload []byte) {
 		return
 	}
 	if e.status == 0 && !q.scatter(q.sgesOf(i & q.mask)[:w.nsge], w.off, payload) {
-		e.status = uint8(verbs.WCLocProtErr)
-		if q.init.ReadFaults {
-			e.flags |= entryRefused // and its other pieces will be received
-		}
+		q.placeGone(e)
 	}
 	w.off = end
 	if !last {

@@ -276,14 +276,20 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 		q.readInstead(i, verbs.WCStatus(h.Status))
 		return
 	case !q.mayWrite(sges, from, sges[0].Data[from:to]):
-		e.status = uint8(verbs.WCLocProtErr)
-		if q.init.ReadFaults {
-			e.flags |= entryRefused
-		}
+		q.placeGone(e)
 	default:
 		q.d.pushed++
 	}
 	q.gotAnswer(e)
+}
+
+// placeGone fails a READ whose buffer is in no region that may be written to any more: alone with
+// ReadFaults, so that other pieces of it are still received.
+func (q *queuePair) placeGone(e *sendEntry) {
+	e.status = uint8(verbs.WCLocProtErr)
+	if q.init.ReadFaults {
+		e.flags |= entryRefused
+	}
 }
 
 // wasTaken receives the end of a push that was taken back. The READ has ended, or will when it was
