@@ -54,8 +54,13 @@ func init() {
 		return c
 	}
 	hook.Credit = func(receiver, sender any, to, from int) (used, charged, consumed uint64) {
-		used = sender.(*Engine).peers[to].out.charged
-		charged, consumed, _ = receiver.(*Engine).peers[from].in.account.Usage()
+		s, r := sender.(*Engine), receiver.(*Engine)
+		s.mu.Lock()
+		used = s.peers[to].out.charged
+		s.mu.Unlock()
+		r.mu.Lock()
+		charged, consumed, _ = r.peers[from].in.account.Usage()
+		r.mu.Unlock()
 		return used, charged, consumed
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/progress/internal/hook"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -215,13 +217,17 @@ func (c *cluster) quiet() {
 		require.Zero(c.t, m.PostedNow+m.UnexpectedNow+m.RequestsNow+m.ReadsNow, "rank %d: %+v", i, m)
 		require.Zero(c.t, m.QueuedBytes+m.UnexpectedBytes, "rank %d: %+v", i, m)
 		require.Empty(c.t, c.net.nodes[i].regions, "rank %d leaves buffers registered", i)
-		require.Empty(c.t, e.dirty)
-		for k := range e.peers {
-			p, back := &e.peers[k], &c.e[k].peers[i]
-			if charged, consumed, _ := p.in.account.Usage(); p.lost == nil && back.lost == nil {
-				require.Equal(c.t, back.out.charged, charged, "credit of rank %d at %d", k, i)
-				require.Equal(c.t, charged, consumed, "credit of rank %d at %d", k, i)
+		e.mu.Lock()
+		dirty := len(e.dirty)
+		e.mu.Unlock()
+		require.Zero(c.t, dirty)
+		for k, sender := range c.e {
+			if slices.Contains(e.Failed(), k) || slices.Contains(sender.Failed(), i) {
+				continue
 			}
+			used, charged, consumed := hook.Credit(e, sender, i, k)
+			require.Equal(c.t, used, charged, "credit of rank %d at %d", k, i)
+			require.Equal(c.t, charged, consumed, "credit of rank %d at %d", k, i)
 		}
 	}
 }

@@ -197,13 +197,14 @@ func TestQueueOfManyRequests(t *testing.T) {
 	for i := range n {
 		c.e[0].Irecv(1, uint64(i), exact, nil).Notify(q, data(i))
 	}
-	go func() {
+	var sender sync.WaitGroup
+	sender.Go(func() {
 		for i := range n {
 			if err := c.e[1].Send(bg, 0, uint64(n-1-i), nil); err != nil {
 				t.Error(err)
 			}
 		}
-	}()
+	})
 	out := make([]Completion, 64)
 	for next := n - 1; next >= 0; {
 		got, err := q.Wait(bg, out)
@@ -214,6 +215,7 @@ func TestQueueOfManyRequests(t *testing.T) {
 			next--
 		}
 	}
+	sender.Wait() // the last Send may not have returned, though its message is here
 	c.quiet()
 }
 
