@@ -63,7 +63,7 @@ func (s *supervisor) judge() {
 		text = s.deserters(culprit) + text
 	}
 	s.failed, s.asked = nil, nil
-	s.note(culprit.code, text)
+	s.note(culprit.code, text, culprit)
 }
 
 // blame returns the failed rank that brought the job down. One that reported the loss of another

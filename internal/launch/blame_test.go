@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -75,6 +76,8 @@ func TestBlame(t *testing.T) {
 			5, "rank 1 aborted the job with code 5: no paper"},
 		{"an abort before all", []event{abort(1, 0), ended(0), gone(0, 137, killed)}, 1, "rank 1 aborted the job with code 0: no paper"},
 	}
+	passed := make(chan struct{})
+	close(passed)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
@@ -88,7 +91,7 @@ func TestBlame(t *testing.T) {
 				_ = c.Wait() // says that it was killed
 			}()
 			for n := range 3 {
-				s.ranks = append(s.ranks, &rank{n: n, running: true, cmd: c})
+				s.ranks = append(s.ranks, &rank{n: n, passed: passed, running: true, cmd: c})
 			}
 			for _, e := range tt.events {
 				s.happened(e)
@@ -118,14 +121,16 @@ func TestAfterSettling(t *testing.T) {
 			{rank: 1, kind: rankGone, code: 143, killed: true, reason: "was killed by a signal: terminated"}, first},
 			1, "rank 1 left the job by Close, without Shutdown; rank 0 exited with code 1"},
 	}
+	passed := make(chan struct{})
+	close(passed)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
 			s := newSupervisor(&job{opt: &Options{Stderr: &out, Grace: 1}})
 			defer s.timer.Stop()
-			a := &rank{n: 0, order: 1, running: true, state: link.Joined}
-			b := &rank{n: 1, running: true, state: link.Joined}
-			c := &rank{n: 2, order: 2, code: 1, reason: "exited with code 1"}
+			a := &rank{n: 0, passed: passed, order: 1, running: true, state: link.Joined}
+			b := &rank{n: 1, passed: passed, running: true, state: link.Joined}
+			c := &rank{n: 2, passed: passed, order: 2, code: 1, reason: "exited with code 1"}
 			s.ranks, s.failed, s.asked, s.ending = []*rank{a, b, c}, c, []*rank{a, c}, true
 			for _, e := range tt.events {
 				s.happened(e)
@@ -155,4 +160,19 @@ func TestReportsWaitBesides(t *testing.T) {
 		require.NotEmpty(t, out.String(), name)
 		s.timer.Stop()
 	}
+}
+
+// TestReasonFollowsOutput: that of the rank which is to blame.
+func TestReasonFollowsOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		s := newSupervisor(&job{opt: &Options{Stderr: &out}})
+		r := &rank{passed: make(chan struct{})}
+		s.note(3, "x", r)
+		synctest.Wait()
+		require.Empty(t, out.String())
+		close(r.passed)
+		<-s.said
+		require.Equal(t, "tagmatch: x\n", out.String())
+	})
 }

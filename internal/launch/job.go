@@ -40,9 +40,7 @@ func (j *job) watch(r *rank) {
 		}
 	}()
 	j.awaitEnd(r)
-	// Not reaped before the end of this function: the group's number cannot be that of another.
-	signalGroup(r.cmd.Process, syscall.SIGKILL)
-	lost := j.awaitOutput(r)
+	r.signal(syscall.SIGKILL) // descendants
 	if r.link != nil {
 		// A descendant may keep the link open.
 		if err := r.link.SetReadDeadline(time.Now().Add(lastWords)); err != nil {
@@ -53,12 +51,37 @@ func (j *job) watch(r *rank) {
 	if r.link != nil {
 		_ = r.link.Close()
 	}
+	end := exitEvent(r.reap())
+	end.rank = r.n
+	j.report(end)
+	// The others are not left running until somebody reads what this rank has written.
+	passed := event{rank: r.n, kind: rankPassed}
+	if err := j.awaitOutput(r); err != nil {
+		passed.reason = "has lost output: " + err.Error()
+	}
+	close(r.passed)
+	j.report(passed)
+}
+
+// signal sends sig to all of a rank's processes. Once it is reaped their group's number may be that
+// of another.
+func (r *rank) signal(sig syscall.Signal) {
+	r.reaping.Lock()
+	defer r.reaping.Unlock()
+	if !r.reaped {
+		signalGroup(r.cmd.Process, sig)
+	}
+}
+
+// reap returns the state of a rank's process that has ended.
+func (r *rank) reap() *os.ProcessState {
+	r.reaping.Lock()
+	defer r.reaping.Unlock()
+	r.reaped = true
 	if r.cmd.ProcessState == nil {
 		_ = r.cmd.Wait() // says with which code it ended
 	}
-	end := exitEvent(r.cmd.ProcessState, lost)
-	end.rank = r.n
-	j.report(end)
+	return r.cmd.ProcessState
 }
 
 // awaitEnd waits for the end of a rank's process, and leaves it unreaped where the system can.
@@ -103,8 +126,8 @@ func (j *job) report(e event) {
 	}
 }
 
-// exitEvent is the rankGone of a process; lost is why its output did not get through.
-func exitEvent(st *os.ProcessState, lost error) event {
+// exitEvent is the rankGone of a process.
+func exitEvent(st *os.ProcessState) event {
 	e := event{kind: rankGone, code: st.ExitCode()}
 	switch ws, ok := st.Sys().(syscall.WaitStatus); {
 	case ok && ws.Signaled():
@@ -112,8 +135,6 @@ func exitEvent(st *os.ProcessState, lost error) event {
 		e.reason = "was killed by a signal: " + ws.Signal().String()
 	case e.code != 0:
 		e.reason = fmt.Sprintf("exited with code %d", e.code)
-	case lost != nil:
-		e.code, e.reason = 1, "has lost output: "+lost.Error()
 	}
 	return e
 }
@@ -121,7 +142,8 @@ func exitEvent(st *os.ProcessState, lost error) event {
 // supervisor is the state of a job's end.
 type supervisor struct {
 	*job
-	left   int
+	left   int // ranks that are not gone
+	unread int // ranks whose output is not all passed on
 	code   int
 	err    error
 	ending bool
@@ -156,9 +178,9 @@ func (j *job) run(ctx context.Context) (int, error) {
 		s.err, s.code = err, 1
 		s.end(syscall.SIGKILL)
 	}
-	s.left = len(j.ranks)
+	s.left, s.unread = len(j.ranks), len(j.ranks)
 	over := ctx.Done()
-	for s.left > 0 || s.said != nil && !s.gaveUp {
+	for s.unread > 0 || s.said != nil && !s.gaveUp {
 		select {
 		case e := <-j.events:
 			s.happened(e)
@@ -206,6 +228,11 @@ func (s *supervisor) happened(e event) {
 			r.order = s.ended
 		}
 		s.gone(r)
+	case rankPassed:
+		s.unread--
+		if e.reason != "" {
+			s.fail(1, fmt.Sprintf("rank %d %s", e.rank, e.reason))
+		}
 	}
 }
 
@@ -218,24 +245,26 @@ func (s *supervisor) aborted(e event) {
 	if code == 0 {
 		code = 1 // an aborted job did not succeed
 	}
-	if s.note(code, fmt.Sprintf("rank %d aborted the job with code %d: %s", e.rank, e.code, e.reason)) && !s.ending {
+	text := fmt.Sprintf("rank %d aborted the job with code %d: %s", e.rank, e.code, e.reason)
+	if s.note(code, text, nil) && !s.ending {
 		s.next = syscall.SIGTERM
 		s.timer.Reset(abortCourtesy)
 	}
 }
 
-// note records and prints the first failure.
-func (s *supervisor) note(code int, text string) (first bool) {
+// note records and prints the first failure, behind the output of a rank that has ended if it is
+// one's.
+func (s *supervisor) note(code int, text string, r *rank) (first bool) {
 	if s.code != 0 || s.failed != nil {
 		return false
 	}
 	s.code = code
-	s.say(text)
+	s.say(text, r)
 	return true
 }
 
 func (s *supervisor) fail(code int, text string) {
-	if s.note(code, text) {
+	if s.note(code, text, nil) {
 		s.end(syscall.SIGTERM)
 	}
 }
@@ -254,17 +283,20 @@ func (s *supervisor) interrupted(sig syscall.Signal) {
 		s.end(syscall.SIGKILL)
 		return
 	}
-	s.note(128+int(sig), "got "+sig.String())
+	s.note(128+int(sig), "got "+sig.String(), nil)
 	s.end(syscall.SIGTERM)
 }
 
 // say prints a text, once at most, beside the supervisor: ranks are signalled also where a line of
 // theirs that nobody reads holds the output.
-func (s *supervisor) say(text string) {
+func (s *supervisor) say(text string, r *rank) {
 	said := make(chan struct{})
 	s.said = said
 	go func() {
 		defer close(said)
+		if r != nil {
+			<-r.passed
+		}
 		s.output.Lock()
 		defer s.output.Unlock()
 		fmt.Fprintf(s.opt.Stderr, "tagmatch: %s\n", text)
@@ -276,7 +308,7 @@ func (s *supervisor) end(sig syscall.Signal) {
 	s.ending = true
 	for _, r := range s.ranks {
 		if r.running {
-			signalGroup(r.cmd.Process, sig)
+			r.signal(sig)
 		}
 	}
 	if sig != syscall.SIGKILL {

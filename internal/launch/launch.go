@@ -134,7 +134,10 @@ type rank struct {
 	cmd      *exec.Cmd
 	link     *os.File // the launcher's end; nil where links are not supported
 	out, err *stream
+	passed   chan struct{} // closed when all its output is passed on, or given up
 	running  bool
+	reaping  sync.Mutex // held while its processes are signalled, and while it is reaped
+	reaped   bool
 
 	state  link.State
 	queued chan struct{} // closed when the exitQueue has reported its end; nil: no exitQueue
@@ -153,17 +156,18 @@ type event struct {
 	peer   int
 	code   int
 	killed bool
-	reason string
+	reason string // of rankPassed: why output was lost, "" if none was
 }
 
 type eventKind uint8
 
 const (
-	rankSaid  eventKind = iota // its state
-	rankLost                   // has reported the loss of peer
-	rankAbort                  // called Abort
-	rankEnded                  // its process has ended; its last output may still be unread
-	rankGone                   // all its output was read too
+	rankSaid   eventKind = iota // its state
+	rankLost                    // has reported the loss of peer
+	rankAbort                   // called Abort
+	rankEnded                   // its process has ended; its last reports may still be unread
+	rankGone                    // its reports are read, and its exit code is known
+	rankPassed                  // its output is passed on too
 )
 
 // start starts all ranks or none.
@@ -187,7 +191,7 @@ func (j *job) start() error {
 	j.exits = newExitQueue()
 	defer j.watchAll()
 	for n := range j.opt.N {
-		r := &rank{n: n}
+		r := &rank{n: n, passed: make(chan struct{})}
 		if err := j.startRank(r, env, cpus, ln); err != nil {
 			return fmt.Errorf("launch: rank %d: %w", n, err)
 		}

@@ -123,6 +123,40 @@ func TestLostOutputIsAnError(t *testing.T) {
 	}
 }
 
+// held is an output that takes nothing until it is let go.
+type held struct {
+	letGo chan struct{}
+	buffer
+}
+
+func (h *held) Write(b []byte) (int, error) {
+	<-h.letGo
+	return h.buffer.Write(b)
+}
+
+// TestFailureWithoutAReader: a rank that has printed and fails ends the others, although nobody
+// takes what it has printed. Its code is the job's, and the reason follows its output.
+func TestFailureWithoutAReader(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	out := held{letGo: make(chan struct{})}
+	script := `if [ $RANK = 0 ]; then echo pid $$ >` + mark + `; exec sleep 60; fi
+while ! grep -q pid ` + mark + ` 2>/dev/null; do sleep 0.01; done; echo line; exit 3`
+	code := make(chan int)
+	go func() {
+		c, _ := Run(t.Context(), Options{N: 2, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &out})
+		code <- c
+	}()
+	var marks []byte
+	require.Eventually(t, func() bool {
+		marks, _ = os.ReadFile(mark) // is not there at first
+		return len(pids(string(marks))) == 1
+	}, 10*time.Second, 5*time.Millisecond)
+	requireGone(t, pids(string(marks)))
+	close(out.letGo)
+	require.Equal(t, 3, <-code)
+	require.Equal(t, "[1] line\ntagmatch: rank 1 exited with code 3\n", out.String())
+}
+
 // TestInterruptedWithoutAReader: the first signal ends ranks whose output nobody reads, the second
 // one the launcher too.
 func TestInterruptedWithoutAReader(t *testing.T) {
