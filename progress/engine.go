@@ -101,6 +101,7 @@ type Engine struct {
 	unacked   int   // ranks in lost that AckFailures has not been told
 	unusual   bool  // it is broken, or has retired contexts or lost ranks: receives may not be posted
 	broken    error // why new operations fail: closed, aborted, transport failure
+	closing   bool  // by itself, since the transport has failed
 	closed    bool
 	wires     []string // once closed: what Wires said last
 	off       offload
@@ -270,7 +271,7 @@ func (w *waitEngine) Refused() bool { return len(w.dirty) != 0 || len(w.flushers
 
 func (w *waitEngine) Broken() bool { return w.broken != nil }
 
-func (w *waitEngine) Fail(err error) { (*Engine)(w).breakLocked(err) }
+func (w *waitEngine) Fail(err error) { (*Engine)(w).stopLocked(err) }
 
 func (e *Engine) pollLocked() int { return (*waitEngine)(e).Poll() }
 
@@ -284,7 +285,7 @@ func (w *waitEngine) Poll() int {
 	n, err := e.tr.Poll()
 	e.inv.leavePoll()
 	if err != nil {
-		e.breakLocked(fmt.Errorf("progress: transport failed: %w", err))
+		e.stopLocked(fmt.Errorf("progress: transport failed: %w", err))
 	}
 	if len(e.dirty) != 0 {
 		n += e.retryLocked()
@@ -302,7 +303,18 @@ func (w *waitEngine) Poll() int {
 	return n
 }
 
-// breakLocked ends everything: the transport is of no more use.
+// stopLocked ends everything because the transport has failed. It does not report the ends of reads
+// any more: those receives end with Close, after which it writes to no buffer. Whoever waits for
+// them may be the one that would have called it.
+func (e *Engine) stopLocked(err error) {
+	e.breakLocked(err)
+	if !e.closing {
+		e.closing = true
+		go func() { _ = e.Close(err) }() // the program's Close returns the same
+	}
+}
+
+// breakLocked ends everything.
 func (e *Engine) breakLocked(err error) {
 	e.mu.AssertHeld("the engine")
 	if e.broken != nil {

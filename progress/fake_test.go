@@ -76,6 +76,7 @@ type fakeNode struct {
 	notify  chan struct{}
 	holdRds bool // reads stay where they are
 	failRds bool
+	broken  error // of Poll
 	dev     *fakeDevice
 }
 
@@ -128,6 +129,14 @@ func (f *fakeNet) kill(rank int) {
 			n.eventLocked()
 		}
 	}
+}
+
+// fail has the transport of a rank fail.
+func (n *fakeNode) fail(err error) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	n.broken = err
+	n.eventLocked()
 }
 
 // hold keeps data of messages from being read, by the node or its device, or lets it go.
@@ -303,6 +312,10 @@ func (n *fakeNode) Poll() (int, error) {
 		}()
 	}
 	f.mu.Lock()
+	if n.broken != nil {
+		defer f.mu.Unlock()
+		return 0, n.broken
+	}
 	events := 0
 	for ; len(n.calls) != 0; n.calls = n.calls[1:] {
 		f.mu.Unlock()

