@@ -27,3 +27,5 @@ nightly: ## what takes too long for every change
 	CGO_ENABLED=0 go test -count=1 ./...
 	.ci/fuzz 1000000x
 	go run -tags invariants ./internal/sim/cmd/sim -seeds 1000000
+	for n in 2 4 8; do for t in rc tmsrq; do for d in shm tcp; do \
+		go run ./bench soak -for 3m -n $$n -transport $$t -device $$d || exit; done; done; done

@@ -79,6 +79,16 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
+func TestSoak(t *testing.T) {
+	for _, device := range []string{"shm", "tcp"} {
+		rows := results(t, "soak", "-device", device, "-n", "3", "-sizes", "100k", "-iters", "10", "-for", "1ms")
+		require.Len(t, rows, 1)
+		r := rows[0]
+		require.Equal(t, [6]any{"soak", device, 3, 100 << 10, 10, 1}, [6]any{r.Test, r.Device, r.Ranks, r.Size, r.Iters, r.Rounds})
+		require.Positive(t, r.Messages)
+	}
+}
+
 // TestFlood floods a rank with little room: it must stay within its bound, and get everything.
 func TestFlood(t *testing.T) {
 	const limit = 4 << 20

@@ -11,6 +11,7 @@
 //	go run ./bench alltoall exchanges among more ranks than processors, over those of two ranks
 //	go run ./bench overlap  how much of a transfer a computing receiver gets for nothing
 //	go run ./bench flood    memory of a rank that does not receive what three others send
+//	go run ./bench soak     random messages by every kind of call, all compared
 //	go run ./bench limits   what the machine can do at best: rings, copies, sockets, wake-ups
 //	go run ./bench compare  ratios to three peers, ours and theirs by turns, with their marks
 //
@@ -28,6 +29,13 @@
 // measured once. Ten million messages a size (-messages) take some gigabytes and minutes; its exit
 // code is 1 if some peak was beyond the bound, which is TAGMATCH_UNEXPECTED_LIMIT and 64 MiB. It
 // needs Linux.
+//
+// soak launches itself as -n ranks and takes -for as long: raw calls and those of Comms, receives
+// from any source and with any tag, probes, Queues, persistent and synchronous sends, receives and
+// sends that are ended, some ranks slower than others. Its exit code is 1 where a message is lost,
+// late, damaged or there twice; after five minutes without the end of a round each rank says where
+// it stands. -sizes is the largest message, and -iters how many each rank sends to each other in
+// each part of a round, at most. It is bench/internal/soak.
 //
 // Concurrency: each rank has as many goroutines that send and receive as -goroutines says, by
 // default one; compare runs one measurement at a time.

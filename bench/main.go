@@ -110,6 +110,16 @@ var tests = []benchkit.Command{
 		Run:      benchkit.FloodRank,
 		Rows:     benchkit.FloodRows,
 	},
+	{
+		Name:     "soak",
+		About:    "random messages among -n ranks by every kind of call, all compared; -iters: at most, from each rank to each other in each part of a round",
+		Sizes:    benchkit.Sizes{1 << 20},
+		Messages: soakMessages,
+		N:        4,
+		For:      soakFor,
+		NoCheck:  true, // it compares each message
+		Run:      soakRank,
+	},
 }
 
 func run(args []string, stdout, stderr io.Writer) int {

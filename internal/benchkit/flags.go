@@ -71,7 +71,7 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 		fs.Var(&f.Goroutines, "goroutines", "`numbers` of goroutines of each rank, each of which exchanges messages with its like")
 	}
 	if f.For > 0 {
-		fs.DurationVar(&f.For, "for", f.For, "how long a rank waits")
+		fs.DurationVar(&f.For, "for", f.For, "how long a rank waits, or messages are exchanged")
 	}
 	if f.Window > 0 {
 		fs.IntVar(&f.Window, "window", f.Window, "messages under way at once")

@@ -37,6 +37,7 @@ type Result struct {
 	Offload    *Offload `json:"offload,omitempty"` // tmsrq: on the first rank, during the test
 	Flood      *Flood   `json:"flood,omitempty"`
 	*Wakes              // idle
+	*Soak               // soak
 }
 
 // Offload is p2p.Offload, during a test.

@@ -1,0 +1,203 @@
+package soak
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// Options of Run, the same on all ranks.
+type Options struct {
+	Size  int           // of the largest message, bytes
+	Count int           // messages from each rank to each other, at most, in each exchange of a round
+	For   time.Duration // after which no round begins
+}
+
+// Totals of all ranks.
+type Totals struct {
+	Rounds    int
+	Messages  uint64 // received and checked
+	Bytes     uint64
+	Canceled  uint64 // receives that were ended by Cancel or by their context
+	Withdrawn uint64 // sends that were ended by their context
+}
+
+// patience is how long a round may take: far longer than it does.
+const patience = 5 * time.Minute
+
+// Tags of the rounds themselves, in the World's Comm.
+const (
+	tagBegin p2p.Tag = 1 + iota
+	tagEnd
+)
+
+// Run is one rank's part. All ranks of w call it; Totals are those of all on rank 0, and this
+// rank's own on others. The error is the first that this rank saw: others may wait for it then.
+func Run(w *p2p.World, o Options) (Totals, error) {
+	var t Totals
+	end := time.Now().Add(o.For)
+	for {
+		seed := rand.Uint64() | 1
+		if t.Rounds > 0 && time.Now().After(end) {
+			seed = 0
+		}
+		r := &round{Options: o, w: w, seed: seed}
+		if err := r.run(); err != nil {
+			return t, fmt.Errorf("rank %d, round %d: %w", w.Rank(), t.Rounds, err)
+		}
+		if r.seed == 0 {
+			return t, nil
+		}
+		t.Rounds++
+		t.Messages += r.messages.Load()
+		t.Bytes += r.bytes.Load()
+		t.Canceled += r.canceled.Load()
+		t.Withdrawn += r.withdrawn.Load()
+	}
+}
+
+// round is one rank's side of a round.
+type round struct {
+	Options
+	w    *p2p.World
+	seed uint64 // 0: it is no round, but the end
+	slow bool   // this rank pauses
+
+	messages, bytes, canceled, withdrawn atomic.Uint64
+}
+
+// run runs a round whose seed rank 0 has chosen. On rank 0 the counts are those of all ranks then.
+func (r *round) run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := r.begin(ctx); err != nil || r.seed == 0 {
+		return err
+	}
+	r.slow = r.seed>>8%uint64(2*r.w.Size()) == uint64(r.w.Rank())
+	err := r.exchange(ctx)
+	if err == nil {
+		err = r.end(ctx)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(fmt.Errorf("not over after %v: %w", patience, err), r.w.Dump(os.Stderr))
+	}
+	return err
+}
+
+// begin has all ranks know the seed.
+func (r *round) begin(ctx context.Context) error {
+	c := r.w.Comm()
+	var b [8]byte
+	if c.Rank() != 0 {
+		_, err := c.Recv(ctx, 0, tagBegin, b[:])
+		r.seed = binary.LittleEndian.Uint64(b[:])
+		return err
+	}
+	binary.LittleEndian.PutUint64(b[:], r.seed)
+	for dst := 1; dst < c.Size(); dst++ {
+		if err := c.Send(ctx, dst, tagBegin, b[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end has rank 0 know what all ranks have counted.
+func (r *round) end(ctx context.Context) error {
+	c := r.w.Comm()
+	counts := []*atomic.Uint64{&r.messages, &r.bytes, &r.canceled, &r.withdrawn}
+	b := make([]byte, 8*len(counts))
+	if c.Rank() != 0 {
+		for i, n := range counts {
+			binary.LittleEndian.PutUint64(b[8*i:], n.Load())
+		}
+		return c.Send(ctx, 0, tagEnd, b)
+	}
+	for src := 1; src < c.Size(); src++ {
+		if _, err := c.Recv(ctx, src, tagEnd, b); err != nil {
+			return err
+		}
+		for i, n := range counts {
+			n.Add(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+	}
+	return nil
+}
+
+// exchanges are the parts of a round, by name.
+var exchanges = []struct {
+	name string
+	send func(x *exchange) error // nil: recv does both
+	recv func(x *exchange) error
+}{
+	{"named", (*exchange).sendNamed, (*exchange).recvNamed},
+	{"any source", (*exchange).sendTagged, (*exchange).recvAnySource},
+	{"any tag", (*exchange).sendInTurn, (*exchange).recvAnyTag},
+	{"probed", (*exchange).sendInTurn, (*exchange).recvProbed},
+	{"group", nil, (*exchange).group},
+	{"canceled", nil, (*exchange).cancel},
+	{"withdrawn", (*exchange).sendBriefly, (*exchange).recvBriefly},
+}
+
+// exchange runs all exchanges, and returns when this rank has its part of each.
+func (r *round) exchange(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for i, e := range exchanges {
+		start := func(side string, f func(x *exchange) error) {
+			x := &exchange{round: r, w: r.w, ctx: ctx, number: i, rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), scratch: make([]byte, r.Size)}
+			g.Go(func() error {
+				if err := f(x); err != nil {
+					return fmt.Errorf("exchange %q, %s: %w", e.name, side, err)
+				}
+				return nil
+			})
+		}
+		if e.send != nil {
+			start("sender", e.send)
+		}
+		start("receiver", e.recv)
+	}
+	return g.Wait()
+}
+
+// count counts a message.
+func (r *round) count(size int) {
+	r.messages.Add(1)
+	r.bytes.Add(uint64(size))
+}
+
+// exchange is one goroutine's side of an exchange.
+type exchange struct {
+	round   *round
+	w       *p2p.World
+	ctx     context.Context // of the round
+	number  int
+	rng     *rand.Rand // different each time
+	scratch []byte     // as long as the largest message
+}
+
+// tag is a tag of the exchange: the low bits are sub.
+func (x *exchange) tag(sub p2p.Tag) p2p.Tag { return p2p.Tag(x.number+1)<<8 | sub }
+
+// anyTag matches all tags of the exchange.
+const anyTag = p2p.Exact &^ 0xff
+
+// pause lets others run, or sleeps, now and then.
+func (x *exchange) pause() {
+	switch n := x.rng.IntN(256); {
+	case n == 0, x.round.slow && n < 64:
+		time.Sleep(time.Duration(x.rng.IntN(2000)) * time.Microsecond)
+	case n < 32:
+		runtime.Gosched()
+	}
+}
