@@ -24,7 +24,7 @@ import (
 // for the whole queue.
 const maxWants = 16
 
-// sendCost is what a send that waits costs this rank: its Op of 288 bytes, up to 32 of the queue,
+// sendCost is what a send that waits costs this rank: its Op of 320 bytes, up to 32 of the queue,
 // and its part of an index. The user's buffer stays where it is.
 const sendCost = 416
 

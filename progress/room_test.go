@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 // full is a cluster in which rank 0 has no room for one more send that waits; the requests are
@@ -22,6 +24,29 @@ func full(t *testing.T, cfg Config) (*cluster, []Request) {
 	require.ErrorContains(t, err, "Room")
 	succeeded(t, c.e[0].Isend(2, 1, nil)) // needs no room
 	return c, reqs
+}
+
+// TestSendCost: SendLimit bounds memory, so that a send that waits must not take more than it says,
+// nor much less.
+func TestSendCost(t *testing.T) {
+	const n = 20_000
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	c := manual(t, 2, fakeOpts{room: 1})
+	before := heap()
+	for range n {
+		c.e[0].Isend(1, 1, nil)
+	}
+	each := (heap() - before) / n
+	runtime.KeepAlive(c)
+	require.Greater(t, each, int64(sendCost*3/4))
+	if !invariant.Enabled { // which keeps a record of each request
+		require.LessOrEqual(t, each, int64(sendCost))
+	}
 }
 
 // rooms is how many calls of Room wait.
