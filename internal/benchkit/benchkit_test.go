@@ -81,7 +81,7 @@ func TestDamageIsSeen(t *testing.T) {
 	}
 	damaged := func(message int) Test {
 		return stream(func(i int, buf []byte) {
-			if fill(buf, i); i == message {
+			if Fill(buf, i); i == message {
 				buf[20]++
 			}
 		})

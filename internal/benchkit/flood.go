@@ -88,7 +88,7 @@ func FloodRank(s *Session, size, n int) (Result, error) {
 	f := &flood{s: s, size: size, n: n}
 	for i := range f.bytes {
 		f.bytes[i] = make([]byte, size+payloads)
-		fill(f.bytes[i], i)
+		Fill(f.bytes[i], i)
 	}
 	switch rank := s.World.Rank(); rank {
 	case 0:

@@ -57,7 +57,7 @@ type overlap struct {
 
 func newOverlap(s *Session, size int) *overlap {
 	o := &overlap{s: s, buf: make([]byte, size), payload: make([]byte, size)}
-	fill(o.payload, 1)
+	Fill(o.payload, 1)
 	return o
 }
 
@@ -90,7 +90,7 @@ func (o *overlap) round(transfer bool, units int) (time.Duration, error) {
 	}
 	took := time.Since(start)
 	if transfer && o.s.Check {
-		return took, damage(o.buf, o.payload)
+		return took, Damage(o.buf, o.payload)
 	}
 	return took, nil
 }
@@ -110,7 +110,7 @@ func (o *overlap) verified() error {
 	if _, err := r.Wait(context.Background()); err != nil {
 		return err
 	}
-	return damage(o.buf, o.payload)
+	return Damage(o.buf, o.payload)
 }
 
 // unitSteps make a unit of work about a microsecond.

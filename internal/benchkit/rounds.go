@@ -138,7 +138,7 @@ func repeat(n int, step func() bool) bool {
 // begin gives the round its own payloads.
 func (l *Loop) begin() bool {
 	l.verified++
-	fill(l.Out, payload(l.pair, l.verified))
+	Fill(l.Out, payload(l.pair, l.verified))
 	clear(l.In)
 	return true
 }
@@ -155,7 +155,7 @@ func (l *Loop) again() bool {
 
 // verify compares the received message with what every rank sends in this round.
 func (l *Loop) verify() bool {
-	if err := damage(l.In, l.Out); err != nil {
+	if err := Damage(l.In, l.Out); err != nil {
 		l.err = fmt.Errorf("round %d: a message of %d bytes %w", l.verified, len(l.In), err)
 	}
 	return l.err == nil

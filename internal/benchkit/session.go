@@ -118,9 +118,9 @@ func (s *Session) Result(test string, size, iters int, elapsed time.Duration) Re
 	}
 }
 
-// fill writes the payload of message seq into buf. No byte is 0, so that a missing one shows in a
+// Fill writes the payload of message seq into buf. No byte is 0, so that a missing one shows in a
 // cleared buffer.
-func fill(buf []byte, seq int) {
+func Fill(buf []byte, seq int) {
 	x := uint64(seq)*0x9e3779b97f4a7c15 + 1
 	for i := 0; i < len(buf); i += 8 {
 		x ^= x << 13
@@ -135,8 +135,9 @@ func fill(buf []byte, seq int) {
 // payload numbers the messages of all pairs of goroutines.
 func payload(pair, seq int) int { return pair<<32 + seq }
 
-// damage describes the first difference between two payloads.
-func damage(got, want []byte) error {
+// Damage describes the first difference between two payloads of the same length, nil if there is
+// none.
+func Damage(got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
 	}

@@ -162,7 +162,7 @@ func (s *part) own(i int) []byte {
 	}
 	buf := s.bufs[i%s.window]
 	if s.first {
-		fill(buf, payload(s.pair, i))
+		Fill(buf, payload(s.pair, i))
 	} else {
 		clear(buf)
 	}
@@ -181,8 +181,8 @@ func (s *part) verify(i int) {
 	if s.bufs == nil || s.first || s.err != nil {
 		return
 	}
-	fill(s.shared, payload(s.pair, i))
-	if err := damage(s.bufs[i%s.window], s.shared); err != nil {
+	Fill(s.shared, payload(s.pair, i))
+	if err := Damage(s.bufs[i%s.window], s.shared); err != nil {
 		s.err = fmt.Errorf("message %d of %d bytes %w", i, len(s.shared), err)
 	}
 }

@@ -45,7 +45,7 @@ func TestDamageOfOnePairIsSeen(t *testing.T) {
 		for range s.Batches {
 			for _, p := range s.parts {
 				for i := range p.n {
-					fill(p.buf(i), payload(p.pair, i))
+					Fill(p.buf(i), payload(p.pair, i))
 				}
 			}
 			s.parts[2].bufs[0][20]++

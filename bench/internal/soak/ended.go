@@ -62,7 +62,7 @@ func (x *exchange) briefs(src int) []message {
 	rng := rand.New(rand.NewPCG(x.round.seed, uint64(src)))
 	list := make([]message, rng.IntN(x.round.Count+1))
 	for i := range list {
-		list[i] = message{src: src, seq: i, sub: p2p.Tag(rng.IntN(subs)), size: x.round.size(rng), key: rng.Uint64()}
+		list[i] = message{src: src, seq: i, sub: p2p.Tag(rng.IntN(subs)), size: x.round.size(rng), key: rng.Int()}
 	}
 	return list
 }

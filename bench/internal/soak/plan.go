@@ -1,11 +1,10 @@
 package soak
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/tagmatch/tagmatch/internal/benchkit"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -18,7 +17,7 @@ type message struct {
 	seq      int // among those of src to dst
 	sub      p2p.Tag
 	size     int
-	key      uint64 // of its contents
+	key      int // of its contents
 }
 
 // plan is all that one rank sends to another in an exchange.
@@ -27,7 +26,7 @@ func (x *exchange) plan(src, dst int) []message {
 	rng := rand.New(rand.NewPCG(key, 1))
 	list := make([]message, rng.IntN(x.round.Count+1))
 	for i := range list {
-		list[i] = message{src: src, dst: dst, seq: i, sub: p2p.Tag(rng.IntN(subs)), size: x.round.size(rng), key: rng.Uint64()}
+		list[i] = message{src: src, dst: dst, seq: i, sub: p2p.Tag(rng.IntN(subs)), size: x.round.size(rng), key: rng.Int()}
 	}
 	return list
 }
@@ -48,30 +47,16 @@ func (o *Options) size(rng *rand.Rand) int {
 
 // contents fills buf with what m consists of.
 func (m *message) contents(buf []byte) []byte {
-	buf = buf[:m.size]
-	x := m.key | 1
-	for i := 0; i < len(buf); i += 8 {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-		var word [8]byte
-		binary.LittleEndian.PutUint64(word[:], x)
-		copy(buf[i:], word[:])
-	}
-	return buf
+	benchkit.Fill(buf[:m.size], m.key)
+	return buf[:m.size]
 }
 
 // compare requires that got, which is as long as m, is m.
 func (m *message) compare(got, scratch []byte) error {
-	want := m.contents(scratch)
-	if bytes.Equal(got, want) {
-		return nil
+	if err := benchkit.Damage(got, m.contents(scratch)); err != nil {
+		return fmt.Errorf("message %d of rank %d, of %d bytes, %w", m.seq, m.src, len(got), err)
 	}
-	i := 0
-	for got[i] == want[i] {
-		i++
-	}
-	return fmt.Errorf("message %d of rank %d, of %d bytes, differs from byte %d on: %#x, want %#x", m.seq, m.src, len(got), i, got[i], want[i])
+	return nil
 }
 
 // cursors are the messages that are still to come, by source: those that match the same receives

@@ -96,7 +96,7 @@ func TestTake(t *testing.T) {
 			if m := &list[i]; m.size > 0 {
 				buf := m.contents(make([]byte, 1000))
 				buf[m.size-1]++
-				require.ErrorContains(t, x.check(m, status(m), buf), "differs from byte")
+				require.ErrorContains(t, x.check(m, status(m), buf), "arrived damaged")
 				st := status(m)
 				st.Len--
 				require.Error(t, x.check(m, st, buf))
