@@ -112,7 +112,7 @@ func (x *exchange) recvBriefly() error {
 	got, last := make([]bool, len(list)), -1
 	told := make([]byte, len(list))
 	word := x.w.IrecvFrom(x.prev(), x.told(), p2p.Exact, told)
-	for known := false; !known || !x.complete(told, got); {
+	for known := false; ; x.pause() {
 		if !known {
 			_, done, err := word.Test()
 			if err != nil {
@@ -130,7 +130,6 @@ func (x *exchange) recvBriefly() error {
 		if n >= 0 {
 			got[n], last = true, n
 		}
-		x.pause()
 	}
 	for i := range got {
 		if got[i] && told[i] == taken {
