@@ -304,8 +304,8 @@ func (w *waitEngine) Poll() int {
 }
 
 // stopLocked ends everything because the transport has failed. It does not report the ends of reads
-// any more: those receives end with Close, after which it writes to no buffer. Whoever waits for
-// them may be the one that would have called it.
+// any more: those receives end with Close, after which it writes to no buffer. A goroutine that
+// waits for them may be the one that would call Close.
 func (e *Engine) stopLocked(err error) {
 	e.breakLocked(err)
 	if !e.closing {

@@ -20,7 +20,8 @@ output are prefixed with "[rank] ".
 
 The job ends when all ranks have ended. When one exits with a code other than 0,
 is killed, or aborts the job, the others are sent SIGTERM and, after the grace
-period, SIGKILL; so they are when tagmatch gets SIGINT or SIGTERM. A second one
+period, SIGKILL, unless --keep-going has them survive a rank that fails; one that
+has closed its World by then has three seconds to end by itself. So they are when tagmatch gets SIGINT or SIGTERM. A second one
 kills at once; output that nobody takes within a second is then lost. A rank is a
 process group: what its program leaves running when it ends is killed.
 
@@ -67,6 +68,7 @@ func newRun(in *os.File) *cobra.Command {
 	f.StringArrayVarP(&opt.Pass, "env", "x", nil, "variable to pass to other hosts, besides TAGMATCH_... and GO...; or NAME=VALUE, set for all ranks; may be repeated")
 	f.StringVar(&bind, "bind-to", "none", "core: bind each rank to a CPU of its own; none")
 	f.DurationVar(&opt.Grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL when the job is ended")
+	f.BoolVar(&opt.KeepGoing, "keep-going", false, "do not end the other ranks when one fails, for programs that survive losses; the exit code stays that of the first")
 	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
 	_ = c.MarkFlagRequired("ranks")
 	return c

@@ -3,6 +3,7 @@ package jobtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -20,6 +21,7 @@ import (
 func init() {
 	roles["left"] = leftRole
 	roles["hello"] = helloRole
+	roles["cause"] = causeRole
 }
 
 // Ways for rank 1 to leave leftRole.
@@ -48,6 +50,18 @@ func leftRole(ctx context.Context, w *p2p.World) error {
 	return w.Close()
 }
 
+// causeRole: rank 0 fails, which its World is closed for, and the others notice.
+func causeRole(ctx context.Context, w *p2p.World) error {
+	if _, err := exchange(ctx, w, 1, make([]uint64, w.Size())); err != nil {
+		return err
+	}
+	if w.Rank() == 0 {
+		return errors.New("the cause")
+	}
+	_, err := w.Comm().Recv(ctx, 0, 5, nil)
+	return err
+}
+
 // helloRole prints the size of the world.
 func helloRole(_ context.Context, w *p2p.World) error {
 	fmt.Printf("rank %d of %d\n", w.Rank(), w.Size())
@@ -60,7 +74,7 @@ func TestWords(t *testing.T) {
 	for arg, want := range []struct{ rank, launcher string }{
 		byKill:  {"its process has ended or was killed", "tagmatch: rank 1 was killed by a signal: killed\n"},
 		byExit:  {"its process has ended or was killed", "tagmatch: rank 1 ended with code 0, but without Shutdown; rank 0 exited with code 1\n"},
-		byClose: {"it has closed its World while this rank still counted on it", "tagmatch: rank 1 left the job by Close, without Shutdown; rank 0 exited with code 1\n"},
+		byClose: {"it has closed its World while this rank still counted on it", "tagmatch: rank 1 left the job without a complete Shutdown; rank 0 exited with code 1\n"},
 	} {
 		eachDevice(t, func(t *testing.T, device string) {
 			for _, env := range [][]string{nil, tmsrqEnv} {
@@ -71,6 +85,17 @@ func TestWords(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCauseIsHeard: the rank whose error ended the job is the one that the launcher names, and what
+// it says is read, although those that noticed have ended before.
+func TestCauseIsHeard(t *testing.T) {
+	eachDevice(t, func(t *testing.T, device string) {
+		r := job{n: 3, role: "cause", device: device}.run(t)
+		require.Equal(t, 1, r.code)
+		require.Contains(t, r.err, "[0] cause: the cause\n", "%s%s", r.out, r.err)
+		require.Contains(t, r.err, "tagmatch: rank 0 exited with code 1\n", "%s%s", r.out, r.err)
+	})
 }
 
 // TestNeverJoins: one rank of four sleeps instead of joining. The others all name it when the time

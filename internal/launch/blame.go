@@ -19,6 +19,9 @@ const settleTime = 100 * time.Millisecond
 
 // gone handles a rank's end. The first one that fails may only have detected another's end.
 func (s *supervisor) gone(r *rank) {
+	if s.survive(r, r.code, r.reason) {
+		return
+	}
 	if s.failed == nil && r.code != 0 && s.code == 0 {
 		s.failed = r
 		s.settle.Reset(settleTime)
@@ -32,17 +35,43 @@ func (s *supervisor) gone(r *rank) {
 	}
 }
 
+// survive takes down, with Options.KeepGoing, that a rank has failed, and that the others go on.
+func (s *supervisor) survive(r *rank, code int, reason string) bool {
+	if !s.opt.KeepGoing || s.ending {
+		return false
+	}
+	if code != 0 {
+		s.survived = cmp.Or(s.survived, code)
+		s.say(fmt.Sprintf("rank %d %s", r.n, reason), r)
+	}
+	return true
+}
+
 // settled ends the remaining ranks. Ranks that have exited by now are read to the end before the
-// verdict: their reports may still be in flight.
+// verdict: their reports may still be in flight. So are those that are about to, see leaveTime.
 func (s *supervisor) settled() {
 	s.settle.Stop()
 	for _, r := range s.ranks {
-		if r.order != 0 {
+		r.leaving = r.order == 0 && r.state == link.Closed
+		if r.order != 0 || r.leaving {
 			s.asked = append(s.asked, r)
 		}
 	}
+	s.leave.Reset(leaveTime)
 	s.end(syscall.SIGTERM)
 	s.judge()
+}
+
+// hurry ends the ranks that have closed their World and go on.
+func (s *supervisor) hurry() {
+	for _, r := range s.ranks {
+		if r.running && r.leaving {
+			r.end(syscall.SIGTERM)
+		}
+	}
+	if s.asked != nil {
+		s.judge()
+	}
 }
 
 // judge names the rank that brought the job down, once the reports of all exited ranks are
@@ -51,6 +80,7 @@ func (s *supervisor) judge() {
 	var failed []*rank
 	for _, r := range s.asked {
 		switch {
+		case r.told:
 		case r.running:
 			return
 		case r.code != 0:
@@ -95,7 +125,7 @@ func compare(a, b bool) int {
 func (s *supervisor) deserters(culprit *rank) string {
 	by := map[string][]int{}
 	for _, r := range s.ranks {
-		ended := slices.Contains(s.asked, r)
+		ended := slices.Contains(s.asked, r) && !r.told
 		if ended && r.code != 0 {
 			continue // it failed as the culprit did
 		}
@@ -118,7 +148,7 @@ func (r *rank) deserted(culprit *rank, ended bool) string {
 	case culprit.state == link.Outside || r.state == link.Finished:
 		return "" // it waited for nobody, or all had finished
 	case r.state == link.Closed:
-		return "left the job by Close, without Shutdown"
+		return "left the job without a complete Shutdown"
 	case ended && r.state == link.Joined:
 		return "ended with code 0, but without Shutdown"
 	case ended:

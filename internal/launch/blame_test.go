@@ -40,7 +40,7 @@ func TestBlame(t *testing.T) {
 		{"without Shutdown", []event{said(0, link.Joined), said(1, link.Joined), ended(1), gone(1, 0, ""), ended(0), gone(0, 1, one)},
 			1, "rank 1 ended with code 0, but without Shutdown; rank 0 exited with code 1"},
 		{"after Close", []event{said(0, link.Joined), said(1, link.Closed), said(2, link.Closed), ended(0), gone(0, 1, one)},
-			1, "ranks 1, 2 left the job by Close, without Shutdown; rank 0 exited with code 1"},
+			1, "ranks 1, 2 left the job without a complete Shutdown; rank 0 exited with code 1"},
 		{"after the end", []event{said(0, link.Finished), said(1, link.Finished), ended(1), gone(1, 0, ""), ended(0), gone(0, 1, one)},
 			1, "rank 0 exited with code 1"},
 		{"never joined", []event{said(0, link.Joining), said(2, link.Joining), ended(0), gone(0, 1, one)},
@@ -54,7 +54,7 @@ func TestBlame(t *testing.T) {
 		{"panic after Close", []event{said(1, link.Closed), lost(0, 1), ended(0), gone(0, 1, one), lost(2, 0), ended(2), gone(2, 1, one), lost(1, 0),
 			ended(1), gone(1, 2, "exited with code 2")}, 2, "rank 1 exited with code 2"},
 		{"panic after Close that takes long", []event{said(0, link.Joined), said(1, link.Closed), lost(0, 1), ended(0), gone(0, 1, one)},
-			1, "rank 1 left the job by Close, without Shutdown; rank 0 exited with code 1"},
+			1, "rank 1 left the job without a complete Shutdown; rank 0 exited with code 1"},
 		{"exit, and those that noticed end first", []event{lost(0, 1), lost(2, 1), ended(2), ended(0), gone(2, 1, one), gone(0, 1, one), ended(1),
 			gone(1, 7, seven)}, 7, "rank 1 exited with code 7"},
 		{"the first of two that noticed nothing", []event{lost(0, 1), ended(0), ended(2), ended(1), gone(0, 1, one), gone(1, 7, seven), gone(2, 1, one)},
@@ -64,7 +64,7 @@ func TestBlame(t *testing.T) {
 		{"code 255 is no signal", []event{ended(0), ended(1), gone(1, 255, "exited with code 255"), gone(0, 1, one)}, 1, "rank 0 exited with code 1"},
 		{"code 255, and one that noticed", []event{said(1, link.Joined), said(2, link.Closed), lost(0, 1), ended(0), gone(0, 1, one), ended(1),
 			gone(1, 255, "exited with code 255")}, 255,
-			"rank 2 left the job by Close, without Shutdown; rank 1 exited with code 255"},
+			"rank 2 left the job without a complete Shutdown; rank 1 exited with code 255"},
 		{"killed after it had noticed", []event{lost(0, 1), ended(0), gone(0, 134, "was killed by a signal: aborted"), ended(1), gone(1, 7, seven)},
 			7, "rank 1 exited with code 7"},
 		{"the lost rank ended with 0", []event{said(0, link.Joined), said(1, link.Joined), said(2, link.Joined), ended(1), gone(1, 0, ""),
@@ -99,6 +99,7 @@ func TestBlame(t *testing.T) {
 			if s.failed != nil {
 				s.settled()
 			}
+			s.hurry()
 			require.NotNil(t, s.said)
 			<-s.said
 			require.Equal(t, "tagmatch: "+tt.want+"\n", out.String())
@@ -119,7 +120,7 @@ func TestAfterSettling(t *testing.T) {
 		{"an abort", []event{{rank: 1, kind: rankAbort, code: 5, reason: "no paper"}, first}, 5, "rank 1 aborted the job with code 5: no paper"},
 		{"the end of a rank that was asked to end after its Close", []event{{rank: 1, kind: rankSaid, state: link.Closed},
 			{rank: 1, kind: rankGone, code: 143, killed: true, reason: "was killed by a signal: terminated"}, first},
-			1, "rank 1 left the job by Close, without Shutdown; rank 0 exited with code 1"},
+			1, "rank 1 left the job without a complete Shutdown; rank 0 exited with code 1"},
 	}
 	passed := make(chan struct{})
 	close(passed)
@@ -162,7 +163,7 @@ func TestReportsWaitBesides(t *testing.T) {
 	}
 }
 
-// TestReasonFollowsOutput: that of the rank which is to blame.
+// TestReasonFollowsOutput: the reason is printed behind the output of the rank that is to blame.
 func TestReasonFollowsOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -73,11 +74,18 @@ func (r *rank) signal(sig syscall.Signal) {
 	}
 }
 
+// end has a rank end that has not yet: what becomes of it then says nothing.
+func (r *rank) end(sig syscall.Signal) {
+	r.told = r.told || r.order == 0
+	r.leaving = false
+	r.signal(sig)
+}
+
 // reap returns the state of a rank's process that has ended.
 func (r *rank) reap() *os.ProcessState {
 	r.reaping.Lock()
-	defer r.reaping.Unlock()
-	r.reaped = true
+	r.reaped = true // before Wait, which may take long: a tracer of the process has to let it go first
+	r.reaping.Unlock()
 	if r.cmd.ProcessState == nil {
 		_ = r.cmd.Wait() // says with which code it ended
 	}
@@ -139,20 +147,27 @@ func exitEvent(st *os.ProcessState) event {
 	return e
 }
 
+// leaveTime is how long ranks that have closed their World have to end by themselves when another
+// rank has failed, maybe because of that: why they closed it is what the user must hear. The Close
+// of rank 0 waits two seconds for the others.
+const leaveTime = 3 * time.Second
+
 // supervisor is the state of a job's end.
 type supervisor struct {
 	*job
-	left   int // ranks that are not gone
-	unread int // ranks whose output is not all passed on
-	code   int
-	err    error
-	ending bool
-	ended  int     // ranks whose processes have ended
-	failed *rank   // the first that failed, until the blame is settled
-	asked  []*rank // ranks that had ended when settle fired
-	settle *time.Timer
-	next   syscall.Signal // sent when timer fires
-	timer  *time.Timer
+	left     int // ranks that are not gone
+	unpassed int // ranks whose output is not all passed on
+	code     int
+	survived int // the first code of ranks whose failure the others survive
+	err      error
+	ending   bool
+	ended    int     // ranks whose processes have ended
+	failed   *rank   // the first that failed, until the blame is settled
+	asked    []*rank // ranks that had ended when settle fired
+	settle   *time.Timer
+	leave    *time.Timer
+	next     syscall.Signal // sent when timer fires
+	timer    *time.Timer
 
 	said    chan struct{}    // closed when the first failure is printed; nil: nothing is
 	signals int              // to this process
@@ -161,10 +176,15 @@ type supervisor struct {
 }
 
 func newSupervisor(j *job) *supervisor {
-	s := &supervisor{job: j, timer: time.NewTimer(time.Hour), settle: time.NewTimer(time.Hour)}
-	s.timer.Stop()
-	s.settle.Stop()
+	s := &supervisor{job: j, timer: time.NewTimer(time.Hour), settle: time.NewTimer(time.Hour), leave: time.NewTimer(time.Hour)}
+	s.stopTimers()
 	return s
+}
+
+func (s *supervisor) stopTimers() {
+	for _, t := range []*time.Timer{s.timer, s.settle, s.leave} {
+		t.Stop()
+	}
 }
 
 func (j *job) run(ctx context.Context) (int, error) {
@@ -172,15 +192,14 @@ func (j *job) run(ctx context.Context) (int, error) {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	s := newSupervisor(j)
-	defer s.timer.Stop()
-	defer s.settle.Stop()
+	defer s.stopTimers()
 	if err := j.start(); err != nil {
 		s.err, s.code = err, 1
 		s.end(syscall.SIGKILL)
 	}
-	s.left, s.unread = len(j.ranks), len(j.ranks)
+	s.left, s.unpassed = len(j.ranks), len(j.ranks)
 	over := ctx.Done()
-	for s.unread > 0 || s.said != nil && !s.gaveUp {
+	for s.unpassed > 0 || s.said != nil && !s.gaveUp {
 		select {
 		case e := <-j.events:
 			s.happened(e)
@@ -192,6 +211,8 @@ func (j *job) run(ctx context.Context) (int, error) {
 			s.fail(1, "the job was cancelled: "+ctx.Err().Error())
 		case <-s.settle.C:
 			s.settled()
+		case <-s.leave.C:
+			s.hurry()
 		case <-s.timer.C:
 			s.end(s.next)
 		case <-s.said:
@@ -203,7 +224,7 @@ func (j *job) run(ctx context.Context) (int, error) {
 	}
 	close(j.quit)
 	j.wg.Wait()
-	return s.code, s.err
+	return cmp.Or(s.code, s.survived), s.err
 }
 
 func (s *supervisor) happened(e event) {
@@ -229,8 +250,8 @@ func (s *supervisor) happened(e event) {
 		}
 		s.gone(r)
 	case rankPassed:
-		s.unread--
-		if e.reason != "" {
+		s.unpassed--
+		if e.reason != "" && !s.survive(r, 1, e.reason) {
 			s.fail(1, fmt.Sprintf("rank %d %s", e.rank, e.reason))
 		}
 	}
@@ -252,8 +273,8 @@ func (s *supervisor) aborted(e event) {
 	}
 }
 
-// note records and prints the first failure, behind the output of a rank that has ended if it is
-// one's.
+// note records and prints the first failure. If it is that of a rank r, which has ended, it is
+// printed behind r's output.
 func (s *supervisor) note(code int, text string, r *rank) (first bool) {
 	if s.code != 0 || s.failed != nil {
 		return false
@@ -287,13 +308,16 @@ func (s *supervisor) interrupted(sig syscall.Signal) {
 	s.end(syscall.SIGTERM)
 }
 
-// say prints a text, once at most, beside the supervisor: ranks are signalled also where a line of
-// theirs that nobody reads holds the output.
+// say prints a text, behind those before it, beside the supervisor: ranks are signalled also where
+// a line of theirs that nobody reads holds the output.
 func (s *supervisor) say(text string, r *rank) {
-	said := make(chan struct{})
+	before, said := s.said, make(chan struct{})
 	s.said = said
 	go func() {
 		defer close(said)
+		if before != nil {
+			<-before
+		}
 		if r != nil {
 			<-r.passed
 		}
@@ -307,8 +331,8 @@ func (s *supervisor) say(text string, r *rank) {
 func (s *supervisor) end(sig syscall.Signal) {
 	s.ending = true
 	for _, r := range s.ranks {
-		if r.running {
-			r.signal(sig)
+		if r.running && (!r.leaving || sig == syscall.SIGKILL) {
+			r.end(sig)
 		}
 	}
 	if sig != syscall.SIGKILL {

@@ -52,23 +52,25 @@ type Options struct {
 	Agent []string
 	Pass  []string // NAME, which must be in Env, or NAME=VALUE, also for ranks of this host
 
-	Bind   bool          // bind rank i to the i-th allowed CPU of its host, modulo their number
-	Pin    bool          // tell rank i that CPU, for it to bind itself; see PinSelf
-	OneCPU bool          // with Pin: give all ranks the first one
-	Grace  time.Duration // between SIGTERM and SIGKILL; default 5 s
+	Bind   bool // bind rank i to the i-th allowed CPU of its host, modulo their number
+	Pin    bool // tell rank i that CPU, for it to bind itself; see PinSelf
+	OneCPU bool // with Pin: give all ranks the first one
+
+	KeepGoing bool          // a rank that fails does not end the others: only an Abort, a signal and ctx do
+	Grace     time.Duration // between SIGTERM and SIGKILL; default 5 s
 
 	agentEnv []string // Env without the values of Pass, which are for ranks
 }
 
 // Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when
 // all have ended: 0, or the first code other than 0 of a rank, 128 + the signal's number if one
-// killed it. After that, an Abort, SIGINT or SIGTERM to this process, or the end of ctx, it ends
+// killed it; 2 with an error where opt cannot be. After that, an Abort, SIGINT or SIGTERM to this process, or the end of ctx, it ends
 // the other ranks. The error is for a job that could not be started, and for ctx. Run waits until
 // all output is written, except after a second signal: then a Write that does not end is left
 // behind.
 func Run(ctx context.Context, opt Options) (code int, err error) {
 	if err := opt.setDefaults(); err != nil {
-		return 1, err
+		return 2, err
 	}
 	done := make(chan struct{})
 	go func() {
@@ -136,8 +138,10 @@ type rank struct {
 	out, err *stream
 	passed   chan struct{} // closed when all its output is passed on, or given up
 	running  bool
-	reaping  sync.Mutex // held while its processes are signalled, and while it is reaped
-	reaped   bool
+	reaping  sync.Mutex // held while its processes are signalled; guards reaped
+	reaped   bool       // it may be: nothing is signalled any more
+	leaving  bool       // it has left the job, and is awaited for leaveTime
+	told     bool       // it was signalled before it had ended
 
 	state  link.State
 	queued chan struct{} // closed when the exitQueue has reported its end; nil: no exitQueue
