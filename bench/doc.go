@@ -32,9 +32,9 @@
 //
 // soak launches itself as -n ranks and takes -for as long: raw calls and those of Comms, receives
 // from any source and with any tag, probes, Queues, persistent and synchronous sends, receives and
-// sends that are ended, some ranks slower than others. Its exit code is 1 where a message is lost,
-// late, damaged or there twice; after five minutes without the end of a round each rank says where
-// it stands. -sizes is the largest message, and -iters how many each rank sends to each other in
+// sends that are ended, in half of the rounds beside a rank that pauses. Its exit code is 1 where a
+// message is lost, overtaken, damaged or there twice; after five minutes without the end of a round
+// the ranks that still wait say where they stand. -sizes is the largest message, and -iters how many each rank sends to each other in
 // each part of a round, at most. It is bench/internal/soak.
 //
 // Concurrency: each rank has as many goroutines that send and receive as -goroutines says, by

@@ -70,7 +70,9 @@ func (e *Engine) close(cause error) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.warnOpenLocked()
+	if !e.closing { // the program may still ask for what has failed
+		e.warnOpenLocked()
+	}
 	if e.broken == nil {
 		e.broken, e.unusual = cause, true
 	}

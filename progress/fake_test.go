@@ -77,6 +77,7 @@ type fakeNode struct {
 	holdRds bool // reads stay where they are
 	failRds bool
 	broken  error // of Poll
+	closed  bool
 	dev     *fakeDevice
 }
 
@@ -235,8 +236,8 @@ func (n *fakeNode) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64)
 	f := n.net
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.nodes[peer].dead {
-		return fmt.Errorf("rank %d is dead", peer)
+	if f.nodes[peer].dead || n.closed {
+		return fmt.Errorf("rank %d is dead, or this one is closed", peer)
 	}
 	if f.opts.room != 0 && len(n.reads) >= f.opts.room {
 		return transport.ErrAgain
@@ -441,4 +442,9 @@ func (n *fakeNode) Wait() error {
 }
 
 func (n *fakeNode) Wake()        { n.token() }
-func (n *fakeNode) Close() error { return nil }
+func (n *fakeNode) Close() error {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	n.closed = true
+	return nil
+}

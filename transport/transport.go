@@ -112,7 +112,8 @@ type Transport interface {
 	// TagList is the device's tag list, or nil where matching is in software.
 	TagList() TagList
 
-	// Close ends all connections; no call of the Sink follows.
+	// Close ends all connections; no call of the Sink follows. Whatever would be posted later,
+	// Register and Read included, is refused with an error.
 	Close() error
 }
 

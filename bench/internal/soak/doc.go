@@ -4,6 +4,6 @@
 //
 // A round is made of exchanges, which run side by side. Who sends what to whom follows from the
 // round's seed, so that receivers know what must come; the timing, and by which calls it is
-// received, is different each time. Some ranks pause in some rounds, so that messages come long
-// before their receives, and receives long before their messages.
+// received, is different each time. In half of the rounds one rank pauses, so that messages come
+// long before their receives, and receives long before their messages.
 package soak

@@ -28,12 +28,16 @@ type Totals struct {
 	Rounds    int
 	Messages  uint64 // received and checked
 	Bytes     uint64
-	Canceled  uint64 // receives that were ended by Cancel or by their context
-	Withdrawn uint64 // sends that were ended by their context
+	Canceled  uint64        // receives that were ended by Cancel or by their context
+	Withdrawn uint64        // sends that were ended by their context
+	Longest   time.Duration // of a round
 }
 
 // patience is how long a round may take: far longer than it does.
 const patience = 5 * time.Minute
+
+// lastWords is how long a rank whose round does not end lets the others say the same.
+const lastWords = time.Second
 
 // Tags of the rounds themselves, in the World's Comm.
 const (
@@ -51,6 +55,7 @@ func Run(w *p2p.World, o Options) (Totals, error) {
 		if t.Rounds > 0 && time.Now().After(end) {
 			seed = 0
 		}
+		start := time.Now()
 		r := &round{Options: o, w: w, seed: seed}
 		if err := r.run(); err != nil {
 			return t, fmt.Errorf("rank %d, round %d: %w", w.Rank(), t.Rounds, err)
@@ -58,6 +63,7 @@ func Run(w *p2p.World, o Options) (Totals, error) {
 		if r.seed == 0 {
 			return t, nil
 		}
+		t.Longest = max(t.Longest, time.Since(start))
 		t.Rounds++
 		t.Messages += r.messages.Load()
 		t.Bytes += r.bytes.Load()
@@ -78,25 +84,29 @@ type round struct {
 
 // run runs a round whose seed rank 0 has chosen. On rank 0 the counts are those of all ranks then.
 func (r *round) run() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := r.begin(ctx); err != nil || r.seed == 0 {
+	if err := r.begin(); err != nil || r.seed == 0 {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	r.slow = r.seed>>8%uint64(2*r.w.Size()) == uint64(r.w.Rank())
 	err := r.exchange(ctx)
+	if err == nil {
+		err = r.nothingLeft()
+	}
 	if err == nil {
 		err = r.end(ctx)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(fmt.Errorf("not over after %v: %w", patience, err), r.w.Dump(os.Stderr))
+		time.Sleep(lastWords)
 	}
 	return err
 }
 
-// begin has all ranks know the seed.
-func (r *round) begin(ctx context.Context) error {
-	c := r.w.Comm()
+// begin has all ranks know the seed. It waits for the slowest in the round before.
+func (r *round) begin() error {
+	ctx, c := context.Background(), r.w.Comm()
 	var b [8]byte
 	if c.Rank() != 0 {
 		_, err := c.Recv(ctx, 0, tagBegin, b[:])
@@ -132,6 +142,20 @@ func (r *round) end(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// nothingLeft requires that no message of an exchange is left. No other rank begins another round.
+func (r *round) nothingLeft() error {
+	st, ok, err := r.w.Iprobe(0, p2p.Exact&^0xfff)
+	for sub := range p2p.Tag(subs) {
+		if err == nil && !ok {
+			st, ok, err = r.w.Comm().Iprobe(p2p.AnySource, (&exchange{}).tag(sub)) // the first exchange
+		}
+	}
+	if ok {
+		err = fmt.Errorf("a message was not received, or came twice: %+v", st)
+	}
+	return err
 }
 
 // exchanges are the parts of a round, by name.
