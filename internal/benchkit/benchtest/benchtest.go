@@ -41,11 +41,18 @@ func Run(t *testing.T, args ...string) (stdout, stderr string, err error) {
 // Job runs the command as n ranks of a launcher.
 func Job(t *testing.T, n int, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return JobOf(t, launch.Options{N: n}, args...)
+}
+
+// JobOf is Job with options of the launcher.
+func JobOf(t *testing.T, opt launch.Options, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	var out, errs bytes.Buffer
-	code, err = launch.Run(context.Background(), launch.Options{N: n, Command: slices.Concat([]string{exe}, args),
-		Env: append(os.Environ(), asCommand+"=1"), NoPrefix: true, Stdout: &out, Stderr: &errs})
+	opt.Command, opt.Env = slices.Concat([]string{exe}, args), append(os.Environ(), asCommand+"=1")
+	opt.NoPrefix, opt.Stdout, opt.Stderr = true, &out, &errs
+	code, err = launch.Run(context.Background(), opt)
 	require.NoError(t, err)
 	return code, out.String(), errs.String()
 }

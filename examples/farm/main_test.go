@@ -1,0 +1,46 @@
+package main
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/internal/launch"
+)
+
+func TestMain(m *testing.M) { benchtest.Main(m, main) }
+
+func TestNobodyIsLost(t *testing.T) {
+	for _, n := range []int{2, 5} {
+		code, stdout, stderr := benchtest.Job(t, n)
+		require.Zero(t, code, stderr)
+		require.Equal(t, "sum of the squares: 2870\n", stdout)
+	}
+}
+
+// TestWorkerIsLost: its task is done by another, or, where there is none, rank 0 says so.
+func TestWorkerIsLost(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no signals")
+	}
+	for _, device := range []string{"shm", "tcp"} {
+		t.Setenv("TAGMATCH_DEVICE", device)
+		code, stdout, stderr := benchtest.JobOf(t, launch.Options{N: 4, KeepGoing: true}, "-die", "2")
+		require.Equal(t, 128+9, code, stderr)
+		require.Regexp(t, "^rank 2 is lost, and with it task [0-9]+\nsum of the squares: 2870\n$", stdout)
+		require.Contains(t, stderr, "tagmatch: rank 2 was killed by a signal: killed\n")
+
+		code, stdout, stderr = benchtest.JobOf(t, launch.Options{N: 2, KeepGoing: true}, "-die", "1")
+		require.NotZero(t, code)
+		require.Equal(t, "rank 1 is lost, and with it task 3\n", stdout)
+		require.Contains(t, stderr, "all workers are lost")
+	}
+}
+
+func TestSize(t *testing.T) {
+	code, _, stderr := benchtest.Job(t, 1)
+	require.NotZero(t, code)
+	require.Contains(t, stderr, "this example takes two ranks or more")
+}
