@@ -441,7 +441,7 @@ func (n *fakeNode) Wait() error {
 	return nil
 }
 
-func (n *fakeNode) Wake()        { n.token() }
+func (n *fakeNode) Wake() { n.token() }
 func (n *fakeNode) Close() error {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
