@@ -25,8 +25,9 @@ const (
 // is not a Comm.
 //
 // Tags go from 0 to MaxCommTag; destinations, sources and the ranks that errors name are ranks in
-// the Comm, except those in a PeerError, which are ranks in the World. Receives and probes take
-// AnySource and AnyTag too. With ProcNull as the peer any call succeeds at once and moves nothing.
+// the Comm, except those in a PeerError, which are ranks in the World; where the two differ the
+// text of an error says which it names. Receives and probes take AnySource and AnyTag too. With
+// ProcNull as the peer any call succeeds at once and moves nothing.
 type Comm struct {
 	_     noCopy
 	w     *World
@@ -89,7 +90,7 @@ func (c *Comm) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag || ctx == nil {
 		return c.refuseSend(ctx, dst, tag)
 	}
-	return sent(dst, tag, c.w.eng.Send(ctx, c.group.world(dst), c.pack(tag), buf))
+	return c.sent(dst, tag, c.w.eng.Send(ctx, c.group.world(dst), c.pack(tag), buf))
 }
 
 // Ssend is World.Ssend within c.
@@ -97,7 +98,7 @@ func (c *Comm) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag || ctx == nil {
 		return c.refuseSend(ctx, dst, tag)
 	}
-	return sent(dst, tag, c.w.eng.Ssend(ctx, c.group.world(dst), c.pack(tag), buf))
+	return c.sent(dst, tag, c.w.eng.Ssend(ctx, c.group.world(dst), c.pack(tag), buf))
 }
 
 // Recv receives the oldest message of rank src (or AnySource) with tag (or AnyTag) into buf; see
@@ -110,7 +111,7 @@ func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, 
 	}
 	st, err := c.w.eng.Recv(ctx, int(from), want, mask, buf)
 	if err != nil {
-		return failedStatus(st, c.group, err), opError(opRecv, src, tag, err)
+		return failedStatus(st, c.group, err), opError(opRecv, src, tag, c.group, err)
 	}
 	return status(st, c.group), nil
 }
@@ -140,6 +141,14 @@ func (c *Comm) Irecv(src int, tag Tag, buf []byte) Request {
 		return failedRequest(opRecv, src, tag, err)
 	}
 	return ofRecv(c.w.eng.Irecv(int(from), want, mask, buf), c.group, src, tag)
+}
+
+// sent wraps the engine's error of a send.
+func (c *Comm) sent(dst int, tag Tag, err error) error {
+	if err == nil {
+		return nil
+	}
+	return opError(opSend, dst, tag, c.group, err)
 }
 
 // pack returns the tag on the wire of a message that this rank sends.
@@ -194,7 +203,7 @@ func (c *Comm) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	default:
 		err = invalidf("rank %d is out of range: destinations go from 0 to %d, or ProcNull", dst, c.size-1)
 	}
-	return &OpError{opSend, dst, tag, err}
+	return &OpError{opSend, dst, tag, err, c.group}
 }
 
 // refuseRecv returns the error of a receive with invalid arguments, or an empty status for
@@ -215,5 +224,5 @@ func (c *Comm) refuseRecv(ctx context.Context, src int, tag Tag) (Status, error)
 	default:
 		err = invalidf("rank %d is out of range: sources go from 0 to %d, or AnySource or ProcNull", src, c.size-1)
 	}
-	return nothing, &OpError{opRecv, src, tag, err}
+	return nothing, &OpError{opRecv, src, tag, err, c.group}
 }

@@ -131,7 +131,8 @@ func TestSplitMessages(t *testing.T) {
 		}
 		s := c.Isend(peer, 8, make([]byte, 5))
 		st, err := c.Recv(background, peer, 8, make([]byte, 2))
-		require.EqualError(t, err, fmt.Sprintf("p2p: recv from %d, tag 0x8: message longer than the buffer: 5 bytes into 2", peer))
+		require.EqualError(t, err, fmt.Sprintf(
+			"p2p: recv from %d (rank %d of the World), tag 0x8: message longer than the buffer: 5 bytes into 2", peer, c.WorldRank(peer)))
 		require.Equal(t, p2p.Status{Source: peer, Tag: 8, Len: 5}, st)
 		_, err = s.Wait(background)
 		require.NoError(t, err)

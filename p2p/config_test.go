@@ -133,16 +133,16 @@ func TestParseCPUs(t *testing.T) {
 }
 
 func TestErrorTexts(t *testing.T) {
-	err := error(&OpError{opRecv, 3, 7, fmt.Errorf("%w: 16 bytes into 8", ErrTruncated)})
+	err := error(&OpError{opRecv, 3, 7, fmt.Errorf("%w: 16 bytes into 8", ErrTruncated), nil})
 	require.EqualError(t, err, "p2p: recv from 3, tag 0x7: message longer than the buffer: 16 bytes into 8")
 	require.ErrorIs(t, err, ErrTruncated)
-	err = &OpError{opSend, 2, 0, &PeerError{[]int{2}, errors.New("its process ended")}}
+	err = &OpError{opSend, 2, 0, &PeerError{[]int{2}, errors.New("its process ended")}, nil}
 	require.EqualError(t, err, "p2p: send to 2, tag 0x0: rank 2 lost: its process ended")
 	require.ErrorIs(t, err, ErrPeerLost)
-	err = &OpError{opRecv, AnySource, AnyTag, &PeerError{Ranks: []int{1, 4}}}
+	err = &OpError{opRecv, AnySource, AnyTag, &PeerError{Ranks: []int{1, 4}}, nil}
 	require.EqualError(t, err, "p2p: recv from any, any tag: ranks 1, 4 lost")
 	cause := fmt.Errorf("%w: too long", ErrProtocol)
-	err = opError(opRecv, 1, 0, &progress.PeerError{Ranks: []int{1}, Cause: cause})
+	err = opError(opRecv, 1, 0, nil, &progress.PeerError{Ranks: []int{1}, Cause: cause})
 	require.EqualError(t, err, "p2p: recv from 1, tag 0x0: rank 1 lost: peer broke the protocol: too long")
 	require.ErrorIs(t, err, ErrProtocol)
 	var peer *PeerError

@@ -36,12 +36,15 @@ var (
 const prefix = "p2p: "
 
 // OpError names the operation between two ranks that failed: `p2p: recv from 3, tag 0x7: message
-// longer than the buffer: 16 bytes into 8`.
+// longer than the buffer: 16 bytes into 8`. Where the ranks of a Comm are not those of the World,
+// the text has both: `p2p: send to 0 (rank 1 of the World), tag 0x7: rank 1 of the World lost`.
 type OpError struct {
 	Op   string // "send", "recv", "probe" or "mprobe"
 	Rank int    // the peer, or AnySource; of calls on a Comm a rank in the Comm
 	Tag  Tag
 	Err  error
+
+	group *group // of the Comm; nil: Rank is a rank in the World
 }
 
 func (e *OpError) Error() string {
@@ -55,13 +58,32 @@ func (e *OpError) Error() string {
 	default:
 		b.WriteString(" to " + strconv.Itoa(e.Rank))
 	}
+	if e.group != nil && uint(e.Rank) < uint(len(e.group.members)) {
+		fmt.Fprintf(&b, " (rank %d of the World)", e.group.world(e.Rank))
+	}
 	if e.Tag == AnyTag {
 		b.WriteString(", any tag: ")
 	} else {
 		fmt.Fprintf(&b, ", tag %#x: ", uint64(e.Tag))
 	}
-	b.WriteString(strings.TrimPrefix(e.Err.Error(), prefix))
+	b.WriteString(e.reason())
 	return b.String()
+}
+
+// reason is the text of Err. Beside a rank in a Comm it says that its ranks are those of the World.
+func (e *OpError) reason() string {
+	text := strings.TrimPrefix(e.Err.Error(), prefix)
+	if e.group == nil {
+		return text
+	}
+	if peer, ok := e.Err.(*PeerError); ok {
+		return peer.text(" of the World")
+	}
+	if by, ok := strings.CutPrefix(text, abortedByRank); ok { // perhaps another rank's text
+		rank, rest, _ := strings.Cut(by, " ")
+		return abortedByRank + rank + " of the World " + rest
+	}
+	return text
 }
 
 // Unwrap returns Err.
@@ -79,8 +101,11 @@ type PeerError struct {
 	Cause error // what was detected, in words: its process ended, the connection broke, silence...
 }
 
-func (e *PeerError) Error() string {
-	s := prefix + ranks.List(e.Ranks) + " lost"
+func (e *PeerError) Error() string { return prefix + e.text("") }
+
+// text is the error without the package's name, and with whose ranks it lists.
+func (e *PeerError) text(whose string) string {
+	s := ranks.List(e.Ranks) + whose + " lost"
 	if e.Cause == nil {
 		return s
 	}
@@ -101,12 +126,12 @@ func departed(reason string) error {
 	return errors.New(strings.TrimPrefix(reason, "was lost: "))
 }
 
-// opError wraps the engine's error of an operation.
-func opError(op string, rank int, tag Tag, err error) error {
+// opError wraps the engine's error of an operation; g is the group of its Comm.
+func opError(op string, rank int, tag Tag, g *group, err error) error {
 	if own, ok := err.(*OpError); ok {
 		return own // of a request that failed before it was posted
 	}
-	return &OpError{op, rank, tag, fromEngine(err)}
+	return &OpError{op, rank, tag, fromEngine(err), g}
 }
 
 // fromEngine converts an engine's PeerError to this package's.

@@ -15,7 +15,7 @@ func (w *World) RecvFrom(ctx context.Context, src int, tag Tag, mask Mask, buf [
 	}
 	st, err := w.eng.Recv(ctx, src, uint64(tag), uint64(mask)|namespace, buf)
 	if err != nil {
-		return failedStatus(st, nil, err), opError(opRecv, src, tag, err)
+		return failedStatus(st, nil, err), opError(opRecv, src, tag, nil, err)
 	}
 	return status(st, nil), nil
 }
@@ -37,5 +37,5 @@ func (w *World) refuseRecv(ctx context.Context, src int, tag Tag) error {
 	case tag <= MaxTag:
 		err = invalidf("rank %d is out of range: sources go from 0 to %d, or AnySource", src, w.size-1)
 	}
-	return &OpError{opRecv, src, tag, err}
+	return &OpError{opRecv, src, tag, err, nil}
 }

@@ -201,3 +201,6 @@ func abortError(info bootstrap.AbortInfo) error {
 	}
 	return fmt.Errorf("%w: by %s with code %d: %s", ErrAborted, who, info.Code, info.Reason)
 }
+
+// abortedByRank begins the text of an abortError that names a rank.
+var abortedByRank = ErrAborted.Error() + ": by rank "

@@ -20,7 +20,7 @@ import (
 type Message struct {
 	_     noCopy
 	m     *progress.Message // nil: of ProcNull
-	group *group            // of its Comm, for the status
+	group *group            // of its Comm, for the status and errors
 	st    Status
 }
 
@@ -75,5 +75,5 @@ func (m *Message) Discard() {
 
 // fault wraps an error of Recv.
 func (m *Message) fault(err error) error {
-	return opError(opRecv, m.st.Source, m.st.Tag, err)
+	return opError(opRecv, m.st.Source, m.st.Tag, m.group, err)
 }

@@ -54,7 +54,7 @@ func (p *Persistent) Start() Request {
 		if p.kind == initRecv {
 			op = opRecv
 		}
-		return failedRequest(op, p.peer, p.tag, &OpError{op, p.peer, p.tag, errStarted})
+		return failedRequest(op, p.peer, p.tag, &OpError{op, p.peer, p.tag, errStarted, p.c.group})
 	}
 	switch p.kind {
 	case initSend:

@@ -57,7 +57,7 @@ func (w *World) Improbe(tag Tag, mask Mask) (*Message, bool, error) {
 // no limit: then the sender decides how much memory is taken. A negative limit is ErrInvalid.
 func (w *World) RecvAlloc(ctx context.Context, tag Tag, mask Mask, limit int64) ([]byte, Status, error) {
 	if limit < 0 {
-		return nil, nothing, badLimit(AnySource, tag, limit)
+		return nil, nothing, badLimit(nil, AnySource, tag, limit)
 	}
 	if tag > MaxTag || ctx == nil {
 		return nil, nothing, w.refuseRecv(ctx, AnySource, tag)
@@ -112,7 +112,7 @@ func (c *Comm) Improbe(src int, tag Tag) (*Message, bool, error) {
 func (c *Comm) RecvAlloc(ctx context.Context, src int, tag Tag, limit int64) ([]byte, Status, error) {
 	from, want, mask, ok := c.wanted(src, tag)
 	if limit < 0 {
-		return nil, nothing, badLimit(src, tag, limit)
+		return nil, nothing, badLimit(c.group, src, tag, limit)
 	}
 	if !ok || ctx == nil {
 		st, err := c.refuseRecv(ctx, src, tag)
@@ -138,22 +138,22 @@ func (c *Comm) noMessage(ctx context.Context, src int, tag Tag) (*Message, error
 	return &Message{st: st}, nil
 }
 
-func badLimit(src int, tag Tag, limit int64) error {
-	return &OpError{opRecv, src, tag, invalidf("the limit is %d bytes: use 0 for none", limit)}
+func badLimit(g *group, src int, tag Tag, limit int64) error {
+	return &OpError{opRecv, src, tag, invalidf("the limit is %d bytes: use 0 for none", limit), g}
 }
 
 // recvAlloc receives from rank src of the group, which the engine calls from.
 func (w *World) recvAlloc(ctx context.Context, g *group, src, from int, tag Tag, want, mask uint64, limit int64) ([]byte, Status, error) {
 	buf, st, err := w.eng.RecvAlloc(ctx, from, want, mask, limit)
 	if err != nil {
-		return buf, failedStatus(st, g, err), opError(opRecv, src, tag, err)
+		return buf, failedStatus(st, g, err), opError(opRecv, src, tag, g, err)
 	}
 	return buf, status(st, g), nil
 }
 
 func probed(g *group, src int, tag Tag, st progress.Status, err error) (Status, error) {
 	if err != nil {
-		return nothing, opError(opProbe, src, tag, err)
+		return nothing, opError(opProbe, src, tag, g, err)
 	}
 	return status(st, g), nil
 }
@@ -168,7 +168,7 @@ func iprobed(g *group, src int, tag Tag, st progress.Status, ok bool, err error)
 
 func mprobed(g *group, src int, tag Tag, m *progress.Message, err error) (*Message, error) {
 	if err != nil {
-		return nil, opError(opMprobe, src, tag, err)
+		return nil, opError(opMprobe, src, tag, g, err)
 	}
 	return &Message{m: m, group: g, st: status(m.Status(), g)}, nil
 }

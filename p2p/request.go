@@ -14,7 +14,7 @@ import (
 // It has four words, as the compiler keeps no larger value in registers.
 type Request struct {
 	r     progress.Request // object and generation, marked by rank and kind: see ofSend, ofRecv
-	group *group           // of its Comm, for the status
+	group *group           // of its Comm, for the status and errors
 	tag   Tag              // with rank and kind for the text of an error
 }
 
@@ -139,7 +139,7 @@ func (r Request) outcome(est progress.Status, err error) (Status, error) {
 }
 
 // fault wraps an error of this request.
-func (r Request) fault(err error) error { return opError(r.kind(), r.rank(), r.tag, err) }
+func (r Request) fault(err error) error { return opError(r.kind(), r.rank(), r.tag, r.group, err) }
 
 // failedRequest is a request that has already ended with err; nil stands for an operation with
 // ProcNull, which is inactive.

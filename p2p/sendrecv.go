@@ -22,7 +22,7 @@ func (c *Comm) Sendrecv(ctx context.Context, dst int, stag Tag, sbuf []byte, src
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return nothing, opError(opSend, dst, stag, err)
+		return nothing, opError(opSend, dst, stag, c.group, err)
 	}
 	if progress.Overlap(sbuf, rbuf) {
 		sbuf = bytes.Clone(sbuf)

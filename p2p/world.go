@@ -133,7 +133,7 @@ func (w *World) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	case uint(dst) >= uint(w.size):
 		err = invalidf("rank %d is out of range: destinations go from 0 to %d", dst, w.size-1)
 	}
-	return &OpError{opSend, dst, tag, err}
+	return &OpError{opSend, dst, tag, err, nil}
 }
 
 // sent wraps the engine's error of a send.
@@ -141,7 +141,7 @@ func sent(dst int, tag Tag, err error) error {
 	if err == nil {
 		return nil
 	}
-	return opError(opSend, dst, tag, err)
+	return opError(opSend, dst, tag, nil, err)
 }
 
 var errRawTag = invalidf("bit 63 of a tag belongs to the library: tags of a World's own calls go from 0 to %#x", uint64(MaxTag))
