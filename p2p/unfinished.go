@@ -32,6 +32,7 @@ func (w *World) unfinished() string {
 var unfinishedKinds = [...]struct{ one, more string }{
 	progress.UnfinishedSend:    {"send to", "sends"},
 	progress.UnfinishedRecv:    {"recv from", "receives"},
+	progress.UnfinishedAlloc:   {"RecvAlloc from", "calls of RecvAlloc"},
 	progress.UnfinishedProbe:   {"probe from", "probes"},
 	progress.UnfinishedMessage: {"message from", "messages"},
 }
@@ -63,7 +64,11 @@ func describe(u progress.Unfinished, n int) string {
 	if u.Peer >= 0 {
 		peer = fmt.Sprint(u.Peer)
 	}
-	s := fmt.Sprintf("%s %s, %s, %d bytes, %s", unfinishedKinds[u.Kind].one, peer, describeTag(u.Tag, u.Mask), u.Bytes, u.State)
+	s := fmt.Sprintf("%s %s, %s, ", unfinishedKinds[u.Kind].one, peer, describeTag(u.Tag, u.Mask))
+	if u.Kind != progress.UnfinishedProbe && u.Kind != progress.UnfinishedAlloc { // these have no buffer
+		s += fmt.Sprintf("%d bytes, ", u.Bytes)
+	}
+	s += u.State
 	if n > 1 {
 		s += fmt.Sprintf(" (%d times)", n)
 	}

@@ -55,8 +55,8 @@ func (w *World) Failed() []int { return w.eng.Failed() }
 // Ranks that are not lost are ignored.
 func (w *World) AckFailures(ranks ...int) { w.eng.AckFailures(ranks...) }
 
-// Dump writes the operations that this rank waits for, in a form for people that may change. Its
-// error is that of out.
+// Dump writes the operations that this rank waits for, in a form for people that may change. Ranks
+// are those in the World, and tags are named as in the error of Shutdown. Its error is that of out.
 func (w *World) Dump(out io.Writer) error { return w.eng.Dump(out) }
 
 // Comm is the Comm of all ranks, always the same one.

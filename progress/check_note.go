@@ -25,12 +25,13 @@ const (
 	noteRecv                      // Irecv
 	noteRecvCall                  // Recv
 	noteProbeCall                 // Probe, Mprobe
+	noteAllocCall                 // RecvAlloc
 	noteFlush
 	noteAbandoned // see opAbandoned
 )
 
 func (k noteKind) sends() bool    { return k <= noteSendCall }
-func (k noteKind) receives() bool { return k >= noteRecv && k <= noteProbeCall }
+func (k noteKind) receives() bool { return k >= noteRecv && k <= noteAllocCall }
 
 // named tells whether the program has a Request.
 func (k noteKind) named() bool { return k == noteSend || k == noteRecv }
@@ -64,19 +65,25 @@ type record struct {
 type note = *record
 
 func (r *record) String() string {
-	switch {
-	case r.kind == noteFlush:
+	if r.kind == noteFlush {
 		return "flush"
-	case r.kind == noteAbandoned:
-		return fmt.Sprintf("reads under way of a receive that has ended, from %d, tag %#x", r.peer, r.tag)
-	case r.kind.sends():
-		return fmt.Sprintf("send of %d bytes to %d, tag %#x", r.length, r.peer, r.tag)
-	case r.kind == noteProbeCall:
-		return fmt.Sprintf("probe from %s, tag %#x mask %#x", rankName(r.peer), r.tag, r.mask)
-	case r.mask == ^uint64(0):
-		return fmt.Sprintf("receive of up to %d bytes from %s, tag %#x", r.length, rankName(r.peer), r.tag)
 	}
-	return fmt.Sprintf("receive of up to %d bytes from %s, tag %#x mask %#x", r.length, rankName(r.peer), r.tag, r.mask)
+	mask := r.mask
+	if !r.kind.receives() {
+		mask = ^uint64(0)
+	}
+	peer, tag := rankName(r.peer), r.op.e.tagText(r.tag, mask)
+	switch {
+	case r.kind == noteAbandoned:
+		return fmt.Sprintf("reads under way of a receive that has ended, from %s, %s", peer, tag)
+	case r.kind.sends():
+		return fmt.Sprintf("send of %d bytes to %s, %s", r.length, peer, tag)
+	case r.kind == noteProbeCall:
+		return fmt.Sprintf("probe from %s, %s", peer, tag)
+	case r.kind == noteAllocCall:
+		return fmt.Sprintf("RecvAlloc from %s, %s", peer, tag)
+	}
+	return fmt.Sprintf("receive of up to %d bytes from %s, %s", r.length, peer, tag)
 }
 
 func (r *record) underWay() bool { return r.op.UnderWay(r.gen) }

@@ -22,6 +22,7 @@ const (
 	noteRecv
 	noteRecvCall
 	noteProbeCall
+	noteAllocCall
 	noteFlush
 	noteAbandoned
 )

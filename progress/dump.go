@@ -37,14 +37,7 @@ func (e *Engine) dumpLocked(b *bytes.Buffer) {
 			fmt.Fprintf(b, "  ...\n")
 			break
 		}
-		where := ""
-		switch {
-		case op.state == opOffloaded:
-			where = ", in the device"
-		case op.kind.probe():
-			where = ", a probe"
-		}
-		fmt.Fprintf(b, "  from %s tag %#x mask %#x, %d bytes%s\n", rankName(op.peer), op.tag, op.mask, op.room(), where)
+		fmt.Fprintf(b, "  from %s, %s, %s\n", rankName(op.peer), e.tagText(op.tag, op.wanted()), op.takes())
 	}
 	e.dumpUnexpectedLocked(b)
 	if e.off.tags != nil {
@@ -87,7 +80,7 @@ func (e *Engine) dumpUnexpectedLocked(b io.Writer) {
 		if m.Rndv {
 			kind, size = "rendezvous", m.Len
 		}
-		fmt.Fprintf(b, "  from %d tag %#x, %d bytes, %s\n", m.Src, m.Tag, size, kind)
+		fmt.Fprintf(b, "  from %d, %s, %d bytes, %s\n", m.Src, e.tagText(m.Tag, ^uint64(0)), size, kind)
 	}
 }
 
@@ -103,11 +96,14 @@ func (e *Engine) dumpSlots(b *bytes.Buffer, title string, t *slots) {
 			fmt.Fprintf(b, "  ...\n")
 			return
 		}
-		peer := op.peer
-		if op.state == opReading {
-			peer = op.read.src
+		peer := "from " + rankName(op.peer)
+		switch op.state {
+		case opRequested, opWithdrawing, opTaken:
+			peer = "to " + rankName(op.peer)
+		case opMatched, opReading:
+			peer = "from " + rankName(op.read.src)
 		}
-		fmt.Fprintf(b, "  %s: rank %d tag %#x, %d bytes\n", opStateNames[op.state], peer, op.tag, op.room())
+		fmt.Fprintf(b, "  %s: %s, %s, %d bytes\n", opStateNames[op.state], peer, e.tagText(op.tag, op.wanted()), op.room())
 	}
 }
 
@@ -141,6 +137,31 @@ func (q *Queue) dumpLocked(b io.Writer) {
 		pending++
 	}
 	fmt.Fprintf(b, "goroutines that wait at a queue: %d, for %d requests\n", calls, pending)
+}
+
+// takes says what a posted receive has for its message. A probe has no buffer, and RecvAlloc none
+// before it knows the length.
+func (op *Op) takes() string {
+	switch {
+	case op.allocates():
+		return "RecvAlloc"
+	case op.kind.probe():
+		return "a probe"
+	case op.state == opOffloaded:
+		return fmt.Sprintf("%d bytes, in the device", op.room())
+	}
+	return fmt.Sprintf("%d bytes", op.room())
+}
+
+// tagText is a tag and a mask for people.
+func (e *Engine) tagText(tag, mask uint64) string {
+	switch {
+	case e.cfg.TagText != nil:
+		return e.cfg.TagText(tag, mask)
+	case mask == ^uint64(0):
+		return fmt.Sprintf("tag %#x", tag)
+	}
+	return fmt.Sprintf("tag %#x mask %#x", tag, mask)
 }
 
 func rankName(rank int) string {

@@ -41,6 +41,10 @@ type Config struct {
 	Contexts    Contexts
 	ContextMask uint64
 
+	// TagText is a tag, and the mask of a receive, all ones beside any other, in the words of Dump;
+	// nil: in hexadecimal.
+	TagText func(tag, mask uint64) string
+
 	// Of progresstest.
 	seed  uint64                                       // of the hash tables; 0: a random one
 	grace func() (context.Context, context.CancelFunc) // nil: graceByClock

@@ -398,7 +398,7 @@ func TestDump(t *testing.T) {
 	c.e[0].Poll()
 	var b bytes.Buffer
 	require.NoError(t, c.e[0].Dump(&b))
-	for _, want := range []string{"rank 0 of 2", "from any tag 0x11", "requested: rank 1 tag 0x22", "from 1 tag 0x44, 10 bytes, eager", "rank 1: 1 sends"} {
+	for _, want := range []string{"rank 0 of 2", "from any, tag 0x11, 5 bytes\n", "requested: to 1, tag 0x22, 1000 bytes", "from 1, tag 0x44, 10 bytes, eager", "rank 1: 1 sends"} {
 		require.True(t, strings.Contains(b.String(), want), "%q not in\n%s", want, b.String())
 	}
 }

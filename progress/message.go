@@ -20,6 +20,7 @@ type Message struct {
 	read  readState           // of a request, which is in Engine.held until it is used or has failed
 	err   error               // why the message cannot be received any more
 	used  bool
+	alloc bool // constant: of a RecvAlloc
 }
 
 // hold makes m the holder of a message that was just taken out of the queue.
@@ -154,8 +155,8 @@ func (m *Message) copyOut(buf []byte) (Status, error) {
 // none.
 func (e *Engine) RecvAlloc(ctx context.Context, src int, tag, mask uint64, limit int64) ([]byte, Status, error) {
 	for {
-		m, err := e.Mprobe(ctx, src, tag, mask)
-		if err != nil {
+		m := &Message{e: e, alloc: true}
+		if err := e.mprobe(ctx, src, tag, mask, m); err != nil {
 			return nil, Status{}, err
 		}
 		buf := alloc(m.status.Len, limit)

@@ -56,20 +56,26 @@ func (e *Engine) Iprobe(src int, tag, mask uint64) (Status, bool, error) {
 
 // Mprobe is Probe that takes the message out for the caller alone.
 func (e *Engine) Mprobe(ctx context.Context, src int, tag, mask uint64) (*Message, error) {
-	if err := ctx.Err(); err != nil {
+	m := &Message{e: e}
+	if err := e.mprobe(ctx, src, tag, mask, m); err != nil {
 		return nil, err
 	}
-	m := &Message{e: e}
+	return m, nil
+}
+
+// mprobe is Mprobe into m.
+func (e *Engine) mprobe(ctx context.Context, src int, tag, mask uint64, m *Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if u, ok := e.unexp.Match(tag, mask); ok {
 		m.hold(u)
-		return m, nil
+		return nil
 	}
-	if _, err := e.probeLocked(ctx, src, tag, mask, m); err != nil {
-		return nil, err
-	}
-	return m, nil
+	_, err := e.probeLocked(ctx, src, tag, mask, m)
+	return err
 }
 
 // Improbe is Mprobe that does not wait, see Iprobe.
@@ -125,7 +131,11 @@ func (e *Engine) probeLocked(ctx context.Context, src int, tag, mask uint64, m *
 }
 
 func (e *Engine) postProbeLocked(src int, tag, mask uint64, m *Message) *Op {
-	op := e.newOpLocked(noteProbeCall, src, tag, mask, nil)
+	note := noteProbeCall
+	if m != nil && m.alloc {
+		note = noteAllocCall
+	}
+	op := e.newOpLocked(note, src, tag, mask, nil)
 	e.off.probes++
 	op.kind = kindProbe
 	if m != nil {

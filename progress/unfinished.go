@@ -6,7 +6,7 @@ type Unfinished struct {
 	Kind      UnfinishedKind
 	Peer      int    // in the World; AnySource: any
 	Tag, Mask uint64 // the mask is that of a receive that has no message yet, else all ones
-	Bytes     uint64 // of the message; of a receive, of its buffer
+	Bytes     uint64 // of the message; of a receive, of its buffer; else 0
 	State     string // for people
 }
 
@@ -17,6 +17,7 @@ type UnfinishedKind uint8
 const (
 	UnfinishedSend UnfinishedKind = iota
 	UnfinishedRecv
+	UnfinishedAlloc // RecvAlloc, without a message
 	UnfinishedProbe
 	UnfinishedMessage // that no receive has matched
 )
@@ -42,19 +43,34 @@ func (e *Engine) Unfinished() map[Unfinished]int {
 }
 
 func (op *Op) unfinished() Unfinished {
-	u := Unfinished{UnfinishedRecv, max(op.peer, AnySource), op.tag, op.mask, uint64(op.room()), "no message"}
-	if op.kind.probe() {
+	u := Unfinished{UnfinishedRecv, max(op.peer, AnySource), op.tag, op.wanted(), uint64(op.room()), "no message"}
+	switch {
+	case op.allocates():
+		u.Kind = UnfinishedAlloc
+	case op.kind.probe():
 		u.Kind = UnfinishedProbe
 	}
 	switch op.state {
 	case opQueued:
-		u.Kind, u.Mask, u.State = UnfinishedSend, ^uint64(0), "not sent"
+		u.Kind, u.State = UnfinishedSend, "not sent"
 	case opRequested:
-		u.Kind, u.Mask, u.State = UnfinishedSend, ^uint64(0), "not received"
+		u.Kind, u.State = UnfinishedSend, "not received"
 	case opWithdrawing, opTaken:
-		u.Kind, u.Mask, u.State = UnfinishedSend, ^uint64(0), "canceled, and the receiver has not answered"
+		u.Kind, u.State = UnfinishedSend, "canceled, and the receiver has not answered"
 	case opMatched, opReading:
-		u.Peer, u.Mask, u.State = op.read.src, ^uint64(0), "its message is being received"
+		u.Peer, u.State = op.read.src, "its message is being received"
 	}
 	return u
 }
+
+// wanted is the mask beside op.tag: all ones where that is the tag of a message.
+func (op *Op) wanted() uint64 {
+	switch op.state {
+	case opPosted, opOffloaded, opRecalled:
+		return op.mask
+	}
+	return ^uint64(0)
+}
+
+// allocates tells whether a posted receive is a RecvAlloc, which is a matched probe first.
+func (op *Op) allocates() bool { return op.message != nil && op.message.alloc }
