@@ -127,7 +127,9 @@
 //
 // Messages are sent from and received into any memory. That of World.Alloc is registered with the
 // devices until its Region is closed, and mapped by the other ranks of the host, which then copy
-// large messages from it without the kernel: in half of the time or less.
+// large messages from it without the kernel: those of about 64 KiB to some MiB in half of the time
+// or less. Messages of several MiB may take longer than from other memory; over TCP nothing is
+// gained.
 //
 // # Losses
 //
@@ -146,6 +148,21 @@
 // is a rank that rank 0 cannot reach any more: rank 0 serves the store, and that rank is lost for
 // all. Where a Bootstrap cannot report it (its ReportGivenUp fails), the other end detects the
 // closed connection by itself, if there ever was one.
+//
+// A loss ends each receive and probe from any source that waits, with a *PeerError: the raw ones,
+// and those of Comms that the lost rank is a member of. A new one gets a message that is here, or
+// fails in the same way, until AckFailures is told of the rank. A program that goes on without it
+// posts each of them again after that:
+//
+//	if errors.Is(err, p2p.ErrPeerLost) {
+//		failed := w.Failed()     // also those of earlier losses
+//		takeBack(failed)         // what these ranks had to do
+//		w.AckFailures(failed...) // and then receive again
+//	}
+//
+// After a loss Shutdown returns a *PeerError, however well the survivors did without that rank.
+// What the caller had sent to them is delivered by then, and they can still receive it, unless the
+// error begins with "p2p: shutdown: messages are not all delivered".
 //
 // # Security
 //

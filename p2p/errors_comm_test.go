@@ -71,8 +71,8 @@ func reported(w *p2p.World, r p2p.Request) error {
 	return cs[0].Err
 }
 
-// TestErrorTextsOfArguments: what refuses the arguments of a call on such a Comm names the peer too,
-// where there is one.
+// TestErrorTextsOfArguments: what refuses the arguments of a call on such a Comm names the peer
+// too, where there is one.
 func TestErrorTextsOfArguments(t *testing.T) {
 	ended, cancel := context.WithCancel(background)
 	cancel()

@@ -103,7 +103,9 @@ func (q *Queue) Wait(ctx context.Context, dst []Completion) (int, error) {
 }
 
 // Cancel asks for the end of all operations whose requests q has not reported, as Request.Cancel
-// does. Each is reported still: with ErrCanceled, or with its outcome.
+// does. Each is reported still: with ErrCanceled, or with its outcome. A request that q is given
+// later is not cancelled: a server that posts the next receive for each that is reported must stop
+// posting before it calls Cancel.
 func (q *Queue) Cancel() { q.q.Cancel() }
 
 // Close ends the Queue; who waits gets ErrClosed. Completions that were not reported are dropped,

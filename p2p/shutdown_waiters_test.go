@@ -31,6 +31,37 @@ func TestShutdownOfSurvivors(t *testing.T) {
 	})
 }
 
+// What a rank has sent to a survivor is delivered when its Shutdown fails because of a loss, and
+// can be received after that.
+func TestShutdownDeliversToSurvivors(t *testing.T) {
+	const messages = 100
+	over := make(chan struct{})
+	p2ptest.Run(t, 3, func(w *p2p.World) {
+		defer w.Close()
+		barrier(t, w.Comm())
+		switch w.Rank() {
+		case 0:
+			defer close(over)
+			for i := range messages {
+				w.Comm().Isend(1, p2p.Tag(i), make([]byte, i)).Free()
+			}
+			large := w.Comm().Isend(1, messages, make([]byte, 100<<10))
+			err := w.Shutdown(background)
+			assert.ErrorIs(t, err, p2p.ErrPeerLost)
+			assert.ErrorContains(t, err, "p2p: shutdown: not all ranks have come: ")
+			assert.NoError(t, second(large.Wait(background)))
+		case 1:
+			assert.NoError(t, second(w.Comm().Recv(background, 0, messages, make([]byte, 100<<10))))
+			<-over
+			for i := range messages {
+				st, err := w.Comm().Recv(background, 0, p2p.Tag(i), make([]byte, messages))
+				assert.NoError(t, err)
+				assert.EqualValues(t, i, st.Len)
+			}
+		}
+	})
+}
+
 // A limit that is wrong is wrong of any source.
 func TestRecvAllocRefusesLimits(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {
