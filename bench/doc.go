@@ -34,8 +34,8 @@
 // from any source and with any tag, probes, Queues, persistent and synchronous sends, receives and
 // sends that are ended, in half of the rounds beside a rank that pauses. Its exit code is 1 where a
 // message is lost, overtaken, damaged or there twice; after five minutes without the end of a round
-// the ranks that still wait say where they stand. -sizes is the largest message, and -iters how many each rank sends to each other in
-// each part of a round, at most. It is bench/internal/soak.
+// the ranks that still wait say where they stand. -sizes is the largest message, and -iters how
+// many each rank sends to each other in each part of a round, at most. It is bench/internal/soak.
 //
 // Concurrency: each rank has as many goroutines that send and receive as -goroutines says, by
 // default one; compare runs one measurement at a time.
