@@ -81,6 +81,9 @@ func (d *dialer) hint(why error) string {
 	if errors.Is(why, errStarted) {
 		return ""
 	}
+	if what := remedy(why); what != "" {
+		return what
+	}
 	s := "; still missing: rank 0 (is rank 0 running, and is that its address?)"
 	if d.secret.bytes == nil {
 		s += fmt.Sprintf(" Without a job secret rank 0 serves its own host only: for several hosts set %s or %s for all ranks, or %s at rank 0",
@@ -98,7 +101,7 @@ func (d *dialer) try(ctx context.Context) (*endpoint, error) {
 	var failures []string
 	for _, at := range d.at {
 		e, err := d.tryAt(ctx, at)
-		if err == nil || errors.Is(err, errRollGivenUp) || final(err) && !errors.Is(err, ErrProtocol) {
+		if err == nil || errors.Is(err, errRollGivenUp) || remedy(err) != "" || final(err) && !errors.Is(err, ErrProtocol) {
 			return e, err
 		}
 		failures = append(failures, at+": "+bare(err))

@@ -120,6 +120,11 @@ func (j *jobVars) serve(ctx context.Context, opt *Options, ln net.Listener, sec 
 	case <-e.broken: // the timeout of another rank ended first
 		root.store.close()
 		return nil, e.err
+	case absent := <-root.store.short:
+		h.fail("gave up waiting for all ranks to join; " + absent)
+		h.awaitHeard(ctx, opt.toldFor)
+		root.store.close()
+		return nil, errorf(syscall.EMFILE, "rank 0 waited at %s for all ranks to join; %s", ln.Addr(), absent)
 	case <-ctx.Done():
 		err := errorf(ctx.Err(), "rank 0 waited at %s for all ranks to join (%v); %s", ln.Addr(), context.Cause(ctx), h.absent())
 		h.fail(fmt.Sprintf("gave up waiting for all ranks to join (%v); %s", context.Cause(ctx), h.absent()))
@@ -184,6 +189,9 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 			return nil, configErrorf("%s is %q, which is not a file descriptor: unset it; only `tagmatch run` sets it", EnvRendezvousFD, s)
 		}
 		ln, err := inheritListener(fd)
+		if what := remedy(err); what != "" {
+			return nil, errorf(err, "rank 0 cannot take over its listener (%s=%d): %v%s", EnvRendezvousFD, fd, err, what)
+		}
 		if err != nil {
 			return nil, configErrorf("%s=%d: %v: unset it; only `tagmatch run` sets it, for the process that it starts", EnvRendezvousFD, fd, err)
 		}
@@ -203,7 +211,7 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 		return ln, nil
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return nil, errorf(err, "rank 0 cannot listen on %s: %v (from %s or %s)", net.JoinHostPort(host, p.job.port), err, p.from, EnvListen)
+		return nil, errorf(err, "rank 0 cannot listen on %s (from %s or %s): %v%s", net.JoinHostPort(host, p.job.port), p.from, EnvListen, err, remedy(err))
 	}
 	return nil, errorf(err, "port %s (%s) is in use on this host: give the job another by %s", p.job.port, p.from, EnvMasterPort)
 }

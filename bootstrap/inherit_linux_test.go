@@ -98,6 +98,21 @@ func TestLauncherGoneBeforeAllJoined(t *testing.T) {
 	}
 }
 
+// TestInheritedListenerWithoutDescriptors: it is the limit that is wrong, not the variable.
+func TestInheritedListenerWithoutDescriptors(t *testing.T) {
+	job := jobEnv(t, 2)
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 0 // what is open stays open
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+	_, err := Detect(t.Context(), options(job(0)))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.ErrorIs(t, err, unix.EMFILE)
+	require.ErrorContains(t, err, "too many open files: raise its limit of open files (ulimit -n)")
+	require.NotContains(t, err.Error(), "unset it")
+}
+
 func TestInheritedNonsense(t *testing.T) {
 	file, err := os.Create(t.TempDir() + "/file")
 	plain := inheritable(t, file, err)

@@ -122,7 +122,7 @@ func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars)
 	ln, n, err := p.listen(ctx, job)
 	if err != nil {
 		if _, failed := s.Broadcast(ctx, notice{Failure: cut(bare(err), maxReason)}.encode()); failed == nil {
-			sleep(ctx, toldFor)
+			sleep(ctx, p.opt.toldFor)
 		}
 		return nil, err
 	}
@@ -150,9 +150,6 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// toldFor is how long a failure of rank 0 stays published at least: the space may end with it.
-const toldFor = time.Second
-
 // listen opens the rendezvous where the other ranks can reach it.
 func (p *publishedPlan) listen(ctx context.Context, job *jobVars) (net.Listener, notice, error) {
 	var n notice
@@ -174,7 +171,7 @@ func (p *publishedPlan) listen(ctx context.Context, job *jobVars) (net.Listener,
 	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
-		return nil, n, errorf(err, "rank 0 cannot listen on %q (%s): %v", host, EnvListen, err)
+		return nil, n, errorf(err, "rank 0 cannot listen on %q (%s): %v%s", host, EnvListen, err, remedy(err))
 	}
 	n.Port = uint16(ln.Addr().(*net.TCPAddr).Port)
 	return ln, n, nil

@@ -27,13 +27,14 @@ type store struct {
 	wg     sync.WaitGroup
 	ctx    context.Context // ends when the store closes
 	stop   context.CancelFunc
+	short  chan string // gets hub.absent, once, when no descriptor is left for the missing ranks
 
 	mu    sync.Mutex // guards conns
 	conns map[net.Conn]struct{}
 }
 
 func newStore(h *hub, ln net.Listener, opt *Options, epoch string, secret jobSecret) *store {
-	s := &store{hub: h, ln: ln, opt: opt, epoch: epoch, conns: map[net.Conn]struct{}{}}
+	s := &store{hub: h, ln: ln, opt: opt, epoch: epoch, short: make(chan string, 1), conns: map[net.Conn]struct{}{}}
 	if secret.origin == handedOut {
 		s.made = secret.bytes
 	} else {
@@ -50,17 +51,22 @@ func newStore(h *hub, ln net.Listener, opt *Options, epoch string, secret jobSec
 
 func (s *store) accept() {
 	defer s.wg.Done()
+	var lack shortage
 	for s.ctx.Err() == nil {
 		conn, err := s.ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		s.hub.accepts(err)
+		if lack.lasts(s, err) {
+			select {
+			case s.short <- s.hub.absent():
+			default: // said already
+			}
+		}
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
 			s.opt.Logger.Warn("rendezvous cannot accept", "error", err)
-			select { // for example out of descriptors, which may pass
-			case <-time.After(50 * time.Millisecond):
-			case <-s.ctx.Done():
-			}
+			sleep(s.ctx, acceptAgain)
 			continue
 		}
 		if !s.take(conn) {

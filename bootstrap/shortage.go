@@ -1,0 +1,76 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+)
+
+// acceptAgain is how long rank 0 waits after a failure to accept, which may pass. Launchers end it
+// soon after the other ranks, and it must have told the missing ones before.
+const acceptAgain = 20 * time.Millisecond
+
+// remedy says what to do about err, which a rank has met, where that is a lack of file descriptors.
+// It is empty for all other errors.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return ": raise its limit of open files (ulimit -n)"
+	case errors.Is(err, syscall.ENFILE):
+		return ": its host has no file descriptor left: end programs there, or raise the host's limit (sysctl fs.file-max)"
+	}
+	return ""
+}
+
+// shortage is a lack of descriptors at rank 0 while it accepts.
+type shortage struct {
+	since time.Time // zero: there is none
+}
+
+// lasts takes the outcome of an accept and reports whether the ranks that are missing will not get
+// in: for long none of the process's descriptors has come free, and each connection that rank 0
+// holds is of a rank that has joined, and stays. A shortage of the host may pass with other
+// programs.
+func (l *shortage) lasts(s *store, err error) bool {
+	if !errors.Is(err, syscall.EMFILE) || len(s.slots) > 0 || s.hub.started() {
+		l.since = time.Time{}
+		return false
+	}
+	if l.since.IsZero() {
+		l.since = time.Now()
+	}
+	return time.Since(l.since) >= s.opt.shortFor
+}
+
+// accepts records the outcome of an accept, for the error of ranks that wait in vain.
+func (h *hub) accepts(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deaf = ""
+	if err != nil {
+		h.deaf = err.Error() + remedy(err)
+	}
+}
+
+// tellLocked is called when a rank that was missing comes after the job has failed.
+func (h *hub) tellLocked(s *seat) {
+	if !s.untold {
+		return
+	}
+	s.untold = false
+	if h.untold--; h.untold == 0 {
+		close(h.heard)
+	}
+}
+
+// awaitHeard waits, at most for d, until those ranks have heard why the job has failed that were
+// missing then: the others leave, which frees descriptors for these.
+func (h *hub) awaitHeard(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	select {
+	case <-h.heard:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,127 @@
+package bootstrap
+
+import (
+	"context"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shortListener accepts as a process does that has descriptors for room connections. The first
+// accept waits until dialled connections have come, so that none of them finds no listener later.
+// Only one goroutine accepts.
+type shortListener struct {
+	net.Listener
+	room, dialled int
+	held, open    []net.Conn // to be returned by Accept, and returned before
+}
+
+func (l *shortListener) Accept() (net.Conn, error) {
+	for ; l.dialled > 0; l.dialled-- {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		l.held = append(l.held, conn)
+	}
+	l.open = slices.DeleteFunc(l.open, closed)
+	if len(l.open) == l.room {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.Addr(), Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	if len(l.held) == 0 {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		l.held = append(l.held, conn)
+	}
+	conn := l.held[0]
+	l.held, l.open = l.held[1:], append(l.open, conn)
+	return conn, nil
+}
+
+// closed reports whether this process has closed conn.
+func closed(conn net.Conn) bool {
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	return err != nil || raw.Control(func(uintptr) {}) != nil
+}
+
+// serveShort joins rank 0 of n with descriptors for room ranks.
+func serveShort(ctx context.Context, ln net.Listener, n, room int, opt Options) error {
+	opt.setDefaults()
+	j, short := jobVars{size: n}, &shortListener{Listener: ln, dialled: n - 1, room: room}
+	e, err := j.serve(ctx, &opt, short, madeSecret(handedOut))
+	for _, conn := range short.held {
+		_ = conn.Close()
+	}
+	if err == nil {
+		err = e.Close()
+	}
+	return err
+}
+
+// TestNoDescriptorsAtRankZero: rank 0 has no descriptors for all ranks. It does not wait until the
+// time to join is over, and each rank gets the reason, also the one that did not get in.
+func TestNoDescriptorsAtRankZero(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	ctx := timeout(t, 30*time.Second)
+	root := make(chan error, 1)
+	go func() {
+		opt := options(nil)
+		opt.shortFor, opt.toldFor = 50*time.Millisecond, time.Hour
+		root <- serveShort(ctx, ln, 4, 2, opt)
+	}()
+	errs := outcomes(3, func(i int) error {
+		opt := options(envOf(i+1, 4, port))
+		opt.handshake = 20 * time.Second
+		_, err := Detect(ctx, opt)
+		return err
+	})
+	const lack = "of 4; rank 0 can accept no connections: accept tcp "
+	for _, err := range errs {
+		require.ErrorIs(t, err, ErrRefused)
+		require.ErrorContains(t, err, "rank 0 gave up waiting for all ranks to join; still missing: rank ")
+		require.ErrorContains(t, err, lack)
+	}
+	err = <-root
+	require.ErrorIs(t, err, syscall.EMFILE)
+	require.ErrorContains(t, err, lack)
+	require.ErrorContains(t, err, "too many open files: raise its limit of open files (ulimit -n)")
+	require.NoError(t, ctx.Err(), "rank 0 must not wait when all have been told")
+}
+
+// TestJoinTimeoutNamesLackOfDescriptors: descriptors may come free for long, and the time to join is
+// over before.
+func TestJoinTimeoutNamesLackOfDescriptors(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
+	require.NoError(t, err)
+	defer conn.Close()
+	opt := options(nil)
+	opt.shortFor = time.Hour
+	ctx := cancelOn(t, &opt, "rendezvous cannot accept")
+	err = serveShort(ctx, ln, 2, 0, opt)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "still missing: rank 1 of 2; rank 0 can accept no connections: accept tcp ")
+	require.ErrorContains(t, err, "raise its limit of open files (ulimit -n)")
+}
+
+func TestRemedy(t *testing.T) {
+	for err, want := range map[error]string{syscall.EMFILE: "(ulimit -n)", syscall.ENFILE: "(sysctl fs.file-max)"} {
+		err = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", err)}
+		require.Contains(t, remedy(err), want)
+		d := dialer{}
+		require.Equal(t, remedy(err), d.hint(err), "no other advice")
+	}
+	require.Empty(t, remedy(syscall.ECONNREFUSED))
+	require.Empty(t, remedy(nil))
+}
