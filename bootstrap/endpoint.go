@@ -185,13 +185,13 @@ func (e *endpoint) giveUp(ctx context.Context, seq uint32, done chan struct{}) e
 		case <-t.C:
 		}
 	}
-	text := "rank 0 did not answer"
+	text := "rank 0 did not say which ranks are missing"
 	e.mu.Lock()
 	if e.err != nil {
 		text = bare(e.err)
 	}
 	e.mu.Unlock()
-	err := errorf(ctx.Err(), "fence %d: %v: %s", seq, ctx.Err(), text)
+	err := errorf(ctx.Err(), "%v: %s", ctx.Err(), text)
 	e.fail(err)
 	return err
 }

@@ -175,7 +175,7 @@ func (l *rootLink) close() error {
 	select {
 	case <-l.hub.empty:
 	case <-t.C:
-		l.hub.fail("closed its bootstrap")
+		l.hub.fail(ReasonLeft)
 	}
 	l.store.close()
 	return nil

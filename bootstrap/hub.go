@@ -180,7 +180,7 @@ func (h *hub) handle(rank int, m message) bool {
 		return h.fenceLocked(rank, m)
 	case *giveUpMsg:
 		if h.seats[rank].inFence && m.seq == h.fence {
-			h.failLocked(rank, fmt.Sprintf("gave up waiting in fence %d (%s); %s", m.seq, m.reason, h.awaitedLocked()))
+			h.failLocked(rank, fmt.Sprintf("gave up waiting for all ranks (%s); %s", m.reason, h.awaitedLocked()))
 		}
 	case *abortMsg:
 		if m.rank != -1 { // the launcher, which may tell several ranks
@@ -193,7 +193,7 @@ func (h *hub) handle(rank int, m message) bool {
 		h.wantLocked(rank, m)
 	case *byeMsg:
 		if h.arrived > 0 {
-			h.failLocked(rank, fmt.Sprintf("closed its bootstrap before fence %d", h.fence))
+			h.failLocked(rank, ReasonLeft)
 		}
 		h.goneLocked(rank, ReasonLeft)
 	default:
@@ -236,7 +236,7 @@ func (h *hub) fenceLocked(rank int, m *fenceMsg) bool {
 	}
 	for r := range h.seats {
 		if h.seats[r].gone {
-			h.failLocked(r, fmt.Sprintf("left the job before fence %d", h.fence))
+			h.failLocked(r, ReasonLeft)
 			return true
 		}
 	}
@@ -311,7 +311,8 @@ func (h *hub) lost(rank int, reason string) {
 	h.goneLocked(rank, reason)
 }
 
-// ReasonLeft is the Reason of the Loss of a rank that has called Close.
+// ReasonLeft is the Reason of the Loss of a rank that has called Close, and of the RankError of a
+// Fence to which it does not come any more.
 const ReasonLeft = "left the job"
 
 // peerGivenUpLocked reports to a rank that another one gave it up. Nobody else is informed, and a

@@ -97,8 +97,8 @@ func TestNoDescriptorsAtRankZero(t *testing.T) {
 	require.NoError(t, ctx.Err(), "rank 0 must not wait when all have been told")
 }
 
-// TestJoinTimeoutNamesLackOfDescriptors: descriptors may come free for long, and the time to join is
-// over before.
+// TestJoinTimeoutNamesLackOfDescriptors: rank 0 goes on waiting for descriptors when the time to
+// join is over.
 func TestJoinTimeoutNamesLackOfDescriptors(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -69,7 +69,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 // lostInFence makes a loss that the launcher's store reports a PeerError.
 func lostInFence(err error) error {
 	if r, ok := errors.AsType[*bootstrap.RankError](err); ok {
-		return &PeerError{Ranks: []int{r.Rank}, Cause: errors.New(r.Reason)}
+		return &PeerError{Ranks: []int{r.Rank}, Cause: departed(r.Reason)}
 	}
 	return err
 }

@@ -27,6 +27,8 @@ func TestShutdownOfSurvivors(t *testing.T) {
 		var lost *p2p.PeerError
 		if assert.ErrorAs(t, err, &lost) {
 			assert.NotEmpty(t, lost.Ranks)
+			assert.ErrorContains(t, err, "lost: it has closed its World while this rank still counted on it")
+			assert.NotContains(t, err.Error(), "fence")
 		}
 	})
 }
