@@ -116,9 +116,6 @@ type Options struct {
 	handshake time.Duration // shorter in tests
 	fanOut    int           // smaller in tests
 	shortFor  time.Duration // how long rank 0 waits for a descriptor to come free; shorter in tests
-	// toldFor is how long rank 0 stays after a failure for the other ranks to hear of it; longer in
-	// tests.
-	toldFor time.Duration
 }
 
 // Found is what Inspect detects without joining the job.
@@ -199,9 +196,6 @@ func (o *Options) setDefaults() {
 	}
 	if o.shortFor == 0 {
 		o.shortFor = 2 * time.Second
-	}
-	if o.toldFor == 0 {
-		o.toldFor = time.Second
 	}
 }
 

@@ -122,7 +122,6 @@ func (j *jobVars) serve(ctx context.Context, opt *Options, ln net.Listener, sec 
 		return nil, e.err
 	case absent := <-root.store.short:
 		h.fail("gave up waiting for all ranks to join; " + absent)
-		h.awaitHeard(ctx, opt.toldFor)
 		root.store.close()
 		return nil, errorf(syscall.EMFILE, "rank 0 waited at %s for all ranks to join; %s", ln.Addr(), absent)
 	case <-ctx.Done():

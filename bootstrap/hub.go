@@ -19,7 +19,6 @@ type hub struct {
 	jobID [jobIDSize]byte
 	full  chan struct{} // closed when all ranks have joined
 	empty chan struct{} // closed when all ranks that have joined are gone again, never before full
-	heard chan struct{} // closed when all ranks that a failed job has missed have heard of its failure
 
 	mu       sync.Mutex // guards the fields below
 	seats    []seat
@@ -32,7 +31,6 @@ type hub struct {
 	last     *releaseMsg // for those that ask for it; nil: nobody can
 	end      message     // *failMsg or *abortMsg once the job has failed
 	deaf     string      // why rank 0 can accept no connections; "": it can
-	untold   int         // seats with untold
 	refusals []string    // rejected connections, newest last, for the error of ranks that wait in vain
 }
 
@@ -41,7 +39,6 @@ type seat struct {
 	gone    bool
 	inFence bool
 	relayed bool // gets RELEASE from its parent
-	untold  bool // was missing when the job failed, and has not come since
 }
 
 // member is the hub's connection to a rank. Its methods are called with the hub's lock held and
@@ -57,8 +54,7 @@ type member interface {
 }
 
 func newHub(size, fan int) *hub {
-	h := &hub{size: size, tree: tree{size, fan}, fence: 1, seats: make([]seat, size), full: make(chan struct{}), empty: make(chan struct{}),
-		heard: make(chan struct{})}
+	h := &hub{size: size, tree: tree{size, fan}, fence: 1, seats: make([]seat, size), full: make(chan struct{}), empty: make(chan struct{})}
 	copy(h.jobID[:], madeSecret("").bytes)
 	return h
 }
@@ -76,7 +72,6 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 		return h.refuseLocked(m.where(), r)
 	}
 	if h.end != nil {
-		h.tellLocked(&h.seats[rank])
 		return &rejectMsg{rejectEnded, cut("the job has failed already: "+bare(endError(h.end)), maxReason)}
 	}
 	h.seats[rank].member = m
@@ -361,11 +356,7 @@ func (h *hub) endLocked(m message) {
 	}
 	h.end = m
 	for r := range slices.Backward(h.seats) {
-		switch s := &h.seats[r]; {
-		case s.member == nil:
-			s.untold = true
-			h.untold++
-		case !s.gone:
+		if s := &h.seats[r]; s.member != nil && !s.gone {
 			s.member.deliver(m)
 		}
 	}

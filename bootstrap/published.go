@@ -122,7 +122,7 @@ func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars)
 	ln, n, err := p.listen(ctx, job)
 	if err != nil {
 		if _, failed := s.Broadcast(ctx, notice{Failure: cut(bare(err), maxReason)}.encode()); failed == nil {
-			sleep(ctx, p.opt.toldFor)
+			sleep(ctx, toldFor)
 		}
 		return nil, err
 	}
@@ -149,6 +149,9 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
+
+// toldFor is how long a failure of rank 0 stays published at least: the space may end with it.
+const toldFor = time.Second
 
 // listen opens the rendezvous where the other ranks can reach it.
 func (p *publishedPlan) listen(ctx context.Context, job *jobVars) (net.Listener, notice, error) {

@@ -1,15 +1,13 @@
 package bootstrap
 
 import (
-	"context"
 	"errors"
 	"syscall"
 	"time"
 )
 
-// acceptAgain is how long rank 0 waits after a failure to accept, which may pass. Launchers end it
-// soon after the other ranks, and it must have told the missing ones before.
-const acceptAgain = 20 * time.Millisecond
+// acceptAgain is how long rank 0 waits after a failure to accept, which may pass.
+const acceptAgain = 50 * time.Millisecond
 
 // remedy says what to do about err, which a rank has met, where that is a lack of file descriptors.
 // It is empty for all other errors.
@@ -50,27 +48,5 @@ func (h *hub) accepts(err error) {
 	h.deaf = ""
 	if err != nil {
 		h.deaf = err.Error() + remedy(err)
-	}
-}
-
-// tellLocked is called when a rank that was missing comes after the job has failed.
-func (h *hub) tellLocked(s *seat) {
-	if !s.untold {
-		return
-	}
-	s.untold = false
-	if h.untold--; h.untold == 0 {
-		close(h.heard)
-	}
-}
-
-// awaitHeard waits, at most for d, until those ranks have heard why the job has failed that were
-// missing then: the others leave, which frees descriptors for these.
-func (h *hub) awaitHeard(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	select {
-	case <-h.heard:
-	case <-ctx.Done():
 	}
 }
