@@ -30,8 +30,8 @@ type regions struct {
 // the kernel provides at once. Over shared memory the other ranks of this host map it when they
 // first receive a message of more than Config.EagerLimit out of it, and copy from there without the
 // kernel: also where it lets no process read the memory of another one (seccomp, Yama). They can
-// read all of it, as all ranks of a job can read each other's memory. For which messages that saves
-// time says Memory in the package comment.
+// read all of it, as all ranks of a job can read each other's memory. The section Memory of the
+// package comment says for which messages that saves time.
 //
 // size below 1 is ErrInvalid; without memory for it the error is the kernel's. Close frees it.
 func (w *World) Alloc(size int) (*Region, error) {
