@@ -30,7 +30,8 @@ type hub struct {
 	bytes    int64
 	last     *releaseMsg // for those that ask for it; nil: nobody can
 	end      message     // *failMsg or *abortMsg once the job has failed
-	deaf     string      // why rank 0 can accept no connections; "": it can
+	deaf     string      // why rank 0 could accept no connection last; "": it could
+	deafAt   time.Time   // when that was
 	refusals []string    // rejected connections, newest last, for the error of ranks that wait in vain
 }
 
@@ -146,8 +147,8 @@ func (h *hub) absentLocked() string {
 		}
 	}
 	s := fmt.Sprintf("still missing: %s of %d", ranks.List(missing), h.size)
-	if h.deaf != "" {
-		s += "; rank 0 can accept no connections: " + h.deaf
+	if why := h.deafLocked(); why != "" {
+		s += "; rank 0 can accept no connections: " + why
 	}
 	if len(h.refusals) > 0 {
 		s += "; turned away: " + strings.Join(h.refusals, "; ")

@@ -30,7 +30,12 @@ type shortage struct {
 // in: for long none of the process's descriptors has come free, and each connection that rank 0
 // holds is of a rank that has joined, and stays. A shortage of the host may pass with other
 // programs.
-func (l *shortage) lasts(s *store, err error) bool {
+//
+// waited is how long the accept took: one that waited for a rank had a descriptor meanwhile.
+func (l *shortage) lasts(s *store, err error, waited time.Duration) bool {
+	if waited > acceptAgain {
+		l.since = time.Time{}
+	}
 	if !errors.Is(err, syscall.EMFILE) || len(s.slots) > 0 || s.hub.started() {
 		l.since = time.Time{}
 		return false
@@ -47,6 +52,14 @@ func (h *hub) accepts(err error) {
 	defer h.mu.Unlock()
 	h.deaf = ""
 	if err != nil {
-		h.deaf = err.Error() + remedy(err)
+		h.deaf, h.deafAt = err.Error()+remedy(err), time.Now()
 	}
+}
+
+// deafLocked is why rank 0 can accept no connections, "" where it can, or has waited for some.
+func (h *hub) deafLocked() string {
+	if time.Since(h.deafAt) > 20*acceptAgain {
+		return ""
+	}
+	return h.deaf
 }

@@ -120,6 +120,23 @@ func TestJoinTimeoutNamesLackOfDescriptors(t *testing.T) {
 	require.ErrorContains(t, err, "raise its limit of open files (ulimit -n)")
 }
 
+// TestLackThatPasses: what was short long ago, before a rank was waited for, does not count.
+func TestLackThatPasses(t *testing.T) {
+	s := &store{hub: newHub(2, 2), opt: &Options{shortFor: time.Minute}, slots: make(chan struct{}, 1)}
+	var l shortage
+	require.False(t, l.lasts(s, syscall.EMFILE, 0))
+	l.since = l.since.Add(-time.Hour)
+	require.False(t, l.lasts(s, syscall.EMFILE, 2*acceptAgain))
+	l.since = l.since.Add(-time.Hour)
+	require.True(t, l.lasts(s, syscall.EMFILE, 0))
+	require.False(t, l.lasts(s, syscall.ENFILE, 0))
+	h := newHub(2, 2)
+	h.accepts(syscall.EMFILE)
+	require.Contains(t, h.deafLocked(), "ulimit")
+	h.deafAt = h.deafAt.Add(-time.Minute)
+	require.Empty(t, h.deafLocked())
+}
+
 func TestRemedy(t *testing.T) {
 	for err, want := range map[error]string{syscall.EMFILE: "(ulimit -n)", syscall.ENFILE: "(sysctl fs.file-max)"} {
 		err = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", err)}

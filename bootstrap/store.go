@@ -53,12 +53,13 @@ func (s *store) accept() {
 	defer s.wg.Done()
 	var lack shortage
 	for s.ctx.Err() == nil {
+		began := time.Now()
 		conn, err := s.ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		s.hub.accepts(err)
-		if lack.lasts(s, err) {
+		if lack.lasts(s, err, time.Since(began)) {
 			select {
 			case s.short <- s.hub.absent():
 			default: // said already

@@ -154,11 +154,13 @@
 // fails in the same way, until AckFailures is told of the rank. A program that goes on without it
 // posts each of them again after that:
 //
-//	if errors.Is(err, p2p.ErrPeerLost) {
-//		failed := w.Failed()     // also those of earlier losses
-//		takeBack(failed)         // what these ranks had to do
-//		w.AckFailures(failed...) // and then receive again
+//	if loss, ok := errors.AsType[*p2p.PeerError](err); ok {
+//		takeBack(loss.Ranks)         // what these ranks had to do
+//		w.AckFailures(loss.Ranks...) // and then receive again
 //	}
+//
+// The error names ranks of which nothing that matches is left to receive. Failed may list others by
+// then, whose last messages are still to be received: the next error names those.
 //
 // After a loss Shutdown returns a *PeerError, however well the survivors did without that rank.
 // What the caller had sent to them is delivered by then, and they can still receive it, unless the

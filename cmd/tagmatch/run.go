@@ -20,10 +20,11 @@ output are prefixed with "[rank] ".
 
 The job ends when all ranks have ended. When one exits with a code other than 0,
 is killed, or aborts the job, the others are sent SIGTERM and, after the grace
-period, SIGKILL, unless --keep-going has them survive a rank that fails; one that
-has closed its World by then has three seconds to end by itself. So they are when tagmatch gets SIGINT or SIGTERM. A second one
-kills at once; output that nobody takes within a second is then lost. A rank is a
-process group: what its program leaves running when it ends is killed.
+period, SIGKILL; one that has closed its World by then is sent SIGTERM later, after
+half of that period or three seconds. With --keep-going the others go on where a
+rank exits or is killed. On SIGINT and SIGTERM all ranks are ended in this way; a
+second signal kills at once, and output that nobody takes within a second is then
+lost. A rank is a process group: what its program leaves running is killed.
 
 Exit code: 0 if all ranks exited with 0; else that of the rank that brought the job
 down: one that was killed (128 + number of the signal), or the first that failed;
@@ -68,7 +69,7 @@ func newRun(in *os.File) *cobra.Command {
 	f.StringArrayVarP(&opt.Pass, "env", "x", nil, "variable to pass to other hosts, besides TAGMATCH_... and GO...; or NAME=VALUE, set for all ranks; may be repeated")
 	f.StringVar(&bind, "bind-to", "none", "core: bind each rank to a CPU of its own; none")
 	f.DurationVar(&opt.Grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL when the job is ended")
-	f.BoolVar(&opt.KeepGoing, "keep-going", false, "do not end the other ranks when one fails, for programs that survive losses; the exit code stays that of the first")
+	f.BoolVar(&opt.KeepGoing, "keep-going", false, "do not end the other ranks when one fails, for programs that survive losses; the exit code is still that of the first to fail, unless the job is aborted or interrupted")
 	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
 	_ = c.MarkFlagRequired("ranks")
 	return c

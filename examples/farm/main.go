@@ -155,8 +155,8 @@ func (m *master) handOut(ctx context.Context) error {
 func (m *master) collect(ctx context.Context) error {
 	var buf [16]byte
 	st, err := m.w.Comm().Recv(ctx, p2p.AnySource, result, buf[:])
-	if isLoss(err) {
-		m.takeBack()
+	if loss, ok := errors.AsType[*p2p.PeerError](err); ok {
+		m.takeBack(loss.Ranks)
 		return nil
 	}
 	if err != nil {
@@ -168,9 +168,9 @@ func (m *master) collect(ctx context.Context) error {
 	return nil
 }
 
-// takeBack makes the tasks of lost ranks tasks of others.
-func (m *master) takeBack() {
-	lost := m.w.Failed()
+// takeBack makes the tasks of lost ranks tasks of others. It is for those that the error names, of
+// which nothing is left to receive, and not for World.Failed, which may have more by now.
+func (m *master) takeBack(lost []int) {
 	for _, rank := range lost {
 		if number, ok := m.doing[rank]; ok {
 			fmt.Printf("rank %d is lost, and with it task %d\n", rank, number)

@@ -27,9 +27,9 @@ func TestWorkerIsLost(t *testing.T) {
 	}
 	for _, device := range []string{"shm", "tcp"} {
 		t.Setenv("TAGMATCH_DEVICE", device)
-		code, stdout, stderr := benchtest.JobOf(t, launch.Options{N: 4, KeepGoing: true}, "-die", "2")
+		code, stdout, stderr := benchtest.JobOf(t, launch.Options{N: 4, KeepGoing: true}, "-die", "2", "-tasks", "500")
 		require.Equal(t, 128+9, code, stderr)
-		require.Regexp(t, "^rank 2 is lost, and with it task [0-9]+\nsum of the squares: 2870\n$", stdout)
+		require.Regexp(t, "^rank 2 is lost, and with it task [0-9]+\nsum of the squares: 41791750\n$", stdout)
 		require.Contains(t, stderr, "tagmatch: rank 2 was killed by a signal: killed\n")
 
 		code, stdout, stderr = benchtest.JobOf(t, launch.Options{N: 2, KeepGoing: true}, "-die", "1")

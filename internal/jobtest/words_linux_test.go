@@ -58,8 +58,14 @@ func causeRole(ctx context.Context, w *p2p.World) error {
 	}
 	switch w.Rank() {
 	case 0:
+		if _, err := w.Comm().Recv(ctx, 2, 6, nil); err != nil {
+			return err
+		}
 		return errors.New("the cause")
 	case 2:
+		if err := w.Comm().Send(ctx, 0, 6, nil); err != nil {
+			return err
+		}
 		time.Sleep(time.Minute)
 	}
 	_, err := w.Comm().Recv(ctx, 0, 5, nil)

@@ -37,7 +37,7 @@ func (s *supervisor) gone(r *rank) {
 
 // survive takes down, with Options.KeepGoing, that a rank has failed, and that the others go on.
 func (s *supervisor) survive(r *rank, code int, reason string) bool {
-	if !s.opt.KeepGoing || s.ending {
+	if !s.opt.KeepGoing || s.ending || s.code != 0 { // the job ends
 		return false
 	}
 	if code != 0 {
@@ -57,21 +57,23 @@ func (s *supervisor) settled() {
 			s.asked = append(s.asked, r)
 		}
 	}
-	s.leave.Reset(leaveTime)
+	s.leave.Reset(min(leaveTime, s.opt.Grace/2))
 	s.end(syscall.SIGTERM)
 	s.judge()
 }
 
-// hurry ends the ranks that have closed their World and go on.
-func (s *supervisor) hurry() {
+// hurry ends the ranks that have closed their World and go on, and reports whether there were any.
+func (s *supervisor) hurry() (some bool) {
 	for _, r := range s.ranks {
 		if r.running && r.leaving {
 			r.end(syscall.SIGTERM)
+			some = true
 		}
 	}
 	if s.asked != nil {
 		s.judge()
 	}
+	return some
 }
 
 // judge names the rank that brought the job down, once the reports of all exited ranks are

@@ -144,6 +144,35 @@ func TestAfterSettling(t *testing.T) {
 	}
 }
 
+// TestWhileOneLeaves: what other ranks do because the launcher ends them is not the cause, and a
+// signal to the launcher ends the rank that is awaited as it does others.
+func TestWhileOneLeaves(t *testing.T) {
+	var out bytes.Buffer
+	s := newSupervisor(&job{opt: &Options{Stderr: &out, Grace: time.Hour}})
+	defer s.stopTimers()
+	c := exec.Command("sleep", "60")
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, c.Start())
+	passed := make(chan struct{})
+	close(passed)
+	for n := range 3 {
+		s.ranks = append(s.ranks, &rank{n: n, passed: passed, running: true, cmd: c, reaped: n != 1})
+	}
+	for _, e := range []event{{rank: 0, kind: rankSaid, state: link.Joined}, {rank: 1, kind: rankSaid, state: link.Closed}, {rank: 0, kind: rankEnded},
+		{rank: 0, kind: rankGone, code: 5, reason: "exited with code 5"}} {
+		s.happened(e)
+	}
+	s.settled()
+	s.happened(event{rank: 2, kind: rankAbort, code: 1, reason: "context canceled"})
+	require.Nil(t, s.said, "rank 1 is awaited")
+	s.interrupted(syscall.SIGTERM)
+	require.NotNil(t, s.said)
+	<-s.said
+	require.Equal(t, "tagmatch: rank 1 left the job without a complete Shutdown; rank 0 exited with code 5\n", out.String())
+	_ = c.Wait() // says how it was ended
+	require.Equal(t, syscall.SIGTERM, c.ProcessState.Sys().(syscall.WaitStatus).Signal())
+}
+
 // TestReportsWaitBesides: the supervisor goes on while nobody takes the output.
 func TestReportsWaitBesides(t *testing.T) {
 	for name, happen := range map[string]func(*supervisor){

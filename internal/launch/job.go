@@ -148,8 +148,9 @@ func exitEvent(st *os.ProcessState) event {
 }
 
 // leaveTime is how long ranks that have closed their World have to end by themselves when another
-// rank has failed, maybe because of that: why they closed it is what the user must hear. The Close
-// of rank 0 waits two seconds for the others.
+// rank has failed, maybe because of that: why they closed it is what the user must hear. It is
+// never more than half of the grace period, of which the rest is theirs behind SIGTERM. The Close of
+// rank 0 waits two seconds for the others.
 const leaveTime = 3 * time.Second
 
 // supervisor is the state of a job's end.
@@ -240,7 +241,9 @@ func (s *supervisor) happened(e event) {
 		s.ended++
 		r.order = s.ended
 	case rankAbort:
-		s.aborted(e)
+		if !r.told { // else it may be for the launcher's own signal
+			s.aborted(e)
+		}
 	case rankGone:
 		r.running, r.code, r.killed, r.reason = false, e.code, e.killed, e.reason
 		s.left--
@@ -301,7 +304,9 @@ func (s *supervisor) interrupted(sig syscall.Signal) {
 		return
 	}
 	if s.ending {
-		s.end(syscall.SIGKILL)
+		if s.signals > 1 || !s.hurry() {
+			s.end(syscall.SIGKILL)
+		}
 		return
 	}
 	s.note(128+int(sig), "got "+sig.String(), nil)

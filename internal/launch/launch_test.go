@@ -296,7 +296,7 @@ func TestKeepGoing(t *testing.T) {
 	require.Contains(t, errs, "tagmatch: rank 1 exited with code 6\n")
 	code, _, errs = play(t, 3, "abort", keep)
 	require.Equal(t, 9, code)
-	require.Contains(t, errs, "rank 1 aborted the job with code 9: out of paper")
+	require.Equal(t, "tagmatch: rank 1 aborted the job with code 9: out of paper\n", errs, "and nothing of those that it ends")
 }
 
 // TestLingersAfterClose: a rank that has left the job, and goes on, is not waited for for ever when
