@@ -149,8 +149,8 @@ func exitEvent(st *os.ProcessState) event {
 
 // leaveTime is how long ranks that have closed their World have to end by themselves when another
 // rank has failed, maybe because of that: why they closed it is what the user must hear. It is
-// never more than half of the grace period, of which the rest is theirs behind SIGTERM. The Close of
-// rank 0 waits two seconds for the others.
+// never more than half of the grace period, of which the rest is theirs behind SIGTERM. The Close
+// of rank 0 waits two seconds for the others.
 const leaveTime = 3 * time.Second
 
 // supervisor is the state of a job's end.

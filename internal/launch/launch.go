@@ -65,9 +65,10 @@ type Options struct {
 // Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when
 // all have ended: 0, or the first code other than 0 of a rank, 128 + the signal's number if one
 // killed it. After that, unless KeepGoing, and after an Abort, SIGINT or SIGTERM to this process,
-// or the end of ctx, it ends the other ranks; the code is that of the Abort, or the signal, then. The error is for a job that could not be started
-// (with code 2 where the Options are wrong), and for ctx. Run waits until all output is written,
-// except after a second signal: then a Write that does not end is left behind.
+// or the end of ctx, it ends the other ranks; the code is that of the Abort, or the signal, then.
+// The error is for a job that could not be started (with code 2 where the Options are wrong), and
+// for ctx. Run waits until all output is written, except after a second signal: then a Write that
+// does not end is left behind.
 func Run(ctx context.Context, opt Options) (code int, err error) {
 	if err := opt.setDefaults(); err != nil {
 		return 2, err
