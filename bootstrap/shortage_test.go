@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"slices"
-
 	"syscall"
 	"testing"
 	"time"

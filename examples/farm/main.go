@@ -54,16 +54,10 @@ func run(ctx context.Context, tasks, die int) error {
 		return err
 	}
 	// Where a rank is lost Shutdown cannot meet it, and says so.
-	if err := w.Shutdown(ctx); err != nil && !isLoss(err) {
+	if err := w.Shutdown(ctx); err != nil && !errors.Is(err, p2p.ErrPeerLost) {
 		return err
 	}
 	return nil
-}
-
-// isLoss reports whether an error is that a rank is lost.
-func isLoss(err error) bool {
-	_, ok := errors.AsType[*p2p.PeerError](err)
-	return ok
 }
 
 // work does tasks until there are none. If rank 0 is lost there is nothing left to do: an error.
@@ -125,7 +119,7 @@ func (m *master) run(ctx context.Context) error {
 	}
 	fmt.Println("sum of the squares:", m.sum)
 	for _, rank := range m.idle {
-		if err := m.w.Comm().Send(ctx, rank, task, nil); err != nil && !isLoss(err) {
+		if err := m.w.Comm().Send(ctx, rank, task, nil); err != nil && !errors.Is(err, p2p.ErrPeerLost) {
 			return err
 		}
 	}
@@ -138,7 +132,7 @@ func (m *master) handOut(ctx context.Context) error {
 	for len(m.idle) > 0 && len(m.todo) > 0 {
 		rank, number := m.idle[0], m.todo[0]
 		err := m.w.Comm().Send(ctx, rank, task, binary.LittleEndian.AppendUint64(nil, number))
-		if err != nil && !isLoss(err) {
+		if err != nil && !errors.Is(err, p2p.ErrPeerLost) {
 			return err
 		}
 		m.idle = m.idle[1:]

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/tagmatch/tagmatch/p2p"
@@ -59,12 +58,7 @@ func (x *exchange) told() p2p.Tag { return x.tag(0xff) }
 
 // briefs are the messages from one rank to the next, whose number is in front of their contents.
 func (x *exchange) briefs(src int) []message {
-	rng := rand.New(rand.NewPCG(x.round.seed, uint64(src)))
-	list := make([]message, rng.IntN(x.round.Count+1))
-	for i := range list {
-		list[i] = message{src: src, seq: i, sub: p2p.Tag(rng.IntN(subs)), size: x.round.size(rng), key: rng.Int()}
-	}
-	return list
+	return x.plan(src, (src+1)%x.w.Size())
 }
 
 // What has become of a message whose Send had a context that may end.
@@ -175,10 +169,6 @@ func (x *exchange) recvBrief(list []message, last int) (int, error) {
 	if n <= last || n >= len(list) {
 		return -1, fmt.Errorf("message %d of %d was received after message %d", n, len(list), last)
 	}
-	m := &list[n]
-	if st.Tag != x.tag(m.sub) || st.Len != int64(8+m.size) {
-		return -1, fmt.Errorf("%d bytes with tag %#x, want message %d: %d bytes with tag %#x", st.Len, st.Tag, n, 8+m.size, x.tag(m.sub))
-	}
-	x.round.count(m.size)
-	return n, m.compare(buf[8:8+m.size], x.scratch)
+	st.Len -= 8
+	return n, x.check(&list[n], st, buf[8:])
 }

@@ -99,13 +99,7 @@ type posted struct {
 
 // recvNamed receives by source and tag, in a window. Each receive has one message that it can get.
 func (x *exchange) recvNamed() error {
-	var lists [][]message
-	for src := range x.w.Size() {
-		if src != x.w.Rank() {
-			lists = append(lists, x.plan(src, x.w.Rank()))
-		}
-	}
-	todo := x.shuffle(lists)
+	todo := x.shuffle(x.expected(false).left)
 	ended := x.collector(1 + x.rng.IntN(64))
 	defer ended.close()
 	for len(todo) > 0 || ended.busy > 0 {

@@ -77,13 +77,17 @@ func (x *exchange) together(c *p2p.Comm, dst, src int, out, in []message) error 
 	for _, m := range out {
 		sends = append(sends, p2p.Transfer{Rank: dst, Tag: m.sub, Buf: m.contents(make([]byte, m.size))})
 	}
-	reqs := c.IsendAll(c.IrecvAll(nil, recvs), sends)
+	return x.receivedAll(in, src, c.IsendAll(c.IrecvAll(nil, recvs), sends), func(i int) []byte { return recvs[i].Buf })
+}
+
+// receivedAll waits for all requests, of which the first ones are the receives of in.
+func (x *exchange) receivedAll(in []message, src int, reqs []p2p.Request, buf func(i int) []byte) error {
 	ends := make([]p2p.Completion, len(reqs))
 	if err := p2p.WaitAll(x.ctx, reqs, ends); err != nil {
 		return err
 	}
 	for i := range in {
-		if err := x.received(&in[i], src, ends[i].Status, recvs[i].Buf); err != nil {
+		if err := x.received(&in[i], src, ends[i].Status, buf(i)); err != nil {
 			return err
 		}
 	}
@@ -101,16 +105,7 @@ func (x *exchange) parts(c *p2p.Comm, dst, src int, out, in []message) error {
 	for _, m := range out {
 		reqs = append(reqs, c.IsendVec(dst, m.sub, x.cut(m.contents(make([]byte, m.size)))))
 	}
-	ends := make([]p2p.Completion, len(reqs))
-	if err := p2p.WaitAll(x.ctx, reqs, ends); err != nil {
-		return err
-	}
-	for i := range in {
-		if err := x.received(&in[i], src, ends[i].Status, bufs[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return x.receivedAll(in, src, reqs, func(i int) []byte { return bufs[i] })
 }
 
 // cut is buf in up to four parts, some of which may be empty.
