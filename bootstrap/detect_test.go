@@ -112,7 +112,7 @@ func TestJoinTimeout(t *testing.T) {
 	env := jobEnv(t, 4)
 	_, err = Detect(context.Background(), options(env(0).with(EnvJoinTimeout, "50ms")))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "still missing: ranks 1, 2, 3 of 4")
+	require.ErrorContains(t, err, "still missing: ranks 1-3 of 4")
 }
 
 func TestRankZeroGivesUp(t *testing.T) {

@@ -267,7 +267,7 @@ func (d *dialer) readPreface(f *framer) error {
 		if _, err := expect[*challengeMsg](f, maxHandshake); errors.Is(err, ErrVersion) {
 			return err // the error came from rank 0
 		}
-		return errorf(ErrVersion, "rank 0 speaks version %d of the rendezvous protocol, this rank version %d: use one build of the program on all ranks", version, protocolVersion)
+		return errorf(ErrVersion, "rank 0 speaks version %d of the rendezvous protocol, this rank version %d: run the same build of the program on all ranks", version, protocolVersion)
 	}
 	return nil
 }

@@ -203,13 +203,13 @@ func (n notice) encode() []byte {
 func readNotice(b []byte) (notice, error) {
 	var n notice
 	if err := json.Unmarshal(b, &n); err != nil {
-		return n, errorf(ErrProtocol, "what rank 0 has published cannot be read (%v): use one build of the program on all ranks", err)
+		return n, errorf(ErrProtocol, "what rank 0 has published cannot be read (%v): run the same build of the program on all ranks", err)
 	}
 	if n.Failure != "" {
 		return n, errorf(ErrRefused, "rank 0 cannot serve the rendezvous: %s", n.Failure)
 	}
 	if len(n.Addrs) == 0 || len(n.Addrs) > maxAddrs || n.Port == 0 || n.Secret != nil && len(n.Secret) != SecretSize {
-		return n, errorf(ErrProtocol, "rank 0 has published no usable address: use one build of the program on all ranks")
+		return n, errorf(ErrProtocol, "rank 0 has published no usable address: run the same build of the program on all ranks")
 	}
 	return n, nil
 }

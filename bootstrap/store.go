@@ -131,7 +131,7 @@ func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 	}
 	if version != protocolVersion {
 		return nil, 0, s.reject(f, &rejectMsg{rejectVersion, fmt.Sprintf(
-			"rank 0 speaks version %d of the rendezvous protocol and the dialing rank version %d: use one build of the program on all ranks",
+			"rank 0 speaks version %d of the rendezvous protocol and the dialing rank version %d: run the same build of the program on all ranks",
 			protocolVersion, version)})
 	}
 	hello, err := expect[*helloMsg](f, maxHandshake)

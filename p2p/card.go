@@ -73,10 +73,10 @@ func exchange(ctx context.Context, b Bootstrap, mine card) ([]card, error) {
 	for r := range cards {
 		value, err := b.Get(ctx, r, cardKey)
 		if err != nil {
-			return nil, fmt.Errorf("rank %d's card: %w", r, err)
+			return nil, fmt.Errorf("rank %d's card: %w: %s", r, err, sameBuild)
 		}
 		if err := json.Unmarshal(value, &cards[r]); err != nil {
-			return nil, errorf(ErrProtocol, "rank %d's card: %v", r, err)
+			return nil, errorf(ErrProtocol, "rank %d's card: %v: %s", r, err, sameBuild)
 		}
 	}
 	return cards, nil
@@ -96,16 +96,19 @@ func agree(cards []card) error {
 	}
 	for r := 1; r < len(cards); r++ {
 		if diff := cards[r].differs(&cards[0]); diff != "" {
-			errs = append(errs, invalidf("rank %d on %s has %s: give all ranks the same", r, cards[r].Host, diff))
+			errs = append(errs, invalidf("rank %d on %s has %s", r, cards[r].Host, diff))
 		}
 	}
 	return errors.Join(short(errs)...)
 }
 
-// differs names the differences that keep a rank from working with rank 0.
+// sameBuild is what to do where ranks do not understand each other.
+const sameBuild = "run the same build of the program on all ranks"
+
+// differs names the differences that keep a rank from working with rank 0, and what to do.
 func (c *card) differs(zero *card) string {
 	if c.Version != zero.Version {
-		return fmt.Sprintf("card version %d, rank 0 has %d (another release of tagmatch)", c.Version, zero.Version)
+		return fmt.Sprintf("version %d of the cards that ranks exchange, rank 0 version %d: %s", c.Version, zero.Version, sameBuild)
 	}
 	var diffs []string
 	differ := func(what, mine, its string) {
@@ -119,7 +122,10 @@ func (c *card) differs(zero *card) string {
 	if c.Check != zero.Check {
 		diffs = append(diffs, "another job secret than rank 0")
 	}
-	return strings.Join(diffs, ", ")
+	if len(diffs) == 0 {
+		return ""
+	}
+	return strings.Join(diffs, ", ") + ": give all ranks the same"
 }
 
 // short limits the output of a fault that many ranks share.

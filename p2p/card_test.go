@@ -21,7 +21,7 @@ func TestAgree(t *testing.T) {
 
 	older := good
 	older.Version = 0
-	require.ErrorContains(t, agree([]card{good, older}), "card version 0, rank 0 has 1")
+	require.ErrorContains(t, agree([]card{good, older}), " has version 0 of the cards that ranks exchange, rank 0 version 1: run the same build of the program on all ranks")
 
 	broken := other
 	broken.Failure = "no memory"

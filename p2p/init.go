@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -113,7 +114,11 @@ func (w *World) start(ctx context.Context) error {
 	}
 	for r := range cards {
 		if err := w.eng.Connect(r, cards[r].Address); err != nil {
-			return fmt.Errorf("connecting to rank %d on %s: %w%s", r, cards[r].Host, err, w.insists())
+			hint := ""
+			if errors.Is(err, syscall.EHOSTUNREACH) {
+				hint = w.insists()
+			}
+			return fmt.Errorf("connecting to rank %d on %s: %w%s", r, cards[r].Host, err, hint)
 		}
 	}
 	w.tellWires(cards)

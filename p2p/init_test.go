@@ -3,6 +3,8 @@ package p2p_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"runtime"
 	"sync"
 	"testing"
@@ -177,4 +179,59 @@ func TestSmallMessagesDoNotAllocate(t *testing.T) {
 		}
 		require.Zero(t, testing.AllocsPerRun(1000, step))
 	})
+}
+
+// otherBuild is the Bootstrap of a rank whose card has another version behind magic, or, where that
+// is empty, another version of the engine.
+type otherBuild struct {
+	bootstrap.Bootstrap
+	magic string
+}
+
+func (b otherBuild) Put(ctx context.Context, key string, value []byte) error {
+	card := map[string]any{}
+	if err := json.Unmarshal(value, &card); err != nil {
+		return err
+	}
+	address, err := base64.StdEncoding.DecodeString(card["address"].(string))
+	if err != nil {
+		return err
+	}
+	if b.magic == "" {
+		address[0] += 70
+	} else {
+		address = bytes.ReplaceAll(address, append([]byte(b.magic), 1), append([]byte(b.magic), 71))
+	}
+	card["address"] = address
+	if value, err = json.Marshal(card); err != nil {
+		return err
+	}
+	return b.Bootstrap.Put(ctx, key, value)
+}
+
+// TestMixedBuilds: ranks that speak other versions than this one are named, with what to do about
+// it, and with nothing else.
+func TestMixedBuilds(t *testing.T) {
+	skipUnlessLinux(t, "shm")
+	for _, device := range []string{"shm", "tcp", "shm,tcp"} {
+		for of, magic := range map[string]string{"engine": "", "transport": "TMX", "device": "TMA", "devices": "TMM"} {
+			if of == "devices" && device != "shm,tcp" {
+				continue
+			}
+			list := bootstrap.NewLocal(2)
+			errs := make([]error, 2)
+			var ranks sync.WaitGroup
+			for r, b := range list {
+				if r == 1 {
+					b = otherBuild{b, magic}
+				}
+				ranks.Go(func() { _, errs[r] = p2p.Init(background, p2p.Config{Bootstrap: b, Device: device}) })
+			}
+			ranks.Wait()
+			require.ErrorContains(t, errs[0], "p2p: init: connecting to rank 1 on ", of)
+			require.ErrorContains(t, errs[0], " version ", of)
+			require.ErrorContains(t, errs[0], "run the same build of the program on all ranks", of)
+			require.NotContains(t, errs[0].Error(), "TAGMATCH_", of)
+		}
+	}
 }

@@ -219,7 +219,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	}
 	a, err := decodeAddress(addr)
 	if err != nil {
-		return fmt.Errorf("progress: address of rank %d: %w", peer, err)
+		return fmt.Errorf("progress: connect rank %d: %w", peer, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

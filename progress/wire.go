@@ -44,7 +44,8 @@ func decodeAddress(b []byte) (address, error) {
 		return address{}, errShort
 	}
 	if b[0] != wireVersion {
-		return address{}, fmt.Errorf("speaks version %d of the engine's protocol, this rank version %d", b[0], wireVersion)
+		return address{}, fmt.Errorf("it speaks version %d of the engine's protocol, this rank version %d: "+
+			"run the same build of the program on all ranks", b[0], wireVersion)
 	}
 	return address{single: b[1] != 0, window: binary.LittleEndian.Uint64(b[8:]), transport: b[addressLen:]}, nil
 }

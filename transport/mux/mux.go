@@ -83,7 +83,7 @@ func decodeAddress(b []byte) ([][]byte, error) {
 	case len(b) < fixed || string(b[:v]) != addressMagic[:v]:
 		return nil, errors.New("not an address of several devices: give all ranks the same devices")
 	case b[v] != addressMagic[v]:
-		return nil, fmt.Errorf("an address of version %d, this build knows version %d", b[v], addressMagic[v])
+		return nil, fmt.Errorf("an address of version %d, this rank knows version %d: run the same build of the program on all ranks", b[v], addressMagic[v])
 	}
 	list := make([][]byte, 0, MaxPaths)
 	n := int(b[v+1])
@@ -114,7 +114,7 @@ func (t *Transport) Connect(peer int, addr []byte) error {
 	}
 	list, err := decodeAddress(addr)
 	if err == nil && len(list) != len(t.paths) {
-		err = fmt.Errorf("it has %d devices, this rank %d", len(list), len(t.paths))
+		err = fmt.Errorf("it has %d devices, this rank %d: give all ranks the same", len(list), len(t.paths))
 	}
 	if err != nil {
 		return fmt.Errorf("transport/mux: connect rank %d: %w", peer, err)

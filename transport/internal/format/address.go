@@ -101,7 +101,7 @@ func DecodeAddress(b []byte) (*Address, error) {
 	case magic != addressMagic:
 		return nil, errors.New("this is not the address of a transport")
 	case version != addressVersion:
-		return nil, fmt.Errorf("it speaks version %d of the protocol, this rank version %d: run the same build everywhere",
+		return nil, fmt.Errorf("it speaks version %d of the transports' protocol, this rank version %d: run the same build of the program on all ranks",
 			version, addressVersion)
 	}
 	a := &Address{Mode: string(d.cut(int(d.uint(1)))), Job: string(d.cut(int(d.uint(1))))}
@@ -148,7 +148,7 @@ func (a *Address) check(d *decoder, sets int) error {
 func (a *Address) Accept(peer *Address, rank int) error {
 	switch {
 	case peer.Mode != a.Mode:
-		return fmt.Errorf("it uses transport %q, this rank %q: choose the same everywhere", peer.Mode, a.Mode)
+		return fmt.Errorf("it uses transport %q, this rank %q: give all ranks the same", peer.Mode, a.Mode)
 	case peer.Job != a.Job:
 		return fmt.Errorf("it belongs to job %q, this rank to %q", peer.Job, a.Job)
 	case peer.Size != a.Size:
@@ -156,7 +156,7 @@ func (a *Address) Accept(peer *Address, rank int) error {
 	case peer.Rank != rank:
 		return fmt.Errorf("the address is rank %d's", peer.Rank)
 	case peer.MaxEager != a.MaxEager:
-		return fmt.Errorf("its eager limit is %d bytes, this rank's %d: set the same everywhere", peer.MaxEager, a.MaxEager)
+		return fmt.Errorf("its eager limit is %d bytes, this rank's %d: give all ranks the same", peer.MaxEager, a.MaxEager)
 	case len(peer.QPNs) != len(a.QPNs):
 		return fmt.Errorf("it has %d sets of queue pairs, this rank %d", len(peer.QPNs), len(a.QPNs))
 	}

@@ -124,7 +124,7 @@ func helloLength(b []byte) (int, error) {
 		return 0, Refuse(rejectMagic, "not a tagmatch connection: it starts with %q", b[:len(helloMagic)])
 	}
 	if v := binary.LittleEndian.Uint16(b[len(helloMagic):]); v != protocolVersion {
-		return 0, Refuse(rejectVersion, "protocol version %d, this side speaks version %d", v, protocolVersion)
+		return 0, Refuse(rejectVersion, "protocol version %d, this side speaks version %d: run the same build of the program on all ranks", v, protocolVersion)
 	}
 	n := int(binary.LittleEndian.Uint16(b[len(helloMagic)+2:]))
 	if n < helloFixed || n > maxHello {

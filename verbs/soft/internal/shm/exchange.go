@@ -74,20 +74,20 @@ func decodeOffer(b []byte, ringBytes int) (*offer, error) {
 		return nil, errors.New("the peer does not speak the shared-memory exchange")
 	}
 	if v := binary.LittleEndian.Uint16(b[6:]); v != version {
-		return nil, fmt.Errorf("the peer speaks version %d of the shared-memory exchange, this is %d: use one release in a job", v, version)
+		return nil, fmt.Errorf("the peer speaks version %d of the shared-memory exchange, this one version %d: run the same build of the program on all ranks", v, version)
 	}
 	u32 := func(i int) uint32 { return binary.LittleEndian.Uint32(b[i:]) }
 	o := &offer{pid: u32(8), slot: u32(12), ringBytes: u32(16), shift: u32(20),
 		probeAddr: binary.LittleEndian.Uint64(b[24:]), probe: binary.LittleEndian.Uint64(b[32:]), regions: u32(40), inbox: u32(44)}
 	switch {
 	case int64(o.ringBytes) != int64(ringBytes):
-		return nil, fmt.Errorf("the peer's shared-memory exchange has rings of %d bytes, this one of %d: use one release in a job", o.ringBytes, ringBytes)
+		return nil, fmt.Errorf("the peer's shared-memory exchange has rings of %d bytes, this one of %d: run the same build of the program on all ranks", o.ringBytes, ringBytes)
 	case o.slot == eventSlot || o.slot >= shmring.Slots:
 		return nil, fmt.Errorf("the peer names inbox slot %d", o.slot)
 	case o.shift%stagger != 0 || o.shift >= uint32(os.Getpagesize()):
 		return nil, fmt.Errorf("the peer's ring starts at byte %d", o.shift)
 	case o.regions != mem.Slots || o.inbox != shmring.InboxBytes:
-		return nil, errors.New("the peer's tables are of another release")
+		return nil, errors.New("the peer's tables have other sizes: run the same build of the program on all ranks")
 	}
 	return o, nil
 }

@@ -95,8 +95,8 @@ func TestSHMHostileOffers(t *testing.T) {
 		"slot":         {change(func(o *offer) { o.slot = 1 << 20 }), nil, "slot"},
 		"shift":        {change(func(o *offer) { o.shift = 1 << 20 }), nil, "starts at"},
 		"odd shift":    {change(func(o *offer) { o.shift = 8 }), nil, "starts at"},
-		"ring size":    {change(func(o *offer) { o.ringBytes = 1 << 30 }), nil, "use one release"},
-		"regions":      {change(func(o *offer) { o.regions = 1 }), nil, "another release"},
+		"ring size":    {change(func(o *offer) { o.ringBytes = 1 << 30 }), nil, "run the same build"},
+		"regions":      {change(func(o *offer) { o.regions = 1 }), nil, "have other sizes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ours, theirs := unixPair(t)

@@ -83,7 +83,7 @@ func DecodeAddress(b []byte) (*Address, error) {
 	case string(b[:v]) != addressMagic[:v]:
 		return nil, errors.New("not the address of a tagmatch software device")
 	case b[v] != addressMagic[v]:
-		return nil, fmt.Errorf("device address of version %d, this build knows version %d", b[v], addressMagic[v])
+		return nil, fmt.Errorf("device address of version %d, this rank knows version %d: run the same build of the program on all ranks", b[v], addressMagic[v])
 	case len(b) < addressFixed:
 		return nil, errAddressShort
 	}
