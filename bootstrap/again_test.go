@@ -2,6 +2,8 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -139,6 +141,7 @@ func TestFenceOutlivesRankZero(t *testing.T) {
 			list[r], err = Detect(timeout(t, 20*time.Second), opt)
 			return err
 		})
+		hubOf(list[0]).flushFor = 20 * time.Second
 		each(t, n, func(r int) error {
 			if err := list[r].Put(context.Background(), "k", make([]byte, MaxValue)); err != nil {
 				return err
@@ -151,6 +154,25 @@ func TestFenceOutlivesRankZero(t *testing.T) {
 		})
 		closeAll(t, list)
 	}
+}
+
+// TestFenceEndsWithRankZero: a fence in which rank 0 has never been fails everywhere when that ends:
+// who waits for the answer by the tree hears from there that none will come.
+func TestFenceEndsWithRankZero(t *testing.T) {
+	list := treeJob(t, 7, nil)
+	exchangeRounds(t, list, 0, 1) // the tree is connected
+	each(t, 7, func(r int) error {
+		if r == 0 {
+			err := awaitArrival(hubOf(list[0]), 6)
+			endProcess(list[0])
+			return err
+		}
+		var lost *RankError
+		if err := list[r].Fence(timeout(t, 20*time.Second)); !errors.As(err, &lost) || lost.Rank != 0 {
+			return fmt.Errorf("fence without rank 0: %v", err)
+		}
+		return nil
+	})
 }
 
 // endProcess ends the connections of rank 0 as the end of its process would.

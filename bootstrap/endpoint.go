@@ -370,8 +370,8 @@ func (e *endpoint) releaseLocked(m *releaseMsg) {
 	e.waiting = nil
 }
 
-// awaitRelease gives the answer to a fence that rank 0 has left, and then ended, the time to come
-// down the tree.
+// awaitRelease waits for the answer to a fence that rank 0 has left, and then ended, to come down
+// the tree, or for the parent to say that none will come: see relay.end.
 func (e *endpoint) awaitRelease() {
 	e.mu.Lock()
 	waiting := e.waiting
@@ -379,13 +379,10 @@ func (e *endpoint) awaitRelease() {
 	if e.parent == nil || waiting == nil {
 		return
 	}
-	t := time.NewTimer(time.Second)
-	defer t.Stop()
 	select {
 	case <-waiting:
 	case <-e.broken:
 	case <-e.parent.ended:
-	case <-t.C:
 	}
 }
 
@@ -397,8 +394,12 @@ func (e *endpoint) fail(err error) {
 }
 
 func (e *endpoint) breakLocked(err error) {
-	if e.err == nil {
-		e.err = err
-		close(e.broken)
+	if e.err != nil {
+		return
+	}
+	e.err = err
+	close(e.broken)
+	if e.children != nil {
+		e.children.end()
 	}
 }

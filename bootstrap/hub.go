@@ -18,7 +18,9 @@ type hub struct {
 	tree  tree
 	jobID [jobIDSize]byte
 	full  chan struct{} // closed when all ranks have joined
-	empty chan struct{} // closed when all ranks that have joined are gone again, never before full
+	// flushFor is how long flush waits for ranks that do not read; longer in tests.
+	flushFor time.Duration
+	empty    chan struct{} // closed when all ranks that have joined are gone again, never before full
 
 	mu       sync.Mutex // guards the fields below
 	seats    []seat
@@ -55,7 +57,8 @@ type member interface {
 }
 
 func newHub(size, fan int) *hub {
-	h := &hub{size: size, tree: tree{size, fan}, fence: 1, seats: make([]seat, size), full: make(chan struct{}), empty: make(chan struct{})}
+	h := &hub{size: size, tree: tree{size, fan}, fence: 1, seats: make([]seat, size), full: make(chan struct{}), empty: make(chan struct{}),
+		flushFor: time.Second}
 	copy(h.jobID[:], madeSecret("").bytes)
 	return h
 }
@@ -380,7 +383,7 @@ type flushMark chan struct{}
 func (flushMark) kind() kind             { return 0 }
 func (flushMark) append(b []byte) []byte { return b }
 
-// flush waits, at most for a second, until all delivered messages were written.
+// flush waits, at most for flushFor, until all delivered messages were written.
 func (h *hub) flush() {
 	var marks []flushMark
 	h.mu.Lock()
@@ -392,7 +395,7 @@ func (h *hub) flush() {
 		}
 	}
 	h.mu.Unlock()
-	t := time.NewTimer(time.Second)
+	t := time.NewTimer(h.flushFor)
 	defer t.Stop()
 	for _, mark := range marks {
 		select {

@@ -54,6 +54,7 @@ type relay struct {
 	last     *releaseMsg
 	children map[*remote]bool
 	conns    map[net.Conn]bool
+	ended    bool // nothing more will come that could be passed on
 	closed   bool
 }
 
@@ -187,6 +188,9 @@ func (r *relay) add(m *remote, have uint32) bool {
 		return false
 	}
 	_ = m.f.conn.SetDeadline(time.Time{}) // not after close has set one
+	if r.ended {
+		_ = m.f.conn.SetReadDeadline(time.Unix(1, 0)) // after what is there, nothing
+	}
 	r.children[m] = true
 	if r.last != nil && r.last.seq > have {
 		m.deliver(r.last)
@@ -207,6 +211,18 @@ func (r *relay) pass(msg *releaseMsg) {
 	r.last = msg
 	for m := range r.children {
 		m.deliver(msg)
+	}
+}
+
+// end closes the connections to the children once what there is was written. Those that come later
+// get that too. So a child of which the connection has ended knows that nothing more comes. It does
+// not block.
+func (r *relay) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	for m := range r.children {
+		_ = m.f.conn.SetReadDeadline(time.Unix(1, 0)) // serve stops reading, and finishes writing
 	}
 }
 

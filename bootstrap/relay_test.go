@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -159,4 +160,21 @@ func netipPort(t *testing.T, addr string) netip.AddrPort {
 	p, err := netip.ParseAddrPort(addr)
 	require.NoError(t, err)
 	return p
+}
+
+// TestLateChild: a child that connects when rank 0 has ended gets what its parent has, and then
+// hears that nothing more comes.
+func TestLateChild(t *testing.T) {
+	list := treeJob(t, 5, nil)
+	exchangeRounds(t, list, 0, 1)
+	parent := list[1].(*endpoint)
+	parent.fail(&RankError{0, "was lost"})
+	late := newEndpoint(3, 5, Info{Secret: parent.info.Secret, JobID: parent.info.JobID})
+	late.waiting = make(chan struct{})
+	opt := options(nil)
+	opt.setDefaults()
+	c := newChild(late, netipPort(t, parent.children.ln.Addr().String()))
+	defer c.close()
+	require.ErrorIs(t, c.read(&opt), io.EOF)
+	require.Equal(t, uint32(1), late.fences)
 }
