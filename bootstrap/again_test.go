@@ -156,8 +156,8 @@ func TestFenceOutlivesRankZero(t *testing.T) {
 	}
 }
 
-// TestFenceEndsWithRankZero: a fence in which rank 0 has never been fails everywhere when that ends:
-// who waits for the answer by the tree hears from there that none will come.
+// TestFenceEndsWithRankZero: a fence in which rank 0 has never been fails everywhere when that
+// ends: who waits for the answer by the tree hears from there that none will come.
 func TestFenceEndsWithRankZero(t *testing.T) {
 	list := treeJob(t, 7, nil)
 	exchangeRounds(t, list, 0, 1) // the tree is connected
