@@ -1,5 +1,5 @@
-// Command tagmatch starts jobs on this host and shows what a job would use here: `tagmatch run` and
-// `tagmatch info`.
+// Command tagmatch starts jobs (`tagmatch run`) and shows what a job would use here (`tagmatch
+// info`).
 //
 // Concurrency: each command runs on the main goroutine; internal/launch supervises the ranks of
 // `run`.
@@ -30,7 +30,7 @@ func execute(args []string, in *os.File, out, errs io.Writer) int {
 	root.SetArgs(longJSON(args))
 	root.SetOut(out)
 	root.SetErr(errs)
-	err := root.Execute()
+	c, err := root.ExecuteC()
 	if err == nil {
 		return 0
 	}
@@ -41,7 +41,7 @@ func execute(args []string, in *os.File, out, errs io.Writer) int {
 		return e.code
 	}
 	fmt.Fprintln(errs, "tagmatch:", err)
-	fmt.Fprintln(errs, "Run 'tagmatch -h' for usage.")
+	fmt.Fprintf(errs, "Run '%s -h' for usage.\n", c.CommandPath())
 	return exitUsage
 }
 
@@ -59,15 +59,18 @@ func newRoot(in *os.File) *cobra.Command {
 		Use:   "tagmatch",
 		Short: "Start message-passing jobs on this host, and look at what they find here",
 		Long: `tagmatch starts programs that use the tagmatch messaging runtime as several
-ranks on this host, and shows devices, launcher and configuration.
+ranks on this host, or on others by ssh, and shows devices, launcher and
+configuration.
 
   tagmatch run -n 4 ./prog    start four ranks of ./prog
   tagmatch info               what a rank started here would work with`,
+		Version:           readStamp().String(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.AddCommand(newRun(in), newInfo())
+	root.SetVersionTemplate("tagmatch {{.Version}}\n")
+	root.AddCommand(newRun(in), newInfo(), newVersion(), newCompletion())
 	return root
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -62,9 +63,17 @@ func TestUsage(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"run", "prog"}, exitUsage, `required flag(s) "ranks" not set`},
-		{[]string{"run", "-n", "2"}, exitUsage, "requires at least 1 arg"},
-		{[]string{"run", "-n", "two", "prog"}, exitUsage, `invalid argument "two"`},
+		{[]string{"run"}, exitUsage, "the number of ranks and the program are missing: type tagmatch run -n 4 ./program\nRun 'tagmatch run -h' for usage.\n"},
+		{[]string{"run", "prog"}, exitUsage, "the number of ranks is missing in front of the program: type tagmatch run -n 4 prog\n"},
+		{[]string{"run", "8", "prog"}, exitUsage, "the number of ranks is missing in front of the program: type tagmatch run -n 8 prog\n"},
+		{[]string{"run", "prog", "-n", "2"}, exitUsage, "the number of ranks is missing in front of the program: type"},
+		{[]string{"run", "-n", "2"}, exitUsage, "the program is missing: type tagmatch run -n 2 ./program\n"},
+		{[]string{"run", "-np", "2", "prog"}, exitUsage, "tagmatch: -np is -n here: type tagmatch run -n 4 ./program\n"},
+		{[]string{"run", "--np", "2", "prog"}, exitUsage, "tagmatch: -np is -n here: type tagmatch run -n 4 ./program\n"},
+		{[]string{"run", "-n", "two", "prog"}, exitUsage, "tagmatch: -n two: give the number of ranks: type tagmatch run -n 4 ./program\n"},
+		{[]string{"completion"}, exitUsage, "name one shell: tagmatch completion bash, zsh or fish\nRun 'tagmatch completion -h' for usage.\n"},
+		{[]string{"completion", "tcsh"}, exitUsage, "name one shell"},
+		{[]string{"version", "more"}, exitUsage, `unknown command "more"`},
 		{[]string{"run", "-n", "0", "prog"}, exitUsage, "0 ranks: give a number from 1"},
 		{[]string{"run", "-n", "1", "/nonexistent"}, exitFailed, "no such file"},
 		{[]string{"run", "-n", "1", "--grace", "-1s", "prog"}, exitUsage, "grace period of -1s: give no less than 0"},
@@ -79,10 +88,43 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, tt.code, code, "%v: %s", tt.args, errs)
 		require.Contains(t, errs, tt.want)
 	}
-	for _, args := range [][]string{{"-h"}, {"run", "-h"}, {"info", "-h"}} {
+	for _, args := range [][]string{{"-h"}, {"run", "-h"}, {"info", "-h"}, {"version", "-h"}, {"completion", "-h"}} {
 		code, out, _ := command(args...)
 		require.Zero(t, code)
 		require.Contains(t, out, "Usage:")
+	}
+}
+
+// TestVersion: the commit is that of the build, and says whether the files were the commit's.
+func TestVersion(t *testing.T) {
+	want := "tagmatch " + readStamp().String() + "\n"
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		code, out, errs := command(args...)
+		require.Zero(t, code, errs)
+		require.Equal(t, want, out)
+		require.Contains(t, out, platform())
+	}
+	built := func(settings ...debug.BuildSetting) string {
+		s := stampOf(&debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: settings})
+		return s.version + " " + s.commit
+	}
+	revision := debug.BuildSetting{Key: "vcs.revision", Value: "e3ad84e0"}
+	require.Equal(t, "v1.2.3 not recorded", built())
+	require.Equal(t, "v1.2.3 e3ad84e0", built(revision, debug.BuildSetting{Key: "vcs.modified", Value: "false"}))
+	require.Equal(t, "v1.2.3 e3ad84e0 with changes", built(revision, debug.BuildSetting{Key: "vcs.modified", Value: "true"}))
+}
+
+// TestCompletion: the scripts ask tagmatch itself what it takes.
+func TestCompletion(t *testing.T) {
+	for shell, want := range map[string]string{"bash": "__start_tagmatch", "zsh": "#compdef tagmatch", "fish": "complete -c tagmatch"} {
+		code, out, errs := command("completion", shell)
+		require.Zero(t, code, errs)
+		require.Contains(t, out, want)
+		require.Contains(t, out, "__complete")
+	}
+	for typed, want := range map[string]string{"run --bind-to ": "core\nnone\n:4\n", "completion ": "bash\nzsh\nfish\n", "run --keep-": "--keep-going\t", "ver": "version\t"} {
+		_, out, _ := command(append([]string{"__complete"}, strings.Split(typed, " ")...)...)
+		require.Contains(t, out, want, typed)
 	}
 }
 
@@ -97,6 +139,8 @@ func TestInfo(t *testing.T) {
 	require.Contains(t, out, "singleton")
 	require.NotContains(t, out, secret)
 	require.Regexp(t, `job secret +32 bytes, not shown +\(TAGMATCH_SECRET\)`, out)
+	require.Regexp(t, `longest message +any that the memory of its sender and its receiver holds`, out)
+	require.Regexp(t, `most bytes at a time +2147483648 +\(a longer message is read piece by piece\)`, out)
 	t.Setenv("TAGMATCH_SECRET_FILE", secret) // misplaced
 	_, out, _ = command("info")
 	require.NotContains(t, out, secret)

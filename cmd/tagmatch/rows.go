@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -13,19 +12,12 @@ import (
 
 func buildRows(func(string) string) ([]row, error) {
 	const section = "build"
-	version, cgo := "unknown", "0"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-		for _, s := range info.Settings {
-			if s.Key == "CGO_ENABLED" {
-				cgo = s.Value
-			}
-		}
-	}
+	s := readStamp()
 	return []row{
-		{section, "version", version, ""},
-		{section, "go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, ""},
-		{section, "cgo", cgo, ""},
+		{section, "version", s.version, ""},
+		{section, "commit", s.commit, ""},
+		{section, "go", platform(), ""},
+		{section, "cgo", s.cgo, ""},
 	}, nil
 }
 

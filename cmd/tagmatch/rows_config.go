@@ -16,6 +16,7 @@ func configRows(getenv func(string) string) ([]row, error) {
 	rows := []row{
 		{section, "devices to choose from", strings.Join(p2p.Devices(), ", "), ""},
 		{section, "transports to choose from", strings.Join(p2p.Transports(), ", "), ""},
+		{section, "longest message", "any that the memory of its sender and its receiver holds", ""},
 	}
 	for _, s := range settings {
 		origin := s.Origin

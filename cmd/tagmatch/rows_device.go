@@ -52,7 +52,7 @@ func autoRows() ([]row, error) {
 func attrRows(section string, a verbs.DeviceAttr) []row {
 	rows := []row{
 		{section, "tag matching", tagMatching(a.TM), ""},
-		{section, "largest message", fmt.Sprint(a.MaxMsgSize, " bytes"), ""},
+		{section, "most bytes at a time", fmt.Sprint(a.MaxMsgSize), "a longer message is read piece by piece"},
 		{section, "largest inline", fmt.Sprint(a.MaxInline, " bytes"), ""},
 	}
 	for _, n := range []struct {

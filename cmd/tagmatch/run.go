@@ -32,6 +32,7 @@ or the code of an abort; 1 if the job could not be started; 2 for wrong usage.`
 
 func newRun(in *os.File) *cobra.Command {
 	var opt launch.Options
+	var n rankCount
 	var hosts, bind, agent string
 	c := &cobra.Command{
 		Use:   "run -n N [flags] [--] program [arguments]",
@@ -41,9 +42,9 @@ func newRun(in *os.File) *cobra.Command {
   tagmatch run -n 2 --bind-to core ./ring
   tagmatch run -n 8 --hosts node1:4,node2:4 ./ring
   tagmatch run -n 2 --pin -- go run ./examples/pingpong -json`,
-		Args: cobra.MinimumNArgs(1),
+		Args: whatToRun,
 		RunE: func(c *cobra.Command, args []string) error {
-			opt.Command = args
+			opt.N, opt.Command = int(n), args
 			if err := placement(&opt, hosts, bind, agent); err != nil {
 				return err
 			}
@@ -61,7 +62,7 @@ func newRun(in *os.File) *cobra.Command {
 	}
 	f := c.Flags()
 	f.SetInterspersed(false) // flags after the program are the program's
-	f.IntVarP(&opt.N, "ranks", "n", 0, "number of ranks (required)")
+	f.VarP(&n, "ranks", "n", "number of ranks (required)")
 	f.BoolVar(&opt.NoPrefix, "no-prefix", false, "do not prefix lines of output with the rank")
 	f.BoolVar(&opt.Pin, "pin", false, "name a CPU of its own to each rank (TAGMATCH_PIN; programs of this runtime bind to it), and set GOMAXPROCS=1")
 	f.StringVar(&hosts, "hosts", "", "hosts to run on, as a comma list of host:ranks; the program and the directory must be there too")
@@ -71,7 +72,10 @@ func newRun(in *os.File) *cobra.Command {
 	f.DurationVar(&opt.Grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL when the job is ended")
 	f.BoolVar(&opt.KeepGoing, "keep-going", false, "do not end the other ranks when one fails, for programs that survive losses; the exit code is still that of the first to fail, unless the job is aborted or interrupted")
 	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
-	_ = c.MarkFlagRequired("ranks")
+	f.Var(wrongName{}, "np", "")
+	_ = f.MarkHidden("np")
+	c.SetFlagErrorFunc(inPlainWords)
+	_ = c.RegisterFlagCompletionFunc("bind-to", cobra.FixedCompletions([]string{"core", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// example is a whole command line, for who has left a part of it out.
+const example = "tagmatch run -n 4 ./program"
+
+// whatToRun checks that a command line of run has all its parts.
+func whatToRun(c *cobra.Command, args []string) error {
+	counted := c.Flags().Changed("ranks")
+	switch {
+	case counted && len(args) > 0:
+		return nil
+	case counted:
+		return fmt.Errorf("the program is missing: type tagmatch run -n %s ./program", c.Flag("ranks").Value)
+	case len(args) == 0:
+		return fmt.Errorf("the number of ranks and the program are missing: type %s", example)
+	}
+	n, program := "4", args[0]
+	if _, err := strconv.Atoi(program); err == nil && len(args) > 1 {
+		n, program = args[0], args[1]
+	}
+	return fmt.Errorf("the number of ranks is missing in front of the program: type tagmatch run -n %s %s", n, program)
+}
+
+// spelling is an error about what was typed that says it all.
+type spelling string
+
+func (s spelling) Error() string { return string(s) }
+
+// inPlainWords leaves out how the library that parses flags names what it could not parse.
+func inPlainWords(_ *cobra.Command, err error) error {
+	if s, ok := errors.AsType[spelling](err); ok {
+		return s
+	}
+	return err
+}
+
+// rankCount is the value of -n.
+type rankCount int
+
+func (*rankCount) Type() string     { return "N" }
+func (n *rankCount) String() string { return strconv.Itoa(int(*n)) }
+
+func (n *rankCount) Set(s string) error {
+	if strings.HasPrefix(s, "p") { // -np, which is -n p
+		return wrongName{}.Set(s)
+	}
+	v, err := strconv.Atoi(s)
+	if err != nil {
+		return spelling(fmt.Sprintf("-n %s: give the number of ranks: type %s", s, example))
+	}
+	*n = rankCount(v)
+	return nil
+}
+
+// wrongName is the flag of other launchers that is called -n here.
+type wrongName struct{}
+
+func (wrongName) Type() string     { return "N" }
+func (wrongName) String() string   { return "" }
+func (wrongName) Set(string) error { return spelling("-np is -n here: type " + example) }
