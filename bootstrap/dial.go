@@ -28,12 +28,15 @@ type dialer struct {
 const (
 	firstBackoff = 10 * time.Millisecond
 	lastBackoff  = time.Second
+	// takenFor is how long rank 0 may take to notice that another process of this rank has ended.
+	takenFor = time.Second
 )
 
 // join dials until rank 0 has accepted or rejected this rank, or ctx ends.
 func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 	backoff := firstBackoff
-	var why error // of the last try that ctx did not cut short: it names the problem
+	var why error       // of the last try that ctx did not cut short: it names the problem
+	var taken time.Time // since when rank 0 says that this rank has joined; zero: it does not
 	for {
 		e, err := d.try(ctx)
 		if err == nil {
@@ -45,7 +48,12 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		if errors.Is(err, errRollGivenUp) {
 			return nil, errorf(ctx.Err(), "rank %d of %d waited at %s for all ranks to join: %s", d.job.rank, d.job.size, d.where(), bare(err))
 		}
-		if final(err) {
+		if !errors.Is(err, errTaken) {
+			taken = time.Time{}
+		} else if taken.IsZero() {
+			taken = time.Now()
+		}
+		if final(err) && (taken.IsZero() || time.Since(taken) > takenFor) {
 			return nil, errorf(err, "rank %d cannot join the job at %s: %s", d.job.rank, d.where(), bare(err))
 		}
 		d.opt.Logger.Debug("rendezvous: trying again", "address", d.where(), "error", err)

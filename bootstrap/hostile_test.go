@@ -140,17 +140,53 @@ func TestDuplicateRank(t *testing.T) {
 	})
 }
 
-// TestDuplicateOfARunningJob: it may be a rank of the next job, whose rank 0 is not there yet.
+// TestDuplicateOfARunningJob: another process of a rank, as a child of it is, fails soon. It may
+// also be a rank of the next job, whose rank 0 is not there yet: one of another size, or one that
+// has left this job.
 func TestDuplicateOfARunningJob(t *testing.T) {
 	list := startJob(t, 3)
-	port := list[0].(*endpoint).up.(*rootLink).store.ln.Addr().(*net.TCPAddr).Port
-	for _, size := range []int{3, 4} {
-		_, err := Detect(timeout(t, 200*time.Millisecond), options(envOf(1, size, fmt.Sprint(port))))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, map[int]string{3: "rank 1 has joined already from 127.0.0.1:", 4: "WORLD_SIZE is 3 at rank 0 but 4 at rank 1"}[size])
-	}
-	ctx := timeout(t, 5*time.Second)
+	port := fmt.Sprint(list[0].(*endpoint).up.(*rootLink).store.ln.Addr().(*net.TCPAddr).Port)
+	_, err := Detect(timeout(t, 20*time.Second), options(envOf(1, 3, port)))
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "rank 1 has joined already from 127.0.0.1:")
+	require.ErrorContains(t, err, "TAGMATCH_BOOTSTRAP=singleton")
+	ctx := timeout(t, 20*time.Second)
 	each(t, 3, func(r int) error { return list[r].Fence(ctx) })
+	require.NoError(t, list[1].Close())
+	for size, want := range map[int]string{3: "rank 1 has left this job, which has not ended yet", 4: "WORLD_SIZE is 3 at rank 0 but 4 at rank 1"} {
+		_, err := Detect(timeout(t, 200*time.Millisecond), options(envOf(1, size, port)))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestRestartedRank: a rank that was lost is not taken back, and hears so at once; after an Abort it
+// may be one of the next job.
+func TestRestartedRank(t *testing.T) {
+	for name, abort := range map[string]bool{"lost": false, "aborted": true} {
+		t.Run(name, func(t *testing.T) {
+			list := startJob(t, 2)
+			port := fmt.Sprint(list[0].(*endpoint).up.(*rootLink).store.ln.Addr().(*net.TCPAddr).Port)
+			if abort {
+				list[0].Abort(3, "enough")
+				<-list[1].Aborted()
+			}
+			require.NoError(t, list[1].(*endpoint).up.(*wireLink).f.conn.Close())
+			require.Equal(t, 1, nextLoss(t, list[0]).Rank)
+			limit := 20 * time.Second
+			if abort {
+				limit = 200 * time.Millisecond
+			}
+			_, err := Detect(timeout(t, limit), options(envOf(1, 2, port)))
+			if abort {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorContains(t, err, "rank 1 has left this job, which has not ended yet")
+				return
+			}
+			require.ErrorIs(t, err, ErrRefused)
+			require.ErrorContains(t, err, "and a job takes no rank back: start all ranks again")
+		})
+	}
 }
 
 func TestOtherVersion(t *testing.T) {

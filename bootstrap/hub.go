@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -40,6 +41,7 @@ type hub struct {
 type seat struct {
 	member  member // nil: not joined yet
 	gone    bool
+	lost    string // why it is gone without having left; empty: it is not
 	inFence bool
 	relayed bool // gets RELEASE from its parent
 }
@@ -67,13 +69,8 @@ func newHub(size, fan int) *hub {
 func (h *hub) join(rank int, m member) *rejectMsg {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if old := h.seats[rank].member; old != nil {
-		r := &rejectMsg{rejectRank, fmt.Sprintf("rank %d has joined already from %s, and %s says to be rank %d too: give each process its own RANK",
-			rank, old.where(), m.where(), rank)}
-		if h.joined == h.size {
-			r.code = rejectStarted
-		}
-		return h.refuseLocked(m.where(), r)
+	if h.seats[rank].member != nil {
+		return h.refuseLocked(m.where(), h.takenLocked(rank))
 	}
 	if h.end != nil {
 		return &rejectMsg{rejectEnded, cut("the job has failed already: "+bare(endError(h.end)), maxReason)}
@@ -84,6 +81,21 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 		h.startLocked()
 	}
 	return nil
+}
+
+// takenLocked says why a rank cannot join that has joined already. One that has left an orderly end,
+// or an aborted job, begins the next job at this address.
+func (h *hub) takenLocked(rank int) *rejectMsg {
+	s := &h.seats[rank]
+	_, aborted := h.end.(*abortMsg)
+	switch {
+	case s.lost != "" && !aborted:
+		return &rejectMsg{rejectRank, fmt.Sprintf("rank %d of this job %s, and a job takes no rank back: start all ranks again", rank, s.lost)}
+	case s.gone:
+		return &rejectMsg{rejectStarted, fmt.Sprintf("rank %d has left this job, which has not ended yet", rank)}
+	}
+	return &rejectMsg{rejectTaken, fmt.Sprintf("rank %d has joined already from %s: give each process its own RANK; a program that "+
+		"a rank starts inherits that: give it %s=singleton, or start it by `tagmatch run`", rank, s.member.where(), EnvBootstrap)}
 }
 
 // startLocked sends WELCOME to all ranks. Only now is known whether some rank is on another host,
@@ -127,8 +139,11 @@ func (h *hub) refuse(from string, r *rejectMsg) {
 func (h *hub) refuseLocked(from string, r *rejectMsg) *rejectMsg {
 	const most = 4
 	r.reason = cut(r.reason, maxReason)
-	h.refusals = append(h.refusals, from+": "+r.reason)
-	if len(h.refusals) > most {
+	if host, _, err := net.SplitHostPort(from); err == nil {
+		from = host // who tries again does it from another port
+	}
+	text := from + ": " + r.reason
+	if h.refusals = append(slices.DeleteFunc(h.refusals, func(s string) bool { return s == text }), text); len(h.refusals) > most {
 		h.refusals = h.refusals[1:]
 	}
 	return r
@@ -306,6 +321,7 @@ func (h *hub) lost(rank int, reason string) {
 		h.joined--
 		return
 	}
+	s.lost = reason
 	h.failLocked(rank, reason)
 	h.goneLocked(rank, reason)
 }

@@ -161,10 +161,14 @@ const (
 	rejectProtocol
 	rejectEnded
 	rejectStarted // may be tried again: this job may be the last one at that address
+	rejectTaken   // may be tried again shortly: the end of another process of that rank may be near
 )
 
-// errStarted: the job at this address has all of its ranks.
-var errStarted = errors.New("bootstrap: the job has begun")
+// errStarted: the job at this address has all of its ranks. errTaken: it has this rank.
+var (
+	errStarted = errors.New("bootstrap: the job has begun")
+	errTaken   = fmt.Errorf("%w: the rank has joined already", ErrRefused)
+)
 
 // cond is the condition of a rejection with code c.
 func (c rejectCode) cond() error {
@@ -175,6 +179,8 @@ func (c rejectCode) cond() error {
 		return ErrSecret
 	case rejectStarted:
 		return errStarted
+	case rejectTaken:
+		return errTaken
 	}
 	return ErrRefused
 }
