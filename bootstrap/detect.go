@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"crypto/fips140"
 	"crypto/sha256"
 	"fmt"
 	"net"
@@ -136,6 +137,10 @@ func (j *jobVars) plan(opt *Options, from string) (plan, error) {
 	}
 	if err := sec.checkRequired(opt); err != nil {
 		return nil, err
+	}
+	if sec.bytes == nil && j.size > 1 && fips140.Enforced() {
+		return nil, configErrorf("no job secret, and GODEBUG=fips140=only allows no handshake without one: set %s or %s for all ranks, "+
+			"or start with `tagmatch run`", EnvSecret, EnvSecretFile)
 	}
 	return &envPlan{opt: opt, job: *j, secret: sec, from: from}, nil
 }
