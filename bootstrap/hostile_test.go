@@ -160,8 +160,8 @@ func TestDuplicateOfARunningJob(t *testing.T) {
 	}
 }
 
-// TestRestartedRank: a rank that was lost is not taken back, and hears so at once; after an Abort it
-// may be one of the next job.
+// TestRestartedRank: a rank that was lost is not taken back, and hears so at once; after an Abort
+// it may be one of the next job.
 func TestRestartedRank(t *testing.T) {
 	for name, abort := range map[string]bool{"lost": false, "aborted": true} {
 		t.Run(name, func(t *testing.T) {

@@ -83,8 +83,8 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 	return nil
 }
 
-// takenLocked says why a rank cannot join that has joined already. One that has left an orderly end,
-// or an aborted job, begins the next job at this address.
+// takenLocked says why a rank cannot join that has joined already. One that has left this job, or
+// an aborted one, begins the next job at this address.
 func (h *hub) takenLocked(rank int) *rejectMsg {
 	s := &h.seats[rank]
 	_, aborted := h.end.(*abortMsg)

@@ -38,8 +38,8 @@ func (b noSecret) Info() bootstrap.Info {
 	return i
 }
 
-// TestFIPS: where Go's crypto enforces FIPS 140 a job works that has a secret, and one that has none
-// fails, and says what to do.
+// TestFIPS: where Go's crypto enforces FIPS 140 a job works that has a secret, and one that has
+// none fails, and says what to do.
 func TestFIPS(t *testing.T) {
 	fips := "GODEBUG=fips140=only"
 	eachDevice(t, func(t *testing.T, device string) {
