@@ -21,14 +21,19 @@ output are prefixed with "[rank] ".
 The job ends when all ranks have ended. When one exits with a code other than 0,
 is killed, or aborts the job, the others are sent SIGTERM and, after the grace
 period, SIGKILL; one that has closed its World by then is sent SIGTERM later, after
-half of that period or three seconds. With --keep-going the others go on where a
-rank exits or is killed. On SIGINT and SIGTERM all ranks are ended in this way; a
+half of that period or three seconds. On SIGINT and SIGTERM all ranks are ended in this way; a
 second signal kills at once, and output that nobody takes within a second is then
 lost. A rank is a process group: what its program leaves running is killed.
 
 Exit code: 0 if all ranks exited with 0; else that of the rank that brought the job
 down: one that was killed (128 + number of the signal), or the first that failed;
-or the code of an abort; 1 if the job could not be started; 2 for wrong usage.`
+or the code of an abort; 1 if the job could not be started; 2 for wrong usage.
+
+With --keep-going the others go on where a rank ends. A rank is lost that a signal
+ends, or that ends with its World open, without Shutdown or Close. The exit code is
+0 if the ranks that were not lost exited with 0, and there are any; else the code of
+the first failure. Of a rank on another host only the exit code is seen: above 128 it
+was lost, by a signal or with the connection.`
 
 func newRun(in *os.File) *cobra.Command {
 	var opt launch.Options
@@ -70,7 +75,7 @@ func newRun(in *os.File) *cobra.Command {
 	f.StringArrayVarP(&opt.Pass, "env", "x", nil, "variable to pass to other hosts, besides TAGMATCH_... and GO...; or NAME=VALUE, set for all ranks; may be repeated")
 	f.StringVar(&bind, "bind-to", "none", "core: bind each rank to a CPU of its own; none")
 	f.DurationVar(&opt.Grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL when the job is ended")
-	f.BoolVar(&opt.KeepGoing, "keep-going", false, "do not end the other ranks when one fails, for programs that survive losses; the exit code is still that of the first to fail, unless the job is aborted or interrupted")
+	f.BoolVar(&opt.KeepGoing, "keep-going", false, "do not end the other ranks when one ends, for programs that survive losses; the exit code is that of the ranks that were not lost")
 	f.StringVar(&opt.Dir, "dir", "", "working directory of the ranks")
 	f.Var(wrongName{}, "np", "")
 	_ = f.MarkHidden("np")

@@ -22,6 +22,7 @@ func init() {
 	roles["left"] = leftRole
 	roles["hello"] = helloRole
 	roles["cause"] = causeRole
+	roles["outlived"] = outlivedRole
 }
 
 // Ways for rank 1 to leave leftRole.
@@ -29,6 +30,8 @@ const (
 	byKill = iota
 	byExit
 	byClose
+	byCode
+	byError
 )
 
 // leftRole: rank 1 leaves while rank 0 waits for it, which fails with the error.
@@ -93,6 +96,60 @@ func TestWords(t *testing.T) {
 				require.Contains(t, r.err, "[0] left: p2p: recv from 1, tag 0x5: rank 1 lost: "+want.rank+"\n", "%s%s", r.out, r.err)
 				require.Contains(t, r.err, want.launcher, "%s%s", r.out, r.err)
 			}
+		})
+	}
+}
+
+// outlivedRole: rank 1 leaves, and the others end well without it.
+func outlivedRole(ctx context.Context, w *p2p.World) error {
+	if w.Rank() == 1 {
+		for _, other := range []int{0, 2} { // they have left Init
+			if _, err := w.Comm().Recv(ctx, other, 4, nil); err != nil {
+				return err
+			}
+		}
+		switch number(argVar) {
+		case byKill:
+			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		case byExit:
+			os.Exit(0)
+		case byCode:
+			os.Exit(3)
+		case byError:
+			return errors.New("not well")
+		}
+		return w.Close()
+	}
+	if err := w.Comm().Send(ctx, 1, 4, nil); err != nil {
+		return err
+	}
+	if _, err := w.Comm().Recv(ctx, 1, 5, nil); !errors.Is(err, p2p.ErrPeerLost) {
+		return fmt.Errorf("receive from a rank that has left: %w", err)
+	}
+	if err := w.Shutdown(ctx); err != nil && !errors.Is(err, p2p.ErrPeerLost) {
+		return err
+	}
+	return w.Close()
+}
+
+// TestOutlived: the code of a job that goes on without a rank is that of the others, unless that
+// rank has closed its World and says by its code that it failed.
+func TestOutlived(t *testing.T) {
+	const lost = "tagmatch: rank 1 lost, 2 of 3 ended with code 0\n"
+	for arg, want := range []struct {
+		code int
+		text string
+	}{
+		byKill:  {0, "tagmatch: rank 1 was killed by a signal: killed\n" + lost},
+		byExit:  {0, "tagmatch: rank 1 ended with code 0, but without Shutdown\n" + lost},
+		byClose: {0, ""},
+		byCode:  {0, "tagmatch: rank 1 exited with code 3\n" + lost},
+		byError: {1, "tagmatch: rank 1 exited with code 1\ntagmatch: rank 1 failed, 2 of 3 ended with code 0\n"},
+	} {
+		eachDevice(t, func(t *testing.T, device string) {
+			r := job{n: 3, role: "outlived", device: device, arg: arg, keep: true}.run(t)
+			require.Equal(t, want.code, r.code, "%d: %s%s", arg, r.out, r.err)
+			require.True(t, strings.HasSuffix(r.err, want.text), "%d: %s%s", arg, r.out, r.err)
 		})
 	}
 }

@@ -2,7 +2,6 @@ package launch
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,7 +18,7 @@ const settleTime = 100 * time.Millisecond
 
 // gone handles a rank's end. The first one that fails may only have detected another's end.
 func (s *supervisor) gone(r *rank) {
-	if s.survive(r, r.code, r.reason) {
+	if s.survive(r) {
 		return
 	}
 	if s.failed == nil && r.code != 0 && s.code == 0 {
@@ -33,18 +32,6 @@ func (s *supervisor) gone(r *rank) {
 	case s.left == 0:
 		s.settled()
 	}
-}
-
-// survive takes down, with Options.KeepGoing, that a rank has failed, and that the others go on.
-func (s *supervisor) survive(r *rank, code int, reason string) bool {
-	if !s.opt.KeepGoing || s.ending || s.code != 0 { // the job ends
-		return false
-	}
-	if code != 0 {
-		s.survived = cmp.Or(s.survived, code)
-		s.say(fmt.Sprintf("rank %d %s", r.n, reason), r)
-	}
-	return true
 }
 
 // settled ends the remaining ranks. Ranks that have exited by now are read to the end before the
@@ -90,7 +77,7 @@ func (s *supervisor) judge() {
 		}
 	}
 	culprit := blame(failed)
-	text := fmt.Sprintf("rank %d %s", culprit.n, culprit.reason)
+	text := culprit.name() + " " + culprit.reason
 	if !culprit.killed { // a signal by another one does not count
 		text = s.deserters(culprit) + text
 	}
@@ -143,6 +130,8 @@ func (s *supervisor) deserters(culprit *rank) string {
 	return strings.Join(parts, "")
 }
 
+const withoutShutdown = "ended with code 0, but without Shutdown"
+
 // deserted describes how a rank that did not fail left the others, "" if it did not. ended: by
 // itself.
 func (r *rank) deserted(culprit *rank, ended bool) string {
@@ -152,7 +141,7 @@ func (r *rank) deserted(culprit *rank, ended bool) string {
 	case r.state == link.Closed:
 		return "left the job without a complete Shutdown"
 	case ended && r.state == link.Joined:
-		return "ended with code 0, but without Shutdown"
+		return withoutShutdown
 	case ended:
 		return "ended with code 0 without having joined the job"
 	case r.state == link.Outside && culprit.state == link.Joining:

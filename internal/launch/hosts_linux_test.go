@@ -134,7 +134,16 @@ func TestRemoteDir(t *testing.T) {
 func TestRemoteExitCode(t *testing.T) {
 	code, out := remoteJob(t, t.Context(), Options{N: 3, Grace: time.Second}, `[ $RANK = 2 ] && exit 9; exec sleep 30`)
 	require.Equal(t, 9, code, out)
-	require.Contains(t, out, "tagmatch: rank 2 exited with code 9")
+	require.Contains(t, out, "tagmatch: rank 2 on there exited with code 9")
+}
+
+// TestRemoteKeepGoing: the code tells whether a rank on another host was lost.
+func TestRemoteKeepGoing(t *testing.T) {
+	for end, want := range map[string]int{"kill -s KILL $$": 0, "exit 255": 0, "exit 9": 9} {
+		code, out := remoteJob(t, t.Context(), Options{N: 3, KeepGoing: true}, `[ $RANK = 2 ] || exit 0; `+end)
+		require.Equal(t, want, code, out)
+		require.Regexp(t, `tagmatch: rank 2 on there exited with code .*\ntagmatch: rank 2 (lost|failed), 2 of 3 ended with code 0\n$`, out)
+	}
 }
 
 // TestRemoteCanceled: the ranks end with the launcher, also those of an agent that was killed.

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -58,7 +57,7 @@ func (j *job) watch(r *rank) {
 	// The others are not left running until somebody reads what this rank has written.
 	passed := event{rank: r.n, kind: rankPassed}
 	if err := j.awaitOutput(r); err != nil {
-		passed.reason = "has lost output: " + err.Error()
+		passed.reason = err.Error()
 	}
 	close(r.passed)
 	j.report(passed)
@@ -159,7 +158,7 @@ type supervisor struct {
 	left     int // ranks that are not gone
 	unpassed int // ranks whose output is not all passed on
 	code     int
-	survived int // the first code of ranks whose failure the others survive
+	kept     endings
 	err      error
 	ending   bool
 	ended    int     // ranks whose processes have ended
@@ -225,7 +224,7 @@ func (j *job) run(ctx context.Context) (int, error) {
 	}
 	close(j.quit)
 	j.wg.Wait()
-	return cmp.Or(s.code, s.survived), s.err
+	return s.code, s.err
 }
 
 func (s *supervisor) happened(e event) {
@@ -254,8 +253,11 @@ func (s *supervisor) happened(e event) {
 		s.gone(r)
 	case rankPassed:
 		s.unpassed--
-		if e.reason != "" && !s.survive(r, 1, e.reason) {
-			s.fail(1, fmt.Sprintf("rank %d %s", e.rank, e.reason))
+		if e.reason != "" {
+			s.outputLost(r, e.reason)
+		}
+		if s.unpassed == 0 {
+			s.conclude()
 		}
 	}
 }
@@ -269,7 +271,7 @@ func (s *supervisor) aborted(e event) {
 	if code == 0 {
 		code = 1 // an aborted job did not succeed
 	}
-	text := fmt.Sprintf("rank %d aborted the job with code %d: %s", e.rank, e.code, e.reason)
+	text := fmt.Sprintf("%s aborted the job with code %d: %s", s.ranks[e.rank].name(), e.code, e.reason)
 	if s.note(code, text, nil) && !s.ending {
 		s.next = syscall.SIGTERM
 		s.timer.Reset(abortCourtesy)

@@ -56,7 +56,7 @@ type Options struct {
 	Pin    bool // tell rank i that CPU, for it to bind itself; see PinSelf
 	OneCPU bool // with Pin: give all ranks the first one
 
-	KeepGoing bool          // a rank that fails does not end the others: only an Abort, a signal and ctx do
+	KeepGoing bool          // a rank that ends does not end the others: only an Abort, a signal and ctx do
 	Grace     time.Duration // between SIGTERM and SIGKILL; default 5 s
 
 	agentEnv []string // Env without the values of Pass, which are for ranks
@@ -66,6 +66,8 @@ type Options struct {
 // all have ended: 0, or the first code other than 0 of a rank, 128 + the signal's number if one
 // killed it. After that, unless KeepGoing, and after an Abort, SIGINT or SIGTERM to this process,
 // or the end of ctx, it ends the other ranks; the code is that of the Abort, or the signal, then.
+// With KeepGoing the code is 0 if ranks that were not lost are left and have ended with 0: lost is
+// whom a signal has ended, or who had its World open.
 // The error is for a job that could not be started (with code 2 where the Options are wrong), and
 // for ctx. Run waits until all output is written, except after a second signal: then a Write that
 // does not end is left behind.
@@ -134,6 +136,7 @@ type job struct {
 
 type rank struct {
 	n        int
+	host     string // "": this one
 	cmd      *exec.Cmd
 	link     *os.File // the launcher's end; nil where links are not supported
 	out, err *stream
@@ -151,6 +154,14 @@ type rank struct {
 	killed bool          // by a signal
 	reason string
 	lost   []int // ranks that it reported as lost before it left the job
+}
+
+// name names a rank, and its host where that is another.
+func (r *rank) name() string {
+	if r.host == "" {
+		return fmt.Sprintf("rank %d", r.n)
+	}
+	return fmt.Sprintf("rank %d on %s", r.n, r.host)
 }
 
 // event is an event of a rank.
@@ -197,8 +208,11 @@ func (j *job) start() error {
 	defer j.watchAll()
 	for n := range j.opt.N {
 		r := &rank{n: n, passed: make(chan struct{})}
+		if j.places != nil {
+			r.host = j.places[n].host
+		}
 		if err := j.startRank(r, env, cpus, ln); err != nil {
-			return fmt.Errorf("launch: rank %d: %w", n, err)
+			return fmt.Errorf("launch: %s: %w", r.name(), err)
 		}
 		r.running = true
 		j.ranks = append(j.ranks, r)

@@ -293,7 +293,7 @@ func TestKeepGoing(t *testing.T) {
 	code, out, errs := play(t, 3, "survive", keep)
 	require.Equal(t, 6, code)
 	require.Equal(t, 2, strings.Count(out, "survived\n"), out)
-	require.Contains(t, errs, "tagmatch: rank 1 exited with code 6\n")
+	require.Equal(t, "tagmatch: rank 1 exited with code 6\ntagmatch: rank 1 failed, 2 of 3 ended with code 0\n", errs)
 	code, _, errs = play(t, 3, "abort", keep)
 	require.Equal(t, 9, code)
 	require.Equal(t, "tagmatch: rank 1 aborted the job with code 9: out of paper\n", errs, "and nothing of those that it ends")
