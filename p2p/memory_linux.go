@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/cgroup"
 	"github.com/tagmatch/tagmatch/internal/memfd"
 )
 
@@ -18,9 +20,8 @@ type memory struct {
 }
 
 func newMemory(size int) (*memory, error) {
-	if free, ok := available(); ok && uint64(size) > free {
-		// The kernel would not refuse it: it would kill a process.
-		return nil, fmt.Errorf("%w: the host has %d bytes", unix.ENOMEM, free)
+	if err := enough(uint64(size), "/"); err != nil {
+		return nil, err
 	}
 	seg, err := memfd.New("tagmatch-memory", size, memfd.Allocated|memfd.Populated)
 	if err == nil {
@@ -34,9 +35,22 @@ func newMemory(size int) (*memory, error) {
 	return &memory{bytes: b}, err
 }
 
+// enough refuses what the kernel would not refuse: it would kill a process. root is that of the
+// file system.
+func enough(size uint64, root string) error {
+	if free, ok := available(root); ok && size > free {
+		return fmt.Errorf("%w: the host has %d bytes", unix.ENOMEM, free)
+	}
+	if l, ok := cgroup.Memory(root); ok && size > l.Free {
+		return fmt.Errorf("%w: a container or control group limits this process to %d bytes (%s), of which %d are free",
+			unix.ENOMEM, l.Bytes, l.File, l.Free)
+	}
+	return nil
+}
+
 // available is the memory in bytes that the kernel estimates to be free for use.
-func available() (n uint64, ok bool) {
-	text, err := os.ReadFile("/proc/meminfo")
+func available(root string) (n uint64, ok bool) {
+	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
 	if err != nil {
 		return 0, false
 	}

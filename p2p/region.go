@@ -33,7 +33,9 @@ type regions struct {
 // read all of it, as all ranks of a job can read each other's memory. The section Memory of the
 // package comment says for which messages that saves time.
 //
-// size below 1 is ErrInvalid; without memory for it the error is the kernel's. Close frees it.
+// size below 1 is ErrInvalid; without memory for it the error is the kernel's. More than the host,
+// or the control group of a container, has free is ENOMEM: the kernel would end a process for it
+// later. Close frees it.
 func (w *World) Alloc(size int) (*Region, error) {
 	if size < 1 {
 		return nil, invalidf("alloc of %d bytes: at least 1 is needed", size)
