@@ -108,8 +108,9 @@ type Config struct {
 	// PeerTimeout is how soon the loss of a host or network is detected, see Losses in the package
 	// comment; default 20 s, at least 6 s, at most 1 h (TAGMATCH_PEER_TIMEOUT).
 	PeerTimeout time.Duration
-	// Logger gets warnings, and the state of a World whose Shutdown fails; nil: silent. It may be
-	// called from any goroutine, and must not call the World.
+	// Logger gets warnings, and the state of a World whose Shutdown fails; nil: silent, or with
+	// TAGMATCH_LOG (warn, info or debug) one to the standard error output. It may be called from
+	// any goroutine, and must not call the World. A join that takes long says so there in any case.
 	Logger *slog.Logger
 }
 

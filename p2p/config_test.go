@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"testing"
 	"time"
@@ -83,6 +84,7 @@ func TestPrecedence(t *testing.T) {
 		{"Async", "TAGMATCH_ASYNC", "on", "TAGMATCH_ASYNC"},
 		{"AsyncCPUs", "TAGMATCH_ASYNC_CPUS", "0,2,3", "TAGMATCH_ASYNC_CPUS"},
 		{"PeerTimeout", "TAGMATCH_PEER_TIMEOUT", "1m0s", "TAGMATCH_PEER_TIMEOUT"},
+		{"Logger", "TAGMATCH_LOG", "none", "default"},
 	}, settings)
 	require.Equal(t, Config{Device: "shm"}, c, "the caller's Config is not changed")
 
@@ -101,10 +103,28 @@ func TestVariablesAreChecked(t *testing.T) {
 		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "ud", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
 		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2", "TAGMATCH_ASYNC": "yes",
 		"TAGMATCH_ASYNC_CPUS": "3-1", "TAGMATCH_JOIN_TIMEOUT": "soon", "TAGMATCH_PEER_TIMEOUT": "5s",
+		"TAGMATCH_LOG": "loud",
 	} {
 		_, err := (&Config{}).Effective(env(map[string]string{name: value}))
 		require.ErrorIs(t, err, ErrInvalid, name)
 		require.ErrorContains(t, err, name+` is "`+value+`": `)
+	}
+}
+
+// TestLogOfEnvironment: TAGMATCH_LOG is for programs that give no Logger.
+func TestLogOfEnvironment(t *testing.T) {
+	for name, level := range map[string]slog.Level{"warn": slog.LevelWarn, "info": slog.LevelInfo, "debug": slog.LevelDebug} {
+		vars := env(map[string]string{"TAGMATCH_LOG": name})
+		full, settings, err := (&Config{}).resolve(vars)
+		require.NoError(t, err)
+		require.Contains(t, settings, Setting{"Logger", "TAGMATCH_LOG", name, "TAGMATCH_LOG"})
+		require.True(t, full.Logger.Enabled(t.Context(), level))
+		require.False(t, full.Logger.Enabled(t.Context(), level-1))
+		own := slog.New(slog.DiscardHandler)
+		full, settings, err = (&Config{Logger: own}).resolve(vars)
+		require.NoError(t, err)
+		require.Same(t, own, full.Logger)
+		require.Contains(t, settings, Setting{"Logger", "TAGMATCH_LOG", "none", "program"})
 	}
 }
 

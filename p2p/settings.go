@@ -2,8 +2,11 @@ package p2p
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -111,6 +114,10 @@ func variables() []variable {
 			func(c *Config) bool { return c.PeerTimeout == 0 },
 			parsePeerTimeout,
 			func(c *Config) string { return c.peerTimeout().String() }},
+		{"Logger", "TAGMATCH_LOG",
+			func(c *Config) bool { return c.Logger == nil },
+			parseLog,
+			showLog},
 	}
 }
 
@@ -229,6 +236,30 @@ func parsePeerTimeout(c *Config, s string) error {
 	}
 	c.PeerTimeout = d
 	return nil
+}
+
+// logLevels are the values of TAGMATCH_LOG.
+var logLevels = map[slog.Level]string{slog.LevelWarn: "warn", slog.LevelInfo: "info", slog.LevelDebug: "debug"}
+
+// parseLog makes a Logger to the standard error output. Where that of many ranks comes together,
+// each record says whose it is.
+func parseLog(c *Config, s string) error {
+	var level slog.Level
+	if err := parseMode(&level, logLevels, s, "give warn, info or debug"); err != nil {
+		return err
+	}
+	host, _ := os.Hostname()
+	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("host", host, "pid", os.Getpid())
+	return nil
+}
+
+func showLog(c *Config) string {
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn} {
+		if c.Logger != nil && c.Logger.Enabled(context.Background(), level) {
+			return logLevels[level]
+		}
+	}
+	return "none"
 }
 
 func parseSpin(c *Config, s string) error {
