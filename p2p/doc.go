@@ -90,6 +90,9 @@
 // After thousands of messages had to wait for room an Isend may poll for some, as a Test does, for
 // about 50 microseconds, while other goroutines of the World sleep in it.
 //
+// A request is active until its outcome was reported, also where its call has ended at once, with
+// ProcNull for example. Inactive are those that were consumed, and the zero Request.
+//
 // The functions on slices skip inactive requests, and set those that they consume, or find consumed
 // by another call, to Request{}, so that loops end. A slice must not be used by two calls at once;
 // the same requests in two slices may.

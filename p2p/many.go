@@ -1,9 +1,6 @@
 package p2p
 
-import (
-	"context"
-	"slices"
-)
+import "slices"
 
 // Transfer is one message of IsendAll or IrecvAll.
 type Transfer struct {
@@ -23,7 +20,7 @@ func (c *Comm) IsendAll(reqs []Request, ts []Transfer) []Request {
 	for i := range ts {
 		t, r := &ts[i], &next[i]
 		if uint(t.Rank) >= c.ranks() || t.Tag > MaxCommTag {
-			*r = failedRequest(opSend, t.Rank, t.Tag, c.refuseSend(context.Background(), t.Rank, t.Tag))
+			*r = c.refusedSend(&p, t.Rank, t.Tag)
 			continue
 		}
 		r.group, r.tag = c.group, t.Tag
@@ -41,8 +38,7 @@ func (c *Comm) IrecvAll(reqs []Request, ts []Transfer) []Request {
 		t, r := &ts[i], &next[i]
 		from, want, mask, ok := c.wanted(t.Rank, t.Tag)
 		if !ok {
-			_, err := c.refuseRecv(context.Background(), t.Rank, t.Tag)
-			*r = failedRequest(opRecv, t.Rank, t.Tag, err)
+			*r = c.refusedRecv(&p, t.Rank, t.Tag)
 			continue
 		}
 		*r = ofRecv(p.Irecv(from, want, mask, t.Buf), c.group, t.Rank, t.Tag)

@@ -22,6 +22,7 @@ type Message struct {
 	m     *progress.Message // nil: of ProcNull
 	group *group            // of its Comm, for the status and errors
 	st    Status
+	eng   *progress.Engine // of a Message of ProcNull
 }
 
 // Status says what the message is, also after it was received.
@@ -60,7 +61,7 @@ func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 // Irecv is the nonblocking Recv: the request ends when the message is in buf.
 func (m *Message) Irecv(buf []byte) Request {
 	if m.m == nil {
-		return Request{}
+		return ofRecv(m.eng.Null(), nil, ProcNull, AnyTag)
 	}
 	return ofRecv(m.m.Irecv(buf), m.group, m.st.Source, m.st.Tag)
 }

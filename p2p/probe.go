@@ -135,7 +135,7 @@ func (c *Comm) noMessage(ctx context.Context, src int, tag Tag) (*Message, error
 	if err != nil {
 		return nil, of(opMprobe, err)
 	}
-	return &Message{st: st}, nil
+	return &Message{st: st, eng: c.w.eng}, nil
 }
 
 func badLimit(g *group, src int, tag Tag, limit int64) error {

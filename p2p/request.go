@@ -8,7 +8,7 @@ import (
 
 // Request is a handle, a small value that may be copied and stored. Its object is pooled; a
 // generation number makes any use after completion ErrInactive, and never another operation. The
-// zero Request is inactive: Wait and Test return at once with no error. A request must be completed
+// zero Request alone is born inactive: Wait and Test return at once with no error. A request must be completed
 // by Wait, Test or a function on slices (WaitAll...), given to a Queue, or given up by Free.
 //
 // It has four words, as the compiler keeps no larger value in registers.
@@ -141,12 +141,8 @@ func (r Request) outcome(est progress.Status, err error) (Status, error) {
 // fault wraps an error of this request.
 func (r Request) fault(err error) error { return opError(r.kind(), r.rank(), r.tag, r.group, err) }
 
-// failedRequest is a request that has already ended with err; nil stands for an operation with
-// ProcNull, which is inactive.
+// failedRequest is a request that has already ended with err.
 func failedRequest(op string, rank int, tag Tag, err error) Request {
-	if err == nil {
-		return Request{}
-	}
 	if op == opSend {
 		return ofSend(progress.Failed(err), nil, rank, tag)
 	}

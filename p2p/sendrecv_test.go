@@ -208,7 +208,9 @@ func TestPersistentStarts(t *testing.T) {
 		}
 		for _, p := range []*p2p.Persistent{c.SendInit(p2p.ProcNull, 1, nil), c.RecvInit(p2p.ProcNull, 1, nil)} {
 			done(p.Start())
-			p.Start()
+			r := p.Start()
+			refused(p, "last Start")
+			done(r)
 			done(p.Start())
 		}
 		for _, p := range []*p2p.Persistent{c.SendInit(5, 1, nil), c.SsendInit(5, 1, nil), c.RecvInit(5, 1, nil)} {

@@ -28,7 +28,7 @@ const (
 
 	AnyTag    Tag = 1<<64 - 1 // Comm receives and probes
 	AnySource     = -1        // Comm receives and probes, and World.RecvFrom
-	ProcNull      = -2        // Comm: no peer; operations succeed at once and move nothing
+	ProcNull      = -2        // Comm: no peer; operations succeed at once, move nothing, and are reported
 )
 
 // Status describes a message, that of a send too. Where there is none, for inactive requests,

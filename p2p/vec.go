@@ -1,9 +1,6 @@
 package p2p
 
-import (
-	"bytes"
-	"context"
-)
+import "bytes"
 
 // IsendVec is Isend of several buffers, one after the other, as one message. The receiver cannot
 // tell. The outer slice is read during the call only; the inner ones follow the rules of buffers.
@@ -35,8 +32,7 @@ func (c *Comm) IssendVec(dst int, tag Tag, bufs [][]byte) Request {
 func (c *Comm) IrecvVec(src int, tag Tag, bufs [][]byte) Request {
 	from, want, mask, ok := c.wanted(src, tag)
 	if !ok {
-		_, err := c.refuseRecv(context.Background(), src, tag)
-		return failedRequest(opRecv, src, tag, err)
+		return c.refusedRecv(c.w.eng, src, tag)
 	}
 	return ofRecv(c.w.eng.IrecvVec(from, want, mask, bufs), c.group, src, tag)
 }

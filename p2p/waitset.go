@@ -10,9 +10,15 @@ import (
 // WaitAll waits for all of reqs, and then consumes all of them. If ctx ends first it returns ctx's
 // error and consumes none: operations go on, and the next WaitAll tells their outcomes. Otherwise
 // its error is that of the lowest failing index; out, unless nil, must be as long as reqs and gets
-// the outcome of each. Requests of several Worlds are waited for one after the other: in
-// ProgressManual the other Worlds make no progress meanwhile. See Requests in the package comment
-// for inactive ones.
+// the outcome of each.
+//
+// A call that was refused, for wrong arguments (ErrInvalid, ErrClosed) or as too many sends were
+// queued (ErrFull), has begun nothing, and what the others wait for may never come without it. So
+// where one of reqs is of such a call, and others have not ended, WaitAll returns its error at once
+// and consumes none, as after the end of ctx. Test tells which were refused, and consumes them.
+//
+// Requests of several Worlds are waited for one after the other: in ProgressManual the other Worlds
+// make no progress meanwhile. See Requests in the package comment for inactive ones.
 func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if ctx == nil {
 		return errNoContext
@@ -20,14 +26,35 @@ func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if err := checkOut(reqs, out); err != nil {
 		return err
 	}
+	looked := !progress.Refusals()
 	for i := range reqs {
-		if r := reqs[i].r; !r.Over() {
-			if err := r.Await(ctx); err != nil {
+		r := reqs[i].r
+		if r.Over() {
+			continue
+		}
+		if !looked {
+			if err := refused(reqs); err != nil {
 				return err
 			}
+			looked = true // what is refused is so from its call on
+		}
+		if err := r.Await(ctx); err != nil {
+			return err
 		}
 	}
 	return takeAll(reqs, out)
+}
+
+// refused returns the error of the first of reqs whose call was refused.
+func refused(reqs []Request) error {
+	var t progress.Taker
+	defer t.Done()
+	for i := range reqs {
+		if err := t.Refused(reqs[i].r); err != nil {
+			return reqs[i].fault(err)
+		}
+	}
+	return nil
 }
 
 // checkOut refuses outcomes that do not fit the requests.
@@ -83,7 +110,8 @@ func WaitSome(ctx context.Context, reqs []Request, out []Completion) (int, error
 }
 
 // TestAll makes progress and reports whether all of reqs have ended. If so it consumes them, with
-// the outcomes of WaitAll; else it consumes none, and out is left alone.
+// the outcomes of WaitAll; else it consumes none, and out is left alone. Then its error is that of
+// a call that was refused, as WaitAll's.
 func TestAll(reqs []Request, out []Completion) (bool, error) {
 	if err := checkOut(reqs, out); err != nil {
 		return false, err
@@ -91,6 +119,9 @@ func TestAll(reqs []Request, out []Completion) (bool, error) {
 	if !allOver(reqs) {
 		makeProgress(reqs)
 		if !allOver(reqs) {
+			if progress.Refusals() {
+				return false, refused(reqs)
+			}
 			return false, nil
 		}
 	}

@@ -25,6 +25,7 @@ type waitset struct {
 // outcome is what the model knows of a request.
 type outcome struct {
 	active, ended bool
+	null          bool // with ProcNull
 	tag           p2p.Tag
 	len           int64
 	err           error
@@ -34,13 +35,16 @@ const waitsetRoom = 8 // bytes of the buffers
 
 // post puts a receive, a request that fails, or an inactive one into place i.
 func (s *waitset) post(i int, tag p2p.Tag) {
-	switch s.rng.IntN(8) {
+	switch s.rng.IntN(9) {
 	case 0:
 		s.reqs[i], s.want[i] = p2p.Request{}, outcome{}
 	case 1:
 		s.reqs[i] = s.w.Isend(s.w.Size(), tag, nil)
 		s.want[i] = outcome{active: true, ended: true, err: p2p.ErrInvalid}
-	case 2: // consumed by another copy of the handle
+	case 2:
+		s.reqs[i] = s.w.Comm().Irecv(p2p.ProcNull, p2p.AnyTag, nil)
+		s.want[i] = outcome{active: true, ended: true, null: true}
+	case 3: // consumed by another copy of the handle
 		s.reqs[i] = s.w.Isend(0, tag, nil)
 		_, err := s.reqs[i].Wait(background)
 		require.NoError(s.t, err)
@@ -74,7 +78,7 @@ func (s *waitset) send(i int) {
 func (s *waitset) check(i int, st p2p.Status, err error) {
 	o := s.want[i]
 	require.ErrorIs(s.t, err, o.err)
-	if o.active && (o.err == nil || errors.Is(o.err, p2p.ErrTruncated)) {
+	if o.active && !o.null && (o.err == nil || errors.Is(o.err, p2p.ErrTruncated)) {
 		require.Equal(s.t, p2p.Status{Source: 0, Tag: o.tag, Len: o.len}, st)
 	} else {
 		require.Equal(s.t, p2p.ProcNull, st.Source)
@@ -105,11 +109,21 @@ func (s *waitset) model() (ended []int, active int) {
 	return ended, active
 }
 
+// refused is the error of a call that was refused, where there is one.
+func (s *waitset) refused() error {
+	for _, o := range s.want {
+		if o.active && errors.Is(o.err, p2p.ErrInvalid) {
+			return o.err
+		}
+	}
+	return nil
+}
+
 func (s *waitset) all(done bool, err error, out []p2p.Completion) {
 	ended, active := s.model()
 	require.Equal(s.t, len(ended) == active, done)
 	if !done {
-		require.NoError(s.t, err)
+		require.ErrorIs(s.t, err, s.refused())
 		s.consumed()
 		return
 	}
@@ -161,21 +175,30 @@ func (s *waitset) call() {
 		cancel()
 	}
 	out := make([]p2p.Completion, len(s.reqs))
-	switch s.rng.IntN(5) {
+	switch s.rng.IntN(6) {
 	case 0:
+		if len(ended) != active && s.refused() == nil {
+			cancel()
+			require.Equal(s.t, context.Canceled, p2p.WaitAll(ctx, s.reqs, out))
+			s.consumed()
+			return
+		}
+		err := p2p.WaitAll(ctx, s.reqs, out)
+		s.all(len(ended) == active, err, out)
+	case 1:
 		done, err := p2p.TestAll(s.reqs, out)
 		s.all(done, err, out)
-	case 1:
+	case 2:
 		i, st, done, err := p2p.TestAny(s.reqs)
 		require.Equal(s.t, !stuck, done)
 		s.any(i, st, err)
-	case 2:
+	case 3:
 		i, st, err := p2p.WaitAny(ctx, s.reqs)
 		if stuck {
 			require.Equal(s.t, context.Canceled, err)
 		}
 		s.any(i, st, err)
-	case 3:
+	case 4:
 		out = out[:1+s.rng.IntN(len(out))]
 		n, err := p2p.WaitSome(ctx, s.reqs, out)
 		require.Equal(s.t, stuck, err != nil)

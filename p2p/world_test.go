@@ -121,7 +121,11 @@ func TestProcNull(t *testing.T) {
 			require.Equal(t, p2p.ProcNull, st.Source)
 			_, done, err := r.Test()
 			require.True(t, done)
-			require.NoError(t, err)
+			if r == (p2p.Request{}) {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, p2p.ErrInactive)
+			}
 		}
 	})
 }

@@ -28,13 +28,14 @@ const (
 	noteAllocCall                 // RecvAlloc
 	noteFlush
 	noteAbandoned // see opAbandoned
+	noteNull      // see Engine.Null
 )
 
 func (k noteKind) sends() bool    { return k <= noteSendCall }
 func (k noteKind) receives() bool { return k >= noteRecv && k <= noteAllocCall }
 
 // named tells whether the program has a Request.
-func (k noteKind) named() bool { return k == noteSend || k == noteRecv }
+func (k noteKind) named() bool { return k == noteSend || k == noteRecv || k == noteNull }
 
 // record is what is known of one operation, from its post until its outcome is taken; requests
 // refer to it for longer. Fields without a word are guarded by Engine.mu until the operation has
@@ -65,8 +66,11 @@ type record struct {
 type note = *record
 
 func (r *record) String() string {
-	if r.kind == noteFlush {
+	switch r.kind {
+	case noteFlush:
 		return "flush"
+	case noteNull:
+		return "call without a peer"
 	}
 	mask := r.mask
 	if !r.kind.receives() {
@@ -117,6 +121,16 @@ func (op *Op) takeNote(kind noteKind) {
 	}
 	c.live[r] = struct{}{}
 	op.note = r
+}
+
+// born is all of the life of an operation that has ended in its own post.
+func (op *Op) born(kind noteKind, peer int, tag uint64, buf []byte) {
+	op.move(opNew)
+	op.peer, op.tag, op.buf = peer, tag, buf
+	op.takeNote(kind)
+	op.note.ended(Status{})
+	op.buf = nil
+	op.move(opEnded)
 }
 
 // awaited counts the goroutines that wait for a request.

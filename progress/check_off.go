@@ -25,9 +25,11 @@ const (
 	noteAllocCall
 	noteFlush
 	noteAbandoned
+	noteNull
 )
 
-func (*Op) takeNote(noteKind) {}
+func (*Op) takeNote(noteKind)                  {}
+func (*Op) born(noteKind, int, uint64, []byte) {}
 
 func (note) awaited(int32)   {}
 func (note) given(*Queue)    {}

@@ -82,7 +82,7 @@ type Engine struct {
 	held map[request]*Message // those that have a rendezvous request, by it; nil until there is one
 
 	ops     opPool
-	sent    opPool              // of Isends that end at once
+	sent    opPool              // of calls that end at once
 	entries *entry              // the pool of those of queues, linked by next
 	calls   *call               // the pool of calls that wait for the first of many, likewise
 	queues  list[Queue, *Queue] // where calls wait

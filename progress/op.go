@@ -3,7 +3,6 @@ package progress
 import (
 	"sync/atomic"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/matching"
 	"github.com/tagmatch/tagmatch/progress/internal/wait"
 	"github.com/tagmatch/tagmatch/transport"
@@ -111,15 +110,17 @@ func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []by
 func (e *Engine) sentLocked(dst int, tag uint64, buf []byte) *Op {
 	e.mu.AssertHeld("the pool of operations")
 	op := e.sent.take()
-	if invariant.Enabled {
-		op.move(opNew)
-		op.peer, op.tag, op.buf = dst, tag, buf
-		op.takeNote(noteSend)
-		op.note.ended(Status{})
-		op.buf = nil
-		op.move(opEnded)
-	}
+	op.born(noteSend, dst, tag, buf)
 	op.status = e.sentStatus(tag, len(buf))
+	return op
+}
+
+// nullLocked is the operation of a call without a peer, which has succeeded at once.
+func (e *Engine) nullLocked() *Op {
+	e.mu.AssertHeld("the pool of operations")
+	op := e.sent.take()
+	op.born(noteNull, AnySource, 0, nil)
+	op.status = Status{Source: nullSource}
 	return op
 }
 

@@ -110,7 +110,7 @@ func (r Request) Notify(q *Queue, label Label) {
 	en := e.newEntryLocked(q, label)
 	switch {
 	case r.op == nil:
-		en.status.Source = inactiveSource
+		en.status.Source = nullSource
 	case foreign:
 		en.err = fmt.Errorf("%w: the request is of another World than the queue", ErrInvalid)
 	case r.op.e == nil:

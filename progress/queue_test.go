@@ -73,7 +73,7 @@ func TestQueue(t *testing.T) {
 	for i, want := range []error{nil, ErrInactive, nil, ErrInvalid, ErrFull, ErrInvalid} {
 		require.ErrorIs(t, out[i].Err, want, "%d", i)
 	}
-	require.Equal(t, inactiveSource, out[2].Status.Source)
+	require.Equal(t, nullSource, out[2].Status.Source)
 	succeeded(t, c.e[0].Isend(1, 77, nil)) // which the operation takes that nobody waits for
 	require.Empty(t, c.take(0, 1, 9))
 	c.step()

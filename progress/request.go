@@ -32,17 +32,25 @@ func (r Request) Marked() uint32 { return uint32(r.life >> wait.GenBits) }
 // gen is the generation of the operation that r names.
 func (r Request) gen() uint64 { return r.life & (1<<wait.GenBits - 1) }
 
-// inactiveSource is Status.Source of the zero Request.
-const inactiveSource = -2
+// nullSource is Status.Source of the zero Request, and of one of Null.
+const nullSource = -2
 
 // request is the handle on op in its present generation, which has not been consumed.
 func (op *Op) request() Request { return Request{op.note, op, op.Gen()} }
 
 // Failed returns a request that was born failed.
 func Failed(err error) Request {
+	refusals.Store(true)
 	op := &Op{state: opEnded, err: err}
 	op.SetEnded()
 	return Request{op: op}
+}
+
+// Null returns the request of a call without a peer, which has succeeded already.
+func (e *Engine) Null() Request {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.nullLocked().request()
 }
 
 // Zero reports whether r is the zero Request.
@@ -65,7 +73,7 @@ func (r Request) BornFailed() bool { return r.op != nil && r.op.e == nil }
 func (r Request) Wait(ctx context.Context) (Status, error) {
 	op := r.op
 	if op == nil {
-		return Status{Source: inactiveSource}, nil
+		return Status{Source: nullSource}, nil
 	}
 	if st, err, ok := op.consume(r.gen()); ok {
 		return st, err
@@ -100,7 +108,7 @@ func (r Request) Test() (Status, bool, error) {
 // it is inactive.
 func (r Request) Take() (st Status, over, taken bool, err error) {
 	if r.op == nil {
-		return Status{Source: inactiveSource}, true, false, nil
+		return Status{Source: nullSource}, true, false, nil
 	}
 	if st, err, ok := r.op.consume(r.gen()); ok {
 		return st, true, true, err
@@ -136,7 +144,7 @@ func (r Request) await(ctx context.Context) error {
 func (r Request) Peek() (st Status, done bool, err error) {
 	op := r.op
 	if op == nil {
-		return Status{Source: inactiveSource}, true, nil
+		return Status{Source: nullSource}, true, nil
 	}
 	if e := op.e; e != nil {
 		if op.Pending(r.gen()) {

@@ -113,6 +113,7 @@ func (op *Op) isend() {
 		return
 	}
 	if e.fullLocked() {
+		refusals.Store(true)
 		op.endSend(Status{}, fmt.Errorf("%w: the sends that wait take %d bytes of the SendLimit of %d: "+
 			"wait for some of them, or with Room", ErrFull, e.queued, e.cfg.SendLimit))
 		return

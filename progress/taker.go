@@ -1,5 +1,10 @@
 package progress
 
+import (
+	"errors"
+	"sync/atomic"
+)
+
 // Taker takes the outcomes of many requests, with one hold of the lock for many of one engine: so
 // their operations go back to the pool at the price of a store. The zero value is ready. Its
 // methods are of one goroutine, which calls nothing else of the engine before Done.
@@ -17,12 +22,7 @@ func (t *Taker) Take(r Request) (st Status, over, taken bool, err error) {
 	if op == nil || op.e == nil {
 		return r.Take()
 	}
-	if op.e != t.e || t.n == takeBatch {
-		t.Done()
-		t.e = op.e
-		t.e.mu.Lock()
-	}
-	if t.n++; !op.Take(r.gen()) {
+	if t.hold(op.e); !op.Take(r.gen()) {
 		return r.Take()
 	}
 	st, err = op.status, op.err
@@ -46,6 +46,40 @@ func (t *Taker) Drop(r Request) bool {
 	op.free()
 	n.outcome(nil)
 	return true
+}
+
+// refusals says whether a call of this process was ever refused: until then nobody looks for one.
+var refusals atomic.Bool
+
+// Refusals reports whether Refused may return an error for any request.
+func Refusals() bool { return refusals.Load() }
+
+// Refused returns the error of r, which has not been taken, if its call was refused: it has begun
+// nothing, so that no peer hears of it. It consumes nothing.
+func (t *Taker) Refused(r Request) error {
+	op := r.op
+	switch {
+	case op == nil || !op.Has(r.gen()):
+		return nil
+	case op.e == nil:
+		return op.err
+	}
+	t.hold(op.e)
+	// While the lock is held nobody uses op again: its error is that of this generation.
+	if op.Has(r.gen()) && errors.Is(op.err, ErrFull) {
+		return op.err
+	}
+	return nil
+}
+
+// hold takes the lock of an engine for one operation more.
+func (t *Taker) hold(e *Engine) {
+	if e != t.e || t.n == takeBatch {
+		t.Done()
+		t.e = e
+		e.mu.Lock()
+	}
+	t.n++
 }
 
 // Done ends the use of the lock.
