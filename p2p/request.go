@@ -7,9 +7,10 @@ import (
 )
 
 // Request is a handle, a small value that may be copied and stored. Its object is pooled; a
-// generation number makes any use after completion ErrInactive, and never another operation. The
-// zero Request alone is born inactive: Wait and Test return at once with no error. A request must be completed
-// by Wait, Test or a function on slices (WaitAll...), given to a Queue, or given up by Free.
+// generation number makes any use after completion ErrInactive, and never another operation. Only
+// the zero Request is born inactive: Wait and Test return at once with no error. A request must be
+// completed by Wait, Test or a function on slices (WaitAll...), given to a Queue, or given up by
+// Free.
 //
 // It has four words, as the compiler keeps no larger value in registers.
 type Request struct {
