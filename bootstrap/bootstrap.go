@@ -104,6 +104,9 @@ type Options struct {
 	// Listen is the address at which rank 0 serves; "0.0.0.0" or "::" for all of this host
 	// (TAGMATCH_LISTEN).
 	Listen string
+	// Ports bounds the ports at which this rank listens, as LOW-HIGH (TAGMATCH_PORTS). A port that
+	// the launcher gives for the rendezvous (MASTER_PORT) stays what it is.
+	Ports string
 	// Timeout is how long Detect waits for all ranks; 0: DefaultTimeout, below 0: no limit
 	// (TAGMATCH_JOIN_TIMEOUT).
 	Timeout time.Duration
@@ -146,6 +149,9 @@ func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 		return nil, err
 	}
 	if _, err := opt.locals(); err != nil {
+		return nil, err
+	}
+	if _, err := opt.ports(); err != nil {
 		return nil, err
 	}
 	if timeout > 0 {

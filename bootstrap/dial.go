@@ -180,7 +180,7 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*endpoint, *fram
 	if err := f.writePreface(); err != nil {
 		return nil, nil, err
 	}
-	children := d.relay(conn)
+	children := d.relay(ctx, conn)
 	e, err := d.greet(ctx, conn, f, children)
 	if err != nil && children != nil {
 		children.close()
@@ -190,12 +190,11 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*endpoint, *fram
 
 // relay opens the port at which this rank passes RELEASE on, if it has ranks to pass it on to.
 // Where that fails they get it from rank 0.
-func (d *dialer) relay(conn net.Conn) *relay {
-	t := tree{d.job.size, d.opt.fanOut}
-	if !t.passes(d.job.rank) {
+func (d *dialer) relay(ctx context.Context, conn net.Conn) *relay {
+	if t := (tree{d.job.size, d.opt.fanOut}); !t.passes(d.job.rank) {
 		return nil
 	}
-	r, err := newRelay(t, d.job.rank, ipOf(conn.LocalAddr()), d.opt)
+	r, err := newRelay(ctx, &d.job, ipOf(conn.LocalAddr()), d.opt)
 	if err != nil {
 		d.opt.Logger.Warn("rendezvous: other ranks will ask rank 0 for what this one cannot pass on", "error", err)
 		return nil

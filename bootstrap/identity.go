@@ -9,6 +9,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/hostlist"
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
+	"github.com/tagmatch/tagmatch/internal/ports"
 )
 
 // Launchers that tell each process its rank, but have no key-value space by which rank 0 could tell
@@ -73,7 +74,11 @@ func findSlurm(opt *Options, forced bool) (plan, error) {
 	if dist := opt.Getenv("SLURM_DISTRIBUTION"); strings.HasPrefix(dist, "arbitrary") {
 		return nil, configErrorf("with SLURM_DISTRIBUTION %q nothing tells on which host rank 0 is: set MASTER_ADDR and MASTER_PORT, or start with srun --mpi=pmi2", dist)
 	}
-	j.host, j.port = hosts[0], slurmPort(opt.Getenv)
+	r, err := opt.ports()
+	if err != nil {
+		return nil, err
+	}
+	j.host, j.port = hosts[0], slurmPort(opt.Getenv, r)
 	return j.plan(opt, "SLURM_STEP_NODELIST and SLURM_STEP_RESV_PORTS or the job's number")
 }
 
@@ -95,9 +100,9 @@ func slurmJob(getenv func(string) string) (*jobVars, error) {
 }
 
 // slurmPort is a port that all hosts of the step know: one that Slurm has reserved for it, else one
-// above the ephemeral range of Linux. Two jobs may get the same one: their runs differ in the
-// rendezvous' greeting.
-func slurmPort(getenv func(string) string) string {
+// of the range or, where there is none, above the ephemeral range of Linux. Two jobs may get the
+// same one: their runs differ in the rendezvous' greeting.
+func slurmPort(getenv func(string) string, r ports.Range) string {
 	first, _, _ := strings.Cut(getenv("SLURM_STEP_RESV_PORTS"), "-")
 	first, _, _ = strings.Cut(first, ",")
 	if n, err := strconv.Atoi(first); err == nil && n > 0 && n < 1<<16 {
@@ -105,7 +110,8 @@ func slurmPort(getenv func(string) string) string {
 	}
 	job, _ := strconv.ParseUint(getenv("SLURM_JOB_ID"), 10, 32)
 	step, _ := strconv.ParseUint(getenv("SLURM_STEP_ID"), 10, 32)
-	return strconv.FormatUint(61440+(job*31+step)%4096, 10)
+	n := job*31 + step
+	return strconv.Itoa(r.Pick(n, 61440+int(n%4096)))
 }
 
 // findKubernetes finds an Indexed Job. Kubernetes does not tell how many pods it has.
@@ -124,7 +130,11 @@ func findKubernetes(opt *Options, forced bool) (plan, error) {
 	if err := j.read(opt.Getenv, index, EnvWorldSize, "", ""); err != nil {
 		return nil, err
 	}
-	j.host, j.port = strings.Trim(opt.Getenv(EnvMasterAddr), "[]"), defaultPort
+	r, err := opt.ports()
+	if err != nil {
+		return nil, err
+	}
+	j.host, j.port = strings.Trim(opt.Getenv(EnvMasterAddr), "[]"), strconv.Itoa(r.Pick(0, defaultPort))
 	if opt.Getenv(EnvMasterPort) != "" {
 		if err := j.parseMaster(opt.Getenv); err != nil {
 			return nil, err
@@ -134,7 +144,7 @@ func findKubernetes(opt *Options, forced bool) (plan, error) {
 }
 
 // defaultPort is that of torchrun.
-const defaultPort = "29500"
+const defaultPort = 29500
 
 // findFile finds a job whose user names a directory that all ranks share.
 func findFile(opt *Options, forced bool) (plan, error) {

@@ -172,7 +172,7 @@ func (p *publishedPlan) listen(ctx context.Context, job *jobVars) (net.Listener,
 			return nil, n, err
 		}
 	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	ln, err := job.listen(ctx, p.opt, host)
 	if err != nil {
 		return nil, n, errorf(err, "rank 0 cannot listen on %q (%s): %v%s", host, EnvListen, err, remedy(err))
 	}

@@ -58,12 +58,12 @@ type relay struct {
 	closed   bool
 }
 
-func newRelay(t tree, rank int, ip netip.Addr, opt *Options) (*relay, error) {
-	ln, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
+func newRelay(ctx context.Context, j *jobVars, ip netip.Addr, opt *Options) (*relay, error) {
+	ln, err := j.listen(ctx, opt, ip.String())
 	if err != nil {
 		return nil, err
 	}
-	return &relay{tree: t, rank: rank, opt: opt, ln: ln, children: map[*remote]bool{}, conns: map[net.Conn]bool{}}, nil
+	return &relay{tree: tree{j.size, opt.fanOut}, rank: j.rank, opt: opt, ln: ln, children: map[*remote]bool{}, conns: map[net.Conn]bool{}}, nil
 }
 
 // port is what HELLO tells; 0 where there is no relay.

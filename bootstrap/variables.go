@@ -22,6 +22,7 @@ const (
 	EnvRequireSecret = "TAGMATCH_REQUIRE_SECRET"
 	EnvListen        = "TAGMATCH_LISTEN"
 	EnvNetdev        = "TAGMATCH_NETDEV"
+	EnvPorts         = "TAGMATCH_PORTS"
 	EnvJoinTimeout   = "TAGMATCH_JOIN_TIMEOUT"
 	EnvRendezvousFD  = "TAGMATCH_RENDEZVOUS_FD"
 	EnvLaunchFD      = link.Env
@@ -56,6 +57,7 @@ func Variables() []Variable {
 		{Name: EnvListen, Meaning: "address at which rank 0 serves the rendezvous", Default: "loopback without a secret, else where MASTER_ADDR leads"},
 		{Name: EnvNetdev, Meaning: "networks of this host for other hosts: a comma list of interface names, addresses and prefixes",
 			Default: "all that are up, but for those of containers and virtual machines"},
+		{Name: EnvPorts, Meaning: "TCP ports at which ranks may listen, as LOW-HIGH", Default: "any"},
 		{Name: EnvJoinTimeout, Meaning: "how long to wait for all ranks to join", Default: "5m"},
 		{Name: EnvRendezvousFD, Meaning: "listening socket that rank 0 inherits from tagmatch run"},
 		{Name: EnvLaunchFD, Meaning: "line to tagmatch run"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
+	"github.com/tagmatch/tagmatch/internal/ports"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
@@ -108,6 +109,10 @@ type Config struct {
 	// PeerTimeout is how soon the loss of a host or network is detected, see Losses in the package
 	// comment; default 20 s, at least 6 s, at most 1 h (TAGMATCH_PEER_TIMEOUT).
 	PeerTimeout time.Duration
+	// Ports bounds the TCP ports at which this rank listens, as LOW-HIGH, for firewalls and network
+	// policies; default any (TAGMATCH_PORTS). A host needs one for each of its ranks, and one more
+	// for the rendezvous of rank 0, unless MASTER_PORT gives that.
+	Ports string
 	// Logger gets warnings, and the state of a World whose Shutdown fails; nil: silent, or with
 	// TAGMATCH_LOG (warn, info or debug) one to the standard error output. It may be called from
 	// any goroutine, and must not call the World. A join that takes long says so there in any case.
@@ -147,6 +152,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Secret != nil && len(c.Secret) != secretSize {
 		fault("Secret", fmt.Sprintf("%d bytes long", len(c.Secret)), fmt.Sprintf("give %d random bytes, or nil for the launcher's", secretSize))
+	}
+	if _, err := ports.Parse(c.Ports); err != nil {
+		fault("Ports", fmt.Sprintf("%q", c.Ports), err.Error())
 	}
 	if c.Progress > ProgressManual {
 		fault("Progress", uint8(c.Progress), "give ProgressAuto, ProgressManual, or ProgressDefault")

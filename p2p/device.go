@@ -2,14 +2,18 @@ package p2p
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
+	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
+	"github.com/tagmatch/tagmatch/internal/ports"
 	"github.com/tagmatch/tagmatch/p2p/internal/hook"
 	"github.com/tagmatch/tagmatch/progress"
 	"github.com/tagmatch/tagmatch/transport"
@@ -26,7 +30,7 @@ func (w *World) open(secret []byte) error {
 	for _, c := range w.deviceConfigs(secret) {
 		dev, err := soft.Open(c)
 		if err != nil {
-			return fmt.Errorf("device %s: %w%s", c.Name, err, w.insists())
+			return fmt.Errorf("device %s: %w%s", c.Name, err, w.remedy(err))
 		}
 		if err := dev.Missing(); err != nil {
 			w.parts.noSHM = err.Error()
@@ -60,6 +64,14 @@ func (w *World) open(secret []byte) error {
 		}
 	}
 	return nil
+}
+
+// remedy is what to do where a device cannot be opened.
+func (w *World) remedy(err error) string {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return ": " + bootstrap.PortsNeeded(w.parts.boot.Info().LocalSize, w.size)
+	}
+	return w.insists()
 }
 
 // async tells whether the device is to work by itself.
@@ -119,9 +131,10 @@ func (w *World) transportOn(dev verbs.Device, name string, sink transport.Sink) 
 // deviceConfigs chooses the devices and their wires.
 func (w *World) deviceConfigs(secret []byte) []soft.Config {
 	var list []soft.Config
+	within, _ := ports.Parse(w.cfg.Ports) // it is valid
 	add := func(name string, fabric *soft.Fabric, wires ...string) {
 		list = append(list, soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, Rank: w.rank, Logger: w.cfg.Logger,
-			TCPListen: listenAddress(w.parts.boot.Info().LocalIP), AsyncCPUs: slices.Clone(w.cfg.AsyncCPUs), PeerTimeout: w.cfg.peerTimeout()})
+			TCPPorts: within, TCPListen: listenAddress(w.parts.boot.Info().LocalIP), AsyncCPUs: slices.Clone(w.cfg.AsyncCPUs), PeerTimeout: w.cfg.peerTimeout()})
 	}
 	h, hooked := w.parts.boot.(*hook.Wiring)
 	switch name := orAuto(w.cfg.Device); {

@@ -84,7 +84,7 @@ func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err erro
 		return nil, false, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
 	}
 	b, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: cfg.Secret, Timeout: cfg.joinTimeout(), PeerTimeout: cfg.peerTimeout(),
-		Logger: cfg.Logger})
+		Ports: cfg.Ports, Logger: cfg.Logger})
 	if err != nil {
 		joined.Store(false)
 		return nil, false, fmt.Errorf("p2p: init: %w", err)

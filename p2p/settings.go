@@ -13,6 +13,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
+	"github.com/tagmatch/tagmatch/internal/ports"
 )
 
 // Setting is one setting in effect, as `tagmatch info` prints it.
@@ -114,6 +115,14 @@ func variables() []variable {
 			func(c *Config) bool { return c.PeerTimeout == 0 },
 			parsePeerTimeout,
 			func(c *Config) string { return c.peerTimeout().String() }},
+		{"Ports", bootstrap.EnvPorts,
+			func(c *Config) bool { return c.Ports == "" },
+			func(c *Config, s string) error {
+				c.Ports = s
+				_, err := ports.Parse(s)
+				return err
+			},
+			func(c *Config) string { return cmp.Or(c.Ports, "any") }},
 		{"Logger", "TAGMATCH_LOG",
 			func(c *Config) bool { return c.Logger == nil },
 			parseLog,

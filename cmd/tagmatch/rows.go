@@ -91,7 +91,7 @@ func variableRows(getenv func(string) string) ([]row, error) {
 	const section = "launcher variables"
 	var rows []row
 	for _, v := range bootstrap.Variables() {
-		if v.Name == bootstrap.EnvJoinTimeout {
+		if v.Name == bootstrap.EnvJoinTimeout || v.Name == bootstrap.EnvPorts {
 			continue
 		}
 		r := row{section, v.Name, v.Default, "default: " + v.Meaning}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
+	"github.com/tagmatch/tagmatch/internal/ports"
 )
 
 // Host is one of Options.Hosts.
@@ -92,9 +93,24 @@ func place(hosts []Host, n int) ([]placed, error) {
 	return list, nil
 }
 
-// remotePort is a port for the rendezvous on the host of rank 0: above the ephemeral range of
-// Linux, where it is most likely free.
-func remotePort() int { return 61440 + rand.IntN(4096) }
+// remotePort is a port for the rendezvous on the host of rank 0: of the range or, where there is
+// none, above the ephemeral range of Linux, where it is most likely free.
+func remotePort(within ports.Range) int { return within.Pick(rand.Uint64(), 61440+rand.IntN(4096)) }
+
+// ports is the range of ports at which the ranks may listen.
+func (j *job) ports() (ports.Range, error) {
+	s := ""
+	for _, kv := range j.opt.Env {
+		if v, ok := strings.CutPrefix(kv, bootstrap.EnvPorts+"="); ok {
+			s = v
+		}
+	}
+	r, err := ports.Parse(s)
+	if err != nil {
+		return r, fmt.Errorf("launch: %s is %q: %w", bootstrap.EnvPorts, s, err)
+	}
+	return r, nil
+}
 
 // passed reports whether a variable of the launcher goes to ranks on other hosts. A shell sets only
 // names that are words.

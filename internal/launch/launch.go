@@ -188,7 +188,11 @@ const (
 
 // start starts all ranks or none.
 func (j *job) start() error {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	within, err := j.ports()
+	if err != nil {
+		return err
+	}
+	ln, err := within.Listen(context.Background(), "127.0.0.1")
 	if err != nil {
 		return fmt.Errorf("launch: no port for the rendezvous: %w", err)
 	}
@@ -198,7 +202,7 @@ func (j *job) start() error {
 		if j.places, err = place(j.opt.Hosts, j.opt.N); err != nil {
 			return err
 		}
-		env = j.environment(j.opt.Hosts[0].address(), remotePort())
+		env = j.environment(j.opt.Hosts[0].address(), remotePort(within))
 	}
 	cpus, err := j.cpus()
 	if err != nil {

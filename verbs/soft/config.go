@@ -37,6 +37,7 @@ type Config struct {
 	Secret    []byte   // of the job: both ends of each connection prove that they have it
 	Rank      int      // of this process, for the error messages of peers
 	TCPListen string   // host:port to listen on; default 127.0.0.1:0
+	TCPPorts  [2]int   // lowest and highest port to listen on, where that of TCPListen is 0; zero: any
 	Fabric    *Fabric  // of the loop wire
 
 	// PeerTimeout limits how long connecting to a peer is tried, and for how long a host that does

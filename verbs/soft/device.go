@@ -227,7 +227,7 @@ func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
 	case WireSHM:
 		return shm.Open(env, shm.Config{RingBytes: d.cfg.RingBytes, NoDirect: d.cfg.noDirect, Regions: d.regions, Faults: d.cfg.faults})
 	case WireTCP:
-		return tcp.Open(env, d.cfg.TCPListen)
+		return tcp.Open(env, d.cfg.TCPListen, d.cfg.TCPPorts)
 	}
 	if clock := loop.Clock(d.cfg.Fabric); clock != nil {
 		d.now = clock

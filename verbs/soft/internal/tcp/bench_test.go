@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/ports"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -46,7 +47,7 @@ func benchChild(parent string) {
 	}
 	n, _ := notify.NewEpoll()
 	d := &fakeDevice{self: &wire.Address{ID: wire.NewDeviceID(), Rank: 1}, n: n}
-	w, err := Open(wire.Env{Self: d.self, Receiver: d, Notifier: n, PeerTimeout: 20 * time.Second}, "127.0.0.1:0")
+	w, err := Open(wire.Env{Self: d.self, Receiver: d, Notifier: n, PeerTimeout: 20 * time.Second}, "127.0.0.1:0", ports.Range{})
 	if err != nil {
 		panic(err)
 	}

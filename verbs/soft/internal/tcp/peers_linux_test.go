@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/ports"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
@@ -131,7 +132,7 @@ func TestTCPListen(t *testing.T) {
 	n, err := notify.NewEpoll()
 	require.NoError(t, err)
 	defer func() { require.NoError(t, n.Close()) }()
-	_, err = Open(wire.Env{Self: &wire.Address{}, Receiver: &fakeDevice{}, Notifier: n}, ln.Addr().String())
+	_, err = Open(wire.Env{Self: &wire.Address{}, Receiver: &fakeDevice{}, Notifier: n}, ln.Addr().String(), ports.Range{})
 	require.ErrorIs(t, err, unix.EADDRINUSE)
 	require.ErrorContains(t, err, ln.Addr().String())
 	d := newFakeDevice(t, 0, func(_ *wire.Env, listen *string) { *listen = "0.0.0.0:0" })
@@ -143,7 +144,7 @@ func TestTCPListen(t *testing.T) {
 	l := a.link(t, d)
 	l.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
 	until(t, "connection", func() bool { return l.up }, a, d)
-	_, err = Open(wire.Env{Self: &wire.Address{}, Receiver: &fakeDevice{}, Notifier: notify.NewChan()}, "")
+	_, err = Open(wire.Env{Self: &wire.Address{}, Receiver: &fakeDevice{}, Notifier: notify.NewChan()}, "", ports.Range{})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 

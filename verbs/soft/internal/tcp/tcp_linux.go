@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/ports"
 	"github.com/tagmatch/tagmatch/internal/spin"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
@@ -67,13 +68,13 @@ const (
 	longIdle, longIdleMask   = 1 << 14, 1<<4 - 1
 )
 
-// Open listens on listen, a host:port.
-func Open(env wire.Env, listen string) (wire.Wire, error) {
+// Open listens on listen, a host:port, or at a port of the range where that is 0.
+func Open(env wire.Env, listen string, within ports.Range) (wire.Wire, error) {
 	notif, ok := env.Notifier.(*notify.Epoll)
 	if !ok {
 		return nil, fmt.Errorf("a %T takes no descriptors: %w", env.Notifier, errors.ErrUnsupported)
 	}
-	ln, err := net.Listen("tcp", listen)
+	ln, err := listenAt(listen, within)
 	if err != nil {
 		return nil, fmt.Errorf("TCPListen: %w", err)
 	}
@@ -394,6 +395,13 @@ func (d *dialer) dial(ctx context.Context, a *wire.Address) (net.Conn, error) {
 		dialer.Timeout = time.Second // an address without an answer must leave time for the others
 	}
 	return dialer.DialContext(ctx, "tcp", a.TCP[n%len(a.TCP)])
+}
+
+func listenAt(listen string, within ports.Range) (net.Listener, error) {
+	if host, port, err := net.SplitHostPort(listen); err == nil && port == "0" {
+		return within.Listen(context.Background(), host)
+	}
+	return net.Listen("tcp", listen)
 }
 
 // reachableAt lists the addresses at which peers can dial a listener: its own or, if that is a

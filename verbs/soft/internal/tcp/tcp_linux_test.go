@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/ports"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -59,7 +60,7 @@ func newFakeDevice(t testing.TB, rank uint32, change ...func(env *wire.Env, list
 	for _, f := range change {
 		f(&env, &listen)
 	}
-	w, err := Open(env, listen)
+	w, err := Open(env, listen, ports.Range{})
 	require.NoError(t, err)
 	d.w = w.(*Wire)
 	t.Cleanup(d.stop)
