@@ -3,7 +3,6 @@ package progress
 import (
 	"context"
 	"fmt"
-	"runtime"
 
 	"github.com/tagmatch/tagmatch/progress/internal/wait"
 )
@@ -141,30 +140,14 @@ func Progress(n int, at func(int) Request) {
 
 // tryPoll makes progress once, unless somebody else is making it.
 func (e *Engine) tryPoll() {
-	events := 0
-	if e.mu.TryLock() {
-		events = e.pollLocked()
-		e.leaveLocked()
-		e.mu.Unlock()
-	}
-	if events == 0 {
-		e.inVain()
-	}
-}
-
-// vainCalls is how many calls that do not wait may find nothing before one lets other goroutines
-// run. A loop of such calls keeps a processor until it is preempted, after 10 ms; what ends the
-// loop may be a goroutine that has none, or that waits for a socket. A yield takes about 150 ns.
-const vainCalls = 16
-
-// inVain is called, without the lock, by a call that does not wait and has found nothing.
-func (e *Engine) inVain() {
-	if e.vain.Add(1)%vainCalls != 0 {
+	if !e.mu.TryLock() {
+		e.wait.Outrun()
 		return
 	}
-	runtime.Gosched()
-	if e.mu.TryLock() {
-		e.wait.StepAside()
-		e.mu.Unlock()
+	events := e.pollLocked()
+	e.leaveLocked()
+	if events == 0 {
+		e.wait.Vain()
 	}
+	e.mu.Unlock()
 }

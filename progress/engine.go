@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tagmatch/tagmatch/matching"
@@ -113,7 +112,6 @@ type Engine struct {
 	closeOnce sync.Once
 	closeErr  error
 	entered   [opStates]uint64 // operations that came to each state
-	vain      atomic.Uint32    // calls that found nothing, see inVain; needs no lock
 }
 
 // peer is what the engine knows of one rank, and does with it. Its methods are called under the

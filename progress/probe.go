@@ -45,8 +45,8 @@ func (e *Engine) Iprobe(src int, tag, mask uint64) (Status, bool, error) {
 	e.mu.Lock()
 	m, err := e.lookLocked(src, tag, mask)
 	if m == nil {
+		e.wait.Vain()
 		e.mu.Unlock()
-		e.inVain()
 		return Status{}, false, err
 	}
 	st := messageStatus(m)
@@ -82,8 +82,8 @@ func (e *Engine) mprobe(ctx context.Context, src int, tag, mask uint64, m *Messa
 func (e *Engine) Improbe(src int, tag, mask uint64) (*Message, bool, error) {
 	e.mu.Lock()
 	if u, err := e.lookLocked(src, tag, mask); u == nil {
+		e.wait.Vain()
 		e.mu.Unlock()
-		e.inVain()
 		return nil, false, err
 	}
 	u, _ := e.unexp.Match(tag, mask)

@@ -200,14 +200,14 @@ func (q *Queue) Poll(dst []Completion) int {
 		e.pollLocked()
 		e.leaveLocked()
 	} else {
-		e.inVain() // somebody else is making progress
+		e.wait.Outrun()
 		return 0
 	}
 	n := q.takeLocked(dst)
-	e.mu.Unlock()
 	if n == 0 {
-		e.inVain()
+		e.wait.Vain()
 	}
+	e.mu.Unlock()
 	reported(dst[:n])
 	return n
 }

@@ -9,7 +9,8 @@
  *   Waiter    WAITERS goroutines in await.go Await, awaitSlow, follow, spin, leaveRole, handOver, pass, and park.go park, parkOnChannel,
  *             sleep
  *   Progress  loop.go progress, attended, attend; absent with -DMANUAL (Config.Manual)
- *   Tester    a goroutine that polls now and then (Request.Test, Engine.Poll), or ends the first waiter's operation (Request.Cancel)
+ *   Tester    a goroutine that polls now and then (Request.Test, Engine.Poll) and, where it finds nothing, says so (vain.go
+ *             letGoroutines), or ends the first waiter's operation (Request.Cancel)
  *   Arrivals  the device: operation i's completion comes, or never does
  *   Context   ends the context of the first waiter, or does not; context.AfterFunc of wakeOn
  *
@@ -153,6 +154,14 @@ inline pass()
 #else
 	skip
 #endif
+}
+
+inline vain()
+{
+	if
+	:: !got && len(parked) == 0 -> disarm(); fresh = 1
+	:: else
+	fi
 }
 
 #define DONE (ended[i])
@@ -332,9 +341,9 @@ active proctype Tester()
 {
 	byte k;
 	bool got;
-	atomic { lock(); poll(got); unlock() };
+	atomic { lock(); poll(got); vain(); unlock() };
 	if
-	:: atomic { lock(); poll(got); unlock() }
+	:: atomic { lock(); poll(got); vain(); unlock() }
 	:: atomic { lock(); ended[0] = 1; if :: registered[0] -> wake(0) :: else fi; unlock() } /* Op.cancel */
 	fi
 }

@@ -30,14 +30,6 @@ type aside struct {
 	step  func() time.Duration // constant: nil, or a test's
 }
 
-// StepAside is for loops of calls that do not wait. It lets goroutines run that wait for sockets,
-// if GOMAXPROCS is 1 and that is due, and lets go of the lock meanwhile.
-func (s *Set) StepAside() {
-	if s.oneP {
-		s.stepAside(time.Now())
-	}
-}
-
 // stepAside steps aside if that is due at the time now. It lets go of the lock meanwhile.
 func (s *Set) stepAside(now time.Time) {
 	a := &s.aside

@@ -90,7 +90,7 @@ func TestNobodyStepsAsideFromTheRunnable(t *testing.T) {
 	}
 	f.Lock.Lock()
 	go close(ran)
-	f.StepAside()
+	f.stepAside(time.Now())
 	require.Zero(t, steps)
 	<-ran
 	f.Unlock()

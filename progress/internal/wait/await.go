@@ -195,23 +195,18 @@ func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
 
 // rounds polls as the policy says, and reports whether op or ctx has ended.
 func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) bool {
-	start, runnable := time.Now(), s.goroutinesWait()
-	yielded := -spinYield // when, the last time
-	for round, elapsed := 0, time.Duration(0); ; round, elapsed = round+1, time.Since(start) {
+	for t := newTurn(s.goroutinesWait()); ; {
 		if s.oneP {
-			s.stepAside(start.Add(elapsed))
+			s.stepAside(t.start.Add(t.elapsed))
 		}
-		p := s.sharing.policy(s.cfg.SpinLimit, runnable, transferTime(op))
-		if round >= p.rounds && elapsed >= p.budget {
+		p := s.sharing.policy(s.cfg.SpinLimit, t.runnable, transferTime(op))
+		if t.over(&p) {
 			return false
 		}
 		if s.pollFor(ev, gen, p.polls) || ctx.Err() != nil {
 			return true
 		}
-		if p.yields && elapsed >= p.keep && elapsed >= yielded+p.every {
-			s.yieldOnce() // the peer, or its device, may work on this processor
-			yielded = elapsed
-		}
+		s.endRound(&t, &p)
 	}
 }
 

@@ -58,6 +58,8 @@ type Set struct {
 	woke      bool            // a waiter was woken, and nobody has yielded to it
 	sharing   sharing
 	aside     aside
+	vain      vain
+	outrun    atomic.Uint32        // calls that have found the lock taken; needs no lock
 	yield     func() time.Duration // constant: timedYield, or a test's
 	parked    waiterList
 	waking    int              // waiters that were woken and have not run yet
