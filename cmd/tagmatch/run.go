@@ -21,9 +21,12 @@ output are prefixed with "[rank] ".
 The job ends when all ranks have ended. When one exits with a code other than 0,
 is killed, or aborts the job, the others are sent SIGTERM and, after the grace
 period, SIGKILL; one that has closed its World by then is sent SIGTERM later, after
-half of that period or three seconds. On SIGINT and SIGTERM all ranks are ended in this way; a
-second signal kills at once, and output that nobody takes within a second is then
-lost. A rank is a process group: what its program leaves running is killed.
+half of that period or three seconds. On SIGINT, SIGTERM and SIGHUP (unless nohup
+has it ignored) all ranks are ended in this way; a second signal kills at once, and
+output that nobody takes within a second is then lost. SIGQUIT, SIGUSR1, SIGUSR2,
+SIGWINCH, SIGXCPU and SIGCONT reach all processes of the ranks, and Ctrl-Z stops
+them. A rank is a process group that ends with its first process: what that leaves
+running is killed, in a group of its own too.
 
 Exit code: 0 if all ranks exited with 0; else that of the rank that brought the job
 down: one that was killed (128 + number of the signal), or the first that failed;

@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/ports"
@@ -152,56 +149,3 @@ func (o *Options) setPass() error {
 	o.Env, o.Pass = env, names
 	return nil
 }
-
-// remote is the command that starts a rank on another host, by a shell that reads script.
-func (j *job) remote(p placed) *exec.Cmd {
-	agent := j.opt.Agent
-	if len(agent) == 0 {
-		agent = defaultAgent
-	}
-	return exec.Command(agent[0], slices.Concat(agent[1:], []string{p.host, "sh", "-s"})...)
-}
-
-// script is what the shell on the host reads. The secret is in it, and so on no command line. When
-// its standard input ends, because the launcher has ended the agent or is gone, so does the rank.
-func (j *job) script(p placed, rank int, env []string) string {
-	var b strings.Builder
-	dir, _ := filepath.Abs(j.opt.Dir)
-	b.WriteString("main() {\n") // so that the shell has read everything before cat reads the rest
-	fmt.Fprintf(&b, "cd %s || exit 1\n", quote(dir))
-	for _, kv := range env {
-		if name, value, _ := strings.Cut(kv, "="); j.opt.passed(name) || ofJob(name) {
-			fmt.Fprintf(&b, "export %s=%s\n", name, quote(value))
-		}
-	}
-	fmt.Fprintf(&b, "export %s=%d %s=%d %s=%d\n", bootstrap.EnvRank, rank, bootstrap.EnvLocalRank, p.local, bootstrap.EnvLocalWorldSize, p.localSize)
-	var command []string
-	if j.opt.Bind {
-		b.WriteString(allowedCPUsThere)
-		fmt.Fprintf(&b, "shift $((%d %% $#))\n", p.local)
-		command = append(command, "taskset", "-c", "$1")
-	}
-	for _, arg := range j.opt.Command {
-		command = append(command, quote(arg))
-	}
-	// setsid makes the rank a process group, as on this host; without it the rank is ended alone.
-	b.WriteString("group=; own=\ncommand -v setsid >/dev/null && group=setsid own=-\n")
-	fmt.Fprintf(&b, "exec 3<&0\n$group %s </dev/null 3<&- &\nrank=$!\n", strings.Join(command, " "))
-	grace := 0 // in whole seconds, as every sleep(1) takes them
-	if j.opt.Grace >= time.Millisecond {
-		grace = int(j.opt.Grace.Seconds()) + 1
-	}
-	fmt.Fprintf(&b, "{ cat <&3; kill -s TERM -- $own$rank; sleep %d; kill -s KILL -- $own$rank; } >/dev/null 2>&1 &\nwatch=$!\n", grace)
-	b.WriteString("wait $rank\ncode=$?\nkill $watch 2>/dev/null\n[ -z \"$own\" ] || kill -s KILL -- -$rank 2>/dev/null\nexit $code\n}\nmain\n")
-	return b.String()
-}
-
-// allowedCPUsThere has a shell set its arguments to the processors that it may use.
-const allowedCPUsThere = `set --
-for range in $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status | tr , ' '); do
-set -- "$@" $(seq ${range%-*} ${range#*-})
-done
-`
-
-// quote makes s one word of a shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -43,8 +43,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// remoteJob runs a script as ranks on hosts that are all this one: the agent is a shell that drops
-// the host's name, and, as with ssh, who ends it has not ended what it has started.
+// remoteJob runs a script as ranks on hosts that are all this one.
 func remoteJob(t *testing.T, ctx context.Context, opt Options, script string) (code int, out string) {
 	t.Helper()
 	return remoteJobBy(t, ctx, "", opt, script)
@@ -53,10 +52,8 @@ func remoteJob(t *testing.T, ctx context.Context, opt Options, script string) (c
 // remoteJobBy is remoteJob with a command in front of the shell.
 func remoteJobBy(t *testing.T, ctx context.Context, front string, opt Options, script string) (code int, out string) {
 	t.Helper()
-	agent := filepath.Join(t.TempDir(), "agent")
-	require.NoError(t, os.WriteFile(agent, []byte("#!/bin/sh\nshift\ncd /\nexec "+front+"setsid -w env -i PATH=$PATH \"$@\"\n"), 0o700))
 	var b bytes.Buffer
-	opt.Agent, opt.Command, opt.Stdout, opt.Stderr = []string{agent}, []string{"sh", "-c", script, "it's", "a \"$HOME\" b"}, &b, &b
+	opt.Agent, opt.Command, opt.Stdout, opt.Stderr = []string{fakeSSH(t, front)}, []string{"sh", "-c", script, "it's", "a \"$HOME\" b"}, &b, &b
 	if opt.Hosts == nil {
 		opt.Hosts = []Host{{"here", 2}, {"there", 1}}
 	}
@@ -191,17 +188,18 @@ func TestBind(t *testing.T) {
 	require.ErrorContains(t, err, "use Bind")
 }
 
-// TestRemoteLeftovers: what a rank leaves running ends with it, as on this host.
+// TestRemoteLeftovers: what a rank leaves running ends with it, as on this host, also in a group of
+// its own, which timeout(1) makes.
 func TestRemoteLeftovers(t *testing.T) {
-	mark := filepath.Join(t.TempDir(), "mark")
-	code, out := remoteJob(t, t.Context(), Options{N: 1}, `sleep 60 >/dev/null 2>&1 & echo $! >`+mark)
-	require.Zero(t, code, out)
-	pid, err := os.ReadFile(mark)
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		_, err := os.Stat("/proc/" + strings.TrimSpace(string(pid)))
-		return os.IsNotExist(err)
-	}, 10*time.Second, 10*time.Millisecond)
+	for _, what := range []string{"sleep 60", "timeout 60 sleep 60"} {
+		mark := filepath.Join(t.TempDir(), "mark")
+		code, out := remoteJob(t, t.Context(), Options{N: 1}, what+` >/dev/null 2>&1 & echo pid $! >`+mark+`; kill -s KILL $$`)
+		require.Equal(t, 128+9, code, out)
+		pid, err := os.ReadFile(mark)
+		require.NoError(t, err)
+		require.Len(t, pids(string(pid)), 1)
+		requireGone(t, pids(string(pid)))
+	}
 }
 
 // TestRemoteNames: variables whose names no shell takes stay here.

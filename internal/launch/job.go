@@ -20,6 +20,10 @@ const abortCourtesy = time.Second
 // stalls for a moment must not lose the reason of an Abort.
 const lastWords = time.Second
 
+// deathTime is how long processes that were killed have to close their descriptors, before others
+// are looked for which hold them too.
+const deathTime = 100 * time.Millisecond
+
 // lastWrite is how long output that was given up may take to stop: a writer that is not blocked has
 // ended by then.
 const lastWrite = 100 * time.Millisecond
@@ -40,7 +44,7 @@ func (j *job) watch(r *rank) {
 		}
 	}()
 	j.awaitEnd(r)
-	r.signal(syscall.SIGKILL) // descendants
+	r.killDescendants(aborts)
 	if r.link != nil {
 		// A descendant may keep the link open.
 		if err := r.link.SetReadDeadline(time.Now().Add(lastWords)); err != nil {
@@ -63,13 +67,29 @@ func (j *job) watch(r *rank) {
 	j.report(passed)
 }
 
+// killDescendants ends what a rank that has ended has left running: its process group, and whoever
+// else holds its link, as a group that a shell or timeout(1) has made. closed tells that nobody
+// does.
+func (r *rank) killDescendants(closed <-chan struct{}) {
+	r.signal(syscall.SIGKILL)
+	select {
+	case <-closed:
+	case <-time.After(deathTime):
+		killHolders(r.socket)
+	}
+}
+
 // signal sends sig to all of a rank's processes. Once it is reaped their group's number may be that
-// of another.
+// of another. What is not to end a rank on another host is sent by the shell there.
 func (r *rank) signal(sig syscall.Signal) {
 	r.reaping.Lock()
 	defer r.reaping.Unlock()
-	if !r.reaped {
+	switch {
+	case r.reaped:
+	case r.agent == nil || sig == syscall.SIGTERM || sig == syscall.SIGKILL:
 		signalGroup(r.cmd.Process, sig)
+	default:
+		r.agent.signal(sig)
 	}
 }
 
@@ -87,6 +107,9 @@ func (r *rank) reap() *os.ProcessState {
 	r.reaping.Unlock()
 	if r.cmd.ProcessState == nil {
 		_ = r.cmd.Wait() // says with which code it ended
+	}
+	if r.agent != nil {
+		r.agent.close()
 	}
 	return r.cmd.ProcessState
 }
@@ -188,8 +211,8 @@ func (s *supervisor) stopTimers() {
 }
 
 func (j *job) run(ctx context.Context) (int, error) {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signals := make(chan os.Signal, 16)
+	notify(signals)
 	defer signal.Stop(signals)
 	s := newSupervisor(j)
 	defer s.stopTimers()
@@ -204,7 +227,7 @@ func (j *job) run(ctx context.Context) (int, error) {
 		case e := <-j.events:
 			s.happened(e)
 		case sig := <-signals:
-			s.interrupted(sig.(syscall.Signal))
+			s.signalled(sig.(syscall.Signal))
 		case <-over:
 			over = nil
 			s.err = ctx.Err()
@@ -293,26 +316,6 @@ func (s *supervisor) fail(code int, text string) {
 	if s.note(code, text, nil) {
 		s.end(syscall.SIGTERM)
 	}
-}
-
-// interrupted forwards a signal: the ranks are not in the terminal's process group. A second one
-// does not wait, or hardly for whoever reads the output.
-func (s *supervisor) interrupted(sig syscall.Signal) {
-	if s.signals++; s.signals == 2 {
-		s.giveUp = time.After(lastWords)
-	}
-	if s.failed != nil && s.asked == nil {
-		s.settled() // the verdict must not be about ranks that the signal ends
-		return
-	}
-	if s.ending {
-		if s.signals > 1 || !s.hurry() {
-			s.end(syscall.SIGKILL)
-		}
-		return
-	}
-	s.note(128+int(sig), "got "+sig.String(), nil)
-	s.end(syscall.SIGTERM)
 }
 
 // say prints a text, behind those before it, beside the supervisor: ranks are signalled also where

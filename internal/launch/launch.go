@@ -64,13 +64,13 @@ type Options struct {
 
 // Run starts opt.N copies of opt.Command as the ranks of a job and returns the job's exit code when
 // all have ended: 0, or the first code other than 0 of a rank, 128 + the signal's number if one
-// killed it. After that, unless KeepGoing, and after an Abort, SIGINT or SIGTERM to this process,
-// or the end of ctx, it ends the other ranks; the code is that of the Abort, or the signal, then.
-// With KeepGoing the code is 0 if ranks that were not lost are left and have ended with 0: lost is
-// whom a signal has ended, or who had its World open.
-// The error is for a job that could not be started (with code 2 where the Options are wrong), and
-// for ctx. Run waits until all output is written, except after a second signal: then a Write that
-// does not end is left behind.
+// killed it. After that, unless KeepGoing, and after an Abort, SIGINT, SIGTERM or SIGHUP to this
+// process, or the end of ctx, it ends the other ranks; the code is that of the Abort, or the
+// signal, then. Other signals that programs have a use for reach the ranks, see forwarded. With
+// KeepGoing the code is 0 if ranks that were not lost are left and have ended with 0: lost is whom
+// a signal has ended, or who had its World open. The error is for a job that could not be started
+// (with code 2 where the Options are wrong), and for ctx. Run waits until all output is written,
+// except after a second signal: then a Write that does not end is left behind.
 func Run(ctx context.Context, opt Options) (code int, err error) {
 	if err := opt.setDefaults(); err != nil {
 		return 2, err
@@ -139,6 +139,8 @@ type rank struct {
 	host     string // "": this one
 	cmd      *exec.Cmd
 	link     *os.File // the launcher's end; nil where links are not supported
+	socket   string   // the other end, as /proc names it
+	agent    *agent   // of a rank on another host
 	out, err *stream
 	passed   chan struct{} // closed when all its output is passed on, or given up
 	running  bool
@@ -268,24 +270,6 @@ func (j *job) startRank(r *rank, env []string, cpus []int, ln net.Listener) erro
 	return j.startProcess(r, c)
 }
 
-// startRemote starts the agent of a rank on another host. Its standard input stays open as long as
-// this process lives, which the shell there watches.
-func (j *job) startRemote(r *rank, env []string) error {
-	p := j.places[r.n]
-	c := j.remote(p)
-	c.Env = j.opt.agentEnv
-	in, err := c.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := j.startProcess(r, c); err != nil {
-		return err
-	}
-	script := j.script(p, r.n, env)
-	go func() { _, _ = io.WriteString(in, script) }() // an agent that takes nothing ends, and says why
-	return nil
-}
-
 func (j *job) startProcess(r *rank, c *exec.Cmd) error {
 	c.SysProcAttr = processAttr()
 	var pidfd *int
@@ -314,7 +298,8 @@ func (j *job) inherit(r *rank, c *exec.Cmd, ln net.Listener) ([]*os.File, error)
 	case err != nil:
 		return nil, err
 	}
-	r.link = parent
+	_, inode, _ := strings.Cut(env, ":")
+	r.link, r.socket = parent, "socket:["+inode+"]"
 	c.ExtraFiles = append(c.ExtraFiles, child)
 	c.Env = append(c.Env, link.Env+"="+env)
 	if r.n != 0 {

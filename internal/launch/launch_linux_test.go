@@ -39,9 +39,12 @@ func requireGone(t *testing.T, pids []int) {
 
 // nested is a launcher for tests that kill it. Its ranks run a shell that starts a child.
 func nested(string) int {
-	env := append(os.Environ(), envRole+"=")
-	code, err := Run(context.Background(), Options{N: 2, Env: env, NoPrefix: true, Grace: 300 * time.Millisecond,
-		Command: []string{"sh", "-c", os.Getenv("NESTED_COMMAND")}})
+	opt := Options{N: 2, Env: append(os.Environ(), envRole+"="), NoPrefix: true, Grace: 300 * time.Millisecond,
+		Command: []string{"sh", "-c", os.Getenv("NESTED_COMMAND")}}
+	if agent := os.Getenv("NESTED_AGENT"); agent != "" {
+		opt.Hosts, opt.Agent = []Host{{"here", 1}, {"there", 1}}, []string{agent}
+	}
+	code, err := Run(context.Background(), opt)
 	if err != nil {
 		fmt.Println(err)
 	}
@@ -51,8 +54,13 @@ func nested(string) int {
 // startNested starts a launcher as a process and waits until its ranks have written n pids.
 func startNested(t *testing.T, command string, n int) (*exec.Cmd, *buffer) {
 	t.Helper()
+	return startNestedBy(t, exec.Command(os.Args[0]), command, n)
+}
+
+// startNestedBy is startNested by a command that runs this binary.
+func startNestedBy(t *testing.T, c *exec.Cmd, command string, n int) (*exec.Cmd, *buffer) {
+	t.Helper()
 	var out buffer
-	c := exec.Command(os.Args[0])
 	c.Env = append(os.Environ(), envRole+"=nested", "NESTED_COMMAND="+command)
 	c.Stdout, c.Stderr = &out, &out
 	c.WaitDelay = time.Second
@@ -90,7 +98,7 @@ func init() {
 }
 
 func TestLauncherInterrupted(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		c, out := startNested(t, "sleep 60 & echo pid $!; echo pid $$; wait", 4)
 		require.NoError(t, c.Process.Signal(sig))
 		_ = c.Wait() // says with which code it ended
@@ -100,14 +108,17 @@ func TestLauncherInterrupted(t *testing.T) {
 	}
 }
 
-// TestBackgroundProcesses leaves a process in the rank's group.
+// TestBackgroundProcesses leaves a process in the rank's group, and in one of its own, behind a
+// rank that ends and one that is killed.
 func TestBackgroundProcesses(t *testing.T) {
-	var out, errs buffer
-	code, err := Run(context.Background(), Options{N: 2, Command: []string{"sh", "-c", "sleep 60 & echo pid $!"}, Stdout: &out, Stderr: &errs})
-	require.NoError(t, err)
-	require.Zero(t, code, "%v", &errs)
-	require.Len(t, pids(out.String()), 2)
-	requireGone(t, pids(out.String()))
+	for _, script := range []string{"sleep 60 & echo pid $!", "setsid sleep 60 & echo pid $!", "setsid sleep 60 & echo pid $!; kill -s KILL $$"} {
+		var out, errs buffer
+		code, err := Run(context.Background(), Options{N: 2, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &errs, KeepGoing: true})
+		require.NoError(t, err)
+		require.Equal(t, strings.Contains(script, "kill"), code == 128+9, "%s: %v", script, &errs)
+		require.Len(t, pids(out.String()), 2)
+		requireGone(t, pids(out.String()))
+	}
 }
 
 func pinnedTo() int {

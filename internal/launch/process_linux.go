@@ -4,6 +4,9 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -84,6 +87,37 @@ func (q *exitQueue) run(ended func(*rank)) {
 // signalGroup sends sig to all of a rank's processes.
 func signalGroup(p *os.Process, sig syscall.Signal) {
 	_ = unix.Kill(-p.Pid, sig) // no process left is fine
+}
+
+// killHolders ends all other processes that have a descriptor of a socket, which /proc names so.
+func killHolders(socket string) {
+	for more, rounds := true, 0; more && rounds < 10; rounds++ { // they may be starting others
+		more = false
+		paths, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is right
+		for _, path := range paths {
+			if to, err := os.Readlink(path); err != nil || to != socket {
+				continue
+			}
+			more = killHolder(path, socket) || more
+		}
+	}
+}
+
+// killHolder ends the process that has a descriptor: the same one, if its number is used again.
+func killHolder(path, socket string) bool {
+	pid, err := strconv.Atoi(strings.Split(path, "/")[2])
+	if err != nil || pid == os.Getpid() {
+		return false
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = p.Release() }()
+	if to, err := os.Readlink(path); err != nil || to != socket {
+		return false
+	}
+	return p.Kill() == nil
 }
 
 // unread is the number of bytes in a pipe.
