@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -116,9 +117,11 @@ type Options struct {
 	Linger      time.Duration // how long Close of rank 0 waits for the others; 0: 2 seconds
 	Logger      *slog.Logger  // refused connections and the like; nil: silent
 
-	handshake time.Duration // shorter in tests
-	fanOut    int           // smaller in tests
-	shortFor  time.Duration // how long rank 0 waits for a descriptor to come free; shorter in tests
+	handshake   time.Duration // shorter in tests
+	fanOut      int           // smaller in tests
+	shortFor    time.Duration // how long rank 0 waits for a descriptor to come free; shorter in tests
+	firstNotice time.Duration // see vigil; shorter in tests
+	notices     io.Writer     // where vigil writes
 }
 
 // Found is what Inspect detects without joining the job.
@@ -134,8 +137,8 @@ type Found struct {
 	Present []string
 }
 
-// Detect finds the launcher, joins its job and returns when all ranks have joined. It ends with
-// ctx, or after Options.Timeout. That timeout ends the wait of all ranks that have joined, each
+// Detect finds the launcher, joins its job and returns when all ranks have joined. A join that
+// takes more than 10 seconds says on the standard error output what it waits for. It ends with ctx, or after Options.Timeout. That timeout ends the wait of all ranks that have joined, each
 // with an error that names the missing ranks; a rank whose ctx ends gives up alone, and may join
 // again.
 func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
@@ -199,6 +202,12 @@ func (o *Options) setDefaults() {
 	}
 	if o.fanOut == 0 {
 		o.fanOut = fanOut
+	}
+	if o.firstNotice == 0 {
+		o.firstNotice = firstNotice
+	}
+	if o.notices == nil {
+		o.notices = os.Stderr
 	}
 	if o.shortFor == 0 {
 		o.shortFor = 2 * time.Second

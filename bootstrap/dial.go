@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,6 +24,9 @@ type dialer struct {
 	secret jobSecret
 	at     []string // where rank 0 serves, host:port, in the order to be tried
 	from   string   // what says so, for error texts
+
+	// trouble is why the last try has failed; nil: none has; "": rank 0 has let this rank in.
+	trouble atomic.Pointer[string]
 }
 
 const (
@@ -34,6 +38,7 @@ const (
 
 // join dials until rank 0 has accepted or rejected this rank, or ctx ends.
 func (d *dialer) join(ctx context.Context) (*endpoint, error) {
+	defer d.opt.vigil(d.job.rank, d.waits)()
 	backoff := firstBackoff
 	var why error       // of the last try that ctx did not cut short: it names the problem
 	var taken time.Time // since when rank 0 says that this rank has joined; zero: it does not
@@ -45,6 +50,7 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		if why == nil || !space.Over(ctx) {
 			why = err
 		}
+		d.notes(bare(err))
 		if errors.Is(err, errRollGivenUp) {
 			return nil, errorf(ctx.Err(), "rank %d of %d waited at %s for all ranks to join: %s", d.job.rank, d.job.size, d.where(), bare(err))
 		}
@@ -69,6 +75,21 @@ func (d *dialer) join(ctx context.Context) (*endpoint, error) {
 		}
 		backoff = min(2*backoff, lastBackoff)
 	}
+}
+
+// notes keeps what waits tells of.
+func (d *dialer) notes(trouble string) { d.trouble.Store(&trouble) }
+
+// waits says what this rank waits for, "" where it is rank 0 that knows.
+func (d *dialer) waits() string {
+	trouble := d.trouble.Load()
+	switch {
+	case !speaks(d.job.rank, d.job.localRank) || trouble != nil && *trouble == "":
+		return ""
+	case trouble == nil:
+		return fmt.Sprintf("for an answer of rank 0 at %s", d.where())
+	}
+	return fmt.Sprintf("for rank 0 at %s: %s", d.where(), *trouble)
 }
 
 // where names the addresses of rank 0, and what says so.
@@ -219,6 +240,7 @@ func (d *dialer) greet(ctx context.Context, conn net.Conn, f *framer, children *
 	if err := d.authenticate(f, hello, c); err != nil {
 		return nil, err
 	}
+	d.notes("")
 	conn.SetDeadline(time.Time{}) // the other ranks may take long to join; ctx bounds that
 	if ctx.Err() != nil {         // before the deadline was reset
 		conn.SetDeadline(time.Unix(1, 0))

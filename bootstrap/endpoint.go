@@ -36,8 +36,9 @@ type endpoint struct {
 	fencing  chan struct{} // holds a token during a Fence
 	broken   chan struct{} // closed when err is set
 	aborted  chan AbortInfo
-	losses   chan Loss     // has room for two reports on every rank
-	patience time.Duration // giveUpWait; shorter in tests
+	losses   chan Loss            // has room for two reports on every rank
+	patience time.Duration        // giveUpWait; shorter in tests
+	vigil    func() (stop func()) // of rank 0, for the first fence; else nil
 
 	mu       sync.Mutex // guards the fields below
 	pending  []entry
@@ -129,6 +130,9 @@ func (e *endpoint) Fence(ctx context.Context) error {
 	m, done, err := e.arrive()
 	if err != nil {
 		return err
+	}
+	if m.seq == 1 && e.vigil != nil { // it ends the join; later ones may well take long
+		defer e.vigil()()
 	}
 	if err := e.up.send(m); err != nil {
 		e.fail(&RankError{0, "cannot be reached: " + bare(err)})

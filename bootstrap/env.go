@@ -73,7 +73,7 @@ func (e *endpoint) orphaned() {
 
 func (p *envPlan) endpoint(ctx context.Context) (*endpoint, error) {
 	if p.job.rank != 0 {
-		d := dialer{p.opt, p.job, p.secret, []string{p.job.address()}, p.from}
+		d := dialer{opt: p.opt, job: p.job, secret: p.secret, at: []string{p.job.address()}, from: p.from}
 		return d.join(ctx)
 	}
 	if p.job.size == 1 && p.opt.Getenv(EnvRendezvousFD) == "" {
@@ -111,6 +111,8 @@ func (j *jobVars) serve(ctx context.Context, opt *Options, ln net.Listener, sec 
 	h.join(0, m) // before another process can dial and claim rank 0
 	root := &rootLink{localLink{h, 0}, newStore(h, ln, opt, j.epoch, sec), opt.Linger}
 	e.up = root
+	e.vigil = func() func() { return opt.vigil(0, h.awaited) }
+	defer opt.vigil(0, func() string { return fmt.Sprintf("at %s for all ranks to join; %s", ln.Addr(), h.absent()) })()
 	select {
 	case <-h.full:
 		if m.root.IsValid() {

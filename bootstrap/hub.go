@@ -295,6 +295,13 @@ func (h *hub) wantLocked(rank int, m *wantMsg) {
 	}
 }
 
+// awaited says which ranks have joined, and not come to the first fence.
+func (h *hub) awaited() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return "for all ranks that have joined to get ready; " + h.awaitedLocked()
+}
+
 // awaitedLocked lists the ranks that are not in the fence.
 func (h *hub) awaitedLocked() string {
 	var missing []int

@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -64,7 +65,9 @@ func (p *publishedPlan) published() string {
 }
 
 func (p *publishedPlan) join(ctx context.Context) (Bootstrap, error) {
+	stop := p.vigil(p.place.id, "to be let in by its launcher")
 	s, err := p.place.open(ctx)
+	stop()
 	if err != nil {
 		return nil, errorf(err, "%s: %v", p.place.seen, err)
 	}
@@ -83,6 +86,16 @@ func (p *publishedPlan) join(ctx context.Context) (Bootstrap, error) {
 	return e, nil
 }
 
+// vigil says that this rank still waits for something of its launcher.
+func (p *publishedPlan) vigil(id space.Identity, what string) (stop func()) {
+	return p.opt.vigil(id.Rank, func() string {
+		if !speaks(id.Rank, id.LocalRank) {
+			return ""
+		}
+		return fmt.Sprintf("%s (%s)", what, p.place.seen)
+	})
+}
+
 // meet joins the rendezvous of rank 0.
 func (p *publishedPlan) meet(ctx context.Context, s space.Space) (*endpoint, error) {
 	id := s.Identity()
@@ -96,7 +109,9 @@ func (p *publishedPlan) meet(ctx context.Context, s space.Space) (*endpoint, err
 	case job.rank == 0:
 		return p.invite(ctx, s, job)
 	}
+	stop := p.vigil(id, "for rank 0 to publish its address")
 	value, err := s.Broadcast(ctx, nil)
+	stop()
 	if err != nil {
 		return nil, errorf(err, "rank %d of %d waited for rank 0 to publish its address (%s): %v", job.rank, job.size, p.place.seen, err)
 	}
@@ -108,7 +123,7 @@ func (p *publishedPlan) meet(ctx context.Context, s space.Space) (*endpoint, err
 	if sec.bytes == nil {
 		sec = jobSecret{n.Secret, p.published()}
 	}
-	d := dialer{p.opt, *job, sec, n.addresses(), "the address that rank 0 has published"}
+	d := dialer{opt: p.opt, job: *job, secret: sec, at: n.addresses(), from: "the address that rank 0 has published"}
 	return d.join(ctx)
 }
 
@@ -129,7 +144,10 @@ func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars)
 	if p.secret.bytes == nil {
 		n.Secret = sec.bytes
 	}
-	if _, err := s.Broadcast(ctx, n.encode()); err != nil {
+	stop := p.vigil(s.Identity(), "for all ranks to take its address; which are missing the launcher does not tell")
+	_, err = s.Broadcast(ctx, n.encode())
+	stop()
+	if err != nil {
 		_ = ln.Close()
 		return nil, errorf(err, "rank 0 could not publish its address to all ranks (%s): %v", p.place.seen, err)
 	}

@@ -1,0 +1,52 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// firstNotice is after how long a rank says that it still waits to join. The intervals double.
+const firstNotice = 10 * time.Second
+
+// vigil says on the standard error output, whatever the program logs, that rank still waits, until
+// stop is called. what is the rest of the text, "" where there is nothing to be said. It is called
+// in the background, not after stop has returned.
+func (o *Options) vigil(rank int, what func() string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	begin := time.Now()
+	watch.Go(func() {
+		for interval := o.firstNotice; ; interval *= 2 {
+			if sleep(ctx, interval); ctx.Err() != nil {
+				return
+			}
+			if text := what(); text != "" {
+				fmt.Fprintf(o.notices, "tagmatch: rank %d on %s has waited %v %s\n", rank, hostName(), time.Since(begin).Round(time.Second), text)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		watch.Wait()
+	}
+}
+
+// mostSpeakers bounds the ranks that speak where nothing tells which of them are the first of a host.
+const mostSpeakers = 16
+
+// speaks reports whether a rank other than 0 says that it cannot reach rank 0, or its launcher: of
+// each host one does, as a thousand ranks would say the same.
+func speaks(rank, localRank int) bool {
+	return localRank == 0 || localRank < 0 && rank < mostSpeakers
+}
+
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown host"
+	}
+	return name
+}

@@ -1,0 +1,139 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// noticeLog is where a rank's notices go.
+type noticeLog struct {
+	mu    sync.Mutex
+	lines []string
+	grew  chan struct{}
+}
+
+// noticesOf has the notices of a rank go to a log, the first one after a moment.
+func noticesOf(opt *Options) *noticeLog {
+	l := &noticeLog{grew: make(chan struct{}, 1)}
+	opt.firstNotice, opt.notices = 10*time.Millisecond, l
+	return l
+}
+
+func (l *noticeLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	l.lines = append(l.lines, string(b))
+	l.mu.Unlock()
+	select {
+	case l.grew <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+// await waits for a notice with text.
+func (l *noticeLog) await(t *testing.T, text string) string {
+	t.Helper()
+	for end := time.After(20 * time.Second); ; {
+		l.mu.Lock()
+		lines := l.lines
+		l.mu.Unlock()
+		for _, s := range lines {
+			if strings.Contains(s, text) {
+				return s
+			}
+		}
+		select {
+		case <-l.grew:
+		case <-end:
+			require.Fail(t, "no such notice", "%q: %q", text, lines)
+		}
+	}
+}
+
+// TestNoticesOfRankZero: without a Logger rank 0 says who is missing and who was turned away, again
+// and again, until all are ready.
+func TestNoticesOfRankZero(t *testing.T) {
+	env := jobEnv(t, 4)
+	opt := options(env(0))
+	log := noticesOf(&opt)
+	ctx := timeout(t, 60*time.Second)
+	list, errs := make([]Bootstrap, 4), make([]error, 4)
+	var ranks sync.WaitGroup
+	detect := func(r int, o Options) { ranks.Go(func() { list[r], errs[r] = Detect(ctx, o) }) }
+	detect(0, opt)
+	port, host := env(0)[EnvMasterPort], hostName()
+	require.Equal(t, fmt.Sprintf("tagmatch: rank 0 on %s has waited 0s at 127.0.0.1:%s for all ranks to join; still missing: ranks 1-3 of 4\n", host, port),
+		log.await(t, "ranks 1-3 of 4"))
+	_, err := Detect(ctx, options(envOf(1, 5, port)))
+	require.ErrorIs(t, err, ErrRefused)
+	require.Contains(t, log.await(t, "turned away"), "turned away: 127.0.0.1: WORLD_SIZE is 4 at rank 0 but 5 at rank 1")
+	for r := 1; r < 4; r++ {
+		detect(r, options(env(r)))
+	}
+	ranks.Wait()
+	require.NoError(t, errors.Join(errs...))
+	fence := func(r int) { ranks.Go(func() { errs[r] = list[r].Fence(ctx) }) }
+	fence(0)
+	fence(2)
+	log.await(t, "for all ranks that have joined to get ready; still missing: ranks 1, 3\n")
+	fence(1)
+	fence(3)
+	ranks.Wait()
+	require.NoError(t, errors.Join(errs...))
+	closeAll(t, list)
+}
+
+// TestNoticesOfOthers: a rank says why it does not reach rank 0, and nothing once it has: rank 0
+// knows better.
+func TestNoticesOfOthers(t *testing.T) {
+	port := freePort(t)
+	ctx, cancel := context.WithCancel(timeout(t, 60*time.Second))
+	defer cancel()
+	var ranks sync.WaitGroup
+	join := func(v vars) *noticeLog {
+		opt := options(v)
+		log := noticesOf(&opt)
+		ranks.Go(func() {
+			_, err := Detect(ctx, opt)
+			require.Error(t, err)
+		})
+		return log
+	}
+	require.Regexp(t, `^tagmatch: rank 1 on \S+ has waited \d+s for rank 0 at MASTER_ADDR:MASTER_PORT=127.0.0.1:`+port+`: .*connection refused\n$`,
+		join(envOf(1, 3, port)).await(t, "refused"))
+	join(envOf(2, 3, port).with(EnvMasterAddr, "name.invalid")).await(t, "lookup name.invalid")
+	dir := t.TempDir()
+	join(vars{EnvRank: "1", EnvWorldSize: "2", EnvStore: dir, EnvJobID: "j"}).await(t, "for rank 0 to publish its address (directory "+dir+")")
+	cancel()
+	ranks.Wait()
+
+	d := dialer{job: jobVars{rank: 3, localRank: 0}, at: []string{"h:1"}, from: "X"}
+	require.Equal(t, "for an answer of rank 0 at X=h:1", d.waits())
+	d.notes("no route")
+	require.Equal(t, "for rank 0 at X=h:1: no route", d.waits())
+	d.job.localRank = 1
+	require.Empty(t, d.waits(), "the first rank of the host says it")
+	d.job.localRank = -1
+	require.NotEmpty(t, d.waits())
+	d.job.rank = 500
+	require.Empty(t, d.waits(), "enough others do")
+	d.job.localRank = 0
+	d.notes("")
+	require.Empty(t, d.waits(), "rank 0 has let it in")
+}
+
+// TestNoticesGoToStderr: what a program does not choose.
+func TestNoticesGoToStderr(t *testing.T) {
+	var opt Options
+	opt.setDefaults()
+	require.Equal(t, os.Stderr, opt.notices)
+	require.Equal(t, 10*time.Second, opt.firstNotice)
+}
