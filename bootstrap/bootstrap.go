@@ -138,9 +138,9 @@ type Found struct {
 }
 
 // Detect finds the launcher, joins its job and returns when all ranks have joined. A join that
-// takes more than 10 seconds says on the standard error output what it waits for. It ends with ctx, or after Options.Timeout. That timeout ends the wait of all ranks that have joined, each
-// with an error that names the missing ranks; a rank whose ctx ends gives up alone, and may join
-// again.
+// takes more than 10 seconds says on the standard error output what it waits for. It ends with ctx,
+// or after Options.Timeout. That timeout ends the wait of all ranks that have joined, each with an
+// error that names the missing ranks; a rank whose ctx ends gives up alone, and may join again.
 func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 	opt.setDefaults()
 	p, err := find(&opt)

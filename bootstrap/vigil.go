@@ -34,7 +34,7 @@ func (o *Options) vigil(rank int, what func() string) (stop func()) {
 	}
 }
 
-// mostSpeakers bounds the ranks that speak where nothing tells which of them are the first of a host.
+// mostSpeakers bounds the ranks that speak where nothing tells which are the first of a host.
 const mostSpeakers = 16
 
 // speaks reports whether a rank other than 0 says that it cannot reach rank 0, or its launcher: of
