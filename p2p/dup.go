@@ -32,12 +32,14 @@ func (c *calls) init() {
 // context is free for all of them, all get ErrFull. Contexts of Comms that all ranks have closed
 // are waited for.
 //
-// If ctx ends first, or a rank of c is lost, the others may wait until their contexts end, and one
-// context may be lost to the World. On a rank that had another error than ErrFull, further calls of
+// If ctx ends first, or a rank of c is lost, the error names the ranks that have not made the call,
+// have made another one, or do not answer within a second; of a Comm of more than 64 ranks only
+// those that this rank waits for, directly or through others. The others may wait until their
+// contexts end, and one context may be lost to the World. On a rank that had another error than ErrFull, further calls of
 // Dup and Split on c fail with it; messages on c are not affected. The context of c itself is not
 // used again after that, nor where c is closed during a call.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
-	return c.collective(ctx, "dup", func() (*Comm, error) {
+	return c.collective(ctx, callDup, func() (*Comm, error) {
 		if err := coll.Barrier(ctx, c.operation()); err != nil {
 			return nil, err
 		}
@@ -49,7 +51,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 // equal, by their rank in c. Where color is negative the rank is in none, and gets nil, of which
 // Close alone may be called. It is collective like Dup, of all ranks of c whatever their color.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
-	return c.collective(ctx, "split", func() (*Comm, error) {
+	return c.collective(ctx, callSplit, func() (*Comm, error) {
 		records := make([]byte, placeLen*c.size)
 		putPlace(records[placeLen*c.rank:], place{int64(color), int64(key)})
 		if err := coll.Gather(ctx, c.operation(), records); err != nil {
@@ -116,47 +118,59 @@ func (c *Comm) inStep() bool {
 	}
 }
 
+// callKind is a kind of collective call.
+type callKind uint8
+
+const (
+	callDup callKind = iota
+	callSplit
+)
+
+func (k callKind) String() string { return [...]string{"dup", "split"}[k] }
+
 // collective calls f when no other collective call of this rank on c is under way.
-func (c *Comm) collective(ctx context.Context, op string, f func() (*Comm, error)) (*Comm, error) {
+func (c *Comm) collective(ctx context.Context, kind callKind, f func() (*Comm, error)) (*Comm, error) {
 	if ctx == nil {
-		return nil, &collectiveError{op, errNoContext}
+		return nil, &collectiveError{kind, errNoContext}
 	}
 	select {
 	case <-c.turn:
 	case <-ctx.Done():
-		return nil, &collectiveError{op, ctx.Err()}
+		return nil, &collectiveError{kind, ctx.Err()}
 	}
 	defer func() { c.turn <- struct{}{} }()
 	switch {
 	case ctx.Err() != nil:
-		return nil, &collectiveError{op, ctx.Err()}
+		return nil, &collectiveError{kind, ctx.Err()}
 	case c.ranks() == 0:
-		return nil, &collectiveError{op, errCommClosed}
+		return nil, &collectiveError{kind, errCommClosed}
 	case c.failed != nil:
-		return nil, &collectiveError{op, &earlierError{c.failed}}
+		return nil, &collectiveError{kind, &earlierError{c.failed}}
 	}
 	// Of a Comm of one rank no message would find out that the World is closed.
 	if err := c.w.eng.Err(); err != nil {
-		return nil, &collectiveError{op, err}
+		return nil, &collectiveError{kind, err}
 	}
+	c.w.contexts.Begin(&c.comm, uint8(kind))
 	n, err := f()
 	if err == nil {
 		return n, nil
 	}
 	if !errors.Is(err, ErrFull) {
+		err = c.withMissing(err)
 		c.failed = err
 	}
-	return nil, &collectiveError{op, err}
+	return nil, &collectiveError{kind, err}
 }
 
 // collectiveError is the error of a collective call.
 type collectiveError struct {
-	op  string
-	err error
+	kind callKind
+	err  error
 }
 
 func (e *collectiveError) Error() string {
-	return prefix + e.op + ": " + strings.TrimPrefix(e.err.Error(), prefix)
+	return prefix + e.kind.String() + ": " + strings.TrimPrefix(e.err.Error(), prefix)
 }
 func (e *collectiveError) Unwrap() error { return e.err }
 
@@ -280,6 +294,7 @@ func (o *operation) Size() int { return o.c.size }
 func (o *operation) Exchange(ctx context.Context, round, to int, out []byte, from int, in []byte) error {
 	g, eng := o.c.group, o.c.w.eng
 	tagOf := func(world int) uint64 { return o.tag | uint64(world)<<sourceShift | uint64(round) }
+	o.c.w.contexts.Waits(&o.c.comm, g.world(from))
 	r := eng.Irecv(g.world(from), tagOf(g.world(from)), uint64(Exact), in)
 	err := eng.Send(ctx, g.world(to), tagOf(o.c.w.rank), out)
 	if err != nil {

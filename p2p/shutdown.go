@@ -87,11 +87,17 @@ func (w *World) meet(ctx context.Context) error {
 		defer met()
 		result <- w.parts.boot.Fence(ctx)
 	}()
-	tag := contexts.Base(contexts.Library) | uint64(w.rank)<<sourceShift
-	if _, err := w.eng.Recv(waiting, w.rank, tag, uint64(Exact), nil); !errors.Is(err, context.Canceled) {
+	if err := w.progressUntil(waiting); !errors.Is(err, context.Canceled) {
 		met() // the engine has failed; the error of the fence names the ranks
 	}
 	return <-result
+}
+
+// progressUntil makes progress until ctx ends: it waits for a message that is never sent.
+func (w *World) progressUntil(ctx context.Context) error {
+	tag := contexts.Base(contexts.Library) | uint64(w.rank)<<sourceShift
+	_, err := w.eng.Recv(ctx, w.rank, tag, uint64(Exact), nil)
+	return err
 }
 
 // Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError

@@ -44,6 +44,14 @@ func (c *callback) Lost(rank int) bool    { return c.peers[rank].lost != nil }
 func (c *callback) Reuse(context uint64)  { delete(c.retired, context) }
 func (c *callback) Forget(src int)        { (*Engine)(c).forgetGroupLocked(src) }
 
+// Call calls f as Contexts is called.
+func (e *Engine) Call(f func(Callback)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f((*callback)(e))
+	e.leaveLocked()
+}
+
 // retiring is a context whose operations have not all ended.
 type retiring struct {
 	context uint64

@@ -10,7 +10,7 @@ import (
 // at the end.
 
 // wireVersion is that of addresses, rendezvous headers and control messages.
-const wireVersion = 4
+const wireVersion = 5
 
 // address is what one engine tells the others.
 //

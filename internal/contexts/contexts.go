@@ -1,5 +1,6 @@
 // Package contexts is how the ranks of a job agree on the contexts of their Comms: which are free
-// on all of them, and when that of a Comm which all have closed is free again.
+// on all of them, and when that of a Comm which all have closed is free again; and how they find
+// out who is missing in a collective call on one.
 //
 // Concurrency: notices come under the engine's lock, calls of the program without it. Contexts has
 // a lock of its own, which is taken inside of the engine's.
@@ -84,6 +85,7 @@ type Contexts struct {
 
 	free    Set
 	live    map[int]*liveContext   // not free, but for the World's and the library's
+	begun   map[int]*begun         // by context: collective calls on its Comm
 	closers map[int]map[int][]byte // by context whose first rank is this one: who has sent CLOSED, and named whom
 	asking  []int                  // contexts of Comms whose ranks agree on another context here, see Offer
 	holder  int                    // of them, the one that free is lent to, or none
@@ -113,7 +115,7 @@ type liveContext struct {
 // Init makes all contexts free, for a rank of a World of size ranks.
 func (cs *Contexts) Init(rank, size int) {
 	cs.rank, cs.size, cs.holder = rank, size, none
-	cs.live, cs.closers = map[int]*liveContext{}, map[int]map[int][]byte{}
+	cs.live, cs.closers, cs.begun = map[int]*liveContext{}, map[int]map[int][]byte{}, map[int]*begun{}
 	for i := range cs.free {
 		cs.free[i] = ^uint64(0)
 	}
@@ -145,6 +147,9 @@ const (
 	noticeFlushed            // all that was sent before the FLUSH has arrived
 	noticeClosed             // to the first rank: this rank is done with the context, and has lost these
 	noticeFree               // from the first rank: all are, or are lost as listed
+	noticeAsk                // answer with BEGUN
+	noticeBegun              // how many collective calls were begun, the kind of the last one, whom it waits for
+	noticeFound              // the number of a collective call, and who is missing: rank, and Absence above it
 )
 
 // A notice, little-endian:
@@ -152,11 +157,12 @@ const (
 //	0 kind, 1 byte
 //	1 reserved
 //	2 context, 2 bytes
-//	4 of CLOSED and FREE: the ranks of the World that are lost, 4 bytes each
-func notice(kind byte, context int, lost ...int) []byte {
+//	4 of CLOSED and FREE: the ranks of the World that are lost, 4 bytes each; of BEGUN and FOUND what
+//	  is said there, 4 bytes each
+func notice(kind byte, context int, words ...int) []byte {
 	b := binary.LittleEndian.AppendUint16([]byte{kind, 0}, uint16(context))
-	for _, r := range lost {
-		b = binary.LittleEndian.AppendUint32(b, uint32(r))
+	for _, w := range words {
+		b = binary.LittleEndian.AppendUint32(b, uint32(w))
 	}
 	return b
 }
@@ -167,11 +173,15 @@ func (cs *Contexts) Notice(e progress.Callback, src int, body []byte) error {
 		return fmt.Errorf("%d bytes", len(body))
 	}
 	kind, context := body[0], int(binary.LittleEndian.Uint16(body[2:]))
-	if context <= World || context >= Library {
+	calls := kind >= noticeAsk && kind <= noticeFound
+	if context <= World && !calls || context >= Library {
 		return fmt.Errorf("context %d", context)
 	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	if calls {
+		return cs.inquiry(e, kind, context, src, body[4:])
+	}
 	l := cs.live[context]
 	switch {
 	case kind == noticeFlush:
@@ -222,6 +232,7 @@ func (cs *Contexts) Gone(e progress.Callback, rank int) {
 	for context := range cs.closers {
 		cs.allClosed(e, context)
 	}
+	cs.goneFrom(rank)
 }
 
 // flushed is called when a rank has answered FLUSH, or is lost.
@@ -350,6 +361,7 @@ func (cs *Contexts) settle(e progress.Callback, context, rank int) {
 		return
 	}
 	delete(cs.live, context)
+	delete(cs.begun, context)
 	cs.free.set(context, true)
 	e.Reuse(Base(context))
 	e.Forget(l.comm.Source)
