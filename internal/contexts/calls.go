@@ -9,10 +9,10 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Collective calls. A rank knows, for each of its Comms, how many it has begun there. One whose call
-// fails asks others how many they have (ASK), who answer whatever their programs do (BEGUN), and
-// tells them what it has found (FOUND), as its World may be closed when their calls fail. So the
-// errors of all of them can name the ranks that are missing.
+// Collective calls. A rank knows, for each of its Comms, how many it has begun there. One whose
+// call fails asks others how many they have (ASK), who answer whatever their programs do (BEGUN),
+// and tells them what it has found (FOUND), as its World may be closed when their calls fail. So
+// the errors of all of them can name the ranks that are missing.
 
 // askAll is the most ranks of a Comm that are all asked. In larger ones a rank asks whom it waits
 // for, then whom that one waits for, and so on: to some it may have no connection yet.

@@ -157,8 +157,8 @@ const (
 //	0 kind, 1 byte
 //	1 reserved
 //	2 context, 2 bytes
-//	4 of CLOSED and FREE: the ranks of the World that are lost, 4 bytes each; of BEGUN and FOUND what
-//	  is said there, 4 bytes each
+//	4 words of 4 bytes: of CLOSED and FREE the ranks of the World that are lost, of BEGUN and
+//	  FOUND what is said there
 func notice(kind byte, context int, words ...int) []byte {
 	b := binary.LittleEndian.AppendUint16([]byte{kind, 0}, uint16(context))
 	for _, w := range words {
