@@ -35,9 +35,9 @@ func (c *calls) init() {
 // If ctx ends first, or a rank of c is lost, the error names the ranks that have not made the
 // call, have made another one, or do not answer within a second; of a Comm of more than 64 ranks
 // only those that this rank waits for, directly or through others. The others may wait until their
-// contexts end, and one context may be lost to the World. On a rank that had another error than ErrFull, further calls of
-// Dup and Split on c fail with it; messages on c are not affected. The context of c itself is not
-// used again after that, nor where c is closed during a call.
+// contexts end, and one context may be lost to the World. On a rank that had another error than
+// ErrFull, further calls of Dup and Split on c fail with it; messages on c are not affected. The
+// context of c itself is not used again after that, nor where c is closed during a call.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	return c.collective(ctx, callDup, func() (*Comm, error) {
 		if err := coll.Barrier(ctx, c.operation()); err != nil {
