@@ -19,13 +19,13 @@ func (q *queuePair) copyMany() bool {
 	ps := q.d.batch[:0]
 	for left := wire.MaxChunk; len(ps) < min(q.mreads.len(), wire.MaxPieces); {
 		i := *q.mreads.at(len(ps))
-		w, sges := &q.more[i&q.mask], q.sgesOf(i & q.mask)[:1]
+		w := &q.more[i&q.mask]
 		n := w.upto - w.off
 		if w.nsge != 1 || n > uint64(left) {
 			break
 		}
-		dst := sges[0].Data[w.off:w.upto]
-		if !q.mayWrite(sges, w.off, dst) {
+		dst, ok := q.target(q.list(i), w.off, n)
+		if !ok {
 			break
 		}
 		left -= len(dst)
@@ -37,7 +37,7 @@ func (q *queuePair) copyMany() bool {
 	}
 	if invariant.Enabled {
 		for k := range ps {
-			q.d.writesPart(q.sgesOf(*q.mreads.at(k) & q.mask)[:1], ps[k].Data)
+			q.d.writes(q.list(*q.mreads.at(k)), ps[k].Data)
 		}
 	}
 	done := mem.ReadMany(ps)

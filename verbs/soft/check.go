@@ -28,8 +28,8 @@ type checks struct {
 	strict bool     // rules that the program breaks are Violations too (Device.Strict)
 	lent   [][]byte // payloads lent by the last poll
 
-	bufs   map[*byte]*openBuf // destinations of requests under way, by first byte
-	pushes map[*byte]int      // pushes to each buffer, by first byte
+	bufs   map[uint64]*openBuf // destinations of requests under way, by address
+	pushes map[uint64]int      // pushes to each buffer, by address
 	sends  map[*queuePair]*sendChecks
 	recvs  map[*recvQueue]map[uint64][]recvCheck // posted receives by WRID
 	tags   map[*tagQueue]*tagChecks
@@ -37,12 +37,12 @@ type checks struct {
 
 // openBuf is a buffer that is a destination of n requests under way.
 type openBuf struct {
-	data []byte
-	n    int
+	length uint64 // of the longest
+	n      int
 }
 
 func newChecks() *checks {
-	return &checks{bufs: map[*byte]*openBuf{}, pushes: map[*byte]int{}, sends: map[*queuePair]*sendChecks{},
+	return &checks{bufs: map[uint64]*openBuf{}, pushes: map[uint64]int{}, sends: map[*queuePair]*sendChecks{},
 		recvs: map[*recvQueue]map[uint64][]recvCheck{}, tags: map[*tagQueue]*tagChecks{}}
 }
 
@@ -101,78 +101,76 @@ func (c *checks) lendingEnds() {
 }
 
 // opens is called when a request may write to the buffers of a list.
-func (c *checks) opens(sges []verbs.SGE) {
-	for i := range sges {
-		data := sges[i].Data
-		if len(data) == 0 {
+func (c *checks) opens(list []sge) {
+	for _, s := range list {
+		if s.length == 0 {
 			continue
 		}
-		b := c.bufs[&data[0]]
+		b := c.bufs[s.addr]
 		if b == nil {
 			b = &openBuf{}
-			c.bufs[&data[0]] = b
+			c.bufs[s.addr] = b
 		}
-		if len(data) > len(b.data) {
-			b.data = data
-		}
+		b.length = max(b.length, s.length)
 		b.n++
 	}
 }
 
 // closes is called when that request ends.
-func (c *checks) closes(sges []verbs.SGE) {
-	for i := range sges {
-		data := sges[i].Data
-		if len(data) == 0 {
+func (c *checks) closes(list []sge) {
+	for _, s := range list {
+		if s.length == 0 {
 			continue
 		}
-		b := c.bufs[&data[0]]
-		invariant.Check(b != nil, "once", "a buffer of %d bytes is given back that no request under way has", len(data))
+		b := c.bufs[s.addr]
+		invariant.Check(b != nil, "once", "a buffer of %d bytes is given back that no request under way has", s.length)
 		if b.n--; b.n > 0 {
 			continue
 		}
-		delete(c.bufs, &data[0])
-		invariant.Check(c.pushes[&data[0]] == 0, "V4", "a receive ends while a peer may still write to its buffer")
+		delete(c.bufs, s.addr)
+		invariant.Check(c.pushes[s.addr] == 0, "V4", "a receive ends while a peer may still write to its buffer")
 	}
 }
 
-// pushEnds is called when a peer does not push to the buffer any more.
-func (c *checks) pushEnds(sges []verbs.SGE) {
-	at := &sges[0].Data[0]
+// wants reports whether dst lies in a destination of a request under way that begins at addr.
+func (c *checks) wants(addr uint64, dst []byte) bool {
+	b := c.bufs[addr]
+	return b != nil && holds(addr, b.length, dst)
+}
+
+// holds reports whether all of part lies in the memory of that length at addr.
+func holds(addr, length uint64, part []byte) bool {
+	off := mem.AddrOf(part) - addr // a part before addr wraps to a large number
+	return off < length && uint64(len(part)) <= length-off
+}
+
+// pushEnds is called when a peer does not push to the buffer at that address any more.
+func (c *checks) pushEnds(at uint64) {
 	if c.pushes[at]--; c.pushes[at] == 0 {
 		delete(c.pushes, at)
 	}
 }
 
-// writes is called before the device writes to dst, a part of s, an SGE of some request.
-func (d *Device) writes(s verbs.SGE, dst []byte) {
-	c := d.inv
-	b := c.bufs[&s.Data[0]]
-	invariant.Check(b != nil && mem.Contains(b.data, dst), "V4",
-		"%d bytes of a buffer are written to that is no request's, or whose request has ended", len(dst))
-	invariant.Check(d.regions.Covers(s.LKey, dst, verbs.AccessLocalWrite), "V4",
-		"%d bytes are written to through region %#x, which is not registered, does not hold them or is read-only", len(dst), s.LKey)
-}
-
-// writesPart is writes for a caller that has only the list of SGEs.
-func (d *Device) writesPart(sges []verbs.SGE, dst []byte) {
-	if len(dst) == 0 {
+// writes is called before the device writes to dst, a part of one of the entries of some request.
+func (d *Device) writes(list []sge, dst []byte) {
+	for _, s := range list {
+		if !holds(s.addr, s.length, dst) {
+			continue
+		}
+		invariant.Check(d.inv.wants(s.addr, dst), "V4",
+			"%d bytes of a buffer are written to that is no request's, or whose request has ended", len(dst))
+		invariant.Check(d.regions.Covers(s.lkey, dst, verbs.AccessLocalWrite), "V4",
+			"%d bytes are written to through region %#x, which is not registered, does not hold them or is read-only", len(dst), s.lkey)
 		return
 	}
-	for i := range sges {
-		if mem.Contains(sges[i].Data, dst) {
-			d.writes(sges[i], dst)
-			return
-		}
-	}
-	invariant.Broken("V4", "%d bytes are written to that are none of the request's", len(dst))
+	invariant.Check(len(dst) == 0, "V4", "%d bytes are written to that are none of the request's", len(dst))
 }
 
 // Places implements wire.PlaceChecker.
 func (w *fromWire) Places(dst []byte) {
 	d := (*Device)(w)
-	for _, b := range d.inv.bufs {
-		if mem.Contains(b.data, dst) {
+	for addr := range d.inv.bufs {
+		if d.inv.wants(addr, dst) {
 			return
 		}
 	}

@@ -132,24 +132,26 @@ func TestCheckPool(t *testing.T) {
 // and for no other.
 func TestCheckLateWrite(t *testing.T) {
 	r := newCheckRig(t)
-	invarianttest.Violates(t, "V4", func() { r.q.scatter(r.list, 0, []byte("late")) })
+	var mem [maxSGE]sge
+	list := sgesOf(&mem, r.list)
+	invarianttest.Violates(t, "V4", func() { r.q.scatter(list, 0, []byte("late")) })
 	r.recv(1)
-	require.NotPanics(t, func() { r.q.scatter(r.list, 0, []byte("fine")) })
+	require.NotPanics(t, func() { r.q.scatter(list, 0, []byte("fine")) })
 	require.NotPanics(t, func() { (*fromWire)(r.d).Places(r.buf[10:20]) })
 	r.d.regions.Remove(r.mr.LKey())
-	invarianttest.Violates(t, "V4", func() { r.d.writes(r.list[0], r.buf[:9]) })
+	invarianttest.Violates(t, "V4", func() { r.d.writes(list, r.buf[:9]) })
 	invarianttest.Violates(t, "V4", func() { r.d.peerWrites(r.mr.RKey(), r.buf[:1], verbs.AccessRemoteWrite) })
 	r.q.rq.checkDone(1)
-	invarianttest.Violates(t, "once", func() { r.d.inv.closes(r.list) })
+	invarianttest.Violates(t, "once", func() { r.d.inv.closes(list) })
 	invarianttest.Violates(t, "V4", func() { (*fromWire)(r.d).Places(r.buf[10:20]) })
-	invarianttest.Violates(t, "V4", func() { r.d.writesPart(r.list, make([]byte, 3)) })
+	invarianttest.Violates(t, "V4", func() { r.d.writes(list, make([]byte, 3)) })
 }
 
 // TestCheckPush is V4 for a peer that writes by itself.
 func TestCheckPush(t *testing.T) {
 	r := newCheckRig(t)
 	r.recv(1)
-	r.d.inv.pushes[&r.buf[0]]++
+	r.d.inv.pushes[sgeOf(&r.list[0]).addr]++
 	require.Contains(t, invarianttest.Violates(t, "V4", func() { r.q.rq.checkDone(1) }), "peer may still write")
 }
 

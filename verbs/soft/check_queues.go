@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"slices"
+
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -16,8 +18,8 @@ type sendChecks struct {
 type sendCheck struct {
 	wrid     uint64
 	signaled bool
-	reported bool        // has a completion
-	writes   []verbs.SGE // destinations of its response, until it ends
+	reported bool  // has a completion
+	writes   []sge // destinations of its response, until it ends
 }
 
 // sendChecks returns those of a queue pair.
@@ -32,7 +34,7 @@ func (q *queuePair) sendChecks() *sendChecks {
 
 // checkPosted is called when request q.posted is in the ring, before q.posted is increased. writes
 // are the destinations of its response.
-func (q *queuePair) checkPosted(writes []verbs.SGE) {
+func (q *queuePair) checkPosted(writes []sge) {
 	s, e := q.sendChecks(), &q.sq[q.posted&q.mask]
 	depth := q.depth
 	if q.dev != nil {
@@ -114,19 +116,19 @@ func (q *queuePair) checkReset() {
 }
 
 // recvCheck is a posted receive.
-type recvCheck struct{ writes []verbs.SGE }
+type recvCheck struct{ writes []sge }
 
 // checkPosted is called when a receive was posted.
-func (q *recvQueue) checkPosted(wr *verbs.RecvWR) {
+func (q *recvQueue) checkPosted(wrid uint64, list []sge) {
 	c := q.d.inv
 	m := c.recvs[q]
 	if m == nil {
 		m = map[uint64][]recvCheck{}
 		c.recvs[q] = m
 	}
-	r := recvCheck{append([]verbs.SGE(nil), wr.SGList...)}
+	r := recvCheck{slices.Clone(list)}
 	c.opens(r.writes)
-	m[wr.WRID] = append(m[wr.WRID], r)
+	m[wrid] = append(m[wrid], r)
 }
 
 // checkPushed is called for a completion of push: it may be that of a posted receive.

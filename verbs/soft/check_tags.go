@@ -27,7 +27,7 @@ type tagChecks struct {
 // tagCheck is an entry, from ADD until it has ended and its slot is free.
 type tagCheck struct {
 	tag, mask uint64
-	buf       []verbs.SGE
+	buf       []sge
 	by        *queuePair // matched: that received the message
 
 	inserted bool // the ADD has taken effect
@@ -102,8 +102,8 @@ func (t *tagQueue) checkAdded(o *tagOp, signaled bool) {
 	invariant.Check(c.free[0] == slot, "V13", "an ADD takes slot %d, %d was free first (TMO 3.4)", slot, c.free[0])
 	c.free = c.free[1:]
 	r := &tagCheck{tag: o.tag, mask: o.mask, owesEnd: true, owesAdd: signaled}
-	if len(o.buf.Data) > 0 {
-		r.buf = []verbs.SGE{o.buf}
+	if o.buf.length > 0 {
+		r.buf = []sge{o.buf}
 	}
 	t.d.inv.opens(r.buf)
 	c.recs[o.hnd] = r

@@ -296,17 +296,17 @@ func (q *queuePair) copyOne() bool {
 	i := *q.mreads.front()
 	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
 	mem := q.link.Memory()
-	sges := q.sgesOf(i & q.mask)[:w.nsge]
-	dst, _ := gather(sges, w.off, int(min(w.upto-w.off, wire.MaxChunk)))
+	list := q.list(i)
+	dst, ok := q.target(list, w.off, min(w.upto-w.off, wire.MaxChunk))
 	switch {
 	case e.status != 0: // the other half has failed
 	case mem == nil:
 		e.status = uint8(verbs.WCRetryExcErr)
-	case !q.mayWrite(sges, w.off, dst):
+	case !ok:
 		e.status = uint8(verbs.WCLocProtErr)
 	default:
 		if invariant.Enabled {
-			q.d.writesPart(sges, dst)
+			q.d.writes(list, dst)
 		}
 		e.status = uint8(mem.Read(dst, w.addr+w.off, w.rkey))
 	}
@@ -343,19 +343,6 @@ func (q *queuePair) readEnded(e *sendEntry, i uint32) {
 	if q.dev != nil {
 		q.readDone(i, verbs.WCStatus(e.status))
 	}
-}
-
-// mayWrite reports whether dst, the bytes at offset off of the list, is still in a region with
-// AccessLocalWrite.
-func (q *queuePair) mayWrite(sges []verbs.SGE, off uint64, dst []byte) bool {
-	for i := range sges {
-		if n := uint64(len(sges[i].Data)); off >= n {
-			off -= n
-			continue
-		}
-		return q.d.regions.Local(&q.pd.Domain, sges[i].LKey, dst, verbs.AccessLocalWrite)
-	}
-	return len(dst) == 0
 }
 
 // answered returns the read or atomic that a response of opcode op is for, and its index, or nil.
@@ -398,7 +385,7 @@ func (q *queuePair) recvReadResp(l wire.Link, h *wire.Header, payload []byte) {
 		q.d.violation(l, "answers the read %d of QP %d with a piece that does not fit", h.PSN, q.num)
 		return
 	}
-	if e.status == 0 && !q.scatter(q.sgesOf(i & q.mask)[:w.nsge], w.off, payload) {
+	if e.status == 0 && !q.scatter(q.list(i), w.off, payload) {
 		q.placeGone(e)
 	}
 	w.off = end
@@ -423,7 +410,7 @@ func (q *queuePair) readRefused(l wire.Link, e *sendEntry, h *wire.Header) {
 
 // recvAtomicResp receives the old value of an atomic.
 func (q *queuePair) recvAtomicResp(l wire.Link, h *wire.Header, payload []byte) {
-	e, w, i := q.answered(l, h, wire.OpAtomicResp)
+	e, _, i := q.answered(l, h, wire.OpAtomicResp)
 	if e == nil {
 		return
 	}
@@ -431,7 +418,7 @@ func (q *queuePair) recvAtomicResp(l wire.Link, h *wire.Header, payload []byte) 
 		q.d.violation(l, "answers an atomic with %d bytes", len(payload))
 		return
 	}
-	if !q.scatter(q.sgesOf(i & q.mask)[:w.nsge], 0, payload) {
+	if !q.scatter(q.list(i), 0, payload) {
 		e.status = uint8(verbs.WCLocProtErr)
 	}
 	q.gotAnswer(e)
@@ -450,35 +437,6 @@ func (q *queuePair) gotAnswer(e *sendEntry) {
 		q.readEnded(e, i)
 	}
 	q.proceed()
-}
-
-// scatter copies data to offset off of the list, unless the wire has put it there (see Place). It
-// returns false if the list is too short, or not in a region with AccessLocalWrite any more.
-func (q *queuePair) scatter(sges []verbs.SGE, off uint64, data []byte) bool {
-	for i := range sges {
-		if len(data) == 0 {
-			return true
-		}
-		b := sges[i].Data
-		if off >= uint64(len(b)) {
-			off -= uint64(len(b))
-			continue
-		}
-		b = b[off:]
-		off = 0
-		b = b[:min(len(b), len(data))]
-		if !q.d.regions.Local(&q.pd.Domain, sges[i].LKey, b, verbs.AccessLocalWrite) {
-			return false
-		}
-		if invariant.Enabled {
-			q.d.writes(sges[i], b)
-		}
-		if &b[0] != &data[0] {
-			copy(b, data)
-		}
-		data = data[len(b):]
-	}
-	return len(data) == 0
 }
 
 // goneError returns the error for what an OpDisconnected says of the peer's queue pair.

@@ -253,6 +253,7 @@ func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 		return verbs.AsyncEvent{}, false
 	}
 	e := d.events[0]
+	d.events[0] = verbs.AsyncEvent{} // its error is the caller's
 	d.events = d.events[1:]
 	return e, true
 }

@@ -1,7 +1,9 @@
 package soft
 
 import (
+	"runtime"
 	"testing"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -79,4 +81,29 @@ func TestReadBesideWrite(t *testing.T) {
 			require.NoError(t, local.Dereg())
 		})
 	}
+}
+
+// TestSendDeregistered: memory that is deregistered while a SEND of it waits for room is not sent.
+// The SEND fails as on a NIC, and nothing refers to the memory.
+func TestSendDeregistered(t *testing.T) {
+	r := newRig(t, loop.NewFabric(loop.Options{Queue: 1, MaxPayload: 256}))
+	q := r.q[0].(*queuePair)
+	src := make([]byte, 4096)
+	object := weak.Make(&src[0])
+	mr, err := q.pd.RegMR(src, 0)
+	require.NoError(t, err)
+	_, err = q.PostSend(&verbs.SendWR{WRID: 3, Opcode: verbs.WRSend, Flags: verbs.SendSignaled, SGList: []verbs.SGE{{Data: src, LKey: mr.LKey()}}})
+	require.NoError(t, err)
+	require.NotEqual(t, q.posted, q.sent)
+	require.NoError(t, mr.Dereg())
+	runtime.GC()
+	require.Nil(t, object.Value())
+	var got []verbs.WC
+	for range 10 {
+		r.poll(t, 1)
+		got = append(got, r.poll(t, 0)...)
+	}
+	require.Len(t, got, 1)
+	require.Equal(t, verbs.WCLocProtErr, got[0].Status)
+	require.Equal(t, verbs.QPSErr, q.State())
 }

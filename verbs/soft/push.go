@@ -50,9 +50,9 @@ const unevenBy = 1 << 20
 // returns false if this device has to read that too.
 func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 	from, to := w.pushed(e)
-	sges := q.sgesOf(q.sent & q.mask)[:1]
-	dst := sges[0].Data[from:to]
-	if !q.mayWrite(sges, from, dst) {
+	list := q.list(q.sent)
+	dst, ok := q.target(list, from, to-from)
+	if !ok {
 		return false // deregistered since the request was posted
 	}
 	l := q.link.(wire.PushLink)
@@ -67,7 +67,7 @@ func (q *queuePair) askPush(w *sendWork, e *sendEntry) bool {
 		return false
 	}
 	if invariant.Enabled {
-		q.d.inv.pushes[&sges[0].Data[0]]++
+		q.d.inv.pushes[list[0].addr]++
 	}
 	if q.pushing++; q.pushing == 1 {
 		q.d.askers = append(q.d.askers, q)
@@ -128,7 +128,7 @@ func (q *queuePair) part(w *sendWork, n uint64) (lo, upto uint64) {
 func (q *queuePair) endPush(i uint32) {
 	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
 	if invariant.Enabled {
-		q.d.inv.pushEnds(q.sgesOf(i & q.mask)[:1])
+		q.d.inv.pushEnds(q.list(i)[0].addr)
 	}
 	if q.pushing--; q.pushing == 0 {
 		q.d.askers = slices.DeleteFunc(q.d.askers, func(o *queuePair) bool { return o == q })
@@ -210,7 +210,7 @@ func (d *Device) deregistered(key uint32) {
 func (q *queuePair) endPushesTo(key uint32) {
 	for k := range q.rdq.len() {
 		a := q.rdq.at(k)
-		if !q.open(a) || q.sgesOf(a.index & q.mask)[0].LKey != key {
+		if !q.open(a) || q.list(a.index)[0].lkey != key {
 			continue
 		}
 		if w, l := &q.more[a.index&q.mask], q.link.(wire.PushLink); w.share {
@@ -269,13 +269,13 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 	if invariant.Enabled {
 		p.Quiet() // a peer that responds too early must not look like a late write of this device
 	}
-	sges := q.sgesOf(i & q.mask)[:w.nsge]
 	from, to := w.pushed(e)
+	_, ok := q.target(q.list(i), from, to-from)
 	switch {
 	case h.Status != uint8(verbs.WCSuccess):
 		q.readInstead(i, verbs.WCStatus(h.Status))
 		return
-	case !q.mayWrite(sges, from, sges[0].Data[from:to]):
+	case !ok:
 		q.placeGone(e)
 	default:
 		q.d.pushed++

@@ -131,9 +131,8 @@ func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
 	if front.taken != 0 || h.PSN-q.psn != k || h.Addr != m.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
 		return nil
 	}
-	sges := q.sgesOf(k & q.mask)[:m.nsge]
-	b, _ := gather(sges, m.off, int(h.Length))
-	if len(b) != int(h.Length) || !q.mayWrite(sges, m.off, b) {
+	b, _ := q.target(q.list(k), m.off, uint64(h.Length))
+	if len(b) != int(h.Length) {
 		return nil
 	}
 	return b

@@ -18,7 +18,7 @@ import (
 type requester struct {
 	sq        []sendEntry
 	more      []sendWork  // of requests off the fast path; allocated when first needed
-	sges      []verbs.SGE // Cap.MaxSendSGE for each slot; with more
+	sges      []sge       // Cap.MaxSendSGE for each slot; with more
 	mask      uint32      // len(sq) - 1
 	depth     uint32      // MaxSendWR: the most requests that the program may have outstanding
 	posted    uint32      // the next request to be posted
@@ -73,7 +73,7 @@ type sendWork struct {
 	imm   uint32 // immediate data, rkey to invalidate, or see wire.OpReadReq and wire.OpAtomicReq
 	rkey  uint32 // the peer's region
 	push  uint32 // the grant with which the peer pushes; 0: no push
-	nsge  int32
+	nsge  int32  // entries in sges; none with buf
 	share bool   // the push may be taken back
 	addr  uint64 // in the peer's region
 	off   uint64 // bytes sent or received
@@ -81,7 +81,7 @@ type sendWork struct {
 	upto  uint64 // up to here, its length; the rest the peer pushes
 	comp  uint64 // operands of an atomic
 	swap  uint64
-	buf   []byte // inline data, from Device.pool
+	buf   []byte // inline data, from Device.pool; nil once sent
 }
 
 // wroteRange is the part of the peer's memory that requests change which it may not have executed.
@@ -219,7 +219,8 @@ func (q *queuePair) postSlow(wr *verbs.SendWR) error {
 	if err != nil {
 		return err
 	}
-	q.enqueue(wr, total)
+	var list [maxSGE]sge
+	q.enqueue(wr, sgesOf(&list, wr.SGList), total)
 	if q.state == verbs.QPSErr {
 		q.flushSQ(verbs.WCWRFlushErr, q.posted-1) // older requests have completed
 		return nil
@@ -263,11 +264,12 @@ func (q *queuePair) checkSend(wr *verbs.SendWR) (uint64, error) {
 	return total, nil
 }
 
-// enqueue puts a request into the ring, with a copy of inline data.
-func (q *queuePair) enqueue(wr *verbs.SendWR, total uint64) {
+// enqueue puts a request into the ring, with a copy of inline data. list are its entries, and total
+// their length.
+func (q *queuePair) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
 	if q.more == nil {
 		q.more = make([]sendWork, len(q.sq))
-		q.sges = make([]verbs.SGE, len(q.sq)*int(q.init.Cap.MaxSendSGE))
+		q.sges = make([]sge, len(q.sq)*int(q.init.Cap.MaxSendSGE))
 	}
 	i := q.posted & q.mask
 	e, w := &q.sq[i], &q.more[i]
@@ -284,34 +286,32 @@ func (q *queuePair) enqueue(wr *verbs.SendWR, total uint64) {
 	}
 	if invariant.Enabled {
 		if need != 0 {
-			q.checkPosted(wr.SGList)
+			q.checkPosted(list)
 		} else {
 			q.checkPosted(nil)
 		}
 	}
 	q.posted++
-	sges := q.sgesOf(i)
 	if wr.Flags&verbs.SendInline != 0 {
 		w.buf = q.d.pool.get(int(total))
 		b := w.buf[:0]
 		for k := range wr.SGList {
 			b = append(b, wr.SGList[k].Data...)
 		}
-		sges[0] = verbs.SGE{Data: b}
-		w.nsge = 1
 		return
 	}
-	w.nsge = int32(copy(sges, wr.SGList))
-	for k := range wr.SGList {
-		if !q.d.regions.Local(&q.pd.Domain, wr.SGList[k].LKey, wr.SGList[k].Data, need) {
+	w.nsge = int32(copy(q.sges[i*q.init.Cap.MaxSendSGE:], list))
+	for k := range list {
+		if _, ok := q.d.regions.Resolve(&q.pd.Domain, list[k].lkey, list[k].addr, list[k].length, need); !ok {
 			e.status = uint8(verbs.WCLocProtErr)
 		}
 	}
 }
 
-func (q *queuePair) sgesOf(slot uint32) []verbs.SGE {
-	n := q.init.Cap.MaxSendSGE
-	return q.sges[slot*n : (slot+1)*n]
+// list is the entries of request i.
+func (q *queuePair) list(i uint32) []sge {
+	slot := i & q.mask
+	return q.sges[slot*q.init.Cap.MaxSendSGE:][:q.more[slot].nsge]
 }
 
 // pump transmits acknowledgements, requests, responses and the disconnect as far as there is room.
@@ -370,7 +370,7 @@ func (q *queuePair) transmit() bool {
 	case verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
 		ok = q.issue(e, w)
 	default:
-		ok = q.sendPackets(e, w, q.sgesOf(i)[:w.nsge])
+		ok = q.sendPackets(e, w, q.list(q.sent))
 	}
 	if !ok {
 		return false
@@ -395,7 +395,7 @@ func (q *queuePair) halt() {
 
 // sendPackets transmits the packets of a SEND or WRITE from w.off on. It returns true if all are
 // sent.
-func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) bool {
+func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, list []sge) bool {
 	h := &q.d.scratch
 	*h = wire.Header{Op: wire.OpSend, QPN: q.hdr.QPN, PSN: q.sent + q.psn, Total: uint64(e.length), Status: q.hdr.Status}
 	last := wire.FlagLast
@@ -420,11 +420,17 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 		q.changes(w.addr, uint64(e.length))
 	}
 	for {
-		head, body := gather(sges, w.off, q.maxPay)
+		head, body, ok := q.gather(w, list, q.maxPay)
 		n := uint64(len(head) + len(body))
-		if first := min(len(q.d.first), q.maxPay); n < uint64(first) && w.off == 0 && n < uint64(e.length) {
-			head, body = q.d.firstBytes(sges, first), nil
+		if first := min(len(q.d.first), q.maxPay); ok && n < uint64(first) && w.off == 0 && n < uint64(e.length) {
+			body = nil
+			head, ok = q.firstBytes(list, first)
 			n = uint64(len(head))
+		}
+		if !ok { // deregistered since the request was posted
+			e.status = uint8(verbs.WCLocProtErr)
+			q.halt()
+			return false
 		}
 		h.Flags, h.Imm = 0, 0
 		if w.off == 0 {
@@ -447,41 +453,4 @@ func (q *queuePair) sendPackets(e *sendEntry, w *sendWork, sges []verbs.SGE) boo
 			return true
 		}
 	}
-}
-
-// firstBytes gathers the first bytes, at most most, of a message with short SGEs: the headers of
-// tag matching must be in the first packet, and a message that fits into the MTU is one packet (TMO
-// 4.2).
-func (d *Device) firstBytes(sges []verbs.SGE, most int) []byte {
-	n := 0
-	for i := range sges {
-		n += copy(d.first[n:most], sges[i].Data)
-	}
-	return d.first[:n]
-}
-
-// gather returns at most limit bytes of the list from offset off on, in up to two pieces.
-func gather(sges []verbs.SGE, off uint64, limit int) (head, body []byte) {
-	for i := range sges {
-		b := sges[i].Data
-		if off >= uint64(len(b)) {
-			off -= uint64(len(b))
-			continue
-		}
-		b = b[off:]
-		off = 0
-		if len(b) > limit {
-			b = b[:limit]
-		}
-		if head == nil {
-			head = b
-			limit -= len(b)
-			if limit == 0 {
-				return head, nil
-			}
-			continue
-		}
-		return head, b
-	}
-	return head, nil
 }

@@ -34,7 +34,7 @@ type rxMessage struct {
 	opcode verbs.WCOpcode // of its completion; not rxPlain or rxTagged
 	flags  verbs.WCFlags  // of its completion; not rxPlain or rxTagged
 	hnd    uint32         // rxTagged: handle of the entry
-	sges   [maxSGE]verbs.SGE
+	sges   [maxSGE]sge
 }
 
 // response answers a request of the peer.

@@ -18,15 +18,15 @@ type recvQueue struct {
 	d     *Device
 	pd    *protDomain
 	ring  []recvEntry
-	sges  []verbs.SGE // sge elements for each entry of ring
-	head  uint32      // the oldest posted receive
-	tail  uint32      // where the next is posted
-	limit uint32      // event SRQ_LIMIT_REACHED when fewer are posted; 0: not armed
-	maxWR uint32      // most receives posted
-	sge   uint32      // most SGEs of a receive
-	num   uint32      // SRQ number; 0: a queue pair's own queue
-	users int         // QPs attached
-	gone  bool        // destroyed
+	sges  []sge  // width elements for each entry of ring
+	head  uint32 // the oldest posted receive
+	tail  uint32 // where the next is posted
+	limit uint32 // event SRQ_LIMIT_REACHED when fewer are posted; 0: not armed
+	maxWR uint32 // most receives posted
+	width uint32 // most SGEs of a receive
+	num   uint32 // SRQ number; 0: a queue pair's own queue
+	users int    // QPs attached
+	gone  bool   // destroyed
 }
 
 // recvEntry is a posted receive; its SGEs are in recvQueue.sges.
@@ -37,11 +37,11 @@ type recvEntry struct {
 	badSG bool // an SGE is outside its region: LOC_PROT_ERR when a message takes the receive
 }
 
-func newRecvQueue(pd *protDomain, maxWR, sge uint32) *recvQueue {
-	q := &recvQueue{d: pd.d, pd: pd, maxWR: maxWR, sge: sge}
+func newRecvQueue(pd *protDomain, maxWR, most uint32) *recvQueue {
+	q := &recvQueue{d: pd.d, pd: pd, maxWR: maxWR, width: most}
 	if maxWR > 0 {
 		n := ringSize(int(maxWR))
-		q.ring, q.sges = make([]recvEntry, n), make([]verbs.SGE, n*int(sge))
+		q.ring, q.sges = make([]recvEntry, n), make([]sge, n*int(most))
 	}
 	return q
 }
@@ -62,7 +62,7 @@ func (q *recvQueue) pop() {
 func (q *recvQueue) again(wc *verbs.WC) {
 	q.head--
 	if invariant.Enabled {
-		q.checkPosted(&verbs.RecvWR{WRID: wc.WRID, SGList: q.headSGEs()})
+		q.checkPosted(wc.WRID, q.headSGEs())
 	}
 }
 
@@ -76,7 +76,7 @@ func (q *recvQueue) checkLimit() {
 
 // post adds one receive.
 func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
-	if len(wr.SGList) > int(q.sge) {
+	if len(wr.SGList) > int(q.width) {
 		return fail(op, syscall.EINVAL, "more scatter/gather entries than the queue was created for")
 	}
 	if q.posted() >= q.maxWR {
@@ -85,10 +85,10 @@ func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
 	i := q.tail & uint32(len(q.ring)-1)
 	e := &q.ring[i]
 	e.wrid, e.nsge, e.size, e.badSG = wr.WRID, uint16(len(wr.SGList)), 0, false
-	sges := q.sges[i*q.sge:]
+	sges := q.sges[i*q.width:]
 	for k := range wr.SGList {
 		s := &wr.SGList[k]
-		sges[k] = *s
+		sges[k] = sgeOf(s)
 		e.size += uint64(len(s.Data))
 		if !q.d.regions.Local(&q.pd.Domain, s.LKey, s.Data, verbs.AccessLocalWrite) {
 			e.badSG = true
@@ -96,15 +96,15 @@ func (q *recvQueue) post(op string, wr *verbs.RecvWR) error {
 	}
 	q.tail++
 	if invariant.Enabled {
-		q.checkPosted(wr)
+		q.checkPosted(wr.WRID, sges[:e.nsge])
 	}
 	return nil
 }
 
 // headSGEs returns the oldest receive's SGEs.
-func (q *recvQueue) headSGEs() []verbs.SGE {
+func (q *recvQueue) headSGEs() []sge {
 	i := q.head & uint32(len(q.ring)-1)
-	return q.sges[i*q.sge:][:q.ring[i].nsge]
+	return q.sges[i*q.width:][:q.ring[i].nsge]
 }
 
 // sharedQueue is an SRQ.
@@ -198,7 +198,7 @@ func (s *sharedQueue) Query() (verbs.SRQAttr, error) {
 	if invariant.Enabled {
 		defer s.d.enter("query_srq")()
 	}
-	return verbs.SRQAttr{MaxWR: s.maxWR, MaxSGE: s.sge, Limit: s.limit}, nil
+	return verbs.SRQAttr{MaxWR: s.maxWR, MaxSGE: s.width, Limit: s.limit}, nil
 }
 
 // Destroy frees the SRQ. Receives that are still posted get no completions.

@@ -123,7 +123,7 @@ type tagSlot struct {
 	never  bool            // no tag matches it, since its own has bits outside its mask (TMO 3.1)
 	entry  matching.Handle // in tagQueue.list, unless never
 	wrid   uint64          // of the receive
-	buf    verbs.SGE
+	buf    sge
 	count  int64 // unexpected_cnt of its ADD, for QuirkSyncReq
 }
 

@@ -19,7 +19,7 @@ type tagOp struct {
 	recvID uint64 // WRID of the receive that an ADD adds
 	tag    uint64
 	mask   uint64
-	buf    verbs.SGE
+	buf    sge
 	due    int64 // takes effect when tagQueue.polls is this
 }
 
@@ -85,7 +85,6 @@ func (t *tagQueue) post(wr *verbs.OpsWR) error {
 	}
 	if t.cfg.DelayOps == 0 {
 		t.run(o)
-		o.buf = verbs.SGE{} // keep nothing alive
 		return nil
 	}
 	o.due = t.polls + int64(t.rng.IntN(t.cfg.DelayOps+1))
@@ -117,7 +116,7 @@ func (t *tagQueue) postAdd(wr *verbs.OpsWR, o *tagOp) error {
 	o.hnd = s.gen<<t.slotBits | i
 	o.recvID, o.tag, o.mask = a.RecvWRID, a.Tag, a.Mask
 	if len(a.SGList) > 0 {
-		o.buf = a.SGList[0]
+		o.buf = sgeOf(&a.SGList[0])
 	}
 	if invariant.Enabled {
 		t.checkAdded(o, s.expectCQE == 2)
@@ -300,7 +299,7 @@ func (t *tagQueue) remove(o *tagOp) bool {
 		}
 		return false
 	}
-	s.listed, s.buf = false, verbs.SGE{}
+	s.listed = false
 	if s.never {
 		return true
 	}

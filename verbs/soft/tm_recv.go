@@ -150,10 +150,9 @@ func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, 
 	body, size := payload[verbs.TMHSize:], h.Total-verbs.TMHSize
 	m := &q.rx
 	m.hnd, m.wrid, m.sges[0], m.nsge = s.hnd, s.wrid, s.buf, 1
-	s.buf = verbs.SGE{}
 	whole := h.Flags&wire.FlagLast != 0
 	switch {
-	case size > uint64(len(m.sges[0].Data)):
+	case size > s.buf.length:
 		q.tmFails(h.PSN, verbs.WCLocLenErr, verbs.WCRemInvReqErr) // TMO 6.8
 		return
 	case !q.scatter(m.sges[:1], 0, body):
@@ -164,7 +163,6 @@ func (q *queuePair) eagerMatched(h *wire.Header, payload []byte, tmh verbs.TMH, 
 		wc.ByteLen = uint32(size)
 		withImm(&wc, h)
 		t.cq.push(&wc, frees{tm: t, hnd: m.hnd}, h.Flags&wire.FlagSolicited != 0)
-		m.sges[0] = verbs.SGE{}
 		q.executed(h)
 		return
 	}
@@ -292,7 +290,6 @@ func (q *queuePair) messageDone(h *wire.Header) {
 	wc := verbs.WC{WRID: m.wrid, Opcode: m.opcode, Flags: m.flags, ByteLen: uint32(m.total), QPNum: q.num}
 	m.active, m.hasWR = false, false
 	if m.kind == rxTagged {
-		m.sges[0] = verbs.SGE{}
 		wc.Opcode, wc.Flags, wc.ByteLen = verbs.WCTMRecv, verbs.WCFlagTMDataValid, uint32(m.total-verbs.TMHSize)
 		withImm(&wc, h)
 		q.tm.dataValid(&wc, m.hnd, h.Flags&wire.FlagSolicited != 0)

@@ -15,7 +15,7 @@ type deviceQueue struct {
 	issued int                 // the first so many jobs have their READ in the send queue
 	fins   fifo[[finSize]byte] // FINs that are not in the send queue yet
 	buf    [finSize]byte       // arguments of the request being posted
-	sg     [1]verbs.SGE
+	sg     [1]verbs.SGE        // of a FIN
 	wr     verbs.SendWR
 }
 
@@ -33,7 +33,7 @@ type rndvJob struct {
 	solicited bool     // of the request
 	hnd       uint32   // of the matched entry
 	wc        verbs.WC // its DATA_VALID completion
-	buf       verbs.SGE
+	buf       sge
 }
 
 // rndvMatched starts a rendezvous, or leaves it to software (RNDV_INCOMPLETE).
@@ -41,7 +41,7 @@ func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s
 	rvh := verbs.ParseRVH(payload[verbs.TMHSize:])
 	t := q.tm
 	wc := verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMMatch, QPNum: q.num, Priv: tmh.AppCtx, Tag: tmh.Tag}
-	if q.dev == nil || uint64(rvh.Len) > uint64(len(s.buf.Data)) || rvh.Len > maxMsgSize {
+	if q.dev == nil || uint64(rvh.Len) > s.buf.length || rvh.Len > maxMsgSize {
 		q.rndvIncomplete(h, payload, wc, s)
 		return
 	}
@@ -49,8 +49,7 @@ func (q *queuePair) rndvMatched(h *wire.Header, payload []byte, tmh verbs.TMH, s
 	j := rndvJob{tmh: tmh, rvh: rvh, hnd: s.hnd, solicited: h.Flags&wire.FlagSolicited != 0,
 		wc: verbs.WC{WRID: s.wrid, Opcode: verbs.WCTMRecv, Flags: verbs.WCFlagTMDataValid, ByteLen: rvh.Len, QPNum: q.num}}
 	withImm(&j.wc, h)
-	j.buf = verbs.SGE{Data: s.buf.Data[:rvh.Len], LKey: s.buf.LKey}
-	s.buf = verbs.SGE{}
+	j.buf = sge{addr: s.buf.addr, length: uint64(rvh.Len), lkey: s.buf.lkey}
 	q.executed(h)
 	if rvh.Len == 0 {
 		q.rndvDone(&j)
@@ -66,13 +65,11 @@ func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, 
 	t := q.tm
 	m := &q.rx
 	m.hnd, m.wrid, m.sges[0] = s.hnd, s.wrid, s.buf
-	n := min(finSize, len(s.buf.Data))
-	s.buf = verbs.SGE{}
+	n := min(finSize, s.buf.length)
 	if !q.scatter(m.sges[:1], 0, payload[:n]) {
 		q.tmFails(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr)
 		return
 	}
-	m.sges[0] = verbs.SGE{}
 	wc.Status, wc.ByteLen = verbs.WCTMRndvIncomplete, uint32(n)
 	solicited := h.Flags&wire.FlagSolicited != 0
 	if !t.cfg.TwoIncomplete {
@@ -101,21 +98,18 @@ func (q *queuePair) feed() {
 			v.fins.pop()
 			v.sg[0] = verbs.SGE{Data: v.buf[:]}
 			v.wr = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline | verbs.SendSignaled, SGList: v.sg[:]}
-			q.enqueue(&v.wr, finSize)
+			q.enqueue(&v.wr, nil, finSize)
 		case v.issued < v.jobs.len():
 			j := v.jobs.at(v.issued)
 			v.issued++
 			j.index = q.posted
-			v.sg[0] = j.buf
-			v.wr = verbs.SendWR{Opcode: verbs.WRRDMARead, SGList: v.sg[:], RemoteAddr: j.rvh.VA, RKey: j.rvh.RKey}
-			q.enqueue(&v.wr, uint64(len(j.buf.Data)))
+			v.wr = verbs.SendWR{Opcode: verbs.WRRDMARead, RemoteAddr: j.rvh.VA, RKey: j.rvh.RKey}
+			q.enqueue(&v.wr, []sge{j.buf}, j.buf.length)
 		default:
-			v.sg[0] = verbs.SGE{}
 			q.d.queue(q)
 			return
 		}
 	}
-	v.sg[0] = verbs.SGE{}
 	q.d.queue(q)
 }
 

@@ -228,8 +228,8 @@ func (t *Table) register(buf []byte, access verbs.AccessFlags, pd *Domain, home 
 	o := &t.own[i]
 	o.r = r
 	r.key, r.buf, r.access, r.domain, r.addr = o.next, buf, access, pd, AddrOf(buf)
-	// The slot of one that peers have no right to stays empty, and the memory is held by the work
-	// requests that use it.
+	// The slot of one that peers have no right to stays empty, and nothing is pinned: the Region
+	// holds the memory, and nobody else does.
 	if r.open = access&^verbs.AccessLocalWrite != 0 || home&isShared != 0; r.open {
 		r.pin.Pin(&buf[0])
 		t.publish(i, r, home)

@@ -26,10 +26,9 @@ type input struct {
 	buf     []byte
 	r, w    int         // buf[r:w] was read from the socket, and not taken by the device
 	h       wire.Header // of the frame at r, or of the frame being placed
-	dst     []byte      // placing: the whole payload's destination
-	placed  int         // placing: bytes of dst that were read
-	placing bool        // the payload of the frame in h is being read to dst
-	voided  bool        // placing: its memory was deregistered; dst is a buffer of the link
+	placed  int         // placing: bytes of the payload that were read
+	placing bool        // the payload of the frame in h is being read to where the device wants it
+	void    []byte      // placing: where it is read to instead, once the device wants it nowhere
 	bulk    bool        // the last frame was placed, so that the next is likely to be placed
 	lent    bool        // the device was lent payloads in buf; in Wire.lent
 	stalled bool        // the device has refused the next frame
@@ -81,10 +80,10 @@ func (l *link) parse(budget int) (n int) {
 func (l *link) parseOne() bool {
 	in := &l.in
 	if in.placing {
-		if in.placed < len(in.dst) || !l.deliver(in.dst) {
+		if in.placed < int(in.h.Length) || !l.deliver(l.place()) {
 			return false
 		}
-		in.placing, in.voided, in.dst, in.bulk = false, false, nil, true
+		in.placing, in.void, in.bulk = false, nil, true
 		return true
 	}
 	b := in.buf[in.r:in.w]
@@ -139,8 +138,22 @@ func (l *link) startPlacing(have []byte, headerSize int) {
 	if invariant.Enabled {
 		l.Places(dst)
 	}
-	in.dst, in.placing, in.placed = dst, true, copy(dst, have)
+	in.placing, in.placed = true, copy(dst, have)
 	in.r += headerSize + len(have)
+}
+
+// place is where the payload that is being placed goes. It asks the device each time: if a region
+// was deregistered or a queue pair has failed, its memory must not be written to, nor kept alive,
+// and the payload goes to a buffer.
+func (l *link) place() []byte {
+	in := &l.in
+	if in.void == nil {
+		if dst := l.w.env.Receiver.Place(l, &in.h); len(dst) == int(in.h.Length) {
+			return dst
+		}
+		in.void = make([]byte, in.h.Length)
+	}
+	return in.void
 }
 
 // Places calls wire.PlaceChecker, in a build with -tags invariants.
@@ -176,20 +189,14 @@ func (l *link) fill() (want, got int) {
 }
 
 // fillPlacing reads the rest of a payload to its destination, and a little of what follows it into
-// the buffer. It asks the device for the destination each time: if a region was deregistered or a
-// queue pair has failed, its memory must not be written to, and the payload goes to a buffer.
+// the buffer.
 func (l *link) fillPlacing() (want, got int) {
 	in := &l.in
-	if now := l.w.env.Receiver.Place(l, &in.h); len(now) != len(in.dst) || &now[0] != &in.dst[0] {
-		if !in.voided {
-			in.dst, in.voided = make([]byte, len(in.dst)), true
-		}
-	}
-	rest := in.dst[in.placed:]
+	rest := l.place()[in.placed:]
 	if len(rest) == 0 {
 		return 1, 0
 	}
-	if invariant.Enabled && !in.voided {
+	if invariant.Enabled && in.void == nil {
 		l.Places(rest)
 	}
 	var gap []byte
