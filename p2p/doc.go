@@ -20,6 +20,10 @@
 //  5. A nil or empty buffer is a zero-length message. Buffers may be any Go or mapped memory; the
 //     library holds the slice (never only its address) until completion, and pins it where a device
 //     or a peer accesses it by address.
+//  6. Once a completion has been reported the library holds no reference to the buffer, context,
+//     error or Message of the operation, nor, after Free, once that has ended, nor to those of any
+//     operation after Shutdown or Close: the garbage collector can have them. Only a cause that
+//     later errors name too, as that of a loss, stays with the World.
 //
 // # Contexts
 //

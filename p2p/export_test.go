@@ -1,5 +1,7 @@
 package p2p
 
+import "github.com/tagmatch/tagmatch/progress"
+
 // ContextOf is the context of a Comm.
 func ContextOf(c *Comm) int { return c.comm.Context }
 
@@ -11,3 +13,6 @@ func IsEnding(w *World) bool {
 	}
 	return true
 }
+
+// InnerMessage is the engine's part of a Message.
+func InnerMessage(m *Message) *progress.Message { return m.m }

@@ -52,6 +52,8 @@ func (op *Op) checkFree() {
 	invariant.Check(!op.linked && op.prev == nil, "list", "an operation is freed in a queue: %s", op.note.where())
 	invariant.Check(op.region == nil, "V16", "an operation is freed while its buffer is registered: %s", op.note.where())
 	invariant.Check(op.state == opEnded && op.buf == nil, "pool", "an operation is freed before it has ended: %s", op.note.where())
+	invariant.Check(op.err == nil && op.vec == nil && op.message == nil && op.read.err == nil, "pool",
+		"an operation is freed and keeps what is the program's: %s", op.note.where())
 }
 
 // poison ends an Op's life, in the hands of its consumer. What waiters of the past may still read
@@ -155,6 +157,7 @@ func (e *Engine) checkClosedLocked() {
 	for _, r := range e.inv.requests(func(*record) bool { return true }) {
 		invariant.Check(!r.underWay(), "completion", "an operation has not ended with its engine: %s", r.where())
 	}
+	e.inv.dropBuffers()
 	invariant.Check(e.sends.used == 0 && e.reads.used == 0, "slot", "%d sends and %d reads have slots after the end", e.sends.used, e.reads.used)
 	e.inv.due, e.inv.device = nil, nil
 }

@@ -52,7 +52,7 @@ type record struct {
 
 	order   uint64 // in the shadow list
 	unseen  bool   // its message may come in one with others, which no device sees
-	buf     []byte // that the program must leave alone
+	buf     []byte // that the program must leave alone; nil once the outcome is reported, or dropped
 	sum     uint64 // of buf: of a send as it was posted, of a receive as it ended, then buf is the message
 	changed bool   // a send's buffer has, when it ended
 
@@ -141,7 +141,11 @@ func (r *record) awaited(n int32) {
 }
 
 // given says who is told the outcome of a request that was given away: q, or nobody.
-func (r *record) given(q *Queue) { r.q, r.dropped = q, q == nil }
+func (r *record) given(q *Queue) {
+	if r.q, r.dropped = q, q == nil; r.dropped {
+		r.buf = nil
+	}
+}
 
 // ended looks at the buffer of an operation that ends. Of a receive's only the message counts: what
 // is behind it in the buffer the library has never touched, and programs may.
@@ -161,6 +165,7 @@ func (r *record) outcome(err error) {
 	if r == nil || r.buf == nil {
 		return
 	}
+	defer func() { r.buf = nil }()
 	switch {
 	case r.kind.receives():
 		invariant.Check(r.intact(), "buffer", "the buffer of a receive changed after the message was in it and before its request was reported complete: %s", r.where())
@@ -246,6 +251,16 @@ func (c *engineCheck) dump(b io.Writer) {
 // indent puts an indent before each line but the first.
 func indent(s, by string) string {
 	return strings.ReplaceAll(strings.TrimRight(s, "\n"), "\n", "\n"+by) + "\n"
+}
+
+// dropBuffers gives up the buffers of operations whose outcome nobody has taken, once the engine is
+// closed. Who takes it from then on has deleted the record from live before.
+func (c *engineCheck) dropBuffers() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for r := range c.live {
+		r.buf = nil
+	}
 }
 
 // forgotten tells whether the program has a request that it does not wait for.

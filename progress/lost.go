@@ -179,6 +179,7 @@ func (e *Engine) failAllLocked(err error) {
 		op.complete(Status{}, err)
 	}
 	e.flushers, e.rooms = nil, nil
+	e.held = nil // nobody can read them any more
 	if e.closed {
 		e.dropReadsLocked(err)
 		e.dropTaggedLocked(err)

@@ -33,6 +33,9 @@ func (m *Message) hold(u *unexpected.Message) {
 	}
 	m.read = requested(u)
 	e.dropLocked(u)
+	if e.broken != nil { // nobody can read it any more
+		return
+	}
 	if e.held == nil {
 		e.held = map[request]*Message{}
 	}

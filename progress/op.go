@@ -16,8 +16,9 @@ type Status struct {
 }
 
 // Op is one operation. Ops are pooled and never returned to the runtime while the engine lives,
-// so that a stale Request meets an Op of another generation, never foreign memory. What an eager
-// message needs of it comes first, in three cache lines; of a send that ends at once in two.
+// so that a stale Request meets an Op of another generation, never foreign memory. In the pool they
+// refer to nothing of the program: neither buffer nor error nor Message (checkFree). What an eager
+// message needs comes first, in three cache lines; of a send that ends at once in two.
 type Op struct {
 	// Event says whether the operation has ended; the goroutine whose Take of it succeeds has
 	// consumed the outcome and owns the Op.
@@ -28,7 +29,7 @@ type Op struct {
 	// All below is the engine's, under its lock, until the operation has ended; then the
 	// consumer's.
 	next   *Op     // in an opList, or in the pool
-	err    error   // the outcome, with status; while recalled too, unless the device has matched it; both stay in the pool, for Peek
+	err    error   // the outcome, with status, which stays in the pool, for Peek; while recalled too, unless the device has matched it
 	state  opState // see move
 	sync   bool    // of a send, constant: never eager, so that completion means matched
 	kind   opKind  // of a posted receive, constant: perhaps a probe
@@ -43,7 +44,7 @@ type Op struct {
 	mask   uint64
 	handle matching.Handle // posted, offloaded: in Engine.posted; queued: the place in outgoing.queue
 
-	message *Message // of a posted matched probe: what it fills in
+	message *Message // of a posted matched probe: what it fills in; nil once ended
 	vec     *vector  // of a receive into several buffers, instead of buf
 
 	prev   *Op              // in an opList
@@ -81,7 +82,7 @@ func (op *Op) complete(st Status, err error) {
 	op.status = st
 	op.buf = nil
 	if err != nil || op.vec != nil {
-		op.err, op.vec = err, nil
+		op.err, op.vec, op.read.err = err, nil, nil
 	}
 	e.wait.End(&op.Event)
 }
@@ -100,7 +101,7 @@ func (e *Engine) newOpLocked(kind noteKind, peer int, tag, mask uint64, buf []by
 	e.mu.AssertHeld("the pool of operations")
 	op := e.ops.take()
 	op.move(opNew)
-	op.sync, op.kind, op.err = false, kindReceive, nil
+	op.sync, op.kind = false, kindReceive
 	op.peer, op.tag, op.mask, op.buf = peer, tag, mask, buf
 	op.takeNote(kind)
 	return op
@@ -168,6 +169,9 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 	st, err := op.status, op.err
 	n := op.note
 	if op.pool != nil {
+		if err != nil {
+			op.dropError()
+		}
 		op.poison()
 		op.pool.put(op)
 	}
@@ -175,14 +179,26 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 	return st, err, true
 }
 
+// dropError has the Op of an outcome that was taken without the lock forget its error. Peek may be
+// looking at it, with the lock.
+func (op *Op) dropError() {
+	op.e.mu.Lock()
+	op.err = nil
+	op.e.mu.Unlock()
+}
+
 // vanish ends an Op that has no outcome.
 func (op *Op) vanish() {
 	op.move(opEnded)
+	op.read.err = nil
 	op.free()
 }
 
 // free gives an Op back to its pool, with the lock.
 func (op *Op) free() {
+	if op.err != nil {
+		op.err = nil
+	}
 	op.poison()
 	op.next, op.pool.free = op.pool.free, op
 }

@@ -145,6 +145,7 @@ func (r Request) freeLocked() {
 		_, _, _, _ = r.Take()
 	case !r.op.Give(r.gen()): // its outcome was taken or given away
 	case r.op.Ended():
+		r.note.given(nil)
 		_, _ = r.op.consumeLocked()
 	default:
 		r.note.given(nil)
@@ -352,6 +353,7 @@ func (q *Queue) Close() error {
 	for en := q.ready.head; en != nil; en = q.ready.head {
 		q.ready.remove(en)
 		if en.op != nil {
+			en.op.note.given(nil)
 			_, _ = en.op.consumeLocked()
 		}
 		e.freeEntryLocked(en)

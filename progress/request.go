@@ -113,6 +113,11 @@ func (r Request) Take() (st Status, over, taken bool, err error) {
 	if st, err, ok := r.op.consume(r.gen()); ok {
 		return st, true, true, err
 	}
+	return r.notTaken()
+}
+
+// notTaken is what Take says of a request whose outcome is not to be had, now or ever.
+func (r Request) notTaken() (st Status, over, taken bool, err error) {
 	if !r.Active() {
 		return Status{}, true, false, r.note.inactive()
 	}
@@ -150,8 +155,8 @@ func (r Request) Peek() (st Status, done bool, err error) {
 		if op.Pending(r.gen()) {
 			e.tryPoll()
 		}
-		// Whoever takes the outcome leaves it where it is, until the Op is posted again, with the
-		// lock.
+		// Whoever takes the outcome leaves the status where it is, until the Op is posted again,
+		// and the error until it has the lock.
 		e.mu.Lock()
 		defer e.mu.Unlock()
 	}

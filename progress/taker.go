@@ -23,7 +23,7 @@ func (t *Taker) Take(r Request) (st Status, over, taken bool, err error) {
 		return r.Take()
 	}
 	if t.hold(op.e); !op.Take(r.gen()) {
-		return r.Take()
+		return r.notTaken()
 	}
 	st, err = op.status, op.err
 	n := op.note

@@ -112,11 +112,10 @@ func (l *tagList) Add(id uint64, tag, mask uint64, buf []byte, handled uint32) e
 // may be software rendezvous requests from anybody. It returns false if no buffer is free, or if
 // the device cannot use buf.
 func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
-	e.buf, e.bounce = buf, -1
 	if !packed || len(buf) < l.direct {
 		slot, landing, ok := l.bounce.Get()
 		if ok {
-			e.bounce, e.landing = int32(slot), landing
+			e.buf, e.bounce, e.landing = buf, int32(slot), landing
 			l.sge[0].LKey = l.bounce.LKey()
 		}
 		return ok
@@ -125,7 +124,7 @@ func (l *tagList) place(e *entry, buf []byte, packed bool) bool {
 	if err != nil {
 		return false // the receive stays in software, which can use any memory (check 7 of TMO 6.2)
 	}
-	e.mr, e.landing = mr, buf
+	e.mr, e.buf, e.landing = mr, buf, buf
 	l.sge[0].LKey = mr.LKey()
 	return true
 }

@@ -26,7 +26,9 @@ func (l *Links) SendEager(to int, appCtx uint32, tag uint64, payload []byte) err
 	}
 	format.PutEager(l.eagerB[:], appCtx, tag)
 	l.eagerS[1].Data = payload
-	return l.post(p, &l.eager, kindSend, 0)
+	err := l.post(p, &l.eager, kindSend, 0)
+	l.eagerS[1].Data = nil // it is the caller's again
+	return err
 }
 
 // sendBig sends a message that is too long for inline.
@@ -105,12 +107,14 @@ func (l *Links) usable(to int) (*peer, error) {
 
 // message sends n bytes of smallB and then payload: inline if possible, else from a bounce buffer.
 func (l *Links) message(p *peer, n int, payload []byte, flags verbs.SendFlags) error {
-	l.smallS[0] = verbs.SGE{Data: l.smallB[:n]}
-	l.smallS[1] = verbs.SGE{Data: payload}
 	wr := &l.small
 	if n+len(payload) <= l.inline {
+		l.smallS[0] = verbs.SGE{Data: l.smallB[:n]}
+		l.smallS[1] = verbs.SGE{Data: payload}
 		wr.SGList = l.smallS[:]
-		return l.post(p, wr, kindSend, verbs.SendInline|flags)
+		err := l.post(p, wr, kindSend, verbs.SendInline|flags)
+		l.smallS[1].Data = nil
+		return err
 	}
 	slot, buf, ok := l.bounce.Get()
 	if !ok {
