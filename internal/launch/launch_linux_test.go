@@ -1,11 +1,14 @@
 package launch
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -222,8 +225,20 @@ func TestLinkSurvivesNonsense(t *testing.T) {
 	require.Equal(t, []int{3}, lost)
 }
 
-// TestLostDoesNotBlock: a launcher that does not read misses a loss, and the rank continues.
+// TestLostDoesNotBlock: a launcher that does not read misses a loss, and the rank continues, also
+// while it writes an Abort.
 func TestLostDoesNotBlock(t *testing.T) {
+	for range 10 { // the Abort gives up after a second, for which this process may be stopped
+		if lostBesideAbort(t) {
+			return
+		}
+	}
+	t.Error("the losses have waited for the abort")
+}
+
+// lostBesideAbort reports losses while an Abort waits for the launcher to read, and whether that
+// still waited then.
+func lostBesideAbort(t *testing.T) bool {
 	parent, child, env, err := link.Pair(3)
 	require.NoError(t, err)
 	defer func() { _ = parent.Close() }()
@@ -231,7 +246,6 @@ func TestLostDoesNotBlock(t *testing.T) {
 	_, inode, _ := strings.Cut(env, ":")
 	l := link.Open(func(string) string { return fmt.Sprintf("%d:%s", child.Fd(), inode) })
 	require.NotNil(t, l)
-	defer func() { _ = l.Close() }()
 	for err == nil {
 		_, err = unix.Write(int(child.Fd()), make([]byte, 1<<16))
 	}
@@ -241,13 +255,32 @@ func TestLostDoesNotBlock(t *testing.T) {
 		defer close(done)
 		l.Abort(1, "waits until its deadline")
 	}()
+	abortWaits := func() bool {
+		stacks := make([]byte, 1<<20)
+		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(stack, "link.(*Link).Abort(") && strings.Contains(stack, "poll.runtime_pollWait(") {
+				return true
+			}
+		}
+		return false
+	}
+	for over := false; !over && !abortWaits(); {
+		select {
+		case <-done:
+			over = true
+		default:
+			runtime.Gosched()
+		}
+	}
 	for range 100 {
 		l.Lost(1)
 	}
-	select {
-	case <-done:
-		t.Error("the losses have waited for the abort")
-	default:
-	}
-	<-done
+	go func() {
+		<-done
+		_ = l.Close()
+		_ = child.Close()
+	}()
+	written, err := io.ReadAll(parent) // an Abort that still waits goes through
+	require.NoError(t, err)
+	return bytes.Contains(written, []byte("abort 1 "))
 }
