@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	stopSlurm()
+	if dir, err := built(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
 	os.Exit(code)
 }
 

@@ -32,19 +32,39 @@ func requireWell(t *testing.T, r Result, n int) {
 	require.Equal(t, n, strings.Count(r.Out, ": well\n"), r.Out)
 }
 
-// pingpong is the example, built once.
-var pingpong = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "launchertest")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "pingpong")
-	out, err := exec.Command("go", "build", "-o", path, "../../../examples/pingpong").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return path, err
-})
+// The examples, each built once into a directory that TestMain removes.
+var (
+	built    = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "launchertest") })
+	pingpong = example("pingpong")
+	farm     = example("farm")
+)
+
+func example(name string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		dir, err := built()
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(dir, name)
+		out, err := exec.Command("go", "build", "-o", path, "../../../examples/"+name).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return path, err
+	})
+}
+
+// requireSurvivors has a launcher start the farm example, of which rank 2 kills itself, and checks
+// that the others go on.
+func requireSurvivors(t *testing.T, code int, launcher ...string) {
+	t.Helper()
+	program, err := farm()
+	require.NoError(t, err)
+	r := Run(t, nil, append(launcher, program, "-die", "2", "-tasks", "2000")...)
+	require.Equal(t, code, r.Code, r.Out)
+	require.Contains(t, r.Out, "rank 2 is lost", r.Out)
+	require.Contains(t, r.Out, "sum of the squares: 2668667000\n", r.Out)
+}
 
 // row is a launcher as it starts two ranks and four.
 type row struct {
