@@ -10,12 +10,12 @@ import (
 const (
 	holdPolls    = 128                   // polls under one hold of the lock, before the first look at a clock
 	clockPolls   = 32                    // polls between looks at the clock and the context
-	afterYield   = 16                    // polls after having yielded, before parking
+	afterYield   = 16                    // polls after having yielded, before parking, at most
 	followSpin   = 512                   // looks at the own operation while another goroutine polls
 	spinMax      = 50 * time.Microsecond // budget of a poller
 	spinTransfer = 2 * time.Millisecond  // most that a large message adds to the budget
 	spinYield    = 20 * time.Microsecond // polling between yields, once only a large message is waited for
-	spinBusy     = 3 * time.Microsecond  // budget where others could use the processor and would keep it
+	spinBusy     = 3 * time.Microsecond  // budget where other goroutines could use the processor
 	sharePolls   = 4                     // polls between yields of a processor that others may want
 	takenPolls   = 1                     // the same where they have taken it
 	shareRounds  = 64                    // rounds of polls, each with a yield, where the processor may be wanted
@@ -190,18 +190,18 @@ func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
 	if s.sharing.load != loadLong {
 		s.yieldOnce()
 	}
-	s.pollFor(ev, gen, afterYield)
+	s.pollFor(ev, gen, min(afterYield, s.sharing.policy(s.cfg.SpinLimit, false, 0).polls))
 }
 
 // rounds polls as the policy says, and reports whether op or ctx has ended.
 func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) bool {
 	for t := newTurn(s.goroutinesWait()); ; {
-		if s.oneP {
-			s.stepAside(t.start.Add(t.elapsed))
-		}
 		p := s.sharing.policy(s.cfg.SpinLimit, t.runnable, transferTime(op))
 		if t.over(&p) {
 			return false
+		}
+		if s.oneP {
+			s.stepAside(t.start.Add(t.elapsed))
 		}
 		if s.pollFor(ev, gen, p.polls) || ctx.Err() != nil {
 			return true

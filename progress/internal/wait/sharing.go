@@ -11,12 +11,14 @@ import (
 // others, want its processor it must yield it between polls: the rank that has the message may be
 // one of them. That is right among processes that wait for messages themselves and give the
 // processor back in microseconds. Who computes keeps it for a whole slice of milliseconds; there a
-// yield costs more than being woken, and a waiter parks without one.
+// yield costs more than being woken, and so do polls, since who has used up its share of the time
+// must wait for it to come again when a message arrives. A waiter parks at once.
 
 const (
 	yieldTaken = 2 * time.Microsecond   // a yield that takes so long has let another thread run
 	yieldLate  = 500 * time.Microsecond // so long, by one that computes; see late
-	loadWaits  = 64                     // waits for which what a yield has shown is believed
+	loadWaits  = 64                     // waits for which it is believed that others take turns
+	loadTimes  = 64                     // times as long as a yield took it is believed that somebody computes
 )
 
 // load is what the last yields have shown.
@@ -37,7 +39,8 @@ type sharing struct {
 	ranks, processors int // ranks that share these processors, this one included, and how many there are; 0: not known
 	procs             int // GOMAXPROCS
 	load              load
-	waits             int // for how many more waits load is believed
+	waits             int       // for how many more waits loadBrief is believed
+	until             time.Time // until when loadLong is
 }
 
 // oversubscribed tells whether there are too few processors: at any time some rank that could send
@@ -47,13 +50,15 @@ func (n *sharing) oversubscribed() bool { return n.ranks > n.processors }
 // scarce tells whether the goroutines that the ranks may run at once are more than the processors.
 func (n *sharing) scarce() bool { return n.ranks*n.procs > n.processors }
 
-// waited forgets load after so many waits.
-func (n *sharing) waited() {
-	if n.waits > 0 {
+// waited forgets load after so many waits, or after so long.
+func (n *sharing) waited(now time.Time) {
+	switch {
+	case n.load == loadLong && now.Before(n.until):
+	case n.load == loadBrief && n.waits > 0:
 		n.waits--
-		return
+	default:
+		n.load = loadNone
 	}
-	n.load = loadNone
 }
 
 // late is how long a yield takes that lets somebody run who computes. Where there are too few
@@ -65,12 +70,12 @@ func (n *sharing) late() time.Duration {
 	return yieldLate
 }
 
-// yielded takes down how long a yield took. That somebody keeps the processor outweighs that others
-// return it.
-func (n *sharing) yielded(took time.Duration) {
+// yielded takes down how long a yield took that has ended now. That somebody keeps the processor
+// outweighs that others return it.
+func (n *sharing) yielded(took time.Duration, now time.Time) {
 	switch {
 	case took >= n.late():
-		n.load, n.waits = loadLong, loadWaits
+		n.load, n.until = loadLong, now.Add(loadTimes*took)
 	case took >= yieldTaken && n.load != loadLong:
 		n.load, n.waits = loadBrief, loadWaits
 	}
@@ -92,11 +97,11 @@ type policy struct {
 // wants the processor. With GOMAXPROCS 1 the peer may have a processor of its own, then parking too
 // early is costly, or share this one, then it cannot run while this rank polls. Yielding it costs
 // little in the first case and is all that helps in the second. Who moves a large message has use
-// for its processor, and shares it only where there are too few.
+// for its processor, and shares it only where there are too few. Beside one that computes a waiter
+// looks once and parks.
 func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Duration) policy {
 	share := n.oversubscribed() || n.procs == 1 || n.load == loadBrief && transfer == 0
-	costly := share && n.load == loadLong
-	m := policy{hold: holdPolls, polls: clockPolls, budget: limit, yields: !costly}
+	m := policy{hold: holdPolls, polls: clockPolls, budget: limit, yields: true}
 	if share || limit < 0 {
 		m.hold = clockPolls
 	}
@@ -108,8 +113,14 @@ func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Durat
 		m.hold = m.polls
 	}
 	switch {
+	case n.load == loadLong:
+		m.yields = false
+		if limit == 0 {
+			m.hold, m.polls = takenPolls, takenPolls
+		}
+		return m
 	case limit != 0:
-	case runnable || costly:
+	case runnable:
 		m.budget = spinBusy
 	case share:
 		m.rounds = shareRounds
@@ -119,9 +130,7 @@ func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Durat
 	if runnable || !share {
 		m.keep, m.every = m.budget+spinYield, spinYield
 	}
-	if !costly {
-		m.budget += transfer
-	}
+	m.budget += transfer
 	return m
 }
 
@@ -145,7 +154,11 @@ func (s *Set) setHold() { s.hold = s.sharing.policy(s.cfg.SpinLimit, false, 0).h
 
 // waited is called at each wait that its first polls do not end.
 func (s *Set) waited() {
-	s.sharing.waited()
+	var now time.Time
+	if s.sharing.load == loadLong {
+		now = time.Now()
+	}
+	s.sharing.waited(now)
 	s.setHold()
 }
 
@@ -161,7 +174,7 @@ func (s *Set) yieldOnce() {
 	s.mu.Unlock()
 	took := s.yield()
 	s.mu.Lock()
-	s.sharing.yielded(took)
+	s.sharing.yielded(took, time.Now())
 	s.setHold()
 }
 

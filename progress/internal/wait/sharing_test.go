@@ -18,7 +18,7 @@ func TestPolicy(t *testing.T) {
 	turns := policy{hold: takenPolls, polls: takenPolls, rounds: shareRounds, yields: true}
 	with := func(m policy, change func(m *policy)) policy { change(&m); return m }
 	busy := func(m *policy) { m.rounds, m.budget, m.keep, m.every = 0, spinBusy, spinBusy+spinYield, spinYield }
-	costly := func(m *policy) { m.rounds, m.budget, m.yields = 0, spinBusy, false }
+	parks := policy{hold: takenPolls, polls: takenPolls}
 	const limit, long = 20 * time.Microsecond, time.Millisecond
 	watch := func(m *policy) { m.budget += long }
 	limited := func(m *policy) { m.rounds, m.budget = 0, limit }
@@ -37,24 +37,26 @@ func TestPolicy(t *testing.T) {
 		{"one P", sharing{ranks: 2, processors: 2, procs: 1}, 0, false, 0, perhaps},
 		{"one P, other goroutines", sharing{ranks: 2, processors: 2, procs: 1}, 0, true, 0, with(perhaps, busy)},
 		{"others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadBrief}, 0, false, 0, perhaps},
-		{"others keep it", sharing{ranks: 2, processors: 2, procs: 2, load: loadLong}, 0, false, 0, alone},
+		{"others keep it", sharing{ranks: 2, processors: 2, procs: 2, load: loadLong}, 0, false, 0, parks},
 		{"one rank too many", sharing{ranks: 3, processors: 2, procs: 2}, 0, false, 0, oversubscribed},
 		{"many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, 0, oversubscribed},
 		{"many with one P", sharing{ranks: 8, processors: 2, procs: 1}, 0, false, 0, oversubscribed},
 		{"pinned to one processor", sharing{ranks: 2, processors: 1, procs: 2}, 0, false, 0, oversubscribed},
 		{"many, taking turns", sharing{ranks: 8, processors: 2, procs: 2, load: loadBrief}, 0, false, 0, turns},
 		{"many, other goroutines", sharing{ranks: 8, processors: 2, procs: 2}, 0, true, 0, with(oversubscribed, busy)},
-		{"many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLong}, 0, false, 0, with(oversubscribed, costly)},
-		{"one P, and one computes", sharing{ranks: 2, processors: 2, procs: 1, load: loadLong}, 0, false, 0, with(perhaps, costly)},
+		{"many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLong}, 0, false, 0, parks},
+		{"one P, and one computes", sharing{ranks: 2, processors: 2, procs: 1, load: loadLong}, 0, false, 0, parks},
 		{"a limit", sharing{ranks: 2, processors: 2, procs: 2}, limit, false, 0,
 			with(alone, func(m *policy) { limited(m); m.keep = limit + spinYield })},
+		{"a limit, and one computes", sharing{ranks: 2, processors: 2, procs: 2, load: loadLong}, limit, false, long,
+			policy{hold: holdPolls, polls: clockPolls, budget: limit}},
 		{"a limit for many", sharing{ranks: 8, processors: 2, procs: 2}, limit, false, 0, with(oversubscribed, limited)},
 		{"a large message", sharing{ranks: 2, processors: 2, procs: 2}, 0, false, long, with(alone, watch)},
 		{"a large message where others take turns", sharing{ranks: 2, processors: 2, procs: 2, load: loadBrief}, 0, false, long,
 			with(alone, watch)},
 		{"a large message among many", sharing{ranks: 8, processors: 2, procs: 2}, 0, false, long, with(oversubscribed, watch)},
 		{"a large message among many, and one computes", sharing{ranks: 8, processors: 2, procs: 2, load: loadLong}, 0, false, long,
-			with(oversubscribed, costly)},
+			parks},
 	} {
 		require.Equal(t, c.want, c.n.policy(c.limit, c.runnable, c.transfer), c.name)
 	}
@@ -68,31 +70,38 @@ func TestPolicy(t *testing.T) {
 }
 
 func TestLoadIsBelievedForAWhile(t *testing.T) {
+	now := time.Now()
 	waits := func(n *sharing) (waits int) {
 		for was := n.load; n.load == was; waits++ {
-			n.waited()
+			n.waited(now)
 		}
 		require.Equal(t, loadNone, n.load)
 		return waits - 1
 	}
 	var n sharing
-	n.yielded(yieldTaken - 1)
+	n.yielded(yieldTaken-1, now)
 	require.Equal(t, loadNone, n.load)
-	n.yielded(yieldTaken)
+	n.yielded(yieldTaken, now)
 	require.Equal(t, loadBrief, n.load)
 	require.Equal(t, loadWaits, waits(&n))
 
-	n.yielded(yieldTaken)
-	n.waited()
-	n.yielded(yieldLate - 1)
+	n.yielded(yieldTaken, now)
+	n.waited(now)
+	n.yielded(yieldLate-1, now)
 	require.Equal(t, loadBrief, n.load)
 	require.Equal(t, loadWaits, waits(&n), "seen again, believed as long again")
 
-	n.yielded(yieldTaken)
-	n.yielded(yieldLate)
-	n.yielded(yieldTaken)
+	n.yielded(yieldTaken, now)
+	n.yielded(yieldLate, now)
+	n.yielded(yieldTaken, now)
 	require.Equal(t, loadLong, n.load, "one that keeps the processor outweighs")
-	require.Equal(t, loadWaits, waits(&n))
+	for range 2 * loadWaits {
+		n.waited(now)
+	}
+	n.waited(now.Add(loadTimes*yieldLate - 1))
+	require.Equal(t, loadLong, n.load, "as long as a trial costs little, however many waits")
+	n.waited(now.Add(loadTimes * yieldLate))
+	require.Equal(t, loadNone, n.load)
 }
 
 // Among eight ranks on two processors three others poll before a yield returns.
@@ -101,9 +110,9 @@ func TestLateInACrowd(t *testing.T) {
 		{0, 0, 1}, {2, 2, 1}, {2, 4, 1}, {3, 2, 1}, {8, 2, 4}, {8, 0, 8},
 	} {
 		n := sharing{ranks: c.ranks, processors: c.processors}
-		n.yielded(yieldLate*time.Duration(c.times) - 1)
+		n.yielded(yieldLate*time.Duration(c.times)-1, time.Now())
 		require.Equal(t, loadBrief, n.load, "%+v", c)
-		n.yielded(yieldLate * time.Duration(c.times))
+		n.yielded(yieldLate*time.Duration(c.times), time.Now())
 		require.Equal(t, loadLong, n.load, "%+v", c)
 	}
 }
@@ -220,20 +229,22 @@ func TestFirstPollsFollowTheLoad(t *testing.T) {
 	require.Equal(t, sharePolls, f.hold)
 }
 
-// To one that keeps the processor it is yielded once, and then not for as many waits as that is
-// believed.
+// To one that keeps the processor it is yielded once, and then not for as long as that is believed.
 func TestWaiterKeepsProcessorFromThoseThatCompute(t *testing.T) {
 	for _, ranks := range []int{1, 8} {
 		for _, spin := range []time.Duration{0, -1} {
 			f := newFake(t, Config{Manual: true, SpinLimit: spin})
 			f.Share(ranks, 2)
 			for range 2 {
-				late := f.sharing.late()
+				late, start := f.sharing.late(), time.Now()
 				require.Equal(t, 1, parkOnce(t, f, late))
 				require.Contains(t, dump(f), fmt.Sprintf("%d on 2, and others keep them for long\n", ranks))
-				for i := range loadWaits {
+				require.True(t, f.sharing.until.After(start.Add(loadTimes*late)))
+				f.sharing.until = start.Add(time.Hour) // this test may take long
+				for i := range 2 * loadWaits {
 					require.Zero(t, parkOnce(t, f, late), "wait %d", i)
 				}
+				f.sharing.until = start
 			}
 		}
 	}

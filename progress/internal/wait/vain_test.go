@@ -60,7 +60,7 @@ func TestVainCallsBesideOneThatComputes(t *testing.T) {
 	for ranks, yields := range map[int]bool{2: false, 3: true} {
 		f := newFake(t, Config{Manual: true})
 		f.Share(ranks, 2)
-		f.sharing.load, f.sharing.waits = loadLong, 1<<30
+		f.sharing.load, f.sharing.until = loadLong, time.Now().Add(time.Hour)
 		require.Equal(t, yields, yieldsOfVainLoop(f, yieldLate) != 0, "%d ranks", ranks)
 	}
 }
