@@ -15,7 +15,7 @@ const (
 	spinMax      = 50 * time.Microsecond // budget of a poller
 	spinTransfer = 2 * time.Millisecond  // most that a large message adds to the budget
 	spinYield    = 20 * time.Microsecond // polling between yields, once only a large message is waited for
-	spinBusy     = 3 * time.Microsecond  // budget where other goroutines could use the processor
+	spinBusy     = 3 * time.Microsecond  // budget where others could use the processor and would keep it
 	sharePolls   = 4                     // polls between yields of a processor that others may want
 	takenPolls   = 1                     // the same where they have taken it
 	shareRounds  = 64                    // rounds of polls, each with a yield, where the processor may be wanted
@@ -190,7 +190,7 @@ func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
 	if s.sharing.load != loadLong {
 		s.yieldOnce()
 	}
-	s.pollFor(ev, gen, min(afterYield, s.sharing.policy(s.cfg.SpinLimit, false, 0).polls))
+	s.pollFor(ev, gen, min(afterYield, s.hold))
 }
 
 // rounds polls as the policy says, and reports whether op or ctx has ended.

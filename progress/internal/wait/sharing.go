@@ -12,7 +12,8 @@ import (
 // one of them. That is right among processes that wait for messages themselves and give the
 // processor back in microseconds. Who computes keeps it for a whole slice of milliseconds; there a
 // yield costs more than being woken, and so do polls, since who has used up its share of the time
-// must wait for it to come again when a message arrives. A waiter parks at once.
+// must wait for it to come again when a message arrives. A waiter soon parks: after microseconds,
+// however long a poll takes.
 
 const (
 	yieldTaken = 2 * time.Microsecond   // a yield that takes so long has let another thread run
@@ -98,7 +99,7 @@ type policy struct {
 // early is costly, or share this one, then it cannot run while this rank polls. Yielding it costs
 // little in the first case and is all that helps in the second. Who moves a large message has use
 // for its processor, and shares it only where there are too few. Beside one that computes a waiter
-// looks once and parks.
+// soon parks.
 func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Duration) policy {
 	share := n.oversubscribed() || n.procs == 1 || n.load == loadBrief && transfer == 0
 	m := policy{hold: holdPolls, polls: clockPolls, budget: limit, yields: true}
@@ -116,7 +117,7 @@ func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Durat
 	case n.load == loadLong:
 		m.yields = false
 		if limit == 0 {
-			m.hold, m.polls = takenPolls, takenPolls
+			m.hold, m.polls, m.budget = takenPolls, sharePolls, spinBusy
 		}
 		return m
 	case limit != 0:
