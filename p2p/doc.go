@@ -25,6 +25,10 @@
 //     operation after Shutdown or Close: the garbage collector can have them. Only a cause that
 //     later errors name too, as that of a loss, stays with the World.
 //
+// A send whose buffer was unmapped or protected before its end (of a message above EagerLimit) is
+// ErrFault, and so is the receive of its message; the two ranks go on. Where the memory vanishes in
+// the very moment that it is sent over TCP, the connection may break instead.
+//
 // # Contexts
 //
 // A context must not be nil. One that has ended already fails the call before anything is posted.

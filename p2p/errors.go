@@ -28,7 +28,10 @@ var (
 	ErrFull      = progress.ErrFull     // Config.SendLimit: wait for sends, or Room; too many Comms
 	ErrInactive  = progress.ErrInactive // request already completed
 	ErrInvalid   = progress.ErrInvalid  // wrong argument
-	ErrProtocol  = progress.ErrProtocol // a peer broke the protocol
+	// ErrFault ends a send whose buffer was unmapped or protected before its end, and the receive
+	// of that message. Nothing else of the two ranks is affected.
+	ErrFault    = progress.ErrFault
+	ErrProtocol = progress.ErrProtocol // a peer broke the protocol
 )
 
 // prefix begins the text of every error that a call returns, except a context's own. OpError,

@@ -32,6 +32,8 @@ func (op *Op) abandon() (ended bool) {
 	p := &e.peers[r.src]
 	switch {
 	case p.lost != nil, e.broken != nil, r.err == transport.ErrDeregistered: // nobody can read it
+	case r.err == transport.ErrUnreadable:
+		p.sendCtrl(ctrl{kind: ctrlUnreadable, id: r.appCtx})
 	case r.err != nil:
 		p.lose(r.err)
 	case r.withdraw:

@@ -20,6 +20,7 @@ var (
 	ErrFull      = errors.New("limit reached")
 	ErrInactive  = errors.New("request already completed")
 	ErrInvalid   = errors.New("invalid argument")
+	ErrFault     = errors.New("memory cannot be accessed")
 	ErrProtocol  = errors.New("peer broke the protocol")
 )
 

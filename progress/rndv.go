@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
@@ -236,8 +237,12 @@ func (op *Op) readEnded() {
 		op.complete(Status{}, e.broken)
 		return
 	}
-	if r.err == transport.ErrDeregistered {
+	switch r.err {
+	case transport.ErrDeregistered:
 		op.endWithdrawn()
+		return
+	case transport.ErrUnreadable:
+		op.endUnreadable()
 		return
 	}
 	if r.err != nil {
@@ -250,4 +255,19 @@ func (op *Op) readEnded() {
 	p.fin(r.appCtx)
 	e.m.RndvReceived++
 	op.complete(Status{r.src, op.tag, int64(r.total)}, e.truncatedLocked(int(r.want), r.total))
+}
+
+// endUnreadable ends a receive whose message cannot be read, and has the send end too. As after a
+// withdrawal only the end of this receive keeps the order.
+func (op *Op) endUnreadable() {
+	r := &op.read
+	op.e.peers[r.src].sendCtrl(ctrl{kind: ctrlUnreadable, id: r.appCtx})
+	op.complete(Status{}, fmt.Errorf("%w: the sender's buffer was unmapped or protected before its send had ended", ErrFault))
+}
+
+// takeUnreadable handles an UNREADABLE of p: it cannot read the buffer of that send.
+func (p *peer) takeUnreadable(id uint32) {
+	if op := p.e.requestOfLocked(p.rank, id); op != nil {
+		op.endRequest(Status{}, fmt.Errorf("%w: the buffer was unmapped or protected before this send had ended", ErrFault))
+	}
 }

@@ -179,6 +179,8 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		if op := e.requestOfLocked(src, c.id); op != nil && op.state == opWithdrawing {
 			op.move(opTaken)
 		}
+	case ctrlUnreadable:
+		p.takeUnreadable(c.id)
 	case ctrlAbort:
 		e.abortedLocked(c.body)
 	case ctrlHeld, ctrlWant:

@@ -45,7 +45,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 	if uint(op.read.src) < uint(len(e.peers)) {
 		from := &e.peers[op.read.src]
 		from.forgetWithdraws()
-		if err == transport.ErrDeregistered { // the request came, whatever has become of the message
+		if err == transport.ErrDeregistered || err == transport.ErrUnreadable { // the request came, whatever has become of the message
 			from.pass(unexpected.RecordCost)
 		}
 	}
@@ -136,6 +136,8 @@ func (op *Op) source(err error) *peer {
 		op.complete(Status{}, e.broken)
 	case err == transport.ErrDeregistered:
 		op.endWithdrawn()
+	case err == transport.ErrUnreadable:
+		op.endUnreadable()
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
 	case err != nil:

@@ -89,6 +89,8 @@ const (
 	ctrlWant  ctrlKind = 5 // id: the episode that it answers; body: wantBody
 	ctrlTaken ctrlKind = 8 // id: the other answer: it was matched and is being received; a FIN comes
 
+	ctrlUnreadable ctrlKind = 13 // id: the send, whose buffer cannot be read: both ends have failed
+
 	ctrlNotice ctrlKind = 9 // body: for Config.Contexts
 
 	ctrlEagers    ctrlKind = 10 // body: eager messages, see bundle

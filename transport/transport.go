@@ -10,6 +10,10 @@ var ErrAgain = errors.New("transport: no room now, poll and post again")
 // link stays up (Caps.Revoke).
 var ErrDeregistered = errors.New("transport: the memory of a read was deregistered")
 
+// ErrUnreadable is the error of a read from memory that is registered and cannot be read: the
+// peer's program has unmapped or protected it. The link stays up (Caps.Revoke).
+var ErrUnreadable = errors.New("transport: the peer's memory cannot be read")
+
 // Caps are the capabilities of a transport; constant after New.
 type Caps struct {
 	Name     string // "rc", "tmsrq"

@@ -49,9 +49,9 @@ type QPInitAttr struct {
 
 	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults). An RDMA READ fails alone,
 	// and both QPs stay in RTS, if the peer refuses it because its region was deregistered
-	// (WCRemAccessErr), or if the region that it reads into was deregistered (WCLocProtErr);
-	// nothing is written to the latter after Dereg has returned. So either buffer can be freed at
-	// any time.
+	// (WCRemAccessErr) or has memory that is unmapped or protected (WCRemOpErr), or if the region
+	// that it reads into was deregistered (WCLocProtErr); nothing is written to the latter after
+	// Dereg has returned. So either buffer can be freed at any time.
 	ReadFaults bool
 }
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
-	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/internal/links"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -136,8 +136,9 @@ func (l *tagList) matchFrom(e *entry, src int) {
 // describe a match; if none was reported it is reported now, so that the sink unlinks the receive.
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
-	if wc.Status == verbs.WCRemAccessErr && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
-		e.bad = transport.ErrDeregistered // the device's read failed alone
+	remote := wc.Status == verbs.WCRemAccessErr || wc.Status == verbs.WCRemOpErr
+	if remote && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
+		e.bad = links.FailsAlone(wc.Status) // the device's read did
 		return
 	}
 	t.RecvFailed(wc) // ends the link

@@ -315,7 +315,7 @@ func (q *queuePair) copyOne() bool {
 		return true
 	}
 	q.hasRead(w, int(w.upto-w.off)) // nothing more of one that has failed
-	if s := verbs.WCStatus(e.status); q.init.ReadFaults && (s == verbs.WCRemAccessErr || s == verbs.WCLocProtErr) {
+	if q.init.ReadFaults && failsAlone(verbs.WCStatus(e.status)) {
 		e.flags |= entryRefused
 	}
 	q.mreads.pop()
@@ -325,6 +325,11 @@ func (q *queuePair) copyOne() bool {
 		q.fast = false
 	}
 	return false
+}
+
+// failsAlone reports whether a READ that ends with s fails alone, with ReadFaults.
+func failsAlone(s verbs.WCStatus) bool {
+	return s == verbs.WCRemAccessErr || s == verbs.WCLocProtErr || s == verbs.WCRemOpErr
 }
 
 // hasRead records that n bytes more of a direct read were copied, or will not be.
@@ -399,7 +404,8 @@ func (q *queuePair) recvReadResp(l wire.Link, h *wire.Header, payload []byte) {
 
 // readRefused receives the refusal of a read that fails alone.
 func (q *queuePair) readRefused(l wire.Link, e *sendEntry, h *wire.Header) {
-	if !q.init.ReadFaults || h.Status != uint8(verbs.WCRemAccessErr) || h.Length != 0 {
+	known := h.Status == uint8(verbs.WCRemAccessErr) || h.Status == uint8(verbs.WCRemOpErr)
+	if !q.init.ReadFaults || !known || h.Length != 0 {
 		q.d.violation(l, "refuses the read %d of QP %d with status %d", h.PSN, q.num, h.Status)
 		return
 	}

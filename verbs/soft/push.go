@@ -249,6 +249,9 @@ func (q *queuePair) push(r *response) bool {
 		r.status = uint8(verbs.WCRemOpErr)
 	default:
 		r.status = uint8(peer.Write(src, r.value+r.off, r.key))
+		if r.status == uint8(verbs.WCLocAccessErr) {
+			r.status = uint8(verbs.WCRemAccessErr) // not the kernel is the reason: a READ will fail too
+		}
 	}
 	r.off += uint64(len(src))
 	return r.off == r.total || r.status != 0

@@ -1,10 +1,12 @@
 package soft
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -161,7 +163,7 @@ func (q *queuePair) respond() bool {
 			if body = q.nextPiece(r, h); r.status != 0 && !r.alone {
 				psn := r.psn
 				q.resp.clear()
-				q.denied(psn) // deregistered while it was being read
+				q.denied(psn) // deregistered, or gone, while it was being read
 				continue
 			}
 		case wire.OpPushResp:
@@ -188,13 +190,17 @@ func (q *queuePair) respond() bool {
 }
 
 // nextPiece returns the next bytes of a read and completes their header. It checks the region again
-// each time, and refuses the read if it was deregistered meanwhile.
+// each time, and refuses the read if it was deregistered meanwhile, or its memory has gone: a wire
+// that read there would crash the process, or break off in the middle of the packet.
 func (q *queuePair) nextPiece(r *response, h *wire.Header) []byte {
 	n := min(r.total-r.off, uint64(q.link.MaxReadPayload()))
 	b, ok := q.d.regions.Resolve(&q.pd.Domain, r.rkey, r.addr+r.off, n, verbs.AccessRemoteRead)
 	if !ok || r.status != 0 {
-		r.status = uint8(verbs.WCRemAccessErr)
-		h.Status = r.status
+		r.status = cmp.Or(r.status, uint8(verbs.WCRemAccessErr))
+	} else if !mem.Readable(b) {
+		r.status = uint8(verbs.WCRemOpErr)
+	}
+	if h.Status = r.status; r.status != 0 {
 		return nil
 	}
 	h.Addr = r.off

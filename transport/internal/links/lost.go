@@ -84,8 +84,8 @@ func (p *peer) discards() bool {
 }
 
 // Sent handles the completion of a send request. The first error status ends the link, with all
-// outstanding requests; except that a read from or to memory that was deregistered fails alone, on
-// devices that support it.
+// outstanding requests; except that a read from or to memory that was deregistered, or from memory
+// that is gone, fails alone, on devices that support it.
 func (l *Links) Sent(wc *verbs.WC) {
 	rank := l.byQPN.Find(uint64(wc.QPNum))
 	if rank < 0 {
@@ -96,13 +96,23 @@ func (l *Links) Sent(wc *verbs.WC) {
 		l.completed(p, wc.WRID, nil)
 		return
 	}
-	alone := wc.Status == verbs.WCRemAccessErr || wc.Status == verbs.WCLocProtErr
-	if alone && wc.WRID>>KindShift<<KindShift == kindRead && p.qp.State() == verbs.QPSRTS {
-		l.completed(p, wc.WRID, transport.ErrDeregistered)
+	if alone := FailsAlone(wc.Status); alone != nil && wc.WRID>>KindShift<<KindShift == kindRead && p.qp.State() == verbs.QPSRTS {
+		l.completed(p, wc.WRID, alone)
 		return
 	}
 	l.loseBy(p, wc.Status)
 	l.release(p, wc.WRID, p.err)
+}
+
+// FailsAlone is the error of a read that a device ends with s alone, or nil.
+func FailsAlone(s verbs.WCStatus) error {
+	switch s {
+	case verbs.WCRemAccessErr, verbs.WCLocProtErr:
+		return transport.ErrDeregistered
+	case verbs.WCRemOpErr:
+		return transport.ErrUnreadable
+	}
+	return nil
 }
 
 // completed frees the slots of the send queue up to a request's, and its resources; failure is the

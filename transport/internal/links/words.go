@@ -46,6 +46,8 @@ func ofStatus(s verbs.WCStatus) error {
 		words = "it does not answer: its process has ended, or the network to it is cut"
 	case verbs.WCRNRRetryExcErr:
 		words = "it has taken no messages for too long: check that its process runs and is not stopped"
+	case verbs.WCLocAccessErr:
+		words = "the buffer of a receive from it cannot be written: its memory was unmapped or protected before the receive had ended"
 	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr, verbs.WCBadRespErr, verbs.WCRemAbortErr:
 		words = "it refuses what this rank asks of it: " + alike
 	}

@@ -43,7 +43,7 @@ func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	case !mem.Allows(p.region(rkey), rkey, addr, n, verbs.AccessRemoteRead):
 		return verbs.WCRemAccessErr
 	case err != nil:
-		return p.moveFailed(err)
+		return p.moveFailed(dst, err)
 	}
 	return verbs.WCSuccess
 }
@@ -134,8 +134,11 @@ func (p *remote) moveMany(call vmCall, ps []wire.Piece) int {
 
 // moveFailed returns the status for a copy that the kernel has refused. ESRCH: the peer has ended,
 // which the next poll looks for. EFAULT: memory at either end is registered but unmapped,
-// protected, or beyond the end of a file.
-func (p *remote) moveFailed(err error) verbs.WCStatus {
+// protected, or beyond the end of a file; ours tells at which.
+func (p *remote) moveFailed(ours []byte, err error) verbs.WCStatus {
+	if err == unix.EFAULT && !mem.Readable(ours) {
+		return verbs.WCLocAccessErr
+	}
 	p.w.attention = true
 	if err == unix.ESRCH {
 		return verbs.WCRetryExcErr

@@ -33,7 +33,7 @@ func (p *remote) Write(src []byte, addr uint64, grant uint32) verbs.WCStatus {
 	for len(src) > 0 {
 		k, err := p.moveAlive(unix.ProcessVMWritev, src, addr)
 		if err != nil {
-			return p.moveFailed(err)
+			return p.moveFailed(src, err)
 		}
 		src, addr = src[k:], addr+uint64(k)
 	}

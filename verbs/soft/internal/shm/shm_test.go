@@ -282,7 +282,7 @@ func TestSHMRead(t *testing.T) {
 
 	key, err = addRegion(b.table, src, verbs.AccessRemoteRead)
 	require.NoError(t, err)
-	require.Equal(t, verbs.WCRemOpErr, peerMem.Read(hole[:8], mem.AddrOf(src), key), "the destination is not there")
+	require.Equal(t, verbs.WCLocAccessErr, peerMem.Read(hole[:8], mem.AddrOf(src), key), "the destination is not there")
 	l.peer.pid = 1 << 30 // no such process
 	require.Equal(t, verbs.WCRetryExcErr, peerMem.Read(dst[:8], mem.AddrOf(src), key))
 	b.table.Remove(key)
