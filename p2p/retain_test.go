@@ -107,10 +107,7 @@ func (r *leaver) brief() context.Context {
 
 // failed takes the error of an operation, which target names.
 func (r *leaver) failed(err, target error) {
-	require.ErrorIs(r.t, err, target, r.name)
-	var op *p2p.OpError
-	require.ErrorAs(r.t, err, &op, r.name)
-	_ = leaves(r.left, r.name+": *OpError", op)
+	op := r.opError(err, target)
 	if peer, ok := errors.AsType[*p2p.PeerError](err); ok {
 		_ = leaves(r.left, r.name+": *PeerError", peer)
 	}
@@ -118,6 +115,15 @@ func (r *leaver) failed(err, target error) {
 		r.inner = op.Err
 		r.left.finalize(r.name+": the engine's error", op.Err)
 	}
+}
+
+// opError is failed where what the *OpError wraps is also the outcome of operations that were not
+// reported.
+func (r *leaver) opError(err, target error) *p2p.OpError {
+	require.ErrorIs(r.t, err, target, r.name)
+	var op *p2p.OpError
+	require.ErrorAs(r.t, err, &op, r.name)
+	return leaves(r.left, r.name+": *OpError", op)
 }
 
 // finalize is leaves for an object of a type that has no name here.
