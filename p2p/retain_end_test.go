@@ -142,7 +142,7 @@ func TestKeepsNothingOnceEnded(t *testing.T) {
 // ended takes the error of an operation that an end has interrupted, of its World or of the peer's.
 func (r *leaver) ended(err error) {
 	if errors.Is(err, p2p.ErrPeerLost) {
-		r.opError(err, p2p.ErrPeerLost)
+		_ = r.opError(err, p2p.ErrPeerLost)
 	} else {
 		r.failed(err, p2p.ErrClosed)
 	}
