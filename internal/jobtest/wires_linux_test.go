@@ -31,6 +31,7 @@ const (
 
 var refusable = map[string]uintptr{
 	"memfd_create": unix.SYS_MEMFD_CREATE, "pidfd_open": unix.SYS_PIDFD_OPEN, "connect": unix.SYS_CONNECT,
+	"madvise":          unix.SYS_MADVISE,
 	"process_vm_readv": unix.SYS_PROCESS_VM_READV, "process_vm_writev": unix.SYS_PROCESS_VM_WRITEV,
 }
 
@@ -77,8 +78,11 @@ func standApart() error {
 func refuseCalls() error {
 	for name := range strings.SplitSeq(os.Getenv(refuseVar), ",") {
 		errno := unix.EPERM
-		if name == "pidfd_open" {
-			errno = unix.ENOSYS // as on an old kernel, or another system
+		switch name { // as on an old kernel, or another system
+		case "pidfd_open":
+			errno = unix.ENOSYS
+		case "madvise":
+			errno = unix.EINVAL
 		}
 		if err := refuse.Calls(errno, refusable[name]); err != nil {
 			return err
@@ -222,6 +226,7 @@ func TestRefusedCalls(t *testing.T) {
 			{"process_vm_readv,process_vm_writev", "all", "", "shm", ""},
 			{"process_vm_readv", "1", "", "shm", ""},
 			{"process_vm_writev", "0", "", "shm", ""},
+			{"madvise", "all", "", "shm", ""}, // rings have all their memory at once, as before Linux 5.14
 		} {
 			t.Run(fmt.Sprintln(c.calls, c.who, c.when), func(t *testing.T) {
 				r := job{n: 3, role: "wires", device: device, arg: 12, env: append([]string{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,6 +28,9 @@ const (
 	Allocated Pages = 1 << iota
 	// Populated: they are mapped at once, too, not at the first access.
 	Populated
+	// Sparse: none is, and all who have mapped the segment may write. Whoever is the first to touch
+	// a page calls Reserve before.
+	Sparse
 )
 
 // flags are those of mmap.
@@ -43,11 +47,49 @@ func PageRound(n int) int {
 	return (n + page - 1) / page * page
 }
 
-// New makes a segment of at least n zero bytes. Pages that it does not allocate are allocated by
-// Allocate, and such a segment can only be written by this process, if the kernel supports that
-// (F_SEAL_FUTURE_WRITE, Linux 5.1), so that peers cannot deallocate its pages either.
+// CanReserve reports whether the kernel allocates pages of a mapping and says whether it could, as
+// Linux does from 5.14 on. Where it does not, sparse segments are Allocated and Populated.
+var CanReserve = sync.OnceValue(func() bool {
+	b, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Munmap(b) }()
+	return reserve(b) == nil
+})
+
+func (p Pages) possible() Pages {
+	if p&Sparse != 0 && !CanReserve() {
+		return Allocated | Populated
+	}
+	return p
+}
+
+// Reserve allocates the pages of mem, a part of a Sparse segment that begins with a page, and maps
+// them.
+func Reserve(mem []byte) error {
+	if !CanReserve() {
+		return nil // all are
+	}
+	if err := reserve(mem); err != nil {
+		return fmt.Errorf("%d bytes of shared memory: %w", len(mem), os.NewSyscallError("madvise", err))
+	}
+	return nil
+}
+
+func reserve(mem []byte) error {
+	err := error(unix.EINTR)
+	for err == unix.EINTR || err == unix.EAGAIN {
+		err = unix.Madvise(mem, unix.MADV_POPULATE_WRITE)
+	}
+	return err
+}
+
+// New makes a segment of at least n zero bytes. Without flags its pages are allocated by Allocate,
+// and it can only be written by this process, if the kernel supports that (F_SEAL_FUTURE_WRITE,
+// Linux 5.1), so that peers cannot deallocate its pages either.
 func New(name string, n int, pages Pages) (*Segment, error) {
-	n = PageRound(n)
+	n, pages = PageRound(n), pages.possible()
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, os.NewSyscallError("memfd_create", err)
@@ -73,7 +115,7 @@ func (s *Segment) fill(n int, pages Pages) (err error) {
 	if s.Mem, err = unix.Mmap(s.FD, 0, n, unix.PROT_READ|unix.PROT_WRITE, pages.flags()); err != nil {
 		return os.NewSyscallError("mmap", err)
 	}
-	if pages&Allocated == 0 {
+	if pages == 0 {
 		_ = s.seal(unix.F_SEAL_FUTURE_WRITE) // may fail: peers of this program map it read-only anyway
 	}
 	return s.seal(Seals)
@@ -110,7 +152,7 @@ func (s *Segment) seal(seals int) error {
 // nobody can shrink. Of one whose pages are not said to be Allocated the caller checks that they
 // are before it touches them. The caller still owns the descriptor.
 func Adopt(fd, n, prot int, pages Pages) (*Segment, error) {
-	n = PageRound(n)
+	n, pages = PageRound(n), pages.possible()
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, fmt.Errorf("the peer's descriptor is no memfd: %w", err)

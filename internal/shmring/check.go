@@ -41,6 +41,15 @@ func (p *Producer) checkPublish(line, n uint64) {
 	}
 }
 
+// checkGrown: the reader, if it obeys the rules, finds no packet where the ring goes on yet.
+func (p *Producer) checkGrown() {
+	p.checkCursors()
+	if ownReaders {
+		word := atomic.LoadUint64(p.data.word(p.tail & p.mask))
+		invariant.Check(word == 0, "ring", "the ring grows to lines that were used: %#x", word)
+	}
+}
+
 // checkCursors checks the order of tail, cleared and limit.
 func (p *Producer) checkCursors() {
 	invariant.Check(p.tail < p.cleared && p.cleared <= p.limit && p.limit-p.tail <= p.mask+1, "ring",

@@ -17,6 +17,7 @@ type Consumer struct {
 	pos      uint64 // next line to read
 	reported uint64 // pos as last reported to the writer
 	size     uint64 // lines of the packet that Peek returned
+	all      uint64 // lines that the ring can have; mask is of those that it has
 	grants   grants
 }
 
@@ -44,11 +45,11 @@ func (e *ProtocolError) Error() string {
 // NewConsumer makes the reading end over mem, which must be zero, and stay mapped and reachable
 // while the Consumer and payloads from it are used. The ring is cold.
 func NewConsumer(mem []byte) (*Consumer, error) {
-	n, err := checkMemory(mem)
+	n, all, err := checkMemory(mem)
 	if err != nil {
 		return nil, err
 	}
-	c := &Consumer{data: linesOf(mem), ctl: controlOf(mem), mask: n - 1, shift: uint64(bits.TrailingZeros64(n))}
+	c := &Consumer{data: linesOf(mem), ctl: controlOf(mem), mask: n - 1, shift: uint64(bits.TrailingZeros64(n)), all: all}
 	c.RevokeAll()
 	return c, nil
 }
@@ -92,6 +93,12 @@ func (c *Consumer) Peek(p *Packet) (ok bool, err error) {
 		}
 		c.pos += rest
 		return c.Peek(p)
+	case formGrow:
+		if n != 0 || c.mask+1 == c.all {
+			return false, &ProtocolError{word, line, "growth with a length or of a ring that has grown"}
+		}
+		c.grow()
+		return c.Peek(p)
 	default:
 		return false, &ProtocolError{word, line, "unknown form"}
 	}
@@ -102,6 +109,14 @@ func (c *Consumer) Peek(p *Packet) (ok bool, err error) {
 	p.Meta, p.ID = uint32(word>>metaShift&metaMask), *c.data.id(line)
 	p.Payload = c.data.bytes(line, off, n)
 	return true, nil
+}
+
+// grow goes on where a writer does that uses all lines. Payloads from before stay until a Release
+// that reports lines behind this.
+func (c *Consumer) grow() {
+	c.pos = grown(c.pos, c.mask+1, c.all)
+	c.reported = c.pos
+	c.mask, c.shift = c.all-1, uint64(bits.TrailingZeros64(c.all))
 }
 
 // PeekShort is Peek for a packet without an extension; of all others ok is false, and of one that

@@ -11,7 +11,7 @@
 // lent payload bytes while they are read. A hostile reader can make a writer stall or overwrite
 // packets in its own ring, no more.
 //
-//	ring    = control block (256 bytes), then 2^k lines of 64 bytes
+//	ring    = control block (256 bytes), then 2^k lines of 64 bytes, not all used at first
 //	packet  = consecutive lines, never wrapping: word, id, extension if any, payload
 //	word    = 8 bytes, 0 while nothing is published: mark (lap) | meta | form | payload length
 //
@@ -22,6 +22,12 @@
 // takes the clearing off the path of the message, and brings lines into the writer's cache before
 // it needs them. A longer packet's lines are cleared before it is copied, or while its writer waits
 // (Producer.Prepare).
+//
+// Growth: a writer cycles through all lines of its ring, however few packets are in it, and so uses
+// all of its memory. Most of a large job's rings never have much in them. So a ring uses its first
+// lines alone until there is no room for a packet there; then its writer says in the line behind
+// the last packet that it uses all, and both go on at the first line that was not used (grown).
+// What is in the ring stays where it is.
 //
 // Parking: the reader says in the ring's state word that it does not look (SetHot(false)) and then
 // looks once more; the writer publishes and then reads the state (NeedsSignal). Each side stores,

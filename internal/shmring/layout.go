@@ -10,6 +10,7 @@ const (
 	// MaxBytes is the largest ring: lengths have 24 bits.
 	MaxBytes = 64 << 20
 
+	firstBytes   = 16 << 10 // of lines, with which a larger ring begins
 	controlBytes = 256
 	shortHeader  = 16 // word, id
 	extHeader    = shortHeader + 24
@@ -24,6 +25,7 @@ const (
 	formShort = 0
 	formExt   = 1
 	formSkip  = 2 // fills the lines up to the end of the ring
+	formGrow  = 3 // all lines are used from here on
 
 	markShift   = 56
 	metaShift   = 32
@@ -63,6 +65,16 @@ func mark(line, shift uint64) uint64 { return (0x80 | line>>shift&0x7f) << markS
 // Size is the memory of a ring with n bytes of lines.
 func Size(n int) int { return controlBytes + n }
 
+// First is how much of that a ring uses at first, from its start on.
+func First(n int) int { return Size(min(n, firstBytes)) }
+
+// grown is the number of the line behind the one that says that a ring of first lines has grown to
+// all. Its place is the first that was not used. It lies so far on that no report of a line before
+// it gives the writer room in the first lines; one of a line from there on says that they are free.
+func grown(line, first, all uint64) uint64 {
+	return (line | (all - 1)) + 1 + first
+}
+
 // CheckBytes checks whether a ring may have n bytes of lines.
 func CheckBytes(n int) error {
 	if n < MinBytes || n > MaxBytes || n&(n-1) != 0 {
@@ -76,14 +88,14 @@ func CheckBytes(n int) error {
 // reported always fit together.
 func MaxPayload(n int) int { return n/4 - extHeader }
 
-// checkMemory checks the memory for a ring and returns the number of lines.
-func checkMemory(mem []byte) (uint64, error) {
+// checkMemory checks the memory for a ring and returns the number of lines, at first and in all.
+func checkMemory(mem []byte) (first, all uint64, err error) {
 	n := len(mem) - controlBytes
 	if err := CheckBytes(n); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if !aligned(mem) {
-		return 0, fmt.Errorf("shmring: memory of a ring must start at a multiple of %d", LineBytes)
+		return 0, 0, fmt.Errorf("shmring: memory of a ring must start at a multiple of %d", LineBytes)
 	}
-	return uint64(n / LineBytes), nil
+	return uint64(min(n, firstBytes) / LineBytes), uint64(n / LineBytes), nil
 }

@@ -1,6 +1,7 @@
 package shmring
 
 import (
+	"errors"
 	"math/bits"
 	"sync/atomic"
 
@@ -19,23 +20,29 @@ type Producer struct {
 	last    uint64 // lines of the last long packet
 	lastEnd uint64 // the line behind it
 	copies  uint32 // twice the number of copies outside the ring
+	all     uint64 // lines that the ring can have; mask is of those that it has
+
+	allocate func() error // see NewProducer
+	err      error        // see Err
 }
 
 // NewProducer makes the writing end over mem, which must be zero but for what NewConsumer has
-// stored there, and stay mapped and reachable while the Producer is used.
-func NewProducer(mem []byte) (*Producer, error) {
-	n, err := checkMemory(mem)
+// stored there, and stay mapped and reachable while the Producer is used. Before it uses more than
+// First of that it calls allocate, which sees to it that all can be used, or says why not; nil: it
+// can.
+func NewProducer(mem []byte, allocate func() error) (*Producer, error) {
+	n, all, err := checkMemory(mem)
 	if err != nil {
 		return nil, err
 	}
 	return &Producer{data: linesOf(mem), ctl: controlOf(mem), mask: n - 1, shift: uint64(bits.TrailingZeros64(n)),
-		cleared: n, limit: n}, nil
+		cleared: n, limit: n, all: all, allocate: allocate}, nil
 }
 
 // Push writes one packet: 24 bits of meta, id, ext if not nil, and head and body one after the
 // other. Without room it returns false and writes nothing; the reader signals when it has made some
-// (Consumer.Release). After true the caller must ask NeedsSignal. The payload must not be longer
-// than MaxPayload.
+// (Consumer.Release), unless there is no memory for such a packet (Err). After true the caller must
+// ask NeedsSignal. The payload must not be longer than MaxPayload.
 func (p *Producer) Push(meta uint32, id uint64, ext *Ext, head, body []byte) bool {
 	n := uint64(len(head) + len(body))
 	if ext != nil || n > shortRoom || p.tail+1 >= p.cleared {
@@ -113,14 +120,11 @@ func (p *Producer) pushAny(meta uint32, id uint64, ext *Ext, head, body []byte) 
 		off, form = extHeader, formExt
 	}
 	n := (off + size + LineBytes - 1) / LineBytes
-	if n > (p.mask+1)/4 {
+	if n > p.all/4 {
 		panic("shmring: payload above MaxPayload")
 	}
-	skip := p.mask + 1 - p.tail&p.mask
-	if n <= skip {
-		skip = 0
-	}
-	if !p.reserve(skip + n) {
+	skip, ok := p.reserve(n)
+	if !ok {
 		return false
 	}
 	if skip > 0 {
@@ -145,21 +149,65 @@ func (p *Producer) pushAny(meta uint32, id uint64, ext *Ext, head, body []byte) 
 	return true
 }
 
-// reserve reports whether n lines and the one behind them are free.
-func (p *Producer) reserve(n uint64) bool {
+// reserve reports whether the lines of a packet of n and the one behind are free, behind so many to
+// be skipped. If they are not the ring grows, if it can.
+func (p *Producer) reserve(n uint64) (skip uint64, ok bool) {
+	if n <= (p.mask+1)/4 {
+		if skip = p.mask + 1 - p.tail&p.mask; n <= skip {
+			skip = 0
+		}
+		if p.free(skip + n) {
+			return skip, true
+		}
+		if p.grow() != nil {
+			// A full barrier: either this end sees what the reader frees from here on, or the
+			// reader sees the request.
+			atomic.StoreUint32(&p.ctl.want, 1)
+			return skip, p.free(skip + n)
+		}
+	} else if p.err = p.grow(); p.err != nil {
+		return 0, false
+	}
+	return 0, true
+}
+
+// free reports whether n lines and the one behind them are free.
+func (p *Producer) free(n uint64) bool {
 	if p.tail+n < p.limit {
 		return true
 	}
-	p.refresh()
-	if p.tail+n < p.limit {
-		return true
-	}
-	// A full barrier: either this end sees what the reader frees from here on, or the reader sees
-	// the request.
-	atomic.StoreUint32(&p.ctl.want, 1)
 	p.refresh()
 	return p.tail+n < p.limit
 }
+
+var errAllUsed = errors.New("all lines of the ring are in use")
+
+// grow has the ring use all of its lines, which gives it room for any packet. The line at tail is
+// always free: it tells the reader. What it has not read stays where it is.
+func (p *Producer) grow() error {
+	first := p.mask + 1
+	if first == p.all {
+		return errAllUsed
+	}
+	if p.allocate != nil {
+		if err := p.allocate(); err != nil {
+			return err
+		}
+	}
+	word, to := mark(p.tail, p.shift)|formGrow<<formShift, p.data.word(p.tail&p.mask)
+	p.tail = grown(p.tail, first, p.all)
+	p.mask, p.shift = p.all-1, uint64(bits.TrailingZeros64(p.all))
+	p.limit = p.tail + p.all - first // up to the end of the ring
+	p.cleared = p.limit
+	if invariant.Enabled {
+		p.checkGrown()
+	}
+	atomic.StoreUint64(to, word)
+	return nil
+}
+
+// Err is why the last Push that returned false could not have memory for its packet, or nil.
+func (p *Producer) Err() error { return p.err }
 
 // SetBusy tells the reader whether this end is copying to the reader's memory, outside the ring.
 // The store is a full barrier: this end sets busy and then asks whether it may copy (Granted), the

@@ -24,7 +24,7 @@ func alignedBytes(n int) []byte {
 
 func newPair(t testing.TB, ringBytes int) (*Producer, *Consumer, []byte) {
 	mem := alignedBytes(Size(ringBytes))
-	p, err := NewProducer(mem)
+	p, err := NewProducer(mem, nil)
 	require.NoError(t, err)
 	c, err := NewConsumer(mem)
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ type sent struct {
 // TestAgainstQueue compares a small ring with a slice queue, with random packets.
 func TestAgainstQueue(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		ringBytes := MinBytes << rapid.IntRange(0, 2).Draw(rt, "ring")
+		ringBytes := MinBytes << rapid.IntRange(0, 4).Draw(rt, "ring") // the larger ones grow
 		p, c, _ := newPair(t, ringBytes)
 		var queue, taken []sent
 		var lent [][]byte
@@ -235,7 +235,7 @@ func TestPushDoesNotAllocate(t *testing.T) {
 
 func TestBadMemory(t *testing.T) {
 	for _, n := range []int{0, 100, controlBytes + 1000, Size(MinBytes) - 1, Size(3 * MinBytes)} {
-		_, err := NewProducer(alignedBytes(n))
+		_, err := NewProducer(alignedBytes(n), nil)
 		require.Error(t, err, n)
 	}
 	_, err := NewConsumer(alignedBytes(Size(MinBytes) + 8)[8:])
@@ -254,10 +254,11 @@ func FuzzHostileWriter(f *testing.F) {
 	f.Add(word(0x80, 1, formShort, 0xffffff))
 	f.Add(word(0x80, 1, formExt, 48))
 	f.Add(word(0x80, 1, formSkip, 0))
+	f.Add(word(0x80, 0, formGrow, 0))
 	f.Add(word(0x80, 1, 77, 0))
 	f.Add(append(word(0x80, 1, formShort, 40), bytes.Repeat(append(word(0x80, 0, formSkip, 0), make([]byte, 56)...), 60)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, c, mem := newPair(t, MinBytes)
+		_, c, mem := newPair(t, 2*firstBytes)
 		for i := controlBytes; i < len(mem) && len(data) > 0; i += len(data) {
 			copy(mem[i:], data) // repeated, so that short inputs reach every line
 		}
@@ -294,6 +295,7 @@ func TestProtocolErrors(t *testing.T) {
 		"unknown form":   0x80<<markShift | 9<<formShift,
 		"longer than":    0x80<<markShift | 5000,
 		"skip":           0x80<<markShift | formSkip<<formShift,
+		"growth":         0x80<<markShift | formGrow<<formShift, // of a ring that has no more lines
 	} {
 		_, c, _ := newPair(t, MinBytes)
 		*c.data.word(0) = word

@@ -124,9 +124,13 @@ park() {
 room() {
   holds room.pml
   holds room.pml -DLINES=12
+  holds room.pml -DLINES=16 -DFIRST=4
+  holds room.pml -DLINES=16 -DFIRST=8
   ends room.pml
+  ends room.pml -DLINES=16 -DFIRST=4 -DPACKETS=5
   local fault
   for fault in PLAIN_WANT PLAIN_HEAD NO_LOOK WANT_FIRST CLEAR_LATE REPORT_LATE; do breaks room.pml -DFAULT_$fault; done
+  for fault in BEGIN ROOM DEAF; do breaks room.pml -DLINES=16 -DFIRST=4 -DFAULT_GROW_$fault; done
 }
 
 notifier() {

@@ -27,7 +27,7 @@ func (s *side) rings(first bool) (*shmring.Producer, *shmring.Consumer, error) {
 	if !first {
 		out, in = in, out
 	}
-	p, err := shmring.NewProducer(out)
+	p, err := shmring.NewProducer(out, nil)
 	if err != nil {
 		return nil, nil, err
 	}

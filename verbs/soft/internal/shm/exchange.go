@@ -29,7 +29,7 @@ import (
 //	bye      1 byte before the socket is closed: why
 const (
 	magic      = "tmshm\x00"
-	version    = 5
+	version    = 6
 	offerBytes = 64
 	offerFDs   = 4
 
@@ -210,12 +210,16 @@ func (p *remote) offer() (*offer, error) {
 		return nil, err
 	}
 	p.slot = slot
-	if p.rxSeg, err = memfd.New("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), memfd.Allocated|memfd.Populated); err != nil {
+	if p.rxSeg, err = memfd.New("tagmatch-ring", ringSegmentBytes(cfg.RingBytes), memfd.Sparse); err != nil {
 		return nil, err
 	}
 	// Rings start at different cache lines of a page, since otherwise the lines that Poll looks at
 	// would all be in one set of the processor's cache.
 	shift := int(slot) * stagger % os.Getpagesize()
+	// The rest is reserved by the peer, which writes to it first.
+	if err = memfd.Reserve(p.rxSeg.Mem[:shift+shmring.First(cfg.RingBytes)]); err != nil {
+		return nil, err
+	}
 	if p.rx, err = shmring.NewConsumer(p.rxSeg.Mem[shift:][:shmring.Size(cfg.RingBytes)]); err != nil {
 		return nil, err
 	}
@@ -274,10 +278,14 @@ func parseRights(oob []byte) (fds []int, err error) {
 func (p *remote) adopt(o *offer, fds []int) (err error) {
 	ringBytes := int(o.ringBytes)
 	const readWrite = unix.PROT_READ | unix.PROT_WRITE
-	if p.txSeg, err = memfd.Adopt(fds[0], ringSegmentBytes(ringBytes), readWrite, memfd.Allocated|memfd.Populated); err != nil {
+	if p.txSeg, err = memfd.Adopt(fds[0], ringSegmentBytes(ringBytes), readWrite, memfd.Sparse); err != nil {
 		return fmt.Errorf("ring: %w", err)
 	}
-	if p.tx, err = shmring.NewProducer(p.txSeg.Mem[o.shift:][:shmring.Size(ringBytes)]); err != nil {
+	ring := p.txSeg.Mem[:int(o.shift)+shmring.Size(ringBytes)]
+	if err = memfd.Reserve(ring[:int(o.shift)+shmring.First(ringBytes)]); err != nil {
+		return fmt.Errorf("ring: %w", err)
+	}
+	if p.tx, err = shmring.NewProducer(ring[o.shift:], func() error { return memfd.Reserve(ring) }); err != nil {
 		return err
 	}
 	if p.inboxSeg, err = memfd.Adopt(fds[1], shmring.InboxBytes, readWrite, memfd.Allocated|memfd.Populated); err != nil {

@@ -58,7 +58,7 @@ func TestSHMHostileOffers(t *testing.T) {
 	sparse, err := unix.MemfdCreate("tagmatch-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	require.NoError(t, err)
 	defer func() { _ = unix.Close(sparse) }()
-	require.NoError(t, unix.Ftruncate(sparse, ring))
+	require.NoError(t, unix.Ftruncate(sparse, int64(memfd.PageRound(shmring.InboxBytes))))
 	_, err = unix.FcntlInt(uintptr(sparse), unix.F_ADD_SEALS, memfd.Seals)
 	require.NoError(t, err)
 	blocking, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
@@ -77,7 +77,7 @@ func TestSHMHostileOffers(t *testing.T) {
 		"half sealed":  {good.encode(), []int{newMemfd(t, ring, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), inbox, table, evfd}, "not sealed"},
 		"too small":    {good.encode(), []int{newMemfd(t, ring-4096, memfd.Seals), inbox, table, evfd}, "bytes, want"},
 		"too large":    {good.encode(), []int{newMemfd(t, ring+4096, memfd.Seals), inbox, table, evfd}, "bytes, want"},
-		"sparse":       {good.encode(), []int{sparse, inbox, table, evfd}, "not allocated"},
+		"sparse inbox": {good.encode(), []int{sealed, sparse, table, evfd}, "inbox.*not allocated"},
 		"plain file":   {good.encode(), []int{int(plain.Fd()), inbox, table, evfd}, "memfd|sealed"},
 		"inbox":        {good.encode(), []int{sealed, sealed, table, evfd}, "inbox"},
 		"table":        {good.encode(), []int{sealed, inbox, evfd, evfd}, "region table"},

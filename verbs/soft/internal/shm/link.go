@@ -64,11 +64,7 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 		ok = p.tx.Push(meta, id, &ext, head, body)
 	}
 	if !ok {
-		if !l.full && p.tx.NeedsSignal() {
-			l.full = true
-			p.signal(true) // what is urgent may wait behind what is not
-		}
-		return false
+		return l.noRoom()
 	}
 	l.full = false
 	if p.tx.Long() {
@@ -78,6 +74,17 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 		p.signal(h.Urgent())
 	}
 	return true
+}
+
+// noRoom is what becomes of a packet that the ring does not take. It returns false.
+func (l *link) noRoom() bool {
+	if err := l.peer.tx.Err(); err != nil {
+		l.w.down(l, fmt.Errorf("no memory for long packets in the ring: %w", err))
+	} else if !l.full && l.peer.tx.NeedsSignal() {
+		l.full = true
+		l.peer.signal(true) // what is urgent may wait behind what is not
+	}
+	return false
 }
 
 // knownOp reports whether the opcode of a packet is one.

@@ -192,7 +192,7 @@ func TestSHMQuiet(t *testing.T) {
 	_, l, cmd := startSHMChild(t)
 	l.Quiet()
 	shift := int(l.peer.slot) * stagger % memfd.PageRound(1)
-	tx, err := shmring.NewProducer(l.peer.rxSeg.Mem[shift:][:shmring.Size(l.w.cfg.RingBytes)])
+	tx, err := shmring.NewProducer(l.peer.rxSeg.Mem[shift:][:shmring.Size(l.w.cfg.RingBytes)], nil)
 	require.NoError(t, err)
 	tx.SetBusy(true)
 	l.Quiet()
