@@ -241,6 +241,7 @@ func TestRequests(t *testing.T) {
 		}
 
 		reqs := []p2p.Request{w.Irecv(1, p2p.Exact, buf[:1]), {}, w.Isend(0, 1, []byte("xy")), w.Isend(5, 1, nil)}
+		<-reqs[0].Done() // while others have not ended, WaitAll tells of the refused send alone
 		out := make([]p2p.Completion, len(reqs))
 		err = p2p.WaitAll(background, reqs, out)
 		require.ErrorIs(t, err, p2p.ErrTruncated)
