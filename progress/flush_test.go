@@ -205,6 +205,7 @@ func waitTogether(t *testing.T, call func(ctx context.Context) error, waiting fu
 		go func() { done <- call(ctx) }()
 		outcomes = append(outcomes, done)
 		for waiting() != i+1 {
+			require.NoError(t, bounded.Err(), "a call does not wait")
 			runtime.Gosched()
 		}
 	}

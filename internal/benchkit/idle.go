@@ -90,9 +90,6 @@ func (s *Session) page() (*page, error) {
 
 // asleep is the first rank's processor time, in percent, while it waits for as long as -for says.
 func (i *idle) asleep() (float64, error) {
-	if err := i.s.sync(); err != nil {
-		return 0, err
-	}
 	before, err := processorTime()
 	if err != nil {
 		return 0, err
@@ -106,8 +103,11 @@ func (i *idle) asleep() (float64, error) {
 	return 100 * float64(after-before) / float64(elapsed), err
 }
 
-// message is one that the first rank waits for, sent after some time.
+// message is one that the first rank waits for, sent some time after it has begun.
 func (i *idle) message(after time.Duration) error {
+	if err := i.s.sync(); err != nil { // a rank may be held up for longer than the other pauses
+		return err
+	}
 	ctx := context.Background()
 	if !i.s.First {
 		time.Sleep(after)
@@ -126,6 +126,9 @@ func (i *idle) message(after time.Duration) error {
 
 // futex is the same by the word of the page, which is n and becomes n+1.
 func (i *idle) futex(n uint32) error {
+	if err := i.s.sync(); err != nil { // the word must not move on before it is looked at
+		return err
+	}
 	if !i.s.First {
 		time.Sleep(pause)
 		sent, err := now()
@@ -135,7 +138,7 @@ func (i *idle) futex(n uint32) error {
 		i.page.stamp.Store(int64(sent))
 		return i.page.wake(n + 1)
 	}
-	if err := i.page.await(n, n+1); err != nil {
+	if err := i.page.await(n); err != nil {
 		return err
 	}
 	return took(i.futexes, i.page.stamp.Load())

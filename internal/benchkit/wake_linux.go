@@ -55,9 +55,9 @@ func mapPage(fd int) (*page, error) {
 	}), nil
 }
 
-// await returns when the word has the value, which its waker gives it after old.
-func (p *page) await(old, value uint32) error {
-	for p.word.Load() != value {
+// await returns when the word is not old any more.
+func (p *page) await(old uint32) error {
+	for p.word.Load() == old {
 		const wait = 0 // FUTEX_WAIT
 		_, _, e := unix.Syscall6(unix.SYS_FUTEX, p.address(), wait, uintptr(old), 0, 0, 0)
 		if e != 0 && e != unix.EAGAIN && e != unix.EINTR {

@@ -13,7 +13,7 @@ func newPage() (*page, string, error) { return nil, "", errors.ErrUnsupported }
 
 func openPage(string) (*page, error) { return nil, errors.ErrUnsupported }
 
-func (*page) await(uint32, uint32) error { return errors.ErrUnsupported }
+func (*page) await(uint32) error { return errors.ErrUnsupported }
 
 func (*page) wake(uint32) error { return errors.ErrUnsupported }
 

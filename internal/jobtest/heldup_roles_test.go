@@ -69,7 +69,8 @@ func cancelSend(ctx context.Context, w *p2p.World, tag p2p.Tag, buf []byte) erro
 	defer cancel()
 	before := w.Metrics().QueuedBytes
 	go func() {
-		for short.Err() == nil && w.Metrics().QueuedBytes == before {
+		// It mostly waits by the end of this, which credit on its way may hide.
+		for start := time.Now(); w.Metrics().QueuedBytes == before && time.Since(start) < time.Second; {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()

@@ -4,9 +4,9 @@ package shm
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
@@ -17,54 +17,40 @@ import (
 func TestSHMAway(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)
-	woken := make(chan struct{}, 1)
-	go func() {
-		for b.notif.Wait() == nil {
-			woken <- struct{}{}
-		}
-	}()
-	arm := func() {
-		b.w.Arm(false)
-		for more := true; more; { // what woke it before
-			select {
-			case <-woken:
-			case <-time.After(20 * time.Millisecond):
-				more = false
-			}
-		}
+	woken := func() bool { // the peer has written to the eventfd since Arm
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.w.local.evfd), Events: unix.POLLIN}}, 0)
+		require.NoError(t, err)
+		return n != 0
+	}
+	wakes := func() {
+		t.Helper()
+		require.True(t, woken())
+		wiretest.Within(t, "the wake", func() { require.NoError(t, b.notif.Wait()) })
 	}
 	leave := func() {
 		for b.poll() > 0 {
 		}
-		arm()
+		b.w.Arm(false)
 		require.Zero(t, b.poll())
-	}
-	quiet := func() {
-		t.Helper()
-		select {
-		case <-woken:
-			require.Fail(t, "woken")
-		case <-time.After(20 * time.Millisecond):
-		}
 	}
 	send := func(h wire.Header) bool { return l.Send(&h, nil, nil) }
 	for range 3 {
 		leave()
 		require.True(t, send(wire.Header{Op: wire.OpSend}) && send(wire.Header{Op: wire.OpAck}) && send(wire.Header{Op: wire.OpWrite}))
-		quiet()
+		require.False(t, woken())
 		require.True(t, send(wire.Header{Op: wire.OpSend, Flags: wire.FlagSolicited}))
-		wiretest.Within(t, "the wake", func() { <-woken })
+		wakes()
 		leave()
 		require.True(t, send(wire.Header{Op: wire.OpPushReq}))
-		wiretest.Within(t, "the wake", func() { <-woken })
+		wakes()
 		leave()
 		for send(wire.Header{Op: wire.OpSend}) {
 		}
-		wiretest.Within(t, "the wake", func() { <-woken })
-		arm() // without taking anything
+		wakes()
+		b.w.Arm(false) // without taking anything
 		for range 10 {
 			require.False(t, send(wire.Header{Op: wire.OpPushReq}))
 		}
-		quiet()
+		require.False(t, woken())
 	}
 }

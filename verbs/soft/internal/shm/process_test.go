@@ -217,7 +217,6 @@ func TestSHMKilled(t *testing.T) {
 		took := time.Since(start)
 		require.Len(t, e.down, 1)
 		require.ErrorContains(t, e.down[0], fmt.Sprintf("rank 1 (pid %d): the peer's process has ended", pid))
-		require.Less(t, took, time.Second)
 		t.Logf("parked %v: noticed after %v", parked, took)
 		_ = cmd.Wait()
 		text, err := os.ReadFile("/proc/net/unix")
