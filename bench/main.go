@@ -66,6 +66,16 @@ var tests = []benchkit.Command{
 		Run:     benchkit.Idle,
 	},
 	{
+		Name:     "vec",
+		About:    "exchanges of messages of many parts, and of one by a program that packs them itself; -sizes: of a part",
+		Sizes:    benchkit.Sizes{8, 64, 1000},
+		Parts:    benchkit.Counts{1, 2, 8, 64, 1024, 4096},
+		Messages: benchkit.VecMessages,
+		NoCheck:  true, // it compares what comes before timing
+		Run:      benchkit.Vectors,
+		Cases:    benchkit.VecCases,
+	},
+	{
 		Name:    "echo",
 		About:   "an HTTP echo in a process that has a goroutine in Recv: none, one that sleeps, one to which messages come all the time",
 		Sizes:   benchkit.Sizes{64},

@@ -1,46 +1,63 @@
 package p2p
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Persistent is an operation with its arguments, to be started again and again. It has a type of
 // its own, so that a Request has one life only: each Start gives a new one. It holds nothing that
-// needs to be freed. SendInit, SsendInit and RecvInit make one; the zero value is not one.
+// needs to be freed. SendInit and its like make one; the zero value is not one.
 type Persistent struct {
-	_    noCopy
-	c    *Comm // constant, as all up to buf
-	kind initKind
-	peer int
-	tag  Tag
-	buf  []byte
+	_     noCopy
+	group *group // of its Comm; constant, as all up to start
+	op    string
+	peer  int
+	tag   Tag
+	start func() Request
 
 	mu   sync.Mutex
 	last Request // that was started last; guarded by mu
 }
 
-type initKind uint8
-
-const (
-	initSend initKind = iota
-	initSsend
-	initRecv
-)
-
 // SendInit, SsendInit and RecvInit prepare an Isend, Issend or Irecv with these arguments, which
 // Start begins. The buffer is the library's from each Start until that request is reported
 // complete, and the program's at all other times. Wrong arguments are reported by the requests of
-// Start.
+// Start. SendInitVec, SsendInitVec and RecvInitVec do so with several buffers.
 func (c *Comm) SendInit(dst int, tag Tag, buf []byte) *Persistent {
-	return &Persistent{c: c, kind: initSend, peer: dst, tag: tag, buf: buf}
+	return c.persistent(opSend, dst, tag, func() Request { return c.Isend(dst, tag, buf) })
 }
 
 // SsendInit is SendInit for a send that is complete when its message is matched.
 func (c *Comm) SsendInit(dst int, tag Tag, buf []byte) *Persistent {
-	return &Persistent{c: c, kind: initSsend, peer: dst, tag: tag, buf: buf}
+	return c.persistent(opSend, dst, tag, func() Request { return c.Issend(dst, tag, buf) })
 }
 
 // RecvInit is SendInit for a receive. src may be AnySource, and tag AnyTag.
 func (c *Comm) RecvInit(src int, tag Tag, buf []byte) *Persistent {
-	return &Persistent{c: c, kind: initRecv, peer: src, tag: tag, buf: buf}
+	return c.persistent(opRecv, src, tag, func() Request { return c.Irecv(src, tag, buf) })
+}
+
+// SendInitVec is SendInit of several buffers, see IsendVec.
+func (c *Comm) SendInitVec(dst int, tag Tag, bufs [][]byte) *Persistent {
+	bufs = slices.Clone(bufs)
+	return c.persistent(opSend, dst, tag, func() Request { return c.IsendVec(dst, tag, bufs) })
+}
+
+// SsendInitVec is SsendInit of several buffers, as SendInitVec.
+func (c *Comm) SsendInitVec(dst int, tag Tag, bufs [][]byte) *Persistent {
+	bufs = slices.Clone(bufs)
+	return c.persistent(opSend, dst, tag, func() Request { return c.IssendVec(dst, tag, bufs) })
+}
+
+// RecvInitVec is RecvInit into several buffers, see IrecvVec.
+func (c *Comm) RecvInitVec(src int, tag Tag, bufs [][]byte) *Persistent {
+	bufs = slices.Clone(bufs)
+	return c.persistent(opRecv, src, tag, func() Request { return c.IrecvVec(src, tag, bufs) })
+}
+
+func (c *Comm) persistent(op string, peer int, tag Tag, start func() Request) *Persistent {
+	return &Persistent{group: c.group, op: op, peer: peer, tag: tag, start: start}
 }
 
 // Start begins the operation. The Request is ErrInvalid, and nothing begins, while the request of
@@ -50,20 +67,9 @@ func (p *Persistent) Start() Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.last.r.Reported() {
-		op := opSend
-		if p.kind == initRecv {
-			op = opRecv
-		}
-		return failedRequest(op, p.peer, p.tag, &OpError{op, p.peer, p.tag, errStarted, p.c.group})
+		return failedRequest(p.op, p.peer, p.tag, &OpError{p.op, p.peer, p.tag, errStarted, p.group})
 	}
-	switch p.kind {
-	case initSend:
-		p.last = p.c.Isend(p.peer, p.tag, p.buf)
-	case initSsend:
-		p.last = p.c.Issend(p.peer, p.tag, p.buf)
-	case initRecv:
-		p.last = p.c.Irecv(p.peer, p.tag, p.buf)
-	}
+	p.last = p.start()
 	return p.last
 }
 

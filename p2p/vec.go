@@ -1,34 +1,31 @@
 package p2p
 
-import "bytes"
-
 // IsendVec is Isend of several buffers, one after the other, as one message. The receiver cannot
 // tell. The outer slice is read during the call only; the inner ones follow the rules of buffers.
 //
-// The parts are gathered in memory of the library, which takes as much as the message until the
-// request is complete, beside what Config.SendLimit counts.
+// The parts are copied once more than by Isend of one buffer: up to Config.EagerLimit in memory
+// that is there, else, and by IssendVec, in memory of the library that is up to twice as large as
+// the message until the request is complete, beside what Config.SendLimit counts.
 func (c *Comm) IsendVec(dst int, tag Tag, bufs [][]byte) Request {
-	return c.Isend(dst, tag, gathered(bufs))
-}
-
-// gathered is all parts in one buffer: that part itself, if there is only one.
-func gathered(bufs [][]byte) []byte {
-	if len(bufs) == 1 {
-		return bufs[0]
+	if uint(dst) >= c.ranks() || tag > MaxCommTag {
+		return c.refusedSend(c.w.eng, dst, tag)
 	}
-	return bytes.Join(bufs, nil)
+	return ofSend(c.w.eng.IsendVec(c.group.world(dst), c.pack(tag), bufs), c.group, dst, tag)
 }
 
 // IssendVec is Issend of several buffers, as IsendVec.
 func (c *Comm) IssendVec(dst int, tag Tag, bufs [][]byte) Request {
-	return c.Issend(dst, tag, gathered(bufs))
+	if uint(dst) >= c.ranks() || tag > MaxCommTag {
+		return c.refusedSend(c.w.eng, dst, tag)
+	}
+	return ofSend(c.w.eng.IssendVec(c.group.world(dst), c.pack(tag), bufs), c.group, dst, tag)
 }
 
-// IrecvVec is Irecv into several buffers, which the message fills one after the other. The outer
-// slice is read during the call only; the inner ones follow the rules of buffers. Messages above
-// Config.EagerLimit are read straight into the parts, which must not overlap, each by itself: of
-// many parts of a few KiB that takes longer than a receive into one buffer and a copy. Such a
-// receive is never offloaded.
+// IrecvVec is Irecv into several buffers, which the message fills one after the other; they must
+// not overlap. The outer slice is read during the call only; the inner ones follow the rules of
+// buffers. Parts are filled from where the message lies, or, those of a message above
+// Config.EagerLimit, by way of up to 512 KiB of the library; long ones are read straight into.
+// Where more than one buffer is not empty the receive is never offloaded.
 func (c *Comm) IrecvVec(src int, tag Tag, bufs [][]byte) Request {
 	from, want, mask, ok := c.wanted(src, tag)
 	if !ok {

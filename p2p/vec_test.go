@@ -109,3 +109,32 @@ func TestVecIsListed(t *testing.T) {
 		require.ErrorIs(t, err, p2p.ErrClosed)
 	})
 }
+
+// TestVecInit: persistent operations of several buffers take the same ones with each Start,
+// whatever becomes of the slice that named them.
+func TestVecInit(t *testing.T) {
+	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {
+		c, other := w.Comm(), 1-w.Rank()
+		for _, size := range []int{100, 100_000} {
+			out, in := make([]byte, size), make([]byte, size)
+			outs, ins := [][]byte{out[:10], nil, out[10:]}, [][]byte{in[:size/2], in[size/2:]}
+			ops := []*p2p.Persistent{c.RecvInitVec(other, 1, ins), c.RecvInitVec(other, 2, ins), c.SendInitVec(other, 1, outs), c.SsendInitVec(other, 2, outs)}
+			clear(outs)
+			clear(ins)
+			for round := range 3 {
+				for kind := range 2 {
+					copy(out, pattern(size, w.Rank()+10*round+kind))
+					recv, send := ops[kind].Start(), ops[2+kind].Start()
+					_, err := ops[kind].Start().Wait(background)
+					require.ErrorIs(t, err, p2p.ErrInvalid)
+					st, err := recv.Wait(background)
+					require.NoError(t, err)
+					require.EqualValues(t, size, st.Len)
+					requireBytes(t, pattern(size, other+10*round+kind), in)
+					_, err = send.Wait(background)
+					require.NoError(t, err)
+				}
+			}
+		}
+	})
+}

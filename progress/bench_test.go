@@ -82,6 +82,17 @@ var paths = map[string]func(ctx context.Context, e *Engine, buf []byte) error{
 		_, err := r.Wait(ctx)
 		return err
 	},
+	"parts": func(ctx context.Context, e *Engine, buf []byte) error {
+		for i := range threeParts {
+			threeParts[i] = buf
+		}
+		r := e.IrecvVec(0, 1, exact, threeParts)
+		if _, err := e.IsendVec(0, 1, threeParts).Wait(ctx); err != nil {
+			return err
+		}
+		_, err := r.Wait(ctx)
+		return err
+	},
 	"wildcard": func(ctx context.Context, e *Engine, buf []byte) error {
 		if err := e.Send(ctx, 0, 1, buf); err != nil {
 			return err
@@ -90,6 +101,9 @@ var paths = map[string]func(ctx context.Context, e *Engine, buf []byte) error{
 		return err
 	},
 }
+
+// threeParts are not on a stack, from which they would escape.
+var threeParts = make([][]byte, 3)
 
 func TestNoAllocation(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)

@@ -50,11 +50,11 @@ type record struct {
 	seq       uint64          // in the order of all posts
 	posted    invariant.Stack // by whom
 
-	order   uint64 // in the shadow list
-	unseen  bool   // its message may come in one with others, which no device sees
-	buf     []byte // that the program must leave alone; nil once the outcome is reported, or dropped
-	sum     uint64 // of buf: of a send as it was posted, of a receive as it ended, then buf is the message
-	changed bool   // a send's buffer has, when it ended
+	order   uint64   // in the shadow list
+	unseen  bool     // its message may come in one with others, which no device sees
+	bufs    [][]byte // that the program must leave alone; nil once the outcome is reported, or dropped
+	sum     uint64   // of bufs: of a send as it was posted, of a receive as it ended, then they are the message
+	changed bool     // a send's buffer has, when it ended
 
 	dropped  bool         // nobody will be told the outcome; guarded by Engine.mu, as the next
 	q        *Queue       // that reports the outcome
@@ -111,10 +111,9 @@ func (op *Op) takeNote(kind noteKind) {
 	defer c.mu.Unlock()
 	c.posts++
 	r := &record{op: op, gen: op.Gen(), kind: kind, peer: op.peer, tag: op.tag, mask: op.mask, length: len(op.buf), seq: c.posts, posted: invariant.Here()}
-	if r.kind.sends() {
-		r.buf, r.sum = op.buf, xxhash.Sum64(op.buf)
-	} else if r.kind == noteRecv {
-		r.buf = op.buf
+	if r.kind.sends() || r.kind == noteRecv {
+		r.bufs = [][]byte{op.buf}
+		r.sum = sumOf(r.bufs)
 	}
 	if c.live == nil {
 		c.live = map[*record]struct{}{}
@@ -133,6 +132,32 @@ func (op *Op) born(kind noteKind, peer int, tag uint64, buf []byte) {
 	op.move(opEnded)
 }
 
+// vector says that the operation has several buffers.
+func (r *record) vector(parts [][]byte) {
+	r.length = sizeOf(parts)
+	r.bufs = slices.Clone(parts)
+	r.sum = sumOf(r.bufs)
+}
+
+// sumOf is a checksum of the bytes of all buffers.
+func sumOf(bufs [][]byte) uint64 {
+	d := xxhash.New()
+	for _, b := range bufs {
+		_, _ = d.Write(b)
+	}
+	return d.Sum64()
+}
+
+// first are the first n bytes of buffers.
+func first(bufs [][]byte, n int64) (head [][]byte) {
+	for _, b := range bufs {
+		k := min(n, int64(len(b)))
+		head = append(head, b[:k])
+		n -= k
+	}
+	return head
+}
+
 // awaited counts the goroutines that wait for a request.
 func (r *record) awaited(n int32) {
 	if r != nil {
@@ -143,7 +168,7 @@ func (r *record) awaited(n int32) {
 // given says who is told the outcome of a request that was given away: q, or nobody.
 func (r *record) given(q *Queue) {
 	if r.q, r.dropped = q, q == nil; r.dropped {
-		r.buf = nil
+		r.bufs = nil
 	}
 }
 
@@ -152,20 +177,20 @@ func (r *record) given(q *Queue) {
 func (r *record) ended(st Status) {
 	switch {
 	case r.kind.sends():
-		r.changed = xxhash.Sum64(r.buf) != r.sum
+		r.changed = sumOf(r.bufs) != r.sum
 	case r.kind == noteRecv:
-		r.buf = r.buf[:min(st.Len, int64(len(r.buf)))]
-		r.sum = xxhash.Sum64(r.buf)
+		r.bufs = first(r.bufs, st.Len)
+		r.sum = sumOf(r.bufs)
 	}
 }
 
 // outcome is called by whoever has taken the outcome of an operation, without the lock. Package p2p
 // promises its buffers to the library until then, not only until the operation ends.
 func (r *record) outcome(err error) {
-	if r == nil || r.buf == nil {
+	if r == nil || r.bufs == nil {
 		return
 	}
-	defer func() { r.buf = nil }()
+	defer func() { r.bufs = nil }()
 	switch {
 	case r.kind.receives():
 		invariant.Check(r.intact(), "buffer", "the buffer of a receive changed after the message was in it and before its request was reported complete: %s", r.where())
@@ -187,7 +212,7 @@ func (r *record) intact() bool {
 				fault, r.where())
 		}
 	}()
-	return xxhash.Sum64(r.buf) == r.sum
+	return sumOf(r.bufs) == r.sum
 }
 
 // inactive is the error of a Request that was consumed before.
@@ -259,7 +284,7 @@ func (c *engineCheck) dropBuffers() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for r := range c.live {
-		r.buf = nil
+		r.bufs = nil
 	}
 }
 

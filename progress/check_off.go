@@ -35,6 +35,7 @@ func (note) awaited(int32)   {}
 func (note) given(*Queue)    {}
 func (note) ended(Status)    {}
 func (note) outcome(error)   {}
+func (note) vector([][]byte) {}
 func (note) inactive() error { return ErrInactive }
 
 func (*Op) poison() {}

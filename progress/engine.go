@@ -86,9 +86,13 @@ type Engine struct {
 	calls   *call               // the pool of calls that wait for the first of many, likewise
 	queues  list[Queue, *Queue] // where calls wait
 
-	bundle   bundle
-	hdr      transport.RndvHdr // scratch
-	hdrExtra [rndvExtraLen]byte
+	bundle     bundle
+	stages     pool[stage, *stage] // of receives into several buffers that read
+	vectors    pool[vector, *vector]
+	gathered   []byte            // of EagerLimit bytes, for the parts of the send that is posted; nil before the first
+	gatheredOf *Op               // which send's parts are there, if it was posted in vain
+	hdr        transport.RndvHdr // scratch
+	hdrExtra   [rndvExtraLen]byte
 
 	pool   *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
 	heldUp []int        // peers that are held up for credit here
@@ -153,6 +157,7 @@ func New(cfg Config, newTransport func(sink transport.Sink) (transport.Transport
 	}
 	e.tr, e.caps = tr, tr.Caps()
 	e.ops.e, e.sent.e, e.sent.born = e, e, true
+	e.stages.most, e.vectors.most = keptStages, keptVectors
 	if err := e.configure(); err != nil {
 		_ = tr.Close()
 		return nil, err

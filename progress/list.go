@@ -40,3 +40,30 @@ func (l *list[T, P]) remove(x *T) {
 	}
 	n.next, n.prev = nil, nil
 }
+
+// pool keeps up to most elements that nobody uses, the one that was used last in front.
+type pool[T any, P listed[T]] struct {
+	free *T
+	n    int
+	most int // constant
+}
+
+// take gives out an element, as it was dropped, or a new one.
+func (l *pool[T, P]) take() *T {
+	x := l.free
+	if x == nil {
+		return new(T)
+	}
+	n := P(x).at()
+	l.free, n.next = n.next, nil
+	l.n--
+	return x
+}
+
+func (l *pool[T, P]) drop(x *T) {
+	if l.n < l.most {
+		P(x).at().next = l.free
+		l.free = x
+		l.n++
+	}
+}

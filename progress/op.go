@@ -45,7 +45,7 @@ type Op struct {
 	handle matching.Handle // posted, offloaded: in Engine.posted; queued: the place in outgoing.queue
 
 	message *Message // of a posted matched probe: what it fills in; nil once ended
-	vec     *vector  // of a receive into several buffers, instead of buf
+	vec     *vector  // of several buffers, instead of buf
 
 	prev   *Op              // in an opList
 	kept   matching.Handle  // in offload.kept; 0: it is not there, see offload.since
@@ -82,7 +82,10 @@ func (op *Op) complete(st Status, err error) {
 	op.status = st
 	op.buf = nil
 	if err != nil || op.vec != nil {
-		op.err, op.vec, op.read.err = err, nil, nil
+		op.err, op.read.err = err, nil
+	}
+	if op.vec != nil {
+		op.dropVector()
 	}
 	e.wait.End(&op.Event)
 }

@@ -69,10 +69,10 @@ func (p *peer) coversNow(cost uint64) bool {
 
 // cost is the credit that a send takes, in bytes.
 func (op *Op) cost() uint64 {
-	if op.sync || len(op.buf) > op.e.cfg.EagerLimit {
+	if op.sync || op.room() > op.e.cfg.EagerLimit {
 		return unexpected.RecordCost
 	}
-	return unexpected.EagerCost(len(op.buf))
+	return unexpected.EagerCost(op.room())
 }
 
 // permitted tells whether a WANT lets the head of the queue be sent without credit.
@@ -284,10 +284,10 @@ func (p *peer) slotsLeft() bool {
 // means that the transport has no room.
 func (p *peer) launch(op *Op) bool {
 	e := p.e
-	eager := !op.sync && len(op.buf) <= e.cfg.EagerLimit
+	eager, size := !op.sync && op.room() <= e.cfg.EagerLimit, op.room()
 	var err error
 	if eager {
-		err = e.tr.SendEager(p.rank, uint32(e.cfg.Rank), op.tag, op.buf)
+		err = e.tr.SendEager(p.rank, uint32(e.cfg.Rank), op.tag, op.payload())
 	} else {
 		err = p.request(op)
 	}
@@ -301,9 +301,9 @@ func (p *peer) launch(op *Op) bool {
 	case err != nil:
 		op.endSend(Status{}, p.sendError(err))
 	case eager:
-		p.out.charged += unexpected.EagerCost(len(op.buf))
+		p.out.charged += unexpected.EagerCost(size)
 		e.m.EagerSent++
-		op.complete(e.sentStatus(op.tag, len(op.buf)), nil)
+		op.complete(e.sentStatus(op.tag, size), nil)
 	default:
 		p.out.charged += unexpected.RecordCost
 		p.out.requests++

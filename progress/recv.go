@@ -66,10 +66,16 @@ func (e *Engine) Irecv(src int, tag, mask uint64, buf []byte) Request {
 
 // receive gives a receive the oldest message that matches, or posts it.
 func (op *Op) receive() {
-	e := op.e
-	if m, ok := e.unexp.Match(op.tag, op.mask); ok {
+	if m, ok := op.e.unexp.Match(op.tag, op.mask); ok {
 		op.give(m)
-	} else if err := e.checkRecvLocked(op.peer, op.tag, op.mask); err != nil {
+	} else {
+		op.await()
+	}
+}
+
+// await posts a receive that no message here matches.
+func (op *Op) await() {
+	if err := op.e.checkRecvLocked(op.peer, op.tag, op.mask); err != nil {
 		op.complete(Status{}, err)
 	} else {
 		op.post()

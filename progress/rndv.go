@@ -169,16 +169,19 @@ func (op *Op) unread() {
 	}
 }
 
-// readMore posts the reads that are left. False means that there was no room: op waits in
-// peer.readq.
+// readMore posts the reads that are left, or as many as may be under way. False means that there
+// was no room: op waits in peer.readq.
 func (op *Op) readMore() bool {
 	e, r := op.e, &op.read
 	p := &e.peers[r.src]
 	for r.posted < r.want && r.err == nil {
-		dst := op.part(r.posted, min(r.want-r.posted, e.caps.MaxRead))
-		n := uint64(len(dst))
+		dst := op.target(min(r.want-r.posted, e.caps.MaxRead))
+		if dst == nil {
+			return true
+		}
 		err := e.tr.Read(r.src, dst, r.va+r.posted, r.rkey, op.slot.id())
 		if err == transport.ErrAgain {
+			op.unpostedRead()
 			p.readq.push(op)
 			p.markDirty()
 			return false
@@ -187,8 +190,9 @@ func (op *Op) readMore() bool {
 			r.err = err
 			break
 		}
-		r.posted += n
+		r.posted += uint64(len(dst))
 		r.active++
+		op.postedRead()
 	}
 	if r.active == 0 {
 		op.endRead()
@@ -213,6 +217,13 @@ func (s *sink) ReadDone(id uint64, err error) {
 	}
 	if err != nil && r.err == nil {
 		r.err = err
+	}
+	if op.vec != nil {
+		op.arrived()
+		if !op.linked && r.posted < r.want && r.err == nil {
+			op.readMore()
+			return
+		}
 	}
 	if r.active != 0 || r.posted < r.want && r.err == nil {
 		return

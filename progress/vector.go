@@ -1,94 +1,185 @@
 package progress
 
-// Receives into several buffers, as if they were one. They stay in software: a device's tag list
-// takes one buffer. Reads go straight into the parts, and what was sent may lie in one.
+// Messages of several parts, as if they were one: sends are gathered (gather.go), and receives are
+// filled from where the message lies, or as it is read (scatter.go). Such a receive stays in
+// software: a device's tag list takes one buffer.
 
-// vector is the buffers of such a receive, in order.
+// vector is what an operation with several parts has instead of a buffer, or, a send that was
+// gathered, beside.
 type vector struct {
-	parts [][]byte
-	size  int // of all of them, bytes
+	parts [][]byte // in order; none of a send that was gathered
+	size  int      // of all of them, bytes; below 0: it was not asked for yet
+	whole *whole   // that has the parts of a send
+	scattering
+	links[vector]
+}
 
-	// The part that was asked for last, and its offset in the whole: the next one is near.
-	at   int
-	base uint64
+// Vectors in the pool refer to nothing of the program. They keep their room for parts, if it is not
+// for very many.
+const (
+	keptVectors = 64
+	keptParts   = 4096
+)
+
+// IsendVec is Isend of several buffers, one after the other, as one message. The outer slice is
+// read during the call only.
+func (e *Engine) IsendVec(dst int, tag uint64, parts [][]byte) Request {
+	if len(parts) == 1 {
+		return e.Isend(dst, tag, parts[0])
+	}
+	e.mu.Lock()
+	if e.wait.MayHelp() {
+		e.shortenLocked(dst)
+	}
+	buf, ok := e.shareLocked(parts)
+	if !ok {
+		e.mu.Unlock()
+		return e.sendWhole(dst, tag, parts, false)
+	}
+	defer e.mu.Unlock()
+	if e.sendNowLocked(dst, tag, buf) {
+		op := e.sentLocked(dst, tag, buf)
+		op.note.vector(parts)
+		return op.request()
+	}
+	op := e.newOpLocked(noteSend, dst, tag, 0, nil)
+	op.takeVector(parts, len(buf))
+	op.note.vector(parts)
+	e.gatheredOf = op
+	r := op.request()
+	op.isend()
+	return r
+}
+
+// IssendVec is IsendVec that completes when the message is matched.
+func (e *Engine) IssendVec(dst int, tag uint64, parts [][]byte) Request {
+	if len(parts) == 1 {
+		return e.Issend(dst, tag, parts[0])
+	}
+	return e.sendWhole(dst, tag, parts, true)
+}
+
+// sendWhole sends what goes as a rendezvous, which takes one buffer.
+func (e *Engine) sendWhole(dst int, tag uint64, parts [][]byte, sync bool) Request {
+	size := sizeOf(parts)
+	w, err := newWhole(parts, size)
+	if err != nil {
+		return Failed(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	op := e.newOpLocked(noteSend, dst, tag, 0, w.buf[:size])
+	op.takeVector(nil, size)
+	op.note.vector(parts)
+	op.sync, op.vec.whole = sync, w
+	r := op.request()
+	op.isend()
+	e.leaveLocked()
+	return r
 }
 
 // IrecvVec is Irecv into several buffers, one after the other. The outer slice is read during the
 // call only.
-func (e *Engine) IrecvVec(src int, tag, mask uint64, bufs [][]byte) Request {
-	v := &vector{}
-	for _, b := range bufs {
-		if len(b) != 0 {
-			v.parts = append(v.parts, b)
-			v.size += len(b)
-		}
-	}
-	if len(v.parts) <= 1 {
-		var buf []byte
-		if len(v.parts) == 1 {
-			buf = v.parts[0]
-		}
+func (e *Engine) IrecvVec(src int, tag, mask uint64, parts [][]byte) Request {
+	if buf, ok := single(parts); ok {
 		return e.Irecv(src, tag, mask, buf)
 	}
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	op := e.newOpLocked(noteRecv, src, tag, mask, nil)
-	op.kind, op.vec = kindVector, v
+	op.note.vector(parts)
 	r := op.request()
-	op.receive()
+	if m, ok := e.unexp.Match(tag, mask); ok && !m.Rndv {
+		op.complete(e.tookLocked(m, scatter(parts, m.Data)))
+	} else {
+		op.kind = kindVector
+		op.takeVector(parts, -1)
+		if ok {
+			op.pull(m)
+		} else {
+			op.await()
+		}
+	}
 	e.leaveLocked()
-	e.mu.Unlock()
 	return r
+}
+
+// single is the only part that is not empty; nil where all are.
+func single(parts [][]byte) (buf []byte, ok bool) {
+	for _, part := range parts {
+		if len(part) == 0 {
+			continue
+		}
+		if buf != nil {
+			return nil, false
+		}
+		buf = part
+	}
+	return buf, true
+}
+
+// takeVector makes parts the buffer of a new operation.
+func (op *Op) takeVector(parts [][]byte, size int) {
+	v := op.e.vectors.take()
+	v.parts, v.size = append(v.parts, parts...), size
+	op.vec = v
+}
+
+// dropVector gives back what an operation that has ended had of takeVector.
+func (op *Op) dropVector() {
+	e, v := op.e, op.vec
+	for _, s := range v.stages {
+		if s != nil {
+			s.read = 0
+			e.stages.drop(s)
+		}
+	}
+	if v.whole != nil {
+		v.whole.drop()
+	}
+	if e.gatheredOf == op {
+		e.gatheredOf = nil
+	}
+	clear(v.parts)
+	*v = vector{parts: v.parts[:0]}
+	if cap(v.parts) > keptParts {
+		v.parts = nil
+	}
+	e.vectors.drop(v)
+	op.vec = nil
+}
+
+// payload is the bytes of a send that goes as one eager message.
+func (op *Op) payload() []byte {
+	e := op.e
+	if op.vec == nil {
+		return op.buf
+	}
+	if e.gatheredOf != op { // it is tried again and again while the transport has no room
+		e.shareLocked(op.vec.parts)
+		e.gatheredOf = op
+	}
+	return e.gathered[:op.vec.size]
 }
 
 // room is how many bytes a receive can take, or a send has.
 func (op *Op) room() int {
-	if op.vec != nil {
-		return op.vec.size
+	v := op.vec
+	if v == nil {
+		return len(op.buf)
 	}
-	return len(op.buf)
+	if v.size < 0 {
+		v.size = sizeOf(v.parts)
+	}
+	return v.size
 }
 
 // fill copies an eager message into a receive's buffers, as far as it fits, and returns how much.
 func (op *Op) fill(payload []byte) int {
-	n := copy(op.buf, payload)
 	if op.vec != nil {
-		n = op.vec.scatter(payload)
+		return scatter(op.vec.parts, payload)
 	}
-	return n
-}
-
-func (v *vector) scatter(payload []byte) (n int) {
-	for _, part := range v.parts {
-		if n == len(payload) {
-			break
-		}
-		n += copy(part, payload[n:])
-	}
-	return n
-}
-
-// find gives the bytes from offset off on of the part that has it.
-func (v *vector) find(off uint64) []byte {
-	if off < v.base {
-		v.at, v.base = 0, 0
-	}
-	for off-v.base >= uint64(len(v.parts[v.at])) {
-		v.base += uint64(len(v.parts[v.at]))
-		v.at++
-	}
-	return v.parts[v.at][off-v.base:]
-}
-
-// part is up to n bytes of a receive's room from offset off on, which is within it.
-func (op *Op) part(off, n uint64) []byte {
-	var buf []byte
-	if op.vec != nil {
-		buf = op.vec.find(off)
-	} else {
-		buf = op.buf[off:]
-	}
-	n = min(n, uint64(len(buf)))
-	return buf[:n:n]
+	return copy(op.buf, payload)
 }
 
 // uses tells whether an operation has bytes of buf.

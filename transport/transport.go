@@ -77,7 +77,7 @@ type Transport interface {
 	// still get some.
 	Register(peer int, buf []byte) (Region, error)
 	// Read copies len(dst) bytes from a peer's registered memory; Sink.ReadDone(id) reports the
-	// end. The transport owns dst until then.
+	// end. The transport owns dst until then. Reads from one peer end in the order of the calls.
 	Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error
 
 	// Abandon releases the destination of the reads with this id: nothing is written to it after

@@ -37,6 +37,7 @@ type Flags struct {
 	Depths     Counts // nil: the command queues nothing
 	Kind       string // of the queued entries
 	Goroutines Counts // of each rank; nil: one
+	Parts      Counts // of a message; nil: one
 	For        time.Duration
 	Waiter     string // beside the server; no flag
 
@@ -69,6 +70,9 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	}
 	if f.Goroutines != nil {
 		fs.Var(&f.Goroutines, "goroutines", "`numbers` of goroutines of each rank, each of which exchanges messages with its like")
+	}
+	if f.Parts != nil {
+		fs.Var(&f.Parts, "parts", "`numbers` of parts of a message")
 	}
 	if f.For > 0 {
 		fs.DurationVar(&f.For, "for", f.For, "how long a rank waits, or messages are exchanged")

@@ -32,6 +32,8 @@ type Command struct {
 	NoCheck bool
 	// Goroutines is the default of -goroutines; nil: no such flag.
 	Goroutines Counts
+	// Parts is the default of -parts; nil: no such flag.
+	Parts Counts
 	// Messages is the default number for a size; nil: as many as take some tenths of a second.
 	Messages func(size int) int
 	Run      Test
@@ -65,7 +67,7 @@ func (c Command) Exec(args []string, stdout, stderr io.Writer) int {
 
 // parse reads the flags. Its error is for the user; -h prints package flag's list.
 func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
-	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters, Ranks: c.N, Depths: c.Depths, Goroutines: c.Goroutines, For: c.For}
+	f := Flags{Sizes: c.Sizes, Window: c.Window, Iters: c.Iters, Ranks: c.N, Depths: c.Depths, Goroutines: c.Goroutines, Parts: c.Parts, For: c.For}
 	if c.Flood {
 		f.While = whileBoth
 	}

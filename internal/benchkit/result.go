@@ -38,6 +38,7 @@ type Result struct {
 	Flood      *Flood   `json:"flood,omitempty"`
 	*Wakes              // idle
 	*Soak               // soak
+	*Vec                // vec
 }
 
 // Offload is p2p.Offload, during a test.

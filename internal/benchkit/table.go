@@ -27,7 +27,7 @@ type column struct {
 }
 
 // layouts are tried in this order.
-var layouts = []*layout{&overlapTable, &floodTable, &soakTable, &depthTable, &idleTable, &echoTable, &manyStreamsTable, &threadsTable, &streamTable, &starTable, &alltoallTable,
+var layouts = []*layout{&overlapTable, &floodTable, &soakTable, &depthTable, &idleTable, &vecTable, &echoTable, &manyStreamsTable, &threadsTable, &streamTable, &starTable, &alltoallTable,
 	&oneCoreTable, &latencyOfRanksTable, &latencyTable}
 
 // Columns of several tables.

@@ -339,7 +339,12 @@ func (w *world) count(r *rank, m *progress.Metrics) {
 		c[CutShort] += softtest.CutShort(d)
 	}
 	for _, op := range r.ops {
-		c[op.event()]++
+		event := op.event()
+		if c[event]++; op.parts && event == Sent {
+			c[PartsSent]++
+		} else if op.parts && event == Messages {
+			c[PartsRead]++
+		}
 		if op.fromGroup() {
 			op.countGroup(c)
 		}

@@ -56,6 +56,8 @@ const (
 	RestsOver
 	IndexUsed
 	Batches
+	PartsSent
+	PartsRead
 	Pieces
 	FullSends
 	Probes
@@ -123,6 +125,8 @@ var eventNames = [events]string{
 	RestsOver:      "rests that have ended",
 	IndexUsed:      "unexpected messages found by an index",
 	Batches:        "short sends posted as one batch",
+	PartsSent:      "messages sent as several parts",
+	PartsRead:      "messages received into several parts",
 	Pieces:         "reads in several pieces",
 	FullSends:      "sends refused for the limit of what may be queued",
 	Probes:         "blocking probes that found a message at once, or nothing",

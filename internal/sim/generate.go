@@ -102,6 +102,7 @@ func (g *generator) params() {
 		q.Bundles = !g.thrashes && g.p.Seed%3 == 0 // not drawn: the other plans stay as they are
 		g.device(&q.TM)
 	}
+	q.Vectors = !g.thrashes && !g.cuts && g.p.Seed%5 == 0 // likewise
 	if g.chance(0.1) {
 		q.MaxRead = pick(g, 100, 500, 1<<10)
 	}

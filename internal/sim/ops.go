@@ -25,6 +25,7 @@ type op struct {
 	content []byte           // sends: content of the message
 	req     progress.Request // unset for a call
 	call    bool             // it blocks, see call
+	parts   bool             // it has several buffers
 	// A withdrawn message was being received: its first bytes may be in buf.
 	again     bool
 	flush     bool

@@ -222,13 +222,35 @@ func (w *world) send(r *rank, p pattern, s *Step) {
 		w.start(r, o, func(ctx context.Context) (st progress.Status, err error) { return st, call(ctx, to, o.tag, o.buf) })
 		return
 	}
-	if o.sync {
+	switch parts := w.parts(o, o.seq); {
+	case parts != nil && o.sync:
+		o.req = r.engine.IssendVec(to, o.tag, parts)
+	case parts != nil:
+		o.req = r.engine.IsendVec(to, o.tag, parts)
+	case o.sync:
 		o.req = r.engine.Issend(to, o.tag, o.buf)
-		r.add(o, o.req.Done())
+	default:
+		w.sendMany(r, o, s.Size)
 		return
 	}
-	w.sendMany(r, o, s.Size)
+	r.add(o, o.req.Done())
 }
+
+// parts cuts the buffer of an operation of some number; nil: it is one of a single buffer.
+func (w *world) parts(o *op, number int) (parts [][]byte) {
+	if !w.plan.Params.Vectors || number%2 == 0 {
+		return nil
+	}
+	for rest, i := o.buf, number; len(rest) != 0; i++ {
+		n := min(partSizes[i%len(partSizes)], len(rest))
+		parts, rest = append(parts, rest[:n]), rest[n:]
+	}
+	o.parts = len(parts) > 1
+	return append(parts, nil)
+}
+
+// partSizes are the sizes of parts, one after the other.
+var partSizes = []int{8, 8, 8, 40, 0, 1, 8, 300, 2000, 8, 17}
 
 // sendMany posts o, and more like it where it is short, as one batch.
 func (w *world) sendMany(r *rank, o *op, size int) {
@@ -273,7 +295,11 @@ func (w *world) post(r *rank, p pattern, size int, calls bool) (o *op, found boo
 			return r.engine.Recv(ctx, p.peer, p.tag, p.mask, o.buf)
 		})
 	} else {
-		o.req = r.engine.Irecv(p.peer, p.tag, p.mask, o.buf)
+		if parts := w.parts(o, o.order); parts != nil {
+			o.req = r.engine.IrecvVec(p.peer, p.tag, p.mask, parts)
+		} else {
+			o.req = r.engine.Irecv(p.peer, p.tag, p.mask, o.buf)
+		}
 		r.add(o, o.req.Done())
 	}
 	found = !o.pending() || r.engine.Metrics().UnexpectedNow != before

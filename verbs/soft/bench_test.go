@@ -14,6 +14,7 @@ import (
 // pair is a sender and a receiver: a device connected to itself, by the loop without delays, so
 // that what is measured is the core, or two devices.
 type pair struct {
+	sendPD  verbs.PD
 	pd      verbs.PD // the receiver's, as are the next three
 	channel verbs.CompChannel
 	cq      verbs.CQ
@@ -73,7 +74,7 @@ func newPair(tb testing.TB, from, to verbs.Device) *pair {
 	if from != to {
 		sender = open(from)
 	}
-	p.sendCQ, p.q1, p.q2 = sender.cq, qp(sender), qp(p)
+	p.sendPD, p.sendCQ, p.q1, p.q2 = sender.pd, sender.cq, qp(sender), qp(p)
 	soft.RaiseQP(tb, p.q1, to, p.q2.Num(), 7)
 	soft.RaiseQP(tb, p.q2, from, p.q1.Num(), 7)
 	return p

@@ -30,6 +30,7 @@ type Sink struct {
 	granted []uint64    // by rank: the newest total granted, bytes
 
 	reads      map[uint64]int      // by id: reads that have not ended
+	order      [][]uint64          // by rank: their ids, as they were posted
 	tags       map[uint64]*receive // by id: receives in the device's list
 	dels       map[uint64]int      // by receive: calls of Deleted that are still due
 	unexpected uint32              // calls of Sink.Eager and Sink.Rndv, modulo 2^32
@@ -48,7 +49,7 @@ func New(sink transport.Sink, dev verbs.Device, size int) *Sink {
 		d.Strict()
 	}
 	return &Sink{sink: sink, lost: make([]bool, size), active: make([]int, size), granted: make([]uint64, size),
-		reads: map[uint64]int{}, tags: map[uint64]*receive{}, dels: map[uint64]int{}}
+		reads: map[uint64]int{}, order: make([][]uint64, size), tags: map[uint64]*receive{}, dels: map[uint64]int{}}
 }
 
 // Polls begins a Poll of the transport; call end when it returns.
@@ -126,12 +127,16 @@ func (c *Sink) Ctrl(src int, msg []byte) {
 func (c *Sink) Reads(rank int, id uint64) {
 	c.reads[id]++
 	c.active[rank]++
+	c.order[rank] = append(c.order[rank], id)
 }
 
 // ReadEnds records that a read from a rank has ended; ReadDone follows.
-func (c *Sink) ReadEnds(rank int) {
+func (c *Sink) ReadEnds(rank int, id uint64) {
 	c.active[rank]--
-	invariant.Check(c.active[rank] >= 0, "once", "more reads from rank %d end than were posted", rank)
+	order := c.order[rank]
+	invariant.Check(len(order) != 0, "once", "more reads from rank %d end than were posted", rank)
+	invariant.Check(order[0] == id, "sink", "read %d from rank %d ends before read %d, which was posted first", id, rank, order[0])
+	c.order[rank] = order[1:]
 }
 
 // ReadDone implements transport.Sink.

@@ -103,7 +103,7 @@ func (l *Links) readDone(p *peer, wrid uint64, failure error) {
 		return
 	}
 	if invariant.Enabled {
-		l.inv.ReadEnds(l.Rank(p.qp.Num()))
+		l.inv.ReadEnds(l.Rank(p.qp.Num()), l.reads[slot].id)
 	}
 	id, err := l.endRead(slot)
 	if failure == nil && err != nil {
