@@ -32,8 +32,8 @@ type Bootstrap interface {
 	// is then closed. Close closes it without one.
 	Aborted() <-chan AbortInfo
 	// Losses reports each rank that leaves the job, by its death or by Close, and each that has
-	// given up this rank (ReportGivenUp). Close closes the channel; a Bootstrap that cannot detect
-	// losses closes it at once.
+	// given up this rank (ReportGivenUp). The channel is closed when nothing more can be reported:
+	// by Close, when the connection to rank 0 is lost, or at once where losses cannot be detected.
 	Losses() <-chan Loss
 	// ReportGivenUp reports to a rank, and to no other, that this rank has given it up, because the
 	// connection between the two failed or could not be made: the rank gets a Loss with GivenUp

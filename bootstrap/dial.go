@@ -357,10 +357,12 @@ func (l *wireLink) readLoop(e *endpoint) {
 			continue
 		}
 		if errors.Is(err, ErrProtocol) {
+			e.deafen()
 			e.fail(err)
 		} else {
 			reason := "was lost: " + lossReason(err)
 			e.deliver(&goneMsg{0, reason})
+			e.deafen()
 			e.awaitRelease()
 			e.fail(&RankError{0, reason})
 		}

@@ -49,6 +49,7 @@ type endpoint struct {
 	err      error   // the first failure, returned by Fence and Abort
 	finished bool    // aborted is closed
 	told     []uint8 // by rank: the reports sent to losses
+	deaf     bool    // losses is closed
 	closed   bool
 	leaving  bool // Leave was called
 }
@@ -264,7 +265,7 @@ func (e *endpoint) Close() error {
 		e.finished = true
 		close(e.aborted)
 	}
-	close(e.losses)
+	e.deafenLocked()
 	e.mu.Unlock()
 	if e.parent != nil {
 		e.parent.close()
@@ -327,9 +328,23 @@ func (e *endpoint) lostLocked(l Loss) {
 	if l.GivenUp {
 		bit = 2
 	}
-	if uint(l.Rank) < uint(e.size) && e.told[l.Rank]&bit == 0 && !e.closed {
+	if uint(l.Rank) < uint(e.size) && e.told[l.Rank]&bit == 0 && !e.deaf {
 		e.told[l.Rank] |= bit
 		e.losses <- l
+	}
+}
+
+// deafen is called when no more losses can be heard of.
+func (e *endpoint) deafen() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.deafenLocked()
+}
+
+func (e *endpoint) deafenLocked() {
+	if !e.deaf {
+		e.deaf = true
+		close(e.losses)
 	}
 }
 

@@ -63,3 +63,42 @@ func TestGivenUpNobody(t *testing.T) {
 		require.Contains(t, l.Reason, "PEERGIVENUP out of turn")
 	}
 }
+
+// TestLossesEnd: when the connection to rank 0 is lost, or says nonsense, no more losses are
+// reported, and the channel says so.
+func TestLossesEnd(t *testing.T) {
+	t.Run("lost", func(t *testing.T) {
+		list := startJob(t, 3)
+		require.NoError(t, list[2].(*endpoint).up.(*wireLink).f.conn.Close())
+		require.Equal(t, 0, nextLoss(t, list[2]).Rank)
+		requireEnded(t, list[2])
+		require.Equal(t, 2, nextLoss(t, list[1]).Rank)
+	})
+	t.Run("nonsense", func(t *testing.T) {
+		list := startJob(t, 2)
+		h := list[0].(*endpoint).up.(*rootLink).hub
+		h.mu.Lock()
+		to := h.seats[1].member.(*remote)
+		h.mu.Unlock()
+		_, err := to.f.conn.Write(make([]byte, 64))
+		require.NoError(t, err)
+		requireEnded(t, list[1])
+		require.ErrorIs(t, list[1].Fence(t.Context()), ErrProtocol)
+	})
+	t.Run("closed", func(t *testing.T) {
+		list := startJob(t, 2)
+		closeAll(t, list)
+		requireEnded(t, list[0])
+	})
+}
+
+// requireEnded requires that a rank reports no more losses.
+func requireEnded(t *testing.T, b Bootstrap) {
+	t.Helper()
+	select {
+	case l, ok := <-b.Losses():
+		require.False(t, ok, "%v", l)
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the channel stays open")
+	}
+}

@@ -155,10 +155,15 @@
 //
 // A rank that gives up another one reports that to it through the launcher's store. Both end their
 // operations with each other with a *PeerError, whose Cause is what the first of them detected;
-// messages that have arrived can still be received. Other ranks continue with both. The exception
-// is a rank that rank 0 cannot reach any more: rank 0 serves the store, and that rank is lost for
-// all. Where a Bootstrap cannot report it (its ReportGivenUp fails), the other end detects the
-// closed connection by itself, if there ever was one.
+// messages that have arrived can still be received. Other ranks continue with both.
+//
+// Rank 0 serves the store. A rank that it cannot reach any more is lost for all, so that all agree.
+// When the store is lost, mostly because rank 0 is, its news ends, and each rank looks for itself:
+// a receive or a probe connects to the ranks that its message may come from, one from any source to
+// all of them, and so hears of their end: within 2 seconds, or of that of a host within
+// PeerTimeout. What it cannot know then is the end of a rank that it neither was connected to nor
+// waits for: Failed does not list it until an operation with it fails. The same holds with a
+// Bootstrap that reports no losses.
 //
 // A loss ends each receive and probe from any source that waits, with a *PeerError: the raw ones,
 // and those of Comms that the lost rank is a member of. A new one gets a message that is here, or
@@ -171,11 +176,15 @@
 //	}
 //
 // The error names ranks of which nothing that matches is left to receive. Failed may list others by
-// then, whose last messages are still to be received: the next error names those.
+// then, whose last messages are still to be received: the next error names those. What an error has
+// named, Failed lists and AckFailures acknowledges from that moment on.
 //
-// After a loss Shutdown returns a *PeerError, however well the survivors did without that rank.
-// What the caller had sent to them is delivered by then, and they can still receive it, unless the
-// error begins with "p2p: shutdown: messages are not all delivered".
+// After a loss Shutdown returns a *PeerError that names all that Failed lists, however well the
+// survivors did without them, and also where the lost rank lives and calls Shutdown too. What the
+// caller had sent to the others is delivered by then, and they can still receive it, unless the
+// error begins with "p2p: shutdown: messages are not all delivered". Ranks that give each other up
+// while they wait in Shutdown for the others have no more messages for each other: it ends in
+// order.
 //
 // # Security
 //

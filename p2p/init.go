@@ -156,7 +156,8 @@ func (w *World) secret() []byte {
 const lossGrace = 500 * time.Millisecond
 
 // watch fails operations when the job is aborted, and those that wait for a rank that left the job
-// before it was connected to this one.
+// before it was connected to this one. When nobody tells of such ranks any more the engine looks
+// for itself.
 func (w *World) watch() {
 	w.watcher.Go(func() {
 		for loss := range w.parts.boot.Losses() {
@@ -165,6 +166,7 @@ func (w *World) watch() {
 				w.eng.PeerLost(loss.Rank, lossCause(loss))
 			})
 		}
+		w.eng.ReachAwaited()
 	})
 	w.watcher.Go(func() {
 		for info := range w.parts.boot.Aborted() {

@@ -33,9 +33,10 @@ const (
 // Config.Logger gets the output of Dump. Where each was posted a build with -tags invariants says
 // there.
 //
-// Where a rank is lost no order is left to wait for: Shutdown closes and returns an error with a
-// *PeerError in its chain, also after AckFailures; survivors that still need each other agree on
-// the end by messages of their own before they call it.
+// Where a rank has ended no order is left to wait for: Shutdown closes at once. After each loss
+// that this rank knows of its error has a *PeerError in its chain, also after AckFailures;
+// survivors that still need each other agree on the end by messages of their own before they call
+// it.
 //
 // A second call waits for the first one, or for its own ctx, and is ErrClosed.
 //
@@ -55,23 +56,33 @@ func (w *World) Shutdown(ctx context.Context) error {
 		return errorf(ErrClosed, "there is nothing to shut down")
 	}
 	err := w.eng.Flush(ctx)
+	loss := w.eng.Loss() // not later: ranks that have met may be gone before this one hears of it
 	if err != nil {
 		err = fmt.Errorf("p2p: shutdown: messages are not all delivered: %w%s", fromEngine(err), w.unfinished())
 	} else if err = w.meet(ctx); err != nil {
 		w.tellFailure(err)
-		err = fmt.Errorf("p2p: shutdown: not all ranks have come: %w%s", lostInFence(err), w.unfinished())
+		err = fmt.Errorf("p2p: shutdown: not all ranks have come: %w%s", w.lostInFence(err), w.unfinished())
+	} else if loss != nil {
+		err = fmt.Errorf("p2p: shutdown: all ranks have come, after a loss: %w", fromEngine(loss))
 	}
 	w.parts.boot.Leave(err == nil) // before the peers can detect the end of the connections
 	w.state = shutDown
 	return errors.Join(err, w.release(ErrClosed))
 }
 
-// lostInFence makes a loss that the launcher's store reports a PeerError.
-func lostInFence(err error) error {
-	if r, ok := errors.AsType[*bootstrap.RankError](err); ok {
-		return &PeerError{Ranks: []int{r.Rank}, Cause: departed(r.Reason)}
+// lostInFence makes a loss that the launcher's store reports one that Failed lists, and returns the
+// PeerError of all.
+func (w *World) lostInFence(err error) error {
+	r, ok := errors.AsType[*bootstrap.RankError](err)
+	if !ok {
+		return err
 	}
-	return err
+	cause := departed(r.Reason)
+	w.eng.PeerLost(r.Rank, cause)
+	if loss := w.eng.Loss(); loss != nil {
+		return fromEngine(loss)
+	}
+	return &PeerError{Ranks: []int{r.Rank}, Cause: cause} // Close was faster
 }
 
 // meet waits for the other ranks in a fence. This rank must make progress meanwhile, as the others

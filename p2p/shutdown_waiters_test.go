@@ -26,9 +26,30 @@ func TestShutdownOfSurvivors(t *testing.T) {
 		assert.ErrorIs(t, err, p2p.ErrPeerLost)
 		var lost *p2p.PeerError
 		if assert.ErrorAs(t, err, &lost) {
-			assert.NotEmpty(t, lost.Ranks)
+			assert.Subset(t, w.Failed(), lost.Ranks)
+			assert.Contains(t, lost.Ranks, 2)
 			assert.ErrorContains(t, err, "lost: it has closed its World while this rank still counted on it")
 			assert.NotContains(t, err.Error(), "fence")
+		}
+	})
+}
+
+// The error of Shutdown names a loss that only the launcher's store knows of: Failed lists it.
+func TestShutdownNamesStranger(t *testing.T) {
+	var joined sync.WaitGroup
+	joined.Add(3)
+	p2ptest.Run(t, 3, func(w *p2p.World) {
+		joined.Done()
+		joined.Wait()
+		if w.Rank() == 2 {
+			assert.NoError(t, w.Close())
+			return
+		}
+		err := w.Shutdown(background)
+		var lost *p2p.PeerError
+		if assert.ErrorAs(t, err, &lost) {
+			assert.Contains(t, lost.Ranks, 2)
+			assert.Subset(t, w.Failed(), lost.Ranks)
 		}
 	})
 }

@@ -47,7 +47,8 @@ func (w *World) LocalRank() int { return w.localRank }
 // LocalSize is the number of ranks on this host.
 func (w *World) LocalSize() int { return w.localSize }
 
-// Failed lists the ranks known to be lost, in ascending order; the slice is the caller's. While it
+// Failed lists the ranks known to be lost, in ascending order, among them all that an error has
+// named; the slice is the caller's. While it
 // holds ranks not passed to AckFailures, receives and probes from any source fail where no message
 // is there for them: the raw ones, and those of Comms that such a rank is a member of. See Losses
 // in the package comment.

@@ -106,7 +106,9 @@ type Engine struct {
 	flushers  []*Op
 	lost      []int // in order of loss
 	unacked   int   // ranks in lost that AckFailures has not been told
-	unusual   bool  // it is broken, or has retired contexts or lost ranks: receives may not be posted
+	unusual   bool  // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
+	reaches   bool  // see ReachAwaited
+	reached   bool  // all peers are
 	broken    error // why new operations fail: closed, aborted, transport failure
 	closing   bool  // by itself, since the transport has failed
 	closed    bool
@@ -125,6 +127,7 @@ type peer struct {
 	rank    int     // constant
 	lost    error   // why, nil while it is there
 	acked   bool    // AckFailures was told
+	reached bool    // see reach
 	foreign bool    // its messages come by another device than that with the tag list
 	bundles bundling
 	dirty   bool // is in Engine.dirty

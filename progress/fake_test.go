@@ -3,6 +3,7 @@ package progress
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/tagmatch/tagmatch/transport"
@@ -69,6 +70,7 @@ type fakeNode struct {
 	regions map[uint32]*fakeRegion
 	nextKey uint32
 	cells   []uint64 // granted by peer
+	grants  []int    // peers that it has granted to
 	dead    bool
 	losses  []int // not reported yet
 	armed   bool
@@ -181,7 +183,7 @@ func (n *fakeNode) send(peer int, p packet) error {
 	defer f.mu.Unlock()
 	d := f.nodes[peer]
 	if d.dead {
-		return fmt.Errorf("rank %d is dead", peer)
+		return n.goneLocked(peer)
 	}
 	if f.opts.room != 0 && len(d.in[n.rank]) >= f.opts.room {
 		return transport.ErrAgain
@@ -190,6 +192,15 @@ func (n *fakeNode) send(peer int, p packet) error {
 	d.in[n.rank] = append(d.in[n.rank], p)
 	d.eventLocked()
 	return nil
+}
+
+// goneLocked is what a call for a rank that is dead returns: before its loss was reported it does
+// not tell.
+func (n *fakeNode) goneLocked(peer int) error {
+	if slices.Contains(n.losses, peer) {
+		return transport.ErrAgain
+	}
+	return fmt.Errorf("rank %d is dead", peer)
 }
 
 func (n *fakeNode) SendEager(peer int, app uint32, tag uint64, payload []byte) error {
@@ -236,8 +247,11 @@ func (n *fakeNode) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64)
 	f := n.net
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.nodes[peer].dead || n.closed {
-		return fmt.Errorf("rank %d is dead, or this one is closed", peer)
+	if n.closed {
+		return errors.New("this rank is closed")
+	}
+	if f.nodes[peer].dead {
+		return n.goneLocked(peer)
 	}
 	if f.opts.room != 0 && len(n.reads) >= f.opts.room {
 		return transport.ErrAgain
@@ -287,6 +301,7 @@ func (n *fakeNode) Grant(peer int, total uint64) error {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
 	n.net.nodes[peer].cells[n.rank] = total
+	n.grants = append(n.grants, peer)
 	return nil
 }
 

@@ -13,6 +13,7 @@ type sourceGroup struct {
 	unacked int     // of them, those that are lost and that AckFailures has not been told
 	foreign bool    // one of them sends by another device than that with the tag list
 	single  int     // of its ranks below this none sends EAGERS
+	reached bool    // see reachLocked
 }
 
 // Group returns the source of receives from any of these ranks, for Recv and Irecv. Tag and mask of

@@ -124,15 +124,31 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 // lossLocked is the error of receives from any source, of all ranks or of the members of a group.
 // It names the lost ranks that were not passed to AckFailures.
 func (e *Engine) lossLocked(among Members) error {
+	return e.lossOfLocked(func(p *peer) bool { return !p.acked && (among == nil || among.Contains(p.rank)) })
+}
+
+// lossOfLocked is the error that names some of the ranks that are lost.
+func (e *Engine) lossOfLocked(which func(*peer) bool) error {
 	err := &PeerError{}
 	for _, r := range e.lost {
-		if p := &e.peers[r]; !p.acked && (among == nil || among.Contains(r)) {
+		if p := &e.peers[r]; which(p) {
 			err.Ranks = append(err.Ranks, r)
 			err.Cause = p.lost
 		}
 	}
 	slices.Sort(err.Ranks)
 	return err
+}
+
+// Loss is a *PeerError that names all ranks that are lost, also those that AckFailures was told of;
+// nil where there are none.
+func (e *Engine) Loss() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.lost) == 0 {
+		return nil
+	}
+	return e.lossOfLocked(func(*peer) bool { return true })
 }
 
 // Err returns why new operations fail, nil while they do not.

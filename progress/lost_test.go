@@ -171,3 +171,35 @@ func TestTagSinkWithoutTagList(t *testing.T) {
 		require.ErrorIs(t, c.e[0].Send(bg, 0, 1, nil), ErrProtocol)
 	}
 }
+
+// A loss that an error names is one that Failed lists and AckFailures acknowledges, from then on: a
+// send fails when the transport has reported it, and not when it refuses the message.
+func TestErrorNamesTheLost(t *testing.T) {
+	for name, send := range map[string]func(e *Engine) error{
+		"Send":       func(e *Engine) error { return e.Send(bg, 2, 1, nil) },
+		"rendezvous": func(e *Engine) error { return e.Send(bg, 2, 1, fill(1000, 0)) },
+		"Ssend":      func(e *Engine) error { return e.Ssend(bg, 2, 1, nil) },
+		"Isend": func(e *Engine) error {
+			_, err := e.Isend(2, 1, nil).Wait(bg)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := manual(t, 3, fakeOpts{})
+			e := c.e[0]
+			require.NoError(t, e.Loss())
+			c.net.kill(2)
+			err := send(e)
+			var pe *PeerError
+			require.ErrorAs(t, err, &pe)
+			require.Equal(t, []int{2}, pe.Ranks)
+			require.Equal(t, []int{2}, e.Failed())
+			require.Equal(t, pe, e.Loss())
+			e.AckFailures(pe.Ranks...)
+			any := e.Irecv(AnySource, 1, exact, nil)
+			c.step()
+			open(t, any)
+			require.Equal(t, pe, e.Loss(), "that AckFailures was told")
+		})
+	}
+}

@@ -299,7 +299,7 @@ func (p *peer) launch(op *Op) bool {
 	}
 	switch {
 	case err != nil:
-		op.endSend(Status{}, p.sendError(err))
+		op.endSend(Status{}, err) // no loss, which the transport would have reported first
 	case eager:
 		p.out.charged += unexpected.EagerCost(size)
 		e.m.EagerSent++

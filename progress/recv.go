@@ -97,7 +97,11 @@ func (e *Engine) checkRecvLocked(src int, tag, mask uint64) error {
 	if !e.unusual && uint(src+1) <= uint(len(e.peers)) {
 		return nil // AnySource, or a rank
 	}
-	return e.whyNotLocked(src, tag, mask)
+	err := e.whyNotLocked(src, tag, mask)
+	if err == nil && e.reaches {
+		e.reachLocked(src)
+	}
+	return err
 }
 
 func (e *Engine) whyNotLocked(src int, tag, mask uint64) error {

@@ -152,15 +152,6 @@ func (op *Op) start() bool {
 	return p.out.empty() && p.covers(op.cost()) && p.launch(op)
 }
 
-// sendError is the outcome of a send that the transport refused for another reason than want of
-// room, which it does only where the peer is lost.
-func (p *peer) sendError(err error) error {
-	if p.lost != nil {
-		err = p.lost
-	}
-	return peerError(p.rank, err)
-}
-
 // callLocked is finishLocked for an operation of which no Request was made.
 func (e *Engine) callLocked(ctx context.Context, op *Op) (Status, error) {
 	if op.Ended() {

@@ -46,8 +46,8 @@ type Region interface {
 }
 
 // Transport moves messages between ranks. Messages to one peer (eager, rendezvous requests,
-// control, Fin) arrive in the order of the calls. Calls for a lost peer return an error that is not
-// ErrAgain.
+// control, Fin) arrive in the order of the calls. Calls for a lost peer return ErrAgain until
+// Sink.PeerLost has reported the loss, and from then on an error that is not.
 type Transport interface {
 	Caps() Caps
 	// Address is what the peers pass to Connect: device address, queue pair numbers for every rank,
@@ -89,11 +89,12 @@ type Transport interface {
 	// reachable. Sink.PeerLost may follow.
 	Disconnect(peer int, err error)
 
-	// Grant stores total, a cumulative count of credit bytes, into this rank's cell at the peer. A
-	// later Grant replaces an earlier one; only the newest must arrive. There is no back-pressure:
-	// without room the transport posts it later, and Drained waits for it. An error means that the
-	// peer is lost, as Sink.PeerLost reports, or was never connected. A Grant does not wake the
-	// peer. Granted reads the cell that the peer writes at this rank.
+	// Grant stores total, a cumulative count of credit bytes, into this rank's cell at the peer. It
+	// connects to the peer as a message does, also where total is not new. A later Grant replaces
+	// an earlier one; only the newest must arrive. There is no back-pressure: without room the
+	// transport posts it later, and Drained waits for it. An error means that the peer is lost, as
+	// Sink.PeerLost reports, or was never connected. A Grant does not wake the peer. Granted reads
+	// the cell that the peer writes at this rank.
 	Grant(peer int, total uint64) error
 	Granted(peer int) uint64
 

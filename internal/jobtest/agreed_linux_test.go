@@ -36,6 +36,8 @@ func init() {
 func TestRefused(t *testing.T) {
 	eachTransport(t, []string{"shm"}, func(t *testing.T, device string, env []string) {
 		job{n: 3, role: "refused", device: device, env: slices.Concat(env, shortEnv)}.succeed(t)
+		// Nobody tells rank 1, which finds out as it waits for rank 0.
+		job{n: 3, role: "refused", device: device, env: slices.Concat(env, shortEnv, []string{noStoreVar + "=1"})}.succeed(t)
 	})
 }
 
@@ -216,15 +218,8 @@ func asleepRole(ctx context.Context, w *p2p.World) error {
 			return err
 		}
 	}
-	path := filepath.Join(os.Getenv(dirVar), "pid")
 	if w.Rank() == 1 {
-		if err := os.WriteFile(path+".new", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
-			return err
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			return err
-		}
-		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		if err := fallAsleep(); err != nil {
 			return err
 		}
 		buf := make([]byte, asleepSize)
@@ -235,17 +230,50 @@ func asleepRole(ctx context.Context, w *p2p.World) error {
 		}
 		return nil
 	}
-	return sendAsleep(ctx, w, path)
+	return sendAsleep(ctx, w)
 }
 
-func sendAsleep(ctx context.Context, w *p2p.World, path string) error {
-	pid := 0
+// fallAsleep stops this process, until another one finds it by asleepPID and lets it go on.
+func fallAsleep() error {
+	path := asleepPath()
+	if err := os.WriteFile(path+".new", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	err := syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	for err == nil { // this thread may run a little before the whole process is stopped
+		if _, err = os.Stat(path); err == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// awaken lets such a process go on.
+func awaken(pid int) error {
+	return errors.Join(os.Remove(asleepPath()), syscall.Kill(pid, syscall.SIGCONT))
+}
+
+// asleepPID waits until a process of the job is stopped.
+func asleepPID(ctx context.Context) (pid int, err error) {
 	for ctx.Err() == nil && pid == 0 {
-		b, _ := os.ReadFile(path)
+		b, _ := os.ReadFile(asleepPath())
 		pid, _ = strconv.Atoi(string(b))
 		time.Sleep(time.Millisecond)
 	}
-	if err := untilStopped(ctx, pid); err != nil {
+	return pid, untilStopped(ctx, pid)
+}
+
+func asleepPath() string { return filepath.Join(os.Getenv(dirVar), "pid") }
+
+func sendAsleep(ctx context.Context, w *p2p.World) error {
+	pid, err := asleepPID(ctx)
+	if err != nil {
 		return err
 	}
 	var reqs []p2p.Request
@@ -256,7 +284,7 @@ func sendAsleep(ctx context.Context, w *p2p.World, path string) error {
 	if f := w.Failed(); len(f) != 0 {
 		return fmt.Errorf("failed: %v", f)
 	}
-	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+	if err := awaken(pid); err != nil {
 		return err
 	}
 	return p2p.WaitAll(ctx, reqs, nil)

@@ -46,7 +46,7 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 
 // surviving are the roles whose ranks outlive another's death; the launcher then ends them all by
 // SIGTERM.
-var surviving = []string{"killed", "stranger", "hasty", "killedheld"}
+var surviving = []string{"killed", "stranger", "hasty", "killedheld", "acked", "orphan"}
 
 // configure changes the Config of a rank; a role's init function may set it.
 var configure = func(context.Context, *p2p.Config) error { return nil }
@@ -80,8 +80,30 @@ func playRole(name string) error {
 		return err
 	}
 	// A role may have closed its World itself.
-	if err := w.Shutdown(ctx); !errors.Is(err, p2p.ErrClosed) {
+	if err := shutdown(ctx, w); !errors.Is(err, p2p.ErrClosed) {
 		return err
+	}
+	return nil
+}
+
+// shutdown is Shutdown, whose error must name each rank that this one has lost, in whatever way,
+// and no other.
+func shutdown(ctx context.Context, w *p2p.World) error {
+	before := w.Failed()
+	err := w.Shutdown(ctx)
+	if len(before) == 0 || errors.Is(err, p2p.ErrClosed) {
+		return err
+	}
+	lost, ok := errors.AsType[*p2p.PeerError](err)
+	if !ok {
+		return fmt.Errorf("shutdown after the loss of %v: %w", before, err)
+	}
+	after := w.Failed()
+	for r := range w.Size() {
+		named := slices.Contains(lost.Ranks, r)
+		if !named && slices.Contains(before, r) || named && !slices.Contains(after, r) {
+			return fmt.Errorf("failed before: %v, afterwards: %v, shutdown: %w", before, after, err)
+		}
 	}
 	return nil
 }
@@ -309,7 +331,7 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	fmt.Println("survived")
-	return w.Close() // no Shutdown, which would wait for rank 1
+	return shutdown(ctx, w)
 }
 
 // strangerRole ends rank 1 before any connection to it, by SIGKILL or, with argVar, by Close.
@@ -330,7 +352,7 @@ func strangerRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	fmt.Println("survived")
-	return w.Close()
+	return shutdown(ctx, w)
 }
 
 // hastyRole kills rank argVar as soon as it has joined. The others only have to join.

@@ -113,6 +113,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test("WakeByLoss", testWakeByLoss)
 	test("PeerCloses", testPeerCloses)
 	test("PeerDies", testPeerDies)
+	test("GrantConnects", testGrantConnects)
 	if !h.OwnAddress {
 		test("Refused", testRefused)
 		test("Hostile", testHostile)

@@ -15,10 +15,13 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 	d := (*Device)(w)
 	i := h.QPN & qpIndexMask
 	if int(i) >= len(d.qps) || d.qps[i] == nil || d.qps[i].num != h.QPN {
-		return d.stray(l, h), false, true
+		return d.stray(l, h, wire.Destroyed), false, true
 	}
 	q := d.qps[i]
 	if !sameLink(q.link, l) {
+		if q.link == nil && q.state == verbs.QPSErr { // the peer reaches this device, which has failed to reach the peer
+			return d.stray(l, h, 0), false, true
+		}
 		// The peer may have connected its QP before this device has: its packets wait for RTR. All
 		// others are dropped.
 		return q.state != verbs.QPSInit && (q.state != verbs.QPSReset || q.used), false, true
@@ -44,18 +47,18 @@ func (w *fromWire) Receive(l wire.Link, h *wire.Header, payload []byte) (ok, len
 // later.
 const mostLingering = 1 << 10
 
-// stray receives a packet for a QP that does not exist. It answers the last packet of each request
-// with that: later if there is no room, as both ends of a link may have only strays in their full
-// rings. False: too many answers wait.
-func (d *Device) stray(l wire.Link, h *wire.Header) bool {
+// stray receives a packet for a QP that does not exist, or has failed (imm 0). It answers the last
+// packet of each request with that: later if there is no room, as both ends of a link may have only
+// strays in their full rings. False: too many answers wait.
+func (d *Device) stray(l wire.Link, h *wire.Header, imm uint32) bool {
 	switch h.Op {
 	case wire.OpSend, wire.OpWrite, wire.OpReadReq, wire.OpAtomicReq, wire.OpPushReq:
 		if h.Flags&wire.FlagLast == 0 {
 			return true
 		}
-		d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Imm: wire.Destroyed, Addr: uint64(h.QPN)}
+		d.scratch = wire.Header{Op: wire.OpDisconnected, Flags: wire.FlagFirst | wire.FlagLast, Imm: imm, Addr: uint64(h.QPN)}
 		if !l.Send(&d.scratch, nil, nil) {
-			return d.answerLater(l, h.QPN)
+			return d.answerLater(l, h.QPN, imm)
 		}
 		d.dirty = true
 	case wire.OpDisconnected:
@@ -66,9 +69,9 @@ func (d *Device) stray(l wire.Link, h *wire.Header) bool {
 	return true
 }
 
-// answerLater has a lingering queue pair tell the peer that there is none of that number. False:
-// too many linger.
-func (d *Device) answerLater(l wire.Link, num uint32) bool {
+// answerLater has a lingering queue pair tell the peer that there is none of that number, or that
+// it has failed. False: too many linger.
+func (d *Device) answerLater(l wire.Link, num, imm uint32) bool {
 	n := 0
 	for _, g := range d.lingering {
 		if g.link != l {
@@ -81,7 +84,7 @@ func (d *Device) answerLater(l wire.Link, num uint32) bool {
 	if n >= mostLingering {
 		return false
 	}
-	d.linger(&queuePair{d: d, num: num, link: l, gone: true, discDue: true, discImm: wire.Destroyed, state: verbs.QPSErr})
+	d.linger(&queuePair{d: d, num: num, link: l, gone: true, discDue: true, discImm: imm, state: verbs.QPSErr})
 	return true
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
 )
 
@@ -63,4 +64,69 @@ func TestStraysOfBothEnds(t *testing.T) {
 		require.NoError(t, pds[i].Dealloc())
 		require.NoError(t, devs[i].Close())
 	}
+}
+
+// TestReachedByUnreachable: a device that could not connect to a peer has failed its queue pair.
+// The peer, which can connect, learns of that from what it sends there.
+func TestReachedByUnreachable(t *testing.T) {
+	for _, name := range []string{soft.WireSHM, soft.WireTCP} {
+		t.Run(name, func(t *testing.T) {
+			var devs [2]verbs.Device
+			var cqs [2]verbs.CQ
+			var pds [2]verbs.PD
+			var qps [2]verbs.QP
+			for i := range devs {
+				d, err := soft.Open(soft.Config{Rank: i, Secret: []byte("secret"), Wires: []string{name}})
+				require.NoError(t, err)
+				devs[i], pds[i] = d, must(d.AllocPD())
+				cqs[i] = must(d.CreateCQ(verbs.CQInitAttr{CQE: 64}))
+				qps[i] = must(pds[i].CreateQP(&verbs.QPInitAttr{SendCQ: cqs[i], RecvCQ: cqs[i], Type: verbs.QPTRC,
+					Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}))
+			}
+			end := func(i int, why error) {
+				_ = must(qps[i].PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled}))
+				wcs := make([]verbs.WC, 1)
+				var ev verbs.AsyncEvent
+				wiretest.Within(t, "the end of the queue pair", func() {
+					for ok := false; !ok; ev, ok = devs[i].PollAsync() {
+						for j := range cqs {
+							if must(cqs[j].PollCQ(wcs)) > 0 {
+								require.Equal(t, verbs.WCRetryExcErr, wcs[0].Status)
+							}
+						}
+						runtime.Gosched()
+					}
+				})
+				require.Equal(t, verbs.EventQPFatal, ev.Type)
+				require.ErrorIs(t, ev.Err, why)
+			}
+			soft.RaiseQP(t, qps[0], nowhere{devs[1]}, qps[1].Num(), 7)
+			end(0, verbs.ErrUnreachable)
+			soft.RaiseQP(t, qps[1], devs[0], qps[0].Num(), 7)
+			end(1, verbs.ErrPeerFailed)
+			for i := range devs {
+				require.NoError(t, qps[i].Destroy())
+				require.NoError(t, cqs[i].Destroy())
+				require.NoError(t, pds[i].Dealloc())
+				require.NoError(t, devs[i].Close())
+			}
+		})
+	}
+}
+
+// nowhere is a device at an address where nobody listens.
+type nowhere struct{ verbs.Device }
+
+func (n nowhere) Address() []byte {
+	a, err := wire.DecodeAddress(n.Device.Address())
+	if err != nil {
+		panic(err)
+	}
+	if a.SHM != "" {
+		a.SHM += "-nobody"
+	}
+	for i := range a.TCP {
+		a.TCP[i] = "127.0.0.1:1"
+	}
+	return a.Encode()
 }

@@ -111,8 +111,8 @@ type refuser struct {
 
 func (q *refuser) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) { return wr, q.err }
 
-// TestRefused: a refused request holds no resources, and may be retried if it was refused for want
-// of room.
+// TestRefused: a refused request holds no resources, and ends the link unless it was refused for
+// want of room.
 func TestRefused(t *testing.T) {
 	for name, try := range map[string]func(tr *endpoint) error{
 		"inline": func(tr *endpoint) error { return tr.SendEager(0, 1, 2, make([]byte, 8)) },
@@ -127,9 +127,8 @@ func TestRefused(t *testing.T) {
 				require.NoError(t, tr.SendEager(0, 1, 2, make([]byte, 200)))
 				qp := tr.peers[0].qp
 				tr.peers[0].qp = &refuser{QP: qp, err: &verbs.Error{Op: "post_send", Errno: errno}}
-				err := try(tr)
-				require.Error(t, err)
-				require.Equal(t, errno == syscall.ENOMEM, err == transport.ErrAgain, "%v", err)
+				require.Equal(t, transport.ErrAgain, try(tr), "the loss is to be reported first")
+				require.Equal(t, errno != syscall.ENOMEM, tr.LinkErr(0) != nil)
 				tr.peers[0].qp = qp
 				tr.ProtocolError(0, errNotConnected)
 				wantLost(t, tr, s, buffers)

@@ -73,13 +73,14 @@ func (l *Links) refused(p *peer, err error) error {
 		return transport.ErrAgain
 	}
 	l.lose(p, causeLocal, fmt.Errorf("the device of this rank failed: posting a request: %w", err))
-	return p.err
+	return l.noRoom(p)
 }
 
-// noRoom returns why a peer takes no request now.
+// noRoom returns why a peer takes no request now. One that is dying has no room until its loss was
+// reported: an error before that would name a loss that nobody knows of.
 func (l *Links) noRoom(p *peer) error {
 	switch p.state {
-	case linkUp:
+	case linkUp, linkDying:
 		return transport.ErrAgain
 	case linkNew:
 		if p.err == nil {
