@@ -230,7 +230,7 @@ func (b *begun) answers() {
 
 // found takes a FOUND, which may come before this rank has begun the call.
 func (cs *Contexts) found(context, src int, body []byte) error {
-	t := foundBy{binary.LittleEndian.Uint32(body), uint8(body[4]), slices.Clone(body[8:])}
+	t := foundBy{binary.LittleEndian.Uint32(body), body[4], slices.Clone(body[8:])}
 	for word := range named(t.list) {
 		if rank, a := word&(1<<absenceShift-1), word>>absenceShift; rank >= cs.size || a == int(Present) || a >= int(absences) {
 			return errAnswer
