@@ -240,8 +240,12 @@ func TestVectorsWaitForRoom(t *testing.T) {
 	c.e[2].Poll()
 	send(1, 4)
 	c.step()
+	send(1, 5)
+	send(1, 6) // waits
+	send(2, 7)
+	c.step()
 	succeeded(t, reqs...)
-	for tag, to := range []int{1, 1, 2, 2, 1} {
+	for tag, to := range []int{1, 1, 2, 2, 1, 1, 1, 2} {
 		require.Equal(t, fill(50, byte(10*tag)), c.take(0, to, uint64(tag)))
 	}
 	c.quiet()
