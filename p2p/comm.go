@@ -119,7 +119,7 @@ func (c *Comm) Recv(ctx context.Context, src int, tag Tag, buf []byte) (Status, 
 // Isend is World.Isend within c.
 func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag {
-		return c.refusedSend(c.w.eng, dst, tag)
+		return c.refusedSend(dst, tag)
 	}
 	return ofSend(c.w.eng.Isend(c.group.world(dst), c.pack(tag), buf), c.group, dst, tag)
 }
@@ -127,7 +127,7 @@ func (c *Comm) Isend(dst int, tag Tag, buf []byte) Request {
 // Issend is World.Issend within c.
 func (c *Comm) Issend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag {
-		return c.refusedSend(c.w.eng, dst, tag)
+		return c.refusedSend(dst, tag)
 	}
 	return ofSend(c.w.eng.Issend(c.group.world(dst), c.pack(tag), buf), c.group, dst, tag)
 }
@@ -137,7 +137,7 @@ func (c *Comm) Irecv(src int, tag Tag, buf []byte) Request {
 	from, known := c.source(src)
 	want, mask, ok := c.want(from, tag)
 	if !known || !ok {
-		return c.refusedRecv(c.w.eng, src, tag)
+		return c.refusedRecv(src, tag)
 	}
 	return ofRecv(c.w.eng.Irecv(int(from), want, mask, buf), c.group, src, tag)
 }
@@ -205,24 +205,21 @@ func (c *Comm) refuseSend(ctx context.Context, dst int, tag Tag) error {
 	return &OpError{opSend, dst, tag, err, c.group}
 }
 
-// poster is an engine, or a Poster of one.
-type poster interface{ Null() progress.Request }
-
 // refusedSend is the request of a send that is not posted: its arguments are wrong, or it has no
 // peer.
-func (c *Comm) refusedSend(p poster, dst int, tag Tag) Request {
+func (c *Comm) refusedSend(dst int, tag Tag) Request {
 	if err := c.refuseSend(context.Background(), dst, tag); err != nil {
 		return failedRequest(opSend, dst, tag, err)
 	}
-	return ofSend(p.Null(), c.group, dst, tag)
+	return ofSend(c.w.eng.Null(), c.group, dst, tag)
 }
 
 // refusedRecv is refusedSend for a receive.
-func (c *Comm) refusedRecv(p poster, src int, tag Tag) Request {
+func (c *Comm) refusedRecv(src int, tag Tag) Request {
 	if _, err := c.refuseRecv(context.Background(), src, tag); err != nil {
 		return failedRequest(opRecv, src, tag, err)
 	}
-	return ofRecv(p.Null(), c.group, src, tag)
+	return ofRecv(c.w.eng.Null(), c.group, src, tag)
 }
 
 // refuseRecv returns the error of a receive with invalid arguments, or an empty status for

@@ -1,6 +1,9 @@
 package p2p
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // Transfer is one message of IsendAll or IrecvAll.
 type Transfer struct {
@@ -20,7 +23,11 @@ func (c *Comm) IsendAll(reqs []Request, ts []Transfer) []Request {
 	for i := range ts {
 		t, r := &ts[i], &next[i]
 		if uint(t.Rank) >= c.ranks() || t.Tag > MaxCommTag {
-			*r = c.refusedSend(&p, t.Rank, t.Tag)
+			if err := c.refuseSend(context.Background(), t.Rank, t.Tag); err != nil {
+				*r = failedRequest(opSend, t.Rank, t.Tag, err)
+			} else {
+				*r = ofSend(p.Null(), c.group, t.Rank, t.Tag)
+			}
 			continue
 		}
 		r.group, r.tag = c.group, t.Tag
@@ -38,7 +45,11 @@ func (c *Comm) IrecvAll(reqs []Request, ts []Transfer) []Request {
 		t, r := &ts[i], &next[i]
 		from, want, mask, ok := c.wanted(t.Rank, t.Tag)
 		if !ok {
-			*r = c.refusedRecv(&p, t.Rank, t.Tag)
+			if _, err := c.refuseRecv(context.Background(), t.Rank, t.Tag); err != nil {
+				*r = failedRequest(opRecv, t.Rank, t.Tag, err)
+			} else {
+				*r = ofRecv(p.Null(), c.group, t.Rank, t.Tag)
+			}
 			continue
 		}
 		*r = ofRecv(p.Irecv(from, want, mask, t.Buf), c.group, t.Rank, t.Tag)

@@ -8,7 +8,7 @@ package p2p
 // the message until the request is complete, beside what Config.SendLimit counts.
 func (c *Comm) IsendVec(dst int, tag Tag, bufs [][]byte) Request {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag {
-		return c.refusedSend(c.w.eng, dst, tag)
+		return c.refusedSend(dst, tag)
 	}
 	return ofSend(c.w.eng.IsendVec(c.group.world(dst), c.pack(tag), bufs), c.group, dst, tag)
 }
@@ -16,7 +16,7 @@ func (c *Comm) IsendVec(dst int, tag Tag, bufs [][]byte) Request {
 // IssendVec is Issend of several buffers, as IsendVec.
 func (c *Comm) IssendVec(dst int, tag Tag, bufs [][]byte) Request {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag {
-		return c.refusedSend(c.w.eng, dst, tag)
+		return c.refusedSend(dst, tag)
 	}
 	return ofSend(c.w.eng.IssendVec(c.group.world(dst), c.pack(tag), bufs), c.group, dst, tag)
 }
@@ -29,7 +29,7 @@ func (c *Comm) IssendVec(dst int, tag Tag, bufs [][]byte) Request {
 func (c *Comm) IrecvVec(src int, tag Tag, bufs [][]byte) Request {
 	from, want, mask, ok := c.wanted(src, tag)
 	if !ok {
-		return c.refusedRecv(c.w.eng, src, tag)
+		return c.refusedRecv(src, tag)
 	}
 	return ofRecv(c.w.eng.IrecvVec(from, want, mask, bufs), c.group, src, tag)
 }
