@@ -26,7 +26,7 @@ func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if err := checkOut(reqs, out); err != nil {
 		return err
 	}
-	looked := !progress.Refusals()
+	looked := false
 	for i := range reqs {
 		r := reqs[i].r
 		if r.Over() {
@@ -47,6 +47,9 @@ func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 
 // refused returns the error of the first of reqs whose call was refused.
 func refused(reqs []Request) error {
+	if !progress.Refusals() {
+		return nil
+	}
 	var t progress.Taker
 	defer t.Done()
 	for i := range reqs {
@@ -119,10 +122,7 @@ func TestAll(reqs []Request, out []Completion) (bool, error) {
 	if !allOver(reqs) {
 		makeProgress(reqs)
 		if !allOver(reqs) {
-			if progress.Refusals() {
-				return false, refused(reqs)
-			}
-			return false, nil
+			return false, refused(reqs)
 		}
 	}
 	return true, takeAll(reqs, out)
