@@ -154,7 +154,7 @@ func TestDuplicateOfARunningJob(t *testing.T) {
 	each(t, 3, func(r int) error { return list[r].Fence(ctx) })
 	require.NoError(t, list[1].Close())
 	for size, want := range map[int]string{3: "rank 1 has left this job, which has not ended yet", 4: "WORLD_SIZE is 3 at rank 0 but 4 at rank 1"} {
-		_, err := Detect(timeout(t, 200*time.Millisecond), options(envOf(1, size, port)))
+		_, err := Detect(timeout(t, time.Second), options(envOf(1, size, port)))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, want)
 	}
@@ -175,7 +175,7 @@ func TestRestartedRank(t *testing.T) {
 			require.Equal(t, 1, nextLoss(t, list[0]).Rank)
 			limit := 20 * time.Second
 			if abort {
-				limit = 200 * time.Millisecond
+				limit = time.Second
 			}
 			_, err := Detect(timeout(t, limit), options(envOf(1, 2, port)))
 			if abort {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // firstNotice is after how long a rank says that it still waits to join. The intervals double.
@@ -24,7 +26,7 @@ func (o *Options) vigil(rank int, what func() string) (stop func()) {
 				return
 			}
 			if text := what(); text != "" {
-				fmt.Fprintf(o.notices, "tagmatch: rank %d on %s has waited %v %s\n", rank, hostName(), time.Since(begin).Round(time.Second), text)
+				fmt.Fprintf(o.notices, "tagmatch: rank %d on %s has waited %v %s\n", rank, hostName(), time.Since(begin).Round(time.Second), printable(text))
 			}
 		}
 	})
@@ -32,6 +34,17 @@ func (o *Options) vigil(rank int, what func() string) (stop func()) {
 		cancel()
 		watch.Wait()
 	}
+}
+
+// printable replaces what could move a terminal's cursor or forge a line: reasons may be a
+// stranger's.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }
 
 // mostSpeakers bounds the ranks that speak where nothing tells which are the first of a host.

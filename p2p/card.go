@@ -73,7 +73,10 @@ func exchange(ctx context.Context, b Bootstrap, mine card) ([]card, error) {
 	for r := range cards {
 		value, err := b.Get(ctx, r, cardKey)
 		if err != nil {
-			return nil, fmt.Errorf("rank %d's card: %w: %s", r, err, sameBuild)
+			if errors.Is(err, bootstrap.ErrNotFound) {
+				err = fmt.Errorf("%w: %s", err, sameBuild)
+			}
+			return nil, fmt.Errorf("rank %d's card: %w", r, err)
 		}
 		if err := json.Unmarshal(value, &cards[r]); err != nil {
 			return nil, errorf(ErrProtocol, "rank %d's card: %v: %s", r, err, sameBuild)

@@ -55,6 +55,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 	if w.state != alive {
 		return errorf(ErrClosed, "there is nothing to shut down")
 	}
+	met := false
 	err := w.eng.Flush(ctx)
 	loss := w.eng.Loss() // not later: ranks that have met may be gone before this one hears of it
 	if err != nil {
@@ -62,12 +63,23 @@ func (w *World) Shutdown(ctx context.Context) error {
 	} else if err = w.meet(ctx); err != nil {
 		w.tellFailure(err)
 		err = fmt.Errorf("p2p: shutdown: not all ranks have come: %w%s", w.lostInFence(err), w.unfinished())
-	} else if loss != nil {
+	} else if met = true; loss != nil {
 		err = fmt.Errorf("p2p: shutdown: all ranks have come, after a loss: %w", fromEngine(loss))
 	}
-	w.parts.boot.Leave(err == nil) // before the peers can detect the end of the connections
+	if err != nil && loss != nil {
+		err = withLoss(err, fromEngine(loss))
+	}
+	w.parts.boot.Leave(met) // before the peers can detect the end of the connections
 	w.state = shutDown
 	return errors.Join(err, w.release(ErrClosed))
+}
+
+// withLoss adds a loss to an error that names none.
+func withLoss(err, loss error) error {
+	if _, ok := errors.AsType[*PeerError](err); ok {
+		return err
+	}
+	return fmt.Errorf("%w; and %w", err, loss)
 }
 
 // lostInFence makes a loss that the launcher's store reports one that Failed lists, and returns the

@@ -54,6 +54,31 @@ func TestShutdownNamesStranger(t *testing.T) {
 	})
 }
 
+// The error of a Shutdown whose context ends names the ranks that were lost before, too.
+func TestShutdownInVainNamesTheLost(t *testing.T) {
+	over := make(chan struct{})
+	p2ptest.Run(t, 3, func(w *p2p.World) {
+		switch w.Rank() {
+		case 1:
+			<-over
+		case 0:
+			_, err := w.Comm().Recv(background, 2, 1, nil)
+			assert.ErrorIs(t, err, p2p.ErrPeerLost)
+			w.Isend(1, 1, make([]byte, 1<<20))
+			ctx, cancel := context.WithTimeout(background, 10*time.Millisecond)
+			defer cancel()
+			err = w.Shutdown(ctx)
+			close(over)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			var lost *p2p.PeerError
+			if assert.ErrorAs(t, err, &lost) {
+				assert.Equal(t, []int{2}, lost.Ranks)
+			}
+		}
+		assert.NoError(t, w.Close())
+	})
+}
+
 // What a rank has sent to a survivor is delivered when its Shutdown fails because of a loss, and
 // can be received after that.
 func TestShutdownDeliversToSurvivors(t *testing.T) {

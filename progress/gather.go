@@ -79,7 +79,7 @@ var wholes [bits.UintSize]sync.Pool
 
 // newWhole has all parts. It fails where no memory can be that large.
 func newWhole(parts [][]byte, size int) (*whole, error) {
-	if size > longestSlice {
+	if int64(size) > longestSlice {
 		return nil, fmt.Errorf("%w: the parts of a message have %d bytes together", ErrInvalid, size)
 	}
 	class := bits.Len(uint(max(size, 1) - 1))

@@ -34,9 +34,9 @@ or the code of an abort; 1 if the job could not be started; 2 for wrong usage.
 
 With --keep-going the others go on where a rank ends. A rank is lost that a signal
 ends, or that ends with its World open, without Shutdown or Close. The exit code is
-0 if the ranks that were not lost exited with 0, and there are any; else the code of
-the first failure. Of a rank on another host only the exit code is seen: above 128 it
-was lost, by a signal or with the connection.`
+0 if the ranks that were not lost exited with 0, and there are any; else that of the
+first failure, at least 1. Of a rank on another host only the exit code is seen:
+above 128 it was lost, by a signal or with the connection.`
 
 func newRun(in *os.File) *cobra.Command {
 	var opt launch.Options

@@ -50,7 +50,7 @@ func (*rankCount) Type() string     { return "N" }
 func (n *rankCount) String() string { return strconv.Itoa(int(*n)) }
 
 func (n *rankCount) Set(s string) error {
-	if strings.HasPrefix(s, "p") { // -np, which is -n p
+	if p, ok := strings.CutPrefix(s, "p"); ok && strings.Trim(p, "=0123456789") == "" { // -np, which is -n p
 		return wrongName{}.Set(s)
 	}
 	v, err := strconv.Atoi(s)

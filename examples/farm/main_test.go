@@ -30,13 +30,13 @@ func TestWorkerIsLost(t *testing.T) {
 		code, stdout, stderr := benchtest.JobOf(t, launch.Options{N: 4, KeepGoing: true}, "-die", "2", "-tasks", "500")
 		require.Zero(t, code, stderr)
 		require.Regexp(t, "^rank 2 is lost, and with it task [0-9]+\nsum of the squares: 41791750\n$", stdout)
-		require.Equal(t, "tagmatch: rank 2 was killed by a signal: killed\ntagmatch: rank 2 lost, 3 of 4 ended with code 0\n", stderr)
+		require.Equal(t, "tagmatch: rank 2 was killed by a signal: killed\ntagmatch: rank 2 lost, 3 of 4 ended well\n", stderr)
 
 		code, stdout, stderr = benchtest.JobOf(t, launch.Options{N: 2, KeepGoing: true}, "-die", "1")
 		require.Equal(t, 128+9, code, "that of the first failure")
 		require.Equal(t, "rank 1 is lost, and with it task 3\n", stdout)
 		require.Contains(t, stderr, "all workers are lost")
-		require.Contains(t, stderr, "tagmatch: rank 1 lost, rank 0 failed, 0 of 2 ended with code 0\n")
+		require.Contains(t, stderr, "tagmatch: rank 1 lost, rank 0 failed, 0 of 2 ended well\n")
 	}
 }
 

@@ -149,7 +149,8 @@ func (cs *Contexts) Conclude(e progress.Callback, c *Comm) map[Absence][]int {
 // absenceShift is where an Absence is above the rank in a FOUND.
 const absenceShift = 24
 
-// heed adds what others have found who have made the same call, and may be lost by now.
+// heed adds what others have found who have made the same call, and may be lost by now. What a rank
+// has answered since is newer, and which ranks are lost this rank hears by itself.
 func (cs *Contexts) heed(b *begun, why map[int]Absence) {
 	for _, t := range b.told {
 		if t.number != b.number || t.kind != b.kind {
@@ -157,7 +158,11 @@ func (cs *Contexts) heed(b *begun, why map[int]Absence) {
 		}
 		for word := range named(t.list) {
 			rank, a := word&(1<<absenceShift-1), Absence(word>>absenceShift)
-			if old := why[rank]; rank != cs.rank && a != Silent && (old == Present || old == Silent || old == Lost) {
+			mine := b.asked[rank]
+			if rank == cs.rank || a == Silent || a == Lost || mine != nil && mine.Absence == Present {
+				continue
+			}
+			if old := why[rank]; old == Present || old == Silent || old == Lost {
 				why[rank] = a
 			}
 		}

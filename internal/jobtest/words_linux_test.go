@@ -135,7 +135,7 @@ func outlivedRole(ctx context.Context, w *p2p.World) error {
 // TestOutlived: the code of a job that goes on without a rank is that of the others, unless that
 // rank has closed its World and says by its code that it failed.
 func TestOutlived(t *testing.T) {
-	const lost = "tagmatch: rank 1 lost, 2 of 3 ended with code 0\n"
+	const lost = "tagmatch: rank 1 lost, 2 of 3 ended well\n"
 	for arg, want := range []struct {
 		code int
 		text string
@@ -144,7 +144,7 @@ func TestOutlived(t *testing.T) {
 		byExit:  {0, "tagmatch: rank 1 ended with code 0, but without Shutdown\n" + lost},
 		byClose: {0, ""},
 		byCode:  {0, "tagmatch: rank 1 exited with code 3\n" + lost},
-		byError: {1, "tagmatch: rank 1 exited with code 1\ntagmatch: rank 1 failed, 2 of 3 ended with code 0\n"},
+		byError: {1, "tagmatch: rank 1 exited with code 1\ntagmatch: rank 1 failed, 2 of 3 ended well\n"},
 	} {
 		eachDevice(t, func(t *testing.T, device string) {
 			r := job{n: 3, role: "outlived", device: device, arg: arg, keep: true}.run(t)

@@ -50,7 +50,7 @@ func (a *agent) start(script string) {
 }
 
 // signalTime is how long an agent has to take a signal.
-const signalTime = 10 * time.Millisecond
+const signalTime = 100 * time.Millisecond
 
 // signal has the shell there send a signal to the rank, which misses it before it runs.
 func (a *agent) signal(sig syscall.Signal) {

@@ -211,9 +211,10 @@ func (s *supervisor) stopTimers() {
 }
 
 func (j *job) run(ctx context.Context) (int, error) {
-	signals := make(chan os.Signal, 16)
-	notify(signals)
-	defer signal.Stop(signals)
+	endings, others := make(chan os.Signal, 4), make(chan os.Signal, 16)
+	notify(endings, others)
+	defer signal.Stop(endings)
+	defer signal.Stop(others)
 	s := newSupervisor(j)
 	defer s.stopTimers()
 	if err := j.start(); err != nil {
@@ -226,7 +227,9 @@ func (j *job) run(ctx context.Context) (int, error) {
 		select {
 		case e := <-j.events:
 			s.happened(e)
-		case sig := <-signals:
+		case sig := <-endings:
+			s.signalled(sig.(syscall.Signal))
+		case sig := <-others:
 			s.signalled(sig.(syscall.Signal))
 		case <-over:
 			over = nil

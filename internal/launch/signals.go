@@ -1,25 +1,37 @@
 package launch
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // forwarded are the signals to this process that are meant for the ranks, which the terminal does
 // not reach: they are not in its process group.
-var forwarded = []os.Signal{
-	syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGXCPU, syscall.SIGTSTP, syscall.SIGCONT,
+var forwarded = []os.Signal{syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGXCPU, syscall.SIGCONT}
+
+// notify has endings get the signals that end a job, and others those for its ranks.
+func notify(endings, others chan<- os.Signal) {
+	signal.Notify(endings, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup, and so for the ranks
+		signal.Notify(endings, syscall.SIGHUP)
+	}
+	signal.Notify(others, forwarded...)
+	if continued() {
+		signal.Notify(others, syscall.SIGTSTP)
+	}
 }
 
-// notify has c get the signals that end a job, and those for its ranks.
-func notify(c chan<- os.Signal) {
-	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
-	signal.Notify(c, forwarded...)
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup, and so for the ranks
-		signal.Notify(c, syscall.SIGHUP)
-	}
+// continued reports whether somebody can continue this process once it is stopped: its parent in
+// the same session, as a shell with job control is. The first process of a container cannot be.
+func continued() bool {
+	its, err := unix.Getsid(os.Getppid())
+	mine, err2 := unix.Getsid(0)
+	return errors.Join(err, err2) == nil && its == mine && os.Getpid() != 1
 }
 
 // signalled handles a signal to this process.

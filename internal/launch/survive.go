@@ -73,7 +73,10 @@ func (s *supervisor) conclude() {
 		return
 	}
 	well := len(s.ranks) - len(s.kept.lost) - len(s.kept.failed)
-	if len(s.kept.failed) > 0 || well == 0 {
+	switch {
+	case well == 0:
+		s.code = max(s.kept.code, 1) // 0 is of ranks that ended without Shutdown
+	case len(s.kept.failed) > 0:
 		s.code = s.kept.code
 	}
 	var parts []string
@@ -85,5 +88,5 @@ func (s *supervisor) conclude() {
 			parts = append(parts, ranks.List(p.ranks)+" "+p.what)
 		}
 	}
-	s.say(fmt.Sprintf("%s, %d of %d ended with code 0", strings.Join(parts, ", "), well, len(s.ranks)), nil)
+	s.say(fmt.Sprintf("%s, %d of %d ended well", strings.Join(parts, ", "), well, len(s.ranks)), nil)
 }

@@ -25,19 +25,20 @@ func TestSurvivors(t *testing.T) {
 		want  string // the last line
 	}{
 		{"nobody", []ending{well, {state: link.Finished}, {}}, 0, ""},
-		{"killed", []ending{well, {state: link.Joined, code: killed}, well}, 0, "rank 1 lost, 2 of 3 ended with code 0"},
-		{"killed before it has joined, and after Close", []ending{{code: killed}, {state: link.Closed, code: killed}, well}, 0, "ranks 0, 1 lost, 1 of 3 ended with code 0"},
-		{"exit", []ending{well, {state: link.Joined, code: 3}, well}, 0, "rank 1 lost, 2 of 3 ended with code 0"},
-		{"exit while it joins", []ending{well, {state: link.Joining, code: 3}, well}, 0, "rank 1 lost, 2 of 3 ended with code 0"},
-		{"exit with code 0", []ending{well, {state: link.Joined}, well}, 0, "rank 1 lost, 2 of 3 ended with code 0"},
-		{"a survivor fails", []ending{{state: link.Closed, code: 4}, {state: link.Joined, code: killed}, well}, 4, "rank 1 lost, rank 0 failed, 1 of 3 ended with code 0"},
-		{"the first failure was a loss", []ending{{state: link.Joined, code: killed}, {state: link.Closed, code: 4}, well}, 137, "rank 0 lost, rank 1 failed, 1 of 3 ended with code 0"},
-		{"after the end of all", []ending{{state: link.Finished, code: 4}, {state: link.Finished}, {state: link.Finished}}, 4, "rank 0 failed, 2 of 3 ended with code 0"},
-		{"code 255 is no signal", []ending{{state: link.Closed, code: 255}, well, well}, 255, "rank 0 failed, 2 of 3 ended with code 0"},
-		{"no rank of a job", []ending{{code: 6}, {}, {}}, 6, "rank 0 failed, 2 of 3 ended with code 0"},
-		{"all", []ending{{state: link.Joined}, {state: link.Joined, code: 5}, {state: link.Joined, code: killed}}, 5, "ranks 0-2 lost, 0 of 3 ended with code 0"},
-		{"on another host", []ending{{host: "a"}, {code: 137, host: "b"}, {code: 255, host: "b"}}, 0, "ranks 1, 2 lost, 1 of 3 ended with code 0"},
-		{"a failure on another host", []ending{{host: "a"}, {code: 128, host: "b"}, {code: 137, host: "b"}}, 128, "rank 2 lost, rank 1 failed, 1 of 3 ended with code 0"},
+		{"killed", []ending{well, {state: link.Joined, code: killed}, well}, 0, "rank 1 lost, 2 of 3 ended well"},
+		{"killed before it has joined, and after Close", []ending{{code: killed}, {state: link.Closed, code: killed}, well}, 0, "ranks 0, 1 lost, 1 of 3 ended well"},
+		{"exit", []ending{well, {state: link.Joined, code: 3}, well}, 0, "rank 1 lost, 2 of 3 ended well"},
+		{"exit while it joins", []ending{well, {state: link.Joining, code: 3}, well}, 0, "rank 1 lost, 2 of 3 ended well"},
+		{"exit with code 0", []ending{well, {state: link.Joined}, well}, 0, "rank 1 lost, 2 of 3 ended well"},
+		{"a survivor fails", []ending{{state: link.Closed, code: 4}, {state: link.Joined, code: killed}, well}, 4, "rank 1 lost, rank 0 failed, 1 of 3 ended well"},
+		{"the first failure was a loss", []ending{{state: link.Joined, code: killed}, {state: link.Closed, code: 4}, well}, 137, "rank 0 lost, rank 1 failed, 1 of 3 ended well"},
+		{"after the end of all", []ending{{state: link.Finished, code: 4}, {state: link.Finished}, {state: link.Finished}}, 4, "rank 0 failed, 2 of 3 ended well"},
+		{"code 255 is no signal", []ending{{state: link.Closed, code: 255}, well, well}, 255, "rank 0 failed, 2 of 3 ended well"},
+		{"no rank of a job", []ending{{code: 6}, {}, {}}, 6, "rank 0 failed, 2 of 3 ended well"},
+		{"all", []ending{{state: link.Joined}, {state: link.Joined, code: 5}, {state: link.Joined, code: killed}}, 5, "ranks 0-2 lost, 0 of 3 ended well"},
+		{"all, with code 0", []ending{{state: link.Joined}, {state: link.Joined}, {state: link.Joined}}, 1, "ranks 0-2 lost, 0 of 3 ended well"},
+		{"on another host", []ending{{host: "a"}, {code: 137, host: "b"}, {code: 255, host: "b"}}, 0, "ranks 1, 2 lost, 1 of 3 ended well"},
+		{"a failure on another host", []ending{{host: "a"}, {code: 128, host: "b"}, {code: 137, host: "b"}}, 128, "rank 2 lost, rank 1 failed, 1 of 3 ended well"},
 	}
 	passed := make(chan struct{})
 	close(passed)
@@ -83,5 +84,5 @@ func TestSurvivorLosesOutput(t *testing.T) {
 	s.happened(event{rank: 1, kind: rankPassed})
 	<-s.said
 	require.Equal(t, 1, s.code)
-	require.Equal(t, "tagmatch: rank 0 has lost output: disk full\ntagmatch: rank 0 failed, 1 of 2 ended with code 0\n", out.String())
+	require.Equal(t, "tagmatch: rank 0 has lost output: disk full\ntagmatch: rank 0 failed, 1 of 2 ended well\n", out.String())
 }

@@ -152,6 +152,7 @@ func (p *Producer) pushAny(meta uint32, id uint64, ext *Ext, head, body []byte) 
 // reserve reports whether the lines of a packet of n and the one behind are free, behind so many to
 // be skipped. If they are not the ring grows, if it can.
 func (p *Producer) reserve(n uint64) (skip uint64, ok bool) {
+	p.err = nil
 	if n <= (p.mask+1)/4 {
 		if skip = p.mask + 1 - p.tail&p.mask; n <= skip {
 			skip = 0

@@ -20,6 +20,7 @@ const (
 	yieldLate  = 500 * time.Microsecond // so long, by one that computes; see late
 	loadWaits  = 64                     // waits for which it is believed that others take turns
 	loadTimes  = 64                     // times as long as a yield took it is believed that somebody computes
+	loadMost   = time.Second            // but no longer: this process may have been stopped in a yield
 )
 
 // load is what the last yields have shown.
@@ -76,7 +77,7 @@ func (n *sharing) late() time.Duration {
 func (n *sharing) yielded(took time.Duration, now time.Time) {
 	switch {
 	case took >= n.late():
-		n.load, n.until = loadLong, now.Add(loadTimes*took)
+		n.load, n.until = loadLong, now.Add(min(loadTimes*took, loadMost))
 	case took >= yieldTaken && n.load != loadLong:
 		n.load, n.waits = loadBrief, loadWaits
 	}

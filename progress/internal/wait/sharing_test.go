@@ -102,6 +102,10 @@ func TestLoadIsBelievedForAWhile(t *testing.T) {
 	require.Equal(t, loadLong, n.load, "as long as a trial costs little, however many waits")
 	n.waited(now.Add(loadTimes * yieldLate))
 	require.Equal(t, loadNone, n.load)
+
+	n.yielded(time.Hour, now)
+	n.waited(now.Add(loadMost))
+	require.Equal(t, loadNone, n.load, "the process was stopped")
 }
 
 // Among eight ranks on two processors three others poll before a yield returns.
