@@ -57,7 +57,11 @@ func TestShutdownNamesStranger(t *testing.T) {
 // The error of a Shutdown whose context ends names the ranks that were lost before, too.
 func TestShutdownInVainNamesTheLost(t *testing.T) {
 	over := make(chan struct{})
+	var joined sync.WaitGroup
+	joined.Add(3)
 	p2ptest.Run(t, 3, func(w *p2p.World) {
+		joined.Done()
+		joined.Wait()
 		switch w.Rank() {
 		case 1:
 			<-over
