@@ -128,6 +128,7 @@ func TestPoolIsChecked(t *testing.T) {
 		{"poison", func(op *Op) { op.slot = slot{} }},
 		{"V16", func(op *Op) { op.region = new(fakeRegion) }},
 		{"pool", func(op *Op) { op.buf = make([]byte, 1) }},
+		{"pool", func(op *Op) { op.err = ErrClosed }},
 	} {
 		succeeded(t, e.Isend(1, 1, nil))
 		touch.do(e.sent.returned.Load())

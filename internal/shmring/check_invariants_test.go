@@ -79,3 +79,11 @@ func TestCheckHostileReader(t *testing.T) {
 		}
 	})
 }
+
+// TestCheckGrown: the lines at which a ring goes on were never used.
+func TestCheckGrown(t *testing.T) {
+	p, _, _ := newPair(t, 8*firstBytes)
+	at := grown(p.tail, p.mask+1, p.all)
+	*p.data.word(at & (p.all - 1)) = 5
+	invarianttest.Violates(t, "ring", func() { _ = p.grow() })
+}
