@@ -3,7 +3,9 @@ package progress
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -41,8 +43,13 @@ func TestReachAwaited(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = e.Improbe(6, 1, exact)
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(bg)
-	go cancel()
+	ctx, cancel := context.WithTimeout(bg, 10*time.Second)
+	go func() { // once the probe waits
+		for len(c.reachedBy(0)) < 6 && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		cancel()
+	}()
 	_, err = e.Probe(ctx, 7, 1, exact)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, []int{1, 3, 2, 5, 6, 7}, c.reachedBy(0))
