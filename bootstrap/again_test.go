@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -24,14 +25,17 @@ func workerEnv(addr string, rank, size int) vars {
 		"TORCHELASTIC_RESTART_COUNT", "0", EnvLocalRank, r, EnvLocalWorldSize, n)
 }
 
-// together has the workers of a store join, rank 0 later than the other, and end.
-func together(t *testing.T, addr string) {
+// together has the workers of a store at addr join, rank 0 once the other waits for it, and end.
+func together(t *testing.T, s *tcpstoretest.Server, addr string) {
 	t.Helper()
+	ctx := timeout(t, 30*time.Second)
 	each(t, 2, func(r int) error {
 		if r == 0 {
-			time.Sleep(30 * time.Millisecond)
+			if err := s.AwaitReader(ctx); err != nil {
+				return err
+			}
 		}
-		b, err := Detect(timeout(t, 20*time.Second), options(workerEnv(addr, r, 2)))
+		b, err := Detect(ctx, options(workerEnv(addr, r, 2)))
 		if err != nil {
 			return err
 		}
@@ -48,14 +52,15 @@ func TestSecondProgram(t *testing.T) {
 			require.NoError(t, err)
 			defer s.Close()
 			for range 2 {
-				together(t, s.Addr())
+				together(t, s, s.Addr())
 				require.Empty(t, s.Keys())
 			}
 		})
 	}
 }
 
-// TestSlowStore: a store that does not answer for a while is none of PyTorch 1.x for that.
+// TestSlowStore: a store that does not answer for more than a second is none of PyTorch 1.x for
+// that.
 func TestSlowStore(t *testing.T) {
 	s, err := tcpstoretest.Start("127.0.0.1:0", false)
 	require.NoError(t, err)
@@ -84,21 +89,24 @@ func TestSlowStore(t *testing.T) {
 			}()
 		}
 	}()
-	together(t, ln.Addr().String())
+	together(t, s, ln.Addr().String())
 }
 
 // TestSecondJobAtTheAddress: a rank that begins the next job of a script while rank 0 still ends
 // the last one waits for rank 0.
 func TestSecondJobAtTheAddress(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	require.NoError(t, ln.Close())
+	port, ctx := freePort(t), timeout(t, 30*time.Second)
+	early, tooEarly := once()
 	each(t, 3, func(r int) error {
-		for range 2 {
-			b, err := Detect(timeout(t, 20*time.Second), options(envOf(r, 3, port).with(EnvSecret, hexSecret)))
+		for job := range 2 {
+			opt := options(envOf(r, 3, port).with(EnvSecret, hexSecret))
+			opt.Linger = 20 * time.Second // rank 0 waits for rank 2, and that until rank 1 is too early
+			if r == 1 && job == 1 {
+				opt.on("rendezvous: trying again", tooEarly)
+			}
+			b, err := Detect(ctx, opt)
 			if err == nil && r == 2 {
-				time.Sleep(100 * time.Millisecond) // rank 0 waits for it
+				err = within(ctx, early)
 			}
 			if err == nil {
 				err = b.Close()
@@ -113,19 +121,29 @@ func TestSecondJobAtTheAddress(t *testing.T) {
 
 // TestFailureIsTold: the others hear why rank 0 does not serve, also those that look later.
 func TestFailureIsTold(t *testing.T) {
-	dir := t.TempDir()
+	dir := t.TempDir() + "/s"
+	ctx, told := context.WithCancel(timeout(t, 20*time.Second))
+	defer told()
 	errs := outcomes(2, func(r int) error {
-		env := vars{EnvRank: strconv.Itoa(r), EnvWorldSize: "2", EnvStore: dir + "/s", EnvJobID: "j"}
-		if r == 0 {
-			env[EnvListen] = "192.0.2.1" // no host's
-		} else {
-			time.Sleep(50 * time.Millisecond)
+		opt := options(vars{EnvRank: strconv.Itoa(r), EnvWorldSize: "2", EnvStore: dir, EnvJobID: "j", EnvListen: "192.0.2.1"}) // no host's
+		opt.toldFor = time.Minute
+		if r == 1 {
+			defer told()
+			for ctx.Err() == nil {
+				if published, _ := filepath.Glob(dir + "/j.*"); published != nil {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
 		}
-		_, err := Detect(timeout(t, 20*time.Second), options(env))
+		_, err := Detect(ctx, opt)
 		return err
 	})
 	require.ErrorContains(t, errs[0], `rank 0 cannot listen on "192.0.2.1"`)
 	require.ErrorContains(t, errs[1], `rank 0 cannot serve the rendezvous: rank 0 cannot listen on "192.0.2.1"`)
+	var opt Options
+	opt.setDefaults()
+	require.Equal(t, time.Second, opt.toldFor)
 }
 
 // TestFenceOutlivesRankZero: a fence that rank 0 has left ends everywhere, although rank 0 has

@@ -120,6 +120,7 @@ type Options struct {
 	handshake   time.Duration // shorter in tests
 	fanOut      int           // smaller in tests
 	shortFor    time.Duration // how long rank 0 waits for a descriptor to come free; shorter in tests
+	toldFor     time.Duration // see there; longer in tests
 	firstNotice time.Duration // see vigil; shorter in tests
 	notices     io.Writer     // where vigil writes
 }
@@ -211,6 +212,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.shortFor == 0 {
 		o.shortFor = 2 * time.Second
+	}
+	if o.toldFor == 0 {
+		o.toldFor = toldFor
 	}
 }
 

@@ -87,7 +87,9 @@ func TestLossesEnd(t *testing.T) {
 	})
 	t.Run("closed", func(t *testing.T) {
 		list := startJob(t, 2)
-		closeAll(t, list)
+		require.NoError(t, list[1].Close())
+		require.Equal(t, 1, nextLoss(t, list[0]).Rank)
+		require.NoError(t, list[0].Close())
 		requireEnded(t, list[0])
 	})
 }

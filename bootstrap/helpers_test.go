@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,14 +37,8 @@ func (v vars) with(more ...string) vars {
 	return c
 }
 
-// freePort returns a free port, which another process may take before it is used: see jobEnv.
-func freePort(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
-}
+// freePort returns a free port, which another test may take before it is used: see jobEnv.
+func freePort(t *testing.T) string { return strconv.Itoa(portstest.Free(t, 1)[0]) }
 
 // jobEnv returns the environment of each rank. Where sockets can be inherited, rank 0 gets a
 // listening one, so that no other test can take its port.
@@ -93,12 +89,31 @@ func (h logHook) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// on has the Logger of opt call do when it logs msg.
+func (opt *Options) on(msg string, do func()) { opt.Logger = slog.New(logHook{msg, do}) }
+
 // cancelOn returns a context that is cancelled when the Logger of opt logs msg.
 func cancelOn(t *testing.T, opt *Options, msg string) context.Context {
 	ctx, cancel := context.WithCancel(timeout(t, 20*time.Second))
 	t.Cleanup(cancel)
-	opt.Logger = slog.New(logHook{msg, cancel})
+	opt.on(msg, cancel)
 	return ctx
+}
+
+// once returns a channel, and what closes it at its first call.
+func once() (c chan struct{}, first func()) {
+	c = make(chan struct{})
+	return c, sync.OnceFunc(func() { close(c) })
+}
+
+// within waits until c is closed.
+func within(ctx context.Context, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // hubOf is the hub of the job whose rank 0 is root.

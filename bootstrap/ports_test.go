@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 )
 
 func TestPortsNeeded(t *testing.T) {
@@ -27,29 +28,11 @@ func TestPortsNeeded(t *testing.T) {
 	}
 }
 
-// freeRange is a range of n ports that are free now, below those that the kernel gives.
-func freeRange(t *testing.T, n int) ports.Range {
-	for low := 20000 + time.Now().Nanosecond()%9000; low < 32000; low += n {
-		free := 0
-		for p := low; p < low+n; p++ {
-			if ln, err := net.Listen("tcp", ":"+strconv.Itoa(p)); err == nil {
-				require.NoError(t, ln.Close())
-				free++
-			}
-		}
-		if free == n {
-			return ports.Range{low, low + n - 1}
-		}
-	}
-	t.Fatal("no free ports")
-	return ports.Range{}
-}
-
 // TestPorts: the rendezvous of rank 0, and ranks that pass on what others have put, listen within
 // the range. Where that has too few, rank 0 says how many are needed, and so do the others.
 func TestPorts(t *testing.T) {
 	const n = 7
-	within := freeRange(t, 6) // rank 0, and ranks 1 and 2 as parents
+	within := portstest.Free(t, 6) // rank 0, and ranks 1 and 2 as parents
 	dir := t.TempDir()
 	detect := func(job string, within ports.Range) ([]Bootstrap, []error) {
 		list := make([]Bootstrap, n)

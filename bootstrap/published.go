@@ -137,7 +137,7 @@ func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars)
 	ln, n, err := p.listen(ctx, job)
 	if err != nil {
 		if _, failed := s.Broadcast(ctx, notice{Failure: cut(bare(err), maxReason)}.encode()); failed == nil {
-			sleep(ctx, toldFor)
+			sleep(ctx, p.opt.toldFor)
 		}
 		return nil, err
 	}

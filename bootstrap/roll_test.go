@@ -2,7 +2,6 @@ package bootstrap
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 func awaitJoined(ctx context.Context, env func(rank int) vars) (joined chan struct{}, root chan error) {
 	opt := options(env(0))
 	joined, root = make(chan struct{}, 8), make(chan error, 1)
-	opt.Logger = slog.New(logHook{"rendezvous: rank has joined", func() { joined <- struct{}{} }})
+	opt.on("rendezvous: rank has joined", func() { joined <- struct{}{} })
 	go func() {
 		b, err := Detect(ctx, opt)
 		if err == nil {

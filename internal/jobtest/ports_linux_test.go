@@ -3,18 +3,17 @@ package jobtest
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -72,30 +71,12 @@ func listening() ([]int, error) {
 	return list, nil
 }
 
-// freePorts is a range of n ports that are free now, below those that the kernel gives.
-func freePorts(t *testing.T, n int) ports.Range {
-	for low := 20000 + time.Now().Nanosecond()%9000; low < 32000; low += n {
-		free := 0
-		for p := low; p < low+n; p++ {
-			if ln, err := net.Listen("tcp", ":"+strconv.Itoa(p)); err == nil {
-				require.NoError(t, ln.Close())
-				free++
-			}
-		}
-		if free == n {
-			return ports.Range{low, low + n - 1}
-		}
-	}
-	t.Fatal("no free ports")
-	return ports.Range{}
-}
-
 // TestPorts: all listeners of a job are in the range that it is given, if that has just as many
 // ports as are needed; where it has too few, each rank says how many.
 func TestPorts(t *testing.T) {
 	const n = 4
-	job{n: n, role: "ports", device: "tcp", env: []string{"TAGMATCH_PORTS=" + freePorts(t, n+1).String()}}.succeed(t)
-	r := job{n: n, role: "ports", device: "auto", env: []string{"TAGMATCH_PORTS=" + freePorts(t, n-1).String()}}.run(t)
+	job{n: n, role: "ports", device: "tcp", env: []string{"TAGMATCH_PORTS=" + portstest.Free(t, n+1).String()}}.succeed(t)
+	r := job{n: n, role: "ports", device: "auto", env: []string{"TAGMATCH_PORTS=" + portstest.Free(t, n-1).String()}}.run(t)
 	require.NotZero(t, r.code)
 	require.Contains(t, r.err, "none of the 3 ports")
 	require.Contains(t, r.err, "a host with 4 ranks needs 5 ports (TAGMATCH_PORTS): one for the data of each rank, one for the rendezvous at rank 0")

@@ -3,9 +3,11 @@ package launch
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -50,11 +52,16 @@ var roles = map[string]func(rank string) int{
 		fmt.Print("no newline")
 		return 0
 	},
-	"survive": func(rank string) int { // longer than the launcher takes to settle who failed
+	"survive": func(rank string) int { // until the launcher has said that rank 1 has failed
 		if rank == "1" {
 			return 6
 		}
-		time.Sleep(3 * settleTime)
+		for {
+			if _, err := os.Stat(os.Getenv(envSaid)); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
 		fmt.Println("survived")
 		return 0
 	},
@@ -98,7 +105,9 @@ var roles = map[string]func(rank string) int{
 		return 0
 	},
 	"exchange": exchange,
-	"abort": func(rank string) int {
+	"abort": func(rank string) int { // ends when it is told to, and once it has heard of the Abort
+		term := make(chan os.Signal, 1)
+		signal.Notify(term, syscall.SIGTERM)
 		b, err := bootstrap.Detect(context.Background(), bootstrap.Options{})
 		if err != nil {
 			fmt.Println(err)
@@ -106,11 +115,13 @@ var roles = map[string]func(rank string) int{
 		}
 		if rank == "1" {
 			b.Abort(9, "out of paper")
-			time.Sleep(time.Minute)
 		}
 		info := <-b.Aborted()
-		fmt.Printf("told: %+v\n", info)
-		time.Sleep(time.Minute)
+		if rank != "1" {
+			fmt.Printf("told: %+v\n", info)
+		}
+		<-term
+		_ = b.Close()
 		return 0
 	},
 	"stdin": func(rank string) int {
@@ -195,8 +206,10 @@ func play(t *testing.T, n int, role string, change func(*Options)) (code int, ou
 func roleOptions(n int, role string, out, errs *buffer) Options {
 	// By default the race detector sleeps a second at exit.
 	return Options{N: n, Command: []string{os.Args[0]}, Env: append(os.Environ(), envRole+"="+role, "GORACE=atexit_sleep_ms=0"),
-		Stdout: out, Stderr: errs, Grace: 300 * time.Millisecond}
+		Stdout: out, Stderr: errs, Grace: 20 * time.Second}
 }
+
+func shortGrace(o *Options) { o.Grace = 300 * time.Millisecond }
 
 func TestEnvironment(t *testing.T) {
 	code, out, errs := play(t, 3, "env", func(o *Options) { o.Env = append(o.Env, "PMI_FD=5", "RANK=77") })
@@ -290,14 +303,32 @@ func TestFailureEndsTheRest(t *testing.T) {
 	requireGone(t, pids(out))
 }
 
+const envSaid = "LAUNCH_TEST_SAID"
+
+// saying is an output that makes a file once something was written.
+type saying struct {
+	path string
+	buffer
+}
+
+func (s *saying) Write(b []byte) (int, error) {
+	n, err := s.buffer.Write(b)
+	return n, errors.Join(err, os.WriteFile(s.path, nil, 0o600))
+}
+
 // TestKeepGoing: a rank that fails does not end the others; an Abort does.
 func TestKeepGoing(t *testing.T) {
 	keep := func(o *Options) { o.KeepGoing = true }
-	code, out, errs := play(t, 3, "survive", keep)
+	var said saying
+	code, out, _ := play(t, 3, "survive", func(o *Options) {
+		keep(o)
+		said.path, o.Stderr = filepath.Join(t.TempDir(), "said"), &said
+		o.Env = append(o.Env, envSaid+"="+said.path)
+	})
 	require.Equal(t, 6, code)
 	require.Equal(t, 2, strings.Count(out, "survived\n"), out)
-	require.Equal(t, "tagmatch: rank 1 exited with code 6\ntagmatch: rank 1 failed, 2 of 3 ended well\n", errs)
-	code, _, errs = play(t, 3, "abort", keep)
+	require.Equal(t, "tagmatch: rank 1 exited with code 6\ntagmatch: rank 1 failed, 2 of 3 ended well\n", said.String())
+	code, _, errs := play(t, 3, "abort", keep)
 	require.Equal(t, 9, code)
 	require.Equal(t, "tagmatch: rank 1 aborted the job with code 9: out of paper\n", errs, "and nothing of those that it ends")
 }
@@ -305,7 +336,7 @@ func TestKeepGoing(t *testing.T) {
 // TestLingersAfterClose: a rank that has left the job, and goes on, is not waited for for ever when
 // another fails, nor blamed for being ended.
 func TestLingersAfterClose(t *testing.T) {
-	code, _, errs := play(t, 2, "linger", nil)
+	code, _, errs := play(t, 2, "linger", shortGrace)
 	require.Equal(t, 5, code)
 	require.Contains(t, errs, "tagmatch: rank 0 left the job without a complete Shutdown; rank 1 exited with code 5\n")
 }
@@ -320,7 +351,7 @@ func TestSignalledRank(t *testing.T) {
 }
 
 func TestKillAfterGrace(t *testing.T) {
-	code, _, _ := play(t, 2, "stubborn", nil)
+	code, _, _ := play(t, 2, "stubborn", shortGrace)
 	require.Equal(t, 3, code)
 }
 

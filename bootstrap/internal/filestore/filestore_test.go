@@ -3,8 +3,10 @@ package filestore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -29,20 +31,25 @@ func TestBroadcast(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	for round := range 20 {
 		value := bytes.Repeat([]byte{byte(round), 0, '\n'}, 1+round*60)
-		var wg sync.WaitGroup
-		stores := make([]*Store, 4)
+		stores, got, errs := make([]*Store, 4), make([][]byte, 4), make([]error, 4)
 		for r := range stores {
 			stores[r] = open(t, dir, r)
-			wg.Go(func() {
-				if (r+round)%2 == 0 {
-					time.Sleep(time.Millisecond)
-				}
-				got, err := stores[r].Broadcast(context.Background(), value)
-				require.NoError(t, err)
-				require.Equal(t, value, got)
-			})
 		}
-		wg.Wait()
+		broadcast := func(r int) { got[r], errs[r] = stores[r].Broadcast(context.Background(), value) }
+		var early sync.WaitGroup
+		for _, r := range []int{1, 2} {
+			early.Go(func() { broadcast(r) })
+		}
+		if round%2 == 0 {
+			runtime.Gosched()
+		}
+		broadcast(0)
+		broadcast(3)
+		early.Wait()
+		require.NoError(t, errors.Join(errs...))
+		for _, v := range got {
+			require.Equal(t, value, v)
+		}
 		if round%2 == 0 {
 			stores[0].Joined()
 			require.NoFileExists(t, stores[0].path)

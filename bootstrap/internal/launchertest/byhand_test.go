@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/tcpstore/tcpstoretest"
+	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 )
 
 // byHand starts n processes of a program with the variables that a launcher would give them, which
@@ -62,7 +63,7 @@ func TestEnvironments(t *testing.T) {
 		{"torchrun 2", agentEnv(false)},
 		{"torchrun 1", agentEnv(true)},
 		{"kubernetes", func(t *testing.T) func(rank, n int) []string {
-			port := freePort(t)
+			port := strconv.Itoa(portstest.Free(t, 1)[0])
 			return func(rank, n int) []string {
 				return []string{fmt.Sprint("JOB_COMPLETION_INDEX=", rank), fmt.Sprint("WORLD_SIZE=", n), "MASTER_ADDR=localhost", "MASTER_PORT=" + port}
 			}

@@ -3,11 +3,10 @@
 package launchertest
 
 import (
-	"net"
 	"strconv"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 )
 
 // TestTorchrun starts ranks by PyTorch's torchrun, which in one of its modes has a store at the
@@ -27,19 +26,10 @@ func TestTorchrun(t *testing.T) {
 			require(t, row{command: func(n int) []string {
 				command := append([]string{"/usr/bin/python3", "/usr/bin/torchrun"}, args...)
 				if name == "static" {
-					command = append(command, "--master_port="+freePort(t))
+					command = append(command, "--master_port="+strconv.Itoa(portstest.Free(t, 1)[0]))
 				}
 				return append(command, "--nproc_per_node="+strconv.Itoa(n), "-r", "1", "-t", "1", "--no_python")
 			}})
 		})
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -48,12 +50,11 @@ func TestBroadcast(t *testing.T) {
 				var wg sync.WaitGroup
 				got := make([][]byte, 3)
 				for r := range got {
-					env := m.start(t, r, tt.jobID)
+					c := open(t, m.start(t, r, tt.jobID))
+					id := c.Identity()
+					require.Equal(t, space.Identity{Rank: r, Size: 3, LocalRank: r, LocalSize: 3, JobID: id.JobID}, id)
+					require.NotEmpty(t, id.JobID)
 					wg.Go(func() {
-						c := open(t, env)
-						id := c.Identity()
-						require.Equal(t, space.Identity{Rank: r, Size: 3, LocalRank: r, LocalSize: 3, JobID: id.JobID}, id)
-						require.NotEmpty(t, id.JobID)
 						mine := []byte("ignored")
 						if r == 0 {
 							mine = value
@@ -62,9 +63,7 @@ func TestBroadcast(t *testing.T) {
 						ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 						defer cancel()
 						got[r], err = c.Broadcast(ctx, mine)
-						require.NoError(t, err)
-						require.NoError(t, c.Close())
-						require.NoError(t, c.Close())
+						assert.NoError(t, errors.Join(err, c.Close(), c.Close()))
 					})
 				}
 				wg.Wait()
@@ -108,17 +107,21 @@ func TestPort(t *testing.T) {
 		wg.Go(func() {
 			env := map[string]string{"PMI_PORT": ln.Addr().String(), "PMI_ID": id, "MPI_LOCALRANKID": id, "MPI_LOCALNRANKS": "2"}
 			p, err := Find(func(s string) string { return env[s] })
-			require.NoError(t, err)
-			require.Equal(t, -1, p.Size)
-			require.Equal(t, []string{"PMI_PORT", "PMI_ID"}, p.Variables)
+			if !assert.NoError(t, err) {
+				return
+			}
+			assert.Equal(t, -1, p.Size)
+			assert.Equal(t, []string{"PMI_PORT", "PMI_ID"}, p.Variables)
 			c, err := p.Open(context.Background())
-			require.NoError(t, err)
-			require.Equal(t, 2, c.Identity().Size)
-			require.Equal(t, 2, c.Identity().LocalSize)
+			if !assert.NoError(t, err) {
+				return
+			}
+			assert.Equal(t, 2, c.Identity().Size)
+			assert.Equal(t, 2, c.Identity().LocalSize)
 			v, err := c.Broadcast(context.Background(), []byte("from 0"))
-			require.NoError(t, err)
-			require.Equal(t, "from 0", string(v))
-			require.NoError(t, c.Close())
+			assert.NoError(t, err)
+			assert.Equal(t, "from 0", string(v))
+			assert.NoError(t, c.Close())
 		})
 	}
 	wg.Wait()

@@ -3,8 +3,11 @@ package tcpstore_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 	"github.com/tagmatch/tagmatch/bootstrap/internal/tcpstore"
 	"github.com/tagmatch/tagmatch/bootstrap/internal/tcpstore/tcpstoretest"
+	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,20 +41,29 @@ func TestBroadcast(t *testing.T) {
 		for _, size := range []int{1, 300, space.MaxValue} {
 			value := bytes.Repeat([]byte{0, 1, '\n', 255}, size)[:size]
 			var wg sync.WaitGroup
+			var got [4][]byte
+			var errs [4]error
 			for r := range 4 {
 				wg.Go(func() {
 					id := space.Identity{Rank: r, Size: 4, LocalRank: -1, LocalSize: -1, JobID: "x"}
 					c, err := tcpstore.Open(context.Background(), s.Addr(), "/tagmatch/"+string(rune('a'+size%20))+"/", id)
-					require.NoError(t, err)
-					require.Equal(t, id, c.Identity())
-					got, err := c.Broadcast(context.Background(), value)
-					require.NoError(t, err)
-					require.Equal(t, value, got)
+					if err != nil {
+						errs[r] = err
+						return
+					}
+					if c.Identity() != id {
+						errs[r] = fmt.Errorf("identity %+v", c.Identity())
+					}
+					got[r], err = c.Broadcast(context.Background(), value)
 					c.Abort(1, "does nothing")
-					require.NoError(t, c.Close())
+					errs[r] = errors.Join(errs[r], err, c.Close())
 				})
 			}
 			wg.Wait()
+			require.NoError(t, errors.Join(errs[:]...))
+			for _, v := range got {
+				require.Equal(t, value, v)
+			}
 		}
 		require.Len(t, s.Keys(), 3)
 	})
@@ -58,20 +71,22 @@ func TestBroadcast(t *testing.T) {
 
 // TestLateAgent: the ranks are there before the store.
 func TestLateAgent(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := ln.Addr().String()
-	require.NoError(t, ln.Close())
-	done := make(chan error, 1)
+	addr := fmt.Sprint("127.0.0.1:", portstest.Free(t, 1)[0])
+	tried, done := make(chan struct{}), make(chan error, 1)
+	ctx := &triesContext{Context: context.Background(), failed: func(tries int) {
+		if tries == 1 {
+			close(tried)
+		}
+	}}
 	go func() {
-		c, err := tcpstore.Open(context.Background(), addr, "p", space.Identity{Rank: 0, Size: 2})
+		c, err := tcpstore.Open(ctx, addr, "p", space.Identity{Rank: 0, Size: 2})
 		if err == nil {
 			_, err = c.Broadcast(context.Background(), []byte("v"))
 			_ = c.Close()
 		}
 		done <- err
 	}()
-	time.Sleep(20 * time.Millisecond)
+	<-tried
 	s, err := tcpstoretest.Start(addr, false)
 	require.NoError(t, err)
 	defer s.Close()
@@ -79,32 +94,40 @@ func TestLateAgent(t *testing.T) {
 	require.Equal(t, []string{"prendezvous"}, s.Keys())
 }
 
-func TestNobodyThere(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	_, err := tcpstore.Open(ctx, "127.0.0.1:1", "p", space.Identity{Rank: 1, Size: 2})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "torchrun's store at 127.0.0.1:1: ")
-	require.ErrorContains(t, err, "refused")
-}
-
-// lateContext is over some time after its deadline, as a context on a busy machine may be.
-type lateContext struct {
+// triesContext hears of each try of Open that has failed: Open asks then whether it has ended.
+type triesContext struct {
 	context.Context
-	deadline time.Time
+	failed func(tries int)
+	tries  int         // belongs to Open
+	late   atomic.Bool // its deadline has passed, and it has not ended, as on a busy machine
 }
 
-func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *triesContext) Err() error {
+	c.tries++
+	c.failed(c.tries)
+	return c.Context.Err()
+}
 
-// TestNobodyThereAtTheDeadline: the dial that the deadline has cut short does not hide what those
-// before it have met.
-func TestNobodyThereAtTheDeadline(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-	defer cancel()
-	late := lateContext{ctx, time.Now().Add(200 * time.Millisecond)}
-	_, err := tcpstore.Open(late, "127.0.0.1:1", "p", space.Identity{Rank: 1, Size: 2})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "refused")
+func (c *triesContext) Deadline() (time.Time, bool) { return time.Unix(1, 0), c.late.Load() }
+
+// TestNobodyThere: the dial that the deadline has cut short does not hide what those before it have
+// met.
+func TestNobodyThere(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		inner, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		ctx := &triesContext{Context: inner}
+		ctx.failed = func(tries int) {
+			ctx.late.Store(late)
+			if tries == 2 {
+				cancel()
+			}
+		}
+		_, err := tcpstore.Open(ctx, "127.0.0.1:1", "p", space.Identity{Rank: 1, Size: 2})
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "torchrun's store at 127.0.0.1:1: ")
+		require.ErrorContains(t, err, "refused", "late: %v", late)
+	}
 }
 
 // TestCanceledWait: rank 0 never sets the key.
@@ -135,24 +158,30 @@ func TestStrangers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				for {
+				for n := 1; ; n++ {
 					conn, err := ln.Accept()
 					if err != nil {
 						return
+					}
+					if n == 2 {
+						cancel() // the first try has got its answer
 					}
 					wg.Go(func() {
 						defer conn.Close()
 						var b [9]byte
 						_, _ = conn.Read(b[:])
+						if tt.answer == nil {
+							cancel()
+						}
 						_, _ = conn.Write(tt.answer)
 						_, _ = conn.Read(b[:])
 					})
 				}
 			})
-			ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
-			defer cancel()
 			c, err := tcpstore.Open(ctx, ln.Addr().String(), "p", space.Identity{Rank: 1, Size: 2})
 			if err == nil {
 				_, err = c.Broadcast(ctx, nil)

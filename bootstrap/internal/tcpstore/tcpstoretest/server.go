@@ -4,10 +4,12 @@ package tcpstoretest
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/tcpstore"
 )
@@ -21,6 +23,7 @@ type Server struct {
 	mu     sync.Mutex
 	set    *sync.Cond // a key was set, or the server closes
 	values map[string]string
+	waits  int // clients that wait for a key
 	conns  map[net.Conn]bool
 	closed bool
 }
@@ -48,6 +51,22 @@ func (s *Server) Keys() (keys []string) {
 		keys = append(keys, k)
 	}
 	return keys
+}
+
+// AwaitReader returns when a client waits for a key.
+func (s *Server) AwaitReader(ctx context.Context) error {
+	waits := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.waits
+	}
+	for waits() == 0 {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
 }
 
 // Close ends all connections.
@@ -172,7 +191,9 @@ func (s *Server) get(k string, wait bool) (string, bool) {
 		if ok || !wait || s.closed {
 			return v, ok
 		}
+		s.waits++
 		s.set.Wait()
+		s.waits--
 	}
 }
 
