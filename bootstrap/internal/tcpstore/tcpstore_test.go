@@ -73,8 +73,8 @@ func TestBroadcast(t *testing.T) {
 func TestLateAgent(t *testing.T) {
 	addr := fmt.Sprint("127.0.0.1:", portstest.Free(t, 1)[0])
 	tried, done := make(chan struct{}), make(chan error, 1)
-	ctx := &triesContext{Context: context.Background(), failed: func(tries int) {
-		if tries == 1 {
+	ctx := &triesContext{Context: context.Background(), asked: func(n int) {
+		if n == 1 {
 			close(tried)
 		}
 	}}
@@ -94,17 +94,18 @@ func TestLateAgent(t *testing.T) {
 	require.Equal(t, []string{"prendezvous"}, s.Keys())
 }
 
-// triesContext hears of each try of Open that has failed: Open asks then whether it has ended.
+// triesContext hears that a try of Open has failed: Open asks then, once or twice, whether it has
+// ended.
 type triesContext struct {
 	context.Context
-	failed func(tries int)
-	tries  int         // belongs to Open
-	late   atomic.Bool // its deadline has passed, and it has not ended, as on a busy machine
+	asked func(n int)
+	n     int         // belongs to Open
+	late  atomic.Bool // its deadline has passed, and it has not ended, as on a busy machine
 }
 
 func (c *triesContext) Err() error {
-	c.tries++
-	c.failed(c.tries)
+	c.n++
+	c.asked(c.n)
 	return c.Context.Err()
 }
 
@@ -117,10 +118,10 @@ func TestNobodyThere(t *testing.T) {
 		inner, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		ctx := &triesContext{Context: inner}
-		ctx.failed = func(tries int) {
+		ctx.asked = func(n int) {
 			ctx.late.Store(late)
-			if tries == 2 {
-				cancel()
+			if n == 6 {
+				cancel() // two tries after the first, or more
 			}
 		}
 		_, err := tcpstore.Open(ctx, "127.0.0.1:1", "p", space.Identity{Rank: 1, Size: 2})
