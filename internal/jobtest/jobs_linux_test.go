@@ -81,7 +81,6 @@ func TestKilled(t *testing.T) {
 func testKilled(t *testing.T, transport string) {
 	eachDevice(t, func(t *testing.T, device string) {
 		tmp := t.TempDir()
-		before := names(t, "/dev/shm")
 		env := []string{"TMPDIR=" + tmp}
 		if transport == "tmsrq" {
 			env = append(env, tmsrqEnv...)
@@ -91,7 +90,9 @@ func testKilled(t *testing.T, transport string) {
 		for _, rank := range []int{0, 2, 3} {
 			require.Contains(t, r.out, fmt.Sprintf("[%d] survived", rank), "%s%s", r.out, r.err)
 		}
-		require.Equal(t, before, names(t, "/dev/shm"))
+		for _, name := range names(t, "/dev/shm") { // others have files there, too
+			require.NotContains(t, name, "tagmatch")
+		}
 		require.Empty(t, names(t, tmp))
 	})
 }

@@ -308,7 +308,6 @@ func TestLostBeforeLoss(t *testing.T) {
 // afterwards.
 func waiting(t *testing.T, prepare func(r *rank), then func()) *world {
 	w := newWorld(plain())
-	w.patience = 20 * time.Millisecond
 	require.NoError(t, w.open())
 	r := w.ranks[0]
 	prepare(r)
@@ -323,15 +322,19 @@ func waiting(t *testing.T, prepare func(r *rank), then func()) *world {
 // TestCloseHangs checks that a close that a call blocks is detected, and a call that a close does
 // not end.
 func TestCloseHangs(t *testing.T) {
+	const short = 20 * time.Millisecond
 	w := waiting(t, func(r *rank) { r.gate.woken = nil }, func() {})
+	w.patience = short
 	err := w.close()
 	require.Equal(t, "hanging", KindOf(err))
 	require.ErrorContains(t, err, "receive of 0 bytes")
+	w.patience = closePatience
 	w.resume(w.ranks[0], 0) // lets the close go on
 	require.NoError(t, w.close())
 
 	goes := make(chan struct{})
 	w = waiting(t, func(*rank) {}, func() { <-goes })
+	w.patience = short
 	require.Equal(t, "hanging", KindOf(w.close()))
 	close(goes)
 }
