@@ -36,8 +36,9 @@
 // once the buffer is free. Contexts of the Wait family (Request, Queue, slices) bound only the
 // waiting. context.Background costs nothing; a cancellable context about 10 ns a call.
 //
-// A cancelled Recv returns at once, except while a chunk (at most 256 KiB) is being copied; a
-// message that was being received stays available to the next receive. It returns later, with the
+// A cancelled Recv returns at once, except while a chunk (at most 256 KiB) is being copied, by a
+// sender that is stopped perhaps; a message that was being received stays available to the next
+// receive. It returns later, with the
 // message and no error, where another posted receive matches that message, or where the device's
 // tag list has matched it already (on a NIC, or with transport tmsrq); or, if the sender is lost
 // meanwhile, with an error: the context's or a *PeerError.

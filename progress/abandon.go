@@ -8,12 +8,16 @@ import "github.com/tagmatch/tagmatch/transport"
 // Where another receive waits that matches the message, which may be in a device, the read goes on
 // to its end.
 
-// abandon ends a receive that reads, unless another one waits that its message matches.
-func (op *Op) abandon() (ended bool) {
+// abandon ends a receive that reads, unless another one waits that its message matches; busy: or
+// its sender's processor is in the middle of a copy to its buffer, which may be over the next time.
+func (op *Op) abandon() (ended, busy bool) {
 	e := op.e
 	r, tag := op.read, op.tag
 	if _, _, ok := e.posted.Find(tag); ok {
-		return false
+		return false, false
+	}
+	if r.active > 0 && !e.tr.Abandon(r.src, op.slot.id()) {
+		return false, true
 	}
 	if op.linked {
 		e.peers[r.src].readq.remove(op)
@@ -22,7 +26,6 @@ func (op *Op) abandon() (ended bool) {
 		op.releaseRead()
 	} else {
 		op.unread()
-		e.tr.Abandon(r.src, op.slot.id())
 		abandoned := e.newOpLocked(noteAbandoned, r.src, tag, 0, nil)
 		abandoned.slot, abandoned.read = op.slot, r
 		abandoned.move(opAbandoned)
@@ -43,7 +46,7 @@ func (op *Op) abandon() (ended bool) {
 	default:
 		e.unexp.Requeue(r.src, tag, r.seq, r.unmatched())
 	}
-	return true
+	return true, false
 }
 
 // abandoned counts the end of a read whose receive has ended before.

@@ -22,7 +22,8 @@ func recvBriefly(t *testing.T, e *Engine, tag uint64, buf []byte) {
 func abandon(r Request) bool {
 	r.op.e.mu.Lock()
 	defer r.op.e.mu.Unlock()
-	return r.op.abandon()
+	ended, _ := r.op.abandon()
+	return ended
 }
 
 // requireAbandoned abandons a receive, which nothing keeps from it.

@@ -65,11 +65,15 @@ func init() {
 	}
 }
 
+// copyPolls is how often a receive whose context has ended polls for the end of the sender's copy
+// before it waits: longer than a chunk takes that is not interrupted.
+const copyPolls = 1000
+
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
 // request whose receiver does not answer, because it is stopped or does not call the library, is
 // revoked: reads of the buffer fail from then on. One that is receiving the message gets WITHDRAW
 // again and again, until it does not any more. A receive whose message is being read requeues it
-// unless another waits for it.
+// unless another waits for it; a sender that is stopped in the middle of a copy is waited for.
 func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 	for op.state == opWithdrawing && e.caps.Revoke {
 		if e.awaitGraceLocked(op, gen) {
@@ -81,10 +85,28 @@ func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 		}
 		op.withdraw()
 	}
-	if op.state == opReading && e.caps.Revoke && op.abandon() {
+	if e.caps.Revoke && e.abandonLocked(op, gen) {
 		return
 	}
 	_ = e.wait.Await(context.Background(), &op.Event, op, gen)
+}
+
+// abandonLocked abandons op if it is reading, as soon as the sender's processor is not in the
+// middle of a copy to its buffer. It reports whether op has ended.
+func (e *Engine) abandonLocked(op *Op, gen uint64) bool {
+	for polls := 0; op.state == opReading; polls++ {
+		switch ended, busy := op.abandon(); {
+		case ended:
+			return true
+		case !busy:
+			return false
+		case polls < copyPolls:
+			e.pollLocked()
+		case e.awaitGraceLocked(op, gen):
+			return true
+		}
+	}
+	return false
 }
 
 // awaitGraceLocked waits for the end of op while its receiver may take its time, and reports

@@ -77,6 +77,7 @@ type fakeNode struct {
 	waiting int
 	notify  chan struct{}
 	holdRds bool // reads stay where they are
+	copying bool // a sender is in the middle of a copy
 	failRds bool
 	broken  error // of Poll
 	closed  bool
@@ -261,14 +262,18 @@ func (n *fakeNode) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64)
 	return nil
 }
 
-func (n *fakeNode) Abandon(_ int, id uint64) {
+func (n *fakeNode) Abandon(_ int, id uint64) bool {
 	n.net.mu.Lock()
 	defer n.net.mu.Unlock()
+	if n.copying {
+		return false
+	}
 	for i := range n.reads {
 		if n.reads[i].id == id {
 			n.reads[i].dst = nil
 		}
 	}
+	return true
 }
 
 // Disconnect fails the reads from a rank.

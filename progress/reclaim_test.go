@@ -57,6 +57,45 @@ func TestReclaimAsksAgain(t *testing.T) {
 	}
 }
 
+// A Recv whose context ends while the sender's processor is in the middle of a copy to its buffer
+// waits for the end of that, or for the message.
+func TestReclaimWaitsForACopy(t *testing.T) {
+	for _, arrives := range []bool{false, true} {
+		var c *cluster
+		graces := 0
+		over, cancel := context.WithCancel(bg)
+		cancel()
+		grace := func() (context.Context, context.CancelFunc) {
+			if graces++; graces == 3 {
+				c.net.mu.Lock()
+				c.net.nodes[1].holdRds, c.net.nodes[1].copying = !arrives, arrives
+				c.net.mu.Unlock()
+			}
+			c.e[1].pollLocked()
+			return over, func() {}
+		}
+		c = newCluster(t, 2, Config{Manual: true, SpinLimit: -1, grace: grace}, fakeOpts{revoke: true})
+		c.net.nodes[1].holdRds, c.net.nodes[1].copying = true, true
+		s := c.e[0].Isend(1, 5, fill(1000, 1))
+		buf := make([]byte, 1000)
+		_, err := c.e[1].Recv(&patience{Context: bg}, AnySource, 5, exact, buf)
+		require.Equal(t, 3, graces)
+		if arrives {
+			require.NoError(t, err)
+			require.Equal(t, fill(1000, 1), buf)
+		} else {
+			require.Equal(t, context.DeadlineExceeded, err)
+			c.net.nodes[1].holdRds = false
+			c.step()
+			require.Equal(t, make([]byte, 1000), buf)
+			require.Equal(t, fill(1000, 1), c.take(0, 1, 5))
+		}
+		c.step()
+		succeeded(t, s)
+		c.quiet()
+	}
+}
+
 // Where reads cannot be abandoned a Recv whose context ends while it reads has the message.
 func TestReclaimWithoutRevoke(t *testing.T) {
 	c := newCluster(t, 2, Config{Manual: true, SpinLimit: -1}, fakeOpts{})

@@ -81,8 +81,10 @@ type Transport interface {
 	Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) error
 
 	// Abandon releases the destination of the reads with this id: nothing is written to it after
-	// Abandon returns. Sink.ReadDone still follows for each read. Only with Caps.Revoke.
-	Abandon(peer int, id uint64)
+	// Abandon has returned true. Sink.ReadDone still follows for each read. It returns false while
+	// the peer's processor is in the middle of a copy to it: then the reads go on. Only with
+	// Caps.Revoke.
+	Abandon(peer int, id uint64) bool
 
 	// Disconnect ends the connection to a rank that the engine gave up because of err: outstanding
 	// reads end with Sink.ReadDone, and the rank detects the end of the connection if it is

@@ -48,8 +48,17 @@ type MR interface {
 	Len() int
 	// Dereg deregisters the region. A peer that uses its rkey afterwards gets REM_ACCESS_ERR, also
 	// one in the middle of a transfer. The memory is not accessed after Dereg returns, except that
-	// a peer which is copying from it may finish a chunk, whose data it then discards.
+	// a peer which is copying from it may finish a chunk, whose data it then discards. It fails
+	// with EBUSY where the region is not quiet, see QuietMR.
 	Dereg() error
+}
+
+// QuietMR is an MR of a device that may have a peer's processor copy to it, for an RDMA READ.
+type QuietMR interface {
+	MR
+	// Quiet has peers begin no more copies to the region, and reports whether none is in the middle
+	// of one. A peer that is stopped may stay there for any time. READs go on, by this process.
+	Quiet() bool
 }
 
 // CompChannel is a completion event channel.

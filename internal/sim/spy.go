@@ -112,9 +112,9 @@ func (s *spy) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64) erro
 	return s.Transport.Read(peer, dst, va, rkey, id)
 }
 
-func (s *spy) Abandon(peer int, id uint64) {
+func (s *spy) Abandon(peer int, id uint64) bool {
 	s.dice.w.cov[Abandoned]++
-	s.Transport.Abandon(peer, id)
+	return s.Transport.Abandon(peer, id)
 }
 
 // spyList refuses some Adds and Syncs. No transport may refuse Del and Drop: for those, small

@@ -212,10 +212,9 @@ func (t *Transport) Read(peer int, dst []byte, va uint64, rkey uint32, id uint64
 }
 
 // Abandon releases the destination of reads.
-func (t *Transport) Abandon(peer int, id uint64) {
-	if p, err := t.to(peer); err == nil {
-		p.Abandon(peer, id)
-	}
+func (t *Transport) Abandon(peer int, id uint64) bool {
+	p, err := t.to(peer)
+	return err != nil || p.Abandon(peer, id)
 }
 
 // Disconnect ends the connection to a rank.

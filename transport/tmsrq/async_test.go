@@ -92,7 +92,10 @@ func (s *shared) Poll() (n int, err error) {
 }
 
 func (s *shared) Disconnect(peer int, err error) { s.do(func() { s.Transport.Disconnect(peer, err) }) }
-func (s *shared) Abandon(peer int, id uint64)    { s.do(func() { s.Transport.Abandon(peer, id) }) }
+func (s *shared) Abandon(peer int, id uint64) (released bool) {
+	s.do(func() { released = s.Transport.Abandon(peer, id) })
+	return released
+}
 func (s *shared) Wire(peer int) string {
 	return call(s, func() string { return s.Transport.Wire(peer) })
 }

@@ -221,9 +221,9 @@ func testReadAbandoned(t *testing.T, h Harness, opts Options) {
 		}
 		c.post(func() error { return a.Read(1, two, region.Addr(), region.RKey(), 2*i+1) })
 		c.steps(int(i) / 2)
-		a.Abandon(1, 2*i)
+		c.until("the destination is released", func() bool { return a.Abandon(1, 2*i) })
 		left := bytes.Clone(one)
-		a.Abandon(1, 2*i)
+		require.True(t, a.Abandon(1, 2*i))
 		c.until("all reads", func() bool { return len(a.of("read")) == 3 })
 		for _, e := range a.of("read") {
 			if e.ID == 2*i+1 || e.Err != nil {

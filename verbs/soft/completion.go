@@ -267,6 +267,9 @@ func (q *queuePair) request(op wire.Opcode, w *sendWork, from, total uint64, bod
 // copyChunk copies the next chunk of the QP's direct reads. It returns true if the QP has more to
 // copy.
 func (q *queuePair) copyChunk() bool {
+	if q.late != nil && !q.flushLate() {
+		return true
+	}
 	if q.link == nil {
 		q.mreads.clear()
 		q.reading = false

@@ -48,3 +48,9 @@ func Waiting(qp verbs.QP) (shares, awaited int) {
 
 // Lingering is how many queue pairs are still to tell a peer that they are gone.
 func (d *Device) Lingering() int { return len(d.lingering) }
+
+// HoldCopy has the peer of a queue pair see its device in the middle of a copy until release is
+// called. The device must not be polled in between.
+func HoldCopy(qp verbs.QP) (release func()) {
+	return qp.(*queuePair).link.(interface{ HoldCopy() func() }).HoldCopy()
+}

@@ -28,7 +28,7 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	}
 	d.users++
 	p := &protDomain{d: d}
-	p.Removed = d.deregistered
+	p.Quiet = d.quiet
 	if invariant.Enabled {
 		p.Enter = d.enter
 	}

@@ -2,7 +2,10 @@ package soft
 
 import (
 	"encoding/binary"
+	"runtime"
 	"slices"
+	"syscall"
+	"time"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -21,8 +24,10 @@ import (
 //     peer that computes.
 //
 // A request holds a grant, and the peer pushes while that is valid. Where a push has to end before
-// the peer's response, its grant is revoked first (PushLink.Revoke): then the peer has written its
-// last byte for it, and the program can have its buffer back.
+// the peer's response, its grant is revoked (PushLink.Revoke). The peer may be in the middle of a
+// chunk then, and be stopped there. Until it has written that (PushLink.Writes) the READ goes on,
+// its region cannot be deregistered (quiet), and a queue pair that has failed does not flush it
+// (late).
 
 // pushBytes is the payload of wire.OpPushReq: destination address and grant.
 const pushBytes = 12
@@ -168,12 +173,22 @@ func (q *queuePair) open(a *awaited) bool {
 	return a.taken == 0 && q.more[a.index&q.mask].push != 0
 }
 
-// takeShare has this device read a share itself.
+// takeShare has this device read a share itself, if the peer is not in the middle of it: a later
+// call then does.
 func (q *queuePair) takeShare(a *awaited, l wire.PushLink) {
-	a.taken = q.more[a.index&q.mask].push
-	l.Revoke(a.taken)
-	q.endPush(a.index)
-	q.readRest(a.index)
+	if q.revoke(a, l) {
+		a.taken = q.more[a.index&q.mask].push
+		q.endPush(a.index)
+		q.readRest(a.index)
+	}
+}
+
+// revoke revokes the grant of an open push, and reports whether the peer writes no more for it.
+func (q *queuePair) revoke(a *awaited, l wire.PushLink) bool {
+	if !a.revoked {
+		a.revoked, a.chunk = true, l.Revoke(q.more[a.index&q.mask].push)
+	}
+	return !l.Writes(a.chunk)
 }
 
 // readRest has this device read what the peer was to push of READ i.
@@ -196,29 +211,47 @@ func (q *queuePair) readRest(i uint32) {
 	q.reads()
 }
 
-// deregistered ends the pushes to the region of that key, which has just been removed: nothing may
-// be written there any more. So they end as reads of this device do, for which the region is looked
-// up at each chunk.
-func (d *Device) deregistered(key uint32) {
+// quiet ends the pushes to the region of that key, and reports whether no peer is in the middle of
+// one.
+func (d *Device) quiet(key uint32) bool {
+	quiet := true
 	for k := len(d.askers) - 1; k >= 0; k-- { // from the last on, since what ends its last push goes
-		d.askers[k].endPushesTo(key)
+		quiet = d.askers[k].endPushesTo(key) && quiet
 	}
+	for _, q := range d.readers {
+		if q.late != nil && q.pushedTo(key) && q.late.link.Writes(q.late.chunk) {
+			return false
+		}
+	}
+	return quiet
 }
 
-// endPushesTo is deregistered for one queue pair. What is no share is read by this device when the
-// peer has refused it.
-func (q *queuePair) endPushesTo(key uint32) {
+// endPushesTo is quiet for one queue pair. What is no share is read by this device when the peer
+// has refused it.
+func (q *queuePair) endPushesTo(key uint32) bool {
+	quiet, l := true, q.link.(wire.PushLink)
 	for k := range q.rdq.len() {
 		a := q.rdq.at(k)
 		if !q.open(a) || q.list(a.index)[0].lkey != key {
 			continue
 		}
-		if w, l := &q.more[a.index&q.mask], q.link.(wire.PushLink); w.share {
+		if !q.revoke(a, l) {
+			quiet = false
+		} else if q.more[a.index&q.mask].share {
 			q.takeShare(a, l)
-		} else {
-			l.Revoke(w.push)
 		}
 	}
+	return quiet
+}
+
+// pushedTo reports whether a request that waits for a response has its first buffer in that region.
+func (q *queuePair) pushedTo(key uint32) bool {
+	for k := range q.rdq.len() {
+		if list := q.list(q.rdq.at(k).index); len(list) > 0 && list[0].lkey == key {
+			return true
+		}
+	}
+	return false
 }
 
 // recvPushReq receives a request to push.
@@ -269,9 +302,6 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 	p := q.link.(wire.PushLink)
 	p.Return(w.push)
 	q.endPush(i)
-	if invariant.Enabled {
-		p.Quiet() // a peer that responds too early must not look like a late write of this device
-	}
 	from, to := w.pushed(e)
 	_, ok := q.target(q.list(i), from, to-from)
 	switch {
@@ -319,15 +349,56 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 	q.proceed()
 }
 
-// endPushes ends all pushes, and returns when the peer does not write any more, so that their
-// receives can end. Pushes for other queue pairs of the link are refused then, and read.
-func (q *queuePair) endPushes() {
+// lateFlush is a flush that waits for the peer's last byte.
+type lateFlush struct {
+	link   wire.PushLink
+	chunk  uint32
+	status verbs.WCStatus // see toErr
+	first  uint32
+}
+
+// endPushes ends all pushes. Pushes for other queue pairs of the link are refused then, and read.
+// It returns nil if the peer does not write any more, so that their receives can end.
+func (q *queuePair) endPushes() *lateFlush {
 	for k := range q.rdq.len() {
 		if a := q.rdq.at(k); q.open(a) {
 			q.endPush(a.index)
 		}
 	}
 	if l, ok := q.link.(wire.PushLink); ok && q.rdq.len() > 0 {
-		l.RevokeAll()
+		if chunk := l.RevokeAll(); l.Writes(chunk) {
+			return &lateFlush{link: l, chunk: chunk}
+		}
 	}
+	return nil
+}
+
+// flushLate flushes a queue pair that has failed, once the peer does not write any more. It returns
+// false while it does.
+func (q *queuePair) flushLate() bool {
+	f := q.late
+	if f.link.Writes(f.chunk) {
+		return false
+	}
+	q.late = nil
+	q.flushAll(f.status, f.first)
+	return true
+}
+
+// quietTime is how long Destroy, or Modify to RESET, waits for a peer that is in the middle of a
+// copy to memory of a READ.
+const quietTime = 2 * time.Second
+
+// await waits until the peer does not write any more. It returns an error when it still may
+// after quietTime.
+func (f *lateFlush) await() error {
+	if f == nil {
+		return nil
+	}
+	for start := wire.Monotonic(); f.link.Writes(f.chunk); runtime.Gosched() {
+		if wire.Monotonic()-start > int64(quietTime) {
+			return fail("destroy_qp", syscall.EBUSY, "a peer that does not run is in the middle of a copy to the buffer of a READ, and may go on with it later")
+		}
+	}
+	return nil
 }

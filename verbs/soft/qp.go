@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"cmp"
 	"fmt"
 	"syscall"
 
@@ -25,13 +26,14 @@ type queuePair struct {
 	tm  *tagQueue    // of srq; nil: no tag matching
 	dev *deviceQueue // the device uses the send queue for rendezvous; nil: the program uses it
 
-	link    wire.Link // from RTR until it breaks; before it is up it may change, see LinkYielded
-	maxPay  int       // link.MaxPayload
-	inWork  bool      // in Device.work
-	reading bool      // in Device.readers
-	discDue bool      // the peer has to be told that this QP answers no more
-	gone    bool      // destroyed
-	used    bool      // was connected before a reset: packets that arrive in RESET are old
+	link    wire.Link  // from RTR until it breaks; before it is up it may change, see LinkYielded
+	maxPay  int        // link.MaxPayload
+	inWork  bool       // in Device.work
+	reading bool       // in Device.readers
+	discDue bool       // the peer has to be told that this QP answers no more
+	late    *lateFlush // it has failed, and its requests have not ended; nil: they have
+	gone    bool       // destroyed
+	used    bool       // was connected before a reset: packets that arrive in RESET are old
 
 	discStatus uint8  // discDue: verbs.WCStatus of the failure; 0: none that is reported
 	discImm    uint32 // discDue: wire.Destroyed, or 0
@@ -147,7 +149,8 @@ func (q *queuePair) Query() (verbs.QPAttr, verbs.QPInitAttr) {
 	return a, q.init
 }
 
-// Modify changes attributes and state (TMO 8.1). With an error nothing has changed.
+// Modify changes attributes and state (TMO 8.1). With an error nothing has changed, except with
+// EBUSY of a change to RESET, see quietTime.
 func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if invariant.Enabled {
 		defer q.d.enter("modify_qp")()
@@ -177,8 +180,7 @@ func (q *queuePair) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		q.route(l, name)
 	}
 	q.take(attr, mask)
-	q.enter(to)
-	return nil
+	return q.enter(to)
 }
 
 // take stores the attributes named by mask.
@@ -206,13 +208,13 @@ func (q *queuePair) take(attr *verbs.QPAttr, mask verbs.QPAttrMask) {
 }
 
 // enter changes the state.
-func (q *queuePair) enter(to verbs.QPState) {
+func (q *queuePair) enter(to verbs.QPState) error {
 	from := q.state
 	switch to {
 	case from:
 	case verbs.QPSReset:
 		q.disconnect()
-		q.reset()
+		return q.reset()
 	case verbs.QPSErr:
 		q.resp.clear()
 		q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
@@ -228,13 +230,16 @@ func (q *queuePair) enter(to verbs.QPState) {
 	default:
 		q.state = to
 	}
+	return nil
 }
 
-// reset forgets everything that was posted, without completions.
-func (q *queuePair) reset() {
+// reset forgets everything that was posted, without completions. It waits for a peer that is in the
+// middle of a copy, see quietTime.
+func (q *queuePair) reset() error {
 	q.dropInline()
 	q.state = verbs.QPSReset
-	q.endPushes()
+	late := cmp.Or(q.late, q.endPushes())
+	q.late = nil
 	q.abandonTags()
 	if invariant.Enabled {
 		q.checkReset()
@@ -248,6 +253,7 @@ func (q *queuePair) reset() {
 	if q.srq == nil {
 		q.rq.head = q.rq.tail
 	}
+	return late.await()
 }
 
 // connected reports whether the QP executes requests of its peer.
@@ -280,7 +286,8 @@ func (d *Device) linger(q *queuePair) {
 	d.queue(q)
 }
 
-// Destroy frees the queue pair. Outstanding requests get no completions.
+// Destroy frees the queue pair. Outstanding requests get no completions. It is gone with EBUSY,
+// too, see quietTime.
 func (q *queuePair) Destroy() error {
 	if invariant.Enabled {
 		defer q.d.enter("destroy_qp")()
@@ -289,7 +296,7 @@ func (q *queuePair) Destroy() error {
 		return fail("destroy_qp", syscall.EINVAL, "the queue pair is gone already")
 	}
 	q.disconnect()
-	q.reset()
+	err := q.reset()
 	q.gone = true
 	i := q.num & qpIndexMask
 	q.d.qps[i] = nil
@@ -301,7 +308,7 @@ func (q *queuePair) Destroy() error {
 		q.srq.users--
 	}
 	q.pd.Users--
-	return nil
+	return err
 }
 
 // toErr moves the QP to ERR. The first outstanding request from index first on completes with
@@ -316,7 +323,19 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	q.state = verbs.QPSErr
 	q.fast = false
 	q.dropInline()
-	q.endPushes()
+	if q.discDue {
+		q.d.queue(q)
+	}
+	if q.late = q.endPushes(); q.late != nil {
+		q.late.status, q.late.first = status, first
+		q.reads()
+		return
+	}
+	q.flushAll(status, first)
+}
+
+// flushAll completes all that a queue pair which has failed has under way, see toErr.
+func (q *queuePair) flushAll(status verbs.WCStatus, first uint32) {
 	q.flushSQ(status, first)
 	q.mreads.clear()
 	q.rdq.clear()
@@ -328,9 +347,6 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	}
 	if q.srq != nil {
 		q.d.event(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q.num})
-	}
-	if q.discDue {
-		q.d.queue(q)
 	}
 }
 

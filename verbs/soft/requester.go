@@ -46,6 +46,9 @@ type requester struct {
 type awaited struct {
 	index uint32
 	taken uint32 // the grant of a push that was taken back, and may have ended long ago; or 0
+	chunk uint32 // the peer's last of a push that was revoked; 0: none
+
+	revoked bool // the grant of the push
 }
 
 // sendEntry is the part of a send request that is needed until its completion is polled.
@@ -222,7 +225,9 @@ func (q *queuePair) postSlow(wr *verbs.SendWR) error {
 	var list [maxSGE]sge
 	q.enqueue(wr, sgesOf(&list, wr.SGList), total)
 	if q.state == verbs.QPSErr {
-		q.flushSQ(verbs.WCWRFlushErr, q.posted-1) // older requests have completed
+		if q.late == nil {
+			q.flushSQ(verbs.WCWRFlushErr, q.posted-1) // older requests have completed
+		}
 		return nil
 	}
 	if q.pump() {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 	"time"
 
@@ -340,6 +341,62 @@ func sharesInARegionThatGoes(t *testing.T, r *shareRig) {
 	require.NotZero(t, soft.Pushed(r.reader))
 	require.NotZero(t, r.refused)
 	require.Equal(t, verbs.QPSRTS, r.rq.State())
+}
+
+// TestSourceStopsInACopy: while the source is in the middle of a copy, buffers of READs are not
+// given back: their regions stay, and a queue pair that has failed does not flush them.
+func TestSourceStopsInACopy(t *testing.T) { eachReader(t, sourceStopsInACopy) }
+
+func sourceStopsInACopy(t *testing.T, r *shareRig) {
+	begin := func() (first int, release func()) {
+		first, release = r.posted, soft.HoldCopy(r.sq)
+		for range 4 {
+			r.read(1 << 20)
+		}
+		for range 100 {
+			r.pollReader()
+		}
+		return first, release
+	}
+	first, release := begin()
+	for range 3 {
+		require.ErrorIs(t, r.rmr[first].Dereg(), syscall.EBUSY)
+		require.ErrorContains(t, r.rmr[first].Dereg(), "a peer is in the middle of a copy to the memory region")
+	}
+	require.NoError(t, r.smr.Dereg()) // what the source has is its own
+	release()
+	require.NoError(t, r.rmr[first].Dereg())
+	r.failing[first] = true
+	r.until("READs end", r.settled)
+	r.smr = must(r.spd.RegMR(r.src, verbs.AccessRemoteRead))
+
+	first, release = begin()
+	require.NoError(t, r.rq.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+	ended := r.ended
+	_ = must(r.rq.PostSend(&verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled, WRID: uint64(r.posted)}))
+	r.posted++
+	for range 100 {
+		r.pollReader()
+	}
+	require.Equal(t, ended, r.ended, "its buffer may be written to")
+	require.ErrorIs(t, r.rmr[first+3].Dereg(), syscall.EBUSY)
+	release()
+	r.until("they are flushed", func() bool { r.pollReader(); return r.ended == r.posted })
+	require.Equal(t, verbs.WCWRFlushErr, r.lastStatus)
+	require.NoError(t, r.rmr[first+3].Dereg())
+	r.untouched()
+}
+
+// TestDestroyInACopy: a queue pair is destroyed though its peer may still write, and says so.
+func TestDestroyInACopy(t *testing.T) {
+	r := newShareRig(t, soft.Config{}, 0)
+	release := soft.HoldCopy(r.sq)
+	defer release()
+	r.read(1 << 20)
+	err := r.rq.Destroy()
+	require.ErrorIs(t, err, syscall.EBUSY)
+	require.ErrorContains(t, err, "a peer that does not run is in the middle of a copy to the buffer of a READ, and may go on with it later")
+	require.ErrorContains(t, r.rq.Destroy(), "gone already")
 }
 
 // TestNoSharesWithoutDirect: a reader that may not be written to reads all by itself.

@@ -58,11 +58,19 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 }
 
 // Abandon takes the destination of the reads with this id from the device, which writes nothing
-// there after it. The reads end as others do, with an error.
-func (l *Links) Abandon(from int, id uint64) {
+// there after it. The reads end as others do, with an error. It does nothing, and returns false,
+// while the peer is in the middle of a copy to a destination.
+func (l *Links) Abandon(from int, id uint64) bool {
+	quiet := true
+	for i := range l.reads {
+		if r := &l.reads[i]; r.is(&l.peers[from], id) {
+			mr, ok := r.mr.(verbs.QuietMR)
+			quiet = (!ok || mr.Quiet()) && quiet
+		}
+	}
 	for i := range l.reads {
 		r := &l.reads[i]
-		if r.id != id || r.mr == nil || r.peer != &l.peers[from] {
+		if !quiet || !r.is(&l.peers[from], id) {
 			continue
 		}
 		if err := r.mr.Dereg(); err != nil {
@@ -70,7 +78,11 @@ func (l *Links) Abandon(from int, id uint64) {
 		}
 		r.mr = nil
 	}
+	return quiet
 }
+
+// is reports whether r is a read from p with that id whose destination the device has.
+func (r *read) is(p *peer, id uint64) bool { return r.id == id && r.mr != nil && r.peer == p }
 
 // readSlot takes a free slot.
 func (l *Links) readSlot() uint32 {

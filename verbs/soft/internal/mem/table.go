@@ -89,23 +89,27 @@ func (r *Region) RKey() uint32 { return r.key }
 func (r *Region) Addr() uint64 { return r.addr }
 func (r *Region) Len() int     { return len(r.buf) }
 
-// Dereg deregisters the region.
+// Dereg deregisters the region, if it is quiet.
 func (r *Region) Dereg() error {
 	if r.key == 0 {
 		return &verbs.Error{Op: "dereg_mr", Errno: syscall.EINVAL, Detail: "the memory region is gone already"}
 	}
-	domain, key := r.domain, r.key
-	if domain != nil {
-		if invariant.Enabled {
-			defer domain.Enter("dereg_mr")()
-		}
-		domain.Users--
+	if r.domain != nil && invariant.Enabled {
+		defer r.domain.Enter("dereg_mr")()
 	}
-	r.t.Remove(key)
-	if domain != nil && domain.Removed != nil {
-		domain.Removed(key)
+	if !r.Quiet() {
+		return &verbs.Error{Op: "dereg_mr", Errno: syscall.EBUSY, Detail: "a peer is in the middle of a copy to the memory region"}
 	}
+	if r.domain != nil {
+		r.domain.Users--
+	}
+	r.t.Remove(r.key)
 	return nil
+}
+
+// Quiet implements verbs.QuietMR.
+func (r *Region) Quiet() bool {
+	return r.key == 0 || r.domain == nil || r.domain.Quiet == nil || r.domain.Quiet(r.key)
 }
 
 // Domain is the part of a protection domain that its regions need.
@@ -113,8 +117,9 @@ type Domain struct {
 	Users int                              // MRs, SRQs and QPs of the domain that exist
 	Enter func(call string) (leave func()) // begins a call of the device's owner; only with -tags invariants
 
-	// Removed is told the key of each region after Dereg, before that returns; nil: nobody is.
-	Removed func(key uint32)
+	// Quiet has peers write no more to the region of that key, and reports whether they do not;
+	// nil: none ever does.
+	Quiet func(key uint32) bool
 }
 
 // NewTable makes a table whose pieces lie on the heap.

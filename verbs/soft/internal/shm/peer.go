@@ -99,7 +99,7 @@ type remote struct {
 	watched  bool   // sock and pidfd are in Wire.watch
 	mine     *offer // what this end offers
 
-	stuck uint32 // the chunk of the peer's that Quiet has waited for in vain
+	late uint32 // the chunk of the peer's that was under way at the last Revoke; 0: none
 
 	probeWord  uint64 // the peer tries to read and write it; not on a stack, which may move
 	direct     bool   // the kernel lets this process read the peer's memory

@@ -74,7 +74,7 @@ func (w *Wire) prepareRing() {
 // pollSlow serves cold rings, and links that come up or break.
 func (w *Wire) pollSlow(budget int) int {
 	n := 0
-	w.unmapGone()
+	w.unmapGone(false)
 	if w.local.inbox.Pending() {
 		w.local.inbox.Take(w.take)
 		if w.conn.Pending() {
@@ -326,10 +326,15 @@ func (w *Wire) forget(l *link) {
 	w.attention = true
 }
 
-// unmapGone frees the connections of links that died before this poll.
-func (w *Wire) unmapGone() {
-	for _, p := range w.gone {
+// unmapGone frees the connections of links that died before this poll, unless closing but for those
+// that tell when the peer has written its last byte here.
+func (w *Wire) unmapGone(closing bool) {
+	w.gone = slices.DeleteFunc(w.gone, func(p *remote) bool {
+		if !closing && p.writesLate() {
+			w.attention = true
+			return false
+		}
 		_ = p.Close()
-	}
-	w.gone = w.gone[:0]
+		return true
+	})
 }

@@ -3,27 +3,14 @@
 package shm
 
 import (
-	"runtime"
-	"time"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// quietTime limits the wait for a peer that was stopped while it writes, or misbehaves: the owner's
-// lock is held meanwhile.
-const quietTime = 2 * time.Second
-
-// copyTime is more than a peer that is not stopped takes for a chunk, unless it is not run.
-const copyTime = time.Millisecond
-
-// lookTime is how often the process of a peer that writes is looked at.
-const lookTime = 20 * time.Microsecond
-
 // Write implements wire.RemoteWriter. It looks at the grant after it has set the busy flag: from
-// then on the peer waits (Revoke) before it gives the memory back to its program.
+// then on the peer does not give the memory back to its program (Writes).
 func (p *remote) Write(src []byte, addr uint64, grant uint32) verbs.WCStatus {
 	p.tx.SetBusy(true)
 	defer p.tx.SetBusy(false)
@@ -49,6 +36,14 @@ func (p *remote) WriteMany(ps []wire.Piece) int {
 		n++
 	}
 	return p.moveMany(unix.ProcessVMWritev, ps[:n])
+}
+
+// HoldCopy has the peer see this end in the middle of a copy until release is called. It is for
+// tests.
+func (l *link) HoldCopy() (release func()) {
+	tx := l.peer.tx
+	tx.SetBusy(true)
+	return func() { tx.SetBusy(false) }
 }
 
 // Upper implements wire.PushLink.
@@ -87,47 +82,38 @@ func (l *link) Grant() (uint32, bool) { return l.peer.rx.Grant() }
 func (l *link) Return(grant uint32) { l.peer.rx.Return(grant) }
 
 // Revoke implements wire.PushLink.
-func (l *link) Revoke(grant uint32) {
+func (l *link) Revoke(grant uint32) (chunk uint32) {
 	l.peer.rx.Revoke(grant)
-	l.Quiet()
+	return l.revoked()
 }
 
 // RevokeAll implements wire.PushLink.
-func (l *link) RevokeAll() {
+func (l *link) RevokeAll() (chunk uint32) {
 	if l.peer == nil || l.peer.rx == nil {
-		return // nobody has asked for anything, or its requests have ended
+		return 0 // nobody has asked for anything, or its requests have ended
 	}
 	l.peer.rx.RevokeAll()
-	l.Quiet()
+	return l.revoked()
 }
 
-// Quiet waits for the chunk that the peer may be writing, some microseconds. A process that has
-// ended writes nothing, whatever its busy flag says. One that was stopped is waited for at length
-// once, and again only for the time that it takes to copy the chunk, if it goes on.
-func (l *link) Quiet() {
-	chunk := l.copying()
-	if chunk == 0 {
-		return
+// revoked notes the chunk that the peer is writing, if any: its ring, which tells when that ends,
+// is needed until then.
+func (l *link) revoked() (chunk uint32) {
+	if chunk = l.copying(); chunk != 0 {
+		l.peer.late = chunk
 	}
-	limit := int64(quietTime)
-	if chunk == l.peer.stuck {
-		limit = int64(copyTime)
-	}
-	start := wire.Monotonic()
-	for look := start + int64(lookTime); l.copying() == chunk; runtime.Gosched() {
-		now := wire.Monotonic()
-		if now < look {
-			continue
-		}
-		if l.peer.ended() {
-			return
-		}
-		if now-start > limit {
-			l.peer.stuck = chunk
-			return
-		}
-		look = now + int64(lookTime)
-	}
+	return chunk
+}
+
+// Writes implements wire.PushLink. A process that has ended writes nothing, whatever its busy flag
+// says.
+func (l *link) Writes(chunk uint32) bool {
+	return chunk != 0 && l.copying() == chunk && !l.peer.ended()
+}
+
+// writesLate reports whether the peer is in the middle of a chunk of a push that was revoked.
+func (p *remote) writesLate() bool {
+	return p.late != 0 && p.rx.Busy() == p.late && !p.ended()
 }
 
 // ended reports whether the peer's process has ended.

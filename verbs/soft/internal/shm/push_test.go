@@ -5,7 +5,6 @@ package shm
 import (
 	"bytes"
 	"os/exec"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -158,57 +157,72 @@ func pieces(theirs [][]byte) (ps []wire.Piece) {
 	return ps
 }
 
-// TestSHMRevoke: Revoke and RevokeAll return when the peer copies no more.
+// TestSHMRevoke: Revoke and RevokeAll tell whether the peer is in the middle of a chunk, and Writes
+// when that has ended.
 func TestSHMRevoke(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l, theirs := joinSHM(t, a, b), b.linkTo(a)
+	require.False(t, theirs.Writes(0))
 	for i := range 100 {
 		grant, ok := theirs.Grant()
 		require.True(t, ok)
-		var copying atomic.Bool
-		copying.Store(true)
-		tx, done := l.peer.tx, make(chan struct{})
-		tx.SetBusy(true)
-		go func() {
-			defer close(done)
-			yield()
-			copying.Store(false)
-			tx.SetBusy(false)
-		}()
-		if i%2 == 0 {
-			theirs.Revoke(grant)
-			theirs.Return(grant)
-		} else {
-			theirs.RevokeAll()
+		revoke := func() uint32 {
+			if i%2 == 0 {
+				defer theirs.Return(grant)
+				return theirs.Revoke(grant)
+			}
+			return theirs.RevokeAll()
 		}
-		require.False(t, copying.Load())
-		<-done
+		if i%4 < 2 {
+			require.Zero(t, revoke())
+			continue
+		}
+		tx := l.peer.tx
+		tx.SetBusy(true)
+		chunk := revoke()
+		require.True(t, theirs.Writes(chunk))
+		tx.SetBusy(false)
+		require.False(t, theirs.Writes(chunk))
+		tx.SetBusy(true)
+		require.False(t, theirs.Writes(chunk), "another chunk")
+		tx.SetBusy(false)
 	}
 }
 
-// TestSHMQuiet: a peer that stands still while it copies is waited for once; one that was killed is
-// not.
-func TestSHMQuiet(t *testing.T) {
-	_, l, cmd := startSHMChild(t)
-	l.Quiet()
+// childProducer is the child's end of the ring that l receives from.
+func childProducer(t *testing.T, l *link) *shmring.Producer {
+	t.Helper()
 	shift := int(l.peer.slot) * stagger % memfd.PageRound(1)
 	tx, err := shmring.NewProducer(l.peer.rxSeg.Mem[shift:][:shmring.Size(l.w.cfg.RingBytes)], nil)
 	require.NoError(t, err)
+	return tx
+}
+
+// TestSHMWritesLate: whether a peer has written its last byte is known after the end of the link,
+// too; one that was killed writes no more.
+func TestSHMWritesLate(t *testing.T) {
+	e, l, _ := startSHMChild(t)
+	tx := childProducer(t, l)
 	tx.SetBusy(true)
-	l.Quiet()
-	start := time.Now()
-	l.Quiet()
-	require.Less(t, time.Since(start), quietTime, "it was waited for again")
+	chunk := l.RevokeAll()
+	require.NotZero(t, chunk)
+	l.Close()
+	for range 10 {
+		e.w.Poll(1)
+		require.True(t, l.Writes(chunk))
+	}
 	tx.SetBusy(false)
-	tx.SetBusy(true)
-	require.NotEqual(t, l.copying(), l.peer.stuck)
-	require.False(t, l.peer.ended())
+	require.False(t, l.Writes(chunk))
+	pollUntil(t, "the ring is unmapped", func() bool { return l.peer.rx == nil }, e)
+	require.False(t, l.Writes(chunk))
+
+	_, l, cmd := startSHMChild(t)
+	childProducer(t, l).SetBusy(true)
+	chunk = l.RevokeAll()
+	require.True(t, l.Writes(chunk))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
-	start = time.Now()
-	l.Quiet()
-	require.Less(t, time.Since(start), quietTime, "only the time limit has ended it")
 	wiretest.Within(t, "the end", func() {
-		for !l.peer.ended() {
+		for l.Writes(chunk) {
 			yield()
 		}
 	})

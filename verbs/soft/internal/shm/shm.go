@@ -268,7 +268,7 @@ func (w *Wire) Close() {
 		w.conn.Close()
 	}
 	w.removeDead(false)
-	w.unmapGone()
+	w.unmapGone(true)
 	if w.watch != nil {
 		w.watch.close()
 	}

@@ -200,13 +200,16 @@ type PushLink interface {
 	Grant() (grant uint32, ok bool)
 	// Return lets a grant be given again: the peer was not asked, or has answered.
 	Return(grant uint32)
-	// Revoke ends the push of a grant: it returns when the peer writes no more for it. What is
-	// left of it is refused, with WCRemAccessErr.
-	Revoke(grant uint32)
+	// Revoke ends the push of a grant: what is left of it is refused, with WCRemAccessErr. The peer
+	// may be in the middle of a chunk, whose number is returned: until Writes of it is false it may
+	// still write for the grant. 0: it does not.
+	Revoke(grant uint32) (chunk uint32)
 	// RevokeAll is Revoke and Return for all grants of the link.
-	RevokeAll()
-	// Quiet returns when the peer does not write.
-	Quiet()
+	RevokeAll() (chunk uint32)
+	// Writes reports whether the peer, whose process lives, is still in the middle of a chunk that
+	// Revoke or RevokeAll returned. It may be stopped there for any time. Writes(0) is false. It is
+	// right after the end of the link, too.
+	Writes(chunk uint32) bool
 }
 
 // RemoteWriter is RemoteMemory that can be written to.
