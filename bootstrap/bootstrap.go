@@ -34,6 +34,8 @@ type Bootstrap interface {
 	// Losses reports each rank that leaves the job, by its death or by Close, and each that has
 	// given up this rank (ReportGivenUp). The channel is closed when nothing more can be reported:
 	// by Close, when the connection to rank 0 is lost, or at once where losses cannot be detected.
+	// A World then connects to every rank that it waits for, to hear of its end: to all of them
+	// once it receives from any source.
 	Losses() <-chan Loss
 	// ReportGivenUp reports to a rank, and to no other, that this rank has given it up, because the
 	// connection between the two failed or could not be made: the rank gets a Loss with GivenUp
@@ -96,7 +98,7 @@ const DefaultTimeout = 5 * time.Minute
 // Options of Detect. The zero value reads everything from the environment; a field that is set wins
 // over its variable.
 type Options struct {
-	Getenv   func(string) string // default os.Getenv
+	Getenv   func(string) string // default os.Getenv, of which nothing is read where this is set
 	Unsetenv func(string) error  // default os.Unsetenv, or nothing when Getenv is set
 
 	Launcher      string // TAGMATCH_BOOTSTRAP: "" finds one, else a name that Launchers lists

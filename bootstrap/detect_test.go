@@ -184,6 +184,22 @@ func TestPortInUse(t *testing.T) {
 	require.ErrorContains(t, err, "port "+port+" (MASTER_ADDR:MASTER_PORT) is in use")
 }
 
+// TestPortOfAnotherJob: two jobs have chosen the same port of a range. Each rank of the second says
+// so at once.
+func TestPortOfAnotherJob(t *testing.T) {
+	first := startJob(t, 2, EnvSecret, hexSecret)
+	port := portOf(first[0])
+	errs := outcomes(2, func(r int) error {
+		_, err := Detect(timeout(t, 20*time.Second), options(envOf(r, 2, port).with(EnvSecret, strings.Repeat("a5", SecretSize))))
+		return err
+	})
+	require.ErrorContains(t, errs[0], "port "+port+" (MASTER_ADDR:MASTER_PORT) is in use on this host: give the job another by MASTER_PORT; "+
+		"`tagmatch run --hosts` takes another each time")
+	require.ErrorIs(t, errs[1], ErrSecret)
+	require.ErrorContains(t, errs[1], "if it is no other job that serves there")
+	each(t, 2, func(r int) error { return first[r].Fence(t.Context()) })
+}
+
 func TestListenHost(t *testing.T) {
 	tests := []struct {
 		name, addr, listen, secret, local string

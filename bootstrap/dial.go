@@ -306,7 +306,7 @@ func (d *dialer) authenticate(f *framer, hello *helloMsg, c *challengeMsg) error
 	s := newSession(d.secret.bytes, hello, c)
 	if c.secret != hello.secret || !s.check(labelRoot, c.mac) {
 		_ = f.write(wrongSecret(hello.rank)) // for the log of rank 0, which may be an impostor
-		return errorf(ErrSecret, "the job secret of this rank (from %s) is not that of rank 0: give all ranks the same %s or %s",
+		return errorf(ErrSecret, "the job secret of this rank (from %s) is not that of rank 0: give all ranks the same %s or %s, if it is no other job that serves there",
 			d.secret.origin, EnvSecret, EnvSecretFile)
 	}
 	if err := f.write(&proofMsg{s.mac(labelRank)}); err != nil {

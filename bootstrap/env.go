@@ -214,8 +214,8 @@ func (p *envPlan) listen(ctx context.Context) (net.Listener, error) {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return nil, errorf(err, "rank 0 cannot listen on %s (from %s or %s): %v%s", net.JoinHostPort(host, p.job.port), p.from, EnvListen, err, remedy(err))
 	}
-	return nil, errorf(err, "port %s (%s) is in use on this host: give the job another by %s; a program that rank 0 starts inherits "+
-		"that: give it %s=singleton, or start it by `tagmatch run`", p.job.port, p.from, EnvMasterPort, EnvBootstrap)
+	return nil, errorf(err, "port %s (%s) is in use on this host: give the job another by %s; `tagmatch run --hosts` takes another each time; "+
+		"a program that rank 0 starts inherits the port: give it %s=singleton, or start it by `tagmatch run`", p.job.port, p.from, EnvMasterPort, EnvBootstrap)
 }
 
 // listenHost decides from where the rendezvous can be reached.

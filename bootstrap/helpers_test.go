@@ -127,6 +127,11 @@ func hubOf(root Bootstrap) *hub {
 	panic("not rank 0")
 }
 
+// portOf is the port at which rank 0 serves.
+func portOf(root Bootstrap) string {
+	return strconv.Itoa(root.(*endpoint).up.(*rootLink).store.ln.Addr().(*net.TCPAddr).Port)
+}
+
 // awaitArrival waits until n ranks are in the fence.
 func awaitArrival(h *hub, n int) error {
 	arrived := func() int {

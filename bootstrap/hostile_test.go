@@ -146,7 +146,7 @@ func TestDuplicateRank(t *testing.T) {
 // has left this job.
 func TestDuplicateOfARunningJob(t *testing.T) {
 	list := startJob(t, 3)
-	port := fmt.Sprint(list[0].(*endpoint).up.(*rootLink).store.ln.Addr().(*net.TCPAddr).Port)
+	port := portOf(list[0])
 	_, err := Detect(timeout(t, 20*time.Second), options(envOf(1, 3, port)))
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "rank 1 has joined already from 127.0.0.1:")
@@ -168,7 +168,7 @@ func TestRestartedRank(t *testing.T) {
 	for name, abort := range map[string]bool{"lost": false, "aborted": true} {
 		t.Run(name, func(t *testing.T) {
 			list := startJob(t, 2)
-			port := fmt.Sprint(list[0].(*endpoint).up.(*rootLink).store.ln.Addr().(*net.TCPAddr).Port)
+			port := portOf(list[0])
 			if abort {
 				list[0].Abort(3, "enough")
 				<-list[1].Aborted()

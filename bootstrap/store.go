@@ -124,7 +124,7 @@ func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 	f := newFramer(conn)
 	version, err := f.readPreface()
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, s.note(f, err)
 	}
 	if err := f.writePreface(); err != nil {
 		return nil, 0, err
@@ -209,11 +209,14 @@ func (s *store) reject(f *framer, r *rejectMsg) error {
 	return errors.New(r.reason)
 }
 
-// note records a rejection by the other side, for the error of ranks that wait in vain.
+// note records why the other side has not gone on with its greeting, for the error of ranks that
+// wait in vain.
 func (s *store) note(f *framer, err error) error {
+	why := "it does not greet as a rank does"
 	if r, ok := errors.AsType[*rejection](err); ok {
-		s.hub.refuse(f.conn.RemoteAddr().String(), &rejectMsg{r.code, r.reason})
+		why = r.reason
 	}
+	s.hub.refuse(f.conn.RemoteAddr().String(), &rejectMsg{rejectRank, why})
 	return err
 }
 

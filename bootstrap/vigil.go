@@ -15,24 +15,31 @@ const firstNotice = 10 * time.Second
 
 // vigil says on the standard error output, whatever the program logs, that rank still waits, until
 // stop is called. what is the rest of the text, "" where there is nothing to be said. It is called
-// in the background, not after stop has returned.
+// in the background, not after stop has returned. stop waits for no output that nobody takes.
 func (o *Options) vigil(rank int, what func() string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var watch sync.WaitGroup
+	var asking sync.Mutex // held while what is called
 	begin := time.Now()
-	watch.Go(func() {
-		for interval := o.firstNotice; ; interval *= 2 {
-			if sleep(ctx, interval); ctx.Err() != nil {
-				return
-			}
-			if text := what(); text != "" {
+	ask := func() string {
+		asking.Lock()
+		defer asking.Unlock()
+		if ctx.Err() != nil {
+			return ""
+		}
+		return what()
+	}
+	go func() {
+		for interval := o.firstNotice; ctx.Err() == nil; interval *= 2 {
+			sleep(ctx, interval)
+			if text := ask(); text != "" {
 				fmt.Fprintf(o.notices, "tagmatch: rank %d on %s has waited %v %s\n", rank, hostName(), time.Since(begin).Round(time.Second), printable(text))
 			}
 		}
-	})
+	}()
 	return func() {
+		asking.Lock()
+		defer asking.Unlock()
 		cancel()
-		watch.Wait()
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -66,6 +68,47 @@ func TestNoticesArePrintable(t *testing.T) {
 	line := log.await(t, "all is well")
 	stop()
 	require.Contains(t, line, "for é: \ufffd[2J\ufffdtagmatch: all is well\ufffd\n")
+}
+
+// stuckOutput is an output that nobody takes until it is let go.
+type stuckOutput struct{ began, letGo chan struct{} }
+
+func (o stuckOutput) Write(b []byte) (int, error) {
+	close(o.began)
+	<-o.letGo
+	return len(b), nil
+}
+
+// TestNoticesThatNobodyTakes do not hold up the join.
+func TestNoticesThatNobodyTakes(t *testing.T) {
+	out := stuckOutput{make(chan struct{}), make(chan struct{})}
+	defer close(out.letGo)
+	opt := options(nil)
+	opt.firstNotice, opt.notices = time.Millisecond, out
+	ended := make(chan struct{})
+	stop := opt.vigil(0, func() string { return "for nothing" })
+	<-out.began
+	go func() {
+		stop()
+		close(ended)
+	}()
+	require.NoError(t, within(timeout(t, 10*time.Second), ended))
+}
+
+// TestNoticesOfStrangers: rank 0 tells of whoever does not greet as a rank does, once for each
+// host.
+func TestNoticesOfStrangers(t *testing.T) {
+	h, port := openStore(t, 3, madeSecret("test"))
+	for _, says := range []string{"", "GET / HTTP/1.1\r\n\r\n", "GET /again HTTP/1.1\r\n\r\n"} {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+		require.NoError(t, err)
+		_, err = conn.Write([]byte(says))
+		require.NoError(t, err)
+		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		_, _ = io.Copy(io.Discard, conn) // until rank 0 has done with it
+		conn.Close()
+	}
+	require.Equal(t, "still missing: ranks 1, 2 of 3; turned away: 127.0.0.1: it does not greet as a rank does", h.absent())
 }
 
 // TestNoticesOfRankZero: without a Logger rank 0 says who is missing and who was turned away, again

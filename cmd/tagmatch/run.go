@@ -24,19 +24,19 @@ period, SIGKILL; one that has closed its World by then is sent SIGTERM later, af
 half of that period or three seconds. On SIGINT, SIGTERM and SIGHUP (unless nohup
 has it ignored) all ranks are ended in this way; a second signal kills at once, and
 output that nobody takes within a second is then lost. SIGQUIT, SIGUSR1, SIGUSR2,
-SIGWINCH, SIGXCPU and SIGCONT reach all processes of the ranks, and Ctrl-Z stops
-them. A rank is a process group that ends with its first process: what that leaves
-running is killed, in a group of its own too.
+SIGWINCH, SIGXCPU and SIGCONT are passed on to all processes of the ranks, and
+Ctrl-Z stops them; other signals are not passed on. After SIGQUIT ranks have the
+grace period to end by themselves. A rank is a process group that ends with its
+first process: what that leaves running is killed, in a group of its own too.
 
 Exit code: 0 if all ranks exited with 0; else that of the rank that brought the job
 down: one that was killed (128 + number of the signal), or the first that failed;
 or the code of an abort; 1 if the job could not be started; 2 for wrong usage.
 
-With --keep-going the others go on where a rank ends. A rank is lost that a signal
-ends, or that ends with its World open, without Shutdown or Close. The exit code is
-0 if the ranks that were not lost exited with 0, and there are any; else that of the
-first failure, at least 1. Of a rank on another host only the exit code is seen:
-above 128 it was lost, by a signal or with the connection.`
+With --keep-going the others go on where a rank ends. A rank counts as lost if a
+signal ends it, or if it ends with its World open. The exit code is 0 if there are
+other ranks and all of them exited with 0; else the first code above 0, or 1. With
+--hosts only exit codes are seen: a rank was lost if its code is above 128.`
 
 func newRun(in *os.File) *cobra.Command {
 	var opt launch.Options

@@ -23,7 +23,7 @@ func (s *supervisor) gone(r *rank) {
 	}
 	if s.failed == nil && r.code != 0 && s.code == 0 {
 		s.failed = r
-		s.settle.Reset(settleTime)
+		s.settle.Reset(s.settleFor())
 	}
 	switch {
 	case s.failed == nil:

@@ -91,7 +91,8 @@ func place(hosts []Host, n int) ([]placed, error) {
 }
 
 // remotePort is a port for the rendezvous on the host of rank 0: of the range or, where there is
-// none, above the ephemeral range of Linux, where it is most likely free.
+// none, above the ephemeral range of Linux. Only rank 0 can tell whether it is free: the job fails
+// where it is not.
 func remotePort(within ports.Range) int { return within.Pick(rand.Uint64(), 61440+rand.IntN(4096)) }
 
 // ports is the range of ports at which the ranks may listen.

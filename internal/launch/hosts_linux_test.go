@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/ports/portstest"
 )
 
 func TestParseHosts(t *testing.T) {
@@ -96,6 +98,18 @@ func TestRemoteScripts(t *testing.T) {
 		require.Zero(t, code, out)
 		require.Equal(t, strconv.Itoa(n)+"\n", out)
 	}
+}
+
+// TestRemotePorts: the rendezvous of a job on other hosts takes a port of the range there, and the
+// launcher none here.
+func TestRemotePorts(t *testing.T) {
+	within := portstest.Free(t, 1)
+	ln, err := within.Listen(t.Context(), "127.0.0.1")
+	require.NoError(t, err)
+	defer ln.Close()
+	code, out := remoteJob(t, t.Context(), Options{N: 2, Env: append(os.Environ(), "TAGMATCH_PORTS="+within.String()), NoPrefix: true}, `echo $MASTER_PORT`)
+	require.Zero(t, code, out)
+	require.Equal(t, strings.Repeat(strconv.Itoa(within[0])+"\n", 2), out)
 }
 
 // TestRemoteBind: the ranks share the processors that the other host gives them.

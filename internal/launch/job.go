@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -44,7 +45,7 @@ func (j *job) watch(r *rank) {
 		}
 	}()
 	j.awaitEnd(r)
-	r.killDescendants(aborts)
+	r.killDescendants(aborts, &j.holders)
 	if r.link != nil {
 		// A descendant may keep the link open.
 		if err := r.link.SetReadDeadline(time.Now().Add(lastWords)); err != nil {
@@ -70,13 +71,43 @@ func (j *job) watch(r *rank) {
 // killDescendants ends what a rank that has ended has left running: its process group, and whoever
 // else holds its link, as a group that a shell or timeout(1) has made. closed tells that nobody
 // does.
-func (r *rank) killDescendants(closed <-chan struct{}) {
+func (r *rank) killDescendants(closed <-chan struct{}, holders *holders) {
 	r.signal(syscall.SIGKILL)
 	select {
 	case <-closed:
 	case <-time.After(deathTime):
-		killHolders(r.socket)
+		holders.kill(r.socket)
 	}
+}
+
+// holders ends whoever holds the links of ranks that have ended. Ranks that end together share a
+// look at all processes of the host.
+type holders struct {
+	look    func(sockets map[string]bool)
+	looking sync.Mutex // held meanwhile
+
+	mu     sync.Mutex
+	wanted map[string]bool // sockets that no look has been for yet; guarded by mu
+}
+
+func (h *holders) kill(socket string) {
+	h.mu.Lock()
+	if h.wanted == nil {
+		h.wanted = map[string]bool{}
+	}
+	h.wanted[socket] = true
+	h.mu.Unlock()
+	h.looking.Lock()
+	defer h.looking.Unlock()
+	h.mu.Lock()
+	sockets := h.wanted
+	if !sockets[socket] { // another rank's look was for this one too
+		h.mu.Unlock()
+		return
+	}
+	h.wanted = nil
+	h.mu.Unlock()
+	h.look(sockets)
 }
 
 // signal sends sig to all of a rank's processes. Once it is reaped their group's number may be that
@@ -193,6 +224,7 @@ type supervisor struct {
 	timer    *time.Timer
 
 	said    chan struct{}    // closed when the first failure is printed; nil: nothing is
+	dumped  time.Time        // when the last SIGQUIT came; zero: none has
 	signals int              // to this process
 	giveUp  <-chan time.Time // when output is no longer waited for; nil: never
 	gaveUp  bool

@@ -82,7 +82,7 @@ func Run(ctx context.Context, opt Options) (code int, err error) {
 		// the process. So one thread starts all ranks and stays until they have ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		j := &job{opt: &opt, events: make(chan event), quit: make(chan struct{}), givenUp: make(chan struct{})}
+		j := &job{opt: &opt, events: make(chan event), quit: make(chan struct{}), givenUp: make(chan struct{}), holders: holders{look: killHolders}}
 		code, err = j.run(ctx)
 	}()
 	<-done
@@ -132,6 +132,8 @@ type job struct {
 	wg     sync.WaitGroup
 
 	givenUp chan struct{} // closed when output is no longer waited for
+
+	holders holders
 }
 
 type rank struct {
@@ -190,21 +192,12 @@ const (
 
 // start starts all ranks or none.
 func (j *job) start() error {
-	within, err := j.ports()
+	env, ln, err := j.rendezvous()
 	if err != nil {
 		return err
 	}
-	ln, err := within.Listen(context.Background(), "127.0.0.1")
-	if err != nil {
-		return fmt.Errorf("launch: no port for the rendezvous: %w", err)
-	}
-	defer ln.Close() // rank 0 has its copy by then, and no other process can get the port
-	env := j.environment("127.0.0.1", ln.Addr().(*net.TCPAddr).Port)
-	if len(j.opt.Hosts) > 0 {
-		if j.places, err = place(j.opt.Hosts, j.opt.N); err != nil {
-			return err
-		}
-		env = j.environment(j.opt.Hosts[0].address(), remotePort(within))
+	if ln != nil {
+		defer ln.Close() // rank 0 has its copy by then, and no other process can get the port
 	}
 	cpus, err := j.cpus()
 	if err != nil {
@@ -224,6 +217,25 @@ func (j *job) start() error {
 		j.ranks = append(j.ranks, r)
 	}
 	return nil
+}
+
+// rendezvous chooses where rank 0 serves, which the environment of the ranks says, and listens
+// there where that is this host.
+func (j *job) rendezvous() (env []string, ln net.Listener, err error) {
+	within, err := j.ports()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(j.opt.Hosts) > 0 {
+		if j.places, err = place(j.opt.Hosts, j.opt.N); err != nil {
+			return nil, nil, err
+		}
+		return j.environment(j.opt.Hosts[0].address(), remotePort(within)), nil, nil
+	}
+	if ln, err = within.Listen(context.Background(), "127.0.0.1"); err != nil {
+		return nil, nil, fmt.Errorf("launch: no port for the rendezvous: %w", err)
+	}
+	return j.environment("127.0.0.1", ln.Addr().(*net.TCPAddr).Port), ln, nil
 }
 
 // watchAll watches the started ranks.

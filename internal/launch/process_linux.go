@@ -89,16 +89,16 @@ func signalGroup(p *os.Process, sig syscall.Signal) {
 	_ = unix.Kill(-p.Pid, sig) // no process left is fine
 }
 
-// killHolders ends all other processes that have a descriptor of a socket, which /proc names so.
-func killHolders(socket string) {
+// killHolders ends all other processes that have a descriptor of one of the sockets, which /proc
+// names so.
+func killHolders(sockets map[string]bool) {
 	for more, rounds := true, 0; more && rounds < 10; rounds++ { // they may be starting others
 		more = false
 		paths, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is right
 		for _, path := range paths {
-			if to, err := os.Readlink(path); err != nil || to != socket {
-				continue
+			if to, err := os.Readlink(path); err == nil && sockets[to] {
+				more = killHolder(path, to) || more
 			}
-			more = killHolder(path, socket) || more
 		}
 	}
 }

@@ -14,7 +14,7 @@ func processAttr() *syscall.SysProcAttr { return nil }
 func awaitExit(int) bool { return false }
 
 // killHolders is implemented on Linux.
-func killHolders(string) {}
+func killHolders(map[string]bool) {}
 
 // unread is not known: what a rank leaves in a pipe is read within stream.patience.
 func unread(*os.File) int { return 0 }

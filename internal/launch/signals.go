@@ -46,9 +46,21 @@ func (s *supervisor) signalled(sig syscall.Signal) {
 	case syscall.SIGTSTP:
 		s.forward(syscall.SIGSTOP) // SIGTSTP stops no group whose session has no shell, as on other hosts
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case syscall.SIGQUIT:
+		s.dumped = time.Now()
+		s.forward(sig)
 	default:
 		s.forward(sig)
 	}
+}
+
+// settleFor is how long other ranks run on after one has failed. Behind SIGQUIT, by which programs
+// end with the stacks of their goroutines, they have the grace period for it.
+func (s *supervisor) settleFor() time.Duration {
+	if s.dumped.IsZero() {
+		return settleTime
+	}
+	return max(settleTime, s.opt.Grace-time.Since(s.dumped))
 }
 
 func (s *supervisor) forward(sig syscall.Signal) {
