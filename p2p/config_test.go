@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -171,6 +172,7 @@ func TestErrorTexts(t *testing.T) {
 	var peer *PeerError
 	require.ErrorAs(t, err, &peer)
 	require.Equal(t, &PeerError{[]int{1}, cause}, peer)
+	require.NotErrorIs(t, opError(opRecv, 1, 0, nil, &progress.PeerError{Ranks: []int{1}, Cause: context.DeadlineExceeded}), context.DeadlineExceeded)
 	require.EqualError(t, peer, "p2p: rank 1 lost: peer broke the protocol: too long")
 }
 

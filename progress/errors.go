@@ -1,8 +1,10 @@
 package progress
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/ranks"
@@ -52,7 +54,9 @@ func (e *revokedError) Error() string {
 func (e *revokedError) Unwrap() error        { return e.ctx }
 func (e *revokedError) Is(target error) bool { return target == ErrWithdrawn }
 
-// PeerError is in the chain of every error that a lost rank causes.
+// PeerError is in the chain of every error that a lost rank causes. With errors.Is its Cause is
+// none of what tells of the caller's own doing: the end of a context, a Cancel, a Close. A
+// connection that timed out is not the caller's deadline.
 type PeerError struct {
 	Ranks []int
 	Cause error
@@ -66,8 +70,26 @@ func (e *PeerError) Error() string {
 	return s
 }
 
-func (e *PeerError) Unwrap() error        { return e.Cause }
 func (e *PeerError) Is(target error) bool { return target == ErrPeerLost }
+
+func (e *PeerError) Unwrap() error {
+	if e.Cause == nil {
+		return nil
+	}
+	return lossCause{e.Cause}
+}
+
+// lossCause is the Cause of a PeerError without ownErrors.
+type lossCause struct{ err error }
+
+// ownErrors are the errors that tell of what the caller itself did.
+var ownErrors = []error{context.DeadlineExceeded, context.Canceled, os.ErrDeadlineExceeded, ErrCanceled, ErrWithdrawn, ErrClosed}
+
+func (c lossCause) Error() string      { return c.err.Error() }
+func (c lossCause) As(target any) bool { return errors.As(c.err, target) }
+func (c lossCause) Is(target error) bool {
+	return !slices.Contains(ownErrors, target) && errors.Is(c.err, target)
+}
 
 // peerError is the error of an operation that rank's loss ends.
 func peerError(rank int, cause error) error {
