@@ -32,9 +32,10 @@ func (c *calls) init() {
 // context is free for all of them, all get ErrFull. Contexts of Comms that all ranks have closed
 // are waited for.
 //
-// If ctx ends first, or a rank of c is lost, the error names the ranks that have not made the
-// call, have made another one, or do not answer within a second; of a Comm of more than 64 ranks
-// only those that this rank waits for, directly or through others. The others may wait until their
+// Where a rank of c is lost the error is a *PeerError. Where ctx ends first the call goes on for up
+// to a second, as it asks the other ranks: the error names those that have not made the call, have
+// made another one, are lost, or do not answer in that time; of a Comm of more than 64 ranks only
+// those that this rank waits for, directly or through others. The other ranks may wait until their
 // contexts end, and one context may be lost to the World. On a rank that had another error than
 // ErrFull, further calls of Dup and Split on c fail with it; messages on c are not affected. The
 // context of c itself is not used again after that, nor where c is closed during a call.

@@ -3,7 +3,6 @@ package p2p
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,20 +15,19 @@ import (
 // have made it. One that makes progress answers in much less.
 const askFor = time.Second
 
-// withMissing adds to the error of a collective call which ranks have not made it.
+// withMissing adds to the error of a collective call which ranks have not made it. Where ranks are
+// lost the error names these: it asks nobody, and adds what others have found.
 func (c *Comm) withMissing(err error) error {
 	w := c.w
-	if w.eng.Err() != nil || c.ranks() == 0 {
+	if c.ranks() == 0 {
 		return err // the reason is here
 	}
-	waiting, done := context.WithTimeout(context.Background(), askFor)
-	defer done()
-	w.eng.Call(func(e progress.Callback) { w.contexts.Inquire(e, &c.comm, done) })
-	_ = w.progressUntil(waiting)
+	if !errors.Is(err, ErrPeerLost) && c.ask() != nil {
+		return err
+	}
 	var missing map[contexts.Absence][]int
-	w.eng.Call(func(e progress.Callback) { missing = w.contexts.Conclude(e, &c.comm) })
-	if loss, ok := errors.AsType[*PeerError](err); ok { // it names these already
-		missing[contexts.Lost] = slices.DeleteFunc(missing[contexts.Lost], func(r int) bool { return slices.Contains(loss.Ranks, r) })
+	if w.eng.Call(func(e progress.Callback) { missing = w.contexts.Conclude(e, &c.comm) }) != nil {
+		return err
 	}
 	var parts []string
 	for _, why := range [...]struct {
@@ -49,6 +47,19 @@ func (c *Comm) withMissing(err error) error {
 		return err
 	}
 	return &missingError{err, strings.Join(parts, ", ")}
+}
+
+// ask asks other ranks about the call, and returns when they have answered, or not in time; its
+// error is that of an engine which has ended.
+func (c *Comm) ask() error {
+	w := c.w
+	waiting, done := context.WithTimeout(context.Background(), askFor)
+	defer done()
+	err := w.eng.Call(func(e progress.Callback) { w.contexts.Inquire(e, &c.comm, done) })
+	if err == nil {
+		_ = w.progressUntil(waiting)
+	}
+	return err
 }
 
 // named lists ranks of the World, and says so where those of c are others.

@@ -107,6 +107,26 @@ func TestMissingInCollective(t *testing.T) {
 	})
 }
 
+// Where a rank is lost nobody else is asked: the call ends at once, with that loss.
+func TestLostInCollective(t *testing.T) {
+	worldsOnWirings(t, 3, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {
+		require.NoError(t, ws[0].Comm().Send(background, 1, 1, nil)) // connects them
+		_, err := ws[1].Comm().Recv(background, 0, 1, nil)
+		require.NoError(t, err)
+		failed := make(chan error, 1)
+		go func() { failed <- dupOf(ws[1].Comm())(background) }()
+		awaitCollective(t, ws[1]) // for rank 0; rank 2 has not called it either
+		require.NoError(t, ws[0].Close())
+		err = <-failed
+		loss, ok := errors.AsType[*p2p.PeerError](err)
+		require.True(t, ok, err)
+		require.Equal(t, []int{0}, loss.Ranks)
+		require.NotContains(t, err.Error(), "rank 2")
+		require.NoError(t, ws[2].Close())
+		require.NoError(t, ws[1].Close())
+	})
+}
+
 // A rank that fails tells the others whom it has missed: they say so too when both are gone.
 func TestMissingIsPassedOn(t *testing.T) {
 	worldsOnWirings(t, 4, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {
@@ -118,6 +138,11 @@ func TestMissingIsPassedOn(t *testing.T) {
 		awaitCollective(t, ws[3])
 		err := stuck(t, ws, map[int]func(context.Context) error{2: dupOf(ws[2].Comm())})[2]
 		require.EqualError(t, err, "p2p: dup: context canceled: rank 1 has not called it")
+		for _, rank := range []int{0, 3} { // have heard that, then
+			require.NoError(t, ws[2].Comm().Send(background, rank, 1, nil))
+			_, err := ws[rank].Comm().Recv(background, 2, 1, nil)
+			require.NoError(t, err)
+		}
 		require.NoError(t, ws[1].Close())
 		require.NoError(t, ws[2].Close())
 		for range 2 {

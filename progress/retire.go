@@ -21,6 +21,10 @@ type Contexts interface {
 type Callback interface {
 	// Notice sends a notice, of MaxNotice bytes at most. One to a rank that is lost goes nowhere.
 	Notice(dst int, body []byte)
+	// Answer is Notice for what dst has asked for. It returns false, and sends nothing, where an
+	// answer whose first AnswerKey bytes are the same still waits for room: dst has asked again
+	// and does not read.
+	Answer(dst int, body []byte) bool
 	MaxNotice() int
 	// Reached tells whether this rank has ever sent a tagged message to a rank.
 	Reached(rank int) bool
@@ -32,11 +36,17 @@ type Callback interface {
 	Forget(src int)
 }
 
+// AnswerKey is how many bytes of an answer say what it answers.
+const AnswerKey = 4
+
 // callback is the Callback of an engine.
 type callback Engine
 
 func (c *callback) Notice(dst int, body []byte) {
 	c.peers[dst].sendCtrl(ctrl{kind: ctrlNotice, body: body})
+}
+func (c *callback) Answer(dst int, body []byte) bool {
+	return c.peers[dst].reply(ctrl{kind: ctrlNotice, body: body}, AnswerKey)
 }
 func (c *callback) MaxNotice() int        { return c.caps.MaxCtrl - ctrlLen }
 func (c *callback) Reached(rank int) bool { return c.peers[rank].out.charged != 0 }
@@ -44,12 +54,15 @@ func (c *callback) Lost(rank int) bool    { return c.peers[rank].lost != nil }
 func (c *callback) Reuse(context uint64)  { delete(c.retired, context) }
 func (c *callback) Forget(src int)        { (*Engine)(c).forgetGroupLocked(src) }
 
-// Call calls f as Contexts is called.
-func (e *Engine) Call(f func(Callback)) {
+// Call calls f as Contexts is called, unless the engine has ended: then it returns the cause.
+func (e *Engine) Call(f func(Callback)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	f((*callback)(e))
-	e.leaveLocked()
+	if e.broken == nil {
+		f((*callback)(e))
+		e.leaveLocked()
+	}
+	return e.broken
 }
 
 // retiring is a context whose operations have not all ended.

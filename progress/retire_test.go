@@ -279,6 +279,37 @@ func TestNoticeOrder(t *testing.T) {
 	require.False(t, (*callback)(c.e[1]).Reached(0))
 }
 
+// After the end of its engine nothing is called.
+func TestCallAfterClose(t *testing.T) {
+	c, _ := withContexts(t, 2, fakeOpts{})
+	called := 0
+	call := func() error { return c.e[0].Call(func(Callback) { called++ }) }
+	require.NoError(t, call())
+	require.NoError(t, c.e[0].Close(ErrClosed))
+	require.Equal(t, ErrClosed, call())
+	require.Equal(t, 1, called)
+}
+
+// Of answers about the same only one waits for room, however often a rank asks that does not read.
+func TestAnswersAreBounded(t *testing.T) {
+	c, h := withContexts(t, 2, fakeOpts{room: 1})
+	answer := func(body string) (ok bool) {
+		require.NoError(t, c.e[0].Call(func(e Callback) { ok = e.Answer(1, []byte(body)) }))
+		return ok
+	}
+	require.True(t, answer("one, sent"))
+	require.True(t, answer("one, waits"), "the one before has gone")
+	for range 3 {
+		require.False(t, answer("one, too many"))
+	}
+	require.True(t, answer("other"))
+	require.False(t, answer("other"))
+	require.Len(t, c.e[0].peers[1].ctrls, 2)
+	c.step()
+	h[1].require(t, "0: one, sent", "0: one, waits", "0: other")
+	require.True(t, answer("one, again"))
+}
+
 // A wrong notice, and one to a rank without contexts, break the protocol. The loss of a rank is
 // told once, and nothing after the end.
 func TestNoticeErrors(t *testing.T) {

@@ -1,6 +1,10 @@
 package progress
 
-import "github.com/tagmatch/tagmatch/transport"
+import (
+	"bytes"
+
+	"github.com/tagmatch/tagmatch/transport"
+)
 
 // FINs, control messages, reads and sends are posted again where the transport had no room for them
 // in a send queue. Grants, DELs and forced DELs it queues by itself.
@@ -77,6 +81,20 @@ func (p *peer) tryCtrl(c ctrl) bool {
 		p.markDirty()
 		return false
 	}
+	return true
+}
+
+// reply sends what a request of p asks for. Where one that is the same, up to the first key bytes
+// of the body, still waits for room it sends nothing and returns false: so as many are queued as p
+// may ask for at once, whether it reads or not.
+func (p *peer) reply(c ctrl, key int) bool {
+	head := c.encode()[:ctrlLen+key]
+	for _, queued := range p.ctrls {
+		if bytes.HasPrefix(queued, head) {
+			return false
+		}
+	}
+	p.sendCtrl(c)
 	return true
 }
 

@@ -3,6 +3,7 @@ package contexts
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -179,23 +180,30 @@ func (cs *Contexts) heed(b *begun, why map[int]Absence) {
 
 var errAnswer = errors.New("an answer about collective calls that is none")
 
+// concerns tells whether src may speak of collective calls on a context. Who has failed in one
+// never lets the context become free, so that it lives here, or its Comm is just being made.
+func (cs *Contexts) concerns(context, src int) bool {
+	if l := cs.live[context]; l != nil {
+		return l.comm.Group.Contains(src)
+	}
+	return !cs.free.has(context)
+}
+
 // inquiry takes the notices of collective calls. The caller holds mu.
 func (cs *Contexts) inquiry(e progress.Callback, kind byte, context, src int, body []byte) error {
-	b := cs.begun[context]
+	if !cs.concerns(context, src) {
+		return fmt.Errorf("collective calls on context %d, which is not one of rank %d", context, src)
+	}
 	switch {
 	case kind == noticeAsk:
-		if b == nil {
-			b = &begun{waits: none}
-		}
-		e.Notice(src, notice(noticeBegun, context, int(b.number), int(b.kind), b.waits))
+		b := cs.begunLocked(context)
+		return reply(e, src, notice(noticeBegun, context, int(b.number), int(b.kind), b.waits))
 	case kind == noticeBegun && len(body) == 12:
 		return cs.answered(e, context, src, body)
 	case kind == noticeFound && len(body) >= 8:
 		return cs.found(context, src, body)
-	default:
-		return errAnswer
 	}
-	return nil
+	return errAnswer
 }
 
 // answered takes a BEGUN, which may come too late.

@@ -45,6 +45,8 @@ func (s *Set) set(context int, on bool) {
 	}
 }
 
+func (s *Set) has(context int) bool { return s[context/64]>>(context%64)&1 != 0 }
+
 // Group is the ranks of a Comm in their order, by their ranks in the World. It does not change.
 type Group interface {
 	Size() int
@@ -185,7 +187,7 @@ func (cs *Contexts) Notice(e progress.Callback, src int, body []byte) error {
 	l := cs.live[context]
 	switch {
 	case kind == noticeFlush:
-		e.Notice(src, notice(noticeFlushed, context))
+		return reply(e, src, notice(noticeFlushed, context))
 	case kind == noticeFlushed && l != nil && l.stage == flushing:
 		cs.flushed(e, context, src)
 	case kind == noticeClosed:
@@ -194,6 +196,14 @@ func (cs *Contexts) Notice(e progress.Callback, src int, body []byte) error {
 		return cs.freed(e, context, body[4:])
 	default:
 		return fmt.Errorf("kind %d of context %d, which is not at that stage", kind, context)
+	}
+	return nil
+}
+
+// reply answers a FLUSH or ASK.
+func reply(e progress.Callback, src int, body []byte) error {
+	if !e.Answer(src, body) {
+		return fmt.Errorf("kind %d is due for what was asked before", body[0])
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package contexts
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/progress"
 )
 
 var contextsSeed = flag.Uint64("contexts-seed", 0, "the only seed of TestContextsModel")
@@ -39,6 +42,7 @@ type modelRank struct {
 	reached []bool
 	lost    []bool
 	dead    bool
+	owes    []byte             // the key of an answer that waits for room
 	comms   map[int]*modelComm // by context; the last one
 }
 
@@ -57,6 +61,13 @@ type modelItem struct {
 
 func (r *modelRank) Notice(dst int, body []byte) {
 	r.m.send(r, dst, modelItem{notice: slices.Clone(body)})
+}
+func (r *modelRank) Answer(dst int, body []byte) bool {
+	if key := body[:progress.AnswerKey]; r.owes != nil && bytes.Equal(key, r.owes) {
+		return false
+	}
+	r.Notice(dst, body)
+	return true
 }
 func (r *modelRank) MaxNotice() int        { return 240 }
 func (r *modelRank) Reached(rank int) bool { return r.reached[rank] }
@@ -337,4 +348,31 @@ func TestNoticeErrors(t *testing.T) {
 	c := &Comm{Context: 7, Group: order{0, 1}}
 	r.cs.live[7] = &liveContext{comm: c, root: 1, stage: told, waitFor: map[int]struct{}{}}
 	require.EqualError(t, r.cs.Notice(r, 1, notice(noticeFree, 7, 2)), "rank 2 of 2")
+}
+
+// Of collective calls only members of a Comm may speak, as long as its context is not free, so that
+// what others say is not kept without bound. And nobody asks again before he was answered.
+func TestNoticesOfCallsAreBounded(t *testing.T) {
+	r := newContextsModel(t, 1, 3).ranks[0]
+	r.cs.Open(&Comm{Context: 7, Group: order{0, 1}})
+	r.cs.free.set(7, false)
+	ask := func(context int) []byte { return notice(noticeAsk, context) }
+	found := func(context int) []byte { return notice(noticeFound, context, 1, 0, 2|int(Absent)<<absenceShift) }
+	for _, about := range []func(context int) []byte{ask, found} {
+		for range 2 {
+			require.NoError(t, r.cs.Notice(r, 1, about(World)))
+			require.NoError(t, r.cs.Notice(r, 1, about(7)))
+		}
+		require.EqualError(t, r.cs.Notice(r, 2, about(7)), "collective calls on context 7, which is not one of rank 2")
+		require.EqualError(t, r.cs.Notice(r, 1, about(8)), "collective calls on context 8, which is not one of rank 1")
+	}
+	require.Len(t, r.cs.begun, 2)
+	r.cs.free.set(9, false) // Take has given it, and other ranks have their Comm already
+	require.NoError(t, r.cs.Notice(r, 2, found(9)))
+
+	r.owes = notice(noticeBegun, 7)
+	require.EqualError(t, r.cs.Notice(r, 1, ask(7)), "kind 6 is due for what was asked before")
+	require.NoError(t, r.cs.Notice(r, 1, ask(World)))
+	r.owes = notice(noticeFlushed, 7)
+	require.EqualError(t, r.cs.Notice(r, 1, notice(noticeFlush, 7)), "kind 2 is due for what was asked before")
 }
