@@ -1,9 +1,6 @@
 package p2p
 
-import (
-	"context"
-	"slices"
-)
+import "slices"
 
 // Transfer is one message of IsendAll or IrecvAll.
 type Transfer struct {
@@ -23,11 +20,9 @@ func (c *Comm) IsendAll(reqs []Request, ts []Transfer) []Request {
 	for i := range ts {
 		t, r := &ts[i], &next[i]
 		if uint(t.Rank) >= c.ranks() || t.Tag > MaxCommTag {
-			if err := c.refuseSend(context.Background(), t.Rank, t.Tag); err != nil {
-				*r = failedRequest(opSend, t.Rank, t.Tag, err)
-			} else {
-				*r = ofSend(p.Null(), c.group, t.Rank, t.Tag)
-			}
+			p.Done() // which has the lock
+			*r = c.refusedSend(t.Rank, t.Tag)
+			p = c.w.eng.Poster()
 			continue
 		}
 		r.group, r.tag = c.group, t.Tag
@@ -45,11 +40,9 @@ func (c *Comm) IrecvAll(reqs []Request, ts []Transfer) []Request {
 		t, r := &ts[i], &next[i]
 		from, want, mask, ok := c.wanted(t.Rank, t.Tag)
 		if !ok {
-			if _, err := c.refuseRecv(context.Background(), t.Rank, t.Tag); err != nil {
-				*r = failedRequest(opRecv, t.Rank, t.Tag, err)
-			} else {
-				*r = ofRecv(p.Null(), c.group, t.Rank, t.Tag)
-			}
+			p.Done() // which has the lock
+			*r = c.refusedRecv(t.Rank, t.Tag)
+			p = c.w.eng.Poster()
 			continue
 		}
 		*r = ofRecv(p.Irecv(from, want, mask, t.Buf), c.group, t.Rank, t.Tag)

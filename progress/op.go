@@ -119,15 +119,6 @@ func (e *Engine) sentLocked(dst int, tag uint64, buf []byte) *Op {
 	return op
 }
 
-// nullLocked is the operation of a call without a peer, which has succeeded at once.
-func (e *Engine) nullLocked() *Op {
-	e.mu.AssertHeld("the pool of operations")
-	op := e.sent.take()
-	op.born(noteNull, AnySource, 0, nil)
-	op.status = Status{Source: nullSource}
-	return op
-}
-
 // take gives an Op out of the pool. It is small enough to be inlined.
 func (p *opPool) take() *Op {
 	op := p.free
@@ -171,7 +162,9 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 	}
 	st, err := op.status, op.err
 	n := op.note
-	if op.pool != nil {
+	if op.pool == nil { // of Failed; Peek may be looking at its error
+		refusals.Add(-1)
+	} else {
 		if err != nil {
 			op.dropError()
 		}
@@ -186,7 +179,7 @@ func (op *Op) consume(gen uint64) (Status, error, bool) {
 // looking at it, with the lock.
 func (op *Op) dropError() {
 	op.e.mu.Lock()
-	op.err = nil
+	op.forget()
 	op.e.mu.Unlock()
 }
 
@@ -200,7 +193,7 @@ func (op *Op) vanish() {
 // free gives an Op back to its pool, with the lock.
 func (op *Op) free() {
 	if op.err != nil {
-		op.err = nil
+		op.forget()
 	}
 	op.poison()
 	op.next, op.pool.free = op.pool.free, op

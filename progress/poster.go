@@ -35,12 +35,6 @@ func (p *Poster) Irecv(src int, tag, mask uint64, buf []byte) Request {
 	return r
 }
 
-// Null is Engine.Null.
-func (p *Poster) Null() Request {
-	p.turn()
-	return p.e.nullLocked().request()
-}
-
 // turn lets others have the lock after each batch.
 func (p *Poster) turn() {
 	if p.n++; p.n > postBatch {

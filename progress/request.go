@@ -40,7 +40,7 @@ func (op *Op) request() Request { return Request{op.note, op, op.Gen()} }
 
 // Failed returns a request that was born failed.
 func Failed(err error) Request {
-	refusals.Store(true)
+	refusals.Add(1)
 	op := &Op{state: opEnded, err: err}
 	op.SetEnded()
 	return Request{op: op}
@@ -50,7 +50,10 @@ func Failed(err error) Request {
 func (e *Engine) Null() Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.nullLocked().request()
+	op := e.sent.take()
+	op.born(noteNull, AnySource, 0, nil)
+	op.status = Status{Source: nullSource}
+	return op.request()
 }
 
 // Zero reports whether r is the zero Request.

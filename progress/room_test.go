@@ -50,6 +50,40 @@ func TestSendCost(t *testing.T) {
 	}
 }
 
+// Who waits looks for refused calls as long as there is one that was not reported, in whatever way.
+func TestRefusalsEnd(t *testing.T) {
+	c, _ := full(t, Config{Manual: true})
+	q, before := c.e[0].NewQueue(1), refusals.Load()
+	for name, report := range map[string]func(r Request) error{
+		"Wait": func(r Request) error { _, err := r.Wait(bg); return err },
+		"Test": func(r Request) error { _, _, err := r.Test(); return err },
+		"Taker": func(r Request) error {
+			var taker Taker
+			defer taker.Done()
+			require.Error(t, taker.Refused(r))
+			_, _, _, err := taker.Take(r)
+			return err
+		},
+		"Queue": func(r Request) error {
+			var out [1]Completion
+			r.Notify(q, Label{})
+			require.Equal(t, 1, q.Poll(out[:]))
+			return out[0].Err
+		},
+		"Free": func(r Request) error { r.Free(); return ErrFull },
+	} {
+		for _, refused := range []func() Request{
+			func() Request { return c.e[0].Isend(1, 1, nil) },
+			func() Request { return Failed(ErrFull) },
+		} {
+			r := refused()
+			require.Equal(t, before+1, refusals.Load(), name)
+			require.ErrorIs(t, report(r), ErrFull, name)
+			require.Equal(t, before, refusals.Load(), name)
+		}
+	}
+}
+
 // rooms is how many calls of Room wait.
 func (c *cluster) rooms() int {
 	c.e[0].mu.Lock()

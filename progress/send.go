@@ -113,9 +113,9 @@ func (op *Op) isend() {
 		return
 	}
 	if e.fullLocked() {
-		refusals.Store(true)
-		op.endSend(Status{}, fmt.Errorf("%w: the sends that wait take %d bytes of the SendLimit of %d: "+
-			"wait for some of them, or with Room", ErrFull, e.queued, e.cfg.SendLimit))
+		refusals.Add(1)
+		op.endSend(Status{}, refusal{fmt.Errorf("%w: the sends that wait take %d bytes of the SendLimit of %d: "+
+			"wait for some of them, or with Room", ErrFull, e.queued, e.cfg.SendLimit)})
 		return
 	}
 	e.peers[op.peer].enqueue(op)

@@ -1,9 +1,6 @@
 package progress
 
-import (
-	"errors"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Taker takes the outcomes of many requests, with one hold of the lock for many of one engine: so
 // their operations go back to the pool at the price of a store. The zero value is ready. Its
@@ -48,11 +45,25 @@ func (t *Taker) Drop(r Request) bool {
 	return true
 }
 
-// refusals says whether a call of this process was ever refused: until then nobody looks for one.
-var refusals atomic.Bool
+// refusals is how many requests of refused calls this process has that were not reported: without
+// any nobody looks for one.
+var refusals atomic.Int64
 
 // Refusals reports whether Refused may return an error for any request.
-func Refusals() bool { return refusals.Load() }
+func Refusals() bool { return refusals.Load() != 0 }
+
+// refusal is the error of a call that an engine has refused.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// forget drops the error of an Op whose outcome was reported, with the lock.
+func (op *Op) forget() {
+	if _, ok := op.err.(refusal); ok {
+		refusals.Add(-1)
+	}
+	op.err = nil
+}
 
 // Refused returns the error of r, which has not been taken, if its call was refused: it has begun
 // nothing, so that no peer hears of it. It consumes nothing.
@@ -66,8 +77,8 @@ func (t *Taker) Refused(r Request) error {
 	}
 	t.hold(op.e)
 	// While the lock is held nobody uses op again: its error is that of this generation.
-	if op.Has(r.gen()) && errors.Is(op.err, ErrFull) {
-		return op.err
+	if err, ok := op.err.(refusal); ok && op.Has(r.gen()) {
+		return err
 	}
 	return nil
 }
