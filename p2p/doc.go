@@ -21,9 +21,9 @@
 //     library holds the slice (never only its address) until completion, and pins it where a device
 //     or a peer accesses it by address.
 //  6. Once a completion has been reported the library holds no reference to the buffer, context,
-//     error or Message of the operation, nor, after Free, once that has ended, nor to those of any
-//     operation after Shutdown or Close: the garbage collector can have them. Only a cause that
-//     later errors name too, as that of a loss, stays with the World.
+//     error or Message of the operation: the garbage collector can have them. The same holds for an
+//     operation that was given up by Free, once it has ended, and for all after Shutdown or Close.
+//     Only a cause that later errors name too, as that of a loss, stays with the World.
 //
 // A send whose buffer was unmapped or protected before its end (of a message above EagerLimit) is
 // ErrFault, and so is the receive of its message; the two ranks go on. Where the memory vanishes in

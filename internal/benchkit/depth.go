@@ -24,11 +24,8 @@ var kinds = []string{KindPosted, KindUnexpected, KindAnySource, KindMasks, kindA
 func DepthCases(f Flags) []Flags {
 	var cases []Flags
 	for _, kind := range either(f.Kind, kindAll, kinds[:len(kinds)-1]...) {
-		for _, n := range f.Depths {
-			one := f
-			one.Kind, one.Depths = kind, Counts{n}
-			cases = append(cases, one)
-		}
+		f.Kind = kind
+		cases = append(cases, casesOf(f, func(f *Flags) *Counts { return &f.Depths })...)
 	}
 	return cases
 }

@@ -8,10 +8,15 @@ import (
 
 // GoroutineCases are the numbers of goroutines.
 func GoroutineCases(f Flags) []Flags {
+	return casesOf(f, func(f *Flags) *Counts { return &f.Goroutines })
+}
+
+// casesOf is f for each of its counts of one kind.
+func casesOf(f Flags, of func(f *Flags) *Counts) []Flags {
 	var cases []Flags
-	for _, n := range f.Goroutines {
+	for _, n := range *of(&f) {
 		one := f
-		one.Goroutines = Counts{n}
+		*of(&one) = Counts{n}
 		cases = append(cases, one)
 	}
 	return cases

@@ -58,13 +58,7 @@ var vecWays = []func(v *vectors) error{(*vectors).exchange, (*vectors).packed}
 
 // VecCases are the numbers of parts.
 func VecCases(f Flags) []Flags {
-	var cases []Flags
-	for _, n := range f.Parts {
-		one := f
-		one.Parts = Counts{n}
-		cases = append(cases, one)
-	}
-	return cases
+	return casesOf(f, func(f *Flags) *Counts { return &f.Parts })
 }
 
 // VecMessages is the default number of exchanges of a size of parts.

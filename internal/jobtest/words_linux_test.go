@@ -25,7 +25,7 @@ func init() {
 	roles["outlived"] = outlivedRole
 }
 
-// Ways for rank 1 to leave leftRole.
+// Ways for rank 1 to leave the job.
 const (
 	byKill = iota
 	byExit
@@ -44,11 +44,20 @@ func leftRole(ctx context.Context, w *p2p.World) error {
 		_, err := w.Comm().Recv(ctx, 1, 5, nil)
 		return err
 	}
+	return leave(w)
+}
+
+// leave has this rank leave the job in the way that argVar names.
+func leave(w *p2p.World) error {
 	switch number(argVar) {
 	case byKill:
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case byExit:
 		os.Exit(0)
+	case byCode:
+		os.Exit(3)
+	case byError:
+		return errors.New("not well")
 	}
 	return w.Close()
 }
@@ -108,17 +117,7 @@ func outlivedRole(ctx context.Context, w *p2p.World) error {
 				return err
 			}
 		}
-		switch number(argVar) {
-		case byKill:
-			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		case byExit:
-			os.Exit(0)
-		case byCode:
-			os.Exit(3)
-		case byError:
-			return errors.New("not well")
-		}
-		return w.Close()
+		return leave(w)
 	}
 	if err := w.Comm().Send(ctx, 1, 4, nil); err != nil {
 		return err
