@@ -38,7 +38,8 @@ func (s *Set) Vain() {
 }
 
 // Outrun is for a call that does not wait and has found the lock taken, by somebody who polls. At
-// times it lets others run, as Vain does. It takes the lock itself.
+// times it lets others run, as Vain does. For that it takes the lock, as all other calls do each
+// time: who polls gives way at the end of the poll that it is in.
 func (s *Set) Outrun() {
 	if s.outrun.Add(1)%vainCalls != 0 {
 		return
