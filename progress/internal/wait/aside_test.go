@@ -73,6 +73,22 @@ func TestPollerStepsAside(t *testing.T) {
 	}
 }
 
+// TestWhoParksDoesNotStepAside: a waiter that is about to park lets the scheduler look for sockets
+// by that.
+func TestWhoParksDoesNotStepAside(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	f := newFake(t, Config{Manual: true})
+	f.runnable[0].Name = "" // no goroutine counts as runnable
+	f.sharing.load, f.sharing.until = loadLong, time.Now().Add(time.Hour)
+	f.aside.step = func() time.Duration {
+		t.Error("it has stepped aside")
+		return 0
+	}
+	var o op
+	f.onWait = func() { f.arrive(&o) }
+	require.NoError(t, f.await(bg, &o))
+}
+
 // TestNobodyStepsAsideFromTheRunnable: a goroutine that is runnable would keep the processor from
 // one that has stepped aside.
 func TestNobodyStepsAsideFromTheRunnable(t *testing.T) {

@@ -16,6 +16,7 @@ const (
 	spinTransfer = 2 * time.Millisecond  // most that a large message adds to the budget
 	spinYield    = 20 * time.Microsecond // polling between yields, once only a large message is waited for
 	spinBusy     = 3 * time.Microsecond  // budget where others could use the processor and would keep it
+	spinKept     = time.Microsecond      // budget where somebody is known to keep it
 	sharePolls   = 4                     // polls between yields of a processor that others may want
 	takenPolls   = 1                     // the same where they have taken it
 	shareRounds  = 64                    // rounds of polls, each with a yield, where the processor may be wanted
@@ -200,7 +201,7 @@ func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) b
 		if t.over(&p) {
 			return false
 		}
-		if s.oneP {
+		if s.oneP && t.elapsed >= spinBusy {
 			s.stepAside(t.start.Add(t.elapsed))
 		}
 		if s.pollFor(ev, gen, p.polls) || ctx.Err() != nil {

@@ -118,7 +118,7 @@ func (n *sharing) policy(limit time.Duration, runnable bool, transfer time.Durat
 	case n.load == loadLong:
 		m.yields = false
 		if limit == 0 {
-			m.hold, m.polls, m.budget = takenPolls, sharePolls, spinBusy
+			m.hold, m.polls, m.budget = takenPolls, takenPolls, spinKept
 		}
 		return m
 	case limit != 0:

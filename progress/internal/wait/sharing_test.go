@@ -18,7 +18,7 @@ func TestPolicy(t *testing.T) {
 	turns := policy{hold: takenPolls, polls: takenPolls, rounds: shareRounds, yields: true}
 	with := func(m policy, change func(m *policy)) policy { change(&m); return m }
 	busy := func(m *policy) { m.rounds, m.budget, m.keep, m.every = 0, spinBusy, spinBusy+spinYield, spinYield }
-	parks := policy{hold: takenPolls, polls: sharePolls, budget: spinBusy}
+	parks := policy{hold: takenPolls, polls: takenPolls, budget: spinKept}
 	const limit, long = 20 * time.Microsecond, time.Millisecond
 	watch := func(m *policy) { m.budget += long }
 	limited := func(m *policy) { m.rounds, m.budget = 0, limit }

@@ -106,7 +106,6 @@ func (l *link) parseOne() bool {
 	if invariant.Enabled && !in.lent {
 		invariant.PoisonStart(b[n:size])
 	}
-	in.bulk = false
 	return true
 }
 

@@ -321,6 +321,33 @@ func TestTCPPlaceDeregistered(t *testing.T) {
 	require.Equal(t, make([]byte, 60_000), dst)
 }
 
+// TestTCPBulkBehindSmall: of a large packet little is read to the buffer, and copied from there,
+// also where a small one came between it and the last large one.
+func TestTCPBulkBehindSmall(t *testing.T) {
+	_, b, ab, ba := joined(t)
+	const size = 60_000
+	large := wire.Header{Op: wire.OpReadResp, Length: size, Total: size}
+	dst := make([]byte, size)
+	buffered, received := 0, 0
+	b.onPlace = func(wire.Link, *wire.Header) []byte {
+		if !ba.in.placing {
+			buffered = ba.in.w - ba.in.r
+		}
+		return dst
+	}
+	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) {
+		received++
+		return true, false
+	}
+	for i, h := range []wire.Header{large, {Op: wire.OpAck}, large} {
+		_, err := unix.Write(ab.fd, append(appendFrameHeader(nil, &h), make([]byte, h.Length)...))
+		require.NoError(t, err)
+		until(t, "packet", func() bool { return received == i+1 }, b)
+	}
+	require.Positive(t, buffered)
+	require.LessOrEqual(t, buffered, placeGap)
+}
+
 // TestTCPRefusedStays checks that nothing overtakes a refused packet, that the sender is held up in
 // the end, and that everything comes once it is taken.
 func TestTCPRefusedStays(t *testing.T) {
