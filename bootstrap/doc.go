@@ -3,8 +3,9 @@
 //
 // Concurrency: every method of a Bootstrap may be called from any goroutine. Fence is collective:
 // all ranks call it the same number of times; calls of one rank's goroutines are carried out one
-// after the other. The package holds no global state but the list of imported clients, and a
-// Bootstrap leaves no goroutine or descriptor behind after Close.
+// after the other. The package holds no global state but the list of imported clients. A Bootstrap
+// leaves no descriptor behind after Close, and no goroutine but one whose notice on the standard
+// error output nobody takes.
 //
 // Detect looks for a launcher in the order of a table (see Launchers; docs/launching.md has the
 // facts) and joins its job:
