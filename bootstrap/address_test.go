@@ -21,7 +21,7 @@ func TestLocalIPOfSeveralHosts(t *testing.T) {
 		if r == 1 {
 			v = v.with("MASTER_ADDR", ip.String())
 		}
-		list[r], err = Detect(timeout(t, 10*time.Second), options(v))
+		list[r], err = Detect(timeout(t), options(v))
 		return err
 	})
 	for r, b := range list {
@@ -37,7 +37,7 @@ func TestLoopbackStoreIsFound(t *testing.T) {
 	port := freePort(t)
 	list := make([]Bootstrap, 2)
 	each(t, 2, func(r int) (err error) {
-		list[r], err = Detect(timeout(t, 10*time.Second), options(envOf(r, 2, port).with("MASTER_ADDR", ip.String())))
+		list[r], err = Detect(timeout(t), options(envOf(r, 2, port).with("MASTER_ADDR", ip.String())))
 		return err
 	})
 	require.True(t, list[0].Info().LocalIP.IsLoopback())
@@ -61,7 +61,7 @@ func outsideIP(t *testing.T) netip.Addr {
 func TestManyRanks(t *testing.T) {
 	const n = 128
 	list := startJob(t, n, EnvSecret, hexSecret)
-	ctx := timeout(t, 20*time.Second)
+	ctx := timeout(t)
 	each(t, n, func(r int) error { return exchangeRound(ctx, list[r], 0) })
 }
 

@@ -28,7 +28,7 @@ func workerEnv(addr string, rank, size int) vars {
 // together has the workers of a store at addr join, rank 0 once the other waits for it, and end.
 func together(t *testing.T, s *tcpstoretest.Server, addr string) {
 	t.Helper()
-	ctx := timeout(t, 30*time.Second)
+	ctx := timeout(t)
 	each(t, 2, func(r int) error {
 		if r == 0 {
 			if err := s.AwaitReader(ctx); err != nil {
@@ -95,7 +95,7 @@ func TestSlowStore(t *testing.T) {
 // TestSecondJobAtTheAddress: a rank that begins the next job of a script while rank 0 still ends
 // the last one waits for rank 0.
 func TestSecondJobAtTheAddress(t *testing.T) {
-	port, ctx := freePort(t), timeout(t, 30*time.Second)
+	port, ctx := freePort(t), timeout(t)
 	early, tooEarly := once()
 	each(t, 3, func(r int) error {
 		for job := range 2 {
@@ -122,7 +122,7 @@ func TestSecondJobAtTheAddress(t *testing.T) {
 // TestFailureIsTold: the others hear why rank 0 does not serve, also those that look later.
 func TestFailureIsTold(t *testing.T) {
 	dir := t.TempDir() + "/s"
-	ctx, told := context.WithCancel(timeout(t, 20*time.Second))
+	ctx, told := context.WithCancel(timeout(t))
 	defer told()
 	errs := outcomes(2, func(r int) error {
 		opt := options(vars{EnvRank: strconv.Itoa(r), EnvWorldSize: "2", EnvStore: dir, EnvJobID: "j", EnvListen: "192.0.2.1"}) // no host's
@@ -156,15 +156,15 @@ func TestFenceOutlivesRankZero(t *testing.T) {
 		each(t, n, func(r int) (err error) {
 			opt := options(env(r).with(EnvSecret, hexSecret))
 			opt.fanOut = 2
-			list[r], err = Detect(timeout(t, 20*time.Second), opt)
+			list[r], err = Detect(timeout(t), opt)
 			return err
 		})
-		hubOf(list[0]).flushFor = 20 * time.Second
+		hubOf(list[0]).flushFor = time.Minute
 		each(t, n, func(r int) error {
 			if err := list[r].Put(context.Background(), "k", make([]byte, MaxValue)); err != nil {
 				return err
 			}
-			err := list[r].Fence(timeout(t, 20*time.Second))
+			err := list[r].Fence(timeout(t))
 			if r == 0 && err == nil {
 				endProcess(list[0])
 			}
@@ -186,7 +186,7 @@ func TestFenceEndsWithRankZero(t *testing.T) {
 			return err
 		}
 		var lost *RankError
-		if err := list[r].Fence(timeout(t, 20*time.Second)); !errors.As(err, &lost) || lost.Rank != 0 {
+		if err := list[r].Fence(timeout(t)); !errors.As(err, &lost) || lost.Rank != 0 {
 			return fmt.Errorf("fence without rank 0: %v", err)
 		}
 		return nil

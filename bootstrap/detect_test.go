@@ -120,7 +120,7 @@ func TestRankZeroGivesUp(t *testing.T) {
 	env := jobEnv(t, 4)
 	errs := outcomes(2, func(i int) error {
 		opt := options(env(2 * i))
-		ctx := timeout(t, 10*time.Second)
+		ctx := timeout(t)
 		if i == 0 {
 			ctx = cancelOn(t, &opt, "rendezvous: rank has joined")
 		}
@@ -161,7 +161,7 @@ func (c *lateContext) Deadline() (time.Time, bool) {
 // TestNobodyAnswersByTheDeadline: the dial that the deadline has cut short does not hide what those
 // before it have met.
 func TestNobodyAnswersByTheDeadline(t *testing.T) {
-	inner, cancel := context.WithCancel(timeout(t, 20*time.Second))
+	inner, cancel := context.WithCancel(timeout(t))
 	defer cancel()
 	ctx := &lateContext{Context: inner}
 	opt := options(envOf(1, 2, freePort(t)))
@@ -180,7 +180,7 @@ func TestPortInUse(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	_, err = Detect(timeout(t, 5*time.Second), options(envOf(0, 2, port)))
+	_, err = Detect(timeout(t), options(envOf(0, 2, port)))
 	require.ErrorContains(t, err, "port "+port+" (MASTER_ADDR:MASTER_PORT) is in use")
 }
 
@@ -190,7 +190,7 @@ func TestPortOfAnotherJob(t *testing.T) {
 	first := startJob(t, 2, EnvSecret, hexSecret)
 	port := portOf(first[0])
 	errs := outcomes(2, func(r int) error {
-		_, err := Detect(timeout(t, 20*time.Second), options(envOf(r, 2, port).with(EnvSecret, strings.Repeat("a5", SecretSize))))
+		_, err := Detect(timeout(t), options(envOf(r, 2, port).with(EnvSecret, strings.Repeat("a5", SecretSize))))
 		return err
 	})
 	require.ErrorContains(t, errs[0], "port "+port+" (MASTER_ADDR:MASTER_PORT) is in use on this host: give the job another by MASTER_PORT; "+

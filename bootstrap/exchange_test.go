@@ -34,7 +34,7 @@ func forKinds(t *testing.T, n int, f func(t *testing.T, list []Bootstrap)) {
 func TestExchange(t *testing.T) {
 	const n, rounds = 8, 5
 	forKinds(t, n, func(t *testing.T, list []Bootstrap) {
-		ctx := timeout(t, 10*time.Second)
+		ctx := timeout(t)
 		each(t, n, func(r int) error {
 			b := list[r]
 			if b.Rank() != r || b.Size() != n {
@@ -81,7 +81,7 @@ func exchangeRound(ctx context.Context, b Bootstrap, round int) error {
 func TestValueSizes(t *testing.T) {
 	sizes := []int{0, 1, 512, 1023, 4096, 100_000, MaxValue}
 	forKinds(t, 3, func(t *testing.T, list []Bootstrap) {
-		ctx := timeout(t, 10*time.Second)
+		ctx := timeout(t)
 		each(t, 3, func(r int) error {
 			for _, n := range sizes {
 				if err := list[r].Put(ctx, fmt.Sprint(n), bytes.Repeat([]byte{byte(r)}, n)); err != nil {
@@ -154,7 +154,7 @@ func TestInfo(t *testing.T) {
 
 func TestFenceContextNamesMissing(t *testing.T) {
 	forKinds(t, 4, func(t *testing.T, list []Bootstrap) {
-		long := timeout(t, 10*time.Second)
+		long := timeout(t)
 		short, giveUp := context.WithCancel(long)
 		list[2].(*endpoint).patience = 10 * time.Second
 		errs := outcomes(3, func(i int) error {
@@ -180,7 +180,7 @@ func TestFenceContextNamesMissing(t *testing.T) {
 func TestAbort(t *testing.T) {
 	for from, inFence := range map[int]int{0: 3, 1: 0, 2: 3, 3: 0} {
 		forKinds(t, 4, func(t *testing.T, list []Bootstrap) {
-			ctx := timeout(t, 10*time.Second)
+			ctx := timeout(t)
 			want := AbortInfo{Rank: from, Code: 42, Reason: "no more paper"}
 			each(t, 4, func(r int) error {
 				if r == from {
@@ -214,7 +214,7 @@ func TestAbortedClosesWithoutAbort(t *testing.T) {
 
 func TestCleanCloseThenFence(t *testing.T) {
 	forKinds(t, 3, func(t *testing.T, list []Bootstrap) {
-		ctx := timeout(t, 10*time.Second)
+		ctx := timeout(t)
 		each(t, 3, func(r int) error { return list[r].Fence(ctx) })
 		require.NoError(t, list[1].Close())
 		_, err := list[2].Get(ctx, 1, "nothing")
@@ -232,7 +232,7 @@ func TestCleanCloseThenFence(t *testing.T) {
 func TestLastFence(t *testing.T) {
 	for range 10 {
 		list := startJob(t, 6)
-		ctx := timeout(t, 10*time.Second)
+		ctx := timeout(t)
 		each(t, 6, func(r int) error {
 			if err := list[r].Fence(ctx); err != nil {
 				return err
@@ -245,7 +245,7 @@ func TestLastFence(t *testing.T) {
 func TestRootClosesEarly(t *testing.T) {
 	list := startJob(t, 3)
 	require.NoError(t, list[0].Close(), "does not wait for others for ever")
-	err := list[1].Fence(timeout(t, 5*time.Second))
+	err := list[1].Fence(timeout(t))
 	require.ErrorIs(t, err, ErrPeerLost)
 	require.ErrorContains(t, err, "rank 0 left the job")
 	require.NoError(t, list[1].Close())

@@ -42,7 +42,7 @@ func TestWrongSecret(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			env := jobEnv(t, 2)
-			ctx := timeout(t, 10*time.Second)
+			ctx := timeout(t)
 			var wrong atomic.Value
 			list := make([]Bootstrap, 2)
 			each(t, 2, func(r int) (err error) {
@@ -67,7 +67,7 @@ func TestWrongSecretIsNamedAtRankZero(t *testing.T) {
 	errs := outcomes(2, func(r int) error {
 		secret := []string{hexSecret, strings.Repeat("00", 32)}[r]
 		opt := options(env(r).with(EnvSecret, secret))
-		ctx := timeout(t, 10*time.Second)
+		ctx := timeout(t)
 		if r == 0 {
 			ctx = cancelOn(t, &opt, "rendezvous turned a connection away")
 		}
@@ -112,7 +112,7 @@ func TestRejections(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, port := openStore(t, 2, madeSecret(handedOut))
-			_, err := Detect(timeout(t, 5*time.Second), options(tt.env(envOf(1, 2, port))))
+			_, err := Detect(timeout(t), options(tt.env(envOf(1, 2, port))))
 			require.ErrorIs(t, err, tt.cond)
 			require.ErrorContains(t, err, tt.want)
 		})
@@ -120,7 +120,7 @@ func TestRejections(t *testing.T) {
 }
 
 func TestDuplicateRank(t *testing.T) {
-	env, ctx := jobEnv(t, 3), timeout(t, 20*time.Second)
+	env, ctx := jobEnv(t, 3), timeout(t)
 	joined, root := awaitJoined(ctx, env)
 	each(t, 3, func(r int) error {
 		if r == 0 {
@@ -147,11 +147,11 @@ func TestDuplicateRank(t *testing.T) {
 func TestDuplicateOfARunningJob(t *testing.T) {
 	list := startJob(t, 3)
 	port := portOf(list[0])
-	_, err := Detect(timeout(t, 20*time.Second), options(envOf(1, 3, port)))
+	_, err := Detect(timeout(t), options(envOf(1, 3, port)))
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "rank 1 has joined already from 127.0.0.1:")
 	require.ErrorContains(t, err, "TAGMATCH_BOOTSTRAP=singleton")
-	ctx := timeout(t, 20*time.Second)
+	ctx := timeout(t)
 	each(t, 3, func(r int) error { return list[r].Fence(ctx) })
 	require.NoError(t, list[1].Close())
 	for size, want := range map[int]string{3: "rank 1 has left this job, which has not ended yet", 4: "WORLD_SIZE is 3 at rank 0 but 4 at rank 1"} {
@@ -176,7 +176,7 @@ func TestRestartedRank(t *testing.T) {
 			require.NoError(t, list[1].(*endpoint).up.(*wireLink).f.conn.Close())
 			require.Equal(t, 1, nextLoss(t, list[0]).Rank)
 			opt := options(envOf(1, 2, port))
-			ctx := timeout(t, 20*time.Second)
+			ctx := timeout(t)
 			if abort {
 				ctx = cancelOn(t, &opt, "rendezvous: trying again")
 			}
@@ -241,7 +241,7 @@ func TestOddRoots(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			port := fakeRoot(t, []byte(tt.answer))
-			_, err := Detect(timeout(t, 5*time.Second), options(envOf(1, 2, port)))
+			_, err := Detect(timeout(t), options(envOf(1, 2, port)))
 			require.ErrorIs(t, err, tt.cond)
 			require.ErrorContains(t, err, tt.want)
 		})
@@ -252,7 +252,7 @@ func TestOddRoots(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	env := jobEnv(t, 4)
 	port := env(0)[EnvMasterPort]
-	ctx, cancel := context.WithCancel(timeout(t, 20*time.Second))
+	ctx, cancel := context.WithCancel(timeout(t))
 	defer cancel()
 	done, thrown := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -323,7 +323,7 @@ func kill(b Bootstrap) { b.(*endpoint).up.(*wireLink).f.conn.Close() }
 
 func TestKilledPeer(t *testing.T) {
 	list := startJob(t, 4)
-	ctx := timeout(t, 10*time.Second)
+	ctx := timeout(t)
 	each(t, 4, func(r int) error { return list[r].Fence(ctx) })
 	errs := outcomes(4, func(r int) error {
 		if r == 2 {
@@ -345,7 +345,7 @@ func TestKilledRoot(t *testing.T) {
 	list := startJob(t, 3)
 	h := list[0].(*endpoint).up.(*rootLink).hub
 	h.seats[1].member.(*remote).f.conn.Close()
-	err := list[1].Fence(timeout(t, 5*time.Second))
+	err := list[1].Fence(timeout(t))
 	require.ErrorIs(t, err, ErrPeerLost)
 	require.ErrorContains(t, err, "rank 0 was lost")
 }
@@ -354,7 +354,7 @@ func TestKilledRoot(t *testing.T) {
 func TestRootKilledAfterFence(t *testing.T) {
 	for range 20 {
 		list := startJob(t, 5)
-		ctx := timeout(t, 20*time.Second)
+		ctx := timeout(t)
 		h := hubOf(list[0])
 		h.flushFor = 20 * time.Second
 		each(t, 5, func(r int) error {
@@ -373,19 +373,19 @@ func TestRootKilledAfterFence(t *testing.T) {
 // TestRestartBeforeStart: a rank dies and comes back before all ranks have joined.
 func TestRestartBeforeStart(t *testing.T) {
 	h, port := openStore(t, 3, madeSecret(handedOut))
-	ctx, die := context.WithCancel(timeout(t, 10*time.Second))
+	ctx, die := context.WithCancel(timeout(t))
 	died := make(chan error)
 	go func() {
 		_, err := Detect(ctx, options(envOf(1, 3, port)))
 		died <- err
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "missing: rank 2 of 3") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "missing: rank 2 of 3") }, time.Minute, time.Millisecond)
 	die()
 	require.ErrorIs(t, <-died, context.Canceled)
-	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "ranks 1, 2 of 3") }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "ranks 1, 2 of 3") }, time.Minute, time.Millisecond)
 	list := make([]Bootstrap, 2)
 	each(t, 2, func(i int) (err error) {
-		list[i], err = Detect(timeout(t, 5*time.Second), options(envOf(i+1, 3, port)))
+		list[i], err = Detect(timeout(t), options(envOf(i+1, 3, port)))
 		return err
 	})
 	closeAll(t, list)
@@ -406,7 +406,7 @@ func TestTamperedFrame(t *testing.T) {
 	_, via, _ := net.SplitHostPort(ln.Addr().String())
 	opt := options(envOf(1, 2, via))
 	opt.Secret = sec.bytes
-	_, err = Detect(timeout(t, 5*time.Second), opt)
+	_, err = Detect(timeout(t), opt)
 	require.ErrorIs(t, err, ErrProtocol)
 	require.ErrorContains(t, err, "WELCOME frame with a wrong MAC")
 	<-done

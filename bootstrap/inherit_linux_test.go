@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/tagmatch/tagmatch/internal/launch/link"
@@ -45,7 +44,7 @@ func TestInheritedListener(t *testing.T) {
 			opt = options(envOf(r, 2, port).with(EnvRendezvousFD, strconv.Itoa(fd)))
 			opt.Unsetenv = func(name string) error { unset = name; return nil }
 		}
-		list[r], err = Detect(timeout(t, 10*time.Second), opt)
+		list[r], err = Detect(timeout(t), opt)
 		return err
 	})
 	require.Equal(t, EnvRendezvousFD, unset)
@@ -68,7 +67,7 @@ func TestLauncherGone(t *testing.T) {
 		if r == 1 {
 			v = v.with(link.Env, strconv.Itoa(fd)+":"+inode)
 		}
-		list[r], err = Detect(timeout(t, 10*time.Second), options(v))
+		list[r], err = Detect(timeout(t), options(v))
 		return err
 	})
 	require.NoError(t, parent.Close())

@@ -4,7 +4,6 @@ import (
 	"net"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,7 +39,7 @@ func TestPorts(t *testing.T) {
 			opt := options(vars{EnvRank: strconv.Itoa(r), EnvWorldSize: strconv.Itoa(n), EnvStore: dir + "/s", EnvJobID: job,
 				EnvPorts: within.String()})
 			opt.fanOut = 2
-			list[r], err = Detect(timeout(t, 20*time.Second), opt)
+			list[r], err = Detect(timeout(t), opt)
 			return err
 		})
 	}

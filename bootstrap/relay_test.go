@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -24,7 +23,7 @@ func treeJob(t *testing.T, n int, change func(rank int, o *Options)) []Bootstrap
 		if change != nil {
 			change(r, &opt)
 		}
-		list[r], err = Detect(timeout(t, 20*time.Second), opt)
+		list[r], err = Detect(timeout(t), opt)
 		return err
 	})
 	t.Cleanup(func() { closeAll(t, list) })
@@ -46,7 +45,7 @@ func direct(list []Bootstrap) (n int) {
 
 func exchangeRounds(t *testing.T, list []Bootstrap, from, to int) {
 	t.Helper()
-	ctx := timeout(t, 8*time.Second)
+	ctx := timeout(t)
 	each(t, len(list), func(r int) error {
 		for i := from; i < to; i++ {
 			if err := exchangeRound(ctx, list[r], i); err != nil {
@@ -104,7 +103,7 @@ func TestTreeUnreachable(t *testing.T) {
 func TestTreeParentLeaves(t *testing.T) {
 	for range 20 {
 		list := treeJob(t, 7, nil)
-		ctx := timeout(t, 20*time.Second)
+		ctx := timeout(t)
 		each(t, 7, func(r int) error {
 			err := list[r].Fence(ctx)
 			if r == 1 || r == 2 {

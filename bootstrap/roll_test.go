@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -27,7 +26,7 @@ func awaitJoined(ctx context.Context, env func(rank int) vars) (joined chan stru
 // the missing ranks.
 func TestJoinTimeoutIsTheJobs(t *testing.T) {
 	env := jobEnv(t, 4)
-	ctx := timeout(t, 20*time.Second)
+	ctx := timeout(t)
 	joined, root := awaitJoined(ctx, env)
 	second := make(chan error, 1)
 	go func() {
@@ -48,7 +47,7 @@ func TestJoinTimeoutIsTheJobs(t *testing.T) {
 // come again; the others continue to wait.
 func TestGivingUpAlone(t *testing.T) {
 	env := jobEnv(t, 3)
-	ctx := timeout(t, 20*time.Second)
+	ctx := timeout(t)
 	joined, root := awaitJoined(ctx, env)
 	short, cancel := context.WithCancel(ctx)
 	go func() {
@@ -79,7 +78,7 @@ func TestNoJoinTimeout(t *testing.T) {
 	}
 	env := jobEnv(t, 2)
 	each(t, 2, func(r int) error {
-		b, err := Detect(timeout(t, 20*time.Second), options(env(r).with(EnvJoinTimeout, "none")))
+		b, err := Detect(timeout(t), options(env(r).with(EnvJoinTimeout, "none")))
 		if err == nil {
 			err = b.Close()
 		}

@@ -71,7 +71,7 @@ func TestNoDescriptorsAtRankZero(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	ctx := timeout(t, 30*time.Second)
+	ctx := timeout(t)
 	root := make(chan error, 1)
 	go func() {
 		opt := options(nil)

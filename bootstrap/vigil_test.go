@@ -92,7 +92,7 @@ func TestNoticesThatNobodyTakes(t *testing.T) {
 		stop()
 		close(ended)
 	}()
-	require.NoError(t, within(timeout(t, 10*time.Second), ended))
+	require.NoError(t, within(timeout(t), ended))
 }
 
 // TestNoticesOfStrangers: rank 0 tells of whoever does not greet as a rank does, once for each
@@ -117,7 +117,7 @@ func TestNoticesOfRankZero(t *testing.T) {
 	env := jobEnv(t, 4)
 	opt := options(env(0))
 	log := noticesOf(&opt)
-	ctx := timeout(t, 60*time.Second)
+	ctx := timeout(t)
 	list, errs := make([]Bootstrap, 4), make([]error, 4)
 	var ranks sync.WaitGroup
 	detect := func(r int, o Options) { ranks.Go(func() { list[r], errs[r] = Detect(ctx, o) }) }
@@ -148,7 +148,7 @@ func TestNoticesOfRankZero(t *testing.T) {
 // knows better.
 func TestNoticesOfOthers(t *testing.T) {
 	port := freePort(t)
-	ctx, cancel := context.WithCancel(timeout(t, 60*time.Second))
+	ctx, cancel := context.WithCancel(timeout(t))
 	defer cancel()
 	var ends []chan error
 	join := func(v vars) *noticeLog {

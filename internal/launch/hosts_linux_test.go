@@ -178,7 +178,7 @@ func TestRemoteCanceled(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err := os.Stat("/proc/" + pid)
 			return os.IsNotExist(err)
-		}, 10*time.Second, 10*time.Millisecond, "rank with pid %s", pid)
+		}, time.Minute, 10*time.Millisecond, "rank with pid %s", pid)
 	}
 	require.Len(t, strings.Fields(string(pids)), 3)
 }

@@ -36,7 +36,7 @@ func alive(pid int) bool {
 func requireGone(t *testing.T, pids []int) {
 	t.Helper()
 	for _, pid := range pids {
-		require.Eventually(t, func() bool { return !alive(pid) }, 5*time.Second, 5*time.Millisecond, "process %d is left", pid)
+		require.Eventually(t, func() bool { return !alive(pid) }, time.Minute, 5*time.Millisecond, "process %d is left", pid)
 	}
 }
 
@@ -69,7 +69,7 @@ func startNestedBy(t *testing.T, c *exec.Cmd, command string, n int) (*exec.Cmd,
 	c.WaitDelay = time.Second
 	require.NoError(t, c.Start())
 	t.Cleanup(func() { _ = c.Process.Kill() })
-	require.Eventually(t, func() bool { return len(pids(out.String())) == n }, 10*time.Second, 5*time.Millisecond, "%v", &out)
+	require.Eventually(t, func() bool { return len(pids(out.String())) == n }, time.Minute, 5*time.Millisecond, "%v", &out)
 	return c, &out
 }
 
