@@ -25,9 +25,12 @@
 //     operation that was given up by Free, once it has ended, and for all after Shutdown or Close.
 //     Only a cause that later errors name too, as that of a loss, stays with the World.
 //
-// A send whose buffer was unmapped or protected before its end (of a message above EagerLimit) is
-// ErrFault, and so is the receive of its message; the two ranks go on. Where the memory vanishes in
-// the very moment that it is sent over TCP, the connection may break instead.
+// Of messages above EagerLimit, a send whose buffer was unmapped or protected before its end is
+// ErrFault, and so is the receive of its message. A receive whose buffer cannot be written is
+// ErrFault too; it has taken the message, and the send succeeds. The two ranks go on. A shorter
+// message is copied as by the program itself: without the memory its process ends. Where a send
+// buffer vanishes while a packet of it is on its way into a socket, the connection ends; while it
+// is copied into shared memory, the process.
 //
 // # Contexts
 //

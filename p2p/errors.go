@@ -28,8 +28,8 @@ var (
 	ErrFull      = progress.ErrFull     // Config.SendLimit: wait for sends, or Room; too many Comms
 	ErrInactive  = progress.ErrInactive // request already completed
 	ErrInvalid   = progress.ErrInvalid  // wrong argument
-	// ErrFault ends a send whose buffer was unmapped or protected before its end, and the receive
-	// of that message. Nothing else of the two ranks is affected.
+	// ErrFault ends an operation whose buffer was unmapped or protected before its end, and the
+	// receive of a message whose send it ends. Nothing else of the two ranks is affected.
 	ErrFault    = progress.ErrFault
 	ErrProtocol = progress.ErrProtocol // a peer broke the protocol
 )

@@ -37,7 +37,7 @@ func (op *Op) abandon() (ended, busy bool) {
 	case p.lost != nil, e.broken != nil, r.err == transport.ErrDeregistered: // nobody can read it
 	case r.err == transport.ErrUnreadable:
 		p.sendCtrl(ctrl{kind: ctrlUnreadable, id: r.appCtx})
-	case r.err != nil:
+	case r.err != nil && r.err != transport.ErrUnwritable: // which another receive need not meet
 		p.lose(r.err)
 	case r.withdraw:
 		p.sendCtrl(ctrl{kind: ctrlWithdrawn, id: r.appCtx})

@@ -148,6 +148,28 @@ func TestAbandonedWithdrawn(t *testing.T) {
 	c.quiet()
 }
 
+// A message that the buffer could not take is requeued: the next receive's may.
+func TestAbandonedUnwritable(t *testing.T) {
+	c := manual(t, 2, fakeOpts{revoke: true, maxRead: 300})
+	e, node := c.e[1], c.net.nodes[1]
+	node.holdRds = true
+	s := c.e[0].Isend(1, 5, fill(1000, 1))
+	r := e.Irecv(0, 5, exact, make([]byte, 2000))
+	c.step()
+	node.reads = node.reads[1:]
+	c.callback(1, func(s transport.Sink) { s.ReadDone(r.op.slot.id(), transport.ErrUnwritable) })
+	requireAbandoned(t, r)
+	require.Empty(t, e.Failed())
+	node.holdRds = false
+	c.step()
+	buf := make([]byte, 2000)
+	again := e.Irecv(0, 5, exact, buf)
+	c.step()
+	c.got(again, buf, 1000, 1)
+	succeeded(t, s)
+	c.quiet()
+}
+
 // A message is not requeued where nobody could read it: one of several reads has found it to be
 // taken back, or has failed, or its sender is lost.
 func TestAbandonedUnreadable(t *testing.T) {

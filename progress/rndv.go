@@ -248,12 +248,7 @@ func (op *Op) readEnded() {
 		op.complete(Status{}, e.broken)
 		return
 	}
-	switch r.err {
-	case transport.ErrDeregistered:
-		op.endWithdrawn()
-		return
-	case transport.ErrUnreadable:
-		op.endUnreadable()
+	if op.failsAlone(r.err) {
 		return
 	}
 	if r.err != nil {
@@ -268,12 +263,25 @@ func (op *Op) readEnded() {
 	op.complete(Status{r.src, op.tag, int64(r.total)}, e.truncatedLocked(int(r.want), r.total))
 }
 
-// endUnreadable ends a receive whose message cannot be read, and has the send end too. As after a
-// withdrawal only the end of this receive keeps the order.
-func (op *Op) endUnreadable() {
-	r := &op.read
-	op.e.peers[r.src].sendCtrl(ctrl{kind: ctrlUnreadable, id: r.appCtx})
-	op.complete(Status{}, fmt.Errorf("%w: the sender's buffer was unmapped or protected before its send had ended", ErrFault))
+// failsAlone ends a receive whose reads have ended with err, if that concerns its message alone: it
+// was withdrawn, or the memory at one end is gone. As after a withdrawal only the end of this
+// receive keeps the order. The sender of a message that cannot be written has done its part, and
+// its send succeeds, as that of one that is too long for its receive.
+func (op *Op) failsAlone(err error) bool {
+	p, name := &op.e.peers[op.read.src], op.read.appCtx
+	switch err {
+	case transport.ErrDeregistered:
+		op.endWithdrawn()
+	case transport.ErrUnreadable:
+		p.sendCtrl(ctrl{kind: ctrlUnreadable, id: name})
+		op.complete(Status{}, fmt.Errorf("%w: the sender's buffer was unmapped or protected before its send had ended", ErrFault))
+	case transport.ErrUnwritable:
+		p.fin(name)
+		op.complete(Status{}, fmt.Errorf("%w: the buffer was unmapped or protected before this receive had ended", ErrFault))
+	default:
+		return false
+	}
+	return true
 }
 
 // takeUnreadable handles an UNREADABLE of p: it cannot read the buffer of that send.

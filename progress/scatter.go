@@ -1,5 +1,10 @@
 package progress
 
+import (
+	"github.com/tagmatch/tagmatch/internal/fault"
+	"github.com/tagmatch/tagmatch/transport"
+)
+
 // A long message for several parts is read in pieces, in order: straight into a long part, or into
 // a stage, from which short parts are filled once it has come. The reads of a peer's memory end in
 // the order in which they were posted.
@@ -119,8 +124,8 @@ func (op *Op) arrived() {
 	if s == nil || s.read != v.ended {
 		return
 	}
-	if op.read.err == nil {
-		v.fill(s)
+	if op.read.err == nil && !fault.Guard(func() { v.fill(s) }) {
+		op.read.err = transport.ErrUnwritable
 	}
 	v.stages[0], v.stages[1] = v.stages[1], nil
 	s.read = 0

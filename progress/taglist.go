@@ -43,11 +43,7 @@ func (s *sink) Delivered(id uint64, n uint64, err error) {
 		return
 	}
 	if uint(op.read.src) < uint(len(e.peers)) {
-		from := &e.peers[op.read.src]
-		from.forgetWithdraws()
-		if err == transport.ErrDeregistered || err == transport.ErrUnreadable { // the request came, whatever has become of the message
-			from.pass(unexpected.RecordCost)
-		}
+		e.peers[op.read.src].forgetWithdraws()
 	}
 	p := op.source(err)
 	if p == nil {
@@ -134,12 +130,10 @@ func (op *Op) source(err error) *peer {
 	switch {
 	case err != nil && e.broken != nil:
 		op.complete(Status{}, e.broken)
-	case err == transport.ErrDeregistered:
-		op.endWithdrawn()
-	case err == transport.ErrUnreadable:
-		op.endUnreadable()
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
+	case op.failsAlone(err):
+		e.peers[src].pass(unexpected.RecordCost) // the request came, whatever has become of the message
 	case err != nil:
 		p := &e.peers[src]
 		p.lose(err)

@@ -51,7 +51,7 @@ type TagSink interface {
 	Matched(id uint64, src int, appCtx uint32, tag uint64)
 	// Delivered reports the end of a matched receive: the message has n bytes, and those that fit
 	// are in its buffer. err is ErrDeregistered if the sender withdrew the message while the device
-	// read it; any other error means that the peer is lost.
+	// read it, ErrUnreadable or ErrUnwritable; any other error means that the peer is lost.
 	Delivered(id uint64, n uint64, err error)
 	// Incomplete reports a matched rendezvous that software has to read (section 6.7): h says where
 	// the data is, and is lent. h.Extra is nil where the device does not preserve it.

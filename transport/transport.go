@@ -14,6 +14,10 @@ var ErrDeregistered = errors.New("transport: the memory of a read was deregister
 // peer's program has unmapped or protected it. The link stays up (Caps.Revoke).
 var ErrUnreadable = errors.New("transport: the peer's memory cannot be read")
 
+// ErrUnwritable is the error of a read to memory that cannot be written: the program of this rank
+// has unmapped or protected it. The link stays up (Caps.Revoke).
+var ErrUnwritable = errors.New("transport: the memory that a read goes to cannot be written")
+
 // Caps are the capabilities of a transport; constant after New.
 type Caps struct {
 	Name     string // "rc", "tmsrq"

@@ -48,10 +48,10 @@ type QPInitAttr struct {
 	SQSigAll       bool // every send request is signalled
 
 	// ReadFaults is an extension that no NIC has (DeviceAttr.ReadFaults). An RDMA READ fails alone,
-	// and both QPs stay in RTS, if the peer refuses it because its region was deregistered
-	// (WCRemAccessErr) or has memory that is unmapped or protected (WCRemOpErr), or if the region
-	// that it reads into was deregistered (WCLocProtErr); nothing is written to the latter after
-	// Dereg has returned. So either buffer can be freed at any time.
+	// and both QPs stay in RTS (WCStatus.FailsAlone), if one of its regions was deregistered, the
+	// peer's (WCRemAccessErr) or that which it reads into (WCLocProtErr), or has memory that is
+	// unmapped or protected (WCRemOpErr, WCLocAccessErr). Nothing is written after Dereg has
+	// returned. So either buffer can be freed at any time.
 	ReadFaults bool
 }
 

@@ -67,6 +67,16 @@ func (s WCStatus) String() string {
 	return fmt.Sprintf("unknown status %d", uint32(s))
 }
 
+// FailsAlone reports whether an RDMA READ that ends with s leaves its queue pair in RTS, where
+// QPInitAttr.ReadFaults is set.
+func (s WCStatus) FailsAlone() bool {
+	switch s {
+	case WCLocProtErr, WCLocAccessErr, WCRemAccessErr, WCRemOpErr:
+		return true
+	}
+	return false
+}
+
 // WCOpcode is enum ibv_wc_opcode. Compare with ==: libibverbs' idiom opcode & IBV_WC_RECV is also
 // true for list operations.
 type WCOpcode uint32

@@ -45,25 +45,29 @@ const unlimited = 1 << 60
 // the least free. False: there is none. root is that of the file system, "/" but in tests.
 func Memory(root string) (least Limit, ok bool) {
 	for _, h := range hierarchies(root) {
-		for group := h.group(); ; group = path.Dir(group) {
+		group, shown := h.group()
+		for shown {
 			if l, limited := h.limit(root, group); limited && (!ok || l.Free < least.Free) {
 				least, ok = l, true
 			}
-			if group == "/" {
-				break
-			}
+			shown, group = group != "/", path.Dir(group)
 		}
 	}
 	return least, ok
 }
 
-// group is the process's group as a path below dir, or "/" where the mount does not show it.
-func (h *hierarchy) group() string {
+// group is the process's group as a path below dir. False: the mount shows neither that nor one
+// above it, but those of others. Paths begin with "/.." for each step above the group that this
+// process sees as the topmost one (cgroup_namespaces(7)).
+func (h *hierarchy) group() (string, bool) {
 	below, ok := strings.CutPrefix(h.own, strings.TrimSuffix(h.top, "/"))
-	if !ok || below != "" && below[0] != '/' || strings.Contains(h.own, "/..") {
-		return "/"
+	switch {
+	case ok && below == "", ok && below[0] == '/':
+		return path.Clean("/" + below), !strings.HasPrefix(below+"/", "/../")
+	case strings.ReplaceAll(h.top, "/..", "") == "":
+		return "/", strings.Count(h.own, "/..") <= strings.Count(h.top, "/..")
 	}
-	return path.Clean("/" + below)
+	return "", false
 }
 
 // limit reads the limit of one group.

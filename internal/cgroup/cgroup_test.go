@@ -21,6 +21,7 @@ func tree(t *testing.T, files map[string]string) string {
 
 const (
 	mount2  = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+	above2  = "30 23 0:26 /.. /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 	mounts1 = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n" +
 		"32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n" +
 		"35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw master:9 - cgroup cgroup rw,memory\n"
@@ -49,7 +50,13 @@ func TestMemory(t *testing.T) {
 		{"v2, over its limit", map[string]string{"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": mount2,
 			"sys/fs/cgroup/memory.max": "10\n", "sys/fs/cgroup/memory.current": "11\n"}, Limit{10, 0, "/sys/fs/cgroup/memory.max"}},
 		{"v2, a group that the mount does not show", map[string]string{"proc/self/cgroup": "0::/../other\n", "proc/self/mountinfo": mount2,
-			"sys/fs/cgroup/memory.max": "10\n", "sys/fs/other/memory.max": "1\n"}, Limit{10, 10, "/sys/fs/cgroup/memory.max"}},
+			"sys/fs/cgroup/memory.max": "10\n", "sys/fs/other/memory.max": "1\n"}, Limit{}},
+		{"v2, mounted from above", map[string]string{"proc/self/cgroup": "0::/../other\n", "proc/self/mountinfo": above2,
+			"sys/fs/cgroup/memory.max": "10\n", "sys/fs/cgroup/other/memory.max": "1\n"}, Limit{1, 1, "/sys/fs/cgroup/other/memory.max"}},
+		{"v2, mounted from above, whose names are hidden", map[string]string{"proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": above2,
+			"sys/fs/cgroup/memory.max": "10\n", "sys/fs/cgroup/a/memory.max": "1\n"}, Limit{10, 10, "/sys/fs/cgroup/memory.max"}},
+		{"v2, mounted from above, but not far enough", map[string]string{"proc/self/cgroup": "0::/../../other\n", "proc/self/mountinfo": above2,
+			"sys/fs/cgroup/memory.max": "10\n"}, Limit{}},
 		{"v1 in a container", map[string]string{"proc/self/cgroup": "9:name=systemd:/\n4:memory:/docker/abc\n1:cpu:/\n0::/\n",
 			"proc/self/mountinfo": mounts1, "sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes": "1000\n", "sys/fs/cgroup/memory/memory.stat": "active_file 1\ntotal_active_file 600\n"},
@@ -59,7 +66,7 @@ func TestMemory(t *testing.T) {
 			"sys/fs/cgroup/memory/job/memory.limit_in_bytes": "77\n"}, Limit{77, 77, "/sys/fs/cgroup/memory/job/memory.limit_in_bytes"}},
 		{"v1, a group beside", map[string]string{"proc/self/cgroup": "4:memory:/docker/abcdef\n",
 			"proc/self/mountinfo": mounts1, "sys/fs/cgroup/memory/memory.limit_in_bytes": "88\n",
-			"sys/fs/cgroup/memory/def/memory.limit_in_bytes": "1\n"}, Limit{88, 88, "/sys/fs/cgroup/memory/memory.limit_in_bytes"}},
+			"sys/fs/cgroup/memory/def/memory.limit_in_bytes": "1\n"}, Limit{}},
 		{"both versions", map[string]string{"proc/self/cgroup": "4:memory:/docker/abc\n0::/x\n",
 			"proc/self/mountinfo":                        mounts1 + "40 31 0:40 / /sys/fs/cgroup/unified\\040here rw - cgroup2 cgroup2 rw\n",
 			"sys/fs/cgroup/memory/memory.limit_in_bytes": "99\n", "sys/fs/cgroup/unified here/x/memory.max": "98\n"},

@@ -48,14 +48,19 @@ func PageRound(n int) int {
 }
 
 // CanReserve reports whether the kernel allocates pages of a mapping and says whether it could, as
-// Linux does from 5.14 on. Where it does not, sparse segments are Allocated and Populated.
+// Linux does from 5.14 on, unless a filter of system calls forbids it. Where it does not, sparse
+// segments are Allocated and Populated, also those that peers have made.
 var CanReserve = sync.OnceValue(func() bool {
 	b, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = unix.Munmap(b) }()
-	return reserve(b) == nil
+	switch reserve(b) {
+	case unix.EINVAL, unix.ENOSYS, unix.EPERM:
+		return false
+	}
+	return true // or it has no memory now
 })
 
 func (p Pages) possible() Pages {
@@ -150,9 +155,10 @@ func (s *Segment) seal(seals int) error {
 
 // Adopt maps a descriptor of a peer's, if it is a memfd of exactly n bytes, in whole pages, that
 // nobody can shrink. Of one whose pages are not said to be Allocated the caller checks that they
-// are before it touches them. The caller still owns the descriptor.
+// are before it touches them. A Sparse one gets its pages here if this process cannot Reserve them:
+// the peer may be able to. The caller still owns the descriptor.
 func Adopt(fd, n, prot int, pages Pages) (*Segment, error) {
-	n, pages = PageRound(n), pages.possible()
+	n = PageRound(n)
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return nil, fmt.Errorf("the peer's descriptor is no memfd: %w", err)
@@ -169,6 +175,12 @@ func Adopt(fd, n, prot int, pages Pages) (*Segment, error) {
 	}
 	if pages&Allocated != 0 && st.Blocks*512 < int64(n) {
 		return nil, errors.New("the pages of the peer's shared memory are not allocated")
+	}
+	if pages != pages.possible() {
+		pages = pages.possible()
+		if err := (&Segment{FD: fd}).Allocate(0, n); err != nil {
+			return nil, err
+		}
 	}
 	mem, err := unix.Mmap(fd, 0, n, prot, pages.flags())
 	if err != nil {

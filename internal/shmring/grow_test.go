@@ -78,13 +78,19 @@ func TestGrowthWithoutMemory(t *testing.T) {
 	const ringBytes = 8 * firstBytes
 	p, c, mem := newPair(t, ringBytes)
 	none := errors.New("no memory")
-	p.allocate = func() error { return none }
+	tries := 0
+	p.allocate = func() error { tries++; return none }
 	payload := make([]byte, MaxPayload(ringBytes))
 	n := 0
 	for p.Push(1, 2, nil, nil, payload[:100]) {
 		n++
 	}
 	require.NoError(t, p.Err(), "the reader makes room")
+	for range 100 {
+		require.False(t, p.Push(1, 2, nil, nil, payload[:100]))
+		require.False(t, p.HasRoom(100))
+	}
+	require.Equal(t, 1, tries)
 	require.EqualValues(t, 1, p.ctl.want)
 	for range n {
 		takeOne(t, c)
@@ -93,12 +99,25 @@ func TestGrowthWithoutMemory(t *testing.T) {
 	require.True(t, p.Push(1, 2, nil, nil, payload[:100]))
 	require.False(t, p.Push(1, 2, nil, nil, payload))
 	require.ErrorIs(t, p.Err(), none)
+	require.Equal(t, 2, tries)
 	require.LessOrEqual(t, touched(mem), firstBytes/LineBytes)
+	for range 2 * n { // around twice, and full again
+		takeOne(t, c)
+		c.Release()
+		require.True(t, p.Push(1, 2, nil, nil, payload[:100]))
+	}
+	more := 1
+	for p.Push(1, 2, nil, nil, payload[:100]) {
+		more++
+	}
+	require.Equal(t, 3, tries)
 
 	p.allocate = nil
 	require.True(t, p.Push(1, 2, nil, nil, payload))
 	require.NoError(t, p.Err())
-	require.Len(t, takeOne(t, c), 100)
+	for range more {
+		require.Len(t, takeOne(t, c), 100)
+	}
 	require.Len(t, takeOne(t, c), len(payload))
 }
 

@@ -23,6 +23,7 @@ type Producer struct {
 	all     uint64 // lines that the ring can have; mask is of those that it has
 
 	allocate func() error // see NewProducer
+	retry    uint64       // growth was refused: before this line packets that need none do without
 	err      error        // see Err
 }
 
@@ -56,6 +57,12 @@ func (p *Producer) Push(meta uint32, id uint64, ext *Ext, head, body []byte) boo
 	p.data.put(line, shortHeader+uint64(len(head)), body)
 	p.publish(line, 1, uint64(meta&metaMask)<<metaShift|n)
 	return true
+}
+
+// HasRoom is Push of a packet with ext and n bytes that writes nothing.
+func (p *Producer) HasRoom(n int) bool {
+	_, ok := p.reserve((extHeader + uint64(n) + LineBytes - 1) / LineBytes)
+	return ok
 }
 
 // publish makes the packet of n lines at line visible, and advances.
@@ -160,7 +167,7 @@ func (p *Producer) reserve(n uint64) (skip uint64, ok bool) {
 		if p.free(skip + n) {
 			return skip, true
 		}
-		if p.grow() != nil {
+		if p.tail < p.retry || p.grow() != nil {
 			// A full barrier: either this end sees what the reader frees from here on, or the
 			// reader sees the request.
 			atomic.StoreUint32(&p.ctl.want, 1)
@@ -192,6 +199,7 @@ func (p *Producer) grow() error {
 	}
 	if p.allocate != nil {
 		if err := p.allocate(); err != nil {
+			p.retry = p.tail + first // a call of the kernel at most each time around
 			return err
 		}
 	}

@@ -136,9 +136,8 @@ func (l *tagList) matchFrom(e *entry, src int) {
 // describe a match; if none was reported it is reported now, so that the sink unlinks the receive.
 func (l *tagList) fails(e *entry, wc *verbs.WC) {
 	t := l.t
-	remote := wc.Status == verbs.WCRemAccessErr || wc.Status == verbs.WCRemOpErr
-	if remote && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
-		e.bad = links.FailsAlone(wc.Status) // the device's read did
+	if alone := links.OfRead(wc.Status); alone != nil && e.state == entryMatched && e.src >= 0 && t.LinkErr(e.src) == nil {
+		e.bad = alone // the device's read did
 		return
 	}
 	t.RecvFailed(wc) // ends the link

@@ -318,8 +318,8 @@ func (q *queuePair) copyOne() bool {
 		return true
 	}
 	q.hasRead(w, int(w.upto-w.off)) // nothing more of one that has failed
-	if q.init.ReadFaults && failsAlone(verbs.WCStatus(e.status)) {
-		e.flags |= entryRefused
+	if e.status != 0 {
+		q.readFails(e, verbs.WCStatus(e.status))
 	}
 	q.mreads.pop()
 	if e.status == 0 || e.flags&entryRefused != 0 {
@@ -330,9 +330,13 @@ func (q *queuePair) copyOne() bool {
 	return false
 }
 
-// failsAlone reports whether a READ that ends with s fails alone, with ReadFaults.
-func failsAlone(s verbs.WCStatus) bool {
-	return s == verbs.WCRemAccessErr || s == verbs.WCLocProtErr || s == verbs.WCRemOpErr
+// readFails fails a READ: alone where that is possible, so that other pieces of it are still
+// received.
+func (q *queuePair) readFails(e *sendEntry, s verbs.WCStatus) {
+	e.status = uint8(s)
+	if q.init.ReadFaults && s.FailsAlone() {
+		e.flags |= entryRefused
+	}
 }
 
 // hasRead records that n bytes more of a direct read were copied, or will not be.
@@ -393,8 +397,10 @@ func (q *queuePair) recvReadResp(l wire.Link, h *wire.Header, payload []byte) {
 		q.d.violation(l, "answers the read %d of QP %d with a piece that does not fit", h.PSN, q.num)
 		return
 	}
-	if e.status == 0 && !q.scatter(q.list(i), w.off, payload) {
-		q.placeGone(e)
+	if e.status == 0 {
+		if s := q.land(q.list(i), w.off, payload); s != verbs.WCSuccess {
+			q.readFails(e, s)
+		}
 	}
 	w.off = end
 	if !last {
@@ -407,13 +413,12 @@ func (q *queuePair) recvReadResp(l wire.Link, h *wire.Header, payload []byte) {
 
 // readRefused receives the refusal of a read that fails alone.
 func (q *queuePair) readRefused(l wire.Link, e *sendEntry, h *wire.Header) {
-	known := h.Status == uint8(verbs.WCRemAccessErr) || h.Status == uint8(verbs.WCRemOpErr)
-	if !q.init.ReadFaults || !known || h.Length != 0 {
+	s := verbs.WCStatus(h.Status)
+	if !q.init.ReadFaults || s != verbs.WCRemAccessErr && s != verbs.WCRemOpErr || h.Length != 0 {
 		q.d.violation(l, "refuses the read %d of QP %d with status %d", h.PSN, q.num, h.Status)
 		return
 	}
-	e.flags |= entryRefused
-	e.status = h.Status
+	q.readFails(e, s)
 	q.gotAnswer(e)
 }
 

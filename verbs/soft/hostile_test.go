@@ -8,12 +8,13 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// fakeLink takes everything and forgets it.
-type fakeLink struct{ closed bool }
+// fakeLink takes everything and forgets it; if it is full it has no room.
+type fakeLink struct{ closed, full bool }
 
 func (l *fakeLink) Send(*wire.Header, []byte, []byte) bool { return true }
 func (l *fakeLink) MaxPayload() int                        { return 4096 }
 func (l *fakeLink) MaxReadPayload() int                    { return 4096 }
+func (l *fakeLink) HasRoom(int) bool                       { return !l.full }
 func (l *fakeLink) Memory() wire.RemoteMemory              { return nil }
 func (l *fakeLink) Close()                                 { l.closed = true }
 
@@ -82,6 +83,9 @@ func TestHostilePackets(t *testing.T) {
 			}
 			_, _, _ = (*fromWire)(d).Receive(l, &h, payload[:n])
 			_ = (*fromWire)(d).Place(l, &h)
+			if h.PSN%2 == 0 {
+				(*fromWire)(d).PlaceGone(l, &h)
+			}
 			d.pump()
 			if q.posted-q.reclaimed > q.depth || q.sent-q.reclaimed > q.posted-q.reclaimed || q.rq.posted() > 16 {
 				t.Fatalf("seed %d round %d: posted %d sent %d done %d reclaimed %d", seed, round, q.posted, q.sent, q.done, q.reclaimed)

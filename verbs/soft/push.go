@@ -282,9 +282,6 @@ func (q *queuePair) push(r *response) bool {
 		r.status = uint8(verbs.WCRemOpErr)
 	default:
 		r.status = uint8(peer.Write(src, r.value+r.off, r.key))
-		if r.status == uint8(verbs.WCLocAccessErr) {
-			r.status = uint8(verbs.WCRemAccessErr) // not the kernel is the reason: a READ will fail too
-		}
 	}
 	r.off += uint64(len(src))
 	return r.off == r.total || r.status != 0
@@ -309,20 +306,11 @@ func (q *queuePair) recvPushResp(l wire.Link, h *wire.Header) {
 		q.readInstead(i, verbs.WCStatus(h.Status))
 		return
 	case !ok:
-		q.placeGone(e)
+		q.readFails(e, verbs.WCLocProtErr)
 	default:
 		q.d.pushed++
 	}
 	q.gotAnswer(e)
-}
-
-// placeGone fails a READ whose buffer is in no region that may be written to any more: alone with
-// ReadFaults, so that other pieces of it are still received.
-func (q *queuePair) placeGone(e *sendEntry) {
-	e.status = uint8(verbs.WCLocProtErr)
-	if q.init.ReadFaults {
-		e.flags |= entryRefused
-	}
 }
 
 // wasTaken receives the end of a push that was taken back. The READ has ended, or will when it was

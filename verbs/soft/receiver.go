@@ -119,26 +119,41 @@ func (q *queuePair) recvOther(l wire.Link, h *wire.Header, payload []byte) bool 
 
 // Place returns the destination of a piece of an RDMA READ, if it is contiguous, else nil.
 func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
-	d := (*Device)(w)
-	i := h.QPN & qpIndexMask
-	if int(i) >= len(d.qps) || d.qps[i] == nil {
+	q, i := w.placing(l, h)
+	if q == nil || q.sq[i&q.mask].status != 0 {
 		return nil
 	}
-	q := d.qps[i]
-	if q.num != h.QPN || q.link != l || h.Op != wire.OpReadResp || q.state != verbs.QPSRTS || q.rdq.len() == 0 {
-		return nil
-	}
-	front := q.rdq.front()
-	k := front.index
-	e, m := &q.sq[k&q.mask], &q.more[k&q.mask]
-	if front.taken != 0 || h.PSN-q.psn != k || h.Addr != m.off || verbs.SendOpcode(e.op) != verbs.WRRDMARead {
-		return nil
-	}
-	b, _ := q.target(q.list(k), m.off, uint64(h.Length))
+	b, _ := q.target(q.list(i), q.more[i&q.mask].off, uint64(h.Length))
 	if len(b) != int(h.Length) {
 		return nil
 	}
 	return b
+}
+
+// PlaceGone fails the RDMA READ that Place has named the destination of.
+func (w *fromWire) PlaceGone(l wire.Link, h *wire.Header) {
+	if q, i := w.placing(l, h); q != nil {
+		q.readFails(&q.sq[i&q.mask], verbs.WCLocAccessErr)
+	}
+}
+
+// placing finds the RDMA READ that h says to have the next piece of; nil: there is none.
+func (w *fromWire) placing(l wire.Link, h *wire.Header) (q *queuePair, i uint32) {
+	d := (*Device)(w)
+	k := h.QPN & qpIndexMask
+	if int(k) >= len(d.qps) || d.qps[k] == nil {
+		return nil, 0
+	}
+	q = d.qps[k]
+	if q.num != h.QPN || q.link != l || h.Op != wire.OpReadResp || q.state != verbs.QPSRTS || q.rdq.len() == 0 {
+		return nil, 0
+	}
+	front := q.rdq.front()
+	i = front.index
+	if front.taken != 0 || h.PSN-q.psn != i || h.Addr != q.more[i&q.mask].off || verbs.SendOpcode(q.sq[i&q.mask].op) != verbs.WRRDMARead {
+		return nil, 0
+	}
+	return q, i
 }
 
 // LinkDown fails the queue pairs of a link.

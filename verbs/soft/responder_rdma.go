@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"encoding/binary"
 
+	"github.com/tagmatch/tagmatch/internal/fault"
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
-	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -160,6 +160,9 @@ func (q *queuePair) respond() bool {
 		var body []byte
 		switch r.op {
 		case wire.OpReadResp:
+			if !q.link.HasRoom(int(q.piece(r))) {
+				return false
+			}
 			if body = q.nextPiece(r, h); r.status != 0 && !r.alone {
 				psn := r.psn
 				q.resp.clear()
@@ -189,15 +192,20 @@ func (q *queuePair) respond() bool {
 	return false
 }
 
+// piece is how many bytes of a read go in the next packet.
+func (q *queuePair) piece(r *response) uint64 {
+	return min(r.total-r.off, uint64(q.link.MaxReadPayload()))
+}
+
 // nextPiece returns the next bytes of a read and completes their header. It checks the region again
 // each time, and refuses the read if it was deregistered meanwhile, or its memory has gone: a wire
 // that read there would crash the process, or break off in the middle of the packet.
 func (q *queuePair) nextPiece(r *response, h *wire.Header) []byte {
-	n := min(r.total-r.off, uint64(q.link.MaxReadPayload()))
+	n := q.piece(r)
 	b, ok := q.d.regions.Resolve(&q.pd.Domain, r.rkey, r.addr+r.off, n, verbs.AccessRemoteRead)
 	if !ok || r.status != 0 {
 		r.status = cmp.Or(r.status, uint8(verbs.WCRemAccessErr))
-	} else if !mem.Readable(b) {
+	} else if !fault.Readable(b) {
 		r.status = uint8(verbs.WCRemOpErr)
 	}
 	if h.Status = r.status; r.status != 0 {

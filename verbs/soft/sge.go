@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"github.com/tagmatch/tagmatch/internal/fault"
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
@@ -88,4 +89,17 @@ func (q *queuePair) scatter(list []sge, off uint64, data []byte) bool {
 		off, data = off+uint64(len(b)), data[len(b):]
 	}
 	return true
+}
+
+// land is scatter for what belongs to a long message. Where the memory is gone that is an error,
+// and for a short one the end of the process: a guard would cost more than its copy.
+func (q *queuePair) land(list []sge, off uint64, data []byte) verbs.WCStatus {
+	registered := false
+	switch {
+	case !fault.Guard(func() { registered = q.scatter(list, off, data) }):
+		return verbs.WCLocAccessErr
+	case !registered:
+		return verbs.WCLocProtErr
+	}
+	return verbs.WCSuccess
 }

@@ -66,12 +66,20 @@ func (q *queuePair) rndvIncomplete(h *wire.Header, payload []byte, wc verbs.WC, 
 	m := &q.rx
 	m.hnd, m.wrid, m.sges[0] = s.hnd, s.wrid, s.buf
 	n := min(finSize, s.buf.length)
-	if !q.scatter(m.sges[:1], 0, payload[:n]) {
+	solicited := h.Flags&wire.FlagSolicited != 0
+	switch status := q.land(m.sges[:1], 0, payload[:n]); {
+	case status == verbs.WCSuccess:
+	case status == verbs.WCLocAccessErr && q.init.ReadFaults: // as a READ to there would
+		t.cq.push(&wc, frees{}, false)
+		wc.Status, wc.Flags = status, verbs.WCFlagTMDataValid
+		t.dataValid(&wc, m.hnd, solicited)
+		q.executed(h)
+		return
+	default:
 		q.tmFails(h.PSN, verbs.WCLocProtErr, verbs.WCRemOpErr)
 		return
 	}
 	wc.Status, wc.ByteLen = verbs.WCTMRndvIncomplete, uint32(n)
-	solicited := h.Flags&wire.FlagSolicited != 0
 	if !t.cfg.TwoIncomplete {
 		wc.Flags |= verbs.WCFlagTMDataValid
 		withImm(&wc, h)

@@ -84,8 +84,8 @@ func (p *peer) discards() bool {
 }
 
 // Sent handles the completion of a send request. The first error status ends the link, with all
-// outstanding requests; except that a read from or to memory that was deregistered, or from memory
-// that is gone, fails alone, on devices that support it.
+// outstanding requests; except that a read from or to memory that was deregistered, or is gone,
+// fails alone, on devices that support it.
 func (l *Links) Sent(wc *verbs.WC) {
 	rank := l.byQPN.Find(uint64(wc.QPNum))
 	if rank < 0 {
@@ -96,7 +96,7 @@ func (l *Links) Sent(wc *verbs.WC) {
 		l.completed(p, wc.WRID, nil)
 		return
 	}
-	if alone := FailsAlone(wc.Status); alone != nil && wc.WRID>>KindShift<<KindShift == kindRead && p.qp.State() == verbs.QPSRTS {
+	if alone := OfRead(wc.Status); alone != nil && wc.WRID>>KindShift<<KindShift == kindRead && p.qp.State() == verbs.QPSRTS {
 		l.completed(p, wc.WRID, alone)
 		return
 	}
@@ -104,15 +104,17 @@ func (l *Links) Sent(wc *verbs.WC) {
 	l.release(p, wc.WRID, p.err)
 }
 
-// FailsAlone is the error of a read that a device ends with s alone, or nil.
-func FailsAlone(s verbs.WCStatus) error {
-	switch s {
-	case verbs.WCRemAccessErr, verbs.WCLocProtErr:
-		return transport.ErrDeregistered
-	case verbs.WCRemOpErr:
+// OfRead is the error of a read that a device ends with s alone; nil: that ends the link.
+func OfRead(s verbs.WCStatus) error {
+	switch {
+	case !s.FailsAlone():
+		return nil
+	case s == verbs.WCRemOpErr:
 		return transport.ErrUnreadable
+	case s == verbs.WCLocAccessErr:
+		return transport.ErrUnwritable
 	}
-	return nil
+	return transport.ErrDeregistered
 }
 
 // completed frees the slots of the send queue up to a request's, and its resources; failure is the

@@ -2,6 +2,7 @@ package links
 
 import (
 	"errors"
+	"syscall"
 
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -32,6 +33,8 @@ func explained(err error, otherwise string) error {
 	case errors.Is(err, verbs.ErrUnreachable):
 		words = "it cannot be reached: check that its process runs, and that the network between the two hosts lets connections " +
 			"through (" + err.Error() + ")"
+	case errors.Is(err, syscall.ENOMEM):
+		words = "there is no memory for the connection to it: look at the host, and at the limit of its container (" + err.Error() + ")"
 	}
 	return &lossError{words, err}
 }
@@ -46,8 +49,6 @@ func ofStatus(s verbs.WCStatus) error {
 		words = "it does not answer: its process has ended, or the network to it is cut"
 	case verbs.WCRNRRetryExcErr:
 		words = "it has taken no messages for too long: check that its process runs and is not stopped"
-	case verbs.WCLocAccessErr:
-		words = "the buffer of a receive from it cannot be written: its memory was unmapped or protected before the receive had ended"
 	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr, verbs.WCBadRespErr, verbs.WCRemAbortErr:
 		words = "it refuses what this rank asks of it: " + alike
 	}

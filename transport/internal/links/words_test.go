@@ -3,6 +3,7 @@ package links
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,8 @@ func TestWords(t *testing.T) {
 		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: fmt.Errorf("tcp: %w to h:1: %w", verbs.ErrUnreachable, refused)}), refused,
 			"it cannot be reached: check that its process runs, and that the network between the two hosts lets connections through " +
 				"(tcp: cannot connect to h:1: connection refused)"},
+		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: fmt.Errorf("ring: %w", syscall.ENOMEM)}), syscall.ENOMEM,
+			"there is no memory for the connection to it: look at the host, and at the limit of its container (ring: cannot allocate memory)"},
 		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: refused}), refused, "the connection to it broke: check that its process runs, " +
 			"the network between the two hosts, and that all ranks run the same build of the program (connection refused)"},
 		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPReqErr, Err: refused}), refused,

@@ -199,6 +199,9 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	return true
 }
 
+// HasRoom leaves it to Send, which may refuse by chance (Options.MaxRefuse).
+func (l *link) HasRoom(int) bool { return true }
+
 func (l *link) MaxPayload() int     { return l.wire.f.opts.MaxPayload }
 func (l *link) MaxReadPayload() int { return l.MaxPayload() }
 

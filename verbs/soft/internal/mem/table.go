@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/internal/fault"
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -358,6 +359,17 @@ func (t *Table) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	if !ok {
 		return verbs.WCRemAccessErr
 	}
-	copy(dst, src)
+	if !fault.Copy(dst, src) {
+		return Gone(dst)
+	}
 	return verbs.WCSuccess
+}
+
+// Gone is the status of a copy to dst that could not be made, since memory at one of its ends is
+// unmapped or protected, or behind the end of its file.
+func Gone(dst []byte) verbs.WCStatus {
+	if !fault.Writable(dst) {
+		return verbs.WCLocAccessErr
+	}
+	return verbs.WCRemOpErr
 }

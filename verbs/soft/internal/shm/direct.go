@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/fault"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -32,7 +33,9 @@ func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	}
 	var err error
 	if src := p.mapped(rkey).part(addr, n); src != nil {
-		copy(dst, src)
+		if !fault.Copy(dst, src) {
+			err = unix.EFAULT
+		}
 	} else if p.direct {
 		err = p.readAll(dst, addr)
 	} else {
@@ -43,7 +46,7 @@ func (p *remote) Read(dst []byte, addr uint64, rkey uint32) verbs.WCStatus {
 	case !mem.Allows(p.region(rkey), rkey, addr, n, verbs.AccessRemoteRead):
 		return verbs.WCRemAccessErr
 	case err != nil:
-		return p.moveFailed(dst, err)
+		return p.readFailed(dst, err)
 	}
 	return verbs.WCSuccess
 }
@@ -132,18 +135,17 @@ func (p *remote) moveMany(call vmCall, ps []wire.Piece) int {
 	return len(ps)
 }
 
-// moveFailed returns the status for a copy that the kernel has refused. ESRCH: the peer has ended,
-// which the next poll looks for. EFAULT: memory at either end is registered but unmapped,
-// protected, or beyond the end of a file; ours tells at which.
-func (p *remote) moveFailed(ours []byte, err error) verbs.WCStatus {
-	if err == unix.EFAULT && !mem.Readable(ours) {
-		return verbs.WCLocAccessErr
-	}
-	p.w.attention = true
-	if err == unix.ESRCH {
+// readFailed returns the status for a copy to dst that the kernel has refused. EFAULT: memory at
+// one end is gone. ESRCH: the peer has ended, which the next poll looks for.
+func (p *remote) readFailed(dst []byte, err error) verbs.WCStatus {
+	switch err {
+	case unix.EFAULT:
+		return mem.Gone(dst)
+	case unix.ESRCH:
+		p.w.attention = true
 		return verbs.WCRetryExcErr
 	}
-	return verbs.WCRemOpErr
+	return verbs.WCGeneralErr
 }
 
 // readable reports whether the pages of a mapping of this process exist, and maps them: missing

@@ -29,7 +29,7 @@ import (
 //	bye      1 byte before the socket is closed: why
 const (
 	magic      = "tmshm\x00"
-	version    = 6
+	version    = 7
 	offerBytes = 64
 	offerFDs   = 4
 
@@ -38,6 +38,7 @@ const (
 	bye        = 3 // bye: the link was closed
 	violated   = 4 // bye: the receiver has violated the protocol
 	canBoth    = 5 // verdict: read and write
+	exhausted  = 6 // bye: the sender has no memory for the link
 
 	stagger = shmring.LineBytes
 )

@@ -76,10 +76,18 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	return true
 }
 
+// HasRoom implements wire.Link.
+func (l *link) HasRoom(n int) bool {
+	if l.state != shmUp {
+		return l.sendDown()
+	}
+	return l.peer.tx.HasRoom(n) || l.noRoom()
+}
+
 // noRoom is what becomes of a packet that the ring does not take. It returns false.
 func (l *link) noRoom() bool {
 	if err := l.peer.tx.Err(); err != nil {
-		l.w.down(l, fmt.Errorf("no memory for long packets in the ring: %w", err))
+		l.breakOff(exhausted, fmt.Errorf("no memory for long packets in the ring: %w", err))
 	} else if !l.full && l.peer.tx.NeedsSignal() {
 		l.full = true
 		l.peer.signal(true) // what is urgent may wait behind what is not
@@ -140,15 +148,16 @@ func (l *link) Close() {
 	if l.state == shmDead {
 		return
 	}
-	l.sayBye(bye)
-	l.w.down(l, nil)
+	l.breakOff(bye, nil)
 }
 
-// sayBye tells the peer why the socket will be closed: bye or violated.
-func (l *link) sayBye(why byte) {
+// breakOff ends the link because of err, and tells the peer why: bye, violated or exhausted. A
+// socket that is closed without a word means that the process has ended.
+func (l *link) breakOff(why byte, err error) {
 	if l.peer != nil {
 		_ = unix.Send(l.peer.sock, []byte{why}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	}
+	l.w.down(l, err)
 }
 
 // reportFree tells the peer how much of its ring is free, if that is worth a store, and signals it

@@ -199,8 +199,7 @@ func (w *Wire) peek(l *link) (payload []byte, ok bool) {
 		err = decodePacket(&w.pkt, &w.h)
 	}
 	if err != nil {
-		l.sayBye(violated)
-		w.down(l, err)
+		l.breakOff(violated, err)
 		return nil, false
 	}
 	return w.pkt.Payload, ok
@@ -238,7 +237,7 @@ func (w *Wire) results() {
 func (w *Wire) up(l *link, p *remote) {
 	l.peer = p
 	if err := w.watch.add(l); err != nil {
-		w.down(l, err)
+		l.breakOff(exhausted, err)
 		return
 	}
 	l.state = shmUp

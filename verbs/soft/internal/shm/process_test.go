@@ -59,6 +59,7 @@ type childDevice struct {
 
 func (d *childDevice) LinkUp(wire.Link, *wire.Address)      {}
 func (d *childDevice) Place(wire.Link, *wire.Header) []byte { return nil }
+func (d *childDevice) PlaceGone(wire.Link, *wire.Header)    {}
 func (d *childDevice) LinkYielded(_ wire.Link, _ *wire.Address, err error) {
 	d.down = err
 }

@@ -20,11 +20,24 @@ func (p *remote) Write(src []byte, addr uint64, grant uint32) verbs.WCStatus {
 	for len(src) > 0 {
 		k, err := p.moveAlive(unix.ProcessVMWritev, src, addr)
 		if err != nil {
-			return p.moveFailed(src, err)
+			return p.writeFailed(err)
 		}
 		src, addr = src[k:], addr+uint64(k)
 	}
 	return verbs.WCSuccess
+}
+
+// writeFailed is readFailed for a push. Where memory at one end is gone the kernel does not forbid
+// pushes: the peer reads then, and finds out at which.
+func (p *remote) writeFailed(err error) verbs.WCStatus {
+	switch err {
+	case unix.EFAULT:
+		return verbs.WCRemAccessErr
+	case unix.ESRCH:
+		p.w.attention = true
+		return verbs.WCRetryExcErr
+	}
+	return verbs.WCRemOpErr
 }
 
 // WriteMany implements wire.RemotePieces.

@@ -48,6 +48,14 @@ func TestSHMWrite(t *testing.T) {
 	require.Equal(t, src, dst)
 	require.False(t, theirs.Busy())
 
+	// Memory that is gone, at either end, says nothing about the kernel.
+	hole, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(hole)) }()
+	require.Equal(t, verbs.WCRemAccessErr, peerMem.Write(src, mem.AddrOf(hole), grant))
+	require.NoError(t, unix.Mprotect(hole, unix.PROT_NONE))
+	require.Equal(t, verbs.WCRemAccessErr, peerMem.Write(hole, mem.AddrOf(dst), grant))
+
 	l.CannotPush()
 	require.False(t, l.CanPush())
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
@@ -84,4 +85,7 @@ func TestSHMRingWithoutMemory(t *testing.T) {
 	pollUntil(t, "the end of the link", func() bool { return len(a.down) > 0 }, a)
 	require.ErrorIs(t, a.down[0], none)
 	require.ErrorContains(t, a.down[0], "no memory for long packets")
+	pollUntil(t, "the end of the link", func() bool { return len(b.down) > 0 }, a, b)
+	require.ErrorIs(t, b.down[0], unix.ENOMEM)
+	require.ErrorContains(t, b.down[0], "the peer has broken it off, for lack of memory")
 }

@@ -50,6 +50,7 @@ func (e *shmEnd) LinkYielded(_ wire.Link, _ *wire.Address, err error) {
 	e.down = append(e.down, err)
 }
 func (e *shmEnd) Place(wire.Link, *wire.Header) []byte { return nil }
+func (e *shmEnd) PlaceGone(wire.Link, *wire.Header)    {}
 func (e *shmEnd) poll() int                            { return e.w.Poll(16) }
 func (e *shmEnd) linkTo(o *shmEnd) *link               { l, _ := e.w.Connect(o.self); return l.(*link) }
 func (e *shmEnd) send(o *shmEnd, h wire.Header) bool   { return e.linkTo(o).Send(&h, nil, nil) }
@@ -283,6 +284,8 @@ func TestSHMRead(t *testing.T) {
 	key, err = addRegion(b.table, src, verbs.AccessRemoteRead)
 	require.NoError(t, err)
 	require.Equal(t, verbs.WCLocAccessErr, peerMem.Read(hole[:8], mem.AddrOf(src), key), "the destination is not there")
+	require.NoError(t, unix.Mprotect(hole, unix.PROT_READ))
+	require.Equal(t, verbs.WCLocAccessErr, peerMem.Read(hole[:8], mem.AddrOf(src), key), "nor to be written")
 	l.peer.pid = 1 << 30 // no such process
 	require.Equal(t, verbs.WCRetryExcErr, peerMem.Read(dst[:8], mem.AddrOf(src), key))
 	b.table.Remove(key)

@@ -97,6 +97,8 @@ func (p *remote) fate() error {
 		return fmt.Errorf("the peer has closed it: %w", verbs.ErrPeerClosed)
 	case n == 1 && b[0] == violated:
 		return errors.New("the peer has broken it off, because of a protocol violation by this process")
+	case n == 1 && b[0] == exhausted:
+		return fmt.Errorf("the peer has broken it off, for lack of memory: %w", unix.ENOMEM)
 	case n > 0:
 		return fmt.Errorf("protocol violation: %d unexpected bytes on the socket", n)
 	case n == 0 || err == unix.ECONNRESET:

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/fault"
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -137,8 +138,17 @@ func (l *link) startPlacing(have []byte, headerSize int) {
 	if invariant.Enabled {
 		l.Places(dst)
 	}
-	in.placing, in.placed = true, copy(dst, have)
+	in.placing, in.placed = true, len(have)
 	in.r += headerSize + len(have)
+	if !fault.Copy(dst[:len(have)], have) {
+		l.placeGone()
+	}
+}
+
+// placeGone has the payload that is being placed go to a buffer, since its place cannot be written.
+func (l *link) placeGone() {
+	l.w.env.Receiver.PlaceGone(l, &l.in.h)
+	l.in.void = make([]byte, l.in.h.Length)
 }
 
 // place is where the payload that is being placed goes. It asks the device each time: if a region
@@ -204,6 +214,10 @@ func (l *link) fillPlacing() (want, got int) {
 		gap = in.buf[:min(len(in.buf), placeGap)]
 	}
 	n, e := l.vec.recv(l.fd, rest, gap)
+	if e == unix.EFAULT && in.void == nil { // the stream stands where it did
+		l.placeGone()
+		return l.fillPlacing()
+	}
 	if !l.hasRead(n, e) {
 		return 1, 0
 	}

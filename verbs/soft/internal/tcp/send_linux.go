@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/fault"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -49,22 +50,15 @@ func (o *output) advance(n int) {
 // Send takes a packet; see link. Small packets are collected until flush, so that a burst costs one
 // system call.
 func (l *link) Send(h *wire.Header, head, body []byte) bool {
-	if !l.up {
-		return l.sendLater()
+	if !l.hasRoom(len(head), len(body)) {
+		return false
 	}
 	l.w.idle = 0
 	o := &l.out
-	n, direct := maxFrameHeader+len(head), len(body) >= DirectFrom
-	if !direct {
-		n += len(body)
-	}
-	if direct && o.blocked || !o.reserve(n) && !l.makeRoom(n) {
-		return false
-	}
+	before := len(o.buf)
 	o.buf = append(appendFrameHeader(o.buf, h), head...)
-	if direct {
-		l.writeDirect(body)
-		return true
+	if len(body) >= DirectFrom {
+		return l.writeDirect(body, len(o.buf)-before)
 	}
 	o.buf = append(o.buf, body...)
 	switch {
@@ -76,6 +70,23 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 		l.w.dirty = append(l.w.dirty, l)
 	}
 	return true
+}
+
+// HasRoom implements wire.Link.
+func (l *link) HasRoom(n int) bool { return l.hasRoom(0, n) }
+
+// hasRoom makes room for a packet, if it can.
+func (l *link) hasRoom(head, body int) bool {
+	if !l.up {
+		return l.sendLater()
+	}
+	n := maxFrameHeader + head + body
+	if body >= DirectFrom {
+		if n -= body; l.out.blocked {
+			return false
+		}
+	}
+	return l.out.reserve(n) || l.makeRoom(n)
 }
 
 // sendLater is Send on a link that is not up: the first call connects it.
@@ -112,23 +123,36 @@ func (l *link) write() {
 	l.unblock()
 }
 
-// writeDirect writes the output and then body, and copies only what the socket has not taken.
-func (l *link) writeDirect(body []byte) {
+// writeDirect writes the output, which ends with header bytes of the packet, and then its body, and
+// copies only what the socket has not taken. Where body is gone it takes the packet back and
+// returns false, as if there were no room; but the link ends if a part of the packet has left.
+func (l *link) writeDirect(body []byte, header int) bool {
 	o := &l.out
 	pending := o.pending()
 	n, e := l.vec.send(l.fd, o.buf[o.sent:], body)
-	if e == unix.EINTR || e == unix.EAGAIN {
+	switch e {
+	case 0, unix.EFAULT:
+	case unix.EINTR, unix.EAGAIN:
 		n, e = 0, 0
-	}
-	if e != 0 {
+	default:
 		l.wrote(0, e)
-		return
+		return true
 	}
+	n = max(n, 0)
 	o.advance(min(n, pending))
-	if rest := body[max(n-pending, 0):]; len(rest) > 0 {
-		o.buf = append(o.buf, rest...)
+	rest := body[max(n-pending, 0):]
+	switch {
+	case len(rest) == 0:
+	case e == 0 && fault.Guard(func() { o.buf = append(o.buf, rest...) }):
 		l.block()
+	case n > pending-header:
+		l.wrote(0, unix.EFAULT)
+	default:
+		o.buf = o.buf[:len(o.buf)-header]
+		l.w.notif.Wake() // the device looks again, and no room will wake it
+		return false
 	}
+	return true
 }
 
 // wrote handles the result of a write. It returns false if the socket takes no more, for now or for

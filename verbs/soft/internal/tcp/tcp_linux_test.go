@@ -27,6 +27,7 @@ type fakeDevice struct {
 	n       *notify.Epoll
 	onRecv  func(l wire.Link, h *wire.Header, payload []byte) (ok, lent bool)
 	onPlace func(l wire.Link, h *wire.Header) []byte
+	gone    int // calls of PlaceGone
 	down    []error
 	downOf  []wire.Link
 }
@@ -45,6 +46,7 @@ func (d *fakeDevice) Place(l wire.Link, h *wire.Header) []byte {
 	}
 	return d.onPlace(l, h)
 }
+func (d *fakeDevice) PlaceGone(wire.Link, *wire.Header)           { d.gone++ }
 func (d *fakeDevice) LinkUp(wire.Link, *wire.Address)             {}
 func (d *fakeDevice) LinkYielded(wire.Link, *wire.Address, error) {}
 func (d *fakeDevice) LinkDown(l wire.Link, err error) {

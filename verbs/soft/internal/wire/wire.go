@@ -92,6 +92,9 @@ type Link interface {
 	// true, or does nothing and returns false: there is no room, try again after the next Poll. It
 	// never blocks. What it has copied may not leave before Flusher.Flush.
 	Send(h *Header, head, body []byte) bool
+	// HasRoom returns false where Send would, of a packet with a body of n bytes and no head. It is
+	// for a caller that prepares the body at some cost; Send may return false after it.
+	HasRoom(n int) bool
 	// MaxPayload is the most payload bytes of one packet, and MaxReadPayload that of an OpReadResp.
 	// Both are constant.
 	MaxPayload() int
@@ -137,6 +140,9 @@ type Receiver interface {
 	// Place returns where the payload of a packet goes, for wires that can read it from a socket
 	// directly to there (TCP). They then call Receive with that slice. nil: use any buffer.
 	Place(l Link, h *Header) []byte
+	// PlaceGone reports that the memory which Place has named cannot be written. Place does not
+	// name it again; Receive is called with any buffer of that length.
+	PlaceGone(l Link, h *Header)
 }
 
 // PlaceChecker is a receiver that checks, in a build with -tags invariants, the destinations that

@@ -5,6 +5,7 @@
 package p2p_test
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +50,37 @@ func TestBufferOfSendIsGone(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A receive whose buffer cannot be written ends with ErrFault; the send of its message succeeds.
+func TestBufferOfReceiveIsGone(t *testing.T) {
+	spoils := maps.Clone(spoiled)
+	spoils["read-only"] = func(b []byte) error { return unix.Mprotect(b, unix.PROT_READ) }
+	for name, spoil := range spoils {
+		t.Run(name, func(t *testing.T) {
+			onWirings(t, 2, offloaded, func(t *testing.T, w *p2p.World) {
+				const size = 1 << 20
+				if c := w.Comm(); w.Rank() == 0 {
+					_, err := c.Recv(background, 1, 2, nil)
+					require.NoError(t, err)
+					require.NoError(t, c.Send(background, 1, 1, make([]byte, size)))
+					require.NoError(t, c.Send(background, 1, 1, make([]byte, size)))
+				} else {
+					b := mapped(t, size)
+					r, behind := c.Irecv(0, 1, b), c.Irecv(0, 1, make([]byte, size))
+					require.NoError(t, spoil(b))
+					require.NoError(t, c.Send(background, 0, 2, nil))
+					_, err := r.Wait(background)
+					require.ErrorIs(t, err, p2p.ErrFault)
+					require.EqualError(t, err, "p2p: recv from 0, tag 0x1: memory cannot be accessed: the buffer was unmapped or protected before this receive had ended")
+					_, err = behind.Wait(background)
+					require.NoError(t, err)
+					require.NoError(t, unix.Munmap(b))
+				}
+				require.Empty(t, w.Failed())
+			})
+		})
 	}
 }
 
