@@ -83,7 +83,7 @@ func (s *Set) vainRound() {
 		v.turn = newTurn(false)
 	}
 	v.polls, v.most = 0, s.sharing.policy(0, false, 0).polls
-	if s.sharing.load == loadLong {
+	if s.sharing.load == loadLong && !s.sharing.oversubscribed() {
 		v.most = clockPolls // a waiter would park
 	}
 }

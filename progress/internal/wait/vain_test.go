@@ -54,14 +54,16 @@ func TestVainCallsAlone(t *testing.T) {
 	require.LessOrEqual(t, n, int(time.Since(start)/spinMax)+1)
 }
 
-// To one that keeps the processor a loop yields only where a rank may have no other one.
+// To one that keeps the processor a loop yields only where a rank may have no other one. There it
+// looks at the clock after each poll, and does not poll on for long.
 func TestVainCallsBesideOneThatComputes(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for ranks, yields := range map[int]bool{2: false, 3: true} {
+	for ranks, polls := range map[int]int{2: clockPolls, 3: takenPolls} {
 		f := newFake(t, Config{Manual: true})
 		f.Share(ranks, 2)
 		f.sharing.load, f.sharing.until = loadLong, time.Now().Add(time.Hour)
-		require.Equal(t, yields, yieldsOfVainLoop(f, yieldLate) != 0, "%d ranks", ranks)
+		require.Equal(t, ranks > 2, yieldsOfVainLoop(f, yieldLate) != 0, "%d ranks", ranks)
+		require.Equal(t, polls, f.vain.most, "%d ranks", ranks)
 	}
 }
 
