@@ -92,11 +92,15 @@ func (op *Op) give(m *unexpected.Message) {
 }
 
 // checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
-// those of a lost rank, were searched before.
+// those of a lost rank, were searched before. It is small enough to be inlined.
 func (e *Engine) checkRecvLocked(src int, tag, mask uint64) error {
 	if !e.unusual && uint(src+1) <= uint(len(e.peers)) {
 		return nil // AnySource, or a rank
 	}
+	return e.unusualRecvLocked(src, tag, mask)
+}
+
+func (e *Engine) unusualRecvLocked(src int, tag, mask uint64) error {
 	err := e.whyNotLocked(src, tag, mask)
 	if err == nil && e.reaches {
 		e.reachLocked(src)

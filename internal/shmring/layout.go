@@ -40,14 +40,16 @@ const (
 // Ext is the extension that a packet may carry between its id and its payload.
 type Ext [3]uint64
 
-// control is the first part of a ring's memory. Each side writes a line of its own; they are two
-// lines apart because processors fetch lines in pairs.
+// control is the first part of a ring's memory. Each side writes lines of its own, two apart from
+// the other's because processors fetch lines in pairs. What the writer looks at with each packet is
+// not beside head, which changes all the time.
 type control struct {
-	head  uint64 // reader: lines before this are free again
 	state uint32 // reader: hot or cold
 	_     [4]byte
 	grant uint64 // reader: epoch<<32 | grants of that epoch that were revoked, a bit each
-	_     [104]byte
+	_     [48]byte
+	head  uint64 // reader: lines before this are free again
+	_     [56]byte
 	want  uint32 // writer: 1 when it found no room
 	busy  uint32 // writer: odd while it copies to the reader's memory; each time another number
 	_     [120]byte

@@ -19,7 +19,7 @@ func (q *queuePair) copyMany() bool {
 	ps := q.d.batch[:0]
 	for left := wire.MaxChunk; len(ps) < min(q.mreads.len(), wire.MaxPieces); {
 		i := *q.mreads.at(len(ps))
-		w := &q.more[i&q.mask]
+		w := q.work(i)
 		n := w.upto - w.off
 		if w.nsge != 1 || n > uint64(left) {
 			break
@@ -44,7 +44,7 @@ func (q *queuePair) copyMany() bool {
 	for k := range done {
 		i := *q.mreads.front()
 		q.mreads.pop()
-		q.hasRead(&q.more[i&q.mask], len(ps[k].Data))
+		q.hasRead(q.work(i), len(ps[k].Data))
 		q.readEnded(&q.sq[i&q.mask], i)
 	}
 	return done > 0

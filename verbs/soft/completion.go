@@ -121,7 +121,7 @@ func (q *queuePair) dropInline() {
 		return
 	}
 	for i := q.sent; i != q.posted; i++ {
-		if w := &q.more[i&q.mask]; w.buf != nil {
+		if w := q.work(i); w.buf != nil {
 			q.d.pool.put(w.buf)
 			w.buf = nil
 		}
@@ -297,7 +297,7 @@ func (q *queuePair) proceed() {
 // copyOne copies the next chunk of the oldest direct read. It returns true if there is more of it.
 func (q *queuePair) copyOne() bool {
 	i := *q.mreads.front()
-	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
+	e, w := &q.sq[i&q.mask], q.work(i)
 	mem := q.link.Memory()
 	list := q.list(i)
 	dst, ok := q.target(list, w.off, min(w.upto-w.off, wire.MaxChunk))
@@ -367,7 +367,7 @@ func (q *queuePair) answered(l wire.Link, h *wire.Header, op wire.Opcode) (*send
 		q.d.violation(l, "answers request %d of QP %d, which does not wait for that", h.PSN, q.num)
 		return nil, nil, 0
 	}
-	return &q.sq[i&q.mask], &q.more[i&q.mask], i
+	return &q.sq[i&q.mask], q.work(i), i
 }
 
 // asked returns the opcode of the response that request i waits for.
@@ -375,7 +375,7 @@ func (q *queuePair) asked(i uint32) wire.Opcode {
 	switch {
 	case verbs.SendOpcode(q.sq[i&q.mask].op) != verbs.WRRDMARead:
 		return wire.OpAtomicResp
-	case q.more[i&q.mask].push != 0:
+	case q.work(i).push != 0:
 		return wire.OpPushResp
 	}
 	return wire.OpReadResp

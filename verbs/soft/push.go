@@ -131,7 +131,7 @@ func (q *queuePair) part(w *sendWork, n uint64) (lo, upto uint64) {
 
 // endPush ends the push of request i.
 func (q *queuePair) endPush(i uint32) {
-	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
+	e, w := &q.sq[i&q.mask], q.work(i)
 	if invariant.Enabled {
 		q.d.inv.pushEnds(q.list(i)[0].addr)
 	}
@@ -161,7 +161,7 @@ func (q *queuePair) takeBack() {
 		return
 	}
 	for k := q.rdq.len() - 1; k >= 0; k-- {
-		if a := q.rdq.at(k); q.open(a) && q.more[a.index&q.mask].share {
+		if a := q.rdq.at(k); q.open(a) && q.work(a.index).share {
 			q.takeShare(a, l)
 			return
 		}
@@ -170,14 +170,14 @@ func (q *queuePair) takeBack() {
 
 // open reports whether the peer is to push what is awaited.
 func (q *queuePair) open(a *awaited) bool {
-	return a.taken == 0 && q.more[a.index&q.mask].push != 0
+	return a.taken == 0 && q.work(a.index).push != 0
 }
 
 // takeShare has this device read a share itself, if the peer is not in the middle of it: a later
 // call then does.
 func (q *queuePair) takeShare(a *awaited, l wire.PushLink) {
 	if q.revoke(a, l) {
-		a.taken = q.more[a.index&q.mask].push
+		a.taken = q.work(a.index).push
 		q.endPush(a.index)
 		q.readRest(a.index)
 	}
@@ -186,14 +186,14 @@ func (q *queuePair) takeShare(a *awaited, l wire.PushLink) {
 // revoke revokes the grant of an open push, and reports whether the peer writes no more for it.
 func (q *queuePair) revoke(a *awaited, l wire.PushLink) bool {
 	if !a.revoked {
-		a.revoked, a.chunk = true, l.Revoke(q.more[a.index&q.mask].push)
+		a.revoked, a.chunk = true, l.Revoke(q.work(a.index).push)
 	}
 	return !l.Writes(a.chunk)
 }
 
 // readRest has this device read what the peer was to push of READ i.
 func (q *queuePair) readRest(i uint32) {
-	e, w := &q.sq[i&q.mask], &q.more[i&q.mask]
+	e, w := &q.sq[i&q.mask], q.work(i)
 	from, to := w.pushed(e)
 	switch {
 	case e.status != 0: // its own half has failed
@@ -237,7 +237,7 @@ func (q *queuePair) endPushesTo(key uint32) bool {
 		}
 		if !q.revoke(a, l) {
 			quiet = false
-		} else if q.more[a.index&q.mask].share {
+		} else if q.work(a.index).share {
 			q.takeShare(a, l)
 		}
 	}

@@ -123,7 +123,7 @@ func (w *fromWire) Place(l wire.Link, h *wire.Header) []byte {
 	if q == nil || q.sq[i&q.mask].status != 0 {
 		return nil
 	}
-	b, _ := q.target(q.list(i), q.more[i&q.mask].off, uint64(h.Length))
+	b, _ := q.target(q.list(i), q.work(i).off, uint64(h.Length))
 	if len(b) != int(h.Length) {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (w *fromWire) placing(l wire.Link, h *wire.Header) (q *queuePair, i uint32)
 	}
 	front := q.rdq.front()
 	i = front.index
-	if front.taken != 0 || h.PSN-q.psn != i || h.Addr != q.more[i&q.mask].off || verbs.SendOpcode(q.sq[i&q.mask].op) != verbs.WRRDMARead {
+	if front.taken != 0 || h.PSN-q.psn != i || h.Addr != q.work(i).off || verbs.SendOpcode(q.sq[i&q.mask].op) != verbs.WRRDMARead {
 		return nil, 0
 	}
 	return q, i

@@ -11,14 +11,14 @@ import (
 )
 
 // requester is the sending half of a queue pair. Work requests have indexes, from 0 after RESET,
-// modulo 2^32; index & mask is the slot in sq, more and sges. The fields reclaimed, done, sent and
-// posted are indexes, and
+// modulo 2^32; index & mask is the slot in sq. The fields reclaimed, done, sent and posted are
+// indexes, and
 //
 //	reclaimed <= done <= sent <= posted <= reclaimed + len(sq)
 type requester struct {
 	sq        []sendEntry
-	more      []sendWork  // of requests off the fast path; allocated when first needed
-	sges      []sge       // Cap.MaxSendSGE for each slot; with more
+	more      []sendWork  // of requests off the fast path, a power of two, see work; grows with use
+	sges      []sge       // Cap.MaxSendSGE for each element of more
 	mask      uint32      // len(sq) - 1
 	depth     uint32      // MaxSendWR: the most requests that the program may have outstanding
 	posted    uint32      // the next request to be posted
@@ -272,12 +272,8 @@ func (q *queuePair) checkSend(wr *verbs.SendWR) (uint64, error) {
 // enqueue puts a request into the ring, with a copy of inline data. list are its entries, and total
 // their length.
 func (q *queuePair) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
-	if q.more == nil {
-		q.more = make([]sendWork, len(q.sq))
-		q.sges = make([]sge, len(q.sq)*int(q.init.Cap.MaxSendSGE))
-	}
-	i := q.posted & q.mask
-	e, w := &q.sq[i], &q.more[i]
+	q.extend()
+	e, w := &q.sq[q.posted&q.mask], q.work(q.posted)
 	*e = sendEntry{wrid: wr.WRID, op: uint8(wr.Opcode), length: uint32(total)}
 	if wr.Flags&verbs.SendSignaled != 0 || q.sigAll {
 		e.flags = entrySignaled
@@ -296,6 +292,7 @@ func (q *queuePair) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
 			q.checkPosted(nil)
 		}
 	}
+	sges := q.room(q.posted)
 	q.posted++
 	if wr.Flags&verbs.SendInline != 0 {
 		w.buf = q.d.pool.get(int(total))
@@ -305,7 +302,7 @@ func (q *queuePair) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
 		}
 		return
 	}
-	w.nsge = int32(copy(q.sges[i*q.init.Cap.MaxSendSGE:], list))
+	w.nsge = int32(copy(sges, list))
 	for k := range list {
 		if _, ok := q.d.regions.Resolve(&q.pd.Domain, list[k].lkey, list[k].addr, list[k].length, need); !ok {
 			e.status = uint8(verbs.WCLocProtErr)
@@ -313,11 +310,41 @@ func (q *queuePair) enqueue(wr *verbs.SendWR, list []sge, total uint64) {
 	}
 }
 
-// list is the entries of request i.
-func (q *queuePair) list(i uint32) []sge {
-	slot := i & q.mask
-	return q.sges[slot*q.init.Cap.MaxSendSGE:][:q.more[slot].nsge]
+// firstWork is how many requests off the fast path a queue pair has room for at first. Most of a
+// large job's never have more under way.
+const firstWork = 8
+
+// extend makes room in more and sges for the request that is posted next. Elements move: who posts
+// keeps no pointer to one. Only requests that are to be sent, or answered, have one.
+func (q *queuePair) extend() {
+	first := q.sent
+	if q.mreads.len()+q.rdq.len() > 0 {
+		first = q.done
+	}
+	more, sges := q.more, q.sges
+	if q.posted-first < uint32(len(more)) {
+		return
+	}
+	n := max(ringSize(int(q.posted-first)+1), min(firstWork, len(q.sq)))
+	q.more, q.sges = make([]sendWork, n), make([]sge, n*int(q.init.Cap.MaxSendSGE))
+	for i := first; i != q.posted; i++ {
+		k := i & uint32(len(more)-1)
+		*q.work(i) = more[k]
+		copy(q.room(i), sges[k*q.init.Cap.MaxSendSGE:])
+	}
 }
+
+// work is request i's element of more.
+func (q *queuePair) work(i uint32) *sendWork { return &q.more[i&uint32(len(q.more)-1)] }
+
+// room is where the entries of request i are.
+func (q *queuePair) room(i uint32) []sge {
+	most := q.init.Cap.MaxSendSGE
+	return q.sges[i&uint32(len(q.more)-1)*most:][:most]
+}
+
+// list is the entries of request i.
+func (q *queuePair) list(i uint32) []sge { return q.room(i)[:q.work(i).nsge] }
 
 // pump transmits acknowledgements, requests, responses and the disconnect as far as there is room.
 // It returns true if some are left.
@@ -361,8 +388,7 @@ func (q *queuePair) sendDisconnect() bool {
 // transmit gives the request at sent to the link. It returns false when that has to wait, or has
 // failed.
 func (q *queuePair) transmit() bool {
-	i := q.sent & q.mask
-	e, w := &q.sq[i], &q.more[i]
+	e, w := &q.sq[q.sent&q.mask], q.work(q.sent)
 	if e.status != 0 {
 		q.halt()
 		return false
