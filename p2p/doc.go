@@ -39,12 +39,12 @@
 // once the buffer is free. Contexts of the Wait family (Request, Queue, slices) bound only the
 // waiting. context.Background costs nothing; a cancellable context about 10 ns a call.
 //
-// A cancelled Recv returns at once, except while a chunk (at most 256 KiB) is being copied, by a
-// sender that is stopped perhaps; a message that was being received stays available to the next
-// receive. It returns later, with the
-// message and no error, where another posted receive matches that message, or where the device's
-// tag list has matched it already (on a NIC, or with transport tmsrq); or, if the sender is lost
-// meanwhile, with an error: the context's or a *PeerError.
+// A cancelled Recv returns at once, except while a chunk (at most 256 KiB) is being copied. A
+// sender that is stopped while it copies one to the buffer is waited for. A message that was being
+// received stays available to the next receive. Recv returns later, with the message and no error,
+// where another posted receive matches that message, or where the device's tag list has matched it
+// already (on a NIC, or with transport tmsrq); or, if the sender is lost meanwhile, with an error:
+// the context's or a *PeerError.
 //
 // A cancelled Send of a large message, whose receiver knows of it, first asks the receiver. One
 // that is receiving the message finishes, and the Send waits for that. One that does not answer

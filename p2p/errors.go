@@ -98,9 +98,9 @@ const (
 	opRecv = "recv"
 )
 
-// PeerError is in the chain of every error that a lost rank causes; it matches ErrPeerLost. For
-// errors.Is its Cause is none of what tells of the caller's own doing: the end of a context
-// (context.DeadlineExceeded, context.Canceled), ErrCanceled, ErrWithdrawn, ErrClosed.
+// PeerError is in the chain of every error that a lost rank causes; it matches ErrPeerLost. In its
+// Cause errors.Is never finds what would tell of the caller's own doing: context.DeadlineExceeded,
+// context.Canceled, os.ErrDeadlineExceeded, ErrCanceled, ErrWithdrawn, ErrClosed.
 type PeerError struct {
 	Ranks []int // in the World
 	Cause error // what was detected, in words: its process ended, the connection broke, silence...
@@ -117,7 +117,7 @@ func (e *PeerError) text(whose string) string {
 	return s + ": " + strings.TrimPrefix(e.Cause.Error(), prefix)
 }
 
-// Unwrap returns the cause, for errors.Is and errors.As.
+// Unwrap is for errors.Is and errors.As. It does not return Cause itself.
 func (e *PeerError) Unwrap() error { return (*progress.PeerError)(e).Unwrap() }
 
 // Is makes every PeerError match ErrPeerLost.

@@ -125,9 +125,9 @@ func (w *World) progressUntil(ctx context.Context) error {
 
 // Close ends this rank's part at once. Pending operations end with ErrClosed; peers see *PeerError
 // unless all ranks had called Shutdown. After Shutdown it has no effect, so `defer w.Close()` is
-// always right. It may be called twice. A peer that is stopped in the middle of a copy to the
-// buffer of a receive is waited for, at most 2 s. Then the error names it, and may be EBUSY: once
-// it runs again it may write up to 256 KiB more.
+// always right. It may be called twice. Peers that are stopped in the middle of a copy to
+// the buffer of a receive are waited for, at most 2 s. Then the error, EBUSY, names them: a peer
+// that runs again may write up to 256 KiB more to that buffer, which the library keeps.
 func (w *World) Close() error {
 	if w.ending.TryAcquire(1) {
 		if w.state == alive {

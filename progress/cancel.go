@@ -65,9 +65,9 @@ func init() {
 	}
 }
 
-// copyPolls is how often a receive whose context has ended polls for the end of the sender's copy
-// before it waits: longer than a chunk takes that is not interrupted.
-const copyPolls = 1000
+// copyTime is how long a receive whose context has ended polls for the end of the sender's copy
+// before it waits: more than a chunk takes that is not interrupted.
+const copyTime = time.Millisecond
 
 // reclaimLocked waits for the end of a blocking call's operation that was cancelled. A rendezvous
 // request whose receiver does not answer, because it is stopped or does not call the library, is
@@ -94,13 +94,13 @@ func (e *Engine) reclaimLocked(op *Op, gen uint64) {
 // abandonLocked abandons op if it is reading, as soon as the sender's processor is not in the
 // middle of a copy to its buffer. It reports whether op has ended.
 func (e *Engine) abandonLocked(op *Op, gen uint64) bool {
-	for polls := 0; op.state == opReading; polls++ {
+	for start := time.Now(); op.state == opReading; {
 		switch ended, busy := op.abandon(); {
 		case ended:
 			return true
 		case !busy:
 			return false
-		case polls < copyPolls:
+		case time.Since(start) < copyTime:
 			e.pollLocked()
 		case e.awaitGraceLocked(op, gen):
 			return true

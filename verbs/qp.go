@@ -51,7 +51,7 @@ type QPInitAttr struct {
 	// and both QPs stay in RTS (WCStatus.FailsAlone), if one of its regions was deregistered, the
 	// peer's (WCRemAccessErr) or that which it reads into (WCLocProtErr), or has memory that is
 	// unmapped or protected (WCRemOpErr, WCLocAccessErr). Nothing is written after Dereg has
-	// returned. So either buffer can be freed at any time.
+	// returned nil. So either buffer can be freed before the READ has ended.
 	ReadFaults bool
 }
 

@@ -19,6 +19,9 @@ var wcOpcodes = [...]verbs.WCOpcode{
 // retire completes requests from done on, in posting order. An unsignalled SEND or WRITE is passed
 // over once it was sent: the acknowledgement of a later signalled one covers it.
 func (q *queuePair) retire() {
+	if q.late != nil {
+		return // it has failed, and is flushed later
+	}
 	for q.done != q.sent {
 		e := &q.sq[q.done&q.mask]
 		switch {
@@ -267,9 +270,6 @@ func (q *queuePair) request(op wire.Opcode, w *sendWork, from, total uint64, bod
 // copyChunk copies the next chunk of the QP's direct reads. It returns true if the QP has more to
 // copy.
 func (q *queuePair) copyChunk() bool {
-	if q.late != nil && !q.flushLate() {
-		return true
-	}
 	if q.link == nil {
 		q.mreads.clear()
 		q.reading = false

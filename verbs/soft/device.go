@@ -49,12 +49,14 @@ type Device struct {
 	wires   []wire.Wire   // open wires in order of preference, then spare, and selfWire once it is used
 	now     func() int64  // clock in nanoseconds: monotonic, or the loop fabric's virtual one
 
-	qps     []*queuePair // by index of the QP number (qpIndexBits); 0 is never used
-	work    []*queuePair // QPs with packets to transmit; each at most once (queuePair.inWork)
-	pushed  uint64       // pushes that have succeeded
-	askers  []*queuePair // those that have asked for pushes which have not ended
-	readers []*queuePair // QPs that copy from peers' memory; each at most once (queuePair.reading)
-	slow    []*tagQueue  // tag queues that delay something (hook.TM); each at most once (tagQueue.slow)
+	qps      []*queuePair // by index of the QP number (qpIndexBits); 0 is never used
+	work     []*queuePair // QPs with packets to transmit; each at most once (queuePair.inWork)
+	pushed   uint64       // pushes that have succeeded
+	askers   []*queuePair // those that have asked for pushes which have not ended
+	late     []*lateFlush // of queue pairs that have failed
+	quietEnd int64        // when quietTime is over; 0: nobody has waited
+	readers  []*queuePair // QPs that copy from peers' memory; each at most once (queuePair.reading)
+	slow     []*tagQueue  // tag queues that delay something (hook.TM); each at most once (tagQueue.slow)
 
 	took     bool        // the last pass received packets: their payloads are lent until the next pass
 	news     bool        // one of them was not just a non-final piece of an RDMA READ response
@@ -334,6 +336,9 @@ func (d *Device) progress(room int) {
 	if len(d.readers) > 0 {
 		d.copyChunk()
 	}
+	if len(d.late) > 0 {
+		d.flushLate()
+	}
 	if len(d.work) > 0 {
 		d.pump()
 	}
@@ -407,7 +412,8 @@ func (d *Device) disarmWires() {
 }
 
 // keepAwake makes the next Wait return at once if there is work that no arrival signals: packets
-// beyond the budget, a copy under way, delayed tag operations. A timer ends the first RNR wait.
+// beyond the budget, a copy under way, delayed tag operations. Timers end the first RNR wait, and
+// the wait for a peer's last byte.
 func (d *Device) keepAwake() {
 	if d.more || len(d.readers) > 0 || len(d.slow) > 0 {
 		d.notif.Wake()
@@ -415,6 +421,9 @@ func (d *Device) keepAwake() {
 	if d.stalled && d.wakeAt != 0 {
 		time.AfterFunc(time.Duration(max(d.wakeAt-d.now(), 0)), d.notif.Wake)
 		d.wakeAt = 0
+	}
+	if len(d.late) > 0 {
+		time.AfterFunc(lateWake, d.notif.Wake)
 	}
 }
 

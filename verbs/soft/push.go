@@ -2,10 +2,7 @@ package soft
 
 import (
 	"encoding/binary"
-	"runtime"
 	"slices"
-	"syscall"
-	"time"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -218,10 +215,8 @@ func (d *Device) quiet(key uint32) bool {
 	for k := len(d.askers) - 1; k >= 0; k-- { // from the last on, since what ends its last push goes
 		quiet = d.askers[k].endPushesTo(key) && quiet
 	}
-	for _, q := range d.readers {
-		if q.late != nil && q.pushedTo(key) && q.late.link.Writes(q.late.chunk) {
-			return false
-		}
+	for _, f := range d.late {
+		quiet = quiet && !(f.q.late == f && slices.Contains(f.keys, key) && f.writes())
 	}
 	return quiet
 }
@@ -242,16 +237,6 @@ func (q *queuePair) endPushesTo(key uint32) bool {
 		}
 	}
 	return quiet
-}
-
-// pushedTo reports whether a request that waits for a response has its first buffer in that region.
-func (q *queuePair) pushedTo(key uint32) bool {
-	for k := range q.rdq.len() {
-		if list := q.list(q.rdq.at(k).index); len(list) > 0 && list[0].lkey == key {
-			return true
-		}
-	}
-	return false
 }
 
 // recvPushReq receives a request to push.
@@ -335,58 +320,4 @@ func (q *queuePair) readInstead(i uint32, why verbs.WCStatus) {
 	q.ackTo(i + 1)
 	q.readRest(i)
 	q.proceed()
-}
-
-// lateFlush is a flush that waits for the peer's last byte.
-type lateFlush struct {
-	link   wire.PushLink
-	chunk  uint32
-	status verbs.WCStatus // see toErr
-	first  uint32
-}
-
-// endPushes ends all pushes. Pushes for other queue pairs of the link are refused then, and read.
-// It returns nil if the peer does not write any more, so that their receives can end.
-func (q *queuePair) endPushes() *lateFlush {
-	for k := range q.rdq.len() {
-		if a := q.rdq.at(k); q.open(a) {
-			q.endPush(a.index)
-		}
-	}
-	if l, ok := q.link.(wire.PushLink); ok && q.rdq.len() > 0 {
-		if chunk := l.RevokeAll(); l.Writes(chunk) {
-			return &lateFlush{link: l, chunk: chunk}
-		}
-	}
-	return nil
-}
-
-// flushLate flushes a queue pair that has failed, once the peer does not write any more. It returns
-// false while it does.
-func (q *queuePair) flushLate() bool {
-	f := q.late
-	if f.link.Writes(f.chunk) {
-		return false
-	}
-	q.late = nil
-	q.flushAll(f.status, f.first)
-	return true
-}
-
-// quietTime is how long Destroy, or Modify to RESET, waits for a peer that is in the middle of a
-// copy to memory of a READ.
-const quietTime = 2 * time.Second
-
-// await waits until the peer does not write any more. It returns an error when it still may
-// after quietTime.
-func (f *lateFlush) await() error {
-	if f == nil {
-		return nil
-	}
-	for start := wire.Monotonic(); f.link.Writes(f.chunk); runtime.Gosched() {
-		if wire.Monotonic()-start > int64(quietTime) {
-			return fail("destroy_qp", syscall.EBUSY, "a peer that does not run is in the middle of a copy to the buffer of a READ, and may go on with it later")
-		}
-	}
-	return nil
 }

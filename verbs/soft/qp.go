@@ -214,7 +214,7 @@ func (q *queuePair) enter(to verbs.QPState) error {
 	case from:
 	case verbs.QPSReset:
 		q.disconnect()
-		return q.reset()
+		return q.reset("modify_qp")
 	case verbs.QPSErr:
 		q.resp.clear()
 		q.toErr(verbs.WCWRFlushErr, q.reclaimed, false, 0)
@@ -233,9 +233,9 @@ func (q *queuePair) enter(to verbs.QPState) error {
 	return nil
 }
 
-// reset forgets everything that was posted, without completions. It waits for a peer that is in the
-// middle of a copy, see quietTime.
-func (q *queuePair) reset() error {
+// reset forgets everything that was posted, without completions, for the call op. It waits for a
+// peer that is in the middle of a copy, see quietTime.
+func (q *queuePair) reset(op string) error {
 	q.dropInline()
 	q.state = verbs.QPSReset
 	late := cmp.Or(q.late, q.endPushes())
@@ -253,7 +253,7 @@ func (q *queuePair) reset() error {
 	if q.srq == nil {
 		q.rq.head = q.rq.tail
 	}
-	return late.await()
+	return late.await(op)
 }
 
 // connected reports whether the QP executes requests of its peer.
@@ -296,7 +296,7 @@ func (q *queuePair) Destroy() error {
 		return fail("destroy_qp", syscall.EINVAL, "the queue pair is gone already")
 	}
 	q.disconnect()
-	err := q.reset()
+	err := q.reset("destroy_qp")
 	q.gone = true
 	i := q.num & qpIndexMask
 	q.d.qps[i] = nil
@@ -326,20 +326,24 @@ func (q *queuePair) toErr(status verbs.WCStatus, first uint32, known bool, tell 
 	if q.discDue {
 		q.d.queue(q)
 	}
-	if q.late = q.endPushes(); q.late != nil {
-		q.late.status, q.late.first = status, first
-		q.reads()
+	late := q.endPushes()
+	q.mreads.clear()
+	q.rdq.clear()
+	q.shares, q.toPush, q.toRead = 0, 0, 0
+	if late == nil {
+		q.flushAll(status, first)
 		return
 	}
-	q.flushAll(status, first)
+	q.late, late.status, late.first = late, status, first
+	q.d.late = append(q.d.late, late)
+	if q.d.armed {
+		q.d.keepAwake()
+	}
 }
 
 // flushAll completes all that a queue pair which has failed has under way, see toErr.
 func (q *queuePair) flushAll(status verbs.WCStatus, first uint32) {
 	q.flushSQ(status, first)
-	q.mreads.clear()
-	q.rdq.clear()
-	q.shares, q.toPush, q.toRead = 0, 0, 0
 	q.abandonTags()
 	q.flushRQ()
 	if invariant.Enabled {

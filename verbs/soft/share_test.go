@@ -33,6 +33,7 @@ type shareRig struct {
 	posted, ended  int
 	lastStatus     verbs.WCStatus
 	failing        map[int]bool // READs whose region was deregistered
+	strict         bool         // pair makes queue pairs in which no READ fails alone
 	refused        int          // of them, not 0 where some have failed
 }
 
@@ -72,7 +73,7 @@ func newShareRig(t *testing.T, cfg soft.Config, rank int) *shareRig {
 // pair connects another pair of queue pairs.
 func (r *shareRig) pair() (rq, sq verbs.QP) {
 	qp := func(pd verbs.PD, cq verbs.CQ) verbs.QP {
-		return must(pd.CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, ReadFaults: true,
+		return must(pd.CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, ReadFaults: !r.strict,
 			Cap: verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}}))
 	}
 	rq, sq = qp(r.rpd, r.rcq), qp(r.spd, r.scq)
@@ -387,6 +388,32 @@ func sourceStopsInACopy(t *testing.T, r *shareRig) {
 	r.untouched()
 }
 
+// TestReadFailsInACopy: a queue pair that fails since the device's own half of a READ does is not
+// flushed either while the source is in the middle of its half.
+func TestReadFailsInACopy(t *testing.T) {
+	eachReader(t, func(t *testing.T, r *shareRig) {
+		require.NoError(t, r.rq.Destroy())
+		require.NoError(t, r.sq.Destroy())
+		r.strict = true
+		r.rq, r.sq = r.pair()
+		r.read(1)
+		r.until("it connects", func() bool { r.pollReader(); r.pollSource(); return r.ended == r.posted })
+		release := soft.HoldCopy(r.sq)
+		r.read(1 << 20)
+		require.NoError(t, r.smr.Dereg())
+		r.until("its half has failed", func() bool { r.pollReader(); return r.rq.State() == verbs.QPSErr })
+		for range 100 {
+			r.pollReader()
+		}
+		require.Less(t, r.ended, r.posted)
+		require.ErrorIs(t, r.rmr[r.ended].Dereg(), syscall.EBUSY)
+		release()
+		r.until("it is flushed", func() bool { r.pollReader(); return r.ended == r.posted })
+		require.Equal(t, verbs.WCRemAccessErr, r.lastStatus)
+		require.NoError(t, r.rmr[r.ended-1].Dereg())
+	})
+}
+
 // TestDestroyInACopy: a queue pair is destroyed though its peer may still write, and says so.
 func TestDestroyInACopy(t *testing.T) {
 	r := newShareRig(t, soft.Config{}, 0)
@@ -395,8 +422,9 @@ func TestDestroyInACopy(t *testing.T) {
 	r.read(1 << 20)
 	err := r.rq.Destroy()
 	require.ErrorIs(t, err, syscall.EBUSY)
-	require.ErrorContains(t, err, "a peer that does not run is in the middle of a copy to the buffer of a READ, and may go on with it later")
+	require.ErrorContains(t, err, "the peer does not run, in the middle of a copy to the buffer of a READ, which it may finish later")
 	require.ErrorContains(t, r.rq.Destroy(), "gone already")
+	require.NoError(t, r.rmr[len(r.rmr)-1].Dereg())
 }
 
 // TestNoSharesWithoutDirect: a reader that may not be written to reads all by itself.

@@ -202,7 +202,9 @@ func (l *Links) Close() error {
 	}
 	var errs []error
 	for i := range l.peers {
-		errs = append(errs, l.peers[i].close())
+		if err := l.peers[i].close(); err != nil {
+			errs = append(errs, fmt.Errorf("rank %d: %w", i, err))
+		}
 	}
 	if l.srq != nil {
 		errs = append(errs, l.srq.Destroy())

@@ -58,7 +58,7 @@ func (l *Links) Read(from int, dst []byte, va uint64, rkey uint32, id uint64) er
 }
 
 // Abandon takes the destination of the reads with this id from the device, which writes nothing
-// there after it. The reads end as others do, with an error. It does nothing, and returns false,
+// there after it. The reads end as others do, with an error. It returns false, and the reads go on,
 // while the peer is in the middle of a copy to a destination.
 func (l *Links) Abandon(from int, id uint64) bool {
 	quiet := true

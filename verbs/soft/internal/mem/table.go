@@ -47,7 +47,18 @@ type ownSlot struct {
 // not crash.
 var kept struct {
 	sync.Mutex
-	m map[*Table]bool
+	m    map[*Table]bool
+	bufs [][]byte // see Retain
+}
+
+// Retain keeps the memory of a region for the life of the process: a peer may write to it, and must
+// not find something else there.
+func (t *Table) Retain(key uint32) {
+	if r := t.Find(key); r != nil {
+		kept.Lock()
+		defer kept.Unlock()
+		kept.bufs = append(kept.bufs, r.buf)
+	}
 }
 
 func (t *Table) keep() {

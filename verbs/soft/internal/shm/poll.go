@@ -91,7 +91,7 @@ func (w *Wire) pollSlow(budget int) int {
 	if len(w.dying) > 0 {
 		n += w.drainDying(budget - n)
 	}
-	w.attention = w.armed || len(w.dying) > 0
+	w.attention = w.armed || len(w.dying)+len(w.gone) > 0
 	w.removeDead(true)
 	return n
 }
@@ -330,7 +330,6 @@ func (w *Wire) forget(l *link) {
 func (w *Wire) unmapGone(closing bool) {
 	w.gone = slices.DeleteFunc(w.gone, func(p *remote) bool {
 		if !closing && p.writesLate() {
-			w.attention = true
 			return false
 		}
 		_ = p.Close()

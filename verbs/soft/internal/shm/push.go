@@ -119,14 +119,21 @@ func (l *link) revoked() (chunk uint32) {
 }
 
 // Writes implements wire.PushLink. A process that has ended writes nothing, whatever its busy flag
-// says.
+// says; nor does one that has closed the socket, which it does only between its copies.
 func (l *link) Writes(chunk uint32) bool {
-	return chunk != 0 && l.copying() == chunk && !l.peer.ended()
+	return chunk != 0 && l.copying() == chunk && !l.peer.left()
 }
 
 // writesLate reports whether the peer is in the middle of a chunk of a push that was revoked.
 func (p *remote) writesLate() bool {
-	return p.late != 0 && p.rx.Busy() == p.late && !p.ended()
+	return p.late != 0 && p.rx.Busy() == p.late && !p.left()
+}
+
+// left reports whether the peer's process has ended, or has closed the connection.
+func (p *remote) left() bool {
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}, {Fd: int32(p.sock), Events: unix.POLLRDHUP}}
+	k, _ := unix.Poll(fds, 0)
+	return k > 0
 }
 
 // ended reports whether the peer's process has ended.
