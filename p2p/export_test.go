@@ -5,6 +5,9 @@ import "github.com/tagmatch/tagmatch/progress"
 // ContextOf is the context of a Comm.
 func ContextOf(c *Comm) int { return c.comm.Context }
 
+// BePatient has collective calls of a rank that fail wait a minute for the answers of others.
+func BePatient(w *World) { w.patient = true }
+
 // IsEnding tells whether a Shutdown is under way.
 func IsEnding(w *World) bool {
 	if w.ending.TryAcquire(1) {

@@ -53,7 +53,11 @@ func (c *Comm) withMissing(err error) error {
 // error is that of an engine which has ended.
 func (c *Comm) ask() error {
 	w := c.w
-	waiting, done := context.WithTimeout(context.Background(), askFor)
+	limit := askFor
+	if w.patient {
+		limit = time.Minute
+	}
+	waiting, done := context.WithTimeout(context.Background(), limit)
 	defer done()
 	err := w.eng.Call(func(e progress.Callback) { w.contexts.Inquire(e, &c.comm, done) })
 	if err == nil {

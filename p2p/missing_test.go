@@ -23,6 +23,7 @@ func stuck(t *testing.T, ws []*p2p.World, calls map[int]func(context.Context) er
 	}
 	failed := make(chan outcome, len(calls))
 	for rank, call := range calls {
+		p2p.BePatient(ws[rank])
 		go func() { failed <- outcome{rank, call(ctx)} }()
 	}
 	for rank := range calls {

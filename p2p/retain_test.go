@@ -39,14 +39,14 @@ func leaves[T any](l *left, what string, p *T) *T {
 	return p
 }
 
-// collections is how often the garbage collector may run until all is gone: of a goroutine that was
+// collected is how long the garbage collector may take until all is gone: of a goroutine that was
 // preempted anywhere it takes each word on the stack for a pointer.
-const collections = 30
+const collected = 20 * time.Second
 
 // check fails if something is still there. The goroutines that had it have ended.
 func (l *left) check(t *testing.T) {
 	t.Helper()
-	for n := 0; len(l.what) != 0; n++ {
+	for start := time.Now(); len(l.what) != 0; time.Sleep(time.Millisecond) {
 		runtime.GC()
 		var there []leaving
 		for _, o := range l.what {
@@ -55,7 +55,7 @@ func (l *left) check(t *testing.T) {
 			}
 		}
 		l.what = there
-		if n == collections && len(there) != 0 {
+		if len(there) != 0 && time.Since(start) > collected {
 			var names strings.Builder
 			for _, o := range there {
 				names.WriteString("\n" + o.what)

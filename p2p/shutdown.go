@@ -127,7 +127,8 @@ func (w *World) progressUntil(ctx context.Context) error {
 // unless all ranks had called Shutdown. After Shutdown it has no effect, so `defer w.Close()` is
 // always right. It may be called twice. Peers that are stopped in the middle of a copy to
 // the buffer of a receive are waited for, at most 2 s. Then the error, EBUSY, names them: a peer
-// that runs again may write up to 256 KiB more to that buffer, which the library keeps.
+// that runs again may write up to 256 KiB more to that buffer. The library keeps it, but memory
+// that the program has mapped must stay mapped.
 func (w *World) Close() error {
 	if w.ending.TryAcquire(1) {
 		if w.state == alive {

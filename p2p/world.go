@@ -31,6 +31,8 @@ type World struct {
 	watcher sync.WaitGroup
 	regions regions
 
+	patient bool // of tests: calls that have failed wait a minute for answers, see askFor
+
 	ending *semaphore.Weighted // of 1, held by Shutdown and Close
 	state  lifeState           // guarded by ending
 }

@@ -35,7 +35,7 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 }
 
 // Delivered is called when the message of a matched receive is in its buffer, or will never be: err
-// says that the peer is lost, or has withdrawn the message.
+// says why not: the peer is lost, has withdrawn the message, or a buffer of it cannot be accessed.
 func (s *sink) Delivered(id uint64, n uint64, err error) {
 	e := s.engine()
 	op := e.matchedLocked("delivery", id)

@@ -46,7 +46,7 @@ func (t *Taker) Drop(r Request) bool {
 }
 
 // refusals is how many requests of refused calls this process has that were not reported: without
-// any nobody looks for one.
+// any nobody looks for one. One that the program drops counts for ever, which costs time only.
 var refusals atomic.Int64
 
 // Refusals reports whether Refused may return an error for any request.

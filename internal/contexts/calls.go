@@ -11,9 +11,9 @@ import (
 )
 
 // Collective calls. A rank knows, for each of its Comms, how many it has begun there. One whose
-// call fails asks others how many they have (ASK), who answer whatever their programs do (BEGUN),
-// and tells them what it has found (FOUND), as its World may be closed when their calls fail. So
-// the errors of all of them can name the ranks that are missing.
+// call fails, other than by a loss, asks others how many they have (ASK), who answer whatever their
+// programs do (BEGUN). It tells them what it has found (FOUND), as its World may be closed when
+// their calls fail. So the errors of all of them can name the ranks that are missing.
 
 // askAll is the most ranks of a Comm that are all asked. In larger ones a rank asks whom it waits
 // for, then whom that one waits for, and so on: to some it may have no connection yet.
@@ -212,6 +212,9 @@ func (cs *Contexts) answered(e progress.Callback, context, src int, body []byte)
 	waits := int(int32(binary.LittleEndian.Uint32(body[8:])))
 	if kind > 255 || waits < none || waits >= cs.size {
 		return errAnswer
+	}
+	if l := cs.live[context]; l != nil && waits != none && !l.comm.Group.Contains(waits) {
+		return errAnswer // who is not of the Comm must not be asked
 	}
 	b := cs.begun[context]
 	if b == nil || b.asked[src] == nil || b.asked[src].known {

@@ -367,6 +367,8 @@ func TestNoticesOfCallsAreBounded(t *testing.T) {
 		require.EqualError(t, r.cs.Notice(r, 1, about(8)), "collective calls on context 8, which is not one of rank 1")
 	}
 	require.Len(t, r.cs.begun, 2)
+	require.NoError(t, r.cs.Notice(r, 1, notice(noticeBegun, 7, 1, 0, 0)))
+	require.ErrorIs(t, r.cs.Notice(r, 1, notice(noticeBegun, 7, 1, 0, 2)), errAnswer, "rank 2 is not of that Comm")
 	r.cs.free.set(9, false) // Take has given it, and other ranks have their Comm already
 	require.NoError(t, r.cs.Notice(r, 2, found(9)))
 

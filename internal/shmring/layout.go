@@ -49,10 +49,10 @@ type control struct {
 	grant uint64 // reader: epoch<<32 | grants of that epoch that were revoked, a bit each
 	_     [48]byte
 	head  uint64 // reader: lines before this are free again
-	_     [56]byte
+	_     [120]byte
 	want  uint32 // writer: 1 when it found no room
 	busy  uint32 // writer: odd while it copies to the reader's memory; each time another number
-	_     [120]byte
+	_     [56]byte
 }
 
 const (

@@ -4,7 +4,7 @@ import "unsafe"
 
 var (
 	_ [controlBytes]byte = [unsafe.Sizeof(control{})]byte{}
-	_ [128]byte          = [unsafe.Offsetof(control{}.want)]byte{}
+	_ [192]byte          = [unsafe.Offsetof(control{}.want)]byte{}
 	_ [inboxBytes]byte   = [unsafe.Sizeof(inbox{})]byte{}
 )
 

@@ -59,7 +59,8 @@ func (p *Producer) Push(meta uint32, id uint64, ext *Ext, head, body []byte) boo
 	return true
 }
 
-// HasRoom is Push of a packet with ext and n bytes that writes nothing.
+// HasRoom reports whether Push of a packet with ext and n bytes would find room. As Push does it
+// may have the ring grow, or tell the reader that room is wanted.
 func (p *Producer) HasRoom(n int) bool {
 	_, ok := p.reserve((extHeader + uint64(n) + LineBytes - 1) / LineBytes)
 	return ok

@@ -49,14 +49,15 @@ type Device struct {
 	wires   []wire.Wire   // open wires in order of preference, then spare, and selfWire once it is used
 	now     func() int64  // clock in nanoseconds: monotonic, or the loop fabric's virtual one
 
-	qps      []*queuePair // by index of the QP number (qpIndexBits); 0 is never used
-	work     []*queuePair // QPs with packets to transmit; each at most once (queuePair.inWork)
-	pushed   uint64       // pushes that have succeeded
-	askers   []*queuePair // those that have asked for pushes which have not ended
-	late     []*lateFlush // of queue pairs that have failed
-	quietEnd int64        // when quietTime is over; 0: nobody has waited
-	readers  []*queuePair // QPs that copy from peers' memory; each at most once (queuePair.reading)
-	slow     []*tagQueue  // tag queues that delay something (hook.TM); each at most once (tagQueue.slow)
+	qps       []*queuePair // by index of the QP number (qpIndexBits); 0 is never used
+	work      []*queuePair // QPs with packets to transmit; each at most once (queuePair.inWork)
+	pushed    uint64       // pushes that have succeeded
+	askers    []*queuePair // those that have asked for pushes which have not ended
+	late      []*lateFlush // of queue pairs that have failed
+	quietEnd  int64        // when quietTime is over; 0: nobody has waited
+	lateTimer *time.Timer  // see wakeLate
+	readers   []*queuePair // QPs that copy from peers' memory; each at most once (queuePair.reading)
+	slow      []*tagQueue  // tag queues that delay something (hook.TM); each at most once (tagQueue.slow)
 
 	took     bool        // the last pass received packets: their payloads are lent until the next pass
 	news     bool        // one of them was not just a non-final piece of an RDMA READ response
@@ -423,7 +424,7 @@ func (d *Device) keepAwake() {
 		d.wakeAt = 0
 	}
 	if len(d.late) > 0 {
-		time.AfterFunc(lateWake, d.notif.Wake)
+		d.wakeLate()
 	}
 }
 

@@ -47,6 +47,15 @@ func (q *queuePair) endPushes() *lateFlush {
 // lateWake is how often a device that sleeps looks whether a peer still writes.
 const lateWake = 10 * time.Millisecond
 
+// wakeLate has a sleeping device look again.
+func (d *Device) wakeLate() {
+	if d.lateTimer == nil {
+		d.lateTimer = time.AfterFunc(lateWake, d.notif.Wake)
+	} else {
+		d.lateTimer.Reset(lateWake)
+	}
+}
+
 // flushLate flushes the queue pairs whose peers do not write any more.
 func (d *Device) flushLate() {
 	d.late = slices.DeleteFunc(d.late, func(f *lateFlush) bool {
@@ -65,19 +74,21 @@ func (d *Device) flushLate() {
 // are in the middle of a copy to the buffer of a READ.
 const quietTime = 2 * time.Second
 
+// chunkTime is more than a peer that runs takes for a chunk: so long each is waited for.
+const chunkTime = 20 * time.Millisecond
+
 // await waits until the peer does not write any more; op is the call that does. An error says that
 // it still may: its memory is kept for ever then.
 func (f *lateFlush) await(op string) error {
 	if f == nil {
 		return nil
 	}
-	d := f.q.d
+	d, start := f.q.d, wire.Monotonic()
+	if d.quietEnd == 0 {
+		d.quietEnd = start + int64(quietTime)
+	}
 	for ; f.writes(); runtime.Gosched() {
-		now := wire.Monotonic()
-		if d.quietEnd == 0 {
-			d.quietEnd = now + int64(quietTime)
-		}
-		if now > d.quietEnd {
+		if wire.Monotonic() > max(d.quietEnd, start+int64(chunkTime)) {
 			for _, key := range f.keys {
 				d.regions.Retain(key)
 			}

@@ -160,7 +160,7 @@ func (q *queuePair) respond() bool {
 		var body []byte
 		switch r.op {
 		case wire.OpReadResp:
-			if !q.link.HasRoom(int(q.piece(r))) {
+			if r.status == 0 && !q.link.HasRoom(int(q.piece(r))) {
 				return false
 			}
 			if body = q.nextPiece(r, h); r.status != 0 && !r.alone {

@@ -39,6 +39,7 @@ type Config struct {
 	Wake    func()        // called when Take has a result
 	Log     *slog.Logger  // nil: silent
 	Retry   time.Duration // how long failed dials are repeated after the peer's host last answered
+	Refused time.Duration // so long at most if nobody listens there; 0: refusedTime
 }
 
 // Result is a connection to a peer, dialled or accepted, or the failure of one that Connect has

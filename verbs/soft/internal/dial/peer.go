@@ -2,6 +2,7 @@ package dial
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,7 +236,7 @@ func (c *Connector) again(p *connPeer, d *connDial, err error) bool {
 func (c *Connector) patience(err error) time.Duration {
 	var r *rejectError
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &r) && r.code == rejectForbidden {
-		return min(c.cfg.Retry, refusedTime)
+		return min(c.cfg.Retry, cmp.Or(c.cfg.Refused, refusedTime))
 	}
 	return c.cfg.Retry
 }

@@ -19,7 +19,7 @@ import (
 // waited for however long it takes.
 func short(n int64, err error, tries *atomic.Int64) func(*Config) {
 	return func(c *Config) {
-		c.Retry = time.Hour
+		c.Retry, c.Refused = time.Hour, time.Hour
 		c.Prepare = func(net.Conn, *wire.Address) (any, error) {
 			if tries.Add(1) <= n {
 				return nil, err
@@ -36,7 +36,7 @@ func TestShortagePasses(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for err, times := range map[error]int64{
 		syscall.EMFILE: 3, syscall.ENFILE: 3, syscall.ENOMEM: 3, syscall.ENOSPC: 3, syscall.ETOOMANYREFS: 3,
-		syscall.EPERM: 1, syscall.ENOSYS: 1, // for refusedTime, whatever Retry is
+		syscall.EPERM: 1, syscall.ENOSYS: 1,
 	} {
 		for side := range 2 {
 			var tries [2]atomic.Int64

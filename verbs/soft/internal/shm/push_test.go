@@ -209,7 +209,8 @@ func childProducer(t *testing.T, l *link) *shmring.Producer {
 // TestSHMWritesLate: whether a peer has written its last byte is known after the end of the link,
 // too; one that was killed writes no more.
 func TestSHMWritesLate(t *testing.T) {
-	e, l, _ := startSHMChild(t)
+	e, l, child := startSHMChild(t)
+	require.NoError(t, child.Process.Signal(syscall.SIGSTOP)) // it does not end with the link
 	tx := childProducer(t, l)
 	tx.SetBusy(true)
 	chunk := l.RevokeAll()
@@ -224,11 +225,11 @@ func TestSHMWritesLate(t *testing.T) {
 	pollUntil(t, "the ring is unmapped", func() bool { return l.peer.rx == nil }, e)
 	require.False(t, l.Writes(chunk))
 
-	_, l, cmd := startSHMChild(t)
+	_, l, child = startSHMChild(t)
 	childProducer(t, l).SetBusy(true)
 	chunk = l.RevokeAll()
 	require.True(t, l.Writes(chunk))
-	require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
+	require.NoError(t, child.Process.Signal(syscall.SIGKILL))
 	wiretest.Within(t, "the end", func() {
 		for l.Writes(chunk) {
 			yield()

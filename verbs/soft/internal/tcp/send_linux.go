@@ -58,7 +58,7 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	before := len(o.buf)
 	o.buf = append(appendFrameHeader(o.buf, h), head...)
 	if len(body) >= DirectFrom {
-		return l.writeDirect(body, len(o.buf)-before)
+		return l.writeDirect(h.Op, body, len(o.buf)-before)
 	}
 	o.buf = append(o.buf, body...)
 	switch {
@@ -124,9 +124,10 @@ func (l *link) write() {
 }
 
 // writeDirect writes the output, which ends with header bytes of the packet, and then its body, and
-// copies only what the socket has not taken. Where body is gone it takes the packet back and
-// returns false, as if there were no room; but the link ends if a part of the packet has left.
-func (l *link) writeDirect(body []byte, header int) bool {
+// copies only what the socket has not taken. Where the body of a response is gone it takes the
+// packet back and returns false, as if there were no room: the device looks at that memory again.
+// The link ends if a part of the packet has left, or it is another packet.
+func (l *link) writeDirect(op wire.Opcode, body []byte, header int) bool {
 	o := &l.out
 	pending := o.pending()
 	n, e := l.vec.send(l.fd, o.buf[o.sent:], body)
@@ -145,7 +146,7 @@ func (l *link) writeDirect(body []byte, header int) bool {
 	case len(rest) == 0:
 	case e == 0 && fault.Guard(func() { o.buf = append(o.buf, rest...) }):
 		l.block()
-	case n > pending-header:
+	case n > pending-header || op != wire.OpReadResp:
 		l.wrote(0, unix.EFAULT)
 	default:
 		o.buf = o.buf[:len(o.buf)-header]
