@@ -35,7 +35,8 @@ type hub struct {
 	end      message     // *failMsg or *abortMsg once the job has failed
 	deaf     string      // why rank 0 could accept no connection last; "": it could
 	deafAt   time.Time   // when that was
-	refusals []string    // rejected connections, newest last, for the error of ranks that wait in vain
+	refusals []string    // rejected ranks, newest last, for the error of ranks that wait in vain
+	stranger string      // the last connection that did not greet as a rank does; "": none
 }
 
 type seat struct {
@@ -139,14 +140,26 @@ func (h *hub) refuse(from string, r *rejectMsg) {
 func (h *hub) refuseLocked(from string, r *rejectMsg) *rejectMsg {
 	const most = 4
 	r.reason = cut(r.reason, maxReason)
-	if host, _, err := net.SplitHostPort(from); err == nil {
-		from = host // who tries again does it from another port
-	}
-	text := from + ": " + r.reason
+	text := hostOf(from) + ": " + r.reason
 	if h.refusals = append(slices.DeleteFunc(h.refusals, func(s string) bool { return s == text }), text); len(h.refusals) > most {
 		h.refusals = h.refusals[1:]
 	}
 	return r
+}
+
+// noteStranger records a connection that did not greet as a rank does, apart from those of ranks.
+func (h *hub) noteStranger(from, why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stranger = hostOf(from) + ": " + why
+}
+
+// hostOf is from without the port: who tries again does it from another one.
+func hostOf(from string) string {
+	if host, _, err := net.SplitHostPort(from); err == nil {
+		return host
+	}
+	return from
 }
 
 // absent lists the ranks that have not joined, and the connections rejected meanwhile, for error
@@ -168,8 +181,12 @@ func (h *hub) absentLocked() string {
 	if why := h.deafLocked(); why != "" {
 		s += "; rank 0 can accept no connections: " + why
 	}
-	if len(h.refusals) > 0 {
-		s += "; turned away: " + strings.Join(h.refusals, "; ")
+	turned := slices.Clone(h.refusals)
+	if h.stranger != "" {
+		turned = append(turned, h.stranger)
+	}
+	if len(turned) > 0 {
+		s += "; turned away: " + strings.Join(turned, "; ")
 	}
 	return s
 }

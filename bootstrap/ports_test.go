@@ -1,9 +1,12 @@
 package bootstrap
 
 import (
+	"context"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -33,17 +36,24 @@ func TestPorts(t *testing.T) {
 	const n = 7
 	within := portstest.Free(t, 6) // rank 0, and ranks 1 and 2 as parents
 	dir := t.TempDir()
-	detect := func(job string, within ports.Range) ([]Bootstrap, []error) {
+	ctx, told := context.WithCancel(timeout(t)) // of rank 0
+	defer told()
+	detect := func(job string, within ports.Range, returned func(rank int)) ([]Bootstrap, []error) {
 		list := make([]Bootstrap, n)
 		return list, outcomes(n, func(r int) (err error) {
 			opt := options(vars{EnvRank: strconv.Itoa(r), EnvWorldSize: strconv.Itoa(n), EnvStore: dir + "/s", EnvJobID: job,
 				EnvPorts: within.String()})
-			opt.fanOut = 2
-			list[r], err = Detect(timeout(t), opt)
+			opt.fanOut, opt.toldFor = 2, time.Minute
+			defer returned(r)
+			if r == 0 {
+				list[r], err = Detect(ctx, opt)
+			} else {
+				list[r], err = Detect(timeout(t), opt)
+			}
 			return err
 		})
 	}
-	list, errs := detect("enough", within)
+	list, errs := detect("enough", within, func(int) {})
 	for r, err := range errs {
 		require.NoError(t, err, "rank %d", r)
 	}
@@ -56,7 +66,12 @@ func TestPorts(t *testing.T) {
 		inside(list[r].(*endpoint).children.ln)
 	}
 	taken := list[0].(*endpoint).up.(*rootLink).store.ln.Addr().(*net.TCPAddr).Port
-	_, errs = detect("too few", ports.Range{taken, taken})
+	var others atomic.Int32
+	_, errs = detect("too few", ports.Range{taken, taken}, func(r int) {
+		if r != 0 && others.Add(1) == n-1 {
+			told()
+		}
+	})
 	require.ErrorContains(t, errs[0], "none of the 1 ports")
 	for r, err := range errs {
 		require.ErrorContains(t, err, "a host with 7 ranks needs 8 ports (TAGMATCH_PORTS)", "rank %d", r)

@@ -127,7 +127,7 @@ func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 		return nil, 0, s.note(f, err)
 	}
 	if err := f.writePreface(); err != nil {
-		return nil, 0, err
+		return nil, 0, s.note(f, err)
 	}
 	if version != protocolVersion {
 		return nil, 0, s.reject(f, &rejectMsg{rejectVersion, fmt.Sprintf(
@@ -184,7 +184,7 @@ func (s *store) authenticate(f *framer, hello *helloMsg) error {
 	ses := newSession(s.secret, hello, c)
 	c.mac = ses.mac(labelRoot)
 	if err := f.write(c); err != nil {
-		return err
+		return s.note(f, err)
 	}
 	p, err := expect[*proofMsg](f, maxHandshake)
 	if err != nil {
@@ -212,11 +212,16 @@ func (s *store) reject(f *framer, r *rejectMsg) error {
 // note records why the other side has not gone on with its greeting, for the error of ranks that
 // wait in vain.
 func (s *store) note(f *framer, err error) error {
-	why := "it does not greet as a rank does"
+	from := f.conn.RemoteAddr().String()
 	if r, ok := errors.AsType[*rejection](err); ok {
-		why = r.reason
+		s.hub.refuse(from, &rejectMsg{rejectRank, r.reason})
+		return err
 	}
-	s.hub.refuse(f.conn.RemoteAddr().String(), &rejectMsg{rejectRank, why})
+	why := "the connection ended before its greeting was complete"
+	if errors.Is(err, ErrProtocol) {
+		why = "it does not greet as a rank does"
+	}
+	s.hub.noteStranger(from, why)
 	return err
 }
 

@@ -28,9 +28,9 @@ func TestWorkerIsLost(t *testing.T) {
 	}
 	for _, device := range []string{"shm", "tcp"} {
 		t.Setenv("TAGMATCH_DEVICE", device)
-		code, stdout, stderr := benchtest.JobOf(t, launch.Options{N: 4, KeepGoing: true}, "-die", "2", "-tasks", "500")
+		code, stdout, stderr := benchtest.JobOf(t, launch.Options{N: 4, KeepGoing: true}, "-die", "2", "-tasks", "2000")
 		require.Zero(t, code, stderr)
-		require.Regexp(t, "^rank 2 is lost, and with it task [0-9]+\nsum of the squares: 41791750\n$", stdout)
+		require.Regexp(t, "^rank 2 is lost, and with it task [0-9]+\nsum of the squares: 2668667000\n$", stdout)
 		require.Equal(t, "tagmatch: rank 2 was killed by a signal: killed\ntagmatch: rank 2 lost, 3 of 4 ended well\n", stderr)
 
 		code, stdout, stderr = benchtest.JobOf(t, launch.Options{N: 2, KeepGoing: true}, "-die", "1")

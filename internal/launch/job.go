@@ -265,8 +265,7 @@ func (j *job) run(ctx context.Context) (int, error) {
 			s.signalled(sig.(syscall.Signal))
 		case <-over:
 			over = nil
-			s.err = ctx.Err()
-			s.fail(1, "the job was cancelled: "+ctx.Err().Error())
+			s.cancelled(ctx.Err())
 		case <-s.settle.C:
 			s.settled()
 		case <-s.leave.C:
@@ -345,6 +344,16 @@ func (s *supervisor) note(code int, text string, r *rank) (first bool) {
 	s.code = code
 	s.say(text, r)
 	return true
+}
+
+// cancelled ends the job because its context has ended.
+func (s *supervisor) cancelled(err error) {
+	s.err = err
+	if s.failed != nil && s.asked == nil {
+		s.settled() // as in interrupted
+		return
+	}
+	s.fail(1, "the job was cancelled: "+err.Error())
 }
 
 func (s *supervisor) fail(code int, text string) {

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"sync"
 	"syscall"
@@ -40,27 +41,31 @@ func TestHoldersShareALook(t *testing.T) {
 }
 
 // TestDumpsAreWhole: behind SIGQUIT the ranks that still write their stacks are not ended because
-// another one has, before the grace period is over.
+// another one has, before the grace period or the job's context is over.
 func TestDumpsAreWhole(t *testing.T) {
 	const grace = 5 * time.Second
 	for _, tt := range []struct {
 		name string
 		quit bool
 		late time.Duration // between SIGQUIT and the end of the first rank
+		over bool          // the job's context, then
 		want time.Duration
 	}{
-		{"no signal", false, 0, settleTime},
-		{"at once", true, 0, grace},
-		{"later", true, 2 * time.Second, grace - 2*time.Second},
-		{"long ago", true, time.Hour, settleTime},
+		{"no signal", false, 0, false, settleTime},
+		{"at once", true, 0, false, grace},
+		{"later", true, 2 * time.Second, false, grace - 2*time.Second},
+		{"cancelled", true, 0, true, 0},
+		{"long ago", true, time.Hour, false, settleTime},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				s := newSupervisor(&job{opt: &Options{Stderr: &out, Grace: grace}})
 				defer s.stopTimers()
+				passed := make(chan struct{})
+				close(passed)
 				for n := range 2 {
-					s.ranks = append(s.ranks, &rank{n: n, running: true, reaped: true})
+					s.ranks = append(s.ranks, &rank{n: n, running: true, reaped: true, passed: passed})
 				}
 				s.left = 2
 				if tt.quit {
@@ -69,7 +74,13 @@ func TestDumpsAreWhole(t *testing.T) {
 				time.Sleep(tt.late)
 				begin := time.Now()
 				s.happened(event{rank: 0, kind: rankGone, code: 2, reason: "exited with code 2"})
-				<-s.settle.C
+				if tt.over {
+					s.cancelled(context.Canceled)
+				} else {
+					<-s.settle.C
+					s.settled()
+				}
+				require.True(t, s.ending)
 				require.Equal(t, tt.want, time.Since(begin))
 			})
 		})

@@ -33,10 +33,19 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z")
 }
 
+// requireGone waits for the end of processes that do not end by themselves, and leaves none behind.
 func requireGone(t *testing.T, pids []int) {
 	t.Helper()
+	defer func() {
+		for _, pid := range pids {
+			if t.Failed() && alive(pid) {
+				_ = syscall.Kill(-pid, syscall.SIGKILL) // the group that timeout(1) or setsid(1) has made
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}()
 	for _, pid := range pids {
-		require.Eventually(t, func() bool { return !alive(pid) }, time.Minute, 5*time.Millisecond, "process %d is left", pid)
+		require.Eventually(t, func() bool { return !alive(pid) }, 20*time.Second, 5*time.Millisecond, "process %d is left", pid)
 	}
 }
 
@@ -74,7 +83,7 @@ func startNestedBy(t *testing.T, c *exec.Cmd, command string, n int) (*exec.Cmd,
 }
 
 func TestLauncherKilled(t *testing.T) {
-	c, out := startNested(t, "echo pid $$; exec sleep 60", 2)
+	c, out := startNested(t, "echo pid $$; exec sleep 600", 2)
 	require.NoError(t, c.Process.Kill())
 	_ = c.Wait() // says that it was killed
 	requireGone(t, pids(out.String()))
@@ -94,7 +103,7 @@ func init() {
 	roles["watcher"] = func(string) int {
 		WatchParent()
 		fmt.Printf("pid %d\n", os.Getpid())
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		return 0
 	}
 	roles["pinned"] = pinned
@@ -102,7 +111,7 @@ func init() {
 
 func TestLauncherInterrupted(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		c, out := startNested(t, "sleep 60 & echo pid $!; echo pid $$; wait", 4)
+		c, out := startNested(t, "sleep 600 & echo pid $!; echo pid $$; wait", 4)
 		require.NoError(t, c.Process.Signal(sig))
 		_ = c.Wait() // says with which code it ended
 		require.Equal(t, 128+int(sig), c.ProcessState.ExitCode(), "%v", out)
@@ -114,7 +123,7 @@ func TestLauncherInterrupted(t *testing.T) {
 // TestBackgroundProcesses leaves a process in the rank's group, and in one of its own, behind a
 // rank that ends and one that is killed.
 func TestBackgroundProcesses(t *testing.T) {
-	for _, script := range []string{"sleep 60 & echo pid $!", "setsid sleep 60 & echo pid $!", "setsid sleep 60 & echo pid $!; kill -s KILL $$"} {
+	for _, script := range []string{"sleep 600 & echo pid $!", "setsid sleep 600 & echo pid $!", "setsid sleep 600 & echo pid $!; kill -s KILL $$"} {
 		var out, errs buffer
 		code, err := Run(context.Background(), Options{N: 2, Command: []string{"sh", "-c", script}, Stdout: &out, Stderr: &errs, KeepGoing: true})
 		require.NoError(t, err)

@@ -77,7 +77,7 @@ var roles = map[string]func(rank string) int{
 		}
 		b.Leave(false)
 		_ = b.Close()
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		return 0
 	},
 	"fail": func(rank string) int { // rank 1 fails, the others wait
@@ -85,7 +85,7 @@ var roles = map[string]func(rank string) int{
 			return 7
 		}
 		fmt.Printf("pid %d\n", os.Getpid())
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		return 0
 	},
 	"panic": func(rank string) int {
@@ -93,7 +93,7 @@ var roles = map[string]func(rank string) int{
 			p, _ := os.FindProcess(os.Getpid())
 			_ = p.Kill()
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		return 0
 	},
 	"stubborn": func(rank string) int {
@@ -101,7 +101,7 @@ var roles = map[string]func(rank string) int{
 		if rank == "1" {
 			return 3
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		return 0
 	},
 	"exchange": exchange,
@@ -132,7 +132,7 @@ var roles = map[string]func(rank string) int{
 	},
 	"wait": func(string) int {
 		fmt.Printf("pid %d\n", os.Getpid())
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		return 0
 	},
 	"procs": func(string) int {

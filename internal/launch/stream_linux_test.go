@@ -139,7 +139,7 @@ func (h *held) Write(b []byte) (int, error) {
 func TestFailureWithoutAReader(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
 	out := held{letGo: make(chan struct{})}
-	script := `if [ $RANK = 0 ]; then echo pid $$ >` + mark + `; exec sleep 60; fi
+	script := `if [ $RANK = 0 ]; then echo pid $$ >` + mark + `; exec sleep 600; fi
 while ! grep -q pid ` + mark + ` 2>/dev/null; do sleep 0.01; done; echo line; exit 3`
 	code := make(chan int)
 	go func() {
