@@ -14,7 +14,7 @@ func nextLoss(t *testing.T, b Bootstrap) Loss {
 	case l, ok := <-b.Losses():
 		require.True(t, ok, "closed")
 		return l
-	case <-time.After(time.Minute):
+	case <-time.After(30 * time.Second):
 		require.Fail(t, "rank was told nothing", "%d", b.Rank())
 	}
 	return Loss{}
@@ -100,7 +100,7 @@ func requireEnded(t *testing.T, b Bootstrap) {
 	select {
 	case l, ok := <-b.Losses():
 		require.False(t, ok, "%v", l)
-	case <-time.After(time.Minute):
+	case <-time.After(30 * time.Second):
 		require.Fail(t, "the channel stays open")
 	}
 }

@@ -68,7 +68,7 @@ func options(v vars) Options {
 
 // timeout is a context that ends only where a test has failed: also a busy machine is fast enough.
 func timeout(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -140,7 +140,7 @@ func awaitArrival(h *hub, n int) error {
 		defer h.mu.Unlock()
 		return h.arrived
 	}
-	for end := time.Now().Add(time.Minute); arrived() < n; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); arrived() < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return fmt.Errorf("%d ranks are in the fence, want %d", arrived(), n)
 		}

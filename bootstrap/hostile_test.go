@@ -379,10 +379,10 @@ func TestRestartBeforeStart(t *testing.T) {
 		_, err := Detect(ctx, options(envOf(1, 3, port)))
 		died <- err
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "missing: rank 2 of 3") }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "missing: rank 2 of 3") }, 30*time.Second, time.Millisecond)
 	die()
 	require.ErrorIs(t, <-died, context.Canceled)
-	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "ranks 1, 2 of 3") }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(h.absent(), "ranks 1, 2 of 3") }, 30*time.Second, time.Millisecond)
 	list := make([]Bootstrap, 2)
 	each(t, 2, func(i int) (err error) {
 		list[i], err = Detect(timeout(t), options(envOf(i+1, 3, port)))

@@ -43,7 +43,7 @@ func (l *noticeLog) Write(b []byte) (int, error) {
 // await waits for a notice with text.
 func (l *noticeLog) await(t *testing.T, text string) string {
 	t.Helper()
-	for end := time.After(time.Minute); ; {
+	for end := time.After(30 * time.Second); ; {
 		l.mu.Lock()
 		lines := l.lines
 		l.mu.Unlock()

@@ -34,7 +34,7 @@ func TestHoldersShareALook(t *testing.T) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.wanted) == n-1
-	}, time.Minute, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	close(goOn)
 	ranks.Wait()
 	require.Equal(t, []int{1, n - 1}, looks)

@@ -78,7 +78,7 @@ func startNestedBy(t *testing.T, c *exec.Cmd, command string, n int) (*exec.Cmd,
 	c.WaitDelay = time.Second
 	require.NoError(t, c.Start())
 	t.Cleanup(func() { _ = c.Process.Kill() })
-	require.Eventually(t, func() bool { return len(pids(out.String())) == n }, time.Minute, 5*time.Millisecond, "%v", &out)
+	require.Eventually(t, func() bool { return len(pids(out.String())) == n }, 30*time.Second, 5*time.Millisecond, "%v", &out)
 	return c, &out
 }
 

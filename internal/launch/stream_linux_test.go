@@ -150,7 +150,7 @@ while ! grep -q pid ` + mark + ` 2>/dev/null; do sleep 0.01; done; echo line; ex
 	require.Eventually(t, func() bool {
 		marks, _ = os.ReadFile(mark) // is not there at first
 		return len(pids(string(marks))) == 1
-	}, time.Minute, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 	requireGone(t, pids(string(marks)))
 	close(out.letGo)
 	require.Equal(t, 3, <-code)
@@ -174,7 +174,7 @@ func TestInterruptedWithoutAReader(t *testing.T) {
 	require.Eventually(t, func() bool {
 		marks, _ = os.ReadFile(mark) // is not there at first
 		return len(pids(string(marks))) == 2 && isFull(t, w)
-	}, time.Minute, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 	require.NoError(t, c.Process.Signal(syscall.SIGINT))
 	requireGone(t, pids(string(marks)))
 	require.NoError(t, c.Process.Signal(syscall.SIGINT))

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	patience = time.Minute      // that tests may take
+	patience = 2 * time.Minute  // that tests may take: some wait a while for what a busy machine does late
 	grace    = 10 * time.Second // in which a test that takes longer has to end itself
 )
 
