@@ -329,7 +329,7 @@ func (w *Wire) forget(l *link) {
 // that tell when the peer has written its last byte here.
 func (w *Wire) unmapGone(closing bool) {
 	w.gone = slices.DeleteFunc(w.gone, func(p *remote) bool {
-		if !closing && p.writesLate() {
+		if !closing && p.writes(p.late) {
 			return false
 		}
 		_ = p.Close()

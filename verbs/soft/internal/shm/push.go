@@ -118,27 +118,21 @@ func (l *link) revoked() (chunk uint32) {
 	return chunk
 }
 
-// Writes implements wire.PushLink. A process that has ended writes nothing, whatever its busy flag
-// says; nor does one that has closed the socket, which it does only between its copies.
-func (l *link) Writes(chunk uint32) bool {
-	return chunk != 0 && l.copying() == chunk && !l.peer.left()
-}
+// Writes implements wire.PushLink.
+func (l *link) Writes(chunk uint32) bool { return l.peer != nil && l.peer.writes(chunk) }
 
-// writesLate reports whether the peer is in the middle of a chunk of a push that was revoked.
-func (p *remote) writesLate() bool {
-	return p.late != 0 && p.rx.Busy() == p.late && !p.left()
-}
-
-// left reports whether the peer's process has ended, or has closed the connection.
-func (p *remote) left() bool {
-	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}, {Fd: int32(p.sock), Events: unix.POLLRDHUP}}
-	k, _ := unix.Poll(fds, 0)
-	return k > 0
+// writes reports whether the peer is still writing that chunk, if it is not 0. A process that has
+// ended writes nothing, whatever its busy flag says; nor does one that has closed the socket, which
+// it does only between its copies.
+func (p *remote) writes(chunk uint32) bool {
+	return chunk != 0 && p.rx != nil && p.rx.Busy() == chunk && !p.ended() && !isReady(p.sock, unix.POLLRDHUP)
 }
 
 // ended reports whether the peer's process has ended.
-func (p *remote) ended() bool {
-	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
-	k, _ := unix.Poll(fds, 0)
+func (p *remote) ended() bool { return isReady(p.pidfd, unix.POLLIN) }
+
+// isReady reports whether a descriptor has one of these events now, an error or a hang-up.
+func isReady(fd int, events int16) bool {
+	k, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, 0)
 	return k > 0
 }
