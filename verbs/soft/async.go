@@ -168,7 +168,7 @@ func (a *async) pass() (again bool) {
 	a.alone = true
 	a.d.progress(0)
 	a.alone = false
-	again = a.d.more || len(a.d.readers) > 0
+	again = a.d.copies()
 	if again || a.d.took {
 		a.passes++
 	}

@@ -393,6 +393,11 @@ func (d *Device) copyChunk() {
 	}
 }
 
+// copies reports whether the device has more to receive or to copy now.
+func (d *Device) copies() bool {
+	return d.more || slices.ContainsFunc(d.readers, (*queuePair).copies)
+}
+
 // armWires makes arrivals wake the notifier; unless the program is asleep, those that are urgent
 // (wire.Wire.Arm). Its caller polls once more before it sleeps.
 func (d *Device) armWires(asleep bool) {
@@ -414,17 +419,16 @@ func (d *Device) disarmWires() {
 
 // keepAwake makes the next Wait return at once if there is work that no arrival signals: packets
 // beyond the budget, a copy under way, delayed tag operations. Timers end the first RNR wait, and
-// the wait for a peer's last byte.
+// the wait for a peer in the middle of a copy.
 func (d *Device) keepAwake() {
-	if d.more || len(d.readers) > 0 || len(d.slow) > 0 {
+	if d.copies() || len(d.slow) > 0 {
 		d.notif.Wake()
+	} else if len(d.late)+len(d.readers) > 0 {
+		d.wakeLate()
 	}
 	if d.stalled && d.wakeAt != 0 {
 		time.AfterFunc(time.Duration(max(d.wakeAt-d.now(), 0)), d.notif.Wake)
 		d.wakeAt = 0
-	}
-	if len(d.late) > 0 {
-		d.wakeLate()
 	}
 }
 

@@ -20,13 +20,14 @@ func RaiseQP(tb testing.TB, qp verbs.QP, peer verbs.Device, num uint32, retries 
 }
 
 // AsyncPass does what the goroutine of a device in asynchronous mode does when nobody polls,
-// without having to wait for the scheduler. The caller does not hold the owner's lock.
-func AsyncPass(d *Device) {
+// without having to wait for the scheduler, and reports whether it would go on at once. The caller
+// does not hold the owner's lock.
+func AsyncPass(d *Device) (again bool) {
 	a := d.async
 	a.owner.Lock()
 	defer a.owner.Unlock()
 	d.armWires(a.programArmed)
-	a.turn()
+	return a.turn()
 }
 
 // Pushed reports how many READs a device has had pushed into its memory. The caller does not
@@ -45,6 +46,9 @@ func Waiting(qp verbs.QP) (shares, awaited int) {
 	q := qp.(*queuePair)
 	return q.shares, q.rdq.len()
 }
+
+// LateWake is how often a device that sleeps looks whether a peer still copies.
+const LateWake = lateWake
 
 // Lingering is how many queue pairs are still to tell a peer that they are gone.
 func (d *Device) Lingering() int { return len(d.lingering) }

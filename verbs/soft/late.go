@@ -44,7 +44,7 @@ func (q *queuePair) endPushes() *lateFlush {
 	return f
 }
 
-// lateWake is how often a device that sleeps looks whether a peer still writes.
+// lateWake is how often a device that sleeps looks whether a peer still copies.
 const lateWake = 10 * time.Millisecond
 
 // wakeLate has a sleeping device look again.

@@ -165,6 +165,13 @@ func (q *queuePair) takeBack() {
 	}
 }
 
+// copies reports whether a QP of Device.readers has something to do now: it has not while its peer,
+// which has the rest, is in the middle of a copy. The peer may be stopped there for any time.
+func (q *queuePair) copies() bool {
+	l, ok := q.link.(wire.PushLink)
+	return !ok || q.mreads.len() > 0 || !l.Busy()
+}
+
 // open reports whether the peer is to push what is awaited.
 func (q *queuePair) open(a *awaited) bool {
 	return a.taken == 0 && q.work(a.index).push != 0

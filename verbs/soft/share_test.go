@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ type shareRig struct {
 	reader, source *soft.Device
 	rpd, spd       verbs.PD
 	rcq, scq       verbs.CQ
+	channel        verbs.CompChannel // of rcq
 	rq, sq         verbs.QP
 	smr            verbs.MR
 	rmr            []verbs.MR
@@ -35,6 +37,7 @@ type shareRig struct {
 	failing        map[int]bool // READs whose region was deregistered
 	strict         bool         // pair makes queue pairs in which no READ fails alone
 	refused        int          // of them, not 0 where some have failed
+	owner          sync.Mutex   // the reader's, in asynchronous mode
 }
 
 // eachReader runs a test with a reader of rank 0, and with one of rank 1.
@@ -50,20 +53,21 @@ func newShareRig(t *testing.T, cfg soft.Config, rank int) *shareRig {
 	for i := range r.src {
 		r.src[i] = byte(i*7 + i>>9)
 	}
-	end := func(d *soft.Device) (verbs.PD, verbs.CQ) {
-		return must(d.AllocPD()), must(d.CreateCQ(verbs.CQInitAttr{CQE: 1024}))
-	}
-	r.rpd, r.rcq = end(r.reader)
-	r.spd, r.scq = end(r.source)
+	r.channel = must(r.reader.CreateCompChannel())
+	r.rpd, r.rcq = must(r.reader.AllocPD()), must(r.reader.CreateCQ(verbs.CQInitAttr{CQE: 1024, Channel: r.channel}))
+	r.spd, r.scq = must(r.source.AllocPD()), must(r.source.CreateCQ(verbs.CQInitAttr{CQE: 1024}))
 	r.rq, r.sq = r.pair()
 	r.smr = must(r.spd.RegMR(r.src, verbs.AccessRemoteRead))
 	t.Cleanup(func() {
+		r.owner.Lock()
 		for _, m := range append(r.rmr, r.smr) {
 			_ = m.Dereg()
 		}
-		for _, end := range []func() error{r.rq.Destroy, r.sq.Destroy, r.rcq.Destroy, r.scq.Destroy, r.rpd.Dealloc, r.spd.Dealloc, r.reader.Close, r.source.Close} {
+		for _, end := range []func() error{r.rq.Destroy, r.sq.Destroy, r.rcq.Destroy, r.channel.Close, r.scq.Destroy, r.rpd.Dealloc, r.spd.Dealloc} {
 			_ = end()
 		}
+		r.owner.Unlock()
+		_, _ = r.reader.Close(), r.source.Close()
 	})
 	r.read(1) // connects
 	r.until("it connects", func() bool { r.pollReader(); r.pollSource(); return r.ended == 1 })
