@@ -4,10 +4,13 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+
+	"github.com/tagmatch/tagmatch/internal/door"
 )
 
 // Labels differ by direction, so that no message can be reflected to its sender as an answer.
 const (
+	labelHello    = "tagmatch rendezvous 1: greeting"
 	labelRoot     = "tagmatch rendezvous 1: rank 0 answers"
 	labelRank     = "tagmatch rendezvous 1: rank answers"
 	labelFromRoot = "tagmatch rendezvous 1: frames from rank 0"
@@ -18,17 +21,14 @@ const (
 // key: the exchange then proves nothing, but its frames look the same.
 type session struct {
 	key        []byte
-	hello      *helloMsg
-	challenge  *challengeMsg
 	transcript []byte
 }
 
 func newSession(secret []byte, h *helloMsg, c *challengeMsg) *session {
 	t := be.AppendUint32(nil, protocolVersion)
 	t = h.append(t) // rank, size, secret or not, nonce, epoch
-	t = appendBool(t, c.secret)
 	t = append(t, c.nonce[:]...)
-	return &session{key: secret, hello: h, challenge: c, transcript: t}
+	return &session{key: secret, transcript: t}
 }
 
 func (s *session) mac(label string) (m [macSize]byte) {
@@ -55,7 +55,89 @@ func (s *session) sealRank(f *framer) {
 	f.seal(in[:], out[:])
 }
 
-func newNonce() (n [nonceSize]byte) {
+func newNonce() (n door.Nonce) {
 	rand.Read(n[:]) // never fails
 	return n
 }
+
+// sign gives a HELLO its MAC.
+func (m *helloMsg) sign(key []byte) { m.mac = m.sum(key) }
+
+// signed checks the MAC of a HELLO.
+func (m *helloMsg) signed(key []byte) bool {
+	want := m.sum(key)
+	return hmac.Equal(want[:], m.mac[:])
+}
+
+func (m *helloMsg) sum(key []byte) [macSize]byte {
+	unsigned := *m
+	unsigned.mac = [macSize]byte{}
+	return newSession(key, &unsigned, &challengeMsg{}).mac(labelHello)
+}
+
+// greeting reads a whole preface and HELLO from the first bytes of a connection; nil: that is not
+// what they are.
+func greeting(first []byte) *helloMsg {
+	const head = prefaceSize + headerSize
+	if len(first) < head || string(first[:prefaceSize]) != string(preface) || kind(first[head-1]) != kindHello {
+		return nil
+	}
+	n := int64(be.Uint32(first[prefaceSize:])) - 1 // bytes of the body
+	if n < 0 || n > int64(len(first)-head) {
+		return nil
+	}
+	m, err := decode(kindHello, first[head:][:n])
+	if err != nil {
+		return nil
+	}
+	return m.(*helloMsg)
+}
+
+// mostGreeting is the most bytes that greeting reads.
+const mostGreeting = prefaceSize + headerSize + maxHandshake
+
+// admit has the rank that has sent hello prove that it knows key, proves the same to it, and seals
+// f. The error is ErrSecret for a wrong proof, which the rank was not told of.
+func (f *framer) admit(key []byte, hello *helloMsg) error {
+	c := &challengeMsg{nonce: newNonce()}
+	s := newSession(key, hello, c)
+	if err := f.write(c); err != nil {
+		return err
+	}
+	p, err := expect[*proofMsg](f, maxHandshake)
+	if err != nil {
+		return err
+	}
+	if !s.check(labelRank, p.mac) {
+		return ErrSecret
+	}
+	if err := f.write(&acceptMsg{s.mac(labelRoot)}); err != nil {
+		return err
+	}
+	s.sealRoot(f)
+	return nil
+}
+
+// prove is the other side of admit. The error is errImpostor where the other end does not prove
+// that it knows key.
+func (f *framer) prove(key []byte, hello *helloMsg) error {
+	c, err := expect[*challengeMsg](f, maxHandshake)
+	if err != nil {
+		return err
+	}
+	s := newSession(key, hello, c)
+	if err := f.write(&proofMsg{s.mac(labelRank)}); err != nil {
+		return err
+	}
+	a, err := expect[*acceptMsg](f, maxHandshake)
+	if err != nil {
+		return err
+	}
+	if !s.check(labelRoot, a.mac) {
+		return errImpostor
+	}
+	s.sealRank(f)
+	return nil
+}
+
+var errImpostor = errorf(ErrSecret, "what answers there does not know the job secret")

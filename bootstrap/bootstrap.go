@@ -140,7 +140,9 @@ type Found struct {
 	Present []string
 }
 
-// Detect finds the launcher, joins its job and returns when all ranks have joined. A join that
+// Detect finds the launcher, joins its job and returns when all ranks have joined. It takes
+// TAGMATCH_SECRET out of the environment, so that programs which this process starts do not get it;
+// later calls of Detect know it all the same. A join that
 // takes more than 10 seconds says on the standard error output what it waits for. It ends with ctx,
 // or after Options.Timeout. That timeout ends the wait of all ranks that have joined, each with an
 // error that names the missing ranks; a rank whose ctx ends gives up alone, and may join again.
@@ -148,6 +150,9 @@ func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 	opt.setDefaults()
 	p, err := find(&opt)
 	if err != nil {
+		return nil, err
+	}
+	if err := opt.hideSecret(); err != nil {
 		return nil, err
 	}
 	timeout, err := opt.timeout()
@@ -189,7 +194,7 @@ func (o *Options) setDefaults() {
 		}
 	}
 	if o.Getenv == nil {
-		o.Getenv = os.Getenv
+		o.Getenv = getenv
 	}
 	if o.Linger == 0 {
 		o.Linger = 2 * time.Second

@@ -198,9 +198,6 @@ func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*endpoint, *fram
 		return nil, nil, err
 	}
 	f := newFramer(conn)
-	if err := f.writePreface(); err != nil {
-		return nil, nil, err
-	}
 	children := d.relay(ctx, conn)
 	e, err := d.greet(ctx, conn, f, children)
 	if err != nil && children != nil {
@@ -227,17 +224,14 @@ func (d *dialer) relay(ctx context.Context, conn net.Conn) *relay {
 func (d *dialer) greet(ctx context.Context, conn net.Conn, f *framer, children *relay) (*endpoint, error) {
 	hello := &helloMsg{rank: uint32(d.job.rank), size: uint32(d.job.size), secret: d.secret.bytes != nil, nonce: newNonce(), epoch: d.job.epoch,
 		relay: children.port()}
-	if err := f.write(hello); err != nil {
+	hello.sign(d.secret.bytes)
+	if err := f.greet(hello); err != nil {
 		return nil, err
 	}
 	if err := d.readPreface(f); err != nil {
 		return nil, err
 	}
-	c, err := expect[*challengeMsg](f, maxHandshake)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.authenticate(f, hello, c); err != nil {
+	if err := d.prove(f, hello); err != nil {
 		return nil, err
 	}
 	d.notes("")
@@ -245,6 +239,7 @@ func (d *dialer) greet(ctx context.Context, conn net.Conn, f *framer, children *
 	if ctx.Err() != nil {         // before the deadline was reset
 		conn.SetDeadline(time.Unix(1, 0))
 	}
+	d.opt.Logger.Debug("rendezvous: waiting for the other ranks")
 	w, err := expect[*welcomeMsg](f, maxHandshake)
 	if err != nil && ctx.Err() != nil {
 		err = d.giveUp(ctx, f, err)
@@ -301,19 +296,17 @@ func (d *dialer) readPreface(f *framer) error {
 	return nil
 }
 
-// authenticate checks rank 0's proof before it sends this rank's own.
-func (d *dialer) authenticate(f *framer, hello *helloMsg, c *challengeMsg) error {
-	s := newSession(d.secret.bytes, hello, c)
-	if c.secret != hello.secret || !s.check(labelRoot, c.mac) {
+// prove proves to rank 0 that this rank knows the secret, and then checks rank 0's own proof.
+func (d *dialer) prove(f *framer, hello *helloMsg) error {
+	err := f.prove(d.secret.bytes, hello)
+	if err == errImpostor {
 		_ = f.write(wrongSecret(hello.rank)) // for the log of rank 0, which may be an impostor
-		return errorf(ErrSecret, "the job secret of this rank (from %s) is not that of rank 0: give all ranks the same %s or %s, if it is no other job that serves there",
-			d.secret.origin, EnvSecret, EnvSecretFile)
 	}
-	if err := f.write(&proofMsg{s.mac(labelRank)}); err != nil {
-		return err
+	if errors.Is(err, ErrSecret) && d.secret.bytes != nil {
+		return errorf(ErrSecret, "the job secret of this rank (from %s) is not that of rank 0: give all ranks the same %s or %s, if it is no other job that serves there: %s",
+			d.secret.origin, EnvSecret, EnvSecretFile, bare(err))
 	}
-	s.sealRank(f)
-	return nil
+	return err
 }
 
 func (d *dialer) welcome(w *welcomeMsg, ip netip.Addr) (*endpoint, error) {

@@ -3,9 +3,9 @@
 //
 // Concurrency: every method of a Bootstrap may be called from any goroutine. Fence is collective:
 // all ranks call it the same number of times; calls of one rank's goroutines are carried out one
-// after the other. The package holds no global state but the list of imported clients. A Bootstrap
-// leaves no descriptor behind after Close, and no goroutine but one whose notice on the standard
-// error output nobody takes.
+// after the other. The package holds no global state but the list of imported clients, and the
+// secret that Detect has taken out of the environment. A Bootstrap leaves no descriptor behind
+// after Close, and no goroutine but one whose notice on the standard error output nobody takes.
 //
 // Detect looks for a launcher in the order of a table (see Launchers; docs/launching.md has the
 // facts) and joins its job:
@@ -33,8 +33,11 @@
 // All ranks share a secret of 32 bytes, from which p2p authenticates its connections. It comes from
 // Options.Secret, TAGMATCH_SECRET (64 hexadecimal digits; set by `tagmatch run`) or the file named
 // by TAGMATCH_SECRET_FILE; else rank 0 makes one and publishes it in the launcher's key-value
-// space, where there is one. The rendezvous then lets in only those who prove that they know it, in
-// both directions, and authenticates each frame; the secret itself never crosses its connections.
+// space, where there is one. Detect takes it out of the environment, so that programs which this
+// process starts do not get it. The rendezvous lets in only those who prove that they know it, in
+// both directions, rank 0 last, and authenticates each frame; the secret itself never crosses its
+// connections. Connections that prove nothing are few at once and do not hold up ranks, see
+// internal/door; without a secret ranks and strangers are told apart only when they have joined.
 // Where there is neither a secret nor such a space, rank 0 hands one to whoever completes the roll
 // of ranks; the rendezvous then listens on loopback only, unless TAGMATCH_LISTEN says otherwise.
 // TAGMATCH_REQUIRE_SECRET=1 refuses to start that way. The rendezvous is not encrypted: values are

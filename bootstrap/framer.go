@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -44,9 +45,20 @@ func (f *framer) seal(in, out []byte) {
 	f.mu.Unlock()
 }
 
+// preface is this version's.
+var preface = be.AppendUint32([]byte(magic), protocolVersion)
+
 func (f *framer) writePreface() error {
-	b := be.AppendUint32([]byte(magic), protocolVersion)
-	_, err := f.conn.Write(b)
+	_, err := f.conn.Write(preface)
+	return err
+}
+
+// greet writes preface and HELLO at once, so that both are there when the connection is accepted.
+func (f *framer) greet(hello *helloMsg) error {
+	body := hello.append(nil)
+	b := be.AppendUint32(bytes.Clone(preface), uint32(1+len(body)))
+	b = append(b, byte(kindHello))
+	_, err := f.conn.Write(append(b, body...))
 	return err
 }
 
@@ -132,7 +144,8 @@ func (f *framer) read(limit int) (message, error) {
 	return decode(kind(h[4]), b[headerSize:])
 }
 
-// expect reads a message of type M, or fails with the peer's REJECT or FAIL.
+// expect reads a message of type M, or fails with the peer's REJECT or, once both ends have proved
+// who they are, its FAIL or ABORT.
 func expect[M message](f *framer, limit int) (M, error) {
 	var none M
 	m, err := f.read(limit)
@@ -142,23 +155,27 @@ func expect[M message](f *framer, limit int) (M, error) {
 	switch m := m.(type) {
 	case M:
 		return m, nil
-	case *rejectMsg:
-		return none, &rejection{m.code, m.reason}
+	case *rejectMsg: // quoted: a stranger may have written it
+		return none, &rejection{m.code, "refused: " + strconv.Quote(m.reason)}
 	case *failMsg:
-		return none, &rejection{rejectEnded, fmt.Sprintf("rank %d %s", m.rank, m.reason)}
+		if f.in != nil {
+			return none, &rejection{rejectEnded, fmt.Sprintf("rank %d %s", m.rank, m.reason)}
+		}
 	case *abortMsg:
-		return none, m.err()
+		if f.in != nil {
+			return none, m.err()
+		}
 	}
 	return none, errorf(ErrProtocol, "%v frame where %v belongs", m.kind(), none.kind())
 }
 
 // rejection is a received REJECT.
 type rejection struct {
-	code   rejectCode
-	reason string
+	code rejectCode
+	text string
 }
 
-func (e *rejection) Error() string { return "bootstrap: " + e.reason }
+func (e *rejection) Error() string { return "bootstrap: " + e.text }
 func (e *rejection) Unwrap() error { return e.code.cond() }
 
 func (m *abortMsg) err() error {

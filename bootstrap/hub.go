@@ -37,6 +37,7 @@ type hub struct {
 	deafAt   time.Time   // when that was
 	refusals []string    // rejected ranks, newest last, for the error of ranks that wait in vain
 	stranger string      // the last connection that did not greet as a rank does; "": none
+	turned   func() int  // counts the connections that were turned away; nil: none can come
 }
 
 type seat struct {
@@ -82,6 +83,16 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 		h.startLocked()
 	}
 	return nil
+}
+
+// taken says why a rank cannot join that has joined, and has not left; nil where that is not so.
+func (h *hub) taken(rank int) *rejectMsg {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := &h.seats[rank]; s.member == nil || s.gone {
+		return nil
+	}
+	return h.takenLocked(rank)
 }
 
 // takenLocked says why a rank cannot join that has joined already. One that has left this job, or
@@ -162,6 +173,13 @@ func hostOf(from string) string {
 	return from
 }
 
+// countBy has error texts say how many connections were turned away.
+func (h *hub) countBy(turned func() int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turned = turned
+}
+
 // absent lists the ranks that have not joined, and the connections rejected meanwhile, for error
 // texts.
 func (h *hub) absent() string {
@@ -187,6 +205,11 @@ func (h *hub) absentLocked() string {
 	}
 	if len(turned) > 0 {
 		s += "; turned away: " + strings.Join(turned, "; ")
+	}
+	if h.turned != nil {
+		if n := h.turned(); n > len(turned) {
+			s += fmt.Sprintf("; of strangers %d connections in all", n)
+		}
 	}
 	return s
 }

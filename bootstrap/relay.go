@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 )
 
@@ -47,8 +48,9 @@ type relay struct {
 	rank   int
 	opt    *Options
 	ln     net.Listener
-	key    []byte // once it runs
-	served sync.WaitGroup
+	key    []byte     // once it runs
+	door   *door.Door // likewise; else nil
+	nonces door.Nonces
 
 	mu       sync.Mutex // guards the fields below
 	last     *releaseMsg
@@ -78,50 +80,61 @@ func (r *relay) port() uint16 {
 func (e *endpoint) startRelay(opt *Options) {
 	if r := e.children; r != nil {
 		r.key = relayKey(e)
-		r.served.Go(r.accept)
+		r.door = door.Open(door.Config{Listener: r.ln, Greeting: mostGreeting, Known: r.knows, Serve: r.visit, Strangers: maxStrangers,
+			Failed: func(err error) (net.Conn, error) { return nil, err }, // those that do not get through ask rank 0
+			Warn: func(t door.Turned) {
+				r.opt.Logger.Warn("rendezvous: connections to pass on what was put were turned away", "count", t.N, "last", t.From, "error", t.Err)
+			}})
 	}
 	if c := e.parent; c != nil {
 		c.done.Go(func() { c.run(opt) })
 	}
 }
 
-func (r *relay) accept() {
-	for {
-		conn, err := r.ln.Accept()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil: // for example out of descriptors: those that do not get through ask rank 0
-			time.Sleep(50 * time.Millisecond)
-		case !r.take(conn):
-			_ = conn.Close()
-		}
-	}
-}
-
-// take serves a connection, unless there are more than children could have.
-func (r *relay) take(conn net.Conn) bool {
+// visit serves a connection.
+func (r *relay) visit(v *door.Visitor) error {
+	conn := v.Conn
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed || len(r.conns) > 2*r.tree.fan {
-		return false
+	if r.closed {
+		r.mu.Unlock()
+		_ = conn.Close()
+		return net.ErrClosed
 	}
 	r.conns[conn] = true
-	r.served.Go(func() {
-		if err := r.serve(conn); err != nil {
-			r.opt.Logger.Debug("rendezvous: a connection to pass on what was put has ended", "from", conn.RemoteAddr(), "error", err)
-		}
-		_ = conn.Close()
-		r.mu.Lock()
-		delete(r.conns, conn)
-		r.mu.Unlock()
-	})
-	return true
+	r.mu.Unlock()
+	err := r.serve(v)
+	if v.Passed() {
+		r.opt.Logger.Debug("rendezvous: a connection to pass on what was put has ended", "from", conn.RemoteAddr(), "error", err)
+	}
+	_ = conn.Close()
+	r.mu.Lock()
+	delete(r.conns, conn)
+	r.mu.Unlock()
+	return err
+}
+
+// knows reports whether the first bytes of a connection are the greeting of a child.
+func (r *relay) knows(first []byte) bool {
+	hello := greeting(first)
+	return hello != nil && r.vouch(hello) == nil
+}
+
+// vouch returns nil for the HELLO of a child of this rank that knows the job's secret.
+func (r *relay) vouch(hello *helloMsg) error {
+	switch {
+	case !hello.signed(r.key):
+		return ErrSecret
+	case int64(hello.rank) >= int64(r.tree.size) || r.tree.parent(int(hello.rank)) != r.rank:
+		return errorf(ErrProtocol, "rank %d is no child of rank %d", hello.rank, r.rank)
+	case !r.nonces.Fresh(hello.nonce):
+		return errorf(ErrProtocol, "a greeting of rank %d that was sent before", hello.rank)
+	}
+	return nil
 }
 
 // serve sends RELEASE to a child, until it closes the connection.
-func (r *relay) serve(conn net.Conn) error {
-	f, err := r.handshake(conn)
+func (r *relay) serve(v *door.Visitor) error {
+	f, err := r.handshake(v)
 	if err != nil {
 		return err
 	}
@@ -143,13 +156,13 @@ func (r *relay) serve(conn net.Conn) error {
 }
 
 // handshake lets in children of this rank that know the job's secret.
-func (r *relay) handshake(conn net.Conn) (*framer, error) {
-	_ = conn.SetDeadline(time.Now().Add(r.opt.handshake))
+func (r *relay) handshake(v *door.Visitor) (*framer, error) {
+	conn := v.Conn
 	if err := keepalive.All(conn, r.opt.PeerTimeout); err != nil {
 		return nil, err
 	}
 	f := newFramer(conn)
-	if v, err := f.readPreface(); err != nil || v != protocolVersion {
+	if version, err := f.readPreface(); err != nil || version != protocolVersion {
 		return nil, errors.Join(err, ErrVersion)
 	}
 	if err := f.writePreface(); err != nil {
@@ -159,24 +172,11 @@ func (r *relay) handshake(conn net.Conn) (*framer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if int64(hello.rank) >= int64(r.tree.size) || r.tree.parent(int(hello.rank)) != r.rank {
-		return nil, errorf(ErrProtocol, "rank %d is no child of rank %d", hello.rank, r.rank)
-	}
-	c := &challengeMsg{secret: true, nonce: newNonce()}
-	s := newSession(r.key, hello, c)
-	c.mac = s.mac(labelRoot)
-	if err := f.write(c); err != nil {
+	if err := v.Pass(func() error { return r.vouch(hello) }); err != nil {
 		return nil, err
 	}
-	p, err := expect[*proofMsg](f, maxHandshake)
-	if err != nil {
-		return nil, err
-	}
-	if !s.check(labelRank, p.mac) {
-		return nil, ErrSecret
-	}
-	s.sealRoot(f)
-	return f, nil
+	_ = conn.SetDeadline(time.Now().Add(r.opt.handshake))
+	return f, f.admit(r.key, hello)
 }
 
 // add begins to pass on to a child, which has the answers to the first fences already, unless this
@@ -228,7 +228,7 @@ func (r *relay) end() {
 
 // close ends the relay once what it has to pass on was written, or after a second.
 func (r *relay) close() {
-	_ = r.ln.Close()
+	_ = r.ln.Close() // there is no door yet where the join has failed
 	r.mu.Lock()
 	r.closed = true
 	for c := range r.conns {
@@ -236,7 +236,10 @@ func (r *relay) close() {
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 	}
 	r.mu.Unlock()
-	r.served.Wait()
+	if r.door != nil {
+		r.door.Close()
+		r.door.Wait()
+	}
 }
 
 // child is this rank's connection to its parent.
@@ -299,28 +302,18 @@ func (c *child) handshake(conn net.Conn, opt *Options) (*framer, error) {
 		return nil, err
 	}
 	f := newFramer(conn)
-	if err := f.writePreface(); err != nil {
-		return nil, err
-	}
+	key := relayKey(c.e)
 	hello := &helloMsg{rank: uint32(c.e.rank), size: uint32(c.e.size), secret: true, nonce: newNonce()}
-	if err := f.write(hello); err != nil {
+	hello.sign(key)
+	if err := f.greet(hello); err != nil {
 		return nil, err
 	}
 	if v, err := f.readPreface(); err != nil || v != protocolVersion {
 		return nil, errors.Join(err, ErrVersion)
 	}
-	ch, err := expect[*challengeMsg](f, maxHandshake)
-	if err != nil {
+	if err := f.prove(key, hello); err != nil {
 		return nil, err
 	}
-	s := newSession(relayKey(c.e), hello, ch)
-	if !s.check(labelRoot, ch.mac) {
-		return nil, ErrSecret
-	}
-	if err := f.write(&proofMsg{s.mac(labelRank)}); err != nil {
-		return nil, err
-	}
-	s.sealRank(f)
 	c.e.mu.Lock()
 	have := c.e.fences
 	c.e.mu.Unlock()

@@ -48,13 +48,9 @@ func TestJoinTimeoutIsTheJobs(t *testing.T) {
 func TestGivingUpAlone(t *testing.T) {
 	env := jobEnv(t, 3)
 	ctx := timeout(t)
-	joined, root := awaitJoined(ctx, env)
-	short, cancel := context.WithCancel(ctx)
-	go func() {
-		<-joined
-		cancel()
-	}()
-	_, err := Detect(short, options(env(2)))
+	_, root := awaitJoined(ctx, env)
+	opt := options(env(2))
+	_, err := Detect(cancelOn(t, &opt, "rendezvous: waiting for the other ranks"), opt)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "rank 2 gave up waiting for all ranks to join (context canceled); still missing: rank 1 of 3")
 	each(t, 3, func(r int) error {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 )
 
 // jobSecret is the secret, empty if none was given, and its origin for error texts.
@@ -45,6 +46,35 @@ func resolveSecret(opt *Options) (jobSecret, error) {
 		return jobSecret{b, EnvSecretFile + " " + name}, err
 	}
 	return jobSecret{}, nil
+}
+
+// taken is the secret that Detect has taken out of this process's environment; nil: none. Later
+// calls of Detect find it here.
+var taken atomic.Pointer[string]
+
+// getenv is os.Getenv, with that secret.
+func getenv(name string) string {
+	s := os.Getenv(name)
+	if t := taken.Load(); s == "" && t != nil && name == EnvSecret {
+		return *t
+	}
+	return s
+}
+
+// hideSecret takes the secret out of the environment, so that no program that this process starts
+// gets it.
+func (o *Options) hideSecret() error {
+	s := o.Getenv(EnvSecret)
+	if s == "" {
+		return nil
+	}
+	if os.Getenv(EnvSecret) == s {
+		taken.Store(&s)
+	}
+	if err := o.Unsetenv(EnvSecret); err != nil {
+		return configErrorf("%s cannot be unset: %v", EnvSecret, err)
+	}
+	return nil
 }
 
 // checkRequired is an error if RequireSecret is set and a job of several ranks has no secret.

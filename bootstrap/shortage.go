@@ -4,10 +4,12 @@ import (
 	"errors"
 	"syscall"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/door"
 )
 
 // acceptAgain is how long rank 0 waits after a failure to accept, which may pass.
-const acceptAgain = 50 * time.Millisecond
+const acceptAgain = door.AcceptAgain
 
 // remedy says what to do about err, which a rank has met, where that is a lack of file descriptors.
 // It is empty for all other errors.
@@ -23,27 +25,29 @@ func remedy(err error) string {
 
 // shortage is a lack of descriptors at rank 0 while it accepts.
 type shortage struct {
-	since time.Time // zero: there is none
+	since  time.Time // zero: there is none
+	last   time.Time // when an accept has failed last
+	visits int64     // of the store, then
 }
 
-// lasts takes the outcome of an accept and reports whether the ranks that are missing will not get
-// in: for long none of the process's descriptors has come free, and each connection that rank 0
-// holds is of a rank that has joined, and stays. A shortage of the host may pass with other
-// programs.
-//
-// waited is how long the accept took: one that waited for a rank had a descriptor meanwhile.
-func (l *shortage) lasts(s *store, err error, waited time.Duration) bool {
-	if waited > acceptAgain {
+// lasts takes the error of an accept that fails now, and reports whether the ranks that are missing
+// will not get in: for long none of the process's descriptors has come free, and each connection
+// that rank 0 holds is of a rank that has joined, and stays. A shortage of the host may pass with
+// other programs.
+func (l *shortage) lasts(s *store, err error, now time.Time) bool {
+	visits := s.visits.Load()
+	if visits != l.visits || now.Sub(l.last) > 10*acceptAgain { // there was one, for a rank or to wait for one
 		l.since = time.Time{}
 	}
-	if !errors.Is(err, syscall.EMFILE) || len(s.slots) > 0 || s.hub.started() {
+	l.visits, l.last = visits, now
+	if !errors.Is(err, syscall.EMFILE) || s.joining.Load() > 0 || s.hub.started() {
 		l.since = time.Time{}
 		return false
 	}
 	if l.since.IsZero() {
-		l.since = time.Now()
+		l.since = now
 	}
-	return time.Since(l.since) >= s.opt.shortFor
+	return now.Sub(l.since) >= s.opt.shortFor
 }
 
 // accepts records the outcome of an accept, for the error of ranks that wait in vain.

@@ -121,14 +121,30 @@ func TestJoinTimeoutNamesLackOfDescriptors(t *testing.T) {
 
 // TestLackThatPasses: what was short long ago, before a rank was waited for, does not count.
 func TestLackThatPasses(t *testing.T) {
-	s := &store{hub: newHub(2, 2), opt: &Options{shortFor: time.Minute}, slots: make(chan struct{}, 1)}
+	s := &store{hub: newHub(2, 2), opt: &Options{shortFor: time.Second}}
 	var l shortage
-	require.False(t, l.lasts(s, syscall.EMFILE, 0))
-	l.since = l.since.Add(-time.Hour)
-	require.False(t, l.lasts(s, syscall.EMFILE, 2*acceptAgain))
-	l.since = l.since.Add(-time.Hour)
-	require.True(t, l.lasts(s, syscall.EMFILE, 0))
-	require.False(t, l.lasts(s, syscall.ENFILE, 0))
+	now := time.Now()
+	lasts := func(err error, after time.Duration) bool {
+		now = now.Add(after)
+		return l.lasts(s, err, now)
+	}
+	require.False(t, lasts(syscall.EMFILE, 0))
+	require.False(t, lasts(syscall.EMFILE, time.Hour), "an accept has waited in between")
+	for range 19 {
+		require.False(t, lasts(syscall.EMFILE, acceptAgain))
+	}
+	s.visits.Add(1)
+	require.False(t, lasts(syscall.EMFILE, acceptAgain), "a connection has come in between")
+	s.joining.Add(1)
+	for range 40 {
+		require.False(t, lasts(syscall.EMFILE, acceptAgain), "a connection is not of a rank that has joined")
+	}
+	s.joining.Add(-1)
+	for range 20 {
+		require.False(t, lasts(syscall.EMFILE, acceptAgain))
+	}
+	require.True(t, lasts(syscall.EMFILE, acceptAgain))
+	require.False(t, lasts(syscall.ENFILE, 0))
 	h := newHub(2, 2)
 	h.accepts(syscall.EMFILE)
 	require.Contains(t, h.deafLocked(), "ulimit")

@@ -8,14 +8,16 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 )
 
-// store serves a hub on a listener. One goroutine accepts; each connection has one that reads and,
-// once its rank has joined, one that writes.
+// store serves a hub on a listener. A door accepts; each connection has a goroutine that
+// reads and, once its rank has joined, one that writes.
 type store struct {
 	hub    *hub
 	ln     net.Listener
@@ -23,11 +25,15 @@ type store struct {
 	epoch  string
 	secret []byte // empty: none was given
 	made   []byte // the secret sent out instead
-	slots  chan struct{}
-	wg     sync.WaitGroup
+	door   *door.Door
+	nonces door.Nonces     // of HELLO
 	ctx    context.Context // ends when the store closes
 	stop   context.CancelFunc
 	short  chan string // gets hub.absent, once, when no descriptor is left for the missing ranks
+	lack   shortage    // used by the door's goroutine that accepts
+
+	visits  atomic.Int64 // connections accepted so far
+	joining atomic.Int64 // connections open now that are of no rank that has joined
 
 	mu    sync.Mutex // guards conns
 	conns map[net.Conn]struct{}
@@ -40,72 +46,90 @@ func newStore(h *hub, ln net.Listener, opt *Options, epoch string, secret jobSec
 	} else {
 		s.secret = secret.bytes
 	}
-	// The number of unauthenticated connections is bounded, so that a flood of them costs little; a
-	// rank that gets no slot dials again.
-	s.slots = make(chan struct{}, h.size+16)
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.wg.Add(1)
-	go s.accept()
+	cfg := door.Config{Listener: ln, Greeting: mostGreeting, Serve: s.serve, Strangers: maxStrangers + min(h.size, maxBurst),
+		Failed: s.failed, Warn: s.warn}
+	if s.secret != nil {
+		cfg.Known = s.knows
+	}
+	s.door = door.Open(cfg)
+	h.countBy(s.door.Turned)
 	return s
 }
 
-func (s *store) accept() {
-	defer s.wg.Done()
-	var lack shortage
-	for s.ctx.Err() == nil {
-		began := time.Now()
-		conn, err := s.ln.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		s.hub.accepts(err)
-		if lack.lasts(s, err, time.Since(began)) {
-			select {
-			case s.short <- s.hub.absent():
-			default: // said already
-			}
-		}
-		if err != nil {
-			s.opt.Logger.Warn("rendezvous cannot accept", "error", err)
-			sleep(s.ctx, acceptAgain)
-			continue
-		}
-		if !s.take(conn) {
-			conn.Close()
+// Without a secret nothing tells ranks from strangers before they have joined. So a rendezvous has
+// room for some more, as all ranks may come at once.
+const (
+	maxStrangers = 64
+	maxBurst     = 192
+)
+
+// failed is told that no connection can be accepted.
+func (s *store) failed(err error) (net.Conn, error) {
+	s.hub.accepts(err)
+	if s.lack.lasts(s, err, time.Now()) {
+		select {
+		case s.short <- s.hub.absent():
+		default: // said already
 		}
 	}
+	s.opt.Logger.Warn("rendezvous cannot accept", "error", err)
+	return nil, err
 }
 
-// take starts serving conn if the store is open and has a slot.
-func (s *store) take(conn net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conns == nil {
-		return false
-	}
-	select {
-	case s.slots <- struct{}{}:
-	default:
-		s.opt.Logger.Warn("too many connections that have not proved who they are", "from", conn.RemoteAddr())
-		return false
-	}
-	s.conns[conn] = struct{}{}
-	s.wg.Add(1)
-	go s.serve(conn)
-	return true
+func (s *store) warn(t door.Turned) {
+	s.opt.Logger.Warn("rendezvous turned connections away", "count", t.N, "last", t.From, "error", t.Err)
 }
 
-func (s *store) serve(conn net.Conn) {
-	defer s.wg.Done()
-	defer s.forget(conn)
-	m, rank, err := s.handshake(conn)
-	<-s.slots
+// knows reports whether the first bytes of a connection are the greeting of a rank.
+func (s *store) knows(first []byte) bool {
+	hello := greeting(first)
+	return hello != nil && s.vouch(hello) == nil
+}
+
+// vouch returns nil for the HELLO of a rank that has not come before.
+func (s *store) vouch(hello *helloMsg) error {
+	if !hello.signed(s.secret) {
+		return ErrSecret
+	}
+	if !s.nonces.Fresh(hello.nonce) {
+		return errorf(ErrProtocol, "a greeting of rank %d that was sent before", hello.rank)
+	}
+	return nil
+}
+
+func (s *store) serve(v *door.Visitor) error {
+	s.hub.accepts(nil)
+	s.visits.Add(1)
+	s.joining.Add(1)
+	if !s.keep(v.Conn) {
+		s.joining.Add(-1)
+		return net.ErrClosed
+	}
+	defer s.forget(v.Conn)
+	m, rank, err := s.handshake(v)
+	s.joining.Add(-1)
 	if err != nil {
-		s.opt.Logger.Warn("rendezvous turned a connection away", "from", conn.RemoteAddr(), "error", err)
-		return
+		if v.Passed() {
+			s.opt.Logger.Warn("rendezvous refused a rank", "from", v.RemoteAddr(), "error", err)
+		}
+		return err
 	}
 	m.read(s.ctx, rank, s.hub)
 	m.finish()
+	return nil
+}
+
+// keep remembers an open connection, unless the store is closed.
+func (s *store) keep(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns == nil {
+		_ = conn.Close()
+		return false
+	}
+	s.conns[conn] = struct{}{}
+	return true
 }
 
 func (s *store) forget(conn net.Conn) {
@@ -116,8 +140,8 @@ func (s *store) forget(conn net.Conn) {
 }
 
 // handshake authenticates a dialing rank and adds it to the hub.
-func (s *store) handshake(conn net.Conn) (*remote, int, error) {
-	conn.SetDeadline(time.Now().Add(s.opt.handshake))
+func (s *store) handshake(v *door.Visitor) (*remote, int, error) {
+	conn := v.Conn
 	if err := keepalive.All(conn, s.opt.PeerTimeout); err != nil {
 		return nil, 0, err
 	}
@@ -138,13 +162,14 @@ func (s *store) handshake(conn net.Conn) (*remote, int, error) {
 	if err != nil {
 		return nil, 0, s.note(f, err)
 	}
+	conn.SetDeadline(time.Now().Add(s.opt.handshake))
 	if r := s.checkHello(hello); r != nil {
-		if s.hub.started() { // it may be of the next job
+		if s.hub.started() && r.code != rejectTaken { // it may be of the next job
 			r.code = rejectStarted
 		}
 		return nil, 0, s.reject(f, r)
 	}
-	if err := s.authenticate(f, hello); err != nil {
+	if err := s.authenticate(v, f, hello); err != nil {
 		return nil, 0, err
 	}
 	conn.SetReadDeadline(time.Time{})
@@ -172,29 +197,32 @@ func (s *store) checkHello(h *helloMsg) *rejectMsg {
 	case h.secret && s.secret == nil:
 		return &rejectMsg{rejectSecret, fmt.Sprintf("rank %d has a job secret, rank 0 has none: give all ranks the same %s or %s, or none of them", h.rank, EnvSecret, EnvSecretFile)}
 	case !h.secret && s.secret != nil:
+		if r := s.hub.taken(int(h.rank)); r != nil { // a child of that rank, which does not inherit the secret
+			return r
+		}
 		return &rejectMsg{rejectSecret, fmt.Sprintf("rank 0 has a job secret, rank %d has none: give all ranks the same %s or %s", h.rank, EnvSecret, EnvSecretFile)}
 	}
 	return nil
 }
 
-// authenticate proves rank 0's knowledge of the secret to the rank, and checks the rank's proof.
-// All messages depend on both nonces.
-func (s *store) authenticate(f *framer, hello *helloMsg) error {
-	c := &challengeMsg{secret: s.secret != nil, nonce: newNonce()}
-	ses := newSession(s.secret, hello, c)
-	c.mac = ses.mac(labelRoot)
-	if err := f.write(c); err != nil {
-		return s.note(f, err)
+// authenticate has the rank prove that it knows the secret, and then proves the same to it. Where
+// there is a secret its HELLO lets it pass, else that it has answered at all.
+func (s *store) authenticate(v *door.Visitor, f *framer, hello *helloMsg) error {
+	if s.secret != nil {
+		if err := v.Pass(func() error { return s.vouch(hello) }); err != nil {
+			if err == ErrSecret {
+				return s.reject(f, wrongSecret(hello.rank))
+			}
+			return s.note(f, err)
+		}
 	}
-	p, err := expect[*proofMsg](f, maxHandshake)
-	if err != nil {
-		return s.note(f, err)
-	}
-	if !ses.check(labelRank, p.mac) {
+	switch err := f.admit(s.secret, hello); {
+	case err == ErrSecret:
 		return s.reject(f, wrongSecret(hello.rank))
+	case err != nil:
+		return s.note(f, err)
 	}
-	ses.sealRoot(f)
-	return nil
+	return v.Pass(func() error { return nil })
 }
 
 func wrongSecret(rank uint32) *rejectMsg {
@@ -214,7 +242,7 @@ func (s *store) reject(f *framer, r *rejectMsg) error {
 func (s *store) note(f *framer, err error) error {
 	from := f.conn.RemoteAddr().String()
 	if r, ok := errors.AsType[*rejection](err); ok {
-		s.hub.refuse(from, &rejectMsg{rejectRank, r.reason})
+		s.hub.refuse(from, &rejectMsg{rejectRank, r.text})
 		return err
 	}
 	why := "the connection ended before its greeting was complete"
@@ -235,7 +263,7 @@ func drain(f *framer) {
 // close ends the store. Queued messages to ranks are written before.
 func (s *store) close() {
 	s.stop()
-	s.ln.Close()
+	s.door.Close()
 	s.mu.Lock()
 	for c := range s.conns {
 		c.SetReadDeadline(time.Unix(1, 0)) // readers stop, writers finish
@@ -249,7 +277,7 @@ func (s *store) close() {
 		}
 	})
 	defer t.Stop()
-	s.wg.Wait()
+	s.door.Wait()
 }
 
 // remote is the hub's connection to a rank that has dialed.

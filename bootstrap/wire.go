@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/tagmatch/tagmatch/internal/door"
 )
 
-// The rendezvous protocol, version 3. All integers are big-endian.
+// The rendezvous protocol, version 4. All integers are big-endian.
 //
 //	connection  preface frame*, in both directions; the dialing side speaks first
 //	preface     "tagmatch" version:u32
@@ -19,24 +21,26 @@ import (
 // version can tell every other why it is turned away.
 //
 //	dialing rank                     rank 0
-//	HELLO   rank, size, nonce  ──▶
-//	                           ◀──   CHALLENGE nonce, mac
+//	HELLO   rank, nonce, mac   ──▶
+//	                           ◀──   CHALLENGE nonce
 //	PROOF   mac                ──▶
+//	                           ◀──   ACCEPT    mac
 //	                           ◀──   WELCOME   when all ranks have joined
 //	FENCE   what was put       ──▶
 //	                           ◀──   RELEASE   what all ranks have put, see relay
 //	BYE                        ──▶
 //
-// REJECT ends a handshake from either side; ABORT, FAIL, GIVEUP, GONE, PEERGIVENUP may come at any
-// time after it. GIVEUP instead of waiting for WELCOME is answered by FAIL, which names the ranks
-// that have not joined.
+// The mac of HELLO tells a rank from a stranger by its first bytes, see package door, and rank 0
+// proves itself only to who has proved itself. REJECT ends a handshake from either side; ABORT,
+// FAIL, GIVEUP, GONE, PEERGIVENUP may come at any time after it. GIVEUP instead of waiting for
+// WELCOME is answered by FAIL, which names the ranks that have not joined.
 const (
 	magic           = "tagmatch"
-	protocolVersion = 3
+	protocolVersion = 4
 	prefaceSize     = len(magic) + 4
 	headerSize      = 5
 
-	nonceSize = 32
+	nonceSize = door.NonceSize
 	macSize   = 32
 	jobIDSize = 16
 
@@ -66,6 +70,7 @@ const (
 	kindGone
 	kindPeerGivenUp
 	kindWant
+	kindAccept
 )
 
 // message is the content of a frame.
@@ -79,17 +84,15 @@ type (
 	helloMsg struct {
 		rank, size uint32
 		secret     bool // the sender has a job secret
-		nonce      [nonceSize]byte
+		nonce      door.Nonce
 		relay      uint16 // port at which it passes on RELEASE, see relay; 0: none
 		epoch      string
+		mac        [macSize]byte // see sign
 	}
-	challengeMsg struct {
-		secret bool
-		nonce  [nonceSize]byte
-		mac    [macSize]byte
-	}
-	proofMsg   struct{ mac [macSize]byte }
-	welcomeMsg struct {
+	challengeMsg struct{ nonce door.Nonce }
+	proofMsg     struct{ mac [macSize]byte }
+	acceptMsg    struct{ mac [macSize]byte }
+	welcomeMsg   struct {
 		jobID  [jobIDSize]byte
 		secret []byte         // empty unless the rendezvous made it
 		root   netip.Addr     // rank 0's address for other hosts; invalid: all ranks are here
@@ -199,6 +202,7 @@ func (*byeMsg) kind() kind         { return kindBye }
 func (*goneMsg) kind() kind        { return kindGone }
 func (*peerGivenUpMsg) kind() kind { return kindPeerGivenUp }
 func (*wantMsg) kind() kind        { return kindWant }
+func (*acceptMsg) kind() kind      { return kindAccept }
 
 var be = binary.BigEndian
 
@@ -208,14 +212,12 @@ func (m *helloMsg) append(b []byte) []byte {
 	b = appendBool(b, m.secret)
 	b = append(b, m.nonce[:]...)
 	b = be.AppendUint16(b, m.relay)
-	return appendString(b, m.epoch)
-}
-
-func (m *challengeMsg) append(b []byte) []byte {
-	b = appendBool(b, m.secret)
-	b = append(b, m.nonce[:]...)
+	b = appendString(b, m.epoch)
 	return append(b, m.mac[:]...)
 }
+
+func (m *challengeMsg) append(b []byte) []byte { return append(b, m.nonce[:]...) }
+func (m *acceptMsg) append(b []byte) []byte    { return append(b, m.mac[:]...) }
 
 func (m *proofMsg) append(b []byte) []byte { return append(b, m.mac[:]...) }
 
@@ -328,10 +330,14 @@ func (d *decoder) message(k kind) message {
 		copy(m.nonce[:], d.take(nonceSize))
 		m.relay = d.u16()
 		m.epoch = d.string(maxEpoch)
+		copy(m.mac[:], d.take(macSize))
 		return m
 	case kindChallenge:
-		m := &challengeMsg{secret: d.bool()}
+		m := &challengeMsg{}
 		copy(m.nonce[:], d.take(nonceSize))
+		return m
+	case kindAccept:
+		m := &acceptMsg{}
 		copy(m.mac[:], d.take(macSize))
 		return m
 	case kindProof:
@@ -468,7 +474,7 @@ func (d *decoder) string(most int) string {
 }
 
 func (k kind) String() string {
-	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE", "GONE", "PEERGIVENUP", "WANT"}
+	names := [...]string{"HELLO", "CHALLENGE", "PROOF", "WELCOME", "REJECT", "FENCE", "RELEASE", "ABORT", "FAIL", "GIVEUP", "BYE", "GONE", "PEERGIVENUP", "WANT", "ACCEPT"}
 	if i := int(k) - 1; i >= 0 && i < len(names) {
 		return names[i]
 	}

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/door"
 )
 
 // samples has one message of each kind and its encoding, which other builds expect.
@@ -21,8 +24,9 @@ func samples() []struct {
 		m    message
 		body string
 	}{
-		{&helloMsg{rank: 1, size: 4, secret: true, nonce: [32]byte{31: 9}, relay: 258, epoch: "run/0"}, "00000001" + "00000004" + "01" + zeros(31) + "09" + "0102" + "0005" + "72756e2f30"},
-		{&challengeMsg{secret: true, nonce: [32]byte{31: 1}, mac: [32]byte{31: 2}}, "01" + zeros(31) + "01" + zeros(31) + "02"},
+		{&helloMsg{rank: 1, size: 4, secret: true, nonce: [32]byte{31: 9}, relay: 258, epoch: "run/0", mac: [32]byte{31: 2}},
+			"00000001" + "00000004" + "01" + zeros(31) + "09" + "0102" + "0005" + "72756e2f30" + zeros(31) + "02"},
+		{&challengeMsg{nonce: [32]byte{31: 1}}, zeros(31) + "01"},
 		{&proofMsg{mac: [32]byte{31: 3}}, zeros(31) + "03"},
 		{&welcomeMsg{jobID: [16]byte{15: 4}, root: netip.MustParseAddr("10.0.0.1")}, zeros(15) + "04" + "00" + "0004" + "0a000001" + "0000" + "0000"},
 		{&welcomeMsg{parent: netip.MustParseAddrPort("10.0.0.2:259")}, zeros(16) + "00" + "0000" + "0103" + "0004" + "0a000002"},
@@ -37,6 +41,7 @@ func samples() []struct {
 		{&goneMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&peerGivenUpMsg{rank: 2, reason: "x"}, "00000002" + "0001" + "78"},
 		{&wantMsg{have: 5}, "00000005"},
+		{&acceptMsg{mac: [32]byte{31: 3}}, zeros(31) + "03"},
 	}
 }
 
@@ -83,18 +88,17 @@ func FuzzDecode(f *testing.F) {
 
 // FuzzHandshake feeds bytes to a store's connection.
 func FuzzHandshake(f *testing.F) {
-	preface := be.AppendUint32([]byte(magic), protocolVersion)
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
-	f.Add(append(preface, 0, 0, 0, 1, byte(kindBye)))
+	f.Add(append(bytes.Clone(preface), 0, 0, 0, 1, byte(kindBye)))
 	for _, s := range samples() {
 		body := s.m.append(nil)
-		f.Add(append(append(be.AppendUint32(append([]byte{}, preface...), uint32(len(body)+1)), byte(s.m.kind())), body...))
+		f.Add(append(append(be.AppendUint32(bytes.Clone(preface), uint32(len(body)+1)), byte(s.m.kind())), body...))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		opt := options(nil)
 		opt.setDefaults()
 		opt.handshake = time.Second
-		s := &store{hub: newHub(4, fanOut), opt: &opt, secret: make([]byte, SecretSize), slots: make(chan struct{}, 1), conns: map[net.Conn]struct{}{}}
+		s := &store{hub: newHub(4, fanOut), opt: &opt, secret: make([]byte, SecretSize), conns: map[net.Conn]struct{}{}}
 		in, out := net.Pipe()
 		go func() {
 			_, _ = out.Write(b)
@@ -108,12 +112,37 @@ func FuzzHandshake(f *testing.F) {
 				}
 			}
 		}()
-		if _, _, err := s.handshake(in); err == nil {
+		end := make(chan error, 1)
+		s.door = door.Open(door.Config{Listener: &oneConn{conn: in, closed: make(chan struct{})}, Strangers: 1, Warn: func(door.Turned) {},
+			Serve: func(v *door.Visitor) error {
+				_, _, err := s.handshake(v)
+				end <- err
+				return err
+			}})
+		if <-end == nil {
 			t.Fatal("let in without the secret")
 		}
-		in.Close()
+		s.door.Close()
+		s.door.Wait()
 	})
 }
+
+// oneConn is a listener to which one connection comes.
+type oneConn struct {
+	conn   net.Conn
+	closed chan struct{}
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	if conn := l.conn; conn != nil {
+		l.conn = nil
+		return conn, nil
+	}
+	<-l.closed
+	return nil, net.ErrClosed
+}
+func (l *oneConn) Close() error { close(l.closed); return nil }
+func (*oneConn) Addr() net.Addr { return nil }
 
 // FuzzFrames feeds bytes to the reader of an authenticated connection without its MAC: lengths and
 // contents must be checked all the same.

@@ -104,35 +104,46 @@ func (w *network) start(role string, env ...string) {
 		p.cmd.Env = append(os.Environ(), roleVar+"="+role, "RANK="+strconv.Itoa(r), "WORLD_SIZE="+strconv.Itoa(w.n), "MASTER_ADDR="+w.addr(0),
 			"MASTER_PORT=7077", "TAGMATCH_LISTEN="+w.addr(0), "TAGMATCH_SECRET="+strings.Repeat("c7", 32), "TAGMATCH_DEVICE=tcp")
 		p.cmd.Env = append(append(p.cmd.Env, fmt.Sprint("TAGMATCH_PEER_TIMEOUT=", 2*gap)), env...)
-		p.cmd.Stderr = &p.err
-		var err error
-		p.in, err = p.cmd.StdinPipe()
-		require.NoError(w.t, err)
-		out, err := p.cmd.StdoutPipe()
-		require.NoError(w.t, err)
-		p.out = bufio.NewReader(out)
-		require.NoError(w.t, p.cmd.Start())
-		w.t.Cleanup(func() {
-			if p.cmd.ProcessState == nil { // the test has failed
-				_ = p.cmd.Process.Kill()
-				_ = p.cmd.Wait()
-			}
-		})
-		w.ranks = append(w.ranks, p)
+		w.ranks = append(w.ranks, p.start(w.t))
 	}
+}
+
+// start starts a process that exchanges lines with the test, and ends with it.
+func (p *rankProcess) start(t *testing.T) *rankProcess {
+	t.Helper()
+	p.cmd.Stderr = &p.err
+	var err error
+	p.in, err = p.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	p.out = bufio.NewReader(out)
+	require.NoError(t, p.cmd.Start())
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil { // the test has failed
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+		}
+	})
+	return p
 }
 
 // hear waits until each rank has printed a line.
 func (w *network) hear(line string) {
 	w.t.Helper()
 	for _, p := range w.ranks {
-		got, err := p.out.ReadString('\n')
-		if err != nil {
-			err = errors.Join(err, p.cmd.Wait())
-		}
-		require.NoError(w.t, err, "%s: rank %d: %s", w.what, p.rank, &p.err)
-		require.Equal(w.t, line+"\n", got)
+		p.hear(w.t, w.what, line)
 	}
+}
+
+func (p *rankProcess) hear(t *testing.T, what, line string) {
+	t.Helper()
+	got, err := p.out.ReadString('\n')
+	if err != nil {
+		err = errors.Join(err, p.cmd.Wait())
+	}
+	require.NoError(t, err, "%s: rank %d: %s", what, p.rank, &p.err)
+	require.Equal(t, line+"\n", got)
 }
 
 func (w *network) tell(line string) {

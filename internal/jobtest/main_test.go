@@ -17,6 +17,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(floodVar); how != "" {
+		if err := flood(how); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	role := os.Getenv(roleVar)
 	if role == "" {
 		flag.Parse()

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -25,6 +26,9 @@ type Config struct {
 	Secret   []byte        // the job's
 	Kind     string        // the wire's name; both ends must have the same
 	Listener net.Listener  // the Connector closes it; nil: nothing is accepted
+	// From says who has dialled a connection of Listener, or fails for those with whom this device
+	// never connects, whatever they say. Nil: by IP address.
+	From func(conn net.Conn) (door.Who, error)
 	// Dial makes one attempt. Of several addresses of a peer, each call takes the next.
 	Dial func(ctx context.Context, a *wire.Address) (net.Conn, error)
 	// Prepare, if not nil, is called at both ends after authentication and acquires the descriptors
@@ -65,7 +69,9 @@ type Connector struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all background goroutines
-	slots  chan struct{}  // one element for each accepted connection that has not authenticated
+	door   *door.Door     // nil without a listener
+	nonces door.Nonces    // of hellos
+	spare  reserve
 
 	waiting atomic.Bool // results is not empty
 
@@ -75,7 +81,7 @@ type Connector struct {
 	results []Result // for Take, oldest first
 }
 
-// maxStrangers is how many accepted connections may not have authenticated yet.
+// maxStrangers is how many connections are open at once that may not be of the job.
 const maxStrangers = 64
 
 var errSuperseded = errors.New("the peer's own connection came first")
@@ -85,12 +91,12 @@ func New(cfg Config) *Connector {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Connector{cfg: cfg, peers: map[wire.DeviceID]*connPeer{}, slots: make(chan struct{}, maxStrangers)}
+	c := &Connector{cfg: cfg, peers: map[wire.DeviceID]*connPeer{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if cfg.Listener != nil {
-		spare := &reserve{}
-		_ = spare.fill() // acceptLoop tries again
-		c.wg.Go(func() { c.acceptLoop(spare) })
+		_ = c.spare.fill() // accept tries again
+		c.door = door.Open(door.Config{Listener: cfg.Listener, Accept: c.accept, From: cfg.From, Greeting: helloPrefix + maxHello, Known: c.knows,
+			Serve: c.serve, Strangers: maxStrangers, Failed: c.acceptShort, Warn: c.warn})
 	}
 	return c
 }
@@ -145,8 +151,10 @@ func (c *Connector) Close() {
 	c.closed = true
 	c.mu.Unlock()
 	c.cancel()
-	if c.cfg.Listener != nil {
-		_ = c.cfg.Listener.Close()
+	if c.door != nil {
+		c.door.Close()
+		c.door.Wait()
+		c.spare.empty()
 	}
 	c.wg.Wait()
 	for _, r := range c.Take() {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -23,7 +24,7 @@ func (c *Connector) dialHandshake(conn net.Conn, peer *wire.Address, claim func(
 	h := &hello{kind: c.cfg.Kind, src: c.cfg.Self.ID, dst: peer.ID, srcRank: c.cfg.Self.Rank, dstRank: peer.Rank,
 		addr: c.cfg.Self.Encode()}
 	_, _ = rand.Read(h.nonce[:])
-	raw := h.encode()
+	raw := h.sign(c.cfg.Secret)
 	if _, err := conn.Write(raw); err != nil {
 		// The acceptor may have refused and closed before it has read everything.
 		if _, rerr := readMsg(conn, msgChallenge); isReject(rerr) {
@@ -59,18 +60,47 @@ func (c *Connector) dialHandshake(conn net.Conn, peer *wire.Address, claim func(
 	return conn.SetDeadline(time.Time{})
 }
 
+// knows reports whether first is the hello of a peer, whole and seen for the first time.
+func (c *Connector) knows(first []byte) bool {
+	if len(first) < helloPrefix {
+		return false
+	}
+	n, err := helloLength(first[:helloPrefix])
+	if err != nil || len(first) < helloPrefix+n {
+		return false
+	}
+	raw := first[:helloPrefix+n]
+	h, err := decodeHello(raw[helloPrefix:])
+	if err == nil {
+		_, err = c.checkHello(h, raw)
+	}
+	return err == nil && c.fresh(h) == nil
+}
+
+// fresh returns nil for a peer's hello that is seen for the first time.
+func (c *Connector) fresh(h *hello) error {
+	if !c.nonces.Fresh(h.nonce) {
+		return Refuse(rejectHello, "a hello of rank %d that was sent before", h.srcRank)
+	}
+	return nil
+}
+
 // acceptHandshake runs the acceptor's side of the handshake up to the dialler's proof. It returns
 // the dialler's address and the acceptor's proof, which accepts the connection.
-func (c *Connector) acceptHandshake(conn net.Conn) (peer *wire.Address, accept []byte, err error) {
-	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
+func (c *Connector) acceptHandshake(v *door.Visitor) (peer *wire.Address, accept []byte, err error) {
+	conn := v.Conn
 	h, raw, err := readHello(conn)
 	if err != nil {
 		return nil, nil, err
 	}
-	if peer, err = c.checkHello(h); err != nil {
-		return peer, nil, err
+	if peer, err = c.checkHello(h, raw); err != nil {
+		return nil, nil, err
 	}
-	var challenge [nonceSize]byte
+	if err := v.Pass(func() error { return c.fresh(h) }); err != nil {
+		return nil, nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
+	var challenge door.Nonce
 	_, _ = rand.Read(challenge[:])
 	if err := writeMsg(conn, msgChallenge, challenge[:]); err != nil {
 		return peer, nil, err
@@ -85,10 +115,13 @@ func (c *Connector) acceptHandshake(conn net.Conn) (peer *wire.Address, accept [
 	return peer, proof(c.cfg.Secret, labelAcceptor, raw, challenge[:]), nil
 }
 
-// checkHello checks whom the dialler wants to reach, and returns who it claims to be.
-func (c *Connector) checkHello(h *hello) (*wire.Address, error) {
+// checkHello checks that the dialler is of the job, and whom it wants to reach. It returns who it
+// claims to be.
+func (c *Connector) checkHello(h *hello, raw []byte) (*wire.Address, error) {
 	self := c.cfg.Self
 	switch {
+	case !signed(c.cfg.Secret, raw):
+		return nil, Refuse(rejectSecret, "rank %d does not have the secret of rank %d's job", h.srcRank, self.Rank)
 	case h.kind != c.cfg.Kind:
 		return nil, Refuse(rejectKind, "a %q connection came to a %q listener", h.kind, c.cfg.Kind)
 	case h.dst != self.ID || h.dstRank != self.Rank:

@@ -8,35 +8,38 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
 // The handshake of every connection, little-endian:
 //
 //	dialler  -> hello: magic, version, length, then kind, both ids, both ranks, nonce,
-//	            the dialler's encoded address
+//	            the dialler's encoded address, HMAC-SHA256(secret, hello's label, all of these)
 //	acceptor -> challenge: nonce
 //	dialler  -> proof: HMAC-SHA256(secret, dialler's label, hello, challenge)
 //	acceptor -> accept: HMAC-SHA256(secret, acceptor's label, hello, challenge)
 //	dialler  -> confirm
 //	both     -> ready, on wires with Config.Prepare, see Ready
 //
-// Either side may answer with reject (a code and a text) and close. The dialler proves first, so
-// that a stranger learns nothing from the acceptor; the labels differ, so that no proof can be
-// reflected; without a confirm the connection ends, so that a dialler can give up when the peer's
-// own dial was faster, see Connector. The reject message and the first 12 bytes of hello are the
-// same in all versions.
+// Either side may answer with reject (a code and a text) and close. The MAC of the hello tells a
+// peer from a stranger by its first bytes, see package door; no nonce counts twice. The dialler
+// proves first, so that a stranger learns nothing from the acceptor; the labels differ, so that no
+// proof can be reflected; without a confirm the connection ends, so that a dialler can give up when
+// the peer's own dial was faster, see Connector. The reject message and the first 12 bytes of hello
+// are the same in all versions.
 const (
 	helloMagic      = "tagmatch"
-	protocolVersion = 4
+	protocolVersion = 5
 	helloPrefix     = len(helloMagic) + 2 + 2
-	nonceSize       = 32
+	nonceSize       = door.NonceSize
 	macSize         = sha256.Size
 	maxKind         = 16
-	helloFixed      = 1 + 2*16 + 2*4 + nonceSize // without prefix, kind and address
+	helloFixed      = 1 + 2*16 + 2*4 + nonceSize + macSize // without prefix, kind and address
 	maxHello        = helloFixed + maxKind + wire.MaxAddressSize
 	maxReject       = 1 + 255
 
+	labelHello    = "tagmatch verbs/soft connection 1: hello\x00"
 	labelDialler  = "tagmatch verbs/soft connection 1: dialler\x00"
 	labelAcceptor = "tagmatch verbs/soft connection 1: acceptor\x00"
 )
@@ -98,8 +101,9 @@ type hello struct {
 	kind             string
 	src, dst         wire.DeviceID
 	srcRank, dstRank uint32
-	nonce            [nonceSize]byte
+	nonce            door.Nonce
 	addr             []byte // encoded
+	mac              [macSize]byte
 }
 
 func (h *hello) encode() []byte {
@@ -114,8 +118,22 @@ func (h *hello) encode() []byte {
 	b = binary.LittleEndian.AppendUint32(b, h.dstRank)
 	b = append(b, h.nonce[:]...)
 	b = append(b, h.addr...)
+	b = append(b, h.mac[:]...)
 	binary.LittleEndian.PutUint16(b[helloPrefix-2:], uint16(len(b)-helloPrefix))
 	return b
+}
+
+// sign returns the encoded hello with its MAC.
+func (h *hello) sign(secret []byte) []byte {
+	raw := h.encode()
+	signed := raw[:len(raw)-macSize]
+	return append(signed, proof(secret, labelHello, signed, nil)...)
+}
+
+// signed checks the MAC of an encoded hello.
+func signed(secret, raw []byte) bool {
+	n := len(raw) - macSize
+	return proven(secret, labelHello, raw[:n], nil, raw[n:])
 }
 
 // helloLength checks the first helloPrefix bytes and returns how many follow.
@@ -146,7 +164,9 @@ func decodeHello(b []byte) (*hello, error) {
 	h.dstRank = binary.LittleEndian.Uint32(b[4:])
 	b = b[8:]
 	b = b[copy(h.nonce[:], b):]
-	h.addr = b
+	n := len(b) - macSize
+	copy(h.mac[:], b[n:])
+	h.addr = b[:n]
 	return h, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -274,53 +275,25 @@ func (c *Connector) failure(peer *wire.Address, err error) error {
 	return fmt.Errorf("%s: %w to %v: %w", c.cfg.Kind, verbs.ErrUnreachable, peer, err)
 }
 
-// acceptLoop accepts connections, while fewer than maxStrangers have not authenticated: the others
-// wait in the listener's backlog, where they cost this process nothing.
-func (c *Connector) acceptLoop(spare *reserve) {
-	defer spare.empty()
-	for {
-		select {
-		case c.slots <- struct{}{}:
-		case <-c.ctx.Done():
-			return
-		}
-		var conn net.Conn
-		err := spare.fill()
-		if !c.short(err) {
-			conn, err = c.cfg.Listener.Accept()
-		}
-		if c.short(err) {
-			conn, err = c.acceptShort(spare, err)
-		}
-		if err == nil {
-			c.wg.Go(func() { c.serve(conn) })
-			continue
-		}
-		<-c.slots
-		if c.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			return
-		}
-		select { // most likely out of descriptors: others may free some
-		case <-time.After(50 * time.Millisecond):
-		case <-c.ctx.Done():
-		}
-	}
-}
-
 // serve authenticates one incoming connection and finishes it.
-func (c *Connector) serve(conn net.Conn) {
+func (c *Connector) serve(v *door.Visitor) error {
+	conn := v.Conn
 	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
 	defer stop()
-	peer, accept, err := c.acceptHandshake(conn)
-	<-c.slots // no stranger any more
+	peer, accept, err := c.acceptHandshake(v)
+	if peer == nil { // a stranger
+		turnDown(conn, err)
+		_ = conn.Close()
+		return err
+	}
 	if err != nil {
 		c.drop(conn, peer, err)
-		return
+		return nil
 	}
 	p, rej := c.admit(peer)
 	if rej != nil {
 		c.drop(conn, peer, rej)
-		return
+		return nil
 	}
 	err = writeMsg(conn, msgAccept, accept)
 	if err == nil {
@@ -331,9 +304,10 @@ func (c *Connector) serve(conn net.Conn) {
 	}
 	if !c.adopt(p, err == nil && stop()) {
 		c.drop(conn, peer, errors.Join(err, c.ctx.Err()))
-		return
+		return nil
 	}
 	c.finish(p, conn, peer)
+	return nil
 }
 
 // admit decides whether to take an authenticated incoming connection; see connPeer.
@@ -371,22 +345,24 @@ func (c *Connector) adopt(p *connPeer, confirmed bool) bool {
 	return false
 }
 
-// drop refuses and closes an incoming connection, which is logged at debug level. A wrong secret or
-// version is a warning: it may be the reason why a job hangs.
+// drop refuses and closes a peer's connection, which is logged at debug level.
 func (c *Connector) drop(conn net.Conn, peer *wire.Address, err error) {
-	level := c.cfg.Log.Debug
+	turnDown(conn, err)
+	c.cfg.Log.Debug("connection dropped", "wire", c.cfg.Kind, "from", peer.String(), "err", err)
+	_ = conn.Close()
+}
+
+// turnDown tells the other end why its connection is refused, if err says so.
+func turnDown(conn net.Conn, err error) {
 	var r *rejectError
 	if errors.As(err, &r) && r.byUs {
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
 		writeReject(conn, r)
-		if r.code == rejectSecret || r.code == rejectVersion {
-			level = c.cfg.Log.Warn
-		}
 	}
-	from := conn.RemoteAddr().String()
-	if peer != nil {
-		from = peer.String()
-	}
-	level("connection dropped", "wire", c.cfg.Kind, "from", from, "err", err)
-	_ = conn.Close()
+}
+
+// warn logs that strangers were turned away. They may be why a job hangs: ranks with a wrong
+// secret, or of another version.
+func (c *Connector) warn(t door.Turned) {
+	c.cfg.Log.Warn("connections turned away", "wire", c.cfg.Kind, "count", t.N, "last", t.From, "err", t.Err)
 }

@@ -32,7 +32,7 @@ func TestReserve(t *testing.T) {
 	for _, fd := range diallers {
 		require.NoError(t, unix.Connect(fd, &unix.SockaddrInet4{Addr: addr.Addr().As4(), Port: int(addr.Port())}))
 		h := &hello{kind: "tcp", dst: a.self.ID, dstRank: 5}
-		_, err := unix.Write(fd, h.encode())
+		_, err := unix.Write(fd, h.sign([]byte("secret")))
 		require.NoError(t, err)
 		_, err = readMsg(rawReader(fd), msgChallenge)
 		require.ErrorContains(t, err, "rank 5 has no file descriptor left")

@@ -8,8 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -59,7 +58,7 @@ func Ready(a *wire.Address, conn net.Conn, err error) error {
 
 // reserve is a descriptor that is kept open for when the process has no others: closing it allows
 // to accept a connection and refuse it, so that the dialler learns the reason and tries again. Only
-// acceptLoop uses it.
+// the door's goroutine that accepts uses it.
 type reserve struct{ f *os.File }
 
 func (r *reserve) fill() (err error) {
@@ -82,44 +81,33 @@ func (c *Connector) short(err error) bool {
 	return code == rejectShort
 }
 
+// accept accepts a connection. It does not wait for one without the reserve: another part of the
+// process could take the descriptor meanwhile.
+func (c *Connector) accept() (net.Conn, error) {
+	if err := c.spare.fill(); c.short(err) {
+		return nil, err
+	}
+	return c.cfg.Listener.Accept()
+}
+
 // acceptShort accepts and refuses a connection in exchange for the reserve, or returns it if there
 // are descriptors again. It does so only if a connection waits: accept fails without descriptors
-// before it looks for one, and while it waited without the reserve, another part of the process
-// could take the descriptor. (Hence acceptLoop does not wait without the reserve either.)
-func (c *Connector) acceptShort(r *reserve, short error) (net.Conn, error) {
-	if !dialled(c.cfg.Listener) {
+// before it looks for one. Other failures it leaves alone.
+func (c *Connector) acceptShort(short error) (net.Conn, error) {
+	if !c.short(short) || !door.Waiting(c.cfg.Listener) {
 		return nil, short
 	}
 	c.cfg.Log.Warn("accept failed", "wire", c.cfg.Kind, "err", short)
-	r.empty()
+	c.spare.empty()
 	conn, err := c.cfg.Listener.Accept()
-	if err != nil || !c.short(r.fill()) {
+	if err != nil || !c.short(c.spare.fill()) {
 		return conn, err
 	}
 	code, why := lack(c.cfg.Self, short)
-	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_ = conn.SetDeadline(time.Now().Add(door.Patience))
 	writeReject(conn, Refuse(code, "%v", why))
-	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
 	_, _, _ = readHello(conn) // so that the reject is not lost, see Ready
 	_ = conn.Close()
-	_ = r.fill() // acceptLoop tries again
+	_ = c.spare.fill() // accept tries again
 	return nil, short
-}
-
-// dialled reports whether a connection waits at l. It assumes one where that cannot be found out.
-func dialled(l net.Listener) bool {
-	s, ok := l.(syscall.Conn)
-	if !ok {
-		return true
-	}
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return true
-	}
-	waits := true
-	_ = raw.Control(func(fd uintptr) {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		waits = n > 0 || err != nil && err != unix.EINTR
-	})
-	return waits
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
 	"github.com/tagmatch/tagmatch/verbs"
@@ -176,11 +177,16 @@ func (p *remote) establish(uc *net.UnixConn, commit func() error) error {
 	return nil
 }
 
-// identify asks the kernel which process is at the other end, and opens a pidfd of it.
-func (p *remote) identify(uc *net.UnixConn, peer *wire.Address) error {
+// credentials asks the kernel whose process has dialled, or listens at, the other end: it must be
+// this user's.
+func credentials(conn net.Conn) (*unix.Ucred, error) {
+	uc, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil, fmt.Errorf("%T is no Unix socket", conn)
+	}
 	raw, err := uc.SyscallConn()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var cred *unix.Ucred
 	cerr := raw.Control(func(fd uintptr) {
@@ -188,9 +194,31 @@ func (p *remote) identify(uc *net.UnixConn, peer *wire.Address) error {
 	})
 	switch {
 	case cerr != nil || err != nil:
-		return fmt.Errorf("peer credentials: %w", errors.Join(cerr, err))
+		return nil, fmt.Errorf("peer credentials: %w", errors.Join(cerr, err))
 	case int(cred.Uid) != os.Geteuid():
-		return fmt.Errorf("the peer runs as user %d, this process as %d", cred.Uid, os.Geteuid())
+		return cred, fmt.Errorf("the peer runs as user %d, this process as %d", cred.Uid, os.Geteuid())
+	}
+	return cred, nil
+}
+
+// from names the process that has dialled.
+func from(conn net.Conn) (door.Who, error) {
+	cred, err := credentials(conn)
+	switch {
+	case cred == nil:
+		return "", err
+	case err != nil:
+		return door.Who(fmt.Sprint("user ", cred.Uid)), err
+	}
+	return door.Who(fmt.Sprint("process ", cred.Pid)), nil
+}
+
+// identify finds out which process is at the other end, and opens a pidfd of it.
+func (p *remote) identify(uc *net.UnixConn, peer *wire.Address) error {
+	cred, err := credentials(uc)
+	switch {
+	case err != nil:
+		return err
 	case uint32(cred.Pid) != peer.PID:
 		return fmt.Errorf("the peer says that it is process %d, the kernel says %d", peer.PID, cred.Pid)
 	}

@@ -136,7 +136,7 @@ func (w *Wire) open() (err error) {
 	}
 	w.env.Self.SHM, w.env.Self.Host = socket, hostID()
 	cfg := dial.Config{
-		Self: w.env.Self, Secret: w.env.Secret, Kind: wire.SHM, Listener: ln, Log: w.env.Log,
+		Self: w.env.Self, Secret: w.env.Secret, Kind: wire.SHM, Listener: ln, From: from, Log: w.env.Log,
 		Dial: dialSocket, Prepare: w.prepare, Upgrade: w.upgrade, Yields: w.env.Yields, Retry: w.env.PeerTimeout,
 		Wake: func() {
 			w.local.inbox.Keep(eventSlot)
