@@ -3,9 +3,11 @@ package p2p
 // IsendVec is Isend of several buffers, one after the other, as one message. The receiver cannot
 // tell. The outer slice is read during the call only; the inner ones follow the rules of buffers.
 //
-// The parts are copied once more than by Isend of one buffer: up to Config.EagerLimit in memory
-// that is there, else, and by IssendVec, in memory of the library that is up to twice as large as
-// the message until the request is complete, beside what Config.SendLimit counts.
+// The parts are copied once more than by Isend of one buffer, as by a program that packs them: a
+// message of at most Config.EagerLimit that goes at once in memory that is there. Any other, and
+// all of IssendVec, take memory of the library that is less than a quarter larger than the message.
+// It goes back when the request is complete, and counts against Config.SendLimit while the send
+// waits.
 func (c *Comm) IsendVec(dst int, tag Tag, bufs [][]byte) Request {
 	if uint(dst) >= c.ranks() || tag > MaxCommTag {
 		return c.refusedSend(dst, tag)

@@ -219,7 +219,7 @@ func (e *Engine) checkPeersLocked() {
 			for op := range p.out.queue.all() {
 				checkEntry(op, "list", "a queue of sends", opQueued)
 				invariant.Check(op.peer == i, "list", "a send is in the queue of rank %d: %s", i, op.note.where())
-				queued += sendCost
+				queued += op.weight()
 			}
 		}
 		for op := p.readq.head; op != nil; op = op.next {

@@ -86,13 +86,12 @@ type Engine struct {
 	calls   *call               // the pool of calls that wait for the first of many, likewise
 	queues  list[Queue, *Queue] // where calls wait
 
-	bundle     bundle
-	stages     pool[stage, *stage] // of receives into several buffers that read
-	vectors    pool[vector, *vector]
-	gathered   []byte            // of EagerLimit bytes, for the parts of the send that is posted; nil before the first
-	gatheredOf *Op               // which send's parts are there, if it was posted in vain
-	hdr        transport.RndvHdr // scratch
-	hdrExtra   [rndvExtraLen]byte
+	bundle   bundle
+	stages   pool[stage] // of receives into several buffers that read
+	vectors  pool[vector]
+	gathered []byte            // scratch of EagerLimit bytes, for the parts of a send
+	hdr      transport.RndvHdr // scratch
+	hdrExtra [rndvExtraLen]byte
 
 	pool   *credit.Pool // of Config.UnexpectedLimit; its accounts are in.account of the peers
 	heldUp []int        // peers that are held up for credit here
@@ -178,6 +177,7 @@ func (e *Engine) configure() error {
 		c.EagerLimit = e.caps.MaxEager
 	}
 	c.EagerLimit = max(c.EagerLimit, 0)
+	e.gathered = make([]byte, c.EagerLimit)
 	if c.UnexpectedLimit == 0 {
 		c.UnexpectedLimit = defaultUnexpectedLimit
 	}

@@ -1,28 +1,29 @@
 package progress
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
 	"sync"
 )
 
-// The parts of a send become one buffer: up to the eager limit in memory that all sends of an
-// engine share, since the transport copies from there at once, else in memory that is the send's
-// until it has ended.
+// The parts of a send become one buffer: of a message that goes at once in memory that all sends of
+// an engine share, since the transport copies from there, else in memory that is the send's until
+// it has ended.
 
-// gather copies parts into buf, which has room for them, and returns how many bytes they are; false
-// where it has not.
+// gather copies parts into buf and returns how many bytes they are; false where it has no room for
+// them. Its loop has all registers, which it would not have in its callers: so in scatter.
+//
+//go:noinline
 func gather(buf []byte, parts [][]byte) (n int, ok bool) {
 	for _, part := range parts {
-		if len(part) > len(buf)-n {
-			return 0, false
-		}
-		if len(part) == 8 { // as of what lies apart in a matrix
-			binary.LittleEndian.PutUint64(buf[n:], binary.LittleEndian.Uint64(part))
+		if len(part) == 8 && n <= len(buf)-8 { // as of what lies apart in a matrix
+			*(*[8]byte)(buf[n:]) = [8]byte(part)
 			n += 8
 			continue
+		}
+		if len(part) > len(buf)-n {
+			return 0, false
 		}
 		n += copy(buf[n:], part)
 	}
@@ -30,10 +31,12 @@ func gather(buf []byte, parts [][]byte) (n int, ok bool) {
 }
 
 // scatter copies a message into parts, as far as it fits, and returns how much.
+//
+//go:noinline
 func scatter(parts [][]byte, b []byte) (n int) {
 	for _, part := range parts {
-		if len(part) == 8 && len(b)-n >= 8 {
-			binary.LittleEndian.PutUint64(part, binary.LittleEndian.Uint64(b[n:]))
+		if len(part) == 8 && n <= len(b)-8 {
+			*(*[8]byte)(part) = [8]byte(b[n:])
 			n += 8
 			continue
 		}
@@ -55,37 +58,33 @@ func sizeOf(parts [][]byte) (size int) {
 	return size
 }
 
-// shareLocked gathers parts in the memory that all sends share; false where they are too long for
-// an eager message. They are there until somebody else's are.
-func (e *Engine) shareLocked(parts [][]byte) (buf []byte, ok bool) {
-	e.mu.AssertHeld("the gathered parts")
-	if e.gathered == nil {
-		e.gathered = make([]byte, e.cfg.EagerLimit)
-	}
-	e.gatheredOf = nil
-	n, ok := gather(e.gathered, parts)
-	return e.gathered[:n], ok
-}
-
 // whole is memory for a message that was gathered.
 type whole struct {
-	buf   []byte // its length is a power of two
-	class int    // which
+	buf   []byte
+	class int // of its length
 }
 
 // wholes are those that nobody uses, by class. They stay as long as they are used between two
 // collections of garbage: a message in memory that is fresh takes twice its time.
-var wholes [bits.UintSize]sync.Pool
+var wholes [4 * bits.UintSize]sync.Pool
+
+// wholeClass is the length of the memory for so many bytes, and the class of it: there are four in
+// each power of two, so that less than a quarter is of no use.
+func wholeClass(size int) (length, class int) {
+	last := max(size, 1) - 1
+	shift := max(bits.Len(uint(last))-3, 0)
+	return (last>>shift + 1) << shift, 4*shift + last>>shift
+}
 
 // newWhole has all parts. It fails where no memory can be that large.
 func newWhole(parts [][]byte, size int) (*whole, error) {
 	if int64(size) > longestSlice {
 		return nil, fmt.Errorf("%w: the parts of a message have %d bytes together", ErrInvalid, size)
 	}
-	class := bits.Len(uint(max(size, 1) - 1))
+	length, class := wholeClass(size)
 	w, ok := wholes[class].Get().(*whole)
 	if !ok {
-		w = &whole{make([]byte, 1<<class), class}
+		w = &whole{make([]byte, length), class}
 	}
 	gather(w.buf, parts)
 	return w, nil

@@ -10,7 +10,7 @@ type listed[T any] interface {
 	at() *links[T]
 }
 
-// links are the neighbours of an element of a list; pools use next too.
+// links are the neighbours of an element of a list; the pools of calls and entries use next too.
 type links[T any] struct{ next, prev *T }
 
 func (n *links[T]) at() *links[T] { return n }
@@ -41,29 +41,25 @@ func (l *list[T, P]) remove(x *T) {
 	n.next, n.prev = nil, nil
 }
 
-// pool keeps up to most elements that nobody uses, the one that was used last in front.
-type pool[T any, P listed[T]] struct {
-	free *T
-	n    int
-	most int // constant
+// pool keeps up to most elements that nobody uses, as they were dropped.
+type pool[T any] struct {
+	free []*T // the one that was used last comes last
+	most int  // constant
 }
 
-// take gives out an element, as it was dropped, or a new one.
-func (l *pool[T, P]) take() *T {
-	x := l.free
-	if x == nil {
+// take gives out an element of the pool, or a new one.
+func (l *pool[T]) take() *T {
+	n := len(l.free) - 1
+	if n < 0 {
 		return new(T)
 	}
-	n := P(x).at()
-	l.free, n.next = n.next, nil
-	l.n--
+	x := l.free[n]
+	l.free = l.free[:n]
 	return x
 }
 
-func (l *pool[T, P]) drop(x *T) {
-	if l.n < l.most {
-		P(x).at().next = l.free
-		l.free = x
-		l.n++
+func (l *pool[T]) drop(x *T) {
+	if len(l.free) < l.most {
+		l.free = append(l.free, x)
 	}
 }

@@ -28,6 +28,14 @@ const maxWants = 16
 // and its part of an index. The user's buffer stays where it is.
 const sendCost = 416
 
+// weight is what a send that waits counts against SendLimit.
+func (op *Op) weight() int64 {
+	if op.vec == nil {
+		return sendCost
+	}
+	return sendCost + int64(len(op.vec.whole.buf))
+}
+
 // want is a WANT of the peer that no message has used up.
 type want struct {
 	slot      uint8 // of the peer, which uses it again once its receive is matched or has ended
@@ -93,7 +101,7 @@ func (p *peer) enqueue(op *Op) {
 	o := &p.out
 	op.move(opQueued)
 	o.queue.push(op)
-	p.e.queued += sendCost
+	p.e.queued += op.weight()
 	if !o.heldUp() && o.queue.len() > 1 {
 		return // a send in front of it waits for room in the transport
 	}
@@ -106,7 +114,7 @@ func (p *peer) enqueue(op *Op) {
 // unqueue removes a send from the queue.
 func (p *peer) unqueue(op *Op) {
 	p.out.queue.remove(op)
-	p.e.queued -= sendCost
+	p.e.queued -= op.weight()
 	p.e.roomLocked()
 }
 
@@ -287,7 +295,7 @@ func (p *peer) launch(op *Op) bool {
 	eager, size := !op.sync && op.room() <= e.cfg.EagerLimit, op.room()
 	var err error
 	if eager {
-		err = e.tr.SendEager(p.rank, uint32(e.cfg.Rank), op.tag, op.payload())
+		err = e.tr.SendEager(p.rank, uint32(e.cfg.Rank), op.tag, op.buf)
 	} else {
 		err = p.request(op)
 	}

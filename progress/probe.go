@@ -18,12 +18,12 @@ type opKind uint8
 
 const (
 	kindReceive opKind = iota // any other operation too
+	kindVector                // a receive into several buffers
 	kindProbe
 	kindMatchedProbe
-	kindVector // a receive into several buffers
 )
 
-func (k opKind) probe() bool { return k == kindProbe || k == kindMatchedProbe }
+func (k opKind) probe() bool { return k >= kindProbe }
 
 // Probe waits until there is a message that matches, and says which is the oldest one. It stays
 // where it is: another goroutine's receive may be faster than the caller's.

@@ -21,7 +21,6 @@ type stage struct {
 	n     int    // bytes of the piece
 	begin place  // of the piece, in the parts
 	read  uint32 // which of the receive's reads brings it; 0: none does yet
-	links[stage]
 }
 
 // place is a place in the parts of a vector.

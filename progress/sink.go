@@ -80,7 +80,7 @@ func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
 	op, ok := e.posted.Match(tag)
 	e.checkReceiveLocked(tag, op)
 	var taker *Op
-	if ok && op.kind != kindReceive {
+	if ok && op.kind.probe() {
 		op, taker = e.probedLocked(op, Status{p.rank, tag, int64(len(payload))})
 		ok = op != nil
 	}
@@ -127,7 +127,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	op, ok := e.posted.Match(h.Tag)
 	e.checkReceiveLocked(h.Tag, op)
 	var taker *Op
-	if ok && op.kind != kindReceive {
+	if ok && op.kind.probe() {
 		op, taker = e.probedLocked(op, Status{src, h.Tag, int64(h.Len)})
 		ok = op != nil
 	}

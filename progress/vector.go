@@ -4,14 +4,12 @@ package progress
 // filled from where the message lies, or as it is read (scatter.go). Such a receive stays in
 // software: a device's tag list takes one buffer.
 
-// vector is what an operation with several parts has instead of a buffer, or, a send that was
-// gathered, beside.
+// vector is what an operation with several parts has beside, or a receive instead of, a buffer.
 type vector struct {
-	parts [][]byte // in order; none of a send that was gathered
-	size  int      // of all of them, bytes; below 0: it was not asked for yet
-	whole *whole   // that has the parts of a send
+	parts [][]byte // of a receive, in order
+	size  int      // of all parts, bytes; below 0: it was not asked for yet
+	whole *whole   // the buffer of a send that did not go at once
 	scattering
-	links[vector]
 }
 
 // Vectors in the pool refer to nothing of the program. They keep their room for parts, if it is not
@@ -27,28 +25,23 @@ func (e *Engine) IsendVec(dst int, tag uint64, parts [][]byte) Request {
 	if len(parts) == 1 {
 		return e.Isend(dst, tag, parts[0])
 	}
+	if len(parts) > 0 && len(parts)*len(parts[0]) > e.cfg.EagerLimit {
+		// Of like parts, these would be gathered in vain.
+		return e.sendWhole(dst, tag, parts, false)
+	}
 	e.mu.Lock()
 	if e.wait.MayHelp() {
 		e.shortenLocked(dst)
 	}
-	buf, ok := e.shareLocked(parts)
-	if !ok {
-		e.mu.Unlock()
-		return e.sendWhole(dst, tag, parts, false)
-	}
-	defer e.mu.Unlock()
-	if e.sendNowLocked(dst, tag, buf) {
-		op := e.sentLocked(dst, tag, buf)
+	if n, ok := gather(e.gathered, parts); ok && e.sendNowLocked(dst, tag, e.gathered[:n]) {
+		op := e.sentLocked(dst, tag, e.gathered[:n])
 		op.note.vector(parts)
-		return op.request()
+		r := op.request()
+		e.mu.Unlock()
+		return r
 	}
-	op := e.newOpLocked(noteSend, dst, tag, 0, nil)
-	op.takeVector(parts, len(buf))
-	op.note.vector(parts)
-	e.gatheredOf = op
-	r := op.request()
-	op.isend()
-	return r
+	e.mu.Unlock()
+	return e.sendWhole(dst, tag, parts, false)
 }
 
 // IssendVec is IsendVec that completes when the message is matched.
@@ -59,7 +52,7 @@ func (e *Engine) IssendVec(dst int, tag uint64, parts [][]byte) Request {
 	return e.sendWhole(dst, tag, parts, true)
 }
 
-// sendWhole sends what goes as a rendezvous, which takes one buffer.
+// sendWhole sends what does not go at once, from memory of its own.
 func (e *Engine) sendWhole(dst int, tag uint64, parts [][]byte, sync bool) Request {
 	size := sizeOf(parts)
 	w, err := newWhole(parts, size)
@@ -85,7 +78,6 @@ func (e *Engine) IrecvVec(src int, tag, mask uint64, parts [][]byte) Request {
 		return e.Irecv(src, tag, mask, buf)
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	op := e.newOpLocked(noteRecv, src, tag, mask, nil)
 	op.note.vector(parts)
 	r := op.request()
@@ -101,6 +93,7 @@ func (e *Engine) IrecvVec(src int, tag, mask uint64, parts [][]byte) Request {
 		}
 	}
 	e.leaveLocked()
+	e.mu.Unlock()
 	return r
 }
 
@@ -128,6 +121,20 @@ func (op *Op) takeVector(parts [][]byte, size int) {
 // dropVector gives back what an operation that has ended had of takeVector.
 func (op *Op) dropVector() {
 	e, v := op.e, op.vec
+	op.vec = nil
+	if v.size >= 0 { // else it was an eager message for a receive
+		v.dropMemory(e)
+	}
+	clear(v.parts)
+	v.parts, v.size = v.parts[:0], 0
+	if cap(v.parts) > keptParts {
+		v.parts = nil
+	}
+	e.vectors.drop(v)
+}
+
+// dropMemory gives back the engine's memory that an operation has.
+func (v *vector) dropMemory(e *Engine) {
 	for _, s := range v.stages {
 		if s != nil {
 			s.read = 0
@@ -137,29 +144,7 @@ func (op *Op) dropVector() {
 	if v.whole != nil {
 		v.whole.drop()
 	}
-	if e.gatheredOf == op {
-		e.gatheredOf = nil
-	}
-	clear(v.parts)
-	*v = vector{parts: v.parts[:0]}
-	if cap(v.parts) > keptParts {
-		v.parts = nil
-	}
-	e.vectors.drop(v)
-	op.vec = nil
-}
-
-// payload is the bytes of a send that goes as one eager message.
-func (op *Op) payload() []byte {
-	e := op.e
-	if op.vec == nil {
-		return op.buf
-	}
-	if e.gatheredOf != op { // it is tried again and again while the transport has no room
-		e.shareLocked(op.vec.parts)
-		e.gatheredOf = op
-	}
-	return e.gathered[:op.vec.size]
+	v.whole, v.scattering = nil, scattering{}
 }
 
 // room is how many bytes a receive can take, or a send has.

@@ -2,7 +2,9 @@ package progress
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -150,14 +152,13 @@ func (x *vecExchange) check(t *testing.T) {
 // requireVectorsFree requires that an engine without operations uses no memory of vectors.
 func requireVectorsFree(t *testing.T, e *Engine) {
 	t.Helper()
-	require.Nil(t, e.gatheredOf)
-	require.LessOrEqual(t, e.stages.n, keptStages)
-	require.LessOrEqual(t, e.vectors.n, keptVectors)
-	for v := e.vectors.free; v != nil; v = v.next {
+	require.LessOrEqual(t, len(e.stages.free), keptStages)
+	require.LessOrEqual(t, len(e.vectors.free), keptVectors)
+	for _, v := range e.vectors.free {
 		for _, part := range v.parts[:cap(v.parts)] {
 			require.Nil(t, part)
 		}
-		require.Equal(t, vector{parts: v.parts[:0], links: v.links}, *v)
+		require.Equal(t, vector{parts: v.parts[:0]}, *v)
 	}
 }
 
@@ -173,10 +174,9 @@ func TestVectorsEnd(t *testing.T) {
 	canceled(t, waits)
 	held := c.holdUp(0, 1)
 	first, second := e.IsendVec(1, 2, few), e.IsendVec(1, 3, few)
-	require.Equal(t, 2, e.Uses(few[1]))
+	require.Zero(t, e.Uses(few[1]), "what waits was gathered")
 	first.Cancel()
 	canceled(t, first)
-	require.Equal(t, 1, e.Uses(few[1]))
 	open(t, second)
 
 	reading, behind := c.e[2].IrecvVec(0, 5, exact, many), c.e[2].IrecvVec(0, 6, exact, many)
@@ -249,4 +249,51 @@ func TestVectorsWaitForRoom(t *testing.T) {
 		require.Equal(t, fill(50, byte(10*tag)), c.take(0, to, uint64(tag)))
 	}
 	c.quiet()
+}
+
+// TestVectorsWaitWithinLimit: what was gathered for a send that waits counts against SendLimit.
+func TestVectorsWaitWithinLimit(t *testing.T) {
+	c := newCluster(t, 2, Config{Manual: true, SendLimit: 2*sendCost + 39}, fakeOpts{room: 1})
+	parts := [][]byte{fill(8, 1), fill(32, 2)}
+	var reqs []Request
+	for range 2 { // one is under way, one waits
+		reqs = append(reqs, c.e[0].IsendVec(1, 1, parts))
+	}
+	_, err := ended(t, c.e[0].IsendVec(1, 1, parts))
+	require.ErrorIs(t, err, ErrFull)
+	require.EqualValues(t, sendCost+40, c.e[0].Metrics().QueuedBytes)
+	c.step()
+	succeeded(t, reqs...)
+	require.Zero(t, c.e[0].Metrics().QueuedBytes)
+	for range reqs {
+		require.Equal(t, slices.Concat(parts...), c.take(0, 1, 1))
+	}
+	c.quiet()
+}
+
+// TestWholeClass: less than a quarter of the memory of a message that was gathered is of no use,
+// and all of a class has one length.
+func TestWholeClass(t *testing.T) {
+	lengths := map[int]int{}
+	check := func(size int) {
+		length, class := wholeClass(size)
+		require.GreaterOrEqual(t, length, size)
+		require.Less(t, 4*(length-size), max(size, 1), "%d bytes for %d", length, size)
+		require.Less(t, class, len(wholes))
+		if was, ok := lengths[class]; ok {
+			require.Equal(t, was, length, "class %d", class)
+		}
+		lengths[class] = length
+	}
+	for size := 1; size < 5000; size++ {
+		check(size)
+	}
+	for size := 4096; size <= min(longestSlice, math.MaxInt)/4; size *= 2 {
+		check(size - 1)
+		check(size)
+		check(size + 1)
+		check(size + size/2)
+	}
+	length, class := wholeClass(0)
+	require.Equal(t, [2]int{1, 0}, [2]int{length, class})
 }
