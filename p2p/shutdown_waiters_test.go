@@ -50,6 +50,7 @@ func TestShutdownNamesStranger(t *testing.T) {
 		if assert.ErrorAs(t, err, &lost) {
 			assert.Contains(t, lost.Ranks, 2)
 			assert.Subset(t, w.Failed(), lost.Ranks)
+			assert.EqualError(t, lost.Cause, "it has closed its World while this rank still counted on it")
 		}
 	})
 }

@@ -148,7 +148,7 @@ func TestOutcomes(t *testing.T) {
 		"sleep 100":         "hangs",
 		"echo FAIL; exit 3": "does not run",
 		"cd ../a":           "passes",
-		"[ $2 = -test.timeout=-9s -a $3 = -test.run ]": "passes",
+		"[ $2 = -test.failfast -a $3 = -test.timeout=-9s -a $4 = -test.run ]": "passes",
 	} {
 		root := t.TempDir()
 		require.NoError(t, os.Mkdir(filepath.Join(root, "a"), 0o755))
