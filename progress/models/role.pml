@@ -201,7 +201,13 @@ proctype Waiter(byte i)
 		fi;
 		if
 		:: role && !DONE -> /* spin */
-			atomic { disarm(); poll(got); got = 0 };
+			atomic {
+				if
+				:: disarm()
+				:: skip /* who soon parks, as somebody computes beside it */
+				fi;
+				poll(got); got = 0
+			};
 			unlock(); /* gives way, yields */
 			lock();
 			atomic { poll(got); got = 0 }
@@ -332,7 +338,11 @@ endwait:
 		atomic {
 			disarm();
 			poll(got); got = 0
-		}
+		};
+		if
+		:: WAKING -> unlock(); lock()
+		:: else
+		fi
 	od
 }
 #endif

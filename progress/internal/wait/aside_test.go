@@ -60,6 +60,7 @@ func TestPollerStepsAside(t *testing.T) {
 		runtime.GOMAXPROCS(procs)
 		f := newFake(t, Config{Manual: true})
 		f.runnable[0].Name = "" // no goroutine counts as runnable
+		f.yield = func() time.Duration { return 0 }
 		var o op
 		steps := 0
 		f.aside.step = func() time.Duration {

@@ -181,7 +181,9 @@ func (s *Set) follow(ev *Event, gen uint64) bool {
 // spin polls, with the role, until op or ctx has ended or the budget is used up. At its end it has
 // yielded to the Go scheduler, and, unless that is known to be costly, to the kernel.
 func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
-	s.disarm()
+	if !s.parksSoon() { // else it would have to arm again
+		s.disarm()
+	}
 	if s.cfg.SpinLimit >= 0 && s.rounds(ctx, ev, op, gen) {
 		return
 	}
@@ -196,7 +198,7 @@ func (s *Set) spin(ctx context.Context, ev *Event, op Operation, gen uint64) {
 
 // rounds polls as the policy says, and reports whether op or ctx has ended.
 func (s *Set) rounds(ctx context.Context, ev *Event, op Operation, gen uint64) bool {
-	for t := newTurn(s.goroutinesWait()); ; {
+	for t := newTurn(!s.parksSoon() && s.goroutinesWait()); ; {
 		p := s.sharing.policy(s.cfg.SpinLimit, t.runnable, transferTime(op))
 		if t.over(&p) {
 			return false

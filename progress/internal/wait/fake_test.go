@@ -36,6 +36,7 @@ type fake struct {
 	armErr, waitErr error // of Arm and Wait; constant
 	refused         bool  // guarded by the Lock
 	awaits          int   // likewise
+	disarms         int   // calls of Disarm; likewise
 	victim          *op   // that a failure ends; constant
 	failure         error // the first
 }
@@ -152,6 +153,7 @@ func (d *fakeDevice) Arm() error {
 
 func (d *fakeDevice) Disarm() {
 	d.AssertHeld("the fake device")
+	d.disarms++
 	d.dev.Lock()
 	d.armed = false
 	d.dev.Unlock()

@@ -1,6 +1,9 @@
 package wait
 
-import "time"
+import (
+	"runtime"
+	"time"
+)
 
 // The progress goroutine. While application goroutines poll it must not compete with them: it looks
 // once a tick whether they still do, and not even that where it finds the lock or the poller role
@@ -110,6 +113,11 @@ func (s *Set) attend() {
 	}
 	if s.Large != 0 && s.cfg.PollingEnded != nil {
 		s.cfg.PollingEnded() // who was woken may leave without polling
+	}
+	if s.waking > 0 { // who waits again soon finds this goroutine ready
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
 	}
 }
 

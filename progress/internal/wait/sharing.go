@@ -152,6 +152,9 @@ func (s *Set) survey() {
 	s.setHold()
 }
 
+// parksSoon reports whether a waiter polls for microseconds only, as somebody computes beside it.
+func (s *Set) parksSoon() bool { return s.sharing.load == loadLong && s.cfg.SpinLimit == 0 }
+
 func (s *Set) setHold() { s.hold = s.sharing.policy(s.cfg.SpinLimit, false, 0).hold }
 
 // waited is called at each wait that its first polls do not end.

@@ -253,3 +253,35 @@ func TestWaiterKeepsProcessorFromThoseThatCompute(t *testing.T) {
 		}
 	}
 }
+
+// Beside one that computes a waiter, which soon parks, lets the progress goroutine sleep on.
+func TestWhoParksSoonDisturbsNoSleep(t *testing.T) {
+	const waits = 100
+	f := newFake(t, Config{})
+	f.locked(func() { f.sharing.load, f.sharing.until = loadLong, time.Now().Add(time.Hour) })
+	asleep := func() {
+		for !f.asleep() {
+			runtime.Gosched()
+		}
+	}
+	parks := func() (n uint64) {
+		f.locked(func() { n = f.parks })
+		return n
+	}
+	asleep()
+	f.locked(func() { f.disarms = 0 })
+	var o op
+	for range waits {
+		asleep()
+		before := parks()
+		go func() {
+			for parks() == before {
+				runtime.Gosched()
+			}
+			asleep()
+			f.arrive(&o)
+		}()
+		require.NoError(t, f.await(bg, &o))
+	}
+	f.locked(func() { require.LessOrEqual(t, f.disarms, waits, "more than once for each arrival") })
+}

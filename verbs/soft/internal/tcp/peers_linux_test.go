@@ -229,6 +229,40 @@ func TestTCPSleepBlocked(t *testing.T) {
 	until(t, "room for one more", func() bool { return ab.Send(&wire.Header{Op: wire.OpSend, Length: uint32(len(body))}, nil, body) }, a, b)
 }
 
+// TestTCPStaysArmed: who stays armed is woken by a link that has come up meanwhile, and by the end
+// of one of which it refuses a packet, which the next poll finds.
+func TestTCPStaysArmed(t *testing.T) {
+	rarely := func(env *wire.Env, _ *string) { env.PeerTimeout = time.Hour } // nothing else wakes it
+	a, b := newFakeDevice(t, 0), newFakeDevice(t, 1, rarely)
+	got := 0
+	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
+	b.w.Arm(true)
+	ab := a.link(t, b)
+	ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil)
+	until(t, "connection", func() bool { return ab.up && len(b.w.byFD) == 1 }, a, b)
+	packet := func() {
+		require.True(t, ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
+		a.w.Flush()
+	}
+	for n := range 3 {
+		b.n.Wake()
+		require.NoError(t, b.n.Wait()) // takes the wakes of connecting too
+		packet()
+		until(t, "a wake-up", func() bool { return ready(t, b) })
+		until(t, "a packet", func() bool { return got > n }, b)
+		b.w.Arm(true)
+	}
+	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { return false, false }
+	packet()
+	until(t, "refusal", func() bool { return len(b.w.backlog) == 1 }, b)
+	b.w.Arm(true)
+	require.False(t, ready(t, b), "a refused packet keeps its receiver awake")
+	ab.Close()
+	until(t, "a wake-up by the end", func() bool { return ready(t, b) })
+	b.poll(16)
+	require.Len(t, b.down, 1)
+}
+
 // ready reports whether a Wait on a device's notifier would end now. The notifier is the epoll that
 // the wire's own is in.
 func ready(t *testing.T, d *fakeDevice) bool {

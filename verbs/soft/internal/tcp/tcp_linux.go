@@ -44,12 +44,13 @@ type Wire struct {
 	blocked []*link // have output that the socket has refused (output.blocked)
 	lent    []*link // have lent payloads in their buffers (input.lent)
 
-	due    atomic.Bool // lookForSilent is due
-	armed  bool
-	round  uint32              // calls of Poll
-	idle   uint32              // calls since something was sent or received, without those that idleMask ends
-	events [16]unix.EpollEvent // result of scan
-	trash  [4096]byte          // see drop
+	due     atomic.Bool // lookForSilent is due
+	armed   bool
+	listens bool                // events of the sockets are enabled in the notifier
+	round   uint32              // calls of Poll
+	idle    uint32              // calls since something was sent or received, without those that idleMask ends
+	events  [16]unix.EpollEvent // result of scan
+	trash   [4096]byte          // see drop
 }
 
 const (
@@ -148,11 +149,11 @@ func (w *Wire) Poll(budget int) int {
 	}
 	n := w.pollBacklog(budget)
 	n += w.pollHot(budget - n)
-	every := uint32(scanEvery)
-	if len(w.hot) == len(w.byFD) {
+	every, all := uint32(scanEvery), len(w.hot) == len(w.byFD)
+	if all {
 		every = scanHotEvery // each was just read from
 	}
-	if w.armed || w.round%every == 0 || len(w.hot) == 0 {
+	if w.armed && (!all || len(w.backlog) > 0) || w.round%every == 0 || len(w.hot) == 0 {
 		n += w.scan(budget - n)
 	}
 	if n > 0 {
@@ -303,6 +304,7 @@ func (w *Wire) takeConnections() {
 			continue
 		}
 		w.byFD[int32(l.fd)] = l
+		w.listen()
 		w.env.Receiver.LinkUp(l, r.Peer)
 		w.idle = 0
 		w.warm(l)
@@ -349,16 +351,27 @@ func (w *Wire) Arm(bool) {
 		}
 		l.watch()
 	}
-	// Level-triggered: input that is there already counts too.
-	if err := w.notif.Mod(w.ep, unix.EPOLLIN); err != nil {
-		w.notif.Wake()
+	w.listen()
+}
+
+// listen enables the events of the sockets, if there are any, while the wire is armed.
+// Level-triggered: input that is there already counts too.
+func (w *Wire) listen() {
+	if w.armed && !w.listens && len(w.byFD) > 0 {
+		w.listens = w.notif.Mod(w.ep, unix.EPOLLIN) == nil
+		if !w.listens {
+			w.notif.Wake()
+		}
 	}
 }
 
 // Disarm takes back Arm.
 func (w *Wire) Disarm() {
 	w.armed = false
-	_ = w.notif.Mod(w.ep, 0)
+	if w.listens {
+		w.listens = false
+		_ = w.notif.Mod(w.ep, 0)
+	}
 }
 
 // Close ends all links. What the sockets have not taken is lost: it waits for nobody.
