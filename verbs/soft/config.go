@@ -40,9 +40,9 @@ type Config struct {
 	TCPPorts  [2]int   // lowest and highest port to listen on, where that of TCPListen is 0; zero: any
 	Fabric    *Fabric  // of the loop wire
 
-	// PeerTimeout limits how long connecting to a peer is tried, and for how long a host that does
-	// not answer is not noticed (tcp). The end of a peer's process is noticed at once. Default 20
-	// s, at least keepalive.Min.
+	// PeerTimeout limits for how long a host that does not answer is not noticed (tcp), and for how
+	// long a connection is tried that an end lacks something for. The end of a peer's process is
+	// noticed at once, a stopped one is waited for. Default 20 s, at least keepalive.Min.
 	PeerTimeout time.Duration
 
 	MaxInline int // largest inline payload, bytes; default 64 KiB

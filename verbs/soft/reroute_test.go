@@ -106,21 +106,32 @@ var errSabotage = errors.New("no shared memory today")
 // The ways in which an end's upgrade fails.
 var sabotages = map[string]func(*dial.Config){
 	"at once": func(c *dial.Config) {
-		c.Upgrade = func(_ net.Conn, prepared any, _ func() error) (any, error) { return prepared, errSabotage }
+		c.Upgrade = func(_ net.Conn, prepared any) (any, error) { return prepared, errSabotage }
 	},
 	"late": func(c *dial.Config) { // when the peer waits
-		c.Upgrade = func(conn net.Conn, prepared any, _ func() error) (any, error) {
+		c.Upgrade = func(conn net.Conn, prepared any) (any, error) {
 			_ = conn.SetReadDeadline(time.Now().Add(rand.N(10 * time.Millisecond)))
 			_, _ = io.ReadFull(conn, make([]byte, 1+rand.IntN(64)))
 			return prepared, errSabotage
 		}
 	},
-	"last": func(c *dial.Config) { // instead of committing, when the peer has committed, or nearly so
+	"last": func(c *dial.Config) { // instead of its last word, when the peer has sent its own, or nearly so
 		upgrade := c.Upgrade
-		c.Upgrade = func(conn net.Conn, prepared any, _ func() error) (any, error) {
-			return upgrade(conn, prepared, func() error { time.Sleep(rand.N(time.Millisecond)); return errSabotage })
+		c.Upgrade = func(conn net.Conn, prepared any) (any, error) {
+			return upgrade(&speechless{conn.(*net.UnixConn)}, prepared)
 		}
 	},
+}
+
+// speechless is a connection that fails to send the last word of an upgrade, its only byte alone.
+type speechless struct{ *net.UnixConn }
+
+func (s *speechless) Write(b []byte) (int, error) {
+	if len(b) > 1 {
+		return s.UnixConn.Write(b)
+	}
+	time.Sleep(rand.N(time.Millisecond))
+	return 0, errSabotage
 }
 
 // TestReroute has shared memory fail at one end or at both, at any stage, with either end or both

@@ -31,18 +31,20 @@ type Config struct {
 	From func(conn net.Conn) (door.Who, error)
 	// Dial makes one attempt. Of several addresses of a peer, each call takes the next.
 	Dial func(ctx context.Context, a *wire.Address) (net.Conn, error)
+	// Guard, if not nil, is called at both ends with each new connection, and has it end by ETIMEDOUT
+	// when the peer's host is silent for Retry. Nothing else ends a connection to a peer that does
+	// not go on: its process may be stopped, or have no processor.
+	Guard func(conn net.Conn) error
 	// Prepare, if not nil, is called at both ends after authentication and acquires the descriptors
 	// and memory that the connection needs. If an end is short of them, the peer is dialled again.
 	Prepare func(conn net.Conn, peer *wire.Address) (any, error)
 	// Upgrade, if not nil, is called when both ends have prepared, with the result of Prepare; its
-	// result replaces that. It calls commit once, when only the peer can still fail, before it
-	// tells the peer so, and fails if commit does. Until commit its time is limited. The Connector
-	// closes conn if Upgrade fails.
-	Upgrade func(conn net.Conn, prepared any, commit func() error) (any, error)
+	// result replaces that. The Connector closes conn if it fails.
+	Upgrade func(conn net.Conn, prepared any) (any, error)
 	Yields  bool          // the peer can be left to another wire: see connPeer.yielded
 	Wake    func()        // called when Take has a result
 	Log     *slog.Logger  // nil: silent
-	Retry   time.Duration // how long failed dials are repeated after the peer's host last answered
+	Retry   time.Duration // how long the peer's host may be silent, and refusals are followed by another dial
 	Refused time.Duration // so long at most if nobody listens there; 0: refusedTime
 }
 
@@ -117,7 +119,7 @@ func (c *Connector) Connect(a *wire.Address) {
 		c.wg.Go(func() { c.deliver(r) })
 		return
 	}
-	p.wanted, p.since = true, time.Now()
+	p.wanted, p.silent, p.refused = true, 0, 0
 	c.dialIfNeededLocked(p)
 }
 
@@ -222,8 +224,9 @@ func (c *Connector) finish(p *connPeer, conn net.Conn, peer *wire.Address) {
 	c.mu.Lock()
 	p.upgrading--
 	wanted := p.wanted
-	if err != nil && wanted && !c.closed && c.worthAgain(err) && time.Since(p.since) < c.patience(err) {
-		p.pause = min(max(2*p.pause, 5*time.Millisecond), lastPause)
+	pause := min(max(2*p.pause, 5*time.Millisecond), lastPause)
+	if err != nil && wanted && !c.closed && c.worthAgain(err) && c.patientLocked(p, err, pause) {
+		p.pause = pause
 		c.dialIfNeededLocked(p)
 		c.mu.Unlock()
 		c.cfg.Log.Debug("connection failed, dialling again", "wire", c.cfg.Kind, "peer", peer.String(), "err", err)
@@ -254,31 +257,12 @@ func (c *Connector) finish(p *connPeer, conn net.Conn, peer *wire.Address) {
 	}
 }
 
-// runUpgrade calls Prepare and Upgrade, with a time limit until Upgrade commits.
+// runUpgrade calls Prepare and Upgrade. The peer is of the job, and takes the time that it takes.
 func (c *Connector) runUpgrade(conn net.Conn, peer *wire.Address) (any, error) {
-	if c.cfg.Prepare == nil && c.cfg.Upgrade == nil {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, handshakeTime)
-	defer cancel()
-	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
-	// The deadline alone would let Close wait for a silent peer.
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	// An end that has committed must not give up while the peer may succeed: it waits without limit
-	// until the peer answers or the connection ends.
-	commit := func() error {
-		if !stop() {
-			return ctx.Err()
-		}
-		stop = context.AfterFunc(c.ctx, func() { _ = conn.Close() })
-		return conn.SetDeadline(time.Time{})
-	}
-	up, err := c.upgrade(conn, peer, commit)
+	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
+	up, err := c.upgrade(conn, peer)
 	if !stop() && err == nil {
 		err = context.Canceled
-	}
-	if err == nil {
-		err = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
 		(&Result{Upgraded: up}).discard()
@@ -287,7 +271,7 @@ func (c *Connector) runUpgrade(conn net.Conn, peer *wire.Address) (any, error) {
 	return up, nil
 }
 
-func (c *Connector) upgrade(conn net.Conn, peer *wire.Address, commit func() error) (up any, err error) {
+func (c *Connector) upgrade(conn net.Conn, peer *wire.Address) (up any, err error) {
 	if c.cfg.Prepare != nil {
 		up, err = c.cfg.Prepare(conn, peer)
 		if err = Ready(c.cfg.Self, conn, err); err != nil {
@@ -295,7 +279,7 @@ func (c *Connector) upgrade(conn net.Conn, peer *wire.Address, commit func() err
 		}
 	}
 	if c.cfg.Upgrade != nil {
-		return c.cfg.Upgrade(conn, up, commit)
+		return c.cfg.Upgrade(conn, up)
 	}
 	return up, nil
 }

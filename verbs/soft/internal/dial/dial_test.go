@@ -406,7 +406,7 @@ func TestConnectorReplay(t *testing.T) {
 func TestConnectorUpgrade(t *testing.T) {
 	up := func(c *Config) {
 		rank := c.Self.Rank
-		c.Upgrade = func(conn net.Conn, _ any, _ func() error) (any, error) {
+		c.Upgrade = func(conn net.Conn, _ any) (any, error) {
 			_, err := conn.Write([]byte{byte(rank)})
 			if err != nil {
 				return nil, err
@@ -431,12 +431,12 @@ func (c closeCounter) Close() error { *c.n++; return nil }
 func TestConnectorUpgradeFails(t *testing.T) {
 	closed := 0
 	a := newConnEnd(t, 3, 1, func(c *Config) {
-		c.Upgrade = func(net.Conn, any, func() error) (any, error) {
+		c.Upgrade = func(net.Conn, any) (any, error) {
 			return closeCounter{&closed}, errors.New("no memory today")
 		}
 	})
 	b := newConnEnd(t, 5, 2, func(c *Config) {
-		c.Upgrade = func(conn net.Conn, _ any, _ func() error) (any, error) {
+		c.Upgrade = func(conn net.Conn, _ any) (any, error) {
 			_, err := io.ReadFull(conn, make([]byte, 1))
 			return nil, err
 		}

@@ -10,17 +10,9 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-// handshakeTime limits a handshake, and an upgrade until it commits, so that a silent peer does not
-// hold descriptors for long.
-const handshakeTime = 5 * time.Second
-
-// refusedTime limits how long dials that find no listener are repeated.
-const refusedTime = time.Second
-
 // dialHandshake runs the dialler's side of the handshake. After the acceptor's proof it calls claim
 // and, if that returns true, sends the confirm.
 func (c *Connector) dialHandshake(conn net.Conn, peer *wire.Address, claim func() bool) error {
-	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
 	h := &hello{kind: c.cfg.Kind, src: c.cfg.Self.ID, dst: peer.ID, srcRank: c.cfg.Self.Rank, dstRank: peer.Rank,
 		addr: c.cfg.Self.Encode()}
 	_, _ = rand.Read(h.nonce[:])
@@ -54,10 +46,7 @@ func (c *Connector) dialHandshake(conn net.Conn, peer *wire.Address, claim func(
 	if !claim() {
 		return errSuperseded
 	}
-	if err := writeMsg(conn, msgConfirm, nil); err != nil {
-		return err
-	}
-	return conn.SetDeadline(time.Time{})
+	return writeMsg(conn, msgConfirm, nil)
 }
 
 // knows reports whether first is the hello of a peer, whole and seen for the first time.
@@ -99,7 +88,10 @@ func (c *Connector) acceptHandshake(v *door.Visitor) (peer *wire.Address, accept
 	if err := v.Pass(func() error { return c.fresh(h) }); err != nil {
 		return nil, nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(handshakeTime))
+	_ = conn.SetDeadline(time.Time{}) // that of strangers
+	if err := c.guard(conn); err != nil {
+		return peer, nil, err
+	}
 	var challenge door.Nonce
 	_, _ = rand.Read(challenge[:])
 	if err := writeMsg(conn, msgChallenge, challenge[:]); err != nil {

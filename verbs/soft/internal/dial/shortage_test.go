@@ -61,11 +61,11 @@ func TestShortageOfUpgradePasses(t *testing.T) {
 		var tries [2]atomic.Int64
 		upgrade := func(side int) func(*Config) {
 			return func(c *Config) {
-				c.Upgrade = func(conn net.Conn, _ any, commit func() error) (any, error) {
+				c.Upgrade = func(conn net.Conn, _ any) (any, error) {
 					if tries[side].Add(1) <= 3 && side == lacking {
 						return nil, &net.OpError{Op: "write", Err: os.NewSyscallError("sendmsg", syscall.ETOOMANYREFS)}
 					}
-					return nil, errors.Join(writeMsg(conn, msgReady, nil), commit(), second(readMsg(conn, msgReady)))
+					return nil, errors.Join(writeMsg(conn, msgReady, nil), second(readMsg(conn, msgReady)))
 				}
 			}
 		}
@@ -111,21 +111,4 @@ func TestUnfitIsFinal(t *testing.T) {
 	a.Connect(b.self)
 	require.ErrorContains(t, a.next(t).Err, "rank 5: another user")
 	require.EqualValues(t, 1, tries[1].Load())
-}
-
-// TestSilentIsNotLost has a peer that lets its kernel accept, and says nothing, for longer than
-// dials are repeated: it is stopped, perhaps. Once it listens no more it is lost.
-func TestSilentIsNotLost(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	a := newConnEnd(t, 0, 1, func(c *Config) { c.Retry = 100 * time.Millisecond })
-	a.Connect(&wire.Address{ID: wire.DeviceID{9}, Rank: 3, TCP: []string{ln.Addr().String()}})
-	for range 3 { // each attempt takes longer than that
-		conn, err := ln.Accept()
-		require.NoError(t, err)
-		defer conn.Close()
-		require.False(t, a.Pending())
-	}
-	require.NoError(t, ln.Close())
-	require.ErrorContains(t, a.next(t).Err, "refused")
 }

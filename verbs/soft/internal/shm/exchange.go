@@ -26,7 +26,7 @@ import (
 //
 //	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
 //	ready    of package dial: the other end's offer is mapped, or why not
-//	verdict  1 byte: the sender has committed, and can read, or also write, the receiver's memory
+//	verdict  1 byte: the sender has all that it needs, and can read, or also write, the receiver's memory
 //	bye      1 byte before the socket is closed: why
 const (
 	magic      = "tmshm\x00"
@@ -120,9 +120,9 @@ func (w *Wire) prepare(conn net.Conn, peer *wire.Address) (any, error) {
 }
 
 // upgrade exchanges descriptors with a peer that has prepared too. It runs in the background.
-func (w *Wire) upgrade(conn net.Conn, prepared any, commit func() error) (any, error) {
+func (w *Wire) upgrade(conn net.Conn, prepared any) (any, error) {
 	p := prepared.(*remote)
-	if err := p.establish(conn.(*net.UnixConn), commit); err != nil {
+	if err := p.establish(conn.(unixConn)); err != nil {
 		if p.ended() {
 			err = verbs.ErrPeerEnded
 		}
@@ -132,9 +132,16 @@ func (w *Wire) upgrade(conn net.Conn, prepared any, commit func() error) (any, e
 	return p, nil
 }
 
-// establish exchanges offers and verdicts. It commits before it sends the verdict, when only the
-// peer can still fail.
-func (p *remote) establish(uc *net.UnixConn, commit func() error) error {
+// unixConn is what establish needs of a *net.UnixConn.
+type unixConn interface {
+	net.Conn
+	ReadMsgUnix(b, oob []byte) (n, oobn, flags int, addr *net.UnixAddr, err error)
+	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
+}
+
+// establish exchanges offers and verdicts. The verdict is this end's last word: only the peer can
+// still fail.
+func (p *remote) establish(uc unixConn) error {
 	cfg := &p.w.cfg
 	fds := unix.UnixRights(p.rxSeg.FD, p.w.local.inboxSeg.FD, p.w.local.tableSeg.FD, p.w.local.evfd)
 	if _, _, err := uc.WriteMsgUnix(p.mine.encode(), fds, nil); err != nil {
@@ -157,9 +164,6 @@ func (p *remote) establish(uc *net.UnixConn, commit func() error) error {
 		if p.canWrite(theirs) {
 			verdict[0] = canBoth
 		}
-	}
-	if err := commit(); err != nil {
-		return err
 	}
 	if _, err := uc.Write(verdict[:]); err != nil {
 		return err
@@ -261,7 +265,7 @@ func (p *remote) offer() (*offer, error) {
 }
 
 // readOffer reads an offer and its descriptors. The caller closes these, also after an error.
-func readOffer(uc *net.UnixConn, ringBytes int) (*offer, []int, error) {
+func readOffer(uc unixConn, ringBytes int) (*offer, []int, error) {
 	buf, n := make([]byte, offerBytes), 0
 	var fds []int
 	for n < offerBytes {

@@ -115,14 +115,11 @@ func TestSHMHostileOffers(t *testing.T) {
 	}
 }
 
-// always is a commit that nothing stands in the way of.
-func always() error { return nil }
-
 // exchange is what the connector has a wire do with a connection.
 func (e *shmEnd) exchange(conn net.Conn, peer *wire.Address) error {
 	p, err := e.w.prepare(conn, peer)
 	if err == nil {
-		_, err = e.w.upgrade(conn, p, always)
+		_, err = e.w.upgrade(conn, p)
 	}
 	return err
 }

@@ -17,13 +17,13 @@ type socket struct{ fd int }
 
 func (s *socket) Close() error { return unix.Close(s.fd) }
 
-// prepare turns keepalive on, and duplicates the connection's descriptor. It runs in the
-// background.
+// guard has the kernel end a new connection whose host is silent for PeerTimeout; link.attach takes
+// over. It runs in the background.
+func (w *Wire) guard(conn net.Conn) error { return keepalive.All(conn, w.env.PeerTimeout) }
+
+// prepare duplicates the connection's descriptor. It runs in the background.
 func (w *Wire) prepare(conn net.Conn, _ *wire.Address) (any, error) {
-	if err := keepalive.Idle(conn, w.env.PeerTimeout); err != nil {
-		return nil, err
-	}
-	fd, err := dial.Duplicate(conn.(*net.TCPConn)) // keepalive.Idle fails for other types
+	fd, err := dial.Duplicate(conn.(*net.TCPConn)) // guard fails for other types
 	if err != nil {
 		return nil, err
 	}

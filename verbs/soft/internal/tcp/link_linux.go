@@ -43,6 +43,8 @@ func (l *link) Memory() wire.RemoteMemory { return nil }
 func (l *link) attach(s *socket) error {
 	l.asked = true
 	l.events = unix.EPOLLIN | unix.EPOLLRDHUP
+	// In place of this limit, which would end a link whose peer does not read, there is look.
+	_ = unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 0)
 	if err := unix.EpollCtl(l.w.ep, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: l.events, Fd: int32(s.fd)}); err != nil {
 		_ = s.Close()
 		return os.NewSyscallError("epoll_ctl", err)

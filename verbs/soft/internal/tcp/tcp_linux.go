@@ -96,7 +96,7 @@ func Open(env wire.Env, listen string, within ports.Range) (wire.Wire, error) {
 	}
 	d := &dialer{next: map[wire.DeviceID]int{}}
 	w.conn = dial.New(dial.Config{Self: env.Self, Secret: env.Secret, Kind: wire.TCP, Listener: ln,
-		Dial: d.dial, Prepare: w.prepare, Wake: notif.Wake, Log: env.Log, Retry: env.PeerTimeout})
+		Dial: d.dial, Guard: w.guard, Prepare: w.prepare, Wake: notif.Wake, Log: env.Log, Retry: env.PeerTimeout})
 	w.conn.Every(env.PeerTimeout/looks, func() {
 		w.due.Store(true)
 		notif.Wake()
