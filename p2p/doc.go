@@ -150,13 +150,13 @@
 //
 // A rank whose process has ended is lost at once for ranks connected to it, and within a second for
 // the others, which learn of it through the launcher's store. The loss of a host or network is
-// detected within Config.PeerTimeout, whether or not there is traffic; an interruption of half that
-// time is survived. A process that is stopped, starved of its processor, or does not receive, is not
-// lost, nor loses others, also while a connection is made: its host answers. A connection to a rank
-// is given up when the host is silent for PeerTimeout, or refuses: for 1 second where nobody listens,
-// or where a seccomp filter refuses the system calls, for PeerTimeout where descriptors or memory
-// are lacking at one end, which the error then names. Where TCP can replace shared memory it does so
-// instead, and at once where the kernel refuses.
+// detected within Config.PeerTimeout by both ends, whether or not there is traffic, and also where
+// one direction alone is cut; an interruption of half that time is survived. A process that is
+// stopped, starved of its processor, or does not receive, is not lost, nor loses others, also while
+// a connection is made: its host answers. Connecting to a rank ends when its host is silent for
+// PeerTimeout, or refuses: for 1 second where nobody listens, or where a seccomp filter refuses the
+// system calls, for PeerTimeout where an end lacks descriptors or memory, which the error names.
+// Where TCP can replace shared memory it does so instead, and at once where the kernel refuses.
 //
 // A rank that gives up another one reports that to it through the launcher's store. Both end their
 // operations with each other with a *PeerError, whose Cause is what the first of them detected;

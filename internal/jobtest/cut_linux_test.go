@@ -218,6 +218,22 @@ func TestCut(t *testing.T) {
 	})
 }
 
+// TestMute has what rank 1 sends go nowhere, while it hears the others: as TestCut. That none waits
+// for the other's finding is for package tcp to test.
+func TestMute(t *testing.T) {
+	everyWay(t, "cut", map[int][]string{cutBusy: both, cutIdle: onlyRC}, func(list []*network) {
+		for _, w := range list {
+			for _, other := range []int{0, 2} {
+				w.ip("-n", w.ns(1), "neigh", "replace", w.addr(other), "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", "permanent")
+			}
+			w.tell("cut")
+		}
+		for _, w := range list {
+			w.hear("survived")
+		}
+	})
+}
+
 func cutRole(ctx context.Context, w *p2p.World) error {
 	mode := int(number(argVar))
 	peers := []int{1}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -43,12 +44,16 @@ func sameHost(local, remote net.Addr) bool {
 }
 
 // The kernel's keepalive detects a host that is gone or cut off while all data is acknowledged.
-// Else lookForSilent does: 32 times in PeerTimeout it looks whether TCP segments have arrived on a
-// link with unacknowledged data. TCP_USER_TIMEOUT would be simpler, but also ends connections whose
-// peer is alive and does not read for so long. Segments arrive even then: acknowledgements of
-// window probes, and the peer's keepalive probes, which, unlike retransmissions and window probes,
-// do not become rarer with time, so that the end of a network failure is noticed soon. Looks are
-// counted and not time, since a process that was stopped has not looked.
+// Else lookForSilent does: 32 times in PeerTimeout it looks for signs of life on a link with
+// unacknowledged data. TCP_USER_TIMEOUT would be simpler, but also ends connections whose peer is
+// alive and does not read for so long. Looks are counted and not time, since a process that was
+// stopped has not looked.
+//
+// While the peer's window is open the sign is that more is acknowledged: a host that hears us
+// acknowledges what it has room for, and segments that arrive may be of a peer that only we hear.
+// While the window is closed it is TCP segments that arrive: acknowledgements of window probes, and
+// the peer's keepalive probes, which, unlike retransmissions and window probes, do not become rarer
+// with time, so that the end of a network failure is noticed soon.
 const (
 	looks      = 32 // in PeerTimeout
 	mostSilent = 30 // silent looks in a row that end a link; silence began up to 2 intervals earlier
@@ -67,12 +72,30 @@ func (l *link) look() {
 	if err != nil {
 		return // the next read fails too, and reports why
 	}
-	if heard := info.Segs_in; heard != l.heard || l.out.pending() == 0 && info.Unacked == 0 && info.Notsent_bytes == 0 {
-		l.heard, l.silent = heard, 0
+	alive := l.out.pending() == 0 && info.Unacked == 0 && info.Notsent_bytes == 0 // nothing waits for a sign
+	alive = alive || info.Bytes_acked != l.acked || info.Segs_in != l.heard && !owed(info)
+	l.acked, l.heard = info.Bytes_acked, info.Segs_in
+	if alive {
+		l.silent = 0
 		return
 	}
-	if l.silent++; l.silent >= mostSilent {
+	if l.silent++; l.silent >= mostSilent && l.repeated(info) {
+		// The peer hears at once, if it hears us at all, what it would learn of much later.
+		_ = unix.SetsockoptLinger(l.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		l.fail(fmt.Errorf("its host, or the way to it, has been silent for %v: %w",
 			l.w.env.PeerTimeout, syscall.ETIMEDOUT))
 	}
+}
+
+// owed reports whether an acknowledgement is owed: data is under way that the peer's window has room for. Kernels
+// before 5.4 do not tell the window.
+func owed(info *unix.TCPInfo) bool { return info.Unacked > 0 && info.Snd_wnd > 0 }
+
+// repeated reports whether data that is under way was sent again when an interruption of half of
+// PeerTimeout would have been over, and could have been acknowledged by now. The pauses between
+// repetitions may be as long as the silence before them, see keepalive.Idle.
+func (l *link) repeated(info *unix.TCPInfo) bool {
+	every := l.w.env.PeerTimeout / looks
+	sent := time.Duration(info.Last_data_sent) * time.Millisecond // ago
+	return info.Unacked == 0 || sent >= every && sent <= time.Duration(l.silent-looks/2)*every
 }

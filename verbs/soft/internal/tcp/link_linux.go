@@ -28,7 +28,8 @@ type link struct {
 	news    uint32 // polls that have found packets since it was put into Wire.ep
 
 	heard  uint32 // see lookForSilent: TCP segments received until the last look
-	silent int    // looks in a row without a new one, while something was not acknowledged
+	acked  uint64 // bytes acknowledged until then
+	silent int    // looks in a row without a sign of life, while something was not acknowledged
 
 	out output
 	in  input

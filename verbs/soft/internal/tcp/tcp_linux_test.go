@@ -105,8 +105,8 @@ func until(t testing.TB, what string, cond func() bool, devices ...*fakeDevice) 
 }
 
 // joined makes two devices with a connection between them.
-func joined(t testing.TB) (a, b *fakeDevice, ab, ba *link) {
-	a, b = newFakeDevice(t, 0), newFakeDevice(t, 1)
+func joined(t testing.TB, change ...func(env *wire.Env, listen *string)) (a, b *fakeDevice, ab, ba *link) {
+	a, b = newFakeDevice(t, 0, change...), newFakeDevice(t, 1, change...)
 	ab, ba = a.link(t, b), b.link(t, a)
 	require.False(t, ab.Send(&wire.Header{Op: wire.OpAck}, nil, nil), "the first send connects")
 	until(t, "connection", func() bool { return ab.up && ba.up }, a, b)
