@@ -16,8 +16,8 @@ import (
 
 const (
 	// handshakeTime limits how long somebody may take to prove that it is a peer, so that strangers
-	// do not hold descriptors for long; the dial of a connection; and for how long a dial without an
-	// answer keeps out the peer's own.
+	// do not hold descriptors for long; the dial of a connection; and for how long a dial without
+	// an answer keeps out the peer's own.
 	handshakeTime = 5 * time.Second
 	// minAttempt is enough to connect to a host that is alive.
 	minAttempt = 500 * time.Millisecond
@@ -210,11 +210,11 @@ func (c *Connector) again(p *connPeer, d *connDial, err error, pause time.Durati
 	return false
 }
 
-// patientLocked counts a failure that may pass, and the pause behind it, and reports whether to dial
-// again. A peer is given up when its host has been silent for Retry, or its refusals last; while it
-// shows that it lives neither counts. A device listens before it publishes its address: if nothing
-// listens there, its process has most likely ended. What the kernel forbids it is unlikely to allow
-// later.
+// patientLocked counts a failure that may pass, and the pause behind it, and reports whether to
+// dial again. A peer is given up when its host has been silent for Retry, or its refusals last;
+// while it shows that it lives neither counts. A device listens before it publishes its address: if
+// nothing listens there, its process has most likely ended. What the kernel forbids it is unlikely
+// to allow later.
 func (c *Connector) patientLocked(p *connPeer, err error, pause time.Duration) bool {
 	if u := (*unreached)(nil); errors.As(err, &u) {
 		p.silent += u.looked + pause

@@ -31,9 +31,9 @@ type Config struct {
 	From func(conn net.Conn) (door.Who, error)
 	// Dial makes one attempt. Of several addresses of a peer, each call takes the next.
 	Dial func(ctx context.Context, a *wire.Address) (net.Conn, error)
-	// Guard, if not nil, is called at both ends with each new connection, and has it end by ETIMEDOUT
-	// when the peer's host is silent for Retry. Nothing else ends a connection to a peer that does
-	// not go on: its process may be stopped, or have no processor.
+	// Guard, if not nil, is called at both ends with each new connection, and has it end by
+	// ETIMEDOUT when the peer's host is silent for Retry. Nothing else ends a connection to a peer
+	// that does not go on: its process may be stopped, or have no processor.
 	Guard func(conn net.Conn) error
 	// Prepare, if not nil, is called at both ends after authentication and acquires the descriptors
 	// and memory that the connection needs. If an end is short of them, the peer is dialled again.

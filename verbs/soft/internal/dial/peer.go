@@ -24,12 +24,12 @@ import (
 // dial up: it may be that connections are possible only from the peer.)
 //
 // Why two devices agree on leaving a wire (to yield): in an upgrade each device sends a last word
-// when only the other can still fail, and succeeds only if it has that of the other. A device yields
-// only if the peer's end cannot succeed either: its own upgrade has failed before its last word; or
-// the connection has ended without that of the peer; or the peer has yielded, which is known since
-// it refuses a dial for that, or has connected over the other wire. After a failure that may pass
-// (worthAgain) a device does not yield at once: if it wants the connection it dials again, and
-// yields when its patience is over; if not, it leaves that to the peer.
+// when only the other can still fail, and succeeds only if it has that of the other. A device
+// yields only if the peer's end cannot succeed either: its own upgrade has failed before its last
+// word; or the connection has ended without that of the peer; or the peer has yielded, which is
+// known since it refuses a dial for that, or has connected over the other wire. After a failure
+// that may pass (worthAgain) a device does not yield at once: if it wants the connection it dials
+// again, and yields when its patience is over; if not, it leaves that to the peer.
 type connPeer struct {
 	addr      *wire.Address
 	wanted    bool          // Connect was called, and has no result yet

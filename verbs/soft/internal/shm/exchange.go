@@ -26,7 +26,7 @@ import (
 //
 //	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
 //	ready    of package dial: the other end's offer is mapped, or why not
-//	verdict  1 byte: the sender has all that it needs, and can read, or also write, the receiver's memory
+//	verdict  1 byte: the sender has all that it needs, and can read, or also write, here
 //	bye      1 byte before the socket is closed: why
 const (
 	magic      = "tmshm\x00"

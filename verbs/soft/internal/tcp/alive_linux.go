@@ -87,8 +87,8 @@ func (l *link) look() {
 	}
 }
 
-// owed reports whether an acknowledgement is owed: data is under way that the peer's window has room for. Kernels
-// before 5.4 do not tell the window.
+// owed reports whether an acknowledgement is owed: data is under way that the peer's window has
+// room for. Kernels before 5.4 do not tell the window.
 func owed(info *unix.TCPInfo) bool { return info.Unacked > 0 && info.Snd_wnd > 0 }
 
 // repeated reports whether data that is under way was sent again when an interruption of half of
