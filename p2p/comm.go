@@ -47,7 +47,10 @@ func (c *Comm) init(w *World, context int, g *group) {
 	c.w, c.base, c.group = w, contexts.Base(context), g
 	c.rank, c.size, c.any = w.rank, w.size, progress.AnySource
 	if g != nil {
-		c.rank, c.size, c.any = g.rank(w.rank), len(g.members), source(w.eng.Group(g))
+		c.rank, c.size = g.rank(w.rank), len(g.members)
+	}
+	if context != contexts.World { // whose losses are acknowledged with those of raw receives
+		c.any = source(w.eng.Group(members{g, c.size}))
 	}
 	c.comm = contexts.Comm{Context: context, Group: members{g, c.size}, Source: int(c.any)}
 	c.open.Store(int64(c.size))
@@ -80,6 +83,17 @@ func (c *Comm) RankOf(worldRank int) int {
 		return ProcNull
 	}
 	return worldRank
+}
+
+// AckFailures lets receives and probes from any source of c continue without these ranks of the
+// World. Those that are not lost, or not of c, are ignored. Each Comm has to be told: a library
+// that has heard of a loss does not hide it from the others. World.Comm's is World.AckFailures.
+//
+// A rank can send to itself: where all others are lost and acknowledged, such a receive waits.
+func (c *Comm) AckFailures(ranks ...int) {
+	if c.ranks() != 0 {
+		c.w.eng.AckFailures(int(c.any), ranks...)
+	}
 }
 
 // ranks is how many ranks a call may name: none once c is closed.

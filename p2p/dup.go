@@ -6,9 +6,11 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/p2p/internal/coll"
+	"github.com/tagmatch/tagmatch/progress"
 )
 
 // calls is what a Comm needs for its collective calls.
@@ -32,15 +34,20 @@ func (c *calls) init() {
 // context is free for all of them, all get ErrFull. Contexts of Comms that all ranks have closed
 // are waited for.
 //
-// Where a rank of c is lost the error is a *PeerError. Where ctx ends first the call goes on for up
+// Where a rank of c is lost the error is a *PeerError: at once where this rank waits for that one, or
+// knew of the loss before, else after half a second, in which the call may still succeed. Some ranks
+// can have a Comm then that others have not: those close it, and receives from any source and calls
+// of Dup and Split on it fail by the same loss; a receive from a rank that has none waits for it,
+// and what is sent to that one is discarded there. A rank that has lost nobody may wait, until ctx
+// ends, for one that has lost another and lives. Where ctx ends first the call goes on for up
 // to a second, as it asks the other ranks: the error names those that have not made the call, have
 // made another one, are lost, or do not answer in that time; of a Comm of more than 64 ranks only
 // those that this rank waits for, directly or through others. The other ranks may wait until their
-// contexts end, and one context may be lost to the World. On a rank that had another error than
+// contexts end, and one context may be lost to the World where not all have come to the same point. On a rank that had another error than
 // ErrFull, further calls of Dup and Split on c fail with it; messages on c are not affected. The
 // context of c itself is not used again after that, nor where c is closed during a call.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
-	return c.collective(ctx, callDup, func() (*Comm, error) {
+	return c.collective(ctx, callDup, func(ctx context.Context) (*Comm, error) {
 		if err := coll.Barrier(ctx, c.operation()); err != nil {
 			return nil, err
 		}
@@ -52,7 +59,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 // equal, by their rank in c. Where color is negative the rank is in none, and gets nil, of which
 // Close alone may be called. It is collective like Dup, of all ranks of c whatever their color.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
-	return c.collective(ctx, callSplit, func() (*Comm, error) {
+	return c.collective(ctx, callSplit, func(ctx context.Context) (*Comm, error) {
 		records := make([]byte, placeLen*c.size)
 		putPlace(records[placeLen*c.rank:], place{int64(color), int64(key)})
 		if err := coll.Gather(ctx, c.operation(), records); err != nil {
@@ -129,8 +136,17 @@ const (
 
 func (k callKind) String() string { return [...]string{"dup", "split"}[k] }
 
-// collective calls f when no other collective call of this rank on c is under way.
-func (c *Comm) collective(ctx context.Context, kind callKind, f func() (*Comm, error)) (*Comm, error) {
+// memberGrace is how long a call goes on that a rank of its Comm is lost to, and that waits for
+// another one. That rank may have given the call up, or the lost one may have done all that the
+// others wait for.
+const memberGrace = 500 * time.Millisecond
+
+// errMemberLost ends the context of a call after that.
+var errMemberLost = errors.New("a rank is lost")
+
+// collective calls f when no other collective call of this rank on c is under way. f's context ends
+// with ctx, or after the loss of a rank of c.
+func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Context) (*Comm, error)) (*Comm, error) {
 	if ctx == nil {
 		return nil, &collectiveError{kind, errNoContext}
 	}
@@ -148,14 +164,26 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func() (*Comm, e
 	case c.failed != nil:
 		return nil, &collectiveError{kind, &earlierError{c.failed}}
 	}
+	all, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	whole, late := false, func() { end(errMemberLost) }
+	begin := func(e progress.Callback) {
+		whole = c.w.contexts.Begin(e, &c.comm, uint8(kind), func() { time.AfterFunc(memberGrace, late) })
+	}
 	// Of a Comm of one rank no message would find out that the World is closed.
-	if err := c.w.eng.Err(); err != nil {
+	if err := c.w.eng.Call(begin); err != nil {
 		return nil, &collectiveError{kind, err}
 	}
-	c.w.contexts.Begin(&c.comm, uint8(kind))
-	n, err := f()
+	if !whole { // no rank can be at the end of this call
+		late()
+	}
+	n, err := f(all)
+	c.w.contexts.End(&c.comm)
 	if err == nil {
 		return n, nil
+	}
+	if errors.Is(err, context.Canceled) && context.Cause(all) == errMemberLost {
+		err = fromEngine(c.w.eng.Loss(members{c.group, c.size}))
 	}
 	if !errors.Is(err, ErrFull) {
 		err = c.withMissing(err)
@@ -192,11 +220,17 @@ func (c *Comm) derive(ctx context.Context, g *group, member bool) (*Comm, error)
 	}
 	// No rank uses the context before all have taken it: where this fails, it is not free here and
 	// so can be given to no Comm that has this rank, however far the others have come.
-	if err := coll.Barrier(ctx, c.operation()); err != nil || !member {
+	err = coll.Barrier(ctx, c.operation())
+	if !member {
 		return nil, err
 	}
 	n := new(Comm)
 	n.init(c.w, context, g) // calls the engine
+	if err != nil {
+		c.w.contexts.Drop(&n.comm)
+		c.w.eng.Retire(n.base, errCommClosed)
+		return nil, err
+	}
 	c.w.contexts.Open(&n.comm)
 	return n, nil
 }

@@ -167,6 +167,7 @@ func (w *World) watch() {
 			})
 		}
 		w.eng.ReachAwaited()
+		_ = w.eng.Call(w.contexts.ReachAwaited) // fails where all calls have
 	})
 	w.watcher.Go(func() {
 		for info := range w.parts.boot.Aborted() {

@@ -128,6 +128,27 @@ func TestLostInCollective(t *testing.T) {
 	})
 }
 
+// A call ends by the loss of a rank of its Comm although it waits for another one, which makes no
+// call, is not lost and is asked nothing. A later call ends at once.
+func TestLossEndsCollective(t *testing.T) {
+	worldsOnWirings(t, 4, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {
+		three := onAll(t, ws, func(w *p2p.World) (*p2p.Comm, error) { return w.Comm().Split(background, w.Rank()/3, -w.Rank()) })
+		failed := make(chan error, 1)
+		go func() { failed <- dupOf(three[1])(background) }()
+		awaitCollective(t, ws[1]) // for rank 2
+		require.NoError(t, ws[3].Close())
+		require.ErrorIs(t, second(ws[1].Comm().Recv(background, 3, 1, nil)), p2p.ErrPeerLost)
+		require.Empty(t, failed, "rank 3 is none of the Comm")
+		require.NoError(t, ws[0].Close())
+		err := <-failed
+		require.EqualError(t, err, "p2p: dup: rank 0 lost: it has closed its World while this rank still counted on it")
+		_, err = ws[2].Comm().Split(background, 0, 0)
+		require.ErrorIs(t, err, p2p.ErrPeerLost)
+		require.NoError(t, ws[1].Close())
+		require.NoError(t, ws[2].Close())
+	})
+}
+
 // A rank that fails tells the others whom it has missed: they say so too when both are gone.
 func TestMissingIsPassedOn(t *testing.T) {
 	worldsOnWirings(t, 4, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {

@@ -57,7 +57,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 	}
 	met := false
 	err := w.eng.Flush(ctx)
-	loss := w.eng.Loss() // not later: ranks that have met may be gone before this one hears of it
+	loss := w.eng.Loss(members{}) // not later: ranks that have met may be gone before this one hears of it
 	if err != nil {
 		err = fmt.Errorf("p2p: shutdown: messages are not all delivered: %w%s", fromEngine(err), w.unfinished())
 	} else if err = w.meet(ctx); err != nil {
@@ -91,7 +91,7 @@ func (w *World) lostInFence(err error) error {
 	}
 	cause := departed(r.Reason)
 	w.eng.PeerLost(r.Rank, cause)
-	if loss := w.eng.Loss(); loss != nil {
+	if loss := w.eng.Loss(members{}); loss != nil {
 		return fromEngine(loss)
 	}
 	return &PeerError{Ranks: []int{r.Rank}, Cause: cause} // Close was faster

@@ -50,15 +50,16 @@ func (w *World) LocalRank() int { return w.localRank }
 func (w *World) LocalSize() int { return w.localSize }
 
 // Failed lists the ranks known to be lost, in ascending order, among them all that an error has
-// named; the slice is the caller's. While it
-// holds ranks not passed to AckFailures, receives and probes from any source fail where no message
-// is there for them: the raw ones, and those of Comms that such a rank is a member of. See Losses
-// in the package comment.
+// named; the slice is the caller's. While it holds ranks that AckFailures was not told of, receives
+// and probes from any source fail where no message is there for them: the raw ones and those of
+// World.Comm, and those of other Comms that such a rank is a member of, until their own AckFailures
+// is told. See Losses in the package comment.
 func (w *World) Failed() []int { return w.eng.Failed() }
 
-// AckFailures lets receives from any source, those of all Comms too, continue without these ranks.
-// Ranks that are not lost are ignored.
-func (w *World) AckFailures(ranks ...int) { w.eng.AckFailures(ranks...) }
+// AckFailures lets receives and probes from any source, raw ones and those of World.Comm, continue
+// without these ranks; other Comms have an AckFailures of their own. Ranks that are not lost are
+// ignored.
+func (w *World) AckFailures(ranks ...int) { w.eng.AckFailures(progress.AnySource, ranks...) }
 
 // Dump writes the operations that this rank waits for, in a form for people that may change. Ranks
 // are those in the World, and tags are named as in the error of Shutdown. Its error is that of out.

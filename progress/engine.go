@@ -103,13 +103,14 @@ type Engine struct {
 	queued    int64 // bytes that queued sends take, against SendLimit
 	rooms     []*Op // calls that wait for less
 	flushers  []*Op
-	lost      []int // in order of loss
-	unacked   int   // ranks in lost that AckFailures has not been told
-	unusual   bool  // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
-	reaches   bool  // see ReachAwaited
-	reached   bool  // all peers are
-	broken    error // why new operations fail: closed, aborted, transport failure
-	closing   bool  // by itself, since the transport has failed
+	lost      []int  // in order of loss
+	losses    losses // those of receives from any source
+	lowest    int    // of the sources: the last group, or AnySource
+	unusual   bool   // it is broken, reaches, or has retired contexts or lost ranks: see checkRecvLocked
+	reaches   bool   // see ReachAwaited
+	reached   bool   // all peers are
+	broken    error  // why new operations fail: closed, aborted, transport failure
+	closing   bool   // by itself, since the transport has failed
 	closed    bool
 	wires     []string // once closed: what Wires said last
 	off       offload
@@ -125,7 +126,6 @@ type peer struct {
 	e       *Engine // constant
 	rank    int     // constant
 	lost    error   // why, nil while it is there
-	acked   bool    // AckFailures was told
 	reached bool    // see reach
 	foreign bool    // its messages come by another device than that with the tag list
 	bundles bundling
@@ -199,7 +199,7 @@ func (e *Engine) configure() error {
 	e.bundle.init(&e.caps, c.EagerLimit)
 	e.sends.init(sendSlots, &e.wait.Large)
 	e.reads.init(readSlots, &e.wait.Large)
-	e.peers = make([]peer, c.Size)
+	e.peers, e.lowest = make([]peer, c.Size), AnySource
 	for i := range e.peers {
 		e.peers[i].e, e.peers[i].rank = e, i
 		e.peers[i].in.account = e.pool.Open()

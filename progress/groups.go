@@ -10,7 +10,7 @@ type Members interface{ Contains(rank int) bool }
 // sourceGroup is the ranks that a receive can come from.
 type sourceGroup struct {
 	members Members // nil: the place is free
-	unacked int     // of them, those that are lost and that AckFailures has not been told
+	losses  losses  // of them
 	foreign bool    // one of them sends by another device than that with the tag list
 	single  int     // of its ranks below this none sends EAGERS
 	reached bool    // see reachLocked
@@ -26,8 +26,8 @@ func (e *Engine) Group(m Members) (src int) {
 	for i := range e.peers {
 		if p := &e.peers[i]; m.Contains(i) {
 			g.foreign = g.foreign || p.foreign
-			if p.lost != nil && !p.acked {
-				g.unacked++
+			if p.lost != nil {
+				g.losses.unacked++
 			}
 		}
 	}
@@ -38,7 +38,8 @@ func (e *Engine) Group(m Members) (src int) {
 		}
 	}
 	e.groups = append(e.groups, g)
-	return groupSource(len(e.groups) - 1)
+	e.lowest = groupSource(len(e.groups) - 1)
+	return e.lowest
 }
 
 // groupSource is the source that stands for group i. Those below AnySource are groups.
@@ -74,25 +75,69 @@ func (e *Engine) accepts(src, rank int) bool {
 // fromIndex is where Engine.from counts a receive: those from any source at 0.
 func (op *Op) fromIndex() int { return max(1+op.peer, 0) }
 
-// unackedLocked adds n to how many ranks are lost and not acknowledged: rank is one more, or one
-// less.
-func (e *Engine) unackedLocked(rank, n int) {
-	e.unacked += n
+// losses is what receives from any of some ranks know of those that are lost.
+type losses struct {
+	unacked int              // how many AckFailures has not been told of: they end such receives
+	acked   map[int]struct{} // the others; nil while there are none
+}
+
+// lossesLocked is the losses of a source that stands for several ranks; nil: it is none.
+func (e *Engine) lossesLocked(src int) *losses {
+	if src == AnySource {
+		return &e.losses
+	}
+	if g := e.groupLocked(src); g != nil {
+		return &g.losses
+	}
+	return nil
+}
+
+// newLossLocked counts a rank that is lost.
+func (e *Engine) newLossLocked(rank int) {
+	e.losses.unacked++
 	for i := range e.groups {
 		if g := &e.groups[i]; g.members != nil && g.members.Contains(rank) {
-			g.unacked += n
+			g.losses.unacked++
 		}
 	}
 }
 
-// checkGroupLocked is the error of a receive from any rank of a group that cannot be posted.
-func (e *Engine) checkGroupLocked(src int) error {
-	g := e.groupLocked(src)
-	switch {
-	case g == nil:
-		return unknownSource(src, len(e.peers))
-	case g.unacked != 0:
-		return e.lossLocked(g.members)
+// AckFailures lets receives from any rank of src, AnySource or a Group, go on without these ranks.
+// Those that are not lost, or not of src, are ignored.
+func (e *Engine) AckFailures(src int, ranks ...int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.lossesLocked(src)
+	if l == nil {
+		return
 	}
-	return nil
+	for _, r := range ranks {
+		if r < 0 || r >= len(e.peers) || e.peers[r].lost == nil || !e.accepts(src, r) {
+			continue
+		}
+		if _, ok := l.acked[r]; ok {
+			continue
+		}
+		if l.acked == nil {
+			l.acked = map[int]struct{}{}
+		}
+		l.acked[r] = struct{}{}
+		l.unacked--
+	}
+}
+
+// checkLossesLocked is the error of a receive from any of several ranks that cannot be posted. It
+// names the lost ranks that were not passed to AckFailures.
+func (e *Engine) checkLossesLocked(src int) error {
+	l := e.lossesLocked(src)
+	switch {
+	case l == nil:
+		return unknownSource(src, len(e.peers))
+	case l.unacked == 0:
+		return nil
+	}
+	return e.lossOfLocked(func(rank int) bool {
+		_, acked := l.acked[rank]
+		return !acked && e.accepts(src, rank)
+	})
 }

@@ -22,8 +22,11 @@ func TestGroupLoss(t *testing.T) {
 		c.step()
 		first, second := e.Group(ranksOf{1, 2}), e.Group(ranksOf{2, 3, 4})
 		require.Equal(t, []int{AnySource - 1, AnySource - 2}, []int{first, second})
-		requireLost(t, 4, e.Irecv(second, 2, exact, nil))
-		e.AckFailures(4)
+		requireLost(t, 4, e.Irecv(second, 2, exact, nil), e.Irecv(AnySource, 3, exact, nil))
+		e.AckFailures(AnySource, 4)
+		requireLost(t, 4, e.Irecv(second, 2, exact, nil)) // which has not heard of it yet
+		e.AckFailures(first, 4)                           // not of that group
+		e.AckFailures(second, 4)
 		one, two, all := e.Irecv(first, 1, exact, nil), e.Irecv(second, 2, exact, nil), e.Irecv(AnySource, 3, exact, nil)
 		c.net.kill(1)
 		c.step()
@@ -31,7 +34,9 @@ func TestGroupLoss(t *testing.T) {
 		_, err := e.Recv(bg, first, 1, exact, nil)
 		require.ErrorIs(t, err, ErrPeerLost)
 		open(t, two)
-		e.AckFailures(1, 1)
+		e.AckFailures(first, 1, 1, 4)
+		requireLost(t, 1, e.Irecv(AnySource, 3, exact, nil))
+		e.AckFailures(AnySource, 1)
 		one = e.Irecv(first, 1, exact, nil)
 		again := e.Irecv(second, 2, exact, nil)
 		c.net.kill(3)
@@ -48,6 +53,7 @@ func TestGroupLoss(t *testing.T) {
 		require.NoError(t, err)
 
 		(*callback)(e).Forget(second)
+		e.AckFailures(second, 3)
 		_, err = e.Recv(bg, second, 2, exact, nil)
 		require.ErrorIs(t, err, ErrInvalid)
 		require.Equal(t, second, e.Group(ranksOf{0}))

@@ -61,7 +61,7 @@ func (p *peer) end(cause error) {
 	}
 	p.lost = cause
 	e.lost, e.unusual = append(e.lost, p.rank), true
-	e.unackedLocked(p.rank, 1)
+	e.newLossLocked(p.rank)
 	e.m.PeersLost++
 	p.fins, p.ctrls, p.withdraws = nil, nil, nil
 	err := peerError(p.rank, cause)
@@ -121,41 +121,28 @@ func (e *Engine) failReceivesLocked(which func(*Op) bool, err error) {
 	}
 }
 
-// lossLocked is the error of receives from any source, of all ranks or of the members of a group.
-// It names the lost ranks that were not passed to AckFailures.
-func (e *Engine) lossLocked(among Members) error {
-	return e.lossOfLocked(func(p *peer) bool { return !p.acked && (among == nil || among.Contains(p.rank)) })
-}
-
 // lossOfLocked is the error that names some of the ranks that are lost.
-func (e *Engine) lossOfLocked(which func(*peer) bool) error {
+func (e *Engine) lossOfLocked(which func(rank int) bool) error {
 	err := &PeerError{}
 	for _, r := range e.lost {
-		if p := &e.peers[r]; which(p) {
+		if which(r) {
 			err.Ranks = append(err.Ranks, r)
-			err.Cause = p.lost
+			err.Cause = e.peers[r].lost
 		}
 	}
 	slices.Sort(err.Ranks)
 	return err
 }
 
-// Loss is a *PeerError that names all ranks that are lost, also those that AckFailures was told of;
-// nil where there are none.
-func (e *Engine) Loss() error {
+// Loss is a *PeerError that names all ranks of m that are lost, also those that AckFailures was told
+// of; nil where there are none.
+func (e *Engine) Loss(m Members) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.lost) == 0 {
+	if !slices.ContainsFunc(e.lost, m.Contains) {
 		return nil
 	}
-	return e.lossOfLocked(func(*peer) bool { return true })
-}
-
-// Err returns why new operations fail, nil while they do not.
-func (e *Engine) Err() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.broken
+	return e.lossOfLocked(m.Contains)
 }
 
 // Failed lists the ranks that are known to be lost.
@@ -163,21 +150,6 @@ func (e *Engine) Failed() []int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return sortedRanks(e.lost)
-}
-
-// AckFailures lets receives from any source go on without these ranks.
-func (e *Engine) AckFailures(ranks ...int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, r := range ranks {
-		if r < 0 || r >= len(e.peers) {
-			continue
-		}
-		if p := &e.peers[r]; p.lost != nil && !p.acked {
-			p.acked = true
-			e.unackedLocked(r, -1)
-		}
-	}
 }
 
 // failAllLocked ends every operation, except receives whose buffers the transport may still write

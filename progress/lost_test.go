@@ -60,7 +60,7 @@ func TestPeerLost(t *testing.T) {
 	require.Equal(t, fill(8, 7), buf)
 	requireLost(t, 2, e.Irecv(AnySource, 3, exact, nil))
 	requireLost(t, 2, e.Irecv(2, 3, exact, nil))
-	e.AckFailures(-1, 1, 2, 2, 99)
+	e.AckFailures(AnySource, -1, 1, 2, 2, 99)
 	again := e.Irecv(AnySource, 5, exact, buf)
 	open(t, again)
 	require.Equal(t, []int{2}, e.Failed())
@@ -172,6 +172,11 @@ func TestTagSinkWithoutTagList(t *testing.T) {
 	}
 }
 
+// everybody is all ranks as Members.
+type everybody struct{}
+
+func (everybody) Contains(int) bool { return true }
+
 // A loss that an error names is one that Failed lists and AckFailures acknowledges, from then on: a
 // send fails when the transport has reported it, and not when it refuses the message.
 func TestErrorNamesTheLost(t *testing.T) {
@@ -187,19 +192,20 @@ func TestErrorNamesTheLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := manual(t, 3, fakeOpts{})
 			e := c.e[0]
-			require.NoError(t, e.Loss())
+			require.NoError(t, e.Loss(everybody{}))
 			c.net.kill(2)
 			err := send(e)
 			var pe *PeerError
 			require.ErrorAs(t, err, &pe)
 			require.Equal(t, []int{2}, pe.Ranks)
 			require.Equal(t, []int{2}, e.Failed())
-			require.Equal(t, pe, e.Loss())
-			e.AckFailures(pe.Ranks...)
+			require.Equal(t, pe, e.Loss(everybody{}))
+			require.NoError(t, e.Loss(ranksOf{0, 1}))
+			e.AckFailures(AnySource, pe.Ranks...)
 			any := e.Irecv(AnySource, 1, exact, nil)
 			c.step()
 			open(t, any)
-			require.Equal(t, pe, e.Loss(), "that AckFailures was told")
+			require.Equal(t, pe, e.Loss(everybody{}), "that AckFailures was told")
 		})
 	}
 }

@@ -284,7 +284,7 @@ func TestProbesEnd(t *testing.T) {
 		_, err = e.Mprobe(bg, src, 5, exact)
 		require.ErrorIs(t, err, ErrPeerLost)
 	}
-	e.AckFailures(2)
+	e.AckFailures(AnySource, 2)
 	nothingFor(t, e, AnySource, 5, exact)
 	_, _, err = e.Iprobe(7, 5, exact)
 	require.ErrorIs(t, err, ErrInvalid)

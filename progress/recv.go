@@ -94,8 +94,8 @@ func (op *Op) give(m *unexpected.Message) {
 // checkRecvLocked is the error of a receive that cannot be posted. The unexpected messages, also
 // those of a lost rank, were searched before. It is small enough to be inlined.
 func (e *Engine) checkRecvLocked(src int, tag, mask uint64) error {
-	if !e.unusual && uint(src+1) <= uint(len(e.peers)) {
-		return nil // AnySource, or a rank
+	if !e.unusual && uint(src-e.lowest) < uint(len(e.peers)-e.lowest) {
+		return nil // AnySource, a group, or a rank
 	}
 	return e.unusualRecvLocked(src, tag, mask)
 }
@@ -114,12 +114,8 @@ func (e *Engine) whyNotLocked(src int, tag, mask uint64) error {
 		return e.broken
 	case e.closedToLocked(tag, mask) != nil:
 		return e.closedToLocked(tag, mask)
-	case src == AnySource:
-		if e.unacked != 0 {
-			return e.lossLocked(nil)
-		}
-	case src < AnySource:
-		return e.checkGroupLocked(src)
+	case src <= AnySource:
+		return e.checkLossesLocked(src)
 	case src >= len(e.peers):
 		return unknownSource(src, len(e.peers))
 	case e.peers[src].lost != nil:

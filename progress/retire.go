@@ -30,6 +30,8 @@ type Callback interface {
 	Reached(rank int) bool
 	// Lost tells whether a rank is lost. Nothing is heard of it any more then.
 	Lost(rank int) bool
+	// Reach connects to a rank whose loss nobody else would tell of, see ReachAwaited.
+	Reach(rank int)
 	// Reuse ends what Retire began: messages of the context are kept again.
 	Reuse(context uint64)
 	// Forget ends the life of a source that Group has returned; no operation names it any more.
@@ -51,8 +53,13 @@ func (c *callback) Answer(dst int, body []byte) bool {
 func (c *callback) MaxNotice() int        { return c.caps.MaxCtrl - ctrlLen }
 func (c *callback) Reached(rank int) bool { return c.peers[rank].out.charged != 0 }
 func (c *callback) Lost(rank int) bool    { return c.peers[rank].lost != nil }
-func (c *callback) Reuse(context uint64)  { delete(c.retired, context) }
-func (c *callback) Forget(src int)        { (*Engine)(c).forgetGroupLocked(src) }
+func (c *callback) Reach(rank int) {
+	if c.reaches {
+		c.peers[rank].reach()
+	}
+}
+func (c *callback) Reuse(context uint64) { delete(c.retired, context) }
+func (c *callback) Forget(src int)       { (*Engine)(c).forgetGroupLocked(src) }
 
 // Call calls f as Contexts is called, unless the engine has ended: then it returns the cause.
 func (e *Engine) Call(f func(Callback)) error {

@@ -68,7 +68,7 @@ func TestUnbundleAll(t *testing.T) {
 	c.net.kill(4)
 	c.step()
 	require.Zero(t, e.off.bundlers)
-	e.AckFailures(4)
+	e.AckFailures(AnySource, 4)
 	require.Equal(t, opOffloaded, e.Irecv(three, 6, exact, nil).op.state)
 	require.Equal(t, opOffloaded, e.Irecv(AnySource, 7, exact, nil).op.state)
 }

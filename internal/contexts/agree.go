@@ -25,7 +25,7 @@ func (cs *Contexts) Offer(c *Comm, lost []int) (free, closing Set, ok bool) {
 	cs.holder = c.Context
 	closing = cs.free
 	for context, l := range cs.live {
-		if l.stage != inUse && l.stage != kept && cs.within(l.comm.Group, c.Group) && !slices.ContainsFunc(lost, l.comm.Group.Contains) {
+		if l.stage != inUse && l.stage != kept && !l.dropped && cs.within(l.comm.Group, c.Group) && !slices.ContainsFunc(lost, l.comm.Group.Contains) {
 			closing.set(context, true)
 		}
 	}

@@ -10,8 +10,10 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Collective calls. A rank knows, for each of its Comms, how many it has begun there. One whose
-// call fails, other than by a loss, asks others how many they have (ASK), who answer whatever their
+// Collective calls. One that is under way ends some time after a member of its Comm is lost: whoever
+// it waits for may have ended its own call for that, or make none any more.
+//
+// A rank knows, for each of its Comms, how many it has begun there. One whose call fails, other than by a loss, asks others how many they have (ASK), who answer whatever their
 // programs do (BEGUN). It tells them what it has found (FOUND), as its World may be closed when
 // their calls fail. So the errors of all of them can name the ranks that are missing.
 
@@ -24,6 +26,9 @@ type begun struct {
 	number uint32 // how many this rank has begun
 	kind   uint8  // of the last one
 	waits  int    // rank in the World that the last one waits for, or waited when it failed; none
+
+	comm *Comm  // of the call that is under way
+	lost func() // a member is lost; nil: none is under way, or that was said
 
 	asked map[int]*answer // by rank in the World, while this rank asks; nil: it does not
 	left  int             // of asked, who have neither answered nor been lost
@@ -68,13 +73,47 @@ func (cs *Contexts) begunLocked(context int) *begun {
 	return b
 }
 
-// Begin is called when this rank begins a collective call of that kind.
-func (cs *Contexts) Begin(c *Comm, kind uint8) {
+// Begin is called when this rank begins a collective call of that kind, before End. It tells whether
+// no member of c is lost; lost is called once when one is, until End. It must not block.
+func (cs *Contexts) Begin(e progress.Callback, c *Comm, kind uint8, lost func()) (whole bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	b := cs.begunLocked(c.Context)
 	b.number++
 	b.kind, b.waits = kind, none
+	for rank := range c.Group.Size() {
+		if e.Lost(c.Group.World(rank)) {
+			return false
+		}
+	}
+	b.comm, b.lost = c, lost
+	b.reach(e)
+	return true
+}
+
+// End is called when the call is over.
+func (cs *Contexts) End(c *Comm) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	b := cs.begunLocked(c.Context)
+	b.comm, b.lost = nil, nil
+}
+
+// ReachAwaited connects to the ranks that calls wait for, after Engine.ReachAwaited.
+func (cs *Contexts) ReachAwaited(e progress.Callback) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, b := range cs.begun {
+		if b.lost != nil {
+			b.reach(e)
+		}
+	}
+}
+
+func (b *begun) reach(e progress.Callback) {
+	for rank := range b.comm.Group.Size() {
+		e.Reach(b.comm.Group.World(rank))
+	}
 }
 
 // Waits says which rank of the World the call waits for.
@@ -260,9 +299,13 @@ func (cs *Contexts) found(context, src int, body []byte) error {
 	return nil
 }
 
-// goneFrom is called when a rank is lost, which may have been asked.
+// goneFrom is called when a rank is lost, which calls may wait for, or which may have been asked.
 func (cs *Contexts) goneFrom(rank int) {
 	for _, b := range cs.begun {
+		if b.lost != nil && b.comm.Group.Contains(rank) {
+			b.lost()
+			b.lost = nil
+		}
 		if a := b.asked[rank]; a != nil && !a.known {
 			a.Absence, a.known = Lost, true
 			b.answers()

@@ -111,6 +111,7 @@ type liveContext struct {
 	comm    *Comm // constant
 	root    int   // rank in the World of the Comm's first rank
 	stage   stage
+	dropped bool             // see Drop
 	waitFor map[int]struct{} // flushing: FLUSHED of these ranks; freeing: the loss of these ranks
 }
 
@@ -141,6 +142,15 @@ func (cs *Contexts) Close(c *Comm, keep bool) {
 	if l.stage = retiring; keep {
 		l.stage = kept
 	}
+}
+
+// Drop says that the Comm of a context that Take has given is closed here at once, as the call that
+// was to make it has failed. Other ranks may have it. Where one has not even taken the context, all
+// others fail likewise, and it does not become free.
+func (cs *Contexts) Drop(c *Comm) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.live[c.Context] = &liveContext{comm: c, root: c.Group.World(0), stage: retiring, dropped: true}
 }
 
 // Notices.

@@ -40,6 +40,7 @@ type modelRank struct {
 	cs      Contexts
 	in      [][]modelItem // by source, in order
 	reached []bool
+	asked   []int // by Reach
 	lost    []bool
 	dead    bool
 	owes    []byte             // the key of an answer that waits for room
@@ -51,6 +52,7 @@ type modelComm struct {
 	id                   int
 	comm                 *Comm
 	opened, closed, idle bool
+	dropped              bool // the call that was to make it has failed here
 }
 
 // modelItem is a notice, or else a message of a Comm.
@@ -72,6 +74,7 @@ func (r *modelRank) Answer(dst int, body []byte) bool {
 func (r *modelRank) MaxNotice() int        { return 240 }
 func (r *modelRank) Reached(rank int) bool { return r.reached[rank] }
 func (r *modelRank) Lost(rank int) bool    { return r.lost[rank] }
+func (r *modelRank) Reach(rank int)        { r.asked = append(r.asked, rank) }
 func (r *modelRank) Reuse(uint64)          {}
 func (r *modelRank) Forget(int)            {}
 
@@ -130,10 +133,13 @@ func (m *contextsModel) step(losses bool) {
 	case k > 980 && other.dead:
 		m.gone(r, other.rank)
 	case c == nil:
+	case !c.opened && k < 550:
+		c.opened, c.closed, c.dropped = true, true, true
+		r.cs.Drop(c.comm)
 	case !c.opened:
 		c.opened = true
 		r.cs.Open(c.comm)
-	case k < 800:
+	case k < 800 && !c.dropped:
 		if to := c.comm.Group.World(m.rng.IntN(c.comm.Group.Size())); !c.idle { // what was begun before Close too
 			r.reached[to] = true
 			m.send(r, to, modelItem{context: context, id: c.id})
@@ -291,6 +297,33 @@ func TestContextsModel(t *testing.T) {
 	if *contextsSeed == 0 {
 		require.Greater(t, made, 15*int(seeds), "Comms that were made") // contexts are used again and again
 	}
+}
+
+// A call on a Comm hears once that a member is lost, and of nobody else; one that begins after that
+// is told so. It connects to the members where nobody else tells of them.
+func TestLossesOfCalls(t *testing.T) {
+	r := newContextsModel(t, 1, 5).ranks[0]
+	c, heard := &Comm{Context: World, Group: order{3, 0, 2}}, 0
+	begin := func(c *Comm) bool { return r.cs.Begin(r, c, 0, func() { heard++ }) }
+	require.True(t, begin(c))
+	require.Equal(t, []int{3, 0, 2}, r.asked)
+	r.cs.ReachAwaited(r)
+	require.Equal(t, []int{3, 0, 2, 3, 0, 2}, r.asked)
+	r.m.gone(r, 1)
+	require.Zero(t, heard)
+	r.m.gone(r, 2)
+	r.m.gone(r, 3)
+	require.Equal(t, 1, heard)
+	r.cs.End(c)
+	require.False(t, begin(c))
+	r.cs.End(c)
+	other := &Comm{Context: 7, Group: order{4, 0}}
+	require.True(t, begin(other))
+	r.cs.End(other)
+	r.m.gone(r, 4)
+	r.cs.ReachAwaited(r)
+	require.Equal(t, 1, heard)
+	require.Len(t, r.asked, 8)
 }
 
 // A rank closes a Comm after it has lost another one, to which a message of it is still on the way:

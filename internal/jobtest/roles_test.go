@@ -46,7 +46,7 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 
 // surviving are the roles whose ranks outlive another's death; the launcher then ends them all by
 // SIGTERM.
-var surviving = []string{"killed", "stranger", "hasty", "killedheld", "acked", "orphan"}
+var surviving = []string{"killed", "stranger", "hasty", "killedheld", "acked", "orphan", "duploop", "libraries", "orphandup"}
 
 // configure changes the Config of a rank; a role's init function may set it.
 var configure = func(context.Context, *p2p.Config) error { return nil }

@@ -136,7 +136,7 @@ func (w *world) resume(r *rank, polls int) (events int) {
 // may have begun to receive it. It returns how often that has happened.
 func (w *world) repost(r *rank, o *op) (times int) {
 	for n := r.engine.Metrics().Withdrawn; r.withdrawn < n; r.withdrawn++ {
-		o.order, o.acked = r.posts, r.acked
+		o.order, o.acked = r.posts, r.acked[o.comm]
 		r.posts++
 		o.again = true
 		if !o.takes { // else it may never have been read

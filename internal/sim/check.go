@@ -195,6 +195,11 @@ func (w *world) checkPeerError(r *rank, o *op) error {
 		if !w.apart(r.id, peer) || !o.endsWith(peer) && !(o.takes && o.accepts(peer)) {
 			return fail("error", "rank %d: rank %d is not the one that the operation lost: %s", r.id, peer, o)
 		}
+		for c, acked := range r.acked {
+			if o.peer < 0 && c != o.comm && slices.Contains(acked, peer) {
+				w.cov[AckedElsewhere]++
+			}
+		}
 	}
 	return nil
 }

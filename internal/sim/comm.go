@@ -202,7 +202,7 @@ func (w *world) commOf(s *Step, r, peer *rank) (c *comm, ok bool) {
 	switch {
 	case s.Do == OpOpen:
 		return c, true
-	case s.Do == OpClose:
+	case s.Do == OpClose, s.Do == OpAck:
 		peer = r
 	}
 	return c, c.members.Contains(r.id) && c.members.Contains(peer.id) && !c.closed.Contains(r.id)

@@ -69,6 +69,7 @@ const (
 	GroupRecvs
 	GroupProbed
 	GroupLost
+	AckedElsewhere
 	GroupSpared
 	Retires
 	RetiredRecvs
@@ -138,6 +139,7 @@ var eventNames = [events]string{
 	GroupRecvs:     "messages received from any rank of a Comm",
 	GroupProbed:    "blocking probes for any rank of a Comm that had to wait and found a message",
 	GroupLost:      "receives from any rank of a Comm that a loss ended",
+	AckedElsewhere: "receives that a loss ended which their rank had acknowledged in another Comm",
 	Retires:        "Comms closed by a rank",
 	RetiredRecvs:   "receives that the close of their Comm ended",
 	LateMessages:   "messages that came to a rank that had closed their Comm",

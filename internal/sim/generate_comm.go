@@ -71,20 +71,24 @@ func (g *generator) close(rng *rand.Rand) {
 	}
 }
 
-// lose has ranks lose each other, and acknowledge some losses, beside receives that wait.
+// lose has ranks lose each other, and acknowledge some losses in some Comm, between receives of all
+// Comms: those of one Comm must not miss what was acknowledged in another.
 func (g *generator) lose(rng *rand.Rand) {
 	rank := func() int { return rng.IntN(g.p.Params.Ranks) }
 	for range 1 + rng.IntN(2) {
-		member := rank() // of a Comm, or nothing is posted
-		recv := Step{Do: OpRecv, Rank: member, Peer: member, Comm: 1 + rng.IntN(len(g.p.Params.Comms)), Tag: g.numbers, Mask: MaskNumber, Size: 16}
-		g.insert(rng, recv)
-		g.insert(rng, Step{Do: []Op{OpBreak, OpBreak, OpKill}[rng.IntN(3)], Rank: rank(), Peer: rank()})
-		g.insert(rng, Step{Do: OpAck, Rank: rank(), N: rng.IntN(3)})
+		member := rank() // of a Comm, or nothing is posted there
+		at := rng.IntN(1 + len(g.p.Steps))
+		for range 3 {
+			for _, n := range rng.Perm(1 + len(g.p.Params.Comms)) {
+				recv := Step{Do: OpRecv, Rank: member, Peer: member, Comm: n, Tag: g.numbers, Mask: MaskNumber, Size: 16}
+				at = min(g.put(at, recv)+rng.IntN(2), len(g.p.Steps))
+			}
+			at = g.put(at, Step{Do: []Op{OpBreak, OpBreak, OpKill}[rng.IntN(3)], Rank: rank(), Peer: rank()})
+			at = g.put(at, Step{Do: OpPoll, Rank: member, N: rng.IntN(6)})
+			at = g.put(at, Step{Do: OpAck, Rank: member, Comm: rng.IntN(1 + len(g.p.Params.Comms)), N: rng.IntN(3)})
+		}
 	}
 }
-
-// insert adds a step somewhere.
-func (g *generator) insert(rng *rand.Rand, s Step) { g.put(rng.IntN(1+len(g.p.Steps)), s) }
 
 // put inserts a step, and returns the index behind it.
 func (g *generator) put(at int, s Step) (next int) {

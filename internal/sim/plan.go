@@ -182,7 +182,9 @@ func (s *Step) String() string {
 			from += ", mask " + string(s.Mask)
 		}
 		return fmt.Sprintf("rank %d: %s%s %d bytes %s", s.Rank, s.calls(), s.Do, s.Size, from)
-	case OpCancel, OpPoll, OpStep, OpUse, OpDrop, OpAck:
+	case OpAck:
+		return fmt.Sprintf("rank %d: %s %d%s", s.Rank, s.Do, s.N, s.space())
+	case OpCancel, OpPoll, OpStep, OpUse, OpDrop:
 		return fmt.Sprintf("rank %d: %s %d", s.Rank, s.Do, s.N)
 	case OpClose:
 		return fmt.Sprintf("rank %d: %s Comm %d", s.Rank, s.Do, s.Comm)

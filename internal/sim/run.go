@@ -150,20 +150,24 @@ func (w *world) step(s *Step) {
 	case OpOpen:
 		w.reopen((s.Comm - 1) % len(w.comms))
 	case OpAck:
-		r.ack(s.N)
+		r.ack(c, s.N)
 	}
 	w.harvest(r)
 }
 
-// ack lets receives from any source continue without the lost ranks, or without the n-th of them.
-func (r *rank) ack(n int) {
-	failed := r.engine.Failed()
+// ack lets receives from any source, of a Comm or of none, continue without the lost ranks, or
+// without the n-th of them.
+func (r *rank) ack(c *comm, n int) {
+	failed, src := r.engine.Failed(), progress.AnySource
+	if c != nil {
+		src = c.source[r.id]
+	}
 	if n > 0 && len(failed) > 0 {
 		i := (n - 1) % len(failed)
 		failed = failed[i : i+1]
 	}
-	r.engine.AckFailures(failed...)
-	r.acked = append(slices.Clone(r.acked), failed...) // operations have the old ones
+	r.engine.AckFailures(src, failed...)
+	r.acked[c] = append(slices.Clone(r.acked[c]), failed...) // operations have the old ones
 }
 
 // works lets the devices of a rank work without their program.
@@ -347,7 +351,7 @@ func (w *world) abort(r *rank) {
 }
 
 func (r *rank) add(o *op, ended <-chan struct{}) {
-	o.ended, o.acked = ended, r.acked
+	o.ended, o.acked = ended, r.acked[o.comm]
 	o.index = len(r.ops)
 	r.ops = append(r.ops, o)
 	r.active = append(r.active, o)

@@ -83,7 +83,7 @@ func (w *world) drain() error {
 			n := r.engine.Metrics().UnexpectedNow
 			if n == 0 && w.heldUp(r) {
 				n = 1
-				r.ack(0) // the receive must not end because of losses
+				r.ack(nil, 0) // the receive must not end because of losses
 			}
 			waiting += n
 			for range n {

@@ -50,7 +50,7 @@ type rank struct {
 	held    []taken               // messages that matched probes have taken
 	sent    []int                 // messages so far, by destination
 	posted  uint64                // receives that found no unexpected message
-	acked   []int                 // losses that the rank has acknowledged
+	acked   map[*comm][]int       // losses that the rank has acknowledged in a Comm; nil: in none
 	dead    bool
 	errs    errorLog
 
@@ -120,7 +120,8 @@ func (w *world) open() error {
 
 func (w *world) openRank(id int) error {
 	q := &w.plan.Params
-	r := &rank{id: id, sent: make([]int, q.Ranks), scans: map[uint64]int{}, gate: &gate{woken: make(chan struct{}, 1)}, comms: map[int]*comm{}}
+	r := &rank{id: id, sent: make([]int, q.Ranks), scans: map[uint64]int{}, gate: &gate{woken: make(chan struct{}, 1)}, comms: map[int]*comm{},
+		acked: map[*comm][]int{}}
 	r.contexts.Init(id, q.Ranks)
 	r.fabrics = []*soft.Fabric{w.fabric}
 	if len(w.near) > 0 {
