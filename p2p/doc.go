@@ -173,8 +173,8 @@
 // A loss ends each receive and probe from any source that waits, with a *PeerError: the raw ones,
 // and those of Comms that the lost rank is a member of. A new one gets a message that is here, or
 // fails in the same way, until AckFailures is told of the rank: that of the World for raw receives
-// and World.Comm, that of the Comm for any other. A program that goes on without the rank posts each
-// of them again after that:
+// and World.Comm, that of the Comm for any other. A program that goes on without the rank posts
+// each of them again after that:
 //
 //	if loss, ok := errors.AsType[*p2p.PeerError](err); ok {
 //		takeBack(loss.Ranks)         // what these ranks had to do

@@ -34,18 +34,19 @@ func (c *calls) init() {
 // context is free for all of them, all get ErrFull. Contexts of Comms that all ranks have closed
 // are waited for.
 //
-// Where a rank of c is lost the error is a *PeerError: at once where this rank waits for that one, or
-// knew of the loss before, else after half a second, in which the call may still succeed. Some ranks
-// can have a Comm then that others have not: those close it, and receives from any source and calls
-// of Dup and Split on it fail by the same loss; a receive from a rank that has none waits for it,
-// and what is sent to that one is discarded there. A rank that has lost nobody may wait, until ctx
-// ends, for one that has lost another and lives. Where ctx ends first the call goes on for up
+// Where a rank of c is lost the error is a *PeerError: at once where this rank waits for that one,
+// or knew of the loss before, else after half a second, in which the call may still succeed. Some
+// ranks can have a Comm then that others have not: those close it, and receives from any source and
+// calls of Dup and Split on it fail by the same loss; a receive from a rank that has none waits for
+// it, and what is sent to that one is discarded there. A rank that has lost nobody may wait, until
+// ctx ends, for one that has lost another and lives. Where ctx ends first the call goes on for up
 // to a second, as it asks the other ranks: the error names those that have not made the call, have
 // made another one, are lost, or do not answer in that time; of a Comm of more than 64 ranks only
 // those that this rank waits for, directly or through others. The other ranks may wait until their
-// contexts end, and one context may be lost to the World where not all have come to the same point. On a rank that had another error than
-// ErrFull, further calls of Dup and Split on c fail with it; messages on c are not affected. The
-// context of c itself is not used again after that, nor where c is closed during a call.
+// contexts end, and one context may be lost to the World where not all have come to the same point.
+// On a rank that had another error than ErrFull, further calls of Dup and Split on c fail with it;
+// messages on c are not affected. The context of c itself is not used again after that, nor where c
+// is closed during a call.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	return c.collective(ctx, callDup, func(ctx context.Context) (*Comm, error) {
 		if err := coll.Barrier(ctx, c.operation()); err != nil {

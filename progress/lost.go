@@ -134,8 +134,8 @@ func (e *Engine) lossOfLocked(which func(rank int) bool) error {
 	return err
 }
 
-// Loss is a *PeerError that names all ranks of m that are lost, also those that AckFailures was told
-// of; nil where there are none.
+// Loss is a *PeerError that names all ranks of m that are lost, also those that AckFailures was
+// told of; nil where there are none.
 func (e *Engine) Loss(m Members) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

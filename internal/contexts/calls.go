@@ -10,12 +10,13 @@ import (
 	"github.com/tagmatch/tagmatch/progress"
 )
 
-// Collective calls. One that is under way ends some time after a member of its Comm is lost: whoever
-// it waits for may have ended its own call for that, or make none any more.
+// Collective calls. One that is under way ends some time after a member of its Comm is lost:
+// whoever it waits for may have ended its own call for that, or make none any more.
 //
-// A rank knows, for each of its Comms, how many it has begun there. One whose call fails, other than by a loss, asks others how many they have (ASK), who answer whatever their
-// programs do (BEGUN). It tells them what it has found (FOUND), as its World may be closed when
-// their calls fail. So the errors of all of them can name the ranks that are missing.
+// A rank knows, for each of its Comms, how many it has begun there. One whose call fails, other
+// than by a loss, asks others how many they have (ASK), who answer whatever their programs do
+// (BEGUN). It tells them what it has found (FOUND), as its World may be closed when their calls
+// fail. So the errors of all of them can name the ranks that are missing.
 
 // askAll is the most ranks of a Comm that are all asked. In larger ones a rank asks whom it waits
 // for, then whom that one waits for, and so on: to some it may have no connection yet.
@@ -73,8 +74,8 @@ func (cs *Contexts) begunLocked(context int) *begun {
 	return b
 }
 
-// Begin is called when this rank begins a collective call of that kind, before End. It tells whether
-// no member of c is lost; lost is called once when one is, until End. It must not block.
+// Begin is called when this rank begins a collective call of that kind, before End. It tells
+// whether no member of c is lost; lost is called once when one is, until End. It must not block.
 func (cs *Contexts) Begin(e progress.Callback, c *Comm, kind uint8, lost func()) (whole bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
