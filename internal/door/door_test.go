@@ -252,7 +252,7 @@ func TestNoDescriptors(t *testing.T) {
 	next, w := h.let(t, "d", false)
 	require.NoError(t, w.Pass(func() error { return nil }))
 	for len(h.failed) > 0 {
-		<-h.failed
+		require.Error(t, <-h.failed)
 	}
 	for range 3 {
 		require.ErrorIs(t, within(t, h.failed), syscall.EMFILE)
