@@ -17,7 +17,9 @@ func halfDeaf(t *testing.T) (a, b *fakeDevice, ab, ba *link) {
 	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
 	require.NoError(t, unix.SetsockoptSockFprog(ba.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: 1, Filter: &nothing[0]}))
-	require.NoError(t, unix.SetsockoptInt(ba.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0))
+	for _, l := range []*link{ab, ba} { // whose probes the host of a socket that is gone would answer
+		require.NoError(t, unix.SetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0))
+	}
 	return a, b, ab, ba
 }
 
