@@ -89,8 +89,9 @@ type Config struct {
 	// UnexpectedLimit is how many bytes unexpected messages may take here, see the package comment;
 	// default 64 MiB, -1: none (TAGMATCH_UNEXPECTED_LIMIT).
 	UnexpectedLimit int64
-	// SendLimit is how many bytes the library may use for unsent messages, about 420 each, and
-	// those of IsendVec; default 1 GiB, -1: one message at a time (TAGMATCH_SEND_LIMIT).
+	// SendLimit is how many bytes messages may take here that wait to be sent, or to be announced
+	// to their receiver: about 420 each, and their own of IsendVec; the last one may exceed it.
+	// Default 1 GiB, -1: one message at a time (TAGMATCH_SEND_LIMIT).
 	SendLimit int64
 	// MaxTags is how many receives the device's tag list holds, unless Transport is rc; default
 	// 1024, at most 65536, -1: none, software matches (TAGMATCH_MAX_TAGS).

@@ -165,10 +165,10 @@
 // Rank 0 serves the store. A rank that it cannot reach any more is lost for all, so that all agree.
 // When the store is lost, mostly because rank 0 is, its news ends, and each rank looks for itself:
 // a receive or a probe connects to the ranks that its message may come from, one from any source to
-// all of them, and so hears of their end: within 2 seconds, or of that of a host within
-// PeerTimeout. What it cannot know then is the end of a rank that it neither was connected to nor
-// waits for: Failed does not list it until an operation with it fails. The same holds with a
-// Bootstrap that reports no losses.
+// all of them, Dup and Split to all ranks of the Comm, and so hears of their end: within 2 seconds,
+// or of that of a host within PeerTimeout. What it cannot know then is the end of a rank that it
+// neither was connected to nor waits for: Failed does not list it until an operation with it fails.
+// The same holds with a Bootstrap that reports no losses.
 //
 // A loss ends each receive and probe from any source that waits, with a *PeerError: the raw ones,
 // and those of Comms that the lost rank is a member of. A new one gets a message that is here, or

@@ -167,19 +167,21 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Con
 	}
 	all, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	whole, late := false, func() { end(errMemberLost) }
-	begin := func(e progress.Callback) {
-		whole = c.w.contexts.Begin(e, &c.comm, uint8(kind), func() { time.AfterFunc(memberGrace, late) })
-	}
+	whole, late := false, (*time.Timer)(nil)
+	lost := func() { late = time.AfterFunc(memberGrace, func() { end(errMemberLost) }) }
+	begin := func(e progress.Callback) { whole = c.w.contexts.Begin(e, &c.comm, uint8(kind), lost) }
 	// Of a Comm of one rank no message would find out that the World is closed.
 	if err := c.w.eng.Call(begin); err != nil {
 		return nil, &collectiveError{kind, err}
 	}
 	if !whole { // no rank can be at the end of this call
-		late()
+		end(errMemberLost)
 	}
 	n, err := f(all)
 	c.w.contexts.End(&c.comm)
+	if late != nil {
+		late.Stop() // it holds ctx
+	}
 	if err == nil {
 		return n, nil
 	}

@@ -21,7 +21,7 @@ type Config struct {
 
 	EagerLimit      int           // bytes up to which a message is sent at once and copied; default and upper bound: the transport's
 	UnexpectedLimit int64         // bytes that unexpected messages of all peers together may take here, records included; default 64 MiB
-	SendLimit       int64         // bytes that sends which wait may take here, see sendCost, before Isend fails with ErrFull; default 1 GiB
+	SendLimit       int64         // bytes that sends which wait may take here, see weight, before Isend fails with ErrFull; default 1 GiB
 	SpinLimit       time.Duration // polling before a waiter parks; 0 adaptive, at most 50 us; below 0 parks at once
 	Manual          bool          // no progress goroutine: operations move only inside calls
 	Logger          *slog.Logger  // nil: silent

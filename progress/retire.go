@@ -56,6 +56,7 @@ func (c *callback) Lost(rank int) bool    { return c.peers[rank].lost != nil }
 func (c *callback) Reach(rank int) {
 	if c.reaches {
 		c.peers[rank].reach()
+		c.tr.Wake() // as in ReachAwaited
 	}
 }
 func (c *callback) Reuse(context uint64) { delete(c.retired, context) }

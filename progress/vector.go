@@ -25,7 +25,7 @@ func (e *Engine) IsendVec(dst int, tag uint64, parts [][]byte) Request {
 	if len(parts) == 1 {
 		return e.Isend(dst, tag, parts[0])
 	}
-	if len(parts) > 0 && len(parts)*len(parts[0]) > e.cfg.EagerLimit {
+	if n := len(parts); n > 0 && n*min(len(parts[0]), len(parts[n-1])) > e.cfg.EagerLimit {
 		// Of like parts, these would be gathered in vain.
 		return e.sendWhole(dst, tag, parts, false)
 	}

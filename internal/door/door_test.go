@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -240,26 +241,28 @@ func TestForeign(t *testing.T) {
 // TestNoDescriptors: where there is no descriptor left a stranger goes for a newcomer, not at once,
 // and nobody else; without strangers the owner is told.
 func TestNoDescriptors(t *testing.T) {
-	s := newStreet()
-	s.room = 3
-	h := newHouse(t, s, 10)
-	known, _ := h.let(t, "a", true)
-	old, _ := h.let(t, "b", false)
-	young, v := h.let(t, "c", false)
-	require.ErrorIs(t, within(t, h.failed), syscall.EMFILE, "they may be ranks whose greeting is about to come")
-	within(t, old.ended)
-	require.NoError(t, v.Pass(func() error { return nil }))
-	next, w := h.let(t, "d", false)
-	require.NoError(t, w.Pass(func() error { return nil }))
-	for len(h.failed) > 0 {
-		require.Error(t, <-h.failed)
-	}
-	for range 3 {
-		require.ErrorIs(t, within(t, h.failed), syscall.EMFILE)
-	}
-	for _, c := range []*caller{known, young, next} {
-		require.True(t, c.isOpen())
-	}
+	synctest.Test(t, func(t *testing.T) { // time passes only while all wait
+		s := newStreet()
+		s.room = 3
+		h := newHouse(t, s, 10)
+		known, _ := h.let(t, "a", true)
+		old, _ := h.let(t, "b", false)
+		young, v := h.let(t, "c", false)
+		require.ErrorIs(t, within(t, h.failed), syscall.EMFILE, "they may be ranks whose greeting is about to come")
+		within(t, old.ended)
+		require.NoError(t, v.Pass(func() error { return nil }))
+		next, w := h.let(t, "d", false)
+		require.NoError(t, w.Pass(func() error { return nil }))
+		for len(h.failed) > 0 {
+			require.Error(t, <-h.failed)
+		}
+		for range 3 {
+			require.ErrorIs(t, within(t, h.failed), syscall.EMFILE)
+		}
+		for _, c := range []*caller{known, young, next} {
+			require.True(t, c.isOpen())
+		}
+	})
 }
 
 // TestWarnings: the first that is turned away is told of at once, the others together.

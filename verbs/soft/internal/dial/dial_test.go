@@ -334,25 +334,34 @@ func TestConnectorGarbage(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	b := newConnEnd(t, 1, 2)
 	good := (&hello{kind: "tcp", src: wire.DeviceID{9}, dst: b.self.ID, dstRank: 1, addr: (&wire.Address{ID: wire.DeviceID{9}}).Encode()}).sign([]byte("secret"))
+	throw := func(junk []byte) {
+		conn, err := net.Dial("tcp", b.self.TCP[0])
+		require.NoError(t, err)
+		_, _ = conn.Write(junk)
+		_ = conn.Close()
+	}
+	turned := func(n int) {
+		wiretest.Within(t, "the end of all but the good hello, which counts once", func() {
+			for b.door.Turned() < n {
+				runtime.Gosched()
+			}
+		})
+	}
+	unknown := append([]byte(helloMagic), 0xff, 0xff, 0xff, 0xff)
 	for _, junk := range [][]byte{nil, {0}, []byte("GET / HTTP/1.1\r\n\r\n"), bytes.Repeat([]byte{0xff}, 1<<16), good[:20],
-		good, append(good[:len(good):len(good)], bytes.Repeat([]byte{7}, 4096)...), append([]byte(helloMagic), 0xff, 0xff, 0xff, 0xff)} {
+		good, append(good[:len(good):len(good)], bytes.Repeat([]byte{7}, 4096)...), unknown} {
 		for range maxStrangers / 4 {
-			conn, err := net.Dial("tcp", b.self.TCP[0])
-			require.NoError(t, err)
-			_, _ = conn.Write(junk)
-			_ = conn.Close()
+			throw(junk)
 		}
 	}
 	a := newConnEnd(t, 0, 1)
 	a.Connect(b.self)
 	requireJoined(t, a.next(t), b.next(t))
-	wiretest.Within(t, "the end of all but the good hello, which counts once", func() {
-		for b.door.Turned() < maxStrangers/4*8-1 {
-			runtime.Gosched()
-		}
-	})
+	turned(maxStrangers/4*8 - 1)
+	throw(unknown)
+	turned(maxStrangers / 4 * 8)
 	a.Close()
-	b.Close() // which tells of the last ones
+	b.Close() // which tells why the last one was turned away
 	require.Contains(t, b.logs.String(), "protocol version 65535")
 }
 
