@@ -1,0 +1,304 @@
+package secure
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParse(t *testing.T) {
+	for text, kind := range map[string]string{"": Off, "off": Off, "secret": Secret, "a,b,c": Files} {
+		s, err := Parse(text)
+		require.NoError(t, err, text)
+		require.Equal(t, kind, s.Kind(), text)
+	}
+	for _, text := range []string{"on", "secret,", "a,b", "a,,c", "a,b,c,d", " secret"} {
+		_, err := Parse(text)
+		require.EqualError(t, err, Allowed, text)
+	}
+	l, err := Setting{}.Load()
+	require.NoError(t, err)
+	require.Nil(t, l)
+	require.Equal(t, Off, l.Kind())
+}
+
+// authority issues certificates for tests.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	a := &authority{t: t, dir: t.TempDir()}
+	var err error
+	a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	a.cert = a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, &a.key.PublicKey)
+	a.write("roots.pem", "CERTIFICATE", a.cert.Raw)
+	return a
+}
+
+func (a *authority) sign(c *x509.Certificate, public any) *x509.Certificate {
+	c.SerialNumber = big.NewInt(time.Now().UnixNano())
+	if c.NotAfter.IsZero() {
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
+	parent := a.cert
+	if parent == nil {
+		parent = c
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, public, a.key)
+	require.NoError(a.t, err)
+	out, err := x509.ParseCertificate(der)
+	require.NoError(a.t, err)
+	return out
+}
+
+func (a *authority) write(name, kind string, der []byte) string {
+	name = filepath.Join(a.dir, name)
+	require.NoError(a.t, os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	return name
+}
+
+// layer issues a certificate and loads it with these roots.
+func (a *authority) layer(name string, c *x509.Certificate, roots *authority) *Layer {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(a.t, err)
+	if c.ExtKeyUsage == nil {
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(a.t, err)
+	s, err := Parse(strings.Join([]string{a.write(name+".pem", "CERTIFICATE", a.sign(c, &key.PublicKey).Raw),
+		a.write(name+"-key.pem", "PRIVATE KEY", der), filepath.Join(roots.dir, "roots.pem")}, ","))
+	require.NoError(a.t, err)
+	l, err := s.Load()
+	require.NoError(a.t, err)
+	return l
+}
+
+func bySecretLayer(t *testing.T) *Layer {
+	l, err := bySecret.Load()
+	require.NoError(t, err)
+	return l
+}
+
+// conns returns the two ends of a connection over loopback.
+func conns(t *testing.T) (a, b net.Conn) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = ln.Close() }()
+	a, err = net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	b, err = ln.Accept()
+	require.NoError(t, err)
+	for _, c := range []net.Conn{a, b} {
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	}
+	return a, b
+}
+
+type outcome struct {
+	s   *Session
+	err error
+}
+
+// shake runs the handshake of two ends, each of which closes its connection if it fails.
+func shake(a, b net.Conn, la, lb *Layer, ea, eb End) (x, y outcome) {
+	done := make(chan outcome)
+	end := func(conn net.Conn, l *Layer, e End) (o outcome) {
+		if o.s, o.err = l.Handshake(conn, e); o.err != nil {
+			_ = conn.Close()
+		}
+		return o
+	}
+	go func() { done <- end(b, lb, eb) }()
+	x = end(a, la, ea)
+	return x, <-done
+}
+
+var jobKey = []byte("the secret of the job, 32 bytes.")
+
+func TestHandshake(t *testing.T) {
+	a, b := conns(t)
+	commits := make(chan int, 4)
+	commit := func() error { commits <- 1; return nil }
+	x, y := shake(a, b, bySecretLayer(t), bySecretLayer(t), End{Dialler: true, Key: jobKey, Commit: commit}, End{Key: jobKey, Commit: commit})
+	require.NoError(t, x.err)
+	require.NoError(t, y.err)
+	require.Len(t, commits, 2)
+	require.Equal(t, x.s.Send, y.s.Receive)
+	require.Equal(t, y.s.Send, x.s.Receive)
+	require.NotEqual(t, x.s.Send, x.s.Receive)
+	_, err := x.s.Conn.Write([]byte("hello"))
+	require.NoError(t, err)
+	got := make([]byte, 5)
+	_, err = io.ReadFull(y.s.Conn, got)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(got))
+}
+
+// TestNothingIsReadAhead: what the peer sends right behind the handshake, outside TLS, stays in the
+// connection.
+func TestNothingIsReadAhead(t *testing.T) {
+	for range 20 {
+		a, b := conns(t)
+		go func() {
+			if _, err := bySecretLayer(t).Handshake(a, End{Dialler: true, Key: jobKey}); err == nil {
+				_, _ = a.Write([]byte("not TLS"))
+			}
+		}()
+		_, err := bySecretLayer(t).Handshake(b, End{Key: jobKey})
+		require.NoError(t, err)
+		got := make([]byte, 7)
+		_, err = io.ReadFull(b, got)
+		require.NoError(t, err)
+		require.Equal(t, "not TLS", string(got))
+	}
+}
+
+// TestSessionsDiffer: each session has keys of its own.
+func TestSessionsDiffer(t *testing.T) {
+	l := bySecretLayer(t)
+	var all []string
+	for range 3 {
+		a, b := conns(t)
+		x, y := shake(a, b, l, l, End{Dialler: true, Key: jobKey}, End{Key: jobKey})
+		require.NoError(t, errors.Join(x.err, y.err))
+		require.NotContains(t, all, string(x.s.Send))
+		all = append(all, string(x.s.Send), string(x.s.Receive))
+	}
+}
+
+func TestAnotherSecret(t *testing.T) {
+	a, b := conns(t)
+	x, y := shake(a, b, bySecretLayer(t), bySecretLayer(t), End{Dialler: true, Key: jobKey}, End{Key: []byte("another")})
+	require.ErrorIs(t, x.err, ErrRefused)
+	require.ErrorIs(t, y.err, ErrRefused)
+	require.ErrorContains(t, y.err, "does not have the job's secret")
+	require.ErrorContains(t, x.err, `by the other end: "the other end does not have the job's secret`)
+	_, err := bySecretLayer(t).Handshake(a, End{})
+	require.ErrorContains(t, err, "no job secret")
+}
+
+// TestManInTheMiddle: somebody who speaks TLS with both ends, and passes on all that they say in
+// it, is found: what both prove is bound to one session.
+func TestManInTheMiddle(t *testing.T) {
+	a, ma := conns(t)
+	mb, b := conns(t)
+	middle := bySecretLayer(t)
+	go func() {
+		left, right := make(chan *Session, 1), make(chan *Session, 1)
+		go func() { left <- middle.tlsOnly(ma, false) }()
+		go func() { right <- middle.tlsOnly(mb, true) }()
+		l, r := <-left, <-right
+		if l == nil || r == nil {
+			return
+		}
+		go func() { _, _ = io.Copy(l.Conn, r.Conn); _ = ma.Close() }()
+		_, _ = io.Copy(r.Conn, l.Conn)
+		_ = mb.Close()
+	}()
+	x, y := shake(a, b, bySecretLayer(t), bySecretLayer(t), End{Dialler: true, Key: jobKey}, End{Key: jobKey})
+	require.ErrorIs(t, y.err, ErrRefused)
+	require.ErrorContains(t, y.err, "something stands between the two")
+	require.Error(t, x.err)
+}
+
+// tlsOnly speaks TLS, and no more of the handshake.
+func (l *Layer) tlsOnly(conn net.Conn, dialler bool) *Session {
+	h := l.begin(conn, End{Dialler: dialler})
+	if h.conn.Handshake() != nil {
+		return nil
+	}
+	return &Session{Conn: h.conn}
+}
+
+func TestCertificates(t *testing.T) {
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	loopback := net.IPv4(127, 0, 0, 1)
+	both := &x509.Certificate{IPAddresses: []net.IP{loopback}}
+	ours, others := newAuthority(t), newAuthority(t)
+	good := ours.layer("good", both, ours)
+	for name, c := range map[string]struct {
+		bad  *Layer
+		name string // by which the bad end was dialled
+		why  string // empty: it is good
+	}{
+		"by its address": {bad: ours.layer("address", &x509.Certificate{IPAddresses: []net.IP{loopback}}, ours)},
+		"by its host":    {bad: ours.layer("host", &x509.Certificate{DNSNames: []string{"other", host}}, ours)},
+		"as dialled":     {bad: ours.layer("dialled", &x509.Certificate{DNSNames: []string{"rank0.job"}}, ours), name: "rank0.job"},
+		"of another host": {bad: ours.layer("elsewhere", &x509.Certificate{DNSNames: []string{"elsewhere"}, IPAddresses: []net.IP{net.IPv4(10, 1, 2, 3)}}, ours),
+			why: `the certificate is for "elsewhere, 10.1.2.3", and for none of "` + host + `", "127.0.0.1"`},
+		"dialled as another": {bad: ours.layer("another", &x509.Certificate{DNSNames: []string{"rank1.job"}}, ours), name: "rank0.job",
+			why: `the certificate is for "rank1.job", and for none of "rank0.job", "` + host + `"`},
+		"of other roots": {bad: others.layer("other", both, ours), why: "signed by unknown authority"},
+		"out of date": {bad: ours.layer("old", &x509.Certificate{IPAddresses: []net.IP{loopback},
+			NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}, ours), why: "expired"},
+		"for mail": {bad: ours.layer("mail", &x509.Certificate{IPAddresses: []net.IP{loopback}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageEmailProtection}}, ours),
+			why: "for servers and for clients"},
+	} {
+		for _, dials := range []bool{false, true} {
+			a, b := conns(t)
+			mine := End{Dialler: !dials, Key: jobKey, Name: c.name}
+			x, y := shake(a, b, good, c.bad, mine, End{Dialler: dials, Key: jobKey})
+			if c.why == "" {
+				require.NoError(t, errors.Join(x.err, y.err), "%s, dials %v", name, dials)
+				require.Equal(t, x.s.Send, y.s.Receive)
+				continue
+			}
+			require.ErrorIs(t, x.err, ErrRefused, name)
+			require.ErrorContains(t, x.err, c.why, name)
+			require.ErrorContains(t, y.err, "TLS refused by the other end", "%s, dials %v", name, dials)
+		}
+	}
+	a, b := conns(t)
+	x, _ := shake(a, b, good, bySecretLayer(t), End{Key: jobKey}, End{Dialler: true, Key: jobKey})
+	require.Error(t, x.err, "without a certificate")
+}
+
+func TestLoadFaults(t *testing.T) {
+	a := newAuthority(t)
+	a.layer("fine", &x509.Certificate{}, a)
+	at := func(name string) string { return filepath.Join(a.dir, name) }
+	for text, why := range map[string]string{
+		at("none.pem") + "," + at("fine-key.pem") + "," + at("roots.pem"):    "no such file",
+		at("fine.pem") + "," + at("none.pem") + "," + at("roots.pem"):        "no such file",
+		at("fine.pem") + "," + at("fine-key.pem") + "," + at("none.pem"):     "roots: open",
+		at("roots.pem") + "," + at("fine-key.pem") + "," + at("roots.pem"):   "private key does not match",
+		at("fine.pem") + "," + at("fine-key.pem") + "," + at("fine-key.pem"): "fine-key.pem has no certificate",
+	} {
+		s, err := Parse(text)
+		require.NoError(t, err)
+		_, err = s.Load()
+		require.ErrorContains(t, err, why, text)
+	}
+}
+
+// TestNoTLS: a peer that speaks something else is an error, and so is one that says too much.
+func TestNoTLS(t *testing.T) {
+	a, b := conns(t)
+	_, err := b.Write(bytes.Repeat([]byte("GET / HTTP/1.0\r\n"), 10))
+	require.NoError(t, err)
+	_, err = bySecretLayer(t).Handshake(a, End{Dialler: true, Key: jobKey})
+	require.ErrorContains(t, err, "TLS: ")
+	require.NotErrorIs(t, err, ErrRefused)
+}

@@ -1,0 +1,111 @@
+// Package secure has TLS between the hosts of a job: how users ask for it, and the handshake by
+// which two ranks get a connection that both know to lead to the other. What comes after that is
+// the caller's: the rendezvous goes on in the TLS connection, the tcp wire takes keys from it and
+// seals its packets by itself (package seal).
+//
+// The handshake is TLS 1.3 by crypto/tls, and three short messages in it: by the TLS exporter both
+// ends prove that they have the job's secret and see the same TLS session, so that nobody stands
+// between them (RFC 9266). With certificates of the user's each end also checks the other's. It
+// runs on connections that are authenticated by the secret already: TLS code meets no strangers.
+//
+// Concurrency: a Layer is constant, any goroutine may use it.
+package secure
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/fips140"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"strings"
+	"time"
+)
+
+// Kinds of a Setting: all ranks of a job must have the same.
+const (
+	Off    = "off"
+	Secret = "secret"
+	Files  = "files"
+)
+
+// Setting is how a user asks for TLS. The zero value is off.
+type Setting struct{ cert, key, roots string }
+
+// bySecret is the Setting that needs no files.
+var bySecret = Setting{cert: Secret}
+
+// Allowed says what Parse takes.
+const Allowed = "give off, secret, or three PEM files as CERTIFICATE,KEY,ROOTS"
+
+// Parse reads a Setting: off (or nothing), secret, or the names of three files.
+func Parse(text string) (Setting, error) {
+	switch text {
+	case "", Off:
+		return Setting{}, nil
+	case Secret:
+		return bySecret, nil
+	}
+	names := strings.Split(text, ",")
+	if len(names) != 3 || names[0] == "" || names[1] == "" || names[2] == "" {
+		return Setting{}, errors.New(Allowed)
+	}
+	return Setting{names[0], names[1], names[2]}, nil
+}
+
+// Kind is off, secret or files.
+func (s Setting) Kind() string {
+	switch s {
+	case Setting{}:
+		return Off
+	case bySecret:
+		return Secret
+	}
+	return Files
+}
+
+// Load makes the Layer of a Setting; nil: off. It reads the files.
+func (s Setting) Load() (*Layer, error) {
+	if s.Kind() == Off {
+		return nil, nil
+	}
+	if fips140.Enforced() {
+		return nil, errors.New("GODEBUG=fips140=only forbids to number the nonces of AES-GCM, as packets between hosts need it: " +
+			"use TLS off, and a private network or a tunnel between the hosts")
+	}
+	l := &Layer{kind: s.Kind()}
+	var err error
+	if l.kind == Secret {
+		l.cert, err = selfSigned()
+		return l, err
+	}
+	if l.cert, err = tls.LoadX509KeyPair(s.cert, s.key); err != nil {
+		return nil, fmt.Errorf("certificate %s with key %s: %w", s.cert, s.key, err)
+	}
+	pem, err := os.ReadFile(s.roots)
+	if err != nil {
+		return nil, fmt.Errorf("roots: %w", err)
+	}
+	l.roots = x509.NewCertPool()
+	if !l.roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("roots: %s has no certificate in PEM form", s.roots)
+	}
+	return l, nil
+}
+
+// selfSigned makes a certificate with which TLS can be spoken, and that nobody trusts: the exporter
+// and the secret say who is there.
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
