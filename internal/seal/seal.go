@@ -36,7 +36,7 @@ const (
 	// Overhead is how many bytes a record is longer than its contents.
 	Overhead = HeaderSize + tagSize
 	// MaxContents is the most bytes of a record's contents.
-	MaxContents = 128 << 10
+	MaxContents = 64 << 10
 
 	keySize = 16
 	tagSize = 16

@@ -36,9 +36,6 @@ type End struct {
 	// Name is by what the other end was dialled, a host name or address; empty: by nothing that a
 	// certificate could be for.
 	Name string
-	// Commit, if not nil, is called once: this end is satisfied, and is about to say so to the
-	// other, which can still fail.
-	Commit func() error
 }
 
 // Session is a TLS connection whose ends know each other. Send and Receive are secrets of its two
@@ -173,9 +170,6 @@ func (h *handshake) judge(label string) error {
 		text := err.Error()
 		_ = h.write(statusRefused, []byte(text[:min(len(text), maxText)]))
 		return fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	if h.end.Commit != nil {
-		return h.end.Commit()
 	}
 	return nil
 }

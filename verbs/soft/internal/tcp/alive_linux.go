@@ -14,7 +14,11 @@ import (
 )
 
 // socket is a connected socket that is not in Go's netpoller.
-type socket struct{ fd int }
+type socket struct {
+	fd     int
+	peer   *wire.Address
+	sealed *sealed // nil: the connection is plain
+}
 
 func (s *socket) Close() error { return unix.Close(s.fd) }
 
@@ -23,7 +27,7 @@ func (s *socket) Close() error { return unix.Close(s.fd) }
 func (w *Wire) guard(conn net.Conn) error { return keepalive.All(conn, w.env.PeerTimeout) }
 
 // prepare duplicates the connection's descriptor. It runs in the background.
-func (w *Wire) prepare(conn net.Conn, _ *wire.Address) (any, error) {
+func (w *Wire) prepare(conn net.Conn, peer *wire.Address) (any, error) {
 	fd, err := dial.Duplicate(conn.(*net.TCPConn)) // guard fails for other types
 	if err != nil {
 		return nil, err
@@ -31,7 +35,7 @@ func (w *Wire) prepare(conn net.Conn, _ *wire.Address) (any, error) {
 	if sameHost(conn.LocalAddr(), conn.RemoteAddr()) {
 		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno") // else it is slower
 	}
-	return &socket{fd}, nil // with TCP_NODELAY, which package net sets
+	return &socket{fd: fd, peer: peer}, nil // with TCP_NODELAY, which package net sets
 }
 
 // sameHost says that a connection does not leave the host. Then there is no network whose

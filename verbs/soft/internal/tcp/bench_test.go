@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -26,7 +27,10 @@ import (
 //
 // The child answers packets for QP 1, counts those for QP 2 and answers the last of a batch, and
 // puts payloads of read responses where a device would, into one buffer.
-const benchChildEnv = "TAGMATCH_TCP_BENCH_CHILD"
+const (
+	benchChildEnv = "TAGMATCH_TCP_BENCH_CHILD"
+	benchTLSEnv   = "TAGMATCH_TCP_BENCH_TLS"
+)
 
 func TestMain(m *testing.M) {
 	if a := os.Getenv(benchChildEnv); a != "" {
@@ -47,7 +51,15 @@ func benchChild(parent string) {
 	}
 	n, _ := notify.NewEpoll()
 	d := &fakeDevice{self: &wire.Address{ID: wire.NewDeviceID(), Rank: 1}, n: n}
-	w, err := Open(wire.Env{Self: d.self, Receiver: d, Notifier: n, PeerTimeout: 20 * time.Second}, "127.0.0.1:0", ports.Range{})
+	env := wire.Env{Self: d.self, Receiver: d, Notifier: n, Secret: []byte("secret"), PeerTimeout: 20 * time.Second}
+	setting, err := secure.Parse(os.Getenv(benchTLSEnv))
+	if err != nil {
+		panic(err)
+	}
+	if env.TLS, err = setting.Load(); err != nil {
+		panic(err)
+	}
+	w, err := Open(env, "127.0.0.1:0", ports.Range{})
 	if err != nil {
 		panic(err)
 	}
@@ -77,9 +89,9 @@ func benchChild(parent string) {
 
 // benchPeer starts the child and connects to it.
 func benchPeer(b testing.TB) (*fakeDevice, *link, *os.Process) {
-	d := newFakeDevice(b, 0, func(env *wire.Env, _ *string) { env.Secret = nil })
+	d := newFakeDevice(b, 0)
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), benchChildEnv+"="+hex.EncodeToString(d.self.Encode()))
+	cmd.Env = append(os.Environ(), benchChildEnv+"="+hex.EncodeToString(d.self.Encode()), benchTLSEnv+"="+testTLS.Kind())
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(b, err)

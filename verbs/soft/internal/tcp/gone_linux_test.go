@@ -53,8 +53,7 @@ func TestTCPPlaceGone(t *testing.T) {
 				}
 			}
 			for _, part := range [][]byte{stream[:20_000], stream[20_000:]} { // the first one begins in the buffer
-				_, err := unix.Write(ab.fd, part)
-				require.NoError(t, err)
+				inject(t, ab, part)
 				for range 10 {
 					b.poll(16)
 				}

@@ -31,14 +31,22 @@ type link struct {
 	acked  uint64 // bytes acknowledged until then
 	silent int    // looks in a row without a sign of life, while something was not acknowledged
 
-	out output
-	in  input
-	vec vector
+	out    output
+	in     input
+	vec    vector
+	sealed *sealed // nil: the connection is plain, or there is none yet
 }
 
 func (l *link) MaxPayload() int           { return maxPayload }
-func (l *link) MaxReadPayload() int       { return maxRead }
 func (l *link) Memory() wire.RemoteMemory { return nil }
+
+// MaxReadPayload implements wire.Link. What is sealed is copied once in any case.
+func (l *link) MaxReadPayload() int {
+	if l.w.env.TLS != nil {
+		return maxPayload
+	}
+	return maxRead
+}
 
 // attach gives the link its connection, whose descriptor it then owns.
 func (l *link) attach(s *socket) error {
@@ -50,7 +58,7 @@ func (l *link) attach(s *socket) error {
 		_ = s.Close()
 		return os.NewSyscallError("epoll_ctl", err)
 	}
-	l.fd, l.up = s.fd, true
+	l.fd, l.sealed, l.up = s.fd, s.sealed, true
 	return nil
 }
 
@@ -110,7 +118,7 @@ func (l *link) Close() {
 	if l.gone {
 		return
 	}
-	if l.up && l.out.pending() > 0 {
+	if l.up {
 		l.write()
 	}
 	l.drop()

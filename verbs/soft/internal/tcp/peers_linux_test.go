@@ -29,8 +29,7 @@ func TestTCPPeerGone(t *testing.T) {
 	}{
 		{"end", "closed the connection", func(t *testing.T, l *link) { l.Close() }},
 		{"inside a packet", "in the middle of a packet", func(t *testing.T, l *link) {
-			_, err := unix.Write(l.fd, make([]byte, 20)) // an operation with number 0, and 4 bytes more
-			require.NoError(t, err)
+			inject(t, l, make([]byte, 20)) // an operation with number 0, and 4 bytes more
 			l.Close()
 		}},
 		{"reset", "connection reset", func(t *testing.T, l *link) {

@@ -128,7 +128,7 @@ func (l *link) deliver(payload []byte) bool {
 // its destination.
 func (l *link) startPlacing(have []byte, headerSize int) {
 	in := &l.in
-	if in.h.Length < PlaceFrom {
+	if in.h.Length < PlaceFrom || l.sealed != nil {
 		return
 	}
 	dst := l.w.env.Receiver.Place(l, &in.h)
@@ -174,7 +174,10 @@ func (l *link) Places(dst []byte) {
 
 // fill reads once. It returns how many bytes it has asked for and how many it has got.
 func (l *link) fill() (want, got int) {
-	if l.in.placing {
+	switch {
+	case l.sealed != nil:
+		return l.fillSealed()
+	case l.in.placing:
 		return l.fillPlacing()
 	}
 	in := &l.in
@@ -279,7 +282,7 @@ var errPeerClosed = errors.New("the peer closed the connection")
 
 // ended returns the error for a connection that the peer has closed.
 func (l *link) ended() error {
-	if l.in.placing || l.in.r != l.in.w {
+	if l.in.placing || l.in.r != l.in.w || l.sealed.partial() {
 		return fmt.Errorf("%w in the middle of a packet (%w): %w", errPeerClosed, io.ErrUnexpectedEOF, verbs.ErrPeerEnded)
 	}
 	return fmt.Errorf("%w: %w", errPeerClosed, verbs.ErrPeerEnded)

@@ -54,6 +54,9 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 		return false
 	}
 	l.w.idle = 0
+	if l.sealed != nil {
+		return l.sendSealed(h, head, body)
+	}
 	o := &l.out
 	before := len(o.buf)
 	o.buf = append(appendFrameHeader(o.buf, h), head...)
@@ -81,7 +84,9 @@ func (l *link) hasRoom(head, body int) bool {
 		return l.sendLater()
 	}
 	n := maxFrameHeader + head + body
-	if body >= DirectFrom {
+	if l.sealed != nil {
+		n += l.sealed.waiting()
+	} else if body >= DirectFrom {
 		if n -= body; l.out.blocked {
 			return false
 		}
@@ -110,7 +115,7 @@ func (l *link) makeRoom(n int) bool {
 // write gives output to the kernel until all is sent or the socket takes no more.
 func (l *link) write() {
 	o := &l.out
-	for o.pending() > 0 {
+	for o.pending() > 0 || l.sealPlain() {
 		want := o.pending()
 		n, e := rawSend(l.fd, o.buf[o.sent:])
 		if e == unix.EINTR {

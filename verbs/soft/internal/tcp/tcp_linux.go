@@ -95,8 +95,13 @@ func Open(env wire.Env, listen string, within ports.Range) (wire.Wire, error) {
 		return nil, err
 	}
 	d := &dialer{next: map[wire.DeviceID]int{}}
-	w.conn = dial.New(dial.Config{Self: env.Self, Secret: env.Secret, Kind: wire.TCP, Listener: ln,
-		Dial: d.dial, Guard: w.guard, Prepare: w.prepare, Wake: notif.Wake, Log: env.Log, Retry: env.PeerTimeout})
+	cfg := dial.Config{Self: env.Self, Secret: env.Secret, Kind: wire.TCP, Listener: ln,
+		Dial: d.dial, Guard: w.guard, Prepare: w.prepare, Wake: notif.Wake, Log: env.Log,
+		Retry: env.PeerTimeout}
+	if env.TLS != nil {
+		cfg.Kind, cfg.Upgrade = wire.TCP+", TLS "+env.TLS.Kind(), w.upgrade
+	}
+	w.conn = dial.New(cfg)
 	w.conn.Every(env.PeerTimeout/looks, func() {
 		w.due.Store(true)
 		notif.Wake()

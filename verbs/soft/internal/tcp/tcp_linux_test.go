@@ -57,7 +57,7 @@ func newFakeDevice(t testing.TB, rank uint32, change ...func(env *wire.Env, list
 	n, err := notify.NewEpoll()
 	require.NoError(t, err)
 	d := &fakeDevice{self: &wire.Address{ID: wire.NewDeviceID(), Rank: rank, PID: uint32(os.Getpid())}, n: n}
-	env := wire.Env{Self: d.self, Receiver: d, Notifier: n, Secret: []byte("secret"), PeerTimeout: 20 * time.Second}
+	env := wire.Env{Self: d.self, Receiver: d, Notifier: n, Secret: []byte("secret"), TLS: testTLS, PeerTimeout: 20 * time.Second}
 	listen := "127.0.0.1:0"
 	for _, f := range change {
 		f(&env, &listen)
@@ -111,6 +111,17 @@ func joined(t testing.TB, change ...func(env *wire.Env, listen *string)) (a, b *
 	require.False(t, ab.Send(&wire.Header{Op: wire.OpAck}, nil, nil), "the first send connects")
 	until(t, "connection", func() bool { return ab.up && ba.up }, a, b)
 	return a, b, ab, ba
+}
+
+// inject writes bytes to a connection as a peer would that keeps to no format of frames.
+func inject(t testing.TB, l *link, b []byte) {
+	if l.sealed != nil {
+		var err error
+		b, err = appendRecords(l.sealed.sealer, nil, b)
+		require.NoError(t, err)
+	}
+	_, err := unix.Write(l.fd, b)
+	require.NoError(t, err)
 }
 
 func openDescriptors(t testing.TB) int {
@@ -244,6 +255,9 @@ func (s *stream) packet(i int) (wire.Header, []byte) {
 	case 2:
 		h.Length = uint32(r.IntN(5000))
 	}
+	if h.Op == wire.OpReadResp {
+		h.Length = min(h.Length, uint32(s.out.MaxReadPayload()))
+	}
 	p := make([]byte, h.Length)
 	for k := 0; k+8 <= len(p); k += 8 {
 		binary.LittleEndian.PutUint64(p[k:], r.Uint64())
@@ -311,13 +325,11 @@ func TestTCPPlaceDeregistered(t *testing.T) {
 		require.Len(t, payload, 60_000)
 		return true, false
 	}
-	_, err := unix.Write(ab.fd, frame[:30_000])
-	require.NoError(t, err)
+	inject(t, ab, frame[:30_000])
 	until(t, "half of it", func() bool { return dst[29_000] == 7 }, b)
 	clear(dst)
 	b.onPlace = func(wire.Link, *wire.Header) []byte { return nil }
-	_, err = unix.Write(ab.fd, frame[30_000:])
-	require.NoError(t, err)
+	inject(t, ab, frame[30_000:])
 	until(t, "packet", func() bool { return received == 1 }, a, b)
 	require.Positive(t, given)
 	require.Equal(t, make([]byte, 60_000), dst)
@@ -342,8 +354,7 @@ func TestTCPBulkBehindSmall(t *testing.T) {
 		return true, false
 	}
 	for i, h := range []wire.Header{large, {Op: wire.OpAck}, large} {
-		_, err := unix.Write(ab.fd, append(appendFrameHeader(nil, &h), make([]byte, h.Length)...))
-		require.NoError(t, err)
+		inject(t, ab, append(appendFrameHeader(nil, &h), make([]byte, h.Length)...))
 		until(t, "packet", func() bool { return received == i+1 }, b)
 	}
 	require.Positive(t, buffered)
@@ -407,8 +418,7 @@ func TestTCPViolations(t *testing.T) {
 		"header fields 0xff":       {1, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 	} {
 		_, b, ab, _ := joined(t)
-		_, err := unix.Write(ab.fd, frame)
-		require.NoError(t, err)
+		inject(t, ab, frame)
 		until(t, "violation", func() bool { return len(b.down) == 1 }, b)
 		require.ErrorContains(t, b.down[0], "protocol violation")
 		require.ErrorContains(t, b.down[0], name)

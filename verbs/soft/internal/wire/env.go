@@ -3,6 +3,8 @@ package wire
 import (
 	"log/slog"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
 // Names of the wires.
@@ -18,6 +20,7 @@ type Env struct {
 	Receiver    Receiver      // the device
 	Notifier    Notifier      // where the owner sleeps
 	Secret      []byte        // job secret, see package dial
+	TLS         *secure.Layer // of connections that can leave the host; nil: they are plain
 	PeerTimeout time.Duration // see soft.Config
 	Alone       bool          // no other wire to peers is polled beside this one, which a Poll that takes its time would hold up
 	Yields      bool          // another wire follows that a peer can be left to

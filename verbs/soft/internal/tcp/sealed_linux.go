@@ -1,0 +1,240 @@
+package tcp
+
+import (
+	"bytes"
+	"fmt"
+	"math/bits"
+	"net"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/fault"
+	"github.com/tagmatch/tagmatch/internal/seal"
+	"github.com/tagmatch/tagmatch/internal/secure"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// sealed is what a link with TLS has besides. The stream of frames goes through the connection in
+// records (package seal), which end where a write does: link.out has records, and the frames of
+// those to come wait in plain. What is received goes from raw to link.in, and from there on as on a
+// plain connection, but that no payload is read to its place.
+type sealed struct {
+	sealer *seal.Sealer
+	opener *seal.Opener
+
+	plain []byte // frames that are not sealed yet
+
+	raw  []byte
+	r, w int // raw[r:w] was read from the socket, and not opened
+	need int // bytes of the record at r; 0: not known
+}
+
+const (
+	rawStart = 16 << 10  // bytes of raw at first
+	rawLimit = 128 << 10 // the most that it grows to: a record and more
+)
+
+// upgrade has the two ends speak TLS, from which the link's keys come. Which of them begins does
+// not depend on who has dialled. It runs in the background.
+func (w *Wire) upgrade(conn net.Conn, prepared any) (any, error) {
+	s := prepared.(*socket)
+	self := w.env.Self
+	session, err := w.env.TLS.Handshake(conn, secure.End{Dialler: bytes.Compare(self.ID[:], s.peer.ID[:]) < 0, Key: w.env.Secret})
+	if err != nil {
+		return s, err
+	}
+	s.sealed = &sealed{}
+	if s.sealed.sealer, err = seal.NewSealer(session.Send); err == nil {
+		s.sealed.opener, err = seal.NewOpener(session.Receive)
+	}
+	return s, err
+}
+
+// waiting is how many bytes there are that hasRoom finds not in output: those in plain, and what
+// sealing adds to them and to a packet.
+func (s *sealed) waiting() int {
+	return len(s.plain) + (3+len(s.plain)/seal.MaxContents)*seal.Overhead
+}
+
+// partial reports whether a part of a record was received.
+func (s *sealed) partial() bool { return s != nil && s.r != s.w }
+
+// sendSealed is Send where there is room.
+func (l *link) sendSealed(h *wire.Header, head, body []byte) bool {
+	s, o := l.sealed, &l.out
+	before := len(s.plain)
+	s.plain = append(appendFrameHeader(s.plain, h), head...)
+	if len(body) >= DirectFrom {
+		return l.sealDirect(h.Op, body, before)
+	}
+	s.plain = append(s.plain, body...)
+	switch {
+	case o.blocked:
+	case len(s.plain) >= tcpWriteSoon:
+		l.write()
+	case !o.dirty:
+		o.dirty = true
+		l.w.dirty = append(l.w.dirty, l)
+	}
+	return true
+}
+
+// sealDirect seals a body from where it is, behind its header, which begins at plain[header]. It
+// does where the body is gone what writeDirect does.
+func (l *link) sealDirect(op wire.Opcode, body []byte, header int) bool {
+	s, o := l.sealed, &l.out
+	if op == wire.OpReadResp && !fault.Readable(body) {
+		s.plain = s.plain[:header]
+		l.w.notif.Wake() // the device looks again, and no room will wake it
+		return false
+	}
+	l.sealPlain()
+	var err error
+	if !fault.Guard(func() { o.buf, err = appendRecords(s.sealer, o.buf, body) }) {
+		err = unix.EFAULT
+	}
+	switch {
+	case err != nil:
+		l.broken(err)
+	case !o.blocked:
+		l.write()
+	}
+	return true
+}
+
+// sealPlain moves plain to output, as records. It returns true if it has moved something.
+func (l *link) sealPlain() bool {
+	s := l.sealed
+	if s == nil || len(s.plain) == 0 {
+		return false
+	}
+	var err error
+	if l.out.buf, err = appendRecords(s.sealer, l.out.buf, s.plain); err != nil {
+		l.broken(err)
+		return false
+	}
+	if s.plain = s.plain[:0]; cap(s.plain) > tcpOutLimit {
+		s.plain = nil
+	}
+	return true
+}
+
+// appendRecords appends the records that b takes.
+func appendRecords(s *seal.Sealer, dst, b []byte) (_ []byte, err error) {
+	for len(b) > 0 && err == nil {
+		n := min(len(b), seal.MaxContents)
+		dst = slices.Grow(dst, n+seal.Overhead)
+		dst, err = s.Append(dst, b[:n])
+		b = b[n:]
+	}
+	return dst, err
+}
+
+// broken ends sending, as wrote does for an error of the socket.
+func (l *link) broken(err error) {
+	l.lost = fmt.Errorf("sealing: %w", err)
+	l.out.buf, l.out.sent, l.sealed.plain = nil, 0, nil
+	l.up = false
+	l.unblock()
+	l.visit()
+}
+
+// fillSealed is fill: it opens what is there, or else reads once and opens that.
+func (l *link) fillSealed() (want, got int) {
+	s := l.sealed
+	if n := l.openRecords(); n > 0 && !l.gone {
+		return n, n
+	}
+	if l.gone {
+		return 1, 0
+	}
+	if s.need > 0 && s.w-s.r >= s.need {
+		l.visit() // there is no room for it until the device gives back what it was lent
+		return 1, 0
+	}
+	b := s.space()
+	n, e := rawRecv(l.fd, b)
+	if !l.hasRead(n, e) {
+		return 1, 0
+	}
+	s.w += n
+	l.openRecords()
+	if l.gone {
+		return 1, 0
+	}
+	if s.need > 0 && s.w-s.r >= s.need {
+		return n, n // the socket may be empty, but there is more
+	}
+	return len(b), n
+}
+
+// space returns where to read to. Of a record that has begun not much more than that is read, as
+// the beginning of the next one is copied.
+func (s *sealed) space() []byte {
+	if s.r == s.w {
+		s.r, s.w = 0, 0
+	}
+	if s.w == len(s.raw) && s.r == 0 || s.need > len(s.raw) {
+		size := max(rawStart, 4*len(s.raw), 1<<bits.Len(uint(s.need)))
+		raw := make([]byte, min(size, rawLimit))
+		s.r, s.w, s.raw = 0, copy(raw, s.raw[s.r:s.w]), raw
+	}
+	if s.r+s.need > len(s.raw) || s.w == len(s.raw) {
+		s.r, s.w = 0, copy(s.raw, s.raw[s.r:s.w])
+	}
+	b := s.raw[s.w:]
+	if s.need > placeGap {
+		b = b[:min(len(b), s.need-(s.w-s.r)+placeGap)]
+	}
+	return b
+}
+
+// openRecords opens the records that are whole, as far as there is room for their contents, and
+// returns how many bytes they have taken. A record that fails its check ends the link.
+func (l *link) openRecords() (bytes int) {
+	s, in := l.sealed, &l.in
+	for {
+		if s.need == 0 {
+			n, err := s.opener.Size(s.raw[s.r:s.w])
+			if err != nil {
+				l.fail(err)
+				return bytes
+			}
+			s.need = n
+		}
+		if s.need == 0 || s.w-s.r < s.need || !l.makeRoomFor(s.need-seal.Overhead) {
+			return bytes
+		}
+		out, err := s.opener.Open(in.buf[:in.w], s.raw[s.r:s.r+s.need])
+		if err != nil {
+			l.fail(err)
+			return bytes
+		}
+		in.w = len(out)
+		bytes += s.need
+		s.r += s.need
+		s.need = 0
+	}
+}
+
+// makeRoomFor makes room for n more bytes in the input buffer. It returns false if there is none
+// until the device gives back what it was lent, or takes what is there.
+func (l *link) makeRoomFor(n int) bool {
+	in := &l.in
+	if in.r == in.w && !in.lent {
+		in.r, in.w = 0, 0
+	}
+	rest := in.w - in.r
+	switch {
+	case len(in.buf)-in.w >= n:
+	case !in.lent && len(in.buf) >= rest+n:
+		in.r, in.w = 0, copy(in.buf, in.buf[in.r:in.w])
+	case len(in.buf) < rest+n && rest+n <= bufLimit:
+		b := make([]byte, max(bufStart, 1<<bits.Len(uint(rest+n-1))))
+		in.r, in.w, in.buf, in.lent = 0, copy(b, in.buf[in.r:in.w]), b, false
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,279 @@
+package tcp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/internal/seal"
+	"github.com/tagmatch/tagmatch/internal/secure"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// testTLS is what newFakeDevice gives its devices.
+var testTLS *secure.Layer
+
+// withTLS has the devices of a test have TLS.
+func withTLS(t testing.TB) {
+	s, err := secure.Parse(secure.Secret)
+	require.NoError(t, err)
+	testTLS, err = s.Load()
+	require.NoError(t, err)
+	t.Cleanup(func() { testTLS = nil })
+}
+
+// TestTLS plays the tests of the wire with TLS, but for those of payloads that are read to their
+// place.
+func TestTLS(t *testing.T) {
+	withTLS(t)
+	for name, f := range map[string]func(*testing.T){
+		"ConnectAndLeaks": TestTCPConnectAndLeaks, "Stream": TestTCPStream, "RefusedStays": TestTCPRefusedStays,
+		"FilledWhileArmed": TestTCPFilledWhileArmed, "Violations": TestTCPViolations, "PeerGone": TestTCPPeerGone, "Killed": TestTCPKilled,
+		"LastWords": TestTCPLastWords, "StalledPeerGone": TestTCPStalledPeerGone, "DialFailure": TestTCPDialFailure, "Listen": TestTCPListen,
+		"Sleep": TestTCPSleep, "SleepBlocked": TestTCPSleepBlocked, "LeavesEpoll": TestTCPLeavesEpoll, "BusyPeerGone": TestTCPBusyPeerGone,
+		"Congestion": TestTCPCongestion,
+	} {
+		t.Run(name, f)
+	}
+}
+
+// TestTLSSettingsDiffer: ends with different settings do not connect, and say why.
+func TestTLSSettingsDiffer(t *testing.T) {
+	a := newFakeDevice(t, 0)
+	withTLS(t)
+	b := newFakeDevice(t, 1)
+	for _, d := range [][2]*fakeDevice{{a, b}, {b, a}} {
+		l := d[0].link(t, d[1])
+		l.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
+		until(t, "failure", func() bool { return len(d[0].down) == 1 }, a, b)
+		require.ErrorContains(t, d[0].down[0], "TLS secret")
+		require.ErrorContains(t, d[0].down[0], "connection came to a")
+	}
+}
+
+// TestTLSBodyGone: a packet whose body is gone leaves no trace in the stream of records.
+func TestTLSBodyGone(t *testing.T) {
+	withTLS(t)
+	a, b, ab, _ := joined(t)
+	var got []uint32
+	b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+		require.Len(t, payload, int(h.Length))
+		got = append(got, h.PSN)
+		return true, false
+	}
+	send := func(op wire.Opcode, psn uint32, body []byte) bool {
+		return ab.Send(&wire.Header{Op: op, PSN: psn, Length: uint32(len(body))}, nil, body)
+	}
+	body := gone(t, maxPayload, 8192, unix.PROT_NONE)
+	require.False(t, send(wire.OpReadResp, 0, body))
+	require.True(t, send(wire.OpReadResp, 1, []byte("waits to be written")))
+	require.False(t, send(wire.OpReadResp, 2, body))
+	require.NoError(t, unix.Mprotect(body, unix.PROT_READ))
+	require.True(t, send(wire.OpReadResp, 3, body))
+	until(t, "the packets", func() bool { return len(got) == 2 }, a, b)
+	require.Equal(t, []uint32{1, 3}, got)
+	require.Empty(t, append(a.down, b.down...))
+	require.NoError(t, unix.Mprotect(body[8192:], unix.PROT_NONE))
+	require.True(t, send(wire.OpSend, 4, body), "a send whose body is gone ends the link")
+	until(t, "the end of the link", func() bool { return len(a.down) == 1 && len(b.down) == 1 }, a, b)
+	require.ErrorIs(t, a.down[0], unix.EFAULT)
+	require.NoError(t, unix.Mprotect(body[8192:], unix.PROT_READ))
+}
+
+// TestTLSLentInput: records wait in the link while the device holds what it was lent, and come
+// after that, without anything more of the socket.
+func TestTLSLentInput(t *testing.T) {
+	withTLS(t)
+	_, b, ab, ba := joined(t)
+	const size, count = 3000, 200
+	var stream []byte
+	for i := range count {
+		h := wire.Header{Op: wire.OpSend, PSN: uint32(i), Length: size, Total: size}
+		stream = append(appendFrameHeader(stream, &h), bytes.Repeat([]byte{byte(i)}, size)...)
+		inject(t, ab, stream)
+		stream = stream[:0]
+	}
+	next := uint32(0)
+	var lent [][]byte
+	b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+		require.Equal(t, next, h.PSN)
+		require.Equal(t, bytes.Repeat([]byte{byte(next)}, size), payload)
+		next++
+		lent = append(lent, payload)
+		return true, true
+	}
+	until(t, "all packets", func() bool {
+		for i, p := range lent {
+			require.Equal(t, bytes.Repeat([]byte{byte(int(next) - len(lent) + i)}, size), p, "what was lent has changed")
+		}
+		lent = lent[:0]
+		return next == count
+	}, b)
+	require.Less(t, cap(ba.in.buf), bufLimit+1)
+}
+
+// relay passes bytes on between the two devices of a test, and sees all of them.
+type relay struct {
+	mu     sync.Mutex
+	seen   []byte
+	change func(record []byte) (instead [][]byte) // of those from b to a, from the first record on; nil: passed on
+	conns  []net.Conn
+}
+
+// start puts the relay in front of device d.
+func (r *relay) start(t *testing.T, d *fakeDevice) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	to := d.self.TCP[0]
+	d.self.TCP = []string{ln.Addr().String()}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			r.mu.Lock()
+			r.conns = append(r.conns, in, out)
+			r.mu.Unlock()
+			wg.Go(func() { r.pass(in, out) })
+			wg.Go(func() { r.pass(out, in) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		r.mu.Lock()
+		for _, c := range r.conns {
+			_ = c.Close()
+		}
+		r.mu.Unlock()
+		wg.Wait()
+	})
+}
+
+func (r *relay) pass(from, to net.Conn) {
+	defer func() { _ = to.(*net.TCPConn).CloseWrite() }()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		r.mu.Lock()
+		r.seen = append(r.seen, buf[:n]...)
+		r.mu.Unlock()
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// through makes two joined devices whose connection goes by a relay.
+func through(t *testing.T, r *relay) (a, b *fakeDevice, ab, ba *link) {
+	a, b = newFakeDevice(t, 0), newFakeDevice(t, 1)
+	r.start(t, b)
+	ab = a.link(t, b)
+	ab.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
+	until(t, "connection", func() bool { return ab.up && len(b.w.links) == 1 && b.link(t, a).up }, a, b)
+	return a, b, ab, b.link(t, a)
+}
+
+// TestTLSHides: nothing of a payload, and nothing of a header, can be read on the way.
+func TestTLSHides(t *testing.T) {
+	for _, tls := range []bool{false, true} {
+		if tls {
+			withTLS(t)
+		}
+		r := &relay{}
+		a, b, ab, _ := through(t, r)
+		got := 0
+		b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
+		for _, size := range []int{32, 4096, DirectFrom, maxPayload} {
+			payload := bytes.Repeat([]byte("what nobody is to read, "), 1+size/24)[:size]
+			before := got
+			until(t, "room", func() bool {
+				return ab.Send(&wire.Header{Op: wire.OpReadResp, Length: uint32(size), Addr: 0x0123456789abcdef}, nil, payload)
+			}, a)
+			until(t, "packet", func() bool { return got == before+1 }, a, b)
+		}
+		r.mu.Lock()
+		require.Equal(t, !tls, bytes.Contains(r.seen, []byte("nobody is to read")))
+		require.Equal(t, !tls, bytes.Contains(r.seen, binary.LittleEndian.AppendUint64(nil, 0x0123456789abcdef)))
+		r.mu.Unlock()
+	}
+}
+
+// TestTLSTampering has a link's records changed on the way: it ends, at the end that finds out, with
+// words that say so; nothing is delivered from the first change on.
+func TestTLSTampering(t *testing.T) {
+	withTLS(t)
+	const count, at = 8, 4
+	cases := map[string]func(l [][]byte) [][]byte{
+		"dropped":   func(l [][]byte) [][]byte { return append(l[:at:at], l[at+1:]...) },
+		"repeated":  func(l [][]byte) [][]byte { return append(append(l[:at:at], l[at-1]), l[at:]...) },
+		"reordered": func(l [][]byte) [][]byte { l[at], l[at+1] = l[at+1], l[at]; return l },
+	}
+	for _, bit := range []int{0, 9, 31, 40, 8*seal.HeaderSize + 3, 8*seal.HeaderSize + 200, -1} {
+		cases[fmt.Sprintf("bit %d", bit)] = func(l [][]byte) [][]byte {
+			i := (bit + 8*len(l[at])) % (8 * len(l[at]))
+			l[at][i/8] ^= 1 << (i % 8)
+			return l
+		}
+	}
+	for name, change := range cases {
+		for _, size := range []int{8, 20_000} {
+			t.Run(fmt.Sprintf("%s, %d bytes", name, size), func(t *testing.T) {
+				a, b, ab, _ := joined(t)
+				var got []uint32
+				b.onRecv = func(_ wire.Link, h *wire.Header, _ []byte) (bool, bool) {
+					got = append(got, h.PSN)
+					return true, false
+				}
+				var list [][]byte
+				for i := range count {
+					h := wire.Header{Op: wire.OpSend, PSN: uint32(i), Length: uint32(size), Total: uint64(size)}
+					record, err := ab.sealed.sealer.Append(nil, append(appendFrameHeader(nil, &h), make([]byte, size)...))
+					require.NoError(t, err)
+					list = append(list, record)
+				}
+				_, err := unix.Write(ab.fd, bytes.Join(change(list), nil))
+				require.NoError(t, err)
+				until(t, "the end of the link", func() bool { return len(a.down) == 1 && len(b.down) == 1 }, a, b)
+				require.ErrorIs(t, b.down[0], seal.ErrBroken)
+				require.ErrorContains(t, b.down[0], "record ")
+				require.ErrorContains(t, b.down[0], "changed, left out, repeated or moved")
+				require.LessOrEqual(t, len(got), at)
+				for i, psn := range got {
+					require.EqualValues(t, i, psn)
+				}
+			})
+		}
+	}
+}
+
+// TestTLSCutShort: the end of a connection within a record is told as such.
+func TestTLSCutShort(t *testing.T) {
+	withTLS(t)
+	_, b, ab, _ := joined(t)
+	record, err := ab.sealed.sealer.Append(nil, make([]byte, 100))
+	require.NoError(t, err)
+	_, err = unix.Write(ab.fd, record[:50])
+	require.NoError(t, err)
+	ab.Close()
+	until(t, "end", func() bool { return len(b.down) == 1 }, b)
+	require.ErrorIs(t, b.down[0], io.ErrUnexpectedEOF)
+}
