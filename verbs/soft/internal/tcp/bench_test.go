@@ -112,6 +112,17 @@ func benchPeer(b testing.TB) (*fakeDevice, *link, *os.Process) {
 	return d, l.(*link), cmd.Process
 }
 
+// BenchmarkTLSWireRoundTrip and BenchmarkTLSWireStream are the same with TLS.
+func BenchmarkTLSWireRoundTrip(b *testing.B) {
+	withTLS(b)
+	BenchmarkTCPWireRoundTrip(b)
+}
+
+func BenchmarkTLSWireStream(b *testing.B) {
+	withTLS(b)
+	BenchmarkTCPWireStream(b)
+}
+
 func BenchmarkTCPWireRoundTrip(b *testing.B) {
 	d, l, _ := benchPeer(b)
 	got := 0

@@ -1,0 +1,70 @@
+//go:build linux
+
+package tcp
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
+)
+
+// BenchmarkCost is the processor time that a message takes at both ends together, which one
+// goroutine drives by turns: nobody waits. Short messages go one by one, long ones as a rendezvous
+// sends them, from where they are and to where they belong.
+func BenchmarkCost(b *testing.B) {
+	for _, size := range []int{64, 4 << 10, 64 << 10, 1 << 20} {
+		for _, tls := range []string{"plain", "TLS"} {
+			b.Run(fmt.Sprintf("%d/%s", size, tls), func(b *testing.B) {
+				if tls == "TLS" {
+					withTLS(b)
+				}
+				_, to, out, _ := joined(b)
+				src, dst := make([]byte, 4<<20), make([]byte, 4<<20)
+				at, got := 0, 0
+				to.onPlace = func(_ wire.Link, h *wire.Header) []byte { return dst[at+got:][:h.Length] }
+				to.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+					if place := dst[at+got:]; &place[0] != &payload[0] {
+						copy(place, payload)
+					}
+					got += len(payload)
+					return true, false
+				}
+				op := wire.OpReadResp
+				if size < DirectFrom {
+					op = wire.OpSend
+				}
+				start := processorTime(b)
+				b.SetBytes(int64(size))
+				b.ResetTimer()
+				for i := range b.N {
+					at, got = i*size%len(src), 0
+					for sent := 0; sent < size; {
+						n := min(size-sent, out.MaxReadPayload())
+						h := wire.Header{Op: op, Length: uint32(n), Total: uint64(size)}
+						if out.Send(&h, nil, src[at+sent:][:n]) {
+							sent += n
+						}
+						out.w.Poll(16)
+						to.w.Poll(16)
+					}
+					for got < size {
+						out.w.Poll(16)
+						to.w.Poll(16)
+					}
+				}
+				b.ReportMetric(float64(processorTime(b)-start)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// processorTime is that of this process, in nanoseconds.
+func processorTime(t testing.TB) int64 {
+	var u unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
+	return u.Utime.Nano() + u.Stime.Nano()
+}
