@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
@@ -30,15 +31,18 @@ func NewFabric() *Fabric { return loop.NewFabric(loop.Options{}) }
 // memory cannot be opened, or two devices cannot connect over it, they use the next of Wires, or
 // Spare if there is none. See Device.Missing.
 type Config struct {
-	Name      string   // of the device; default "soft"
-	Wires     []string // in order of preference; default shm, tcp (loop if Fabric is set)
-	Beside    bool     // other devices are polled in turn with this one
-	Spare     string   // wire used only where shared memory fails: tcp, or empty
-	Secret    []byte   // of the job: both ends of each connection prove that they have it
-	Rank      int      // of this process, for the error messages of peers
-	TCPListen string   // host:port to listen on; default 127.0.0.1:0
-	TCPPorts  [2]int   // lowest and highest port to listen on, where that of TCPListen is 0; zero: any
-	Fabric    *Fabric  // of the loop wire
+	Name   string   // of the device; default "soft"
+	Wires  []string // in order of preference; default shm, tcp (loop if Fabric is set)
+	Beside bool     // other devices are polled in turn with this one
+	Spare  string   // wire used only where shared memory fails: tcp, or empty
+	Secret []byte   // of the job: both ends of each connection prove that they have it
+	Rank   int      // of this process, for the error messages of peers
+	// TLS, if not nil, is for the connections of the tcp wire: what they carry is then sealed, see
+	// package seal. Both ends of a connection have the same kind, or they do not connect.
+	TLS       *secure.Layer
+	TCPListen string  // host:port to listen on; default 127.0.0.1:0
+	TCPPorts  [2]int  // lowest and highest port to listen on, where that of TCPListen is 0; zero: any
+	Fabric    *Fabric // of the loop wire
 
 	// PeerTimeout limits for how long a host that does not answer is not noticed (tcp), and for how
 	// long a connection is tried that an end lacks something for. The end of a peer's process is

@@ -224,7 +224,7 @@ func (d *Device) openWires() error {
 }
 
 func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
-	env := wire.Env{Self: &d.self, Receiver: (*fromWire)(d), Notifier: d.notif, Secret: d.cfg.Secret, PeerTimeout: d.cfg.PeerTimeout,
+	env := wire.Env{Self: &d.self, Receiver: (*fromWire)(d), Notifier: d.notif, Secret: d.cfg.Secret, TLS: d.cfg.TLS, PeerTimeout: d.cfg.PeerTimeout,
 		Yields: yields, Alone: len(d.cfg.Wires) == 1 && d.cfg.Spare == "" && !d.cfg.Beside, Log: d.cfg.Logger}
 	switch name {
 	case WireSHM:

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
@@ -106,6 +107,18 @@ func TestSHM(t *testing.T) {
 func TestTCPSuite(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	verbstest.Run(t, tcpOpener, wireOptions(false))
+}
+
+// TestTLSSuite runs the device suite over TCP with TLS.
+func TestTLSSuite(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	tls := bySecret(t)
+	verbstest.Run(t, opener(func(int) soft.Config { return soft.Config{Wires: []string{soft.WireTCP}, TLS: tls} }), wireOptions(false))
+}
+
+// bySecret is TLS without certificates of the user's.
+func bySecret(t *testing.T) *secure.Layer {
+	return must(must(secure.Parse(secure.Secret)).Load())
 }
 
 // TestRerouted runs the device suite where shared memory turns out not to work, so that TCP takes

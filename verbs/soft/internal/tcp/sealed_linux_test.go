@@ -121,10 +121,9 @@ func TestTLSLentInput(t *testing.T) {
 
 // relay passes bytes on between the two devices of a test, and sees all of them.
 type relay struct {
-	mu     sync.Mutex
-	seen   []byte
-	change func(record []byte) (instead [][]byte) // of those from b to a, from the first record on; nil: passed on
-	conns  []net.Conn
+	mu    sync.Mutex
+	seen  []byte
+	conns []net.Conn
 }
 
 // start puts the relay in front of device d.
