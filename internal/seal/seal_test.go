@@ -112,6 +112,12 @@ func TestTampering(t *testing.T) {
 			}
 			return l
 		},
+		"sealed parts exchanged": func(l [][]byte) [][]byte {
+			a, b := l[at], l[at+1]
+			l[at] = append(slices.Clip(a[:HeaderSize]), b[HeaderSize:]...)
+			l[at+1] = append(slices.Clip(b[:HeaderSize]), a[HeaderSize:]...)
+			return l
+		},
 	}
 	for bit := range 8 * (8 + Overhead) { // the length of a record
 		cases[fmt.Sprintf("bit %d flipped", bit)] = func(l [][]byte) [][]byte { l[at][bit/8] ^= 1 << (bit % 8); return l }
