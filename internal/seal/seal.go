@@ -1,6 +1,6 @@
 // Package seal protects the bytes of one direction of a connection between two ends that share a
-// secret: nobody else can read them, or change, leave out, repeat or move any unnoticed. It is pure:
-// it makes records and opens them, and knows no connection.
+// secret: nobody else can read them, or change, leave out, repeat or move any unnoticed. It is
+// pure: it makes records and opens them, and knows no connection.
 //
 // A record is
 //

@@ -216,8 +216,8 @@ func TestTLSHides(t *testing.T) {
 	}
 }
 
-// TestTLSTampering has a link's records changed on the way: it ends, at the end that finds out, with
-// words that say so; nothing is delivered from the first change on.
+// TestTLSTampering has a link's records changed on the way: it ends, at the end that finds out,
+// with words that say so; nothing is delivered from the first change on.
 func TestTLSTampering(t *testing.T) {
 	withTLS(t)
 	const count, at = 8, 4
