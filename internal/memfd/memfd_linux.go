@@ -154,7 +154,10 @@ func (s *Segment) seal(seals int) error {
 }
 
 // Adopt maps a descriptor of a peer's, if it is a memfd of exactly n bytes, in whole pages, that
-// nobody can shrink. Of one whose pages are not said to be Allocated the caller checks that they
+// nobody can shrink, and not of huge pages. Where the peer punches a hole this process reads zeros,
+// and takes a page of its own for each that it touches: in a cgroup at its limit that is the kernel
+// ending a process of it, and where the kernel commits no more memory (vm.overcommit_memory=2) a
+// SIGBUS. A hole in huge pages would be a SIGBUS wherever none is free. Of one whose pages are not said to be Allocated the caller checks that they
 // are before it touches them. A Sparse one gets its pages here if this process cannot Reserve them:
 // the peer may be able to. The caller still owns the descriptor.
 func Adopt(fd, n, prot int, pages Pages) (*Segment, error) {
@@ -165,6 +168,9 @@ func Adopt(fd, n, prot int, pages Pages) (*Segment, error) {
 	}
 	if seals&Seals != Seals {
 		return nil, fmt.Errorf("the peer's shared memory is not sealed: seals are %#x, want %#x", seals, Seals)
+	}
+	if err := onTmpfs(fd); err != nil {
+		return nil, err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -187,6 +193,22 @@ func Adopt(fd, n, prot int, pages Pages) (*Segment, error) {
 		return nil, os.NewSyscallError("mmap", err)
 	}
 	return &Segment{FD: -1, Mem: mem}, nil
+}
+
+// onTmpfs refuses sealed files whose missing pages might not be made when they are touched.
+func onTmpfs(fd int) error {
+	var fs unix.Statfs_t
+	err := error(unix.EINTR)
+	for err == unix.EINTR {
+		err = unix.Fstatfs(fd, &fs)
+	}
+	switch {
+	case err != nil:
+		return os.NewSyscallError("fstatfs", err)
+	case uint32(fs.Type) != unix.TMPFS_MAGIC:
+		return fmt.Errorf("the peer's shared memory is of a file system of type %#x, want tmpfs: a memfd without huge pages", uint32(fs.Type))
+	}
+	return nil
 }
 
 // Close unmaps a segment, or does nothing for nil.

@@ -75,3 +75,36 @@ func TestAdoptWithoutReserve(t *testing.T) {
 		s.Close()
 	}
 }
+
+// TestAdoptHugePages: a memfd of huge pages is refused, as a hole in it is a SIGBUS to all who touch
+// it. One of tmpfs may have a hole: what is read there is zero.
+func TestAdoptHugePages(t *testing.T) {
+	const huge = 2 << 20
+	for name, c := range map[string]struct {
+		flags int
+		want  string
+	}{
+		"tmpfs": {0, ""},
+		"huge":  {unix.MFD_HUGETLB | unix.MFD_HUGE_2MB, "want tmpfs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fd, err := unix.MemfdCreate("memfd-test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|c.flags)
+			require.NoError(t, err)
+			defer func() { _ = unix.Close(fd) }()
+			require.NoError(t, unix.Ftruncate(fd, huge))
+			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, Seals)
+			require.NoError(t, err)
+			s, err := Adopt(fd, huge, unix.PROT_READ|unix.PROT_WRITE, Sparse)
+			if c.want != "" {
+				require.ErrorContains(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			defer s.Close()
+			s.Mem[5] = 1
+			require.NoError(t, unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, huge))
+			require.Zero(t, s.Mem[5])
+			s.Mem[5] = 2
+		})
+	}
+}
