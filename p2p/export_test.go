@@ -19,3 +19,8 @@ func IsEnding(w *World) bool {
 
 // InnerMessage is the engine's part of a Message.
 func InnerMessage(m *Message) *progress.Message { return m.m }
+
+// IsendAs is Isend of a rank that writes another rank's number into the tag.
+func IsendAs(c *Comm, name, dst int, tag Tag, buf []byte) Request {
+	return ofSend(c.w.eng.Isend(dst, c.base|uint64(name)<<sourceShift|uint64(tag), buf), c.group, dst, tag)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -39,6 +40,10 @@ type Config struct {
 	// names one; nil: there are none.
 	Contexts    Contexts
 	ContextMask uint64
+
+	// SourceMask is the part of a tag with the highest bit that is its sender's rank; 0: there is
+	// none. A message that names another rank than its sender is a violation.
+	SourceMask uint64
 
 	// TagText is a tag, and the mask of a receive, all ones beside any other, in the words of Dump;
 	// nil: in hexadecimal.
@@ -126,6 +131,8 @@ type peer struct {
 	e       *Engine // constant
 	rank    int     // constant
 	lost    error   // why, nil while it is there
+	name    uint64  // constant: its rank where Config.SourceMask has it
+	names   uint64  // constant: SourceMask
 	reached bool    // see reach
 	foreign bool    // its messages come by another device than that with the tag list
 	bundles bundling
@@ -202,6 +209,7 @@ func (e *Engine) configure() error {
 	e.peers, e.lowest = make([]peer, c.Size), AnySource
 	for i := range e.peers {
 		e.peers[i].e, e.peers[i].rank = e, i
+		e.peers[i].name, e.peers[i].names = uint64(i)<<bits.TrailingZeros64(c.SourceMask), c.SourceMask
 		e.peers[i].in.account = e.pool.Open()
 	}
 	w := wait.Config{SpinLimit: c.SpinLimit, Manual: c.Manual}

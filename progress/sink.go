@@ -1,6 +1,8 @@
 package progress
 
 import (
+	"math/bits"
+
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
 )
@@ -70,10 +72,21 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	p.consumed(p.arrive(tag, payload))
 }
 
+// misnamed refuses a message whose tag names another rank than its sender, which is lost. Of what a
+// device has matched the transport sees to that.
+func (p *peer) misnamed(tag uint64) bool {
+	return int64(tag) < 0 && (tag^p.name)&p.names != 0 && p.otherName(tag)
+}
+
+func (p *peer) otherName(tag uint64) bool {
+	p.lose(protocolError("rank %d sends tag %#x, which names rank %d", p.rank, tag, tag&p.names>>bits.TrailingZeros64(p.names)))
+	return true
+}
+
 // arrive takes an eager message of p, and returns its cost if it is not kept.
 func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
 	cost := unexpected.EagerCost(len(payload))
-	if p.inspected && p.forged(tag) || !p.charge(cost) {
+	if p.misnamed(tag) || p.inspected && p.forged(tag) || !p.charge(cost) {
 		return 0
 	}
 	e := p.e
@@ -121,7 +134,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	}
 	r.seq = e.unexp.NextSeq()
 	p := &e.peers[src]
-	if p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
+	if p.misnamed(h.Tag) || p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
 		return
 	}
 	op, ok := e.posted.Match(h.Tag)

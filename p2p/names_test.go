@@ -1,0 +1,62 @@
+package p2p_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/p2p"
+)
+
+// TestCommNames: a message whose tag names another rank than its sender is a violation of that
+// sender's, and no receive from the other rank takes it for that rank's.
+func TestCommNames(t *testing.T) {
+	for _, n := range []int{8, 3000, 200_000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			onWirings(t, 3, offloaded, func(t *testing.T, w *p2p.World) {
+				c, b := w.Comm(), make([]byte, n)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				defer func() { _ = w.Close() }() // Shutdown would tell of the loss
+				switch w.Rank() {
+				case 0:
+					r := c.Irecv(2, 5, b)
+					_, err := c.Recv(ctx, 2, 9, nil) // it has joined: rank 1 soon closes its World
+					require.NoError(t, err)
+					require.NoError(t, c.Send(ctx, 1, 1, nil))
+					_, err = c.Recv(ctx, 1, 6, nil)
+					require.ErrorIs(t, err, p2p.ErrPeerLost)
+					require.ErrorContains(t, err, "broke the protocol")
+					require.Regexp(t, "names rank 2|sends as rank 2", err.Error())
+					require.NoError(t, c.Send(ctx, 2, 1, nil))
+					if _, err = r.Wait(ctx); err != nil { // a device has matched it
+						require.ErrorContains(t, err, "sends as rank 2")
+						require.Equal(t, []int{1}, err.(*p2p.OpError).Err.(*p2p.PeerError).Ranks)
+						_, err = c.Recv(ctx, 2, 5, b)
+					}
+					require.NoError(t, err)
+					require.Equal(t, bytes.Repeat([]byte{2}, n), b)
+					require.NoError(t, c.Ssend(ctx, 2, 8, nil))
+				case 1:
+					_, err := c.Recv(ctx, 0, 1, nil)
+					require.NoError(t, err)
+					r := p2p.IsendAs(c, 2, 0, 5, bytes.Repeat([]byte{1}, n))
+					_, _ = r.Wait(ctx)
+					_, err = c.Recv(ctx, 0, 7, nil) // ends with the connection
+					require.ErrorIs(t, err, p2p.ErrPeerLost)
+				case 2:
+					require.NoError(t, c.Send(ctx, 0, 9, nil))
+					_, err := c.Recv(ctx, 0, 1, nil)
+					require.NoError(t, err)
+					require.NoError(t, c.Send(ctx, 0, 5, bytes.Repeat([]byte{2}, n)))
+					_, err = c.Recv(ctx, 0, 8, nil)
+					require.NoError(t, err)
+				}
+			})
+		})
+	}
+}
