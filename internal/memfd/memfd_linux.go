@@ -157,8 +157,10 @@ func (s *Segment) seal(seals int) error {
 // nobody can shrink, and not of huge pages. Where the peer punches a hole this process reads zeros,
 // and takes a page of its own for each that it touches: in a cgroup at its limit that is the kernel
 // ending a process of it, and where the kernel commits no more memory (vm.overcommit_memory=2) a
-// SIGBUS. A hole in huge pages would be a SIGBUS wherever none is free. Of one whose pages are not said to be Allocated the caller checks that they
-// are before it touches them. A Sparse one gets its pages here if this process cannot Reserve them:
+// SIGBUS. A hole in huge pages would be a SIGBUS wherever none is free.
+//
+// Of a segment whose pages are not said to be Allocated the caller checks that they are before it
+// touches them. A Sparse one gets its pages here if this process cannot Reserve them:
 // the peer may be able to. The caller still owns the descriptor.
 func Adopt(fd, n, prot int, pages Pages) (*Segment, error) {
 	n = PageRound(n)

@@ -76,8 +76,8 @@ func TestAdoptWithoutReserve(t *testing.T) {
 	}
 }
 
-// TestAdoptHugePages: a memfd of huge pages is refused, as a hole in it is a SIGBUS to all who touch
-// it. One of tmpfs may have a hole: what is read there is zero.
+// TestAdoptHugePages: a memfd of huge pages is refused, as a hole in it is a SIGBUS to all who
+// touch it. One of tmpfs may have a hole: what is read there is zero.
 func TestAdoptHugePages(t *testing.T) {
 	const huge = 2 << 20
 	for name, c := range map[string]struct {
