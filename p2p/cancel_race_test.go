@@ -236,9 +236,8 @@ var raceReceives = []func(r *racer, ctx context.Context, buf []byte) (p2p.Status
 	},
 	func(r *racer, ctx context.Context, buf []byte) (p2p.Status, error) {
 		parts := [][]byte{buf[:5], nil, buf[5 : r.size-1], buf[r.size-1:]}
-		req := r.c.IrecvVec(r.peer, r.link+raceMessage, parts)
-		clear(parts)
-		return r.cancelled(ctx, req)
+		defer clear(parts)
+		return r.cancelled(ctx, r.c.IrecvVec(r.peer, r.link+raceMessage, parts))
 	},
 	func(r *racer, ctx context.Context, buf []byte) (p2p.Status, error) {
 		return r.cancelled(ctx, r.c.RecvInit(p2p.AnySource, r.link+raceMessage, buf).Start())

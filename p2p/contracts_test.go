@@ -31,7 +31,8 @@ import (
 //	nil and empty buffers                        TestRing, TestPortedMPICHThreads (multisend)
 //	any memory                                   TestRegions, TestHugeMessage
 //	the library keeps a buffer alive             TestBuffersAreHeld
-//	the outer slice of parts is read at once     TestCancelRaces
+//	the outer slice of a send is read at once    TestCancelRaces
+//	that of a receive is free with its end       TestCancelRaces
 //	of a Persistent between starts               TestPersistent, TestPersistentStarts
 //	given up by Free                             TestFreed
 //	a Message whose Recv ends with its context   TestProbeContexts, TestCancelRaces

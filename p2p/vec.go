@@ -24,10 +24,10 @@ func (c *Comm) IssendVec(dst int, tag Tag, bufs [][]byte) Request {
 }
 
 // IrecvVec is Irecv into several buffers, which the message fills one after the other; they must
-// not overlap. The outer slice is read during the call only; the inner ones follow the rules of
-// buffers. Parts are filled from where the message lies, or, those of a message above
-// Config.EagerLimit, by way of up to 512 KiB of the library; long ones are read straight into.
-// Where more than one buffer is not empty the receive is never offloaded.
+// not overlap. The outer slice and the inner ones follow the rules of buffers: they stay as they
+// are until the request is complete. Parts are filled from where the message lies, or, those of a
+// message above Config.EagerLimit, by way of up to 512 KiB of the library; long ones are read
+// straight into. Where more than one buffer is not empty the receive is never offloaded.
 func (c *Comm) IrecvVec(src int, tag Tag, bufs [][]byte) Request {
 	from, want, mask, ok := c.wanted(src, tag)
 	if !ok {

@@ -12,12 +12,7 @@ type vector struct {
 	scattering
 }
 
-// Vectors in the pool refer to nothing of the program. They keep their room for parts, if it is not
-// for very many.
-const (
-	keptVectors = 64
-	keptParts   = 4096
-)
+const keptVectors = 64 // in the pool, where they refer to nothing of the program
 
 // IsendVec is Isend of several buffers, one after the other, as one message. The outer slice is
 // read during the call only.
@@ -71,8 +66,8 @@ func (e *Engine) sendWhole(dst int, tag uint64, parts [][]byte, sync bool) Reque
 	return r
 }
 
-// IrecvVec is Irecv into several buffers, one after the other. The outer slice is read during the
-// call only.
+// IrecvVec is Irecv into several buffers, one after the other. The outer slice is kept until the
+// receive ends.
 func (e *Engine) IrecvVec(src int, tag, mask uint64, parts [][]byte) Request {
 	if buf, ok := single(parts); ok {
 		return e.Irecv(src, tag, mask, buf)
@@ -114,7 +109,7 @@ func single(parts [][]byte) (buf []byte, ok bool) {
 // takeVector makes parts the buffer of a new operation.
 func (op *Op) takeVector(parts [][]byte, size int) {
 	v := op.e.vectors.take()
-	v.parts, v.size = append(v.parts, parts...), size
+	v.parts, v.size = parts, size
 	op.vec = v
 }
 
@@ -125,11 +120,7 @@ func (op *Op) dropVector() {
 	if v.size >= 0 { // else it was an eager message for a receive
 		v.dropMemory(e)
 	}
-	clear(v.parts)
-	v.parts, v.size = v.parts[:0], 0
-	if cap(v.parts) > keptParts {
-		v.parts = nil
-	}
+	v.parts, v.size = nil, 0
 	e.vectors.drop(v)
 }
 

@@ -155,10 +155,7 @@ func requireVectorsFree(t *testing.T, e *Engine) {
 	require.LessOrEqual(t, len(e.stages.free), keptStages)
 	require.LessOrEqual(t, len(e.vectors.free), keptVectors)
 	for _, v := range e.vectors.free {
-		for _, part := range v.parts[:cap(v.parts)] {
-			require.Nil(t, part)
-		}
-		require.Equal(t, vector{parts: v.parts[:0]}, *v)
+		require.Equal(t, vector{}, *v)
 	}
 }
 
