@@ -40,7 +40,7 @@ type link struct {
 func (l *link) MaxPayload() int           { return maxPayload }
 func (l *link) Memory() wire.RemoteMemory { return nil }
 
-// MaxReadPayload implements wire.Link. What is sealed is copied once in any case.
+// MaxReadPayload implements wire.Link. What is sealed should stay in the cache until it is sent.
 func (l *link) MaxReadPayload() int {
 	if l.w.env.TLS != nil {
 		return maxPayload

@@ -128,7 +128,7 @@ func (l *link) deliver(payload []byte) bool {
 // its destination.
 func (l *link) startPlacing(have []byte, headerSize int) {
 	in := &l.in
-	if in.h.Length < PlaceFrom || l.sealed != nil {
+	if in.h.Length < PlaceFrom {
 		return
 	}
 	dst := l.w.env.Receiver.Place(l, &in.h)

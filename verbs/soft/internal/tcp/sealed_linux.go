@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/fault"
+	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/seal"
 	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -17,8 +18,9 @@ import (
 
 // sealed is what a link with TLS has besides. The stream of frames goes through the connection in
 // records (package seal), which end where a write does: link.out has records, and the frames of
-// those to come wait in plain. What is received goes from raw to link.in, and from there on as on a
-// plain connection, but that no payload is read to its place.
+// those to come wait in plain. A large body has records of its own, sealed from where it is. What is
+// received goes from raw to link.in, and from there on as on a plain connection; records that have
+// nothing but a payload with a place are opened to there.
 type sealed struct {
 	sealer *seal.Sealer
 	opener *seal.Opener
@@ -149,7 +151,7 @@ func (l *link) fillSealed() (want, got int) {
 	if l.gone {
 		return 1, 0
 	}
-	if s.need > 0 && s.w-s.r >= s.need {
+	if s.whole() {
 		l.visit() // there is no room for it until the device gives back what it was lent
 		return 1, 0
 	}
@@ -163,7 +165,7 @@ func (l *link) fillSealed() (want, got int) {
 	if l.gone {
 		return 1, 0
 	}
-	if s.need > 0 && s.w-s.r >= s.need {
+	if s.whole() {
 		return n, n // the socket may be empty, but there is more
 	}
 	return len(b), n
@@ -191,31 +193,85 @@ func (s *sealed) space() []byte {
 }
 
 // openRecords opens the records that are whole, as far as there is room for their contents, and
-// returns how many bytes they have taken. A record that fails its check ends the link.
+// returns how many bytes they have taken. It stops where a packet may name the place that a record
+// belongs to, until that was parsed. A record that fails its check ends the link.
 func (l *link) openRecords() (bytes int) {
-	s, in := l.sealed, &l.in
-	for {
-		if s.need == 0 {
-			n, err := s.opener.Size(s.raw[s.r:s.w])
-			if err != nil {
-				l.fail(err)
-				return bytes
-			}
-			s.need = n
-		}
-		if s.need == 0 || s.w-s.r < s.need || !l.makeRoomFor(s.need-seal.Overhead) {
+	s, parsed := l.sealed, true
+	for !l.gone && l.measure() && (parsed || s.need < PlaceFrom) {
+		record := s.raw[s.r : s.r+s.need]
+		contents := s.need - seal.Overhead
+		var err error
+		switch {
+		case l.in.placing && contents <= int(l.in.h.Length)-l.in.placed:
+			err = l.openToPlace(record, contents)
+		case l.makeRoomFor(contents):
+			parsed = false
+			err = l.openToBuffer(record)
+		default:
 			return bytes
 		}
-		out, err := s.opener.Open(in.buf[:in.w], s.raw[s.r:s.r+s.need])
 		if err != nil {
 			l.fail(err)
 			return bytes
 		}
-		in.w = len(out)
 		bytes += s.need
 		s.r += s.need
 		s.need = 0
 	}
+	return bytes
+}
+
+// measure finds out how long the next record is. It returns true if all of it is there.
+func (l *link) measure() bool {
+	s := l.sealed
+	if s.need == 0 {
+		n, err := s.opener.Size(s.raw[s.r:s.w])
+		if err != nil {
+			l.fail(err)
+			return false
+		}
+		s.need = n
+	}
+	return s.whole()
+}
+
+// whole reports whether the next record is there.
+func (s *sealed) whole() bool { return s.need > 0 && s.w-s.r >= s.need }
+
+// openToPlace opens a record whose contents belong to the payload that is being placed.
+func (l *link) openToPlace(record []byte, contents int) (err error) {
+	in := &l.in
+	dst := l.place()[in.placed:][:contents:contents]
+	if invariant.Enabled && in.void == nil {
+		l.Places(dst)
+	}
+	if !fault.Guard(func() { _, err = l.sealed.opener.Open(dst[:0], record) }) {
+		l.placeGone()
+		return l.openToPlace(record, contents)
+	}
+	in.placed += contents
+	return err
+}
+
+// openToBuffer opens a record behind what is in the input buffer. Where a payload is being placed
+// the rest of it comes first.
+func (l *link) openToBuffer(record []byte) error {
+	in := &l.in
+	out, err := l.sealed.opener.Open(in.buf[:in.w], record)
+	if err != nil {
+		return err
+	}
+	in.w = len(out)
+	if !in.placing {
+		return nil
+	}
+	rest := l.place()[in.placed:]
+	if !fault.Copy(rest, in.buf[in.r:in.r+len(rest)]) {
+		l.placeGone()
+	}
+	in.r += len(rest)
+	in.placed += len(rest)
+	return nil
 }
 
 // makeRoomFor makes room for n more bytes in the input buffer. It returns false if there is none

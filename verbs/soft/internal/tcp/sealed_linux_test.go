@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -29,16 +30,17 @@ func withTLS(t testing.TB) {
 	t.Cleanup(func() { testTLS = nil })
 }
 
-// TestTLS plays the tests of the wire with TLS, but for those of payloads that are read to their
-// place.
+// TestTLS plays the tests of the wire with TLS. Those of how sockets are read and written to and
+// from the memory of programs have others in their stead: TestTLSPlaced, TestTLSBodyGone.
 func TestTLS(t *testing.T) {
 	withTLS(t)
 	for name, f := range map[string]func(*testing.T){
 		"ConnectAndLeaks": TestTCPConnectAndLeaks, "Stream": TestTCPStream, "RefusedStays": TestTCPRefusedStays,
 		"FilledWhileArmed": TestTCPFilledWhileArmed, "Violations": TestTCPViolations, "PeerGone": TestTCPPeerGone, "Killed": TestTCPKilled,
 		"LastWords": TestTCPLastWords, "StalledPeerGone": TestTCPStalledPeerGone, "DialFailure": TestTCPDialFailure, "Listen": TestTCPListen,
-		"Sleep": TestTCPSleep, "SleepBlocked": TestTCPSleepBlocked, "LeavesEpoll": TestTCPLeavesEpoll, "BusyPeerGone": TestTCPBusyPeerGone,
-		"Congestion": TestTCPCongestion,
+		"Sleep": TestTCPSleep, "SleepBlocked": TestTCPSleepBlocked, "StaysArmed": TestTCPStaysArmed, "LeavesEpoll": TestTCPLeavesEpoll,
+		"BusyPeerGone": TestTCPBusyPeerGone, "Congestion": TestTCPCongestion, "Mute": TestTCPMute, "Deaf": TestTCPDeaf,
+		"PlaceDeregistered": TestTCPPlaceDeregistered, "PlaceGone": TestTCPPlaceGone,
 	} {
 		t.Run(name, f)
 	}
@@ -117,6 +119,78 @@ func TestTLSLentInput(t *testing.T) {
 		return next == count
 	}, b)
 	require.Less(t, cap(ba.in.buf), bufLimit+1)
+}
+
+// TestTLSPlaced: the records of a large body are opened to its place, which is asked for again with
+// each, and nowhere else; where it cannot be written the device is told, and the stream goes on.
+func TestTLSPlaced(t *testing.T) {
+	withTLS(t)
+	const size, count = maxPayload, 8
+	a, b, ab, ba := joined(t)
+	dst := gone(t, count*size, count*size-4096, unix.PROT_READ) // the last one's end
+	var got int
+	b.onPlace = func(_ wire.Link, h *wire.Header) []byte {
+		if b.gone > 0 {
+			return nil
+		}
+		return dst[int(h.PSN)*size:][:size]
+	}
+	b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+		require.EqualValues(t, got/2, h.PSN)
+		if got++; h.Op == wire.OpAck {
+			require.Equal(t, "behind", string(payload))
+			return true, false
+		}
+		require.Len(t, payload, size)
+		if h.PSN < count-1 {
+			require.Same(t, &dst[int(h.PSN)*size], &payload[0])
+			require.Equal(t, bytes.Repeat([]byte{byte(h.PSN)}, size), payload)
+		}
+		return true, false
+	}
+	for i := range uint32(count) {
+		body := bytes.Repeat([]byte{byte(i)}, size)
+		until(t, "room", func() bool { return ab.Send(&wire.Header{Op: wire.OpReadResp, PSN: i, Length: size}, nil, body) }, a)
+		require.True(t, ab.Send(&wire.Header{Op: wire.OpAck, PSN: i, Length: 6}, []byte("behind"), nil))
+		until(t, "both packets", func() bool { return got == 2*int(i+1) }, a, b) // that one read has them
+	}
+	require.Equal(t, 1, b.gone)
+	require.Len(t, ba.in.buf, bufStart, "a body was in the input buffer")
+	require.Empty(t, append(a.down, b.down...))
+}
+
+// TestTLSRecordsAnywhere: records may end anywhere, and payloads still come to their place.
+func TestTLSRecordsAnywhere(t *testing.T) {
+	withTLS(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	_, b, ab, _ := joined(t)
+	var stream []byte
+	const count = 60
+	content := func(psn uint32, n int) []byte { return bytes.Repeat([]byte{byte(psn + 1)}, n) }
+	for i := range uint32(count) {
+		h := wire.Header{Op: wire.OpReadResp, PSN: i, Length: uint32(r.IntN(4 * PlaceFrom))}
+		stream = append(appendFrameHeader(stream, &h), content(i, int(h.Length))...)
+	}
+	dst := make([]byte, maxPayload)
+	next, placed := uint32(0), 0
+	b.onPlace = func(_ wire.Link, h *wire.Header) []byte { return dst[:h.Length] }
+	b.onRecv = func(_ wire.Link, h *wire.Header, payload []byte) (bool, bool) {
+		require.Equal(t, next, h.PSN)
+		require.True(t, bytes.Equal(content(next, int(h.Length)), payload), "packet %d", next)
+		if len(payload) > 0 && &payload[0] == &dst[0] {
+			placed++
+		}
+		next++
+		return true, false
+	}
+	for len(stream) > 0 {
+		n := min(len(stream), 1+r.IntN([]int{20, 3 * PlaceFrom}[r.IntN(2)]))
+		inject(t, ab, stream[:n])
+		stream = stream[n:]
+		b.poll(16)
+	}
+	until(t, "all packets", func() bool { return next == count }, b)
+	require.Greater(t, placed, count/4)
 }
 
 // relay passes bytes on between the two devices of a test, and sees all of them.
