@@ -36,6 +36,9 @@ type End struct {
 	// Name is by what the other end was dialled, a host name or address; empty: by nothing that a
 	// certificate could be for.
 	Name string
+	// Ends says who the two ends are, in the same words at both; with nil it does not matter. They
+	// meet only if they agree: a connection of another pair cannot be put in place of theirs.
+	Ends []byte
 }
 
 // Session is a TLS connection whose ends know each other. Send and Receive are secrets of its two
@@ -152,6 +155,7 @@ func (h *handshake) mac(label string) []byte {
 	m := hmac.New(sha256.New, h.end.Key)
 	m.Write([]byte(label + ", " + h.layer.kind + "\x00"))
 	m.Write(h.binding)
+	m.Write(h.end.Ends)
 	return m.Sum(nil)
 }
 
@@ -162,7 +166,7 @@ func (h *handshake) judge(label string) error {
 		return err
 	}
 	if !hmac.Equal(b[:sha256.Size], h.mac(label)) {
-		err = errors.New("the other end does not have the job's secret, or something stands between the two")
+		err = errors.New("the other end does not have the job's secret, or is another rank than was dialled, or something stands between the two")
 	} else if h.layer.kind == Files {
 		err = h.checkCertificate(string(b[sha256.Size:]))
 	}

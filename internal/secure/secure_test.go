@@ -219,6 +219,22 @@ func TestManInTheMiddle(t *testing.T) {
 	require.Error(t, x.err)
 }
 
+// TestOtherPair: an end that takes the other one for somebody else is refused, by both.
+func TestOtherPair(t *testing.T) {
+	l := bySecretLayer(t)
+	for ends, same := range map[string]bool{"ab": true, "ac": false, "": false} {
+		a, b := conns(t)
+		x, y := shake(a, b, l, l, End{Dialler: true, Key: jobKey, Ends: []byte("ab")}, End{Key: jobKey, Ends: []byte(ends)})
+		if same {
+			require.NoError(t, errors.Join(x.err, y.err))
+			continue
+		}
+		require.ErrorIs(t, x.err, ErrRefused)
+		require.ErrorIs(t, y.err, ErrRefused)
+		require.ErrorContains(t, y.err, "is another rank than was dialled")
+	}
+}
+
 // tlsOnly speaks TLS, and no more of the handshake.
 func (l *Layer) tlsOnly(conn net.Conn, dialler bool) *Session {
 	h := l.begin(conn, End{Dialler: dialler})

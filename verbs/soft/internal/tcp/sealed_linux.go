@@ -18,9 +18,9 @@ import (
 
 // sealed is what a link with TLS has besides. The stream of frames goes through the connection in
 // records (package seal), which end where a write does: link.out has records, and the frames of
-// those to come wait in plain. A large body has records of its own, sealed from where it is. What is
-// received goes from raw to link.in, and from there on as on a plain connection; records that have
-// nothing but a payload with a place are opened to there.
+// those to come wait in plain. A large body has records of its own, sealed from where it is. What
+// is received goes from raw to link.in, and from there on as on a plain connection; records that
+// have nothing but a payload with a place are opened to there.
 type sealed struct {
 	sealer *seal.Sealer
 	opener *seal.Opener
@@ -38,11 +38,17 @@ const (
 )
 
 // upgrade has the two ends speak TLS, from which the link's keys come. Which of them begins does
-// not depend on who has dialled. It runs in the background.
+// not depend on who has dialled. That they are who they said before is proven once more, in TLS: of
+// what was said in plain somebody may have passed on a part to another connection. It runs in the
+// background.
 func (w *Wire) upgrade(conn net.Conn, prepared any) (any, error) {
 	s := prepared.(*socket)
-	self := w.env.Self
-	session, err := w.env.TLS.Handshake(conn, secure.End{Dialler: bytes.Compare(self.ID[:], s.peer.ID[:]) < 0, Key: w.env.Secret})
+	first, second := w.env.Self.ID, s.peer.ID
+	dialler := bytes.Compare(first[:], second[:]) < 0
+	if !dialler {
+		first, second = second, first
+	}
+	session, err := w.env.TLS.Handshake(conn, secure.End{Dialler: dialler, Key: w.env.Secret, Ends: append(first[:], second[:]...)})
 	if err != nil {
 		return s, err
 	}

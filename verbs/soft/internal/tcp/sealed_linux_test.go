@@ -2,12 +2,10 @@ package tcp
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -193,100 +191,31 @@ func TestTLSRecordsAnywhere(t *testing.T) {
 	require.Greater(t, placed, count/4)
 }
 
-// relay passes bytes on between the two devices of a test, and sees all of them.
-type relay struct {
-	mu    sync.Mutex
-	seen  []byte
-	conns []net.Conn
-}
-
-// start puts the relay in front of device d.
-func (r *relay) start(t *testing.T, d *fakeDevice) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	to := d.self.TCP[0]
-	d.self.TCP = []string{ln.Addr().String()}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			in, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = in.Close()
-				continue
-			}
-			r.mu.Lock()
-			r.conns = append(r.conns, in, out)
-			r.mu.Unlock()
-			wg.Go(func() { r.pass(in, out) })
-			wg.Go(func() { r.pass(out, in) })
+// TestTLSOtherPair: somebody who joins the TLS of one pair's connection to that of another pair
+// gets no link.
+func TestTLSOtherPair(t *testing.T) {
+	withTLS(t)
+	at := func(id byte) *wire.Address { return &wire.Address{ID: wire.DeviceID{id}} }
+	for peer, same := range map[byte]bool{1: true, 2: false} {
+		x, y := net.Pipe()
+		ends := make(chan error)
+		for _, e := range []struct {
+			conn       net.Conn
+			self, peer byte
+		}{{x, 1, 3}, {y, 3, peer}} {
+			w := &Wire{env: wire.Env{Self: at(e.self), Secret: []byte("secret"), TLS: testTLS}}
+			go func() {
+				_, err := w.upgrade(e.conn, &socket{peer: at(e.peer)})
+				ends <- err
+			}()
 		}
-	})
-	t.Cleanup(func() {
-		_ = ln.Close()
-		r.mu.Lock()
-		for _, c := range r.conns {
-			_ = c.Close()
-		}
-		r.mu.Unlock()
-		wg.Wait()
-	})
-}
-
-func (r *relay) pass(from, to net.Conn) {
-	defer func() { _ = to.(*net.TCPConn).CloseWrite() }()
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buf)
-		r.mu.Lock()
-		r.seen = append(r.seen, buf[:n]...)
-		r.mu.Unlock()
-		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
-				return
+		for range 2 {
+			if err := <-ends; same {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, secure.ErrRefused)
 			}
 		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// through makes two joined devices whose connection goes by a relay.
-func through(t *testing.T, r *relay) (a, b *fakeDevice, ab, ba *link) {
-	a, b = newFakeDevice(t, 0), newFakeDevice(t, 1)
-	r.start(t, b)
-	ab = a.link(t, b)
-	ab.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
-	until(t, "connection", func() bool { return ab.up && len(b.w.links) == 1 && b.link(t, a).up }, a, b)
-	return a, b, ab, b.link(t, a)
-}
-
-// TestTLSHides: nothing of a payload, and nothing of a header, can be read on the way.
-func TestTLSHides(t *testing.T) {
-	for _, tls := range []bool{false, true} {
-		if tls {
-			withTLS(t)
-		}
-		r := &relay{}
-		a, b, ab, _ := through(t, r)
-		got := 0
-		b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { got++; return true, false }
-		for _, size := range []int{32, 4096, DirectFrom, maxPayload} {
-			payload := bytes.Repeat([]byte("what nobody is to read, "), 1+size/24)[:size]
-			before := got
-			until(t, "room", func() bool {
-				return ab.Send(&wire.Header{Op: wire.OpReadResp, Length: uint32(size), Addr: 0x0123456789abcdef}, nil, payload)
-			}, a)
-			until(t, "packet", func() bool { return got == before+1 }, a, b)
-		}
-		r.mu.Lock()
-		require.Equal(t, !tls, bytes.Contains(r.seen, []byte("nobody is to read")))
-		require.Equal(t, !tls, bytes.Contains(r.seen, binary.LittleEndian.AppendUint64(nil, 0x0123456789abcdef)))
-		r.mu.Unlock()
 	}
 }
 
