@@ -46,6 +46,10 @@ func TestTCP(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, soft.Config{}), New: newRC})
 }
 
+func TestTLS(t *testing.T) {
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTLS(soft.Config{})), New: newRC})
+}
+
 func TestNoAllocation(t *testing.T) { transporttest.NoAllocation(t, newRC) }
 
 func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }

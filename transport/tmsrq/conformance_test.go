@@ -51,6 +51,11 @@ func TestTCP(t *testing.T) {
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, softtest.WithTM(soft.Config{}, strict)), New: newTM, Tags: true})
 }
 
+func TestTLS(t *testing.T) {
+	cfg := softtest.WithTLS(softtest.WithTM(soft.Config{}, strict))
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.WireDevices(soft.WireTCP, cfg), New: newTM, Tags: true})
+}
+
 func TestNoAllocation(t *testing.T) { transporttest.NoAllocation(t, newTM) }
 
 func Benchmark(b *testing.B) { transporttest.Benchmark(b, newDefault) }

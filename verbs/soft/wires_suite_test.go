@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
@@ -112,13 +111,8 @@ func TestTCPSuite(t *testing.T) {
 // TestTLSSuite runs the device suite over TCP with TLS.
 func TestTLSSuite(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	tls := bySecret(t)
-	verbstest.Run(t, opener(func(int) soft.Config { return soft.Config{Wires: []string{soft.WireTCP}, TLS: tls} }), wireOptions(false))
-}
-
-// bySecret is TLS without certificates of the user's.
-func bySecret(t *testing.T) *secure.Layer {
-	return must(must(secure.Parse(secure.Secret)).Load())
+	cfg := softtest.WithTLS(soft.Config{Wires: []string{soft.WireTCP}})
+	verbstest.Run(t, opener(func(int) soft.Config { return cfg }), wireOptions(false))
 }
 
 // TestRerouted runs the device suite where shared memory turns out not to work, so that TCP takes

@@ -3,6 +3,7 @@
 package softtest
 
 import (
+	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
@@ -18,6 +19,18 @@ func WithTM(cfg soft.Config, tm TM) soft.Config { return hook.WithTM(cfg, tm).(s
 // WithoutDirect returns cfg with a shm wire that never reads or writes peers' memory directly, as
 // where the kernel forbids it.
 func WithoutDirect(cfg soft.Config) soft.Config { return hook.WithoutDirect(cfg).(soft.Config) }
+
+// WithTLS returns cfg with TLS by the job's secret for the tcp wire.
+func WithTLS(cfg soft.Config) soft.Config {
+	s, err := secure.Parse(secure.Secret)
+	if err == nil {
+		cfg.TLS, err = s.Load()
+	}
+	if err != nil {
+		panic(err) // it needs nothing but random numbers
+	}
+	return cfg
+}
 
 // FabricOptions make a fabric delay, reorder, split and refuse packets, by a seed, or wait for
 // Step.
