@@ -13,7 +13,7 @@
 // delivered. The check is there so that a changed length is found at once: the reader would wait
 // for bytes that never come.
 //
-// Keys are derived by HKDF-SHA256 from the secret of their generation. After rekeyAfter bytes both
+// Keys are derived by HKDF-SHA256 from the secret of their generation. After RekeyAfter bytes both
 // ends derive the next secret from it, and forget the old one.
 package seal
 
@@ -38,12 +38,13 @@ const (
 	// MaxContents is the most bytes of a record's contents.
 	MaxContents = 64 << 10
 
+	// RekeyAfter is how many bytes one generation of keys is for: 2^32 blocks of AES, in which what
+	// sets AES-GCM apart from a perfect cipher is seen with a probability of 2^-65.
+	RekeyAfter = 64 << 30
+
 	keySize = 16
 	tagSize = 16
 	ivSize  = 12
-	// rekeyAfter bytes, 2^32 blocks of AES, what sets AES-GCM apart from a perfect cipher is seen
-	// with a probability of 2^-65.
-	rekeyAfter = 64 << 30
 )
 
 // ErrBroken is the condition of a stream that is not the one that was sealed. It is final.
@@ -57,7 +58,7 @@ type half struct {
 	iv     [ivSize]byte
 	seq    uint64 // number of the next record
 	left   int64  // bytes until the next generation
-	every  int64  // rekeyAfter; fewer in tests
+	every  int64  // bytes of a generation
 
 	nonce [ivSize]byte        // scratch, as the next
 	block [aes.BlockSize]byte // of check
@@ -138,12 +139,11 @@ func (h *half) check(length uint32) []byte {
 // Sealer seals what one end sends. One goroutine at a time uses it.
 type Sealer struct{ h half }
 
-// NewSealer returns the sealer of a direction, whose secret it copies.
-func NewSealer(secret []byte) (*Sealer, error) { return newSealer(secret, rekeyAfter) }
-
-func newSealer(secret []byte, every int64) (*Sealer, error) {
+// NewSealer returns the sealer of a direction, whose secret it copies. Each generation of keys is
+// for rekey bytes at least; both ends have the same, which is RekeyAfter but in tests.
+func NewSealer(secret []byte, rekey int64) (*Sealer, error) {
 	s := &Sealer{}
-	if err := s.h.init(secret, every); err != nil {
+	if err := s.h.init(secret, rekey); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -171,12 +171,10 @@ func (s *Sealer) Append(dst, contents []byte) ([]byte, error) {
 // Opener opens what the other end has sealed. One goroutine at a time uses it.
 type Opener struct{ h half }
 
-// NewOpener returns the opener of a direction, whose secret it copies.
-func NewOpener(secret []byte) (*Opener, error) { return newOpener(secret, rekeyAfter) }
-
-func newOpener(secret []byte, every int64) (*Opener, error) {
+// NewOpener returns the opener of a direction; see NewSealer.
+func NewOpener(secret []byte, rekey int64) (*Opener, error) {
 	o := &Opener{}
-	if err := o.h.init(secret, every); err != nil {
+	if err := o.h.init(secret, rekey); err != nil {
 		return nil, err
 	}
 	return o, nil
@@ -200,7 +198,8 @@ func (o *Opener) Size(b []byte) (int, error) {
 
 // Open appends to dst the contents of the next record, which has the length that Size has returned
 // for it and does not overlap the room behind dst. After an error, which is ErrBroken, it has
-// appended nothing; the room behind dst is undefined, and has nothing of the contents.
+// appended nothing; the room behind dst is undefined, and has nothing of the contents. If a fault
+// of that room ends the call, nothing has happened, and the record can be opened elsewhere.
 func (o *Opener) Open(dst, record []byte) ([]byte, error) {
 	if len(record) < Overhead {
 		return dst, o.broken()

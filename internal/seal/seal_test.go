@@ -15,9 +15,9 @@ import (
 func pair(t testing.TB, every int64) (*Sealer, *Opener) {
 	secret := make([]byte, SecretSize)
 	_, _ = rand.Read(secret)
-	s, err := newSealer(secret, every)
+	s, err := NewSealer(secret, every)
 	require.NoError(t, err)
-	o, err := newOpener(secret, every)
+	o, err := NewOpener(secret, every)
 	require.NoError(t, err)
 	clear(secret) // they have copies
 	return s, o
@@ -38,7 +38,7 @@ func openAll(o *Opener, stream []byte) (out []byte, err error) {
 }
 
 func TestStream(t *testing.T) {
-	for _, every := range []int64{rekeyAfter, 1, 1000, MaxContents} {
+	for _, every := range []int64{RekeyAfter, 1, 1000, MaxContents} {
 		t.Run(fmt.Sprint(every), func(t *testing.T) {
 			s, o := pair(t, every)
 			r := mrand.New(mrand.NewPCG(1, uint64(every)))
@@ -67,15 +67,15 @@ func TestStream(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	s, o := pair(t, rekeyAfter)
+	s, o := pair(t, RekeyAfter)
 	for _, n := range []int{0, MaxContents + 1} {
 		b, err := s.Append([]byte("kept"), make([]byte, n))
 		require.ErrorContains(t, err, fmt.Sprintf("a record of %d bytes", n))
 		require.Equal(t, "kept", string(b))
 	}
-	_, err := NewSealer(make([]byte, 31))
+	_, err := NewSealer(make([]byte, 31), RekeyAfter)
 	require.ErrorContains(t, err, "31 bytes")
-	_, err = NewOpener(nil)
+	_, err = NewOpener(nil, RekeyAfter)
 	require.ErrorContains(t, err, "0 bytes")
 	n, err := o.Size(make([]byte, HeaderSize-1))
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestTampering(t *testing.T) {
 		cases[fmt.Sprintf("bit %d flipped", bit)] = func(l [][]byte) [][]byte { l[at][bit/8] ^= 1 << (bit % 8); return l }
 	}
 	for name, change := range cases {
-		for _, every := range []int64{rekeyAfter, 40} {
+		for _, every := range []int64{RekeyAfter, 40} {
 			s, o := pair(t, every)
 			list := change(records(t, s, count))
 			got, err := openAll(o, bytes.Join(list, nil))
@@ -145,7 +145,7 @@ func TestTampering(t *testing.T) {
 // are that it asks for.
 func TestLengthFoundAtOnce(t *testing.T) {
 	for bit := range 32 {
-		s, o := pair(t, rekeyAfter)
+		s, o := pair(t, RekeyAfter)
 		r := records(t, s, 1)[0]
 		r[bit/8] ^= 1 << (bit % 8)
 		_, err := o.Size(r[:HeaderSize])
@@ -155,15 +155,15 @@ func TestLengthFoundAtOnce(t *testing.T) {
 
 // TestOtherDirection: what one end has sealed is nothing that the other end could have.
 func TestOtherDirection(t *testing.T) {
-	s, _ := pair(t, rekeyAfter)
-	_, o := pair(t, rekeyAfter)
+	s, _ := pair(t, RekeyAfter)
+	_, o := pair(t, RekeyAfter)
 	_, err := o.Size(records(t, s, 1)[0])
 	require.ErrorIs(t, err, ErrBroken)
 }
 
 // TestNothingIsLeft: contents that fail their check are not left behind dst.
 func TestNothingIsLeft(t *testing.T) {
-	s, o := pair(t, rekeyAfter)
+	s, o := pair(t, RekeyAfter)
 	r, err := s.Append(nil, bytes.Repeat([]byte("secret!!"), 512))
 	require.NoError(t, err)
 	r[len(r)-1] ^= 1
@@ -187,7 +187,7 @@ func TestGenerations(t *testing.T) {
 
 // TestNoAllocation: the path of short messages allocates nothing.
 func TestNoAllocation(t *testing.T) {
-	s, o := pair(t, rekeyAfter)
+	s, o := pair(t, RekeyAfter)
 	contents, out, record := make([]byte, 100), make([]byte, 0, 200), make([]byte, 0, 200)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		record, _ = s.Append(record[:0], contents)
@@ -203,20 +203,20 @@ func TestNoAllocation(t *testing.T) {
 // FuzzOpener: bytes of a stranger are never contents, and end nothing but the stream.
 func FuzzOpener(f *testing.F) {
 	secret := make([]byte, SecretSize)
-	s, err := newSealer(secret, 64)
+	s, err := NewSealer(secret, 64)
 	require.NoError(f, err)
 	whole := bytes.Join(records(f, s, 5), nil)
 	f.Add(whole, uint16(0), byte(0))
 	f.Add(whole[:40], uint16(9), byte(1))
 	f.Fuzz(func(t *testing.T, b []byte, at uint16, flip byte) {
-		o, err := newOpener(secret, 64)
+		o, err := NewOpener(secret, 64)
 		require.NoError(t, err)
 		if len(b) > 0 {
 			b = bytes.Clone(b)
 			b[int(at)%len(b)] ^= flip
 		}
 		got, err := openAll(o, b)
-		s, errSeal := newSealer(secret, 64)
+		s, errSeal := NewSealer(secret, 64)
 		require.NoError(t, errSeal)
 		good := 0 // bytes of whole that b begins with
 		for good < min(len(b), len(whole)) && b[good] == whole[good] {
@@ -239,7 +239,7 @@ func FuzzOpener(f *testing.F) {
 func BenchmarkRecord(b *testing.B) {
 	for _, n := range []int{64, 4 << 10, 64 << 10} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			s, o := pair(b, rekeyAfter)
+			s, o := pair(b, RekeyAfter)
 			contents, out, record := make([]byte, n), make([]byte, 0, n), make([]byte, 0, n+Overhead)
 			b.SetBytes(int64(n))
 			b.ReportAllocs()

@@ -145,6 +145,7 @@ func TestAsync(t *testing.T) {
 		"shm":    transporttest.WireDevices(soft.WireSHM, softtest.WithTM(soft.Config{}, strict)),
 		"copied": transporttest.WireDevices(soft.WireSHM, softtest.WithTM(copied, strict)),
 		"tcp":    transporttest.WireDevices(soft.WireTCP, softtest.WithTM(soft.Config{}, strict)),
+		"tls":    transporttest.WireDevices(soft.WireTCP, softtest.WithTLS(softtest.WithTM(soft.Config{}, strict))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			transporttest.Run(t, transporttest.Harness{Devices: devices, New: newShared, Tags: true})

@@ -64,6 +64,7 @@ func TestAsyncSuite(t *testing.T) {
 		"shm/packets": shmOpener(softtest.WithoutDirect(soft.Config{RingBytes: 8192})),
 		"shm/bound":   shmOpener(soft.Config{AsyncCPUs: []int{lastCPU(t)}}),
 		"tcp":         tcpOpener,
+		"tls":         tlsOpener(),
 		"tcp/bound": opener(func(int) soft.Config {
 			return soft.Config{Wires: []string{soft.WireTCP}, AsyncCPUs: []int{lastCPU(t)}}
 		}),

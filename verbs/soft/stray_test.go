@@ -12,6 +12,7 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
+	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
 
 // TestStraysOfBothEnds fills both rings of a link with packets for queue pairs that both ends then
@@ -69,14 +70,18 @@ func TestStraysOfBothEnds(t *testing.T) {
 // TestReachedByUnreachable: a device that could not connect to a peer has failed its queue pair.
 // The peer, which can connect, learns of that from what it sends there.
 func TestReachedByUnreachable(t *testing.T) {
-	for _, name := range []string{soft.WireSHM, soft.WireTCP} {
+	for name, cfg := range map[string]soft.Config{
+		"shm": {Wires: []string{soft.WireSHM}}, "tcp": {Wires: []string{soft.WireTCP}},
+		"tls": softtest.WithTLS(soft.Config{Wires: []string{soft.WireTCP}}),
+	} {
 		t.Run(name, func(t *testing.T) {
 			var devs [2]verbs.Device
 			var cqs [2]verbs.CQ
 			var pds [2]verbs.PD
 			var qps [2]verbs.QP
 			for i := range devs {
-				d, err := soft.Open(soft.Config{Rank: i, Secret: []byte("secret"), Wires: []string{name}})
+				cfg.Rank, cfg.Secret = i, []byte("secret")
+				d, err := soft.Open(cfg)
 				require.NoError(t, err)
 				devs[i], pds[i] = d, must(d.AllocPD())
 				cqs[i] = must(d.CreateCQ(verbs.CQInitAttr{CQE: 64}))

@@ -24,6 +24,11 @@ func tcpOpener(t *testing.T, n int) []verbs.Device {
 	return opener(func(int) soft.Config { return soft.Config{Wires: []string{soft.WireTCP}} })(t, n)
 }
 
+func tlsOpener() verbstest.Opener {
+	cfg := softtest.WithTLS(soft.Config{Wires: []string{soft.WireTCP}})
+	return opener(func(int) soft.Config { return cfg })
+}
+
 // soonWraps is where counts of unexpected messages start, so that they wrap soon.
 const soonWraps = 65_000
 
@@ -111,8 +116,7 @@ func TestTCPSuite(t *testing.T) {
 // TestTLSSuite runs the device suite over TCP with TLS.
 func TestTLSSuite(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	cfg := softtest.WithTLS(soft.Config{Wires: []string{soft.WireTCP}})
-	verbstest.Run(t, opener(func(int) soft.Config { return cfg }), wireOptions(false))
+	verbstest.Run(t, tlsOpener(), wireOptions(false))
 }
 
 // TestRerouted runs the device suite where shared memory turns out not to work, so that TCP takes

@@ -53,8 +53,8 @@ func (w *Wire) upgrade(conn net.Conn, prepared any) (any, error) {
 		return s, err
 	}
 	s.sealed = &sealed{}
-	if s.sealed.sealer, err = seal.NewSealer(session.Send); err == nil {
-		s.sealed.opener, err = seal.NewOpener(session.Receive)
+	if s.sealed.sealer, err = seal.NewSealer(session.Send, seal.RekeyAfter); err == nil {
+		s.sealed.opener, err = seal.NewOpener(session.Receive, seal.RekeyAfter)
 	}
 	return s, err
 }

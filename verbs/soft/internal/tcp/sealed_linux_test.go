@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -189,6 +190,31 @@ func TestTLSRecordsAnywhere(t *testing.T) {
 	}
 	until(t, "all packets", func() bool { return next == count }, b)
 	require.Greater(t, placed, count/4)
+}
+
+// TestTLSRekey: keys change by volume, in each direction for itself, and nothing comes of it.
+func TestTLSRekey(t *testing.T) {
+	withTLS(t)
+	for _, rekey := range []int64{1, 1000, maxPayload, 500_000} {
+		a, b, ab, ba := joined(t)
+		for _, d := range [][2]*link{{ab, ba}, {ba, ab}} {
+			secret := bytes.Repeat([]byte{byte(rekey)}, seal.SecretSize)
+			var err [2]error
+			d[0].sealed.sealer, err[0] = seal.NewSealer(secret, rekey)
+			d[1].sealed.opener, err[1] = seal.NewOpener(secret, rekey)
+			require.NoError(t, errors.Join(err[:]...))
+		}
+		const count = 200
+		to, fro := newStream(t, 1, count, a, ab, b, ba), newStream(t, 2, count, b, ba, a, ab)
+		to.place, fro.place = true, true
+		r := rand.New(rand.NewPCG(7, uint64(rekey)))
+		until(t, "all packets", func() bool {
+			to.step(r)
+			fro.step(r)
+			return to.done() && fro.done()
+		})
+		require.Empty(t, append(a.down, b.down...))
+	}
 }
 
 // TestTLSOtherPair: somebody who joins the TLS of one pair's connection to that of another pair
