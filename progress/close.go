@@ -119,8 +119,11 @@ func (e *Engine) Abort(err error) {
 
 // tellAbortLocked tells all peers that the job is aborted, and why.
 func (e *Engine) tellAbortLocked(err error) {
-	reason := []byte(err.Error())
-	reason = reason[:min(len(reason), e.caps.MaxCtrl-ctrlLen)]
+	text := err.Error()
+	if !strings.HasPrefix(text, ErrAborted.Error()) {
+		text = ErrAborted.Error() + ": " + text
+	}
+	reason := []byte(text[:min(len(text), e.caps.MaxCtrl-ctrlLen)])
 	for i := range e.peers {
 		if p := &e.peers[i]; i != e.cfg.Rank && p.lost == nil {
 			p.sendCtrl(ctrl{kind: ctrlAbort, body: reason})
@@ -128,14 +131,21 @@ func (e *Engine) tellAbortLocked(err error) {
 	}
 }
 
-// abortedLocked ends this rank's operations because another rank aborted the job. It passes the
-// word on: others must hear it before they see this rank leave.
-func (e *Engine) abortedLocked(reason []byte) {
+// takeAbort ends this rank's operations because another rank aborted the job. It passes the word
+// on: others must hear it before they see this rank leave. A message that was damaged does not end
+// the job: the text of an ABORT says what it is.
+func (p *peer) takeAbort(reason []byte) {
+	e := p.e
 	if e.broken != nil {
 		return
 	}
 	text := strings.ToValidUTF8(string(reason[:min(len(reason), maxAbortText)]), "?")
-	err := fmt.Errorf("%w: %s", ErrAborted, strings.TrimPrefix(text, ErrAborted.Error()+": "))
+	rest, ok := strings.CutPrefix(text, ErrAborted.Error())
+	if !ok {
+		p.lose(protocolError("rank %d ends the job without a word", p.rank))
+		return
+	}
+	err := fmt.Errorf("%w%s", ErrAborted, rest)
 	e.breakLocked(err)
 	e.tellAbortLocked(err)
 }

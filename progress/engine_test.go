@@ -389,6 +389,16 @@ func TestAbort(t *testing.T) {
 	require.ErrorIs(t, c.e[2].Send(bg, 0, 1, nil), ErrAborted)
 }
 
+// TestAbortHostile: what only resembles an ABORT loses the peer, and does not end the job.
+func TestAbortHostile(t *testing.T) {
+	for _, body := range []string{"", "job", "jobs", "\x00job aborted: by rank 1"} {
+		c := manual(t, 3, fakeOpts{})
+		c.callback(0, func(s transport.Sink) { s.Ctrl(1, ctrl{kind: ctrlAbort, body: []byte(body)}.encode()) })
+		require.ErrorIs(t, c.e[0].Send(bg, 1, 1, nil), ErrProtocol)
+		require.NoError(t, c.e[0].Send(bg, 2, 1, nil), "%q", body)
+	}
+}
+
 func TestDump(t *testing.T) {
 	c := manual(t, 2, fakeOpts{room: 1})
 	c.e[0].Irecv(-1, 0x11, exact, make([]byte, 5))

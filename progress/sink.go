@@ -195,7 +195,7 @@ func (s *sink) Ctrl(src int, msg []byte) {
 	case ctrlUnreadable:
 		p.takeUnreadable(c.id)
 	case ctrlAbort:
-		e.abortedLocked(c.body)
+		p.takeAbort(c.body)
 	case ctrlHeld, ctrlWant:
 		p.takeFlow(c)
 	case ctrlEagers:

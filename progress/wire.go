@@ -83,7 +83,7 @@ type ctrlKind uint8
 const (
 	ctrlWithdraw  ctrlKind = 1 // id: the sender withdraws its rendezvous request
 	ctrlWithdrawn ctrlKind = 2 // id: answer: it was not matched and is gone
-	ctrlAbort     ctrlKind = 3 // body: the reason, text
+	ctrlAbort     ctrlKind = 3 // body: the reason, text that begins with that of ErrAborted
 
 	ctrlHeld  ctrlKind = 4 // id: episode, odd while sends to this rank are held up for credit; body: heldBody
 	ctrlWant  ctrlKind = 5 // id: the episode that it answers; body: wantBody

@@ -11,6 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/loop"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
@@ -226,6 +227,14 @@ func (d *Device) openWires() error {
 func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
 	env := wire.Env{Self: &d.self, Receiver: (*fromWire)(d), Notifier: d.notif, Secret: d.cfg.Secret, TLS: d.cfg.TLS, PeerTimeout: d.cfg.PeerTimeout,
 		Yields: yields, Alone: len(d.cfg.Wires) == 1 && d.cfg.Spare == "" && !d.cfg.Beside, Log: d.cfg.Logger}
+	open := func(env wire.Env) (wire.Wire, error) { return d.openWireIn(env, name) }
+	if hook.Wire != nil {
+		return hook.Wire(env, open)
+	}
+	return open(env)
+}
+
+func (d *Device) openWireIn(env wire.Env, name string) (wire.Wire, error) {
 	switch name {
 	case WireSHM:
 		return shm.Open(env, shm.Config{RingBytes: d.cfg.RingBytes, NoDirect: d.cfg.noDirect, Regions: d.regions, Faults: d.cfg.faults})

@@ -16,6 +16,23 @@ import (
 type queueCheck struct {
 	matches uint32                // calls of Match
 	out     map[*Message]struct{} // that Match has taken out and nobody has dropped
+	names   map[requestName]nameUse
+}
+
+// checkCost is what the checks take for a request, bytes.
+const checkCost = 80
+
+// requestName is what a rank calls a request.
+type requestName struct {
+	src  int32
+	name uint32
+}
+
+// nameUse is how many requests of a name there are, and whether there were several at once: a peer
+// may give that to requests, at its own expense. Then one of them is found, or none.
+type nameUse struct {
+	n     int
+	twice bool
 }
 
 // Nonsense that is told from what is meant.
@@ -77,7 +94,29 @@ func (c *queueCheck) match(q *Queue, tag, mask uint64, m *Message) {
 	}
 }
 
-func (c *queueCheck) drop(m *Message) { delete(c.out, m) }
+func (c *queueCheck) drop(m *Message) {
+	delete(c.out, m)
+	if m.Rndv {
+		c.use(m, -1)
+	}
+}
+
+// request is called for each request that is kept.
+func (c *queueCheck) request(m *Message) { c.use(m, 1) }
+
+func (c *queueCheck) use(m *Message, more int) {
+	key := requestName{m.Src, m.Name}
+	u := c.names[key]
+	if u.n += more; u.n == 0 {
+		delete(c.names, key)
+		return
+	}
+	u.twice = u.twice || u.n > 1
+	if c.names == nil {
+		c.names = map[requestName]nameUse{}
+	}
+	c.names[key] = u
+}
 
 // Out gives the messages that Match has taken out and nobody has dropped.
 func (q *Queue) Out() iter.Seq[*Message] { return maps.Keys(q.inv.out) }
@@ -109,19 +148,21 @@ func (q *Queue) Check() {
 		requests[m] = true
 	}
 	for i := range q.sources {
-		q.sources[i].check(i, requests)
+		q.checkSource(i, requests)
 	}
 	invariant.Check(len(requests) == 0, "list", "%d requests are in the queue and not with their sources", len(requests))
 }
 
-// check checks the requests of rank i, and takes them out of those that are in the queue.
-func (s *source) check(i int, requests map[*Message]bool) {
+// checkSource checks the requests of rank i, and takes them out of those that are in the queue.
+func (q *Queue) checkSource(i int, requests map[*Message]bool) {
+	s := &q.sources[i]
 	n := 0
 	for m := s.newest; m != nil; m = m.next {
 		invariant.Check(requests[m] && int(m.Src) == i, "list", "rank %d has a request that is not in the queue: tag %#x, %d bytes", i, m.Tag, m.Len)
-		invariant.Check(s.named == nil || s.named[m.Name] == m, "list", "rank %d has a request that is not found by its name: tag %#x", i, m.Tag)
+		invariant.Check(s.named == nil || s.named[m.Name] == m || q.inv.names[requestName{m.Src, m.Name}].twice, "list",
+			"rank %d has a request that is not found by its name: tag %#x", i, m.Tag)
 		delete(requests, m)
 		n++
 	}
-	invariant.Check(s.named == nil || len(s.named) == n, "list", "rank %d has %d requests, %d are found by name", i, n, len(s.named))
+	invariant.Check(len(s.named) <= n, "list", "rank %d has %d requests, %d are found by name", i, n, len(s.named))
 }

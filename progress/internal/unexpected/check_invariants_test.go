@@ -61,6 +61,32 @@ func TestQueueIsChecked(t *testing.T) {
 	}
 }
 
+// TestSameNames: a peer that gives several requests the same name breaks no rule of the queue, in
+// whatever order they go.
+func TestSameNames(t *testing.T) {
+	for _, indexed := range []bool{false, true} {
+		for _, first := range []uint64{1, 2, 3} {
+			q := New(1, 0, 1)
+			for tag := uint64(1); tag <= 3; tag++ {
+				q.KeepRequest(0, tag, q.NextSeq(), Request{Name: 5})
+				if indexed {
+					q.sources[0].find(5)
+				}
+				q.Check()
+			}
+			m, ok := q.Match(first, exact)
+			require.True(t, ok)
+			q.Drop(m)
+			q.Check()
+			q.Withdraw(0, 5)
+			q.Check()
+			q.DropRequests(0)
+			q.Check()
+			require.Zero(t, q.Len())
+		}
+	}
+}
+
 // What the queue would have to do wrong with a receive.
 func TestMatchIsChecked(t *testing.T) {
 	for name, do := range map[string]struct {

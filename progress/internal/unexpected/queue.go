@@ -85,6 +85,7 @@ func (q *Queue) request(src int, tag, seq uint64, r Request) *Message {
 		m.next.prev = m
 	}
 	s.newest = m
+	q.inv.request(m)
 	if s.named != nil {
 		s.named[r.Name] = m
 	}

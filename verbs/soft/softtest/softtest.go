@@ -1,5 +1,6 @@
 // Package softtest is for tests and simulations: it configures tag matching of software devices,
-// injects faults, makes devices run ahead of their programs, and reads their counters.
+// injects faults, makes devices run ahead of their programs or lie to their peers, and reads their
+// counters.
 package softtest
 
 import (
