@@ -12,8 +12,8 @@ var (
 	CutShort      func(dev any) uint64
 )
 
-// Wire, where a test has set it, opens the wires of all devices of the process, by open. It does not
-// change once a device was opened.
+// Wire, where a test has set it, opens the wires of all devices of the process, by open. It does
+// not change once a device was opened.
 var Wire func(env wire.Env, open func(wire.Env) (wire.Wire, error)) (wire.Wire, error)
 
 // TM configures tag matching: the limits of soft.TMConfig, behaviour that the specification leaves
