@@ -140,7 +140,7 @@ func TestFailureIsTold(t *testing.T) {
 		return err
 	})
 	require.ErrorContains(t, errs[0], `rank 0 cannot listen on "192.0.2.1"`)
-	require.ErrorContains(t, errs[1], `rank 0 cannot serve the rendezvous: rank 0 cannot listen on "192.0.2.1"`)
+	require.ErrorContains(t, errs[1], `rank 0 cannot serve the rendezvous: "rank 0 cannot listen on \"192.0.2.1\"`)
 	var opt Options
 	opt.setDefaults()
 	require.Equal(t, time.Second, opt.toldFor)

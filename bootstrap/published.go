@@ -224,9 +224,10 @@ func readNotice(b []byte) (notice, error) {
 		return n, errorf(ErrProtocol, "what rank 0 has published cannot be read (%v): run the same build of the program on all ranks", err)
 	}
 	if n.Failure != "" {
-		return n, errorf(ErrRefused, "rank 0 cannot serve the rendezvous: %s", n.Failure)
+		return n, errorf(ErrRefused, "rank 0 cannot serve the rendezvous: %q", n.Failure)
 	}
-	if len(n.Addrs) == 0 || len(n.Addrs) > maxAddrs || n.Port == 0 || n.Secret != nil && len(n.Secret) != SecretSize {
+	unusable := func(a netip.Addr) bool { return !a.IsValid() || a.Zone() != "" } // a zone is known on one host only
+	if len(n.Addrs) == 0 || len(n.Addrs) > maxAddrs || slices.ContainsFunc(n.Addrs, unusable) || n.Port == 0 || n.Secret != nil && len(n.Secret) != SecretSize {
 		return n, errorf(ErrProtocol, "rank 0 has published no usable address: run the same build of the program on all ranks")
 	}
 	return n, nil

@@ -205,7 +205,7 @@ func (h hostile) withstand(ctx context.Context, w *p2p.World, c *p2p.Comm) error
 			if err != nil {
 				return err
 			}
-		case <-time.After(30 * time.Second):
+		case <-ctx.Done():
 			_ = w.Dump(os.Stderr)
 			return errors.New("an operation with a rank that is lost did not end")
 		}
@@ -244,8 +244,6 @@ func (h hostile) talkOn(ctx context.Context, t *talk) error {
 
 // outlive is what must hold when the hostile rank has ended.
 func (h hostile) outlive(ctx context.Context, w *p2p.World, t *talk) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
 	_, err := w.Comm().Recv(ctx, h.rank, neverTag, nil)
 	if err := lostTo(h.rank, err, ""); err != nil {
 		return fmt.Errorf("receive from a rank that has died: %w", err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -42,8 +41,6 @@ func (t *talk) barrier(ctx context.Context) error {
 
 // round exchanges messages. Rank 0 decides whether it was the last time.
 func (t *talk) round(ctx context.Context, enough bool) (last bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	d, err := t.c.Dup(ctx)
 	if err != nil {
 		return false, err
