@@ -13,6 +13,9 @@
 // delivered. The check is there so that a changed length is found at once: the reader would wait
 // for bytes that never come.
 //
+// Who stands between the ends still sees when they speak and how much, and can hold up or end what
+// they say. An end between two records is no fault: it looks like that of the peer.
+//
 // Keys are derived by HKDF-SHA256 from the secret of their generation. After RekeyAfter bytes both
 // ends derive the next secret from it, and forget the old one.
 package seal

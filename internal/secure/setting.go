@@ -4,9 +4,10 @@
 // seals its packets by itself (package seal).
 //
 // The handshake is TLS 1.3 by crypto/tls, and three short messages in it: by the TLS exporter both
-// ends prove that they have the job's secret and see the same TLS session, so that nobody stands
-// between them (RFC 9266). With certificates of the user's each end also checks the other's. It
-// runs on connections that are authenticated by the secret already: TLS code meets no strangers.
+// ends prove that they have the job's secret, see the same TLS session and mean the same two ends,
+// so that nobody stands between them (RFC 9266). With certificates of the user's each end also
+// checks the other's. It runs on connections that are authenticated by the secret already: TLS code
+// meets no strangers. Who listens learns what was said before that: ranks, and their addresses.
 //
 // Concurrency: a Layer is constant, any goroutine may use it.
 package secure
