@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
 // Bootstrap connects the ranks of a job before they can send messages.
@@ -104,6 +106,10 @@ type Options struct {
 	Launcher      string // TAGMATCH_BOOTSTRAP: "" finds one, else a name that Launchers lists
 	Secret        []byte // TAGMATCH_SECRET, TAGMATCH_SECRET_FILE: SecretSize bytes
 	RequireSecret bool   // TAGMATCH_REQUIRE_SECRET: refuse a job to which no secret was given
+	// TLS has the connections of the rendezvous encrypted: off (""), secret, or three PEM files as
+	// CERTIFICATE,KEY,ROOTS; of one kind at all ranks. It needs a secret, and refuses one that the
+	// rendezvous or a store that others read would hand out (TAGMATCH_TLS).
+	TLS string
 	// Listen is the address at which rank 0 serves; "0.0.0.0" or "::" for all of this host
 	// (TAGMATCH_LISTEN).
 	Listen string
@@ -119,6 +125,7 @@ type Options struct {
 	Linger      time.Duration // how long Close of rank 0 waits for the others; 0: 2 seconds
 	Logger      *slog.Logger  // refused connections and the like; nil: silent
 
+	layer       *secure.Layer // of TLS
 	handshake   time.Duration // shorter in tests
 	fanOut      int           // smaller in tests
 	shortFor    time.Duration // how long rank 0 waits for a descriptor to come free; shorter in tests
@@ -163,6 +170,9 @@ func Detect(ctx context.Context, opt Options) (Bootstrap, error) {
 		return nil, err
 	}
 	if _, err := opt.ports(); err != nil {
+		return nil, err
+	}
+	if err := opt.loadTLS(); err != nil {
 		return nil, err
 	}
 	if timeout > 0 {

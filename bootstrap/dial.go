@@ -15,6 +15,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap/internal/space"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
+	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
 // dialer joins a job as one of the ranks above 0.
@@ -145,7 +146,7 @@ func (d *dialer) tryAt(ctx context.Context, at string) (*endpoint, error) {
 	}
 	// The deadline also unblocks reads and writes when ctx ends.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	e, f, err := d.handshake(ctx, conn)
+	e, f, err := d.handshake(ctx, conn, at)
 	if !stop() && err == nil {
 		err = ctx.Err()
 		if e.children != nil {
@@ -192,14 +193,14 @@ func (d *dialer) connect(ctx context.Context, at string) (net.Conn, error) {
 	return nil, err
 }
 
-func (d *dialer) handshake(ctx context.Context, conn net.Conn) (*endpoint, *framer, error) {
+func (d *dialer) handshake(ctx context.Context, conn net.Conn, at string) (*endpoint, *framer, error) {
 	conn.SetDeadline(time.Now().Add(d.opt.handshake))
 	if err := keepalive.All(conn, d.opt.PeerTimeout); err != nil {
 		return nil, nil, err
 	}
 	f := newFramer(conn)
 	children := d.relay(ctx, conn)
-	e, err := d.greet(ctx, conn, f, children)
+	e, err := d.greet(ctx, f, at, children)
 	if err != nil && children != nil {
 		children.close()
 	}
@@ -221,9 +222,10 @@ func (d *dialer) relay(ctx context.Context, conn net.Conn) *relay {
 }
 
 // greet exchanges HELLO and WELCOME.
-func (d *dialer) greet(ctx context.Context, conn net.Conn, f *framer, children *relay) (*endpoint, error) {
+func (d *dialer) greet(ctx context.Context, f *framer, at string, children *relay) (*endpoint, error) {
+	conn := f.conn
 	hello := &helloMsg{rank: uint32(d.job.rank), size: uint32(d.job.size), secret: d.secret.bytes != nil, nonce: newNonce(), epoch: d.job.epoch,
-		relay: children.port()}
+		relay: children.port(), tls: kindOf(d.opt.layer)}
 	hello.sign(d.secret.bytes)
 	if err := f.greet(hello); err != nil {
 		return nil, err
@@ -232,6 +234,10 @@ func (d *dialer) greet(ctx context.Context, conn net.Conn, f *framer, children *
 		return nil, err
 	}
 	if err := d.prove(f, hello); err != nil {
+		return nil, err
+	}
+	host, _, _ := net.SplitHostPort(at)
+	if err := f.upgrade(d.opt.layer, secure.End{Dialler: true, Key: d.secret.bytes, Name: host}); err != nil {
 		return nil, err
 	}
 	d.notes("")
@@ -378,8 +384,8 @@ func (l *wireLink) close() error {
 	l.f.conn.SetReadDeadline(time.Now().Add(time.Second))
 	<-l.done
 	l.f.conn.Close()
-	if err != nil && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || isReset(err)) {
-		err = nil // rank 0 has left before: no BYE is needed
+	if err != nil && (errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) || isReset(err) || isChanged(err)) {
+		err = nil // the connection has ended before, and that was reported: no BYE is needed
 	}
 	return err
 }

@@ -23,6 +23,7 @@ var kinds = []struct {
 	}},
 	{"open", func(t *testing.T, n int) []Bootstrap { return startJob(t, n) }},
 	{"secret", func(t *testing.T, n int) []Bootstrap { return startJob(t, n, EnvSecret, hexSecret) }},
+	{"TLS", func(t *testing.T, n int) []Bootstrap { return startJob(t, n, EnvSecret, hexSecret, EnvTLS, "secret") }},
 }
 
 func forKinds(t *testing.T, n int, f func(t *testing.T, list []Bootstrap)) {

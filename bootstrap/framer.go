@@ -21,8 +21,9 @@ const writeTimeout = 30 * time.Second
 // After seal every frame carries a MAC over its number and content, so that a relay of the
 // handshake cannot change or inject anything.
 type framer struct {
-	conn net.Conn
+	conn net.Conn // deadlines, addresses and its end are those of this one, also with TLS
 	r    *bufio.Reader
+	w    io.Writer
 
 	in    hash.Hash // nil before seal; owned by the reader
 	inSeq uint64
@@ -34,7 +35,7 @@ type framer struct {
 }
 
 func newFramer(conn net.Conn) *framer {
-	return &framer{conn: conn, r: bufio.NewReader(conn)}
+	return &framer{conn: conn, r: bufio.NewReader(conn), w: conn}
 }
 
 // seal authenticates all later frames, with one key for each direction.
@@ -49,7 +50,7 @@ func (f *framer) seal(in, out []byte) {
 var preface = be.AppendUint32([]byte(magic), protocolVersion)
 
 func (f *framer) writePreface() error {
-	_, err := f.conn.Write(preface)
+	_, err := f.w.Write(preface)
 	return err
 }
 
@@ -58,7 +59,7 @@ func (f *framer) greet(hello *helloMsg) error {
 	body := hello.append(nil)
 	b := be.AppendUint32(bytes.Clone(preface), uint32(1+len(body)))
 	b = append(b, byte(kindHello))
-	_, err := f.conn.Write(append(b, body...))
+	_, err := f.w.Write(append(b, body...))
 	return err
 }
 
@@ -89,7 +90,7 @@ func (f *framer) write(m message) error {
 		f.outSeq++
 	}
 	f.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, err := f.conn.Write(b)
+	_, err := f.w.Write(b)
 	if cap(b) <= 64<<10 {
 		f.buf = b
 	}

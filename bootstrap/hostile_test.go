@@ -19,10 +19,17 @@ import (
 // openStore starts a store for size ranks, of which rank 0 has joined, and returns its port.
 func openStore(t *testing.T, size int, secret jobSecret) (*hub, string) {
 	t.Helper()
+	return openStoreTLS(t, size, secret, "")
+}
+
+func openStoreTLS(t *testing.T, size int, secret jobSecret, tls string) (*hub, string) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	opt := options(nil)
+	opt.TLS = tls
 	opt.setDefaults()
+	require.NoError(t, opt.loadTLS())
 	h := newHub(size, fanOut)
 	e := newEndpoint(0, size, Info{})
 	e.up = &localLink{h, 0}
@@ -197,7 +204,7 @@ func TestOtherVersion(t *testing.T) {
 	require.EqualValues(t, protocolVersion, v)
 	_, err = expect[*challengeMsg](f, maxHandshake)
 	require.ErrorIs(t, err, ErrVersion)
-	require.ErrorContains(t, err, "rank 0 speaks version 4 of the rendezvous protocol and the dialing rank version 7")
+	require.ErrorContains(t, err, "rank 0 speaks version 5 of the rendezvous protocol and the dialing rank version 7")
 }
 
 // fakeRoot answers one connection with answer after the dialing rank has spoken.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
+	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
 // What all ranks have put goes to all ranks, which at rank 0 alone would be the square of their
@@ -176,7 +177,10 @@ func (r *relay) handshake(v *door.Visitor) (*framer, error) {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(r.opt.handshake))
-	return f, f.admit(r.key, hello)
+	if err := f.admit(r.key, hello); err != nil {
+		return nil, err
+	}
+	return f, f.upgrade(r.opt.layer, secure.End{Key: r.key})
 }
 
 // add begins to pass on to a child, which has the answers to the first fences already, unless this
@@ -303,7 +307,7 @@ func (c *child) handshake(conn net.Conn, opt *Options) (*framer, error) {
 	}
 	f := newFramer(conn)
 	key := relayKey(c.e)
-	hello := &helloMsg{rank: uint32(c.e.rank), size: uint32(c.e.size), secret: true, nonce: newNonce()}
+	hello := &helloMsg{rank: uint32(c.e.rank), size: uint32(c.e.size), secret: true, nonce: newNonce(), tls: kindOf(opt.layer)}
 	hello.sign(key)
 	if err := f.greet(hello); err != nil {
 		return nil, err
@@ -312,6 +316,9 @@ func (c *child) handshake(conn net.Conn, opt *Options) (*framer, error) {
 		return nil, errors.Join(err, ErrVersion)
 	}
 	if err := f.prove(key, hello); err != nil {
+		return nil, err
+	}
+	if err := f.upgrade(opt.layer, secure.End{Dialler: true, Key: key}); err != nil {
 		return nil, err
 	}
 	c.e.mu.Lock()

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"slices"
 	"strconv"
 	"sync/atomic"
+
+	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
 // jobSecret is the secret, empty if none was given, and its origin for error texts.
@@ -77,11 +80,19 @@ func (o *Options) hideSecret() error {
 	return nil
 }
 
-// checkRequired is an error if RequireSecret is set and a job of several ranks has no secret.
+// checkRequired is an error if RequireSecret or TLS is set and a job of several ranks has no
+// secret.
 func (s jobSecret) checkRequired(opt *Options) error {
 	required, err := opt.requireSecret()
-	if err != nil || !required || s.bytes != nil {
+	tls, err1 := opt.tls()
+	switch err = errors.Join(err, err1); {
+	case err != nil || s.bytes != nil:
 		return err
+	case tls.Kind() != secure.Off:
+		return configErrorf("no job secret, and %s needs one that only the ranks know: set %s or %s for all ranks, start with `tagmatch run`, or set %s=%s",
+			EnvTLS, EnvSecret, EnvSecretFile, EnvTLS, secure.Off)
+	case !required:
+		return nil
 	}
 	return configErrorf("no job secret, and %s refuses to start without one: set %s or %s for all ranks, or start with `tagmatch run`",
 		EnvRequireSecret, EnvSecret, EnvSecretFile)

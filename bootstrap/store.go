@@ -14,6 +14,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/door"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
+	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
 // store serves a hub on a listener. A door accepts; each connection has a goroutine that
@@ -202,11 +203,14 @@ func (s *store) checkHello(h *helloMsg) *rejectMsg {
 		}
 		return &rejectMsg{rejectSecret, fmt.Sprintf("rank 0 has a job secret, rank %d has none: give all ranks the same %s or %s", h.rank, EnvSecret, EnvSecretFile)}
 	}
+	if own := kindOf(s.opt.layer); h.tls != own {
+		return &rejectMsg{rejectTLS, fmt.Sprintf("rank %d has TLS %v, rank 0 %v: set %s alike on all ranks", h.rank, h.tls, own, EnvTLS)}
+	}
 	return nil
 }
 
-// authenticate has the rank prove that it knows the secret, and then proves the same to it. Where
-// there is a secret its HELLO lets it pass, else that it has answered at all.
+// authenticate has the rank prove that it knows the secret, proves the same to it, and begins TLS.
+// Where there is a secret its HELLO lets it pass, else that it has answered at all.
 func (s *store) authenticate(v *door.Visitor, f *framer, hello *helloMsg) error {
 	if s.secret != nil {
 		if err := v.Pass(func() error { return s.vouch(hello) }); err != nil {
@@ -221,6 +225,10 @@ func (s *store) authenticate(v *door.Visitor, f *framer, hello *helloMsg) error 
 		return s.reject(f, wrongSecret(hello.rank))
 	case err != nil:
 		return s.note(f, err)
+	}
+	if err := f.upgrade(s.opt.layer, secure.End{Key: s.secret}); err != nil {
+		s.hub.refuse(f.conn.RemoteAddr().String(), &rejectMsg{rejectTLS, fmt.Sprintf("rank %d: %s", hello.rank, bare(err))})
+		return err
 	}
 	return v.Pass(func() error { return nil })
 }
@@ -395,7 +403,7 @@ func lossReason(err error) string {
 	if errors.Is(err, syscall.ETIMEDOUT) {
 		return "its host, or the way to it, is silent: " + err.Error()
 	}
-	return err.Error()
+	return bare(err)
 }
 
 func ipOf(a net.Addr) netip.Addr {

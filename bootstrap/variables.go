@@ -20,6 +20,7 @@ const (
 	EnvSecret        = "TAGMATCH_SECRET"
 	EnvSecretFile    = "TAGMATCH_SECRET_FILE"
 	EnvRequireSecret = "TAGMATCH_REQUIRE_SECRET"
+	EnvTLS           = "TAGMATCH_TLS"
 	EnvListen        = "TAGMATCH_LISTEN"
 	EnvNetdev        = "TAGMATCH_NETDEV"
 	EnvPorts         = "TAGMATCH_PORTS"
@@ -54,6 +55,7 @@ func Variables() []Variable {
 		{Name: EnvSecret, Meaning: "job secret, 64 hexadecimal digits", Secret: true},
 		{Name: EnvSecretFile, Meaning: "file with the job secret"},
 		{Name: EnvRequireSecret, Meaning: "1: refuse a job to which no secret was given", Default: "0"},
+		{Name: EnvTLS, Meaning: "TLS between hosts: off, secret, or three PEM files as CERTIFICATE,KEY,ROOTS", Default: "off"},
 		{Name: EnvListen, Meaning: "address at which rank 0 serves the rendezvous", Default: "loopback without a secret, else where MASTER_ADDR leads"},
 		{Name: EnvNetdev, Meaning: "networks of this host for other hosts: a comma list of interface names, addresses and prefixes",
 			Default: "all that are up, but for those of containers and virtual machines"},

@@ -9,7 +9,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/door"
 )
 
-// The rendezvous protocol, version 4. All integers are big-endian.
+// The rendezvous protocol, version 5. All integers are big-endian.
 //
 //	connection  preface frame*, in both directions; the dialing side speaks first
 //	preface     "tagmatch" version:u32
@@ -25,6 +25,7 @@ import (
 //	                           ◀──   CHALLENGE nonce
 //	PROOF   mac                ──▶
 //	                           ◀──   ACCEPT    mac
+//	handshake of TLS, unless both have it off: all that follows goes over TLS
 //	                           ◀──   WELCOME   when all ranks have joined
 //	FENCE   what was put       ──▶
 //	                           ◀──   RELEASE   what all ranks have put, see relay
@@ -36,7 +37,7 @@ import (
 // WELCOME is answered by FAIL, which names the ranks that have not joined.
 const (
 	magic           = "tagmatch"
-	protocolVersion = 4
+	protocolVersion = 5
 	prefaceSize     = len(magic) + 4
 	headerSize      = 5
 
@@ -86,6 +87,7 @@ type (
 		secret     bool // the sender has a job secret
 		nonce      door.Nonce
 		relay      uint16 // port at which it passes on RELEASE, see relay; 0: none
+		tls        tlsKind
 		epoch      string
 		mac        [macSize]byte // see sign
 	}
@@ -165,6 +167,7 @@ const (
 	rejectEnded
 	rejectStarted // may be tried again: this job may be the last one at that address
 	rejectTaken   // may be tried again shortly: the end of another process of that rank may be near
+	rejectTLS
 )
 
 // errStarted: the job at this address has all of its ranks. errTaken: it has this rank.
@@ -211,7 +214,7 @@ func (m *helloMsg) append(b []byte) []byte {
 	b = be.AppendUint32(b, m.size)
 	b = appendBool(b, m.secret)
 	b = append(b, m.nonce[:]...)
-	b = be.AppendUint16(b, m.relay)
+	b = append(be.AppendUint16(b, m.relay), byte(m.tls))
 	b = appendString(b, m.epoch)
 	return append(b, m.mac[:]...)
 }
@@ -329,6 +332,7 @@ func (d *decoder) message(k kind) message {
 		m := &helloMsg{rank: d.u32(), size: d.u32(), secret: d.bool()}
 		copy(m.nonce[:], d.take(nonceSize))
 		m.relay = d.u16()
+		m.tls = d.tlsKind()
 		m.epoch = d.string(maxEpoch)
 		copy(m.mac[:], d.take(macSize))
 		return m
@@ -463,6 +467,15 @@ func (d *decoder) bool() bool {
 		d.bad = true
 	}
 	return v == 1
+}
+
+func (d *decoder) tlsKind() tlsKind {
+	k := d.u8()
+	if int(k) >= len(tlsKinds) {
+		d.bad = true
+		return 0
+	}
+	return tlsKind(k)
 }
 
 func (d *decoder) string(most int) string {

@@ -24,8 +24,8 @@ func samples() []struct {
 		m    message
 		body string
 	}{
-		{&helloMsg{rank: 1, size: 4, secret: true, nonce: [32]byte{31: 9}, relay: 258, epoch: "run/0", mac: [32]byte{31: 2}},
-			"00000001" + "00000004" + "01" + zeros(31) + "09" + "0102" + "0005" + "72756e2f30" + zeros(31) + "02"},
+		{&helloMsg{rank: 1, size: 4, secret: true, nonce: [32]byte{31: 9}, relay: 258, tls: 2, epoch: "run/0", mac: [32]byte{31: 2}},
+			"00000001" + "00000004" + "01" + zeros(31) + "09" + "0102" + "02" + "0005" + "72756e2f30" + zeros(31) + "02"},
 		{&challengeMsg{nonce: [32]byte{31: 1}}, zeros(31) + "01"},
 		{&proofMsg{mac: [32]byte{31: 3}}, zeros(31) + "03"},
 		{&welcomeMsg{jobID: [16]byte{15: 4}, root: netip.MustParseAddr("10.0.0.1")}, zeros(15) + "04" + "00" + "0004" + "0a000001" + "0000" + "0000"},

@@ -32,7 +32,7 @@ func (l *Layer) Kind() string {
 // End is what an end of a connection gives to the handshake.
 type End struct {
 	Dialler bool   // of the two ends one is
-	Key     []byte // the job's secret, or a key from it; with Secret not empty
+	Key     []byte // the job's secret, or a key from it; not empty
 	// Name is by what the other end was dialled, a host name or address; empty: by nothing that a
 	// certificate could be for.
 	Name string
@@ -69,7 +69,7 @@ const (
 // what follows the handshake; conn stays the caller's, whose deadline ends it. An error that is
 // ErrRefused has the reason; others are those of conn, or of a peer that does not speak TLS.
 func (l *Layer) Handshake(conn net.Conn, end End) (*Session, error) {
-	if l.kind == Secret && len(end.Key) == 0 {
+	if len(end.Key) == 0 {
 		return nil, fmt.Errorf("%w: there is no job secret to know the other end by", ErrRefused)
 	}
 	h := l.begin(conn, end)
@@ -205,7 +205,7 @@ func (h *handshake) checkCertificate(host string) error {
 		}
 		names = append(names, fmt.Sprintf("%q", name))
 	}
-	return fmt.Errorf("the certificate is for %q, and for none of %s, where that rank is", namesOf(certs[0]), strings.Join(names, ", "))
+	return fmt.Errorf("the certificate is for %q, and for none of %s, where that rank is: issue it for one of these", namesOf(certs[0]), strings.Join(names, ", "))
 }
 
 func namesOf(c *x509.Certificate) string {

@@ -2,22 +2,18 @@ package secure
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/secure/securetest"
 )
 
 func TestParse(t *testing.T) {
@@ -36,65 +32,11 @@ func TestParse(t *testing.T) {
 	require.Equal(t, Off, l.Kind())
 }
 
-// authority issues certificates for tests.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t, dir: t.TempDir()}
-	var err error
-	a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// load loads a Setting.
+func load(t *testing.T, text string) *Layer {
+	s, err := Parse(text)
 	require.NoError(t, err)
-	a.cert = a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, &a.key.PublicKey)
-	a.write("roots.pem", "CERTIFICATE", a.cert.Raw)
-	return a
-}
-
-func (a *authority) sign(c *x509.Certificate, public any) *x509.Certificate {
-	c.SerialNumber = big.NewInt(time.Now().UnixNano())
-	if c.NotAfter.IsZero() {
-		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	}
-	parent := a.cert
-	if parent == nil {
-		parent = c
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, public, a.key)
-	require.NoError(a.t, err)
-	out, err := x509.ParseCertificate(der)
-	require.NoError(a.t, err)
-	return out
-}
-
-func (a *authority) write(name, kind string, der []byte) string {
-	name = filepath.Join(a.dir, name)
-	require.NoError(a.t, os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-	return name
-}
-
-// layer issues a certificate and loads it with these roots.
-func (a *authority) layer(name string, c *x509.Certificate, roots *authority) *Layer {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(a.t, err)
-	if c.ExtKeyUsage == nil {
-		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(a.t, err)
-	s, err := Parse(strings.Join([]string{a.write(name+".pem", "CERTIFICATE", a.sign(c, &key.PublicKey).Raw),
-		a.write(name+"-key.pem", "PRIVATE KEY", der), filepath.Join(roots.dir, "roots.pem")}, ","))
-	require.NoError(a.t, err)
 	l, err := s.Load()
-	require.NoError(a.t, err)
-	return l
-}
-
-func bySecretLayer(t *testing.T) *Layer {
-	l, err := bySecret.Load()
 	require.NoError(t, err)
 	return l
 }
@@ -138,7 +80,7 @@ var jobKey = []byte("the secret of the job, 32 bytes.")
 
 func TestHandshake(t *testing.T) {
 	a, b := conns(t)
-	x, y := shake(a, b, bySecretLayer(t), bySecretLayer(t), End{Dialler: true, Key: jobKey}, End{Key: jobKey})
+	x, y := shake(a, b, load(t, Secret), load(t, Secret), End{Dialler: true, Key: jobKey}, End{Key: jobKey})
 	require.NoError(t, x.err)
 	require.NoError(t, y.err)
 	require.Equal(t, x.s.Send, y.s.Receive)
@@ -158,11 +100,11 @@ func TestNothingIsReadAhead(t *testing.T) {
 	for range 20 {
 		a, b := conns(t)
 		go func() {
-			if _, err := bySecretLayer(t).Handshake(a, End{Dialler: true, Key: jobKey}); err == nil {
+			if _, err := load(t, Secret).Handshake(a, End{Dialler: true, Key: jobKey}); err == nil {
 				_, _ = a.Write([]byte("not TLS"))
 			}
 		}()
-		_, err := bySecretLayer(t).Handshake(b, End{Key: jobKey})
+		_, err := load(t, Secret).Handshake(b, End{Key: jobKey})
 		require.NoError(t, err)
 		got := make([]byte, 7)
 		_, err = io.ReadFull(b, got)
@@ -173,7 +115,7 @@ func TestNothingIsReadAhead(t *testing.T) {
 
 // TestSessionsDiffer: each session has keys of its own.
 func TestSessionsDiffer(t *testing.T) {
-	l := bySecretLayer(t)
+	l := load(t, Secret)
 	var all []string
 	for range 3 {
 		a, b := conns(t)
@@ -186,12 +128,12 @@ func TestSessionsDiffer(t *testing.T) {
 
 func TestAnotherSecret(t *testing.T) {
 	a, b := conns(t)
-	x, y := shake(a, b, bySecretLayer(t), bySecretLayer(t), End{Dialler: true, Key: jobKey}, End{Key: []byte("another")})
+	x, y := shake(a, b, load(t, Secret), load(t, Secret), End{Dialler: true, Key: jobKey}, End{Key: []byte("another")})
 	require.ErrorIs(t, x.err, ErrRefused)
 	require.ErrorIs(t, y.err, ErrRefused)
 	require.ErrorContains(t, y.err, "does not have the job's secret")
 	require.ErrorContains(t, x.err, `by the other end: "the other end does not have the job's secret`)
-	_, err := bySecretLayer(t).Handshake(a, End{})
+	_, err := load(t, Secret).Handshake(a, End{})
 	require.ErrorContains(t, err, "no job secret")
 }
 
@@ -200,7 +142,7 @@ func TestAnotherSecret(t *testing.T) {
 func TestManInTheMiddle(t *testing.T) {
 	a, ma := conns(t)
 	mb, b := conns(t)
-	middle := bySecretLayer(t)
+	middle := load(t, Secret)
 	go func() {
 		left, right := make(chan *Session, 1), make(chan *Session, 1)
 		go func() { left <- middle.tlsOnly(ma, false) }()
@@ -213,7 +155,7 @@ func TestManInTheMiddle(t *testing.T) {
 		_, _ = io.Copy(r.Conn, l.Conn)
 		_ = mb.Close()
 	}()
-	x, y := shake(a, b, bySecretLayer(t), bySecretLayer(t), End{Dialler: true, Key: jobKey}, End{Key: jobKey})
+	x, y := shake(a, b, load(t, Secret), load(t, Secret), End{Dialler: true, Key: jobKey}, End{Key: jobKey})
 	require.ErrorIs(t, y.err, ErrRefused)
 	require.ErrorContains(t, y.err, "something stands between the two")
 	require.Error(t, x.err)
@@ -249,24 +191,27 @@ func TestCertificates(t *testing.T) {
 	require.NoError(t, err)
 	loopback := net.IPv4(127, 0, 0, 1)
 	both := &x509.Certificate{IPAddresses: []net.IP{loopback}}
-	ours, others := newAuthority(t), newAuthority(t)
-	good := ours.layer("good", both, ours)
+	ours, others := securetest.New(t), securetest.New(t)
+	layer := func(by *securetest.Authority, name string, c *x509.Certificate, roots *securetest.Authority) *Layer {
+		return load(t, by.Issue(name, c, roots))
+	}
+	good := layer(ours, "good", both, ours)
 	for name, c := range map[string]struct {
 		bad  *Layer
 		name string // by which the bad end was dialled
 		why  string // empty: it is good
 	}{
-		"by its address": {bad: ours.layer("address", &x509.Certificate{IPAddresses: []net.IP{loopback}}, ours)},
-		"by its host":    {bad: ours.layer("host", &x509.Certificate{DNSNames: []string{"other", host}}, ours)},
-		"as dialled":     {bad: ours.layer("dialled", &x509.Certificate{DNSNames: []string{"rank0.job"}}, ours), name: "rank0.job"},
-		"of another host": {bad: ours.layer("elsewhere", &x509.Certificate{DNSNames: []string{"elsewhere"}, IPAddresses: []net.IP{net.IPv4(10, 1, 2, 3)}}, ours),
+		"by its address": {bad: layer(ours, "address", &x509.Certificate{IPAddresses: []net.IP{loopback}}, ours)},
+		"by its host":    {bad: layer(ours, "host", &x509.Certificate{DNSNames: []string{"other", host}}, ours)},
+		"as dialled":     {bad: layer(ours, "dialled", &x509.Certificate{DNSNames: []string{"rank0.job"}}, ours), name: "rank0.job"},
+		"of another host": {bad: layer(ours, "elsewhere", &x509.Certificate{DNSNames: []string{"elsewhere"}, IPAddresses: []net.IP{net.IPv4(10, 1, 2, 3)}}, ours),
 			why: `the certificate is for "elsewhere, 10.1.2.3", and for none of "` + host + `", "127.0.0.1"`},
-		"dialled as another": {bad: ours.layer("another", &x509.Certificate{DNSNames: []string{"rank1.job"}}, ours), name: "rank0.job",
+		"dialled as another": {bad: layer(ours, "another", &x509.Certificate{DNSNames: []string{"rank1.job"}}, ours), name: "rank0.job",
 			why: `the certificate is for "rank1.job", and for none of "rank0.job", "` + host + `"`},
-		"of other roots": {bad: others.layer("other", both, ours), why: "signed by unknown authority"},
-		"out of date": {bad: ours.layer("old", &x509.Certificate{IPAddresses: []net.IP{loopback},
+		"of other roots": {bad: layer(others, "other", both, ours), why: "signed by unknown authority"},
+		"out of date": {bad: layer(ours, "old", &x509.Certificate{IPAddresses: []net.IP{loopback},
 			NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}, ours), why: "expired"},
-		"for mail": {bad: ours.layer("mail", &x509.Certificate{IPAddresses: []net.IP{loopback}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageEmailProtection}}, ours),
+		"for mail": {bad: layer(ours, "mail", &x509.Certificate{IPAddresses: []net.IP{loopback}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageEmailProtection}}, ours),
 			why: "for servers and for clients"},
 	} {
 		for _, dials := range []bool{false, true} {
@@ -284,14 +229,14 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 	a, b := conns(t)
-	x, _ := shake(a, b, good, bySecretLayer(t), End{Key: jobKey}, End{Dialler: true, Key: jobKey})
+	x, _ := shake(a, b, good, load(t, Secret), End{Key: jobKey}, End{Dialler: true, Key: jobKey})
 	require.Error(t, x.err, "without a certificate")
 }
 
 func TestLoadFaults(t *testing.T) {
-	a := newAuthority(t)
-	a.layer("fine", &x509.Certificate{}, a)
-	at := func(name string) string { return filepath.Join(a.dir, name) }
+	a := securetest.New(t)
+	a.Issue("fine", &x509.Certificate{}, a)
+	at := func(name string) string { return filepath.Join(a.Dir, name) }
 	for text, why := range map[string]string{
 		at("none.pem") + "," + at("fine-key.pem") + "," + at("roots.pem"):    "no such file",
 		at("fine.pem") + "," + at("none.pem") + "," + at("roots.pem"):        "no such file",
@@ -311,7 +256,7 @@ func TestNoTLS(t *testing.T) {
 	a, b := conns(t)
 	_, err := b.Write(bytes.Repeat([]byte("GET / HTTP/1.0\r\n"), 10))
 	require.NoError(t, err)
-	_, err = bySecretLayer(t).Handshake(a, End{Dialler: true, Key: jobKey})
+	_, err = load(t, Secret).Handshake(a, End{Dialler: true, Key: jobKey})
 	require.ErrorContains(t, err, "TLS: ")
 	require.NotErrorIs(t, err, ErrRefused)
 }
