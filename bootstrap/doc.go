@@ -40,8 +40,13 @@
 // internal/door; without a secret ranks and strangers are told apart only when they have joined.
 // Where there is neither a secret nor such a space, rank 0 hands one to whoever completes the roll
 // of ranks; the rendezvous then listens on loopback only, unless TAGMATCH_LISTEN says otherwise.
-// TAGMATCH_REQUIRE_SECRET=1 refuses to start that way. The rendezvous is not encrypted: values are
-// readable by whoever can read the network.
+// TAGMATCH_REQUIRE_SECRET=1 refuses to start that way.
+//
+// With Options.TLS (TAGMATCH_TLS) all that follows the proofs goes over TLS 1.3, whose session both
+// ends bind to the secret; what was put is then hidden from who reads the network. HELLO tells
+// whether a rank has it, and the proofs cover that. It needs a secret that was not handed out in
+// plain, and so TLS meets no strangers. Without it values are readable by whoever can read the
+// network.
 //
 // This package carries no compatibility promise yet.
 package bootstrap

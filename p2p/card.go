@@ -29,6 +29,7 @@ type card struct {
 	Device    string `json:"device"`
 	Transport string `json:"transport"`
 	Eager     int    `json:"eager"`
+	TLS       string `json:"tls"`            // its kind
 	CPUs      string `json:"cpus,omitempty"` // allowed processors, as 0,2-3; empty: not known
 	Check     string `json:"check"`          // see secretCheck
 	Address   []byte `json:"address,omitempty"`
@@ -43,7 +44,7 @@ func newCard(c *Config, secret []byte) card {
 		host = "unknown host"
 	}
 	return card{
-		Version: cardVersion, Host: host, Device: orAuto(c.Device), Transport: orAuto(c.Transport), Eager: c.eagerLimit(),
+		Version: cardVersion, Host: host, Device: orAuto(c.Device), Transport: orAuto(c.Transport), Eager: c.eagerLimit(), TLS: c.tls().Kind(),
 		CPUs: cpuRanges(processors()), Check: secretCheck(secret), Boot: bootID(),
 	}
 }
@@ -122,6 +123,7 @@ func (c *card) differs(zero *card) string {
 	differ("Device (TAGMATCH_DEVICE)", c.Device, zero.Device)
 	differ("Transport (TAGMATCH_TRANSPORT)", c.Transport, zero.Transport)
 	differ("EagerLimit (TAGMATCH_EAGER_LIMIT)", strconv.Itoa(c.Eager), strconv.Itoa(zero.Eager))
+	differ("TLS (TAGMATCH_TLS)", c.TLS, zero.TLS)
 	if c.Check != zero.Check {
 		diffs = append(diffs, "another job secret than rank 0")
 	}

@@ -12,12 +12,12 @@ func TestAgree(t *testing.T) {
 	good := newCard(&Config{}, []byte("secret"))
 	require.NoError(t, agree([]card{good, good}))
 
-	other := newCard(&Config{Device: "tcp", EagerLimit: 512}, []byte("another"))
+	other := newCard(&Config{Device: "tcp", EagerLimit: 512, TLS: "secret"}, []byte("another"))
 	other.Host = "elsewhere"
 	err := agree([]card{good, good, other})
 	require.ErrorIs(t, err, ErrInvalid)
 	require.EqualError(t, err, "p2p: invalid argument: rank 2 on elsewhere has Device (TAGMATCH_DEVICE) tcp where rank 0 has auto, "+
-		"EagerLimit (TAGMATCH_EAGER_LIMIT) 512 where rank 0 has 32768, another job secret than rank 0: give all ranks the same")
+		"EagerLimit (TAGMATCH_EAGER_LIMIT) 512 where rank 0 has 32768, TLS (TAGMATCH_TLS) secret where rank 0 has off, another job secret than rank 0: give all ranks the same")
 
 	older := good
 	older.Version = 0

@@ -11,6 +11,7 @@ import (
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 )
 
@@ -75,7 +76,11 @@ type Config struct {
 	Transport string
 	// Secret is 32 random bytes, equal on all ranks, by which they authenticate connections; nil:
 	// the Bootstrap's. It must not be changed before Init returns.
-	Secret   []byte
+	Secret []byte
+	// TLS encrypts what goes between hosts, see Security in the package comment: off (""), secret,
+	// or three PEM files as CERTIFICATE,KEY,ROOTS; of one kind at all ranks (TAGMATCH_TLS). It needs
+	// a secret that only the ranks know.
+	TLS      string
 	Progress ProgressMode // TAGMATCH_PROGRESS: auto or manual
 	// JoinTimeout is how long Init waits for all ranks; default 5 minutes, -1: no limit
 	// (TAGMATCH_JOIN_TIMEOUT).
@@ -154,6 +159,9 @@ func (c *Config) Validate() error {
 	if c.Secret != nil && len(c.Secret) != secretSize {
 		fault("Secret", fmt.Sprintf("%d bytes long", len(c.Secret)), fmt.Sprintf("give %d random bytes, or nil for the launcher's", secretSize))
 	}
+	if _, err := secure.Parse(c.TLS); err != nil {
+		fault("TLS", fmt.Sprintf("%q", c.TLS), err.Error())
+	}
 	if _, err := ports.Parse(c.Ports); err != nil {
 		fault("Ports", fmt.Sprintf("%q", c.Ports), err.Error())
 	}
@@ -216,6 +224,12 @@ func (c *Config) peerTimeout() time.Duration {
 		return soft.DefaultPeerTimeout
 	}
 	return c.PeerTimeout
+}
+
+// tls is the setting in effect, which is valid.
+func (c *Config) tls() secure.Setting {
+	s, _ := secure.Parse(c.TLS)
+	return s
 }
 
 // eagerLimit is the limit in effect, below zero for none.

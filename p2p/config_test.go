@@ -65,14 +65,14 @@ func TestPrecedence(t *testing.T) {
 		"TAGMATCH_UNEXPECTED_LIMIT": "none", "TAGMATCH_SEND_LIMIT": "1G", "TAGMATCH_PROGRESS": "manual",
 		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64", "TAGMATCH_ASYNC": "on", "TAGMATCH_ASYNC_CPUS": "0,2-3",
 		"TAGMATCH_JOIN_TIMEOUT": "90s", "TAGMATCH_PEER_TIMEOUT": "1m",
-		"TAGMATCH_PORTS": "4000-4010",
+		"TAGMATCH_PORTS": "4000-4010", "TAGMATCH_TLS": "secret",
 	})
 	c := Config{Device: "shm"}
 	full, settings, err := c.resolve(vars)
 	require.NoError(t, err)
 	require.Equal(t, Config{Device: "shm", Progress: ProgressManual, JoinTimeout: 90 * time.Second, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
 		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: AsyncOn, AsyncCPUs: []int{0, 2, 3}, PeerTimeout: time.Minute,
-		Ports: "4000-4010"}, full)
+		Ports: "4000-4010", TLS: "secret"}, full)
 	require.Equal(t, []Setting{
 		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
 		{"Transport", "TAGMATCH_TRANSPORT", "auto", "default"},
@@ -87,6 +87,7 @@ func TestPrecedence(t *testing.T) {
 		{"Async", "TAGMATCH_ASYNC", "on", "TAGMATCH_ASYNC"},
 		{"AsyncCPUs", "TAGMATCH_ASYNC_CPUS", "0,2,3", "TAGMATCH_ASYNC_CPUS"},
 		{"PeerTimeout", "TAGMATCH_PEER_TIMEOUT", "1m0s", "TAGMATCH_PEER_TIMEOUT"},
+		{"TLS", "TAGMATCH_TLS", "secret", "TAGMATCH_TLS"},
 		{"Ports", "TAGMATCH_PORTS", "4000-4010", "TAGMATCH_PORTS"},
 		{"Logger", "TAGMATCH_LOG", "none", "default"},
 	}, settings)
@@ -107,7 +108,7 @@ func TestVariablesAreChecked(t *testing.T) {
 		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "ud", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
 		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2", "TAGMATCH_ASYNC": "yes",
 		"TAGMATCH_ASYNC_CPUS": "3-1", "TAGMATCH_JOIN_TIMEOUT": "soon", "TAGMATCH_PEER_TIMEOUT": "5s",
-		"TAGMATCH_LOG": "loud", "TAGMATCH_PORTS": "4010-4000",
+		"TAGMATCH_LOG": "loud", "TAGMATCH_PORTS": "4010-4000", "TAGMATCH_TLS": "on",
 	} {
 		_, err := (&Config{}).Effective(env(map[string]string{name: value}))
 		require.ErrorIs(t, err, ErrInvalid, name)

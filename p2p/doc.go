@@ -195,9 +195,17 @@
 // # Security
 //
 // Both ends of a connection prove that they know the job's secret (Config.Secret) when it is made.
-// Nothing is encrypted, nor are messages authenticated one by one: the network between hosts must
-// be private, or tunnelled. All that a rank receives is checked before it is used as a length or
-// place.
+// All that a rank receives is checked before it is used as a length or place. Unless Config.TLS is
+// set nothing is encrypted, nor are messages authenticated one by one: the network between hosts
+// must be private, or tunnelled.
+//
+// With Config.TLS what goes over TCP, to rank 0's rendezvous and between ranks, is encrypted and
+// authenticated; shared memory is as before. "secret" needs no files: the sessions of TLS 1.3 are
+// bound to the job's secret. With CERTIFICATE,KEY,ROOTS each end also checks that the other's
+// certificate is of these roots, for servers and clients, and for the address or host of that rank,
+// or the name by which rank 0 was dialled. All ranks have one kind, or Init fails and names those
+// that differ. What was changed on its way ends the connection, see Losses. Sizes and times can
+// still be seen.
 //
 // # Finding mistakes
 //

@@ -15,12 +15,14 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
+	"github.com/tagmatch/tagmatch/internal/secure"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
 // parts are what a World is built from, in the order of opening.
 type parts struct {
 	boot  Bootstrap
+	tls   *secure.Layer
 	devs  []device // in the order of Config.Device
 	noSHM string   // why shared memory, which was asked for, does not work here
 }
@@ -47,8 +49,8 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		}
 		return nil, errNoContext
 	}
-	full, _, err := cfg.resolve(os.Getenv)
-	if err = errors.Join(err, CheckEnvironment(os.Environ())); err != nil {
+	full, tls, err := prepare(&cfg)
+	if err != nil {
 		if cfg.Bootstrap != nil {
 			_ = cfg.Bootstrap.Close()
 		}
@@ -62,7 +64,7 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		}
 	}
 	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone,
-		parts: parts{boot: full.Bootstrap}, ending: semaphore.NewWeighted(1)}
+		parts: parts{boot: full.Bootstrap, tls: tls}, ending: semaphore.NewWeighted(1)}
 	w.comm.init(w, contexts.World, nil)
 	w.contexts.Init(w.rank, w.size)
 	if d := full.joinTimeout(); d > 0 {
@@ -77,6 +79,18 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 	return w, nil
 }
 
+// prepare completes cfg and loads what it names.
+func prepare(cfg *Config) (full Config, tls *secure.Layer, err error) {
+	full, _, err = cfg.resolve(os.Getenv)
+	if err = errors.Join(err, CheckEnvironment(os.Environ())); err != nil {
+		return full, nil, err
+	}
+	if tls, err = full.tls().Load(); err != nil {
+		err = invalidf("Config.TLS (%s): %v", bootstrap.EnvTLS, err)
+	}
+	return full, tls, err
+}
+
 // detect joins the job of the launcher. alone reports that there is no launcher, so that a later
 // Init may join again.
 func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err error) {
@@ -84,7 +98,7 @@ func detect(ctx context.Context, cfg *Config) (b Bootstrap, alone bool, err erro
 		return nil, false, invalidf("this process has joined its job already: use one World, or give the second Config a Bootstrap of its own")
 	}
 	b, err = bootstrap.Detect(ctx, bootstrap.Options{Secret: cfg.Secret, Timeout: cfg.joinTimeout(), PeerTimeout: cfg.peerTimeout(),
-		Ports: cfg.Ports, Logger: cfg.Logger})
+		Ports: cfg.Ports, TLS: cfg.TLS, Logger: cfg.Logger})
 	if err != nil {
 		joined.Store(false)
 		return nil, false, fmt.Errorf("p2p: init: %w", err)
@@ -99,8 +113,8 @@ func (w *World) start(ctx context.Context) error {
 		return invalidf("%d ranks: at most %d are supported", w.size, maxRanks)
 	}
 	secret := w.secret()
-	if w.size > 1 && len(secret) == 0 && fips140.Enforced() {
-		return invalidf("the job has no secret, and GODEBUG=fips140=only allows no handshake without one: give Config.Secret, or a Bootstrap that has one")
+	if err := w.checkSecret(secret); err != nil {
+		return err
 	}
 	mine := newCard(&w.cfg, secret)
 	if err := w.open(secret); err != nil {
@@ -126,10 +140,24 @@ func (w *World) start(ctx context.Context) error {
 		}
 	}
 	w.tellWires(cards)
+	w.tellTLS()
 	w.localRank, w.localSize = locals(w.parts.boot.Info(), w.rank, cards)
 	w.eng.Share(sharers(w.rank, cards))
 	w.eng.Start()
 	w.watch()
+	return nil
+}
+
+// checkSecret is an error where the job cannot be without a secret, and is.
+func (w *World) checkSecret(secret []byte) error {
+	switch {
+	case w.size == 1 || len(secret) > 0:
+		return nil
+	case fips140.Enforced():
+		return invalidf("the job has no secret, and GODEBUG=fips140=only allows no handshake without one: give Config.Secret, or a Bootstrap that has one")
+	case w.parts.tls != nil:
+		return invalidf("the job has no secret, and Config.TLS (%s) needs one: give Config.Secret, or a Bootstrap that has one", bootstrap.EnvTLS)
+	}
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/keepalive"
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/internal/secure"
 )
 
 // Setting is one setting in effect, as `tagmatch info` prints it.
@@ -115,6 +116,14 @@ func variables() []variable {
 			func(c *Config) bool { return c.PeerTimeout == 0 },
 			parsePeerTimeout,
 			func(c *Config) string { return c.peerTimeout().String() }},
+		{"TLS", bootstrap.EnvTLS,
+			func(c *Config) bool { return c.TLS == "" },
+			func(c *Config, s string) error {
+				c.TLS = s
+				_, err := secure.Parse(s)
+				return err
+			},
+			func(c *Config) string { return cmp.Or(c.TLS, secure.Off) }},
 		{"Ports", bootstrap.EnvPorts,
 			func(c *Config) bool { return c.Ports == "" },
 			func(c *Config, s string) error {

@@ -52,6 +52,13 @@ func (w *World) tellWires(cards []card) {
 		"why", strings.Join(all, "; "))
 }
 
+// tellTLS logs, once, that TLS is on.
+func (w *World) tellTLS() {
+	if w.parts.tls != nil && w.size > 1 && w.cfg.Logger != nil {
+		w.cfg.Logger.Info("connections between hosts are encrypted", "rank", w.rank, "tls", w.parts.tls.Kind())
+	}
+}
+
 // near reports whether two ranks are on one machine.
 func (c *card) near(o *card) bool {
 	if c.Boot != "" && o.Boot != "" {
