@@ -41,8 +41,9 @@ var tlsKinds = []string{secure.Off, secure.Secret, secure.Files}
 func kindOf(l *secure.Layer) tlsKind { return tlsKind(slices.Index(tlsKinds, l.Kind())) }
 func (k tlsKind) String() string     { return tlsKinds[k] }
 
-// upgrade has all frames after the authentication go over TLS, unless l is off. The end that has
-// dialled speaks first, so that nothing of TLS can have been read yet.
+// upgrade has all frames after the authentication go over TLS, unless l is off. They keep their
+// MACs, by which they belong to what was authenticated. The end that has dialled speaks first, so
+// that nothing of TLS can have been read yet.
 func (f *framer) upgrade(l *secure.Layer, end secure.End) error {
 	if l == nil {
 		return nil

@@ -163,7 +163,7 @@ func TestManInTheMiddle(t *testing.T) {
 
 // TestOtherPair: an end that takes the other one for somebody else is refused, by both.
 func TestOtherPair(t *testing.T) {
-	l := bySecretLayer(t)
+	l := load(t, Secret)
 	for ends, same := range map[string]bool{"ab": true, "ac": false, "": false} {
 		a, b := conns(t)
 		x, y := shake(a, b, l, l, End{Dialler: true, Key: jobKey, Ends: []byte("ab")}, End{Key: jobKey, Ends: []byte(ends)})
