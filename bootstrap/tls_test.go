@@ -32,7 +32,7 @@ func hostCertificate(t *testing.T) *x509.Certificate {
 	return &x509.Certificate{DNSNames: []string{host}}
 }
 
-// TestTLSKindsDiffer: a rank with another kind of TLS than rank 0 is refused, and both ends say why.
+// TestTLSKindsDiffer: a rank with another kind of TLS than rank 0 is refused, and both say why.
 func TestTLSKindsDiffer(t *testing.T) {
 	all := map[string]string{"off": "off", "secret": "secret", "files": filesTLS(t)}
 	secret := madeSecret("test")

@@ -78,8 +78,8 @@ type Config struct {
 	// the Bootstrap's. It must not be changed before Init returns.
 	Secret []byte
 	// TLS encrypts what goes between hosts, see Security in the package comment: off (""), secret,
-	// or three PEM files as CERTIFICATE,KEY,ROOTS; of one kind at all ranks (TAGMATCH_TLS). It needs
-	// a secret that only the ranks know.
+	// or three PEM files as CERTIFICATE,KEY,ROOTS; of one kind at all ranks (TAGMATCH_TLS). It
+	// needs a secret that only the ranks know.
 	TLS      string
 	Progress ProgressMode // TAGMATCH_PROGRESS: auto or manual
 	// JoinTimeout is how long Init waits for all ranks; default 5 minutes, -1: no limit
