@@ -33,7 +33,8 @@ const (
 // Config.Logger gets the output of Dump. Where each was posted a build with -tags invariants says
 // there.
 //
-// Where a rank has ended no order is left to wait for: Shutdown closes at once. After each loss
+// Where a rank has ended no order is left to wait for: Shutdown closes at once. Where a host or
+// network is lost while ranks wait in it, it ends within twice Config.PeerTimeout. After each loss
 // that this rank knows of its error has a *PeerError in its chain, also after AckFailures;
 // survivors that still need each other agree on the end by messages of their own before they call
 // it.

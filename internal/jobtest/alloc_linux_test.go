@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,30 +47,38 @@ func limitedRole(ctx context.Context, w *p2p.World) error {
 	return err
 }
 
-// memoryGroup makes a control group with a limit below that of this process.
-func memoryGroup(t *testing.T) (procs, limit string) {
-	t.Helper()
+// memoryGroups counts the control groups that this process has made.
+var memoryGroups atomic.Int64
+
+// memoryGroup makes a control group of so many bytes of memory; dir is "" where it cannot be made.
+func memoryGroup(size int) (dir, limit string, err error) {
 	for top, name := range map[string]string{"/sys/fs/cgroup": "memory.max", "/sys/fs/cgroup/memory": "memory.limit_in_bytes"} {
-		top = filepath.Join(top, "tagmatch-test-"+strconv.Itoa(os.Getpid()))
-		procs, limit = filepath.Join(top, "cgroup.procs"), filepath.Join(top, name)
-		if os.Mkdir(top, 0o755) != nil {
+		dir := filepath.Join(top, fmt.Sprintf("tagmatch-test-%d-%d", os.Getpid(), memoryGroups.Add(1)))
+		limit := filepath.Join(dir, name)
+		if os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
-		t.Cleanup(func() { require.NoError(t, os.Remove(top)) })
 		f, err := os.OpenFile(limit, os.O_WRONLY, 0) // there, unless this is no group, or not of memory
 		if err != nil {
+			if err := os.Remove(dir); err != nil {
+				return "", "", err
+			}
 			continue
 		}
-		_, err = f.WriteString(strconv.Itoa(groupLimit))
-		require.NoError(t, errors.Join(err, f.Close()))
-		return procs, limit
+		_, err = f.WriteString(strconv.Itoa(size))
+		return dir, limit, errors.Join(err, f.Close())
 	}
-	t.Skip("needs root, and a file system of control groups that it may write to")
-	return "", ""
+	return "", "", nil
 }
 
 // TestAllocLimit: a rank in a container is refused memory that it would be killed for.
 func TestAllocLimit(t *testing.T) {
-	procs, limit := memoryGroup(t)
+	dir, limit, err := memoryGroup(groupLimit)
+	require.NoError(t, err)
+	if dir == "" {
+		t.Skip("needs root, and a file system of control groups that it may write to")
+	}
+	t.Cleanup(func() { require.NoError(t, os.Remove(dir)) })
+	procs := filepath.Join(dir, "cgroup.procs")
 	job{n: 2, role: "limited", device: "shm", env: []string{groupVar + "=" + procs + ":" + limit}}.succeed(t)
 }

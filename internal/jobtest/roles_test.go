@@ -44,6 +44,9 @@ var roles = map[string]func(context.Context, *p2p.World) error{
 	"hasty":    hastyRole,
 }
 
+// programs are those roles that make their World themselves.
+var programs = map[string]func(context.Context) error{}
+
 // surviving are the roles whose ranks outlive another's death; the launcher then ends them all by
 // SIGTERM.
 var surviving = []string{"killed", "stranger", "hasty", "killedheld", "acked", "orphan", "duploop", "libraries", "orphandup"}
@@ -55,6 +58,9 @@ var configure = func(context.Context, *p2p.Config) error { return nil }
 func playRole(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
+	if run := programs[name]; run != nil {
+		return run(ctx)
+	}
 	if slices.Contains(surviving, name) {
 		signal.Ignore(syscall.SIGTERM) // at once: the other rank may die at any time
 	}

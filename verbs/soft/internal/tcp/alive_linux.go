@@ -49,9 +49,10 @@ func sameHost(local, remote net.Addr) bool {
 
 // The kernel's keepalive detects a host that is gone or cut off while all data is acknowledged.
 // Else lookForSilent does: 32 times in PeerTimeout it looks for signs of life on a link with
-// unacknowledged data. TCP_USER_TIMEOUT would be simpler, but also ends connections whose peer is
-// alive and does not read for so long. Looks are counted and not time, since a process that was
-// stopped has not looked.
+// unacknowledged data, of which the first ends the keepalive: the silence before it counts too.
+// TCP_USER_TIMEOUT would be simpler, but also ends connections whose peer is alive and does not
+// read for so long. Looks are counted and not time, since a process that was stopped has not
+// looked.
 //
 // While the peer's window is open the sign is that more is acknowledged: a host that hears us
 // acknowledges what it has room for, and segments that arrive may be of a peer that only we hear.
@@ -71,14 +72,19 @@ func (w *Wire) lookForSilent() {
 	}
 }
 
+func (w *Wire) lookEvery() time.Duration { return w.env.PeerTimeout / looks }
+
 func (l *link) look() {
 	info, err := unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return // the next read fails too, and reports why
 	}
-	alive := l.out.pending() == 0 && info.Unacked == 0 && info.Notsent_bytes == 0 // nothing waits for a sign
-	alive = alive || info.Bytes_acked != l.acked || info.Segs_in != l.heard && !owed(info)
+	alive := info.Bytes_acked != l.acked || info.Segs_in != l.heard && !owed(info)
 	l.acked, l.heard = info.Bytes_acked, info.Segs_in
+	if l.out.pending() == 0 && info.Unacked == 0 && info.Notsent_bytes == 0 { // the kernel's keepalive looks
+		l.silent = int(time.Duration(info.Last_ack_recv) * time.Millisecond / l.w.lookEvery())
+		return
+	}
 	if alive {
 		l.silent = 0
 		return
@@ -99,7 +105,7 @@ func owed(info *unix.TCPInfo) bool { return info.Unacked > 0 && info.Snd_wnd > 0
 // PeerTimeout would have been over, and could have been acknowledged by now. The pauses between
 // repetitions may be as long as the silence before them, see keepalive.Idle.
 func (l *link) repeated(info *unix.TCPInfo) bool {
-	every := l.w.env.PeerTimeout / looks
+	every := l.w.lookEvery()
 	sent := time.Duration(info.Last_data_sent) * time.Millisecond // ago
 	return info.Unacked == 0 || sent >= every && sent <= time.Duration(l.silent-looks/2)*every
 }

@@ -55,6 +55,19 @@ func TestTCPDeaf(t *testing.T) {
 	require.ErrorIs(t, a.down[0], unix.ECONNRESET)
 }
 
+// TestTCPSilentBefore: silence counts from when it began, also where nothing was sent then.
+func TestTCPSilentBefore(t *testing.T) {
+	t.Parallel()
+	a, _, ab, _ := halfDeaf(t)
+	slowly(t, "silence of an idle link", func() bool { return ab.silent > looks/2 }, a)
+	require.Empty(t, a.down)
+	require.True(t, ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
+	slowly(t, "the end of the link", func() bool {
+		require.Greater(t, ab.silent, looks/2, "what is sent begins it again")
+		return len(a.down) == 1
+	}, a)
+}
+
 // TestTCPRepeated: silence counts where data was sent again after an interruption of half of
 // PeerTimeout, and its acknowledgement could be here.
 func TestTCPRepeated(t *testing.T) {

@@ -29,7 +29,7 @@ type link struct {
 
 	heard  uint32 // see lookForSilent: TCP segments received until the last look
 	acked  uint64 // bytes acknowledged until then
-	silent int    // looks in a row without a sign of life, while something was not acknowledged
+	silent int    // looks in a row without a sign of life
 
 	out    output
 	in     input

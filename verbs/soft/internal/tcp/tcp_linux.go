@@ -102,7 +102,7 @@ func Open(env wire.Env, listen string, within ports.Range) (wire.Wire, error) {
 		cfg.Kind, cfg.Upgrade = wire.TCP+", TLS "+env.TLS.Kind(), w.upgrade
 	}
 	w.conn = dial.New(cfg)
-	w.conn.Every(env.PeerTimeout/looks, func() {
+	w.conn.Every(w.lookEvery(), func() {
 		w.due.Store(true)
 		notif.Wake()
 	})
