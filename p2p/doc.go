@@ -160,7 +160,8 @@
 //
 // A rank that gives up another one reports that to it through the launcher's store. Both end their
 // operations with each other with a *PeerError, whose Cause is what the first of them detected;
-// messages that have arrived can still be received. Other ranks continue with both.
+// messages that have arrived can still be received, but none behind one of the same Comm, or a raw
+// one, whose bytes were still at its sender. Other ranks continue with both.
 //
 // Rank 0 serves the store. A rank that it cannot reach any more is lost for all, so that all agree.
 // When the store is lost, mostly because rank 0 is, its news ends, and each rank looks for itself:

@@ -70,7 +70,7 @@ func (p *peer) end(cause error) {
 	p.failReads(err)
 	// Receives end before the requests, which nobody can read any more: none can match meanwhile.
 	e.failReceivesLocked(func(op *Op) bool { return op.accepts(p.rank) }, err)
-	p.consumed(e.unexp.DropRequests(p.rank))
+	p.consumed(e.unexp.DropLost(p.rank, e.spaceOf))
 	for name, m := range e.held {
 		if name.src == p.rank {
 			m.fail(err)

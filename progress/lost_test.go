@@ -74,6 +74,34 @@ func TestPeerLost(t *testing.T) {
 	_, _ = big, late
 }
 
+// Of a lost rank's message that nobody can read any more a receive must not get the next one in its
+// place, without a word. Those of another context are not behind it.
+func TestNothingBehindALostMessage(t *testing.T) {
+	const other = uint64(1)<<63 | 1<<40
+	c := newCluster(t, 2, Config{Manual: true, ContextMask: testContexts}, fakeOpts{})
+	e, sender := c.e[0], c.e[1]
+	require.NoError(t, sender.Send(bg, 0, 3, fill(8, 1)))
+	sender.Isend(0, 3, fill(1000, 0)) // a request that nobody can read any more
+	require.NoError(t, sender.Send(bg, 0, 3, fill(8, 2)))
+	require.NoError(t, sender.Send(bg, 0, 4, fill(8, 3))) // a receive with a mask could get it instead
+	require.NoError(t, sender.Send(bg, 0, other, fill(8, 4)))
+	c.step()
+	require.Equal(t, 5, e.Metrics().UnexpectedNow)
+	c.net.kill(1)
+	c.step()
+
+	buf := make([]byte, 8)
+	_, err := e.Recv(bg, 1, 3, exact, buf)
+	require.NoError(t, err)
+	require.Equal(t, fill(8, 1), buf, "what was before it")
+	requireLost(t, 1, e.Irecv(1, 3, exact, buf), e.Irecv(1, 4, exact, buf), e.Irecv(AnySource, 3, 1<<63, buf))
+	_, err = e.Recv(bg, 1, other, exact, buf)
+	require.NoError(t, err)
+	require.Equal(t, fill(8, 4), buf)
+	require.Zero(t, e.Metrics().UnexpectedNow)
+	require.Zero(t, e.Metrics().UnexpectedBytes)
+}
+
 // A failed read means that the connection is gone, even before the transport says so.
 func TestReadFails(t *testing.T) {
 	c := manual(t, 2, fakeOpts{maxRead: 300})

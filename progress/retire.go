@@ -151,6 +151,15 @@ func (e *Engine) idleLocked() {
 	e.retiring = busy
 }
 
+// spaceOf is equal for tags that one receive could match: those of a context, whose highest bit is
+// set, or all others.
+func (e *Engine) spaceOf(tag uint64) uint64 {
+	if tag>>63 == 0 {
+		return 0
+	}
+	return e.contextOf(tag)
+}
+
 // refuses tells whether messages with this tag are discarded.
 func (e *Engine) refuses(tag uint64) bool { return len(e.retired) != 0 && e.refusesContext(tag) }
 

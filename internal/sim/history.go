@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/matchmodel"
 	"github.com/tagmatch/tagmatch/progress"
 )
@@ -42,6 +43,9 @@ func (w *world) checkHistory(r *rank, midway bool) error {
 	}
 	for src := range mail {
 		if err := w.missing(r, src, mail[src]); err != nil {
+			return err
+		}
+		if err := w.overtaken(r, mail[src]); err != nil {
 			return err
 		}
 	}
@@ -128,10 +132,41 @@ func (d *delivery) doubtful(mail []delivery) bool {
 	})
 }
 
+// announced tells whether a message stays at its sender until it is received.
+func (w *world) announced(s *op) bool {
+	return s.sync || len(s.content) > w.plan.Params.MaxEager
+}
+
+// space is equal for tags that one receive could match.
+func space(tag uint64) uint64 {
+	if tag&packedBit == 0 {
+		return 0
+	}
+	return tag & contexts.Mask
+}
+
+// overtaken finds a message that a lost rank had announced, and a later one that a receive got in its
+// place: no receive had been told that the first one is lost.
+func (w *world) overtaken(r *rank, mail []delivery) error {
+	for i := range mail {
+		s := mail[i].send
+		if mail[i].recv != nil || !w.announced(s) || s.ending || s.revoked() || s.retired(r.id) || mail[i].doubtful(mail) || r.failedReceive(s.tag) {
+			continue
+		}
+		for j := i + 1; j < len(mail); j++ {
+			if o := mail[j].recv; o != nil && (s.tag^o.tag)&o.mask == 0 && !mail[j].doubtful(mail) {
+				return fail("overtaken", "rank %d never got, nor was told of, %s, and got a later one: %s", r.id, s, o)
+			}
+		}
+	}
+	return nil
+}
+
 // missing finds messages that should have been received. Once a world has settled and is drained,
 // those are all messages of ranks that are not lost. A lost rank's message whose send succeeded may
 // be lost with it, but not if a later one arrived, nor if it was matched, as the success of a
-// synchronous send proves. Then a receive that failed must have had it.
+// synchronous send proves. Then a receive that failed must have had it. One behind a message that
+// was announced only is dropped with that.
 func (w *world) missing(r *rank, src int, mail []delivery) error {
 	last := -1 // index of the last received one
 	for i := range mail {
@@ -141,9 +176,14 @@ func (w *world) missing(r *rank, src int, mail []delivery) error {
 	}
 	// What the source had sent when it died.
 	arrives := !w.cut[pair(r.id, src)] && w.failingQPs() == 0
+	behind := map[uint64]bool{} // spaces of messages that were announced only
 	for i := range mail {
 		s := mail[i].send
+		if mail[i].recv == nil && w.announced(s) {
+			behind[space(s.tag)] = true
+		}
 		switch {
+		case behind[space(s.tag)] && !s.sync && w.apart(r.id, src):
 		case mail[i].recv != nil, s.revoked(), s.retired(r.id):
 		case mail[i].doubtful(mail):
 		case !w.apart(r.id, src):

@@ -23,7 +23,7 @@ func (x *exchange) cancel() error {
 		}
 		err, want := x.canceled(i, tag, mask, buf)
 		if !errors.Is(err, want) {
-			return fmt.Errorf("receive %d of %d bytes: %v, want %v", i, len(buf), err, want)
+			return errors.Join(fmt.Errorf("receive %d of %d bytes has not ended with: %w", i, len(buf), want), err)
 		}
 		x.round.canceled.Add(1)
 		x.pause()
@@ -131,10 +131,11 @@ func (x *exchange) recvBriefly() error {
 		}
 	}
 	// What was taken back must not be found.
-	if st, ok, err := x.w.Iprobe(x.tag(0), briefTag); ok || err != nil {
-		return fmt.Errorf("%+v is left: %v", st, err)
+	st, ok, err := x.w.Iprobe(x.tag(0), briefTag)
+	if ok {
+		return fmt.Errorf("%+v is left", st)
 	}
-	return nil
+	return err
 }
 
 // briefTag matches the tags of messages, but not told.

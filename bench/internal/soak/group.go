@@ -84,7 +84,7 @@ func (x *exchange) together(c *p2p.Comm, dst, src int, out, in []message) error 
 func (x *exchange) receivedAll(in []message, src int, reqs []p2p.Request, buf func(i int) []byte) error {
 	ends := make([]p2p.Completion, len(reqs))
 	if err := p2p.WaitAll(x.ctx, reqs, ends); err != nil {
-		return err
+		return abandon(err, reqs)
 	}
 	for i := range in {
 		if err := x.received(&in[i], src, ends[i].Status, buf(i)); err != nil {
@@ -140,7 +140,7 @@ func (x *exchange) again(c *p2p.Comm, dst, src int, out, in []message) error {
 		if send != nil {
 			reqs[1] = send.Start()
 		}
-		err := p2p.WaitAll(x.ctx, reqs[:], ends[:])
+		err := abandon(p2p.WaitAll(x.ctx, reqs[:], ends[:]), reqs[:])
 		if err == nil && recv != nil {
 			err = x.received(&m, src, ends[0].Status, buf)
 		}

@@ -55,39 +55,65 @@ func Run(w *p2p.World, o Options) (Totals, error) {
 		if t.Rounds > 0 && time.Now().After(end) {
 			seed = 0
 		}
-		start := time.Now()
-		r := &round{Options: o, w: w, seed: seed}
-		if err := r.run(); err != nil {
-			return t, fmt.Errorf("rank %d, round %d: %w", w.Rank(), t.Rounds, err)
+		r := &round{Options: o, w: w, base: context.Background(), seed: seed}
+		if err := t.play(r); err != nil || r.seed == 0 {
+			return t, err
 		}
-		if r.seed == 0 {
-			return t, nil
-		}
+		t.add(&r.others)
+	}
+}
+
+// play plays a round, and counts what this rank has had of it, also where it fails.
+func (t *Totals) play(r *round) error {
+	start := time.Now()
+	err := r.run()
+	t.add(&r.counts)
+	if err != nil {
+		return fmt.Errorf("rank %d, round %d: %w", r.w.Rank(), t.Rounds, err)
+	}
+	if r.seed != 0 {
 		t.Longest = max(t.Longest, time.Since(start))
 		t.Rounds++
-		t.Messages += r.messages.Load()
-		t.Bytes += r.bytes.Load()
-		t.Canceled += r.canceled.Load()
-		t.Withdrawn += r.withdrawn.Load()
 	}
+	return nil
+}
+
+func (t *Totals) add(c *counts) {
+	t.Messages += c.messages.Load()
+	t.Bytes += c.bytes.Load()
+	t.Canceled += c.canceled.Load()
+	t.Withdrawn += c.withdrawn.Load()
 }
 
 // round is one rank's side of a round.
 type round struct {
 	Options
-	w    *p2p.World
-	seed uint64 // 0: it is no round, but the end
-	slow bool   // this rank pauses
+	w     *p2p.World
+	base  context.Context // what the round has besides its time
+	watch *watch          // nil: nobody is to die
+	seed  uint64          // 0: it is no round, but the end
+	slow  bool            // this rank pauses
+	lost  atomic.Bool     // a part of it ended with the loss of a rank
 
+	counts        // of this rank
+	others counts // on rank 0, at the end
+}
+
+// counts are Totals in the making.
+type counts struct {
 	messages, bytes, canceled, withdrawn atomic.Uint64
 }
 
-// run runs a round whose seed rank 0 has chosen. On rank 0 the counts are those of all ranks then.
+func (c *counts) all() []*atomic.Uint64 {
+	return []*atomic.Uint64{&c.messages, &c.bytes, &c.canceled, &c.withdrawn}
+}
+
+// run runs a round whose seed rank 0 has chosen. Rank 0 knows the counts of the others then.
 func (r *round) run() error {
 	if err := r.begin(); err != nil || r.seed == 0 {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(r.base, patience)
 	defer cancel()
 	r.slow = r.seed>>8%uint64(2*r.w.Size()) == uint64(r.w.Rank())
 	err := r.exchange(ctx)
@@ -97,7 +123,7 @@ func (r *round) run() error {
 	if err == nil {
 		err = r.end(ctx)
 	}
-	if err != nil && ctx.Err() != nil {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = errors.Join(fmt.Errorf("not over after %v: %w", patience, err), r.w.Dump(os.Stderr))
 		time.Sleep(lastWords)
 	}
@@ -106,7 +132,7 @@ func (r *round) run() error {
 
 // begin has all ranks know the seed. It waits for the slowest in the round before.
 func (r *round) begin() error {
-	ctx, c := context.Background(), r.w.Comm()
+	ctx, c := r.base, r.w.Comm()
 	var b [8]byte
 	if c.Rank() != 0 {
 		_, err := c.Recv(ctx, 0, tagBegin, b[:])
@@ -125,10 +151,9 @@ func (r *round) begin() error {
 // end has rank 0 know what all ranks have counted.
 func (r *round) end(ctx context.Context) error {
 	c := r.w.Comm()
-	counts := []*atomic.Uint64{&r.messages, &r.bytes, &r.canceled, &r.withdrawn}
-	b := make([]byte, 8*len(counts))
+	b := make([]byte, 8*len(r.all()))
 	if c.Rank() != 0 {
-		for i, n := range counts {
+		for i, n := range r.all() {
 			binary.LittleEndian.PutUint64(b[8*i:], n.Load())
 		}
 		return c.Send(ctx, 0, tagEnd, b)
@@ -137,7 +162,7 @@ func (r *round) end(ctx context.Context) error {
 		if _, err := c.Recv(ctx, src, tagEnd, b); err != nil {
 			return err
 		}
-		for i, n := range counts {
+		for i, n := range r.others.all() {
 			n.Add(binary.LittleEndian.Uint64(b[8*i:]))
 		}
 	}
@@ -173,14 +198,20 @@ var exchanges = []struct {
 	{"withdrawn", (*exchange).sendBriefly, (*exchange).recvBriefly},
 }
 
-// exchange runs all exchanges, and returns when this rank has its part of each.
+// exchange runs all exchanges, and returns when this rank has its part of each. One that ends with
+// the loss of a rank leaves the others running: what depends on that rank ends by itself.
 func (r *round) exchange(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, e := range exchanges {
 		start := func(side string, f func(x *exchange) error) {
 			x := &exchange{round: r, w: r.w, ctx: ctx, number: i, rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), scratch: make([]byte, r.Size)}
 			g.Go(func() error {
-				if err := f(x); err != nil {
+				err := r.watch.pardon(f(x))
+				if errors.Is(err, errLost) {
+					r.lost.Store(true)
+					return nil
+				}
+				if err != nil {
 					return fmt.Errorf("exchange %q, %s: %w", e.name, side, err)
 				}
 				return nil
@@ -191,7 +222,11 @@ func (r *round) exchange(ctx context.Context) error {
 		}
 		start("receiver", e.recv)
 	}
-	return g.Wait()
+	err := g.Wait()
+	if err == nil && r.lost.Load() {
+		err = errLost
+	}
+	return err
 }
 
 // count counts a message.

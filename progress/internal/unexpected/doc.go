@@ -5,7 +5,7 @@
 // bytes. It knows no operation, no transport and no protocol: a source is a rank, a request is what
 // the sender said of its buffer. Nothing here bounds what is kept: each message has a cost, which
 // the caller charges to its sender when it arrives, and gives back when Drop, Withdraw or
-// DropRequests return it.
+// DropLost return it.
 //
 // Order: each message has a number by order of arrival, and Match takes the oldest one that a
 // receive matches (V1 and V3 of docs/tag-matching-offload.md, section 7.1). A request that was

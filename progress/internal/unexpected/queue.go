@@ -202,11 +202,27 @@ func (s *source) find(name uint32) *Message {
 	return s.named[name]
 }
 
-// DropRequests drops all requests of a source that nobody can read any more, and returns their
-// cost. Its eager messages stay.
-func (q *Queue) DropRequests(src int) (cost uint64) {
-	for s := &q.sources[src]; s.newest != nil; {
-		cost += q.remove(s.newest)
+// DropLost drops all requests of a source that nobody can read any more, and the eager messages
+// behind one of the same space: a receive would take them for what it never gets. It returns the
+// cost of all. Other eager messages stay. space is equal for tags that one receive could match.
+func (q *Queue) DropLost(src int, space func(tag uint64) uint64) (cost uint64) {
+	s := &q.sources[src]
+	if s.newest == nil {
+		return 0
+	}
+	first := map[uint64]uint64{} // Seq of the oldest request, by space
+	for s.newest != nil {
+		m := s.newest
+		if seq, ok := first[space(m.Tag)]; !ok || m.Seq < seq {
+			first[space(m.Tag)] = m.Seq
+		}
+		cost += q.remove(m)
+	}
+	for h, m := range q.arrived.All() {
+		if seq, ok := first[space(m.Tag)]; ok && int(m.Src) == src && m.Seq > seq {
+			q.arrived.Remove(h)
+			cost += q.Drop(m)
+		}
 	}
 	return cost
 }

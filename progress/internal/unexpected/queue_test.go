@@ -14,6 +14,9 @@ import (
 
 const exact = ^uint64(0)
 
+// space parts the tags of these tests.
+func space(tag uint64) uint64 { return tag & 4 }
+
 // naive is a Queue as a list by order of arrival that is searched from the front.
 type naive struct {
 	list  []Message
@@ -174,9 +177,17 @@ func TestQueueAgainstModel(t *testing.T) {
 					t.Skip("not now")
 				}
 				src := source.Draw(t, "source")
-				of := func(m *Message) bool { return m.Rndv && int(m.Src) == src }
-				require.Equal(t, n.remove(of), q.DropRequests(src))
-				unread(of)
+				request := func(m *Message) bool { return m.Rndv && int(m.Src) == src }
+				var cut []Message // requests so far
+				behind := func(m *Message) bool {
+					if request(m) {
+						cut = append(cut, *m)
+						return true
+					}
+					return int(m.Src) == src && slices.ContainsFunc(cut, func(c Message) bool { return space(c.Tag) == space(m.Tag) })
+				}
+				require.Equal(t, n.remove(behind), q.DropLost(src, space))
+				unread(request)
 			},
 		})
 	})
@@ -196,7 +207,7 @@ func TestNamesAreLazy(t *testing.T) {
 	require.Nil(t, q.sources[1].named)
 	keep(0, 3)
 	require.Len(t, q.sources[0].named, 2)
-	q.DropRequests(0)
+	q.DropLost(0, space)
 	require.Nil(t, q.sources[0].named)
 	require.Equal(t, 1, q.Len())
 }
@@ -255,7 +266,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	for range 2 * q.records.most {
 		q.KeepRequest(0, 1, q.NextSeq(), Request{})
 	}
-	q.DropRequests(0)
+	q.DropLost(0, space)
 	require.Equal(t, q.records.most, q.records.n)
 }
 
