@@ -113,13 +113,12 @@ func (j *job) end() int {
 
 // output is what the ranks of a job write.
 type output struct {
-	mu       sync.Mutex
-	want     int           // ranks
-	ready    chan struct{} // closed when all are
-	ranks    map[int]ready
-	over     []Survivor
-	rest     bytes.Buffer // that is for people
-	overflow bool
+	mu    sync.Mutex
+	want  int           // ranks
+	ready chan struct{} // closed when all are
+	ranks map[int]ready
+	over  []Survivor
+	rest  bytes.Buffer // that is for people
 }
 
 // words is the same as standard error output.
