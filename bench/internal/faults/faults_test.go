@@ -88,8 +88,8 @@ func TestJudge(t *testing.T) {
 	}
 	require.Empty(t, judge(list(func(int, *result) {})))
 	require.Equal(t, []string{"no rank has died: the time is too short"}, judge(nil))
-	require.Equal(t, []string{"memory of a survivor has grown from 56.0 MiB to 86.0 MiB"},
-		judge(list(func(i int, r *result) { r.Resident += int64(i) << 20 })))
+	require.Equal(t, []string{"memory of a survivor has grown from 61.0 MiB to 121.0 MiB"},
+		judge(list(func(i int, r *result) { r.Resident += int64(2*i) << 20 })))
 	require.Equal(t, []string{"descriptors of a survivor has grown from 30 to 31"}, judge(list(func(i int, r *result) { r.Descriptors += i / 30 })))
 	require.Equal(t, []string{"memory of the driver has grown from 11.2 MiB to 18.8 MiB"},
 		judge(list(func(i int, r *result) { r.DriverResident += int64(i) << 18 })))

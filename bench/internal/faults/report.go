@@ -11,11 +11,11 @@ import (
 // How much the medians of the last quarter of the jobs may be above those of the first.
 const (
 	driverGrowth = 4 << 20  // bytes
-	rankGrowth   = 16 << 20 // bytes: how much is unexpected in a round is random
+	rankGrowth   = 48 << 20 // bytes: how much is unexpected in a round is random
 )
 
 // fewest is how many jobs tell whether anything grows.
-const fewest = 8
+const fewest = 20
 
 // series are what must not grow from job to job.
 var series = []struct {

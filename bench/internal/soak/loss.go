@@ -19,8 +19,8 @@ type Loss struct {
 }
 
 // grace is how long what depends on survivors may go on when they all know of a loss: receives take
-// what has arrived, and sends end by that.
-const grace = 500 * time.Millisecond
+// what has arrived, sends end by that, and Dup and Split, which take half a second, by themselves.
+const grace = 3 * time.Second
 
 // hung is how long nothing that must end takes.
 const hung = 20 * time.Second

@@ -16,27 +16,30 @@ import (
 // TestEndure: the survivors of a rank that closes its World in a round name it, and go on.
 func TestEndure(t *testing.T) {
 	for lost, transport := range []string{"rc", "tmsrq", "rc"} {
-		var ready sync.WaitGroup
-		ready.Add(3)
-		p2ptest.RunConfig(t, 3, p2p.Config{Transport: transport, OffloadMin: -1}, func(w *p2p.World) {
-			if w.Rank() == lost {
-				go func() {
-					ready.Wait()
-					w.Close()
-				}()
-			}
-			_, loss, err := Endure(w, Options{Size: 100 << 10, Count: 10}, func() error {
-				ready.Done()
-				return nil
+		t.Run(fmt.Sprintf("%s/%d", transport, lost), func(t *testing.T) {
+			t.Parallel()
+			var ready sync.WaitGroup
+			ready.Add(3)
+			p2ptest.RunConfig(t, 3, p2p.Config{Transport: transport, OffloadMin: -1}, func(w *p2p.World) {
+				if w.Rank() == lost {
+					go func() {
+						ready.Wait()
+						w.Close()
+					}()
+				}
+				_, loss, err := Endure(w, Options{Size: 100 << 10, Count: 10}, func() error {
+					ready.Done()
+					return nil
+				})
+				if w.Rank() == lost {
+					require.ErrorIs(t, err, p2p.ErrClosed)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, lost, loss.Rank)
+				require.False(t, loss.Over.Before(loss.At))
+				require.ErrorIs(t, w.Shutdown(context.Background()), p2p.ErrPeerLost)
 			})
-			if w.Rank() == lost {
-				require.ErrorIs(t, err, p2p.ErrClosed)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, lost, loss.Rank)
-			require.False(t, loss.Over.Before(loss.At))
-			require.ErrorIs(t, w.Shutdown(context.Background()), p2p.ErrPeerLost)
 		})
 	}
 }
