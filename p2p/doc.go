@@ -206,7 +206,7 @@
 // certificate is of these roots, for servers and clients, and for the address or host of that rank,
 // or the name by which rank 0 was dialled. All ranks have one kind, or Init fails and names those
 // that differ. What was changed on its way ends the connection, see Losses. Sizes and times can
-// still be seen.
+// still be seen. SECURITY.md has what each can do at worst.
 //
 // # Finding mistakes
 //
