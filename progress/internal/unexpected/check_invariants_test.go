@@ -80,7 +80,7 @@ func TestSameNames(t *testing.T) {
 			q.Check()
 			q.Withdraw(0, 5)
 			q.Check()
-			q.DropRequests(0)
+			q.DropLost(0, space)
 			q.Check()
 			require.Zero(t, q.Len())
 		}
