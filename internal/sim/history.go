@@ -145,8 +145,8 @@ func space(tag uint64) uint64 {
 	return tag & contexts.Mask
 }
 
-// overtaken finds a message that a lost rank had announced, and a later one that a receive got in its
-// place: no receive had been told that the first one is lost.
+// overtaken finds a message that a lost rank had announced, and a later one that a receive got in
+// its place: no receive had been told that the first one is lost.
 func (w *world) overtaken(r *rank, mail []delivery) error {
 	for i := range mail {
 		s := mail[i].send

@@ -23,8 +23,8 @@ type Options struct {
 	JSON  bool
 }
 
-// Drive starts jobs until the time is over, or one has not gone well, prints a line of each and then
-// a verdict. The code is 1 where anything was wrong.
+// Drive starts jobs until the time is over, or one has not gone well, prints a line of each and
+// then a verdict. The code is 1 where anything was wrong.
 func Drive(o Options, out io.Writer) (code int, err error) {
 	if err := supported(); err != nil {
 		return 1, err
@@ -70,7 +70,8 @@ type result struct {
 	StopMs  float64 `json:"stop_ms,omitempty"`
 	Rank    int     `json:"rank"` // that died
 	How     string  `json:"how"`
-	// The longest of all survivors: until it knew, and until all operations with that rank had ended.
+	// The longest of all survivors: until it knew, and until all operations with that rank had
+	// ended.
 	NoticedMs float64 `json:"noticed_ms"`
 	OverMs    float64 `json:"over_ms"`
 	Rounds    int     `json:"rounds"` // the most of a survivor

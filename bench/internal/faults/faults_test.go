@@ -61,7 +61,8 @@ func TestTally(t *testing.T) {
 	require.EqualError(t, told(now, func(s []Survivor) { s[1].Rank = -1 }), "ranks [2] have told what they saw, want ranks [0 2]")
 }
 
-// TestEndsBeforeItsTime: a job whose ranks end by themselves is not well, and what they said is shown.
+// TestEndsBeforeItsTime: a job whose ranks end by themselves is not well, and what they said is
+// shown.
 func TestEndsBeforeItsTime(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)

@@ -81,7 +81,8 @@ func (l *watch) goOn(ctx context.Context, others []int, t *Totals) error {
 	return nil
 }
 
-// leave returns when no survivor needs another one: the first of them has heard from all, and says so.
+// leave returns when no survivor needs another one: the first of them has heard from all, and says
+// so.
 func (l *watch) leave(ctx context.Context, others []int) error {
 	c, first := l.w.Comm(), others[0]
 	if c.Rank() != first {

@@ -25,7 +25,8 @@ const grace = 3 * time.Second
 // hung is how long nothing that must end takes.
 const hung = 20 * time.Second
 
-// Tags of what only the loss of a rank ends, and of what survivors do after it, in the World's Comm.
+// Tags of what only the loss of a rank ends, and of what survivors do after it, in the World's
+// Comm.
 const (
 	tagUnsent  p2p.Tag = tagEnd + 1 + iota // nobody sends it
 	tagUnheard                             // nobody receives it
