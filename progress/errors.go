@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/ranks"
-	"github.com/tagmatch/tagmatch/transport"
 )
 
 // Conditions to test with errors.Is. Package p2p gives them to its users under its own names. The
@@ -24,7 +23,7 @@ var (
 	ErrInactive  = errors.New("request already completed")
 	ErrInvalid   = errors.New("invalid argument")
 	ErrFault     = errors.New("memory cannot be accessed")
-	ErrProtocol  = transport.ErrProtocol
+	ErrProtocol  = errors.New("peer broke the protocol")
 )
 
 // ErrQueueClosed is the ErrClosed of a Queue.

@@ -20,7 +20,8 @@ func (s *sink) engine() *Engine {
 	return e
 }
 
-// hears tells whether messages of src still count.
+// hears tells whether messages of src still count. A peer that broke the protocol stays connected:
+// it is not heard.
 func (e *Engine) hears(src int) bool {
 	if uint(src) >= uint(len(e.peers)) {
 		e.unknownRank(src)
@@ -205,8 +206,6 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		p.takeUnbundled()
 	case ctrlNotice:
 		p.takeNotice(c.body)
-	case ctrlAccused:
-		p.lose(transport.ErrAccused)
 	default:
 		p.lose(protocolError("control message of kind %d from rank %d", c.kind, src))
 	}

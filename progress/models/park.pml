@@ -50,8 +50,9 @@
  *   FAULT_DEMOTE_BLIND    a ring is made cold without a look at it afterwards
  *   FAULT_PROMOTE_ARMED   a ring that becomes hot while the reader is armed is marked hot at once
  *   FAULT_DEATH_UNSEEN    with DEATH: nobody watches for it. Packets of others are lost too: the dead writer had taken on to wake the
- *                         reader for all. A writer that is stopped just there, not killed, is this case until it goes on; that
- *                         is a limit of the protocol
+ *                         reader for all. A writer that is stopped just there, not killed, is this case until it goes on, and
+ *                         so is one that writes nonsense to the inbox: a limit of the protocol, which sweep.go makes one of
+ *                         time. A reader that sleeps looks at all rings within 1 s; that is not modelled
  */
 
 #ifndef WRITERS

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/door"
-	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -45,11 +44,7 @@ func Ready(a *wire.Address, conn net.Conn, err error) error {
 			writeReject(conn, r)
 			err = r
 		} else {
-			code = RejectClosing
-			if errors.Is(err, verbs.ErrProtocol) {
-				code = rejectViolated
-			}
-			writeReject(conn, Refuse(code, "rank %d: %v", a.Rank, err))
+			writeReject(conn, Refuse(RejectClosing, "rank %d: %v", a.Rank, err))
 		}
 		_, _ = readMsg(conn, msgReady) // closed with unread input, a socket may lose the reject
 		return err

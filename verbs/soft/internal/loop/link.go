@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
-	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -213,16 +212,12 @@ func (l *link) Memory() wire.RemoteMemory {
 	return l.mem
 }
 
-func (l *link) Close()  { l.end(errClosed) }
-func (l *link) Accuse() { l.end(verbs.ErrAccused) }
-
-// end closes the link; tell is what the peer hears.
-func (l *link) end(tell error) {
+func (l *link) Close() {
 	if l.closed {
 		return
 	}
 	l.closed = true
-	l.out.finish(tell)
+	l.out.finish(errClosed)
 	l.in.finish(errClosed)
 	l.peer.signal()
 }

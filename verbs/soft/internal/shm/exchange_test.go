@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"errors"
 	"net"
 	"os"
 	"runtime"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
-	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -110,7 +108,6 @@ func TestSHMHostileOffers(t *testing.T) {
 			err := e.exchange(ours, &wire.Address{PID: e.self.PID, Rank: 1})
 			require.Error(t, err)
 			require.Regexp(t, c.want, err.Error())
-			require.Equal(t, name != "short" && name != "too many fds", errors.Is(err, verbs.ErrProtocol), err)
 			runtime.KeepAlive(plain)
 			_ = theirs.Close() // with the descriptors that we sent
 			require.LessOrEqual(t, len(fdList(t)), before)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/spin"
-	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -76,19 +75,20 @@ func (w *Wire) prepareRing() {
 func (w *Wire) pollSlow(budget int) int {
 	n := 0
 	w.unmapGone(false)
-	if w.local.inbox.Pending() {
-		w.local.inbox.Take(w.take)
-		if w.conn.Pending() {
-			w.results() // may add to ready
-		}
-		for _, l := range w.ready {
-			n += w.serve(l, budget-n)
-		}
-		w.ready = w.ready[:0]
-	}
 	if w.attention || w.polls%lookEvery == 0 && w.watch.due() {
 		w.watch.look(w.lost)
+		w.sweep()
 	}
+	if w.local.inbox.Pending() {
+		w.local.inbox.Take(w.take)
+	}
+	if w.conn.Pending() {
+		w.results()
+	}
+	for _, l := range w.ready {
+		n += w.serve(l, budget-n)
+	}
+	w.ready = w.ready[:0]
 	if len(w.dying) > 0 {
 		n += w.drainDying(budget - n)
 	}
@@ -97,7 +97,7 @@ func (w *Wire) pollSlow(budget int) int {
 	return n
 }
 
-// serve receives from a ring whose bit was taken from the inbox.
+// serve receives from a ring that may have packets.
 func (w *Wire) serve(l *link, budget int) int {
 	n := w.drain(l, budget)
 	w.reprobe(l)
@@ -188,7 +188,7 @@ func (w *Wire) drain(l *link, budget int) int {
 		}
 	}
 	if n > 0 {
-		l.last = w.polls
+		l.last, w.alarm.after = w.polls, sweepEvery
 	}
 	return n
 }
@@ -200,7 +200,7 @@ func (w *Wire) peek(l *link) (payload []byte, ok bool) {
 		err = decodePacket(&w.pkt, &w.h)
 	}
 	if err != nil {
-		l.breakOff(violated, fmt.Errorf("%w: %w", verbs.ErrProtocol, err))
+		l.breakOff(violated, err)
 		return nil, false
 	}
 	return w.pkt.Payload, ok
@@ -242,6 +242,7 @@ func (w *Wire) up(l *link, p *remote) {
 		return
 	}
 	l.state = shmUp
+	w.rings = append(w.rings, l)
 	w.bySlot[p.slot] = l
 	// The bit for packets that the peer has sent already may have been taken from the inbox before
 	// bySlot was set. This poll must receive them, since it may be the last one before a sleep.
@@ -318,6 +319,7 @@ func (w *Wire) forget(l *link) {
 	}
 	w.hot = slices.DeleteFunc(w.hot, func(h hotRing) bool { return h.l == l })
 	l.hot = false
+	w.rings = slices.DeleteFunc(w.rings, func(o *link) bool { return o == l })
 	if w.bySlot[p.slot] == l {
 		w.bySlot[p.slot] = nil
 	}

@@ -33,6 +33,9 @@ import (
 // inbox, of which Poll tests one word. A device that is about to sleep makes all its rings cold and
 // says so in its inbox (package shmring has the rules).
 //
+// Any peer can write nonsense to the inbox, or stop before it wakes the device, which it has taken
+// on for all. So a device, also one that sleeps, looks at all of its rings now and then (sweep).
+//
 // The race detector does not follow mapped memory: it sees neither races in it nor the order that a
 // ring establishes, and falsely reports data that two goroutines hand over by this wire alone. In
 // tests one goroutine uses both devices, or they are two processes; package shmring has tests of
@@ -58,14 +61,17 @@ type Wire struct {
 
 	links  map[wire.DeviceID]*link // links that are not dead
 	left   map[wire.DeviceID]error // why a peer was left to another wire
+	rings  []*link                 // links that are up or dying
 	bySlot [shmring.Slots]*link    // links that are up, by slot of the inbox
 	hot    []hotRing               // polled one by one; at most maxHot
-	ready  []*link                 // links whose bit was taken from the inbox, in this poll
+	ready  []*link                 // links that may have packets, in this poll
 	lent   []*link                 // links with lent packets (link.lent)
 	dying  []*link                 // see shmDying
 	dead   []*link                 // links that removeDead takes out of everything at the end of the poll
 	gone   []*remote               // to be unmapped at the next poll, when nothing of them is lent
 	watch  *watch
+	alarm  alarm
+	swept  int64             // when sweep last looked, by wire.Monotonic
 	take   func(slot uint32) // adds a slot's link to ready
 	long   *link             // whose ring the last long packet went to; nil once prepareRing was called
 
@@ -96,7 +102,8 @@ func Open(env wire.Env, cfg Config) (wire.Wire, error) {
 	if err := shmring.CheckBytes(cfg.RingBytes); err != nil {
 		return nil, err
 	}
-	w := &Wire{env: env, cfg: cfg, notif: notif, links: map[wire.DeviceID]*link{}, left: map[wire.DeviceID]error{}}
+	w := &Wire{env: env, cfg: cfg, notif: notif, links: map[wire.DeviceID]*link{}, left: map[wire.DeviceID]error{},
+		alarm: alarm{after: sweepEvery}}
 	w.take = func(slot uint32) {
 		if l := w.bySlot[slot]; l != nil {
 			w.ready = append(w.ready, l)
@@ -230,6 +237,7 @@ func (w *Wire) Arm(asleep bool) {
 	} else {
 		w.local.inbox.Leave()
 	}
+	w.sweepLater()
 }
 
 // Disarm takes back Arm. The next Poll looks at everything, since any of it may have woken the
@@ -261,6 +269,9 @@ func (w *Wire) Close() {
 		return
 	}
 	w.closed = true
+	if w.alarm.timer != nil {
+		w.alarm.timer.Stop()
+	}
 	for _, l := range w.links {
 		l.Close()
 	}

@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -95,11 +96,11 @@ func (p *remote) fate() error {
 	case n == 1 && b[0] == bye:
 		return fmt.Errorf("the peer has closed it: %w", verbs.ErrPeerClosed)
 	case n == 1 && b[0] == violated:
-		return verbs.ErrAccused
+		return errors.New("the peer has broken it off, because of a protocol violation by this process")
 	case n == 1 && b[0] == exhausted:
 		return fmt.Errorf("the peer has broken it off, for lack of memory: %w", unix.ENOMEM)
 	case n > 0:
-		return fmt.Errorf("%w: %d unexpected bytes on the socket", verbs.ErrProtocol, n)
+		return fmt.Errorf("protocol violation: %d unexpected bytes on the socket", n)
 	case n == 0 || err == unix.ECONNRESET:
 		return verbs.ErrPeerEnded
 	}
