@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/progress"
 )
 
@@ -175,6 +176,29 @@ func TestErrorTexts(t *testing.T) {
 	require.Equal(t, &PeerError{[]int{1}, cause}, peer)
 	require.NotErrorIs(t, opError(opRecv, 1, 0, nil, &progress.PeerError{Ranks: []int{1}, Cause: context.DeadlineExceeded}), context.DeadlineExceeded)
 	require.EqualError(t, peer, "p2p: rank 1 lost: peer broke the protocol: too long")
+}
+
+// TestLossCause: what the launcher's store says of a loss. A rank that was given up because it, or
+// the other, broke the protocol has that as its error too.
+func TestLossCause(t *testing.T) {
+	violation := fmt.Errorf("%w: too long", ErrProtocol)
+	for reason, want := range map[string]string{
+		violation.Error(): "rank 3 has given this rank up: peer broke the protocol: too long",
+		"no route":        "rank 3 has given this rank up: no route",
+	} {
+		err := lossCause(bootstrap.Loss{Rank: 3, Reason: reason, GivenUp: true})
+		require.EqualError(t, err, want)
+		require.Equal(t, reason == violation.Error(), errors.Is(err, ErrProtocol))
+	}
+	for reason, want := range map[string]string{
+		bootstrap.ReasonLeft:      "it has closed its World while this rank still counted on it",
+		"was lost: end of stream": "end of stream",
+		violation.Error():         violation.Error(),
+	} {
+		err := lossCause(bootstrap.Loss{Rank: 3, Reason: reason})
+		require.EqualError(t, err, want)
+		require.NotErrorIs(t, err, ErrProtocol)
+	}
 }
 
 // TestAsync: by default the device works by itself where it matches, may, and has a thread.

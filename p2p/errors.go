@@ -31,7 +31,7 @@ var (
 	// ErrFault ends an operation whose buffer was unmapped or protected before its end, and the
 	// receive of a message whose send it ends. Nothing else of the two ranks is affected.
 	ErrFault    = progress.ErrFault
-	ErrProtocol = progress.ErrProtocol // a peer broke the protocol
+	ErrProtocol = progress.ErrProtocol // of two ranks one broke the protocol; the text says which, and what the finder saw
 )
 
 // prefix begins the text of every error that a call returns, except a context's own. OpError,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -214,6 +215,9 @@ func (w *World) tellFailure(err error) {
 
 func lossCause(l bootstrap.Loss) error {
 	if l.GivenUp {
+		if what, ok := strings.CutPrefix(l.Reason, ErrProtocol.Error()); ok {
+			return fmt.Errorf("rank %d has given this rank up: %w%s", l.Rank, ErrProtocol, what)
+		}
 		return fmt.Errorf("rank %d has given this rank up: %s", l.Rank, l.Reason)
 	}
 	return departed(l.Reason)

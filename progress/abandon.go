@@ -13,6 +13,10 @@ import "github.com/tagmatch/tagmatch/transport"
 func (op *Op) abandon() (ended, busy bool) {
 	e := op.e
 	r, tag := op.read, op.tag
+	if op.linked && op.revoked() {
+		e.peers[r.src].endRevoked(op, ErrCanceled)
+		return true, false
+	}
 	if _, _, ok := e.posted.Find(tag); ok {
 		return false, false
 	}

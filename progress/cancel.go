@@ -121,8 +121,10 @@ func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 // again: later receives may have got later messages, and only its end keeps the order. A call of
 // Recv that goes on to another message must not do so in a retired context, which may be used again
 // then.
-func (op *Op) endWithdrawn() {
-	op.complete(Status{}, cmp.Or(op.e.closedToLocked(op.tag, op.mask), ErrWithdrawn))
+func (op *Op) endWithdrawn() { op.complete(Status{}, op.withdrawn()) }
+
+func (op *Op) withdrawn() error {
+	return cmp.Or(op.e.closedToLocked(op.tag, op.mask), ErrWithdrawn)
 }
 
 // takeWithdraw handles p's WITHDRAW. A request that is being received stays. Of one that is not
@@ -141,6 +143,10 @@ func (p *peer) takeWithdraw(id uint32) {
 		return
 	}
 	if op := e.receiverLocked(request{p.rank, id}); op != nil {
+		if op.linked && op.revoked() {
+			p.endRevoked(op, op.withdrawn())
+			return
+		}
 		op.read.withdraw = true
 		p.sendCtrl(ctrl{kind: ctrlTaken, id: id})
 	} else if len(p.withdraws) < maxWithdraws && !slices.Contains(p.withdraws, id) && p.mayBeMatched() {

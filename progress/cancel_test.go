@@ -156,8 +156,11 @@ func TestRevokeRecv(t *testing.T) {
 		sendBriefly(t, c, 5)
 		require.NoError(t, c.e[0].Send(bg, 1, 5, fill(8, 2)))
 		if early {
-			c.net.nodes[1].in[0] = append(c.net.nodes[1].in[0][:1], c.net.nodes[1].in[0][2:]...) // the withdrawal is late
+			in := &c.net.nodes[1].in[0]
+			withdrawal := (*in)[1] // is late
+			*in = append((*in)[:1], (*in)[2:]...)
 			c.step()
+			*in = append(*in, withdrawal)
 		}
 		buf := make([]byte, 2000)
 		st, err := c.e[1].Recv(bg, 0, 5, exact, buf)

@@ -226,6 +226,10 @@ func (e *Engine) checkPeersLocked() {
 			checkEntry(op, "list", "a queue of reads", opReading)
 			invariant.Check(op.linked && op.read.src == i, "list", "a receive is in the queue of rank %d: %s", i, op.note.where())
 		}
+		for op := p.revoked.head; op != nil; op = op.next {
+			checkEntry(op, "list", "a list of messages that were taken back", opReading)
+			invariant.Check(op.linked && op.read.src == i && op.revoked(), "list", "a receive waits for the reason of nothing: %s", op.note.where())
+		}
 		waits := !p.out.empty() && (!p.out.heldUp() || p.permitted()) || !p.readq.empty() || len(p.fins)+len(p.ctrls) != 0
 		waits = waits || p.out.told != p.out.episode || p.in.credit || e.off.recalled == 0 && (p.in.allDue || !p.in.all && p.in.dueNext() >= 0)
 		invariant.Check(p.dirty || !waits, "V18", "what waits for room at rank %d is not posted again", i)
@@ -282,5 +286,5 @@ func (e *Engine) checkQueuesLocked() {
 // matched before may wait again.
 func (p *peer) checkLost() {
 	invariant.Check(p.out.empty(), "list", "a send waits for room at rank %d, which is lost", p.rank)
-	invariant.Check(p.readq.empty(), "list", "a receive waits for room to read from rank %d, which is lost", p.rank)
+	invariant.Check(p.readq.empty() && p.revoked.empty(), "list", "a receive waits for rank %d, which is lost", p.rank)
 }

@@ -142,9 +142,10 @@ type peer struct {
 	// one.
 	inspected bool
 
-	readq opList // receives with reads that the transport has not taken yet
-	fins  []uint32
-	ctrls [][]byte
+	readq   opList // receives with reads that the transport has not taken yet
+	revoked opList // receives that wait for the reason why it has deregistered their messages
+	fins    []uint32
+	ctrls   [][]byte
 
 	out       outgoing
 	in        incoming

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tagmatch/tagmatch/internal/ranks"
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // Conditions to test with errors.Is. Package p2p gives them to its users under its own names. The
@@ -23,7 +24,7 @@ var (
 	ErrInactive  = errors.New("request already completed")
 	ErrInvalid   = errors.New("invalid argument")
 	ErrFault     = errors.New("memory cannot be accessed")
-	ErrProtocol  = errors.New("peer broke the protocol")
+	ErrProtocol  = transport.ErrProtocol
 )
 
 // ErrQueueClosed is the ErrClosed of a Queue.

@@ -2,7 +2,10 @@ package progress
 
 import (
 	"cmp"
+	"errors"
 	"slices"
+
+	"github.com/tagmatch/tagmatch/transport"
 )
 
 // lastPolls bounds how often PeerLost polls for what the rank has sent before it was lost. One poll
@@ -32,7 +35,6 @@ func (e *Engine) PeerLost(rank int, cause error) {
 		return
 	}
 	p.end(cause)
-	e.tr.Disconnect(rank, p.lost) // ends its reads under way; and whom the rank still reaches it shall not wait for
 	e.tr.Wake()
 }
 
@@ -44,6 +46,9 @@ func (p *peer) lose(cause error) {
 	}
 	if e.cfg.Lost != nil && e.broken == nil {
 		e.cfg.Lost(p.rank, cmp.Or(cause, ErrPeerLost))
+	}
+	if errors.Is(cause, ErrProtocol) && !errors.Is(cause, transport.ErrAccused) {
+		_ = e.tr.SendCtrl(p.rank, ctrl{kind: ctrlAccused}.encode()) // if the link is up and has room
 	}
 	p.end(cause)
 }
@@ -71,6 +76,7 @@ func (p *peer) end(cause error) {
 	// Receives end before the requests, which nobody can read any more: none can match meanwhile.
 	e.failReceivesLocked(func(op *Op) bool { return op.accepts(p.rank) }, err)
 	p.consumed(e.unexp.DropLost(p.rank, e.spaceOf))
+	e.tr.Disconnect(p.rank, p.lost) // ends its reads under way; and whom the rank still reaches it shall not wait for
 	for name, m := range e.held {
 		if name.src == p.rank {
 			m.fail(err)
@@ -97,6 +103,9 @@ func (e *Engine) failRequestsLocked(which func(*Op) bool, err error) {
 // failReads ends the receives that wait for room to read from p. Those with reads under way end
 // with their last ReadDone: until then the transport may write to their buffers.
 func (p *peer) failReads(err error) {
+	for op := p.revoked.head; op != nil; op = p.revoked.head {
+		p.endRevoked(op, err)
+	}
 	for op := p.readq.head; op != nil; op = p.readq.head {
 		p.readq.remove(op)
 		op.read.err = err

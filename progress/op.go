@@ -33,7 +33,7 @@ type Op struct {
 	state  opState // see move
 	sync   bool    // of a send, constant: never eager, so that completion means matched
 	kind   opKind  // of a posted receive, constant: perhaps a probe
-	linked bool    // in a list: offload.waiting while posted, peer.readq while reading
+	linked bool    // in a list: offload.waiting while posted, peer.readq or revoked while reading
 
 	status Status
 	buf    []byte  // the user's; nil once ended

@@ -236,6 +236,10 @@ func (s *sink) ReadDone(id uint64, err error) {
 
 // endRead ends the reading of a receive that has a slot and no read under way.
 func (op *Op) endRead() {
+	if op.revoked() {
+		op.e.peers[op.read.src].revoked.push(op)
+		return
+	}
 	op.releaseRead()
 	op.readEnded()
 }
@@ -271,7 +275,11 @@ func (op *Op) failsAlone(err error) bool {
 	p, name := &op.e.peers[op.read.src], op.read.appCtx
 	switch err {
 	case transport.ErrDeregistered:
-		op.endWithdrawn()
+		if p.lost != nil && !op.read.withdraw {
+			op.complete(Status{}, peerError(p.rank, p.lost))
+		} else {
+			op.endWithdrawn()
+		}
 	case transport.ErrUnreadable:
 		p.sendCtrl(ctrl{kind: ctrlUnreadable, id: name})
 		op.complete(Status{}, fmt.Errorf("%w: the sender's buffer was unmapped or protected before its send had ended", ErrFault))

@@ -20,8 +20,7 @@ func (s *sink) engine() *Engine {
 	return e
 }
 
-// hears tells whether messages of src still count. A peer that broke the protocol stays connected:
-// it is not heard.
+// hears tells whether messages of src still count.
 func (e *Engine) hears(src int) bool {
 	if uint(src) >= uint(len(e.peers)) {
 		e.unknownRank(src)
@@ -206,6 +205,8 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		p.takeUnbundled()
 	case ctrlNotice:
 		p.takeNotice(c.body)
+	case ctrlAccused:
+		p.lose(transport.ErrAccused)
 	default:
 		p.lose(protocolError("control message of kind %d from rank %d", c.kind, src))
 	}

@@ -34,7 +34,8 @@ import "github.com/tagmatch/tagmatch/internal/invariant"
 //	matched      sink.Matched   reading, ended
 //	             in offload.slots, the transport's: the device has matched it and not finished
 //	reading      startRead      ended
-//	             in Engine.reads, the transport's; in peer.readq too while a read waits for room
+//	             in Engine.reads, the transport's; in peer.readq too while a read waits for room,
+//	             in peer.revoked once the message was deregistered
 //	abandoned    abandon        ended
 //	             in Engine.reads for a receive that has ended while its reads were under way
 //

@@ -132,6 +132,8 @@ func (op *Op) source(err error) *peer {
 		op.complete(Status{}, e.broken)
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
+	case err == transport.ErrDeregistered && op.revokedInDevice():
+		e.peers[src].pass(unexpected.RecordCost)
 	case op.failsAlone(err):
 		e.peers[src].pass(unexpected.RecordCost) // the request came, whatever has become of the message
 	case err != nil:

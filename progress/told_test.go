@@ -31,12 +31,14 @@ func TestLossReported(t *testing.T) {
 	require.Equal(t, [][2]int{{0, 3}, {1, 3}, {2, 3}}, *log)
 	c.callback(0, func(s transport.Sink) { s.Ctrl(1, []byte{1}) }) // a message that breaks the protocol
 	require.Equal(t, [2]int{0, 1}, (*log)[3])
+	c.step()
+	require.Equal(t, [2]int{1, 0}, (*log)[4], "rank 0 has told it without the launcher")
 	c.e[1].PeerLost(0, errors.New("rank 0 has given this rank up"))
 	c.e[1].PeerLost(2, errors.New("told"))
 	c.callback(1, func(s transport.Sink) { s.PeerLost(2, errors.New("seen after it was told")) })
 	c.e[0].PeerLost(1, errors.New("echo"))
 	require.Equal(t, []int{0, 2, 3}, c.e[1].Failed())
-	require.Len(t, *log, 4)
+	require.Len(t, *log, 5)
 }
 
 // A loss is reported before any operation ends for it: who learns of it may exit at once.

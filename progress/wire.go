@@ -93,6 +93,8 @@ const (
 
 	ctrlNotice ctrlKind = 9 // body: for Config.Contexts
 
+	ctrlAccused ctrlKind = 14 // the sender has given the peer up, as it broke the protocol
+
 	ctrlEagers    ctrlKind = 10 // body: eager messages, see bundle
 	ctrlUnbundle  ctrlKind = 11 // the peer is asked to send EAGERS no more
 	ctrlUnbundled ctrlKind = 12 // answer: it sends none from here on

@@ -18,6 +18,20 @@ var ErrUnreadable = errors.New("transport: the peer's memory cannot be read")
 // has unmapped or protected it. The link stays up (Caps.Revoke).
 var ErrUnwritable = errors.New("transport: the memory that a read goes to cannot be written")
 
+// ErrProtocol is in the chain of the error of Sink.PeerLost where either end broke the protocol.
+var ErrProtocol = errors.New("peer broke the protocol")
+
+// ErrAccused is the ErrProtocol of a link that the peer has broken off, as it says that this end
+// broke the protocol.
+var ErrAccused error = accused{}
+
+type accused struct{}
+
+func (accused) Error() string {
+	return "it says that this rank broke the protocol: check that all ranks run the same build of the program"
+}
+func (accused) Unwrap() error { return ErrProtocol }
+
 // Caps are the capabilities of a transport; constant after New.
 type Caps struct {
 	Name     string // "rc", "tmsrq"

@@ -30,6 +30,8 @@ var (
 	ErrPeerEnded   = errors.New("the peer's process has ended or was killed")
 	ErrPeerFailed  = errors.New("the peer's queue pair is in error")
 	ErrUnreachable = errors.New("cannot connect")
+	ErrProtocol    = errors.New("protocol violation")
+	ErrAccused     = errors.New("the peer has broken off, because of a protocol violation by this process")
 )
 
 // StatusError is an error status of a completion.

@@ -248,7 +248,11 @@ func (h hostile) outlive(ctx context.Context, w *p2p.World, t *talk) error {
 	if err := lostTo(h.rank, err, ""); err != nil {
 		return fmt.Errorf("receive from a rank that has died: %w", err)
 	}
-	fmt.Printf("violation %v: %v\n", strings.Contains(err.Error(), "protocol"), err)
+	violation := errors.Is(err, p2p.ErrProtocol)
+	if violation != strings.Contains(err.Error(), "protocol") {
+		return fmt.Errorf("a violation (%v) and its text: %w", violation, err)
+	}
+	fmt.Printf("violation %v: %v\n", violation, err)
 	_, err = w.Recv(ctx, neverTag, p2p.Exact, nil)
 	if err := lostTo(h.rank, err, ""); err != nil {
 		return fmt.Errorf("receive from any source: %w", err)

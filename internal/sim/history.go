@@ -137,7 +137,8 @@ func (w *world) announced(s *op) bool {
 	return s.sync || len(s.content) > w.plan.Params.MaxEager
 }
 
-// space is equal for tags that one receive could match.
+// space is equal for tags that one receive could match, as those of package p2p compare the highest
+// bit. Receives of a plan need not.
 func space(tag uint64) uint64 {
 	if tag&packedBit == 0 {
 		return 0
@@ -154,7 +155,8 @@ func (w *world) overtaken(r *rank, mail []delivery) error {
 			continue
 		}
 		for j := i + 1; j < len(mail); j++ {
-			if o := mail[j].recv; o != nil && (s.tag^o.tag)&o.mask == 0 && !mail[j].doubtful(mail) {
+			o := mail[j].recv
+			if o != nil && space(mail[j].send.tag) == space(s.tag) && (s.tag^o.tag)&o.mask == 0 && !mail[j].doubtful(mail) {
 				return fail("overtaken", "rank %d never got, nor was told of, %s, and got a later one: %s", r.id, s, o)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -25,6 +26,8 @@ func attack(t *testing.T, h Harness, opts Options, name string, do func(p *impos
 	}
 	untilWith(t, name+": the loss of the impostor", func() bool { return len(victim.of("lost")) > 0 }, step)
 	c.requireLost(victim, 1)
+	require.ErrorIs(t, victim.of("lost")[0].Err, transport.ErrProtocol, name)
+	require.Contains(t, victim.of("lost")[0].Err.Error(), "broke the protocol", name)
 	require.Empty(t, other.Events)
 	requireGone(t, victim, 1)
 	c.ping(victim, other)

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // fakeLink takes everything and forgets it; if it is full it has no room.
-type fakeLink struct{ closed, full bool }
+type fakeLink struct{ closed, accused, full bool }
 
 func (l *fakeLink) Send(*wire.Header, []byte, []byte) bool { return true }
 func (l *fakeLink) MaxPayload() int                        { return 4096 }
@@ -17,6 +18,7 @@ func (l *fakeLink) MaxReadPayload() int                    { return 4096 }
 func (l *fakeLink) HasRoom(int) bool                       { return !l.full }
 func (l *fakeLink) Memory() wire.RemoteMemory              { return nil }
 func (l *fakeLink) Close()                                 { l.closed = true }
+func (l *fakeLink) Accuse()                                { l.closed, l.accused = true, true }
 
 // hostileQP is a QP in RTS whose peer is l, with everything posted.
 func hostileQP(t *testing.T, d *Device, pd verbs.PD, cq verbs.CQ, mr verbs.MR, buf []byte, l wire.Link) *queuePair {
@@ -94,6 +96,9 @@ func TestHostilePackets(t *testing.T) {
 		if l.closed {
 			broken++
 		}
+		if l.closed != l.accused {
+			t.Fatal("a link is closed, and its peer is not told why")
+		}
 		for n := 1; n > 0; {
 			n, _ = cq.PollCQ(wc[:])
 		}
@@ -109,7 +114,13 @@ func TestHostilePackets(t *testing.T) {
 			t.Fatalf("byte %d outside the region was written", i)
 		}
 	}
-	if broken == 0 {
+	blamed := 0
+	for ev, ok := d.PollAsync(); ok; ev, ok = d.PollAsync() {
+		if errors.Is(ev.Err, verbs.ErrProtocol) {
+			blamed++
+		}
+	}
+	if broken == 0 || blamed == 0 {
 		t.Error("no violation was found in any round")
 	}
 	if err := mr.Dereg(); err != nil {

@@ -180,6 +180,6 @@ func (d *Device) linkDown(l wire.Link, err error) {
 
 // violation breaks a link whose peer has violated the protocol.
 func (d *Device) violation(l wire.Link, format string, args ...any) {
-	l.Close()
-	d.linkDown(l, fmt.Errorf("protocol violation by the peer: "+format, args...))
+	l.Accuse()
+	d.linkDown(l, fmt.Errorf("%w: %s", verbs.ErrProtocol, fmt.Sprintf(format, args...)))
 }

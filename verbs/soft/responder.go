@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"fmt"
 	"syscall"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
@@ -98,8 +99,10 @@ func (q *queuePair) accepts(l wire.Link, h *wire.Header) bool {
 		q.d.violation(l, "the length of a message to QP %d does not fit its packet", q.num)
 	case int32(h.PSN-q.expect) < 0:
 		// Numbers that are left out are of RDMA READs from memory, without packets: of those there
-		// is no bound. A NIC drops packets with a wrong number until the requester gives up.
+		// is no bound. A NIC drops packets with a wrong number until the requester gives up: this
+		// device tells the program too.
 		q.nak(h.PSN, verbs.WCRetryExcErr)
+		q.invalid("number %d of a request, %d was due", h.PSN, q.expect)
 	default:
 		return true
 	}
@@ -326,4 +329,15 @@ func (q *queuePair) denied(psn uint32) {
 	q.reject(psn, verbs.WCRemAccessErr)
 	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPAccessErr, QP: q.num,
 		Err: fail("responder", syscall.EACCES, "a request of the peer named memory, or a right, that it does not have")})
+}
+
+// rejectInvalid rejects a request that no peer makes which keeps to what was agreed.
+func (q *queuePair) rejectInvalid(psn uint32, format string, args ...any) {
+	q.reject(psn, verbs.WCRemInvReqErr)
+	q.invalid(format, args...)
+}
+
+// invalid tells the program of an invalid request of the peer.
+func (q *queuePair) invalid(format string, args ...any) {
+	q.d.event(verbs.AsyncEvent{Type: verbs.EventQPReqErr, QP: q.num, Err: fail("responder", syscall.EINVAL, fmt.Sprintf(format, args...))})
 }

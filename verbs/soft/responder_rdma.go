@@ -67,7 +67,7 @@ func (q *queuePair) answerRead(h *wire.Header, r response) {
 		q.denied(h.PSN)
 		return
 	case q.resp.len() >= int(q.attr.MaxDestRdAtomic):
-		q.reject(h.PSN, verbs.WCRemInvReqErr)
+		q.rejectInvalid(h.PSN, "the peer has more reads outstanding than agreed")
 		return
 	case !ok:
 		r.status = uint8(verbs.WCRemAccessErr)
@@ -98,7 +98,7 @@ func (q *queuePair) recvAtomicReq(l wire.Link, h *wire.Header, payload []byte) {
 		q.denied(h.PSN)
 		return
 	case h.Addr%8 != 0 || q.resp.len() >= int(q.attr.MaxDestRdAtomic):
-		q.reject(h.PSN, verbs.WCRemInvReqErr)
+		q.rejectInvalid(h.PSN, "an unaligned atomic of the peer, or one more than agreed")
 		return
 	}
 	if invariant.Enabled {

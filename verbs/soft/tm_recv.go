@@ -68,7 +68,7 @@ func (q *queuePair) classify(l wire.Link, h *wire.Header, payload []byte) (rndv,
 	}
 	switch {
 	case h.Total < least || h.Total > most:
-		q.reject(h.PSN, verbs.WCRemInvReqErr)
+		q.rejectInvalid(h.PSN, "a tagged message of %d bytes", h.Total)
 		return false, true, true
 	case q.tm.cfg.RNRWhenEmpty && q.rq.head == q.rq.tail:
 		return false, true, q.notReady(h)

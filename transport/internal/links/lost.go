@@ -49,6 +49,7 @@ func (l *Links) lose(p *peer, c cause, err error) {
 // LinkErr returns why the link to a rank does not work, nil while it does. It also queries the
 // queue pairs: a completion may be polled before the event that gives the cause.
 func (l *Links) LinkErr(rank int) error {
+	l.pollEvents()
 	p := &l.peers[rank]
 	switch {
 	case p.err != nil:
@@ -65,7 +66,7 @@ func (l *Links) DeferLoss(rank, n int) { l.peers[rank].unended += n }
 
 // ProtocolError ends the link to a rank that sent what no transport sends; err says what.
 func (l *Links) ProtocolError(rank int, err error) {
-	l.lose(&l.peers[rank], causeLocal, fmt.Errorf("it broke the protocol (%s): %w", alike, err))
+	l.lose(&l.peers[rank], causeLocal, violation(err))
 }
 
 // Disconnect ends the link to a rank that the engine has given up because of err.
@@ -140,13 +141,20 @@ func (l *Links) release(p *peer, wrid uint64, failure error) {
 
 // RecvFailed handles a receive that completed with an error status, which ends the link.
 func (l *Links) RecvFailed(wc *verbs.WC) {
-	if rank := l.byQPN.Find(uint64(wc.QPNum)); rank >= 0 {
+	rank := l.byQPN.Find(uint64(wc.QPNum))
+	switch {
+	case rank < 0:
+	case wc.Status == verbs.WCLocLenErr:
+		l.lose(&l.peers[rank], causeEvent, violation(&verbs.StatusError{Status: wc.Status}))
+	default:
 		l.loseBy(&l.peers[rank], wc.Status)
 	}
 }
 
-// loseBy ends a link because of a completion's error status.
+// loseBy ends a link because of a completion's error status, or of the event behind it: operations
+// that end with the completion are to have that cause.
 func (l *Links) loseBy(p *peer, status verbs.WCStatus) {
+	l.pollEvents()
 	c := causeStatus
 	if status == verbs.WCWRFlushErr {
 		c = causeFlush

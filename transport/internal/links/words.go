@@ -2,8 +2,10 @@ package links
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 
+	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -24,6 +26,10 @@ const alike = "check that all ranks run the same build of the program"
 func explained(err error, otherwise string) error {
 	words := otherwise + " (" + err.Error() + ")"
 	switch {
+	case errors.Is(err, verbs.ErrProtocol):
+		return violation(err)
+	case errors.Is(err, verbs.ErrAccused):
+		return accusation(err)
 	case errors.Is(err, verbs.ErrPeerClosed):
 		words = "it has closed its World while this rank still counted on it"
 	case errors.Is(err, verbs.ErrPeerEnded):
@@ -39,9 +45,18 @@ func explained(err error, otherwise string) error {
 	return &lossError{words, err}
 }
 
+// violation is the error of a link whose peer has broken the protocol in the way that err says.
+func violation(err error) error { return fmt.Errorf("%w (%s): %w", transport.ErrProtocol, alike, err) }
+
+// accusation is the error of a link that the peer has broken off because of a violation by this
+// end; err is how the device says so.
+func accusation(err error) error {
+	return &lossError{transport.ErrAccused.Error(), errors.Join(transport.ErrAccused, err)}
+}
+
 // ofStatus explains a completion with an error status.
 func ofStatus(s verbs.WCStatus) error {
-	words := "the device of this rank failed: report this, with the status that errors.As (*verbs.StatusError) gives"
+	words, err := "the device of this rank failed: report this, with the status that errors.As (*verbs.StatusError) gives", &verbs.StatusError{Status: s}
 	switch s {
 	case verbs.WCWRFlushErr:
 		words = "the connection to it ended, as when its process ends"
@@ -49,17 +64,22 @@ func ofStatus(s verbs.WCStatus) error {
 		words = "it does not answer: its process has ended, or the network to it is cut"
 	case verbs.WCRNRRetryExcErr:
 		words = "it has taken no messages for too long: check that its process runs and is not stopped"
-	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr, verbs.WCBadRespErr, verbs.WCRemAbortErr:
+	case verbs.WCRemInvReqErr, verbs.WCRemAccessErr:
+		return accusation(err)
+	case verbs.WCBadRespErr:
+		return violation(err)
+	case verbs.WCRemOpErr, verbs.WCRemAbortErr:
 		words = "it refuses what this rank asks of it: " + alike
 	}
-	return &lossError{words, &verbs.StatusError{Status: s}}
+	return &lossError{words, err}
 }
 
 // ofEvent explains an asynchronous event about a queue pair.
 func ofEvent(ev *verbs.AsyncEvent) error {
+	err := orUnknown(ev.Err)
 	if ev.Type == verbs.EventQPReqErr || ev.Type == verbs.EventQPAccessErr {
-		return explained(orUnknown(ev.Err), "what it asks of this rank is refused: "+alike)
+		return &lossError{fmt.Sprintf("%v: what it asks of this rank is refused: %s", transport.ErrProtocol, alike), errors.Join(transport.ErrProtocol, err)}
 	}
-	return explained(orUnknown(ev.Err), "the connection to it broke: check that its process runs, the network between the two hosts, and that "+
+	return explained(err, "the connection to it broke: check that its process runs, the network between the two hosts, and that "+
 		"all ranks run the same build of the program")
 }

@@ -4,11 +4,11 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/tagmatch/tagmatch/internal/door"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -30,7 +30,7 @@ import (
 // are the same in all versions.
 const (
 	helloMagic      = "tagmatch"
-	protocolVersion = 5
+	protocolVersion = 6
 	helloPrefix     = len(helloMagic) + 2 + 2
 	nonceSize       = door.NonceSize
 	macSize         = sha256.Size
@@ -75,6 +75,7 @@ const (
 	rejectShort                             // of descriptors or memory: dial again
 	rejectForbidden                         // the kernel forbids a system call
 	RejectYielded                           // the acceptor has left this peer to another wire
+	rejectViolated                          // this end has broken the protocol, behind the handshake
 )
 
 // rejectError is the error of a refused connection at both ends.
@@ -89,6 +90,12 @@ func (e *rejectError) Error() string {
 		return e.text
 	}
 	return fmt.Sprintf("the peer refused the connection: %q", e.text) // quoted: a stranger may have written it
+}
+
+// Is has a peer that was refused for what it said learn that it is accused.
+func (e *rejectError) Is(target error) bool {
+	violated := e.code == rejectHello || e.code == rejectViolated
+	return violated && (e.byUs && target == verbs.ErrProtocol || !e.byUs && target == verbs.ErrAccused)
 }
 
 // Refuse makes the error of a connection that this end refuses.
@@ -199,7 +206,7 @@ func writeReject(w io.Writer, e *rejectError) {
 	_ = writeMsg(w, msgReject, append([]byte{byte(e.code)}, text...))
 }
 
-var errOutOfTurn = errors.New("handshake message out of turn")
+var errOutOfTurn = fmt.Errorf("%w: handshake message out of turn", verbs.ErrProtocol)
 
 // readMsg reads a message that must be of type want. A reject becomes an error of *rejectError.
 func readMsg(r io.Reader, want msgType) ([]byte, error) {
@@ -213,7 +220,7 @@ func readMsg(r io.Reader, want msgType) ([]byte, error) {
 	case t != want:
 		return nil, fmt.Errorf("%w: type %d instead of %d", errOutOfTurn, t, want)
 	case n != msgSize[t]:
-		return nil, fmt.Errorf("handshake message of type %d has %d bytes instead of %d", t, n, msgSize[t])
+		return nil, fmt.Errorf("%w: handshake message of type %d has %d bytes instead of %d", verbs.ErrProtocol, t, n, msgSize[t])
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(r, body); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/door"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -44,7 +45,11 @@ func Ready(a *wire.Address, conn net.Conn, err error) error {
 			writeReject(conn, r)
 			err = r
 		} else {
-			writeReject(conn, Refuse(RejectClosing, "rank %d: %v", a.Rank, err))
+			code = RejectClosing
+			if errors.Is(err, verbs.ErrProtocol) {
+				code = rejectViolated
+			}
+			writeReject(conn, Refuse(code, "rank %d: %v", a.Rank, err))
 		}
 		_, _ = readMsg(conn, msgReady) // closed with unread input, a socket may lose the reject
 		return err

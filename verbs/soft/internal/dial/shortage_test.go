@@ -1,7 +1,9 @@
 package dial
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -111,4 +114,44 @@ func TestUnfitIsFinal(t *testing.T) {
 	a.Connect(b.self)
 	require.ErrorContains(t, a.next(t).Err, "rank 5: another user")
 	require.EqualValues(t, 1, tries[1].Load())
+	require.NotErrorIs(t, a.failure(a.self, errors.New("another user")), verbs.ErrProtocol)
+}
+
+// TestViolationIsNamed: what an end finds in what the other has sent for the upgrade is a violation
+// to it, and an accusation to the other.
+func TestViolationIsNamed(t *testing.T) {
+	for finder, want := range []error{verbs.ErrProtocol, verbs.ErrAccused} {
+		var tries [2]atomic.Int64
+		n := [2]int64{}
+		n[finder] = forEver
+		found := fmt.Errorf("%w: a ring without an end", verbs.ErrProtocol)
+		a, b := newConnEnd(t, 3, 1, short(n[0], found, &tries[0])), newConnEnd(t, 5, 2, short(n[1], found, &tries[1]))
+		a.Connect(b.self)
+		err := a.next(t).Err
+		require.ErrorIs(t, err, want)
+		require.ErrorContains(t, err, "a ring without an end")
+		require.EqualValues(t, 1, tries[finder].Load())
+	}
+}
+
+// TestViolationOfHandshake: messages that are none, and hellos.
+func TestViolationOfHandshake(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent []byte
+		want error
+	}{
+		"out of turn":  {[]byte{byte(msgProof), macSize, 0}, verbs.ErrProtocol},
+		"another size": {[]byte{byte(msgReady), 1, 0, 0}, verbs.ErrProtocol},
+		"accused":      {[]byte{byte(msgReject), 2, 0, byte(rejectViolated), 'x'}, verbs.ErrAccused},
+		"of its hello": {[]byte{byte(msgReject), 2, 0, byte(rejectHello), 'x'}, verbs.ErrAccused},
+		"for another":  {[]byte{byte(msgReject), 2, 0, byte(rejectShort), 'x'}, nil},
+		"cut":          {[]byte{byte(msgReady)}, nil},
+	} {
+		_, err := readMsg(bytes.NewReader(c.sent), msgReady)
+		for _, kind := range []error{verbs.ErrProtocol, verbs.ErrAccused} {
+			require.Equal(t, c.want == kind, errors.Is(err, kind), "%s: %v", name, err)
+		}
+	}
+	_, err := helloLength(append([]byte(helloMagic), protocolVersion, 0, 1, 0))
+	require.ErrorIs(t, err, verbs.ErrProtocol)
 }

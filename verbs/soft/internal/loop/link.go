@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -212,12 +213,16 @@ func (l *link) Memory() wire.RemoteMemory {
 	return l.mem
 }
 
-func (l *link) Close() {
+func (l *link) Close()  { l.end(errClosed) }
+func (l *link) Accuse() { l.end(verbs.ErrAccused) }
+
+// end closes the link; tell is what the peer hears.
+func (l *link) end(tell error) {
 	if l.closed {
 		return
 	}
 	l.closed = true
-	l.out.finish(errClosed)
+	l.out.finish(tell)
 	l.in.finish(errClosed)
 	l.peer.signal()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
 )
@@ -53,4 +54,16 @@ func TestSHMAway(t *testing.T) {
 		}
 		require.False(t, woken())
 	}
+}
+
+// TestSHMAccused: the device accuses a peer, which hears of it behind what was sent before.
+func TestSHMAccused(t *testing.T) {
+	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
+	l := joinSHM(t, a, b)
+	require.True(t, l.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
+	l.Accuse()
+	pollUntil(t, "the end", func() bool { return len(b.down) > 0 }, a, b)
+	require.ErrorIs(t, b.down[0], verbs.ErrAccused)
+	require.Len(t, b.got, 1)
+	require.Empty(t, a.down)
 }

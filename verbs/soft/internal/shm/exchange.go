@@ -155,7 +155,7 @@ func (p *remote) establish(uc unixConn) error {
 	for i := range got {
 		closeFD(&got[i])
 	}
-	if err := dial.Ready(p.w.env.Self, uc, err); err != nil {
+	if err := dial.Ready(p.w.env.Self, uc, blame(err)); err != nil {
 		return err
 	}
 	verdict := [1]byte{cannotRead}
@@ -176,9 +176,20 @@ func (p *remote) establish(uc unixConn) error {
 	case canBoth:
 		p.peerWrites = true
 	default:
-		return fmt.Errorf("the peer's verdict is %d", verdict[0])
+		return fmt.Errorf("%w: the peer's verdict is %d", verbs.ErrProtocol, verdict[0])
 	}
 	return nil
+}
+
+// blame makes a protocol violation of an error in what the peer offers. What the kernel refuses or
+// is short of, and the end of the connection, are none.
+func blame(err error) error {
+	var errno unix.Errno
+	var broken *net.OpError
+	if err == nil || errors.As(err, &errno) && errno != unix.EINVAL || errors.As(err, &broken) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", verbs.ErrProtocol, err)
 }
 
 // credentials asks the kernel whose process has dialled, or listens at, the other end: it must be

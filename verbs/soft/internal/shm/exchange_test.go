@@ -3,6 +3,7 @@
 package shm
 
 import (
+	"errors"
 	"net"
 	"os"
 	"runtime"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/memfd"
 	"github.com/tagmatch/tagmatch/internal/shmring"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/mem"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -108,6 +110,7 @@ func TestSHMHostileOffers(t *testing.T) {
 			err := e.exchange(ours, &wire.Address{PID: e.self.PID, Rank: 1})
 			require.Error(t, err)
 			require.Regexp(t, c.want, err.Error())
+			require.Equal(t, name != "short" && name != "too many fds", errors.Is(err, verbs.ErrProtocol), err)
 			runtime.KeepAlive(plain)
 			_ = theirs.Close() // with the descriptors that we sent
 			require.LessOrEqual(t, len(fdList(t)), before)

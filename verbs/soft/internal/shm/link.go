@@ -113,7 +113,7 @@ func decodeShort(h *wire.Header, meta uint32, id uint64, n int) {
 // decodePacket decodes what Send has encoded.
 func decodePacket(p *shmring.Packet, h *wire.Header) error {
 	if !knownOp(p.Meta) {
-		return fmt.Errorf("protocol violation: packet with unknown opcode %d", p.Meta&metaOp)
+		return fmt.Errorf("packet with unknown opcode %d", p.Meta&metaOp)
 	}
 	decodeShort(h, p.Meta, p.ID, len(p.Payload))
 	if p.HasExt {
@@ -144,17 +144,15 @@ func (l *link) Memory() wire.RemoteMemory {
 }
 
 // Close ends the link, and tells the peer that it was closed.
-func (l *link) Close() {
-	if l.state == shmDead {
-		return
-	}
-	l.breakOff(bye, nil)
-}
+func (l *link) Close() { l.breakOff(bye, nil) }
+
+// Accuse implements wire.Link.
+func (l *link) Accuse() { l.breakOff(violated, nil) }
 
 // breakOff ends the link because of err, and tells the peer why: bye, violated or exhausted. A
 // socket that is closed without a word means that the process has ended.
 func (l *link) breakOff(why byte, err error) {
-	if l.peer != nil {
+	if l.state != shmDead && l.peer != nil {
 		_ = unix.Send(l.peer.sock, []byte{why}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	}
 	l.w.down(l, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/spin"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -200,7 +201,7 @@ func (w *Wire) peek(l *link) (payload []byte, ok bool) {
 		err = decodePacket(&w.pkt, &w.h)
 	}
 	if err != nil {
-		l.breakOff(violated, err)
+		l.breakOff(violated, fmt.Errorf("%w: %w", verbs.ErrProtocol, err))
 		return nil, false
 	}
 	return w.pkt.Payload, ok

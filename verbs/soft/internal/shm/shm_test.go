@@ -347,7 +347,8 @@ func TestSHMHostileRing(t *testing.T) {
 	pollUntil(t, "the end", func() bool { return len(b.down) > 0 && len(a.down) > 0 }, a, b)
 	require.ErrorContains(t, b.down[0], "bad packet word 0xa5a5a5a5a5a5a5a5")
 	require.ErrorContains(t, b.down[0], "rank 0")
-	require.ErrorContains(t, a.down[0], "protocol violation by this process")
+	require.ErrorIs(t, b.down[0], verbs.ErrProtocol)
+	require.ErrorIs(t, a.down[0], verbs.ErrAccused)
 	require.True(t, other.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
 	pollUntil(t, "a message", func() bool { return len(b.got) == 1 }, b, c)
 	// An opcode that the ring does not know, but the wire.
@@ -355,6 +356,7 @@ func TestSHMHostileRing(t *testing.T) {
 	other.peer.signal(true)
 	pollUntil(t, "the end", func() bool { return len(b.down) == 2 }, b, c)
 	require.ErrorContains(t, b.down[1], "unknown opcode 77")
+	require.ErrorIs(t, b.down[1], verbs.ErrProtocol)
 }
 
 func TestSHMReconnect(t *testing.T) {

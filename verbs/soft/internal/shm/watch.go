@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -96,11 +95,11 @@ func (p *remote) fate() error {
 	case n == 1 && b[0] == bye:
 		return fmt.Errorf("the peer has closed it: %w", verbs.ErrPeerClosed)
 	case n == 1 && b[0] == violated:
-		return errors.New("the peer has broken it off, because of a protocol violation by this process")
+		return verbs.ErrAccused
 	case n == 1 && b[0] == exhausted:
 		return fmt.Errorf("the peer has broken it off, for lack of memory: %w", unix.ENOMEM)
 	case n > 0:
-		return fmt.Errorf("protocol violation: %d unexpected bytes on the socket", n)
+		return fmt.Errorf("%w: %d unexpected bytes on the socket", verbs.ErrProtocol, n)
 	case n == 0 || err == unix.ECONNRESET:
 		return verbs.ErrPeerEnded
 	}

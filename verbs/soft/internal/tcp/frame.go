@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -29,6 +30,9 @@ const (
 	extraTotal  uint8 = 1 << 3
 	totalLength uint8 = 1 << 4 // Total is Length
 	extraKnown        = extraImm | extraRKey | extraAddr | extraTotal | totalLength
+
+	// opAccused is the frame with which an end that has found a violation closes the connection.
+	opAccused = wire.OpEnd
 
 	frameHeader    = 16
 	maxFrameHeader = frameHeader + 24
@@ -110,6 +114,12 @@ func decodeFrameHeader(b []byte, h *wire.Header) (n int, err error) {
 	h.Length = binary.LittleEndian.Uint32(b[4:])
 	if extras&^extraKnown != 0 || extras&(extraTotal|totalLength) == extraTotal|totalLength {
 		return 0, fmt.Errorf("frame with header fields %#x: this version knows %#x", extras, extraKnown)
+	}
+	if op := wire.Opcode(b[0]); op >= opAccused {
+		if op == opAccused {
+			return 0, verbs.ErrAccused
+		}
+		return 0, fmt.Errorf("frame with unknown opcode %d", op)
 	}
 	if most := maxLength(wire.Opcode(b[0])); h.Length > most {
 		return 0, fmt.Errorf("frame with a payload of %d bytes: the most is %d", h.Length, most)

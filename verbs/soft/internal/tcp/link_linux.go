@@ -124,6 +124,21 @@ func (l *link) Close() {
 	l.drop()
 }
 
+// Accuse implements wire.Link.
+func (l *link) Accuse() {
+	if !l.gone {
+		l.accuse()
+		l.drop()
+	}
+}
+
+// accuse sends an opAccused, if the socket takes it.
+func (l *link) accuse() {
+	if l.up && l.Send(&wire.Header{Op: opAccused}, nil, nil) {
+		l.write()
+	}
+}
+
 // mostTrash is how many bytes of unread input are read of a connection that ends: more than a
 // socket holds by default.
 const mostTrash = 16 << 20

@@ -90,7 +90,7 @@ func (l *link) parseOne() bool {
 	b := in.buf[in.r:in.w]
 	n, err := decodeFrameHeader(b, &in.h)
 	if err != nil {
-		l.fail(fmt.Errorf("protocol violation: %w", err))
+		l.refuse(err)
 		return false
 	}
 	size := n + int(in.h.Length)
@@ -108,6 +108,15 @@ func (l *link) parseOne() bool {
 		invariant.PoisonStart(b[n:size])
 	}
 	return true
+}
+
+// refuse ends the link because of a frame that is none, or with which the peer ends it.
+func (l *link) refuse(err error) {
+	if err != verbs.ErrAccused {
+		l.accuse()
+		err = fmt.Errorf("%w: %w", verbs.ErrProtocol, err)
+	}
+	l.fail(err)
 }
 
 // deliver calls the receiver.

@@ -40,7 +40,7 @@ func FuzzStream(f *testing.F) {
 			}
 			return place[:h.Length]
 		}
-		for left := stream; len(left) > 0; {
+		for left := stream; len(left) > 0 && len(b.down) == 0; {
 			k := min(len(left), int(piece)+1)
 			inject(t, ab, left[:k])
 			left = left[k:]
@@ -48,7 +48,7 @@ func FuzzStream(f *testing.F) {
 				b.poll(16)
 			}
 		}
-		require.NoError(t, unix.Shutdown(ab.fd, unix.SHUT_WR))
+		_ = unix.Shutdown(ab.fd, unix.SHUT_WR) // fails where b has ended it
 		until(t, "the end of the link", func() bool { return len(b.down) > 0 }, b)
 		b.poll(16)
 		require.Len(t, b.down, 1)

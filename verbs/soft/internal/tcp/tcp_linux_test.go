@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -416,11 +417,31 @@ func TestTCPViolations(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"payload of 1048576 bytes": {1, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 		"header fields 0xff":       {1, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"unknown opcode 200":       {200, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
 	} {
-		_, b, ab, _ := joined(t)
+		a, b, ab, _ := joined(t)
 		inject(t, ab, frame)
 		until(t, "violation", func() bool { return len(b.down) == 1 }, b)
-		require.ErrorContains(t, b.down[0], "protocol violation")
+		require.ErrorIs(t, b.down[0], verbs.ErrProtocol)
 		require.ErrorContains(t, b.down[0], name)
+		until(t, "the accusation", func() bool { return len(a.down) == 1 }, a)
+		require.ErrorIs(t, a.down[0], verbs.ErrAccused)
+		require.NotErrorIs(t, a.down[0], verbs.ErrPeerEnded)
 	}
+}
+
+// TestTCPAccused: the device accuses a peer, which hears of it behind what was sent before.
+func TestTCPAccused(t *testing.T) {
+	a, b, ab, _ := joined(t)
+	got := 0
+	b.onRecv = func(wire.Link, *wire.Header, []byte) (ok, lent bool) {
+		got++
+		return true, false
+	}
+	require.True(t, ab.Send(&wire.Header{Op: wire.OpSend}, nil, nil))
+	ab.Accuse()
+	until(t, "the end", func() bool { return len(b.down) == 1 }, b)
+	require.ErrorIs(t, b.down[0], verbs.ErrAccused)
+	require.Equal(t, 1, got)
+	require.Empty(t, a.down)
 }

@@ -105,6 +105,9 @@ type Link interface {
 	Memory() RemoteMemory
 	// Close ends the link, and the peer's receiver gets LinkDown. Closing again does nothing.
 	Close()
+	// Accuse is Close because the peer has broken the protocol. The peer's receiver gets LinkDown
+	// with verbs.ErrAccused, where there is room to say so.
+	Accuse()
 }
 
 // RemoteMemory reads a peer's registered memory without the peer's help.
@@ -130,7 +133,8 @@ type Receiver interface {
 	// that no other packet of the link. Unless it returns more, the wire is to leave the link's
 	// other packets to a later Poll.
 	Receive(l Link, h *Header, payload []byte) (ok, lent, more bool)
-	// LinkDown reports, once, that a link has broken, and why.
+	// LinkDown reports, once, that a link has broken, and why: verbs.ErrProtocol is in the chain of
+	// what the peer must not send.
 	LinkDown(l Link, err error)
 	// LinkYielded reports, once, that the wire will not connect to the device at a, because of err.
 	// Nothing was sent or received on the link.
