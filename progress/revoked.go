@@ -15,21 +15,12 @@ func (op *Op) revoked() bool {
 
 // revokedInDevice has a matched receive wait, whose message the device was reading.
 func (op *Op) revokedInDevice() bool {
-	e := op.e
 	op.read.err = transport.ErrDeregistered
-	if !op.revoked() {
+	if !op.revoked() || !op.takeRead() {
 		return false
-	}
-	s, ok := e.reads.take(op)
-	if !ok {
-		return false
-	}
-	op.slot = s
-	if e.readers != nil {
-		e.readers[op.read.request()] = op
 	}
 	op.move(opReading)
-	e.peers[op.read.src].revoked.push(op)
+	op.e.peers[op.read.src].revoked.push(op)
 	return true
 }
 

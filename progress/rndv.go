@@ -134,25 +134,35 @@ func (op *Op) pull(m *unexpected.Message) {
 
 // startRead reads the message that op.read describes into op's buffer.
 func (op *Op) startRead() {
-	e, r := op.e, &op.read
+	r := &op.read
 	r.want = min(r.total, uint64(op.room()))
 	op.move(opReading)
 	if r.want == 0 {
 		op.readEnded()
 		return
 	}
-	s, ok := e.reads.take(op)
-	if !ok {
+	if !op.takeRead() {
 		// 2^24 reads are under way: to wait for a slot would help nobody. The sender hears of it.
-		e.peers[r.src].fin(r.appCtx)
+		op.e.peers[r.src].fin(r.appCtx)
 		op.complete(Status{}, ErrFull)
 		return
 	}
+	op.readMore()
+}
+
+// takeRead gives a receive that reads its slot, and has it found by the name of its message. It
+// returns false if there is no slot.
+func (op *Op) takeRead() bool {
+	e := op.e
+	s, ok := e.reads.take(op)
+	if !ok {
+		return false
+	}
 	op.slot = s
 	if e.readers != nil {
-		e.readers[r.request()] = op
+		e.readers[op.read.request()] = op
 	}
-	op.readMore()
+	return true
 }
 
 // releaseRead frees the slot of a receive that reads, or of an abandoned one.
