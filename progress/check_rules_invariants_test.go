@@ -159,6 +159,7 @@ func TestRulesAreChecked(t *testing.T) {
 		"dirty peer forgotten":    {"V18", func(e *Engine) { e.dirty = nil }},
 		"queued send of another":  {"list", func(e *Engine) { queuedTo(e, 0).peer = 1 }},
 		"queued read of another":  {"list", func(e *Engine) { op := e.reads.entries[0].op; op.read.src = 1; e.peers[0].readq.push(op) }},
+		"nothing was taken back":  {"list", func(e *Engine) { op := e.reads.entries[0].op; e.peers[op.read.src].revoked.push(op) }},
 		"queued bytes miscounted": {"list", func(e *Engine) { e.queued++ }},
 		"queued sends miscounted": {"list", func(e *Engine) { e.peers[0].out.queue.n++ }},
 		"queued send in another place": {"list", func(e *Engine) {
