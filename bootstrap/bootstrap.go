@@ -68,6 +68,9 @@ type Info struct {
 	JobID        string // equal on all ranks, unique for each run of a job; empty: not known
 	Secret       []byte // of the job: SecretSize bytes that the caller must not change, or nil
 	SecretOrigin string // where Secret comes from, for people
+	// SecretExposed: others than the ranks may have read Secret, as it went over the network or a
+	// store in plain. TLS is refused with it.
+	SecretExposed bool
 }
 
 // Loss reports that a rank left the job or, with GivenUp, that it gave up this rank.

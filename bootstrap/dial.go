@@ -321,7 +321,7 @@ func (d *dialer) welcome(w *welcomeMsg, ip netip.Addr) (*endpoint, error) {
 		return nil, errorf(ErrProtocol, "rank 0 handed out a secret of %d bytes", len(w.secret))
 	}
 	if sec.bytes == nil {
-		sec = jobSecret{w.secret, handedOut}
+		sec = jobSecret{w.secret, handedOut, true}
 	}
 	if ip.IsLoopback() && w.root.IsValid() {
 		ip = w.root // this rank is on rank 0's host, and some rank is not
@@ -334,7 +334,7 @@ func (d *dialer) welcome(w *welcomeMsg, ip netip.Addr) (*endpoint, error) {
 // endpoint returns this rank's endpoint, not joined yet.
 func (j *jobVars) endpoint(sec jobSecret, ip netip.Addr) *endpoint {
 	return newEndpoint(j.rank, j.size, Info{LocalRank: j.localRank, LocalSize: j.localSize, LocalIP: ip, Launcher: j.launcher,
-		Secret: sec.bytes, SecretOrigin: sec.origin})
+		Secret: sec.bytes, SecretOrigin: sec.origin, SecretExposed: sec.exposed})
 }
 
 // wireLink is the uplink of a rank that has dialed.

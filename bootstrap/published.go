@@ -121,7 +121,7 @@ func (p *publishedPlan) meet(ctx context.Context, s space.Space) (*endpoint, err
 	}
 	sec := p.secret
 	if sec.bytes == nil {
-		sec = jobSecret{n.Secret, p.published()}
+		sec = jobSecret{n.Secret, p.published(), p.place.public}
 	}
 	d := dialer{opt: p.opt, job: *job, secret: sec, at: n.addresses(), from: "the address that rank 0 has published"}
 	return d.join(ctx)
@@ -133,6 +133,7 @@ func (p *publishedPlan) invite(ctx context.Context, s space.Space, job *jobVars)
 	sec := p.secret
 	if sec.bytes == nil {
 		sec = madeSecret(p.published())
+		sec.exposed = p.place.public
 	}
 	ln, n, err := p.listen(ctx, job)
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 
 // jobSecret is the secret, empty if none was given, and its origin for error texts.
 type jobSecret struct {
-	bytes  []byte
-	origin string
+	bytes   []byte
+	origin  string
+	exposed bool // others than the ranks may have read it
 }
 
 // handedOut is the origin of a secret that the rendezvous made.
@@ -26,7 +27,7 @@ const handedOut = "made by rank 0, handed out over the rendezvous"
 func madeSecret(origin string) jobSecret {
 	b := make([]byte, SecretSize)
 	rand.Read(b) // never fails
-	return jobSecret{b, origin}
+	return jobSecret{b, origin, origin == handedOut}
 }
 
 func resolveSecret(opt *Options) (jobSecret, error) {
@@ -34,7 +35,7 @@ func resolveSecret(opt *Options) (jobSecret, error) {
 		if len(opt.Secret) != SecretSize {
 			return jobSecret{}, configErrorf("Options.Secret has %d bytes: give %d random ones", len(opt.Secret), SecretSize)
 		}
-		return jobSecret{slices.Clone(opt.Secret), "given by the program"}, nil
+		return jobSecret{bytes: slices.Clone(opt.Secret), origin: "given by the program"}, nil
 	}
 	if s := opt.Getenv(EnvSecret); s != "" {
 		b, ok := decodeSecret(s)
@@ -42,11 +43,11 @@ func resolveSecret(opt *Options) (jobSecret, error) {
 			return jobSecret{}, configErrorf("%s must be %d hexadecimal digits (it has %d characters): make one with `openssl rand -hex %d`",
 				EnvSecret, 2*SecretSize, len(s), SecretSize)
 		}
-		return jobSecret{b, EnvSecret}, nil
+		return jobSecret{bytes: b, origin: EnvSecret}, nil
 	}
 	if name := opt.Getenv(EnvSecretFile); name != "" {
 		b, err := readSecretFile(opt, name)
-		return jobSecret{b, EnvSecretFile + " " + name}, err
+		return jobSecret{bytes: b, origin: EnvSecretFile + " " + name}, err
 	}
 	return jobSecret{}, nil
 }
@@ -116,6 +117,13 @@ func decodeSecret(s string) (b []byte, ok bool) {
 	return b, err == nil && len(b) == SecretSize
 }
 
+// warnIfOpen warns of a file that others than its user and group can use.
+func (o *Options) warnIfOpen(what, name string) {
+	if st, err := os.Stat(name); err == nil && st.Mode().Perm()&0o007 != 0 {
+		o.Logger.Warn("the file with "+what+" is open to everybody on this host", "file", name, "mode", st.Mode().Perm())
+	}
+}
+
 // readSecretFile reads 64 hexadecimal digits or 32 raw bytes. A file readable by others only causes
 // a warning: Kubernetes mounts secrets so.
 func readSecretFile(opt *Options, name string) ([]byte, error) {
@@ -131,9 +139,7 @@ func readSecretFile(opt *Options, name string) ([]byte, error) {
 	if err != nil {
 		return nil, configErrorf("%s: %v", EnvSecretFile, err)
 	}
-	if st, err := f.Stat(); err == nil && st.Mode().Perm()&0o007 != 0 {
-		opt.Logger.Warn("the file with the job secret is open to everybody on this host", "file", name, "mode", st.Mode().Perm())
-	}
+	opt.warnIfOpen("the job secret", name)
 	if len(raw) == SecretSize {
 		return raw, nil
 	}

@@ -204,7 +204,7 @@ func (s *store) checkHello(h *helloMsg) *rejectMsg {
 		return &rejectMsg{rejectSecret, fmt.Sprintf("rank 0 has a job secret, rank %d has none: give all ranks the same %s or %s", h.rank, EnvSecret, EnvSecretFile)}
 	}
 	if own := kindOf(s.opt.layer); h.tls != own {
-		return &rejectMsg{rejectTLS, fmt.Sprintf("rank %d has TLS %v, rank 0 %v: set %s alike on all ranks", h.rank, h.tls, own, EnvTLS)}
+		return &rejectMsg{rejectTLS, fmt.Sprintf("rank %d has TLS %v, rank 0 %v: %s must be of one kind on all ranks", h.rank, h.tls, own, EnvTLS)}
 	}
 	return nil
 }

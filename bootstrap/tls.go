@@ -29,6 +29,9 @@ func (o *Options) loadTLS() error {
 	if o.layer, err = s.Load(); err != nil {
 		return configErrorf("%s: %v", EnvTLS, err)
 	}
+	if s.Kind() == secure.Files {
+		o.warnIfOpen("the private key", s.KeyFile())
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/bootstrap/internal/tcpstore/tcpstoretest"
 	"github.com/tagmatch/tagmatch/internal/secure/securetest"
 )
 
@@ -45,7 +46,7 @@ func TestTLSKindsDiffer(t *testing.T) {
 			opt := options(envOf(1, 2, port))
 			opt.Secret, opt.TLS = secret.bytes, rankTLS
 			_, err := Detect(timeout(t), opt)
-			want := fmt.Sprintf("rank 1 has TLS %s, rank 0 %s: set TAGMATCH_TLS alike on all ranks", rank, root)
+			want := fmt.Sprintf("rank 1 has TLS %s, rank 0 %s: TAGMATCH_TLS must be of one kind on all ranks", rank, root)
 			require.ErrorIs(t, err, ErrRefused)
 			require.ErrorContains(t, err, want)
 			require.Contains(t, h.absent(), want)
@@ -115,6 +116,35 @@ func TestTLSNeedsASecret(t *testing.T) {
 	b, err := Detect(timeout(t), options(vars{EnvTLS: "secret"}))
 	require.NoError(t, err)
 	require.NoError(t, b.Close())
+}
+
+// TestExposedSecret: a Bootstrap says of its secret whether others may have read it.
+func TestExposedSecret(t *testing.T) {
+	s, err := tcpstoretest.Start("127.0.0.1:0", false)
+	require.NoError(t, err)
+	defer s.Close()
+	dir, plain := t.TempDir(), jobEnv(t, 2)
+	for name, c := range map[string]struct {
+		env     func(rank int) vars
+		exposed bool
+	}{
+		"torchrun":        {func(r int) vars { return workerEnv(s.Addr(), r, 2) }, true},
+		"torchrun, given": {func(r int) vars { return workerEnv(s.Addr(), r, 2).with(EnvSecret, hexSecret) }, false},
+		"a directory": {func(r int) vars {
+			return vars{"RANK": fmt.Sprint(r), "WORLD_SIZE": "2", EnvStore: dir, EnvJobID: "a"}
+		}, false},
+		"handed out": {plain, true},
+	} {
+		list := make([]Bootstrap, 2)
+		each(t, 2, func(r int) (err error) {
+			list[r], err = Detect(timeout(t), options(c.env(r)))
+			return err
+		})
+		for r, b := range list {
+			require.Equal(t, c.exposed, b.Info().SecretExposed, "%s, rank %d", name, r)
+		}
+		closeAll(t, list)
+	}
 }
 
 // TestTLSTree: what was put comes down the tree over TLS as well.

@@ -79,7 +79,8 @@ type Config struct {
 	Secret []byte
 	// TLS encrypts what goes between hosts, see Security in the package comment: off (""), secret,
 	// or three PEM files as CERTIFICATE,KEY,ROOTS; of one kind at all ranks (TAGMATCH_TLS). It
-	// needs a secret that only the ranks know.
+	// needs a secret that only the ranks know. Connections of a Bootstrap that is given here are
+	// not covered, and its secret must be private: bootstrap.Options.TLS has one see to both.
 	TLS      string
 	Progress ProgressMode // TAGMATCH_PROGRESS: auto or manual
 	// JoinTimeout is how long Init waits for all ranks; default 5 minutes, -1: no limit

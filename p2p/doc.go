@@ -204,8 +204,9 @@
 // authenticated; shared memory is as before. "secret" needs no files: the sessions of TLS 1.3 are
 // bound to the job's secret. With CERTIFICATE,KEY,ROOTS each end also checks that the other's
 // certificate is of these roots, for servers and clients, and for the address or host of that rank,
-// or the name by which rank 0 was dialled. All ranks have one kind, or Init fails and names those
-// that differ. What was changed on its way ends the connection, see Losses. Sizes and times can
+// or the name by which rank 0 was dialled. A rank says itself which host it is on. Who has the
+// secret and any certificate of these roots passes: use roots that are this job's own. All ranks
+// have one kind, or Init fails and names those that differ. What was changed on its way ends the connection, see Losses. Sizes and times can
 // still be seen. SECURITY.md has what each can do at worst.
 //
 // # Finding mistakes

@@ -152,14 +152,26 @@ func (w *World) start(ctx context.Context) error {
 // checkSecret is an error where the job cannot be without a secret, and is.
 func (w *World) checkSecret(secret []byte) error {
 	switch {
-	case w.size == 1 || len(secret) > 0:
+	case w.size == 1:
 		return nil
+	case len(secret) > 0:
+		return w.checkExposed()
 	case fips140.Enforced():
 		return invalidf("the job has no secret, and GODEBUG=fips140=only allows no handshake without one: give Config.Secret, or a Bootstrap that has one")
 	case w.parts.tls != nil:
 		return invalidf("the job has no secret, and Config.TLS (%s) needs one: give Config.Secret, or a Bootstrap that has one", bootstrap.EnvTLS)
 	}
 	return nil
+}
+
+// checkExposed is an error where TLS would be bound to a secret that others may have read.
+func (w *World) checkExposed() error {
+	i := w.parts.boot.Info()
+	if w.parts.tls == nil || w.cfg.Secret != nil || !i.SecretExposed {
+		return nil
+	}
+	return invalidf("the secret of this Bootstrap (%s) went to the ranks in plain, and Config.TLS (%s) needs one that only they know: "+
+		"set %s or %s for all ranks, or give Config.Secret", i.SecretOrigin, bootstrap.EnvTLS, bootstrap.EnvSecret, bootstrap.EnvSecretFile)
 }
 
 // failure is the error of a rank that cannot join, reported even where the exchange of cards failed

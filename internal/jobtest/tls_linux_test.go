@@ -99,7 +99,7 @@ func TestTLSDiffers(t *testing.T) {
 	} {
 		r := job{n: 3, role: "hello", device: "tcp", env: []string{c.root, oddVar + "=" + c.odd}}.run(t)
 		require.NotZero(t, r.code, "%s%s", r.out, r.err)
-		require.Contains(t, r.err, fmt.Sprintf("rank 1 has TLS %s, rank 0 %s: set TAGMATCH_TLS alike on all ranks", c.oddKind, c.rootKind))
+		require.Contains(t, r.err, fmt.Sprintf("rank 1 has TLS %s, rank 0 %s: TAGMATCH_TLS must be of one kind on all ranks", c.oddKind, c.rootKind))
 
 		r = job{n: 3, role: "hello", device: "tcp", env: []string{c.root, oddVar + "=" + c.odd, storeTLSVar + "=off"}}.run(t)
 		require.NotZero(t, r.code, "%s%s", r.out, r.err)

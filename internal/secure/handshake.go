@@ -180,7 +180,9 @@ func (h *handshake) judge(label string) error {
 
 // checkCertificate checks the other end's certificate: that the roots vouch for it, and that it is
 // for where that end is: its address, the name by which it was dialled, or the host that it says it
-// is on.
+// is on. Nothing proves that it is there: who has the secret and any certificate of these roots
+// passes. A look-up of that name would not help where the network's DNS can be changed, and would
+// fail where hosts have no names.
 func (h *handshake) checkCertificate(host string) error {
 	certs := h.state.PeerCertificates
 	usage := x509.ExtKeyUsageServerAuth
@@ -192,7 +194,11 @@ func (h *handshake) checkCertificate(host string) error {
 		opt.Intermediates.AddCert(c)
 	}
 	if _, err := certs[0].Verify(opt); err != nil {
-		return fmt.Errorf("the certificate of host %q: %w (it must be of the job's roots, for servers and for clients)", host, err)
+		todo := "it must be of the job's roots, for servers and for clients"
+		if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+			todo = "renew it, or set the clocks"
+		}
+		return fmt.Errorf("the certificate of host %q: %w (%s)", host, err, todo)
 	}
 	addr, _, _ := net.SplitHostPort(h.raw.RemoteAddr().String())
 	var names []string

@@ -2,6 +2,7 @@ package secure
 
 import (
 	"bytes"
+	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -195,6 +196,11 @@ func TestCertificates(t *testing.T) {
 	layer := func(by *securetest.Authority, name string, c *x509.Certificate, roots *securetest.Authority) *Layer {
 		return load(t, by.Issue(name, c, roots))
 	}
+	old, err := Parse(ours.Issue("old", &x509.Certificate{IPAddresses: []net.IP{loopback},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}, ours))
+	require.NoError(t, err)
+	expired, err := old.read() // since it was loaded
+	require.NoError(t, err)
 	good := layer(ours, "good", both, ours)
 	for name, c := range map[string]struct {
 		bad  *Layer
@@ -209,8 +215,7 @@ func TestCertificates(t *testing.T) {
 		"dialled as another": {bad: layer(ours, "another", &x509.Certificate{DNSNames: []string{"rank1.job"}}, ours), name: "rank0.job",
 			why: `the certificate is for "rank1.job", and for none of "rank0.job", "` + host + `"`},
 		"of other roots": {bad: layer(others, "other", both, ours), why: "signed by unknown authority"},
-		"out of date": {bad: layer(ours, "old", &x509.Certificate{IPAddresses: []net.IP{loopback},
-			NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}, ours), why: "expired"},
+		"out of date":    {bad: expired, why: "(renew it, or set the clocks)"},
 		"for mail": {bad: layer(ours, "mail", &x509.Certificate{IPAddresses: []net.IP{loopback}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageEmailProtection}}, ours),
 			why: "for servers and for clients"},
 	} {
@@ -231,6 +236,65 @@ func TestCertificates(t *testing.T) {
 	a, b := conns(t)
 	x, _ := shake(a, b, good, load(t, Secret), End{Key: jobKey}, End{Dialler: true, Key: jobKey})
 	require.Error(t, x.err, "without a certificate")
+}
+
+// TestClaimedHost: a rank says itself which host it is on. Who claims to be on that of his
+// certificate passes by the secret and any certificate of the roots, and by nothing less.
+func TestClaimedHost(t *testing.T) {
+	ours, others := securetest.New(t), securetest.New(t)
+	elsewhere := func() *x509.Certificate { return &x509.Certificate{DNSNames: []string{"elsewhere"}} }
+	acceptor := load(t, ours.Issue("acceptor", elsewhere(), ours))
+	stolen, strange := load(t, ours.Issue("stolen", elsewhere(), ours)), load(t, others.Issue("strange", elsewhere(), ours))
+	for name, c := range map[string]struct {
+		layer     *Layer
+		key       []byte
+		host, why string
+	}{
+		"both":                {stolen, jobKey, "elsewhere", ""},
+		"no secret":           {stolen, []byte("another"), "elsewhere", "does not have the job's secret"},
+		"other roots":         {strange, jobKey, "elsewhere", "unknown authority"},
+		"of another host yet": {stolen, jobKey, "nowhere", `and for none of "nowhere"`},
+	} {
+		a, b := conns(t)
+		accepted := make(chan error, 1)
+		go func() {
+			_, err := acceptor.Handshake(b, End{Key: jobKey})
+			accepted <- err
+		}()
+		h := c.layer.begin(a, End{Dialler: true, Key: c.key})
+		require.NoError(t, h.conn.Handshake(), name)
+		state := h.conn.ConnectionState()
+		var err error
+		h.binding, err = state.ExportKeyingMaterial(exportProof, nil, len(h.mac("")))
+		require.NoError(t, err)
+		require.NoError(t, h.say(append(h.mac(labelDialler), c.host...)), name)
+		_, err = h.hear(0)
+		if c.why == "" {
+			require.NoError(t, err, name)
+			require.NoError(t, h.say(nil), name)
+			require.NoError(t, <-accepted, name)
+			continue
+		}
+		require.ErrorContains(t, err, "TLS refused by the other end", name)
+		require.ErrorContains(t, <-accepted, c.why, name)
+	}
+}
+
+// TestCertificateIsTried: a certificate of one's own that can be of no use is refused at once, by
+// the names of its files.
+func TestCertificateIsTried(t *testing.T) {
+	a := securetest.New(t)
+	old := a.Issue("old", &x509.Certificate{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}, a)
+	early := a.Issue("early", &x509.Certificate{NotBefore: time.Now().Add(time.Hour), NotAfter: time.Now().Add(2 * time.Hour)}, a)
+	a.Curve = elliptic.P224()
+	short := a.Issue("short", &x509.Certificate{}, a)
+	for text, why := range map[string]string{old: "old-key.pem: it is valid from ", early: "early-key.pem: it is valid from ",
+		short: "short-key.pem: it cannot be used for TLS 1.3: tls: "} {
+		s, err := Parse(text)
+		require.NoError(t, err)
+		_, err = s.Load()
+		require.ErrorContains(t, err, why, text)
+	}
 }
 
 func TestLoadFaults(t *testing.T) {

@@ -7,12 +7,14 @@
 // ends prove that they have the job's secret, see the same TLS session and mean the same two ends,
 // so that nobody stands between them (RFC 9266). With certificates of the user's each end also
 // checks the other's. It runs on connections that are authenticated by the secret already: TLS code
-// meets no strangers. Who listens learns what was said before that: ranks, and their addresses.
+// meets no strangers but who stands between the ends. Who listens learns what was said before that:
+// ranks, and their addresses.
 //
 // Concurrency: a Layer is constant, any goroutine may use it.
 package secure
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/fips140"
@@ -22,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -69,21 +72,36 @@ func (s Setting) Kind() string {
 	return Files
 }
 
-// Load makes the Layer of a Setting; nil: off. It reads the files.
+// Load makes the Layer of a Setting; nil: off. It reads the files, and tries the certificate.
 func (s Setting) Load() (*Layer, error) {
 	if s.Kind() == Off {
 		return nil, nil
 	}
 	if fips140.Enforced() {
-		return nil, errors.New("GODEBUG=fips140=only forbids to number the nonces of AES-GCM, as packets between hosts need it: " +
+		return nil, errors.New("GODEBUG=fips140=only does not allow AES-GCM with numbered nonces, which packets between hosts need: " +
 			"use TLS off, and a private network or a tunnel between the hosts")
 	}
-	l := &Layer{kind: s.Kind()}
-	var err error
-	if l.kind == Secret {
-		l.cert, err = selfSigned()
-		return l, err
+	if s.Kind() == Secret {
+		cert, err := selfSigned()
+		return &Layer{kind: Secret, cert: cert}, err
 	}
+	l, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.try(); err != nil {
+		return nil, fmt.Errorf("certificate %s with key %s: %w", s.cert, s.key, err)
+	}
+	return l, nil
+}
+
+// KeyFile is the name of the private key's file, of kind Files.
+func (s Setting) KeyFile() string { return s.key }
+
+// read makes a Layer of the files.
+func (s Setting) read() (*Layer, error) {
+	l := &Layer{kind: Files}
+	var err error
 	if l.cert, err = tls.LoadX509KeyPair(s.cert, s.key); err != nil {
 		return nil, fmt.Errorf("certificate %s with key %s: %w", s.cert, s.key, err)
 	}
@@ -96,6 +114,27 @@ func (s Setting) Load() (*Layer, error) {
 		return nil, fmt.Errorf("roots: %s has no certificate in PEM form", s.roots)
 	}
 	return l, nil
+}
+
+// try has two ends speak TLS with the certificate, which then will do at all; of whether the other
+// ranks take it, it tells only that it has expired.
+func (l *Layer) try() error {
+	if c, now := l.cert.Leaf, time.Now(); now.Before(c.NotBefore) || now.After(c.NotAfter) {
+		return fmt.Errorf("it is valid from %v to %v only: renew it", c.NotBefore, c.NotAfter)
+	}
+	a, b := net.Pipe()
+	dialler := make(chan error, 1)
+	shake := func(conn net.Conn, end End) error {
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second)) // a Pipe has no buffer: both may write
+		return l.begin(conn, end).conn.Handshake()
+	}
+	go func() { dialler <- shake(a, End{Dialler: true}) }()
+	err := shake(b, End{})
+	if err = cmp.Or(err, <-dialler); err != nil {
+		return fmt.Errorf("it cannot be used for TLS 1.3: %w", err)
+	}
+	return nil
 }
 
 // selfSigned makes a certificate with which TLS can be spoken, and that nobody trusts: the exporter

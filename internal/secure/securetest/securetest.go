@@ -19,7 +19,8 @@ import (
 
 // Authority issues certificates. One goroutine may use it.
 type Authority struct {
-	Dir string // where its files are
+	Dir   string         // where its files are
+	Curve elliptic.Curve // of the keys of what it issues; P-256 at first
 
 	t    *testing.T
 	cert *x509.Certificate
@@ -28,7 +29,7 @@ type Authority struct {
 
 // New returns an Authority whose files end with the test.
 func New(t *testing.T) *Authority {
-	a := &Authority{t: t, Dir: t.TempDir()}
+	a := &Authority{t: t, Dir: t.TempDir(), Curve: elliptic.P256()}
 	a.key = a.newKey()
 	a.cert = a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, &a.key.PublicKey)
 	a.write("roots.pem", "CERTIFICATE", a.cert.Raw)
@@ -49,7 +50,7 @@ func (a *Authority) Issue(name string, c *x509.Certificate, roots *Authority) st
 }
 
 func (a *Authority) newKey() *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := ecdsa.GenerateKey(a.Curve, rand.Reader)
 	require.NoError(a.t, err)
 	return key
 }
