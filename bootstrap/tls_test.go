@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -116,6 +117,22 @@ func TestTLSNeedsASecret(t *testing.T) {
 	b, err := Detect(timeout(t), options(vars{EnvTLS: "secret"}))
 	require.NoError(t, err)
 	require.NoError(t, b.Close())
+}
+
+// TestOpenKeyIsWarnedOf: as a secret file is, a private key that everybody can read is warned of.
+func TestOpenKeyIsWarnedOf(t *testing.T) {
+	files := filesTLS(t)
+	key := strings.Split(files, ",")[1]
+	for mode, want := range map[os.FileMode]bool{0o600: false, 0o644: true} {
+		require.NoError(t, os.Chmod(key, mode))
+		warned := false
+		opt := options(vars{EnvTLS: files})
+		opt.on("the file with the private key is open to everybody on this host", func() { warned = true })
+		b, err := Detect(timeout(t), opt)
+		require.NoError(t, err)
+		require.NoError(t, b.Close())
+		require.Equal(t, want, warned, "%v", mode)
+	}
 }
 
 // TestExposedSecret: a Bootstrap says of its secret whether others may have read it.
