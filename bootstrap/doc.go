@@ -45,8 +45,8 @@
 // With Options.TLS (TAGMATCH_TLS) all that follows the proofs goes over TLS 1.3, whose session both
 // ends bind to the secret; what was put is then hidden from who reads the network. HELLO tells
 // whether a rank has it, and the proofs cover that. It needs a secret that was not handed out in
-// plain, and so TLS meets strangers only where they stand between the ends. Without it values are readable by whoever can read the
-// network.
+// plain, and so TLS meets strangers only where they stand between the ends. Without it values are
+// readable by whoever can read the network.
 //
 // This package carries no compatibility promise yet.
 package bootstrap

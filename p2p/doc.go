@@ -206,8 +206,9 @@
 // certificate is of these roots, for servers and clients, and for the address or host of that rank,
 // or the name by which rank 0 was dialled. A rank says itself which host it is on. Who has the
 // secret and any certificate of these roots passes: use roots that are this job's own. All ranks
-// have one kind, or Init fails and names those that differ. What was changed on its way ends the connection, see Losses. Sizes and times can
-// still be seen. SECURITY.md has what each can do at worst.
+// have one kind, or Init fails and names those that differ. What was changed on its way ends the
+// connection, see Losses. Sizes and times can still be seen. SECURITY.md has what each can do at
+// worst.
 //
 // # Finding mistakes
 //
