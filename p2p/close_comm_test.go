@@ -236,8 +236,8 @@ func TestLossOfMembers(t *testing.T) {
 			}
 			buf, all := make([]byte, 8), make([]byte, 8)
 			r, any := c.Irecv(p2p.AnySource, 5, buf), w.Comm().Irecv(p2p.AnySource, 5, all)
-			from := w.IrecvFrom((w.Rank()+1)%3, p2p.Tag(w.Rank()), p2p.Exact, make([]byte, 8))
-			fromLost := w.IrecvFrom(3, 100, p2p.Exact, nil)
+			from := w.Comm().Irecv((w.Rank()+1)%3, p2p.Tag(w.Rank()), make([]byte, 8))
+			fromLost := w.Comm().Irecv(3, 100, nil)
 			_, err = any.Wait(background)
 			assert.ErrorIs(t, err, p2p.ErrPeerLost)
 			_, err = fromLost.Wait(background)
@@ -265,9 +265,9 @@ func TestLossOfMembers(t *testing.T) {
 			assert.NoError(t, c.Send(background, map[int]int{0: 1, 1: 0, 2: 0}[w.Rank()], 5, []byte("members")))
 			_, err = r.Wait(background)
 			assert.NoError(t, err)
-			for r := range 3 { // the raw tag names its receiver, whose next rank sends it
+			for r := range 3 { // the tag names its receiver, whose next rank sends it
 				if (r+1)%3 == w.Rank() {
-					assert.NoError(t, w.Send(background, r, p2p.Tag(r), nil))
+					assert.NoError(t, w.Comm().Send(background, r, p2p.Tag(r), nil))
 				}
 			}
 			st, err := from.Wait(background)

@@ -93,7 +93,6 @@ func endedCalls(ctx context.Context, w *p2p.World, m *p2p.Message, buf []byte) m
 		"Comm.Send":  func(peer int) error { return c.Send(ctx, peer, 1, buf) },
 		"Comm.Ssend": func(peer int) error { return c.Ssend(ctx, peer, 1, buf) },
 		"Recv":       func(int) error { return second(w.Recv(ctx, 1, p2p.Exact, buf)) },
-		"RecvFrom":   func(peer int) error { return second(w.RecvFrom(ctx, peer, 1, p2p.Exact, buf)) },
 		"Comm.Recv":  func(peer int) error { return second(c.Recv(ctx, peer, 1, buf)) },
 		"RecvAlloc":  func(int) error { return third(w.RecvAlloc(ctx, 1, p2p.Exact, 0)) },
 		"Comm.RecvAlloc": func(peer int) error {

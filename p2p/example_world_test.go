@@ -80,21 +80,6 @@ func ExampleWorld_Recv_deadline() {
 	// true
 }
 
-// A protocol with raw tags that puts the sender into them can say so: then the loss of another rank
-// does not end its receives.
-func ExampleWorld_RecvFrom() {
-	w := join()
-	ctx := context.Background()
-	tag := func(sender, step int) p2p.Tag { return p2p.Tag(sender)<<32 | p2p.Tag(step) }
-	check(w.Send(ctx, w.Rank(), tag(w.Rank(), 7), []byte("step 7")))
-	buf := make([]byte, 16)
-	st, err := w.RecvFrom(ctx, 0, tag(0, 7), p2p.Exact, buf)
-	check(err)
-	fmt.Printf("%s of rank %d\n", buf[:st.Len], st.Source)
-	leave(w)
-	// Output: step 7 of rank 0
-}
-
 // Where the receiver does not know how long a message is, RecvAlloc makes the buffer, and a limit
 // bounds what a sender can make it allocate.
 func ExampleWorld_RecvAlloc() {

@@ -17,7 +17,7 @@ const (
 // Prefer Mprobe.
 func (w *World) Probe(ctx context.Context, tag Tag, mask Mask) (Status, error) {
 	if tag > MaxTag || ctx == nil {
-		return nothing, of(opProbe, w.refuseRecv(ctx, AnySource, tag))
+		return nothing, of(opProbe, w.refuseRecv(ctx, tag))
 	}
 	st, err := w.eng.Probe(ctx, AnySource, uint64(tag), uint64(mask)|namespace)
 	return probed(nil, AnySource, tag, st, err)
@@ -27,7 +27,7 @@ func (w *World) Probe(ctx context.Context, tag Tag, mask Mask) (Status, error) {
 // progress, so that a loop of it ends.
 func (w *World) Iprobe(tag Tag, mask Mask) (Status, bool, error) {
 	if tag > MaxTag {
-		return nothing, false, of(opProbe, w.refuseRecv(context.Background(), AnySource, tag))
+		return nothing, false, of(opProbe, w.refuseRecv(context.Background(), tag))
 	}
 	st, ok, err := w.eng.Iprobe(AnySource, uint64(tag), uint64(mask)|namespace)
 	return iprobed(nil, AnySource, tag, st, ok, err)
@@ -37,7 +37,7 @@ func (w *World) Iprobe(tag Tag, mask Mask) (Status, bool, error) {
 // the caller receives it by the Message. If ctx ends first nothing was taken.
 func (w *World) Mprobe(ctx context.Context, tag Tag, mask Mask) (*Message, error) {
 	if tag > MaxTag || ctx == nil {
-		return nil, of(opMprobe, w.refuseRecv(ctx, AnySource, tag))
+		return nil, of(opMprobe, w.refuseRecv(ctx, tag))
 	}
 	m, err := w.eng.Mprobe(ctx, AnySource, uint64(tag), uint64(mask)|namespace)
 	return mprobed(nil, AnySource, tag, m, err)
@@ -46,7 +46,7 @@ func (w *World) Mprobe(ctx context.Context, tag Tag, mask Mask) (*Message, error
 // Improbe is Mprobe that does not block: false where there is no such message, see Iprobe.
 func (w *World) Improbe(tag Tag, mask Mask) (*Message, bool, error) {
 	if tag > MaxTag {
-		return nil, false, of(opMprobe, w.refuseRecv(context.Background(), AnySource, tag))
+		return nil, false, of(opMprobe, w.refuseRecv(context.Background(), tag))
 	}
 	m, ok, err := w.eng.Improbe(AnySource, uint64(tag), uint64(mask)|namespace)
 	return improbed(nil, AnySource, tag, m, ok, err)
@@ -60,7 +60,7 @@ func (w *World) RecvAlloc(ctx context.Context, tag Tag, mask Mask, limit int64) 
 		return nil, nothing, badLimit(nil, AnySource, tag, limit)
 	}
 	if tag > MaxTag || ctx == nil {
-		return nil, nothing, w.refuseRecv(ctx, AnySource, tag)
+		return nil, nothing, w.refuseRecv(ctx, tag)
 	}
 	return w.recvAlloc(ctx, nil, AnySource, AnySource, tag, uint64(tag), uint64(mask)|namespace, limit)
 }

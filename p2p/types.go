@@ -27,7 +27,7 @@ const (
 	MaxCommTag Tag = 1<<32 - 1
 
 	AnyTag    Tag = 1<<64 - 1 // Comm receives and probes
-	AnySource     = -1        // Comm receives and probes, and World.RecvFrom
+	AnySource     = -1        // Comm receives and probes
 	ProcNull      = -2        // Comm: no peer; operations succeed at once, move nothing, and are reported
 )
 

@@ -92,7 +92,14 @@ func (w *World) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
 // Recv takes the oldest message that matches into buf. A longer message than buf is ErrTruncated:
 // buf has its first bytes, the Status its length, and the rest is dropped.
 func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Status, error) {
-	return w.RecvFrom(ctx, AnySource, tag, mask, buf)
+	if tag > MaxTag || ctx == nil {
+		return nothing, w.refuseRecv(ctx, tag)
+	}
+	st, err := w.eng.Recv(ctx, AnySource, uint64(tag), uint64(mask)|namespace, buf)
+	if err != nil {
+		return failedStatus(st, nil, err), opError(opRecv, AnySource, tag, nil, err)
+	}
+	return status(st, nil), nil
 }
 
 // Isend is the nonblocking Send: the request ends when buf may be reused. It fails with ErrFull
@@ -127,7 +134,10 @@ func (w *World) Room(ctx context.Context) error {
 
 // Irecv is the nonblocking Recv: the request ends when the message is in buf.
 func (w *World) Irecv(tag Tag, mask Mask, buf []byte) Request {
-	return w.IrecvFrom(AnySource, tag, mask, buf)
+	if tag > MaxTag {
+		return failedRequest(opRecv, AnySource, tag, w.refuseRecv(context.Background(), tag))
+	}
+	return ofRecv(w.eng.Irecv(AnySource, uint64(tag), uint64(mask)|namespace, buf), nil, AnySource, tag)
 }
 
 // refuseSend returns the error of a send with invalid arguments.
@@ -140,6 +150,15 @@ func (w *World) refuseSend(ctx context.Context, dst int, tag Tag) error {
 		err = invalidf("rank %d is out of range: destinations go from 0 to %d", dst, w.size-1)
 	}
 	return &OpError{opSend, dst, tag, err, nil}
+}
+
+// refuseRecv returns the error of a receive or probe with invalid arguments.
+func (w *World) refuseRecv(ctx context.Context, tag Tag) error {
+	err := errRawTag
+	if ctx == nil {
+		err = errNoContext
+	}
+	return &OpError{opRecv, AnySource, tag, err, nil}
 }
 
 // sent wraps the engine's error of a send.

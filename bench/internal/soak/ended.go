@@ -105,7 +105,7 @@ func (x *exchange) recvBriefly() error {
 	list := x.briefs(x.prev())
 	got, last := make([]bool, len(list)), -1
 	told := make([]byte, len(list))
-	word := x.w.IrecvFrom(x.prev(), x.told(), p2p.Exact, told)
+	word := x.w.Irecv(x.told(), p2p.Exact, told)
 	for known := false; ; x.pause() {
 		if !known {
 			_, done, err := word.Test()
@@ -156,7 +156,7 @@ func (x *exchange) recvBrief(list []message, last int) (int, error) {
 	buf := make([]byte, 8+x.round.Size)
 	ctx, stop := context.WithTimeout(x.ctx, x.brief())
 	defer stop()
-	st, err := x.w.RecvFrom(ctx, x.prev(), x.tag(0), briefTag, buf)
+	st, err := x.w.Recv(ctx, x.tag(0), briefTag, buf)
 	switch {
 	case x.ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 		x.round.canceled.Add(1)

@@ -88,7 +88,6 @@ func newWatch(w *p2p.World, o Options) *watch {
 			list = []p2p.Request{
 				c.Irecv(rank, tagUnsent, make([]byte, o.Size)),
 				c.RecvInit(rank, tagUnsent, make([]byte, 8)).Start(),
-				w.IrecvFrom(rank, tagUnsent, p2p.Exact, make([]byte, 8)),
 				c.Issend(rank, tagUnheard, make([]byte, 8)),
 				c.Issend(rank, tagUnheard, make([]byte, o.Size)),
 			}
