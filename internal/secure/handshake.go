@@ -255,14 +255,25 @@ func (h *handshake) hear(least int) ([]byte, error) {
 	return b, nil
 }
 
+// ErrChanged is the condition of what the other end of a handshake cannot have said.
+var ErrChanged = errors.New("what came was changed on its way, or is no TLS")
+
 // records has crypto/tls read no further than the record that it asks for, as what follows the
-// handshake may be no record of TLS.
+// handshake may be no record of TLS. It refuses what no record can be, rather than wait for its
+// end. Who stands between the ends can make them wait all the same, by a length that one may have.
 type records struct {
 	net.Conn
 	head [5]byte // type, version, length
 	have int     // bytes of head that were read
 	left int     // bytes of the record behind head that were not
 }
+
+// What a record of TLS 1.3 can be.
+const (
+	minRecord = 20 // type: change cipher spec
+	maxRecord = 23 // type: application data
+	maxLength = 16<<10 + 256
+)
 
 func (r *records) Read(p []byte) (int, error) {
 	if r.left > 0 {
@@ -274,6 +285,9 @@ func (r *records) Read(p []byte) (int, error) {
 	r.have += copy(r.head[r.have:], p[:n])
 	if r.have == len(r.head) {
 		r.have, r.left = 0, int(binary.BigEndian.Uint16(r.head[3:]))
+		if kind := r.head[0]; kind < minRecord || kind > maxRecord || r.left > maxLength {
+			return n, fmt.Errorf("%w: a record of type %d with %d bytes", ErrChanged, kind, r.left)
+		}
 	}
 	return n, err
 }

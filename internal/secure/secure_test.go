@@ -324,3 +324,20 @@ func TestNoTLS(t *testing.T) {
 	require.ErrorContains(t, err, "TLS: ")
 	require.NotErrorIs(t, err, ErrRefused)
 }
+
+// TestNoRecord: what cannot be a record of TLS 1.3 is refused at once, and not waited for.
+func TestNoRecord(t *testing.T) {
+	for _, head := range [][]byte{{22, 3, 3, 0x41, 0x01}, {22, 3, 3, 0xff, 0xff}, {19, 3, 3, 0, 5}, {24, 3, 3, 0, 5}} {
+		a, b := conns(t)
+		_, err := b.Write(head)
+		require.NoError(t, err)
+		_, err = load(t, Secret).Handshake(a, End{Dialler: true, Key: jobKey})
+		require.ErrorIs(t, err, ErrChanged)
+	}
+	a, b := conns(t)
+	_, err := b.Write([]byte{22, 3, 3, 0x41, 0x00})
+	require.NoError(t, err)
+	n, err := io.ReadFull(&records{Conn: a}, make([]byte, 5))
+	require.NoError(t, err, "the longest record")
+	require.Equal(t, 5, n)
+}

@@ -167,7 +167,7 @@ func (c *Connector) unanswered(p *connPeer, d *connDial, cancel context.CancelCa
 }
 
 // several reports whether the peer has several addresses, of which one may be somebody else's here.
-func (c *Connector) several(a *wire.Address) bool { return c.cfg.Kind == wire.TCP && len(a.TCP) > 1 }
+func (c *Connector) several(a *wire.Address) bool { return c.cfg.Turns && len(a.TCP) > 1 }
 
 // unclaim takes back the claim of a connection whose confirm could not be sent.
 func (c *Connector) unclaim(p *connPeer, d *connDial) {
@@ -238,16 +238,25 @@ func passing(code rejectCode) bool {
 	return code == rejectDuplicate || code == rejectShort || code == rejectForbidden
 }
 
+// Again is the error of an Upgrade that the next connection may not have.
+type Again struct{ Err error }
+
+func (a *Again) Error() string { return a.Err.Error() }
+func (a *Again) Unwrap() error { return a.Err }
+
 // worthAgain reports whether a peer is to be dialled again after the upgrade of a connection has
-// failed: an end was short of something, or the connection has ended without a reason, which the
-// next dial will show. Where another wire can be used, it is not worth waiting for what the kernel
-// forbids.
+// failed: an end was short of something, the upgrade says so, or the connection has ended without a
+// reason, which the next dial will show. Where another wire can be used, it is not worth waiting
+// for what the kernel forbids.
 func (c *Connector) worthAgain(err error) bool {
 	var r *rejectError
 	if errors.As(err, &r) {
 		return passing(r.code) && !(c.cfg.Yields && r.code == rejectForbidden)
 	}
 	if c.short(err) {
+		return true
+	}
+	if again := (*Again)(nil); errors.As(err, &again) {
 		return true
 	}
 	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {

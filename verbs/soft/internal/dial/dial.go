@@ -31,6 +31,8 @@ type Config struct {
 	From func(conn net.Conn) (door.Who, error)
 	// Dial makes one attempt. Of several addresses of a peer, each call takes the next.
 	Dial func(ctx context.Context, a *wire.Address) (net.Conn, error)
+	// Turns says that these are the addresses of wire.Address.TCP.
+	Turns bool
 	// Guard, if not nil, is called at both ends with each new connection, and has it end by
 	// ETIMEDOUT when the peer's host is silent for Retry. Nothing else ends a connection to a peer
 	// that does not go on: its process may be stopped, or have no processor.

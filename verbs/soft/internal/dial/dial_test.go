@@ -57,7 +57,7 @@ func newConnEnd(t testing.TB, rank uint32, id byte, change ...func(*Config)) *co
 	e := &connEnd{woke: make(chan struct{}, 1), logs: &lockedBuffer{}}
 	e.self = &wire.Address{ID: wire.NewDeviceID(), Rank: rank, TCP: []string{ln.Addr().String()}}
 	e.self.ID[0] = id
-	cfg := Config{Self: e.self, Secret: []byte("secret"), Kind: "tcp", Listener: ln, Dial: dialTCP, Retry: 10 * time.Second,
+	cfg := Config{Self: e.self, Secret: []byte("secret"), Kind: "tcp", Listener: ln, Dial: dialTCP, Turns: true, Retry: 10 * time.Second,
 		Log: slog.New(slog.NewTextHandler(e.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Wake: func() {
 			select {

@@ -58,24 +58,26 @@ func TestShortagePasses(t *testing.T) {
 }
 
 // TestShortageOfUpgradePasses: what an end is short of in the middle of an upgrade it cannot tell
-// the peer, who sees the connection end.
+// the peer, who sees the connection end. So it is with what came changed.
 func TestShortageOfUpgradePasses(t *testing.T) {
-	for lacking := range 2 {
-		var tries [2]atomic.Int64
-		upgrade := func(side int) func(*Config) {
-			return func(c *Config) {
-				c.Upgrade = func(conn net.Conn, _ any) (any, error) {
-					if tries[side].Add(1) <= 3 && side == lacking {
-						return nil, &net.OpError{Op: "write", Err: os.NewSyscallError("sendmsg", syscall.ETOOMANYREFS)}
+	for _, why := range []error{&net.OpError{Op: "write", Err: os.NewSyscallError("sendmsg", syscall.ETOOMANYREFS)}, &Again{errors.New("changed")}} {
+		for lacking := range 2 {
+			var tries [2]atomic.Int64
+			upgrade := func(side int) func(*Config) {
+				return func(c *Config) {
+					c.Upgrade = func(conn net.Conn, _ any) (any, error) {
+						if tries[side].Add(1) <= 3 && side == lacking {
+							return nil, why
+						}
+						return nil, errors.Join(writeMsg(conn, msgReady, nil), second(readMsg(conn, msgReady)))
 					}
-					return nil, errors.Join(writeMsg(conn, msgReady, nil), second(readMsg(conn, msgReady)))
 				}
 			}
+			a, b := newConnEnd(t, 3, 1, upgrade(0)), newConnEnd(t, 5, 2, upgrade(1))
+			a.Connect(b.self)
+			requireJoined(t, a.next(t), b.next(t))
+			require.EqualValues(t, 4, tries[lacking].Load())
 		}
-		a, b := newConnEnd(t, 3, 1, upgrade(0)), newConnEnd(t, 5, 2, upgrade(1))
-		a.Connect(b.self)
-		requireJoined(t, a.next(t), b.next(t))
-		require.EqualValues(t, 4, tries[lacking].Load())
 	}
 }
 

@@ -89,6 +89,9 @@ func (l *link) parseOne() bool {
 	}
 	b := in.buf[in.r:in.w]
 	n, err := decodeFrameHeader(b, &in.h)
+	if err == nil && l.sealed != nil && in.h.Length > maxPayload {
+		err = fmt.Errorf("sealed frame with a payload of %d bytes: the most is %d", in.h.Length, maxPayload)
+	}
 	if err != nil {
 		l.refuse(err)
 		return false

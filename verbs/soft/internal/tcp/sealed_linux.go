@@ -2,9 +2,12 @@ package tcp
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"net"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +16,8 @@ import (
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/seal"
 	"github.com/tagmatch/tagmatch/internal/secure"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -50,13 +55,35 @@ func (w *Wire) upgrade(conn net.Conn, prepared any) (any, error) {
 	}
 	session, err := w.env.TLS.Handshake(conn, secure.End{Dialler: dialler, Key: w.env.Secret, Ends: append(first[:], second[:]...)})
 	if err != nil {
-		return s, err
+		return s, failed(err)
 	}
 	s.sealed = &sealed{}
 	if s.sealed.sealer, err = seal.NewSealer(session.Send, seal.RekeyAfter); err == nil {
 		s.sealed.opener, err = seal.NewOpener(session.Receive, seal.RekeyAfter)
 	}
+	clear(session.Send)
+	clear(session.Receive)
 	return s, err
+}
+
+// failed explains the error of a TLS handshake, which is the verdict of an end, or the end of the
+// connection, or else comes of what the other end cannot have said.
+func failed(err error) error {
+	if errors.Is(err, secure.ErrRefused) {
+		return fmt.Errorf("%w: %w", verbs.ErrRefused, err)
+	}
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, os.ErrDeadlineExceeded} {
+		if errors.Is(err, e) {
+			return err
+		}
+	}
+	if errno := unix.Errno(0); errors.As(err, &errno) {
+		return err
+	}
+	if !errors.Is(err, secure.ErrChanged) {
+		err = fmt.Errorf("%w: %w", secure.ErrChanged, err)
+	}
+	return &dial.Again{Err: err}
 }
 
 // waiting is how many bytes there are that hasRoom finds not in output: those in plain, and what
@@ -114,7 +141,7 @@ func (l *link) sealDirect(op wire.Opcode, body []byte, header int) bool {
 // sealPlain moves plain to output, as records. It returns true if it has moved something.
 func (l *link) sealPlain() bool {
 	s := l.sealed
-	if s == nil || len(s.plain) == 0 {
+	if len(s.plain) == 0 {
 		return false
 	}
 	var err error
@@ -279,6 +306,9 @@ func (l *link) openToBuffer(record []byte) error {
 	in.placed += len(rest)
 	return nil
 }
+
+// A frame that is not all there leaves room for the next record, or the link would wait for ever.
+const _ = uint(bufLimit - (maxFrameHeader + maxPayload) - seal.MaxContents)
 
 // makeRoomFor makes room for n more bytes in the input buffer. It returns false if there is none
 // until the device gives back what it was lent, or takes what is there.

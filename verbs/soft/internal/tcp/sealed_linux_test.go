@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/seal"
 	"github.com/tagmatch/tagmatch/internal/secure"
+	"github.com/tagmatch/tagmatch/verbs"
+	"github.com/tagmatch/tagmatch/verbs/soft/internal/dial"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -240,6 +243,7 @@ func TestTLSOtherPair(t *testing.T) {
 				require.NoError(t, err)
 			} else {
 				require.ErrorIs(t, err, secure.ErrRefused)
+				require.ErrorIs(t, err, verbs.ErrRefused)
 			}
 		}
 	}
@@ -304,4 +308,63 @@ func TestTLSCutShort(t *testing.T) {
 	ab.Close()
 	until(t, "end", func() bool { return len(b.down) == 1 }, b)
 	require.ErrorIs(t, b.down[0], io.ErrUnexpectedEOF)
+}
+
+// TestTLSOtherAddress: where one address of a peer is that of another device here, the next one is
+// tried, as without TLS.
+func TestTLSOtherAddress(t *testing.T) {
+	withTLS(t)
+	a, b, other := newFakeDevice(t, 0), newFakeDevice(t, 1), newFakeDevice(t, 2)
+	b.self.TCP = slices.Concat(other.self.TCP, b.self.TCP)
+	ab := a.link(t, b)
+	ab.Send(&wire.Header{Op: wire.OpAck}, nil, nil)
+	until(t, "a link or an error", func() bool { return ab.up || len(a.down) > 0 }, a, b, other)
+	require.Empty(t, a.down)
+}
+
+// TestTLSLongFrame: a payload that no end with TLS sends, and that its peer has no room for, is a
+// violation, though it is none on a plain connection.
+func TestTLSLongFrame(t *testing.T) {
+	withTLS(t)
+	for _, size := range []uint32{maxPayload + 1, maxRead} {
+		a, b, ab, _ := joined(t)
+		inject(t, ab, append(appendFrameHeader(nil, &wire.Header{Op: wire.OpReadResp, Length: size}), make([]byte, 300_000)...))
+		until(t, "violation", func() bool { return len(b.down) == 1 }, b)
+		require.ErrorIs(t, b.down[0], verbs.ErrProtocol)
+		require.ErrorContains(t, b.down[0], fmt.Sprintf("a payload of %d bytes: the most is %d", size, maxPayload))
+		until(t, "the accusation", func() bool { return len(a.down) == 1 }, a)
+		require.ErrorIs(t, a.down[0], verbs.ErrAccused)
+	}
+}
+
+// TestTLSHandshakeErrors: of what has failed only that is tried again which came changed.
+func TestTLSHandshakeErrors(t *testing.T) {
+	upgrade := func(say []byte) error {
+		x, y := net.Pipe()
+		done := make(chan struct{})
+		go func() {
+			_, _ = y.Write(say)
+			_ = y.Close()
+			close(done)
+		}()
+		self := &wire.Address{ID: wire.DeviceID{3}}
+		w := &Wire{env: wire.Env{Self: self, Secret: []byte("secret"), TLS: testTLS}}
+		_, err := w.upgrade(x, &socket{peer: &wire.Address{ID: wire.DeviceID{1}}})
+		_ = x.Close()
+		<-done
+		return err
+	}
+	withTLS(t)
+	var again *dial.Again
+	for _, said := range []string{"\x17\x03\x03\xff\xff", "\x16\x03\x03\x00\x04\x01\x00\x00\x00", "HTTP/1.1 400 Bad Request"} {
+		err := upgrade([]byte(said))
+		require.ErrorAs(t, err, &again)
+		require.ErrorContains(t, err, "what came was changed on its way, or is no TLS")
+		require.NotErrorIs(t, err, verbs.ErrRefused)
+	}
+	for said, end := range map[string]error{"": io.EOF, "\x16\x03\x03": io.ErrUnexpectedEOF} {
+		err := upgrade([]byte(said))
+		require.ErrorIs(t, err, end)
+		require.NotErrorIs(t, err, secure.ErrChanged)
+	}
 }

@@ -115,7 +115,7 @@ func (l *link) makeRoom(n int) bool {
 // write gives output to the kernel until all is sent or the socket takes no more.
 func (l *link) write() {
 	o := &l.out
-	for o.pending() > 0 || l.sealPlain() {
+	for o.pending() > 0 || l.sealed != nil && l.sealPlain() {
 		want := o.pending()
 		n, e := rawSend(l.fd, o.buf[o.sent:])
 		if e == unix.EINTR {

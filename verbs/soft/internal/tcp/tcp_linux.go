@@ -96,7 +96,7 @@ func Open(env wire.Env, listen string, within ports.Range) (wire.Wire, error) {
 	}
 	d := &dialer{next: map[wire.DeviceID]int{}}
 	cfg := dial.Config{Self: env.Self, Secret: env.Secret, Kind: wire.TCP, Listener: ln,
-		Dial: d.dial, Guard: w.guard, Prepare: w.prepare, Wake: notif.Wake, Log: env.Log,
+		Dial: d.dial, Turns: true, Guard: w.guard, Prepare: w.prepare, Wake: notif.Wake, Log: env.Log,
 		Retry: env.PeerTimeout}
 	if env.TLS != nil {
 		cfg.Kind, cfg.Upgrade = wire.TCP+", TLS "+env.TLS.Kind(), w.upgrade
