@@ -96,21 +96,26 @@ func greeting(first []byte) *helloMsg {
 // mostGreeting is the most bytes that greeting reads.
 const mostGreeting = prefaceSize + headerSize + maxHandshake
 
-// admit has the rank that has sent hello prove that it knows key, proves the same to it, and seals
-// f. The error is ErrSecret for a wrong proof, which the rank was not told of.
-func (f *framer) admit(key []byte, hello *helloMsg) error {
+// challenge has the rank that has sent hello prove that it knows key. The error is ErrSecret for a
+// wrong proof, which the rank was not told of.
+func (f *framer) challenge(key []byte, hello *helloMsg) (*session, error) {
 	c := &challengeMsg{nonce: newNonce()}
 	s := newSession(key, hello, c)
 	if err := f.write(c); err != nil {
-		return err
+		return nil, err
 	}
 	p, err := expect[*proofMsg](f, maxHandshake)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !s.check(labelRank, p.mac) {
-		return ErrSecret
+		return nil, ErrSecret
 	}
+	return s, nil
+}
+
+// accept proves the same to a rank that has answered the challenge of s, and seals f.
+func (f *framer) accept(s *session) error {
 	if err := f.write(&acceptMsg{s.mac(labelRoot)}); err != nil {
 		return err
 	}
@@ -118,7 +123,7 @@ func (f *framer) admit(key []byte, hello *helloMsg) error {
 	return nil
 }
 
-// prove is the other side of admit. The error is errImpostor where the other end does not prove
+// prove is the other side of both. The error is errImpostor where the other end does not prove
 // that it knows key.
 func (f *framer) prove(key []byte, hello *helloMsg) error {
 	c, err := expect[*challengeMsg](f, maxHandshake)

@@ -152,13 +152,16 @@ func TestDuplicateOfARunningJob(t *testing.T) {
 }
 
 // TestChildWithoutTheSecret: a child of a rank, which does not inherit the job's secret, and takes
-// itself for the rank, fails soon.
+// itself for the rank, fails soon, and learns what to do.
 func TestChildWithoutTheSecret(t *testing.T) {
 	list := startJob(t, 3, EnvSecret, hexSecret)
-	_, err := Detect(timeout(t), options(envOf(1, 3, portOf(list[0]))))
+	port := portOf(list[0])
+	_, err := Detect(timeout(t), options(envOf(1, 3, port)))
+	require.ErrorIs(t, err, ErrSecret)
+	require.ErrorContains(t, err, "a program that a rank starts does not get it: give it TAGMATCH_BOOTSTRAP=singleton")
+	_, err = Detect(timeout(t), options(envOf(1, 3, port).with(EnvSecret, hexSecret)))
 	require.ErrorIs(t, err, ErrRefused)
 	require.ErrorContains(t, err, "rank 1 has joined already from 127.0.0.1:")
-	require.ErrorContains(t, err, "TAGMATCH_BOOTSTRAP=singleton")
 }
 
 // TestRestartedRank: a rank that was lost is not taken back, and hears so at once; after an Abort

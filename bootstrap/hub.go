@@ -85,16 +85,6 @@ func (h *hub) join(rank int, m member) *rejectMsg {
 	return nil
 }
 
-// taken says why a rank cannot join that has joined, and has not left; nil where that is not so.
-func (h *hub) taken(rank int) *rejectMsg {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s := &h.seats[rank]; s.member == nil || s.gone {
-		return nil
-	}
-	return h.takenLocked(rank)
-}
-
 // takenLocked says why a rank cannot join that has joined already. One that has left this job, or
 // an aborted one, begins the next job at this address.
 func (h *hub) takenLocked(rank int) *rejectMsg {
@@ -107,8 +97,11 @@ func (h *hub) takenLocked(rank int) *rejectMsg {
 		return &rejectMsg{rejectStarted, fmt.Sprintf("rank %d has left this job, which has not ended yet", rank)}
 	}
 	return &rejectMsg{rejectTaken, fmt.Sprintf("rank %d has joined already from %s: give each process its own RANK; a program that "+
-		"a rank starts inherits that: give it %s=singleton, or start it by `tagmatch run`", rank, s.member.where(), EnvBootstrap)}
+		"a rank starts inherits that: %s", rank, s.member.where(), alone)}
 }
+
+// alone is what to do with a program that a rank starts.
+const alone = "give it " + EnvBootstrap + "=singleton, or start it by `tagmatch run`"
 
 // startLocked sends WELCOME to all ranks. Only now is known whether some rank is on another host,
 // and so which address of rank 0's host the ranks there must use.

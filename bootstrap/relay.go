@@ -177,7 +177,11 @@ func (r *relay) handshake(v *door.Visitor) (*framer, error) {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(r.opt.handshake))
-	if err := f.admit(r.key, hello); err != nil {
+	proofs, err := f.challenge(r.key, hello)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.accept(proofs); err != nil {
 		return nil, err
 	}
 	return f, f.upgrade(r.opt.layer, secure.End{Key: r.key})

@@ -164,11 +164,8 @@ func (s *store) handshake(v *door.Visitor) (*remote, int, error) {
 		return nil, 0, s.note(f, err)
 	}
 	conn.SetDeadline(time.Now().Add(s.opt.handshake))
-	if r := s.checkHello(hello); r != nil {
-		if s.hub.started() && r.code != rejectTaken { // it may be of the next job
-			r.code = rejectStarted
-		}
-		return nil, 0, s.reject(f, r)
+	if err := s.pass(v, f, hello); err != nil {
+		return nil, 0, err
 	}
 	if err := s.authenticate(v, f, hello); err != nil {
 		return nil, 0, err
@@ -186,7 +183,54 @@ func (s *store) handshake(v *door.Visitor) (*remote, int, error) {
 	return m, int(hello.rank), nil
 }
 
+// pass tells ranks from strangers where there is a secret. Who does not know it hears that, and
+// nothing of the job.
+func (s *store) pass(v *door.Visitor, f *framer, hello *helloMsg) error {
+	switch {
+	case s.secret != nil && !hello.secret:
+		return s.reject(f, &rejectMsg{rejectSecret, fmt.Sprintf("rank 0 has a job secret, rank %d has none: give all ranks the same %s or %s; "+
+			"a program that a rank starts does not get it: %s", hello.rank, EnvSecret, EnvSecretFile, alone)})
+	case s.secret == nil && hello.secret:
+		return s.reject(f, s.ofNextJob(&rejectMsg{rejectSecret, fmt.Sprintf("rank %d has a job secret, rank 0 has none: give all ranks the same %s or %s, or none of them",
+			hello.rank, EnvSecret, EnvSecretFile)}))
+	case s.secret == nil:
+		return nil
+	}
+	switch err := v.Pass(func() error { return s.vouch(hello) }); err {
+	case nil:
+		return nil
+	case ErrSecret:
+		return s.reject(f, wrongSecret(hello.rank))
+	default:
+		return s.note(f, err)
+	}
+}
+
+// authenticate has the rank prove that it knows the secret, checks that it can be one of this job,
+// proves the same to it, and begins TLS. Without a secret it passes by answering at all.
+func (s *store) authenticate(v *door.Visitor, f *framer, hello *helloMsg) error {
+	proofs, err := f.challenge(s.secret, hello)
+	switch {
+	case err == ErrSecret:
+		return s.reject(f, wrongSecret(hello.rank))
+	case err != nil:
+		return s.note(f, err)
+	}
+	if r := s.checkHello(hello); r != nil {
+		return s.reject(f, s.ofNextJob(r))
+	}
+	if err := f.accept(proofs); err != nil {
+		return s.note(f, err)
+	}
+	if err := f.upgrade(s.opt.layer, secure.End{Key: s.secret}); err != nil {
+		s.hub.refuse(f.conn.RemoteAddr().String(), &rejectMsg{rejectTLS, fmt.Sprintf("rank %d: %s", hello.rank, bare(err))})
+		return err
+	}
+	return v.Pass(func() error { return nil })
+}
+
 func (s *store) checkHello(h *helloMsg) *rejectMsg {
+	own := kindOf(s.opt.layer)
 	switch {
 	case int64(h.size) != int64(s.hub.size):
 		return &rejectMsg{rejectSize, fmt.Sprintf("WORLD_SIZE is %d at rank 0 but %d at rank %d: it must be the same for all", s.hub.size, h.size, h.rank)}
@@ -195,42 +239,18 @@ func (s *store) checkHello(h *helloMsg) *rejectMsg {
 	case h.epoch != s.epoch:
 		return &rejectMsg{rejectEpoch, fmt.Sprintf("rank 0 belongs to run %q and rank %d to %q (TORCHELASTIC_RUN_ID/TORCHELASTIC_RESTART_COUNT): a rank of another run, or of before a restart",
 			s.epoch, h.rank, h.epoch)}
-	case h.secret && s.secret == nil:
-		return &rejectMsg{rejectSecret, fmt.Sprintf("rank %d has a job secret, rank 0 has none: give all ranks the same %s or %s, or none of them", h.rank, EnvSecret, EnvSecretFile)}
-	case !h.secret && s.secret != nil:
-		if r := s.hub.taken(int(h.rank)); r != nil { // a child of that rank, which does not inherit the secret
-			return r
-		}
-		return &rejectMsg{rejectSecret, fmt.Sprintf("rank 0 has a job secret, rank %d has none: give all ranks the same %s or %s", h.rank, EnvSecret, EnvSecretFile)}
-	}
-	if own := kindOf(s.opt.layer); h.tls != own {
+	case h.tls != own:
 		return &rejectMsg{rejectTLS, fmt.Sprintf("rank %d has TLS %v, rank 0 %v: %s must be of one kind on all ranks", h.rank, h.tls, own, EnvTLS)}
 	}
 	return nil
 }
 
-// authenticate has the rank prove that it knows the secret, proves the same to it, and begins TLS.
-// Where there is a secret its HELLO lets it pass, else that it has answered at all.
-func (s *store) authenticate(v *door.Visitor, f *framer, hello *helloMsg) error {
-	if s.secret != nil {
-		if err := v.Pass(func() error { return s.vouch(hello) }); err != nil {
-			if err == ErrSecret {
-				return s.reject(f, wrongSecret(hello.rank))
-			}
-			return s.note(f, err)
-		}
+// ofNextJob has who does not fit a job that has all of its ranks try again: it may be of the next.
+func (s *store) ofNextJob(r *rejectMsg) *rejectMsg {
+	if s.hub.started() {
+		r.code = rejectStarted
 	}
-	switch err := f.admit(s.secret, hello); {
-	case err == ErrSecret:
-		return s.reject(f, wrongSecret(hello.rank))
-	case err != nil:
-		return s.note(f, err)
-	}
-	if err := f.upgrade(s.opt.layer, secure.End{Key: s.secret}); err != nil {
-		s.hub.refuse(f.conn.RemoteAddr().String(), &rejectMsg{rejectTLS, fmt.Sprintf("rank %d: %s", hello.rank, bare(err))})
-		return err
-	}
-	return v.Pass(func() error { return nil })
+	return r
 }
 
 func wrongSecret(rank uint32) *rejectMsg {

@@ -42,6 +42,42 @@ func TestForgedProof(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "a greeting counts once")
 }
 
+// TestStrangersLearnNothing: who does not prove that it knows the secret hears the same of a job
+// that runs as of one of another size, of another kind of TLS, to which no rank has come yet.
+func TestStrangersLearnNothing(t *testing.T) {
+	key, _ := decodeSecret(hexSecret)
+	_, begins := openStore(t, 3, jobSecret{bytes: key})
+	runs := portOf(startJob(t, 2, EnvSecret, hexSecret, EnvTLS, "secret")[0])
+	answer := func(port string, hello helloMsg, key []byte) string {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+		require.NoError(t, err)
+		defer conn.Close()
+		f := newFramer(conn)
+		hello.nonce = newNonce()
+		hello.sign(key)
+		require.NoError(t, f.greet(&hello))
+		_, err = f.readPreface()
+		require.NoError(t, err)
+		_, err = expect[*challengeMsg](f, maxHandshake)
+		if err == nil { // as after a recorded greeting
+			require.NoError(t, f.write(&proofMsg{}))
+			_, err = expect[*acceptMsg](f, maxHandshake)
+		}
+		require.ErrorIs(t, err, ErrSecret)
+		return err.Error()
+	}
+	for _, key := range [][]byte{nil, make([]byte, SecretSize), key} {
+		for rank := range uint32(4) {
+			for _, epoch := range []string{"", "another"} {
+				for size := uint32(2); size < 4; size++ {
+					hello := helloMsg{rank: rank, size: size, secret: key != nil, epoch: epoch}
+					require.Equal(t, answer(begins, hello, key), answer(runs, hello, key), "%+v", hello)
+				}
+			}
+		}
+	}
+}
+
 // TestFalseRoot: what answers for rank 0 does not know the secret, and learns nothing that it could
 // answer with.
 func TestFalseRoot(t *testing.T) {

@@ -31,10 +31,10 @@ import (
 //	                           ◀──   RELEASE   what all ranks have put, see relay
 //	BYE                        ──▶
 //
-// The mac of HELLO tells a rank from a stranger by its first bytes, see package door, and rank 0
-// proves itself only to who has proved itself. REJECT ends a handshake from either side; ABORT,
-// FAIL, GIVEUP, GONE, PEERGIVENUP may come at any time after it. GIVEUP instead of waiting for
-// WELCOME is answered by FAIL, which names the ranks that have not joined.
+// The mac of HELLO tells a rank from a stranger by its first bytes, see package door. Rank 0 proves
+// itself, and tells of the job, only to who has proved itself. REJECT ends a handshake from either
+// side; ABORT, FAIL, GIVEUP, GONE, PEERGIVENUP may come at any time after it. GIVEUP instead of
+// waiting for WELCOME is answered by FAIL, which names the ranks that have not joined.
 const (
 	magic           = "tagmatch"
 	protocolVersion = 5

@@ -16,7 +16,7 @@ func init() { roles["kid"] = kidRole }
 // kidRole has each rank start a program that uses the library too, with the rank's own variables,
 // and then for itself. The ranks are not disturbed.
 func kidRole(ctx context.Context, w *p2p.World) error {
-	want := []string{"is in use on this host", "has joined already from 127.0.0.1:"}[min(w.Rank(), 1)]
+	want := []string{"is in use on this host", "has a job secret, rank "}[min(w.Rank(), 1)]
 	out, err := startKid(ctx)
 	if err == nil || !strings.Contains(out, want) || !strings.Contains(out, "TAGMATCH_BOOTSTRAP=singleton") {
 		return fmt.Errorf("a child that says to be the rank: %v: %s, want %q", err, out, want)
