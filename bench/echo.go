@@ -48,7 +48,7 @@ func echoCases(f benchkit.Flags) []benchkit.Flags {
 func echo(s *benchkit.Session, size, iters int) (benchkit.Result, error) {
 	ctx, w := context.Background(), s.World
 	if !s.First {
-		if _, err := w.Recv(ctx, echoBegin, p2p.Exact, nil); err != nil {
+		if _, err := w.Recv(ctx, echoBegin, p2p.MaskExact, nil); err != nil {
 			return benchkit.Result{}, err
 		}
 		return benchkit.Result{}, feed(w, s.Waiter)
@@ -79,7 +79,7 @@ func feed(w *p2p.World, waiter string) error {
 	if waiter == waiterBusy {
 		err = keepBusy(w)
 	} else {
-		_, err = w.Recv(ctx, echoEnd, p2p.Exact, nil)
+		_, err = w.Recv(ctx, echoEnd, p2p.MaskExact, nil)
 	}
 	if err != nil || waiter == waiterNone {
 		return err
@@ -89,7 +89,7 @@ func feed(w *p2p.World, waiter string) error {
 
 // keepBusy sends a message each gap until the end.
 func keepBusy(w *p2p.World) error {
-	end, buf := w.Irecv(echoEnd, p2p.Exact, nil), make([]byte, 1)
+	end, buf := w.Irecv(echoEnd, p2p.MaskExact, nil), make([]byte, 1)
 	for next := time.Now(); ; {
 		if _, done, err := end.Test(); done || err != nil {
 			return err
@@ -106,7 +106,7 @@ func keepBusy(w *p2p.World) error {
 // waitForLast is the waiter.
 func waitForLast(w *p2p.World) error {
 	for buf := make([]byte, 1); buf[0] != lastMessage; {
-		if _, err := w.Recv(context.Background(), echoMessage, p2p.Exact, buf); err != nil {
+		if _, err := w.Recv(context.Background(), echoMessage, p2p.MaskExact, buf); err != nil {
 			return err
 		}
 	}

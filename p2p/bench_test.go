@@ -68,7 +68,7 @@ func roundTrips(w *p2p.World, tag p2p.Tag, n int) error {
 				return err
 			}
 		}
-		if _, err := w.Recv(background, tag, p2p.Exact, buf); err != nil {
+		if _, err := w.Recv(background, tag, p2p.MaskExact, buf); err != nil {
 			return err
 		}
 		if w.Rank() == 1 {
@@ -100,7 +100,7 @@ func BenchmarkMany(b *testing.B) {
 			recvs = to.Comm().IrecvAll(recvs[:0], ins[:])
 			sends = from.Comm().IsendAll(sends[:0], outs[:])
 			for !ended(b, recvs) {
-				_, _, _ = from.Iprobe(2, p2p.Exact)
+				_, _, _ = from.Iprobe(2, p2p.MaskExact)
 			}
 			if err := p2p.WaitAll(background, sends, nil); err != nil {
 				b.Fatal(err)
@@ -119,7 +119,7 @@ func BenchmarkSolo(b *testing.B) {
 			if err := from.Send(background, to.Rank(), 1, buf); err != nil {
 				b.Fatal(err)
 			}
-			if _, err := to.Recv(background, 1, p2p.Exact, buf); err != nil {
+			if _, err := to.Recv(background, 1, p2p.MaskExact, buf); err != nil {
 				b.Fatal(err)
 			}
 			from, to = to, from
@@ -168,7 +168,7 @@ func windows(b *testing.B, from, to *p2p.World) {
 			start = now
 		}
 		for i := range recvs {
-			recvs[i] = to.Irecv(1, p2p.Exact, buf)
+			recvs[i] = to.Irecv(1, p2p.MaskExact, buf)
 		}
 		lap(0)
 		for i := range sends {
@@ -176,7 +176,7 @@ func windows(b *testing.B, from, to *p2p.World) {
 		}
 		lap(1)
 		for !ended(b, recvs[:]) {
-			_, _, _ = from.Iprobe(2, p2p.Exact)
+			_, _, _ = from.Iprobe(2, p2p.MaskExact)
 		}
 		lap(2)
 		if err := p2p.WaitAll(background, sends[:], nil); err != nil {

@@ -157,7 +157,7 @@ func TestCloseEndsReceives(t *testing.T) {
 		for i := range 20 {
 			ends = append(ends, c.Irecv(peer, p2p.Tag(i), make([]byte, 8)), c.Irecv(p2p.AnySource, p2p.AnyTag, make([]byte, 30_000)))
 		}
-		goesOn := []p2p.Request{other.Irecv(p2p.AnySource, p2p.AnyTag, make([]byte, 8)), w.Irecv(0, p2p.Any, make([]byte, 8))}
+		goesOn := []p2p.Request{other.Irecv(p2p.AnySource, p2p.AnyTag, make([]byte, 8)), w.Irecv(0, p2p.MaskAny, make([]byte, 8))}
 		blocked := make(chan error)
 		posted := w.Metrics().PostedNow + 1
 		go func() {

@@ -181,7 +181,7 @@ func (c *Comm) source(src int) (from source, ok bool) {
 
 // want returns tag and mask of a receive: exact where both source and tag are given.
 func (c *Comm) want(from source, tag Tag) (want, mask uint64, ok bool) {
-	want, mask = c.base, uint64(Exact)
+	want, mask = c.base, uint64(MaskExact)
 	if from >= 0 {
 		want |= uint64(from) << sourceShift
 	} else {

@@ -164,7 +164,7 @@ func TestContextsDoNotMeet(t *testing.T) {
 					}
 				}
 				buf := make([]byte, 50_000)
-				recvs = append(recvs, pending{len(comms), 0, w.Irecv(0, p2p.Any, buf), buf})
+				recvs = append(recvs, pending{len(comms), 0, w.Irecv(0, p2p.MaskAny, buf), buf})
 			}
 			raw := w.Rank() ^ 1
 			if early {

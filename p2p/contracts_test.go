@@ -48,7 +48,7 @@ func TestEndedContext(t *testing.T) {
 		for _, size := range []int{8, 3000} {
 			message, buf := pattern(size, w.Rank()), fresh(size)
 			raw, inComm := w.Isend(peer, 1, message), c.Isend(peer, 1, message)
-			_, err := w.Probe(background, 1, p2p.Exact)
+			_, err := w.Probe(background, 1, p2p.MaskExact)
 			require.NoError(t, err)
 			m, err := c.Mprobe(background, peer, 1)
 			require.NoError(t, err)
@@ -68,13 +68,13 @@ func TestEndedContext(t *testing.T) {
 			st, err := m.Recv(background, buf)
 			require.NoError(t, err)
 			requireReceived(t, pattern(size, peer), buf, st, peer, 1)
-			st, err = w.Recv(background, 1, p2p.Exact, buf)
+			st, err = w.Recv(background, 1, p2p.MaskExact, buf)
 			require.NoError(t, err)
 			requireReceived(t, pattern(size, peer), buf, st, peer, 1)
 			require.NoError(t, p2p.WaitAll(background, []p2p.Request{raw, inComm}, nil))
 		}
 		meetAll(t, w)
-		_, found, err := w.Iprobe(0, p2p.Any)
+		_, found, err := w.Iprobe(0, p2p.MaskAny)
 		require.NoError(t, err)
 		require.False(t, found, "one of the calls has sent")
 		_, found, err = c.Iprobe(p2p.AnySource, p2p.AnyTag)
@@ -92,18 +92,18 @@ func endedCalls(ctx context.Context, w *p2p.World, m *p2p.Message, buf []byte) m
 		"Ssend":      func(peer int) error { return w.Ssend(ctx, peer, 1, buf) },
 		"Comm.Send":  func(peer int) error { return c.Send(ctx, peer, 1, buf) },
 		"Comm.Ssend": func(peer int) error { return c.Ssend(ctx, peer, 1, buf) },
-		"Recv":       func(int) error { return second(w.Recv(ctx, 1, p2p.Exact, buf)) },
+		"Recv":       func(int) error { return second(w.Recv(ctx, 1, p2p.MaskExact, buf)) },
 		"Comm.Recv":  func(peer int) error { return second(c.Recv(ctx, peer, 1, buf)) },
-		"RecvAlloc":  func(int) error { return third(w.RecvAlloc(ctx, 1, p2p.Exact, 0)) },
+		"RecvAlloc":  func(int) error { return third(w.RecvAlloc(ctx, 1, p2p.MaskExact, 0)) },
 		"Comm.RecvAlloc": func(peer int) error {
 			return third(c.RecvAlloc(ctx, peer, 1, 0))
 		},
 		"Sendrecv": func(peer int) error {
 			return second(c.Sendrecv(ctx, peer, 1, buf, peer, 1, buf))
 		},
-		"Probe":        func(int) error { return second(w.Probe(ctx, 1, p2p.Exact)) },
+		"Probe":        func(int) error { return second(w.Probe(ctx, 1, p2p.MaskExact)) },
 		"Comm.Probe":   func(peer int) error { return second(c.Probe(ctx, peer, 1)) },
-		"Mprobe":       func(int) error { _, err := w.Mprobe(ctx, 1, p2p.Exact); return err },
+		"Mprobe":       func(int) error { _, err := w.Mprobe(ctx, 1, p2p.MaskExact); return err },
 		"Comm.Mprobe":  func(peer int) error { _, err := c.Mprobe(ctx, peer, 1); return err },
 		"Message.Recv": func(int) error { return second(m.Recv(ctx, buf)) },
 	}

@@ -38,7 +38,7 @@ func TestDeadlineAgainstIdleRank(t *testing.T) {
 }
 
 func impatient(t *testing.T, w *p2p.World, message []byte, idling <-chan struct{}) {
-	_, err := w.Recv(background, 1, p2p.Exact, nil) // the rendezvous request has arrived too, then
+	_, err := w.Recv(background, 1, p2p.MaskExact, nil) // the rendezvous request has arrived too, then
 	require.NoError(t, err)
 	require.NoError(t, w.Send(background, 1, 4, nil))
 	pollUntil(t, w, idling)
@@ -46,7 +46,7 @@ func impatient(t *testing.T, w *p2p.World, message []byte, idling <-chan struct{
 	defer cancel()
 	buf := make([]byte, len(message))
 	// Over shared memory the read needs no answer.
-	if _, err = w.Recv(ctx, 2, p2p.Exact, buf); err == nil {
+	if _, err = w.Recv(ctx, 2, p2p.MaskExact, buf); err == nil {
 		require.True(t, bytes.Equal(message, buf))
 	} else {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -68,7 +68,7 @@ func impatient(t *testing.T, w *p2p.World, message []byte, idling <-chan struct{
 
 // pollUntil makes progress until done closes: messages sent so far may need it.
 func pollUntil(t *testing.T, w *p2p.World, done <-chan struct{}) {
-	r := w.Irecv(99, p2p.Exact, nil)
+	r := w.Irecv(99, p2p.MaskExact, nil)
 	for waiting := true; waiting; {
 		_, _, err := r.Test()
 		require.NoError(t, err)
@@ -86,12 +86,12 @@ func pollUntil(t *testing.T, w *p2p.World, done <-chan struct{}) {
 func idler(t *testing.T, w *p2p.World, message []byte, idling chan<- struct{}, idle *sync.WaitGroup) {
 	large := w.Isend(0, 2, message)
 	require.NoError(t, w.Send(background, 0, 1, nil))
-	_, err := w.Recv(background, 4, p2p.Exact, nil)
+	_, err := w.Recv(background, 4, p2p.MaskExact, nil)
 	require.NoError(t, err)
 	close(idling)
 	idle.Wait()
 	buf := make([]byte, len(message))
-	st, err := w.Recv(background, 3, p2p.Exact, buf)
+	st, err := w.Recv(background, 3, p2p.MaskExact, buf)
 	require.NoError(t, err)
 	require.Equal(t, "small", string(buf[:st.Len]))
 	large.Cancel() // unless it was received

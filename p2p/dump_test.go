@@ -34,7 +34,7 @@ func TestDumpInWords(t *testing.T) {
 		turned.Irecv(p2p.AnySource, p2p.AnyTag, make([]byte, 7))
 		w.Comm().Irecv(p2p.AnySource, 7, nil)
 		w.Irecv(8, 0xff, make([]byte, 9))
-		w.Irecv(9, p2p.Exact, nil)
+		w.Irecv(9, p2p.MaskExact, nil)
 		d.Isend(1, 1, make([]byte, 64<<10))
 		var calls sync.WaitGroup
 		defer calls.Wait()

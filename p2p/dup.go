@@ -333,7 +333,7 @@ func (o *operation) Exchange(ctx context.Context, round, to int, out []byte, fro
 	g, eng := o.c.group, o.c.w.eng
 	tagOf := func(world int) uint64 { return o.tag | uint64(world)<<sourceShift | uint64(round) }
 	o.c.w.contexts.Waits(&o.c.comm, g.world(from))
-	r := eng.Irecv(g.world(from), tagOf(g.world(from)), uint64(Exact), in)
+	r := eng.Irecv(g.world(from), tagOf(g.world(from)), uint64(MaskExact), in)
 	err := eng.Send(ctx, g.world(to), tagOf(o.c.w.rank), out)
 	if err != nil {
 		r.Cancel()

@@ -172,7 +172,7 @@ func ExamplePersistent() {
 func ExampleRequest_Peek() {
 	w := join()
 	ctx := context.Background()
-	r := w.Irecv(1, p2p.Exact, make([]byte, 8))
+	r := w.Irecv(1, p2p.MaskExact, make([]byte, 8))
 	_, done, _ := r.Peek()
 	fmt.Println(done)
 	check(w.Send(ctx, w.Rank(), 1, []byte("data")))
@@ -190,7 +190,7 @@ func ExampleRequest_Peek() {
 // Only the end of the operation gives the buffer back: after Cancel the request is waited for.
 func ExampleRequest_Cancel() {
 	w := join()
-	r := w.Irecv(1, p2p.Exact, make([]byte, 8))
+	r := w.Irecv(1, p2p.MaskExact, make([]byte, 8))
 	r.Cancel()
 	_, err := r.Wait(context.Background()) // a message that was faster would be received
 	fmt.Println(errors.Is(err, p2p.ErrCanceled))
@@ -202,7 +202,7 @@ func ExampleRequest_Cancel() {
 func ExampleRequest_Wait() {
 	w := join()
 	buf := make([]byte, 8)
-	r := w.Irecv(1, p2p.Exact, buf)
+	r := w.Irecv(1, p2p.MaskExact, buf)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	_, err := r.Wait(ctx)

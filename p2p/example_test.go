@@ -17,7 +17,7 @@ func Example() {
 	defer w.Close() // after an error: the other ranks see that this one has gone
 
 	buf := make([]byte, 8)
-	r := w.Irecv(7, p2p.Exact, buf) // of any rank
+	r := w.Irecv(7, p2p.MaskExact, buf) // of any rank
 	next := (w.Rank() + 1) % w.Size()
 	check(w.Send(ctx, next, 7, []byte("hello")))
 	st, err := r.Wait(ctx)

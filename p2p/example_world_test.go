@@ -56,7 +56,7 @@ func ExampleWorld_Mprobe() {
 	w := join()
 	ctx := context.Background()
 	check(w.Send(ctx, w.Rank(), 5, []byte("of any length")))
-	m, err := w.Mprobe(ctx, 0, p2p.Any)
+	m, err := w.Mprobe(ctx, 0, p2p.MaskAny)
 	check(err)
 	buf := make([]byte, m.Status().Len)
 	st, err := m.Recv(ctx, buf)
@@ -71,7 +71,7 @@ func ExampleWorld_Recv_deadline() {
 	w := join()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	_, err := w.Recv(ctx, 1, p2p.Exact, make([]byte, 8))
+	_, err := w.Recv(ctx, 1, p2p.MaskExact, make([]byte, 8))
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, context.DeadlineExceeded))
 	leave(w)
@@ -87,7 +87,7 @@ func ExampleWorld_RecvAlloc() {
 	ctx := context.Background()
 	for _, text := range []string{"short", "far too long"} {
 		check(w.Send(ctx, w.Rank(), 1, []byte(text)))
-		msg, st, err := w.RecvAlloc(ctx, 1, p2p.Exact, 8)
+		msg, st, err := w.RecvAlloc(ctx, 1, p2p.MaskExact, 8)
 		fmt.Printf("%q of %d bytes, truncated: %v\n", msg, st.Len, errors.Is(err, p2p.ErrTruncated))
 	}
 	leave(w)
@@ -103,7 +103,7 @@ func ExampleWorld_AckFailures() {
 	worlds[1].Close() // without Shutdown, as a process that ends
 
 	w, ctx, buf := worlds[0], context.Background(), make([]byte, 16)
-	_, err := w.Recv(ctx, 1, p2p.Exact, buf)
+	_, err := w.Recv(ctx, 1, p2p.MaskExact, buf)
 	var lost *p2p.PeerError
 	if !errors.As(err, &lost) {
 		log.Fatal(err)
@@ -112,7 +112,7 @@ func ExampleWorld_AckFailures() {
 	w.AckFailures(lost.Ranks...)
 
 	check(w.Send(ctx, 0, 1, []byte("still here")))
-	st, err := w.Recv(ctx, 1, p2p.Exact, buf)
+	st, err := w.Recv(ctx, 1, p2p.MaskExact, buf)
 	check(err)
 	fmt.Printf("rank %d is %s\n", st.Source, buf[:st.Len])
 	w.Close() // Shutdown would wait for the lost rank, in vain

@@ -88,7 +88,7 @@ func TestShutdownNamesWhatIsMissing(t *testing.T) {
 			return
 		}
 		defer close(gaveUp)
-		w.Irecv(5, p2p.Exact, make([]byte, 3))
+		w.Irecv(5, p2p.MaskExact, make([]byte, 3))
 		// Long enough to reach the fence, which cannot be observed, even if the machine stalls for
 		// a moment.
 		ctx, cancel := context.WithTimeout(background, time.Second)
@@ -128,7 +128,7 @@ func TestShutdownDelivers(t *testing.T) {
 				continue
 			}
 			awaitUnexpected(w, 1) // the sender has nothing left to do but Shutdown
-			_, err := w.Recv(background, 1, p2p.Exact, make([]byte, size))
+			_, err := w.Recv(background, 1, p2p.MaskExact, make([]byte, size))
 			require.NoError(t, err)
 		}
 	})
@@ -136,7 +136,7 @@ func TestShutdownDelivers(t *testing.T) {
 
 // awaitUnexpected returns when n unexpected messages are here, in every progress mode.
 func awaitUnexpected(w *p2p.World, n int) {
-	idle := w.Irecv(1<<60, p2p.Exact, nil)
+	idle := w.Irecv(1<<60, p2p.MaskExact, nil)
 	for w.Metrics().UnexpectedNow < n {
 		_, _, _ = idle.Test() // makes progress
 		time.Sleep(time.Millisecond)
@@ -167,7 +167,7 @@ func TestSmallMessagesDoNotAllocate(t *testing.T) {
 			if err := w.Send(background, 0, 1, buf); err != nil {
 				t.Error(err)
 			}
-			if _, err := w.Recv(background, 1, p2p.Exact, buf); err != nil {
+			if _, err := w.Recv(background, 1, p2p.MaskExact, buf); err != nil {
 				t.Error(err)
 			}
 		}

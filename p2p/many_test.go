@@ -46,7 +46,7 @@ func TestManyArguments(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {
 		c := w.Comm()
 		ended := w.Isend(0, 1, nil)
-		_, err := w.Recv(background, 1, p2p.Exact, nil)
+		_, err := w.Recv(background, 1, p2p.MaskExact, nil)
 		require.NoError(t, err)
 		for _, tt := range []struct {
 			post   func([]p2p.Request, []p2p.Transfer) []p2p.Request
@@ -107,7 +107,7 @@ func exchangeMany(t *testing.T, w *p2p.World, tag p2p.Tag, n int) {
 	}
 	for i := n / 2; i < n; i++ {
 		buf := make([]byte, 8)
-		_, err := w.Recv(background, tag|p2p.Tag(i), p2p.Exact, buf)
+		_, err := w.Recv(background, tag|p2p.Tag(i), p2p.MaskExact, buf)
 		if err != nil || string(buf) != string(pattern(8, i)) {
 			t.Errorf("message %d: %x, %v", i, buf, err)
 		}

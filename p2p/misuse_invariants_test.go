@@ -91,7 +91,7 @@ func TestMisuseOfRequests(t *testing.T) {
 		assert.True(t, errors.As(err, &op))
 		assert.Equal(t, 2, strings.Count(err.Error(), here), "%v", err)
 		assert.NoError(t, p2p.WaitAll(background, []p2p.Request{r}, nil))
-		_, err = w.Recv(background, 3, p2p.Exact, make([]byte, 1))
+		_, err = w.Recv(background, 3, p2p.MaskExact, make([]byte, 1))
 		assert.NoError(t, err)
 	})
 }
@@ -100,11 +100,11 @@ func TestForgottenRequests(t *testing.T) {
 	var out lines
 	cfg := p2p.Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}
 	p2ptest.RunConfig(t, 1, cfg, func(w *p2p.World) {
-		w.Irecv(5, p2p.Exact, nil)
+		w.Irecv(5, p2p.MaskExact, nil)
 		w.Comm().Isend(0, 6, nil)
 		ctx, cancel := context.WithCancel(background)
 		cancel()
-		_, err := w.Irecv(7, p2p.Exact, nil).Wait(ctx) // a Wait that does not end the operation
+		_, err := w.Irecv(7, p2p.MaskExact, nil).Wait(ctx) // a Wait that does not end the operation
 		assert.ErrorIs(t, err, context.Canceled)
 		var dump bytes.Buffer
 		assert.NoError(t, w.Dump(&dump))

@@ -82,7 +82,7 @@ func meetAll(t *testing.T, w *p2p.World) {
 	const tags = p2p.Tag(0xba) << 54
 	for d := 1; d < w.Size(); d *= 2 {
 		round := tags | p2p.Tag(d)<<32
-		r := w.Irecv(round|p2p.Tag((w.Rank()+w.Size()-d)%w.Size()), p2p.Exact, nil)
+		r := w.Irecv(round|p2p.Tag((w.Rank()+w.Size()-d)%w.Size()), p2p.MaskExact, nil)
 		require.NoError(t, w.Send(background, (w.Rank()+d)%w.Size(), round|p2p.Tag(w.Rank()), nil))
 		wait(t, r)
 	}
@@ -221,14 +221,14 @@ func TestPortedHelpers(t *testing.T) {
 	long := pattern(1<<20, 3)
 	assert.NotEqual(t, long[:256<<10], long[256<<10:512<<10])
 	worldsOnWirings(t, 3, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {
-		r := ws[0].Irecv(2, p2p.Exact, nil)
+		r := ws[0].Irecv(2, p2p.MaskExact, nil)
 		assert.Equal(t, 1, ws[0].Metrics().PostedNow)
 		assert.NoError(t, ws[1].Send(background, 2, 3, nil))
 		arrived(t, ws[2], ws[1])
 		assert.Equal(t, 1, ws[2].Metrics().UnexpectedNow)
 		r.Cancel()
 		requireCanceled(t, r)
-		_, err := ws[2].Recv(background, 3, p2p.Exact, nil)
+		_, err := ws[2].Recv(background, 3, p2p.MaskExact, nil)
 		assert.NoError(t, err)
 		onRanks(t, ws, func(w *p2p.World) { requireSettled(t, w) })
 	})

@@ -441,7 +441,7 @@ func largeTag(t *testing.T, w *p2p.World) {
 			require.NoError(t, err)
 			requireReceived(t, message, buf, st, 0, tag)
 			buf = fresh(64)
-			st, err = w.Recv(background, raw, p2p.Exact, buf)
+			st, err = w.Recv(background, raw, p2p.MaskExact, buf)
 			require.NoError(t, err)
 			requireReceived(t, message, buf, st, 0, raw)
 		}

@@ -152,7 +152,7 @@ func send2Wildcard(t *testing.T, ws []*p2p.World) {
 		var recvs, sends []p2p.Request
 		post := func() {
 			for _, buf := range bufs {
-				recvs = append(recvs, ws[2].Irecv(0, p2p.Any, buf))
+				recvs = append(recvs, ws[2].Irecv(0, p2p.MaskAny, buf))
 			}
 		}
 		if posted {
@@ -239,7 +239,7 @@ func cancelMatched(t *testing.T, ws []*p2p.World) {
 	const size, tag = 50_000, 0xfafa
 	message, small := pattern(size, 1), pattern(8, 2)
 	large, buf := fresh(size), fresh(8)
-	first, second := ws[1].Irecv(tag, p2p.Exact, large), ws[1].Irecv(tag, p2p.Exact, buf)
+	first, second := ws[1].Irecv(tag, p2p.MaskExact, large), ws[1].Irecv(tag, p2p.MaskExact, buf)
 	sends := []p2p.Request{ws[0].Isend(1, tag, message), ws[0].Isend(1, tag, small)}
 	requireReceived(t, small, buf, wait(t, second), 0, tag)
 	first.Cancel()
@@ -262,7 +262,7 @@ func tagMT(t *testing.T, ws []*p2p.World) {
 // rndvLength0: a message of no bytes where there are no eager ones.
 func rndvLength0(t *testing.T, ws []*p2p.World) {
 	s := ws[0].Isend(1, 1, nil)
-	st, err := ws[1].Recv(background, 1, p2p.Any, nil)
+	st, err := ws[1].Recv(background, 1, p2p.MaskAny, nil)
 	require.NoError(t, err)
 	require.Equal(t, p2p.Status{Source: 0, Tag: 1}, st)
 	wait(t, s)

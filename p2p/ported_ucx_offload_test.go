@@ -77,10 +77,10 @@ func cancelAll(t *testing.T, reqs ...p2p.Request) {
 
 // postAfterCancel: a small receive that was cancelled keeps no later one out of the device.
 func postAfterCancel(t *testing.T, ws []*p2p.World) {
-	r := ws[1].Irecv(0x11, p2p.Exact, fresh(8))
+	r := ws[1].Irecv(0x11, p2p.MaskExact, fresh(8))
 	requireOffload(t, ws[1], 0, 1, 0, 0)
 	cancelAll(t, r)
-	r = ws[1].Irecv(0x11, p2p.Exact, fresh(2048))
+	r = ws[1].Irecv(0x11, p2p.MaskExact, fresh(2048))
 	requireOffload(t, ws[1], 1, 1, 0, 1)
 	cancelAll(t, r)
 	requireOffload(t, ws[1], 1, 1, 0, 0)
@@ -89,11 +89,11 @@ func postAfterCancel(t *testing.T, ws []*p2p.World) {
 // postAfterComp: nor does one that has its message.
 func postAfterComp(t *testing.T, ws []*p2p.World) {
 	buf := fresh(8)
-	r := ws[1].Irecv(0x11, p2p.Exact, buf)
+	r := ws[1].Irecv(0x11, p2p.MaskExact, buf)
 	requireOffload(t, ws[1], 0, 1, 0, 0)
 	require.NoError(t, ws[0].Send(background, 1, 0x11, pattern(8, 1)))
 	requireReceived(t, pattern(8, 1), buf, wait(t, r), 0, 0x11)
-	r = ws[1].Irecv(0x11, p2p.Exact, fresh(2048))
+	r = ws[1].Irecv(0x11, p2p.MaskExact, fresh(2048))
 	requireOffload(t, ws[1], 1, 1, 0, 1)
 	cancelAll(t, r)
 }
@@ -103,7 +103,7 @@ func postAfterComp(t *testing.T, ws []*p2p.World) {
 func postWild(t *testing.T, ws []*p2p.World) {
 	buf, large := fresh(8), fresh(2048)
 	wild := ws[1].Irecv(0x11, 1<<62, buf) // every tag of this test
-	other := ws[1].Irecv(0x13, p2p.Exact, large)
+	other := ws[1].Irecv(0x13, p2p.MaskExact, large)
 	requireOffload(t, ws[1], 0, 1, 1, 0)
 	for i := range 2 {
 		require.NoError(t, ws[0].Send(background, 1, 0x13, pattern(8, i)))
@@ -117,9 +117,9 @@ func postWild(t *testing.T, ws []*p2p.World) {
 func postDifBuckets(t *testing.T, ws []*p2p.World) {
 	buf := fresh(2048)
 	reqs := []p2p.Request{
-		ws[1].Irecv(0x11, p2p.Exact, fresh(8)),
-		ws[1].Irecv(0x11, p2p.Exact, fresh(2048)),
-		ws[1].Irecv(0x13, p2p.Exact, buf),
+		ws[1].Irecv(0x11, p2p.MaskExact, fresh(8)),
+		ws[1].Irecv(0x11, p2p.MaskExact, fresh(2048)),
+		ws[1].Irecv(0x13, p2p.MaskExact, buf),
 	}
 	requireOffload(t, ws[1], 1, 1, 1, 1)
 	require.NoError(t, ws[0].Send(background, 1, 0x13, pattern(100, 1)))
@@ -135,7 +135,7 @@ func forceBasic(t *testing.T, ws []*p2p.World) {
 	var bufs [][]byte
 	for _, size := range []int{8, 8, 8, 8, 8, 8, 8, 5000} {
 		bufs = append(bufs, fresh(size))
-		reqs = append(reqs, ws[1].Irecv(0x11, p2p.Exact, bufs[len(bufs)-1]))
+		reqs = append(reqs, ws[1].Irecv(0x11, p2p.MaskExact, bufs[len(bufs)-1]))
 	}
 	requireOffload(t, ws[1], 8, 0, 0, 8)
 	for i := range reqs {
@@ -152,11 +152,11 @@ func forceBasic(t *testing.T, ws []*p2p.World) {
 func forceBlocked(t *testing.T, ws []*p2p.World) {
 	var reqs []p2p.Request
 	for range 6 {
-		reqs = append(reqs, ws[1].Irecv(0x11, p2p.Exact, fresh(8)))
+		reqs = append(reqs, ws[1].Irecv(0x11, p2p.MaskExact, fresh(8)))
 	}
-	reqs = append(reqs, ws[1].Irecv(0x11, p2p.Exact&^0xff, fresh(8)))
+	reqs = append(reqs, ws[1].Irecv(0x11, p2p.MaskExact&^0xff, fresh(8)))
 	buf := fresh(5000)
-	large := ws[1].Irecv(0x11, p2p.Exact, buf)
+	large := ws[1].Irecv(0x11, p2p.MaskExact, buf)
 	requireOffload(t, ws[1], 0, 7, 1, 0)
 	for len(reqs) > 0 {
 		cancelAll(t, reqs[len(reqs)-1])
@@ -178,7 +178,7 @@ func forceBlocked(t *testing.T, ws []*p2p.World) {
 // eagerSendLess: one byte into a large buffer that the device has.
 func eagerSendLess(t *testing.T, ws []*p2p.World) {
 	buf := fresh(4 << 10)
-	r := ws[1].Irecv(0x11, p2p.Exact, buf)
+	r := ws[1].Irecv(0x11, p2p.MaskExact, buf)
 	requireOffload(t, ws[1], 1, 0, 0, 1)
 	require.NoError(t, ws[0].Send(background, 1, 0x11, []byte{7}))
 	requireReceived(t, []byte{7}, buf, wait(t, r), 0, 0x11)
@@ -190,7 +190,7 @@ func eagerSendLess(t *testing.T, ws []*p2p.World) {
 func smallRndv(t *testing.T, ws []*p2p.World) {
 	for size := range 2 {
 		buf := fresh(size)
-		r := ws[1].Irecv(0x11, p2p.Exact, buf)
+		r := ws[1].Irecv(0x11, p2p.MaskExact, buf)
 		s := ws[0].Isend(1, 0x11, pattern(size, 1))
 		requireReceived(t, pattern(size, 1), buf, wait(t, r), 0, 0x11)
 		wait(t, s)
@@ -246,7 +246,7 @@ func offloadStatus(t *testing.T, ws []*p2p.World) {
 
 // statsPost: a posted receive is counted, and so is its deletion when it is cancelled.
 func statsPost(t *testing.T, ws []*p2p.World) {
-	r := ws[1].Irecv(0x11, p2p.Exact, fresh(2048))
+	r := ws[1].Irecv(0x11, p2p.MaskExact, fresh(2048))
 	requireOffload(t, ws[1], 1, 0, 0, 1)
 	cancelAll(t, r)
 	requireOffload(t, ws[1], 1, 0, 0, 0)
@@ -266,7 +266,7 @@ func statsBlock(t *testing.T, ws []*p2p.World) {
 	var bufs [][]byte
 	for tag := range p2p.Tag(receives) {
 		bufs = append(bufs, fresh(64))
-		reqs = append(reqs, ws[1].Irecv(tag, p2p.Exact, bufs[tag]))
+		reqs = append(reqs, ws[1].Irecv(tag, p2p.MaskExact, bufs[tag]))
 	}
 	requireOffload(t, ws[1], 1+room, 0, 0, room)
 	if ws[1].Metrics().Transport == "tmsrq" {

@@ -54,10 +54,10 @@ func TestProbes(t *testing.T) {
 			}
 			buf := make([]byte, size)
 			// Comm and World each have four messages of their own. Each of these takes one.
-			st, err := w.Probe(background, 5, p2p.Exact)
+			st, err := w.Probe(background, 5, p2p.MaskExact)
 			require.NoError(t, err)
 			require.Equal(t, want, st)
-			st, err = w.Recv(background, 0, p2p.Any, buf)
+			st, err = w.Recv(background, 0, p2p.MaskAny, buf)
 			check(buf, st, err)
 			st, err = c.Probe(background, p2p.AnySource, p2p.AnyTag)
 			require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestProbes(t *testing.T) {
 			st, err = c.Recv(background, 0, 5, buf)
 			check(buf, st, err)
 
-			m := message(w.Mprobe(background, 5, p2p.Exact))
+			m := message(w.Mprobe(background, 5, p2p.MaskExact))
 			if size <= 8 || size > 1<<20 { // the limit between is the wire's
 				require.Equal(t, size <= 8, m.Bytes() != nil)
 			}
@@ -81,11 +81,11 @@ func TestProbes(t *testing.T) {
 			require.ErrorIs(t, err, p2p.ErrInactive)
 
 			for ok := false; !ok; {
-				st, ok, err = w.Iprobe(5, p2p.Exact)
+				st, ok, err = w.Iprobe(5, p2p.MaskExact)
 				require.NoError(t, err)
 			}
 			require.Equal(t, want, st)
-			m, ok, err := w.Improbe(5, p2p.Exact)
+			m, ok, err := w.Improbe(5, p2p.MaskExact)
 			require.True(t, ok)
 			message(m, err).Discard()
 			for ok = false; !ok; {
@@ -97,9 +97,9 @@ func TestProbes(t *testing.T) {
 			require.True(t, ok)
 			message(m, err).Discard()
 
-			check(w.RecvAlloc(background, 5, p2p.Exact, int64(size)))
+			check(w.RecvAlloc(background, 5, p2p.MaskExact, int64(size)))
 			check(c.RecvAlloc(background, 0, 5, 0))
-			got, st, err := w.RecvAlloc(background, 5, p2p.Exact, 1)
+			got, st, err := w.RecvAlloc(background, 5, p2p.MaskExact, 1)
 			if size > 1 {
 				require.EqualError(t, err, fmt.Sprintf("p2p: recv from any, tag 0x5: message longer than the buffer: %d bytes into 1", size))
 			} else {
@@ -109,9 +109,9 @@ func TestProbes(t *testing.T) {
 			require.Equal(t, content(size)[:min(size, 1)], got)
 			want.Tag = 6
 			message(c.Mprobe(background, 0, 6)).Discard()
-			check(w.RecvAlloc(background, 6, p2p.Exact, 0))
+			check(w.RecvAlloc(background, 6, p2p.MaskExact, 0))
 		}
-		_, ok, err := w.Improbe(0, p2p.Any)
+		_, ok, err := w.Improbe(0, p2p.MaskAny)
 		require.NoError(t, err)
 		require.False(t, ok)
 		st, ok, err := c.Iprobe(p2p.AnySource, p2p.AnyTag)
@@ -190,11 +190,11 @@ func TestProbeContexts(t *testing.T) {
 			return ctx
 		}
 		for _, probe := range []func() error{
-			func() error { _, err := w.Probe(short(), 1, p2p.Exact); return err },
+			func() error { _, err := w.Probe(short(), 1, p2p.MaskExact); return err },
 			func() error { _, err := c.Probe(short(), 0, 1); return err },
-			func() error { _, err := w.Mprobe(short(), 1, p2p.Exact); return err },
+			func() error { _, err := w.Mprobe(short(), 1, p2p.MaskExact); return err },
 			func() error { _, err := c.Mprobe(short(), p2p.AnySource, 1); return err },
-			func() error { _, _, err := w.RecvAlloc(short(), 1, p2p.Exact, 0); return err },
+			func() error { _, _, err := w.RecvAlloc(short(), 1, p2p.MaskExact, 0); return err },
 		} {
 			err := probe()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -202,7 +202,7 @@ func TestProbeContexts(t *testing.T) {
 			require.ErrorAs(t, err, &op)
 		}
 		r := w.Issend(1-w.Rank(), 5, []byte("hello"))
-		m, err := w.Mprobe(background, 5, p2p.Exact)
+		m, err := w.Mprobe(background, 5, p2p.MaskExact)
 		require.NoError(t, err)
 		over, cancel := context.WithCancel(background)
 		cancel()
@@ -230,14 +230,14 @@ func TestProbeArguments(t *testing.T) {
 		raw := "invalid argument: bit 63 of a tag belongs to the library: tags of a World's own calls go from 0 to 0x7fffffffffffffff"
 		source := "invalid argument: rank 9 is out of range: sources go from 0 to 1, or AnySource or ProcNull"
 		for text, err := range map[string]error{
-			"p2p: probe from any, tag 0x1: " + noContext:           st(w.Probe(none, 1, p2p.Exact)),
-			"p2p: probe from any, tag 0x8000000000000000: " + raw:  found(w.Iprobe(1<<63, p2p.Exact)),
-			"p2p: probe from any, tag 0x8000000000000001: " + raw:  st(w.Probe(background, 1<<63|1, p2p.Exact)),
-			"p2p: mprobe from any, tag 0x1: " + noContext:          message(w.Mprobe(none, 1, p2p.Exact)),
-			"p2p: mprobe from any, tag 0x8000000000000000: " + raw: matched(w.Improbe(1<<63, p2p.Exact)),
-			"p2p: recv from any, tag 0x1: " + noContext:            alloc(w.RecvAlloc(none, 1, p2p.Exact, 0)),
+			"p2p: probe from any, tag 0x1: " + noContext:           st(w.Probe(none, 1, p2p.MaskExact)),
+			"p2p: probe from any, tag 0x8000000000000000: " + raw:  found(w.Iprobe(1<<63, p2p.MaskExact)),
+			"p2p: probe from any, tag 0x8000000000000001: " + raw:  st(w.Probe(background, 1<<63|1, p2p.MaskExact)),
+			"p2p: mprobe from any, tag 0x1: " + noContext:          message(w.Mprobe(none, 1, p2p.MaskExact)),
+			"p2p: mprobe from any, tag 0x8000000000000000: " + raw: matched(w.Improbe(1<<63, p2p.MaskExact)),
+			"p2p: recv from any, tag 0x1: " + noContext:            alloc(w.RecvAlloc(none, 1, p2p.MaskExact, 0)),
 			"p2p: recv from any, tag 0x2: invalid argument: the limit is -1 bytes: use 0 for none": alloc(
-				w.RecvAlloc(background, 2, p2p.Exact, -1)),
+				w.RecvAlloc(background, 2, p2p.MaskExact, -1)),
 			"p2p: recv from 1, tag 0x3: invalid argument: the limit is -5 bytes: use 0 for none":             alloc(c.RecvAlloc(background, 1, 3, -5)),
 			"p2p: probe from 0, tag 0x1: " + noContext:                                                       st(c.Probe(none, 0, 1)),
 			"p2p: probe from 9, tag 0x1: " + source:                                                          found(c.Iprobe(9, 1)),

@@ -39,13 +39,13 @@ func TestQueueReports(t *testing.T) {
 		consumed := w.Isend(0, 1, nil)
 		_, err := consumed.Wait(background)
 		require.NoError(t, err)
-		canceled := w.Irecv(99, p2p.Exact, make([]byte, 1))
+		canceled := w.Irecv(99, p2p.MaskExact, make([]byte, 1))
 		canceled.Cancel()
 		foreign := other.Isend(0, 5, nil)
 		for data, r := range []p2p.Request{
 			{},
 			consumed,
-			w.Irecv(1, p2p.Exact, nil),
+			w.Irecv(1, p2p.MaskExact, nil),
 			c.Irecv(0, 7, make([]byte, 5)),
 			c.Irecv(p2p.AnySource, p2p.AnyTag, make([]byte, 8)),
 			c.Isend(0, 7, []byte("too long")),
@@ -88,7 +88,7 @@ func TestQueueReports(t *testing.T) {
 			}
 			require.Equal(t, want.st, c.Status, "%d", data)
 		}
-		_, err = other.Recv(background, 5, p2p.Exact, nil)
+		_, err = other.Recv(background, 5, p2p.MaskExact, nil)
 		require.NoError(t, err)
 		require.NoError(t, q.Close())
 		_, err = q.Wait(background, make([]p2p.Completion, 1))
@@ -111,7 +111,7 @@ func TestQueueArguments(t *testing.T) {
 		require.Zero(t, q.Poll(nil))
 		var noQueue *p2p.Queue
 		w.Isend(0, 1, nil).Notify(noQueue, 1)
-		_, err = w.Recv(background, 1, p2p.Exact, nil)
+		_, err = w.Recv(background, 1, p2p.MaskExact, nil)
 		require.NoError(t, err)
 		require.NoError(t, w.Close())
 		_, err = q.Wait(background, out)
@@ -130,7 +130,7 @@ func TestQueueOfManyRequests(t *testing.T) {
 			skipUnlessLinux(t, cfg.Device)
 			p2ptest.RunConfig(t, 2, cfg, func(w *p2p.World) {
 				if w.Rank() == 1 {
-					_, err := w.Recv(background, 1, p2p.Exact, nil)
+					_, err := w.Recv(background, 1, p2p.MaskExact, nil)
 					require.NoError(t, err)
 					for i := range n {
 						require.NoError(t, w.Comm().Send(background, 0, p2p.Tag(n-i), []byte{byte(n - i)}))

@@ -109,7 +109,7 @@ func TestRegionMisuse(t *testing.T) {
 			self := w.Comm()
 			uses := []p2p.Request{
 				self.Irecv(w.Rank(), 1, own[:10]), self.Irecv(w.Rank(), 2, own[10:80<<10]),
-				w.Irecv(3, p2p.Any, own[80<<10:]), self.Isend(w.Rank(), 4, own[:60<<10]),
+				w.Irecv(3, p2p.MaskAny, own[80<<10:]), self.Isend(w.Rank(), 4, own[:60<<10]),
 			}
 			require.EqualError(t, r.Close(), "p2p: invalid argument: close of a Region of 92160 bytes: operations on it are not complete: 4")
 			for _, u := range uses {

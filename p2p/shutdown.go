@@ -120,7 +120,7 @@ func (w *World) meet(ctx context.Context) error {
 // progressUntil makes progress until ctx ends: it waits for a message that is never sent.
 func (w *World) progressUntil(ctx context.Context) error {
 	tag := contexts.Base(contexts.Library) | uint64(w.rank)<<sourceShift
-	_, err := w.eng.Recv(ctx, w.rank, tag, uint64(Exact), nil)
+	_, err := w.eng.Recv(ctx, w.rank, tag, uint64(MaskExact), nil)
 	return err
 }
 

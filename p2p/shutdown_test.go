@@ -37,7 +37,7 @@ func TestFailedShutdownLists(t *testing.T) {
 			return
 		}
 		for range 2 { // a barrier: all are here, with messages that are never received
-			_, err := w.Recv(background, 9, p2p.Exact, nil)
+			_, err := w.Recv(background, 9, p2p.MaskExact, nil)
 			assert.NoError(t, err)
 		}
 		big := make([]byte, 100<<10)
@@ -51,7 +51,7 @@ func TestFailedShutdownLists(t *testing.T) {
 		w.Comm().Irecv(p2p.AnySource, p2p.AnyTag, make([]byte, 8))
 		dup.Irecv(1, 5, nil)
 		w.Irecv(7, 0xff, make([]byte, 9))
-		w.Irecv(8, p2p.Exact, nil)
+		w.Irecv(8, p2p.MaskExact, nil)
 		ctx, cancel := context.WithCancel(background)
 		cancel()
 		err = w.Shutdown(ctx)
@@ -79,7 +79,7 @@ func TestFailedShutdownListsFew(t *testing.T) {
 			w.Comm().Issend(0, 100+tag, make([]byte, 2))
 		}
 		assert.NoError(t, w.Send(background, 0, 1, nil))
-		_, err := w.Recv(background, 1, p2p.Exact, nil) // with it the others have arrived
+		_, err := w.Recv(background, 1, p2p.MaskExact, nil) // with it the others have arrived
 		assert.NoError(t, err)
 		ctx, cancel := context.WithCancel(background)
 		cancel()

@@ -122,7 +122,7 @@ func TestRecvAllocRefusesLimits(t *testing.T) {
 			_, _, err := w.Comm().RecvAlloc(background, src, 1, -1)
 			assert.ErrorIs(t, err, p2p.ErrInvalid)
 		}
-		_, _, err := w.RecvAlloc(background, 1, p2p.Exact, -1)
+		_, _, err := w.RecvAlloc(background, 1, p2p.MaskExact, -1)
 		assert.ErrorIs(t, err, p2p.ErrInvalid)
 	})
 }

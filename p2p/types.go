@@ -12,14 +12,14 @@ type Mask uint64
 
 // Masks of World's receives.
 const (
-	Exact Mask = 1<<64 - 1 // only this tag
-	Any   Mask = 0         // every tag
+	MaskExact Mask = 1<<64 - 1 // only this tag
+	MaskAny   Mask = 0         // every tag
 )
 
 // Limits and wildcards.
 const (
 	// MaxTag is the largest tag of World's own calls: bit 63 marks Comm and library traffic, and is
-	// part of every mask, so that World.Recv(ctx, 0, Any, buf) never takes a communicator's
+	// part of every mask, so that World.Recv(ctx, 0, MaskAny, buf) never takes a communicator's
 	// message.
 	MaxTag Tag = 1<<63 - 1
 	// MaxCommTag is the largest tag of a Comm. On the wire that is 1 bit, 11 for the Comm, 20 for

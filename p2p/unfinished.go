@@ -78,7 +78,7 @@ func describe(u progress.Unfinished, n int) string {
 // describeTag says what the program gave: a raw tag and mask, or a tag and its Comm.
 func describeTag(tag, mask uint64) string {
 	if tag&namespace == 0 {
-		if mask == uint64(Exact)|namespace {
+		if mask == uint64(MaskExact)|namespace {
 			return fmt.Sprintf("raw tag %#x", tag)
 		}
 		return fmt.Sprintf("raw tag %#x mask %#x", tag, mask&^namespace)

@@ -18,7 +18,7 @@ import (
 func TestWaitAllSkipsInactive(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {
 		buf := make([]byte, 4)
-		recv := w.Irecv(1, p2p.Exact, buf)
+		recv := w.Irecv(1, p2p.MaskExact, buf)
 		consumed := w.Isend(0, 1, []byte("data"))
 		_, err := consumed.Wait(background)
 		require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestWaitAllSkipsInactive(t *testing.T) {
 func TestWaitAllAgain(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {
 		late, short := make([]byte, 4), make([]byte, 1)
-		reqs := []p2p.Request{w.Irecv(1, p2p.Exact, short), w.Irecv(2, p2p.Exact, late)}
+		reqs := []p2p.Request{w.Irecv(1, p2p.MaskExact, short), w.Irecv(2, p2p.MaskExact, late)}
 		require.NoError(t, w.Send(background, 0, 1, []byte("long")))
 		for range 2 {
 			ctx, cancel := context.WithTimeout(background, time.Millisecond)
@@ -55,7 +55,7 @@ func TestWaitAllAgain(t *testing.T) {
 
 		// An operation that fails with ErrInactive is not a request that was consumed before.
 		require.NoError(t, w.Send(background, 0, 3, []byte("once")))
-		m, err := w.Mprobe(background, 3, p2p.Exact)
+		m, err := w.Mprobe(background, 3, p2p.MaskExact)
 		require.NoError(t, err)
 		m.Discard()
 		require.ErrorIs(t, p2p.WaitAll(background, []p2p.Request{m.Irecv(late)}, nil), p2p.ErrInactive)

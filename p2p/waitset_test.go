@@ -48,11 +48,11 @@ func (s *waitset) post(i int, tag p2p.Tag) {
 		s.reqs[i] = s.w.Isend(0, tag, nil)
 		_, err := s.reqs[i].Wait(background)
 		require.NoError(s.t, err)
-		_, err = s.w.Recv(background, tag, p2p.Exact, nil)
+		_, err = s.w.Recv(background, tag, p2p.MaskExact, nil)
 		require.NoError(s.t, err)
 		s.want[i] = outcome{}
 	default:
-		s.reqs[i] = s.w.Irecv(tag, p2p.Exact, make([]byte, waitsetRoom))
+		s.reqs[i] = s.w.Irecv(tag, p2p.MaskExact, make([]byte, waitsetRoom))
 		s.want[i] = outcome{active: true, tag: tag}
 	}
 }
@@ -271,7 +271,7 @@ func TestWaitsetArguments(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, done)
 	for _, w := range worlds {
-		_, err := w.Recv(background, 1, p2p.Exact, nil)
+		_, err := w.Recv(background, 1, p2p.MaskExact, nil)
 		require.NoError(t, err)
 	}
 }

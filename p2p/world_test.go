@@ -27,7 +27,7 @@ func TestRing(t *testing.T) {
 		for _, size := range []int{0, 1, 8, 4 << 10, 100 << 10, 3 << 20} {
 			out := bytes.Repeat([]byte{byte(w.Rank()), byte(size)}, size/2+1)[:size]
 			in := make([]byte, size+5)
-			r := w.Irecv(7, p2p.Exact, in)
+			r := w.Irecv(7, p2p.MaskExact, in)
 			require.NoError(t, w.Send(background, next, 7, out))
 			st, err := r.Wait(background)
 			require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestRawAndCommDoNotMeet(t *testing.T) {
 		require.NoError(t, c.Send(background, peer, 5, []byte("comm")))
 		require.NoError(t, w.Send(background, peer, 5, []byte("raw")))
 		buf := make([]byte, 8)
-		st, err := w.Recv(background, 0, p2p.Any, buf) // receives any raw message, and only those
+		st, err := w.Recv(background, 0, p2p.MaskAny, buf) // receives any raw message, and only those
 		require.NoError(t, err)
 		require.Equal(t, p2p.Status{Source: peer, Tag: 5, Len: 3}, st)
 		require.Equal(t, "raw", string(buf[:3]))
@@ -95,7 +95,7 @@ func TestTruncated(t *testing.T) {
 				continue
 			}
 			buf := make([]byte, 8)
-			st, err := w.Recv(background, 7, p2p.Exact, buf)
+			st, err := w.Recv(background, 7, p2p.MaskExact, buf)
 			require.EqualError(t, err, fmt.Sprintf("p2p: recv from any, tag 0x7: message longer than the buffer: %d bytes into 8", size))
 			require.ErrorIs(t, err, p2p.ErrTruncated)
 			require.Equal(t, p2p.Status{Source: 0, Tag: 7, Len: int64(size)}, st)
@@ -145,7 +145,7 @@ func TestWrongArguments(t *testing.T) {
 			"p2p: send to 1, tag 0x8000000000000000: invalid argument: bit 63 of a tag belongs to the library: " +
 				"tags of a World's own calls go from 0 to 0x7fffffffffffffff": w.Send(background, 1, 1<<63, nil),
 			"p2p: recv from any, tag 0x8000000000000001: invalid argument: bit 63 of a tag belongs to the library: " +
-				"tags of a World's own calls go from 0 to 0x7fffffffffffffff": wait(w.Irecv(1<<63|1, p2p.Any, nil)),
+				"tags of a World's own calls go from 0 to 0x7fffffffffffffff": wait(w.Irecv(1<<63|1, p2p.MaskAny, nil)),
 			"p2p: send to 1, tag 0x100000000: invalid argument: tag 0x100000000 is out of range: tags of a Comm go from 0 to 0xffffffff": c.Send(
 				background, 1, 1<<32, nil),
 		} {
@@ -155,7 +155,7 @@ func TestWrongArguments(t *testing.T) {
 			require.ErrorAs(t, err, &op)
 		}
 		for _, err := range []error{
-			w.Send(none, 0, 1, nil), c.Send(none, 0, 1, nil), recv(w.Recv(none, 1, p2p.Exact, nil)), recv(c.Recv(none, 0, 1, nil)),
+			w.Send(none, 0, 1, nil), c.Send(none, 0, 1, nil), recv(w.Recv(none, 1, p2p.MaskExact, nil)), recv(c.Recv(none, 0, 1, nil)),
 			p2p.WaitAll(none, nil, nil), w.Shutdown(none), recv(p2p.Request{}.Wait(none)),
 			p2p.WaitAll(background, make([]p2p.Request, 2), make([]p2p.Completion, 1)),
 		} {
@@ -188,19 +188,19 @@ func TestContexts(t *testing.T) {
 		require.ErrorIs(t, w.Send(ended, 0, 1, nil), context.Canceled)
 		short, cancel := context.WithTimeout(background, 20*time.Millisecond)
 		defer cancel()
-		_, err := w.Recv(short, 1, p2p.Exact, nil)
+		_, err := w.Recv(short, 1, p2p.MaskExact, nil)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		var op *p2p.OpError
 		require.ErrorAs(t, err, &op)
 
 		// The context bounds only the waiting.
 		buf := make([]byte, 8)
-		r := w.Irecv(2, p2p.Exact, buf)
+		r := w.Irecv(2, p2p.MaskExact, buf)
 		_, err = r.Wait(short)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, p2p.WaitAll(short, []p2p.Request{r}, nil), context.DeadlineExceeded)
 		require.NoError(t, w.Send(background, 1-w.Rank(), 5, nil))
-		_, err = w.Recv(background, 5, p2p.Exact, nil) // the peer has cancelled by now
+		_, err = w.Recv(background, 5, p2p.MaskExact, nil) // the peer has cancelled by now
 		require.NoError(t, err)
 		require.NoError(t, w.Send(background, 1-w.Rank(), 2, []byte("here")))
 		st, err := r.Wait(background)
@@ -215,7 +215,7 @@ func TestContexts(t *testing.T) {
 			require.NoError(t, w.Send(background, 1, 4, nil))
 			return
 		}
-		_, err = w.Recv(background, 4, p2p.Exact, nil) // answers the WITHDRAW meanwhile
+		_, err = w.Recv(background, 4, p2p.MaskExact, nil) // answers the WITHDRAW meanwhile
 		require.NoError(t, err)
 	})
 }
@@ -223,7 +223,7 @@ func TestContexts(t *testing.T) {
 func TestRequests(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {
 		buf := make([]byte, 8)
-		r := w.Irecv(1, p2p.Exact, buf)
+		r := w.Irecv(1, p2p.MaskExact, buf)
 		_, done, err := r.Test()
 		require.False(t, done)
 		require.NoError(t, err)
@@ -240,7 +240,7 @@ func TestRequests(t *testing.T) {
 			r.Cancel()
 		}
 
-		reqs := []p2p.Request{w.Irecv(1, p2p.Exact, buf[:1]), {}, w.Isend(0, 1, []byte("xy")), w.Isend(5, 1, nil)}
+		reqs := []p2p.Request{w.Irecv(1, p2p.MaskExact, buf[:1]), {}, w.Isend(0, 1, []byte("xy")), w.Isend(5, 1, nil)}
 		<-reqs[0].Done() // while others have not ended, WaitAll tells of the refused send alone
 		out := make([]p2p.Completion, len(reqs))
 		err = p2p.WaitAll(background, reqs, out)
@@ -280,7 +280,7 @@ func TestStatusOfFailed(t *testing.T) {
 		require.Equal(t, nothing, st)
 		for _, recv := range []func() (p2p.Status, error){
 			func() (p2p.Status, error) { return c.Recv(ended, 0, 1, buf) },
-			func() (p2p.Status, error) { return w.Recv(ended, 1, p2p.Exact, buf) },
+			func() (p2p.Status, error) { return w.Recv(ended, 1, p2p.MaskExact, buf) },
 			func() (p2p.Status, error) { return c.Irecv(7, 1, buf).Wait(background) },
 			func() (p2p.Status, error) { return w.Isend(7, 1, buf).Wait(background) },
 		} {
@@ -306,7 +306,7 @@ func TestStatusOfFailed(t *testing.T) {
 
 func TestCloseEndsOperations(t *testing.T) {
 	p2ptest.Run(t, 1, func(w *p2p.World) {
-		r := w.Irecv(1, p2p.Exact, make([]byte, 8))
+		r := w.Irecv(1, p2p.MaskExact, make([]byte, 8))
 		require.NoError(t, w.Close())
 		require.NoError(t, w.Close())
 		_, err := r.Wait(background)
@@ -333,12 +333,12 @@ func TestAbort(t *testing.T) {
 			assert.NoError(t, w.Send(background, 1, 2, nil))
 			if w.Rank() == 1 {
 				for range 3 { // a barrier
-					_, err := w.Recv(background, 2, p2p.Exact, nil)
+					_, err := w.Recv(background, 2, p2p.MaskExact, nil)
 					assert.NoError(t, err)
 				}
 				w.Abort(3, "the sky fell")
 			}
-			_, err := w.Recv(background, 1, p2p.Exact, nil)
+			_, err := w.Recv(background, 1, p2p.MaskExact, nil)
 			assert.ErrorIs(t, err, p2p.ErrAborted)
 			assert.EqualError(t, err, "p2p: recv from any, tag 0x1: job aborted: by rank 1 with code 3: the sky fell")
 			ended.Add(1)
@@ -353,7 +353,7 @@ func TestAbortCode(t *testing.T) {
 		p2ptest.Run(t, 1, func(w *p2p.World) {
 			defer w.Close()
 			w.Abort(code, "x")
-			_, err := w.Recv(background, 1, p2p.Exact, nil)
+			_, err := w.Recv(background, 1, p2p.MaskExact, nil)
 			require.ErrorContains(t, err, "with code "+want+": x")
 		})
 	}
@@ -380,16 +380,16 @@ func TestLostPeer(t *testing.T) {
 		}
 		assert.Equal(t, []int{2}, peer.Ranks)
 		assert.Equal(t, []int{2}, w.Failed())
-		_, err = w.Recv(background, 9, p2p.Exact, nil)
+		_, err = w.Recv(background, 9, p2p.MaskExact, nil)
 		assert.ErrorIs(t, err, p2p.ErrPeerLost)
 		w.AckFailures(2)
-		r := w.Irecv(2, p2p.Exact, nil)
+		r := w.Irecv(2, p2p.MaskExact, nil)
 		assert.NoError(t, w.Send(background, 1-w.Rank(), 2, nil))
 		_, err = r.Wait(background)
 		assert.NoError(t, err)
 		// The other survivor must have its message before this rank goes.
 		assert.NoError(t, w.Send(background, 1-w.Rank(), 3, nil))
-		_, err = w.Recv(background, 3, p2p.Exact, nil)
+		_, err = w.Recv(background, 3, p2p.MaskExact, nil)
 		assert.NoError(t, err)
 	})
 }

@@ -17,8 +17,8 @@ func TestVainCallsYield(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	p2ptest.RunConfig(t, 1, p2p.Config{Progress: p2p.ProgressManual}, func(w *p2p.World) {
 		c, q, out := w.Comm(), w.NewQueue(1), make([]p2p.Completion, 1)
-		w.Irecv(1, p2p.Exact, nil).Notify(q, 0)
-		reqs := []p2p.Request{w.Irecv(2, p2p.Exact, nil)}
+		w.Irecv(1, p2p.MaskExact, nil).Notify(q, 0)
+		reqs := []p2p.Request{w.Irecv(2, p2p.MaskExact, nil)}
 		for name, call := range map[string]func(){
 			"Test":          func() { _, _, _ = reqs[0].Test() },
 			"Peek":          func() { _, _, _ = reqs[0].Peek() },
@@ -26,8 +26,8 @@ func TestVainCallsYield(t *testing.T) {
 			"TestAny":       func() { _, _, _, _ = p2p.TestAny(reqs) },
 			"TestSome":      func() { _, _ = p2p.TestSome(reqs, out) },
 			"Queue.Poll":    func() { q.Poll(out) },
-			"World.Iprobe":  func() { _, _, _ = w.Iprobe(3, p2p.Exact) },
-			"World.Improbe": func() { _, _, _ = w.Improbe(3, p2p.Exact) },
+			"World.Iprobe":  func() { _, _, _ = w.Iprobe(3, p2p.MaskExact) },
+			"World.Improbe": func() { _, _, _ = w.Improbe(3, p2p.MaskExact) },
 			"Comm.Iprobe":   func() { _, _, _ = c.Iprobe(p2p.AnySource, 3) },
 			"Comm.Improbe":  func() { _, _, _ = c.Improbe(p2p.AnySource, 3) },
 		} {

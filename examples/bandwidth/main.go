@@ -51,7 +51,7 @@ func stream(w *p2p.World, s *benchkit.Stream) error {
 			case w.Rank() == 0:
 				*r = w.Isend(1, data, s.Buf(i))
 			default:
-				*r = w.Irecv(data, p2p.Exact, s.Buf(i))
+				*r = w.Irecv(data, p2p.MaskExact, s.Buf(i))
 			}
 		}
 		if err := agree(ctx, w); err != nil {
@@ -64,7 +64,7 @@ func stream(w *p2p.World, s *benchkit.Stream) error {
 // agree returns on rank 0 when rank 1 has received all.
 func agree(ctx context.Context, w *p2p.World) error {
 	if w.Rank() == 0 {
-		_, err := w.Recv(ctx, done, p2p.Exact, nil)
+		_, err := w.Recv(ctx, done, p2p.MaskExact, nil)
 		return err
 	}
 	return w.Send(ctx, 0, done, nil)

@@ -42,11 +42,11 @@ func bounce(w *p2p.World, l *benchkit.Loop) error {
 			if err := w.Send(ctx, 1, ping, l.Out); err != nil {
 				return err
 			}
-			if _, err := w.Recv(ctx, pong, p2p.Exact, l.In); err != nil {
+			if _, err := w.Recv(ctx, pong, p2p.MaskExact, l.In); err != nil {
 				return err
 			}
 		} else {
-			if _, err := w.Recv(ctx, ping, p2p.Exact, l.In); err != nil {
+			if _, err := w.Recv(ctx, ping, p2p.MaskExact, l.In); err != nil {
 				return err
 			}
 			if err := w.Send(ctx, 0, pong, l.Out); err != nil {

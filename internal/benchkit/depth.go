@@ -101,9 +101,9 @@ func (d *depth) post(i int, buf []byte) p2p.Request {
 	case KindAnySource:
 		return d.s.World.Comm().Irecv(p2p.AnySource, tag, buf)
 	case KindMasks:
-		return d.s.World.Irecv(tag, p2p.Exact&^(1<<(i%16)), buf)
+		return d.s.World.Irecv(tag, p2p.MaskExact&^(1<<(i%16)), buf)
 	}
-	return d.s.World.Irecv(tag, p2p.Exact, buf)
+	return d.s.World.Irecv(tag, p2p.MaskExact, buf)
 }
 
 // send has each rank send the entries of the other.
@@ -154,7 +154,7 @@ func (d *depth) empty() error {
 func (d *depth) receive() error {
 	buf := make([]byte, queuedBytes)
 	for i := range d.n {
-		if _, err := d.s.World.Recv(context.Background(), d.tag+p2p.Tag(i), p2p.Exact, buf); err != nil {
+		if _, err := d.s.World.Recv(context.Background(), d.tag+p2p.Tag(i), p2p.MaskExact, buf); err != nil {
 			return err
 		}
 		if got := binary.LittleEndian.Uint64(buf); got != uint64(i) {

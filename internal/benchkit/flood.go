@@ -212,7 +212,7 @@ func (f *flood) flooded() (Result, error) {
 func (f *flood) meanwhile() error {
 	ctx, w := context.Background(), f.s.World
 	if f.s.While == WhileRecv {
-		_, err := w.Recv(ctx, tagStop, p2p.Exact, nil)
+		_, err := w.Recv(ctx, tagStop, p2p.MaskExact, nil)
 		return err
 	}
 	told := w.Comm().Irecv(floodHerald, tagPosted, nil) // no message of the flood can match it
@@ -246,7 +246,7 @@ func (f *flood) drain() error {
 
 func (f *flood) receive(i, seq int, buf []byte) error {
 	tag, want := f.message(i, seq)
-	st, err := f.s.World.Recv(context.Background(), tag, p2p.Exact, buf)
+	st, err := f.s.World.Recv(context.Background(), tag, p2p.MaskExact, buf)
 	switch {
 	case err != nil:
 		return err

@@ -68,7 +68,7 @@ type idle struct {
 func (s *Session) page() (*page, error) {
 	ctx := context.Background()
 	if !s.First {
-		name, _, err := s.World.RecvAlloc(ctx, tagNumber, p2p.Exact, 1<<10)
+		name, _, err := s.World.RecvAlloc(ctx, tagNumber, p2p.MaskExact, 1<<10)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (i *idle) message(after time.Duration) error {
 		binary.LittleEndian.PutUint64(i.buf, uint64(sent))
 		return i.s.World.Send(ctx, i.s.Peer, data, i.buf)
 	}
-	if _, err := i.s.World.Recv(ctx, data, p2p.Exact, i.buf); err != nil {
+	if _, err := i.s.World.Recv(ctx, data, p2p.MaskExact, i.buf); err != nil {
 		return err
 	}
 	return took(i.messages, int64(binary.LittleEndian.Uint64(i.buf)))

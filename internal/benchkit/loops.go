@@ -35,12 +35,12 @@ func bounce(w *p2p.World, l *Loop) error {
 			if err := w.Send(ctx, 1, ping, l.Out); err != nil {
 				return err
 			}
-			if _, err := w.Recv(ctx, pong, p2p.Exact, l.In); err != nil {
+			if _, err := w.Recv(ctx, pong, p2p.MaskExact, l.In); err != nil {
 				return err
 			}
 			continue
 		}
-		if _, err := w.Recv(ctx, ping, p2p.Exact, l.In); err != nil {
+		if _, err := w.Recv(ctx, ping, p2p.MaskExact, l.In); err != nil {
 			return err
 		}
 		if err := w.Send(ctx, 0, pong, l.Out); err != nil {
@@ -83,7 +83,7 @@ func (s *part) agree(w *p2p.World) error {
 	if w.Rank() == 1 {
 		return w.Send(ctx, 0, done, nil)
 	}
-	_, err := w.Recv(ctx, done, p2p.Exact, nil)
+	_, err := w.Recv(ctx, done, p2p.MaskExact, nil)
 	return err
 }
 
@@ -96,7 +96,7 @@ func (s *part) windows(w *p2p.World) error {
 			if w.Rank() == 0 {
 				reqs[k] = w.Isend(1, data, s.buf(i+k))
 			} else {
-				reqs[k] = w.Irecv(data, p2p.Exact, s.buf(i+k))
+				reqs[k] = w.Irecv(data, p2p.MaskExact, s.buf(i+k))
 			}
 		}
 		if err := p2p.WaitAll(ctx, reqs, nil); err != nil {
@@ -144,7 +144,7 @@ func (s *part) move(w *p2p.World) error {
 		case w.Rank() == 0:
 			*r = w.Isend(1, data, s.buf(i))
 		default:
-			*r = w.Irecv(data, p2p.Exact, s.buf(i))
+			*r = w.Irecv(data, p2p.MaskExact, s.buf(i))
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func signal(s *benchkit.Session, rank, pid int, sig os.Signal) error {
 		if err := w.Send(ctx, s.Peer, begin, nil); err != nil {
 			return err
 		}
-	} else if _, err := w.Recv(ctx, begin, p2p.Exact, nil); err != nil {
+	} else if _, err := w.Recv(ctx, begin, p2p.MaskExact, nil); err != nil {
 		return err
 	}
 	if w.Rank() == rank {
@@ -60,7 +60,7 @@ func signal(s *benchkit.Session, rank, pid int, sig os.Signal) error {
 			return err
 		}
 	}
-	_, err := w.Recv(ctx, never, p2p.Exact, nil)
+	_, err := w.Recv(ctx, never, p2p.MaskExact, nil)
 	return err
 }
 

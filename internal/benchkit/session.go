@@ -85,7 +85,7 @@ func (s *Session) leave(wait time.Duration) error {
 func (s *Session) sync() error {
 	ctx := context.Background()
 	send := s.World.Isend(s.Peer, tagSync, nil)
-	if _, err := s.World.Recv(ctx, tagSync, p2p.Exact, nil); err != nil {
+	if _, err := s.World.Recv(ctx, tagSync, p2p.MaskExact, nil); err != nil {
 		return err
 	}
 	_, err := send.Wait(ctx)
@@ -100,7 +100,7 @@ func (s *Session) total(mine time.Duration) (time.Duration, error) {
 		binary.LittleEndian.PutUint64(buf[:], uint64(mine))
 		return mine, s.World.Send(ctx, s.Peer, tagNumber, buf[:])
 	}
-	_, err := s.World.Recv(ctx, tagNumber, p2p.Exact, buf[:])
+	_, err := s.World.Recv(ctx, tagNumber, p2p.MaskExact, buf[:])
 	return mine + time.Duration(binary.LittleEndian.Uint64(buf[:])), err
 }
 

@@ -26,7 +26,7 @@ func gather(w *p2p.World, l *Loop) error {
 			if err := w.Send(ctx, 0, ping, l.Out); err != nil {
 				return err
 			}
-			if _, err := w.Recv(ctx, pong, p2p.Exact, l.In); err != nil {
+			if _, err := w.Recv(ctx, pong, p2p.MaskExact, l.In); err != nil {
 				return err
 			}
 			continue
@@ -35,7 +35,7 @@ func gather(w *p2p.World, l *Loop) error {
 			if i > 0 && !l.again() {
 				return l.err
 			}
-			st, err := w.Recv(ctx, ping, p2p.Exact, l.In)
+			st, err := w.Recv(ctx, ping, p2p.MaskExact, l.In)
 			if err != nil {
 				return err
 			}

@@ -76,7 +76,7 @@ func (k *book) isends(w *p2p.World, dst, n int) []p2p.Request {
 func (k *book) recvInOrder(ctx context.Context, w *p2p.World, src, n int) error {
 	buf := make([]byte, k.size)
 	for i := range n {
-		st, err := w.Recv(ctx, p2p.Tag(i), p2p.Exact, buf)
+		st, err := w.Recv(ctx, p2p.Tag(i), p2p.MaskExact, buf)
 		if err := k.check(src, i, p2p.Tag(i), buf, st, err); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func chunksRole(ctx context.Context, w *p2p.World) error {
 	}
 	all, reqs := make([]byte, n*k.size), make([]p2p.Request, n)
 	for i := range reqs {
-		reqs[i] = w.Irecv(p2p.Tag(i), p2p.Exact, all[i*k.size:][:k.size])
+		reqs[i] = w.Irecv(p2p.Tag(i), p2p.MaskExact, all[i*k.size:][:k.size])
 	}
 	if err := w.Comm().Send(ctx, 0, tagReady, nil); err != nil {
 		return err
@@ -192,7 +192,7 @@ func slowlyRole(ctx context.Context, w *p2p.World) error {
 		if i < 10 {
 			time.Sleep(5 * time.Millisecond)
 		}
-		st, err := w.Recv(ctx, p2p.Tag(i), p2p.Exact, buf)
+		st, err := w.Recv(ctx, p2p.Tag(i), p2p.MaskExact, buf)
 		if err := k.check(0, i, p2p.Tag(i), buf, st, err); err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func reversedRole(ctx context.Context, w *p2p.World) error {
 	}
 	buf := make([]byte, k.size)
 	for i := n - 1; i >= 0; i-- {
-		st, err := w.Recv(ctx, p2p.Tag(i), p2p.Exact, buf)
+		st, err := w.Recv(ctx, p2p.Tag(i), p2p.MaskExact, buf)
 		if err := k.check(0, i, p2p.Tag(i), buf, st, err); err != nil {
 			return err
 		}
@@ -237,7 +237,7 @@ func emptyFloodRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	for i := range n {
-		st, err := w.Recv(ctx, 0, p2p.Any, nil)
+		st, err := w.Recv(ctx, 0, p2p.MaskAny, nil)
 		if err != nil || st != (p2p.Status{Source: 1, Tag: p2p.Tag(i)}) {
 			return fmt.Errorf("message %d: %+v %w", i, st, err)
 		}
@@ -289,7 +289,7 @@ func stopRole(ctx context.Context, w *p2p.World) error {
 		}
 		return w.Send(ctx, 0, tagStop, nil)
 	}
-	if _, err := w.Recv(ctx, tagStop, p2p.Exact, nil); err != nil {
+	if _, err := w.Recv(ctx, tagStop, p2p.MaskExact, nil); err != nil {
 		return err
 	}
 	return errors.Join(k.recvInOrder(ctx, w, 1, n), bounded(w))
@@ -310,12 +310,12 @@ func aheadRole(ctx context.Context, w *p2p.World) error {
 		return p2p.WaitAll(ctx, append(reqs, w.Isend(1, wanted, k.page(n))), nil)
 	}
 	buf := make([]byte, k.size)
-	st, err := w.Recv(ctx, wanted, p2p.Exact, buf)
+	st, err := w.Recv(ctx, wanted, p2p.MaskExact, buf)
 	if err := k.check(0, n, wanted, buf, st, err); err != nil {
 		return err
 	}
 	for i := range n {
-		st, err := w.Recv(ctx, unwanted, p2p.Exact, buf)
+		st, err := w.Recv(ctx, unwanted, p2p.MaskExact, buf)
 		if err := k.check(0, i, unwanted, buf, st, err); err != nil {
 			return err
 		}

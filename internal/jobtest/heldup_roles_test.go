@@ -92,7 +92,7 @@ func receiveRest(ctx context.Context, w *p2p.World, k *book, n int) error {
 	}
 	buf := make([]byte, k.size)
 	for _, i := range readRoll(b[:st.Len]) {
-		st, err := w.Recv(ctx, 0, p2p.Any, buf)
+		st, err := w.Recv(ctx, 0, p2p.MaskAny, buf)
 		if err := k.check(0, i, p2p.Tag(i), buf, st, err); err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func receiveBeginning(ctx context.Context, w *p2p.World, k *book, tag p2p.Tag) e
 		return err
 	}
 	buf := make([]byte, k.size)
-	st, err := w.Recv(ctx, 0, p2p.Any, buf)
+	st, err := w.Recv(ctx, 0, p2p.MaskAny, buf)
 	return k.check(0, sent, tagStop, buf, st, err)
 }
 
@@ -207,7 +207,7 @@ func cancelWantsRole(ctx context.Context, w *p2p.World) error {
 	}
 	reqs, bufs := make([]p2p.Request, many), make([]byte, many*k.size)
 	for i := range reqs {
-		reqs[i] = w.Irecv(rare+p2p.Tag(i), p2p.Exact, bufs[i*k.size:][:k.size])
+		reqs[i] = w.Irecv(rare+p2p.Tag(i), p2p.MaskExact, bufs[i*k.size:][:k.size])
 	}
 	for _, r := range reqs {
 		r.Cancel()
@@ -220,7 +220,7 @@ func cancelWantsRole(ctx context.Context, w *p2p.World) error {
 	}
 	buf := make([]byte, k.size)
 	for i := many - 1; i >= 0; i-- {
-		st, err := w.Recv(ctx, rare+p2p.Tag(i), p2p.Exact, buf)
+		st, err := w.Recv(ctx, rare+p2p.Tag(i), p2p.MaskExact, buf)
 		if err := k.check(0, i, rare+p2p.Tag(i), buf, st, err); err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func roomRole(ctx context.Context, w *p2p.World) error {
 		}
 		buf, next := make([]byte, k.size), [goroutines]int{}
 		for range n * goroutines {
-			st, err := w.Recv(ctx, 0, p2p.Any, buf)
+			st, err := w.Recv(ctx, 0, p2p.MaskAny, buf)
 			g := int(st.Tag>>32) % goroutines
 			if err := k.check(0, next[g], p2p.Tag(g<<32|next[g]), buf, st, err); err != nil {
 				return err

@@ -253,7 +253,7 @@ func (h hostile) outlive(ctx context.Context, w *p2p.World, t *talk) error {
 		return fmt.Errorf("a violation (%v) and its text: %w", violation, err)
 	}
 	fmt.Printf("violation %v: %v\n", violation, err)
-	_, err = w.Recv(ctx, neverTag, p2p.Exact, nil)
+	_, err = w.Recv(ctx, neverTag, p2p.MaskExact, nil)
 	if err := lostTo(h.rank, err, ""); err != nil {
 		return fmt.Errorf("receive from any source: %w", err)
 	}

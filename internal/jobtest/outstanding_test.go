@@ -113,7 +113,7 @@ func outstandingTo(ctx context.Context, w *p2p.World, count int) error {
 		n := min(batch, count-first)
 		for i := range n {
 			if first+i < count/2 {
-				reqs[i] = w.Irecv(outstandingTag, p2p.Exact, bufs[i])
+				reqs[i] = w.Irecv(outstandingTag, p2p.MaskExact, bufs[i])
 			} else {
 				reqs[i] = w.Comm().Irecv(0, outstandingTag, bufs[i])
 			}

@@ -167,7 +167,7 @@ func (p *pesterer) irecv(ctx context.Context) error {
 
 // recvAny receives a raw message of any rank, which only this one sends.
 func (p *pesterer) recvAny(ctx context.Context) error {
-	_, err := p.w.Recv(ctx, p.tag(), p2p.Exact, p.buf)
+	_, err := p.w.Recv(ctx, p.tag(), p2p.MaskExact, p.buf)
 	return err
 }
 

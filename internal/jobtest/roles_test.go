@@ -295,7 +295,7 @@ func pingPongRole(ctx context.Context, w *p2p.World) error {
 			if err := w.Send(ctx, 1-w.Rank(), p2p.Tag(i), buf); err != nil {
 				return err
 			}
-		} else if _, err := w.Recv(ctx, p2p.Tag(i), p2p.Exact, buf); err != nil {
+		} else if _, err := w.Recv(ctx, p2p.Tag(i), p2p.MaskExact, buf); err != nil {
 			return err
 		}
 	}
@@ -329,7 +329,7 @@ func killedRole(ctx context.Context, w *p2p.World) error {
 	}
 	// A receive from any source could match a message of the lost rank: it fails until the loss is
 	// acknowledged.
-	if err := lostRank1(w.Recv(ctx, 77, p2p.Exact, big)); err != nil {
+	if err := lostRank1(w.Recv(ctx, 77, p2p.MaskExact, big)); err != nil {
 		return fmt.Errorf("receive from any source: %w", err)
 	}
 	w.AckFailures(1)
@@ -420,7 +420,7 @@ func orderlyRole(ctx context.Context, w *p2p.World) error {
 		for w.Metrics().UnexpectedNow == 0 && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
-		_, err := w.Recv(ctx, 3, p2p.Exact, make([]byte, 100))
+		_, err := w.Recv(ctx, 3, p2p.MaskExact, make([]byte, 100))
 		return err
 	}
 	return nil

@@ -54,7 +54,7 @@ func (s *schedule) plan(round, rank int) []planned {
 		if op.send {
 			op.size = s.size(rng)
 		} else {
-			op.mask = p2p.Exact
+			op.mask = p2p.MaskExact
 			if rng.IntN(3) == 0 {
 				op.mask = p2p.Mask(fenceBits | rng.IntN(4)) // never matches a fence
 			}
@@ -62,7 +62,7 @@ func (s *schedule) plan(round, rank int) []planned {
 				op.peer = p2p.AnySource
 			}
 			if !s.useRaw {
-				op.mask = p2p.Exact
+				op.mask = p2p.MaskExact
 			}
 		}
 		ops = append(ops, op)
@@ -175,7 +175,7 @@ func (s *schedule) post(op *posted) {
 	switch {
 	case s.useRaw:
 		op.req = s.w.Irecv(op.tag, op.mask, op.buf)
-	case op.mask != p2p.Exact:
+	case op.mask != p2p.MaskExact:
 		op.req = s.w.Comm().Irecv(op.peer, p2p.AnyTag, op.buf)
 	default:
 		op.req = s.w.Comm().Irecv(op.peer, op.tag, op.buf)
@@ -265,7 +265,7 @@ func exchange(ctx context.Context, w *p2p.World, tag p2p.Tag, mine []uint64) ([]
 	theirs := make([]uint64, n)
 	for range n {
 		var b [16]byte
-		if _, err := w.Recv(ctx, tag, p2p.Exact, b[:]); err != nil {
+		if _, err := w.Recv(ctx, tag, p2p.MaskExact, b[:]); err != nil {
 			return nil, fmt.Errorf("exchange with tag %#x: %w", tag, err)
 		}
 		src := binary.LittleEndian.Uint64(b[:])
@@ -305,7 +305,7 @@ func (s *schedule) history(round int, ops []*posted, withdrawn []uint64) *matchm
 // observed converts a completed receive to the model's terms.
 func (s *schedule) observed(op *posted, withdrawn []uint64) matchmodel.Recv {
 	r := matchmodel.Recv{Source: op.peer, Tag: uint64(op.tag), Mask: uint64(op.mask), GotSource: -2}
-	if !s.useRaw && op.mask != p2p.Exact {
+	if !s.useRaw && op.mask != p2p.MaskExact {
 		r.Mask = 0
 	}
 	if src, seq, ok := parseMessage(op.buf, op.st); ok && src < len(withdrawn) {

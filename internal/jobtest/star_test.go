@@ -40,7 +40,7 @@ func starRound(ctx context.Context, w *p2p.World, round int) error {
 	}
 	buf := make([]byte, size)
 	receive := func(tag p2p.Tag) (src int, err error) {
-		st, err := w.Recv(ctx, tag, p2p.Exact, buf)
+		st, err := w.Recv(ctx, tag, p2p.MaskExact, buf)
 		if err != nil {
 			return 0, err
 		}

@@ -145,7 +145,7 @@ func sendAndStop(ctx context.Context, w *p2p.World) error {
 	buf := make([]byte, largeSize)
 	fill(buf, 1)
 	large := w.Isend(0, tagLarge, buf)
-	if _, err := w.Recv(ctx, tagGo, p2p.Exact, nil); err != nil {
+	if _, err := w.Recv(ctx, tagGo, p2p.MaskExact, nil); err != nil {
 		return err
 	}
 	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
@@ -172,7 +172,7 @@ func receiveFromStopped(ctx context.Context, w *p2p.World, pid int) error {
 	fill(want, 1)
 	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
-	_, err := w.Recv(short, tagLarge, p2p.Exact, buf)
+	_, err := w.Recv(short, tagLarge, p2p.MaskExact, buf)
 	switch tcp := w.Metrics().Device == "tcp"; {
 	case tcp && !errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("receive from a stopped rank: %w", err)
@@ -181,7 +181,7 @@ func receiveFromStopped(ctx context.Context, w *p2p.World, pid int) error {
 			return err
 		}
 		clear(buf)
-		if _, err := w.Recv(ctx, tagLarge, p2p.Exact, buf); err != nil {
+		if _, err := w.Recv(ctx, tagLarge, p2p.MaskExact, buf); err != nil {
 			return err
 		}
 	}

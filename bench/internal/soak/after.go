@@ -40,9 +40,9 @@ func (l *watch) refused(ctx context.Context) error {
 		"Ssend":                func() error { return w.Ssend(ctx, rank, tagUnheard, nil) },
 		"Recv":                 func() error { return second(c.Recv(ctx, rank, tagUnsent, nil)) },
 		"Recv from any source": func() error { return second(c.Recv(ctx, p2p.AnySource, tagUnsent, nil)) },
-		"raw Recv":             func() error { return second(w.Recv(ctx, tagUnsent, p2p.Exact, nil)) },
+		"raw Recv":             func() error { return second(w.Recv(ctx, tagUnsent, p2p.MaskExact, nil)) },
 		"Probe":                func() error { return second(c.Probe(ctx, rank, tagUnsent)) },
-		"Mprobe":               func() error { return second(w.Mprobe(ctx, tagUnsent, p2p.Exact)) },
+		"Mprobe":               func() error { return second(w.Mprobe(ctx, tagUnsent, p2p.MaskExact)) },
 		"Dup":                  func() error { return second(c.Dup(ctx)) },
 	} {
 		if err := call(); !l.named(err) {

@@ -13,7 +13,7 @@ import (
 // cancel posts receives for which no message comes, and ends them.
 func (x *exchange) cancel() error {
 	for i := range x.rng.IntN(x.round.Count + 1) {
-		tag, mask := x.tag(p2p.Tag(x.rng.IntN(subs))), p2p.Exact
+		tag, mask := x.tag(p2p.Tag(x.rng.IntN(subs))), p2p.MaskExact
 		if x.rng.IntN(2) == 0 {
 			mask = anyTag
 		}
@@ -105,7 +105,7 @@ func (x *exchange) recvBriefly() error {
 	list := x.briefs(x.prev())
 	got, last := make([]bool, len(list)), -1
 	told := make([]byte, len(list))
-	word := x.w.Irecv(x.told(), p2p.Exact, told)
+	word := x.w.Irecv(x.told(), p2p.MaskExact, told)
 	for known := false; ; x.pause() {
 		if !known {
 			_, done, err := word.Test()
@@ -139,7 +139,7 @@ func (x *exchange) recvBriefly() error {
 }
 
 // briefTag matches the tags of messages, but not told.
-const briefTag = p2p.Exact &^ (subs - 1)
+const briefTag = p2p.MaskExact &^ (subs - 1)
 
 func (x *exchange) complete(told []byte, got []bool) bool {
 	for i := range told {

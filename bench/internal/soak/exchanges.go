@@ -138,7 +138,7 @@ func (x *exchange) recvAnySource() error {
 		}
 	}
 	x.rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	return x.inOrder(want, order, p2p.Exact)
+	return x.inOrder(want, order, p2p.MaskExact)
 }
 
 // recvAnyTag receives whatever comes, in a window.
@@ -201,7 +201,7 @@ func (x *exchange) probe(buf []byte) (p2p.Status, []byte, error) {
 			return seen, nil, err
 		}
 		// This goroutine alone receives with these tags, of which this one is the oldest.
-		st, err := x.w.Recv(x.ctx, seen.Tag, p2p.Exact, buf)
+		st, err := x.w.Recv(x.ctx, seen.Tag, p2p.MaskExact, buf)
 		if err == nil && st != seen {
 			err = fmt.Errorf("the probe has found %+v, the receive got %+v", seen, st)
 		}

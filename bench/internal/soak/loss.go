@@ -101,7 +101,7 @@ func newWatch(w *p2p.World, o Options) *watch {
 // run waits for a loss, then for all that depends on that rank, and ends the round.
 func (l *watch) run() {
 	defer close(l.known)
-	_, err := l.w.Recv(l.ctx, tagUnsent, p2p.Exact, nil)
+	_, err := l.w.Recv(l.ctx, tagUnsent, p2p.MaskExact, nil)
 	l.loss.At = time.Now()
 	loss, ok := errors.AsType[*p2p.PeerError](err)
 	if !ok || len(loss.Ranks) != 1 {

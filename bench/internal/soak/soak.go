@@ -171,7 +171,7 @@ func (r *round) end(ctx context.Context) error {
 
 // nothingLeft requires that no message of an exchange is left. No other rank begins another round.
 func (r *round) nothingLeft() error {
-	st, ok, err := r.w.Iprobe(0, p2p.Exact&^0xfff)
+	st, ok, err := r.w.Iprobe(0, p2p.MaskExact&^0xfff)
 	for sub := range p2p.Tag(subs) {
 		if err == nil && !ok {
 			st, ok, err = r.w.Comm().Iprobe(p2p.AnySource, (&exchange{}).tag(sub)) // the first exchange
@@ -249,7 +249,7 @@ type exchange struct {
 func (x *exchange) tag(sub p2p.Tag) p2p.Tag { return p2p.Tag(x.number+1)<<8 | sub }
 
 // anyTag matches all tags of the exchange.
-const anyTag = p2p.Exact &^ 0xff
+const anyTag = p2p.MaskExact &^ 0xff
 
 // pause lets others run, or sleeps, now and then.
 func (x *exchange) pause() {
