@@ -109,10 +109,6 @@ type Config struct {
 	// Async says whether the device makes progress while the program computes, see the package
 	// comment (TAGMATCH_ASYNC: auto, on or off).
 	Async AsyncMode
-	// AsyncCPUs are the processors of an Async device on Linux, copied; default those of the
-	// process (TAGMATCH_ASYNC_CPUS, such as 0,2-3). With them it sleeps on a thread of its own, for
-	// which GOMAXPROCS should be one higher; it does not where that is 1.
-	AsyncCPUs []int
 	// PeerTimeout is how soon the loss of a host or network is detected, see Losses in the package
 	// comment; default 20 s, at least 6 s, at most 1 h (TAGMATCH_PEER_TIMEOUT).
 	PeerTimeout time.Duration
@@ -135,7 +131,6 @@ const (
 	maxLimit = 1 << 40
 	maxTags  = 1 << 16
 	maxPeer  = time.Hour
-	maxCPU   = 1023 // what sched_setaffinity's usual set holds
 
 	defaultSpin       = 50 * time.Microsecond
 	defaultEager      = 32 << 10 // beyond it one copy by system call beats two through a ring
@@ -188,9 +183,6 @@ func (c *Config) Validate() error {
 	within("SendLimit", c.SendLimit, maxLimit, allowedLimit)
 	within("MaxTags", int64(c.MaxTags), maxTags, allowedTags)
 	within("OffloadMin", int64(c.OffloadMin), maxLimit, allowedMin)
-	if i := slices.IndexFunc(c.AsyncCPUs, func(cpu int) bool { return cpu < 0 || cpu > maxCPU }); i >= 0 {
-		fault("AsyncCPUs", c.AsyncCPUs, allowedCPUs)
-	}
 	if c.PeerTimeout != 0 && (c.PeerTimeout < keepalive.Min || c.PeerTimeout > maxPeer) {
 		fault("PeerTimeout", c.PeerTimeout, allowedPeer)
 	}
@@ -202,7 +194,6 @@ var (
 	allowedEager = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxEager)
 	allowedLimit = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for none", maxLimit)
 	allowedTags  = fmt.Sprintf("give 1 to %d, 0 for the default, or -1 for none", maxTags)
-	allowedCPUs  = fmt.Sprintf("give processors from 0 to %d, as 0,2-3", maxCPU)
 	allowedPeer  = fmt.Sprintf("give %v to %v, or 0 for the default", keepalive.Min, maxPeer)
 	allowedMin   = fmt.Sprintf("give 1 to %d bytes, 0 for the default, or -1 for no minimum", maxLimit)
 )

@@ -64,7 +64,7 @@ func TestPrecedence(t *testing.T) {
 	vars := env(map[string]string{
 		"TAGMATCH_DEVICE": "tcp", "TAGMATCH_EAGER_LIMIT": "4k", "TAGMATCH_SPIN_LIMIT": "20us",
 		"TAGMATCH_UNEXPECTED_LIMIT": "none", "TAGMATCH_SEND_LIMIT": "1G", "TAGMATCH_PROGRESS": "manual",
-		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64", "TAGMATCH_ASYNC": "on", "TAGMATCH_ASYNC_CPUS": "0,2-3",
+		"TAGMATCH_MAX_TAGS": "none", "TAGMATCH_OFFLOAD_MIN": "64", "TAGMATCH_ASYNC": "on",
 		"TAGMATCH_JOIN_TIMEOUT": "90s", "TAGMATCH_PEER_TIMEOUT": "1m",
 		"TAGMATCH_PORTS": "4000-4010", "TAGMATCH_TLS": "secret",
 	})
@@ -72,7 +72,7 @@ func TestPrecedence(t *testing.T) {
 	full, settings, err := c.resolve(vars)
 	require.NoError(t, err)
 	require.Equal(t, Config{Device: "shm", Progress: ProgressManual, JoinTimeout: 90 * time.Second, SpinLimit: 20 * time.Microsecond, EagerLimit: 4096,
-		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: AsyncOn, AsyncCPUs: []int{0, 2, 3}, PeerTimeout: time.Minute,
+		UnexpectedLimit: -1, SendLimit: 1 << 30, MaxTags: -1, OffloadMin: 64, Async: AsyncOn, PeerTimeout: time.Minute,
 		Ports: "4000-4010", TLS: "secret"}, full)
 	require.Equal(t, []Setting{
 		{"Device", "TAGMATCH_DEVICE", "shm", "program"},
@@ -86,7 +86,6 @@ func TestPrecedence(t *testing.T) {
 		{"MaxTags", "TAGMATCH_MAX_TAGS", "none", "TAGMATCH_MAX_TAGS"},
 		{"OffloadMin", "TAGMATCH_OFFLOAD_MIN", "64 bytes", "TAGMATCH_OFFLOAD_MIN"},
 		{"Async", "TAGMATCH_ASYNC", "on", "TAGMATCH_ASYNC"},
-		{"AsyncCPUs", "TAGMATCH_ASYNC_CPUS", "0,2,3", "TAGMATCH_ASYNC_CPUS"},
 		{"PeerTimeout", "TAGMATCH_PEER_TIMEOUT", "1m0s", "TAGMATCH_PEER_TIMEOUT"},
 		{"TLS", "TAGMATCH_TLS", "secret", "TAGMATCH_TLS"},
 		{"Ports", "TAGMATCH_PORTS", "4000-4010", "TAGMATCH_PORTS"},
@@ -108,7 +107,7 @@ func TestVariablesAreChecked(t *testing.T) {
 	for name, value := range map[string]string{
 		"TAGMATCH_DEVICE": "mlx5_0", "TAGMATCH_TRANSPORT": "ud", "TAGMATCH_PROGRESS": "never", "TAGMATCH_SPIN_LIMIT": "5",
 		"TAGMATCH_EAGER_LIMIT": "1m", "TAGMATCH_UNEXPECTED_LIMIT": "many", "TAGMATCH_SEND_LIMIT": "-2", "TAGMATCH_ASYNC": "yes",
-		"TAGMATCH_ASYNC_CPUS": "3-1", "TAGMATCH_JOIN_TIMEOUT": "soon", "TAGMATCH_PEER_TIMEOUT": "5s",
+		"TAGMATCH_JOIN_TIMEOUT": "soon", "TAGMATCH_PEER_TIMEOUT": "5s",
 		"TAGMATCH_LOG": "loud", "TAGMATCH_PORTS": "4010-4000", "TAGMATCH_TLS": "on",
 	} {
 		_, err := (&Config{}).Effective(env(map[string]string{name: value}))
@@ -143,18 +142,6 @@ func TestParseBytes(t *testing.T) {
 	for _, text := range []string{"k", "-1k", "1t", "9999999999g", "1.5k", " 1"} {
 		_, err := parseBytes(text, maxLimit, "allowed")
 		require.EqualError(t, err, "allowed", text)
-	}
-}
-
-func TestParseCPUs(t *testing.T) {
-	for text, want := range map[string][]int{"0": {0}, "1-3": {1, 2, 3}, "7,0,2-2": {7, 0, 2}} {
-		cpus, err := parseCPUs(text)
-		require.NoError(t, err, text)
-		require.Equal(t, want, cpus, text)
-	}
-	for _, text := range []string{"", "a", "-1", "0,", "1-", "2-1", "1024", "0-9999999999", " 1"} {
-		_, err := parseCPUs(text)
-		require.ErrorContains(t, err, "give processors from 0 to 1023", text)
 	}
 }
 

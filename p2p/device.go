@@ -134,7 +134,7 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 	within, _ := ports.Parse(w.cfg.Ports) // it is valid
 	add := func(name string, fabric *soft.Fabric, wires ...string) {
 		list = append(list, soft.Config{Name: name, Wires: wires, Fabric: fabric, Secret: secret, TLS: w.parts.tls, Rank: w.rank, Logger: w.cfg.Logger,
-			TCPPorts: within, TCPListen: listenAddress(w.parts.boot.Info().LocalIP), AsyncCPUs: slices.Clone(w.cfg.AsyncCPUs), PeerTimeout: w.cfg.peerTimeout()})
+			TCPPorts: within, TCPListen: listenAddress(w.parts.boot.Info().LocalIP), PeerTimeout: w.cfg.peerTimeout()})
 	}
 	h, hooked := w.parts.boot.(*hook.Wiring)
 	switch name := orAuto(w.cfg.Device); {

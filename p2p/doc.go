@@ -64,12 +64,11 @@
 // Config.Async lets the device itself make progress while the program computes: by default with
 // Transport auto in ProgressAuto where GOMAXPROCS is 2 or more, on request in any case. It matches
 // receives of a Comm and moves their bytes, over shared memory with the sender's processor alone.
-// Over TCP a processor of the receiver must copy out of the socket: with Config.AsyncCPUs the
-// device does that on processors that the program leaves free, as a progress thread would. All else
-// (raw messages, receives kept in software, completing requests) needs calls or the progress
-// goroutine. It begins where a call returns while a message of 1 MiB or more is under way, in a
-// receive of the device whose buffer has room for one, or as a rendezvous at either end: what is
-// shorter takes less time than to wake the device.
+// Over TCP a processor of the receiver must copy out of the socket: one that the program leaves
+// free, or that of the computation. All else (raw messages, receives kept in software, completing
+// requests) needs calls or the progress goroutine. It begins where a call returns while a message
+// of 1 MiB or more is under way, in a receive of the device whose buffer has room for one, or as a
+// rendezvous at either end: what is shorter takes less time than to wake the device.
 //
 // # Errors
 //

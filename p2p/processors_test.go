@@ -35,8 +35,8 @@ func TestSharers(t *testing.T) {
 func TestCPURanges(t *testing.T) {
 	for text, cpus := range map[string][]int{"0": {0}, "0-1": {0, 1}, "1,3-5,7": {1, 3, 4, 5, 7}, "1022-1023": {1022, 1023}} {
 		require.Equal(t, text, cpuRanges(cpus))
-		parsed, err := parseCPUs(text)
-		require.NoError(t, err)
+		parsed, ok := parseCPUs(text)
+		require.True(t, ok)
 		require.Equal(t, cpus, parsed)
 	}
 	require.Empty(t, cpuRanges(nil))
@@ -49,4 +49,16 @@ func TestProcessors(t *testing.T) {
 	}
 	require.Len(t, processors(), runtime.NumCPU())
 	require.Equal(t, cpuRanges(processors()), newCard(&Config{}, nil).CPUs)
+}
+
+func TestParseCPUs(t *testing.T) {
+	for text, want := range map[string][]int{"0": {0}, "1-3": {1, 2, 3}, "7,0,2-2": {7, 0, 2}} {
+		cpus, ok := parseCPUs(text)
+		require.True(t, ok, text)
+		require.Equal(t, want, cpus, text)
+	}
+	for _, text := range []string{"", "a", "-1", "0,", "1-", "2-1", "1024", "0-9999999999", " 1"} {
+		_, ok := parseCPUs(text)
+		require.False(t, ok, text)
+	}
 }

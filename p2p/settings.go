@@ -105,13 +105,6 @@ func variables() []variable {
 			func(c *Config) bool { return c.Async == AsyncDefault },
 			parseAsync,
 			showAsync},
-		{"AsyncCPUs", "TAGMATCH_ASYNC_CPUS",
-			func(c *Config) bool { return len(c.AsyncCPUs) == 0 },
-			func(c *Config, s string) (err error) {
-				c.AsyncCPUs, err = parseCPUs(s)
-				return err
-			},
-			showCPUs},
 		{"PeerTimeout", "TAGMATCH_PEER_TIMEOUT",
 			func(c *Config) bool { return c.PeerTimeout == 0 },
 			parsePeerTimeout,
@@ -218,33 +211,6 @@ func parseMode[M comparable](mode *M, names map[M]string, s, allowed string) err
 		}
 	}
 	return errors.New(allowed)
-}
-
-// parseCPUs reads a list of processors such as 0,2-3.
-func parseCPUs(s string) ([]int, error) {
-	var cpus []int
-	for part := range strings.SplitSeq(s, ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		if !isRange {
-			high = low
-		}
-		first, err1 := strconv.Atoi(low)
-		last, err2 := strconv.Atoi(high)
-		if err1 != nil || err2 != nil || first < 0 || last < first || last > maxCPU {
-			return nil, errors.New(allowedCPUs)
-		}
-		for cpu := first; cpu <= last; cpu++ {
-			cpus = append(cpus, cpu)
-		}
-	}
-	return cpus, nil
-}
-
-func showCPUs(c *Config) string {
-	if len(c.AsyncCPUs) == 0 {
-		return "those of the process"
-	}
-	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(c.AsyncCPUs), "[]")), ",")
 }
 
 func parsePeerTimeout(c *Config, s string) error {

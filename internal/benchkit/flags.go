@@ -30,7 +30,6 @@ type Flags struct {
 	MaxTags    int // below 0: the same
 	Manual     bool
 	Async      p2p.AsyncMode // AsyncDefault where -async is not given
-	AsyncCPUs  string
 	GOMAXPROCS int
 	OneCore    bool
 	While      string // what the flooded rank does meanwhile; "": no flood
@@ -43,14 +42,8 @@ type Flags struct {
 	Fault      time.Duration // between the ends of ranks; 0: none ends before its time
 	Seed       uint64        // of who ends, and how
 
-	others []int // processors for the rank's device, which the rank does not use
+	others []int // processors from which pinning keeps this rank
 }
-
-// Where the device of an asynchronous rank works.
-const (
-	asyncOwn    = "own"
-	asyncOthers = "others"
-)
 
 // Register adds the flags to fs, except for -check; the values in f are the defaults.
 func (f *Flags) Register(fs *flag.FlagSet) {
@@ -60,7 +53,6 @@ func (f *Flags) Register(fs *flag.FlagSet) {
 	fs.IntVar(&f.MaxTags, "max-tags", -1, "`receives` that the device's tag list holds, 0: none, -1: as TAGMATCH_MAX_TAGS says")
 	fs.BoolVar(&f.Manual, "manual", false, "without the progress goroutine")
 	fs.BoolFunc("async", "let the device work by itself while the program computes, =false: do not; else as TAGMATCH_ASYNC says, or a line of overlap's table", f.setAsync)
-	fs.StringVar(&f.AsyncCPUs, "async-cpus", "auto", "`which` processors such a device works on: own, the rank's; others, rank 0's on those that the rank is not on; auto: others for overlap over tcp, else own")
 	fs.Var(&f.Sizes, "sizes", "message `sizes` in bytes, separated by commas; k and m are powers of 1024")
 	fs.IntVar(&f.Iters, f.iters(), f.Iters, "messages of each size, 0: as many as the size calls for")
 	if f.While != "" {
@@ -142,7 +134,6 @@ func (f *Flags) faults(c *Command) (errs []error) {
 		name("device", device, p2p.Devices())
 	}
 	name("transport", f.Transport, p2p.Transports())
-	name("async-cpus", f.AsyncCPUs, []string{"auto", asyncOwn, asyncOthers})
 	if f.Iters < 0 {
 		errs = append(errs, fmt.Errorf("-%s is %d: give 1 or more, or 0 for as many as the size calls for", f.iters(), f.Iters))
 	}
@@ -202,7 +193,7 @@ func (f *Flags) config() p2p.Config {
 		return n
 	}
 	c := p2p.Config{Device: given(f.Device), Transport: given(f.Transport), OffloadMin: none(f.OffloadMin), MaxTags: none(f.MaxTags),
-		Async: f.Async, AsyncCPUs: f.others}
+		Async: f.Async}
 	if f.While != "" {
 		c.SendLimit = floodSendLimit
 	}

@@ -119,12 +119,9 @@ func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 	}
 	launch.WatchParent()
 	if !f.NoPin {
-		others, err := launch.PinSelf()
-		if err != nil {
+		var err error
+		if f.others, err = launch.PinSelf(); err != nil {
 			return 1, err
-		}
-		if f.AsyncCPUs == asyncOthers && launch.First() {
-			f.others = others
 		}
 	}
 	return 0, c.rank(f, stdout)

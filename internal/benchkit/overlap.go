@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tagmatch/tagmatch/internal/launch"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -12,8 +13,15 @@ import (
 // after a barrier each, a transfer that the receiver waits for, a computation, and a transfer with
 // that computation between posting and waiting. The computation is a fixed amount of work that
 // takes four times the transfer's time: a processor that the library takes away for a while shows
-// as extra time. The sender is in a blocking Send.
+// as extra time. The sender is in a blocking Send. An asynchronous device needs a processor to copy
+// out of a socket: over TCP a receiver that is pinned keeps its own for the goroutine that computes,
+// and its other threads share the sender's.
 func Overlap(s *Session, size, iters int) (Result, error) {
+	if s.First && s.Async == p2p.AsyncOn && s.device() == "tcp" && len(s.others) > 0 {
+		if err := launch.PinOthers(s.others); err != nil {
+			return Result{}, err
+		}
+	}
 	o := newOverlap(s, size)
 	if err := o.verified(); err != nil {
 		return Result{}, err
@@ -157,19 +165,16 @@ func (o *overlap) result(alone, compute, extra []time.Duration) Result {
 	t := middle(alone)
 	r.P50Us, r.P99Us = us(t), us(alone[len(alone)*99/100]) // sorted by middle
 	r.Progress, r.Async = progressNames[o.s.Manual], o.s.Async == p2p.AsyncOn
-	if r.Async {
-		r.AsyncCPUs = asyncOwn
-		if len(o.s.others) > 0 {
-			r.AsyncCPUs = asyncOthers
-		}
-	}
 	r.ComputeUs, r.ExtraUs = us(middle(compute)), us(middle(extra))
 	pct := 100 * (1 - float64(middle(extra))/float64(max(t, 1)))
 	r.OverlapPct = &pct
 	return r
 }
 
-var progressNames = map[bool]string{false: "goroutine", true: "manual"}
+var (
+	progressNames = map[bool]string{false: "goroutine", true: "manual"}
+	asyncNames    = map[bool]string{false: "off", true: "on"}
+)
 
 func us(d time.Duration) float64 { return float64(d) / 1e3 }
 
@@ -197,10 +202,6 @@ func OverlapRows(f Flags) []Flags {
 				row.Device, row.Transport, row.Manual = device, transport, manual
 				if f.Async == p2p.AsyncDefault {
 					row.Async = asyncMode(transport == "tmsrq")
-				}
-				// The copies out of the socket need a processor.
-				if f.AsyncCPUs == "auto" && device == "tcp" {
-					row.AsyncCPUs = asyncOthers
 				}
 				rows = append(rows, row)
 			}

@@ -30,7 +30,6 @@ type Result struct {
 	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks
 	Progress   string   `json:"progress,omitempty"`     // overlap: "goroutine" or "manual"
 	Async      bool     `json:"async,omitempty"`        // the device works by itself
-	AsyncCPUs  string   `json:"async_cpus,omitempty"`   // "own" (those of the rank) or "others"
 	ComputeUs  float64  `json:"compute_us,omitempty"`
 	ExtraUs    float64  `json:"extra_us,omitempty"` // the transfer's addition to ComputeUs, median
 	OverlapPct *float64 `json:"overlap_pct,omitempty"`

@@ -43,12 +43,7 @@ func join(f Flags, out io.Writer, c *Command) (s *Session, measure bool, err err
 	case f.GOMAXPROCS > 0:
 		runtime.GOMAXPROCS(f.GOMAXPROCS)
 	case f.Async == p2p.AsyncOn:
-		// The device works on a thread of its own; on its own processors it also sleeps there.
-		procs := 2
-		if len(f.others) > 0 {
-			procs = 3
-		}
-		runtime.GOMAXPROCS(max(procs, runtime.GOMAXPROCS(0)))
+		runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))) // the device works on a thread of its own
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()

@@ -1,7 +1,6 @@
 package benchkit
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -90,7 +89,7 @@ var overlapTable = layout{
 	},
 	columns: []column{sizeColumn, deviceColumn, transportColumn,
 		{"progress", 10, func(r *Result) string { return r.Progress }},
-		{"async", 6, func(r *Result) string { return cmp.Or(r.AsyncCPUs, "off") }},
+		{"async", 5, func(r *Result) string { return asyncNames[r.Async] }},
 		roundsColumn("rounds", 8),
 		number("transfer", 12, 1, func(r *Result) float64 { return r.P50Us }),
 		number("compute", 12, 1, func(r *Result) float64 { return r.ComputeUs }),

@@ -159,18 +159,46 @@ func pinned(string) int {
 		fmt.Println("others", others, "of", all)
 		return 1
 	}
-	tasks, _ := os.ReadDir("/proc/self/task")
-	for _, task := range tasks {
-		b, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/status")
-		for line := range strings.Lines(string(b)) {
-			if s, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok && strings.TrimSpace(s) != os.Getenv(EnvPin) {
-				fmt.Printf("thread %s on %s", task.Name(), s)
+	if !threadsOn(func(int) bool { return true }, []int{pinnedTo()}) {
+		return 1
+	}
+	if len(others) > 0 {
+		if err := PinOthers(others); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		for range 4 { // this goroutine keeps its thread, whoever runs meanwhile
+			time.Sleep(time.Millisecond)
+			me := unix.Gettid()
+			if !threadsOn(func(tid int) bool { return tid == me }, []int{pinnedTo()}) || !threadsOn(func(tid int) bool { return tid != me }, others) {
 				return 1
 			}
 		}
 	}
 	fmt.Printf("pinned to %s, GOMAXPROCS kept %v\n", os.Getenv(EnvPin), before == fmt.Sprint(gomaxprocs()))
 	return 0
+}
+
+// threadsOn reports, and prints otherwise, whether these threads of the process may use just these
+// CPUs.
+func threadsOn(these func(tid int) bool, cpus []int) bool {
+	var want unix.CPUSet
+	for _, cpu := range cpus {
+		want.Set(cpu)
+	}
+	tasks, _ := os.ReadDir("/proc/self/task")
+	for _, task := range tasks {
+		tid, _ := strconv.Atoi(task.Name())
+		var set unix.CPUSet
+		if !these(tid) || unix.SchedGetaffinity(tid, &set) != nil { // it has ended
+			continue
+		}
+		if set != want {
+			fmt.Printf("thread %d may use %d CPUs, not just %v\n", tid, set.Count(), cpus)
+			return false
+		}
+	}
+	return true
 }
 
 func TestPin(t *testing.T) {

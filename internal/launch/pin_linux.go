@@ -63,13 +63,24 @@ func PinSelf() (others []int, err error) {
 	}
 	others = slices.DeleteFunc(others, func(n int) bool { return n == cpu })
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	return others, pinThreads(&set)
+	return others, pinThreads(&set, 0)
 }
 
-// pinThreads pins threads until it finds no new one: a thread started by one that was not pinned
-// yet has the old affinity.
-func pinThreads(set *unix.CPUSet) error {
-	seen := map[int]bool{}
+// PinOthers binds all threads but the calling one to the given CPUs, and locks that to its
+// goroutine for good: what the others do does not take its CPU.
+func PinOthers(cpus []int) error {
+	runtime.LockOSThread() // before: it may start a thread
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	return pinThreads(&set, unix.Gettid())
+}
+
+// pinThreads pins threads, except one, until it finds no new one: a thread started by one that was
+// not pinned yet has the old affinity.
+func pinThreads(set *unix.CPUSet, except int) error {
+	seen := map[int]bool{except: true}
 	for again := true; again; {
 		again = false
 		tasks, err := os.ReadDir("/proc/self/task")

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -48,7 +47,6 @@ type async struct {
 	passes       int  // passes for nobody's poll since then, in which something was moved
 	vain         int  // wake-ups in vain, in a row
 	deaf         int  // calls of PollingEnded that are still not to be heard
-	rang         bool // this turn of the goroutine has woken the program
 }
 
 // Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
@@ -61,13 +59,7 @@ func (d *Device) Async(owner sync.Locker) error {
 	}
 	a := &async{d: d, owner: owner, parked: notify.NewChan(), done: make(chan struct{})}
 	d.async = a
-	bound := make(chan error)
-	go a.run(bound)
-	if err := <-bound; err != nil {
-		<-a.done
-		d.async = nil
-		return fail("async", syscall.EINVAL, fmt.Sprintf("AsyncCPUs is %v: %v", d.cfg.AsyncCPUs, err))
-	}
+	go a.run()
 	return nil
 }
 
@@ -77,9 +69,9 @@ func (d *Device) Async(owner sync.Locker) error {
 // while the program sleeps in CompChannel.Wait. Over shared memory SENDs that are not solicited,
 // and RDMA WRITEs, do not wake it: they wait for the program's poll.
 //
-// What has come already the call receives itself, with completions for the next poll, unless the
-// device has processors of its own (Config.AsyncCPUs). It may copy up to a few hundred KiB then. As
-// a poll does, it ends the use of payloads that were lent before. A Handler must not call it.
+// What has come already the call receives itself, with completions for the next poll: it may copy
+// up to a few hundred KiB then. As a poll does, it ends the use of payloads that were lent before. A
+// Handler must not call it.
 func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()
@@ -94,47 +86,20 @@ func (d *Device) PollingEnded() {
 	}
 }
 
-// run is the goroutine. It sends on bound whether it could be bound to Config.AsyncCPUs. A thread
-// that was bound ends with the goroutine, and sleeps itself: whatever wakes it costs the program's
-// processors nothing.
-func (a *async) run(bound chan<- error) {
+// run is the goroutine.
+func (a *async) run() {
 	defer close(a.done)
 	defer func() { _ = a.parked.Close() }()
-	own := len(a.d.cfg.AsyncCPUs) > 0
-	if own {
-		runtime.LockOSThread()
-		if err := a.bind(); err != nil {
-			bound <- err
-			return
-		}
-	}
-	bound <- nil
 	for !a.stop.Load() {
 		a.owner.Lock()
-		a.rang = false
 		again := a.turn()
-		rang := a.rang
 		a.owner.Unlock()
-		// The program may want the lock, or the P that a thread asleep would keep for a while.
-		if again || own && rang {
-			runtime.Gosched()
-		}
-		if !again && a.d.notif.Wait() != nil {
+		if again {
+			runtime.Gosched() // the program may want the lock
+		} else if a.d.notif.Wait() != nil {
 			return
 		}
 	}
-}
-
-// bind binds the goroutine's thread to its processors, on which it sleeps too if it can.
-func (a *async) bind() error {
-	if err := bind(a.d.cfg.AsyncCPUs); err != nil {
-		return err
-	}
-	// With one P the program would not run until the scheduler takes it from the thread asleep.
-	if n, ok := a.d.notif.(interface{ OnThread() }); ok && runtime.GOMAXPROCS(0) > 1 {
-		n.OnThread()
-	}
-	return nil
 }
 
 // turn makes one pass of the device, unless the program has polled since the goroutine was woken.
@@ -158,7 +123,7 @@ func (a *async) turn() (again bool) {
 	a.woken = true
 	again = a.pass()
 	if d.news && a.programArmed { // the program may wait for an RDMA WRITE, which has no completion here
-		d.wakeProgram()
+		d.sleeper().Wake()
 	}
 	return again
 }
@@ -209,15 +174,11 @@ func (a *async) attend() {
 	a.heard, a.woken, a.passes = true, false, 0
 	d.armWires(false)
 	idle := len(d.work) == 0 && !slices.ContainsFunc(d.wires, pending)
-	if !idle && len(d.cfg.AsyncCPUs) == 0 {
+	switch {
+	case !idle:
 		a.pass()
-		return
-	}
-	if d.dirty {
+	case d.dirty:
 		d.flush()
-	}
-	if !idle {
-		d.notif.Wake()
 	}
 }
 
@@ -235,14 +196,6 @@ func (a *async) close() {
 	a.stop.Store(true)
 	a.d.notif.Wake()
 	<-a.done
-}
-
-// wakeProgram ends the program's sleep, if it sleeps in the device.
-func (d *Device) wakeProgram() {
-	d.sleeper().Wake()
-	if d.async != nil {
-		d.async.rang = true
-	}
 }
 
 // sleeper returns the notifier in which the program sleeps.

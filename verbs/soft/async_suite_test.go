@@ -62,13 +62,9 @@ func TestAsyncSuite(t *testing.T) {
 	for name, open := range map[string]verbstest.Opener{
 		"shm":         shmOpener(soft.Config{}),
 		"shm/packets": shmOpener(softtest.WithoutDirect(soft.Config{RingBytes: 8192})),
-		"shm/bound":   shmOpener(soft.Config{AsyncCPUs: []int{lastCPU(t)}}),
 		"tcp":         tcpOpener,
 		"tls":         tlsOpener(),
-		"tcp/bound": opener(func(int) soft.Config {
-			return soft.Config{Wires: []string{soft.WireTCP}, AsyncCPUs: []int{lastCPU(t)}}
-		}),
-		"loop": tagOpener(softtest.FabricOptions{}, softtest.TM{InitialCount: soonWraps}),
+		"loop":        tagOpener(softtest.FabricOptions{}, softtest.TM{InitialCount: soonWraps}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			verbstest.Run(t, asyncOpener(open), wireOptions(strings.HasPrefix(name, "shm") && name != "shm/packets"))

@@ -4,17 +4,12 @@ package soft_test
 
 import (
 	"bytes"
-	"fmt"
-	"math"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
@@ -211,22 +206,6 @@ func TestPollingEndedTakes(t *testing.T) {
 	r.acknowledged(r.b.PollingEnded)
 }
 
-// TestPollingEndedWakes: or by the goroutine, where that has processors of its own.
-func TestPollingEndedWakes(t *testing.T) {
-	r := newPushRig(t, soft.Config{AsyncCPUs: []int{lastCPU(t)}})
-	r.connect()
-	r.owner.Lock()
-	r.send()
-	early := 0
-	for range 200 {
-		r.b.PollingEnded()
-		early += len(r.pollA())
-	}
-	r.owner.Unlock()
-	require.Zero(t, early, "the caller has received")
-	r.acknowledged(func() {})
-}
-
 // send sends a message that takes a receive of the shared receive queue, which is posted with it.
 // Its completion is the acknowledgement.
 func (r *pushRig) send() {
@@ -251,18 +230,6 @@ func (r *pushRig) acknowledged(between func()) {
 	for start := time.Now(); len(r.pollA()) == 0; between() {
 		require.Less(r.t, time.Since(start), 20*time.Second, "no acknowledgement")
 	}
-}
-
-// lastCPU returns the last processor that this process may use.
-func lastCPU(t *testing.T) (last int) {
-	var ours unix.CPUSet
-	require.NoError(t, unix.SchedGetaffinity(0, &ours))
-	for cpu := range 1024 {
-		if ours.IsSet(cpu) {
-			last = cpu
-		}
-	}
-	return last
 }
 
 // TestPollingEndedJudges: a large message whose request PollingEnded has taken is moved by the
@@ -365,31 +332,6 @@ func requireEvent(t *testing.T, r *pushRig, want verbs.AsyncEventType) {
 			require.Equal(t, verbs.QPSErr, r.qa.State())
 			return
 		}
-	}
-}
-
-// TestAsyncCPUs: the goroutine goes to the processors that were named, and says so if it cannot.
-func TestAsyncCPUs(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	last := lastCPU(t)
-	open := func(cpus ...int) error {
-		d, err := soft.Open(soft.Config{Secret: []byte("secret"), AsyncCPUs: cpus})
-		if err != nil {
-			return err
-		}
-		defer func() { require.NoError(t, d.Close()) }()
-		return d.Async(new(sync.Mutex))
-	}
-	require.NoError(t, open())
-	require.NoError(t, open(last))
-	for _, cpu := range []int{-64, -1, 1024, 4096, math.MinInt, math.MaxInt} {
-		require.ErrorContains(t, open(last, cpu), fmt.Sprintf("AsyncCPUs is %d: there is no processor %d, use 0 to 1023", []int{last, cpu}, cpu))
-	}
-	if last < 1023 {
-		err := open(1023)
-		require.ErrorContains(t, err, "AsyncCPUs is [1023]: give processors that the machine has and the process may use")
-		require.ErrorIs(t, err, syscall.EINVAL)
-		require.Equal(t, 1, strings.Count(err.Error(), "invalid argument"))
 	}
 }
 

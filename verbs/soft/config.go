@@ -52,8 +52,6 @@ type Config struct {
 	MaxInline int // largest inline payload, bytes; default 64 KiB
 	RingBytes int // shm: bytes of each receive ring, a power of two, the same on all devices; default 256 KiB, 16 until it is full
 
-	AsyncCPUs []int // processors for the goroutine of Async (Linux), which then has a thread of its own; nil: those of the process
-
 	TM TMConfig // tag matching
 	tm hook.TM  // TM and what package softtest adds to it
 

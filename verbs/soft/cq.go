@@ -218,7 +218,7 @@ func (c *compQueue) push(wc *verbs.WC, f frees, solicited bool) {
 	c.tail++
 	if c.arm == armedAny || c.arm == armedSolicited && (solicited || e.wc.Status != verbs.WCSuccess) {
 		c.arm = disarmed
-		c.d.wakeProgram()
+		c.d.sleeper().Wake()
 	}
 }
 
@@ -269,7 +269,7 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 	}
 	c.d.armWires(true)
 	if c.head != c.tail || c.overrun {
-		c.d.wakeProgram()
+		c.d.sleeper().Wake()
 	}
 	return nil
 }

@@ -37,8 +37,7 @@ const (
 
 	defaultMaxInline = 64 << 10
 	defaultRingBytes = 256 << 10
-	maxCPU           = 1023 // the highest processor number of a unix.CPUSet
-	idleBudget       = 16   // packets that a pass receives when the caller has no room for completions
+	idleBudget       = 16 // packets that a pass receives when the caller has no room for completions
 )
 
 // Device is an opened software device. It has one owner at a time (package verbs): only the owner
@@ -161,11 +160,6 @@ func (c *Config) fill() error {
 	if c.RingBytes < 4096 || c.RingBytes&(c.RingBytes-1) != 0 {
 		errs = append(errs, fmt.Errorf("RingBytes is %d: use a power of two from 4096", c.RingBytes))
 	}
-	for _, cpu := range c.AsyncCPUs {
-		if cpu < 0 || cpu > maxCPU {
-			errs = append(errs, fmt.Errorf("AsyncCPUs is %v: there is no processor %d, use 0 to %d", c.AsyncCPUs, cpu, maxCPU))
-		}
-	}
 	if err := c.fillTM(); err != nil {
 		errs = append(errs, err)
 	}
@@ -274,7 +268,7 @@ func (d *Device) PollAsync() (verbs.AsyncEvent, bool) {
 func (d *Device) event(e verbs.AsyncEvent) {
 	d.events = append(d.events, e)
 	if d.armed {
-		d.wakeProgram()
+		d.sleeper().Wake()
 	}
 }
 

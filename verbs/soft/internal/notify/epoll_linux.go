@@ -13,7 +13,7 @@ import (
 
 // Epoll is a notifier that descriptors can be added to: an epoll instance, and an eventfd for Wake.
 // From the first Wait on the epoll descriptor is itself in Go's netpoller, so that Wait parks a
-// goroutine and blocks no thread; after OnThread it blocks one.
+// goroutine and blocks no thread.
 //
 // The epoll is level-triggered. The netpoller is edge-triggered, but waits again only after
 // epoll_wait has found nothing, so that no event is lost between the two. Each event of a
@@ -21,7 +21,6 @@ import (
 // therefore enable the events of their descriptors only while they are armed.
 type Epoll struct {
 	signalled atomic.Bool // the eventfd was written to, and no Wait has read it since
-	onThread  bool
 
 	mu     sync.Mutex // keeps epfd and evfd open while they are used
 	closed bool
@@ -53,27 +52,15 @@ func NewEpoll() (*Epoll, error) {
 	return n, nil
 }
 
-// OnThread has Wait block the thread of its caller, a goroutine that has locked one to itself: the
-// netpoller's thread, which may be on any processor of the process, would have to wake that thread.
-// To be called before the first Wait; Close must then not be called during a Wait.
-func (n *Epoll) OnThread() { n.onThread = true }
-
 // Wait blocks until Wake is called or a descriptor that was added has an event.
 func (n *Epoll) Wait() error {
-	if n.onThread {
-		if n.isClosed() {
-			return ErrClosed
-		}
-		_, err := n.poll(n.epfd, -1)
-		return err
-	}
 	raw, err := n.pollable()
 	if err != nil {
 		return err
 	}
 	var failed error
 	err = raw.Read(func(fd uintptr) (over bool) {
-		over, failed = n.poll(int(fd), 0)
+		over, failed = n.poll(int(fd))
 		return over || failed != nil
 	})
 	if err != nil && n.isClosed() { // err itself is of a package that cannot be imported
@@ -82,10 +69,9 @@ func (n *Epoll) Wait() error {
 	return errors.Join(err, failed)
 }
 
-// poll waits for events, at most for so many milliseconds unless that is negative, and reports
-// whether there was one. It may return early.
-func (n *Epoll) poll(fd, timeout int) (over bool, err error) {
-	k, err := unix.EpollWait(fd, n.events[:], timeout)
+// poll reports whether there was an event. It does not wait.
+func (n *Epoll) poll(fd int) (over bool, err error) {
+	k, err := unix.EpollWait(fd, n.events[:], 0)
 	if err != nil && err != unix.EINTR {
 		return false, os.NewSyscallError("epoll_wait", err)
 	}
@@ -175,7 +161,7 @@ func (n *Epoll) ctl(op, fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(n.epfd, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}))
 }
 
-// Close ends the Wait under way and all later ones with ErrClosed. See OnThread.
+// Close ends the Wait under way and all later ones with ErrClosed.
 func (n *Epoll) Close() error {
 	n.mu.Lock()
 	closed := n.closed

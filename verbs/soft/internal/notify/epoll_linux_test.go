@@ -13,27 +13,16 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
 )
 
-// either runs a test with notifiers that park a goroutine, and with those that block a thread.
-func either(t *testing.T, test func(t *testing.T, open func() *Epoll)) {
-	for name, onThread := range map[string]bool{"parked": false, "on a thread": true} {
-		t.Run(name, func(t *testing.T) {
-			test(t, func() *Epoll {
-				n, err := NewEpoll()
-				require.NoError(t, err)
-				if onThread {
-					n.OnThread()
-				}
-				t.Cleanup(func() { require.NoError(t, n.Close()) })
-				return n
-			})
-		})
-	}
+// open makes a notifier that is closed when the test ends.
+func open(t *testing.T) *Epoll {
+	n, err := NewEpoll()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	return n
 }
 
-func TestNotifierWakeBeforeWait(t *testing.T) { either(t, testWakeBeforeWait) }
-
-func testWakeBeforeWait(t *testing.T, open func() *Epoll) {
-	n := open()
+func TestNotifierWakeBeforeWait(t *testing.T) {
+	n := open(t)
 	n.Wake()
 	n.Wake()
 	wiretest.Within(t, "wait after wake", func() { require.NoError(t, n.Wait()) })
@@ -41,10 +30,8 @@ func testWakeBeforeWait(t *testing.T, open func() *Epoll) {
 	require.ErrorIs(t, n.Wait(), ErrClosed)
 }
 
-func TestNotifierDescriptor(t *testing.T) { either(t, testDescriptor) }
-
-func testDescriptor(t *testing.T, open func() *Epoll) {
-	n := open()
+func TestNotifierDescriptor(t *testing.T) {
+	n := open(t)
 	var p [2]int
 	require.NoError(t, unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
 	defer unix.Close(p[0])
@@ -83,10 +70,8 @@ func ready(n *Epoll) bool {
 
 // TestNotifierNoLostWake plays the owner's protocol against producers: look for work, wait when
 // there is none. A lost wake-up leaves the owner asleep for ever.
-func TestNotifierNoLostWake(t *testing.T) { either(t, testNoLostWake) }
-
-func testNoLostWake(t *testing.T, open func() *Epoll) {
-	n := open()
+func TestNotifierNoLostWake(t *testing.T) {
+	n := open(t)
 	rounds := 200_000
 	if testing.Short() {
 		rounds = 20_000
@@ -119,10 +104,8 @@ func testNoLostWake(t *testing.T, open func() *Epoll) {
 
 // TestNotifierPingPong has two owners wake each other, so that each wake meets a wait in every
 // state of going to sleep.
-func TestNotifierPingPong(t *testing.T) { either(t, testPingPong) }
-
-func testPingPong(t *testing.T, open func() *Epoll) {
-	a, b := open(), open()
+func TestNotifierPingPong(t *testing.T) {
+	a, b := open(t), open(t)
 	var turn atomic.Int64
 	const rounds = 5_000
 	side := func(me, other *Epoll, odd int64) {
