@@ -14,7 +14,7 @@ import (
 // that computation between posting and waiting. The computation is a fixed amount of work that
 // takes four times the transfer's time: a processor that the library takes away for a while shows
 // as extra time. The sender is in a blocking Send. An asynchronous device needs a processor to copy
-// out of a socket: over TCP a receiver that is pinned keeps its own for the goroutine that computes,
+// out of a socket. Over TCP a receiver that is pinned keeps its own for the goroutine that computes
 // and its other threads share the sender's.
 func Overlap(s *Session, size, iters int) (Result, error) {
 	if s.First && s.Async == p2p.AsyncOn && s.device() == "tcp" && len(s.others) > 0 {

@@ -70,8 +70,8 @@ func (d *Device) Async(owner sync.Locker) error {
 // and RDMA WRITEs, do not wake it: they wait for the program's poll.
 //
 // What has come already the call receives itself, with completions for the next poll: it may copy
-// up to a few hundred KiB then. As a poll does, it ends the use of payloads that were lent before. A
-// Handler must not call it.
+// up to a few hundred KiB then. As a poll does, it ends the use of payloads that were lent before.
+// A Handler must not call it.
 func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()
