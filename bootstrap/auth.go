@@ -75,6 +75,25 @@ func (m *helloMsg) sum(key []byte) [macSize]byte {
 	return newSession(key, &unsigned, &challengeMsg{}).mac(labelHello)
 }
 
+// vouch returns nil for a HELLO signed with key that is not in seen, and puts it there.
+func (m *helloMsg) vouch(key []byte, seen *door.Nonces) error {
+	if !m.signed(key) {
+		return ErrSecret
+	}
+	if !seen.Fresh(m.nonce) {
+		return errorf(ErrProtocol, "a greeting of rank %d that was sent before", m.rank)
+	}
+	return nil
+}
+
+// knownBy has a door tell ranks from strangers: by a HELLO in the first bytes that vouch lets pass.
+func knownBy(vouch func(*helloMsg) error) func(first []byte) bool {
+	return func(first []byte) bool {
+		hello := greeting(first)
+		return hello != nil && vouch(hello) == nil
+	}
+}
+
 // greeting reads a whole preface and HELLO from the first bytes of a connection; nil: that is not
 // what they are.
 func greeting(first []byte) *helloMsg {

@@ -81,7 +81,7 @@ func (r *relay) port() uint16 {
 func (e *endpoint) startRelay(opt *Options) {
 	if r := e.children; r != nil {
 		r.key = relayKey(e)
-		r.door = door.Open(door.Config{Listener: r.ln, Greeting: mostGreeting, Known: r.knows, Serve: r.visit, Strangers: maxStrangers,
+		r.door = door.Open(door.Config{Listener: r.ln, Greeting: mostGreeting, Known: knownBy(r.vouch), Serve: r.visit, Strangers: maxStrangers,
 			Failed: func(err error) (net.Conn, error) { return nil, err }, // those that do not get through ask rank 0
 			Warn: func(t door.Turned) {
 				r.opt.Logger.Warn("rendezvous: connections to pass on what was put were turned away", "count", t.N, "last", t.From, "error", t.Err)
@@ -114,23 +114,12 @@ func (r *relay) visit(v *door.Visitor) error {
 	return err
 }
 
-// knows reports whether the first bytes of a connection are the greeting of a child.
-func (r *relay) knows(first []byte) bool {
-	hello := greeting(first)
-	return hello != nil && r.vouch(hello) == nil
-}
-
 // vouch returns nil for the HELLO of a child of this rank that knows the job's secret.
 func (r *relay) vouch(hello *helloMsg) error {
-	switch {
-	case !hello.signed(r.key):
-		return ErrSecret
-	case int64(hello.rank) >= int64(r.tree.size) || r.tree.parent(int(hello.rank)) != r.rank:
+	if int64(hello.rank) >= int64(r.tree.size) || r.tree.parent(int(hello.rank)) != r.rank {
 		return errorf(ErrProtocol, "rank %d is no child of rank %d", hello.rank, r.rank)
-	case !r.nonces.Fresh(hello.nonce):
-		return errorf(ErrProtocol, "a greeting of rank %d that was sent before", hello.rank)
 	}
-	return nil
+	return hello.vouch(r.key, &r.nonces)
 }
 
 // serve sends RELEASE to a child, until it closes the connection.

@@ -51,7 +51,7 @@ func newStore(h *hub, ln net.Listener, opt *Options, epoch string, secret jobSec
 	cfg := door.Config{Listener: ln, Greeting: mostGreeting, Serve: s.serve, Strangers: maxStrangers + min(h.size, maxBurst),
 		Failed: s.failed, Warn: s.warn}
 	if s.secret != nil {
-		cfg.Known = s.knows
+		cfg.Known = knownBy(s.vouch)
 	}
 	s.door = door.Open(cfg)
 	h.countBy(s.door.Turned)
@@ -82,22 +82,8 @@ func (s *store) warn(t door.Turned) {
 	s.opt.Logger.Warn("rendezvous turned connections away", "count", t.N, "last", t.From, "error", t.Err)
 }
 
-// knows reports whether the first bytes of a connection are the greeting of a rank.
-func (s *store) knows(first []byte) bool {
-	hello := greeting(first)
-	return hello != nil && s.vouch(hello) == nil
-}
-
 // vouch returns nil for the HELLO of a rank that has not come before.
-func (s *store) vouch(hello *helloMsg) error {
-	if !hello.signed(s.secret) {
-		return ErrSecret
-	}
-	if !s.nonces.Fresh(hello.nonce) {
-		return errorf(ErrProtocol, "a greeting of rank %d that was sent before", hello.rank)
-	}
-	return nil
-}
+func (s *store) vouch(hello *helloMsg) error { return hello.vouch(s.secret, &s.nonces) }
 
 func (s *store) serve(v *door.Visitor) error {
 	s.hub.accepts(nil)
