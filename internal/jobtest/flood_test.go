@@ -3,10 +3,12 @@ package jobtest
 import (
 	"bufio"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +34,10 @@ type target struct {
 	hits        atomic.Int64
 }
 
+// hitsTime is how long the hits of a listener may take, so that a flood which cannot reach one says
+// so.
+const hitsTime = time.Minute
+
 // flood connects to the listeners that lines of the standard input name, and says so once each has
 // had its hits, until the input ends.
 func flood(how string) error {
@@ -41,7 +47,7 @@ func flood(how string) error {
 			return err
 		}
 		if err := syscall.Setuid(uid); err != nil {
-			return err
+			return fmt.Errorf("the flood cannot become user %d: %w", uid, err)
 		}
 	}
 	recorded, err := hex.DecodeString(os.Getenv(floodRecordVar))
@@ -70,14 +76,20 @@ func flood(how string) error {
 			if first {
 				go func() {
 					for {
-						pick().attack(how, n, recorded)
+						if err := pick().attack(how, n, recorded); err != nil {
+							fmt.Fprintln(os.Stderr, "the flood is weaker than it should be:", err)
+							os.Exit(1)
+						}
 					}
 				}()
 			}
 		}
+		began := time.Now()
 		for _, t := range list {
-			for t.hits.Load() < hits {
-				time.Sleep(time.Millisecond)
+			for ; t.hits.Load() < hits; time.Sleep(time.Millisecond) {
+				if time.Since(began) > hitsTime {
+					return fmt.Errorf("%s %s has had %d connections after %v, want %d", t.network, t.at, t.hits.Load(), hitsTime, hits)
+				}
 			}
 		}
 		fmt.Println("flooding")
@@ -85,12 +97,21 @@ func flood(how string) error {
 	return nil
 }
 
-// attack connects once, as one of n, and does what strangers do.
-func (t *target) attack(how string, n int, recorded []byte) {
+// fullOrGone are the errors of a dial to a listener that has as many connections as it can have, or
+// is not there any more; so is one that has timed out.
+var fullOrGone = []error{syscall.EADDRNOTAVAIL, syscall.ECONNREFUSED, syscall.ECONNRESET}
+
+// attack connects once, as one of n, and does what strangers do. The error is that of a dial which
+// has failed for other reasons than what is dialled, as for want of descriptors.
+func (t *target) attack(how string, n int, recorded []byte) error {
 	conn, err := net.DialTimeout(t.network, t.at, time.Second)
-	if err != nil {
+	late, _ := errors.AsType[net.Error](err)
+	if late != nil && late.Timeout() || slices.ContainsFunc(fullOrGone, func(e error) bool { return errors.Is(err, e) }) {
 		time.Sleep(10 * time.Millisecond)
-		return
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	defer conn.Close()
 	t.hits.Add(1)
@@ -105,7 +126,7 @@ func (t *target) attack(how string, n int, recorded []byte) {
 	case "slow":
 		for _, b := range append(hello, junk...) {
 			if _, err := conn.Write([]byte{b}); err != nil {
-				return
+				return nil
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -123,11 +144,12 @@ func (t *target) attack(how string, n int, recorded []byte) {
 	case "connects":
 		const rate = 5000 // a second, of all n
 		time.Sleep(rand.N(2 * time.Duration(n) * time.Second / rate))
-		return
+		return nil
 	default:
 		panic(how)
 	}
 	for err == nil { // the answer, and until the other end has enough
 		_, err = conn.Read(junk)
 	}
+	return nil
 }
