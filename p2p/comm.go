@@ -50,7 +50,7 @@ func (c *Comm) init(w *World, context int, g *group) {
 		c.rank, c.size = g.rank(w.rank), len(g.members)
 	}
 	if context != contexts.World { // whose losses are acknowledged with those of raw receives
-		c.any = source(w.eng.Group(members{g, c.size}))
+		c.any = source(w.eng.Group(c.base, members{g, c.size}))
 	}
 	c.comm = contexts.Comm{Context: context, Group: members{g, c.size}, Source: int(c.any)}
 	c.open.Store(int64(c.size))

@@ -20,7 +20,8 @@ var (
 	// ErrWithdrawn ends a nonblocking receive whose message was withdrawn while it was being
 	// received, because the context of its Send had ended and this rank did not answer the sender.
 	// Recv instead continues with the next message that matches. The Send's error is ErrWithdrawn
-	// too, beside the context's: the receiver may have the message.
+	// too, beside the context's: the receiver may have the message. It also ends one that a device
+	// has matched with a message of a rank that is no member of the Comm, which is lost.
 	ErrWithdrawn = progress.ErrWithdrawn
 	ErrPeerLost  = progress.ErrPeerLost // a rank is lost: any *PeerError
 	ErrAborted   = progress.ErrAborted  // a rank, or the launcher, has ended the job by Abort

@@ -3,6 +3,7 @@ package p2p_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -55,6 +56,56 @@ func TestCommNames(t *testing.T) {
 					require.NoError(t, c.Send(ctx, 0, 5, bytes.Repeat([]byte{2}, n)))
 					_, err = c.Recv(ctx, 0, 8, nil)
 					require.NoError(t, err)
+				}
+			})
+		})
+	}
+}
+
+// TestCommMembers: a message in a Comm of Split by a rank that is no member is a violation of that
+// rank's. Receives from any source do not take it, and go on, but one that a device has matched
+// with it, which is told.
+func TestCommMembers(t *testing.T) {
+	for _, n := range []int{8, 3000, 200_000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			onWirings(t, 3, offloaded, func(t *testing.T, w *p2p.World) {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				c, b := w.Comm(), make([]byte, n)
+				d, err := c.Split(ctx, w.Rank()/2, 0)
+				require.NoError(t, err)
+				defer func() { _ = w.Close() }() // Shutdown would tell of the loss
+				switch w.Rank() {
+				case 0:
+					require.Equal(t, 2, d.Size())
+					r := d.Irecv(p2p.AnySource, p2p.AnyTag, b)
+					require.NoError(t, c.Send(ctx, 2, 1, nil))
+					_, err = c.Recv(ctx, 2, 6, nil)
+					require.ErrorIs(t, err, p2p.ErrPeerLost)
+					require.ErrorIs(t, err, p2p.ErrProtocol)
+					require.ErrorContains(t, err, "of a Comm that it is no member of")
+					require.NoError(t, d.Send(ctx, 1, 1, nil))
+					st, err := r.Wait(ctx)
+					if errors.Is(err, p2p.ErrWithdrawn) { // a device has matched it
+						st, err = d.Recv(ctx, p2p.AnySource, p2p.AnyTag, b)
+					}
+					require.NoError(t, err)
+					require.Equal(t, p2p.Status{Source: 1, Tag: 5, Len: int64(n)}, st)
+					require.Equal(t, bytes.Repeat([]byte{1}, n), b)
+					require.NoError(t, d.Ssend(ctx, 1, 8, nil))
+				case 1:
+					_, err := d.Recv(ctx, 0, 1, nil)
+					require.NoError(t, err)
+					require.NoError(t, d.Send(ctx, 0, 5, bytes.Repeat([]byte{1}, n)))
+					_, err = d.Recv(ctx, 0, 8, nil)
+					require.NoError(t, err)
+				case 2: // the context of its Comm is the same
+					_, err := c.Recv(ctx, 0, 1, nil)
+					require.NoError(t, err)
+					r := p2p.IsendAs(d, 2, 0, 5, bytes.Repeat([]byte{2}, n))
+					_, _ = r.Wait(ctx)
+					_, err = c.Recv(ctx, 0, 7, nil) // ends with the connection
+					require.ErrorIs(t, err, p2p.ErrPeerLost)
 				}
 			})
 		})

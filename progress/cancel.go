@@ -117,10 +117,10 @@ func (e *Engine) awaitGraceLocked(op *Op, gen uint64) bool {
 	return e.wait.Await(ctx, &op.Event, op, gen) == nil
 }
 
-// endWithdrawn ends a receive whose message was withdrawn while it was received. It is not posted
-// again: later receives may have got later messages, and only its end keeps the order. A call of
-// Recv that goes on to another message must not do so in a retired context, which may be used again
-// then.
+// endWithdrawn ends a receive whose message was withdrawn while it was received, or came from
+// outside of the context. It is not posted again: later receives may have got later messages, and
+// only its end keeps the order. A call of Recv that goes on to another message must not do so in a
+// retired context, which may be used again then.
 func (op *Op) endWithdrawn() { op.complete(Status{}, op.withdrawn()) }
 
 func (op *Op) withdrawn() error {

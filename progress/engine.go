@@ -70,13 +70,14 @@ type Engine struct {
 	caps transport.Caps // constant
 	log  *slog.Logger
 
-	posted *matching.Posted[*Op]
-	groups []sourceGroup     // see Group
-	from   []int             // how many of them by source, any source first: one more than its rank
-	unexp  *unexpected.Queue // their costs are charged to in.account of their peers
-	peers  []peer
-	dirty  []int // peers that have something to post again
-	again  []int // spare backing of dirty
+	posted   *matching.Posted[*Op]
+	groups   []sourceGroup     // see Group
+	confined confined          // the contexts of those that not all ranks are in
+	from     []int             // how many of them by source, any source first: one more than its rank
+	unexp    *unexpected.Queue // their costs are charged to in.account of their peers
+	peers    []peer
+	dirty    []int // peers that have something to post again
+	again    []int // spare backing of dirty
 
 	sends slots // rendezvous sends, by what the peer calls them
 	reads slots // receives that read, by read id

@@ -1,5 +1,7 @@
 package progress
 
+import "math/bits"
+
 // Receives from any source, of all ranks or of those of a group. Matching goes by tag and mask
 // alone; the group says whose loss ends the receive, which peers that are held up hear of it, and
 // whether all of them send by the device with the tag list.
@@ -10,6 +12,7 @@ type Members interface{ Contains(rank int) bool }
 // sourceGroup is the ranks that a receive can come from.
 type sourceGroup struct {
 	members Members // nil: the place is free
+	context uint64  // in which no others send
 	losses  losses  // of them
 	foreign bool    // one of them sends by another device than that with the tag list
 	single  int     // of its ranks below this none sends EAGERS
@@ -17,19 +20,24 @@ type sourceGroup struct {
 }
 
 // Group returns the source of receives from any of these ranks, for Recv and Irecv. Tag and mask of
-// such a receive must match messages of these ranks only. The engine must be connected to all
-// ranks. It is valid until Callback.Forget.
-func (e *Engine) Group(m Members) (src int) {
+// such a receive must match messages of this context only, in which other ranks send nothing: a
+// message of another one, also of one that is here already, is a violation. The engine must be
+// connected to all ranks. The group is valid until Callback.Forget.
+func (e *Engine) Group(context uint64, m Members) (src int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	g := sourceGroup{members: m}
+	g, size := sourceGroup{members: m, context: context}, 0
 	for i := range e.peers {
 		if p := &e.peers[i]; m.Contains(i) {
+			size++
 			g.foreign = g.foreign || p.foreign
 			if p.lost != nil {
 				g.losses.unacked++
 			}
 		}
+	}
+	if size != len(e.peers) {
+		e.confineLocked(context, m)
 	}
 	for i := range e.groups {
 		if e.groups[i].members == nil {
@@ -56,7 +64,66 @@ func (e *Engine) groupLocked(src int) *sourceGroup {
 // forgetGroupLocked ends the life of a group that no receive names any more.
 func (e *Engine) forgetGroupLocked(src int) {
 	if src < AnySource {
-		*e.groupLocked(src) = sourceGroup{}
+		g := e.groupLocked(src)
+		e.confined.set(e.numberOf(g.context), nil)
+		*g = sourceGroup{}
+	}
+}
+
+// confined is, by the number of a context, its members where not all ranks are. What others send
+// there would match receives from any of these ranks: it is refused when it arrives.
+type confined []Members
+
+// set changes one element. The last is never nil.
+func (c *confined) set(number int, m Members) {
+	if m != nil && number >= len(*c) {
+		*c = append(*c, make([]Members, number+1-len(*c))...)
+	}
+	if number < len(*c) {
+		(*c)[number] = m
+	}
+	for len(*c) != 0 && (*c)[len(*c)-1] == nil {
+		*c = (*c)[:len(*c)-1]
+	}
+}
+
+// numberOf is the number of the context that a tag with the highest bit names.
+func (e *Engine) numberOf(tag uint64) int {
+	return int(tag & e.cfg.ContextMask << 1 >> 1 >> bits.TrailingZeros64(e.cfg.ContextMask))
+}
+
+// outside tells whether a rank is no member of the context that a tag names.
+func (e *Engine) outside(rank int, tag uint64) bool {
+	n := e.numberOf(tag)
+	return int64(tag) < 0 && n < len(e.confined) && e.confined[n] != nil && !e.confined[n].Contains(rank)
+}
+
+// intrudes refuses a message from outside of its context: its sender is lost.
+func (p *peer) intrudes(tag uint64) bool {
+	if !p.e.outside(p.rank, tag) {
+		return false
+	}
+	p.lose(protocolError("rank %d sends tag %#x, of a Comm that it is no member of", p.rank, tag))
+	return true
+}
+
+// confineLocked lets only these ranks send in a context. Others that have sent there are lost, with
+// what they have sent.
+func (e *Engine) confineLocked(context uint64, m Members) {
+	e.confined.set(e.numberOf(context), m)
+	var tags []uint64
+	for u := range e.unexp.All() {
+		if e.outside(int(u.Src), u.Tag) {
+			tags = append(tags, u.Tag)
+		}
+	}
+	for _, tag := range tags {
+		if u, ok := e.unexp.Match(tag, ^uint64(0)); ok { // a request goes with its sender
+			p := &e.peers[u.Src]
+			e.dropLocked(u)
+			p.intrudes(tag)
+			e.tr.Wake() // as in PeerLost
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ func TestHeldForIprobe(t *testing.T) {
 	for _, tags := range []int{0, 4} {
 		c := newCluster(t, 2, Config{Manual: true, UnexpectedLimit: tightLimit(2)}, fakeOpts{tags: tags})
 		e := c.e[1]
-		of, notOf := e.Group(ranksOf{0}), e.Group(ranksOf{1})
+		of, notOf := e.Group(0, ranksOf{0}), e.Group(0, ranksOf{1})
 		log := c.watch(0)
 		c.holdUp(0, 1)
 		c.step()

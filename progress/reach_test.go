@@ -22,7 +22,7 @@ func (c *cluster) reachedBy(rank int) []int {
 func TestReachAwaited(t *testing.T) {
 	c := manual(t, 9, fakeOpts{})
 	e := c.e[0]
-	group := e.Group(ranksOf{0, 3, 4})
+	group := e.Group(0, ranksOf{0, 3, 4})
 	e.Irecv(1, 1, exact, nil)
 	e.Irecv(group, 2, exact, nil)
 	e.PeerLost(4, errors.New("told"))

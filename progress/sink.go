@@ -71,13 +71,18 @@ func (e *Engine) eagerLocked(src int, appCtx uint32, tag uint64, payload []byte)
 	p.consumed(p.arrive(tag, payload))
 }
 
-// misnamed refuses a message whose tag names another rank than its sender, which is lost. Of what a
-// device has matched the transport sees to that.
-func (p *peer) misnamed(tag uint64) bool {
-	return int64(tag) < 0 && (tag^p.name)&p.names != 0 && p.otherName(tag)
+// suspect tells whether misnamed is to look at a tag; this form is inlined.
+func (p *peer) suspect(tag uint64) bool {
+	return int64(tag) < 0 && ((tag^p.name)&p.names != 0 || len(p.e.confined) != 0)
 }
 
-func (p *peer) otherName(tag uint64) bool {
+// misnamed refuses a message whose tag names another rank than its sender, which is lost, or a
+// context of which that is no member. Of what a device has matched the transport finds the first,
+// Matched the second.
+func (p *peer) misnamed(tag uint64) bool {
+	if (tag^p.name)&p.names == 0 {
+		return p.intrudes(tag)
+	}
 	p.lose(protocolError("rank %d sends tag %#x, which names rank %d", p.rank, tag, tag&p.names>>bits.TrailingZeros64(p.names)))
 	return true
 }
@@ -85,7 +90,7 @@ func (p *peer) otherName(tag uint64) bool {
 // arrive takes an eager message of p, and returns its cost if it is not kept.
 func (p *peer) arrive(tag uint64, payload []byte) (consumed uint64) {
 	cost := unexpected.EagerCost(len(payload))
-	if p.misnamed(tag) || p.inspected && p.forged(tag) || !p.charge(cost) {
+	if p.suspect(tag) && p.misnamed(tag) || p.inspected && p.forged(tag) || !p.charge(cost) {
 		return 0
 	}
 	e := p.e
@@ -133,7 +138,7 @@ func (e *Engine) rndvLocked(src int, h *transport.RndvHdr) {
 	}
 	r.seq = e.unexp.NextSeq()
 	p := &e.peers[src]
-	if p.misnamed(h.Tag) || p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
+	if p.suspect(h.Tag) && p.misnamed(h.Tag) || p.inspected && p.forged(h.Tag) || !p.charge(unexpected.RecordCost) {
 		return
 	}
 	op, ok := e.posted.Match(h.Tag)

@@ -24,14 +24,21 @@ func (s *sink) Matched(id uint64, src int, appCtx uint32, tag uint64) {
 		op.unpost()
 		e.checkReceiveLocked(tag, op)
 	}
-	if uint(src) < uint(len(e.peers)) && e.peers[src].inspected {
-		e.peers[src].answer(tag)
-	}
 	op.tag, op.err = tag, nil
 	op.read = readState{src: src, appCtx: appCtx, seq: e.unexp.NextSeq()}
 	op.move(opMatched)
 	e.off.gone(op)
 	e.off.end(false)
+	if uint(src) >= uint(len(e.peers)) {
+		return
+	}
+	p := &e.peers[src]
+	if p.inspected {
+		p.answer(tag)
+	}
+	if len(e.confined) != 0 {
+		p.intrudes(tag)
+	}
 }
 
 // Delivered is called when the message of a matched receive is in its buffer, or will never be: err
@@ -122,8 +129,8 @@ func (e *Engine) matchedLocked(what string, id uint64) *Op {
 	return op
 }
 
-// source returns the sender of a matched message. If err is not nil, or the source is no rank, it
-// ends the receive and returns nil.
+// source returns the sender of a matched message. If err is not nil, or the source is no rank that
+// may send there, it ends the receive and returns nil.
 func (op *Op) source(err error) *peer {
 	e := op.e
 	src := op.read.src
@@ -132,6 +139,8 @@ func (op *Op) source(err error) *peer {
 		op.complete(Status{}, e.broken)
 	case src < 0 || src >= len(e.peers):
 		op.complete(Status{}, protocolError("a message of nobody, rank %d of %d: %v", src, len(e.peers), err))
+	case e.outside(src, op.tag): // as Matched has found
+		op.endWithdrawn()
 	case err == transport.ErrDeregistered && op.revokedInDevice():
 		e.peers[src].pass(unexpected.RecordCost)
 	case op.failsAlone(err):

@@ -52,7 +52,7 @@ func TestUnbundle(t *testing.T) {
 func TestUnbundleAll(t *testing.T) {
 	c := deviceLater(t, 5)
 	e := c.e[0]
-	two, three := e.Group(ranksOf{1, 2}), e.Group(ranksOf{1, 2, 3})
+	two, three := e.Group(0, ranksOf{1, 2}), e.Group(0, ranksOf{1, 2, 3})
 	e.Irecv(two, 1, exact, nil)
 	require.Equal(t, []int{0, 1, 1, 0, 0}, c.asked(0))
 	c.e[1].Poll()
@@ -88,7 +88,7 @@ func TestUnbundleMost(t *testing.T) {
 	for i := range all {
 		all[i] = i
 	}
-	for _, src := range []int{AnySource, c.e[0].Group(all)} {
+	for _, src := range []int{AnySource, c.e[0].Group(0, all)} {
 		c.e[0].Irecv(src, 1, exact, nil)
 		require.Equal(t, make([]int, unbundleMost+1), c.asked(0))
 	}

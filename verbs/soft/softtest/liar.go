@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/hook"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
@@ -234,15 +235,15 @@ func (w *liar) number(v uint64) uint64 {
 	return []uint64{0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<63 - 1, 1 << 63, 1<<64 - 1}[w.rng.IntN(9)]
 }
 
-// changePayload changes some of the first bytes: a bit, a byte, a number, or by those of another
-// packet.
+// changePayload changes some of the first bytes: a bit, a byte, a number, the upper bits of a tag
+// (of a p2p.Comm: its context), or by those of another packet.
 func (w *liar) changePayload(p *packet) {
 	b := p.body[:min(len(p.body), headerBytes)]
 	if len(b) == 0 {
 		return
 	}
 	i := w.rng.IntN(len(b))
-	switch w.rng.IntN(5) {
+	switch w.rng.IntN(6) {
 	case 0:
 		b[i] ^= 1 << w.rng.IntN(8)
 	case 1:
@@ -253,6 +254,10 @@ func (w *liar) changePayload(p *packet) {
 		v := w.number(0)
 		for j := range min(8, len(b)-i) {
 			b[i+j] = byte(v >> (8 * j))
+		}
+	case 4:
+		if len(b) >= verbs.TMHSize {
+			b[8], b[9] = 1<<7, b[9]&0xf|byte(w.rng.IntN(4))<<4
 		}
 	default:
 		if len(w.old) > 0 {
