@@ -58,6 +58,7 @@ func (w *World) Shutdown(ctx context.Context) error {
 	}
 	met := false
 	err := w.eng.Flush(ctx)
+	w.eng.Leaving()
 	loss := w.eng.Loss(members{}) // not later: ranks that have met may be gone before this one hears of it
 	if err != nil {
 		err = fmt.Errorf("p2p: shutdown: messages are not all delivered: %w%s", fromEngine(err), w.unfinished())

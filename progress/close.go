@@ -13,6 +13,14 @@ func (e *Engine) Flush(ctx context.Context) error {
 	return e.waitIn(ctx, opFlushing, &e.flushers, nil)
 }
 
+// Leaving says that this rank is about to close, and that its caller reports losses: others may
+// close before it, and the log does not warn of them any more.
+func (e *Engine) Leaving() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leaving = true
+}
+
 // waitIn waits in a list of calls until what they wait for has come; unless, which may be nil,
 // tells under the lock that it is there.
 func (e *Engine) waitIn(ctx context.Context, state opState, list *[]*Op, unless func() bool) error {

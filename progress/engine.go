@@ -116,6 +116,7 @@ type Engine struct {
 	reaches   bool   // see ReachAwaited
 	reached   bool   // all peers are
 	broken    error  // why new operations fail: closed, aborted, transport failure
+	leaving   bool   // see Leaving
 	closing   bool   // by itself, since the transport has failed
 	closed    bool
 	wires     []string // once closed: what Wires said last

@@ -2,7 +2,9 @@ package progress
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"log/slog"
 	"slices"
 
 	"github.com/tagmatch/tagmatch/transport"
@@ -60,7 +62,11 @@ func (p *peer) end(cause error) {
 	if cause == nil {
 		cause = ErrPeerLost
 	}
-	e.log.Warn("peer lost", "rank", e.cfg.Rank, "peer", p.rank, "err", cause)
+	level := slog.LevelWarn
+	if e.leaving {
+		level = slog.LevelDebug
+	}
+	e.log.Log(context.Background(), level, "peer lost", "rank", e.cfg.Rank, "peer", p.rank, "err", cause)
 	if p.mayBundle() {
 		e.off.bundlers--
 	}
