@@ -150,10 +150,10 @@
 //
 // A rank whose process has ended is lost at once for ranks connected to it, and within a second for
 // the others, which learn of it through the launcher's store. The loss of a host or network is
-// detected within Config.PeerTimeout by both ends, whether or not there is traffic, and also where
-// one direction alone is cut; an interruption of half that time is survived. A process that is
-// stopped, starved of its processor, or does not receive, is not lost, nor loses others, also while
-// a connection is made: its host answers. Connecting to a rank ends when its host is silent for
+// detected within Config.PeerTimeout by both ends, with or without traffic, also where one
+// direction alone is cut; an interruption of half that time is survived. A process that is stopped,
+// starved of its processor, or does not receive, is not lost, nor loses others, also while a
+// connection is made: its host answers. Connecting to a rank ends when its host is silent for
 // PeerTimeout, or refuses: for 1 second where nobody listens, or where a seccomp filter refuses the
 // system calls, for PeerTimeout where an end lacks descriptors or memory, which the error names.
 // Where TCP can replace shared memory it does so instead, and at once where the kernel refuses.
@@ -163,13 +163,13 @@
 // messages that have arrived can still be received, but none behind one of the same Comm, or a raw
 // one, whose bytes were still at its sender. Other ranks continue with both.
 //
-// Rank 0 serves the store. A rank that it cannot reach any more is lost for all, so that all agree.
-// When the store is lost, mostly because rank 0 is, its news ends, and each rank looks for itself:
-// a receive or a probe connects to the ranks that its message may come from, one from any source to
-// all of them, Dup and Split to all ranks of the Comm, and so hears of their end: within 2 seconds,
-// or of that of a host within PeerTimeout. What it cannot know then is the end of a rank that it
-// neither was connected to nor waits for: Failed does not list it until an operation with it fails.
-// The same holds with a Bootstrap that reports no losses.
+// Rank 0 serves the store. A rank that it cannot reach any more is lost for all. When the store is
+// lost, its news ends, and each rank looks for itself: a receive or a probe connects to the ranks
+// that its message may come from, one from any source to all of them, Dup and Split to all ranks of
+// the Comm, and so hears of their end: within 2 seconds, or of that of a host within PeerTimeout.
+// What it cannot know then is the end of a rank that it neither was connected to nor waits for:
+// Failed does not list it until an operation with it fails. The same holds with a Bootstrap that
+// reports no losses.
 //
 // A loss ends each receive and probe from any source that waits, with a *PeerError: the raw ones,
 // and those of Comms that the lost rank is a member of. A new one gets a message that is here, or
@@ -184,14 +184,16 @@
 //
 // The error names ranks of which nothing that matches is left to receive. Failed may list others by
 // then, whose last messages are still to be received: the next error names those. What an error has
-// named, Failed lists and AckFailures acknowledges from that moment on.
+// named, Failed lists and AckFailures acknowledges at once.
 //
-// After a loss Shutdown returns a *PeerError that names all that Failed lists, however well the
-// survivors did without them, and also where the lost rank lives and calls Shutdown too. What the
-// caller had sent to the others is delivered by then, and they can still receive it, unless the
-// error begins with "p2p: shutdown: messages are not all delivered". Ranks that give each other up
-// while they wait in Shutdown for the others have no more messages for each other: it ends in
-// order.
+// Dup and Split succeed, or end with a *PeerError: on each rank within half a second once it knows
+// that a member of the Comm is lost. Some ranks may have the new Comm then, see Comm.Dup.
+//
+// After a loss Shutdown returns a *PeerError that names all that Failed lists, also where the lost
+// rank lives and calls Shutdown too. What the caller had sent to the others is delivered by then,
+// and they can still receive it, unless the error begins with "p2p: shutdown: messages are not all
+// delivered". Ranks that give each other up while they wait in Shutdown for the others have no more
+// messages for each other: it ends in order.
 //
 // # Security
 //
