@@ -11,15 +11,15 @@
  *             verbs/soft/internal/shm/shm.go; poll is poll.go Poll, pollSlow, serve, drain, promote, demote; Park, Unpark and Take
  *             are internal/shmring/inbox.go, SetHot and Empty consumer.go.
  *   Writer    a peer that sends on its ring, WRITERS of them: verbs/soft/internal/shm/link.go Send (producer.go publish and
- *             NeedsSignal), peer.go signal (inbox.go Raise, then a write to the eventfd). It may stop after any packet.
+ *             NeedsSignal), peer.go signal (inbox.go Raise, then a write to the pipe). It may stop after any packet.
  *   Buffers   the processors' store buffers: total store order, as on amd64. A plain store goes into the buffer of its process
  *             and reaches memory later; loads read memory. No process loads what it stored itself, but for atomic
  *             operations, so that nothing has to be forwarded. An atomic store (an exchange), or, swap and compare-and-swap
  *             wait until the buffer is empty: full barriers. On arm64 the same holds of Go's atomics among each other
  *             (store-release, load-acquire), which is all that is needed of them here.
  *
- * What is left out: room (room.pml); everything between eventfd and goroutine (notifier.pml): a
- * Wait returns once the eventfd is readable, which it stays until arm reads it; the epoll on pidfds is `gone`.
+ * What is left out: room (room.pml); everything between pipe and goroutine (notifier.pml): a
+ * Wait returns once the pipe is readable, which it stays until arm reads it; the epoll on pidfds is `gone`.
  *
  * A poll that takes packets may find completions in them or none (acknowledgements, for instance): only in the first case does
  * the reader not sleep.
@@ -43,7 +43,7 @@
  *   FAULT_LOOK_HOT        the last look is at the hot rings alone
  *   FAULT_LOOK_INBOX      the last look is at the inbox alone
  *   FAULT_COLD_LATE       arm parks, and the last look is taken, before the hot rings are cold
- *   FAULT_DRAIN_LATE      arm empties the eventfd after Park: the wake-up of a packet that is no completion is eaten
+ *   FAULT_DRAIN_LATE      arm empties the pipe after Park: the wake-up of a packet that is no completion is eaten
  *   FAULT_PARK_ONCE       the reader sleeps again without Park, although a wake-up has taken the parked state away
  *   FAULT_SUMMARY_FIRST   Raise sets the summary before the bit
  *   FAULT_SUMMARY_LAST    Take clears the summary after the bits
@@ -76,7 +76,7 @@
 #define WOKEN 2
 
 byte cell[CELLS];
-bool eventfd;         /* its count is not 0 */
+bool pipe;            /* it is not empty */
 
 byte taken[WRITERS];  /* by the reader: Consumer.pos */
 bool gone[WRITERS];   /* killed, pidfd ready */
@@ -147,7 +147,7 @@ inline raise(w)
 			fi
 		};
 		if
-		:: seen -> eventfd = 1 /* shm.remote.signal */
+		:: seen -> pipe = 1 /* shm.remote.signal */
 		:: else
 		fi
 	:: else
@@ -354,7 +354,7 @@ inline arm()
 	coldall();
 #endif
 #ifndef FAULT_DRAIN_LATE
-	eventfd = 0;
+	pipe = 0;
 #endif
 #ifdef FAULT_PARK_ONCE
 	if
@@ -365,7 +365,7 @@ inline arm()
 	park();
 #endif
 #ifdef FAULT_DRAIN_LATE
-	eventfd = 0;
+	pipe = 0;
 #endif
 }
 
@@ -426,7 +426,7 @@ active proctype Reader()
 		:: else ->
 			/* Wait */
 			if
-			:: eventfd || DYING
+			:: pipe || DYING
 			:: timeout ->
 				/* Nothing more can happen. */
 				w = 0;

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -18,11 +17,7 @@ import (
 func TestSHMAway(t *testing.T) {
 	a, b := newSHMEnd(t, 0), newSHMEnd(t, 1)
 	l := joinSHM(t, a, b)
-	woken := func() bool { // the peer has written to the eventfd since Arm
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(b.w.local.evfd), Events: unix.POLLIN}}, 0)
-		require.NoError(t, err)
-		return n != 0
-	}
+	woken := func() bool { return b.woken(t) }
 	wakes := func() {
 		t.Helper()
 		require.True(t, woken())

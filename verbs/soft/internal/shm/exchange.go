@@ -24,13 +24,13 @@ import (
 
 // Each end sends over the Unix socket after authentication (integers are little-endian):
 //
-//	offer    64 bytes, and the descriptors of ring, inbox, region table and eventfd
+//	offer    64 bytes, and the descriptors of ring, inbox, region table and pipe
 //	ready    of package dial: the other end's offer is mapped, or why not
 //	verdict  1 byte: the sender has all that it needs, and can read, or also write, here
 //	bye      1 byte before the socket is closed: why
 const (
 	magic      = "tmshm\x00"
-	version    = 7
+	version    = 8
 	offerBytes = 64
 	offerFDs   = 4
 
@@ -104,7 +104,7 @@ func (w *Wire) prepare(conn net.Conn, peer *wire.Address) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is no Unix socket", conn)
 	}
-	p := &remote{w: w, evfd: -1, sock: -1, pidfd: -1}
+	p := &remote{w: w, waker: -1, sock: -1, pidfd: -1}
 	err := p.identify(uc, peer)
 	if err == nil {
 		p.sock, err = dial.Duplicate(uc)
@@ -143,7 +143,7 @@ type unixConn interface {
 // still fail.
 func (p *remote) establish(uc unixConn) error {
 	cfg := &p.w.cfg
-	fds := unix.UnixRights(p.rxSeg.FD, p.w.local.inboxSeg.FD, p.w.local.tableSeg.FD, p.w.local.evfd)
+	fds := unix.UnixRights(p.rxSeg.FD, p.w.local.inboxSeg.FD, p.w.local.tableSeg.FD, p.w.local.pipe.w)
 	if _, _, err := uc.WriteMsgUnix(p.mine.encode(), fds, nil); err != nil {
 		return err
 	}
@@ -152,8 +152,8 @@ func (p *remote) establish(uc unixConn) error {
 	if err == nil {
 		err = p.adopt(theirs, got)
 	}
-	for i := range got {
-		closeFD(&got[i])
+	for _, fd := range got {
+		_ = unix.Close(fd)
 	}
 	if err := dial.Ready(p.w.env.Self, uc, blame(err)); err != nil {
 		return err
@@ -318,7 +318,7 @@ func parseRights(oob []byte) (fds []int, err error) {
 	return fds, err
 }
 
-// adopt maps what the peer offers. It takes descriptors that it keeps out of fds.
+// adopt maps what the peer offers.
 func (p *remote) adopt(o *offer, fds []int) (err error) {
 	ringBytes := int(o.ringBytes)
 	const readWrite = unix.PROT_READ | unix.PROT_WRITE
@@ -342,27 +342,9 @@ func (p *remote) adopt(o *offer, fds []int) (err error) {
 		return fmt.Errorf("region table: %w", err)
 	}
 	p.table = new(mem.Dir)
-	if err := checkEventFD(fds[3]); err != nil {
+	if p.waker, err = openWaker(fds[3]); err != nil {
 		return err
 	}
-	p.evfd, fds[3] = fds[3], -1
 	p.peerSlot = o.slot
-	return nil
-}
-
-// checkEventFD refuses descriptors other than a nonblocking eventfd, as a write could block, or do
-// harm.
-func checkEventFD(fd int) error {
-	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		return fmt.Errorf("cannot tell what a descriptor is, is /proc mounted? %w", err)
-	}
-	if name != "anon_inode:[eventfd]" {
-		return fmt.Errorf("the peer's descriptor is no eventfd but %q", name)
-	}
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err != nil || flags&unix.O_NONBLOCK == 0 {
-		return errors.New("the peer's eventfd would block")
-	}
 	return nil
 }

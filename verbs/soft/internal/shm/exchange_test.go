@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestSHMHostileOffers(t *testing.T) {
 	ring := int64(memfd.PageRound(ringSegmentBytes(e.cfg.RingBytes)))
 	good := offer{pid: e.self.PID, slot: 5, ringBytes: uint32(e.cfg.RingBytes), regions: mem.Slots, inbox: shmring.InboxBytes}
 	sealed := newMemfd(t, ring, memfd.Seals)
-	inbox, table, evfd := e.w.local.inboxSeg.FD, e.w.local.tableSeg.FD, e.w.local.evfd
+	inbox, table, bell := e.w.local.inboxSeg.FD, e.w.local.tableSeg.FD, e.w.local.pipe.w
 	plain, err := os.CreateTemp(t.TempDir(), "plain")
 	require.NoError(t, err)
 	require.NoError(t, plain.Truncate(ring))
@@ -63,9 +64,11 @@ func TestSHMHostileOffers(t *testing.T) {
 	require.NoError(t, unix.Ftruncate(sparse, int64(memfd.PageRound(shmring.InboxBytes))))
 	_, err = unix.FcntlInt(uintptr(sparse), unix.F_ADD_SEALS, memfd.Seals)
 	require.NoError(t, err)
-	blocking, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	path := filepath.Join(t.TempDir(), "pipe:[1]")
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	named, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
-	defer func() { _ = unix.Close(blocking) }()
+	defer func() { _ = unix.Close(named) }()
 
 	change := func(f func(*offer)) []byte { o := good; f(&o); return o.encode() }
 	version := good.encode()
@@ -75,21 +78,21 @@ func TestSHMHostileOffers(t *testing.T) {
 		fds   []int
 		want  string
 	}{
-		"unsealed":     {good.encode(), []int{newMemfd(t, ring, 0), inbox, table, evfd}, "not sealed"},
-		"half sealed":  {good.encode(), []int{newMemfd(t, ring, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), inbox, table, evfd}, "not sealed"},
-		"too small":    {good.encode(), []int{newMemfd(t, ring-4096, memfd.Seals), inbox, table, evfd}, "bytes, want"},
-		"too large":    {good.encode(), []int{newMemfd(t, ring+4096, memfd.Seals), inbox, table, evfd}, "bytes, want"},
-		"sparse inbox": {good.encode(), []int{sealed, sparse, table, evfd}, "inbox.*not allocated"},
-		"plain file":   {good.encode(), []int{int(plain.Fd()), inbox, table, evfd}, "memfd|sealed"},
-		"inbox":        {good.encode(), []int{sealed, sealed, table, evfd}, "inbox"},
-		"table":        {good.encode(), []int{sealed, inbox, evfd, evfd}, "region table"},
-		"short table":  {good.encode(), []int{sealed, inbox, sealed, evfd}, "region table.*bytes, want"},
-		"open table":   {good.encode(), []int{sealed, inbox, newMemfd(t, mem.Slots*mem.SlotBytes, 0), evfd}, "region table.*not sealed"},
-		"no eventfd":   {good.encode(), []int{sealed, inbox, table, sealed}, "no eventfd"},
-		"blocking":     {good.encode(), []int{sealed, inbox, table, blocking}, "would block"},
+		"unsealed":     {good.encode(), []int{newMemfd(t, ring, 0), inbox, table, bell}, "not sealed"},
+		"half sealed":  {good.encode(), []int{newMemfd(t, ring, unix.F_SEAL_SHRINK|unix.F_SEAL_SEAL), inbox, table, bell}, "not sealed"},
+		"too small":    {good.encode(), []int{newMemfd(t, ring-4096, memfd.Seals), inbox, table, bell}, "bytes, want"},
+		"too large":    {good.encode(), []int{newMemfd(t, ring+4096, memfd.Seals), inbox, table, bell}, "bytes, want"},
+		"sparse inbox": {good.encode(), []int{sealed, sparse, table, bell}, "inbox.*not allocated"},
+		"plain file":   {good.encode(), []int{int(plain.Fd()), inbox, table, bell}, "memfd|sealed"},
+		"inbox":        {good.encode(), []int{sealed, sealed, table, bell}, "inbox"},
+		"table":        {good.encode(), []int{sealed, inbox, bell, bell}, "region table"},
+		"short table":  {good.encode(), []int{sealed, inbox, sealed, bell}, "region table.*bytes, want"},
+		"open table":   {good.encode(), []int{sealed, inbox, newMemfd(t, mem.Slots*mem.SlotBytes, 0), bell}, "region table.*not sealed"},
+		"no pipe":      {good.encode(), []int{sealed, inbox, table, sealed}, "no pipe"},
+		"named pipe":   {good.encode(), []int{sealed, inbox, table, named}, "no pipe"},
 		"no fds":       {good.encode(), nil, "0 descriptors"},
 		"too few fds":  {good.encode(), []int{sealed, inbox, table}, "3 descriptors"},
-		"too many fds": {good.encode(), []int{sealed, inbox, table, evfd, evfd, evfd, evfd}, "descriptors"},
+		"too many fds": {good.encode(), []int{sealed, inbox, table, bell, bell, bell, bell}, "descriptors"},
 		"garbage":      {make([]byte, offerBytes), nil, "does not speak"},
 		"short":        {good.encode()[:20], nil, "EOF"},
 		"version":      {version, nil, "version 9"},

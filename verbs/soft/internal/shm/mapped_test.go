@@ -107,7 +107,7 @@ func TestSHMSharedHostile(t *testing.T) {
 		"smaller":    newMemfd(t, 4096, memfd.Seals),
 		"larger":     newMemfd(t, 12288, memfd.Seals),
 		"no memory":  sparseMemfd(t, 8192),
-		"no pages":   b.w.local.evfd,
+		"no pages":   b.w.local.pipe.w,
 		"own socket": l.peer.sock,
 	} {
 		t.Run(name, func(t *testing.T) {

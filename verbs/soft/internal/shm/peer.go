@@ -3,7 +3,6 @@
 package shm
 
 import (
-	"encoding/binary"
 	"errors"
 	"math/bits"
 	"os"
@@ -21,13 +20,12 @@ type local struct {
 	inboxSeg *memfd.Segment
 	tableSeg *memfd.Segment // the region table, whose pages are allocated when they are needed
 	inbox    shmring.Inbox
-	evfd     int  // peers write to it to wake the device
-	added    bool // evfd is in the notifier
-	buf      [8]byte
+	pipe     *pipe // peers write to it to wake the device; nil: there is none yet
+	added    bool  // the pipe is in the notifier
 }
 
 func newLocal() (*local, error) {
-	l := &local{evfd: -1}
+	l := &local{}
 	var err error
 	if l.inboxSeg, err = memfd.New("tagmatch-inbox", shmring.InboxBytes, memfd.Allocated|memfd.Populated); err == nil {
 		l.inbox, err = shmring.NewInbox(l.inboxSeg.Mem)
@@ -36,10 +34,7 @@ func newLocal() (*local, error) {
 		l.tableSeg, err = memfd.New("tagmatch-regions", mem.Slots*mem.SlotBytes, 0)
 	}
 	if err == nil {
-		l.evfd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	}
-	if err == nil {
-		err = checkEventFD(l.evfd) // fails without /proc, as it would for peers' descriptors
+		l.pipe, err = newPipe()
 	}
 	if err != nil {
 		l.close()
@@ -65,15 +60,12 @@ func probePidfd() error {
 	return unix.Close(fd)
 }
 
-// drain empties the eventfd.
-func (l *local) drain() {
-	_, _ = unix.Read(l.evfd, l.buf[:])
-}
-
 func (l *local) close() {
 	l.inboxSeg.Close()
 	l.tableSeg.Close()
-	closeFD(&l.evfd)
+	if l.pipe != nil {
+		l.pipe.close()
+	}
 }
 
 // remote is a connection to one peer: both rings, and what the peer shares with all its peers. A
@@ -92,7 +84,7 @@ type remote struct {
 	shared   []*mapping    // the peer's shared regions that were read from
 	slot     uint32        // of this connection in this device's inbox; 0: none yet
 	peerSlot uint32        // of this connection in the peer's inbox
-	evfd     int           // wakes the peer
+	waker    int           // see wake
 	sock     int           // to the peer; closed when either end ends
 	pidfd    int           // of the peer's process
 	pid      int
@@ -135,7 +127,7 @@ func (p *remote) Close() error {
 		m.seg.Close()
 	}
 	p.shared = nil
-	closeFD(&p.evfd)
+	closeFD(&p.waker)
 	closeFD(&p.sock)
 	closeFD(&p.pidfd)
 	if p.slot != 0 {
@@ -147,12 +139,10 @@ func (p *remote) Close() error {
 	return nil
 }
 
-var eventOne = binary.NativeEndian.AppendUint64(nil, 1)
-
 // signal tells the peer to look at its ring of this connection, and wakes it if it sleeps.
 func (p *remote) signal(urgent bool) {
 	if p.inbox.Raise(p.peerSlot, urgent) {
-		_, _ = unix.Write(p.evfd, eventOne)
+		wake(p.waker)
 	}
 }
 

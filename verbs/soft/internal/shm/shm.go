@@ -24,9 +24,9 @@ import (
 // What peers share: each device has an inbox (a bitmap of rings with packets, and a word that says
 // whether its owner polls) and its region table, and for each peer a ring that it receives from.
 // All are sealed memfds, whose descriptors are passed over an abstract Unix socket: nothing has a
-// name in a file system, and nothing is left when a process is killed. A peer also gets an eventfd,
-// which it writes to wake the device. The socket stays open: it is closed by the peer's end, as its
-// pidfd then shows too.
+// name in a file system, and nothing is left when a process is killed. A peer also gets a pipe,
+// to which it writes to wake the device. The socket stays open: it is closed by the peer's end, as
+// its pidfd then shows too.
 //
 // How arrivals are found: rings that delivered lately are hot. Poll looks at each of them, and
 // their writers do not signal. All others are cold: their writers raise a bit of this device's
@@ -124,7 +124,7 @@ func (w *Wire) open() (err error) {
 	if w.local, err = newLocal(); err != nil {
 		return err
 	}
-	if err = w.notif.Add(w.local.evfd, unix.EPOLLIN); err != nil {
+	if err = w.notif.Add(w.local.pipe.r, unix.EPOLLIN); err != nil {
 		return err
 	}
 	w.local.added = true
@@ -231,7 +231,7 @@ func (w *Wire) Arm(asleep bool) {
 	for i := range w.hot {
 		w.hot[i].l.peer.rx.SetHot(false)
 	}
-	w.local.drain()
+	w.local.pipe.drain()
 	if asleep {
 		w.local.inbox.Park()
 	} else {
@@ -261,7 +261,7 @@ func (w *Wire) Pending() bool {
 }
 
 // Unsignal implements wire.Signaller.
-func (w *Wire) Unsignal() { w.local.drain() }
+func (w *Wire) Unsignal() { w.local.pipe.drain() }
 
 // Close ends all links and background goroutines, and frees every descriptor and mapping.
 func (w *Wire) Close() {
@@ -285,7 +285,7 @@ func (w *Wire) Close() {
 	}
 	if w.local != nil {
 		if w.local.added {
-			_ = w.notif.Del(w.local.evfd)
+			_ = w.notif.Del(w.local.pipe.r)
 		}
 		// Regions may outlive the wire.
 		w.cfg.Regions.ToHeap()
