@@ -26,9 +26,9 @@ func (c *calls) init() {
 }
 
 // Dup makes a Comm of the same ranks in the same order, with a context of its own. It is
-// collective: all ranks of c call it, and it returns when all have. So calls of Dup and Split on
-// one Comm must be made in the same order on all its ranks, and two goroutines that make them need
-// an order of their own; on different Comms they may go on at once in any order.
+// collective: all ranks of c call it, and it returns when all have. So collective calls (Barrier,
+// Dup, Split) on one Comm must be made in the same order on all its ranks, and two goroutines that
+// make them need an order of their own; on different Comms they may go on at once in any order.
 //
 // 2,046 Comms may live at once on a rank beside World.Comm. Where all ranks are there and no
 // context is free for all of them, all get ErrFull. Contexts of Comms that all ranks have closed
@@ -37,14 +37,14 @@ func (c *calls) init() {
 // Where a rank of c is lost the error is a *PeerError: at once where this rank waits for that one,
 // or knew of the loss before, else after half a second, in which the call may still succeed. Some
 // ranks can have a Comm then that others have not: those close it, and receives from any source and
-// calls of Dup and Split on it fail by the same loss; a receive from a rank that has none waits for
+// collective calls on it fail by the same loss; a receive from a rank that has none waits for
 // it, and what is sent to that one is discarded there. A rank that has lost nobody may wait, until
 // ctx ends, for one that has lost another and lives. Where ctx ends first the call goes on for up
 // to a second, as it asks the other ranks: the error names those that have not made the call, have
 // made another one, are lost, or do not answer in that time; of a Comm of more than 64 ranks only
 // those that this rank waits for, directly or through others. The other ranks may wait until their
 // contexts end, and one context may be lost to the World where not all have come to the same point.
-// On a rank that had another error than ErrFull, further calls of Dup and Split on c fail with it;
+// On a rank that had another error than ErrFull, further collective calls on c fail with it;
 // messages on c are not affected. The context of c itself is not used again after that, nor where c
 // is closed during a call.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
@@ -134,9 +134,10 @@ type callKind uint8
 const (
 	callDup callKind = iota
 	callSplit
+	callBarrier
 )
 
-func (k callKind) String() string { return [...]string{"dup", "split"}[k] }
+func (k callKind) String() string { return [...]string{"dup", "split", "barrier"}[k] }
 
 // memberGrace is how long a call goes on that a rank of its Comm is lost to, and that waits for
 // another one. That rank may have given the call up, or the lost one may have done all that the

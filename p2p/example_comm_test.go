@@ -41,3 +41,16 @@ func ExampleComm_Split() {
 	leave(w)
 	// Output: rank 0 of 1, in the World 0
 }
+
+// Rank 0 prepares something outside of the messages, which the others use after the Barrier.
+func ExampleComm_Barrier() {
+	w := join()
+	ready := false
+	if w.Rank() == 0 {
+		ready = true // a file, say
+	}
+	check(w.Comm().Barrier(context.Background()))
+	fmt.Println(ready)
+	leave(w)
+	// Output: true
+}

@@ -37,6 +37,34 @@ func ExampleQueue() {
 	// Output: 120
 }
 
+// A server answers what comes, and posts the next receive for each message, until it is told to
+// stop.
+func ExampleQueue_All() {
+	w := join()
+	ctx, c := context.Background(), w.Comm()
+	for _, text := range []string{"one", "two", "stop"} {
+		check(c.Send(ctx, w.Rank(), 1, []byte(text)))
+	}
+	q, buf := w.NewQueue(1), make([]byte, 16)
+	c.Irecv(p2p.AnySource, 1, buf).Notify(q, 0)
+	for done, err := range q.All(ctx) {
+		check(err)      // of the queue
+		check(done.Err) // of the receive
+		text := string(buf[:done.Status.Len])
+		fmt.Println(text)
+		if text == "stop" {
+			break
+		}
+		c.Irecv(p2p.AnySource, 1, buf).Notify(q, 0)
+	}
+	check(q.Close())
+	leave(w)
+	// Output:
+	// one
+	// two
+	// stop
+}
+
 // Post everything, then wait: no order of the ranks can deadlock.
 func ExampleWaitAll() {
 	w := join()

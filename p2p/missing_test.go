@@ -44,7 +44,7 @@ func awaitCollective(t *testing.T, w *p2p.World) {
 		var b strings.Builder
 		_ = w.Dump(&b)
 		for line := range strings.Lines(b.String()) {
-			if strings.Contains(line, " of a Dup or Split, ") && !strings.Contains(line, "eager") {
+			if strings.Contains(line, " of a Barrier, Dup or Split, ") && !strings.Contains(line, "eager") {
 				return true
 			}
 		}

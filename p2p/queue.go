@@ -3,6 +3,7 @@ package p2p
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/tagmatch/tagmatch/progress"
 )
@@ -100,6 +101,23 @@ func (q *Queue) Wait(ctx context.Context, dst []Completion) (int, error) {
 		return got, err
 	}
 	return 0, fmt.Errorf(prefix+"%w", fromEngine(err))
+}
+
+// All returns the completions of q as they come, each as Wait with room for one would: those that
+// the loop does not reach are left for other calls. An error ends the iteration, and has no
+// completion beside it: that of ctx, ErrClosed where q is closed, or the reason for which the World
+// has ended. A Queue without requests waits for some, so that a loop for a number of completions
+// counts them and breaks.
+func (q *Queue) All(ctx context.Context) iter.Seq2[Completion, error] {
+	return func(yield func(Completion, error) bool) {
+		for {
+			var one [1]Completion
+			_, err := q.Wait(ctx, one[:])
+			if !yield(one[0], err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // Cancel asks for the end of all operations whose requests q has not reported, as Request.Cancel

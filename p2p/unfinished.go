@@ -91,7 +91,7 @@ func describeTag(tag, mask uint64) string {
 	case contexts.World:
 		return s
 	case contexts.Library:
-		return s + " of a Dup or Split"
+		return s + " of a Barrier, Dup or Split"
 	default:
 		return fmt.Sprintf("%s of Comm %d", s, context)
 	}

@@ -43,21 +43,22 @@ func AllReduce[T Float](ctx context.Context, c *p2p.Comm, data []T) error {
 
 // run goes on until no request is open.
 func (r *ring[T]) run(ctx context.Context) error {
-	done := make([]p2p.Completion, 32)
-	for r.open > 0 {
-		n, err := r.queue.Wait(ctx, done)
+	if r.open == 0 {
+		return nil
+	}
+	for d, err := range r.queue.All(ctx) {
 		if err != nil {
 			return err
 		}
-		r.open -= n
-		for _, d := range done[:n] {
-			if r.giveUp {
-				continue
-			}
+		r.open--
+		if !r.giveUp {
 			if d.Err != nil {
 				return d.Err
 			}
 			r.completed(int(d.Data>>2), d.Data&3)
+		}
+		if r.open == 0 {
+			break
 		}
 	}
 	return nil
