@@ -64,8 +64,9 @@ func Transports() []string { return []string{auto, transportRC, transportTMSRQ} 
 //
 // Several devices, such as "shm,tcp", are named best first: each rank is reached over the first
 // that can reach it. Only the first matches tags. "auto" is one device with all wires, which is
-// better wherever it will do. With both, TCP takes over where ranks of one host cannot share
-// memory, and Logger gets a warning that says why; with "shm" alone that is an error.
+// better wherever it will do. With it TCP takes over where ranks of one host cannot share memory,
+// and Logger gets a warning that says why. A device "shm" reaches the ranks of this host, user and
+// namespaces; where sharing memory with one of them fails, that is an error.
 type Config struct {
 	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes
 	// it with the World.

@@ -30,7 +30,7 @@ func (w *World) open(secret []byte) error {
 	for _, c := range w.deviceConfigs(secret) {
 		dev, err := soft.Open(c)
 		if err != nil {
-			return fmt.Errorf("device %s: %w%s", c.Name, err, w.remedy(err))
+			return fmt.Errorf("device %s: %w%s", c.Name, err, w.remedy(c.Name, err))
 		}
 		if err := dev.Missing(); err != nil {
 			w.parts.noSHM = err.Error()
@@ -67,11 +67,14 @@ func (w *World) open(secret []byte) error {
 }
 
 // remedy is what to do where a device cannot be opened.
-func (w *World) remedy(err error) string {
-	if errors.Is(err, syscall.EADDRINUSE) {
+func (w *World) remedy(device string, err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
 		return ": " + bootstrap.PortsNeeded(w.parts.boot.Info().LocalSize, w.size)
+	case device == deviceSHM:
+		return w.insists()
 	}
-	return w.insists()
+	return ""
 }
 
 // async tells whether the device is to work by itself.
@@ -143,20 +146,13 @@ func (w *World) deviceConfigs(secret []byte) []soft.Config {
 			add(soft.WireLoop, f, soft.WireLoop)
 		}
 	case name != auto:
-		names := strings.Split(name, ",")
-		for _, wire := range names {
+		for wire := range strings.SplitSeq(name, ",") {
 			add(wire, nil, wire)
-			if wire == deviceSHM && slices.Contains(names, deviceTCP) {
-				list[len(list)-1].Spare = deviceTCP
-			}
 		}
 	case w.size == 1: // nothing else was asked for: no sockets are needed
 		add(soft.WireLoop, soft.NewFabric(), soft.WireLoop)
 	default:
 		add(auto, nil, soft.WireSHM, soft.WireTCP)
-	}
-	for i := range list {
-		list[i].Beside = len(list) > 1
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -78,12 +79,12 @@ func (c *card) apart(mine *card) string {
 	return "it runs as another user, or in another namespace of processes, network or IPC"
 }
 
-// insists is the hint added to a shared-memory error where Config.Device excludes TCP.
+// insists is the hint added to a shared-memory error where Config.Device names shared memory.
 func (w *World) insists() string {
-	if w.cfg.Device != deviceSHM {
+	if !slices.Contains(strings.Split(w.cfg.Device, ","), deviceSHM) {
 		return ""
 	}
-	return "; device auto, or shm,tcp, instead of shm (TAGMATCH_DEVICE) uses TCP where memory cannot be shared"
+	return fmt.Sprintf("; device auto instead of %s (TAGMATCH_DEVICE) uses TCP where memory cannot be shared", w.cfg.Device)
 }
 
 // bootID identifies the running kernel, and so the machine; empty where it cannot be read.

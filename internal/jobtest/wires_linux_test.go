@@ -201,9 +201,6 @@ func allocated(ctx context.Context, w *p2p.World) error {
 	return memory.Close()
 }
 
-// replaceable are the devices where TCP can replace shared memory.
-var replaceable = []string{"auto", "shm,tcp"}
-
 // logged counts the lines that name the reason against shared memory.
 func logged(r result) int {
 	return strings.Count(r.out, "they cannot share memory") + strings.Count(r.out, "shared memory does not work")
@@ -212,7 +209,7 @@ func logged(r result) int {
 // TestRefusedCalls runs jobs where the kernel refuses the system calls of shared memory, to one
 // rank or to all, before or after it was found to work.
 func TestRefusedCalls(t *testing.T) {
-	eachTransport(t, replaceable, func(t *testing.T, device string, env []string) {
+	eachTransport(t, []string{"auto"}, func(t *testing.T, device string, env []string) {
 		for _, c := range []struct{ calls, who, when, wires, why string }{
 			{"memfd_create", "1", "", "tcp", "memfd_create: operation not permitted"},
 			{"memfd_create", "all", "", "tcp", "memfd_create: operation not permitted"},
@@ -253,7 +250,7 @@ func TestApart(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a rank becomes another user, or gets its own namespace")
 	}
-	eachTransport(t, replaceable, func(t *testing.T, device string, env []string) {
+	eachTransport(t, []string{"auto", "shm,tcp"}, func(t *testing.T, device string, env []string) {
 		for _, apart := range []string{"user", "pid"} {
 			t.Run(apart, func(t *testing.T) {
 				r := job{n: 3, role: "wires", device: device, arg: 12,
@@ -266,22 +263,26 @@ func TestApart(t *testing.T) {
 	})
 }
 
-// TestInsisting requests shared memory only, where it is impossible: the error names the reason,
-// and what to do.
+// TestInsisting requests a device for shared memory, where it is impossible: the error names the
+// reason, and what to do.
 func TestInsisting(t *testing.T) {
 	cases := [][]string{
-		{"memfd_create: operation not permitted", refuseVar + "=memfd_create", whoVar + "=1"},
-		{"pidfd_open: function not implemented", refuseVar + "=pidfd_open", whoVar + "=all"},
+		{"shm", "memfd_create: operation not permitted", refuseVar + "=memfd_create", whoVar + "=1"},
+		{"shm,tcp", "memfd_create: operation not permitted", refuseVar + "=memfd_create", whoVar + "=1"},
+		{"shm,tcp", "memfd_create: operation not permitted", refuseVar + "=memfd_create", whoVar + "=1", whenVar + "=joined"},
+		{"shm", "pidfd_open: function not implemented", refuseVar + "=pidfd_open", whoVar + "=all"},
 	}
 	if os.Geteuid() == 0 {
-		cases = append(cases, []string{"of another user", apartVar + "=user", whoVar + "=1"})
+		cases = append(cases, []string{"shm", "of another user", apartVar + "=user", whoVar + "=1"})
 	}
 	for _, c := range cases {
 		for _, env := range [][]string{nil, tmsrqEnv} {
-			r := job{n: 3, role: "wires", device: "shm", arg: 12, env: slices.Concat(c[1:], env)}.run(t)
+			r := job{n: 3, role: "wires", device: c[0], arg: 12, env: slices.Concat(c[2:], env)}.run(t)
 			require.NotZero(t, r.code, "%s%s", r.out, r.err)
-			require.Contains(t, r.err, c[0])
-			require.Contains(t, r.err, "device auto")
+			require.Contains(t, r.err, c[1])
+			if !slices.Contains(c, whenVar+"=joined") {
+				require.Contains(t, r.err, "device auto instead of "+c[0])
+			}
 		}
 	}
 }

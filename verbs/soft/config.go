@@ -28,13 +28,11 @@ func NewFabric() *Fabric { return loop.NewFabric(loop.Options{}) }
 // Config of Open. The zero value opens a device on shm and tcp.
 //
 // A peer is reached over the first of Wires that both devices have and that can reach it. If shared
-// memory cannot be opened, or two devices cannot connect over it, they use the next of Wires, or
-// Spare if there is none. See Device.Missing.
+// memory cannot be opened, or two devices cannot connect over it, they use the next of Wires. See
+// Device.Missing.
 type Config struct {
 	Name   string   // of the device; default "soft"
 	Wires  []string // in order of preference; default shm, tcp (loop if Fabric is set)
-	Beside bool     // other devices are polled in turn with this one
-	Spare  string   // wire used only where shared memory fails: tcp, or empty
 	Secret []byte   // of the job: both ends of each connection prove that they have it
 	Rank   int      // of this process, for the error messages of peers
 	// TLS, if not nil, is for the connections of the tcp wire: what they carry is then sealed, see

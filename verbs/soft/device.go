@@ -46,7 +46,7 @@ type Device struct {
 	regions *mem.Table
 	notif   wire.Notifier // where the owner sleeps, or the goroutine of the asynchronous mode
 	async   *async        // asynchronous mode; nil: the device makes progress inside calls only
-	wires   []wire.Wire   // open wires in order of preference, then spare, and selfWire once it is used
+	wires   []wire.Wire   // open wires in order of preference, and selfWire once it is used
 	now     func() int64  // clock in nanoseconds: monotonic, or the loop fabric's virtual one
 
 	qps       []*queuePair // by index of the QP number (qpIndexBits); 0 is never used
@@ -80,8 +80,6 @@ type Device struct {
 	lastSRQ   uint32                 // number of the newest SRQ
 	users     int                    // PDs, CQs and the channel that exist: Close needs 0
 	selfWire  *loop.Wire             // carries packets from the device to itself; nil until there is a link
-	spare     wire.Wire              // Config.Spare, nil: none
-	yielded   map[wire.DeviceID]bool // peers that a wire cannot connect, so that spare may
 	missing   error                  // why shared memory could not be opened
 	channel   *compChannel
 	events    []verbs.AsyncEvent // not polled yet, oldest first
@@ -163,9 +161,6 @@ func (c *Config) fill() error {
 	if err := c.fillTM(); err != nil {
 		errs = append(errs, err)
 	}
-	if c.Spare != "" && (c.Spare != WireTCP || slices.Contains(c.Wires, WireTCP)) {
-		errs = append(errs, fmt.Errorf("wire %q cannot be Spare: only tcp can, where it is not one of Wires", c.Spare))
-	}
 	for i, w := range c.Wires {
 		switch {
 		case w != WireLoop && w != WireSHM && w != WireTCP:
@@ -193,9 +188,6 @@ func (d *Device) makeNotifier() (wire.Notifier, error) {
 // openWires opens the wires of Config. Shared memory may be missing where another wire follows it.
 func (d *Device) openWires() error {
 	names := d.cfg.Wires
-	if d.cfg.Spare != "" {
-		names = append(slices.Clone(names), d.cfg.Spare)
-	}
 	for i, name := range names {
 		w, err := d.openWire(name, slices.Contains(names[i:], WireTCP) && name == WireSHM)
 		switch {
@@ -212,15 +204,12 @@ func (d *Device) openWires() error {
 			return fmt.Errorf("verbs/soft: open: wire %s: %w", name, err)
 		}
 	}
-	if d.cfg.Spare != "" {
-		d.spare = d.wires[len(d.wires)-1]
-	}
 	return nil
 }
 
 func (d *Device) openWire(name string, yields bool) (wire.Wire, error) {
 	env := wire.Env{Self: &d.self, Receiver: (*fromWire)(d), Notifier: d.notif, Secret: d.cfg.Secret, TLS: d.cfg.TLS, PeerTimeout: d.cfg.PeerTimeout,
-		Yields: yields, Alone: len(d.cfg.Wires) == 1 && d.cfg.Spare == "" && !d.cfg.Beside, Log: d.cfg.Logger}
+		Yields: yields, Alone: len(d.cfg.Wires) == 1, Log: d.cfg.Logger}
 	open := func(env wire.Env) (wire.Wire, error) { return d.openWireIn(env, name) }
 	if hook.Wire != nil {
 		return hook.Wire(env, open)

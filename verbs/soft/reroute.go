@@ -17,7 +17,6 @@ import (
 // the peer, or fails them.
 func (w *fromWire) LinkYielded(l wire.Link, a *wire.Address, err error) {
 	d := (*Device)(w)
-	d.noteYield(a)
 	next, name, none := d.linkTo(a)
 	if none != nil {
 		d.linkDown(l, fmt.Errorf("%w; %w", err, none))
@@ -38,7 +37,6 @@ func (w *fromWire) LinkUp(l wire.Link, a *wire.Address) {
 		}
 		why := fmt.Errorf("rank %d cannot use it, and has connected over another wire", a.Rank)
 		if old, ok := y.Yield(a, why); ok {
-			d.noteYield(a)
 			_, name, err := d.linkTo(a)
 			if err != nil {
 				return // unreachable
@@ -47,14 +45,6 @@ func (w *fromWire) LinkUp(l wire.Link, a *wire.Address) {
 			d.move(old, l, name)
 		}
 	}
-}
-
-// noteYield lets spare connect to a peer.
-func (d *Device) noteYield(a *wire.Address) {
-	if d.yielded == nil {
-		d.yielded = map[wire.DeviceID]bool{}
-	}
-	d.yielded[a.ID] = true
 }
 
 func (d *Device) tellYield(a *wire.Address, name string, why error) {
@@ -91,7 +81,7 @@ func (q *queuePair) route(l wire.Link, name string) {
 func (d *Device) linkTo(a *wire.Address) (wire.Link, string, error) {
 	errs := make([]error, 0, len(d.wires))
 	for _, w := range d.wires {
-		if w == wire.Wire(d.selfWire) || w == d.spare && !d.yielded[a.ID] {
+		if w == wire.Wire(d.selfWire) {
 			continue
 		}
 		l, err := w.Connect(a)

@@ -38,13 +38,13 @@ type rerouteEnd struct {
 }
 
 // newRerouteEnd opens a device; faults change how it makes connections over shared memory.
-func newRerouteEnd(t *testing.T, rank int, wires []string, spare string, faults ...func(*dial.Config)) *rerouteEnd {
+func newRerouteEnd(t *testing.T, rank int, wires []string, faults ...func(*dial.Config)) *rerouteEnd {
 	e := &rerouteEnd{}
 	cfg := Config{faults: func(c *dial.Config) {
 		for _, f := range faults {
 			f(c)
 		}
-	}, Wires: wires, Spare: spare, Secret: []byte("secret"), Rank: rank, RingBytes: 8192,
+	}, Wires: wires, Secret: []byte("secret"), Rank: rank, RingBytes: 8192,
 		Logger: slog.New(slog.NewTextHandler(&e.logs, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	var err error
 	e.d, err = Open(cfg)
@@ -142,8 +142,8 @@ func TestReroute(t *testing.T) {
 		for failing := 1; failing <= 3; failing++ { // a bit for each end
 			for sending := 1; sending <= 3; sending++ {
 				t.Run(fmt.Sprintf("%s %02b %02b", name, failing, sending), func(t *testing.T) {
-					for i := range 12 {
-						rerouteOnce(t, fault, failing, sending, i%2 == 0)
+					for range 12 {
+						rerouteOnce(t, fault, failing, sending)
 					}
 				})
 			}
@@ -151,14 +151,10 @@ func TestReroute(t *testing.T) {
 	}
 }
 
-func rerouteOnce(t *testing.T, fault func(*dial.Config), failing, sending int, spare bool) {
-	wires, other := []string{WireSHM, WireTCP}, ""
-	if spare {
-		wires, other = wires[:1], WireTCP
-	}
+func rerouteOnce(t *testing.T, fault func(*dial.Config), failing, sending int) {
 	faults := map[bool][]func(*dial.Config){true: {fault}}
-	ends := []*rerouteEnd{newRerouteEnd(t, 0, wires, other, faults[failing&1 != 0]...),
-		newRerouteEnd(t, 1, wires, other, faults[failing&2 != 0]...)}
+	ends := []*rerouteEnd{newRerouteEnd(t, 0, nil, faults[failing&1 != 0]...),
+		newRerouteEnd(t, 1, nil, faults[failing&2 != 0]...)}
 	first := rand.IntN(2)
 	late := ends[1-first]
 	ends[first].raise(t, late)
@@ -192,36 +188,10 @@ func rerouteOnce(t *testing.T, fault func(*dial.Config), failing, sending int, s
 	}
 }
 
-// TestSpareIsSpare: a wire that only stands in carries nothing while shared memory works, and
-// nothing for peers that shared memory does not reach.
-func TestSpareIsSpare(t *testing.T) {
-	a, b := newRerouteEnd(t, 0, []string{WireSHM}, WireTCP), newRerouteEnd(t, 1, []string{WireSHM}, WireTCP)
-	a.raise(t, b)
-	b.raise(t, a)
-	a.send(t)
-	for polls, start := 0, time.Now(); len(b.got) < rerouteMessages; polls++ {
-		a.poll(t)
-		b.poll(t)
-		sched(polls)
-		require.Less(t, time.Since(start), 20*time.Second)
-	}
-	require.Equal(t, []string{WireSHM, WireSHM}, []string{a.wire(), b.wire()})
-	far := b.d.self
-	far.Host[0]++
-	_, _, err := a.d.connect(far.Encode())
-	require.ErrorContains(t, err, "no wire reaches rank 1")
-	a.close(t)
-	b.close(t)
-	for _, cfg := range []Config{{Wires: []string{WireSHM}, Spare: WireSHM}, {Wires: []string{WireTCP}, Spare: WireTCP}} {
-		_, err := Open(cfg)
-		require.ErrorContains(t, err, "Spare")
-	}
-}
-
 // TestAloneIsNotRerouted: where there is no other wire, the failure of shared memory is the link's.
 func TestAloneIsNotRerouted(t *testing.T) {
-	a := newRerouteEnd(t, 0, []string{WireSHM}, "", sabotages["at once"])
-	b := newRerouteEnd(t, 1, []string{WireSHM}, "")
+	a := newRerouteEnd(t, 0, []string{WireSHM}, sabotages["at once"])
+	b := newRerouteEnd(t, 1, []string{WireSHM})
 	a.raise(t, b)
 	b.raise(t, a)
 	a.send(t)
@@ -248,12 +218,12 @@ func TestRerouteCrossing(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	wires := map[string]int{}
 	for range 100 {
-		a := newRerouteEnd(t, 0, nil, "", func(c *dial.Config) {
+		a := newRerouteEnd(t, 0, nil, func(c *dial.Config) {
 			c.Dial = func(context.Context, *wire.Address) (net.Conn, error) {
 				return nil, dial.Refuse(dial.RejectYielded, "this process may not connect")
 			}
 		})
-		b := newRerouteEnd(t, 1, nil, "")
+		b := newRerouteEnd(t, 1, nil)
 		a.raise(t, b)
 		b.raise(t, a)
 		b.send(t)
@@ -295,7 +265,7 @@ func TestRerouteShortage(t *testing.T) {
 					var ends []*rerouteEnd
 					tries := new(atomic.Int64)
 					for i := range 2 {
-						ends = append(ends, newRerouteEnd(t, i, nil, "", func(cfg *dial.Config) {
+						ends = append(ends, newRerouteEnd(t, i, nil, func(cfg *dial.Config) {
 							cfg.Retry = c.patience
 							if i == lacking {
 								lack(cfg, c.times, c.err, tries)

@@ -22,7 +22,7 @@ type Env struct {
 	Secret      []byte        // job secret, see package dial
 	TLS         *secure.Layer // of connections that can leave the host; nil: they are plain
 	PeerTimeout time.Duration // see soft.Config
-	Alone       bool          // no other wire to peers is polled beside this one, which a Poll that takes its time would hold up
+	Alone       bool          // the device has no other wire, which a Poll that takes its time would hold up
 	Yields      bool          // another wire follows that a peer can be left to
 	Log         *slog.Logger  // nil: silent
 }
