@@ -72,15 +72,15 @@ type Device struct {
 	scratch  wire.Header // header of a packet off the fast path; not kept across calls
 
 	// What follows is rarely used, or large.
-	qpGen     []uint32               // by index of the QP number: generation of its next QP
-	freeQP    []uint32               // indexes of QP numbers that are free, the oldest first
-	rnrs      uint64                 // SENDs that found no receive; each retry counts
-	cuts      uint64                 // messages reported as matched whose QP failed before they were complete
-	flushers  []wire.Flusher         // of wires
-	lastSRQ   uint32                 // number of the newest SRQ
-	users     int                    // PDs, CQs and the channel that exist: Close needs 0
-	selfWire  *loop.Wire             // carries packets from the device to itself; nil until there is a link
-	missing   error                  // why shared memory could not be opened
+	qpGen     []uint32       // by index of the QP number: generation of its next QP
+	freeQP    []uint32       // indexes of QP numbers that are free, the oldest first
+	rnrs      uint64         // SENDs that found no receive; each retry counts
+	cuts      uint64         // messages reported as matched whose QP failed before they were complete
+	flushers  []wire.Flusher // of wires
+	lastSRQ   uint32         // number of the newest SRQ
+	users     int            // PDs, CQs and the channel that exist: Close needs 0
+	selfWire  *loop.Wire     // carries packets from the device to itself; nil until there is a link
+	missing   error          // why shared memory could not be opened
 	channel   *compChannel
 	events    []verbs.AsyncEvent // not polled yet, oldest first
 	lingering []*queuePair       // for QPs that are gone: each is still to tell a peer so
