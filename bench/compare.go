@@ -160,21 +160,17 @@ func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (reached bo
 	if err != nil {
 		return false, err
 	}
-	bar := newBar(stderr, len(rows), c.rounds)
-	defer bar.end()
-	j.Step = bar.step
 	out := judge.Report{Out: stdout, JSON: c.json}
 	if err := out.Host(j.Host()); err != nil {
 		return false, err
 	}
 	reached = true
 	for i, r := range rows {
-		bar.row(i, r.Name)
+		fmt.Fprintf(stderr, "compare: row %d of %d, %s\n", i+1, len(rows), r.Name)
 		res := j.Measure(ctx, r)
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		bar.clear()
 		if err := out.Row(res); err != nil {
 			return false, err
 		}

@@ -15,15 +15,12 @@ import (
 
 // calls is what a Comm needs for its collective calls.
 type calls struct {
-	turn   chan struct{} // has a token while no call is under way
-	number uint16        // of the last operation of package coll; whoever has the token owns it
-	failed error         // of a call: the ranks may not be at the same operation any more
+	turn   ctxLock // held by the call under way
+	number uint16  // of the last operation of package coll; guarded by turn
+	failed error   // guarded by turn; of a call: the ranks may not be at the same operation any more
 }
 
-func (c *calls) init() {
-	c.turn = make(chan struct{}, 1)
-	c.turn <- struct{}{}
-}
+func (c *calls) init() { c.turn = newCtxLock() }
 
 // Dup makes a Comm of the same ranks in the same order, with a context of its own. It is
 // collective: all ranks of c call it, and it returns when all have. So collective calls (Barrier,
@@ -119,13 +116,11 @@ func (c *Comm) Close() error {
 
 // inStep tells whether this rank has received all messages that collective calls on c have sent it.
 func (c *Comm) inStep() bool {
-	select {
-	case <-c.turn:
-		defer func() { c.turn <- struct{}{} }()
-		return c.failed == nil
-	default:
+	if !c.turn.tryLock() {
 		return false // one is under way
 	}
+	defer c.turn.unlock()
+	return c.failed == nil
 }
 
 // callKind is a kind of collective call.
@@ -153,12 +148,10 @@ func (c *Comm) collective(ctx context.Context, kind callKind, f func(context.Con
 	if ctx == nil {
 		return nil, &collectiveError{kind, errNoContext}
 	}
-	select {
-	case <-c.turn:
-	case <-ctx.Done():
-		return nil, &collectiveError{kind, ctx.Err()}
+	if err := c.turn.lock(ctx); err != nil {
+		return nil, &collectiveError{kind, err}
 	}
-	defer func() { c.turn <- struct{}{} }()
+	defer c.turn.unlock()
 	switch {
 	case ctx.Err() != nil:
 		return nil, &collectiveError{kind, ctx.Err()}

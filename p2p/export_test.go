@@ -10,8 +10,8 @@ func BePatient(w *World) { w.patient = true }
 
 // IsEnding tells whether a Shutdown is under way.
 func IsEnding(w *World) bool {
-	if w.ending.TryAcquire(1) {
-		w.ending.Release(1)
+	if w.ending.tryLock() {
+		w.ending.unlock()
 		return false
 	}
 	return true

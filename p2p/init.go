@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/internal/secure"
@@ -65,7 +63,7 @@ func Init(ctx context.Context, cfg Config) (*World, error) {
 		}
 	}
 	w := &World{cfg: full, rank: full.Bootstrap.Rank(), size: full.Bootstrap.Size(), alone: alone,
-		parts: parts{boot: full.Bootstrap, tls: tls}, ending: semaphore.NewWeighted(1)}
+		parts: parts{boot: full.Bootstrap, tls: tls}, ending: newCtxLock()}
 	w.comm.init(w, contexts.World, nil)
 	w.contexts.Init(w.rank, w.size)
 	if d := full.joinTimeout(); d > 0 {

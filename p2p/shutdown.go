@@ -47,12 +47,10 @@ func (w *World) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
 	}
-	if !w.ending.TryAcquire(1) {
-		if err := w.ending.Acquire(ctx, 1); err != nil {
-			return fmt.Errorf("p2p: shutdown: another call is at it: %w", err)
-		}
+	if err := w.ending.lock(ctx); err != nil {
+		return fmt.Errorf("p2p: shutdown: another call is at it: %w", err)
 	}
-	defer w.ending.Release(1)
+	defer w.ending.unlock()
 	if w.state != alive {
 		return errorf(ErrClosed, "there is nothing to shut down")
 	}
@@ -132,18 +130,18 @@ func (w *World) progressUntil(ctx context.Context) error {
 // that runs again may write up to 256 KiB more to that buffer. The library keeps it, but memory
 // that the program has mapped must stay mapped.
 func (w *World) Close() error {
-	if w.ending.TryAcquire(1) {
+	if w.ending.tryLock() {
 		if w.state == alive {
 			w.parts.boot.Leave(false)
 		}
-		w.ending.Release(1)
+		w.ending.unlock()
 	}
 	err := w.eng.Close(ErrClosed)
-	if !w.ending.TryAcquire(1) { // a Shutdown is running, perhaps in the fence: end it
+	if !w.ending.tryLock() { // a Shutdown is running, perhaps in the fence: end it
 		err = errors.Join(err, w.parts.boot.Close())
-		_ = w.ending.Acquire(context.Background(), 1) // which does not end
+		_ = w.ending.lock(context.Background()) // which does not end
 	}
-	defer w.ending.Release(1)
+	defer w.ending.unlock()
 	if w.state != alive {
 		return nil
 	}

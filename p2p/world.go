@@ -7,8 +7,6 @@ import (
 	"io"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/tagmatch/tagmatch/internal/contexts"
 	"github.com/tagmatch/tagmatch/progress"
 )
@@ -33,8 +31,8 @@ type World struct {
 
 	patient bool // of tests: calls that have failed wait a minute for answers, see askFor
 
-	ending *semaphore.Weighted // of 1, held by Shutdown and Close
-	state  lifeState           // guarded by ending
+	ending ctxLock   // held by Shutdown and Close
+	state  lifeState // guarded by ending
 }
 
 // Rank is this process's rank, from 0 to Size-1.

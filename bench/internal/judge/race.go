@@ -18,7 +18,6 @@ type Judge struct {
 	Peers  []peers.Peer
 	CPUs   [2]int
 	Self   string // the path of bench
-	Step   func() // called after each sample; nil: nobody watches
 
 	probe func([2]int) (time.Duration, error) // nil: hop.Probe
 }
@@ -137,9 +136,6 @@ func (j *Judge) round(ctx context.Context, r Row, list []*contestant, round int)
 			c.samples = append(c.samples, newSample(s[c.metric], s["cpu_s_per_gb"], before, after))
 		}
 		before = after
-		if j.Step != nil {
-			j.Step()
-		}
 	}
 	return err
 }

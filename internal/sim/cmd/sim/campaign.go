@@ -4,14 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math"
-	"os"
 	"sync"
 	"time"
-
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/tagmatch/tagmatch/internal/sim"
 )
@@ -47,19 +41,18 @@ func (c *campaign) run(ctx context.Context) {
 		workers.Wait()
 		close(done)
 	}()
-	show, every := c.display()
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(10 * time.Second)
 	defer tick.Stop()
 	for ended := false; !ended; {
 		select {
 		case <-done:
 			ended = true
 		case <-tick.C:
+			c.mu.Lock()
+			n := c.mu.done
+			c.mu.Unlock()
+			c.show(n, time.Since(c.start))
 		}
-		c.mu.Lock()
-		n := c.mu.done
-		c.mu.Unlock()
-		show(n, time.Since(c.start), ended)
 	}
 	c.took = time.Since(c.start)
 	c.mu.Lock()
@@ -67,37 +60,9 @@ func (c *campaign) run(ctx context.Context) {
 	c.played, c.failed, c.err, c.coverage = c.mu.done, c.mu.failed, c.mu.err, c.mu.cov
 }
 
-// shower displays that n seeds were played in a time; last is set for the final call.
-type shower func(n uint64, took time.Duration, last bool)
-
-// display returns the display of progress and its interval: a bar on a terminal, else a line now
-// and then.
-func (c *campaign) display() (show shower, every time.Duration) {
-	if f, ok := c.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return bar(c.stderr, c.seeds), 200 * time.Millisecond
-	}
-	return lines(c.stderr, c.seeds), 10 * time.Second
-}
-
-func lines(w io.Writer, seeds uint64) shower {
-	return func(n uint64, took time.Duration, last bool) {
-		if !last {
-			fmt.Fprintf(w, "sim: %d of %d seeds%s\n", n, seeds, rate(n, took))
-		}
-	}
-}
-
-func bar(w io.Writer, seeds uint64) shower {
-	bar := progressbar.NewOptions64(int64(min(seeds, math.MaxInt64)), progressbar.OptionSetWriter(w), progressbar.OptionShowCount(),
-		progressbar.OptionSetPredictTime(false), progressbar.OptionSetDescription("sim"))
-	return func(n uint64, took time.Duration, last bool) {
-		bar.Describe("sim" + rate(n, took))
-		_ = bar.Set64(int64(n))
-		if last {
-			_ = bar.Exit()
-			fmt.Fprintln(w)
-		}
-	}
+// show displays that n seeds were played in a time.
+func (c *campaign) show(n uint64, took time.Duration) {
+	fmt.Fprintf(c.stderr, "sim: %d of %d seeds%s\n", n, c.seeds, rate(n, took))
 }
 
 // rate is the number of seeds per time, once it can be estimated.
