@@ -30,7 +30,7 @@ var (
 	ErrPeerEnded   = errors.New("the peer's process has ended or was killed")
 	ErrPeerFailed  = errors.New("the peer's queue pair is in error")
 	ErrUnreachable = errors.New("cannot connect")
-	ErrRefused     = errors.New("refused") // with ErrUnreachable: by an end, for who the other is
+	ErrRefused     = errors.New("refused") // with ErrUnreachable: for a reason at one of the two ends, not on the way
 	ErrProtocol    = errors.New("protocol violation")
 	ErrAccused     = errors.New("the peer has broken off, because of a protocol violation by this process")
 )

@@ -29,6 +29,7 @@ func init() {
 	roles["starved"] = starvedRole
 	roles["fed"] = fedRole
 	roles["asleep"] = asleepRole
+	roles["crossed"] = crossedRole
 }
 
 // TestRefused: after its Init, the kernel refuses rank 0 the system calls for a connection over
@@ -163,6 +164,35 @@ func passOn(ctx context.Context, w *p2p.World, used bool) error {
 		return err
 	}
 	return nil
+}
+
+// TestStarvedBothDial: ranks 0 and 1 send to each other at once when one of them, whose number is
+// argVar, has no descriptors. Both name that, also where it gets them back as soon as it has given
+// the other up, so that the other reaches it.
+func TestStarvedBothDial(t *testing.T) {
+	t.Parallel()
+	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
+		t.Parallel()
+		for who := range 2 {
+			job{n: 3, role: "crossed", device: device, arg: who, env: slices.Concat(env, shortEnv)}.succeed(t)
+		}
+	})
+}
+
+func crossedRole(ctx context.Context, w *p2p.World) error {
+	who, free, err := starve(ctx, w)
+	if err != nil {
+		return err
+	}
+	if w.Rank() < 2 {
+		peer := 1 - w.Rank()
+		err := w.Comm().Send(ctx, peer, 3, make([]byte, 1<<20))
+		free()
+		if err := lostTo(peer, err, fmt.Sprintf("rank %d has no file descriptor left", who)); err != nil {
+			return err
+		}
+	}
+	return throughRank2(ctx, w)
 }
 
 // TestFed frees the descriptors again: a temporary shortage is no loss.

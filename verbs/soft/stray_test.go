@@ -68,7 +68,7 @@ func TestStraysOfBothEnds(t *testing.T) {
 }
 
 // TestReachedByUnreachable: a device that could not connect to a peer has failed its queue pair.
-// The peer, which can connect, learns of that from what it sends there.
+// The peer, which dials it later, learns of that, and why.
 func TestReachedByUnreachable(t *testing.T) {
 	for name, cfg := range map[string]soft.Config{
 		"shm": {Wires: []string{soft.WireSHM}}, "tcp": {Wires: []string{soft.WireTCP}},

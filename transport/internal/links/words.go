@@ -34,10 +34,10 @@ func explained(err error, otherwise string) error {
 		words = "it has closed its World while this rank still counted on it"
 	case errors.Is(err, verbs.ErrPeerEnded):
 		words = "its process has ended or was killed"
+	case errors.Is(err, verbs.ErrRefused):
+		words = "there is no connection to it, for a reason at one of the two ends (" + err.Error() + ")"
 	case errors.Is(err, verbs.ErrPeerFailed):
 		words = "it has given up its connection to this rank: see what it reports"
-	case errors.Is(err, verbs.ErrRefused):
-		words = "the connection to it is refused by one of its two ends (" + err.Error() + ")"
 	case errors.Is(err, verbs.ErrUnreachable):
 		words = "it cannot be reached: check that its process runs, and that the network between the two hosts lets connections " +
 			"through (" + err.Error() + ")"

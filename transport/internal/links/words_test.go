@@ -31,7 +31,7 @@ func TestWords(t *testing.T) {
 			"it cannot be reached: check that its process runs, and that the network between the two hosts lets connections through " +
 				"(tcp: cannot connect to h:1: connection refused)"},
 		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: fmt.Errorf("tcp: %w to h:1: %w: TLS refused by the other end", verbs.ErrUnreachable, verbs.ErrRefused)}),
-			verbs.ErrUnreachable, "the connection to it is refused by one of its two ends (tcp: cannot connect to h:1: refused: TLS refused by the other end)"},
+			verbs.ErrUnreachable, "there is no connection to it, for a reason at one of the two ends (tcp: cannot connect to h:1: refused: TLS refused by the other end)"},
 		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: fmt.Errorf("ring: %w", syscall.ENOMEM)}), syscall.ENOMEM,
 			"there is no memory for the connection to it: look at the host, and at the limit of its container (ring: cannot allocate memory)"},
 		{ofEvent(&verbs.AsyncEvent{Type: verbs.EventQPFatal, Err: refused}), refused, "the connection to it broke: check that its process runs, " +

@@ -201,11 +201,14 @@ func (c *Connector) again(p *connPeer, d *connDial, err error, pause time.Durati
 	if yielded && p.yielded == nil {
 		p.yielded = err
 	}
-	c.dropIdleLocked(p)
-	c.mu.Unlock()
 	if retry {
 		err = fmt.Errorf("%w (tried for %v)", err, tried.Round(10*time.Millisecond))
 	}
+	if !yielded {
+		p.failed = c.explained(err)
+	}
+	c.dropIdleLocked(p)
+	c.mu.Unlock()
 	c.deliver(Result{Peer: p.addr, Err: c.failure(p.addr, err), Yielded: yielded})
 	return false
 }
@@ -269,8 +272,23 @@ func (c *Connector) worthAgain(err error) bool {
 
 // failure is the error that the owner gets for a peer that cannot be connected.
 func (c *Connector) failure(peer *wire.Address, err error) error {
-	if !isReject(err) {
-		_, err = lack(c.cfg.Self, err)
-	}
-	return fmt.Errorf("%s: %w to %v: %w", c.cfg.Kind, verbs.ErrUnreachable, peer, err)
+	return fmt.Errorf("%s: %w to %v: %w", c.cfg.Kind, verbs.ErrUnreachable, peer, c.explained(err))
 }
+
+// explained says what this end is short of, if that is why a connection has failed.
+func (c *Connector) explained(err error) error {
+	if isReject(err) {
+		return err
+	}
+	code, why := lack(c.cfg.Self, err)
+	if code != 0 {
+		return ownFault{why}
+	}
+	return err
+}
+
+// ownFault is an error whose reason is at this end, not on the way.
+type ownFault struct{ error }
+
+func (f ownFault) Unwrap() error        { return f.error }
+func (f ownFault) Is(target error) bool { return target == verbs.ErrRefused }

@@ -121,7 +121,7 @@ func (c *Connector) Connect(a *wire.Address) {
 		c.wg.Go(func() { c.deliver(r) })
 		return
 	}
-	p.wanted, p.silent, p.refused = true, 0, 0
+	p.wanted, p.failed, p.silent, p.refused = true, nil, 0, 0
 	c.dialIfNeededLocked(p)
 }
 
@@ -241,6 +241,9 @@ func (c *Connector) finish(p *connPeer, conn net.Conn, peer *wire.Address) {
 		p.yielded = err
 	}
 	yielded := p.yielded != nil
+	if err != nil && wanted && !yielded {
+		p.failed = c.explained(err)
+	}
 	if err == nil {
 		p.live++
 	} else {

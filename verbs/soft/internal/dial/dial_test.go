@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
 )
@@ -224,7 +225,7 @@ func TestConnectorRefusals(t *testing.T) {
 	}{
 		{name: "secret", want: "does not have the secret", log: "does not have the secret",
 			change: func(c *Config) { c.Secret = []byte("another") }},
-		{name: "kind", want: `a \"shm\" connection came to a \"tcp\" listener`, log: "shm", change: func(c *Config) { c.Kind = "shm" }},
+		{name: "kind", want: `a \"shm\" connection came to a \"tcp\" listener: use the same build and settings on all ranks`, log: "shm", change: func(c *Config) { c.Kind = "shm" }},
 		{name: "device", want: "is not here", log: "is not here", address: func(a *wire.Address) { a.ID[5]++ }},
 		{name: "rank", want: "is not here", log: "of rank 9", address: func(a *wire.Address) { a.Rank = 9 }},
 		{name: "self", want: "does not connect to itself", log: "itself",
@@ -250,6 +251,7 @@ func TestConnectorRefusals(t *testing.T) {
 			r := a.next(t)
 			require.ErrorContains(t, r.Err, c.want)
 			require.ErrorContains(t, r.Err, fmt.Sprintf("cannot connect to rank %d", peer.Rank))
+			require.ErrorIs(t, r.Err, verbs.ErrRefused)
 			wiretest.Within(t, "log of the acceptor", func() {
 				for !strings.Contains(b.logs.String(), c.log) {
 					runtime.Gosched()
@@ -311,21 +313,6 @@ func TestConnectorFalseAcceptor(t *testing.T) {
 			require.ErrorContains(t, r.Err, ln.Addr().String())
 		})
 	}
-}
-
-func TestConnectorRetriesForATime(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	at := ln.Addr().String()
-	require.NoError(t, ln.Close())
-	a := newConnEnd(t, 0, 1, func(c *Config) { c.Retry = 50 * time.Millisecond })
-	a.Connect(&wire.Address{ID: wire.DeviceID{9}, Rank: 3, TCP: []string{at}})
-	r := a.next(t)
-	require.ErrorContains(t, r.Err, "rank 3")
-	require.ErrorContains(t, r.Err, at)
-	require.ErrorContains(t, r.Err, "refused")
-	require.ErrorContains(t, r.Err, "tried for ")
-	require.Empty(t, a.peers)
 }
 
 // TestConnectorGarbage throws everything but a good handshake at a listener, more often than it has

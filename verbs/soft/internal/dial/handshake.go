@@ -115,7 +115,7 @@ func (c *Connector) checkHello(h *hello, raw []byte) (*wire.Address, error) {
 	case !signed(c.cfg.Secret, raw):
 		return nil, Refuse(rejectSecret, "rank %d does not have the secret of rank %d's job", h.srcRank, self.Rank)
 	case h.kind != c.cfg.Kind:
-		return nil, Refuse(rejectKind, "a %q connection came to a %q listener", h.kind, c.cfg.Kind)
+		return nil, Refuse(rejectKind, "a %q connection came to a %q listener: use the same build and settings on all ranks", h.kind, c.cfg.Kind)
 	case h.dst != self.ID || h.dstRank != self.Rank:
 		return nil, Refuse(rejectDestination, "device %x of rank %d is not here: this is device %x of rank %d",
 			h.dst[:4], h.dstRank, self.ID[:4], self.Rank)

@@ -76,6 +76,7 @@ const (
 	rejectForbidden                         // the kernel forbids a system call
 	RejectYielded                           // the acceptor has left this peer to another wire
 	rejectViolated                          // this end has broken the protocol, behind the handshake
+	rejectGivenUp                           // the acceptor has failed to connect to this peer, and says why
 )
 
 // rejectError is the error of a refused connection at both ends.
@@ -92,8 +93,12 @@ func (e *rejectError) Error() string {
 	return fmt.Sprintf("the peer refused the connection: %q", e.text) // quoted: a stranger may have written it
 }
 
-// Is has a peer that was refused for what it said learn that it is accused.
+// Is has the owner learn that the reason is not on the way, and a peer what became of it: it was
+// given up, or is accused of what it said.
 func (e *rejectError) Is(target error) bool {
+	if target == verbs.ErrRefused || target == verbs.ErrPeerFailed && e.code == rejectGivenUp && !e.byUs {
+		return true
+	}
 	violated := e.code == rejectHello || e.code == rejectViolated
 	return violated && (e.byUs && target == verbs.ErrProtocol || !e.byUs && target == verbs.ErrAccused)
 }

@@ -150,3 +150,19 @@ type timedOut struct{ net.Conn }
 func (timedOut) Write([]byte) (int, error) { return 0, syscall.ETIMEDOUT }
 func (timedOut) Read([]byte) (int, error)  { return 0, syscall.ETIMEDOUT }
 func (timedOut) Close() error              { return nil }
+
+func TestConnectorRetriesForATime(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	at := ln.Addr().String()
+	require.NoError(t, ln.Close())
+	a := newConnEnd(t, 0, 1, func(c *Config) { c.Retry = 50 * time.Millisecond })
+	a.Connect(&wire.Address{ID: wire.DeviceID{9}, Rank: 3, TCP: []string{at}})
+	r := a.next(t)
+	require.ErrorContains(t, r.Err, "rank 3")
+	require.ErrorContains(t, r.Err, at)
+	require.ErrorContains(t, r.Err, "refused")
+	require.ErrorContains(t, r.Err, "tried for ")
+	a.Expect(r.Peer.ID)
+	require.Empty(t, a.peers)
+}

@@ -41,6 +41,7 @@ type connPeer struct {
 	upgrading int           // confirmed connections in finish
 	live      int           // connections that Take returns or has returned, until Forget
 	yielded   error         // why this wire has left the peer to another wire, for good; nil: it has not
+	failed    error         // why the last Connect has failed; nil: it has not, or Expect was called since
 }
 
 // connDial is a dial with its retries.
@@ -62,7 +63,7 @@ func (c *Connector) peerLocked(a *wire.Address) *connPeer {
 
 // dropIdleLocked deletes the entry of a peer with nothing to remember.
 func (c *Connector) dropIdleLocked(p *connPeer) {
-	if p.yielded == nil && !p.wanted && p.dial == nil && p.incoming == 0 && p.upgrading == 0 && p.live == 0 {
+	if p.yielded == nil && p.failed == nil && !p.wanted && p.dial == nil && p.incoming == 0 && p.upgrading == 0 && p.live == 0 {
 		delete(c.peers, p.addr.ID)
 	}
 }
@@ -154,6 +155,9 @@ func (c *Connector) admit(peer *wire.Address) (*connPeer, *rejectError) {
 	if p.yielded != nil {
 		return nil, Refuse(RejectYielded, "%v", p.yielded)
 	}
+	if p.failed != nil {
+		return nil, c.givenUp(peer, p.failed)
+	}
 	first := bytes.Compare(c.cfg.Self.ID[:], peer.ID[:]) < 0
 	if p.dial != nil && first && !p.dial.failed {
 		return nil, Refuse(rejectDuplicate, "rank %d dials rank %d itself", c.cfg.Self.Rank, peer.Rank)
@@ -161,6 +165,27 @@ func (c *Connector) admit(peer *wire.Address) (*connPeer, *rejectError) {
 	p.giveUpLocked()
 	p.incoming++
 	return p, nil
+}
+
+// givenUp refuses a peer that this device could not connect to. The peer, which tries for longer,
+// or in whose time the reason has passed, would else learn only that its connection leads nowhere.
+func (c *Connector) givenUp(peer *wire.Address, why error) *rejectError {
+	code := rejectGivenUp
+	if errors.Is(why, verbs.ErrProtocol) {
+		code = rejectViolated
+	}
+	return Refuse(code, "rank %d has given up rank %d: %v", c.cfg.Self.Rank, peer.Rank, why)
+}
+
+// Expect lets a peer connect again after this device could not connect to it: the owner has a new
+// use for a connection.
+func (c *Connector) Expect(id wire.DeviceID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.peers[id]; p != nil {
+		p.failed = nil
+		c.dropIdleLocked(p)
+	}
 }
 
 // adopt is called when an admitted connection was confirmed, or was not. It returns true if the

@@ -2,6 +2,7 @@ package dial
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -100,11 +101,48 @@ func TestShortageIsNamed(t *testing.T) {
 			a := newConnEnd(t, ranks[0], 1, short(n[0], err, &tries[0]), func(c *Config) { c.Retry = 100 * time.Millisecond })
 			b := newConnEnd(t, ranks[1], 2, short(n[1], err, &tries[1]))
 			a.Connect(b.self)
-			require.ErrorContains(t, a.next(t).Err, want)
+			failed := a.next(t).Err
+			require.ErrorContains(t, failed, want)
+			require.ErrorIs(t, failed, verbs.ErrRefused)
 			require.False(t, b.Pending(), "who did not ask is not told")
 			a.Close()
 			b.Close()
 		}
+	}
+}
+
+// TestOwnShortageIsNamed: who has no descriptor to dial with is not told to look at the network.
+func TestOwnShortageIsNamed(t *testing.T) {
+	a := newConnEnd(t, 5, 1, func(c *Config) {
+		c.Retry = time.Millisecond
+		c.Dial = func(context.Context, *wire.Address) (net.Conn, error) { return nil, syscall.EMFILE }
+	})
+	b := newConnEnd(t, 3, 2)
+	a.Connect(b.self)
+	err := a.next(t).Err
+	require.ErrorContains(t, err, "rank 5 has no file descriptor left")
+	require.ErrorIs(t, err, verbs.ErrRefused)
+	require.ErrorIs(t, err, syscall.EMFILE)
+}
+
+// TestShortageIsToldLater: a device that asks for a connection when the other has given it up hears
+// why, though nobody is short of anything now, until the other expects it again.
+func TestShortageIsToldLater(t *testing.T) {
+	for lacking := range 2 {
+		var tries [2]atomic.Int64
+		a := newConnEnd(t, 5, byte(1+lacking), short(4, syscall.EMFILE, &tries[0]), func(c *Config) { c.Retry = time.Millisecond })
+		b := newConnEnd(t, 3, byte(2-lacking), short(0, nil, &tries[1]))
+		a.Connect(b.self)
+		require.ErrorContains(t, a.next(t).Err, "rank 5 has no file descriptor left")
+		tries[0].Store(forEver)
+		b.Connect(a.self)
+		err := b.next(t).Err
+		require.ErrorContains(t, err, "rank 5 has given up rank 3: rank 5 has no file descriptor left")
+		require.ErrorIs(t, err, verbs.ErrRefused)
+		require.ErrorIs(t, err, verbs.ErrPeerFailed)
+		a.Expect(b.self.ID)
+		b.Connect(a.self)
+		requireJoined(t, b.next(t), a.next(t))
 	}
 }
 

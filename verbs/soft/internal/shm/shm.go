@@ -184,6 +184,7 @@ func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
 	}
 	l := w.links[a.ID]
 	if l == nil || l.state == shmDead {
+		w.conn.Expect(a.ID)
 		l = w.newLink(a)
 	}
 	return l, nil

@@ -121,6 +121,7 @@ func (w *Wire) Connect(a *wire.Address) (wire.Link, error) {
 	}
 	l := w.links[a.ID]
 	if l == nil {
+		w.conn.Expect(a.ID)
 		l = &link{w: w, peer: a, fd: -1}
 		w.links[a.ID] = l
 	}
