@@ -15,9 +15,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit"
+	"github.com/tagmatch/tagmatch/launch"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -32,8 +34,11 @@ func main() {
 
 // start launches ranks, or is one.
 func start() (code int, err error) {
-	sizes := benchkit.Sizes{1 << 10, 32 << 10, 1 << 20, 8 << 20, 64 << 20}
-	flag.Var(&sizes, "sizes", "`bytes` to add up, separated by commas; k and m are powers of 1024")
+	sizes := []int{1 << 10, 32 << 10, 1 << 20, 8 << 20, 64 << 20}
+	flag.Func("sizes", "`bytes` to add up, separated by commas; k and m are powers of 1024", func(text string) (err error) {
+		sizes, err = parseSizes(text)
+		return err
+	})
 	n := flag.Int("n", 2, "`ranks` of the job, where this command starts it")
 	iters := flag.Int("iters", 20, "sums of each size")
 	kind := flag.String("type", "float32", "`type` of the elements: float32 or float64")
@@ -41,20 +46,34 @@ func start() (code int, err error) {
 	switch {
 	case flag.NArg() > 0:
 		return 2, fmt.Errorf("unexpected argument %q (-h lists the flags)", flag.Arg(0))
-	case *n < 1 || *n > benchkit.MaxRanks:
-		return 2, fmt.Errorf("-n %d: from 1 to %d ranks", *n, benchkit.MaxRanks)
+	case *n < 1 || *n > launch.MaxRanks:
+		return 2, fmt.Errorf("-n %d: from 1 to %d ranks", *n, launch.MaxRanks)
 	case *iters < 1:
 		return 2, fmt.Errorf("-iters %d: at least 1", *iters)
 	case *kind != "float32" && *kind != "float64":
 		return 2, fmt.Errorf("-type %s: float32 or float64", *kind)
 	}
-	if code, rank, err := benchkit.Ranks(*n); !rank {
+	if code, rank, err := launch.Self(*n, launch.Options{}); !rank {
 		return code, err
 	}
 	if *kind == "float32" {
 		return 0, run[float32](context.Background(), sizes, *iters, *kind)
 	}
 	return 0, run[float64](context.Background(), sizes, *iters, *kind)
+}
+
+// parseSizes reads a list such as 8,1k,4m.
+func parseSizes(text string) (sizes []int, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		digits := strings.TrimRight(part, "km")
+		n, err := strconv.Atoi(digits)
+		n <<= map[string]int{"k": 10, "m": 20}[part[len(digits):]]
+		if err != nil || n < 0 || n > 1<<30 || len(part) > len(digits)+1 {
+			return nil, fmt.Errorf("%q is no size from 0 to 1024m", part)
+		}
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
 }
 
 // run is one rank.

@@ -11,16 +11,31 @@ import (
 
 func TestMain(m *testing.M) { benchtest.Main(m, main) }
 
-func TestRun(t *testing.T) { benchtest.Results(t, "bw", "-window", "8") }
-
-func TestCheckAndTable(t *testing.T) { benchtest.Table(t, "-window", "8") }
-
-func TestWrongFlags(t *testing.T) { benchtest.WrongFlags(t, "bandwidth") }
+// Every message is compared, in windows smaller and larger than what there is to send.
+func TestResults(t *testing.T) {
+	for _, device := range []string{"shm", "tcp"} {
+		for _, window := range []string{"8", "64"} {
+			stdout, stderr, err := benchtest.Run(t, "-device", device, "-window", window, "-sizes", "0,8,64k,1m", "-iters", "20", "-check", "-json")
+			require.NoError(t, err, stderr)
+			require.Equal(t, 4, strings.Count(stdout, `{"device":"`+device+`","transport":"tmsrq","size":`), stdout)
+			require.Contains(t, stdout, `"size":65536,"iters":20,`)
+		}
+	}
+}
 
 // All receives share one buffer: what the device puts there for software to read must not be lost
 // to the others' data.
 func TestOffload(t *testing.T) {
-	stdout, stderr, err := benchtest.Run(t, "-transport", "tmsrq", "-offload-min", "0", "-sizes", "4k,64k,1m", "-iters", "2000", "-json")
+	stdout, stderr, err := benchtest.Run(t, "-transport", "tmsrq", "-offload-min=-1", "-sizes", "4k,64k,1m", "-iters", "2000", "-json")
 	require.NoError(t, err, stderr)
-	require.Equal(t, 3, strings.Count(stdout, `"offload":`))
+	require.Equal(t, 3, strings.Count(stdout, `"offloaded":`))
+	require.NotContains(t, stdout, `"offloaded":0}`)
+}
+
+func TestWrongFlags(t *testing.T) {
+	for _, args := range []string{"-device foo", "-window 0", "-iters -3", "-sizes 8q", "extra"} {
+		stdout, _, err := benchtest.Run(t, strings.Fields(args)...)
+		require.Error(t, err, args)
+		require.Empty(t, stdout, args)
+	}
 }

@@ -134,21 +134,6 @@ func (c Command) jobs(f Flags) []Flags {
 	return c.Rows(f)
 }
 
-// MaxRanks is the most ranks that Ranks launches.
-const MaxRanks = launch.MaxRanks
-
-// Ranks is for programs with flags of their own. Where no launcher has started this process it
-// launches n copies of it as ranks on this host, and returns their exit code when they have ended;
-// otherwise rank is true, and the process goes on as one.
-func Ranks(n int) (code int, rank bool, err error) {
-	if !launch.Launched() {
-		code, err = launch.Self(n, launch.Options{NoPrefix: true})
-		return code, false, err
-	}
-	launch.WatchParent()
-	return 0, true, nil
-}
-
 func (c Command) ranks() int { return max(c.Ranks, 2) }
 
 // rank runs one rank. Ranks that do not participate wait in Recv for the end.
