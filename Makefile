@@ -19,6 +19,7 @@ bench: ## the side-by-side comparison with UCX, Open MPI and MPICH
 ci: ## everything that must hold for a change
 	.ci/run
 
+nightly: export TAGMATCH_TEST_LEVEL = ci
 nightly: ## what takes too long for every change
 	go run ./internal/mutations/cmd/mutate -all
 	progress/models/check.sh

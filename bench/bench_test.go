@@ -17,6 +17,7 @@ import (
 	"github.com/tagmatch/tagmatch/internal/benchkit"
 	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func TestMain(m *testing.M) { benchtest.Main(m, main) }
@@ -278,7 +279,7 @@ func TestCompare(t *testing.T) {
 		t.Skip("comparing takes two processors")
 	}
 	rows, names := "shm-lat-8,tcp-bw-64k", peers.Names
-	if testing.Short() {
+	if !testlevel.CI() {
 		rows, names = "shm-lat-8", names[:1]
 	}
 	stdout, stderr, err := benchtest.Run(t, "compare", "-rows", rows, "-peers", strings.Join(names, ","), "-rounds", "1", "-sample", "5ms", "-json")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -41,7 +42,7 @@ func TestCancelRaces(t *testing.T) {
 				}
 			}
 		})
-		if !testing.Short() {
+		if testlevel.CI() {
 			for i := range outcomes {
 				require.NotZero(t, outcomes[i][raceReceived], "seed %d: no message was faster than its cancel", seed)
 				require.NotZero(t, outcomes[i][raceCancelled], "seed %d: no cancel was faster than its message", seed)

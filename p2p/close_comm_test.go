@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -23,13 +24,13 @@ const maxComms = 2046 // beside World.Comm
 // wildcards. One more is ErrFull on all ranks. When all are closed, as many can live again.
 func TestHugeDupcomm(t *testing.T) {
 	modes := []p2p.ProgressMode{p2p.ProgressAuto, p2p.ProgressManual}
-	if testing.Short() {
+	if !testlevel.CI() {
 		modes = modes[1:]
 	}
 	for _, mode := range modes {
 		p2ptest.RunConfig(t, 3, p2p.Config{Progress: mode, Transport: "tmsrq", OffloadMin: -1}, func(w *p2p.World) {
 			lives := 2
-			if testing.Short() { // the race detector and the invariants look at everything that each Comm has
+			if !testlevel.CI() { // the race detector and the invariants look at everything that each Comm has
 				lives = 1
 			}
 			for range lives {
@@ -75,7 +76,7 @@ func TestHugeDupcomm(t *testing.T) {
 func TestDupAndClose(t *testing.T) {
 	onWirings(t, 2, offloaded, func(t *testing.T, w *p2p.World) {
 		rounds := 500
-		if testing.Short() {
+		if !testlevel.CI() {
 			rounds = 100
 		} else if strings.HasSuffix(t.Name(), "rc/loop") {
 			rounds = 10_000

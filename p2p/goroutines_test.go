@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -14,7 +15,7 @@ import (
 // those that probe must not take each other's message.
 func TestGoroutines(t *testing.T) {
 	goroutines := []int{1, 8, 64, 1024}
-	if testing.Short() { // the race detector is slow with many
+	if !testlevel.CI() { // the race detector is slow with many
 		goroutines = []int{1, 40}
 	}
 	onWirings(t, 2, p2p.Config{EagerLimit: 1000}, func(t *testing.T, w *p2p.World) {

@@ -8,16 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-// TestHugeMessage receives a message of more than 4 GiB whole, without the memory for it: what it
-// has between its islands, parts that are compared byte by byte, are zeros. Builds with -tags
-// invariants, which hash each message, and tests with -short have a smaller one.
+// TestHugeMessage receives a message of more than 4 GiB whole at level ci, without the memory for
+// it: what it has between its islands, parts that are compared byte by byte, are zeros. Elsewhere
+// it is smaller, as in builds with -tags invariants, which hash each message.
 func TestHugeMessage(t *testing.T) {
 	worldsOnWirings(t, 2, p2p.Config{}, func(t *testing.T, ws []*p2p.World) {
 		boundary := 16 << 20
-		if !testing.Short() && !invariant.Enabled {
+		if testlevel.CI() && !invariant.Enabled {
 			boundary = 4 << 30
 		}
 		message := sparse(t, boundary+island/2+5)

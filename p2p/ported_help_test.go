@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -170,9 +171,9 @@ func fresh(n int) []byte { return bytes.Repeat([]byte{untouched}, n) }
 // nothing is the status where there is no message: of ProcNull, and of an inactive request.
 var nothing = p2p.Status{Source: p2p.ProcNull, Tag: p2p.AnyTag}
 
-// rounds is n, or less where the tests are to be short.
+// rounds is n, or less below level ci.
 func rounds(n int) int {
-	if testing.Short() {
+	if !testlevel.CI() {
 		return max(n/10, 1)
 	}
 	return n

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -93,7 +94,7 @@ func isendselfprobe(t *testing.T, w *p2p.World) {
 // comes, tells source, tag and length, of up to 4 MiB; then Recv gets that message.
 func probeUnexp(t *testing.T, c *p2p.Comm) {
 	step := 2
-	if testing.Short() {
+	if !testlevel.CI() {
 		step = 6
 	}
 	for lg := 0; lg <= 22; lg += step {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -98,7 +99,7 @@ func xferLenOffset(t *testing.T, ws []*p2p.World) {
 	const most = 128
 	out, in := pattern(64<<10+most, 1), make([]byte, 64<<10+most)
 	step := 8 << 10
-	if testing.Short() {
+	if !testlevel.CI() {
 		step = 32 << 10
 	}
 	for offset := 0; offset <= most; offset += 16 {

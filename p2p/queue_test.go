@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -122,7 +123,7 @@ func TestQueueArguments(t *testing.T) {
 // TestQueueOfManyRequests drives 100,000 receives at a time, which several goroutines collect.
 func TestQueueOfManyRequests(t *testing.T) {
 	n := 100_000
-	if testing.Short() || invariant.Enabled {
+	if !testlevel.CI() || invariant.Enabled {
 		n = 10_000
 	}
 	for _, cfg := range []p2p.Config{{}, {Transport: "tmsrq", OffloadMin: -1}, {Device: "shm"}} {

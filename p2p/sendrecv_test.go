@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -90,7 +91,7 @@ func TestSendrecvArguments(t *testing.T) {
 // time. Whatever comes of it, the buffers are the program's when it returns.
 func TestSendrecvCanceled(t *testing.T) {
 	rounds := 300
-	if testing.Short() {
+	if !testlevel.CI() {
 		rounds = 60
 	}
 	var all, failed atomic.Int64 // calls that succeeded, and that did not

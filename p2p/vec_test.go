@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -25,7 +26,7 @@ func pieces(rng *rand.Rand, b []byte) (parts [][]byte) {
 // A message of tens of thousands of parts of a byte takes its time once for each part.
 func TestVecOfManyParts(t *testing.T) {
 	n := 100_000
-	if testing.Short() {
+	if !testlevel.CI() {
 		n = 40_000
 	}
 	onWirings(t, 2, p2p.Config{}, func(t *testing.T, w *p2p.World) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -13,14 +14,14 @@ import (
 // offloaded gives receives of any size to the device, where the transport has one that matches.
 var offloaded = p2p.Config{OffloadMin: -1}
 
-// eachWiring runs fn with both transports over every wire that works inside one process. With
-// -short it is half of them, with each transport and each wire; the name of the test says which,
+// eachWiring runs fn with both transports over every wire that works inside one process. Below
+// level ci it is half of them, with each transport and each wire; the name of the test says which,
 // and builds with -tags invariants have the other half.
 func eachWiring(t *testing.T, cfg p2p.Config, fn func(t *testing.T, cfg p2p.Config)) {
 	half := crc32.ChecksumIEEE([]byte(t.Name()))&1 != 0 != invariant.Enabled
 	for i, transport := range []string{"rc", "tmsrq"} {
 		for j, device := range []string{"", "shm", "tcp"} {
-			if testing.Short() && ((i+j)%2 != 0) != half {
+			if !testlevel.CI() && ((i+j)%2 != 0) != half {
 				continue
 			}
 			t.Run(transport+"/"+cmp.Or(device, "loop"), func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -34,9 +35,9 @@ func inReasonableTime(t *testing.T, n int, each func(i int)) {
 	}
 }
 
-// outstanding is less where each check of the lists walks through them, and in a short run.
+// outstanding is less where each check of the lists walks through them, and below level ci.
 func outstanding() int {
-	if invariant.Enabled || testing.Short() {
+	if invariant.Enabled || !testlevel.CI() {
 		return 10000
 	}
 	return 100000

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
-// rounds is n, or fewer in a short run.
+// rounds is n, or fewer below level ci.
 func rounds(n int) int {
-	if testing.Short() {
+	if !testlevel.CI() {
 		return n / 10
 	}
 	return n

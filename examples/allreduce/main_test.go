@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) { benchtest.Main(m, main) }
 
 func TestAllReduce(t *testing.T) {
 	sizes, bytes := "4,1000,3m", 3<<20
-	if testing.Short() {
+	if !testlevel.CI() {
 		sizes, bytes = "4,1000,300k", 300<<10
 	}
 	for _, n := range []int{1, 2, 4} {
@@ -62,7 +63,7 @@ func TestUsage(t *testing.T) {
 // TestModel compares sums of random vectors, of any length, with the same sums by one goroutine.
 func TestModel(t *testing.T) {
 	ranks := []int{2, 3, 5}
-	if testing.Short() {
+	if !testlevel.CI() {
 		ranks = ranks[1:2]
 	}
 	for _, n := range ranks {

@@ -9,7 +9,7 @@ trap 'rm -f "$seen"' EXIT
 mapfile -t files < <(git ls-files -co --exclude-standard -- '*_invariants_test.go' 'internal/invariant/*_test.go')
 mapfile -t packages < <(printf './%s\n' "${files[@]%/*}" | sort -u)
 names=$(grep -hoP '^func \KTest\w+' "${files[@]}" | paste -sd'|')
-TAGMATCH_INVARIANTS_SEEN=$seen go test -tags invariants -count=1 -run "^($names)\$" "${packages[@]}"
+TAGMATCH_TEST_LEVEL=ci TAGMATCH_INVARIANTS_SEEN=$seen go test -tags invariants -count=1 -run "^($names)\$" "${packages[@]}"
 
 # checks prints FILE:LINE of all checks: calls of Check and Broken, in package invariant itself without its name.
 checks() {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -31,7 +32,7 @@ func init() {
 // among themselves.
 func TestDupLoops(t *testing.T) {
 	times := 4
-	if !testing.Short() {
+	if testlevel.CI() {
 		times = 12
 	}
 	seed := uint64(time.Now().UnixNano())

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"testing"
 	"time"
 
 	"github.com/tagmatch/tagmatch/internal/benchkit"
 	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -120,7 +120,7 @@ var scale = map[bool]int{true: 8, false: 1}[effort > 1 || invariant.Enabled]
 
 // fewer is by how much this run divides them.
 func fewer() int {
-	if testing.Short() {
+	if !testlevel.CI() {
 		return 8 * scale
 	}
 	return scale

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
@@ -86,7 +87,7 @@ func hostilePlan(seed uint64) hostile {
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	n := uint64(*hostiles)
-	if testing.Short() {
+	if !testlevel.CI() {
 		n = (n + 3) / 4
 	}
 	var violations atomic.Int64

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/launch"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func TestMain(m *testing.M) {
@@ -83,25 +84,25 @@ func (j job) succeed(t *testing.T) {
 // tmsrqEnv selects devices that match, receives of any size.
 var tmsrqEnv = []string{"TAGMATCH_TRANSPORT=tmsrq", "TAGMATCH_OFFLOAD_MIN=-1"}
 
-// eachTransport runs a test over both transports on each of the devices, or, with -short, over each
-// transport on one of them.
+// eachTransport runs a test over both transports on each of the devices, or, below level ci, over
+// each transport on one of them.
 func eachTransport(t *testing.T, devices []string, f func(t *testing.T, device string, env []string)) {
 	for i, device := range devices {
-		if !testing.Short() || i%2 == 0 || len(devices) == 1 {
+		if testlevel.CI() || i%2 == 0 || len(devices) == 1 {
 			t.Run(device+"/rc", func(t *testing.T) { f(t, device, nil) })
 		}
-		if !testing.Short() || i%2 == 1 || len(devices) == 1 {
+		if testlevel.CI() || i%2 == 1 || len(devices) == 1 {
 			t.Run(device+"/tmsrq", func(t *testing.T) { f(t, device, tmsrqEnv) })
 		}
 	}
 }
 
-// eachDevice runs a test over shared memory and over TCP; with -short over one of them, which its
-// name decides, and over the other one in builds with -tags invariants.
+// eachDevice runs a test over shared memory and over TCP; below level ci over one of them, which
+// its name decides, and over the other one in builds with -tags invariants.
 func eachDevice(t *testing.T, f func(t *testing.T, device string)) {
 	odd := crc32.ChecksumIEEE([]byte(t.Name()))&1 != 0
 	for i, device := range []string{"shm", "tcp"} {
-		if !testing.Short() || (i == 1) == (odd != invariant.Enabled) {
+		if testlevel.CI() || (i == 1) == (odd != invariant.Enabled) {
 			t.Run(device, func(t *testing.T) { f(t, device) })
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tagmatch/tagmatch/bootstrap"
 	"github.com/tagmatch/tagmatch/internal/secure/securetest"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
@@ -72,7 +73,7 @@ func TestTLS(t *testing.T) {
 	for kind, setting := range map[string]string{"secret": "TAGMATCH_TLS=secret", "files": files} {
 		for role, arg := range map[string]int{"schedule": 30, "stream": 1000 / fewer(), "alltoall": 10, "orderly": 0} {
 			for name, env := range map[string][]string{"rc": {"TAGMATCH_TRANSPORT=rc"}, "tmsrq": tmsrqEnv} {
-				if testing.Short() && (name == "rc") == (kind == "files") {
+				if !testlevel.CI() && (name == "rc") == (kind == "files") {
 					continue
 				}
 				t.Run(kind+"/"+role+"/"+name, func(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 func TestRules(t *testing.T) {
@@ -82,7 +84,7 @@ func TestRandom(t *testing.T) {
 // TestRandomGone does the same where some receives return a message.
 func TestRandomGone(t *testing.T) {
 	seeds := uint64(15000)
-	if testing.Short() {
+	if !testlevel.CI() {
 		seeds = 1500
 	}
 	refused, past := uint64(0), 0

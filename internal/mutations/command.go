@@ -19,7 +19,7 @@ type Command struct {
 var words = regexp.MustCompile(`'[^']*'|[^' ]+`)
 
 // goTestFlags are those that the go command passes to the test as -test.NAME.
-var goTestFlags = []string{"-run", "-skip", "-short", "-cpu", "-parallel"}
+var goTestFlags = []string{"-run", "-skip", "-cpu", "-parallel"}
 
 // ParseCommand reads go test [build flags] ./package [flags of the test].
 func ParseCommand(text string) (Command, error) {

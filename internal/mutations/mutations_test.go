@@ -82,14 +82,14 @@ func TestParse(t *testing.T) {
 		})
 	}
 	m, err := parse("x", "# BUG: wrong\n# HANG: 10s\n"+
-		"# CATCH: go test -tags invariants ./a/b -short -run '^TestA$/^(x|y)' -seed 3 -rapid.seed=1\n"+body+"\nfunc B\n-y\nfile c/d.s\n-z\n")
+		"# CATCH: go test -tags invariants ./a/b -cpu 1 -run '^TestA$/^(x|y)' -seed 3 -rapid.seed=1\n"+body+"\nfunc B\n-y\nfile c/d.s\n-z\n")
 	require.NoError(t, err)
 	require.Equal(t, 10*time.Second, m.Hang)
 	require.Equal(t, []string{"a", "a", "c"}, m.Dirs())
 	c := m.Catch[0]
 	require.Equal(t, []string{"-tags", "invariants"}, c.Build)
 	require.Equal(t, "a/b", c.Dir)
-	require.Equal(t, []string{"-test.short", "-test.run", "^TestA$/^(x|y)", "-seed", "3", "-rapid.seed=1"}, c.Args)
+	require.Equal(t, []string{"-test.cpu", "1", "-test.run", "^TestA$/^(x|y)", "-seed", "3", "-rapid.seed=1"}, c.Args)
 }
 
 // source is what TestPlant changes.

@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // parkRounds is the number of messages that are sent just as the reader parks.
 func parkRounds() int {
 	switch {
-	case testing.Short() && raceEnabled: // a hundred times slower where both sides share a processor
+	case !testlevel.CI() && raceEnabled: // a hundred times slower where both sides share a processor
 		return 20_000
-	case testing.Short() || raceEnabled:
+	case !testlevel.CI() || raceEnabled:
 		return 100_000
 	}
 	return 1_000_000

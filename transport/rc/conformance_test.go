@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"testing"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
@@ -25,7 +26,7 @@ func newDefault(dev verbs.Device, rank, size int, o transporttest.Options, sink 
 }
 
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, soft.Config{}), New: newDefault, Long: !testing.Short()})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, soft.Config{}), New: newDefault, Long: testlevel.CI()})
 }
 
 // TestLoopRough: the wire delays, cuts and refuses at random.

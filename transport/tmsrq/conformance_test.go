@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"testing"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
 	"github.com/tagmatch/tagmatch/transport/transporttest"
@@ -28,7 +29,7 @@ func newDefault(dev verbs.Device, rank, size int, o transporttest.Options, sink 
 }
 
 func TestLoop(t *testing.T) {
-	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newDefault, Tags: true, Long: !testing.Short()})
+	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(softtest.FabricOptions{}, softtest.WithTM(soft.Config{}, strict)), New: newDefault, Tags: true, Long: testlevel.CI()})
 }
 
 // TestLoopRough: the wire delays, cuts and refuses at random.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
 )
@@ -52,10 +53,10 @@ func WireDevices(wire string, config soft.Config) func(*testing.T, int, Options)
 	}
 }
 
-// Seeds is a Harness.Seeds of n seeds, or of one with -short: the same in each run, so that
+// Seeds is a Harness.Seeds of n seeds, or of one below level ci: the same in each run, so that
 // failures can be repeated.
 func Seeds(n int) []uint64 {
-	if testing.Short() {
+	if !testlevel.CI() {
 		n = 1
 	}
 	out := make([]uint64, n)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/matchmodel"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 )
 
@@ -32,7 +33,7 @@ func testTagsRandom(t *testing.T, h Harness, opts Options) {
 	switch {
 	case h.Long:
 		rounds = 60
-	case testing.Short():
+	case !testlevel.CI():
 		rounds = 4
 	}
 	drops := 0
@@ -51,7 +52,7 @@ func testTagsRandom(t *testing.T, h Harness, opts Options) {
 			drops += e.dropped
 		}
 	}
-	if !testing.Short() {
+	if testlevel.CI() {
 		require.Positive(t, drops, "no receive was dropped: the schedules are too tame")
 	}
 }

@@ -11,15 +11,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
-var rounds = flag.Int("rounds", 0, "rounds of the races of parking and waking; 0 is as many as fit a short run")
+var rounds = flag.Int("rounds", 0, "rounds of the races of parking and waking; 0 is as many as the level of the tests has")
 
 func roundsOr(n int) int {
 	if *rounds != 0 {
 		return *rounds
 	}
-	if testing.Short() {
+	if !testlevel.CI() {
 		return n / 10
 	}
 	return n

@@ -181,13 +181,15 @@ var timedOut = regexp.MustCompile(`(?m)^panic: test timed out`)
 // progress, which exits.
 var failure = regexp.MustCompile(`(?m)^( *--- FAIL: |panic: |fatal error: |FAIL: )`)
 
-// test runs a built test as the go command does, up to the first failure: others may wait as long.
+// test runs a built test as the go command does, with all its cases, up to the first failure:
+// others may wait as long.
 func (r *runner) test(c mutations.Command, binary string, limit time.Duration) (log, outcome string) {
 	ctx, cancel := context.WithTimeout(r.ctx, limit+grace)
 	defer cancel()
 	args := append([]string{"-test.paniconexit0", "-test.failfast", "-test.timeout=" + limit.String()}, c.Args...)
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(r.root, c.Dir)
+	cmd.Env = append(os.Environ(), "TAGMATCH_TEST_LEVEL=ci")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // what a process that it has left behind still holds open

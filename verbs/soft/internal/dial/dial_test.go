@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
@@ -147,7 +148,7 @@ func TestConnectorAgainAfterForget(t *testing.T) {
 func TestConnectorCrossing(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	rounds := 1500
-	if testing.Short() {
+	if !testlevel.CI() {
 		rounds = 200
 	}
 	for range rounds {

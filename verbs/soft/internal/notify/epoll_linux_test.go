@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wiretest"
 )
 
@@ -73,7 +74,7 @@ func ready(n *Epoll) bool {
 func TestNotifierNoLostWake(t *testing.T) {
 	n := open(t)
 	rounds := 200_000
-	if testing.Short() {
+	if !testlevel.CI() {
 		rounds = 20_000
 	}
 	const producers = 3

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/seal"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
@@ -215,7 +216,7 @@ func (m *meddler) change(u []byte) (out []byte, cut bool) {
 // meddlers calls f with meddlers of every kind.
 func meddlers(t *testing.T, records bool, most int, f func(t *testing.T, m *meddler, dir int, r *rand.Rand)) {
 	seeds := uint64(4)
-	if testing.Short() {
+	if !testlevel.CI() {
 		seeds = 1
 	}
 	for _, what := range meddling {

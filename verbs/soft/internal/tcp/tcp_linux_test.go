@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tagmatch/tagmatch/internal/ports"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/notify"
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
@@ -188,7 +189,7 @@ func TestTCPStream(t *testing.T) {
 				}
 			}
 			count := 3000
-			if testing.Short() || c.tiny {
+			if !testlevel.CI() || c.tiny {
 				count = 500
 			}
 			to := newStream(t, seed, count, a, ab, b, ba)
