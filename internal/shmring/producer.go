@@ -91,7 +91,7 @@ func (p *Producer) clearTo(to uint64) {
 		p.refresh()
 		to = min(to, p.limit)
 	}
-	// From the last one back, which takes less time (docs/performance.md).
+	// From the last one back, which takes less time (docs/performance-log.md).
 	for i := to; i > p.cleared; i-- {
 		*p.data.word((i - 1) & p.mask) = 0
 	}
