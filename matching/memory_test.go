@@ -50,7 +50,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 20 { // until the ring has been as long as it gets, and has lent what it lends
+			for range 20 { // until the ring has been as long as it gets, and has used what it uses of reserved entries
 				cycle()
 			}
 			require.Zero(t, testing.AllocsPerRun(20, cycle))
@@ -173,7 +173,7 @@ func TestRemovedValuesAreForgotten(t *testing.T) {
 			p.ring.settle()
 			u.ring.settle()
 		}
-		require.Equal(t, way == 1 || way == 2, p.ring.out)
+		require.Equal(t, way == 1 || way == 2, p.ring.bypassed)
 		for i := range uint64(n) {
 			p.Match(i)
 			u.Match(i, 0xff)

@@ -268,16 +268,16 @@ func checkRing[T comparable](t require.TestingT, r *ring[T], s *slab) {
 		}
 	}
 	require.True(t, r.empty() || !r.at(r.head).gone())
-	lent := 0
+	reserved := 0
 	for k := range r.span + 1 {
 		if s.used(r.entry(k)) {
-			lent++
+			reserved++
 		}
 	}
-	require.Equal(t, s.lent, lent)
-	require.True(t, r.out || r.stop-r.tail <= uint64(len(r.slots)), "the lap has no end")
-	for k := r.tail; k != r.stop && k <= r.tail+r.span; k++ {
-		require.False(t, s.used(r.entry(k)), "a position before the stop is lent")
+	require.Equal(t, s.reservedInUse, reserved)
+	require.True(t, r.bypassed || r.putLimit-r.tail <= uint64(len(r.slots)), "the lap has no end")
+	for k := r.tail; k != r.putLimit && k <= r.tail+r.span; k++ {
+		require.False(t, s.used(r.entry(k)), "a position before putLimit is in use")
 	}
 }
 

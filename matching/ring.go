@@ -24,22 +24,21 @@ const (
 // Elements move to slab and tables: the oldest where removed ones behind them take the room, and
 // all where there are too many, searches examine too many, or a caller wants to walk the queue. The
 // element at position k is entry k modulo span+1, plus 1, of the slab, which is reserved for it: so
-// its handle stays the same. A position whose entry is lent, since it is in the tables, is not
-// used.
+// its handle stays the same. A position whose entry is in use by the tables is not used.
 type ring[T any] struct {
-	slots []ringElem[T] // their number is a power of two, at most span+1
-	mask  uint64        // len(slots)-1
-	head  uint64        // position of the oldest
-	tail  uint64        // where the next is put
-	stop  uint64        // nothing is put here without more ado: see makeRoom
-	start uint64        // where the lap has begun
-	holes uint64        // removed elements between head and tail
-	span  uint64        // constant: longRing-1, or less in tests
-	debt  int           // elements examined in this lap, beyond scanFree of each search
-	out   bool          // all elements go to the tables
-	away  int           // so many elements at least
-	hints *[hintCount]hint
-	to    store[T] // constant: what elements move to
+	slots      []ringElem[T] // their number is a power of two, at most span+1
+	mask       uint64        // len(slots)-1
+	head       uint64        // position of the oldest
+	tail       uint64        // where the next is put
+	putLimit   uint64        // where makeRoom is asked first: the end of the lap, or an entry in use
+	start      uint64        // where the lap has begun
+	holes      uint64        // removed elements between head and tail
+	span       uint64        // constant: longRing-1, or less in tests
+	debt       int           // elements examined in this lap, beyond scanFree of each search
+	bypassed   bool          // all elements go to the tables
+	bypassLeft int           // how many elements more go to the tables at least
+	hints      *[hintCount]hint
+	to         store[T] // constant: what elements move to
 }
 
 type ringElem[T any] struct {
@@ -66,7 +65,7 @@ func (r *ring[T]) empty() bool { return r.head == r.tail }
 func (r *ring[T]) len() int { return int(r.tail - r.head - r.holes) }
 
 // full reports that no element can be put here without more ado.
-func (r *ring[T]) full() bool { return r.tail-r.head >= uint64(len(r.slots)) || r.tail == r.stop }
+func (r *ring[T]) full() bool { return r.tail-r.head >= uint64(len(r.slots)) || r.tail == r.putLimit }
 
 // put appends an element.
 func (r *ring[T]) put(tag, mask uint64, stamp Stamp, v T) Handle {

@@ -27,7 +27,7 @@ func TestRingInOrder(t *testing.T) {
 		for i := range longRing {
 			q.requireMatch(t, uint64(i), i)
 		}
-		require.Zero(t, q.lent)
+		require.Zero(t, q.reservedInUse)
 	}
 	require.Len(t, q.ring.slots, longRing)
 	require.Zero(t, q.ring.debt, "nothing was searched for")
@@ -49,7 +49,7 @@ func TestRingRuns(t *testing.T) {
 			}
 		}
 		require.Less(t, q.ring.debt, tags*tags*window)
-		require.Zero(t, q.lent)
+		require.Zero(t, q.reservedInUse)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestRingOldest(t *testing.T) {
 		q.requireMatch(t, uint64(i), i)
 		require.LessOrEqual(t, q.n, 1)
 	}
-	require.Equal(t, 1, q.lent)
+	require.Equal(t, 1, q.reservedInUse)
 	require.Len(t, q.ring.slots, shortRing)
 	stamp, ok := q.Stamp(old)
 	require.True(t, ok)
@@ -95,17 +95,17 @@ func TestRingSearched(t *testing.T) {
 		}
 		require.Zero(t, q.Len())
 	}
-	mixed(func() bool { return q.ring.out })
+	mixed(func() bool { return q.ring.bypassed })
 	q.Post(1, exact, 1)
-	require.False(t, q.ring.out, "the queue was empty")
+	require.False(t, q.ring.bypassed, "the queue was empty")
 	q.requireMatch(t, 1, 1)
 
 	left := 0
 	mixed(func() bool {
-		if q.ring.out {
+		if q.ring.bypassed {
 			left++
 		}
-		return left >= stayOut && !q.ring.out
+		return left >= stayOut && !q.ring.bypassed
 	})
 	require.Less(t, left, 2*stayOut)
 }
@@ -118,13 +118,13 @@ func TestRingMisses(t *testing.T) {
 		q.Add(uint64(i), i)
 	}
 	for i := range 1 + (n+mostDebt+ringCredit*n)/(n-scanFree) {
-		require.False(t, q.ring.out)
+		require.False(t, q.ring.bypassed)
 		for range 2 { // the second search has a hint
 			_, ok := q.Match(uint64(n+i)<<8, wild)
 			require.False(t, ok)
 		}
 	}
-	require.True(t, q.ring.out)
+	require.True(t, q.ring.bypassed)
 	for i := range stayOut {
 		q.Add(uint64(n+i), n+i)
 	}
@@ -143,7 +143,7 @@ func TestRingFull(t *testing.T) {
 	for i := range 2 * longRing {
 		q.Add(uint64(i), i)
 	}
-	require.True(t, q.ring.out)
+	require.True(t, q.ring.bypassed)
 	require.Equal(t, 2*longRing, q.n)
 	q.build(wild)
 	for i := range 2*longRing - longRing/32 {
@@ -156,7 +156,7 @@ func TestRingFull(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, i, v)
 	}
-	require.False(t, q.ring.out)
+	require.False(t, q.ring.bypassed)
 	require.Equal(t, longRing/32, q.n)
 	require.Empty(t, q.built, "an index out of use is dropped")
 	checkRing(t, &q.ring, &q.slab)
@@ -173,9 +173,9 @@ func TestRingLent(t *testing.T) {
 			stay = append(stay, q.Post(uint64(i), exact, i))
 			_, ok := q.Remove(q.Post(uint64(i), exact, -1))
 			require.True(t, ok)
-			require.True(t, q.ring.out || q.lent <= q.ring.mostLent()+len(q.ring.slots)/4)
+			require.True(t, q.ring.bypassed || q.reservedInUse <= q.ring.mostReserved()+len(q.ring.slots)/4)
 		}
-		require.True(t, q.ring.out)
+		require.True(t, q.ring.bypassed)
 		checkRing(t, &q.ring, &q.slab)
 		for i, h := range stay {
 			v, ok := q.Remove(h)
@@ -183,7 +183,7 @@ func TestRingLent(t *testing.T) {
 			require.Equal(t, i, v)
 		}
 		q.Post(1, exact, 1)
-		require.False(t, q.ring.out)
+		require.False(t, q.ring.bypassed)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestRingMovesItsNext(t *testing.T) {
 	old := q.Post(2, exact, 2)
 	busy(shortRing - 1)
 	q.Post(3, exact, 3)
-	require.Equal(t, 1, q.lent)
+	require.Equal(t, 1, q.reservedInUse)
 	checkRing(t, &q.ring, &q.slab)
 	v, ok := q.Remove(old)
 	require.True(t, ok)
@@ -258,11 +258,11 @@ func TestRingKeepsIndexInUse(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, i, v)
 	}
-	require.False(t, q.ring.out)
+	require.False(t, q.ring.bypassed)
 	require.Equal(t, []*index{x}, q.built)
 }
 
-// More positions in a row may be lent than the ring has places.
+// More positions in a row may have entries in use than the ring has places.
 func TestRingPassesRun(t *testing.T) {
 	const some = shortRing - 4
 	q := NewPosted[int](1)
@@ -271,7 +271,7 @@ func TestRingPassesRun(t *testing.T) {
 		q.requireMatch(t, exact, -1)
 	}
 	for range 8 {
-		for q.ring.out { // until positions begin anew
+		for q.ring.bypassed { // until positions begin anew
 			busy()
 		}
 		for i := range some {
@@ -279,13 +279,13 @@ func TestRingPassesRun(t *testing.T) {
 		}
 		q.ring.settle()
 	}
-	for q.ring.out {
+	for q.ring.bypassed {
 		busy()
 	}
 	for range 3 * shortRing {
 		busy()
 		checkRing(t, &q.ring, &q.slab)
 	}
-	require.Equal(t, 8*some, q.lent)
+	require.Equal(t, 8*some, q.reservedInUse)
 	require.Len(t, q.ring.slots, shortRing)
 }

@@ -51,12 +51,12 @@ type shelf struct {
 
 // slab hands out entries and keeps those in use in the order they were added.
 type slab struct {
-	nodes   []*[chunkSize]node
-	links   links
-	shelves []shelf
-	stamp   uint64 // of the next entry
-	n       int    // entries in use
-	lent    int    // of these those that are reserved
+	nodes         []*[chunkSize]node
+	links         links
+	shelves       []shelf
+	stamp         uint64 // of the next entry
+	n             int    // entries in use
+	reservedInUse int    // entries of positions of the ring, whose elements have moved to the tables
 
 	cur     uint32   // the chunk that entries are taken from; on no list
 	free    uint32   // its first free entry, 0: none
@@ -84,8 +84,8 @@ func (s *slab) init() {
 	s.live = chunkSize
 }
 
-// lend puts a reserved entry last in order.
-func (s *slab) lend(i uint32, stamp uint64) {
+// useReserved puts a reserved entry last in order.
+func (s *slab) useReserved(i uint32, stamp uint64) {
 	c := i >> chunkBits
 	if s.nodes[c] == nil {
 		s.nodes[c] = new([chunkSize]node)
@@ -93,7 +93,7 @@ func (s *slab) lend(i uint32, stamp uint64) {
 	if s.links[c] == nil {
 		s.links[c] = new([chunkSize]link)
 	}
-	s.lent++
+	s.reservedInUse++
 	s.enlist(i, s.node(i), stamp)
 }
 
@@ -137,7 +137,7 @@ func (s *slab) release(i uint32) {
 	s.n--
 	switch {
 	case i <= longRing: // reserved: never on a free list
-		s.lent--
+		s.reservedInUse--
 	case i>>chunkBits == s.cur:
 		e.next = s.free
 		s.free = i

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/verbs"
 )
@@ -84,27 +83,6 @@ func (p *peer) discards() bool {
 	return p.state > linkUp && (p.state == linkLost || p.cause == causeLocal)
 }
 
-// Sent handles the completion of a send request. The first error status ends the link, with all
-// outstanding requests; except that a read from or to memory that was deregistered, or is gone,
-// fails alone, on devices that support it.
-func (l *Links) Sent(wc *verbs.WC) {
-	rank := l.byQPN.Find(uint64(wc.QPNum))
-	if rank < 0 {
-		return
-	}
-	p := &l.peers[rank]
-	if wc.Status == verbs.WCSuccess {
-		l.completed(p, wc.WRID, nil)
-		return
-	}
-	if alone := OfRead(wc.Status); alone != nil && wc.WRID>>KindShift<<KindShift == kindRead && p.qp.State() == verbs.QPSRTS {
-		l.completed(p, wc.WRID, alone)
-		return
-	}
-	l.loseBy(p, wc.Status)
-	l.release(p, wc.WRID, p.err)
-}
-
 // OfRead is the error of a read that a device ends with s alone; nil: that ends the link.
 func OfRead(s verbs.WCStatus) error {
 	switch {
@@ -116,27 +94,6 @@ func OfRead(s verbs.WCStatus) error {
 		return transport.ErrUnwritable
 	}
 	return transport.ErrDeregistered
-}
-
-// completed frees the slots of the send queue up to a request's, and its resources; failure is the
-// error of a read that failed alone.
-func (l *Links) completed(p *peer, wrid uint64, failure error) {
-	if invariant.Enabled {
-		l.checkCompleted(p, uint32(wrid))
-	}
-	p.done = uint32(wrid) + 1
-	l.release(p, wrid, failure)
-}
-
-// release frees what a request that has ended used beside its slot in the send queue. failure is
-// its error, nil if it succeeded.
-func (l *Links) release(p *peer, wrid uint64, failure error) {
-	switch wrid >> KindShift << KindShift {
-	case kindBounce:
-		l.bounce.Put(uint32(wrid >> slotShift & slotMask))
-	case kindRead:
-		l.readDone(p, wrid, failure)
-	}
 }
 
 // RecvFailed handles a receive that completed with an error status, which ends the link.

@@ -22,12 +22,12 @@ func (s *store[T]) add(tag, mask uint64, v T) Handle {
 // init begins with an empty ring, whose elements will move to s.
 func (r *ring[T]) init(s store[T]) { r.to, r.span = s, longRing-1 }
 
-// mostLent is how many elements may have moved to the tables and be there: with more, the positions
-// that must be passed would cost too much.
-func (r *ring[T]) mostLent() int { return int(r.span / 16) }
+// mostReserved is how many elements may have moved to the tables and be there: with more, the
+// positions that must be passed would cost too much.
+func (r *ring[T]) mostReserved() int { return int(r.span / 16) }
 
-// makeRoom is called when the ring is full, or at its stop. False: the next element goes to the
-// tables, and the ring is empty. Else something was done about it.
+// makeRoom makes room in a ring that is full or at putLimit, and returns true; or it empties the
+// ring, and the next element goes to the tables.
 func (r *ring[T]) makeRoom() bool {
 	size := len(r.slots)
 	switch {
@@ -35,9 +35,9 @@ func (r *ring[T]) makeRoom() bool {
 		r.resize(shortRing)
 		r.hints = new([hintCount]hint)
 		r.restart()
-	case r.out:
+	case r.bypassed:
 		return r.comeBack()
-	case r.to.slab.lent > r.mostLent():
+	case r.to.slab.reservedInUse > r.mostReserved():
 		r.leave()
 		return false
 	case r.tail-r.head < uint64(size):
@@ -53,12 +53,12 @@ func (r *ring[T]) makeRoom() bool {
 	return true
 }
 
-// restart begins with position 0 in an empty ring: so the same entries are lent again, and no more
+// restart begins with position 0 in an empty ring: so the same entries are used again, and no more
 // are made than are needed.
 func (r *ring[T]) restart() {
 	r.head, r.tail, r.start, r.debt = 0, 0, 0, 0
 	clear(r.hints[:])
-	r.findStop()
+	r.findPutLimit()
 }
 
 // resize makes the slots, or more of them.
@@ -70,12 +70,12 @@ func (r *ring[T]) resize(size int) {
 	r.slots, r.mask = slots, mask
 }
 
-// pass goes on at a stop: the end of a lap, or positions whose entries may be lent.
+// pass goes on at putLimit: the end of a lap, or positions whose entries may be in use.
 func (r *ring[T]) pass() {
 	s := r.to.slab
 	if n := r.tail - r.start; n >= uint64(len(r.slots)) {
 		r.to.unused(int(n))
-		if r.empty() && r.tail > r.span/4 && s.lent < len(r.slots)/2 { // half of the first lap is free
+		if r.empty() && r.tail > r.span/4 && s.reservedInUse < len(r.slots)/2 { // half of the first lap is free
 			r.restart()
 			return
 		}
@@ -90,22 +90,22 @@ func (r *ring[T]) pass() {
 		}
 		r.tail++
 	}
-	r.findStop()
+	r.findPutLimit()
 }
 
-// findStop finds where the lap ends, or the next position before that whose entry is lent.
-func (r *ring[T]) findStop() {
+// findPutLimit finds where the lap ends, or the next position before that whose entry is in use.
+func (r *ring[T]) findPutLimit() {
 	s := r.to.slab
-	if r.tail-r.start >= uint64(len(r.slots)) { // all positions of the lap were lent
+	if r.tail-r.start >= uint64(len(r.slots)) { // all entries of the lap are in use
 		r.start = r.tail
 	}
-	r.stop = r.start + uint64(len(r.slots))
-	if s.lent == 0 {
+	r.putLimit = r.start + uint64(len(r.slots))
+	if s.reservedInUse == 0 {
 		return
 	}
-	for k := r.tail; k < r.stop; k++ {
+	for k := r.tail; k < r.putLimit; k++ {
 		if s.used(r.entry(k)) {
-			r.stop = k
+			r.putLimit = k
 		}
 	}
 }
@@ -114,15 +114,15 @@ func (r *ring[T]) findStop() {
 // has cost is a small part of what they do.
 func (r *ring[T]) leave() {
 	r.move(r.tail)
-	r.out, r.stop, r.away = true, r.tail, int(r.span/2)
+	r.bypassed, r.putLimit, r.bypassLeft = true, r.tail, int(r.span/2)
 }
 
 // comeBack ends that, if it is time and the entries of few are in the tables.
 func (r *ring[T]) comeBack() bool {
-	if r.away--; r.to.slab.n != 0 && (r.away > 0 || r.to.slab.lent > r.mostLent()/2) {
+	if r.bypassLeft--; r.to.slab.n != 0 && (r.bypassLeft > 0 || r.to.slab.reservedInUse > r.mostReserved()/2) {
 		return false
 	}
-	r.out = false
+	r.bypassed = false
 	r.restart()
 	return true
 }
@@ -132,11 +132,11 @@ func (r *ring[T]) move(end uint64) {
 	var none T
 	for r.head != r.tail && r.head < end {
 		e, i := r.at(r.head), r.entry(r.head)
-		r.to.slab.lend(i, e.stamp)
+		r.to.slab.useReserved(i, e.stamp)
 		r.to.enter(i, e.tag, e.mask)
 		r.to.vals.set(i, e.v)
 		e.v = none
-		r.stop = min(r.stop, r.head+r.span+1)
+		r.putLimit = min(r.putLimit, r.head+r.span+1)
 		r.head++
 		r.skip()
 	}
