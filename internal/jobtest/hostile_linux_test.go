@@ -44,33 +44,44 @@ const (
 var hostileEnv = []string{fmt.Sprint("TAGMATCH_UNEXPECTED_LIMIT=", hostileLimit), fmt.Sprint("TAGMATCH_SEND_LIMIT=", hostileLimit)}
 
 func init() {
-	roles["hostile"] = hostileRole
-	surviving = append(surviving, "hostile")
-	if os.Getenv(roleVar) == "hostile" {
+	addHostile(lies, hostilePlan, func(h hostile) { beginHarm = softtest.Lie(h.seed, h.share) })
+}
+
+// addHostile adds a role with a hostile rank. In that one prepare, which runs before Init, sets
+// beginHarm.
+func addHostile(role string, plan func(seed uint64) hostile, prepare func(hostile)) {
+	roles[role] = func(ctx context.Context, w *p2p.World) error { return plan(number(seedVar)).run(ctx, w) }
+	surviving = append(surviving, role)
+	if os.Getenv(roleVar) == role {
 		configure = func(context.Context, *p2p.Config) error {
-			if h := hostilePlan(number(seedVar)); os.Getenv("RANK") == strconv.Itoa(h.rank) {
-				beginLies = softtest.Lie(h.seed, h.share)
+			if h := plan(number(seedVar)); os.Getenv("RANK") == strconv.Itoa(h.rank) {
+				prepare(h)
 			}
 			return nil
 		}
 	}
 }
 
-// beginLies has the hostile rank begin to lie.
-var beginLies func()
+// beginHarm has the hostile rank begin to do what the others must withstand.
+var beginHarm func()
+
+const lies = "hostile" // the role whose hostile rank sends lies
 
 // hostile is how a job with a hostile rank is played, which its seed decides.
 type hostile struct {
+	role   string
 	seed   uint64
 	rank   int
-	share  float64
+	share  float64 // of its packets, which it changes
 	device string
 	env    []string
+	talks  time.Duration // how long the others talk beside it
 }
 
 func hostilePlan(seed uint64) hostile {
 	rng := rand.New(rand.NewPCG(seed, 0x405711e))
-	h := hostile{seed: seed, rank: rng.IntN(hostileRanks), share: []float64{0.3, 0.1, 0.03, 0.01, 0.002}[seed/4%5]}
+	h := hostile{role: lies, seed: seed, rank: rng.IntN(hostileRanks), talks: 2 * time.Second}
+	h.share = []float64{0.3, 0.1, 0.03, 0.01, 0.002}[seed/4%5]
 	h.device = []string{"shm", "tcp"}[seed%2]
 	if seed/2%2 == 0 {
 		h.env = tmsrqEnv
@@ -84,7 +95,9 @@ func hostilePlan(seed uint64) hostile {
 // TestHostile: what one rank sends is changed, dropped, repeated. The others neither panic nor
 // hang, and go on among each other. Operations with that rank end well, by their own context, or
 // with an error that names it; so do all when its process has ended.
-func TestHostile(t *testing.T) {
+func TestHostile(t *testing.T) { testHostile(t, hostilePlan) }
+
+func testHostile(t *testing.T, plan func(seed uint64) hostile) {
 	t.Parallel()
 	n := uint64(*hostiles)
 	if !testlevel.CI() {
@@ -95,24 +108,24 @@ func TestHostile(t *testing.T) {
 		for i := range n {
 			t.Run(strconv.FormatUint(*firstHostile+i, 10), func(t *testing.T) {
 				t.Parallel()
-				violations.Add(hostilePlan(*firstHostile + i).play(t))
+				violations.Add(plan(*firstHostile + i).play(t))
 			})
 		}
 	})
-	require.NotZero(t, violations.Load(), "nobody found that it lies")
+	require.NotZero(t, violations.Load(), "nobody found the protocol violated")
 }
 
 // play plays a job, and counts the ranks that found the protocol violated.
 func (h hostile) play(t *testing.T) int64 {
-	r := job{n: hostileRanks, role: "hostile", device: h.device, seed: h.seed, keep: true,
+	r := job{n: hostileRanks, role: h.role, device: h.device, seed: h.seed, keep: true,
 		env: slices.Concat(h.env, hostileEnv, []string{dirVar + "=" + t.TempDir()})}.run(t)
 	require.Equal(t, hostileRanks-1, strings.Count(r.out, "survived"), "-hostiles 1 -hostile-first %d: %+v\n%s%s", h.seed, h, r.out, r.err)
 	t.Logf("%+v\n%s%s", h, r.out, r.err)
 	return int64(strings.Count(r.out, "violation true"))
 }
 
-func hostileRole(ctx context.Context, w *p2p.World) error {
-	h := hostilePlan(number(seedVar))
+// run is any rank.
+func (h hostile) run(ctx context.Context, w *p2p.World) error {
 	color := 0
 	if w.Rank() == h.rank {
 		color = 1
@@ -122,13 +135,13 @@ func hostileRole(ctx context.Context, w *p2p.World) error {
 		return err
 	}
 	if color == 1 {
-		return h.lie(ctx, w)
+		return h.harm(ctx, w)
 	}
 	return h.withstand(ctx, w, c)
 }
 
-// lie is the hostile rank: it talks with all others until they have seen enough, and dies.
-func (h hostile) lie(ctx context.Context, w *p2p.World) error {
+// harm is the hostile rank: it talks with all others until they have seen enough, and dies.
+func (h hostile) harm(ctx context.Context, w *p2p.World) error {
 	if _, err := exchange(ctx, w, 1<<60, make([]uint64, w.Size())); err != nil {
 		return err
 	}
@@ -137,7 +150,7 @@ func (h hostile) lie(ctx context.Context, w *p2p.World) error {
 			return err
 		}
 	}
-	beginLies()
+	beginHarm()
 	for peer := range w.Size() {
 		if peer != h.rank {
 			for i := range pesterers {
@@ -230,7 +243,7 @@ func (h hostile) withstand(ctx context.Context, w *p2p.World, c *p2p.Comm) error
 // talkOn has the others talk among each other for a while, and some more when the hostile rank is
 // lost.
 func (h hostile) talkOn(ctx context.Context, t *talk) error {
-	end := time.Now().Add(2 * time.Second)
+	end := time.Now().Add(h.talks)
 	for more, last := 3, false; !last; {
 		if len(t.w.Failed()) > 0 || time.Now().After(end) {
 			more--

@@ -59,7 +59,7 @@ func (p *pesterer) step(ctx context.Context) error {
 		what string
 		do   func(ctx context.Context) error
 	}{
-		{"send", p.send}, {"send", p.send}, {"isend", p.isend}, {"isendall", p.sendMany}, {"isendall", p.sendMany}, {"isendvec", p.sendParts},
+		{"send", p.send}, {"send", p.send}, {"isend", p.isend}, {"isendall", p.sendMany}, {"isendall", p.sendMany}, {"isendvec", p.sendParts}, {"send of shared memory", p.sendShared},
 		{"recv", p.recv}, {"recv", p.recv}, {"irecv", p.irecv}, {"irecvall", p.recvMany}, {"irecvvec", p.recvParts}, {"recvany", p.recvAny},
 		{"mprobe", p.mprobe}, {"probe", p.probe}, {"recvalloc", p.recvAlloc}, {"sendrecv", p.sendrecv}, {"queue", p.queue},
 	}
@@ -93,6 +93,15 @@ func (p *pesterer) wanted() p2p.Tag {
 func (p *pesterer) send(ctx context.Context) error {
 	send := []func(context.Context, int, p2p.Tag, []byte) error{p.w.Comm().Send, p.w.Comm().Send, p.w.Comm().Ssend, p.w.Send}[p.rng.IntN(4)]
 	return send(ctx, p.peer, p.tag(), p.some())
+}
+
+// sendShared sends from memory that the peer may map.
+func (p *pesterer) sendShared(ctx context.Context) error {
+	r, err := p.w.Alloc(1 + p.rng.IntN(len(p.buf)))
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.w.Comm().Send(ctx, p.peer, p.tag(), r.Bytes()), r.Close())
 }
 
 // end waits for a request, some of which it cancels or leaves.
