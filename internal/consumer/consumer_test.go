@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // TestConsumer builds and runs a program in a fresh module outside the tree, with the two commands
@@ -21,6 +23,7 @@ func TestConsumer(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(readme), strings.TrimSpace(string(program)), "README.md must show testdata/main.go.txt")
+	testlevel.SkipIfQuick(t)
 
 	dir := module(t, root, program)
 	run(t, dir, "go", "build", "-o", "hello", ".")
@@ -32,6 +35,7 @@ func TestConsumer(t *testing.T) {
 // TestExamplesCanBeCopied builds each example in a module of its own, and starts one that starts
 // itself as ranks.
 func TestExamplesCanBeCopied(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	for _, name := range []string{"allreduce", "bandwidth", "cancel", "farm", "pingpong", "ring"} {

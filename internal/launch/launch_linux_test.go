@@ -110,6 +110,7 @@ func init() {
 }
 
 func TestLauncherInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		c, out := startNested(t, "sleep 600 & echo pid $!; echo pid $$; wait", 4)
 		require.NoError(t, c.Process.Signal(sig))
@@ -123,6 +124,7 @@ func TestLauncherInterrupted(t *testing.T) {
 // TestBackgroundProcesses leaves a process in the rank's group, and in one of its own, behind a
 // rank that ends and one that is killed.
 func TestBackgroundProcesses(t *testing.T) {
+	t.Parallel()
 	// It speaks when it has its own session: the end of the rank's group does not concern it.
 	const apart = `{ setsid sh -c 'echo pid $$; exec sleep 600 >&2' & } | { read -r line; echo "$line"; }`
 	for _, script := range []string{"sleep 600 & echo pid $!", apart, apart + "; kill -s KILL $$"} {

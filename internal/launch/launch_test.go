@@ -318,6 +318,7 @@ func (s *saying) Write(b []byte) (int, error) {
 
 // TestKeepGoing: a rank that fails does not end the others; an Abort does.
 func TestKeepGoing(t *testing.T) {
+	t.Parallel()
 	keep := func(o *Options) { o.KeepGoing = true }
 	var said saying
 	code, out, _ := play(t, 3, "survive", func(o *Options) {
@@ -351,6 +352,7 @@ func TestSignalledRank(t *testing.T) {
 }
 
 func TestKillAfterGrace(t *testing.T) {
+	t.Parallel()
 	code, _, _ := play(t, 2, "stubborn", shortGrace)
 	require.Equal(t, 3, code)
 }
@@ -362,6 +364,7 @@ func TestExchange(t *testing.T) {
 }
 
 func TestAbort(t *testing.T) {
+	t.Parallel()
 	code, out, errs := play(t, 3, "abort", nil)
 	require.Equal(t, 9, code)
 	require.Contains(t, errs, "tagmatch: rank 1 aborted the job with code 9: out of paper\n")

@@ -39,6 +39,7 @@ func numbers() string {
 }
 
 func TestOutputWaitsForItsReader(t *testing.T) {
+	t.Parallel()
 	for _, script := range []string{"seq 1 12000", "setsid sleep 5 & seq 1 12000"} {
 		var out pausing
 		var errs buffer
@@ -160,6 +161,7 @@ while ! grep -q pid ` + mark + ` 2>/dev/null; do sleep 0.01; done; echo line; ex
 // TestInterruptedWithoutAReader: the first signal ends ranks whose output nobody reads, the second
 // one the launcher too.
 func TestInterruptedWithoutAReader(t *testing.T) {
+	t.Parallel()
 	mark := filepath.Join(t.TempDir(), "mark")
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

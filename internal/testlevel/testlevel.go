@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/tagmatch/tagmatch/internal/invariant"
 )
 
 const variable = "TAGMATCH_TEST_LEVEL"
@@ -23,10 +25,15 @@ func CI() bool {
 	}
 }
 
-// NeedCI skips a test of which nothing runs below level ci.
-func NeedCI(t testing.TB) {
+// Quick reports whether whole suites may be left out: the level is not ci, and this build has
+// neither the race detector nor the checks of the invariants. CI plays those with fewer cases, but
+// of everything.
+func Quick() bool { return !CI() && !race && !invariant.Enabled }
+
+// SkipIfQuick skips a test that may be left out.
+func SkipIfQuick(t testing.TB) {
 	t.Helper()
-	if !CI() {
+	if Quick() {
 		t.Skip("runs with " + variable + "=ci")
 	}
 }

@@ -14,7 +14,7 @@ func TestLevels(t *testing.T) {
 		go func() { // as a test, which ends where it is skipped
 			b := &testing.B{}
 			defer func() { done <- b.Skipped() }()
-			testlevel.NeedCI(b)
+			testlevel.SkipIfQuick(b)
 		}()
 		return <-done
 	}
@@ -23,7 +23,7 @@ func TestLevels(t *testing.T) {
 	require.False(t, skipped())
 	t.Setenv("TAGMATCH_TEST_LEVEL", "")
 	require.False(t, testlevel.CI())
-	require.True(t, skipped())
+	require.Equal(t, testlevel.Quick(), skipped())
 	t.Setenv("TAGMATCH_TEST_LEVEL", "CI")
 	require.Panics(t, func() { testlevel.CI() }, "a level that nobody knows")
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/mux"
 	"github.com/tagmatch/tagmatch/transport/rc"
@@ -77,6 +78,7 @@ func TestLoop(t *testing.T) {
 
 // TestLoopRough: the wires delay, cut and refuse at random; the first path also has a tag list.
 func TestLoopRough(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	rough := softtest.FabricOptions{MaxDelay: 3, MaxBurst: 3, MaxRefuse: 2, MaxPayload: 512, Queue: 4}
 	transporttest.Run(t, transporttest.Harness{Devices: opener(rough), New: both(true), OwnAddress: true, Seeds: transporttest.Seeds(2)})
 }

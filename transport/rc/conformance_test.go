@@ -31,6 +31,7 @@ func TestLoop(t *testing.T) {
 
 // TestLoopRough: the wire delays, cuts and refuses at random.
 func TestLoopRough(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	transporttest.Run(t, transporttest.Harness{Devices: transporttest.LoopDevices(transporttest.Rough, soft.Config{}), New: newRC, Seeds: transporttest.Seeds(3)})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/transport"
 	"github.com/tagmatch/tagmatch/transport/rc"
 	"github.com/tagmatch/tagmatch/transport/tmsrq"
@@ -30,6 +31,7 @@ func startingAt(n uint16) transporttest.Opener {
 // TestKnobs runs the suite on devices with another behaviour where the sources leave it open (TMO
 // 9). The devices are strict: they check that the transport keeps V11, V13, V14 and V19.
 func TestKnobs(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	for name, tm := range map[string]softtest.TM{
 		"incomplete in two": {TwoIncomplete: true, RecvUnexpected: true},
 		"small MTU":         {MTU: 256, QuirkSyncReq: true},
@@ -47,6 +49,7 @@ func TestKnobs(t *testing.T) {
 // TestDelays runs the tests of the tag list on devices that delay operations, data or FINs, or drop
 // SYNCs.
 func TestDelays(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	for name, tm := range map[string]softtest.TM{
 		"operations":   {DelayOps: 7},
 		"data":         {DelayData: 9, TwoIncomplete: true},

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 	"github.com/tagmatch/tagmatch/verbs/soft"
 	"github.com/tagmatch/tagmatch/verbs/soft/softtest"
@@ -66,6 +67,9 @@ func TestAsyncSuite(t *testing.T) {
 		"tls":         tlsOpener(),
 		"loop":        tagOpener(softtest.FabricOptions{}, softtest.TM{InitialCount: soonWraps}),
 	} {
+		if testlevel.Quick() && name != "loop" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			verbstest.Run(t, asyncOpener(open), wireOptions(strings.HasPrefix(name, "shm") && name != "shm/packets"))
 		})

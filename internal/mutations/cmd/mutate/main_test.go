@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/internal/mutations"
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
 // module is what the tests put bugs into.
@@ -71,6 +72,7 @@ func verdicts(t *testing.T, root string, args ...string) (code int, verdicts map
 }
 
 func TestVerdicts(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	root := write(t, map[string]string{
 		"001-sum":     bySum + inSum + "+return x - y\n",
 		"002-same":    bySum + inSum + "+return y + x\n",
@@ -101,6 +103,7 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestControl(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	root := write(t, map[string]string{
 		"001-gone":   strings.Replace(bySum, "TestSum", "TestGone", 1) + inSum + "+return x\n",
 		"002-broken": bySum + inNeg + "+return x\n",

@@ -3,6 +3,7 @@ package mem
 import (
 	"testing"
 
+	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/verbs"
 )
 
@@ -85,6 +86,7 @@ func TestRegionKeys(t *testing.T) {
 
 // TestRegionLimit: the table grows to its limit and no further, and comes back.
 func TestRegionLimit(t *testing.T) {
+	testlevel.SkipIfQuick(t)
 	tab, buf := NewTable(), make([]byte, 8)
 	keys := make([]uint32, MaxRegions)
 	for i := range keys {

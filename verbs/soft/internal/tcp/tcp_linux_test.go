@@ -190,7 +190,7 @@ func TestTCPStream(t *testing.T) {
 			}
 			count := 3000
 			if !testlevel.CI() || c.tiny {
-				count = 500
+				count = 300
 			}
 			to := newStream(t, seed, count, a, ab, b, ba)
 			fro := newStream(t, seed+1, count, b, ba, a, ab)
