@@ -21,7 +21,10 @@ type ProgressMode uint8
 const (
 	ProgressDefault ProgressMode = iota // what TAGMATCH_PROGRESS says, else ProgressAuto
 	ProgressAuto                        // one goroutine of the World's
-	ProgressManual                      // nobody, see the package comment
+	// ProgressManual: nobody. Without a goroutine inside a call of this package nothing progresses,
+	// not even Done channels or the detection of failures. The last messages that were sent over
+	// TCP may leave this process only in the next call.
+	ProgressManual
 )
 
 // AsyncMode says whether the device makes progress while the program computes.
@@ -65,7 +68,8 @@ func Transports() []string { return []string{auto, transportRC, transportTMSRQ} 
 // Several devices, such as "shm,tcp", are named best first: each rank is reached over the first
 // that can reach it. Only the first matches tags. "auto" is one device with all wires, which is
 // better wherever it will do. With it TCP takes over where ranks of one host cannot share memory,
-// and Logger gets a warning that says why. A device "shm" reaches the ranks of this host, user and
+// and Logger gets a warning that says why. It does so at once where the kernel refuses, else when
+// connecting has failed (see PeerTimeout). A device "shm" reaches the ranks of this host, user and
 // namespaces; where sharing memory with one of them fails, that is an error.
 type Config struct {
 	// Bootstrap, nil: the launcher's; a plain run is a World of one. Init takes it over and closes
@@ -78,10 +82,18 @@ type Config struct {
 	// Secret is 32 random bytes, equal on all ranks, by which they authenticate connections; nil:
 	// the Bootstrap's. It must not be changed before Init returns.
 	Secret []byte
-	// TLS encrypts what goes between hosts, see Security in the package comment: off (""), secret,
-	// or three PEM files as CERTIFICATE,KEY,ROOTS; of one kind at all ranks (TAGMATCH_TLS). It
-	// needs a secret that only the ranks know. Connections of a Bootstrap that is given here are
-	// not covered, and its secret must be private: bootstrap.Options.TLS has one see to both.
+	// TLS encrypts and authenticates what goes over TCP, to rank 0's rendezvous and between ranks:
+	// off (""), secret, or three PEM files as CERTIFICATE,KEY,ROOTS (TAGMATCH_TLS). All ranks have
+	// one kind, or Init fails and names those that differ. Shared memory is as before. "secret"
+	// needs no files: the sessions of TLS 1.3 are bound to the job's secret. With files each end
+	// also checks the other's certificate: that it is of these roots, for servers and clients, and
+	// for the address or host of that rank, or the name by which rank 0 was dialled. A rank says
+	// itself which host it is on. Who has the secret and any certificate of these roots passes: use
+	// roots that are this job's own. What was changed on its way ends the connection; sizes and
+	// times can still be seen. Without TLS messages are not authenticated one by one.
+	//
+	// TLS needs a secret that only the ranks know. Connections of a Bootstrap that is given here
+	// are not covered, and its secret must be private: bootstrap.Options.TLS has one see to both.
 	TLS      string
 	Progress ProgressMode // TAGMATCH_PROGRESS: auto or manual
 	// JoinTimeout is how long Init waits for all ranks; default 5 minutes, -1: no limit
@@ -91,10 +103,17 @@ type Config struct {
 	// 1 s; -1 parks at once (TAGMATCH_SPIN_LIMIT).
 	SpinLimit time.Duration
 	// EagerLimit is the largest eager message in bytes, equal on all ranks; default 32 KiB,
-	// at most 64 KiB (TAGMATCH_EAGER_LIMIT).
+	// at most 64 KiB (TAGMATCH_EAGER_LIMIT). A longer message takes a memory region of the device
+	// until it is received; beyond 450,000 to one rank further ones wait, in order.
 	EagerLimit int
-	// UnexpectedLimit is how many bytes unexpected messages may take here, see the package comment;
-	// default 64 MiB, -1: none (TAGMATCH_UNEXPECTED_LIMIT).
+	// UnexpectedLimit is how many bytes unexpected messages may take here; default 64 MiB, -1: none
+	// (TAGMATCH_UNEXPECTED_LIMIT). Each is charged with a record of 256 bytes and, up to
+	// EagerLimit, with its bytes; a larger one stays in its sender's buffer until it is received.
+	//
+	// A held-up message that a waiting receive or probe matches is sent beyond the limit, with all
+	// earlier ones of the same rank. Where more than 16 receives wait that one rank could satisfy,
+	// all messages of that rank are sent. A rank that waits for one tag while other ranks flood it
+	// with another stays within its limit.
 	UnexpectedLimit int64
 	// SendLimit is how many bytes messages may take here that wait to be sent, or to be announced
 	// to their receiver: about 420 each, and their own of IsendVec; the last one may exceed it.
@@ -107,11 +126,21 @@ type Config struct {
 	// default 1 MiB, from which on a transfer that goes on while the program computes saves more
 	// than it costs; -1: all are (TAGMATCH_OFFLOAD_MIN).
 	OffloadMin int
-	// Async says whether the device makes progress while the program computes, see the package
-	// comment (TAGMATCH_ASYNC: auto, on or off).
+	// Async says whether the device makes progress while the program computes (TAGMATCH_ASYNC:
+	// auto, on or off). It matches receives of a Comm and moves their bytes, over shared memory
+	// with the sender's processor alone. Over TCP a processor of the receiver must copy out of the
+	// socket: one that the program leaves free, or that of the computation. All else (raw messages,
+	// receives kept in software, completing requests) needs calls or the progress goroutine.
+	//
+	// The device begins where a call returns while a message of 1 MiB or more is under way: in a
+	// receive of the device whose buffer has room for one, or as a rendezvous at either end. What
+	// is shorter takes less time than to wake the device.
 	Async AsyncMode
 	// PeerTimeout is how soon the loss of a host or network is detected, see Losses in the package
-	// comment; default 20 s, at least 6 s, at most 1 h (TAGMATCH_PEER_TIMEOUT).
+	// comment; default 20 s, at least 6 s, at most 1 h (TAGMATCH_PEER_TIMEOUT). Connecting to a
+	// rank ends when its host is silent for that time, or refuses: for 1 second where nobody
+	// listens, or where a seccomp filter refuses the system calls, for PeerTimeout where an end
+	// lacks descriptors or memory, which the error names. A process that is stopped is waited for.
 	PeerTimeout time.Duration
 	// Ports bounds the TCP ports at which this rank listens, as LOW-HIGH, for firewalls and network
 	// policies; default any (TAGMATCH_PORTS). A host needs one for each of its ranks, and one more

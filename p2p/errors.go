@@ -27,10 +27,14 @@ var (
 	ErrAborted   = progress.ErrAborted  // a rank, or the launcher, has ended the job by Abort
 	ErrClosed    = progress.ErrClosed   // the World, Comm or Queue was closed
 	ErrFull      = progress.ErrFull     // Config.SendLimit: wait for sends, or Room; too many Comms
-	ErrInactive  = progress.ErrInactive // request already completed
+	ErrInactive  = progress.ErrInactive // request already completed; -tags invariants names its calls
 	ErrInvalid   = progress.ErrInvalid  // wrong argument
-	// ErrFault ends an operation whose buffer was unmapped or protected before its end, and the
-	// receive of a message whose send it ends. Nothing else of the two ranks is affected.
+	// ErrFault ends an operation on a message above Config.EagerLimit whose buffer was unmapped or
+	// protected before its end. Of a send the receive of its message ends so too; a receive whose
+	// buffer cannot be written has taken the message, and the send succeeds. The two ranks go on.
+	// A shorter message is copied as by the program itself: without the memory its process ends.
+	// Where a send buffer vanishes while a packet of it is on its way into a socket, the connection
+	// ends; while it is copied into shared memory, the process.
 	ErrFault    = progress.ErrFault
 	ErrProtocol = progress.ErrProtocol // of two ranks one broke the protocol; the text says which, and what the finder saw
 )
@@ -102,6 +106,11 @@ const (
 // PeerError is in the chain of every error that a lost rank causes; it matches ErrPeerLost. In its
 // Cause errors.Is never finds what would tell of the caller's own doing: context.DeadlineExceeded,
 // context.Canceled, os.ErrDeadlineExceeded, ErrCanceled, ErrWithdrawn, ErrClosed.
+//
+// A rank that gives up another one reports that to it through the launcher's store. Both end their
+// operations with each other, with the Cause that the first of them detected. Messages that have
+// arrived can still be received, but none behind one of the same Comm, or a raw one, whose bytes
+// were still at its sender.
 type PeerError struct {
 	Ranks []int // in the World
 	Cause error // what was detected, in words: its process ended, the connection broke, silence...

@@ -14,7 +14,9 @@ const (
 
 // Probe waits until there is a message that a Recv with this tag and mask would get, and returns
 // its status. The message stays where it is: this is only sound where one goroutine receives.
-// Prefer Mprobe.
+// Prefer Mprobe: after Probe or Iprobe another goroutine's receive may be faster than the caller's.
+// Probes see a message that no posted receive has matched, and that the device has not matched to
+// one. Those that block take their place in the order of posting.
 func (w *World) Probe(ctx context.Context, tag Tag, mask Mask) (Status, error) {
 	if tag > MaxTag || ctx == nil {
 		return nothing, of(opProbe, w.refuseRecv(ctx, tag))
@@ -34,7 +36,8 @@ func (w *World) Iprobe(tag Tag, mask Mask) (Status, bool, error) {
 }
 
 // Mprobe waits until there is a message that a Recv with this tag and mask would get, and takes it:
-// the caller receives it by the Message. If ctx ends first nothing was taken.
+// the caller receives it by the Message. Any number of goroutines may do so at once. If ctx ends
+// first nothing was taken.
 func (w *World) Mprobe(ctx context.Context, tag Tag, mask Mask) (*Message, error) {
 	if tag > MaxTag || ctx == nil {
 		return nil, of(opMprobe, w.refuseRecv(ctx, tag))

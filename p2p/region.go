@@ -30,8 +30,11 @@ type regions struct {
 // the kernel provides at once. Over shared memory the other ranks of this host map it when they
 // first receive a message of more than Config.EagerLimit out of it, and copy from there without the
 // kernel: also where it lets no process read the memory of another one (seccomp, Yama). They can
-// read all of it, as all ranks of a job can read each other's memory. The section Memory of the
-// package comment says for which messages that saves time.
+// read all of it, as all ranks of a job can read each other's memory.
+//
+// A message of 32 to 64 KiB out of it takes half to four fifths of the time, a longer one whose
+// sender computes two thirds. All others take as long as from other memory, since both ends copy
+// those. Over TCP nothing is gained. Messages are sent from and received into any memory.
 //
 // size below 1 is ErrInvalid; without memory for it the error is the kernel's. More than the host,
 // or the control group of a container, has free is ENOMEM: the kernel would end a process for it

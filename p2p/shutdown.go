@@ -35,9 +35,13 @@ const (
 //
 // Where a rank has ended no order is left to wait for: Shutdown closes at once. Where a host or
 // network is lost while ranks wait in it, it ends within twice Config.PeerTimeout. After each loss
-// that this rank knows of its error has a *PeerError in its chain, also after AckFailures;
-// survivors that still need each other agree on the end by messages of their own before they call
-// it.
+// that this rank knows of its error has a *PeerError in its chain, also after AckFailures. That
+// names all that Failed lists, also where the lost rank lives and calls Shutdown too. What the
+// caller had sent to the others is delivered by then, and they can still receive it, unless the
+// error begins with "p2p: shutdown: messages are not all delivered". Survivors that still need each
+// other agree on the end by messages of their own before they call it. Ranks that give each other
+// up while they wait in Shutdown for the others have no more messages for each other: it ends in
+// order.
 //
 // A second call waits for the first one, or for its own ctx, and is ErrClosed.
 //

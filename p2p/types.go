@@ -7,7 +7,7 @@ import "github.com/tagmatch/tagmatch/bootstrap"
 type Tag uint64
 
 // Mask says which bits of a Tag a receive compares: a message matches when (its tag ^ tag) & mask
-// == 0.
+// == 0. A mask that few receives use may cost 40 bytes more for each unexpected message.
 type Mask uint64
 
 // Masks of World's receives.

@@ -18,7 +18,8 @@ import (
 // and consumes none, as after the end of ctx. Test tells which were refused, and consumes them.
 //
 // Requests of several Worlds are waited for one after the other: in ProgressManual the other Worlds
-// make no progress meanwhile. See Requests in the package comment for inactive ones.
+// make no progress meanwhile. See Requests in the package comment for inactive ones. Two calls must
+// not use a slice at once; the same requests in two slices they may.
 func WaitAll(ctx context.Context, reqs []Request, out []Completion) error {
 	if ctx == nil {
 		return errNoContext

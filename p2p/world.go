@@ -51,16 +51,35 @@ func (w *World) LocalSize() int { return w.localSize }
 // named; the slice is the caller's. While it holds ranks that AckFailures was not told of, receives
 // and probes from any source fail where no message is there for them: the raw ones and those of
 // World.Comm, and those of other Comms that such a rank is a member of, until their own AckFailures
-// is told. See Losses in the package comment.
+// is told.
+//
+// A loss ends each receive and probe from any source that waits: the raw ones, and those of Comms
+// that the lost rank is a member of. The error names ranks of which nothing that matches is left to
+// receive. Failed may list others by then, whose last messages are still to be received: the next
+// error names those. What an error has named, Failed lists and AckFailures acknowledges at once.
+//
+// When the launcher's store is lost, or the Bootstrap reports no losses, each rank looks for
+// itself. A receive or a probe connects to the ranks that its message may come from, one from any
+// source to all of them, and Dup, Split and Barrier to all ranks of the Comm. So it hears of their
+// end within 2 seconds, or of that of a host within Config.PeerTimeout. It cannot know the end of a
+// rank that it neither was connected to nor waits for: Failed does not list it until an operation
+// with it fails.
 func (w *World) Failed() []int { return w.eng.Failed() }
 
 // AckFailures lets receives and probes from any source, raw ones and those of World.Comm, continue
 // without these ranks; other Comms have an AckFailures of their own. Ranks that are not lost are
-// ignored.
+// ignored. A program that goes on without a rank posts again what its loss has ended:
+//
+//	if loss, ok := errors.AsType[*p2p.PeerError](err); ok {
+//		takeBack(loss.Ranks)         // what these ranks had to do
+//		w.AckFailures(loss.Ranks...) // and then receive again
+//	}
 func (w *World) AckFailures(ranks ...int) { w.eng.AckFailures(progress.AnySource, ranks...) }
 
 // Dump writes the operations that this rank waits for, in a form for people that may change. Ranks
 // are those in the World, and tags are named as in the error of Shutdown. Its error is that of out.
+// A build with -tags invariants also lists the requests that have ended and were never waited for,
+// and the stacks of all posts.
 func (w *World) Dump(out io.Writer) error { return w.eng.Dump(out) }
 
 // Comm is the Comm of all ranks, always the same one.
@@ -69,8 +88,13 @@ func (w *World) Comm() *Comm { return &w.comm }
 // Send returns when buf may be reused: the message is then buffered or received, and arrives even
 // if this rank exits after Shutdown. It blocks while dst has no memory for the message; one of more
 // than Config.EagerLimit bytes is never buffered, and waits for its receive, also where dst is this
-// rank. Only memory bounds a message's length. If ctx ends while the receiver is reading the
-// message, Send waits for the end of that and returns nil: see Contexts in the package comment.
+// rank. Only memory bounds a message's length.
+//
+// If ctx ends, a large message whose receiver knows of it is withdrawn only after asking the
+// receiver. One that is receiving the message finishes: Send waits for that, and returns nil. One
+// that does not answer within 50 ms, as it is stopped, or is in ProgressManual and does not call
+// this package, finds the message withdrawn or, mostly over TCP, may have all bytes already: the
+// error is ErrWithdrawn too then. (On a NIC only the receiver's answer frees the buffer.)
 func (w *World) Send(ctx context.Context, dst int, tag Tag, buf []byte) error {
 	if uint(dst) >= uint(w.size) || tag > MaxTag || ctx == nil {
 		return w.refuseSend(ctx, dst, tag)
@@ -89,6 +113,13 @@ func (w *World) Ssend(ctx context.Context, dst int, tag Tag, buf []byte) error {
 
 // Recv takes the oldest message that matches into buf. A longer message than buf is ErrTruncated:
 // buf has its first bytes, the Status its length, and the rest is dropped.
+//
+// If ctx ends Recv returns at once, except while a chunk (at most 256 KiB) is being copied. A
+// sender that is stopped while it copies one to buf is waited for. A message that was being
+// received stays available to the next receive. Recv returns later, with the message and no error,
+// where another posted receive matches that message, or where the device's tag list has matched it
+// already (on a NIC, or with transport tmsrq). If the sender is lost meanwhile it returns an error,
+// ctx's or a *PeerError.
 func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Status, error) {
 	if tag > MaxTag || ctx == nil {
 		return nothing, w.refuseRecv(ctx, tag)
@@ -101,7 +132,9 @@ func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Statu
 }
 
 // Isend is the nonblocking Send: the request ends when buf may be reused. It fails with ErrFull
-// where too many sends are queued, see Config.SendLimit and Room.
+// where too many sends are queued, see Config.SendLimit and Room. After thousands of messages had
+// to wait for room it may poll for some, as a Test does, for about 50 microseconds, while other
+// goroutines of w sleep in it.
 func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(w.size) || tag > MaxTag {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))

@@ -65,7 +65,7 @@ func (x *exchange) briefs(src int) []message {
 const (
 	taken   byte = iota // back: it must not be received
 	sent                // it must be received
-	unknown             // the receiver did not say in time: see Contexts in the documentation of p2p
+	unknown             // the receiver did not say in time: see p2p.World.Send
 )
 
 // sendBriefly sends with contexts that end.
