@@ -147,7 +147,7 @@ func choose(table []judge.Row, patterns []string) ([]judge.Row, error) {
 	return slices.DeleteFunc(table, func(r judge.Row) bool { return !chosen[r.Name] }), errors.Join(errs...)
 }
 
-// run measures the rows and tells whether all marks are reached.
+// run measures the rows and reports whether all marks are reached.
 func (c *comparison) run(rows []judge.Row, stdout, stderr io.Writer) (reached bool, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -17,7 +17,7 @@ const giveUpWait = 250 * time.Millisecond
 // uplink carries messages from a rank to the hub.
 type uplink interface {
 	send(m message) error
-	// fenced is called after a fence, before this rank continues.
+	// fenced waits, after a fence, until those have its answer that get it from this rank.
 	fenced()
 	// close sends BYE and frees the rank's resources; abandon sends nothing.
 	close() error
@@ -334,7 +334,7 @@ func (e *endpoint) lostLocked(l Loss) {
 	}
 }
 
-// deafen is called when no more losses can be heard of.
+// deafen closes Losses, as no more losses can be heard of.
 func (e *endpoint) deafen() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -255,8 +255,8 @@ func (h *hub) joinGivenUpLocked(m *giveUpMsg) string {
 	return fmt.Sprintf("gave up waiting for all ranks to join (%s); %s", m.reason, h.absentLocked())
 }
 
-// leave is called for a rank that gives up alone, before all have joined: it gets its answer, and
-// may come again before the end of this connection. Else it does nothing and returns false.
+// leave lets a rank go that gives up alone, before all have joined: it gets its answer, and may
+// come again before the end of this connection. Else it does nothing and returns false.
 func (h *hub) leave(rank int, m message) bool {
 	g, ok := m.(*giveUpMsg)
 	h.mu.Lock()
@@ -346,7 +346,7 @@ func (h *hub) awaitedLocked() string {
 	return "still missing: " + ranks.List(missing)
 }
 
-// lost is called when the connection to rank ends without a BYE. Before the job has started the
+// lost gives up a rank whose connection has ended without a BYE. Before the job has started the
 // rank may be restarted and join again.
 func (h *hub) lost(rank int, reason string) {
 	h.mu.Lock()

@@ -184,7 +184,7 @@ func TestTLSTree(t *testing.T) {
 // tap passes connections on, and keeps what has gone over them.
 type tap struct {
 	port string
-	// change is called with all that goes to the dialling end, and may change it.
+	// change, where it is set, may change b, which is all that goes to the dialling end.
 	change func(b []byte)
 
 	mu   sync.Mutex

@@ -3,7 +3,7 @@ package matching
 // overlapBudget is how many receives Overlapping examines before it returns the safe answer.
 const overlapBudget = 1024
 
-// Overlapping tells whether a receive posted before the given stamp overlaps
+// Overlapping reports whether a receive posted before the given stamp overlaps
 // (tag, mask).
 //
 // The answer may be conservative: true although there is none, when more than

@@ -15,7 +15,7 @@ func (cs *Contexts) Free() Set {
 // Offer is what a rank can say in one round of an agreement: which contexts are free here, and
 // which will be without anything that the program does, if the other members of a Comm can say the
 // same. The set of free contexts is lent to one Comm at a time, the one with the lowest context of
-// those that agree here; ok tells whether that is this one.
+// those that agree here; ok reports whether that is this one.
 func (cs *Contexts) Offer(c *Comm, lost []int) (free, closing Set, ok bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -59,7 +59,7 @@ func (cs *Contexts) Take(from Set) (context int, ok bool) {
 	return 0, false
 }
 
-// within tells whether all members of a group are members of outer too.
+// within reports whether all members of a group are members of outer too.
 func (cs *Contexts) within(g, outer Group) bool {
 	if outer.Size() == cs.size {
 		return true

@@ -74,8 +74,8 @@ func (cs *Contexts) begunLocked(context int) *begun {
 	return b
 }
 
-// Begin is called when this rank begins a collective call of that kind, before End. It tells
-// whether no member of c is lost; lost is called once when one is, until End. It must not block.
+// Begin records that this rank begins a collective call of that kind, until End. It reports whether
+// no member of c is lost; if one is lost later, before End, lost is called once. It must not block.
 func (cs *Contexts) Begin(e progress.Callback, c *Comm, kind uint8, lost func()) (whole bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -92,7 +92,7 @@ func (cs *Contexts) Begin(e progress.Callback, c *Comm, kind uint8, lost func())
 	return true
 }
 
-// End is called when the call is over.
+// End records that the call is over: its lost is not called any more.
 func (cs *Contexts) End(c *Comm) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -220,7 +220,7 @@ func (cs *Contexts) heed(b *begun, why map[int]Absence) {
 
 var errAnswer = errors.New("an answer about collective calls that is none")
 
-// concerns tells whether src may speak of collective calls on a context. Who has failed in one
+// concerns reports whether src may speak of collective calls on a context. Who has failed in one
 // never lets the context become free, so that it lives here, or its Comm is just being made.
 func (cs *Contexts) concerns(context, src int) bool {
 	if l := cs.live[context]; l != nil {
@@ -300,7 +300,7 @@ func (cs *Contexts) found(context, src int, body []byte) error {
 	return nil
 }
 
-// goneFrom is called when a rank is lost, which calls may wait for, or which may have been asked.
+// goneFrom tells the calls under way of a lost member, and settles what the lost rank was asked.
 func (cs *Contexts) goneFrom(rank int) {
 	for _, b := range cs.begun {
 		if b.lost != nil && b.comm.Group.Contains(rank) {

@@ -255,7 +255,8 @@ func (cs *Contexts) Gone(e progress.Callback, rank int) {
 	cs.goneFrom(rank)
 }
 
-// flushed is called when a rank has answered FLUSH, or is lost.
+// flushed records that a rank has answered FLUSH, or is lost; after the last of them the root is
+// told that this rank has closed the Comm.
 func (cs *Contexts) flushed(e progress.Callback, context, rank int) {
 	l := cs.live[context]
 	delete(l.waitFor, rank)
@@ -346,7 +347,7 @@ func (cs *Contexts) allClosed(e progress.Callback, context int) {
 	_ = cs.freed(e, context, free[4:])
 }
 
-// lostAll tells whether all ranks that a notice names are lost here too.
+// lostAll reports whether all ranks that a notice names are lost here too.
 func lostAll(e progress.Callback, list []byte) bool {
 	for rank := range named(list) {
 		if !e.Lost(rank) {
@@ -356,7 +357,8 @@ func lostAll(e progress.Callback, list []byte) bool {
 	return true
 }
 
-// freed is called when all ranks have closed a Comm, except some that are lost.
+// freed makes the context of a Comm free that all ranks have closed, except some that are lost,
+// once those are lost here too.
 func (cs *Contexts) freed(e progress.Callback, context int, lost []byte) error {
 	if err := cs.checkRanks(lost); err != nil {
 		return err

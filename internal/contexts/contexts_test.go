@@ -258,7 +258,7 @@ func (m *contextsModel) finish(losses bool) {
 	}
 }
 
-// apart tells whether the first rank of a Comm is lost, or two ranks that live have lost each
+// apart reports whether the first rank of a Comm is lost, or two ranks that live have lost each
 // other: then its context may be kept from being used again.
 func (m *contextsModel) apart(c *Comm) bool {
 	if m.ranks[c.Group.World(0)].dead {

@@ -44,7 +44,7 @@ func newExitQueue() *exitQueue {
 	return &exitQueue{epfd, map[int32]*rank{}}
 }
 
-// prepare is called before c starts.
+// prepare asks for a descriptor of the process that c starts next. Start stores it in the result.
 func (q *exitQueue) prepare(c *exec.Cmd) *int {
 	fd := -1
 	c.SysProcAttr.PidFD = &fd

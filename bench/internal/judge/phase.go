@@ -26,7 +26,7 @@ func newSample(value, cpu float64, before, after time.Duration) Sample {
 	return Sample{value, cpu, float64(before), float64(after)}
 }
 
-// quiet tells whether the machine was the same before and after.
+// quiet reports whether the machine was the same before and after.
 func (s Sample) quiet() bool {
 	return max(s.Before, s.After) <= agree*min(s.Before, s.After)
 }

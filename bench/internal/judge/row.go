@@ -36,7 +36,7 @@ type start struct {
 	mpirun bool     // ranks are started by mpirun --bind-to core, else by bench itself
 }
 
-// higher tells whether more is better.
+// higher reports whether more is better.
 func (r *Row) higher() bool {
 	return !strings.HasSuffix(r.metric, "_us") && !slices.Contains([]string{cpuPct, overFutex, cycles}, r.metric)
 }
@@ -48,7 +48,7 @@ const (
 	cycles    = "gc"
 )
 
-// reached tells whether the ratio is as good as the mark.
+// reached reports whether the ratio is as good as the mark.
 func (r *Row) reached(ratio, mark float64) bool {
 	if r.higher() {
 		return ratio >= mark
@@ -99,7 +99,7 @@ func ours(j peers.Job) []string {
 	return args
 }
 
-// compares tells whether a peer takes part in the row.
+// compares reports whether a peer takes part in the row.
 func (r *Row) compares(p peers.Peer) bool {
 	return r.job != nil && slices.Contains(r.peers, p.Name()) && p.Can(*r.job)
 }

@@ -16,7 +16,7 @@ func Table() []Row {
 	return slices.Concat(shm(), tcp(), own(), curves())
 }
 
-// Marked tells whether the row has a mark to reach, or an aim.
+// Marked reports whether the row has a mark to reach, or an aim.
 func (r *Row) Marked() bool { return r.Must != 0 || r.Aim != 0 }
 
 // curves are the sizes between and beside those that have marks.

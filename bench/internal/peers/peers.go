@@ -43,7 +43,7 @@ func Parse(line []byte) (Sample, error) {
 type Peer interface {
 	Name() string
 	Version() string
-	// Can tells whether the program has such a test.
+	// Can reports whether the program has such a test.
 	Can(j Job) bool
 	// Run measures with iters messages. The ranks run on the two processors.
 	Run(ctx context.Context, j Job, iters int, cpus [2]int) (Sample, error)

@@ -28,7 +28,7 @@ var (
 	drivers []Driver
 )
 
-// Register is called by the init function of a driver's package.
+// Register adds a driver; the init function of its package does so.
 func Register(d Driver) {
 	mu.Lock()
 	defer mu.Unlock()

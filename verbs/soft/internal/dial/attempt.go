@@ -154,9 +154,9 @@ var (
 // busy reports whether a Unix socket's backlog is full: then its owner is there, and is slow.
 func busy(err error) bool { return errors.Is(err, syscall.EAGAIN) }
 
-// unanswered is called when the handshake of a dial lasts. The peer may be stopped, or slow, so the
-// dial goes on; but its own dials are let in, as it may be that connections are possible only from
-// there, and where it has several addresses the next one is tried.
+// unanswered takes a dial whose handshake lasts for failed. The peer may be stopped, or slow, so
+// the dial goes on; but its own dials are let in, as it may be that connections are possible only
+// from there, and where it has several addresses the next one is tried.
 func (c *Connector) unanswered(p *connPeer, d *connDial, cancel context.CancelCauseFunc) {
 	c.mu.Lock()
 	d.failed = true

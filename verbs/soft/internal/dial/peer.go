@@ -188,8 +188,8 @@ func (c *Connector) Expect(id wire.DeviceID) {
 	}
 }
 
-// adopt is called when an admitted connection was confirmed, or was not. It returns true if the
-// connection is to be finished.
+// adopt takes in an admitted connection that was confirmed, and gives up one that was not. It
+// returns true if the connection is to be finished.
 func (c *Connector) adopt(p *connPeer, confirmed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

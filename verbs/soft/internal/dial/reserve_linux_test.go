@@ -59,7 +59,7 @@ func (r rawReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// oneFree tells whether this process could open a file.
+// oneFree reports whether this process could open a file.
 func oneFree() bool {
 	fd, err := unix.Open(os.DevNull, unix.O_CLOEXEC, 0)
 	if err == nil {
