@@ -3,7 +3,6 @@ package progress
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
 	"github.com/tagmatch/tagmatch/transport"
@@ -48,14 +47,13 @@ type outgoing struct {
 	charged uint64 // credit used by the messages that were sent
 	allowed uint64 // credit in all, as far as this rank knows
 
-	queue    sendQueue     // sends that wait
-	requests int           // rendezvous sends that have a slot in Engine.sends
-	episode  uint32        // odd while the queue is held up
-	told     uint32        // episode of the last HELD that was sent
-	wants    []want        // of this episode, in order of arrival; at most maxWants
-	all      bool          // the peer wants the whole queue
-	single   bool          // the peer is sent no EAGERS
-	patience time.Duration // for which Isends may still poll in vain; see shortenLocked
+	queue    sendQueue // sends that wait
+	requests int       // rendezvous sends that have a slot in Engine.sends
+	episode  uint32    // odd while the queue is held up
+	told     uint32    // episode of the last HELD that was sent
+	wants    []want    // of this episode, in order of arrival; at most maxWants
+	all      bool      // the peer wants the whole queue
+	single   bool      // the peer is sent no EAGERS
 }
 
 func (o *outgoing) empty() bool { return o.queue.n == 0 }
@@ -147,49 +145,9 @@ func (p *peer) pump() (n int) {
 			}
 		}
 		n++
-		if o.queue.len() >= longQueue {
-			o.patience = shortenVain
-		}
 	}
 	p.endEpisode()
 	return n
-}
-
-const (
-	longQueue    = 1 << 13               // sends in a queue that are too many for caches
-	shortenPolls = 16                    // polls of an Isend between two looks at the clock
-	shortenFor   = 50 * time.Microsecond // an Isend polls, about
-	shortenVain  = 30 * time.Millisecond // Isends poll in vain since a message has left a long queue
-)
-
-// shortenLocked is called by an Isend while other goroutines of this rank sleep. Where the queue to
-// dst was long lately it polls until that is empty, or a little: where each of a thousand
-// goroutines only adds to the queue, neither rank finds in its caches what the next message needs.
-func (e *Engine) shortenLocked(dst int) {
-	if uint(dst) >= uint(len(e.peers)) {
-		return
-	}
-	p := &e.peers[dst]
-	o := &p.out
-	if o.patience <= 0 || !p.moves() {
-		return
-	}
-	spent := time.Duration(0)
-	for start := time.Now(); spent < shortenFor && p.moves(); spent = time.Since(start) {
-		for n := 0; n < shortenPolls && p.moves(); n++ {
-			e.pollLocked()
-		}
-	}
-	if !o.empty() {
-		o.patience -= spent
-	}
-	e.leaveLocked()
-}
-
-// moves tells whether a poll may send the first of the queue, which then lacks no credit, and may
-// be made: nobody wants the lock.
-func (p *peer) moves() bool {
-	return !p.out.empty() && p.covers(p.out.queue.first().cost()) && !p.e.mu.Wanted()
 }
 
 // endEpisode is called when the queue has become empty.

@@ -32,12 +32,9 @@ func (e *Engine) Ssend(ctx context.Context, dst int, tag uint64, buf []byte) err
 	return e.sendSlowLocked(ctx, dst, tag, buf, true)
 }
 
-// Isend starts a send. It never blocks; behind a long queue it may poll a little.
+// Isend starts a send. It never blocks.
 func (e *Engine) Isend(dst int, tag uint64, buf []byte) Request {
 	e.mu.Lock()
-	if e.wait.MayHelp() {
-		e.shortenLocked(dst)
-	}
 	r := e.isendLocked(dst, tag, buf)
 	if len(buf) >= bulk {
 		e.leaveLocked()

@@ -25,9 +25,6 @@ func (e *Engine) IsendVec(dst int, tag uint64, parts [][]byte) Request {
 		return e.sendWhole(dst, tag, parts, false)
 	}
 	e.mu.Lock()
-	if e.wait.MayHelp() {
-		e.shortenLocked(dst)
-	}
 	if n, ok := gather(e.gathered, parts); ok && e.sendNowLocked(dst, tag, e.gathered[:n]) {
 		op := e.sentLocked(dst, tag, e.gathered[:n])
 		op.note.vector(parts)

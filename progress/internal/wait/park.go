@@ -71,10 +71,6 @@ func (s *Set) park(ctx context.Context, ev *Event, gen uint64, role bool) bool {
 	return role
 }
 
-// MayHelp reports whether goroutines are parked, and each rank has a processor: a call that does
-// not wait may poll a little for them.
-func (s *Set) MayHelp() bool { return s.parked.head != nil && !s.sharing.oversubscribed() }
-
 func (s *Set) parkOnChannel(ctx context.Context, w *waiter) {
 	s.parked.push(w)
 	s.mu.Unlock()
