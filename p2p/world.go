@@ -131,10 +131,8 @@ func (w *World) Recv(ctx context.Context, tag Tag, mask Mask, buf []byte) (Statu
 	return status(st, nil), nil
 }
 
-// Isend is the nonblocking Send: the request ends when buf may be reused. It fails with ErrFull
-// where too many sends are queued, see Config.SendLimit and Room. After thousands of messages had
-// to wait for room it may poll for some, as a Test does, for about 50 microseconds, while other
-// goroutines of w sleep in it.
+// Isend is the nonblocking Send: it never blocks, and the request ends when buf may be reused. It
+// fails with ErrFull where too many sends are queued, see Config.SendLimit and Room.
 func (w *World) Isend(dst int, tag Tag, buf []byte) Request {
 	if uint(dst) >= uint(w.size) || tag > MaxTag {
 		return failedRequest(opSend, dst, tag, w.refuseSend(context.Background(), dst, tag))
