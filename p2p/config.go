@@ -52,12 +52,9 @@ const (
 func Devices() []string { return []string{auto, deviceSHM, deviceTCP} }
 
 // Transports lists what Config.Transport may name in this build: "auto" first; with "rc" software
-// matches all messages, with "tmsrq" the device those that its tag list takes. "auto" is "tmsrq"
-// with a later beginning: peers send the short messages of an IsendAll as one, which the device
-// does not see, until the first receive that the list could take asks them not to. It takes those
-// that are posted when all ranks which their message may come from have answered; where more than
-// 64 would have to be asked they are not. Jobs of more than 8191 ranks have "rc". The slice is the
-// caller's.
+// matches all messages, with "tmsrq" the device those that its tag list takes. "auto" is "tmsrq",
+// or "rc" in jobs of more than 8191 ranks, where two queue pairs a rank no longer fit. The slice is
+// the caller's.
 func Transports() []string { return []string{auto, transportRC, transportTMSRQ} }
 
 // Config of Init. The zero value finds everything by itself. A field that is set wins over its

@@ -43,7 +43,7 @@ func (w *World) open(secret []byte) error {
 		EagerLimit: w.cfg.EagerLimit, UnexpectedLimit: w.cfg.UnexpectedLimit, SendLimit: w.cfg.SendLimit,
 		SpinLimit: w.cfg.SpinLimit, Manual: w.cfg.Progress == ProgressManual, Logger: w.cfg.Logger,
 		MaxTags: w.cfg.MaxTags, OffloadMin: cmp.Or(w.cfg.OffloadMin, defaultOffloadMin), Lost: w.reportGivenUp,
-		Contexts: &w.contexts, ContextMask: contexts.Mask, SourceMask: sourceMask, Bundles: w.cfg.Transport != transportTMSRQ,
+		Contexts: &w.contexts, ContextMask: contexts.Mask, SourceMask: sourceMask,
 		TagText: describeTag,
 	}
 	async := w.async()

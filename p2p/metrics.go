@@ -47,7 +47,7 @@ type Offload struct {
 	// Receives that are kept in software, by reason.
 	KeptSmall   uint64 // shorter than Config.OffloadMin, or into several buffers
 	KeptOverlap uint64 // an earlier receive in software matches some of the same messages
-	KeptPath    uint64 // the message may arrive over another device, or as one with others, see Config.Device and Transports
+	KeptPath    uint64 // the message may arrive over another device than that which matches, see Config.Device
 	KeptFull    uint64 // the tag list was full
 	KeptOff     uint64 // offloading was suspended, see Rests
 

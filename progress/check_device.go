@@ -42,10 +42,6 @@ func (c *engineCheck) released(s slot) {
 	delete(c.device, s.id())
 }
 
-// unseen follows a receive that stays with the software because its message may come in one with
-// others.
-func (c *engineCheck) unseen(op *Op) { op.note.unseen = true }
-
 // foundReceive is a receive in the device that an unexpected message has found. count is C with the
 // message.
 type foundReceive struct {
@@ -97,7 +93,7 @@ func (o *offload) checkKept(posted *matching.Posted[*Op]) {
 		checkEntry(op, "V5", "the list of those that software keeps", opPosted)
 		invariant.Check(op.kept == h, "V5", "a receive that software keeps is under another handle: %s", op.note.where())
 		invariant.Check(op.note.order > last, "V5", "a receive that software keeps is behind one that was posted later: %s", op.note.where())
-		may := len(op.buf) >= o.least && op.covered() && op.kind == kindReceive && !op.note.unseen
+		may := len(op.buf) >= o.least && op.covered() && op.kind == kindReceive
 		invariant.Check(op.linked == may, "V18", "a receive that may go to the device, or may not, waits for it %v: %s", op.linked, op.note.where())
 		invariant.Check(!may || h != 0, "V6", "a receive that may go to the device is not where others look for it: %s", op.note.where())
 		last = op.note.order

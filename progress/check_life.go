@@ -96,7 +96,6 @@ func (op *Op) checkMove(to opState, allowed []opState) {
 		c.orders++
 		op.note.order = c.orders
 	case opOffloaded:
-		invariant.Check(op.single(), "V17", "a receive is offloaded whose message may come in one with others: %s", op.note.where())
 		c.added(op)
 	case opMatched:
 		invariant.Check(c.covers(op.e, op.read.src), "V17", "the device matches a message of rank %d, which comes by another: %s", op.read.src,

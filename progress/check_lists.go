@@ -42,7 +42,6 @@ func (e *Engine) checkAllLocked() {
 	e.checkSendsLocked()
 	e.checkReadsLocked()
 	e.checkLargeLocked()
-	e.checkBundlersLocked()
 	e.checkPeersLocked()
 	e.checkQueuesLocked()
 	e.wait.Check()
@@ -181,17 +180,6 @@ func checkSlots(what string, t *slots, each func(op *Op)) {
 		invariant.Check(op.slot == slot{uint32(i), t.entries[i].gen}, "slot", "an operation is in another slot of the %s than its own: %s", what, op.note.where())
 	}
 	invariant.Check(used == t.used, "slot", "%d slots of %s are counted, %d are used", t.used, what, used)
-}
-
-// checkBundlersLocked checks the count of ranks whose messages may come in one with others.
-func (e *Engine) checkBundlersLocked() {
-	n := 0
-	for i := range e.peers {
-		if e.peers[i].mayBundle() {
-			n++
-		}
-	}
-	invariant.Check(n == e.off.bundlers, "V17", "%d ranks are counted that bundle, there are %d", e.off.bundlers, n)
 }
 
 // checkLargeLocked checks the count of large operations, which may have slots that are in use for

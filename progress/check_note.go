@@ -51,7 +51,6 @@ type record struct {
 	posted    invariant.Stack // by whom
 
 	order   uint64   // in the shadow list
-	unseen  bool     // its message may come in one with others, which no device sees
 	bufs    [][]byte // that the program must leave alone; nil once the outcome is reported, or dropped
 	sum     uint64   // of bufs: of a send as it was posted, of a receive as it ended, then they are the message
 	changed bool     // a send's buffer has, when it ended

@@ -57,7 +57,6 @@ func (*engineCheck) counted(*offload)           {}
 func (*engineCheck) found(*Op)                  {}
 func (*engineCheck) dropped(slot)               {}
 func (*engineCheck) released(slot)              {}
-func (*engineCheck) unseen(*Op)                 {}
 func (*engineCheck) reporting(*offload, uint32) {}
 
 func (op *Op) checkMove(to opState, allowed []opState) {}

@@ -130,19 +130,18 @@ func TestRulesAreChecked(t *testing.T) {
 				m.Seq = 1
 			}
 		}},
-		"lost peer has a request":   {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
-		"message counted twice":     {"V8", func(e *Engine) { e.off.handled++ }},
-		"message not counted":       {"V8", func(e *Engine) { e.off.handled-- }},
-		"messages do not count":     {"V8", func(e *Engine) { e.off.counts = false }},
-		"bundling ranks miscounted": {"V17", func(e *Engine) { e.off.bundlers++ }},
-		"forced DEL forgotten":      {"V9", func(e *Engine) { e.inv.due = &foundReceive{slotOf(1), 1} }},
-		"device has another":        {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},
-		"recalled without a cause":  {"V12", func(e *Engine) { recall(e); recalledOp(e).err = nil }},
-		"cause without a recall":    {"V12", func(e *Engine) { opOf(e, 20).err = ErrCanceled }},
-		"entries miscounted":        {"V14", func(e *Engine) { e.off.entries++ }},
-		"fresh entries miscounted":  {"V14", func(e *Engine) { e.off.fresh++ }},
-		"device's slot lost":        {"V14", func(e *Engine) { e.off.slots.used++ }},
-		"buffer not registered":     {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region = nil }},
+		"lost peer has a request":  {"list", func(e *Engine) { e.peers[0].lost = ErrPeerLost }},
+		"message counted twice":    {"V8", func(e *Engine) { e.off.handled++ }},
+		"message not counted":      {"V8", func(e *Engine) { e.off.handled-- }},
+		"messages do not count":    {"V8", func(e *Engine) { e.off.counts = false }},
+		"forced DEL forgotten":     {"V9", func(e *Engine) { e.inv.due = &foundReceive{slotOf(1), 1} }},
+		"device has another":       {"V12", func(e *Engine) { opOf(e, 20).slot.gen++ }},
+		"recalled without a cause": {"V12", func(e *Engine) { recall(e); recalledOp(e).err = nil }},
+		"cause without a recall":   {"V12", func(e *Engine) { opOf(e, 20).err = ErrCanceled }},
+		"entries miscounted":       {"V14", func(e *Engine) { e.off.entries++ }},
+		"fresh entries miscounted": {"V14", func(e *Engine) { e.off.fresh++ }},
+		"device's slot lost":       {"V14", func(e *Engine) { e.off.slots.used++ }},
+		"buffer not registered":    {"V16", func(e *Engine) { op := e.sends.entries[0].op; op.region = nil }},
 		"memory of one under way": {"pool", func(e *Engine) {
 			op := opOf(e, 20)
 			order := op.note.order
@@ -287,20 +286,16 @@ func recalledOp(e *Engine) *Op {
 // What is checked at the moment it happens.
 func TestEventsAreChecked(t *testing.T) {
 	breaches(t, map[string]breach{
-		"counted before it is queued":     {"V8", func(e *Engine) { e.countLocked(0) }},
-		"device told too much":            {"V8", func(e *Engine) { e.off.report(e.off.handled + 1) }},
-		"device told less than before":    {"V8", func(e *Engine) { e.off.report(e.off.handled); e.off.report(e.off.handled - 1) }},
-		"operation before the forced DEL": {"V9", func(e *Engine) { op := opOf(e, 20); found(e, op); e.off.report(e.off.handled) }},
-		"forced DEL missing":              {"V9", func(e *Engine) { found(e, opOf(e, 20)); found(e, opOf(e, 21)) }},
-		"forced DEL of what nobody found": {"V9", func(e *Engine) { e.inv.dropped(slotOf(1)) }},
-		"receive leaves the device twice": {"V12", func(e *Engine) { s := opOf(e, 20).slot; e.off.release(s); e.off.release(s) }},
-		"name used again in the device":   {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; op.move(opOffloaded) }},
-		"request without a region":        {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; op.move(opRequested) }},
-		"match of what comes another way": {"V17", func(e *Engine) { e.peers[0].foreign = true; opOf(e, 20).move(opMatched) }},
-		"offloaded while sources bundle": {"V17", func(e *Engine) {
-			e.peers[0].bundles, e.off.bundlers = bundlesMaybe, 1
-			opOf(e, 22).move(opOffloaded)
-		}},
+		"counted before it is queued":       {"V8", func(e *Engine) { e.countLocked(0) }},
+		"device told too much":              {"V8", func(e *Engine) { e.off.report(e.off.handled + 1) }},
+		"device told less than before":      {"V8", func(e *Engine) { e.off.report(e.off.handled); e.off.report(e.off.handled - 1) }},
+		"operation before the forced DEL":   {"V9", func(e *Engine) { op := opOf(e, 20); found(e, op); e.off.report(e.off.handled) }},
+		"forced DEL missing":                {"V9", func(e *Engine) { found(e, opOf(e, 20)); found(e, opOf(e, 21)) }},
+		"forced DEL of what nobody found":   {"V9", func(e *Engine) { e.inv.dropped(slotOf(1)) }},
+		"receive leaves the device twice":   {"V12", func(e *Engine) { s := opOf(e, 20).slot; e.off.release(s); e.off.release(s) }},
+		"name used again in the device":     {"V13", func(e *Engine) { op := opOf(e, 22); op.slot = opOf(e, 20).slot; op.move(opOffloaded) }},
+		"request without a region":          {"V16", func(e *Engine) { op := queuedTo(e, 0); op.region = nil; op.move(opRequested) }},
+		"match of what comes another way":   {"V17", func(e *Engine) { e.peers[0].foreign = true; opOf(e, 20).move(opMatched) }},
 		"recall of what is not offloaded":   {"state", func(e *Engine) { opOf(e, 22).recall(ErrCanceled) }},
 		"operation left when all is closed": {"completion", func(e *Engine) { e.checkClosedLocked() }},
 		"slot taken when all is closed":     {"slot", func(e *Engine) { e.inv.live = nil; e.checkClosedLocked() }},

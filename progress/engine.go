@@ -29,7 +29,6 @@ type Config struct {
 	PollingEnded    func()        // called under the lock when nobody polls any more and a message of bulk bytes or more is under way; nil: nothing
 	MaxTags         int           // receives that a device's tag list may hold; 0 what it can; below 0 none: software matches
 	OffloadMin      int           // bytes of the smallest receive that the device gets; at most 0: it may be empty
-	Bundles         bool          // short messages may come as one until a receive could be offloaded, which asks for the end of that; else never where a device matches
 
 	// Lost is told, once for each, which ranks this one gives up by itself and why, not those that
 	// PeerLost was told of. It is called under the lock, before any operation ends for it, and must
@@ -92,7 +91,7 @@ type Engine struct {
 	calls   *call               // the pool of calls that wait for the first of many, likewise
 	queues  list[Queue, *Queue] // where calls wait
 
-	bundle   bundle
+	chain    chain
 	stages   pool[stage] // of receives into several buffers that read
 	vectors  pool[vector]
 	gathered []byte            // scratch of EagerLimit bytes, for the parts of a send
@@ -137,8 +136,7 @@ type peer struct {
 	names   uint64  // constant: SourceMask
 	reached bool    // see reach
 	foreign bool    // its messages come by another device than that with the tag list
-	bundles bundling
-	dirty   bool // is in Engine.dirty
+	dirty   bool    // is in Engine.dirty
 
 	// Its messages are looked at when they arrive: it is foreign, or a probe may have asked for
 	// one.
@@ -206,7 +204,6 @@ func (e *Engine) configure() error {
 	e.unexp = unexpected.New(c.Size, c.UnexpectedLimit, c.seed)
 	e.off.inv = &e.inv
 	e.off.init(e.tr.TagList(), c, &e.wait.Large)
-	e.bundle.init(&e.caps, c.EagerLimit)
 	e.sends.init(sendSlots, &e.wait.Large)
 	e.reads.init(readSlots, &e.wait.Large)
 	e.peers, e.lowest = make([]peer, c.Size), AnySource
@@ -225,7 +222,7 @@ func (e *Engine) configure() error {
 
 // Address is what the peer ranks pass to Connect.
 func (e *Engine) Address() []byte {
-	return encodeAddress(address{single: e.off.tags != nil && !e.cfg.Bundles, window: e.pool.Initial(), transport: e.tr.Address()})
+	return encodeAddress(address{window: e.pool.Initial(), transport: e.tr.Address()})
 }
 
 // Connect makes rank peer reachable at the address that its engine gave. Called once per rank, own
@@ -241,7 +238,7 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := &e.peers[peer]
-	p.out.allowed, p.out.single = a.window, a.single
+	p.out.allowed = a.window
 	if err := e.tr.Connect(peer, a.transport); err != nil {
 		return err
 	}
@@ -249,9 +246,6 @@ func (e *Engine) Connect(peer int, addr []byte) error {
 		p.foreign, p.inspected = true, true
 		e.off.foreign++
 		e.off.counts = false
-	} else if t != nil && e.cfg.Bundles {
-		p.bundles = bundlesMaybe
-		e.off.bundlers++
 	}
 	return nil
 }

@@ -82,6 +82,7 @@ type fakeNode struct {
 	broken  error // of Poll
 	closed  bool
 	dev     *fakeDevice
+	chains  []int // what SendEagers has returned, in order
 }
 
 type fakeRegion struct {
@@ -206,6 +207,17 @@ func (n *fakeNode) goneLocked(peer int) error {
 
 func (n *fakeNode) SendEager(peer int, app uint32, tag uint64, payload []byte) error {
 	return n.send(peer, packet{kind: pkEager, app: app, tag: tag, payload: append([]byte(nil), payload...)})
+}
+
+func (n *fakeNode) SendEagers(peer int, app uint32, msgs []transport.Eager) (sent int) {
+	for _, m := range msgs {
+		if n.SendEager(peer, app, m.Tag, m.Payload) != nil {
+			break
+		}
+		sent++
+	}
+	n.chains = append(n.chains, sent)
+	return sent
 }
 
 func (n *fakeNode) SendRndv(peer int, h *transport.RndvHdr) error {

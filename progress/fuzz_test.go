@@ -17,7 +17,6 @@ func FuzzPeer(f *testing.F) {
 	for kind := ctrlWithdraw; kind <= ctrlUnreadable; kind++ {
 		f.Add(append([]byte{3, 40}, ctrl{kind: kind, id: rndvName, body: make([]byte, wantLen)}.encode()...))
 	}
-	f.Add(append([]byte{3, 30}, ctrl{kind: ctrlEagers, body: []byte("\x07\x00\x00\x00\x00\x00\x00\x00\x02ab")}.encode()...))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		c := manual(t, 3, fakeOpts{revoke: true})
 		e := c.e[0]

@@ -15,7 +15,6 @@ type sourceGroup struct {
 	context uint64  // in which no others send
 	losses  losses  // of them
 	foreign bool    // one of them sends by another device than that with the tag list
-	single  int     // of its ranks below this none sends EAGERS
 	reached bool    // see reachLocked
 }
 

@@ -67,9 +67,6 @@ func (p *peer) end(cause error) {
 		level = slog.LevelDebug
 	}
 	e.log.Log(context.Background(), level, "peer lost", "rank", e.cfg.Rank, "peer", p.rank, "err", cause)
-	if p.mayBundle() {
-		e.off.bundlers--
-	}
 	p.lost = cause
 	e.lost, e.unusual = append(e.lost, p.rank), true
 	e.newLossLocked(p.rank)

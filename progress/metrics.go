@@ -49,7 +49,7 @@ type OffloadMetrics struct {
 	Matched     uint64 // of them, those that the device matched
 	KeptSmall   uint64 // receives kept in software because they are short, or into several buffers,
 	KeptOverlap uint64 // because an earlier one in software overlaps them,
-	KeptPath    uint64 // because their message may come by another device, or in one with others,
+	KeptPath    uint64 // because their message may come by another device,
 	KeptFull    uint64 // because the list was full,
 	KeptOff     uint64 // because offloading did not pay, see Rests
 	Rests       uint64 // times that the device was given up for a while, because messages mostly came before it was ready

@@ -64,7 +64,6 @@ type offload struct {
 	low      int    // room, in entries, at which a list that was full is used again
 	counts   bool   // a message counts, and that is all: there is a list, foreign is 0, and finding is not set
 	foreign  int    // ranks whose messages come by another device than the list's
-	bundlers int    // others that send EAGERS, see peer.mayBundle
 	entries  int    // receives in the list that are not known to be matched
 	recalled int    // receives in state opRecalled
 	fresh    int    // of entries, those that were added with the count in reported
@@ -109,12 +108,6 @@ func (o *offload) place(op *Op) {
 	}
 	if !op.covered() {
 		o.m.KeptPath++
-		return
-	}
-	if !op.single() {
-		o.m.KeptPath++
-		o.inv.unseen(op)
-		op.unbundle()
 		return
 	}
 	shadow := op.e.posted

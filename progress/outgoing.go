@@ -53,7 +53,6 @@ type outgoing struct {
 	told     uint32    // episode of the last HELD that was sent
 	wants    []want    // of this episode, in order of arrival; at most maxWants
 	all      bool      // the peer wants the whole queue
-	single   bool      // the peer is sent no EAGERS
 }
 
 func (o *outgoing) empty() bool { return o.queue.n == 0 }

@@ -16,12 +16,12 @@ func (e *Engine) Poster() Poster {
 	return Poster{e: e}
 }
 
-// Isend is Engine.Isend. Short messages to one rank that follow each other go as one: so the
-// request, with that mark, is in out at the end of Done, or before.
+// Isend is Engine.Isend. Eager messages to one rank that follow each other are posted as a chain: so
+// the request, with that mark, is in out at the end of Done, or before.
 func (p *Poster) Isend(dst int, tag uint64, buf []byte, mark uint32, out *Request) {
 	e := p.e
-	if p.turn(); !e.bundleLocked(dst, tag, buf, mark, out) {
-		e.unbundleLocked()
+	if p.turn(); !e.chainLocked(dst, tag, buf, mark, out) {
+		e.postChainLocked()
 		*out = e.isendLocked(dst, tag, buf).Mark(mark)
 	}
 }
@@ -50,7 +50,7 @@ func (p *Poster) yield() {
 
 // Done ends the use of the lock.
 func (p *Poster) Done() {
-	p.e.unbundleLocked()
+	p.e.postChainLocked()
 	p.e.leaveLocked()
 	p.e.mu.Unlock()
 }

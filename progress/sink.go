@@ -202,12 +202,6 @@ func (s *sink) Ctrl(src int, msg []byte) {
 		p.takeAbort(c.body)
 	case ctrlHeld, ctrlWant:
 		p.takeFlow(c)
-	case ctrlEagers:
-		p.takeEagers(c.body)
-	case ctrlUnbundle:
-		p.takeUnbundle()
-	case ctrlUnbundled:
-		p.takeUnbundled()
 	case ctrlNotice:
 		p.takeNotice(c.body)
 	case ctrlAccused:

@@ -234,12 +234,9 @@ func (op *Op) covered() bool {
 // the list's device: the tag names another rank than its sender, which is lost.
 func (p *peer) forged(tag uint64) bool {
 	p.answer(tag)
-	return p.foreign && p.steals(tag)
-}
-
-// steals refuses a message that the device does not see, and that would match a receive which the
-// device has.
-func (p *peer) steals(tag uint64) bool {
+	if !p.foreign {
+		return false
+	}
 	op, _, ok := p.e.posted.Find(tag)
 	if !ok || op.state != opOffloaded {
 		return false

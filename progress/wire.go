@@ -10,17 +10,15 @@ import (
 // at the end.
 
 // wireVersion is that of addresses, rendezvous headers and control messages.
-const wireVersion = 5
+const wireVersion = 6
 
 // address is what one engine tells the others.
 //
 //	0  version
-//	1  1: it is not to be sent EAGERS; 0: it may be
-//	2  reserved, 6 bytes
+//	1  reserved, 7 bytes
 //	8  window: the credit that each peer has at this rank at the start, bytes
 //	16 the transport's address
 type address struct {
-	single    bool
 	window    uint64
 	transport []byte
 }
@@ -32,9 +30,6 @@ var errShort = errors.New("too short")
 func encodeAddress(a address) []byte {
 	b := make([]byte, addressLen, addressLen+len(a.transport))
 	b[0] = wireVersion
-	if a.single {
-		b[1] = 1
-	}
 	binary.LittleEndian.PutUint64(b[8:], a.window)
 	return append(b, a.transport...)
 }
@@ -47,7 +42,7 @@ func decodeAddress(b []byte) (address, error) {
 		return address{}, fmt.Errorf("it speaks version %d of the engine's protocol, this rank version %d: "+
 			"run the same build of the program on all ranks", b[0], wireVersion)
 	}
-	return address{single: b[1] != 0, window: binary.LittleEndian.Uint64(b[8:]), transport: b[addressLen:]}, nil
+	return address{window: binary.LittleEndian.Uint64(b[8:]), transport: b[addressLen:]}, nil
 }
 
 // rndvExtra is the software header of a rendezvous request. With so many bytes the request fits
@@ -94,10 +89,6 @@ const (
 	ctrlNotice ctrlKind = 9 // body: for Config.Contexts
 
 	ctrlAccused ctrlKind = 14 // the sender has given the peer up, as it broke the protocol
-
-	ctrlEagers    ctrlKind = 10 // body: eager messages, see bundle
-	ctrlUnbundle  ctrlKind = 11 // the peer is asked to send EAGERS no more
-	ctrlUnbundled ctrlKind = 12 // answer: it sends none from here on
 )
 
 // heldBody is the body of HELD.

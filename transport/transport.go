@@ -54,6 +54,15 @@ type RndvHdr struct {
 	Extra  []byte // software header, Caps.MaxHdr bytes at most; lent during Sink.Rndv
 }
 
+// Eager is one message of Transport.SendEagers.
+type Eager struct {
+	Tag     uint64
+	Payload []byte
+}
+
+// MaxEagers is the most messages of one SendEagers.
+const MaxEagers = 16
+
 // Region is registered memory.
 type Region interface {
 	Addr() uint64
@@ -82,6 +91,10 @@ type Transport interface {
 
 	// SendEager sends a tagged message; payload is copied before it returns.
 	SendEager(peer int, appCtx uint32, tag uint64, payload []byte) error
+	// SendEagers sends several tagged messages, at most MaxEagers, in their order, as one chain of
+	// work requests. It returns how many were sent, from the first on: of the one behind these a
+	// call of SendEager tells why not. Payloads are copied before it returns.
+	SendEagers(peer int, appCtx uint32, msgs []Eager) (sent int)
 	// SendRndv sends a rendezvous request. The buffer stays registered until Sink.Fin, or until the
 	// engine withdraws the message.
 	SendRndv(peer int, h *RndvHdr) error

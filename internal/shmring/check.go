@@ -41,6 +41,11 @@ func (p *Producer) checkPublish(line, n uint64) {
 	}
 }
 
+// checkHeld: nothing is published while packets are held, which the reader would see behind it.
+func (p *Producer) checkHeld() {
+	invariant.Check(p.held == 0, "ring", "a packet is published in line %d, others in front of it are held", p.tail)
+}
+
 // checkGrown: the reader, if it obeys the rules, finds no packet where the ring goes on yet.
 func (p *Producer) checkGrown() {
 	p.checkCursors()

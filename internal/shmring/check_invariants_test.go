@@ -64,6 +64,15 @@ func TestCheckPublish(t *testing.T) {
 	}
 }
 
+// TestCheckHeld: a packet that is pushed behind others that are held is detected.
+func TestCheckHeld(t *testing.T) {
+	p, _, _ := newPair(t, MinBytes)
+	require.True(t, p.Hold(1, 2, nil, []byte("packet")))
+	invarianttest.Violates(t, "ring", func() { p.Push(1, 2, nil, nil, []byte("packet")) })
+	p.Publish()
+	require.True(t, p.Push(1, 2, nil, nil, []byte("packet")))
+}
+
 // TestCheckHostileReader: a reader in another process cannot make the writer panic.
 func TestCheckHostileReader(t *testing.T) {
 	ownReaders = false

@@ -23,6 +23,10 @@
 // it needs them. A longer packet's lines are cleared before it is copied, or while its writer waits
 // (Producer.Prepare).
 //
+// A writer of several small packets publishes them with one such store (Hold, Publish): it stores
+// the words of those behind the first plainly, and that of the first last. The reader, which goes
+// from one packet to the next, comes to none of them before.
+//
 // Growth: a writer cycles through all lines of its ring, however few packets are in it, and so uses
 // all of its memory. Most of a large job's rings never have much in them. So a ring uses its first
 // lines alone until there is no room for a packet there; then its writer says in the line behind

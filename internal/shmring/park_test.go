@@ -79,7 +79,11 @@ func TestNoLostWakeup(t *testing.T) {
 		for i := range rounds {
 			spinUntil(func() bool { return arming.Load() > int64(i) })
 			delay(uint64(i) * 7)
-			p.Push(uint32(i)&metaMask, uint64(i), nil, nil, nil)
+			if i%3 > 0 {
+				p.Push(uint32(i)&metaMask, uint64(i), nil, nil, nil)
+			} else if p.Hold(uint32(i)&metaMask, uint64(i), nil, nil) {
+				p.Publish()
+			}
 			if p.NeedsSignal() && in.Raise(77, i%2 == 0) {
 				wake.wake()
 			}

@@ -22,6 +22,9 @@ type Producer struct {
 	copies  uint32 // twice the number of copies outside the ring
 	all     uint64 // lines that the ring can have; mask is of those that it has
 
+	first *uint64 // where the word of the first packet that is held goes
+	held  uint64  // the word; 0: none is held
+
 	allocate func() error // see NewProducer
 	retry    uint64       // growth was refused: before this line packets that need none do without
 	err      error        // see Err
@@ -59,6 +62,48 @@ func (p *Producer) Push(meta uint32, id uint64, ext *Ext, head, body []byte) boo
 	return true
 }
 
+// Hold is Push of a packet that fits into a line, without an extension. The reader sees it from the
+// next Publish on, with all that are held then: no other call may come in between. The packets
+// behind the first take no locked instruction. False: Push may take the packet.
+func (p *Producer) Hold(meta uint32, id uint64, head, body []byte) bool {
+	n := uint64(len(head) + len(body))
+	if n > shortRoom {
+		return false
+	}
+	if p.tail+1 >= p.cleared {
+		if p.clearTo(p.cleared + clearBatch); p.tail+1 >= p.cleared {
+			return false
+		}
+	}
+	line := p.tail & p.mask
+	if invariant.Enabled {
+		p.checkPublish(line, 1)
+	}
+	*p.data.id(line) = id
+	if len(head) > 0 {
+		p.data.put(line, shortHeader, head)
+	}
+	p.data.put(line, shortHeader+uint64(len(head)), body)
+	at, word := p.data.word(line), uint64(meta&metaMask)<<metaShift|n|mark(p.tail, p.shift)
+	if p.held == 0 {
+		p.first, p.held = at, word
+	} else {
+		*at = word // not seen before the first
+	}
+	p.tail++
+	return true
+}
+
+// Publish shows the reader all packets that are held, of which there is one at least. The caller
+// must ask NeedsSignal then.
+func (p *Producer) Publish() {
+	atomic.StoreUint64(p.first, p.held) // a full barrier, as in publish
+	p.held = 0
+	if p.cleared-p.tail < clearLow {
+		p.clearTo(p.cleared + clearBatch)
+	}
+}
+
 // HasRoom reports whether Push of a packet with ext and n bytes would find room. As Push does it
 // may have the ring grow, or tell the reader that room is wanted.
 func (p *Producer) HasRoom(n int) bool {
@@ -69,6 +114,7 @@ func (p *Producer) HasRoom(n int) bool {
 // publish makes the packet of n lines at line visible, and advances.
 func (p *Producer) publish(line, n, word uint64) {
 	if invariant.Enabled {
+		p.checkHeld()
 		p.checkPublish(line, n)
 	}
 	word |= mark(p.tail, p.shift)

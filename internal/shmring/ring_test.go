@@ -63,6 +63,27 @@ func TestAgainstQueue(t *testing.T) {
 					rt.Fatalf("no room in an empty ring")
 				}
 			},
+			"hold": func(rt *rapid.T) {
+				held := 0
+				for range rapid.IntRange(1, 40).Draw(rt, "packets") {
+					n := rapid.IntRange(0, shortRoom+1).Draw(rt, "size")
+					seq++
+					s := sent{meta: uint32(rapid.IntRange(0, metaMask).Draw(rt, "meta")), id: rand.Uint64(),
+						payload: bytes.Repeat([]byte{seq | 0x80}, n)}
+					cut := rapid.IntRange(0, n).Draw(rt, "cut")
+					if !p.Hold(s.meta, s.id, s.payload[:cut], s.payload[cut:]) {
+						break
+					}
+					if c.Empty() != (len(queue) == held) {
+						rt.Fatalf("%d packets are held and %d queued: empty %v", held+1, len(queue), c.Empty())
+					}
+					held++
+					queue = append(queue, s)
+				}
+				if held > 0 {
+					p.Publish()
+				}
+			},
 			"take": func(rt *rapid.T) {
 				var got Packet
 				ok, err := c.Peek(&got)

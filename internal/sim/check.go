@@ -323,9 +323,6 @@ func (w *world) count(r *rank, m *progress.Metrics) {
 	c[RecallsWon] += o.Dels - o.DelsLost
 	c[RecallsLost] += o.DelsLost
 	c[Promotions] += o.Promoted
-	if !w.plan.Params.Mux {
-		c[Unbundles] += o.KeptPath
-	}
 	c[ListFull] += o.KeptFull
 	c[Overlaps] += o.KeptOverlap
 	c[Rests] += o.Rests

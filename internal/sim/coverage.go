@@ -18,7 +18,7 @@ const (
 	RecallsWon
 	RecallsLost
 	Promotions
-	Unbundles
+	Chains
 	ListFull
 	Overlaps
 	Rests
@@ -88,7 +88,7 @@ var eventNames = [events]string{
 	RecallsWon:     "receives recalled from the device",
 	RecallsLost:    "recalls that the device was faster than",
 	Promotions:     "receives promoted into the list",
-	Unbundles:      "receives kept because messages came as one",
+	Chains:         "batches of several sends posted as one chain",
 	ListFull:       "receives that found the list full",
 	Overlaps:       "receives kept by the overlap rule",
 	Rests:          "rests after thrashing",

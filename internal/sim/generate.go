@@ -99,10 +99,9 @@ func (g *generator) params() {
 			q.Tags = 1023
 		}
 		q.RefuseOps = g.knob(4)
-		q.Bundles = !g.thrashes && g.p.Seed%3 == 0 // not drawn: the other plans stay as they are
 		g.device(&q.TM)
 	}
-	q.Vectors = !g.thrashes && !g.cuts && g.p.Seed%5 == 0 // likewise
+	q.Vectors = !g.thrashes && !g.cuts && g.p.Seed%5 == 0 // not drawn: the other plans stay as they are
 	if g.chance(0.1) {
 		q.MaxRead = pick(g, 100, 500, 1<<10)
 	}

@@ -29,7 +29,6 @@ type Params struct {
 	Transport string // "rc" or "tmsrq"
 	Mux       bool   // two hosts, each with its own fabric; a second device connects them
 	Tags      int    // receives that the list holds, 0: no list
-	Bundles   bool   // as in progress.Config
 	Vectors   bool   // every second send and receive that does not block is one of several parts
 
 	MaxEager        int // bytes, below 0: none

@@ -131,7 +131,6 @@ var simpler = []func(q *Params){
 	func(q *Params) { q.Fabric.Direct = false },
 	func(q *Params) { q.MaxEager = 64 },
 	func(q *Params) { q.OffloadMin = -1 },
-	func(q *Params) { q.Bundles = false },
 	func(q *Params) { q.Vectors = false },
 	func(q *Params) { q.UnexpectedLimit = 64 << 20 },
 	func(q *Params) { q.SRQDepth = 16 },

@@ -81,6 +81,19 @@ func (s *spy) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) err
 	return s.Transport.SendEager(peer, appCtx, tag, payload)
 }
 
+func (s *spy) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
+	for i := range msgs {
+		if s.dice.refuses() {
+			msgs = msgs[:i]
+			break
+		}
+	}
+	if len(msgs) > 1 {
+		s.dice.w.cov[Chains]++
+	}
+	return s.Transport.SendEagers(peer, appCtx, msgs)
+}
+
 func (s *spy) SendRndv(peer int, h *transport.RndvHdr) error {
 	if s.dice.refuses() {
 		return transport.ErrAgain

@@ -136,7 +136,7 @@ func (w *world) openRank(id int) error {
 		r.devices = append(r.devices, dev)
 		paths = append(paths, w.path(r, dev))
 	}
-	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin, Bundles: q.Bundles,
+	cfg := progress.Config{Rank: id, Size: q.Ranks, Manual: true, UnexpectedLimit: q.UnexpectedLimit, SendLimit: q.SendLimit, OffloadMin: q.OffloadMin,
 		Logger: slog.New(&r.errs), SpinLimit: -1, Contexts: &r.contexts, ContextMask: contexts.Mask,
 		Lost: func(rank int, _ error) { r.lost |= 1 << rank }}
 	var err error

@@ -166,6 +166,15 @@ func (t *Transport) SendEager(peer int, appCtx uint32, tag uint64, payload []byt
 	return p.SendEager(peer, appCtx, tag, payload)
 }
 
+// SendEagers sends several tagged messages.
+func (t *Transport) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
+	p, err := t.to(peer)
+	if err != nil {
+		return 0
+	}
+	return p.SendEagers(peer, appCtx, msgs)
+}
+
 // SendRndv sends a rendezvous request.
 func (t *Transport) SendRndv(peer int, h *transport.RndvHdr) error {
 	p, err := t.to(peer)

@@ -57,6 +57,10 @@ func (s *shared) SendEager(peer int, appCtx uint32, tag uint64, payload []byte) 
 	return call(s, func() error { return s.Transport.SendEager(peer, appCtx, tag, payload) })
 }
 
+func (s *shared) SendEagers(peer int, appCtx uint32, msgs []transport.Eager) int {
+	return call(s, func() int { return s.Transport.SendEagers(peer, appCtx, msgs) })
+}
+
 func (s *shared) SendRndv(peer int, h *transport.RndvHdr) error {
 	return call(s, func() error { return s.Transport.SendRndv(peer, h) })
 }

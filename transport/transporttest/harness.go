@@ -93,6 +93,7 @@ func (h Harness) run(t *testing.T, seed uint64) {
 	test := h.tester(t, seed)
 	test("Caps", testCaps)
 	test("Order", testOrder)
+	test("Chains", testChains)
 	test("OrderBounced", testOrderBounced)
 	test("Sizes", testSizes)
 	test("TooLarge", testTooLarge)

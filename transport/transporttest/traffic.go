@@ -112,6 +112,48 @@ func testOrder(t *testing.T, h Harness, opts Options) {
 	}
 }
 
+// testChains: messages that are posted together arrive as others do, between messages that are
+// posted alone; a chain ends at one that there is no room for, or that is too long.
+func testChains(t *testing.T, h Harness, opts Options) {
+	for _, o := range []struct{ depth, inline int }{{0, 0}, {4, 0}, {8, 48}} {
+		opts.SendDepth, opts.MaxInline = o.depth, o.inline
+		c := h.start(t, 2, opts)
+		a, maxEager := c.ranks[0], c.ranks[0].Caps().MaxEager
+		require.Zero(t, a.SendEagers(1, 0, nil))
+		require.Zero(t, a.SendEagers(2, 0, make([]transport.Eager, 1)))
+		require.Zero(t, a.SendEagers(-1, 0, make([]transport.Eager, 1)))
+		require.Zero(t, a.SendEagers(1, 0, []transport.Eager{{Payload: make([]byte, maxEager+1)}}))
+		for to := range c.ranks {
+			var want []Event
+			more := func(size int) transport.Eager {
+				e := Event{Kind: "eager", AppCtx: 7, Tag: uint64(len(want)), Data: fill(size, uint64(len(want)))}
+				want = append(want, e)
+				return transport.Eager{Tag: e.Tag, Payload: append([]byte(nil), e.Data...)}
+			}
+			for range 40 {
+				msgs := make([]transport.Eager, 1+c.rng.IntN(transport.MaxEagers))
+				for i := range msgs {
+					msgs[i] = more(c.rng.IntN(min(maxEager, []int{9, 40, 200}[c.rng.IntN(3)]) + 1))
+				}
+				for left := msgs; len(left) > 0; {
+					if sent := a.SendEagers(to, 7, left); sent > 0 {
+						left = left[sent:]
+						continue
+					}
+					c.post(func() error { return a.SendEager(to, 7, left[0].Tag, left[0].Payload) })
+					left = left[1:]
+				}
+				for i := range msgs {
+					clear(msgs[i].Payload) // posting has copied it
+				}
+			}
+			r := c.ranks[to]
+			c.until("all messages", func() bool { return len(r.messages(0)) >= len(want) })
+			c.requireMessages(r, 0, want)
+		}
+	}
+}
+
 // testOrderBounced is for devices with a small inline size, as NICs have.
 func testOrderBounced(t *testing.T, h Harness, opts Options) {
 	for _, inline := range []int{4, 48} {

@@ -140,8 +140,13 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 	if invariant.Enabled {
 		defer q.d.enter("post_send")()
 	}
+	if wr != nil && wr.Next != nil {
+		if to, ok := q.link.(wire.Holder); ok {
+			wr = q.sendTogether(wr, to)
+		}
+	}
 	for ; wr != nil; wr = wr.Next {
-		if q.sendNow(wr) {
+		if q.sendNow(wr, nil) {
 			continue
 		}
 		if err := q.postSlow(wr); err != nil {
@@ -154,9 +159,22 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 	return nil, nil
 }
 
-// sendNow is the fast path: a plain SEND that the link takes at once as one packet. For everything
-// else, invalid requests included, it returns false and does nothing.
-func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
+// sendTogether sends the first requests of a chain, as many as the link shows its peer together, and
+// returns the others.
+func (q *queuePair) sendTogether(wr *verbs.SendWR, to wire.Holder) *verbs.SendWR {
+	first := wr
+	for wr != nil && q.sendNow(wr, to) {
+		wr = wr.Next
+	}
+	if wr != first {
+		to.Publish()
+	}
+	return wr
+}
+
+// sendNow is the fast path: a plain SEND that the link takes at once as one packet, or holds if it
+// is to. For everything else, invalid requests included, it returns false and does nothing.
+func (q *queuePair) sendNow(wr *verbs.SendWR, to wire.Holder) bool {
 	if !q.fast || q.sent != q.posted || q.posted-q.reclaimed >= q.depth || wr.Opcode != verbs.WRSend || len(wr.SGList) > 2 {
 		return false
 	}
@@ -185,7 +203,11 @@ func (q *queuePair) sendNow(wr *verbs.SendWR) bool {
 		h.Flags |= wire.FlagSolicited
 	}
 	h.PSN, h.Length, h.Total = q.posted+q.psn, uint32(n), uint64(n)
-	if !q.link.Send(h, head, body) {
+	if to != nil {
+		if !to.Hold(h, head, body) {
+			return false
+		}
+	} else if !q.link.Send(h, head, body) {
 		return false
 	}
 	q.d.dirty = true

@@ -41,6 +41,7 @@ type Links struct {
 	eagerB                    [verbs.TMHSize]byte   // header in eager
 	smallB                    [format.MaxSmall]byte // header, or all of a short message, in small
 	cellB                     [8]byte               // value of a grant
+	chain                     chain
 
 	ring    ring  // receive buffers of the SRQ
 	bounce  Pool  // send buffers of messages that are too long for inline
@@ -85,6 +86,7 @@ func Open(l *Links, cfg Config, sink transport.Sink) error {
 	l.write = verbs.SendWR{Opcode: verbs.WRRDMAWrite}
 	l.read = verbs.SendWR{Opcode: verbs.WRRDMARead}
 	l.eagerS[0].Data = l.eagerB[:]
+	l.chain.init()
 	if err := l.open(); err != nil {
 		return fmt.Errorf("transport/%s: open: %w", cfg.Mode, errors.Join(err, l.Close()))
 	}

@@ -116,6 +116,10 @@ func (q *refuser) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) { return wr,
 func TestRefused(t *testing.T) {
 	for name, try := range map[string]func(tr *endpoint) error{
 		"inline": func(tr *endpoint) error { return tr.SendEager(0, 1, 2, make([]byte, 8)) },
+		"chain": func(tr *endpoint) error {
+			require.Zero(t, tr.SendEagers(0, 1, make([]transport.Eager, 3)))
+			return tr.SendEager(0, 1, 2, nil)
+		},
 		"bounce": func(tr *endpoint) error { return tr.SendEager(0, 1, 2, make([]byte, 200)) },
 		"read":   func(tr *endpoint) error { return tr.Read(0, make([]byte, 8), 0, 0, 1) },
 	} {

@@ -76,6 +76,24 @@ func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	return true
 }
 
+// Hold implements wire.Holder.
+func (l *link) Hold(h *wire.Header, head, body []byte) bool {
+	if l.state != shmUp || h.Imm|h.RKey != 0 || h.Addr != 0 || h.Total != uint64(len(head)+len(body)) || h.Urgent() {
+		return false
+	}
+	meta := uint32(h.Op) | uint32(h.Flags)<<metaFlags | uint32(h.Status)<<metaStatus
+	return l.peer.tx.Hold(meta|metaTotal, uint64(h.PSN)<<32|uint64(h.QPN), head, body)
+}
+
+// Publish implements wire.Holder.
+func (l *link) Publish() {
+	l.full = false
+	l.peer.tx.Publish()
+	if l.peer.tx.NeedsSignal() {
+		l.peer.signal(false)
+	}
+}
+
 // HasRoom implements wire.Link.
 func (l *link) HasRoom(n int) bool {
 	if l.state != shmUp {

@@ -226,6 +226,11 @@ func TestSHMWake(t *testing.T) {
 	}
 	for range 50 {
 		woken(b, func() { require.True(t, l.Send(&wire.Header{Op: wire.OpSend}, nil, nil)) })
+		woken(b, func() {
+			require.True(t, l.Hold(&wire.Header{Op: wire.OpSend}, nil, nil))
+			require.False(t, l.Hold(&wire.Header{Op: wire.OpSend, Flags: wire.FlagSolicited}, nil, nil), "urgent")
+			l.Publish()
+		})
 	}
 	b.onRecv = func(wire.Link, *wire.Header, []byte) (bool, bool) { return true, false }
 	for l.Send(&wire.Header{Op: wire.OpSend}, nil, nil) {

@@ -110,6 +110,16 @@ type Link interface {
 	Accuse()
 }
 
+// Holder is a link that can show its peer several packets together.
+type Holder interface {
+	// Hold is Send of a short packet that is not urgent, which waits for Publish. It returns false,
+	// and does nothing, for others, and where Send may still find room. Between the first Hold and
+	// Publish no other call is made.
+	Hold(h *Header, head, body []byte) bool
+	// Publish sends the packets that are held, of which there is one at least.
+	Publish()
+}
+
 // RemoteMemory reads a peer's registered memory without the peer's help.
 type RemoteMemory interface {
 	// Reaches reports whether Read reaches region rkey, if the peer has one; false: an RDMA READ of

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tagmatch/tagmatch/progress/internal/unexpected"
-	"github.com/tagmatch/tagmatch/transport"
 )
 
 // isendAll posts sends from a rank as one batch. A message's tag is its number; dst and size say
@@ -44,35 +43,41 @@ func (c *cluster) requireInOrder(dst, n int, size func(i int) int) {
 	}
 }
 
-// TestBundle: short messages of a batch go as few, to receives that wait and as unexpected ones.
-func TestBundle(t *testing.T) {
-	for _, posted := range []bool{true, false} {
-		c := manual(t, 2, fakeOpts{})
+// TestChain: messages of a batch are given to the transport as few chains, to receives that wait and
+// as unexpected ones, and to a device that matches.
+func TestChain(t *testing.T) {
+	for _, tags := range []int{0, 8} {
+		c := manual(t, 2, fakeOpts{tags: tags})
 		var recvs []Request
 		bufs := make([][]byte, 40)
 		for i := range bufs {
-			if bufs[i] = make([]byte, 8); posted {
+			bufs[i] = make([]byte, 8)
+			if i%2 == 0 {
 				recvs = append(recvs, c.e[1].Irecv(0, uint64(i), exact, bufs[i]))
 			}
 		}
 		succeeded(t, c.isendAll(0, 40, always(1), always(8))...)
-		require.Equal(t, 3, c.sent(0, 1, pkCtrl))
-		require.Zero(t, c.sent(0, 1, pkEager))
+		require.Equal(t, []int{16, 16, 8}, c.net.nodes[0].chains)
+		require.Equal(t, 40, c.sent(0, 1, pkEager))
 		require.EqualValues(t, 40, c.e[0].Metrics().EagerSent)
 		require.Equal(t, 40*unexpected.EagerCost(8), c.e[0].peers[1].out.charged)
-		c.step()
-		if !posted {
-			c.requireInOrder(1, 40, always(8))
+		for i, m := range c.e[0].chain.msgs {
+			require.Nil(t, m.Payload, "the program's again")
+			require.Nil(t, c.e[0].chain.outs[i].out)
 		}
+		c.step()
 		for i, r := range recvs {
-			c.got(r, bufs[i], 8, byte(i))
+			c.got(r, bufs[2*i], 8, byte(2*i))
+		}
+		for i := 1; i < 40; i += 2 {
+			require.Equal(t, fill(8, byte(i)), c.take(0, 1, uint64(i)))
 		}
 		c.balanced()
 	}
 }
 
-// TestBundleOrder: what is not short, or goes elsewhere, does not overtake what was posted before.
-func TestBundleOrder(t *testing.T) {
+// TestChainOrder: what is long, or goes elsewhere, does not overtake what was posted before.
+func TestChainOrder(t *testing.T) {
 	size := func(i int) int { return []int{0, 8, 64, 65, 1, 700, 3, 200}[i%8] }
 	for name, dst := range map[string]func(i int) int{
 		"one rank":         always(1),
@@ -99,13 +104,13 @@ func TestBundleOrder(t *testing.T) {
 	}
 }
 
-// TestBundleWaits: a batch for which the transport has no room, or the peer no memory, waits as
+// TestChainWaits: a batch for which the transport has no room, or the peer no memory, waits as
 // single sends do.
-func TestBundleWaits(t *testing.T) {
+func TestChainWaits(t *testing.T) {
 	t.Run("no room", func(t *testing.T) {
 		c := manual(t, 2, fakeOpts{room: 2})
 		reqs := c.isendAll(0, 50, always(1), always(8))
-		require.Equal(t, 50-2*14, c.waiting(0, 1))
+		require.Equal(t, 50-2, c.waiting(0, 1))
 		c.requireInOrder(1, 50, always(8))
 		succeeded(t, reqs...)
 		c.balanced()
@@ -120,8 +125,8 @@ func TestBundleWaits(t *testing.T) {
 	})
 }
 
-// TestBundleFails: sends to a rank that is gone, or does not exist, fail each; others go.
-func TestBundleFails(t *testing.T) {
+// TestChainFails: sends to a rank that is gone, or does not exist, fail each; others go.
+func TestChainFails(t *testing.T) {
 	c := manual(t, 3, fakeOpts{})
 	c.net.kill(2)
 	reqs := c.isendAll(0, 12, func(i int) int { return []int{1, 1, 2, 2, 3, -1}[i%6] }, always(8))
@@ -142,35 +147,4 @@ func TestBundleFails(t *testing.T) {
 			require.Equal(t, fill(8, byte(i)), c.take(0, 1, uint64(i)))
 		}
 	}
-}
-
-// TestBundleWithDevice: where a device matches tags it sees every message.
-func TestBundleWithDevice(t *testing.T) {
-	c := manual(t, 2, fakeOpts{tags: 8})
-	succeeded(t, c.isendAll(0, 20, always(1), always(8))...)
-	require.Equal(t, 20, c.sent(0, 1, pkEager))
-	c.requireInOrder(1, 20, always(8))
-}
-
-// TestBundleHostile: bytes that are no messages lose the peer, and those in front of them count.
-func TestBundleHostile(t *testing.T) {
-	const first = "\x07\x00\x00\x00\x00\x00\x00\x00\x02ab"
-	for name, body := range map[string]string{
-		"head cut short":    first + "\x01\x00\x00\x00\x00\x00\x00\x00",
-		"payload cut short": first + "\x01\x00\x00\x00\x00\x00\x00\x00\x03ab",
-		"too long":          first + "\x01\x00\x00\x00\x00\x00\x00\x00\x41" + string(make([]byte, 100)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := manual(t, 2, fakeOpts{})
-			buf := make([]byte, 8)
-			recv := c.e[0].Irecv(1, 7, exact, buf)
-			c.callback(0, func(s transport.Sink) { s.Ctrl(1, ctrl{kind: ctrlEagers, body: []byte(body)}.encode()) })
-			require.EqualValues(t, 2, statusOf(t, recv).Len)
-			require.Equal(t, "ab", string(buf[:2]))
-			require.ErrorIs(t, c.e[0].Send(bg, 1, 1, nil), ErrProtocol)
-		})
-	}
-	c := manual(t, 2, fakeOpts{tags: 8})
-	c.callback(0, func(s transport.Sink) { s.Ctrl(1, ctrl{kind: ctrlEagers, body: []byte(first)}.encode()) })
-	require.ErrorIs(t, c.e[0].Send(bg, 1, 1, nil), ErrProtocol)
 }

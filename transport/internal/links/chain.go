@@ -1,0 +1,84 @@
+package links
+
+import (
+	"github.com/tagmatch/tagmatch/internal/invariant"
+	"github.com/tagmatch/tagmatch/transport"
+	"github.com/tagmatch/tagmatch/transport/internal/format"
+	"github.com/tagmatch/tagmatch/verbs"
+)
+
+// chain is the work requests of SendEagers. Each names the next one, also while fewer are posted.
+type chain struct {
+	wrs  [transport.MaxEagers]verbs.SendWR
+	sges [transport.MaxEagers][2]verbs.SGE // header and payload
+	hdrs [transport.MaxEagers][verbs.TMHSize]byte
+}
+
+func (c *chain) init() {
+	for i := range c.wrs {
+		c.sges[i][0].Data = c.hdrs[i][:]
+		c.wrs[i] = verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, SGList: c.sges[i][:]}
+		if i > 0 {
+			c.wrs[i-1].Next = &c.wrs[i]
+		}
+	}
+}
+
+// fill prepares requests for the first messages that can go inline, and returns how many. The first
+// has sequence number seq.
+func (l *Links) fill(seq, appCtx uint32, msgs []transport.Eager) (n int) {
+	c := &l.chain
+	for i := range msgs {
+		m := &msgs[i]
+		if verbs.TMHSize+len(m.Payload) > l.inline || len(m.Payload) > l.cfg.MaxEager {
+			break
+		}
+		format.PutEager(c.hdrs[i][:], appCtx, m.Tag)
+		c.sges[i][1].Data = m.Payload
+		c.wrs[i].WRID = kindSend | uint64(seq+uint32(i))
+		if invariant.Enabled {
+			l.checkHeader(&c.wrs[i])
+		}
+		n++
+	}
+	return n
+}
+
+// SendEagers sends several tagged messages by one posting. Only the last can be signalled: it is
+// where fewer would be than one of l.every.
+func (l *Links) SendEagers(to int, appCtx uint32, msgs []transport.Eager) (sent int) {
+	if uint(to) >= uint(len(l.peers)) {
+		return 0
+	}
+	p := &l.peers[to]
+	if p.posted-p.done >= p.limit {
+		return 0
+	}
+	room := min(int(p.limit-(p.posted-p.done)), transport.MaxEagers)
+	n := l.fill(p.posted, appCtx, msgs[:min(len(msgs), room)])
+	if n == 0 {
+		return 0
+	}
+	c := &l.chain
+	last := &c.wrs[n-1]
+	next := last.Next
+	last.Next = nil
+	end := p.posted + uint32(n)
+	if end-p.signalled >= l.every {
+		last.Flags |= verbs.SendSignaled
+	}
+	bad, err := p.qp.PostSend(&c.wrs[0])
+	if err != nil {
+		end = uint32(bad.WRID)
+		_ = l.refused(p, err) // SendEager of that message says it again
+	} else if last.Flags&verbs.SendSignaled != 0 {
+		p.signalled = end
+	}
+	last.Next, last.Flags = next, verbs.SendInline
+	sent = int(end - p.posted)
+	p.posted = end
+	for i := range c.sges[:n] {
+		c.sges[i][1].Data = nil // it is the caller's again
+	}
+	return sent
+}
