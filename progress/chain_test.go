@@ -43,8 +43,8 @@ func (c *cluster) requireInOrder(dst, n int, size func(i int) int) {
 	}
 }
 
-// TestChain: messages of a batch are given to the transport as few chains, to receives that wait and
-// as unexpected ones, and to a device that matches.
+// TestChain: the transport gets the messages of a batch as few chains, to receives that wait and as
+// unexpected ones, and to a device that matches.
 func TestChain(t *testing.T) {
 	for _, tags := range []int{0, 8} {
 		c := manual(t, 2, fakeOpts{tags: tags})

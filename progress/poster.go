@@ -16,8 +16,8 @@ func (e *Engine) Poster() Poster {
 	return Poster{e: e}
 }
 
-// Isend is Engine.Isend. Eager messages to one rank that follow each other are posted as a chain: so
-// the request, with that mark, is in out at the end of Done, or before.
+// Isend is Engine.Isend. Eager messages to one rank that follow each other are posted as a chain:
+// so the request, with that mark, is in out at the end of Done, or before.
 func (p *Poster) Isend(dst int, tag uint64, buf []byte, mark uint32, out *Request) {
 	e := p.e
 	if p.turn(); !e.chainLocked(dst, tag, buf, mark, out) {

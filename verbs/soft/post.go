@@ -30,8 +30,8 @@ func (q *queuePair) PostSend(wr *verbs.SendWR) (*verbs.SendWR, error) {
 	return nil, nil
 }
 
-// sendTogether sends the first requests of a chain, as many as the link shows its peer together, and
-// returns the others.
+// sendTogether sends the first requests of a chain, as many as the link shows its peer together,
+// and returns the others.
 func (q *queuePair) sendTogether(wr *verbs.SendWR, to wire.Holder) *verbs.SendWR {
 	first := wr
 	for wr != nil && q.sendNow(wr, to) {
