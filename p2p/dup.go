@@ -97,9 +97,8 @@ func getPlace(b []byte) place {
 //
 // The program must order Close and the calls of other goroutines on c. One that began before Close
 // goes on or ends as above, and one that begins after it is ErrClosed; a Send or Isend that begins
-// while Close runs may do either, or be received by a later Comm, or break the protocol where this
-// rank is no member of that. World.Comm cannot be closed:
-// ErrInvalid.
+// while Close runs may do either, or be received by a later Comm. Where this rank is no member of
+// that one, the receiver gives this rank up for it. World.Comm cannot be closed: ErrInvalid.
 func (c *Comm) Close() error {
 	if c == nil {
 		return nil

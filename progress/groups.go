@@ -117,6 +117,9 @@ func (e *Engine) confineLocked(context uint64, m Members) {
 		}
 	}
 	for _, tag := range tags {
+		if e.broken != nil {
+			return // nobody receives any more
+		}
 		if u, ok := e.unexp.Match(tag, ^uint64(0)); ok { // a request goes with its sender
 			p := &e.peers[u.Src]
 			e.dropLocked(u)

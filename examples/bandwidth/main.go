@@ -3,8 +3,7 @@
 //	go run ./examples/bandwidth [-device auto|shm|tcp] [-transport auto|rc|tmsrq]
 //		[-sizes 8,64k,1m] [-window 64] [-iters N] [-check] [-json]
 //
-// Started plainly it launches itself as two ranks on this host; under a launcher, ranks 0 and 1
-// measure.
+// Started plainly it launches itself as two ranks here; under a launcher, ranks 0 and 1 measure.
 package main
 
 import (
@@ -35,9 +34,11 @@ func main() {
 	check := flag.Bool("check", false, "compare every message, not only the first ones; slower")
 	asJSON := flag.Bool("json", false, "print a JSON object a line instead of a table")
 	flag.Parse()
-	err := cfg.Validate()
-	if err != nil || flag.NArg() > 0 || *iters < 0 || *window < 1 {
-		log.Fatalln("wrong flags, -h lists them:", err, flag.Args())
+	switch err := cfg.Validate(); {
+	case err != nil:
+		log.Fatal(err)
+	case flag.NArg() > 0 || *iters < 0 || *window < 1:
+		log.Fatalf("-iters must not be below 0, nor -window below 1, and arguments that are no flags are not known: %q", flag.Args())
 	}
 	code, rank, err := launch.Self(2, launch.Options{Pin: true})
 	if rank && err == nil {
@@ -50,10 +51,9 @@ func main() {
 }
 
 const (
-	tag p2p.Tag = 7
-
-	table = "%s/%s %10d bytes %8d messages %10.1f MB/s %10.0f messages/s %8d offloaded\n"
-	lines = `{"device":%q,"transport":%q,"size":%d,"iters":%d,"mb_s":%.1f,"msg_s":%.0f,"offloaded":%d}` + "\n"
+	tag   p2p.Tag = 7
+	table         = "%s/%s %10d bytes %8d messages %10.1f MB/s %10.0f messages/s %8d offloaded\n"
+	lines         = `{"device":%q,"transport":%q,"size":%d,"iters":%d,"mb_s":%.1f,"msg_s":%.0f,"offloaded":%d}` + "\n"
 )
 
 func run(ctx context.Context, cfg p2p.Config, sizes string, iters, window int, check bool, format string) error {

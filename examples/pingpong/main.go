@@ -4,8 +4,7 @@
 //	go run ./examples/pingpong [-device auto|shm|tcp] [-transport auto|rc|tmsrq]
 //		[-sizes 8,1k,1m] [-iters N] [-check] [-json]
 //
-// Started plainly it launches itself as two ranks on this host; under a launcher, ranks 0 and 1
-// measure.
+// Started plainly it launches itself as two ranks here; under a launcher, ranks 0 and 1 measure.
 package main
 
 import (
@@ -35,9 +34,11 @@ func main() {
 	check := flag.Bool("check", false, "compare every message, not only the first; slower")
 	asJSON := flag.Bool("json", false, "print a JSON object a line instead of a table")
 	flag.Parse()
-	err := cfg.Validate()
-	if err != nil || flag.NArg() > 0 || *iters < 0 {
-		log.Fatalln("wrong flags, -h lists them:", err, flag.Args())
+	switch err := cfg.Validate(); {
+	case err != nil:
+		log.Fatal(err)
+	case flag.NArg() > 0 || *iters < 0:
+		log.Fatalf("-iters must not be below 0, and arguments that are no flags are not known: %q", flag.Args())
 	}
 	code, rank, err := launch.Self(2, launch.Options{Pin: true})
 	if rank && err == nil {
@@ -50,10 +51,9 @@ func main() {
 }
 
 const (
-	tag p2p.Tag = 7
-
-	table = "%s/%s %10d bytes %8d round trips %10.3f us %10.1f MB/s %8d offloaded\n"
-	lines = `{"device":%q,"transport":%q,"size":%d,"iters":%d,"avg_us":%.3f,"mb_s":%.1f,"offloaded":%d}` + "\n"
+	tag   p2p.Tag = 7
+	table         = "%s/%s %10d bytes %8d round trips %10.3f us %10.1f MB/s %8d offloaded\n"
+	lines         = `{"device":%q,"transport":%q,"size":%d,"iters":%d,"avg_us":%.3f,"mb_s":%.1f,"offloaded":%d}` + "\n"
 )
 
 func run(ctx context.Context, cfg p2p.Config, sizes string, iters int, check bool, format string) error {
@@ -89,8 +89,7 @@ func run(ctx context.Context, cfg p2p.Config, sizes string, iters int, check boo
 // bounce returns the time of n round trips, after one that is compared and some to warm up.
 func bounce(ctx context.Context, w *p2p.World, size, n int, check bool) (time.Duration, error) {
 	out, in := make([]byte, size), make([]byte, size)
-	warm := min(n/10+1, 1000)
-	var start time.Time
+	warm, start := min(n/10+1, 1000), time.Time{}
 	for i := range 1 + warm + n {
 		if i == 1+warm {
 			start = time.Now()

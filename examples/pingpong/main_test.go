@@ -59,8 +59,8 @@ func TestWrongFlags(t *testing.T) {
 		"-device foo": `Config.Device is "foo": this build has auto, shm, tcp`,
 		"-sizes huge": `-sizes: "huge" is no size from 0 to 1024m`,
 		"-sizes 2k2":  `-sizes: "2k2" is no size`,
-		"-iters -3":   "wrong flags",
-		"extra":       "wrong flags, -h lists them: <nil> [extra]",
+		"-iters -3":   "-iters must not be below 0",
+		"extra":       `arguments that are no flags are not known: ["extra"]`,
 	} {
 		stdout, stderr, err := benchtest.Run(t, strings.Fields(args)...)
 		require.Error(t, err, args)

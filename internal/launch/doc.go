@@ -1,6 +1,6 @@
 // Package launch starts and supervises the ranks of a job on this host: `tagmatch run` is a thin
-// command around it, and examples use Self to become several ranks when they are started without a
-// launcher.
+// command around it, and package launch of the top level gives Self to programs that start
+// themselves.
 //
 // Concurrency: Run and Self may be called from any goroutine, also concurrently; each returns when
 // all its ranks have ended. One goroutine of a Run owns its state; the others send it events. Call

@@ -30,12 +30,6 @@ func Launched() bool {
 	return err != nil || f.Launcher != "singleton"
 }
 
-// First reports whether this process is rank 0 of its job.
-func First() bool {
-	f, err := bootstrap.Inspect(bootstrap.Options{})
-	return err == nil && f.Rank == 0
-}
-
 // OneCPU reports whether PinSelf, which it must precede, binds this process to the first CPU that
 // it may use, as Options.OneCPU has it for all ranks. By Options.Pin alone only rank 0 gets that.
 func OneCPU() bool {

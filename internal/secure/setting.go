@@ -105,6 +105,9 @@ func (s Setting) read() (*Layer, error) {
 	if l.cert, err = tls.LoadX509KeyPair(s.cert, s.key); err != nil {
 		return nil, fmt.Errorf("certificate %s with key %s: %w", s.cert, s.key, err)
 	}
+	if l.cert.Leaf, err = x509.ParseCertificate(l.cert.Certificate[0]); err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", s.cert, err) // GODEBUG=x509keypairleaf=0 leaves it out
+	}
 	pem, err := os.ReadFile(s.roots)
 	if err != nil {
 		return nil, fmt.Errorf("roots: %w", err)

@@ -10,7 +10,7 @@
  *             sleep is the same): Arm, poll once more, Wait, Disarm, poll. Arm and Disarm are in
  *             verbs/soft/internal/shm/shm.go; poll is poll.go Poll, pollSlow, serve, drain, promote, demote; Park, Unpark and Take
  *             are internal/shmring/inbox.go, SetHot and Empty consumer.go.
- *   Writer    a peer that sends on its ring, WRITERS of them: verbs/soft/internal/shm/link.go Send (producer.go publish and
+ *   Writer    a peer that sends on its ring, WRITERS of them: verbs/soft/internal/shm/link.go Send, or Publish (producer.go publish and
  *             NeedsSignal), peer.go signal (inbox.go Raise, then a write to the pipe). It may stop after any packet.
  *   Buffers   the processors' store buffers: total store order, as on amd64. A plain store goes into the buffer of its process
  *             and reaches memory later; loads read memory. No process loads what it stored itself, but for atomic

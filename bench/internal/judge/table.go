@@ -56,7 +56,7 @@ func shm() []Row {
 	for _, size := range []int{1 << 10, 4 << 10, 8 << 10, 64 << 10} {
 		rows = append(rows, latency("shm", size, 0.9, 0.6))
 	}
-	many := rate("shm", 0.9, 1.2)
+	many := rate("shm", 0.8, 1.2)
 	many.Name, many.About = many.Name+"-many", many.About+", ours by calls that post and complete many at once"
 	many.ours.args = append(many.ours.args, "-many")
 	rows = append(rows, rate("shm", 0.6, 1.0), many)

@@ -44,8 +44,8 @@ func (l *Links) fill(seq, appCtx uint32, msgs []transport.Eager) (n int) {
 	return n
 }
 
-// SendEagers sends several tagged messages by one posting. Only the last can be signalled: it is
-// where fewer would be than one of l.every.
+// SendEagers sends several tagged messages by one posting. Only the last is ever signalled:
+// where it would else be the l.every-th that is not, or a later one.
 func (l *Links) SendEagers(to int, appCtx uint32, msgs []transport.Eager) (sent int) {
 	if uint(to) >= uint(len(l.peers)) {
 		return 0

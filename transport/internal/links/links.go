@@ -30,7 +30,7 @@ type Links struct {
 	maxRead uint64 // largest read, bytes
 	inline  int    // largest message that is posted inline, bytes with headers
 	depth   uint32 // of each send queue
-	every   uint32 // of so many successive send requests to a peer at least one is signalled
+	every   uint32 // a posting to a peer that makes so many since the last signalled one is signalled
 
 	// Work requests are made once and reused by every call. eager and small have two SGEs, header
 	// and payload; eager is always inline, small is for all other messages and for long ones; write

@@ -93,10 +93,10 @@ func (e *rejectError) Error() string {
 	return fmt.Sprintf("the peer refused the connection: %q", e.text) // quoted: a stranger may have written it
 }
 
-// Is has the owner learn that the reason is not on the way, and a peer what became of it: it was
-// given up, or is accused of what it said.
+// Is has the owner learn that the reason is not on the way, unless something else answers there,
+// and a peer what became of it: it was given up, or is accused of what it said.
 func (e *rejectError) Is(target error) bool {
-	if target == verbs.ErrRefused || target == verbs.ErrPeerFailed && e.code == rejectGivenUp && !e.byUs {
+	if target == verbs.ErrRefused && e.code != rejectMagic || target == verbs.ErrPeerFailed && e.code == rejectGivenUp && !e.byUs {
 		return true
 	}
 	violated := e.code == rejectHello || e.code == rejectViolated

@@ -63,7 +63,9 @@ func openWaker(fd int) (int, error) {
 	return own, nil
 }
 
-var wakeByte = []byte{1}
-
-// wake ends the sleep of the device whose pipe openWaker has opened.
-func wake(fd int) { _, _ = unix.Write(fd, wakeByte) }
+// wake ends the sleep of the device whose pipe openWaker has opened. The byte was written to just
+// now: with the pipe's lock held the kernel need not read it from a file.
+func wake(fd int) {
+	b := [1]byte{1}
+	_, _ = unix.Write(fd, b[:])
+}
