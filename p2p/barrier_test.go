@@ -29,12 +29,7 @@ func TestBarrier(t *testing.T) {
 			enter(t, c, &all[0], rounds)
 			both.Wait()
 			for _, r := range []p2p.Request{raw, anything} {
-				_, done, err := r.Test()
-				require.NoError(t, err)
-				require.False(t, done)
-				r.Cancel()
-				_, err = r.Wait(background)
-				require.ErrorIs(t, err, p2p.ErrCanceled)
+				requireUnmatched(t, r)
 			}
 			require.NoError(t, half.Close())
 			require.ErrorIs(t, half.Barrier(background), p2p.ErrClosed)

@@ -45,10 +45,7 @@ func TestCommNames(t *testing.T) {
 				case 1:
 					_, err := c.Recv(ctx, 0, 1, nil)
 					require.NoError(t, err)
-					r := p2p.IsendAs(c, 2, 0, 5, bytes.Repeat([]byte{1}, n))
-					_, _ = r.Wait(ctx)
-					_, err = c.Recv(ctx, 0, 7, nil) // ends with the connection
-					require.ErrorIs(t, err, p2p.ErrPeerLost)
+					violate(ctx, t, c, bytes.Repeat([]byte{1}, n))
 				case 2:
 					require.NoError(t, c.Send(ctx, 0, 9, nil))
 					_, err := c.Recv(ctx, 0, 1, nil)
@@ -60,6 +57,14 @@ func TestCommNames(t *testing.T) {
 			})
 		})
 	}
+}
+
+// violate sends the first rank of the World a message as rank 2 of c, which ends the connection.
+func violate(ctx context.Context, t *testing.T, c *p2p.Comm, b []byte) {
+	r := p2p.IsendAs(c, 2, 0, 5, b)
+	_, _ = r.Wait(ctx)
+	_, err := c.World().Comm().Recv(ctx, 0, 7, nil) // ends with the connection
+	require.ErrorIs(t, err, p2p.ErrPeerLost)
 }
 
 // TestCommMembers: a message in a Comm of Split by a rank that is no member is a violation of that
@@ -102,10 +107,7 @@ func TestCommMembers(t *testing.T) {
 				case 2: // the context of its Comm is the same
 					_, err := c.Recv(ctx, 0, 1, nil)
 					require.NoError(t, err)
-					r := p2p.IsendAs(d, 2, 0, 5, bytes.Repeat([]byte{2}, n))
-					_, _ = r.Wait(ctx)
-					_, err = c.Recv(ctx, 0, 7, nil) // ends with the connection
-					require.ErrorIs(t, err, p2p.ErrPeerLost)
+					violate(ctx, t, d, bytes.Repeat([]byte{2}, n))
 				}
 			})
 		})

@@ -129,6 +129,16 @@ func requireCanceled(t *testing.T, r p2p.Request) {
 	require.ErrorIs(t, err, p2p.ErrCanceled)
 }
 
+// requireUnmatched requires that a receive still waits, and cancels it.
+func requireUnmatched(t *testing.T, r p2p.Request) {
+	t.Helper()
+	_, done, err := r.Test()
+	require.NoError(t, err)
+	require.False(t, done)
+	r.Cancel()
+	requireCanceled(t, r)
+}
+
 // pattern returns n bytes that differ by seed and position: its period is a prime, so that bytes of
 // another place in the message are noticed.
 func pattern(n, seed int) []byte {

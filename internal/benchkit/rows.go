@@ -70,8 +70,7 @@ func (p *reporter) lines(out []byte) (judged bool, err error) {
 
 // chosen are the arguments of a row; they override earlier ones.
 func (f *Flags) chosen() []string {
-	args := []string{"-device", f.Device, "-transport", f.Transport, "-sizes", f.Sizes.String(), fmt.Sprintf("-manual=%v", f.Manual),
-		"-json"}
+	args := []string{"-device", f.Device, "-transport", f.Transport, "-sizes", f.Sizes.String(), fmt.Sprintf("-manual=%v", f.Manual), "-json"}
 	if f.Async != p2p.AsyncDefault {
 		args = append(args, fmt.Sprintf("-async=%v", f.Async == p2p.AsyncOn))
 	}

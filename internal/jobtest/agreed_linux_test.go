@@ -108,19 +108,22 @@ func lostTo(peer int, err error, why string) error {
 	return nil
 }
 
-// TestStarved: rank 0 or 1, whose number is argVar, runs out of file descriptors after its Init.
-func TestStarved(t *testing.T) {
+// eachStarved plays a role in which rank 0 or 1, whose number is argVar, has no descriptors.
+func eachStarved(t *testing.T, role string) {
 	t.Parallel()
 	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
 		t.Parallel()
 		for who := range 2 {
 			t.Run(strconv.Itoa(who), func(t *testing.T) {
 				t.Parallel()
-				job{n: 3, role: "starved", device: device, arg: who, env: slices.Concat(env, shortEnv)}.succeed(t)
+				job{n: 3, role: role, device: device, arg: who, env: slices.Concat(env, shortEnv)}.succeed(t)
 			})
 		}
 	})
 }
+
+// TestStarved: rank 0 or 1, whose number is argVar, runs out of file descriptors after its Init.
+func TestStarved(t *testing.T) { eachStarved(t, "starved") }
 
 func starvedRole(ctx context.Context, w *p2p.World) error {
 	who, free, err := starve(ctx, w)
@@ -169,15 +172,7 @@ func passOn(ctx context.Context, w *p2p.World, used bool) error {
 // TestStarvedBothDial: ranks 0 and 1 send to each other at once when one of them, whose number is
 // argVar, has no descriptors. Both name that, also where it gets them back as soon as it has given
 // the other up, so that the other reaches it.
-func TestStarvedBothDial(t *testing.T) {
-	t.Parallel()
-	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
-		t.Parallel()
-		for who := range 2 {
-			job{n: 3, role: "crossed", device: device, arg: who, env: slices.Concat(env, shortEnv)}.succeed(t)
-		}
-	})
-}
+func TestStarvedBothDial(t *testing.T) { eachStarved(t, "crossed") }
 
 func crossedRole(ctx context.Context, w *p2p.World) error {
 	who, free, err := starve(ctx, w)
@@ -196,15 +191,7 @@ func crossedRole(ctx context.Context, w *p2p.World) error {
 }
 
 // TestFed frees the descriptors again: a temporary shortage is no loss.
-func TestFed(t *testing.T) {
-	t.Parallel()
-	eachTransport(t, []string{"shm", "tcp"}, func(t *testing.T, device string, env []string) {
-		t.Parallel()
-		for who := range 2 {
-			job{n: 3, role: "fed", device: device, arg: who, env: slices.Concat(env, shortEnv)}.succeed(t)
-		}
-	})
-}
+func TestFed(t *testing.T) { eachStarved(t, "fed") }
 
 func fedRole(ctx context.Context, w *p2p.World) error {
 	_, free, err := starve(ctx, w)

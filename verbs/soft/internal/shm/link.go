@@ -46,14 +46,18 @@ const (
 	metaStatus = 16     // shift
 )
 
+// pack returns the meta word, without metaTotal, and the ID of a packet.
+func pack(h *wire.Header) (meta uint32, id uint64) {
+	return uint32(h.Op) | uint32(h.Flags)<<metaFlags | uint32(h.Status)<<metaStatus, uint64(h.PSN)<<32 | uint64(h.QPN)
+}
+
 // Send writes a packet to the peer's ring.
 func (l *link) Send(h *wire.Header, head, body []byte) bool {
 	if l.state != shmUp {
 		return l.sendDown()
 	}
 	p := l.peer
-	meta := uint32(h.Op) | uint32(h.Flags)<<metaFlags | uint32(h.Status)<<metaStatus
-	id := uint64(h.PSN)<<32 | uint64(h.QPN)
+	meta, id := pack(h)
 	var ok bool
 	if h.Imm|h.RKey == 0 && h.Addr == 0 && h.Total == uint64(len(head)+len(body)) {
 		ok = p.tx.Push(meta|metaTotal, id, nil, head, body)
@@ -81,8 +85,8 @@ func (l *link) Hold(h *wire.Header, head, body []byte) bool {
 	if l.state != shmUp || h.Imm|h.RKey != 0 || h.Addr != 0 || h.Total != uint64(len(head)+len(body)) || h.Urgent() {
 		return false
 	}
-	meta := uint32(h.Op) | uint32(h.Flags)<<metaFlags | uint32(h.Status)<<metaStatus
-	return l.peer.tx.Hold(meta|metaTotal, uint64(h.PSN)<<32|uint64(h.QPN), head, body)
+	meta, id := pack(h)
+	return l.peer.tx.Hold(meta|metaTotal, id, head, body)
 }
 
 // Publish implements wire.Holder.
