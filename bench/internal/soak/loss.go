@@ -44,13 +44,13 @@ var errGrace = errors.New("the round ended with the loss of a rank")
 // Endure is Run until a rank is lost, which it calls ready for. It returns when all survivors have
 // checked what must come of that: each operation with that rank, whatever it was in the middle of,
 // ends with an error that names the rank; messages among the survivors arrive as before. Totals are
-// those of this rank.
+// those of this rank; with an error the Loss may be zero.
 func Endure(w *p2p.World, o Options, ready func() error) (Totals, Loss, error) {
 	var t Totals
 	l := newWatch(w, o)
 	defer l.stop(context.Canceled)
 	if err := ready(); err != nil {
-		return t, l.loss, err
+		return t, Loss{}, err
 	}
 	for {
 		r := &round{Options: o, w: w, base: l.ctx, watch: l, seed: rand.Uint64() | 1}
@@ -59,7 +59,7 @@ func Endure(w *p2p.World, o Options, ready func() error) (Totals, Loss, error) {
 			break
 		}
 		if err != nil {
-			return t, l.loss, err
+			return t, Loss{}, err // watch.run may be writing l.loss
 		}
 	}
 	err := l.after(&t)
