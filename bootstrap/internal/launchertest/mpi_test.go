@@ -67,5 +67,5 @@ func TestWithoutClient(t *testing.T) {
 	require.NoError(t, err)
 	r := Run(t, nil, append(strings.Fields(OpenMPI), "-n", "2", program, "-sizes", "8", "-iters", "10", "-check")...)
 	require.Zero(t, r.Code, r.Out)
-	require.Equal(t, 1, strings.Count(r.Out, "# device "), r.Out)
+	require.Equal(t, 1, strings.Count(r.Out, " 8 bytes "), r.Out)
 }

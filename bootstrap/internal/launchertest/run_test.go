@@ -100,8 +100,8 @@ func requireStarts(t *testing.T, l row) {
 		require.NoError(t, err)
 		r := Run(t, l.env, append(l.command(2), program, "-sizes", "8,65536", "-iters", "100", "-check")...)
 		require.Zero(t, r.Code, r.Out)
-		require.Contains(t, r.Out, "64k", r.Out)
-		require.Equal(t, 1, strings.Count(r.Out, "# device "), "one job: %s", r.Out)
+		require.Contains(t, r.Out, " 65536 bytes ", r.Out)
+		require.Equal(t, 1, strings.Count(r.Out, " 8 bytes "), "one job: %s", r.Out)
 	})
 	t.Run("exchange", func(t *testing.T) {
 		requireWell(t, play(t, "exchange", l.env, l.command(4)...), 4)
