@@ -143,15 +143,6 @@ func (p *opPool) refill() *Op {
 	return op
 }
 
-// consumeLocked takes the outcome of an ended Op that no Request names, and frees it.
-func (op *Op) consumeLocked() (Status, error) {
-	op.e.mu.AssertHeld("the pool of operations")
-	st, err := op.status, op.err
-	op.Retire()
-	op.free()
-	return st, err
-}
-
 // consume takes the outcome of the ended operation of generation gen, if nobody has before. It
 // needs no lock.
 func (op *Op) consume(gen uint64) (Status, error, bool) {

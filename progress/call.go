@@ -1,0 +1,55 @@
+package progress
+
+import "context"
+
+// callLocked is finishLocked for an operation of which no Request was made.
+func (e *Engine) callLocked(ctx context.Context, op *Op) (Status, error) {
+	if op.Ended() {
+		return op.consumeLocked()
+	}
+	unmarked, err := e.wait.AwaitOwn(ctx, &op.Event, op)
+	if unmarked {
+		st, err := op.status, op.err
+		op.free()
+		return st, err
+	}
+	return e.finishedLocked(op, err)
+}
+
+// finishLocked waits for the operation of a blocking call and returns its outcome. The lock is
+// released while it waits. When ctx ends the operation is cancelled; the call returns when the
+// buffer is free.
+func (e *Engine) finishLocked(ctx context.Context, op *Op) (Status, error) {
+	var err error
+	if gen := op.Gen(); op.Pending(gen) {
+		err = e.wait.Await(ctx, &op.Event, op, gen)
+	}
+	return e.finishedLocked(op, err)
+}
+
+// finishedLocked returns the outcome of the operation of a blocking call that was waited for; err
+// says why it has not ended.
+func (e *Engine) finishedLocked(op *Op, err error) (Status, error) {
+	if err == nil {
+		return op.consumeLocked()
+	}
+	op.cancel()
+	e.reclaimLocked(op, op.Gen())
+	st, opErr := op.consumeLocked()
+	switch opErr {
+	case ErrCanceled:
+		opErr = err
+	case errRevoked:
+		opErr = &revokedError{err}
+	}
+	return st, opErr
+}
+
+// consumeLocked takes the outcome of an ended Op that no Request names, and frees it.
+func (op *Op) consumeLocked() (Status, error) {
+	op.e.mu.AssertHeld("the pool of operations")
+	st, err := op.status, op.err
+	op.Retire()
+	op.free()
+	return st, err
+}
