@@ -12,11 +12,6 @@ import (
 	"github.com/tagmatch/tagmatch/verbs/soft/internal/wire"
 )
 
-const (
-	fewVain  = 3 // wake-ups in vain, in a row, that cost nothing yet
-	mostVain = 3 // bounds how long the goroutine is left alone after more: of 2^mostVain calls of PollingEnded one is heard
-)
-
 // async is the asynchronous mode: a goroutine that runs the device while the program computes, as a
 // NIC's processor does. It sleeps in the device's notifier; the program, when it waits, sleeps in
 // parked instead, and the goroutine wakes it there.
@@ -27,11 +22,8 @@ const (
 // sleeps. The program's call of PollingEnded makes a last pass for what has come, and arms them,
 // unless it is not heard; its next poll disarms them.
 //
-// For a program that soon polls again a wake-up is a loss: both ends pay for it, and it takes the
-// processor. So it is judged by what it has brought before the program's next poll. Moving a large
-// message takes two passes at least, of which PollingEnded may make the first. With fewer it was in
-// vain, and after fewVain and k such wake-ups in a row the next 2^k-1 calls of PollingEnded are not
-// heard. This needs no clock, and so holds on any machine.
+// A wake-up is a loss for a program that soon polls again: judge decides which calls of
+// PollingEnded are heard.
 type async struct {
 	d      *Device
 	owner  sync.Locker
@@ -42,11 +34,7 @@ type async struct {
 	// Under owner.
 	programArmed bool // the program has armed a CQ: it sleeps, or is about to
 	alone        bool // a pass is being made that is nobody's poll
-	heard        bool // the last call of PollingEnded armed the wires, and what that has brought is not judged
-	woken        bool // the goroutine has come to its turn since then
-	passes       int  // passes for nobody's poll since then, in which something was moved
-	vain         int  // wake-ups in vain, in a row
-	deaf         int  // calls of PollingEnded that are still not to be heard
+	judge        judge
 }
 
 // Async starts the asynchronous mode: from now on a goroutine of the device runs it whenever nobody
@@ -76,12 +64,7 @@ func (d *Device) PollingEnded() {
 	if invariant.Enabled {
 		defer d.enter("polling_ended")()
 	}
-	a := d.async
-	switch {
-	case a == nil || d.armed:
-	case a.deaf > 0:
-		a.deaf--
-	default:
+	if a := d.async; a != nil && !d.armed && a.judge.hears() {
 		a.attend()
 	}
 }
@@ -111,7 +94,7 @@ func (a *async) turn() (again bool) {
 	}
 	d := a.d
 	if !d.armed {
-		a.judge()
+		a.judge.late()
 		for _, w := range d.wires {
 			if s, ok := w.(wire.Signaller); ok {
 				s.Unsignal()
@@ -120,7 +103,7 @@ func (a *async) turn() (again bool) {
 		return false
 	}
 	d.armWires(a.programArmed)
-	a.woken = true
+	a.judge.wakes()
 	again = a.pass()
 	if d.news && a.programArmed { // the program may wait for an RDMA WRITE, which has no completion here
 		d.sleeper().Wake()
@@ -135,35 +118,18 @@ func (a *async) pass() (again bool) {
 	a.alone = false
 	again = a.d.copies()
 	if again || a.d.took {
-		a.passes++
+		a.judge.moves()
 	}
 	return again
 }
 
-// polled is called when the program makes a pass of the device, and the wires are armed.
+// polled disarms the wires for a pass that the program makes, unless it waits.
 func (a *async) polled() {
 	if a.programArmed {
 		return
 	}
 	a.d.disarmWires()
-	if a.woken { // else its turn may still come, in vain
-		a.judge()
-	}
-}
-
-// judge is called when the goroutine was woken after a call of PollingEnded, and the program has
-// polled again.
-func (a *async) judge() {
-	switch {
-	case !a.heard:
-		return
-	case a.passes >= 2:
-		a.vain, a.deaf = 0, 0
-	default:
-		a.vain = min(a.vain+1, fewVain+mostVain)
-		a.deaf = 1<<max(a.vain-fewVain, 0) - 1
-	}
-	a.heard = false
+	a.judge.polled()
 }
 
 // attend arms the wires, which then wake the goroutine. For what there is to send or to receive
@@ -171,7 +137,6 @@ func (a *async) judge() {
 // owner.
 func (a *async) attend() {
 	d := a.d
-	a.heard, a.woken, a.passes = true, false, 0
 	d.armWires(false)
 	idle := len(d.work) == 0 && !slices.ContainsFunc(d.wires, pending)
 	switch {

@@ -265,7 +265,8 @@ func (c *compQueue) Arm(solicitedOnly bool) error {
 		c.arm = armedSolicited
 	}
 	if a := c.d.async; a != nil {
-		a.programArmed, a.heard = true, false
+		a.programArmed = true
+		a.judge.sleeps()
 	}
 	c.d.armWires(true)
 	if c.head != c.tail || c.overrun {
