@@ -1,14 +1,16 @@
 # The commands of this project. Everything works with Go alone, except lint, race, ci and nightly (see .ci/run for what those need).
 .PHONY: test race lint ci nightly bench fmt
 
-test: ## what README names
-	go test ./...
+all = ./... ./bench/... # the modules that go.work joins
+
+test:
+	go test $(all)
 
 race:
-	go test -race ./...
+	go test -race $(all)
 
 lint:
-	gofmt -l . && go vet ./... && golangci-lint run ./...
+	gofmt -l . && go vet $(all) && golangci-lint run $(all)
 
 fmt:
 	gofmt -w .
@@ -23,9 +25,9 @@ nightly: export TAGMATCH_TEST_LEVEL = ci
 nightly: ## what takes too long for every change
 	go run ./internal/mutations/cmd/mutate -all
 	progress/models/check.sh
-	go test -count=1 -tags invariants ./...
-	go test -count=1 -race -timeout 30m ./...
-	CGO_ENABLED=0 go test -count=1 ./...
+	go test -count=1 -tags invariants $(all)
+	go test -count=1 -race -timeout 30m $(all)
+	CGO_ENABLED=0 go test -count=1 $(all)
 	go test -count=1 -timeout 6h ./internal/jobtest -run TestMatrix -cells all -trials 20 -parallel 24
 	.ci/fuzz 1000000x
 	go run -tags invariants ./internal/sim/cmd/sim -seeds 1000000

@@ -3,7 +3,6 @@ module github.com/tagmatch/tagmatch
 go 1.26.0
 
 require (
-	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/ebitengine/purego v0.11.3
 	github.com/spf13/cobra v1.10.2

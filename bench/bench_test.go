@@ -10,23 +10,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 	"github.com/tagmatch/tagmatch/bench/internal/hop"
 	"github.com/tagmatch/tagmatch/bench/internal/judge"
 	"github.com/tagmatch/tagmatch/bench/internal/limits"
 	"github.com/tagmatch/tagmatch/bench/internal/peers"
-	"github.com/tagmatch/tagmatch/internal/benchkit"
-	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/internal/cmdtest"
 	"github.com/tagmatch/tagmatch/internal/invariant"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 )
 
-func TestMain(m *testing.M) { benchtest.Main(m, main) }
+func TestMain(m *testing.M) { cmdtest.Main(m, main) }
 
 func TestOurs(t *testing.T) {
 	for _, test := range []string{"lat", "bw", "rate"} {
 		for _, device := range []string{"shm", "tcp"} {
 			t.Run(test+"/"+device, func(t *testing.T) {
-				stdout, stderr, err := benchtest.Run(t, test, "-device", device, "-sizes", "8,100k", "-iters", "10", "-json")
+				stdout, stderr, err := cmdtest.Run(t, test, "-device", device, "-sizes", "8,100k", "-iters", "10", "-json")
 				require.NoError(t, err, stderr)
 				lines := strings.Split(strings.TrimSpace(stdout), "\n")
 				require.Len(t, lines, 2, stdout)
@@ -43,7 +43,7 @@ func TestOurs(t *testing.T) {
 
 func TestStar(t *testing.T) {
 	for _, ranks := range []string{"3", "8"} {
-		stdout, stderr, err := benchtest.Run(t, "star", "-n", ranks, "-sizes", "8,100k", "-iters", "10", "-json")
+		stdout, stderr, err := cmdtest.Run(t, "star", "-n", ranks, "-sizes", "8,100k", "-iters", "10", "-json")
 		require.NoError(t, err, stderr)
 		lines := strings.Split(strings.TrimSpace(stdout), "\n")
 		require.Len(t, lines, 2, stdout)
@@ -54,7 +54,7 @@ func TestStar(t *testing.T) {
 }
 
 func TestOverlap(t *testing.T) {
-	stdout, stderr, err := benchtest.Run(t, "overlap", "-offload-min", "0", "-sizes", "100k", "-iters", "3", "-json")
+	stdout, stderr, err := cmdtest.Run(t, "overlap", "-offload-min", "0", "-sizes", "100k", "-iters", "3", "-json")
 	require.NoError(t, err, stderr)
 	rows := map[[3]string]bool{}
 	for line := range strings.Lines(stdout) {
@@ -69,7 +69,7 @@ func TestOverlap(t *testing.T) {
 	}
 	require.Len(t, rows, 8, stdout)
 
-	stdout, stderr, err = benchtest.Run(t, "overlap", "-device", "shm", "-transport", "tmsrq", "-manual", "-sizes", "100k", "-iters", "1")
+	stdout, stderr, err = cmdtest.Run(t, "overlap", "-device", "shm", "-transport", "tmsrq", "-manual", "-sizes", "100k", "-iters", "1")
 	require.NoError(t, err, stderr)
 	require.Equal(t, 3, strings.Count(stdout, "\n"), stdout)
 
@@ -91,7 +91,7 @@ func TestSoak(t *testing.T) {
 
 // TestSoakFaults: ranks die, the survivors see it, and nothing is wrong.
 func TestSoakFaults(t *testing.T) {
-	stdout, stderr, err := benchtest.Run(t, "soak", "-n", "3", "-sizes", "100k", "-iters", "10", "-fault", "5s", "-for", "6s", "-seed", "2", "-json")
+	stdout, stderr, err := cmdtest.Run(t, "soak", "-n", "3", "-sizes", "100k", "-iters", "10", "-fault", "5s", "-for", "6s", "-seed", "2", "-json")
 	require.NoError(t, err, "%s%s", stdout, stderr)
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	require.Len(t, lines, 2, stdout)
@@ -103,7 +103,7 @@ func TestSoakFaults(t *testing.T) {
 	require.Equal(t, map[string]any{job["how"].(string): 1.0}, all["deaths"])
 
 	// Under another launcher nobody would end a rank.
-	code, _, stderr := benchtest.Job(t, 2, "soak", "-fault", "5s", "-for", "6s")
+	code, _, stderr := cmdtest.Job(t, 2, "soak", "-fault", "5s", "-for", "6s")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, "-fault ends ranks that this command starts")
 	for args, want := range map[string]string{
@@ -113,7 +113,7 @@ func TestSoakFaults(t *testing.T) {
 		"-fault 10s -n 65":            "-n is 65: give up to 64 ranks with -fault",
 		"-fault 10s -sizes 8,64 -n 2": "-sizes is 8,64: give one with -fault",
 	} {
-		_, stderr, err := benchtest.Run(t, append([]string{"soak"}, strings.Fields(args)...)...)
+		_, stderr, err := cmdtest.Run(t, append([]string{"soak"}, strings.Fields(args)...)...)
 		require.ErrorContains(t, err, "exit status 2", args)
 		require.Contains(t, stderr, want)
 	}
@@ -128,7 +128,7 @@ func TestFlood(t *testing.T) {
 		messages, sizes, jobs = 5000, "2k", 8
 	}
 	t.Setenv("TAGMATCH_UNEXPECTED_LIMIT", strconv.Itoa(limit))
-	stdout, stderr, err := benchtest.Run(t, "flood", "-sizes", sizes, "-messages", strconv.Itoa(messages), "-json")
+	stdout, stderr, err := cmdtest.Run(t, "flood", "-sizes", sizes, "-messages", strconv.Itoa(messages), "-json")
 	if ours || !strings.Contains(stderr, "the flooded rank had ") {
 		require.NoError(t, err, "%s%s", stdout, stderr)
 	}
@@ -158,7 +158,7 @@ func TestFlood(t *testing.T) {
 }
 
 func TestFloodTable(t *testing.T) {
-	stdout, stderr, err := benchtest.Run(t, "flood", "-device", "shm", "-transport", "rc", "-sizes", "40k", "-messages", "100", "-while", "recv", "-manual")
+	stdout, stderr, err := cmdtest.Run(t, "flood", "-device", "shm", "-transport", "rc", "-sizes", "40k", "-messages", "100", "-while", "recv", "-manual")
 	require.NoError(t, err, "%s%s", stdout, stderr)
 	require.Contains(t, stdout, "       40k      shm         rc   recv        100 ")
 	for args, want := range map[string]string{
@@ -166,7 +166,7 @@ func TestFloodTable(t *testing.T) {
 		"-while asleep":                    `-while is "asleep": give one of idle, recv, both`,
 		"-sizes 1k -messages 100000000000": "messages of 1k take up to ",
 	} {
-		stdout, stderr, err := benchtest.Run(t, append([]string{"flood"}, strings.Fields(args)...)...)
+		stdout, stderr, err := cmdtest.Run(t, append([]string{"flood"}, strings.Fields(args)...)...)
 		require.Error(t, err, args)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, want)
@@ -175,27 +175,27 @@ func TestFloodTable(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, test := range []string{"idle", "echo", "flood"} {
-		_, stderr, err := benchtest.Run(t, test, "-check")
+		_, stderr, err := cmdtest.Run(t, test, "-check")
 		require.ErrorContains(t, err, "exit status 2")
 		require.Equal(t, "bench "+test+": flag provided but not defined: -check (-h lists the flags)\n", stderr)
 	}
-	_, stderr, err := benchtest.Run(t, "fly")
+	_, stderr, err := cmdtest.Run(t, "fly")
 	require.Error(t, err)
 	require.Contains(t, stderr, `there is no test "fly"`)
-	_, stderr, err = benchtest.Run(t, "compare", "-rows", "shm-lat-8,fly*", "-peers", "nobody", "-rounds", "0", "-sample", "-1s")
+	_, stderr, err = cmdtest.Run(t, "compare", "-rows", "shm-lat-8,fly*", "-peers", "nobody", "-rounds", "0", "-sample", "-1s")
 	require.Error(t, err)
 	require.Contains(t, stderr, `-rows: there is no row "fly*" (-h lists them)`)
 	require.Contains(t, stderr, `-peers: "nobody" is not one of ucx, openmpi, mpich`)
 	require.Contains(t, stderr, "-rounds is 0: give 1 or more")
 	require.Contains(t, stderr, "-sample is -1s: give up to 1m")
-	_, stderr, err = benchtest.Run(t, "compare", "-h")
+	_, stderr, err = cmdtest.Run(t, "compare", "-h")
 	require.NoError(t, err)
 	require.Contains(t, stderr, "Rows: shm-lat-8, ")
 }
 
 func TestCompareNeedsPeers(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	_, stderr, err := benchtest.Run(t, "compare")
+	_, stderr, err := cmdtest.Run(t, "compare")
 	require.Error(t, err)
 	require.Contains(t, stderr, "ucx_perftest is not installed: apt-get install ucx-utils")
 }
@@ -214,7 +214,7 @@ func TestCompareEnded(t *testing.T) {
 		}
 		t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 		t.Setenv("TMPDIR", tmp)
-		_, stderr, err := benchtest.Run(t, "compare", "-rows", "shm-lat-8", "-peers", "ucx")
+		_, stderr, err := cmdtest.Run(t, "compare", "-rows", "shm-lat-8", "-peers", "ucx")
 		require.ErrorContains(t, err, "exit status 1", stderr)
 		require.Contains(t, stderr, "bench compare: context canceled")
 		left, err := os.ReadDir(tmp)
@@ -227,7 +227,7 @@ func TestLimits(t *testing.T) {
 	if cpus, err := hop.Processors(); err != nil || len(cpus) < 2 {
 		t.Skip("measuring limits takes two processors")
 	}
-	stdout, stderr, err := benchtest.Run(t, "limits", "-iters", "20", "-json")
+	stdout, stderr, err := cmdtest.Run(t, "limits", "-iters", "20", "-json")
 	require.NoError(t, err, stderr)
 	seen := map[string]int{}
 	for line := range strings.Lines(stdout) {
@@ -239,7 +239,7 @@ func TestLimits(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"hop": 1, "ring": 1, "ringrate": 1, "cma": 4, "cma2": 4, "socket": 1, "futex": 1, "yield": 1}, seen)
 
-	stdout, stderr, err = benchtest.Run(t, "limits", "-only", "yield,cma", "-iters", "20")
+	stdout, stderr, err = cmdtest.Run(t, "limits", "-only", "yield,cma", "-iters", "20")
 	require.NoError(t, err, stderr)
 	require.Regexp(t, `^yield +8 B +[0-9.]+ us .*\ncma +65536 B +[0-9.]+ GB/s `, stdout)
 
@@ -249,7 +249,7 @@ func TestLimits(t *testing.T) {
 		"-second ring":        "is for processes that bench limits starts",
 		"-second sky 8 9 0 1": "there is no such limit",
 	} {
-		_, stderr, err = benchtest.Run(t, append([]string{"limits"}, strings.Fields(args)...)...)
+		_, stderr, err = cmdtest.Run(t, append([]string{"limits"}, strings.Fields(args)...)...)
 		require.Error(t, err, args)
 		require.Contains(t, stderr, want)
 	}
@@ -282,7 +282,7 @@ func TestCompare(t *testing.T) {
 	if !testlevel.CI() {
 		rows, names = "shm-lat-8", names[:1]
 	}
-	stdout, stderr, err := benchtest.Run(t, "compare", "-rows", rows, "-peers", strings.Join(names, ","), "-rounds", "1", "-sample", "5ms", "-json")
+	stdout, stderr, err := cmdtest.Run(t, "compare", "-rows", rows, "-peers", strings.Join(names, ","), "-rounds", "1", "-sample", "5ms", "-json")
 	require.NoError(t, err, stderr)
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	require.Len(t, lines, 2+strings.Count(rows, ","))

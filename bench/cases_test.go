@@ -11,14 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit"
-	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
+	"github.com/tagmatch/tagmatch/internal/cmdtest"
 )
 
 // results runs a test with -json.
 func results(t *testing.T, args ...string) []benchkit.Result {
 	t.Helper()
-	stdout, stderr, err := benchtest.Run(t, append(args, "-json")...)
+	stdout, stderr, err := cmdtest.Run(t, append(args, "-json")...)
 	require.NoError(t, err, stderr)
 	var list []benchkit.Result
 	for line := range strings.Lines(stdout) {
@@ -46,7 +46,7 @@ func TestDepth(t *testing.T) {
 		"-kind any":    `-kind is "any": give one of posted, unexpected, anysource, masks, all`,
 		"-depths 16,0": `"0" is not a number that can be used here: give 1 to 10000000, for example 16,1000`,
 	} {
-		_, stderr, err := benchtest.Run(t, append([]string{"depth"}, strings.Fields(args)...)...)
+		_, stderr, err := cmdtest.Run(t, append([]string{"depth"}, strings.Fields(args)...)...)
 		require.Error(t, err, args)
 		require.Contains(t, stderr, want)
 	}
@@ -65,7 +65,7 @@ func TestGoroutines(t *testing.T) {
 			}
 		}
 	}
-	_, stderr, err := benchtest.Run(t, "threads", "-goroutines", "1,100000")
+	_, stderr, err := cmdtest.Run(t, "threads", "-goroutines", "1,100000")
 	require.Error(t, err)
 	require.Contains(t, stderr, "-goroutines has 100000: give 1 to 65536")
 }
@@ -80,7 +80,7 @@ func TestIdle(t *testing.T) {
 	require.Equal(t, [4]any{"idle", 8, 3, 0.05}, [4]any{r.Test, r.Size, r.Iters, r.ForS})
 	require.Positive(t, r.CPUPct)
 	require.InDelta(t, r.WakeUs/r.FutexUs, r.OverFutex, 1e-9)
-	_, stderr, err := benchtest.Run(t, "idle", "-for", "-1s")
+	_, stderr, err := cmdtest.Run(t, "idle", "-for", "-1s")
 	require.Error(t, err)
 	require.Contains(t, stderr, "-for is -1s: give some time, such as 10s")
 }
@@ -139,10 +139,10 @@ func TestOneCore(t *testing.T) {
 	rows := results(t, "lat", "-onecore", "-gomaxprocs", "1", "-sizes", "8", "-iters", "20")
 	require.Len(t, rows, 1)
 	require.Positive(t, rows[0].YieldUs)
-	_, stderr, err := benchtest.Run(t, "lat", "-onecore", "-nopin")
+	_, stderr, err := cmdtest.Run(t, "lat", "-onecore", "-nopin")
 	require.Error(t, err)
 	require.Contains(t, stderr, "-onecore and -nopin exclude each other")
-	code, stdout, stderr := benchtest.Job(t, 2, "lat", "-onecore", "-sizes", "8", "-iters", "20")
+	code, stdout, stderr := cmdtest.Job(t, 2, "lat", "-onecore", "-sizes", "8", "-iters", "20")
 	require.Equal(t, 2, code, stderr)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "bench lat: -onecore pins ranks that this command starts, and another launcher has started this one")

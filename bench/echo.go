@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit"
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit"
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

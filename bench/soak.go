@@ -6,9 +6,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 	"github.com/tagmatch/tagmatch/bench/internal/faults"
 	"github.com/tagmatch/tagmatch/bench/internal/soak"
-	"github.com/tagmatch/tagmatch/internal/benchkit"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 

@@ -3,7 +3,7 @@
 //
 //	go run ./bench compare -json -rows '*' >compare.json
 //	go run ./bench limits -json >limits.json
-//	go -C bench/plot run . -out /tmp/plots $PWD/compare.json $PWD/limits.json
+//	GOWORK=off go -C bench/plot run . -out /tmp/plots $PWD/compare.json $PWD/limits.json
 //
 // It reads the JSON lines of compare, limits, lat, bw and depth, and writes an SVG and a PNG of
 // each picture for which there is something: latency-shm, bandwidth-shm, latency-tcp,

@@ -10,13 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/internal/cmdtest"
 	"github.com/tagmatch/tagmatch/internal/testlevel"
 	"github.com/tagmatch/tagmatch/p2p"
 	"github.com/tagmatch/tagmatch/p2p/p2ptest"
 )
 
-func TestMain(m *testing.M) { benchtest.Main(m, main) }
+func TestMain(m *testing.M) { cmdtest.Main(m, main) }
 
 func TestAllReduce(t *testing.T) {
 	sizes, bytes := "4,1000,3m", 3<<20
@@ -31,7 +31,7 @@ func TestAllReduce(t *testing.T) {
 				if device == "tcp" {
 					kind, element = "float32", 4
 				}
-				stdout, stderr, err := benchtest.Run(t, "-n", fmt.Sprint(n), "-iters", "2", "-sizes", sizes, "-type", kind)
+				stdout, stderr, err := cmdtest.Run(t, "-n", fmt.Sprint(n), "-iters", "2", "-sizes", sizes, "-type", kind)
 				require.NoError(t, err, stderr)
 				lines := strings.Split(strings.TrimSpace(stdout), "\n")
 				require.Len(t, lines, 5, stdout)
@@ -53,7 +53,7 @@ func TestUsage(t *testing.T) {
 		"-type int: float32 or float64": {"-type", "int"},
 		`unexpected argument "x"`:       {"x"},
 	} {
-		stdout, stderr, err := benchtest.Run(t, args...)
+		stdout, stderr, err := cmdtest.Run(t, args...)
 		require.Error(t, err)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, want)

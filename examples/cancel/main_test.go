@@ -5,10 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/internal/cmdtest"
 )
 
-func TestMain(m *testing.M) { benchtest.Main(m, main) }
+func TestMain(m *testing.M) { cmdtest.Main(m, main) }
 
 func TestCancel(t *testing.T) {
 	for _, device := range []string{"shm", "tcp"} {
@@ -16,7 +16,7 @@ func TestCancel(t *testing.T) {
 			t.Run(device+"/"+transport, func(t *testing.T) {
 				t.Setenv("TAGMATCH_DEVICE", device)
 				t.Setenv("TAGMATCH_TRANSPORT", transport)
-				code, stdout, stderr := benchtest.Job(t, 2)
+				code, stdout, stderr := cmdtest.Job(t, 2)
 				require.Zero(t, code, stderr)
 				// On a busy machine rank 1 may not answer in time: then the Send says more.
 				require.Regexp(t, "^Recv: p2p: recv from 1, tag 0x1: context deadline exceeded\n"+
@@ -31,7 +31,7 @@ func TestCancel(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	for _, n := range []int{1, 3} {
-		code, stdout, stderr := benchtest.Job(t, n)
+		code, stdout, stderr := cmdtest.Job(t, n)
 		require.NotZero(t, code)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, "this example takes two ranks: tagmatch run -n 2 -- cancel")

@@ -7,15 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/internal/cmdtest"
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
-func TestMain(m *testing.M) { benchtest.Main(m, main) }
+func TestMain(m *testing.M) { cmdtest.Main(m, main) }
 
 func TestNobodyIsLost(t *testing.T) {
 	for _, n := range []int{2, 5} {
-		code, stdout, stderr := benchtest.Job(t, n)
+		code, stdout, stderr := cmdtest.Job(t, n)
 		require.Zero(t, code, stderr)
 		require.Equal(t, "sum of the squares: 2870\n", stdout)
 	}
@@ -28,12 +28,12 @@ func TestWorkerIsLost(t *testing.T) {
 	}
 	for _, device := range []string{"shm", "tcp"} {
 		t.Setenv("TAGMATCH_DEVICE", device)
-		code, stdout, stderr := benchtest.JobOf(t, launch.Options{N: 4, KeepGoing: true}, "-die", "2", "-tasks", "2000")
+		code, stdout, stderr := cmdtest.JobOf(t, launch.Options{N: 4, KeepGoing: true}, "-die", "2", "-tasks", "2000")
 		require.Zero(t, code, stderr)
 		require.Regexp(t, "^rank 2 is lost, and with it task [0-9]+\nsum of the squares: 2668667000\n$", stdout)
 		require.Equal(t, "tagmatch: rank 2 was killed by a signal: killed\ntagmatch: rank 2 lost, 3 of 4 ended well\n", stderr)
 
-		code, stdout, stderr = benchtest.JobOf(t, launch.Options{N: 2, KeepGoing: true}, "-die", "1")
+		code, stdout, stderr = cmdtest.JobOf(t, launch.Options{N: 2, KeepGoing: true}, "-die", "1")
 		killed, exited := strings.Index(stderr, "tagmatch: rank 1 was killed"), strings.Index(stderr, "tagmatch: rank 0 exited with code 1")
 		require.True(t, killed >= 0 && exited >= 0, stderr)
 		want := 1 // of the one that the launcher saw end first
@@ -48,7 +48,7 @@ func TestWorkerIsLost(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	code, _, stderr := benchtest.Job(t, 1)
+	code, _, stderr := cmdtest.Job(t, 1)
 	require.NotZero(t, code)
 	require.Contains(t, stderr, "this example takes two ranks or more")
 }

@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/internal/cmdtest"
 )
 
-func TestMain(m *testing.M) { benchtest.Main(m, main) }
+func TestMain(m *testing.M) { cmdtest.Main(m, main) }
 
 // results runs the program with -json and returns its lines.
 func results(t *testing.T, args ...string) (list []map[string]any) {
-	stdout, stderr, err := benchtest.Run(t, append(args, "-json", "-check")...)
+	stdout, stderr, err := cmdtest.Run(t, append(args, "-json", "-check")...)
 	require.NoError(t, err, stderr)
 	for line := range strings.Lines(stdout) {
 		var r map[string]any
@@ -49,7 +49,7 @@ func TestOffload(t *testing.T) {
 
 // Under a launcher with more ranks than two the others wait.
 func TestJob(t *testing.T) {
-	code, stdout, stderr := benchtest.Job(t, 4, "-sizes", "5", "-iters", "20")
+	code, stdout, stderr := cmdtest.Job(t, 4, "-sizes", "5", "-iters", "20")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, " 5 bytes       20 round trips")
 }
@@ -62,7 +62,7 @@ func TestWrongFlags(t *testing.T) {
 		"-iters -3":   "-iters must not be below 0",
 		"extra":       `arguments that are no flags are not known: ["extra"]`,
 	} {
-		stdout, stderr, err := benchtest.Run(t, strings.Fields(args)...)
+		stdout, stderr, err := cmdtest.Run(t, strings.Fields(args)...)
 		require.Error(t, err, args)
 		require.Empty(t, stdout, args)
 		require.Contains(t, stderr, want)

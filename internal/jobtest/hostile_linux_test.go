@@ -287,18 +287,3 @@ func heapInUse() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
-
-// memory reads a line of this process's status, in bytes.
-func memory(name string) (int64, error) {
-	b, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(b), name+":")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		return 0, fmt.Errorf("/proc/self/status has no %s", name)
-	}
-	kib, err := strconv.ParseInt(fields[0], 10, 64)
-	return kib << 10, err
-}

@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/internal/cmdtest"
 	"github.com/tagmatch/tagmatch/internal/launch"
 )
 
-func TestMain(m *testing.M) { benchtest.Main(m, func() { os.Exit(3) }) }
+func TestMain(m *testing.M) { cmdtest.Main(m, func() { os.Exit(3) }) }
 
 // TestSequence: a seed decides who dies, and how, and who is stopped before.
 func TestSequence(t *testing.T) {

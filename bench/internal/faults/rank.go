@@ -8,7 +8,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit"
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
 )
 
 // Survivor is what a rank has seen of the end of another one.

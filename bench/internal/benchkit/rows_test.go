@@ -10,12 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tagmatch/tagmatch/internal/benchkit"
-	"github.com/tagmatch/tagmatch/internal/benchkit/benchtest"
+	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
+	"github.com/tagmatch/tagmatch/internal/cmdtest"
 	"github.com/tagmatch/tagmatch/p2p"
 )
 
-func TestMain(m *testing.M) { benchtest.Main(m, jobs) }
+func TestMain(m *testing.M) { cmdtest.Main(m, jobs) }
 
 // jobs is a command of two jobs. Its first argument is what happens in each of them when a result
 // was printed.
@@ -77,7 +77,7 @@ func TestLastJob(t *testing.T) {
 		"judged":      {1, 4, "the flooded rank had "},
 	} {
 		t.Run(how, func(t *testing.T) {
-			stdout, stderr, err := benchtest.Run(t, how, "-nopin", "-json")
+			stdout, stderr, err := cmdtest.Run(t, how, "-nopin", "-json")
 			var exit *exec.ExitError
 			require.ErrorAs(t, err, &exit)
 			require.Equal(t, want.code, exit.ExitCode(), stderr)
