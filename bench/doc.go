@@ -8,20 +8,18 @@
 //	go run ./bench idle     processor time of a rank that waits, and how long a wake-up takes
 //	go run ./bench vec      messages of many parts, beside a program that packs them itself
 //	go run ./bench echo     net/http in a process that has a goroutine in Recv
-//	go run ./bench star     loops in which all ranks send to rank 0, which answers each
 //	go run ./bench alltoall exchanges among more ranks than processors, over those of two ranks
 //	go run ./bench overlap  how much of a transfer a computing receiver gets for nothing
 //	go run ./bench flood    memory of a rank that does not receive what three others send
 //	go run ./bench soak     random messages by every kind of call, all compared
-//	go run ./bench limits   what the machine can do at best: rings, copies, sockets, wake-ups
+//	go run ./bench limits   what the machine can do at best: rings, copies, sockets
 //	go run ./bench compare  ratios to three peers, ours and theirs by turns, with their marks
 //
 // Each takes flags, which -h lists; with -json it prints an object a line.
 //
 // lat, bw and rate launch themselves as two ranks on this host, or use a launcher's first two
 // ranks, while others are in Recv; lat -n 64 starts such others, and compares. lat -onecore has
-// both ranks, which it starts itself, on one processor, beside two processes that yield it to each
-// other. overlap starts ranks once for each line of its table, and under a launcher measures what
+// both ranks, which it starts itself, on one processor. overlap starts ranks once for each line of its table, and under a launcher measures what
 // the flags say. compare starts all programs itself and needs Debian's packages of its peers, or
 // -peers; see its -h for what it does against noise. It is made of bench/internal: judge, peers,
 // hop; limits is beside them.
@@ -37,14 +35,6 @@
 // message is lost, overtaken, damaged or there twice; after five minutes without the end of a round
 // the ranks that still wait say where they stand. -sizes is the largest message, and -iters how
 // many each rank sends to each other in each part of a round, at most. It is bench/internal/soak.
-//
-//	go run ./bench soak -fault 10s -seed 1 -for 30m
-//
-// has a rank die so often, and starts the job again: it is killed, exits or panics, and before that
-// some rank is stopped for a while, all by the seed. Each operation with the dead rank must end and
-// name it, a stopped one must not be lost, and the survivors go on among each other. A line of each
-// job has the times and what the survivors and this process take; nothing may be left of a job, nor
-// grow from job to job. Else the exit code is 1. It needs Linux, and is bench/internal/faults.
 //
 // Concurrency: each rank has as many goroutines that send and receive as -goroutines says, by
 // default one; compare runs one measurement at a time.

@@ -109,10 +109,6 @@ func printLimit(out io.Writer, l limits.Line, asJSON bool) error {
 	switch {
 	case l.MidUs > 0:
 		figure = fmt.Sprintf("%10.3f us", l.MidUs)
-	case l.WakeUs > 0:
-		figure = fmt.Sprintf("%10.3f us", l.WakeUs)
-	case l.MsgS > 0:
-		figure = fmt.Sprintf("%10.3f M/s", l.MsgS/1e6)
 	case l.MBs > 0:
 		figure = fmt.Sprintf("%10.3f GB/s", l.MBs/1e3)
 	}

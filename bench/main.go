@@ -85,14 +85,6 @@ var tests = []benchkit.Command{
 		Cases:   echoCases,
 	},
 	{
-		Name:  "star",
-		About: "all ranks send to rank 0, which answers each; -n ranks, on as many processors as there are",
-		Sizes: benchkit.Sizes{8},
-		Iters: 20_000,
-		N:     8,
-		Run:   benchkit.Star,
-	},
-	{
 		Name:     "alltoall",
 		About:    "exchanges in which each rank sends an equal part of so many bytes to each other; -n ranks, over two ranks",
 		Sizes:    benchkit.Sizes{1 << 10, 64 << 10, 1 << 20},
@@ -122,15 +114,13 @@ var tests = []benchkit.Command{
 	},
 	{
 		Name:     "soak",
-		About:    "random messages among -n ranks by every kind of call, all compared; -iters: at most, from each rank to each other in each part of a round; -fault: ranks die meanwhile",
+		About:    "random messages among -n ranks by every kind of call, all compared; -iters: at most, from each rank to each other in each part of a round",
 		Sizes:    benchkit.Sizes{1 << 20},
 		Messages: soakMessages,
 		N:        4,
 		For:      soakFor,
 		NoCheck:  true, // it compares each message
 		Run:      soakRank,
-		Drive:    soakFaults,
-		Endure:   soakEndure,
 	},
 }
 
@@ -162,7 +152,7 @@ func usage(name string, stderr io.Writer) int {
 	for _, c := range tests {
 		fmt.Fprintf(stderr, "  %-8s %s\n", c.Name, c.About)
 	}
-	fmt.Fprintf(stderr, "  %-8s %s\n", "limits", "what the machine can do at best: rings, copies, sockets, wake-ups")
+	fmt.Fprintf(stderr, "  %-8s %s\n", "limits", "what the machine can do at best: rings, copies, sockets")
 	fmt.Fprintf(stderr, "  %-8s %s\n", "compare", "ratios to UCX, Open MPI and MPICH, measured by turns in one run")
 	return 2
 }

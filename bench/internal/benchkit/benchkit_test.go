@@ -92,11 +92,6 @@ func TestDamageIsSeen(t *testing.T) {
 			"round 1: a message of 21 bytes arrived damaged: byte 20 is ": rounds(func(l *Loop) {
 				copy(l.In, l.Out[:20])
 			}),
-			"round 1: a message of 21 bytes arrived damaged: byte 7 is ": rounds(func(l *Loop) {
-				copy(l.In, l.Out[:7])
-				l.again()
-				copy(l.In, l.Out)
-			}),
 			"message 0 of 21 bytes arrived damaged: byte 0 is ":  stream(func(int, []byte) {}),
 			"message 0 of 21 bytes arrived damaged: byte 20 is ": damaged(0),
 			"message 3 of 21 bytes arrived damaged: byte 20 is ": damaged(3), // at the end
@@ -175,26 +170,6 @@ func TestAsyncFlag(t *testing.T) {
 	}
 	_, err := overlap.parse([]string{"-async=maybe"}, io.Discard)
 	require.ErrorContains(t, err, `invalid boolean value "maybe" for -async: give true or false`)
-}
-
-func TestStar(t *testing.T) {
-	for _, check := range []bool{false, true} {
-		var out bytes.Buffer
-		p2ptest.Run(t, 5, func(w *p2p.World) {
-			s := &Session{Flags: Flags{Check: check}, World: w, First: w.Rank() == 0, report: &reporter{out: &out}}
-			for _, size := range []int{0, 9, 100 << 10} {
-				r, err := Star(s, size, 10)
-				require.NoError(t, err)
-				if s.First {
-					require.Equal(t, [4]any{"star", 5, size, 10}, [4]any{r.Test, r.Ranks, r.Size, r.Iters})
-					require.Positive(t, r.AvgUs)
-					require.Positive(t, r.P99Us)
-					require.NoError(t, s.report.print(&r))
-				}
-			}
-		})
-		require.Regexp(t, "us a loop.*\n.*ranks.*\n +0 +5 +10 .*\n +9 +5 +10 .*\n +100k +5 +10 .*\n$", out.String())
-	}
 }
 
 func TestResultLine(t *testing.T) {
@@ -289,26 +264,6 @@ func TestFloodJudged(t *testing.T) {
 	p := reporter{out: &out}
 	require.NoError(t, p.print(&Result{Test: "flood", Flood: &r}))
 	require.Contains(t, out.String(), "BEYOND ITS BOUND")
-}
-
-func TestCurveBecomesCoarser(t *testing.T) {
-	c := curve{stride: 1, quit: make(chan struct{}), done: make(chan struct{})}
-	close(c.done)
-	const n = 10*curvePoints + 3
-	for i := range n {
-		c.add(Sample{Ms: int64(i), RSS: int64(i % 100), Unexpected: int64(n - i)})
-	}
-	c.stop()
-	points, err := c.seen()
-	require.NoError(t, err)
-	require.Less(t, len(points), curvePoints+1)
-	require.Greater(t, len(points), curvePoints/2)
-	require.Equal(t, int64(n-1), points[len(points)-1].Ms)
-	for i, p := range points[1:] {
-		require.Greater(t, p.Ms, points[i].Ms)
-		require.LessOrEqual(t, p.RSS, int64(99))
-	}
-	require.Equal(t, Sample{15, 15, n}, points[0], "the largest of 16 samples each")
 }
 
 func TestMemory(t *testing.T) {

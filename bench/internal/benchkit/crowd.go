@@ -37,10 +37,6 @@ func AlltoallRows(f Flags) []Flags { return crowdRows(f) }
 func Latency(s *Session, size, iters int) (Result, error) {
 	r, err := PingPong(s, size, iters)
 	r.Ranks = s.World.Size()
-	if err != nil || !s.OneCore {
-		return r, err
-	}
-	r.YieldUs, err = s.handover(iters)
 	return r, err
 }
 
@@ -106,49 +102,12 @@ func AlltoallMessages(size int) int {
 	return 5000
 }
 
-// handover is the time in microseconds that two processes on one processor need to hand it over by
-// sched_yield, and nothing else.
-func (s *Session) handover(iters int) (float64, error) {
-	p, err := s.page()
-	if err != nil {
-		return 0, fmt.Errorf("measuring how ranks hand over their processor: %w", err)
-	}
-	l := &Loop{first: s.First, iters: iters}
-	for range l.Rounds {
-		if s.First {
-			p.word.Store(1)
-			p.yieldUntil(0)
-		} else {
-			p.yieldUntil(1)
-			p.word.Store(0)
-		}
-	}
-	err = errors.Join(s.sync(), p.close())
-	return us(l.elapsed) / float64(iters) / 2, err
-}
-
-func (p *page) yieldUntil(value uint32) {
-	for p.word.Load() != value {
-		schedYield()
-	}
-}
-
 var latencyOfRanksTable = layout{
-	of:   func(r *Result) bool { return r.Ranks > 0 && r.YieldUs == 0 },
+	of:   func(r *Result) bool { return r.Ranks > 0 },
 	note: latencyTable.note,
 	columns: []column{sizeColumn, ranksColumn, roundsColumn("round trips", 11), avgColumn, p50Column, p99Column, megabytesColumn,
 		overColumn},
 	over: overRanks,
-}
-
-var oneCoreTable = layout{
-	of: func(r *Result) bool { return r.YieldUs > 0 },
-	note: func(r *Result) string {
-		return wires(r) + "; half round trip in us of two ranks on one processor, and of two processes that hand it over by sched_yield"
-	},
-	columns: []column{sizeColumn, roundsColumn("round trips", 11), avgColumn, p50Column, p99Column,
-		number("yield", 10, 3, func(r *Result) float64 { return r.YieldUs }),
-		number("over yield", 10, 2, func(r *Result) float64 { return r.AvgUs / r.YieldUs })},
 }
 
 var alltoallTable = layout{

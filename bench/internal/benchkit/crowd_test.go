@@ -2,7 +2,6 @@ package benchkit
 
 import (
 	"bytes"
-	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -51,26 +50,6 @@ func TestParked(t *testing.T) {
 		if s.First {
 			dismissed.Store(true)
 			require.NoError(t, s.dismiss(measuring))
-		}
-	})
-}
-
-func TestHandover(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("needs Linux's sched_yield")
-	}
-	// Both ranks are in this process: who waits by sched_yield keeps a processor of Go's.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
-	p2ptest.Run(t, 2, func(w *p2p.World) {
-		s := &Session{Flags: Flags{OneCore: true}, World: w, Peer: 1 - w.Rank(), First: w.Rank() == 0}
-		var out bytes.Buffer
-		s.report = &reporter{out: &out}
-		r, err := Latency(s, 8, 5)
-		require.NoError(t, err)
-		if s.First {
-			require.Positive(t, r.YieldUs)
-			require.NoError(t, s.report.print(&r))
-			require.Contains(t, out.String(), "over yield")
 		}
 	})
 }

@@ -39,7 +39,7 @@ const floodSendLimit = 1 << 40
 
 // Tags of a flood. Those of its messages are smaller: sender and number, see tag.
 const (
-	tagBegin p2p.Tag = 1 + iota // Comm: rank 0 samples its memory now
+	tagBegin p2p.Tag = 1 + iota // Comm: rank 0 has looked at its memory
 	tagPosted
 	tagCounts
 	tagEnd                    // to the herald: Shutdown is bounded in time, receiving all is not
@@ -55,24 +55,22 @@ const payloads = 4093
 // Flood is the result of a flood, beside its Result, whose msg_s is from the first send to the last
 // receive.
 type Flood struct {
-	While          string   `json:"while"`
-	Senders        int      `json:"senders"`
-	Limit          int64    `json:"unexpected_limit"`
-	Bound          int64    `json:"bound"`    // Limit and FloodConstant
-	Base           int64    `json:"base_rss"` // before the flood
-	Peak           int64    `json:"peak_rss"` // until the flooded rank begins to receive the flood
-	EndPeak        int64    `json:"end_peak_rss"`
-	Within         bool     `json:"within_bound"` // see judge
-	UnexpectedPeak int64    `json:"unexpected_peak"`
-	EndUnexpected  int64    `json:"end_unexpected_peak"`
-	HeldUp         uint64   `json:"held_up"` // of all senders together
-	WantsSent      uint64   `json:"wants_sent"`
-	WantsReceived  uint64   `json:"wants_received"`
-	Released       uint64   `json:"released"`
-	PostS          float64  `json:"post_s"` // until everything was posted
-	DrainS         float64  `json:"drain_s"`
-	DrainMs        int64    `json:"drain_ms"` // where in the curve the receiving begins
-	Curve          []Sample `json:"curve"`
+	While          string  `json:"while"`
+	Senders        int     `json:"senders"`
+	Limit          int64   `json:"unexpected_limit"`
+	Bound          int64   `json:"bound"`    // Limit and FloodConstant
+	Base           int64   `json:"base_rss"` // before the flood
+	Peak           int64   `json:"peak_rss"` // until the flooded rank begins to receive the flood
+	EndPeak        int64   `json:"end_peak_rss"`
+	Within         bool    `json:"within_bound"` // see judge
+	UnexpectedPeak int64   `json:"unexpected_peak"`
+	EndUnexpected  int64   `json:"end_unexpected_peak"`
+	HeldUp         uint64  `json:"held_up"` // of all senders together
+	WantsSent      uint64  `json:"wants_sent"`
+	WantsReceived  uint64  `json:"wants_received"`
+	Released       uint64  `json:"released"`
+	PostS          float64 `json:"post_s"` // until everything was posted
+	DrainS         float64 `json:"drain_s"`
 }
 
 // flood is one rank's side.
@@ -181,8 +179,7 @@ func (f *flood) flooded() (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	c := watch(f.s.World)
-	defer c.stop()
+	start := time.Now()
 	for i := range floodSenders {
 		if err := f.s.World.Comm().Send(context.Background(), 1+i, tagBegin, nil); err != nil {
 			return Result{}, err
@@ -191,7 +188,7 @@ func (f *flood) flooded() (Result, error) {
 	if err := f.meanwhile(); err != nil {
 		return Result{}, err
 	}
-	posted, before := time.Since(c.start), f.s.World.Metrics()
+	posted, before := time.Since(start), f.s.World.Metrics()
 	_, peak, err := Resident()
 	if err != nil {
 		return Result{}, err
@@ -199,13 +196,11 @@ func (f *flood) flooded() (Result, error) {
 	if err := f.drain(); err != nil {
 		return Result{}, err
 	}
-	elapsed := time.Since(c.start)
+	elapsed := time.Since(start)
 	r := f.s.Result("flood", f.size, f.n, elapsed-settle)
 	r.Flood = &Flood{While: f.s.While, Senders: floodSenders, Base: base, Peak: peak, UnexpectedPeak: before.UnexpectedPeak,
-		PostS: (posted - settle).Seconds(), DrainS: (elapsed - posted).Seconds(), DrainMs: posted.Milliseconds()}
-	c.stop()
-	r.Flood.Curve, err = c.seen()
-	return r, errors.Join(err, r.Flood.finish(f.s))
+		PostS: (posted - settle).Seconds(), DrainS: (elapsed - posted).Seconds()}
+	return r, r.Flood.finish(f.s)
 }
 
 // meanwhile is what rank 0 does until everything was posted.

@@ -11,7 +11,7 @@ type Result struct {
 	Test       string   `json:"test"`
 	Device     string   `json:"device"`
 	Transport  string   `json:"transport"`
-	Ranks      int      `json:"ranks,omitempty"` // of the job; latencies of star and alltoall are of whole rounds
+	Ranks      int      `json:"ranks,omitempty"` // of the job; a latency of alltoall is of whole rounds
 	Size       int      `json:"size"`
 	Iters      int      `json:"iters"`
 	AvgUs      float64  `json:"avg_us"`
@@ -25,7 +25,6 @@ type Result struct {
 	Kind       string   `json:"kind,omitempty"`         // depth: of the queued entries
 	Goroutines int      `json:"goroutines,omitempty"`   // of each rank, in pairs; msg_s and mb_s are of all
 	Waiter     string   `json:"waiter,omitempty"`       // echo: beside the server in its process
-	YieldUs    float64  `json:"yield_us,omitempty"`     // -onecore: of half a round trip by sched_yield alone
 	Over       float64  `json:"over_first,omitempty"`   // over the first result that differs in one number only
 	CPUPerGB   float64  `json:"cpu_s_per_gb,omitempty"` // processor seconds of both ranks
 	Progress   string   `json:"progress,omitempty"`     // overlap: "goroutine" or "manual"

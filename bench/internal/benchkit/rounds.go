@@ -143,16 +143,6 @@ func (l *Loop) begin() bool {
 	return true
 }
 
-// again allows another message of the round, equal to the one before, to be received into In.
-func (l *Loop) again() bool {
-	if !l.verifying {
-		return true
-	}
-	ok := l.verify()
-	clear(l.In)
-	return ok
-}
-
 // verify compares the received message with what every rank sends in this round.
 func (l *Loop) verify() bool {
 	if err := Damage(l.In, l.Out); err != nil {

@@ -26,8 +26,8 @@ type column struct {
 }
 
 // layouts are tried in this order.
-var layouts = []*layout{&overlapTable, &floodTable, &soakTable, &depthTable, &idleTable, &vecTable, &echoTable, &manyStreamsTable, &threadsTable, &streamTable, &starTable, &alltoallTable,
-	&oneCoreTable, &latencyOfRanksTable, &latencyTable}
+var layouts = []*layout{&overlapTable, &floodTable, &soakTable, &depthTable, &idleTable, &vecTable, &echoTable, &manyStreamsTable, &threadsTable, &streamTable, &alltoallTable,
+	&latencyOfRanksTable, &latencyTable}
 
 // Columns of several tables.
 var (
@@ -72,14 +72,6 @@ var streamTable = layout{
 	columns: []column{sizeColumn, roundsColumn("messages", 10),
 		megabytesColumn, rateColumn,
 		number("cpu s/GB", 12, 3, func(r *Result) float64 { return r.CPUPerGB })},
-}
-
-var starTable = layout{
-	of: func(r *Result) bool { return r.Test == "star" },
-	note: func(r *Result) string {
-		return wires(r) + "; us a loop: rank 0 has a message of each other rank and has answered them"
-	},
-	columns: []column{sizeColumn, ranksColumn, roundsColumn("loops", 10), avgColumn, p50Column, p99Column},
 }
 
 var overlapTable = layout{

@@ -76,6 +76,3 @@ func (p *page) wake(value uint32) error {
 	}
 	return nil
 }
-
-// schedYield is without the runtime's preparations for a call that blocks.
-func schedYield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

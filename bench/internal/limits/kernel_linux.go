@@ -3,8 +3,6 @@ package limits
 import (
 	"fmt"
 	"os"
-	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -91,56 +89,6 @@ func secondSocket(s *side) error {
 		if err := move(unix.SYS_SENDTO, fd, buf); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// now is a time that both processes agree on.
-func now() (time.Duration, error) {
-	var t unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
-	return time.Duration(t.Nano()), os.NewSyscallError("clock_gettime", err)
-}
-
-const futexWait, futexWake = 0, 1
-
-// firstFutex wakes the second side, which tells how long it took.
-func firstFutex(s *side) error {
-	s.meet(true)
-	var took []float64
-	for i := range uint32(s.line.Iters) {
-		time.Sleep(asleep)
-		at, err := now()
-		if err != nil {
-			return err
-		}
-		s.ctl.stamp.Store(int64(at))
-		s.ctl.turn.Store(i + 1)
-		if e := futex(&s.ctl.turn, futexWake, 1); e != 0 {
-			return os.NewSyscallError("futex", e)
-		}
-		s.meet(true)
-		took = append(took, float64(s.ctl.value.Load())/1e3)
-	}
-	slices.Sort(took)
-	s.line.WakeUs = took[len(took)/2]
-	return nil
-}
-
-func secondFutex(s *side) error {
-	s.meet(false)
-	for i := range uint32(s.line.Iters) {
-		for s.ctl.turn.Load() == i {
-			if e := futex(&s.ctl.turn, futexWait, uintptr(i)); e != 0 && e != unix.EAGAIN && e != unix.EINTR {
-				return os.NewSyscallError("futex", e)
-			}
-		}
-		at, err := now()
-		if err != nil {
-			return err
-		}
-		s.ctl.value.Store(uint64(int64(at) - s.ctl.stamp.Load()))
-		s.meet(false)
 	}
 	return nil
 }

@@ -8,14 +8,12 @@ import (
 
 // Line is one result, in the names of the other tests. Latencies are half round trips.
 type Line struct {
-	Test   string  `json:"test"` // "limits"
-	What   string  `json:"what"`
-	Size   int     `json:"size"`
-	Iters  int     `json:"iters"`
-	MidUs  float64 `json:"mid_us,omitempty"` // median of the averages of 100 parts, without a clock
-	WakeUs float64 `json:"wake_us,omitempty"`
-	MBs    float64 `json:"mb_s,omitempty"`
-	MsgS   float64 `json:"msg_s,omitempty"`
+	Test  string  `json:"test"` // "limits"
+	What  string  `json:"what"`
+	Size  int     `json:"size"`
+	Iters int     `json:"iters"`
+	MidUs float64 `json:"mid_us,omitempty"` // median of the averages of 100 parts, without a clock
+	MBs   float64 `json:"mb_s,omitempty"`
 }
 
 // Second is the argument of a process that is the second side; its words follow.
@@ -29,23 +27,16 @@ type limit struct {
 	oneCore     bool
 }
 
-// asleep is how long one that is to be woken has to fall asleep.
-const asleep = 2 * time.Millisecond
-
 var copies = []int{64 << 10, 256 << 10, 1 << 20, 4 << 20}
 
 var table = []limit{
 	{name: "hop", about: "a cache line's way to the other processor", sizes: []int{8}, round: 200 * time.Nanosecond},
 	{name: "ring", about: "half round trip over two rings in shared memory, one line a packet", sizes: []int{8},
 		round: 400 * time.Nanosecond},
-	{name: "ringrate", about: "packets of one line through a ring in shared memory", sizes: []int{8},
-		round: 50 * time.Nanosecond},
 	{name: "cma", about: "copying out of the other process (process_vm_readv)", sizes: copies},
 	{name: "cma2", about: "the same, while the other copies the second half (process_vm_writev)", sizes: copies},
 	{name: "socket", about: "half round trip over TCP loopback, spinning on non-blocking system calls", sizes: []int{8},
 		round: 10 * time.Microsecond},
-	{name: "futex", about: "from a futex wake until the other process runs", sizes: []int{4},
-		round: asleep},
 	{name: "yield", about: "half round trip of two processes on one processor that hand over by sched_yield", sizes: []int{8},
 		round: 2 * time.Microsecond, oneCore: true},
 }

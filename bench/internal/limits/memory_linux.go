@@ -3,7 +3,6 @@ package limits
 import (
 	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -87,36 +86,6 @@ func secondRing(s *side) error {
 		}
 		put(p, payload)
 	}
-	return nil
-}
-
-func firstRingRate(s *side) error {
-	p, c, err := s.rings(true)
-	if err != nil {
-		return err
-	}
-	payload, pkt := make([]byte, s.line.Size), new(shmring.Packet)
-	start := time.Now()
-	for range s.line.Iters {
-		put(p, payload)
-	}
-	err = take(c, pkt) // all have arrived
-	s.line.MsgS = float64(s.line.Iters) / time.Since(start).Seconds()
-	return err
-}
-
-func secondRingRate(s *side) error {
-	p, c, err := s.rings(false)
-	if err != nil {
-		return err
-	}
-	pkt := new(shmring.Packet)
-	for range s.line.Iters {
-		if err := take(c, pkt); err != nil {
-			return err
-		}
-	}
-	put(p, make([]byte, s.line.Size))
 	return nil
 }
 

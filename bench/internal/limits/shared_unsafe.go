@@ -21,7 +21,6 @@ type shared struct {
 	_      [124]byte
 	// What one side tells the other.
 	value atomic.Uint64
-	stamp atomic.Int64
 }
 
 func sharedIn(mem []byte) *shared { return (*shared)(unsafe.Pointer(&mem[0])) }
@@ -33,10 +32,4 @@ func address(buf []byte) uintptr { return uintptr(unsafe.Pointer(&buf[0])) }
 func transfer(call uintptr, fd int, buf []byte) (int, unix.Errno) {
 	n, _, e := unix.RawSyscall6(call, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	return int(n), e
-}
-
-// futex waits while the word is v (call 0) or wakes v who wait (call 1).
-func futex(word *atomic.Uint32, call, v uintptr) unix.Errno {
-	_, _, e := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), call, v, 0, 0, 0)
-	return e
 }

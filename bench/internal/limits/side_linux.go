@@ -23,14 +23,12 @@ import (
 // halves of the limits, by their names; the first fills in the line. A limit without a second is
 // measured by one process.
 var halves = map[string]struct{ first, second func(s *side) error }{
-	"hop":      {firstHop, nil},
-	"ring":     {firstRing, secondRing},
-	"ringrate": {firstRingRate, secondRingRate},
-	"cma":      {firstCMA, secondCMA},
-	"cma2":     {firstCMA2, secondCMA2},
-	"socket":   {firstSocket, secondSocket},
-	"futex":    {firstFutex, secondFutex},
-	"yield":    {firstYield, secondYield},
+	"hop":    {firstHop, nil},
+	"ring":   {firstRing, secondRing},
+	"cma":    {firstCMA, secondCMA},
+	"cma2":   {firstCMA2, secondCMA2},
+	"socket": {firstSocket, secondSocket},
+	"yield":  {firstYield, secondYield},
 }
 
 // side is one of the two processes of a measurement.
