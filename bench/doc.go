@@ -20,9 +20,10 @@
 // lat, bw and rate launch themselves as two ranks on this host, or use a launcher's first two
 // ranks, while others are in Recv; lat -n 64 starts such others, and compares. lat -onecore has
 // both ranks, which it starts itself, on one processor. overlap starts ranks once for each line of
-// its table, and under a launcher measures what the flags say. compare starts all programs itself and needs Debian's packages of its peers, or
-// -peers; see its -h for what it does against noise. It is made of bench/internal: judge, peers,
-// hop; limits is beside them.
+// its table, and under a launcher measures what the flags say.
+// compare starts all programs itself and needs Debian's packages of its peers, or -peers; see its
+// -h for what it does against noise. It is made of bench/internal: judge, peers, hop; limits is
+// beside them.
 //
 // flood launches itself as five ranks for each line of its table: the peak memory of a process is
 // measured once. Ten million messages a size (-messages) take some gigabytes and minutes; its exit
