@@ -77,6 +77,36 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+// TestSoakFaults: ranks die, the survivors see it, and nothing is wrong.
+func TestSoakFaults(t *testing.T) {
+	stdout, stderr, err := cmdtest.Run(t, "soak", "-n", "3", "-sizes", "100k", "-iters", "10", "-fault", "5s", "-for", "6s", "-seed", "2", "-json")
+	require.NoError(t, err, "%s%s", stdout, stderr)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	require.Len(t, lines, 2, stdout)
+	var job, all map[string]any
+	require.NoError(t, json.Unmarshal([]byte(lines[0]), &job))
+	require.NoError(t, json.Unmarshal([]byte(lines[1]), &all))
+	require.Positive(t, job["messages"])
+	require.Positive(t, job["noticed_ms"])
+	require.Equal(t, map[string]any{job["how"].(string): 1.0}, all["deaths"])
+
+	// Under another launcher nobody would end a rank.
+	code, _, stderr := cmdtest.Job(t, 2, "soak", "-fault", "5s", "-for", "6s")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "-fault ends ranks that this command starts")
+	for args, want := range map[string]string{
+		"-seed 3":                     "-seed is 3 without -fault: give -fault some time, such as 10s",
+		"-fault 10ms":                 "-fault is 10ms: give 5s or more, or 0 for no faults",
+		"-fault 20s -for 10s":         "-fault is 20s, and -for ends before, after 10s",
+		"-fault 10s -n 65":            "-n is 65: give up to 64 ranks with -fault",
+		"-fault 10s -sizes 8,64 -n 2": "-sizes is 8,64: give one with -fault",
+	} {
+		_, stderr, err := cmdtest.Run(t, append([]string{"soak"}, strings.Fields(args)...)...)
+		require.ErrorContains(t, err, "exit status 2", args)
+		require.Contains(t, stderr, want)
+	}
+}
+
 // TestFlood floods a rank with little room: it must stay within its bound, and get everything.
 func TestFlood(t *testing.T) {
 	const limit = 4 << 20

@@ -37,6 +37,14 @@
 // the ranks that still wait say where they stand. -sizes is the largest message, and -iters how
 // many each rank sends to each other in each part of a round, at most. It is bench/internal/soak.
 //
+//	go run ./bench soak -fault 10s -seed 1 -for 30m
+//
+// has a rank die so often, and starts the job again: it is killed, exits or panics, and before that
+// some rank is stopped for a while, all by the seed. Each operation with the dead rank must end and
+// name it, a stopped one must not be lost, and the survivors go on among each other. A line of each
+// job has the times and what the survivors and this process take; nothing may be left of a job, nor
+// grow from job to job. Else the exit code is 1. It needs Linux, and is bench/internal/faults.
+//
 // Concurrency: each rank has as many goroutines that send and receive as -goroutines says, by
 // default one; compare runs one measurement at a time.
 package main

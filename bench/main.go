@@ -114,13 +114,15 @@ var tests = []benchkit.Command{
 	},
 	{
 		Name:     "soak",
-		About:    "random messages among -n ranks by every kind of call, all compared; -iters: at most, from each rank to each other in each part of a round",
+		About:    "random messages among -n ranks by every kind of call, all compared; -iters: at most, from each rank to each other in each part of a round; -fault: ranks die meanwhile",
 		Sizes:    benchkit.Sizes{1 << 20},
 		Messages: soakMessages,
 		N:        4,
 		For:      soakFor,
 		NoCheck:  true, // it compares each message
 		Run:      soakRank,
+		Drive:    soakFaults,
+		Endure:   soakEndure,
 	},
 }
 

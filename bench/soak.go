@@ -1,10 +1,15 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
 	"time"
 
 	"github.com/tagmatch/tagmatch/bench/internal/benchkit"
+	"github.com/tagmatch/tagmatch/bench/internal/faults"
 	"github.com/tagmatch/tagmatch/bench/internal/soak"
+	"github.com/tagmatch/tagmatch/p2p"
 )
 
 // soakFor is how long messages are exchanged by default.
@@ -24,4 +29,37 @@ func soakRank(s *benchkit.Session, size, count int) (benchkit.Result, error) {
 		return benchkit.Result{}, err
 	}
 	return s.Soak(size, count, time.Since(start), benchkit.Soak(t)), nil
+}
+
+// soakFaults starts the jobs of which a rank dies.
+func soakFaults(f benchkit.Flags, out io.Writer) (int, error) {
+	opt, err := f.Driven()
+	if err != nil {
+		return 1, err
+	}
+	return faults.Drive(faults.Options{Job: opt, Every: f.Fault, For: f.For, Seed: f.Seed, JSON: f.JSON}, out)
+}
+
+// soakEndure is the side of a rank of such a job.
+func soakEndure(s *benchkit.Session) error {
+	r, err := faults.Join(s.World.Rank())
+	if err != nil {
+		return err
+	}
+	count := s.Iters
+	if count == 0 {
+		count = soakCount
+	}
+	t, loss, err := soak.Endure(s.World, soak.Options{Size: s.Sizes[0], Count: count}, r.Ready)
+	if err != nil {
+		return err
+	}
+	err = r.Over(faults.Survivor{Lost: loss.Rank, At: loss.At, Over: loss.Over, Soak: benchkit.Soak(t)})
+	if err != nil {
+		return err
+	}
+	if err := s.World.Shutdown(context.Background()); !errors.Is(err, p2p.ErrPeerLost) {
+		return errors.Join(errors.New("the end of a job that has lost a rank does not tell of the loss"), err)
+	}
+	return nil
 }

@@ -38,7 +38,9 @@ type Flags struct {
 	Goroutines Counts // of each rank; nil: one
 	Parts      Counts // of a message; nil: one
 	For        time.Duration
-	Waiter     string // beside the server; no flag
+	Waiter     string        // beside the server; no flag
+	Fault      time.Duration // between the ends of ranks; 0: none ends before its time
+	Seed       uint64        // of who ends, and how
 
 	others []int // processors from which pinning keeps this rank
 }
@@ -153,6 +155,7 @@ func (f *Flags) faults(c *Command) (errs []error) {
 	if c.N > 0 && (f.Ranks < 2 || f.Ranks > launch.MaxRanks) {
 		errs = append(errs, fmt.Errorf("-n is %d: give 2 to %d ranks", f.Ranks, launch.MaxRanks))
 	}
+	errs = append(errs, f.faultFaults()...)
 	if f.OneCore && f.NoPin {
 		errs = append(errs, errors.New("-onecore and -nopin exclude each other"))
 	}

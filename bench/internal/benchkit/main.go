@@ -34,6 +34,10 @@ type Command struct {
 	Goroutines Counts
 	// Parts is the default of -parts; nil: no such flag.
 	Parts Counts
+	// Drive starts jobs of which a rank dies every Flags.Fault, and Endure is the part of a rank;
+	// nil: no flags -fault and -seed.
+	Drive  func(f Flags, stdout io.Writer) (code int, err error)
+	Endure func(s *Session) error
 	// Messages is the default number for a size; nil: as many as take some tenths of a second.
 	Messages func(size int) int
 	Run      Test
@@ -78,6 +82,9 @@ func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
 	fs.SetOutput(io.Discard)
 	fs.Usage = func() {}
 	f.Register(fs)
+	if c.Drive != nil {
+		f.registerFaults(fs)
+	}
 	if !c.NoCheck {
 		fs.BoolVar(&f.Check, "check", false, "verify every payload, not only those before timing; slower")
 	}
@@ -99,12 +106,15 @@ func (c Command) parse(args []string, stderr io.Writer) (Flags, error) {
 // start launches ranks, or is one.
 func (c Command) start(f Flags, stdout io.Writer) (int, error) {
 	if !launch.Launched() {
+		if f.Fault > 0 {
+			return c.Drive(f, stdout)
+		}
 		if rows := c.jobs(f); len(rows) > 0 {
 			return c.rows(f, rows, stdout)
 		}
 		return launch.Self(max(c.ranks(), f.Ranks), launch.Options{NoPrefix: true, Pin: !f.NoPin, OneCPU: f.OneCore})
 	}
-	if err := errors.Join(c.one(f), f.oneCore()); err != nil {
+	if err := errors.Join(c.one(f), f.oneCore(), f.driven()); err != nil {
 		return 2, err
 	}
 	launch.WatchParent()
@@ -133,6 +143,9 @@ func (c Command) rank(f Flags, stdout io.Writer) error {
 		return err
 	}
 	defer s.World.Close()
+	if f.Fault > 0 {
+		return c.Endure(s)
+	}
 	if !measure {
 		return errors.Join(s.park(c.ranks()), s.leave(joinTimeout))
 	}

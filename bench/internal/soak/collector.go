@@ -54,7 +54,7 @@ func (c *collector) add(r p2p.Request, p posted) {
 func (c *collector) some(got func(p *posted, st p2p.Status) error) error {
 	n, err := c.wait()
 	if err != nil {
-		return err
+		return c.x.overdue(err, c.reqs, func(i int) int { return c.posts[i].m.src })
 	}
 	for _, e := range c.ends[:n] {
 		if e.Err != nil {

@@ -50,15 +50,17 @@ func (x *exchange) sendTagged() error { return x.sendAtOnce([]isend{x.w.Isend, x
 // sendAtOnce starts all sends before it waits for any: receivers may want them in any order.
 func (x *exchange) sendAtOnce(by []isend) error {
 	var reqs []p2p.Request
-	for _, m := range x.outgoing() {
-		r, err := x.isend(&m, by[x.rng.IntN(8)/7])
+	list := x.outgoing()
+	for i := range list {
+		r, err := x.isend(&list[i], by[x.rng.IntN(8)/7])
 		if err != nil {
 			return abandon(err, reqs)
 		}
 		reqs = append(reqs, r)
 		x.pause()
 	}
-	return abandon(p2p.WaitAll(x.ctx, reqs, nil), reqs)
+	err := x.overdue(p2p.WaitAll(x.ctx, reqs, nil), reqs, func(i int) int { return list[i].dst })
+	return abandon(err, reqs)
 }
 
 // abandon ends what is under way where there is an error: Shutdown would wait for sends.
@@ -94,7 +96,7 @@ func (x *exchange) sendInTurn() error {
 			send = x.w.Ssend
 		}
 		if err := send(x.ctx, m.dst, x.tag(m.sub), m.contents(x.scratch)); err != nil {
-			return err
+			return x.late(err, m.dst)
 		}
 		x.pause()
 	}

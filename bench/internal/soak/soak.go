@@ -55,7 +55,7 @@ func Run(w *p2p.World, o Options) (Totals, error) {
 		if t.Rounds > 0 && time.Now().After(end) {
 			seed = 0
 		}
-		r := &round{Options: o, w: w, seed: seed}
+		r := &round{Options: o, w: w, base: context.Background(), seed: seed}
 		if err := t.play(r); err != nil || r.seed == 0 {
 			return t, err
 		}
@@ -88,9 +88,12 @@ func (t *Totals) add(c *counts) {
 // round is one rank's side of a round.
 type round struct {
 	Options
-	w    *p2p.World
-	seed uint64 // 0: it is no round, but the end
-	slow bool   // this rank pauses
+	w     *p2p.World
+	base  context.Context // what the round has besides its time
+	watch *watch          // nil: nobody is to die
+	seed  uint64          // 0: it is no round, but the end
+	slow  bool            // this rank pauses
+	lost  atomic.Bool     // a part of it ended with the loss of a rank
 
 	counts        // of this rank
 	others counts // on rank 0, at the end
@@ -110,7 +113,7 @@ func (r *round) run() error {
 	if err := r.begin(); err != nil || r.seed == 0 {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(r.base, patience)
 	defer cancel()
 	r.slow = r.seed>>8%uint64(2*r.w.Size()) == uint64(r.w.Rank())
 	err := r.exchange(ctx)
@@ -129,7 +132,7 @@ func (r *round) run() error {
 
 // begin has all ranks know the seed. It waits for the slowest in the round before.
 func (r *round) begin() error {
-	ctx, c := context.Background(), r.w.Comm()
+	ctx, c := r.base, r.w.Comm()
 	var b [8]byte
 	if c.Rank() != 0 {
 		_, err := c.Recv(ctx, 0, tagBegin, b[:])
@@ -195,14 +198,20 @@ var exchanges = []struct {
 	{"withdrawn", (*exchange).sendBriefly, (*exchange).recvBriefly},
 }
 
-// exchange runs all exchanges, and returns when this rank has its part of each.
+// exchange runs all exchanges, and returns when this rank has its part of each. One that ends with
+// the loss of a rank leaves the others running: what depends on that rank ends by itself.
 func (r *round) exchange(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, e := range exchanges {
 		start := func(side string, f func(x *exchange) error) {
 			x := &exchange{round: r, w: r.w, ctx: ctx, number: i, rng: rand.New(rand.NewPCG(rand.Uint64(), 0)), scratch: make([]byte, r.Size)}
 			g.Go(func() error {
-				if err := f(x); err != nil {
+				err := r.watch.pardon(f(x))
+				if errors.Is(err, errLost) {
+					r.lost.Store(true)
+					return nil
+				}
+				if err != nil {
 					return fmt.Errorf("exchange %q, %s: %w", e.name, side, err)
 				}
 				return nil
@@ -213,7 +222,11 @@ func (r *round) exchange(ctx context.Context) error {
 		}
 		start("receiver", e.recv)
 	}
-	return g.Wait()
+	err := g.Wait()
+	if err == nil && r.lost.Load() {
+		err = errLost
+	}
+	return err
 }
 
 // count counts a message.
